@@ -1,0 +1,147 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// kernelDoor is where unsafe, syscall and x/sys are at home.
+const kernelDoor = "internal/sys"
+
+// linknameDoor is the one file that reaches into the runtime: runtime.procPin,
+// which golang/go#67401 keeps open.
+const linknameDoor = "pool/pin.go"
+
+// stdNames are what anyone may name in package syscall: types that the standard
+// library's own signatures use, and the values of two of them.
+var stdNames = regexp.MustCompile(`^(RawConn|Conn|Errno|Signal|E[A-Z0-9]+|SIG[A-Z0-9]+)$`)
+
+// exception opens the door a little elsewhere: for one file or folder, one
+// import, and of it the names given (none: all of it).
+type exception struct {
+	where, what string
+	names       []string
+	why         string
+}
+
+var exceptions = []exception{
+	{where: "pool", what: "unsafe", names: []string{"Slice", "SliceData", "Pointer", "Add", "Sizeof"},
+		why: "pool may not import internal/sys: a buffer is kept as the address of its first byte, so that Put allocates no header; " +
+			"shards of a type parameter's size lie a cache line apart in one array; the race detector is told about them; and the linkname"},
+	{where: "relay", what: "unsafe", names: []string{"Sizeof"}, why: "a flow's size is a promise, and a test keeps it"},
+	{where: "cmd/penstock/internal/app/fdlimit_linux.go", what: "syscall",
+		names: []string{"Getrlimit", "Setrlimit", "Rlimit", "RLIMIT_NOFILE"},
+		why:   "the daemon raises its own descriptor limit, which is no business of the library"},
+	{where: "bench", what: "golang.org/x/sys/unix",
+		why: "load generator and meters must not share the door that they measure"},
+	{where: "bench", what: "syscall", why: "as for x/sys"},
+	{where: "bench", what: "unsafe", why: "as for x/sys"},
+}
+
+func TestKernelDoor(t *testing.T) {
+	for _, f := range tree(t) {
+		for _, complaint := range checkDoor(f) {
+			t.Error(complaint)
+		}
+	}
+}
+
+func checkDoor(f *file) (complaints []string) {
+	if f.pkg == kernelDoor {
+		return nil
+	}
+	for _, i := range f.imports {
+		if i.path != "unsafe" && i.path != "syscall" && !strings.HasPrefix(i.path, "golang.org/x/sys/") {
+			continue
+		}
+		n := slices.IndexFunc(exceptions, func(e exception) bool {
+			return e.what == i.path && (e.where == f.path || e.where == f.pkg || strings.HasPrefix(f.pkg, e.where+"/"))
+		})
+		if n >= 0 && exceptions[n].names == nil {
+			continue
+		}
+		var names []string
+		if n >= 0 {
+			names = exceptions[n].names
+		}
+		for _, used := range selected(f, i) {
+			if slices.Contains(names, used) || i.path == "syscall" && stdNames.MatchString(used) {
+				continue
+			}
+			complaints = append(complaints, fmt.Sprintf("%s: %s.%s belongs in %s", i.pos, i.path, used, kernelDoor))
+		}
+		if i.name == "." || i.name == "_" && n < 0 {
+			complaints = append(complaints, fmt.Sprintf("%s: import %s %s belongs in %s", i.pos, i.name, i.path, kernelDoor))
+		}
+	}
+	for _, g := range f.syntax.Comments {
+		for _, c := range g.List {
+			if strings.HasPrefix(c.Text, "//go:linkname") && f.path != linknameDoor {
+				complaints = append(complaints, fmt.Sprintf("%s: linkname", f.fset.Position(c.Pos())))
+			}
+		}
+	}
+	return complaints
+}
+
+// selected returns the names that f takes from import i.
+func selected(f *file, i imported) (names []string) {
+	local := i.name
+	if local == "" {
+		local = i.path[strings.LastIndexByte(i.path, '/')+1:]
+	}
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok && x.Name == local && !slices.Contains(names, s.Sel.Name) {
+				names = append(names, s.Sel.Name)
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// notInLibrary are packages of the standard library that would make a library
+// talk, listen to the environment, or start something behind its user's back.
+var notInLibrary = []string{"log", "log/slog", "flag", "expvar", "os/signal", "os/exec", "net/http", "net/http/pprof", "testing", "plugin"}
+
+// The library does not log, reads no environment, and does nothing on import.
+// testnet is for tests, where that is another matter.
+func TestLibraryIsSilent(t *testing.T) {
+	for _, f := range tree(t) {
+		for _, complaint := range checkSilence(f) {
+			t.Error(complaint)
+		}
+	}
+}
+
+func checkSilence(f *file) (complaints []string) {
+	if f.test || f.pkg == "internal/testnet" || f.module() == "bench" {
+		return nil
+	}
+	for _, d := range f.syntax.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+			complaints = append(complaints, fmt.Sprintf("%s: func init", f.fset.Position(fn.Pos())))
+		}
+	}
+	if f.module() == "cmd/penstock" {
+		return complaints
+	}
+	for _, i := range f.imports {
+		if slices.Contains(notInLibrary, i.path) {
+			complaints = append(complaints, fmt.Sprintf("%s: the library must not import %s", i.pos, i.path))
+		}
+		if i.path == "os" {
+			for _, name := range selected(f, i) {
+				if slices.Contains([]string{"Getenv", "LookupEnv", "Environ", "ExpandEnv", "Exit", "Stdout", "Stderr"}, name) {
+					complaints = append(complaints, fmt.Sprintf("%s: the library must not use os.%s", i.pos, name))
+				}
+			}
+		}
+	}
+	return complaints
+}

@@ -1,0 +1,134 @@
+package archtest
+
+// module is the import path of the library; the other modules are below it.
+const module = "github.com/penstock/penstock"
+
+// edges are the packages that one may import, each with the reason. Packages of
+// this repository are named by their folder, others by import path. The standard
+// library is free, but for what doors_test.go says.
+type edges map[string]string
+
+// rule is one row: a package (its folder; the root is "."), and what it may
+// import in its code and, on top of that, in its tests.
+type rule struct {
+	pkg   string
+	code  edges
+	tests edges
+}
+
+// Reasons that several rows share.
+const (
+	kernel   = "the only door to the kernel"
+	probes   = "a kernel feature is asked for, never assumed"
+	pooled   = "buffers and states come from a pool and go back to it"
+	onePump  = "one pump, two waiters: both kinds of relay move bytes with the same machine"
+	segments = "GSO runs and GRO super-packets are planned by pure functions"
+	public   = "the public surface of the library"
+	measured = "what is measured"
+	forTests = "pairs, peers and leak checks"
+
+	vocabular = "the vocabulary that stations share"
+	station   = "app sees all stations, and only app does"
+)
+
+// table is the import graph. Library: leaves first.
+var table = []rule{
+	{pkg: ".", tests: edges{
+		"relay":  "the example of the front page",
+		"splice": "its counterpart for code that blocks",
+	}},
+	{pkg: "pool"},
+	{pkg: "internal/sys", code: edges{
+		"golang.org/x/sys/unix": "numbers and structures of the kernel's ABI",
+	}},
+	{pkg: "internal/feature", code: edges{
+		"internal/sys": "probes are system calls",
+	}},
+	{pkg: "internal/segment"},
+	{pkg: "internal/pump", code: edges{
+		"internal/sys":     kernel,
+		"internal/feature": probes,
+		"pool":             pooled,
+	}},
+	{pkg: "splice", code: edges{
+		"internal/pump":    onePump,
+		"internal/sys":     kernel,
+		"internal/feature": probes,
+		"pool":             pooled,
+	}},
+	{pkg: "relay", code: edges{
+		"internal/pump":    onePump,
+		"internal/segment": segments,
+		"internal/sys":     kernel,
+		"internal/feature": probes,
+		"pool":             pooled,
+	}},
+	{pkg: "dgram", code: edges{
+		"internal/segment": segments,
+		"internal/sys":     kernel,
+		"internal/feature": probes,
+		"pool":             pooled,
+	}},
+
+	// For tests only: every package of the library may use it there (testsOfAll).
+	{pkg: "internal/testnet", code: edges{
+		"internal/feature": "a test that needs a feature says so",
+	}},
+	{pkg: "internal/testkernel", code: edges{
+		"internal/sys": "it stands before the kernel, with faults and counters",
+	}},
+	{pkg: "internal/archtest"},
+
+	// The daemon: main -> app -> stations -> vocabulary.
+	{pkg: "cmd/penstock", code: edges{
+		"cmd/penstock/internal/app": "main only starts it",
+	}},
+	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/endpoint": vocabular,
+		"cmd/penstock/internal/upstream": station,
+		"cmd/penstock/internal/account":  station,
+		"relay":                          public,
+		"github.com/alecthomas/kong":     "the command line; it has no dependencies of its own",
+	}},
+	{pkg: "cmd/penstock/internal/upstream", code: edges{
+		"cmd/penstock/internal/endpoint": vocabular,
+		"relay":                          public,
+	}},
+	{pkg: "cmd/penstock/internal/account", code: edges{
+		"relay": public,
+	}},
+	{pkg: "cmd/penstock/internal/endpoint"},
+}
+
+// testsOfAll is what tests of each module may import beside their package's own
+// edges.
+var testsOfAll = map[string]edges{
+	".": {
+		"internal/testnet":    forTests,
+		"internal/testkernel": "a kernel that counts and fails",
+	},
+	"cmd/penstock": {"internal/testnet": forTests},
+	"bench":        {"internal/testnet": forTests},
+	"xnet":         {"internal/testnet": forTests},
+}
+
+// freeModules are nested modules whose packages may import each other, and of
+// the repository nothing but what is named. Others' modules are free for them.
+var freeModules = map[string]edges{
+	"bench": {
+		"pool":   measured,
+		"dgram":  measured,
+		"splice": measured,
+		"relay":  measured,
+	},
+	"xnet": {
+		"dgram": "the batch API of x/net stands on it",
+		"pool":  pooled,
+	},
+}
+
+// vocabulary is what stations of the daemon may share; app sees all.
+var vocabulary = []string{"cmd/penstock/internal/endpoint"}
+
+// library tells the packages of module 1 from those of the nested modules.
+var nested = []string{"cmd/penstock", "bench", "xnet"}

@@ -1,0 +1,185 @@
+package sys
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Control is what the control messages of one received datagram say.
+type Control struct {
+	Segment   int        // UDP_GRO: size of the datagrams in a super-packet; 0 without
+	TOS       uint8      // IP_TOS or IPV6_TCLASS
+	Local     netip.Addr // IP_PKTINFO or IPV6_PKTINFO: the address it was sent to, never 4-in-6
+	Interface int        // the index of the interface it came in by
+	Drops     uint32     // SO_RXQ_OVFL: datagrams the socket has dropped before this one
+	HasDrops  bool
+	Sec, Nsec int64 // SO_TIMESTAMPNS; 0, 0 without
+}
+
+const (
+	alignTo = strconv.IntSize / 8 // CMSG_ALIGN rounds up to a long, cmsg(3)
+	hdrLen  = unix.SizeofCmsghdr
+)
+
+// cutControl splits the first control message off b; ok is false where there
+// is none or it is malformed.
+func cutControl(b []byte) (level, typ int32, data, rest []byte, ok bool) {
+	if len(b) < hdrLen {
+		return 0, 0, nil, nil, false
+	}
+	var n uint64
+	if alignTo == 8 {
+		n = binary.NativeEndian.Uint64(b)
+	} else {
+		n = uint64(binary.NativeEndian.Uint32(b))
+	}
+	if n < hdrLen || n > uint64(len(b)) {
+		return 0, 0, nil, nil, false
+	}
+	level = int32(binary.NativeEndian.Uint32(b[alignTo:]))
+	typ = int32(binary.NativeEndian.Uint32(b[alignTo+4:]))
+	return level, typ, b[hdrLen:n], b[min((int(n)+alignTo-1)&^(alignTo-1), len(b)):], true
+}
+
+// ParseControl reads the control messages of one datagram. What it does not
+// know is skipped, and what is malformed ends the reading. cmsg(3).
+func ParseControl(b []byte) (c Control) {
+	for {
+		level, typ, data, rest, ok := cutControl(b)
+		if !ok {
+			return c
+		}
+		c.take(level, typ, data)
+		b = rest
+	}
+}
+
+func (c *Control) take(level, typ int32, data []byte) {
+	switch level {
+	case unix.SOL_UDP:
+		// udp(7) says u16; the kernel writes an int (udp_cmsg_recv, Linux 5.0 to 6.18).
+		if typ == unix.UDP_GRO && len(data) >= 4 {
+			c.Segment = int(int32(binary.NativeEndian.Uint32(data)))
+		}
+	case unix.SOL_IP:
+		switch {
+		case typ == unix.IP_TOS && len(data) >= 1: // ip(7): one byte
+			c.TOS = data[0]
+		case typ == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
+			// struct in_pktinfo: index, routed local address, destination in the header.
+			c.Interface = int(int32(binary.NativeEndian.Uint32(data)))
+			c.Local = netip.AddrFrom4([4]byte(data[8:12]))
+		}
+	case unix.SOL_IPV6:
+		switch {
+		case typ == unix.IPV6_TCLASS && len(data) >= 4:
+			c.TOS = uint8(binary.NativeEndian.Uint32(data))
+		case typ == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
+			// A dual-stack socket gets IP_PKTINFO too for an IPv4 datagram: same address, same index.
+			c.Local = netip.AddrFrom16([16]byte(data[:16])).Unmap()
+			c.Interface = int(int32(binary.NativeEndian.Uint32(data[16:])))
+		}
+	case unix.SOL_SOCKET:
+		switch {
+		case typ == unix.SO_RXQ_OVFL && len(data) >= 4:
+			c.Drops, c.HasDrops = binary.NativeEndian.Uint32(data), true
+		case typ == unix.SO_TIMESTAMPNS && len(data) >= 16:
+			c.Sec, c.Nsec = int64(binary.NativeEndian.Uint64(data)), int64(binary.NativeEndian.Uint64(data[8:]))
+		case typ == unix.SO_TIMESTAMPNS && len(data) >= 8: // struct timespec of 32-bit systems
+			c.Sec, c.Nsec = int64(int32(binary.NativeEndian.Uint32(data))), int64(int32(binary.NativeEndian.Uint32(data[4:])))
+		}
+	}
+}
+
+// CopyControl copies the control messages in src into dst, but for those of
+// UDP_GRO and SO_RXQ_OVFL, and returns how many bytes that took. A message that
+// does not fit is left out with all behind it; fits is false then.
+func CopyControl(dst, src []byte) (n int, fits bool) {
+	for {
+		level, typ, _, rest, ok := cutControl(src)
+		if !ok {
+			return n, true
+		}
+		own := level == unix.SOL_UDP && typ == unix.UDP_GRO || level == unix.SOL_SOCKET && typ == unix.SO_RXQ_OVFL
+		if m := src[:len(src)-len(rest)]; !own {
+			if len(m) > len(dst)-n {
+				return n, false
+			}
+			n += copy(dst[n:], m)
+		}
+		src = rest
+	}
+}
+
+// appendControl appends a control message whose n bytes of data are zero, and
+// returns them too. b must have the capacity; it is never moved.
+func appendControl(b []byte, level, typ int32, n int) (all, data []byte) {
+	at := len(b)
+	b = b[:at+hdrLen+(n+alignTo-1)&^(alignTo-1)]
+	h := b[at:]
+	if alignTo == 8 {
+		binary.NativeEndian.PutUint64(h, uint64(hdrLen+n))
+	} else {
+		binary.NativeEndian.PutUint32(h, uint32(hdrLen+n))
+	}
+	binary.NativeEndian.PutUint32(h[alignTo:], uint32(level))
+	binary.NativeEndian.PutUint32(h[alignTo+4:], uint32(typ))
+	data = h[hdrLen:]
+	clear(data)
+	return b, data[:n]
+}
+
+// AppendSegment asks the kernel to cut the message every size bytes. udp(7), UDP_SEGMENT.
+func AppendSegment(b []byte, size uint16) []byte {
+	b, data := appendControl(b, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
+	binary.NativeEndian.PutUint16(data, size)
+	return b
+}
+
+// AppendTOS sets the TOS byte or traffic class of one message; v6 tells which.
+// An IPv4 destination on an IPv6 socket takes the IPv4 form.
+func AppendTOS(b []byte, v6 bool, tos uint8) []byte {
+	level, typ := int32(unix.SOL_IP), int32(unix.IP_TOS)
+	if v6 {
+		level, typ = unix.SOL_IPV6, unix.IPV6_TCLASS
+	}
+	b, data := appendControl(b, level, typ, 4)
+	binary.NativeEndian.PutUint32(data, uint32(tos))
+	return b
+}
+
+// AppendLocal chooses the address and the interface that one message leaves
+// from; an invalid address or an index of 0 leaves that choice to the kernel.
+// v6 tells the destination's family, as for [AppendTOS]. ip(7), ipv6(7).
+func AppendLocal(b []byte, v6 bool, local netip.Addr, index int) []byte {
+	if v6 {
+		b, data := appendControl(b, unix.SOL_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
+		if local.IsValid() {
+			ip := local.As16()
+			copy(data, ip[:])
+		}
+		binary.NativeEndian.PutUint32(data[16:], uint32(index))
+		return b
+	}
+	b, data := appendControl(b, unix.SOL_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo)
+	binary.NativeEndian.PutUint32(data, uint32(index))
+	if local = local.Unmap(); local.Is4() {
+		ip := local.As4()
+		copy(data[4:], ip[:])
+	}
+	return b
+}
+
+// AppendTxTime sets when one message leaves, in nanoseconds of
+// CLOCK_MONOTONIC. The socket needs [SetTxTime]. SO_TXTIME, Linux 4.19.
+func AppendTxTime(b []byte, nsec int64) []byte {
+	b, data := appendControl(b, unix.SOL_SOCKET, unix.SCM_TXTIME, 8)
+	binary.NativeEndian.PutUint64(data, uint64(nsec))
+	return b
+}
+
+// OwnControl is the most bytes that the Append functions add to one message.
+const OwnControl = 4*(hdrLen+8) + 24

@@ -1,0 +1,131 @@
+package sys
+
+import (
+	"encoding/binary"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The calls of a datagram's data path in the engine. Like those of streams they
+// go through RawSyscall: the descriptors are non-blocking.
+
+func (Linux) Datagram(family Family) (int, Errno) {
+	fd, _, e := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if e != 0 {
+		return -1, e
+	}
+	return int(fd), 0
+}
+
+func (Linux) RecvBatch(fd int, v *Vector, from, n int) (int, Errno) {
+	got, _, e := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(n), 0, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	if RaceEnabled {
+		for i := from; i < from+int(got); i++ {
+			raceWrite(unsafe.Pointer(v.iovs[i].Base), int(min(uint64(v.hdrs[i].n), uint64(v.iovs[i].Len))))
+		}
+	}
+	return int(got), 0
+}
+
+func (Linux) SendBatch(fd int, v *Vector, from, n int) (int, Errno) {
+	v.sending(from, from+n)
+	sent, _, e := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(n), unix.MSG_NOSIGNAL, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(sent), 0
+}
+
+// Rearm makes messages from to from+n-1, whose buffers were set before, ready
+// to be received into again. Their buffers stay.
+func (v *Vector) Rearm(from, n int) {
+	for i := from; i < from+n; i++ {
+		h := &v.hdrs[i].hdr
+		h.Namelen = uint32(v.name)
+		h.SetControllen(ControlSize)
+	}
+}
+
+// Reset forgets what was opened. Unlike Release it leaves the pointers to the
+// buffers in place: for buffers that live as long as the vector, or longer.
+func (v *Vector) Reset() { v.nhdr, v.niov = 0, 0 }
+
+// Buf is the memory that message i is received into.
+func (v *Vector) Buf(i int) []byte {
+	iov := &v.iovs[i]
+	return unsafe.Slice(iov.Base, int(iov.Len))
+}
+
+// Replace makes b the only buffer of message 0.
+func (v *Vector) Replace(b []byte) {
+	v.niov = 0
+	h := &v.hdrs[0].hdr
+	h.Iov = &v.iovs[0]
+	h.SetIovlen(0)
+	v.nhdr = 1
+	v.Add(b)
+}
+
+// NameLen is how many bytes of Name(i) are the destination.
+func (v *Vector) NameLen(i int) int { return int(v.hdrs[i].hdr.Namelen) }
+
+// Segmented tells whether opened message i is a run, with the size of its datagrams.
+func (v *Vector) Segmented(i int) (size int, ok bool) {
+	b := v.ctrl[i*ControlSize:][:v.hdrs[i].hdr.Controllen]
+	for {
+		level, typ, data, rest, ok := cutControl(b)
+		if !ok {
+			return 0, false
+		}
+		if level == unix.SOL_UDP && typ == unix.UDP_SEGMENT && len(data) >= 2 {
+			return int(binary.NativeEndian.Uint16(data)), true
+		}
+		b = rest
+	}
+}
+
+// Bind gives fd the address sa. On a Unix socket an address without a path has
+// the kernel choose an abstract name (unix(7), autobind), so that others can
+// answer. bind(2).
+func Bind(fd int, sa *Sockaddr) Errno {
+	_, _, e := syscall.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(sa.n))
+	return e
+}
+
+// SetUnnamed fills sa with the Unix address that has no name; see [Bind].
+func (s *Sockaddr) SetUnnamed() {
+	*s = Sockaddr{n: 2}
+	binary.NativeEndian.PutUint16(s.raw[:], unix.AF_UNIX)
+}
+
+// SetRecvBuffer asks for n bytes of receive buffer, beyond the system's limit
+// where the process may. socket(7), SO_RCVBUF, SO_RCVBUFFORCE.
+func SetRecvBuffer(fd, n int) Errno {
+	if SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) == 0 {
+		return 0
+	}
+	return SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n)
+}
+
+// SockDgram is the type of a datagram socket, as SocketKind tells it.
+const SockDgram = unix.SOCK_DGRAM
+
+// The error numbers that a datagram's way may end in.
+const (
+	EIO          = syscall.EIO
+	EMSGSIZE     = syscall.EMSGSIZE
+	EHOSTUNREACH = syscall.EHOSTUNREACH
+	ENETUNREACH  = syscall.ENETUNREACH
+	EHOSTDOWN    = syscall.EHOSTDOWN
+	ENETDOWN     = syscall.ENETDOWN
+	ENOPROTOOPT  = syscall.ENOPROTOOPT
+	EPROTO       = syscall.EPROTO
+	ENOTCONN     = syscall.ENOTCONN
+	ENOENT       = syscall.ENOENT
+	EACCES       = syscall.EACCES
+)

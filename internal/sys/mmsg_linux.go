@@ -1,0 +1,230 @@
+package sys
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mmsghdr is struct mmsghdr of recvmmsg(2): the compiler adds the trailing
+// padding that C adds.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	n   uint32
+}
+
+const (
+	// ControlSize is the room for control messages a header has. All that this
+	// package can ask the kernel for takes 200 bytes on 64-bit Linux: segment
+	// size 24, TOS 24, traffic class 24, packet info 32 and 40, drops 24, time 32.
+	ControlSize = 320
+
+	// MaxVector is the most headers that one call takes, UIO_MAXIOV.
+	MaxVector = 1024
+
+	inetNameSize = unix.SizeofSockaddrInet6
+	unixNameSize = (unix.SizeofSockaddrUnix + 7) &^ 7
+)
+
+// Vector is a row of message headers for recvmmsg(2) and sendmmsg(2), with the
+// memory for addresses and control messages that they point to. The headers
+// keep those pointers between calls; only what differs from call to call is
+// written again. The user's buffers are let go of by [Vector.Release].
+//
+// A Vector serves one direction and one caller at a time.
+type Vector struct {
+	hdrs  []mmsghdr
+	iovs  []unix.Iovec
+	names []byte
+	ctrl  []byte
+	name  int // bytes a name
+
+	nhdr, niov int // filled by Open and Add
+}
+
+// NewVector makes a vector of n headers with room for iovs buffers in all. For
+// reading, header i has buffer i. Family 0 is for connected sockets: the
+// messages have no addresses.
+func NewVector(n, iovs int, family Family) *Vector {
+	v := &Vector{
+		hdrs: make([]mmsghdr, n),
+		iovs: make([]unix.Iovec, iovs),
+		ctrl: aligned(n * ControlSize),
+		name: inetNameSize,
+	}
+	switch family {
+	case Unix:
+		v.name = unixNameSize
+	case 0:
+		v.name = 0
+	}
+	v.names = aligned(n * v.name)
+	for i := range v.hdrs {
+		h := &v.hdrs[i].hdr
+		if v.name > 0 {
+			h.Name = &v.names[i*v.name]
+		}
+		h.Control = &v.ctrl[i*ControlSize]
+		if i < iovs {
+			h.Iov = &v.iovs[i]
+			h.SetIovlen(1)
+		}
+	}
+	return v
+}
+
+// aligned makes n bytes that start where a control message header may.
+func aligned(n int) []byte {
+	words := make([]uint64, (n+7)/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
+}
+
+// Len is the number of headers.
+func (v *Vector) Len() int { return len(v.hdrs) }
+
+// Bufs is the number of buffers that all headers together may have.
+func (v *Vector) Bufs() int { return len(v.iovs) }
+
+// Release forgets the user's buffers, so that the vector does not keep them alive.
+func (v *Vector) Release() {
+	clear(v.iovs[:v.niov])
+	v.nhdr, v.niov = 0, 0
+}
+
+// SetBuf makes b the memory that message i is received into.
+func (v *Vector) SetBuf(i int, b []byte) {
+	iov := &v.iovs[i]
+	iov.Base = unsafe.SliceData(b)
+	iov.SetLen(len(b))
+	h := &v.hdrs[i].hdr
+	h.Namelen = uint32(v.name)
+	h.SetControllen(ControlSize)
+	v.nhdr, v.niov = i+1, i+1
+}
+
+// Recv receives into the buffers set since the last Release and returns how
+// many messages came. It does not wait on a non-blocking socket, but a long
+// batch takes its time, so the scheduler is told.
+//
+// An error met after the first message is kept by the kernel for the next
+// call. recvmmsg(2).
+func (v *Vector) Recv(fd uintptr) (int, Errno) {
+	n, _, e := syscall.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.hdrs))), uintptr(v.nhdr), 0, 0, 0)
+	return v.received(n, e)
+}
+
+// RecvRaw is Recv without telling the scheduler: for short batches and for threads of their own.
+func (v *Vector) RecvRaw(fd uintptr) (int, Errno) {
+	n, _, e := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.hdrs))), uintptr(v.nhdr), 0, 0, 0)
+	return v.received(n, e)
+}
+
+func (v *Vector) received(n uintptr, e Errno) (int, Errno) {
+	if e != 0 {
+		return 0, e
+	}
+	if RaceEnabled {
+		for i := range int(n) {
+			raceWrite(unsafe.Pointer(v.iovs[i].Base), int(v.hdrs[i].n))
+		}
+	}
+	return int(n), 0
+}
+
+// Received is what came as message i: its length, the flags of recvmsg(2), and
+// the address and control messages as the kernel wrote them. The slices are
+// valid until the next SetBuf(i).
+func (v *Vector) Received(i int) (n, flags int, name, control []byte) {
+	m := &v.hdrs[i]
+	at, c := i*v.name, i*ControlSize
+	return int(m.n), int(m.hdr.Flags), v.names[at : at+min(int(m.hdr.Namelen), v.name)], v.ctrl[c : c+min(int(m.hdr.Controllen), ControlSize)]
+}
+
+// The flags that Received may return. recvmsg(2).
+const (
+	MsgTrunc  = unix.MSG_TRUNC
+	MsgCtrunc = unix.MSG_CTRUNC
+)
+
+// Open starts the next message to send and returns its index. It has no
+// buffer, no address and no control message yet.
+func (v *Vector) Open() int {
+	i := v.nhdr
+	h := &v.hdrs[i].hdr
+	h.Namelen = 0
+	h.SetControllen(0)
+	h.SetIovlen(0)
+	if v.niov < len(v.iovs) {
+		h.Iov = &v.iovs[v.niov]
+	}
+	v.nhdr++
+	return i
+}
+
+// Add appends a buffer to the message opened last.
+func (v *Vector) Add(b []byte) {
+	iov := &v.iovs[v.niov]
+	iov.Base = unsafe.SliceData(b)
+	iov.SetLen(len(b))
+	v.niov++
+	v.hdrs[v.nhdr-1].hdr.Iovlen++
+}
+
+// Close takes back the message opened last, which has no buffer yet.
+func (v *Vector) Close() { v.nhdr-- }
+
+// Opened is the number of messages opened since the last Release.
+func (v *Vector) Opened() int { return v.nhdr }
+
+// Room reports whether a message with the given number of buffers can still be opened.
+func (v *Vector) Room(bufs int) bool { return v.nhdr < len(v.hdrs) && v.niov+bufs <= len(v.iovs) }
+
+// Name is the memory for message i's destination; SetNameLen says how much of it is one.
+func (v *Vector) Name(i int) []byte { return v.names[i*v.name : (i+1)*v.name] }
+
+// SetNameLen says how many bytes of Name(i) are the destination.
+func (v *Vector) SetNameLen(i, n int) { v.hdrs[i].hdr.Namelen = uint32(n) }
+
+// Control is the memory for message i's control messages, empty and with a
+// capacity of ControlSize; SetControlLen says how much of it was used.
+func (v *Vector) Control(i int) []byte {
+	return v.ctrl[i*ControlSize : i*ControlSize : (i+1)*ControlSize]
+}
+
+// SetControlLen says how many bytes of Control(i) are to be sent.
+func (v *Vector) SetControlLen(i, n int) { v.hdrs[i].hdr.SetControllen(n) }
+
+// Send sends the messages opened with an index of from up to, but not
+// including, to, and returns how many left. It stops at the first that fails;
+// the error of a message other than from is not told: call again with it first.
+// sendmmsg(2).
+func (v *Vector) Send(fd uintptr, from, to int) (int, Errno) {
+	v.sending(from, to)
+	n, _, e := syscall.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(to-from), 0, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), 0
+}
+
+// SendRaw is Send without telling the scheduler: for short batches and for threads of their own.
+func (v *Vector) SendRaw(fd uintptr, from, to int) (int, Errno) {
+	v.sending(from, to)
+	n, _, e := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(to-from), 0, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), 0
+}
+
+func (v *Vector) sending(from, to int) {
+	if RaceEnabled {
+		for i := from; i < to; i++ {
+			h := &v.hdrs[i].hdr
+			for _, iov := range unsafe.Slice(h.Iov, int(h.Iovlen)) {
+				raceRead(unsafe.Pointer(iov.Base), int(iov.Len))
+			}
+		}
+	}
+}

@@ -1,0 +1,22 @@
+package sys
+
+import "golang.org/x/sys/unix"
+
+// Option names a socket option for [Option.Get].
+type Option struct{ level, name int }
+
+// Options of stream sockets, as they can be read back. socket(7), tcp(7).
+var (
+	ReceiveLowat      = Option{unix.SOL_SOCKET, unix.SO_RCVLOWAT}
+	ReceiveBuffer     = Option{unix.SOL_SOCKET, unix.SO_RCVBUF} // twice what was asked for
+	SendBuffer        = Option{unix.SOL_SOCKET, unix.SO_SNDBUF} // twice what was asked for
+	KeepAlive         = Option{unix.SOL_SOCKET, unix.SO_KEEPALIVE}
+	KeepAliveIdle     = Option{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}  // seconds
+	KeepAliveInterval = Option{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL} // seconds
+	KeepAliveCount    = Option{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}
+	NoDelay           = Option{unix.IPPROTO_TCP, unix.TCP_NODELAY}
+	UserTimeout       = Option{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT} // milliseconds
+)
+
+// Get reads the option of a socket. getsockopt(2).
+func (o Option) Get(fd int) (int, Errno) { return GetInt(fd, o.level, o.name) }

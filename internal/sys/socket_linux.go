@@ -1,0 +1,207 @@
+package sys
+
+import (
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func (Linux) Socket(family Family) (int, Errno) {
+	fd, _, e := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if e != 0 {
+		return -1, e
+	}
+	return int(fd), 0
+}
+
+func (Linux) Connect(fd int, sa *Sockaddr) Errno {
+	_, _, e := syscall.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(sa.n))
+	return e
+}
+
+func (Linux) Accept(fd int, sa *Sockaddr) (int, Errno) {
+	sa.n = uint32(len(sa.raw))
+	nfd, _, e := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(unsafe.Pointer(&sa.n)),
+		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	if e != 0 {
+		return -1, e
+	}
+	return int(nfd), 0
+}
+
+// Listen binds a non-blocking stream listener to sa. On TCP it sets
+// SO_REUSEADDR, and SO_REUSEPORT where reusePort asks for it, so that several
+// sockets share the port (socket(7)). A backlog of 0 means the kernel's
+// greatest, net.core.somaxconn. options sets what accepted sockets are to inherit.
+func Listen(sa *Sockaddr, reusePort bool, backlog int, options func(fd int) Errno) (int, error) {
+	fd, e := Linux{}.Socket(sa.Family())
+	if e != 0 {
+		return -1, e
+	}
+	fail := func(e Errno) (int, error) {
+		Linux{}.Close(fd)
+		return -1, e
+	}
+	if sa.Family() != Unix {
+		if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); e != 0 {
+			return fail(e)
+		}
+		if reusePort {
+			if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); e != 0 {
+				return fail(e)
+			}
+		}
+	}
+	if e := options(fd); e != 0 {
+		return fail(e)
+	}
+	if _, _, e := syscall.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(sa.n)); e != 0 {
+		return fail(e)
+	}
+	if backlog <= 0 {
+		backlog = 1 << 16 // the kernel cuts it to net.core.somaxconn, listen(2)
+	}
+	if _, _, e := syscall.RawSyscall(unix.SYS_LISTEN, uintptr(fd), uintptr(backlog), 0); e != 0 {
+		return fail(e)
+	}
+	return fd, nil
+}
+
+// LocalAddr fills sa with the address that fd is bound to.
+func LocalAddr(fd int, sa *Sockaddr) Errno {
+	sa.n = uint32(len(sa.raw))
+	_, _, e := syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(unsafe.Pointer(&sa.n)))
+	return e
+}
+
+// PeerAddr fills sa with the address that fd is connected to.
+func PeerAddr(fd int, sa *Sockaddr) Errno {
+	sa.n = uint32(len(sa.raw))
+	_, _, e := syscall.RawSyscall(unix.SYS_GETPEERNAME, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(unsafe.Pointer(&sa.n)))
+	return e
+}
+
+// SocketKind tells a socket's family, its type (SOCK_STREAM …) and whether it
+// listens; an error says that fd is no socket.
+func SocketKind(fd int) (family Family, typ int, listening bool, errno Errno) {
+	f, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if e != 0 {
+		return 0, 0, false, e
+	}
+	t, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if e != 0 {
+		return 0, 0, false, e
+	}
+	l, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return Family(f), t, l != 0, e
+}
+
+// SockStream is the type of a stream socket, as SocketKind tells it.
+const SockStream = unix.SOCK_STREAM
+
+// SockError takes the pending error of a socket (SO_ERROR), 0 where there is none.
+func SockError(fd int) Errno {
+	v, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if e != 0 {
+		return e
+	}
+	return Errno(v)
+}
+
+// SetNoDelay switches Nagle's algorithm off. tcp(7).
+func SetNoDelay(fd int) Errno { return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) }
+
+// SetUserTimeout bounds how long sent data may stay unacknowledged. tcp(7), TCP_USER_TIMEOUT, milliseconds.
+func SetUserTimeout(fd int, d time.Duration) Errno {
+	return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+}
+
+// SetKeepAlive switches keepalive probes on: after idle without traffic, every
+// interval, count of them. Zero values keep the kernel's setting. tcp(7).
+func SetKeepAlive(fd int, idle, interval time.Duration, count int) Errno {
+	if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1); e != 0 {
+		return e
+	}
+	seconds := func(d time.Duration) int { return max(1, int(d/time.Second)) }
+	if idle > 0 {
+		if e := SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(idle)); e != 0 {
+			return e
+		}
+	}
+	if interval > 0 {
+		if e := SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(interval)); e != 0 {
+			return e
+		}
+	}
+	if count > 0 {
+		return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, count)
+	}
+	return 0
+}
+
+// SetBuffers fixes the socket's buffers, in bytes; 0 leaves one to the
+// kernel's autotuning, which is usually better. socket(7).
+func SetBuffers(fd, recv, send int) Errno {
+	if recv > 0 {
+		if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recv); e != 0 {
+			return e
+		}
+	}
+	if send > 0 {
+		return SetInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, send)
+	}
+	return 0
+}
+
+// SetLingerReset makes the next close of a TCP socket answer with RST instead
+// of FIN and drop what is unsent. socket(7), SO_LINGER.
+func SetLingerReset(fd int) Errno {
+	l := unix.Linger{Onoff: 1}
+	_, _, e := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&l)), unix.SizeofLinger, 0)
+	return e
+}
+
+// SetInt sets an integer socket option. setsockopt(2).
+func SetInt(fd, level, opt, value int) Errno {
+	v := int32(value)
+	_, _, e := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt), uintptr(unsafe.Pointer(&v)), 4, 0)
+	return e
+}
+
+// GetInt reads an integer socket option. getsockopt(2).
+func GetInt(fd, level, opt int) (int, Errno) {
+	var v int32
+	n := uint32(4)
+	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt), uintptr(unsafe.Pointer(&v)), uintptr(unsafe.Pointer(&n)), 0)
+	return int(v), e
+}
+
+// Dup duplicates fd, close-on-exec. fcntl(2), F_DUPFD_CLOEXEC.
+func Dup(fd int) (int, Errno) {
+	n, _, e := syscall.RawSyscall(unix.SYS_FCNTL, uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if e != 0 {
+		return -1, e
+	}
+	return int(n), 0
+}
+
+// FileLimit tells how many descriptors this process may hold. getrlimit(2), RLIMIT_NOFILE.
+func FileLimit() (uint64, error) {
+	var r unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
+	return r.Cur, err
+}
+
+// Unlink removes a Unix socket's path, which no listener holds any more. unlink(2).
+func Unlink(path string) error { return unix.Unlink(path) }
+
+// IsSocket tells whether path names a Unix socket. stat(2).
+func IsSocket(path string) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK
+}
+
+// Chmod sets the mode of a Unix socket's path. chmod(2).
+func Chmod(path string, mode uint32) error { return unix.Chmod(path, mode) }

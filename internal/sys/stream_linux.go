@@ -1,0 +1,107 @@
+package sys
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The calls of a stream's data path. All of them go through RawSyscall: the
+// descriptors are non-blocking, so that the runtime need not be told that the
+// thread might wait.
+
+func (Linux) Recv(fd int, p []byte) (int, Errno) {
+	if len(p) == 0 {
+		return 0, EINVAL
+	}
+	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	raceWrite(unsafe.Pointer(&p[0]), int(n))
+	return int(n), 0
+}
+
+func (k Linux) Discard(fd int, p []byte, tcp bool) (int, Errno) {
+	if !tcp {
+		return k.Recv(fd, p)
+	}
+	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 1<<20, unix.MSG_TRUNC, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), 0
+}
+
+func (Linux) Send(fd int, p []byte) (int, Errno) {
+	if len(p) == 0 {
+		return 0, 0
+	}
+	raceRead(unsafe.Pointer(&p[0]), len(p))
+	n, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), 0
+}
+
+func (Linux) Splice(rfd, wfd, n int) (int, Errno) {
+	m, _, e := syscall.RawSyscall6(unix.SYS_SPLICE, uintptr(rfd), 0, uintptr(wfd), 0, uintptr(n), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+	if e != 0 {
+		return 0, e
+	}
+	return int(m), 0
+}
+
+func (Linux) ReadPipe(fd int, p []byte) (int, Errno) {
+	if len(p) == 0 {
+		return 0, 0
+	}
+	n, _, e := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+	if e != 0 {
+		return 0, e
+	}
+	raceWrite(unsafe.Pointer(&p[0]), int(n))
+	return int(n), 0
+}
+
+func (k Linux) Pipe(size int) (r, w, got int, errno Errno) {
+	var p [2]int32
+	if _, _, e := syscall.RawSyscall(unix.SYS_PIPE2, uintptr(unsafe.Pointer(&p)), unix.O_NONBLOCK|unix.O_CLOEXEC, 0); e != 0 {
+		return -1, -1, 0, e
+	}
+	r, w = int(p[0]), int(p[1])
+	// EPERM (over fs.pipe-user-pages-soft) and EBUSY leave the pipe as it was;
+	// the caller judges by what F_GETPIPE_SZ says.
+	got, err := unix.FcntlInt(uintptr(w), unix.F_SETPIPE_SZ, size)
+	if err != nil {
+		if got, err = unix.FcntlInt(uintptr(w), unix.F_GETPIPE_SZ, 0); err != nil {
+			k.Close(r)
+			k.Close(w)
+			return -1, -1, 0, errnoOf(err)
+		}
+	}
+	return r, w, got, 0
+}
+
+func (Linux) ShutdownWrite(fd int) Errno {
+	_, _, e := syscall.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
+	return e
+}
+
+func (Linux) RcvLowat(fd, n int) Errno {
+	return SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, n)
+}
+
+func (Linux) Close(fd int) Errno {
+	_, _, e := syscall.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
+	return e
+}
+
+func errnoOf(err error) Errno {
+	if e, ok := err.(Errno); ok {
+		return e
+	}
+	return EINVAL
+}

@@ -1,0 +1,216 @@
+package sys
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// PutAddrPort writes ap into b as a destination for a socket of the given
+// family and returns its length: an IPv4 address becomes 4-in-6 on an IPv6
+// socket, and 4-in-6 becomes IPv4 on an IPv4 socket. It returns 0 where the
+// family cannot hold the address. scope is the index of ap's zone.
+func PutAddrPort(b []byte, family Family, ap netip.AddrPort, scope uint32) int {
+	a := ap.Addr()
+	if family == IPv4 {
+		if a = a.Unmap(); !a.Is4() {
+			return 0
+		}
+		_ = b[unix.SizeofSockaddrInet4-1]
+		binary.NativeEndian.PutUint16(b, unix.AF_INET)
+		binary.BigEndian.PutUint16(b[2:], ap.Port())
+		ip := a.As4()
+		copy(b[4:8], ip[:])
+		return unix.SizeofSockaddrInet4
+	}
+	if family != IPv6 || !a.IsValid() {
+		return 0
+	}
+	_ = b[unix.SizeofSockaddrInet6-1]
+	binary.NativeEndian.PutUint16(b, unix.AF_INET6)
+	binary.BigEndian.PutUint16(b[2:], ap.Port())
+	binary.NativeEndian.PutUint32(b[4:], 0)
+	ip := a.As16()
+	copy(b[8:24], ip[:])
+	binary.NativeEndian.PutUint32(b[24:], scope)
+	return unix.SizeofSockaddrInet6
+}
+
+// GetAddrPort reads an address that the kernel wrote: IPv4 in IPv6 unmapped,
+// without a zone; scope is the index of the zone, 0 for none. The zero
+// AddrPort stands for no address, or one of another family.
+func GetAddrPort(b []byte) (ap netip.AddrPort, scope uint32) {
+	if len(b) < unix.SizeofSockaddrInet4 {
+		return ap, 0
+	}
+	port := binary.BigEndian.Uint16(b[2:])
+	switch family := binary.NativeEndian.Uint16(b); {
+	case family == unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port), 0
+	case family == unix.AF_INET6 && len(b) >= unix.SizeofSockaddrInet6:
+		a := netip.AddrFrom16([16]byte(b[8:24]))
+		if a.Is4In6() {
+			return netip.AddrPortFrom(a.Unmap(), port), 0
+		}
+		return netip.AddrPortFrom(a, port), binary.NativeEndian.Uint32(b[24:])
+	}
+	return ap, 0
+}
+
+// PutPath writes a Unix socket's path into b, a leading @ naming the abstract
+// namespace, and returns the address's length; 0 if the path is too long.
+func PutPath(b []byte, path string) int {
+	if path == "" || len(path) > MaxUnixPath {
+		return 0
+	}
+	binary.NativeEndian.PutUint16(b, unix.AF_UNIX)
+	n := 2 + copy(b[2:], path)
+	if path[0] == '@' {
+		b[2] = 0
+		return n
+	}
+	b[n] = 0
+	return n + 1
+}
+
+// GetPath is the path in an address that the kernel wrote, without its final
+// NUL; abstract names begin with a NUL. It shares b's memory.
+func GetPath(b []byte) []byte {
+	if len(b) <= 2 {
+		return nil
+	}
+	b = b[2:]
+	if b[0] != 0 {
+		for i, c := range b {
+			if c == 0 {
+				return b[:i]
+			}
+		}
+	}
+	return b
+}
+
+// SocketFamily is the family of fd. SO_DOMAIN, socket(7).
+func SocketFamily(fd uintptr) (Family, Errno) {
+	f, e := GetInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
+	return Family(f), e
+}
+
+// SetGRO asks the kernel for super-packets. udp(7), UDP_GRO, Linux 5.0.
+func SetGRO(fd uintptr, on bool) Errno {
+	return SetInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, asInt(on))
+}
+
+// HasGSO reports whether the kernel knows UDP_SEGMENT (Linux 4.18). It leaves
+// the socket's own segment size off.
+func HasGSO(fd uintptr) bool {
+	return SetInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, 0) == 0
+}
+
+// SetRecvTOS asks for the TOS byte and traffic class of each datagram.
+func SetRecvTOS(fd uintptr, family Family) Errno {
+	return setBoth(fd, family, unix.IP_RECVTOS, unix.IPV6_RECVTCLASS)
+}
+
+// SetRecvLocal asks for the local address and interface of each datagram.
+func SetRecvLocal(fd uintptr, family Family) Errno {
+	return setBoth(fd, family, unix.IP_PKTINFO, unix.IPV6_RECVPKTINFO)
+}
+
+// SetRecvErr asks for ICMP errors in the error queue. ip(7), IP_RECVERR.
+func SetRecvErr(fd uintptr, family Family) Errno {
+	return setBoth(fd, family, unix.IP_RECVERR, unix.IPV6_RECVERR)
+}
+
+// setBoth sets an IPv4 option, and on an IPv6 socket its twin too: the kernel
+// consults the first for 4-in-6 traffic.
+func setBoth(fd uintptr, family Family, v4, v6 int) Errno {
+	e := SetInt(int(fd), unix.SOL_IP, v4, 1)
+	if family == IPv6 {
+		return SetInt(int(fd), unix.SOL_IPV6, v6, 1)
+	}
+	return e
+}
+
+// SetRecvTime asks for the time at which the kernel received each datagram.
+func SetRecvTime(fd uintptr) Errno { return SetInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) }
+
+// SetRecvDrops asks for the socket's drop counter. socket(7), SO_RXQ_OVFL.
+func SetRecvDrops(fd uintptr) Errno { return SetInt(int(fd), unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1) }
+
+// SetTxTime lets messages carry the time at which they leave, on CLOCK_MONOTONIC. SO_TXTIME, Linux 4.19.
+func SetTxTime(fd uintptr) Errno {
+	opt := struct {
+		clock int32
+		flags uint32
+	}{clock: unix.CLOCK_MONOTONIC}
+	return setsockopt(fd, unix.SOL_SOCKET, unix.SO_TXTIME, unsafe.Pointer(&opt), unsafe.Sizeof(opt))
+}
+
+// SetReusePort lets several sockets bind one address; the kernel spreads the
+// datagrams over them by a hash of their addresses. socket(7), Linux 3.9.
+func SetReusePort(fd uintptr) Errno { return SetInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
+
+// TOS is the TOS byte and the traffic class that the socket gives its datagrams.
+func TOS(fd uintptr, family Family) (v4, v6 uint8) {
+	if t, e := GetInt(int(fd), unix.SOL_IP, unix.IP_TOS); e == 0 {
+		v4 = uint8(t)
+	}
+	if family == IPv6 {
+		if t, e := GetInt(int(fd), unix.SOL_IPV6, unix.IPV6_TCLASS); e == 0 && t > 0 {
+			v6 = uint8(t)
+		}
+	}
+	return v4, v6
+}
+
+// SetBuffer asks for n bytes of socket buffer, beyond the system's limit where
+// the process may (CAP_NET_ADMIN), and returns what the kernel granted.
+// socket(7): the kernel doubles what is asked for its own book-keeping and
+// reports the double; the result here is in the unit of the question.
+func SetBuffer(fd uintptr, send bool, n int) (int, Errno) {
+	opt, force := unix.SO_RCVBUF, unix.SO_RCVBUFFORCE
+	if send {
+		opt, force = unix.SO_SNDBUF, unix.SO_SNDBUFFORCE
+	}
+	if SetInt(int(fd), unix.SOL_SOCKET, force, n) != 0 {
+		if e := SetInt(int(fd), unix.SOL_SOCKET, opt, n); e != 0 {
+			return 0, e
+		}
+	}
+	got, e := GetInt(int(fd), unix.SOL_SOCKET, opt)
+	return got / 2, e
+}
+
+// Drops is the number of datagrams that the socket has dropped so far, modulo
+// 2^32. SO_MEMINFO, Linux 4.12.
+func Drops(fd uintptr) (uint32, Errno) {
+	var info [unix.SK_MEMINFO_VARS]uint32
+	n := uint32(unsafe.Sizeof(info))
+	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&n)), 0)
+	return info[unix.SK_MEMINFO_DROPS], e
+}
+
+// Monotonic is CLOCK_MONOTONIC now.
+func Monotonic() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail: the clock exists and ts is ours
+	return time.Duration(ts.Nano())
+}
+
+func asInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func setsockopt(fd uintptr, level, opt int, p unsafe.Pointer, n uintptr) Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, fd, uintptr(level), uintptr(opt), uintptr(p), n, 0)
+	return e
+}

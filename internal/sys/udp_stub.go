@@ -1,0 +1,14 @@
+//go:build !linux
+
+package sys
+
+import "errors"
+
+// MsgTrunc is MSG_TRUNC of the BSDs and of Darwin: the datagram was longer than the buffer.
+const MsgTrunc = 0x10
+
+// ProbeGSO answers that there is no UDP_SEGMENT.
+func ProbeGSO() error { return errors.ErrUnsupported }
+
+// ProbeGRO answers that there is no UDP_GRO.
+func ProbeGRO() error { return errors.ErrUnsupported }

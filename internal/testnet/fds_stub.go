@@ -1,0 +1,5 @@
+//go:build !linux
+
+package testnet
+
+func openFds() map[int]string { return nil }

@@ -1,0 +1,118 @@
+package testnet
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// CheckLeaks fails tb if descriptors or goroutines are left when it ends that
+// were not there when CheckLeaks was called. Call it first in a test: what the
+// test registers with Cleanup later is undone before the check. Tests that run
+// in parallel see each other's.
+func CheckLeaks(tb testing.TB) {
+	tb.Helper()
+	before := snapshot()
+	tb.Cleanup(func() {
+		if leaks := before.leaks(grace); leaks != "" {
+			tb.Errorf("left behind:\n%s", leaks)
+		}
+	})
+}
+
+// census is what was alive at one moment.
+type census struct {
+	fds        map[int]string
+	goroutines map[string]string // by number: the stack
+}
+
+func snapshot() census { return census{openFds(), stacks()} }
+
+// grace is how long what is on its way out may take. Only a leak takes it all.
+const grace = 10 * time.Second
+
+// leaks describes what is alive now and was not at c: each with its birth. It
+// waits up to the given time for that to become nothing; garbage collection
+// closes pipes that caches of the standard library hold.
+func (c census) leaks(wait time.Duration) string {
+	var fds, goroutines []string
+	for deadline := time.Now().Add(wait); ; time.Sleep(10 * time.Millisecond) {
+		fds, goroutines = nil, nil
+		for fd, what := range openFds() {
+			if c.fds[fd] != what {
+				fds = append(fds, fmt.Sprintf("fd %d: %s\n", fd, what))
+			}
+		}
+		for id, stack := range stacks() {
+			if _, ok := c.goroutines[id]; !ok {
+				goroutines = append(goroutines, stack+"\n")
+			}
+		}
+		if len(fds)+len(goroutines) == 0 || time.Now().After(deadline) {
+			break
+		}
+		runtime.GC()
+	}
+	slices.Sort(fds)
+	slices.Sort(goroutines)
+	return strings.Join(append(fds, goroutines...), "")
+}
+
+// stacks returns every goroutine but the caller's and those that the runtime,
+// the testing package and signal handling keep.
+func stacks() map[string]string {
+	buf := make([]byte, 1<<20)
+	for {
+		n := runtime.Stack(buf, true)
+		if n < len(buf) {
+			buf = buf[:n]
+			break
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+	all := strings.Split(string(buf), "\n\n")
+	m := make(map[string]string)
+	for _, stack := range all[1:] { // the first one is the caller
+		if houseKeeping(stack) {
+			continue
+		}
+		id, _, _ := strings.Cut(strings.TrimPrefix(stack, "goroutine "), " ")
+		m[id] = strings.TrimSpace(stack) + "\n"
+	}
+	return m
+}
+
+func houseKeeping(stack string) bool {
+	for _, mark := range []string{
+		"testing.(*T).Run(", "testing.(*M).", "testing.(*F).", "testing.(*B).run", "testing.runFuzzing(",
+		"testing.tRunner.func", "created by testing.", "created by runtime.", "os/signal.loop(", "os/signal.signal_recv(",
+		"created by runtime/", "runtime.ensureSigM", "internal/fuzz.",
+	} {
+		if strings.Contains(stack, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// warmUp opens what the runtime opens once and keeps: the netpoller's
+// descriptors.
+func warmUp() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return
+	}
+	defer l.Close()
+	if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		defer c.Close()
+		if a, err := l.Accept(); err == nil {
+			a.Close()
+			io.Copy(io.Discard, c)
+		}
+	}
+}

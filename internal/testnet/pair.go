@@ -1,0 +1,142 @@
+package testnet
+
+import (
+	"crypto/rand"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Networks are the kinds of stream socket that [Pair] and [Listen] make. The
+// last one is a Unix socket in the abstract namespace, which only Linux has.
+var Networks = []string{"tcp4", "tcp6", "unix", "abstract"}
+
+// Listen returns a listener of one of [Networks] on a free loopback address. It
+// is closed when the test ends. Where the machine lacks the network (no ::1, no
+// abstract names) the test is skipped.
+func Listen(tb testing.TB, network string) net.Listener {
+	tb.Helper()
+	l, err := listen(network)
+	if errors.Is(err, errNoNetwork) {
+		tb.Skipf("%s: %v", network, err)
+	}
+	if err != nil {
+		tb.Fatalf("testnet: listen on %s: %v", network, err)
+	}
+	tb.Cleanup(func() { l.Close() })
+	return l
+}
+
+// Pair returns the two ends of one connection of one of [Networks]: a dialed, b
+// was accepted. Both are closed when the test ends; closing them earlier is
+// fine.
+func Pair(tb testing.TB, network string) (a, b net.Conn) {
+	tb.Helper()
+	l := Listen(tb, network)
+	defer l.Close()
+	a = Dial(tb, l.Addr())
+	return a, accept(tb, l)
+}
+
+// Dial connects to addr. The connection is closed when the test ends.
+func Dial(tb testing.TB, addr net.Addr) net.Conn {
+	tb.Helper()
+	c, err := net.DialTimeout(addr.Network(), addr.String(), patience)
+	if err != nil {
+		tb.Fatalf("testnet: %v", err)
+	}
+	tb.Cleanup(func() { c.Close() })
+	return c
+}
+
+// patience bounds every wait for something that is about to happen.
+const patience = 20 * time.Second
+
+var errNoNetwork = errors.New("this machine does not have it")
+
+func listen(network string) (net.Listener, error) {
+	p, err := newPlace(network)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen(p.network, p.addr)
+	if err != nil {
+		p.remove()
+		return nil, err
+	}
+	return &placeListener{l, p}, nil
+}
+
+// place is where a listener goes: what net.Listen takes, and the directory that
+// was made for it, if any.
+type place struct{ network, addr, dir string }
+
+func newPlace(network string) (place, error) {
+	switch network {
+	case "tcp4":
+		return place{"tcp4", "127.0.0.1:0", ""}, nil
+	case "tcp6":
+		l, err := net.Listen("tcp6", "[::1]:0")
+		if err != nil {
+			return place{}, errors.Join(errNoNetwork, err)
+		}
+		l.Close()
+		return place{"tcp6", "[::1]:0", ""}, nil
+	case "unix":
+		// Not the test's own directory: sun_path holds 108 bytes at most, and
+		// tests have long names.
+		dir, err := os.MkdirTemp("", "ps")
+		return place{"unix", filepath.Join(dir, "s"), dir}, err
+	case "abstract":
+		if runtime.GOOS != "linux" {
+			return place{}, errNoNetwork
+		}
+		return place{"unix", "@penstock-" + strings.ToLower(rand.Text()), ""}, nil
+	}
+	return place{}, errors.New("unknown network " + network)
+}
+
+func (p place) remove() {
+	if p.dir != "" {
+		os.RemoveAll(p.dir)
+	}
+}
+
+// placeListener removes its place when it is closed.
+type placeListener struct {
+	net.Listener
+	place place
+}
+
+func (l *placeListener) Close() error {
+	defer l.place.remove()
+	return l.Listener.Close()
+}
+
+// Unwrap returns the *net.TCPListener or *net.UnixListener behind a listener of
+// [Listen], for code that wants the descriptor.
+func Unwrap(l net.Listener) net.Listener {
+	if p, ok := l.(*placeListener); ok {
+		return p.Listener
+	}
+	return l
+}
+
+func accept(tb testing.TB, l net.Listener) net.Conn {
+	tb.Helper()
+	if d, ok := Unwrap(l).(interface{ SetDeadline(time.Time) error }); ok {
+		d.SetDeadline(time.Now().Add(patience))
+		defer d.SetDeadline(time.Time{})
+	}
+	c, err := l.Accept()
+	if err != nil {
+		tb.Fatalf("testnet: %v", err)
+	}
+	tb.Cleanup(func() { c.Close() })
+	return c
+}

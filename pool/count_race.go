@@ -1,0 +1,13 @@
+//go:build race
+
+package pool
+
+import "sync/atomic"
+
+// A counter is written only by whoever is in its shard, and read by anybody at
+// any time. Under the race detector it is atomic.
+type counter struct{ v atomic.Uint64 }
+
+func (c *counter) inc() { c.v.Add(1) }
+
+func (c *counter) load() uint64 { return c.v.Load() }

@@ -1,0 +1,64 @@
+package pool
+
+import (
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// manualGC leaves the collector to the test until its end.
+func manualGC(t *testing.T) {
+	percent := debug.SetGCPercent(-1)
+	t.Cleanup(func() { debug.SetGCPercent(percent) })
+}
+
+// withProcs sets GOMAXPROCS until the end of the test.
+func withProcs(t *testing.T, n int) {
+	procs := runtime.GOMAXPROCS(n)
+	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
+}
+
+// eachProcs runs test at GOMAXPROCS 1, 2 and 8.
+func eachProcs(t *testing.T, test func(t *testing.T)) {
+	for _, n := range []int{1, 2, 8} {
+		t.Run("procs="+strconv.Itoa(n), func(t *testing.T) {
+			withProcs(t, n)
+			test(t)
+		})
+	}
+}
+
+// cycle runs one collection and returns when p has aged by it, or is at rest.
+func cycle[T any](t *testing.T, p *Pool[T]) {
+	t.Helper()
+	b := p.ledger()
+	state := func() (int, bool) {
+		b.dropping.Lock() // no age is under way
+		defer b.dropping.Unlock()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.cycles, b.armed
+	}
+	before, armed := state()
+	runtime.GC()
+	if !armed {
+		return
+	}
+	eventually(t, "the pool to age", func() bool {
+		after, _ := state()
+		return after > before
+	})
+}
+
+// eventually waits for what cond tells of.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !cond(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}

@@ -1,0 +1,447 @@
+package pump
+
+import (
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/pool"
+)
+
+// Env is what halves share that run one after the other: on one event loop,
+// or in one blocking copy.
+type Env struct {
+	Kernel  sys.Kernel
+	Pipes   *Pipes        // nil: nothing is spliced
+	Buffers *pool.Buffers // where leftovers wait for a slow reader
+	Scratch []byte        // the copy's buffer; holds nothing between turns
+	// Lowat, when above 1, is the SO_RCVLOWAT of a source that streams, in
+	// bytes; the owner must then give lagging halves a turn within a short time.
+	Lowat int
+}
+
+// ScratchSize is the size of Env.Scratch: four 16 KiB writes at once, and
+// still in the second-level cache.
+const ScratchSize = 64 << 10
+
+// State is what a half waits for after a turn.
+type State uint8
+
+// The states.
+const (
+	WantRead  State = iota // until the source is readable
+	WantWrite              // until the destination is writable
+	Again                  // for its next turn: the budget of this one is spent
+	End                    // for nothing: the source has ended and its last byte is delivered
+	Failed                 // for nothing: see Half.Err
+)
+
+// Half is one direction of a stream pair.
+//
+//	          2 big reads                  source ends
+//	copying ───────────────▶ splicing ───────────────────▶ ended
+//	   ▲ │                      │ │                          ▲
+//	   │ └──────────────────────┼─┼──────────────────────────┘
+//	   └────────────────────────┘
+//	      4 small reads, no pipe
+//
+// Invariants: it reads only while it holds nothing, so that its memory is
+// bounded by one scratch buffer or one pipe, and a slow reader stops the
+// reading of the other side. It has a pipe on lease only while that pipe holds
+// bytes, or within a turn. In - Out is what it holds.
+type Half struct {
+	In      int64 // bytes taken from the source
+	Out     int64 // bytes that the destination's socket accepted
+	Spliced int64 // of Out, those that were never in user-space memory
+	Err     sys.Errno
+	AtSrc   bool // Err was the source's
+
+	// Exact says that a read shorter than asked for has emptied the source,
+	// so that the next read can wait for an edge. True for TCP until urgent
+	// data or a hang-up is seen; a Unix socket stops short at passed descriptors.
+	Exact bool
+	// Sink says that there is no destination: what comes is dropped.
+	Sink bool
+	// TCP says that the source is a TCP socket.
+	TCP bool
+
+	splicing bool
+	lowat    bool
+	unpipe   bool // the destination refused a splice
+	ended    bool
+	streak   uint8
+	rests    uint8
+	why      Why
+
+	idleAt    int64 // In when the source last showed that it does not stream
+	rescuedAt int64 // In when bytes below the mark were last late
+
+	off    int32
+	inPipe int32
+	rest   []byte // from Env.Buffers; rest[off:] waits to be sent
+	pipe   *Pipe
+}
+
+// When to change between copying and splicing. Splicing costs two system calls
+// and a page reference for each 4 KiB where copying costs two calls and two
+// copies: it wins from about 16 KiB on.
+const (
+	bigRead     = 16 << 10
+	smallRead   = 8 << 10
+	bigStreak   = 2
+	smallStreak = 4
+	// spliceMost is asked for in one splice. A pipe counts slots, and a slot
+	// can hold a fragment of 32 KiB, so that more than its nominal size fits.
+	spliceMost = 4 << 20
+	// A source earns its low-water mark by so many bytes, and loses it after so
+	// many empty turns of the timer.
+	earned    = 16 << 20
+	restsMost = 8
+)
+
+// Refuse tells the half beforehand why it must not splice.
+func (h *Half) Refuse(w Why) { h.why = w }
+
+// Held tells how many bytes were taken and not yet delivered.
+func (h *Half) Held() int { return len(h.rest) - int(h.off) + int(h.inPipe) }
+
+// Ended tells whether the source has ended; bytes may still be held.
+func (h *Half) Ended() bool { return h.ended }
+
+// Lagging tells whether the source's low-water mark may hold back a tail, so
+// that the half needs a turn within a short time even without an event.
+func (h *Half) Lagging() bool { return h.lowat }
+
+// Path tells how the bytes have moved so far, and why not spliced.
+func (h *Half) Path() (Path, Why) {
+	switch {
+	case h.Spliced > 0:
+		return PathSplice, WhyNone
+	case h.In == 0:
+		return PathNone, h.reason()
+	}
+	return PathCopy, h.reason()
+}
+
+func (h *Half) reason() Why {
+	if h.why == WhyNone {
+		return WhySmall
+	}
+	return h.why
+}
+
+// Preload gives the half bytes to deliver before anything it reads; they are copied.
+func (h *Half) Preload(env *Env, p []byte) {
+	if len(p) > 0 {
+		h.In += int64(len(p))
+		h.keep(env, p)
+	}
+}
+
+// Turn moves bytes from src to dst until it must wait, or has moved about
+// budget bytes. It never blocks.
+func (h *Half) Turn(env *Env, src, dst, budget int) State {
+	moved := 0
+	for {
+		if h.rest != nil || h.inPipe > 0 {
+			if st := h.Flush(env, dst); st != Again {
+				return st
+			}
+		}
+		if h.lowat && !h.splicing { // the destination refused a splice
+			h.mark(env, src, 1)
+		}
+		if h.ended {
+			return End
+		}
+		if moved >= budget {
+			h.release(env)
+			return Again
+		}
+		var n int
+		var st State
+		switch {
+		case h.Sink:
+			n, st = h.drop(env, src)
+		case h.splicing:
+			n, st = h.fill(env, src, moved)
+		default:
+			n, st = h.copy(env, src, dst)
+		}
+		if st != Again {
+			return st
+		}
+		moved += n
+	}
+}
+
+// Flush delivers what is held; Again says that nothing is held any more.
+func (h *Half) Flush(env *Env, dst int) State {
+	for {
+		var st State
+		switch {
+		case h.rest != nil:
+			st = h.flushRest(env, dst)
+		case h.inPipe == 0:
+			return Again
+		case h.unpipe:
+			st = h.copyOut(env)
+		default:
+			st = h.flushPipe(env, dst)
+		}
+		if st != Again {
+			return st
+		}
+	}
+}
+
+func (h *Half) flushRest(env *Env, dst int) State {
+	n, e := env.Kernel.Send(dst, h.rest[h.off:])
+	switch {
+	case e == sys.EINTR:
+		return Again
+	case e == sys.EAGAIN:
+		return WantWrite
+	case e != 0:
+		return h.fail(e, false)
+	}
+	h.Out += int64(n)
+	h.off += int32(n)
+	if int(h.off) == len(h.rest) {
+		env.Buffers.Put(h.rest)
+		h.rest, h.off = nil, 0
+	}
+	return Again
+}
+
+func (h *Half) flushPipe(env *Env, dst int) State {
+	n, e := env.Kernel.Splice(h.pipe.r, dst, int(h.inPipe))
+	switch {
+	case e == sys.EINTR:
+		return Again
+	case e == sys.EAGAIN:
+		return WantWrite
+	case e == sys.EINVAL:
+		h.unpipe, h.splicing, h.why = true, false, WhyKernel
+		return Again
+	case e != 0:
+		return h.fail(e, false)
+	}
+	h.Out += int64(n)
+	h.Spliced += int64(n)
+	h.drained(env, n)
+	return Again
+}
+
+// copyOut serves a destination that the kernel does not splice to: what the
+// pipe holds goes out by copy.
+func (h *Half) copyOut(env *Env) State {
+	n, e := env.Kernel.ReadPipe(h.pipe.r, env.Scratch)
+	switch {
+	case e == sys.EINTR:
+		return Again
+	case e != 0:
+		return h.fail(e, false)
+	}
+	h.drained(env, n)
+	h.keep(env, env.Scratch[:n])
+	return Again
+}
+
+// drained notes that n bytes have left the pipe, which goes home once it is
+// empty if there is no more splicing.
+func (h *Half) drained(env *Env, n int) {
+	if h.inPipe -= int32(n); h.inPipe == 0 && !h.splicing {
+		h.release(env)
+	}
+}
+
+// copy moves what one read gives through the scratch buffer.
+func (h *Half) copy(env *Env, src, dst int) (int, State) {
+	buf := env.Scratch
+	n, e := env.Kernel.Recv(src, buf)
+	switch {
+	case e == sys.EINTR:
+		return 0, Again
+	case e == sys.EAGAIN:
+		return 0, WantRead
+	case e != 0:
+		return 0, h.fail(e, true)
+	case n == 0:
+		h.ended = true
+		return 0, Again
+	}
+	h.In += int64(n)
+	h.note(env, n)
+	m, e := env.Kernel.Send(dst, buf[:n])
+	if e != 0 && e != sys.EAGAIN && e != sys.EINTR {
+		return n, h.fail(e, false)
+	}
+	h.Out += int64(m)
+	if m < n {
+		h.keep(env, buf[m:n])
+		return n, Again
+	}
+	if h.Exact && n < len(buf) && !h.splicing {
+		return n, WantRead
+	}
+	return n, Again
+}
+
+// note counts big reads in a row; enough of them start the splicing.
+func (h *Half) note(env *Env, n int) {
+	if n < bigRead {
+		h.streak = 0
+		return
+	}
+	if h.streak++; h.streak >= bigStreak && h.why <= WhySmall || h.streak >= 64 && h.why == WhyPipes {
+		h.streak = 0
+		h.splicing = env.Pipes != nil
+	}
+}
+
+// fill moves what the source has into the pipe, which is empty on entry: so
+// EAGAIN can only mean that the source is. moved is what this turn has moved before.
+func (h *Half) fill(env *Env, src, moved int) (int, State) {
+	if h.pipe == nil {
+		if h.pipe = env.Pipes.Get(); h.pipe == nil {
+			h.stopSplicing(env, src, WhyPipes)
+			return 0, Again
+		}
+	}
+	n, e := env.Kernel.Splice(src, h.pipe.w, spliceMost)
+	switch {
+	case e == sys.EINTR:
+		return 0, Again
+	case e == sys.EAGAIN:
+		h.release(env)
+		h.wait(env, src, moved)
+		return 0, WantRead
+	case e == sys.EINVAL:
+		h.stopSplicing(env, src, WhyKernel)
+		return 0, Again
+	case e != 0:
+		return 0, h.fail(e, true)
+	case n == 0:
+		h.ended = true
+		h.release(env)
+		return 0, Again
+	}
+	h.In += int64(n)
+	h.inPipe = int32(n)
+	h.rests = 0
+	if moved == 0 && h.lowat && n < env.Lowat {
+		h.rescue(env, src)
+	}
+	if n >= smallRead {
+		h.streak = 0
+	} else if h.streak++; h.streak >= smallStreak {
+		h.stopSplicing(env, src, WhyNone)
+	}
+	return n, Again
+}
+
+// wait is called when the source is empty: it asks the kernel not to wake
+// anybody for less than a good splice, if the source has earned that by
+// streaming, and needs it because this turn has moved less.
+func (h *Half) wait(env *Env, src, moved int) {
+	switch {
+	case h.lowat && moved == 0:
+		// A turn that the timer gave found nothing. A source that pauses for
+		// long gets its mark back when it streams again.
+		if h.rests++; h.rests >= restsMost {
+			h.mark(env, src, 1)
+		}
+	case !h.lowat && env.Lowat > 1 && moved < env.Lowat && h.TCP && h.In-h.idleAt >= earned:
+		h.mark(env, src, env.Lowat)
+	}
+}
+
+// rescue notes that the timer, and not the kernel, found bytes below the mark:
+// they were late by that much. A source that has it happen twice within what
+// earns the mark sends messages rather than a stream, and must earn it again.
+// So a tail is late at most about once in 8 MiB.
+func (h *Half) rescue(env *Env, src int) {
+	if h.In-h.rescuedAt < earned {
+		h.idleAt = h.In
+		h.mark(env, src, 1)
+	}
+	h.rescuedAt = h.In
+}
+
+// mark sets the source's SO_RCVLOWAT. A socket that refuses it is not asked
+// again before it has earned another.
+func (h *Half) mark(env *Env, src, n int) {
+	e := env.Kernel.RcvLowat(src, n)
+	if e != 0 {
+		h.idleAt = h.In
+	}
+	h.lowat = e == 0 && n > 1
+	h.rests = 0
+}
+
+// stopSplicing goes back to copying; the pipe goes home once it is empty.
+func (h *Half) stopSplicing(env *Env, src int, why Why) {
+	h.splicing = false
+	h.streak = 0
+	h.why = max(h.why, why)
+	if h.lowat {
+		h.mark(env, src, 1)
+	}
+	if h.inPipe == 0 {
+		h.release(env)
+	}
+}
+
+// drop throws away what comes.
+func (h *Half) drop(env *Env, src int) (int, State) {
+	n, e := env.Kernel.Discard(src, env.Scratch, h.TCP)
+	switch {
+	case e == sys.EINTR:
+		return 0, Again
+	case e == sys.EAGAIN:
+		return 0, WantRead
+	case e != 0:
+		return 0, h.fail(e, true)
+	case n == 0:
+		h.ended = true
+	}
+	h.In += int64(n)
+	h.Out += int64(n)
+	return n, Again
+}
+
+// keep holds what a short write left over, in a buffer that fits.
+func (h *Half) keep(env *Env, p []byte) {
+	h.rest = env.Buffers.Get(len(p))
+	h.off = 0
+	copy(h.rest, p)
+}
+
+func (h *Half) fail(e sys.Errno, atSrc bool) State {
+	h.Err, h.AtSrc = e, atSrc
+	return Failed
+}
+
+// release gives an empty pipe back.
+func (h *Half) release(env *Env) {
+	if h.pipe != nil && h.inPipe == 0 {
+		env.Pipes.Put(h.pipe)
+		h.pipe = nil
+	}
+}
+
+// Close gives back all that the half has on lease. It returns the number of
+// bytes that were taken and never delivered.
+func (h *Half) Close(env *Env) (dropped int64) {
+	if h.pipe != nil {
+		if h.inPipe == 0 {
+			env.Pipes.Put(h.pipe)
+		} else {
+			env.Pipes.Destroy(h.pipe)
+		}
+		h.pipe, h.inPipe = nil, 0
+	}
+	if h.rest != nil {
+		env.Buffers.Put(h.rest)
+		h.rest, h.off = nil, 0
+	}
+	return h.In - h.Out
+}

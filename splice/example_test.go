@@ -1,0 +1,150 @@
+package splice_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/penstock/penstock/splice"
+)
+
+// A TCP proxy in front of a server. It ends a pair of connections that has
+// moved nothing for five minutes, and says what each has moved.
+func ExampleConfig_Relay() {
+	server, err := echoServer()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer l.Close()
+
+	done := make(chan struct{})
+	serve := func(client net.Conn) {
+		defer close(done)
+		defer client.Close()
+		upstream, err := net.Dial("tcp", server.Addr().String())
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer upstream.Close()
+
+		cfg := splice.Config{Idle: 5 * time.Minute}
+		r, err := cfg.Relay(client, upstream)
+		fmt.Println(r.Cause, r.AB.Written, "bytes up,", r.BA.Written, "bytes down,", err)
+	}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(client)
+		}
+	}()
+
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	io.WriteString(client, "hello")
+	client.(*net.TCPConn).CloseWrite()
+	io.Copy(io.Discard, client)
+	<-done
+	// Output:
+	// end 5 bytes up, 5 bytes down, <nil>
+}
+
+// peeked is a connection whose first bytes were looked at through a
+// bufio.Reader, to find out where it should go.
+type peeked struct {
+	net.Conn
+	read *bufio.Reader
+}
+
+// Read is for those who know nothing of splice.
+func (p *peeked) Read(b []byte) (int, error) { return p.read.Read(b) }
+
+// Unwrap and TakeRead make it a splice.Wrapper.
+func (p *peeked) Unwrap() net.Conn { return p.Conn }
+
+func (p *peeked) TakeRead() []byte {
+	b, _ := p.read.Peek(p.read.Buffered())
+	p.read.Discard(len(b))
+	return b
+}
+
+// Copy reaches the sockets inside wrapped connections, and delivers what was
+// read ahead.
+func ExampleWrapper() {
+	client, accepted := connected()
+	upstream, server := connected()
+	defer client.Close()
+	defer server.Close()
+
+	io.WriteString(client, "GET /index.html HTTP/1.1\r\n\r\n")
+	client.(*net.TCPConn).CloseWrite()
+
+	conn := &peeked{accepted, bufio.NewReader(accepted)}
+	method, err := conn.read.Peek(3)
+	fmt.Printf("%s, %v\n", method, err)
+
+	n, err := splice.Copy(upstream, conn)
+	fmt.Println(n, err)
+	conn.Close()
+	upstream.Close()
+
+	all, err := io.ReadAll(server)
+	fmt.Printf("%q, %v\n", all, err)
+	// Output:
+	// GET, <nil>
+	// 28 <nil>
+	// "GET /index.html HTTP/1.1\r\n\r\n", <nil>
+}
+
+// echoServer sends back what it gets.
+func echoServer() (net.Listener, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				splice.Copy(c, c)
+			}()
+		}
+	}()
+	return l, nil
+}
+
+// connected gives the two ends of a connection.
+func connected() (a, b net.Conn) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	if a, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		panic(err)
+	}
+	if b, err = l.Accept(); err != nil {
+		panic(err)
+	}
+	return a, b
+}

@@ -1,0 +1,172 @@
+package splice
+
+import (
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/pool"
+)
+
+// shared is the pipe budget of all copies of the process: Copy has no owner
+// that could bring one.
+var shared = sync.OnceValue(func() *pump.Pipes { return pump.NewPipes(sys.Linux{}, 0, 0) })
+
+// turnBudget is how much one turn moves before deadlines and Close are looked at again.
+const turnBudget = 4 << 20
+
+// move carries one direction: by the pump between stream sockets, else by a
+// copy. read is delivered first. turning, if not nil, is set while a turn runs,
+// and stays set after one that has failed.
+func (cfg *Config) move(dst, src net.Conn, read []byte, g *gauge, turning *atomic.Bool) (Transfer, bool, error) {
+	out, _ := stream(dst)
+	in, tcp := stream(src)
+	if out == nil || in == nil {
+		return moveUser(dst, src, read, g, WhyNotSocket)
+	}
+	m := movers.Get()
+	defer movers.Put(m)
+	m.in, m.out, m.src, m.dst, m.gauge, m.turning = in, out, src, dst, g, turning
+	m.half = pump.Half{TCP: tcp}
+	if cfg.NoSplice {
+		m.half.Refuse(WhyOff)
+	}
+	m.half.Preload(&m.env, read)
+	atSrc, err := m.run()
+	m.half.Close(&m.env)
+	return m.transfer(), atSrc, err
+}
+
+// stream gives the raw connection of a stream socket, nil for anything else.
+func stream(c net.Conn) (rc syscall.RawConn, tcp bool) {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		rc, _ = c.SyscallConn()
+		return rc, true
+	case *net.UnixConn:
+		if a := c.LocalAddr(); a != nil && a.Network() == "unix" {
+			rc, _ = c.SyscallConn()
+		}
+	}
+	return rc, false
+}
+
+// mover waits on Go's netpoller for a pump's half.
+//
+// A turn touches both sockets, so it runs inside the raw calls of both, which
+// keep the descriptors from being closed under it. Waiting for the source holds
+// the source's read lock, waiting for the destination its write lock, never
+// both.
+type mover struct {
+	half     pump.Half
+	env      pump.Env
+	in, out  syscall.RawConn
+	src, dst net.Conn
+	gauge    *gauge
+	turning  *atomic.Bool
+	fd       int // the source, during a turn
+	state    pump.State
+	outErr   error
+
+	// bound once, so that a call allocates no closure
+	onReadable, onTurn, onWritable func(fd uintptr) bool
+}
+
+var movers = pool.Pool[*mover]{
+	New: func() *mover {
+		m := &mover{env: pump.Env{Kernel: sys.Linux{}, Pipes: shared(), Buffers: &buffers}}
+		m.onReadable, m.onTurn, m.onWritable = m.readable, m.turn, m.writable
+		return m
+	},
+	Reset: func(m *mover) bool {
+		m.in, m.out, m.src, m.dst, m.gauge, m.turning, m.outErr = nil, nil, nil, nil, nil, nil, nil
+		return true
+	},
+}
+
+func (m *mover) run() (atSrc bool, err error) {
+	for {
+		if m.half.Held() > 0 {
+			if err := m.out.Write(m.onWritable); err != nil {
+				return false, err
+			}
+			if m.state == pump.Failed {
+				return false, m.failure()
+			}
+		}
+		if err := m.in.Read(m.onReadable); err != nil {
+			return true, err
+		}
+		if m.outErr != nil {
+			return false, m.outErr
+		}
+		switch m.state {
+		case pump.End:
+			return true, nil
+		case pump.Failed:
+			return m.half.AtSrc, m.failure()
+		}
+	}
+}
+
+// readable has the source's descriptor; false waits for it.
+func (m *mover) readable(fd uintptr) bool {
+	m.fd = int(fd)
+	m.outErr = m.out.Write(m.onTurn)
+	return m.outErr != nil || m.state != pump.WantRead
+}
+
+// turn has both descriptors.
+func (m *mover) turn(fd uintptr) bool {
+	m.begin()
+	m.state = m.half.Turn(&m.env, m.fd, int(fd), turnBudget)
+	m.end()
+	return true
+}
+
+// writable has the destination's descriptor; false waits for it.
+func (m *mover) writable(fd uintptr) bool {
+	m.begin()
+	m.state = m.half.Flush(&m.env, int(fd))
+	m.end()
+	return m.state != pump.WantWrite
+}
+
+// begin takes the scratch buffer, which is on lease for one turn, so that one
+// who waits holds no memory.
+func (m *mover) begin() {
+	m.env.Scratch = buffers.Get(pump.ScratchSize)
+	if m.turning != nil {
+		m.turning.Store(true)
+	}
+}
+
+func (m *mover) end() {
+	buffers.Put(m.env.Scratch)
+	m.env.Scratch = nil
+	if m.gauge != nil {
+		m.gauge.store(m.transfer())
+	}
+	if m.turning != nil && m.state != pump.Failed {
+		m.turning.Store(false)
+	}
+}
+
+func (m *mover) transfer() Transfer {
+	t := Transfer{Read: m.half.In, Written: m.half.Out, Spliced: m.half.Spliced}
+	t.Path, t.Why = m.half.Path()
+	return t
+}
+
+// failure words a system call's error as package net does.
+func (m *mover) failure() error {
+	op, call, c := "write", "send", m.dst
+	if m.half.AtSrc {
+		op, call, c = "read", "recv", m.src
+	}
+	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(call, m.half.Err)}
+}

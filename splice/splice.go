@@ -1,0 +1,228 @@
+// Package splice moves a stream from one connection to another without copying
+// it through user space, for code that blocks.
+//
+// [Copy] carries one direction, as io.Copy would; [Relay] both, and passes each
+// end on. Between TCP and Unix stream sockets in any pairing, small messages go
+// through a buffer and big ones through a pipe, splice(2), whichever is cheaper
+// at the time, and while nothing moves nothing is held: no pipe and no buffer.
+// Anything else is copied by Read and Write, through one buffer of 32 KiB.
+//
+// Deadlines and Close work on the connections as they do for Read and Write.
+// What was read is delivered, or counted in an [UndeliveredError].
+package splice
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+)
+
+// Config holds the options of [Config.Copy] and [Config.Relay]. Its zero value
+// is what the functions of the same names use. A Config may be used by many
+// goroutines at once if Live is nil.
+type Config struct {
+	// Idle ends a Relay that has moved no byte either way for about so long,
+	// with [CauseIdle]; 0 means never. Relay then uses the connections'
+	// deadlines, and leaves them cleared. Copy does not look at it: there a
+	// read deadline does the same.
+	Idle time.Duration
+
+	// NoSplice makes every byte go through user space.
+	NoSplice bool
+
+	// Live, if not nil, can be read from elsewhere while the bytes move.
+	Live *Live
+}
+
+// Wrapper is a net.Conn around another one that changes nothing of its bytes:
+// Copy and Relay reach the socket inside through it, and deliver first what the
+// wrapper has already read.
+type Wrapper = pump.Wrapper
+
+// Path tells how bytes were moved, Why why they were not spliced.
+type (
+	Path = pump.Path
+	Why  = pump.Why
+)
+
+// The data paths, and the reasons for the slower one.
+const (
+	PathNone   = pump.PathNone
+	PathCopy   = pump.PathCopy
+	PathSplice = pump.PathSplice
+
+	WhyNone      = pump.WhyNone
+	WhySmall     = pump.WhySmall
+	WhyOff       = pump.WhyOff
+	WhyPipes     = pump.WhyPipes
+	WhyKernel    = pump.WhyKernel
+	WhyNotSocket = pump.WhyNotSocket
+)
+
+// Transfer is what one direction has moved, in bytes.
+type Transfer struct {
+	Read    int64 // taken from the source
+	Written int64 // accepted by the destination
+	Spliced int64 // of Written, what never was in user-space memory
+	Path    Path
+	Why     Why // why not spliced
+}
+
+// Cause tells why a Relay ended. A and B are its arguments.
+type Cause uint8
+
+// The causes.
+const (
+	CauseEnd     Cause = iota // both sides ended and the last byte was delivered
+	CauseIdle                 // no byte moved for Config.Idle
+	CauseAReset               // A reset the connection
+	CauseBReset               // B reset the connection
+	CauseAFailed              // A failed otherwise: a deadline, a Close from elsewhere, an error
+	CauseBFailed              // B failed otherwise
+)
+
+// String gives the cause's name, lower-case with hyphens.
+func (c Cause) String() string {
+	names := [...]string{"end", "idle", "a-reset", "b-reset", "a-failed", "b-failed"}
+	if int(c) < len(names) {
+		return names[c]
+	}
+	return "unknown"
+}
+
+// Result is the account of a Relay.
+type Result struct {
+	AB, BA Transfer
+	Cause  Cause
+}
+
+// UndeliveredError is returned when Copy or Relay ends by an error while it
+// held bytes that it had read from the source and the destination had not taken.
+type UndeliveredError struct {
+	Bytes int64
+	Err   error
+}
+
+func (e *UndeliveredError) Error() string {
+	return fmt.Sprintf("%v; %d bytes were read and not delivered", e.Err, e.Bytes)
+}
+
+func (e *UndeliveredError) Unwrap() error { return e.Err }
+
+// Live is what a running Copy or Relay has moved so far. Its methods may be
+// called at any time and from anywhere; a Live must not be shared by two that
+// run at once. Copy's direction is AB.
+type Live struct {
+	dir [2]gauge
+}
+
+// AB tells what has moved from A to B, or from Copy's src to its dst.
+func (l *Live) AB() Transfer { return l.dir[0].load() }
+
+// BA tells what has moved from B to A.
+func (l *Live) BA() Transfer { return l.dir[1].load() }
+
+// reset forgets an earlier Copy or Relay.
+func (l *Live) reset() {
+	for d := range l.dir {
+		g := &l.dir[d]
+		g.how.Store(0)
+		g.spliced.Store(0)
+		g.written.Store(0)
+		g.read.Store(0)
+	}
+}
+
+type gauge struct {
+	read, written, spliced atomic.Int64
+	how                    atomic.Uint32 // Path and Why
+}
+
+// load reads the smaller number of each pair first, and store writes it last, so
+// that nobody sees more written than read, or more spliced than written.
+func (g *gauge) load() (t Transfer) {
+	how := g.how.Load()
+	t.Path, t.Why = Path(how>>8), Why(how)
+	t.Spliced = g.spliced.Load()
+	t.Written = g.written.Load()
+	t.Read = g.read.Load()
+	return t
+}
+
+func (g *gauge) store(t Transfer) {
+	g.read.Store(t.Read)
+	g.written.Store(t.Written)
+	g.spliced.Store(t.Spliced)
+	g.how.Store(uint32(t.Path)<<8 | uint32(t.Why))
+}
+
+// Copy moves bytes from src to dst until src ends, which is no error, or one of
+// them fails. It returns how many bytes dst accepted. Neither is closed, and
+// dst is not told of the end.
+//
+// It blocks; deadlines of src for reading and of dst for writing count, and so
+// does a Close of either from elsewhere. While it waits for src it does not look
+// at dst, so that it learns of dst's deadline, Close or reset when src has
+// something, as io.Copy does. What it has read before src fails is delivered.
+// The error is the connection's (os.ErrDeadlineExceeded, net.ErrClosed, a system
+// call's), in an [UndeliveredError] if bytes were lost by it; src can then be
+// read on from right after those.
+func Copy(dst, src net.Conn) (written int64, err error) {
+	var cfg Config
+	return cfg.Copy(dst, src)
+}
+
+// Relay moves bytes both ways between a and b until both have ended, or one has
+// failed. The end of one direction is passed on (CloseWrite) after its last
+// byte; a connection that cannot close one direction ends both. A reset is not
+// passed on as an end. Neither is closed: who wants to pass a reset on sets
+// SetLinger(0) on the other side of [CauseAReset] or [CauseBReset], and closes it.
+//
+// Relay blocks, and runs one more goroutine, which has ended when it returns.
+// Deadlines and Close from elsewhere end it. To stop the second direction when
+// the first has failed, Relay sets deadlines, and leaves them cleared.
+func Relay(a, b net.Conn) (Result, error) {
+	var cfg Config
+	return cfg.Relay(a, b)
+}
+
+// Copy is as the function [Copy], with options.
+func (cfg *Config) Copy(dst, src net.Conn) (written int64, err error) {
+	var g *gauge
+	if cfg.Live != nil {
+		g = &cfg.Live.dir[0]
+		cfg.Live.reset()
+	}
+	t, _, err := cfg.move(pump.Inner(dst), pump.Inner(src), pump.TakeRead(src), g, nil)
+	if g != nil {
+		g.store(t)
+	}
+	return t.Written, undelivered(t, err)
+}
+
+// undelivered adds to an error what was lost by it.
+func undelivered(t Transfer, err error) error {
+	if lost := t.Read - t.Written; err != nil && lost > 0 {
+		return &UndeliveredError{lost, err}
+	}
+	return err
+}
+
+// causeOf says whose fault an error is.
+func causeOf(err error, sideA bool) Cause {
+	reset := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
+	switch {
+	case reset && sideA:
+		return CauseAReset
+	case reset:
+		return CauseBReset
+	case sideA:
+		return CauseAFailed
+	}
+	return CauseBFailed
+}

@@ -1,0 +1,228 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// adopted hands the inner ends of two connections over, and returns the outer ones.
+func (r *rig) adopted(one, two string, opt Options) (a, b net.Conn) {
+	r.t.Helper()
+	a, innerA := testnet.Pair(r.t, one)
+	innerB, b := testnet.Pair(r.t, two)
+	if opt.Done == nil {
+		opt.Done = r.done
+	}
+	if err := r.e.Relay(innerA, innerB, opt); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, c := range []net.Conn{innerA, innerB} {
+		if _, err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			r.t.Errorf("a connection that was handed over: %v", err)
+		}
+	}
+	return a, b
+}
+
+func TestAdopt(t *testing.T) {
+	for _, n := range []int64{0, 1, 100_000, 5 << 20} {
+		for _, p := range pairs {
+			t.Run(fmt.Sprintf("bytes=%d/a=%s/b=%s", n, p[0], p[1]), func(t *testing.T) {
+				r := newRig(t, Config{})
+				a, b := r.adopted(p[0], p[1], Options{Value: "mine"})
+				play(t, a, b, testnet.Script{Send: n, SendSeed: 1, Recv: n + 1, RecvSeed: 2}, testnet.Script{Send: n + 1, SendSeed: 2, Recv: n, RecvSeed: 1})
+				rec := r.expect(CauseEnd)
+				if rec.AB.Written != n || rec.BA.Written != n+1 || rec.Value != "mine" || rec.Listener != nil {
+					t.Errorf("%+v", rec)
+				}
+				// A TCP socket whose connection is over has forgotten its peer;
+				// the record has not.
+				if p[0] == "tcp4" && rec.A != *fromNet(a.LocalAddr()) {
+					t.Errorf("from %v, want %v", rec.A, a.LocalAddr())
+				}
+				if p[1] == "tcp4" && rec.B != *fromNet(b.LocalAddr()) {
+					t.Errorf("to %v, want %v", rec.B, b.LocalAddr())
+				}
+			})
+		}
+	}
+}
+
+// What was sent, ended or reset before the engine took over is passed on too.
+func TestAdoptLate(t *testing.T) {
+	for _, p := range pairs {
+		t.Run("a="+p[0]+"/b="+p[1], func(t *testing.T) {
+			r := newRig(t, Config{})
+			a, innerA := testnet.Pair(t, p[0])
+			innerB, b := testnet.Pair(t, p[1])
+			io.WriteString(a, "early")
+			closeWrite(t, a)
+			io.WriteString(b, "birds")
+			b.Close()
+			time.Sleep(5 * time.Millisecond)
+			if err := r.e.Relay(innerA, innerB, Options{Done: r.done}); err != nil {
+				t.Fatal(err)
+			}
+			hear(t, a, "birds")
+			ending(t, a)
+			r.record()
+		})
+	}
+	t.Run("reset", func(t *testing.T) {
+		r := newRig(t, Config{})
+		a, innerA := testnet.Pair(t, "tcp4")
+		innerB, b := testnet.Pair(t, "tcp4")
+		reset(t, a)
+		time.Sleep(5 * time.Millisecond)
+		if err := r.e.Relay(innerA, innerB, Options{Done: r.done}); err != nil {
+			t.Fatal(err)
+		}
+		wantReset(t, b)
+		r.expect(CauseAReset)
+	})
+}
+
+func TestAdoptTimeouts(t *testing.T) {
+	r := newRig(t, Config{})
+	a, b := r.adopted("tcp4", "unix", Options{Timeouts: Timeouts{Idle: 100 * time.Millisecond}})
+	say(t, a, b, "hello")
+	r.expect(CauseIdle)
+	a, b = r.adopted("unix", "tcp4", Options{Timeouts: Timeouts{HalfClosed: 100 * time.Millisecond}})
+	closeWrite(t, b)
+	wantEnd(t, a)
+	r.expect(CauseHalfClosed)
+	// Without Done nobody is told, and nothing is left behind.
+	x, y := testnet.Pair(t, "tcp4")
+	if err := r.e.Relay(x, y, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pair, which is its own client, rests", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
+	r.e.Close()
+	r.all = append(r.all, Record{ID: 1 << 63, Cause: CauseClosed})
+}
+
+// wrapped is a connection whose wrapper has read something from it.
+type wrapped struct {
+	net.Conn
+	read  string
+	taken int // how often somebody took that
+}
+
+func (w *wrapped) Unwrap() net.Conn { return w.Conn }
+
+func (w *wrapped) TakeRead() []byte {
+	read := w.read
+	w.read = ""
+	w.taken++
+	return []byte(read)
+}
+
+// A wrapper that offers its inner connection is no obstacle, and what it has
+// read comes first: an outer wrapper's before an inner one's.
+func TestAdoptWrapped(t *testing.T) {
+	for _, p := range pairs {
+		t.Run("a="+p[0]+"/b="+p[1], func(t *testing.T) {
+			r := newRig(t, Config{})
+			a, innerA := testnet.Pair(t, p[0])
+			innerB, b := testnet.Pair(t, p[1])
+			long := strings.Repeat("0123456789", 300_000)
+			if err := r.e.Relay(&wrapped{Conn: &wrapped{Conn: innerA, read: "second "}, read: "first "}, &wrapped{Conn: innerB, read: long}, Options{Done: r.done}); err != nil {
+				t.Fatal(err)
+			}
+			hear(t, b, "first second ")
+			say(t, a, b, "third")
+			hear(t, a, long)
+			say(t, b, a, "and more")
+			a.Close()
+			b.Close()
+			if rec := r.record(); rec.AB.Read != int64(len("first second third")) || rec.BA.Written != int64(len(long)+len("and more")) {
+				t.Errorf("AB %+v, BA %+v", rec.AB, rec.BA)
+			}
+		})
+	}
+}
+
+// On an error both connections still belong to the caller.
+func TestAdoptErrors(t *testing.T) {
+	r := newRig(t, Config{})
+	a, b := testnet.Pair(t, "tcp4")
+	p, q := net.Pipe()
+	defer p.Close()
+	defer q.Close()
+	udp, err := net.Dial("udp", "127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socketPath(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	w := &wrapped{Conn: a, read: "kept"}
+	if err := r.e.Relay(w, p, Options{}); !errors.Is(err, errors.ErrUnsupported) || w.taken != 0 {
+		t.Errorf("a wrapper whose partner is refused: %v, its bytes taken %d times", err, w.taken)
+	}
+	for _, odd := range []net.Conn{p, udp, datagrams, tlsLike{a}} {
+		for _, pair := range [][2]net.Conn{{a, odd}, {odd, a}} {
+			if err := r.e.Relay(pair[0], pair[1], Options{Done: r.done}); !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("%T: %v", odd, err)
+			}
+			say(t, a, b, "still mine")
+		}
+	}
+	gone, _ := testnet.Pair(t, "unix")
+	gone.Close()
+	for _, pair := range [][2]net.Conn{{a, gone}, {gone, a}} {
+		if err := r.e.Relay(pair[0], pair[1], Options{Done: r.done}); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a closed connection: %v", err)
+		}
+		say(t, b, a, "still mine")
+	}
+}
+
+// tlsLike changes the bytes, so that it offers nothing inside.
+type tlsLike struct{ net.Conn }
+
+// A pair from a Go program may carry deadlines; they no longer count.
+func TestAdoptForgetsDeadlines(t *testing.T) {
+	r := newRig(t, Config{})
+	a, innerA := testnet.Pair(t, "tcp4")
+	innerB, b := testnet.Pair(t, "tcp4")
+	innerA.SetDeadline(time.Now().Add(10 * time.Millisecond))
+	if err := r.e.Relay(innerA, innerB, Options{Done: r.done}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(30 * time.Millisecond)
+	say(t, a, b, "hello")
+	a.Close()
+	b.Close()
+	r.record()
+}
+
+// A Done hook may hand the next pair over.
+func TestAdoptFromHook(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	x, innerX := testnet.Pair(t, "tcp4")
+	innerY, y := testnet.Pair(t, "unix")
+	a, b := r.adopted("tcp4", "tcp4", Options{Done: func(rec *Record) {
+		r.done(rec)
+		if err := r.e.Relay(innerX, innerY, Options{Done: r.done}); err != nil {
+			t.Error(err)
+		}
+	}})
+	a.Close()
+	b.Close()
+	r.expect(CauseEnd)
+	say(t, x, y, "chained")
+	x.Close()
+	y.Close()
+	r.record()
+}

@@ -1,0 +1,368 @@
+package relay
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+func TestCarry(t *testing.T) {
+	for _, c := range []struct {
+		ab, ba int64
+		chunk  int
+		path   Path // of the directions that carry something
+	}{
+		{0, 0, 1, PathNone},
+		{1, 0, 1, PathCopy},
+		{0, 1, 1, PathCopy},
+		{3000, 3000, 1, PathCopy},
+		{200_000, 100_000, 1000, PathCopy},
+		{5 << 20, 5<<20 + 1, 1 << 20, PathSplice},
+	} {
+		t.Run(fmt.Sprintf("ab=%d/ba=%d/chunk=%d", c.ab, c.ba, c.chunk), func(t *testing.T) {
+			eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+				play(t, a, b,
+					testnet.Script{Send: c.ab, SendSeed: 1, SendChunk: c.chunk, Recv: c.ba, RecvSeed: 2},
+					testnet.Script{Send: c.ba, SendSeed: 2, SendChunk: c.chunk, Recv: c.ab, RecvSeed: 1})
+				rec := r.expect(CauseEnd)
+				if rec.AB.Read != c.ab || rec.AB.Written != c.ab || rec.BA.Read != c.ba || rec.BA.Written != c.ba {
+					t.Errorf("AB %+v, BA %+v", rec.AB, rec.BA)
+				}
+				for _, tr := range []Transfer{rec.AB, rec.BA} {
+					switch {
+					case tr.Read == 0:
+						if tr.Path != PathNone {
+							t.Errorf("path of nothing: %v", tr.Path)
+						}
+					case c.chunk < 1<<16:
+						// Many small writes may be one big read, if the relay is slow.
+						if tr.Path == PathCopy && tr.Why != WhySmall {
+							t.Errorf("path %v, %v", tr.Path, tr.Why)
+						}
+					case tr.Path != c.path || tr.Spliced == 0:
+						t.Errorf("path %v, %v, %d bytes spliced", tr.Path, tr.Why, tr.Spliced)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Small messages one at a time never meet a pipe.
+func TestPingPongIsCopied(t *testing.T) {
+	eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+		for range 200 {
+			say(t, a, b, "a small question")
+			say(t, b, a, "and its answer")
+		}
+		a.Close()
+		b.Close()
+		rec := r.record()
+		if rec.AB.Path != PathCopy || rec.AB.Why != WhySmall || rec.BA.Path != PathCopy {
+			t.Errorf("AB %+v, BA %+v", rec.AB, rec.BA)
+		}
+		if n := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Pipe); n != 0 {
+			t.Errorf("spliced:%s", r.k.Counts())
+		}
+		// One read and one write a message, and hardly more.
+		if recv := r.k.Count(testkernel.Recv); recv > 900 {
+			t.Errorf("400 messages took%s", r.k.Counts())
+		}
+	})
+}
+
+func TestNeverSplice(t *testing.T) {
+	eachPair(t, Config{MaxPipes: -1}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+		play(t, a, b, testnet.Script{Send: 4 << 20, SendChunk: 1 << 20}, testnet.Script{Recv: 4 << 20})
+		if rec := r.expect(CauseEnd); rec.AB.Path != PathCopy || rec.AB.Why != WhyOff {
+			t.Errorf("%+v", rec.AB)
+		}
+		if n := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Pipe); n != 0 {
+			t.Errorf("spliced:%s", r.k.Counts())
+		}
+	})
+}
+
+// An end goes through after the last byte, and the other direction goes on.
+func TestHalfClose(t *testing.T) {
+	for _, way := range []string{"client first", "upstream first"} {
+		t.Run(way, func(t *testing.T) {
+			eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+				if way == "upstream first" {
+					a, b = b, a
+				}
+				say(t, a, b, "my last words")
+				closeWrite(t, a)
+				wantEnd(t, b)
+				for range 3 {
+					say(t, b, a, "mine are to come")
+					time.Sleep(time.Millisecond)
+				}
+				select {
+				case rec := <-r.records:
+					t.Fatalf("the flow has ended: %+v", rec)
+				default:
+				}
+				closeWrite(t, b)
+				wantEnd(t, a)
+				r.expect(CauseEnd)
+			})
+		})
+	}
+}
+
+// A reset of one side is a reset of the other, not an end, while a flow is
+// idle, in the middle of bulk, and with bytes held for a slow reader.
+func TestReset(t *testing.T) {
+	for _, way := range []string{"client", "upstream"} {
+		for _, when := range []string{"idle", "bulk", "held"} {
+			t.Run("by="+way+"/when="+when, func(t *testing.T) {
+				eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+					cause := CauseAReset
+					if way == "upstream" {
+						a, b, cause = b, a, CauseBReset
+					}
+					say(t, a, b, "hello")
+					switch when {
+					case "bulk":
+						go testnet.Play(b, testnet.Script{Discard: true})
+						go a.Write(make([]byte, 8<<20))
+						time.Sleep(3 * time.Millisecond)
+						if _, tcp := a.(*net.TCPConn); !tcp {
+							// bytes that nobody reads make a Unix socket's close a reset
+							b.Write([]byte("x"))
+							eventually(t, "a byte for "+way, func() bool {
+								s := r.e.Stats()
+								sum := s.Total()
+								return sum.BytesWritten > 6
+							})
+							time.Sleep(5 * time.Millisecond)
+						}
+						reset(t, a)
+					case "held":
+						a.SetWriteDeadline(time.Now().Add(40 * time.Millisecond))
+						a.Write(make([]byte, 64<<20)) // nobody reads
+						fallthrough
+					default:
+						b.Write([]byte("never read"))
+						time.Sleep(5 * time.Millisecond)
+						reset(t, a)
+						wantReset(t, b)
+					}
+					rec := r.expect(cause)
+					if rec.Err == nil {
+						t.Error("no error in the record")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A side that has ended may be reset all the same, and the other one, which
+// waits to answer, learns of it.
+func TestResetAfterHalfClose(t *testing.T) {
+	for _, way := range []string{"client", "upstream"} {
+		t.Run("by="+way, func(t *testing.T) {
+			eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+				cause := CauseAReset
+				if way == "upstream" {
+					a, b, cause = b, a, CauseBReset
+				}
+				say(t, b, a, "first part")
+				io.WriteString(b, "never read")
+				closeWrite(t, a)
+				wantEnd(t, b)
+				time.Sleep(5 * time.Millisecond)
+				reset(t, a)
+				rec := r.expect(cause)
+				if rec.Duration > 5*time.Second {
+					t.Errorf("it took %v", rec.Duration)
+				}
+			})
+		})
+	}
+}
+
+// Who writes and closes at once, before there is an upstream, is heard.
+func TestFireAndForget(t *testing.T) {
+	for _, p := range pairs {
+		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
+			r := newRig(t, Config{})
+			s := newServer(t, p[1])
+			l := r.listen(p[0], ListenConfig{}, s.addr)
+			for i := range 50 {
+				text := fmt.Sprintf("message %d", i)
+				a := dial(t, l)
+				io.WriteString(a, text)
+				a.Close()
+				b := s.accept(t)
+				hear(t, b, text)
+				wantEnd(t, b)
+				b.Close()
+				if rec := r.expect(CauseEnd); rec.AB.Written != int64(len(text)) {
+					t.Errorf("%+v", rec)
+				}
+			}
+		})
+	}
+}
+
+// A reader that stops stops the writer: what is in flight is bounded, nothing
+// is read from the writer meanwhile, and all arrives once the reader goes on.
+func TestSlowReader(t *testing.T) {
+	eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+		const n = 96 << 20
+		done := make(chan testnet.Report, 1)
+		go func() { done <- testnet.Play(a, testnet.Script{Send: n, SendSeed: 1, SendChunk: 1 << 20}) }()
+		var before LoopStats
+		still := 0
+		eventually(t, "the writer stands still", func() bool {
+			time.Sleep(10 * time.Millisecond)
+			s := r.e.Stats()
+			now := s.Total()
+			if still++; now.BytesRead != before.BytesRead || now.BytesRead == 0 {
+				still = 0
+			}
+			before = now
+			return still > 10
+		})
+		if held := before.BytesRead - before.BytesWritten; held <= 0 || held > 1<<20 {
+			t.Errorf("%d bytes held for a slow reader", held)
+		}
+		if before.BytesRead > n/2 {
+			t.Fatalf("%d of %d bytes are in flight", before.BytesRead, n)
+		}
+		if s := r.e.Stats(); s.PipesLeased > 1 {
+			t.Errorf("%d pipes on lease for one direction", s.PipesLeased)
+		}
+		calls := r.k.Count(testkernel.Recv) + r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.SpliceOut) + r.k.Count(testkernel.Send)
+		time.Sleep(50 * time.Millisecond)
+		if more := r.k.Count(testkernel.Recv) + r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.SpliceOut) + r.k.Count(testkernel.Send) - calls; more > 2 {
+			t.Errorf("%d calls while nothing can move", more)
+		}
+		if rep := testnet.Play(b, testnet.Script{Recv: n, RecvSeed: 1}); rep.Err != "" {
+			t.Error(rep.Err)
+		}
+		if rep := <-done; rep.Err != "" {
+			t.Error(rep.Err)
+		}
+		r.expect(CauseEnd)
+	})
+}
+
+// While a TCP source streams the kernel wakes the loop for much only; what
+// comes below that mark, and nothing after it, arrives all the same.
+func TestTailBelowLowat(t *testing.T) {
+	for _, upstream := range []string{"tcp4", "unix"} {
+		t.Run("upstream="+upstream, func(t *testing.T) {
+			r := newRig(t, Config{})
+			a, b := r.flow("tcp4", upstream, ListenConfig{})
+			p := testnet.NewPattern(1)
+			var off int64
+			send := func(n int) {
+				t.Helper()
+				go a.Write(p.At(off, n))
+				buf := make([]byte, n)
+				b.SetReadDeadline(time.Now().Add(patience))
+				if m, err := io.ReadFull(b, buf); err != nil {
+					t.Fatalf("%d bytes of a tail of %d arrived: %v", m, n, err)
+				}
+				if err := p.Check(off, buf); err != nil {
+					t.Fatal(err)
+				}
+				off += int64(n)
+			}
+			for i := range 40 {
+				for range 4 {
+					send(1 << 20)
+				}
+				send(1 + i*997)
+				send(1)
+			}
+			if r.k.Count(testkernel.RcvLowat) == 0 {
+				t.Errorf("no mark was ever set:%s", r.k.Counts())
+			}
+			// At rest nobody looks for tails any more.
+			time.Sleep(50 * time.Millisecond)
+			calls := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Recv)
+			time.Sleep(100 * time.Millisecond)
+			if more := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Recv) - calls; more > 2 {
+				t.Errorf("%d reads in 100 ms of an idle flow", more)
+			}
+			// The end is seen below the mark too.
+			send(1 << 20)
+			send(1 << 20)
+			closeWrite(t, a)
+			wantEnd(t, b)
+			b.Close()
+			r.expect(CauseEnd)
+		})
+	}
+}
+
+func TestIPv6(t *testing.T) {
+	testnet.Listen(t, "tcp6").Close()
+	r := newRig(t, Config{})
+	a, b := r.flow("tcp6", "tcp6", ListenConfig{})
+	play(t, a, b, testnet.Script{Send: 1000, Recv: 0}, testnet.Script{Recv: 1000})
+	rec := r.expect(CauseEnd)
+	if !rec.A.IP.Addr().Is6() || !rec.B.IP.Addr().Is6() {
+		t.Errorf("from %v to %v", rec.A, rec.B)
+	}
+}
+
+// Many flows at once, each with its own bytes.
+func TestManyFlows(t *testing.T) {
+	r := newRig(t, Config{})
+	up := echoServer(t, "tcp4")
+	l := r.listen("unix", ListenConfig{}, up)
+	const flows = 60
+	reports := make(chan testnet.Report, flows)
+	for i := range flows {
+		c := dial(t, l)
+		go func() {
+			n := int64(i * 2000)
+			reports <- testnet.Play(c, testnet.Script{Send: n, SendSeed: uint64(i), Recv: n, RecvSeed: uint64(i), SendChunk: 10_000})
+		}()
+	}
+	for range flows {
+		if rep := <-reports; rep.Err != "" {
+			t.Errorf("%+v", rep)
+		}
+	}
+	for range flows {
+		r.expect(CauseEnd)
+	}
+}
+
+// Peers in processes of their own: one that is killed is an end or a reset
+// like any other, and what it had sent is accounted for.
+func TestPeersInProcesses(t *testing.T) {
+	for _, p := range pairs {
+		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
+			r := newRig(t, Config{})
+			up, _ := testnet.StartServer(t, p[1], testnet.Script{Echo: true})
+			l := r.listen(p[0], ListenConfig{}, fromNet(up))
+			const n = 3<<20 + 1
+			peer := testnet.StartDialer(t, toNet(l.Addr()), testnet.Script{Send: n, SendSeed: 1, SendChunk: 50_000, Recv: n, RecvSeed: 1})
+			if rep := peer.MustWait(t); rep.Received != n {
+				t.Errorf("%+v", rep)
+			}
+			if rec := r.expect(CauseEnd); rec.AB.Written != n || rec.BA.Written != n {
+				t.Errorf("%+v", rec)
+			}
+			endless := testnet.StartDialer(t, toNet(l.Addr()), testnet.Script{Send: -1, Recv: -1})
+			eventually(t, "bulk", func() bool { s := r.e.Stats(); sum := s.Total(); return sum.BytesWritten > 8<<20 })
+			endless.Stop()
+			if rec := r.record(); rec.Cause != CauseAReset && rec.Cause != CauseEnd {
+				t.Errorf("%+v", rec)
+			}
+		})
+	}
+}

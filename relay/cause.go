@@ -1,0 +1,45 @@
+package relay
+
+// Cause tells why a flow ended. A is the side of the client (of the first
+// connection given to Relay), B that of the upstream.
+type Cause uint8
+
+// The causes.
+const (
+	CauseNone           Cause = iota // it has not ended
+	CauseEnd                         // both sides ended and the last byte was delivered
+	CauseRefused                     // a hook refused the client
+	CauseNoUpstream                  // there was no upstream left to try; Record.Err is the last failure
+	CauseConnectTimeout              // the last attempt to connect took too long
+	CauseNoDescriptors               // the process or the system had no descriptor left for the upstream
+	CauseAGone                       // A went away before B was connected
+	CauseAReset                      // A reset the connection
+	CauseBReset                      // B reset the connection
+	CauseAFailed                     // A's connection failed otherwise: Record.Err
+	CauseBFailed                     // B's connection failed otherwise: Record.Err
+	CauseIdle                        // no byte moved for Timeouts.Idle
+	CauseHalfClosed                  // one side had ended, and the other moved no byte for Timeouts.HalfClosed
+	CauseDrained                     // Drain's deadline passed
+	CauseClosed                      // the engine was closed, or the listener that a datagram flow came by
+	CauseAnswered                    // a datagram flow has had the replies that DatagramConfig.Replies asks for
+	CauseEvicted                     // a datagram flow made room for another: the cap on flows, descriptors or ports was reached
+	CauseBRefused                    // an ICMP error told that nobody takes the datagrams at B
+	CauseRemoved                     // Engine.End chose the flow
+	causes
+)
+
+var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "a-gone", "a-reset", "b-reset",
+	"a-failed", "b-failed", "idle", "half-closed", "drained", "closed",
+	"answered", "evicted", "b-refused", "removed"}
+
+// abrupt tells whether the sides learn of the end by a reset: so a stream that
+// was cut short does not look complete.
+func (c Cause) abrupt() bool { return c > CauseEnd && c < CauseIdle }
+
+// String gives the cause's name, lower-case with hyphens.
+func (c Cause) String() string {
+	if c < causes {
+		return causeNames[c]
+	}
+	return "unknown"
+}

@@ -1,0 +1,186 @@
+package relay
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// connect asks the hook for the next upstream until an attempt is under way.
+func (l *loop) connect(f *Flow) {
+	for {
+		to := f.listener.cfg.Hooks.Upstream(f, int(f.attempts))
+		if to == nil {
+			l.noUpstream(f)
+			return
+		}
+		f.to = to
+		f.attempts++
+		f.since = l.now
+		if to.Network == Echo || to.Network == Discard {
+			l.builtin(f)
+			return
+		}
+		err := l.dial(f)
+		if err == nil {
+			l.rearm(f)
+			return
+		}
+		l.attemptFailed(f, err)
+	}
+}
+
+// dial starts one attempt. Side B is then watched: its first event tells how
+// the attempt ended.
+func (l *loop) dial(f *Flow) error {
+	if f.to.Network != TCP && f.to.Network != Unix {
+		return errNoStream
+	}
+	if err := sockaddr(&l.peer, *f.to); err != nil {
+		return err
+	}
+	fd, e := l.env.Kernel.Socket(l.peer.Family())
+	if e != 0 {
+		return e
+	}
+	f.fd[sideB] = int32(fd)
+	f.tcp[sideB] = f.to.Network == TCP
+	if e := setOptions(fd, f.tcp[sideB], &f.listener.cfg.Socket); e != 0 {
+		return e
+	}
+	switch e := l.env.Kernel.Connect(fd, &l.peer); e {
+	case 0, sys.EINPROGRESS:
+	case sys.EAGAIN:
+		// A Unix listener's accept queue is full, unix(7): nobody will say
+		// when it no longer is.
+		l.env.Kernel.Close(fd)
+		f.fd[sideB] = -1
+		f.again = true
+		return nil
+	default:
+		return e
+	}
+	if e := l.watch(f, sideB); e != 0 {
+		return e
+	}
+	return nil
+}
+
+// redial tries the same upstream once more.
+func (l *loop) redial(f *Flow) {
+	f.again = false
+	if err := l.dial(f); err != nil {
+		l.connectFailed(f, err)
+		return
+	}
+	l.rearm(f)
+}
+
+// connectEvent is side B's first event: it is connected, or has failed.
+func (l *loop) connectEvent(f *Flow, ev uint32) {
+	if ev&(sys.Err|sys.Hup) != 0 {
+		if e := sys.SockError(int(f.fd[sideB])); e != 0 {
+			l.connectFailed(f, e)
+			return
+		}
+		// a connection that its peer has already ended is a connection
+	}
+	if ev&(sys.Out|sys.In|sys.RdHup|sys.Hup) == 0 {
+		return
+	}
+	f.connect = l.now - f.start
+	l.stats.Connects++
+	if hook := f.listener.cfg.Hooks.Connected; hook != nil {
+		hook(f, f.to, l.now-f.since, nil)
+	}
+	l.relay(f)
+	gen := f.gen
+	if f.pending {
+		l.turn(f, sideA)
+	}
+	if ev&(sys.In|sys.RdHup|sys.Hup) != 0 && f.alive(gen) && f.wait[sideB] == pump.WantRead {
+		l.turn(f, sideB)
+	}
+}
+
+// connectFailed goes on to the next upstream.
+func (l *loop) connectFailed(f *Flow, err error) {
+	l.attemptFailed(f, err)
+	l.connect(f)
+}
+
+// attemptFailed closes the attempt's socket and tells the hook.
+func (l *loop) attemptFailed(f *Flow, err error) {
+	f.again = false
+	if fd := f.fd[sideB]; fd >= 0 {
+		l.env.Kernel.Close(int(fd))
+		f.fd[sideB] = -1
+	}
+	f.err = err
+	l.stats.ConnectFails++
+	if hook := f.listener.cfg.Hooks.Connected; hook != nil {
+		hook(f, f.to, l.now-f.since, err)
+	}
+}
+
+// noUpstream ends a flow after its last attempt.
+func (l *loop) noUpstream(f *Flow) {
+	c := CauseNoUpstream
+	switch {
+	case f.err == os.ErrDeadlineExceeded:
+		c = CauseConnectTimeout
+	case errors.Is(f.err, sys.EMFILE), errors.Is(f.err, sys.ENFILE):
+		c = CauseNoDescriptors
+	}
+	l.end(f, c, f.err)
+}
+
+// builtin relays to the upstream inside: echo has one direction, from the
+// client to itself; discard has one that leads nowhere.
+func (l *loop) builtin(f *Flow) {
+	f.connect = time.Nanosecond
+	f.echo = f.to.Network == Echo
+	f.half[sideA].Sink = !f.echo
+	l.relay(f)
+	f.wait[sideB] = pump.End
+	if f.pending {
+		l.turn(f, sideA)
+	}
+}
+
+func sockaddr(sa *sys.Sockaddr, a Addr) error {
+	if a.Network == Unix || a.Network == Unixgram {
+		return sa.SetUnix(a.Path)
+	}
+	return sa.SetAddrPort(a.IP)
+}
+
+// setOptions sets a stream socket's options. What a listener has, its accepted
+// sockets inherit, so that a client costs none of these calls.
+func setOptions(fd int, tcp bool, o *SocketOptions) sys.Errno {
+	if o.RecvBuffer > 0 || o.SendBuffer > 0 {
+		if e := sys.SetBuffers(fd, o.RecvBuffer, o.SendBuffer); e != 0 {
+			return e
+		}
+	}
+	if !tcp {
+		return 0
+	}
+	if !o.Delay {
+		if e := sys.SetNoDelay(fd); e != 0 {
+			return e
+		}
+	}
+	if o.KeepAlive > 0 {
+		if e := sys.SetKeepAlive(fd, o.KeepAlive, o.KeepAliveInterval, o.KeepAliveCount); e != 0 {
+			return e
+		}
+	}
+	if o.UserTimeout > 0 {
+		return sys.SetUserTimeout(fd, o.UserTimeout)
+	}
+	return 0
+}

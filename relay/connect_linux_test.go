@@ -1,0 +1,226 @@
+package relay
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// refusing is a TCP address that nobody listens on.
+func refusing(t *testing.T) *Addr {
+	t.Helper()
+	l := testnet.Listen(t, "tcp4")
+	l.Close()
+	return fromNet(l.Addr())
+}
+
+// fullQueue is an address whose accept queue is full, so that a connection is
+// neither made nor refused. Emptying accepts what is in it, and from then on
+// closes what comes.
+func fullQueue(t *testing.T, network string) (addr *Addr, accept func() net.Conn) {
+	t.Helper()
+	var sa sys.Sockaddr
+	a := Addr{Network: TCP, IP: loopback}
+	if network == "unix" {
+		a = Addr{Network: Unix, Path: socketPath(t)}
+		t.Cleanup(func() { os.Remove(a.Path) })
+	}
+	if err := sockaddr(&sa, a); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := sys.Listen(&sa, false, 1, func(int) sys.Errno { return 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	addr = fromNet(l.Addr())
+	// A backlog of 1 holds two, as listen(2)'s comparison goes.
+	for range 2 {
+		testnet.Dial(t, l.Addr())
+	}
+	return addr, (&server{l, addr}).acceptor(t)
+}
+
+func (s *server) acceptor(t *testing.T) func() net.Conn {
+	return func() net.Conn { t.Helper(); return s.accept(t) }
+}
+
+// attempts is a Connected hook that keeps what it is told.
+type attempts struct {
+	to   []Addr
+	errs []error
+}
+
+func (a *attempts) connected(_ *Flow, to *Addr, took time.Duration, err error) {
+	a.to, a.errs = append(a.to, *to), append(a.errs, err)
+}
+
+// A refused upstream costs the client nothing but time.
+func TestNextUpstream(t *testing.T) {
+	for _, client := range []string{"tcp4", "unix"} {
+		t.Run("client="+client, func(t *testing.T) {
+			r := newRig(t, Config{Loops: 1})
+			s := newServer(t, "unix")
+			bad := []*Addr{refusing(t), {Network: Unix, Path: filepath.Join(t.TempDir(), "nobody")}, {Network: Unix, Path: "@penstock-nobody"}, {Network: TCP}}
+			var tried attempts
+			cfg := ListenConfig{Hooks: Hooks{Connected: tried.connected}}
+			a := dial(t, r.listen(client, cfg, append(bad, s.addr)...))
+			a.Write([]byte("sent before there was an upstream")) // and kept meanwhile
+			b := s.accept(t)
+			hear(t, b, "sent before there was an upstream")
+			a.Close()
+			b.Close()
+			rec := r.expect(CauseEnd)
+			if rec.Attempts != 5 || rec.B != *s.addr || rec.Connect <= 0 || rec.Connect > rec.Duration {
+				t.Errorf("%+v", rec)
+			}
+			want := []error{syscall.ECONNREFUSED, syscall.ENOENT, syscall.ECONNREFUSED, nil, nil}
+			if len(tried.errs) != 5 {
+				t.Fatalf("attempts: %v", tried.errs)
+			}
+			for i, err := range tried.errs {
+				if i == 3 && err == nil || i != 3 && !errors.Is(err, want[i]) {
+					t.Errorf("attempt %d on %v: %v", i, tried.to[i], err)
+				}
+			}
+			s2 := r.e.Stats()
+			if sum := s2.Total(); sum.ConnectFails != 4 || sum.Connects != 1 {
+				t.Errorf("%d connects, %d failed", sum.Connects, sum.ConnectFails)
+			}
+		})
+	}
+}
+
+func TestAllRefused(t *testing.T) {
+	r := newRig(t, Config{})
+	bad := refusing(t)
+	wantTurnedAway(t, r.listen("tcp4", ListenConfig{}, bad, bad))
+	rec := r.expect(CauseNoUpstream)
+	if !errors.Is(rec.Err, syscall.ECONNREFUSED) || rec.Attempts != 2 || rec.B != *bad || rec.Connect != 0 {
+		t.Errorf("%+v", rec)
+	}
+}
+
+func TestNoUpstream(t *testing.T) {
+	r := newRig(t, Config{})
+	wantTurnedAway(t, r.listen("tcp4", ListenConfig{}))
+	if rec := r.expect(CauseNoUpstream); rec.Err != nil || rec.Attempts != 0 || rec.B != (Addr{}) {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// An attempt to connect has a deadline, and the next upstream its own.
+func TestConnectTimeout(t *testing.T) {
+	for _, network := range []string{"tcp4", "unix"} {
+		t.Run("upstream="+network, func(t *testing.T) {
+			r := newRig(t, Config{})
+			hole, _ := fullQueue(t, network)
+			cfg := ListenConfig{Timeouts: Timeouts{Connect: 150 * time.Millisecond}}
+			a := dial(t, r.listen("tcp4", cfg, hole, hole))
+			wantReset(t, a)
+			rec := r.expect(CauseConnectTimeout)
+			if rec.Err != os.ErrDeadlineExceeded || rec.Attempts != 2 || rec.Duration < 300*time.Millisecond || rec.Duration > 3*time.Second {
+				t.Errorf("%+v", rec)
+			}
+			good := echoServer(t, "tcp4")
+			b := dial(t, r.listen("tcp4", cfg, hole, good))
+			say(t, b, b, "hello")
+			b.Close()
+			if rec := r.expect(CauseEnd); rec.Attempts != 2 || rec.B != *good {
+				t.Errorf("%+v", rec)
+			}
+		})
+	}
+}
+
+// A full accept queue is waited for, as long as the deadline allows.
+func TestFullQueueDrains(t *testing.T) {
+	r := newRig(t, Config{})
+	addr, accept := fullQueue(t, "unix")
+	a := dial(t, r.listen("tcp4", ListenConfig{}, addr))
+	time.Sleep(100 * time.Millisecond)
+	accept()
+	accept()
+	b := accept()
+	say(t, a, b, "at last")
+	a.Close()
+	b.Close()
+	if rec := r.expect(CauseEnd); rec.Attempts != 1 || rec.Connect < 50*time.Millisecond {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// A client that goes away while its upstream is being connected is let go.
+func TestClientGoesWhileConnecting(t *testing.T) {
+	r := newRig(t, Config{})
+	hole, _ := fullQueue(t, "tcp4")
+	a := dial(t, r.listen("tcp4", ListenConfig{}, hole))
+	eventually(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
+	reset(t, a)
+	if rec := r.expect(CauseAGone); rec.Attempts != 1 || rec.Connect != 0 {
+		t.Errorf("%+v", rec)
+	}
+	// One that has only ended its half may still want the answer.
+	addr, accept := fullQueue(t, "unix")
+	b := dial(t, r.listen("tcp4", ListenConfig{}, addr))
+	b.Write([]byte("question"))
+	closeWrite(t, b)
+	time.Sleep(20 * time.Millisecond)
+	accept()
+	accept()
+	up := accept()
+	hear(t, up, "question")
+	wantEnd(t, up)
+	say(t, up, b, "answer")
+	up.Close()
+	wantEnd(t, b)
+	r.expect(CauseEnd)
+}
+
+// Without descriptors for the upstream the flow ends and says so; the engine
+// goes on.
+func TestNoDescriptorForUpstream(t *testing.T) {
+	for _, e := range []sys.Errno{sys.EMFILE, sys.ENFILE} {
+		r := newRig(t, Config{})
+		up := echoServer(t, "tcp4")
+		l := r.listen("tcp4", ListenConfig{}, up)
+		r.k.Fail(testkernel.Socket, e, 1)
+		wantTurnedAway(t, l)
+		if rec := r.expect(CauseNoDescriptors); rec.Err != e {
+			t.Errorf("%+v", rec)
+		}
+		b := dial(t, l)
+		say(t, b, b, "hello")
+		b.Close()
+		r.expect(CauseEnd)
+	}
+}
+
+// What Connect refuses by itself goes to the next upstream too.
+func TestConnectFaults(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	up := echoServer(t, "tcp4")
+	l := r.listen("tcp4", ListenConfig{}, up, up, up)
+	r.k.Fail(testkernel.Connect, sys.EADDRNOTAVAIL, 1)
+	r.k.Fail(testkernel.Connect, sys.EPERM, 1)
+	a := dial(t, l)
+	say(t, a, a, "hello")
+	a.Close()
+	if rec := r.expect(CauseEnd); rec.Attempts != 3 {
+		t.Errorf("%+v", rec)
+	}
+}

@@ -1,0 +1,123 @@
+package relay
+
+import (
+	"net/netip"
+	"time"
+)
+
+// DefaultDatagramIdle ends a datagram flow that has carried nothing for so long,
+// where Timeouts.Idle is 0: nothing else tells when a datagram flow is over.
+const DefaultDatagramIdle = 60 * time.Second
+
+// DatagramConfig is about the flows of a UDP or Unixgram listener. Its zero value works.
+//
+// A datagram flow is one client's address and the local address that it wrote
+// to, with a connected socket towards the upstream; replies leave from the
+// address that the client wrote to. What arrives together is sent together: as
+// GSO runs, or else with one system call.
+//
+// What one flow may hold in user-space memory: about 500 bytes while it
+// moves, and up to 128 KiB while its upstream's socket is full, which all flows of
+// a loop together do up to 32 MiB. Beyond either its datagrams are dropped
+// and counted. So a full upstream delays nobody but its own flow.
+type DatagramConfig struct {
+	// Replies ends a flow when the upstream has answered each datagram of the
+	// client with so many; 0: never. DNS is 1.
+	Replies int
+
+	// Unreachable says what an ICMP error of the upstream does to the flow. The
+	// kernel tells of port and protocol unreachable on a connected socket (udp(7)).
+	Unreachable Unreachable
+
+	// Sources are the addresses to send to upstreams from, in turn; none leaves
+	// the choice to the kernel. Each has its own range of ports,
+	// net.ipv4.ip_local_port_range, which bounds the flows: about 28,000 as Linux
+	// comes.
+	Sources []netip.Addr
+}
+
+// Unreachable is what to do with a flow whose upstream answers with an ICMP error.
+type Unreachable uint8
+
+// The policies.
+const (
+	// UnreachableNext goes on to the next upstream that Hooks.Upstream names,
+	// with what the client sends from then on. A flow that finds none ends
+	// with [CauseBRefused].
+	UnreachableNext Unreachable = iota
+	// UnreachableEnd ends the flow with [CauseBRefused]: the client's next datagram begins another.
+	UnreachableEnd
+	// UnreachableIgnore counts the error and goes on.
+	UnreachableIgnore
+)
+
+// Drop is why a datagram was read and not delivered.
+type Drop uint8
+
+// The reasons.
+const (
+	DropFull        Drop = iota // the socket to send by was full for longer than the flow may hold datagrams
+	DropTooBig                  // EMSGSIZE: longer than a datagram, or than the path allows
+	DropFiltered                // EPERM: a packet filter of this host dropped it
+	DropNoBuffers               // ENOBUFS, ENOMEM: the kernel or the device had no room
+	DropUnreachable             // no route, or an ICMP error while it was sent
+	DropFailed                  // another error of the send
+	DropTruncated               // longer than the 65,536 bytes that are read
+	DropNoReturn                // the client has no address that a reply could go to
+	DropRefused                 // a new client's, whose flow did not come to be: refused by a hook, or no upstream
+	DropLimited                 // a new client's, beyond Config.MaxNewFlows
+	DropNoRoom                  // a new client's, with no descriptor or port left and nothing to evict
+	DropDraining                // a new client's, while the engine drains
+	DropEnded                   // held for an upstream, or behind one that failed, when the flow ended
+	drops
+)
+
+var dropNames = [drops]string{"full", "too-big", "filtered", "no-buffers", "unreachable", "failed", "truncated", "no-return", "refused", "limited", "no-room",
+	"draining", "ended"}
+
+// String gives the reason's name, lower-case with hyphens.
+func (d Drop) String() string {
+	if d < drops {
+		return dropNames[d]
+	}
+	return "unknown"
+}
+
+// Drops is the number of values of Drop, the length of DatagramStats.Dropped.
+const Drops = int(drops)
+
+// DatagramStats are the counters of one loop's datagram flows, and its gauges.
+// Once no flow is open: Received = Sent + the sum of Dropped.
+type DatagramStats struct {
+	Flows     int64        // gauge: flows that are open
+	Begun     int64        // flows that began
+	Received  int64        // datagrams, from either side
+	Sent      int64        // datagrams, to either side
+	Dropped   [Drops]int64 // datagrams that were read and not delivered, by Drop
+	Lost      int64        // datagrams that the kernel dropped before they could be read (SO_RXQ_OVFL)
+	Held      int64        // gauge: bytes that wait for full upstream sockets
+	ICMP      int64        // ICMP errors that upstreams' sockets told of
+	Batches   int64        // system calls that received something
+	Supers    int64        // messages received that held several datagrams (GRO)
+	Sends     int64        // system calls that sent
+	Runs      int64        // messages sent that held several datagrams (GSO)
+	Fallbacks int64        // runs that a route refused, and that were sent again as single datagrams
+}
+
+func (s *DatagramStats) add(o *DatagramStats) {
+	s.Flows += o.Flows
+	s.Begun += o.Begun
+	s.Received += o.Received
+	s.Sent += o.Sent
+	for i := range s.Dropped {
+		s.Dropped[i] += o.Dropped[i]
+	}
+	s.Lost += o.Lost
+	s.Held += o.Held
+	s.ICMP += o.ICMP
+	s.Batches += o.Batches
+	s.Supers += o.Supers
+	s.Sends += o.Sends
+	s.Runs += o.Runs
+	s.Fallbacks += o.Fallbacks
+}

@@ -1,0 +1,377 @@
+package relay
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+var (
+	errNoDatagrams = errors.New("relay: the upstream of a datagram flow is no datagram address")
+	errNoStream    = errors.New("relay: the upstream of a stream flow is no stream address")
+)
+
+// begin starts the flow of a new client, whose first message has n bytes in
+// count datagrams. Where it comes to nothing the message is dropped, and nil returned.
+func (d *dgrams) begin(p *dgramPort, name []byte, c *sys.Control, n, count int) *session {
+	refuse := func(why Drop) *session {
+		d.drop(nil, toB, why, n, count)
+		return nil
+	}
+	l := d.loop
+	switch {
+	case p.draining:
+		return refuse(DropDraining)
+	case p.family != sys.Unix && !returnable(name):
+		return refuse(DropNoReturn)
+	case !d.allowed():
+		return refuse(DropLimited)
+	case !d.reserve():
+		return refuse(DropNoRoom)
+	}
+	s := d.sessions.take()
+	s.fd, s.port, s.first, s.width = -1, p, -1, 1
+	s.start, s.since, s.active = l.now, l.now, l.now
+	if p.family == sys.Unix {
+		s.path = string(name)
+		p.paths[s.path] = s
+	} else {
+		s.nameLen = uint8(copy(s.name[:], name))
+		ap, _ := sys.GetAddrPort(name)
+		s.v6 = ap.Addr().Is6()
+		if p.wild {
+			s.local = c.Local
+			if c.Local.IsLinkLocalUnicast() {
+				s.index2 = uint32(c.Interface)
+			}
+		}
+		p.flows[p.key(name, c.Local)] = s
+	}
+	d.setLimit(s, toA, p.family, s.v6)
+	d.silent.add(s)
+	d.stats.Begun++
+	l.stats.Accepted++
+	if admit := p.listener.cfg.Hooks.Admit; admit != nil {
+		if c := admit(d.hookFlow(s)); c != CauseNone {
+			d.end(s, c, nil)
+			return refuse(DropRefused)
+		}
+	}
+	if c := d.connect(s); c != CauseNone {
+		d.end(s, c, s.err)
+		return refuse(DropRefused)
+	}
+	d.rearm(s)
+	return s
+}
+
+// returnable tells whether a reply can be sent to name: an IP address and a port that is not 0.
+func returnable(name []byte) bool {
+	ap, _ := sys.GetAddrPort(name)
+	return ap.Port() != 0
+}
+
+// allowed tells whether another flow may begin in this tick.
+func (d *dgrams) allowed() bool {
+	if now := int64(d.loop.now / tick); now != d.tick {
+		d.tick, d.left = now, d.perTick
+	}
+	if d.left == 0 {
+		return false
+	}
+	d.left--
+	return true
+}
+
+// reserve makes room for one flow under the engine's bound.
+func (d *dgrams) reserve() bool {
+	e := d.loop.engine
+	if e.dgramFlows.Add(1) <= e.maxDgramFlows || d.evict(nil) {
+		return true
+	}
+	e.dgramFlows.Add(-1)
+	return false
+}
+
+// evict ends the flow that is worth least: the one silent for longest among
+// those that never had an answer, or else among all but keep.
+func (d *dgrams) evict(keep *session) bool {
+	for _, a := range []*ages{&d.silent, &d.answered} {
+		for s := a.oldest; s != nil; s = s.newer {
+			// One with messages at hand is in use.
+			if s != keep && s.first < 0 && s.pending == 0 && s != d.up.of {
+				d.end(s, CauseEvicted, nil)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// age is the list that s is in.
+func (d *dgrams) age(s *session) *ages {
+	if s.answered {
+		return &d.answered
+	}
+	return &d.silent
+}
+
+// connect asks the hook for the next upstream until a socket is connected to
+// one. CauseNone: it is.
+func (d *dgrams) connect(s *session) Cause {
+	l := d.loop
+	cfg := &s.port.listener.cfg
+	for {
+		to := cfg.Hooks.Upstream(d.hookFlow(s), int(s.attempts))
+		if to == nil {
+			if errors.Is(s.err, sys.EMFILE) || errors.Is(s.err, sys.ENFILE) {
+				return CauseNoDescriptors
+			}
+			return CauseNoUpstream
+		}
+		s.to = to
+		s.attempts++
+		s.since = l.now
+		s.requests, s.answers = 0, 0
+		if to.Network == Echo || to.Network == Discard {
+			s.echo = to.Network == Echo
+			return CauseNone
+		}
+		err := d.dial(s)
+		if err == nil {
+			l.stats.Connects++
+			return CauseNone
+		}
+		d.attemptFailed(s, err)
+	}
+}
+
+// attemptFailed closes the attempt's socket and tells the hook.
+func (d *dgrams) attemptFailed(s *session, err error) {
+	d.closeUpstream(s)
+	s.err = err
+	d.loop.stats.ConnectFails++
+	if hook := s.port.listener.cfg.Hooks.Connected; hook != nil {
+		hook(d.hookFlow(s), s.to, d.loop.now-s.since, err)
+	}
+}
+
+func (d *dgrams) closeUpstream(s *session) {
+	if s.fd >= 0 {
+		d.loop.env.Kernel.Close(int(s.fd))
+		s.fd = -1
+	}
+}
+
+// dial connects a socket to s.to, which waits for nobody.
+func (d *dgrams) dial(s *session) error {
+	l := d.loop
+	if !s.to.Network.datagrams() {
+		return errNoDatagrams
+	}
+	if err := sockaddr(&l.peer, *s.to); err != nil {
+		return err
+	}
+	cfg := &s.port.listener.cfg
+	e := d.socket(s, &l.peer, cfg)
+	// Descriptors, or ports, have run out (EAGAIN, ip(7)): the flow that is worth
+	// least gives its own up, unless this one is of no more worth itself.
+	for range 2 {
+		if e != sys.EMFILE && e != sys.ENFILE && e != sys.EAGAIN || !d.evict(s) {
+			break
+		}
+		e = d.socket(s, &l.peer, cfg)
+	}
+	if e != 0 {
+		return e
+	}
+	ip := s.to.IP.Addr()
+	d.setLimit(s, toB, l.peer.Family(), ip.Is6() && !ip.Is4In6())
+	return nil
+}
+
+func (d *dgrams) socket(s *session, to *sys.Sockaddr, cfg *ListenConfig) sys.Errno {
+	l := d.loop
+	kernel := l.env.Kernel
+	fd, e := kernel.Datagram(to.Family())
+	if e != 0 {
+		return e
+	}
+	if e = d.setUp(fd, to, cfg); e == 0 {
+		if e = kernel.Connect(fd, to); e == 0 {
+			s.fd = int32(fd)
+			e = sys.EpollAdd(l.epoll, fd, sys.In, s.token())
+		}
+	}
+	if e != 0 {
+		kernel.Close(fd)
+		s.fd = -1
+	}
+	return e
+}
+
+// setUp prepares an upstream's socket. Where an option fails the socket works without it.
+func (d *dgrams) setUp(fd int, to *sys.Sockaddr, cfg *ListenConfig) sys.Errno {
+	if to.Family() == sys.Unix {
+		var own sys.Sockaddr
+		own.SetUnnamed()
+		return sys.Bind(fd, &own)
+	}
+	if d.gro {
+		sys.SetGRO(uintptr(fd), true)
+	}
+	sys.SetRecvDrops(uintptr(fd))
+	recv := cfg.Socket.RecvBuffer
+	if recv == 0 {
+		recv = upstreamRecvBuffer
+	}
+	sys.SetRecvBuffer(fd, recv)
+	if cfg.Socket.SendBuffer > 0 {
+		sys.SetBuffers(fd, 0, cfg.Socket.SendBuffer)
+	}
+	if len(cfg.Datagram.Sources) == 0 {
+		return 0
+	}
+	var from sys.Sockaddr
+	d.sources++
+	a := cfg.Datagram.Sources[d.sources%len(cfg.Datagram.Sources)]
+	if from.SetAddrPort(netip.AddrPortFrom(a, 0)) != nil {
+		return sys.EINVAL
+	}
+	return sys.Bind(fd, &from)
+}
+
+// unreachable is called when the upstream's socket reports that datagrams do
+// not arrive. It tells whether the flow goes on; if not the caller ends it.
+func (d *dgrams) unreachable(s *session, e sys.Errno) bool {
+	d.stats.ICMP++
+	switch s.port.listener.cfg.Datagram.Unreachable {
+	case UnreachableIgnore:
+		s.err = e
+		if hook := s.port.listener.cfg.Hooks.Connected; hook != nil {
+			hook(d.hookFlow(s), s.to, d.loop.now-s.since, e)
+		}
+		return true
+	case UnreachableEnd:
+		d.attemptFailed(s, e)
+		return false
+	}
+	d.attemptFailed(s, e)
+	return d.connect(s) == CauseNone
+}
+
+// isUnreachable tells an ICMP error, or the like, from an error of the send
+// itself: sockets report it once, on whatever call comes next (udp(7), unix(7)).
+func isUnreachable(e sys.Errno) bool {
+	switch e {
+	case sys.ECONNREFUSED, sys.EHOSTUNREACH, sys.ENETUNREACH, sys.EHOSTDOWN, sys.ENETDOWN, sys.ENOPROTOOPT, sys.EPROTO, sys.EPIPE, sys.ENOTCONN,
+		sys.ECONNRESET, sys.EACCES, sys.EOPNOTSUPP:
+		return true
+	}
+	return false
+}
+
+// answer notes that the upstream has sent count datagrams.
+func (d *dgrams) answer(s *session, count int) {
+	s.answers += int64(count)
+	s.active = d.loop.now
+	if s.answered {
+		d.answered.touch(s)
+	} else {
+		d.silent.remove(s)
+		s.answered = true
+		d.answered.add(s)
+		s.connect = max(1, d.loop.now-s.start)
+		if hook := s.port.listener.cfg.Hooks.Connected; hook != nil && !s.builtin() {
+			hook(d.hookFlow(s), s.to, d.loop.now-s.since, nil)
+		}
+	}
+	if s.full() {
+		d.finished = append(d.finished, s.ref())
+	}
+}
+
+// full tells whether the flow has had all its replies.
+func (s *session) full() bool {
+	n := s.port.listener.cfg.Datagram.Replies
+	return n > 0 && s.answers >= s.requests*int64(n)
+}
+
+// due tells when the flow has been idle for too long; 0: never.
+func (s *session) due() time.Duration {
+	idle := s.port.listener.cfg.Timeouts.Idle
+	switch {
+	case idle < 0:
+		return 0
+	case idle == 0:
+		idle = DefaultDatagramIdle
+	}
+	return s.active + idle
+}
+
+func (d *dgrams) rearm(s *session) {
+	if at := s.due(); at > 0 {
+		d.wheel.add(s.index, int64((at+tick-1)/tick))
+	}
+}
+
+func (d *dgrams) expire(s *session) {
+	if s.due() > d.loop.now {
+		d.rearm(s)
+		return
+	}
+	d.end(s, CauseIdle, nil)
+}
+
+// end closes a flow, gives home what it held, and hands out its record.
+func (d *dgrams) end(s *session, c Cause, err error) {
+	l, p := d.loop, s.port
+	if s.pending > 0 {
+		p.out.flush()
+		p.out.forget(s)
+	}
+	d.dropHeld(s)
+	for i := s.first; i >= 0; i = d.batch[i].next {
+		m := &d.batch[i]
+		d.drop(s, toB, DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
+	}
+	done := p.listener.cfg.Hooks.Done
+	if done != nil {
+		d.fill(s, c, err)
+	}
+	d.closeUpstream(s)
+	if p.family == sys.Unix {
+		delete(p.paths, s.path)
+	} else {
+		delete(p.flows, p.key(s.name[:s.nameLen], s.local))
+	}
+	if p.recent == s {
+		p.recent = nil
+	}
+	d.age(s).remove(s)
+	d.wheel.remove(s.index)
+	d.sessions.put(s)
+	l.engine.dgramFlows.Add(-1)
+	l.stats.Ended[c]++
+	if done != nil {
+		done(&l.record)
+		l.record = Record{}
+	}
+	l.flowEnded()
+}
+
+// fill writes the flow's account into the loop's record.
+func (d *dgrams) fill(s *session, c Cause, err error) {
+	l := d.loop
+	l.record = Record{
+		ID: s.id(l), Listener: s.port.listener, Value: s.value, A: s.client(), Attempts: int(s.attempts),
+		Start: l.engine.start.Add(s.start), Connect: s.connect, Duration: l.now - s.start, Cause: c, Err: err,
+		AB: s.transfer(toB), BA: s.transfer(toA),
+	}
+	if s.to != nil {
+		l.record.B = *s.to
+	}
+}

@@ -1,0 +1,431 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
+)
+
+func TestDatagramIdle(t *testing.T) {
+	r := newDatagramRig(t, Config{})
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Timeouts: Timeouts{Idle: 200 * time.Millisecond}}, gramEcho(t, "udp4"))
+	c := packetSocket(t, "udp4")
+	for range 8 { // for longer than the timeout in all
+		askGram(t, c, l.Addr(), "still here")
+		time.Sleep(50 * time.Millisecond)
+	}
+	if rec := r.expect(CauseIdle); rec.AB.Datagrams != 8 || rec.Duration < 500*time.Millisecond || rec.Connect == 0 {
+		t.Errorf("%+v", rec)
+	}
+	askGram(t, c, l.Addr(), "again")
+}
+
+// A flow ends when each datagram has had its replies, also where several are on their way.
+func TestReplies(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 2}}, &up)
+	c := packetSocket(t, "udp4")
+	tellGram(t, c, l.Addr(), "one")
+	back := hearGram(t, s, "one")
+	tellGram(t, c, l.Addr(), "two")
+	hearGram(t, s, "two")
+	for _, text := range []string{"a", "b", "c"} {
+		tellGram(t, s, gramAddr(back), text)
+		hearGram(t, c, text)
+	}
+	if n := r.dgramStats().Flows; n != 1 {
+		t.Errorf("%d flows before the last reply", n)
+	}
+	tellGram(t, s, gramAddr(back), "d")
+	hearGram(t, c, "d")
+	if rec := r.expect(CauseAnswered); rec.BA.Datagrams != 4 {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// At the bound the flow that is worth least gives way: first those that never
+// had an answer, then the one silent for longest.
+func TestEviction(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1, MaxDatagramFlows: 3})
+	echo := gramEcho(t, "udp4")
+	mute := gramAddr(packetSocket(t, "udp4").LocalAddr())
+	answers := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, echo)
+	silent := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &mute)
+	var cs []net.PacketConn
+	for range 4 {
+		cs = append(cs, packetSocket(t, "udp4"))
+	}
+	askGram(t, cs[0], answers.Addr(), "0")
+	askGram(t, cs[1], answers.Addr(), "1")
+	tellGram(t, cs[2], silent.Addr(), "2")
+	eventually(t, "three flows", func() bool { return r.dgramStats().Flows == 3 })
+	askGram(t, cs[3], answers.Addr(), "3")
+	if rec := r.expect(CauseEvicted); rec.Listener != silent {
+		t.Errorf("%v went first, and not the one without an answer", rec.A)
+	}
+	askGram(t, cs[0], answers.Addr(), "0 again")
+	askGram(t, cs[2], answers.Addr(), "2")
+	if rec := r.expect(CauseEvicted); rec.A.IP != gramAddr(cs[1].LocalAddr()).IP {
+		t.Errorf("%v went second, want the one silent for longest, %v", rec.A, cs[1].LocalAddr())
+	}
+}
+
+// A full descriptor table costs the least useful flow, and not the new one.
+func TestNoDescriptorForADatagram(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
+	a, b := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+	r.k.Fail(testkernel.Datagram, sys.EMFILE, 1)
+	tellGram(t, a, l.Addr(), "nobody gives way")
+	r.expect(CauseNoDescriptors)
+	askGram(t, a, l.Addr(), "a")
+	r.k.Fail(testkernel.Datagram, sys.EMFILE, 1)
+	askGram(t, b, l.Addr(), "b")
+	r.expect(CauseEvicted)
+}
+
+// A flood from new addresses gets its share and no more, and what is there goes on.
+func TestFloodOfNewFlows(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1, MaxNewFlows: 16})
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
+	old := packetSocket(t, "udp4")
+	askGram(t, old, l.Addr(), "first")
+	for i := range 100 {
+		tellGram(t, packetSocket(t, "udp4"), l.Addr(), "flood")
+		if i%10 == 0 {
+			askGram(t, old, l.Addr(), "old")
+		}
+	}
+	askGram(t, old, l.Addr(), "last")
+	if s := r.dgramStats(); s.Dropped[DropLimited] < 50 || s.Begun+s.Dropped[DropLimited] != 101 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// An upstream that is gone ends the flow, moves it, or is ignored, by policy;
+// one that is back is used again.
+func TestUnreachable(t *testing.T) {
+	for _, policy := range []Unreachable{UnreachableNext, UnreachableEnd, UnreachableIgnore} {
+		t.Run(fmt.Sprint(policy), func(t *testing.T) {
+			r := newDatagramRig(t, Config{Loops: 1})
+			s := packetSocket(t, "udp4")
+			at := s.LocalAddr().String()
+			first := gramAddr(s.LocalAddr())
+			second := gramEcho(t, "udp4")
+			if policy == UnreachableEnd {
+				second = nil
+			}
+			var failed []string
+			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{
+				Datagram: DatagramConfig{Unreachable: policy},
+				Hooks: Hooks{
+					Upstream:  func(_ *Flow, n int) *Addr { return []*Addr{&first, second, nil}[min(n, 2)] },
+					Connected: func(_ *Flow, to *Addr, _ time.Duration, err error) { failed = append(failed, fmt.Sprint(*to, err)) },
+				},
+			})
+			c := packetSocket(t, "udp4")
+			s.Close()
+			switch policy {
+			case UnreachableNext:
+				tellGram(t, c, l.Addr(), "lost")
+				eventually(t, "an ICMP error", func() bool { return r.dgramStats().ICMP == 1 })
+				askGram(t, c, l.Addr(), "by the second")
+				l.Close()
+				if rec := r.expect(CauseClosed); rec.Attempts != 2 || rec.B != *second {
+					t.Errorf("%+v", rec)
+				}
+			case UnreachableEnd:
+				tellGram(t, c, l.Addr(), "lost")
+				if rec := r.expect(CauseBRefused); rec.Err != sys.ECONNREFUSED {
+					t.Errorf("%+v", rec)
+				}
+			case UnreachableIgnore:
+				tellGram(t, c, l.Addr(), "lost")
+				eventually(t, "an ICMP error", func() bool { return r.dgramStats().ICMP == 1 })
+			}
+			if policy == UnreachableNext {
+				return
+			}
+			again, err := net.ListenPacket("udp4", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			echoOn(t, again)
+			askGram(t, c, l.Addr(), "it is back")
+			l.Close()
+			r.expect(CauseClosed)
+			if want := fmt.Sprint(first, sys.ECONNREFUSED); len(failed) == 0 || failed[0] != want {
+				t.Errorf("the hook learnt %v, want %s", failed, want)
+			}
+		})
+	}
+}
+
+// A listener that is closed and opened again goes on serving the same client.
+func TestDatagramListenerRestarts(t *testing.T) {
+	for _, network := range grams {
+		t.Run(network, func(t *testing.T) {
+			r := newDatagramRig(t, Config{})
+			up := gramEcho(t, network)
+			l := r.listenAt(gramPlace(t, network), ListenConfig{}, up)
+			c := packetSocket(t, network)
+			for range 3 {
+				askGram(t, c, l.Addr(), "hello")
+				at := l.Addr()
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+				r.expect(CauseClosed)
+				l = r.listenAt(at, ListenConfig{}, up)
+			}
+			askGram(t, c, l.Addr(), "hello")
+		})
+	}
+}
+
+// A draining engine waits for its flows and takes no new ones.
+func TestDatagramDrain(t *testing.T) {
+	r := newDatagramRig(t, Config{})
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Timeouts: Timeouts{Idle: time.Second}}, gramEcho(t, "udp4"))
+	c := packetSocket(t, "udp4")
+	askGram(t, c, l.Addr(), "before")
+	drained := make(chan error, 1)
+	go func() { drained <- r.e.Drain(context.Background()) }()
+	eventually(t, "a new client is dropped", func() bool {
+		tellGram(t, packetSocket(t, "udp4"), l.Addr(), "perhaps too late")
+		return r.dgramStats().Dropped[DropDraining] > 0
+	})
+	if err := <-drained; err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range r.all {
+		if rec.Cause != CauseIdle {
+			t.Errorf("%v", rec.Cause)
+		}
+	}
+}
+
+func TestDatagramDrainDeadline(t *testing.T) {
+	r := newDatagramRig(t, Config{})
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
+	askGram(t, packetSocket(t, "udp4"), l.Addr(), "before")
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := r.e.Drain(ctx); err != context.DeadlineExceeded {
+		t.Errorf("%v", err)
+	}
+	r.expect(CauseDrained)
+}
+
+// After an upstream is taken away its flows end, and their clients' next
+// datagrams go elsewhere.
+func TestEnd(t *testing.T) {
+	r := newDatagramRig(t, Config{})
+	old, young := gramEcho(t, "udp4"), gramEcho(t, "udp4")
+	now := make(chan *Addr, 1)
+	now <- old
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr {
+		a := <-now
+		now <- a
+		return a
+	}}})
+	c := packetSocket(t, "udp4")
+	askGram(t, c, l.Addr(), "by the old")
+	<-now
+	now <- young
+	r.e.End(func(f *Flow) bool { return f.Upstream() == old })
+	if rec := r.expect(CauseRemoved); rec.B != *old {
+		t.Errorf("%+v", rec)
+	}
+	askGram(t, c, l.Addr(), "by the young")
+	r.e.End(func(f *Flow) bool { return f.Upstream() == old })
+	if n := r.dgramStats().Flows; n != 1 {
+		t.Errorf("%d flows, want the young one's", n)
+	}
+}
+
+func TestDatagramHooks(t *testing.T) {
+	r := newDatagramRig(t, Config{})
+	up := gramEcho(t, "udp4")
+	refuse := true
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Value: 7, Hooks: Hooks{
+		Admit: func(f *Flow) Cause {
+			f.SetValue(f.Client())
+			if refuse = !refuse; !refuse {
+				return CauseRefused
+			}
+			return CauseNone
+		},
+		Upstream: func(f *Flow, n int) *Addr {
+			if f.Value() != f.Client() || f.Listener().Value() != 7 || f.ID() == 0 {
+				return nil
+			}
+			return up
+		},
+	}})
+	c := packetSocket(t, "udp4")
+	tellGram(t, c, l.Addr(), "refused")
+	if rec := r.expect(CauseRefused); rec.A.IP != gramAddr(c.LocalAddr()).IP || rec.Value != rec.A {
+		t.Errorf("%+v", rec)
+	}
+	askGram(t, c, l.Addr(), "admitted")
+	if s := r.dgramStats(); s.Dropped[DropRefused] != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What has no upstream, or the wrong kind of one, ends with a record and a count.
+func TestNoUpstreamForADatagram(t *testing.T) {
+	r := newDatagramRig(t, Config{})
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &Addr{Network: TCP, IP: loopback})
+	tellGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
+	if rec := r.expect(CauseNoUpstream); rec.Err != errNoDatagrams || rec.Attempts != 1 {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// One upstream that takes nothing does not delay another flow. What the flow
+// may hold arrives in order when there is room again; the rest is counted.
+func TestFullUpstreamDelaysNobodyElse(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "unixgram") // whose queue has net.unix.max_dgram_qlen places
+	slow, quick := gramAddr(s.LocalAddr()), gramEcho(t, "udp4")
+	a := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &slow)
+	b := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, quick)
+	c, other := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+	texts := numbered(300)
+	for i, text := range texts {
+		tellGram(t, c, a.Addr(), text)
+		if i%20 == 0 {
+			askGram(t, other, b.Addr(), text)
+		}
+	}
+	eventually(t, "all is read", func() bool { return r.dgramStats().Held > 0 })
+	for _, text := range texts {
+		hearGram(t, s, text)
+	}
+	eventually(t, "nothing is held", func() bool { return r.dgramStats().Held == 0 })
+	if n := r.dgramStats().Dropped; n != [Drops]int64{} {
+		t.Errorf("dropped %v", n)
+	}
+}
+
+// Beyond what a flow may hold its datagrams are dropped and counted, and what
+// it still holds when it ends as well.
+func TestHoldIsBounded(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "unixgram")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
+	c := packetSocket(t, "udp4")
+	big := make([]byte, 10_000)
+	for range 50 {
+		tellGram(t, c, l.Addr(), string(big))
+	}
+	eventually(t, "the hold is full", func() bool { return r.dgramStats().Dropped[DropFull] > 0 && r.dgramStats().Received == 50 })
+	l.Close()
+	rec := r.expect(CauseClosed)
+	st := r.dgramStats()
+	if st.Dropped[DropEnded] == 0 || st.Dropped[DropEnded] > holdMost/10_000 || rec.AB.Lost != st.Dropped[DropFull]+st.Dropped[DropEnded] {
+		t.Errorf("%+v, %+v", st, rec)
+	}
+}
+
+// A listener's socket that is full stops the reading of replies, and loses none.
+func TestFullListener(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
+	c := packetSocket(t, "udp4")
+	askGram(t, c, l.Addr(), "first")
+	for range 20 {
+		r.k.Fail(testkernel.SendBatch, sys.EAGAIN, 3)
+		texts := numbered(10)
+		for _, text := range texts {
+			tellGram(t, c, l.Addr(), text)
+		}
+		for _, text := range texts {
+			hearGram(t, c, text)
+		}
+	}
+}
+
+// Each error of a send has its own count, and costs that datagram only.
+func TestSendErrors(t *testing.T) {
+	for errno, why := range map[sys.Errno]Drop{sys.EPERM: DropFiltered, sys.ENOBUFS: DropNoBuffers, sys.EMSGSIZE: DropTooBig, sys.EHOSTUNREACH: DropUnreachable,
+		sys.EOPNOTSUPP: DropUnreachable, sys.EADDRNOTAVAIL: DropFailed} {
+		t.Run(why.String()+errno.Error(), func(t *testing.T) {
+			r := newDatagramRig(t, Config{Loops: 1})
+			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Unreachable: UnreachableIgnore}}, gramEcho(t, "udp4"))
+			c := packetSocket(t, "udp4")
+			askGram(t, c, l.Addr(), "first")
+			r.k.Fail(testkernel.SendBatch, errno, 1) // a reply
+			tellGram(t, c, l.Addr(), "its reply is lost")
+			eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped[why] == 1 })
+			askGram(t, c, l.Addr(), "between")
+			if !slices.Contains([]Drop{DropUnreachable}, why) {
+				r.k.Fail(testkernel.Send, errno, 1)
+				tellGram(t, c, l.Addr(), "lost itself")
+				eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped[why] == 2 })
+			}
+			askGram(t, c, l.Addr(), "last")
+		})
+	}
+}
+
+// Replies that nobody can be sent are counted: an unnamed Unix client has no address.
+func TestUnnamedClient(t *testing.T) {
+	r := newDatagramRig(t, Config{})
+	l := r.listenAt(gramPlace(t, "unixgram"), ListenConfig{}, gramEcho(t, "udp4"))
+	c, err := net.Dial("unixgram", l.Addr().Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Write([]byte("hello"))
+	eventually(t, "the reply is dropped", func() bool { return r.dgramStats().Dropped[DropNoReturn] == 1 })
+}
+
+// Kernel drops are in Stats: the loop stands still while more comes than the socket holds.
+func TestKernelDrops(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	entered, leave := make(chan bool, 1), make(chan bool)
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Socket: SocketOptions{RecvBuffer: 4096}, Hooks: Hooks{Upstream: func(*Flow, int) *Addr {
+		entered <- true
+		<-leave
+		return &Addr{Network: Echo}
+	}}})
+	c := packetSocket(t, "udp4")
+	tellGram(t, c, l.Addr(), "first")
+	<-entered
+	const n = 100
+	for range n {
+		tellGram(t, c, l.Addr(), "more")
+	}
+	close(leave)
+	eventually(t, "all are accounted for", func() bool {
+		s := r.dgramStats()
+		return s.Lost > 0 && s.Received/2+s.Lost == n+1
+	})
+}
+
+func TestDropNames(t *testing.T) {
+	seen := make(map[string]bool)
+	for d := range drops {
+		if name := d.String(); name == "" || name == "unknown" || seen[name] {
+			t.Errorf("drop %d is called %q", d, name)
+		} else {
+			seen[name] = true
+		}
+	}
+	if drops.String() != "unknown" {
+		t.Error("what is no reason has a name")
+	}
+}

@@ -1,0 +1,407 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// outbox plans what leaves by one socket: datagrams of one flow that stand
+// beside each other become a run, and all runs leave with one system call.
+// Payload is not copied: it must stay until flush has returned, or longer if
+// the outbox is blocked then.
+//
+// There are two kinds. A port's gathers the replies of all its flows until the
+// loop's turn ends. The other, dgrams.up, serves one flow's upstream at a time
+// and is empty between two flows.
+type outbox struct {
+	d       *dgrams
+	port    *dgramPort // nil: towards an upstream
+	of      *session   // towards its upstream
+	v       *sys.Vector
+	items   [dgramBatch]item
+	pieces  []piece
+	n       int // items
+	at      int // items that have left already, while blocked
+	run     segment.Run
+	blocked bool // the port's socket is full
+}
+
+// item is one message: a datagram or a run.
+type item struct {
+	s            *session // nil: it has ended and nobody waits for this
+	first, past  int      // of the pieces
+	bytes, count int
+	segment      int // size of a run's datagrams; 0: one datagram
+}
+
+// piece is memory to send, cut every seg bytes if seg is not 0.
+type piece struct {
+	b   []byte
+	seg int
+}
+
+const outboxPieces = 4 * dgramBatch
+
+func (o *outbox) init(d *dgrams, p *dgramPort) {
+	var family sys.Family
+	if p != nil {
+		family = p.family
+	}
+	*o = outbox{d: d, port: p, v: sys.NewVector(dgramBatch, outboxPieces, family), pieces: make([]piece, 0, outboxPieces)}
+}
+
+func (o *outbox) dir() int {
+	if o.port != nil {
+		return toA
+	}
+	return toB
+}
+
+// add appends a message of s. Where the outbox is full it flushes first.
+func (o *outbox) add(s *session, b []byte, seg int) {
+	if o.port == nil {
+		if s.hold != nil || s.builtin() {
+			o.overflow(s, s.gen, b, seg)
+			return
+		}
+		o.of = s
+	}
+	size := len(b)
+	if seg > 0 {
+		size = min(size, seg)
+	}
+	limit := s.limit[o.dir()].of(size)
+	gen := s.gen
+	for {
+		n := limit.Fit(len(b), seg)
+		last := o.n - 1
+		if last < 0 || o.items[last].s != s || len(o.pieces) == cap(o.pieces) || !o.run.Join(limit, n, seg) {
+			if !o.open(s) {
+				o.overflow(s, gen, b, seg)
+				return
+			}
+			last = o.n - 1
+			o.run.Join(limit, n, seg)
+		}
+		o.pieces = append(o.pieces, piece{b[:n:n], seg})
+		o.v.Add(b[:n])
+		it := &o.items[last]
+		it.past++
+		it.bytes += n
+		it.count += segment.Count(n, seg)
+		if n == len(b) {
+			return
+		}
+		b = b[n:]
+	}
+}
+
+// overflow is where a message goes that cannot be planned: the flow was s with
+// generation gen when it was read.
+func (o *outbox) overflow(s *session, gen uint32, b []byte, seg int) {
+	switch {
+	case s.gen != gen || !s.open:
+		o.d.drop(nil, o.dir(), DropEnded, len(b), segment.Count(len(b), seg))
+	case o.port != nil:
+		o.d.drop(s, toA, DropFull, len(b), segment.Count(len(b), seg))
+	case s.builtin():
+		o.d.inside(s, b, seg)
+		s.port.out.flush() // the memory of b is about to be used again
+		s.port.out.abandon(DropFull)
+	default:
+		o.d.holdBack(s, b, seg)
+	}
+}
+
+// open starts the next message; false: there is no room, and flushing makes none.
+func (o *outbox) open(s *session) bool {
+	o.seal()
+	if !o.v.Room(1) {
+		gen := s.gen
+		o.flush()
+		if s.gen != gen || !s.open || !o.v.Room(1) || o.port == nil && (s.hold != nil || s.builtin()) {
+			return false
+		}
+		if o.port == nil {
+			o.of = s
+		}
+	}
+	i := o.v.Open()
+	o.items[i] = item{s: s, first: len(o.pieces), past: len(o.pieces)}
+	o.n = i + 1
+	p := o.port
+	if p == nil {
+		return true
+	}
+	s.pending++
+	if p.family == sys.Unix {
+		o.v.SetNameLen(i, copy(o.v.Name(i), s.path))
+	} else {
+		o.v.SetNameLen(i, copy(o.v.Name(i), s.name[:s.nameLen]))
+	}
+	if !p.dirty {
+		p.dirty = true
+		o.d.dirty = append(o.d.dirty, p)
+	}
+	return true
+}
+
+// seal completes the last message, now that nothing joins it any more.
+func (o *outbox) seal() {
+	i := o.n - 1
+	if i < 0 || o.run.Count == 0 {
+		return
+	}
+	it := &o.items[i]
+	c := o.v.Control(i)
+	if o.port != nil && it.s.local.IsValid() {
+		c = sys.AppendLocal(c, it.s.v6, it.s.local, int(it.s.index2))
+	}
+	if o.run.Segmented() {
+		it.segment = o.run.Size
+		c = sys.AppendSegment(c, uint16(o.run.Size))
+	}
+	o.v.SetControlLen(i, len(c))
+	o.run = segment.Run{}
+}
+
+// flush sends all, and empties the outbox unless it is blocked.
+func (o *outbox) flush() {
+	if o.blocked {
+		return
+	}
+	o.seal()
+	tries := 0
+	for o.at < o.n {
+		n := o.alive()
+		if n == 0 {
+			o.at++
+			continue
+		}
+		n, e := o.send(n)
+		for range n {
+			o.sent()
+			tries = 0
+		}
+		switch {
+		case e == 0 || e == sys.EINTR:
+		case e == sys.EAGAIN && o.full():
+			return
+		case e == sys.EAGAIN:
+		case o.items[o.at].segment > 0 && (e == sys.EIO || e == sys.EINVAL || e == sys.EMSGSIZE):
+			o.singly(e)
+		case o.port == nil && isUnreachable(e):
+			// The error may be an earlier datagram's: this one is tried again, once by socket.
+			if tries++; tries > 2 {
+				o.skip(DropUnreachable)
+			} else if !o.unreachable(e) {
+				return
+			}
+		default:
+			o.skip(dropOf(e))
+		}
+	}
+	o.reset()
+}
+
+// alive counts the items from at on that somebody waits for.
+func (o *outbox) alive() int {
+	n := 0
+	for o.at+n < o.n && o.items[o.at+n].s != nil {
+		n++
+	}
+	return n
+}
+
+// send hands n items to the kernel.
+func (o *outbox) send(n int) (int, sys.Errno) {
+	o.d.stats.Sends++
+	kernel := o.d.loop.env.Kernel
+	if o.port != nil {
+		return kernel.SendBatch(o.port.fd, o.v, o.at, n)
+	}
+	// A lone datagram is cheaper without a message header.
+	if it := &o.items[o.at]; n == 1 && it.past-it.first == 1 && it.segment == 0 && it.bytes > 0 {
+		if _, e := kernel.Send(int(o.of.fd), o.pieces[it.first].b); e != 0 {
+			return 0, e
+		}
+		return 1, 0
+	}
+	return kernel.SendBatch(int(o.of.fd), o.v, o.at, n)
+}
+
+// sent accounts for the item at, which has left.
+func (o *outbox) sent() {
+	it := &o.items[o.at]
+	o.at++
+	o.credit(it, it.bytes, it.count)
+	if it.segment > 0 {
+		o.d.stats.Runs++
+		it.s.moved[o.dir()].runs = true
+	}
+	if o.port != nil {
+		it.s.pending--
+	}
+}
+
+func (o *outbox) credit(it *item, bytes, count int) {
+	m := &it.s.moved[o.dir()]
+	m.written += int64(bytes)
+	m.grams += int64(count)
+	o.d.loop.stats.BytesWritten += int64(bytes)
+	o.d.stats.Sent += int64(count)
+}
+
+// skip drops the item at.
+func (o *outbox) skip(why Drop) {
+	it := &o.items[o.at]
+	o.at++
+	if it.s == nil {
+		return
+	}
+	o.d.drop(it.s, o.dir(), why, it.bytes, it.count)
+	if o.port != nil {
+		it.s.pending--
+	}
+}
+
+// full is called when the socket takes no more; true: what is left waits, and
+// the outbox is no longer the caller's.
+func (o *outbox) full() bool {
+	if o.port == nil {
+		o.d.holdRest(o)
+		return true
+	}
+	if o.port.family == sys.Unix {
+		// It is one client's queue that is full, and nobody would tell when it no longer is.
+		o.skip(DropFull)
+		return false
+	}
+	o.blocked = true
+	l := o.d.loop
+	sys.EpollMod(l.epoll, o.port.fd, sys.In|sys.Out, o.port.token())
+	return true
+}
+
+// singly sends the datagrams of the run at one by one: the route refuses runs.
+func (o *outbox) singly(why sys.Errno) {
+	it := &o.items[o.at]
+	dir := o.dir()
+	o.d.stats.Fallbacks++
+	o.d.refuseRuns(it.s, dir, it.segment, why)
+	kernel := o.d.loop.env.Kernel
+	fd := 0
+	one := o.d.single
+	one.Reset()
+	one.Open()
+	if o.port != nil {
+		fd = o.port.fd
+		one.SetNameLen(0, copy(one.Name(0), o.v.Name(o.at)[:o.v.NameLen(o.at)]))
+		if it.s.local.IsValid() {
+			one.SetControlLen(0, len(sys.AppendLocal(one.Control(0), it.s.v6, it.s.local, int(it.s.index2))))
+		}
+	} else {
+		fd = int(o.of.fd)
+	}
+	for _, p := range o.pieces[it.first:it.past] {
+		for b := range segment.All(p.b, it.segment) {
+			one.Replace(b)
+			o.d.stats.Sends++
+			_, e := kernel.SendBatch(fd, one, 0, 1)
+			if e == sys.ECONNREFUSED || e == sys.EINTR { // an earlier datagram's
+				_, e = kernel.SendBatch(fd, one, 0, 1)
+			}
+			switch e {
+			case 0:
+				o.credit(it, len(b), 1)
+			case sys.EAGAIN:
+				o.d.drop(it.s, dir, DropFull, len(b), 1)
+			default:
+				o.d.drop(it.s, dir, dropOf(e), len(b), 1)
+			}
+		}
+	}
+	if o.port != nil {
+		it.s.pending--
+	}
+	o.at++
+}
+
+// unreachable lets the flow go on to another upstream, where its policy says so,
+// with what is left in the outbox; false: there is nothing left to flush.
+func (o *outbox) unreachable(e sys.Errno) bool {
+	s := o.of
+	if !o.d.unreachable(s, e) {
+		o.abandon(DropUnreachable)
+		o.d.end(s, CauseBRefused, e)
+		return false
+	}
+	if !s.builtin() {
+		return true
+	}
+	for _, it := range o.items[o.at:o.n] {
+		for _, p := range o.pieces[it.first:it.past] {
+			o.overflow(s, s.gen, p.b, p.seg)
+		}
+	}
+	o.reset()
+	return false
+}
+
+// abandon drops all that is left.
+func (o *outbox) abandon(why Drop) {
+	if o.n == 0 {
+		return
+	}
+	for o.at < o.n {
+		o.skip(why)
+	}
+	o.unblock()
+	o.reset()
+}
+
+// forget drops what is left of s, which is about to end.
+func (o *outbox) forget(s *session) {
+	for i := o.at; i < o.n && s.pending > 0; i++ {
+		if it := &o.items[i]; it.s == s {
+			o.d.drop(s, toA, DropEnded, it.bytes, it.count)
+			s.pending--
+			it.s = nil
+		}
+	}
+}
+
+func (o *outbox) reset() {
+	o.v.Reset()
+	o.pieces = o.pieces[:0]
+	clear(o.items[:o.n])
+	o.n, o.at, o.of = 0, 0, nil
+	o.run = segment.Run{}
+	if o.port != nil {
+		o.port.slots = 0
+	}
+}
+
+// unblock watches a port's socket for input only again.
+func (o *outbox) unblock() {
+	if o.blocked {
+		o.blocked = false
+		sys.EpollMod(o.d.loop.epoll, o.port.fd, sys.In, o.port.token())
+	}
+}
+
+// dropOf tells why a send that failed with e lost its datagrams.
+func dropOf(e sys.Errno) Drop {
+	switch e {
+	case sys.EMSGSIZE:
+		return DropTooBig
+	case sys.EPERM:
+		return DropFiltered
+	case sys.ENOBUFS, sys.ENOMEM:
+		return DropNoBuffers
+	}
+	if isUnreachable(e) {
+		return DropUnreachable
+	}
+	return DropFailed
+}

@@ -1,0 +1,239 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// Drain takes nobody new, and returns when the last flow has ended by itself.
+func TestDrain(t *testing.T) {
+	for _, p := range pairs {
+		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
+			r := newRig(t, Config{})
+			s := newServer(t, p[1])
+			l := r.listen(p[0], ListenConfig{}, s.addr)
+			a := dial(t, l)
+			b := s.accept(t)
+			go func() { // what comes until the listener is closed
+				for {
+					c, err := s.Accept()
+					if err != nil {
+						return
+					}
+					c.Close()
+				}
+			}()
+			drainWithFlow(t, r, a, b)
+		})
+	}
+}
+
+func drainWithFlow(t *testing.T, r *rig, a, b net.Conn) {
+	t.Helper()
+	say(t, a, b, "hello")
+	ended := make(chan error, 1)
+	go func() { ended <- r.e.Drain(context.Background()) }()
+	eventually(t, "the listener closes", func() bool {
+		c, err := net.Dial(a.RemoteAddr().Network(), a.RemoteAddr().String())
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	x, y := testnet.Pair(t, "unix")
+	if err := r.e.Relay(x, y, Options{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a pair for an engine that drains: %v", err)
+	}
+	say(t, x, y, "still ours")
+	if _, err := r.e.Listen(r.place("tcp4"), ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a listener for an engine that drains: %v", err)
+	}
+	for range 10 {
+		say(t, a, b, "the flow goes on")
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("drained with a flow open: %v", err)
+	default:
+	}
+	a.Close()
+	b.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDrainWithoutFlows(t *testing.T) {
+	r := newRig(t, Config{})
+	for range 2 {
+		if err := r.e.Drain(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A drain's deadline ends what is left.
+func TestDrainDeadline(t *testing.T) {
+	r := newRig(t, Config{})
+	l := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
+	const flows = 20
+	var clients []net.Conn
+	for range flows {
+		c := dial(t, l)
+		say(t, c, c, "hello")
+		clients = append(clients, c)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := r.e.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Drain: %v", err)
+	}
+	if s := r.e.Stats(); s.Flows() != 0 {
+		t.Errorf("%d flows are left", s.Flows())
+	}
+	for range flows {
+		r.expect(CauseDrained)
+	}
+	for _, c := range clients {
+		if _, err := ending(t, c); errors.Is(err, errTimeout) {
+			t.Error(err)
+		}
+	}
+}
+
+// Close in the middle of everything: each flow has its record, and what was
+// read and not delivered is counted as dropped (the rig's cleanup checks).
+func TestCloseInTraffic(t *testing.T) {
+	for _, dedicated := range []bool{false, true} {
+		r := newRig(t, Config{Dedicated: dedicated})
+		sink := newServer(t, "tcp4")
+		l := r.listen("tcp4", ListenConfig{}, sink.addr)
+		u := r.listen("unix", ListenConfig{}, sink.addr)
+		var wg sync.WaitGroup
+		const flows = 12
+		for i := range flows {
+			from := l
+			if i%2 == 0 {
+				from = u
+			}
+			a := dial(t, from)
+			b := sink.accept(t)
+			wg.Go(func() { testnet.Play(a, testnet.Script{Send: -1, SendChunk: 1000 << (i % 8), Recv: -1}) })
+			switch {
+			case i%3 == 0: // never reads
+				t.Cleanup(func() { b.Close() })
+			default:
+				wg.Go(func() { testnet.Play(b, testnet.Script{Discard: true}) })
+			}
+		}
+		for range 3 { // those who are being connected, too
+			hole, _ := fullQueue(t, "tcp4")
+			dial(t, r.listen("tcp4", ListenConfig{}, hole))
+		}
+		eventually(t, "all are flows", func() bool { s := r.e.Stats(); return s.Flows() == flows+3 })
+		time.Sleep(30 * time.Millisecond)
+		var closers sync.WaitGroup
+		errs := make(chan error, 3)
+		for range 3 {
+			closers.Go(func() { errs <- r.e.Close() })
+		}
+		closers.Wait()
+		nils := 0
+		for range 3 {
+			if err := <-errs; err == nil {
+				nils++
+			} else if !errors.Is(err, net.ErrClosed) {
+				t.Error(err)
+			}
+		}
+		if nils != 1 {
+			t.Errorf("%d of 3 Close calls closed", nils)
+		}
+		for range flows + 3 {
+			r.expect(CauseClosed)
+		}
+		wg.Wait()
+		if err := r.e.Drain(t.Context()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Drain after Close: %v", err)
+		}
+		x, y := testnet.Pair(t, "tcp4")
+		if err := r.e.Relay(x, y, Options{}); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Relay after Close: %v", err)
+		}
+		if _, err := r.e.Listen(r.place("tcp4"), ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}}); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Listen after Close: %v", err)
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a listener's Close after the engine's: %v", err)
+		}
+	}
+}
+
+// Close while Drain waits ends both.
+func TestCloseWhileDraining(t *testing.T) {
+	r := newRig(t, Config{})
+	a, b := r.flow("tcp4", "tcp4", ListenConfig{})
+	say(t, a, b, "hello")
+	ended := make(chan error, 1)
+	go func() { ended <- r.e.Drain(context.Background()) }()
+	time.Sleep(20 * time.Millisecond)
+	r.e.Close()
+	if err := <-ended; err != nil && !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	r.expect(CauseClosed)
+}
+
+// Adoption, listening, statistics and the end, all at once.
+func TestConcurrentUse(t *testing.T) {
+	r := newRig(t, Config{Loops: 3})
+	l := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 20 {
+				c, err := net.Dial("tcp4", l.Addr().IP.String())
+				if err != nil {
+					return
+				}
+				c.Write([]byte("hello"))
+				c.Close()
+			}
+		})
+		wg.Go(func() {
+			for range 20 {
+				x, y := testnet.Pair(t, "unix")
+				if err := r.e.Relay(x, y, Options{Done: r.done}); err != nil && !errors.Is(err, net.ErrClosed) {
+					t.Error(err)
+				}
+				r.e.Stats()
+			}
+		})
+		wg.Go(func() {
+			for range 5 {
+				l, err := r.e.Listen(Addr{Network: TCP, IP: l.Addr().IP}, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
+				if err != nil {
+					if !errors.Is(err, net.ErrClosed) {
+						t.Error(err)
+					}
+					continue
+				}
+				l.Close()
+			}
+		})
+	}
+	wg.Go(func() {
+		time.Sleep(50 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+		defer cancel()
+		r.e.Drain(ctx)
+	})
+	wg.Wait()
+}

@@ -1,0 +1,70 @@
+package relay
+
+import "github.com/penstock/penstock/internal/sys"
+
+// end closes a flow, gives home what it held, and hands out its record.
+func (l *loop) end(f *Flow, c Cause, err error) {
+	var dropped int64
+	for h := range f.half {
+		dropped += f.half[h].Close(&l.env)
+	}
+	done := f.done
+	if done != nil {
+		l.fill(f, c, err)
+	}
+	abort := dropped > 0 || c.abrupt()
+	for side, fd := range f.fd {
+		if fd < 0 {
+			continue
+		}
+		if abort && f.tcp[side] {
+			sys.SetLingerReset(int(fd))
+		}
+		l.env.Kernel.Close(int(fd))
+	}
+	l.stats.Ended[c]++
+	l.stats.BytesDropped += dropped
+	l.wheel.remove(f.index)
+	l.slab.put(f)
+	if done != nil {
+		done(&l.record)
+		l.record = Record{}
+	}
+	l.flowEnded()
+}
+
+// flowEnded is called when a flow has given back what it had.
+func (l *loop) flowEnded() {
+	if l.resting > 0 {
+		l.wakeListeners()
+	}
+	if l.draining && l.slab.live+l.dgrams.live() == 0 {
+		select {
+		case l.engine.quiet <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// fill writes the flow's account into the loop's record.
+func (l *loop) fill(f *Flow, c Cause, err error) {
+	r := &l.record
+	*r = Record{
+		ID: f.ID(), Listener: f.listener, Value: f.value, A: f.Client(), Attempts: int(f.attempts),
+		Start: l.engine.start.Add(f.start), Connect: f.connect, Duration: l.now - f.start, Cause: c, Err: err,
+		AB: f.transfer(sideA), BA: f.transfer(sideB),
+	}
+	switch {
+	case f.to != nil:
+		r.B = *f.to
+	case f.listener == nil:
+		r.B = f.remote(sideB)
+	}
+}
+
+func (f *Flow) transfer(h int) Transfer {
+	half := &f.half[h]
+	t := Transfer{Read: half.In, Written: half.Out, Spliced: half.Spliced}
+	t.Path, t.Why = half.Path()
+	return t
+}

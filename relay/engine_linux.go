@@ -1,0 +1,305 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/pool"
+)
+
+// Engine is a set of event loops and the flows that they carry. Its methods
+// are safe for concurrent use; none may be called from a hook, Relay apart.
+type Engine struct {
+	kernel  sys.Kernel
+	pipes   *pump.Pipes // nil: nothing is spliced
+	buffers pool.Buffers
+	dups    pool.Pool[*duplicator]
+	loops   []*loop
+	cfg     Config
+	// The datagram flows of all loops, and the bound on them.
+	dgramFlows    atomic.Int64
+	maxDgramFlows int64
+	turn          atomic.Uint32 // whose turn it is to adopt a pair
+	start         time.Time
+	// stopping: Drain or Close was called, and no pair is taken any more.
+	stopping atomic.Bool
+
+	mu        sync.Mutex
+	listeners map[*Listener]struct{}
+	state     engineState
+	done      chan struct{} // closed when every loop has ended
+	quiet     chan struct{} // a loop that is stopping has no flow left
+}
+
+type engineState uint8
+
+const (
+	running engineState = iota
+	draining
+	closed
+)
+
+// New makes an engine and starts its loops. The engine must be closed.
+func New(cfg Config) (*Engine, error) { return newEngine(cfg, sys.Linux{}) }
+
+func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
+	if cfg.Loops <= 0 {
+		cfg.Loops = runtime.GOMAXPROCS(0)
+	}
+	if cfg.Loops > maxLoops {
+		return nil, fmt.Errorf("relay: %d loops, at most %d are allowed", cfg.Loops, maxLoops)
+	}
+	if cfg.Lowat == 0 {
+		cfg.Lowat = defaultLowat
+	}
+	e := &Engine{
+		kernel:    k,
+		cfg:       cfg,
+		start:     time.Now(),
+		listeners: make(map[*Listener]struct{}),
+		done:      make(chan struct{}),
+		quiet:     make(chan struct{}, 1),
+	}
+	e.maxDgramFlows = int64(cfg.MaxDatagramFlows)
+	if e.maxDgramFlows <= 0 {
+		files, err := sys.FileLimit()
+		if err != nil {
+			return nil, fmt.Errorf("relay: read the limit on descriptors: %w", err)
+		}
+		e.maxDgramFlows = int64(min(files-files/8, math.MaxInt32))
+	}
+	e.dups.New = newDuplicator
+	if cfg.MaxPipes >= 0 {
+		e.pipes = pump.NewPipes(k, cfg.PipeSize, cfg.MaxPipes)
+	}
+	for i := range cfg.Loops {
+		l, err := newLoop(e, i, cfg)
+		if err != nil {
+			for _, l := range e.loops {
+				l.free()
+			}
+			return nil, fmt.Errorf("relay: make event loop: %w", err)
+		}
+		e.loops = append(e.loops, l)
+	}
+	var wg sync.WaitGroup
+	for _, l := range e.loops {
+		wg.Go(l.run)
+	}
+	go func() {
+		wg.Wait()
+		close(e.done)
+	}()
+	return e, nil
+}
+
+// Relay takes two connected stream sockets over, *net.TCPConn or
+// *net.UnixConn in any pairing, or a [Wrapper] around one. It returns at once
+// and leaves no goroutine behind.
+//
+// After it returns nil the engine owns both and closes them; their deadlines no
+// longer count, and the caller must not use them. On an error both still belong
+// to the caller: [errors.ErrUnsupported] says that one is no stream socket (for
+// those there is package splice), [net.ErrClosed] that the engine, or the
+// connection, is closed.
+func (e *Engine) Relay(a, b net.Conn, opt Options) error {
+	inA, inB := pump.Inner(a), pump.Inner(b)
+	fdA, err := e.dupConn(inA)
+	if err != nil {
+		return err
+	}
+	fdB, err := e.dupConn(inB)
+	if err != nil {
+		e.kernel.Close(fdA)
+		return err
+	}
+	l := e.loops[e.turn.Add(1)%uint32(len(e.loops))]
+	m := letter{kind: letterAdopt, fd: [2]int{fdA, fdB}, tcp: [2]bool{isTCP(inA), isTCP(inB)}, options: opt}
+	if !e.stopping.Load() {
+		m.read = [2][]byte{pump.TakeRead(a), pump.TakeRead(b)}
+	}
+	if e.stopping.Load() || !l.post(m) {
+		e.kernel.Close(fdA)
+		e.kernel.Close(fdB)
+		return net.ErrClosed
+	}
+	a.Close()
+	b.Close()
+	return nil
+}
+
+// Stats tells counters and gauges. It asks the loops, which answer between two
+// events, and stops none.
+func (e *Engine) Stats() Stats {
+	s := Stats{Loops: make([]LoopStats, len(e.loops))}
+	var wg sync.WaitGroup
+	for i, l := range e.loops {
+		wg.Add(1)
+		if !l.post(letter{kind: letterStats, stats: &s.Loops[i], wg: &wg}) {
+			<-l.ended
+			s.Loops[i] = l.stats
+			wg.Done()
+		}
+	}
+	wg.Wait()
+	if e.pipes != nil {
+		p := e.pipes.Stats()
+		s.PipesOpen, s.PipesLeased, s.PipesMax, s.PipesRefused = p.Open, p.Leased, p.Max, p.Refused
+	}
+	return s
+}
+
+// Drain stops listening, takes the clients that already wait in the accept
+// queues, and waits until every flow has ended. Datagram flows go on by their
+// listener's sockets, which take no new client. When ctx ends first, what is
+// left is closed with [CauseDrained], and ctx's error returned. The engine
+// accepts nothing any more afterwards, and must still be closed.
+func (e *Engine) Drain(ctx context.Context) error {
+	e.mu.Lock()
+	if e.state == closed {
+		e.mu.Unlock()
+		return net.ErrClosed
+	}
+	e.state = draining
+	e.stopping.Store(true)
+	e.mu.Unlock()
+	e.closeListeners()
+	e.tell(letter{kind: letterDrain})
+	for {
+		if e.flows() == 0 {
+			return nil
+		}
+		select {
+		case <-e.quiet:
+		case <-e.done:
+			return net.ErrClosed
+		case <-ctx.Done():
+			e.tell(letter{kind: letterEnd, cause: CauseDrained})
+			return ctx.Err()
+		}
+	}
+}
+
+// End ends the flows that match chooses, with [CauseRemoved]: those of an
+// upstream that was taken away, for instance. A stream's sides are closed at
+// once; a client's next datagram begins a new flow. match runs on the event
+// loops, as hooks do. End returns when all loops have looked at their flows.
+func (e *Engine) End(match func(*Flow) bool) {
+	e.tell(letter{kind: letterEnd, cause: CauseRemoved, match: match})
+}
+
+// Close stops listening, ends every flow with [CauseClosed] and the loops with
+// them. After it returns no descriptor, pipe or goroutine of the engine is left,
+// and every record has been given out.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.state == closed {
+		e.mu.Unlock()
+		<-e.done
+		return net.ErrClosed
+	}
+	e.state = closed
+	e.stopping.Store(true)
+	e.mu.Unlock()
+	e.closeListeners()
+	for _, l := range e.loops {
+		l.post(letter{kind: letterClose})
+	}
+	<-e.done
+	if e.pipes != nil {
+		e.pipes.Drain()
+	}
+	e.buffers.Drain()
+	return nil
+}
+
+func (e *Engine) flows() int64 {
+	s := e.Stats()
+	return s.Flows()
+}
+
+// tell gives every loop a letter and waits until all have read it.
+func (e *Engine) tell(m letter) {
+	var wg sync.WaitGroup
+	m.wg = &wg
+	for _, l := range e.loops {
+		wg.Add(1)
+		if !l.post(m) {
+			wg.Done()
+		}
+	}
+	wg.Wait()
+}
+
+func isTCP(c net.Conn) bool {
+	_, ok := c.(*net.TCPConn)
+	return ok
+}
+
+// dupConn gives a second descriptor of c's socket. The concrete types let the
+// compiler keep the raw connection off the heap.
+func (e *Engine) dupConn(c net.Conn) (int, error) {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		d := e.dups.Get()
+		rc, err := c.SyscallConn()
+		if err == nil {
+			err = rc.Control(d.control)
+		}
+		return e.duplicated(d, err)
+	case *net.UnixConn:
+		if a := c.LocalAddr(); a == nil || a.Network() != "unix" {
+			break
+		}
+		d := e.dups.Get()
+		rc, err := c.SyscallConn()
+		if err == nil {
+			err = rc.Control(d.control)
+		}
+		return e.duplicated(d, err)
+	}
+	return -1, fmt.Errorf("relay: %T is no stream socket: %w", c, errors.ErrUnsupported)
+}
+
+// dup gives a second descriptor of what rc is about.
+func (e *Engine) dup(rc syscall.RawConn) (int, error) {
+	d := e.dups.Get()
+	return e.duplicated(d, rc.Control(d.control))
+}
+
+// duplicator duplicates the descriptor of a raw connection. Its method is bound
+// once and kept, so that a call allocates no closure.
+type duplicator struct {
+	fd      int
+	errno   sys.Errno
+	control func(fd uintptr)
+}
+
+func newDuplicator() *duplicator {
+	d := new(duplicator)
+	d.control = func(fd uintptr) { d.fd, d.errno = sys.Dup(int(fd)) }
+	return d
+}
+
+// duplicated takes the result out of d, and d back.
+func (e *Engine) duplicated(d *duplicator, err error) (int, error) {
+	fd, errno := d.fd, d.errno
+	e.dups.Put(d)
+	switch {
+	case err != nil:
+		return -1, err
+	case errno != 0:
+		return -1, fmt.Errorf("dup: %w", errno)
+	}
+	return fd, nil
+}

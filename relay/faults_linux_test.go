@@ -1,0 +1,305 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// A full descriptor table rests the listeners: clients wait, and nothing spins.
+func TestAcceptWithoutDescriptors(t *testing.T) {
+	for _, e := range []sys.Errno{sys.EMFILE, sys.ENFILE, sys.ENOBUFS, sys.ENOMEM} {
+		for _, network := range []string{"tcp4", "unix"} {
+			if network == "unix" && e != sys.EMFILE {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/net=%s", errnoName(e), network), func(t *testing.T) {
+				r := newRig(t, Config{Loops: 1})
+				l := r.listen(network, ListenConfig{}, &Addr{Network: Echo})
+				before := dial(t, l)
+				say(t, before, before, "hello")
+				r.k.Fail(testkernel.Accept, e, -1)
+				accepts := r.k.Count(testkernel.Accept)
+				c := dial(t, l)
+				time.Sleep(100 * time.Millisecond)
+				say(t, before, before, "flows go on")
+				s := r.e.Stats()
+				sum := s.Total()
+				if sum.AcceptPauses == 0 || sum.AcceptErrors == 0 {
+					t.Errorf("not counted: %+v", sum)
+				}
+				if n := r.k.Count(testkernel.Accept) - accepts; n > 20 {
+					t.Errorf("%d accepts in 100 ms", n)
+				}
+				r.k.Heal()
+				say(t, c, c, "at last")
+				before.Close()
+				c.Close()
+				r.expect(CauseEnd)
+				r.expect(CauseEnd)
+			})
+		}
+	}
+}
+
+func errnoName(e sys.Errno) string { return fmt.Sprintf("errno=%d", int(e)) }
+
+// The end of a flow frees descriptors: the listeners are woken at once.
+func TestEndWakesListeners(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	l := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
+	before := dial(t, l)
+	say(t, before, before, "hello")
+	r.k.Fail(testkernel.Accept, sys.EMFILE, 1)
+	c := dial(t, l)
+	eventually(t, "the listener rests", func() bool { s := r.e.Stats(); sum := s.Total(); return sum.AcceptPauses > 0 })
+	before.Close()
+	say(t, c, c, "hello")
+	c.Close()
+	r.expect(CauseEnd)
+	r.expect(CauseEnd)
+}
+
+// A connection that failed before it was accepted is passed over; a listener
+// that answers with nothing but errors is no spin and can be closed.
+func TestAcceptErrors(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	l := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
+	r.k.Fail(testkernel.Accept, sys.ECONNABORTED, 3)
+	r.k.Fail(testkernel.Accept, sys.EINTR, 2)
+	c := dial(t, l)
+	say(t, c, c, "hello")
+	c.Close()
+	r.expect(CauseEnd)
+	s := r.e.Stats()
+	if sum := s.Total(); sum.AcceptErrors < 3 || sum.AcceptPauses != 0 {
+		t.Errorf("%d errors, %d pauses", sum.AcceptErrors, sum.AcceptPauses)
+	}
+	r.k.Fail(testkernel.Accept, sys.EINVAL, -1) // as after a shutdown(2) of the listener
+	before := r.k.Count(testkernel.Accept)
+	d := dial(t, l)
+	defer d.Close()
+	time.Sleep(200 * time.Millisecond)
+	if n := r.k.Count(testkernel.Accept) - before; n > 1000 {
+		t.Errorf("%d accepts in 200 ms of a broken listener", n)
+	}
+	closed := make(chan error)
+	go func() { closed <- l.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("a broken listener cannot be closed")
+		r.k.Heal()
+		<-closed
+	}
+}
+
+// limitEnv makes the test binary a child with a low limit of descriptors.
+const limitEnv = "PENSTOCK_RELAY_LIMIT"
+
+// The same with a table that is really full, in a process of its own.
+func TestRealDescriptorLimit(t *testing.T) {
+	if os.Getenv(limitEnv) == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/bin/sh", "-c", `ulimit -n 128 && exec "$0" -test.run='^TestRealDescriptorLimit$' -test.v`, exe)
+		cmd.Env = append(os.Environ(), limitEnv+"=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("the child: %v\n%s", err, out)
+		}
+		return
+	}
+	r := newRig(t, Config{Loops: 1})
+	up := echoServer(t, "unix")
+	echo := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
+	far := r.listen("tcp4", ListenConfig{}, up)
+	path := socketPath(t)
+	warm := dial(t, far) // so that nothing below needs a descriptor for the first time
+	say(t, warm, warm, "hello")
+	warm.Close()
+	r.expect(CauseEnd)
+	waiting := dial(t, echo)
+	say(t, waiting, waiting, "hello")
+
+	var filler []*os.File
+	fill := func() {
+		for {
+			f, err := os.Open("/dev/null")
+			if err != nil {
+				return
+			}
+			filler = append(filler, f)
+		}
+	}
+	free := func(n int) {
+		for range n {
+			filler[len(filler)-1].Close()
+			filler = filler[:len(filler)-1]
+		}
+	}
+	defer func() { free(len(filler)) }()
+
+	fill()
+	free(1) // for the client's own end
+	c := dial(t, echo)
+	time.Sleep(200 * time.Millisecond)
+	s := r.e.Stats()
+	sum := s.Total()
+	if sum.AcceptPauses == 0 || sum.AcceptPauses > 20 {
+		t.Errorf("%d pauses in 200 ms", sum.AcceptPauses)
+	}
+	free(1)
+	say(t, c, c, "at last")
+
+	fill()
+	free(2) // for the client and for its flow: none for the upstream
+	wantTurnedAway(t, far)
+	if rec := r.expect(CauseNoDescriptors); rec.Err != sys.EMFILE {
+		t.Errorf("%+v", rec)
+	}
+
+	// Bulk without descriptors for a pipe is copied.
+	fill()
+	if rep := testnet.Play(c, testnet.Script{Send: 8 << 20, SendChunk: 1 << 20, Recv: 8 << 20}); rep.Err != "" {
+		t.Error(rep.Err)
+	}
+	rec := r.expect(CauseEnd)
+	if rec.AB.Path != PathCopy || rec.AB.Why != WhyPipes {
+		t.Logf("spliced, with a pipe from before: %+v", rec.AB)
+	}
+	waiting.Close()
+	r.expect(CauseEnd)
+
+	// Nothing is left behind by what could not be made.
+	x, y := testnet.Pair(t, "unix")
+	for n := range 4 {
+		fill()
+		free(n)
+		if e, err := New(Config{Loops: 3}); !errors.Is(err, sys.EMFILE) {
+			t.Errorf("an engine with %d descriptors: %v", n, err)
+			if err == nil {
+				e.Close()
+			}
+		}
+		if n < 2 {
+			if err := r.e.Relay(x, y, Options{Done: r.done}); !errors.Is(err, sys.EMFILE) {
+				t.Fatalf("Relay with %d descriptors: %v", n, err)
+			}
+			say(t, x, y, "still mine")
+		}
+	}
+	fill()
+	for _, network := range []string{"tcp4", "unix"} {
+		at := Addr{Network: TCP, IP: loopback}
+		if network == "unix" {
+			at = Addr{Network: Unix, Path: path}
+		}
+		if _, err := r.e.Listen(at, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}}); !errors.Is(err, sys.EMFILE) {
+			t.Errorf("a listener on %s without descriptors: %v", network, err)
+		}
+	}
+}
+
+// What is neither an end nor a reset has causes of its own, and the error in
+// the record.
+func TestOtherFailures(t *testing.T) {
+	for _, c := range []struct {
+		call  testkernel.Call
+		cause Cause
+	}{{testkernel.Recv, CauseAFailed}, {testkernel.Send, CauseBFailed}} {
+		t.Run(c.call.String(), func(t *testing.T) {
+			eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+				say(t, a, b, "hello")
+				say(t, b, a, "hello")
+				time.Sleep(5 * time.Millisecond) // a Unix source is read once more, to find nothing
+				r.k.Fail(c.call, syscall.ETIMEDOUT, 1)
+				calls := r.k.Count(c.call)
+				a.Write([]byte("lost"))
+				eventually(t, "the failure", func() bool { return r.k.Count(c.call) > calls })
+				if c.call == testkernel.Send {
+					// What B had sent is delivered first.
+					io.WriteString(b, "last words")
+					b.Close()
+					hear(t, a, "last words")
+				}
+				wantReset(t, a)
+				rec := r.expect(c.cause)
+				if rec.Err != syscall.ETIMEDOUT {
+					t.Errorf("error %v", rec.Err)
+				}
+				if c.call == testkernel.Send && rec.AB.Dropped() != 4 {
+					t.Errorf("%d bytes dropped", rec.AB.Dropped())
+				}
+			})
+		})
+	}
+}
+
+// Whatever the kernel interrupts or cuts short, every flow carries its bytes,
+// once each and in order. The seed is printed.
+func TestFaultyKernel(t *testing.T) {
+	rounds := 3
+	if testing.Short() {
+		rounds = 1
+	}
+	for range rounds {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		r := newRig(t, Config{})
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		// EAGAIN is not among them: with it the kernel promises an event.
+		r.k.Random(seed, 2+rnd.IntN(10), map[testkernel.Call][]sys.Errno{
+			testkernel.Recv: {sys.EINTR}, testkernel.Send: {sys.EINTR}, testkernel.SpliceIn: {sys.EINTR}, testkernel.SpliceOut: {sys.EINTR},
+			testkernel.Pipe: {sys.EMFILE, sys.ENFILE}, testkernel.RcvLowat: {sys.EINVAL}, testkernel.Accept: {sys.EINTR, sys.ECONNABORTED, sys.EMFILE},
+		}, testkernel.Send, testkernel.SpliceIn, testkernel.SpliceOut, testkernel.Pipe)
+		var wg sync.WaitGroup
+		const flows = 12
+		for i := range flows {
+			p := pairs[rnd.IntN(4)]
+			s := newServer(t, p[1])
+			a := dial(t, r.listen(p[0], ListenConfig{}, s.addr))
+			b := s.accept(t)
+			up, down := int64(rnd.IntN(1<<rnd.IntN(22))), int64(rnd.IntN(1<<rnd.IntN(22)))
+			chunk := 1 + rnd.IntN(1<<rnd.IntN(20))
+			both := func(who string, c net.Conn, s testnet.Script) {
+				if rep := testnet.Play(c, s); rep.Err != "" {
+					t.Errorf("flow %d, %s: %+v", i, who, rep)
+				}
+			}
+			if up/int64(chunk) > 20_000 || down/int64(chunk) > 20_000 {
+				chunk = 5000
+			}
+			one, two := uint64(2*i), uint64(2*i+1)
+			wg.Go(func() {
+				both("client", a, testnet.Script{Send: up, SendSeed: one, SendChunk: chunk, Recv: down, RecvSeed: two})
+			})
+			wg.Go(func() {
+				both("upstream", b, testnet.Script{Send: down, SendSeed: two, SendChunk: chunk, Recv: up, RecvSeed: one})
+			})
+		}
+		wg.Wait()
+		for range flows {
+			r.expect(CauseEnd)
+		}
+		r.k.Heal()
+		r.e.Close()
+	}
+}

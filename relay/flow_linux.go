@@ -1,0 +1,446 @@
+package relay
+
+import (
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// The sides of a flow. Half h reads from side h.
+const (
+	sideA = 0 // the client
+	sideB = 1 // the upstream
+)
+
+// Flow is one client and its upstream. Hooks are given it for the time of
+// their call and must not keep it.
+//
+//	accepted ─▶ connecting ─▶ relaying ─▶ ended
+//	               │  ▲
+//	               └──┘ next upstream
+type Flow struct {
+	gen, index uint32
+	fd         [2]int32
+	state      flowState
+	wait       [2]pump.State // what each half waits for
+	tcp        [2]bool
+	odd        [2]bool // the side has hung up, or has urgent data: a short read says nothing
+	pending    bool    // the client was readable while the upstream was being connected
+	muted      [2]bool // the side's IN is not watched: its half waits for the other side
+	inReady    bool
+	inLagging  bool
+	echo       bool
+	cause      Cause // already known, while the other half is still delivering
+	attempts   uint16
+	nextFree   uint32
+	loop       *loop
+	again      bool      // the upstream's accept queue is full: try once more at the next tick
+	listener   *Listener // nil for an adopted pair
+	timeouts   Timeouts
+	done       func(*Record)
+	half       [2]pump.Half
+	peer       [2]netip.AddrPort // of TCP; B only of an adopted pair
+	to         *Addr
+	value      any
+	err        error
+	start      time.Duration // since the engine's start, as all times here
+	since      time.Duration // the present attempt's start
+	connect    time.Duration
+	active     time.Duration // when a byte moved last
+	session    *session      // a datagram flow, as hooks see it; the rest is then not used
+}
+
+type flowState uint8
+
+const (
+	flowFree flowState = iota
+	flowConnecting
+	flowRelaying
+)
+
+// alive tells whether the flow is still the one that had generation gen.
+func (f *Flow) alive(gen uint32) bool { return f.gen == gen && f.state != flowFree }
+
+func (f *Flow) ref() ref { return ref{f.index, f.gen} }
+
+func (f *Flow) token(side int) uint64 { return uint64(f.gen)<<32 | uint64(f.index<<1) | uint64(side) }
+
+// ID is unique among the flows of the engine.
+func (f *Flow) ID() uint64 {
+	if f.session != nil {
+		return f.session.id(f.loop)
+	}
+	return uint64(f.loop.index)<<56 | uint64(f.index&(1<<24-1))<<32 | uint64(f.gen)
+}
+
+// Listener is what accepted the client; nil for a pair given to Relay.
+func (f *Flow) Listener() *Listener { return f.listener }
+
+// Client is the client's address; a Unix client usually has no path.
+func (f *Flow) Client() Addr {
+	if f.session != nil {
+		return f.session.client()
+	}
+	return f.remote(sideA)
+}
+
+// Local is the address that the client connected or wrote to. It costs a
+// system call on a stream.
+func (f *Flow) Local() Addr {
+	if f.session != nil {
+		return f.session.localAddr()
+	}
+	return localAddr(int(f.fd[sideA]))
+}
+
+// Upstream is the address that is connected or was tried last; nil before the
+// first attempt, and for a pair given to Relay.
+func (f *Flow) Upstream() *Addr {
+	if f.session != nil {
+		return f.session.to
+	}
+	return f.to
+}
+
+// Value is what SetValue was given, and comes back in the record.
+func (f *Flow) Value() any {
+	if f.session != nil {
+		return f.session.value
+	}
+	return f.value
+}
+
+// SetValue keeps v with the flow.
+func (f *Flow) SetValue(v any) {
+	if f.session != nil {
+		f.session.value = v
+		return
+	}
+	f.value = v
+}
+
+// Two functions rather than one that is told whom to ask: an indirect call
+// would move sa to the heap.
+
+func localAddr(fd int) Addr {
+	var sa sys.Sockaddr
+	if fd < 0 || sys.LocalAddr(fd, &sa) != 0 {
+		return Addr{}
+	}
+	return addrOf(&sa)
+}
+
+func peerAddr(fd int) Addr {
+	var sa sys.Sockaddr
+	if fd < 0 || sys.PeerAddr(fd, &sa) != 0 {
+		return Addr{}
+	}
+	return addrOf(&sa)
+}
+
+func addrOf(sa *sys.Sockaddr) Addr {
+	if sa.Family() == sys.Unix {
+		return Addr{Network: Unix, Path: sa.UnixPath()}
+	}
+	return Addr{Network: TCP, IP: sa.AddrPort()}
+}
+
+// remote is the address of a side's peer: the one that was noted, for a TCP
+// socket whose connection has ended knows it no more.
+func (f *Flow) remote(side int) Addr {
+	if f.peer[side].IsValid() {
+		return Addr{Network: TCP, IP: f.peer[side]}
+	}
+	return peerAddr(int(f.fd[side]))
+}
+
+// dstSide is where half h writes.
+func (f *Flow) dstSide(h int) int {
+	if f.echo {
+		return h
+	}
+	return 1 - h
+}
+
+const flowEvents = sys.In | sys.Out | sys.RdHup | sys.Pri | sys.Edge
+
+// watch registers a side's socket with the loop's epoll.
+func (l *loop) watch(f *Flow, side int) sys.Errno {
+	return sys.EpollAdd(l.epoll, int(f.fd[side]), flowEvents, f.token(side))
+}
+
+// mute stops watching a side for input while its half cannot deliver what it
+// already holds. Without it, every segment that the source still sends wakes the
+// loop for nothing: nine of ten wake-ups of a bulk flow with a slow reader. It
+// comes with the first such wake-up, so that a flow without one pays nothing.
+func (l *loop) mute(f *Flow, side int) {
+	if !f.muted[side] {
+		f.muted[side] = true
+		sys.EpollMod(l.epoll, int(f.fd[side]), flowEvents&^(sys.In|sys.Pri), f.token(side))
+	}
+}
+
+// unmute watches the side again; what came meanwhile gives an event.
+func (l *loop) unmute(f *Flow, side int) {
+	f.muted[side] = false
+	sys.EpollMod(l.epoll, int(f.fd[side]), flowEvents, f.token(side))
+}
+
+// accepted starts the life of a client's flow. The loop owns fd.
+func (l *loop) accepted(p *port, fd int) {
+	f := l.slab.take()
+	f.loop, f.listener, f.state = l, p.listener, flowConnecting
+	f.timeouts, f.done = p.listener.cfg.Timeouts, p.listener.cfg.Hooks.Done
+	f.fd = [2]int32{int32(fd), -1}
+	f.tcp[sideA] = p.listener.addr.Network == TCP
+	if f.tcp[sideA] {
+		f.peer[sideA] = l.peer.AddrPort()
+	}
+	f.start, f.since, f.active = l.now, l.now, l.now
+	l.stats.Accepted++
+	if e := l.watch(f, sideA); e != 0 {
+		l.end(f, CauseNoDescriptors, e)
+		return
+	}
+	if admit := f.listener.cfg.Hooks.Admit; admit != nil {
+		if c := admit(f); c != CauseNone {
+			l.end(f, c, nil)
+			return
+		}
+	}
+	l.connect(f)
+}
+
+// adopt starts the life of a pair given to Relay.
+func (l *loop) adopt(m *letter) {
+	f := l.slab.take()
+	f.loop, f.state = l, flowRelaying
+	f.timeouts, f.done, f.value = m.options.Timeouts, m.options.Done, m.options.Value
+	f.fd = [2]int32{int32(m.fd[0]), int32(m.fd[1])}
+	f.tcp = m.tcp
+	f.start, f.since, f.active = l.now, l.now, l.now
+	l.stats.Adopted++
+	for side := range f.fd {
+		if f.tcp[side] && f.done != nil && sys.PeerAddr(int(f.fd[side]), &l.peer) == 0 {
+			f.peer[side] = l.peer.AddrPort()
+		}
+		f.half[side].Preload(&l.env, m.read[side])
+		l.stats.BytesRead += int64(len(m.read[side]))
+	}
+	for side := range f.fd {
+		if e := l.watch(f, side); e != 0 {
+			l.end(f, CauseNoDescriptors, e)
+			return
+		}
+	}
+	l.relay(f)
+	for h := range f.half {
+		if f.half[h].Held() > 0 && f.state == flowRelaying {
+			l.turn(f, h)
+		}
+	}
+}
+
+// flowEvent is the way of every readiness: to the half that reads from the
+// side, and to the half that writes to it.
+func (l *loop) flowEvent(f *Flow, side int, ev uint32) {
+	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
+		f.odd[side] = true
+		f.half[side].Exact = false
+	}
+	readable := ev&(sys.In|sys.RdHup|sys.Hup|sys.Err) != 0
+	if f.state == flowConnecting {
+		switch {
+		case side == sideB:
+			l.connectEvent(f, ev)
+		case ev&sys.Err != 0:
+			l.end(f, CauseAGone, nil)
+		default:
+			f.pending = f.pending || readable
+		}
+		return
+	}
+	gen := f.gen
+	switch {
+	case !readable:
+	case f.wait[side] == pump.WantRead:
+		l.turn(f, side)
+	case f.wait[side] == pump.WantWrite:
+		l.mute(f, side)
+	}
+	if ev&(sys.Out|sys.Hup|sys.Err) == 0 {
+		return
+	}
+	for h := range f.half {
+		if f.alive(gen) && f.dstSide(h) == side && f.wait[h] == pump.WantWrite {
+			l.turn(f, h)
+		}
+	}
+	// A side that has ended and is then reset has no half that would notice.
+	if ev&sys.Err != 0 && f.alive(gen) && f.wait[side] == pump.End && f.wait[1-side] == pump.WantRead {
+		if e := sys.SockError(int(f.fd[side])); e != 0 {
+			l.end(f, CauseAReset+Cause(side), e)
+		}
+	}
+}
+
+// relay begins to carry bytes: both sides are connected.
+func (l *loop) relay(f *Flow) {
+	f.state = flowRelaying
+	f.active = l.now
+	for h := range f.half {
+		half := &f.half[h]
+		half.TCP, half.Exact = f.tcp[h], f.tcp[h] && !f.odd[h]
+		if l.env.Pipes == nil {
+			half.Refuse(pump.WhyOff)
+		}
+		f.wait[h] = pump.WantRead
+	}
+	l.rearm(f)
+}
+
+// turn lets one half move bytes, and does what its new state asks for.
+func (l *loop) turn(f *Flow, h int) {
+	half := &f.half[h]
+	in, out, spliced := half.In, half.Out, half.Spliced
+	dst := int(f.fd[f.dstSide(h)])
+	f.wait[h] = half.Turn(&l.env, int(f.fd[h]), dst, turnBudget)
+	if f.muted[h] && f.wait[h] == pump.WantRead {
+		l.unmute(f, h)
+	}
+	if half.In != in || half.Out != out {
+		f.active = l.now
+		l.stats.BytesRead += half.In - in
+		l.stats.BytesWritten += half.Out - out
+		l.stats.BytesSpliced += half.Spliced - spliced
+	}
+	switch f.wait[h] {
+	case pump.Again:
+		if !f.inReady {
+			f.inReady = true
+			l.ready = append(l.ready, f.ref())
+		}
+	case pump.End:
+		l.halfEnd(f, h)
+	case pump.Failed:
+		l.halfFailed(f, h)
+	default:
+		if half.Lagging() {
+			l.lag(f, l.now)
+		}
+	}
+}
+
+// over tells whether half h will move nothing any more.
+func (f *Flow) over(h int) bool { return f.wait[h] == pump.End || f.wait[h] == pump.Failed }
+
+// halfEnd passes the end of a direction on: its last byte is delivered.
+func (l *loop) halfEnd(f *Flow, h int) {
+	switch {
+	case f.cause != CauseNone:
+		l.end(f, f.cause, f.err)
+	case f.over(1 - h):
+		// close says all that a shutdown would
+		l.end(f, CauseEnd, nil)
+	default:
+		l.env.Kernel.ShutdownWrite(int(f.fd[1-h]))
+		l.rearm(f)
+	}
+}
+
+// halfFailed ends a flow whose one side failed. Where a write failed, what
+// that side has already sent is delivered first.
+func (l *loop) halfFailed(f *Flow, h int) {
+	half := &f.half[h]
+	side := h
+	if !half.AtSrc {
+		side = f.dstSide(h)
+	}
+	if f.cause == CauseNone {
+		f.err = half.Err
+		reset := half.Err == sys.ECONNRESET || half.Err == sys.EPIPE
+		switch {
+		case reset && side == sideA:
+			f.cause = CauseAReset
+		case reset:
+			f.cause = CauseBReset
+		case side == sideA:
+			f.cause = CauseAFailed
+		default:
+			f.cause = CauseBFailed
+		}
+	}
+	if half.AtSrc || f.over(1-h) {
+		l.end(f, f.cause, f.err)
+		return
+	}
+	half.Close(&l.env)
+	l.rearm(f)
+	if f.wait[1-h] == pump.WantRead {
+		l.turn(f, 1-h)
+	}
+}
+
+// due tells when the flow times out and of what; CauseNone: never.
+func (f *Flow) due() (time.Duration, Cause) {
+	t := &f.timeouts
+	if f.state == flowConnecting {
+		d := t.Connect
+		if d <= 0 {
+			d = DefaultConnectTimeout
+		}
+		return f.since + d, CauseConnectTimeout
+	}
+	if f.cause != CauseNone {
+		return f.active + lastWords, f.cause
+	}
+	at, c := time.Duration(0), CauseNone
+	if t.Idle > 0 {
+		at, c = f.active+t.Idle, CauseIdle
+	}
+	// A built-in upstream has no half that could close.
+	if f.fd[sideB] >= 0 && (f.over(0) || f.over(1)) {
+		d := t.HalfClosed
+		if d == 0 {
+			d = DefaultHalfClosedTimeout
+		}
+		if half := f.active + d; d > 0 && (c == CauseNone || half < at) {
+			at, c = half, CauseHalfClosed
+		}
+	}
+	return at, c
+}
+
+// rearm sets the flow's timer to when it is due now.
+func (l *loop) rearm(f *Flow) {
+	at, c := f.due()
+	if f.again {
+		at = min(at, l.now+tick)
+	}
+	if c == CauseNone {
+		l.wheel.remove(f.index)
+		return
+	}
+	l.wheel.add(f.index, int64((at+tick-1)/tick))
+}
+
+// expire looks at a flow whose timer came up, which may be early.
+func (l *loop) expire(f *Flow) {
+	at, c := f.due()
+	switch {
+	case c == CauseNone:
+	case f.again && at > l.now:
+		l.redial(f)
+	case at > l.now:
+		l.rearm(f)
+	case c == CauseConnectTimeout:
+		l.connectFailed(f, os.ErrDeadlineExceeded)
+	case f.cause != CauseNone:
+		l.end(f, f.cause, f.err)
+	default:
+		l.end(f, c, nil)
+	}
+}

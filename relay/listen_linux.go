@@ -1,0 +1,378 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// Listener accepts clients for an engine. On TCP each loop has a socket of its
+// own on the shared port (SO_REUSEPORT); a Unix or an inherited listener is one
+// socket that the loops take turns at (EPOLLEXCLUSIVE).
+type Listener struct {
+	engine *Engine
+	addr   Addr
+	cfg    ListenConfig
+	ports  []*port      // one a loop
+	dgrams []*dgramPort // instead, one a loop; of a Unix socket only the first loop has one
+	shared int          // the descriptor that the ports share; -1: each has its own
+	path   string       // to remove at the end
+}
+
+// port is a loop's view of a listener.
+type port struct {
+	listener *Listener
+	fd       int
+	index    int // in loop.ports
+}
+
+// Listen binds to addr, which is no built-in one, and takes clients from then
+// on. A TCP or UDP port of 0 takes a free one: see [Listener.Addr]. A Unix path that
+// nobody listens on any more is taken over.
+func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
+	l := &Listener{engine: e, addr: addr, cfg: cfg, shared: -1}
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	var err error
+	switch addr.Network {
+	case TCP:
+		err = l.bindTCP()
+	case Unix:
+		err = l.bindUnix()
+	case UDP:
+		err = l.bindUDP()
+	case Unixgram:
+		err = l.bindUnixgram()
+	default:
+		err = errors.New("not an address to listen on")
+	}
+	if err != nil {
+		l.closeSockets()
+		return nil, fmt.Errorf("relay: listen on %s: %w", addr, err)
+	}
+	return l, l.begin()
+}
+
+// Serve takes a listener over that somebody else has bound, a *net.TCPListener
+// or a *net.UnixListener: after it returns nil the engine owns it and closes it.
+func (e *Engine) Serve(inherited net.Listener, cfg ListenConfig) (*Listener, error) {
+	l := &Listener{engine: e, cfg: cfg, shared: -1}
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	in, ok := inherited.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("relay: serve a %T: %w", inherited, errors.ErrUnsupported)
+	}
+	rc, err := in.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("relay: serve: %w", err)
+	}
+	fd, err := e.dup(rc)
+	if err != nil {
+		return nil, fmt.Errorf("relay: serve: %w", err)
+	}
+	if _, typ, listening, e := sys.SocketKind(fd); e != 0 || typ != sys.SockStream || !listening {
+		l.engine.kernel.Close(fd)
+		return nil, fmt.Errorf("relay: serve a %T: no stream listener: %w", inherited, errors.ErrUnsupported)
+	}
+	l.share(fd)
+	l.addr = localAddr(fd)
+	setOptions(fd, l.addr.Network == TCP, &cfg.Socket)
+	if err := l.begin(); err != nil {
+		return nil, err
+	}
+	if u, ok := inherited.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
+	}
+	inherited.Close()
+	return l, nil
+}
+
+// Addr is the address that the listener is bound to.
+func (l *Listener) Addr() Addr { return l.addr }
+
+// Value is what ListenConfig.Value was.
+func (l *Listener) Value() any { return l.cfg.Value }
+
+// Close stops listening; clients that wait in the accept queue are taken
+// first, and stream flows go on. Datagram flows end with [CauseClosed]: the
+// listener's socket is their way to the client. It returns when no loop accepts
+// from it any more.
+func (l *Listener) Close() error {
+	e := l.engine
+	e.mu.Lock()
+	_, open := e.listeners[l]
+	delete(e.listeners, l)
+	e.mu.Unlock()
+	if !open {
+		return net.ErrClosed
+	}
+	l.stop(false)
+	return nil
+}
+
+func (l *Listener) check() error {
+	if l.cfg.Hooks.Upstream == nil {
+		return errors.New("relay: ListenConfig.Hooks.Upstream is nil")
+	}
+	return nil
+}
+
+// begin hands the ports to their loops.
+func (l *Listener) begin() error {
+	e := l.engine
+	e.mu.Lock()
+	if e.state != running {
+		e.mu.Unlock()
+		l.closeSockets()
+		return net.ErrClosed
+	}
+	// The letters are posted under the lock, so that each loop reads this one
+	// before the one by which Close takes the port back.
+	defer e.mu.Unlock()
+	e.listeners[l] = struct{}{}
+	for i, p := range l.ports {
+		e.loops[i].post(letter{kind: letterListen, port: p})
+	}
+	for i, p := range l.dgrams {
+		e.loops[i].post(letter{kind: letterDgramListen, dgram: p})
+	}
+	return nil
+}
+
+// stop takes the ports back from the loops and closes what is shared. With
+// drain, flows of datagrams keep their sockets until the loop ends.
+func (l *Listener) stop(drain bool) {
+	if l.path != "" {
+		sys.Unlink(l.path)
+	}
+	var wg sync.WaitGroup
+	for i, p := range l.ports {
+		wg.Add(1)
+		if !l.engine.loops[i].post(letter{kind: letterUnlisten, port: p, wg: &wg}) {
+			wg.Done()
+		}
+	}
+	kind := letterDgramUnlisten
+	if drain {
+		kind = letterDgramDrain
+	}
+	for i, p := range l.dgrams {
+		wg.Add(1)
+		if !l.engine.loops[i].post(letter{kind: kind, dgram: p, wg: &wg}) {
+			wg.Done()
+		}
+	}
+	wg.Wait()
+	if l.shared >= 0 {
+		l.engine.kernel.Close(l.shared)
+	}
+}
+
+func (e *Engine) closeListeners() {
+	e.mu.Lock()
+	ls := e.listeners
+	e.listeners = nil
+	drain := e.state == draining
+	e.mu.Unlock()
+	for l := range ls {
+		l.stop(drain)
+	}
+}
+
+// closeSockets undoes a listener that never began.
+func (l *Listener) closeSockets() {
+	for _, p := range l.ports {
+		if l.shared < 0 {
+			l.engine.kernel.Close(p.fd)
+		}
+	}
+	for _, p := range l.dgrams {
+		l.engine.kernel.Close(p.fd)
+	}
+	if l.shared >= 0 {
+		l.engine.kernel.Close(l.shared)
+	}
+	if l.path != "" {
+		sys.Unlink(l.path)
+	}
+}
+
+func (l *Listener) share(fd int) {
+	l.shared = fd
+	for range l.engine.loops {
+		l.ports = append(l.ports, &port{listener: l, fd: fd})
+	}
+}
+
+func (l *Listener) bindTCP() error {
+	var sa sys.Sockaddr
+	for range l.engine.loops {
+		if err := sa.SetAddrPort(l.addr.IP); err != nil {
+			return err
+		}
+		fd, err := l.bind(&sa, true)
+		if err != nil {
+			return err
+		}
+		l.ports = append(l.ports, &port{listener: l, fd: fd})
+		l.addr = localAddr(fd)
+	}
+	return nil
+}
+
+func (l *Listener) bindUnix() error {
+	fd, err := l.bindPath(sys.Linux{}.Socket, func(sa *sys.Sockaddr) (int, error) { return l.bind(sa, false) })
+	if err != nil {
+		return err
+	}
+	l.share(fd)
+	return nil
+}
+
+// bindPath binds a socket to the listener's Unix path, which is removed at the
+// end. One that nobody has any more is taken over; socket makes one to ask with.
+func (l *Listener) bindPath(socket func(sys.Family) (int, sys.Errno), bind func(*sys.Sockaddr) (int, error)) (int, error) {
+	var sa sys.Sockaddr
+	if err := sa.SetUnix(l.addr.Path); err != nil {
+		return -1, err
+	}
+	fd, err := bind(&sa)
+	abstract := l.addr.Path[0] == '@'
+	if errors.Is(err, sys.EADDRINUSE) && !abstract && stale(l.addr.Path, &sa, socket) {
+		sys.Unlink(l.addr.Path)
+		fd, err = bind(&sa)
+	}
+	if err != nil || abstract {
+		return fd, err
+	}
+	l.path = l.addr.Path
+	if l.cfg.Mode != 0 {
+		if err := sys.Chmod(l.path, l.cfg.Mode); err != nil {
+			l.engine.kernel.Close(fd)
+			return -1, err
+		}
+	}
+	return fd, nil
+}
+
+// stale tells whether the path is a socket that nobody has any more.
+func stale(path string, sa *sys.Sockaddr, socket func(sys.Family) (int, sys.Errno)) bool {
+	if !sys.IsSocket(path) {
+		return false
+	}
+	fd, e := socket(sys.Unix)
+	if e != 0 {
+		return false
+	}
+	defer sys.Linux{}.Close(fd)
+	return sys.Linux{}.Connect(fd, sa) == sys.ECONNREFUSED
+}
+
+// bind makes a listening socket with the options that its clients inherit.
+func (l *Listener) bind(sa *sys.Sockaddr, reusePort bool) (int, error) {
+	return sys.Listen(sa, reusePort, l.cfg.Backlog, func(fd int) sys.Errno {
+		return setOptions(fd, l.addr.Network == TCP, &l.cfg.Socket)
+	})
+}
+
+// listen begins to accept from a port.
+func (l *loop) listen(p *port) {
+	p.index = len(l.ports)
+	for i, q := range l.ports {
+		if q == nil {
+			p.index = i
+			break
+		}
+	}
+	if p.index == len(l.ports) {
+		l.ports = append(l.ports, nil)
+	}
+	l.ports[p.index] = p
+	if l.resting == 0 {
+		l.watchPort(p)
+	}
+}
+
+func (l *loop) watchPort(p *port) {
+	events := uint32(sys.In)
+	if p.listener.shared >= 0 {
+		events |= sys.Exclusive
+	}
+	sys.EpollAdd(l.epoll, p.fd, events, portToken(p.index))
+}
+
+// unlisten lets go of a port, after its accept queue is empty.
+func (l *loop) unlisten(p *port) {
+	if l.ports[p.index] != p {
+		return
+	}
+	for l.accept(p) {
+	}
+	l.ports[p.index] = nil
+	if l.resting == 0 {
+		sys.EpollDel(l.epoll, p.fd)
+	}
+	if p.listener.shared < 0 {
+		l.env.Kernel.Close(p.fd)
+	}
+}
+
+// accept takes a burst of clients; true says that there may be more.
+func (l *loop) accept(p *port) bool {
+	failed := 0
+	for range acceptBurst {
+		fd, e := l.env.Kernel.Accept(p.fd, &l.peer)
+		switch e {
+		case 0:
+			l.accepted(p, fd)
+		case sys.EAGAIN:
+			return false
+		case sys.EMFILE, sys.ENFILE, sys.ENOBUFS, sys.ENOMEM:
+			l.stats.AcceptErrors++
+			l.restListeners()
+			return false
+		default:
+			// The connection failed before it was accepted: accept(2) says to
+			// go on to the next one. A listener that gives nothing else is
+			// broken, and must not make the loop spin.
+			l.stats.AcceptErrors++
+			failed++
+		}
+	}
+	if failed == acceptBurst {
+		l.restListeners()
+		return false
+	}
+	return true
+}
+
+// restListeners keeps a full descriptor table from turning the loop into a
+// spin: nothing is accepted until a flow has ended, or a while has passed.
+func (l *loop) restListeners() {
+	l.stats.AcceptPauses++
+	if l.resting > 0 {
+		return
+	}
+	l.resting = l.now + acceptRest
+	for _, p := range l.ports {
+		if p != nil {
+			sys.EpollDel(l.epoll, p.fd)
+		}
+	}
+}
+
+func (l *loop) wakeListeners() {
+	l.resting = 0
+	for _, p := range l.ports {
+		if p != nil {
+			l.watchPort(p)
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+const (
+	maxLoops     = 256
+	defaultLowat = 192 << 10
+	eventsMost   = 256 // events taken from the kernel at once
+	acceptBurst  = 32  // clients accepted from one listener before flows have their turn
+	turnBudget   = 1 << 20
+	// tick is the timers' grain.
+	tick = 64 * time.Millisecond
+	// rawWait bounds a wait that keeps the P.
+	rawWait = 5 * time.Millisecond
+	// lagWait is how long a tail below the low-water mark may wait.
+	lagWait = time.Millisecond
+	// lastWords is how long what a side had sent before it failed may wait for
+	// the other one to take it: nobody reads from that one any more, and it may
+	// be waiting for just that.
+	lastWords = time.Second
+	// acceptRest is how long a listener rests that found no descriptor or memory left.
+	acceptRest = 50 * time.Millisecond
+)
+
+// loop is one event loop, a goroutine. All its fields but the mailbox belong to
+// that goroutine alone.
+//
+//	wait ─▶ events ─▶ mail ─▶ ready flows ─▶ lagging flows ─▶ timers ─▶ wait
+type loop struct {
+	mailbox
+	engine    *Engine
+	index     int
+	dedicated bool
+	epoll     int
+	events    [eventsMost]sys.Event
+	env       pump.Env
+	slab      slab
+	wheel     wheel
+	ports     []*port
+	resting   time.Duration // until when the listeners rest; 0: they do not
+	ready     []ref         // flows whose budget was spent
+	spare     []ref
+	lagging   queue // flows that the low-water mark may hold back
+	letters   []letter
+	now       time.Duration // since the engine's start
+	busy      bool          // the last wait gave events
+	draining  bool
+	closing   bool
+	stats     LoopStats
+	record    Record
+	peer      sys.Sockaddr
+	dgrams    *dgrams // nil until the first datagram port comes
+	ended     chan struct{}
+}
+
+func newLoop(e *Engine, index int, cfg Config) (*loop, error) {
+	l := &loop{engine: e, index: index, dedicated: cfg.Dedicated, epoll: -1, ended: make(chan struct{})}
+	l.wake = -1
+	l.env = pump.Env{Kernel: e.kernel, Pipes: e.pipes, Buffers: &e.buffers, Scratch: make([]byte, pump.ScratchSize), Lowat: cfg.Lowat}
+	var err error
+	if l.epoll, err = sys.EpollCreate(); err != nil {
+		return nil, err
+	}
+	if l.wake, err = sys.Eventfd(); err != nil {
+		l.free()
+		return nil, err
+	}
+	if e := sys.EpollAdd(l.epoll, l.wake, sys.In, wakeToken); e != 0 {
+		l.free()
+		return nil, e
+	}
+	return l, nil
+}
+
+// free closes the loop's own descriptors.
+func (l *loop) free() {
+	for _, fd := range []int{l.epoll, l.wake} {
+		if fd >= 0 {
+			sys.Linux{}.Close(fd)
+		}
+	}
+}
+
+func (l *loop) run() {
+	for !l.closing {
+		n := l.wait()
+		l.now = time.Since(l.engine.start)
+		for i := range n {
+			l.event(&l.events[i])
+		}
+		l.dgrams.turn()
+		l.turnReady()
+		l.turnLagging()
+		l.timers()
+	}
+	for _, m := range l.shutdown() {
+		l.read(&m)
+	}
+	l.endAll(CauseClosed, nil)
+	l.dgrams.close()
+	l.stats.Flows = 0
+	l.stats.Datagrams.Flows = 0
+	l.free()
+	close(l.ended)
+}
+
+// wait takes events from the kernel. A busy loop asks without telling the
+// scheduler; an idle one sleeps in a real system call. So a small message under
+// load does not pay for giving up the P and getting it back.
+func (l *loop) wait() int {
+	timeout := l.timeout()
+	l.stats.Waits++
+	if l.busy || timeout == 0 {
+		raw := time.Duration(0)
+		if l.dedicated && timeout != 0 {
+			raw = rawWait
+			if timeout > 0 {
+				raw = min(raw, timeout)
+			}
+		}
+		n, e := sys.EpollWaitRaw(l.epoll, l.events[:], raw)
+		// Flows that are ready for their next turn are work too.
+		l.busy = n > 0 || e == sys.EINTR || timeout == 0
+		if l.busy || raw > 0 {
+			l.stats.Events += int64(n)
+			return n
+		}
+	}
+	l.stats.Wakeups++
+	n, _ := sys.EpollWait(l.epoll, l.events[:], timeout)
+	l.busy = n > 0
+	l.stats.Events += int64(n)
+	return n
+}
+
+// timeout says how long the loop may sleep; negative: until an event.
+func (l *loop) timeout() time.Duration {
+	if len(l.ready) > 0 {
+		return 0
+	}
+	t := time.Duration(-1)
+	earlier := func(d time.Duration) {
+		if d = max(d, time.Millisecond); t < 0 || d < t {
+			t = d
+		}
+	}
+	if l.lagging.len() > 0 {
+		earlier(l.lagging.first().at + lagWait - l.now)
+	}
+	if k := l.wheel.until(); k > 0 {
+		earlier(time.Duration(l.wheel.now+k)*tick - l.now)
+	}
+	if at := l.dgrams.until(); at > 0 {
+		earlier(at - l.now)
+	}
+	if l.resting > 0 {
+		earlier(l.resting - l.now)
+	}
+	return t
+}
+
+// An event's 64 bits: a flow's slot and side below, the slot's generation
+// above, so that a stale event cannot touch the next flow in the slot.
+// Generation 0 is never a flow's: it stands for the listeners and the mailbox.
+// sessionBit marks the datagram side.
+const wakeToken = 1<<32 - 1
+
+func portToken(i int) uint64 { return uint64(i) }
+
+func (l *loop) event(ev *sys.Event) {
+	token := sys.EventData(ev)
+	low, gen := uint32(token), uint32(token>>32)
+	switch {
+	case low == wakeToken && gen == 0:
+		l.letters = l.take(l.letters)
+		for i := range l.letters {
+			l.read(&l.letters[i])
+		}
+		clear(l.letters)
+	case low&sessionBit != 0:
+		l.dgrams.event(low, gen, ev.Events)
+	case gen != 0:
+		if f := l.slab.find(ref{low >> 1, gen}); f != nil {
+			l.flowEvent(f, int(low&1), ev.Events)
+		}
+	default:
+		if p := l.ports[low]; p != nil {
+			l.accept(p)
+		}
+	}
+}
+
+func (l *loop) read(m *letter) {
+	switch m.kind {
+	case letterAdopt:
+		l.adopt(m)
+	case letterListen:
+		l.listen(m.port)
+	case letterUnlisten:
+		l.unlisten(m.port)
+	case letterDgramListen:
+		if l.dgrams == nil {
+			l.dgrams = newDgrams(l)
+		}
+		l.dgrams.listen(m.dgram)
+	case letterDgramUnlisten:
+		l.dgrams.unlisten(m.dgram)
+	case letterDgramDrain:
+		m.dgram.draining = true
+	case letterStats:
+		l.dgrams.readAllDrops()
+		l.stats.Datagrams.Flows = int64(l.dgrams.live())
+		l.stats.Flows = int64(l.slab.live) + l.stats.Datagrams.Flows
+		*m.stats = l.stats
+	case letterDrain:
+		l.draining = true
+	case letterEnd:
+		l.endAll(m.cause, m.match)
+	case letterClose:
+		l.closing = true
+	}
+	if m.wg != nil {
+		m.wg.Done()
+	}
+}
+
+// turnReady gives each flow whose budget was spent its next turn.
+func (l *loop) turnReady() {
+	if len(l.ready) == 0 {
+		return
+	}
+	l.ready, l.spare = l.spare[:0], l.ready
+	for _, r := range l.spare {
+		f := l.slab.find(r)
+		if f == nil {
+			continue
+		}
+		f.inReady = false
+		for h := range f.half {
+			if f.alive(r.gen) && f.wait[h] == pump.Again {
+				l.turn(f, h)
+			}
+		}
+	}
+}
+
+// turnLagging looks for tails that the low-water mark holds back.
+func (l *loop) turnLagging() {
+	for l.lagging.len() > 0 && l.lagging.first().at+lagWait <= l.now {
+		r := l.lagging.pop()
+		f := l.slab.find(r.ref)
+		if f == nil {
+			continue
+		}
+		f.inLagging = false
+		if f.active+lagWait > l.now { // it is streaming: the kernel wakes us
+			l.lag(f, f.active)
+			continue
+		}
+		for h := range f.half {
+			if f.alive(r.gen) && f.wait[h] == pump.WantRead && f.half[h].Lagging() {
+				l.turn(f, h)
+			}
+		}
+	}
+}
+
+// lag makes sure that f is looked at within lagWait.
+func (l *loop) lag(f *Flow, at time.Duration) {
+	if !f.inLagging {
+		f.inLagging = true
+		l.lagging.push(lagRef{f.ref(), at})
+	}
+}
+
+func (l *loop) timers() {
+	if l.resting > 0 && l.resting <= l.now {
+		l.wakeListeners()
+	}
+	now := int64(l.now / tick)
+	l.dgrams.timers(now)
+	if now == l.wheel.now {
+		return
+	}
+	l.wheel.advance(now, func(i uint32) {
+		if f := l.slab.at(i); f.state != flowFree {
+			l.expire(f)
+		}
+	})
+}
+
+// endAll ends the flows that match chooses; nil chooses all.
+func (l *loop) endAll(c Cause, match func(*Flow) bool) {
+	l.slab.each(func(f *Flow) {
+		if match == nil || match(f) {
+			l.end(f, c, nil)
+		}
+	})
+	l.dgrams.endAll(c, match)
+}

@@ -1,0 +1,81 @@
+package relay
+
+import (
+	"sync"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// letter is what others ask of a loop.
+type letter struct {
+	kind    letterKind
+	cause   Cause
+	fd      [2]int           // adopt: the loop owns them from now on
+	tcp     [2]bool          // adopt
+	read    [2][]byte        // adopt: already read, to be delivered first
+	options Options          // adopt
+	port    *port            // listen
+	dgram   *dgramPort       // the same of datagrams
+	match   func(*Flow) bool // end: which
+	stats   *LoopStats
+	wg      *sync.WaitGroup // told when the letter is read
+}
+
+type letterKind uint8
+
+const (
+	letterAdopt         letterKind = iota // take a pair over
+	letterListen                          // accept from a port
+	letterUnlisten                        // let go of a port
+	letterDgramListen                     // receive from a datagram port
+	letterDgramUnlisten                   // let go of one
+	letterDgramDrain                      // begin no flow by it any more
+	letterStats                           // tell the numbers
+	letterDrain                           // say when there is no flow left
+	letterEnd                             // end all flows
+	letterClose                           // end all flows and the loop
+)
+
+// mailbox is how others reach a loop: a slice under a mutex, and an eventfd
+// that wakes it.
+type mailbox struct {
+	mu      sync.Mutex
+	letters []letter
+	shut    bool
+	wake    int // eventfd
+}
+
+// post puts a letter in; false says that the loop has ended or is about to,
+// and will not read it.
+func (m *mailbox) post(x letter) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shut {
+		return false
+	}
+	m.letters = append(m.letters, x)
+	if len(m.letters) == 1 {
+		sys.EventfdSignal(m.wake)
+	}
+	return true
+}
+
+// take empties the box into spare and gives the box spare's memory.
+func (m *mailbox) take(spare []letter) []letter {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	full := m.letters
+	m.letters = spare[:0]
+	sys.EventfdClear(m.wake)
+	return full
+}
+
+// shutdown takes what is left; no letter gets in any more.
+func (m *mailbox) shutdown() []letter {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shut = true
+	full := m.letters
+	m.letters = nil
+	return full
+}

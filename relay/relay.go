@@ -1,0 +1,153 @@
+// Package relay is an engine that owns sockets and carries many flows between
+// them: event loops, one a CPU, each with its own epoll, listeners, timers and
+// flows. On the data path it takes no lock, starts no goroutine and allocates
+// nothing.
+//
+// There are two ways in. [Engine.Listen] accepts clients, asks [Hooks] where
+// each should go, connects there and relays. [Engine.Relay] takes over two
+// connections that a Go program already has.
+//
+// A stream flow is two directions. Each copies while messages are small and
+// splices through a pipe while they are big, so that small messages never pay
+// for a pipe and bulk never pays for a copy. The end of one direction is
+// passed on after its last byte; a reset is passed on as a reset. At the end of
+// each flow there is exactly one [Record].
+//
+// A datagram flow (networks UDP and Unixgram) is one client's address and the
+// local address that it wrote to; see [DatagramConfig]. What arrives together leaves together, in
+// GSO runs where the route takes them.
+//
+// Memory: a flow that is idle costs a few hundred bytes here. A stream whose
+// reader is slow holds at most 64 KiB of user memory, or one pipe, in each
+// direction, and its writer is not read from meanwhile.
+//
+// The engine runs on Linux. Elsewhere the package builds and [New] returns
+// [errors.ErrUnsupported].
+package relay
+
+import "time"
+
+// Config says how an engine is built. Its zero value works.
+type Config struct {
+	// Loops is the number of event loops; 0 means runtime.GOMAXPROCS(0).
+	Loops int
+
+	// Dedicated tells the loops that they may keep a P (of the Go scheduler)
+	// each while they are busy, which saves about a tenth of the CPU on small
+	// messages. The program should then run with GOMAXPROCS one above Loops.
+	// False is polite: a loop that waits gives its P to other goroutines.
+	Dedicated bool
+
+	// MaxPipes bounds how many pipes are open at once, two descriptors each;
+	// 0 means 256. Directions that find none left copy. Negative: never splice.
+	MaxPipes int
+
+	// PipeSize is the room in each pipe, in bytes; 0 means 1 MiB.
+	PipeSize int
+
+	// Lowat is the low-water mark (SO_RCVLOWAT, socket(7)) of a TCP source
+	// while it streams, in bytes: the loop is not woken for less, and looks for
+	// a tail below it after about a millisecond. 0 means 192 KiB; 1 or less
+	// than 0 switches it off.
+	Lowat int
+
+	// NoGSO sends each datagram by itself, NoGRO receives each by itself. Some
+	// kernels corrupt runs of datagrams and say nothing (docs/kernel.md).
+	NoGSO, NoGRO bool
+
+	// MaxDatagramFlows bounds the datagram flows of all loops, each of which
+	// has a descriptor; 0 means seven eighths of the limit on descriptors at New. At the
+	// bound a new flow takes the place of the one that has been silent for
+	// longest on its loop, those that never had an answer first.
+	MaxDatagramFlows int
+
+	// MaxNewFlows bounds how many datagram flows each loop begins a second, so
+	// that a flood from ever new, perhaps spoofed, addresses leaves time for the
+	// flows that are there; 0 means 16,384, negative no bound. What is beyond is
+	// dropped, and counted as [DropLimited].
+	MaxNewFlows int
+}
+
+// Timeouts of a flow. All are checked to about a tenth of a second.
+type Timeouts struct {
+	// Connect bounds each attempt to connect to an upstream; 0 means 5 s.
+	Connect time.Duration
+	// Idle ends a flow that has moved no byte either way for so long; 0 means
+	// never for a stream and [DefaultDatagramIdle] for a datagram flow, negative never.
+	Idle time.Duration
+	// HalfClosed ends a flow of which one side has ended and the other has
+	// moved no byte for so long; 0 means 60 s, negative never.
+	HalfClosed time.Duration
+}
+
+// The defaults of Timeouts.
+const (
+	DefaultConnectTimeout    = 5 * time.Second
+	DefaultHalfClosedTimeout = 60 * time.Second
+)
+
+// SocketOptions are set on the sockets of both sides. Zero values leave what
+// the kernel does, TCP_NODELAY apart, which is on.
+type SocketOptions struct {
+	// Delay leaves Nagle's algorithm on. tcp(7), TCP_NODELAY.
+	Delay bool
+	// KeepAlive probes a peer that has been silent for so long; see tcp(7),
+	// TCP_KEEPIDLE, in whole seconds. 0: no probes.
+	KeepAlive time.Duration
+	// KeepAliveInterval and KeepAliveCount are TCP_KEEPINTVL and TCP_KEEPCNT; 0: the kernel's.
+	KeepAliveInterval time.Duration
+	KeepAliveCount    int
+	// UserTimeout ends a connection whose sent data stays unacknowledged for
+	// so long. tcp(7), TCP_USER_TIMEOUT.
+	UserTimeout time.Duration
+	// RecvBuffer and SendBuffer fix SO_RCVBUF and SO_SNDBUF, in bytes; the
+	// kernel's autotuning is usually better.
+	RecvBuffer, SendBuffer int
+}
+
+// Options of a pair given to [Engine.Relay].
+type Options struct {
+	Timeouts Timeouts // Connect is not used
+	// Done, if not nil, is given the flow's record when it has ended, on the
+	// flow's loop: it must not block. The record is valid during the call.
+	Done func(*Record)
+	// Value comes back in the record.
+	Value any
+}
+
+// ListenConfig says how to listen and what to do with the clients. Hooks.Upstream is required.
+type ListenConfig struct {
+	Hooks    Hooks
+	Timeouts Timeouts
+	Socket   SocketOptions
+	// Datagram is for UDP and Unixgram listeners.
+	Datagram DatagramConfig
+	// Backlog bounds the connections that wait to be accepted; 0: the kernel's most, net.core.somaxconn.
+	Backlog int
+	// Mode is the permission of a Unix socket's path; 0 leaves what the umask gives.
+	Mode uint32
+	// Value is for the hooks, see [Listener.Value].
+	Value any
+}
+
+// Hooks are the stages of a flow that belong to the engine's user. They run on
+// event loops, several at a time but never two for one flow, and must not
+// block. A *Flow is valid during the call only.
+type Hooks struct {
+	// Admit, if not nil, decides about a new client: CauseNone admits, any
+	// other cause refuses and is the flow's cause.
+	Admit func(*Flow) Cause
+
+	// Upstream says where to connect: it is asked with attempt 0, and after
+	// each failure with the next number. Nil ends the flow with
+	// [CauseNoUpstream]. The address is kept until the flow ends and must not change.
+	Upstream func(f *Flow, attempt int) *Addr
+
+	// Connected, if not nil, learns how an attempt ended: err is nil, the
+	// system call's error, or os.ErrDeadlineExceeded.
+	Connected func(f *Flow, to *Addr, took time.Duration, err error)
+
+	// Done, if not nil, is given the record of each flow that was accepted,
+	// refused ones too, exactly once. The record is valid during the call.
+	Done func(*Record)
+}

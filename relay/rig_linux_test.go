@@ -1,0 +1,386 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// patience bounds every wait for what must happen soon.
+const patience = 20 * time.Second
+
+// rig is an engine on a kernel that counts and fails. When its test ends the
+// engine is closed, and everything must balance.
+type rig struct {
+	t       *testing.T
+	k       *testkernel.Kernel
+	e       *Engine
+	records chan Record
+
+	mu  sync.Mutex
+	all []Record
+}
+
+func newRig(t *testing.T, cfg Config) *rig {
+	t.Helper()
+	for _, p := range []*feature.Probe{feature.Splice, feature.ReusePort, feature.EpollExclusive} {
+		testnet.Need(t, p)
+	}
+	testnet.CheckLeaks(t)
+	if cfg.Loops == 0 {
+		cfg.Loops = 2
+	}
+	r := &rig{t: t, k: testkernel.New(), records: make(chan Record, 10_000)}
+	e, err := newEngine(cfg, r.k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.e = e
+	t.Cleanup(r.close)
+	return r
+}
+
+// close closes the engine, unless the test has, and balances it.
+func (r *rig) close() {
+	r.e.Close()
+	t, s := r.t, r.e.Stats()
+	sum := s.Total()
+	if s.Flows() != 0 || s.PipesLeased != 0 || s.PipesOpen != 0 || r.k.OpenPipes() != 0 {
+		t.Errorf("left: %d flows, %d pipes on lease, %d open", s.Flows(), s.PipesLeased, s.PipesOpen)
+	}
+	if sum.BytesRead != sum.BytesWritten+sum.BytesDropped {
+		t.Errorf("%d bytes read, %d written, %d dropped", sum.BytesRead, sum.BytesWritten, sum.BytesDropped)
+	}
+	for _, c := range r.e.buffers.Stats().Class {
+		if c.Gets != c.Puts {
+			t.Errorf("buffers of %d bytes: %d taken, %d given back", c.Size, c.Gets, c.Puts)
+		}
+	}
+	var want LoopStats
+	ids := make(map[uint64]bool)
+	for _, rec := range r.all {
+		if ids[rec.ID] {
+			t.Errorf("two records have ID %d", rec.ID)
+		}
+		ids[rec.ID] = true
+		want.Ended[rec.Cause]++
+		for _, tr := range []Transfer{rec.AB, rec.BA} {
+			want.BytesRead += tr.Read
+			want.BytesWritten += tr.Written
+			want.BytesSpliced += tr.Spliced
+			want.BytesDropped += tr.Dropped()
+		}
+	}
+	if n := sum.Accepted + sum.Adopted; int64(len(r.all)) != n {
+		t.Errorf("%d records of %d flows", len(r.all), n)
+	}
+	if want.Ended != sum.Ended {
+		t.Errorf("causes by the records %v, by the counters %v", want.Ended, sum.Ended)
+	}
+	if want.BytesRead != sum.BytesRead || want.BytesWritten != sum.BytesWritten || want.BytesSpliced != sum.BytesSpliced || want.BytesDropped != sum.BytesDropped {
+		t.Errorf("bytes read, written, spliced, dropped by the records %d %d %d %d, by the counters %d %d %d %d",
+			want.BytesRead, want.BytesWritten, want.BytesSpliced, want.BytesDropped,
+			sum.BytesRead, sum.BytesWritten, sum.BytesSpliced, sum.BytesDropped)
+	}
+	for _, wrong := range r.k.Wrong() {
+		t.Error(wrong)
+	}
+}
+
+// done is the hook that keeps records.
+func (r *rig) done(rec *Record) {
+	r.mu.Lock()
+	r.all = append(r.all, *rec)
+	r.mu.Unlock()
+	r.records <- *rec
+}
+
+// record is the next flow's account.
+func (r *rig) record() Record {
+	r.t.Helper()
+	select {
+	case rec := <-r.records:
+		return rec
+	case <-time.After(patience):
+		s := r.e.Stats()
+		r.t.Fatalf("no flow has ended; %+v;%s", s.Total(), r.k.Counts())
+	}
+	return Record{}
+}
+
+// expect is the next flow's account, which must have the cause.
+func (r *rig) expect(c Cause) Record {
+	r.t.Helper()
+	rec := r.record()
+	if rec.Cause != c {
+		r.t.Errorf("cause %v (%v), want %v: %+v", rec.Cause, rec.Err, c, rec)
+	}
+	return rec
+}
+
+// listen makes a listener on a network of testnet that tries upstreams in turn.
+func (r *rig) listen(network string, cfg ListenConfig, upstreams ...*Addr) *Listener {
+	r.t.Helper()
+	if cfg.Hooks.Upstream == nil {
+		cfg.Hooks.Upstream = func(_ *Flow, attempt int) *Addr {
+			if attempt < len(upstreams) {
+				return upstreams[attempt]
+			}
+			return nil
+		}
+	}
+	if cfg.Hooks.Done == nil {
+		cfg.Hooks.Done = r.done
+	}
+	l, err := r.e.Listen(r.place(network), cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return l
+}
+
+// place is an address to listen on.
+func (r *rig) place(network string) Addr {
+	r.t.Helper()
+	switch network {
+	case "tcp4":
+		return Addr{Network: TCP, IP: loopback}
+	case "tcp6":
+		return Addr{Network: TCP, IP: netip.MustParseAddrPort("[::1]:0")}
+	case "unix":
+		return Addr{Network: Unix, Path: socketPath(r.t)}
+	}
+	r.t.Fatalf("no place on %s", network)
+	return Addr{}
+}
+
+// socketPath is a path for a Unix socket that fits: tests have long names, and
+// unix(7) allows 107 bytes.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	l := testnet.Listen(t, "unix")
+	l.Close() // its folder goes with it
+	dir := filepath.Dir(l.Addr().String())
+	return dir + ".s"
+}
+
+// toNet and fromNet translate addresses.
+func toNet(a Addr) net.Addr {
+	if a.Network == Unix {
+		return &net.UnixAddr{Net: "unix", Name: a.Path}
+	}
+	return net.TCPAddrFromAddrPort(a.IP)
+}
+
+func fromNet(a net.Addr) *Addr {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		ap := tcp.AddrPort()
+		return &Addr{Network: TCP, IP: netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
+	}
+	return &Addr{Network: Unix, Path: a.String()}
+}
+
+func dial(t *testing.T, l *Listener) net.Conn {
+	t.Helper()
+	return testnet.Dial(t, toNet(l.Addr()))
+}
+
+// server is an upstream whose connections the test plays itself.
+type server struct {
+	net.Listener
+	addr *Addr
+}
+
+func newServer(t *testing.T, network string) *server {
+	t.Helper()
+	l := testnet.Listen(t, network)
+	return &server{l, fromNet(l.Addr())}
+}
+
+// accept takes the next connection.
+func (s *server) accept(t *testing.T) net.Conn {
+	t.Helper()
+	testnet.Unwrap(s.Listener).(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(patience))
+	c, err := s.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// echoServer is an upstream that answers by itself.
+func echoServer(t *testing.T, network string) *Addr {
+	t.Helper()
+	l := testnet.Listen(t, network)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { testnet.Play(c, testnet.Script{Echo: true}) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return fromNet(l.Addr())
+}
+
+// flow makes a listener and one flow through it: the client's end and the upstream's.
+func (r *rig) flow(client, upstream string, cfg ListenConfig) (a, b net.Conn) {
+	r.t.Helper()
+	s := newServer(r.t, upstream)
+	a = dial(r.t, r.listen(client, cfg, s.addr))
+	return a, s.accept(r.t)
+}
+
+// pairs are the networks of client and upstream.
+var pairs = [][2]string{{"tcp4", "tcp4"}, {"tcp4", "unix"}, {"unix", "tcp4"}, {"unix", "unix"}}
+
+// eachPair runs a behaviour over every pair of networks.
+func eachPair(t *testing.T, cfg Config, listen ListenConfig, behaviour func(t *testing.T, r *rig, a, b net.Conn)) {
+	for _, p := range pairs {
+		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
+			r := newRig(t, cfg)
+			a, b := r.flow(p[0], p[1], listen)
+			behaviour(t, r, a, b)
+		})
+	}
+}
+
+// play acts both ends out, and wants both to be content.
+func play(t *testing.T, a, b net.Conn, sa, sb testnet.Script) {
+	t.Helper()
+	ra := make(chan testnet.Report, 1)
+	go func() { ra <- testnet.Play(a, sa) }()
+	rb := testnet.Play(b, sb)
+	if r := <-ra; r.Err != "" {
+		t.Errorf("client: %+v", r)
+	}
+	if rb.Err != "" {
+		t.Errorf("upstream: %+v", rb)
+	}
+}
+
+func closeWrite(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// say writes text and hears it at the other end.
+func say(t *testing.T, from, to net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(from, text); err != nil {
+		t.Fatal(err)
+	}
+	hear(t, to, text)
+}
+
+func hear(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	buf := make([]byte, len(text))
+	c.SetReadDeadline(time.Now().Add(patience))
+	if n, err := io.ReadFull(c, buf); err != nil || string(buf) != text {
+		t.Fatalf("heard %q, %v, want %q", buf[:n], err, text)
+	}
+	c.SetReadDeadline(time.Time{})
+}
+
+// ending reads c to its end: nil is a clean one.
+func ending(t *testing.T, c net.Conn) (n int64, err error) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(patience))
+	return io.Copy(io.Discard, c)
+}
+
+// wantEnd wants a clean end at c.
+func wantEnd(t *testing.T, c net.Conn) {
+	t.Helper()
+	if n, err := ending(t, c); n != 0 || err != nil {
+		t.Errorf("%d bytes and %v, want a clean end", n, err)
+	}
+}
+
+// wantReset wants c to be reset. A Unix socket cannot be: there the end is all
+// that its peer learns, unix(7).
+func wantReset(t *testing.T, c net.Conn) {
+	t.Helper()
+	_, err := ending(t, c)
+	if _, tcp := c.(*net.TCPConn); tcp && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the end is %v, want a reset", err)
+	}
+	if errors.Is(err, errTimeout) {
+		t.Error("no end comes")
+	}
+}
+
+// wantTurnedAway dials l and wants to be reset, which dialing may already notice.
+func wantTurnedAway(t *testing.T, l *Listener) {
+	t.Helper()
+	a := toNet(l.Addr())
+	c, err := net.Dial(a.Network(), a.String())
+	if errors.Is(err, syscall.ECONNRESET) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	wantReset(t, c)
+}
+
+var errTimeout = os.ErrDeadlineExceeded
+
+// reset closes c so that its peer sees ECONNRESET. For a Unix socket that
+// needs bytes in c's queue which nobody has read.
+func reset(t *testing.T, c net.Conn) {
+	t.Helper()
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}
+
+// eventually waits for what must become true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// causesOf counts records by cause.
+func causesOf(recs []Record) string {
+	n := make(map[Cause]int)
+	for _, rec := range recs {
+		n[rec.Cause]++
+	}
+	var s []string
+	for c, k := range n {
+		s = append(s, fmt.Sprintf("%v %d", c, k))
+	}
+	slices.Sort(s)
+	return strings.Join(s, ", ")
+}
+
+// loopback is a free port of the loopback address.
+var loopback = netip.MustParseAddrPort("127.0.0.1:0")

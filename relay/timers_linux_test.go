@@ -1,0 +1,181 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A flow that moves nothing ends after its idle time, and not before.
+func TestIdle(t *testing.T) {
+	const idle = 200 * time.Millisecond
+	eachPair(t, Config{}, ListenConfig{Timeouts: Timeouts{Idle: idle}}, func(t *testing.T, r *rig, a, b net.Conn) {
+		for i := range 4 { // longer than the idle time, with something moving
+			if i%2 == 0 {
+				say(t, a, b, "alive")
+			} else {
+				say(t, b, a, "alive")
+			}
+			time.Sleep(idle / 3)
+		}
+		select {
+		case rec := <-r.records:
+			t.Fatalf("ended while bytes moved: %+v", rec)
+		default:
+		}
+		last := time.Now()
+		rec := r.expect(CauseIdle)
+		if took := time.Since(last); took < idle/3 || rec.Duration < 4*idle/3+idle/3 {
+			t.Errorf("it took %v more, %v in all", took, rec.Duration)
+		}
+		ending(t, a)
+		ending(t, b)
+	})
+}
+
+// One that never said a word ends too.
+func TestIdleFromTheStart(t *testing.T) {
+	r := newRig(t, Config{})
+	r.flow("tcp4", "unix", ListenConfig{Timeouts: Timeouts{Idle: 100 * time.Millisecond}})
+	if rec := r.expect(CauseIdle); rec.Duration < 100*time.Millisecond {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// Echo and discard have one direction by nature: no half of theirs is closed.
+func TestIdleOfBuiltins(t *testing.T) {
+	for _, network := range []Network{Echo, Discard} {
+		r := newRig(t, Config{})
+		l := r.listen("tcp4", ListenConfig{Timeouts: Timeouts{Idle: 300 * time.Millisecond, HalfClosed: 100 * time.Millisecond}}, &Addr{Network: network})
+		a := dial(t, l)
+		a.Write([]byte("hello"))
+		if rec := r.expect(CauseIdle); rec.Duration < 300*time.Millisecond {
+			t.Errorf("%v: %+v", network, rec)
+		}
+	}
+}
+
+// A half-closed flow lingers for as long as the other half moves bytes,
+// whichever side ended first: two flows at once.
+func TestHalfClosedLinger(t *testing.T) {
+	const linger = 150 * time.Millisecond
+	listen := ListenConfig{Timeouts: Timeouts{HalfClosed: linger, Idle: 10 * time.Second}}
+	for _, p := range pairs {
+		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
+			r := newRig(t, Config{})
+			a, b := r.flow(p[0], p[1], listen)
+			y, x := r.flow(p[0], p[1], listen)
+			time.Sleep(linger) // not half-closed yet
+			for _, side := range [][2]net.Conn{{a, b}, {x, y}} {
+				say(t, side[0], side[1], "bye")
+				closeWrite(t, side[0])
+				wantEnd(t, side[1])
+			}
+			for range 4 {
+				say(t, b, a, "not yet")
+				say(t, y, x, "not yet")
+				time.Sleep(linger / 3)
+			}
+			for range 2 {
+				if rec := r.expect(CauseHalfClosed); rec.Duration < 2*linger {
+					t.Errorf("%+v", rec)
+				}
+			}
+		})
+	}
+}
+
+// A negative linger is for ever: the flow ends by itself only.
+func TestHalfClosedForEver(t *testing.T) {
+	r := newRig(t, Config{})
+	a, b := r.flow("tcp4", "tcp4", ListenConfig{Timeouts: Timeouts{HalfClosed: -1}})
+	closeWrite(t, a)
+	wantEnd(t, b)
+	time.Sleep(150 * time.Millisecond)
+	say(t, b, a, "late")
+	b.Close()
+	r.expect(CauseEnd)
+}
+
+// A flow whose reader has stopped moves nothing either.
+func TestIdleWithBytesHeld(t *testing.T) {
+	eachPair(t, Config{}, ListenConfig{Timeouts: Timeouts{Idle: 500 * time.Millisecond}}, func(t *testing.T, r *rig, a, b net.Conn) {
+		a.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		buf := make([]byte, 1<<20)
+		for {
+			if _, err := a.Write(buf); err != nil {
+				break
+			}
+		}
+		rec := r.expect(CauseIdle)
+		if rec.AB.Dropped() <= 0 {
+			t.Errorf("nothing was held: %+v", rec.AB)
+		}
+		// What is cut short must not look complete.
+		wantReset(t, b)
+	})
+}
+
+// A loop whose flows rest sleeps: it asks the kernel for nothing, whatever it
+// did a moment ago.
+func TestIdleLoopsSleep(t *testing.T) {
+	for _, dedicated := range []bool{false, true} {
+		r := newRig(t, Config{Dedicated: dedicated, Loops: 2})
+		a, b := r.flow("tcp4", "tcp4", ListenConfig{Timeouts: Timeouts{Idle: time.Hour}})
+		for range 50 {
+			say(t, a, b, "hello")
+		}
+		go a.Write(make([]byte, 4<<20))
+		if _, err := io.CopyN(io.Discard, b, 4<<20); err != nil {
+			t.Fatal(err)
+		}
+		a.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		a.Write(make([]byte, 64<<20)) // and bytes are held for a reader that stopped
+		time.Sleep(50 * time.Millisecond)
+		before := r.e.Stats()
+		time.Sleep(300 * time.Millisecond)
+		after := r.e.Stats()
+		if n := after.Total().Waits - before.Total().Waits; n > 20 {
+			t.Errorf("dedicated %v: %d waits in 300 ms of rest", dedicated, n)
+		}
+	}
+}
+
+// One flow moves a budget of bytes and then goes behind the others, so that
+// bulk on the same loop stops nobody.
+func TestBulkStopsNobody(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	l := r.listen("unix", ListenConfig{}, &Addr{Network: Discard})
+	stop := make(chan bool)
+	var wg sync.WaitGroup
+	const bulk = 3
+	for range bulk {
+		c := dial(t, l)
+		wg.Go(func() {
+			buf := make([]byte, 1<<20)
+			for {
+				select {
+				case <-stop:
+					c.Close()
+					return
+				default:
+					c.Write(buf)
+				}
+			}
+		})
+	}
+	a, b := r.flow("tcp4", "unix", ListenConfig{})
+	for range 100 {
+		say(t, a, b, "a small question")
+		say(t, b, a, "and its answer")
+	}
+	close(stop)
+	wg.Wait()
+	a.Close()
+	b.Close()
+	for range bulk + 1 {
+		r.record()
+	}
+}

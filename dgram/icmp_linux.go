@@ -1,0 +1,119 @@
+package dgram
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// maxKept bounds the errors that were taken from the kernel's queue for the
+// netpoller's sake, before ReadErrors asked for them.
+const maxKept = 64
+
+// icmpErrors reads a socket's error queue.
+type icmpErrors struct {
+	mu    sync.Mutex
+	queue sys.ErrQueue
+	kept  []ICMPError
+	zones zones
+}
+
+// ReadErrors fetches ICMP errors that came back for datagrams sent, oldest
+// first, and returns how many; 0 and no error if there is none. It never
+// blocks. It needs [Config.Errors]: without, the error is [errors.ErrUnsupported].
+//
+// The kernel's queue is bounded by the receive buffer, and errors beyond it are
+// dropped. Fetch them when a read or write reports one, or now and then.
+func (c *Conn) ReadErrors(es []ICMPError) (n int, err error) {
+	if !c.mode.Errors {
+		return 0, c.fail("read errors", errors.ErrUnsupported)
+	}
+	q := &c.icmp
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n = copy(es, q.kept)
+	q.kept = append(q.kept[:0], q.kept[n:]...)
+	if n == len(es) {
+		return n, nil
+	}
+	err = c.control(func(fd uintptr) {
+		for n < len(es) {
+			e, ok := q.next(fd)
+			if !ok {
+				return
+			}
+			es[n] = e
+			n++
+		}
+	})
+	if err != nil && n == 0 {
+		return 0, c.failWait("read errors", err)
+	}
+	return n, nil
+}
+
+// drainErrors empties the kernel's queue and keeps the latest for ReadErrors.
+func (c *Conn) drainErrors() {
+	q := &c.icmp
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_ = c.control(func(fd uintptr) { // closed: the next read says so
+		for {
+			e, ok := q.next(fd)
+			if !ok {
+				return
+			}
+			if len(q.kept) == maxKept {
+				q.kept = append(q.kept[:0], q.kept[1:]...)
+				c.errorsLost.Add(1)
+			}
+			q.kept = append(q.kept, e)
+		}
+	})
+}
+
+// control runs f with the socket's descriptor.
+func (c *Conn) control(f func(fd uintptr)) error {
+	raw, err := c.sock.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(f)
+}
+
+// next takes one error from the kernel's queue; ok is false if there is none.
+func (q *icmpErrors) next(fd uintptr) (e ICMPError, ok bool) {
+	for {
+		se, errno := q.queue.Next(fd)
+		if errno == sys.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return e, false
+		}
+		switch se.Origin {
+		case sys.EeOriginLocal, sys.EeOriginICMP, sys.EeOriginICMP6:
+		default:
+			continue // a timestamp or the end of a zero-copy send: not an error
+		}
+		e = ICMPError{Err: se.Errno, Addr: se.To, From: se.From, Type: se.Type, Code: se.Code}
+		if se.ToScope != 0 {
+			e.Addr = netip.AddrPortFrom(q.zone(se.To.Addr(), se.ToScope), se.To.Port())
+		}
+		if se.FromScope != 0 {
+			e.From = q.zone(se.From, se.FromScope)
+		}
+		if e.Err == syscall.EMSGSIZE {
+			e.MTU = int(se.Info)
+		}
+		return e, true
+	}
+}
+
+func (q *icmpErrors) zone(a netip.Addr, scope uint32) netip.Addr {
+	q.zones.refresh()
+	return q.zones.attach(a, scope)
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package dgram
+
+var levels = []level{portableLevel}

@@ -1,0 +1,118 @@
+package dgram
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/segment"
+)
+
+// wire is one datagram with what the header says of it.
+type wire struct {
+	data []byte
+	addr netip.AddrPort
+	ecn  ECN
+	at   time.Time
+}
+
+// FuzzWritePlan plans random batches, as WriteBatch does, and expects that what
+// leaves is what was given, in order, in runs that the kernel takes.
+func FuzzWritePlan(f *testing.F) {
+	f.Add(uint8(64), uint16(65507), true, []byte("\x0a\x00\x00\x0a\x00\x00\x0a\x00\x01\x05\x00\x00"))
+	f.Add(uint8(1), uint16(9), false, []byte("\xff\x02\x00\xff\x02\x08"))
+	f.Fuzz(func(t *testing.T, count uint8, size uint16, pace bool, script []byte) {
+		r := rules{limit: segment.Limit{Count: max(1, int(count)), Bytes: int(size)}, pace: pace}
+		var ms []Message
+		var want []wire
+		for ; len(script) >= 3 && len(ms) < 50; script = script[3:] {
+			m := Message{
+				Buf:     bytes.Repeat([]byte{byte(len(ms))}, 3*int(script[0])),
+				Segment: 2 * int(script[1]),
+				Addr:    netip.AddrPortFrom(netip.IPv6Loopback(), uint16(script[2]&1)),
+				ECN:     ECN(script[2] >> 1 & 1),
+				Time:    time.Unix(int64(script[2]>>2&1), 0),
+			}
+			if script[2]&0x80 != 0 {
+				m.Control = []byte{1}
+			}
+			ms = append(ms, m)
+			for _, d := range datagrams([]Message{m}) {
+				want = append(want, wire{d, m.Addr, m.ECN, m.Time})
+			}
+		}
+		var came []wire
+		for at := (position{}); at.msg < len(ms); {
+			var e entry
+			r.plan(&e, ms, at)
+			if e.begin != at || !at.before(e.end) {
+				t.Fatalf("entry %+v does not go on from %+v", e, at)
+			}
+			var sizes []int
+			first := ms[at.msg]
+			for i := at.msg; i < e.end.msg || i == e.end.msg && e.end.off > 0; i++ {
+				b := ms[i].Buf
+				if i == e.end.msg {
+					b = b[:e.end.off]
+				}
+				if i == at.msg {
+					b = b[at.off:]
+				} else if len(first.Control) > 0 || len(ms[i].Control) > 0 {
+					t.Fatal("messages with control bytes share a header")
+				}
+				for _, d := range datagrams([]Message{{Buf: b, Segment: ms[i].Segment}}) {
+					sizes = append(sizes, len(d))
+					came = append(came, wire{d, first.Addr, first.ECN, ms[i].Time})
+					if pace {
+						came[len(came)-1].at = first.Time
+					}
+				}
+			}
+			if e.run.Count != len(sizes) || e.run.Size != sizes[0] {
+				t.Fatalf("run %+v, datagrams %v", e.run, sizes)
+			}
+			if !lawful(sizes, r.limit) {
+				t.Fatalf("limit %+v: run of %v", r.limit, sizes)
+			}
+			at = e.end
+		}
+		if len(came) != len(want) {
+			t.Fatalf("%d datagrams, want %d", len(came), len(want))
+		}
+		for i := range came {
+			if !bytes.Equal(came[i].data, want[i].data) || came[i].addr != want[i].addr || came[i].ecn != want[i].ecn || !came[i].at.Equal(want[i].at) {
+				t.Fatalf("datagram %d is %v, want %v", i, came[i], want[i])
+			}
+		}
+	})
+}
+
+// lawful is the kernel's rule for a run.
+func lawful(sizes []int, l segment.Limit) bool {
+	total := 0
+	for i, n := range sizes {
+		total += n
+		if n > sizes[0] || n < sizes[0] && i < len(sizes)-1 || n == 0 && len(sizes) > 1 {
+			return false
+		}
+	}
+	return len(sizes) == 1 || len(sizes) <= l.Count && total <= l.Bytes
+}
+
+func TestStillAllowed(t *testing.T) {
+	steps := 0
+	for size := 65507; size > 0; steps++ {
+		next := stillAllowed(size, 22)
+		if next >= size {
+			t.Fatalf("a refused run of %d still allows %d", size, next)
+		}
+		size = next
+	}
+	if steps > 40 {
+		t.Errorf("%d refusals until none is tried", steps)
+	}
+	if n := stillAllowed(9000, 5); n != 0 {
+		t.Errorf("EIO at 9000 allows runs of %d", n)
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package dgram
+
+import "errors"
+
+func setReusePort(uintptr) error { return errors.ErrUnsupported }

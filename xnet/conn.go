@@ -1,0 +1,128 @@
+package xnet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/net/ipv4"
+
+	"github.com/penstock/penstock/dgram"
+)
+
+// Conn is a UDP socket with the batch calls of x/net. Its methods may be called
+// from many goroutines. It takes the place of the *net.UDPConn that it was made
+// from: where super-packets arrive, reading from that one directly would take
+// several datagrams for one.
+type Conn struct {
+	*net.UDPConn
+	d *dgram.Conn
+	r reader
+	w writer
+}
+
+// New makes a Conn of c, which from then on belongs to it: Close closes both.
+// What cfg says about sending and super-packets holds; metadata goes through
+// control messages here, as in x/net, so that its other fields matter little.
+func New(c *net.UDPConn, cfg dgram.Config) (*Conn, error) {
+	d, err := dgram.New(c, cfg)
+	if err != nil {
+		return nil, err
+	}
+	x := &Conn{UDPConn: c, d: d}
+	x.r.d, x.w.d = d, d
+	x.r.split = d.Mode().GRO
+	x.w.any = netip.IPv6Unspecified()
+	if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.To4() != nil {
+		x.w.any = netip.IPv4Unspecified()
+	}
+	return x, nil
+}
+
+// Stats returns the counters of the dgram.Conn beneath.
+func (c *Conn) Stats() dgram.Stats { return c.d.Stats() }
+
+// Mode tells what the kernel granted.
+func (c *Conn) Mode() dgram.Mode { return c.d.Mode() }
+
+// ReadBatch receives at least one datagram and at most len(ms), and sets N, NN,
+// Flags and Addr of those received. It blocks until there is one, the read
+// deadline passes or the socket is closed. The error is not nil if and only if
+// n is 0.
+//
+// A datagram is spread over a message's Buffers; MSG_TRUNC in Flags says that
+// they were too short. OOB receives its control messages. Addr is a
+// *net.UDPAddr that other messages share. Of flags, those that say not to wait
+// for more than one datagram mean nothing here, as it never does; all others
+// are refused with [errors.ErrUnsupported].
+func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (n int, err error) {
+	if flags&^ignoredFlags != 0 {
+		return 0, c.unsupported("read", flags)
+	}
+	return c.r.read(ms)
+}
+
+// WriteBatch sends ms in order and returns how many left. The error is not nil
+// if and only if n is 0 and ms is not empty: what stopped it at n > 0 is told by
+// the next call, which begins there.
+//
+// Addr is a *net.UDPAddr, or nil on a connected socket. Several Buffers are
+// gathered in a copy, one is sent from where it is. Flags as for ReadBatch.
+func (c *Conn) WriteBatch(ms []ipv4.Message, flags int) (n int, err error) {
+	if flags&^ignoredFlags != 0 {
+		return 0, c.unsupported("write", flags)
+	}
+	return c.w.write(ms)
+}
+
+func (c *Conn) unsupported(op string, flags int) error {
+	return &net.OpError{Op: op, Net: "udp", Source: c.LocalAddr(), Addr: c.RemoteAddr(),
+		Err: fmt.Errorf("flags %#x: %w", flags, errors.ErrUnsupported)}
+}
+
+// The reads of *net.UDPConn, datagram by datagram.
+
+// Read reads one datagram.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, _, _, _, err := c.r.one(b, nil)
+	return n, err
+}
+
+// ReadFrom reads one datagram; the address is a *net.UDPAddr that others share.
+func (c *Conn) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, a, err := c.ReadFromUDP(b)
+	if err != nil {
+		return 0, nil, err
+	}
+	return n, a, nil
+}
+
+// ReadFromUDP is ReadFrom with another type.
+func (c *Conn) ReadFromUDP(b []byte) (int, *net.UDPAddr, error) {
+	n, _, _, a, err := c.r.one(b, nil)
+	return n, a, err
+}
+
+// ReadFromUDPAddrPort is ReadFrom with another type.
+func (c *Conn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
+	n, _, _, a, err := c.r.one(b, nil)
+	if err != nil {
+		return 0, netip.AddrPort{}, err
+	}
+	return n, a.AddrPort(), nil
+}
+
+// ReadMsgUDP reads one datagram and its control messages.
+func (c *Conn) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
+	return c.r.one(b, oob)
+}
+
+// ReadMsgUDPAddrPort is ReadMsgUDP with another type.
+func (c *Conn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, addr netip.AddrPort, err error) {
+	n, oobn, flags, a, err := c.r.one(b, oob)
+	if err != nil {
+		return 0, 0, 0, netip.AddrPort{}, err
+	}
+	return n, oobn, flags, a.AddrPort(), nil
+}

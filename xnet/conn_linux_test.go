@@ -1,0 +1,85 @@
+package xnet
+
+import (
+	"testing"
+
+	"golang.org/x/net/ipv4"
+
+	"github.com/penstock/penstock/dgram"
+)
+
+// TestControl: options that the program set on the socket by itself have their
+// messages delivered with each datagram of a super-packet, and ours do not
+// stand in their way.
+func TestControl(t *testing.T) {
+	for name, cfg := range configs {
+		t.Run(name, func(t *testing.T) {
+			a, b := listen(t, "udp4", "127.0.0.1:0", cfg), listen(t, "udp4", "127.0.0.1:0", cfg)
+			if err := ipv4.NewPacketConn(b.UDPConn).SetControlMessage(ipv4.FlagDst|ipv4.FlagInterface|ipv4.FlagTTL, true); err != nil {
+				t.Fatal(err)
+			}
+			ms := make([]ipv4.Message, 5)
+			for i := range ms {
+				ms[i] = ipv4.Message{Buffers: [][]byte{{1, 2, 3}}, Addr: b.LocalAddr()}
+			}
+			if n, err := a.WriteBatch(ms, 0); n != 5 || err != nil {
+				t.Fatal(n, err)
+			}
+			for i := range 5 {
+				m := []ipv4.Message{{Buffers: [][]byte{make([]byte, 10)}, OOB: make([]byte, 64)}}
+				if _, err := b.ReadBatch(m, 0); err != nil {
+					t.Fatal(err)
+				}
+				var cm ipv4.ControlMessage
+				if err := cm.Parse(m[0].OOB[:m[0].NN]); err != nil || cm.Dst.String() != "127.0.0.1" || cm.IfIndex != 1 || cm.TTL == 0 {
+					t.Errorf("datagram %d: %v, %v, flags %#x", i, &cm, err, m[0].Flags)
+				}
+			}
+			// Sent control messages take effect.
+			out := (&ipv4.ControlMessage{Src: []byte{127, 0, 0, 7}}).Marshal()
+			if _, err := a.WriteBatch([]ipv4.Message{{Buffers: [][]byte{{9}}, OOB: out, Addr: b.LocalAddr()}}, 0); err == nil {
+				_, from, err := b.ReadFromUDP(make([]byte, 9))
+				if err != nil || from.IP.String() != "127.0.0.7" {
+					t.Errorf("from %v, %v", from, err)
+				}
+			} else {
+				t.Error(err)
+			}
+			// Too little room: none, and it says so.
+			if _, err := a.WriteBatch(ms[:1], 0); err != nil {
+				t.Fatal(err)
+			}
+			m := []ipv4.Message{{Buffers: [][]byte{make([]byte, 10)}, OOB: make([]byte, 3)}}
+			if _, err := b.ReadBatch(m, 0); err != nil || m[0].NN != 0 || m[0].Flags&msgCtrunc == 0 {
+				t.Errorf("NN = %d, flags %#x, %v", m[0].NN, m[0].Flags, err)
+			}
+		})
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	for name, cfg := range configs {
+		t.Run(name, func(t *testing.T) {
+			a, b := listen(t, "udp4", "127.0.0.1:0", cfg), listen(t, "udp4", "127.0.0.1:0", dgram.Config{NoGRO: cfg.NoGRO})
+			out, in := make([]ipv4.Message, 64), make([]ipv4.Message, 64)
+			for i := range out {
+				out[i] = ipv4.Message{Buffers: [][]byte{make([]byte, 100)}, Addr: b.LocalAddr()}
+				in[i] = ipv4.Message{Buffers: [][]byte{make([]byte, 100)}, OOB: make([]byte, 64)}
+			}
+			if n := testing.AllocsPerRun(50, func() {
+				if _, err := a.WriteBatch(out, 0); err != nil {
+					t.Fatal(err)
+				}
+				for got := 0; got < len(out); {
+					n, err := b.ReadBatch(in, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got += n
+				}
+			}); n != 0 {
+				t.Errorf("%v allocations a batch; x/net has two a message", n)
+			}
+		})
+	}
+}

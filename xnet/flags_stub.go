@@ -1,0 +1,10 @@
+//go:build !linux
+
+package xnet
+
+// The flags of recvmsg(2) on the BSDs and on Darwin.
+const (
+	msgTrunc     = 0x10
+	msgCtrunc    = 0x20
+	ignoredFlags = 0x80 // MSG_DONTWAIT
+)

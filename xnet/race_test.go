@@ -1,0 +1,5 @@
+//go:build race
+
+package xnet
+
+const raceEnabled = true

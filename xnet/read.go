@@ -1,0 +1,178 @@
+package xnet
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/net/ipv4"
+
+	"github.com/penstock/penstock/dgram"
+)
+
+const (
+	// inBatch is how many super-packets are asked for at once. A read of 8 fills
+	// at most half a mebibyte, which is as much as a cache near the CPU holds.
+	inBatch = 8
+
+	// controlSize is room for the control messages that a super-packet comes with.
+	controlSize = 256
+)
+
+// reader receives messages and hands them out as datagrams. With split, what
+// the kernel gave and nobody has fetched yet waits in in[next:got], of which
+// the first message's bytes before off are gone. Without, datagrams are
+// received where the caller wants them.
+type reader struct {
+	d     *dgram.Conn
+	split bool
+
+	mu             sync.Mutex
+	in             []dgram.Message
+	next, got, off int
+	views          []dgram.Message // for direct
+	single         [1]ipv4.Message // for one
+	buf            [1][]byte
+	addrs          addrs
+}
+
+func (r *reader) read(ms []ipv4.Message) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.readLocked(ms)
+}
+
+// one reads a single datagram.
+func (r *reader) one(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.buf[0] = b
+	r.single[0] = ipv4.Message{Buffers: r.buf[:], OOB: oob}
+	_, err = r.readLocked(r.single[:])
+	m := r.single[0]
+	r.buf[0], r.single[0] = nil, ipv4.Message{}
+	if err != nil {
+		return 0, 0, 0, nil, err
+	}
+	return m.N, m.NN, m.Flags, m.Addr.(*net.UDPAddr), nil
+}
+
+func (r *reader) readLocked(ms []ipv4.Message) (int, error) {
+	if len(ms) == 0 {
+		return r.d.ReadBatch(nil) // says what is wrong
+	}
+	if !r.split && whole(ms) {
+		return r.direct(ms)
+	}
+	if r.next == r.got {
+		if r.in == nil {
+			r.in = dgram.Batch(inBatch)
+			for i := range r.in {
+				r.in[i].Control = make([]byte, 0, controlSize)
+			}
+		}
+		want := len(r.in)
+		if !r.split {
+			want = min(want, len(ms))
+		}
+		n, err := r.d.ReadBatch(r.in[:want])
+		if err != nil {
+			return 0, err
+		}
+		r.next, r.got, r.off = 0, n, 0
+	}
+	n := 0
+	for ; n < len(ms) && r.next < r.got; n++ {
+		r.hand(&ms[n])
+	}
+	return n, nil
+}
+
+// hand copies the next datagram that waits to m.
+func (r *reader) hand(m *ipv4.Message) {
+	from := &r.in[r.next]
+	d := from.Buf[r.off:from.N]
+	if from.Segment > 0 && len(d) > from.Segment {
+		d = d[:from.Segment]
+	}
+	m.N = 0
+	for _, b := range m.Buffers {
+		m.N += copy(b, d[m.N:])
+	}
+	r.describe(m, from, m.N < len(d))
+	m.NN = copy(m.OOB, from.Control)
+	if m.NN < len(from.Control) {
+		m.NN, m.Flags = 0, m.Flags|msgCtrunc // a part of a control message is none
+	}
+	if r.off += len(d); r.off == from.N {
+		r.next++
+		r.off = 0
+	}
+}
+
+// describe sets what a message says about its datagram.
+func (r *reader) describe(m *ipv4.Message, from *dgram.Message, cut bool) {
+	m.Addr = r.addrs.get(from.Addr)
+	m.Flags = 0
+	if cut || from.Flags&dgram.Truncated != 0 {
+		m.Flags |= msgTrunc
+	}
+	if from.Flags&dgram.ControlTruncated != 0 {
+		m.Flags |= msgCtrunc
+	}
+}
+
+// whole reports whether every message has one buffer, so that the kernel can
+// fill it.
+func whole(ms []ipv4.Message) bool {
+	for i := range ms {
+		if len(ms[i].Buffers) != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// direct receives into the caller's buffers.
+func (r *reader) direct(ms []ipv4.Message) (int, error) {
+	for len(r.views) < len(ms) {
+		r.views = append(r.views, dgram.Message{})
+	}
+	in := r.views[:len(ms)]
+	for i := range ms {
+		in[i] = dgram.Message{Buf: ms[i].Buffers[0], Control: ms[i].OOB[:0]}
+	}
+	n, err := r.d.ReadBatch(in)
+	for i := range ms[:n] {
+		ms[i].N, ms[i].NN = in[i].N, len(in[i].Control)
+		r.describe(&ms[i], &in[i], false)
+	}
+	clear(in) // no caller's buffer stays referenced
+	return n, err
+}
+
+// maxAddrs bounds the memory of addrs. Beyond it all are forgotten.
+const maxAddrs = 4096
+
+// addrs keeps one *net.UDPAddr for each source, so that receiving makes none.
+type addrs struct {
+	last  netip.AddrPort
+	addr  *net.UDPAddr
+	known map[netip.AddrPort]*net.UDPAddr
+}
+
+func (a *addrs) get(ap netip.AddrPort) *net.UDPAddr {
+	if ap == a.last && a.addr != nil {
+		return a.addr
+	}
+	addr, ok := a.known[ap]
+	if !ok {
+		if a.known == nil || len(a.known) >= maxAddrs {
+			a.known = make(map[netip.AddrPort]*net.UDPAddr)
+		}
+		addr = net.UDPAddrFromAddrPort(ap)
+		a.known[ap] = addr
+	}
+	a.last, a.addr = ap, addr
+	return addr
+}

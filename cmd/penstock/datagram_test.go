@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// datagramEcho answers every datagram with its name and what it got.
+func datagramEcho(t *testing.T, network, address, name string) net.Addr {
+	t.Helper()
+	c, err := net.ListenPacket(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			c.WriteTo(append([]byte(name), buf[:n]...), from)
+		}
+	}()
+	return c.LocalAddr()
+}
+
+// datagramClient is a UDP socket towards the daemon.
+func datagramClient(t *testing.T, d *daemon) net.Conn {
+	t.Helper()
+	c, err := net.Dial("udp", d.listener[len("udp://"):])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+// ask sends one datagram and returns the answer.
+func ask(t *testing.T, c net.Conn, question []byte) []byte {
+	t.Helper()
+	if _, err := c.Write(question); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 1<<16)
+	n, err := c.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return buf[:n]
+}
+
+// Datagrams of every length come through whole, one answer each, and the flow's
+// line counts their bytes.
+func TestDatagrams(t *testing.T) {
+	udp := datagramEcho(t, "udp4", "127.0.0.1:0", "a")
+	unix := datagramEcho(t, "unixgram", filepath.Join(t.TempDir(), "s"), "a")
+	for name, upstream := range map[string]string{"udp": "udp://" + udp.String(), "unixgram": "unixgram://" + unix.String()} {
+		t.Run(name, func(t *testing.T) {
+			d := relay(t, "--idle-timeout=300ms", "--log-flows=all", "udp://127.0.0.1:0", upstream)
+			c := datagramClient(t, d)
+			sent, received := 0, 0
+			for _, size := range []int{0, 1, 100, 1200, 1472, 9000, 60000} {
+				question := bytes.Repeat([]byte{byte(size)}, size)
+				answer := ask(t, c, question)
+				if !bytes.Equal(answer, append([]byte("a"), question...)) {
+					t.Errorf("%d bytes: an answer of %d", size, len(answer))
+				}
+				sent += size
+				received += len(answer)
+			}
+			f := d.line("flow")
+			if f["cause"] != "idle" || f["sent"] != float64(sent) || f["received"] != float64(received) || f["lost"] != nil {
+				t.Errorf("%d sent, %d received: %v", sent, received, f)
+			}
+		})
+	}
+}
+
+// Clients are flows of their own, and go to the upstreams in turn.
+func TestDatagramUpstreamsInTurn(t *testing.T) {
+	args := []string{"--replies=1", "--log-flows=all", "udp://127.0.0.1:0"}
+	for _, name := range []string{"0", "1", "2"} {
+		args = append(args, "udp://"+datagramEcho(t, "udp4", "127.0.0.1:0", name).String())
+	}
+	d := relay(t, append(args, "--loops=1")...)
+	var got string
+	for range 7 {
+		got += string(ask(t, datagramClient(t, d), nil))
+	}
+	if got != "0120120" {
+		t.Errorf("clients met %s", got)
+	}
+	for _, f := range d.wait("flow", 7) {
+		if f["cause"] != "answered" {
+			t.Errorf("%v", f)
+		}
+	}
+}
+
+// An upstream that nobody listens at is left for the next one, once its ICMP
+// error has come.
+func TestDatagramUpstreamUnreachable(t *testing.T) {
+	dead, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	d := relay(t, "udp://127.0.0.1:0", "udp://"+dead.LocalAddr().String(), "echo:")
+	c := datagramClient(t, d)
+	buf := make([]byte, 10)
+	for deadline := time.Now().Add(patience); ; {
+		if _, err := c.Write([]byte("ping")); err != nil {
+			t.Fatal(err)
+		}
+		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if n, err := c.Read(buf); err == nil && string(buf[:n]) == "ping" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the next upstream is never asked")
+		}
+	}
+}

@@ -1,0 +1,12 @@
+module github.com/penstock/penstock/cmd/penstock
+
+go 1.26.0
+
+replace github.com/penstock/penstock => ../..
+
+require github.com/penstock/penstock v0.0.0
+
+require (
+	github.com/alecthomas/kong v1.17.0
+	golang.org/x/sys v0.49.0 // indirect
+)

@@ -1,0 +1,139 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the grammar of the command line.
+type commands struct {
+	Relay   relayCmd   `cmd:"" help:"Relay the clients of one listener to upstreams in turn."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+type versionCmd struct{}
+
+// relayCmd is the command relay. Kong fills it.
+type relayCmd struct {
+	Listen    listenArg     `arg:"" name:"LISTEN" help:"Where to listen: tcp://HOST:PORT or udp://HOST:PORT (no HOST: all addresses), unix:///PATH, unix:@NAME, unixgram:///PATH, unixgram:@NAME."`
+	Upstreams []upstreamArg `arg:"" name:"UPSTREAM" help:"Where to connect, the same way, or echo:, discard:. Streams go to streams, datagrams to datagrams. Several take clients in turn."`
+
+	ConnectTimeout    timeout  `default:"5s" placeholder:"TIME" help:"How long one upstream may take to connect (${default})."`
+	IdleTimeout       *timeout `placeholder:"TIME" help:"End a flow that has moved nothing for so long (0: never; streams: never, datagrams: 60s)."`
+	HalfClosedTimeout timeout  `default:"60s" placeholder:"TIME" help:"End a flow of which one side has ended and the other has moved no byte for so long (${default}; 0: never)."`
+	DrainTimeout      timeout  `default:"30s" placeholder:"TIME" help:"How long flows may go on after the first signal (${default}; 0: cut them at once)."`
+
+	KeepAlive   timeout `default:"0" placeholder:"TIME" help:"Probe a TCP peer that has been silent for so long (0: no probes)."`
+	UserTimeout timeout `default:"0" placeholder:"TIME" help:"End a TCP connection whose data stays unacknowledged for so long (0: the kernel's)."`
+	Nagle       bool    `help:"Let TCP wait for more before it sends a small segment."`
+	RecvBuffer  size    `default:"0" placeholder:"SIZE" help:"SO_RCVBUF of every socket (0: the kernel tunes it)."`
+	SendBuffer  size    `default:"0" placeholder:"SIZE" help:"SO_SNDBUF of every socket (0: the kernel tunes it)."`
+	Backlog     count   `default:"0" placeholder:"N" help:"Clients that may wait to be accepted (0: the kernel's most)."`
+	SocketMode  mode    `default:"0" placeholder:"MODE" help:"Permissions of a Unix listener's path, octal (0: the umask's)."`
+
+	Replies     count    `default:"0" placeholder:"N" help:"End a datagram flow when each of the client's datagrams has had so many replies (0: do not; DNS: 1)."`
+	Unreachable string   `enum:"next,end,ignore" default:"next" placeholder:"WHAT" help:"What an ICMP error does to a datagram flow: next (upstream), end or ignore (${default})."`
+	Source      []source `placeholder:"ADDRESS" help:"Send datagrams to upstreams from this address; several are taken in turn, each with its own range of ports."`
+	MaxFlows    count    `default:"0" placeholder:"N" help:"Datagram flows at most; the least useful gives way (0: seven eighths of the descriptor limit)."`
+	MaxNewFlows count    `default:"0" placeholder:"N" help:"Datagram flows that each loop begins a second at most (0: 16384)."`
+	NoGSO       bool     `name:"no-gso" help:"Send each datagram by itself."`
+	NoGRO       bool     `name:"no-gro" help:"Receive each datagram by itself."`
+
+	Loops    count `default:"0" placeholder:"N" help:"Event loops (0: one a CPU)."`
+	Pipes    count `default:"0" placeholder:"N" help:"Pipes that splicing may use (0: the engine's default)."`
+	NoSplice bool  `help:"Copy everything."`
+
+	LogFormat string `enum:"auto,text,json" default:"auto" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal, JSON otherwise."`
+	LogLevel  string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
+	LogFlows  string `enum:"none,failed,all" default:"failed" placeholder:"WHICH" help:"Which flows get a line when they end: none, failed or all (${default})."`
+}
+
+// Help is what penstock relay --help says below the flags.
+func (relayCmd) Help() string {
+	return "The first SIGINT or SIGTERM stops listening and lets flows end; the second ends all at once.\n\n" + exitCodeHelp
+}
+
+// Validate is called by kong for what one flag's type cannot say.
+func (c *relayCmd) Validate() error {
+	if c.ConnectTimeout == 0 {
+		return errors.New("--connect-timeout: an attempt to connect must have a limit; allowed: more than 0")
+	}
+	for _, u := range c.Upstreams {
+		switch {
+		case c.Listen.Kind.Datagrams() && !u.Kind.Datagrams():
+			return fmt.Errorf("%q: a stream upstream behind a datagram listener; allowed: udp://HOST:PORT, unixgram:///PATH, unixgram:@NAME or what is built in", u.String())
+		case c.Listen.Kind.Streams() && !u.Kind.Streams():
+			return fmt.Errorf("%q: a datagram upstream behind a stream listener; allowed: tcp://HOST:PORT, unix:///PATH, unix:@NAME or what is built in", u.String())
+		}
+	}
+	return nil
+}
+
+// Main runs the command line args, without the program's name, and returns the
+// exit code. A wrong command line gets one line on stderr.
+func Main(args []string, stdout, stderr *os.File) int {
+	var c commands
+	// Kong ends the process after --help; here it only says so.
+	helped := false
+	parser, err := kong.New(&c, kong.Name("penstock"),
+		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets.\n\n"+exitCodeHelp),
+		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
+	if err != nil {
+		fmt.Fprintln(stderr, "penstock:", err)
+		return exitFailed
+	}
+	ctx, err := parser.Parse(args)
+	if helped {
+		return exitOK
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "penstock: "+usageMessage(err))
+		return exitUsage
+	}
+	switch ctx.Selected().Name {
+	case "relay":
+		return c.Relay.run(stderr)
+	default:
+		printVersion(stdout)
+		return exitOK
+	}
+}
+
+// usageMessage is the text of an error of parsing, in one line, with what is
+// allowed where kong does not say it. Kong's errors have no types of their own.
+func usageMessage(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	var perr *kong.ParseError
+	if !errors.As(err, &perr) {
+		return text
+	}
+	var allowed []string
+	node := perr.Context.Selected()
+	switch {
+	case strings.HasPrefix(text, "unknown flag"):
+		for _, f := range perr.Context.Flags() {
+			allowed = append(allowed, "--"+f.Name)
+		}
+	case strings.HasPrefix(text, "unexpected argument"):
+		if node == nil {
+			node = perr.Context.Model.Node
+		}
+		for _, c := range node.Children {
+			allowed = append(allowed, c.Name)
+		}
+		if len(allowed) == 0 {
+			allowed = []string{"flags only"}
+		}
+	case strings.HasSuffix(text, `but got "EOL" (<EOL>)`):
+		flag, _, _ := strings.Cut(text, ":")
+		return flag + ": needs a value"
+	default:
+		return text
+	}
+	return text + "; allowed: " + strings.Join(allowed, ", ")
+}

@@ -1,0 +1,27 @@
+package app
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// raiseFdLimit raises the limit on open descriptors as far as this process may,
+// and returns it: to fs.nr_open with CAP_SYS_RESOURCE, to the hard limit without
+// (getrlimit(2)).
+func raiseFdLimit() (uint64, error) {
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		return 0, os.NewSyscallError("getrlimit", err)
+	}
+	if text, err := os.ReadFile("/proc/sys/fs/nr_open"); err == nil {
+		most, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+		all := syscall.Rlimit{Cur: most, Max: most}
+		if err == nil && most > lim.Max && syscall.Setrlimit(syscall.RLIMIT_NOFILE, &all) == nil {
+			return most, nil
+		}
+	}
+	lim.Cur = lim.Max
+	return uint64(lim.Cur), os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim))
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package app
+
+import "errors"
+
+// raiseFdLimit is for Linux.
+func raiseFdLimit() (uint64, error) { return 0, errors.ErrUnsupported }

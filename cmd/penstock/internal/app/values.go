@@ -1,0 +1,91 @@
+package app
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/endpoint"
+)
+
+// The types of flags and arguments. Each checks itself and says what is allowed.
+
+type listenArg struct{ endpoint.Endpoint }
+
+func (a *listenArg) UnmarshalText(b []byte) (err error) {
+	a.Endpoint, err = endpoint.ParseListener(string(b))
+	return err
+}
+
+type upstreamArg struct{ endpoint.Endpoint }
+
+func (a *upstreamArg) UnmarshalText(b []byte) (err error) {
+	a.Endpoint, err = endpoint.ParseUpstream(string(b))
+	return err
+}
+
+type source struct{ netip.Addr }
+
+func (a *source) UnmarshalText(b []byte) (err error) {
+	if a.Addr, err = netip.ParseAddr(string(b)); err != nil {
+		return fmt.Errorf("%q is no address; allowed: an IPv4 or IPv6 address of this host", b)
+	}
+	return nil
+}
+
+type timeout time.Duration
+
+func (t *timeout) UnmarshalText(b []byte) error {
+	d, err := time.ParseDuration(string(b))
+	if err != nil || d < 0 {
+		return fmt.Errorf("%q is no time; allowed: 0, or a number with its unit such as 500ms, 30s, 5m or 1h", b)
+	}
+	*t = timeout(d)
+	return nil
+}
+
+type count int
+
+const maxCount = 1 << 20
+
+func (n *count) UnmarshalText(b []byte) error {
+	v, err := strconv.ParseUint(string(b), 10, 32)
+	if err != nil || v > maxCount {
+		return fmt.Errorf("%q is no count; allowed: 0 to %d", b, maxCount)
+	}
+	*n = count(v)
+	return nil
+}
+
+type size int
+
+const maxSize = 1 << 30
+
+func (n *size) UnmarshalText(b []byte) error {
+	digits, unit := string(b), uint64(1)
+	for suffix, u := range map[string]uint64{"KiB": 1 << 10, "MiB": 1 << 20} {
+		if d, ok := strings.CutSuffix(digits, suffix); ok {
+			digits, unit = d, u
+			break
+		}
+	}
+	v, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil || v > maxSize/unit {
+		return fmt.Errorf("%q is no size; allowed: 0 to %d bytes, or a number with KiB or MiB", b, maxSize)
+	}
+	*n = size(v * unit)
+	return nil
+}
+
+type mode uint32
+
+func (m *mode) UnmarshalText(b []byte) error {
+	v, err := strconv.ParseUint(string(b), 8, 32)
+	if err != nil || v > 0o777 {
+		return fmt.Errorf("%q is no mode; allowed: 0 to 777, octal", b)
+	}
+	*m = mode(v)
+	return nil
+}

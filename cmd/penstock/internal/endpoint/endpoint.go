@@ -1,0 +1,91 @@
+// Package endpoint is the vocabulary of the daemon: where to listen and where to
+// connect, as URLs.
+//
+//	tcp://HOST:PORT   TCP; HOST is a name, an IPv4 address or an IPv6 address in brackets
+//	udp://HOST:PORT   UDP, written the same way
+//	unix:///PATH      a Unix stream socket with an absolute path, taken as it is written
+//	unix:@NAME        a Unix stream socket in the abstract namespace
+//	unixgram:///PATH  a Unix datagram socket, and unixgram:@NAME an abstract one
+//	echo:             an upstream that sends back what it gets
+//	discard:          an upstream that drops what it gets
+//
+// Parsing asks nobody: a host stays a name until package upstream or app looks it
+// up.
+package endpoint
+
+import (
+	"net/netip"
+	"strconv"
+)
+
+// Kind is what an endpoint is.
+type Kind uint8
+
+// The kinds.
+const (
+	TCP Kind = iota + 1
+	UDP
+	Unix
+	Unixgram
+	Echo
+	Discard
+)
+
+// Datagrams tells whether an endpoint of the kind carries datagrams, and
+// Streams whether it carries streams. What is built in carries both.
+func (k Kind) Datagrams() bool { return k == UDP || k == Unixgram || k == Echo || k == Discard }
+
+// Streams is the other half of Datagrams.
+func (k Kind) Streams() bool { return k != UDP && k != Unixgram }
+
+// Endpoint is one parsed URL. It is comparable.
+type Endpoint struct {
+	Kind Kind
+	Host string // of TCP and UDP: a name or an address without brackets; empty: all addresses
+	Port uint16 // of TCP and UDP; 0: any free one
+	Path string // of Unix and Unixgram: absolute, or a name with a leading @
+}
+
+// Addr returns the host as an address, if it is one, and all zeros if it is a
+// name or empty.
+func (e Endpoint) Addr() netip.AddrPort {
+	ip, err := netip.ParseAddr(e.Host)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(ip, e.Port)
+}
+
+// String returns the URL. Parsing it gives the same endpoint again.
+func (e Endpoint) String() string {
+	switch e.Kind {
+	case TCP:
+		return "tcp://" + e.hostPort()
+	case UDP:
+		return "udp://" + e.hostPort()
+	case Unix:
+		return pathURL("unix:", e.Path)
+	case Unixgram:
+		return pathURL("unixgram:", e.Path)
+	case Echo:
+		return "echo:"
+	case Discard:
+		return "discard:"
+	}
+	return ""
+}
+
+func (e Endpoint) hostPort() string {
+	host := e.Host
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+		host = "[" + host + "]"
+	}
+	return host + ":" + strconv.Itoa(int(e.Port))
+}
+
+func pathURL(scheme, path string) string {
+	if path != "" && path[0] == '@' {
+		return scheme + path
+	}
+	return scheme + "//" + path
+}

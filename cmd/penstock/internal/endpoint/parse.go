@@ -1,0 +1,177 @@
+package endpoint
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// What may be written, for the ends of messages.
+const (
+	allowedListener = "tcp://HOST:PORT, udp://HOST:PORT, unix:///PATH, unix:@NAME, unixgram:///PATH, unixgram:@NAME"
+	allowedUpstream = allowedListener + ", echo:, discard:"
+)
+
+// Error says what is wrong with an endpoint, and what is allowed. Its text is
+// one line, whatever was parsed.
+type Error struct {
+	Text    string // what was parsed
+	Problem string
+	Allowed string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%q: %s; allowed: %s", e.Text, e.Problem, e.Allowed)
+}
+
+// ParseListener parses where to listen. The error is an [*Error].
+func ParseListener(s string) (Endpoint, error) {
+	e, problem := parse(s)
+	if problem == "" {
+		if e.Kind == Echo || e.Kind == Discard {
+			problem = "only an upstream can be built in"
+		}
+	}
+	if problem != "" {
+		return Endpoint{}, &Error{s, problem, allowedListener}
+	}
+	return e, nil
+}
+
+// ParseUpstream parses where to connect. The error is an [*Error].
+func ParseUpstream(s string) (Endpoint, error) {
+	e, problem := parse(s)
+	if problem == "" && (e.Kind == TCP || e.Kind == UDP) {
+		switch {
+		case e.Host == "":
+			problem = "an upstream needs a host"
+		case e.Port == 0:
+			problem = "an upstream needs a port from 1 to 65535"
+		}
+	}
+	if problem != "" {
+		return Endpoint{}, &Error{s, problem, allowedUpstream}
+	}
+	return e, nil
+}
+
+// parse reads any endpoint. A problem is a phrase, empty if there is none.
+func parse(s string) (e Endpoint, problem string) {
+	scheme, rest, ok := strings.Cut(s, ":")
+	if !ok || strings.ContainsAny(scheme, "./[]@") {
+		return e, "no scheme"
+	}
+	switch scheme {
+	case "tcp", "udp":
+		e.Kind = TCP
+		if scheme == "udp" {
+			e.Kind = UDP
+		}
+		rest, ok := strings.CutPrefix(rest, "//")
+		if !ok {
+			return e, scheme + ": is followed by //HOST:PORT"
+		}
+		e.Host, e.Port, problem = parseHostPort(rest)
+	case "unix", "unixgram":
+		e.Kind = Unix
+		if scheme == "unixgram" {
+			e.Kind = Unixgram
+		}
+		e.Path, problem = parsePath(scheme, rest)
+	case "echo", "discard":
+		e.Kind = Echo
+		if scheme == "discard" {
+			e.Kind = Discard
+		}
+		if rest != "" {
+			problem = scheme + ": is followed by nothing"
+		}
+	case "":
+		problem = "no scheme"
+	default:
+		problem = fmt.Sprintf("unknown scheme %q", scheme)
+		if _, err := strconv.ParseUint(rest, 10, 16); err == nil {
+			problem = "no scheme" // NAME:PORT
+		}
+	}
+	return e, problem
+}
+
+func parseHostPort(s string) (host string, port uint16, problem string) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 || strings.HasSuffix(s, "]") {
+		return "", 0, "no port"
+	}
+	host, digits := s[:i], s[i+1:]
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Sprintf("port %q is not a number from 0 to 65535", digits)
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		if ip, err := netip.ParseAddr(inner); !ok || err != nil || !ip.Is6() {
+			return "", 0, fmt.Sprintf("%s is not an IPv6 address in brackets", strconv.Quote(host))
+		}
+		return inner, uint16(n), ""
+	}
+	if strings.ContainsRune(host, ':') {
+		return "", 0, "an IPv6 address stands in brackets"
+	}
+	if !validHost(host) {
+		return "", 0, fmt.Sprintf("host %q is neither a name nor an address", host)
+	}
+	return host, uint16(n), ""
+}
+
+// validHost accepts what a resolver may be asked (RFC 1123, and the underscore
+// that some names have), and addresses; empty is all addresses.
+func validHost(host string) bool {
+	if len(host) > 253 || strings.HasPrefix(host, "-") {
+		return false
+	}
+	for _, c := range []byte(host) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	// Four numbers that are no address, and the like, are not names either.
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if last != "" && '0' <= last[0] && last[0] <= '9' && strings.Trim(last, "0123456789") == "" {
+		_, err := netip.ParseAddr(host)
+		return err == nil
+	}
+	return host == "" || last != "" || len(host) > 1
+}
+
+// maxPath is what sun_path takes beside its closing or leading zero byte
+// (unix(7)).
+const maxPath = 107
+
+func parsePath(scheme, rest string) (path, problem string) {
+	switch {
+	case strings.HasPrefix(rest, "@"):
+		path = rest
+		if path == "@" {
+			return "", "the abstract name is empty"
+		}
+	case strings.HasPrefix(rest, "///"):
+		path = rest[2:]
+		if strings.HasSuffix(path, "/") {
+			return "", "the path is a folder"
+		}
+	case strings.HasPrefix(rest, "//"):
+		return "", "a path is absolute and so begins with the third slash"
+	default:
+		return "", scheme + ": is followed by ///PATH or @NAME"
+	}
+	if strings.ContainsRune(path, 0) {
+		return "", "there is a zero byte in the path"
+	}
+	if len(strings.TrimPrefix(path, "@")) > maxPath {
+		return "", fmt.Sprintf("the path is longer than %d bytes", maxPath)
+	}
+	return path, ""
+}

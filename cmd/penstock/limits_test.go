@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// A full descriptor table is an ordinary day: clients wait until a flow ends,
+// those that are there go on, and the daemon does not spin.
+func TestDescriptorTableFull(t *testing.T) {
+	// With CAP_SYS_RESOURCE the daemon would raise the limit again.
+	drop := ""
+	if os.Geteuid() == 0 {
+		if _, err := exec.LookPath("setpriv"); err != nil {
+			t.Skip("setpriv(1) is missing, and as root there is no other way to a limit that holds")
+		}
+		drop = "setpriv --reuid=65534 --regid=65534 --clear-groups "
+	}
+	// So many leave that there is room for the rest.
+	const limit, flows, leave = 40, 60, 45
+	script := fmt.Sprintf(`ulimit -n %d; exec %s"$0" relay --log-flows=all --loops=1 tcp://127.0.0.1:0 echo:`, limit, drop)
+	d := run(t, exec.Command("sh", "-c", script, binary))
+
+	// More clients than descriptors: each sends, the first ones get an answer.
+	conns := make([]net.Conn, flows)
+	for i := range conns {
+		conns[i] = d.dial()
+		if _, err := conns[i].Write([]byte("ping")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buf := make([]byte, 4)
+	mustRead := func(c net.Conn) {
+		t.Helper()
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err := c.Read(buf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustRead(conns[0])
+	last := conns[flows-1]
+	last.SetDeadline(time.Now().Add(300 * time.Millisecond))
+	before := cpuTime(t, d)
+	if _, err := last.Read(buf); err == nil {
+		t.Fatalf("%d flows at once with %d descriptors", flows, limit)
+	}
+	if testnet.RaceEnabled {
+		t.Log("the race detector's own CPU time is not looked at")
+	} else if spent := cpuTime(t, d) - before; spent > 100*time.Millisecond {
+		t.Errorf("the daemon spun: %v of CPU in 300 ms of waiting", spent)
+	}
+
+	// Each one that leaves makes room for one that waits.
+	for i, c := range conns {
+		if i > 0 {
+			mustRead(c)
+		}
+		if i < leave {
+			c.Close()
+		}
+	}
+	for _, c := range conns[leave:] {
+		mustPing(t, c)
+		c.Close()
+	}
+	d.signal(os.Interrupt)
+	d.mustExit(0)
+	for _, f := range d.wait("flow", flows) {
+		if f["cause"] != "end" {
+			t.Errorf("%v", f)
+		}
+	}
+}
+
+// As root the daemon raises its limit, whatever it was started with.
+func TestDescriptorLimitIsRaised(t *testing.T) {
+	script := `ulimit -Sn 40; exec "$0" relay --log-level=debug tcp://127.0.0.1:0 echo:`
+	d := run(t, exec.Command("sh", "-c", script, binary))
+	if l := d.line("descriptor limit"); l["limit"].(float64) <= 40 {
+		t.Errorf("%v", l)
+	}
+}
+
+// cpuTime is what a running daemon has spent: utime and stime, fields 14 and 15
+// of /proc/PID/stat in ticks of 10 ms (proc_pid_stat(5)).
+func cpuTime(t *testing.T, d *daemon) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold spaces
+	f := strings.Fields(rest)
+	user, err1 := strconv.Atoi(f[11])
+	system, err2 := strconv.Atoi(f[12])
+	if err1 != nil || err2 != nil {
+		t.Fatalf("stat: %s", text)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// A wrong command line gets one line that says what is allowed, and exit code 2:
+// testdata/usage.golden has them all.
+func TestUsage(t *testing.T) {
+	inputs, err := os.ReadFile(filepath.Join("testdata", "usage.in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for in := bufio.NewScanner(bytes.NewReader(inputs)); in.Scan(); {
+		out, code := command(t, strings.Fields(in.Text())...)
+		if code != 2 || strings.Count(out, "\n") != 1 {
+			t.Errorf("penstock %s: exit code %d, %q", in.Text(), code, out)
+		}
+		fmt.Fprintf(&got, "$ penstock %s\n%s", in.Text(), out)
+	}
+	golden := filepath.Join("testdata", "usage.golden")
+	if *update {
+		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got.Bytes(), want)
+	}
+}
+
+func TestCannotStart(t *testing.T) {
+	taken := testnet.Listen(t, "tcp4")
+	for name, args := range map[string][]string{
+		"taken":        {url(taken.Addr()), "echo:"},
+		"not ours":     {"tcp://192.0.2.1:7000", "echo:"},
+		"no folder":    {"unix:///no/such/folder/s", "echo:"},
+		"unknown name": {"tcp://127.0.0.1:0", "tcp://no-such-host.invalid:80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, code := command(t, append([]string{"relay"}, args...)...)
+			if code != 1 || strings.Count(out, "\n") != 1 || !strings.Contains(out, "cannot start") {
+				t.Errorf("exit code %d, %s", code, out)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	out, code := command(t, "version")
+	if code != 0 || !regexp.MustCompile(`^penstock \S+.* go1\.\S+ \w+/\w+\n$`).MatchString(out) {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+}
+
+// --help has every flag of docs/operations.md, the exit codes, and ends with 0;
+// the document has every flag that sets a limit.
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"relay", "--help"}} {
+		out, code := command(t, args...)
+		if code != 0 || !strings.Contains(out, "Exit codes: 0") {
+			t.Errorf("penstock %v: exit code %d, %s", args, code, out)
+		}
+	}
+	help, _ := command(t, "relay", "--help")
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := regexp.MustCompile("`(--[a-z-]+)")
+	for _, m := range flags.FindAllSubmatch(doc, -1) {
+		if !strings.Contains(help, string(m[1])) && string(m[1]) != "--help" {
+			t.Errorf("docs/operations.md names %s, which is no flag", m[1])
+		}
+	}
+}

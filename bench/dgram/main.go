@@ -1,0 +1,119 @@
+//go:build linux
+
+// Dgram measures package dgram beside net and golang.org/x/net, in the shape of
+// the benchmark of x/net (BenchmarkUDP): a socket writes n datagrams to itself
+// over loopback and reads them.
+//
+//	go run ./bench/dgram -out result.txt
+//
+// All ways run in one process, one after the other, in many short interleaved
+// rounds, so that each has the machine's moods in equal parts. Ratios are
+// against x/net's batch calls. Names of the ways: "iter" is a call a datagram,
+// "batch" a call for n; "plain" is dgram with GSO and GRO off; "floor" is the
+// system calls alone.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "dgram:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	fs := flag.NewFlagSet("dgram", flag.ExitOnError)
+	rounds := fs.Int("rounds", 9, "rounds; each runs every way once for each n and size")
+	window := fs.Duration("window", 25*time.Millisecond, "length of one measurement")
+	ns := fs.String("n", "1,2,4,8,16,32,64,128,256,512", "batch sizes")
+	sizes := fs.String("size", "1200,64", "payload sizes")
+	only := fs.String("ways", "", "run only these ways; the default is all")
+	out := fs.String("out", "", "also write everything to this `FILE`")
+	fs.Parse(args)
+	b := bench{window: *window, out: os.Stdout}
+	if *out != "" {
+		f, err := os.Create(*out)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		b.out = io.MultiWriter(os.Stdout, f)
+	}
+	for _, w := range ways {
+		if *only == "" || strings.Contains(","+*only+",", ","+w.name+",") {
+			b.ways = append(b.ways, w)
+		}
+	}
+	var err error
+	if b.ns, err = numbers(*ns); err != nil {
+		return err
+	}
+	if b.sizes, err = numbers(*sizes); err != nil {
+		return err
+	}
+	if err := b.header(*rounds); err != nil {
+		return err
+	}
+	for range *rounds {
+		if err := b.round(); err != nil {
+			return err
+		}
+	}
+	b.table()
+	return nil
+}
+
+func numbers(list string) (all []int, err error) {
+	for s := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("want a list of numbers from 1 up, not %q", list)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// header prints what the numbers mean nothing without.
+func (b *bench) header(rounds int) error {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return err
+	}
+	cpu, _ := os.ReadFile("/proc/cpuinfo")
+	model := "unknown"
+	for line := range strings.Lines(string(cpu)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+			model = strings.TrimSpace(v)
+			break
+		}
+	}
+	fmt.Fprintf(b.out, "date: %s\ncpu: %d x %s\nkernel: %s\ngo: %s\n", time.Now().UTC().Format(time.DateTime),
+		runtime.NumCPU(), model, unix.ByteSliceToString(uts.Release[:]), runtime.Version())
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == "golang.org/x/net" {
+				fmt.Fprintf(b.out, "x/net: %s\n", m.Version)
+			}
+		}
+	}
+	if commit, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output(); err == nil {
+		fmt.Fprintf(b.out, "commit: %s\n", strings.TrimSpace(string(commit)))
+	}
+	fmt.Fprintf(b.out, "gomaxprocs: %d\nrounds: %d\nwindow: %v\n", runtime.GOMAXPROCS(0), rounds, b.window)
+	return nil
+}

@@ -1,0 +1,139 @@
+//go:build linux
+
+// Package load makes the traffic that a relay is measured under: a generator
+// on one side of it, a sink on the other, each meant for a process of its own.
+// Both speak to raw sockets from one thread where that is the cheapest way, so
+// that the relay and not the load is what the machine is busy with.
+package load
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// Kind is the shape of a load.
+type Kind string
+
+const (
+	Bulk     Kind = "bulk"     // one-way streams; the sink discards, and answers the half-close with what it counted
+	PingPong Kind = "pingpong" // each connection sends Size bytes and waits for the echo
+	Connect  Kind = "connect"  // connect, send Size bytes, read the echo, close; Conns of them at a time
+	Idle     Kind = "idle"     // connections that did one ping-pong and then nothing
+	Flood    Kind = "udp"      // one-way UDP flows as fast as a window of datagrams allows; the sink says what it got
+	UDPPing  Kind = "udpping"  // each UDP flow sends Size bytes and waits for the echo
+)
+
+// Spec is one load. Its text form is KIND, for bulk followed by the size of a
+// write, then the number of connections: bulk1m, bulk16kx4, pingpong64,
+// connect, idle10000. UDP: udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS.
+type Spec struct {
+	Kind  Kind
+	Size  int // bytes a write or a message
+	Conns int
+	Burst int // a UDP flood: datagrams that the sender gives to the kernel as one (GSO); 0: each by itself
+}
+
+// UDP tells whether the load is made of datagrams.
+func (s Spec) UDP() bool { return s.Kind == Flood || s.Kind == UDPPing }
+
+var (
+	bulkForm  = regexp.MustCompile(`^bulk(\d+)([km]?)(?:x(\d+))?$`)
+	udpForm   = regexp.MustCompile(`^udp(gso)?(\d+)(?:x(\d+))?$`)
+	otherForm = regexp.MustCompile(`^(pingpong|connect|idle|udpping)(\d*)$`)
+)
+
+// Parse reads the text form of a load.
+func Parse(s string) (Spec, error) {
+	if m := bulkForm.FindStringSubmatch(s); m != nil {
+		spec := Spec{Kind: Bulk, Conns: 1}
+		spec.Size, _ = strconv.Atoi(m[1])
+		switch m[2] {
+		case "k":
+			spec.Size <<= 10
+		case "m":
+			spec.Size <<= 20
+		}
+		if m[3] != "" {
+			spec.Conns, _ = strconv.Atoi(m[3])
+		}
+		return spec, spec.check(s)
+	}
+	if m := udpForm.FindStringSubmatch(s); m != nil {
+		spec := Spec{Kind: Flood, Conns: 4}
+		if m[1] != "" {
+			spec.Burst = floodBurst
+		}
+		spec.Size, _ = strconv.Atoi(m[2])
+		if m[3] != "" {
+			spec.Conns, _ = strconv.Atoi(m[3])
+		}
+		if spec.Size < floodHead || spec.Size > 2000 {
+			return spec, fmt.Errorf("load %q: want datagrams of %d to 2000 bytes", s, floodHead)
+		}
+		return spec, spec.check(s)
+	}
+	if m := otherForm.FindStringSubmatch(s); m != nil {
+		spec := Spec{Kind: Kind(m[1]), Size: 64}
+		spec.Conns = map[Kind]int{PingPong: 64, Connect: 32, Idle: 10000, UDPPing: 64}[spec.Kind]
+		if spec.Kind == UDPPing {
+			spec.Size = 200
+		}
+		if m[2] != "" {
+			spec.Conns, _ = strconv.Atoi(m[2])
+		}
+		return spec, spec.check(s)
+	}
+	return Spec{}, fmt.Errorf("load %q: want bulkSIZE[xCONNS], pingpongCONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS] or udppingFLOWS, such as bulk16k, bulk1mx4, pingpong64", s)
+}
+
+func (s Spec) check(text string) error {
+	if s.Size < 1 || s.Size > 16<<20 || s.Conns < 1 || s.Conns > 100000 {
+		return fmt.Errorf("load %q: want a size of 1 to 16m and 1 to 100000 connections", text)
+	}
+	return nil
+}
+
+// Result is what one run of a load saw between the end of its warm-up and the
+// end of its window.
+type Result struct {
+	Ops       int64         // round trips, or connections; for a bulk load writes, for a UDP flood datagrams that arrived
+	Bytes     int64         // sent into the relay
+	Window    time.Duration // how long it took
+	RelayCPU  time.Duration // user and system time of the relay's processes
+	LoadCPU   time.Duration // the same of the generator
+	P50, P99  time.Duration // of a round trip, or from connect to the echo
+	Sent      int64         // a UDP flood: datagrams in all, the warm-up's too
+	Lost      int64         // of them, those that never arrived
+	RSSBefore int64         // KB that the relay held before an idle load
+	RSSAfter  int64         // KB with all the connections open
+}
+
+// Config says where a generator sends and whom it watches.
+type Config struct {
+	Addr   string        // the relay's listener, 127.0.0.1:port
+	Relay  int           // the relay's first process; its descendants count too
+	Warm   time.Duration // before the window
+	Window time.Duration
+	Verify bool // bulk only: check every byte of a short transfer and measure nothing
+}
+
+// Run drives the load to its end.
+func Run(spec Spec, cfg Config) (Result, error) {
+	switch {
+	case spec.Kind == Bulk && cfg.Verify:
+		return verifyBulk(spec, cfg)
+	case spec.Kind == Bulk:
+		return runBulk(spec, cfg)
+	case spec.Kind == Flood:
+		return runFlood(spec, cfg)
+	case spec.Kind == PingPong || spec.Kind == UDPPing:
+		return runPingPong(spec, cfg)
+	case spec.Kind == Connect:
+		return runConnect(spec, cfg)
+	case spec.Kind == Idle:
+		return runIdle(spec, cfg)
+	}
+	return Result{}, fmt.Errorf("unknown kind of load %q", spec.Kind)
+}

@@ -1,0 +1,137 @@
+//go:build linux
+
+package load
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pinger is one connection with at most one message under way.
+type pinger struct {
+	fd   int
+	sent time.Time
+	msg  []byte
+}
+
+func (p *pinger) ping(id uint64) error {
+	fill(p.msg, id)
+	p.sent = time.Now()
+	return sendAll(p.fd, p.msg)
+}
+
+// pong reads the echo whole; it starts when the first byte is there.
+func (p *pinger) pong(buf []byte) error {
+	if err := recvAll(p.fd, buf[:len(p.msg)]); err != nil {
+		return err
+	}
+	if !bytes.Equal(buf[:len(p.msg)], p.msg) {
+		return errors.New("the echo is not what was sent")
+	}
+	return nil
+}
+
+func dialPingers(spec Spec, to *unix.SockaddrInet4) ([]pinger, error) {
+	ps := make([]pinger, spec.Conns)
+	for i := range ps {
+		fd, err := dialFor(spec, to)
+		if err != nil {
+			return nil, fmt.Errorf("connection %d of %d: %w", i+1, spec.Conns, err)
+		}
+		ps[i] = pinger{fd: fd, msg: make([]byte, spec.Size)}
+	}
+	return ps, nil
+}
+
+// runPingPong keeps one message under way on every connection, from one
+// thread. A lone connection blocks in its read, several wait in epoll.
+func runPingPong(spec Spec, cfg Config) (Result, error) {
+	runtime.LockOSThread()
+	to, err := sockaddr(cfg.Addr)
+	if err != nil {
+		return Result{}, err
+	}
+	ps, err := dialPingers(spec, to)
+	if err != nil {
+		return Result{}, err
+	}
+	poll, err := newPoller()
+	if err != nil {
+		return Result{}, err
+	}
+	for i := range ps {
+		if err := poll.add(ps[i].fd, int32(i)); err != nil {
+			return Result{}, err
+		}
+	}
+	buf := make([]byte, spec.Size)
+	lat := make(latency, 0, 1<<20)
+	var ids uint64
+	next := func(p *pinger) error {
+		ids++
+		return p.ping(ids)
+	}
+	for i := range ps {
+		if err := next(&ps[i]); err != nil {
+			return Result{}, err
+		}
+	}
+	lone := []unix.EpollEvent{{}}
+	// turn moves every connection on whose echo is there.
+	turn := func() error {
+		evs := lone
+		if len(ps) > 1 {
+			if evs, err = poll.wait(stall); err != nil {
+				return err
+			}
+		}
+		for _, ev := range evs {
+			p := &ps[ev.Fd]
+			if err := p.pong(buf); err != nil {
+				return err
+			}
+			lat.add(time.Since(p.sent))
+			if err := next(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return window(spec, cfg, turn, &lat)
+}
+
+// window calls turn through the warm-up and the window. What it appended to lat in the
+// window is counted.
+func window(spec Spec, cfg Config, turn func() error, lat *latency) (Result, error) {
+	until := func(end time.Time) error {
+		for time.Now().Before(end) {
+			if err := turn(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := until(time.Now().Add(cfg.Warm)); err != nil {
+		return Result{}, err
+	}
+	*lat = (*lat)[:0]
+	var r Result
+	m := meter{root: cfg.Relay}
+	err := m.begin()
+	if err == nil {
+		err = until(m.start.Add(cfg.Window))
+	}
+	err = errors.Join(err, m.end(&r))
+	r.Ops = int64(len(*lat))
+	r.Bytes = r.Ops * int64(spec.Size)
+	lat.put(&r)
+	if r.Ops == 0 {
+		err = errors.Join(err, errors.New("no message came back in the window"))
+	}
+	return r, err
+}

@@ -1,0 +1,51 @@
+//go:build linux
+
+package peer
+
+import (
+	"io"
+	"net"
+	"sync"
+)
+
+// GoCopy is the relay that a Go programmer writes first: a goroutine each way
+// and io.Copy, which splices between TCP connections. It serves until its
+// listener fails.
+func GoCopy(listen, upstream string) error {
+	ln, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		go carry(c.(*net.TCPConn), upstream)
+	}
+}
+
+func carry(client *net.TCPConn, upstream string) {
+	defer client.Close()
+	c, err := net.Dial("tcp", upstream)
+	if err != nil {
+		return
+	}
+	server := c.(*net.TCPConn)
+	defer server.Close()
+	var wg sync.WaitGroup
+	wg.Go(func() { oneWay(server, client) })
+	oneWay(client, server)
+	wg.Wait()
+}
+
+// oneWay passes the half-close on; after an error both connections are of no
+// more use, and closing them frees the other direction.
+func oneWay(dst, src *net.TCPConn) {
+	if _, err := io.Copy(dst, src); err != nil {
+		dst.Close()
+		src.Close()
+		return
+	}
+	dst.CloseWrite()
+}

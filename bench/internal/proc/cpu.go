@@ -1,0 +1,37 @@
+//go:build linux
+
+// Package proc looks at other processes from outside: the CPU time that they
+// used, the memory that they hold, the children that they have. It also makes
+// the surroundings that a measurement needs (limits, a network namespace).
+package proc
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cpuClockSched selects the scheduler's own clock of a process, the sum of the
+// run time of all its threads, ended ones too (include/linux/posix-timers.h,
+// CPUCLOCK_SCHED; clock_getcpuclockid(3) makes the same id).
+const cpuClockSched = 2
+
+// CPU returns the user and system time that the processes used so far, in
+// nanoseconds.
+//
+// It is the figure that /proc/PID/stat rounds to ticks of 10 ms: on a kernel
+// with tick accounting, fs/proc/array.c scales utime and stime so that their sum is this
+// clock. Work that the kernel does in a soft interrupt is
+// counted to the process that happened to run; on loopback that is the sender.
+func CPU(pids []int) (time.Duration, error) {
+	var sum time.Duration
+	for _, pid := range pids {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(int32(^pid)<<3|cpuClockSched, &ts); err != nil {
+			return 0, fmt.Errorf("read the CPU clock of process %d: %w", pid, err)
+		}
+		sum += time.Duration(ts.Nano())
+	}
+	return sum, nil
+}

@@ -1,0 +1,89 @@
+//go:build linux
+
+package proc
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// sysctls of a fresh namespace. 60,000 ports and as many TIME_WAIT sockets as
+// come, so that a load of short connections meets neither bound within a run.
+var sysctls = []struct{ path, value string }{
+	{"/proc/sys/net/ipv4/ip_local_port_range", "1024 65535"},
+	{"/proc/sys/net/ipv4/tcp_max_tw_buckets", "1048576"},
+	{"/proc/sys/net/core/somaxconn", "4096"},
+}
+
+const congestionFile = "/proc/sys/net/ipv4/tcp_congestion_control"
+
+// InNamespace runs f on a thread that is alone in a new network namespace with
+// only a loopback device and the given TCP congestion control; what f starts
+// lives there too. The namespace, its TIME_WAIT sockets and its ports end with
+// the last process in it, so that no measurement inherits them from the one
+// before.
+//
+// An empty name of a congestion control keeps the machine's. A namespace may
+// take only those in net.ipv4.tcp_allowed_congestion_control, reno always among
+// them.
+func InNamespace(congestion string, f func() error) error {
+	return onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a network namespace: %w", err)
+		}
+		if err := loopbackUp(); err != nil {
+			return fmt.Errorf("bring up the loopback device: %w", err)
+		}
+		for _, s := range sysctls {
+			if err := os.WriteFile(s.path, []byte(s.value), 0); err != nil {
+				return err
+			}
+		}
+		if congestion != "" {
+			if err := os.WriteFile(congestionFile, []byte(congestion), 0); err != nil {
+				return err
+			}
+		}
+		return f()
+	})
+}
+
+// OnHost runs f on a thread of its own, in the namespace that the process is in.
+func OnHost(f func() error) error { return onThread(f) }
+
+// Congestion returns the TCP congestion control of the calling thread's
+// namespace.
+func Congestion() (string, error) {
+	b, err := os.ReadFile(congestionFile)
+	return strings.TrimSpace(string(b)), err
+}
+
+// onThread runs f on a thread that nothing else runs on, before or after.
+func onThread(f func() error) error {
+	errc := make(chan error, 1)
+	go func() {
+		// Not unlocked: the thread dies with the goroutine, and with it its
+		// namespace and affinity.
+		runtime.LockOSThread()
+		errc <- f()
+	}()
+	return <-errc
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+}

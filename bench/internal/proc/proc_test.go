@@ -1,0 +1,81 @@
+//go:build linux
+
+package proc
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestCPUIsStatWithoutRounding holds the clock against the fields 14 and 15 of
+// /proc/PID/stat (proc_pid_stat(5)), which count in ticks of 10 ms.
+func TestCPUIsStatWithoutRounding(t *testing.T) {
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); {
+	}
+	pid := os.Getpid()
+	before, err := CPU([]int{pid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := CPU([]int{pid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	utime, _ := strconv.Atoi(f[11])
+	stime, _ := strconv.Atoi(f[12])
+	stat := time.Duration(utime+stime) * 10 * time.Millisecond
+	// Both fields are rounded down.
+	if stat < before-20*time.Millisecond || stat > after {
+		t.Errorf("stat says %v, the clock %v to %v", stat, before, after)
+	}
+}
+
+func TestCPUOfNoProcess(t *testing.T) {
+	if _, err := CPU([]int{1 << 28}); err == nil {
+		t.Error("a process that cannot exist has a CPU clock")
+	}
+}
+
+func TestTree(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "sleep 10 & sleep 10 & echo up; wait")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var b [3]byte
+	if _, err := out.Read(b[:]); err != nil {
+		t.Fatal(err)
+	}
+	pids := Tree(cmd.Process.Pid)
+	for _, pid := range pids {
+		p, _ := os.FindProcess(pid)
+		p.Kill()
+	}
+	cmd.Wait()
+	if len(pids) != 3 {
+		t.Errorf("shell with two children has the tree %v", pids)
+	}
+}
+
+func TestRSS(t *testing.T) {
+	kb, err := RSS([]int{os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kb < 100 || kb > 10<<20 {
+		t.Errorf("this process holds %d KB", kb)
+	}
+}

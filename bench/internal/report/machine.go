@@ -1,0 +1,58 @@
+//go:build linux
+
+// Package report prints what every result begins with.
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine writes when, where and of which commit a result is. The lines are
+// configuration lines of the Go benchmark format, which benchstat reads.
+func Machine(w io.Writer) error {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return fmt.Errorf("uname: %w", err)
+	}
+	_, err := fmt.Fprintf(w, "date: %s\ncpu: %d x %s\nmemory: %s\nkernel: %s %s\ngo: %s\ncommit: %s\n",
+		time.Now().UTC().Format(time.DateTime),
+		runtime.NumCPU(), fileLine("/proc/cpuinfo", "model name"),
+		fileLine("/proc/meminfo", "MemTotal"),
+		text(uts.Release[:]), text(uts.Machine[:]),
+		runtime.Version(), commit())
+	return err
+}
+
+// fileLine returns the value of the first "name : value" line of a file.
+func fileLine(path, name string) string {
+	b, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == name {
+			return strings.TrimSpace(v)
+		}
+	}
+	return "unknown"
+}
+
+func text(b []byte) string {
+	s, _, _ := bytes.Cut(b, []byte{0})
+	return string(s)
+}
+
+// commit names the checkout, and says so when it was changed since.
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

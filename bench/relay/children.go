@@ -1,0 +1,102 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/bench/internal/load"
+)
+
+// sink is the child at the far end: it prints its address and serves.
+func sink(args []string) error {
+	fs := flag.NewFlagSet("sink", flag.ExitOnError)
+	text := fs.String("load", "", "the load")
+	verify := fs.Bool("verify", false, "read and check every byte")
+	fs.Parse(args)
+	spec, err := load.Parse(*text)
+	if err != nil {
+		return err
+	}
+	s, err := load.NewSink(spec, *verify)
+	if err != nil {
+		return err
+	}
+	fmt.Println(s.Addr)
+	return s.Serve()
+}
+
+// generate is the child at the near end: it runs the load and prints the
+// Result as JSON.
+func generate(args []string) error {
+	fs := flag.NewFlagSet("generate", flag.ExitOnError)
+	text := fs.String("load", "", "the load")
+	var cfg load.Config
+	fs.IntVar(&cfg.Relay, "relay", 0, "the relay's first process")
+	fs.StringVar(&cfg.Addr, "addr", "", "the relay's listener")
+	fs.DurationVar(&cfg.Warm, "warm", 0, "load before the window")
+	fs.DurationVar(&cfg.Window, "window", 0, "what is measured")
+	fs.BoolVar(&cfg.Verify, "verify", false, "check every byte instead of measuring")
+	fs.Parse(args)
+	spec, err := load.Parse(*text)
+	if err != nil {
+		return err
+	}
+	r, err := load.Run(spec, cfg)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// startSink runs the sink as a child and returns where it listens.
+func (b *bench) startSink(l namedLoad, verify bool) (addr string, stop func(), err error) {
+	cmd := exec.Command(b.self, "sink", "-load", l.text, "-verify="+strconv.FormatBool(verify))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, fmt.Errorf("start the sink: %w", err)
+	}
+	stop = func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		stop()
+		return "", nil, fmt.Errorf("the sink did not start: %w", err)
+	}
+	return strings.TrimSpace(line), stop, nil
+}
+
+// runGenerator runs the generator as a child to its end.
+func (b *bench) runGenerator(l namedLoad, addr string, pid int, verify bool) (load.Result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.warm+b.window+30*time.Second)
+	defer cancel()
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(ctx, b.self, "generate", "-load", l.text, "-addr", addr, "-relay", strconv.Itoa(pid),
+		"-warm", b.warm.String(), "-window", b.window.String(), "-verify="+strconv.FormatBool(verify))
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Run(); err != nil {
+		return load.Result{}, fmt.Errorf("generator: %w: %s", err, strings.TrimSpace(errs.String()))
+	}
+	var r load.Result
+	err := json.Unmarshal(out.Bytes(), &r)
+	return r, err
+}

@@ -1,0 +1,73 @@
+//go:build linux
+
+// Splice measures ways to carry one stream from socket to socket inside a Go
+// program: a userspace copy, io.Copy and penstock's splice.Copy, in the shape of
+// the benchmark that came with Go's own splice (src/net/splice_linux_test.go):
+// every pair of TCP and Unix sockets, chunks of 1 KiB to 1 MiB, both ends in child
+// processes.
+//
+//	go run ./bench/splice                       # interleaved rounds, ratios
+//	go test -bench Splice ./bench/splice        # the same cases as Go benchmarks
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == endArg {
+		exit(playEnd(os.Args[2:]))
+	}
+	exit(measure())
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "splice:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func measure() error {
+	netList := flag.String("nets", strings.Join(nets, ","), "socket pairs")
+	sizeList := flag.String("sizes", "", "chunk sizes in bytes; empty: 1024 to 1048576")
+	rounds := flag.Int("rounds", 7, "rounds of each case; each runs every implementation once")
+	each := flag.Duration("for", 50*time.Millisecond, "about how long one transfer takes")
+	out := flag.String("out", "", "also write everything to this `FILE`")
+	flag.Parse()
+	r := runner{rounds: *rounds, each: *each, out: os.Stdout}
+	for n := range strings.SplitSeq(*netList, ",") {
+		if !slices.Contains(nets, n) {
+			return fmt.Errorf("socket pair %q: want some of %s", n, strings.Join(nets, ","))
+		}
+		r.nets = append(r.nets, n)
+	}
+	r.sizes = sizes()
+	if *sizeList != "" {
+		r.sizes = nil
+		for s := range strings.SplitSeq(*sizeList, ",") {
+			n, err := strconv.Atoi(s)
+			if err != nil || n < 1 {
+				return fmt.Errorf("chunk size %q: want a number of bytes", s)
+			}
+			r.sizes = append(r.sizes, n)
+		}
+	}
+	if *out != "" {
+		f, err := os.Create(*out)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		r.out = io.MultiWriter(os.Stdout, f)
+	}
+	return r.run()
+}

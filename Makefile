@@ -1,0 +1,83 @@
+# Bare `make` lists the targets. Each works from a fresh clone, with or without root.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO ?= go
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 2s
+
+# The modules of go.work. The library and xnet compile everywhere; the daemon and the benchmarks are for Linux.
+EVERYWHERE := . $(patsubst %/go.mod,%,$(wildcard xnet/go.mod))
+LINUX      := $(patsubst %/go.mod,%,$(wildcard cmd/penstock/go.mod bench/go.mod))
+MODULES    := $(EVERYWHERE) $(LINUX)
+packages    = $(foreach m,$(1),./$(if $(filter .,$m),,$m/)...)
+ALL        := $(call packages,$(MODULES))
+
+# A checkout that belongs to somebody else must not stop the build: git then refuses to answer.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+STEP := @.ci/step
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+.PHONY: build
+build: ## build the daemon: bin/penstock
+	$(GO) build -o bin/ ./cmd/penstock
+
+.PHONY: check
+check: ## everything that must hold: what follows, in this order
+	@start=$$SECONDS; failed=; \
+	for step in lint test race cross bench-once fuzz; do $(MAKE) --no-print-directory -k $$step || failed+=" $$step"; done; \
+	printf -- '-- %s, after %d s\n' "$${failed:+failed:}$${failed:-all is well}" $$((SECONDS - start)); \
+	[ -z "$$failed" ]
+
+.PHONY: lint
+lint: fmt vet staticcheck tidy table ## formatting, vet, staticcheck, go.mod files, the import table
+
+.PHONY: fmt
+fmt: # fails if a file is not formatted, and names it
+	$(STEP) gofmt bash -c 'out=$$(gofmt -l .); [ -z "$$out" ] || { echo "not formatted:"; echo "$$out"; exit 1; }'
+
+.PHONY: vet
+vet: # go vet in all modules
+	$(STEP) "go vet" $(GO) vet $(ALL)
+
+.PHONY: staticcheck
+staticcheck: # the one linter beside vet, at a pinned version that no go.mod knows
+	$(STEP) staticcheck $(GO) run $(STATICCHECK) $(ALL)
+
+.PHONY: tidy
+tidy: # every go.mod says what its module needs, no more and no less
+	$(STEP) "go mod tidy" bash -c 'for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "run go mod tidy in $$m"; exit 1; }; done'
+
+.PHONY: table
+table: # who may import whom
+	$(STEP) "import table" $(GO) test -count=1 ./internal/archtest
+
+.PHONY: test
+test: ## the tests of all modules
+	$(STEP) "tests" $(GO) test -count=1 $(ALL)
+
+.PHONY: race
+race: ## the same under the race detector; fails if the detector is not there
+	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -count=1 $(ALL)
+
+.PHONY: cross
+cross: ## build and vet for the other platforms
+	$(STEP) "cross builds" .ci/cross $(call packages,$(LINUX)) -- $(call packages,$(EVERYWHERE))
+
+.PHONY: bench-once
+bench-once: ## run every benchmark once, so that none rots; the figures mean nothing
+	$(STEP) "each benchmark once" $(GO) test -run '^$$' -bench . -benchtime 1x $(ALL)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (2s)
+	$(STEP) "fuzz targets" .ci/fuzz $(FUZZTIME)
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

@@ -20,7 +20,7 @@ func TestRulesBite(t *testing.T) {
 		{"pool/x.go", `package pool; import "golang.org/x/sys/unix"; var _ = unix.Read`, "pool must not import"},
 		{"nowhere/x.go", `package nowhere`, "not in the table"},
 		{"cmd/penstock/internal/app/x.go", `package app; import "` + lib + `internal/pump"`, "must not import internal/pump"},
-		{"cmd/penstock/internal/endpoint/x.go", `package endpoint; import "` + lib + `cmd/penstock/internal/app"`, "must not import"},
+		{"cmd/penstock/internal/spec/x.go", `package endpoint; import "` + lib + `cmd/penstock/internal/app"`, "must not import"},
 		{"bench/x.go", `package bench; import "` + lib + `internal/sys"`, "must not import internal/sys"},
 		{"bench/x.go", `package bench; import "` + lib + `bench/load"; import "github.com/other/thing"`, ""},
 

@@ -84,20 +84,20 @@ var table = []rule{
 		"cmd/penstock/internal/app": "main only starts it",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
-		"cmd/penstock/internal/endpoint": vocabular,
+		"cmd/penstock/internal/spec": vocabular,
 		"cmd/penstock/internal/upstream": station,
 		"cmd/penstock/internal/account":  station,
 		"relay":                          public,
 		"github.com/alecthomas/kong":     "the command line; it has no dependencies of its own",
 	}},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
-		"cmd/penstock/internal/endpoint": vocabular,
+		"cmd/penstock/internal/spec": vocabular,
 		"relay":                          public,
 	}},
 	{pkg: "cmd/penstock/internal/account", code: edges{
 		"relay": public,
 	}},
-	{pkg: "cmd/penstock/internal/endpoint"},
+	{pkg: "cmd/penstock/internal/spec"},
 }
 
 // testsOfAll is what tests of each module may import beside their package's own
@@ -128,7 +128,7 @@ var freeModules = map[string]edges{
 }
 
 // vocabulary is what stations of the daemon may share; app sees all.
-var vocabulary = []string{"cmd/penstock/internal/endpoint"}
+var vocabulary = []string{"cmd/penstock/internal/spec"}
 
 // library tells the packages of module 1 from those of the nested modules.
 var nested = []string{"cmd/penstock", "bench", "xnet"}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
-	"github.com/penstock/penstock/cmd/penstock/internal/endpoint"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
 )
@@ -62,7 +62,7 @@ func (c *relayCmd) start(ctx context.Context, log *slog.Logger, journal *account
 	if err != nil {
 		return nil, fmt.Errorf("listen on %w", err)
 	}
-	endpoints := make([]endpoint.Endpoint, len(c.Upstreams))
+	endpoints := make([]spec.Endpoint, len(c.Upstreams))
 	for i, u := range c.Upstreams {
 		endpoints[i] = u.Endpoint
 	}

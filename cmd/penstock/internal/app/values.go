@@ -7,22 +7,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/endpoint"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // The types of flags and arguments. Each checks itself and says what is allowed.
 
-type listenArg struct{ endpoint.Endpoint }
+type listenArg struct{ spec.Endpoint }
 
 func (a *listenArg) UnmarshalText(b []byte) (err error) {
-	a.Endpoint, err = endpoint.ParseListener(string(b))
+	a.Endpoint, err = spec.ParseListener(string(b))
 	return err
 }
 
-type upstreamArg struct{ endpoint.Endpoint }
+type upstreamArg struct{ spec.Endpoint }
 
 func (a *upstreamArg) UnmarshalText(b []byte) (err error) {
-	a.Endpoint, err = endpoint.ParseUpstream(string(b))
+	a.Endpoint, err = spec.ParseUpstream(string(b))
 	return err
 }
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/endpoint"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -25,13 +25,13 @@ type member struct {
 	index int
 }
 
-var networks = map[endpoint.Kind]relay.Network{
-	endpoint.TCP:      relay.TCP,
-	endpoint.UDP:      relay.UDP,
-	endpoint.Unix:     relay.Unix,
-	endpoint.Unixgram: relay.Unixgram,
-	endpoint.Echo:     relay.Echo,
-	endpoint.Discard:  relay.Discard,
+var networks = map[spec.Kind]relay.Network{
+	spec.TCP:      relay.TCP,
+	spec.UDP:      relay.UDP,
+	spec.Unix:     relay.Unix,
+	spec.Unixgram: relay.Unixgram,
+	spec.Echo:     relay.Echo,
+	spec.Discard:  relay.Discard,
 }
 
 // Resolver looks names up: [net.Resolver] is one.
@@ -42,7 +42,7 @@ type Resolver interface {
 // NewGroup makes a group of endpoints, in their order. A name that has several
 // addresses stands for as many upstreams. Names are looked up here, once, and
 // not again.
-func NewGroup(ctx context.Context, r Resolver, endpoints []endpoint.Endpoint) (*Group, error) {
+func NewGroup(ctx context.Context, r Resolver, endpoints []spec.Endpoint) (*Group, error) {
 	g := &Group{}
 	for _, e := range endpoints {
 		addrs, err := Resolve(ctx, r, e)
@@ -78,7 +78,7 @@ func (g *Group) Pick(f *relay.Flow, attempt int) *relay.Addr {
 
 // Resolve gives the addresses that an endpoint stands for, at least one. A TCP
 // or UDP endpoint with no host is the unspecified IPv6 address.
-func Resolve(ctx context.Context, r Resolver, e endpoint.Endpoint) ([]relay.Addr, error) {
+func Resolve(ctx context.Context, r Resolver, e spec.Endpoint) ([]relay.Addr, error) {
 	network, ok := networks[e.Kind]
 	if !ok {
 		return nil, fmt.Errorf("%v: no endpoint", e)

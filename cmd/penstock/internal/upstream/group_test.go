@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/endpoint"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -32,9 +32,9 @@ var known = names{
 
 func group(t *testing.T, urls ...string) *Group {
 	t.Helper()
-	var es []endpoint.Endpoint
+	var es []spec.Endpoint
 	for _, u := range urls {
-		e, err := endpoint.ParseUpstream(u)
+		e, err := spec.ParseUpstream(u)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestResolve(t *testing.T) {
 		"none":    "tcp://none:80: the name has no address",
 		"unknown": "tcp://unknown:80: no such host",
 	} {
-		_, err := Resolve(t.Context(), known, endpoint.Endpoint{Kind: endpoint.TCP, Host: host, Port: 80})
+		_, err := Resolve(t.Context(), known, spec.Endpoint{Kind: spec.TCP, Host: host, Port: 80})
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", host, err, want)
 		}

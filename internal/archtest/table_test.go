@@ -84,7 +84,7 @@ var table = []rule{
 		"cmd/penstock/internal/app": "main only starts it",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
-		"cmd/penstock/internal/spec": vocabular,
+		"cmd/penstock/internal/spec":     vocabular,
 		"cmd/penstock/internal/upstream": station,
 		"cmd/penstock/internal/account":  station,
 		"relay":                          public,
@@ -92,7 +92,7 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
 		"cmd/penstock/internal/spec": vocabular,
-		"relay":                          public,
+		"relay":                      public,
 	}},
 	{pkg: "cmd/penstock/internal/account", code: edges{
 		"relay": public,

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/load"
+	"github.com/penstock/penstock/bench/internal/peer"
 )
 
 // sink is the child at the far end: it prints its address and serves.
@@ -99,4 +100,13 @@ func (b *bench) runGenerator(l namedLoad, addr string, pid int, verify bool) (lo
 	var r load.Result
 	err := json.Unmarshal(out.Bytes(), &r)
 	return r, err
+}
+
+// goCopy is the relay that is part of this program: threads, listener, upstream.
+func goCopy(args []string) error {
+	threads, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	return peer.GoCopy(threads, args[1], args[2])
 }

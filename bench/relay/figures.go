@@ -26,41 +26,32 @@ var (
 	busy     = figure{"relay-busy-%", func(r load.Result) float64 { return 100 * r.RelayCPU.Seconds() / r.Window.Seconds() }}
 	loadBusy = figure{"generator-busy-%", func(r load.Result) float64 { return 100 * r.LoadCPU.Seconds() / r.Window.Seconds() }}
 	rssEach  = figure{"KB/conn", func(r load.Result) float64 { return float64(r.RSSAfter-r.RSSBefore) / float64(r.Ops) }}
-	conns    = figure{"conns", func(r load.Result) float64 { return float64(r.Ops) }}
+	conns    = figure{"conns", func(r load.Result) float64 { return float64(r.Conns) }}
 	loss     = figure{"loss-%", func(r load.Result) float64 { return 100 * float64(r.Lost) / float64(max(1, r.Sent)) }}
-	rssAfter = figure{"KB-RSS", func(r load.Result) float64 { return float64(r.RSSAfter) }}
+	rss      = figure{"KB-RSS", func(r load.Result) float64 { return float64(r.RSSAfter) }}
 )
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// goal is a figure with the ratio, ours over the best peer's, that it must not
-// exceed. Less is better in all of them.
-type goal struct {
-	figure
-	bar float64
-}
-
-// figures returns what a load is judged by and what is shown beside that.
-func figures(s load.Spec) (judged goal, shown []figure) {
+// figures returns what a load is judged by, of which less is better, and what is shown
+// beside that.
+func figures(s load.Spec) (judged figure, shown []figure) {
 	switch s.Kind {
 	case load.Bulk:
-		return goal{cpuPerGB, 0.80}, []figure{rate, busy, loadBusy}
+		return cpuPerGB, []figure{rate, rss, busy, loadBusy}
 	case load.Flood:
-		if s.Burst > 0 {
-			return goal{cpuPerOp, 0.10}, []figure{opRate, loss, busy, loadBusy}
-		}
-		return goal{cpuPerOp, 0.40}, []figure{opRate, loss, busy, loadBusy}
-	case load.UDPPing:
-		return goal{cpuPerOp, 1.00}, []figure{opRate, p50, p99, busy, loadBusy}
+		return cpuPerOp, []figure{opRate, loss, rss, busy, loadBusy}
+	case load.UDPPing, load.Session:
+		return cpuPerOp, []figure{opRate, p50, p99, loss, rss, busy, loadBusy}
 	case load.PingPong:
 		if s.Conns == 1 {
-			return goal{p50, 1.00}, []figure{cpuPerOp, opRate, p99, busy}
+			return p50, []figure{p99, cpuPerOp, opRate, conns, rss, busy, loadBusy}
 		}
-		return goal{cpuPerOp, 0.97}, []figure{opRate, p50, p99, busy, loadBusy}
+		return cpuPerOp, []figure{opRate, p50, p99, conns, rss, busy, loadBusy}
 	case load.Connect:
-		return goal{cpuPerOp, 0.95}, []figure{opRate, p50, p99, busy, loadBusy}
+		return cpuPerOp, []figure{opRate, p50, p99, rss, busy, loadBusy}
 	default:
-		return goal{rssEach, 0.20}, []figure{conns, rssAfter, cpuPerOp}
+		return rssEach, []figure{conns, rss, cpuPerOp}
 	}
 }
 
@@ -75,6 +66,8 @@ func describe(s load.Spec) string {
 		return fmt.Sprintf("%d UDP flows, one way, datagrams of %d bytes, %d of a flow under way at most", s.Conns, s.Size, load.FloodWindow)
 	case load.UDPPing:
 		return fmt.Sprintf("%d UDP flows, %d bytes and their echo", s.Conns, s.Size)
+	case load.Session:
+		return fmt.Sprintf("a new UDP flow, %d bytes and their echo, close; %d at a time; the relay is told to end a flow after one reply", s.Size, s.Conns)
 	case load.PingPong:
 		return fmt.Sprintf("%d connections, %d bytes and their echo", s.Conns, s.Size)
 	case load.Connect:

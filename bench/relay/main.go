@@ -1,10 +1,11 @@
 //go:build linux
 
 // Relay measures relays beside each other: penstock of this checkout,
-// HAProxy, nginx and a Go io.Copy relay, in interleaved rounds under the same
+// HAProxy, nginx, Envoy and a Go io.Copy relay, in interleaved rounds under the same
 // load, with the CPU time of the relay alone.
 //
 //	go run ./bench/relay -loads bulk1m,pingpong64 -rounds 5 -out result.txt
+//	go run ./bench/relay compare -base COMMIT
 //
 // The load generator and the sink are this program again, in processes of
 // their own. Every measurement runs with fresh processes in a fresh network
@@ -16,6 +17,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,70 +43,106 @@ func run(args []string) error {
 		case "sink":
 			return sink(args[1:])
 		case "gocopy":
-			return peer.GoCopy(args[1], args[2])
+			return goCopy(args[1:])
+		case "compare":
+			return compare(args[1:])
 		}
 	}
 	return measure(args)
 }
 
-func measure(args []string) error {
-	fs := flag.NewFlagSet("relay", flag.ExitOnError)
-	loads := fs.String("loads", "bulk1m,bulk16k,pingpong64,pingpong1,connect,idle,udp1200,udp100,udpgso1200,udpping64", "loads to run, in order: bulkSIZE[xCONNS], pingpongCONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS")
-	peers := fs.String("peers", "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,gocopy", "relays to run; the first is held against the best of the others")
-	rounds := fs.Int("rounds", 5, "rounds of each load; each runs every relay once")
-	loops := fs.Int("loops", 1, "threads or processes of a relay that carry traffic; gocopy takes what Go gives it")
-	warm := fs.Duration("warm", 300*time.Millisecond, "load before the window")
-	window := fs.Duration("window", 2*time.Second, "what is measured")
-	verify := fs.Bool("verify", true, "before a bulk load, send 64 MiB through each relay and compare checksums")
-	var at place
-	fs.BoolVar(&at.host, "host", false, "measure in the machine's network namespace instead of a fresh one for each measurement (which takes CAP_SYS_ADMIN)")
-	fs.StringVar(&at.congestion, "congestion", "reno", "TCP congestion control of the fresh namespace; empty: the machine's")
-	fs.StringVar(&at.cpus, "cpus", "", "bind relay, generator and sink to these CPUs, such as 0; empty: all")
-	out := fs.String("out", "", "also write everything to this `FILE`")
-	fs.Parse(args)
-	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
+// settings are the flags that every run has.
+type settings struct {
+	bench
+	loadList, loopList, outFile string
+}
 
-	b := bench{rounds: *rounds, loops: *loops, place: at, warm: *warm, window: *window, verify: *verify, out: os.Stdout}
-	for text := range strings.SplitSeq(*loads, ",") {
+func (s *settings) flags(fs *flag.FlagSet) {
+	fs.StringVar(&s.loadList, "loads", s.loadList, "loads to run, in order: bulkSIZE[xCONNS], pingpongCONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS]")
+	fs.IntVar(&s.rounds, "rounds", s.rounds, "rounds of each load; each runs every relay once")
+	fs.StringVar(&s.loopList, "loops", "1", "threads or processes of a relay that carry traffic; several numbers are rows of the same table")
+	fs.DurationVar(&s.warm, "warm", s.warm, "load before the window")
+	fs.DurationVar(&s.window, "window", s.window, "what is measured")
+	fs.BoolVar(&s.verify, "verify", true, "before a bulk load, send 64 MiB through each relay and compare checksums")
+	fs.BoolVar(&s.place.host, "host", os.Geteuid() != 0, "measure in the machine's network namespace instead of a fresh one for each measurement (which takes root)")
+	fs.StringVar(&s.place.congestion, "congestion", "reno", "TCP congestion control of the fresh namespace; empty: the machine's")
+	fs.StringVar(&s.place.cpus, "cpus", s.place.cpus, "bind relay, generator and sink to these CPUs, such as 0; empty: all")
+	fs.StringVar(&s.profile, "profile", "", "also sample each relay with perf(1), and write profile-LOAD-PEER.txt into this `FOLDER`")
+	fs.StringVar(&s.outFile, "out", "", "also write everything to this `FILE`")
+}
+
+// start runs what the flags ask for between peers, the first of them first.
+func (s *settings) start(peers func(dir string) ([]peer.Peer, error)) error {
+	for text := range strings.SplitSeq(s.loadList, ",") {
 		spec, err := load.Parse(text)
 		if err != nil {
 			return err
 		}
-		b.loads = append(b.loads, namedLoad{text, spec})
+		s.loads = append(s.loads, namedLoad{text, spec})
+	}
+	for text := range strings.SplitSeq(s.loopList, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return fmt.Errorf("loops %q: want numbers with commas between them, such as 1,2", s.loopList)
+		}
+		s.loops = append(s.loops, n)
 	}
 	var err error
-	if b.files, err = proc.RaiseFiles(1 << 17); err != nil {
+	if s.files, err = proc.RaiseFiles(1 << 17); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "penstock-bench-")
-	if err != nil {
+	if s.dir, err = os.MkdirTemp("", "penstock-bench-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	b.dir = dir
-	self, err := os.Executable()
-	if err != nil {
+	defer os.RemoveAll(s.dir)
+	if s.self, err = os.Executable(); err != nil {
 		return err
 	}
-	bin := peer.Binaries{Self: self}
-	if strings.Contains(*peers, "penstock") {
-		if bin.Penstock, err = build(dir); err != nil {
-			return err
-		}
-	}
-	b.self = self
-	if b.peers, err = peer.Pick(peer.All(bin), *peers); err != nil {
+	if s.peers, err = peers(s.dir); err != nil {
 		return err
 	}
-	if *out != "" {
-		f, err := os.Create(*out)
+	s.out = os.Stdout
+	if s.outFile != "" {
+		f, err := os.Create(s.outFile)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		b.out = io.MultiWriter(os.Stdout, f)
+		s.out = io.MultiWriter(os.Stdout, f)
 	}
-	return b.run()
+	return s.run()
+}
+
+func measure(args []string) error {
+	s := settings{
+		bench:    bench{rounds: 5, warm: 300 * time.Millisecond, window: time.Second},
+		loadList: "bulk16k,bulk128k,bulk1m,bulk16kx4,pingpong1,pingpong64,pingpong1000,connect,idle,udp1200,udp100,udpgso1200,udpping64,udpsession",
+	}
+	s.report = s.table
+	fs := flag.NewFlagSet("relay", flag.ExitOnError)
+	s.flags(fs)
+	names := fs.String("peers", "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,envoy,gocopy", "relays to run; the first is held against the best of the others; one that is not installed is named and left out")
+	fs.Parse(args)
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	return s.start(func(dir string) ([]peer.Peer, error) {
+		bin := peer.Binaries{Self: s.self, Envoy: peer.FindEnvoy(), Penstock: filepath.Join(dir, "penstock")}
+		if strings.Contains(*names, "penstock") {
+			if err := build("", bin.Penstock); err != nil {
+				return nil, err
+			}
+		}
+		return peer.Pick(peer.All(bin), *names)
+	})
+}
+
+// build compiles the daemon of the checkout in a folder.
+func build(checkout, bin string) error {
+	cmd := exec.Command("go", "build", "-o", bin, "github.com/penstock/penstock/cmd/penstock")
+	cmd.Dir = checkout
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build penstock: %w\n%s", err, out)
+	}
+	return nil
 }

@@ -4,8 +4,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -25,9 +26,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestEveryPeerUnderEveryLoad runs the whole program with windows too short to
-// mean anything. A peer that is not installed is left out and named.
-func TestEveryPeerUnderEveryLoad(t *testing.T) {
+// newBench returns one with windows too short to mean anything. A peer that is
+// not installed is in it as well.
+func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
 	files, err := proc.RaiseFiles(4096)
 	if err != nil {
 		t.Fatal(err)
@@ -37,40 +38,39 @@ func TestEveryPeerUnderEveryLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	b := bench{rounds: 1, loops: 1, files: files, warm: 20 * time.Millisecond, window: 50 * time.Millisecond, verify: true,
+	b := &bench{rounds: 1, loops: []int{1}, files: files, warm: 20 * time.Millisecond, window: 50 * time.Millisecond, verify: true,
 		self: self, dir: t.TempDir(), out: &out}
+	b.report = b.table
 	// Only root may make the namespaces.
 	b.place = place{host: os.Geteuid() != 0, congestion: "reno"}
-	daemon, err := build(b.dir)
-	if err != nil {
+	daemon := filepath.Join(b.dir, "penstock")
+	if err := build("", daemon); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range peer.All(peer.Binaries{Penstock: daemon, Self: self}) {
-		if _, err := exec.LookPath(p.Ask[0]); err != nil {
-			t.Logf("without %s: %v", p.Name, err)
-			continue
-		}
-		b.peers = append(b.peers, p)
+	if b.peers, err = peer.Pick(peer.All(peer.Binaries{Penstock: daemon, Envoy: peer.FindEnvoy(), Self: self}), peers); err != nil {
+		t.Fatal(err)
 	}
-	for _, text := range []string{"bulk16k", "bulk1mx2", "pingpong8", "pingpong1", "connect", "idle50", "udp1200x2", "udpgso1200", "udpping4"} {
+	for text := range strings.SplitSeq(loads, ",") {
 		spec, err := load.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.loads = append(b.loads, namedLoad{text, spec})
 	}
+	return b, &out
+}
+
+// check runs b and looks for a line of each load and subject that belongs together.
+func check(t *testing.T, b *bench, out *bytes.Buffer) {
 	if err := b.run(); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
+		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, l := range b.loads {
-		for _, p := range b.peers {
-			line := "BenchmarkRelay/load=" + l.text + "/peer=" + p.Name + "/loops=1\t"
-			if strings.Contains(out.String(), line) != l.suits(p) {
-				t.Errorf("a line %q is %v, want %v", line, !l.suits(p), l.suits(p))
+		for _, s := range b.subjects() {
+			line := fmt.Sprintf("BenchmarkRelay/load=%s/peer=%s/loops=%d\t", l.text, s.Name, s.loops)
+			if strings.Contains(out.String(), line) != l.suits(s) {
+				t.Errorf("a line %q is %v, want %v", line, !l.suits(s), l.suits(s))
 			}
-		}
-		if want := "# " + l.text + ": "; !strings.Contains(out.String(), want) {
-			t.Errorf("no verdict %q", want)
 		}
 	}
 	if t.Failed() {
@@ -78,20 +78,44 @@ func TestEveryPeerUnderEveryLoad(t *testing.T) {
 	}
 }
 
+func TestEveryLoad(t *testing.T) {
+	b, out := newBench(t, "penstock,gocopy", "bulk16k,bulk1mx2,pingpong8,pingpong1,connect,idle50,udp1200x2,udpgso1200,udpping4,udpsession4")
+	check(t, b, out)
+	for _, l := range b.loads {
+		if want := "# " + l.text + ", loops 1: "; strings.Contains(out.String(), want) == l.UDP() {
+			t.Errorf("a verdict %q is %v, want %v", want, l.UDP(), !l.UDP())
+		}
+	}
+}
+
+func TestEveryPeer(t *testing.T) {
+	b, out := newBench(t, "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,envoy,gocopy", "pingpong8,udpping4")
+	b.loops = []int{1, 2}
+	check(t, b, out)
+	for _, p := range b.peers {
+		if !p.Installed() {
+			t.Logf("without %s", p.Name)
+		}
+	}
+}
+
+// TestNotInstalled holds the output to naming a relay that is not there.
+func TestNotInstalled(t *testing.T) {
+	b, out := newBench(t, "penstock,envoy", "pingpong1")
+	b.peers[1] = peer.Penstock("elsewhere", "", filepath.Join(b.dir, "nothing"))
+	if err := b.run(); err != nil {
+		t.Fatal(err)
+	}
+	if want := "# elsewhere  not installed"; !strings.Contains(out.String(), want) {
+		t.Errorf("no line %q in\n%s", want, out)
+	}
+}
+
 // TestFailureIsShown holds the harness against a relay that does not start.
 func TestFailureIsShown(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	b := bench{rounds: 1, loops: 1, files: 4096, self: self, dir: t.TempDir(), out: &out, place: place{host: true},
-		peers: peer.All(peer.Binaries{Penstock: "/bin/false", Self: self})[:1]}
-	spec, err := load.Parse("pingpong1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.once(namedLoad{"pingpong1", spec}, b.peers[0], false); err == nil || !strings.Contains(err.Error(), "ended at once") {
+	b, _ := newBench(t, "penstock", "pingpong1")
+	broken := subject{peer.Penstock("broken", "", "/bin/false"), 1}
+	if _, err := b.once(b.loads[0], broken, false); err == nil || !strings.Contains(err.Error(), "ended at once") {
 		t.Errorf("a relay that ends at once gave %v", err)
 	}
 }

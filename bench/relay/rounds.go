@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/load"
@@ -19,29 +20,60 @@ type namedLoad struct {
 	load.Spec
 }
 
-// suits tells whether a peer is measured under a load: nginx-rcvbuf differs from
-// nginx for datagrams only.
-func (l namedLoad) suits(p peer.Peer) bool {
-	if l.UDP() {
-		return p.UDP
+// setup is what a relay must know of the load.
+func (l namedLoad) setup() peer.Setup {
+	s := peer.Setup{UDP: l.UDP()}
+	if l.Kind == load.Session {
+		s.Replies = 1
 	}
-	return p.Name != "nginx-rcvbuf"
+	return s
+}
+
+// subject is a relay with so many loops: a row of each table.
+type subject struct {
+	peer.Peer
+	loops int
+}
+
+// suits tells whether a subject is measured under a load: nginx-rcvbuf differs
+// from nginx for datagrams only, haproxy-auto from haproxy where little splices.
+func (l namedLoad) suits(s subject) bool {
+	if l.UDP() {
+		return s.UDP
+	}
+	return s.Name != "nginx-rcvbuf"
 }
 
 // bench is one run of the whole program.
 type bench struct {
-	loads  []namedLoad
-	peers  []peer.Peer
-	rounds int
-	loops  int
-	place  place
-	files  int // how many a process may have open
-	warm   time.Duration
-	window time.Duration
-	verify bool
-	self   string // this program
-	dir    string // for the relays' files
-	out    io.Writer
+	loads   []namedLoad
+	peers   []peer.Peer // the first is held against the others
+	loops   []int
+	rounds  int
+	place   place
+	files   int // how many a process may have open
+	warm    time.Duration
+	window  time.Duration
+	verify  bool
+	profile string // folder for profiles of the relays; "": none
+	self    string // this program
+	dir     string // for the relays' files
+	out     io.Writer
+
+	// report is called with the results of each load, a slice for each of subjects().
+	report func(l namedLoad, results [][]load.Result)
+}
+
+// subjects are the peers that are here, with each number of loops.
+func (b *bench) subjects() (all []subject) {
+	for _, loops := range b.loops {
+		for _, p := range b.peers {
+			if p.Installed() {
+				all = append(all, subject{p, loops})
+			}
+		}
+	}
+	return all
 }
 
 // run measures load by load. A relay that fails stays in the output with its
@@ -51,44 +83,68 @@ func (b *bench) run() error {
 		return err
 	}
 	var failed error
+	subjects := b.subjects()
+	progress := b.begin(subjects)
 	for _, l := range b.loads {
 		fmt.Fprintf(b.out, "\n# load %s: %s\n", l.text, describe(l.Spec))
-		if b.verify && l.Kind == load.Bulk {
-			for _, p := range b.peers {
-				if _, err := b.once(l, p, true); err != nil {
-					failed = errors.Join(failed, fmt.Errorf("%s, verifying %s: %w", p.Name, l.text, err))
-				}
-			}
-		}
-		results := make([][]load.Result, len(b.peers))
+		results := make([][]load.Result, len(subjects))
 		for round := range b.rounds {
 			// Each round begins with another relay, so that none always
 			// follows the same neighbour.
-			for i := range b.peers {
-				i = (i + round) % len(b.peers)
-				p := b.peers[i]
-				if !l.suits(p) {
+			for i := range subjects {
+				i = (i + round) % len(subjects)
+				s := subjects[i]
+				if !l.suits(s) {
 					continue
 				}
-				r, err := b.once(l, p, false)
+				if b.verify && l.Kind == load.Bulk && round == 0 {
+					if _, err := b.once(l, s, true); err != nil {
+						failed = errors.Join(failed, fmt.Errorf("%s, verifying %s: %w", s.Name, l.text, err))
+					}
+				}
+				r, err := b.once(l, s, false)
+				progress()
 				if err != nil {
-					fmt.Fprintf(b.out, "# FAILED: %s, round %d: %v\n", p.Name, round+1, err)
-					failed = errors.Join(failed, fmt.Errorf("%s under %s: %w", p.Name, l.text, err))
+					fmt.Fprintf(b.out, "# FAILED: %s, round %d: %v\n", s.Name, round+1, err)
+					failed = errors.Join(failed, fmt.Errorf("%s under %s: %w", s.Name, l.text, err))
 					continue
 				}
 				results[i] = append(results[i], r)
-				b.line(l, p, r)
+				b.line(l, s, r)
 			}
 		}
-		b.table(l, results)
+		b.report(l, results)
 	}
 	return failed
 }
 
+// begin says on standard error how long the run will take, and returns what is
+// to be called after each measurement.
+func (b *bench) begin(subjects []subject) (progress func()) {
+	all, done, start := 0, 0, time.Now()
+	for _, l := range b.loads {
+		for _, s := range subjects {
+			if l.suits(s) {
+				all += b.rounds
+			}
+		}
+	}
+	const overhead = 400 * time.Millisecond // to start and to end three processes
+	fmt.Fprintf(os.Stderr, "relay: %d measurements, about %v\n", all, (time.Duration(all) * (b.warm + b.window + overhead)).Round(time.Second))
+	return func() {
+		done++
+		if done%20 == 0 || done == all {
+			took := time.Since(start)
+			left := took / time.Duration(done) * time.Duration(all-done)
+			fmt.Fprintf(os.Stderr, "relay: %d of %d after %v, about %v left\n", done, all, took.Round(time.Second), left.Round(time.Second))
+		}
+	}
+}
+
 // once runs one load through one relay, all processes fresh.
-func (b *bench) once(l namedLoad, p peer.Peer, verify bool) (r load.Result, err error) {
-	if n := p.Fit(l.Conns, b.files); n < l.Conns && l.Kind == load.Idle {
-		l.text = fmt.Sprintf("idle%d", n)
+func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err error) {
+	if n := s.Fit(l.Conns, b.files); n < l.Conns && (l.Kind == load.Idle || l.Kind == load.PingPong) {
+		l.text = fmt.Sprintf("%s%d", l.Kind, n)
 	}
 	err = b.inPlace(func() error {
 		upstream, stop, err := b.startSink(l, verify)
@@ -100,11 +156,23 @@ func (b *bench) once(l namedLoad, p peer.Peer, verify bool) (r load.Result, err 
 		if err != nil {
 			return err
 		}
-		relay, err := peer.Start(p, peer.Setup{Listen: listen, Upstream: upstream, UDP: l.UDP(), Loops: b.loops, Files: b.files, Dir: b.dir})
+		setup := l.setup()
+		setup.Listen, setup.Upstream, setup.Loops, setup.Files, setup.Dir = listen, upstream, s.loops, b.files, b.dir
+		relay, err := peer.Start(s.Peer, setup)
 		if err != nil {
 			return err
 		}
+		var profiled func() error
+		if b.profile != "" && !verify {
+			if profiled, err = b.startProfile(l, s, relay.PID); err != nil {
+				relay.Stop()
+				return err
+			}
+		}
 		r, err = b.runGenerator(l, listen, relay.PID, verify)
+		if profiled != nil {
+			err = errors.Join(err, profiled())
+		}
 		printed := relay.Stop()
 		if err != nil && printed != "" {
 			err = fmt.Errorf("%w\nthe relay printed: %s", err, printed)

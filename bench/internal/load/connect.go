@@ -12,6 +12,7 @@ import (
 // runConnect keeps Conns short connections under way, from one thread: connect,
 // send, read the echo, close with a FIN. The client closes first, so the
 // TIME_WAIT sockets are the client's and the relay's own, as in production.
+// Datagrams do the same with a new socket, and so a new flow, each time.
 func runConnect(spec Spec, cfg Config) (Result, error) {
 	runtime.LockOSThread()
 	to, err := sockaddr(cfg.Addr)
@@ -29,7 +30,7 @@ func runConnect(spec Spec, cfg Config) (Result, error) {
 	open := func(i int32) error {
 		p := &ps[i]
 		start := time.Now()
-		if p.fd, err = dial(to); err != nil {
+		if p.fd, err = dialFor(spec, to); err != nil {
 			return err
 		}
 		ids++
@@ -63,5 +64,7 @@ func runConnect(spec Spec, cfg Config) (Result, error) {
 		}
 		return nil
 	}
-	return window(spec, cfg, turn, &lat)
+	r, err := window(spec, cfg, turn, &lat)
+	r.Sent, r.Lost = int64(ids), missing(spec, ps)
+	return r, err
 }

@@ -43,12 +43,8 @@ func runIdle(spec Spec, cfg Config) (Result, error) {
 		all = append(all, ps...)
 	}
 	time.Sleep(cfg.Window)
-	if err := m.end(&r); err != nil {
-		return r, err
-	}
-	r.RSSAfter, err = proc.RSS(proc.Tree(cfg.Relay))
 	r.Ops = int64(spec.Conns)
-	return r, err
+	return r, m.end(&r)
 }
 
 // openIdle opens n connections side by side and does a round trip on each.

@@ -17,17 +17,19 @@ import (
 type Kind string
 
 const (
-	Bulk     Kind = "bulk"     // one-way streams; the sink discards, and answers the half-close with what it counted
-	PingPong Kind = "pingpong" // each connection sends Size bytes and waits for the echo
-	Connect  Kind = "connect"  // connect, send Size bytes, read the echo, close; Conns of them at a time
-	Idle     Kind = "idle"     // connections that did one ping-pong and then nothing
-	Flood    Kind = "udp"      // one-way UDP flows as fast as a window of datagrams allows; the sink says what it got
-	UDPPing  Kind = "udpping"  // each UDP flow sends Size bytes and waits for the echo
+	Bulk     Kind = "bulk"       // one-way streams; the sink discards, and answers the half-close with what it counted
+	PingPong Kind = "pingpong"   // each connection sends Size bytes and waits for the echo
+	Connect  Kind = "connect"    // connect, send Size bytes, read the echo, close; Conns of them at a time
+	Idle     Kind = "idle"       // connections that did one ping-pong and then nothing
+	Flood    Kind = "udp"        // one-way UDP flows as fast as a window of datagrams allows; the sink says what it got
+	UDPPing  Kind = "udpping"    // each UDP flow sends Size bytes and waits for the echo
+	Session  Kind = "udpsession" // a new UDP flow, Size bytes and their echo, close; Conns of them at a time
 )
 
 // Spec is one load. Its text form is KIND, for bulk followed by the size of a
 // write, then the number of connections: bulk1m, bulk16kx4, pingpong64,
-// connect, idle10000. UDP: udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS.
+// connect, idle10000. UDP: udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS,
+// udpsession[FLOWS].
 type Spec struct {
 	Kind  Kind
 	Size  int // bytes a write or a message
@@ -36,12 +38,12 @@ type Spec struct {
 }
 
 // UDP tells whether the load is made of datagrams.
-func (s Spec) UDP() bool { return s.Kind == Flood || s.Kind == UDPPing }
+func (s Spec) UDP() bool { return s.Kind == Flood || s.Kind == UDPPing || s.Kind == Session }
 
 var (
 	bulkForm  = regexp.MustCompile(`^bulk(\d+)([km]?)(?:x(\d+))?$`)
 	udpForm   = regexp.MustCompile(`^udp(gso)?(\d+)(?:x(\d+))?$`)
-	otherForm = regexp.MustCompile(`^(pingpong|connect|idle|udpping)(\d*)$`)
+	otherForm = regexp.MustCompile(`^(pingpong|connect|idle|udpping|udpsession)(\d*)$`)
 )
 
 // Parse reads the text form of a load.
@@ -76,8 +78,8 @@ func Parse(s string) (Spec, error) {
 	}
 	if m := otherForm.FindStringSubmatch(s); m != nil {
 		spec := Spec{Kind: Kind(m[1]), Size: 64}
-		spec.Conns = map[Kind]int{PingPong: 64, Connect: 32, Idle: 10000, UDPPing: 64}[spec.Kind]
-		if spec.Kind == UDPPing {
+		spec.Conns = map[Kind]int{PingPong: 64, Connect: 32, Idle: 10000, UDPPing: 64, Session: 32}[spec.Kind]
+		if spec.UDP() {
 			spec.Size = 200
 		}
 		if m[2] != "" {
@@ -85,7 +87,7 @@ func Parse(s string) (Spec, error) {
 		}
 		return spec, spec.check(s)
 	}
-	return Spec{}, fmt.Errorf("load %q: want bulkSIZE[xCONNS], pingpongCONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS] or udppingFLOWS, such as bulk16k, bulk1mx4, pingpong64", s)
+	return Spec{}, fmt.Errorf("load %q: want bulkSIZE[xCONNS], pingpongCONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS or udpsession[FLOWS], such as bulk16k, bulk1mx4, pingpong64", s)
 }
 
 func (s Spec) check(text string) error {
@@ -98,16 +100,17 @@ func (s Spec) check(text string) error {
 // Result is what one run of a load saw between the end of its warm-up and the
 // end of its window.
 type Result struct {
+	Conns     int           // that the load had
 	Ops       int64         // round trips, or connections; for a bulk load writes, for a UDP flood datagrams that arrived
 	Bytes     int64         // sent into the relay
 	Window    time.Duration // how long it took
 	RelayCPU  time.Duration // user and system time of the relay's processes
 	LoadCPU   time.Duration // the same of the generator
 	P50, P99  time.Duration // of a round trip, or from connect to the echo
-	Sent      int64         // a UDP flood: datagrams in all, the warm-up's too
-	Lost      int64         // of them, those that never arrived
+	Sent      int64         // datagrams of a UDP load in all, the warm-up's too
+	Lost      int64         // of them, those that never arrived, or never came back
 	RSSBefore int64         // KB that the relay held before an idle load
-	RSSAfter  int64         // KB with all the connections open
+	RSSAfter  int64         // KB that it held at the end of the window
 }
 
 // Config says where a generator sends and whom it watches.
@@ -121,6 +124,12 @@ type Config struct {
 
 // Run drives the load to its end.
 func Run(spec Spec, cfg Config) (Result, error) {
+	r, err := drive(spec, cfg)
+	r.Conns = spec.Conns
+	return r, err
+}
+
+func drive(spec Spec, cfg Config) (Result, error) {
 	switch {
 	case spec.Kind == Bulk && cfg.Verify:
 		return verifyBulk(spec, cfg)
@@ -130,7 +139,7 @@ func Run(spec Spec, cfg Config) (Result, error) {
 		return runFlood(spec, cfg)
 	case spec.Kind == PingPong || spec.Kind == UDPPing:
 		return runPingPong(spec, cfg)
-	case spec.Kind == Connect:
+	case spec.Kind == Connect || spec.Kind == Session:
 		return runConnect(spec, cfg)
 	case spec.Kind == Idle:
 		return runIdle(spec, cfg)

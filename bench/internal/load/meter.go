@@ -40,6 +40,10 @@ func (m *meter) end(r *Result) error {
 	}
 	own, err := proc.CPU([]int{os.Getpid()})
 	r.RelayCPU, r.LoadCPU = cpu-m.cpu, own-m.own
+	if err != nil {
+		return err
+	}
+	r.RSSAfter, err = proc.RSS(m.relay)
 	return err
 }
 

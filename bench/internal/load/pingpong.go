@@ -102,7 +102,25 @@ func runPingPong(spec Spec, cfg Config) (Result, error) {
 		}
 		return nil
 	}
-	return window(spec, cfg, turn, &lat)
+	r, err := window(spec, cfg, turn, &lat)
+	r.Sent, r.Lost = int64(ids), missing(spec, ps)
+	return r, err
+}
+
+// missing counts the datagrams that do not come back. Each flow has one under
+// way when a window ends, and one whose datagram was lost waits for it since.
+func missing(spec Spec, ps []pinger) (n int64) {
+	if !spec.UDP() {
+		return 0
+	}
+	time.Sleep(20 * floodTail)
+	var b [1]byte
+	for _, p := range ps {
+		if _, _, err := unix.Recvfrom(p.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT); err != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // window calls turn through the warm-up and the window. What it appended to lat in the

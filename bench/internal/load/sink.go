@@ -49,7 +49,7 @@ func (s *Sink) Serve() error {
 	switch {
 	case s.spec.Kind == Flood:
 		return s.serveFlood()
-	case s.spec.Kind == UDPPing:
+	case s.spec.UDP():
 		return s.serveUDPEcho()
 	case s.spec.Kind == Bulk:
 		return s.serveThreads(s.discard)

@@ -5,13 +5,15 @@ package peer
 import (
 	"io"
 	"net"
+	"runtime"
 	"sync"
 )
 
 // GoCopy is the relay that a Go programmer writes first: a goroutine each way
-// and io.Copy, which splices between TCP connections. It serves until its
-// listener fails.
-func GoCopy(listen, upstream string) error {
+// and io.Copy, which splices between TCP connections. It runs Go code on
+// so many threads at a time, and serves until its listener fails.
+func GoCopy(threads int, listen, upstream string) error {
+	runtime.GOMAXPROCS(threads)
 	ln, err := net.Listen("tcp", listen)
 	if err != nil {
 		return err

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
-func penstock(bin string) Peer {
+// Penstock is the daemon; of which checkout is the note's to say.
+func Penstock(name, note, bin string) Peer {
 	return Peer{
-		Name: "penstock",
-		Note: "this checkout",
+		Name: name,
+		Note: note,
 		UDP:  true,
 		Ask:  []string{bin, "version"},
 		plan: func(s Setup) Plan {
@@ -19,7 +21,12 @@ func penstock(bin string) Peer {
 			if s.UDP {
 				scheme = "udp://"
 			}
-			return Plan{Argv: []string{bin, "relay", "--loops", strconv.Itoa(s.Loops), scheme + s.Listen, scheme + s.Upstream}}
+			argv := []string{bin, "relay", "--loops", strconv.Itoa(s.Loops)}
+			if s.Replies > 0 {
+				// The default bound on new flows a second is there for floods.
+				argv = append(argv, "--replies", strconv.Itoa(s.Replies), "--max-new-flows", "1000000")
+			}
+			return Plan{Argv: append(argv, scheme+s.Listen, scheme+s.Upstream)}
 		},
 	}
 }
@@ -78,7 +85,7 @@ stream {
     proxy_buffer_size 64k;
     server {
         listen %s reuseport%s;
-        proxy_pass %s;
+        proxy_pass %s;%s
     }
 }
 `
@@ -89,14 +96,75 @@ stream {
 		Ask:  []string{"nginx", "-v"},
 		plan: func(s Setup) Plan {
 			file := filepath.Join(s.Dir, "nginx.conf")
-			options := " backlog=4096"
+			options, replies := " backlog=4096", ""
 			if s.UDP {
 				options = " udp" + udp
+			}
+			if s.Replies > 0 {
+				replies = fmt.Sprintf("\n        proxy_responses %d;", s.Replies)
 			}
 			return Plan{
 				Argv:   []string{"nginx", "-e", "stderr", "-c", file},
 				File:   file,
-				Config: fmt.Sprintf(config, s.Loops, s.Files, filepath.Join(s.Dir, "nginx.pid"), s.Files, s.Listen, options, s.Upstream),
+				Config: fmt.Sprintf(config, s.Loops, s.Files, filepath.Join(s.Dir, "nginx.pid"), s.Files, s.Listen, options, s.Upstream, replies),
+			}
+		},
+	}
+}
+
+// envoy has no bound on the replies of a flow: a short idle time stands in
+// for it. It gets the receive buffer that nginx-rcvbuf gets, and GRO on both
+// sides, both of which it takes only when asked.
+func envoy(bin string) Peer {
+	const config = `static_resources:
+  listeners:
+  - name: relay
+    address: {socket_address: {protocol: %s, address: %s, port_value: %s}}
+%s  clusters:
+  - name: upstream
+    type: STATIC
+    connect_timeout: 5s
+    circuit_breakers: {thresholds: [{max_connections: 1000000, max_pending_requests: 1000000}]}
+    load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}]}]}
+`
+	const tcp = `    tcp_backlog_size: 4096
+    filter_chains:
+    - filters:
+      - name: tcp
+        typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: relay, cluster: upstream}
+`
+	const udp = `    udp_listener_config: {downstream_socket_config: {prefer_gro: true}}
+    socket_options: [{level: 1, name: 8, int_value: 4194304, state: STATE_PREBIND}] # SO_RCVBUF
+    listener_filters:
+    - name: udp
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig
+        stat_prefix: relay
+        idle_timeout: %s
+        upstream_socket_config: {prefer_gro: true}
+        matcher: {on_no_match: {action: {name: route, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.udp.udp_proxy.v3.Route, cluster: upstream}}}}
+`
+	return Peer{
+		Name: "envoy",
+		Note: "tcp_proxy, udp_proxy",
+		UDP:  true,
+		Ask:  []string{bin, "--version"},
+		plan: func(s Setup) Plan {
+			protocol, listener := "TCP", tcp
+			if s.UDP {
+				idle := "60s"
+				if s.Replies > 0 {
+					idle = "0.5s"
+				}
+				protocol, listener = "UDP", fmt.Sprintf(udp, idle)
+			}
+			host, port, _ := strings.Cut(s.Listen, ":")
+			upHost, upPort, _ := strings.Cut(s.Upstream, ":")
+			file := filepath.Join(s.Dir, "envoy.yaml")
+			return Plan{
+				Argv:   []string{bin, "--disable-hot-restart", "--concurrency", strconv.Itoa(s.Loops), "--log-level", "critical", "-c", file},
+				File:   file,
+				Config: fmt.Sprintf(config, protocol, host, port, listener, upHost, upPort),
 			}
 		},
 	}
@@ -111,7 +179,7 @@ func goCopy(self string) Peer {
 		FilesEach: 6,
 		Ask:       []string{"go", "version"},
 		plan: func(s Setup) Plan {
-			return Plan{Argv: []string{self, "gocopy", s.Listen, s.Upstream}}
+			return Plan{Argv: []string{self, "gocopy", strconv.Itoa(s.Loops), s.Listen, s.Upstream}}
 		},
 	}
 }

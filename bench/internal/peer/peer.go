@@ -6,7 +6,9 @@ package peer
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -32,6 +34,7 @@ type Setup struct {
 	UDP      bool   // datagrams, and not streams
 	Loops    int    // threads or processes that carry traffic, where that can be said
 	Files    int    // how many files it may have open
+	Replies  int    // datagrams: a flow is over after so many replies to each of its datagrams; 0: it stays
 	Dir      string // for configuration and run files
 }
 
@@ -45,19 +48,37 @@ type Plan struct {
 // Binaries names the programs that are not found by their usual name.
 type Binaries struct {
 	Penstock string
+	Envoy    string
 	Self     string // this program, for the peers that are part of it
 }
 
 // All returns every peer that is known.
 func All(bin Binaries) []Peer {
 	return []Peer{
-		penstock(bin.Penstock),
+		Penstock("penstock", "this checkout", bin.Penstock),
 		haproxy("haproxy", "splice forced", true),
 		haproxy("haproxy-auto", "splice-auto", false),
 		nginx("nginx", "stream module", ""),
 		nginx("nginx-rcvbuf", "stream module, UDP with rcvbuf=4m", " rcvbuf=4m"),
+		envoy(bin.Envoy),
 		goCopy(bin.Self),
 	}
+}
+
+// FindEnvoy returns the Envoy of the search path, or else the one that
+// bench/install-envoy.sh fetched.
+func FindEnvoy() string {
+	if path, err := exec.LookPath("envoy"); err == nil {
+		return path
+	}
+	cache, _ := os.UserCacheDir() // without one there is no such file
+	return filepath.Join(cache, "penstock-bench", "envoy", "_bin", "envoy")
+}
+
+// Installed tells whether the peer's program is here.
+func (p Peer) Installed() bool {
+	_, err := exec.LookPath(p.Ask[0])
+	return err == nil
 }
 
 // Pick returns the named peers in the order of names.
@@ -83,8 +104,8 @@ func (p Peer) Version() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its version: %w", p.Name, err)
 	}
-	line, _, _ := strings.Cut(string(out), "\n")
-	return line, nil
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return strings.TrimSpace(strings.TrimPrefix(line, p.Ask[0])), nil
 }
 
 // Fit returns how many connections the peer can carry with so many open files,

@@ -6,6 +6,8 @@ replace github.com/penstock/penstock => ../..
 
 require github.com/penstock/penstock v0.0.0
 
+require github.com/gaissmai/bart v0.30.0
+
 require (
 	github.com/alecthomas/kong v1.17.0
 	golang.org/x/sys v0.49.0 // indirect

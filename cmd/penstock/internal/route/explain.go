@@ -1,0 +1,120 @@
+package route
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// MaxSteps bounds an explanation, and the lists in its lines are cut too, so that
+// it stays something to read.
+const (
+	MaxSteps = 50
+	maxList  = 3
+)
+
+// Step is one route that was asked, and what it said.
+type Step struct {
+	Route   *spec.Route
+	Matched bool
+	Why     string // one line
+}
+
+// Explanation is the way to a route. Steps are in the file's order and end with
+// the route that matched; the default is the last step where none did.
+type Explanation struct {
+	Steps   []Step
+	Left    int         // routes that said no and are left out before the last steps
+	Route   *spec.Route // nil: refused
+	Outcome string      // one line
+}
+
+// Explain tells why Find gives what it gives. It asks every route in turn, as the
+// documentation says that Find does, and not the way that Find is fast.
+func (t *Table) Explain(m Meta) Explanation {
+	var e Explanation
+	m.Client = spec.Plain(m.Client)
+	for _, r := range t.routes {
+		why, ok := ask(r, m)
+		if len(e.Steps) == MaxSteps {
+			e.Steps = slices.Delete(e.Steps, MaxSteps/2, MaxSteps/2+1)
+			e.Left++
+		}
+		e.Steps = append(e.Steps, Step{r, ok, why})
+		if ok {
+			e.Route, e.Outcome = r, fmt.Sprintf("route %s is the first that matches", r.Name)
+			return e
+		}
+	}
+	if e.Route = t.fallback; e.Route != nil {
+		e.Outcome = "no route matches; the listener's default takes it"
+		e.Steps = append(e.Steps, Step{e.Route, true, "it takes whom no route matches"})
+		return e
+	}
+	e.Outcome = "no route matches and the listener has no default: refused"
+	return e
+}
+
+// ask is the definition of a match: every condition that is there holds.
+func ask(r *spec.Route, m Meta) (why string, ok bool) {
+	var yes []string
+	if len(r.From) > 0 {
+		i := slices.IndexFunc(r.From, func(p netip.Prefix) bool { return spec.PlainPrefix(p).Contains(m.Client) })
+		switch {
+		case !m.Client.IsValid():
+			return "the client has no IP address, and the route asks for " + list(r.From), false
+		case i < 0:
+			return fmt.Sprintf("%v is not in %s", m.Client, list(r.From)), false
+		}
+		yes = append(yes, fmt.Sprintf("%v is in %v", m.Client, r.From[i]))
+	}
+	if len(r.SNI) > 0 {
+		i := slices.IndexFunc(r.SNI, func(pattern string) bool { return covers(pattern, m.SNI) })
+		switch {
+		case m.SNI == "":
+			return "the client sent no server name, and the route asks for " + list(r.SNI), false
+		case i < 0:
+			return fmt.Sprintf("%q is not %s", m.SNI, list(r.SNI)), false
+		}
+		yes = append(yes, fmt.Sprintf("%q is %s", m.SNI, r.SNI[i]))
+	}
+	if len(r.ALPN) > 0 {
+		i := slices.IndexFunc(m.ALPN, func(proto string) bool { return slices.Contains(r.ALPN, proto) })
+		switch {
+		case len(m.ALPN) == 0:
+			return "the client offered no protocol by ALPN, and the route asks for " + list(r.ALPN), false
+		case i < 0:
+			return fmt.Sprintf("the client offers %q, and the route asks for %s", m.ALPN, list(r.ALPN)), false
+		}
+		yes = append(yes, fmt.Sprintf("the client offers %q", m.ALPN[i]))
+	}
+	if len(yes) == 0 {
+		return "it asks for nothing", true
+	}
+	return strings.Join(yes, ", "), true
+}
+
+// covers tells whether a name of a route stands for a client's.
+func covers(pattern, name string) bool {
+	if base, ok := strings.CutPrefix(pattern, "*."); ok {
+		return strings.HasSuffix(name, "."+base)
+	}
+	return pattern == name && name != ""
+}
+
+func list[T any](all []T) string {
+	var b strings.Builder
+	for i, v := range all[:min(len(all), maxList)] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, v)
+	}
+	if left := len(all) - maxList; left > 0 {
+		fmt.Fprintf(&b, " or %d others", left)
+	}
+	return b.String()
+}

@@ -8,6 +8,8 @@ require github.com/penstock/penstock v0.0.0
 
 require github.com/gaissmai/bart v0.30.0
 
+require github.com/coreos/go-systemd/v22 v22.7.0
+
 require (
 	github.com/alecthomas/kong v1.17.0
 	golang.org/x/sys v0.49.0 // indirect

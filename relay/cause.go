@@ -25,16 +25,17 @@ const (
 	CauseEvicted                     // a datagram flow made room for another: the cap on flows, descriptors or ports was reached
 	CauseBRefused                    // an ICMP error told that nobody takes the datagrams at B
 	CauseRemoved                     // Engine.End chose the flow
+	CauseKilled                      // Engine.Kill
 	causes
 )
 
 var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "a-gone", "a-reset", "b-reset",
 	"a-failed", "b-failed", "idle", "half-closed", "drained", "closed",
-	"answered", "evicted", "b-refused", "removed"}
+	"answered", "evicted", "b-refused", "removed", "killed"}
 
 // abrupt tells whether the sides learn of the end by a reset: so a stream that
 // was cut short does not look complete.
-func (c Cause) abrupt() bool { return c > CauseEnd && c < CauseIdle }
+func (c Cause) abrupt() bool { return c > CauseEnd && c < CauseIdle || c == CauseKilled }
 
 // String gives the cause's name, lower-case with hyphens.
 func (c Cause) String() string {

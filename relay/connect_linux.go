@@ -12,7 +12,7 @@ import (
 // connect asks the hook for the next upstream until an attempt is under way.
 func (l *loop) connect(f *Flow) {
 	for {
-		to := f.listener.cfg.Hooks.Upstream(f, int(f.attempts))
+		to := f.cfg.Hooks.Upstream(f, int(f.attempts))
 		if to == nil {
 			l.noUpstream(f)
 			return
@@ -42,14 +42,15 @@ func (l *loop) dial(f *Flow) error {
 	if err := sockaddr(&l.peer, *f.to); err != nil {
 		return err
 	}
-	fd, e := l.env.Kernel.Socket(l.peer.Family())
+	d := f.dialConfig()
+	fd, e := l.env.Kernel.Socket(l.peer.Family(), d.Socket.MPTCP)
 	if e != 0 {
 		return e
 	}
 	f.fd[sideB] = int32(fd)
 	f.tcp[sideB] = f.to.Network == TCP
-	if e := setOptions(fd, f.tcp[sideB], &f.listener.cfg.Socket); e != 0 {
-		return e
+	if err := l.prepare(fd, socketKind{f.to.Network, l.peer.Family(), true}, d, f); err != nil {
+		return err
 	}
 	switch e := l.env.Kernel.Connect(fd, &l.peer); e {
 	case 0, sys.EINPROGRESS:
@@ -93,7 +94,7 @@ func (l *loop) connectEvent(f *Flow, ev uint32) {
 	}
 	f.connect = l.now - f.start
 	l.stats.Connects++
-	if hook := f.listener.cfg.Hooks.Connected; hook != nil {
+	if hook := f.cfg.Hooks.Connected; hook != nil {
 		hook(f, f.to, l.now-f.since, nil)
 	}
 	l.relay(f)
@@ -121,7 +122,7 @@ func (l *loop) attemptFailed(f *Flow, err error) {
 	}
 	f.err = err
 	l.stats.ConnectFails++
-	if hook := f.listener.cfg.Hooks.Connected; hook != nil {
+	if hook := f.cfg.Hooks.Connected; hook != nil {
 		hook(f, f.to, l.now-f.since, err)
 	}
 }
@@ -156,31 +157,4 @@ func sockaddr(sa *sys.Sockaddr, a Addr) error {
 		return sa.SetUnix(a.Path)
 	}
 	return sa.SetAddrPort(a.IP)
-}
-
-// setOptions sets a stream socket's options. What a listener has, its accepted
-// sockets inherit, so that a client costs none of these calls.
-func setOptions(fd int, tcp bool, o *SocketOptions) sys.Errno {
-	if o.RecvBuffer > 0 || o.SendBuffer > 0 {
-		if e := sys.SetBuffers(fd, o.RecvBuffer, o.SendBuffer); e != 0 {
-			return e
-		}
-	}
-	if !tcp {
-		return 0
-	}
-	if !o.Delay {
-		if e := sys.SetNoDelay(fd); e != 0 {
-			return e
-		}
-	}
-	if o.KeepAlive > 0 {
-		if e := sys.SetKeepAlive(fd, o.KeepAlive, o.KeepAliveInterval, o.KeepAliveCount); e != 0 {
-			return e
-		}
-	}
-	if o.UserTimeout > 0 {
-		return sys.SetUserTimeout(fd, o.UserTimeout)
-	}
-	return 0
 }

@@ -36,7 +36,7 @@ func fullQueue(t *testing.T, network string) (addr *Addr, accept func() net.Conn
 	if err := sockaddr(&sa, a); err != nil {
 		t.Fatal(err)
 	}
-	fd, err := sys.Listen(&sa, false, 1, func(int) sys.Errno { return 0 })
+	fd, err := sys.Listen(&sa, false, false, 1, func(int) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

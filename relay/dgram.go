@@ -1,9 +1,6 @@
 package relay
 
-import (
-	"net/netip"
-	"time"
-)
+import "time"
 
 // DefaultDatagramIdle ends a datagram flow that has carried nothing for so long,
 // where Timeouts.Idle is 0: nothing else tells when a datagram flow is over.
@@ -28,12 +25,6 @@ type DatagramConfig struct {
 	// Unreachable says what an ICMP error of the upstream does to the flow. The
 	// kernel tells of port and protocol unreachable on a connected socket (udp(7)).
 	Unreachable Unreachable
-
-	// Sources are the addresses to send to upstreams from, in turn; none leaves
-	// the choice to the kernel. Each has its own range of ports,
-	// net.ipv4.ip_local_port_range, which bounds the flows: about 28,000 as Linux
-	// comes.
-	Sources []netip.Addr
 }
 
 // Unreachable is what to do with a flow whose upstream answers with an ICMP error.

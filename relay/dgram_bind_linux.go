@@ -1,6 +1,9 @@
 package relay
 
 import (
+	"fmt"
+	"net"
+
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -17,7 +20,7 @@ func (l *Listener) bindUDP() error {
 		if err != nil {
 			return err
 		}
-		l.dgrams = append(l.dgrams, &dgramPort{listener: l, fd: fd, family: sa.Family(), wild: l.addr.IP.Addr().IsUnspecified()})
+		l.dgrams = append(l.dgrams, &dgramPort{listener: l, fd: fd, family: sa.Family(), wild: l.wild()})
 		if l.addr.IP.Port() == 0 {
 			if e := sys.LocalAddr(fd, &sa); e != 0 {
 				return e
@@ -38,8 +41,36 @@ func (l *Listener) bindUnixgram() error {
 	return nil
 }
 
-// bindDatagram makes a socket with all options that a port needs. Those that
-// only make it better may fail.
+// ServePacket takes a socket over that somebody else has bound, a *net.UDPConn or a
+// *net.UnixConn of datagrams, as Serve does a stream listener. It is one socket:
+// the first loop serves it. What Listen would have set on it is set now.
+func (e *Engine) ServePacket(inherited net.PacketConn, cfg ListenConfig) (*Listener, error) {
+	l, err := e.newListener(cfg)
+	if err != nil {
+		return nil, err
+	}
+	fd, family, err := e.inherit(inherited, sys.SockDgram)
+	if err != nil {
+		return nil, err
+	}
+	l.addr = localAddr(fd)
+	l.addr.Network = UDP
+	if family == sys.Unix {
+		l.addr.Network = Unixgram
+	}
+	l.dgrams = []*dgramPort{{listener: l, fd: fd, family: family, wild: l.wild()}}
+	if err := l.setUpPort(fd, family); err != nil {
+		l.closeSockets()
+		return nil, fmt.Errorf("relay: serve %s: %w", l.addr, err)
+	}
+	if err := l.begin(); err != nil {
+		return nil, err
+	}
+	inherited.Close()
+	return l, nil
+}
+
+// bindDatagram makes a socket with all options that a port needs.
 func (l *Listener) bindDatagram(sa *sys.Sockaddr) (int, error) {
 	kernel := l.engine.kernel
 	fd, e := kernel.Datagram(sa.Family())
@@ -47,29 +78,54 @@ func (l *Listener) bindDatagram(sa *sys.Sockaddr) (int, error) {
 		return -1, e
 	}
 	if sa.Family() != sys.Unix {
-		if e = sys.SetReusePort(uintptr(fd)); e == 0 && l.addr.IP.Addr().IsUnspecified() {
-			e = sys.SetRecvLocal(uintptr(fd), sa.Family())
+		e = sys.SetReusePort(uintptr(fd))
+	}
+	var err error
+	if e == 0 {
+		if err = l.setUpPort(fd, sa.Family()); err == nil {
+			e = sys.Bind(fd, sa)
+		}
+	}
+	if e != 0 {
+		err = e
+	}
+	if err != nil {
+		kernel.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// wild tells whether the listener is bound to no address of its own.
+func (l *Listener) wild() bool { return l.addr.Network == UDP && l.addr.IP.Addr().IsUnspecified() }
+
+// setUpPort sets the options of a port's socket. Those that only make it better may fail.
+func (l *Listener) setUpPort(fd int, family sys.Family) error {
+	if family != sys.Unix {
+		if l.wild() {
+			if e := sys.SetRecvLocal(uintptr(fd), family); e != 0 {
+				return e
+			}
 		}
 		if !l.engine.cfg.NoGRO && feature.GRO.Err() == nil {
 			sys.SetGRO(uintptr(fd), true)
 		}
 	}
-	if e == 0 {
-		sys.SetRecvDrops(uintptr(fd))
-		recv, send := l.cfg.Socket.RecvBuffer, l.cfg.Socket.SendBuffer
-		if recv <= 0 {
-			recv = portRecvBuffer
-		}
-		if send <= 0 {
-			send = portSendBuffer
-		}
-		sys.SetBuffer(uintptr(fd), false, recv)
-		sys.SetBuffer(uintptr(fd), true, send)
-		e = sys.Bind(fd, sa)
+	sys.SetRecvDrops(uintptr(fd))
+	o := &l.cfg.Load().Socket
+	l.setPortBuffers(fd, o)
+	return l.setOptions(fd, o, &fresh)
+}
+
+// setPortBuffers asks for the buffers of a port's socket.
+func (l *Listener) setPortBuffers(fd int, o *SocketOptions) {
+	recv, send := o.RecvBuffer, o.SendBuffer
+	if recv <= 0 {
+		recv = portRecvBuffer
 	}
-	if e != 0 {
-		kernel.Close(fd)
-		return -1, e
+	if send <= 0 {
+		send = portSendBuffer
 	}
-	return fd, nil
+	sys.SetBuffer(uintptr(fd), false, recv)
+	sys.SetBuffer(uintptr(fd), true, send)
 }

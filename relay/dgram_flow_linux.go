@@ -2,7 +2,6 @@ package relay
 
 import (
 	"errors"
-	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/internal/segment"
@@ -34,6 +33,7 @@ func (d *dgrams) begin(p *dgramPort, name []byte, c *sys.Control, n, count int) 
 	}
 	s := d.sessions.take()
 	s.fd, s.port, s.first, s.width = -1, p, -1, 1
+	s.cfg = p.listener.cfg.Load()
 	s.start, s.since, s.active = l.now, l.now, l.now
 	if p.family == sys.Unix {
 		s.path = string(name)
@@ -54,7 +54,7 @@ func (d *dgrams) begin(p *dgramPort, name []byte, c *sys.Control, n, count int) 
 	d.silent.add(s)
 	d.stats.Begun++
 	l.stats.Accepted++
-	if admit := p.listener.cfg.Hooks.Admit; admit != nil {
+	if admit := s.cfg.Hooks.Admit; admit != nil {
 		if c := admit(d.hookFlow(s)); c != CauseNone {
 			d.end(s, c, nil)
 			return refuse(DropRefused)
@@ -123,9 +123,8 @@ func (d *dgrams) age(s *session) *ages {
 // one. CauseNone: it is.
 func (d *dgrams) connect(s *session) Cause {
 	l := d.loop
-	cfg := &s.port.listener.cfg
 	for {
-		to := cfg.Hooks.Upstream(d.hookFlow(s), int(s.attempts))
+		to := s.cfg.Hooks.Upstream(d.hookFlow(s), int(s.attempts))
 		if to == nil {
 			if errors.Is(s.err, sys.EMFILE) || errors.Is(s.err, sys.ENFILE) {
 				return CauseNoDescriptors
@@ -154,7 +153,7 @@ func (d *dgrams) attemptFailed(s *session, err error) {
 	d.closeUpstream(s)
 	s.err = err
 	d.loop.stats.ConnectFails++
-	if hook := s.port.listener.cfg.Hooks.Connected; hook != nil {
+	if hook := s.cfg.Hooks.Connected; hook != nil {
 		hook(d.hookFlow(s), s.to, d.loop.now-s.since, err)
 	}
 }
@@ -175,83 +174,83 @@ func (d *dgrams) dial(s *session) error {
 	if err := sockaddr(&l.peer, *s.to); err != nil {
 		return err
 	}
-	cfg := &s.port.listener.cfg
-	e := d.socket(s, &l.peer, cfg)
+	err := d.socket(s, &l.peer)
 	// Descriptors, or ports, have run out (EAGAIN, ip(7)): the flow that is worth
 	// least gives its own up, unless this one is of no more worth itself.
 	for range 2 {
-		if e != sys.EMFILE && e != sys.ENFILE && e != sys.EAGAIN || !d.evict(s) {
+		if err != sys.EMFILE && err != sys.ENFILE && err != sys.EAGAIN || !d.evict(s) {
 			break
 		}
-		e = d.socket(s, &l.peer, cfg)
+		err = d.socket(s, &l.peer)
 	}
-	if e != 0 {
-		return e
+	if err != nil {
+		return err
 	}
 	ip := s.to.IP.Addr()
 	d.setLimit(s, toB, l.peer.Family(), ip.Is6() && !ip.Is4In6())
 	return nil
 }
 
-func (d *dgrams) socket(s *session, to *sys.Sockaddr, cfg *ListenConfig) sys.Errno {
+func (d *dgrams) socket(s *session, to *sys.Sockaddr) error {
 	l := d.loop
 	kernel := l.env.Kernel
 	fd, e := kernel.Datagram(to.Family())
 	if e != 0 {
 		return e
 	}
-	if e = d.setUp(fd, to, cfg); e == 0 {
+	err := d.setUp(s, fd, to)
+	if err == nil {
 		if e = kernel.Connect(fd, to); e == 0 {
 			s.fd = int32(fd)
 			e = sys.EpollAdd(l.epoll, fd, sys.In, s.token())
 		}
+		if e != 0 {
+			err = e
+		}
 	}
-	if e != 0 {
+	if err != nil {
 		kernel.Close(fd)
 		s.fd = -1
 	}
-	return e
+	return err
 }
 
-// setUp prepares an upstream's socket. Where an option fails the socket works without it.
-func (d *dgrams) setUp(fd int, to *sys.Sockaddr, cfg *ListenConfig) sys.Errno {
+// setUp prepares an upstream's socket. Where one of the options fails that only
+// make it better, it works without it.
+func (d *dgrams) setUp(s *session, fd int, to *sys.Sockaddr) error {
+	f := d.hookFlow(s)
+	how := f.dialConfig()
 	if to.Family() == sys.Unix {
 		var own sys.Sockaddr
 		own.SetUnnamed()
-		return sys.Bind(fd, &own)
+		if e := sys.Bind(fd, &own); e != 0 {
+			return e
+		}
+		return nil
 	}
 	if d.gro {
 		sys.SetGRO(uintptr(fd), true)
 	}
 	sys.SetRecvDrops(uintptr(fd))
-	recv := cfg.Socket.RecvBuffer
+	recv := how.Socket.RecvBuffer
 	if recv == 0 {
 		recv = upstreamRecvBuffer
 	}
 	sys.SetRecvBuffer(fd, recv)
-	if cfg.Socket.SendBuffer > 0 {
-		sys.SetBuffers(fd, 0, cfg.Socket.SendBuffer)
+	if how.Socket.SendBuffer > 0 {
+		sys.SetBuffers(fd, 0, how.Socket.SendBuffer)
 	}
-	if len(cfg.Datagram.Sources) == 0 {
-		return 0
-	}
-	var from sys.Sockaddr
-	d.sources++
-	a := cfg.Datagram.Sources[d.sources%len(cfg.Datagram.Sources)]
-	if from.SetAddrPort(netip.AddrPortFrom(a, 0)) != nil {
-		return sys.EINVAL
-	}
-	return sys.Bind(fd, &from)
+	return d.loop.prepare(fd, socketKind{UDP, to.Family(), true}, how, f)
 }
 
 // unreachable is called when the upstream's socket reports that datagrams do
 // not arrive. It tells whether the flow goes on; if not the caller ends it.
 func (d *dgrams) unreachable(s *session, e sys.Errno) bool {
 	d.stats.ICMP++
-	switch s.port.listener.cfg.Datagram.Unreachable {
+	switch s.cfg.Datagram.Unreachable {
 	case UnreachableIgnore:
 		s.err = e
-		if hook := s.port.listener.cfg.Hooks.Connected; hook != nil {
+		if hook := s.cfg.Hooks.Connected; hook != nil {
 			hook(d.hookFlow(s), s.to, d.loop.now-s.since, e)
 		}
 		return true
@@ -285,7 +284,7 @@ func (d *dgrams) answer(s *session, count int) {
 		s.answered = true
 		d.answered.add(s)
 		s.connect = max(1, d.loop.now-s.start)
-		if hook := s.port.listener.cfg.Hooks.Connected; hook != nil && !s.builtin() {
+		if hook := s.cfg.Hooks.Connected; hook != nil && !s.builtin() {
 			hook(d.hookFlow(s), s.to, d.loop.now-s.since, nil)
 		}
 	}
@@ -296,13 +295,13 @@ func (d *dgrams) answer(s *session, count int) {
 
 // full tells whether the flow has had all its replies.
 func (s *session) full() bool {
-	n := s.port.listener.cfg.Datagram.Replies
+	n := s.cfg.Datagram.Replies
 	return n > 0 && s.answers >= s.requests*int64(n)
 }
 
 // due tells when the flow has been idle for too long; 0: never.
 func (s *session) due() time.Duration {
-	idle := s.port.listener.cfg.Timeouts.Idle
+	idle := s.cfg.Timeouts.Idle
 	switch {
 	case idle < 0:
 		return 0
@@ -338,7 +337,7 @@ func (d *dgrams) end(s *session, c Cause, err error) {
 		m := &d.batch[i]
 		d.drop(s, toB, DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
 	}
-	done := p.listener.cfg.Hooks.Done
+	done := s.cfg.Hooks.Done
 	if done != nil {
 		d.fill(s, c, err)
 	}
@@ -367,9 +366,13 @@ func (d *dgrams) end(s *session, c Cause, err error) {
 func (d *dgrams) fill(s *session, c Cause, err error) {
 	l := d.loop
 	l.record = Record{
-		ID: s.id(l), Listener: s.port.listener, Value: s.value, A: s.client(), Attempts: int(s.attempts),
+		ID: s.id(l), Listener: s.port.listener, Value: s.value, Peer: s.peer(), Attempts: int(s.attempts),
 		Start: l.engine.start.Add(s.start), Connect: s.connect, Duration: l.now - s.start, Cause: c, Err: err,
 		AB: s.transfer(toB), BA: s.transfer(toA),
+	}
+	l.record.A = l.record.Peer
+	if s.client != nil {
+		l.record.A = *s.client
 	}
 	if s.to != nil {
 		l.record.B = *s.to

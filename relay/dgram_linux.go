@@ -59,7 +59,6 @@ type dgrams struct {
 	single   *sys.Vector // for the datagrams of a refused run
 	dirty    []*dgramPort
 	finished []ref // flows that have had all their replies
-	sources  int
 	routes   map[netip.Addr]route
 	flow     Flow // what hooks are given
 	stats    *DatagramStats

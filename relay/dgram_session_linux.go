@@ -40,6 +40,9 @@ type session struct {
 	local                netip.Addr // that the client wrote to, where the listener is bound to none
 	index2               uint32     // interface, where local is a link-local address
 	port                 *dgramPort
+	cfg                  *ListenConfig // what the listener had when the flow began
+	dialing              *DialConfig   // SetDial's; nil: cfg.Dial
+	client               *Addr         // SetClient's; nil: the peer is the client
 	to                   *Addr
 	value                any
 	err                  error
@@ -85,7 +88,8 @@ func (s *session) id(l *loop) uint64 {
 	return uint64(l.index)<<56 | 1<<55 | uint64(s.index&(1<<23-1))<<32 | uint64(s.gen)
 }
 
-func (s *session) client() Addr {
+// peer is the address that the client's datagrams come from.
+func (s *session) peer() Addr {
 	if s.port.family == sys.Unix {
 		return Addr{Network: Unixgram, Path: unixPath(s.path)}
 	}

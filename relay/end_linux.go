@@ -50,9 +50,13 @@ func (l *loop) flowEnded() {
 func (l *loop) fill(f *Flow, c Cause, err error) {
 	r := &l.record
 	*r = Record{
-		ID: f.ID(), Listener: f.listener, Value: f.value, A: f.Client(), Attempts: int(f.attempts),
+		ID: f.ID(), Listener: f.listener, Value: f.value, Peer: f.Peer(), Attempts: int(f.attempts),
 		Start: l.engine.start.Add(f.start), Connect: f.connect, Duration: l.now - f.start, Cause: c, Err: err,
 		AB: f.transfer(sideA), BA: f.transfer(sideB),
+	}
+	r.A = r.Peer
+	if f.client != nil {
+		r.A = *f.client
 	}
 	switch {
 	case f.to != nil:

@@ -26,6 +26,20 @@ func (*Engine) Serve(net.Listener, ListenConfig) (*Listener, error) {
 	return nil, errors.ErrUnsupported
 }
 
+// ServePacket returns [errors.ErrUnsupported].
+func (*Engine) ServePacket(net.PacketConn, ListenConfig) (*Listener, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// Flows tells nothing.
+func (*Engine) Flows(func([]FlowInfo) bool) {}
+
+// Flow tells nothing.
+func (*Engine) Flow(uint64) (FlowDetail, bool) { return FlowDetail{}, false }
+
+// Kill does nothing.
+func (*Engine) Kill(uint64) bool { return false }
+
 // Stats tells nothing.
 func (*Engine) Stats() Stats { return Stats{} }
 
@@ -47,6 +61,9 @@ func (*Listener) Addr() Addr { return Addr{} }
 // Value is nil.
 func (*Listener) Value() any { return nil }
 
+// Update returns [errors.ErrUnsupported].
+func (*Listener) Update(ListenConfig) error { return errors.ErrUnsupported }
+
 // Close does nothing.
 func (*Listener) Close() error { return nil }
 
@@ -61,6 +78,15 @@ func (*Flow) Listener() *Listener { return nil }
 
 // Client is the zero Addr.
 func (*Flow) Client() Addr { return Addr{} }
+
+// SetClient does nothing.
+func (*Flow) SetClient(Addr) {}
+
+// Peer is the zero Addr.
+func (*Flow) Peer() Addr { return Addr{} }
+
+// SetDial does nothing.
+func (*Flow) SetDial(*DialConfig) {}
 
 // Local is the zero Addr.
 func (*Flow) Local() Addr { return Addr{} }

@@ -37,8 +37,11 @@ type Flow struct {
 	attempts   uint16
 	nextFree   uint32
 	loop       *loop
-	again      bool      // the upstream's accept queue is full: try once more at the next tick
-	listener   *Listener // nil for an adopted pair
+	again      bool          // the upstream's accept queue is full: try once more at the next tick
+	listener   *Listener     // nil for an adopted pair
+	cfg        *ListenConfig // what the listener had when it accepted; nil for an adopted pair
+	dialing    *DialConfig   // SetDial's; nil: cfg.Dial
+	client     *Addr         // SetClient's; nil: the peer is the client
 	timeouts   Timeouts
 	done       func(*Record)
 	half       [2]pump.Half
@@ -79,12 +82,49 @@ func (f *Flow) ID() uint64 {
 // Listener is what accepted the client; nil for a pair given to Relay.
 func (f *Flow) Listener() *Listener { return f.listener }
 
-// Client is the client's address; a Unix client usually has no path.
+// Client is the client's address: its socket's, unless SetClient has told
+// another one. A Unix client usually has no path.
 func (f *Flow) Client() Addr {
+	c := f.client
 	if f.session != nil {
-		return f.session.client()
+		c = f.session.client
+	}
+	if c != nil {
+		return *c
+	}
+	return f.Peer()
+}
+
+// SetClient tells that the client is somebody else than the socket's peer: from
+// a PROXY header, for instance. Client, the record and [DialConfig].FromClient
+// go by it.
+func (f *Flow) SetClient(a Addr) {
+	c := new(Addr)
+	*c = a
+	if f.session != nil {
+		f.session.client = c
+		return
+	}
+	f.client = c
+}
+
+// Peer is the address of the socket at the client's side.
+func (f *Flow) Peer() Addr {
+	if f.session != nil {
+		return f.session.peer()
 	}
 	return f.remote(sideA)
+}
+
+// SetDial says how to connect to upstreams, instead of ListenConfig.Dial; nil:
+// as that says. It counts from the next attempt on: Hooks.Upstream is a good
+// place. What d points to must not change until the flow has ended.
+func (f *Flow) SetDial(d *DialConfig) {
+	if f.session != nil {
+		f.session.dialing = d
+		return
+	}
+	f.dialing = d
 }
 
 // Local is the address that the client connected or wrote to. It costs a
@@ -193,7 +233,8 @@ func (l *loop) unmute(f *Flow, side int) {
 func (l *loop) accepted(p *port, fd int) {
 	f := l.slab.take()
 	f.loop, f.listener, f.state = l, p.listener, flowConnecting
-	f.timeouts, f.done = p.listener.cfg.Timeouts, p.listener.cfg.Hooks.Done
+	f.cfg = p.listener.cfg.Load()
+	f.timeouts, f.done = f.cfg.Timeouts, f.cfg.Hooks.Done
 	f.fd = [2]int32{int32(fd), -1}
 	f.tcp[sideA] = p.listener.addr.Network == TCP
 	if f.tcp[sideA] {
@@ -205,7 +246,7 @@ func (l *loop) accepted(p *port, fd int) {
 		l.end(f, CauseNoDescriptors, e)
 		return
 	}
-	if admit := f.listener.cfg.Hooks.Admit; admit != nil {
+	if admit := f.cfg.Hooks.Admit; admit != nil {
 		if c := admit(f); c != CauseNone {
 			l.end(f, c, nil)
 			return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -16,11 +17,11 @@ import (
 type Listener struct {
 	engine *Engine
 	addr   Addr
-	cfg    ListenConfig
-	ports  []*port      // one a loop
-	dgrams []*dgramPort // instead, one a loop; of a Unix socket only the first loop has one
-	shared int          // the descriptor that the ports share; -1: each has its own
-	path   string       // to remove at the end
+	cfg    atomic.Pointer[ListenConfig] // what flows that come now get
+	ports  []*port                      // one a loop
+	dgrams []*dgramPort                 // instead, one a loop; of a Unix socket only the first loop has one
+	shared int                          // the descriptor that the ports share; -1: each has its own
+	path   string                       // to remove at the end
 }
 
 // port is a loop's view of a listener.
@@ -34,11 +35,11 @@ type port struct {
 // on. A TCP or UDP port of 0 takes a free one: see [Listener.Addr]. A Unix path that
 // nobody listens on any more is taken over.
 func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
-	l := &Listener{engine: e, addr: addr, cfg: cfg, shared: -1}
-	if err := l.check(); err != nil {
+	l, err := e.newListener(cfg)
+	if err != nil {
 		return nil, err
 	}
-	var err error
+	l.addr = addr
 	switch addr.Network {
 	case TCP:
 		err = l.bindTCP()
@@ -61,29 +62,20 @@ func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 // Serve takes a listener over that somebody else has bound, a *net.TCPListener
 // or a *net.UnixListener: after it returns nil the engine owns it and closes it.
 func (e *Engine) Serve(inherited net.Listener, cfg ListenConfig) (*Listener, error) {
-	l := &Listener{engine: e, cfg: cfg, shared: -1}
-	if err := l.check(); err != nil {
+	l, err := e.newListener(cfg)
+	if err != nil {
 		return nil, err
 	}
-	in, ok := inherited.(syscall.Conn)
-	if !ok {
-		return nil, fmt.Errorf("relay: serve a %T: %w", inherited, errors.ErrUnsupported)
-	}
-	rc, err := in.SyscallConn()
+	fd, _, err := e.inherit(inherited, sys.SockStream)
 	if err != nil {
-		return nil, fmt.Errorf("relay: serve: %w", err)
-	}
-	fd, err := e.dup(rc)
-	if err != nil {
-		return nil, fmt.Errorf("relay: serve: %w", err)
-	}
-	if _, typ, listening, e := sys.SocketKind(fd); e != 0 || typ != sys.SockStream || !listening {
-		l.engine.kernel.Close(fd)
-		return nil, fmt.Errorf("relay: serve a %T: no stream listener: %w", inherited, errors.ErrUnsupported)
+		return nil, err
 	}
 	l.share(fd)
 	l.addr = localAddr(fd)
-	setOptions(fd, l.addr.Network == TCP, &cfg.Socket)
+	if err := l.setOptions(fd, &l.cfg.Load().Socket, &fresh); err != nil {
+		l.closeSockets()
+		return nil, fmt.Errorf("relay: serve %s: %w", l.addr, err)
+	}
 	if err := l.begin(); err != nil {
 		return nil, err
 	}
@@ -94,11 +86,45 @@ func (e *Engine) Serve(inherited net.Listener, cfg ListenConfig) (*Listener, err
 	return l, nil
 }
 
+// inherit gives a second descriptor of a bound socket of the given type; one of
+// streams must listen.
+func (e *Engine) inherit(c any, want int) (int, sys.Family, error) {
+	no := func(err error) (int, sys.Family, error) { return -1, 0, fmt.Errorf("relay: serve a %T: %w", c, err) }
+	in, ok := c.(syscall.Conn)
+	if !ok {
+		return no(errors.ErrUnsupported)
+	}
+	rc, err := in.SyscallConn()
+	if err != nil {
+		return no(err)
+	}
+	fd, err := e.dup(rc)
+	if err != nil {
+		return no(err)
+	}
+	family, typ, listening, errno := sys.SocketKind(fd)
+	if errno != 0 || typ != want || listening != (want == sys.SockStream) {
+		e.kernel.Close(fd)
+		return no(errors.ErrUnsupported)
+	}
+	return fd, family, nil
+}
+
+func (e *Engine) newListener(cfg ListenConfig) (*Listener, error) {
+	l := &Listener{engine: e, shared: -1}
+	c, err := complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l.cfg.Store(c)
+	return l, nil
+}
+
 // Addr is the address that the listener is bound to.
 func (l *Listener) Addr() Addr { return l.addr }
 
-// Value is what ListenConfig.Value was.
-func (l *Listener) Value() any { return l.cfg.Value }
+// Value is what ListenConfig.Value was at Listen or at the last Update.
+func (l *Listener) Value() any { return l.cfg.Load().Value }
 
 // Close stops listening; clients that wait in the accept queue are taken
 // first, and stream flows go on. Datagram flows end with [CauseClosed]: the
@@ -117,11 +143,20 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-func (l *Listener) check() error {
-	if l.cfg.Hooks.Upstream == nil {
-		return errors.New("relay: ListenConfig.Hooks.Upstream is nil")
+// complete checks cfg and fills in what follows from the rest.
+func complete(cfg ListenConfig) (*ListenConfig, error) {
+	if cfg.Hooks.Upstream == nil {
+		return nil, errors.New("relay: ListenConfig.Hooks.Upstream is nil")
 	}
-	return nil
+	if err := cfg.Socket.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Dial == nil {
+		d := &DialConfig{Socket: cfg.Socket}
+		d.Socket.FastOpen, d.Socket.Interface, d.Socket.Transparent = 0, "", false
+		cfg.Dial = d
+	}
+	return &cfg, cfg.Dial.Socket.check()
 }
 
 // begin hands the ports to their loops.
@@ -228,7 +263,7 @@ func (l *Listener) bindTCP() error {
 }
 
 func (l *Listener) bindUnix() error {
-	fd, err := l.bindPath(sys.Linux{}.Socket, func(sa *sys.Sockaddr) (int, error) { return l.bind(sa, false) })
+	fd, err := l.bindPath(func(f sys.Family) (int, sys.Errno) { return sys.Linux{}.Socket(f, false) }, func(sa *sys.Sockaddr) (int, error) { return l.bind(sa, false) })
 	if err != nil {
 		return err
 	}
@@ -253,8 +288,8 @@ func (l *Listener) bindPath(socket func(sys.Family) (int, sys.Errno), bind func(
 		return fd, err
 	}
 	l.path = l.addr.Path
-	if l.cfg.Mode != 0 {
-		if err := sys.Chmod(l.path, l.cfg.Mode); err != nil {
+	if mode := l.cfg.Load().Mode; mode != 0 {
+		if err := sys.Chmod(l.path, mode); err != nil {
 			l.engine.kernel.Close(fd)
 			return -1, err
 		}
@@ -277,9 +312,19 @@ func stale(path string, sa *sys.Sockaddr, socket func(sys.Family) (int, sys.Errn
 
 // bind makes a listening socket with the options that its clients inherit.
 func (l *Listener) bind(sa *sys.Sockaddr, reusePort bool) (int, error) {
-	return sys.Listen(sa, reusePort, l.cfg.Backlog, func(fd int) sys.Errno {
-		return setOptions(fd, l.addr.Network == TCP, &l.cfg.Socket)
+	cfg := l.cfg.Load()
+	return sys.Listen(sa, reusePort, cfg.Socket.MPTCP, cfg.Backlog, func(fd int) error {
+		return l.setOptions(fd, &cfg.Socket, &fresh)
 	})
+}
+
+// setOptions sets what differs from what a socket of the listener had.
+func (l *Listener) setOptions(fd int, o, was *SocketOptions) error {
+	family, e := sys.SocketFamily(uintptr(fd))
+	if e != 0 {
+		return e
+	}
+	return setOptions(fd, socketKind{network: l.addr.Network, family: family}, o, was)
 }
 
 // listen begins to accept from a port.

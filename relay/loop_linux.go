@@ -52,8 +52,10 @@ type loop struct {
 	draining  bool
 	closing   bool
 	stats     LoopStats
+	stall     stall
 	record    Record
 	peer      sys.Sockaddr
+	sources   int     // of DialConfig.Source, which are taken in turn
 	dgrams    *dgrams // nil until the first datagram port comes
 	ended     chan struct{}
 }
@@ -97,6 +99,7 @@ func (l *loop) run() {
 		l.turnReady()
 		l.turnLagging()
 		l.timers()
+		l.turned()
 	}
 	for _, m := range l.shutdown() {
 		l.read(&m)
@@ -216,7 +219,14 @@ func (l *loop) read(m *letter) {
 		l.dgrams.readAllDrops()
 		l.stats.Datagrams.Flows = int64(l.dgrams.live())
 		l.stats.Flows = int64(l.slab.live) + l.stats.Datagrams.Flows
+		l.stats.Longest = l.stall.longest(l.now)
 		*m.stats = l.stats
+	case letterList:
+		l.list(m.list)
+	case letterDetail:
+		l.detail(m.id, m.detail)
+	case letterKill:
+		*m.killed = l.kill(m.id)
 	case letterDrain:
 		l.draining = true
 	case letterEnd:

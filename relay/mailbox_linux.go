@@ -18,6 +18,10 @@ type letter struct {
 	dgram   *dgramPort       // the same of datagrams
 	match   func(*Flow) bool // end: which
 	stats   *LoopStats
+	list    *listing        // list: what to fill
+	id      uint64          // detail, kill: which flow
+	detail  *FlowDetail     // detail: what to fill
+	killed  *bool           // kill: the answer
 	wg      *sync.WaitGroup // told when the letter is read
 }
 
@@ -31,6 +35,9 @@ const (
 	letterDgramUnlisten                   // let go of one
 	letterDgramDrain                      // begin no flow by it any more
 	letterStats                           // tell the numbers
+	letterList                            // tell of some flows
+	letterDetail                          // tell all about a flow
+	letterKill                            // end a flow
 	letterDrain                           // say when there is no flow left
 	letterEnd                             // end all flows
 	letterClose                           // end all flows and the loop

@@ -53,6 +53,7 @@ type Record struct {
 	Listener *Listener // nil for a pair given to Relay
 	Value    any       // Flow.SetValue's or Options.Value
 	A        Addr      // the client
+	Peer     Addr      // A, or where Flow.SetClient was called the address that the socket has
 	B        Addr      // the upstream that was connected or tried last
 	Attempts int       // upstreams tried
 	AB, BA   Transfer

@@ -25,7 +25,10 @@
 // [errors.ErrUnsupported].
 package relay
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Config says how an engine is built. Its zero value works.
 type Config struct {
@@ -86,8 +89,11 @@ const (
 	DefaultHalfClosedTimeout = 60 * time.Second
 )
 
-// SocketOptions are set on the sockets of both sides. Zero values leave what
-// the kernel does, TCP_NODELAY apart, which is on.
+// SocketOptions are set on a listener's socket, from which accepted ones
+// inherit them, and on sockets towards upstreams. Zero values leave what the
+// kernel does, TCP_NODELAY apart, which is on. Sockets of datagrams take the
+// buffers, Mark, DSCP, Interface and Transparent, Unix ones the buffers only.
+// An option that fails is an error that names it.
 type SocketOptions struct {
 	// Delay leaves Nagle's algorithm on. tcp(7), TCP_NODELAY.
 	Delay bool
@@ -103,6 +109,48 @@ type SocketOptions struct {
 	// RecvBuffer and SendBuffer fix SO_RCVBUF and SO_SNDBUF, in bytes; the
 	// kernel's autotuning is usually better.
 	RecvBuffer, SendBuffer int
+	// Congestion names the congestion control, one of
+	// net.ipv4.tcp_available_congestion_control; "": the namespace's. tcp(7), TCP_CONGESTION.
+	Congestion string
+	// FastOpen above 0 lets data travel with the SYN (RFC 7413), where
+	// net.ipv4.tcp_fastopen allows it. On a listener it bounds the clients that
+	// have sent some and not yet finished the handshake. Towards an upstream
+	// the connection counts as made before anything is sent, if the
+	// upstream's cookie is known: the first bytes of the client open it, so that
+	// it is only for protocols in which the client speaks first, and what
+	// goes wrong is an error of the flow instead of an attempt that failed.
+	FastOpen int
+	// MPTCP uses multipath TCP (RFC 8684) with peers that do too, and TCP with
+	// others, or where the kernel has none. Up to Linux 6.18 its bytes are
+	// copied inside the kernel when they are spliced.
+	MPTCP bool
+	// DSCP is the code point of packets, 1 to 63 (RFC 2474); the ECN bits stay
+	// as they are. ip(7), IP_TOS; ipv6(7), IPV6_TCLASS.
+	DSCP uint8
+	// Mark is for routing rules and filters; it needs CAP_NET_ADMIN. socket(7), SO_MARK.
+	Mark uint32
+	// Interface is the device that packets come and go by. socket(7), SO_BINDTODEVICE.
+	Interface string
+	// Transparent takes clients of addresses that are not this host's, or
+	// connects from such an address; it needs CAP_NET_ADMIN, and routing that
+	// brings the packets here (Documentation/networking/tproxy in the kernel's
+	// source). On UDP the port that the client wrote to must be the
+	// listener's. ip(7), IP_TRANSPARENT.
+	Transparent bool
+}
+
+// DialConfig says how to connect to upstreams.
+type DialConfig struct {
+	Socket SocketOptions
+	// Source are the addresses to connect from, taken in turn by each loop; those
+	// of another family than the upstream's are passed over, and an attempt for
+	// which none is left fails. None leaves the choice to the kernel. Each
+	// source has its own range of ports, net.ipv4.ip_local_port_range: about 28,000
+	// as Linux comes, towards each upstream on TCP and altogether on UDP.
+	Source []netip.Addr
+	// FromClient connects from the address that [Flow.Client] tells, with a port
+	// that the kernel chooses. It implies Socket.Transparent.
+	FromClient bool
 }
 
 // Options of a pair given to [Engine.Relay].
@@ -120,6 +168,10 @@ type ListenConfig struct {
 	Hooks    Hooks
 	Timeouts Timeouts
 	Socket   SocketOptions
+	// Dial says how to connect to upstreams, where Flow.SetDial does not. Nil: with
+	// Socket, but for FastOpen, Interface and Transparent, which are then the
+	// listener's alone. What it points to must not change.
+	Dial *DialConfig
 	// Datagram is for UDP and Unixgram listeners.
 	Datagram DatagramConfig
 	// Backlog bounds the connections that wait to be accepted; 0: the kernel's most, net.core.somaxconn.

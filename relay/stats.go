@@ -1,5 +1,7 @@
 package relay
 
+import "time"
+
 // Stats are an engine's counters since its start, and its gauges.
 type Stats struct {
 	Loops []LoopStats
@@ -24,7 +26,11 @@ type LoopStats struct {
 	Waits        int64         // epoll_wait calls
 	Wakeups      int64         // of them, those that had slept in the kernel
 	Events       int64         // events they gave
-	Datagrams    DatagramStats // of the datagram flows, which the counters of flows and bytes above include
+	// Busy is the time spent outside of waits, and Longest the longest turn from
+	// one wait to the next of the last 15 to 30 seconds; both count what the
+	// thread waited for a CPU meanwhile.
+	Busy, Longest time.Duration
+	Datagrams     DatagramStats // of the datagram flows, which the counters of flows and bytes above include
 }
 
 // Flows is the number of open flows.
@@ -56,6 +62,8 @@ func (s *Stats) Total() (t LoopStats) {
 		t.Waits += l.Waits
 		t.Wakeups += l.Wakeups
 		t.Events += l.Events
+		t.Busy += l.Busy
+		t.Longest = max(t.Longest, l.Longest)
 		t.Datagrams.add(&l.Datagrams)
 	}
 	return t

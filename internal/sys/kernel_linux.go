@@ -25,8 +25,9 @@ type Kernel interface {
 	ReadPipe(fd int, p []byte) (int, Errno)
 	// Pipe makes a non-blocking pipe and asks for size bytes of room; got is what the kernel granted. pipe(2), F_SETPIPE_SZ.
 	Pipe(size int) (r, w, got int, errno Errno)
-	// Socket makes a non-blocking stream socket. socket(2).
-	Socket(family Family) (int, Errno)
+	// Socket makes a non-blocking stream socket; with mptcp one of multipath TCP
+	// where the kernel has it, and of TCP elsewhere. socket(2), IPPROTO_MPTCP.
+	Socket(family Family, mptcp bool) (int, Errno)
 	// Connect starts to connect; EINPROGRESS is the usual answer. connect(2).
 	Connect(fd int, sa *Sockaddr) Errno
 	// Accept takes one connection from a listener; the new socket is non-blocking. accept4(2).

@@ -81,7 +81,7 @@ func TestStreamSockets(t *testing.T) {
 			if err := c.set(&at); err != nil {
 				t.Fatal(err)
 			}
-			l, err := Listen(&at, false, 0, func(int) Errno { return 0 })
+			l, err := Listen(&at, false, false, 0, func(int) error { return nil })
 			if err == Errno(EADDRNOTAVAIL) {
 				t.Skip("no IPv6 here")
 			}
@@ -102,7 +102,7 @@ func TestStreamSockets(t *testing.T) {
 			if bound.UnixPath() != at.UnixPath() || bound.Family() != at.Family() {
 				t.Errorf("bound to %q", bound.UnixPath())
 			}
-			a, e := k.Socket(bound.Family())
+			a, e := k.Socket(bound.Family(), false)
 			if e != 0 {
 				t.Fatal(e)
 			}

@@ -8,8 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (Linux) Socket(family Family) (int, Errno) {
-	fd, _, e := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+func (Linux) Socket(family Family, mptcp bool) (int, Errno) {
+	const stream = unix.SOCK_STREAM | unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
+	if mptcp && family != Unix {
+		fd, _, e := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), stream, unix.IPPROTO_MPTCP)
+		switch e {
+		case 0:
+			return int(fd), 0
+		case unix.EPROTONOSUPPORT, unix.ENOPROTOOPT, unix.EINVAL:
+			// The kernel has none, or net.mptcp.enabled is 0.
+		default:
+			return -1, e
+		}
+	}
+	fd, _, e := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), stream, 0)
 	if e != 0 {
 		return -1, e
 	}
@@ -35,14 +47,14 @@ func (Linux) Accept(fd int, sa *Sockaddr) (int, Errno) {
 // SO_REUSEADDR, and SO_REUSEPORT where reusePort asks for it, so that several
 // sockets share the port (socket(7)). A backlog of 0 means the kernel's
 // greatest, net.core.somaxconn. options sets what accepted sockets are to inherit.
-func Listen(sa *Sockaddr, reusePort bool, backlog int, options func(fd int) Errno) (int, error) {
-	fd, e := Linux{}.Socket(sa.Family())
+func Listen(sa *Sockaddr, reusePort, mptcp bool, backlog int, options func(fd int) error) (int, error) {
+	fd, e := Linux{}.Socket(sa.Family(), mptcp)
 	if e != 0 {
 		return -1, e
 	}
-	fail := func(e Errno) (int, error) {
+	fail := func(err error) (int, error) {
 		Linux{}.Close(fd)
-		return -1, e
+		return -1, err
 	}
 	if sa.Family() != Unix {
 		if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); e != 0 {
@@ -54,16 +66,13 @@ func Listen(sa *Sockaddr, reusePort bool, backlog int, options func(fd int) Errn
 			}
 		}
 	}
-	if e := options(fd); e != 0 {
-		return fail(e)
+	if err := options(fd); err != nil {
+		return fail(err)
 	}
 	if _, _, e := syscall.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(sa.n)); e != 0 {
 		return fail(e)
 	}
-	if backlog <= 0 {
-		backlog = 1 << 16 // the kernel cuts it to net.core.somaxconn, listen(2)
-	}
-	if _, _, e := syscall.RawSyscall(unix.SYS_LISTEN, uintptr(fd), uintptr(backlog), 0); e != 0 {
+	if e := Relisten(fd, backlog); e != 0 {
 		return fail(e)
 	}
 	return fd, nil
@@ -110,8 +119,10 @@ func SockError(fd int) Errno {
 	return Errno(v)
 }
 
-// SetNoDelay switches Nagle's algorithm off. tcp(7).
-func SetNoDelay(fd int) Errno { return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) }
+// SetNoDelay switches Nagle's algorithm off, or on again. tcp(7).
+func SetNoDelay(fd int, on bool) Errno {
+	return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, asInt(on))
+}
 
 // SetUserTimeout bounds how long sent data may stay unacknowledged. tcp(7), TCP_USER_TIMEOUT, milliseconds.
 func SetUserTimeout(fd int, d time.Duration) Errno {
@@ -119,16 +130,15 @@ func SetUserTimeout(fd int, d time.Duration) Errno {
 }
 
 // SetKeepAlive switches keepalive probes on: after idle without traffic, every
-// interval, count of them. Zero values keep the kernel's setting. tcp(7).
+// interval, count of them. Zero values keep the kernel's setting; an idle time
+// of 0 switches them off. tcp(7).
 func SetKeepAlive(fd int, idle, interval time.Duration, count int) Errno {
-	if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1); e != 0 {
+	if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, asInt(idle > 0)); e != 0 || idle <= 0 {
 		return e
 	}
 	seconds := func(d time.Duration) int { return max(1, int(d/time.Second)) }
-	if idle > 0 {
-		if e := SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(idle)); e != 0 {
-			return e
-		}
+	if e := SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(idle)); e != 0 {
+		return e
 	}
 	if interval > 0 {
 		if e := SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(interval)); e != 0 {

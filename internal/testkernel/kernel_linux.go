@@ -255,11 +255,11 @@ func (k *Kernel) Pipe(size int) (r, w, got int, errno sys.Errno) {
 }
 
 // Socket is [sys.Kernel]'s.
-func (k *Kernel) Socket(family sys.Family) (int, sys.Errno) {
+func (k *Kernel) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 	if _, e := k.ask(Socket, 0); e != 0 {
 		return -1, e
 	}
-	return k.real.Socket(family)
+	return k.real.Socket(family, mptcp)
 }
 
 // Connect is [sys.Kernel]'s.

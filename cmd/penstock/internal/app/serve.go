@@ -106,7 +106,7 @@ func (c *relayCmd) listenConfig(hooks relay.Hooks) relay.ListenConfig {
 	if halfClosed == 0 {
 		halfClosed = -1 // the engine's "never"
 	}
-	return relay.ListenConfig{
+	cfg := relay.ListenConfig{
 		Hooks: hooks,
 		Timeouts: relay.Timeouts{
 			Connect:    time.Duration(c.ConnectTimeout),
@@ -124,6 +124,13 @@ func (c *relayCmd) listenConfig(hooks relay.Hooks) relay.ListenConfig {
 		Backlog:  int(c.Backlog),
 		Mode:     uint32(c.SocketMode),
 	}
+	if len(c.Source) > 0 {
+		cfg.Dial = &relay.DialConfig{Socket: cfg.Socket}
+		for _, s := range c.Source {
+			cfg.Dial.Source = append(cfg.Dial.Source, s.Addr)
+		}
+	}
+	return cfg
 }
 
 // idle is the engine's idle timeout: 0 is its default, and "never" is negative.
@@ -139,9 +146,6 @@ func (c *relayCmd) idle() time.Duration {
 
 func (c *relayCmd) datagrams() relay.DatagramConfig {
 	d := relay.DatagramConfig{Replies: int(c.Replies)}
-	for _, s := range c.Source {
-		d.Sources = append(d.Sources, s.Addr)
-	}
 	switch c.Unreachable {
 	case "end":
 		d.Unreachable = relay.UnreachableEnd

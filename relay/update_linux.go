@@ -1,0 +1,89 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// Update gives the listener another configuration: flows that begin from now
+// on have it, and those that are under way keep the one that they began with. The options
+// of its sockets are changed where they differ; an error names one that cannot
+// be: MPTCP, Interface and Transparent never, buffers, Congestion, and keepalive's
+// interval and count not back to the kernel's choice. After an error the listener is as it was.
+// It returns [net.ErrClosed] once the listener is closed or drains.
+func (l *Listener) Update(cfg ListenConfig) error {
+	// Under the lock the listener cannot be closed, and its sockets stay.
+	e := l.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, open := e.listeners[l]; !open {
+		return net.ErrClosed
+	}
+	old := l.cfg.Load()
+	next, err := complete(cfg)
+	if err != nil {
+		return err
+	}
+	err = l.stuck(next, old)
+	if err == nil {
+		if err = l.change(next, old); err != nil {
+			l.change(old, next)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("relay: update %s: %w", l.addr, err)
+	}
+	l.cfg.Store(next)
+	return nil
+}
+
+// stuck finds a change that the sockets cannot make.
+func (l *Listener) stuck(next, old *ListenConfig) error {
+	o, was := &next.Socket, &old.Socket
+	for i := range socketOptions {
+		opt := &socketOptions[i]
+		if opt.stuck != nil && slices.Contains(opt.on, l.addr.Network) && opt.differs(o, was) && opt.stuck(o, was) {
+			return fmt.Errorf("%s cannot be changed so while it listens", opt.name)
+		}
+	}
+	return nil
+}
+
+// change sets what differs between two configurations on the sockets.
+func (l *Listener) change(next, old *ListenConfig) error {
+	if l.path != "" && next.Mode != old.Mode && next.Mode != 0 {
+		if err := sys.Chmod(l.path, next.Mode); err != nil {
+			return err
+		}
+	}
+	for _, fd := range l.sockets() {
+		if err := l.setOptions(fd, &next.Socket, &old.Socket); err != nil {
+			return err
+		}
+		if l.addr.Network.datagrams() {
+			l.setPortBuffers(fd, &next.Socket)
+		} else if next.Backlog != old.Backlog {
+			if e := sys.Relisten(fd, next.Backlog); e != 0 {
+				return fmt.Errorf("listen: %w", e)
+			}
+		}
+	}
+	return nil
+}
+
+// sockets are the listener's descriptors.
+func (l *Listener) sockets() (fds []int) {
+	if l.shared >= 0 {
+		return []int{l.shared}
+	}
+	for _, p := range l.ports {
+		fds = append(fds, p.fd)
+	}
+	for _, p := range l.dgrams {
+		fds = append(fds, p.fd)
+	}
+	return fds
+}

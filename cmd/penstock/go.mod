@@ -12,5 +12,6 @@ require github.com/coreos/go-systemd/v22 v22.7.0
 
 require (
 	github.com/alecthomas/kong v1.17.0
+	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/sys v0.49.0 // indirect
 )

@@ -95,6 +95,11 @@ var table = []rule{
 		"cmd/penstock/internal/spec": vocabular,
 		"github.com/gaissmai/bart":   longest,
 	}},
+	{pkg: "cmd/penstock/internal/config", code: edges{
+		"cmd/penstock/internal/spec":             vocabular,
+		"go.yaml.in/yaml/v4":                     "YAML with positions; it has no dependencies of its own",
+		"go.yaml.in/yaml/v4/plugin/loaderlimits": "its bound of nesting",
+	}},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
 		"cmd/penstock/internal/spec": vocabular,
 		"relay":                      public,

@@ -1,0 +1,136 @@
+// Package config makes a [spec.Config] of a YAML file. It is one table of keys
+// (table.go): the reader, the defaults, the messages, the JSON Schema and the
+// reference in docs/configuration.md come from it.
+//
+// Everything that is wrong with a file is told at once, each with its line and
+// column, what is wrong and what is allowed. Parsing asks nobody: names are
+// looked up by others, and the files with tokens are read by [Load] alone.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// Parse reads a configuration. name stands for it in messages and in
+// Config.Source. The error is [Errors]. Files that the text names are not read:
+// Admin.Token and Admin.ReadToken stay empty.
+func Parse(name string, text []byte) (*spec.Config, error) {
+	c, _, err := parse(name, text, nil)
+	return c, err
+}
+
+// Load reads a file, and the files that it names: relative ones from its folder.
+// The error is [Errors], or that of reading the file itself.
+func Load(path string) (*spec.Config, Warnings, error) {
+	text, err := readAtMost(path, maxFile+1)
+	if err != nil {
+		return nil, nil, err
+	}
+	return parse(path, text, func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), name)
+		}
+		return readAtMost(name, maxToken+2)
+	})
+}
+
+// readAtMost reads a file that may be longer, or endless.
+func readAtMost(path string, n int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, n))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, nil
+}
+
+func parse(name string, text []byte, secrets func(string) ([]byte, error)) (*spec.Config, Warnings, error) {
+	r := &reader{file: name, places: map[any]*place{}, secrets: secrets}
+	var c *spec.Config
+	if doc := r.document(text); doc != nil {
+		f := &file{}
+		fileKeys.read(r, node{Node: doc, at: &place{index: -1, line: doc.Line, col: doc.Column}}, f)
+		c = r.resolve(f)
+		c.Source = name
+	}
+	inOrder(r.errs)
+	inOrder(r.warnings)
+	if len(r.errs) > 0 {
+		return nil, r.warnings, Errors(r.errs)
+	}
+	return c, r.warnings, nil
+}
+
+// document returns the one document of the file; nil if there is none.
+func (r *reader) document(text []byte) *yaml.Node {
+	start := &place{index: -1, line: 1, col: 1}
+	if len(text) > maxFile {
+		r.fail(start, fault{problem: "the file is too big", allowed: fmt.Sprintf("%d bytes", maxFile)})
+		return nil
+	}
+	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithUniqueKeys(false),
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+	if err != nil {
+		r.fail(start, fault{problem: err.Error()})
+		return nil
+	}
+	var doc, second yaml.Node
+	switch err := loader.Load(&doc); {
+	case errors.Is(err, io.EOF) || err == nil && (len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null"):
+		r.fail(start, fault{problem: "the file is empty", allowed: fileKeys.words()})
+		return nil
+	case err != nil:
+		r.syntax(err)
+		return nil
+	}
+	switch err := loader.Load(&second); {
+	case err == nil:
+		r.fail(&place{index: -1, line: second.Line, col: second.Column}, fault{problem: "a second document begins", allowed: "one document a file"})
+		return nil
+	case !errors.Is(err, io.EOF):
+		r.syntax(err)
+		return nil
+	}
+	top, _ := r.child(node{at: start}, doc.Content[0], "", -1)
+	return top.Node
+}
+
+// syntax reports what the YAML library found.
+func (r *reader) syntax(err error) {
+	at := &place{index: -1, line: 1, col: 1}
+	var e *yaml.LoadError
+	if !errors.As(err, &e) {
+		r.fail(at, fault{problem: "no YAML: " + oneLine(err.Error())})
+		return
+	}
+	at.line, at.col = max(e.Mark.Line, 1), max(e.Mark.Column, 1)
+	problem := "no YAML: " + e.Message
+	if e.ContextMsg != "" {
+		problem += fmt.Sprintf(", %s that begins in line %d", e.ContextMsg, e.ContextMark.Line)
+	}
+	r.fail(at, fault{problem: oneLine(problem)})
+}
+
+func oneLine(s string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return ' '
+		}
+		return c
+	}, s)
+}

@@ -1,0 +1,120 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Error is one thing that is wrong with a file. Its text is one line.
+type Error struct {
+	File         string
+	Line, Column int    // from 1; in characters
+	Path         string // such as listeners.web.routes[0].sni[1]; empty: the file as a whole
+	Problem      string
+	Near         string // what was meant, perhaps
+	Allowed      string
+}
+
+func (e Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s:%d:%d: ", e.File, e.Line, e.Column)
+	if e.Path != "" {
+		b.WriteString(e.Path + ": ")
+	}
+	b.WriteString(e.Problem)
+	if e.Near != "" {
+		fmt.Fprintf(&b, " (did you mean %s?)", plain(e.Near))
+	}
+	if e.Allowed != "" {
+		b.WriteString("; allowed: " + e.Allowed)
+	}
+	return b.String()
+}
+
+// Errors is everything that is wrong with a file, in the file's order. Its text
+// has a line for each.
+type Errors []Error
+
+func (e Errors) Error() string { return lines(e) }
+
+// Warnings is what a file says that is allowed and hardly meant, in the file's
+// order. They are no error.
+type Warnings []Error
+
+func (w Warnings) String() string { return lines(w) }
+
+func lines(list []Error) string {
+	text := make([]string, len(list))
+	for i, e := range list {
+		text[i] = e.Error()
+	}
+	return strings.Join(text, "\n")
+}
+
+func inOrder(list []Error) {
+	slices.SortStableFunc(list, func(a, b Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// quote puts what the file says into a message: one line, and not all of it if
+// it is long.
+func quote(s string) string {
+	const most = 60
+	if len(s) > most {
+		return strconv.Quote(strings.ToValidUTF8(s[:most], "")) + "..."
+	}
+	return strconv.Quote(s)
+}
+
+// plain is s as it is if that is readable, and quoted otherwise.
+func plain(s string) string {
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == unicode.ReplacementChar }
+	if s == "" || len(s) > 60 || strings.ContainsFunc(s, odd) {
+		return quote(s)
+	}
+	return s
+}
+
+// near returns the candidate that word was meant to be, or "": at most a third
+// of its letters are wrong, missing, added or exchanged with a neighbour.
+func near(word string, candidates []string) string {
+	best, least := "", max(1, min(len(word)/3, 3))+1
+	for _, c := range candidates {
+		if len(c)-len(word) >= least || len(word)-len(c) >= least || len(c) > 64 || len(word) > 64 {
+			continue
+		}
+		if n := distance(strings.ToLower(word), strings.ToLower(c)); n < least {
+			best, least = c, n
+		}
+	}
+	return best
+}
+
+// distance counts the changes, insertions, deletions and exchanges of neighbours
+// that make b of a, no letter being touched twice.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,130 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// datagramIdle is the idle timeout of datagram flows when the file says none: they
+// have no other end.
+const datagramIdle = 60 * time.Second
+
+// resolve fills defaults in, turns names into what they name, and checks what
+// one value alone does not show.
+func (r *reader) resolve(f *file) *spec.Config {
+	c, base := &f.Config, &f.defaults
+	fileKeys.fill(r, f, nil)
+	listenerKeys.fill(r, &base.listener, nil)
+	base.group.Dial.TCP = base.listener.TCP
+	groupKeys.fill(r, &base.group, &spec.Group{Dial: base.group.Dial, Check: base.group.Check, Eject: base.group.Eject})
+
+	for _, g := range c.Groups {
+		r.group(g, &base.group)
+	}
+	for _, l := range f.listeners {
+		listenerKeys.fill(r, l, &base.listener)
+		if l.Inherit == "" && l.Listen.Kind != 0 && !r.said(&l.Datagrams) {
+			l.Datagrams = l.Listen.Kind.Datagrams()
+		}
+		if l.Datagrams && !r.said(&l.Timeouts.Idle) && !r.said(&base.listener.Timeouts.Idle) {
+			l.Timeouts.Idle = datagramIdle
+		}
+		from := &spec.Route{Removed: l.removed, Timeouts: l.Timeouts, Bandwidth: l.Limits.Bandwidth}
+		for _, route := range l.Routes {
+			routeKeys.fill(r, route, from)
+			l.Sniff.TLS = l.Sniff.TLS || len(route.SNI)+len(route.ALPN) > 0
+		}
+		c.Listeners = append(c.Listeners, &l.Listener)
+	}
+	r.references(c, &base.group)
+	for _, l := range f.listeners {
+		l.Timeouts.Connect = base.group.Timeouts.Connect
+		if l.To != nil {
+			l.Default = &spec.Route{Name: defaultRoute, To: l.To, Removed: l.removed, Timeouts: l.Timeouts, Bandwidth: l.Limits.Bandwidth}
+			l.Default.Timeouts.Connect = l.To.Timeouts.Connect
+		}
+		for _, route := range l.Routes {
+			if route.To == nil {
+				continue
+			}
+			route.Timeouts.Connect = route.To.Timeouts.Connect
+			if !r.said(&route.Name) {
+				route.Name = route.To.Name
+			}
+		}
+	}
+	r.checkFile(f)
+	return c
+}
+
+// group fills one in.
+func (r *reader) group(g, base *spec.Group) {
+	groupKeys.fill(r, g, base)
+	for i := range g.Members {
+		if m := &g.Members[i]; m.Name == "" && m.To.Kind != 0 {
+			m.Name = m.To.String()
+		}
+	}
+	for i := range g.Discover {
+		if d := &g.Discover[i]; d.Service != "" && strings.Contains(d.Service, "._udp.") {
+			d.Network = spec.UDP
+		}
+	}
+	if g.Balance == "maglev" && g.Hash == "" {
+		g.Hash = "source"
+	}
+}
+
+// references turns names and URLs into groups. A URL is a group of one with the
+// URL as its name: the same URL is the same group.
+func (r *reader) references(c *spec.Config, base *spec.Group) {
+	groups, names := map[string]*spec.Group{}, []string{}
+	for _, g := range c.Groups {
+		groups[g.Name] = g
+		names = append(names, g.Name)
+	}
+	used := map[*spec.Group]bool{}
+	for _, ref := range r.refs {
+		g := groups[ref.text]
+		if g == nil {
+			// The name of a group has no colon.
+			if e, err := spec.ParseUpstream(ref.text); err == nil {
+				if g = groups[e.String()]; g == nil {
+					g = &spec.Group{Name: e.String()}
+					r.group(g, base)
+					g.Members = []spec.Member{{Name: e.String(), To: e, Weight: 1}}
+					groups[g.Name] = g
+					c.Groups = append(c.Groups, g)
+				}
+			}
+		}
+		if g == nil {
+			f := fault{problem: "there is no group " + plain(ref.text), near: near(ref.text, names)}
+			if f.allowed = few(names); len(names) == 0 {
+				f.allowed = "a URL; the file has no groups"
+			}
+			r.fail(ref.at, f)
+			continue
+		}
+		*ref.to = g
+		used[g] = true
+	}
+	for _, g := range c.Groups {
+		if !used[g] {
+			r.warn(r.at(g), fault{problem: "no listener and no route uses this group"})
+		}
+	}
+}
+
+// few lists names, and not all of them if they are many.
+func few(names []string) string {
+	const most = 12
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(slices.Clone(names), ", ")
+}

@@ -1,0 +1,332 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// shape is what may be written at one place, as data: messages, the schema and
+// the reference in docs/configuration.md are made of it.
+type shape struct {
+	name    string // of the kind of value: "duration"; of a mapping with keys: the section
+	allowed string // of a scalar: the end of messages
+	schema  map[string]any
+
+	keys     []*keyShape // of a mapping whose keys are known
+	exactly  []string    // of these keys one must be there, and only one
+	names    *shape      // of a mapping by name: what each name stands for
+	items    *shape      // of a list; one item may stand without the list if it is a scalar
+	pairs    *shape      // of the mapping of TLVs: its values
+	either   []*shape
+	required bool // names, items: at least one
+}
+
+// keyShape is one key of a mapping.
+type keyShape struct {
+	name     string
+	doc      string
+	def      string // as it would be written; empty: nothing
+	required bool
+	of       *shape
+}
+
+// typ is a shape and how it is read into a V. Reading reports what is wrong and
+// then leaves the V as it was.
+type typ[V any] struct {
+	*shape
+	read func(r *reader, n node, v *V)
+}
+
+// key is one key of a mapping that is read into a T.
+type key[T any] struct {
+	*keyShape
+	read func(r *reader, n node, t *T)
+	// fill gives what the file does not say: from's value, or without from the
+	// default.
+	fill func(r *reader, t, from *T)
+}
+
+// mapping is a mapping with known keys that is read into a T.
+type mapping[T any] struct {
+	typ[T]
+	keys []key[T]
+}
+
+// field is a key that is read to where get points.
+func field[T, V any](name string, of typ[V], def, doc string, get func(*T) *V) key[T] {
+	byDefault := sync.OnceValue(func() V { return defaultOf(of, def) })
+	return key[T]{
+		&keyShape{name: name, doc: doc, def: def, of: of.shape},
+		func(r *reader, n node, t *T) {
+			v := get(t)
+			if !r.said(v) { // or else t itself, which stands further out
+				r.places[v] = n.at
+			}
+			of.read(r, n, v)
+		},
+		func(r *reader, t, from *T) {
+			switch v := get(t); {
+			case r.said(v):
+			case from != nil:
+				*v = *get(from)
+			default:
+				*v = byDefault()
+			}
+		},
+	}
+}
+
+// section is a key that holds a mapping of its own; what it does not say is
+// filled in key by key.
+func section[T, V any](name string, of mapping[V], doc string, get func(*T) *V) key[T] {
+	k := field(name, of.typ, "", doc, get)
+	k.fill = func(r *reader, t, from *T) {
+		if from == nil {
+			of.fill(r, get(t), nil)
+		} else {
+			of.fill(r, get(t), get(from))
+		}
+	}
+	return k
+}
+
+// part is a key that is read into the T itself: into several of its fields, of
+// which mark is one. Its default is nothing.
+func part[T, V any](name string, of typ[T], doc string, mark func(*T) *V) key[T] {
+	return key[T]{
+		&keyShape{name: name, doc: doc, of: of.shape},
+		func(r *reader, n node, t *T) {
+			r.places[mark(t)] = n.at
+			of.read(r, n, t)
+		},
+		func(*reader, *T, *T) {},
+	}
+}
+
+// must makes a key one that has to be there.
+func must[T any](k key[T]) key[T] {
+	k.required = true
+	return k
+}
+
+// lift makes keys of a part of a T keys of the T.
+func lift[T, V any](keys []key[V], get func(*T) *V) []key[T] {
+	lifted := make([]key[T], len(keys))
+	for i, k := range keys {
+		lifted[i] = key[T]{k.keyShape,
+			func(r *reader, n node, t *T) { k.read(r, n, get(t)) },
+			func(r *reader, t, from *T) {
+				if from == nil {
+					k.fill(r, get(t), nil)
+				} else {
+					k.fill(r, get(t), get(from))
+				}
+			}}
+	}
+	return lifted
+}
+
+// defaultOf reads a default the way the file is read.
+func defaultOf[V any](of typ[V], text string) (v V) {
+	if text == "" {
+		return v
+	}
+	var doc yaml.Node
+	if err := yaml.Load([]byte(text), &doc); err != nil {
+		panic("config: default " + text + ": " + err.Error())
+	}
+	r := &reader{places: map[any]*place{}}
+	of.read(r, node{Node: doc.Content[0], at: &place{index: -1}}, &v)
+	if len(r.errs) > 0 {
+		panic("config: default " + text + ": " + lines(r.errs))
+	}
+	return v
+}
+
+// keysOf makes the mapping with the keys.
+func keysOf[T any](name string, keys ...key[T]) mapping[T] {
+	s := &shape{name: name}
+	byName := make(map[string]key[T], len(keys))
+	for _, k := range keys {
+		s.keys = append(s.keys, k.keyShape)
+		byName[k.name] = k
+	}
+	names := make([]string, len(s.keys))
+	for i, k := range s.keys {
+		names[i] = k.name
+	}
+	slices.Sort(names)
+	m := mapping[T]{keys: keys}
+	m.shape = s
+	m.read = func(r *reader, n node, t *T) {
+		if n.Kind != yaml.MappingNode {
+			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: "a mapping with " + strings.Join(names, ", ")})
+			return
+		}
+		there := map[string]*place{}
+		r.mapping(n, func(at *place, name string, v node) {
+			there[name] = at
+			if k, ok := byName[name]; ok {
+				k.read(r, v, t)
+			} else {
+				r.fail(at, fault{problem: "unknown key", near: near(name, names), allowed: strings.Join(names, ", ")})
+			}
+		})
+		for _, k := range s.keys {
+			if k.required && there[k.name] == nil {
+				r.fail(n.at, fault{problem: "the key " + k.name + " is missing", allowed: k.of.words()})
+			}
+		}
+		s.checkExactly(r, n, there)
+	}
+	return m
+}
+
+func (s *shape) checkExactly(r *reader, n node, there map[string]*place) {
+	first := ""
+	for _, name := range s.exactly {
+		at := there[name]
+		switch {
+		case at == nil:
+		case first != "":
+			r.fail(at, fault{problem: "stands beside " + first, allowed: "one of " + strings.Join(s.exactly, ", ")})
+		default:
+			first = name
+		}
+	}
+	if first == "" && len(s.exactly) > 0 {
+		r.fail(n.at, fault{problem: "a key is missing", allowed: "one of " + strings.Join(s.exactly, ", ")})
+	}
+}
+
+// oneOf says that of the keys named one must be there, and only one.
+func (m mapping[T]) oneOf(names ...string) mapping[T] {
+	m.exactly = names
+	return m
+}
+
+// fill gives every key that the file does not say from's value, or without from
+// its default.
+func (m mapping[T]) fill(r *reader, t, from *T) {
+	for _, k := range m.keys {
+		k.fill(r, t, from)
+	}
+}
+
+// filled is the mapping with its defaults, for what does not inherit.
+func (m mapping[T]) filled() typ[T] {
+	return typ[T]{m.shape, func(r *reader, n node, t *T) {
+		m.read(r, n, t)
+		m.fill(r, t, nil)
+	}}
+}
+
+// pointer reads what may be absent.
+func pointer[V any](of typ[V]) typ[*V] {
+	return typ[*V]{of.shape, func(r *reader, n node, p **V) {
+		v := new(V)
+		r.places[v] = n.at
+		of.read(r, n, v)
+		*p = v
+	}}
+}
+
+// list reads a list, or one scalar without the list.
+func list[V any](of typ[V]) typ[[]V] {
+	s := &shape{items: of.shape, allowed: of.allowed}
+	return typ[[]V]{s, func(r *reader, n node, to *[]V) {
+		if n.Kind == yaml.ScalarNode && of.isScalar() {
+			one := make([]V, 1)
+			r.places[&one[0]] = n.at
+			of.read(r, n, &one[0])
+			*to = one
+			return
+		}
+		if n.Kind != yaml.SequenceNode {
+			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: s.words()})
+			return
+		}
+		// Items are read to where they stay: places know them by their address.
+		items := make([]V, len(n.Content))
+		for i, y := range n.Content {
+			c, ok := r.child(n, y, "", i)
+			if !ok {
+				return
+			}
+			r.places[&items[i]] = c.at
+			of.read(r, c, &items[i])
+		}
+		*to = items
+	}}
+}
+
+// byName reads a mapping from names to values, in the file's order. named gives
+// a value its name.
+func byName[V any](of typ[V], named func(*V, string)) typ[[]*V] {
+	s := &shape{names: of.shape, required: true}
+	return typ[[]*V]{s, func(r *reader, n node, to *[]*V) {
+		if n.Kind != yaml.MappingNode {
+			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: "a mapping from names to " + of.name + "s"})
+			return
+		}
+		all := make([]*V, 0, len(n.Content)/2)
+		r.mapping(n, func(at *place, text string, c node) {
+			if problem := checkName(text); problem != "" {
+				r.fail(at, fault{problem: problem, allowed: allowedName})
+			}
+			v := new(V)
+			named(v, text)
+			r.places[v] = at
+			of.read(r, c, v)
+			all = append(all, v)
+		})
+		*to = all
+	}}
+}
+
+// either reads a scalar one way and everything else another.
+func either[V any](scalar, other typ[V]) typ[V] {
+	s := &shape{either: []*shape{scalar.shape, other.shape}, allowed: scalar.allowed}
+	return typ[V]{s, func(r *reader, n node, v *V) {
+		switch n.Kind {
+		case yaml.ScalarNode:
+			if n.ShortTag() == "!!null" {
+				r.fail(n.at, fault{problem: "is empty", allowed: s.words()})
+				return
+			}
+			scalar.read(r, n, v)
+		default:
+			other.read(r, n, v)
+		}
+	}}
+}
+
+// isScalar tells whether the shape may be written as a scalar.
+func (s *shape) isScalar() bool {
+	return s.schema != nil || len(s.either) > 0 && s.either[0].isScalar()
+}
+
+// words says what is allowed at the place, in a phrase.
+func (s *shape) words() string {
+	switch {
+	case len(s.either) > 0:
+		return s.either[0].words() + ", or " + s.either[1].words()
+	case s.items != nil:
+		return "a list of: " + s.items.words()
+	case s.names != nil:
+		return "a mapping from names to " + s.names.name + "s"
+	case s.pairs != nil:
+		return s.allowed
+	case s.keys != nil:
+		names := make([]string, len(s.keys))
+		for i, k := range s.keys {
+			names[i] = k.name
+		}
+		slices.Sort(names)
+		return "a mapping with " + strings.Join(names, ", ")
+	}
+	return s.allowed
+}

@@ -1,0 +1,137 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// Kinds of value that only one place has.
+
+// groupRef is a group: its name, or a URL that stands for a group of one member.
+// Which one it is shows when the whole file is read.
+var groupRef = func() typ[*spec.Group] {
+	t := texts("group", "the name of a group, or a URL", strings.TrimSuffix(namePattern, "$")+"$|"+upstreamPattern, func(s string) (string, *fault) {
+		if strings.Contains(s, ":") {
+			if _, f := parseUpstream(s); f != nil {
+				return "", f
+			}
+		}
+		return s, nil
+	})
+	return typ[*spec.Group]{t.shape, func(r *reader, n node, g **spec.Group) {
+		var s string
+		before := len(r.errs)
+		if t.read(r, n, &s); len(r.errs) == before {
+			r.refs = append(r.refs, reference{g, s, n.at})
+		}
+	}}
+}()
+
+// memberURL is a member that is only a URL.
+var memberURL = typ[spec.Member]{upstreamEndpoint.shape, func(r *reader, n node, m *spec.Member) {
+	r.places[&m.To] = n.at
+	upstreamEndpoint.read(r, n, &m.To)
+	m.Weight = 1
+}}
+
+// none is the word that leaves a pointer empty.
+func none[V any]() typ[*V] { return choice(func(string) *V { return nil }, "none") }
+
+// lifted reads a part of a T.
+func lifted[T, V any](of typ[V], get func(*T) *V) typ[T] {
+	return typ[T]{of.shape, func(r *reader, n node, t *T) { of.read(r, n, get(t)) }}
+}
+
+var sourceType = func() typ[spec.Dial] {
+	addresses := list(address)
+	word := choice(func(string) bool { return true }, "client")
+	return typ[spec.Dial]{&shape{either: []*shape{word.shape, addresses.shape}, allowed: "client"}, func(r *reader, n node, d *spec.Dial) {
+		if n.Value == "client" {
+			word.read(r, n, &d.Transparent)
+		} else {
+			addresses.read(r, n, &d.Source)
+		}
+	}}
+}()
+
+var congestion = texts("congestion control", "a name such as cubic or bbr", `^[a-z0-9_-]{1,15}$`, same)
+
+// netInterface: IFNAMSIZ of net/if.h is 16 with the closing zero.
+var netInterface = texts("interface", "a name of 1 to 15 bytes without / and spaces", `^[^/\s\x00-\x1f]{1,15}$`, func(s string) (string, *fault) {
+	if len(s) > 15 {
+		return "", wrong("%s is no interface", quote(s))
+	}
+	return s, nil
+})
+
+var logTarget = texts("target", "stdout, stderr, an absolute path, syslog:HOST:PORT or syslog:unix:///PATH", `^(stdout|stderr|/.+|syslog:.+)$`,
+	func(s string) (string, *fault) {
+		f := wrong("%s is no place for lines", quote(s))
+		if s == "stdout" || s == "stderr" {
+			return s, nil
+		}
+		if to, ok := strings.CutPrefix(s, "syslog:"); ok {
+			if !strings.HasPrefix(to, "unix://") {
+				to = "udp://" + to
+			}
+			if _, err := spec.ParseUpstream(to); err != nil {
+				return "", f
+			}
+			return s, nil
+		}
+		if !strings.HasPrefix(s, "/") || strings.HasSuffix(s, "/") || strings.ContainsRune(s, 0) {
+			f.near = near(s, []string{"stdout", "stderr"})
+			return "", f
+		}
+		return s, nil
+	})
+
+// Bounds of what is added to a PROXY header. The header's length has 16 bits;
+// receivers take a good deal less.
+const maxTLVs = 4096
+
+const (
+	tlvPattern = `^(0x[0-9A-Fa-f]{2}|[0-9]{3})$`
+	allowedTLV = "types from 0xE0 to 0xF7 (custom and experimental), each with a text, or hex: and digits"
+)
+
+// tlvs is a mapping from types to values, in the order of the types. The PROXY
+// protocol, section 2.2.7, sets these types apart for what senders agree on with
+// receivers.
+var tlvs = func() typ[[]spec.TLV] {
+	value := octets(maxTLVs)
+	return typ[[]spec.TLV]{&shape{name: "TLVs", pairs: value.shape, allowed: allowedTLV}, func(r *reader, n node, to *[]spec.TLV) {
+		if n.Content == nil && n.Value != "" || n.Value == "" && n.Content == nil || len(n.Content)%2 != 0 {
+			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: "a mapping of " + allowedTLV})
+			return
+		}
+		var all []spec.TLV
+		total := 0
+		r.mapping(n, func(at *place, name string, v node) {
+			kind, err := strconv.ParseUint(name, 0, 8)
+			if err != nil || kind < 0xE0 || kind > 0xF7 {
+				r.fail(at, fault{problem: plain(name) + " is no type of a TLV that is free", allowed: allowedTLV})
+				return
+			}
+			if slices.ContainsFunc(all, func(t spec.TLV) bool { return t.Type == uint8(kind) }) {
+				r.fail(at, fault{problem: fmt.Sprintf("the type 0x%X is there already", kind), allowed: "each type once"})
+				return
+			}
+			t := spec.TLV{Type: uint8(kind)}
+			value.read(r, v, &t.Value)
+			all = append(all, t)
+			total += 3 + len(t.Value)
+		})
+		if total > maxTLVs {
+			r.fail(n.at, fault{problem: fmt.Sprintf("the TLVs have %d bytes together", total), allowed: fmt.Sprintf("%d, with 3 for the head of each", maxTLVs)})
+			return
+		}
+		slices.SortFunc(all, func(a, b spec.TLV) int { return cmp.Compare(a.Type, b.Type) })
+		*to = all
+	}}
+}()

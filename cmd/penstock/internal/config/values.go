@@ -1,0 +1,430 @@
+package config
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// scalar is a kind of value that is written as one text or number: what the
+// schema says of it, and how it is parsed. tag is YAML's: !!str, !!int, !!float.
+func scalar[V any](name, allowed string, schema map[string]any, parse func(text, tag string) (V, *fault)) typ[V] {
+	s := &shape{name: name, allowed: allowed, schema: schema}
+	return typ[V]{s, func(r *reader, n node, v *V) {
+		if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: allowed})
+			return
+		}
+		got, f := parse(n.Value, n.ShortTag())
+		if f == nil {
+			*v = got
+			return
+		}
+		if f.allowed == "" {
+			f.allowed = allowed
+		}
+		r.fail(n.at, *f)
+	}}
+}
+
+func wrong(format string, args ...any) *fault { return &fault{problem: fmt.Sprintf(format, args...)} }
+
+// mistyped says that a value that must be a text is none.
+func mistyped(text, tag string) *fault {
+	if tag == "!!str" {
+		return nil
+	}
+	f := wrong("%s is %s", quote(text), kindOf(&yaml.Node{Kind: yaml.ScalarNode, Tag: tag}))
+	if tag == "!!int" || tag == "!!float" || tag == "!!bool" {
+		f.problem += ", and a text stands in quotes here"
+	}
+	return f
+}
+
+// texts is a kind of text that has a pattern; the schema and the reader share it.
+func texts[V any](name, allowed, pattern string, parse func(string) (V, *fault)) typ[V] {
+	re := regexp.MustCompile(pattern)
+	return scalar(name, allowed, map[string]any{"type": "string", "pattern": pattern}, func(text, tag string) (v V, f *fault) {
+		if f := mistyped(text, tag); f != nil {
+			return v, f
+		}
+		if !re.MatchString(text) {
+			if v, f = parse(text); f == nil {
+				f = wrong("%s is no %s", quote(text), name)
+			}
+			return v, f
+		}
+		return parse(text)
+	})
+}
+
+// text is any text of up to most bytes that is not empty and stays in one line.
+func text(name string, most int) typ[string] {
+	allowed := fmt.Sprintf("a text of 1 to %d bytes without control characters", most)
+	return texts(name, allowed, `^[^\x00-\x1f\x7f]+$`, func(s string) (string, *fault) {
+		switch {
+		case s == "":
+			return "", wrong("is empty")
+		case len(s) > most:
+			return "", wrong("%s has %d bytes", quote(s), len(s))
+		}
+		return s, nil
+	})
+}
+
+const (
+	namePattern = `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$`
+	allowedName = "a name of 1 to 63 letters, digits, _, . and -, the first no . or -"
+)
+
+var nameRE = regexp.MustCompile(namePattern)
+
+func checkName(s string) string {
+	if !nameRE.MatchString(s) {
+		return quote(s) + " is no name"
+	}
+	return ""
+}
+
+var nameType = texts("name", allowedName, namePattern, func(s string) (string, *fault) { return s, nil })
+
+// oneOf is one of some words.
+func oneOf(words ...string) typ[string] {
+	return choice(func(s string) string { return s }, words...)
+}
+
+// choice is one of some words that each stand for a V.
+func choice[V any](value func(string) V, words ...string) typ[V] {
+	enum := make([]any, len(words))
+	for i, w := range words {
+		enum[i] = w
+	}
+	return scalar("word", strings.Join(words, ", "), map[string]any{"enum": enum}, func(text, _ string) (v V, f *fault) {
+		for _, w := range words {
+			if w == text {
+				return value(w), nil
+			}
+		}
+		return v, &fault{problem: quote(text) + " is not known", near: near(text, words)}
+	})
+}
+
+// truth is true or false; yes inverts it.
+func truth(yes bool) typ[bool] {
+	return scalar("boolean", "true, false", map[string]any{"type": "boolean"}, func(text, tag string) (bool, *fault) {
+		switch {
+		case tag == "!!bool" && strings.EqualFold(text, "true"):
+			return yes, nil
+		case tag == "!!bool" && strings.EqualFold(text, "false"):
+			return !yes, nil
+		}
+		f := wrong("%s is not true or false", quote(text))
+		switch strings.ToLower(text) {
+		case "yes", "on", "y", "1", "true":
+			f.near = "true"
+		case "no", "off", "n", "0", "false":
+			f.near = "false"
+		}
+		return false, f
+	})
+}
+
+// Durations.
+
+const (
+	durationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+	longest         = 8760 * time.Hour
+)
+
+var durationRE = regexp.MustCompile(durationPattern)
+
+// duration is a time of at least least. With a word, 0 is allowed as well, and the
+// word is another way to write it; with "0", 0 alone.
+func duration(least time.Duration, word string) typ[time.Duration] {
+	allowed := "a number with its unit such as 500ms, 30s, 5m or 1h"
+	forms := []any{map[string]any{"type": "string", "pattern": durationPattern}}
+	switch word {
+	case "":
+		allowed += ", at least " + least.String()
+	case "0":
+		allowed += ", or 0"
+		forms = append(forms, map[string]any{"const": 0})
+	default:
+		allowed += ", or " + word
+		forms = append(forms, map[string]any{"enum": []any{0, word}})
+	}
+	return scalar("duration", allowed, map[string]any{"anyOf": forms}, func(text, tag string) (time.Duration, *fault) {
+		if word != "" && (text == "0" || text == word) {
+			return 0, nil
+		}
+		if tag == "!!int" || tag == "!!float" {
+			return 0, &fault{problem: quote(text) + " has no unit", near: text + "s"}
+		}
+		d, err := time.ParseDuration(text)
+		switch {
+		case tag != "!!str" || err != nil || !durationRE.MatchString(text):
+			return 0, &fault{problem: quote(text) + " is no duration", near: near(text, []string{word})}
+		case d == 0 && word != "":
+			return 0, nil
+		case d < max(least, 1):
+			return 0, wrong("%s is too short", quote(text))
+		case d > longest:
+			return 0, &fault{problem: quote(text) + " is too long", allowed: allowed + ", at most 8760h"}
+		}
+		return d, nil
+	})
+}
+
+// Numbers.
+
+// whole is a whole number.
+func whole[V ~int | ~uint8 | ~uint16 | ~uint32](least, most int64) typ[V] {
+	allowed := fmt.Sprintf("a whole number from %d to %d", least, most)
+	schema := map[string]any{"type": "integer", "minimum": least, "maximum": most}
+	return scalar("number", allowed, schema, func(text, tag string) (V, *fault) {
+		n, err := strconv.ParseInt(text, 0, 64)
+		switch {
+		case tag != "!!int":
+			return 0, wrong("%s is no whole number", quote(text))
+		case err != nil && !errors.Is(err, strconv.ErrRange):
+			return 0, wrong("%s is no whole number that is written plainly", quote(text))
+		case err != nil || n < least || n > most:
+			return 0, wrong("%s is out of range", quote(text))
+		}
+		return V(n), nil
+	})
+}
+
+// count is a number of things; 0 is no bound, or what doc says.
+func count(most int64) typ[int] { return whole[int](0, most) }
+
+const many = 1 << 30
+
+// share is a part of the whole.
+var share = scalar("share", "a number from 0 to 1", map[string]any{"type": "number", "minimum": 0, "maximum": 1},
+	func(text, tag string) (float64, *fault) {
+		x, err := strconv.ParseFloat(text, 64)
+		if tag != "!!int" && tag != "!!float" || err != nil {
+			f := wrong("%s is no number", quote(text))
+			if percent, ok := strings.CutSuffix(text, "%"); ok {
+				if x, err := strconv.ParseFloat(percent, 64); err == nil && x >= 0 && x <= 100 {
+					f.near = strconv.FormatFloat(x/100, 'g', -1, 64)
+				}
+			}
+			return 0, f
+		}
+		if !(x >= 0 && x <= 1) {
+			return 0, wrong("%s is out of range", quote(text))
+		}
+		return x, nil
+	})
+
+var sizeRE = regexp.MustCompile(`^([0-9]+) ?([kKmMgG]?)(i?)([bB]?)$`)
+
+// parseSize reads a number of bytes. A wrong unit gets its right spelling.
+func parseSize(text string) (n int64, f *fault) {
+	m := sizeRE.FindStringSubmatch(text)
+	if m == nil {
+		return 0, wrong("%s is no size", quote(text))
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	unit, by := "", int64(1)
+	switch strings.ToUpper(m[2]) {
+	case "K":
+		unit, by = "KiB", 1<<10
+	case "M":
+		unit, by = "MiB", 1<<20
+	case "G":
+		unit, by = "GiB", 1<<30
+	}
+	if err != nil || n > math.MaxInt64/by {
+		return 0, wrong("%s is out of range", quote(text))
+	}
+	if right := m[1] + unit; text != right {
+		return 0, &fault{problem: quote(text) + " is no size", near: right}
+	}
+	return n * by, nil
+}
+
+const sizePattern = `^[0-9]+(KiB|MiB|GiB)$`
+
+// size is a number of bytes; 0 is allowed if least is 0.
+func size(least, most int64) typ[int] {
+	allowed := fmt.Sprintf("%d to %d bytes, as a number or with KiB, MiB or GiB", least, most)
+	schema := map[string]any{"anyOf": []any{
+		map[string]any{"type": "integer", "minimum": least, "maximum": most},
+		map[string]any{"type": "string", "pattern": sizePattern}}}
+	return scalar("size", allowed, schema, func(text, tag string) (int, *fault) {
+		if tag == "!!float" || tag == "!!bool" {
+			return 0, wrong("%s is no size", quote(text))
+		}
+		n, f := parseSize(text)
+		if f == nil && (n < least || n > most) {
+			f = wrong("%s is out of range", quote(text))
+		}
+		return int(n), f
+	})
+}
+
+// bandwidth is bytes a second.
+var bandwidth = scalar("bandwidth", "a size a second such as 512KiB/s or 10MiB/s, at least 1KiB/s, or 0 for no bound", map[string]any{"anyOf": []any{
+	map[string]any{"type": "string", "pattern": `^[0-9]+(KiB|MiB|GiB)/s$`}, map[string]any{"const": 0}}},
+	func(text, tag string) (int64, *fault) {
+		if text == "0" {
+			return 0, nil
+		}
+		amount, ok := strings.CutSuffix(text, "/s")
+		n, f := parseSize(amount)
+		switch {
+		case f != nil:
+			f.problem = quote(text) + " is no bandwidth"
+			if f.near != "" {
+				f.near += "/s"
+			}
+		case !ok:
+			f = &fault{problem: quote(text) + " does not say a second", near: amount + "/s"}
+		case !strings.HasSuffix(amount, "B"):
+			f = wrong("%s has no unit", quote(text))
+		case n < 1<<10 || n > 1<<40:
+			f = wrong("%s is out of range", quote(text))
+		}
+		return n, f
+	})
+
+const ratePattern = `^[0-9]+(\.[0-9]+)?/(s|m|h)$`
+
+var rateRE = regexp.MustCompile(ratePattern)
+
+// rate is so many a second.
+var rate = scalar("rate", "a number a second, minute or hour such as 100/s, 30/m or 5/h, or 0 for no bound", map[string]any{"anyOf": []any{
+	map[string]any{"type": "string", "pattern": ratePattern}, map[string]any{"const": 0}}},
+	func(text, tag string) (float64, *fault) {
+		if text == "0" {
+			return 0, nil
+		}
+		if tag == "!!int" || tag == "!!float" {
+			return 0, &fault{problem: quote(text) + " does not say a second", near: text + "/s"}
+		}
+		if !rateRE.MatchString(text) {
+			return 0, wrong("%s is no rate", quote(text))
+		}
+		number, unit, _ := strings.Cut(text, "/")
+		x, err := strconv.ParseFloat(number, 64)
+		if err != nil || x <= 0 || x > 1e9 {
+			return 0, wrong("%s is out of range", quote(text))
+		}
+		return x / map[string]float64{"s": 1, "m": 60, "h": 3600}[unit], nil
+	})
+
+// mode is permissions. It is a text, since YAML's versions do not agree on what
+// the number 0640 is.
+var mode = scalar("mode", `permissions in octal digits and quotes, such as "0640"`, map[string]any{"type": "string", "pattern": `^0?[0-7]{3}$`},
+	func(text, tag string) (uint32, *fault) {
+		n, err := strconv.ParseUint(text, 8, 32)
+		if err != nil || n > 0o777 || len(text) < 3 || len(text) > 4 {
+			return 0, wrong("%s is no mode", quote(text))
+		}
+		if f := mistyped(text, tag); f != nil {
+			f.near = strconv.Quote(text)
+			return 0, f
+		}
+		return uint32(n), nil
+	})
+
+// mark is a number of 32 bits, in decimal or with 0x.
+var mark = whole[uint32](0, math.MaxUint32)
+
+// dscpNames are the classes of RFC 2474 (cs), 2597 (af), 3246 (ef) and 8622 (le).
+var dscpNames = func() []string {
+	names := []string{"ef", "le"}
+	for i := range 8 {
+		names = append(names, fmt.Sprint("cs", i))
+	}
+	for class := 1; class <= 4; class++ {
+		for drop := 1; drop <= 3; drop++ {
+			names = append(names, fmt.Sprint("af", class, drop))
+		}
+	}
+	return names
+}()
+
+var dscp = scalar("dscp", "0 to 63, cs0 to cs7, af11 to af43, ef, le", map[string]any{"anyOf": []any{
+	map[string]any{"type": "integer", "minimum": 0, "maximum": 63}, map[string]any{"enum": anys(dscpNames)}}},
+	func(text, tag string) (uint8, *fault) {
+		if n, err := strconv.ParseUint(text, 0, 8); err == nil && tag == "!!int" && n <= 63 {
+			return uint8(n), nil
+		}
+		for _, name := range dscpNames {
+			switch digits := name[2:]; {
+			case name != text:
+			case name == "ef":
+				return 46, nil
+			case name == "le":
+				return 1, nil
+			case name[0] == 'c':
+				return (digits[0] - '0') * 8, nil
+			default:
+				return (digits[0]-'0')*8 + (digits[1]-'0')*2, nil
+			}
+		}
+		return 0, &fault{problem: quote(text) + " is no DSCP", near: near(text, dscpNames)}
+	})
+
+func anys(words []string) []any {
+	list := make([]any, len(words))
+	for i, w := range words {
+		list[i] = w
+	}
+	return list
+}
+
+// status is an HTTP status, or a range of them.
+var status = scalar("status", "a status such as 204, or a range such as 200-399", map[string]any{"anyOf": []any{
+	map[string]any{"type": "integer", "minimum": 100, "maximum": 599},
+	map[string]any{"type": "string", "pattern": `^[1-5][0-9][0-9](-[1-5][0-9][0-9])?$`}}},
+	func(text, _ string) (s [2]int, f *fault) {
+		low, high, ranged := strings.Cut(text, "-")
+		if !ranged {
+			high = low
+		}
+		a, err1 := strconv.Atoi(low)
+		b, err2 := strconv.Atoi(high)
+		if err1 != nil || err2 != nil || len(low) != 3 || len(high) != 3 || a < 100 || b > 599 {
+			return s, wrong("%s is no HTTP status", quote(text))
+		}
+		if a > b {
+			return s, &fault{problem: quote(text) + " ends before it begins", near: high + "-" + low}
+		}
+		return [2]int{a, b}, nil
+	})
+
+// octets is what goes over the wire: a text as it is, or after hex: as digits.
+func octets(most int) typ[[]byte] {
+	allowed := fmt.Sprintf("a text, or hex: and pairs of hexadecimal digits; up to %d bytes", most)
+	return scalar("octets", allowed, map[string]any{"type": "string", "minLength": 1}, func(text, tag string) ([]byte, *fault) {
+		if f := mistyped(text, tag); f != nil {
+			return nil, f
+		}
+		b := []byte(text)
+		if digits, ok := strings.CutPrefix(text, "hex:"); ok {
+			var err error
+			if b, err = hex.DecodeString(digits); err != nil {
+				return nil, wrong("%s: an odd number of digits, or something else than digits", quote(text))
+			}
+		}
+		if len(b) == 0 {
+			return nil, wrong("is empty")
+		}
+		if len(b) > most {
+			return nil, wrong("has %d bytes", len(b))
+		}
+		return b, nil
+	})
+}

@@ -38,7 +38,7 @@ func (*Engine) Flows(func([]FlowInfo) bool) {}
 func (*Engine) Flow(uint64) (FlowDetail, bool) { return FlowDetail{}, false }
 
 // Kill does nothing.
-func (*Engine) Kill(uint64) bool { return false }
+func (*Engine) Kill(uint64, Cause) bool { return false }
 
 // Stats tells nothing.
 func (*Engine) Stats() Stats { return Stats{} }

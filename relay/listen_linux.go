@@ -22,6 +22,7 @@ type Listener struct {
 	dgrams []*dgramPort                 // instead, one a loop; of a Unix socket only the first loop has one
 	shared int                          // the descriptor that the ports share; -1: each has its own
 	path   string                       // to remove at the end
+	paused bool                         // under Engine.mu, until it is out of Engine.listeners
 }
 
 // port is a loop's view of a listener.
@@ -159,7 +160,7 @@ func complete(cfg ListenConfig) (*ListenConfig, error) {
 	return &cfg, cfg.Dial.Socket.check()
 }
 
-// begin hands the ports to their loops.
+// begin hands the ports to their loops, unless it is paused.
 func (l *Listener) begin() error {
 	e := l.engine
 	e.mu.Lock()
@@ -172,18 +173,29 @@ func (l *Listener) begin() error {
 	// before the one by which Close takes the port back.
 	defer e.mu.Unlock()
 	e.listeners[l] = struct{}{}
-	for i, p := range l.ports {
-		e.loops[i].post(letter{kind: letterListen, port: p})
-	}
-	for i, p := range l.dgrams {
-		e.loops[i].post(letter{kind: letterDgramListen, dgram: p})
+	if l.paused = l.cfg.Load().Paused; !l.paused {
+		l.open()
 	}
 	return nil
+}
+
+// open has the loops take clients. Engine.mu is held.
+func (l *Listener) open() {
+	for i, p := range l.ports {
+		l.engine.loops[i].post(letter{kind: letterListen, port: p})
+	}
+	for i, p := range l.dgrams {
+		l.engine.loops[i].post(letter{kind: letterDgramListen, dgram: p})
+	}
 }
 
 // stop takes the ports back from the loops and closes what is shared. With
 // drain, flows of datagrams keep their sockets until the loop ends.
 func (l *Listener) stop(drain bool) {
+	if l.paused {
+		l.closeSockets()
+		return
+	}
 	if l.path != "" {
 		sys.Unlink(l.path)
 	}

@@ -226,7 +226,7 @@ func (l *loop) read(m *letter) {
 	case letterDetail:
 		l.detail(m.id, m.detail)
 	case letterKill:
-		*m.killed = l.kill(m.id)
+		*m.killed = l.kill(m.id, m.cause)
 	case letterDrain:
 		l.draining = true
 	case letterEnd:

@@ -52,12 +52,12 @@ func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 	return d, ok
 }
 
-// Kill ends a flow with [CauseKilled]; both sides of a TCP one are reset. False:
-// there is none of that ID.
-func (e *Engine) Kill(id uint64) bool {
+// Kill ends a flow with a cause, such as [CauseKilled]. False: there is none of
+// that ID.
+func (e *Engine) Kill(id uint64, c Cause) bool {
 	var killed bool
 	l := e.loopOf(id)
-	return l != nil && l.ask(letter{kind: letterKill, id: id, killed: &killed}) && killed
+	return l != nil && l.ask(letter{kind: letterKill, id: id, cause: c, killed: &killed}) && killed
 }
 
 // loopOf is the loop that a flow's ID names, nil if it names none.
@@ -133,12 +133,12 @@ func (l *loop) detail(id uint64, d *FlowDetail) {
 	}
 }
 
-func (l *loop) kill(id uint64) bool {
+func (l *loop) kill(id uint64, c Cause) bool {
 	switch f, s := l.flowOf(id); {
 	case f != nil:
-		l.end(f, CauseKilled, nil)
+		l.end(f, c, nil)
 	case s != nil:
-		l.dgrams.end(s, CauseKilled, nil)
+		l.dgrams.end(s, c, nil)
 	default:
 		return false
 	}

@@ -178,6 +178,9 @@ type ListenConfig struct {
 	Backlog int
 	// Mode is the permission of a Unix socket's path; 0 leaves what the umask gives.
 	Mode uint32
+	// Paused binds and listens and takes nobody in until an Update without it: the
+	// kernel queues clients meanwhile.
+	Paused bool
 	// Value is for the hooks, see [Listener.Value].
 	Value any
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -37,11 +38,18 @@ func (l *Listener) Update(cfg ListenConfig) error {
 		return fmt.Errorf("relay: update %s: %w", l.addr, err)
 	}
 	l.cfg.Store(next)
+	if l.paused && !next.Paused {
+		l.paused = false
+		l.open()
+	}
 	return nil
 }
 
 // stuck finds a change that the sockets cannot make.
 func (l *Listener) stuck(next, old *ListenConfig) error {
+	if next.Paused && !l.paused {
+		return errors.New("Paused is for the start")
+	}
 	o, was := &next.Socket, &old.Socket
 	for i := range socketOptions {
 		opt := &socketOptions[i]

@@ -15,6 +15,9 @@ type Env struct {
 	// Lowat, when above 1, is the SO_RCVLOWAT of a source that streams, in
 	// bytes; the owner must then give lagging halves a turn within a short time.
 	Lowat int
+	// Hard makes a turn's budget the most that it reads, rather than what ends
+	// it: a source with a limited bandwidth has one.
+	Hard bool
 }
 
 // ScratchSize is the size of Env.Scratch: four 16 KiB writes at once, and
@@ -69,6 +72,7 @@ type Half struct {
 	streak   uint8
 	rests    uint8
 	why      Why
+	own      int32 // bytes of rest that are not the source's, and count as neither taken nor delivered
 
 	idleAt    int64 // In when the source last showed that it does not stream
 	rescuedAt int64 // In when bytes below the mark were last late
@@ -135,6 +139,18 @@ func (h *Half) Preload(env *Env, p []byte) {
 	}
 }
 
+// Give is Preload of a buffer of env.Buffers, which belongs to the half from
+// then on. Its first own bytes are not the source's: they are delivered, and
+// count as neither taken nor delivered.
+func (h *Half) Give(env *Env, buf []byte, own int) {
+	if len(buf) == 0 {
+		env.Buffers.Put(buf)
+		return
+	}
+	h.In += int64(len(buf) - own)
+	h.rest, h.off, h.own = buf, 0, int32(own)
+}
+
 // Turn moves bytes from src to dst until it must wait, or has moved about
 // budget bytes. It never blocks.
 func (h *Half) Turn(env *Env, src, dst, budget int) State {
@@ -159,11 +175,11 @@ func (h *Half) Turn(env *Env, src, dst, budget int) State {
 		var st State
 		switch {
 		case h.Sink:
-			n, st = h.drop(env, src)
+			n, st = h.drop(env, src, budget-moved)
 		case h.splicing:
-			n, st = h.fill(env, src, moved)
+			n, st = h.fill(env, src, moved, budget-moved)
 		default:
-			n, st = h.copy(env, src, dst)
+			n, st = h.copy(env, src, dst, budget-moved)
 		}
 		if st != Again {
 			return st
@@ -193,7 +209,10 @@ func (h *Half) Flush(env *Env, dst int) State {
 }
 
 func (h *Half) flushRest(env *Env, dst int) State {
-	n, e := env.Kernel.Send(dst, h.rest[h.off:])
+	n, e := len(h.rest)-int(h.off), sys.Errno(0)
+	if !h.Sink {
+		n, e = env.Kernel.Send(dst, h.rest[h.off:])
+	}
 	switch {
 	case e == sys.EINTR:
 		return Again
@@ -202,8 +221,13 @@ func (h *Half) flushRest(env *Env, dst int) State {
 	case e != 0:
 		return h.fail(e, false)
 	}
-	h.Out += int64(n)
 	h.off += int32(n)
+	if h.own > 0 {
+		own := min(n, int(h.own))
+		h.own -= int32(own)
+		n -= own
+	}
+	h.Out += int64(n)
 	if int(h.off) == len(h.rest) {
 		env.Buffers.Put(h.rest)
 		h.rest, h.off = nil, 0
@@ -253,9 +277,17 @@ func (h *Half) drained(env *Env, n int) {
 	}
 }
 
+// most is how much one read may ask for at most, of a turn's budget that is left.
+func (env *Env) most(n, left int) int {
+	if env.Hard {
+		return min(n, left)
+	}
+	return n
+}
+
 // copy moves what one read gives through the scratch buffer.
-func (h *Half) copy(env *Env, src, dst int) (int, State) {
-	buf := env.Scratch
+func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
+	buf := env.Scratch[:env.most(len(env.Scratch), left)]
 	n, e := env.Kernel.Recv(src, buf)
 	switch {
 	case e == sys.EINTR:
@@ -299,14 +331,14 @@ func (h *Half) note(env *Env, n int) {
 
 // fill moves what the source has into the pipe, which is empty on entry: so
 // EAGAIN can only mean that the source is. moved is what this turn has moved before.
-func (h *Half) fill(env *Env, src, moved int) (int, State) {
+func (h *Half) fill(env *Env, src, moved, left int) (int, State) {
 	if h.pipe == nil {
 		if h.pipe = env.Pipes.Get(); h.pipe == nil {
 			h.stopSplicing(env, src, WhyPipes)
 			return 0, Again
 		}
 	}
-	n, e := env.Kernel.Splice(src, h.pipe.w, spliceMost)
+	n, e := env.Kernel.Splice(src, h.pipe.w, env.most(spliceMost, left))
 	switch {
 	case e == sys.EINTR:
 		return 0, Again
@@ -391,8 +423,8 @@ func (h *Half) stopSplicing(env *Env, src int, why Why) {
 }
 
 // drop throws away what comes.
-func (h *Half) drop(env *Env, src int) (int, State) {
-	n, e := env.Kernel.Discard(src, env.Scratch, h.TCP)
+func (h *Half) drop(env *Env, src, left int) (int, State) {
+	n, e := env.Kernel.Discard(src, env.Scratch[:env.most(len(env.Scratch), left)], h.TCP && !env.Hard)
 	switch {
 	case e == sys.EINTR:
 		return 0, Again
@@ -441,7 +473,7 @@ func (h *Half) Close(env *Env) (dropped int64) {
 	}
 	if h.rest != nil {
 		env.Buffers.Put(h.rest)
-		h.rest, h.off = nil, 0
+		h.rest, h.off, h.own = nil, 0, 0
 	}
 	return h.In - h.Out
 }

@@ -17,6 +17,9 @@ const (
 	CauseBReset                      // B reset the connection
 	CauseAFailed                     // A's connection failed otherwise: Record.Err
 	CauseBFailed                     // B's connection failed otherwise: Record.Err
+	CauseQueued                      // Hooks.Upstream had the flow wait, and Timeouts.Queue passed
+	CauseFirstByte                   // B sent nothing for Timeouts.FirstByte
+	CauseLife                        // the flow was older than Timeouts.Life
 	CauseIdle                        // no byte moved for Timeouts.Idle
 	CauseHalfClosed                  // one side had ended, and the other moved no byte for Timeouts.HalfClosed
 	CauseDrained                     // Drain's deadline passed
@@ -30,7 +33,7 @@ const (
 )
 
 var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "a-gone", "a-reset", "b-reset",
-	"a-failed", "b-failed", "idle", "half-closed", "drained", "closed",
+	"a-failed", "b-failed", "queued", "first-byte", "life", "idle", "half-closed", "drained", "closed",
 	"answered", "evicted", "b-refused", "removed", "killed"}
 
 // abrupt tells whether the sides learn of the end by a reset: so a stream that

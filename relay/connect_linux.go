@@ -17,6 +17,10 @@ func (l *loop) connect(f *Flow) {
 			l.noUpstream(f)
 			return
 		}
+		if to == Wait {
+			l.park(f)
+			return
+		}
 		f.to = to
 		f.attempts++
 		f.since = l.now
@@ -99,9 +103,7 @@ func (l *loop) connectEvent(f *Flow, ev uint32) {
 	}
 	l.relay(f)
 	gen := f.gen
-	if f.pending {
-		l.turn(f, sideA)
-	}
+	l.begin(f)
 	if ev&(sys.In|sys.RdHup|sys.Hup) != 0 && f.alive(gen) && f.wait[sideB] == pump.WantRead {
 		l.turn(f, sideB)
 	}
@@ -147,7 +149,12 @@ func (l *loop) builtin(f *Flow) {
 	f.half[sideA].Sink = !f.echo
 	l.relay(f)
 	f.wait[sideB] = pump.End
-	if f.pending {
+	l.begin(f)
+}
+
+// begin gives the client's half its first turn, if there is something for it to do.
+func (l *loop) begin(f *Flow) {
+	if f.pending || f.half[sideA].Held() > 0 {
 		l.turn(f, sideA)
 	}
 }

@@ -56,7 +56,7 @@ const (
 	DropTruncated               // longer than the 65,536 bytes that are read
 	DropNoReturn                // the client has no address that a reply could go to
 	DropRefused                 // a new client's, whose flow did not come to be: refused by a hook, or no upstream
-	DropLimited                 // a new client's, beyond Config.MaxNewFlows
+	DropLimited                 // a new client's, beyond Config.MaxNewFlows, or beyond Flow.SetBandwidth
 	DropNoRoom                  // a new client's, with no descriptor or port left and nothing to evict
 	DropDraining                // a new client's, while the engine drains
 	DropEnded                   // held for an upstream, or behind one that failed, when the flow ended

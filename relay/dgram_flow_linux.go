@@ -35,6 +35,7 @@ func (d *dgrams) begin(p *dgramPort, name []byte, c *sys.Control, n, count int) 
 	s.fd, s.port, s.first, s.width = -1, p, -1, 1
 	s.cfg = p.listener.cfg.Load()
 	s.start, s.since, s.active = l.now, l.now, l.now
+	s.idle, s.life = s.cfg.Timeouts.Idle, s.cfg.Timeouts.Life
 	if p.family == sys.Unix {
 		s.path = string(name)
 		p.paths[s.path] = s
@@ -125,7 +126,7 @@ func (d *dgrams) connect(s *session) Cause {
 	l := d.loop
 	for {
 		to := s.cfg.Hooks.Upstream(d.hookFlow(s), int(s.attempts))
-		if to == nil {
+		if to == nil || to == Wait {
 			if errors.Is(s.err, sys.EMFILE) || errors.Is(s.err, sys.ENFILE) {
 				return CauseNoDescriptors
 			}
@@ -299,30 +300,51 @@ func (s *session) full() bool {
 	return n > 0 && s.answers >= s.requests*int64(n)
 }
 
-// due tells when the flow has been idle for too long; 0: never.
-func (s *session) due() time.Duration {
-	idle := s.cfg.Timeouts.Idle
+// due tells when the flow has been idle for too long, or has lived for too
+// long; CauseNone: never.
+func (s *session) due() (time.Duration, Cause) {
+	at, c := time.Duration(0), CauseNone
 	switch {
-	case idle < 0:
-		return 0
-	case idle == 0:
-		idle = DefaultDatagramIdle
+	case s.idle == 0:
+		at, c = s.active+DefaultDatagramIdle, CauseIdle
+	case s.idle > 0:
+		at, c = s.active+s.idle, CauseIdle
 	}
-	return s.active + idle
+	if end := s.start + s.life; s.life > 0 && (c == CauseNone || end < at) {
+		at, c = end, CauseLife
+	}
+	return at, c
 }
 
 func (d *dgrams) rearm(s *session) {
-	if at := s.due(); at > 0 {
+	if at, c := s.due(); c != CauseNone {
 		d.wheel.add(s.index, int64((at+tick-1)/tick))
 	}
 }
 
 func (d *dgrams) expire(s *session) {
-	if s.due() > d.loop.now {
+	at, c := s.due()
+	switch {
+	case c == CauseNone:
+	case at > d.loop.now:
 		d.rearm(s)
-		return
+	default:
+		d.end(s, c, nil)
 	}
-	d.end(s, CauseIdle, nil)
+}
+
+// exceeds tells whether a direction has used up its share of the bandwidth; if
+// not, n more bytes are counted. One message may exceed the share, for it may be
+// longer than a burst: the next ones pay for it.
+func (d *dgrams) exceeds(s *session, dir, n int) bool {
+	if s.extra == nil || s.extra.pace.rate == 0 {
+		return false
+	}
+	if s.extra.pace.left(dir, d.loop.now) == 0 {
+		return true
+	}
+	s.extra.pace.spend(dir, int64(n))
+	return false
 }
 
 // end closes a flow, gives home what it held, and hands out its record.
@@ -352,6 +374,10 @@ func (d *dgrams) end(s *session, c Cause, err error) {
 	}
 	d.age(s).remove(s)
 	d.wheel.remove(s.index)
+	if s.extra != nil {
+		*s.extra = extra{}
+		l.engine.extras.Put(s.extra)
+	}
 	d.sessions.put(s)
 	l.engine.dgramFlows.Add(-1)
 	l.stats.Ended[c]++

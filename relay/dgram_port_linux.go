@@ -188,6 +188,10 @@ func (d *dgrams) take(p *dgramPort, i int) {
 		p.recent = s
 	}
 	s.moved[toB].read += int64(len(m.b))
+	if d.exceeds(s, toB, len(m.b)) {
+		d.drop(s, toB, DropLimited, len(m.b), count)
+		return
+	}
 	s.requests += int64(count)
 	if s.first < 0 {
 		s.first = int16(i)

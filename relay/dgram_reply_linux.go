@@ -61,6 +61,8 @@ func (d *dgrams) takeReply(s *session, p *dgramPort, i int) int {
 		d.drop(s, toA, DropTruncated, len(b), count)
 	case p.family == sys.Unix && len(s.path) <= 2: // the client's socket has no name
 		d.drop(s, toA, DropNoReturn, len(b), count)
+	case d.exceeds(s, toA, len(b)):
+		d.drop(s, toA, DropLimited, len(b), count)
 	default:
 		p.out.add(s, b, seg)
 	}

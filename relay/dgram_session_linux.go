@@ -56,6 +56,8 @@ type session struct {
 	hold                 []byte // what waits for the upstream's socket; see held
 	first, last          int16  // its messages in the batch at hand; -1: none
 	pending              int16  // its items in the port's outbox
+	idle, life           time.Duration
+	extra                *extra // nil: no bound on its bandwidth
 	newer, older         *session
 }
 

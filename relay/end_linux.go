@@ -4,6 +4,10 @@ import "github.com/penstock/penstock/internal/sys"
 
 // end closes a flow, gives home what it held, and hands out its record.
 func (l *loop) end(f *Flow, c Cause, err error) {
+	if f.state == flowParked {
+		f.queued += l.now - f.since
+	}
+	l.freeExtra(f)
 	var dropped int64
 	for h := range f.half {
 		dropped += f.half[h].Close(&l.env)
@@ -51,7 +55,8 @@ func (l *loop) fill(f *Flow, c Cause, err error) {
 	r := &l.record
 	*r = Record{
 		ID: f.ID(), Listener: f.listener, Value: f.value, Peer: f.Peer(), Attempts: int(f.attempts),
-		Start: l.engine.start.Add(f.start), Connect: f.connect, Duration: l.now - f.start, Cause: c, Err: err,
+		Start: l.engine.start.Add(f.start), Connect: f.connect, FirstByte: f.firstByte, Queued: f.queued, Duration: l.now - f.start,
+		Cause: c, Err: err,
 		AB: f.transfer(sideA), BA: f.transfer(sideB),
 	}
 	r.A = r.Peer

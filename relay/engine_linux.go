@@ -24,6 +24,7 @@ type Engine struct {
 	pipes   *pump.Pipes // nil: nothing is spliced
 	buffers pool.Buffers
 	dups    pool.Pool[*duplicator]
+	extras  pool.Pool[*extra]
 	loops   []*loop
 	cfg     Config
 	// The datagram flows of all loops, and the bound on them.
@@ -79,6 +80,7 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 		e.maxDgramFlows = int64(min(files-files/8, math.MaxInt32))
 	}
 	e.dups.New = newDuplicator
+	e.extras.New = func() *extra { return new(extra) }
 	if cfg.MaxPipes >= 0 {
 		e.pipes = pump.NewPipes(k, cfg.PipeSize, cfg.MaxPipes)
 	}

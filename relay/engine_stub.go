@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"time"
 )
 
 // Engine is a set of event loops and the flows that they carry; see the Linux
@@ -99,3 +100,27 @@ func (*Flow) Value() any { return nil }
 
 // SetValue does nothing.
 func (*Flow) SetValue(any) {}
+
+// Sniff does nothing.
+func (*Flow) Sniff(max int, timeout time.Duration) {}
+
+// Preface does nothing.
+func (*Flow) Preface(b []byte) {}
+
+// Timeouts is the zero Timeouts.
+func (*Flow) Timeouts() Timeouts { return Timeouts{} }
+
+// SetTimeouts does nothing.
+func (*Flow) SetTimeouts(Timeouts) {}
+
+// SetBandwidth does nothing.
+func (*Flow) SetBandwidth(bytesPerSecond int64) {}
+
+// Ref names nothing.
+func (*Flow) Ref() FlowRef { return FlowRef{} }
+
+// FlowRef names a flow.
+type FlowRef struct{}
+
+// Resume does nothing.
+func (FlowRef) Resume() {}

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/penstock/penstock/internal/pump"
@@ -18,9 +17,13 @@ const (
 // Flow is one client and its upstream. Hooks are given it for the time of
 // their call and must not keep it.
 //
-//	accepted ─▶ connecting ─▶ relaying ─▶ ended
-//	               │  ▲
-//	               └──┘ next upstream
+//	                          next upstream
+//	                             ┌──┐
+//	                             ▼  │
+//	admitting ─▶ sniffing ─▶ connecting ─▶ relaying ─▶ ended
+//	     │                     ▲ │ ▲
+//	     └─────────────────────┘ ▼ │
+//	                            parked
 type Flow struct {
 	gen, index uint32
 	fd         [2]int32
@@ -38,6 +41,9 @@ type Flow struct {
 	nextFree   uint32
 	loop       *loop
 	again      bool          // the upstream's accept queue is full: try once more at the next tick
+	hungUp     bool          // the client has closed a Unix socket while there was no upstream
+	resting    bool          // a half has used up its share of the bandwidth: it goes on at the next tick
+	extra      *extra        // nil: it needs none
 	listener   *Listener     // nil for an adopted pair
 	cfg        *ListenConfig // what the listener had when it accepted; nil for an adopted pair
 	dialing    *DialConfig   // SetDial's; nil: cfg.Dial
@@ -50,8 +56,10 @@ type Flow struct {
 	value      any
 	err        error
 	start      time.Duration // since the engine's start, as all times here
-	since      time.Duration // the present attempt's start
+	since      time.Duration // the start of the present attempt, or of the wait for one
+	queued     time.Duration // how long it was parked
 	connect    time.Duration
+	firstByte  time.Duration // from connect to the upstream's first byte; 0: none came
 	active     time.Duration // when a byte moved last
 	session    *session      // a datagram flow, as hooks see it; the rest is then not used
 }
@@ -60,7 +68,10 @@ type flowState uint8
 
 const (
 	flowFree flowState = iota
+	flowAdmitting
+	flowSniffing
 	flowConnecting
+	flowParked
 	flowRelaying
 )
 
@@ -232,7 +243,7 @@ func (l *loop) unmute(f *Flow, side int) {
 // accepted starts the life of a client's flow. The loop owns fd.
 func (l *loop) accepted(p *port, fd int) {
 	f := l.slab.take()
-	f.loop, f.listener, f.state = l, p.listener, flowConnecting
+	f.loop, f.listener, f.state = l, p.listener, flowAdmitting
 	f.cfg = p.listener.cfg.Load()
 	f.timeouts, f.done = f.cfg.Timeouts, f.cfg.Hooks.Done
 	f.fd = [2]int32{int32(fd), -1}
@@ -252,6 +263,12 @@ func (l *loop) accepted(p *port, fd int) {
 			return
 		}
 	}
+	if x := f.extra; x != nil && x.most > 0 {
+		f.state = flowSniffing
+		l.rearm(f)
+		return
+	}
+	f.state = flowConnecting
 	l.connect(f)
 }
 
@@ -293,12 +310,15 @@ func (l *loop) flowEvent(f *Flow, side int, ev uint32) {
 		f.half[side].Exact = false
 	}
 	readable := ev&(sys.In|sys.RdHup|sys.Hup|sys.Err) != 0
-	if f.state == flowConnecting {
+	if f.state != flowRelaying {
+		f.hungUp = f.hungUp || side == sideA && ev&sys.Hup != 0
 		switch {
 		case side == sideB:
 			l.connectEvent(f, ev)
-		case ev&sys.Err != 0:
+		case ev&sys.Err != 0, f.hungUp && f.state == flowParked:
 			l.end(f, CauseAGone, nil)
+		case f.state == flowSniffing && readable:
+			l.sniff(f)
 		default:
 			f.pending = f.pending || readable
 		}
@@ -340,6 +360,7 @@ func (l *loop) relay(f *Flow) {
 		}
 		f.wait[h] = pump.WantRead
 	}
+	l.deliver(f)
 	l.rearm(f)
 }
 
@@ -348,7 +369,15 @@ func (l *loop) turn(f *Flow, h int) {
 	half := &f.half[h]
 	in, out, spliced := half.In, half.Out, half.Spliced
 	dst := int(f.fd[f.dstSide(h)])
-	f.wait[h] = half.Turn(&l.env, int(f.fd[h]), dst, turnBudget)
+	budget := turnBudget
+	if f.extra != nil {
+		budget = l.paced(f, h)
+	}
+	f.wait[h] = half.Turn(&l.env, int(f.fd[h]), dst, budget)
+	if f.extra != nil {
+		l.env.Hard = false
+		f.extra.pace.spend(h, half.In-in)
+	}
 	if f.muted[h] && f.wait[h] == pump.WantRead {
 		l.unmute(f, h)
 	}
@@ -357,9 +386,16 @@ func (l *loop) turn(f *Flow, h int) {
 		l.stats.BytesRead += half.In - in
 		l.stats.BytesWritten += half.Out - out
 		l.stats.BytesSpliced += half.Spliced - spliced
+		if h == sideB && f.firstByte == 0 {
+			f.firstByte = max(1, l.now-f.start-f.connect)
+		}
 	}
 	switch f.wait[h] {
 	case pump.Again:
+		if budget < turnBudget {
+			l.rest(f)
+			break
+		}
 		if !f.inReady {
 			f.inReady = true
 			l.ready = append(l.ready, f.ref())
@@ -422,66 +458,5 @@ func (l *loop) halfFailed(f *Flow, h int) {
 	l.rearm(f)
 	if f.wait[1-h] == pump.WantRead {
 		l.turn(f, 1-h)
-	}
-}
-
-// due tells when the flow times out and of what; CauseNone: never.
-func (f *Flow) due() (time.Duration, Cause) {
-	t := &f.timeouts
-	if f.state == flowConnecting {
-		d := t.Connect
-		if d <= 0 {
-			d = DefaultConnectTimeout
-		}
-		return f.since + d, CauseConnectTimeout
-	}
-	if f.cause != CauseNone {
-		return f.active + lastWords, f.cause
-	}
-	at, c := time.Duration(0), CauseNone
-	if t.Idle > 0 {
-		at, c = f.active+t.Idle, CauseIdle
-	}
-	// A built-in upstream has no half that could close.
-	if f.fd[sideB] >= 0 && (f.over(0) || f.over(1)) {
-		d := t.HalfClosed
-		if d == 0 {
-			d = DefaultHalfClosedTimeout
-		}
-		if half := f.active + d; d > 0 && (c == CauseNone || half < at) {
-			at, c = half, CauseHalfClosed
-		}
-	}
-	return at, c
-}
-
-// rearm sets the flow's timer to when it is due now.
-func (l *loop) rearm(f *Flow) {
-	at, c := f.due()
-	if f.again {
-		at = min(at, l.now+tick)
-	}
-	if c == CauseNone {
-		l.wheel.remove(f.index)
-		return
-	}
-	l.wheel.add(f.index, int64((at+tick-1)/tick))
-}
-
-// expire looks at a flow whose timer came up, which may be early.
-func (l *loop) expire(f *Flow) {
-	at, c := f.due()
-	switch {
-	case c == CauseNone:
-	case f.again && at > l.now:
-		l.redial(f)
-	case at > l.now:
-		l.rearm(f)
-	case c == CauseConnectTimeout:
-		l.connectFailed(f, os.ErrDeadlineExceeded)
-	case f.cause != CauseNone:
-		l.end(f, f.cause, f.err)
-	default:
-		l.end(f, c, nil)
 	}
 }

@@ -215,6 +215,8 @@ func (l *loop) read(m *letter) {
 		l.dgrams.unlisten(m.dgram)
 	case letterDgramDrain:
 		m.dgram.draining = true
+	case letterResume:
+		l.resume(m.ref)
 	case letterStats:
 		l.dgrams.readAllDrops()
 		l.stats.Datagrams.Flows = int64(l.dgrams.live())

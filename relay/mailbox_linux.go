@@ -17,6 +17,7 @@ type letter struct {
 	port    *port            // listen
 	dgram   *dgramPort       // the same of datagrams
 	match   func(*Flow) bool // end: which
+	ref     ref              // resume: which
 	stats   *LoopStats
 	list    *listing        // list: what to fill
 	id      uint64          // detail, kill: which flow
@@ -34,6 +35,7 @@ const (
 	letterDgramListen                     // receive from a datagram port
 	letterDgramUnlisten                   // let go of one
 	letterDgramDrain                      // begin no flow by it any more
+	letterResume                          // ask a parked flow's hook again
 	letterStats                           // tell the numbers
 	letterList                            // tell of some flows
 	letterDetail                          // tell all about a flow

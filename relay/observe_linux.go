@@ -166,7 +166,12 @@ func (f *Flow) info(i *FlowInfo) {
 }
 
 func (f *Flow) stage() FlowState {
-	if f.state == flowConnecting {
+	switch f.state {
+	case flowSniffing:
+		return StateSniffing
+	case flowParked:
+		return StateWaiting
+	case flowConnecting:
 		return StateConnecting
 	}
 	return StateRelaying

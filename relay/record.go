@@ -32,7 +32,8 @@ const (
 	WhySingle  = pump.WhySingle
 )
 
-// Transfer is what one direction has moved, in bytes.
+// Transfer is what one direction has moved, in bytes. What Hooks.Sniff took away
+// and what Flow.Preface put in front are no part of it.
 type Transfer struct {
 	Read    int64 // taken from the source
 	Written int64 // accepted by the destination's socket
@@ -59,7 +60,10 @@ type Record struct {
 	AB, BA   Transfer
 	Start    time.Time
 	Connect  time.Duration // from the start until B was connected; 0 if it never was
-	Duration time.Duration
-	Cause    Cause
-	Err      error // the system call's error where one is the cause
+	// FirstByte is from when B was connected until its first byte; 0 if none came.
+	FirstByte time.Duration
+	Queued    time.Duration // of Connect, or of Duration where B never was connected: how long Hooks.Upstream had the flow wait
+	Duration  time.Duration
+	Cause     Cause
+	Err       error // the system call's error where one is the cause
 }

@@ -71,7 +71,8 @@ type Config struct {
 	MaxNewFlows int
 }
 
-// Timeouts of a flow. All are checked to about a tenth of a second.
+// Timeouts of a flow. All are checked to about a tenth of a second. For a
+// datagram flow Idle and Life count.
 type Timeouts struct {
 	// Connect bounds each attempt to connect to an upstream; 0 means 5 s.
 	Connect time.Duration
@@ -81,12 +82,21 @@ type Timeouts struct {
 	// HalfClosed ends a flow of which one side has ended and the other has
 	// moved no byte for so long; 0 means 60 s, negative never.
 	HalfClosed time.Duration
+	// FirstByte ends a flow whose upstream has sent nothing for so long since it
+	// was connected; 0 means never.
+	FirstByte time.Duration
+	// Life ends a flow so long after it began, whatever it does; 0 means never.
+	Life time.Duration
+	// Queue ends a flow that [Wait] has parked for so long in all; 0 means 30 s, negative never.
+	Queue time.Duration
 }
 
-// The defaults of Timeouts.
+// The defaults of Timeouts, and of Flow.Sniff's.
 const (
 	DefaultConnectTimeout    = 5 * time.Second
 	DefaultHalfClosedTimeout = 60 * time.Second
+	DefaultQueueTimeout      = 30 * time.Second
+	DefaultSniffTimeout      = 5 * time.Second
 )
 
 // SocketOptions are set on a listener's socket, from which accepted ones
@@ -193,16 +203,39 @@ type Hooks struct {
 	// other cause refuses and is the flow's cause.
 	Admit func(*Flow) Cause
 
+	// Sniff is shown what the client of a stream says first, where Admit has
+	// called [Flow.Sniff]; what it returns is explained there.
+	Sniff func(f *Flow, b []byte, last bool) (take int, next SniffNext)
+
 	// Upstream says where to connect: it is asked with attempt 0, and after
 	// each failure with the next number. Nil ends the flow with
-	// [CauseNoUpstream]. The address is kept until the flow ends and must not change.
+	// [CauseNoUpstream], and [Wait] parks it. The address is kept until the flow
+	// ends and must not change.
 	Upstream func(f *Flow, attempt int) *Addr
 
 	// Connected, if not nil, learns how an attempt ended: err is nil, the
-	// system call's error, or os.ErrDeadlineExceeded.
+	// system call's error, or os.ErrDeadlineExceeded. Where it is nil,
+	// [Flow.Preface] may be called.
 	Connected func(f *Flow, to *Addr, took time.Duration, err error)
 
 	// Done, if not nil, is given the record of each flow that was accepted,
 	// refused ones too, exactly once. The record is valid during the call.
 	Done func(*Record)
 }
+
+// SniffNext is what to do after a look at what the client says.
+type SniffNext uint8
+
+// The answers of Hooks.Sniff.
+const (
+	SniffMore   SniffNext = iota // show me more
+	SniffOn                      // that is enough: go on to Hooks.Upstream
+	SniffRefuse                  // end the flow with CauseRefused
+)
+
+// Wait, returned by Hooks.Upstream, parks a stream flow: nothing is read from
+// its client meanwhile. [FlowRef.Resume] asks the hook again, with the same
+// attempt. After Timeouts.Queue the flow ends with [CauseQueued], and with
+// [CauseAGone] when the client resets the connection. A datagram flow cannot
+// wait: to it Wait says the same as nil.
+var Wait = &Addr{}

@@ -1,0 +1,87 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+)
+
+// pace bounds the bandwidth of both directions: each has a bucket of tokens, a
+// byte each, that fills with time.
+type pace struct {
+	rate   int64 // bytes a second; 0: no bound
+	bucket [2]struct {
+		tokens float64
+		at     time.Duration // when it was filled up last
+	}
+}
+
+const (
+	// paceBurst is how much of its bandwidth a direction may use at once. It is
+	// above the tick in which a flow that has used its share is looked at again.
+	paceBurst = 100 * time.Millisecond
+	// paceLeast is the least burst, in bytes.
+	paceLeast = 16 << 10
+)
+
+// SetBandwidth lets each direction of the flow move at most so many bytes a
+// second, with bursts of a tenth of that, or 16 KiB if that is more. Zero or less
+// is no bound. A direction of a stream that has used its share rests; of a datagram flow,
+// what exceeds it is dropped as [DropLimited]. It may be called in every hook
+// until the flow is connected.
+func (f *Flow) SetBandwidth(bytesPerSecond int64) {
+	if f.session == nil && f.state == flowRelaying {
+		return
+	}
+	x := f.more()
+	x.pace.rate = max(bytesPerSecond, 0)
+	x.pace.start(f.loop.now, 0)
+}
+
+func (p *pace) burst() float64 {
+	return max(float64(p.rate)*paceBurst.Seconds(), paceLeast)
+}
+
+// start fills the buckets, but for what the first direction holds already.
+func (p *pace) start(now time.Duration, held int) {
+	for i := range p.bucket {
+		p.bucket[i].tokens, p.bucket[i].at = p.burst(), now
+	}
+	p.bucket[sideA].tokens -= float64(held)
+}
+
+// left tells how many bytes direction h may move now.
+func (p *pace) left(h int, now time.Duration) int {
+	b := &p.bucket[h]
+	b.tokens = min(p.burst(), b.tokens+float64(p.rate)*(now-b.at).Seconds())
+	b.at = now
+	return max(0, int(min(b.tokens, turnBudget)))
+}
+
+func (p *pace) spend(h int, n int64) { p.bucket[h].tokens -= float64(n) }
+
+// paced is turn's budget for a flow with a bound on its bandwidth.
+func (l *loop) paced(f *Flow, h int) int {
+	l.env.Hard = true
+	return f.extra.pace.left(h, l.now)
+}
+
+// rest has a half whose share is used up wait for the next tick.
+func (l *loop) rest(f *Flow) {
+	f.resting = true
+	l.rearm(f)
+}
+
+// rested gives the halves that waited for their share a turn.
+func (l *loop) rested(f *Flow) {
+	f.resting = false
+	gen := f.gen
+	for h := range f.half {
+		if f.alive(gen) && f.wait[h] == pump.Again {
+			l.turn(f, h)
+		}
+	}
+	if f.alive(gen) {
+		l.rearm(f)
+	}
+}

@@ -1,0 +1,298 @@
+package relay
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// preamble reads a line that it takes away, and then wants to see a greeting
+// that it leaves to the upstream: a PROXY header and a ClientHello in small.
+type preamble struct {
+	max     int
+	timeout time.Duration
+
+	mu    sync.Mutex
+	lines []string
+	lasts int // calls that were told that no more comes
+	calls int
+}
+
+const greeting = "hello\n"
+
+func (p *preamble) admit(f *Flow) Cause {
+	f.Sniff(p.max, p.timeout)
+	return CauseNone
+}
+
+func (p *preamble) sniff(f *Flow, b []byte, last bool) (take int, next SniffNext) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	if last {
+		p.lasts++
+	}
+	i := bytes.IndexByte(b, '\n')
+	switch {
+	case i < 0:
+		return 0, SniffMore
+	case f.Value() == nil:
+		f.SetValue("has a line")
+		p.lines = append(p.lines, string(b[:i]))
+		return i + 1, SniffMore
+	case string(b[:i+1]) == greeting:
+		return 0, SniffOn
+	}
+	return 0, SniffRefuse
+}
+
+func (p *preamble) hooks() Hooks { return Hooks{Admit: p.admit, Sniff: p.sniff} }
+
+// Whatever pieces a preamble comes in, the hook sees it, the upstream gets what
+// the hook left, and then the rest, spliced where it is long.
+func TestSniff(t *testing.T) {
+	for _, size := range []int{0, 1, 100_000, 64 << 20} {
+		for _, piece := range []int{1, 1 << 20} {
+			for i, pair := range pairs {
+				if size == 64<<20 && i != 1 || testing.Short() && size > 100_000 {
+					continue
+				}
+				t.Run(fmt.Sprintf("bytes=%d/piece=%d/client=%s/upstream=%s", size, piece, pair[0], pair[1]), func(t *testing.T) {
+					r := newRig(t, Config{})
+					p := &preamble{max: 4096, timeout: time.Minute}
+					a, b := r.late(pair[0], pair[1], ListenConfig{Hooks: p.hooks()})
+					const line = "a line for the hook"
+					pattern := testnet.NewPattern(7)
+					said := []byte(line + "\n" + greeting)
+					for off := 0; off < size; off += testnet.MaxChunk {
+						said = append(said, pattern.At(int64(off), min(size-off, testnet.MaxChunk))...)
+					}
+					slow := len(line) + 1 + len(greeting) + min(size, 100)
+					var wg sync.WaitGroup
+					wg.Go(func() {
+						if piece == 1 {
+							for i := range slow {
+								a.Write(said[i : i+1])
+							}
+							said = said[slow:]
+						}
+						a.Write(said)
+						closeWrite(t, a)
+					})
+					up := b()
+					hear(t, up, greeting)
+					got, err := io.ReadAll(up)
+					if err != nil || len(got) != size || size > 0 && pattern.Check(0, got) != nil {
+						t.Errorf("%d bytes of %d, %v", len(got), size, err)
+					}
+					wg.Wait()
+					say(t, up, a, "and an answer")
+					up.Close()
+					wantEnd(t, a)
+					rec := r.expect(CauseEnd)
+					if n := int64(size + len(greeting)); rec.AB.Read != n || rec.AB.Written != n {
+						t.Errorf("read %d, written %d, want %d", rec.AB.Read, rec.AB.Written, n)
+					}
+					if size > 1<<20 && rec.AB.Spliced < int64(size)/2 {
+						t.Errorf("%d bytes of %d spliced", rec.AB.Spliced, size)
+					}
+					if len(p.lines) != 1 || p.lines[0] != line || p.lasts != 0 && size < p.max {
+						t.Errorf("lines %q, %d calls with last", p.lines, p.lasts)
+					}
+				})
+			}
+		}
+	}
+}
+
+// late is flow whose upstream is reached later: b waits for it.
+func (r *rig) late(client, upstream string, cfg ListenConfig) (a net.Conn, b func() net.Conn) {
+	r.t.Helper()
+	s := newServer(r.t, upstream)
+	a = dial(r.t, r.listen(client, cfg, s.addr))
+	return a, func() net.Conn { return s.accept(r.t) }
+}
+
+// A preamble that does not come in time, or does not fit, is shown once more
+// with last set; then it is refused.
+func TestSniffEnds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		max  int
+		time time.Duration
+		say  string
+	}{
+		{"silent", 100, 50 * time.Millisecond, ""},
+		{"slow", 100, 50 * time.Millisecond, "half a li"},
+		{"slow again", 100, 50 * time.Millisecond, "a line\nhal"},
+		{"long", 64, time.Minute, string(make([]byte, 1000))},
+		{"long again", 64, time.Minute, "a line\n" + string(make([]byte, 1000))},
+		{"wrong", 64, time.Minute, "a line\nnot hello\n"},
+	} {
+		for _, client := range []string{"tcp4", "unix"} {
+			t.Run(c.name+"/client="+client, func(t *testing.T) {
+				r := newRig(t, Config{})
+				p := &preamble{max: c.max, timeout: c.time}
+				a, _ := r.late(client, "unix", ListenConfig{Hooks: p.hooks()})
+				io.WriteString(a, c.say)
+				rec := r.expect(CauseRefused)
+				wantReset(t, a)
+				if want := c.name != "wrong"; p.lasts == 0 && want || rec.Attempts != 0 || rec.AB.Written != 0 {
+					t.Errorf("%d calls with last, %+v", p.lasts, rec)
+				}
+				if rec.AB.Dropped() > int64(c.max) {
+					t.Errorf("%d bytes were held, at most %d may be", rec.AB.Dropped(), c.max)
+				}
+			})
+		}
+	}
+}
+
+// last with SniffOn goes on with what there is: nothing, for a silent client.
+func TestSniffLastGoesOn(t *testing.T) {
+	for _, said := range []string{"", "some bytes"} {
+		r := newRig(t, Config{})
+		h := Hooks{
+			Admit: func(f *Flow) Cause { f.Sniff(1000, 30*time.Millisecond); return CauseNone },
+			Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
+				if last {
+					return 0, SniffOn
+				}
+				return 0, SniffMore
+			},
+		}
+		a, b := r.late("tcp4", "tcp4", ListenConfig{Hooks: h})
+		io.WriteString(a, said)
+		up := b()
+		hear(t, up, said)
+		say(t, up, a, "welcome")
+		say(t, a, up, "thanks")
+		a.Close()
+		up.Close()
+		r.expect(CauseEnd)
+	}
+}
+
+// A client that ends its side while it is sniffed has its upstream and its answer.
+func TestSniffHalfClose(t *testing.T) {
+	for _, p := range pairs {
+		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
+			r := newRig(t, Config{})
+			h := Hooks{
+				Admit: func(f *Flow) Cause { f.Sniff(1000, time.Minute); return CauseNone },
+				Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
+					if last {
+						return len("take this "), SniffOn
+					}
+					return 0, SniffMore
+				},
+			}
+			a, b := r.late(p[0], p[1], ListenConfig{Hooks: h})
+			io.WriteString(a, "take this and pass that")
+			closeWrite(t, a)
+			up := b()
+			hear(t, up, "and pass that")
+			wantEnd(t, up)
+			say(t, up, a, "bye")
+			up.Close()
+			wantEnd(t, a)
+			r.expect(CauseEnd)
+		})
+	}
+}
+
+// One that resets the connection meanwhile is gone.
+func TestSniffReset(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	p := &preamble{max: 1000, timeout: time.Minute}
+	l := r.listen("tcp4", ListenConfig{Hooks: p.hooks()}, refusing(t))
+	for _, said := range []string{"", "half a li", "a line\nhal"} {
+		a := dial(t, l)
+		io.WriteString(a, said)
+		eventually(t, "the flow is there", func() bool {
+			s := r.e.Stats()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return s.Flows() == 1 && (said == "" || p.calls > 0)
+		})
+		reset(t, a)
+		if rec := r.expect(CauseAGone); rec.Attempts != 0 {
+			t.Errorf("%+v", rec)
+		}
+		p.calls = 0
+	}
+}
+
+// Built-in upstreams get what was sniffed, too.
+func TestSniffBuiltins(t *testing.T) {
+	for _, network := range []Network{Echo, Discard} {
+		r := newRig(t, Config{})
+		p := &preamble{max: 1000, timeout: time.Minute}
+		a := dial(t, r.listen("tcp4", ListenConfig{Hooks: p.hooks()}, refusing(t), &Addr{Network: network}))
+		io.WriteString(a, "a line\n"+greeting+"and more")
+		if network == Echo {
+			hear(t, a, greeting+"and more")
+		}
+		closeWrite(t, a)
+		wantEnd(t, a)
+		rec := r.expect(CauseEnd)
+		if n := int64(len(greeting + "and more")); rec.AB.Read != n || rec.AB.Written != n {
+			t.Errorf("%v: %+v", network, rec)
+		}
+	}
+}
+
+// A preface comes first, then what was sniffed, then the rest; an attempt that
+// failed leaves no trace of its own.
+func TestPreface(t *testing.T) {
+	for _, sniffed := range []bool{false, true} {
+		for _, p := range pairs {
+			t.Run(fmt.Sprintf("sniffed=%v/client=%s/upstream=%s", sniffed, p[0], p[1]), func(t *testing.T) {
+				r := newRig(t, Config{})
+				pre := &preamble{max: 1000, timeout: time.Minute}
+				h := Hooks{Connected: func(f *Flow, to *Addr, _ time.Duration, err error) {
+					f.Preface([]byte(fmt.Sprintf("attempt %v ", err == nil)))
+					f.Preface([]byte("from the relay "))
+				}}
+				said := "and more"
+				if sniffed {
+					h.Admit, h.Sniff = pre.admit, pre.sniff
+					said = greeting + said
+				}
+				s := newServer(t, p[1])
+				a := dial(t, r.listen(p[0], ListenConfig{Hooks: h}, refusing(t), refusing(t), s.addr))
+				if sniffed {
+					io.WriteString(a, "a line\n")
+				}
+				io.WriteString(a, said)
+				b := s.accept(t)
+				hear(t, b, "attempt true from the relay "+said)
+				say(t, b, a, "fine")
+				a.Close()
+				wantEnd(t, b)
+				b.Close()
+				if rec := r.expect(CauseEnd); rec.AB.Read != int64(len(said)) || rec.AB.Written != int64(len(said)) || rec.Attempts != 3 {
+					t.Errorf("%+v", rec)
+				}
+			})
+		}
+	}
+}
+
+// A preface goes out though the client says nothing: the upstream may speak first.
+func TestPrefaceOfSilentClient(t *testing.T) {
+	r := newRig(t, Config{})
+	a, b := r.flow("tcp4", "tcp4", ListenConfig{Hooks: Hooks{Connected: func(f *Flow, _ *Addr, _ time.Duration, _ error) { f.Preface([]byte("header")) }}})
+	hear(t, b, "header")
+	say(t, b, a, "banner")
+	say(t, a, b, "request")
+	a.Close()
+	b.Close()
+	r.expect(CauseEnd)
+}

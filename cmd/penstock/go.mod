@@ -4,7 +4,11 @@ go 1.26.0
 
 replace github.com/penstock/penstock => ../..
 
-require github.com/penstock/penstock v0.0.0
+require (
+	github.com/cespare/xxhash/v2 v2.3.0
+	github.com/penstock/penstock v0.0.0
+	golang.org/x/net v0.62.0
+)
 
 require github.com/gaissmai/bart v0.30.0
 

@@ -1,6 +1,10 @@
 package app
 
 import (
+	"net/netip"
+	"sync"
+	"time"
+
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -18,8 +22,28 @@ import (
 //	accounted   account.Journal: a line in the log
 //	closed      the engine
 func path(group *upstream.Group, journal *account.Journal) relay.Hooks {
+	// A lease is the value of a flow from its first attempt to its record.
+	leases := sync.Pool{New: func() any { return new(upstream.Lease) }}
 	return relay.Hooks{
-		Upstream: group.Pick,
-		Done:     journal.Enter,
+		Upstream: func(f *relay.Flow, attempt int) *relay.Addr {
+			if attempt == 0 {
+				f.SetValue(leases.Get())
+			}
+			m, _ := group.Pick(f.Value().(*upstream.Lease), netip.AddrPort{}, netip.AddrPort{})
+			if m == nil {
+				return nil
+			}
+			return m.Addr()
+		},
+		Connected: func(f *relay.Flow, _ *relay.Addr, took time.Duration, err error) {
+			f.Value().(*upstream.Lease).Connected(err, took)
+		},
+		Done: func(r *relay.Record) {
+			journal.Enter(r)
+			if l, ok := r.Value.(*upstream.Lease); ok {
+				l.Release()
+				leases.Put(l)
+			}
+		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -44,7 +45,9 @@ func (c *relayCmd) run(stderr *os.File) int {
 	defer journal.Close()
 	// A signal ends look-ups too; wait finds it in its channel again.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	engine, err := c.start(ctx, log, journal)
+	set := upstream.NewSet(upstream.Options{})
+	defer set.Close()
+	engine, err := c.start(ctx, log, journal, set)
 	stop()
 	if err != nil {
 		log.Error("cannot start", "error", err)
@@ -55,21 +58,19 @@ func (c *relayCmd) run(stderr *os.File) int {
 
 // start makes an engine that listens. The caller closes it. The end of ctx ends
 // look-ups of names.
-func (c *relayCmd) start(ctx context.Context, log *slog.Logger, journal *account.Journal) (*relay.Engine, error) {
+func (c *relayCmd) start(ctx context.Context, log *slog.Logger, journal *account.Journal, set *upstream.Set) (*relay.Engine, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	at, err := upstream.Resolve(ctx, net.DefaultResolver, c.Listen.Endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %w", err)
 	}
-	endpoints := make([]spec.Endpoint, len(c.Upstreams))
-	for i, u := range c.Upstreams {
-		endpoints[i] = u.Endpoint
-	}
-	group, err := upstream.NewGroup(ctx, net.DefaultResolver, endpoints)
-	if err != nil {
+	cfg := c.group()
+	set.Apply([]*spec.Group{cfg})
+	if err := set.Wait(ctx); err != nil {
 		return nil, fmt.Errorf("upstream %w", err)
 	}
+	group := set.Group(cfg.Name)
 	engine, err := relay.New(c.engineConfig())
 	if err != nil {
 		return nil, err
@@ -81,6 +82,15 @@ func (c *relayCmd) start(ctx context.Context, log *slog.Logger, journal *account
 	}
 	log.Info("ready", "listener", l.Addr().String(), "upstreams", group.Len())
 	return engine, nil
+}
+
+// group is all upstreams, in turn, and after a failure each of the others.
+func (c *relayCmd) group() *spec.Group {
+	g := &spec.Group{Name: "upstreams", Balance: "round-robin", Retries: maxCount}
+	for i, u := range c.Upstreams { // an upstream that is named twice has two turns
+		g.Members = append(g.Members, spec.Member{Name: strconv.Itoa(i + 1), To: u.Endpoint, Weight: 1})
+	}
+	return g
 }
 
 // engineConfig also sets GOMAXPROCS to one more than the loops, so that they may

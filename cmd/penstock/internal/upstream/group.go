@@ -1,112 +1,125 @@
-// Package upstream says where a client is to be connected.
 package upstream
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/netip"
-	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/relay"
 )
 
-// Group is a list of upstreams that take clients in turn. It never changes once
-// it is made; all its methods are safe for concurrent use, and none blocks.
+// Group is a set of members. The pointer is the same for as long as the
+// configuration has a group of that name. The exported methods are safe for
+// concurrent use and do not block.
 type Group struct {
-	members []member
-	turn    atomic.Uint32
+	name  string
+	set   *Set
+	table atomic.Pointer[table]
+	turn  atomic.Uint64 // of round-robin
+	heap  heapLock      // of least-connections
+	queue queue
+
+	groupState
 }
 
-type member struct {
-	addr  relay.Addr
-	index int
+// groupState is what the Set's lock guards.
+type groupState struct {
+	cfg     *spec.Group
+	members []*Member // in the file's order; those of one name by address
+	dirty   bool      // the table is to be built again soon
+	warming *time.Timer
+	built   bool // has had a table with members
+	gone    bool
 }
 
-var networks = map[spec.Kind]relay.Network{
-	spec.TCP:      relay.TCP,
-	spec.UDP:      relay.UDP,
-	spec.Unix:     relay.Unix,
-	spec.Unixgram: relay.Unixgram,
-	spec.Echo:     relay.Echo,
-	spec.Discard:  relay.Discard,
-}
+// Name is the group's name.
+func (g *Group) Name() string { return g.name }
 
-// Resolver looks names up: [net.Resolver] is one.
-type Resolver interface {
-	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
-}
+// Config is what the configuration in force says about the group.
+func (g *Group) Config() *spec.Group { return g.table.Load().cfg }
 
-// NewGroup makes a group of endpoints, in their order. A name that has several
-// addresses stands for as many upstreams. Names are looked up here, once, and
-// not again.
-func NewGroup(ctx context.Context, r Resolver, endpoints []spec.Endpoint) (*Group, error) {
-	g := &Group{}
-	for _, e := range endpoints {
-		addrs, err := Resolve(ctx, r, e)
-		if err != nil {
-			return nil, err
+// Len is the number of members, well or not.
+func (g *Group) Len() int { return g.table.Load().members }
+
+// Pick gives a flow a member to connect to: the first time, and again after
+// each failed attempt, then one that the flow has not tried. The lease holds a
+// slot of the member until the next Pick or Release.
+//
+// With no member the reason says why; and if it is ReasonNone, every member is
+// at its cap, and the flow may wait: see [Group.Wait].
+func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reason) {
+	t := g.table.Load()
+	switch {
+	case l.group == nil:
+		l.group = g
+		l.seed = t.begin(g, client, local)
+	case l.waited:
+		m, again := g.queue.resumed(l)
+		if m != nil || again {
+			return m, spec.ReasonNone
 		}
-		for _, a := range addrs {
-			g.members = append(g.members, member{a, len(g.members)})
+	}
+	if l.member != nil {
+		l.giveUp()
+	}
+	if l.exhausted(t.cfg) {
+		return nil, spec.ReasonRetries
+	}
+	if waiting := g.queue.len(); waiting > 0 { // nobody overtakes those who wait
+		if waiting >= t.cfg.Queue.Size {
+			return nil, spec.ReasonQueueFull
 		}
+		return nil, spec.ReasonNone
 	}
-	if len(g.members) == 0 {
-		return nil, errors.New("no upstream")
+	m, full := t.pick(g, l)
+	switch {
+	case m != nil:
+		l.member = m
+		return m, spec.ReasonNone
+	case full && t.cfg.Queue.Size > 0:
+		return nil, spec.ReasonNone
+	case full:
+		return nil, spec.ReasonQueueFull
+	case len(l.tried) > 0:
+		return nil, spec.ReasonRetries
 	}
-	return g, nil
+	return nil, spec.ReasonNoMember
 }
 
-// Len is the number of upstreams.
-func (g *Group) Len() int { return len(g.members) }
-
-// Pick is the hook relay.Hooks.Upstream: it gives each new flow the next
-// upstream in turn, and after a failure the one behind it, until all were tried
-// once. It keeps the flow's first choice as its value.
-func (g *Group) Pick(f *relay.Flow, attempt int) *relay.Addr {
-	if attempt == 0 {
-		f.SetValue(&g.members[(g.turn.Add(1)-1)%uint32(len(g.members))])
+// Wait puts the flow behind those that wait for a slot. With no member and
+// ReasonNone it waits: when its turn comes a slot is reserved for it, and r is
+// resumed; Pick then gives it that member. A member may have come free in the
+// meantime, which Wait gives like Pick. ReasonQueueFull says that there is no room.
+//
+// A flow that does not want to wait any longer says Release.
+func (g *Group) Wait(l *Lease, r Resumer) (*Member, spec.Reason) {
+	t := g.table.Load()
+	m, full := g.queue.enter(l, r, t.cfg.Queue.Size, func() *Member {
+		m, _ := g.table.Load().pick(g, l)
+		return m
+	})
+	if full {
+		return nil, spec.ReasonQueueFull
 	}
-	first, ok := f.Value().(*member)
-	if !ok || attempt >= len(g.members) {
-		return nil
-	}
-	return &g.members[(first.index+attempt)%len(g.members)].addr
+	return m, spec.ReasonNone
 }
 
-// Resolve gives the addresses that an endpoint stands for, at least one. A TCP
-// or UDP endpoint with no host is the unspecified IPv6 address.
-func Resolve(ctx context.Context, r Resolver, e spec.Endpoint) ([]relay.Addr, error) {
-	network, ok := networks[e.Kind]
-	if !ok {
-		return nil, fmt.Errorf("%v: no endpoint", e)
+// giveBack returns a slot, which goes to the first in the queue.
+func (g *Group) giveBack(m *Member) {
+	g.heap.release(g, m)
+	g.wake()
+}
+
+// wake reserves slots for those who wait, first come first, and resumes them.
+func (g *Group) wake() {
+	for g.queue.len() > 0 {
+		r := g.queue.next(func(l *Lease) *Member {
+			m, _ := g.table.Load().pick(g, l)
+			return m
+		})
+		if r == nil {
+			return
+		}
+		r.Resume()
 	}
-	if network != relay.TCP && network != relay.UDP {
-		return []relay.Addr{{Network: network, Path: e.Path}}, nil
-	}
-	if e.Host == "" {
-		return []relay.Addr{{Network: network, IP: netip.AddrPortFrom(netip.IPv6Unspecified(), e.Port)}}, nil
-	}
-	if ip := e.Addr(); ip.IsValid() {
-		return []relay.Addr{{Network: network, IP: ip}}, nil
-	}
-	ips, err := r.LookupNetIP(ctx, "ip", e.Host)
-	if err != nil {
-		return nil, fmt.Errorf("%v: %w", e, err)
-	}
-	if len(ips) == 0 {
-		return nil, fmt.Errorf("%v: the name has no address", e)
-	}
-	for i := range ips {
-		ips[i] = ips[i].Unmap()
-	}
-	// IPv4 first, as net.Dial has it when it must choose one.
-	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
-	var addrs []relay.Addr
-	for _, ip := range slices.Compact(ips) {
-		addrs = append(addrs, relay.Addr{Network: network, IP: netip.AddrPortFrom(ip, e.Port)})
-	}
-	return addrs, nil
 }

@@ -1,0 +1,236 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// DNS discovers members by A and AAAA, or SRV. Asking is package net's own
+// resolver: it reads /etc/resolv.conf (again when it changes) and /etc/hosts,
+// follows search lists, asks over TCP what does not fit, and checks answers. DNS
+// looks at what passes by for the one thing that package net does not tell: how
+// long an answer is good.
+//
+// An answer is asked for anew when its TTL is over, after a second at the
+// earliest and spec.Discover.Every at the latest. After a failure, and "there is
+// no such name" is one, that is a second, doubled each time up to Every.
+type DNS struct {
+	// Dial connects to a name server; nil: net.Dialer. See net.Resolver.Dial.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+const (
+	soonest      = time.Second
+	defaultEvery = 30 * time.Second
+	patience     = 15 * time.Second // of one look-up, all that it asks together
+	atOnce       = 16               // names of an SRV answer that are looked up at the same time
+)
+
+var errNoAddress = errors.New("the name has no address")
+
+// Discoverer is for Options.Discoverer.
+func (d DNS) Discoverer(what spec.Discover) Discoverer { return dnsWatch{d, what} }
+
+type dnsWatch struct {
+	dns  DNS
+	what spec.Discover
+}
+
+func (w dnsWatch) Watch(ctx context.Context, update func([]Target, error)) {
+	every := w.what.Every
+	if every <= 0 {
+		every = defaultEvery
+	}
+	retry := soonest
+	for {
+		targets, ttl, err := w.lookup(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		update(targets, err)
+		wait := min(every, max(ttl, soonest))
+		if err != nil {
+			wait = min(every, retry)
+			retry *= 2
+		} else {
+			retry = soonest
+		}
+		select {
+		case <-time.After(wait + rand.N(wait/8+1)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lookup asks once. ttl is the smallest of all records; without records, of
+// /etc/hosts, it is the greatest duration.
+func (w dnsWatch) lookup(ctx context.Context) (targets []Target, ttl time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	seen := &ttls{least: 1<<63 - 1}
+	// A resolver of its own: package net lets look-ups of one name at the same
+	// resolver share what they dial.
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		dial := w.dns.Dial
+		if dial == nil {
+			dial = new(net.Dialer).DialContext
+		}
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if p, ok := c.(net.PacketConn); ok {
+			return &packets{Conn: c, PacketConn: p, ttls: seen}, nil
+		}
+		return &stream{Conn: c, ttls: seen}, nil
+	}}
+	if w.what.Service != "" {
+		targets, err = w.services(ctx, r)
+	} else {
+		var ips []netip.Addr
+		ips, err = lookupIPs(ctx, r, w.what.Host)
+		targets = w.targets(ips, w.what.Port, 1, false)
+	}
+	return targets, seen.get(), err
+}
+
+func (w dnsWatch) targets(ips []netip.Addr, port uint16, weight int, backup bool) (ts []Target) {
+	for _, ip := range ips {
+		addr := relay.Addr{Network: networks[w.what.Network], IP: netip.AddrPortFrom(ip, port)}
+		ts = append(ts, Target{Addr: addr, Weight: weight, Backup: backup})
+	}
+	return ts
+}
+
+// services asks for SRV records, and for the addresses of their targets. Those
+// of the first priority are primaries, all others backups. Weights above 256
+// have all of them scaled (RFC 2782).
+func (w dnsWatch) services(ctx context.Context, r *net.Resolver) ([]Target, error) {
+	_, records, err := r.LookupSRV(ctx, "", "", w.what.Service)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(records, func(a, b *net.SRV) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Target, b.Target), cmp.Compare(a.Port, b.Port))
+	})
+	records = records[:min(len(records), maxTargets)]
+	most := uint16(256)
+	for _, s := range records {
+		most = max(most, s.Weight)
+	}
+	ips, errs := make([][]netip.Addr, len(records)), make([]error, len(records))
+	var wg sync.WaitGroup
+	room := make(chan struct{}, atOnce)
+	for i, s := range records {
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			ips[i], errs[i] = lookupIPs(ctx, r, s.Target)
+		})
+	}
+	wg.Wait()
+	var ts []Target
+	for i, s := range records {
+		var no *net.DNSError
+		switch err := errs[i]; {
+		case errors.As(err, &no) && no.IsNotFound: // a record of a host that is no more
+		case err != nil:
+			return nil, err
+		}
+		weight := max(1, int(s.Weight)*256/int(most))
+		ts = append(ts, w.targets(ips[i], s.Port, weight, s.Priority > records[0].Priority)...)
+	}
+	if len(ts) == 0 {
+		return nil, errNoAddress
+	}
+	return ts, nil
+}
+
+// ttls keeps the least TTL of the answers that it is shown.
+type ttls struct {
+	mu    sync.Mutex
+	least time.Duration
+}
+
+func (t *ttls) get() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.least
+}
+
+// see reads a message. What it cannot read is for the resolver to complain of.
+func (t *ttls) see(msg []byte) {
+	var p dnsmessage.Parser
+	if h, err := p.Start(msg); err != nil || !h.Response || p.SkipAllQuestions() != nil {
+		return
+	}
+	for {
+		h, err := p.AnswerHeader()
+		if err != nil {
+			return
+		}
+		ttl := time.Duration(h.TTL) * time.Second
+		if h.TTL > 1<<31-1 { // RFC 2181, section 8
+			ttl = 0
+		}
+		t.mu.Lock()
+		t.least = min(t.least, ttl)
+		t.mu.Unlock()
+		if p.SkipAnswer() != nil {
+			return
+		}
+	}
+}
+
+// packets is a connection with a message in each packet (RFC 1035, section
+// 4.2.1). The resolver knows it by its being a net.PacketConn.
+type packets struct {
+	net.Conn
+	net.PacketConn
+	ttls *ttls
+}
+
+func (c *packets) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.ttls.see(b[:max(n, 0)])
+	return n, err
+}
+
+func (c *packets) Close() error                       { return c.Conn.Close() }
+func (c *packets) LocalAddr() net.Addr                { return c.Conn.LocalAddr() }
+func (c *packets) SetDeadline(t time.Time) error      { return c.Conn.SetDeadline(t) }
+func (c *packets) SetReadDeadline(t time.Time) error  { return c.Conn.SetReadDeadline(t) }
+func (c *packets) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(t) }
+
+// stream is a connection with the length before each message (RFC 1035, section
+// 4.2.2). Its reader is package net, which reads one answer.
+type stream struct {
+	net.Conn
+	ttls *ttls
+	got  []byte
+}
+
+func (c *stream) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.got = append(c.got, b[:max(n, 0)]...)
+	if len(c.got) >= 2 {
+		if size := int(c.got[0])<<8 | int(c.got[1]); len(c.got) >= 2+size {
+			c.ttls.see(c.got[2 : 2+size])
+			c.got = c.got[2+size:]
+		}
+	}
+	return n, err
+}

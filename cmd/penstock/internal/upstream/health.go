@@ -1,0 +1,150 @@
+package upstream
+
+import (
+	"context"
+	"math/rand/v2"
+	"reflect"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// verdict is what checks say of a member.
+//
+//	unknown ──first good──▶ passing ──Fall bad in a row──▶ failing
+//	   └──────first bad────────────────────────────────────▶ │
+//	                        passing ◀──Rise good in a row────┘
+type verdict uint8
+
+const (
+	unknown verdict = iota
+	passing
+	failing
+)
+
+// health is the state machine of one member's checks: it knows no clock and no
+// socket.
+type health struct {
+	state verdict
+	row   int // results in a row that speak against the state
+
+	// The last result, for those who look.
+	at   time.Time
+	took time.Duration
+	err  error
+}
+
+// result takes the result of a check. The first one decides at once.
+func (h *health) result(well bool, rise, fall int) {
+	against, other, need := !well, failing, fall
+	if h.state == failing {
+		against, other, need = well, passing, rise
+	}
+	switch {
+	case h.state == unknown && well:
+		h.state = passing
+	case h.state == unknown:
+		h.state = failing
+	case !against:
+		h.row = 0
+	default:
+		if h.row++; h.row >= need {
+			h.state, h.row = other, 0
+		}
+	}
+}
+
+// checker has a member checked at intervals. Its timer and stop are under the
+// Set's lock.
+type checker struct {
+	m      *Member
+	cfg    *spec.Check
+	group  *spec.Group
+	ctx    context.Context
+	cancel context.CancelFunc
+	timer  *time.Timer
+}
+
+// firstChecks is how many members a millisecond are checked first, so that very
+// many do not fire together.
+const firstChecks = time.Millisecond
+
+// check begins, ends or changes the member's checks as its configuration has it.
+// Under the Set's lock.
+func (m *Member) check(now time.Time) {
+	g := m.group
+	cfg := g.cfg.Check
+	if cfg != nil && (m.addr.IP.IsValid() || m.addr.Path != "") && m.judge() != Disabled && !g.set.closed {
+		if m.checker != nil && reflect.DeepEqual(m.checker.cfg, cfg) && m.checker.group.Dial.Proxy == g.cfg.Dial.Proxy {
+			return
+		}
+		if m.checker != nil {
+			m.checker.stop()
+		}
+		m.checker = &checker{m: m, cfg: cfg, group: g.cfg}
+		m.checker.begin(min(cfg.Every, time.Duration(len(g.cfg.Members)+len(g.members))*firstChecks))
+		return
+	}
+	if m.checker != nil {
+		m.checker.stop()
+		m.checker = nil
+	}
+	m.health = health{}
+}
+
+// begin starts the timer, for a moment within the first interval.
+func (c *checker) begin(first time.Duration) {
+	c.ctx, c.cancel = context.WithCancel(c.m.group.set.ctx)
+	c.timer = time.AfterFunc(rand.N(first+1), c.run)
+}
+
+// stop ends the checker; a check that runs has no effect any more.
+func (c *checker) stop() {
+	c.cancel()
+	c.timer.Stop()
+}
+
+// next is the time until the next check: the interval, more or less half the
+// jitter's share of it.
+func (c *checker) next() time.Duration {
+	return c.cfg.Every + time.Duration((rand.Float64()-0.5)*c.cfg.Jitter*float64(c.cfg.Every))
+}
+
+// run is one check. It is the timer's goroutine.
+func (c *checker) run() {
+	s := c.m.group.set
+	s.mu.Lock()
+	if s.closed || c.ctx.Err() != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.wg.Add(1)
+	s.mu.Unlock()
+	defer s.wg.Done()
+	select {
+	case s.probes <- struct{}{}:
+	case <-c.ctx.Done():
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Timeout)
+	start := time.Now()
+	err := s.opt.probe(ctx, c.group, c.m.addr)
+	now := time.Now()
+	cancel()
+	<-s.probes
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return
+	}
+	h := &c.m.health
+	h.at, h.took, h.err = now, now.Sub(start), err
+	h.result(err == nil, c.cfg.Rise, c.cfg.Fall)
+	why := "check passed"
+	if err != nil {
+		why = "check: " + err.Error()
+	}
+	c.m.group.settle(c.m, now, why)
+	c.timer.Reset(c.next())
+}

@@ -1,0 +1,131 @@
+package upstream
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// heapLock guards the order of a group's heaps, those of older tables too, and
+// the count of picks that breaks ties. Sections are a few comparisons long.
+type heapLock struct {
+	mu   sync.Mutex
+	on   atomic.Bool // the group's table has heaps
+	turn uint64
+}
+
+// heap has the member with the fewest flows for its weight on top, of equal ones
+// the one that was picked longest ago: so idle members are taken in turn. Full
+// ones are at the bottom.
+type heap struct{ loads []load }
+
+// load is a member as the heap sees it.
+type load struct {
+	share
+	active int64
+	full   bool
+	turn   uint64
+}
+
+func (a *load) before(b *load) bool {
+	if a.full != b.full {
+		return b.full
+	}
+	// One flow more, so that of idle members the heaviest is first.
+	x, y := (a.active+1)*int64(b.weight), (b.active+1)*int64(a.weight)
+	return x < y || x == y && a.turn < b.turn
+}
+
+// pick takes the top, or if that is not for l, the best that is.
+func (h *heap) pick(g *Group, l *Lease) (m *Member, full bool) {
+	g.heap.mu.Lock()
+	defer g.heap.mu.Unlock()
+	best := -1
+	for i := range h.loads {
+		a := &h.loads[i]
+		if l.may(a.m) {
+			if !a.m.full() && (best < 0 || a.before(&h.loads[best])) {
+				best = i
+			}
+			full = true
+		}
+		if i == 0 && (best == 0 || full) {
+			break // no other is better
+		}
+	}
+	if best < 0 {
+		return nil, full
+	}
+	m = h.loads[best].m
+	if !m.reserve() {
+		return nil, true
+	}
+	g.heap.turn++
+	h.loads[best].turn = g.heap.turn
+	h.fix(m)
+	return m, false
+}
+
+// release gives a slot of m back and puts m where it belongs in the heap.
+func (k *heapLock) release(g *Group, m *Member) {
+	if !k.on.Load() {
+		m.active.Add(-1)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m.active.Add(-1)
+	t := g.table.Load()
+	for _, h := range [2]*heap{t.primary.heap, t.backup.heap} {
+		if h != nil && m.place < len(h.loads) && h.loads[m.place].m == m {
+			h.fix(m)
+		}
+	}
+}
+
+// fill makes a heap of shares. Turns begin anew.
+func (h *heap) fill(shares []share) {
+	h.loads = make([]load, len(shares))
+	for i, s := range shares {
+		s.m.place = i
+		h.loads[i] = load{share: s, active: int64(s.m.active.Load()), full: s.m.full(), turn: uint64(i)}
+	}
+	for i := len(shares)/2 - 1; i >= 0; i-- {
+		h.down(i)
+	}
+}
+
+// fix takes m's flows as they are and restores the order.
+func (h *heap) fix(m *Member) {
+	a := &h.loads[m.place]
+	a.active, a.full = int64(m.active.Load()), m.full()
+	h.down(h.up(m.place))
+}
+
+func (h *heap) up(i int) int {
+	for i > 0 && h.loads[i].before(&h.loads[(i-1)/2]) {
+		h.swap(i, (i-1)/2)
+		i = (i - 1) / 2
+	}
+	return i
+}
+
+func (h *heap) down(i int) {
+	for {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2 && c < len(h.loads); c++ {
+			if h.loads[c].before(&h.loads[least]) {
+				least = c
+			}
+		}
+		if least == i {
+			return
+		}
+		h.swap(i, least)
+		i = least
+	}
+}
+
+func (h *heap) swap(i, j int) {
+	h.loads[i], h.loads[j] = h.loads[j], h.loads[i]
+	h.loads[i].m.place, h.loads[j].m.place = i, j
+}

@@ -1,0 +1,64 @@
+package upstream
+
+import (
+	"fmt"
+	"time"
+)
+
+// Mode is what an operator wants of a member.
+type Mode uint8
+
+// The modes. Enable takes flows, Drain takes no new ones, and with Disable the
+// member is not checked either. AsFile is what the file says.
+const (
+	AsFile Mode = iota
+	Enable
+	Drain
+	Disable
+)
+
+var modeNames = [...]string{"as the file says", "enabled", "drained", "disabled"}
+
+// SetMode says what is to become of a member of that name or address URL, and of
+// all if several have the name.
+func (s *Set) SetMode(group, member string, mode Mode) error {
+	if mode > Disable {
+		return fmt.Errorf("mode %d; allowed: AsFile, Enable, Drain, Disable", mode)
+	}
+	return s.override(group, member, func(m *Member, now time.Time) {
+		m.over.mode = mode
+		m.check(now)
+		m.group.settle(m, now, "operator: "+modeNames[mode])
+	})
+}
+
+// SetWeight gives a member, or all of that name, another weight; 0: the file's.
+func (s *Set) SetWeight(group, member string, weight int) error {
+	if weight < 0 || weight > 256 {
+		return fmt.Errorf("weight %d; allowed: 0 to 256", weight)
+	}
+	return s.override(group, member, func(m *Member, _ time.Time) {
+		m.over.weight = weight
+		m.group.later()
+	})
+}
+
+func (s *Set) override(group, member string, set func(*Member, time.Time)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.Group(group)
+	if g == nil {
+		return fmt.Errorf("no group %q", group)
+	}
+	now, found := time.Now(), false
+	for _, m := range g.members {
+		if m.name == member || m.addr.String() == member {
+			set(m, now)
+			found = true
+		}
+	}
+	if !found {
+		return fmt.Errorf("group %q has no member %q", group, member)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// maxAnswer bounds what a check reads.
+const maxAnswer = 64 << 10
+
+// What a check says first to a member that expects a PROXY header: it is the
+// relay's own connection (the PROXY protocol, sections 2.1 and 2.2).
+var ownConnection = [...]string{1: "PROXY UNKNOWN\r\n", 2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"}
+
+// probe asks a member once whether it is well, as the group's Check has it. nil
+// says that it is. ctx has a deadline.
+func probe(ctx context.Context, g *spec.Group, to relay.Addr) error {
+	c := g.Check
+	conn, err := dial(ctx, c, to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// The end of ctx, which has the deadline too, ends reading and writing.
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if p := g.Dial.Proxy; c.Kind != "udp" && p > 0 && p < len(ownConnection) {
+		if _, err := io.WriteString(conn, ownConnection[p]); err != nil {
+			return err
+		}
+	}
+	switch c.Kind {
+	case "send-expect", "udp":
+		return converse(conn, c)
+	case "http":
+		return get(conn, c, to)
+	}
+	return nil
+}
+
+func dial(ctx context.Context, c *spec.Check, to relay.Addr) (net.Conn, error) {
+	var d net.Dialer
+	if to.Path == "" {
+		network, ip := "tcp", to.IP
+		if c.Kind == "udp" {
+			network = "udp"
+		}
+		if c.Port != 0 {
+			ip = netip.AddrPortFrom(ip.Addr(), c.Port)
+		}
+		return d.DialContext(ctx, network, ip.String())
+	}
+	if c.Kind == "udp" {
+		// An address of our own, which the kernel chooses (unix(7), autobind).
+		d.LocalAddr = &net.UnixAddr{Net: "unixgram"}
+		return d.DialContext(ctx, "unixgram", to.Path)
+	}
+	return d.DialContext(ctx, "unix", to.Path)
+}
+
+// converse sends and reads until the answer contains what is expected. Each
+// datagram is an answer of its own.
+func converse(conn net.Conn, c *spec.Check) error {
+	if _, err := conn.Write(c.Send); err != nil {
+		return err
+	}
+	got, b := []byte(nil), make([]byte, maxAnswer)
+	for len(got) < maxAnswer {
+		n, err := conn.Read(b)
+		if c.Kind == "udp" {
+			got = got[:0]
+		}
+		got = append(got, b[:max(n, 0)]...)
+		switch {
+		case n > 0 && bytes.Contains(got, c.Expect):
+			return nil
+		case errors.Is(err, io.EOF):
+			return fmt.Errorf("answers %.40q, not %.40q", got, c.Expect)
+		case err != nil:
+			return err
+		}
+	}
+	return fmt.Errorf("answers more than %d bytes without %.40q", maxAnswer, c.Expect)
+}
+
+// get asks over HTTP/1.1 and reads the head of the answer.
+func get(conn net.Conn, c *spec.Check, to relay.Addr) error {
+	req := &http.Request{
+		Method: c.Method, Host: c.Host, URL: &url.URL{Path: "/"}, Close: true,
+		Header: http.Header{"User-Agent": {"penstock"}},
+	}
+	if c.Path != "" {
+		u, err := url.ParseRequestURI(c.Path)
+		if err != nil {
+			return err
+		}
+		req.URL = u
+	}
+	if req.Host == "" {
+		req.Host = "localhost"
+		if to.Path == "" {
+			req.Host = to.IP.String()
+		}
+	}
+	if err := req.Write(conn); err != nil {
+		return err
+	}
+	// The body stays where it is: it ends with the connection.
+	res, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxAnswer)), req)
+	if err != nil {
+		return err
+	}
+	statuses := c.Statuses
+	if len(statuses) == 0 {
+		statuses = [][2]int{{200, 399}}
+	}
+	for _, s := range statuses {
+		if s[0] <= res.StatusCode && res.StatusCode <= s[1] {
+			return nil
+		}
+	}
+	return fmt.Errorf("status %d", res.StatusCode)
+}

@@ -1,0 +1,75 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+var networks = map[spec.Kind]relay.Network{
+	spec.TCP:      relay.TCP,
+	spec.UDP:      relay.UDP,
+	spec.Unix:     relay.Unix,
+	spec.Unixgram: relay.Unixgram,
+	spec.Echo:     relay.Echo,
+	spec.Discard:  relay.Discard,
+}
+
+// literal is the address of an endpoint that needs no look-up. A TCP or UDP
+// endpoint with no host is the unspecified IPv6 address.
+func literal(e spec.Endpoint) (relay.Addr, bool) {
+	network := networks[e.Kind]
+	if network != relay.TCP && network != relay.UDP {
+		return relay.Addr{Network: network, Path: e.Path}, true
+	}
+	if e.Host == "" {
+		return relay.Addr{Network: network, IP: netip.AddrPortFrom(netip.IPv6Unspecified(), e.Port)}, true
+	}
+	ip := e.Addr()
+	return relay.Addr{Network: network, IP: ip}, ip.IsValid()
+}
+
+// Resolver looks names up: [net.Resolver] is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Resolve gives the addresses that an endpoint stands for, at least one.
+func Resolve(ctx context.Context, r Resolver, e spec.Endpoint) ([]relay.Addr, error) {
+	if networks[e.Kind] == 0 {
+		return nil, fmt.Errorf("%v: no endpoint", e)
+	}
+	if addr, ok := literal(e); ok {
+		return []relay.Addr{addr}, nil
+	}
+	ips, err := lookupIPs(ctx, r, e.Host)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", e, err)
+	}
+	addrs := make([]relay.Addr, len(ips))
+	for i, ip := range ips {
+		addrs[i] = relay.Addr{Network: networks[e.Kind], IP: netip.AddrPortFrom(ip, e.Port)}
+	}
+	return addrs, nil
+}
+
+// lookupIPs gives the addresses of a name, each once, IPv4 first, as net.Dial
+// has it when it must choose one.
+func lookupIPs(ctx context.Context, r Resolver, host string) ([]netip.Addr, error) {
+	ips, err := r.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	if len(ips) == 0 {
+		return nil, errNoAddress
+	}
+	for i := range ips {
+		ips[i] = ips[i].Unmap()
+	}
+	slices.SortFunc(ips, netip.Addr.Compare) // which has IPv4 first
+	return slices.Compact(ips), nil
+}

@@ -1,0 +1,217 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// Options are what a Set tells and asks its owner. Event and Gone are called one
+// at a time, in order, on a goroutine of the Set, and may call the Set.
+type Options struct {
+	// Event, if not nil, learns of every change of a member's state.
+	Event func(Event)
+	// Gone, if not nil, learns of members that the configuration, or discovery,
+	// no longer has. They get no new flows; what is to become of those that they
+	// have is the owner's business.
+	Gone func(*Member)
+	// Discoverer makes who finds members; nil: [DNS], as the system has it.
+	Discoverer func(spec.Discover) Discoverer
+
+	// probe is [probe], but in tests of what follows from its answers.
+	probe func(ctx context.Context, g *spec.Group, to relay.Addr) error
+}
+
+// Set is all groups of a configuration. Its methods are safe for concurrent use.
+//
+// Lock order: Set.mu, then a group's queue, then its heap.
+type Set struct {
+	opt    Options
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	post   courier
+	probes chan struct{} // room for checks that run at the same time
+	groups atomic.Pointer[map[string]*Group]
+
+	mu      sync.Mutex
+	closed  bool
+	watches map[spec.Discover]*watch
+}
+
+// maxProbes bounds checks that run at the same time. More of them wait, so that
+// intervals grow when very many members do not answer.
+const maxProbes = 512
+
+// NewSet makes a Set without groups. The caller closes it.
+func NewSet(opt Options) *Set {
+	if opt.Discoverer == nil {
+		opt.Discoverer = DNS{}.Discoverer
+	}
+	if opt.probe == nil {
+		opt.probe = probe
+	}
+	s := &Set{opt: opt, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch)}
+	s.groups.Store(new(map[string]*Group))
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.post.wake = make(chan struct{}, 1)
+	s.wg.Go(func() { s.post.deliver(s.ctx) })
+	return s
+}
+
+// Group is the group of that name, nil if there is none.
+func (s *Set) Group(name string) *Group { return (*s.groups.Load())[name] }
+
+// Apply makes the groups of a configuration the ones in force. A group or member
+// that was there before, by name and address, keeps its pointer and all that is
+// known of it. Pickers see either the old table of a group or the new one.
+//
+// What an operator said of a member at run time stays, until the file says
+// something else about the same thing than it did before.
+func (s *Set) Apply(groups []*spec.Group) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	now := time.Now()
+	old, next := *s.groups.Load(), make(map[string]*Group, len(groups))
+	used := make(map[spec.Discover]bool)
+	for _, cfg := range groups {
+		g := old[cfg.Name]
+		if g == nil {
+			g = &Group{name: cfg.Name, set: s}
+		}
+		g.cfg = cfg
+		next[cfg.Name] = g
+		for _, d := range lookups(cfg) {
+			used[d] = true
+			if s.watches[d] == nil {
+				s.watches[d] = s.watch(d)
+			}
+		}
+	}
+	for _, g := range next {
+		g.refresh(now)
+	}
+	s.groups.Store(&next)
+	for name, g := range old {
+		if next[name] == nil {
+			g.end(now)
+		}
+	}
+	maps.DeleteFunc(s.watches, func(d spec.Discover, w *watch) bool {
+		if !used[d] {
+			w.cancel()
+		}
+		return !used[d]
+	})
+}
+
+// Wait returns when each name that Apply was given has been looked up once, or
+// at the end of ctx. The error joins those of all names that have no address yet.
+func (s *Set) Wait(ctx context.Context) error {
+	s.mu.Lock()
+	watches := maps.Clone(s.watches)
+	s.mu.Unlock()
+	for _, w := range watches {
+		select {
+		case <-w.answered:
+		case <-ctx.Done():
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for d, w := range watches {
+		switch {
+		case w.good:
+		case w.err != nil:
+			errs = append(errs, fmt.Errorf("%s: %w", lookupName(d), w.err))
+		default:
+			errs = append(errs, fmt.Errorf("%s: %w", lookupName(d), context.Cause(ctx)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends checks, discovery and timers, and waits for them. Picking goes on
+// with what is known. Leases may be given back afterwards.
+func (s *Set) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.cancel()
+	for _, g := range *s.groups.Load() {
+		if g.warming != nil {
+			g.warming.Stop()
+		}
+		for _, m := range g.members {
+			m.stop()
+		}
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// start runs f on a goroutine that Close waits for. Under the lock.
+func (s *Set) start(f func()) {
+	if !s.closed {
+		s.wg.Go(f)
+	}
+}
+
+// after runs f later, under the lock, unless the Set is closed by then.
+func (s *Set) after(d time.Duration, f func(now time.Time)) *time.Timer {
+	return time.AfterFunc(d, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed {
+			f(time.Now())
+		}
+	})
+}
+
+// courier runs what it is given, in order, on one goroutine. Giving does not
+// block.
+type courier struct {
+	mu   sync.Mutex
+	jobs []func()
+	wake chan struct{}
+}
+
+func (c *courier) give(f func()) {
+	c.mu.Lock()
+	c.jobs = append(c.jobs, f)
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *courier) deliver(ctx context.Context) {
+	for {
+		c.mu.Lock()
+		jobs := c.jobs
+		c.jobs = nil
+		c.mu.Unlock()
+		for _, f := range jobs {
+			f()
+		}
+		if len(jobs) > 0 {
+			continue
+		}
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

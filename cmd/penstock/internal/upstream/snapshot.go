@@ -1,0 +1,83 @@
+package upstream
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// GroupSnapshot is a group at one moment.
+type GroupSnapshot struct {
+	Name    string
+	Balance string
+	Waiting int // in the queue
+	Members []MemberSnapshot
+	Lookups []LookupSnapshot // of names and of what is discovered
+}
+
+// MemberSnapshot is a member at one moment.
+type MemberSnapshot struct {
+	Name     string
+	Addr     relay.Addr
+	Weight   int // in force
+	Backup   bool
+	MaxFlows int
+	State    State
+	Since    time.Time
+	Mode     Mode // what an operator wants
+
+	Active    int
+	Total     uint64 // leases ever
+	Failures  uint64 // connects that failed
+	Ejections uint64
+
+	Checked   time.Time // the last check; zero: none yet
+	CheckTook time.Duration
+	CheckErr  string // empty: it was well
+}
+
+// LookupSnapshot is a look-up at one moment.
+type LookupSnapshot struct {
+	What    string
+	Targets int
+	At      time.Time // the last answer; zero: none yet
+	Err     string    // of the last answer; empty: it was good
+}
+
+// Snapshot describes all groups, in the order of their names.
+func (s *Set) Snapshot() []GroupSnapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []GroupSnapshot
+	for _, g := range *s.groups.Load() {
+		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Waiting: g.queue.len()}
+		for _, m := range g.members {
+			snap.Members = append(snap.Members, m.snapshot())
+		}
+		for _, d := range lookups(g.cfg) {
+			w := s.watches[d]
+			snap.Lookups = append(snap.Lookups, LookupSnapshot{lookupName(d), len(w.targets), w.at, text(w.err)})
+		}
+		all = append(all, snap)
+	}
+	slices.SortFunc(all, func(a, b GroupSnapshot) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func (m *Member) snapshot() MemberSnapshot {
+	return MemberSnapshot{
+		Name: m.name, Addr: m.addr, Weight: m.weight(), Backup: m.backup, MaxFlows: int(m.limit.Load()),
+		State: m.state, Since: m.since, Mode: m.over.mode,
+		Active: m.Active(), Total: m.total.Load(), Failures: m.failures.Load(), Ejections: m.ejections,
+		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err),
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,296 @@
+package upstream
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// State is what a member is to those who pick. Checking, Up and SlowStart take
+// flows; a member whose first check has not ended is taken for well.
+type State uint8
+
+// The states, from the one that hides the others to the last. A member begins
+// as Removed.
+const (
+	Removed  State = iota // from the configuration, or not discovered any more
+	Disabled              // by an operator; not checked either
+	Drained               // by the file or an operator
+	Down                  // says a check
+	Ejected               // for a time, after failed connects
+	Checking
+	SlowStart
+	Up
+)
+
+var stateNames = [...]string{"removed", "disabled", "drained", "down", "ejected", "checking", "slow start", "up"}
+
+func (s State) String() string { return stateNames[s] }
+
+// Event is a change of a member's state.
+type Event struct {
+	At       time.Time
+	Group    string
+	Member   string
+	Addr     relay.Addr
+	From, To State
+	Why      string // the check's or the last connect's error, or who wanted it; one line
+}
+
+// settings are what the file or an operator says.
+type settings struct {
+	weight int
+	mode   Mode
+}
+
+// settle takes note of what has changed of m, and tells of it. Under the Set's lock.
+func (g *Group) settle(m *Member, now time.Time, why string) {
+	was, state := m.takes.Load(), m.judge()
+	takes := state >= Checking
+	if takes && !was && g.built && g.cfg.SlowStart > 0 {
+		m.warmFrom = now
+	}
+	if state == Up && m.warm(now) < warmSteps {
+		state = SlowStart
+	}
+	if takes != was {
+		m.takes.Store(takes)
+		g.later()
+	}
+	if from := m.state; state != from {
+		m.state, m.since = state, now
+		if event := g.set.opt.Event; event != nil {
+			e := Event{now, g.name, m.name, m.addr, from, state, why}
+			g.set.post.give(func() { event(e) })
+		}
+	}
+}
+
+// judge is the member's state but for slow start.
+func (m *Member) judge() State {
+	mode := m.file.mode
+	if m.over.mode != AsFile {
+		mode = m.over.mode
+	}
+	switch {
+	case m.gone:
+		return Removed
+	case mode == Disable:
+		return Disabled
+	case mode == Drain:
+		return Drained
+	case m.health.state == failing:
+		return Down
+	case m.out:
+		return Ejected
+	case m.health.state == unknown && m.checker != nil:
+		return Checking
+	}
+	return Up
+}
+
+// weight is the one in force.
+func (m *Member) weight() int {
+	if m.over.weight != 0 {
+		return m.over.weight
+	}
+	return max(1, m.file.weight)
+}
+
+// warmSteps are the steps in which the weight of a member grows after it came up.
+const warmSteps = 20
+
+// warm is how many of them the member has.
+func (m *Member) warm(now time.Time) int {
+	d := m.group.cfg.SlowStart
+	if m.warmFrom.IsZero() || d <= 0 || now.Sub(m.warmFrom) >= d {
+		return warmSteps
+	}
+	return min(warmSteps, 1+int(warmSteps*now.Sub(m.warmFrom)/d))
+}
+
+// settleTime is how long changes are gathered before a table is built: a member
+// that goes down takes no flow meanwhile, one that comes up waits so long.
+const settleTime = 50 * time.Millisecond
+
+// later has the table built soon. Under the Set's lock.
+func (g *Group) later() {
+	if g.dirty || !g.built {
+		return
+	}
+	g.dirty = true
+	g.set.after(settleTime, func(now time.Time) { g.build(now) })
+}
+
+// build makes the table from the members as they are. Under the Set's lock.
+func (g *Group) build(now time.Time) {
+	g.dirty = false
+	var all [2][]share // primaries, backups
+	warm := make(map[*Member]int)
+	for _, m := range g.members {
+		if !m.takes.Load() {
+			continue
+		}
+		if step := m.warm(now); step < warmSteps {
+			warm[m] = step
+		} else if m.state == SlowStart {
+			g.settle(m, now, "slow start is over")
+		}
+		which := 0
+		if m.backup {
+			which = 1
+		}
+		all[which] = append(all[which], share{m, m.weight()})
+	}
+	if len(warm) > 0 { // weights in smaller units
+		for _, shares := range all {
+			for i := range shares {
+				if step, ok := warm[shares[i].m]; ok {
+					shares[i].weight *= step
+				} else {
+					shares[i].weight *= warmSteps
+				}
+			}
+		}
+		if g.warming == nil {
+			g.warming = g.set.after(g.cfg.SlowStart/warmSteps, func(now time.Time) {
+				g.warming = nil
+				g.build(now)
+			})
+		}
+	}
+	t := &table{cfg: g.cfg, members: len(g.members), primary: newBalance(g.cfg, all[0]), backup: newBalance(g.cfg, all[1])}
+	g.heap.mu.Lock()
+	if t.primary.heap != nil {
+		t.primary.heap.fill(all[0])
+		t.backup.heap.fill(all[1])
+	}
+	g.heap.on.Store(t.primary.heap != nil)
+	g.table.Store(t)
+	g.heap.mu.Unlock()
+	g.built = g.built || len(g.members) > 0
+	g.wake()
+}
+
+// want is a member as the file and discovery have it.
+type want struct {
+	name     string
+	addr     relay.Addr
+	settings settings
+	limit    int
+	backup   bool
+}
+
+// refresh brings members in line with the configuration and with what was
+// discovered, and builds the table. Under the Set's lock.
+func (g *Group) refresh(now time.Time) {
+	type key struct {
+		name string
+		addr relay.Addr
+	}
+	old := make(map[key]*Member, len(g.members))
+	for _, m := range g.members {
+		old[key{m.name, m.addr}] = m
+	}
+	wants := g.wants()
+	members := make([]*Member, 0, len(wants))
+	seen := make(map[key]bool, len(wants))
+	for _, w := range wants {
+		k := key{w.name, w.addr}
+		if seen[k] {
+			continue
+		}
+		seen[k] = true
+		m := old[k]
+		if m == nil {
+			m = &Member{name: w.name, addr: w.addr, group: g}
+			m.since, m.file = now, w.settings
+		}
+		delete(old, k)
+		if m.file.weight != w.settings.weight {
+			m.over.weight = 0
+		}
+		if m.file.mode != w.settings.mode {
+			m.over.mode = AsFile
+		}
+		m.file, m.backup = w.settings, w.backup
+		m.limit.Store(int32(w.limit))
+		members = append(members, m)
+	}
+	g.members = members
+	for _, m := range members {
+		m.check(now)
+		g.settle(m, now, "configured")
+	}
+	for _, m := range old {
+		m.end(now)
+	}
+	g.build(now)
+}
+
+// wants lists members in the file's order, those of one entry by address.
+func (g *Group) wants() (ws []want) {
+	for _, m := range g.cfg.Members {
+		w := want{name: m.Name, settings: settings{weight: m.Weight}, limit: m.MaxFlows, backup: m.Backup}
+		if m.Drained {
+			w.settings.mode = Drain
+		}
+		if w.name == "" {
+			w.name = m.To.String()
+		}
+		if addr, ok := literal(m.To); ok {
+			w.addr = addr
+			ws = append(ws, w)
+			continue
+		}
+		for _, t := range g.set.watches[lookupOf(m.To)].targets {
+			w.addr = t.Addr
+			ws = append(ws, w)
+		}
+	}
+	for _, d := range g.cfg.Discover {
+		for _, t := range g.set.watches[lookupKey(d)].targets {
+			w := want{name: t.Name, addr: t.Addr, settings: settings{weight: t.Weight}, limit: d.MaxFlows, backup: t.Backup}
+			if w.name == "" {
+				w.name = t.Addr.String()
+			}
+			if d.Weight != 0 {
+				w.settings.weight = d.Weight
+			}
+			ws = append(ws, w)
+		}
+	}
+	return ws
+}
+
+// end takes a group out of service. Under the Set's lock.
+func (g *Group) end(now time.Time) {
+	for _, m := range g.members {
+		m.end(now)
+	}
+	g.members, g.gone = nil, true
+	g.cfg = &spec.Group{Name: g.name, Balance: g.cfg.Balance}
+	g.build(now)
+}
+
+// end takes a member out of service and tells of it. Under the Set's lock.
+func (m *Member) end(now time.Time) {
+	m.gone = true
+	m.stop()
+	m.group.settle(m, now, "removed")
+	if gone := m.group.set.opt.Gone; gone != nil {
+		m.group.set.post.give(func() { gone(m) })
+	}
+}
+
+// stop ends the member's checks and timers.
+func (m *Member) stop() {
+	if m.checker != nil {
+		m.checker.stop()
+		m.checker = nil
+	}
+	if m.back != nil {
+		m.back.Stop()
+	}
+}

@@ -1,0 +1,178 @@
+package upstream
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// table is what Pick reads: immutable, but for the heaps, which have a lock.
+type table struct {
+	cfg     *spec.Group
+	members int // of the group, well or not
+	// Backups serve when no primary can, which is not so while one is only full.
+	primary, backup balance
+}
+
+// share is a member and its weight among the others.
+type share struct {
+	m      *Member
+	weight int
+}
+
+// balance spreads flows over members. Each balancer searches a wheel, where a
+// member stands as often as it is heavy, from a place of its own choice; only
+// least-connections has a heap instead.
+type balance struct {
+	kind   string
+	shares []share
+	wheel  []int32 // indices of shares
+	heap   *heap
+}
+
+// newBalance makes the balancer of a group for those members.
+func newBalance(cfg *spec.Group, shares []share) balance {
+	b := balance{kind: cfg.Balance, shares: shares}
+	switch cfg.Balance {
+	case "least-connections":
+		b.heap = &heap{}
+	case "maglev":
+		b.wheel = maglev(shares, maglevSize)
+	case "first":
+		b.wheel = make([]int32, len(shares))
+		for i := range b.wheel {
+			b.wheel[i] = int32(i)
+		}
+	default:
+		b.wheel = wheel(shares)
+	}
+	return b
+}
+
+// begin chooses where the search of a new flow begins. What is tried after a
+// failure follows from it.
+func (t *table) begin(g *Group, client, local netip.AddrPort) uint64 {
+	switch t.cfg.Balance {
+	case "round-robin":
+		return g.turn.Add(1) - 1
+	case "random", "p2c":
+		return rand.Uint64()
+	case "maglev":
+		return hash(t.cfg.Hash, client, local)
+	}
+	return 0
+}
+
+// hash is the same in every process, so that relays side by side agree. The port
+// is left out of "source".
+func hash(what string, client, local netip.AddrPort) uint64 {
+	var b [36]byte
+	ip := client.Addr().As16()
+	copy(b[:], ip[:])
+	if what != "4-tuple" {
+		return xxhash.Sum64(b[:16])
+	}
+	ip = local.Addr().As16()
+	copy(b[16:], ip[:])
+	binary.BigEndian.PutUint16(b[32:], client.Port())
+	binary.BigEndian.PutUint16(b[34:], local.Port())
+	return xxhash.Sum64(b[:])
+}
+
+// pick takes a slot of a member for l. full says that a member is there, but at
+// its cap.
+func (t *table) pick(g *Group, l *Lease) (m *Member, full bool) {
+	if m, full = t.primary.pick(g, l); m == nil && !full {
+		m, full = t.backup.pick(g, l)
+	}
+	return m, full
+}
+
+// Draws before the search goes along the wheel.
+const (
+	draws    = 8
+	walkedBy = 64 // places of the wheel, before each member is asked once
+)
+
+func (b *balance) pick(g *Group, l *Lease) (m *Member, full bool) {
+	if len(b.shares) == 0 {
+		return nil, false
+	}
+	switch b.kind {
+	case "least-connections":
+		return b.heap.pick(g, l)
+	case "p2c":
+		if m := b.ofTwo(l); m != nil {
+			return m, false
+		}
+	case "random":
+		for range draws {
+			s := b.draw()
+			if ok, _ := l.take(s.m); ok {
+				return s.m, false
+			}
+		}
+	}
+	return b.walk(l)
+}
+
+// walk searches the wheel from the lease's place, and when that takes long, all
+// members from there.
+func (b *balance) walk(l *Lease) (m *Member, full bool) {
+	n := len(b.wheel)
+	at := int(l.seed % uint64(n))
+	first := int(b.wheel[at])
+	for range min(n, walkedBy) {
+		s := b.shares[b.wheel[at]]
+		ok, f := l.take(s.m)
+		if ok {
+			return s.m, false
+		}
+		full = full || f
+		if at++; at == n {
+			at = 0
+		}
+	}
+	if n <= walkedBy {
+		return nil, full
+	}
+	for i := range b.shares {
+		s := b.shares[(first+i)%len(b.shares)]
+		ok, f := l.take(s.m)
+		if ok {
+			return s.m, false
+		}
+		full = full || f
+	}
+	return nil, full
+}
+
+// ofTwo draws two members by weight and takes the one with fewer flows for its
+// weight (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing",
+// 2001). Nil if it draws only such as cannot be taken.
+func (b *balance) ofTwo(l *Lease) *Member {
+	for range draws {
+		s, other := b.draw(), b.draw()
+		if !l.may(s.m) || s.m.full() || l.may(other.m) && lighter(other, s) {
+			s, other = other, s
+		}
+		for _, s := range [2]share{s, other} {
+			if ok, _ := l.take(s.m); ok {
+				return s.m
+			}
+		}
+	}
+	return nil
+}
+
+func (b *balance) draw() share { return b.shares[b.wheel[rand.IntN(len(b.wheel))]] }
+
+// lighter compares flows for each unit of weight, with one flow more. A full
+// member is not lighter.
+func lighter(a, b share) bool {
+	return !a.m.full() && int64(a.m.active.Load()+1)*int64(b.weight) < int64(b.m.active.Load()+1)*int64(a.weight)
+}

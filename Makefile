@@ -22,7 +22,7 @@ STEP := @.ci/step
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 .PHONY: build
 build: ## build the daemon: bin/penstock
@@ -73,6 +73,18 @@ cross: ## build and vet for the other platforms
 .PHONY: bench-once
 bench-once: ## run every benchmark once, so that none rots; the figures mean nothing
 	$(STEP) "each benchmark once" $(GO) test -run '^$$' -bench . -benchtime 1x $(ALL)
+
+.PHONY: bench-quick
+bench-quick: ## the relay beside its peers, the main rows: about 2 minutes, best as root
+	bench/run quick
+
+.PHONY: bench
+bench: ## everything in bench/README.md, raw text and pictures: about half an hour, best as root
+	bench/run full
+
+.PHONY: bench-compare
+bench-compare: ## this checkout beside the commit BASE, about 2 minutes; fails if a load became dearer
+	$(GO) run ./bench/relay compare -base "$(BASE)"
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (2s)

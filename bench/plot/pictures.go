@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/penstock/penstock/bench/internal/report"
+)
+
+// picture is one file. Its draw gets the results of all its parts.
+type picture struct {
+	name  string
+	parts []string
+	draw  func(path string, res report.Result) error
+}
+
+var pictures = []picture{
+	{"relay-tcp", []string{"relay-one-cpu-bulk", "relay-one-cpu-messages", "relay-idle"}, bars(
+		"TCP: what a relay costs",
+		"CPU time (user + system) and memory of the relay's processes. Shorter bars are better.",
+		[]panel{
+			{"bulk16k", "bulk, 16 KiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
+			{"bulk128k", "bulk, 128 KiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
+			{"bulk1m", "bulk, 1 MiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
+			{"bulk16kx4", "bulk, 16 KiB, 4 connections", "CPU ms per GB", "cpu-s/GB", 1000},
+			{"pingpong1", "64 B and echo, 1 connection", "CPU µs per round trip", "cpu-us/op", 1},
+			{"pingpong64", "64 B and echo, 64 connections", "CPU µs per round trip", "cpu-us/op", 1},
+			{"pingpong1000", "64 B and echo, 1,000 connections", "CPU µs per round trip", "cpu-us/op", 1},
+			{"connect", "connect, 64 B and echo, close", "CPU µs per connection", "cpu-us/op", 1},
+			{"idle", "idle connections", "KB of memory each", "KB/conn", 1},
+		})},
+	{"relay-udp", []string{"relay-one-cpu-udp"}, bars(
+		"UDP: what a relay costs",
+		"CPU time (user + system) of the relay's processes. Shorter bars are better; what was lost on the way is said beside the bar.",
+		[]panel{
+			{"udp1200", "4 flows, 1,200 B", "CPU µs per datagram", "cpu-us/op", 1},
+			{"udp100", "4 flows, 100 B", "CPU µs per datagram", "cpu-us/op", 1},
+			{"udpgso1200", "4 flows, 1,200 B, sent with GSO", "CPU µs per datagram", "cpu-us/op", 1},
+			{"udpping64", "200 B and echo, 64 flows", "CPU µs per round trip", "cpu-us/op", 1},
+			{"udpsession", "a new flow for each 200 B and echo", "CPU µs per flow", "cpu-us/op", 1},
+		})},
+	{"relay-latency", []string{"relay-one-cpu-messages", "relay-one-cpu-udp"}, ranges(
+		"Latency: round trips through the relay",
+		"The bar ends at the median, the line behind it at the 99th percentile. Shorter is better. The clients send as fast as answers come.",
+		[]panel{
+			{"pingpong1", "TCP, 1 connection", "µs", "", 1},
+			{"pingpong64", "TCP, 64 connections", "ms", "", 1e-3},
+			{"pingpong1000", "TCP, 1,000 connections", "ms", "", 1e-3},
+			{"connect", "TCP, connect to echo, 32 at a time", "ms", "", 1e-3},
+			{"udpping64", "UDP, 64 flows", "ms", "", 1e-3},
+			{"udpsession", "UDP, new flows, 32 at a time", "ms", "", 1e-3},
+		})},
+	{"relay-connections", []string{"relay-one-cpu-connections"}, curves(
+		"Cost as connections grow",
+		"64 B and their echo on every connection at once. Lower is better.",
+		"pingpong",
+		[]curve{
+			{"CPU µs per round trip", "cpu-us/op", 1, false},
+			{"memory of the relay, MB (logarithmic)", "KB-RSS", 1. / 1024, true},
+		})},
+}
+
+// panel is one load with one figure; scale makes the unit of the picture from the raw one.
+type panel struct {
+	load, title, unit, raw string
+	scale                  float64
+}
+
+type curve struct {
+	title, raw string
+	scale      float64
+	log        bool // the figure's axis; that of the connections always is
+}
+
+// relay is how a peer is shown. Where a relay is set up in two ways, a load's files
+// have the better one for it, or both, and the better one is drawn.
+type relay struct {
+	name  string
+	peers []string
+}
+
+var relays = []relay{
+	{"penstock", []string{"penstock"}},
+	{"HAProxy", []string{"haproxy", "haproxy-auto"}},
+	{"nginx", []string{"nginx", "nginx-rcvbuf"}},
+	{"Envoy", []string{"envoy"}},
+	{"Go io.Copy", []string{"gocopy"}},
+}
+
+// foot says on which machine, with what, and under which conditions.
+func foot(res report.Result) string {
+	c := res.Config
+	parts := []string{c["cpu"], "Linux " + c["kernel"], "all processes on CPU " + c["cpus"], c["congestion-control"], "loopback", "medians of " + c["rounds"] + " rounds", "commit " + c["commit"], c["date"][:min(10, len(c["date"]))]}
+	var versions []string
+	for _, r := range relays[1:4] {
+		for _, peer := range r.peers {
+			if v := version(c[peer]); v != "" {
+				versions = append(versions, r.name+" "+v)
+				break
+			}
+		}
+	}
+	return strings.Join(parts, ", ") + "\n" + strings.Join(versions, ", ") + fmt.Sprintf(", %s", c["go"])
+}
+
+// version finds the number in what a relay says of itself.
+func version(s string) string {
+	for _, f := range strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '/' }) {
+		if strings.Count(f, ".") == 2 && f[0] >= '0' && f[0] <= '9' {
+			v, _, _ := strings.Cut(f, "-")
+			return v
+		}
+	}
+	return ""
+}

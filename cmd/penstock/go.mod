@@ -12,7 +12,12 @@ require (
 
 require github.com/gaissmai/bart v0.30.0
 
-require github.com/coreos/go-systemd/v22 v22.7.0
+require (
+	github.com/coreos/go-systemd/v22 v22.7.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+)
+
+require golang.org/x/text v0.43.0 // indirect
 
 require (
 	github.com/alecthomas/kong v1.17.0

@@ -113,7 +113,15 @@ var table = []rule{
 		"github.com/coreos/go-systemd/v22/activation": "LISTEN_FDS and its rules; it depends on the standard library only",
 		"github.com/coreos/go-systemd/v22/daemon":     "sd_notify, the watchdog's interval, and CLOCK_MONOTONIC without a system call of ours",
 	}},
+	{pkg: "cmd/penstock/internal/admin", code: edges{
+		"cmd/penstock/internal/spec": vocabular,
+		"cmd/penstock/internal/api":  vocabular,
+	}, tests: edges{
+		"go.yaml.in/yaml/v4":                       "the API's description is YAML",
+		"github.com/santhosh-tekuri/jsonschema/v6": "real answers are checked against the schemas of the description",
+	}},
 	{pkg: "cmd/penstock/internal/spec"},
+	{pkg: "cmd/penstock/internal/api"},
 }
 
 // testsOfAll is what tests of each module may import beside their package's own
@@ -144,7 +152,7 @@ var freeModules = map[string]edges{
 }
 
 // vocabulary is what stations of the daemon may share; app sees all.
-var vocabulary = []string{"cmd/penstock/internal/spec"}
+var vocabulary = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/api"}
 
 // library tells the packages of module 1 from those of the nested modules.
 var nested = []string{"cmd/penstock", "bench", "xnet"}

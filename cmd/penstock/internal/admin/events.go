@@ -1,0 +1,60 @@
+package admin
+
+import (
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// keptEvents is how many events are there to ask for.
+const keptEvents = 512
+
+// Events keeps the youngest events. Its zero value is ready. It may be used by
+// several goroutines; Add never waits for a reader.
+type Events struct {
+	mu   sync.Mutex
+	ring [keptEvents]api.Event
+	last uint64
+}
+
+// Add keeps an event; its ID, and its Time if that is zero, are filled in.
+func (e *Events) Add(v api.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last++
+	v.ID = e.last
+	if v.Time.IsZero() {
+		v.Time = time.Now()
+	}
+	e.ring[e.last%keptEvents] = v
+}
+
+// After returns the events behind an id, oldest first.
+func (e *Events) After(id uint64) api.Events {
+	out := api.Events{Events: []api.Event{}}
+	if e == nil {
+		return out
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if oldest := e.last - min(e.last, keptEvents); id < oldest {
+		out.Lost = oldest - id
+		id = oldest
+	}
+	for id < e.last {
+		id++
+		out.Events = append(out.Events, e.ring[id%keptEvents])
+	}
+	return out
+}
+
+// Last is the id of the youngest event; 0: there is none.
+func (e *Events) Last() uint64 {
+	if e == nil {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last
+}

@@ -1,0 +1,99 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// route is one method and path, what it asks of the client, and what it does. An
+// error is answered as a problem; after one nothing may have been written.
+type route struct {
+	method, path string
+	need         access
+	body         int64 // bytes at most
+	do           func(*Server, http.ResponseWriter, *http.Request) error
+}
+
+// routes is the whole API. docs/api/openapi.yaml has the same, and a test compares them.
+var routes = []route{
+	{"GET", "/healthz", open, 0, (*Server).healthz},
+	{"GET", "/readyz", read, 0, (*Server).readyz},
+	{"GET", "/v1/status", read, 0, (*Server).status},
+	{"GET", "/v1/stream", read, 0, (*Server).serveStream},
+	{"GET", "/v1/config", read, 0, (*Server).inForce},
+	{"POST", "/v1/config/diff", full, maxConfig, (*Server).diff},
+	{"POST", "/v1/reload", full, 0, (*Server).reload},
+	{"GET", "/v1/listeners", read, 0, (*Server).listeners},
+	{"GET", "/v1/groups", read, 0, (*Server).groups},
+	{"GET", "/v1/groups/{group}", read, 0, (*Server).group},
+	{"PATCH", "/v1/groups/{group}/members/{member}", full, maxBody, (*Server).setMember},
+	{"GET", "/v1/flows", read, 0, (*Server).flows},
+	{"DELETE", "/v1/flows", full, 0, (*Server).killFlows},
+	{"GET", "/v1/flows/{id}", read, 0, (*Server).flow},
+	{"DELETE", "/v1/flows/{id}", full, 0, (*Server).killFlow},
+	{"GET", "/v1/events", read, 0, (*Server).events},
+	{"GET", "/v1/log", read, 0, (*Server).level},
+	{"PUT", "/v1/log", full, maxBody, (*Server).setLevel},
+	{"GET", "/v1/drain", read, 0, (*Server).draining},
+	{"POST", "/v1/drain", full, 0, (*Server).drain},
+	{"GET", "/debug/pprof/{profile}", full, 0, (*Server).profile},
+}
+
+// handler serves routes. What all answers have in common is here.
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	methods := map[string][]string{}
+	for _, r := range routes {
+		mux.Handle(r.method+" "+r.path, s.guard(r))
+		methods[r.path] = append(methods[r.path], r.method)
+	}
+	for path, allowed := range methods {
+		slices.Sort(allowed)
+		list := strings.Join(allowed, ", ")
+		mux.Handle(path, s.guard(route{need: read, do: func(_ *Server, w http.ResponseWriter, r *http.Request) error {
+			w.Header().Set("Allow", list)
+			return api.NewProblem(http.StatusMethodNotAllowed, r.Method+" "+api.Quote(r.URL.Path), list)
+		}}))
+	}
+	mux.HandleFunc("/", s.page)
+	origins := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		h.Set("Referrer-Policy", "no-referrer")
+		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
+		if err := ours(r); err != nil {
+			fail(w, err)
+			return
+		}
+		if err := origins.Check(r); err != nil {
+			fail(w, api.NewProblem(http.StatusForbidden, "a change that a page of another origin asks for", "a request without Origin, or of the same origin"))
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// guard is the handler of a route: it lets those in who may.
+func (s *Server) guard(to route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := s.admit(r, to.need)
+		if err != nil {
+			// Who has shown no token keeps no connection either.
+			w.Header().Set("Connection", "close")
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		} else {
+			r.Body = http.MaxBytesReader(w, r.Body, to.body)
+			err = to.do(s, w, r)
+		}
+		if err != nil {
+			fail(w, err)
+		}
+	})
+}

@@ -1,0 +1,230 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// synthetic is a source that no engine is behind: so many flows, of which every
+// number follows from the flow's id, and groups with so many members. It stands
+// for what package app gives; that a real daemon gives it is tested there.
+type synthetic struct {
+	flows, members int
+
+	mu      sync.Mutex
+	killed  []uint64
+	changes []api.MemberChange
+	level   string
+	drained bool
+	walked  func() // called for each slice
+	bad     []api.ConfigError
+	moved   int64 // bytes that each flow has moved beyond those at its start, times its id
+}
+
+var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+
+func (s *synthetic) Status() api.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := api.Status{Version: "v1.2.3", Config: api.InForce{Source: "/etc/penstock.yaml", Hash: strings.Repeat("ab", 32), Loaded: epoch}}
+	if s.bad != nil {
+		st.Config.Failed = &api.FailedReload{Time: epoch, Errors: s.bad}
+	}
+	st.Hash = st.Config.Hash
+	st.State = api.StateReady
+	if s.drained {
+		st.State = api.StateDraining
+	}
+	st.Totals = s.numbers()
+	st.Loops = []api.Loop{{Flows: int64(s.flows), Busy: 1.5, Longest: 0.002, Events: 30, Waits: 20, Wakeups: 10}, {}}
+	st.Resources = api.Resources{MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, KernelDrops: 3, GSOFallbacks: 2, HeldBytes: 100, LogDrops: 7, CPU: 12.5}
+	st.Paths = []api.PathCount{{Path: "splice", Ways: 10}, {Path: "copy", Why: "small reads", Ways: 5}}
+	return st
+}
+
+func (s *synthetic) numbers() api.Numbers {
+	return api.Numbers{Flows: int64(s.flows), Begun: 1000, Refused: 10, Failed: 5, UpBytes: 1 << 40, DownBytes: 1 << 41, UpDatagrams: 7, DownDatagrams: 8}
+}
+
+const configText = "admin: {listen: tcp://127.0.0.1:0, token: " + token + "}\n"
+
+func (s *synthetic) Config() api.Config {
+	return api.Config{InForce: s.Status().Config, Text: configText}
+}
+
+func (s *synthetic) Listeners() []api.Listener {
+	return []api.Listener{{Name: "web", Address: "tcp://127.0.0.1:8443", Kind: "stream", State: "open", Numbers: s.numbers(), Routes: []api.Route{
+		{Name: "api", Group: "backends", From: []string{"10.0.0.0/8"}, SNI: []string{"api.example.com"}, ALPN: []string{"h2"}, Numbers: s.numbers()},
+		{Name: "default", Group: "backends", Default: true, Numbers: s.numbers()},
+	}}, {Name: "dns", Address: "udp://127.0.0.1:5353", Kind: "datagram", State: "resting"}}
+}
+
+func (s *synthetic) Groups() []api.Group {
+	g := api.Group{Name: "backends", Balance: "p2c", Queue: api.Queue{Size: 100, Waiting: 1, Queued: 3, TimedOut: 1, Full: 2}, Retries: 4, Numbers: s.numbers()}
+	for i := range s.members {
+		m := api.Member{Name: memberName(i), Address: memberName(i), State: "up", Since: epoch, Takes: true, Weight: 10, Connects: 100, Failures: 2, Latency: 0.5, Numbers: s.numbers()}
+		if i%3 == 1 {
+			m.State, m.Takes, m.Why = "down", false, "connection refused"
+			m.Check = &api.Check{Time: epoch, Took: 0.1, Error: "connection refused", Streak: 3}
+		}
+		if i%3 == 2 {
+			m.State, m.Takes, m.Until = "ejected", false, epoch.Add(time.Minute)
+		}
+		g.Members = append(g.Members, m)
+	}
+	return []api.Group{g, {Name: "empty", Balance: "first"}}
+}
+
+func memberName(i int) string { return fmt.Sprintf("tcp://10.%d.%d.%d:80", i>>16, i>>8&255, i&255) }
+
+func (s *synthetic) Counters() Counters {
+	bounds := []float64{0.001, 0.01, 0.1, 1}
+	h := Histogram{Bounds: bounds, Counts: []uint64{1, 2, 3, 4, 5}, Sum: 20}
+	c := Counters{
+		Times:         []Times{{Listener: "web", Route: "default", Group: "backends", Connect: h, FirstByte: h, Life: h}},
+		Refused:       []Refused{{"web", "denied", 9}, {"web", "no-member", 1}},
+		DatagramDrops: []Count{{"full", 3}}, LogDrops: []Count{{"access", 7}},
+		AcceptErrors: 2, AcceptPauses: 1, BytesSpliced: 1 << 39, BytesDropped: 3, ICMPErrors: 4, Supers: 5, Runs: 6,
+		Reloads: 3, FailedReloads: 1,
+		Pools: []Pool{{Name: "buffers", Gets: 100, News: 10, Kept: 5, Live: 8}},
+	}
+	for i := range s.members {
+		c.Series = append(c.Series, Series{Listener: "web", Route: "default", Group: "backends", Member: memberName(i),
+			Open: 2, Ended: []Count{{"end", 10}, {"idle", 1}, {"b-reset", 1}}, UpBytes: 1 << 30, DownBytes: 1 << 31, UpDatagrams: 1, DownDatagrams: 2})
+	}
+	return c
+}
+
+func (s *synthetic) SetMember(group, member string, change api.MemberChange) ([]api.Member, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if group != "backends" {
+		return nil, api.NotFound("group", group, "backends, empty")
+	}
+	for i := range s.members {
+		if memberName(i) == member {
+			s.changes = append(s.changes, change)
+			m := s.Groups()[0].Members[i]
+			if change.Weight != nil {
+				m.Weight = *change.Weight
+			}
+			m.State = "drained"
+			return []api.Member{m}, nil
+		}
+	}
+	return nil, api.NotFound("member", member, "those of GET /v1/groups/backends")
+}
+
+// flow makes flow number i, from 0; its id is i+1.
+func (s *synthetic) flow(i int) api.Flow {
+	id := uint64(i + 1)
+	f := api.Flow{ID: id, Kind: "stream", State: "relaying", Listener: "web", Route: "default", Group: "backends", Member: memberName(i % max(1, s.members)),
+		Client:   api.Addr{Network: "tcp", IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 40000)},
+		Upstream: api.Addr{Network: "tcp", IP: netip.MustParseAddrPort("10.0.0.1:80")},
+		SNI:      "api.example.com", Start: epoch, Age: float64(id), Idle: 0.5,
+		Up:   api.Transfer{Bytes: int64(id) * 100, Path: "copy", Why: "small reads"},
+		Down: api.Transfer{Bytes: int64(id)*900 + int64(id)*s.moved, Spliced: int64(id), Path: "splice"},
+	}
+	if i%10 == 9 {
+		f.Kind, f.Listener, f.State = "datagram", "dns", "relaying"
+		f.Client.Network, f.Upstream.Network = "udp", "udp"
+		f.Up.Datagrams, f.Down.Lost = 3, 1
+	}
+	return f
+}
+
+func (s *synthetic) Flows(ctx context.Context, yield func([]api.Flow) bool) error {
+	slice := make([]api.Flow, 0, 256)
+	for i := 0; i < s.flows; {
+		for slice = slice[:0]; len(slice) < cap(slice) && i < s.flows; i++ {
+			slice = append(slice, s.flow(s.flows-1-i)) // not in the order of ids, as an engine's are
+		}
+		if s.walked != nil {
+			s.walked()
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !yield(slice) {
+			return nil
+		}
+	}
+	s.mu.Lock()
+	s.moved += 10
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *synthetic) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
+	if id == 0 || id > uint64(s.flows) {
+		return api.FlowDetail{}, false
+	}
+	f := s.flow(int(id - 1))
+	tcp := &api.TCPInfo{State: "established", RTT: 0.0001, RTTVar: 0.00005, MinRTT: 0.00008, Cwnd: 10, MSS: 1448, Congestion: "cubic"}
+	return api.FlowDetail{Flow: f, ALPN: []string{"h2"}, Loop: 1, Local: f.Client, Peer: f.Client, Attempts: 1, Connect: 0.001, FirstByte: 0.002, ClientTCP: tcp, ServerTCP: tcp, RateLimit: 1 << 20}, true
+}
+
+func (s *synthetic) Kill(_ context.Context, ids []uint64) (n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if id > 0 && id <= uint64(s.flows) && !slices.Contains(s.killed, id) {
+			s.killed = append(s.killed, id)
+			n++
+		}
+	}
+	return n
+}
+
+func (s *synthetic) Reload(context.Context) (api.Diff, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bad != nil {
+		return api.Diff{}, api.BadConfig(s.bad)
+	}
+	return api.Diff{Applied: true, Hash: strings.Repeat("cd", 32)}, nil
+}
+
+func (s *synthetic) Diff(_ context.Context, text []byte) (api.Diff, error) {
+	if strings.HasPrefix(string(text), "bad") {
+		return api.Diff{}, api.BadConfig([]api.ConfigError{{Source: "body", Line: 1, Column: 1, Message: "unknown key bad", Allowed: "listeners, groups"}})
+	}
+	return api.Diff{Hash: strings.Repeat("cd", 32), Flows: 3, Restart: true, Changes: []api.Change{
+		{Kind: "member", Name: "backends/" + memberName(0), What: "removed", Flows: 3},
+		{Kind: "setting", Name: "engine.loops", What: "changed", Fields: []string{"loops"}, Restart: true},
+	}}, nil
+}
+
+func (s *synthetic) Level() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.level
+}
+
+func (s *synthetic) SetLevel(level string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.level = level
+}
+
+func (s *synthetic) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drained = true
+}
+
+func (s *synthetic) Draining() api.Drain {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.drained {
+		return api.Drain{State: api.StateReady, Flows: int64(s.flows)}
+	}
+	return api.Drain{State: api.StateDraining, Since: epoch, Deadline: epoch.Add(time.Minute), AtStart: 10, Flows: int64(s.flows)}
+}

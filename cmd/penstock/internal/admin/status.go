@@ -1,0 +1,143 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// healthz says that the process answers.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
+	reply(w, api.Ready{State: "alive"})
+	return nil
+}
+
+// readyz says whether the daemon takes new flows.
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
+	state := s.source.Status().State
+	if state != api.StateReady {
+		return api.NewProblem(http.StatusServiceUnavailable, "the daemon is "+state, "")
+	}
+	reply(w, api.Ready{State: state})
+	return nil
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
+	reply(w, s.now())
+	return nil
+}
+
+// now is the whole status, with what the source leaves to the server.
+func (s *Server) now() api.Status {
+	st := s.source.Status()
+	st.Started = s.config.Started
+	st.PID = os.Getpid()
+	st.Time = time.Now()
+	st.Uptime = st.Time.Sub(st.Started).Seconds()
+	st.LastEvent = s.config.Events.Last()
+	process(&st.Resources)
+	st.Loops = some(st.Loops)
+	st.Paths = some(st.Paths)
+	st.Listeners, st.Groups = []api.ListenerSummary{}, []api.GroupSummary{}
+	for _, l := range s.source.Listeners() {
+		st.Listeners = append(st.Listeners, api.ListenerSummary{Name: l.Name, Numbers: l.Numbers})
+	}
+	for _, g := range s.source.Groups() {
+		sum := api.GroupSummary{Name: g.Name, Members: len(g.Members), Waiting: g.Queue.Waiting, Numbers: g.Numbers}
+		for i := range g.Members {
+			if g.Members[i].Takes {
+				sum.Up++
+			}
+		}
+		st.Groups = append(st.Groups, sum)
+	}
+	return st
+}
+
+// some is a list that JSON writes as [], not as null.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// process fills in what the process knows of itself.
+func process(r *api.Resources) {
+	// Since Linux 6.2 (f1f1f2569901) the size of this folder is the number of open
+	// descriptors; before, it is 0. To read the folder would take long where there are many.
+	if info, err := os.Stat("/proc/self/fd"); err == nil {
+		r.FDs = info.Size()
+	}
+	r.Goroutines = runtime.NumGoroutine()
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(heap)
+	if heap[0].Value.Kind() == metrics.KindUint64 {
+		r.HeapBytes = int64(heap[0].Value.Uint64())
+	}
+}
+
+// sampleText is one event of the stream.
+func (s *Server) sampleText() []byte {
+	b, err := json.Marshal(s.now().Sample)
+	if err != nil { // a sample is strings and numbers
+		panic(err)
+	}
+	return slices.Concat([]byte("data: "), b, []byte("\n\n"))
+}
+
+func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	after := uint64(0)
+	if text := r.URL.Query().Get("after"); text != "" {
+		var err error
+		if after, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return bad("after: "+api.Quote(text), "the id of an event")
+		}
+	}
+	reply(w, s.config.Events.After(after))
+	return nil
+}
+
+func (s *Server) level(w http.ResponseWriter, _ *http.Request) error {
+	reply(w, api.Level{Level: s.source.Level()})
+	return nil
+}
+
+func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) error {
+	var l api.Level
+	if err := body(r, &l); err != nil {
+		return err
+	}
+	if !slices.Contains(api.Levels, l.Level) {
+		return bad("level: "+api.Quote(l.Level), strings.Join(api.Levels, ", "))
+	}
+	s.source.SetLevel(l.Level)
+	return s.level(w, r)
+}
+
+func (s *Server) draining(w http.ResponseWriter, _ *http.Request) error {
+	reply(w, s.source.Draining())
+	return nil
+}
+
+func (s *Server) drain(w http.ResponseWriter, r *http.Request) error {
+	s.source.Drain()
+	s.event("info", "drain", "daemon", fmt.Sprintf("draining was asked for; %d flows are open", s.source.Draining().Flows))
+	return s.draining(w, r)
+}
+
+// event keeps what an operator did.
+func (s *Server) event(level, kind, subject, message string) {
+	if s.config.Events != nil {
+		s.config.Events.Add(api.Event{Level: level, Kind: kind, Subject: subject, Message: message})
+	}
+}

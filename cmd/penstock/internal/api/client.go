@@ -1,0 +1,273 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Client speaks to one daemon. Its methods block until there is an answer or
+// the context ends. An answer that is no success is a *Problem. It may be used
+// by several goroutines.
+type Client struct {
+	base  string // http://host
+	token string
+	http  *http.Client
+}
+
+// NewClient returns a client of the admin listener at a URL of the
+// configuration: unix:///PATH or tcp://HOST:PORT. The token is for tcp; empty: none.
+func NewClient(address, token string) (*Client, error) {
+	network, at, ok := strings.Cut(address, "://")
+	switch {
+	case ok && network == "unix" && strings.HasPrefix(at, "/"):
+	case ok && network == "tcp" && at != "":
+	default:
+		return nil, fmt.Errorf("%q is no admin address; allowed: unix:///PATH, tcp://HOST:PORT", address)
+	}
+	host := at
+	if network == "unix" {
+		host = "localhost"
+	}
+	var dialer net.Dialer
+	return &Client{base: "http://" + host, token: token, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, network, at) },
+		// The daemon is on this host: to compress would cost more than it saves.
+		DisableCompression: true,
+	}}}, nil
+}
+
+// Close gives idle connections back.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status is the whole of the daemon.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.get(ctx, "/v1/status", &s)
+}
+
+// Config is the configuration in force.
+func (c *Client) Config(ctx context.Context) (s Config, err error) {
+	return s, c.get(ctx, "/v1/config", &s)
+}
+
+// Diff tells what the text of a configuration would change.
+func (c *Client) Diff(ctx context.Context, text []byte) (d Diff, err error) {
+	return d, c.do(ctx, "POST", "/v1/config/diff", "application/yaml", text, &d)
+}
+
+// Reload reads the configuration again. A bad one changes nothing, and is a *Problem with Errors.
+func (c *Client) Reload(ctx context.Context) (d Diff, err error) {
+	return d, c.do(ctx, "POST", "/v1/reload", "", nil, &d)
+}
+
+// Listeners lists them with their routes.
+func (c *Client) Listeners(ctx context.Context) (l Listeners, err error) {
+	return l, c.get(ctx, "/v1/listeners", &l)
+}
+
+// Groups lists them with their members.
+func (c *Client) Groups(ctx context.Context) (g Groups, err error) {
+	return g, c.get(ctx, "/v1/groups", &g)
+}
+
+// Group is one with its members.
+func (c *Client) Group(ctx context.Context, name string) (g Group, err error) {
+	return g, c.get(ctx, "/v1/groups/"+url.PathEscape(name), &g)
+}
+
+// SetMember changes the members of a name or address, and returns them as they are then.
+func (c *Client) SetMember(ctx context.Context, group, member string, change MemberChange) (m Members, err error) {
+	return m, c.send(ctx, "PATCH", "/v1/groups/"+url.PathEscape(group)+"/members/"+url.PathEscape(member), change, &m)
+}
+
+// Flows lists flows. A long listing is held in memory; see EachFlow.
+func (c *Client) Flows(ctx context.Context, f Filter, p Page) (l Flows, err error) {
+	l, err = c.EachFlow(ctx, f, p, func(flow *Flow) error {
+		l.Flows = append(l.Flows, *flow)
+		return nil
+	})
+	return l, err
+}
+
+// EachFlow gives each flow of a listing to do, as it comes in. The listing that it
+// returns has no flows. An error of do ends it. The flow is valid during the call only.
+func (c *Client) EachFlow(ctx context.Context, f Filter, p Page, do func(*Flow) error) (l Flows, err error) {
+	q := f.Query()
+	p.Query(q)
+	path := "/v1/flows"
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	resp, err := c.open(ctx, "GET", path, "", nil)
+	if err != nil {
+		return l, err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	if err = skip(dec, 2); err != nil { // {"flows":
+		return l, err
+	}
+	if err = skip(dec, 1); err != nil { // [
+		return l, err
+	}
+	for dec.More() {
+		var flow Flow
+		if err = dec.Decode(&flow); err != nil {
+			return l, err
+		}
+		if err = do(&flow); err != nil {
+			return l, err
+		}
+	}
+	if err = skip(dec, 1); err != nil { // ]
+		return l, err
+	}
+	// The rest are the members of the object that are left.
+	rest, err := io.ReadAll(io.MultiReader(dec.Buffered(), resp.Body))
+	if err != nil {
+		return l, err
+	}
+	rest = append([]byte("{"), bytes.TrimPrefix(bytes.TrimSpace(rest), []byte(","))...)
+	return l, json.Unmarshal(rest, &l)
+}
+
+// skip reads n tokens.
+func skip(dec *json.Decoder, n int) error {
+	for range n {
+		if _, err := dec.Token(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Flow is one flow with what the kernel knows of its sockets.
+func (c *Client) Flow(ctx context.Context, id uint64) (f FlowDetail, err error) {
+	return f, c.get(ctx, "/v1/flows/"+strconv.FormatUint(id, 10), &f)
+}
+
+// Kill ends one flow.
+func (c *Client) Kill(ctx context.Context, id uint64) error {
+	return c.do(ctx, "DELETE", "/v1/flows/"+strconv.FormatUint(id, 10), "", nil, &Killed{})
+}
+
+// KillAll ends the flows that a filter chooses, which must not be empty, and tells how many.
+func (c *Client) KillAll(ctx context.Context, f Filter) (int64, error) {
+	var k Killed
+	q := f.Query()
+	err := c.do(ctx, "DELETE", "/v1/flows?"+q.Encode(), "", nil, &k)
+	return k.Killed, err
+}
+
+// Level is the log's level.
+func (c *Client) Level(ctx context.Context) (string, error) {
+	var l Level
+	err := c.get(ctx, "/v1/log", &l)
+	return l.Level, err
+}
+
+// SetLevel changes the log's level.
+func (c *Client) SetLevel(ctx context.Context, level string) error {
+	return c.send(ctx, "PUT", "/v1/log", Level{Level: level}, &Level{})
+}
+
+// Drain tells how far the end of the daemon has come.
+func (c *Client) Drain(ctx context.Context) (d Drain, err error) {
+	return d, c.get(ctx, "/v1/drain", &d)
+}
+
+// StartDrain begins the end of the daemon: it takes no new flows, and exits after the last one.
+func (c *Client) StartDrain(ctx context.Context) (d Drain, err error) {
+	return d, c.do(ctx, "POST", "/v1/drain", "", nil, &d)
+}
+
+// Events are those after an id.
+func (c *Client) Events(ctx context.Context, after uint64) (e Events, err error) {
+	return e, c.get(ctx, "/v1/events?after="+strconv.FormatUint(after, 10), &e)
+}
+
+// Stream gives a sample a second to do, until the context or the daemon ends, or
+// do returns an error, which it returns. The end of the daemon is io.EOF.
+func (c *Client) Stream(ctx context.Context, do func(*Sample) error) error {
+	resp, err := c.open(ctx, "GET", "/v1/stream", "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return err
+		}
+		data, ok := bytes.CutPrefix(line, []byte("data: "))
+		if !ok {
+			continue
+		}
+		var s Sample
+		if err := json.Unmarshal(data, &s); err != nil {
+			return err
+		}
+		if err := do(&s); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	return c.do(ctx, "GET", path, "", nil, into)
+}
+
+func (c *Client) send(ctx context.Context, method, path string, body, into any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, method, path, "application/json", b, into)
+}
+
+func (c *Client) do(ctx context.Context, method, path, kind string, body []byte, into any) error {
+	resp, err := c.open(ctx, method, path, kind, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+// open returns a successful answer, whose body the caller closes.
+func (c *Client) open(ctx context.Context, method, path, kind string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	p := new(Problem)
+	if errors.Join(err, json.Unmarshal(b, p)) != nil || p.Status == 0 {
+		p = NewProblem(resp.StatusCode, "the daemon answers "+resp.Status, "")
+	}
+	return nil, p
+}

@@ -1,0 +1,233 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Filter chooses flows. Every condition that is set must hold; the zero value
+// chooses all.
+type Filter struct {
+	Source   netip.Prefix // the client's address is in it
+	Listener string
+	Route    string
+	Group    string
+	Member   string
+	State    string // one of FlowStates
+	Kind     string // stream or datagram
+	Path     string // of either direction: none, copy, splice, gso
+	MinAge   time.Duration
+	MaxAge   time.Duration
+	MinIdle  time.Duration
+	MinBytes int64 // both ways together
+}
+
+// The bounds of a listing.
+const (
+	DefaultSorted = 100    // flows of a sorted listing, where no limit is given
+	MaxLimit      = 10_000 // of Page.Limit
+	MaxWindow     = 10 * time.Second
+	DefaultWindow = time.Second
+)
+
+// Sorts are the values of Page.Sort.
+var Sorts = []string{"bytes", "age", "rate"}
+
+// Page says how much of a listing, and in which order.
+type Page struct {
+	// Sort is the key, greatest first; empty: none.
+	Sort string
+	// Limit is how many at most. Without one and without a sort there is no bound,
+	// and no order. With one and without a sort the order is that of ids.
+	Limit int
+	// Cursor is Flows.Next of the page before.
+	Cursor uint64
+	// Window is how long rates are measured; 0 is DefaultWindow.
+	Window time.Duration
+}
+
+// Empty tells whether the filter chooses all.
+func (f *Filter) Empty() bool { return *f == Filter{} }
+
+// Match tells whether the filter chooses a flow.
+func (f *Filter) Match(flow *Flow) bool {
+	return same(f.Listener, flow.Listener) && same(f.Route, flow.Route) && same(f.Group, flow.Group) && same(f.Member, flow.Member) &&
+		same(f.State, flow.State) && same(f.Kind, flow.Kind) &&
+		(f.Path == "" || f.Path == flow.Up.Path || f.Path == flow.Down.Path) &&
+		(f.MinAge == 0 || flow.Age >= f.MinAge.Seconds()) && (f.MaxAge == 0 || flow.Age <= f.MaxAge.Seconds()) &&
+		(f.MinIdle == 0 || flow.Idle >= f.MinIdle.Seconds()) &&
+		flow.Bytes() >= f.MinBytes &&
+		(!f.Source.IsValid() || f.Source.Contains(flow.Client.IP.Addr().Unmap()))
+}
+
+func same(want, got string) bool { return want == "" || want == got }
+
+// names of the words of a filter in a query, in the order of documentation.
+func (f *Filter) words() []word {
+	return []word{
+		{"listener", &f.Listener, nil}, {"route", &f.Route, nil}, {"group", &f.Group, nil}, {"member", &f.Member, nil},
+		{"state", &f.State, FlowStates}, {"kind", &f.Kind, []string{"stream", "datagram"}},
+		{"path", &f.Path, []string{"none", "copy", "splice", "gso"}},
+	}
+}
+
+type word struct {
+	name    string
+	value   *string
+	allowed []string // nil: any
+}
+
+func (f *Filter) times() []span {
+	return []span{{"min_age", &f.MinAge}, {"max_age", &f.MaxAge}, {"min_idle", &f.MinIdle}}
+}
+
+type span struct {
+	name  string
+	value *time.Duration
+}
+
+// Query writes the filter as the parameters of a request.
+func (f *Filter) Query() url.Values {
+	q := url.Values{}
+	if f.Source.IsValid() {
+		q.Set("source", f.Source.String())
+	}
+	for _, w := range f.words() {
+		if *w.value != "" {
+			q.Set(w.name, *w.value)
+		}
+	}
+	for _, s := range f.times() {
+		if *s.value != 0 {
+			q.Set(s.name, s.value.String())
+		}
+	}
+	if f.MinBytes != 0 {
+		q.Set("min_bytes", strconv.FormatInt(f.MinBytes, 10))
+	}
+	return q
+}
+
+// ParseFilter reads parameters of a request, and takes away those that it knows.
+func ParseFilter(q url.Values) (f Filter, err error) {
+	if s := take(q, "source"); s != "" {
+		if f.Source, err = parseSource(s); err != nil {
+			return Filter{}, err
+		}
+	}
+	for _, w := range f.words() {
+		*w.value = take(q, w.name)
+		if *w.value != "" && w.allowed != nil && !slices.Contains(w.allowed, *w.value) {
+			return Filter{}, refuse(w.name, *w.value, strings.Join(w.allowed, ", "))
+		}
+	}
+	for _, s := range f.times() {
+		if *s.value, err = takeTime(q, s.name, 0); err != nil {
+			return Filter{}, err
+		}
+	}
+	if s := take(q, "min_bytes"); s != "" {
+		if f.MinBytes, err = strconv.ParseInt(s, 10, 64); err != nil || f.MinBytes < 0 {
+			return Filter{}, refuse("min_bytes", s, "a number of bytes")
+		}
+	}
+	return f, nil
+}
+
+// Query writes the page as parameters of a request into q.
+func (p *Page) Query(q url.Values) {
+	if p.Sort != "" {
+		q.Set("sort", p.Sort)
+	}
+	if p.Limit != 0 {
+		q.Set("limit", strconv.Itoa(p.Limit))
+	}
+	if p.Cursor != 0 {
+		q.Set("cursor", strconv.FormatUint(p.Cursor, 10))
+	}
+	if p.Window != 0 {
+		q.Set("window", p.Window.String())
+	}
+}
+
+// ParsePage reads parameters of a request, and takes away those that it knows.
+// Defaults are filled in.
+func ParsePage(q url.Values) (p Page, err error) {
+	if p.Sort = take(q, "sort"); p.Sort != "" && !slices.Contains(Sorts, p.Sort) {
+		return Page{}, refuse("sort", p.Sort, strings.Join(Sorts, ", "))
+	}
+	if s := take(q, "limit"); s != "" {
+		if p.Limit, err = strconv.Atoi(s); err != nil || p.Limit < 1 || p.Limit > MaxLimit {
+			return Page{}, refuse("limit", s, fmt.Sprintf("1 to %d", MaxLimit))
+		}
+	}
+	if s := take(q, "cursor"); s != "" {
+		if p.Cursor, err = strconv.ParseUint(s, 10, 64); err != nil || p.Sort != "" || p.Limit == 0 {
+			return Page{}, refuse("cursor", s, "next of the page before, with a limit and without a sort")
+		}
+	}
+	given := take(q, "window")
+	if given != "" {
+		q.Set("window", given)
+		if p.Window, err = takeTime(q, "window", MaxWindow); err != nil {
+			return Page{}, err
+		}
+		if p.Sort != "rate" {
+			return Page{}, refuse("window", given, "only with sort=rate")
+		}
+	}
+	if p.Sort == "rate" && p.Window == 0 {
+		p.Window = DefaultWindow
+	}
+	if p.Sort != "" && p.Limit == 0 {
+		p.Limit = DefaultSorted
+	}
+	return p, nil
+}
+
+// parseSource takes a prefix or an address.
+func parseSource(s string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(s); err == nil {
+		ip = ip.Unmap().WithZone("")
+		return netip.PrefixFrom(ip, ip.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, refuse("source", s, "an address, or a prefix such as 10.0.0.0/8")
+	}
+	return p.Masked(), nil
+}
+
+func take(q url.Values, name string) string {
+	s := q.Get(name)
+	q.Del(name)
+	return s
+}
+
+// takeTime reads a duration; most 0 is no bound.
+func takeTime(q url.Values, name string, most time.Duration) (time.Duration, error) {
+	s := take(q, name)
+	if s == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || most != 0 && d > most {
+		allowed := "a number with its unit such as 500ms, 30s, 5m or 1h"
+		if most != 0 {
+			allowed += ", at most " + most.String()
+		}
+		return 0, refuse(name, s, allowed)
+	}
+	return d, nil
+}
+
+// refuse is the error for a parameter.
+func refuse(name, value, allowed string) error {
+	return NewProblem(http.StatusBadRequest, name+": "+Quote(value), allowed)
+}

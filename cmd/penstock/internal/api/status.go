@@ -1,0 +1,135 @@
+package api
+
+import "time"
+
+// The states of the daemon.
+const (
+	StateStarting = "starting"
+	StateReady    = "ready"
+	StateDraining = "draining"
+)
+
+// Status is the whole of the daemon at one moment.
+type Status struct {
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	Config  InForce   `json:"config"`
+	Sample
+}
+
+// Sample is what changes: one is sent a second by the stream. Rates are for the
+// reader to take from the difference of two.
+type Sample struct {
+	Time      time.Time         `json:"time"`
+	Uptime    float64           `json:"uptime"`
+	State     string            `json:"state"`
+	Hash      string            `json:"config_hash"` // of the configuration in force
+	LastEvent uint64            `json:"last_event"`  // the id of the youngest event; 0: none yet
+	Totals    Numbers           `json:"totals"`
+	Loops     []Loop            `json:"loops"`
+	Resources Resources         `json:"resources"`
+	Paths     []PathCount       `json:"paths"`
+	Listeners []ListenerSummary `json:"listeners"`
+	Groups    []GroupSummary    `json:"groups"`
+}
+
+// Numbers are the counters of flows, and the gauge of those that are open.
+type Numbers struct {
+	Flows         int64 `json:"flows"` // open now
+	Begun         int64 `json:"begun"`
+	Refused       int64 `json:"refused"`
+	Failed        int64 `json:"failed"` // ended by an error or a limit, not by both sides
+	UpBytes       int64 `json:"up_bytes"`
+	DownBytes     int64 `json:"down_bytes"`
+	UpDatagrams   int64 `json:"up_datagrams"`
+	DownDatagrams int64 `json:"down_datagrams"`
+}
+
+// Loop is one event loop.
+type Loop struct {
+	Flows   int64   `json:"flows"`
+	Busy    float64 `json:"busy"`    // seconds that it was not asleep
+	Longest float64 `json:"longest"` // the longest turn of the last 15 to 30 seconds
+	Events  int64   `json:"events"`
+	Waits   int64   `json:"waits"`   // epoll_wait calls
+	Wakeups int64   `json:"wakeups"` // of them, those that slept
+}
+
+// Resources are what the daemon holds, and the bounds of it. A bound of 0 is unknown.
+type Resources struct {
+	FDs          int64   `json:"fds"` // open descriptors; 0: the kernel does not tell cheaply
+	MaxFDs       int64   `json:"max_fds"`
+	PipesOpen    int64   `json:"pipes_open"`
+	PipesLeased  int64   `json:"pipes_leased"`
+	PipesMax     int64   `json:"pipes_max"`
+	PipesRefused int64   `json:"pipes_refused"`
+	KernelDrops  int64   `json:"kernel_drops"`  // datagrams that the kernel dropped before they could be read
+	GSOFallbacks int64   `json:"gso_fallbacks"` // runs of datagrams that had to be sent one by one
+	HeldBytes    int64   `json:"held_bytes"`    // of datagrams that wait for full sockets
+	LogDrops     int64   `json:"log_drops"`     // lines that the access log or the log had no room for
+	Goroutines   int     `json:"goroutines"`
+	HeapBytes    int64   `json:"heap_bytes"`
+	CPU          float64 `json:"cpu"` // seconds of user and system time; 0: unknown
+}
+
+// PathCount tells how many directions of ended flows went by a data path, and why not by a faster one.
+type PathCount struct {
+	Path string `json:"path"`
+	Why  string `json:"why,omitempty"`
+	Ways int64  `json:"ways"`
+}
+
+// ListenerSummary is a listener in a sample.
+type ListenerSummary struct {
+	Name string `json:"name"`
+	Numbers
+}
+
+// GroupSummary is a group in a sample.
+type GroupSummary struct {
+	Name    string `json:"name"`
+	Members int    `json:"members"`
+	Up      int    `json:"up"`      // members that take new flows
+	Waiting int    `json:"waiting"` // flows in its queue
+	Numbers
+}
+
+// Ready is the body of /healthz and /readyz.
+type Ready struct {
+	State string `json:"state"`
+}
+
+// Drain is how far the end of the daemon has come.
+type Drain struct {
+	State    string    `json:"state"`
+	Since    time.Time `json:"since,omitzero"`
+	Deadline time.Time `json:"deadline,omitzero"` // when the rest is cut
+	AtStart  int64     `json:"flows_at_start"`
+	Flows    int64     `json:"flows"` // still open
+}
+
+// Level is the level of the log.
+type Level struct {
+	Level string `json:"level"` // debug, info, warn or error
+}
+
+// Levels are the values of Level.
+var Levels = []string{"debug", "info", "warn", "error"}
+
+// Event is something that happened to the daemon, not to a flow.
+type Event struct {
+	ID      uint64    `json:"id"` // ascending from 1
+	Time    time.Time `json:"time"`
+	Level   string    `json:"level"`   // info, warn or error
+	Kind    string    `json:"kind"`    // health, reload, member, drain, kill, listener, discovery
+	Subject string    `json:"subject"` // what it happened to: a listener, GROUP/MEMBER, a file
+	Message string    `json:"message"`
+}
+
+// Events are the youngest ones, oldest first.
+type Events struct {
+	Events []Event `json:"events"`
+	// Lost is how many after the id asked for are no longer there.
+	Lost uint64 `json:"lost"`
+}

@@ -132,7 +132,8 @@ type SocketOptions struct {
 	FastOpen int
 	// MPTCP uses multipath TCP (RFC 8684) with peers that do too, and TCP with
 	// others, or where the kernel has none. Up to Linux 6.18 its bytes are
-	// copied inside the kernel when they are spliced.
+	// copied inside the kernel when they are spliced. A multipath socket goes
+	// without those of the options here that its kernel does not have for it.
 	MPTCP bool
 	// DSCP is the code point of packets, 1 to 63 (RFC 2474); the ECN bits stay
 	// as they are. ip(7), IP_TOS; ipv6(7), IPV6_TCLASS.

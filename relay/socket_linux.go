@@ -151,7 +151,7 @@ func setOptions(fd int, k socketKind, o, was *SocketOptions) error {
 		if !opt.differs(o, was) || !slices.Contains(opt.on, k.network) {
 			continue
 		}
-		if e := opt.set(fd, k, o); e != 0 {
+		if e := opt.set(fd, k, o); e != 0 && !((e == sys.EOPNOTSUPP || e == sys.ENOPROTOOPT) && sys.Multipath(fd)) {
 			return &optionError{opt, e}
 		}
 	}

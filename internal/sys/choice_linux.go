@@ -87,6 +87,12 @@ func Relisten(fd, backlog int) Errno {
 	return e
 }
 
+// Multipath tells whether fd is a socket of multipath TCP, whatever its peer is. socket(7), SO_PROTOCOL.
+func Multipath(fd int) bool {
+	v, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	return e == 0 && v == unix.IPPROTO_MPTCP
+}
+
 // IsMPTCP tells whether the connection is multipath: the socket is, and the
 // peer is too. TCP_IS_MPTCP, Linux 5.16.
 func IsMPTCP(fd int) bool {

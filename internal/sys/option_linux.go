@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // Option names a socket option for [Option.Get].
 type Option struct{ level, name int }
 
-// Options of stream sockets, as they can be read back. socket(7), tcp(7).
+// Options of sockets, as they can be read back. socket(7), ip(7), ipv6(7), tcp(7).
 var (
 	ReceiveLowat      = Option{unix.SOL_SOCKET, unix.SO_RCVLOWAT}
 	ReceiveBuffer     = Option{unix.SOL_SOCKET, unix.SO_RCVBUF} // twice what was asked for
@@ -16,6 +16,12 @@ var (
 	KeepAliveCount    = Option{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}
 	NoDelay           = Option{unix.IPPROTO_TCP, unix.TCP_NODELAY}
 	UserTimeout       = Option{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT} // milliseconds
+	FastOpenConnect   = Option{unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT}
+	FastOpen          = Option{unix.IPPROTO_TCP, unix.TCP_FASTOPEN} // of a listener
+	Mark              = Option{unix.SOL_SOCKET, unix.SO_MARK}
+	TypeOfService     = Option{unix.SOL_IP, unix.IP_TOS}
+	TrafficClass      = Option{unix.SOL_IPV6, unix.IPV6_TCLASS}
+	Transparent       = Option{unix.SOL_IP, unix.IP_TRANSPARENT}
 )
 
 // Get reads the option of a socket. getsockopt(2).

@@ -1,0 +1,561 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// control makes a socket option call on a descriptor that the net package has
+// not bound or connected yet.
+func control(set func(fd int) sys.Errno) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, rc syscall.RawConn) error {
+		var e sys.Errno
+		if err := rc.Control(func(fd uintptr) { e = set(int(fd)) }); err != nil {
+			return err
+		}
+		if e != 0 {
+			return e
+		}
+		return nil
+	}
+}
+
+// asked gives what f says of a connection's descriptor.
+func asked[T any](t *testing.T, c any, f func(fd int) T) (v T) {
+	t.Helper()
+	rc, err := c.(syscall.Conn).SyscallConn()
+	if err == nil {
+		err = rc.Control(func(fd uintptr) { v = f(int(fd)) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func get(o sys.Option) func(fd int) int {
+	return func(fd int) int {
+		v, e := o.Get(fd)
+		if e != 0 {
+			return -1
+		}
+		return v
+	}
+}
+
+// seen collects what the hook Connected sees of a flow's sockets.
+func seen[T any](look func(f *Flow) T) (hook func(*Flow, *Addr, time.Duration, error), got func() T) {
+	var mu sync.Mutex
+	var v T
+	hook = func(f *Flow, _ *Addr, _ time.Duration, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			v = look(f)
+		}
+	}
+	got = func() T {
+		mu.Lock()
+		defer mu.Unlock()
+		return v
+	}
+	return hook, got
+}
+
+func congestions(f *Flow) (names [2]string) {
+	for side := range names {
+		names[side], _ = sys.Congestion(int(f.fd[side]))
+	}
+	return names
+}
+
+func TestCongestion(t *testing.T) {
+	r := newRig(t, Config{})
+	hook, got := seen(congestions)
+	up := echoServer(t, "tcp4")
+	for _, c := range [][2]string{{"reno", "reno"}, {"reno", "cubic"}, {"cubic", "reno"}} {
+		l := r.listen("tcp4", ListenConfig{
+			Socket: SocketOptions{Congestion: c[0]}, Dial: &DialConfig{Socket: SocketOptions{Congestion: c[1]}},
+			Hooks: Hooks{Connected: hook},
+		}, up)
+		a := dial(t, l)
+		say(t, a, a, "hello")
+		if g := got(); g != c {
+			t.Errorf("the sides have %v, want %v", g, c)
+		}
+		a.Close()
+		r.expect(CauseEnd)
+	}
+}
+
+// An option that fails is an error that names it, at Listen or of the attempt.
+func TestOptionErrors(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    SocketOptions
+		want error
+	}{
+		{"TCP_CONGESTION", SocketOptions{Congestion: "nonesuch"}, syscall.ENOENT},
+		{"SO_BINDTODEVICE", SocketOptions{Interface: "nonesuch"}, syscall.ENODEV},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			hooks := Hooks{Upstream: func(*Flow, int) *Addr { return nil }}
+			_, err := r.e.Listen(r.place("tcp4"), ListenConfig{Socket: c.o, Hooks: hooks})
+			wantOption(t, err, c.name, c.want)
+			wantTurnedAway(t, r.listen("tcp4", ListenConfig{Dial: &DialConfig{Socket: c.o}}, echoServer(t, "tcp4")))
+			wantOption(t, r.expect(CauseNoUpstream).Err, c.name, c.want)
+		})
+	}
+	if err := (&optionError{&transparent, sys.EPERM}); !strings.Contains(err.Error(), "IP_TRANSPARENT") || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
+		t.Errorf("without the right: %v", err)
+	}
+	for _, o := range []SocketOptions{{DSCP: 64}, {FastOpen: -1}} {
+		for _, cfg := range []ListenConfig{{Socket: o}, {Dial: &DialConfig{Socket: o}}} {
+			cfg.Hooks.Upstream = func(*Flow, int) *Addr { return nil }
+			if _, err := complete(cfg); err == nil {
+				t.Errorf("%+v is taken", o)
+			}
+		}
+	}
+}
+
+func wantOption(t *testing.T, err error, name string, want error) {
+	t.Helper()
+	if !errors.Is(err, want) || !strings.Contains(err.Error(), name) {
+		t.Errorf("%v, want one of %s that is %v", err, name, want)
+	}
+}
+
+// With a range of one port, a source has it for each upstream on TCP.
+func TestSource(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	r := newRig(t, Config{Loops: 1})
+	servers := [3]*server{newServer(t, "tcp4"), newServer(t, "tcp4"), newServer(t, "tcp4")}
+	testnet.Sysctl(t, "net.ipv4.ip_local_port_range", "40000 40000")
+	d := &DialConfig{Source: []netip.Addr{netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("::1"), netip.MustParseAddr("127.0.0.3")}}
+	cfg := ListenConfig{Dial: d}
+	from := make(map[string]int)
+	for _, s := range servers {
+		l := r.listen("unix", cfg, s.addr)
+		for range 2 {
+			a := dial(t, l)
+			b := s.accept(t)
+			say(t, a, b, "hello")
+			from[b.RemoteAddr().String()]++
+		}
+	}
+	if len(from) != 2 || from["127.0.0.2:40000"] != 3 || from["127.0.0.3:40000"] != 3 {
+		t.Errorf("upstreams saw %v", from)
+	}
+	// What is of the other family is no source; neither is a client on a Unix socket.
+	for _, d := range []*DialConfig{{Source: d.Source[1:2]}, {FromClient: true}} {
+		a := dial(t, r.listen("unix", ListenConfig{Dial: d}, servers[0].addr))
+		wantEnd(t, a)
+		if rec := r.expect(CauseNoUpstream); rec.Err != errNoSource {
+			t.Errorf("%v, want %v", rec.Err, errNoSource)
+		}
+	}
+}
+
+func TestDatagramSource(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	up := packetSocket(t, "udp4")
+	to := gramAddr(up.LocalAddr())
+	d := &DialConfig{Source: []netip.Addr{netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.3")}}
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr {
+		f.SetDial(d)
+		return &to
+	}}})
+	from := make(map[string]int)
+	for range 4 {
+		a := packetSocket(t, "udp4")
+		if _, err := a.WriteTo([]byte("hello"), gramNet(l.Addr())); err != nil {
+			t.Fatal(err)
+		}
+		up.SetReadDeadline(time.Now().Add(patience))
+		_, peer, err := up.ReadFrom(make([]byte, 16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		from[peer.(*net.UDPAddr).IP.String()]++
+	}
+	if from["127.0.0.2"] != 2 || from["127.0.0.3"] != 2 {
+		t.Errorf("the upstream saw %v", from)
+	}
+}
+
+// foreign routes all addresses to this namespace, without making them its own:
+// only a transparent socket can have one.
+var foreign = []string{
+	"rule add iif lo lookup 100", "route add local 0.0.0.0/0 dev lo table 100",
+	"-6 rule add iif lo lookup 100", "-6 route add local ::/0 dev lo table 100",
+}
+
+func TestTransparentUpstream(t *testing.T) {
+	if !testnet.Netns(t, foreign...) {
+		return
+	}
+	for _, c := range []struct{ client, server, gram string }{
+		{"198.51.100.9", "127.0.0.1:0", "udp4"},
+		{"2001:db8::9", "[::1]:0", "udp6"},
+	} {
+		client := netip.MustParseAddr(c.client)
+		d := &DialConfig{FromClient: true}
+		hooks := Hooks{Admit: func(f *Flow) Cause {
+			peer := f.Peer()
+			f.SetClient(Addr{Network: peer.Network, IP: netip.AddrPortFrom(client, 1234)})
+			if f.Client().IP.Addr() != client || f.Peer() != peer {
+				return CauseRefused
+			}
+			return CauseNone
+		}}
+		t.Run("stream/"+c.gram, func(t *testing.T) {
+			r := newRig(t, Config{})
+			in, err := new(net.ListenConfig).Listen(t.Context(), "tcp", c.server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			s := &server{in, fromNet(in.Addr())}
+			a := dial(t, r.listen("tcp4", ListenConfig{Hooks: hooks, Dial: d}, s.addr))
+			b := s.accept(t)
+			say(t, a, b, "hello")
+			say(t, b, a, "you too")
+			if from := b.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(); from != client {
+				t.Errorf("the upstream sees %v", from)
+			}
+			a.Close()
+			b.Close()
+			rec := r.record()
+			if rec.A.IP.Addr() != client || rec.Peer.IP != a.LocalAddr().(*net.TCPAddr).AddrPort() {
+				t.Errorf("recorded client %v, peer %v", rec.A, rec.Peer)
+			}
+		})
+		t.Run("datagram/"+c.gram, func(t *testing.T) {
+			r := newDatagramRig(t, Config{})
+			up := packetSocket(t, c.gram)
+			to := gramAddr(up.LocalAddr())
+			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: hooks, Dial: d}, &to)
+			a := packetSocket(t, "udp4")
+			from := exchange(t, a, gramNet(l.Addr()), up)
+			if got := from.(*net.UDPAddr).AddrPort().Addr().Unmap(); got != client {
+				t.Errorf("the upstream sees %v", got)
+			}
+			r.e.Close()
+			if rec := r.record(); rec.A.IP.Addr() != client || rec.Peer != gramAddr(a.LocalAddr()) {
+				t.Errorf("recorded client %v, peer %v", rec.A, rec.Peer)
+			}
+		})
+	}
+}
+
+// exchange sends a datagram through the relay and an answer back, and tells whom
+// the upstream saw.
+func exchange(t *testing.T, a net.PacketConn, to net.Addr, up net.PacketConn) (from net.Addr) {
+	t.Helper()
+	b := make([]byte, 16)
+	if _, err := a.WriteTo([]byte("hello"), to); err != nil {
+		t.Fatal(err)
+	}
+	up.SetReadDeadline(time.Now().Add(patience))
+	n, from, err := up.ReadFrom(b)
+	if err == nil {
+		_, err = up.WriteTo(b[:n], from)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.SetReadDeadline(time.Now().Add(patience))
+	n, back, err := a.ReadFrom(b)
+	if err != nil || string(b[:n]) != "hello" {
+		t.Fatalf("%q, %v", b[:n], err)
+	}
+	if back.String() != to.String() {
+		t.Errorf("the answer came from %v, want %v", back, to)
+	}
+	return from
+}
+
+func TestTransparentListener(t *testing.T) {
+	if !testnet.Netns(t, foreign...) {
+		return
+	}
+	transparent := SocketOptions{Transparent: true}
+	for _, at := range []string{"198.51.100.7:4001", "[2001:db8::7]:4001"} {
+		place := netip.MustParseAddrPort(at)
+		// A client has an address of its own, and not the one that it writes to,
+		// which is what the route would give it.
+		own, network := net.IPv4(127, 0, 0, 1), "udp4"
+		if place.Addr().Is6() {
+			own, network = net.IPv6loopback, "udp6"
+		}
+		t.Run("stream/"+at, func(t *testing.T) {
+			r := newRig(t, Config{})
+			hooks := Hooks{Upstream: func(*Flow, int) *Addr { return nil }}
+			if _, err := r.e.Listen(Addr{Network: TCP, IP: place}, ListenConfig{Hooks: hooks}); !errors.Is(err, sys.EADDRNOTAVAIL) {
+				t.Errorf("without the option: %v", err)
+			}
+			hook, local := seen((*Flow).Local)
+			r.listenAt(Addr{Network: TCP, IP: place}, ListenConfig{Socket: transparent, Hooks: Hooks{Connected: hook}}, echoServer(t, "tcp4"))
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: own}, Timeout: patience}
+			a, err := d.Dial("tcp", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Close()
+			say(t, a, a, "hello")
+			if local().IP != place {
+				t.Errorf("local address %v", local())
+			}
+			a.Close()
+			r.expect(CauseEnd)
+		})
+		// Bound to no address: the answer leaves from the one that was asked.
+		for _, bind := range []netip.AddrPort{place, netip.AddrPortFrom(netip.IPv6Unspecified(), place.Port())} {
+			t.Run("datagram/"+at+"/"+bind.String(), func(t *testing.T) {
+				r := newDatagramRig(t, Config{})
+				up := packetSocket(t, "udp4")
+				to := gramAddr(up.LocalAddr())
+				r.listenAt(Addr{Network: UDP, IP: bind}, ListenConfig{Socket: transparent}, &to)
+				a, err := net.ListenUDP(network, &net.UDPAddr{IP: own})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer a.Close()
+				exchange(t, a, net.UDPAddrFromAddrPort(place), up)
+			})
+		}
+	}
+}
+
+// Packets with the mark are prohibited, so an attempt fails by its mark.
+func TestMark(t *testing.T) {
+	if !testnet.Netns(t, "rule add pref 10 lookup local", "rule del pref 0", "rule add pref 5 fwmark 7 prohibit") {
+		return
+	}
+	r := newRig(t, Config{})
+	up := echoServer(t, "tcp4")
+	l := r.listen("tcp4", ListenConfig{
+		Socket: SocketOptions{Mark: 9},
+		Hooks: Hooks{
+			Upstream: func(f *Flow, attempt int) *Addr {
+				if v, e := sys.Mark.Get(int(f.fd[sideA])); v != 9 || e != 0 {
+					t.Errorf("the client's mark is %d, %v", v, e)
+				}
+				f.SetDial([]*DialConfig{{Socket: SocketOptions{Mark: 7}}, {Socket: SocketOptions{Mark: 8}}}[attempt])
+				return up
+			},
+			Connected: func(f *Flow, _ *Addr, _ time.Duration, err error) {
+				if f.attempts == 1 && !errors.Is(err, sys.EACCES) || f.attempts == 2 && err != nil {
+					t.Errorf("attempt %d: %v", f.attempts, err)
+				}
+			},
+		},
+	})
+	a := dial(t, l)
+	say(t, a, a, "hello")
+	a.Close()
+	if rec := r.expect(CauseEnd); rec.Attempts != 2 {
+		t.Errorf("%d attempts", rec.Attempts)
+	}
+}
+
+func TestInterface(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	r := newRig(t, Config{})
+	o := SocketOptions{Interface: "lo"}
+	a := dial(t, r.listen("tcp4", ListenConfig{Socket: o, Dial: &DialConfig{Socket: o}}, echoServer(t, "tcp4")))
+	say(t, a, a, "hello")
+}
+
+func TestDSCP(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	const toClient, toUpstream = 46, 10
+	cfg := ListenConfig{Socket: SocketOptions{DSCP: toClient}, Dial: &DialConfig{Socket: SocketOptions{DSCP: toUpstream}}}
+	for network, option := range map[string]sys.Option{"tcp4": sys.TypeOfService, "tcp6": sys.TrafficClass} {
+		t.Run(network, func(t *testing.T) {
+			r := newRig(t, Config{})
+			s := newServer(t, network)
+			hook, accepted := seen(func(f *Flow) int { return get(option)(int(f.fd[sideA])) })
+			cfg := cfg
+			cfg.Hooks.Connected = hook
+			a := dial(t, r.listen(network, cfg, s.addr))
+			say(t, a, s.accept(t), "hello")
+			if v := accepted(); v>>2 != toClient {
+				t.Errorf("the accepted socket has %d", v>>2)
+			}
+			// An accepted socket takes over what it sees.
+			testnet.Sysctl(t, "net.ipv4.tcp_reflect_tos", "1")
+			defer testnet.Sysctl(t, "net.ipv4.tcp_reflect_tos", "0")
+			a = dial(t, r.listen(network, cfg, s.addr))
+			b := s.accept(t)
+			say(t, a, b, "hello")
+			if v := asked(t, b, get(option)); v>>2 != toUpstream {
+				t.Errorf("the upstream saw %d", v>>2)
+			}
+		})
+	}
+	for _, network := range []string{"udp4", "udp6"} {
+		t.Run(network, func(t *testing.T) {
+			r := newDatagramRig(t, Config{})
+			ends := [2]*net.UDPConn{packetSocket(t, network).(*net.UDPConn), packetSocket(t, network).(*net.UDPConn)}
+			a, up := ends[0], ends[1]
+			for _, c := range ends {
+				if e := asked(t, c, func(fd int) sys.Errno {
+					family, _ := sys.SocketFamily(uintptr(fd))
+					return sys.SetRecvTOS(uintptr(fd), family)
+				}); e != 0 {
+					t.Fatal(e)
+				}
+			}
+			to := gramAddr(up.LocalAddr())
+			l := r.listenAt(gramPlace(t, network), cfg, &to)
+			receive := func(c *net.UDPConn) (from netip.AddrPort, dscp uint8) {
+				b, oob := make([]byte, 16), make([]byte, 256)
+				c.SetReadDeadline(time.Now().Add(patience))
+				_, n, _, from, err := c.ReadMsgUDPAddrPort(b, oob)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return from, sys.ParseControl(oob[:n]).TOS >> 2
+			}
+			if _, err := a.WriteTo([]byte("hello"), gramNet(l.Addr())); err != nil {
+				t.Fatal(err)
+			}
+			from, dscp := receive(up)
+			if dscp != toUpstream {
+				t.Errorf("the upstream saw %d", dscp)
+			}
+			if _, err := up.WriteToUDPAddrPort([]byte("hello"), from); err != nil {
+				t.Fatal(err)
+			}
+			if _, dscp = receive(a); dscp != toClient {
+				t.Errorf("the client saw %d", dscp)
+			}
+		})
+	}
+}
+
+func TestMPTCP(t *testing.T) {
+	fd, e := sys.Linux{}.Socket(sys.IPv4, true)
+	if e != 0 {
+		t.Fatal(e)
+	}
+	multipath := sys.Multipath(fd)
+	sys.Linux{}.Close(fd)
+	if !multipath {
+		t.Skip("this kernel has no MPTCP, or net.mptcp.enabled is 0")
+	}
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false)
+	for name, listen := range map[string]*net.ListenConfig{"mptcp": {}, "tcp": &plain} {
+		t.Run("upstream="+name, func(t *testing.T) {
+			if name == "mptcp" {
+				listen.SetMultipathTCP(true)
+			}
+			r := newRig(t, Config{})
+			in, err := listen.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			s := &server{in, fromNet(in.Addr())}
+			hook, ids := seen((*Flow).ID)
+			o := SocketOptions{MPTCP: true, KeepAlive: time.Minute, UserTimeout: time.Minute, DSCP: 10}
+			l := r.listen("tcp4", ListenConfig{Socket: o, Hooks: Hooks{Connected: hook}}, s.addr)
+			var d net.Dialer
+			d.SetMultipathTCP(true)
+			a, err := d.Dial("tcp4", l.Addr().IP.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Close()
+			b := s.accept(t)
+			say(t, a, b, "hello")
+			flow, ok := r.e.Flow(ids())
+			if !ok || flow.A == nil || flow.B == nil || !flow.A.MPTCP || flow.B.MPTCP != (name == "mptcp") {
+				t.Errorf("%v: client %+v, upstream %+v", ok, flow.A, flow.B)
+			}
+			const n = 32 << 20
+			play(t, a, b, testnet.Script{Send: n, SendSeed: 1, Recv: n, RecvSeed: 2}, testnet.Script{Send: n, SendSeed: 2, Recv: n, RecvSeed: 1})
+			rec := r.expect(CauseEnd)
+			for _, tr := range []Transfer{rec.AB, rec.BA} {
+				if tr.Spliced == 0 || tr.Path != PathSplice {
+					t.Errorf("not spliced: %+v", tr)
+				}
+			}
+		})
+	}
+}
+
+func TestFastOpen(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	testnet.Sysctl(t, "net.ipv4.tcp_fastopen", "3")
+	r := newRig(t, Config{Loops: 1})
+	listen := net.ListenConfig{Control: control(func(fd int) sys.Errno { return sys.SetFastOpen(fd, 16) })}
+	listen.SetMultipathTCP(false)
+	in, err := listen.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	s := &server{in, fromNet(in.Addr())}
+	hook, id := seen((*Flow).ID)
+	l := r.listen("tcp4", ListenConfig{
+		Socket: SocketOptions{FastOpen: 16}, Dial: &DialConfig{Socket: SocketOptions{FastOpen: 1}},
+		Hooks: Hooks{Connected: hook},
+	}, s.addr)
+	d := net.Dialer{Control: control(func(fd int) sys.Errno { return sys.SetFastOpenConnect(fd, true) })}
+	d.SetMultipathTCP(false)
+	// The first connection asks for a cookie, which is one for all ports of the
+	// server's address, and later ones use it.
+	for i := range 2 {
+		a, err := d.DialContext(context.Background(), "tcp4", l.Addr().IP.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(a, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		b := s.accept(t)
+		hear(t, b, "hello")
+		say(t, b, a, "you too")
+		flow, ok := r.e.Flow(id())
+		var info sys.TCPInfo
+		if e := asked(t, a, func(fd int) sys.Errno { return sys.Info(fd, &info) }); e != 0 {
+			t.Fatal(e)
+		}
+		if client := info.Options&sys.OptSynData != 0; !ok || client != (i == 1) || !flow.B.FastOpen {
+			t.Errorf("flow %d: %v; data with the SYN of the client %v, to the upstream %v", i, ok, client, flow.B.FastOpen)
+		}
+		a.Close()
+		b.Close()
+		r.expect(CauseEnd)
+	}
+	// A client that says nothing: nothing opens the connection to the upstream.
+	a := dial(t, l)
+	closeWrite(t, a)
+	if rec := r.record(); rec.AB.Read != 0 || rec.Cause == CauseConnectTimeout {
+		t.Errorf("%+v", rec)
+	}
+}

@@ -12,6 +12,8 @@ require (
 
 require github.com/gaissmai/bart v0.30.0
 
+require github.com/pires/go-proxyproto v0.15.0
+
 require (
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3

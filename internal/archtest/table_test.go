@@ -91,6 +91,10 @@ var table = []rule{
 		"relay":                          public,
 		"github.com/alecthomas/kong":     "the command line; it has no dependencies of its own",
 	}},
+	{pkg: "cmd/penstock/internal/admit", code: edges{
+		"cmd/penstock/internal/spec":     vocabular,
+		"github.com/pires/go-proxyproto": "the codec of PROXY headers that many others read with",
+	}},
 	{pkg: "cmd/penstock/internal/route", code: edges{
 		"cmd/penstock/internal/spec": vocabular,
 		"github.com/gaissmai/bart":   longest,

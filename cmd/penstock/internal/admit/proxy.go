@@ -1,0 +1,294 @@
+package admit
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/pires/go-proxyproto"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// Sizes of PROXY headers. The specification is HAProxy's doc/proxy-protocol.txt;
+// it bounds a version 1 header, and of a version 2 header only the length field.
+const (
+	maxProxy1 = 107
+	MaxProxy  = 4 << 10 // with its TLVs; longer ones are refused
+
+	head2 = 16  // signature, version and command, family, length
+	sun   = 108 // sun_path
+)
+
+// Errors of ParseProxy.
+var (
+	errNoProxy   = errors.New("no PROXY header: the first bytes are neither version 1 nor version 2")
+	errProxy1    = errors.New("bad PROXY header: no line end within 107 bytes of version 1")
+	errProxy2    = errors.New("bad PROXY header: longer than 4096 bytes")
+	errProxyTLV  = errors.New("bad PROXY header: a TLV is cut short")
+	errProxyCRC  = errors.New("bad PROXY header: the CRC32C is wrong")
+	errProxyLong = errors.New("PROXY header: its TLVs are longer than 65535 bytes")
+)
+
+// Header is what a PROXY header says of a connection: who the client is, and where
+// it connected to. Paths beginning with @ are abstract.
+type Header struct {
+	Version    int  // 1 or 2
+	Local      bool // the sender's own connection, or it does not know: no addresses and TLVs
+	Unix       bool // then paths, which may be empty; or else addresses
+	Datagrams  bool // version 2 only
+	Client, To netip.AddrPort
+	ClientPath string
+	ToPath     string
+
+	// The rest is of version 2.
+	SNI  string // the TLV PP2_TYPE_AUTHORITY
+	ALPN string // PP2_TYPE_ALPN
+	TLVs []spec.TLV
+}
+
+// ParseProxy reads a PROXY header from the first bytes of a client; n is its
+// length. more asks for more than b: call again with all that there is then. A
+// client that sends no header is found out with its first wrong byte.
+//
+// b is only read, and the header does not refer to it. Addresses are plain: an
+// IPv4 address that is mapped into IPv6 is given as IPv4. Padding (PP2_TYPE_NOOP)
+// and a right checksum are left out of the TLVs.
+func ParseProxy(b []byte) (h Header, n int, more bool, err error) {
+	switch n, err = proxySize(b); {
+	case err != nil:
+		return Header{}, 0, false, err
+	case n == 0 || n > len(b):
+		return Header{}, 0, true, nil
+	}
+	// All is there, so that the reader of the codec never waits. It wants a version
+	// 1 header in its buffer at once.
+	got, err := proxyproto.Read(bufio.NewReaderSize(bytes.NewReader(b[:n]), maxProxy1))
+	if err != nil {
+		return Header{}, 0, false, fmt.Errorf("bad PROXY header: %w", err)
+	}
+	h = Header{Version: int(got.Version), Local: got.Command.IsLocal()}
+	if h.Local {
+		return h, n, false, nil
+	}
+	kind := got.TransportProtocol
+	h.Datagrams, h.Unix = kind.IsDatagram(), kind.IsUnix()
+	if h.Unix {
+		h.ClientPath, h.ToPath = pathOf(b[head2:][:sun]), pathOf(b[head2+sun:][:sun])
+	} else {
+		h.Client, h.To = addrOf(got.SourceAddr), addrOf(got.DestinationAddr)
+	}
+	if h.Version == 2 {
+		at := head2 + 2*sun
+		switch {
+		case kind.IsIPv4():
+			at = head2 + 2*(4+2)
+		case kind.IsIPv6():
+			at = head2 + 2*(16+2)
+		}
+		if err = h.parseTLVs(b[:n], at); err != nil {
+			return Header{}, 0, false, err
+		}
+	}
+	return h, n, false, nil
+}
+
+// proxySize is the length of the header that begins with b, 0 if b does not tell
+// yet.
+func proxySize(b []byte) (int, error) {
+	v1 := []byte("PROXY ")
+	switch {
+	case len(b) == 0:
+		return 0, nil
+	case b[0] == v1[0]:
+		if n := min(len(b), len(v1)); !bytes.Equal(b[:n], v1[:n]) {
+			return 0, errNoProxy
+		}
+		line := b[:min(len(b), maxProxy1)]
+		if i := bytes.IndexByte(line, '\n'); i >= 0 {
+			return i + 1, nil
+		}
+		if len(line) == maxProxy1 {
+			return 0, errProxy1
+		}
+		return 0, nil
+	}
+	if n := min(len(b), len(proxyproto.SIGV2)); !bytes.Equal(b[:n], proxyproto.SIGV2[:n]) {
+		return 0, errNoProxy
+	}
+	if len(b) < head2 {
+		return 0, nil
+	}
+	n := head2 + int(binary.BigEndian.Uint16(b[head2-2:]))
+	if n > MaxProxy {
+		return 0, errProxy2
+	}
+	return n, nil
+}
+
+// parseTLVs reads what is behind the addresses: type 1, length 2, value.
+func (h *Header) parseTLVs(header []byte, at int) error {
+	for at < len(header) {
+		rest := header[at:]
+		if len(rest) < 3 || len(rest) < 3+int(binary.BigEndian.Uint16(rest[1:])) {
+			return errProxyTLV
+		}
+		value := rest[3:][:binary.BigEndian.Uint16(rest[1:])]
+		switch kind := proxyproto.PP2Type(rest[0]); kind {
+		case proxyproto.PP2_TYPE_NOOP:
+		case proxyproto.PP2_TYPE_AUTHORITY:
+			h.SNI = string(value)
+		case proxyproto.PP2_TYPE_ALPN:
+			h.ALPN = string(value)
+		case proxyproto.PP2_TYPE_CRC32C:
+			if len(value) != 4 || binary.BigEndian.Uint32(value) != checksum(header, at+3) {
+				return errProxyCRC
+			}
+		default:
+			h.TLVs = append(h.TLVs, spec.TLV{Type: rest[0], Value: bytes.Clone(value)})
+		}
+		at += 3 + len(value)
+	}
+	return nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum is that of a header in which the four bytes of the checksum are zero.
+func checksum(header []byte, at int) uint32 {
+	sum := crc32.Update(0, castagnoli, header[:at])
+	sum = crc32.Update(sum, castagnoli, make([]byte, 4))
+	return crc32.Update(sum, castagnoli, header[at+4:])
+}
+
+func addrOf(a net.Addr) netip.AddrPort {
+	var at netip.AddrPort
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		at = a.AddrPort()
+	case *net.UDPAddr:
+		at = a.AddrPort()
+	}
+	return netip.AddrPortFrom(spec.Plain(at.Addr()), at.Port())
+}
+
+// pathOf reads a sun_path as unix(7) has it: an abstract name begins with a zero
+// byte, and a path ends with one.
+func pathOf(b []byte) string {
+	abstract := b[0] == 0
+	if abstract {
+		b = b[1:]
+	}
+	name, _, _ := bytes.Cut(b, []byte{0})
+	if abstract && len(name) > 0 {
+		return "@" + string(name)
+	}
+	return string(name)
+}
+
+// Append appends the header to dst. It allocates only what dst needs.
+//
+// Where one address is IPv4 and the other IPv6, both are written as IPv6. What
+// version 1 cannot say is UNKNOWN there: datagrams, and Unix sockets. A header
+// with an address missing is a local one. The error says that TLVs are too long;
+// then nothing is appended.
+func (h *Header) Append(dst []byte) ([]byte, error) {
+	local := h.Local || !h.Unix && (!h.Client.Addr().IsValid() || !h.To.Addr().IsValid())
+	client, to := spec.Plain(h.Client.Addr()), spec.Plain(h.To.Addr())
+	if !local && !h.Unix && client.Is4() != to.Is4() {
+		client, to = netip.AddrFrom16(client.As16()), netip.AddrFrom16(to.As16())
+	}
+	if h.Version == 1 {
+		if local || h.Unix || h.Datagrams {
+			return append(dst, "PROXY UNKNOWN\r\n"...), nil
+		}
+		return h.append1(dst, client, to), nil
+	}
+	if local {
+		dst = append(dst, proxyproto.SIGV2...)
+		return append(dst, byte(proxyproto.LOCAL), byte(proxyproto.UNSPEC), 0, 0), nil
+	}
+	return h.append2(dst, client, to)
+}
+
+func (h *Header) append1(dst []byte, client, to netip.Addr) []byte {
+	if client.Is4() {
+		dst = append(dst, "PROXY TCP4 "...)
+	} else {
+		dst = append(dst, "PROXY TCP6 "...)
+	}
+	dst = client.AppendTo(dst)
+	dst = to.AppendTo(append(dst, ' '))
+	dst = appendPort(dst, h.Client.Port())
+	dst = appendPort(dst, h.To.Port())
+	return append(dst, "\r\n"...)
+}
+
+func (h *Header) append2(dst []byte, client, to netip.Addr) ([]byte, error) {
+	begin := len(dst)
+	transport := byte(1) // stream
+	if h.Datagrams {
+		transport = 2
+	}
+	dst = append(dst, proxyproto.SIGV2...)
+	dst = append(dst, byte(proxyproto.PROXY))
+	switch {
+	case h.Unix:
+		dst = append(dst, 0x30|transport, 0, 0)
+		dst = appendPath(dst, h.ClientPath)
+		dst = appendPath(dst, h.ToPath)
+	case client.Is4():
+		dst = append(dst, 0x10|transport, 0, 0)
+		a, b := client.As4(), to.As4()
+		dst = append(append(dst, a[:]...), b[:]...)
+	default:
+		dst = append(dst, 0x20|transport, 0, 0)
+		a, b := client.As16(), to.As16()
+		dst = append(append(dst, a[:]...), b[:]...)
+	}
+	if !h.Unix {
+		dst = binary.BigEndian.AppendUint16(dst, h.Client.Port())
+		dst = binary.BigEndian.AppendUint16(dst, h.To.Port())
+	}
+	if h.ALPN != "" {
+		dst = appendTLV(dst, byte(proxyproto.PP2_TYPE_ALPN), h.ALPN)
+	}
+	if h.SNI != "" {
+		dst = appendTLV(dst, byte(proxyproto.PP2_TYPE_AUTHORITY), h.SNI)
+	}
+	for _, t := range h.TLVs {
+		dst = appendTLV(dst, t.Type, t.Value)
+	}
+	size := len(dst) - begin - head2
+	if size > 1<<16-1 {
+		return dst[:begin], errProxyLong
+	}
+	binary.BigEndian.PutUint16(dst[begin+head2-2:], uint16(size))
+	return dst, nil
+}
+
+func appendTLV[T string | []byte](dst []byte, kind byte, value T) []byte {
+	dst = append(dst, kind)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(value)))
+	return append(dst, value...)
+}
+
+func appendPort(dst []byte, port uint16) []byte {
+	return strconv.AppendUint(append(dst, ' '), uint64(port), 10)
+}
+
+// appendPath writes a sun_path; one that is too long is cut.
+func appendPath(dst []byte, path string) []byte {
+	var b [sun]byte
+	copy(b[:], path)
+	if b[0] == '@' && b[1] != 0 {
+		b[0] = 0
+	}
+	return append(dst, b[:]...)
+}

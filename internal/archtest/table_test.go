@@ -111,7 +111,8 @@ var table = []rule{
 		"golang.org/x/net/dns/dnsmessage": "package net keeps the TTL to itself",
 	}},
 	{pkg: "cmd/penstock/internal/account", code: edges{
-		"relay": public,
+		"cmd/penstock/internal/spec": vocabular,
+		"relay":                      public,
 	}},
 	{pkg: "cmd/penstock/internal/systemd", code: edges{
 		"github.com/coreos/go-systemd/v22/activation": "LISTEN_FDS and its rules; it depends on the standard library only",

@@ -19,9 +19,9 @@ import (
 //	routed      to the one group that the command line names
 //	connected   upstream.Group: in turn, and the next one after a failure
 //	relayed     the engine copies or splices streams, and sends datagrams in runs
-//	accounted   account.Journal: a line in the log
+//	accounted   account.Log: a line in the log
 //	closed      the engine
-func path(group *upstream.Group, journal *account.Journal) relay.Hooks {
+func path(group *upstream.Group, journal *account.Log) relay.Hooks {
 	// A lease is the value of a flow from its first attempt to its record.
 	leases := sync.Pool{New: func() any { return new(upstream.Lease) }}
 	return relay.Hooks{
@@ -39,7 +39,7 @@ func path(group *upstream.Group, journal *account.Journal) relay.Hooks {
 			f.Value().(*upstream.Lease).Connected(err, took)
 		},
 		Done: func(r *relay.Record) {
-			journal.Enter(r)
+			journal.Enter(&account.Entry{Record: *r})
 			if l, ok := r.Value.(*upstream.Lease); ok {
 				l.Release()
 				leases.Put(l)

@@ -58,7 +58,7 @@ func (c *relayCmd) run(stderr *os.File) int {
 
 // start makes an engine that listens. The caller closes it. The end of ctx ends
 // look-ups of names.
-func (c *relayCmd) start(ctx context.Context, log *slog.Logger, journal *account.Journal, set *upstream.Set) (*relay.Engine, error) {
+func (c *relayCmd) start(ctx context.Context, log *slog.Logger, journal *account.Log, set *upstream.Set) (*relay.Engine, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	at, err := upstream.Resolve(ctx, net.DefaultResolver, c.Listen.Endpoint)

@@ -1,0 +1,41 @@
+// Package account keeps the books of the daemon's flows: a line for each in the
+// access log or in the daemon's own log, and counters. It runs on the event
+// loops that carry the flows, and never makes one wait.
+package account
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// Entry is one flow's account as the daemon sees it: the engine's record, and
+// what the stations know.
+type Entry struct {
+	relay.Record // a copy
+
+	ListenerName string
+	Route        string
+	Group        string
+	Member       string // the upstream that served it, or was tried last
+	Reason       spec.Reason
+	Peer         relay.Addr // who connected, where a PROXY header says that A is another; zero: A did
+	Local        relay.Addr // the address that the client connected or wrote to
+	SNI, ALPN    string     // of the ClientHello; ALPN's names with commas between
+	Queued       time.Duration
+	FirstByte    time.Duration // from the start until the upstream's first byte; 0: there was none
+}
+
+// Retries are the further members that were tried.
+func (e *Entry) Retries() int { return max(e.Attempts-1, 0) }
+
+// Failed tells whether an operator should look: the relay could not do its job,
+// as opposed to one side, or an operator, having ended the flow.
+func (e *Entry) Failed() bool {
+	switch e.Cause {
+	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseAFailed, relay.CauseBFailed, relay.CauseBRefused:
+		return true
+	}
+	return false
+}

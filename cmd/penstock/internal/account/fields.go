@@ -1,0 +1,128 @@
+package account
+
+import (
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// field is one thing that a line can tell. put appends its value to b, and
+// nothing where there is none: the caller escapes it.
+type field struct {
+	name string
+	text bool // quoted in JSON; others are numbers
+	put  func(b []byte, e *Entry) []byte
+}
+
+// fields are all that there are, in the order of JSON lines. Names are stable:
+// they are documented in docs/operations.md, and others compute with them.
+var fields = []field{
+	{"time", true, func(b []byte, e *Entry) []byte {
+		return e.Start.UTC().Truncate(time.Microsecond).AppendFormat(b, time.RFC3339Nano)
+	}},
+	{"id", true, func(b []byte, e *Entry) []byte { return strconv.AppendUint(b, e.ID, 10) }},
+	{"listener", true, func(b []byte, e *Entry) []byte { return append(b, e.ListenerName...) }},
+	{"route", true, func(b []byte, e *Entry) []byte { return append(b, e.Route...) }},
+	{"group", true, func(b []byte, e *Entry) []byte { return append(b, e.Group...) }},
+	{"member", true, func(b []byte, e *Entry) []byte { return append(b, e.Member...) }},
+	{"client", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.A) }},
+	{"client_ip", true, func(b []byte, e *Entry) []byte { return appendIP(b, e.A.IP) }},
+	{"peer", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Peer) }},
+	{"local", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Local) }},
+	{"upstream", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.B) }},
+	{"sni", true, func(b []byte, e *Entry) []byte { return append(b, e.SNI...) }},
+	{"alpn", true, func(b []byte, e *Entry) []byte { return append(b, e.ALPN...) }},
+	{"cause", true, func(b []byte, e *Entry) []byte { return append(b, e.Cause.String()...) }},
+	{"reason", true, func(b []byte, e *Entry) []byte { return append(b, e.Reason.String()...) }},
+	{"error", true, func(b []byte, e *Entry) []byte {
+		if e.Err == nil {
+			return b
+		}
+		return append(b, e.Err.Error()...)
+	}},
+	{"bytes_sent", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.AB.Written, 10) }},
+	{"bytes_received", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.BA.Written, 10) }},
+	{"bytes_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Dropped()+e.BA.Dropped()) }},
+	{"datagrams_sent", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Datagrams) }},
+	{"datagrams_received", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.BA.Datagrams) }},
+	{"datagrams_lost", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Lost+e.BA.Lost) }},
+	{"queued", false, func(b []byte, e *Entry) []byte { return appendTime(b, e.Queued) }},
+	{"connect", false, func(b []byte, e *Entry) []byte { return appendTime(b, e.Connect) }},
+	{"first_byte", false, func(b []byte, e *Entry) []byte { return appendTime(b, e.FirstByte) }},
+	{"duration", false, func(b []byte, e *Entry) []byte { return appendSeconds(b, e.Duration) }},
+	{"retries", false, func(b []byte, e *Entry) []byte { return appendCount(b, int64(e.Retries())) }},
+	{"path_sent", true, func(b []byte, e *Entry) []byte { return append(b, e.AB.Path.String()...) }},
+	{"why_sent", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.AB) }},
+	{"path_received", true, func(b []byte, e *Entry) []byte { return append(b, e.BA.Path.String()...) }},
+	{"why_received", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.BA) }},
+}
+
+// appendCount appends what is worth telling only if there is any.
+func appendCount(b []byte, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendInt(b, n, 10)
+}
+
+// appendTime appends a time that 0 says did not happen.
+func appendTime(b []byte, d time.Duration) []byte {
+	if d == 0 {
+		return b
+	}
+	return appendSeconds(b, d)
+}
+
+// appendSeconds appends "1.500000".
+func appendSeconds(b []byte, d time.Duration) []byte {
+	us := max(d.Microseconds(), 0)
+	b = strconv.AppendInt(b, us/1e6, 10)
+	b = append(b, '.')
+	for unit := int64(1e5); unit > 0; unit /= 10 {
+		b = append(b, '0'+byte(us/unit%10))
+	}
+	return b
+}
+
+// appendAddr appends what relay.Addr.String gives; nothing for no address.
+func appendAddr(b []byte, a *relay.Addr) []byte {
+	switch a.Network {
+	case relay.TCP:
+		return a.IP.AppendTo(append(b, "tcp://"...))
+	case relay.UDP:
+		return a.IP.AppendTo(append(b, "udp://"...))
+	case relay.Unix:
+		return appendPath(append(b, "unix:"...), a.Path)
+	case relay.Unixgram:
+		return appendPath(append(b, "unixgram:"...), a.Path)
+	case relay.Echo:
+		return append(b, "echo:"...)
+	case relay.Discard:
+		return append(b, "discard:"...)
+	}
+	return b
+}
+
+func appendPath(b []byte, path string) []byte {
+	if path != "" && path[0] != '@' {
+		b = append(b, "//"...)
+	}
+	return append(b, path...)
+}
+
+func appendIP(b []byte, a netip.AddrPort) []byte {
+	if !a.IsValid() {
+		return b
+	}
+	return a.Addr().Unmap().AppendTo(b)
+}
+
+// appendWhy appends why the slower path was taken.
+func appendWhy(b []byte, t relay.Transfer) []byte {
+	if t.Path != relay.PathCopy {
+		return b
+	}
+	return append(b, t.Why.String()...)
+}

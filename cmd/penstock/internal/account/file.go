@@ -1,0 +1,125 @@
+package account
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+)
+
+// batch is lines that wait to be written together.
+type batch struct {
+	buf  []byte
+	ends []int // where each line ends
+}
+
+// batchMost is where a batch is written even if more lines wait.
+const batchMost = 64 << 10
+
+// lines is how many lines n written bytes are.
+func (b *batch) lines(n int) (whole int) {
+	for _, end := range b.ends {
+		if end > n {
+			break
+		}
+		whole++
+	}
+	return whole
+}
+
+func (b *batch) reset() { b.buf, b.ends = b.buf[:0], b.ends[:0] }
+
+// file is the sink that writes to a file, a FIFO or a standard stream. A FIFO is
+// opened for reading too: so it can be opened, and written to until it is full, while it has no reader.
+type file struct {
+	batch
+	name   string // empty: a standard stream, which is not ours to close
+	mode   fs.FileMode
+	format formatter
+	torn   bool // the last write ended within a line
+
+	mu sync.Mutex
+	f  *os.File // replaced by the writer under mu, for abort reads it too
+}
+
+func newFile(name string, mode uint32, format formatter) (*file, error) {
+	s := &file{name: name, mode: fs.FileMode(mode), format: format}
+	var err error
+	s.f, err = s.open()
+	return s, err
+}
+
+func (s *file) open() (*os.File, error) {
+	if info, err := os.Stat(s.name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		return os.OpenFile(s.name, os.O_RDWR, 0)
+	}
+	f, err := os.OpenFile(s.name, os.O_APPEND|os.O_WRONLY|os.O_CREATE|os.O_EXCL, s.mode)
+	if errors.Is(err, fs.ErrExist) {
+		return os.OpenFile(s.name, os.O_APPEND|os.O_WRONLY, 0)
+	}
+	if err == nil {
+		// the umask has had its say, and the configuration has another
+		if err = f.Chmod(s.mode); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return f, err
+}
+
+func (s *file) put(e *Entry) (written, failed int, err error) {
+	if s.torn {
+		s.buf, s.torn = append(s.buf, '\n'), false
+	}
+	s.buf = append(s.format(s.buf, e), '\n')
+	s.ends = append(s.ends, len(s.buf))
+	if len(s.buf) < batchMost {
+		return 0, 0, nil
+	}
+	return s.flush()
+}
+
+func (s *file) flush() (written, failed int, err error) {
+	if len(s.ends) == 0 {
+		return 0, 0, nil
+	}
+	n, err := s.f.Write(s.buf)
+	written = s.lines(n)
+	failed = len(s.ends) - written
+	if n > 0 {
+		s.torn = s.buf[n-1] != '\n'
+	} else {
+		s.torn = s.buf[0] == '\n' // as before: its end was not written
+	}
+	s.reset()
+	return written, failed, err
+}
+
+func (s *file) reopen() error {
+	if s.name == "" {
+		return nil
+	}
+	f, err := s.open()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	old := s.f
+	s.f = f
+	s.mu.Unlock()
+	s.torn = false
+	return old.Close()
+}
+
+func (s *file) abort() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.f.SetWriteDeadline(time.Unix(1, 0)) // files on a disk have none: they do not wait long either
+}
+
+func (s *file) close() {
+	if s.name != "" {
+		s.f.Close()
+	}
+}

@@ -1,0 +1,160 @@
+package account
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay"
+)
+
+func failedWith(c relay.Cause) *Entry {
+	return &Entry{Record: relay.Record{
+		A:        tcp("192.0.2.1:1000"),
+		B:        relay.Addr{Network: relay.Unix, Path: "/run/app.sock"},
+		Attempts: 1,
+		AB:       relay.Transfer{Read: 10, Written: 10, Path: relay.PathCopy, Why: relay.WhySmall},
+		BA:       relay.Transfer{Read: 30, Written: 20, Spliced: 20, Path: relay.PathSplice},
+		Duration: 1500 * time.Millisecond,
+		Cause:    c,
+	}}
+}
+
+func TestJournalLine(t *testing.T) {
+	testnet.CheckLeaks(t)
+	var out bytes.Buffer
+	j := NewJournal(textLog(&out), LogAll)
+	j.Enter(failedWith(relay.CauseEnd))
+	e := failedWith(relay.CauseNoUpstream)
+	e.Err, e.Attempts, e.ListenerName, e.Group = errors.New("connection refused"), 2, "web", "app"
+	j.Enter(e)
+	j.Close()
+	const want = `level=INFO msg=flow cause=end client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock sent=10 received=20 duration=1.5s dropped=10 path_sent="copy: small reads" path_received=splice
+level=WARN msg=flow cause=no-upstream listener=web group=app client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock sent=10 received=20 duration=1.5s dropped=10 attempts=2 path_sent="copy: small reads" path_received=splice error="connection refused"
+`
+	if out.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)
+	}
+}
+
+func TestWhich(t *testing.T) {
+	testnet.CheckLeaks(t)
+	for which, want := range map[string]int{LogNone: 0, LogFailed: 1, LogAll: 3} {
+		var out bytes.Buffer
+		j := NewJournal(textLog(&out), which)
+		for _, c := range []relay.Cause{relay.CauseEnd, relay.CauseBReset, relay.CauseConnectTimeout} {
+			j.Enter(failedWith(c))
+		}
+		j.Reopen()
+		j.Close()
+		j.Close()
+		if n := strings.Count(out.String(), "\n"); n != want || j.Stats().Written != int64(want) {
+			t.Errorf("%s: %d lines, %+v, want %d", which, n, j.Stats(), want)
+		}
+	}
+}
+
+// stuck is a log whose reader has stopped.
+type stuck struct {
+	release chan struct{}
+	mu      sync.Mutex
+	out     bytes.Buffer
+}
+
+func (s *stuck) Write(b []byte) (int, error) {
+	<-s.release
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out.Write(b)
+}
+
+// A log that nobody reads must not stop the loops; each flow is either written
+// or counted.
+func TestStuckLog(t *testing.T) {
+	testnet.CheckLeaks(t)
+	w := &stuck{release: make(chan struct{})}
+	j := NewJournal(textLog(w), LogAll)
+	const flows = 3 * maxWaiting
+	for range flows {
+		j.Enter(failedWith(relay.CauseEnd)) // returns, or the test never ends
+	}
+	close(w.release)
+	j.Close()
+	<-j.told // on a slow machine this may take longer than Close waits
+	text := w.out.String()
+	lines, dropped := strings.Count(text, "msg=flow"), 0
+	for _, m := range regexp.MustCompile(`lost records of flows" dropped=(\d+) failed=0`).FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(m[1])
+		dropped += n
+	}
+	if dropped == 0 || lines+dropped != flows {
+		t.Errorf("%d lines and %d counted, of %d flows", lines, dropped, flows)
+	}
+}
+
+// Close does not wait for a writer that is stuck for good.
+func TestCloseIsBounded(t *testing.T) {
+	testnet.CheckLeaks(t)
+	w := &stuck{release: make(chan struct{})}
+	defer close(w.release)
+	j := NewJournal(textLog(w), LogAll)
+	j.Enter(failedWith(relay.CauseEnd))
+	closed := make(chan struct{})
+	go func() { j.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Fatal("Close waits for a writer that is stuck")
+	}
+}
+
+// What the hook does on a loop allocates nothing, as app calls it.
+func TestEnterAllocatesNothing(t *testing.T) {
+	for _, which := range []string{LogFailed, LogAll} {
+		j := newLog("log", which, textLog(io.Discard), discard{}, tellEvery)
+		r := &entry().Record
+		r.Cause = relay.CauseEnd
+		if n := testing.AllocsPerRun(1000, func() { j.Enter(&Entry{Record: *r}) }); n != 0 {
+			t.Errorf("%s: %v allocations a flow", which, n)
+		}
+		j.Close()
+	}
+}
+
+// discard is a sink without a cost.
+type discard struct{}
+
+func (discard) put(*Entry) (int, int, error) { return 1, 0, nil }
+func (discard) flush() (int, int, error)     { return 0, 0, nil }
+func (discard) reopen() error                { return nil }
+func (discard) abort()                       {}
+func (discard) close()                       {}
+
+// BenchmarkEnter is the cost on the loop's side of a record that finds room, the
+// writer's side of the ring included; and of one that does not.
+func BenchmarkEnter(b *testing.B) {
+	e := entry()
+	b.Run("room=yes", func(b *testing.B) {
+		l := &Log{which: LogAll, ring: newRing(maxWaiting), wake: make(chan struct{}, 1)}
+		b.ReportAllocs()
+		for b.Loop() {
+			l.Enter(e)
+			l.ring.next()
+			l.ring.drop()
+		}
+	})
+	b.Run("room=no", func(b *testing.B) {
+		l := &Log{which: LogAll, ring: newRing(1), wake: make(chan struct{}, 1)}
+		b.ReportAllocs()
+		for b.Loop() {
+			l.Enter(e)
+		}
+	})
+}

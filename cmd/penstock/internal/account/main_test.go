@@ -1,0 +1,56 @@
+package account
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// patience bounds every wait for something that is about to happen.
+const patience = 30 * time.Second
+
+// entry is a flow with a value in every field.
+func entry() *Entry {
+	return &Entry{
+		Record: relay.Record{
+			ID:       1<<56 | 7,
+			A:        tcp("192.0.2.1:1000"),
+			B:        relay.Addr{Network: relay.Unix, Path: "/run/app.sock"},
+			Attempts: 3,
+			AB:       relay.Transfer{Read: 10, Written: 10, Datagrams: 4, Lost: 1, Path: relay.PathCopy, Why: relay.WhySmall},
+			BA:       relay.Transfer{Read: 30, Written: 20, Datagrams: 5, Spliced: 20, Path: relay.PathSplice},
+			Start:    time.Date(2026, 11, 21, 9, 0, 0, 123456789, time.FixedZone("", 3600)),
+			Connect:  1500 * time.Microsecond,
+			Duration: 61*time.Second + 20*time.Millisecond,
+			Cause:    relay.CauseBReset,
+			Err:      errors.New(`read: "reset"`),
+		},
+		ListenerName: "https", Route: "api", Group: "app", Member: "app-1",
+		Reason: spec.ReasonKilled,
+		Peer:   tcp("[2001:db8::1]:443"), Local: tcp("192.0.2.9:443"),
+		SNI: "example.org", ALPN: "h2,http/1.1",
+		Queued: time.Second, FirstByte: 25 * time.Millisecond,
+	}
+}
+
+func tcp(s string) relay.Addr {
+	return relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort(s)}
+}
+
+func textLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}

@@ -1,0 +1,59 @@
+package account
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+const allowedTarget = "stdout, stderr, /PATH, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT, syslog:unix:///PATH"
+
+// defaultMode are the permissions of an access log that the configuration gives none.
+const defaultMode = 0o640
+
+// CheckTarget tells what is wrong with where an access log should go. It looks
+// at the text only.
+func CheckTarget(to string) error {
+	switch {
+	case to == "stdout", to == "stderr", strings.HasPrefix(to, "/") && !strings.ContainsRune(to, 0):
+		return nil
+	}
+	_, err := syslogServer(to)
+	return err
+}
+
+// syslogServer parses a target that begins with syslog:.
+func syslogServer(to string) (spec.Endpoint, error) {
+	rest, ok := strings.CutPrefix(to, "syslog:")
+	if !ok {
+		return spec.Endpoint{}, fmt.Errorf("%q is no place to write to; allowed: %s", to, allowedTarget)
+	}
+	if !strings.Contains(rest, "://") && !strings.HasPrefix(rest, "unix") {
+		rest = "udp://" + rest
+	}
+	e, err := spec.ParseUpstream(rest)
+	if err != nil || e.Kind == spec.Echo || e.Kind == spec.Discard {
+		return spec.Endpoint{}, fmt.Errorf("%q is no syslog server; allowed: %s", to, allowedTarget)
+	}
+	return e, nil
+}
+
+// newSink opens where cfg says.
+func newSink(cfg spec.AccessLog, format formatter) (sink, error) {
+	switch {
+	case cfg.To == "stdout":
+		return &file{f: os.Stdout, format: format}, nil
+	case cfg.To == "stderr":
+		return &file{f: os.Stderr, format: format}, nil
+	case strings.HasPrefix(cfg.To, "/"):
+		return newFile(cfg.To, cmp.Or(cfg.Mode, defaultMode), format)
+	}
+	server, err := syslogServer(cfg.To)
+	if err != nil {
+		return nil, err
+	}
+	return newSyslog(server, format), nil
+}

@@ -41,7 +41,7 @@ type memberState struct {
 	out        bool // ejected
 	ejections  uint64
 	back       *time.Timer // ends an ejection
-	gone       bool
+	gone       atomic.Bool // set under the Set's lock
 }
 
 // Addr is where to connect. The pointer is the same at each call, and what it
@@ -53,6 +53,9 @@ func (m *Member) Name() string { return m.name }
 
 // Group is the group that it is a member of.
 func (m *Member) Group() *Group { return m.group }
+
+// Gone tells whether the configuration, or discovery, no longer has the member.
+func (m *Member) Gone() bool { return m.gone.Load() }
 
 // Active is how many leases of it are out.
 func (m *Member) Active() int { return int(m.active.Load()) }

@@ -74,7 +74,7 @@ func (m *Member) judge() State {
 		mode = m.over.mode
 	}
 	switch {
-	case m.gone:
+	case m.gone.Load():
 		return Removed
 	case mode == Disable:
 		return Disabled
@@ -276,7 +276,7 @@ func (g *Group) end(now time.Time) {
 
 // end takes a member out of service and tells of it. Under the Set's lock.
 func (m *Member) end(now time.Time) {
-	m.gone = true
+	m.gone.Store(true)
 	m.stop()
 	m.group.settle(m, now, "removed")
 	if gone := m.group.set.opt.Gone; gone != nil {

@@ -66,7 +66,7 @@ func parse(name string, text []byte, secrets func(string) ([]byte, error)) (*spe
 		f := &file{}
 		fileKeys.read(r, node{Node: doc, at: &place{index: -1, line: doc.Line, col: doc.Column}}, f)
 		c = r.resolve(f)
-		c.Source = name
+		c.Source, c.Text = name, text
 	}
 	inOrder(r.errs)
 	inOrder(r.warnings)

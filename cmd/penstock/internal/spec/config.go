@@ -9,6 +9,7 @@ import (
 // groups, and among the routes of one listener; every reference is resolved.
 type Config struct {
 	Source    string // the file's name, for messages; empty if there is none
+	Text      []byte // the file; nil if there is none
 	Engine    Engine
 	Limits    Limits // of all listeners together; Source and Bandwidth are not used here
 	Log       Log

@@ -82,12 +82,13 @@ func (k *heapLock) release(g *Group, m *Member) {
 	}
 }
 
-// fill makes a heap of shares. Turns begin anew.
-func (h *heap) fill(shares []share) {
+// fill makes a heap of shares, whose turns are in order. Under the lock.
+func (h *heap) fill(k *heapLock, shares []share) {
 	h.loads = make([]load, len(shares))
 	for i, s := range shares {
 		s.m.place = i
-		h.loads[i] = load{share: s, active: int64(s.m.active.Load()), full: s.m.full(), turn: uint64(i)}
+		h.loads[i] = load{share: s, active: int64(s.m.active.Load()), full: s.m.full(), turn: k.turn}
+		k.turn++
 	}
 	for i := len(shares)/2 - 1; i >= 0; i-- {
 		h.down(i)

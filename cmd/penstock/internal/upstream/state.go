@@ -127,15 +127,17 @@ func (g *Group) later() {
 func (g *Group) build(now time.Time) {
 	g.dirty = false
 	var all [2][]share // primaries, backups
-	warm := make(map[*Member]int)
+	var steps map[*Member]int
 	for _, m := range g.members {
-		if !m.takes.Load() {
-			continue
-		}
-		if step := m.warm(now); step < warmSteps {
-			warm[m] = step
-		} else if m.state == SlowStart {
-			g.settle(m, now, "slow start is over")
+		if m.takes.Load() {
+			if step := m.warm(now); step < warmSteps {
+				if steps == nil {
+					steps = make(map[*Member]int)
+				}
+				steps[m] = step
+			} else if m.state == SlowStart {
+				g.settle(m, now, "slow start is over")
+			}
 		}
 		which := 0
 		if m.backup {
@@ -143,28 +145,26 @@ func (g *Group) build(now time.Time) {
 		}
 		all[which] = append(all[which], share{m, m.weight()})
 	}
-	if len(warm) > 0 { // weights in smaller units
-		for _, shares := range all {
-			for i := range shares {
-				if step, ok := warm[shares[i].m]; ok {
-					shares[i].weight *= step
-				} else {
-					shares[i].weight *= warmSteps
-				}
-			}
-		}
-		if g.warming == nil {
-			g.warming = g.set.after(g.cfg.SlowStart/warmSteps, func(now time.Time) {
-				g.warming = nil
-				g.build(now)
-			})
-		}
+	if steps != nil && g.warming == nil {
+		g.warming = g.set.after(g.cfg.SlowStart/warmSteps, func(now time.Time) {
+			g.warming = nil
+			g.build(now)
+		})
 	}
-	t := &table{cfg: g.cfg, members: len(g.members), primary: newBalance(g.cfg, all[0]), backup: newBalance(g.cfg, all[1])}
+	old := g.table.Load()
+	if old == nil {
+		old = &table{}
+	}
+	t := &table{
+		cfg: g.cfg, members: len(g.members),
+		primary: newBalance(g.cfg, all[0], steps, &old.primary),
+		backup:  newBalance(g.cfg, all[1], steps, &old.backup),
+	}
 	g.heap.mu.Lock()
-	if t.primary.heap != nil {
-		t.primary.heap.fill(all[0])
-		t.backup.heap.fill(all[1])
+	for _, b := range [2]*balance{&t.primary, &t.backup} {
+		if b.heap != nil {
+			b.heap.fill(&g.heap, b.shares)
+		}
 	}
 	g.heap.on.Store(t.primary.heap != nil)
 	g.table.Store(t)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -32,25 +33,64 @@ type balance struct {
 	shares []share
 	wheel  []int32 // indices of shares
 	heap   *heap
+	warm   []int // of maglev, by share, while one is in slow start: of so many warmSteps it takes flows
 }
 
-// newBalance makes the balancer of a group for those members.
-func newBalance(cfg *spec.Group, shares []share) balance {
-	b := balance{kind: cfg.Balance, shares: shares}
-	switch cfg.Balance {
-	case "least-connections":
+// newBalance makes the balancer of a group for those members. steps are of those
+// in slow start. What old has that is the same is taken over.
+//
+// Maglev's table has members that take no flows too, and all with their full
+// weight: who is down leaves only his own flows to others, spread over all of
+// them, and gets the same ones back. The table changes with the configuration only.
+func newBalance(cfg *spec.Group, all []share, steps map[*Member]int, old *balance) balance {
+	b := balance{kind: cfg.Balance}
+	for _, s := range all {
+		if s.m.takes.Load() {
+			b.shares = append(b.shares, s)
+		}
+	}
+	if len(b.shares) == 0 {
+		return b
+	}
+	switch {
+	case steps == nil:
+	case b.kind == "maglev":
+		for _, s := range all {
+			b.warm = append(b.warm, warmOf(steps, s.m))
+		}
+	default: // weights in smaller units
+		for i := range b.shares {
+			b.shares[i].weight *= warmOf(steps, b.shares[i].m)
+		}
+	}
+	if b.kind == "maglev" {
+		b.shares = all
+	}
+	if b.kind == old.kind && slices.Equal(b.shares, old.shares) {
+		b.wheel = old.wheel
+	}
+	switch {
+	case b.kind == "least-connections":
 		b.heap = &heap{}
-	case "maglev":
-		b.wheel = maglev(shares, maglevSize)
-	case "first":
-		b.wheel = make([]int32, len(shares))
+	case b.wheel != nil:
+	case b.kind == "maglev":
+		b.wheel = maglev(b.shares, maglevSize)
+	case b.kind == "first":
+		b.wheel = make([]int32, len(b.shares))
 		for i := range b.wheel {
 			b.wheel[i] = int32(i)
 		}
 	default:
-		b.wheel = wheel(shares)
+		b.wheel = wheel(b.shares)
 	}
 	return b
+}
+
+func warmOf(steps map[*Member]int, m *Member) int {
+	if step, ok := steps[m]; ok {
+		return step
+	}
+	return warmSteps
 }
 
 // begin chooses where the search of a new flow begins. What is tried after a
@@ -127,12 +167,14 @@ func (b *balance) walk(l *Lease) (m *Member, full bool) {
 	at := int(l.seed % uint64(n))
 	first := int(b.wheel[at])
 	for range min(n, walkedBy) {
-		s := b.shares[b.wheel[at]]
-		ok, f := l.take(s.m)
-		if ok {
-			return s.m, false
+		i := b.wheel[at]
+		if b.warm == nil || l.seed>>32%warmSteps < uint64(b.warm[i]) {
+			ok, f := l.take(b.shares[i].m)
+			if ok {
+				return b.shares[i].m, false
+			}
+			full = full || f
 		}
-		full = full || f
 		if at++; at == n {
 			at = 0
 		}

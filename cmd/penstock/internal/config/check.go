@@ -210,20 +210,38 @@ func (r *reader) checkCheck(g *spec.Group) {
 	if c.Timeout > c.Every && r.said(&c.Timeout) {
 		r.warn(r.at(&c.Timeout), fault{problem: fmt.Sprintf("an answer may take longer than the %v from one check to the next", c.Every)})
 	}
+	if bad := misfit(g); bad != nil {
+		at := r.at(&c.Kind, g)
+		if c.Port != 0 {
+			at = r.at(&c.Port, g)
+		}
+		r.fail(at, *bad)
+	}
+}
+
+// misfit says why a group's check cannot be made of one of its members.
+func misfit(g *spec.Group) *fault {
+	c := g.Check
+	if c == nil {
+		return nil
+	}
 	for _, m := range g.Members {
 		switch k := m.To.Kind; {
 		case c.Port != 0 && (k == spec.Unix || k == spec.Unixgram):
-			r.fail(r.at(&c.Port), fault{problem: "the member " + plain(m.Name) + " is a Unix socket and has no port", allowed: "a group of TCP or UDP members for it"})
-			return
+			return &fault{problem: "the member " + plain(m.Name) + " is a Unix socket and has no port", allowed: "a group of TCP or UDP members for it"}
 		case c.Port != 0 || k == 0:
 		case c.Kind == "udp" && !k.Datagrams():
-			r.fail(r.at(&c.Kind, g), fault{problem: "the member " + plain(m.Name) + " takes no datagrams", allowed: "tcp, send-expect or http, or udp with a port of its own"})
-			return
+			return &fault{problem: "the member " + plain(m.Name) + " takes no datagrams", allowed: "tcp, send-expect or http, or udp with a port of its own"}
 		case c.Kind != "udp" && !k.Streams():
-			r.fail(r.at(&c.Kind, g), fault{problem: "the member " + plain(m.Name) + " takes no streams", allowed: "udp, or " + c.Kind + " with a port of its own"})
-			return
+			return &fault{problem: "the member " + plain(m.Name) + " takes no streams", allowed: "udp, or " + c.Kind + " with a port of its own"}
 		}
 	}
+	for _, d := range g.Discover {
+		if c.Port == 0 && (c.Kind == "udp") != (d.Network == spec.UDP) {
+			return &fault{problem: "what is discovered of " + plain(d.Host+d.Service) + " is not asked that way", allowed: "udp for datagrams, the others for streams, or a port of its own"}
+		}
+	}
+	return nil
 }
 
 // Tokens.

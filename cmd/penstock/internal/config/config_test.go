@@ -1,9 +1,16 @@
 package config
 
 import (
+	"flag"
 	"path/filepath"
+	"reflect"
 	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
+
+var update = flag.Bool("update", false, "write the golden files and the reference")
 
 // examples are the files of docs/examples.
 func examples(t testing.TB) []string {
@@ -29,5 +36,101 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		})
+	}
+}
+
+func parsed(t testing.TB, text string) *spec.Config {
+	t.Helper()
+	c, err := Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The smallest file, with everything that it does not say.
+func TestDefaults(t *testing.T) {
+	c := parsed(t, "listeners: {web: {listen: tcp://:80, to: tcp://127.0.0.1:81}}")
+	timeouts := spec.Timeouts{Connect: 5 * time.Second, HalfClosed: time.Minute}
+	socket := spec.Socket{KeepAlive: 2 * time.Minute}
+	removed := spec.Removed{What: "keep", After: 30 * time.Second}
+	to := spec.Endpoint{Kind: spec.TCP, Host: "127.0.0.1", Port: 81}
+	group := &spec.Group{
+		Name: "tcp://127.0.0.1:81", Balance: "round-robin", Members: []spec.Member{{Name: to.String(), To: to, Weight: 1}},
+		Timeouts: spec.GroupTimeouts{Connect: 5 * time.Second}, Retries: 2, Queue: spec.Queue{Timeout: 5 * time.Second},
+		Dial: spec.Dial{TCP: socket},
+	}
+	want := &spec.Config{
+		Source:    "test.yaml",
+		Log:       spec.Log{Level: "info", Format: "auto", Flows: "failed"},
+		AccessLog: spec.AccessLog{Format: "json", Mode: 0o640},
+		Admin:     spec.Admin{Mode: 0o600},
+		Drain:     30 * time.Second,
+		Groups:    []*spec.Group{group},
+		Listeners: []*spec.Listener{{
+			Name: "web", Listen: spec.Endpoint{Kind: spec.TCP, Port: 80},
+			Sniff: spec.Sniff{Max: 64 << 10, Timeout: 5 * time.Second}, Timeouts: timeouts, TCP: socket, Unreachable: "next",
+			To: group, Default: &spec.Route{Name: "default", To: group, Removed: removed, Timeouts: timeouts},
+		}},
+	}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("got  %+v\n %+v\n %+v\nwant %+v\n %+v\n %+v", c, c.Listeners[0], c.Groups[0], want, want.Listeners[0], group)
+	}
+}
+
+// Defaults go to listeners and groups key by key, and from a listener to its
+// routes.
+func TestInherit(t *testing.T) {
+	c := parsed(t, `
+listeners:
+  web:
+    listen: tcp://:80
+    timeouts: {life: 1h}
+    limits: {bandwidth: 1MiB/s}
+    removed: {live-flows: close}
+    routes:
+      - {from: 10.0.0.1, to: db, timeouts: {idle: never}}
+      - {name: slow, from: 10.0.0.2, to: db, bandwidth: 1KiB/s, removed: {live-flows: keep}}
+    to: "echo:"
+  dns: {listen: udp://:53, to: "udp://[::1]:53"}
+  log: {listen: unixgram:@log, to: "discard:", timeouts: {idle: never}}
+groups:
+  db: {members: [tcp://db:1], timeouts: {retries: 9s}, check: none, tcp: {nagle: true}}
+defaults:
+  timeouts: {connect: 2s, first-byte: 3s, half-closed: never}
+  tcp: {keepalive: 7s, keepalive-count: 3}
+  check: {tcp: {every: 9s}}
+  eject: {}
+  retries: 0
+`)
+	web, dns, log := c.Listeners[0], c.Listeners[1], c.Listeners[2]
+	timeouts := spec.Timeouts{Connect: 2 * time.Second, FirstByte: 3 * time.Second, Life: time.Hour}
+	if web.Timeouts != timeouts || web.Routes[0].Timeouts != timeouts || web.Default.Timeouts != timeouts {
+		t.Errorf("timeouts %+v, %+v, %+v", web.Timeouts, web.Routes[0].Timeouts, web.Default.Timeouts)
+	}
+	if web.Routes[0].Name != "db" || web.Routes[0].Bandwidth != 1<<20 || web.Routes[0].Removed.What != "close" {
+		t.Errorf("the first route is %+v", web.Routes[0])
+	}
+	if web.Routes[1].Bandwidth != 1<<10 || web.Routes[1].Removed.What != "keep" {
+		t.Errorf("the second route is %+v", web.Routes[1])
+	}
+	if dns.Timeouts.Idle != time.Minute || log.Timeouts.Idle != 0 {
+		t.Errorf("idle: %v, %v", dns.Timeouts.Idle, log.Timeouts.Idle)
+	}
+	if web.TCP != (spec.Socket{KeepAlive: 7 * time.Second, KeepAliveCount: 3}) {
+		t.Errorf("the listener's sockets: %+v", web.TCP)
+	}
+	db := c.Groups[0]
+	if db.Dial.TCP != (spec.Socket{KeepAlive: 7 * time.Second, KeepAliveCount: 3, Nagle: true}) {
+		t.Errorf("the group's sockets: %+v", db.Dial.TCP)
+	}
+	if db.Timeouts != (spec.GroupTimeouts{Connect: 2 * time.Second, Retries: 9 * time.Second}) || db.Check != nil || db.Retries != 0 {
+		t.Errorf("the group: %+v", db)
+	}
+	if *db.Eject != (spec.Eject{Failures: 5, For: 10 * time.Second, Max: 5 * time.Minute, Share: 0.5}) {
+		t.Errorf("eject: %+v", db.Eject)
+	}
+	if echo := c.Groups[1]; echo.Name != "echo:" || echo.Check == nil || echo.Check.Every != 9*time.Second {
+		t.Errorf("the group of one: %+v", echo)
 	}
 }

@@ -19,8 +19,8 @@ func (r *reader) resolve(f *file) *spec.Config {
 	c, base := &f.Config, &f.defaults
 	fileKeys.fill(r, f, nil)
 	listenerKeys.fill(r, &base.listener, nil)
-	base.group.Dial.TCP = base.listener.TCP
-	groupKeys.fill(r, &base.group, &spec.Group{Dial: base.group.Dial, Check: base.group.Check, Eject: base.group.Eject})
+	groupKeys.fill(r, &base.group, nil)
+	base.group.Dial.TCP = base.listener.TCP // one key of defaults, for both sides
 
 	for _, g := range c.Groups {
 		r.group(g, &base.group)
@@ -61,7 +61,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 	return c
 }
 
-// group fills one in.
+// group fills one in. The check of defaults is for groups that it fits.
 func (r *reader) group(g, base *spec.Group) {
 	groupKeys.fill(r, g, base)
 	for i := range g.Members {
@@ -73,6 +73,9 @@ func (r *reader) group(g, base *spec.Group) {
 		if d := &g.Discover[i]; d.Service != "" && strings.Contains(d.Service, "._udp.") {
 			d.Network = spec.UDP
 		}
+	}
+	if bad := misfit(g); bad != nil && !r.said(&g.Check) {
+		g.Check = nil
 	}
 	if g.Balance == "maglev" && g.Hash == "" {
 		g.Hash = "source"
@@ -94,9 +97,9 @@ func (r *reader) references(c *spec.Config, base *spec.Group) {
 			// The name of a group has no colon.
 			if e, err := spec.ParseUpstream(ref.text); err == nil {
 				if g = groups[e.String()]; g == nil {
-					g = &spec.Group{Name: e.String()}
+					g = &spec.Group{Name: e.String(), Members: []spec.Member{{To: e, Weight: 1}}}
+					r.places[g], r.places[&g.Members] = ref.at, ref.at
 					r.group(g, base)
-					g.Members = []spec.Member{{Name: e.String(), To: e, Weight: 1}}
 					groups[g.Name] = g
 					c.Groups = append(c.Groups, g)
 				}

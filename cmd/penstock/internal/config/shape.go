@@ -38,6 +38,13 @@ type keyShape struct {
 type typ[V any] struct {
 	*shape
 	read func(r *reader, n node, v *V)
+	show func(v V) string // as it would be written, in one line
+}
+
+// shown changes how values are written.
+func (t typ[V]) shown(show func(V) string) typ[V] {
+	t.show = show
+	return t
 }
 
 // key is one key of a mapping that is read into a T.
@@ -47,6 +54,18 @@ type key[T any] struct {
 	// fill gives what the file does not say: from's value, or without from the
 	// default.
 	fill func(r *reader, t, from *T)
+	// show writes the value in one line. It is nil for what is compared in another
+	// way: routes and members.
+	show func(t *T) string
+	// compare finds what differs in a section, key by key; nil: the key is compared
+	// as it is shown.
+	compare func(path string, a, b *T, to *[]Change)
+}
+
+// apart makes a key one that is not compared as a whole.
+func apart[T any](k key[T]) key[T] {
+	k.show, k.compare = nil, nil
+	return k
 }
 
 // mapping is a mapping with known keys that is read into a T.
@@ -76,6 +95,8 @@ func field[T, V any](name string, of typ[V], def, doc string, get func(*T) *V) k
 				*v = byDefault()
 			}
 		},
+		func(t *T) string { return of.show(*get(t)) },
+		nil,
 	}
 }
 
@@ -90,6 +111,7 @@ func section[T, V any](name string, of mapping[V], doc string, get func(*T) *V) 
 			of.fill(r, get(t), get(from))
 		}
 	}
+	k.compare = func(path string, a, b *T, to *[]Change) { changes(of, path, get(a), get(b), to) }
 	return k
 }
 
@@ -103,6 +125,8 @@ func part[T, V any](name string, of typ[T], doc string, mark func(*T) *V) key[T]
 			of.read(r, n, t)
 		},
 		func(*reader, *T, *T) {},
+		func(t *T) string { return of.show(*t) },
+		nil,
 	}
 }
 
@@ -124,7 +148,8 @@ func lift[T, V any](keys []key[V], get func(*T) *V) []key[T] {
 				} else {
 					k.fill(r, get(t), get(from))
 				}
-			}}
+			},
+			func(t *T) string { return k.show(get(t)) }, nil}
 	}
 	return lifted
 }
@@ -182,6 +207,20 @@ func keysOf[T any](name string, keys ...key[T]) mapping[T] {
 		}
 		s.checkExactly(r, n, there)
 	}
+	m.show = func(t T) string {
+		var parts []string
+		plain := new(T)
+		m.fill(&reader{}, plain, nil)
+		for _, k := range keys {
+			if k.show == nil {
+				continue
+			}
+			if text := k.show(&t); text != k.show(plain) {
+				parts = append(parts, k.name+": "+text)
+			}
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	}
 	return m
 }
 
@@ -221,7 +260,7 @@ func (m mapping[T]) filled() typ[T] {
 	return typ[T]{m.shape, func(r *reader, n node, t *T) {
 		m.read(r, n, t)
 		m.fill(r, t, nil)
-	}}
+	}, m.show}
 }
 
 // pointer reads what may be absent.
@@ -231,6 +270,11 @@ func pointer[V any](of typ[V]) typ[*V] {
 		r.places[v] = n.at
 		of.read(r, n, v)
 		*p = v
+	}, func(v *V) string {
+		if v == nil {
+			return "none"
+		}
+		return of.show(*v)
 	}}
 }
 
@@ -260,6 +304,12 @@ func list[V any](of typ[V]) typ[[]V] {
 			of.read(r, c, &items[i])
 		}
 		*to = items
+	}, func(items []V) string {
+		shown := make([]string, len(items))
+		for i, v := range items {
+			shown[i] = of.show(v)
+		}
+		return "[" + strings.Join(shown, ", ") + "]"
 	}}
 }
 
@@ -284,7 +334,7 @@ func byName[V any](of typ[V], named func(*V, string)) typ[[]*V] {
 			all = append(all, v)
 		})
 		*to = all
-	}}
+	}, nil}
 }
 
 // either reads a scalar one way and everything else another.
@@ -301,7 +351,7 @@ func either[V any](scalar, other typ[V]) typ[V] {
 		default:
 			other.read(r, n, v)
 		}
-	}}
+	}, other.show}
 }
 
 // isScalar tells whether the shape may be written as a scalar.

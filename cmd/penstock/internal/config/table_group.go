@@ -10,7 +10,7 @@ import (
 var groupKeys = keysOf("group",
 	balanceKey(func(g *spec.Group) *spec.Group { return g }),
 	field("hash", oneOf("source", "4-tuple"), "", "What maglev goes by; source by default.", func(g *spec.Group) *string { return &g.Hash }),
-	field("members", list(either(memberURL, memberKeys.filled())), "", "Upstreams: URLs, or mappings.", func(g *spec.Group) *[]spec.Member { return &g.Members }),
+	apart(field("members", list(either(memberURL, memberKeys.filled())), "", "Upstreams: URLs, or mappings.", func(g *spec.Group) *[]spec.Member { return &g.Members })),
 	field("discover", list(discoverKeys.filled()), "", "Upstreams that DNS names.", func(g *spec.Group) *[]spec.Discover { return &g.Discover }),
 	section("timeouts", groupTimeoutKeys, "Of connecting.", func(g *spec.Group) *spec.GroupTimeouts { return &g.Timeouts }),
 	retriesKey(func(g *spec.Group) *spec.Group { return g }),
@@ -43,7 +43,7 @@ func slowStartKey[T any](get func(*T) *spec.Group) key[T] {
 }
 
 func checkKey[T any](get func(*T) *spec.Group) key[T] {
-	return field("check", either(none[spec.Check](), pointer(checkKeys)), "", "Ask members whether they are well. none: do not, whatever defaults says.",
+	return field("check", either(none[spec.Check](), pointer(checkKeys)), "", "Ask members whether they are well; that of defaults is for groups that it fits. none: do not, whatever defaults says.",
 		func(t *T) **spec.Check { return &get(t).Check })
 }
 
@@ -65,7 +65,7 @@ var discoverKeys = keysOf("discover",
 	field("dns", host, "", "A name whose addresses are members.", func(d *spec.Discover) *string { return &d.Host }),
 	field("port", whole[uint16](1, 65535), "", "Of the addresses of dns.", func(d *spec.Discover) *uint16 { return &d.Port }),
 	field("srv", service, "", "A service whose SRV records are members.", func(d *spec.Discover) *string { return &d.Service }),
-	field("network", choice(networkOf, "tcp", "udp"), "tcp", "How to connect to the addresses of dns; srv says it itself.", func(d *spec.Discover) *spec.Kind { return &d.Network }),
+	field("network", choice(networkOf, "tcp", "udp").shown(wordOf), "tcp", "How to connect to the addresses of dns; srv says it itself.", func(d *spec.Discover) *spec.Kind { return &d.Network }),
 	field("every", duration(time.Second, ""), "30s", "How often to ask.", func(d *spec.Discover) *time.Duration { return &d.Every }),
 	field("weight", count(256), "0", "Of each member; 0: 1, and of srv the record's.", func(d *spec.Discover) *int { return &d.Weight }),
 	field("max-flows", count(many), "0", "Of each member at once; 0: no bound.", func(d *spec.Discover) *int { return &d.MaxFlows }),
@@ -76,6 +76,13 @@ func networkOf(word string) spec.Kind {
 		return spec.UDP
 	}
 	return spec.TCP
+}
+
+func wordOf(k spec.Kind) string {
+	if k == spec.UDP {
+		return "udp"
+	}
+	return "tcp"
 }
 
 var queueKeys = keysOf("queue",
@@ -111,6 +118,11 @@ func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
 		c.Kind = kind
 		of.read(r, n, c)
 		of.fill(r, c, nil)
+	}, func(c spec.Check) string {
+		if c.Kind != kind {
+			return ""
+		}
+		return of.show(c)
 	}}, doc, func(c *spec.Check) *string { return &c.Kind })
 }
 
@@ -133,7 +145,7 @@ var ejectKeys = keysOf("eject",
 // Who the client is, towards upstreams.
 
 var proxyOut = either(
-	typ[spec.Dial]{proxyVersion.shape, func(r *reader, n node, d *spec.Dial) { proxyVersion.read(r, n, &d.Proxy) }},
+	typ[spec.Dial]{proxyVersion.shape, func(r *reader, n node, d *spec.Dial) { proxyVersion.read(r, n, &d.Proxy) }, nil},
 	keysOf("group.proxy-protocol",
 		must(field("version", whole[int](1, 2), "", "Of the header.", func(d *spec.Dial) *int { return &d.Proxy })),
 		field("tlvs", tlvs, "", "Values to add to version 2, by type.", func(d *spec.Dial) *[]spec.TLV { return &d.ProxyTLVs }),

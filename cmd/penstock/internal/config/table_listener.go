@@ -25,7 +25,7 @@ var listenerKeys = keysOf("listener",
 	field("replies", count(many), "0", "Datagrams: end a flow when each of the client's datagrams has had so many replies (DNS: 1); 0: do not.", func(l *listener) *int { return &l.Replies }),
 	field("unreachable", oneOf("next", "end", "ignore"), "next", "Datagrams: what an ICMP error of the upstream does: the next upstream, the flow's end, nothing.", func(l *listener) *string { return &l.Unreachable }),
 	section("removed", removedKeys, "What happens to live flows of a route or member that a new configuration does not have.", func(l *listener) *spec.Removed { return &l.removed }),
-	field("routes", list(pointer(routeKeys.typ)), "", "In order: the first that matches is taken.", func(l *listener) *[]*spec.Route { return &l.Routes }),
+	apart(field("routes", list(pointer(routeKeys.typ)), "", "In order: the first that matches is taken.", func(l *listener) *[]*spec.Route { return &l.Routes })),
 	field("to", groupRef, "", "Where a client goes that no route matches: a group's name, or a URL for a group of one. Without it the client is refused.", func(l *listener) **spec.Group { return &l.To }),
 ).oneOf("listen", "inherit")
 

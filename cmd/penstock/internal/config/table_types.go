@@ -29,6 +29,11 @@ var groupRef = func() typ[*spec.Group] {
 		if t.read(r, n, &s); len(r.errs) == before {
 			r.refs = append(r.refs, reference{g, s, n.at})
 		}
+	}, func(g *spec.Group) string {
+		if g == nil {
+			return "none"
+		}
+		return g.Name
 	}}
 }()
 
@@ -37,14 +42,14 @@ var memberURL = typ[spec.Member]{upstreamEndpoint.shape, func(r *reader, n node,
 	r.places[&m.To] = n.at
 	upstreamEndpoint.read(r, n, &m.To)
 	m.Weight = 1
-}}
+}, nil}
 
 // none is the word that leaves a pointer empty.
 func none[V any]() typ[*V] { return choice(func(string) *V { return nil }, "none") }
 
 // lifted reads a part of a T.
 func lifted[T, V any](of typ[V], get func(*T) *V) typ[T] {
-	return typ[T]{of.shape, func(r *reader, n node, t *T) { of.read(r, n, get(t)) }}
+	return typ[T]{of.shape, func(r *reader, n node, t *T) { of.read(r, n, get(t)) }, func(t T) string { return of.show(*get(&t)) }}
 }
 
 var sourceType = func() typ[spec.Dial] {
@@ -56,6 +61,11 @@ var sourceType = func() typ[spec.Dial] {
 		} else {
 			addresses.read(r, n, &d.Source)
 		}
+	}, func(d spec.Dial) string {
+		if d.Transparent {
+			return "client"
+		}
+		return addresses.show(d.Source)
 	}}
 }()
 
@@ -133,5 +143,11 @@ var tlvs = func() typ[[]spec.TLV] {
 		}
 		slices.SortFunc(all, func(a, b spec.TLV) int { return cmp.Compare(a.Type, b.Type) })
 		*to = all
+	}, func(all []spec.TLV) string {
+		var parts []string
+		for _, t := range all {
+			parts = append(parts, fmt.Sprintf("0x%X: %s", t.Type, value.show(t.Value)))
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
 	}}
 }()

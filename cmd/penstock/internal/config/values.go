@@ -31,7 +31,7 @@ func scalar[V any](name, allowed string, schema map[string]any, parse func(text,
 			f.allowed = allowed
 		}
 		r.fail(n.at, *f)
-	}}
+	}, func(v V) string { return fmt.Sprint(v) }}
 }
 
 func wrong(format string, args ...any) *fault { return &fault{problem: fmt.Sprintf(format, args...)} }
@@ -62,6 +62,11 @@ func texts[V any](name, allowed, pattern string, parse func(string) (V, *fault))
 			return v, f
 		}
 		return parse(text)
+	}).shown(func(v V) string {
+		if text := fmt.Sprint(v); text != "" {
+			return plain(text)
+		}
+		return "none"
 	})
 }
 
@@ -125,7 +130,7 @@ func truth(yes bool) typ[bool] {
 		case tag == "!!bool" && strings.EqualFold(text, "false"):
 			return !yes, nil
 		}
-		f := wrong("%s is not true or false", quote(text))
+		f := wrong("%s is neither true nor false", quote(text))
 		switch strings.ToLower(text) {
 		case "yes", "on", "y", "1", "true":
 			f.near = "true"
@@ -133,7 +138,7 @@ func truth(yes bool) typ[bool] {
 			f.near = "false"
 		}
 		return false, f
-	})
+	}).shown(func(b bool) string { return strconv.FormatBool(b == yes) })
 }
 
 // Durations.
@@ -179,7 +184,24 @@ func duration(least time.Duration, word string) typ[time.Duration] {
 			return 0, &fault{problem: quote(text) + " is too long", allowed: allowed + ", at most 8760h"}
 		}
 		return d, nil
+	}).shown(func(d time.Duration) string {
+		if d == 0 {
+			return word
+		}
+		return brief(d)
 	})
+}
+
+// brief writes a duration without the zeros at its end: 1m, not 1m0s.
+func brief(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // Numbers.
@@ -270,7 +292,16 @@ func size(least, most int64) typ[int] {
 			f = wrong("%s is out of range", quote(text))
 		}
 		return int(n), f
-	})
+	}).shown(func(n int) string { return showSize(int64(n)) })
+}
+
+func showSize(n int64) string {
+	for i, unit := range []string{"GiB", "MiB", "KiB"} {
+		if by := int64(1) << (30 - 10*i); n > 0 && n%by == 0 {
+			return strconv.FormatInt(n/by, 10) + unit
+		}
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // bandwidth is bytes a second.
@@ -296,7 +327,12 @@ var bandwidth = scalar("bandwidth", "a size a second such as 512KiB/s or 10MiB/s
 			f = wrong("%s is out of range", quote(text))
 		}
 		return n, f
-	})
+	}).shown(func(n int64) string {
+	if n == 0 {
+		return "0"
+	}
+	return showSize(n) + "/s"
+})
 
 const ratePattern = `^[0-9]+(\.[0-9]+)?/(s|m|h)$`
 
@@ -321,7 +357,12 @@ var rate = scalar("rate", "a number a second, minute or hour such as 100/s, 30/m
 			return 0, wrong("%s is out of range", quote(text))
 		}
 		return x / map[string]float64{"s": 1, "m": 60, "h": 3600}[unit], nil
-	})
+	}).shown(func(x float64) string {
+	if x == 0 {
+		return "0"
+	}
+	return strconv.FormatFloat(x, 'g', 6, 64) + "/s"
+})
 
 // mode is permissions. It is a text, since YAML's versions do not agree on what
 // the number 0640 is.
@@ -336,7 +377,12 @@ var mode = scalar("mode", `permissions in octal digits and quotes, such as "0640
 			return 0, f
 		}
 		return uint32(n), nil
-	})
+	}).shown(func(n uint32) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprintf(`"%04o"`, n)
+})
 
 // mark is a number of 32 bits, in decimal or with 0x.
 var mark = whole[uint32](0, math.MaxUint32)
@@ -403,7 +449,12 @@ var status = scalar("status", "a status such as 204, or a range such as 200-399"
 			return s, &fault{problem: quote(text) + " ends before it begins", near: high + "-" + low}
 		}
 		return [2]int{a, b}, nil
-	})
+	}).shown(func(s [2]int) string {
+	if s[0] == s[1] {
+		return strconv.Itoa(s[0])
+	}
+	return fmt.Sprintf("%d-%d", s[0], s[1])
+})
 
 // octets is what goes over the wire: a text as it is, or after hex: as digits.
 func octets(most int) typ[[]byte] {
@@ -426,5 +477,5 @@ func octets(most int) typ[[]byte] {
 			return nil, wrong("has %d bytes", len(b))
 		}
 		return b, nil
-	})
+	}).shown(func(b []byte) string { return quote(string(b)) })
 }

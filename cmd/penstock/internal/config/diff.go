@@ -1,0 +1,262 @@
+package config
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// What happened to a part of the configuration.
+const (
+	New     = "new"
+	Gone    = "gone"
+	Changed = "changed"
+)
+
+// Diff is what a new configuration changes. Parts that stay as they are are not
+// in it. Values are written as in the file.
+type Diff struct {
+	Restart   []Change       `json:"restart,omitempty"`  // what only takes effect on the next start
+	Settings  []Change       `json:"settings,omitempty"` // of the daemon as a whole
+	Listeners []ListenerDiff `json:"listeners,omitempty"`
+	Groups    []GroupDiff    `json:"groups,omitempty"`
+
+	// touched has what live flows lose: their listener, route or member. A field
+	// that does not matter is empty.
+	touched map[touch]bool
+}
+
+// Change is one key whose value is another one.
+type Change struct {
+	Key string `json:"key"` // such as timeouts.idle
+	Old string `json:"old"`
+	New string `json:"new"`
+}
+
+// ListenerDiff is what happened to a listener.
+type ListenerDiff struct {
+	Name    string      `json:"name"`
+	What    string      `json:"what"`    // New, Gone, Changed
+	Rebinds bool        `json:"rebinds"` // it is bound again: at another address, or in another way
+	Changes []Change    `json:"changes,omitempty"`
+	Routes  []RouteDiff `json:"routes,omitempty"`
+}
+
+// RouteDiff is what happened to a route. That of the listener's own to is named
+// default.
+type RouteDiff struct {
+	Name    string   `json:"name"`
+	What    string   `json:"what"`
+	Live    string   `json:"live-flows,omitempty"` // of one that is gone: keep, drain, close
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// GroupDiff is what happened to a group.
+type GroupDiff struct {
+	Name    string       `json:"name"`
+	What    string       `json:"what"`
+	Changes []Change     `json:"changes,omitempty"`
+	Members []MemberDiff `json:"members,omitempty"`
+}
+
+// MemberDiff is what happened to a member that the file names. What discovery
+// finds is not known here.
+type MemberDiff struct {
+	Name    string   `json:"name"`
+	What    string   `json:"what"`
+	Changes []Change `json:"changes,omitempty"`
+}
+
+type touch struct{ listener, route, group, member string }
+
+// Compare tells what changes from one configuration to another.
+func Compare(old, new *spec.Config) Diff {
+	d := Diff{touched: map[touch]bool{}}
+	changes(engineKeys, "engine.", &old.Engine, &new.Engine, &d.Restart)
+	changes(fileKeys, "", &file{Config: *old}, &file{Config: *new}, &d.Settings)
+	d.Settings = slices.DeleteFunc(d.Settings, func(c Change) bool { return slices.Contains(d.Restart, c) })
+	if old.Admin.Token != new.Admin.Token || old.Admin.ReadToken != new.Admin.ReadToken {
+		d.Settings = append(d.Settings, Change{"admin tokens", "one", "another"})
+	}
+	pairs(old.Listeners, new.Listeners, func(l *spec.Listener) string { return l.Name }, func(a, b *spec.Listener) {
+		if l := d.listener(a, b); l.What != "" {
+			d.Listeners = append(d.Listeners, l)
+		}
+	})
+	pairs(old.Groups, new.Groups, func(g *spec.Group) string { return g.Name }, func(a, b *spec.Group) {
+		if g := d.group(a, b); g.What != "" {
+			d.Groups = append(d.Groups, g)
+		}
+	})
+	return d
+}
+
+// Empty tells whether nothing changes.
+func (d Diff) Empty() bool {
+	return len(d.Restart)+len(d.Settings)+len(d.Listeners)+len(d.Groups) == 0
+}
+
+// Touches tells whether a live flow loses its listener, its route or its member,
+// or finds its member drained. Names are those of the old configuration. It is
+// made for many flows: it takes the same time however much changes.
+func (d Diff) Touches(listener, route, group, member string) bool {
+	return d.touched[touch{listener: listener}] || d.touched[touch{listener: listener, route: route}] ||
+		d.touched[touch{group: group}] || d.touched[touch{group: group, member: member}]
+}
+
+// pairs calls f with what has the same name in both lists, in the order of the
+// new one and then of the old one. What only one has comes with nil.
+func pairs[T any](old, new []*T, name func(*T) string, f func(a, b *T)) {
+	before := make(map[string]*T, len(old))
+	for _, a := range old {
+		before[name(a)] = a
+	}
+	for _, b := range new {
+		f(before[name(b)], b)
+		delete(before, name(b))
+	}
+	for _, a := range old {
+		if before[name(a)] != nil {
+			f(a, nil)
+		}
+	}
+}
+
+// changes finds the keys whose values are written in another way.
+func changes[T any](keys mapping[T], prefix string, a, b *T, to *[]Change) {
+	for _, k := range keys.keys {
+		switch {
+		case k.compare != nil:
+			k.compare(prefix+k.name+".", a, b, to)
+		case k.show != nil:
+			if was, is := k.show(a), k.show(b); was != is {
+				*to = append(*to, Change{prefix + k.name, was, is})
+			}
+		}
+	}
+}
+
+// what names a change, and is "" if there is none.
+func what(isNew, isGone, changed bool) string {
+	switch {
+	case isNew:
+		return New
+	case isGone:
+		return Gone
+	case changed:
+		return Changed
+	}
+	return ""
+}
+
+func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
+	l := ListenerDiff{}
+	switch {
+	case a == nil:
+		l.Name, l.What, l.Rebinds = b.Name, New, true
+		return l
+	case b == nil:
+		l.Name, l.What = a.Name, Gone
+		d.touched[touch{listener: a.Name}] = true
+		return l
+	}
+	l.Name = a.Name
+	changes(listenerKeys, "", &listener{Listener: *a}, &listener{Listener: *b}, &l.Changes)
+	l.Rebinds = a.Listen != b.Listen || a.Inherit != b.Inherit || a.Datagrams != b.Datagrams ||
+		a.Transparent != b.Transparent || a.Interface != b.Interface
+	pairs(routesOf(a), routesOf(b), func(r *spec.Route) string { return r.Name }, func(x, y *spec.Route) {
+		r := RouteDiff{}
+		switch {
+		case x == nil:
+			r.Name = y.Name
+		case y == nil:
+			r.Name, r.Live = x.Name, x.Removed.What
+			d.touched[touch{listener: a.Name, route: x.Name}] = true
+		default:
+			r.Name = x.Name
+			changes(routeKeys, "", x, y, &r.Changes)
+			// What the route only inherits is told once, of the listener.
+			r.Changes = slices.DeleteFunc(r.Changes, func(c Change) bool {
+				return slices.Contains(l.Changes, c) || slices.Contains(l.Changes, Change{"limits." + c.Key, c.Old, c.New})
+			})
+		}
+		if r.What = what(x == nil, y == nil, len(r.Changes) > 0); r.What != "" {
+			l.Routes = append(l.Routes, r)
+		}
+	})
+	if was, is := order(a, b), order(b, a); !slices.Equal(was, is) {
+		i := 0
+		for was[i] == is[i] {
+			i++
+		}
+		l.Changes = append(l.Changes, Change{"order of routes", was[i] + " is number " + strconv.Itoa(i+1), is[i] + " is"})
+	}
+	l.What = what(false, false, l.Rebinds || len(l.Changes)+len(l.Routes) > 0)
+	return l
+}
+
+// routesOf are the routes of a listener and its default.
+func routesOf(l *spec.Listener) []*spec.Route {
+	if l.Default == nil {
+		return l.Routes
+	}
+	return append(slices.Clone(l.Routes), l.Default)
+}
+
+// order is the names of the routes of l that other has as well.
+func order(l, other *spec.Listener) (names []string) {
+	has := make(map[string]bool, len(other.Routes))
+	for _, r := range other.Routes {
+		has[r.Name] = true
+	}
+	for _, r := range l.Routes {
+		if has[r.Name] {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+func (d *Diff) group(a, b *spec.Group) GroupDiff {
+	g := GroupDiff{}
+	switch {
+	case a == nil:
+		g.Name, g.What = b.Name, New
+		return g
+	case b == nil:
+		g.Name, g.What = a.Name, Gone
+		d.touched[touch{group: a.Name}] = true
+		return g
+	}
+	g.Name = a.Name
+	changes(groupKeys, "", a, b, &g.Changes)
+	pairs(members(a), members(b), func(m *spec.Member) string { return m.Name }, func(x, y *spec.Member) {
+		m := MemberDiff{}
+		switch {
+		case x == nil:
+			m.Name = y.Name
+		case y == nil:
+			m.Name = x.Name
+		default:
+			m.Name = x.Name
+			changes(memberKeys, "", x, y, &m.Changes)
+		}
+		if m.What = what(x == nil, y == nil, len(m.Changes) > 0); m.What != "" {
+			g.Members = append(g.Members, m)
+		}
+		if x != nil && (y == nil || x.To != y.To || y.Drained && !x.Drained) {
+			d.touched[touch{group: a.Name, member: x.Name}] = true
+		}
+	})
+	g.What = what(false, false, len(g.Changes)+len(g.Members) > 0)
+	return g
+}
+
+func members(g *spec.Group) []*spec.Member {
+	list := make([]*spec.Member, len(g.Members))
+	for i := range g.Members {
+		list[i] = &g.Members[i]
+	}
+	return list
+}

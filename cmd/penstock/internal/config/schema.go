@@ -1,0 +1,91 @@
+package config
+
+import (
+	"encoding/json"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Schema is the JSON Schema of the file, draft 2020-12, for editors and other
+// tools. What needs several values to see, such as a reference to a group, it
+// cannot say: [Parse] can.
+func Schema() []byte {
+	defs := map[string]any{}
+	s := schemaOf(fileKeys.shape, defs)
+	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["title"] = "Configuration of penstock run"
+	s["$defs"] = defs
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		panic("config: schema: " + err.Error()) // it is made of maps, lists and texts
+	}
+	return append(text, '\n')
+}
+
+// schemaOf is the schema of a shape. A mapping with keys stands in defs once, and
+// is referred to; the file itself is what it returns.
+func schemaOf(s *shape, defs map[string]any) map[string]any {
+	switch {
+	case s.keys != nil && s != fileKeys.shape:
+		name := strings.ReplaceAll(s.name, ".", "-")
+		if defs[name] == nil {
+			defs[name] = true // while it is made
+			defs[name] = schemaOfKeys(s, defs)
+		}
+		return map[string]any{"$ref": "#/$defs/" + name}
+	case s.keys != nil:
+		return schemaOfKeys(s, defs)
+	case s.names != nil:
+		return map[string]any{"type": "object", "additionalProperties": schemaOf(s.names, defs),
+			"propertyNames": map[string]any{"pattern": namePattern}}
+	case s.pairs != nil:
+		return map[string]any{"type": "object", "additionalProperties": schemaOf(s.pairs, defs),
+			"propertyNames": map[string]any{"pattern": tlvPattern}}
+	case s.items != nil:
+		item := schemaOf(s.items, defs)
+		many := map[string]any{"type": "array", "items": item}
+		if !s.items.isScalar() {
+			return many
+		}
+		return map[string]any{"anyOf": []any{item, many}}
+	case s.either != nil:
+		return map[string]any{"anyOf": []any{schemaOf(s.either[0], defs), schemaOf(s.either[1], defs)}}
+	}
+	copied := map[string]any{}
+	for k, v := range s.schema {
+		copied[k] = v
+	}
+	return copied
+}
+
+func schemaOfKeys(s *shape, defs map[string]any) map[string]any {
+	properties, required := map[string]any{}, []string{}
+	for _, k := range s.keys {
+		p := schemaOf(k.of, defs)
+		p["description"] = k.doc
+		if k.def != "" {
+			var v any
+			if err := yaml.Load([]byte(k.def), &v); err != nil {
+				panic("config: default of " + k.name + ": " + err.Error())
+			}
+			p["default"] = v
+		}
+		properties[k.name] = p
+		if k.required {
+			required = append(required, k.name)
+		}
+	}
+	m := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		m["required"] = required
+	}
+	if len(s.exactly) > 0 {
+		var one []any
+		for _, name := range s.exactly {
+			one = append(one, map[string]any{"required": []string{name}})
+		}
+		m["oneOf"] = one
+	}
+	return m
+}

@@ -127,10 +127,11 @@ func ticks(low, high float64) (all []plot.Tick) {
 	return all
 }
 
+// thousands writes a whole number with commas, and a fraction as it is.
 func thousands(v float64) string {
 	s := strconv.FormatFloat(v, 'f', -1, 64)
-	if v >= 1000 {
-		s = s[:len(s)-3] + "," + s[len(s)-3:]
+	for i := len(s) - 3; i > 0 && v >= 1000; i -= 3 {
+		s = s[:i] + "," + s[i:]
 	}
 	return s
 }

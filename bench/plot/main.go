@@ -1,9 +1,10 @@
-// Plot draws the pictures of README from the raw text of a run.
+// Plot draws the pictures of README from the raw text of a run, and writes its tables.
 //
 //	go run ./bench/plot -out docs/pictures bench/results/DATE-MACHINE
 //
-// A picture needs the files of its parts (bench/run names them); one whose files are
-// not there is left out and named.
+// The pictures go to -out, the tables into the results' own folder, as tables.md.
+// Both need the files of their parts (bench/run names them); one whose files are not
+// there is left out and named.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/penstock/penstock/bench/internal/report"
 	"github.com/penstock/penstock/bench/internal/stat"
@@ -54,7 +56,7 @@ func drawAll(results, out string) error {
 		}
 		fmt.Println(path)
 	}
-	return nil
+	return writeTables(results)
 }
 
 // read joins the files of several parts. Where configurations differ, the first one's stands.
@@ -82,7 +84,11 @@ func read(folder string, parts []string) (all report.Result, err error) {
 	return all, nil
 }
 
-// median is NaN for a relay that was not measured.
+// median of a relay with one loop is NaN if it was not measured.
 func median(res report.Result, load, peer, unit string) float64 {
-	return stat.Median(res.Column(unit, map[string]string{"load": load, "peer": peer, "loops": "1"}))
+	return stat.Median(column(res, load, peer, unit, 1))
+}
+
+func column(res report.Result, load, peer, unit string, loops int) []float64 {
+	return res.Column(unit, map[string]string{"load": load, "peer": peer, "loops": strconv.Itoa(loops)})
 }

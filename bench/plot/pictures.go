@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/bench/internal/report"
@@ -14,31 +15,41 @@ type picture struct {
 	draw  func(path string, res report.Result) error
 }
 
+// What a load is judged by.
+var (
+	bulkCost = []panel{
+		{"bulk16k", "bulk, 16 KiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
+		{"bulk128k", "bulk, 128 KiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
+		{"bulk1m", "bulk, 1 MiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
+		{"bulk16kx4", "bulk, 16 KiB, 4 connections", "CPU ms per GB", "cpu-s/GB", 1000},
+	}
+	messageCost = []panel{
+		{"pingpong1", "64 B and echo, 1 connection", "CPU µs per round trip", "cpu-us/op", 1},
+		{"pingpong64", "64 B and echo, 64 connections", "CPU µs per round trip", "cpu-us/op", 1},
+		{"pingpong1000", "64 B and echo, 1,000 connections", "CPU µs per round trip", "cpu-us/op", 1},
+		{"connect", "connect, 64 B and echo, close", "CPU µs per connection", "cpu-us/op", 1},
+	}
+	idleCost = []panel{
+		{"idle", "idle connections", "KB of memory each", "KB/conn", 1},
+	}
+	udpCost = []panel{
+		{"udp1200", "4 flows, 1,200 B", "CPU µs per datagram", "cpu-us/op", 1},
+		{"udp100", "4 flows, 100 B", "CPU µs per datagram", "cpu-us/op", 1},
+		{"udpgso1200", "4 flows, 1,200 B, sent with GSO", "CPU µs per datagram", "cpu-us/op", 1},
+		{"udpping64", "200 B and echo, 64 flows", "CPU µs per round trip", "cpu-us/op", 1},
+		{"udpsession", "a new flow for each 200 B and echo", "CPU µs per flow", "cpu-us/op", 1},
+	}
+)
+
 var pictures = []picture{
 	{"relay-tcp", []string{"relay-one-cpu-bulk", "relay-one-cpu-messages", "relay-idle"}, bars(
 		"TCP: what a relay costs",
 		"CPU time (user + system) and memory of the relay's processes. Shorter bars are better.",
-		[]panel{
-			{"bulk16k", "bulk, 16 KiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
-			{"bulk128k", "bulk, 128 KiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
-			{"bulk1m", "bulk, 1 MiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
-			{"bulk16kx4", "bulk, 16 KiB, 4 connections", "CPU ms per GB", "cpu-s/GB", 1000},
-			{"pingpong1", "64 B and echo, 1 connection", "CPU µs per round trip", "cpu-us/op", 1},
-			{"pingpong64", "64 B and echo, 64 connections", "CPU µs per round trip", "cpu-us/op", 1},
-			{"pingpong1000", "64 B and echo, 1,000 connections", "CPU µs per round trip", "cpu-us/op", 1},
-			{"connect", "connect, 64 B and echo, close", "CPU µs per connection", "cpu-us/op", 1},
-			{"idle", "idle connections", "KB of memory each", "KB/conn", 1},
-		})},
+		slices.Concat(bulkCost, messageCost, idleCost))},
 	{"relay-udp", []string{"relay-one-cpu-udp"}, bars(
 		"UDP: what a relay costs",
 		"CPU time (user + system) of the relay's processes. Shorter bars are better; what was lost on the way is said beside the bar.",
-		[]panel{
-			{"udp1200", "4 flows, 1,200 B", "CPU µs per datagram", "cpu-us/op", 1},
-			{"udp100", "4 flows, 100 B", "CPU µs per datagram", "cpu-us/op", 1},
-			{"udpgso1200", "4 flows, 1,200 B, sent with GSO", "CPU µs per datagram", "cpu-us/op", 1},
-			{"udpping64", "200 B and echo, 64 flows", "CPU µs per round trip", "cpu-us/op", 1},
-			{"udpsession", "a new flow for each 200 B and echo", "CPU µs per flow", "cpu-us/op", 1},
-		})},
+		udpCost)},
 	{"relay-latency", []string{"relay-one-cpu-messages", "relay-one-cpu-udp"}, ranges(
 		"Latency: round trips through the relay",
 		"The bar ends at the median, the line behind it at the 99th percentile. Shorter is better. The clients send as fast as answers come.",

@@ -32,6 +32,9 @@ func compare(args []string) error {
 	if *base == "" || fs.NArg() > 0 {
 		return errors.New("compare: want -base COMMIT and no other argument")
 	}
+	if s.rounds < 5 {
+		return fmt.Errorf("compare: %d rounds: want 5 or more, fewer cannot tell a change from luck", s.rounds)
+	}
 	var worse []string
 	s.report = func(l namedLoad, results [][]load.Result) {
 		s.table(l, results)

@@ -118,7 +118,7 @@ func measure(args []string) error {
 		bench:    bench{rounds: 5, warm: 300 * time.Millisecond, window: time.Second},
 		loadList: "bulk16k,bulk128k,bulk1m,bulk16kx4,pingpong1,pingpong64,pingpong1000,connect,idle,udp1200,udp100,udpgso1200,udpping64,udpsession",
 	}
-	s.report = s.table
+	s.report = s.tableAndVerdicts
 	fs := flag.NewFlagSet("relay", flag.ExitOnError)
 	s.flags(fs)
 	names := fs.String("peers", "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,envoy,gocopy", "relays to run; the first is held against the best of the others; one that is not installed is named and left out")

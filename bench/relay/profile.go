@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,8 +24,9 @@ func (b *bench) startProfile(l namedLoad, s subject, pid int) (wait func() error
 		pids = append(pids, strconv.Itoa(p))
 	}
 	data := filepath.Join(b.dir, "perf.data")
-	// cpu-clock: a guest often has no hardware counters.
-	record := exec.Command("perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "-g", "-D", strconv.Itoa(int(b.warm.Milliseconds())),
+	// cpu-clock: a guest often has no hardware counters. perf itself may run on
+	// every CPU: beside a load that fills the relay's it gets no sample.
+	record := exec.Command("taskset", "-c", fmt.Sprintf("0-%d", runtime.NumCPU()-1), "perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "-g", "-D", strconv.Itoa(int(b.warm.Milliseconds())),
 		"-o", data, "-p", strings.Join(pids, ","), "--", "sleep", fmt.Sprint((b.warm + b.window).Seconds()))
 	record.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	record.Stderr = os.Stderr
@@ -37,7 +39,7 @@ func (b *bench) startProfile(l namedLoad, s subject, pid int) (wait func() error
 		}
 		var text []byte
 		for _, how := range []string{"--no-children", "--children"} {
-			out, err := exec.Command("perf", "report", "-i", data, "--stdio", how, "-g", "none", "-F", "+sym", "--percent-limit", "0.7", "--sort", "sym").Output()
+			out, err := exec.Command("perf", "report", "-i", data, "--stdio", how, "-g", "none", "--percent-limit", "0.7", "--sort", "sym").Output()
 			if err != nil {
 				return fmt.Errorf("profile: %w", err)
 			}

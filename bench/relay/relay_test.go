@@ -40,7 +40,7 @@ func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
 	var out bytes.Buffer
 	b := &bench{rounds: 1, loops: []int{1}, files: files, warm: 20 * time.Millisecond, window: 50 * time.Millisecond, verify: true,
 		self: self, dir: t.TempDir(), out: &out}
-	b.report = b.table
+	b.report = b.tableAndVerdicts
 	// Only root may make the namespaces.
 	b.place = place{host: os.Geteuid() != 0, congestion: "reno"}
 	daemon := filepath.Join(b.dir, "penstock")

@@ -20,8 +20,9 @@ func (b *bench) line(l namedLoad, s subject, r load.Result) {
 	fmt.Fprintln(b.out)
 }
 
-// table prints the medians of a load, and ours against the others with as many loops.
-func (b *bench) table(l namedLoad, results [][]load.Result) {
+// table prints the medians of a load and ours against the others with as many
+// loops. It returns a line for each number of loops: how ours stands.
+func (b *bench) table(l namedLoad, results [][]load.Result) (verdicts []string) {
 	judged, shown := figures(l.Spec)
 	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "#\n# %s\tloops\trounds\t%s\tspread\t", l.text, judged.unit)
@@ -29,7 +30,6 @@ func (b *bench) table(l namedLoad, results [][]load.Result) {
 		fmt.Fprintf(w, "%s\t", f.unit)
 	}
 	fmt.Fprintf(w, "%s / it\tpaired\n", b.peers[0].Name)
-	var verdicts []string
 	for _, loops := range b.loops {
 		if v := b.rows(w, l, loops, results); v != "" {
 			verdicts = append(verdicts, v)
@@ -41,7 +41,11 @@ func (b *bench) table(l namedLoad, results [][]load.Result) {
 		}
 	}
 	w.Flush()
-	for _, v := range verdicts {
+	return verdicts
+}
+
+func (b *bench) tableAndVerdicts(l namedLoad, results [][]load.Result) {
+	for _, v := range b.table(l, results) {
 		fmt.Fprintln(b.out, v)
 	}
 }

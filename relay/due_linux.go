@@ -88,13 +88,18 @@ func (l *loop) rearm(f *Flow) {
 
 // expire looks at a flow whose timer came up, which may be early.
 func (l *loop) expire(f *Flow) {
+	gen := f.gen
+	if f.resting {
+		l.rested(f) // which may be what keeps it from being idle
+		if !f.alive(gen) {
+			return
+		}
+	}
 	at, c := f.due()
 	due := c != CauseNone && at <= l.now
 	switch {
 	case !due && f.again:
 		l.redial(f)
-	case !due && f.resting:
-		l.rested(f)
 	case !due:
 		l.rearm(f)
 	case f.cause != CauseNone:

@@ -340,8 +340,12 @@ func (l *loop) flowEvent(f *Flow, side int, ev uint32) {
 			l.turn(f, h)
 		}
 	}
-	// A side that has ended and is then reset has no half that would notice.
-	if ev&sys.Err != 0 && f.alive(gen) && f.wait[side] == pump.End && f.wait[1-side] == pump.WantRead {
+	if ev&sys.Err == 0 || !f.alive(gen) {
+		return
+	}
+	// A side that has ended and is then reset has no half that would notice, and
+	// one whose half rests might notice late.
+	if f.wait[side] == pump.End && f.wait[1-side] == pump.WantRead || f.wait[side] == pump.Again && f.resting {
 		if e := sys.SockError(int(f.fd[side])); e != 0 {
 			l.end(f, CauseAReset+Cause(side), e)
 		}

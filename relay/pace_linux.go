@@ -81,7 +81,4 @@ func (l *loop) rested(f *Flow) {
 			l.turn(f, h)
 		}
 	}
-	if f.alive(gen) {
-		l.rearm(f)
-	}
 }

@@ -70,6 +70,9 @@ func (r *rig) close() {
 			t.Errorf("buffers of %d bytes: %d taken, %d given back", c.Size, c.Gets, c.Puts)
 		}
 	}
+	if x := r.e.extras.Stats(); x.Gets != x.Puts {
+		t.Errorf("extras: %d taken, %d given back", x.Gets, x.Puts)
+	}
 	var want LoopStats
 	ids := make(map[uint64]bool)
 	for _, rec := range r.all {

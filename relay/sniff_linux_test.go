@@ -225,7 +225,9 @@ func TestSniffReset(t *testing.T) {
 		if rec := r.expect(CauseAGone); rec.Attempts != 0 {
 			t.Errorf("%+v", rec)
 		}
+		p.mu.Lock()
 		p.calls = 0
+		p.mu.Unlock()
 	}
 }
 

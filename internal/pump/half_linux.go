@@ -48,7 +48,7 @@ const (
 // Invariants: it reads only while it holds nothing, so that its memory is
 // bounded by one scratch buffer or one pipe, and a slow reader stops the
 // reading of the other side. It has a pipe on lease only while that pipe holds
-// bytes, or within a turn. In - Out is what it holds.
+// bytes, or within a turn. In - Out is what it holds of the source's.
 type Half struct {
 	In      int64 // bytes taken from the source
 	Out     int64 // bytes that the destination's socket accepted

@@ -109,7 +109,7 @@ func (w *way) turn(budget int) State {
 		if h.In-h.Out < int64(h.Held()) {
 			w.t.Fatalf("took %d, delivered %d, holds %d", h.In, h.Out, h.Held())
 		}
-	case h.In-h.Out != int64(h.Held()):
+	case h.In-h.Out != int64(h.Held())-int64(h.own):
 		w.t.Fatalf("took %d, delivered %d, holds %d", h.In, h.Out, h.Held())
 	case h.In < in || h.Out < out || h.Spliced > h.Out:
 		w.t.Fatalf("counts run backwards: %d %d -> %d %d, %d spliced", in, out, h.In, h.Out, h.Spliced)

@@ -1,0 +1,148 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// limited is a listener whose flows have a bandwidth.
+func limited(bandwidth int64) ListenConfig {
+	return ListenConfig{Hooks: Hooks{Admit: func(f *Flow) Cause { f.SetBandwidth(bandwidth); return CauseNone }}}
+}
+
+// Each direction moves at most its bandwidth and one burst, and all of it comes.
+// Only what is too much is wrong: how little a busy machine moves says nothing.
+func TestBandwidth(t *testing.T) {
+	for _, c := range []struct {
+		rate  int64
+		bytes int
+	}{{200_000, 50_000}, {8 << 20, 2 << 20}} {
+		eachPair(t, Config{}, limited(c.rate), func(t *testing.T, r *rig, a, b net.Conn) {
+			burst := max(c.rate/10, paceLeast)
+			var wg sync.WaitGroup
+			start := time.Now()
+			for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+				wg.Go(func() {
+					for off := 0; off < c.bytes; off += testnet.MaxChunk {
+						way[0].Write(testnet.NewPattern(3).At(int64(off), min(c.bytes-off, testnet.MaxChunk)))
+					}
+					closeWrite(t, way[0])
+				})
+				wg.Go(func() {
+					got := 0
+					buf := make([]byte, 32<<10)
+					pattern := testnet.NewPattern(3)
+					for {
+						n, err := way[1].Read(buf)
+						if e := pattern.Check(int64(got), buf[:n]); e != nil {
+							t.Error(e)
+						}
+						got += n
+						took := time.Since(start) // no sooner than the bytes were let go
+						if most := burst + int64(float64(c.rate)*took.Seconds()); int64(got) > most {
+							t.Errorf("%d bytes in %v, at most %d are allowed", got, took, most)
+							return
+						}
+						if err == io.EOF && got == c.bytes {
+							return
+						}
+						if err != nil {
+							t.Errorf("%d bytes of %d, %v", got, c.bytes, err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			a.Close()
+			b.Close()
+			r.expect(CauseEnd)
+		})
+	}
+}
+
+// A flow that rests for want of its share does not spin, and is not idle.
+func TestBandwidthRests(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	cfg := limited(2000)
+	cfg.Timeouts.Idle = 500 * time.Millisecond
+	a, b := r.flow("tcp4", "tcp4", cfg)
+	go a.Write(make([]byte, 8<<20))
+	hear(t, b, string(make([]byte, paceLeast)))
+	before := r.e.Stats()
+	time.Sleep(600 * time.Millisecond)
+	after := r.e.Stats()
+	if n := after.Total().Waits - before.Total().Waits; n > 100 {
+		t.Errorf("%d waits in 600 ms", n)
+	}
+	hear(t, b, "\x00") // the flow is alive
+	reset(t, a)
+	r.expect(CauseAReset)
+	ending(t, b)
+}
+
+// What was sniffed counts for the bandwidth, and built-in upstreams have one.
+func TestBandwidthOfBuiltins(t *testing.T) {
+	for _, network := range []Network{Echo, Discard} {
+		r := newRig(t, Config{})
+		pre := &preamble{max: 8000, timeout: time.Minute}
+		h := pre.hooks()
+		h.Admit = func(f *Flow) Cause {
+			f.SetBandwidth(500_000)
+			return pre.admit(f)
+		}
+		a := dial(t, r.listen("tcp4", ListenConfig{Hooks: h}, &Addr{Network: network}))
+		start := time.Now()
+		const n = 120_000
+		go func() {
+			io.WriteString(a, "a line\n"+greeting)
+			a.Write(make([]byte, n))
+			closeWrite(t, a)
+		}()
+		got, err := ending(t, a)
+		took := time.Since(start)
+		if err != nil || network == Echo && got != n+int64(len(greeting)) {
+			t.Errorf("%v: %d bytes, %v", network, got, err)
+		}
+		if least := time.Duration(n-50_000) * time.Second / 500_000; took < least {
+			t.Errorf("%v: it took %v, at least %v are needed", network, took, least)
+		}
+		r.expect(CauseEnd)
+	}
+}
+
+// A negative bandwidth, and none, is no bound, and leaves nothing behind.
+func TestNoBandwidth(t *testing.T) {
+	for _, rate := range []int64{0, -5} {
+		r := newRig(t, Config{})
+		a, b := r.flow("tcp4", "tcp4", limited(rate))
+		const n = 4 << 20
+		play(t, a, b, testnet.Script{Send: n, SendSeed: 1, Recv: n, RecvSeed: 2}, testnet.Script{Send: n, SendSeed: 2, Recv: n, RecvSeed: 1})
+		if x := r.e.extras.Stats(); x.Gets != x.Puts {
+			t.Errorf("%+v", x)
+		}
+		r.expect(CauseEnd)
+	}
+}
+
+// A datagram flow drops what exceeds its bandwidth, in either direction.
+func TestDatagramBandwidth(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), limited(1000), &up)
+	c := packetSocket(t, "udp4")
+	tellGram(t, c, l.Addr(), "hello")
+	back := gramAddr(hearGram(t, s, "hello"))
+	dropped := func() int64 { return r.dgramStats().Dropped[DropLimited] }
+	text := string(make([]byte, 1000))
+	for to, from := range map[Addr]net.PacketConn{l.Addr(): c, back: s} {
+		before := dropped()
+		eventually(t, "the share is used up", func() bool { tellGram(t, from, to, text); return dropped() > before })
+	}
+}

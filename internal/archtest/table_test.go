@@ -27,6 +27,8 @@ const (
 	measured = "what is measured"
 	forTests = "pairs, peers and leak checks"
 
+	exposition = "the formats of Prometheus, and which of them a scraper asks for"
+
 	vocabular = "the vocabulary that stations share"
 	station   = "app sees all stations, and only app does"
 	longest   = "the longest matching prefix in a few nanoseconds; it has no dependencies of its own"
@@ -119,11 +121,18 @@ var table = []rule{
 		"github.com/coreos/go-systemd/v22/daemon":     "sd_notify, the watchdog's interval, and CLOCK_MONOTONIC without a system call of ours",
 	}},
 	{pkg: "cmd/penstock/internal/admin", code: edges{
-		"cmd/penstock/internal/spec": vocabular,
-		"cmd/penstock/internal/api":  vocabular,
+		"cmd/penstock/internal/spec":                                vocabular,
+		"cmd/penstock/internal/api":                                 vocabular,
+		"github.com/prometheus/client_golang/prometheus":            exposition,
+		"github.com/prometheus/client_golang/prometheus/collectors": "metrics of the Go runtime and of the process",
+		"github.com/prometheus/client_golang/prometheus/promhttp":   exposition,
+		"github.com/prometheus/client_model/go":                     "families are given to promhttp as it takes them: a registry would hash and sort every series in every scrape",
 	}, tests: edges{
-		"go.yaml.in/yaml/v4":                       "the API's description is YAML",
-		"github.com/santhosh-tekuri/jsonschema/v6": "real answers are checked against the schemas of the description",
+		"github.com/prometheus/client_golang/prometheus/testutil/promlint": "names follow the conventions of Prometheus",
+		"github.com/prometheus/common/expfmt":                              "an exposition is read as Prometheus reads it",
+		"github.com/prometheus/common/model":                               "as for expfmt",
+		"go.yaml.in/yaml/v4":                                               "the API's description is YAML",
+		"github.com/santhosh-tekuri/jsonschema/v6":                         "real answers are checked against the schemas of the description",
 	}},
 	{pkg: "cmd/penstock/internal/spec"},
 	{pkg: "cmd/penstock/internal/api"},

@@ -212,6 +212,7 @@ func TestAnswersFitTheDescription(t *testing.T) {
 	}{
 		{"GET", "/healthz", "", "/healthz", 200},
 		{"GET", "/readyz", "", "/readyz", 200},
+		{"GET", "/metrics", "", "/metrics", 200},
 		{"GET", "/v1/status", "", "/v1/status", 200},
 		{"GET", "/v1/config", "", "/v1/config", 200},
 		{"POST", "/v1/config/diff", "listeners: []\n", "/v1/config/diff", 200},

@@ -22,6 +22,7 @@ type route struct {
 var routes = []route{
 	{"GET", "/healthz", open, 0, (*Server).healthz},
 	{"GET", "/readyz", read, 0, (*Server).readyz},
+	{"GET", "/metrics", read, 0, (*Server).metrics},
 	{"GET", "/v1/status", read, 0, (*Server).status},
 	{"GET", "/v1/stream", read, 0, (*Server).serveStream},
 	{"GET", "/v1/config", read, 0, (*Server).inForce},

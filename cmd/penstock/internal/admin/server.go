@@ -26,13 +26,14 @@ const (
 
 // Server serves the admin API. Make it with New; Close ends it.
 type Server struct {
-	source Source
-	config Config
-	http   http.Server
-	stream hub
-	walks  chan struct{}
-	once   sync.Once
-	closed chan struct{} // Close has begun: streams end
+	source  Source
+	config  Config
+	http    http.Server
+	stream  hub
+	walks   chan struct{}
+	scrapes http.Handler
+	once    sync.Once
+	closed  chan struct{} // Close has begun: streams end
 }
 
 // New returns a server of what source knows.
@@ -41,6 +42,7 @@ func New(source Source, config Config) *Server {
 		config.Started = time.Now()
 	}
 	s := &Server{source: source, config: config, walks: make(chan struct{}, maxWalks), closed: make(chan struct{})}
+	s.scrapes = newExposition(s).handler()
 	s.stream = hub{sample: s.sampleText, every: time.Second}
 	s.http = http.Server{
 		Handler:           s.handler(),

@@ -1,0 +1,187 @@
+package admin
+
+import (
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// maxScrapes bounds how many expositions are in memory at once.
+const maxScrapes = 2
+
+// exposition makes what a scrape reads, from one snapshot of the source. It
+// gives families to promhttp itself: a registry sorts, hashes and compares every
+// series in every scrape, which for many members takes longer than all the rest. What it
+// would find a test finds (TestMetricsAreWellFormed).
+type exposition struct {
+	server *Server
+	std    *prometheus.Registry // the Go runtime and the process
+	sheets sync.Pool            // of *sheet
+}
+
+func newExposition(s *Server) *exposition {
+	x := &exposition{server: s, std: prometheus.NewRegistry()}
+	x.std.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return x
+}
+
+// handler serves it in the format that the scraper asks for. It does not
+// compress: the scraper is on this host.
+func (x *exposition) handler() http.Handler {
+	return promhttp.HandlerForTransactional(x, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true, MaxRequestsInFlight: maxScrapes})
+}
+
+// Gather implements prometheus.TransactionalGatherer. The families are valid until done is called.
+func (x *exposition) Gather() (families []*dto.MetricFamily, done func(), err error) {
+	if families, err = x.std.Gather(); err != nil {
+		return nil, func() {}, err
+	}
+	sheet, _ := x.sheets.Get().(*sheet)
+	if sheet == nil {
+		sheet = newSheet()
+	}
+	sheet.fill(x.server.source)
+	return append(families, sheet.written()...), func() {
+		sheet.clear()
+		x.sheets.Put(sheet)
+	}, nil
+}
+
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
+	s.scrapes.ServeHTTP(w, r)
+	return nil
+}
+
+// fill writes one snapshot.
+func (s *sheet) fill(source Source) {
+	st, c := source.Status(), source.Counters()
+	s.add(buildInfo, 1, s.labels(buildInfo, st.Version, runtime.Version()))
+	s.add(ready, truth(st.State == api.StateReady), nil)
+	s.add(configInfo, 1, s.labels(configInfo, st.Config.Hash))
+	s.add(reloads, float64(c.Reloads), s.labels(reloads, "success"))
+	s.add(reloads, float64(c.FailedReloads), s.labels(reloads, "failure"))
+	s.add(reloadGood, truth(st.Config.Failed == nil), nil)
+	s.add(reloadTime, float64(st.Config.Loaded.UnixMilli())/1e3, nil)
+	s.traffic(source, &c)
+	s.groups(source.Groups())
+	s.engine(&st, &c)
+}
+
+// traffic is of listeners and flows.
+func (s *sheet) traffic(source Source, c *Counters) {
+	for _, l := range source.Listeners() {
+		of := s.labels(listenerOpen, l.Name)
+		s.add(listenerOpen, truth(l.State == "open"), of)
+		s.add(listenerFlows, float64(l.Begun), of)
+	}
+	for _, r := range c.Refused {
+		s.add(refusals, float64(r.N), s.labels(refusals, r.Listener, r.Reason))
+	}
+	s.add(acceptErrors, float64(c.AcceptErrors), nil)
+	s.add(acceptPauses, float64(c.AcceptPauses), nil)
+	up, down := s.pair("direction", "up"), s.pair("direction", "down")
+	for i := range c.Series {
+		v := &c.Series[i]
+		of := s.labels(flowsOpen, v.Listener, v.Route, v.Group, v.Member)
+		s.add(flowsOpen, float64(v.Open), of)
+		for _, e := range v.Ended {
+			s.add(flowsEnded, float64(e.N), s.and(of, s.pair("cause", e.Name)))
+		}
+		s.add(flowBytes, float64(v.UpBytes), s.and(of, up))
+		s.add(flowBytes, float64(v.DownBytes), s.and(of, down))
+		if v.UpDatagrams != 0 || v.DownDatagrams != 0 { // streams have none, ever
+			s.add(flowDatagrams, float64(v.UpDatagrams), s.and(of, up))
+			s.add(flowDatagrams, float64(v.DownDatagrams), s.and(of, down))
+		}
+	}
+	for i := range c.Times {
+		v := &c.Times[i]
+		of := s.labels(connectTime, v.Listener, v.Route, v.Group)
+		s.addHistogram(connectTime, &v.Connect, of)
+		s.addHistogram(firstByteTime, &v.FirstByte, of)
+		s.addHistogram(flowTime, &v.Life, of)
+	}
+}
+
+func (s *sheet) groups(groups []api.Group) {
+	for _, g := range groups {
+		of := s.labels(groupRetries, g.Name)
+		s.add(groupRetries, float64(g.Retries), of)
+		s.add(queueSize, float64(g.Queue.Size), of)
+		s.add(queueWaiting, float64(g.Queue.Waiting), of)
+		s.add(queueFlows, float64(g.Queue.Queued), of)
+		s.add(queueTimeouts, float64(g.Queue.TimedOut), of)
+		s.add(queueFull, float64(g.Queue.Full), of)
+		states := map[string]int{}
+		for i := range g.Members {
+			m := &g.Members[i]
+			states[m.State]++
+			of := s.labels(memberUp, g.Name, m.Name, m.Address)
+			s.add(memberUp, truth(m.Takes), of)
+			s.add(memberWeight, float64(m.Weight), of)
+			s.add(memberFlows, float64(m.Flows), of)
+			s.add(memberConnects, float64(m.Connects), of)
+			s.add(memberFailures, float64(m.Failures), of)
+			s.add(memberConnectTime, m.Latency, of)
+		}
+		for _, state := range api.States {
+			s.add(groupMembers, float64(states[state]), s.labels(groupMembers, g.Name, state))
+		}
+	}
+}
+
+// engine is of loops and resources.
+func (s *sheet) engine(st *api.Status, c *Counters) {
+	for i, l := range st.Loops {
+		of := s.labels(loopFlows, strconv.Itoa(i))
+		s.add(loopFlows, float64(l.Flows), of)
+		s.add(loopEvents, float64(l.Events), of)
+		s.add(loopBusy, l.Busy, of)
+		s.add(loopWaits, float64(l.Waits), of)
+		s.add(loopWakeups, float64(l.Wakeups), of)
+		s.add(loopLongest, l.Longest, of)
+	}
+	for _, p := range st.Paths {
+		s.add(pathWays, float64(p.Ways), s.labels(pathWays, p.Path, p.Why))
+	}
+	for _, d := range c.DatagramDrops {
+		s.add(datagramDrops, float64(d.N), s.labels(datagramDrops, d.Name))
+	}
+	for _, p := range c.Pools {
+		of := s.labels(poolGets, p.Name)
+		s.add(poolGets, float64(p.Gets), of)
+		s.add(poolNews, float64(p.News), of)
+		s.add(poolKept, float64(p.Kept), of)
+		s.add(poolLive, float64(p.Live), of)
+	}
+	for _, d := range c.LogDrops {
+		s.add(logDrops, float64(d.N), s.labels(logDrops, d.Name))
+	}
+	r := &st.Resources
+	for _, v := range []struct {
+		m metric
+		n int64
+	}{
+		{splicedBytes, c.BytesSpliced}, {droppedBytes, c.BytesDropped},
+		{pipesOpen, r.PipesOpen}, {pipesLeased, r.PipesLeased}, {pipesMax, r.PipesMax}, {pipesRefused, r.PipesRefused},
+		{kernelDrops, r.KernelDrops}, {gsoRuns, c.Runs}, {gsoFallbacks, r.GSOFallbacks}, {groSupers, c.Supers},
+		{icmpErrors, c.ICMPErrors}, {heldBytes, r.HeldBytes},
+	} {
+		s.add(v.m, float64(v.n), nil)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -226,9 +226,9 @@ func (l *loop) read(m *letter) {
 	case letterList:
 		l.list(m.list)
 	case letterDetail:
-		l.detail(m.id, m.detail)
+		*m.found = l.detail(m.id, m.detail)
 	case letterKill:
-		*m.killed = l.kill(m.id, m.cause)
+		*m.found = l.kill(m.id, m.cause)
 	case letterDrain:
 		l.draining = true
 	case letterEnd:

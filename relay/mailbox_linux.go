@@ -22,7 +22,7 @@ type letter struct {
 	list    *listing        // list: what to fill
 	id      uint64          // detail, kill: which flow
 	detail  *FlowDetail     // detail: what to fill
-	killed  *bool           // kill: the answer
+	found   *bool           // detail, kill: there is such a flow
 	wg      *sync.WaitGroup // told when the letter is read
 }
 

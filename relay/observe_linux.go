@@ -47,17 +47,18 @@ func (e *Engine) Flows(yield func([]FlowInfo) bool) {
 // Flow tells about one open flow; false: there is none of that ID.
 func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 	var d FlowDetail
+	var found bool
 	l := e.loopOf(id)
-	ok := l != nil && l.ask(letter{kind: letterDetail, id: id, detail: &d}) && d.ID == id
+	ok := l != nil && l.ask(letter{kind: letterDetail, id: id, detail: &d, found: &found}) && found
 	return d, ok
 }
 
 // Kill ends a flow with a cause, such as [CauseKilled]. False: there is none of
 // that ID.
 func (e *Engine) Kill(id uint64, c Cause) bool {
-	var killed bool
+	var found bool
 	l := e.loopOf(id)
-	return l != nil && l.ask(letter{kind: letterKill, id: id, cause: c, killed: &killed}) && killed
+	return l != nil && l.ask(letter{kind: letterKill, id: id, cause: c, found: &found}) && found
 }
 
 // loopOf is the loop that a flow's ID names, nil if it names none.
@@ -121,7 +122,7 @@ func (l *loop) flowOf(id uint64) (*Flow, *session) {
 	return l.slab.find(ref{index, gen}), nil
 }
 
-func (l *loop) detail(id uint64, d *FlowDetail) {
+func (l *loop) detail(id uint64, d *FlowDetail) bool {
 	switch f, s := l.flowOf(id); {
 	case f != nil:
 		f.info(&d.FlowInfo)
@@ -130,7 +131,10 @@ func (l *loop) detail(id uint64, d *FlowDetail) {
 	case s != nil:
 		s.info(l, &d.FlowInfo)
 		d.Local = s.localAddr()
+	default:
+		return false
 	}
+	return true
 }
 
 func (l *loop) kill(id uint64, c Cause) bool {

@@ -1,0 +1,270 @@
+package relay
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// list copies all flows.
+func list(e *Engine) (all []FlowInfo) {
+	e.Flows(func(infos []FlowInfo) bool {
+		all = append(all, infos...)
+		return true
+	})
+	return all
+}
+
+func TestFlows(t *testing.T) {
+	r := newRig(t, Config{})
+	s := newServer(t, "tcp4")
+	blind := Addr{Network: TCP, IP: loopback} // port 0: nobody is there
+	l := r.listen("tcp4", ListenConfig{Value: "of the listener", Hooks: Hooks{Upstream: func(f *Flow, attempt int) *Addr {
+		f.SetValue("of the flow")
+		f.SetClient(Addr{Network: Unix, Path: "@somebody"})
+		return []*Addr{&blind, s.addr}[attempt]
+	}}})
+	if all := list(r.e); len(all) != 0 {
+		t.Fatalf("flows at the start: %+v", all)
+	}
+	a := dial(t, l)
+	b := s.accept(t)
+	say(t, a, b, "hello")
+	say(t, b, a, "you")
+	c, innerC := testnet.Pair(t, "tcp4")
+	innerD, d := testnet.Pair(t, "unix")
+	adopted := Options{Value: "adopted", Done: r.done}
+	if err := r.e.Relay(innerC, innerD, adopted); err != nil {
+		t.Fatal(err)
+	}
+	say(t, c, d, "hey")
+	all := list(r.e)
+	if len(all) != 2 {
+		t.Fatalf("%d flows: %+v", len(all), all)
+	}
+	accepted, pair := all[0], all[1]
+	if pair.Listener != nil {
+		accepted, pair = pair, accepted
+	}
+	for _, i := range all {
+		if i.ID == 0 || i.State != StateRelaying || i.Datagram || i.Start.IsZero() || i.Duration < i.Idle {
+			t.Errorf("%+v", i)
+		}
+	}
+	if i := accepted; i.Listener != l || i.Value != "of the flow" || i.Client.Path != "@somebody" || i.Peer != *fromNet(a.LocalAddr()) || i.Upstream != *s.addr ||
+		i.Attempts != 2 || i.AB.Read != 5 || i.AB.Written != 5 || i.BA.Read != 3 || i.BA.Written != 3 || i.AB.Path != PathCopy {
+		t.Errorf("%+v", i)
+	}
+	if i := pair; i.Value != "adopted" || i.Client != *fromNet(c.LocalAddr()) || i.Peer != i.Client || i.AB.Written != 3 {
+		t.Errorf("%+v", i)
+	}
+
+	flow, ok := r.e.Flow(accepted.ID)
+	if !ok || flow.ID != accepted.ID || flow.Local != l.Addr() {
+		t.Fatalf("%v, %+v", ok, flow)
+	}
+	for side, tcp := range []*TCPInfo{flow.A, flow.B} {
+		if tcp == nil || tcp.State != "established" || tcp.RTT <= 0 || tcp.Cwnd <= 0 || tcp.MSS <= 0 || tcp.Congestion == "" || tcp.MPTCP || tcp.FastOpen {
+			t.Errorf("side %d: %+v", side, tcp)
+		}
+	}
+	if flow.A.BytesRecv != 5 || flow.B.BytesRecv != 3 {
+		t.Errorf("received %d and %d", flow.A.BytesRecv, flow.B.BytesRecv)
+	}
+	if flow, ok = r.e.Flow(pair.ID); !ok || flow.A == nil || flow.B != nil {
+		t.Errorf("%v, %+v", ok, flow)
+	}
+
+	if !r.e.Kill(accepted.ID, CauseKilled) {
+		t.Error("nobody was killed")
+	}
+	wantReset(t, a)
+	wantReset(t, b)
+	r.expect(CauseKilled)
+	for _, id := range []uint64{accepted.ID, 0, 1<<64 - 1, pair.ID ^ 1<<55, pair.ID + 1} {
+		if _, ok := r.e.Flow(id); ok || r.e.Kill(id, CauseKilled) {
+			t.Errorf("there is a flow %x", id)
+		}
+	}
+	r.e.Close()
+	if all := list(r.e); len(all) != 0 || r.e.Kill(pair.ID, CauseKilled) {
+		t.Errorf("after Close: %+v", all)
+	}
+}
+
+// A flow is shown while its upstream is being connected, too.
+func TestFlowsConnecting(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	s, full := newServer(t, "unix"), make([]net.Conn, 0, 8192)
+	// A full accept queue of a Unix listener keeps an attempt waiting.
+	for {
+		c, err := net.DialTimeout("unix", s.addr.Path, 50*time.Millisecond)
+		if err != nil {
+			break
+		}
+		full = append(full, c)
+		if len(full) == cap(full) {
+			t.Skip("this system's accept queues are too long to fill")
+		}
+	}
+	defer func() {
+		for _, c := range full {
+			c.Close()
+		}
+	}()
+	dial(t, r.listen("tcp4", ListenConfig{}, s.addr))
+	eventually(t, "the flow is there", func() bool { return len(list(r.e)) == 1 })
+	if i := list(r.e)[0]; i.State != StateConnecting || i.Upstream != *s.addr {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestDatagramFlows(t *testing.T) {
+	r := newDatagramRig(t, Config{})
+	up := packetSocket(t, "udp4")
+	to := gramAddr(up.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &to)
+	a := packetSocket(t, "udp4")
+	exchange(t, a, gramNet(l.Addr()), up)
+	all := list(r.e)
+	if len(all) != 1 {
+		t.Fatalf("%+v", all)
+	}
+	if i := all[0]; !i.Datagram || i.State != StateRelaying || i.Listener != l || i.Client != gramAddr(a.LocalAddr()) || i.Peer != i.Client ||
+		i.Upstream != to || i.AB.Datagrams != 1 || i.BA.Datagrams != 1 || i.Attempts != 1 {
+		t.Errorf("%+v", i)
+	}
+	flow, ok := r.e.Flow(all[0].ID)
+	if !ok || flow.Local != l.Addr() || flow.A != nil || flow.B != nil {
+		t.Errorf("%v, %+v", ok, flow)
+	}
+	if !r.e.Kill(flow.ID, CauseKilled) || r.e.Kill(flow.ID, CauseKilled) {
+		t.Error("it is not killed just once")
+	}
+	r.expect(CauseKilled)
+	exchange(t, a, gramNet(l.Addr()), up) // begins another one
+}
+
+// crowd makes n flows that say nothing.
+func crowd(t testing.TB, l *Listener, n int) {
+	a := toNet(l.Addr())
+	for range n {
+		c, err := net.Dial(a.Network(), a.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+}
+
+// A walk is in slices, and the loop goes on between any two of them: an echo
+// goes round through the one loop while yield has a slice in hand.
+func TestFlowsStopNoLoop(t *testing.T) {
+	const n = 1500
+	r := newRig(t, Config{Loops: 1})
+	crowd(t, r.listen("unix", ListenConfig{}, &Addr{Network: Discard}), n)
+	a := dial(t, r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4")))
+	eventually(t, "all are there", func() bool { s := r.e.Stats(); return s.Flows() == n+1 })
+	slices, ids := 0, make(map[uint64]bool)
+	r.e.Flows(func(infos []FlowInfo) bool {
+		slices++
+		if len(infos) > listSlots {
+			t.Errorf("%d flows in a slice", len(infos))
+		}
+		say(t, a, a, "round")
+		for _, i := range infos {
+			ids[i.ID] = true
+		}
+		return true
+	})
+	if len(ids) != n+1 || slices < n/listSlots {
+		t.Errorf("%d flows in %d slices", len(ids), slices)
+	}
+	seen := 0
+	r.e.Flows(func([]FlowInfo) bool { seen++; return false })
+	if seen != 1 {
+		t.Errorf("%d slices after the first was enough", seen)
+	}
+}
+
+// Flows come, go, drain and are closed while others look at them.
+func TestFlowsMeanwhile(t *testing.T) {
+	r := newRig(t, Config{})
+	l := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
+	var wg sync.WaitGroup
+	var stop atomic.Bool
+	for range 3 {
+		wg.Go(func() {
+			for !stop.Load() {
+				for _, i := range list(r.e) {
+					if d, ok := r.e.Flow(i.ID); ok && d.ID != i.ID {
+						t.Errorf("asked for %x, told of %x", i.ID, d.ID)
+					}
+				}
+			}
+		})
+	}
+	var held []net.Conn
+	for i := range 200 {
+		a := dial(t, l)
+		say(t, a, a, "hello")
+		if i%10 == 0 {
+			held = append(held, a)
+			continue
+		}
+		a.Close()
+		r.expect(CauseEnd)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.e.Drain(ctx)
+	for range held {
+		r.expect(CauseDrained)
+	}
+	r.e.Close()
+	stop.Store(true)
+	wg.Wait()
+}
+
+func TestBusy(t *testing.T) {
+	const nap = 20 * time.Millisecond
+	r := newRig(t, Config{Loops: 1})
+	l := r.listen("tcp4", ListenConfig{Hooks: Hooks{Admit: func(*Flow) Cause {
+		time.Sleep(nap)
+		return CauseNone
+	}}}, echoServer(t, "tcp4"))
+	a := dial(t, l)
+	say(t, a, a, "hello")
+	eventually(t, "the turn counts", func() bool {
+		s := r.e.Stats().Loops[0]
+		return s.Busy >= nap && s.Longest >= nap
+	})
+}
+
+// The longest turn is remembered for a window and the one after it.
+func TestStall(t *testing.T) {
+	const w = stallWindow
+	var s stall
+	var got []time.Duration
+	for _, turn := range []struct{ now, took time.Duration }{
+		{0, 1}, {w / 2, 7}, {w - 1, 2}, // the first window
+		{w + 1, 3}, {2 * w, 2}, // 7 is of the one before
+		{2*w + 2, 1}, // forgotten, and 3 is of the one before
+		{9 * w, 1},   // an idle loop forgets all
+	} {
+		s.add(turn.now, turn.took)
+		got = append(got, s.longest(turn.now))
+	}
+	if want := []time.Duration{1, 7, 7, 7, 7, 3, 1}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := s.longest(20 * w); got != 0 {
+		t.Errorf("after a long rest: %v", got)
+	}
+}

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync"
@@ -101,26 +103,10 @@ func TestFlows(t *testing.T) {
 // A flow is shown while its upstream is being connected, too.
 func TestFlowsConnecting(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
-	s, full := newServer(t, "unix"), make([]net.Conn, 0, 8192)
-	// A full accept queue of a Unix listener keeps an attempt waiting.
-	for {
-		c, err := net.DialTimeout("unix", s.addr.Path, 50*time.Millisecond)
-		if err != nil {
-			break
-		}
-		full = append(full, c)
-		if len(full) == cap(full) {
-			t.Skip("this system's accept queues are too long to fill")
-		}
-	}
-	defer func() {
-		for _, c := range full {
-			c.Close()
-		}
-	}()
-	dial(t, r.listen("tcp4", ListenConfig{}, s.addr))
+	up, _ := fullQueue(t, "unix")
+	dial(t, r.listen("tcp4", ListenConfig{Timeouts: Timeouts{Connect: patience}}, up))
 	eventually(t, "the flow is there", func() bool { return len(list(r.e)) == 1 })
-	if i := list(r.e)[0]; i.State != StateConnecting || i.Upstream != *s.addr {
+	if i := list(r.e)[0]; i.State != StateConnecting || i.Upstream != *up {
 		t.Errorf("%+v", i)
 	}
 }
@@ -266,5 +252,106 @@ func TestStall(t *testing.T) {
 	}
 	if got := s.longest(20 * w); got != 0 {
 		t.Errorf("after a long rest: %v", got)
+	}
+}
+
+// To list 10,000 flows of a loop that is busy with an echo: reported beside the
+// time are the echo's round trips meanwhile and without, and what a slice costs
+// the loop.
+func BenchmarkFlows(b *testing.B) {
+	const n = 10_000
+	for _, listed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("flows=%d/listed=%v", n, listed), func(b *testing.B) {
+			e, err := New(Config{Loops: 1, MaxNewFlows: -1, MaxDatagramFlows: n})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer e.Close()
+			listen := func(at Addr, to Addr) Addr {
+				l, err := e.Listen(at, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &to }}, Timeouts: Timeouts{Idle: -1}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				return l.Addr()
+			}
+			// Half are streams; the others, whose clients need no descriptor
+			// that stays, are of datagrams.
+			streams := toNet(listen(Addr{Network: TCP, IP: loopback}, Addr{Network: Discard}))
+			datagrams := gramNet(listen(gramPlace(b, "udp4"), Addr{Network: Discard}))
+			for i := range n / 2 {
+				testnet.Dial(b, streams)
+				c, err := net.Dial("udp4", datagrams.String())
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := c.Write([]byte("hello")); err != nil {
+					b.Fatal(err)
+				}
+				c.Close()
+				if i%256 == 0 {
+					e.Stats() // which waits for the loop
+				}
+			}
+			for range 1000 {
+				if s := e.Stats(); s.Flows() > n*9/10 {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			a := testnet.Dial(b, toNet(listen(Addr{Network: TCP, IP: loopback}, Addr{Network: Echo})))
+			var rounds atomic.Int64
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				buf := make([]byte, 64)
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if _, err := a.Write(buf); err != nil {
+						b.Error(err)
+						return
+					}
+					if _, err := io.ReadFull(a, buf); err != nil {
+						b.Error(err)
+						return
+					}
+					rounds.Add(1)
+				}
+			})
+			seen := 0
+			b.ResetTimer()
+			for b.Loop() {
+				if !listed {
+					time.Sleep(5 * time.Millisecond)
+					continue
+				}
+				seen = 0
+				e.Flows(func(infos []FlowInfo) bool { seen += len(infos); return true })
+			}
+			b.ReportMetric(float64(rounds.Load())/b.Elapsed().Seconds(), "rounds/s")
+			b.ReportMetric(float64(seen), "flows")
+			close(stop)
+			wg.Wait()
+			const slices = 1000
+			var took time.Duration
+			e.End(func(f *Flow) bool { // a way to run on the loop
+				if took == 0 {
+					start, q := time.Now(), listing{infos: make([]FlowInfo, 0, listSlots)}
+					for range slices {
+						if q.end {
+							q.at, q.grams, q.end = 0, false, false
+						}
+						q.infos = q.infos[:0]
+						f.loop.list(&q)
+					}
+					took = time.Since(start)
+				}
+				return false
+			})
+			b.ReportMetric(float64(took.Microseconds())/slices, "µs/slice")
+		})
 	}
 }

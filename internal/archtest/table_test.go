@@ -95,7 +95,9 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     vocabular,
+		"github.com/gaissmai/bart":       longest,
 		"github.com/pires/go-proxyproto": "the codec of PROXY headers that many others read with",
+		"golang.org/x/time/rate":         "token buckets of all and of a listener",
 	}},
 	{pkg: "cmd/penstock/internal/route", code: edges{
 		"cmd/penstock/internal/spec": vocabular,

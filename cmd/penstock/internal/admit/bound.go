@@ -1,0 +1,65 @@
+package admit
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// bound bounds flows at once and new flows a second.
+type bound struct {
+	*tally
+	max        int64         // 0: none
+	rate       *rate.Limiter // nil: none
+	full, fast spec.Reason   // what to say when one is reached
+}
+
+// tally counts flows. All loops write it, so it has cache lines of its own.
+type tally struct {
+	_     [64]byte
+	flows atomic.Int64
+	_     [64]byte
+}
+
+// newBound takes over the count of old, and what its bucket has, if it is not nil.
+func newBound(l spec.Limits, full, fast spec.Reason, old *bound) bound {
+	b := bound{max: int64(l.Flows), full: full, fast: fast}
+	if l.NewFlows > 0 {
+		b.rate = rate.NewLimiter(rate.Limit(l.NewFlows), burst(l.NewFlows, l.Burst))
+	}
+	if old == nil {
+		b.tally = new(tally)
+		return b
+	}
+	b.tally = old.tally
+	if now := time.Now(); b.rate != nil && old.rate != nil {
+		b.rate.AllowN(now, b.rate.Burst()-min(b.rate.Burst(), max(0, int(old.rate.TokensAt(now)))))
+	}
+	return b
+}
+
+// burst is what comes at once: by default a second's worth, one at least.
+func burst(perSecond float64, n int) int {
+	if n > 0 {
+		return n
+	}
+	return int(min(max(1, math.Ceil(perSecond)), math.MaxInt32))
+}
+
+// enter counts one more, or says why not. What was over the bound for a moment is
+// never let in.
+func (b *bound) enter(now time.Time) spec.Reason {
+	if n := b.flows.Add(1); b.max > 0 && n > b.max {
+		b.flows.Add(-1)
+		return b.full
+	}
+	if b.rate != nil && !b.rate.AllowN(now, 1) {
+		b.flows.Add(-1)
+		return b.fast
+	}
+	return spec.ReasonNone
+}

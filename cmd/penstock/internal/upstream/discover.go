@@ -32,7 +32,8 @@ const maxTargets = 4096
 // watch is one look-up that goes on. Groups share it. What follows cancel is
 // guarded by the Set's lock.
 type watch struct {
-	answered chan struct{} // closed after the first answer, good or not
+	answered chan struct{}   // closed after the first answer, good or not
+	ended    <-chan struct{} // closed when nobody wants it any more
 	cancel   context.CancelFunc
 	targets  []Target
 	good     bool // there was a good answer
@@ -75,7 +76,7 @@ func lookupName(d spec.Discover) string {
 // watch begins a look-up. Under the lock.
 func (s *Set) watch(d spec.Discover) *watch {
 	ctx, cancel := context.WithCancel(s.ctx)
-	w := &watch{answered: make(chan struct{}), cancel: cancel}
+	w := &watch{answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel}
 	finder := s.opt.Discoverer(d)
 	s.start(func() {
 		finder.Watch(ctx, func(targets []Target, err error) { s.found(ctx, d, w, targets, err) })

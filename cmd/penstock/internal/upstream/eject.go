@@ -58,7 +58,7 @@ func (m *Member) eject(err error) {
 			out++
 		}
 	}
-	if float64(out) > cfg.Share*float64(len(g.members)) {
+	if float64(out) > cfg.Share*float64(len(g.members))+1e-9 {
 		return
 	}
 	d := cfg.For

@@ -46,7 +46,8 @@ func (g *Group) Len() int { return g.table.Load().members }
 // slot of the member until the next Pick or Release.
 //
 // With no member the reason says why; and if it is ReasonNone, every member is
-// at its cap, and the flow may wait: see [Group.Wait].
+// at its cap, and the flow may wait: see [Group.Wait]. A group of which no member
+// is well has none: flows are not sent to members that are known to be down.
 func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reason) {
 	t := g.table.Load()
 	switch {
@@ -89,7 +90,9 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 // Wait puts the flow behind those that wait for a slot. With no member and
 // ReasonNone it waits: when its turn comes a slot is reserved for it, and r is
 // resumed; Pick then gives it that member. A member may have come free in the
-// meantime, which Wait gives like Pick. ReasonQueueFull says that there is no room.
+// meantime, which Wait gives like Pick. ReasonQueueFull says that there is no
+// room. Who waits goes on waiting if all members go down. Resume may be called
+// under locks of the Set: it must not call the Set or a Lease.
 //
 // A flow that does not want to wait any longer says Release.
 func (g *Group) Wait(l *Lease, r Resumer) (*Member, spec.Reason) {

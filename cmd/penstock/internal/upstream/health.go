@@ -65,13 +65,13 @@ type checker struct {
 	timer  *time.Timer
 }
 
-// firstChecks is how many members a millisecond are checked first, so that very
-// many do not fire together.
+// firstChecks is how long each member of a group stretches the time in which all
+// are checked first, so that very many do not fire together.
 const firstChecks = time.Millisecond
 
 // check begins, ends or changes the member's checks as its configuration has it.
 // Under the Set's lock.
-func (m *Member) check(now time.Time) {
+func (m *Member) check() {
 	g := m.group
 	cfg := g.cfg.Check
 	if cfg != nil && (m.addr.IP.IsValid() || m.addr.Path != "") && m.judge() != Disabled && !g.set.closed {
@@ -82,7 +82,7 @@ func (m *Member) check(now time.Time) {
 			m.checker.stop()
 		}
 		m.checker = &checker{m: m, cfg: cfg, group: g.cfg}
-		m.checker.begin(min(cfg.Every, time.Duration(len(g.cfg.Members)+len(g.members))*firstChecks))
+		m.checker.begin(min(cfg.Every, time.Duration(len(g.members))*firstChecks))
 		return
 	}
 	if m.checker != nil {

@@ -27,7 +27,7 @@ func (s *Set) SetMode(group, member string, mode Mode) error {
 	}
 	return s.override(group, member, func(m *Member, now time.Time) {
 		m.over.mode = mode
-		m.check(now)
+		m.check()
 		m.group.settle(m, now, "operator: "+modeNames[mode])
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -63,8 +64,9 @@ func dial(ctx context.Context, c *spec.Check, to relay.Addr) (net.Conn, error) {
 		return d.DialContext(ctx, network, ip.String())
 	}
 	if c.Kind == "udp" {
-		// An address of our own, which the kernel chooses (unix(7), autobind).
-		d.LocalAddr = &net.UnixAddr{Net: "unixgram"}
+		// The answer needs an address to go to. Package net does not let the kernel
+		// choose one (unix(7), autobind).
+		d.LocalAddr = &net.UnixAddr{Net: "unixgram", Name: fmt.Sprintf("@penstock-check-%016x", rand.Uint64())}
 		return d.DialContext(ctx, "unixgram", to.Path)
 	}
 	return d.DialContext(ctx, "unix", to.Path)

@@ -124,6 +124,7 @@ func (s *Set) Wait(ctx context.Context) error {
 	for _, w := range watches {
 		select {
 		case <-w.answered:
+		case <-w.ended:
 		case <-ctx.Done():
 		}
 	}
@@ -135,7 +136,7 @@ func (s *Set) Wait(ctx context.Context) error {
 		case w.good:
 		case w.err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", lookupName(d), w.err))
-		default:
+		case ctx.Err() != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", lookupName(d), context.Cause(ctx)))
 		}
 	}

@@ -220,7 +220,7 @@ func (g *Group) refresh(now time.Time) {
 	}
 	g.members = members
 	for _, m := range members {
-		m.check(now)
+		m.check()
 		g.settle(m, now, "configured")
 	}
 	for _, m := range old {

@@ -70,16 +70,16 @@ func (l *log) expect(t *testing.T, want ...string) {
 type ward struct {
 	mu   sync.Mutex
 	sick map[string]bool
-	asks map[string][]time.Time
+	asks map[string]int
 }
 
 func (w *ward) probe(_ context.Context, _ *spec.Group, to relay.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.asks == nil {
-		w.asks = make(map[string][]time.Time)
+		w.asks = make(map[string]int)
 	}
-	w.asks[to.String()] = append(w.asks[to.String()], time.Now())
+	w.asks[to.String()]++
 	if w.sick[to.String()] {
 		return errors.New("sick")
 	}
@@ -93,6 +93,12 @@ func (w *ward) set(who string, sick bool) {
 		w.sick = make(map[string]bool)
 	}
 	w.sick[who] = sick
+}
+
+func (w *ward) asked(who string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asks[who]
 }
 
 func check() *spec.Check {
@@ -140,10 +146,10 @@ func TestChecks(t *testing.T) {
 		if err := s.SetMode("g", "m0", Disable); err != nil {
 			t.Fatal(err)
 		}
-		asked := len(w.asks["tcp://10.0.0.0:80"])
+		asked := w.asked("tcp://10.0.0.0:80")
 		time.Sleep(time.Minute)
 		l.expect(t, "m0 down>disabled")
-		if n := len(w.asks["tcp://10.0.0.0:80"]) - asked; n != 0 {
+		if n := w.asked("tcp://10.0.0.0:80") - asked; n != 0 {
 			t.Errorf("a disabled member is checked %d times", n)
 		}
 		w.set("tcp://10.0.0.0:80", false)

@@ -16,6 +16,10 @@ func TestMain(m *testing.M) { testnet.Main(m) }
 
 const longEnough = 30 * time.Second
 
+// loopback is an address that other tests do not listen on: what has closed a
+// port here finds it closed.
+const loopback = "127.83.0.1"
+
 // members makes n static members, the first of the given weights.
 func members(n int, weights ...int) (ms []spec.Member) {
 	for i := range n {

@@ -1,0 +1,485 @@
+package upstream
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// zone is a name server with few records. Names are in lower case and end with
+// a dot; what is unknown does not exist.
+type zone struct {
+	mu      sync.Mutex
+	records map[string][]dnsmessage.Resource
+	fail    bool // answers SERVFAIL
+	short   bool // UDP answers are truncated
+	overTCP int
+}
+
+func (z *zone) answer(query []byte, tcp bool) []byte {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	var m dnsmessage.Message
+	if m.Unpack(query) != nil || len(m.Questions) != 1 {
+		return nil
+	}
+	q := m.Questions[0]
+	m.Response, m.Additionals = true, nil
+	all, known := z.records[strings.ToLower(q.Name.String())]
+	switch {
+	case z.fail:
+		m.RCode = dnsmessage.RCodeServerFailure
+	case !known:
+		m.RCode = dnsmessage.RCodeNameError
+	case z.short && !tcp:
+		m.Truncated = true
+	default:
+		for _, r := range all {
+			if r.Header.Type == q.Type || r.Header.Type == dnsmessage.TypeCNAME {
+				m.Answers = append(m.Answers, r)
+			}
+		}
+	}
+	if tcp {
+		z.overTCP++
+	}
+	b, err := m.Pack()
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// start serves the zone and returns a DNS that asks it.
+func (z *zone) start(t *testing.T) DNS {
+	t.Helper()
+	p, l := listenBoth(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		b := make([]byte, 4096)
+		for {
+			n, from, err := p.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			p.WriteTo(z.answer(b[:n], false), from)
+		}
+	})
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			var size [2]byte
+			io.ReadFull(c, size[:])
+			q := make([]byte, binary.BigEndian.Uint16(size[:]))
+			io.ReadFull(c, q)
+			a := z.answer(q, true)
+			c.Write(binary.BigEndian.AppendUint16(nil, uint16(len(a))))
+			c.Write(a)
+			c.Close()
+		}
+	})
+	t.Cleanup(func() {
+		p.Close()
+		l.Close()
+		wg.Wait()
+	})
+	return at(p.LocalAddr().String())
+}
+
+// at is a DNS that asks one server.
+func at(server string) DNS {
+	return DNS{Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, server)
+	}}
+}
+
+// listenBoth listens on one port of UDP and TCP.
+func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for range 100 {
+		p, err := net.ListenPacket("udp", loopback+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", p.LocalAddr().String())
+		if err == nil {
+			return p, l
+		}
+		p.Close()
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("no port is free for both")
+	return nil, nil
+}
+
+func record(name string, ttl uint32, body dnsmessage.ResourceBody) dnsmessage.Resource {
+	h := dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(name), Class: dnsmessage.ClassINET, TTL: ttl}
+	switch body.(type) {
+	case *dnsmessage.AResource:
+		h.Type = dnsmessage.TypeA
+	case *dnsmessage.AAAAResource:
+		h.Type = dnsmessage.TypeAAAA
+	case *dnsmessage.SRVResource:
+		h.Type = dnsmessage.TypeSRV
+	case *dnsmessage.CNAMEResource:
+		h.Type = dnsmessage.TypeCNAME
+	}
+	return dnsmessage.Resource{Header: h, Body: body}
+}
+
+func a(name string, ttl uint32, ip string) dnsmessage.Resource {
+	if addr := netip.MustParseAddr(ip); addr.Is6() {
+		return record(name, ttl, &dnsmessage.AAAAResource{AAAA: addr.As16()})
+	} else {
+		return record(name, ttl, &dnsmessage.AResource{A: addr.As4()})
+	}
+}
+
+func srv(name string, priority, weight, port uint16, target string) dnsmessage.Resource {
+	return record(name, 60, &dnsmessage.SRVResource{Priority: priority, Weight: weight, Port: port, Target: dnsmessage.MustNewName(target)})
+}
+
+func lookup(t *testing.T, d DNS, what spec.Discover) ([]string, time.Duration, error) {
+	t.Helper()
+	targets, ttl, err := dnsWatch{d, what}.lookup(t.Context())
+	var got []string
+	for _, x := range targets {
+		s := fmt.Sprintf("%v w%d", x.Addr, x.Weight)
+		if x.Backup {
+			s += " backup"
+		}
+		got = append(got, s)
+	}
+	return got, ttl, err
+}
+
+func TestDNS(t *testing.T) {
+	z := &zone{records: map[string][]dnsmessage.Resource{
+		"app.test.": {a("app.test.", 70, "192.0.2.2"), a("app.test.", 50, "192.0.2.1"), a("app.test.", 30, "2001:db8::1")},
+		"www.test.": {record("www.test.", 20, &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName("app.test.")}), a("app.test.", 70, "192.0.2.1")},
+		"off.test.": {},
+		"_db._tcp.test.": {
+			srv("_db._tcp.test.", 10, 1024, 5432, "app.test."),
+			srv("_db._tcp.test.", 10, 0, 5433, "gone.test."),
+			srv("_db._tcp.test.", 20, 512, 5434, "four.test."),
+			srv("_db._tcp.test.", 10, 1, 5435, "four.test."),
+		},
+		"_none._tcp.test.": {srv("_none._tcp.test.", 10, 1, 5435, "gone.test.")},
+		"four.test.":       {a("four.test.", 90, "192.0.2.4")},
+	}}
+	d := z.start(t)
+	app := spec.Discover{Network: spec.TCP, Host: "app.test.", Port: 80}
+	three := []string{"tcp://192.0.2.1:80 w1", "tcp://192.0.2.2:80 w1", "tcp://[2001:db8::1]:80 w1"}
+	for _, c := range []struct {
+		what spec.Discover
+		want []string
+		ttl  time.Duration
+	}{
+		{app, three, 30 * time.Second},
+		{spec.Discover{Network: spec.UDP, Host: "www.test.", Port: 53}, []string{"udp://192.0.2.1:53 w1"}, 20 * time.Second},
+		{spec.Discover{Network: spec.TCP, Service: "_db._tcp.test."}, []string{
+			"tcp://192.0.2.1:5432 w256", "tcp://192.0.2.2:5432 w256", "tcp://[2001:db8::1]:5432 w256",
+			"tcp://192.0.2.4:5435 w1", "tcp://192.0.2.4:5434 w128 backup",
+		}, 30 * time.Second},
+	} {
+		got, ttl, err := lookup(t, d, c.what)
+		if err != nil || ttl != c.ttl || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q for %v, %v; want %q for %v", lookupName(c.what), got, ttl, err, c.want, c.ttl)
+		}
+	}
+	for _, what := range []spec.Discover{
+		{Network: spec.TCP, Host: "off.test.", Port: 1}, {Network: spec.TCP, Host: "gone.test.", Port: 1},
+		{Network: spec.TCP, Service: "_gone._tcp.test."}, {Network: spec.TCP, Service: "_none._tcp.test."},
+	} {
+		if got, _, err := lookup(t, d, what); err == nil {
+			t.Errorf("%s: %q", lookupName(what), got)
+		}
+	}
+
+	z.mu.Lock()
+	z.short = true
+	z.mu.Unlock()
+	if got, ttl, err := lookup(t, d, app); err != nil || ttl != 30*time.Second || !slices.Equal(got, three) {
+		t.Errorf("over TCP: %q for %v, %v", got, ttl, err)
+	}
+	z.mu.Lock()
+	if z.overTCP == 0 {
+		t.Error("nobody came over TCP")
+	}
+	z.mu.Unlock()
+
+	// /etc/hosts has no TTL.
+	got, ttl, err := lookup(t, d, spec.Discover{Network: spec.TCP, Host: "localhost", Port: 1})
+	if err != nil || ttl < 24*time.Hour || len(got) == 0 {
+		t.Errorf("localhost: %q for %v, %v", got, ttl, err)
+	}
+}
+
+// eventually polls: what it waits for happens in other processes.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(longEnough); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v", what, longEnough)
+		}
+	}
+}
+
+// memberAddrs are the addresses of a group's members.
+func memberAddrs(s *Set) (addrs []string) {
+	for _, m := range s.Snapshot()[0].Members {
+		addrs = append(addrs, m.Addr.String())
+	}
+	return addrs
+}
+
+// Members follow the zone; a server that fails takes nobody away.
+func TestDiscovery(t *testing.T) {
+	z := &zone{records: map[string][]dnsmessage.Resource{
+		"app.test.": {a("app.test.", 0, "192.0.2.1"), a("app.test.", 0, "192.0.2.2")},
+		"one.test.": {a("one.test.", 0, "192.0.2.9")},
+	}}
+	cfg := &spec.Group{
+		Balance:  "round-robin",
+		Members:  []spec.Member{{Name: "named", Weight: 2, To: spec.Endpoint{Kind: spec.TCP, Host: "one.test.", Port: 7}}},
+		Discover: []spec.Discover{{Network: spec.TCP, Host: "app.test.", Port: 80, Weight: 3, MaxFlows: 5}},
+	}
+	s, g := set(t, cfg, Options{Discoverer: z.start(t).Discoverer})
+	if err := s.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"tcp://192.0.2.9:7", "tcp://192.0.2.1:80", "tcp://192.0.2.2:80"}
+	if got := memberAddrs(s); !slices.Equal(got, want) {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	snap := s.Snapshot()[0]
+	if m := snap.Members[0]; m.Name != "named" || m.Weight != 2 || m.MaxFlows != 0 {
+		t.Errorf("%+v", m)
+	}
+	if m := snap.Members[1]; m.Name != "tcp://192.0.2.1:80" || m.Weight != 3 || m.MaxFlows != 5 {
+		t.Errorf("%+v", m)
+	}
+	kept := g.members[2]
+
+	z.mu.Lock()
+	z.records["app.test."] = []dnsmessage.Resource{a("app.test.", 0, "192.0.2.2"), a("app.test.", 0, "192.0.2.3")}
+	z.mu.Unlock()
+	want = []string{"tcp://192.0.2.9:7", "tcp://192.0.2.2:80", "tcp://192.0.2.3:80"}
+	eventually(t, "the new addresses", func() bool { return slices.Equal(memberAddrs(s), want) })
+	s.mu.Lock()
+	if g.members[1] != kept {
+		t.Error("a member that stays is another one")
+	}
+	s.mu.Unlock()
+
+	z.mu.Lock()
+	z.fail = true
+	z.mu.Unlock()
+	eventually(t, "the failure", func() bool { return s.Snapshot()[0].Lookups[1].Err != "" })
+	if got := memberAddrs(s); !slices.Equal(got, want) {
+		t.Errorf("after a failure: %q", got)
+	}
+}
+
+func TestWaitSaysWhatFails(t *testing.T) {
+	z := &zone{}
+	cfg := &spec.Group{Balance: "first", Members: []spec.Member{{Weight: 1, To: spec.Endpoint{Kind: spec.TCP, Host: "gone.test.", Port: 7}}}}
+	s, g := set(t, cfg, Options{Discoverer: z.start(t).Discoverer})
+	err := s.Wait(t.Context())
+	var no *net.DNSError
+	if !errors.As(err, &no) || !no.IsNotFound || !strings.HasPrefix(err.Error(), "tcp://gone.test.:7: ") {
+		t.Errorf("%v", err)
+	}
+	var l Lease
+	if m, why := g.Pick(&l, nobody, nobody); m != nil || why != spec.ReasonNoMember {
+		t.Errorf("%v, %v", m, why)
+	}
+}
+
+// fixed discovers what it has, once.
+type fixed []Target
+
+func (f fixed) Watch(ctx context.Context, update func([]Target, error)) {
+	update(f, nil)
+	<-ctx.Done()
+}
+
+// Groups share a look-up, and answers have a bound.
+func TestSharedAndBounded(t *testing.T) {
+	var many fixed
+	for i := range maxTargets + 100 {
+		many = append(many, Target{Weight: 1, Addr: relay.Addr{Network: relay.TCP, IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)}})
+	}
+	asked := 0
+	s := NewSet(Options{Discoverer: func(spec.Discover) Discoverer { asked++; return many }})
+	t.Cleanup(s.Close)
+	groups := []*spec.Group{
+		{Name: "a", Balance: "random", Discover: []spec.Discover{{Network: spec.TCP, Host: "many", Port: 80, Weight: 1}}},
+		{Name: "b", Balance: "maglev", Discover: []spec.Discover{{Network: spec.TCP, Host: "many", Port: 80, Weight: 2}}},
+	}
+	s.Apply(groups)
+	if err := s.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if n := s.Group(name).Len(); n != maxTargets {
+			t.Errorf("%s has %d members", name, n)
+		}
+	}
+	s.Apply(groups[:1])
+	if asked != 1 {
+		t.Errorf("%d look-ups", asked)
+	}
+}
+
+// A real name server, whose zone changes.
+func TestNSD(t *testing.T) {
+	if _, err := exec.LookPath("nsd"); err != nil {
+		t.Skip("nsd is not installed")
+	}
+	p, l := listenBoth(t)
+	address := p.LocalAddr().(*net.UDPAddr)
+	p.Close()
+	l.Close()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serial := 0
+	zoneFile := func(hosts string) {
+		serial++
+		write("test.zone", fmt.Sprintf("$ORIGIN test.\n$TTL 1\n@ SOA ns hostmaster %d 1 1 1 1\n@ NS ns\nns A 127.0.0.1\n"+
+			"_app._tcp SRV 1 2 8080 app\n%s", serial, hosts))
+	}
+	zoneFile("app A 192.0.2.1\napp AAAA 2001:db8::1\n")
+	write("nsd.conf", fmt.Sprintf(`
+server:
+	ip-address: %s@%d
+	server-count: 1
+	username: ""
+	chroot: ""
+	zonesdir: %[3]q
+	pidfile: ""
+	xfrdfile: ""
+	xfrdir: %[3]q
+	zonelistfile: "%[3]s/zone.list"
+	logfile: "%[3]s/log"
+remote-control:
+	control-enable: no
+zone:
+	name: test
+	zonefile: test.zone
+`, loopback, address.Port, dir))
+	server := exec.Command("nsd", "-d", "-c", filepath.Join(dir, "nsd.conf"))
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		server.Process.Signal(os.Interrupt)
+		server.Wait()
+	}()
+	d := at(address.String())
+	app := spec.Discover{Network: spec.TCP, Service: "_app._tcp.test."}
+	eventually(t, "nsd", func() bool {
+		_, _, err := lookup(t, d, app)
+		if err != nil && t.Context().Err() == nil {
+			if log, _ := os.ReadFile(filepath.Join(dir, "log")); strings.Contains(string(log), "error") {
+				t.Fatalf("%s", log)
+			}
+		}
+		return err == nil
+	})
+	if _, ttl, _ := lookup(t, d, app); ttl != time.Second {
+		t.Errorf("TTL %v, want 1s", ttl)
+	}
+	s, _ := set(t, &spec.Group{Balance: "first", Discover: []spec.Discover{app}}, Options{Discoverer: d.Discoverer})
+	if err := s.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := memberAddrs(s), []string{"tcp://192.0.2.1:8080", "tcp://[2001:db8::1]:8080"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	zoneFile("app A 192.0.2.7\n")
+	if err := server.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new zone", func() bool { return slices.Equal(memberAddrs(s), []string{"tcp://192.0.2.7:8080"}) })
+}
+
+// Whatever a name server says, and however it comes in, the TTL is no surprise.
+func FuzzAnswer(f *testing.F) {
+	z := &zone{records: map[string][]dnsmessage.Resource{"a.test.": {a("a.test.", 5, "192.0.2.1"), a("a.test.", 1<<31, "192.0.2.2")}}}
+	q := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a.test."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	b, err := q.Pack()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(z.answer(b, true), uint8(3))
+	f.Add([]byte{}, uint8(0))
+	f.Fuzz(func(t *testing.T, msg []byte, piece uint8) {
+		whole, pieces := &ttls{least: 1<<63 - 1}, &ttls{least: 1<<63 - 1}
+		whole.see(msg)
+		if whole.get() < 0 {
+			t.Errorf("TTL %v", whole.get())
+		}
+		if len(msg) > 0xffff {
+			return
+		}
+		in := append(binary.BigEndian.AppendUint16(nil, uint16(len(msg))), msg...)
+		c := &stream{Conn: &script{in}, ttls: pieces}
+		for buf := make([]byte, int(piece)+1); ; {
+			if _, err := c.Read(buf); err != nil {
+				break
+			}
+		}
+		if whole.get() != pieces.get() {
+			t.Errorf("TTL %v of a packet, %v of a stream", whole.get(), pieces.get())
+		}
+	})
+}
+
+// script is a connection that says what it has.
+type script struct{ left []byte }
+
+func (s *script) Read(b []byte) (int, error) {
+	if len(s.left) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, s.left)
+	s.left = s.left[n:]
+	return n, nil
+}
+
+func (*script) Write(b []byte) (int, error)      { return len(b), nil }
+func (*script) Close() error                     { return nil }
+func (*script) LocalAddr() net.Addr              { return nil }
+func (*script) RemoteAddr() net.Addr             { return nil }
+func (*script) SetDeadline(time.Time) error      { return nil }
+func (*script) SetReadDeadline(time.Time) error  { return nil }
+func (*script) SetWriteDeadline(time.Time) error { return nil }

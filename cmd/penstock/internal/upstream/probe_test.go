@@ -1,0 +1,288 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// serve accepts on a listener until the test ends.
+func serve(t *testing.T, l net.Listener, handle func(net.Conn)) relay.Addr {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			handle(c)
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return addrOf(l.Addr())
+}
+
+func addrOf(a net.Addr) relay.Addr {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return relay.Addr{Network: relay.TCP, IP: a.AddrPort()}
+	case *net.UDPAddr:
+		return relay.Addr{Network: relay.UDP, IP: a.AddrPort()}
+	case *net.UnixAddr:
+		if a.Net == "unixgram" {
+			return relay.Addr{Network: relay.Unixgram, Path: a.Name}
+		}
+		return relay.Addr{Network: relay.Unix, Path: a.Name}
+	}
+	return relay.Addr{}
+}
+
+func listen(t *testing.T, network string) net.Listener {
+	t.Helper()
+	address := loopback + ":0"
+	if network == "unix" {
+		address = filepath.Join(t.TempDir(), "s")
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// ask probes once.
+func ask(t *testing.T, c *spec.Check, proxy int, to relay.Addr, timeout time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	return probe(ctx, &spec.Group{Check: c, Dial: spec.Dial{Proxy: proxy}}, to)
+}
+
+func TestProbeTCP(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		l := listen(t, network)
+		to := serve(t, l, func(net.Conn) {})
+		if err := ask(t, &spec.Check{Kind: "tcp"}, 0, to, longEnough); err != nil {
+			t.Errorf("%s: %v", network, err)
+		}
+		l.Close()
+		err := ask(t, &spec.Check{Kind: "tcp"}, 0, to, longEnough)
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ENOENT) {
+			t.Errorf("%s that is closed: %v", network, err)
+		}
+	}
+	// Another port than the member's.
+	to := serve(t, listen(t, "tcp"), func(net.Conn) {})
+	port := to.IP.Port()
+	to.IP = netip.AddrPortFrom(to.IP.Addr(), 1)
+	if err := ask(t, &spec.Check{Kind: "tcp", Port: port}, 0, to, longEnough); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProbeSendExpect(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		to := serve(t, listen(t, network), func(c net.Conn) {
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			for _, b := range []byte(strings.ToUpper(line)) { // in pieces
+				c.Write([]byte{b})
+			}
+		})
+		c := &spec.Check{Kind: "send-expect", Send: []byte("hello\n"), Expect: []byte("HELLO")}
+		if err := ask(t, c, 0, to, longEnough); err != nil {
+			t.Errorf("%s: %v", network, err)
+		}
+		c.Expect = nil
+		if err := ask(t, c, 0, to, longEnough); err != nil {
+			t.Errorf("%s, any answer: %v", network, err)
+		}
+		c.Expect = []byte("GOODBYE")
+		if err := ask(t, c, 0, to, longEnough); err == nil || err.Error() != `answers "HELLO\n", not "GOODBYE"` {
+			t.Errorf("%s: %v", network, err)
+		}
+	}
+	endless := serve(t, listen(t, "tcp"), func(c net.Conn) {
+		for b := make([]byte, 32<<10); ; {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	c := &spec.Check{Kind: "send-expect", Expect: []byte("x")}
+	if err := ask(t, c, 0, endless, longEnough); err == nil || !strings.Contains(err.Error(), "more than 65536 bytes") {
+		t.Errorf("an endless answer: %v", err)
+	}
+	silent := serve(t, listen(t, "tcp"), func(c net.Conn) { io.Copy(io.Discard, c) })
+	if err := ask(t, c, 0, silent, 20*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("no answer: %v", err)
+	}
+}
+
+// A member that expects a PROXY header gets one that says: this is the relay.
+func TestProbeProxy(t *testing.T) {
+	for version, head := range map[int]string{1: "PROXY UNKNOWN\r\n", 2: "\r\n\r\n\x00\r\nQUIT\n \x00\x00\x00"} {
+		to := serve(t, listen(t, "tcp"), func(c net.Conn) {
+			b := make([]byte, len(head)+4)
+			if _, err := io.ReadFull(c, b); err == nil && string(b) == head+"PING" {
+				c.Write([]byte("PONG"))
+			}
+		})
+		c := &spec.Check{Kind: "send-expect", Send: []byte("PING"), Expect: []byte("PONG")}
+		if err := ask(t, c, version, to, longEnough); err != nil {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
+}
+
+func TestProbeHTTP(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		var got atomic.Value
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got.Store(r.Method + " " + r.Host + r.URL.String())
+			status, _ := strconv.Atoi(r.URL.Query().Get("status"))
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(status)
+			io.WriteString(w, strings.Repeat("x", 200<<10))
+		}))
+		s.Listener.Close()
+		s.Listener = listen(t, network)
+		s.Start()
+		to := addrOf(s.Listener.Addr())
+		for _, c := range []struct {
+			status   int
+			statuses [][2]int
+			want     string
+		}{
+			{200, nil, ""}, {302, nil, ""}, {404, nil, "status 404"}, {503, nil, "status 503"},
+			{404, [][2]int{{200, 200}, {400, 404}}, ""}, {201, [][2]int{{200, 200}, {400, 404}}, "status 201"},
+		} {
+			check := &spec.Check{Kind: "http", Method: "GET", Host: "app.example", Path: "/well?status=" + strconv.Itoa(c.status), Statuses: c.statuses}
+			if err := ask(t, check, 0, to, longEnough); text(err) != c.want {
+				t.Errorf("%s, status %d of %v: %v", network, c.status, c.statuses, err)
+			}
+			if want := "GET app.example" + check.Path; got.Load() != want {
+				t.Errorf("the server is asked for %s, want %s", got.Load(), want)
+			}
+		}
+		s.Close()
+	}
+	rude := serve(t, listen(t, "tcp"), func(c net.Conn) {
+		bufio.NewReader(c).ReadString('\n')
+		io.WriteString(c, "SSH-2.0-x\r\n")
+	})
+	if err := ask(t, &spec.Check{Kind: "http"}, 0, rude, longEnough); err == nil {
+		t.Error("a server of another protocol is well")
+	}
+}
+
+func TestProbeUDP(t *testing.T) {
+	for _, network := range []string{"udp", "unixgram"} {
+		address := loopback + ":0"
+		if network == "unixgram" {
+			address = filepath.Join(t.TempDir(), "s")
+		}
+		p, err := net.ListenPacket(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b := make([]byte, 1500)
+			for {
+				n, from, err := p.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				p.WriteTo([]byte("what?"), from)
+				p.WriteTo([]byte(strings.ToUpper(string(b[:n]))), from)
+			}
+		}()
+		to := addrOf(p.LocalAddr())
+		c := &spec.Check{Kind: "udp", Send: []byte("ping"), Expect: []byte("PING")}
+		if err := ask(t, c, 0, to, longEnough); err != nil {
+			t.Errorf("%s: %v", network, err)
+		}
+		c.Expect = []byte("PONG")
+		if err := ask(t, c, 0, to, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s, another answer: %v", network, err)
+		}
+		p.Close()
+		<-done
+		if err := ask(t, c, 0, to, longEnough); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ENOENT) {
+			t.Errorf("%s that is closed: %v", network, err)
+		}
+	}
+}
+
+// A real server: it answers PING, dies, and comes back.
+func TestRedis(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("redis-server is not installed")
+	}
+	at := filepath.Join(t.TempDir(), "redis")
+	start := func() *exec.Cmd {
+		c := exec.Command("redis-server", "--port", "0", "--unixsocket", at, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(at))
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	stop := func(c *exec.Cmd) {
+		c.Process.Kill()
+		c.Wait()
+	}
+	server := start()
+	defer func() { stop(server) }()
+
+	states := make(chan State, 100)
+	cfg := &spec.Group{
+		Balance: "first", Members: []spec.Member{{Name: "redis", Weight: 1, To: spec.Endpoint{Kind: spec.Unix, Path: at}}},
+		Check: &spec.Check{
+			Kind: "send-expect", Send: []byte("PING\r\n"), Expect: []byte("+PONG\r\n"),
+			Every: 20 * time.Millisecond, Timeout: longEnough, Rise: 2, Fall: 2,
+		},
+	}
+	set(t, cfg, Options{Event: func(e Event) { states <- e.To }})
+	until := func(want State) {
+		t.Helper()
+		for deadline := time.After(longEnough); ; {
+			select {
+			case s := <-states:
+				if s == want {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("redis never is %v", want)
+			}
+		}
+	}
+	until(Up)
+	stop(server)
+	until(Down)
+	server = start()
+	until(Up)
+}

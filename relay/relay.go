@@ -19,7 +19,8 @@
 //
 // Memory: a flow that is idle costs a few hundred bytes here. A stream whose
 // reader is slow holds at most 64 KiB of user memory, or one pipe, in each
-// direction, and its writer is not read from meanwhile.
+// direction, and its writer is not read from meanwhile. What [Flow.Sniff] reads
+// is held until there is an upstream, at most as much as it asks for.
 //
 // The engine runs on Linux. Elsewhere the package builds and [New] returns
 // [errors.ErrUnsupported].

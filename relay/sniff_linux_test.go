@@ -2,13 +2,17 @@ package relay
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -57,23 +61,24 @@ func (p *preamble) hooks() Hooks { return Hooks{Admit: p.admit, Sniff: p.sniff} 
 // Whatever pieces a preamble comes in, the hook sees it, the upstream gets what
 // the hook left, and then the rest, spliced where it is long.
 func TestSniff(t *testing.T) {
-	for _, size := range []int{0, 1, 100_000, 64 << 20} {
+	const line = "a line for the hook"
+	all := []byte(line + "\n" + greeting)
+	head, pattern := len(all), testnet.NewPattern(7)
+	const most = 64 << 20
+	for off := 0; off < most; off += testnet.MaxChunk {
+		all = append(all, pattern.At(int64(off), testnet.MaxChunk)...)
+	}
+	for _, size := range []int{0, 1, 100_000, most} {
 		for _, piece := range []int{1, 1 << 20} {
 			for i, pair := range pairs {
-				if size == 64<<20 && i != 1 || testing.Short() && size > 100_000 {
+				if size == most && i != 1 || testing.Short() && size > 100_000 {
 					continue
 				}
 				t.Run(fmt.Sprintf("bytes=%d/piece=%d/client=%s/upstream=%s", size, piece, pair[0], pair[1]), func(t *testing.T) {
 					r := newRig(t, Config{})
 					p := &preamble{max: 4096, timeout: time.Minute}
 					a, b := r.late(pair[0], pair[1], ListenConfig{Hooks: p.hooks()})
-					const line = "a line for the hook"
-					pattern := testnet.NewPattern(7)
-					said := []byte(line + "\n" + greeting)
-					for off := 0; off < size; off += testnet.MaxChunk {
-						said = append(said, pattern.At(int64(off), min(size-off, testnet.MaxChunk))...)
-					}
-					slow := len(line) + 1 + len(greeting) + min(size, 100)
+					said, slow := all[:head+size], head+min(size, 100)
 					var wg sync.WaitGroup
 					wg.Go(func() {
 						if piece == 1 {
@@ -228,6 +233,38 @@ func TestSniffReset(t *testing.T) {
 		p.mu.Lock()
 		p.calls = 0
 		p.mu.Unlock()
+	}
+}
+
+// A kernel that interrupts and takes little at a time loses nothing, and one that
+// fails ends the flow.
+func TestSniffFaults(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for _, p := range pairs {
+		r := newRig(t, Config{Loops: 1})
+		r.k.Random(seed, 2, map[testkernel.Call][]sys.Errno{testkernel.Recv: {sys.EINTR}, testkernel.Send: {sys.EINTR}}, testkernel.Send)
+		pre := &preamble{max: 100_000, timeout: time.Minute}
+		h := pre.hooks()
+		h.Connected = func(f *Flow, _ *Addr, _ time.Duration, _ error) { f.Preface([]byte("preface ")) }
+		s := newServer(t, p[1])
+		l := r.listen(p[0], ListenConfig{Hooks: h}, s.addr)
+		for range 20 {
+			a := dial(t, l)
+			io.WriteString(a, "a line\n"+greeting+"more")
+			b := s.accept(t)
+			hear(t, b, "preface "+greeting+"more")
+			say(t, b, a, "fine")
+			a.Close()
+			b.Close()
+			r.expect(CauseEnd)
+		}
+		r.k.Heal()
+		r.k.Fail(testkernel.Recv, sys.ENOMEM, 1)
+		io.WriteString(dial(t, l), "a line\n")
+		if rec := r.expect(CauseAGone); !errors.Is(rec.Err, sys.ENOMEM) {
+			t.Errorf("%+v", rec)
+		}
 	}
 }
 

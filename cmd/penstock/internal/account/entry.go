@@ -4,8 +4,6 @@
 package account
 
 import (
-	"time"
-
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -20,11 +18,8 @@ type Entry struct {
 	Group        string
 	Member       string // the upstream that served it, or was tried last
 	Reason       spec.Reason
-	Peer         relay.Addr // who connected, where a PROXY header says that A is another; zero: A did
 	Local        relay.Addr // the address that the client connected or wrote to
 	SNI, ALPN    string     // of the ClientHello; ALPN's names with commas between
-	Queued       time.Duration
-	FirstByte    time.Duration // from the start until the upstream's first byte; 0: there was none
 }
 
 // Retries are the further members that were tried.
@@ -34,7 +29,8 @@ func (e *Entry) Retries() int { return max(e.Attempts-1, 0) }
 // as opposed to one side, or an operator, having ended the flow.
 func (e *Entry) Failed() bool {
 	switch e.Cause {
-	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseAFailed, relay.CauseBFailed, relay.CauseBRefused:
+	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseQueued, relay.CauseFirstByte,
+		relay.CauseAFailed, relay.CauseBFailed, relay.CauseBRefused:
 		return true
 	}
 	return false

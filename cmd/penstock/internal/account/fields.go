@@ -29,7 +29,12 @@ var fields = []field{
 	{"member", true, func(b []byte, e *Entry) []byte { return append(b, e.Member...) }},
 	{"client", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.A) }},
 	{"client_ip", true, func(b []byte, e *Entry) []byte { return appendIP(b, e.A.IP) }},
-	{"peer", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Peer) }},
+	{"peer", true, func(b []byte, e *Entry) []byte {
+		if e.Peer == e.A {
+			return b
+		}
+		return appendAddr(b, &e.Peer)
+	}},
 	{"local", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Local) }},
 	{"upstream", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.B) }},
 	{"sni", true, func(b []byte, e *Entry) []byte { return append(b, e.SNI...) }},

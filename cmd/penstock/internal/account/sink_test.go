@@ -176,10 +176,21 @@ func TestTornLine(t *testing.T) {
 	defer s.close()
 	long := entry()
 	long.Member = strings.Repeat("x", 1<<20)
-	w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)) // the pipe takes less than that, and nobody reads
-	written, failed, err := s.put(long)
-	if written != 0 || failed != 1 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("%d, %d, %v", written, failed, err)
+	type outcome struct {
+		written, failed int
+		err             error
+	}
+	stuck := make(chan outcome)
+	go func() {
+		written, failed, err := s.put(long) // more than the pipe holds
+		stuck <- outcome{written, failed, err}
+	}()
+	if _, err := r.Read(make([]byte, 1)); err != nil { // so something was written
+		t.Fatal(err)
+	}
+	s.abort()
+	if got := <-stuck; got.written != 0 || got.failed != 1 || !errors.Is(got.err, os.ErrDeadlineExceeded) {
+		t.Fatalf("%+v", got)
 	}
 	short := entry()
 	short.Member = "y"
@@ -188,7 +199,7 @@ func TestTornLine(t *testing.T) {
 		t.Fatalf("%d failed", failed)
 	}
 	w.SetWriteDeadline(time.Time{})
-	lines := make(chan string)
+	lines := make(chan string, 2)
 	go func() {
 		for in := bufio.NewReader(r); ; {
 			text, err := in.ReadString('\n')

@@ -87,7 +87,7 @@ func (b *bench) startSink(l namedLoad, verify bool) (addr string, stop func(), e
 
 // runGenerator runs the generator as a child to its end.
 func (b *bench) runGenerator(l namedLoad, addr string, pid int, verify bool) (load.Result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), b.warm+b.window+30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), b.warm+b.window+90*time.Second)
 	defer cancel()
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, b.self, "generate", "-load", l.text, "-addr", addr, "-relay", strconv.Itoa(pid),

@@ -44,6 +44,9 @@ func runBulk(spec Spec, cfg Config) (Result, error) {
 	err = m.begin()
 	bytes0, writes0 := sent.Load(), writes.Load()
 	time.Sleep(cfg.Window)
+	for end := time.Now().Add(stall); sent.Load() == bytes0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // a window is as long as it takes to see something
+	}
 	r.Bytes, r.Ops = sent.Load()-bytes0, writes.Load()-writes0
 	err = errors.Join(err, m.end(&r))
 	stop.Store(true)

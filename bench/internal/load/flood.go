@@ -92,8 +92,12 @@ func runFlood(spec Spec, cfg Config) (r Result, err error) {
 	if err == nil {
 		err = until(m.start.Add(cfg.Window))
 	}
-	err = errors.Join(err, m.end(&r))
 	_, after := total()
+	for end := m.start.Add(stall); err == nil && after == before && time.Now().Before(end); {
+		err = until(time.Now().Add(floodTail)) // a window is as long as it takes to see something
+		_, after = total()
+	}
+	err = errors.Join(err, m.end(&r))
 	r.Ops = after - before
 	r.Bytes = r.Ops * int64(spec.Size)
 	time.Sleep(20 * floodTail)

@@ -11,7 +11,7 @@ import (
 )
 
 // stall is how long nothing may move before a run is given up.
-const stall = 10 * time.Second
+const stall = 30 * time.Second
 
 func sockaddr(addr string) (*unix.SockaddrInet4, error) {
 	ap, err := netip.ParseAddrPort(addr)

@@ -54,7 +54,7 @@ func Start(p Peer, s Setup) (*Process, error) {
 
 // ready waits until the relay accepts, or for datagrams until its port is bound.
 func (r *Process) ready(s Setup) error {
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 		select {
 		case err := <-r.done:
 			r.done <- err
@@ -70,7 +70,7 @@ func (r *Process) ready(s Setup) error {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return fmt.Errorf("%s does not listen on %s after 5 s", r.name, s.Listen)
+	return fmt.Errorf("%s does not listen on %s after 30 s", r.name, s.Listen)
 }
 
 // bound tells whether a UDP socket of the calling thread's network namespace has

@@ -35,7 +35,8 @@ func (a *load) before(b *load) bool {
 	return x < y || x == y && a.turn < b.turn
 }
 
-// pick takes the top, or if that is not for l, the best that is.
+// pick takes the top, or if that is not for l, the best that is. The heap may be
+// one of an older table: then it is only read.
 func (h *heap) pick(g *Group, l *Lease) (m *Member, full bool) {
 	g.heap.mu.Lock()
 	defer g.heap.mu.Unlock()
@@ -60,9 +61,22 @@ func (h *heap) pick(g *Group, l *Lease) (m *Member, full bool) {
 		return nil, true
 	}
 	g.heap.turn++
-	h.loads[best].turn = g.heap.turn
-	h.fix(m)
+	if h, i := g.ranked(m); h != nil {
+		h.loads[i].turn = g.heap.turn
+		h.fix(i)
+	}
 	return m, false
+}
+
+// ranked finds m in the table's heaps; nil if it is in none. Under the heap's lock.
+func (g *Group) ranked(m *Member) (*heap, int) {
+	t := g.table.Load()
+	for _, h := range [2]*heap{t.primary.heap, t.backup.heap} {
+		if h != nil && m.place < len(h.loads) && h.loads[m.place].m == m {
+			return h, m.place
+		}
+	}
+	return nil, 0
 }
 
 // release gives a slot of m back and puts m where it belongs in the heap.
@@ -74,11 +88,8 @@ func (k *heapLock) release(g *Group, m *Member) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m.active.Add(-1)
-	t := g.table.Load()
-	for _, h := range [2]*heap{t.primary.heap, t.backup.heap} {
-		if h != nil && m.place < len(h.loads) && h.loads[m.place].m == m {
-			h.fix(m)
-		}
+	if h, i := g.ranked(m); h != nil {
+		h.fix(i)
 	}
 }
 
@@ -95,11 +106,11 @@ func (h *heap) fill(k *heapLock, shares []share) {
 	}
 }
 
-// fix takes m's flows as they are and restores the order.
-func (h *heap) fix(m *Member) {
-	a := &h.loads[m.place]
-	a.active, a.full = int64(m.active.Load()), m.full()
-	h.down(h.up(m.place))
+// fix takes the flows of the i-th as they are and restores the order.
+func (h *heap) fix(i int) {
+	a := &h.loads[i]
+	a.active, a.full = int64(a.m.active.Load()), a.m.full()
+	h.down(h.up(i))
 }
 
 func (h *heap) up(i int) int {

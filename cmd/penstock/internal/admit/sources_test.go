@@ -15,7 +15,7 @@ func TestBucketIsARateLimiter(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	for range 100 {
+	for range 30 {
 		l := spec.SourceLimits{NewFlows: []float64{0.1, 0.5, 1, 3, 100, 12345}[rnd.IntN(6)], Burst: rnd.IntN(20)}
 		bound := newSourceBound(l)
 		oracle := rate.NewLimiter(rate.Limit(l.NewFlows), burst(l.NewFlows, l.Burst))
@@ -98,7 +98,7 @@ func TestIdleSourcesAreForgotten(t *testing.T) {
 		}
 		table.leave(key)
 	}
-	const many = 200_000
+	const many = 100_000
 	for key := range uint64(many) {
 		flow(key, 0)
 	}

@@ -208,7 +208,7 @@ func TestFindIsTheNaiveLoop(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	d := draw{rnd.IntN}
-	for range 400 {
+	for range 100 {
 		l := d.listener(rnd.IntN(40))
 		table := New(l)
 		for range 100 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
@@ -25,7 +26,8 @@ type synthetic struct {
 	drained bool
 	walked  func() // called for each slice
 	bad     []api.ConfigError
-	moved   int64 // bytes that each flow has moved beyond those at its start, times its id
+	moves   bool         // each flow moves ten times its id in bytes between two walks
+	moved   atomic.Int64 // bytes that flow 1 has moved in all walks
 }
 
 var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
@@ -130,7 +132,7 @@ func (s *synthetic) flow(i int) api.Flow {
 		Upstream: api.Addr{Network: "tcp", IP: netip.MustParseAddrPort("10.0.0.1:80")},
 		SNI:      "api.example.com", Start: epoch, Age: float64(id), Idle: 0.5,
 		Up:   api.Transfer{Bytes: int64(id) * 100, Path: "copy", Why: "small reads"},
-		Down: api.Transfer{Bytes: int64(id)*900 + int64(id)*s.moved, Spliced: int64(id), Path: "splice"},
+		Down: api.Transfer{Bytes: int64(id)*900 + int64(id)*s.moved.Load(), Spliced: int64(id), Path: "splice"},
 	}
 	if i%10 == 9 {
 		f.Kind, f.Listener, f.State = "datagram", "dns", "relaying"
@@ -156,9 +158,9 @@ func (s *synthetic) Flows(ctx context.Context, yield func([]api.Flow) bool) erro
 			return nil
 		}
 	}
-	s.mu.Lock()
-	s.moved += 10
-	s.mu.Unlock()
+	if s.moves {
+		s.moved.Add(10)
+	}
 	return nil
 }
 
@@ -181,6 +183,13 @@ func (s *synthetic) Kill(_ context.Context, ids []uint64) (n int64) {
 		}
 	}
 	return n
+}
+
+// forget brings the killed flows back.
+func (s *synthetic) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.killed = nil
 }
 
 func (s *synthetic) Reload(context.Context) (api.Diff, error) {

@@ -91,10 +91,12 @@ func (c *Client) SetMember(ctx context.Context, group, member string, change Mem
 
 // Flows lists flows. A long listing is held in memory; see EachFlow.
 func (c *Client) Flows(ctx context.Context, f Filter, p Page) (l Flows, err error) {
+	var flows []Flow
 	l, err = c.EachFlow(ctx, f, p, func(flow *Flow) error {
-		l.Flows = append(l.Flows, *flow)
+		flows = append(flows, *flow)
 		return nil
 	})
+	l.Flows = flows
 	return l, err
 }
 

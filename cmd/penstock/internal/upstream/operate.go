@@ -19,6 +19,8 @@ const (
 
 var modeNames = [...]string{"as the file says", "enabled", "drained", "disabled"}
 
+func (m Mode) String() string { return modeNames[m] }
+
 // SetMode says what is to become of a member of that name or address URL, and of
 // all if several have the name.
 func (s *Set) SetMode(group, member string, mode Mode) error {
@@ -28,7 +30,7 @@ func (s *Set) SetMode(group, member string, mode Mode) error {
 	return s.override(group, member, func(m *Member, now time.Time) {
 		m.over.mode = mode
 		m.check()
-		m.group.settle(m, now, "operator: "+modeNames[mode])
+		m.group.settle(m, now, "operator: "+mode.String())
 	})
 }
 

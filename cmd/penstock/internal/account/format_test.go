@@ -175,9 +175,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	var documented []string
 	for _, row := range regexp.MustCompile("(?m)^\\| ((?:`[a-z_]+`(?:, )?)+) \\|").FindAllStringSubmatch(section, -1) {
-		for _, name := range regexp.MustCompile("[a-z_]+").FindAllString(row[1], -1) {
-			documented = append(documented, name)
-		}
+		documented = append(documented, regexp.MustCompile("[a-z_]+").FindAllString(row[1], -1)...)
 	}
 	if got := strings.Join(documented, ", "); got != FieldNames() {
 		t.Errorf("documented, in order:\n%s\nwant:\n%s", got, FieldNames())

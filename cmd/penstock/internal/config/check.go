@@ -64,7 +64,7 @@ func (r *reader) checkListener(l *listener) {
 	r.checkRate(&l.Limits.Burst, l.Limits.NewFlows)
 	r.checkRate(&l.Limits.Source.Burst, l.Limits.Source.NewFlows)
 	r.checkRemoved(&l.removed)
-	if len(l.Routes) == 0 && !r.said(&l.To) {
+	if len(l.Routes) == 0 && !r.said(&l.To) && (r.said(&l.Listen) || r.said(&l.Inherit)) {
 		r.fail(r.at(l), fault{problem: "the listener has neither routes nor to", allowed: "to, routes, or both"})
 	}
 	names := map[string]bool{}

@@ -65,8 +65,10 @@ func parse(name string, text []byte, secrets func(string) ([]byte, error)) (*spe
 	if doc := r.document(text); doc != nil {
 		f := &file{}
 		fileKeys.read(r, node{Node: doc, at: &place{index: -1, line: doc.Line, col: doc.Column}}, f)
-		c = r.resolve(f)
-		c.Source, c.Text = name, text
+		if r.aliased <= maxAliased { // or else much is missing
+			c = r.resolve(f)
+			c.Source, c.Text = name, text
+		}
 	}
 	inOrder(r.errs)
 	inOrder(r.warnings)

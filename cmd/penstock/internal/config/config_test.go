@@ -50,7 +50,8 @@ func parsed(t testing.TB, text string) *spec.Config {
 
 // The smallest file, with everything that it does not say.
 func TestDefaults(t *testing.T) {
-	c := parsed(t, "listeners: {web: {listen: tcp://:80, to: tcp://127.0.0.1:81}}")
+	const text = "listeners: {web: {listen: tcp://:80, to: tcp://127.0.0.1:81}}"
+	c := parsed(t, text)
 	timeouts := spec.Timeouts{Connect: 5 * time.Second, HalfClosed: time.Minute}
 	socket := spec.Socket{KeepAlive: 2 * time.Minute}
 	removed := spec.Removed{What: "keep", After: 30 * time.Second}
@@ -62,6 +63,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &spec.Config{
 		Source:    "test.yaml",
+		Text:      []byte(text),
 		Log:       spec.Log{Level: "info", Format: "auto", Flows: "failed"},
 		AccessLog: spec.AccessLog{Format: "json", Mode: 0o640},
 		Admin:     spec.Admin{Mode: 0o600},

@@ -17,6 +17,9 @@ var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPa
 func (r *reader) checkHidden(l *listener) {
 	index := map[string][]*spec.Route{}
 	for _, route := range l.Routes {
+		if r.unread(&route.From, route.From == nil) || r.unread(&route.SNI, route.SNI == nil) || r.unread(&route.ALPN, route.ALPN == nil) || !r.said(&route.To) {
+			continue
+		}
 		for _, key := range wider(route) {
 			i := slices.IndexFunc(index[key], func(earlier *spec.Route) bool { return hides(earlier, route) })
 			if i >= 0 {
@@ -33,6 +36,9 @@ func (r *reader) checkHidden(l *listener) {
 		r.fail(r.at(&l.To), fault{problem: fmt.Sprintf("no client gets here: the route %s takes all of them", plain(all[0].Name)), allowed: "to, or a last route without conditions"})
 	}
 }
+
+// unread tells whether the file has a list that could not be read.
+func (r *reader) unread(list any, empty bool) bool { return empty && r.said(list) }
 
 // keys are where a route stands in the index: under each of its server names, or
 // else protocols, or else ranges; under "" if it takes everybody.

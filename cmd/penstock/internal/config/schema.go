@@ -45,6 +45,9 @@ func schemaOf(s *shape, defs map[string]any) map[string]any {
 	case s.items != nil:
 		item := schemaOf(s.items, defs)
 		many := map[string]any{"type": "array", "items": item}
+		if s.some {
+			many["minItems"] = 1
+		}
 		if !s.items.isScalar() {
 			return many
 		}

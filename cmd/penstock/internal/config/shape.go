@@ -21,7 +21,8 @@ type shape struct {
 	items    *shape      // of a list; one item may stand without the list if it is a scalar
 	pairs    *shape      // of the mapping of TLVs: its values
 	either   []*shape
-	required bool // names, items: at least one
+	some     bool     // items: at least one
+	others   []*shape // mappings that could stand instead of this one
 }
 
 // keyShape is one key of a mapping.
@@ -197,7 +198,11 @@ func keysOf[T any](name string, keys ...key[T]) mapping[T] {
 			if k, ok := byName[name]; ok {
 				k.read(r, v, t)
 			} else {
-				r.fail(at, fault{problem: "unknown key", near: near(name, names), allowed: strings.Join(names, ", ")})
+				f := fault{problem: "unknown key", near: near(name, names), allowed: strings.Join(names, ", ")}
+				if of := s.elsewhere(name); of != "" {
+					f.problem = "this key belongs to " + of
+				}
+				r.fail(at, f)
 			}
 		})
 		for _, k := range s.keys {
@@ -222,6 +227,18 @@ func keysOf[T any](name string, keys ...key[T]) mapping[T] {
 		return "{" + strings.Join(parts, ", ") + "}"
 	}
 	return m
+}
+
+// elsewhere names the mappings that have a key, of those that could stand instead
+// of this one.
+func (s *shape) elsewhere(name string) string {
+	var of []string
+	for _, o := range s.others {
+		if slices.ContainsFunc(o.keys, func(k *keyShape) bool { return k.name == name }) {
+			of = append(of, o.name)
+		}
+	}
+	return strings.Join(of, " and ")
 }
 
 func (s *shape) checkExactly(r *reader, n node, there map[string]*place) {
@@ -278,6 +295,13 @@ func pointer[V any](of typ[V]) typ[*V] {
 	}}
 }
 
+// some is a list that is not empty.
+func some[V any](of typ[V]) typ[[]V] {
+	t := list(of)
+	t.some = true
+	return t
+}
+
 // list reads a list, or one scalar without the list.
 func list[V any](of typ[V]) typ[[]V] {
 	s := &shape{items: of.shape, allowed: of.allowed}
@@ -295,6 +319,10 @@ func list[V any](of typ[V]) typ[[]V] {
 		}
 		// Items are read to where they stay: places know them by their address.
 		items := make([]V, len(n.Content))
+		if s.some && len(items) == 0 {
+			r.fail(n.at, fault{problem: "the list is empty", allowed: s.words() + "; or leave the key out"})
+			return
+		}
 		for i, y := range n.Content {
 			c, ok := r.child(n, y, "", i)
 			if !ok {
@@ -316,7 +344,7 @@ func list[V any](of typ[V]) typ[[]V] {
 // byName reads a mapping from names to values, in the file's order. named gives
 // a value its name.
 func byName[V any](of typ[V], named func(*V, string)) typ[[]*V] {
-	s := &shape{names: of.shape, required: true}
+	s := &shape{names: of.shape}
 	return typ[[]*V]{s, func(r *reader, n node, to *[]*V) {
 		if n.Kind != yaml.MappingNode {
 			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: "a mapping from names to " + of.name + "s"})
@@ -341,15 +369,13 @@ func byName[V any](of typ[V], named func(*V, string)) typ[[]*V] {
 func either[V any](scalar, other typ[V]) typ[V] {
 	s := &shape{either: []*shape{scalar.shape, other.shape}, allowed: scalar.allowed}
 	return typ[V]{s, func(r *reader, n node, v *V) {
-		switch n.Kind {
-		case yaml.ScalarNode:
-			if n.ShortTag() == "!!null" {
-				r.fail(n.at, fault{problem: "is empty", allowed: s.words()})
-				return
-			}
-			scalar.read(r, n, v)
-		default:
+		if n.Kind != yaml.ScalarNode {
 			other.read(r, n, v)
+			return
+		}
+		before := len(r.errs)
+		if scalar.read(r, n, v); len(r.errs) > before {
+			r.errs[before].Allowed = s.words()
 		}
 	}, other.show}
 }

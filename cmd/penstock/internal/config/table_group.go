@@ -92,16 +92,28 @@ var queueKeys = keysOf("queue",
 
 // Health checks. Each kind has keys of its own.
 
-var checkKeys = keysOf("check",
+var checkKeys = besides(keysOf("check",
 	checkKind("tcp", "Connect."),
 	checkKind("send-expect", "Connect, send, and look at the answer.", sendExpect(1<<16)...),
 	checkKind("http", "Ask over HTTP/1.1.",
 		field("method", texts("method", "a method such as GET or HEAD", `^[A-Z]{1,16}$`, same), "GET", "The request's method.", func(c *spec.Check) *string { return &c.Method }),
 		field("path", texts("path", "a path that begins with /", `^/[!-~]*$`, same), "/", "The request's path.", func(c *spec.Check) *string { return &c.Path }),
 		field("host", texts("host", "a host, with a port or without", `^[A-Za-z0-9_.:\[\]-]{1,255}$`, same), "", "The request's Host; by default the member's address.", func(c *spec.Check) *string { return &c.Host }),
-		field("statuses", list(status), "200-399", "Answers that are well.", func(c *spec.Check) *[][2]int { return &c.Statuses })),
+		field("statuses", some(status), "200-399", "Answers that are well.", func(c *spec.Check) *[][2]int { return &c.Statuses })),
 	checkKind("udp", "Send a datagram, and look at the answer.", sendExpect(1400)...),
-).oneOf("tcp", "send-expect", "http", "udp").typ
+).oneOf("tcp", "send-expect", "http", "udp").typ)
+
+// besides tells the mappings under the keys of another one of each other.
+func besides[T any](of typ[T]) typ[T] {
+	var all []*shape
+	for _, k := range of.keys {
+		all = append(all, k.of)
+	}
+	for _, s := range all {
+		s.others = all
+	}
+	return of
+}
 
 // checkKind is the key of one kind of check: what all have, and keys of its own.
 func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {

@@ -30,14 +30,14 @@ var listenerKeys = keysOf("listener",
 ).oneOf("listen", "inherit")
 
 var proxyInKeys = keysOf("listener.proxy-protocol",
-	must(field("from", list(prefix), "", "Who must begin with a header. Others must not.", func(l *listener) *[]netip.Prefix { return &l.ProxyFrom })),
+	must(field("from", some(prefix), "", "Who must begin with a header. Others must not.", func(l *listener) *[]netip.Prefix { return &l.ProxyFrom })),
 )
 
 var routeKeys = keysOf("route",
 	field("name", nameType, "", "In logs, metrics and what is compared on a reload; by default what to says.", func(r *spec.Route) *string { return &r.Name }),
-	field("from", list(prefix), "", "The client's address. Of the conditions that are there each must hold.", func(r *spec.Route) *[]netip.Prefix { return &r.From }),
-	field("sni", list(serverName), "", "Server names of a TLS ClientHello. *. stands for one or more labels.", func(r *spec.Route) *[]string { return &r.SNI }),
-	field("alpn", list(text("protocol", 255)), "", "Protocols that a ClientHello offers; one of them is enough.", func(r *spec.Route) *[]string { return &r.ALPN }),
+	field("from", some(prefix), "", "The client's address. Of the conditions that are there each must hold.", func(r *spec.Route) *[]netip.Prefix { return &r.From }),
+	field("sni", some(serverName), "", "Server names of a TLS ClientHello. *. stands for one or more labels.", func(r *spec.Route) *[]string { return &r.SNI }),
+	field("alpn", some(text("protocol", 255)), "", "Protocols that a ClientHello offers; one of them is enough.", func(r *spec.Route) *[]string { return &r.ALPN }),
 	must(field("to", groupRef, "", "A group's name, or a URL for a group of one.", func(r *spec.Route) **spec.Group { return &r.To })),
 	section("removed", removedKeys, "What happens to live flows when a new configuration does not have the route, or their member.", func(r *spec.Route) *spec.Removed { return &r.Removed }),
 	section("timeouts", timeoutKeys, "Of the route's flows; by default the listener's.", func(r *spec.Route) *spec.Timeouts { return &r.Timeouts }),

@@ -55,11 +55,15 @@ func lifted[T, V any](of typ[V], get func(*T) *V) typ[T] {
 var sourceType = func() typ[spec.Dial] {
 	addresses := list(address)
 	word := choice(func(string) bool { return true }, "client")
-	return typ[spec.Dial]{&shape{either: []*shape{word.shape, addresses.shape}, allowed: "client"}, func(r *reader, n node, d *spec.Dial) {
+	s := &shape{either: []*shape{word.shape, addresses.shape}}
+	return typ[spec.Dial]{s, func(r *reader, n node, d *spec.Dial) {
 		if n.Value == "client" {
 			word.read(r, n, &d.Transparent)
-		} else {
-			addresses.read(r, n, &d.Source)
+			return
+		}
+		before := len(r.errs)
+		if addresses.read(r, n, &d.Source); len(r.errs) > before && n.Content == nil {
+			r.errs[before].Allowed = s.words()
 		}
 	}, func(d spec.Dial) string {
 		if d.Transparent {

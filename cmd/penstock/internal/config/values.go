@@ -155,9 +155,11 @@ var durationRE = regexp.MustCompile(durationPattern)
 func duration(least time.Duration, word string) typ[time.Duration] {
 	allowed := "a number with its unit such as 500ms, 30s, 5m or 1h"
 	forms := []any{map[string]any{"type": "string", "pattern": durationPattern}}
+	if least > time.Millisecond || word == "" {
+		allowed += ", at least " + brief(least)
+	}
 	switch word {
 	case "":
-		allowed += ", at least " + least.String()
 	case "0":
 		allowed += ", or 0"
 		forms = append(forms, map[string]any{"const": 0})
@@ -213,6 +215,8 @@ func whole[V ~int | ~uint8 | ~uint16 | ~uint32](least, most int64) typ[V] {
 	return scalar("number", allowed, schema, func(text, tag string) (V, *fault) {
 		n, err := strconv.ParseInt(text, 0, 64)
 		switch {
+		case tag == "!!str" && err == nil:
+			return 0, wrong("%s is a text, and a number stands without quotes here", quote(text))
 		case tag != "!!int":
 			return 0, wrong("%s is no whole number", quote(text))
 		case err != nil && !errors.Is(err, strconv.ErrRange):
@@ -319,10 +323,10 @@ var bandwidth = scalar("bandwidth", "a size a second such as 512KiB/s or 10MiB/s
 			if f.near != "" {
 				f.near += "/s"
 			}
-		case !ok:
-			f = &fault{problem: quote(text) + " does not say a second", near: amount + "/s"}
 		case !strings.HasSuffix(amount, "B"):
 			f = wrong("%s has no unit", quote(text))
+		case !ok:
+			f = &fault{problem: quote(text) + " does not say a second", near: amount + "/s"}
 		case n < 1<<10 || n > 1<<40:
 			f = wrong("%s is out of range", quote(text))
 		}

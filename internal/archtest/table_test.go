@@ -107,6 +107,8 @@ var table = []rule{
 		"cmd/penstock/internal/spec":             vocabular,
 		"go.yaml.in/yaml/v4":                     "YAML with positions; it has no dependencies of its own",
 		"go.yaml.in/yaml/v4/plugin/loaderlimits": "its bound of nesting",
+	}, tests: edges{
+		"github.com/santhosh-tekuri/jsonschema/v6": "the schema as another program reads it",
 	}},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
 		"cmd/penstock/internal/spec":      vocabular,

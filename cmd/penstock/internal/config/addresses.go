@@ -9,9 +9,11 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
+const addressPattern = `([0-9]+(\.[0-9]+){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)`
+
 // prefix is a range of addresses. IPv4 addresses that are written as IPv6 ones
 // are IPv4 addresses.
-var prefix = scalar("prefix", "an address, or a range such as 10.0.0.0/8 or 2001:db8::/32", map[string]any{"type": "string", "pattern": `^[0-9A-Fa-f:.]+(/[0-9]+)?$`},
+var prefix = scalar("prefix", "an address, or a range such as 10.0.0.0/8 or 2001:db8::/32", map[string]any{"type": "string", "pattern": `^` + addressPattern + `(/[0-9]+)?$`},
 	func(text, tag string) (p netip.Prefix, f *fault) {
 		if f := mistyped(text, tag); f != nil {
 			return p, f
@@ -36,7 +38,7 @@ var prefix = scalar("prefix", "an address, or a range such as 10.0.0.0/8 or 2001
 		return p, nil
 	})
 
-var address = scalar("address", "an IPv4 or IPv6 address", map[string]any{"type": "string", "pattern": `^[0-9A-Fa-f:.]+$`},
+var address = scalar("address", "an IPv4 or IPv6 address", map[string]any{"type": "string", "pattern": `^` + addressPattern + `$`},
 	func(text, tag string) (a netip.Addr, f *fault) {
 		if f := mistyped(text, tag); f != nil {
 			return a, f

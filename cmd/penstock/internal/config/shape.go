@@ -15,14 +15,14 @@ type shape struct {
 	allowed string // of a scalar: the end of messages
 	schema  map[string]any
 
-	keys     []*keyShape // of a mapping whose keys are known
-	exactly  []string    // of these keys one must be there, and only one
-	names    *shape      // of a mapping by name: what each name stands for
-	items    *shape      // of a list; one item may stand without the list if it is a scalar
-	pairs    *shape      // of the mapping of TLVs: its values
-	either   []*shape
-	some     bool     // items: at least one
-	others   []*shape // mappings that could stand instead of this one
+	keys    []*keyShape // of a mapping whose keys are known
+	exactly []string    // of these keys one must be there, and only one
+	names   *shape      // of a mapping by name: what each name stands for
+	items   *shape      // of a list; one item may stand without the list if it is a scalar
+	pairs   *shape      // of the mapping of TLVs: its values
+	either  []*shape
+	some    bool     // items: at least one
+	others  []*shape // mappings that could stand instead of this one
 }
 
 // keyShape is one key of a mapping.

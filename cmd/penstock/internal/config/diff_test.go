@@ -1,0 +1,118 @@
+package config
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const before = `
+engine: {loops: 2}
+drain: 1m
+listeners:
+  web:
+    listen: tcp://:80
+    timeouts: {idle: 5m}
+    routes:
+      - {name: a, sni: a.example.org, to: g}
+      - {name: b, sni: b.example.org, to: g, removed: {live-flows: drain}}
+      - {name: c, sni: c.example.org, to: g}
+    to: tcp://h:1
+  old: {listen: tcp://:81, to: g}
+groups:
+  g: {members: [tcp://a:1, tcp://b:1, tcp://d:1], check: {tcp: {}}, proxy-protocol: v1}
+`
+
+const after = `
+engine: {loops: 4, gso: false}
+limits: {new-flows: 100/s}
+listeners:
+  web:
+    listen: tcp://:8080
+    timeouts: {idle: 1h30m}
+    limits: {bandwidth: 1MiB/s}
+    routes:
+      - {name: c, sni: c.example.org, to: h, timeouts: {life: 3h}}
+      - {name: a, sni: [a.example.org, "*.a.example.org"], to: g}
+      - {name: n, sni: n.example.org, to: g}
+    to: tcp://h:2
+  new: {listen: tcp://:81, to: g}
+groups:
+  g:
+    members: [{to: tcp://a:1, weight: 3}, tcp://c:1, {to: tcp://d:1, drained: true}]
+    check: {http: {path: /x}}
+    proxy-protocol: {version: 2, tlvs: {0xE0: hi}}
+    source: client
+  h: {members: [tcp://a:1]}
+`
+
+func TestCompare(t *testing.T) {
+	d := Compare(parsed(t, before), parsed(t, after))
+	const want = `
+engine              changed; takes effect on the next start
+  engine.loops      2 -> 4
+  engine.gso        true -> false
+settings            changed
+  limits.new-flows  0 -> 100/s
+  drain             1m -> 30s
+listener web        changed; is bound again
+  listen            tcp://:80 -> tcp://:8080
+  limits.bandwidth  0 -> 1MiB/s
+  timeouts.idle     5m -> 1h30m
+  to                tcp://h:1 -> tcp://h:2
+  order of routes   a is number 1 -> c is
+  route c           changed
+    to              g -> h
+    timeouts.life   never -> 3h
+  route a           changed
+    sni             [a.example.org] -> [a.example.org, *.a.example.org]
+  route n           new
+  route b           gone; live flows: drain
+listener new        new
+listener old        gone
+group g             changed
+  check             {tcp: {}} -> {http: {path: /x}}
+  proxy-protocol    {version: 1} -> {version: 2, tlvs: {0xE0: "hi"}}
+  source            [] -> client
+  member tcp://a:1  changed
+    weight          1 -> 3
+  member tcp://c:1  new
+  member tcp://d:1  changed
+    drained         false -> true
+  member tcp://b:1  gone
+group h             new
+group tcp://h:2     new
+group tcp://h:1     gone
+`
+	if got := "\n" + d.String(); got != want {
+		t.Errorf("got:%s\nwant:%s", got, want)
+	}
+	text, err := json.Marshal(d)
+	if err != nil || !strings.Contains(string(text), `{"name":"b","what":"gone","live-flows":"drain"}`) {
+		t.Errorf("%s, %v", text, err)
+	}
+	for _, c := range []struct {
+		listener, route, group, member string
+		want                           bool
+	}{
+		{"web", "a", "g", "tcp://a:1", false},
+		{"web", "b", "g", "tcp://a:1", true},
+		{"web", "a", "g", "tcp://b:1", true},
+		{"web", "a", "g", "tcp://d:1", true},
+		{"web", "c", "g", "tcp://a:1", false},
+		{"web", "default", "tcp://h:1", "tcp://h:1", true},
+		{"old", "default", "g", "tcp://a:1", true},
+	} {
+		if got := d.Touches(c.listener, c.route, c.group, c.member); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+func TestCompareSame(t *testing.T) {
+	for _, text := range []string{before, after} {
+		if d := Compare(parsed(t, text), parsed(t, text)); !d.Empty() || d.String() != "no difference\n" {
+			t.Error(d)
+		}
+	}
+}

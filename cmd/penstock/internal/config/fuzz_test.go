@@ -1,0 +1,110 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// FuzzParse: no text makes it panic. What is wrong has a place and stands in one
+// line, in order; what is right has every default and every reference, and is the
+// same when it is read again.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range append(files, examples(f)...) {
+		if filepath.Base(path) == "laughs.yaml" {
+			continue // slow, and found already
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("listeners: {web: {listen: tcp://:80, to: tcp://a:1}}"))
+	f.Add([]byte("listeners: {web: {listen: tcp://:80, to: &x tcp://a:1, routes: [{from: ::1, to: *x}]}}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := Parse("fuzz.yaml", text)
+		if err != nil {
+			var bad Errors
+			if !errors.As(err, &bad) || len(bad) == 0 || c != nil {
+				t.Fatalf("%v, %v", c, err)
+			}
+			line := 0
+			for _, e := range bad {
+				if text := e.Error(); strings.ContainsFunc(text, unicode.IsControl) || e.Problem == "" {
+					t.Errorf("message %q", text)
+				}
+				if e.Line < max(line, 1) || e.Column < 1 {
+					t.Errorf("out of order: %v", bad)
+				}
+				line = e.Line
+			}
+			return
+		}
+		complete(t, c)
+		again, err := Parse("fuzz.yaml", text)
+		if err != nil || !reflect.DeepEqual(c, again) {
+			t.Errorf("read again it is %+v, %v", again, err)
+		}
+		if d := Compare(c, again); !d.Empty() {
+			t.Errorf("it differs from itself: %v", d)
+		}
+	})
+}
+
+// complete checks what every other station relies on.
+func complete(t *testing.T, c *spec.Config) {
+	t.Helper()
+	groups := map[*spec.Group]bool{}
+	names := map[string]bool{}
+	for _, g := range c.Groups {
+		if groups[g] = true; names[g.Name] || g.Name == "" {
+			t.Errorf("the group's name %q", g.Name)
+		}
+		names[g.Name] = true
+		if g.Balance == "" || g.Timeouts.Connect <= 0 || len(g.Members)+len(g.Discover) == 0 || g.Queue.Timeout <= 0 {
+			t.Errorf("group %+v", g)
+		}
+		for _, m := range g.Members {
+			if m.Name == "" || m.To.Kind == 0 || m.Weight < 1 {
+				t.Errorf("member %+v", m)
+			}
+		}
+		for _, d := range g.Discover {
+			if d.Network == 0 || d.Every <= 0 || (d.Host == "") == (d.Service == "") {
+				t.Errorf("discover %+v", d)
+			}
+		}
+		if k := g.Check; k != nil && (k.Kind == "" || k.Every <= 0 || k.Timeout <= 0 || k.Rise < 1 || k.Fall < 1) {
+			t.Errorf("check %+v", k)
+		}
+		if e := g.Eject; e != nil && (e.Failures < 1 || e.For <= 0 || e.Max < e.For) {
+			t.Errorf("eject %+v", e)
+		}
+	}
+	for _, l := range c.Listeners {
+		if l.Name == "" || (l.Listen.Kind == 0) == (l.Inherit == "") || l.Sniff.Max == 0 || l.Timeouts.Connect <= 0 || l.Unreachable == "" {
+			t.Errorf("listener %+v", l)
+		}
+		if (l.To == nil) != (l.Default == nil) || len(l.Routes) == 0 && l.To == nil {
+			t.Errorf("listener %+v", l)
+		}
+		routes := map[string]bool{}
+		for _, r := range routesOf(l) {
+			if r.Name == "" || routes[r.Name] || !groups[r.To] || r.Timeouts.Connect != r.To.Timeouts.Connect || r.Removed.What == "" {
+				t.Errorf("route %+v", r)
+			}
+			routes[r.Name] = true
+		}
+	}
+}

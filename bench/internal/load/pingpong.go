@@ -17,6 +17,7 @@ type pinger struct {
 	fd   int
 	sent time.Time
 	msg  []byte
+	met  bool // an echo has come
 }
 
 func (p *pinger) ping(id uint64) error {
@@ -81,6 +82,10 @@ func runPingPong(spec Spec, cfg Config) (Result, error) {
 			return Result{}, err
 		}
 	}
+	unmet := len(ps)
+	if spec.UDP() {
+		unmet = 0 // a datagram that was lost has no echo
+	}
 	lone := []unix.EpollEvent{{}}
 	// turn moves every connection on whose echo is there.
 	turn := func() error {
@@ -96,11 +101,25 @@ func runPingPong(spec Spec, cfg Config) (Result, error) {
 				return err
 			}
 			lat.add(time.Since(p.sent))
+			if !p.met {
+				p.met = true
+				unmet--
+			}
 			if err := next(p); err != nil {
 				return err
 			}
 		}
 		return nil
+	}
+	// A relay that accepts slowly while it is busy is not warm before all are in. What waits in
+	// its backlog otherwise makes the others look fast.
+	for end := time.Now().Add(stall); unmet > 0; {
+		if time.Now().After(end) {
+			return Result{}, fmt.Errorf("%d of %d connections had no echo within %v", unmet, len(ps), stall)
+		}
+		if err := turn(); err != nil {
+			return Result{}, err
+		}
 	}
 	r, err := window(spec, cfg, turn, &lat)
 	r.Sent, r.Lost = int64(ids), missing(spec, ps)

@@ -78,6 +78,7 @@ pid %s;
 error_log stderr crit;
 events {
     worker_connections %d;
+    multi_accept on;
 }
 stream {
     proxy_timeout 120s;

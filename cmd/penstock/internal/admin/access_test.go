@@ -34,7 +34,7 @@ func bearer(token string) http.Header { return http.Header{"Authorization": {"Be
 
 // Every route with every token, over TCP; and over the Unix socket without any.
 func TestTokens(t *testing.T) {
-	r := newRig(t, &synthetic{flows: 3, members: 3}, fast)
+	r := newRig(t, &synthetic{flows: 3, members: 3})
 	fill := strings.NewReplacer("{group}", "none", "{member}", "none", "{id}", "99", "{profile}", "none")
 	for _, route := range routes {
 		if route.path == "/v1/stream" {

@@ -127,7 +127,6 @@ func (s *sheet) groups(groups []api.Group) {
 			of := s.labels(memberUp, g.Name, m.Name, m.Address)
 			s.add(memberUp, truth(m.Takes), of)
 			s.add(memberWeight, float64(m.Weight), of)
-			s.add(memberFlows, float64(m.Flows), of)
 			s.add(memberConnects, float64(m.Connects), of)
 			s.add(memberFailures, float64(m.Failures), of)
 			s.add(memberConnectTime, m.Latency, of)

@@ -38,7 +38,6 @@ const (
 
 	memberUp
 	memberWeight
-	memberFlows
 	memberConnects
 	memberFailures
 	memberConnectTime
@@ -108,11 +107,11 @@ var table = [metricCount]meaning{
 
 	listenerOpen:  {"penstock_listener_open", gauge, "1 while the listener accepts, 0 while it rests or drains.", []string{"listener"}},
 	listenerFlows: {"penstock_listener_flows_total", counter, "Clients that came to the listener, refused ones too.", []string{"listener"}},
-	refusals:      {"penstock_refusals_total", counter, "Clients that did not become flows, by reason; docs/causes.md explains each.", []string{"listener", "reason"}},
+	refusals:      {"penstock_refusals_total", counter, "Flows that the daemon itself refused or ended, by reason; docs/causes.md explains each.", []string{"listener", "reason"}},
 	acceptErrors:  {"penstock_accept_errors_total", counter, "Accepts that failed.", nil},
 	acceptPauses:  {"penstock_accept_pauses_total", counter, "Accepts that failed for want of descriptors or memory, after which the listener rests for a while.", nil},
 
-	flowsOpen:     {"penstock_flows_open", gauge, "Flows that are open.", ofSeries},
+	flowsOpen:     {"penstock_flows_open", gauge, "Flows that are open; summed by group and member, those that a member has.", ofSeries},
 	flowsEnded:    {"penstock_flows_ended_total", counter, "Flows that ended, by cause; docs/causes.md explains each.", append(ofSeries[:4:4], "cause")},
 	flowBytes:     {"penstock_flow_bytes_total", counter, "Bytes that the receiver's socket has taken.", append(ofSeries[:4:4], "direction")},
 	flowDatagrams: {"penstock_flow_datagrams_total", counter, "Datagrams that the receiver's socket has taken.", append(ofSeries[:4:4], "direction")},
@@ -130,7 +129,6 @@ var table = [metricCount]meaning{
 
 	memberUp:          {"penstock_member_up", gauge, "1 while the member takes new flows.", ofMember},
 	memberWeight:      {"penstock_member_weight", gauge, "The member's weight, 1 to 256.", ofMember},
-	memberFlows:       {"penstock_member_flows", gauge, "Flows that the member has.", ofMember},
 	memberConnects:    {"penstock_member_connects_total", counter, "Attempts to connect that succeeded.", ofMember},
 	memberFailures:    {"penstock_member_connect_failures_total", counter, "Attempts to connect that failed.", ofMember},
 	memberConnectTime: {"penstock_member_connect_seconds_total", counter, "What the attempts that succeeded took together; divided by their number it is their mean.", ofMember},

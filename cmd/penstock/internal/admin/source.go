@@ -55,7 +55,7 @@ type Source interface {
 type Counters struct {
 	Series []Series
 	Times  []Times
-	// Refused are clients that did not become flows, by listener and reason.
+	// Refused are flows that the daemon itself refused or ended, by listener and reason.
 	Refused []Refused
 	// DatagramDrops are datagrams that were read and not delivered, by reason.
 	DatagramDrops []Count
@@ -84,7 +84,7 @@ type Series struct {
 	Listener, Route, Group, Member string
 
 	Open                       int64
-	Ended                      []Count // by cause: the daemon's reason, or else the engine's cause
+	Ended                      []Count // by the engine's cause
 	UpBytes, DownBytes         int64
 	UpDatagrams, DownDatagrams int64
 }
@@ -104,7 +104,7 @@ type Histogram struct {
 	Sum    float64
 }
 
-// Refused are clients of a listener that did not become flows.
+// Refused are flows of a listener that the daemon refused or ended, for one of spec's reasons.
 type Refused struct {
 	Listener, Reason string
 	N                int64

@@ -384,6 +384,7 @@ server:
 	server-count: 1
 	username: ""
 	chroot: ""
+	database: ""
 	zonesdir: %[3]q
 	pidfile: ""
 	xfrdfile: ""

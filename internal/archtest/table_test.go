@@ -88,10 +88,17 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
 		"cmd/penstock/internal/spec":     vocabular,
+		"cmd/penstock/internal/api":      vocabular,
+		"cmd/penstock/internal/config":   station,
+		"cmd/penstock/internal/admit":    station,
+		"cmd/penstock/internal/route":    station,
 		"cmd/penstock/internal/upstream": station,
 		"cmd/penstock/internal/account":  station,
+		"cmd/penstock/internal/admin":    station,
+		"cmd/penstock/internal/systemd":  "the service manager's side of its life",
 		"relay":                          public,
 		"github.com/alecthomas/kong":     "the command line; it has no dependencies of its own",
+		"github.com/fsnotify/fsnotify":   "changes of the configuration file; it needs x/sys only",
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     vocabular,

@@ -22,17 +22,23 @@ const (
 
 // printVersion writes one line: version, toolchain, platform.
 func printVersion(w io.Writer) {
-	version, revision := "unknown", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = " " + s.Value[:min(12, len(s.Value))]
-			}
-			if s.Key == "vcs.modified" && s.Value == "true" {
-				revision += "+"
-			}
+	fmt.Fprintf(w, "penstock %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// version is that of the build, with the revision where it is known.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v += " " + s.Value[:min(12, len(s.Value))]
+		}
+		if s.Key == "vcs.modified" && s.Value == "true" {
+			v += "+"
 		}
 	}
-	fmt.Fprintf(w, "penstock %s%s %s %s/%s\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return v
 }

@@ -7,15 +7,23 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 )
 
 // commands is the grammar of the command line.
 type commands struct {
 	Relay   relayCmd   `cmd:"" help:"Relay the clients of one listener to upstreams in turn."`
+	Run     runCmd     `cmd:"" help:"Run what a configuration says."`
+	Check   checkCmd   `cmd:"" help:"Check a configuration, and tell what it would change."`
+	Explain explainCmd `cmd:"" help:"Tell what would become of a connection, and why."`
+	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of configurations, for editors."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
 type versionCmd struct{}
+
+type schemaCmd struct{}
 
 // relayCmd is the command relay. Kong fills it.
 type relayCmd struct {
@@ -98,10 +106,18 @@ func Main(args []string, stdout, stderr *os.File) int {
 	switch ctx.Selected().Name {
 	case "relay":
 		return c.Relay.run(stderr)
+	case "run":
+		return c.Run.run(stderr)
+	case "check":
+		return c.Check.run(stdout, stderr)
+	case "explain":
+		return c.Explain.run(stdout, stderr)
+	case "schema":
+		stdout.Write(config.Schema())
 	default:
 		printVersion(stdout)
-		return exitOK
 	}
+	return exitOK
 }
 
 // usageMessage is the text of an error of parsing, in one line, with what is

@@ -25,3 +25,12 @@ func raiseFdLimit() (uint64, error) {
 	lim.Cur = lim.Max
 	return uint64(lim.Cur), os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim))
 }
+
+// maxFDs is the limit on open descriptors; 0: unknown.
+func maxFDs() int64 {
+	var lim syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim) != nil {
+		return 0
+	}
+	return int64(lim.Cur)
+}

@@ -4,22 +4,34 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// newLog makes the log that the flags ask for. Format and level are among those
-// that the grammar allows.
-func newLog(w *os.File, format, level string) *slog.Logger {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		panic(err)
-	}
-	opt := &slog.HandlerOptions{Level: l}
-	if format == "text" || format == "auto" && isTerminal(w) {
+// newLog makes the log that a configuration asks for, at the level that can be
+// changed later. Format and level are among those that are allowed.
+func newLog(w *os.File, cfg *spec.Log, level *slog.LevelVar) *slog.Logger {
+	level.Set(levelOf(cfg.Level))
+	opt := &slog.HandlerOptions{Level: level}
+	if cfg.Format == "text" || cfg.Format == "auto" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, opt))
 	}
 	opt.ReplaceAttr = seconds
 	return slog.New(slog.NewJSONHandler(w, opt))
 }
+
+// levelOf and levelName translate between slog's levels and the words of the
+// configuration.
+func levelOf(name string) slog.Level {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(name)); err != nil {
+		panic(err)
+	}
+	return l
+}
+
+func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
 
 // seconds makes durations what other programs can compute with: slog's JSON has
 // them in nanoseconds.

@@ -22,17 +22,26 @@ type Error struct {
 func (e Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s:%d:%d: ", e.File, e.Line, e.Column)
-	if e.Path != "" {
-		b.WriteString(e.Path + ": ")
-	}
-	b.WriteString(e.Problem)
-	if e.Near != "" {
-		fmt.Fprintf(&b, " (did you mean %s?)", plain(e.Near))
-	}
+	b.WriteString(e.Message())
 	if e.Allowed != "" {
 		b.WriteString("; allowed: " + e.Allowed)
 	}
 	return b.String()
+}
+
+// Message is what is wrong, with the key and without the place and what is allowed.
+func (e Error) Message() string {
+	if e.Path == "" {
+		return e.said()
+	}
+	return e.Path + ": " + e.said()
+}
+
+func (e Error) said() string {
+	if e.Near == "" {
+		return e.Problem
+	}
+	return fmt.Sprintf("%s (did you mean %s?)", e.Problem, plain(e.Near))
 }
 
 // Errors is everything that is wrong with a file, in the file's order. Its text

@@ -1,0 +1,155 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// lookupTimeout bounds the look-up of one listener's name, and at the start of all members'.
+const lookupTimeout = 10 * time.Second
+
+// A bind is what makes a listener the same as another one: a new configuration takes
+// its socket over, whatever its name is.
+type bind struct {
+	at          spec.Endpoint
+	inherit     string
+	datagrams   bool
+	iface       string
+	transparent bool
+	mptcp       bool
+	anyPort     string // the listener's name, where it asks for a free port: another one gets another port
+}
+
+func bindOf(l *spec.Listener) bind {
+	b := bind{at: l.Listen, inherit: l.Inherit, datagrams: l.Datagrams, iface: l.Interface, transparent: l.Transparent, mptcp: l.TCP.MPTCP}
+	if l.Inherit == "" && l.Listen.Path == "" && l.Listen.Port == 0 {
+		b.anyPort = l.Name
+	}
+	return b
+}
+
+// bindAll gives the posts of listeners: those that are there, and new ones, which take
+// nobody in before they are updated. With an error it returns what it has made so far.
+func (d *daemon) bindAll(ctx context.Context, listeners []*spec.Listener) (map[bind]*post, error) {
+	posts := map[bind]*post{}
+	for _, l := range listeners {
+		b := bindOf(l)
+		if p := d.posts[b]; p != nil {
+			posts[b] = p
+			continue
+		}
+		p, err := d.listen(ctx, l)
+		if err != nil {
+			return posts, fmt.Errorf("listener %s: %w", l.Name, err)
+		}
+		posts[b] = p
+	}
+	return posts, nil
+}
+
+// closePosts closes those posts that the others do not have.
+func (d *daemon) closePosts(posts, others map[bind]*post) {
+	var wg sync.WaitGroup
+	for b, p := range posts {
+		if others[b] != p {
+			wg.Go(func() { p.Close() })
+		}
+	}
+	wg.Wait()
+}
+
+func (d *daemon) listen(ctx context.Context, l *spec.Listener) (*post, error) {
+	p := &post{}
+	c := d.listenConfig(l, p)
+	c.Paused = true
+	var err error
+	if l.Inherit != "" {
+		p.Listener, err = d.inherit(l, c)
+		return p, err
+	}
+	at, err := listenAddr(ctx, l.Listen)
+	if err != nil {
+		return nil, err
+	}
+	p.Listener, err = d.engine.Listen(at, c)
+	if errors.Is(err, syscall.EAFNOSUPPORT) && at.IP.Addr() == netip.IPv6Unspecified() {
+		at.IP = netip.AddrPortFrom(netip.IPv4Unspecified(), at.IP.Port())
+		p.Listener, err = d.engine.Listen(at, c) // all addresses of a host without IPv6
+	}
+	return p, err
+}
+
+// inherit takes the one socket of a name that the service manager has passed.
+func (d *daemon) inherit(l *spec.Listener, c relay.ListenConfig) (*relay.Listener, error) {
+	streams, packets := d.socks.Streams[l.Inherit], d.socks.Datagrams[l.Inherit]
+	switch {
+	case !l.Datagrams && len(streams) == 1:
+		return d.engine.Serve(streams[0], c)
+	case l.Datagrams && len(packets) == 1:
+		return d.engine.ServePacket(packets[0], c)
+	}
+	return nil, fmt.Errorf("the service manager passed %d stream and %d datagram sockets of the name %q; allowed: one, of the listener's kind",
+		len(streams), len(packets), l.Inherit)
+}
+
+var networks = map[spec.Kind]relay.Network{
+	spec.TCP: relay.TCP, spec.UDP: relay.UDP, spec.Unix: relay.Unix, spec.Unixgram: relay.Unixgram,
+}
+
+// listenAddr is the address to bind: of a name the first one, IPv4 before IPv6, and
+// all addresses if there is no host.
+func listenAddr(ctx context.Context, e spec.Endpoint) (relay.Addr, error) {
+	network := networks[e.Kind]
+	switch ip := e.Addr(); {
+	case e.Path != "":
+		return relay.Addr{Network: network, Path: e.Path}, nil
+	case e.Host == "":
+		return relay.Addr{Network: network, IP: netip.AddrPortFrom(netip.IPv6Unspecified(), e.Port)}, nil
+	case ip.IsValid():
+		return relay.Addr{Network: network, IP: ip}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", e.Host)
+	if err != nil {
+		return relay.Addr{}, fmt.Errorf("%v: %w", e, err)
+	}
+	best := ips[0].Unmap()
+	for _, ip := range ips {
+		if best.Is6() && ip.Unmap().Is4() {
+			best = ip.Unmap()
+		}
+	}
+	return relay.Addr{Network: network, IP: netip.AddrPortFrom(best, e.Port)}, nil
+}
+
+// listenConfig is what the engine is told of a listener.
+func (d *daemon) listenConfig(l *spec.Listener, p *post) relay.ListenConfig {
+	o := socketOptions(l.TCP)
+	o.Interface, o.Transparent = l.Interface, l.Transparent
+	c := relay.ListenConfig{
+		Hooks:    d.path(),
+		Timeouts: timeouts(l.Timeouts),
+		Socket:   o,
+		Datagram: relay.DatagramConfig{Replies: l.Replies},
+		Backlog:  l.Backlog,
+		Mode:     l.Mode,
+		Value:    p,
+	}
+	switch l.Unreachable {
+	case "end":
+		c.Datagram.Unreachable = relay.UnreachableEnd
+	case "ignore":
+		c.Datagram.Unreachable = relay.UnreachableIgnore
+	}
+	return c
+}

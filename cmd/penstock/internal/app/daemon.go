@@ -1,0 +1,212 @@
+package app
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
+	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/relay"
+)
+
+// A daemon is the engine and the stations around it, with a configuration in force.
+//
+//	newDaemon ──▶ apply ──▶ apply (a reload) ... ──▶ drain ──▶ close
+type daemon struct {
+	log     *slog.Logger
+	level   *slog.LevelVar
+	load    func() (*spec.Config, error) // reads the configuration again
+	started time.Time
+	engine  *relay.Engine
+	set     *upstream.Set
+	books   *books
+	reaper  *reaper
+	socks   *systemd.Sockets
+	events  *admin.Events
+	server  *admin.Server // nil: nobody may ask
+	force   atomic.Pointer[force]
+	end     ending
+	reloads reloads
+
+	mu    sync.Mutex // one change at a time
+	posts map[bind]*post
+}
+
+// A force is a configuration in force, with what was made of it.
+type force struct {
+	*spec.Config
+	since  time.Time
+	total  *admit.Total
+	stands map[string]*stand // by listener
+}
+
+// A post is a listener's socket, and who stands there.
+type post struct {
+	*relay.Listener
+	stand atomic.Pointer[stand]
+}
+
+// newDaemon makes a daemon that has no configuration in force yet. It must be closed.
+func newDaemon(log *slog.Logger, level *slog.LevelVar, cfg *spec.Config) (*daemon, error) {
+	d := &daemon{
+		log: log, level: level, started: time.Now(), posts: map[bind]*post{},
+		events: &admin.Events{}, end: ending{asked: make(chan struct{})},
+	}
+	var err error
+	if d.socks, err = systemd.Inherit(); err != nil {
+		return nil, err
+	}
+	if d.engine, err = relay.New(engineConfig(&cfg.Engine)); err != nil {
+		d.socks.Close()
+		return nil, err
+	}
+	d.books = newBooks(log)
+	d.reaper = newReaper(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
+	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Gone: func(*upstream.Member) { d.reap() }})
+	d.force.Store(&force{Config: &spec.Config{}})
+	return d, nil
+}
+
+// engineConfig also sets GOMAXPROCS to one more than the loops, so that they may
+// keep theirs while they are busy.
+func engineConfig(e *spec.Engine) relay.Config {
+	loops := e.Loops
+	if loops == 0 {
+		loops = runtime.GOMAXPROCS(0)
+	}
+	runtime.GOMAXPROCS(loops + 1)
+	return relay.Config{
+		Loops: loops, Dedicated: true, MaxPipes: e.Pipes,
+		NoGSO: e.NoGSO, NoGRO: e.NoGRO, MaxDatagramFlows: e.MaxFlows, MaxNewFlows: e.MaxNewFlows,
+	}
+}
+
+// apply puts a configuration in force, as a whole or not at all. What is new is bound
+// before anything changes; an error says what could not be, and nothing changed.
+// The end of ctx ends look-ups of listeners' names.
+func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	posts, err := d.bindAll(ctx, cfg.Listeners)
+	if err == nil {
+		err = d.books.configure(cfg)
+	}
+	if err != nil {
+		d.closePosts(posts, d.posts)
+		return err
+	}
+	old := d.force.Load()
+	next := &force{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), stands: map[string]*stand{}}
+	d.set.Apply(cfg.Groups)
+	for _, l := range cfg.Listeners {
+		var gate *admit.Gate
+		if was := old.stands[l.Name]; was != nil {
+			gate = was.gate
+		}
+		s := newStand(l, admit.NewGate(next.total, l, gate), d.set)
+		next.stands[l.Name] = s
+		p := posts[bindOf(l)]
+		p.stand.Store(s)
+		if err := p.Update(d.listenConfig(l, p)); err != nil {
+			d.log.Warn("a listener keeps an option until the next start", "listener", l.Name, "error", err)
+		}
+	}
+	d.force.Store(next)
+	gone := d.posts
+	d.posts = posts
+	d.closePosts(gone, posts)
+	d.reap()
+	return nil
+}
+
+// resolved waits until every member's name has been looked up once. The error tells
+// of those that have no address.
+func (d *daemon) resolved(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	return d.set.Wait(ctx)
+}
+
+// reap looks for flows that have no place any more. Those whose routes say so get a
+// date for their end, drained ones spread over the jitter by a hash of the flow.
+func (d *daemon) reap() {
+	f, now, seed := d.force.Load(), time.Now(), maphash.MakeSeed()
+	d.engine.Flows(func(flows []relay.FlowInfo) bool {
+		for i := range flows {
+			p, ok := flows[i].Value.(*passage)
+			if !ok {
+				continue
+			}
+			what, gone := f.gone(p)
+			if !gone || what.What == "keep" || p.doomed.Swap(true) {
+				continue
+			}
+			at := now
+			if what.What == "drain" {
+				share := float64(maphash.Comparable(seed, flows[i].ID)>>11) / (1 << 53)
+				at = at.Add(what.After - time.Duration(share*float64(what.Jitter)))
+			}
+			d.reaper.add(at, flows[i].ID)
+		}
+		return true
+	})
+}
+
+// gone tells whether the configuration has no place for a flow any more: its listener, its
+// route, or the member that serves it. What is to become of it is what its route
+// said when the flow took it.
+func (f *force) gone(p *passage) (spec.Removed, bool) {
+	w, m := p.way.Load(), p.member.Load()
+	if w == nil {
+		return spec.Removed{}, false
+	}
+	gone := m != nil && m.Gone()
+	if s := f.stands[p.stand.spec.Name]; s == nil {
+		gone = true
+	} else if r := s.names[w.route.Name]; r == nil || r.To.Name != w.route.To.Name {
+		gone = true
+	}
+	return w.route.Removed, gone
+}
+
+// memberChanged tells what has become of a member.
+func (d *daemon) memberChanged(e upstream.Event) {
+	level := slog.LevelInfo
+	switch {
+	case e.To == upstream.Down, e.To == upstream.Ejected:
+		level = slog.LevelWarn
+	case e.From == upstream.Removed, e.To == upstream.Removed, e.To == upstream.Checking:
+		level = slog.LevelDebug
+	}
+	d.log.Log(context.Background(), level, "member", "group", e.Group, "member", e.Member,
+		"from", e.From.String(), "to", e.To.String(), "why", e.Why)
+	if level > slog.LevelDebug {
+		d.event(level, "health", e.Group+"/"+e.Member, e.From.String()+" to "+e.To.String()+": "+e.Why)
+	}
+}
+
+// reopen opens log files again, after they were moved away.
+func (d *daemon) reopen() {
+	d.books.reopen()
+	d.log.Info("log files are opened again")
+}
+
+// close ends everything, flows too. It may be called in any state, once.
+func (d *daemon) close() {
+	d.closeAdmin()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.engine.Close()
+	d.reaper.close()
+	d.set.Close()
+	d.books.close()
+	d.socks.Close()
+}

@@ -1,0 +1,79 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// An ending is how a daemon comes to its end: nobody new comes in, and who is there
+// goes on until the deadline.
+type ending struct {
+	asked chan struct{} // closed when an operator asks for it by the API
+
+	mu       sync.Mutex
+	once     sync.Once
+	ready    bool
+	since    time.Time // zero: it has not begun
+	deadline time.Time
+	atStart  int64
+}
+
+// drain begins the end. The channel gives nil when every flow has ended, or the
+// engine's error when the deadline of the configuration has passed.
+func (d *daemon) drain() <-chan error {
+	most := d.force.Load().Drain
+	stats := d.engine.Stats()
+	e := &d.end
+	e.mu.Lock()
+	e.since = time.Now()
+	e.deadline = e.since.Add(most)
+	e.atStart = stats.Flows()
+	deadline := e.deadline
+	e.mu.Unlock()
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	drained := make(chan error, 1)
+	go func() {
+		defer cancel()
+		drained <- d.engine.Drain(ctx)
+	}()
+	return drained
+}
+
+// ready tells the log and those who ask that the daemon serves.
+func (d *daemon) ready() {
+	d.end.mu.Lock()
+	d.end.ready = true
+	d.end.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.force.Load()
+	upstreams := 0
+	for _, g := range f.Groups {
+		upstreams += d.set.Group(g.Name).Len()
+	}
+	for _, l := range f.Listeners {
+		d.log.Info("ready", "name", l.Name, "listener", d.posts[bindOf(l)].Addr().String(), "upstreams", upstreams)
+	}
+}
+
+// Drain begins the end, if it has not begun. It is the same as a first signal.
+func (d *daemon) Drain() { d.end.once.Do(func() { close(d.end.asked) }) }
+
+// Draining tells how far the end is.
+func (d *daemon) Draining() api.Drain {
+	stats := d.engine.Stats()
+	e := &d.end
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	state := api.StateReady
+	switch {
+	case !e.since.IsZero():
+		state = api.StateDraining
+	case !e.ready:
+		state = api.StateStarting
+	}
+	return api.Drain{State: state, Since: e.since, Deadline: e.deadline, AtStart: e.atStart, Flows: stats.Flows()}
+}

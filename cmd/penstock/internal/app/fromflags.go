@@ -1,0 +1,70 @@
+package app
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// config is what the command line of penstock relay says, as a configuration of
+// one listener and one group: from here on both ways to start are one.
+func (c *relayCmd) config() *spec.Config {
+	group := &spec.Group{
+		Name: "upstreams", Balance: "round-robin", Retries: max(len(c.Upstreams)-1, retriesOfNames),
+		Timeouts: spec.GroupTimeouts{Connect: time.Duration(c.ConnectTimeout)},
+	}
+	for _, u := range c.Upstreams {
+		group.Members = append(group.Members, spec.Member{Name: u.String(), To: u.Endpoint, Weight: 1})
+	}
+	tcp := spec.Socket{
+		Nagle:       c.Nagle,
+		KeepAlive:   time.Duration(c.KeepAlive),
+		UserTimeout: time.Duration(c.UserTimeout),
+		RecvBuffer:  int(c.RecvBuffer),
+		SendBuffer:  int(c.SendBuffer),
+	}
+	group.Dial.TCP = tcp
+	for _, s := range c.Source {
+		group.Dial.Source = append(group.Dial.Source, s.Addr)
+	}
+	l := &spec.Listener{
+		Name: "relay", Listen: c.Listen.Endpoint, Datagrams: !c.Listen.Kind.Streams(),
+		Mode: uint32(c.SocketMode), Backlog: int(c.Backlog), TCP: tcp,
+		Timeouts: spec.Timeouts{
+			Connect: time.Duration(c.ConnectTimeout), Idle: c.idle(), HalfClosed: time.Duration(c.HalfClosedTimeout),
+		},
+		Replies: int(c.Replies), Unreachable: c.Unreachable,
+		To: group,
+	}
+	l.Default = &spec.Route{Name: "default", To: group, Timeouts: l.Timeouts, Removed: spec.Removed{What: "keep"}}
+	pipes := int(c.Pipes)
+	if c.NoSplice {
+		pipes = -1
+	}
+	return &spec.Config{
+		Engine: spec.Engine{
+			Loops: int(c.Loops), Pipes: pipes, NoGSO: c.NoGSO, NoGRO: c.NoGRO,
+			MaxFlows: int(c.MaxFlows), MaxNewFlows: int(c.MaxNewFlows),
+		},
+		Log:       spec.Log{Level: c.LogLevel, Format: c.LogFormat, Flows: c.LogFlows},
+		Drain:     time.Duration(c.DrainTimeout),
+		Listeners: []*spec.Listener{l},
+		Groups:    []*spec.Group{group},
+	}
+}
+
+// retriesOfNames is how many more members are tried where a name stands for several.
+const retriesOfNames = 15
+
+// idle is how long a flow may be silent: never for streams, and as the engine
+// has it for datagrams, unless the command line says otherwise.
+func (c *relayCmd) idle() time.Duration {
+	switch {
+	case c.IdleTimeout != nil:
+		return time.Duration(*c.IdleTimeout)
+	case c.Listen.Kind.Streams():
+		return 0
+	}
+	return relay.DefaultDatagramIdle
+}

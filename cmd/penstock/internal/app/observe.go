@@ -1,0 +1,518 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/relay"
+)
+
+// The daemon is what the admin server asks: an admin.Source.
+var _ admin.Source = (*daemon)(nil)
+
+// serveAdmin lets operators ask, if the configuration says where.
+func (d *daemon) serveAdmin() error {
+	cfg := d.force.Load().Admin
+	if cfg.Listen.Kind == 0 {
+		return nil
+	}
+	l, err := admin.Listen(cfg.Listen, cfg.Mode)
+	if err != nil {
+		return err
+	}
+	d.server = admin.New(d, admin.Config{Token: cfg.Token, ReadToken: cfg.ReadToken, Events: d.events, Started: d.started})
+	d.log.Info("admin", "listener", urlOf(l.Addr()))
+	go func() {
+		if err := d.server.Serve(l); err != nil {
+			d.log.Error("the admin listener has ended", "error", err)
+		}
+	}()
+	return nil
+}
+
+func urlOf(a net.Addr) string { return a.Network() + "://" + a.String() }
+
+// closeAdmin gives those who ask a moment for their answers.
+func (d *daemon) closeAdmin() {
+	if d.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	d.server.Close(ctx)
+}
+
+// Status is the daemon at this moment.
+func (d *daemon) Status() api.Status {
+	f, stats := d.force.Load(), d.engine.Stats()
+	s := api.Status{Version: version(), PID: os.Getpid(), Started: d.started, Config: d.inForce(f)}
+	s.State, s.Hash = d.Draining().State, s.Config.Hash
+	points := d.points()
+	for i := range points {
+		addNumbers(&s.Totals, &points[i])
+	}
+	s.Totals.Flows = stats.Flows()
+	for i := range stats.Loops {
+		l := &stats.Loops[i]
+		s.Loops = append(s.Loops, api.Loop{Flows: l.Flows, Busy: l.Busy.Seconds(), Events: l.Events, Waits: l.Waits, Wakeups: l.Wakeups})
+	}
+	total := stats.Total()
+	journal, access := d.books.dropped()
+	s.Resources = api.Resources{
+		MaxFDs:       maxFDs(),
+		PipesOpen:    stats.PipesOpen,
+		PipesLeased:  stats.PipesLeased,
+		PipesMax:     stats.PipesMax,
+		PipesRefused: stats.PipesRefused,
+		KernelDrops:  total.Datagrams.Lost,
+		GSOFallbacks: total.Datagrams.Fallbacks,
+		HeldBytes:    total.Datagrams.Held,
+		LogDrops:     journal + access,
+	}
+	s.Paths = paths(points)
+	return s
+}
+
+// points are the counters, with what open flows have moved so far.
+func (d *daemon) points() []account.Point {
+	return d.books.counters.Snapshot(nil, func(add func(*account.Series, account.Moved, account.Moved)) {
+		d.engine.Flows(func(flows []relay.FlowInfo) bool {
+			for i := range flows {
+				if p, ok := flows[i].Value.(*passage); ok {
+					if s := p.series.Load(); s != nil {
+						add(s, moved(&flows[i].AB), moved(&flows[i].BA))
+					}
+				}
+			}
+			return true
+		})
+	})
+}
+
+func moved(t *relay.Transfer) account.Moved {
+	return account.Moved{Bytes: t.Written, Datagrams: t.Datagrams}
+}
+
+// addNumbers adds a series up.
+func addNumbers(n *api.Numbers, p *account.Point) {
+	n.Flows += p.Open()
+	n.Begun += p.Begun
+	for c, count := range p.Ended {
+		switch cause := relay.Cause(c); {
+		case cause == relay.CauseRefused:
+			n.Refused += count
+		case (&account.Entry{Record: relay.Record{Cause: cause}}).Failed():
+			n.Failed += count
+		}
+	}
+	n.UpBytes += p.Sent.Bytes
+	n.DownBytes += p.Received.Bytes
+	n.UpDatagrams += p.Sent.Datagrams
+	n.DownDatagrams += p.Received.Datagrams
+}
+
+// paths adds up how directions of ended flows went.
+func paths(points []account.Point) []api.PathCount {
+	var ways [account.Paths]int64
+	var whys [account.Whys]int64
+	for i := range points {
+		for _, w := range []*account.Way{&points[i].Sent, &points[i].Received} {
+			for j, n := range w.Paths {
+				ways[j] += n
+			}
+			for j, n := range w.Whys {
+				whys[j] += n
+			}
+		}
+	}
+	list := []api.PathCount{}
+	for i, n := range ways {
+		path := relay.Path(i)
+		if n == 0 || path == relay.PathNone {
+			continue
+		}
+		if path != relay.PathCopy {
+			list = append(list, api.PathCount{Path: path.String(), Ways: n})
+			continue
+		}
+		for j, n := range whys {
+			if n > 0 {
+				list = append(list, api.PathCount{Path: path.String(), Why: relay.Why(j).String(), Ways: n})
+			}
+		}
+	}
+	return list
+}
+
+func (d *daemon) inForce(f *force) api.InForce {
+	d.reloads.mu.Lock()
+	defer d.reloads.mu.Unlock()
+	return api.InForce{Source: f.Source, Hash: hashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed}
+}
+
+// Config is the configuration in force. Tokens are in files of their own, and not in it.
+func (d *daemon) Config() api.Config {
+	f := d.force.Load()
+	return api.Config{InForce: d.inForce(f), Text: string(f.Text)}
+}
+
+// Listeners are in the order of the file.
+func (d *daemon) Listeners() []api.Listener {
+	d.mu.Lock()
+	f, posts := d.force.Load(), d.posts
+	d.mu.Unlock()
+	byRoute := map[names]api.Numbers{}
+	points := d.points()
+	for i := range points {
+		k := points[i].Key
+		n := byRoute[names{listener: k.Listener, route: k.Route}]
+		addNumbers(&n, &points[i])
+		byRoute[names{listener: k.Listener, route: k.Route}] = n
+	}
+	state := "open"
+	if d.Draining().State == api.StateDraining {
+		state = "closed"
+	}
+	list := []api.Listener{}
+	for _, l := range f.Listeners {
+		out := api.Listener{Name: l.Name, Kind: "stream", State: state, Routes: []api.Route{}}
+		if l.Datagrams {
+			out.Kind = "datagram"
+		}
+		if p := posts[bindOf(l)]; p != nil {
+			out.Address = p.Addr().String()
+		}
+		for k, n := range byRoute {
+			if k.listener == l.Name {
+				plus(&out.Numbers, &n)
+			}
+		}
+		for _, r := range routesOf(l) {
+			out.Routes = append(out.Routes, api.Route{
+				Name: r.Name, Group: r.To.Name, From: texts(r.From), SNI: r.SNI, ALPN: r.ALPN, Default: r == l.Default,
+				Numbers: byRoute[names{listener: l.Name, route: r.Name}],
+			})
+		}
+		list = append(list, out)
+	}
+	return list
+}
+
+func plus(n, m *api.Numbers) {
+	n.Flows += m.Flows
+	n.Begun += m.Begun
+	n.Refused += m.Refused
+	n.Failed += m.Failed
+	n.UpBytes += m.UpBytes
+	n.DownBytes += m.DownBytes
+	n.UpDatagrams += m.UpDatagrams
+	n.DownDatagrams += m.DownDatagrams
+}
+
+func texts(ps []netip.Prefix) []string {
+	var list []string
+	for _, p := range ps {
+		list = append(list, p.String())
+	}
+	return list
+}
+
+// Groups are in the order of the file.
+func (d *daemon) Groups() []api.Group {
+	f := d.force.Load()
+	type key struct{ group, member string }
+	byMember := map[key]api.Numbers{}
+	retries := map[string]int64{}
+	ended := map[string]*[spec.Reasons]int64{}
+	points := d.points()
+	for i := range points {
+		p := &points[i]
+		k := key{p.Group, p.Member}
+		n := byMember[k]
+		addNumbers(&n, p)
+		byMember[k] = n
+		retries[p.Group] += p.Retries
+		if ended[p.Group] == nil {
+			ended[p.Group] = new([spec.Reasons]int64)
+		}
+		for r, n := range p.Reasons {
+			ended[p.Group][r] += n
+		}
+	}
+	snaps := map[string]*upstream.GroupSnapshot{}
+	all := d.set.Snapshot()
+	for i := range all {
+		snaps[all[i].Name] = &all[i]
+	}
+	list := []api.Group{}
+	for _, g := range f.Groups {
+		out := api.Group{Name: g.Name, Balance: g.Balance, Retries: retries[g.Name], Members: []api.Member{}}
+		out.Queue.Size = g.Queue.Size
+		if e := ended[g.Name]; e != nil {
+			out.Queue.TimedOut, out.Queue.Full = e[spec.ReasonQueueTimeout], e[spec.ReasonQueueFull]
+		}
+		for k, n := range byMember {
+			if k.group == g.Name {
+				plus(&out.Numbers, &n)
+			}
+		}
+		if snap := snaps[g.Name]; snap != nil {
+			out.Queue.Waiting = snap.Waiting
+			for i := range snap.Members {
+				m := &snap.Members[i]
+				out.Members = append(out.Members, member(m, byMember[key{g.Name, m.Name}]))
+			}
+		}
+		list = append(list, out)
+	}
+	return list
+}
+
+// member describes one for those who ask.
+func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
+	out := api.Member{
+		Name: m.Name, Address: m.Addr.String(), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.CheckErr, Since: m.Since,
+		Takes: m.State >= upstream.Checking, Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows,
+		Connects: int64(m.Total - m.Failures), Failures: int64(m.Failures), Numbers: n,
+	}
+	out.Flows = int64(m.Active)
+	if !m.Checked.IsZero() {
+		out.Check = &api.Check{Time: m.Checked, OK: m.CheckErr == "", Took: m.CheckTook.Seconds(), Error: m.CheckErr}
+	}
+	return out
+}
+
+// SetMember changes members, and returns them as they are then.
+func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.Member, error) {
+	i := slices.IndexFunc(d.force.Load().Groups, func(g *spec.Group) bool { return g.Name == group })
+	if i < 0 {
+		return nil, api.NotFound("group", group, "those of /v1/groups")
+	}
+	var err error
+	if change.Weight != nil {
+		err = d.set.SetWeight(group, name, *change.Weight)
+	}
+	mode, ok := map[string]upstream.Mode{"enable": upstream.Enable, "drain": upstream.Drain, "disable": upstream.Disable, "file": upstream.AsFile}[change.State]
+	if err == nil && ok {
+		err = d.set.SetMode(group, name, mode)
+	}
+	if err != nil {
+		return nil, api.NotFound("member", name, "those of /v1/groups/"+group)
+	}
+	if mode == upstream.Disable {
+		d.endMember(group, name)
+	}
+	d.event(slog.LevelInfo, "member", group+"/"+name, "an operator: "+cmp.Or(change.State, "weight"))
+	var list []api.Member
+	for _, g := range d.Groups() {
+		for _, m := range g.Members {
+			if g.Name == group && (m.Name == name || m.Address == name) {
+				list = append(list, m)
+			}
+		}
+	}
+	return list, nil
+}
+
+// endMember ends the flows of a member that an operator has disabled.
+func (d *daemon) endMember(group, name string) {
+	d.each(func(f *relay.FlowInfo, p *passage) {
+		if m := p.member.Load(); m != nil && m.Group().Name() == group && (m.Name() == name || m.Addr().String() == name) {
+			d.reaper.add(time.Now(), f.ID)
+		}
+	})
+}
+
+// each calls do with every open flow that has a passage.
+func (d *daemon) each(do func(*relay.FlowInfo, *passage)) {
+	d.engine.Flows(func(flows []relay.FlowInfo) bool {
+		for i := range flows {
+			if p, ok := flows[i].Value.(*passage); ok {
+				do(&flows[i], p)
+			}
+		}
+		return true
+	})
+}
+
+// Flows gives all open flows to yield.
+func (d *daemon) Flows(ctx context.Context, yield func([]api.Flow) bool) error {
+	var list []api.Flow
+	d.engine.Flows(func(flows []relay.FlowInfo) bool {
+		if ctx.Err() != nil {
+			return false
+		}
+		list = list[:0]
+		for i := range flows {
+			list = append(list, flowOf(&flows[i]))
+		}
+		return yield(list)
+	})
+	return ctx.Err()
+}
+
+func flowOf(f *relay.FlowInfo) api.Flow {
+	out := api.Flow{
+		ID: f.ID, Kind: "stream", State: string(f.State), Client: addrOf(f.Client), Upstream: addrOf(f.Upstream),
+		Start: f.Start, Age: f.Duration.Seconds(), Idle: f.Idle.Seconds(), Up: transfer(&f.AB), Down: transfer(&f.BA),
+	}
+	if f.State == relay.StateWaiting {
+		out.State = "queued"
+	}
+	if f.Datagram {
+		out.Kind = "datagram"
+	}
+	if p, ok := f.Value.(*passage); ok {
+		n := p.names()
+		out.Listener, out.Route, out.Group, out.Member = n.listener, n.route, n.group, n.member
+		if h := p.hello.Load(); h != nil {
+			out.SNI = h.SNI
+		}
+	}
+	return out
+}
+
+func transfer(t *relay.Transfer) api.Transfer {
+	return api.Transfer{
+		Bytes: t.Written, Waiting: t.Dropped(), Spliced: t.Spliced, Datagrams: t.Datagrams, Lost: t.Lost,
+		Path: t.Path.String(), Why: t.Why.String(),
+	}
+}
+
+var networkNames = map[relay.Network]string{
+	relay.TCP: "tcp", relay.UDP: "udp", relay.Unix: "unix", relay.Unixgram: "unixgram", relay.Echo: "echo", relay.Discard: "discard",
+}
+
+func addrOf(a relay.Addr) api.Addr {
+	return api.Addr{Network: networkNames[a.Network], IP: a.IP, Path: a.Path}
+}
+
+// Flow is one open flow, with what the kernel knows of it.
+func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
+	f, ok := d.engine.Flow(id)
+	if !ok {
+		return api.FlowDetail{}, false
+	}
+	out := api.FlowDetail{
+		Flow: flowOf(&f.FlowInfo), Loop: int(id >> 56), Local: addrOf(f.Local), Attempts: f.Attempts,
+		ClientTCP: tcpInfo(f.A), ServerTCP: tcpInfo(f.B),
+	}
+	if p, ok := f.Value.(*passage); ok {
+		if h := p.hello.Load(); h != nil {
+			out.ALPN = h.ALPN
+		}
+		if w := p.way.Load(); w != nil {
+			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.timeouts.Idle).Seconds(), w.timeouts.Life.Seconds(), w.route.Bandwidth
+		}
+	}
+	return out, true
+}
+
+func tcpInfo(t *relay.TCPInfo) *api.TCPInfo {
+	if t == nil {
+		return nil
+	}
+	return &api.TCPInfo{
+		State: t.State, RTT: t.RTT.Seconds(), RTTVar: t.RTTVar.Seconds(), MinRTT: t.MinRTT.Seconds(),
+		Retransmits: int64(t.Retransmits), Lost: int64(t.Lost), Cwnd: int64(t.Cwnd), MSS: int64(t.MSS), Unacked: int64(t.Unacked), Unsent: t.NotSent,
+		PacingRate: t.PacingRate, DeliveryRate: t.DeliveryRate, Congestion: t.Congestion,
+	}
+}
+
+// Kill ends flows, and tells how many of them were still there.
+func (d *daemon) Kill(ctx context.Context, ids []uint64) (n int64) {
+	for _, id := range ids {
+		if ctx.Err() != nil {
+			break
+		}
+		if d.engine.Kill(id, relay.CauseKilled) {
+			n++
+		}
+	}
+	return n
+}
+
+// Level is the log's level.
+func (d *daemon) Level() string { return levelName(d.level.Level()) }
+
+// SetLevel changes it, until the next reload.
+func (d *daemon) SetLevel(level string) { d.level.Set(levelOf(level)) }
+
+// Counters are what only metrics show.
+func (d *daemon) Counters() admin.Counters {
+	stats := d.engine.Stats()
+	total := stats.Total()
+	journal, access := d.books.dropped()
+	c := admin.Counters{
+		AcceptErrors: total.AcceptErrors, AcceptPauses: total.AcceptPauses,
+		BytesSpliced: total.BytesSpliced, BytesDropped: total.BytesDropped,
+		ICMPErrors: total.Datagrams.ICMP, Supers: total.Datagrams.Supers, Runs: total.Datagrams.Runs,
+		LogDrops: []admin.Count{{Name: "log", N: journal}, {Name: "access", N: access}},
+	}
+	for i, n := range total.Datagrams.Dropped {
+		c.DatagramDrops = append(c.DatagramDrops, admin.Count{Name: relay.Drop(i).String(), N: n})
+	}
+	d.reloads.mu.Lock()
+	c.Reloads, c.FailedReloads = d.reloads.good, d.reloads.bad
+	d.reloads.mu.Unlock()
+	points := d.points()
+	times := map[names]*admin.Times{}
+	for i := range points {
+		p := &points[i]
+		s := admin.Series{
+			Listener: p.Listener, Route: p.Route, Group: p.Group, Member: p.Member, Open: p.Open(),
+			UpBytes: p.Sent.Bytes, DownBytes: p.Received.Bytes, UpDatagrams: p.Sent.Datagrams, DownDatagrams: p.Received.Datagrams,
+		}
+		if p.Group == "" {
+			for r, n := range p.Reasons {
+				if n > 0 {
+					c.Refused = append(c.Refused, admin.Refused{Listener: p.Listener, Reason: spec.Reason(r).String(), N: n})
+				}
+			}
+		}
+		for cause, n := range p.Ended {
+			if n > 0 {
+				s.Ended = append(s.Ended, admin.Count{Name: relay.Cause(cause).String(), N: n})
+			}
+		}
+		c.Series = append(c.Series, s)
+		k := names{listener: p.Listener, route: p.Route, group: p.Group}
+		if times[k] == nil {
+			times[k] = &admin.Times{Listener: p.Listener, Route: p.Route, Group: p.Group}
+		}
+		t := times[k]
+		addHistogram(&t.Connect, &p.Connect)
+		addHistogram(&t.FirstByte, &p.FirstByte)
+		addHistogram(&t.Life, &p.Life)
+	}
+	for _, t := range times {
+		c.Times = append(c.Times, *t)
+	}
+	return c
+}
+
+// addHistogram adds one up, whose bounds are always the same.
+func addHistogram(sum *admin.Histogram, h *account.Histogram) {
+	if sum.Counts == nil {
+		for _, b := range h.Bounds {
+			sum.Bounds = append(sum.Bounds, b.Seconds())
+		}
+		sum.Counts = make([]uint64, len(h.Counts))
+	}
+	for i, n := range h.Counts {
+		sum.Counts[i] += uint64(n)
+	}
+	sum.Sum += h.Sum.Seconds()
+}

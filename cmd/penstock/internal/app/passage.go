@@ -1,0 +1,254 @@
+package app
+
+import (
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/route"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/relay"
+)
+
+// A passage is what the daemon knows of one flow, from its arrival to its account.
+// It belongs to the flow's loop. What is atomic others may look at.
+type passage struct {
+	stand  *stand
+	ticket admit.Ticket
+	lease  upstream.Lease
+	reason spec.Reason
+	header *admit.Header // of the PROXY protocol; nil: there was none
+	local  relay.Addr    // where the client came to, as far as it was asked for
+
+	hello  atomic.Pointer[admit.Hello]
+	way    atomic.Pointer[way]
+	member atomic.Pointer[upstream.Member]
+	series atomic.Pointer[account.Series] // that it was begun in
+	doomed atomic.Bool                    // the reaper has a date for it
+}
+
+// names are what a flow's account calls things.
+type names struct{ listener, route, group, member string }
+
+func (p *passage) names() names {
+	n := names{listener: p.stand.spec.Name}
+	if w := p.way.Load(); w != nil {
+		n.route, n.group = w.route.Name, w.route.To.Name
+	}
+	if m := p.member.Load(); m != nil {
+		n.member = m.Name()
+	}
+	return n
+}
+
+func (n names) key() account.Key {
+	return account.Key{Listener: n.listener, Route: n.route, Group: n.group, Member: n.member}
+}
+
+// passageOf is the passage that admit gave to a flow.
+func passageOf(f *relay.Flow) *passage { return f.Value().(*passage) }
+
+// client is a flow's client's address; zero for a Unix client.
+func client(f *relay.Flow) netip.Addr { return f.Client().IP.Addr() }
+
+// admit is the hook for a new client.
+func (d *daemon) admit(f *relay.Flow) relay.Cause {
+	s := f.Listener().Value().(*post).stand.Load()
+	p := &passage{stand: s}
+	f.SetValue(p)
+	peer := client(f)
+	if p.ticket, p.reason = s.gate.Enter(peer, time.Now()); p.reason != spec.ReasonNone {
+		return relay.CauseRefused
+	}
+	if p.ticket.Proxied() || s.spec.Sniff.TLS && s.routes.Needs(peer) {
+		f.Sniff(s.spec.Sniff.Max, s.spec.Sniff.Timeout)
+		return relay.CauseNone
+	}
+	if !d.route(f, p) {
+		return relay.CauseRefused
+	}
+	return relay.CauseNone
+}
+
+// sniff is the hook for what a client says first: a PROXY header, if one is due, and
+// then a ClientHello, if it decides the route. A client that says nothing in time, or no
+// TLS, has no name.
+func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.SniffNext) {
+	p := passageOf(f)
+	if p.ticket.Proxied() && p.header == nil {
+		h, n, more, err := admit.ParseProxy(b)
+		switch {
+		case more && !last:
+			return 0, relay.SniffMore
+		case more:
+			p.reason = spec.ReasonProxyTimeout
+			return 0, relay.SniffRefuse
+		case err != nil:
+			p.reason = spec.ReasonProxyHeader
+			return 0, relay.SniffRefuse
+		}
+		p.header = &h
+		if h.Client.IsValid() {
+			f.SetClient(relay.Addr{Network: f.Peer().Network, IP: h.Client})
+		}
+		if p.reason = p.stand.gate.Identify(&p.ticket, client(f), time.Now()); p.reason != spec.ReasonNone {
+			return n, relay.SniffRefuse
+		}
+		if p.stand.spec.Sniff.TLS && p.stand.routes.Needs(client(f)) && (n < len(b) || !last) {
+			return n, relay.SniffMore
+		}
+		return n, d.routed(f, p)
+	}
+	hello, more, err := admit.ParseHello(b)
+	if more && !last {
+		return 0, relay.SniffMore
+	}
+	if !more && err == nil {
+		p.hello.Store(&hello)
+	}
+	return 0, d.routed(f, p)
+}
+
+func (d *daemon) routed(f *relay.Flow, p *passage) relay.SniffNext {
+	if !d.route(f, p) {
+		return relay.SniffRefuse
+	}
+	return relay.SniffOn
+}
+
+// route finds a flow's way, and tells the engine what it asks for.
+func (d *daemon) route(f *relay.Flow, p *passage) bool {
+	m := route.Meta{Client: client(f)}
+	if h := p.hello.Load(); h != nil {
+		m.SNI, m.ALPN = h.SNI, h.ALPN
+	}
+	r, ok := p.stand.routes.Find(m)
+	if !ok {
+		p.reason = spec.ReasonNoRoute
+		return false
+	}
+	w := p.stand.ways[r]
+	p.way.Store(w)
+	f.SetTimeouts(w.timeouts)
+	f.SetDial(w.dial)
+	if r.Bandwidth > 0 {
+		f.SetBandwidth(r.Bandwidth)
+	}
+	return true
+}
+
+// upstream is the hook that asks where to connect.
+func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
+	p := passageOf(f)
+	w := p.way.Load()
+	var local netip.AddrPort
+	if w.byLocal {
+		local = p.localOf(f).IP
+	}
+	m, reason := w.group.Pick(&p.lease, f.Client().IP, local)
+	if m == nil && reason == spec.ReasonNone {
+		if p.stand.spec.Datagrams {
+			reason = spec.ReasonQueueFull // a datagram flow cannot wait
+		} else {
+			m, reason = w.group.Wait(&p.lease, f.Ref())
+		}
+	}
+	switch {
+	case m != nil:
+		p.member.Store(m)
+		if k := m.Addr().Network; k == relay.Echo || k == relay.Discard {
+			d.began(p)
+		}
+		return m.Addr()
+	case reason == spec.ReasonNone:
+		return relay.Wait
+	}
+	p.reason = reason
+	return nil
+}
+
+// connected is the hook that learns how an attempt ended.
+func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
+	p := passageOf(f)
+	p.lease.Connected(err, took)
+	s := d.books.counters.Series(p.names().key())
+	s.Tried(err)
+	if err != nil {
+		return
+	}
+	d.began(p)
+	if w := p.way.Load(); w.proxy != nil {
+		f.Preface(d.proxyHeader(f, p, w.proxy))
+	}
+}
+
+// began counts a flow as begun with its member.
+func (d *daemon) began(p *passage) {
+	if p.series.Load() == nil {
+		s := d.books.counters.Series(p.names().key())
+		s.Begin()
+		p.series.Store(s)
+	}
+}
+
+// proxyHeader says who the client is, and where it came to: as a PROXY header said, or
+// as the sockets do.
+func (d *daemon) proxyHeader(f *relay.Flow, p *passage, to *spec.Dial) []byte {
+	h := admit.Header{Version: to.Proxy, TLVs: to.ProxyTLVs}
+	switch c := f.Client(); {
+	case p.header != nil && !p.header.Local:
+		h.Unix, h.Client, h.To = p.header.Unix, p.header.Client, p.header.To
+		h.ClientPath, h.ToPath = p.header.ClientPath, p.header.ToPath
+	case c.Network == relay.Unix:
+		h.Unix, h.ClientPath, h.ToPath = true, c.Path, p.localOf(f).Path
+	default:
+		h.Client, h.To = c.IP, p.localOf(f).IP
+	}
+	if hello := p.hello.Load(); hello != nil && to.ProxySNI {
+		h.SNI = hello.SNI
+		if len(hello.ALPN) > 0 {
+			h.ALPN = hello.ALPN[0]
+		}
+	}
+	b, err := h.Append(nil)
+	if err != nil {
+		b, _ = (&admit.Header{Version: to.Proxy, Local: true}).Append(nil) // too long with its TLVs
+	}
+	return b
+}
+
+// localOf is where the client came to. It is asked for once.
+func (p *passage) localOf(f *relay.Flow) relay.Addr {
+	if p.local.Network == 0 {
+		p.local = f.Local()
+	}
+	return p.local
+}
+
+// done is the hook for a flow's account. Everything that the flow had goes back.
+func (d *daemon) done(r *relay.Record) {
+	p := r.Value.(*passage)
+	p.lease.Release()
+	p.ticket.Leave()
+	n := p.names()
+	e := account.Entry{
+		Record: *r, ListenerName: n.listener, Route: n.route, Group: n.group, Member: n.member,
+		Reason: p.reason, Local: p.local,
+	}
+	switch r.Cause {
+	case relay.CauseQueued:
+		e.Reason = spec.ReasonQueueTimeout
+	case relay.CauseRemoved:
+		e.Reason = spec.ReasonRemoved
+	case relay.CauseKilled:
+		e.Reason = spec.ReasonKilled
+	}
+	if h := p.hello.Load(); h != nil {
+		e.SNI, e.ALPN = h.SNI, strings.Join(h.ALPN, ",")
+	}
+	d.books.enter(p.series.Load(), &e)
+}

@@ -1,0 +1,102 @@
+package app
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// A reaper ends flows at their times. Its zero value is not ready: see newReaper.
+type reaper struct {
+	end  func(id uint64)
+	mu   sync.Mutex
+	due  deadlines
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
+}
+
+// A deadline is when a flow is to end. A flow that has ended by itself is no trouble:
+// ids are never used again.
+type deadline struct {
+	at time.Time
+	id uint64
+}
+
+// newReaper starts a reaper that ends flows by end.
+func newReaper(end func(id uint64)) *reaper {
+	r := &reaper{end: end, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	go r.run()
+	return r
+}
+
+// add has a flow end at a time, which may have passed.
+func (r *reaper) add(at time.Time, id uint64) {
+	r.mu.Lock()
+	heap.Push(&r.due, deadline{at, id})
+	first := r.due[0].id == id
+	r.mu.Unlock()
+	if first {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// close ends the reaper; flows that are not due yet stay.
+func (r *reaper) close() {
+	close(r.stop)
+	<-r.done
+}
+
+func (r *reaper) run() {
+	defer close(r.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wait := time.Hour
+		for {
+			id, until, ok := r.next(time.Now())
+			if !ok {
+				wait = until
+				break
+			}
+			r.end(id)
+		}
+		timer.Reset(wait)
+		select {
+		case <-r.stop:
+			return
+		case <-r.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// next takes the first flow that is due, or tells how long it is until one is.
+func (r *reaper) next(now time.Time) (id uint64, until time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.due) == 0 {
+		return 0, time.Hour, false
+	}
+	if until = r.due[0].at.Sub(now); until > 0 {
+		return 0, until, false
+	}
+	return heap.Pop(&r.due).(deadline).id, 0, true
+}
+
+// deadlines is a heap.
+type deadlines []deadline
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].at.Before(d[j].at) }
+func (d deadlines) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *deadlines) Push(x any)        { *d = append(*d, x.(deadline)) }
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	x := (*d)[last]
+	*d = (*d)[:last]
+	return x
+}

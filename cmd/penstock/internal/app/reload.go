@@ -1,0 +1,170 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// reloads are what is known of those that were tried.
+type reloads struct {
+	mu     sync.Mutex
+	good   int64
+	bad    int64
+	failed *api.FailedReload // the last one, if it failed
+}
+
+// Reload reads the configuration again and puts it in force. A bad one changes
+// nothing; the error and the log say why.
+func (d *daemon) Reload(ctx context.Context) (api.Diff, error) { return d.reload(ctx, "request") }
+
+func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
+	old := d.force.Load()
+	cfg, err := d.load()
+	var diff config.Diff
+	var told api.Diff
+	if err == nil {
+		diff = config.Compare(old.Config, cfg)
+		told = d.tell(diff, cfg)
+		err = d.apply(ctx, cfg)
+	}
+	d.reloads.mu.Lock()
+	defer d.reloads.mu.Unlock()
+	if err != nil {
+		d.reloads.bad++
+		problem := badConfig(err)
+		d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
+		for _, e := range strings.Split(configMessage(err), "\n") {
+			d.log.Error("the configuration is not taken, and nothing changed", "by", why, "error", e)
+		}
+		d.event(slog.LevelError, "reload", old.Source, problem.Error())
+		return api.Diff{}, problem
+	}
+	d.reloads.good++
+	d.reloads.failed = nil
+	d.level.Set(levelOf(cfg.Log.Level))
+	d.log.Info("reloaded", "by", why, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
+	if told.Restart {
+		d.log.Warn("some of the configuration needs a restart and was left as it is", "keys", restartKeys(diff))
+	}
+	d.event(slog.LevelInfo, "reload", cfg.Source, "the configuration is in force")
+	told.Applied = true
+	return told, nil
+}
+
+// Diff tells what the text of a configuration would change.
+func (d *daemon) Diff(_ context.Context, text []byte) (api.Diff, error) {
+	old := d.force.Load()
+	cfg, err := config.Parse("request", text)
+	if err != nil {
+		return api.Diff{}, badConfig(err)
+	}
+	// The files with tokens are not read.
+	cfg.Admin.Token, cfg.Admin.ReadToken = old.Admin.Token, old.Admin.ReadToken
+	return d.tell(config.Compare(old.Config, cfg), cfg), nil
+}
+
+func restartKeys(d config.Diff) string {
+	var keys []string
+	for _, c := range d.Restart {
+		keys = append(keys, c.Key)
+	}
+	return strings.Join(keys, ", ")
+}
+
+// badConfig is the answer to a configuration that cannot be used.
+func badConfig(err error) *api.Problem {
+	var problem *api.Problem
+	var errs config.Errors
+	switch {
+	case errors.As(err, &problem):
+		return problem
+	case !errors.As(err, &errs):
+		return api.BadConfig([]api.ConfigError{{Message: err.Error()}})
+	}
+	list := make([]api.ConfigError, len(errs))
+	for i, e := range errs {
+		list[i] = api.ConfigError{Source: e.File, Line: e.Line, Column: e.Column, Message: e.Message(), Allowed: e.Allowed}
+	}
+	return api.BadConfig(list)
+}
+
+// tell writes a difference down for those who ask, with how many open flows each change
+// touches.
+func (d *daemon) tell(diff config.Diff, cfg *spec.Config) api.Diff {
+	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(diff.Restart) > 0}
+	type key struct{ kind, name string }
+	place := map[key]int{}
+	add := func(kind, name, what string, changes []config.Change, restart bool) {
+		if what == "" {
+			return
+		}
+		c := api.Change{Kind: kind, Name: name, What: words[what], Restart: restart}
+		for _, f := range changes {
+			c.Fields = append(c.Fields, f.Key)
+		}
+		place[key{kind, name}] = len(out.Changes)
+		out.Changes = append(out.Changes, c)
+	}
+	for _, c := range diff.Restart {
+		add("setting", c.Key, config.Changed, []config.Change{c}, true)
+	}
+	for _, c := range diff.Settings {
+		add("setting", c.Key, config.Changed, []config.Change{c}, false)
+	}
+	for _, l := range diff.Listeners {
+		add("listener", l.Name, l.What, l.Changes, false)
+		for _, r := range l.Routes {
+			add("route", l.Name+"/"+r.Name, r.What, r.Changes, false)
+		}
+	}
+	for _, g := range diff.Groups {
+		add("group", g.Name, g.What, g.Changes, false)
+		for _, m := range g.Members {
+			add("member", g.Name+"/"+m.Name, m.What, m.Changes, false)
+		}
+	}
+	d.engine.Flows(func(flows []relay.FlowInfo) bool {
+		for i := range flows {
+			p, ok := flows[i].Value.(*passage)
+			if !ok {
+				continue
+			}
+			n := p.names()
+			if !diff.Touches(n.listener, n.route, n.group, n.member) {
+				continue
+			}
+			out.Flows++
+			for _, k := range []key{{"listener", n.listener}, {"route", n.listener + "/" + n.route}, {"group", n.group}, {"member", n.group + "/" + n.member}} {
+				if at, ok := place[k]; ok {
+					out.Changes[at].Flows++
+				}
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// words are api's for config's.
+var words = map[string]string{config.New: "added", config.Gone: "removed", config.Changed: "changed"}
+
+func hashOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// event keeps something that happened for those who ask.
+func (d *daemon) event(level slog.Level, kind, subject, message string) {
+	d.events.Add(api.Event{Level: levelName(level), Kind: kind, Subject: subject, Message: message})
+}

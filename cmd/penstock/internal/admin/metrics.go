@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"bufio"
+	"errors"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -8,55 +10,67 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// maxScrapes bounds how many expositions are in memory at once.
+// maxScrapes bounds how many expositions are in memory at once; others wait.
 const maxScrapes = 2
 
 // exposition makes what a scrape reads, from one snapshot of the source. It
-// gives families to promhttp itself: a registry sorts, hashes and compares every
-// series in every scrape, which for many members takes longer than all the rest. What it
-// would find a test finds (TestMetricsAreWellFormed).
+// gives families to the encoder itself: a registry sorts, hashes and compares every
+// series in every scrape, and promhttp has every name looked at for characters to be escaped. What
+// they would find a test finds (TestMetricsAreWellFormed).
 type exposition struct {
-	server *Server
 	std    *prometheus.Registry // the Go runtime and the process
-	sheets sync.Pool            // of *sheet
+	turns  chan struct{}
+	sheets sync.Pool // of *sheet
 }
 
-func newExposition(s *Server) *exposition {
-	x := &exposition{server: s, std: prometheus.NewRegistry()}
+func newExposition() *exposition {
+	x := &exposition{std: prometheus.NewRegistry(), turns: make(chan struct{}, maxScrapes)}
 	x.std.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return x
 }
 
-// handler serves it in the format that the scraper asks for. It does not
-// compress: the scraper is on this host.
-func (x *exposition) handler() http.Handler {
-	return promhttp.HandlerForTransactional(x, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true, MaxRequestsInFlight: maxScrapes})
-}
-
-// Gather implements prometheus.TransactionalGatherer. The families are valid until done is called.
-func (x *exposition) Gather() (families []*dto.MetricFamily, done func(), err error) {
-	if families, err = x.std.Gather(); err != nil {
-		return nil, func() {}, err
+// metrics answers in the format that the scraper asks for. It does not compress:
+// the scraper is on this host.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
+	x := s.scrapes
+	select {
+	case x.turns <- struct{}{}:
+		defer func() { <-x.turns }()
+	case <-r.Context().Done():
+		return r.Context().Err()
+	}
+	families, err := x.std.Gather()
+	if err != nil {
+		return err
 	}
 	sheet, _ := x.sheets.Get().(*sheet)
 	if sheet == nil {
 		sheet = newSheet()
 	}
-	sheet.fill(x.server.source)
-	return append(families, sheet.written()...), func() {
+	defer func() {
 		sheet.clear()
 		x.sheets.Put(sheet)
-	}, nil
-}
-
-func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
-	s.scrapes.ServeHTTP(w, r)
+	}()
+	sheet.fill(s.source)
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...)
+	w.Header().Set("Content-Type", string(format))
+	out := bufio.NewWriterSize(&patient{w: w, c: http.NewResponseController(w)}, 64<<10)
+	enc := expfmt.NewEncoder(out, format.WithEscapingScheme(model.NoEscaping)) // no name needs it
+	for _, f := range append(families, sheet.written()...) {
+		err = errors.Join(err, enc.Encode(f))
+	}
+	if end, ok := enc.(expfmt.Closer); ok {
+		err = errors.Join(err, end.Close())
+	}
+	if errors.Join(err, out.Flush()) != nil {
+		panic(http.ErrAbortHandler) // the client sees that the end is missing
+	}
 	return nil
 }
 

@@ -70,19 +70,15 @@ func TestMetricsFollowConventions(t *testing.T) {
 // What a registry checks in every scrape: no series twice, no metric that
 // contradicts its family, valid names.
 func TestMetricsAreWellFormed(t *testing.T) {
-	s := New(&synthetic{flows: 3, members: 10}, Config{})
-	x := newExposition(s)
+	sheet := newSheet()
 	for round := range 3 { // the memory of a sheet is used again
-		families, done, err := x.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		sheet.fill(&synthetic{flows: 3, members: 10})
 		registry := prometheus.NewPedanticRegistry()
-		registry.MustRegister(reprint(families))
+		registry.MustRegister(reprint(sheet.written()))
 		if _, err := registry.Gather(); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		done()
+		sheet.clear()
 	}
 }
 
@@ -157,14 +153,15 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
 			source := &fixed{Source: &synthetic{flows: 10, members: members}}
 			source.counters, source.groups = source.Source.Counters(), source.Source.Groups()
-			x := newExposition(New(source, Config{}))
-			h := x.handler()
+			server := New(source, Config{})
 			req := httptest.NewRequest("GET", "/metrics", nil)
 			var w counting
 			b.ReportAllocs()
 			for b.Loop() {
 				w = counting{header: http.Header{}}
-				h.ServeHTTP(&w, req)
+				if err := server.metrics(&w, req); err != nil {
+					b.Fatal(err)
+				}
 			}
 			b.ReportMetric(float64(w.lines), "lines")
 			b.ReportMetric(float64(w.bytes), "bytes")

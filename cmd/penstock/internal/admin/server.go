@@ -31,7 +31,7 @@ type Server struct {
 	http    http.Server
 	stream  hub
 	walks   chan struct{}
-	scrapes http.Handler
+	scrapes *exposition
 	once    sync.Once
 	closed  chan struct{} // Close has begun: streams end
 }
@@ -42,7 +42,7 @@ func New(source Source, config Config) *Server {
 		config.Started = time.Now()
 	}
 	s := &Server{source: source, config: config, walks: make(chan struct{}, maxWalks), closed: make(chan struct{})}
-	s.scrapes = newExposition(s).handler()
+	s.scrapes = newExposition()
 	s.stream = hub{sample: s.sampleText, every: time.Second}
 	s.http = http.Server{
 		Handler:           s.handler(),

@@ -80,6 +80,15 @@ func TestTokens(t *testing.T) {
 	if got := r.overTCP("PUT", "/v1/status", bearer(token)); got.status != 405 || got.header.Get("Allow") != "GET" {
 		t.Errorf("PUT /v1/status: %d, Allow: %s", got.status, got.header.Get("Allow"))
 	}
+	// The status says which of the two a token is.
+	for token, want := range map[string]string{token: `"access":"full"`, readToken: `"access":"read"`} {
+		if got := r.overTCP("GET", "/v1/status", bearer(token)); !strings.Contains(got.body, want) {
+			t.Errorf("%s is not in %s", want, got.body)
+		}
+	}
+	if got := r.ask("GET", "/v1/status", ""); !strings.Contains(got.body, `"access":"full"`) {
+		t.Errorf("over the Unix socket: %s", got.body)
+	}
 	// The tokens do not leave by the configuration.
 	if got := r.overTCP("GET", "/v1/config", bearer(readToken)); got.status != 200 || strings.Contains(got.body, token) || !strings.Contains(got.body, "[secret]") {
 		t.Errorf("/v1/config: %d %s", got.status, got.body)

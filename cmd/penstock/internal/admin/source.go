@@ -14,7 +14,7 @@ import (
 type Source interface {
 	// Status is the daemon at this moment. Of Resources the server adds what the
 	// process itself knows: FDs, Goroutines, HeapBytes and CPU; of Sample it adds Time,
-	// Uptime, LastEvent, Listeners and Groups.
+	// Uptime, LastEvent, Listeners and Groups; and Access, which is the asker's.
 	Status() api.Status
 	// Config is the configuration in force, without secrets.
 	Config() api.Config

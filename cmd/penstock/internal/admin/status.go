@@ -31,8 +31,13 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func (s *Server) status(w http.ResponseWriter, _ *http.Request) error {
-	reply(w, s.now())
+func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
+	st := s.now()
+	st.Access = "read"
+	if s.admit(r, full) == nil {
+		st.Access = "full"
+	}
+	reply(w, st)
 	return nil
 }
 

@@ -15,6 +15,7 @@ type Status struct {
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 	Config  InForce   `json:"config"`
+	Access  string    `json:"access"` // what the asker may do: read or full
 	Sample
 }
 

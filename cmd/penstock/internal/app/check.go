@@ -12,11 +12,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
+
+// rules are what account asks of a configuration.
+var rules = []config.Rule{
+	{Of: func(c *spec.Config) *string { return &c.AccessLog.Format }, Check: account.CheckFormat},
+	{Of: func(c *spec.Config) *string { return &c.AccessLog.To }, Check: account.CheckTarget},
+}
 
 // checkCmd is the command check.
 type checkCmd struct {
@@ -32,7 +39,7 @@ func (checkCmd) Help() string {
 }
 
 func (c *checkCmd) run(stdout, stderr *os.File) int {
-	cfg, warnings, err := config.Load(c.Config)
+	cfg, warnings, err := config.Load(c.Config, rules...)
 	if len(warnings) > 0 {
 		fmt.Fprintln(stderr, warnings.String())
 	}
@@ -57,7 +64,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 
 // compare tells what FILE changes in another file.
 func (c *checkCmd) compare(stdout io.Writer, cfg *spec.Config) error {
-	old, _, err := config.Load(c.Diff)
+	old, _, err := config.Load(c.Diff, rules...)
 	if err != nil {
 		return err
 	}
@@ -157,7 +164,7 @@ type explanation struct {
 }
 
 func (c *explainCmd) run(stdout, stderr *os.File) int {
-	cfg, _, err := config.Load(c.Config)
+	cfg, _, err := config.Load(c.Config, rules...)
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
 		return exitUsage

@@ -65,7 +65,7 @@ func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
 // Diff tells what the text of a configuration would change.
 func (d *daemon) Diff(_ context.Context, text []byte) (api.Diff, error) {
 	old := d.force.Load()
-	cfg, err := config.Parse("request", text)
+	cfg, err := config.Parse("request", text, rules...)
 	if err != nil {
 		return api.Diff{}, badConfig(err)
 	}

@@ -27,7 +27,7 @@ func (runCmd) Help() string {
 }
 
 func (c *runCmd) run(stderr *os.File) int {
-	cfg, warnings, err := config.Load(c.Config)
+	cfg, warnings, err := config.Load(c.Config, rules...)
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
 		return exitUsage
@@ -152,7 +152,7 @@ func (l *life) load() (*spec.Config, error) {
 	if l.file == "" {
 		return nil, errors.New("this daemon has no configuration file: it was started by penstock relay")
 	}
-	cfg, warnings, err := config.Load(l.file)
+	cfg, warnings, err := config.Load(l.file, rules...)
 	if err != nil {
 		return nil, err
 	}

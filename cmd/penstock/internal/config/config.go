@@ -22,17 +22,23 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
+// A Rule is what another station asks of one value, which Of points to.
+type Rule struct {
+	Of    func(*spec.Config) *string
+	Check func(string) error
+}
+
 // Parse reads a configuration. name stands for it in messages and in
 // Config.Source. The error is [Errors]. Files that the text names are not read:
 // Admin.Token and Admin.ReadToken stay empty.
-func Parse(name string, text []byte) (*spec.Config, error) {
-	c, _, err := parse(name, text, nil)
+func Parse(name string, text []byte, rules ...Rule) (*spec.Config, error) {
+	c, _, err := parse(name, text, nil, rules)
 	return c, err
 }
 
 // Load reads a file, and the files that it names: relative ones from its folder.
 // The error is [Errors], or that of reading the file itself.
-func Load(path string) (*spec.Config, Warnings, error) {
+func Load(path string, rules ...Rule) (*spec.Config, Warnings, error) {
 	text, err := readAtMost(path, maxFile+1)
 	if err != nil {
 		return nil, nil, err
@@ -42,7 +48,7 @@ func Load(path string) (*spec.Config, Warnings, error) {
 			name = filepath.Join(filepath.Dir(path), name)
 		}
 		return readAtMost(name, maxToken+2)
-	})
+	}, rules)
 }
 
 // readAtMost reads a file that may be longer, or endless.
@@ -59,7 +65,7 @@ func readAtMost(path string, n int64) ([]byte, error) {
 	return text, nil
 }
 
-func parse(name string, text []byte, secrets func(string) ([]byte, error)) (*spec.Config, Warnings, error) {
+func parse(name string, text []byte, secrets func(string) ([]byte, error), rules []Rule) (*spec.Config, Warnings, error) {
 	r := &reader{file: name, places: map[any]*place{}, secrets: secrets}
 	var c *spec.Config
 	if doc := r.document(text); doc != nil {
@@ -68,6 +74,13 @@ func parse(name string, text []byte, secrets func(string) ([]byte, error)) (*spe
 		if r.aliased <= maxAliased { // or else much is missing
 			c = r.resolve(f)
 			c.Source, c.Text = name, text
+			for _, rule := range rules {
+				if value := rule.Of(c); *value != "" {
+					if err := rule.Check(*value); err != nil {
+						r.fail(r.at(value), fault{problem: oneLine(err.Error())})
+					}
+				}
+			}
 		}
 	}
 	inOrder(r.errs)

@@ -48,7 +48,7 @@ func (l *Listener) Update(cfg ListenConfig) error {
 // stuck finds a change that the sockets cannot make.
 func (l *Listener) stuck(next, old *ListenConfig) error {
 	if next.Paused && !l.paused {
-		return errors.New("Paused is for the start")
+		return errors.New("a listener that accepts cannot be paused: Paused is for the start")
 	}
 	o, was := &next.Socket, &old.Socket
 	for i := range socketOptions {

@@ -154,6 +154,7 @@ func (e *Engine) Stats() Stats {
 		}
 	}
 	wg.Wait()
+	s.Buffers = e.buffers.Stats()
 	if e.pipes != nil {
 		p := e.pipes.Stats()
 		s.PipesOpen, s.PipesLeased, s.PipesMax, s.PipesRefused = p.Open, p.Leased, p.Max, p.Refused

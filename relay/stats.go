@@ -1,12 +1,19 @@
 package relay
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock/penstock/pool"
+)
 
 // Stats are an engine's counters since its start, and its gauges.
 type Stats struct {
 	Loops []LoopStats
 	// The pipe budget.
 	PipesOpen, PipesLeased, PipesMax, PipesRefused int64
+	// Buffers hold what a slow side does not take, what was sniffed, and datagrams
+	// that wait.
+	Buffers pool.BuffersStats
 }
 
 // LoopStats are the counters and gauges of one event loop.

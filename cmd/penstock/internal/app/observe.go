@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,7 +67,7 @@ func (d *daemon) Status() api.Status {
 	s.Totals.Flows = stats.Flows()
 	for i := range stats.Loops {
 		l := &stats.Loops[i]
-		s.Loops = append(s.Loops, api.Loop{Flows: l.Flows, Busy: l.Busy.Seconds(), Events: l.Events, Waits: l.Waits, Wakeups: l.Wakeups})
+		s.Loops = append(s.Loops, api.Loop{Flows: l.Flows, Busy: l.Busy.Seconds(), Events: l.Events, Waits: l.Waits, Wakeups: l.Wakeups, Longest: l.Longest.Seconds()})
 	}
 	total := stats.Total()
 	journal, access := d.books.dropped()
@@ -269,7 +270,7 @@ func (d *daemon) Groups() []api.Group {
 			}
 		}
 		if snap := snaps[g.Name]; snap != nil {
-			out.Queue.Waiting = snap.Waiting
+			out.Queue.Waiting, out.Queue.Queued = snap.Waiting, int64(snap.Queued)
 			for i := range snap.Members {
 				m := &snap.Members[i]
 				out.Members = append(out.Members, member(m, byMember[key{g.Name, m.Name}]))
@@ -283,13 +284,16 @@ func (d *daemon) Groups() []api.Group {
 // member describes one for those who ask.
 func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	out := api.Member{
-		Name: m.Name, Address: m.Addr.String(), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.CheckErr, Since: m.Since,
-		Takes: m.State >= upstream.Checking, Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows,
-		Connects: int64(m.Total - m.Failures), Failures: int64(m.Failures), Numbers: n,
+		Name: m.Name, Address: m.Addr.String(), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.Why, Since: m.Since,
+		Takes: m.State >= upstream.Checking, Weight: m.Weight, Backup: m.Backup, Found: m.Found, MaxFlows: m.MaxFlows,
+		Connects: int64(m.Connected), Failures: int64(m.Failures), Latency: m.Connects.Seconds(), Numbers: n,
 	}
 	out.Flows = int64(m.Active)
+	if m.State == upstream.Ejected {
+		out.Until = m.Until
+	}
 	if !m.Checked.IsZero() {
-		out.Check = &api.Check{Time: m.Checked, OK: m.CheckErr == "", Took: m.CheckTook.Seconds(), Error: m.CheckErr}
+		out.Check = &api.Check{Time: m.Checked, OK: m.CheckErr == "", Took: m.CheckTook.Seconds(), Error: m.CheckErr, Streak: m.Streak}
 	}
 	return out
 }
@@ -463,6 +467,12 @@ func (d *daemon) Counters() admin.Counters {
 	}
 	for i, n := range total.Datagrams.Dropped {
 		c.DatagramDrops = append(c.DatagramDrops, admin.Count{Name: relay.Drop(i).String(), N: n})
+	}
+	for _, b := range stats.Buffers.Class {
+		c.Pools = append(c.Pools, admin.Pool{
+			Name: "buffers-" + strconv.Itoa(b.Size), Gets: int64(b.Gets), News: int64(b.Gets - b.Hits), Kept: int64(b.Kept),
+			Live: int64(b.Kept) + int64(b.Gets-b.Puts),
+		})
 	}
 	d.reloads.mu.Lock()
 	c.Reloads, c.FailedReloads = d.reloads.good, d.reloads.bad

@@ -8,7 +8,9 @@ import (
 
 // succeeded ends a row of failures. An attempt that began before the member was
 // ejected does not count for how long it will be out next time.
-func (m *Member) succeeded() {
+func (m *Member) succeeded(took time.Duration) {
+	m.connected.Add(1)
+	m.connecting.Add(int64(took))
 	if m.inARow.Load() != 0 {
 		m.inARow.Store(0)
 	}
@@ -72,6 +74,7 @@ func (m *Member) eject(err error) {
 	m.inARow.Store(0)
 	m.out = true
 	now := time.Now()
+	m.until = now.Add(d)
 	g.settle(m, now, err.Error())
 	m.back = g.set.after(d, func(now time.Time) {
 		m.out = false

@@ -29,9 +29,19 @@ type health struct {
 	row   int // results in a row that speak against the state
 
 	// The last result, for those who look.
-	at   time.Time
-	took time.Duration
-	err  error
+	at     time.Time
+	took   time.Duration
+	err    error
+	streak int // results in a row that were like it
+}
+
+// note keeps the last result.
+func (h *health) note(at time.Time, took time.Duration, err error) {
+	if h.at.IsZero() || (err == nil) != (h.err == nil) {
+		h.streak = 0
+	}
+	h.at, h.took, h.err = at, took, err
+	h.streak++
 }
 
 // result takes the result of a check. The first one decides at once.
@@ -139,7 +149,7 @@ func (c *checker) run() {
 		return
 	}
 	h := &c.m.health
-	h.at, h.took, h.err = now, now.Sub(start), err
+	h.note(now, now.Sub(start), err)
 	h.result(err == nil, c.cfg.Rise, c.cfg.Fall)
 	why := "check passed"
 	if err != nil {

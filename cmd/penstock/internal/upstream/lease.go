@@ -60,7 +60,7 @@ func (l *Lease) Connected(err error, took time.Duration) {
 	switch {
 	case m == nil:
 	case err == nil:
-		m.succeeded()
+		m.succeeded(took)
 	default:
 		l.spent += took
 		m.failed(err)

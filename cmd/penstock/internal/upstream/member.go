@@ -20,8 +20,11 @@ type Member struct {
 	active   atomic.Int32 // leases that are out
 	total    atomic.Uint64
 	failures atomic.Uint64 // connects that failed
-	inARow   atomic.Int32  // of them, since the last that did not
-	ejecting atomic.Bool   // one failure too many, which is being dealt with
+	// Connects that did not fail, and how long they took together, in nanoseconds.
+	connected  atomic.Uint64
+	connecting atomic.Int64
+	inARow     atomic.Int32 // of them, since the last that did not
+	ejecting   atomic.Bool  // one failure too many, which is being dealt with
 	// Ejections since the last connect that did not fail.
 	outBefore atomic.Int32
 
@@ -35,10 +38,13 @@ type memberState struct {
 	backup     bool
 	state      State
 	since      time.Time
+	why        string    // what made it so
+	found      bool      // discovered, not in the file
 	warmFrom   time.Time // when it began to take flows; zero if it is warm
 	health     health
 	checker    *checker
-	out        bool // ejected
+	out        bool      // ejected
+	until      time.Time // the end of the last ejection
 	ejections  uint64
 	back       *time.Timer // ends an ejection
 	gone       atomic.Bool // set under the Set's lock

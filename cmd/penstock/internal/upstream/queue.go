@@ -13,6 +13,7 @@ import (
 // sees the other.
 type queue struct {
 	n           atomic.Int32
+	ever        atomic.Uint64 // flows that came to wait
 	mu          sync.Mutex
 	first, last *Lease
 }
@@ -29,6 +30,7 @@ func (q *queue) enter(l *Lease, r Resumer, size int, pick func() *Member) (m *Me
 		return nil, true
 	}
 	q.n.Add(1)
+	q.ever.Add(1)
 	if n == 0 {
 		if m = pick(); m != nil {
 			q.n.Add(-1)

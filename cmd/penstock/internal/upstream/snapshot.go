@@ -12,7 +12,8 @@ import (
 type GroupSnapshot struct {
 	Name    string
 	Balance string
-	Waiting int // in the queue
+	Waiting int    // in the queue
+	Queued  uint64 // flows that ever came to wait there
 	Members []MemberSnapshot
 	Lookups []LookupSnapshot // of names and of what is discovered
 }
@@ -26,16 +27,22 @@ type MemberSnapshot struct {
 	MaxFlows int
 	State    State
 	Since    time.Time
-	Mode     Mode // what an operator wants
+	Why      string    // what made it so
+	Until    time.Time // the end of the last ejection
+	Mode     Mode      // what an operator wants
+	Found    bool      // discovered, not in the file
 
 	Active    int
-	Total     uint64 // leases ever
-	Failures  uint64 // connects that failed
+	Total     uint64        // leases ever
+	Connected uint64        // connects that did not fail
+	Connects  time.Duration // how long those took together
+	Failures  uint64        // connects that failed
 	Ejections uint64
 
 	Checked   time.Time // the last check; zero: none yet
 	CheckTook time.Duration
 	CheckErr  string // empty: it was well
+	Streak    int    // checks in a row that ended like it
 }
 
 // LookupSnapshot is a look-up at one moment.
@@ -52,7 +59,7 @@ func (s *Set) Snapshot() []GroupSnapshot {
 	defer s.mu.Unlock()
 	var all []GroupSnapshot
 	for _, g := range *s.groups.Load() {
-		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Waiting: g.queue.len()}
+		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Waiting: g.queue.len(), Queued: g.queue.ever.Load()}
 		for _, m := range g.members {
 			snap.Members = append(snap.Members, m.snapshot())
 		}
@@ -69,9 +76,9 @@ func (s *Set) Snapshot() []GroupSnapshot {
 func (m *Member) snapshot() MemberSnapshot {
 	return MemberSnapshot{
 		Name: m.name, Addr: m.addr, Weight: m.weight(), Backup: m.backup, MaxFlows: int(m.limit.Load()),
-		State: m.state, Since: m.since, Mode: m.over.mode,
-		Active: m.Active(), Total: m.total.Load(), Failures: m.failures.Load(), Ejections: m.ejections,
-		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err),
+		State: m.state, Since: m.since, Why: m.why, Until: m.until, Mode: m.over.mode, Found: m.found,
+		Active: m.Active(), Total: m.total.Load(), Connected: m.connected.Load(), Connects: time.Duration(m.connecting.Load()), Failures: m.failures.Load(), Ejections: m.ejections,
+		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak,
 	}
 }
 

@@ -59,7 +59,7 @@ func (g *Group) settle(m *Member, now time.Time, why string) {
 		g.later()
 	}
 	if from := m.state; state != from {
-		m.state, m.since = state, now
+		m.state, m.since, m.why = state, now, why
 		if event := g.set.opt.Event; event != nil {
 			e := Event{now, g.name, m.name, m.addr, from, state, why}
 			g.set.post.give(func() { event(e) })
@@ -180,6 +180,7 @@ type want struct {
 	settings settings
 	limit    int
 	backup   bool
+	found    bool
 }
 
 // refresh brings members in line with the configuration and with what was
@@ -214,7 +215,7 @@ func (g *Group) refresh(now time.Time) {
 		if m.file.mode != w.settings.mode {
 			m.over.mode = AsFile
 		}
-		m.file, m.backup = w.settings, w.backup
+		m.file, m.backup, m.found = w.settings, w.backup, w.found
 		m.limit.Store(int32(w.limit))
 		members = append(members, m)
 	}
@@ -251,7 +252,7 @@ func (g *Group) wants() (ws []want) {
 	}
 	for _, d := range g.cfg.Discover {
 		for _, t := range g.set.watches[lookupKey(d)].targets {
-			w := want{name: t.Name, addr: t.Addr, settings: settings{weight: t.Weight}, limit: d.MaxFlows, backup: t.Backup}
+			w := want{name: t.Name, addr: t.Addr, settings: settings{weight: t.Weight}, limit: d.MaxFlows, backup: t.Backup, found: true}
 			if w.name == "" {
 				w.name = t.Addr.String()
 			}

@@ -2,10 +2,14 @@ module github.com/penstock/penstock/bench
 
 go 1.26.0
 
-replace github.com/penstock/penstock => ..
+replace (
+	github.com/penstock/penstock => ..
+	github.com/penstock/penstock/xnet => ../xnet
+)
 
 require (
 	github.com/penstock/penstock v0.0.0
+	github.com/penstock/penstock/xnet v0.0.0
 	github.com/valyala/bytebufferpool v1.0.0
 	golang.org/x/image v0.30.0
 	golang.org/x/net v0.62.0

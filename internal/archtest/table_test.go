@@ -168,6 +168,7 @@ var freeModules = map[string]edges{
 		"dgram":  measured,
 		"splice": measured,
 		"relay":  measured,
+		"xnet":   measured,
 	},
 	"xnet": {
 		"dgram": "the batch API of x/net stands on it",

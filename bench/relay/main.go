@@ -67,7 +67,7 @@ func (s *settings) flags(fs *flag.FlagSet) {
 	fs.BoolVar(&s.place.host, "host", os.Geteuid() != 0, "measure in the machine's network namespace instead of a fresh one for each measurement (which takes root)")
 	fs.StringVar(&s.place.congestion, "congestion", "reno", "TCP congestion control of the fresh namespace; empty: the machine's")
 	fs.StringVar(&s.place.cpus, "cpus", s.place.cpus, "bind relay, generator and sink to these CPUs, such as 0; empty: all")
-	fs.StringVar(&s.profile, "profile", "", "also sample each relay with perf(1), and write profile-LOAD-PEER.txt into this `FOLDER`")
+	fs.StringVar(&s.profile, "profile", "", "also sample each relay and count its system calls with perf(1); profile-LOAD-PEER.txt goes into this `FOLDER`")
 	fs.StringVar(&s.outFile, "out", "", "also write everything to this `FILE`")
 }
 

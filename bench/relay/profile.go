@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,39 +14,97 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/bench/internal/proc"
 )
 
-// startProfile samples the relay's processes with perf(1) through the window.
-// The function that it returns waits for the end, and writes the two usual
-// reports, by own and by inclusive time, while the relay's binary is still there.
-func (b *bench) startProfile(l namedLoad, s subject, pid int) (wait func() error, err error) {
+// counted are the events of a profile: the name that perf-stat(1) knows, and ours.
+var counted = [][2]string{
+	{"context-switches", "switches"},
+	{"raw_syscalls:sys_enter", "calls"},
+	{"syscalls:sys_enter_splice", "splices"},
+	{"syscalls:sys_enter_epoll_wait", "epoll_waits"},
+	{"syscalls:sys_enter_epoll_pwait", "epoll_pwaits"},
+	{"syscalls:sys_enter_epoll_ctl", "epoll_ctls"},
+}
+
+// profile samples and counts what a relay's processes do in the window.
+type profile struct {
+	b            *bench
+	l            namedLoad
+	s            subject
+	data, counts string // files
+	record, stat *exec.Cmd
+}
+
+func (b *bench) startProfile(l namedLoad, s subject, pid int) (*profile, error) {
 	var pids []string
 	for _, p := range proc.Tree(pid) {
 		pids = append(pids, strconv.Itoa(p))
 	}
-	data := filepath.Join(b.dir, "perf.data")
-	// cpu-clock: a guest often has no hardware counters. perf itself may run on
-	// every CPU: beside a load that fills the relay's it gets no sample.
-	record := exec.Command("taskset", "-c", fmt.Sprintf("0-%d", runtime.NumCPU()-1), "perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "-g", "-D", strconv.Itoa(int(b.warm.Milliseconds())),
-		"-o", data, "-p", strings.Join(pids, ","), "--", "sleep", fmt.Sprint((b.warm + b.window).Seconds()))
-	record.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	record.Stderr = os.Stderr
-	if err := record.Start(); err != nil {
+	p := &profile{b: b, l: l, s: s, data: filepath.Join(b.dir, "perf.data"), counts: filepath.Join(b.dir, "perf.stat")}
+	common := []string{"-D", strconv.Itoa(int(b.warm.Milliseconds())), "-p", strings.Join(pids, ",")}
+	sleep := []string{"--", "sleep", fmt.Sprint((b.warm + b.window).Seconds())}
+	var events []string
+	for _, c := range counted {
+		events = append(events, c[0])
+	}
+	// cpu-clock: a guest often has no hardware counters.
+	p.record = perf("record", []string{"-q", "-e", "cpu-clock", "-F", "1999", "-g", "-o", p.data}, common, sleep)
+	p.stat = perf("stat", []string{"-x", ",", "-e", strings.Join(events, ","), "-o", p.counts}, common, sleep)
+	if err := p.record.Start(); err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
-	return func() error {
-		if err := record.Wait(); err != nil {
+	if err := p.stat.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("profile: %w", err), p.record.Wait())
+	}
+	return p, nil
+}
+
+// perf itself may run on every CPU: beside a load that fills the relay's it gets
+// no sample.
+func perf(how string, args ...[]string) *exec.Cmd {
+	all := []string{"-c", fmt.Sprintf("0-%d", runtime.NumCPU()-1), "perf", how}
+	for _, a := range args {
+		all = append(all, a...)
+	}
+	cmd := exec.Command("taskset", all...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// end waits for perf, writes the two usual reports, by own and by inclusive time,
+// while the relay's binary is still there, and prints the counts.
+func (p *profile) end(r load.Result) error {
+	if err := errors.Join(p.record.Wait(), p.stat.Wait()); err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	var text []byte
+	for _, how := range []string{"--no-children", "--children"} {
+		out, err := exec.Command("perf", "report", "-i", p.data, "--stdio", how, "-g", "none", "--percent-limit", "0.7", "--sort", "sym").Output()
+		if err != nil {
 			return fmt.Errorf("profile: %w", err)
 		}
-		var text []byte
-		for _, how := range []string{"--no-children", "--children"} {
-			out, err := exec.Command("perf", "report", "-i", data, "--stdio", how, "-g", "none", "--percent-limit", "0.7", "--sort", "sym").Output()
-			if err != nil {
-				return fmt.Errorf("profile: %w", err)
+		text = append(text, out...)
+	}
+	unit, units := "op", float64(r.Ops)
+	if p.l.Kind == load.Bulk {
+		unit, units = "GB", float64(r.Bytes)/1e9
+	}
+	counts, err := os.ReadFile(p.counts)
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	fmt.Fprintf(p.b.out, "BenchmarkCalls/load=%s/peer=%s/loops=%d\t1", p.l.text, p.s.Name, p.s.loops)
+	for line := range bytes.Lines(counts) {
+		// COUNT,unit,EVENT,...; what the kernel cannot count has no number.
+		f := strings.Split(string(line), ",")
+		for _, c := range counted {
+			if n, err := strconv.ParseFloat(f[0], 64); err == nil && len(f) > 2 && f[2] == c[0] {
+				fmt.Fprintf(p.b.out, "\t%.4g %s/%s", n/units, c[1], unit)
 			}
-			text = append(text, out...)
 		}
-		return os.WriteFile(filepath.Join(b.profile, fmt.Sprintf("profile-%s-%s.txt", l.text, s.Name)), text, 0o644)
-	}, nil
+	}
+	fmt.Fprintln(p.b.out)
+	return os.WriteFile(filepath.Join(p.b.profile, fmt.Sprintf("profile-%s-%s.txt", p.l.text, p.s.Name)), text, 0o644)
 }

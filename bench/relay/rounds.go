@@ -162,7 +162,7 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 		if err != nil {
 			return err
 		}
-		var profiled func() error
+		var profiled *profile
 		if b.profile != "" && !verify {
 			if profiled, err = b.startProfile(l, s, relay.PID); err != nil {
 				relay.Stop()
@@ -171,7 +171,7 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 		}
 		r, err = b.runGenerator(l, listen, relay.PID, verify)
 		if profiled != nil {
-			err = errors.Join(err, profiled())
+			err = errors.Join(err, profiled.end(r))
 		}
 		printed := relay.Stop()
 		if err != nil && printed != "" {

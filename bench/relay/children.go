@@ -45,6 +45,8 @@ func generate(args []string) error {
 	text := fs.String("load", "", "the load")
 	var cfg load.Config
 	fs.IntVar(&cfg.Relay, "relay", 0, "the relay's first process")
+	fs.IntVar(&cfg.Sink, "sink", 0, "the sink's process")
+	fs.StringVar(&cfg.CPUs, "cpus", "", "the CPUs that all are bound to; empty: all")
 	fs.StringVar(&cfg.Addr, "addr", "", "the relay's listener")
 	fs.DurationVar(&cfg.Warm, "warm", 0, "load before the window")
 	fs.DurationVar(&cfg.Window, "window", 0, "what is measured")
@@ -62,16 +64,16 @@ func generate(args []string) error {
 }
 
 // startSink runs the sink as a child and returns where it listens.
-func (b *bench) startSink(l namedLoad, verify bool) (addr string, stop func(), err error) {
+func (b *bench) startSink(l namedLoad, verify bool) (addr string, pid int, stop func(), err error) {
 	cmd := exec.Command(b.self, "sink", "-load", l.text, "-verify="+strconv.FormatBool(verify))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return "", nil, err
+		return "", 0, nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return "", nil, fmt.Errorf("start the sink: %w", err)
+		return "", 0, nil, fmt.Errorf("start the sink: %w", err)
 	}
 	stop = func() {
 		cmd.Process.Kill()
@@ -80,17 +82,17 @@ func (b *bench) startSink(l namedLoad, verify bool) (addr string, stop func(), e
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		stop()
-		return "", nil, fmt.Errorf("the sink did not start: %w", err)
+		return "", 0, nil, fmt.Errorf("the sink did not start: %w", err)
 	}
-	return strings.TrimSpace(line), stop, nil
+	return strings.TrimSpace(line), cmd.Process.Pid, stop, nil
 }
 
 // runGenerator runs the generator as a child to its end.
-func (b *bench) runGenerator(l namedLoad, addr string, pid int, verify bool) (load.Result, error) {
+func (b *bench) runGenerator(l namedLoad, addr string, relay, sink int, verify bool) (load.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.warm+b.window+90*time.Second)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, b.self, "generate", "-load", l.text, "-addr", addr, "-relay", strconv.Itoa(pid),
+	cmd := exec.CommandContext(ctx, b.self, "generate", "-load", l.text, "-addr", addr, "-relay", strconv.Itoa(relay), "-sink", strconv.Itoa(sink), "-cpus", b.place.cpus,
 		"-warm", b.warm.String(), "-window", b.window.String(), "-verify="+strconv.FormatBool(verify))
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

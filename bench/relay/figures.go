@@ -27,6 +27,7 @@ var (
 	loadBusy = figure{"generator-busy-%", func(r load.Result) float64 { return 100 * r.LoadCPU.Seconds() / r.Window.Seconds() }}
 	rssEach  = figure{"KB/conn", func(r load.Result) float64 { return float64(r.RSSAfter-r.RSSBefore) / float64(r.Ops) }}
 	conns    = figure{"conns", func(r load.Result) float64 { return float64(r.Conns) }}
+	others   = figure{"others-%", func(r load.Result) float64 { return 100 * r.Others.Seconds() / r.Window.Seconds() }}
 	loss     = figure{"loss-%", func(r load.Result) float64 { return 100 * float64(r.Lost) / float64(max(1, r.Sent)) }}
 	rss      = figure{"KB-RSS", func(r load.Result) float64 { return float64(r.RSSAfter) }}
 )
@@ -38,20 +39,20 @@ func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 func figures(s load.Spec) (judged figure, shown []figure) {
 	switch s.Kind {
 	case load.Bulk:
-		return cpuPerGB, []figure{rate, rss, busy, loadBusy}
+		return cpuPerGB, []figure{rate, rss, busy, loadBusy, others}
 	case load.Flood:
-		return cpuPerOp, []figure{opRate, loss, rss, busy, loadBusy}
+		return cpuPerOp, []figure{opRate, loss, rss, busy, loadBusy, others}
 	case load.UDPPing, load.Session:
-		return cpuPerOp, []figure{opRate, p50, p99, loss, rss, busy, loadBusy}
+		return cpuPerOp, []figure{opRate, p50, p99, loss, rss, busy, loadBusy, others}
 	case load.PingPong:
 		if s.Conns == 1 {
-			return p50, []figure{p99, cpuPerOp, opRate, conns, rss, busy, loadBusy}
+			return p50, []figure{p99, cpuPerOp, opRate, conns, rss, busy, loadBusy, others}
 		}
-		return cpuPerOp, []figure{opRate, p50, p99, conns, rss, busy, loadBusy}
+		return cpuPerOp, []figure{opRate, p50, p99, conns, rss, busy, loadBusy, others}
 	case load.Connect:
-		return cpuPerOp, []figure{opRate, p50, p99, rss, busy, loadBusy}
+		return cpuPerOp, []figure{opRate, p50, p99, rss, busy, loadBusy, others}
 	default:
-		return rssEach, []figure{conns, rss, cpuPerOp}
+		return rssEach, []figure{conns, rss, cpuPerOp, others}
 	}
 }
 

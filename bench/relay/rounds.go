@@ -102,7 +102,7 @@ func (b *bench) run() error {
 						failed = errors.Join(failed, fmt.Errorf("%s, verifying %s: %w", s.Name, l.text, err))
 					}
 				}
-				r, err := b.once(l, s, false)
+				r, err := b.undisturbed(l, s)
 				progress()
 				if err != nil {
 					fmt.Fprintf(b.out, "# FAILED: %s, round %d: %v\n", s.Name, round+1, err)
@@ -141,13 +141,38 @@ func (b *bench) begin(subjects []subject) (progress func()) {
 	}
 }
 
+// Others may take disturbed, as a share of the window, before a measurement is taken again, tries times at most.
+const (
+	disturbed = 0.05
+	tries     = 4
+)
+
+// undisturbed is once, and again if something else ran on the relay's CPUs; of
+// several that are disturbed it returns the one that is least.
+func (b *bench) undisturbed(l namedLoad, s subject) (best load.Result, err error) {
+	share := func(r load.Result) float64 { return r.Others.Seconds() / r.Window.Seconds() }
+	for try := range tries {
+		r, err := b.once(l, s, false)
+		if err != nil {
+			return r, err
+		}
+		if try == 0 || share(r) < share(best) {
+			best = r
+		}
+		if share(best) <= disturbed || b.profile != "" {
+			break
+		}
+	}
+	return best, nil
+}
+
 // once runs one load through one relay, all processes fresh.
 func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err error) {
 	if n := s.Fit(l.Conns, b.files); n < l.Conns && (l.Kind == load.Idle || l.Kind == load.PingPong) {
 		l.text = fmt.Sprintf("%s%d", l.Kind, n)
 	}
 	err = b.inPlace(func() error {
-		upstream, stop, err := b.startSink(l, verify)
+		upstream, sink, stop, err := b.startSink(l, verify)
 		if err != nil {
 			return err
 		}
@@ -169,7 +194,7 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 				return err
 			}
 		}
-		r, err = b.runGenerator(l, listen, relay.PID, verify)
+		r, err = b.runGenerator(l, listen, relay.PID, sink, verify)
 		if profiled != nil {
 			err = errors.Join(err, profiled.end(r))
 		}

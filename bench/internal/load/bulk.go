@@ -40,7 +40,7 @@ func runBulk(spec Spec, cfg Config) (Result, error) {
 	}
 	time.Sleep(cfg.Warm)
 	var r Result
-	m := meter{root: cfg.Relay}
+	m := meter{cfg: cfg}
 	err = m.begin()
 	bytes0, writes0 := sent.Load(), writes.Load()
 	time.Sleep(cfg.Window)

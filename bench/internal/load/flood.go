@@ -87,7 +87,7 @@ func runFlood(spec Spec, cfg Config) (r Result, err error) {
 		return sent, received
 	}
 	_, before := total()
-	m := meter{root: cfg.Relay}
+	m := meter{cfg: cfg}
 	err = m.begin()
 	if err == nil {
 		err = until(m.start.Add(cfg.Window))

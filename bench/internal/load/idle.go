@@ -29,7 +29,7 @@ func runIdle(spec Spec, cfg Config) (Result, error) {
 	if r.RSSBefore, err = proc.RSS(proc.Tree(cfg.Relay)); err != nil {
 		return r, err
 	}
-	m := meter{root: cfg.Relay}
+	m := meter{cfg: cfg}
 	if err := m.begin(); err != nil {
 		return r, err
 	}

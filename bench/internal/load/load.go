@@ -106,6 +106,7 @@ type Result struct {
 	Window    time.Duration // how long it took
 	RelayCPU  time.Duration // user and system time of the relay's processes
 	LoadCPU   time.Duration // the same of the generator
+	Others    time.Duration // what the rest of the machine took of the CPUs, beside relay, generator and sink
 	P50, P99  time.Duration // of a round trip, or from connect to the echo
 	Sent      int64         // datagrams of a UDP load in all, the warm-up's too
 	Lost      int64         // of them, those that never arrived, or never came back
@@ -117,6 +118,8 @@ type Result struct {
 type Config struct {
 	Addr   string        // the relay's listener, 127.0.0.1:port
 	Relay  int           // the relay's first process; its descendants count too
+	Sink   int           // the sink's process
+	CPUs   string        // those that all of them are bound to; "": all
 	Warm   time.Duration // before the window
 	Window time.Duration
 	Verify bool // bulk only: check every byte of a short transfer and measure nothing

@@ -15,21 +15,36 @@ import (
 
 // meter reads the clocks at both ends of the window.
 type meter struct {
-	root  int   // the relay's first process
-	relay []int // all of them, looked up when traffic already flowed
+	cfg   Config
+	relay []int // its processes, looked up when traffic already flowed
 	start time.Time
 	cpu   time.Duration
 	own   time.Duration
+	rest  time.Duration // sink's, and the CPUs' idle time
 }
 
 func (m *meter) begin() (err error) {
-	m.relay = proc.Tree(m.root)
+	m.relay = proc.Tree(m.cfg.Relay)
 	if m.own, err = proc.CPU([]int{os.Getpid()}); err != nil {
+		return err
+	}
+	if m.rest, err = m.idleAndSink(); err != nil {
 		return err
 	}
 	m.cpu, err = proc.CPU(m.relay)
 	m.start = time.Now()
 	return err
+}
+
+// idleAndSink is the time of the CPUs that is neither the relay's nor the
+// generator's nor anybody else's.
+func (m *meter) idleAndSink() (time.Duration, error) {
+	idle, err := proc.Idle(m.cfg.CPUs)
+	if err != nil || m.cfg.Sink == 0 {
+		return idle, err
+	}
+	sink, err := proc.CPU([]int{m.cfg.Sink})
+	return idle + sink, err
 }
 
 func (m *meter) end(r *Result) error {
@@ -43,6 +58,12 @@ func (m *meter) end(r *Result) error {
 	if err != nil {
 		return err
 	}
+	rest, err := m.idleAndSink()
+	if err != nil {
+		return err
+	}
+	// The kernel counts idle time in hundredths of a second, so that little may come out below nothing.
+	r.Others = max(0, time.Duration(proc.Count(m.cfg.CPUs))*r.Window-r.RelayCPU-r.LoadCPU-(rest-m.rest))
 	r.RSSAfter, err = proc.RSS(m.relay)
 	return err
 }

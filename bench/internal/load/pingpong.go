@@ -157,7 +157,7 @@ func window(spec Spec, cfg Config, turn func() error, lat *latency) (Result, err
 		return Result{}, err
 	}
 	var r Result
-	m := meter{root: cfg.Relay}
+	m := meter{cfg: cfg}
 	err := m.begin()
 	if err == nil {
 		err = until(m.start.Add(cfg.Window))

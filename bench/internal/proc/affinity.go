@@ -4,8 +4,12 @@ package proc
 
 import (
 	"fmt"
+	"os"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,4 +29,40 @@ func Pin(cpus string) error {
 		return fmt.Errorf("pin to the CPUs %s: %w", cpus, err)
 	}
 	return nil
+}
+
+// Count is how many CPUs a list names; an empty one stands for all.
+func Count(cpus string) int {
+	if cpus == "" {
+		return runtime.NumCPU()
+	}
+	return strings.Count(cpus, ",") + 1
+}
+
+// Idle returns how long the CPUs of a list have had nothing to do since the machine
+// started, their sum, from /proc/stat: fields 4 and 5 of a cpuN line, idle and iowait, in ticks of 10 ms
+// (proc_stat(5)). What a hypervisor took away is not in it.
+func Idle(cpus string) (time.Duration, error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	wanted := strings.Split(cpus, ",")
+	var ticks int64
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		n, ok := strings.CutPrefix(line, "cpu")
+		n, _, _ = strings.Cut(n, " ")
+		if !ok || n == "" || len(f) < 6 || cpus != "" && !slices.Contains(wanted, n) {
+			continue
+		}
+		for _, s := range f[4:6] {
+			v, err := strconv.ParseInt(s, 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("/proc/stat: %w", err)
+			}
+			ticks += v
+		}
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }

@@ -79,3 +79,24 @@ func TestRSS(t *testing.T) {
 		t.Errorf("this process holds %d KB", kb)
 	}
 }
+
+// TestIdle: idle time grows by no more than time passes on the CPUs.
+func TestIdle(t *testing.T) {
+	for _, cpus := range []string{"", "0"} {
+		start := time.Now()
+		before, err := Idle(cpus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		after, err := Idle(cpus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Each of the two fields of a CPU is rounded.
+		n := time.Duration(Count(cpus))
+		if grew, most := after-before, n*(time.Since(start)+20*time.Millisecond); before <= 0 || grew < 0 || grew > most {
+			t.Errorf("CPUs %q: idle for %v, then %v more, want 0 to %v", cpus, before, grew, most)
+		}
+	}
+}

@@ -73,6 +73,7 @@ func (d *daemon) Status() api.Status {
 	journal, access := d.books.dropped()
 	s.Resources = api.Resources{
 		MaxFDs:       maxFDs(),
+		CPU:          cpuTime().Seconds(),
 		PipesOpen:    stats.PipesOpen,
 		PipesLeased:  stats.PipesLeased,
 		PipesMax:     stats.PipesMax,

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,7 +56,7 @@ func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
 	d.level.Set(levelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", why, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
 	if told.Restart {
-		d.log.Warn("some of the configuration needs a restart and was left as it is", "keys", restartKeys(diff))
+		d.log.Warn("some of the configuration needs a restart and was left as it is", "keys", strings.Join(needRestart(diff), ", "))
 	}
 	d.event(slog.LevelInfo, "reload", cfg.Source, "the configuration is in force")
 	told.Applied = true
@@ -74,12 +75,18 @@ func (d *daemon) Diff(_ context.Context, text []byte) (api.Diff, error) {
 	return d.tell(config.Compare(old.Config, cfg), cfg), nil
 }
 
-func restartKeys(d config.Diff) string {
-	var keys []string
+// needRestart are the keys that a reload leaves as they are: the engine's, where
+// operators ask, and the form of the log.
+func needRestart(d config.Diff) (keys []string) {
 	for _, c := range d.Restart {
 		keys = append(keys, c.Key)
 	}
-	return strings.Join(keys, ", ")
+	for _, c := range d.Settings {
+		if strings.HasPrefix(c.Key, "admin") || c.Key == "log.format" {
+			keys = append(keys, c.Key)
+		}
+	}
+	return keys
 }
 
 // badConfig is the answer to a configuration that cannot be used.
@@ -102,7 +109,8 @@ func badConfig(err error) *api.Problem {
 // tell writes a difference down for those who ask, with how many open flows each change
 // touches.
 func (d *daemon) tell(diff config.Diff, cfg *spec.Config) api.Diff {
-	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(diff.Restart) > 0}
+	later := needRestart(diff)
+	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later) > 0}
 	type key struct{ kind, name string }
 	place := map[key]int{}
 	add := func(kind, name, what string, changes []config.Change, restart bool) {
@@ -120,7 +128,7 @@ func (d *daemon) tell(diff config.Diff, cfg *spec.Config) api.Diff {
 		add("setting", c.Key, config.Changed, []config.Change{c}, true)
 	}
 	for _, c := range diff.Settings {
-		add("setting", c.Key, config.Changed, []config.Change{c}, false)
+		add("setting", c.Key, config.Changed, []config.Change{c}, slices.Contains(later, c.Key))
 	}
 	for _, l := range diff.Listeners {
 		add("listener", l.Name, l.What, l.Changes, false)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // raiseFdLimit raises the limit on open descriptors as far as this process may,
@@ -33,4 +34,13 @@ func maxFDs() int64 {
 		return 0
 	}
 	return int64(lim.Cur)
+}
+
+// cpuTime is the user and system time of the process.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -2,10 +2,16 @@
 
 package app
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // raiseFdLimit is for Linux.
 func raiseFdLimit() (uint64, error) { return 0, errors.ErrUnsupported }
 
 // maxFDs is unknown.
 func maxFDs() int64 { return 0 }
+
+// cpuTime is unknown.
+func cpuTime() time.Duration { return 0 }

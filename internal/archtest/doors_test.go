@@ -33,9 +33,9 @@ var exceptions = []exception{
 		why: "pool may not import internal/sys: a buffer is kept as the address of its first byte, so that Put allocates no header; " +
 			"shards of a type parameter's size lie a cache line apart in one array; the race detector is told about them; and the linkname"},
 	{where: "relay", what: "unsafe", names: []string{"Sizeof"}, why: "a flow's size is a promise, and a test keeps it"},
-	{where: "cmd/penstock/internal/app/fdlimit_linux.go", what: "syscall",
-		names: []string{"Getrlimit", "Setrlimit", "Rlimit", "RLIMIT_NOFILE"},
-		why:   "the daemon raises its own descriptor limit, which is no business of the library"},
+	{where: "cmd/penstock/internal/app/process_linux.go", what: "syscall",
+		names: []string{"Getrlimit", "Setrlimit", "Rlimit", "RLIMIT_NOFILE", "Getrusage", "Rusage", "RUSAGE_SELF"},
+		why:   "the daemon raises its own descriptor limit and tells its own CPU time, which are no business of the library"},
 	{where: "bench", what: "golang.org/x/sys/unix",
 		why: "load generator and meters must not share the door that they measure"},
 	{where: "bench", what: "syscall", why: "as for x/sys"},

@@ -2,45 +2,28 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
 // A real client and a real server, with the relay between: once over TCP and
 // once with Unix sockets on both sides.
 func TestRedisBenchmark(t *testing.T) {
-	for _, tool := range []string{"redis-server", "redis-benchmark"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed", tool)
-		}
-	}
+	need(t, "redis-server", "redis-benchmark")
 	dir := t.TempDir()
 	server := filepath.Join(dir, "redis")
 	port := freePort(t)
-	cmd := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--unixsocket", server,
-		"--save", "", "--appendonly", "no", "--dir", dir)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if c, err := net.Dial("unix", server); err == nil {
-			c.Close()
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("redis-server does not come up")
-		}
-	}
+	startRedis(t, server, "--port", port, "--bind", "127.0.0.1")
 
 	requests, size := "10000", "20000"
 	if testnet.RaceEnabled {
@@ -78,6 +61,153 @@ func TestRedisBenchmark(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// startRedis starts a server at a Unix socket, and elsewhere if args say so. The
+// returned function kills it.
+func startRedis(t *testing.T, path string, args ...string) (kill func()) {
+	t.Helper()
+	args = append([]string{"--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(path)}, args...)
+	cmd := exec.Command("redis-server", args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	t.Cleanup(kill)
+	eventually(t, "redis-server comes up", func() bool {
+		c, err := net.Dial("unix", path)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	return kill
+}
+
+// A member is killed under load. Who comes after it has gone is served by the other
+// one, before checks see it and after; the member comes back with slow start.
+func TestRedisMemberDies(t *testing.T) {
+	need(t, "redis-server", "redis-benchmark")
+	t.Parallel()
+	dir := shortDir(t)
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	startRedis(t, one, "--port", "0")
+	kill := startRedis(t, two, "--port", "0")
+	d := runFile(t, `
+listeners:
+  redis: {listen: "tcp://127.0.0.1:0", to: cache}
+groups:
+  cache:
+    balance: least-connections
+    members: [{name: one, to: "unix://{0}"}, {name: two, to: "unix://{1}"}]
+    slow-start: 1s
+    check: {send-expect: {every: 100ms, timeout: 2s, fall: 2, rise: 2, send: "PING\r\n", expect: "+PONG"}}
+`, one, two)
+	members := func() []api.Member {
+		g, err := d.admin.Group(d.ctx(), "cache")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Members
+	}
+	state := func(i int, want string) func() bool { return func() bool { return members()[i].State == want } }
+	eventually(t, "both are up", func() bool { return state(0, "up")() && state(1, "up")() })
+
+	addr := d.at("redis").(*net.TCPAddr)
+	bench := func(args ...string) {
+		t.Helper()
+		args = append([]string{"-h", "127.0.0.1", "-p", fmt.Sprint(addr.Port), "-q", "-n", "2000"}, args...)
+		if out, err := exec.Command("redis-benchmark", args...).CombinedOutput(); err != nil || !strings.Contains(string(out), "requests per second") {
+			t.Fatalf("redis-benchmark %v: %v\n%s", args, err, out)
+		}
+	}
+	bench("-t", "set,get", "-c", "20")
+	eventually(t, "its flows have ended", func() bool { return members()[0].Flows == 0 && members()[1].Flows == 0 })
+	for range 20 {
+		mustPong(t, d.to("redis"))
+	}
+	if m := members(); m[0].Flows != 10 || m[1].Flows != 10 {
+		t.Errorf("20 flows are with members as %d and %d", m[0].Flows, m[1].Flows)
+	}
+
+	// New connections all the time. Each notes whether the member had gone when it began.
+	var gone atomic.Bool
+	var after atomic.Int64
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for range 4 {
+		load.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				was := gone.Load()
+				if err := ping(addr); err != nil && was {
+					t.Errorf("after the member has gone: %v", err)
+					return
+				}
+				if was {
+					after.Add(1)
+				}
+			}
+		})
+	}
+	t.Cleanup(load.Wait)
+	halt := sync.OnceFunc(func() { close(stop) })
+	t.Cleanup(halt)
+	kill()
+	gone.Store(true)
+	eventually(t, "the checks see it", state(1, "down"))
+	seen := after.Load()
+	eventually(t, "others come", func() bool { return after.Load() > seen+200 })
+	startRedis(t, two, "--port", "0")
+	eventually(t, "it comes back", func() bool { return !state(1, "down")() })
+	eventually(t, "it is up", state(1, "up"))
+	began := members()[1].Begun
+	eventually(t, "it has new flows", func() bool { return members()[1].Begun > began+20 })
+	halt()
+	load.Wait()
+	slow := false
+	for _, l := range d.wait("member", 1) {
+		slow = slow || l["member"] == "two" && l["to"] == "slow start"
+	}
+	if !slow {
+		t.Error("it came back without slow start")
+	}
+}
+
+// ping makes a connection for one command.
+func ping(addr net.Addr) error {
+	c, err := net.Dial("tcp", addr.String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return pong(c)
+}
+
+func pong(c net.Conn) error {
+	c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		return err
+	}
+	buf := make([]byte, 7)
+	if _, err := io.ReadFull(c, buf); err != nil || string(buf) != "+PONG\r\n" {
+		return fmt.Errorf("%q, %w", buf, err)
+	}
+	return nil
+}
+
+func mustPong(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := pong(c); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -36,46 +36,96 @@ func serve(t *testing.T, argv ...string) {
 	})
 }
 
-// A real DNS server under dnsperf, with the relay between: no query is lost.
-func TestDNS(t *testing.T) {
+// serveDNS starts a real DNS server at a loopback address of its own, which no other
+// test's connections use. The file has queries that it answers.
+func serveDNS(t *testing.T, ip string) (addr, queries string) {
+	t.Helper()
 	need(t, "nsd", "dnsperf")
 	dir := t.TempDir()
 	port := freePort(t)
 	files := map[string]string{
 		"zone": "$ORIGIN example.test.\n$TTL 60\n@ SOA ns hostmaster 1 60 60 60 60\n@ NS ns\nns A 192.0.2.1\n* A 192.0.2.2\n",
-		"conf": fmt.Sprintf("server:\n  ip-address: 127.0.0.1\n  port: %s\n  username: \"\"\n  chroot: \"\"\n  zonesdir: %q\n  pidfile: \"\"\n  rrl-ratelimit: 0\n  database: \"\"\n  zonelistfile: %q\n  xfrdfile: %q\n"+
-			"  cookie-secret-file: %q\nremote-control:\n  control-enable: no\nzone:\n  name: example.test\n  zonefile: zone\n", port, dir, filepath.Join(dir, "zones"), filepath.Join(dir, "xfrd"), filepath.Join(dir, "cookie")),
+		"conf": fmt.Sprintf("server:\n  ip-address: %s\n  port: %s\n  username: \"\"\n  chroot: \"\"\n  zonesdir: %q\n  pidfile: \"\"\n  rrl-ratelimit: 0\n  database: \"\"\n  zonelistfile: %q\n  xfrdfile: %q\n"+
+			"  cookie-secret-file: %q\nremote-control:\n  control-enable: no\nzone:\n  name: example.test\n  zonefile: zone\n", ip, port, dir, filepath.Join(dir, "zones"), filepath.Join(dir, "xfrd"), filepath.Join(dir, "cookie")),
 	}
-	var queries strings.Builder
+	var list strings.Builder
 	for i := range 100 {
-		fmt.Fprintf(&queries, "host%d.example.test A\n", i)
+		fmt.Fprintf(&list, "host%d.example.test A\n", i)
 	}
-	files["queries"] = queries.String()
+	files["queries"] = list.String()
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	serve(t, "nsd", "-d", "-c", filepath.Join(dir, "conf"))
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // it answers on TCP as well
-		if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+	addr = net.JoinHostPort(ip, port)
+	eventually(t, "nsd answers, on TCP as well", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
 			c.Close()
-			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("nsd does not come up")
-		}
+		return err == nil
+	})
+	return addr, filepath.Join(dir, "queries")
+}
+
+// mustResolve has dnsperf ask 2,000 times, and expects as many answers.
+func mustResolve(t *testing.T, listener, queries string) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(strings.TrimPrefix(listener, "udp://"))
+	out, err := exec.Command("dnsperf", "-s", host, "-p", port, "-d", queries, "-c", "20", "-q", "100", "-n", "20").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
+	if !regexp.MustCompile(`Queries completed:\s+2000 \(100.00%\)`).Match(out) || !regexp.MustCompile(`NOERROR 2000 \(100.00%\)`).Match(out) {
+		t.Errorf("%s", out)
+	}
+}
+
+// A real DNS server under dnsperf, with the relay between: no query is lost.
+func TestDNS(t *testing.T) {
+	server, queries := serveDNS(t, "127.0.53.1")
 	for _, flags := range [][]string{{"--replies=1"}, {"--no-gso", "--no-gro"}} {
-		d := relay(t, append(flags, "udp://127.0.0.1:0", "udp://127.0.0.1:"+port)...)
-		_, front, _ := net.SplitHostPort(strings.TrimPrefix(d.listener, "udp://"))
-		out, err := exec.Command("dnsperf", "-s", "127.0.0.1", "-p", front, "-d", filepath.Join(dir, "queries"), "-c", "20", "-q", "100", "-n", "20").CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if !regexp.MustCompile(`Queries completed:\s+2000 \(100.00%\)`).Match(out) || !regexp.MustCompile(`NOERROR 2000 \(100.00%\)`).Match(out) {
-			t.Errorf("%v: %s", flags, out)
-		}
+		d := relay(t, append(flags, "udp://127.0.0.1:0", "udp://"+server)...)
+		mustResolve(t, d.listener, queries)
+	}
+}
+
+// The same as operators run it: two servers with checks, one of which is not there.
+func TestDNSFront(t *testing.T) {
+	server, queries := serveDNS(t, "127.0.53.2")
+	d := runFile(t, `
+listeners:
+  dns:
+    listen: udp://127.0.0.1:0
+    replies: 1
+    to: servers
+groups:
+  servers:
+    balance: random
+    members: ["udp://{0}", "udp://127.0.53.3:9"]
+    check:
+      udp: {every: 100ms, timeout: 5s, send: "hex:5053010000010000000000000000020001", expect: "hex:5053"}
+`, server)
+	eventually(t, "one member is down and one up", func() bool {
+		g, err := d.admin.Group(d.ctx(), "servers")
+		return err == nil && g.Members[0].State == "up" && g.Members[1].State == "down"
+	})
+	at, err := d.admin.Listeners(d.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustResolve(t, at.Listeners[0].Address, queries)
+	d.signal(os.Interrupt)
+	d.mustExit(0)
+	var sent, received float64
+	for _, r := range d.records(1) {
+		mustBe(t, r, "member", "udp://"+server, "listener", "dns", "cause", "answered")
+		sent, received = sent+r["datagrams_sent"].(float64), received+r["datagrams_received"].(float64)
+	}
+	if sent < 2000 || received != sent {
+		t.Errorf("the records have %v queries and %v answers", sent, received)
 	}
 }
 

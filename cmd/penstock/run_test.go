@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// configured is a daemon that runs a configuration, in a folder of its own.
+type configured struct {
+	*daemon
+	dir   string
+	file  string
+	admin *api.Client
+}
+
+// places are what a configuration's text of a test may name: {dir}, and {N}, the
+// N-th of further values.
+func places(dir, text string, values []any) string {
+	pairs := []string{"{dir}", dir}
+	for i, v := range values {
+		pairs = append(pairs, fmt.Sprintf("{%d}", i), fmt.Sprint(v))
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// runFile starts penstock run with a configuration. An admin listener and, if the text
+// has none, an access log are added to it.
+func runFile(t *testing.T, text string, values ...any) *configured {
+	t.Helper()
+	dir := shortDir(t)
+	c := &configured{dir: dir, file: filepath.Join(dir, "penstock.yaml")}
+	c.write(t, text, values...)
+	c.begin(t, exec.Command(binary, "run", "-c", c.file))
+	return c
+}
+
+// begin starts a command that ends up as penstock run with the configuration.
+func (c *configured) begin(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	c.daemon = run(t, cmd)
+	var err error
+	if c.admin, err = api.NewClient("unix://"+c.dir+"/admin.sock", ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.admin.Close)
+}
+
+// shortDir is a folder whose name leaves room for the names of Unix sockets.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "penstock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// write puts a text in the configuration's file, as a whole.
+func (c *configured) write(t *testing.T, text string, values ...any) {
+	t.Helper()
+	text = places(c.dir, text, values)
+	text += places(c.dir, "\nadmin: {listen: \"unix://{dir}/admin.sock\"}\n", nil)
+	if !strings.Contains(text, "access-log:") {
+		text += places(c.dir, "access-log: {to: \"{dir}/access.log\"}\n", nil)
+	}
+	next := c.file + ".next"
+	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, c.file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// at is where a listener is bound.
+func (c *configured) at(name string) net.Addr {
+	c.t.Helper()
+	l, err := c.admin.Listeners(c.ctx())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, l := range l.Listeners {
+		if l.Name == name {
+			return netAddr(c.t, l.Address)
+		}
+	}
+	c.t.Fatalf("there is no listener %s: %+v", name, l)
+	return nil
+}
+
+// to dials a listener.
+func (c *configured) to(name string) net.Conn {
+	c.t.Helper()
+	conn := testnet.Dial(c.t, c.at(name))
+	conn.SetDeadline(time.Now().Add(patience))
+	return conn
+}
+
+func (c *configured) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	c.t.Cleanup(cancel)
+	return ctx
+}
+
+// reload has the daemon take its file by the API.
+func (c *configured) reload() api.Diff {
+	c.t.Helper()
+	diff, err := c.admin.Reload(c.ctx())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return diff
+}
+
+// records waits for n lines of the access log and returns all there are.
+func (c *configured) records(n int) []map[string]any {
+	c.t.Helper()
+	return recordsOf(c.t, filepath.Join(c.dir, "access.log"), n)
+}
+
+func recordsOf(t *testing.T, file string, n int) (list []map[string]any) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d records in %s", n, file), func() bool {
+		text, _ := os.ReadFile(file)
+		list = list[:0]
+		for line := range bytes.Lines(text) {
+			if !bytes.HasSuffix(line, []byte("\n")) {
+				break
+			}
+			var r map[string]any
+			if err := json.Unmarshal(line, &r); err != nil {
+				t.Fatalf("%q is no JSON: %v", line, err)
+			}
+			list = append(list, r)
+		}
+		return len(list) >= n
+	})
+	return list
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// A speaker is a TCP server that says its name to who comes, and then echoes.
+type speaker struct {
+	net.Listener
+	name string
+	came atomic.Int64
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+}
+
+func speak(t *testing.T, name string) *speaker {
+	t.Helper()
+	s := &speaker{Listener: testnet.Listen(t, "tcp4"), name: name, conns: map[net.Conn]bool{}}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := s.Accept()
+			if err != nil {
+				return
+			}
+			s.came.Add(1)
+			s.mu.Lock()
+			s.conns[c] = true
+			s.mu.Unlock()
+			all.Go(func() {
+				defer c.Close()
+				if _, err := io.WriteString(c, name+"\n"); err == nil {
+					io.Copy(c, c)
+				}
+				s.mu.Lock()
+				delete(s.conns, c)
+				s.mu.Unlock()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		s.Close()
+		s.hangUp()
+		all.Wait()
+	})
+	return s
+}
+
+// hangUp ends all connections.
+func (s *speaker) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.Close()
+	}
+}
+
+func (s *speaker) url() string { return url(s.Addr()) }
+
+// name reads what a speaker says first.
+func name(t *testing.T, c net.Conn) string {
+	t.Helper()
+	n, err := readName(c)
+	if err != nil {
+		t.Fatalf("no name: %q, %v", n, err)
+	}
+	return n
+}
+
+func readName(c net.Conn) (string, error) {
+	var n []byte
+	for b := make([]byte, 1); ; {
+		if _, err := io.ReadFull(c, b); err != nil {
+			return string(n), err
+		}
+		if b[0] == '\n' {
+			return string(n), nil
+		}
+		n = append(n, b[0])
+	}
+}
+
+// mustBe checks some fields of a record or a line of the log.
+func mustBe(t *testing.T, r map[string]any, pairs ...any) {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		if got := r[pairs[i].(string)]; got != pairs[i+1] {
+			t.Errorf("%v is %v, want %v: %v", pairs[i], got, pairs[i+1], r)
+		}
+	}
+}

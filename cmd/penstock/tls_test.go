@@ -1,0 +1,210 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// serveTLS starts a TLS server for a name that echoes what comes. The pool has its certificate.
+func serveTLS(t *testing.T, pool *x509.CertPool, host string, protocols ...string) net.Addr {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, plan, plan, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.AddCert(leaf)
+	l := testnet.Listen(t, "tcp4")
+	cfg := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: protocols}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				c.SetDeadline(time.Now().Add(patience))
+				testnet.Play(tls.Server(c, cfg), testnet.Script{Echo: true})
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		all.Wait()
+	})
+	return l.Addr()
+}
+
+// dribble writes byte by byte at first.
+type dribble struct {
+	net.Conn
+	left int
+}
+
+func (d *dribble) Write(b []byte) (n int, err error) {
+	for ; d.left > 0 && n < len(b); d.left-- {
+		if _, err := d.Conn.Write(b[n : n+1]); err != nil {
+			return n, err
+		}
+		n++
+	}
+	m, err := d.Conn.Write(b[n:])
+	return n + m, err
+}
+
+// TLS servers behind one address, told apart by what clients ask for, with their own
+// certificates and every byte as it came.
+func TestTLSByName(t *testing.T) {
+	t.Parallel()
+	pool := x509.NewCertPool()
+	one := serveTLS(t, pool, "one.test", "h2", "http/1.1")
+	wild := serveTLS(t, pool, "deep.api.wild.test")
+	acme := serveTLS(t, pool, "acme.test", "acme-tls/1")
+	rest := speak(t, "rest")
+	d := runFile(t, `
+listeners:
+  tls:
+    listen: tcp://127.0.0.1:0
+    routes:
+      - {name: acme, alpn: acme-tls/1, to: "{0}"}
+      - {name: one, sni: one.test, to: "{1}"}
+      - {name: wild, sni: "*.wild.test", to: "{2}"}
+    to: "{3}"
+  strict:
+    listen: tcp://127.0.0.1:0
+    routes:
+      - {name: one, sni: one.test, to: "{1}"}
+`, url(acme), url(one), url(wild), rest.url())
+
+	const size = 4 << 20
+	for i, c := range []struct {
+		route, sni, cert string
+		protocols        []string
+		dribbled         int
+		curves           []tls.CurveID
+	}{
+		{route: "one", sni: "one.test", cert: "one.test", protocols: []string{"http/1.1"}},
+		{route: "one", sni: "ONE.test", cert: "one.test", dribbled: 3000, curves: []tls.CurveID{tls.X25519MLKEM768}},
+		{route: "one", sni: "one.test", cert: "one.test", dribbled: 700, curves: []tls.CurveID{tls.X25519}},
+		{route: "wild", sni: "deep.api.wild.test", cert: "deep.api.wild.test"},
+		{route: "acme", sni: "one.test", cert: "acme.test", protocols: []string{"acme-tls/1"}},
+	} {
+		raw := d.to("tls")
+		client := tls.Client(&dribble{raw, c.dribbled}, &tls.Config{
+			// The name that is asked for and the certificate's differ in case, or by protocol.
+			ServerName: c.sni, NextProtos: c.protocols, CurvePreferences: c.curves, InsecureSkipVerify: true,
+			VerifyConnection: func(s tls.ConnectionState) error {
+				_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, DNSName: c.cert})
+				return err
+			},
+		})
+		if err := client.Handshake(); err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		mustEcho(t, client, size, 256<<10)
+		r := d.records(i + 1)[i]
+		mustBe(t, r, "listener", "tls", "route", c.route, "cause", "end", "path_sent", "splice", "path_received", "splice")
+		if r["bytes_sent"].(float64) < size {
+			t.Errorf("%v", r)
+		}
+	}
+	if sni := d.records(2)[1]["sni"]; sni != "one.test" {
+		t.Errorf("server name %v", sni)
+	}
+	seen := 5
+
+	// No name, a name that no route has, and no TLS at all: the default, with every byte.
+	for _, sni := range []string{"", "other.test"} {
+		raw := d.to("tls")
+		go tls.Client(raw, &tls.Config{ServerName: sni, InsecureSkipVerify: true}).Handshake() // fails: it is no TLS server
+		eventually(t, "the default has the client", func() bool { return rest.came.Load() == int64(seen-4) })
+		raw.Close()
+		seen++
+		mustBe(t, d.records(seen)[seen-1], "route", "default", "listener", "tls")
+	}
+	plain := d.to("tls")
+	io.WriteString(plain, "GET / HTTP/1.0\r\n\r\n")
+	if n := name(t, plain); n != "rest" {
+		t.Errorf("plain text went to %s", n)
+	}
+	got := make([]byte, 18)
+	if _, err := io.ReadFull(plain, got); err != nil || string(got) != "GET / HTTP/1.0\r\n\r\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	mustEcho(t, plain, size, 256<<10)
+	seen++
+	mustBe(t, d.records(seen)[seen-1], "cause", "end", "path_sent", "splice", "bytes_sent", float64(size+18))
+
+	// Without a default they are refused.
+	c := d.to("strict")
+	io.WriteString(c, "hello, this is no TLS\n")
+	mustEnd(t, c)
+	seen++
+	mustBe(t, d.records(seen)[seen-1], "listener", "strict", "cause", "refused", "reason", "no-route")
+}
+
+// A client that is slow with its ClientHello goes where one without a name goes, and
+// what it has said is not lost; without such a place it is refused.
+func TestSlowHello(t *testing.T) {
+	t.Parallel()
+	rest := speak(t, "rest")
+	d := runFile(t, `
+defaults: {sniff: {timeout: 200ms}}
+listeners:
+  tls:
+    listen: tcp://127.0.0.1:0
+    routes: [{sni: one.test, to: "tcp://127.0.0.1:1"}]
+    to: "{0}"
+  strict:
+    listen: tcp://127.0.0.1:0
+    routes: [{sni: one.test, to: "tcp://127.0.0.1:1"}]
+`, rest.url())
+	half := []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and no more")
+	c := d.to("tls")
+	c.Write(half)
+	if n := name(t, c); n != "rest" {
+		t.Errorf("it went to %s", n)
+	}
+	got := make([]byte, len(half))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != string(half) {
+		t.Errorf("%q, %v", got, err)
+	}
+	mustEcho(t, c, 4<<20, 256<<10)
+	mustBe(t, d.records(1)[0], "cause", "end", "path_sent", "splice")
+
+	silent := d.to("tls")
+	if n := name(t, silent); n != "rest" {
+		t.Errorf("a client that says nothing went to %s", n)
+	}
+	silent.Close()
+
+	c = d.to("strict")
+	c.Write(half)
+	mustEnd(t, c)
+	mustBe(t, d.records(3)[2], "listener", "strict", "cause", "refused", "reason", "no-route")
+}

@@ -155,7 +155,7 @@ var testsOfAll = map[string]edges{
 		"internal/testnet":    forTests,
 		"internal/testkernel": "a kernel that counts and fails",
 	},
-	"cmd/penstock": {"internal/testnet": forTests},
+	"cmd/penstock": {"internal/testnet": forTests, "cmd/penstock/internal/api": "tests ask the running daemon as its operators do"},
 	"bench":        {"internal/testnet": forTests},
 	"xnet":         {"internal/testnet": forTests},
 }

@@ -15,6 +15,7 @@ require github.com/gaissmai/bart v0.30.0
 require github.com/pires/go-proxyproto v0.15.0
 
 require (
+	github.com/charmbracelet/x/term v0.2.2
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/prometheus/client_golang v1.25.0

@@ -144,6 +144,14 @@ var table = []rule{
 		"go.yaml.in/yaml/v4":                       "the API's description is YAML",
 		"github.com/santhosh-tekuri/jsonschema/v6": "real answers are checked against the schemas of the description",
 	}},
+	{pkg: "cmd/penstock/internal/console", code: edges{
+		"cmd/penstock/internal/api":       vocabular,
+		"github.com/charmbracelet/x/term": "whether somebody reads at a terminal, and how wide it is",
+	}, tests: edges{
+		"cmd/penstock/internal/admin": "commands are asked of the real server",
+		"cmd/penstock/internal/spec":  "where that listens",
+		"github.com/alecthomas/kong":  "command lines are parsed as app does it",
+	}},
 	{pkg: "cmd/penstock/internal/spec"},
 	{pkg: "cmd/penstock/internal/api"},
 }

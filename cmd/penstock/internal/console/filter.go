@@ -1,0 +1,132 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// Filter are the flags that choose flows. Those that are given must all hold.
+type Filter struct {
+	From     from          `placeholder:"CIDR" help:"Flows of clients in this network, or of this address."`
+	Listener string        `placeholder:"NAME" help:"Flows of this listener."`
+	Route    string        `placeholder:"NAME" help:"Flows of this route."`
+	Group    string        `placeholder:"NAME" help:"Flows of this group."`
+	Member   string        `placeholder:"NAME" help:"Flows of this member."`
+	State    string        `placeholder:"STATE" enum:",sniffing,waiting,connecting,relaying" default:"" help:"Flows that are sniffing, waiting, connecting or relaying."`
+	Kind     string        `placeholder:"KIND" enum:",stream,datagram" default:"" help:"Flows of this kind: stream or datagram."`
+	Path     string        `placeholder:"PATH" enum:",none,copy,splice,gso" default:"" help:"Flows of which a direction goes this way: none, copy, splice or gso."`
+	Older    time.Duration `placeholder:"TIME" help:"Flows that began at least so long ago."`
+	Younger  time.Duration `placeholder:"TIME" help:"Flows that began at most so long ago."`
+	Idle     time.Duration `placeholder:"TIME" help:"Flows that have moved nothing for at least so long."`
+	MinBytes size          `placeholder:"SIZE" help:"Flows that have moved at least so much, both ways together: bytes, or a number with KiB, MiB, GiB or TiB."`
+}
+
+// api is the filter in the API's words.
+func (f *Filter) api() api.Filter {
+	return api.Filter{Source: f.From.prefix, Listener: f.Listener, Route: f.Route, Group: f.Group, Member: f.Member,
+		State: f.State, Kind: f.Kind, Path: f.Path, MinAge: f.Older, MaxAge: f.Younger, MinIdle: f.Idle, MinBytes: int64(f.MinBytes)}
+}
+
+// Validate is called by kong for what its own types let pass.
+func (f *Filter) Validate() error {
+	for name, d := range map[string]time.Duration{"--older": f.Older, "--younger": f.Younger, "--idle": f.Idle} {
+		if d < 0 {
+			return fmt.Errorf("%s: %v; allowed: 0 or more", name, d)
+		}
+	}
+	return nil
+}
+
+// filterWords are the words that parseFilter takes, and the parameters of the API for them.
+var filterWords = []struct{ word, parameter string }{
+	{"from", "source"}, {"listener", "listener"}, {"route", "route"}, {"group", "group"}, {"member", "member"}, {"state", "state"},
+	{"kind", "kind"}, {"path", "path"}, {"older", "min_age"}, {"younger", "max_age"}, {"idle", "min_idle"}, {"min-bytes", "min_bytes"},
+}
+
+// parseFilter reads the filter that a person types at top: words such as
+// group=web, older=5m or min-bytes=1MiB, named as the flags are. A word without a
+// name is the client's network or address.
+func parseFilter(line string) (api.Filter, error) {
+	q := url.Values{}
+	for _, field := range strings.Fields(line) {
+		word, value, ok := strings.Cut(strings.TrimLeft(field, "-"), "=")
+		if !ok {
+			word, value = "from", field
+		}
+		parameter := ""
+		var known []string
+		for _, w := range filterWords {
+			known = append(known, w.word)
+			if w.word == word {
+				parameter = w.parameter
+			}
+		}
+		if parameter == "" {
+			return api.Filter{}, fmt.Errorf("%s; allowed: an address, or WORD=VALUE with %s", api.Quote(word), strings.Join(known, ", "))
+		}
+		if parameter == "min_bytes" {
+			var n size
+			if err := n.UnmarshalText([]byte(value)); err != nil {
+				return api.Filter{}, err
+			}
+			value = strconv.FormatInt(int64(n), 10)
+		}
+		q.Set(parameter, value)
+	}
+	f, err := api.ParseFilter(q)
+	var p *api.Problem
+	if errors.As(err, &p) {
+		err = errors.New(p.Error())
+	}
+	return f, err
+}
+
+// filterLine is what parseFilter reads as f.
+func filterLine(f *api.Filter) string {
+	q := f.Query()
+	var words []string
+	for _, w := range filterWords {
+		if v := q.Get(w.parameter); v != "" {
+			words = append(words, w.word+"="+v)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+type from struct{ prefix netip.Prefix }
+
+func (f *from) UnmarshalText(b []byte) error {
+	got, err := api.ParseFilter(url.Values{"source": {string(b)}})
+	if err != nil || !got.Source.IsValid() {
+		return fmt.Errorf("%s is no network; allowed: an address, or a prefix such as 10.0.0.0/8", api.Quote(string(b)))
+	}
+	f.prefix = got.Source
+	return nil
+}
+
+// size is a number of bytes.
+type size int64
+
+func (n *size) UnmarshalText(b []byte) error {
+	digits, unit := string(b), int64(1)
+	for i, suffix := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if d, ok := strings.CutSuffix(digits, suffix); ok {
+			digits, unit = d, 1<<(10*(i+1))
+			break
+		}
+	}
+	v, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || v < 0 || v > math.MaxInt64/unit {
+		return fmt.Errorf("%s is no size; allowed: a number of bytes, or one with KiB, MiB, GiB or TiB", api.Quote(string(b)))
+	}
+	*n = size(v * unit)
+	return nil
+}

@@ -1,0 +1,144 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// FlowCmd shows one flow.
+type FlowCmd struct {
+	Ask
+	ID uint64 `arg:"" name:"ID" help:"The flow's number, as penstock flows shows it."`
+}
+
+// Run asks and prints.
+func (c *FlowCmd) Run(stdout, stderr *os.File) int {
+	return show(&c.Ask, stdout, stderr, func(ctx context.Context, client *api.Client) (api.FlowDetail, error) { return client.Flow(ctx, c.ID) },
+		func(o out, f api.FlowDetail) { printFlow(o, &f, o.width) })
+}
+
+// printFlow writes a flow in lines of width cells at most, if that is not 0 and
+// they can be so short.
+func printFlow(w io.Writer, f *api.FlowDetail, width int) {
+	at := f.Listener
+	for _, next := range []string{f.Route, f.Group, f.Member} {
+		if next != "" {
+			at += " > " + next
+		}
+	}
+	names := ""
+	if f.SNI != "" {
+		names = "asks for " + f.SNI
+	}
+	if len(f.ALPN) > 0 {
+		names += " speaking " + strings.Join(f.ALPN, ", ")
+	}
+	peer := ""
+	if f.Peer != f.Client {
+		peer = f.Peer.String()
+	}
+	upstream := f.Upstream.String()
+	if f.Attempts > 1 {
+		upstream += fmt.Sprintf(", attempt %d", f.Attempts)
+	}
+	pairs(w, [][2]string{
+		{"flow", fmt.Sprintf("%d, %s, %s, on loop %d", f.ID, f.Kind, f.State, f.Loop)},
+		{"way", at},
+		{"client", f.Client.String()},
+		{"through", peer},
+		{"came to", f.Local.String()},
+		{"names", strings.TrimSpace(names)},
+		{"upstream", upstream},
+		{"began", fmt.Sprintf("%s, %s ago; idle for %s", f.Start.Local().Format(time.DateTime), age(f.Age), span(f.Idle))},
+		{"waited", waits(f)},
+		{"limits", limits(f)},
+	}...)
+	fmt.Fprintln(w)
+	t := newTable("", ">MOVED", ">SPLICED", ">WAITING", "PATH", "~WHY NOT A FASTER ONE")
+	datagrams := f.Kind == "datagram"
+	if datagrams {
+		t = newTable("", ">MOVED", ">DATAGRAMS", ">LOST", "PATH", "~WHY NOT A FASTER ONE")
+	}
+	for _, d := range []struct {
+		name string
+		*api.Transfer
+	}{{"up", &f.Up}, {"down", &f.Down}} {
+		second, third := volume(float64(d.Spliced)), volume(float64(d.Waiting))
+		if datagrams {
+			second, third = count(d.Datagrams), count(d.Lost)
+		}
+		t.add(d.name, volume(float64(d.Bytes)), second, third, d.Path, dash(d.Why))
+	}
+	for _, line := range t.lines(width) {
+		fmt.Fprintln(w, line)
+	}
+	if f.ClientTCP != nil || f.ServerTCP != nil {
+		fmt.Fprintln(w)
+		for _, line := range tcpTable(f.ClientTCP, f.ServerTCP).lines(width) {
+			fmt.Fprintln(w, line)
+		}
+	}
+}
+
+// waits are the times until the upstream's first byte.
+func waits(f *api.FlowDetail) string {
+	var parts []string
+	for _, w := range []struct {
+		seconds float64
+		what    string
+	}{{f.QueuedTime, "in the queue"}, {f.Connect, "to connect"}, {f.FirstByte, "for the first byte"}} {
+		if w.seconds > 0 {
+			parts = append(parts, span(w.seconds)+" "+w.what)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// limits are those that the flow has.
+func limits(f *api.FlowDetail) string {
+	var parts []string
+	if f.IdleLimit > 0 {
+		parts = append(parts, span(f.IdleLimit)+" idle")
+	}
+	if f.LifeLimit > 0 {
+		parts = append(parts, span(f.LifeLimit)+" of life")
+	}
+	if f.RateLimit > 0 {
+		parts = append(parts, rate(float64(f.RateLimit))+" each way")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// tcpTable compares what the kernel knows of both sockets; a side that is no TCP
+// is nil.
+func tcpTable(client, upstream *api.TCPInfo) *table {
+	t := newTable("TCP", ">CLIENT", ">UPSTREAM")
+	row := func(name string, value func(*api.TCPInfo) string) {
+		cells := []string{name, "-", "-"}
+		for i, info := range []*api.TCPInfo{client, upstream} {
+			if info != nil {
+				cells[1+i] = value(info)
+			}
+		}
+		t.add(cells...)
+	}
+	row("state", func(i *api.TCPInfo) string { return i.State })
+	row("round trip", func(i *api.TCPInfo) string { return span(i.RTT) + " +-" + span(i.RTTVar) })
+	row("shortest round trip", func(i *api.TCPInfo) string { return span(i.MinRTT) })
+	row("retransmitted segments", func(i *api.TCPInfo) string { return count(i.Retransmits) })
+	row("lost segments", func(i *api.TCPInfo) string { return count(i.Lost) })
+	row("congestion window", func(i *api.TCPInfo) string { return fmt.Sprintf("%s x %d B", count(i.Cwnd), i.MSS) })
+	row("unacknowledged segments", func(i *api.TCPInfo) string { return count(i.Unacked) })
+	row("unsent", func(i *api.TCPInfo) string { return volume(float64(i.Unsent)) })
+	row("delivery rate", func(i *api.TCPInfo) string { return rate(float64(i.DeliveryRate)) })
+	row("pacing rate", func(i *api.TCPInfo) string { return rate(float64(i.PacingRate)) })
+	row("receive window", func(i *api.TCPInfo) string { return volume(float64(i.RecvSpace)) })
+	row("congestion control", func(i *api.TCPInfo) string { return dash(i.Congestion) })
+	return t
+}

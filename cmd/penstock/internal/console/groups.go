@@ -1,0 +1,85 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// GroupsCmd lists groups and members.
+type GroupsCmd struct {
+	Ask
+	Group string `arg:"" optional:"" name:"GROUP" help:"Only this one."`
+}
+
+// Run asks and prints.
+func (c *GroupsCmd) Run(stdout, stderr *os.File) int {
+	return show(&c.Ask, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Groups, error) {
+		if c.Group == "" {
+			return client.Groups(ctx)
+		}
+		g, err := client.Group(ctx, c.Group)
+		return api.Groups{Groups: []api.Group{g}}, err
+	}, func(o out, g api.Groups) { printGroups(o, g, time.Now()) })
+}
+
+func printGroups(o out, list api.Groups, now time.Time) {
+	for i := range list.Groups {
+		g := &list.Groups[i]
+		if i > 0 {
+			fmt.Fprintln(o)
+		}
+		fmt.Fprintf(o, "%s: %s, %s flows, %s retries", clean(g.Name), clean(g.Balance), count(g.Flows), count(g.Retries))
+		if q := g.Queue; q.Size > 0 {
+			fmt.Fprintf(o, ", queue %d of %d (%s waited, %s in vain, %s found it full)", q.Waiting, q.Size, count(q.Queued), count(q.TimedOut), count(q.Full))
+		}
+		fmt.Fprintln(o)
+		if len(g.Members) > 0 {
+			memberTable(g.Members, now).print(o)
+		}
+	}
+}
+
+func memberTable(members []api.Member, now time.Time) *table {
+	t := newTable("~MEMBER", "STATE", ">FOR", "?>WEIGHT", ">FLOWS", "?>UP", "?>DOWN", "?>CONNECT", "?>FAILURES", "~WHY")
+	for i := range members {
+		m := &members[i]
+		since := "-"
+		if !m.Since.IsZero() {
+			since = age(now.Sub(m.Since).Seconds())
+		}
+		flows := count(m.Flows)
+		if m.MaxFlows > 0 {
+			flows += " of " + count(int64(m.MaxFlows))
+		}
+		t.add(memberName(m), m.State, since, fmt.Sprint(m.Weight), flows, volume(float64(m.UpBytes)), volume(float64(m.DownBytes)),
+			span(m.Latency/float64(max(1, m.Connects))), count(m.Failures), dash(why(m, now)))
+	}
+	return t
+}
+
+// memberName is the name, and the address where that says more.
+func memberName(m *api.Member) string {
+	if m.Address == "" || m.Address == m.Name {
+		return m.Name
+	}
+	return m.Name + " " + m.Address
+}
+
+// why a member is in its state.
+func why(m *api.Member, now time.Time) string {
+	switch {
+	case m.Why != "":
+		return m.Why
+	case m.State == "ejected" && !m.Until.IsZero():
+		return "for " + age(m.Until.Sub(now).Seconds()) + " more"
+	case m.Check != nil && !m.Check.OK:
+		return m.Check.Error
+	case m.Backup:
+		return "backup"
+	}
+	return ""
+}

@@ -1,0 +1,128 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// StatusCmd shows the whole of the daemon.
+type StatusCmd struct {
+	Ask
+}
+
+// Run asks and prints.
+func (c *StatusCmd) Run(stdout, stderr *os.File) int {
+	return show(&c.Ask, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Status, error) { return client.Status(ctx) }, printStatus)
+}
+
+func printStatus(o out, s api.Status) {
+	pairs(o, statusPairs(&s)...)
+	if len(s.Listeners) > 0 {
+		fmt.Fprintln(o)
+		t := newTable("~LISTENER", ">FLOWS", ">BEGUN", ">REFUSED", ">FAILED", ">UP", ">DOWN")
+		for _, l := range s.Listeners {
+			t.add(append([]string{l.Name}, numberCells(&l.Numbers)...)...)
+		}
+		t.print(o)
+	}
+	if len(s.Groups) > 0 {
+		fmt.Fprintln(o)
+		t := newTable("~GROUP", ">MEMBERS", ">WAITING", ">FLOWS", ">BEGUN", ">FAILED", ">UP", ">DOWN")
+		for _, g := range s.Groups {
+			t.add(g.Name, fmt.Sprintf("%d of %d", g.Up, g.Members), count(int64(g.Waiting)), count(g.Flows), count(g.Begun), count(g.Failed),
+				volume(float64(g.UpBytes)), volume(float64(g.DownBytes)))
+		}
+		t.print(o)
+	}
+	if len(s.Paths) > 0 {
+		fmt.Fprintln(o)
+		pathTable(s.Paths).print(o)
+	}
+}
+
+// numberCells are flows, begun, refused, failed, up and down.
+func numberCells(n *api.Numbers) []string {
+	return []string{count(n.Flows), count(n.Begun), count(n.Refused), count(n.Failed), volume(float64(n.UpBytes)), volume(float64(n.DownBytes))}
+}
+
+// statusPairs say the daemon in a few lines.
+func statusPairs(s *api.Status) [][2]string {
+	n, r := &s.Totals, &s.Resources
+	config := s.Config.Source
+	if config == "" {
+		config = "the command line"
+	}
+	config = fmt.Sprintf("%s, loaded %s ago, %.12s", config, age(s.Time.Sub(s.Config.Loaded).Seconds()), s.Config.Hash)
+	list := [][2]string{
+		{"penstock", fmt.Sprintf("%s, %s, up for %s, pid %d", s.Version, s.State, age(s.Uptime), s.PID)},
+		{"configuration", config},
+	}
+	if f := s.Config.Failed; f != nil {
+		list = append(list, [2]string{"", fmt.Sprintf("the reload at %s changed nothing: %s", f.Time.Local().Format(time.DateTime), configErrors(f.Errors, "; "))})
+	}
+	busy := 0.0
+	for _, l := range s.Loops {
+		busy += l.Busy
+	}
+	list = append(list,
+		[2]string{"flows", fmt.Sprintf("%s open, %s begun, %s refused, %s failed", count(n.Flows), count(n.Begun), count(n.Refused), count(n.Failed))},
+		[2]string{"moved", fmt.Sprintf("%s up, %s down", volume(float64(n.UpBytes)), volume(float64(n.DownBytes)))})
+	if n.UpDatagrams+n.DownDatagrams > 0 {
+		list = append(list, [2]string{"datagrams", fmt.Sprintf("%s up, %s down, %s dropped by the kernel, %s runs sent one by one",
+			count(n.UpDatagrams), count(n.DownDatagrams), count(r.KernelDrops), count(r.GSOFallbacks))})
+	}
+	list = append(list,
+		[2]string{"loops", fmt.Sprintf("%d, busy for %s together; CPU time %s", len(s.Loops), span(busy), span(r.CPU))},
+		[2]string{"descriptors", bounded(r.FDs, r.MaxFDs)},
+		[2]string{"pipes", fmt.Sprintf("%s, %s in use, %s refused", bounded(r.PipesOpen, r.PipesMax), count(r.PipesLeased), count(r.PipesRefused))},
+		[2]string{"memory", fmt.Sprintf("%s of heap, %s of datagrams that wait; %d goroutines", volume(float64(r.HeapBytes)), volume(float64(r.HeldBytes)), r.Goroutines)})
+	if r.LogDrops > 0 {
+		list = append(list, [2]string{"logs", count(r.LogDrops) + " lines had no room"})
+	}
+	return list
+}
+
+// bounded is a gauge and its bound; what is 0 is unknown.
+func bounded(n, most int64) string {
+	if most == 0 {
+		return count(n)
+	}
+	return count(n) + " of " + count(most)
+}
+
+// configErrors are errors of a configuration as compilers write them.
+func configErrors(errs []api.ConfigError, sep string) string {
+	var lines []string
+	for _, e := range errs {
+		line := e.Message
+		if e.Line > 0 {
+			line = fmt.Sprintf("%s:%d:%d: %s", e.Source, e.Line, e.Column, line)
+		}
+		if e.Allowed != "" {
+			line += "; allowed: " + e.Allowed
+		}
+		lines = append(lines, clean(line))
+	}
+	return strings.Join(lines, sep)
+}
+
+// pathTable shows by which way directions of flows went, most used first.
+func pathTable(paths []api.PathCount) *table {
+	paths = slices.Clone(paths)
+	slices.SortStableFunc(paths, func(a, b api.PathCount) int { return int(min(1, max(-1, b.Ways-a.Ways))) })
+	total := int64(0)
+	for _, p := range paths {
+		total += p.Ways
+	}
+	t := newTable("PATH", ">DIRECTIONS", ">SHARE", "~WHY NOT A FASTER ONE")
+	for _, p := range paths {
+		t.add(p.Path, count(p.Ways), percent(float64(p.Ways)/float64(max(1, total))), dash(p.Why))
+	}
+	return t
+}

@@ -90,6 +90,7 @@ var table = []rule{
 		"cmd/penstock/internal/spec":     vocabular,
 		"cmd/penstock/internal/api":      vocabular,
 		"cmd/penstock/internal/config":   station,
+		"cmd/penstock/internal/console":  station,
 		"cmd/penstock/internal/admit":    station,
 		"cmd/penstock/internal/route":    station,
 		"cmd/penstock/internal/upstream": station,

@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/console"
 )
 
 // commands is the grammar of the command line.
@@ -19,6 +20,8 @@ type commands struct {
 	Explain explainCmd `cmd:"" help:"Tell what would become of a connection, and why."`
 	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of configurations, for editors."`
 	Version versionCmd `cmd:"" help:"Print the version."`
+
+	console.Commands
 }
 
 type versionCmd struct{}
@@ -102,6 +105,9 @@ func Main(args []string, stdout, stderr *os.File) int {
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock: "+usageMessage(err))
 		return exitUsage
+	}
+	if ask, ok := ctx.Selected().Target.Addr().Interface().(console.Command); ok {
+		return ask.Run(stdout, stderr)
 	}
 	switch ctx.Selected().Name {
 	case "relay":

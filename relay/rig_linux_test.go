@@ -290,20 +290,63 @@ func closeWrite(t *testing.T, c net.Conn) {
 // say writes text and hears it at the other end.
 func say(t *testing.T, from, to net.Conn, text string) {
 	t.Helper()
-	if _, err := io.WriteString(from, text); err != nil {
+	if err := said(from, to, text); err != nil {
 		t.Fatal(err)
 	}
-	hear(t, to, text)
 }
 
 func hear(t *testing.T, c net.Conn, text string) {
 	t.Helper()
+	if err := heard(c, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func said(from, to net.Conn, text string) error {
+	if _, err := io.WriteString(from, text); err != nil {
+		return err
+	}
+	return heard(to, text)
+}
+
+func heard(c net.Conn, text string) error {
 	buf := make([]byte, len(text))
 	c.SetReadDeadline(time.Now().Add(patience))
 	if n, err := io.ReadFull(c, buf); err != nil || string(buf) != text {
-		t.Fatalf("heard %q, %v, want %q", buf[:n], err, text)
+		return fmt.Errorf("heard %q, %v, want %q", buf[:n], err, text)
 	}
 	c.SetReadDeadline(time.Time{})
+	return nil
+}
+
+// keepsUp calls tick n times, a third of limit apart, and returns when the last
+// call began. An error of tick fails the test, but not if this machine has stopped
+// the test for so long that a flow with the timeout limit ended with right: then
+// false. last is when the flow moved something before.
+func keepsUp(t *testing.T, last time.Time, limit time.Duration, n int, tick func() error) (time.Time, bool) {
+	t.Helper()
+	for range n {
+		time.Sleep(limit / 3)
+		began := time.Now()
+		if err := tick(); err != nil {
+			if pause := time.Since(last); pause < limit*2/3 {
+				t.Fatalf("after a pause of %v, with a limit of %v: %v", pause, limit, err)
+			}
+			return last, false
+		}
+		last = began
+	}
+	return last, true
+}
+
+// untilKept tries with longer limits until the machine kept up with one.
+func untilKept(t *testing.T, limit time.Duration, try func(limit time.Duration) bool) {
+	t.Helper()
+	for ; !try(limit); limit *= 2 {
+		if limit > patience {
+			t.Fatalf("this machine stops for more than %v", limit)
+		}
+	}
 }
 
 // ending reads c to its end: nil is a clean one.

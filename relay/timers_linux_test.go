@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -10,29 +11,30 @@ import (
 
 // A flow that moves nothing ends after its idle time, and not before.
 func TestIdle(t *testing.T) {
-	const idle = 200 * time.Millisecond
-	eachPair(t, Config{}, ListenConfig{Timeouts: Timeouts{Idle: idle}}, func(t *testing.T, r *rig, a, b net.Conn) {
-		for i := range 4 { // longer than the idle time, with something moving
-			if i%2 == 0 {
-				say(t, a, b, "alive")
-			} else {
-				say(t, b, a, "alive")
-			}
-			time.Sleep(idle / 3)
-		}
-		select {
-		case rec := <-r.records:
-			t.Fatalf("ended while bytes moved: %+v", rec)
-		default:
-		}
-		last := time.Now()
-		rec := r.expect(CauseIdle)
-		if took := time.Since(last); took < idle/3 || rec.Duration < 4*idle/3+idle/3 {
-			t.Errorf("it took %v more, %v in all", took, rec.Duration)
-		}
-		ending(t, a)
-		ending(t, b)
-	})
+	for _, p := range pairs {
+		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
+			untilKept(t, 200*time.Millisecond, func(idle time.Duration) bool {
+				r := newRig(t, Config{})
+				start := time.Now()
+				a, b := r.flow(p[0], p[1], ListenConfig{Timeouts: Timeouts{Idle: idle}})
+				from, to := a, b
+				last, ok := keepsUp(t, start, idle, 4, func() error { // longer than the idle time, with something moving
+					from, to = to, from
+					return said(from, to, "alive")
+				})
+				if !ok {
+					return false
+				}
+				rec := r.expect(CauseIdle)
+				if took := time.Since(last); took < idle || rec.Duration < 2*idle {
+					t.Errorf("it took %v more, %v in all", took, rec.Duration)
+				}
+				ending(t, a)
+				ending(t, b)
+				return true
+			})
+		})
+	}
 }
 
 // One that never said a word ends too.
@@ -60,29 +62,29 @@ func TestIdleOfBuiltins(t *testing.T) {
 // A half-closed flow lingers for as long as the other half moves bytes,
 // whichever side ended first: two flows at once.
 func TestHalfClosedLinger(t *testing.T) {
-	const linger = 150 * time.Millisecond
-	listen := ListenConfig{Timeouts: Timeouts{HalfClosed: linger, Idle: 10 * time.Second}}
 	for _, p := range pairs {
 		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
-			r := newRig(t, Config{})
-			a, b := r.flow(p[0], p[1], listen)
-			y, x := r.flow(p[0], p[1], listen)
-			time.Sleep(linger) // not half-closed yet
-			for _, side := range [][2]net.Conn{{a, b}, {x, y}} {
-				say(t, side[0], side[1], "bye")
-				closeWrite(t, side[0])
-				wantEnd(t, side[1])
-			}
-			for range 4 {
-				say(t, b, a, "not yet")
-				say(t, y, x, "not yet")
-				time.Sleep(linger / 3)
-			}
-			for range 2 {
-				if rec := r.expect(CauseHalfClosed); rec.Duration < 2*linger {
-					t.Errorf("%+v", rec)
+			untilKept(t, 150*time.Millisecond, func(linger time.Duration) bool {
+				listen := ListenConfig{Timeouts: Timeouts{HalfClosed: linger, Idle: time.Minute}}
+				r := newRig(t, Config{})
+				a, b := r.flow(p[0], p[1], listen)
+				y, x := r.flow(p[0], p[1], listen)
+				time.Sleep(linger) // not half-closed yet
+				start := time.Now()
+				for _, side := range [][2]net.Conn{{a, b}, {x, y}} {
+					say(t, side[0], side[1], "bye")
+					closeWrite(t, side[0])
+					wantEnd(t, side[1])
 				}
-			}
+				_, ok := keepsUp(t, start, linger, 5, func() error { return errors.Join(said(b, a, "not yet"), said(y, x, "not yet")) })
+				for range 2 {
+					rec := r.expect(CauseHalfClosed)
+					if ok && rec.Duration < 3*linger {
+						t.Errorf("%+v", rec)
+					}
+				}
+				return ok
+			})
 		})
 	}
 }
@@ -133,13 +135,12 @@ func TestIdleLoopsSleep(t *testing.T) {
 		}
 		a.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 		a.Write(make([]byte, 64<<20)) // and bytes are held for a reader that stopped
-		time.Sleep(50 * time.Millisecond)
-		before := r.e.Stats()
-		time.Sleep(300 * time.Millisecond)
-		after := r.e.Stats()
-		if n := after.Total().Waits - before.Total().Waits; n > 20 {
-			t.Errorf("dedicated %v: %d waits in 300 ms of rest", dedicated, n)
-		}
+		waits := func() int64 { s := r.e.Stats(); return s.Total().Waits }
+		eventually(t, "300 ms of rest with 20 waits at most", func() bool {
+			before := waits()
+			time.Sleep(300 * time.Millisecond)
+			return waits()-before <= 20
+		})
 	}
 }
 

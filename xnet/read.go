@@ -140,7 +140,7 @@ func (r *reader) direct(ms []ipv4.Message) (int, error) {
 	}
 	in := r.views[:len(ms)]
 	for i := range ms {
-		in[i] = dgram.Message{Buf: ms[i].Buffers[0], Control: ms[i].OOB[:0]}
+		in[i] = dgram.Message{Buf: ms[i].Buffers[0], Control: ms[i].OOB[:0:len(ms[i].OOB)]}
 	}
 	n, err := r.d.ReadBatch(in)
 	for i := range ms[:n] {

@@ -1,0 +1,47 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait for something that is about to happen.
+const patience = 20 * time.Second
+
+// class is the kind of an error, as a program would ask for it.
+func class(err error) string {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return "no error"
+	case errors.Is(err, net.ErrClosed):
+		return "closed"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		var timeout net.Error
+		if !errors.As(err, &timeout) || !timeout.Timeout() {
+			return "deadline, but no timeout"
+		}
+		return "deadline"
+	case errors.Is(err, io.EOF):
+		return "end"
+	case errors.As(err, &errno):
+		return errno.Error()
+	default:
+		return "some error"
+	}
+}
+
+// same fails unless what ours did is what theirs did.
+func same(t *testing.T, ours, theirs []string) {
+	t.Helper()
+	if !slices.Equal(ours, theirs) {
+		t.Errorf("different outcomes:\nours   %q\ntheirs %q", ours, theirs)
+	}
+}

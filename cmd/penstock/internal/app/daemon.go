@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,7 +106,9 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	}
 	old := d.force.Load()
 	next := &force{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), stands: map[string]*stand{}}
-	d.set.Apply(cfg.Groups)
+	// Groups that are no more serve until no listener leads to them.
+	leaving := groupsGone(old.Config, cfg)
+	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
 	for _, l := range cfg.Listeners {
 		var gate *admit.Gate
 		if was := old.stands[l.Name]; was != nil {
@@ -120,11 +123,28 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		}
 	}
 	d.force.Store(next)
+	if len(leaving) > 0 {
+		d.set.Apply(cfg.Groups)
+	}
 	gone := d.posts
 	d.posts = posts
 	d.closePosts(gone, posts)
 	d.reap()
 	return nil
+}
+
+// groupsGone are the groups of a configuration that the next one does not have.
+func groupsGone(old, next *spec.Config) (gone []*spec.Group) {
+	names := map[string]bool{}
+	for _, g := range next.Groups {
+		names[g.Name] = true
+	}
+	for _, g := range old.Groups {
+		if !names[g.Name] {
+			gone = append(gone, g)
+		}
+	}
+	return gone
 }
 
 // resolved waits until every member's name has been looked up once. The error tells

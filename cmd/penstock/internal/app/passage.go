@@ -52,12 +52,15 @@ func (n names) key() account.Key {
 // passageOf is the passage that admit gave to a flow.
 func passageOf(f *relay.Flow) *passage { return f.Value().(*passage) }
 
+// standOf is what the flow's listener does with clients now.
+func standOf(f *relay.Flow) *stand { return f.Listener().Value().(*post).stand.Load() }
+
 // client is a flow's client's address; zero for a Unix client.
 func client(f *relay.Flow) netip.Addr { return f.Client().IP.Addr() }
 
 // admit is the hook for a new client.
 func (d *daemon) admit(f *relay.Flow) relay.Cause {
-	s := f.Listener().Value().(*post).stand.Load()
+	s := standOf(f)
 	p := &passage{stand: s}
 	f.SetValue(p)
 	peer := client(f)
@@ -120,42 +123,40 @@ func (d *daemon) routed(f *relay.Flow, p *passage) relay.SniffNext {
 	return relay.SniffOn
 }
 
-// route finds a flow's way, and tells the engine what it asks for.
+// route finds a flow's way in the configuration in force, and tells the engine what it
+// asks for.
 func (d *daemon) route(f *relay.Flow, p *passage) bool {
+	s := standOf(f)
 	m := route.Meta{Client: client(f)}
 	if h := p.hello.Load(); h != nil {
 		m.SNI, m.ALPN = h.SNI, h.ALPN
 	}
-	r, ok := p.stand.routes.Find(m)
+	r, ok := s.routes.Find(m)
 	if !ok {
 		p.reason = spec.ReasonNoRoute
 		return false
 	}
-	w := p.stand.ways[r]
-	p.way.Store(w)
+	w := s.ways[r]
+	again := p.way.Swap(w) != nil
 	f.SetTimeouts(w.timeouts)
 	f.SetDial(w.dial)
-	if r.Bandwidth > 0 {
+	if r.Bandwidth > 0 || again {
 		f.SetBandwidth(r.Bandwidth)
 	}
 	return true
 }
 
-// upstream is the hook that asks where to connect.
+// upstream is the hook that asks where to connect. A reload may have taken the group away
+// under a flow that has not got there: then it goes where the new configuration says.
 func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	p := passageOf(f)
-	w := p.way.Load()
-	var local netip.AddrPort
-	if w.byLocal {
-		local = p.localOf(f).IP
-	}
-	m, reason := w.group.Pick(&p.lease, f.Client().IP, local)
-	if m == nil && reason == spec.ReasonNone {
-		if p.stand.spec.Datagrams {
-			reason = spec.ReasonQueueFull // a datagram flow cannot wait
-		} else {
-			m, reason = w.group.Wait(&p.lease, f.Ref())
+	m, reason := d.pick(f, p)
+	if m == nil && p.way.Load().group.Gone() {
+		p.lease.Release()
+		if !d.route(f, p) {
+			return nil
 		}
+		m, reason = d.pick(f, p)
 	}
 	switch {
 	case m != nil:
@@ -169,6 +170,23 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	}
 	p.reason = reason
 	return nil
+}
+
+// pick gives a flow a member of its group; with none and no reason it waits in the queue.
+func (d *daemon) pick(f *relay.Flow, p *passage) (*upstream.Member, spec.Reason) {
+	w := p.way.Load()
+	var local netip.AddrPort
+	if w.byLocal {
+		local = p.localOf(f).IP
+	}
+	m, reason := w.group.Pick(&p.lease, f.Client().IP, local)
+	switch {
+	case m != nil || reason != spec.ReasonNone:
+		return m, reason
+	case p.stand.spec.Datagrams:
+		return nil, spec.ReasonQueueFull // a datagram flow cannot wait
+	}
+	return w.group.Wait(&p.lease, f.Ref())
 }
 
 // connected is the hook that learns how an attempt ended.

@@ -18,6 +18,7 @@ type Group struct {
 	turn  atomic.Uint64 // of round-robin
 	heap  heapLock      // of least-connections
 	queue queue
+	gone  atomic.Bool // set under the Set's lock
 
 	groupState
 }
@@ -29,11 +30,14 @@ type groupState struct {
 	dirty   bool      // the table is to be built again soon
 	warming *time.Timer
 	built   bool // has had a table with members
-	gone    bool
 }
 
 // Name is the group's name.
 func (g *Group) Name() string { return g.name }
+
+// Gone tells whether the configuration no longer has the group. It has no members then,
+// and who waited for one was resumed: Pick gives none.
+func (g *Group) Gone() bool { return g.gone.Load() }
 
 // Config is what the configuration in force says about the group.
 func (g *Group) Config() *spec.Group { return g.table.Load().cfg }

@@ -16,6 +16,7 @@ type queue struct {
 	ever        atomic.Uint64 // flows that came to wait
 	mu          sync.Mutex
 	first, last *Lease
+	dismissed   bool // nobody may wait any more
 }
 
 func (q *queue) len() int { return int(q.n.Load()) }
@@ -26,7 +27,7 @@ func (q *queue) enter(l *Lease, r Resumer, size int, pick func() *Member) (m *Me
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := int(q.n.Load())
-	if n >= size {
+	if n >= size || q.dismissed {
 		return nil, true
 	}
 	q.n.Add(1)
@@ -81,6 +82,18 @@ func (q *queue) resumed(l *Lease) (m *Member, again bool) {
 	}
 	l.waited = false
 	return m, false
+}
+
+// dismiss ends the queue. It takes everybody out, and returns whom to resume, without a member.
+func (q *queue) dismiss() (all []Resumer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.dismissed = true
+	for q.first != nil {
+		all = append(all, q.first.resume)
+		q.remove(q.first)
+	}
+	return all
 }
 
 // leave takes l out, wherever it is. What was reserved for it stays in l.member.

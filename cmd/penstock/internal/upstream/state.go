@@ -270,9 +270,13 @@ func (g *Group) end(now time.Time) {
 	for _, m := range g.members {
 		m.end(now)
 	}
-	g.members, g.gone = nil, true
+	g.members = nil
+	g.gone.Store(true)
 	g.cfg = &spec.Group{Name: g.name, Balance: g.cfg.Balance}
 	g.build(now)
+	for _, r := range g.queue.dismiss() {
+		r.Resume()
+	}
 }
 
 // end takes a member out of service and tells of it. Under the Set's lock.

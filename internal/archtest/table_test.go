@@ -164,9 +164,13 @@ var testsOfAll = map[string]edges{
 		"internal/testnet":    forTests,
 		"internal/testkernel": "a kernel that counts and fails",
 	},
-	"cmd/penstock": {"internal/testnet": forTests, "cmd/penstock/internal/api": "tests ask the running daemon as its operators do"},
-	"bench":        {"internal/testnet": forTests},
-	"xnet":         {"internal/testnet": forTests},
+	"cmd/penstock": {
+		"internal/testnet":               forTests,
+		"cmd/penstock/internal/api":      "tests ask the running daemon as its operators do",
+		"github.com/pires/go-proxyproto": "other proxies' headers, in front and behind",
+	},
+	"bench": {"internal/testnet": forTests},
+	"xnet":  {"internal/testnet": forTests},
 }
 
 // freeModules are nested modules whose packages may import each other, and of

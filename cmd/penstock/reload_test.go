@@ -1,0 +1,330 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// hup reloads by the signal, and waits until the log has n lines that say how it ended.
+func (c *configured) hup(msg string, n int) map[string]any {
+	c.t.Helper()
+	c.signal(syscall.SIGHUP)
+	return c.wait(msg, n)[n-1]
+}
+
+const notTaken = "the configuration is not taken, and nothing changed"
+
+// Reloads under load: two files that lead a listener's clients to other groups, with
+// other members, and a listener that comes and goes. Nobody is refused, no flow is
+// lost, and who comes after a reload goes where the file says.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	one, two, three := speak(t, "one"), speak(t, "two"), speak(t, "three")
+	const files = 2
+	texts := [files]string{`
+listeners:
+  main:
+    listen: tcp://127.0.0.1:0
+    routes: [{name: lan, from: 127.0.0.0/8, to: first}]
+groups:
+  first: {members: ["{0}", "{1}"]}
+`, `
+listeners:
+  main:
+    listen: tcp://127.0.0.1:0
+    routes: [{name: lan, from: 127.0.0.0/8, to: second}]
+  extra: {listen: "tcp://127.0.0.1:0", to: first}
+groups:
+  first: {balance: p2c, members: ["{0}"]}
+  second: {members: ["{2}"]}
+`}
+	values := []any{one.url(), two.url(), three.url()}
+	d := runFile(t, texts[0], values...)
+	addr := d.at("main").String()
+
+	var long []net.Conn
+	for range 10 {
+		c := d.to("main")
+		name(t, c)
+		long = append(long, c)
+	}
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	var served atomic.Int64
+	visit := func() error {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err := readName(c); err != nil {
+			return err
+		}
+		return pingOn(c)
+	}
+	always := func(do func() error) {
+		load.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := do(); err != nil {
+					t.Error(err)
+					return
+				}
+				served.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		always(visit)
+	}
+	for _, c := range long {
+		always(func() error {
+			c.SetDeadline(time.Now().Add(patience))
+			return pingOn(c)
+		})
+	}
+	halt := sync.OnceFunc(func() { close(stop); load.Wait() })
+	t.Cleanup(halt)
+	for i := range 12 {
+		c := i + 1
+		d.write(t, texts[c%files], values...)
+		d.hup("reloaded", c)
+		late := d.to("main")
+		if n := name(t, late); (n == "three") != (c%files == 1) {
+			t.Errorf("after reload %d a client went to %s", c, n)
+		}
+		late.Close()
+		if c%files == 1 {
+			extra := d.to("extra")
+			if n := name(t, extra); n != "one" {
+				t.Errorf("a client of the new listener went to %s", n)
+			}
+			extra.Close()
+		}
+		seen := served.Load()
+		eventually(t, "the load goes on", func() bool { return served.Load() > seen+20 || t.Failed() })
+	}
+	halt()
+	for _, c := range long {
+		mustPing(t, c)
+	}
+	s, err := d.admin.Status(d.ctx())
+	if err != nil || s.Totals.Refused+s.Totals.Failed > 0 || s.Totals.Begun < served.Load()/20 {
+		t.Errorf("%v, %+v", err, s.Totals)
+	}
+}
+
+func pingOn(c net.Conn) error {
+	buf := []byte("ping")
+	if _, err := c.Write(buf); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c, buf); err != nil || string(buf) != "ping" {
+		return fmt.Errorf("%q, %w", buf, err)
+	}
+	return nil
+}
+
+// What a route says becomes of flows whose member is gone: they stay, they end spread
+// before a deadline, or at once.
+func TestRemovedMembers(t *testing.T) {
+	t.Parallel()
+	old, fresh := speak(t, "old"), speak(t, "fresh")
+	const text = `
+listeners:
+  keep: {listen: "tcp://127.0.0.1:0", to: all}
+  drain: {listen: "tcp://127.0.0.1:0", to: all, removed: {live-flows: drain, after: 1500ms, jitter: 1s}}
+  close: {listen: "tcp://127.0.0.1:0", to: all, removed: {live-flows: close}}
+  gone: {listen: "tcp://127.0.0.1:0", to: all, removed: {live-flows: close}}
+groups: {all: {members: ["{0}"]}}
+`
+	d := runFile(t, text, old.url())
+	const each = 8
+	conns := map[string][]net.Conn{}
+	for _, l := range []string{"keep", "drain", "close", "gone"} {
+		for range each {
+			c := d.to(l)
+			name(t, c)
+			conns[l] = append(conns[l], c)
+		}
+	}
+	gone := d.at("gone").String()
+	next := strings.Replace(text, "  gone:", "  # gone:", 1)
+	d.write(t, next, fresh.url())
+	before := time.Now()
+	diff := d.reload()
+	if diff.Flows != 4*each {
+		t.Errorf("the reload touches %d flows, of %d: %+v", diff.Flows, 4*each, diff)
+	}
+	if c, err := net.Dial("tcp", gone); err == nil {
+		c.Close()
+		t.Error("a listener that is gone takes clients")
+	}
+	for _, c := range append(conns["close"], conns["gone"]...) {
+		mustEnd(t, c)
+	}
+	for _, c := range conns["drain"] {
+		mustEnd(t, c)
+	}
+	for _, c := range conns["keep"] {
+		mustPing(t, c)
+	}
+	ends := map[time.Time]bool{}
+	for _, r := range d.records(3 * each) {
+		mustBe(t, r, "cause", "removed", "reason", "removed", "member", old.url())
+		if r["listener"] != "drain" {
+			continue
+		}
+		start, err := time.Parse(time.RFC3339Nano, r["time"].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := start.Add(time.Duration(r["duration"].(float64) * float64(time.Second)))
+		ends[end.Truncate(10*time.Millisecond)] = true
+		if end.Before(before.Add(500*time.Millisecond - 20*time.Millisecond)) {
+			t.Errorf("a flow was to go on for half a second at least, and ended after %v", end.Sub(before))
+		}
+	}
+	if len(ends) < 2 {
+		t.Errorf("%d flows ended at once", each)
+	}
+	c := d.to("keep")
+	if n := name(t, c); n != "fresh" {
+		t.Errorf("a new client went to %s", n)
+	}
+}
+
+// A file that cannot be used changes nothing, and everybody is told why: the log, the
+// API and check. Neither does one with a listener whose port is taken.
+func TestBadReload(t *testing.T) {
+	t.Parallel()
+	one, two := speak(t, "one"), speak(t, "two")
+	const text = `
+listeners:
+  main: {listen: "tcp://127.0.0.1:0", to: "{0}"}
+`
+	d := runFile(t, text, one.url())
+	c := d.to("main")
+	name(t, c)
+	was, err := d.admin.Status(d.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func() {
+		t.Helper()
+		mustPing(t, c)
+		late := d.to("main")
+		if n := name(t, late); n != "one" {
+			t.Errorf("a client went to %s", n)
+		}
+		late.Close()
+		s, err := d.admin.Status(d.ctx())
+		if err != nil || s.Config.Hash != was.Config.Hash || len(s.Listeners) != 1 {
+			t.Errorf("%v, %+v", err, s)
+		}
+	}
+
+	d.write(t, "listeners:\n  main: {listen: \"tcp://127.0.0.1:0\", to: \"{0}\", too: 1}\n  other: {listen: \"tcp:/nowhere\", to: \"{0}\"}\n", two.url())
+	d.signal(syscall.SIGHUP)
+	lines := d.wait(notTaken, 2)
+	for i, place := range []string{":2:", ":3:"} {
+		if e, _ := lines[i]["error"].(string); !strings.HasPrefix(e, d.file+place) {
+			t.Errorf("error %d is %q, want one at %s", i, e, place)
+		}
+	}
+	same()
+	var problem *api.Problem
+	if _, err := d.admin.Reload(d.ctx()); !errors.As(err, &problem) || len(problem.Errors) != 2 || problem.Errors[0].Line != 2 || problem.Errors[0].Allowed == "" {
+		t.Errorf("%v, %+v", err, problem)
+	}
+	s, err := d.admin.Status(d.ctx())
+	if err != nil || s.Config.Failed == nil || len(s.Config.Failed.Errors) != 2 {
+		t.Errorf("%v, %+v", err, s.Config)
+	}
+	if out, code := command(t, "check", "-c", d.file); code != 2 || !strings.Contains(out, d.file+":2:") || !strings.Contains(out, d.file+":3:") {
+		t.Errorf("%d: %s", code, out)
+	}
+
+	taken := testnet.Listen(t, "tcp4")
+	d.write(t, text+`
+  other: {listen: "tcp://127.0.0.1:0", to: "{0}"}
+  taken: {listen: "{1}", to: "{0}"}
+  last: {listen: "unix://{dir}/last", to: "{0}"}
+`, two.url(), url(taken.Addr()))
+	if out, code := command(t, "check", "-c", d.file); code != 0 {
+		t.Errorf("%d: %s", code, out)
+	}
+	if l := d.hup(notTaken, 5); !strings.Contains(l["error"].(string), "listener taken") {
+		t.Errorf("%v", l)
+	}
+	same()
+	taken.Close()
+	d.reload()
+	late := d.to("taken")
+	if n := name(t, late); n != "two" {
+		t.Errorf("a client went to %s", n)
+	}
+	mustPing(t, c)
+	if s, err = d.admin.Status(d.ctx()); err != nil || s.Config.Failed != nil || len(s.Listeners) != 4 {
+		t.Errorf("%v, %+v", err, s.Config)
+	}
+}
+
+// Flows that are on their way when their group goes, in a queue or in the middle of what
+// they say first, go where the new file says.
+func TestReloadUnderWay(t *testing.T) {
+	t.Parallel()
+	old, fresh := speak(t, "old"), speak(t, "fresh")
+	const text = `
+listeners:
+  queue: {listen: "tcp://127.0.0.1:0", to: {1}}
+  sniff:
+    listen: tcp://127.0.0.1:0
+    sniff: {timeout: 1m}
+    routes: [{sni: one.test, to: "echo:"}]
+    to: {1}
+groups:
+  {1}: {members: [{to: "{0}", max-flows: 1}], queue: {size: 5, timeout: 1m}}
+`
+	d := runFile(t, text, old.url(), "first")
+	held := d.to("queue")
+	name(t, held)
+	waits := d.to("queue")
+	eventually(t, "one waits", func() bool {
+		g, err := d.admin.Group(d.ctx(), "first")
+		return err == nil && g.Queue.Waiting == 1
+	})
+	says := d.to("sniff")
+	says.Write([]byte("\x16\x03\x01"))
+	eventually(t, "one has begun to speak", func() bool {
+		l, err := d.admin.Flows(d.ctx(), api.Filter{State: "sniffing"}, api.Page{})
+		return err == nil && len(l.Flows) == 1
+	})
+	d.write(t, text, fresh.url(), "second")
+	d.reload()
+	if n := name(t, waits); n != "fresh" {
+		t.Errorf("who waited went to %s", n)
+	}
+	waits.Close()
+	io.WriteString(says, "no TLS, after all")
+	if n := name(t, says); n != "fresh" {
+		t.Errorf("who was speaking went to %s", n)
+	}
+	mustPing(t, held)
+}

@@ -60,6 +60,7 @@ type settings struct {
 func (s *settings) flags(fs *flag.FlagSet) {
 	fs.StringVar(&s.loadList, "loads", s.loadList, "loads to run, in order: bulkSIZE[xCONNS], pingpongCONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS]")
 	fs.IntVar(&s.rounds, "rounds", s.rounds, "rounds of each load; each runs every relay once")
+	fs.IntVar(&s.tries, "tries", 4, "how often to measure at most while something else runs on the relay's CPUs; the least disturbed try stands")
 	fs.StringVar(&s.loopList, "loops", "1", "threads or processes of a relay that carry traffic; several numbers are rows of the same table")
 	fs.DurationVar(&s.warm, "warm", s.warm, "load before the window")
 	fs.DurationVar(&s.window, "window", s.window, "what is measured")

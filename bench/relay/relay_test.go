@@ -38,7 +38,7 @@ func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	b := &bench{rounds: 1, loops: []int{1}, files: files, warm: 20 * time.Millisecond, window: 50 * time.Millisecond, verify: true,
+	b := &bench{rounds: 1, tries: 1, loops: []int{1}, files: files, warm: 20 * time.Millisecond, window: 50 * time.Millisecond, verify: true,
 		self: self, dir: t.TempDir(), out: &out}
 	b.report = b.tableAndVerdicts
 	// Only root may make the namespaces.

@@ -50,6 +50,7 @@ type bench struct {
 	peers   []peer.Peer // the first is held against the others
 	loops   []int
 	rounds  int
+	tries   int // that a disturbed measurement has
 	place   place
 	files   int // how many a process may have open
 	warm    time.Duration
@@ -141,17 +142,14 @@ func (b *bench) begin(subjects []subject) (progress func()) {
 	}
 }
 
-// Others may take disturbed, as a share of the window, before a measurement is taken again, tries times at most.
-const (
-	disturbed = 0.05
-	tries     = 4
-)
+// disturbed is the share of a window that others may take before a measurement is taken again.
+const disturbed = 0.05
 
 // undisturbed is once, and again if something else ran on the relay's CPUs; of
 // several that are disturbed it returns the one that is least.
 func (b *bench) undisturbed(l namedLoad, s subject) (best load.Result, err error) {
 	share := func(r load.Result) float64 { return r.Others.Seconds() / r.Window.Seconds() }
-	for try := range tries {
+	for try := range b.tries {
 		r, err := b.once(l, s, false)
 		if err != nil {
 			return r, err
@@ -159,7 +157,7 @@ func (b *bench) undisturbed(l namedLoad, s subject) (best load.Result, err error
 		if try == 0 || share(r) < share(best) {
 			best = r
 		}
-		if share(best) <= disturbed || b.profile != "" {
+		if share(best) <= disturbed {
 			break
 		}
 	}

@@ -87,6 +87,7 @@ func drawCurve(c draw.Canvas, res report.Result, load string, counts []int, f cu
 	}
 	p.X.Min, p.X.Max = 0.85, 12_000
 	p.Y.Min, p.Y.Max = 0, high*1.1
+	p.Y.Tick.Marker = plot.ConstantTicks(tens(high))
 	if f.log {
 		p.Y.Scale = plot.LogScale{}
 		p.Y.Min, p.Y.Max = low/1.15, high*1.15
@@ -123,6 +124,14 @@ func ticks(low, high float64) (all []plot.Tick) {
 			}
 			all = append(all, t)
 		}
+	}
+	return all
+}
+
+// tens are the ticks of a linear axis from 0.
+func tens(high float64) (all []plot.Tick) {
+	for v := 0.; v <= high*1.1; v += 10 {
+		all = append(all, plot.Tick{Value: v, Label: thousands(v)})
 	}
 	return all
 }

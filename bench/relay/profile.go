@@ -43,15 +43,16 @@ func (b *bench) startProfile(l namedLoad, s subject, pid int) (*profile, error) 
 		pids = append(pids, strconv.Itoa(p))
 	}
 	p := &profile{b: b, l: l, s: s, data: filepath.Join(b.dir, "perf.data"), counts: filepath.Join(b.dir, "perf.stat")}
-	common := []string{"-D", strconv.Itoa(int(b.warm.Milliseconds())), "-p", strings.Join(pids, ",")}
+	common := []string{"-p", strings.Join(pids, ",")}
 	sleep := []string{"--", "sleep", fmt.Sprint((b.warm + b.window).Seconds())}
 	var events []string
 	for _, c := range counted {
 		events = append(events, c[0])
 	}
 	// cpu-clock: a guest often has no hardware counters.
+	// It samples from the beginning, the warm-up too: with a delay it often had no sample at all.
 	p.record = perf("record", []string{"-q", "-e", "cpu-clock", "-F", "1999", "-g", "-o", p.data}, common, sleep)
-	p.stat = perf("stat", []string{"-x", ",", "-e", strings.Join(events, ","), "-o", p.counts}, common, sleep)
+	p.stat = perf("stat", []string{"-D", strconv.Itoa(int(b.warm.Milliseconds())), "-x", ",", "-e", strings.Join(events, ","), "-o", p.counts}, common, sleep)
 	if err := p.record.Start(); err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}

@@ -1,0 +1,205 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// patience bounds every wait for something that is about to happen.
+const patience = 30 * time.Second
+
+// browser starts a headless Chromium for one test, or skips it.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	var path string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		t.Skip("no Chromium is installed: the page is tested in one (Debian: apt install chromium)")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU)
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, quit := chromedp.NewContext(allocator)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Log("Chromium ended with", err)
+		}
+		quit()
+		stop()
+	})
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal("Chromium does not start:", err)
+	}
+	return ctx
+}
+
+// tab is a page of the browser, and what went wrong in it.
+type tab struct {
+	t      *testing.T
+	ctx    context.Context
+	origin string
+
+	mu     sync.Mutex
+	wrong  []string
+	absent bool // answers may be no success
+}
+
+// open loads the page at origin in a tab of its own, whose session is its own, too. What the
+// console says, what the policy of the page forbids, and every request to another
+// origin fails the test.
+func open(t *testing.T, in context.Context, origin string) *tab {
+	t.Helper()
+	ctx, _ := chromedp.NewContext(in)
+	b := &tab{t: t, ctx: ctx, origin: origin}
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Log("the tab was closed with", err)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, w := range b.wrong {
+			t.Error("in the page: " + w)
+		}
+	})
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Listen(ctx, b.hear); err != nil {
+		t.Fatal(err)
+	}
+	call(b, network.Enable, network.EnableParams{})
+	b.do(chromedp.Navigate(origin + "/"))
+	return b
+}
+
+// hear keeps what should not be.
+func (b *tab) hear(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		b.wrong = append(b.wrong, e.ExceptionDetails.Text+" "+e.ExceptionDetails.Exception.Description)
+	case *runtime.EventConsoleAPICalled:
+		for _, arg := range e.Args {
+			b.wrong = append(b.wrong, fmt.Sprintf("console.%s: %s", e.Type, arg.Value))
+		}
+	case *log.EventEntryAdded:
+		// Chromium logs each answer that is no success. One without a token is among them.
+		if e.Entry.Source != "network" || !b.absent && !strings.Contains(e.Entry.Text, "401") {
+			b.wrong = append(b.wrong, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+		}
+	case *network.EventRequestWillBeSent:
+		if u, err := url.Parse(e.Request.URL); err != nil || u.Scheme+"://"+u.Host != b.origin {
+			b.wrong = append(b.wrong, "a request to "+e.Request.URL)
+		}
+	}
+}
+
+// do does what a person does.
+func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// call sends a command of the protocol.
+func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if _, err := chromedp.Call(ctx, command, params); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eval is what a JavaScript expression gives.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// soon waits for an expression to be true.
+func (b *tab) soon(what, expression string) {
+	b.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !eval[bool](b, "Boolean("+expression+")") {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("not within %v: %s\n%.2000s", patience, what, b.text("body"))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// text is what can be read of an element; empty if there is none.
+func (b *tab) text(selector string) string {
+	b.t.Helper()
+	return eval[string](b, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
+}
+
+// texts are the texts of all elements that a selector chooses.
+func (b *tab) texts(selector string) []string {
+	b.t.Helper()
+	return eval[[]string](b, fmt.Sprintf("[...document.querySelectorAll(%q)].map(e => e.innerText.trim())", selector))
+}
+
+// focus waits for an element that can be seen, and goes there.
+func (b *tab) focus(selector string) {
+	b.t.Helper()
+	b.soon(selector+" is there", fmt.Sprintf("document.querySelector(%q)?.checkVisibility()", selector))
+	eval[chromedp.Void](b, fmt.Sprintf("document.querySelector(%q).focus()", selector))
+}
+
+// key presses one.
+func (b *tab) key(key string) {
+	b.t.Helper()
+	b.do(chromedp.KeyEvent(key))
+}
+
+// click presses a button, with the keyboard.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	b.focus(selector)
+	b.key(kb.Enter)
+}
+
+// enter types a line into a field.
+func (b *tab) enter(selector, line string) {
+	b.t.Helper()
+	b.focus(selector)
+	call(b, input.InsertText, input.InsertTextParams{Text: line})
+	b.key(kb.Enter)
+}
+
+// mayFail says that answers may be no success from now on.
+func (b *tab) mayFail() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.absent = true
+}

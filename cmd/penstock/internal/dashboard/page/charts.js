@@ -1,0 +1,82 @@
+// Lines over the last five minutes. The daemon keeps no history: it is what this
+// page has seen.
+
+import uPlot from './uplot/uPlot.esm.js';
+import {el, text} from './dom.js';
+import {clock} from './format.js';
+
+const window_ = 300;
+
+// colour is what CSS makes of a colour, such as var(--up).
+function colour(css) {
+  const probe = el('i');
+  probe.style.color = css;
+  document.body.append(probe);
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+
+// Chart is one pair of axes with some lines: {name, colour}. Its legend shows the
+// youngest values, or those under the pointer.
+export class Chart {
+  constructor(holder, title, lines, show, least) {
+    this.lines = lines;
+    this.show = show;
+    this.least = least; // the scale's top is never below
+    this.data = [[], ...lines.map(() => [])];
+    this.values = lines.map(() => el('b', {}, '–'));
+    const legend = el('ul.legend', {}, ...lines.map((l, i) => el('li', {}, el('i.swatch.' + l.colour, {'aria-hidden': 'true'}), l.name + ' ', this.values[i])));
+    this.canvas = el('div.plot', {'aria-hidden': 'true'});
+    holder.append(el('figure.panel', {}, el('figcaption', {}, el('h3', {}, title), legend), this.canvas));
+    this.draw();
+    new ResizeObserver(() => this.plot.setSize(this.size())).observe(this.canvas);
+  }
+
+  size() {
+    return {width: Math.max(this.canvas.clientWidth, 100), height: this.canvas.clientHeight || 150};
+  }
+
+  // draw makes the plot anew: colours are the look's.
+  draw() {
+    if (this.plot) this.plot.destroy();
+    const font = '11px ' + getComputedStyle(document.body).fontFamily;
+    const axis = {stroke: colour('var(--quiet)'), font, grid: {stroke: colour('var(--line)'), width: 1}, ticks: {show: false}};
+    const ceiling = (u, lo, hi) => [0, Math.max((hi || 0) * 1.15, this.least)];
+    this.plot = new uPlot({
+      ...this.size(),
+      padding: [8, 4, 0, 0],
+      legend: {show: false},
+      cursor: {y: false, drag: {setScale: false, x: false, y: false}, points: {size: 6}, sync: {key: 'time'}},
+      hooks: {setCursor: [() => this.label()]},
+      scales: {x: {time: true, range: (u, lo, hi) => [hi - window_, hi]}, y: {range: ceiling}},
+      axes: [
+        {...axis, space: 80, size: 26, values: (u, ts) => ts.map(clock)},
+        {...axis, space: 34, size: 74, gap: 6, values: (u, vs) => vs.map(this.show)},
+      ],
+      series: [{}, ...this.lines.map((l) => ({
+        stroke: colour(`var(--${l.colour})`), width: 1.5, points: {show: false}, spanGaps: false,
+        fill: l.fill ? colour(`color-mix(in srgb, var(--${l.colour}) 12%, transparent)`) : undefined,
+      }))],
+    }, this.data, this.canvas);
+  }
+
+  // push adds a point at a Unix time; null values are a gap.
+  push(time, values) {
+    const [times] = this.data;
+    times.push(time);
+    values.forEach((v, i) => this.data[i + 1].push(v));
+    while (times[0] < time - window_) this.data.forEach((d) => d.shift());
+    this.plot.setData(this.data);
+    this.label();
+  }
+
+  label() {
+    if (!this.plot) return;
+    const at = this.plot.cursor.idx ?? this.data[0].length - 1;
+    this.values.forEach((node, i) => {
+      const v = this.data[i + 1][at];
+      text(node, v == null ? '–' : this.show(v));
+    });
+  }
+}

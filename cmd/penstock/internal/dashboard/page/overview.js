@@ -1,0 +1,133 @@
+// What the stream tells: charts, loops, resources, data paths.
+
+import {Chart} from './charts.js';
+import {attr, el, keyed, table, text} from './dom.js';
+import {bytes, count, each, percent, rate, span} from './format.js';
+
+const charts = [];
+let before = null;
+let pathTable;
+
+export function start() {
+  const holder = document.getElementById('charts');
+  const line = (name, colour, fill) => ({name, colour, fill});
+  charts.push(
+    new Chart(holder, 'Throughput', [line('up', 'up', true), line('down', 'down', true)], rate, 1000),
+    new Chart(holder, 'Open flows', [line('open', 'up', true)], (n) => count(Math.round(n)), 10),
+    new Chart(holder, 'New flows', [line('new', 'up'), line('refused', 'bad')], each, 10),
+    new Chart(holder, 'Datagrams', [line('up', 'up'), line('down', 'down')], each, 10),
+  );
+  pathTable = table('Data paths of ended flows', [
+    {head: 'Path', fill: (td, p) => text(td, p.path)},
+    {head: 'Why not faster', cls: 'fill', fill: (td, p) => text(td, p.why || '–')},
+    {head: 'Ways', cls: 'num', fill: (td, p) => text(td, count(p.ways))},
+    {head: 'Share', cls: 'num', make: (td) => td.append(el('span'), bar()), fill: (td, p) => {
+      text(td.children[0], percent(p.share));
+      grow(td.children[1], p.share);
+    }},
+  ]);
+  pathTable.node.classList.add('plain');
+  document.getElementById('paths').append(pathTable.node);
+}
+
+// redraw follows a change of the look.
+export const redraw = () => charts.forEach((c) => c.draw());
+
+// gap is the time in which nobody answered: the lines break there.
+export function gap() {
+  if (!before) return;
+  const t = Date.parse(before.time) / 1000 + 1e-3;
+  charts.forEach((c) => c.push(t, c.lines.map(() => null)));
+  before = null;
+}
+
+export function sample(s) {
+  const passed = before ? (Date.parse(s.time) - Date.parse(before.time)) / 1000 : 0;
+  // A counter that has gone back belongs to another process, or to a listener that is gone.
+  const per = (of) => (passed > 0 && of(s) >= of(before) ? (of(s) - of(before)) / passed : null);
+  const t = Date.parse(s.time) / 1000;
+  const total = (name) => (x) => x.totals[name];
+  if (passed > 0) {
+    charts[0].push(t, [per(total('up_bytes')), per(total('down_bytes'))]);
+    charts[2].push(t, [per(total('begun')), per(total('refused'))]);
+    charts[3].push(t, [per(total('up_datagrams')), per(total('down_datagrams'))]);
+  }
+  charts[1].push(t, [s.totals.flows]);
+  figures(s.totals);
+  loops(s, per);
+  resources(s, per);
+  const ways = s.paths.reduce((sum, p) => sum + p.ways, 0);
+  document.getElementById('no-paths').hidden = s.paths.length > 0;
+  pathTable.node.hidden = s.paths.length === 0;
+  pathTable.update(s.paths.map((p) => ({...p, share: ways ? p.ways / ways : 0})).sort((a, b) => b.ways - a.ways), (p) => p.path + '\n' + p.why);
+  before = s;
+}
+
+// figures are totals since the start.
+function figures(n) {
+  const show = (id, value, title) => {
+    const node = document.getElementById('total-' + id);
+    text(node, value);
+    attr(node, 'title', title);
+  };
+  show('flows', count(n.flows));
+  show('begun', count(n.begun));
+  show('refused', count(n.refused));
+  show('failed', count(n.failed));
+  show('up', bytes(n.up_bytes), count(n.up_bytes) + ' bytes');
+  show('down', bytes(n.down_bytes), count(n.down_bytes) + ' bytes');
+}
+
+function bar() {
+  return el('span.bar', {'aria-hidden': 'true'}, el('i'));
+}
+
+function grow(node, share) {
+  node.firstChild.style.width = Math.min(share, 1) * 100 + '%';
+  node.classList.toggle('hot', share > 0.9);
+}
+
+// rows are lines of name, value, note and a bar for a share.
+function rows(holder, list) {
+  keyed(holder, list, (r) => r.name,
+    () => el('li', {}, el('span.name'), el('span.note'), el('span.value'), bar()),
+    (li, r) => {
+      text(li.children[0], r.name);
+      text(li.children[1], r.note || '');
+      text(li.children[2], r.value);
+      li.children[3].classList.toggle('none', r.share == null);
+      grow(li.children[3], r.share || 0);
+      li.classList.toggle('warn', Boolean(r.warn));
+    });
+}
+
+function loops(s, per) {
+  rows(document.getElementById('loops'), s.loops.map((l, i) => {
+    const busy = per((x) => (x.loops[i] ? x.loops[i].busy : 0));
+    return {
+      name: 'Loop ' + i, share: busy ?? 0, value: busy == null ? '–' : percent(Math.min(busy, 1)),
+      note: count(l.flows) + (l.flows === 1 ? ' flow' : ' flows') + ', longest turn ' + span(l.longest),
+    };
+  }));
+}
+
+function resources(s, per) {
+  const r = s.resources;
+  const held = (name, n, most, note) => ({name, value: count(n) + (most ? ' of ' + count(most) : ''), share: most ? n / most : null, note, warn: most && n > 0.9 * most});
+  const lost = (name, key, note) => {
+    const now = per((x) => x.resources[key]);
+    return {name, value: count(r[key]), note: now ? each(now) + ' now' : note, warn: now > 0};
+  };
+  const cpu = per((x) => x.resources.cpu);
+  rows(document.getElementById('resources'), [
+    ...(r.fds ? [held('Descriptors', r.fds, r.max_fds)] : []),
+    held('Pipes', r.pipes_open, r.pipes_max, count(r.pipes_leased) + ' leased'),
+    lost('Pipes refused', 'pipes_refused'),
+    lost('Kernel drops', 'kernel_drops', 'datagrams'),
+    lost('GSO fallbacks', 'gso_fallbacks', 'runs sent one by one'),
+    {name: 'Held datagrams', value: bytes(r.held_bytes)},
+    lost('Log drops', 'log_drops', 'lines'),
+    {name: 'Processor', value: r.cpu && cpu != null ? percent(cpu) : '–', note: 'of one CPU'},
+    {name: 'Heap', value: bytes(r.heap_bytes), note: count(r.goroutines) + ' goroutines'},
+  ]);
+}

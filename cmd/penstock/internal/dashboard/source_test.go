@@ -1,0 +1,261 @@
+package dashboard_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// house is what the admin server asks, without an engine behind it: what it says
+// can be set, and what is asked of it is kept. That a daemon says it is tested
+// with the daemon.
+type house struct {
+	mu        sync.Mutex
+	status    api.Status
+	listeners []api.Listener
+	groups    []api.Group
+	flows     []api.FlowDetail
+	changes   []string // GROUP/MEMBER STATE
+	began     time.Time
+	moves     bool // totals grow with time
+}
+
+// now is what the house says; the caller may change it while nobody asks.
+func (h *house) now(change func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change()
+}
+
+func (h *house) Status() api.Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	st := h.status
+	if h.moves {
+		at := time.Since(h.began).Seconds()
+		st.Totals, st.Loops = flowing(at), turning(at)
+		st.Totals.Flows = int64(len(h.flows))
+	}
+	return st
+}
+
+// flowing is the totals of a busy daemon, seconds after some moment.
+func flowing(at float64) api.Numbers {
+	wave := func(mean, swing, period float64) int64 { // the integral of mean + swing*sin
+		return int64(mean*at + swing*period*(1-math.Cos(at/period)) + swing/3*period/5*math.Sin(at/period*5))
+	}
+	return api.Numbers{Begun: 184_201 + wave(212, 40, 31), Refused: 1_032 + wave(3, 2, 17), Failed: 77 + wave(0.2, 0, 1),
+		UpBytes: 912e9 + wave(41e6, 12e6, 23), DownBytes: 7.4e12 + wave(486e6, 95e6, 29),
+		UpDatagrams: 5e8 + wave(18_400, 3_000, 19), DownDatagrams: 7e8 + wave(31_000, 6_000, 27)}
+}
+
+func turning(at float64) (list []api.Loop) {
+	for i, share := range []float64{0.34, 0.31, 0.29, 0.41} {
+		list = append(list, api.Loop{Flows: int64(310 + 13*i), Busy: at * share, Longest: 0.0012 + 0.0004*float64(i), Events: int64(at * 9000), Waits: int64(at * 4000), Wakeups: int64(at * 900)})
+	}
+	return list
+}
+
+func (h *house) Config() api.Config { return api.Config{InForce: h.Status().Config} }
+
+func (h *house) Listeners() []api.Listener {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.listeners)
+}
+
+func (h *house) Groups() []api.Group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := slices.Clone(h.groups)
+	for i := range list {
+		list[i].Members = slices.Clone(list[i].Members)
+	}
+	return list
+}
+
+func (h *house) Counters() admin.Counters { return admin.Counters{} }
+
+func (h *house) SetMember(group, member string, change api.MemberChange) (changed []api.Member, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.groups {
+		for i := range g.Members {
+			m := &g.Members[i]
+			if g.Name != group || m.Name != member && m.Address != member {
+				continue
+			}
+			if change.Weight != nil {
+				m.Weight = *change.Weight
+			}
+			switch change.State {
+			case "drain":
+				m.State, m.Takes = "drained", false
+			case "disable":
+				m.State, m.Takes = "disabled", false
+			case "enable", "file":
+				m.State, m.Takes = "up", true
+			}
+			h.changes = append(h.changes, fmt.Sprintf("%s/%s %s %d", group, member, change.State, m.Weight))
+			changed = append(changed, *m)
+		}
+	}
+	if changed == nil {
+		return nil, api.NotFound("member", member, "those of the group")
+	}
+	return changed, nil
+}
+
+func (h *house) Flows(_ context.Context, yield func([]api.Flow) bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := make([]api.Flow, len(h.flows))
+	for i, f := range h.flows {
+		list[i] = f.Flow
+	}
+	yield(list)
+	return nil
+}
+
+func (h *house) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.flows {
+		if f.ID == id {
+			return f, true
+		}
+	}
+	return api.FlowDetail{}, false
+}
+
+func (h *house) Kill(_ context.Context, ids []uint64) int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := len(h.flows)
+	h.flows = slices.DeleteFunc(h.flows, func(f api.FlowDetail) bool { return slices.Contains(ids, f.ID) })
+	return int64(before - len(h.flows))
+}
+
+func (h *house) Reload(context.Context) (api.Diff, error)       { return api.Diff{}, nil }
+func (h *house) Diff(context.Context, []byte) (api.Diff, error) { return api.Diff{}, nil }
+func (h *house) Level() string                                  { return "info" }
+func (h *house) SetLevel(string)                                {}
+func (h *house) Drain()                                         {}
+func (h *house) Draining() api.Drain                            { return api.Drain{State: api.StateReady} }
+
+// Three houses, as they are looked at in the pictures.
+
+func emptyHouse() *house {
+	return &house{began: time.Now(), status: api.Status{Version: "v1.2.3", Config: inForce(), Sample: api.Sample{State: api.StateReady, Hash: inForce().Hash,
+		Loops: []api.Loop{{}, {}}, Resources: api.Resources{MaxFDs: 1 << 19, PipesMax: 4096}}}}
+}
+
+func inForce() api.InForce {
+	return api.InForce{Source: "/etc/penstock/penstock.yaml", Hash: strings.Repeat("9f3c51e07ab2d864", 4), Loaded: time.Now().Add(-26 * time.Hour)}
+}
+
+func busyHouse() *house {
+	h := emptyHouse()
+	h.moves = true
+	h.status.Resources = api.Resources{MaxFDs: 1 << 19, PipesOpen: 412, PipesLeased: 57, PipesMax: 4096, HeapBytes: 31 << 20, HeldBytes: 18_400, CPU: 91_220}
+	h.status.Paths = []api.PathCount{{Path: "splice", Ways: 231_400}, {Path: "copy", Why: "small reads", Ways: 118_230}, {Path: "gso", Ways: 40_120},
+		{Path: "copy", Why: "one datagram at a time", Ways: 9_014}, {Path: "none", Why: "nothing was sent", Ways: 1_204}}
+	part := func(share float64) api.Numbers {
+		n := flowing(0)
+		for _, v := range []*int64{&n.Begun, &n.Refused, &n.Failed, &n.UpBytes, &n.DownBytes} {
+			*v = int64(float64(*v) * share)
+		}
+		n.Flows = int64(1286 * share)
+		return n
+	}
+	h.listeners = []api.Listener{
+		{Name: "tls", Address: "tcp://[::]:443", Kind: "stream", State: "open", Numbers: part(0.8), Routes: []api.Route{
+			{Name: "api", Group: "api", SNI: []string{"api.example.com", "*.api.example.com"}, ALPN: []string{"h2"}, Numbers: part(0.5)},
+			{Name: "office", Group: "api", From: []string{"10.0.0.0/8", "2001:db8::/32"}, Numbers: part(0.1)},
+			{Name: "default", Group: "web", Default: true, Numbers: part(0.2)}}},
+		{Name: "dns", Address: "udp://192.0.2.1:53", Kind: "datagram", State: "open", Numbers: part(0.2), Routes: []api.Route{{Name: "default", Group: "resolvers", Default: true, Numbers: part(0.2)}}},
+	}
+	since := time.Now().Add(-3 * time.Hour)
+	member := func(name, at string, share float64) api.Member {
+		return api.Member{Name: name, Address: at, State: "up", Since: since, Takes: true, Weight: 10, Connects: int64(80_000 * share), Failures: int64(9 * share), Latency: 80_000 * share * 0.00041,
+			Check: &api.Check{Time: time.Now(), OK: true, Took: 0.0007, Streak: 5400}, Numbers: part(share)}
+	}
+	drained := member("api-3", "tcp://10.20.0.13:8443", 0.05)
+	drained.State, drained.Takes, drained.Why = "drained", false, "an operator asked for it"
+	h.groups = []api.Group{
+		{Name: "api", Balance: "p2c", Retries: 31, Queue: api.Queue{Size: 256, Queued: 210, TimedOut: 2}, Numbers: part(0.6), Members: []api.Member{
+			member("api-1", "tcp://10.20.0.11:8443", 0.3), member("api-2", "tcp://10.20.0.12:8443", 0.25), drained}},
+		{Name: "web", Balance: "round-robin", Numbers: part(0.2), Members: []api.Member{member("unix:///run/web.sock", "unix:///run/web.sock", 0.2)}},
+		{Name: "resolvers", Balance: "hash", Numbers: part(0.2), Members: []api.Member{member("udp://10.20.1.53:53", "udp://10.20.1.53:53", 0.12), member("udp://10.20.2.53:53", "udp://10.20.2.53:53", 0.08)}},
+	}
+	for i := range 130 {
+		h.flows = append(h.flows, flow(uint64(1+i)))
+	}
+	return h
+}
+
+func failingHouse() *house {
+	h := busyHouse()
+	h.status.State = api.StateDraining
+	h.status.Config.Failed = &api.FailedReload{Time: time.Now().Add(-time.Minute), Errors: []api.ConfigError{
+		{Source: "/etc/penstock/penstock.yaml", Line: 14, Column: 7, Message: `unknown group "bakends"`, Allowed: "api, resolvers, web"},
+		{Source: "/etc/penstock/penstock.yaml", Line: 31, Column: 12, Message: `idle_timeout: "5x" is no duration`, Allowed: "a number with its unit such as 30s"}}}
+	h.status.Resources = api.Resources{MaxFDs: 1024, FDs: 1011, PipesOpen: 250, PipesMax: 256, PipesRefused: 4_118, KernelDrops: 90_441, GSOFallbacks: 12, LogDrops: 811, HeldBytes: 31 << 20, HeapBytes: 212 << 20, CPU: 4000}
+	h.listeners[0].State = "resting"
+	for i := range h.groups[0].Members {
+		m := &h.groups[0].Members[i]
+		m.State, m.Takes, m.Why = "down", false, "connection refused"
+		m.Failures = 3_120
+		m.Check = &api.Check{Time: time.Now(), Took: 0.0002, Error: "connect: connection refused", Streak: 41}
+	}
+	e := &h.groups[2].Members[0]
+	e.State, e.Takes, e.Why, e.Until = "ejected", false, "5 of the last 5 flows failed", time.Now().Add(30*time.Second)
+	h.groups[0].Queue.Waiting, h.groups[0].Queue.Full = 256, 3_310
+	return h
+}
+
+// flow makes a flow of which every number follows from its id.
+func flow(id uint64) api.FlowDetail {
+	tcp := func(ip string) api.Addr { return api.Addr{Network: "tcp", IP: netip.MustParseAddrPort(ip)} }
+	f := api.FlowDetail{Flow: api.Flow{ID: id, Kind: "stream", State: "relaying", Listener: "tls", Route: "api", Group: "api", Member: fmt.Sprintf("api-%d", 1+id%2),
+		Client: tcp(fmt.Sprintf("198.51.100.%d:%d", id%250, 40000+id)), Upstream: tcp(fmt.Sprintf("10.20.0.%d:8443", 11+id%2)), SNI: "api.example.com",
+		Start: time.Now().Add(-time.Duration(id) * time.Second), Age: float64(id), Idle: float64(id % 7),
+		Up:   api.Transfer{Bytes: int64(id * id * 1000), Path: "copy", Why: "small reads"},
+		Down: api.Transfer{Bytes: int64(id * id * 90_000), Spliced: int64(id * id * 80_000), Path: "splice"}},
+		ALPN: []string{"h2", "http/1.1"}, Loop: int(id % 4), Local: tcp("192.0.2.1:443"), Peer: tcp("198.51.100.1:40001"), Attempts: 1, Connect: 0.00043, FirstByte: 0.0021,
+		IdleLimit: 300, RateLimit: 50_000_000,
+		ClientTCP: &api.TCPInfo{State: "established", RTT: 0.0241, RTTVar: 0.0032, MinRTT: 0.0228, Retransmits: 17, Cwnd: 84, MSS: 1448, Unacked: 12, Unsent: 48_211, PacingRate: 9_100_000, DeliveryRate: 4_900_000, RecvSpace: 65_483, Congestion: "bbr"},
+		ServerTCP: &api.TCPInfo{State: "established", RTT: 0.00021, RTTVar: 0.00004, MinRTT: 0.00015, Cwnd: 10, MSS: 8948, PacingRate: 410_000_000, DeliveryRate: 212_000_000, RecvSpace: 131_072, Congestion: "cubic"}}
+	if id%10 == 9 {
+		f.Kind, f.Listener, f.Route, f.Group, f.Member, f.SNI, f.ALPN = "datagram", "dns", "default", "resolvers", "udp://10.20.1.53:53", "", nil
+		f.Client.Network, f.Upstream = "udp", api.Addr{Network: "udp", IP: netip.MustParseAddrPort("10.20.1.53:53")}
+		f.Up, f.Down = api.Transfer{Bytes: 512, Datagrams: 8, Path: "copy", Why: "one datagram at a time"}, api.Transfer{Bytes: 4096, Datagrams: 8, Lost: 1, Path: "gso"}
+		f.ClientTCP, f.ServerTCP = nil, nil
+	}
+	return f
+}
+
+// biggest are the ids of flows that a filter chooses, in the order of bytes.
+func (h *house) biggest(f api.Filter) (ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := slices.Clone(h.flows)
+	slices.SortFunc(list, func(a, b api.FlowDetail) int {
+		return cmp.Or(cmp.Compare(b.Bytes(), a.Bytes()), cmp.Compare(a.ID, b.ID))
+	})
+	for _, d := range list {
+		if f.Match(&d.Flow) {
+			ids = append(ids, fmt.Sprint(d.ID))
+		}
+	}
+	return ids
+}

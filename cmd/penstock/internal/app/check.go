@@ -302,7 +302,13 @@ func (e *explanation) group(g *spec.Group) {
 	if g.Balance == "maglev" {
 		e.Choice += " by " + g.Hash
 	}
-	e.Choice += fmt.Sprintf("; after a failed connect up to %s", counted(g.Retries, "further member"))
+	further := g.Retries
+	if len(g.Discover) == 0 {
+		further = min(further, len(g.Members)-1)
+	}
+	if further > 0 {
+		e.Choice += fmt.Sprintf("; after a failed connect up to %s", counted(further, "further member"))
+	}
 }
 
 // path tells the fastest data path that the flow can have.

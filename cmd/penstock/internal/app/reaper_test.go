@@ -1,0 +1,41 @@
+package app
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Flows end at their times, whatever the order in which they were given.
+func TestReaper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type end struct {
+			id    uint64
+			after time.Duration
+		}
+		var mu sync.Mutex
+		var ends []end
+		start := time.Now()
+		r := newReaper(func(id uint64) {
+			mu.Lock()
+			defer mu.Unlock()
+			ends = append(ends, end{id, time.Since(start)})
+		})
+		for id, after := range map[uint64]time.Duration{1: 3 * time.Second, 2: 0, 3: time.Second, 4: 2 * time.Hour} {
+			r.add(start.Add(after), id)
+		}
+		time.Sleep(2 * time.Second)
+		r.add(start.Add(time.Second), 5) // which has passed
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		want := []end{{2, 0}, {3, time.Second}, {5, 2 * time.Second}, {1, 3 * time.Second}, {4, 2 * time.Hour}}
+		if !slices.Equal(ends, want) {
+			t.Errorf("%v, want %v", ends, want)
+		}
+		r.close()
+	})
+}

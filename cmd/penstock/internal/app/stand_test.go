@@ -1,0 +1,110 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// What is never in a configuration is never in the engine, where 0 is a default.
+func TestTimeouts(t *testing.T) {
+	if got, want := timeouts(spec.Timeouts{Connect: time.Second}), (relay.Timeouts{Connect: time.Second, Idle: -1, HalfClosed: -1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	all := spec.Timeouts{Connect: 1, FirstByte: 2, Idle: 3, HalfClosed: 4, Life: 5}
+	if got, want := timeouts(all), (relay.Timeouts{Connect: 1, FirstByte: 2, Idle: 3, HalfClosed: 4, Life: 5}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A listener keeps its socket for as long as its address stays, and one that asks
+// for a free port for as long as its name does.
+func TestBind(t *testing.T) {
+	parse := func(s string) spec.Endpoint {
+		e, err := spec.ParseListener(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	a := &spec.Listener{Name: "a", Listen: parse("tcp://127.0.0.1:80")}
+	b := &spec.Listener{Name: "b", Listen: parse("tcp://127.0.0.1:80")}
+	if bindOf(a) != bindOf(b) {
+		t.Error("a name makes another socket")
+	}
+	b.Interface = "lo"
+	if bindOf(a) == bindOf(b) {
+		t.Error("an interface makes no other socket")
+	}
+	free, other := &spec.Listener{Name: "a", Listen: parse("tcp://127.0.0.1:0")}, &spec.Listener{Name: "b", Listen: parse("tcp://127.0.0.1:0")}
+	if bindOf(free) == bindOf(other) {
+		t.Error("two free ports are one")
+	}
+}
+
+// A file that is written in place, or replaced by renaming, or by way of a link to a
+// folder, has changed; once for each time.
+func TestWatchFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "penstock.yaml")
+	write := func(name, text string) {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(path, "a")
+	w, err := watchFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	changed := func(how string) {
+		t.Helper()
+		select {
+		case <-w.changed:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("no change: %s", how)
+		}
+	}
+	write(path, "b")
+	changed("written in place")
+	write(path+".new", "c")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	changed("replaced")
+	none, err := watchFile("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none.close()
+}
+
+// What every reload may leave for the next start is told.
+func TestNeedRestart(t *testing.T) {
+	parse := func(text string) *spec.Config {
+		c, err := config.Parse("x", []byte(text+"\nlisteners: {a: {listen: 'tcp://:1', to: 'echo:'}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	old := parse("engine: {loops: 1}\nlog: {format: text, level: info}")
+	next := parse("engine: {loops: 2}\nlog: {format: json, level: debug}\nadmin: {listen: 'unix:///x'}")
+	got := needRestart(config.Compare(old, next))
+	want := map[string]bool{"engine.loops": true, "log.format": true, "admin.listen": true}
+	for _, k := range got {
+		if !want[k] {
+			t.Errorf("%s needs no restart", k)
+		}
+		delete(want, k)
+	}
+	if len(want) > 0 {
+		t.Errorf("%v need one, and it was not told: %v", want, got)
+	}
+}

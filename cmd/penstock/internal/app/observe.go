@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/dashboard"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -33,7 +34,9 @@ func (d *daemon) serveAdmin() error {
 	if err != nil {
 		return err
 	}
-	d.server = admin.New(d, admin.Config{Token: cfg.Token, ReadToken: cfg.ReadToken, Events: d.events, Started: d.started})
+	d.server = admin.New(d, admin.Config{
+		Token: cfg.Token, ReadToken: cfg.ReadToken, Events: d.events, Started: d.started, Page: dashboard.Files(),
+	})
 	d.log.Info("admin", "listener", urlOf(l.Addr()))
 	go func() {
 		if err := d.server.Serve(l); err != nil {

@@ -161,11 +161,14 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/console", code: edges{
 		"cmd/penstock/internal/api":       vocabular,
+		"charm.land/bubbletea/v2":         "the live view: keys, resizing, and only the cells that changed are written, as ssh wants it",
+		"charm.land/lipgloss/v2":          "styles for it, which bubbletea turns into what the terminal and NO_COLOR allow",
 		"github.com/charmbracelet/x/term": "whether somebody reads at a terminal, and how wide it is",
 	}, tests: edges{
-		"cmd/penstock/internal/admin": "commands are asked of the real server",
-		"cmd/penstock/internal/spec":  "where that listens",
-		"github.com/alecthomas/kong":  "command lines are parsed as app does it",
+		"cmd/penstock/internal/admin":     "commands are asked of the real server",
+		"cmd/penstock/internal/spec":      "where that listens",
+		"github.com/alecthomas/kong":      "command lines are parsed as app does it",
+		"github.com/charmbracelet/x/ansi": "how wide a line is on a terminal",
 	}},
 	{pkg: "cmd/penstock/internal/spec"},
 	{pkg: "cmd/penstock/internal/api"},

@@ -18,6 +18,7 @@ type Command interface {
 // Commands is the grammar, to be embedded in that of the whole command line.
 type Commands struct {
 	Status  StatusCmd  `cmd:"" help:"Show how a running daemon is."`
+	Top     TopCmd     `cmd:"" help:"Watch a running daemon."`
 	Flows   FlowsCmd   `cmd:"" help:"List open flows."`
 	Flow    FlowCmd    `cmd:"" help:"Show one flow, with what the kernel knows of its sockets."`
 	Kill    KillCmd    `cmd:"" help:"End flows."`

@@ -59,21 +59,21 @@ func printFlows(o out, list api.Flows, rates bool) {
 	fmt.Fprintln(o)
 }
 
-// flowTable has a line for each flow, with rates where they were measured.
+// flowTable has a line for each flow, with rates where they were measured. What
+// matters most comes first, and stays where the terminal is narrow.
 func flowTable(flows []api.Flow, rates bool) *table {
-	heads := []string{">ID", "~CLIENT", "?~LISTENER", "?~GROUP", "~UPSTREAM", ">AGE", "?>IDLE", ">UP", ">DOWN"}
+	heads := []string{">ID", "~CLIENT", "~UPSTREAM"}
 	if rates {
 		heads = append(heads, ">RATE")
 	}
-	t := newTable(append(heads, "WAY")...)
+	t := newTable(append(heads, "WAY", "?>DOWN", "?>UP", "?>AGE", "?~LISTENER", "?~GROUP", "?>IDLE")...)
 	for i := range flows {
 		f := &flows[i]
-		cells := []string{fmt.Sprint(f.ID), address(f.Client), f.Listener, dash(f.Group), dash(address(f.Upstream)), age(f.Age), age(f.Idle),
-			volume(float64(f.Up.Bytes)), volume(float64(f.Down.Bytes))}
+		cells := []string{fmt.Sprint(f.ID), address(f.Client), dash(address(f.Upstream))}
 		if rates {
-			cells = append(cells, rate(f.Rate))
+			cells = append(cells, steady(f.Rate))
 		}
-		t.add(append(cells, way(f))...)
+		t.add(append(cells, way(f), volume(float64(f.Down.Bytes)), volume(float64(f.Up.Bytes)), age(f.Age), f.Listener, dash(f.Group), age(f.Idle))...)
 	}
 	return t
 }

@@ -47,15 +47,11 @@ func memberTable(members []api.Member, now time.Time) *table {
 	t := newTable("~MEMBER", "STATE", ">FOR", "?>WEIGHT", ">FLOWS", "?>UP", "?>DOWN", "?>CONNECT", "?>FAILURES", "~WHY")
 	for i := range members {
 		m := &members[i]
-		since := "-"
-		if !m.Since.IsZero() {
-			since = age(now.Sub(m.Since).Seconds())
-		}
 		flows := count(m.Flows)
 		if m.MaxFlows > 0 {
 			flows += " of " + count(int64(m.MaxFlows))
 		}
-		t.add(memberName(m), m.State, since, fmt.Sprint(m.Weight), flows, volume(float64(m.UpBytes)), volume(float64(m.DownBytes)),
+		t.add(memberName(m), m.State, since(m, now), fmt.Sprint(m.Weight), flows, volume(float64(m.UpBytes)), volume(float64(m.DownBytes)),
 			span(m.Latency/float64(max(1, m.Connects))), count(m.Failures), dash(why(m, now)))
 	}
 	return t
@@ -67,6 +63,14 @@ func memberName(m *api.Member) string {
 		return m.Name
 	}
 	return m.Name + " " + m.Address
+}
+
+// since when a member is in its state.
+func since(m *api.Member, now time.Time) string {
+	if m.Since.IsZero() {
+		return "-"
+	}
+	return age(now.Sub(m.Since).Seconds())
 }
 
 // why a member is in its state.

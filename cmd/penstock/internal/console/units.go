@@ -26,6 +26,9 @@ func volume(n float64) string {
 // rate is bytes a second.
 func rate(n float64) string { return volume(n) + "/s" }
 
+// steady is a rate as wide as most are, so that columns stay where they are.
+func steady(n float64) string { return fmt.Sprintf("%10s", rate(n)) }
+
 // count is a number with its thousands apart: 12,345.
 func count(n int64) string {
 	s := strconv.FormatInt(n, 10)

@@ -1,0 +1,180 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/term"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// TopCmd watches the daemon.
+type TopCmd struct {
+	Ask
+	Filter
+	Once bool `help:"Print what one second showed, and end. So it is where standard input or output is no terminal, and where TERM is dumb."`
+}
+
+// Help is what penstock top --help says below the flags.
+func (TopCmd) Help() string { return "The filter chooses the flows that are shown. ? shows the keys." }
+
+// talkers is how many flows are asked for.
+const talkers = 200
+
+// rateWindow is how long rates of flows are measured: an answer is there before
+// the next sample.
+const rateWindow = 700 * time.Millisecond
+
+// Run watches until the operator has seen enough, or prints once.
+func (c *TopCmd) Run(stdout, stderr *os.File) int {
+	return c.with(stderr, func(ctx context.Context, client *api.Client) error {
+		if c.Once || c.JSON || os.Getenv("TERM") == "dumb" || !term.IsTerminal(stdout.Fd()) || !term.IsTerminal(os.Stdin.Fd()) {
+			s, err := c.look(ctx, client)
+			switch {
+			case err != nil:
+				return err
+			case c.JSON:
+				return printJSON(stdout, s)
+			}
+			printSnapshot(newOut(stdout), s)
+			return nil
+		}
+		return c.watch(ctx, client, stdout)
+	})
+}
+
+// snapshot is what one second showed.
+type snapshot struct {
+	Status api.Status  `json:"status"`
+	Rates  rates       `json:"rates"` // in a second
+	Groups []api.Group `json:"groups"`
+	Flows  api.Flows   `json:"flows"` // the fastest first
+	Events []api.Event `json:"events"`
+}
+
+// look takes two samples a second apart, and measures flows meanwhile.
+func (c *TopCmd) look(ctx context.Context, client *api.Client) (s snapshot, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	before, err := client.Status(ctx)
+	if err != nil {
+		return s, err
+	}
+	if s.Flows, err = client.Flows(ctx, c.api(), api.Page{Sort: "rate", Limit: 10, Window: time.Second}); err != nil {
+		return s, err
+	}
+	if s.Status, err = client.Status(ctx); err != nil {
+		return s, err
+	}
+	groups, err := client.Groups(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Groups = groups.Groups
+	s.Rates, _ = ratesOf(&before.Sample, &s.Status.Sample)
+	events, err := client.Events(ctx, s.Status.LastEvent-min(s.Status.LastEvent, 10))
+	s.Events = events.Events
+	return s, err
+}
+
+func printSnapshot(o out, s snapshot) {
+	r := &s.Rates
+	pairs(o, append(statusPairs(&s.Status),
+		[2]string{"now", fmt.Sprintf("%s up, %s down; %s new flows/s, %s refused/s, %s failed/s", rate(r.Totals.Up), rate(r.Totals.Down),
+			perSecond(r.Totals.Begun), perSecond(r.Totals.Refused), perSecond(r.Totals.Failed))},
+		[2]string{"busy", busyText(r.Busy)})...)
+	for _, t := range []*table{listenerTable(&s.Status.Sample, r), groupTable(&s.Status.Sample, r), pathTable(s.Status.Paths), flowTable(s.Flows.Flows, true), eventTable(s.Events)} {
+		if len(t.rows) > 0 {
+			fmt.Fprintln(o)
+			t.print(o)
+		}
+	}
+}
+
+// busyText has the share of each loop.
+func busyText(busy []float64) string {
+	var parts []string
+	for _, b := range busy {
+		parts = append(parts, percent(b))
+	}
+	return strings.Join(parts, " ")
+}
+
+func listenerTable(s *api.Sample, r *rates) *table {
+	t := newTable("~LISTENER", ">FLOWS", ">NEW/s", ">UP", ">DOWN", ">REFUSED/s", "?>FAILED/s", "?>BEGUN")
+	for _, l := range s.Listeners {
+		f := r.Listeners[l.Name]
+		t.add(l.Name, count(l.Flows), perSecond(f.Begun), steady(f.Up), steady(f.Down), perSecond(f.Refused), perSecond(f.Failed), count(l.Begun))
+	}
+	return t
+}
+
+func groupTable(s *api.Sample, r *rates) *table {
+	t := newTable("~GROUP", ">MEMBERS", ">FLOWS", ">NEW/s", ">UP", ">DOWN", "?>WAITING", "?>FAILED/s")
+	for _, g := range s.Groups {
+		f := r.Groups[g.Name]
+		t.add(g.Name, fmt.Sprintf("%d/%d", g.Up, g.Members), count(g.Flows), perSecond(f.Begun), steady(f.Up), steady(f.Down), count(int64(g.Waiting)), perSecond(f.Failed))
+	}
+	return t
+}
+
+// eventTable has the youngest first.
+func eventTable(events []api.Event) *table {
+	t := newTable("TIME", "LEVEL", "?KIND", "~SUBJECT", "~EVENT")
+	for i := len(events) - 1; i >= 0; i-- {
+		e := &events[i]
+		t.add(clock(e.Time), e.Level, e.Kind, e.Subject, e.Message)
+	}
+	return t
+}
+
+// watch runs the live view. The daemon must be there at the start; later it may
+// go and come again.
+func (c *TopCmd) watch(ctx context.Context, client *api.Client, stdout *os.File) error {
+	if _, err := get(ctx, client.Status); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	m := newModel(ctx, client, &c.Ask, c.api())
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(os.Stdin), tea.WithOutput(stdout), tea.WithoutSignalHandler())
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		feed(ctx, client, p.Send)
+	}()
+	_, err := p.Run()
+	cancel()
+	<-fed
+	if errors.Is(err, tea.ErrProgramKilled) {
+		return nil // a signal
+	}
+	return err
+}
+
+// feed sends a startMsg for each connection, a sampleMsg a second, and a lostMsg
+// when the daemon is gone, after which it tries again. It blocks until ctx ends.
+func feed(ctx context.Context, client *api.Client, send func(tea.Msg)) {
+	for ctx.Err() == nil {
+		s, err := get(ctx, client.Status)
+		if err == nil {
+			send(startMsg{s})
+			err = client.Stream(ctx, func(s *api.Sample) error {
+				send(sampleMsg{*s})
+				return nil
+			})
+		}
+		if ctx.Err() == nil {
+			send(lostMsg{err})
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}

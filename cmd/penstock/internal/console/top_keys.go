@@ -1,0 +1,210 @@
+package console
+
+import (
+	"fmt"
+	"slices"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// keyHelp is what ? shows.
+var keyHelp = [][2]string{
+	{"tab, shift+tab, 1-5", "the next pane, the one before, or this one"},
+	{"up, down, j, k", "move"},
+	{"pgup, pgdown, g, G", "move by a page, to the first, to the last"},
+	{"enter", "a flow: its detail with TCP_INFO of both sides"},
+	{"", "a member or a listener: its flows"},
+	{"esc", "close the detail, or drop the filter"},
+	{"K, delete", "end the flow, after y"},
+	{"/", "filter flows: an address or network, group=, member=,"},
+	{"", "listener=, route=, state=, kind=, path=, older=5m,"},
+	{"", "younger=, idle=, min-bytes=1MiB"},
+	{"s", "sort flows by rate, bytes or age"},
+	{"p", "pause, and go on"},
+	{"q, ctrl+c", "quit"},
+}
+
+// key does what a key is for.
+func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
+	name := k.String()
+	if name == "ctrl+c" {
+		return tea.Quit
+	}
+	if m.prompt != nothing {
+		return m.answer(name, k.Text)
+	}
+	m.notice = ""
+	if m.help {
+		m.help = false
+		return nil
+	}
+	switch name {
+	case "q":
+		return tea.Quit
+	case "?":
+		m.help = true
+	case "tab", "right":
+		return m.show((m.pane + 1) % panes)
+	case "shift+tab", "left":
+		return m.show((m.pane + panes - 1) % panes)
+	case "1", "2", "3", "4", "5":
+		return m.show(int(name[0] - '1'))
+	case "down", "j":
+		m.move(1)
+	case "up", "k":
+		m.move(-1)
+	case "pgdown", "space", "ctrl+f":
+		m.move(m.page())
+	case "pgup", "ctrl+b":
+		m.move(-m.page())
+	case "home", "g":
+		m.move(-1 << 30)
+	case "end", "G":
+		m.move(1 << 30)
+	case "esc":
+		if m.detail != nil {
+			m.detail = nil
+			return nil
+		}
+		m.filter = api.Filter{}
+		return m.refresh()
+	case "enter":
+		return m.enter()
+	case "K", "delete":
+		m.confirm()
+	case "/":
+		m.prompt, m.input = askFilter, filterLine(&m.filter)
+		if m.input != "" {
+			m.input += " "
+		}
+	case "s":
+		m.sort = api.Sorts[(slices.Index(api.Sorts, m.sort)+1)%len(api.Sorts)]
+		m.say(false, "flows by "+m.sort)
+		return m.refresh()
+	case "p":
+		m.paused = !m.paused
+	}
+	return nil
+}
+
+// answer is a key at a prompt.
+func (m *model) answer(name, text string) tea.Cmd {
+	if m.prompt == askKill {
+		m.prompt = nothing
+		if name == "y" || name == "Y" {
+			return m.kill(m.victim.ID)
+		}
+		m.say(false, "nothing was ended")
+		return nil
+	}
+	switch name {
+	case "esc":
+		m.prompt = nothing
+	case "enter":
+		f, err := parseFilter(m.input)
+		if err != nil {
+			m.say(true, err.Error())
+			return nil
+		}
+		m.prompt, m.filter, m.notice = nothing, f, ""
+		if m.pane != overview && m.pane != flowPane {
+			return m.show(flowPane)
+		}
+		return m.refresh()
+	case "backspace":
+		m.input = m.input[:max(0, len(m.input)-1)]
+		m.notice = ""
+	case "ctrl+u":
+		m.input, m.notice = "", ""
+	default:
+		m.input += clean(text)
+		m.notice = ""
+	}
+	return nil
+}
+
+// show changes the pane.
+func (m *model) show(pane int) tea.Cmd {
+	m.pane, m.detail = pane, nil
+	return m.refresh()
+}
+
+// rows is how many lines of the pane the cursor can be on.
+func (m *model) rows() int {
+	switch m.pane {
+	case flowPane:
+		return len(m.flows.Flows)
+	case memberPane:
+		return len(m.members())
+	case listenerPane:
+		return len(m.status.Listeners)
+	case eventPane:
+		return len(m.events)
+	}
+	return 0
+}
+
+// page is how far a page key moves.
+func (m *model) page() int { return max(1, m.height-5) }
+
+// move moves the cursor, or the text of a detail, and keeps it where there is something.
+func (m *model) move(by int) {
+	if m.detail != nil {
+		m.scroll = max(0, min(m.scroll+by, len(m.detailLines())-1))
+		return
+	}
+	c := &m.cursor[m.pane]
+	*c = max(0, min(*c+by, m.rows()-1))
+	if m.pane == flowPane && *c < len(m.flows.Flows) {
+		m.chosen = m.flows.Flows[*c].ID
+	}
+}
+
+// enter opens what is under the cursor.
+func (m *model) enter() tea.Cmd {
+	i := m.cursor[m.pane]
+	switch {
+	case m.detail != nil:
+	case m.pane == overview:
+		return m.show(flowPane)
+	case i >= m.rows():
+	case m.pane == flowPane:
+		m.scroll = 0
+		m.detail = &api.FlowDetail{Flow: m.flows.Flows[i]}
+		m.waiting.detail = true
+		return m.look(m.detail.ID)
+	case m.pane == memberPane:
+		at := m.members()[i]
+		m.filter = api.Filter{Group: at.group, Member: at.Name}
+		return m.show(flowPane)
+	case m.pane == listenerPane:
+		m.filter = api.Filter{Listener: m.status.Listeners[i].Name}
+		return m.show(flowPane)
+	}
+	return nil
+}
+
+// confirm asks before the flow under the cursor is ended.
+func (m *model) confirm() {
+	i := m.cursor[flowPane]
+	switch {
+	case m.detail != nil:
+		m.victim = m.detail.Flow
+	case m.pane == flowPane && i < len(m.flows.Flows):
+		m.victim = m.flows.Flows[i]
+	default:
+		m.say(true, "which flow? choose one in the pane of flows")
+		return
+	}
+	m.prompt = askKill
+}
+
+// question is the text of a prompt.
+func (m *model) question() string {
+	if m.prompt == askKill {
+		return fmt.Sprintf("end flow %d of %s? y/n ", m.victim.ID, clean(address(m.victim.Client)))
+	}
+	return "filter: " + m.input
+}

@@ -1,0 +1,167 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+)
+
+// section is a table of the overview, whose rows may be cut.
+type section struct {
+	rows  []string
+	style func(string) lipgloss.Style
+	pane  int // where all rows are; overview: nowhere else
+}
+
+// overview is everything in room lines: curves, loops, and of each table as many
+// rows as there is room for.
+func (m *model) overview(room int) []line {
+	body := append(m.curves(), m.resources()...)
+	body = append(body, m.loops()...)
+	var sections []section
+	for _, s := range []struct {
+		*table
+		style func(string) lipgloss.Style
+		pane  int
+	}{
+		{listenerTable(&m.status.Sample, &m.rates), nil, listenerPane},
+		{groupTable(&m.status.Sample, &m.rates), nil, memberPane},
+		{flowTable(m.flows.Flows, m.sort == "rate"), flowStyle, flowPane},
+		{pathTable(m.status.Paths), nil, listenerPane},
+		{eventTable(m.events), eventStyle, eventPane},
+	} {
+		if len(s.rows) > 0 {
+			sections = append(sections, section{s.lines(m.width), s.style, s.pane})
+		}
+	}
+	share := shares(sections, room-len(body))
+	used := len(body)
+	for _, n := range share {
+		used += n
+	}
+	spaced := used+len(sections) <= room
+	for i, s := range sections {
+		if spaced {
+			body = append(body, nil)
+		}
+		if share[i] == 0 {
+			continue
+		}
+		lines := tableLines(s.rows[:share[i]], s.style)
+		if left := len(s.rows) - share[i]; left > 0 {
+			lines[0] = append(lines[0], piece{fmt.Sprintf("  +%s more: key %d", count(int64(left)), s.pane+1), faint})
+		}
+		body = append(body, lines...)
+	}
+	return body
+}
+
+// shares gives each section its head and a row while there is room, and then one
+// row after the other in turn.
+func shares(sections []section, room int) []int {
+	share := make([]int, len(sections))
+	for i, s := range sections {
+		if n := min(2, len(s.rows)); n <= room {
+			share[i] = n
+			room -= n
+		}
+	}
+	for given := true; given && room > 0; {
+		given = false
+		for i, s := range sections {
+			if share[i] > 0 && share[i] < len(s.rows) && room > 0 {
+				share[i]++
+				room--
+				given = true
+			}
+		}
+	}
+	return share
+}
+
+// curves are the last minutes of what matters most.
+func (m *model) curves() []line {
+	n, r := &m.status.Totals, &m.rates.Totals
+	var lines []line
+	for _, c := range []struct {
+		name, value string
+		h           history
+		style       lipgloss.Style
+	}{
+		{"up", rate(r.Up), m.up, upward},
+		{"down", rate(r.Down), m.down, downward},
+		{"flows", count(n.Flows), m.open, plain},
+		{"new/s", perSecond(r.Begun), m.begun, plain},
+	} {
+		head := fmt.Sprintf("%-6s%12s  ", c.name, c.value)
+		lines = append(lines, line{{head, strong}, {spark(c.h, min(remembered, m.width-len(head)), m.glyphs), c.style}})
+	}
+	return lines
+}
+
+// resources are what could become scarce, and what goes wrong.
+func (m *model) resources() []line {
+	r, f := &m.status.Resources, &m.rates.Totals
+	alarm := func(on bool) lipgloss.Style {
+		if on {
+			return warn
+		}
+		return plain
+	}
+	return []line{{
+		{"refused/s ", faint}, {perSecond(f.Refused), alarm(f.Refused > 0)}, {"  failed/s ", faint}, {perSecond(f.Failed), alarm(f.Failed > 0)},
+		{"  fds ", faint}, {part(r.FDs, r.MaxFDs), alarm(r.MaxFDs > 0 && r.FDs > r.MaxFDs*8/10)},
+		{"  pipes ", faint}, {part(r.PipesOpen, r.PipesMax), alarm(r.PipesRefused > 0)},
+		{"  heap ", faint}, {volume(float64(r.HeapBytes)), plain}, {"  cpu ", faint}, {percent(m.rates.CPU), plain},
+	}}
+}
+
+// part is a gauge and its bound.
+func part(n, most int64) string {
+	if most == 0 {
+		return count(n)
+	}
+	return count(n) + "/" + count(most)
+}
+
+// loops show the busy share of each loop, with a bar where there are few, in
+// three lines at most.
+func (m *model) loops() []line {
+	const head, bare, bar, most = 6, 8, 10, 3
+	busy := m.rates.Busy
+	cell := bare
+	if len(busy)*(bare+bar) <= m.width-head {
+		cell += bar
+	}
+	each := max(1, (m.width-head)/cell)
+	var lines []line
+	for i, b := range busy {
+		if i%each == 0 {
+			if len(lines) == most {
+				last := &lines[most-1]
+				*last = append((*last)[:len(*last)-1], piece{fmt.Sprintf("+%d", len(busy)-i+1), faint})
+				break
+			}
+			name := ""
+			if i == 0 {
+				name = "loops"
+			}
+			lines = append(lines, line{{fmt.Sprintf("%-*s", head, name), strong}})
+		}
+		style := good
+		switch {
+		case b >= 0.95:
+			style = bad
+		case b >= 0.75:
+			style = warn
+		}
+		text := fmt.Sprintf("%2d %4s ", i, percent(b))
+		if cell > bare {
+			full := int(b*(bar-3) + 0.5)
+			text += "[" + strings.Repeat("#", full) + strings.Repeat(" ", bar-3-full) + "] "
+		}
+		lines[len(lines)-1] = append(lines[len(lines)-1], piece{text, style})
+	}
+	return lines
+}

@@ -22,7 +22,7 @@ type passage struct {
 	lease  upstream.Lease
 	reason spec.Reason
 	header *admit.Header // of the PROXY protocol; nil: there was none
-	local  relay.Addr    // where the client came to, as far as it was asked for
+	local  *relay.Addr   // where the client came to; nil: nobody asked for it
 
 	hello  atomic.Pointer[admit.Hello]
 	way    atomic.Pointer[way]
@@ -240,9 +240,10 @@ func (d *daemon) proxyHeader(f *relay.Flow, p *passage, to *spec.Dial) []byte {
 }
 
 // localOf is where the client came to. It is asked for once.
-func (p *passage) localOf(f *relay.Flow) relay.Addr {
-	if p.local.Network == 0 {
-		p.local = f.Local()
+func (p *passage) localOf(f *relay.Flow) *relay.Addr {
+	if p.local == nil {
+		at := f.Local()
+		p.local = &at
 	}
 	return p.local
 }
@@ -255,7 +256,10 @@ func (d *daemon) done(r *relay.Record) {
 	n := p.names()
 	e := account.Entry{
 		Record: *r, ListenerName: n.listener, Route: n.route, Group: n.group, Member: n.member,
-		Reason: p.reason, Local: p.local,
+		Reason: p.reason,
+	}
+	if p.local != nil {
+		e.Local = *p.local
 	}
 	switch r.Cause {
 	case relay.CauseQueued:

@@ -20,7 +20,6 @@ type Lease struct {
 	seed  uint64        // where on the table the flow's search begins
 	spent time.Duration // on attempts that failed
 	tried []*Member
-	few   [4]*Member // room for tried, so that the first retries allocate nothing
 
 	waited bool // has been in the queue: state is to be read under its lock
 
@@ -85,9 +84,6 @@ func (l *Lease) Release() {
 
 // giveUp ends the attempt on a member that failed: the flow will not try it again.
 func (l *Lease) giveUp() {
-	if l.tried == nil {
-		l.tried = l.few[:0]
-	}
 	l.tried = append(l.tried, l.member)
 	m := l.member
 	l.member = nil

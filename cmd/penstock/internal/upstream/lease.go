@@ -20,6 +20,7 @@ type Lease struct {
 	seed  uint64        // where on the table the flow's search begins
 	spent time.Duration // on attempts that failed
 	tried []*Member
+	one   [1]*Member // room for tried, so that the first retry allocates nothing
 
 	waited bool // has been in the queue: state is to be read under its lock
 
@@ -84,6 +85,9 @@ func (l *Lease) Release() {
 
 // giveUp ends the attempt on a member that failed: the flow will not try it again.
 func (l *Lease) giveUp() {
+	if l.tried == nil {
+		l.tried = l.one[:0]
+	}
 	l.tried = append(l.tried, l.member)
 	m := l.member
 	l.member = nil

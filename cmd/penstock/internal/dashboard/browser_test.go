@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -86,6 +87,8 @@ func open(t *testing.T, in context.Context, origin string) *tab {
 		t.Fatal(err)
 	}
 	call(b, network.Enable, network.EnableParams{})
+	// Tabs are side by side, and each has the focus.
+	call(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	b.do(chromedp.Navigate(origin + "/"))
 	return b
 }

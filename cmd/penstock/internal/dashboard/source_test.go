@@ -43,7 +43,7 @@ func (h *house) Status() api.Status {
 	if h.moves {
 		at := time.Since(h.began).Seconds()
 		st.Totals, st.Loops = flowing(at), turning(at)
-		st.Totals.Flows = int64(len(h.flows))
+		st.Totals.Flows += int64(len(h.flows))
 	}
 	return st
 }
@@ -53,7 +53,7 @@ func flowing(at float64) api.Numbers {
 	wave := func(mean, swing, period float64) int64 { // the integral of mean + swing*sin
 		return int64(mean*at + swing*period*(1-math.Cos(at/period)) + swing/3*period/5*math.Sin(at/period*5))
 	}
-	return api.Numbers{Begun: 184_201 + wave(212, 40, 31), Refused: 1_032 + wave(3, 2, 17), Failed: 77 + wave(0.2, 0, 1),
+	return api.Numbers{Flows: int64(9 * math.Sin(at/37) * math.Cos(at/11)), Begun: 184_201 + wave(212, 40, 31), Refused: 1_032 + wave(3, 2, 17), Failed: 77 + wave(0.2, 0, 1),
 		UpBytes: 912e9 + wave(41e6, 12e6, 23), DownBytes: 7.4e12 + wave(486e6, 95e6, 29),
 		UpDatagrams: 5e8 + wave(18_400, 3_000, 19), DownDatagrams: 7e8 + wave(31_000, 6_000, 27)}
 }

@@ -32,14 +32,14 @@ async function open(method, path, body, signal) {
       credentials: 'omit', redirect: 'error', cache: 'no-store',
     });
   } catch (err) {
-    throw new Problem(0, 'the daemon does not answer');
+    throw new Problem(0, 'no answer');
   }
   if (resp.ok) return resp;
   let p = {};
   try {
     p = await resp.json();
   } catch (err) { /* whoever answered was not the daemon: the status must do */ }
-  throw new Problem(resp.status, p.detail || 'the daemon answers ' + resp.status, p.allowed);
+  throw new Problem(resp.status, p.detail || 'it answers ' + resp.status, p.allowed);
 }
 
 // ask returns the JSON of an answer, or throws a Problem.
@@ -48,7 +48,7 @@ export async function ask(method, path, body) {
   try {
     return await resp.json();
   } catch (err) {
-    throw new Problem(0, 'the daemon broke off its answer');
+    throw new Problem(0, 'it broke off its answer');
   }
 }
 
@@ -64,7 +64,7 @@ export async function stream(each, patience) {
     const reader = resp.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = ''; ;) {
       const {value, done} = await reader.read().catch(() => ({done: true}));
-      if (done) throw new Problem(0, 'the daemon has gone silent');
+      if (done) throw new Problem(0, 'its stream has ended');
       clearTimeout(timer);
       timer = setTimeout(() => stop.abort(), patience);
       const events = (rest + value).split('\n\n');

@@ -3,7 +3,7 @@
 
 import uPlot from './uplot/uPlot.esm.js';
 import {el, text} from './dom.js';
-import {clock} from './format.js';
+import {minute} from './format.js';
 
 const window_ = 300;
 
@@ -45,13 +45,13 @@ export class Chart {
     const ceiling = (u, lo, hi) => [0, Math.max((hi || 0) * 1.15, this.least)];
     this.plot = new uPlot({
       ...this.size(),
-      padding: [8, 4, 0, 0],
+      padding: [8, 14, 0, 0],
       legend: {show: false},
       cursor: {y: false, drag: {setScale: false, x: false, y: false}, points: {size: 6}, sync: {key: 'time'}},
       hooks: {setCursor: [() => this.label()]},
       scales: {x: {time: true, range: (u, lo, hi) => [hi - window_, hi]}, y: {range: ceiling}},
       axes: [
-        {...axis, space: 80, size: 26, values: (u, ts) => ts.map(clock)},
+        {...axis, space: 44, size: 26, values: (u, ts) => ts.map(minute)},
         {...axis, space: 34, size: 74, gap: 6, values: (u, vs) => vs.map(this.show)},
       ],
       series: [{}, ...this.lines.map((l) => ({

@@ -30,7 +30,7 @@ export function dialog(title, cls, ...body) {
 export function confirm(title, yes, body, act, dangerous = true) {
   const error = el('p.problem', {role: 'alert', hidden: true});
   const go = el(dangerous ? 'button.danger' : 'button.primary', {type: 'submit'}, yes);
-  const form = el('form', {}, ...body, error, el('footer', {}, el('button', {type: 'button', onclick: () => node.close()}, 'Cancel'), go));
+  const form = el('form', {}, ...body, error, el('footer', {}, el('button', {type: 'button', autofocus: dangerous, onclick: () => node.close()}, 'Cancel'), go));
   const node = dialog(title, 'confirm', form);
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
@@ -79,7 +79,7 @@ export function changeMember(group, member, done) {
   confirm('Change ' + member.name, 'Change the member', [
     el('p.quiet', {}, `${member.address} in ${group.name}: ${member.state}, ${flows} open. It lasts until the process ends, or the file says something else.`), also,
     el('fieldset', {}, el('legend', {}, 'New flows'), ...changes.map(([value, name, what]) => el('label.choice', {},
-      el('input', {type: 'radio', name: 'state', value, checked: value === ''}), el('span', {}, name, what && el('span.quiet', {}, ' – ' + what))))),
+      el('input', {type: 'radio', name: 'state', value, checked: value === '', autofocus: value === ''}), el('span', {}, name, what && el('span.quiet', {}, ' – ' + what))))),
     el('p', {}, el('label', {for: 'weight'}, 'Weight '), weight, el('span.quiet', {}, ' 1 to 256; 0: the file’s')),
   ].filter(Boolean), async (form) => {
     const change = {};

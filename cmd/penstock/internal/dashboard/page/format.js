@@ -39,8 +39,8 @@ export function span(s) {
   return of(Math.floor(m / 1440), 'd', Math.floor(m / 60) % 24, 'h');
 }
 
-// clock is the time of day, of a Unix time in seconds.
-export const clock = (t) => new Date(t * 1000).toLocaleTimeString('en-GB');
+// minute is the time of day, of a Unix time in seconds.
+export const minute = (t) => new Date(t * 1000).toLocaleTimeString('en-GB', {hour: '2-digit', minute: '2-digit'});
 
 // moment is a time of the API: the time of day, with the date if it is not today.
 export function moment(rfc3339) {

@@ -50,7 +50,7 @@ async function run() {
       connection('gone');
       const wait = waits[Math.min(failed++, waits.length - 1)];
       for (let left = wait; left > 0; left--) {
-        text(at('gone-why'), `${err.line()}. What you see is of ${seen ? moment(seen) : 'no time'}; the next attempt is in ${left}\u00a0s.`);
+        text(at('gone-why'), `(${err.line()}). ${seen ? 'What you see is of ' + moment(seen) + '. ' : ''}The next attempt is in ${left}\u00a0s.`);
         await sleep(1000);
       }
     }

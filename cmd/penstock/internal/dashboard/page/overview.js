@@ -90,13 +90,13 @@ function grow(node, share) {
 // rows are lines of name, value, note and a bar for a share.
 function rows(holder, list) {
   keyed(holder, list, (r) => r.name,
-    () => el('li', {}, el('span.name'), el('span.note'), el('span.value'), bar()),
+    () => el('li', {}, el('span.name'), el('span.note'), bar(), el('span.value')),
     (li, r) => {
       text(li.children[0], r.name);
       text(li.children[1], r.note || '');
-      text(li.children[2], r.value);
-      li.children[3].classList.toggle('none', r.share == null);
-      grow(li.children[3], r.share || 0);
+      li.children[2].classList.toggle('none', r.share == null);
+      grow(li.children[2], r.share || 0);
+      text(li.children[3], r.value);
       li.classList.toggle('warn', Boolean(r.warn));
     });
 }
@@ -106,7 +106,7 @@ function loops(s, per) {
     const busy = per((x) => (x.loops[i] ? x.loops[i].busy : 0));
     return {
       name: 'Loop ' + i, share: busy ?? 0, value: busy == null ? '–' : percent(Math.min(busy, 1)),
-      note: count(l.flows) + (l.flows === 1 ? ' flow' : ' flows') + ', longest turn ' + span(l.longest),
+      note: count(l.flows) + (l.flows === 1 ? ' flow' : ' flows') + ', longest ' + span(l.longest),
     };
   }));
 }

@@ -119,7 +119,7 @@ function panel() {
     flows((m) => ({group: node.item.name, member: m.name})),
     {head: 'Connects', cls: 'num', fill: (td, m) => two(td, count(m.connects), m.connects ? span(m.connect_seconds / m.connects) + ' mean' : '')},
     {head: 'Failures', cls: 'num', fill: (td, m) => text(td, count(m.failures))},
-    {head: 'Check', fill: (td, m) => check(td, m.check)},
+    {head: 'Check', cls: 'check', fill: (td, m) => check(td, m.check)},
     ...moved,
     {head: '', cls: 'act full', make: (td, tr) => td.append(el('button', {type: 'button', onclick: () => changeMember(node.item, tr.item, reload)}, 'Change…')),
       fill: (td, m) => attr(td.firstChild, 'aria-label', 'Change ' + m.name)},

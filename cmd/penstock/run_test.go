@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -110,6 +111,22 @@ func (c *configured) to(name string) net.Conn {
 	conn := testnet.Dial(c.t, c.at(name))
 	conn.SetDeadline(time.Now().Add(patience))
 	return conn
+}
+
+// mustTurnAway makes a connection, says a text, and expects that it is ended, whatever was
+// said to it. It may be reset before connect has returned.
+func (c *configured) mustTurnAway(listener, text string) {
+	c.t.Helper()
+	conn, err := net.Dial("tcp", c.at(listener).String())
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	io.WriteString(conn, text)
+	if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Errorf("a client of %s is not turned away", listener)
+	}
 }
 
 func (c *configured) ctx() context.Context {

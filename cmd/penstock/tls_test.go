@@ -161,9 +161,7 @@ listeners:
 	mustBe(t, d.records(seen)[seen-1], "cause", "end", "path_sent", "splice", "bytes_sent", float64(size+18))
 
 	// Without a default they are refused.
-	c := d.to("strict")
-	io.WriteString(c, "hello, this is no TLS\n")
-	mustEnd(t, c)
+	d.mustTurnAway("strict", "hello, this is no TLS\n")
 	seen++
 	mustBe(t, d.records(seen)[seen-1], "listener", "strict", "cause", "refused", "reason", "no-route")
 }
@@ -203,8 +201,6 @@ listeners:
 	}
 	silent.Close()
 
-	c = d.to("strict")
-	c.Write(half)
-	mustEnd(t, c)
+	d.mustTurnAway("strict", string(half))
 	mustBe(t, d.records(3)[2], "listener", "strict", "cause", "refused", "reason", "no-route")
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/penstock/penstock/bench/internal/report"
 )
 
+// configLines are printed of a configuration at most: the longest have routes in great number.
+const configLines = 40
+
 // header prints what a number means nothing without: when, where, of what, and
 // how each relay is set up.
 func (b *bench) header() error {
@@ -48,8 +51,12 @@ func (b *bench) header() error {
 			plan := p.Plan(setup)
 			argv := strings.NewReplacer(b.self, "relay", b.dir+"/", "", filepath.Dir(peer.FindEnvoy())+"/", "").Replace(strings.Join(plan.Argv, " "))
 			fmt.Fprintf(b.out, "# %s runs: %s\n", p.Name, argv)
-			for line := range strings.Lines(plan.Config) {
+			lines := slices.Collect(strings.Lines(plan.Config))
+			for _, line := range lines[:min(len(lines), configLines)] {
 				fmt.Fprintf(b.out, "#     %s", line)
+			}
+			if rest := len(lines) - configLines; rest > 0 {
+				fmt.Fprintf(b.out, "#     ... and %d more lines like the last one\n", rest)
 			}
 		}
 	}

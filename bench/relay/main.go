@@ -129,7 +129,7 @@ func measure(args []string) error {
 	}
 	return s.start(func(dir string) ([]peer.Peer, error) {
 		bin := peer.Binaries{Self: s.self, Envoy: peer.FindEnvoy(), Penstock: filepath.Join(dir, "penstock")}
-		if strings.Contains(*names, "penstock") {
+		if strings.Contains(*names, "penstock") || strings.Contains(*names, "stages") {
 			if err := build("", bin.Penstock); err != nil {
 				return nil, err
 			}

@@ -56,6 +56,7 @@ type Binaries struct {
 func All(bin Binaries) []Peer {
 	return []Peer{
 		Penstock("penstock", "this checkout", bin.Penstock),
+		stages(bin.Penstock),
 		haproxy("haproxy", "splice forced", true),
 		haproxy("haproxy-auto", "splice-auto", false),
 		nginx("nginx", "stream module", ""),

@@ -1,0 +1,56 @@
+//go:build linux
+
+package peer
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+)
+
+// Routes is how many routes a penstock with all its stages has.
+const Routes = 1000
+
+// stages is penstock run with everything in the way of a flow: who may come in, limits
+// of all, of the listener and of a source, routes of which the last one matches, the
+// better of two members, and an access log.
+func stages(bin string) Peer {
+	return Peer{
+		Name: "stages",
+		Note: fmt.Sprintf("penstock run: allow and deny, limits, %d routes, p2c, access log", Routes),
+		Ask:  []string{bin, "version"},
+		plan: func(s Setup) Plan {
+			file := filepath.Join(s.Dir, "stages.yaml")
+			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: StagesConfig(s, "upstream")}
+		},
+	}
+}
+
+// StagesConfig is a configuration with all stages, whose last route leads to the group of a
+// name.
+func StagesConfig(s Setup, group string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `engine: {loops: %d}
+limits: {flows: 1000000, new-flows: 1000000/s}
+access-log: {to: %q}
+groups:
+  %s:
+    balance: p2c
+    members: [{name: one, to: "tcp://%s"}, {name: two, to: "tcp://%s"}]
+listeners:
+  l:
+    listen: tcp://%s
+    allow: [127.0.0.0/8, 10.0.0.0/8, "2001:db8::/32"]
+    deny: [192.0.2.0/24, 198.51.100.0/24]
+    limits: {flows: 1000000, new-flows: 1000000/s, source: {flows: 1000000, new-flows: 1000000/s}}
+    routes:
+`, s.Loops, filepath.Join(s.Dir, "access.log"), group, s.Upstream, s.Upstream, s.Listen)
+	at := netip.MustParseAddr("10.0.0.0").As4()
+	for i := range Routes - 1 {
+		at[1], at[2] = byte(i>>8), byte(i)
+		fmt.Fprintf(&b, "      - {name: r%d, from: %v/24, to: %s}\n", i, netip.AddrFrom4(at), group)
+	}
+	fmt.Fprintf(&b, "      - {name: last, from: 127.0.0.0/8, to: %s}\n", group)
+	return b.String()
+}

@@ -97,7 +97,7 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 		p.header = &h
 		if h.Client.IsValid() {
 			f.SetClient(relay.Addr{Network: f.Peer().Network, IP: h.Client})
-			p.local = relay.Addr{Network: f.Peer().Network, IP: h.To}
+			p.local = &relay.Addr{Network: f.Peer().Network, IP: h.To}
 		}
 		if p.reason = p.stand.gate.Identify(&p.ticket, client(f), time.Now()); p.reason != spec.ReasonNone {
 			return n, relay.SniffRefuse

@@ -91,6 +91,7 @@ var table = []rule{
 		"cmd/penstock/internal/api":       vocabular,
 		"cmd/penstock/internal/config":    station,
 		"cmd/penstock/internal/console":   station,
+		"cmd/penstock/internal/doctor":    station,
 		"cmd/penstock/internal/admit":     station,
 		"cmd/penstock/internal/route":     station,
 		"cmd/penstock/internal/upstream":  station,
@@ -169,6 +170,15 @@ var table = []rule{
 		"cmd/penstock/internal/spec":      "where that listens",
 		"github.com/alecthomas/kong":      "command lines are parsed as app does it",
 		"github.com/charmbracelet/x/ansi": "how wide a line is on a terminal",
+	}},
+	{pkg: "cmd/penstock/internal/doctor", code: edges{
+		"dgram":                           "what it measures",
+		"splice":                          "what it measures",
+		"golang.org/x/sys/unix":           "it asks the kernel by trying, for what the library has no need of too",
+		"github.com/safchain/ethtool":     "features of network devices; it needs x/sys only",
+		"github.com/charmbracelet/x/term": "whether somebody reads at a terminal",
+	}, tests: edges{
+		"github.com/alecthomas/kong": "command lines are parsed as app does it",
 	}},
 	{pkg: "cmd/penstock/internal/spec"},
 	{pkg: "cmd/penstock/internal/api"},

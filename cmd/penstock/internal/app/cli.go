@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/console"
+	"github.com/penstock/penstock/cmd/penstock/internal/doctor"
 )
 
 // commands is the grammar of the command line.
@@ -19,6 +20,7 @@ type commands struct {
 	Check   checkCmd   `cmd:"" help:"Check a configuration, and tell what it would change."`
 	Explain explainCmd `cmd:"" help:"Tell what would become of a connection, and why."`
 	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of configurations, for editors."`
+	Doctor  doctor.Cmd `cmd:"" help:"Look at the machine: what is missing, what it costs, and what mends it."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 
 	console.Commands

@@ -1,0 +1,130 @@
+// Package doctor looks at the machine as a relay would: what the kernel can do,
+// asked by doing it; limits, capabilities and offloads; and what the fast paths
+// are worth here, measured on loopback. For whatever could be better it says
+// what that costs, and the command that mends it.
+//
+// It changes nothing: it reads files below /proc and /sys, and opens sockets of
+// its own on loopback.
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/charmbracelet/x/term"
+	"github.com/safchain/ethtool"
+)
+
+// Cmd is the command doctor. Kong fills it.
+type Cmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// Help is what penstock doctor --help says below the flags.
+func (Cmd) Help() string {
+	return "It changes nothing, and takes about two seconds. Exit codes: 0: nothing is missing; 1: something is; warnings do not count."
+}
+
+// Run examines the machine, prints what it found on stdout, and returns the exit
+// code: 1 if something is missing, or if stdout takes nothing. Where stderr is a
+// terminal it says there what it is measuring.
+func (c *Cmd) Run(stdout, stderr *os.File) int {
+	progress := func(string) {}
+	if term.IsTerminal(stderr.Fd()) {
+		progress = func(what string) {
+			if what != "" {
+				what = "measuring: " + what
+			}
+			fmt.Fprintf(stderr, "\r\033[K%s", what)
+		}
+	}
+	r := Report{Findings: examine(this(), progress)}
+	r.Missing, r.Warnings = r.count()
+	var err error
+	if c.JSON {
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", "  ")
+		err = e.Encode(r)
+	} else {
+		err = r.print(stdout, term.IsTerminal(stdout.Fd()) && os.Getenv("NO_COLOR") == "")
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "penstock doctor: write:", err)
+		return 1
+	}
+	if r.Missing > 0 {
+		return 1
+	}
+	return 0
+}
+
+// Status says how bad a finding is.
+type Status string
+
+// The statuses.
+const (
+	OK      Status = "ok"
+	Warn    Status = "warn"    // works; something is slower, lost or smaller than it could be
+	Missing Status = "missing" // a fast path, or what the daemon relies on, is not there
+)
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	Group  string `json:"group"` // kernel, limits, capabilities, offloads, speed
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	Found  string `json:"found"`
+	Cost   string `json:"cost,omitempty"` // what it costs as it is, unless ok
+	Mend   string `json:"mend,omitempty"` // the command, or the setting, that mends it
+}
+
+// Report is all that was found, in the order of printing.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	Missing  int       `json:"missing"`
+	Warnings int       `json:"warnings"`
+}
+
+func (r *Report) count() (missing, warnings int) {
+	for _, f := range r.Findings {
+		switch f.Status {
+		case Missing:
+			missing++
+		case Warn:
+			warnings++
+		}
+	}
+	return missing, warnings
+}
+
+// machine is where the answers come from; tests have machines of their own.
+type machine struct {
+	root     fs.FS                                                     // of /: only proc and sys are read
+	try      func(feature) error                                       // does what the feature is
+	offloads func(nic string) (map[string]ethtool.FeatureState, error) // by ethtool's names
+	measure  func(progress func(string)) (speeds, error)
+}
+
+func this() machine {
+	return machine{
+		root:     os.DirFS("/"),
+		try:      func(f feature) error { return f.try() },
+		offloads: ethtoolFeatures,
+		measure:  measure,
+	}
+}
+
+// examine looks at everything. What is measured comes first, since it is what
+// other findings cost.
+func examine(m machine, progress func(string)) (all []Finding) {
+	s, err := m.measure(progress)
+	progress("")
+	all = append(all, kernel(m.root)...)
+	all = append(all, features(m.try, s)...)
+	all = append(all, limits(m.root)...)
+	all = append(all, capabilities(m.root)...)
+	all = append(all, offloads(m.root, m.offloads, s)...)
+	return append(all, speed(s, err)...)
+}

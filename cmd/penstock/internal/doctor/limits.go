@@ -1,0 +1,115 @@
+package doctor
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// What is enough for a busy relay. Each is where a warning ends.
+const (
+	enoughFiles   = 65536   // four for each of 16,384 flows
+	enoughPages   = 16384   // 64 pipes of 1 MiB
+	enoughBacklog = 4096    // the kernel's own choice since 5.4
+	enoughBuffer  = 4 << 20 // 2,000 datagrams of 1,200 bytes, as the kernel counts them
+	enoughPorts   = 28000   // the kernel's own choice
+	enoughQueue   = 1000    // the same
+)
+
+func limits(root fs.FS) []Finding {
+	return []Finding{files(root), pipes(root),
+		atLeast(root, "net.core.somaxconn", enoughBacklog, "clients of a burst beyond that wait for their SYN to be sent again, a second or more"),
+		atLeast(root, "net.core.rmem_max", enoughBuffer, "a burst of datagrams beyond the receive buffer is lost, unless the daemon has CAP_NET_ADMIN"),
+		atLeast(root, "net.core.wmem_max", enoughBuffer, "a burst of datagrams to one upstream waits, unless the daemon has CAP_NET_ADMIN"),
+		atLeast(root, "net.core.netdev_max_backlog", enoughQueue, "packets are dropped before any socket sees them, where a CPU cannot keep up"),
+		ports(root), migrate(root), congestion(root)}
+}
+
+// files looks at the hard limit: the daemon raises the soft one to it by itself.
+func files(root fs.FS) Finding {
+	f := Finding{Group: "limits", Name: "open files", Status: OK}
+	words := field(read(root, "proc/self/limits"), "Max open files")
+	if len(words) < 2 {
+		f.Status, f.Found = Warn, "unknown: /proc/self/limits has no such line"
+		return f
+	}
+	most := sysctl(root, "fs.nr_open")
+	f.Found = fmt.Sprintf("soft %s, hard %s, fs.nr_open %s", words[0], words[1], most)
+	if n, ok := number(words[1]); ok && n < enoughFiles {
+		f.Status = Warn
+		f.Cost = fmt.Sprintf("about %d stream flows at most, or %d that splice bulk both ways; then clients wait", n/2, n/6)
+		f.Mend = "systemd: LimitNOFILE=1048576; a shell: ulimit -Hn 1048576, as root"
+	}
+	return f
+}
+
+func pipes(root fs.FS) Finding {
+	f := Finding{Group: "limits", Name: "pipe pages of a user", Status: OK}
+	soft, hard := sysctl(root, "fs.pipe-user-pages-soft"), sysctl(root, "fs.pipe-user-pages-hard")
+	size := sysctl(root, "fs.pipe-max-size")
+	f.Found = fmt.Sprintf("soft %s, hard %s (0: no limit), pipes of %s bytes at most", soft, hard, size)
+	limit := int64(0)
+	for _, s := range []string{soft, hard} {
+		if n, ok := number(s); ok && n > 0 && (limit == 0 || n < limit) {
+			limit = n
+		}
+	}
+	switch n, ok := number(size); {
+	case ok && n < 1<<20:
+		f.Status, f.Cost = Warn, "smaller pipes than bulk wants, which takes up to 1.7 times the CPU"
+		f.Mend = "sysctl -w fs.pipe-max-size=1048576"
+	case limit > 0 && limit < enoughPages:
+		f.Status = Warn
+		f.Cost = fmt.Sprintf("%d directions can splice at a time, others are copied", limit/256)
+		f.Mend = fmt.Sprintf("sysctl -w fs.pipe-user-pages-soft=%d, or CAP_SYS_RESOURCE for the daemon", enoughPages)
+	case limit > 0:
+		f.Found += fmt.Sprintf("; %d directions can splice at a time", limit/256)
+	}
+	return f
+}
+
+// atLeast warns where a sysctl is below what is enough.
+func atLeast(root fs.FS, name string, enough int64, cost string) Finding {
+	f := Finding{Group: "limits", Name: strings.TrimPrefix(name, "net.core."), Status: OK, Found: sysctl(root, name)}
+	if n, ok := number(f.Found); !ok {
+		// A network namespace that is not the machine's shows only some of these.
+		f.Found = "not shown here (a container?)"
+	} else if n < enough {
+		f.Status, f.Cost, f.Mend = Warn, cost, fmt.Sprintf("sysctl -w %s=%d", name, enough)
+	}
+	return f
+}
+
+func ports(root fs.FS) Finding {
+	const name = "net.ipv4.ip_local_port_range"
+	f := Finding{Group: "limits", Name: "ip_local_port_range", Status: OK}
+	var low, high int
+	if n, _ := fmt.Sscan(sysctl(root, name), &low, &high); n < 2 {
+		f.Status, f.Found = Warn, "unknown"
+		return f
+	}
+	f.Found = fmt.Sprintf("%d to %d: %d flows to one TCP upstream, and as many datagram flows in all, for each source address", low, high, high-low+1)
+	if high-low+1 < enoughPorts {
+		f.Status, f.Cost, f.Mend = Warn, "flows beyond that end with an error", "sysctl -w "+name+"='32768 60999', or more source addresses"
+	}
+	return f
+}
+
+func migrate(root fs.FS) Finding {
+	const name = "net.ipv4.tcp_migrate_req"
+	f := Finding{Group: "limits", Name: "tcp_migrate_req", Status: OK, Found: sysctl(root, name)}
+	if f.Found == "0" || f.Found == "" {
+		f.Status, f.Cost, f.Mend = Warn, "clients in a listener's queue are reset when a second daemon has taken its port over", "sysctl -w "+name+"=1"
+	}
+	if f.Found == "" {
+		f.Found, f.Mend = "not there", upgrade+"5.14 or later"
+	}
+	return f
+}
+
+// congestion names the choice. None is wrong: it is shown because it decides
+// what bulk costs.
+func congestion(root fs.FS) Finding {
+	return Finding{Group: "limits", Name: "tcp_congestion_control", Status: OK,
+		Found: fmt.Sprintf("%s; queueing discipline %s", sysctl(root, "net.ipv4.tcp_congestion_control"), sysctl(root, "net.core.default_qdisc"))}
+}

@@ -169,6 +169,7 @@ var table = []rule{
 		"cmd/penstock/internal/admin":     "commands are asked of the real server",
 		"cmd/penstock/internal/spec":      "where that listens",
 		"github.com/alecthomas/kong":      "command lines are parsed as app does it",
+		"github.com/creack/pty":           "the live view is used at a real terminal",
 		"github.com/charmbracelet/x/ansi": "how wide a line is on a terminal",
 	}},
 	{pkg: "cmd/penstock/internal/doctor", code: edges{

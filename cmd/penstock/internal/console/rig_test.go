@@ -25,6 +25,14 @@ import (
 
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
+	if line, ok := os.LookupEnv(asProgram); ok {
+		command, err := parse(strings.Split(line, "\n"))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(exitUsage)
+		}
+		os.Exit(command.Run(os.Stdout, os.Stderr))
+	}
 	testnet.Main(m)
 }
 

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -39,24 +42,30 @@ func TestListenReusePort(t *testing.T) {
 			}
 			c.Close()
 		}
-		total := 0
-		for _, c := range all {
+		came := make([]int, n)
+		var total atomic.Int64
+		var wg sync.WaitGroup
+		for i, c := range all {
 			d, err := New(c, Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-			ms := Batch(clients)
-			came := 0
-			for k, err := d.ReadBatch(ms); err == nil; k, err = d.ReadBatch(ms) {
-				came += k
-			}
-			if total += came; came == 0 {
-				t.Errorf("one of %d sockets got nothing from %d clients", n, clients)
-			}
+			c.SetReadDeadline(time.Now().Add(20 * time.Second))
+			wg.Go(func() {
+				ms := Batch(clients)
+				for k, err := d.ReadBatch(ms); err == nil; k, err = d.ReadBatch(ms) {
+					came[i] += k
+					if total.Add(int64(k)) == clients {
+						for _, c := range all {
+							c.SetReadDeadline(time.Now())
+						}
+					}
+				}
+			})
 		}
-		if total != clients {
-			t.Errorf("%d of %d datagrams", total, clients)
+		wg.Wait()
+		if total.Load() != clients || slices.Contains(came, 0) {
+			t.Errorf("%d datagrams of %d clients came: by socket %v", total.Load(), clients, came)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestSniff(t *testing.T) {
 	const line = "a line for the hook"
 	all := []byte(line + "\n" + greeting)
 	head, pattern := len(all), testnet.NewPattern(7)
-	const most = 64 << 20
+	const most = 16 << 20
 	for off := 0; off < most; off += testnet.MaxChunk {
 		all = append(all, pattern.At(int64(off), testnet.MaxChunk)...)
 	}

@@ -189,7 +189,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-time.After(100 * time.Microsecond): // without rest it keeps the clients from a machine's only CPU
 			}
 			cfg := l.next()
 			cfg.Value = i

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// Real clients and real servers with the relay between: nothing fails, and where a
+// client does not check what it gets, the test does. redis and DNS have tests of their own.
+
+// up waits until somebody listens.
+func up(t *testing.T, what, addr string) {
+	t.Helper()
+	eventually(t, what+" comes up", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+}
+
+// nginx serves files to wrk, over connections that stay and over new ones.
+func TestWeb(t *testing.T) {
+	need(t, "nginx", "wrk")
+	dir, port := t.TempDir(), freePort(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	big := make([]byte, 20<<20)
+	source := rand.New(rand.NewPCG(1, 2))
+	for i := range big {
+		big[i] = byte(source.Uint32())
+	}
+	conf := fmt.Sprintf("daemon off; master_process off; pid %[1]s/pid; error_log %[1]s/error;\nevents { worker_connections 1000; }\n"+
+		"http { access_log off; client_body_temp_path %[1]s/a; proxy_temp_path %[1]s/b; fastcgi_temp_path %[1]s/c; uwsgi_temp_path %[1]s/d; scgi_temp_path %[1]s/e;\n"+
+		"server { listen 127.0.0.1:%[2]s; root %[1]s; sendfile on; } }\n", dir, port)
+	for name, text := range map[string][]byte{"nginx.conf": []byte(conf), "small": []byte("hello\n"), "big": big} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve(t, "nginx", "-p", dir, "-e", filepath.Join(dir, "error"), "-c", filepath.Join(dir, "nginx.conf"))
+	up(t, "nginx", "127.0.0.1:"+port)
+	d := relay(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:"+port)
+
+	for _, extra := range [][]string{nil, {"-H", "Connection: close"}} {
+		args := append([]string{"-t1", "-c20", "-d1s", "--timeout", "20s"}, extra...)
+		out, err := exec.Command("wrk", append(args, "http://"+d.addr().String()+"/small")...).CombinedOutput()
+		text := string(out)
+		if err != nil || strings.Contains(text, "Socket errors") || strings.Contains(text, "Non-2xx") || !regexp.MustCompile(`[1-9]\d* requests in`).MatchString(text) {
+			t.Errorf("wrk %v: %v\n%s", args, err, text)
+		}
+	}
+	resp, err := http.Get("http://" + d.addr().String() + "/big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := sum.Sum(nil), sha256.Sum256(big); string(got) != string(want[:]) {
+		t.Errorf("the file came as another one: %x, want %x", got, want)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// pgbench checks each answer of PostgreSQL, over TCP to a Unix socket.
+func TestPostgres(t *testing.T) {
+	need(t, "pgbench")
+	bin := postgresFolder(t)
+	dir, err := os.MkdirTemp("", "pg") // a Unix socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	data, port := filepath.Join(dir, "data"), freePort(t)
+	as := nobody(t, dir)
+	run := func(argv ...string) {
+		t.Helper()
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Dir, cmd.SysProcAttr = dir, as
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", argv, err, out)
+		}
+	}
+	run(filepath.Join(bin, "initdb"), "-D", data, "-U", "bench", "-A", "trust", "-N")
+	server := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-p", port, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60")
+	server.Dir, server.SysProcAttr = dir, as
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		server.Process.Signal(syscall.SIGINT)
+		server.Wait()
+	})
+	socket := filepath.Join(dir, ".s.PGSQL."+port)
+	eventually(t, "PostgreSQL comes up", func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	d := relay(t, "tcp://127.0.0.1:0", "unix://"+socket)
+	host, at, err := net.SplitHostPort(d.addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("pgbench", append([]string{"-h", host, "-p", at, "-U", "bench", "postgres"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("pgbench %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	eventually(t, "PostgreSQL takes clients", func() bool {
+		return exec.Command("pgbench", "-h", host, "-p", at, "-U", "bench", "-i", "-q", "postgres").Run() == nil
+	})
+	for _, args := range [][]string{{"-c", "8", "-t", "50"}, {"-c", "8", "-t", "20", "-C", "-S"}, {"-c", "4", "-t", "50", "-S", "-M", "prepared"}} {
+		if out := bench(args...); !strings.Contains(out, "number of failed transactions: 0") {
+			t.Errorf("pgbench %v:\n%s", args, out)
+		}
+	}
+}
+
+// postgresFolder is where the programs of the newest PostgreSQL are: Debian keeps them out of the path.
+func postgresFolder(t *testing.T) string {
+	t.Helper()
+	folders, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	for i := len(folders) - 1; i >= 0; i-- {
+		if _, err := os.Stat(filepath.Join(folders[i], "postgres")); err == nil {
+			return folders[i]
+		}
+	}
+	if _, err := exec.LookPath("initdb"); err != nil {
+		t.Skip("postgres is not installed")
+	}
+	path, err := exec.LookPath("postgres")
+	if err != nil {
+		t.Skip("postgres is not installed")
+	}
+	return filepath.Dir(path)
+}
+
+// nobody is how to run a program that refuses root, with a folder given to it; nil
+// for those who are not root.
+func nobody(t *testing.T, dir string) *syscall.SysProcAttr {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	u, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+}
+
+// iperf3 sends both ways, on one connection and on four. What is on its way when it
+// stops it does not count as received.
+func TestIperf(t *testing.T) {
+	need(t, "iperf3")
+	port := freePort(t)
+	serve(t, "iperf3", "-s", "-B", "127.0.0.1", "-p", port)
+	up(t, "iperf3", "127.0.0.1:"+port)
+	d := relay(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:"+port)
+	host, at, err := net.SplitHostPort(d.addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := "64M"
+	if testnet.RaceEnabled {
+		size = "16M"
+	}
+	for _, args := range [][]string{{}, {"-R"}, {"-P", "4"}} {
+		var out []byte
+		// It serves one client at a time, and says so while it ends with the last one.
+		eventually(t, "iperf3 has time", func() bool {
+			out, err = exec.Command("iperf3", append([]string{"-c", host, "-p", at, "-n", size, "-J"}, args...)...).Output()
+			return !strings.Contains(string(out), "the server is busy")
+		})
+		var report struct {
+			Error string
+			End   struct {
+				Sent     struct{ Bytes int64 } `json:"sum_sent"`
+				Received struct{ Bytes int64 } `json:"sum_received"`
+			}
+		}
+		if json.Unmarshal(out, &report) != nil || err != nil || report.Error != "" || report.End.Received.Bytes == 0 || report.End.Sent.Bytes == 0 {
+			t.Errorf("iperf3 %v: %v, %+v\n%.500s", args, err, report, out)
+		}
+	}
+}

@@ -7,12 +7,14 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -23,6 +25,7 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/penstock/penstock/dgram"
+	"github.com/penstock/penstock/relay"
 )
 
 var _ quic.OOBCapablePacketConn = (*Conn)(nil)
@@ -72,11 +75,46 @@ func overConn(t *testing.T, total int) time.Duration {
 	return cpu
 }
 
+// TestQUICThroughRelay is the same with the relay's engine between client and
+// server: every byte arrives.
+func TestQUICThroughRelay(t *testing.T) {
+	server := socket(t)
+	to := relay.Addr{Network: relay.UDP, IP: server.LocalAddr().(*net.UDPAddr).AddrPort()}
+	e, err := relay.New(relay.Config{})
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	l, err := e.Listen(relay.Addr{Network: relay.UDP, IP: netip.MustParseAddrPort("127.0.0.1:0")}, relay.ListenConfig{
+		Hooks: relay.Hooks{Upstream: func(_ *relay.Flow, attempt int) *relay.Addr {
+			if attempt > 0 {
+				return nil
+			}
+			return &to
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := transfer(socket(t), server, net.UDPAddrFromAddrPort(l.Addr().IP), 20_000_000); err != nil {
+		t.Fatal(err)
+	}
+	stats := e.Stats()
+	total := stats.Total()
+	t.Logf("%d datagrams received, %d sent in %d runs", total.Datagrams.Received, total.Datagrams.Sent, total.Datagrams.Runs)
+	if total.Datagrams.Sent < 20_000_000/1500 {
+		t.Error("they did not go through the relay")
+	}
+}
+
 // measure is the CPU time that one transfer took.
 func measure(t *testing.T, client, server net.PacketConn, total int) time.Duration {
 	t.Helper()
 	start, used := time.Now(), cpuTime()
-	if err := transfer(client, server, total); err != nil {
+	if err := transfer(client, server, server.LocalAddr(), total); err != nil {
 		t.Fatal(err)
 	}
 	used = cpuTime() - used
@@ -98,7 +136,7 @@ func socket(tb testing.TB) *net.UDPConn {
 
 // transfer sends total bytes from client to server in several streams at once,
 // and compares checksums.
-func transfer(client, server net.PacketConn, total int) error {
+func transfer(client, server net.PacketConn, to net.Addr, total int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	serverTLS, clientTLS, err := tlsConfigs()
@@ -119,7 +157,7 @@ func transfer(client, server net.PacketConn, total int) error {
 	sums := make([][2]hash.Hash, streams)
 	var wg sync.WaitGroup
 	wg.Go(func() { errs <- receive(ctx, l, sums) })
-	qc, err := ct.Dial(ctx, server.LocalAddr(), clientTLS, nil)
+	qc, err := ct.Dial(ctx, to, clientTLS, nil)
 	if err == nil {
 		err = send(ctx, qc, sums, total/streams)
 	}

@@ -198,7 +198,7 @@ var testsOfAll = map[string]edges{
 		"github.com/pires/go-proxyproto": "other proxies' headers, in front and behind",
 	},
 	"bench": {"internal/testnet": forTests},
-	"xnet":  {"internal/testnet": forTests},
+	"xnet":  {"internal/testnet": forTests, "relay": "a QUIC transfer with the engine between"},
 }
 
 // freeModules are nested modules whose packages may import each other, and of

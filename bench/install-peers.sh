@@ -16,4 +16,4 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get update
 apt-get install --no-install-recommends -y \
 	haproxy nginx libnginx-mod-stream \
-	redis-server redis-tools wrk iperf3 nsd dnsperf
+	redis-server redis-tools wrk iperf3 nsd dnsperf postgresql postgresql-contrib

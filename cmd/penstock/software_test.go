@@ -13,9 +13,9 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
@@ -94,22 +94,21 @@ func TestPostgres(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	data, port := filepath.Join(dir, "data"), freePort(t)
 	as := nobody(t, dir)
-	run := func(argv ...string) {
-		t.Helper()
+	command := func(tool string, args ...string) *exec.Cmd {
+		argv := append(append(slices.Clip(as), filepath.Join(bin, tool)), args...)
 		cmd := exec.Command(argv[0], argv[1:]...)
-		cmd.Dir, cmd.SysProcAttr = dir, as
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", argv, err, out)
-		}
+		cmd.Dir = dir
+		return cmd
 	}
-	run(filepath.Join(bin, "initdb"), "-D", data, "-U", "bench", "-A", "trust", "-N")
-	server := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-p", port, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60")
-	server.Dir, server.SysProcAttr = dir, as
+	if out, err := command("initdb", "-D", data, "-U", "bench", "-A", "trust", "-N").CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	server := command("postgres", "-D", data, "-k", dir, "-p", port, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60")
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		server.Process.Signal(syscall.SIGINT)
+		server.Process.Signal(os.Interrupt)
 		server.Wait()
 	})
 	socket := filepath.Join(dir, ".s.PGSQL."+port)
@@ -162,13 +161,14 @@ func postgresFolder(t *testing.T) string {
 	return filepath.Dir(path)
 }
 
-// nobody is how to run a program that refuses root, with a folder given to it; nil
-// for those who are not root.
-func nobody(t *testing.T, dir string) *syscall.SysProcAttr {
+// nobody is how root runs a program that refuses root, with a folder given to that
+// user; nil for those who are not root.
+func nobody(t *testing.T, dir string) []string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		return nil
 	}
+	need(t, "setpriv")
 	u, err := user.Lookup("nobody")
 	if err != nil {
 		t.Skip(err)
@@ -181,7 +181,7 @@ func nobody(t *testing.T, dir string) *syscall.SysProcAttr {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	return []string{"setpriv", "--reuid", u.Uid, "--regid", u.Gid, "--clear-groups", "--"}
 }
 
 // iperf3 sends both ways, on one connection and on four. What is on its way when it

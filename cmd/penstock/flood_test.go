@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -54,7 +55,7 @@ func closeAll(conns []net.Conn) {
 // metric sums the samples of a series whose labels contain some text.
 func (c *configured) metric(series, labels string) (sum float64) {
 	c.t.Helper()
-	h := http.Client{Transport: &http.Transport{DisableKeepAlives: true, Dial: func(_, _ string) (net.Conn, error) {
+	h := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", filepath.Join(c.dir, "admin.sock"))
 	}}}
 	resp, err := h.Get("http://localhost/metrics")

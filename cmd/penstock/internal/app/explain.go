@@ -1,0 +1,237 @@
+package app
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/route"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// explainCmd is the command explain.
+type explainCmd struct {
+	Config   string     `short:"c" required:"" placeholder:"FILE" help:"The configuration."`
+	Listener string     `required:"" placeholder:"NAME" help:"The listener that the client comes to."`
+	From     netip.Addr `placeholder:"ADDRESS" help:"The client's address; of a Unix client there is none."`
+	SNI      string     `name:"sni" placeholder:"NAME" help:"The server name in its ClientHello."`
+	ALPN     []string   `name:"alpn" placeholder:"PROTOCOL" help:"What its ClientHello offers, with commas between."`
+	JSON     bool       `name:"json" help:"Print JSON."`
+}
+
+// Help is what penstock explain --help says below the flags.
+func (explainCmd) Help() string {
+	return "Nothing is asked of the network: members are told as the file has them, all taken to be well."
+}
+
+// An explanation is what becomes of a connection.
+type explanation struct {
+	Listener string   `json:"listener"`
+	Listen   string   `json:"listen"`
+	Steps    []string `json:"steps"` // what is asked, in order, and the answers
+	Route    string   `json:"route,omitempty"`
+	Group    string   `json:"group,omitempty"`
+	Members  []string `json:"members,omitempty"` // in the order of preference where there is one
+	Choice   string   `json:"choice,omitempty"`  // how a member is chosen
+	Path     string   `json:"path,omitempty"`    // the fastest data path that it can have, and what may stand in its way
+	Refused  string   `json:"refused,omitempty"` // why it is turned away
+}
+
+func (c *explainCmd) run(stdout, stderr *os.File) int {
+	cfg, _, err := config.Load(c.Config, rules...)
+	if err != nil {
+		fmt.Fprintln(stderr, configMessage(err))
+		return exitUsage
+	}
+	e, err := explain(cfg, c.Listener, route.Meta{Client: spec.Plain(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN})
+	if err != nil {
+		fmt.Fprintln(stderr, "penstock:", err)
+		return exitUsage
+	}
+	if c.JSON {
+		err = printJSON(stdout, e)
+	} else {
+		e.print(stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "penstock:", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+func explain(cfg *spec.Config, listener string, m route.Meta) (*explanation, error) {
+	var names []string
+	var l *spec.Listener
+	for _, x := range cfg.Listeners {
+		names = append(names, x.Name)
+		if x.Name == listener {
+			l = x
+		}
+	}
+	if l == nil {
+		return nil, fmt.Errorf("no listener %q; allowed: %s", listener, strings.Join(names, ", "))
+	}
+	e := &explanation{Listener: l.Name, Listen: l.Listen.String()}
+	if l.Inherit != "" {
+		e.Listen = "inherited: " + l.Inherit
+	}
+	e.source(l, m)
+	if e.Refused != "" {
+		return e, nil
+	}
+	found := route.New(l).Explain(m)
+	for i, s := range found.Steps {
+		if found.Left > 0 && i == route.MaxSteps/2 {
+			e.say("%d further routes say no", found.Left)
+		}
+		verb := "no"
+		if s.Matched {
+			verb = "yes"
+		}
+		e.say("route %s: %s: %s", s.Route.Name, verb, s.Why)
+	}
+	if found.Route == nil {
+		e.Refused = spec.ReasonNoRoute.String() + ": " + found.Outcome
+		return e, nil
+	}
+	e.Route, e.Group = found.Route.Name, found.Route.To.Name
+	e.group(found.Route.To)
+	e.path(cfg, l, found.Route)
+	return e, nil
+}
+
+func (e *explanation) say(format string, args ...any) {
+	e.Steps = append(e.Steps, fmt.Sprintf(format, args...))
+}
+
+// source is what is asked of the client's address.
+func (e *explanation) source(l *spec.Listener, m route.Meta) {
+	holds := func(ps []netip.Prefix) (netip.Prefix, bool) {
+		i := slices.IndexFunc(ps, func(p netip.Prefix) bool { return m.Client.IsValid() && spec.PlainPrefix(p).Contains(m.Client) })
+		if i < 0 {
+			return netip.Prefix{}, false
+		}
+		return ps[i], true
+	}
+	if p, ok := holds(l.ProxyFrom); ok {
+		e.say("proxy-protocol: %v is in %v: a PROXY header must come first, and names another client; what follows is for %v as that client", m.Client, p, m.Client)
+	}
+	switch p, denied := holds(l.Deny); {
+	case denied:
+		e.Refused = spec.ReasonDenied.String() + ": " + m.Client.String() + " is in " + p.String() + " of deny"
+		return
+	case len(l.Deny) > 0:
+		e.say("deny: no: the client is in none of %s", counted(len(l.Deny), "prefix"))
+	}
+	if len(l.Allow) > 0 {
+		p, ok := holds(l.Allow)
+		if !ok {
+			e.Refused = spec.ReasonDenied.String() + ": the client is in no prefix of allow"
+			return
+		}
+		e.say("allow: yes: %v is in %v", m.Client, p)
+	}
+	if l.Sniff.TLS {
+		switch {
+		case m.SNI != "":
+			e.say("sniff: a ClientHello for %s, ALPN %s", m.SNI, or(strings.Join(m.ALPN, ", "), "none"))
+		default:
+			e.say("sniff: no server name; a client that says nothing for %v, or no TLS, has none", l.Sniff.Timeout)
+		}
+	}
+}
+
+// group tells which members there are, and who is asked first.
+func (e *explanation) group(g *spec.Group) {
+	for _, backup := range []bool{false, true} {
+		for _, m := range g.Members {
+			if m.Backup != backup {
+				continue
+			}
+			text := m.To.String()
+			if m.Name != text {
+				text = m.Name + " at " + text
+			}
+			if m.Weight != 1 {
+				text += fmt.Sprintf(", weight %d", m.Weight)
+			}
+			if m.Backup {
+				text += ", backup"
+			}
+			if m.Drained {
+				text += ", drained: takes nobody"
+			}
+			e.Members = append(e.Members, text)
+		}
+	}
+	for _, d := range g.Discover {
+		if d.Service != "" {
+			e.Members = append(e.Members, "what SRV "+d.Service+" has")
+			continue
+		}
+		e.Members = append(e.Members, fmt.Sprintf("what A and AAAA of %s have, port %d", d.Host, d.Port))
+	}
+	e.Choice = g.Balance
+	if g.Balance == "maglev" {
+		e.Choice += " by " + g.Hash
+	}
+	further := g.Retries
+	if len(g.Discover) == 0 {
+		further = min(further, len(g.Members)-1)
+	}
+	if further > 0 {
+		e.Choice += fmt.Sprintf("; after a failed connect up to %s", counted(further, "further member"))
+	}
+}
+
+// path tells the fastest data path that the flow can have.
+func (e *explanation) path(cfg *spec.Config, l *spec.Listener, r *spec.Route) {
+	builtin := func(m spec.Member) bool { return m.To.Kind == spec.Echo || m.To.Kind == spec.Discard }
+	switch {
+	case slices.ContainsFunc(r.To.Members, builtin):
+		e.Path = "copy: the upstream is built in"
+	case l.Datagrams && cfg.Engine.NoGSO:
+		e.Path = "single datagrams: gso is off"
+	case l.Datagrams:
+		e.Path = "runs of datagrams (GSO), where several are there at once and the way to the member takes them"
+	case cfg.Engine.Pipes < 0:
+		e.Path = "copy: splicing is off"
+	default:
+		e.Path = "splice once reads are big; small messages are copied, which is faster for them"
+		if r.Bandwidth > 0 {
+			e.Path += fmt.Sprintf("; at most %d bytes a second each way", r.Bandwidth)
+		}
+	}
+}
+
+func (e *explanation) print(w io.Writer) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "listener  %s, %s\n", e.Listener, e.Listen)
+	for _, s := range e.Steps {
+		fmt.Fprintf(&b, "          %s\n", s)
+	}
+	if e.Refused != "" {
+		fmt.Fprintf(&b, "refused   %s\n", e.Refused)
+		w.Write(b.Bytes())
+		return
+	}
+	fmt.Fprintf(&b, "route     %s\ngroup     %s, %s\n", e.Route, e.Group, e.Choice)
+	for _, m := range e.Members {
+		fmt.Fprintf(&b, "          %s\n", m)
+	}
+	fmt.Fprintf(&b, "path      %s\n", e.Path)
+	w.Write(b.Bytes())
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

@@ -49,9 +49,9 @@ export class Chart {
       legend: {show: false},
       cursor: {y: false, drag: {setScale: false, x: false, y: false}, points: {size: 6}, sync: {key: 'time'}},
       hooks: {setCursor: [() => this.label()]},
-      scales: {x: {time: true, range: (u, lo, hi) => [hi - window_, hi]}, y: {range: ceiling}},
+      scales: {x: {time: true, range: (u, lo, hi) => [-window_, 0].map((d) => d + (hi || Date.now() / 1000))}, y: {range: ceiling}},
       axes: [
-        {...axis, space: 44, size: 26, values: (u, ts) => ts.map(minute)},
+        {...axis, space: 44, incrs: [60, 120, 300], size: 26, values: (u, ts) => ts.map(minute)},
         {...axis, space: 34, size: 74, gap: 6, values: (u, vs) => vs.map(this.show)},
       ],
       series: [{}, ...this.lines.map((l) => ({

@@ -27,6 +27,7 @@ export function start() {
     }},
   ]);
   pathTable.node.classList.add('plain');
+  pathTable.node.hidden = true;
   document.getElementById('paths').append(pathTable.node);
 }
 
@@ -124,7 +125,7 @@ function resources(s, per) {
     held('Pipes', r.pipes_open, r.pipes_max, count(r.pipes_leased) + ' leased'),
     lost('Pipes refused', 'pipes_refused'),
     lost('Kernel drops', 'kernel_drops', 'datagrams'),
-    lost('GSO fallbacks', 'gso_fallbacks', 'runs sent one by one'),
+    lost('GSO fallbacks', 'gso_fallbacks', 'runs'),
     {name: 'Held datagrams', value: bytes(r.held_bytes)},
     lost('Log drops', 'log_drops', 'lines'),
     {name: 'Processor', value: r.cpu && cpu != null ? percent(cpu) : '–', note: 'of one CPU'},

@@ -117,7 +117,7 @@ function panel() {
     {head: 'State', cls: 'why', make: memberState.make, fill: (td, m) => memberState.fill(td, m.state, reason(m))},
     {head: 'Weight', cls: 'num', fill: (td, m) => text(td, String(m.weight))},
     flows((m) => ({group: node.item.name, member: m.name})),
-    {head: 'Connects', cls: 'num', fill: (td, m) => two(td, count(m.connects), m.connects ? span(m.connect_seconds / m.connects) + ' mean' : '')},
+    {head: 'Connects', cls: 'num', fill: (td, m) => two(td, count(m.connects), m.connects ? 'in ' + span(m.connect_seconds / m.connects) : '', 'how many, and how long one took on average')},
     {head: 'Failures', cls: 'num', fill: (td, m) => text(td, count(m.failures))},
     {head: 'Check', cls: 'check', fill: (td, m) => check(td, m.check)},
     ...moved,

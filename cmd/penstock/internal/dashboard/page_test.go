@@ -52,7 +52,7 @@ func (s *site) start(at spec.Endpoint) {
 		s.t.Fatal(err)
 	}
 	s.at = l.Addr()
-	s.server = admin.New(s.house, admin.Config{Token: full, ReadToken: readOnly, Events: s.events, Page: dashboard.Files()})
+	s.server = admin.New(s.house, admin.Config{Token: full, ReadToken: readOnly, Events: s.events, Started: s.status.Config.Loaded, Page: dashboard.Files()})
 	s.served = make(chan error, 1)
 	go func(server *admin.Server, served chan<- error) { served <- server.Serve(l) }(s.server, s.served)
 }

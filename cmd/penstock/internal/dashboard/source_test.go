@@ -60,7 +60,7 @@ func flowing(at float64) api.Numbers {
 
 func turning(at float64) (list []api.Loop) {
 	for i, share := range []float64{0.34, 0.31, 0.29, 0.41} {
-		list = append(list, api.Loop{Flows: int64(310 + 13*i), Busy: at * share, Longest: 0.0012 + 0.0004*float64(i), Events: int64(at * 9000), Waits: int64(at * 4000), Wakeups: int64(at * 900)})
+		list = append(list, api.Loop{Flows: int64(31 + i), Busy: at * share, Longest: 0.0012 + 0.0004*float64(i), Events: int64(at * 9000), Waits: int64(at * 4000), Wakeups: int64(at * 900)})
 	}
 	return list
 }

@@ -119,7 +119,7 @@ func (h *Half) Path() (Path, Why) {
 	case h.Spliced > 0:
 		return PathSplice, WhyNone
 	case h.In == 0:
-		return PathNone, h.reason()
+		return PathNone, h.why
 	}
 	return PathCopy, h.reason()
 }

@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,6 +98,16 @@ func TestEveryPeer(t *testing.T) {
 		if !p.Installed() {
 			t.Logf("without %s", p.Name)
 		}
+	}
+}
+
+// TestObserved holds those who ask against the daemon's answers: one that fails is the run's error.
+func TestObserved(t *testing.T) {
+	b, out := newBench(t, "penstock-run,penstock-watched,penstock-logged", "connect")
+	check(t, b, out)
+	b.peers[1].Watch = func(context.Context, peer.Setup) error { return errors.New("no answer") }
+	if _, err := b.once(b.loads[0], subject{b.peers[1], 1}, false); err == nil || !strings.Contains(err.Error(), "no answer") {
+		t.Errorf("an observer without an answer gave %v", err)
 	}
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -193,7 +194,9 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 				return err
 			}
 		}
+		unwatch := watched(s.Peer, setup)
 		r, err = b.runGenerator(l, listen, relay.PID, sink, verify)
+		err = errors.Join(err, unwatch())
 		if profiled != nil {
 			err = errors.Join(err, profiled.end(r))
 		}
@@ -204,6 +207,20 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 		return err
 	})
 	return r, err
+}
+
+// watched lets the peer's observers ask until unwatch is called, which returns what went wrong.
+func watched(p peer.Peer, s peer.Setup) (unwatch func() error) {
+	if p.Watch == nil {
+		return func() error { return nil }
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Watch(ctx, s) }()
+	return func() error {
+		cancel()
+		return <-done
+	}
 }
 
 // place is where a measurement happens.

@@ -5,6 +5,7 @@
 package peer
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,9 @@ type Peer struct {
 	UDP bool // it relays datagrams too
 
 	FilesEach int // open files that a connection costs it; 0: the two sockets
+
+	// Watch, if not nil, asks the relay what an operator asks, until ctx ends.
+	Watch func(ctx context.Context, s Setup) error
 
 	// plan makes the command line, and the configuration file if it takes one.
 	plan func(s Setup) Plan
@@ -54,7 +58,7 @@ type Binaries struct {
 
 // All returns every peer that is known.
 func All(bin Binaries) []Peer {
-	return []Peer{
+	return append(observed(bin.Penstock),
 		Penstock("penstock", "this checkout", bin.Penstock),
 		stages(bin.Penstock),
 		haproxy("haproxy", "splice forced", true),
@@ -63,7 +67,7 @@ func All(bin Binaries) []Peer {
 		nginx("nginx-rcvbuf", "stream module, UDP with rcvbuf=4m", " rcvbuf=4m"),
 		envoy(bin.Envoy),
 		goCopy(bin.Self),
-	}
+	)
 }
 
 // FindEnvoy returns the Envoy of the search path, or else the one that

@@ -32,6 +32,7 @@ func stages(bin string) Peer {
 func StagesConfig(s Setup, group string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `engine: {loops: %d}
+defaults: {tcp: {keepalive: 0}} # as in penstock relay: two system calls a connection
 limits: {flows: 1000000, new-flows: 1000000/s}
 access-log: {to: %q}
 groups:

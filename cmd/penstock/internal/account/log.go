@@ -14,7 +14,8 @@ const (
 	// maxWaiting entries wait for a writer at most: about 3 MB.
 	maxWaiting = 4096
 	// gather is how long the writer lets entries come together before it writes them.
-	gather = 5 * time.Millisecond
+	// Each time costs the scheduler a few system calls and a loop its CPU.
+	gather = 20 * time.Millisecond
 	// closeWait bounds how long Close waits for a writer that is stuck.
 	closeWait = time.Second
 	// tellEvery is how often at most the daemon's log tells of lost records.

@@ -75,7 +75,8 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 }
 
 // fill writes one snapshot.
-func (s *sheet) fill(source Source) {
+func (s *sheet) fill(of Source) {
+	source := momentOf(of)
 	st, c := source.Status(), source.Counters()
 	s.add(buildInfo, 1, s.labels(buildInfo, st.Version, runtime.Version()))
 	s.add(ready, truth(st.State == api.StateReady), nil)
@@ -90,7 +91,7 @@ func (s *sheet) fill(source Source) {
 }
 
 // traffic is of listeners and flows.
-func (s *sheet) traffic(source Source, c *Counters) {
+func (s *sheet) traffic(source Observer, c *Counters) {
 	for _, l := range source.Listeners() {
 		of := s.labels(listenerOpen, l.Name)
 		s.add(listenerOpen, truth(l.State == "open"), of)

@@ -8,21 +8,39 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// Source is what package app knows. Its methods are called by several goroutines
-// at once, never by a loop, and may block for as long as a person waits. An error
-// that is an *api.Problem is answered as it is, another one as 500.
-type Source interface {
+// Observer is what changes all the time.
+type Observer interface {
 	// Status is the daemon at this moment. Of Resources the server adds what the
 	// process itself knows: FDs, Goroutines, HeapBytes and CPU; of Sample it adds Time,
 	// Uptime, LastEvent, Listeners and Groups; and Access, which is the asker's.
 	Status() api.Status
-	// Config is the configuration in force, without secrets.
-	Config() api.Config
 	// Listeners and Groups are in the order of the file. The caller may keep them.
 	Listeners() []api.Listener
 	Groups() []api.Group
 	// Counters are what only metrics show.
 	Counters() Counters
+}
+
+// A Source that gathers much for each of an Observer's answers may have Moment: what it
+// returns answers from one look, and is asked by one goroutine.
+type momentary interface{ Moment() Observer }
+
+// momentOf is a source at one moment, if it can be had.
+func momentOf(s Source) Observer {
+	if m, ok := s.(momentary); ok {
+		return m.Moment()
+	}
+	return s
+}
+
+// Source is what package app knows. Its methods are called by several goroutines
+// at once, never by a loop, and may block for as long as a person waits. An error
+// that is an *api.Problem is answered as it is, another one as 500.
+type Source interface {
+	Observer
+
+	// Config is the configuration in force, without secrets.
+	Config() api.Config
 
 	// SetMember changes the members of a name or address, and returns them as they
 	// are then. The change has been checked; an unknown group or member is api.NotFound.

@@ -43,7 +43,8 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 
 // now is the whole status, with what the source leaves to the server.
 func (s *Server) now() api.Status {
-	st := s.source.Status()
+	source := momentOf(s.source)
+	st := source.Status()
 	st.Started = s.config.Started
 	st.PID = os.Getpid()
 	st.Time = time.Now()
@@ -53,10 +54,10 @@ func (s *Server) now() api.Status {
 	st.Loops = some(st.Loops)
 	st.Paths = some(st.Paths)
 	st.Listeners, st.Groups = []api.ListenerSummary{}, []api.GroupSummary{}
-	for _, l := range s.source.Listeners() {
+	for _, l := range source.Listeners() {
 		st.Listeners = append(st.Listeners, api.ListenerSummary{Name: l.Name, Numbers: l.Numbers})
 	}
-	for _, g := range s.source.Groups() {
+	for _, g := range source.Groups() {
 		sum := api.GroupSummary{Name: g.Name, Members: len(g.Members), Waiting: g.Queue.Waiting, Numbers: g.Numbers}
 		for i := range g.Members {
 			if g.Members[i].Takes {

@@ -1,21 +1,15 @@
 package app
 
 import (
-	"cmp"
-	"context"
-	"log/slog"
-	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
-	"github.com/penstock/penstock/cmd/penstock/internal/dashboard"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -24,42 +18,8 @@ import (
 // The daemon is what the admin server asks: an admin.Source.
 var _ admin.Source = (*daemon)(nil)
 
-// serveAdmin lets operators ask, if the configuration says where.
-func (d *daemon) serveAdmin() error {
-	cfg := d.force.Load().Admin
-	if cfg.Listen.Kind == 0 {
-		return nil
-	}
-	l, err := admin.Listen(cfg.Listen, cfg.Mode)
-	if err != nil {
-		return err
-	}
-	d.server = admin.New(d, admin.Config{
-		Token: cfg.Token, ReadToken: cfg.ReadToken, Events: d.events, Started: d.started, Page: dashboard.Files(),
-	})
-	d.log.Info("admin", "listener", urlOf(l.Addr()))
-	go func() {
-		if err := d.server.Serve(l); err != nil {
-			d.log.Error("the admin listener has ended", "error", err)
-		}
-	}()
-	return nil
-}
-
-func urlOf(a net.Addr) string { return a.Network() + "://" + a.String() }
-
-// closeAdmin gives those who ask a moment for their answers.
-func (d *daemon) closeAdmin() {
-	if d.server == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	d.server.Close(ctx)
-}
-
 // Status is the daemon at this moment.
-func (d *daemon) Status() api.Status {
+func (d *moment) Status() api.Status {
 	f, stats := d.force.Load(), d.engine.Stats()
 	s := api.Status{Version: version(), PID: os.Getpid(), Started: d.started, Config: d.inForce(f)}
 	s.State, s.Hash = d.Draining().State, s.Config.Hash
@@ -90,21 +50,34 @@ func (d *daemon) Status() api.Status {
 	return s
 }
 
-// points are the counters, with what open flows have moved so far.
-func (d *daemon) points() []account.Point {
+// A moment answers from one look at the counters and at all open flows, which is what
+// costs when there are many. It is for one goroutine.
+type moment struct {
+	*daemon
+	points func() []account.Point
+}
+
+// Moment makes a moment. It looks when it is first asked for what it needs a look for.
+func (d *daemon) Moment() admin.Observer { return d.moment() }
+
+func (d *daemon) moment() *moment { return &moment{d, sync.OnceValue(d.look)} }
+
+// look reads the counters, with what open flows have moved so far.
+func (d *daemon) look() []account.Point {
 	return d.books.counters.Snapshot(nil, func(add func(*account.Series, account.Moved, account.Moved)) {
-		d.engine.Flows(func(flows []relay.FlowInfo) bool {
-			for i := range flows {
-				if p, ok := flows[i].Value.(*passage); ok {
-					if s := p.series.Load(); s != nil {
-						add(s, moved(&flows[i].AB), moved(&flows[i].BA))
-					}
-				}
+		d.each(func(f *relay.FlowInfo, p *passage) {
+			if s := p.series.Load(); s != nil {
+				add(s, moved(&f.AB), moved(&f.BA))
 			}
-			return true
 		})
 	})
 }
+
+// Status, Listeners, Groups and Counters are those of a moment that is just now.
+func (d *daemon) Status() api.Status        { return d.moment().Status() }
+func (d *daemon) Listeners() []api.Listener { return d.moment().Listeners() }
+func (d *daemon) Groups() []api.Group       { return d.moment().Groups() }
+func (d *daemon) Counters() admin.Counters  { return d.moment().Counters() }
 
 func moved(t *relay.Transfer) account.Moved {
 	return account.Moved{Bytes: t.Written, Datagrams: t.Datagrams}
@@ -174,7 +147,7 @@ func (d *daemon) Config() api.Config {
 }
 
 // Listeners are in the order of the file.
-func (d *daemon) Listeners() []api.Listener {
+func (d *moment) Listeners() []api.Listener {
 	d.mu.Lock()
 	f, posts := d.force.Load(), d.posts
 	d.mu.Unlock()
@@ -235,7 +208,7 @@ func texts(ps []netip.Prefix) []string {
 }
 
 // Groups are in the order of the file.
-func (d *daemon) Groups() []api.Group {
+func (d *moment) Groups() []api.Group {
 	f := d.force.Load()
 	type key struct{ group, member string }
 	byMember := map[key]api.Numbers{}
@@ -302,164 +275,8 @@ func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	return out
 }
 
-// SetMember changes members, and returns them as they are then.
-func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.Member, error) {
-	i := slices.IndexFunc(d.force.Load().Groups, func(g *spec.Group) bool { return g.Name == group })
-	if i < 0 {
-		return nil, api.NotFound("group", group, "those of /v1/groups")
-	}
-	var err error
-	if change.Weight != nil {
-		err = d.set.SetWeight(group, name, *change.Weight)
-	}
-	mode, ok := map[string]upstream.Mode{"enable": upstream.Enable, "drain": upstream.Drain, "disable": upstream.Disable, "file": upstream.AsFile}[change.State]
-	if err == nil && ok {
-		err = d.set.SetMode(group, name, mode)
-	}
-	if err != nil {
-		return nil, api.NotFound("member", name, "those of /v1/groups/"+group)
-	}
-	if mode == upstream.Disable {
-		d.endMember(group, name)
-	}
-	d.event(slog.LevelInfo, "member", group+"/"+name, "an operator: "+cmp.Or(change.State, "weight"))
-	var list []api.Member
-	for _, g := range d.Groups() {
-		for _, m := range g.Members {
-			if g.Name == group && (m.Name == name || m.Address == name) {
-				list = append(list, m)
-			}
-		}
-	}
-	return list, nil
-}
-
-// endMember ends the flows of a member that an operator has disabled.
-func (d *daemon) endMember(group, name string) {
-	d.each(func(f *relay.FlowInfo, p *passage) {
-		if m := p.member.Load(); m != nil && m.Group().Name() == group && (m.Name() == name || m.Addr().String() == name) {
-			d.reaper.add(time.Now(), f.ID)
-		}
-	})
-}
-
-// each calls do with every open flow that has a passage.
-func (d *daemon) each(do func(*relay.FlowInfo, *passage)) {
-	d.engine.Flows(func(flows []relay.FlowInfo) bool {
-		for i := range flows {
-			if p, ok := flows[i].Value.(*passage); ok {
-				do(&flows[i], p)
-			}
-		}
-		return true
-	})
-}
-
-// Flows gives all open flows to yield.
-func (d *daemon) Flows(ctx context.Context, yield func([]api.Flow) bool) error {
-	var list []api.Flow
-	d.engine.Flows(func(flows []relay.FlowInfo) bool {
-		if ctx.Err() != nil {
-			return false
-		}
-		list = list[:0]
-		for i := range flows {
-			list = append(list, flowOf(&flows[i]))
-		}
-		return yield(list)
-	})
-	return ctx.Err()
-}
-
-func flowOf(f *relay.FlowInfo) api.Flow {
-	out := api.Flow{
-		ID: f.ID, Kind: "stream", State: string(f.State), Client: addrOf(f.Client), Upstream: addrOf(f.Upstream),
-		Start: f.Start, Age: f.Duration.Seconds(), Idle: f.Idle.Seconds(), Up: transfer(&f.AB), Down: transfer(&f.BA),
-	}
-	if f.State == relay.StateWaiting {
-		out.State = "queued"
-	}
-	if f.Datagram {
-		out.Kind = "datagram"
-	}
-	if p, ok := f.Value.(*passage); ok {
-		n := p.names()
-		out.Listener, out.Route, out.Group, out.Member = n.listener, n.route, n.group, n.member
-		if h := p.hello.Load(); h != nil {
-			out.SNI = h.SNI
-		}
-	}
-	return out
-}
-
-func transfer(t *relay.Transfer) api.Transfer {
-	return api.Transfer{
-		Bytes: t.Written, Waiting: t.Dropped(), Spliced: t.Spliced, Datagrams: t.Datagrams, Lost: t.Lost,
-		Path: t.Path.String(), Why: t.Why.String(),
-	}
-}
-
-var networkNames = map[relay.Network]string{
-	relay.TCP: "tcp", relay.UDP: "udp", relay.Unix: "unix", relay.Unixgram: "unixgram", relay.Echo: "echo", relay.Discard: "discard",
-}
-
-func addrOf(a relay.Addr) api.Addr {
-	return api.Addr{Network: networkNames[a.Network], IP: a.IP, Path: a.Path}
-}
-
-// Flow is one open flow, with what the kernel knows of it.
-func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
-	f, ok := d.engine.Flow(id)
-	if !ok {
-		return api.FlowDetail{}, false
-	}
-	out := api.FlowDetail{
-		Flow: flowOf(&f.FlowInfo), Loop: int(id >> 56), Local: addrOf(f.Local), Attempts: f.Attempts,
-		ClientTCP: tcpInfo(f.A), ServerTCP: tcpInfo(f.B),
-	}
-	if p, ok := f.Value.(*passage); ok {
-		if h := p.hello.Load(); h != nil {
-			out.ALPN = h.ALPN
-		}
-		if w := p.way.Load(); w != nil {
-			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.timeouts.Idle).Seconds(), w.timeouts.Life.Seconds(), w.route.Bandwidth
-		}
-	}
-	return out, true
-}
-
-func tcpInfo(t *relay.TCPInfo) *api.TCPInfo {
-	if t == nil {
-		return nil
-	}
-	return &api.TCPInfo{
-		State: t.State, RTT: t.RTT.Seconds(), RTTVar: t.RTTVar.Seconds(), MinRTT: t.MinRTT.Seconds(),
-		Retransmits: int64(t.Retransmits), Lost: int64(t.Lost), Cwnd: int64(t.Cwnd), MSS: int64(t.MSS), Unacked: int64(t.Unacked), Unsent: t.NotSent,
-		PacingRate: t.PacingRate, DeliveryRate: t.DeliveryRate, Congestion: t.Congestion,
-	}
-}
-
-// Kill ends flows, and tells how many of them were still there.
-func (d *daemon) Kill(ctx context.Context, ids []uint64) (n int64) {
-	for _, id := range ids {
-		if ctx.Err() != nil {
-			break
-		}
-		if d.engine.Kill(id, relay.CauseKilled) {
-			n++
-		}
-	}
-	return n
-}
-
-// Level is the log's level.
-func (d *daemon) Level() string { return levelName(d.level.Level()) }
-
-// SetLevel changes it, until the next reload.
-func (d *daemon) SetLevel(level string) { d.level.Set(levelOf(level)) }
-
 // Counters are what only metrics show.
-func (d *daemon) Counters() admin.Counters {
+func (d *moment) Counters() admin.Counters {
 	stats := d.engine.Stats()
 	total := stats.Total()
 	journal, access := d.books.dropped()

@@ -9,7 +9,7 @@ import (
 )
 
 // maxSeries bounds the series with a member: beyond it members are counted
-// together as [Other]. A series takes about 1.5 KB.
+// together as [Other]. A series takes one to two KB.
 const maxSeries = 16384
 
 // Counters count flows by listener, route, group and member, for metrics and the

@@ -163,7 +163,7 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	case m != nil:
 		p.member.Store(m)
 		if k := m.Addr().Network; k == relay.Echo || k == relay.Discard {
-			d.began(p)
+			p.began(d.series(p))
 		}
 		return m.Addr()
 	case reason == spec.ReasonNone:
@@ -194,21 +194,23 @@ func (d *daemon) pick(f *relay.Flow, p *passage) (*upstream.Member, spec.Reason)
 func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p := passageOf(f)
 	p.lease.Connected(err, took)
-	s := d.books.counters.Series(p.names().key())
+	s := d.series(p)
 	s.Tried(err)
 	if err != nil {
 		return
 	}
-	d.began(p)
+	p.began(s)
 	if w := p.way.Load(); w.proxy != nil {
 		f.Preface(d.proxyHeader(f, p, w.proxy))
 	}
 }
 
-// began counts a flow as begun with its member.
-func (d *daemon) began(p *passage) {
+// series is where a flow counts as long as it has this member.
+func (d *daemon) series(p *passage) *account.Series { return d.books.counters.Series(p.names().key()) }
+
+// began counts a flow as begun, once.
+func (p *passage) began(s *account.Series) {
 	if p.series.Load() == nil {
-		s := d.books.counters.Series(p.names().key())
 		s.Begin()
 		p.series.Store(s)
 	}

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Relay measures relays beside each other: penstock of this checkout,
-// HAProxy, nginx, Envoy and a Go io.Copy relay, in interleaved rounds under the same
+// HAProxy, nginx, Envoy, a Go io.Copy relay and a bare epoll relay in C, in interleaved rounds under the same
 // load, with the CPU time of the relay alone.
 //
 //	go run ./bench/relay -loads bulk1m,pingpong64 -rounds 5 -out result.txt
@@ -58,7 +58,7 @@ type settings struct {
 }
 
 func (s *settings) flags(fs *flag.FlagSet) {
-	fs.StringVar(&s.loadList, "loads", s.loadList, "loads to run, in order: bulkSIZE[xCONNS], pingpongCONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS]")
+	fs.StringVar(&s.loadList, "loads", s.loadList, "loads to run, in order: bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS]")
 	fs.IntVar(&s.rounds, "rounds", s.rounds, "rounds of each load; each runs every relay once")
 	fs.IntVar(&s.tries, "tries", 4, "how often to measure at most while something else runs on the relay's CPUs; the least disturbed try stands")
 	fs.StringVar(&s.loopList, "loops", "1", "threads or processes of a relay that carry traffic; several numbers are rows of the same table")
@@ -122,15 +122,20 @@ func measure(args []string) error {
 	s.report = s.tableAndVerdicts
 	fs := flag.NewFlagSet("relay", flag.ExitOnError)
 	s.flags(fs)
-	names := fs.String("peers", "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,envoy,gocopy", "relays to run; the first is held against the best of the others; one that is not installed is named and left out")
+	names := fs.String("peers", "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,envoy,gocopy,floor", "relays to run; the first is held against the best of the others, and against the floor; one that is not installed is named and left out")
 	fs.Parse(args)
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	return s.start(func(dir string) ([]peer.Peer, error) {
-		bin := peer.Binaries{Self: s.self, Envoy: peer.FindEnvoy(), Penstock: filepath.Join(dir, "penstock")}
+		bin := peer.Binaries{Self: s.self, Envoy: peer.FindEnvoy(), Penstock: filepath.Join(dir, "penstock"), Floor: filepath.Join(dir, "floor")}
 		if strings.Contains(*names, "penstock") || strings.Contains(*names, "stages") {
 			if err := build("", bin.Penstock); err != nil {
+				return nil, err
+			}
+		}
+		if strings.Contains(*names, "floor") {
+			if err := peer.BuildFloor(bin.Floor); err != nil {
 				return nil, err
 			}
 		}

@@ -49,7 +49,13 @@ func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
 	if err := build("", daemon); err != nil {
 		t.Fatal(err)
 	}
-	if b.peers, err = peer.Pick(peer.All(peer.Binaries{Penstock: daemon, Envoy: peer.FindEnvoy(), Self: self}), peers); err != nil {
+	floor := filepath.Join(b.dir, "floor")
+	if strings.Contains(peers, "floor") {
+		if err := peer.BuildFloor(floor); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.peers, err = peer.Pick(peer.All(peer.Binaries{Penstock: daemon, Envoy: peer.FindEnvoy(), Self: self, Floor: floor}), peers); err != nil {
 		t.Fatal(err)
 	}
 	for text := range strings.SplitSeq(loads, ",") {
@@ -81,7 +87,7 @@ func check(t *testing.T, b *bench, out *bytes.Buffer) {
 }
 
 func TestEveryLoad(t *testing.T) {
-	b, out := newBench(t, "penstock,gocopy", "bulk16k,bulk1mx2,pingpong8,pingpong1,connect,idle50,udp1200x2,udpgso1200,udpping4,udpsession4")
+	b, out := newBench(t, "penstock,gocopy,floor", "bulk16k,bulk1mx2,pingpong8,pingpong16kx8,pingpong1,connect,idle50,udp1200x2,udpgso1200,udpping4,udpsession4")
 	check(t, b, out)
 	for _, l := range b.loads {
 		if want := "# " + l.text + ", loops 1: "; strings.Contains(out.String(), want) == l.UDP() {
@@ -91,7 +97,7 @@ func TestEveryLoad(t *testing.T) {
 }
 
 func TestEveryPeer(t *testing.T) {
-	b, out := newBench(t, "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,envoy,gocopy", "pingpong8,udpping4")
+	b, out := newBench(t, "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,envoy,gocopy,floor", "pingpong8,udpping4")
 	b.loops = []int{1, 2}
 	check(t, b, out)
 	for _, p := range b.peers {

@@ -169,7 +169,8 @@ func (b *bench) undisturbed(l namedLoad, s subject) (best load.Result, err error
 // once runs one load through one relay, all processes fresh.
 func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err error) {
 	if n := s.Fit(l.Conns, b.files); n < l.Conns && (l.Kind == load.Idle || l.Kind == load.PingPong) {
-		l.text = fmt.Sprintf("%s%d", l.Kind, n)
+		l.Conns = n
+		l.text = l.Spec.String()
 	}
 	err = b.inPlace(func() error {
 		upstream, sink, stop, err := b.startSink(l, verify)

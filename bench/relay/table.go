@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/penstock/penstock/bench/internal/load"
+	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/stat"
 )
 
@@ -54,7 +55,7 @@ func (b *bench) tableAndVerdicts(l namedLoad, results [][]load.Result) {
 // stands beside the best of the others.
 func (b *bench) rows(w *tabwriter.Writer, l namedLoad, loops int, results [][]load.Result) (verdict string) {
 	judged, shown := figures(l.Spec)
-	var ours, best []float64
+	var ours, best, floor []float64
 	bestName := ""
 	for i, s := range b.subjects() {
 		if s.loops != loops || !l.suits(s) {
@@ -75,15 +76,26 @@ func (b *bench) rows(w *tabwriter.Writer, l namedLoad, loops int, results [][]lo
 			continue
 		}
 		fmt.Fprintf(w, "%.3f\t%s\n", stat.Median(ours)/stat.Median(xs), paired(ours, xs))
+		if s.Name == peer.FloorName {
+			floor = xs
+			continue
+		}
 		if best == nil || stat.Median(xs) < stat.Median(best) {
 			best, bestName = xs, s.Name
 		}
 	}
+	besideFloor := ""
+	if floor != nil {
+		besideFloor = fmt.Sprintf("; / floor = %.3f", stat.Median(ours)/stat.Median(floor))
+	}
 	if best == nil {
-		return ""
+		if besideFloor == "" {
+			return ""
+		}
+		return fmt.Sprintf("# %s, loops %d: %s of %s%s", l.text, loops, judged.unit, b.peers[0].Name, besideFloor)
 	}
 	ratio := stat.Median(ours) / stat.Median(best)
-	return fmt.Sprintf("# %s, loops %d: %s of %s / best peer (%s) = %.3f: %s", l.text, loops, judged.unit, b.peers[0].Name, bestName, ratio, standing(ratio))
+	return fmt.Sprintf("# %s, loops %d: %s of %s / best peer (%s) = %.3f: %s%s", l.text, loops, judged.unit, b.peers[0].Name, bestName, ratio, standing(ratio), besideFloor)
 }
 
 // standing says in a word what a ratio of ours to the best peer's means. Within

@@ -28,8 +28,9 @@ const (
 
 // Spec is one load. Its text form is KIND, for bulk followed by the size of a
 // write, then the number of connections: bulk1m, bulk16kx4, pingpong64,
-// connect, idle10000. UDP: udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS,
-// udpsession[FLOWS].
+// connect, idle10000. A ping-pong of another size than 64 bytes is
+// pingpongSIZExCONNS: pingpong16kx64. UDP: udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS],
+// udppingFLOWS, udpsession[FLOWS].
 type Spec struct {
 	Kind  Kind
 	Size  int // bytes a write or a message
@@ -37,11 +38,19 @@ type Spec struct {
 	Burst int // a UDP flood: datagrams that the sender gives to the kernel as one (GSO); 0: each by itself
 }
 
+const (
+	messageSize = 64 // of a stream's message if the text names no size
+	// The generator and the sink each send a message from one thread that serves all connections:
+	// it must fit into the buffers of the sockets on its way.
+	maxMessage = 64 << 10
+)
+
 // UDP tells whether the load is made of datagrams.
 func (s Spec) UDP() bool { return s.Kind == Flood || s.Kind == UDPPing || s.Kind == Session }
 
 var (
 	bulkForm  = regexp.MustCompile(`^bulk(\d+)([km]?)(?:x(\d+))?$`)
+	sizedForm = regexp.MustCompile(`^pingpong(\d+)([km]?)x(\d+)$`)
 	udpForm   = regexp.MustCompile(`^udp(gso)?(\d+)(?:x(\d+))?$`)
 	otherForm = regexp.MustCompile(`^(pingpong|connect|idle|udpping|udpsession)(\d*)$`)
 )
@@ -49,16 +58,17 @@ var (
 // Parse reads the text form of a load.
 func Parse(s string) (Spec, error) {
 	if m := bulkForm.FindStringSubmatch(s); m != nil {
-		spec := Spec{Kind: Bulk, Conns: 1}
-		spec.Size, _ = strconv.Atoi(m[1])
-		switch m[2] {
-		case "k":
-			spec.Size <<= 10
-		case "m":
-			spec.Size <<= 20
-		}
+		spec := Spec{Kind: Bulk, Size: bytesOf(m[1], m[2]), Conns: 1}
 		if m[3] != "" {
 			spec.Conns, _ = strconv.Atoi(m[3])
+		}
+		return spec, spec.check(s)
+	}
+	if m := sizedForm.FindStringSubmatch(s); m != nil {
+		spec := Spec{Kind: PingPong, Size: bytesOf(m[1], m[2])}
+		spec.Conns, _ = strconv.Atoi(m[3])
+		if spec.Size > maxMessage {
+			return spec, fmt.Errorf("load %q: want messages of at most %d bytes", s, maxMessage)
 		}
 		return spec, spec.check(s)
 	}
@@ -77,7 +87,7 @@ func Parse(s string) (Spec, error) {
 		return spec, spec.check(s)
 	}
 	if m := otherForm.FindStringSubmatch(s); m != nil {
-		spec := Spec{Kind: Kind(m[1]), Size: 64}
+		spec := Spec{Kind: Kind(m[1]), Size: messageSize}
 		spec.Conns = map[Kind]int{PingPong: 64, Connect: 32, Idle: 10000, UDPPing: 64, Session: 32}[spec.Kind]
 		if spec.UDP() {
 			spec.Size = 200
@@ -87,7 +97,7 @@ func Parse(s string) (Spec, error) {
 		}
 		return spec, spec.check(s)
 	}
-	return Spec{}, fmt.Errorf("load %q: want bulkSIZE[xCONNS], pingpongCONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS or udpsession[FLOWS], such as bulk16k, bulk1mx4, pingpong64", s)
+	return Spec{}, fmt.Errorf("load %q: want bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS or udpsession[FLOWS], such as bulk16k, bulk1mx4, pingpong64", s)
 }
 
 func (s Spec) check(text string) error {
@@ -95,6 +105,31 @@ func (s Spec) check(text string) error {
 		return fmt.Errorf("load %q: want a size of 1 to 16m and 1 to 100000 connections", text)
 	}
 	return nil
+}
+
+// bytesOf is a number with an optional k or m behind it.
+func bytesOf(number, unit string) int {
+	n, _ := strconv.Atoi(number)
+	switch unit {
+	case "k":
+		n <<= 10
+	case "m":
+		n <<= 20
+	}
+	return n
+}
+
+// String returns the text form, which Parse reads.
+func (s Spec) String() string {
+	switch {
+	case s.Kind == Bulk || s.Kind == PingPong && s.Size != messageSize:
+		return fmt.Sprintf("%s%dx%d", s.Kind, s.Size, s.Conns)
+	case s.Kind == Flood && s.Burst > 0:
+		return fmt.Sprintf("udpgso%dx%d", s.Size, s.Conns)
+	case s.Kind == Flood:
+		return fmt.Sprintf("udp%dx%d", s.Size, s.Conns)
+	}
+	return fmt.Sprintf("%s%d", s.Kind, s.Conns)
 }
 
 // Result is what one run of a load saw between the end of its warm-up and the

@@ -22,6 +22,8 @@ func TestParse(t *testing.T) {
 		{"bulk100", Spec{Kind: Bulk, Size: 100, Conns: 1}},
 		{"pingpong", Spec{Kind: PingPong, Size: 64, Conns: 64}},
 		{"pingpong1", Spec{Kind: PingPong, Size: 64, Conns: 1}},
+		{"pingpong16kx64", Spec{Kind: PingPong, Size: 16 << 10, Conns: 64}},
+		{"pingpong100x2", Spec{Kind: PingPong, Size: 100, Conns: 2}},
 		{"connect", Spec{Kind: Connect, Size: 64, Conns: 32}},
 		{"connect8", Spec{Kind: Connect, Size: 64, Conns: 8}},
 		{"udp1200", Spec{Kind: Flood, Size: 1200, Conns: 4}},
@@ -32,10 +34,13 @@ func TestParse(t *testing.T) {
 	} {
 		got, err := Parse(c.text)
 		if err != nil || got != c.want {
-			t.Errorf("Parse(%q) = %v, %v; want %v", c.text, got, err, c.want)
+			t.Errorf("Parse(%q) = %+v, %v; want %+v", c.text, got, err, c.want)
+		}
+		if again, err := Parse(got.String()); err != nil || again != got {
+			t.Errorf("Parse(%q), the text of %q, is %+v, %v", got, c.text, again, err)
 		}
 	}
-	for _, text := range []string{"", "bulk", "bulk0", "bulk1g", "bulk99m", "pingpong0", "idle100001", "udp", "udp1", "udpgso", "xbulk1m"} {
+	for _, text := range []string{"", "bulk", "bulk0", "bulk1g", "bulk99m", "pingpong0", "pingpong0x1", "pingpong65kx1", "pingpong4kx", "idle100001", "udp", "udp1", "udpgso", "xbulk1m"} {
 		if got, err := Parse(text); err == nil {
 			t.Errorf("Parse(%q) = %v, want an error", text, got)
 		}

@@ -53,6 +53,7 @@ type Plan struct {
 type Binaries struct {
 	Penstock string
 	Envoy    string
+	Floor    string // from BuildFloor
 	Self     string // this program, for the peers that are part of it
 }
 
@@ -67,6 +68,7 @@ func All(bin Binaries) []Peer {
 		nginx("nginx-rcvbuf", "stream module, UDP with rcvbuf=4m", " rcvbuf=4m"),
 		envoy(bin.Envoy),
 		goCopy(bin.Self),
+		floor(bin.Floor),
 	)
 }
 

@@ -57,8 +57,10 @@ type Half struct {
 	AtSrc   bool // Err was the source's
 
 	// Exact says that a read shorter than asked for has emptied the source,
-	// so that the next read can wait for an edge. True for TCP until urgent
-	// data or a hang-up is seen; a Unix socket stops short at passed descriptors.
+	// so that the next read can wait for an edge, and that no urgent data was
+	// seen, at which splice(2) would stop. True for TCP until EPOLLPRI or a
+	// hang-up is seen; false where nobody looks for EPOLLPRI. A Unix socket
+	// stops short at passed descriptors.
 	Exact bool
 	// Sink says that there is no destination: what comes is dropped.
 	Sink bool
@@ -177,7 +179,7 @@ func (h *Half) Turn(env *Env, src, dst, budget int) State {
 		case h.Sink:
 			n, st = h.drop(env, src, budget-moved)
 		case h.splicing:
-			n, st = h.fill(env, src, moved, budget-moved)
+			n, st = h.fill(env, src, dst, moved, budget-moved)
 		default:
 			n, st = h.copy(env, src, dst, budget-moved)
 		}
@@ -330,8 +332,11 @@ func (h *Half) note(env *Env, n int) {
 }
 
 // fill moves what the source has into the pipe, which is empty on entry: so
-// EAGAIN can only mean that the source is. moved is what this turn has moved before.
-func (h *Half) fill(env *Env, src, moved, left int) (int, State) {
+// EAGAIN can only mean that the source is, or that its next byte is urgent data,
+// which splice(2) does not pass. With the end of the stream queued behind the
+// urgent byte it says 0 instead. Either way a copy finds out, and steps over the
+// byte. moved is what this turn has moved before.
+func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 	if h.pipe == nil {
 		if h.pipe = env.Pipes.Get(); h.pipe == nil {
 			h.stopSplicing(env, src, WhyPipes)
@@ -342,19 +347,18 @@ func (h *Half) fill(env *Env, src, moved, left int) (int, State) {
 	switch {
 	case e == sys.EINTR:
 		return 0, Again
-	case e == sys.EAGAIN:
+	case e == sys.EAGAIN && !(h.TCP && !h.Exact && env.Kernel.AtMark(src)):
 		h.release(env)
 		h.wait(env, src, moved)
 		return 0, WantRead
+	case e == sys.EAGAIN, e == 0 && n == 0:
+		h.release(env)
+		return h.copy(env, src, dst, left)
 	case e == sys.EINVAL:
 		h.stopSplicing(env, src, WhyKernel)
 		return 0, Again
 	case e != 0:
 		return 0, h.fail(e, true)
-	case n == 0:
-		h.ended = true
-		h.release(env)
-		return 0, Again
 	}
 	h.In += int64(n)
 	h.inPipe = int32(n)

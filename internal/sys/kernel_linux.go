@@ -19,8 +19,13 @@ type Kernel interface {
 	Discard(fd int, p []byte, tcp bool) (int, Errno)
 	// Send writes p to a stream socket, perhaps only its first bytes, and raises no SIGPIPE. send(2).
 	Send(fd int, p []byte) (int, Errno)
-	// Splice moves up to n bytes where one side is a pipe; (0, 0) is the end of the stream. splice(2).
+	// Splice moves up to n bytes where one side is a pipe. From a TCP socket
+	// (0, 0) is the end of the stream, or urgent data with the end queued behind
+	// it: only Recv tells them apart. splice(2).
 	Splice(rfd, wfd, n int) (int, Errno)
+	// AtMark reports whether the next byte of a TCP socket is urgent data. Splice
+	// stops there; Recv steps over it. tcp(7), SIOCATMARK.
+	AtMark(fd int) bool
 	// ReadPipe copies up to len(p) bytes out of a pipe. read(2).
 	ReadPipe(fd int, p []byte) (int, Errno)
 	// Pipe makes a non-blocking pipe and asks for size bytes of room; got is what the kernel granted. pipe(2), F_SETPIPE_SZ.

@@ -46,12 +46,24 @@ func (Linux) Send(fd int, p []byte) (int, Errno) {
 	return int(n), 0
 }
 
+// SendUrgent sends b out of band. tcp(7), unix(7), MSG_OOB.
+func SendUrgent(fd int, b byte) Errno {
+	_, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_OOB|unix.MSG_NOSIGNAL, 0, 0)
+	return e
+}
+
 func (Linux) Splice(rfd, wfd, n int) (int, Errno) {
 	m, _, e := syscall.RawSyscall6(unix.SYS_SPLICE, uintptr(rfd), 0, uintptr(wfd), 0, uintptr(n), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 	if e != 0 {
 		return 0, e
 	}
 	return int(m), 0
+}
+
+func (Linux) AtMark(fd int) bool {
+	var at int32
+	_, _, e := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCATMARK, uintptr(unsafe.Pointer(&at)))
+	return e == 0 && at != 0
 }
 
 func (Linux) ReadPipe(fd int, p []byte) (int, Errno) {

@@ -19,6 +19,7 @@ const (
 	Send
 	SpliceIn
 	SpliceOut
+	AtMark
 	ReadPipe
 	Pipe
 	Socket
@@ -34,7 +35,7 @@ const (
 	calls
 )
 
-var callNames = [calls]string{"recv", "discard", "send", "splice-in", "splice-out", "read-pipe", "pipe", "socket", "connect", "accept",
+var callNames = [calls]string{"recv", "discard", "send", "splice-in", "splice-out", "at-mark", "read-pipe", "pipe", "socket", "connect", "accept",
 	"shutdown", "rcvlowat", "close", "datagram", "recv-batch", "send-batch", "send-run"}
 
 func (c Call) String() string { return callNames[c] }
@@ -229,6 +230,12 @@ func (k *Kernel) Splice(rfd, wfd, n int) (int, sys.Errno) {
 		return 0, e
 	}
 	return k.real.Splice(rfd, wfd, n)
+}
+
+// AtMark is [sys.Kernel]'s. It cannot fail.
+func (k *Kernel) AtMark(fd int) bool {
+	k.counts[AtMark].Add(1)
+	return k.real.AtMark(fd)
 }
 
 // ReadPipe is [sys.Kernel]'s.

@@ -33,8 +33,8 @@ func (b *bench) header() error {
 	}
 	fmt.Fprintf(b.out, "fresh-network-namespace: %v\ncongestion-control: %s\ncpus: %s\n", !b.place.host, congestion, cmp.Or(b.place.cpus, "all"))
 	for _, p := range b.peers {
-		if !p.Installed() {
-			fmt.Fprintf(b.out, "%s: not installed (%s)\n", p.Name, p.Note)
+		if err := p.Missing(); err != nil {
+			fmt.Fprintf(b.out, "%s: %v (%s)\n", p.Name, err, p.Note)
 			continue
 		}
 		v, err := p.Version()

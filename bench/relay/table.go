@@ -37,8 +37,8 @@ func (b *bench) table(l namedLoad, results [][]load.Result) (verdicts []string) 
 		}
 	}
 	for _, p := range b.peers {
-		if !p.Installed() {
-			fmt.Fprintf(w, "# %s\tnot installed\n", p.Name)
+		if err := p.Missing(); err != nil {
+			fmt.Fprintf(w, "# %s\t%v\n", p.Name, err)
 		}
 	}
 	w.Flush()

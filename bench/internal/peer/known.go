@@ -4,9 +4,12 @@ package peer
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Penstock is the daemon; of which checkout is the note's to say.
@@ -67,10 +70,34 @@ defaults
 	}
 }
 
+var streamModule = sync.OnceValues(func() (string, error) { return findStreamModule("nginx") })
+
+// findStreamModule returns the line that loads nginx's stream module, which is empty where the
+// module is part of the program, or an error that says that there is no module.
+func findStreamModule(program string) (line string, err error) {
+	out, err := exec.Command(program, "-V").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("nginx -V: %w", err)
+	}
+	folder := ""
+	for option := range strings.FieldsSeq(string(out)) {
+		if option == "--with-stream" {
+			return "", nil
+		}
+		if path, ok := strings.CutPrefix(option, "--modules-path="); ok {
+			folder = path
+		}
+	}
+	file := filepath.Join(folder, "ngx_stream_module.so")
+	if _, err := os.Stat(file); err != nil {
+		return "", fmt.Errorf("nginx is installed without its stream module (%s)", file)
+	}
+	return "load_module " + file + ";\n", nil
+}
+
 // nginx takes udp as the options of a UDP listener beside the usual ones.
 func nginx(name, note, udp string) Peer {
-	const config = `load_module /usr/lib/nginx/modules/ngx_stream_module.so;
-daemon off;
+	const config = `%sdaemon off;
 user root;
 worker_processes %d;
 worker_rlimit_nofile %d;
@@ -95,7 +122,12 @@ stream {
 		Note: note,
 		UDP:  true,
 		Ask:  []string{"nginx", "-v"},
+		complete: func() error {
+			_, err := streamModule()
+			return err
+		},
 		plan: func(s Setup) Plan {
+			module, _ := streamModule() // without it the peer is not installed
 			file := filepath.Join(s.Dir, "nginx.conf")
 			options, replies := " backlog=4096", ""
 			if s.UDP {
@@ -107,7 +139,7 @@ stream {
 			return Plan{
 				Argv:   []string{"nginx", "-e", "stderr", "-c", file},
 				File:   file,
-				Config: fmt.Sprintf(config, s.Loops, s.Files, filepath.Join(s.Dir, "nginx.pid"), s.Files, s.Listen, options, s.Upstream, replies),
+				Config: fmt.Sprintf(config, module, s.Loops, s.Files, filepath.Join(s.Dir, "nginx.pid"), s.Files, s.Listen, options, s.Upstream, replies),
 			}
 		},
 	}

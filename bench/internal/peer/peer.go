@@ -6,6 +6,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +24,8 @@ type Peer struct {
 	UDP bool // it relays datagrams too
 
 	FilesEach int // open files that a connection costs it; 0: the two sockets
+
+	complete func() error // says what the installed program lacks; nil: it is one file
 
 	// Watch, if not nil, asks the relay what an operator asks, until ctx ends.
 	Watch func(ctx context.Context, s Setup) error
@@ -82,10 +85,18 @@ func FindEnvoy() string {
 	return filepath.Join(cache, "penstock-bench", "envoy", "_bin", "envoy")
 }
 
-// Installed tells whether the peer's program is here.
-func (p Peer) Installed() bool {
-	_, err := exec.LookPath(p.Ask[0])
-	return err == nil
+// Installed reports whether the peer can be run.
+func (p Peer) Installed() bool { return p.Missing() == nil }
+
+// Missing returns an error that says what the peer needs and this machine does not have, or nil.
+func (p Peer) Missing() error {
+	if _, err := exec.LookPath(p.Ask[0]); err != nil {
+		return errors.New("not installed")
+	}
+	if p.complete == nil {
+		return nil
+	}
+	return p.complete()
 }
 
 // Pick returns the named peers in the order of names.

@@ -110,7 +110,9 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 // and leaves no goroutine behind.
 //
 // After it returns nil the engine owns both and closes them; their deadlines no
-// longer count, and the caller must not use them. On an error both still belong
+// longer count, and the caller must not use them. They are made non-blocking,
+// which a file from their File method must not undo later ([os.File.Fd] does):
+// splice(2) would then stop the loop. On an error both still belong
 // to the caller: [errors.ErrUnsupported] says that one is no stream socket (for
 // those there is package splice), [net.ErrClosed] that the engine, or the
 // connection, is closed.
@@ -280,8 +282,9 @@ func (e *Engine) dup(rc syscall.RawConn) (int, error) {
 	return e.duplicated(d, rc.Control(d.control))
 }
 
-// duplicator duplicates the descriptor of a raw connection. Its method is bound
-// once and kept, so that a call allocates no closure.
+// duplicator duplicates the descriptor of a raw connection and makes it
+// non-blocking: it is how the engine comes to own what others have made. Its
+// method is bound once and kept, so that a call allocates no closure.
 type duplicator struct {
 	fd      int
 	errno   sys.Errno
@@ -290,7 +293,11 @@ type duplicator struct {
 
 func newDuplicator() *duplicator {
 	d := new(duplicator)
-	d.control = func(fd uintptr) { d.fd, d.errno = sys.Dup(int(fd)) }
+	d.control = func(fd uintptr) {
+		if d.fd, d.errno = sys.Dup(int(fd)); d.errno == 0 {
+			sys.SetNonblock(d.fd)
+		}
+	}
 	return d
 }
 

@@ -15,14 +15,15 @@ import (
 // own on the shared port (SO_REUSEPORT); a Unix or an inherited listener is one
 // socket that the loops take turns at (EPOLLEXCLUSIVE).
 type Listener struct {
-	engine *Engine
-	addr   Addr
-	cfg    atomic.Pointer[ListenConfig] // what flows that come now get
-	ports  []*port                      // one a loop
-	dgrams []*dgramPort                 // instead, one a loop; of a Unix socket only the first loop has one
-	shared int                          // the descriptor that the ports share; -1: each has its own
-	path   string                       // to remove at the end
-	paused bool                         // under Engine.mu, until it is out of Engine.listeners
+	engine    *Engine
+	addr      Addr
+	cfg       atomic.Pointer[ListenConfig] // what flows that come now get
+	ports     []*port                      // one a loop
+	dgrams    []*dgramPort                 // instead, one a loop; of a Unix socket only the first loop has one
+	shared    int                          // the descriptor that the ports share; -1: each has its own
+	inherited bool                         // somebody else bound it, and may share it still
+	path      string                       // to remove at the end
+	paused    bool                         // under Engine.mu, until it is out of Engine.listeners
 }
 
 // port is a loop's view of a listener.
@@ -62,6 +63,8 @@ func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 
 // Serve takes a listener over that somebody else has bound, a *net.TCPListener
 // or a *net.UnixListener: after it returns nil the engine owns it and closes it.
+// It is made non-blocking, also for other processes that share it, and again
+// before each look at its clients.
 func (e *Engine) Serve(inherited net.Listener, cfg ListenConfig) (*Listener, error) {
 	l, err := e.newListener(cfg)
 	if err != nil {
@@ -72,6 +75,7 @@ func (e *Engine) Serve(inherited net.Listener, cfg ListenConfig) (*Listener, err
 		return nil, err
 	}
 	l.share(fd)
+	l.inherited = true
 	l.addr = localAddr(fd)
 	if err := l.setOptions(fd, &l.cfg.Load().Socket, &fresh); err != nil {
 		l.closeSockets()
@@ -383,6 +387,9 @@ func (l *loop) unlisten(p *port) {
 
 // accept takes a burst of clients; true says that there may be more.
 func (l *loop) accept(p *port) bool {
+	if p.listener.inherited {
+		sys.SetNonblock(p.fd) // again: whoever bound it shares the description
+	}
 	failed := 0
 	for range acceptBurst {
 		fd, e := l.env.Kernel.Accept(p.fd, &l.peer)

@@ -35,7 +35,10 @@ func (Linux) Connect(fd int, sa *Sockaddr) Errno {
 
 func (Linux) Accept(fd int, sa *Sockaddr) (int, Errno) {
 	sa.n = uint32(len(sa.raw))
-	nfd, _, e := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(unsafe.Pointer(&sa.n)),
+	// accept4 has no MSG_DONTWAIT. An inherited listener's description is shared
+	// with whoever bound it, who may make it blocking at any time: then the wait
+	// is the runtime's to know of, so that it stops this thread only.
+	nfd, _, e := syscall.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(unsafe.Pointer(&sa.n)),
 		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 	if e != 0 {
 		return -1, e

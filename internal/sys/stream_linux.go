@@ -9,13 +9,14 @@ import (
 
 // The calls of a stream's data path. All of them go through RawSyscall: the
 // descriptors are non-blocking, so that the runtime need not be told that the
-// thread might wait.
+// thread might wait. MSG_DONTWAIT holds even if somebody who shares a socket's
+// description makes it blocking; splice(2) goes by the description alone.
 
 func (Linux) Recv(fd int, p []byte) (int, Errno) {
 	if len(p) == 0 {
 		return 0, EINVAL
 	}
-	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), 0, 0, 0)
+	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
 		return 0, e
 	}
@@ -27,7 +28,7 @@ func (k Linux) Discard(fd int, p []byte, tcp bool) (int, Errno) {
 	if !tcp {
 		return k.Recv(fd, p)
 	}
-	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 1<<20, unix.MSG_TRUNC, 0, 0)
+	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 1<<20, unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
 		return 0, e
 	}
@@ -39,7 +40,7 @@ func (Linux) Send(fd int, p []byte) (int, Errno) {
 		return 0, 0
 	}
 	raceRead(unsafe.Pointer(&p[0]), len(p))
-	n, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
+	n, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
 		return 0, e
 	}

@@ -51,7 +51,8 @@ func New(c *net.UDPConn, cfg Config) (*Conn, error) {
 
 // NewUnix makes a Conn beside a Unix datagram socket, where Message.Path is the
 // address. There is no GSO and no GRO, a run of Message.Segment is sent one by
-// one, and of cfg only Time applies.
+// one, and of cfg only Time applies. Descriptors that a peer passes are not
+// accepted: see Message.Control.
 func NewUnix(c *net.UnixConn, cfg Config) (*Conn, error) {
 	if network := c.LocalAddr().Network(); network != "unixgram" {
 		return nil, fmt.Errorf("make a batch connection: %w", net.UnknownNetworkError(network))

@@ -68,6 +68,12 @@ type Message struct {
 	// need none. Those of GRO and of the drop counter are left out. For writing
 	// they are added to what the other fields say, at most 192 bytes, and such a
 	// message joins no run. Linux only.
+	//
+	// A Unix socket receives none but that of Config.Time: with more room the
+	// kernel would install the descriptors that any peer may pass (SCM_RIGHTS),
+	// until there are no more. What else came beside a datagram is dropped, and
+	// Flags says ControlTruncated. To receive descriptors or credentials read from
+	// the socket itself, with [net.UnixConn.ReadMsgUnix].
 	Control []byte
 }
 

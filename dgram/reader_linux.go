@@ -39,6 +39,9 @@ func (r *reader) read(ms []Message) (int, error) {
 	if r.vec == nil || r.vec.Len() < len(ms) {
 		n := grown(len(ms))
 		r.vec = sys.NewVector(n, n, r.k.family)
+		if r.k.c.mode.Time {
+			r.vec.OfferTime()
+		}
 	}
 	for i := range ms {
 		if b := ms[i].Buf; len(b) < MaxSize && r.k.c.mode.GRO {
@@ -71,9 +74,9 @@ func grown(n int) int {
 func (r *reader) receive(fd uintptr) bool {
 	for {
 		if r.one {
-			r.n, r.errno = r.vec.RecvRaw(fd)
+			r.n, r.errno = r.vec.RecvRaw(fd, r.k.family)
 		} else {
-			r.n, r.errno = r.vec.Recv(fd)
+			r.n, r.errno = r.vec.Recv(fd, r.k.family)
 		}
 		r.k.c.readCalls.Add(1)
 		if r.errno != sys.EINTR {

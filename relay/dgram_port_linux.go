@@ -126,7 +126,7 @@ func (d *dgrams) portEvent(p *dgramPort, ev uint32) {
 func (d *dgrams) receive(p *dgramPort) {
 	kernel := d.loop.env.Kernel
 	for range dgramRounds {
-		n, e := kernel.RecvBatch(p.fd, p.in, 0, dgramBatch)
+		n, e := kernel.RecvBatch(p.fd, p.family, p.in, 0, dgramBatch)
 		if e != 0 {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}

@@ -18,7 +18,7 @@ func (d *dgrams) readUpstream(s *session) {
 	}
 	from := p.slots
 	width := min(int(s.width), dgramBatch-from)
-	n, e := d.loop.env.Kernel.RecvBatch(int(s.fd), p.replies, from, width)
+	n, e := d.loop.env.Kernel.RecvBatch(int(s.fd), s.upstreamFamily(), p.replies, from, width)
 	if e != 0 {
 		d.readFailed(s, e)
 		return

@@ -107,6 +107,15 @@ func (s *session) localAddr() Addr {
 	return a
 }
 
+// upstreamFamily is the family of the socket towards the upstream, as far as a
+// receive has to know it.
+func (s *session) upstreamFamily() sys.Family {
+	if s.to.Network == Unixgram {
+		return sys.Unix
+	}
+	return sys.IPv6
+}
+
 // builtin tells whether the upstream is inside.
 func (s *session) builtin() bool { return s.fd < 0 }
 

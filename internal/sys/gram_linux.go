@@ -19,17 +19,10 @@ func (Linux) Datagram(family Family) (int, Errno) {
 	return int(fd), 0
 }
 
-func (Linux) RecvBatch(fd int, v *Vector, from, n int) (int, Errno) {
-	got, _, e := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(n), 0, 0, 0)
-	if e != 0 {
-		return 0, e
-	}
-	if RaceEnabled {
-		for i := from; i < from+int(got); i++ {
-			raceWrite(unsafe.Pointer(v.iovs[i].Base), int(min(uint64(v.hdrs[i].n), uint64(v.iovs[i].Len))))
-		}
-	}
-	return int(got), 0
+func (Linux) RecvBatch(fd int, family Family, v *Vector, from, n int) (int, Errno) {
+	v.offer(family)
+	got, _, e := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(n), recvFlags, 0, 0)
+	return v.received(family, from, got, e)
 }
 
 func (Linux) SendBatch(fd int, v *Vector, from, n int) (int, Errno) {
@@ -47,7 +40,7 @@ func (v *Vector) Rearm(from, n int) {
 	for i := from; i < from+n; i++ {
 		h := &v.hdrs[i].hdr
 		h.Namelen = uint32(v.name)
-		h.SetControllen(ControlSize)
+		h.SetControllen(v.room)
 	}
 }
 

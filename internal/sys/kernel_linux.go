@@ -46,8 +46,9 @@ type Kernel interface {
 
 	// Datagram makes a non-blocking datagram socket. socket(2).
 	Datagram(family Family) (int, Errno)
-	// RecvBatch receives into n messages of v from index from on, and returns how many came. recvmmsg(2).
-	RecvBatch(fd int, v *Vector, from, n int) (int, Errno)
+	// RecvBatch receives into n messages of v from index from on, and returns how
+	// many came. family is the socket's. recvmmsg(2).
+	RecvBatch(fd int, family Family, v *Vector, from, n int) (int, Errno)
 	// SendBatch sends n opened messages of v from index from on, and returns how
 	// many left. It stops at the first that fails and tells the error of the
 	// message at from only. sendmmsg(2).

@@ -39,6 +39,8 @@ type Vector struct {
 	names []byte
 	ctrl  []byte
 	name  int // bytes a name
+	room  int // bytes for control messages that each header set up for reading offers
+	timed bool
 
 	nhdr, niov int // filled by Open and Add
 }
@@ -52,10 +54,11 @@ func NewVector(n, iovs int, family Family) *Vector {
 		iovs: make([]unix.Iovec, iovs),
 		ctrl: aligned(n * ControlSize),
 		name: inetNameSize,
+		room: ControlSize,
 	}
 	switch family {
 	case Unix:
-		v.name = unixNameSize
+		v.name, v.room = unixNameSize, 0
 	case 0:
 		v.name = 0
 	}
@@ -99,34 +102,42 @@ func (v *Vector) SetBuf(i int, b []byte) {
 	iov.SetLen(len(b))
 	h := &v.hdrs[i].hdr
 	h.Namelen = uint32(v.name)
-	h.SetControllen(ControlSize)
+	h.SetControllen(v.room)
 	v.nhdr, v.niov = i+1, i+1
 }
 
 // Recv receives into the buffers set since the last Release and returns how
-// many messages came. It does not wait on a non-blocking socket, but a long
+// many messages came. family is the socket's. It does not wait, but a long
 // batch takes its time, so the scheduler is told.
 //
 // An error met after the first message is kept by the kernel for the next
 // call. recvmmsg(2).
-func (v *Vector) Recv(fd uintptr) (int, Errno) {
-	n, _, e := syscall.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.hdrs))), uintptr(v.nhdr), 0, 0, 0)
-	return v.received(n, e)
+func (v *Vector) Recv(fd uintptr, family Family) (int, Errno) {
+	v.offer(family)
+	n, _, e := syscall.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.hdrs))), uintptr(v.nhdr), recvFlags, 0, 0)
+	return v.received(family, 0, n, e)
 }
 
 // RecvRaw is Recv without telling the scheduler: for short batches and for threads of their own.
-func (v *Vector) RecvRaw(fd uintptr) (int, Errno) {
-	n, _, e := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.hdrs))), uintptr(v.nhdr), 0, 0, 0)
-	return v.received(n, e)
+func (v *Vector) RecvRaw(fd uintptr, family Family) (int, Errno) {
+	v.offer(family)
+	n, _, e := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.hdrs))), uintptr(v.nhdr), recvFlags, 0, 0)
+	return v.received(family, 0, n, e)
 }
 
-func (v *Vector) received(n uintptr, e Errno) (int, Errno) {
+// received ends a receive into the messages from index from on.
+func (v *Vector) received(family Family, from int, n uintptr, e Errno) (int, Errno) {
 	if e != 0 {
 		return 0, e
 	}
+	if family == Unix && v.room > 0 {
+		for i := from; i < from+int(n); i++ {
+			v.dropPassed(i)
+		}
+	}
 	if RaceEnabled {
-		for i := range int(n) {
-			raceWrite(unsafe.Pointer(v.iovs[i].Base), int(v.hdrs[i].n))
+		for i := from; i < from+int(n); i++ {
+			raceWrite(unsafe.Pointer(v.iovs[i].Base), int(min(uint64(v.hdrs[i].n), uint64(v.iovs[i].Len))))
 		}
 	}
 	return int(n), 0
@@ -138,7 +149,7 @@ func (v *Vector) received(n uintptr, e Errno) (int, Errno) {
 func (v *Vector) Received(i int) (n, flags int, name, control []byte) {
 	m := &v.hdrs[i]
 	at, c := i*v.name, i*ControlSize
-	return int(m.n), int(m.hdr.Flags), v.names[at : at+min(int(m.hdr.Namelen), v.name)], v.ctrl[c : c+min(int(m.hdr.Controllen), ControlSize)]
+	return int(m.n), int(m.hdr.Flags) & (MsgTrunc | MsgCtrunc), v.names[at : at+min(int(m.hdr.Namelen), v.name)], v.ctrl[c : c+min(int(m.hdr.Controllen), ControlSize)]
 }
 
 // The flags that Received may return. recvmsg(2).

@@ -61,7 +61,7 @@ func TestVectorRoundTrip(t *testing.T) {
 		for j := range 4 {
 			r.SetBuf(j, make([]byte, 1<<16))
 		}
-		if n, e = read(recv); n != 2 || e != 0 {
+		if n, e = read(recv, IPv4); n != 2 || e != 0 {
 			t.Fatalf("received %d messages: %v", n, e)
 		}
 		for j, want := range []struct {

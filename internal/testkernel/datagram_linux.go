@@ -11,12 +11,12 @@ func (k *Kernel) Datagram(family sys.Family) (int, sys.Errno) {
 }
 
 // RecvBatch is [sys.Kernel]'s.
-func (k *Kernel) RecvBatch(fd int, v *sys.Vector, from, n int) (int, sys.Errno) {
+func (k *Kernel) RecvBatch(fd int, family sys.Family, v *sys.Vector, from, n int) (int, sys.Errno) {
 	n, e := k.ask(RecvBatch, n)
 	if e != 0 {
 		return 0, e
 	}
-	return k.real.RecvBatch(fd, v, from, n)
+	return k.real.RecvBatch(fd, family, v, from, n)
 }
 
 // SendBatch is [sys.Kernel]'s. While there are faults it sends one message a

@@ -1,0 +1,76 @@
+package sys
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// On a Unix socket the room for control messages decides what a peer can do to
+// this process: where the kernel finds room for a descriptor that was passed, it
+// installs it, and a peer that nobody trusts fills the table with one-byte
+// datagrams (unix(7), SCM_RIGHTS). Where there is no room it drops the descriptors
+// and says MSG_CTRUNC. So a receive from a Unix socket offers room for nothing,
+// or for exactly the time of arrival, which the kernel writes first
+// (unix_dgram_recvmsg, Linux 6.18). All receives into a Vector say which family
+// the socket has, and come through offer and received.
+
+// timeRoom is what the time of arrival takes: a struct timespec.
+const timeRoom = hdrLen + 2*alignTo
+
+// recvFlags are those of every receive into a Vector. MSG_DONTWAIT: the socket
+// may have been made blocking by whoever shares its description.
+const recvFlags = unix.MSG_DONTWAIT | unix.MSG_CMSG_CLOEXEC
+
+// OfferTime makes room for the time of arrival where the vector receives from
+// Unix sockets. Other families always have it.
+func (v *Vector) OfferTime() { v.timed = true }
+
+// offer gives the headers the room that a socket of this family may fill.
+func (v *Vector) offer(family Family) {
+	room := ControlSize
+	if family == Unix {
+		room = 0
+		if v.timed {
+			room = timeRoom
+		}
+	}
+	if room == v.room {
+		return
+	}
+	v.room = room
+	for i := range v.hdrs {
+		v.hdrs[i].hdr.SetControllen(room)
+	}
+}
+
+// dropPassed closes the descriptors among the control messages of message i, and
+// makes the message look as if there had been no room for them. There are some
+// only if the time that the room was meant for did not come.
+func (v *Vector) dropPassed(i int) {
+	_, _, _, control := v.Received(i)
+	if closePassed(control) {
+		h := &v.hdrs[i].hdr
+		h.SetControllen(0)
+		h.Flags |= MsgCtrunc
+	}
+}
+
+// closePassed closes the descriptors in control messages, and reports whether
+// there were any.
+func closePassed(control []byte) (any bool) {
+	for {
+		level, typ, data, rest, ok := cutControl(control)
+		if !ok {
+			return any
+		}
+		if level == unix.SOL_SOCKET && (typ == unix.SCM_RIGHTS || typ == unix.SCM_PIDFD) {
+			any = true
+			for ; len(data) >= 4; data = data[4:] {
+				syscall.RawSyscall(unix.SYS_CLOSE, uintptr(binary.NativeEndian.Uint32(data)), 0, 0)
+			}
+		}
+		control = rest
+	}
+}

@@ -60,7 +60,7 @@ type Flow struct {
 	queued     time.Duration // how long it was parked
 	connect    time.Duration
 	firstByte  time.Duration // from connect to the upstream's first byte; 0: none came
-	active     time.Duration // when a byte moved last
+	active     time.Duration // when a byte, or the end or the failure of a direction, was seen last
 	session    *session      // a datagram flow, as hooks see it; the rest is then not used
 }
 
@@ -420,6 +420,7 @@ func (f *Flow) over(h int) bool { return f.wait[h] == pump.End || f.wait[h] == p
 
 // halfEnd passes the end of a direction on: its last byte is delivered.
 func (l *loop) halfEnd(f *Flow, h int) {
+	f.active = l.now
 	switch {
 	case f.cause != CauseNone:
 		l.end(f, f.cause, f.err)
@@ -435,6 +436,7 @@ func (l *loop) halfEnd(f *Flow, h int) {
 // halfFailed ends a flow whose one side failed. Where a write failed, what
 // that side has already sent is delivered first.
 func (l *loop) halfFailed(f *Flow, h int) {
+	f.active = l.now
 	half := &f.half[h]
 	side := h
 	if !half.AtSrc {

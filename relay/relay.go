@@ -77,11 +77,12 @@ type Config struct {
 type Timeouts struct {
 	// Connect bounds each attempt to connect to an upstream; 0 means 5 s.
 	Connect time.Duration
-	// Idle ends a flow that has moved no byte either way for so long; 0 means
-	// never for a stream and [DefaultDatagramIdle] for a datagram flow, negative never.
+	// Idle ends a flow that has moved no byte either way, and has passed on no
+	// end of a stream, for so long; 0 means never for a stream and
+	// [DefaultDatagramIdle] for a datagram flow, negative never.
 	Idle time.Duration
 	// HalfClosed ends a flow of which one side has ended and the other has
-	// moved no byte for so long; 0 means 60 s, negative never.
+	// moved no byte for so long since then; 0 means 60 s, negative never.
 	HalfClosed time.Duration
 	// FirstByte ends a flow whose upstream has sent nothing for so long since it
 	// was connected; 0 means never.

@@ -349,6 +349,18 @@ func untilKept(t *testing.T, limit time.Duration, try func(limit time.Duration) 
 	}
 }
 
+// fill writes to c until nothing has been taken for a while: its reader, or the
+// relay's, has stopped.
+func fill(t *testing.T, c net.Conn) {
+	t.Helper()
+	chunk := make([]byte, 1<<20)
+	for n := 1; n > 0; {
+		c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		n, _ = c.Write(chunk)
+	}
+	c.SetWriteDeadline(time.Time{})
+}
+
 // ending reads c to its end: nil is a clean one.
 func ending(t *testing.T, c net.Conn) (n int64, err error) {
 	t.Helper()

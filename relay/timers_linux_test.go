@@ -89,6 +89,56 @@ func TestHalfClosedLinger(t *testing.T) {
 	}
 }
 
+// The linger begins with the half-close, not with the last byte before it: a
+// client that thinks for long, and then ends its side, has its answer.
+func TestHalfClosedCountsFromTheEnd(t *testing.T) {
+	for _, p := range pairs[1:3] {
+		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
+			untilKept(t, 200*time.Millisecond, func(linger time.Duration) bool {
+				r := newRig(t, Config{})
+				a, b := r.flow(p[0], p[1], ListenConfig{Timeouts: Timeouts{HalfClosed: linger}})
+				say(t, a, b, "a question")
+				time.Sleep(linger * 3 / 2)
+				closed := time.Now()
+				closeWrite(t, a)
+				wantEnd(t, b)
+				time.Sleep(linger / 4)
+				if err := said(b, a, "the answer"); err != nil {
+					if time.Since(closed) < linger*2/3 {
+						t.Fatal(err)
+					}
+					r.record()
+					return false
+				}
+				b.Close()
+				r.expect(CauseEnd)
+				return true
+			})
+		})
+	}
+}
+
+// What a side had said before it failed has its own time to be delivered,
+// however long nothing had moved before.
+func TestLastWordsCountFromTheFailure(t *testing.T) {
+	r := newRig(t, Config{})
+	a, b := r.flow("tcp4", "tcp4", ListenConfig{})
+	for _, c := range []net.Conn{a, b} { // neither reads
+		fill(t, c)
+	}
+	time.Sleep(lastWords + 200*time.Millisecond)
+	failed := time.Now()
+	reset(t, b)
+	time.Sleep(4 * tick) // several looks at the timers
+	ending(t, a)
+	if took := time.Since(failed); took > lastWords*2/3 {
+		t.Skipf("this machine stopped for %v", took)
+	}
+	if rec := r.expect(CauseBReset); rec.BA.Dropped() != 0 || rec.AB.Dropped() == 0 {
+		t.Errorf("AB %+v, BA %+v", rec.AB, rec.BA)
+	}
+}
+
 // A negative linger is for ever: the flow ends by itself only.
 func TestHalfClosedForEver(t *testing.T) {
 	r := newRig(t, Config{})

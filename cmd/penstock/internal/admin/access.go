@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
@@ -61,12 +62,10 @@ func equal(got, want string) bool {
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && want != ""
 }
 
-// ours tells whether a request on TCP names this host. A page that a browser got
-// from elsewhere, by a name that now leads here, does not (DNS rebinding).
-func ours(r *http.Request) error {
-	if local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); local != nil && local.Network() == "unix" {
-		return nil
-	}
+// local reports whether a request names this host. The page of another site that reached
+// this listener by a name of its own (DNS rebinding) does not. The Unix socket
+// asks too: ssh -L and socat put it within reach of a browser.
+func local(r *http.Request) error {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -76,4 +75,24 @@ func ours(r *http.Request) error {
 		return nil
 	}
 	return api.NewProblem(http.StatusMisdirectedRequest, "Host: "+api.Quote(r.Host), "localhost, or a loopback address")
+}
+
+// sameOrigin reports whether a request comes from a page of this server, or from
+// no page at all. It is asked for reading too: to make a profile, or to
+// walk over all flows, costs something. Browsers send Sec-Fetch-Site to loopback
+// addresses, and Origin with everything but simple reads.
+func sameOrigin(r *http.Request) error {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return nil
+	case "":
+		origin := r.Header.Get("Origin")
+		if origin == "" {
+			return nil
+		}
+		if u, err := url.Parse(origin); err == nil && u.Host == r.Host {
+			return nil
+		}
+	}
+	return api.NewProblem(http.StatusForbidden, "a request from the page of another origin", "a request without Origin, or of the same origin")
 }

@@ -30,6 +30,20 @@ func (r *rig) overTCP(method, path string, header http.Header) answer {
 	return r.do(http.DefaultClient, req)
 }
 
+// overUnix sends a request to the Unix socket.
+func (r *rig) overUnix(method, path string, header http.Header) answer {
+	r.t.Helper()
+	req, err := http.NewRequest(method, "http://localhost"+path, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header = header
+	if host := header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	return r.do(r.unix, req)
+}
+
 func bearer(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 
 // Every route with every token, over TCP; and over the Unix socket without any.
@@ -110,34 +124,54 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A page of another origin can neither reach the API by a name that leads here, nor change anything.
+// A page of another origin can neither reach the API by a name that leads here, nor
+// ask for anything: over TCP, and over the Unix socket behind ssh -L.
 func TestForeignPages(t *testing.T) {
 	r := newRig(t, &synthetic{})
-	for host, want := range map[string]int{
-		"localhost": 200, "localhost:1": 200, "127.0.0.1": 200, "127.9.9.9:80": 200, "[::1]:80": 200, "[::1]": 200, "LOCALHOST": 200,
-		"evil.example": 421, "evil.example:80": 421, "10.0.0.1": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421, "0.0.0.0": 421,
-	} {
-		if got := r.overTCP("GET", "/v1/status", http.Header{"Host": {host}, "Authorization": {"Bearer " + token}}); got.status != want {
-			t.Errorf("Host %s: %d, want %d", host, got.status, want)
+	ask := map[string]func(method, path string, header http.Header) answer{"TCP": r.overTCP, "Unix": r.overUnix}
+	for network, ask := range ask {
+		for host, want := range map[string]int{
+			"localhost": 200, "localhost:1": 200, "127.0.0.1": 200, "127.9.9.9:80": 200, "[::1]:80": 200, "[::1]": 200, "LOCALHOST": 200,
+			"evil.example": 421, "evil.example:80": 421, "10.0.0.1": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421, "0.0.0.0": 421,
+		} {
+			for _, path := range []string{"/v1/status", "/"} {
+				if got := ask("GET", path, http.Header{"Host": {host}, "Authorization": {"Bearer " + token}}); got.status != want {
+					t.Errorf("%s: Host %s: %s: %d, want %d", network, host, path, got.status, want)
+				}
+			}
 		}
-	}
-	for _, c := range []struct {
-		name string
-		add  http.Header
-		want int
-	}{
-		{"no origin", http.Header{}, 200},
-		{"its own", http.Header{"Origin": {"http://" + r.tcp}}, 200},
-		{"its own, by fetch metadata", http.Header{"Sec-Fetch-Site": {"same-origin"}}, 200},
-		{"another", http.Header{"Origin": {"http://evil.example"}}, 403},
-		{"another port", http.Header{"Origin": {"http://127.0.0.1:1"}}, 403},
-		{"null", http.Header{"Origin": {"null"}}, 403},
-		{"another, by fetch metadata", http.Header{"Sec-Fetch-Site": {"cross-site"}}, 403},
-	} {
-		header := c.add.Clone()
-		header.Set("Authorization", "Bearer "+token)
-		if got := r.overTCP("POST", "/v1/drain", header); got.status != c.want {
-			t.Errorf("origin %s: %d, want %d: %s", c.name, got.status, c.want, got.body)
+		// What a rebound page sends: both headers name its own site.
+		rebound := http.Header{"Host": {"evil.example"}, "Origin": {"http://evil.example"}, "Sec-Fetch-Site": {"same-origin"}}
+		if got := ask("PATCH", "/v1/groups/web/members/a", rebound); got.status != 421 {
+			t.Errorf("%s: a rebound page: %d", network, got.status)
+		}
+		for _, c := range []struct {
+			name string
+			add  http.Header
+			want int
+		}{
+			{"no origin", http.Header{}, 200},
+			{"its own", http.Header{"Origin": {"http://" + r.tcp}}, 200},
+			{"its own, by fetch metadata", http.Header{"Sec-Fetch-Site": {"same-origin"}}, 200},
+			{"another", http.Header{"Origin": {"http://evil.example"}}, 403},
+			{"another port", http.Header{"Origin": {"http://127.0.0.1:1"}}, 403},
+			{"null", http.Header{"Origin": {"null"}}, 403},
+			{"another, by fetch metadata", http.Header{"Sec-Fetch-Site": {"cross-site"}}, 403},
+			{"another port, by fetch metadata", http.Header{"Sec-Fetch-Site": {"same-site"}, "Origin": {"http://" + r.tcp}}, 403},
+		} {
+			header := c.add.Clone()
+			header.Set("Authorization", "Bearer "+token)
+			header.Set("Host", r.tcp)
+			for _, request := range []string{"POST /v1/drain", "GET /v1/status"} {
+				method, path, _ := strings.Cut(request, " ")
+				if got := ask(method, path, header); got.status != c.want {
+					t.Errorf("%s: origin %s: %s: %d, want %d: %s", network, c.name, request, got.status, c.want, got.body)
+				}
+			}
+		}
+		// A link to the page from elsewhere works.
+		if got := ask("GET", "/", http.Header{"Host": {r.tcp}, "Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Mode": {"navigate"}}); got.status != 200 {
+			t.Errorf("%s: a link to the page: %d", network, got.status)
 		}
 	}
 }

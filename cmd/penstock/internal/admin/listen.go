@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -116,46 +115,3 @@ func (l *unixListener) Close() error {
 
 // Addr is the path, not the name at birth.
 func (l *unixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
-
-// limit bounds how many connections of l are open at once. Further ones wait in
-// the kernel's backlog.
-func limit(l net.Listener, most int) net.Listener {
-	return &limited{Listener: l, slots: make(chan struct{}, most), closed: make(chan struct{})}
-}
-
-type limited struct {
-	net.Listener
-	slots  chan struct{}
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &counted{Conn: c, slots: l.slots}, nil
-}
-
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type counted struct {
-	net.Conn
-	once  sync.Once
-	slots chan struct{}
-}
-
-func (c *counted) Close() error {
-	c.once.Do(func() { <-c.slots })
-	return c.Conn.Close()
-}

@@ -61,7 +61,6 @@ func (s *Server) handler() http.Handler {
 		}}))
 	}
 	mux.HandleFunc("/", s.page)
-	origins := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
@@ -69,12 +68,8 @@ func (s *Server) handler() http.Handler {
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		h.Set("Referrer-Policy", "no-referrer")
 		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
-		if err := ours(r); err != nil {
+		if err := local(r); err != nil {
 			fail(w, err)
-			return
-		}
-		if err := origins.Check(r); err != nil {
-			fail(w, api.NewProblem(http.StatusForbidden, "a change that a page of another origin asks for", "a request without Origin, or of the same origin"))
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -84,12 +79,17 @@ func (s *Server) handler() http.Handler {
 // guard is the handler of a route: it lets those in who may.
 func (s *Server) guard(to route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := s.admit(r, to.need)
-		if err != nil {
-			// Who has shown no token keeps no connection either.
-			w.Header().Set("Connection", "close")
-			w.Header().Set("WWW-Authenticate", "Bearer")
-		} else {
+		err := sameOrigin(r)
+		if err == nil {
+			if err = s.admit(r, to.need); err != nil {
+				// A client without the right token keeps no connection either.
+				w.Header().Set("Connection", "close")
+				w.Header().Set("WWW-Authenticate", "Bearer")
+			} else if to.need != open {
+				err = prove(w, r)
+			}
+		}
+		if err == nil {
 			r.Body = http.MaxBytesReader(w, r.Body, to.body)
 			err = to.do(s, w, r)
 		}

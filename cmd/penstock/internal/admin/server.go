@@ -13,10 +13,14 @@ import (
 
 // The bounds of what clients take.
 const (
-	maxHeader  = 16 << 10
-	maxConns   = 128
-	maxStreams = 16
-	maxWalks   = 2 // listings that walk over all flows at once; others wait
+	maxHeader = 16 << 10
+	// maxStrangers connections are open that have shown no token, each for
+	// strangerTime: enough for the browsers that load the page.
+	maxStrangers = 32
+	strangerTime = 10 * time.Second
+	maxConns     = 128 // of clients with a token, or on a Unix socket
+	maxStreams   = 16
+	maxWalks     = 2 // listings that walk over all flows at once; others wait
 
 	headerTime = 5 * time.Second
 	readTime   = 30 * time.Second
@@ -26,14 +30,15 @@ const (
 
 // Server serves the admin API. Make it with New; Close ends it.
 type Server struct {
-	source  Source
-	config  Config
-	http    http.Server
-	stream  hub
-	walks   chan struct{}
-	scrapes *exposition
-	once    sync.Once
-	closed  chan struct{} // Close has begun: streams end
+	source   Source
+	config   Config
+	http     http.Server
+	stream   hub
+	walks    chan struct{}
+	scrapes  *exposition
+	once     sync.Once
+	closed   chan struct{} // Close has begun: streams end
+	patience time.Duration // with connections that have shown no token
 }
 
 // New returns a server of what source knows.
@@ -41,7 +46,7 @@ func New(source Source, config Config) *Server {
 	if config.Started.IsZero() {
 		config.Started = time.Now()
 	}
-	s := &Server{source: source, config: config, walks: make(chan struct{}, maxWalks), closed: make(chan struct{})}
+	s := &Server{source: source, config: config, walks: make(chan struct{}, maxWalks), closed: make(chan struct{}), patience: strangerTime}
 	s.scrapes = newExposition()
 	s.stream = hub{sample: s.sampleText, every: time.Second}
 	s.http = http.Server{
@@ -50,6 +55,7 @@ func New(source Source, config Config) *Server {
 		ReadTimeout:       readTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
+		ConnContext:       remember,
 		// What goes wrong with a client is told to the client.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
@@ -63,7 +69,7 @@ func (s *Server) Serve(l net.Listener) error {
 		l.Close()
 		return errors.New("the admin listener on TCP has no token; allowed: a Unix socket, or a token")
 	}
-	err := s.http.Serve(limit(l, maxConns))
+	err := s.http.Serve(admit(l, s.patience))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -1,0 +1,120 @@
+package admin
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Idle connections without a token, more than the listener takes at once, keep nobody
+// out that has one; and they do not stay.
+func TestStrangersKeepNobodyOut(t *testing.T) {
+	r := newRig(t, &synthetic{}, func(s *Server) { s.patience = time.Second })
+	var idle []net.Conn
+	for i := range 3 * maxConns / 2 {
+		c, err := net.Dial("tcp", r.tcp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(eventually))
+		if i%2 == 0 { // one request that needs no token, and then silence
+			io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		}
+		idle = append(idle, c)
+	}
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	req, err := http.NewRequest("GET", "http://"+r.tcp+"/v1/status", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = bearer(readToken)
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal("a client with a token is kept out: ", err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Errorf("a client with a token gets %d", resp.StatusCode)
+	}
+	for _, c := range idle { // all but the last were closed for newer ones, and the last by their deadline
+		if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Fatal("an idle connection without a token stays open")
+		}
+	}
+}
+
+// A connection that has shown a token is kept beyond what a stranger has, and no
+// flood of strangers closes it.
+func TestKnownConnectionsStay(t *testing.T) {
+	r := newRig(t, &synthetic{}, func(s *Server) { s.patience = 500 * time.Millisecond })
+	c, err := net.Dial("tcp", r.tcp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(eventually))
+	in := bufio.NewReader(c)
+	ask := func() {
+		t.Helper()
+		io.WriteString(c, "GET /v1/log HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+"\r\n\r\n")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		if resp.StatusCode != 200 {
+			t.Fatalf("status %d", resp.StatusCode)
+		}
+	}
+	ask()
+	time.Sleep(600 * time.Millisecond) // longer than a stranger may stay
+	for range 2 * maxStrangers {
+		other, err := net.Dial("tcp", r.tcp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+	}
+	ask()
+}
+
+// The places of connections that have shown a token come back when they are closed.
+func TestPlacesComeBack(t *testing.T) {
+	r := newRig(t, &synthetic{})
+	for range 2 {
+		var all []net.Conn
+		for i := range maxConns {
+			c, err := net.Dial("tcp", r.tcp)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(eventually))
+			for deadline := time.Now().Add(eventually); ; time.Sleep(time.Millisecond) {
+				io.WriteString(c, "GET /v1/log HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+"\r\n\r\n")
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err == nil && resp.StatusCode == 200 {
+					break
+				}
+				// Those of the round before may not be closed yet.
+				if time.Now().After(deadline) {
+					t.Fatalf("connection %d: %v", i, err)
+				}
+				c.Close()
+				if c, err = net.Dial("tcp", r.tcp); err != nil {
+					t.Fatal(err)
+				}
+				c.SetDeadline(deadline)
+			}
+			all = append(all, c)
+		}
+		for _, c := range all {
+			c.Close()
+		}
+	}
+}

@@ -171,6 +171,36 @@ func TestPipesComeBack(t *testing.T) {
 	})
 }
 
+// Once a pipe was had, an earlier refusal delays nothing: after small reads, big
+// ones lead to splicing as quickly as they first did.
+func TestRefusalIsForgotten(t *testing.T) {
+	w := newWay(t, "tcp4", "tcp4")
+	w.k.Fail(testkernel.Pipe, sys.EMFILE, 1)
+	off := w.bulk(0)
+	send := func(n int) {
+		w.write(off, n)
+		time.Sleep(time.Millisecond) // or else the read might be a smaller one
+		w.until(WantRead)
+		w.read(off, n)
+		off += int64(n)
+	}
+	for w.half.splicing || w.half.Spliced == 0 {
+		send(100)
+		if off > 16<<20 {
+			t.Fatalf("small reads do not lead back to copying:%s", w.k.Counts())
+		}
+		if !w.half.splicing && w.half.Spliced == 0 {
+			off = w.bulk(off) // the first lease was refused
+		}
+	}
+	for range 10 {
+		if send(32 << 10); w.half.splicing {
+			return
+		}
+	}
+	t.Errorf("after ten big reads it does not splice;%s", w.k.Counts())
+}
+
 // stream sends chunks below the mark until the source has one.
 func (w *way) stream(off int64) int64 {
 	w.t.Helper()

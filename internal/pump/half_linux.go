@@ -413,11 +413,13 @@ func (h *Half) mark(env *Env, src, n int) {
 	h.rests = 0
 }
 
-// stopSplicing goes back to copying; the pipe goes home once it is empty.
+// stopSplicing goes back to copying, why being the reason: WhyNone for small
+// reads, after which a refusal from before a pipe was had counts no more. The
+// pipe goes home once it is empty.
 func (h *Half) stopSplicing(env *Env, src int, why Why) {
 	h.splicing = false
 	h.streak = 0
-	h.why = max(h.why, why)
+	h.why = why
 	if h.lowat {
 		h.mark(env, src, 1)
 	}

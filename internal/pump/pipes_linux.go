@@ -1,30 +1,47 @@
 package pump
 
 import (
+	"runtime"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/internal/sys"
-	"github.com/penstock/penstock/pool"
 )
 
 // Pipe is an empty pipe on lease from [Pipes].
 type Pipe struct {
 	r, w int
+	link
 }
 
 // Pipes is the pipe budget: it lends pipes to halves for as long as they hold
-// bytes, keeps a few warm, and refuses to hold more than it may.
+// bytes, keeps warm what was in use lately, and never has more than it may.
 //
-// Ownership: after Get the pipe belongs to the half, who must Put it back
+// Each pipe that may exist has a slot, and a slot is on one of two stacks or on
+// lease: idle, with an empty pipe, or vacant, without one. Any goroutine reaches
+// any slot, so that a lease is refused only when there is nothing left to lend,
+// and a refusal costs two loads.
+//
+//	          Get                     Put
+//	vacant ─────────▶ leased ────────────────────▶ idle
+//	   ▲                │   ◀──────────────────────  │
+//	   │    Destroy     │             Get            │
+//	   └────────────────┴────────────────────────────┘
+//	                      Drain, a collection
+//
+// Ownership: after Get the pipe belongs to the half, which must Put it back
 // empty or Destroy it.
 type Pipes struct {
 	kernel  sys.Kernel
 	size    int
-	max     int64
-	pool    pool.Pool[*Pipe]
+	slots   []Pipe
+	idle    stack
+	vacant  stack
+	resting atomic.Int64 // pipes on the idle stack
+	unused  atomic.Int64 // the fewest that rested at any time since the last collection
 	open    atomic.Int64
 	leased  atomic.Int64
 	refused atomic.Int64
+	watched atomic.Bool // the next collection looks at the idle ones
 }
 
 // The budget's defaults.
@@ -49,14 +66,18 @@ func NewPipes(k sys.Kernel, size, max int) *Pipes {
 	if max <= 0 {
 		max = MaxPipes
 	}
-	p := &Pipes{kernel: k, size: size, max: int64(max)}
-	p.pool.Drop = p.destroy
-	return p
+	ps := &Pipes{kernel: k, size: size, slots: make([]Pipe, max)}
+	for i := range ps.slots {
+		p := &ps.slots[max-1-i]
+		p.at = uint32(max - i)
+		ps.vacant.push(p)
+	}
+	return ps
 }
 
 // Get lends an empty pipe; nil where the budget or the kernel has none left.
 func (ps *Pipes) Get() *Pipe {
-	p := ps.pool.Get()
+	p := ps.take()
 	if p == nil {
 		if p = ps.create(); p == nil {
 			ps.refused.Add(1)
@@ -70,17 +91,19 @@ func (ps *Pipes) Get() *Pipe {
 // Put takes back a pipe that is empty.
 func (ps *Pipes) Put(p *Pipe) {
 	ps.leased.Add(-1)
-	ps.pool.Put(p)
+	ps.resting.Add(1)
+	ps.idle.push(p)
+	ps.watch()
 }
 
-// Destroy takes back a pipe that may still hold bytes: it is closed, never pooled.
+// Destroy takes back a pipe that may still hold bytes: it is closed, never lent again.
 func (ps *Pipes) Destroy(p *Pipe) {
 	ps.leased.Add(-1)
-	ps.destroy(p)
+	ps.close(p)
 }
 
 // Drain closes the pipes that nobody has on lease.
-func (ps *Pipes) Drain() { ps.pool.Drain() }
+func (ps *Pipes) Drain() { ps.closeIdle(int64(len(ps.slots))) }
 
 // PipeStats are the budget's gauges and counters.
 type PipeStats struct {
@@ -92,32 +115,112 @@ type PipeStats struct {
 
 // Stats tells the budget's gauges and counters.
 func (ps *Pipes) Stats() PipeStats {
-	return PipeStats{Open: ps.open.Load(), Leased: ps.leased.Load(), Max: ps.max, Refused: ps.refused.Load()}
+	return PipeStats{Open: ps.open.Load(), Leased: ps.leased.Load(), Max: int64(len(ps.slots)), Refused: ps.refused.Load()}
 }
 
+// take takes an idle pipe, the one that was in use last; nil where there is none.
+func (ps *Pipes) take() *Pipe {
+	p := ps.idle.pop(ps.slots)
+	if p == nil {
+		return nil
+	}
+	if n := ps.resting.Add(-1); n < ps.unused.Load() {
+		ps.unused.Store(n)
+	}
+	return p
+}
+
+// create opens a pipe in a vacant slot.
 func (ps *Pipes) create() *Pipe {
-	if ps.open.Add(1) > ps.max {
-		// One that lies on another CPU, out of this one's reach, makes room.
-		if ps.pool.Drain() == 0 || ps.open.Load() > ps.max {
-			ps.open.Add(-1)
-			return nil
-		}
+	p := ps.vacant.pop(ps.slots)
+	if p == nil {
+		return nil
 	}
 	r, w, got, e := ps.kernel.Pipe(ps.size)
 	if e != 0 {
-		ps.open.Add(-1)
+		ps.vacant.push(p)
 		return nil
 	}
-	p := &Pipe{r: r, w: w}
+	p.r, p.w = r, w
+	ps.open.Add(1)
 	if got < min(minPipe, ps.size) {
-		ps.destroy(p)
+		ps.close(p)
 		return nil
 	}
 	return p
 }
 
-func (ps *Pipes) destroy(p *Pipe) {
+// close closes a pipe that is on neither stack.
+func (ps *Pipes) close(p *Pipe) {
 	ps.kernel.Close(p.r)
 	ps.kernel.Close(p.w)
 	ps.open.Add(-1)
+	ps.vacant.push(p)
 }
+
+// closeIdle closes up to n idle pipes.
+func (ps *Pipes) closeIdle(n int64) {
+	for ; n > 0; n-- {
+		p := ps.take()
+		if p == nil {
+			return
+		}
+		ps.close(p)
+	}
+}
+
+// watch has the next garbage collection close as many pipes as have not been in
+// use since the one before, for as long as there are idle ones. A collection is
+// noticed by what it collects.
+func (ps *Pipes) watch() {
+	if ps.watched.Load() || !ps.watched.CompareAndSwap(false, true) {
+		return
+	}
+	type sentinel struct{ _ [32]byte } // not shared with other small objects
+	runtime.AddCleanup(new(sentinel), (*Pipes).age, ps)
+}
+
+func (ps *Pipes) age() {
+	ps.closeIdle(ps.unused.Load())
+	ps.unused.Store(ps.resting.Load())
+	ps.watched.Store(false)
+	if ps.resting.Load() > 0 {
+		ps.watch()
+	}
+}
+
+// stack is a stack of slots that needs no lock: in its low half the top slot's
+// number, in its high half a count of changes, so that a pop notices if the slot
+// was taken and given back meanwhile.
+type stack struct{ head atomic.Uint64 }
+
+// link is a slot's place on a stack. Slots are numbered from 1; 0 is none.
+type link struct {
+	at   uint32
+	next atomic.Uint32
+}
+
+func (s *stack) push(p *Pipe) {
+	for {
+		head := s.head.Load()
+		p.next.Store(uint32(head))
+		if s.head.CompareAndSwap(head, changed(head, p.at)) {
+			return
+		}
+	}
+}
+
+func (s *stack) pop(slots []Pipe) *Pipe {
+	for {
+		head := s.head.Load()
+		if uint32(head) == 0 {
+			return nil
+		}
+		p := &slots[uint32(head)-1]
+		if s.head.CompareAndSwap(head, changed(head, p.next.Load())) {
+			return p
+		}
+	}
+}
+
+func changed(head uint64, top uint32) uint64 { return (head>>32+1)<<32 | uint64(top) }

@@ -40,6 +40,14 @@ var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connec
 // was cut short does not look complete.
 func (c Cause) abrupt() bool { return c > CauseEnd && c < CauseIdle || c == CauseKilled }
 
+// or returns c if somebody may choose to end a flow with it, and else def.
+func (c Cause) or(def Cause) Cause {
+	if c <= CauseEnd || c >= causes {
+		return def
+	}
+	return c
+}
+
 // String gives the cause's name, lower-case with hyphens.
 func (c Cause) String() string {
 	if c < causes {

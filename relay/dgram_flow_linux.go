@@ -57,7 +57,7 @@ func (d *dgrams) begin(p *dgramPort, name []byte, c *sys.Control, n, count int) 
 	l.stats.Accepted++
 	if admit := s.cfg.Hooks.Admit; admit != nil {
 		if c := admit(d.hookFlow(s)); c != CauseNone {
-			d.end(s, c, nil)
+			d.end(s, c.or(CauseRefused), nil)
 			return refuse(DropRefused)
 		}
 	}
@@ -308,9 +308,9 @@ func (s *session) due() (time.Duration, Cause) {
 	case s.idle == 0:
 		at, c = s.active+DefaultDatagramIdle, CauseIdle
 	case s.idle > 0:
-		at, c = s.active+s.idle, CauseIdle
+		at, c = after(s.active, s.idle), CauseIdle
 	}
-	if end := s.start + s.life; s.life > 0 && (c == CauseNone || end < at) {
+	if end := after(s.start, s.life); s.life > 0 && (c == CauseNone || end < at) {
 		at, c = end, CauseLife
 	}
 	return at, c
@@ -318,7 +318,7 @@ func (s *session) due() (time.Duration, Cause) {
 
 func (d *dgrams) rearm(s *session) {
 	if at, c := s.due(); c != CauseNone {
-		d.wheel.add(s.index, int64((at+tick-1)/tick))
+		d.wheel.add(s.index, tickAt(at))
 	}
 }
 

@@ -31,8 +31,8 @@ func (f *Flow) due() (at time.Duration, c Cause) {
 	t := &f.timeouts
 	at = math.MaxInt64
 	sooner := func(since, d time.Duration, cause Cause) {
-		if d > 0 && since+d < at {
-			at, c = since+d, cause
+		if end := after(since, d); d > 0 && end < at {
+			at, c = end, cause
 		}
 	}
 	if f.cause != CauseNone {
@@ -83,7 +83,7 @@ func (l *loop) rearm(f *Flow) {
 		l.wheel.remove(f.index)
 		return
 	}
-	l.wheel.add(f.index, int64((at+tick-1)/tick))
+	l.wheel.add(f.index, tickAt(at))
 }
 
 // expire looks at a flow whose timer came up, which may be early.

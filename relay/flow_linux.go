@@ -259,7 +259,7 @@ func (l *loop) accepted(p *port, fd int) {
 	}
 	if admit := f.cfg.Hooks.Admit; admit != nil {
 		if c := admit(f); c != CauseNone {
-			l.end(f, c, nil)
+			l.end(f, c.or(CauseRefused), nil)
 			return
 		}
 	}

@@ -53,12 +53,13 @@ func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 	return d, ok
 }
 
-// Kill ends a flow with a cause, such as [CauseKilled]. False: there is none of
-// that ID.
+// Kill ends a flow with a cause, such as [CauseKilled], which also stands for
+// one that cannot be: CauseNone, CauseEnd, and values that are not a Cause. It
+// reports whether there was a flow of that ID.
 func (e *Engine) Kill(id uint64, c Cause) bool {
 	var found bool
 	l := e.loopOf(id)
-	return l != nil && l.ask(letter{kind: letterKill, id: id, cause: c, found: &found}) && found
+	return l != nil && l.ask(letter{kind: letterKill, id: id, cause: c.or(CauseKilled), found: &found}) && found
 }
 
 // loopOf is the loop that a flow's ID names, nil if it names none.

@@ -203,7 +203,8 @@ type ListenConfig struct {
 // block. A *Flow is valid during the call only.
 type Hooks struct {
 	// Admit, if not nil, decides about a new client: CauseNone admits, any
-	// other cause refuses and is the flow's cause.
+	// other cause refuses and is the flow's cause, or [CauseRefused] where it is
+	// CauseEnd or not a Cause at all.
 	Admit func(*Flow) Cause
 
 	// Sniff is shown what the client of a stream says first, where Admit has

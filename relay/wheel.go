@@ -1,6 +1,10 @@
 package relay
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+	"time"
+)
 
 // wheel is a hashed timer wheel over small integers (a loop's slab indices).
 // An entry says only at which tick to look at it again; what is then due the
@@ -89,4 +93,21 @@ func (w *wheel) until() int64 {
 		}
 	}
 	return 0
+}
+
+// after returns the time d after t, or the end of all time if that is sooner.
+func after(t, d time.Duration) time.Duration {
+	if d > math.MaxInt64-t {
+		return math.MaxInt64
+	}
+	return t + d
+}
+
+// tickAt returns the first tick that is not before t.
+func tickAt(t time.Duration) int64 {
+	n := int64(t / tick)
+	if t%tick > 0 {
+		n++
+	}
+	return n
 }

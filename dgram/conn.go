@@ -44,7 +44,8 @@ type driver interface {
 
 // New makes a Conn beside c. On Linux it sets socket options: UDP_GRO, SO_RXQ_OVFL
 // and those that cfg asks for. What the kernel does not have is done without;
-// [Conn.Mode] tells. The error is that of a closed socket.
+// [Conn.Mode] tells. The socket is made non-blocking, which it is anyway unless
+// somebody called Fd on a File of it.
 func New(c *net.UDPConn, cfg Config) (*Conn, error) {
 	return newConn(c, cfg, bestDriver)
 }

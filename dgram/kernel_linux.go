@@ -49,6 +49,9 @@ func (k *kernel) setUp(fd uintptr, cfg Config) (errno sys.Errno) {
 	if k.family, errno = sys.SocketFamily(fd); errno != 0 {
 		return errno
 	}
+	if errno = sys.SetNonblock(int(fd)); errno != 0 {
+		return errno
+	}
 	m := &k.c.mode
 	m.Batch = true
 	m.Time = cfg.Time && sys.SetRecvTime(fd) == 0

@@ -9,7 +9,7 @@ import (
 )
 
 // The calls of a datagram's data path in the engine. Like those of streams they
-// go through RawSyscall: the descriptors are non-blocking.
+// go through RawSyscall, which must not wait: see recvFlags.
 
 func (Linux) Datagram(family Family) (int, Errno) {
 	fd, _, e := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -27,7 +27,7 @@ func (Linux) RecvBatch(fd int, family Family, v *Vector, from, n int) (int, Errn
 
 func (Linux) SendBatch(fd int, v *Vector, from, n int) (int, Errno) {
 	v.sending(from, from+n)
-	sent, _, e := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(n), unix.MSG_NOSIGNAL, 0, 0)
+	sent, _, e := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(n), sendFlags, 0, 0)
 	if e != 0 {
 		return 0, e
 	}

@@ -27,6 +27,14 @@ const (
 	unixNameSize = (unix.SizeofSockaddrUnix + 7) &^ 7
 )
 
+// The flags of every receive into a Vector and of every send from one.
+// MSG_DONTWAIT holds even if somebody who shares the socket's description makes
+// it blocking, as os.File.Fd does; a RawSyscall that waits stops the process.
+const (
+	recvFlags = unix.MSG_DONTWAIT | unix.MSG_CMSG_CLOEXEC
+	sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+)
+
 // Vector is a row of message headers for recvmmsg(2) and sendmmsg(2), with the
 // memory for addresses and control messages that they point to. The headers
 // keep those pointers between calls; only what differs from call to call is
@@ -212,7 +220,7 @@ func (v *Vector) SetControlLen(i, n int) { v.hdrs[i].hdr.SetControllen(n) }
 // sendmmsg(2).
 func (v *Vector) Send(fd uintptr, from, to int) (int, Errno) {
 	v.sending(from, to)
-	n, _, e := syscall.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(to-from), 0, 0, 0)
+	n, _, e := syscall.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(to-from), sendFlags, 0, 0)
 	if e != 0 {
 		return 0, e
 	}
@@ -222,7 +230,7 @@ func (v *Vector) Send(fd uintptr, from, to int) (int, Errno) {
 // SendRaw is Send without telling the scheduler: for short batches and for threads of their own.
 func (v *Vector) SendRaw(fd uintptr, from, to int) (int, Errno) {
 	v.sending(from, to)
-	n, _, e := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(to-from), 0, 0, 0)
+	n, _, e := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(to-from), sendFlags, 0, 0)
 	if e != 0 {
 		return 0, e
 	}

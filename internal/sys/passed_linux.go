@@ -19,10 +19,6 @@ import (
 // timeRoom is what the time of arrival takes: a struct timespec.
 const timeRoom = hdrLen + 2*alignTo
 
-// recvFlags are those of every receive into a Vector. MSG_DONTWAIT: the socket
-// may have been made blocking by whoever shares its description.
-const recvFlags = unix.MSG_DONTWAIT | unix.MSG_CMSG_CLOEXEC
-
 // OfferTime makes room for the time of arrival where the vector receives from
 // Unix sockets. Other families always have it.
 func (v *Vector) OfferTime() { v.timed = true }

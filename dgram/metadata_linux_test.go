@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -307,6 +310,53 @@ func TestLoneError(t *testing.T) {
 		if n, err := c.ReadErrors(es); n != 1 || err != nil || es[0].Addr != to {
 			t.Errorf("ReadErrors = %d, %v: %v", n, err, es[0])
 		}
+	}
+}
+
+// TestLoneErrorUnix: a Unix socket has no error queue, and what is asked of one
+// there is the next datagram.
+func TestLoneErrorUnix(t *testing.T) {
+	dir, err := os.MkdirTemp("", "dgram")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	server := listenUnix(t, filepath.Join(dir, "s"))
+	server.SetReadDeadline(time.Now().Add(patience))
+	c := bestLevel.conn(t, server)
+	k := c.driver.(*kernel)
+	k.raw = &stuckOnce{k.raw, 1}
+	client, err := net.DialUnix("unixgram", nil, server.LocalAddr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	texts := []string{"one", "two", "three"}
+	for _, s := range texts {
+		if _, err := client.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, g := range collect(t, c, len(texts)) {
+		if string(g.data) != texts[0] {
+			t.Errorf("%q, want %q", g.data, texts[0])
+		}
+		texts = texts[1:]
+	}
+}
+
+// TestLoneErrorIsTold: the error that a read without the netpoller takes from
+// the socket is that read's.
+func TestLoneErrorIsTold(t *testing.T) {
+	p := newPath(t, "connected-v4")
+	c := bestLevel.conn(t, p.send)
+	k := c.driver.(*kernel)
+	k.raw = &stuckOnce{k.raw, 1}
+	p.recv.Close()
+	mustWrite(t, c, []Message{{Buf: []byte("anyone?")}})
+	p.send.SetReadDeadline(time.Now().Add(patience))
+	if n, err := c.ReadBatch(Batch(1)); n != 0 || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("ReadBatch = %d, %v; want ECONNREFUSED", n, err)
 	}
 }
 

@@ -105,15 +105,21 @@ func (r *reader) wait() error {
 		// eventErr). That is an error queue with something in it while the send
 		// buffer is full: empty the queue, and look for messages without waiting
 		// until the event has come.
-		r.k.c.drainErrors()
+		if r.k.family != sys.Unix { // where there is no queue, and MSG_ERRQUEUE takes a datagram
+			r.k.c.drainErrors()
+		}
 		if err := r.k.raw.Control(func(fd uintptr) { r.receive(fd) }); err != nil {
 			return r.k.c.failWait("read", err)
 		}
-		if r.n > 0 {
+		switch r.errno {
+		case 0:
 			return nil
+		case sys.EAGAIN:
+			time.Sleep(pause)
+		default:
+			r.n = 0
+			return r.k.c.failCall("read", "recvmmsg", r.errno)
 		}
-		r.n = 0
-		time.Sleep(pause)
 	}
 }
 

@@ -36,9 +36,16 @@ var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connec
 	"a-failed", "b-failed", "queued", "first-byte", "life", "idle", "half-closed", "drained", "closed",
 	"answered", "evicted", "b-refused", "removed", "killed"}
 
-// abrupt tells whether the sides learn of the end by a reset: so a stream that
-// was cut short does not look complete.
-func (c Cause) abrupt() bool { return c > CauseEnd && c < CauseIdle || c == CauseKilled }
+// broken reports whether a side's connection broke: the other side is then reset
+// too, although the stream towards it may have ended well. So an upstream that
+// still works for a client learns that nobody waits.
+func (c Cause) broken() bool {
+	switch c {
+	case CauseAReset, CauseBReset, CauseAFailed, CauseBFailed:
+		return true
+	}
+	return false
+}
 
 // or returns c if somebody may choose to end a flow with it, and else def.
 func (c Cause) or(def Cause) Cause {

@@ -51,17 +51,6 @@ func TestCausesAreDocumented(t *testing.T) {
 	}
 }
 
-// Only an end that both sides chose looks like one to a peer on TCP.
-func TestAbruptCauses(t *testing.T) {
-	for c, want := range map[Cause]bool{CauseEnd: false, CauseRefused: true, CauseNoUpstream: true, CauseAReset: true, CauseBReset: true,
-		CauseAFailed: true, CauseBFailed: true, CauseNoDescriptors: true, CauseConnectTimeout: true, CauseQueued: true, CauseFirstByte: true,
-		CauseLife: true, CauseIdle: false, CauseDrained: false} {
-		if c.abrupt() != want {
-			t.Errorf("%v: abrupt %v", c, !want)
-		}
-	}
-}
-
 func TestAddrString(t *testing.T) {
 	for _, c := range []struct {
 		addr Addr

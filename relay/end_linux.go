@@ -1,6 +1,9 @@
 package relay
 
-import "github.com/penstock/penstock/internal/sys"
+import (
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
 
 // end closes a flow, gives home what it held, and hands out its record.
 func (l *loop) end(f *Flow, c Cause, err error) {
@@ -16,12 +19,11 @@ func (l *loop) end(f *Flow, c Cause, err error) {
 	if done != nil {
 		l.fill(f, c, err)
 	}
-	abort := dropped > 0 || c.abrupt()
 	for side, fd := range f.fd {
 		if fd < 0 {
 			continue
 		}
-		if abort && f.tcp[side] {
+		if f.tcp[side] && (c.broken() || !f.complete(side)) {
 			sys.SetLingerReset(int(fd))
 		}
 		l.env.Kernel.Close(int(fd))
@@ -35,6 +37,21 @@ func (l *loop) end(f *Flow, c Cause, err error) {
 		l.record = Record{}
 	}
 	l.flowEnded()
+}
+
+// complete reports whether the stream towards a side has ended well: its last
+// byte was delivered, and its end too, or close(2) brings that now. Any other
+// side is reset, so that a stream that was cut short does not look complete; a
+// Unix socket cannot reset its peer, which sees an end (docs/causes.md). One
+// that is complete is not reset, because that would destroy what its socket
+// still has to send.
+func (f *Flow) complete(side int) bool {
+	for h := range f.half {
+		if f.dstSide(h) == side && f.wait[h] == pump.End {
+			return true
+		}
+	}
+	return false
 }
 
 // flowEnded is called when a flow has given back what it had.

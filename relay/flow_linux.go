@@ -282,6 +282,11 @@ func (l *loop) adopt(m *letter) {
 	f.start, f.since, f.active = l.now, l.now, l.now
 	l.stats.Adopted++
 	for side := range f.fd {
+		if f.tcp[side] {
+			// How the caller wanted it closed is over: a reset would destroy what
+			// was delivered, and a wait in close(2) would stop the loop.
+			sys.ClearLinger(int(f.fd[side]))
+		}
 		if f.tcp[side] && f.done != nil && sys.PeerAddr(int(f.fd[side]), &l.peer) == 0 {
 			f.peer[side] = l.peer.AddrPort()
 		}

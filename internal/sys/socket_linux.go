@@ -170,8 +170,13 @@ func SetBuffers(fd, recv, send int) Errno {
 
 // SetLingerReset makes the next close of a TCP socket answer with RST instead
 // of FIN and drop what is unsent. socket(7), SO_LINGER.
-func SetLingerReset(fd int) Errno {
-	l := unix.Linger{Onoff: 1}
+func SetLingerReset(fd int) Errno { return setLinger(fd, unix.Linger{Onoff: 1}) }
+
+// ClearLinger has close(2) do what it does by default: it returns at once, and
+// the kernel goes on to deliver what is unsent. socket(7), SO_LINGER.
+func ClearLinger(fd int) Errno { return setLinger(fd, unix.Linger{}) }
+
+func setLinger(fd int, l unix.Linger) Errno {
 	_, _, e := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&l)), unix.SizeofLinger, 0)
 	return e
 }

@@ -1,0 +1,138 @@
+package relay
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// A stream that is cut short does not look complete, whatever the cause: each
+// side is reset, unless the stream towards it had ended before. Every cause is
+// tried, also one that somebody adds.
+func TestCutShortIsReset(t *testing.T) {
+	r := newRig(t, Config{})
+	s := newServer(t, "tcp4")
+	l := r.listen("tcp4", ListenConfig{}, s.addr)
+	for c := CauseNone; c < causes; c++ {
+		t.Run(c.String(), func(t *testing.T) {
+			for _, ended := range []string{"none", "client", "upstream"} {
+				a, b := dial(t, l), (net.Conn)(nil)
+				b = s.accept(t)
+				say(t, a, b, "a question")
+				say(t, b, a, "the first part of an answer")
+				from, to := a, b
+				switch ended {
+				case "upstream":
+					from, to = b, a
+					fallthrough
+				case "client":
+					closeWrite(t, from)
+					wantEnd(t, to)
+				}
+				killOne(t, r, c)
+				r.expect(c.or(CauseKilled))
+				wantReset(t, from)
+				if ended == "none" {
+					wantReset(t, to)
+				}
+			}
+		})
+	}
+}
+
+func killOne(t *testing.T, r *rig, c Cause) {
+	t.Helper()
+	n := 0
+	r.e.Flows(func(fs []FlowInfo) bool {
+		for _, f := range fs {
+			n++
+			if !r.e.Kill(f.ID, c) {
+				t.Errorf("flow %x is gone", f.ID)
+			}
+		}
+		return true
+	})
+	if n != 1 {
+		t.Errorf("%d flows", n)
+	}
+}
+
+// What ended well is delivered to its last byte, though the other direction is
+// cut short: a reset would destroy what the side's socket still has to send.
+func TestCutShortSparesWhatHasEnded(t *testing.T) {
+	const n = 512 << 10
+	r := newRig(t, Config{})
+	s := newServer(t, "tcp4")
+	l := r.listen("tcp4", ListenConfig{}, s.addr)
+	a := dialSmall(t, l)
+	b := s.accept(t)
+	go func() {
+		b.Write(testnet.NewPattern(1).At(0, n))
+		closeWrite(t, b)
+	}()
+	eventually(t, "the answer is in the client's socket", func() bool {
+		s := r.e.Stats()
+		sum := s.Total()
+		return sum.BytesWritten == n
+	})
+	killOne(t, r, CauseRemoved)
+	rec := r.expect(CauseRemoved)
+	if rec.BA.Written != n {
+		t.Fatalf("%+v", rec.BA)
+	}
+	buf := make([]byte, n)
+	if _, err := io.ReadFull(a, buf); err != nil {
+		t.Fatal(err)
+	}
+	if err := testnet.NewPattern(1).Check(0, buf); err != nil {
+		t.Error(err)
+	}
+	wantEnd(t, a)
+	wantReset(t, b)
+}
+
+// dialSmall dials l with a socket that takes little at once.
+func dialSmall(t *testing.T, l *Listener) net.Conn {
+	t.Helper()
+	c := dial(t, l)
+	if err := c.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// How the caller wanted its connection closed, when it still was its own, means
+// nothing to a flow: what was delivered arrives, and no loop waits in close(2).
+func TestAdoptForgetsLinger(t *testing.T) {
+	const n = 512 << 10
+	for _, linger := range []int{0, 3600} {
+		t.Run(fmt.Sprintf("linger=%d", linger), func(t *testing.T) {
+			r := newRig(t, Config{Loops: 1})
+			a, innerA := testnet.Pair(t, "tcp4")
+			innerB, b := testnet.Pair(t, "tcp4")
+			a.(*net.TCPConn).SetReadBuffer(64 << 10)
+			innerA.(*net.TCPConn).SetLinger(linger)
+			innerB.(*net.TCPConn).SetLinger(linger)
+			if err := r.e.Relay(innerA, innerB, Options{Done: r.done}); err != nil {
+				t.Fatal(err)
+			}
+			closeWrite(t, a)
+			wantEnd(t, b)
+			go testnet.Play(b, testnet.Script{Send: n, SendSeed: 1})
+			if rec := r.expect(CauseEnd); rec.BA.Written != n {
+				t.Errorf("%+v", rec.BA)
+			}
+			buf := make([]byte, n)
+			if m, err := io.ReadFull(a, buf); err != nil {
+				t.Fatalf("%d bytes of %d, %v", m, n, err)
+			}
+			if err := testnet.NewPattern(1).Check(0, buf); err != nil {
+				t.Error(err)
+			}
+			wantEnd(t, a)
+		})
+	}
+}

@@ -1,5 +1,11 @@
 package relay
 
+import (
+	"log/slog"
+
+	"github.com/penstock/penstock/internal/enum"
+)
+
 // Cause tells why a flow ended. A is the side of the client (of the first
 // connection given to Relay), B that of the upstream.
 type Cause uint8
@@ -55,10 +61,14 @@ func (c Cause) or(def Cause) Cause {
 	return c
 }
 
-// String gives the cause's name, lower-case with hyphens.
-func (c Cause) String() string {
-	if c < causes {
-		return causeNames[c]
-	}
-	return "unknown"
-}
+// String returns the cause's name, which is lower-case with hyphens, such as "a-reset".
+func (c Cause) String() string { return enum.Name(causeNames[:], c) }
+
+// MarshalText returns the cause's name. The error is always nil.
+func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText sets c to the cause of that name.
+func (c *Cause) UnmarshalText(text []byte) error { return enum.Set(c, "cause", causeNames[:], text) }
+
+// LogValue returns the cause's name. It implements [slog.LogValuer].
+func (c Cause) LogValue() slog.Value { return slog.StringValue(c.String()) }

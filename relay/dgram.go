@@ -1,6 +1,11 @@
 package relay
 
-import "time"
+import (
+	"log/slog"
+	"time"
+
+	"github.com/penstock/penstock/internal/enum"
+)
 
 // DefaultDatagramIdle ends a datagram flow that has carried nothing for so long,
 // where Timeouts.Idle is 0: nothing else tells when a datagram flow is over.
@@ -66,13 +71,19 @@ const (
 var dropNames = [drops]string{"full", "too-big", "filtered", "no-buffers", "unreachable", "failed", "truncated", "no-return", "refused", "limited", "no-room",
 	"draining", "ended"}
 
-// String gives the reason's name, lower-case with hyphens.
-func (d Drop) String() string {
-	if d < drops {
-		return dropNames[d]
-	}
-	return "unknown"
+// String returns the reason's name, which is lower-case with hyphens, such as "too-big".
+func (d Drop) String() string { return enum.Name(dropNames[:], d) }
+
+// MarshalText returns the reason's name. The error is always nil.
+func (d Drop) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText sets d to the reason of that name.
+func (d *Drop) UnmarshalText(text []byte) error {
+	return enum.Set(d, "reason of a drop", dropNames[:], text)
 }
+
+// LogValue returns the reason's name. It implements [slog.LogValuer].
+func (d Drop) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
 // Drops is the number of values of Drop, the length of DatagramStats.Dropped.
 const Drops = int(drops)

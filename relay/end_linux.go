@@ -91,6 +91,7 @@ func (l *loop) fill(f *Flow, c Cause, err error) {
 func (f *Flow) transfer(h int) Transfer {
 	half := &f.half[h]
 	t := Transfer{Read: half.In, Written: half.Out, Spliced: half.Spliced}
-	t.Path, t.Why = half.Path()
+	path, why := half.Path()
+	t.Path, t.Why = Path(path), Why(why)
 	return t
 }

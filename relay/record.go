@@ -1,35 +1,10 @@
 package relay
 
 import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"time"
-
-	"github.com/penstock/penstock/internal/pump"
-)
-
-// Wrapper is a net.Conn around another one that changes nothing of its bytes:
-// Relay reaches the socket inside through it.
-type Wrapper = pump.Wrapper
-
-// Path tells how a direction's bytes were moved.
-type Path = pump.Path
-
-// Why tells why a direction's bytes were not spliced.
-type Why = pump.Why
-
-// The data paths, and the reasons for the slower one.
-const (
-	PathNone   = pump.PathNone
-	PathCopy   = pump.PathCopy
-	PathSplice = pump.PathSplice
-	PathGSO    = pump.PathGSO
-
-	WhyNone    = pump.WhyNone
-	WhySmall   = pump.WhySmall
-	WhyOff     = pump.WhyOff
-	WhyPipes   = pump.WhyPipes
-	WhyKernel  = pump.WhyKernel
-	WhyBuiltin = pump.WhyBuiltin
-	WhySingle  = pump.WhySingle
 )
 
 // Transfer is what one direction has moved, in bytes. What Hooks.Sniff took away
@@ -66,4 +41,69 @@ type Record struct {
 	Duration  time.Duration
 	Cause     Cause
 	Err       error // the system call's error where one is the cause
+}
+
+// String returns the record in one line, such as
+// "tcp://192.0.2.1:4000 to tcp://10.0.0.1:80: end; 10 bytes sent, 20 received in 1.5s".
+func (r Record) String() string {
+	to := "no upstream"
+	if r.B != (Addr{}) {
+		to = r.B.String()
+	}
+	text := fmt.Sprintf("%v to %s: %v", r.A, to, r.Cause)
+	if r.Err != nil {
+		text += ": " + r.Err.Error()
+	}
+	return fmt.Sprintf("%s; %d bytes sent, %d received in %v", text, r.AB.Written, r.BA.Written, r.Duration)
+}
+
+// MarshalText returns what String returns. The error is always nil.
+func (r Record) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// MarshalJSON returns an object with the attributes that LogValue returns;
+// duration is in nanoseconds.
+func (r Record) MarshalJSON() ([]byte, error) {
+	object := make(map[string]any)
+	for _, a := range r.LogValue().Group() {
+		object[a.Key] = a.Value.Resolve().Any()
+	}
+	return json.Marshal(object)
+}
+
+// LogValue returns a group of the attributes id, cause, client, upstream, sent,
+// received, duration, path_sent and path_received, and where there is something
+// to tell dropped (bytes), lost (datagrams), attempts (more than one) and error.
+// It implements [slog.LogValuer].
+func (r Record) LogValue() slog.Value {
+	attrs := append(make([]slog.Attr, 0, 13),
+		slog.Uint64("id", r.ID),
+		slog.String("cause", r.Cause.String()),
+		slog.String("client", r.A.String()),
+		slog.String("upstream", r.B.String()),
+		slog.Int64("sent", r.AB.Written),
+		slog.Int64("received", r.BA.Written),
+		slog.Duration("duration", r.Duration),
+	)
+	if n := r.AB.Dropped() + r.BA.Dropped(); n > 0 {
+		attrs = append(attrs, slog.Int64("dropped", n))
+	}
+	if n := r.AB.Lost + r.BA.Lost; n > 0 {
+		attrs = append(attrs, slog.Int64("lost", n))
+	}
+	if r.Attempts > 1 {
+		attrs = append(attrs, slog.Int("attempts", r.Attempts))
+	}
+	attrs = append(attrs, slog.String("path_sent", r.AB.way()), slog.String("path_received", r.BA.way()))
+	if r.Err != nil {
+		attrs = append(attrs, slog.String("error", r.Err.Error()))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// way is how the bytes went, and why not a faster way: "splice", "copy: small reads".
+func (t *Transfer) way() string {
+	if t.Path == PathCopy && t.Why != WhyNone {
+		return t.Path.String() + ": " + t.Why.String()
+	}
+	return t.Path.String()
 }

@@ -16,6 +16,9 @@ type Stats struct {
 	Buffers pool.BuffersStats
 }
 
+// Causes is the number of values of Cause, the length of LoopStats.Ended.
+const Causes = int(causes)
+
 // LoopStats are the counters and gauges of one event loop.
 type LoopStats struct {
 	Flows        int64         // gauge: flows that are open
@@ -23,7 +26,7 @@ type LoopStats struct {
 	Adopted      int64         // pairs taken over by Relay
 	Connects     int64         // upstreams connected
 	ConnectFails int64         // attempts to connect that failed
-	Ended        [causes]int64 // flows ended, by Cause
+	Ended        [Causes]int64 // flows ended, by Cause
 	BytesRead    int64         // from either side
 	BytesWritten int64         // to either side
 	BytesSpliced int64         // of BytesWritten, what never was in user-space memory

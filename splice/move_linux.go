@@ -33,7 +33,7 @@ func (cfg *Config) move(dst, src net.Conn, read []byte, g *gauge, turning *atomi
 	m.in, m.out, m.src, m.dst, m.gauge, m.turning = in, out, src, dst, g, turning
 	m.half = pump.Half{TCP: tcp}
 	if cfg.NoSplice {
-		m.half.Refuse(WhyOff)
+		m.half.Refuse(pump.WhyOff)
 	}
 	m.half.Preload(&m.env, read)
 	atSrc, err := m.run()
@@ -158,7 +158,8 @@ func (m *mover) end() {
 
 func (m *mover) transfer() Transfer {
 	t := Transfer{Read: m.half.In, Written: m.half.Out, Spliced: m.half.Spliced}
-	t.Path, t.Why = m.half.Path()
+	path, why := m.half.Path()
+	t.Path, t.Why = Path(path), Why(why)
 	return t
 }
 

@@ -39,31 +39,6 @@ type Config struct {
 	Live *Live
 }
 
-// Wrapper is a net.Conn around another one that changes nothing of its bytes:
-// Copy and Relay reach the socket inside through it, and deliver first what the
-// wrapper has already read.
-type Wrapper = pump.Wrapper
-
-// Path tells how bytes were moved, Why why they were not spliced.
-type (
-	Path = pump.Path
-	Why  = pump.Why
-)
-
-// The data paths, and the reasons for the slower one.
-const (
-	PathNone   = pump.PathNone
-	PathCopy   = pump.PathCopy
-	PathSplice = pump.PathSplice
-
-	WhyNone      = pump.WhyNone
-	WhySmall     = pump.WhySmall
-	WhyOff       = pump.WhyOff
-	WhyPipes     = pump.WhyPipes
-	WhyKernel    = pump.WhyKernel
-	WhyNotSocket = pump.WhyNotSocket
-)
-
 // Transfer is what one direction has moved, in bytes.
 type Transfer struct {
 	Read    int64 // taken from the source
@@ -71,28 +46,6 @@ type Transfer struct {
 	Spliced int64 // of Written, what never was in user-space memory
 	Path    Path
 	Why     Why // why not spliced
-}
-
-// Cause tells why a Relay ended. A and B are its arguments.
-type Cause uint8
-
-// The causes.
-const (
-	CauseEnd     Cause = iota // both sides ended and the last byte was delivered
-	CauseIdle                 // no byte moved for Config.Idle
-	CauseAReset               // A reset the connection
-	CauseBReset               // B reset the connection
-	CauseAFailed              // A failed otherwise: a deadline, a Close from elsewhere, an error
-	CauseBFailed              // B failed otherwise
-)
-
-// String gives the cause's name, lower-case with hyphens.
-func (c Cause) String() string {
-	names := [...]string{"end", "idle", "a-reset", "b-reset", "a-failed", "b-failed"}
-	if int(c) < len(names) {
-		return names[c]
-	}
-	return "unknown"
 }
 
 // Result is the account of a Relay.

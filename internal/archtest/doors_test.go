@@ -109,7 +109,10 @@ func selected(f *file, i imported) (names []string) {
 
 // notInLibrary are packages of the standard library that would make a library
 // talk, listen to the environment, or start something behind its user's back.
-var notInLibrary = []string{"log", "log/slog", "flag", "expvar", "os/signal", "os/exec", "net/http", "net/http/pprof", "testing", "plugin"}
+var notInLibrary = []string{"log", "flag", "expvar", "os/signal", "os/exec", "net/http", "net/http/pprof", "testing", "plugin"}
+
+// describes are the names of log/slog by which a value tells how it is logged. Whatever writes a log is not among them.
+var describes = []string{"Attr", "Value", "GroupValue", "StringValue", "Duration", "Int", "Int64", "String", "Uint64"}
 
 // The library does not log, reads no environment, and does nothing on import.
 // testnet is for tests, where that is another matter.
@@ -136,6 +139,13 @@ func checkSilence(f *file) (complaints []string) {
 	for _, i := range f.imports {
 		if slices.Contains(notInLibrary, i.path) {
 			complaints = append(complaints, fmt.Sprintf("%s: the library must not import %s", i.pos, i.path))
+		}
+		if i.path == "log/slog" {
+			for _, name := range selected(f, i) {
+				if !slices.Contains(describes, name) {
+					complaints = append(complaints, fmt.Sprintf("%s: the library must not use slog.%s", i.pos, name))
+				}
+			}
 		}
 		if i.path == "os" {
 			for _, name := range selected(f, i) {

@@ -36,7 +36,9 @@ func TestRulesBite(t *testing.T) {
 		{"relay/x.go", "package relay; import _ \"unsafe\"\n//go:linkname a b\nfunc a()", "linkname"},
 		{"internal/sys/x.go", `package sys; import "unsafe"; var _ unsafe.Pointer`, ""},
 
-		{"relay/x.go", `package relay; import "log/slog"`, "must not import log/slog"},
+		{"relay/x.go", `package relay; import "log"`, "must not import log"},
+		{"relay/x.go", `package relay; import "log/slog"; var _ = slog.Info`, "must not use slog.Info"},
+		{"relay/x.go", `package relay; import "log/slog"; var _ slog.Value`, ""},
 		{"relay/x_test.go", `package relay; import "log"`, ""},
 		{"relay/x.go", `package relay; func init() {}`, "func init"},
 		{"relay/x.go", `package relay; import "os"; var _ = os.Getenv("A")`, "must not use os.Getenv"},

@@ -23,6 +23,7 @@ const (
 	pooled   = "buffers and states come from a pool and go back to it"
 	onePump  = "one pump, two waiters: both kinds of relay move bytes with the same machine"
 	segments = "GSO runs and GRO super-packets are planned by pure functions"
+	named    = "causes, paths and the like have names, and are found by them"
 	public   = "the public surface of the library"
 	measured = "what is measured"
 	forTests = "pairs, peers and leak checks"
@@ -48,18 +49,22 @@ var table = []rule{
 		"internal/sys": "probes are system calls",
 	}},
 	{pkg: "internal/segment"},
+	{pkg: "internal/enum"},
 	{pkg: "internal/pump", code: edges{
+		"internal/enum":    named,
 		"internal/sys":     kernel,
 		"internal/feature": probes,
 		"pool":             pooled,
 	}},
 	{pkg: "splice", code: edges{
+		"internal/enum":    named,
 		"internal/pump":    onePump,
 		"internal/sys":     kernel,
 		"internal/feature": probes,
 		"pool":             pooled,
 	}},
 	{pkg: "relay", code: edges{
+		"internal/enum":    named,
 		"internal/pump":    onePump,
 		"internal/segment": segments,
 		"internal/sys":     kernel,

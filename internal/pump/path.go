@@ -6,7 +6,10 @@
 // package relay on its own epoll.
 package pump
 
-// Path tells how a direction's bytes were moved.
+import "github.com/penstock/penstock/internal/enum"
+
+// Path tells how a direction's bytes were moved. Packages relay and splice
+// have types of their own with these values and names.
 type Path uint8
 
 // The data paths.
@@ -17,17 +20,10 @@ const (
 	PathGSO                // datagrams, at least in part many to a system call (UDP_SEGMENT)
 )
 
-func (p Path) String() string {
-	switch p {
-	case PathCopy:
-		return "copy"
-	case PathSplice:
-		return "splice"
-	case PathGSO:
-		return "gso"
-	}
-	return "none"
-}
+// PathNames are the names of the paths. They must not be changed.
+var PathNames = []string{PathNone: "none", PathCopy: "copy", PathSplice: "splice", PathGSO: "gso"}
+
+func (p Path) String() string { return enum.Name(PathNames, p) }
 
 // Why tells why a direction's bytes did not go the fastest way: spliced, or for datagrams in runs.
 type Why uint8
@@ -44,22 +40,16 @@ const (
 	WhySingle               // never two datagrams came together
 )
 
-func (w Why) String() string {
-	switch w {
-	case WhySmall:
-		return "small reads"
-	case WhyOff:
-		return "switched off"
-	case WhyPipes:
-		return "no pipe"
-	case WhyKernel:
-		return "refused by the kernel"
-	case WhyNotSocket:
-		return "not a stream socket"
-	case WhyBuiltin:
-		return "built-in end"
-	case WhySingle:
-		return "single datagrams"
-	}
-	return ""
+// WhyNames are the names of the reasons. They must not be changed.
+var WhyNames = []string{
+	WhyNone:      "",
+	WhySmall:     "small reads",
+	WhyOff:       "switched off",
+	WhyPipes:     "no pipe",
+	WhyKernel:    "refused by the kernel",
+	WhyNotSocket: "not a stream socket",
+	WhyBuiltin:   "built-in end",
+	WhySingle:    "single datagrams",
 }
+
+func (w Why) String() string { return enum.Name(WhyNames, w) }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
 )
 
 // maxSeries bounds the series with a member: beyond it members are counted
@@ -151,17 +152,17 @@ type Moved struct{ Bytes, Datagrams int64 }
 // Way is what went one way, and how.
 type Way struct {
 	Moved
-	Dropped int64        // bytes that were read and not delivered
-	Lost    int64        // datagrams
-	Paths   [Paths]int64 // flows, by the data path
-	Whys    [Whys]int64  // of those that were copied: why
+	Dropped int64              // bytes that were read and not delivered
+	Lost    int64              // datagrams
+	Paths   [relay.Paths]int64 // flows, by the data path
+	Whys    [relay.Whys]int64  // of those that were copied: why
 }
 
 // Point is a series at one moment.
 type Point struct {
 	Key
 	Begun                    int64               // flows
-	Ended                    [Causes]int64       // flows, by cause
+	Ended                    [relay.Causes]int64 // flows, by cause
 	Reasons                  [spec.Reasons]int64 // of them, those for which the daemon had a reason
 	Tried                    int64               // attempts to connect
 	Failed                   int64               // of them, failures

@@ -46,7 +46,7 @@ func TestCounters(t *testing.T) {
 		t.Errorf("flows: %+v", p)
 	case p.Sent.Moved != Moved{10, 4}, p.Sent.Lost != 1, p.Sent.Dropped != 0, p.Received.Moved != Moved{20, 5}, p.Received.Dropped != 10:
 		t.Errorf("bytes: %+v", p)
-	case p.Sent.Paths[relay.PathCopy] != 1, p.Sent.Whys[relay.WhySmall] != 1, p.Received.Paths[relay.PathSplice] != 1, p.Received.Whys != [Whys]int64{}:
+	case p.Sent.Paths[relay.PathCopy] != 1, p.Sent.Whys[relay.WhySmall] != 1, p.Received.Paths[relay.PathSplice] != 1, p.Received.Whys != [relay.Whys]int64{}:
 		t.Errorf("paths: %+v", p)
 	case p.FirstByte.Count != 1, p.FirstByte.Sum != 25*time.Millisecond, p.FirstByte.Counts[7] != 1, p.Life.Counts[6] != 1, p.Life.Count != 1:
 		t.Errorf("times: %+v", p)

@@ -91,30 +91,10 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 	return b
 }
 
-// appendAddr appends what relay.Addr.String gives; nothing for no address.
+// appendAddr appends the address as a URL; nothing for no address.
 func appendAddr(b []byte, a *relay.Addr) []byte {
-	switch a.Network {
-	case relay.TCP:
-		return a.IP.AppendTo(append(b, "tcp://"...))
-	case relay.UDP:
-		return a.IP.AppendTo(append(b, "udp://"...))
-	case relay.Unix:
-		return appendPath(append(b, "unix:"...), a.Path)
-	case relay.Unixgram:
-		return appendPath(append(b, "unixgram:"...), a.Path)
-	case relay.Echo:
-		return append(b, "echo:"...)
-	case relay.Discard:
-		return append(b, "discard:"...)
-	}
+	b, _ = a.AppendText(b)
 	return b
-}
-
-func appendPath(b []byte, path string) []byte {
-	if path != "" && path[0] != '@' {
-		b = append(b, "//"...)
-	}
-	return append(b, path...)
 }
 
 func appendIP(b []byte, a netip.AddrPort) []byte {

@@ -3,8 +3,7 @@ package account
 import (
 	"context"
 	"log/slog"
-
-	"github.com/penstock/penstock/relay"
+	"slices"
 )
 
 // Which flows get a line in the daemon's own log.
@@ -31,34 +30,17 @@ func (j journal) put(e *Entry) (written, failed int, err error) {
 	if e.Failed() {
 		level = slog.LevelWarn
 	}
-	attrs := []slog.Attr{slog.String("cause", e.Cause.String())}
+	var names []slog.Attr
 	for _, a := range [...]struct{ key, value string }{
 		{"reason", e.Reason.String()}, {"listener", e.ListenerName}, {"route", e.Route}, {"group", e.Group}, {"member", e.Member},
 	} {
 		if a.value != "" {
-			attrs = append(attrs, slog.String(a.key, a.value))
+			names = append(names, slog.String(a.key, a.value))
 		}
 	}
-	attrs = append(attrs,
-		slog.String("client", e.A.String()),
-		slog.String("upstream", e.B.String()),
-		slog.Int64("sent", e.AB.Written),
-		slog.Int64("received", e.BA.Written),
-		slog.Duration("duration", e.Duration),
-	)
-	if d := e.AB.Dropped() + e.BA.Dropped(); d > 0 {
-		attrs = append(attrs, slog.Int64("dropped", d))
-	}
-	if n := e.AB.Lost + e.BA.Lost; n > 0 {
-		attrs = append(attrs, slog.Int64("lost", n))
-	}
-	if e.Attempts > 1 {
-		attrs = append(attrs, slog.Int("attempts", e.Attempts))
-	}
-	attrs = append(attrs, path("path_sent", e.AB), path("path_received", e.BA))
-	if e.Err != nil {
-		attrs = append(attrs, slog.String("error", e.Err.Error()))
-	}
+	attrs := e.Record.LogValue().Group()
+	client := slices.IndexFunc(attrs, func(a slog.Attr) bool { return a.Key == "client" })
+	attrs = slices.Insert(attrs, client, names...)
 	j.log.LogAttrs(context.Background(), level, "flow", attrs...)
 	return 1, 0, nil
 }
@@ -67,13 +49,3 @@ func (journal) flush() (written, failed int, err error) { return 0, 0, nil }
 func (journal) reopen() error                           { return nil }
 func (journal) abort()                                  {}
 func (journal) close()                                  {}
-
-// path tells how a direction's bytes went, and why not the faster way:
-// "splice", "copy: small reads".
-func path(key string, t relay.Transfer) slog.Attr {
-	s := t.Path.String()
-	if why := t.Why.String(); why != "" && t.Path == relay.PathCopy {
-		s += ": " + why
-	}
-	return slog.String(key, s)
-}

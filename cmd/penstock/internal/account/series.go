@@ -8,14 +8,6 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Causes, Paths and Whys are the number of values of relay.Cause, relay.Path and
-// relay.Why: the lengths of the arrays of a Point.
-const (
-	Causes = len(relay.LoopStats{}.Ended)
-	Paths  = int(relay.PathGSO) + 1
-	Whys   = int(relay.WhySingle) + 1
-)
-
 // Key names a series. What a flow never had is empty: a client that was refused
 // has no group, for instance.
 type Key struct{ Listener, Route, Group, Member string }
@@ -34,7 +26,7 @@ type Series struct {
 	heir atomic.Pointer[Series] // who counts for a series that was forgotten
 
 	begun, tried, failed, retries atomic.Int64
-	ended                         [Causes]atomic.Int64
+	ended                         [relay.Causes]atomic.Int64
 	reasons                       [spec.Reasons]atomic.Int64
 	ways                          [2]way // to the upstream, and to the client
 	connect, firstByte, life      histogram
@@ -47,8 +39,8 @@ type Series struct {
 // way counts one direction.
 type way struct {
 	bytes, datagrams, dropped, lost atomic.Int64
-	paths                           [Paths]atomic.Int64
-	whys                            [Whys]atomic.Int64
+	paths                           [relay.Paths]atomic.Int64
+	whys                            [relay.Whys]atomic.Int64
 }
 
 // Key is what the series counts.
@@ -114,9 +106,9 @@ func (w *way) add(t *relay.Transfer) {
 	add(&w.datagrams, t.Datagrams)
 	add(&w.dropped, t.Dropped())
 	add(&w.lost, t.Lost)
-	if t.Path != relay.PathNone && int(t.Path) < Paths {
+	if t.Path != relay.PathNone && int(t.Path) < relay.Paths {
 		w.paths[t.Path].Add(1)
-		if t.Path == relay.PathCopy && int(t.Why) < Whys {
+		if t.Path == relay.PathCopy && int(t.Why) < relay.Whys {
 			w.whys[t.Why].Add(1)
 		}
 	}

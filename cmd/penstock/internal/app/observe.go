@@ -103,8 +103,8 @@ func addNumbers(n *api.Numbers, p *account.Point) {
 
 // paths adds up how directions of ended flows went.
 func paths(points []account.Point) []api.PathCount {
-	var ways [account.Paths]int64
-	var whys [account.Whys]int64
+	var ways [relay.Paths]int64
+	var whys [relay.Whys]int64
 	for i := range points {
 		for _, w := range []*account.Way{&points[i].Sent, &points[i].Received} {
 			for j, n := range w.Paths {

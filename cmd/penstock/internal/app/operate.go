@@ -147,12 +147,8 @@ func transfer(t *relay.Transfer) api.Transfer {
 	}
 }
 
-var networkNames = map[relay.Network]string{
-	relay.TCP: "tcp", relay.UDP: "udp", relay.Unix: "unix", relay.Unixgram: "unixgram", relay.Echo: "echo", relay.Discard: "discard",
-}
-
 func addrOf(a relay.Addr) api.Addr {
-	return api.Addr{Network: networkNames[a.Network], IP: a.IP, Path: a.Path}
+	return api.Addr{Network: a.Network.String(), IP: a.IP, Path: a.Path}
 }
 
 // Flow is one open flow, with what the kernel knows of it.

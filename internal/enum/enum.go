@@ -1,0 +1,29 @@
+// Package enum names the values of small integer types: a list holds the name
+// of each value at its index.
+package enum
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Name returns the name of v, or "unknown" if it has none.
+func Name[T ~uint8](names []string, v T) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return "unknown"
+}
+
+// Set sets *v to the value that text names. An error leaves *v as it is, and says what a
+// kind of value may be called.
+func Set[T ~uint8](v *T, kind string, names []string, text []byte) error {
+	i := slices.Index(names, string(text))
+	if i < 0 {
+		known := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
+		return fmt.Errorf("unknown %s %q; known: %s", kind, text, strings.Join(known, ", "))
+	}
+	*v = T(i)
+	return nil
+}

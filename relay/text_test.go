@@ -1,0 +1,175 @@
+package relay
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+)
+
+// textual is what each named value can do.
+type textual interface {
+	fmt.Stringer
+	encoding.TextMarshaler
+	slog.LogValuer
+}
+
+// TestText: every value has the same text in a log of either form, in JSON and
+// as text, and is found again by it.
+func TestText(t *testing.T) {
+	ip := netip.MustParseAddrPort("[2001:db8::1]:53")
+	texts := map[textual]string{
+		CauseNone: "open", CauseAReset: "a-reset", CauseKilled: "killed",
+		PathNone: "none", PathCopy: "copy", PathSplice: "splice", PathGSO: "gso",
+		WhyNone: "", WhySmall: "small reads", WhyOff: "switched off", WhyPipes: "no pipe", WhyKernel: "refused by the kernel",
+		WhyBuiltin: "built-in end", WhySingle: "single datagrams",
+		Network(0): "", TCP: "tcp", Unix: "unix", Echo: "echo", Discard: "discard", UDP: "udp", Unixgram: "unixgram",
+		DropFull: "full", DropEnded: "ended",
+		Addr{}:                                  "",
+		Addr{Network: TCP, IP: ip}:              "tcp://[2001:db8::1]:53",
+		Addr{Network: UDP, IP: ip}:              "udp://[2001:db8::1]:53",
+		Addr{Network: Unix, Path: "/run/a b"}:   "unix:///run/a b",
+		Addr{Network: Unix, Path: "@a"}:         "unix:@a",
+		Addr{Network: Unix}:                     "unix:",
+		Addr{Network: Unixgram, Path: "/run/a"}: "unixgram:///run/a",
+		Addr{Network: Echo}:                     "echo:",
+		Addr{Network: Discard}:                  "discard:",
+	}
+	for v, want := range texts {
+		if v.String() != want || v.LogValue().String() != want || fmt.Sprint(v) != want {
+			t.Errorf("%T %#v is %q, and %q in a log; want %q", v, v, v.String(), v.LogValue(), want)
+		}
+		again := reflect.New(reflect.TypeOf(v))
+		text, err := v.MarshalText()
+		if string(text) != want || err != nil {
+			t.Errorf("%T %q: MarshalText gives %q, %v", v, want, text, err)
+		}
+		if err := again.Interface().(encoding.TextUnmarshaler).UnmarshalText(text); err != nil || again.Elem().Interface() != v {
+			t.Errorf("%T %q is read as %#v, %v", v, text, again.Elem().Interface(), err)
+		}
+		if got, err := json.Marshal(v); err != nil || string(got) != fmt.Sprintf("%q", want) {
+			t.Errorf("%T %q is %s in JSON, %v", v, want, got, err)
+		}
+		if got := logged(slog.Any("v", v)); got != fmt.Sprintf(`{"v":%q}`, want) {
+			t.Errorf("%T %q is logged as %s", v, want, got)
+		}
+	}
+}
+
+// TestUnknownText: what has no name is called unknown, which names nothing.
+func TestUnknownText(t *testing.T) {
+	for _, v := range []textual{Cause(200), Path(200), Why(200), Network(200), Drop(200)} {
+		if v.String() != "unknown" {
+			t.Errorf("%T 200 is %q", v, v.String())
+		}
+		again := reflect.New(reflect.TypeOf(v))
+		err := again.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte("unknown"))
+		if err == nil || !strings.Contains(err.Error(), `"unknown"; known: `) || !again.Elem().IsZero() {
+			t.Errorf("%T: %v, %v", v, again.Elem().Interface(), err)
+		}
+	}
+	for _, text := range []string{"tcp", "tcp:", "tcp://host:80", "10.0.0.1:80", ":", "echo:x", "ftp://10.0.0.1:80", "tcp://10.0.0.1"} {
+		a := Addr{Network: Echo}
+		if err := a.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "want") || a.Network != Echo {
+			t.Errorf("%q is %#v, %v", text, a, err)
+		}
+	}
+}
+
+// TestPathsArePumps: the values that the pump gives have the same names here.
+func TestPathsArePumps(t *testing.T) {
+	for i := range Paths {
+		if Path(i).String() != pump.Path(i).String() {
+			t.Errorf("path %d is %v here and %v there", i, Path(i), pump.Path(i))
+		}
+	}
+	for i := range Whys {
+		if Why(i).String() != pump.Why(i).String() {
+			t.Errorf("reason %d is %v here and %v there", i, Why(i), pump.Why(i))
+		}
+	}
+	if len(pump.PathNames) != Paths || len(pump.WhyNames) != Whys || PathGSO != Path(pump.PathGSO) || WhySingle != Why(pump.WhySingle) || WhyBuiltin != Why(pump.WhyBuiltin) {
+		t.Errorf("%d paths and %d reasons here, %d and %d there", Paths, Whys, len(pump.PathNames), len(pump.WhyNames))
+	}
+}
+
+func TestRecordText(t *testing.T) {
+	at := netip.MustParseAddrPort("192.0.2.1:4000")
+	r := Record{
+		ID: 7, A: Addr{Network: TCP, IP: at}, B: Addr{Network: Unix, Path: "/run/app"}, Attempts: 2,
+		AB: Transfer{Read: 12, Written: 10, Path: PathCopy, Why: WhySmall}, BA: Transfer{Read: 20, Written: 20, Spliced: 20, Path: PathSplice},
+		Duration: 1500 * time.Millisecond, Cause: CauseBFailed, Err: errors.New("broken"),
+	}
+	const line = "tcp://192.0.2.1:4000 to unix:///run/app: b-failed: broken; 10 bytes sent, 20 received in 1.5s"
+	if text, err := r.MarshalText(); r.String() != line || string(text) != line || err != nil {
+		t.Errorf("the record is %q, %q, %v", r, text, err)
+	}
+	if got, want := (&Record{Cause: CauseRefused, A: r.A}).String(), "tcp://192.0.2.1:4000 to no upstream: refused; 0 bytes sent, 0 received in 0s"; got != want {
+		t.Errorf("the record is %q, want %q", got, want)
+	}
+	const object = `{"id":7,"cause":"b-failed","client":"tcp://192.0.2.1:4000","upstream":"unix:///run/app","sent":10,"received":20,"duration":1500000000,"dropped":2,"attempts":2,"path_sent":"copy: small reads","path_received":"splice","error":"broken"}`
+	for _, v := range []any{r, &r} { // Done has a pointer
+		if got := logged(slog.Any("flow", v)); got != `{"flow":`+object+`}` {
+			t.Errorf("logged as %s", got)
+		}
+		var want, got map[string]any
+		text, err := json.Marshal(v)
+		if err != nil || json.Unmarshal([]byte(object), &want) != nil || json.Unmarshal(text, &got) != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("in JSON: %s, %v", text, err)
+		}
+	}
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, bare)).Info("over", "flow", &r)
+	if want := "msg=over flow.id=7 flow.cause=b-failed flow.client=tcp://192.0.2.1:4000 flow.upstream=unix:///run/app flow.sent=10 flow.received=20 flow.duration=1.5s flow.dropped=2 flow.attempts=2" +
+		` flow.path_sent="copy: small reads" flow.path_received=splice flow.error=broken` + "\n"; b.String() != want {
+		t.Errorf("logged as %s", b.String())
+	}
+}
+
+// TestLoggedAsText: slog's handler for text shows names as well.
+func TestLoggedAsText(t *testing.T) {
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, bare)).Info("m", "cause", CauseAReset, "path", PathGSO, "why", WhySingle, "network", UDP, "drop", DropTooBig, "addr", Addr{Network: Echo})
+	if want := `msg=m cause=a-reset path=gso why="single datagrams" network=udp drop=too-big addr=echo:` + "\n"; b.String() != want {
+		t.Errorf("logged as %s", b.String())
+	}
+}
+
+// bare leaves time and level out.
+var bare = &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey && a.Value.String() == "") {
+		return slog.Attr{}
+	}
+	return a
+}}
+
+// logged is how slog's handler for JSON writes an attribute.
+func logged(a slog.Attr) string {
+	var b bytes.Buffer
+	slog.New(slog.NewJSONHandler(&b, bare)).Info("", a)
+	return strings.TrimSpace(b.String())
+}
+
+func FuzzAddr(f *testing.F) {
+	for _, s := range []string{"", "tcp://10.0.0.1:80", "udp://[fe80::1%e0]:53", "unix:///a", "unix:@a", "unix:a", "unix:////", "echo:", "tcp://"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var a, b Addr
+		if a.UnmarshalText([]byte(text)) != nil {
+			return
+		}
+		if err := b.UnmarshalText([]byte(a.String())); err != nil || a != b {
+			t.Errorf("%q: %#v, then %q: %#v, %v", text, a, a, b, err)
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package splice
+
+import (
+	"log/slog"
+
+	"github.com/penstock/penstock/internal/enum"
+)
+
+// Cause tells why a Relay ended. A and B are its arguments.
+type Cause uint8
+
+// The causes. A cause's name is lower-case with hyphens, such as "a-reset".
+const (
+	CauseEnd     Cause = iota // both sides ended and the last byte was delivered
+	CauseIdle                 // no byte moved for Config.Idle
+	CauseAReset               // A reset the connection
+	CauseBReset               // B reset the connection
+	CauseAFailed              // A failed otherwise: a deadline, a Close from elsewhere, an error
+	CauseBFailed              // B failed otherwise
+)
+
+var causeNames = []string{
+	CauseEnd:     "end",
+	CauseIdle:    "idle",
+	CauseAReset:  "a-reset",
+	CauseBReset:  "b-reset",
+	CauseAFailed: "a-failed",
+	CauseBFailed: "b-failed",
+}
+
+// String returns the cause's name.
+func (c Cause) String() string { return enum.Name(causeNames, c) }
+
+// MarshalText returns the cause's name. The error is always nil.
+func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText sets c to the cause of that name.
+func (c *Cause) UnmarshalText(text []byte) error { return enum.Set(c, "cause", causeNames, text) }
+
+// LogValue returns the cause's name. It implements [slog.LogValuer].
+func (c Cause) LogValue() slog.Value { return slog.StringValue(c.String()) }

@@ -87,9 +87,10 @@ type Half struct {
 
 // When to change between copying and splicing. Splicing costs two system calls
 // and a page reference for each 4 KiB where copying costs two calls and two
-// copies: it wins from about 16 KiB on.
+// copies, and a third call that finds the source empty, which a short copy need
+// not make: it wins from about 18 KiB on. A TLS record is below that.
 const (
-	bigRead     = 16 << 10
+	bigRead     = 18 << 10
 	smallRead   = 8 << 10
 	bigStreak   = 2
 	smallStreak = 4

@@ -2,6 +2,7 @@ package sys
 
 import (
 	"encoding/binary"
+	"iter"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -55,18 +56,43 @@ func (v *Vector) dropPassed(i int) {
 
 // closePassed closes the descriptors in control messages, and reports whether
 // there were any.
-func closePassed(control []byte) (any bool) {
-	for {
-		level, typ, data, rest, ok := cutControl(control)
-		if !ok {
-			return any
+func closePassed(control []byte) (found bool) {
+	for data := range passed(control) {
+		found = true
+		for ; len(data) >= 4; data = data[4:] {
+			syscall.RawSyscall(unix.SYS_CLOSE, uintptr(binary.NativeEndian.Uint32(data)), 0, 0)
 		}
-		if level == unix.SOL_SOCKET && (typ == unix.SCM_RIGHTS || typ == unix.SCM_PIDFD) {
-			any = true
-			for ; len(data) >= 4; data = data[4:] {
-				syscall.RawSyscall(unix.SYS_CLOSE, uintptr(binary.NativeEndian.Uint32(data)), 0, 0)
-			}
-		}
-		control = rest
 	}
+	return found
+}
+
+// passed yields the control messages that hold descriptors: SCM_RIGHTS, and
+// SCM_PIDFD (Linux 6.5).
+func passed(control []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for {
+			level, typ, data, rest, ok := cutControl(control)
+			if !ok || level == unix.SOL_SOCKET && (typ == unix.SCM_RIGHTS || typ == unix.SCM_PIDFD) && !yield(data) {
+				return
+			}
+			control = rest
+		}
+	}
+}
+
+// HasRights reports whether there are descriptors among control messages.
+func HasRights(control []byte) bool {
+	for range passed(control) {
+		return true
+	}
+	return false
+}
+
+// AppendRights passes descriptors with one message on a Unix socket. unix(7), SCM_RIGHTS.
+func AppendRights(b []byte, fds ...int) []byte {
+	b, data := appendControl(b, unix.SOL_SOCKET, unix.SCM_RIGHTS, 4*len(fds))
+	for i, fd := range fds {
+		binary.NativeEndian.PutUint32(data[4*i:], uint32(fd))
+	}
+	return b
 }

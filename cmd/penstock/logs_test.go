@@ -160,3 +160,89 @@ access-log: {to: "syslog:unix://{1}/log", format: "gone: {cause} {client}"}
 		t.Errorf("%q, %v, want %q at its end", buf[:n], err, want)
 	}
 }
+
+// A standard error that nobody reads, full when the daemon starts, keeps it neither
+// from serving nor from ending.
+func TestLogStuck(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for err == nil {
+		_, err = w.Write(make([]byte, 4096))
+	}
+	dir := shortDir(t)
+	file := filepath.Join(dir, "penstock.yaml")
+	text := places(dir, "listeners: {l: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\nadmin: {listen: 'unix://{dir}/s'}\n", nil)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "run", "-c", file)
+	cmd.Stderr = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer cmd.Process.Kill()
+	eventually(t, "the daemon serves", func() bool {
+		c, err := net.Dial("unix", filepath.Join(dir, "s"))
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+}
+
+// A stranger's datagrams for a group without members fill no disk: the log has some of
+// the flows, and how many it left out.
+func TestLogFlooded(t *testing.T) {
+	t.Parallel()
+	d := runFile(t, `
+listeners: {l: {listen: "udp://127.0.0.1:0", to: g}}
+groups: {g: {members: [{to: "udp://127.0.0.1:9", drained: true}]}}
+`)
+	c, err := net.Dial("udp", strings.TrimPrefix(d.listener, "udp://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const flows = 1000
+	for range flows {
+		c.Write([]byte("x"))
+		time.Sleep(20 * time.Microsecond) // or some are lost on the way
+	}
+	refused := func() (n int) {
+		text, _ := os.ReadFile(filepath.Join(d.dir, "access.log"))
+		return bytes.Count(text, []byte(`"reason":"no-member"`))
+	}
+	eventually(t, "most of them were refused", func() bool { return refused() > flows/2 })
+	d.signal(syscall.SIGTERM)
+	d.mustExit(0)
+	told := 0
+	lines := d.wait("flow", 1)
+	for _, l := range lines {
+		if left, ok := l["left_out"].(float64); ok {
+			told += int(left)
+		}
+		if l["client"] != nil {
+			told++
+		}
+	}
+	if len(lines) > flows/5 || told != refused() {
+		t.Errorf("%d lines in the log, which tell of %d flows, for %d", len(lines), told, refused())
+	}
+}

@@ -68,6 +68,9 @@ type LogStats struct {
 	Failed  int64 // records that could not be written: a full disk, a peer that is gone
 }
 
+// Lost are the records that were not written.
+func (s LogStats) Lost() int64 { return s.Dropped + s.Failed }
+
 // Open opens the access log that cfg asks for; nil if it asks for none. Lost
 // records are told of in log. It must be closed. A file that cannot be opened is
 // an error; a syslog server that does not answer is none, and is tried again.

@@ -160,5 +160,5 @@ var table = [metricCount]meaning{
 	poolNews: {"penstock_pool_news_total", counter, "Times that a buffer had to be made.", []string{"pool"}},
 	poolKept: {"penstock_pool_kept", gauge, "Buffers that wait in the pool.", []string{"pool"}},
 	poolLive: {"penstock_pool_live", gauge, "Buffers that exist, in the pool or in use.", []string{"pool"}},
-	logDrops: {"penstock_log_dropped_total", counter, "Lines that had no room: of the daemon's log, or of the access log.", []string{"log"}},
+	logDrops: {"penstock_log_dropped_total", counter, "Lines that were lost, because there was no room or because they could not be written: of the daemon's log, or of the access log.", []string{"log"}},
 }

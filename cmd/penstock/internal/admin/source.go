@@ -77,7 +77,7 @@ type Counters struct {
 	Refused []Refused
 	// DatagramDrops are datagrams that were read and not delivered, by reason.
 	DatagramDrops []Count
-	// LogDrops are lines that had no room, by where they should have gone: log, access.
+	// LogDrops are lines that were lost, by where they should have gone: log, access.
 	LogDrops []Count
 
 	AcceptErrors, AcceptPauses int64

@@ -68,7 +68,7 @@ type Resources struct {
 	KernelDrops  int64   `json:"kernel_drops"`  // datagrams that the kernel dropped before they could be read
 	GSOFallbacks int64   `json:"gso_fallbacks"` // runs of datagrams that had to be sent one by one
 	HeldBytes    int64   `json:"held_bytes"`    // of datagrams that wait for full sockets
-	LogDrops     int64   `json:"log_drops"`     // lines that the access log or the log had no room for
+	LogDrops     int64   `json:"log_drops"`     // lines of the log and the access log that were lost
 	Goroutines   int     `json:"goroutines"`
 	HeapBytes    int64   `json:"heap_bytes"`
 	CPU          float64 `json:"cpu"` // seconds of user and system time; 0: unknown

@@ -14,6 +14,7 @@ import (
 type books struct {
 	counters *account.Counters
 	log      *slog.Logger
+	lost     func() int64 // lines of log
 	access   atomic.Pointer[account.Log]
 	journal  atomic.Pointer[account.Log]
 
@@ -23,8 +24,8 @@ type books struct {
 	drops [2]int64 // of logs that are closed: journal, access
 }
 
-func newBooks(log *slog.Logger) *books {
-	return &books{counters: account.NewCounters(), log: log, which: account.LogNone}
+func newBooks(log *slog.Logger, lost func() int64) *books {
+	return &books{counters: account.NewCounters(), log: log, lost: lost, which: account.LogNone}
 }
 
 // configure opens the logs that a configuration asks for. With an error everything stays
@@ -42,7 +43,11 @@ func (b *books) configure(cfg *spec.Config) error {
 	}
 	if cfg.Log.Flows != b.which {
 		b.which = cfg.Log.Flows
-		b.replace(&b.journal, account.NewJournal(b.log, cfg.Log.Flows), &b.drops[0])
+		log := b.log
+		if b.which == account.LogAll {
+			log = unlimited(log) // a line for each flow was asked for
+		}
+		b.replace(&b.journal, account.NewJournal(log, b.which), &b.drops[0])
 	}
 	return nil
 }
@@ -51,7 +56,7 @@ func (b *books) configure(cfg *spec.Config) error {
 func (b *books) replace(at *atomic.Pointer[account.Log], next *account.Log, drops *int64) {
 	if old := at.Swap(next); old != nil {
 		old.Close()
-		*drops += old.Stats().Dropped
+		*drops += old.Stats().Lost()
 	}
 }
 
@@ -67,12 +72,12 @@ func (b *books) reopen() {
 	b.journal.Load().Reopen()
 }
 
-// dropped counts records that found no room, since the start: in the daemon's log and in
-// the access log.
+// dropped counts lines that were lost since the start, for want of room or because they
+// could not be written: of the daemon's log and of the access log.
 func (b *books) dropped() (journal, access int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.drops[0] + b.journal.Load().Stats().Dropped, b.drops[1] + b.access.Load().Stats().Dropped
+	return b.lost() + b.drops[0] + b.journal.Load().Stats().Lost(), b.drops[1] + b.access.Load().Stats().Lost()
 }
 
 // close writes what waits. No flow is open any more.

@@ -56,7 +56,8 @@ type post struct {
 }
 
 // newDaemon makes a daemon that has no configuration in force yet. It must be closed.
-func newDaemon(log *slog.Logger, level *slog.LevelVar, cfg *spec.Config) (*daemon, error) {
+// lost tells how many lines of log were lost.
+func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *spec.Config) (*daemon, error) {
 	d := &daemon{
 		log: log, level: level, started: time.Now(), posts: map[bind]*post{},
 		events: &admin.Events{}, end: ending{asked: make(chan struct{})},
@@ -69,7 +70,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, cfg *spec.Config) (*daemo
 		d.socks.Close()
 		return nil, err
 	}
-	d.books = newBooks(log)
+	d.books = newBooks(log, lost)
 	d.reaper = newReaper(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Gone: func(*upstream.Member) { d.reap() }})
 	d.force.Store(&force{Config: &spec.Config{}})

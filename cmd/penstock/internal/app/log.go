@@ -10,15 +10,24 @@ import (
 )
 
 // newLog makes the log that a configuration asks for, at the level that can be
-// changed later. Format and level are among those that are allowed.
-func newLog(w *os.File, cfg *spec.Log, level *slog.LevelVar) *slog.Logger {
+// changed later. Format and level are among those that are allowed. The writer to out must
+// be closed.
+func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *logWriter) {
 	level.Set(levelOf(cfg.Level))
+	w := newLogWriter(out)
 	opt := &slog.HandlerOptions{Level: level}
-	if cfg.Format == "text" || cfg.Format == "auto" && isTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, opt))
+	var h slog.Handler
+	if cfg.Format == "text" || cfg.Format == "auto" && isTerminal(out) {
+		h = slog.NewTextHandler(w, opt)
+	} else {
+		opt.ReplaceAttr = seconds
+		h = slog.NewJSONHandler(w, opt)
 	}
-	opt.ReplaceAttr = seconds
-	return slog.New(slog.NewJSONHandler(w, opt))
+	limiter := newLogLimiter(h)
+	log := slog.New(limiter)
+	w.last = limiter.settleAll
+	w.tell = func(lost int64) { log.Warn("the log has lost lines", "lost", lost) }
+	return log, w
 }
 
 // levelOf and levelName translate between slog's levels and the words of the

@@ -57,11 +57,13 @@ type life struct {
 
 	level slog.LevelVar
 	log   *slog.Logger
+	lines *logWriter
 	d     *daemon
 }
 
 func (l *life) run(cfg *spec.Config, stderr *os.File) int {
-	l.log = newLog(stderr, &cfg.Log, &l.level)
+	l.log, l.lines = newLog(stderr, &cfg.Log, &l.level)
+	defer l.lines.close()
 	// From here on a signal is this function's. Nobody who reads the log or a
 	// socket may end the daemon by going away: SIGPIPE is an error of the write.
 	signals := make(chan os.Signal, 8)
@@ -95,7 +97,7 @@ func (l *life) warn(warnings config.Warnings) {
 
 // start makes a daemon that listens. The end of ctx ends look-ups of names.
 func (l *life) start(ctx context.Context, cfg *spec.Config) (err error) {
-	if l.d, err = newDaemon(l.log, &l.level, cfg); err != nil {
+	if l.d, err = newDaemon(l.log, &l.level, l.lines.losses, cfg); err != nil {
 		return err
 	}
 	l.d.load = l.load

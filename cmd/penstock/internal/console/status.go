@@ -83,7 +83,7 @@ func statusPairs(s *api.Status) [][2]string {
 		[2]string{"pipes", fmt.Sprintf("%s, %s in use, %s refused", bounded(r.PipesOpen, r.PipesMax), count(r.PipesLeased), count(r.PipesRefused))},
 		[2]string{"memory", fmt.Sprintf("%s of heap, %s of datagrams that wait; %d goroutines", volume(float64(r.HeapBytes)), volume(float64(r.HeldBytes)), r.Goroutines)})
 	if r.LogDrops > 0 {
-		list = append(list, [2]string{"logs", count(r.LogDrops) + " lines had no room"})
+		list = append(list, [2]string{"logs", count(r.LogDrops) + " lines were lost"})
 	}
 	return list
 }

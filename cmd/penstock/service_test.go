@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -218,4 +219,25 @@ func TestUnprivileged(t *testing.T) {
 	mustBe(t, d.records(1)[0], "cause", "end", "path_sent", "splice")
 	d.signal(syscall.SIGTERM)
 	d.mustExit(0)
+}
+
+// A crash is not what the unit takes for a wrong command line: it is started again.
+func TestCrashRestarts(t *testing.T) {
+	t.Parallel()
+	d := relay(t, "tcp://127.0.0.1:0", "echo:")
+	d.signal(syscall.SIGABRT) // the watchdog's
+	code := fmt.Sprint(d.exit())
+	unit, err := os.ReadFile("../../packaging/penstock.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(unit)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		if (key == "SuccessExitStatus" || key == "RestartPreventExitStatus") && slices.Contains(strings.Fields(value), code) {
+			t.Errorf("exit status %s is a crash's, and the unit has %s", code, strings.TrimSpace(line))
+		}
+	}
+	if !strings.Contains(string(unit), "\nRestart=on-failure\n") {
+		t.Error("the unit does not restart what fails")
+	}
 }

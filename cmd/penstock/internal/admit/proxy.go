@@ -33,6 +33,7 @@ var (
 	errProxy2    = errors.New("bad PROXY header: longer than 4096 bytes")
 	errProxyTLV  = errors.New("bad PROXY header: a TLV is cut short")
 	errProxyCRC  = errors.New("bad PROXY header: the CRC32C is wrong")
+	errProxyKind = errors.New("bad PROXY header: its protocol is one of datagrams, and this is a stream")
 	errProxyLong = errors.New("PROXY header: its TLVs are longer than 65535 bytes")
 )
 
@@ -42,7 +43,6 @@ type Header struct {
 	Version    int  // 1 or 2
 	Local      bool // the sender's own connection, or it does not know: no addresses and TLVs
 	Unix       bool // then paths, which may be empty; or else addresses
-	Datagrams  bool // version 2 only
 	Client, To netip.AddrPort
 	ClientPath string
 	ToPath     string
@@ -67,6 +67,12 @@ func ParseProxy(b []byte) (h Header, n int, more bool, err error) {
 	case n == 0 || n > len(b):
 		return Header{}, 0, true, nil
 	}
+	if b[0] != 'P' && b[12] == byte(proxyproto.LOCAL) {
+		// "The receiver must accept this connection as valid and must use the real
+		// connection endpoints and discard the protocol block including the family
+		// which is ignored" (2.2).
+		return Header{Version: 2, Local: true}, n, false, nil
+	}
 	// All is there, so that the reader of the codec never waits. It wants a version
 	// 1 header in its buffer at once.
 	got, err := proxyproto.Read(bufio.NewReaderSize(bytes.NewReader(b[:n]), maxProxy1))
@@ -78,7 +84,10 @@ func ParseProxy(b []byte) (h Header, n int, more bool, err error) {
 		return h, n, false, nil
 	}
 	kind := got.TransportProtocol
-	h.Datagrams, h.Unix = kind.IsDatagram(), kind.IsUnix()
+	if kind.IsDatagram() {
+		return Header{}, 0, false, errProxyKind
+	}
+	h.Unix = kind.IsUnix()
 	if h.Unix {
 		h.ClientPath, h.ToPath = pathOf(b[head2:][:sun]), pathOf(b[head2+sun:][:sun])
 	} else {
@@ -169,10 +178,7 @@ func checksum(header []byte, at int) uint32 {
 
 func addrOf(a net.Addr) netip.AddrPort {
 	var at netip.AddrPort
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		at = a.AddrPort()
-	case *net.UDPAddr:
+	if a, ok := a.(*net.TCPAddr); ok {
 		at = a.AddrPort()
 	}
 	return netip.AddrPortFrom(spec.Plain(at.Addr()), at.Port())
@@ -195,7 +201,7 @@ func pathOf(b []byte) string {
 // Append appends the header to dst. It allocates only what dst needs.
 //
 // Where one address is IPv4 and the other IPv6, both are written as IPv6. What
-// version 1 cannot say is UNKNOWN there: datagrams, and Unix sockets. A header
+// version 1 cannot say is UNKNOWN there: Unix sockets. A header
 // with an address missing is a local one. The error says that TLVs are too long;
 // then nothing is appended.
 func (h *Header) Append(dst []byte) ([]byte, error) {
@@ -205,7 +211,7 @@ func (h *Header) Append(dst []byte) ([]byte, error) {
 		client, to = netip.AddrFrom16(client.As16()), netip.AddrFrom16(to.As16())
 	}
 	if h.Version == 1 {
-		if local || h.Unix || h.Datagrams {
+		if local || h.Unix {
 			return append(dst, "PROXY UNKNOWN\r\n"...), nil
 		}
 		return h.append1(dst, client, to), nil
@@ -232,23 +238,20 @@ func (h *Header) append1(dst []byte, client, to netip.Addr) []byte {
 
 func (h *Header) append2(dst []byte, client, to netip.Addr) ([]byte, error) {
 	begin := len(dst)
-	transport := byte(1) // stream
-	if h.Datagrams {
-		transport = 2
-	}
+	const stream = byte(1)
 	dst = append(dst, proxyproto.SIGV2...)
 	dst = append(dst, byte(proxyproto.PROXY))
 	switch {
 	case h.Unix:
-		dst = append(dst, 0x30|transport, 0, 0)
+		dst = append(dst, 0x30|stream, 0, 0)
 		dst = appendPath(dst, h.ClientPath)
 		dst = appendPath(dst, h.ToPath)
 	case client.Is4():
-		dst = append(dst, 0x10|transport, 0, 0)
+		dst = append(dst, 0x10|stream, 0, 0)
 		a, b := client.As4(), to.As4()
 		dst = append(append(dst, a[:]...), b[:]...)
 	default:
-		dst = append(dst, 0x20|transport, 0, 0)
+		dst = append(dst, 0x20|stream, 0, 0)
 		a, b := client.As16(), to.As16()
 		dst = append(append(dst, a[:]...), b[:]...)
 	}

@@ -46,12 +46,13 @@ var headers = map[string]Header{
 	"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n":                     {Version: 1, Local: true},
 	"PROXY UNKNOWN " + strings.Repeat("f", maxProxy1-14-2) + "\r\n":     {Version: 1, Local: true},
 	v2(0x21, 0x11, body4):                                               {Version: 2, Client: at("192.0.2.1:8080"), To: at("192.0.2.2:443")},
-	v2(0x21, 0x12, body4):                                               {Version: 2, Datagrams: true, Client: at("192.0.2.1:8080"), To: at("192.0.2.2:443")},
 	v2(0x21, 0x21, body6):                                               {Version: 2, Client: at("[2001:db8::1]:8080"), To: at("[2001:db8::2]:443")},
 	v2(0x21, 0x31, bodyUnix):                                            {Version: 2, Unix: true, ClientPath: "/run/a.sock", ToPath: "@hidden"},
-	v2(0x21, 0x32, bodyUnix):                                            {Version: 2, Unix: true, Datagrams: true, ClientPath: "/run/a.sock", ToPath: "@hidden"},
 	v2(0x20, 0x00, ""):                                                  {Version: 2, Local: true},
 	v2(0x20, 0x11, ""):                                                  {Version: 2, Local: true},
+	v2(0x20, 0x12, body4):                                               {Version: 2, Local: true},
+	v2(0x20, 0x41, "abc"):                                               {Version: 2, Local: true},
+	v2(0x20, 0xff, ""):                                                  {Version: 2, Local: true},
 	v2(0x20, 0x11, body4+"\xee\x00\x01x"):                               {Version: 2, Local: true},
 	v2(0x21, 0x11, body4+"\x02\x00\x06a.test\x01\x00\x02h2"):            {Version: 2, Client: at("192.0.2.1:8080"), To: at("192.0.2.2:443"), SNI: "a.test", ALPN: "h2"},
 	v2(0x21, 0x11, body4+"\x04\x00\x03...\xee\x00\x00\xef\x00\x02ab"):   {Version: 2, Client: at("192.0.2.1:8080"), To: at("192.0.2.2:443"), TLVs: []spec.TLV{{Type: 0xee, Value: []byte{}}, {Type: 0xef, Value: []byte("ab")}}},
@@ -112,6 +113,9 @@ func TestProxyBad(t *testing.T) {
 		v2(0x22, 0x11, body4):                                 proxyproto.ErrUnsupportedProtocolVersionAndCommand,
 		v2(0x21, 0x13, body4):                                 proxyproto.ErrUnsupportedAddressFamilyAndProtocol,
 		v2(0x21, 0x41, body4):                                 proxyproto.ErrUnsupportedAddressFamilyAndProtocol,
+		v2(0x21, 0x12, body4):                                 errProxyKind,
+		v2(0x21, 0x22, body6):                                 errProxyKind,
+		v2(0x21, 0x32, bodyUnix):                              errProxyKind,
 		v2(0x21, 0x00, ""):                                    proxyproto.ErrUnsupportedAddressFamilyAndProtocol,
 		v2(0x21, 0x11, body4[1:]):                             proxyproto.ErrInvalidLength,
 		v2(0x21, 0x21, body4):                                 proxyproto.ErrInvalidLength,
@@ -135,7 +139,6 @@ func TestProxyBad(t *testing.T) {
 // makes of the same; nil where it has none.
 func outgoing() map[*Header]*proxyproto.Header {
 	tcp := func(s string) net.Addr { return net.TCPAddrFromAddrPort(at(s)) }
-	udp := func(s string) net.Addr { return net.UDPAddrFromAddrPort(at(s)) }
 	path := func(network, name string) net.Addr { return &net.UnixAddr{Net: network, Name: name} }
 	out := map[*Header]*proxyproto.Header{}
 	for _, version := range []int{1, 2} {
@@ -148,10 +151,8 @@ func outgoing() map[*Header]*proxyproto.Header {
 		add(Header{Client: at("192.0.2.1:1"), To: at("[2001:db8::2]:2")}, tcp("192.0.2.1:1"), tcp("[2001:db8::2]:2"))
 		add(Header{Client: at("[::ffff:192.0.2.1]:1"), To: at("192.0.2.2:2")}, tcp("192.0.2.1:1"), tcp("192.0.2.2:2"))
 		add(Header{Client: at("[fe80::1%eth0]:1"), To: at("[fe80::2]:2")}, tcp("[fe80::1]:1"), tcp("[fe80::2]:2"))
-		add(Header{Datagrams: true, Client: at("192.0.2.1:1"), To: at("192.0.2.2:2")}, udp("192.0.2.1:1"), udp("192.0.2.2:2"))
 		add(Header{Unix: true, ClientPath: "/a", ToPath: "/b"}, path("unix", "/a"), path("unix", "/b"))
 		add(Header{Unix: true, ToPath: "/" + strings.Repeat("b", 106)}, path("unix", ""), path("unix", "/"+strings.Repeat("b", 106)))
-		add(Header{Unix: true, Datagrams: true, ToPath: "/b"}, path("unixgram", ""), path("unixgram", "/b"))
 		add(Header{Local: true}, nil, nil)
 		add(Header{To: at("192.0.2.2:2")}, nil, tcp("192.0.2.2:2"))
 	}
@@ -200,7 +201,7 @@ func roundTrip(t *testing.T, h Header, sent []byte) {
 	t.Helper()
 	plain := func(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(spec.Plain(a.Addr()), a.Port()) }
 	h.Client, h.To = plain(h.Client), plain(h.To)
-	if h.Version == 1 && (h.Unix || h.Datagrams) || h.Local || !h.Unix && (!h.Client.IsValid() || !h.To.IsValid()) {
+	if h.Version == 1 && h.Unix || h.Local || !h.Unix && (!h.Client.IsValid() || !h.To.IsValid()) {
 		h = Header{Version: h.Version, Local: true}
 	}
 	if h.Version == 1 {

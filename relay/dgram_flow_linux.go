@@ -326,7 +326,7 @@ func (d *dgrams) expire(s *session) {
 	at, c := s.due()
 	switch {
 	case c == CauseNone:
-	case at > d.loop.now:
+	case at > d.loop.seen:
 		d.rearm(s)
 	default:
 		d.end(s, c, nil)

@@ -59,6 +59,7 @@ type dgrams struct {
 	single   *sys.Vector // for the datagrams of a refused run
 	dirty    []*dgramPort
 	finished []ref // flows that have had all their replies
+	unread   bool  // a port may hold more than this turn has taken
 	routes   map[netip.Addr]route
 	flow     Flow // what hooks are given
 	stats    *DatagramStats
@@ -175,6 +176,16 @@ func (d *dgrams) timers(now int64) {
 			d.expire(s)
 		}
 	})
+}
+
+// more reports whether this turn has left datagrams in a port, and forgets it.
+func (d *dgrams) more() bool {
+	if d == nil {
+		return false
+	}
+	more := d.unread
+	d.unread = false
+	return more
 }
 
 // until tells when a timer wants to be looked at; 0: never.

@@ -151,6 +151,7 @@ func (d *dgrams) receive(p *dgramPort) {
 			return
 		}
 	}
+	d.unread = true
 }
 
 // take gives message i of the batch at hand to its flow, which may be new.

@@ -96,7 +96,7 @@ func (l *loop) expire(f *Flow) {
 		}
 	}
 	at, c := f.due()
-	due := c != CauseNone && at <= l.now
+	due := c != CauseNone && at <= l.seen
 	switch {
 	case !due && f.again:
 		l.redial(f)

@@ -19,6 +19,9 @@ const (
 	rawWait = 5 * time.Millisecond
 	// lagWait is how long a tail below the low-water mark may wait.
 	lagWait = time.Millisecond
+	// unseenMost is for how many turns in a row timers may wait for events that
+	// one wait did not give, besides those that its flows need.
+	unseenMost = 64
 	// lastWords is how long what a side had sent before it failed may wait for
 	// the other one to take it: nobody reads from that one any more, and it may
 	// be waiting for just that.
@@ -31,6 +34,11 @@ const (
 // that goroutine alone.
 //
 //	wait ─▶ events ─▶ mail ─▶ ready flows ─▶ lagging flows ─▶ timers ─▶ wait
+//
+// The process may stop anywhere for seconds: by SIGSTOP, with its machine, or
+// for want of CPU. Timers therefore do not go by now, but by seen: what came
+// before that has been handled, and no flow ends for a silence that was the
+// loop's own.
 type loop struct {
 	mailbox
 	engine    *Engine
@@ -47,7 +55,10 @@ type loop struct {
 	spare     []ref
 	lagging   queue // flows that the low-water mark may hold back
 	letters   []letter
-	now       time.Duration // since the engine's start
+	now       time.Duration // since the engine's start, when this turn began
+	asked     time.Duration // when the last wait began
+	seen      time.Duration // events up to then have been handled
+	unseen    int           // turns since then
 	busy      bool          // the last wait gave events
 	draining  bool
 	closing   bool
@@ -90,7 +101,7 @@ func (l *loop) free() {
 
 func (l *loop) run() {
 	for !l.closing {
-		n := l.wait()
+		n, all := l.wait()
 		l.now = time.Since(l.engine.start)
 		for i := range n {
 			l.event(&l.events[i])
@@ -98,6 +109,7 @@ func (l *loop) run() {
 		l.dgrams.turn()
 		l.turnReady()
 		l.turnLagging()
+		l.look(all)
 		l.timers()
 		l.turned()
 	}
@@ -112,10 +124,11 @@ func (l *loop) run() {
 	close(l.ended)
 }
 
-// wait takes events from the kernel. A busy loop asks without telling the
-// scheduler; an idle one sleeps in a real system call. So a small message under
-// load does not pay for giving up the P and getting it back.
-func (l *loop) wait() int {
+// wait takes events from the kernel; all reports whether those are all that there
+// were when it returned. A busy loop asks without telling the scheduler; an idle
+// one sleeps in a real system call. So a small message under load does not pay
+// for giving up the P and getting it back.
+func (l *loop) wait() (n int, all bool) {
 	timeout := l.timeout()
 	l.stats.Waits++
 	if l.busy || timeout == 0 {
@@ -131,14 +144,26 @@ func (l *loop) wait() int {
 		l.busy = n > 0 || e == sys.EINTR || timeout == 0
 		if l.busy || raw > 0 {
 			l.stats.Events += int64(n)
-			return n
+			return n, e == 0 && n < eventsMost
 		}
 	}
 	l.stats.Wakeups++
-	n, _ := sys.EpollWait(l.epoll, l.events[:], timeout)
+	n, e := sys.EpollWait(l.epoll, l.events[:], timeout)
 	l.busy = n > 0
 	l.stats.Events += int64(n)
-	return n
+	return n, e == 0 && n < eventsMost
+}
+
+// look notes up to when events have been handled, after a turn. A wait that was
+// interrupted or gave as many as it could, and a datagram port from which one turn
+// did not take all, leave some. Each event that waits comes before those that
+// come later, so that a bounded number of turns handles what is there now, and a
+// loop that never finds an end does not forget its timers.
+func (l *loop) look(all bool) {
+	l.unseen++
+	if !l.dgrams.more() && all || l.unseen > unseenMost+(2*l.slab.live+l.dgrams.live())/eventsMost {
+		l.seen, l.unseen = l.asked, 0
+	}
 }
 
 // timeout says how long the loop may sleep; negative: until an event.
@@ -294,7 +319,7 @@ func (l *loop) timers() {
 	if l.resting > 0 && l.resting <= l.now {
 		l.wakeListeners()
 	}
-	now := int64(l.now / tick)
+	now := int64(l.seen / tick)
 	l.dgrams.timers(now)
 	if now == l.wheel.now {
 		return

@@ -1,9 +1,15 @@
 package relay
 
 import (
+	"os"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+func TestMain(m *testing.M) {
+	if order, ok := os.LookupEnv(childEnv); ok {
+		os.Exit(runChild(order))
+	}
+	testnet.Main(m)
+}

@@ -39,4 +39,5 @@ func (l *loop) turned() {
 	turn := now - l.now
 	l.stats.Busy += turn
 	l.stall.add(now, turn)
+	l.asked = now
 }

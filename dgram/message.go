@@ -48,7 +48,9 @@ type Message struct {
 
 	// Local is the address that a datagram was sent to (Config.Local), or that
 	// one should leave from. Interface is the index of the interface likewise.
-	// Zero values leave the choice to the kernel.
+	// Zero values leave the choice to the kernel. What was sent to many, by
+	// broadcast or to a group, cannot be answered from their address: Local is
+	// the interface's own then, or invalid for a group of IPv6.
 	Local     netip.Addr
 	Interface int
 

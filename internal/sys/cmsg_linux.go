@@ -12,7 +12,7 @@ import (
 type Control struct {
 	Segment   int        // UDP_GRO: size of the datagrams in a super-packet; 0 without
 	TOS       uint8      // IP_TOS or IPV6_TCLASS
-	Local     netip.Addr // IP_PKTINFO or IPV6_PKTINFO: the address it was sent to, never 4-in-6
+	Local     netip.Addr // IP_PKTINFO or IPV6_PKTINFO: the address to answer from, never 4-in-6
 	Interface int        // the index of the interface it came in by
 	Drops     uint32     // SO_RXQ_OVFL: datagrams the socket has dropped before this one
 	HasDrops  bool
@@ -69,18 +69,24 @@ func (c *Control) take(level, typ int32, data []byte) {
 		case typ == unix.IP_TOS && len(data) >= 1: // ip(7): one byte
 			c.TOS = data[0]
 		case typ == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
-			// struct in_pktinfo: index, routed local address, destination in the header.
+			// struct in_pktinfo: index, local address, destination in the header. The
+			// two addresses differ for a broadcast and for a group, from which nobody
+			// can answer. fib_compute_spec_dst, Linux 6.18.
 			c.Interface = int(int32(binary.NativeEndian.Uint32(data)))
-			c.Local = netip.AddrFrom4([4]byte(data[8:12]))
+			c.Local = netip.AddrFrom4([4]byte(data[4:8]))
 		}
 	case unix.SOL_IPV6:
 		switch {
 		case typ == unix.IPV6_TCLASS && len(data) >= 4:
 			c.TOS = uint8(binary.NativeEndian.Uint32(data))
 		case typ == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
-			// A dual-stack socket gets IP_PKTINFO too for an IPv4 datagram: same address, same index.
-			c.Local = netip.AddrFrom16([16]byte(data[:16])).Unmap()
+			// This is the destination in the header. For a group the answer's address is
+			// the kernel's choice; for IPv4, IP_PKTINFO knows better.
 			c.Interface = int(int32(binary.NativeEndian.Uint32(data[16:])))
+			a := netip.AddrFrom16([16]byte(data[:16])).Unmap()
+			if !a.IsMulticast() && (a.Is6() || !c.Local.IsValid()) {
+				c.Local = a
+			}
 		}
 	case unix.SOL_SOCKET:
 		switch {

@@ -1,0 +1,82 @@
+package dgram
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// TestAnswerOfMany: what was sent to many, by broadcast or to a group, is answered
+// from the address of this machine that it came in by, never from theirs.
+func TestAnswerOfMany(t *testing.T) {
+	if !inNamespace(t, `ip link set lo up; ip link set lo multicast on; ip route add 224.0.0.0/4 dev lo src 127.0.0.1`) {
+		return
+	}
+	answerMany(t, "udp4", "lo", "127.255.255.255", "127.0.0.1")
+	answerMany(t, "udp", "lo", "127.255.255.255", "127.0.0.1")
+	answerMany(t, "udp4", "lo", "224.0.0.99", "127.0.0.1")
+}
+
+// TestAnswerOfMany6 is the same for IPv6, whose groups need another device than
+// loopback.
+func TestAnswerOfMany6(t *testing.T) {
+	const device = "ip link add one type veth peer name two"
+	if os.Getenv(inside) == "" {
+		if out, err := exec.Command("unshare", "-rn", "sh", "-ec", device).CombinedOutput(); err != nil {
+			t.Skipf("no pair of devices here: %v\n%s", err, out)
+		}
+	}
+	if !inNamespace(t, device+`; echo 1 > /proc/sys/net/ipv6/conf/two/disable_ipv6
+		ip link set lo up; ip link set two up; ip link set one up; ip addr add fe80::1/64 dev one nodad`) {
+		return
+	}
+	answerMany(t, "udp6", "one", "ff02::99", "fe80::1")
+	answerMany(t, "udp", "one", "ff02::99", "fe80::1")
+}
+
+func answerMany(t *testing.T, network, device, many, one string) {
+	dev, err := net.InterfaceByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, from := netip.MustParseAddr(many), netip.MustParseAddr(one)
+	clientNet := "udp4"
+	if to.Is6() {
+		clientNet, to, from = "udp6", to.WithZone(device), from.WithZone(device)
+	}
+	if to.IsMulticast() { // a machine that is no member does not receive
+		c, err := net.ListenMulticastUDP(clientNet, dev, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	for _, l := range batchLevels {
+		t.Run(fmt.Sprintf("%s-%s-%s", l.name, network, many), func(t *testing.T) {
+			server, client := listen(t, network, ":0"), listen(t, clientNet, netip.AddrPortFrom(from, 0).String())
+			server.SetReadDeadline(time.Now().Add(patience))
+			client.SetReadDeadline(time.Now().Add(patience))
+			s := l.with(func(c *Config) { c.Local = true }).conn(t, server)
+			c := l.conn(t, client)
+			mustWrite(t, c, []Message{{Buf: []byte("anyone?"), Addr: netip.AddrPortFrom(to, local(server).Port())}})
+			ms := Batch(1)
+			if _, err := s.ReadBatch(ms); err != nil {
+				t.Fatal(err)
+			}
+			m := &ms[0]
+			if m.Interface != dev.Index || to.Is4() && m.Local != from || to.Is6() && m.Local.IsValid() {
+				t.Errorf("came to %v by interface %d, want %v by %d", m.Local, m.Interface, from, dev.Index)
+			}
+			m.Buf = m.Buf[:m.N]
+			mustWrite(t, s, ms)
+			want := netip.AddrPortFrom(from, local(server).Port())
+			if got := collect(t, c, 1)[0].m.Addr; got != want {
+				t.Errorf("answer from %s, want %s", got, want)
+			}
+		})
+	}
+}

@@ -42,6 +42,9 @@ var table = []rule{
 		"splice": "its counterpart for code that blocks",
 	}},
 	{pkg: "pool"},
+	{pkg: "clienthello", tests: edges{
+		"splice": "the example: what was read to choose an upstream goes on to it",
+	}},
 	{pkg: "internal/sys", code: edges{
 		"golang.org/x/sys/unix": "numbers and structures of the kernel's ABI",
 	}},
@@ -70,6 +73,8 @@ var table = []rule{
 		"internal/sys":     kernel,
 		"internal/feature": probes,
 		"pool":             pooled,
+	}, tests: edges{
+		"clienthello": "the example of a hook that sniffs",
 	}},
 	{pkg: "dgram", code: edges{
 		"internal/segment": segments,
@@ -104,6 +109,7 @@ var table = []rule{
 		"cmd/penstock/internal/admin":     station,
 		"cmd/penstock/internal/dashboard": station,
 		"cmd/penstock/internal/systemd":   "the service manager's side of its life",
+		"clienthello":                     public,
 		"relay":                           public,
 		"github.com/alecthomas/kong":      "the command line; it has no dependencies of its own",
 		"github.com/fsnotify/fsnotify":    "changes of the configuration file; it needs x/sys only",

@@ -134,7 +134,7 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 		n := p.names()
 		out.Listener, out.Route, out.Group, out.Member = n.listener, n.route, n.group, n.member
 		if h := p.hello.Load(); h != nil {
-			out.SNI = h.SNI
+			out.SNI = h.ServerName
 		}
 	}
 	return out
@@ -163,7 +163,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	}
 	if p, ok := f.Value.(*passage); ok {
 		if h := p.hello.Load(); h != nil {
-			out.ALPN = h.ALPN
+			out.ALPN = h.SupportedProtos
 		}
 		if w := p.way.Load(); w != nil {
 			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.timeouts.Idle).Seconds(), w.timeouts.Life.Seconds(), w.route.Bandwidth

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
@@ -24,7 +25,7 @@ type passage struct {
 	header *admit.Header // of the PROXY protocol; nil: there was none
 	local  *relay.Addr   // where the client came to; nil: nobody asked for it
 
-	hello  atomic.Pointer[admit.Hello]
+	hello  atomic.Pointer[clienthello.Hello]
 	way    atomic.Pointer[way]
 	member atomic.Pointer[upstream.Member]
 	series atomic.Pointer[account.Series] // that it was begun in
@@ -107,11 +108,11 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 		}
 		return n, d.routed(f, p)
 	}
-	hello, more, err := admit.ParseHello(b)
-	if more && !last {
+	hello, err := clienthello.Parse(b)
+	if err == clienthello.ErrIncomplete && !last {
 		return 0, relay.SniffMore
 	}
-	if !more && err == nil {
+	if err == nil {
 		p.hello.Store(&hello)
 	}
 	return 0, d.routed(f, p)
@@ -130,7 +131,7 @@ func (d *daemon) route(f *relay.Flow, p *passage) bool {
 	s := standOf(f)
 	m := route.Meta{Client: client(f)}
 	if h := p.hello.Load(); h != nil {
-		m.SNI, m.ALPN = h.SNI, h.ALPN
+		m.SNI, m.ALPN = h.ServerName, h.SupportedProtos
 	}
 	r, ok := s.routes.Find(m)
 	if !ok {
@@ -230,9 +231,9 @@ func (d *daemon) proxyHeader(f *relay.Flow, p *passage, to *spec.Dial) []byte {
 		h.Client, h.To = c.IP, p.localOf(f).IP
 	}
 	if hello := p.hello.Load(); hello != nil && to.ProxySNI {
-		h.SNI = hello.SNI
-		if len(hello.ALPN) > 0 {
-			h.ALPN = hello.ALPN[0]
+		h.SNI = hello.ServerName
+		if len(hello.SupportedProtos) > 0 {
+			h.ALPN = hello.SupportedProtos[0]
 		}
 	}
 	b, err := h.Append(nil)
@@ -273,7 +274,7 @@ func (d *daemon) done(r *relay.Record) {
 		e.Reason = spec.ReasonKilled
 	}
 	if h := p.hello.Load(); h != nil {
-		e.SNI, e.ALPN = h.SNI, strings.Join(h.ALPN, ",")
+		e.SNI, e.ALPN = h.ServerName, strings.Join(h.SupportedProtos, ",")
 	}
 	d.books.enter(p.series.Load(), &e)
 }

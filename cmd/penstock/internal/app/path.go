@@ -8,7 +8,7 @@ import "github.com/penstock/penstock/relay"
 //
 //	arrives     the engine accepts the client, or its first datagram begins a flow
 //	admitted    admit.Gate: who may come in, and how many
-//	sniffed     admit.ParseProxy, admit.ParseHello: who it really is, and what it asks for
+//	sniffed     admit.ParseProxy, clienthello.Parse: who it really is, and what it asks for
 //	routed      route.Table: to a group
 //	connected   upstream.Group: to a member, and to the next one after a failure
 //	relayed     the engine copies or splices streams, and sends datagrams in runs

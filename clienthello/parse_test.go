@@ -1,4 +1,4 @@
-package admit
+package clienthello
 
 import (
 	"bytes"
@@ -17,6 +17,14 @@ import (
 
 	"github.com/penstock/penstock/internal/testnet"
 )
+
+// parse tells a ClientHello that is not all there by more.
+func parse(b []byte) (h Hello, more bool, err error) {
+	if h, err = Parse(b); err == ErrIncomplete {
+		return h, true, nil
+	}
+	return h, false, err
+}
 
 // recordOf puts handshake bytes into records of at most size bytes.
 func recordOf(message []byte, size int) (b []byte) {
@@ -86,6 +94,7 @@ func hellos(tb testing.TB) map[string]struct {
 	b    []byte
 	want Hello
 } {
+	all := []uint16{tls.VersionTLS13, tls.VersionTLS12} // what crypto/tls offers as it comes
 	type sample = struct {
 		b    []byte
 		want Hello
@@ -93,22 +102,22 @@ func hellos(tb testing.TB) map[string]struct {
 	classic := []tls.CurveID{tls.X25519}
 	return map[string]sample{
 		"classic": {hello(tb, &tls.Config{ServerName: "Www.Example.ORG", NextProtos: []string{"h2", "http/1.1"}, CurvePreferences: classic}),
-			Hello{SNI: "www.example.org", ALPN: []string{"h2", "http/1.1"}}},
+			Hello{ServerName: "www.example.org", SupportedProtos: []string{"h2", "http/1.1"}, SupportedVersions: all}},
 		"pq": {hello(tb, &tls.Config{ServerName: "pq.example.org", NextProtos: []string{"h2"}, CurvePreferences: []tls.CurveID{tls.X25519MLKEM768}}),
-			Hello{SNI: "pq.example.org", ALPN: []string{"h2"}}},
+			Hello{ServerName: "pq.example.org", SupportedProtos: []string{"h2"}, SupportedVersions: all}},
 		"pq-large": {hello(tb, &tls.Config{ServerName: "pq.example.org", CurvePreferences: []tls.CurveID{tls.SecP384r1MLKEM1024}}),
-			Hello{SNI: "pq.example.org"}},
+			Hello{ServerName: "pq.example.org", SupportedVersions: all}},
 		"tls12": {hello(tb, &tls.Config{ServerName: "old.example.org", MaxVersion: tls.VersionTLS12}),
-			Hello{SNI: "old.example.org"}},
-		"no-name": {hello(tb, &tls.Config{InsecureSkipVerify: true}), Hello{}},
+			Hello{ServerName: "old.example.org", SupportedVersions: all[1:]}},
+		"no-name": {hello(tb, &tls.Config{InsecureSkipVerify: true}), Hello{SupportedVersions: all}},
 		"ech": {hello(tb, &tls.Config{ServerName: "secret.example.org", MinVersion: tls.VersionTLS13,
 			EncryptedClientHelloConfigList: echConfigs(tb, "public.example.org")}),
-			Hello{SNI: "public.example.org", ECH: true}},
+			Hello{ServerName: "public.example.org", SupportedVersions: all[:1], ECH: true}},
 	}
 }
 
 func sameHello(a, b Hello) bool {
-	return a.SNI == b.SNI && slices.Equal(a.ALPN, b.ALPN) && a.ECH == b.ECH
+	return slices.Equal(a.SupportedVersions, b.SupportedVersions) && a.ServerName == b.ServerName && slices.Equal(a.SupportedProtos, b.SupportedProtos) && a.ECH == b.ECH
 }
 
 // Cut after every byte, the answer is "more" until the last one, and the same
@@ -119,12 +128,12 @@ func TestHelloCutAtEveryByte(t *testing.T) {
 			t.Errorf("%s has only %d bytes", name, len(c.b))
 		}
 		for n := range c.b {
-			if h, more, err := ParseHello(c.b[:n]); !more || err != nil {
+			if h, more, err := parse(c.b[:n]); !more || err != nil {
 				t.Fatalf("%s, %d of %d bytes: %+v, %v, %v", name, n, len(c.b), h, more, err)
 			}
 		}
 		for _, tail := range []string{"", "\x16\x03\x01", "GET /"} {
-			h, more, err := ParseHello(append(slices.Clone(c.b), tail...))
+			h, more, err := parse(append(slices.Clone(c.b), tail...))
 			if err != nil || more || !sameHello(h, c.want) {
 				t.Errorf("%s: %+v, %v, %v, want %+v", name, h, more, err, c.want)
 			}
@@ -138,10 +147,10 @@ func TestHelloInRecordsOfEverySize(t *testing.T) {
 		m := message(t, c.b)
 		for size := 1; size <= len(m); size++ {
 			b := recordOf(m, size)
-			if h, more, err := ParseHello(b); err != nil || more || !sameHello(h, c.want) {
+			if h, more, err := parse(b); err != nil || more || !sameHello(h, c.want) {
 				t.Fatalf("%s in records of %d: %+v, %v, %v, want %+v", name, size, h, more, err, c.want)
 			}
-			if _, more, err := ParseHello(b[:len(b)-1]); err != nil || !more {
+			if _, more, err := parse(b[:len(b)-1]); err != nil || !more {
 				t.Fatalf("%s in records of %d, without the last byte: %v, %v", name, size, more, err)
 			}
 		}
@@ -180,12 +189,18 @@ func TestHelloOfOpenSSL(t *testing.T) {
 			buf := make([]byte, 100)
 			if n, err = c.Read(buf); err == nil {
 				got = append(got, buf[:n]...)
-				h, more, err = ParseHello(got)
+				h, more, err = parse(got)
 			}
 		}
-		want := Hello{}
+		want := Hello{SupportedVersions: []uint16{tls.VersionTLS13, tls.VersionTLS12, tls.VersionTLS11, tls.VersionTLS10}}
 		if args[0] == "-servername" {
-			want = Hello{SNI: "s_client.example.org", ALPN: []string{"h2", "imap"}}
+			want.ServerName, want.SupportedProtos = "s_client.example.org", []string{"h2", "imap"}
+		}
+		if slices.Contains(args, "-tls1_2") {
+			want.SupportedVersions = want.SupportedVersions[1:]
+		}
+		if len(h.SupportedVersions) == len(want.SupportedVersions)-2 { // the system's OpenSSL has none before TLS 1.2
+			want.SupportedVersions = want.SupportedVersions[:len(h.SupportedVersions)]
 		}
 		if err != nil || !sameHello(h, want) {
 			t.Errorf("%v: %+v, %v, want %+v", args, h, err, want)
@@ -254,13 +269,13 @@ func TestHelloNames(t *testing.T) {
 		"2001:db8::1":                    errLiteral,
 		"[2001:db8::1]":                  errName,
 	} {
-		h, more, err := ParseHello(made(extensionServerName, names(name)))
+		h, more, err := parse(made(extensionServerName, names(name)))
 		if refused, ok := want.(error); ok {
-			if err != refused || h.SNI != "" {
-				t.Errorf("%q: %q, %v, want %v", name, h.SNI, err, refused)
+			if err != refused || h.ServerName != "" {
+				t.Errorf("%q: %q, %v, want %v", name, h.ServerName, err, refused)
 			}
-		} else if err != nil || more || h.SNI != want {
-			t.Errorf("%q: %q, %v, %v, want %v", name, h.SNI, more, err, want)
+		} else if err != nil || more || h.ServerName != want {
+			t.Errorf("%q: %q, %v, %v, want %v", name, h.ServerName, more, err, want)
 		}
 	}
 }
@@ -286,28 +301,35 @@ func TestHelloBad(t *testing.T) {
 		"an empty record":         {[]byte{22, 3, 1, 0, 0}, errRecord},
 		"a large record":          {[]byte{22, 3, 1, 0x40, 1}, errRecord},
 		"another record between":  {append(recordOf([]byte{1, 0}, 2), 23, 3, 3, 0, 1), errRecord},
-		"a large message":         {recordOf([]byte{1, 2, 0, 0}, 4), errLarge},
-		"large with its records":  {huge, errLarge},
-		"large while it arrives":  {huge[:MaxHello], errLarge},
-		"a short message":         {recordOf([]byte{1, 0, 0, 2, 3, 3}, 9), errHello},
-		"extensions too long":     {edit(5+4+2+32+7+1, 99), errHello},
-		"bytes behind":            {edit(5+4+2+32+7+1, 3), errHello},
-		"a name too long":         {made(extensionServerName, "\x00\x05\x00\x00\x03a"), errHello},
-		"no list of names":        {made(extensionServerName, ""), errHello},
-		"an empty list":           {made(extensionServerName, "\x00\x00"), errHello},
-		"bytes behind the list":   {made(extensionServerName, names("a.test")+"x"), errHello},
+		"a large message":         {recordOf([]byte{1, 2, 0, 0}, 4), errSize},
+		"large with its records":  {huge, errSize},
+		"large while it arrives":  {huge[:MaxSize], errSize},
+		"a short message":         {recordOf([]byte{1, 0, 0, 2, 3, 3}, 9), errLength},
+		"extensions too long":     {edit(5+4+2+32+7+1, 99), errLength},
+		"bytes behind":            {edit(5+4+2+32+7+1, 3), errLength},
+		"a name too long":         {made(extensionServerName, "\x00\x05\x00\x00\x03a"), errLength},
+		"no list of names":        {made(extensionServerName, ""), errLength},
+		"an empty list":           {made(extensionServerName, "\x00\x00"), errLength},
+		"bytes behind the list":   {made(extensionServerName, names("a.test")+"x"), errLength},
 		"two names":               {made(extensionServerName, names("a.test", "b.test")), errTwice},
 		"two lists of names":      {made(extensionServerName, names("a.test"), extensionServerName, names("b.test")), errTwice},
+		"two lists of versions":   {made(extensionVersions, "\x02\x03\x04", extensionVersions, "\x02\x03\x04"), errTwice},
+		"no version":              {made(extensionVersions, "\x00"), errLength},
+		"half a version":          {made(extensionVersions, "\x03\x03\x04\x03"), errLength},
+		"bytes behind versions":   {made(extensionVersions, "\x02\x03\x04\x00"), errLength},
 		"two lists of protocols":  {made(extensionALPN, "\x00\x03\x02h2", extensionALPN, "\x00\x03\x02h2"), errTwice},
 		"an empty protocol":       {made(extensionALPN, "\x00\x01\x00"), errProtocol},
 		"65 protocols":            {made(extensionALPN, "\x00\x82"+strings.Repeat("\x01x", 65)), errProtocol},
-		"a protocol too long":     {made(extensionALPN, "\x00\x03\x03h2"), errHello},
-		"an empty protocol list":  {made(extensionALPN, "\x00\x00"), errHello},
-		"no list of protocols":    {made(extensionALPN, "\x00"), errHello},
+		"a protocol too long":     {made(extensionALPN, "\x00\x03\x03h2"), errLength},
+		"an empty protocol list":  {made(extensionALPN, "\x00\x00"), errLength},
+		"no list of protocols":    {made(extensionALPN, "\x00"), errLength},
 		"an extension cut short":  {made(extensionECH, "\x00")[:0], nil},
 		"an IP address and a dot": {made(extensionServerName, names("127.1.")), errLiteral},
 	} {
-		h, more, err := ParseHello(c.b)
+		h, more, err := parse(c.b)
+		if err != nil && err != ErrNotTLS && !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v is of no kind", name, err)
+		}
 		if !errors.Is(err, c.want) || more != (c.want == nil) || !sameHello(h, Hello{}) {
 			t.Errorf("%s: %+v, %v, %v, want %v", name, h, more, err, c.want)
 		}
@@ -317,38 +339,39 @@ func TestHelloBad(t *testing.T) {
 // GREASE (RFC 8701), unknown extensions, names of other kinds and a hello without
 // extensions are no error.
 func TestHelloUnknown(t *testing.T) {
-	h, more, err := ParseHello(made(0x0a0a, "", 0x1234, "xyz",
+	h, more, err := parse(made(0x0a0a, "", 0x1234, "xyz",
 		extensionServerName, "\x00\x10"+"\x07\x00\x04\x00\xff\x00\xff"+names("a.test")[2:],
-		extensionALPN, "\x00\x06\x02\x0a\x0a\x02h3", extensionECH, "", 0xfafa, "\x00"))
-	if want := (Hello{SNI: "a.test", ALPN: []string{"\x0a\x0a", "h3"}, ECH: true}); err != nil || more || !sameHello(h, want) {
+		extensionALPN, "\x00\x06\x02\x0a\x0a\x02h3", extensionECH, "", extensionVersions, "\x04\x0a\x0a\x03\x04", 0xfafa, "\x00"))
+	if want := (Hello{ServerName: "a.test", SupportedProtos: []string{"\x0a\x0a", "h3"}, SupportedVersions: []uint16{0x0a0a, tls.VersionTLS13}, ECH: true}); err != nil || more || !sameHello(h, want) {
 		t.Errorf("%+v, %v, %v, want %+v", h, more, err, want)
 	}
 	bare := made()
 	m := message(t, bare)
 	m = m[:len(m)-2]
 	m[3] -= 2
-	if h, more, err := ParseHello(recordOf(m, 100)); err != nil || more || !sameHello(h, Hello{}) {
+	if h, more, err := parse(recordOf(m, 100)); err != nil || more || !sameHello(h, Hello{SupportedVersions: []uint16{tls.VersionTLS12, tls.VersionTLS11, tls.VersionTLS10}}) {
 		t.Errorf("without extensions: %+v, %v, %v", h, more, err)
 	}
 }
 
 func TestHelloAllocates(t *testing.T) {
 	for name, c := range hellos(t) {
-		if n := testing.AllocsPerRun(100, func() { ParseHello(c.b[:len(c.b)-1]) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { parse(c.b[:len(c.b)-1]) }); n != 0 {
 			t.Errorf("%s, not all there: %v allocations", name, n)
 		}
-		want := 0.0
-		if c.want.SNI != "" {
+		want := 1.0 // SupportedVersions
+		if c.want.ServerName != "" {
 			want++
 		}
-		if c.want.ALPN != nil {
+		if c.want.SupportedProtos != nil {
 			want += 2
 		}
-		if n := testing.AllocsPerRun(100, func() { ParseHello(c.b) }); n != want {
+		if n := testing.AllocsPerRun(100, func() { parse(c.b) }); n != want {
 			t.Errorf("%s: %v allocations, want %v", name, n, want)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { ParseHello([]byte("GET / HTTP/1.1\r\n")) }); n != 0 {
+	get := []byte("GET / HTTP/1.1\r\n")
+	if n := testing.AllocsPerRun(100, func() { Parse(get) }); n != 0 {
 		t.Errorf("not TLS: %v allocations", n)
 	}
 }
@@ -364,19 +387,19 @@ func FuzzHello(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 2, 3, 3}, uint16(9))
 	f.Fuzz(func(t *testing.T, m []byte, size uint16) {
 		b := recordOf(m, min(recordMax, 1+int(size)))
-		h, more, err := ParseHello(b)
+		h, more, err := parse(b)
 		if (err != nil || more) && !sameHello(h, Hello{}) || err != nil && more {
 			t.Fatalf("%+v, %v, %v", h, more, err)
 		}
-		one, moreOne, errOne := ParseHello(recordOf(m, recordMax))
-		if len(b) <= MaxHello && (!sameHello(one, h) || moreOne != more || errOne != err) {
+		one, moreOne, errOne := parse(recordOf(m, recordMax))
+		if len(b) <= MaxSize && (!sameHello(one, h) || moreOne != more || errOne != err) {
 			t.Fatalf("in records of %d: %+v, %v, %v; of the largest: %+v, %v, %v", size, h, more, err, one, moreOne, errOne)
 		}
-		if h.SNI != strings.ToLower(h.SNI) || strings.HasSuffix(h.SNI, ".") || len(h.SNI) > 253 {
-			t.Fatalf("name %q", h.SNI)
+		if h.ServerName != strings.ToLower(h.ServerName) || strings.HasSuffix(h.ServerName, ".") || len(h.ServerName) > 253 {
+			t.Fatalf("name %q", h.ServerName)
 		}
 		for n := 0; n < len(b); n += 1 + len(b)/50 {
-			if _, _, errCut := ParseHello(b[:n]); errCut != nil && err != errCut {
+			if _, _, errCut := parse(b[:n]); errCut != nil && err != errCut {
 				t.Fatalf("%d of %d bytes: %v, then %v", n, len(b), errCut, err)
 			}
 		}
@@ -384,8 +407,12 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		if info := asServer(b); info != nil {
-			if strings.ToLower(info.ServerName) != h.SNI || !slices.Equal(info.SupportedProtos, h.ALPN) {
+			if strings.ToLower(info.ServerName) != h.ServerName || !slices.Equal(info.SupportedProtos, h.SupportedProtos) {
 				t.Fatalf("%+v, crypto/tls has %q %q", h, info.ServerName, info.SupportedProtos)
+			}
+			// Without a list crypto/tls also takes a version above TLS 1.2 for what it says.
+			if theirs := info.SupportedVersions; !slices.Equal(theirs, h.SupportedVersions) && !(len(theirs) > 0 && slices.Equal(theirs[1:], h.SupportedVersions)) {
+				t.Fatalf("%+v, crypto/tls has versions %x", h, theirs)
 			}
 		}
 	})
@@ -412,7 +439,7 @@ func (c *reading) RemoteAddr() net.Addr        { return &net.TCPAddr{} }
 func (c *reading) LocalAddr() net.Addr         { return &net.TCPAddr{} }
 func (c *reading) Close() error                { return nil }
 
-func BenchmarkParseHello(b *testing.B) {
+func BenchmarkParse(b *testing.B) {
 	for name, c := range hellos(b) {
 		for _, size := range []string{"one", "100B"} {
 			in := c.b
@@ -422,7 +449,7 @@ func BenchmarkParseHello(b *testing.B) {
 			b.Run("hello="+name+"/records="+size, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					ParseHello(in)
+					Parse(in)
 				}
 			})
 		}

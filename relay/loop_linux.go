@@ -13,8 +13,6 @@ const (
 	eventsMost   = 256 // events taken from the kernel at once
 	acceptBurst  = 32  // clients accepted from one listener before flows have their turn
 	turnBudget   = 1 << 20
-	// tick is the timers' grain.
-	tick = 64 * time.Millisecond
 	// rawWait bounds a wait that keeps the P.
 	rawWait = 5 * time.Millisecond
 	// lagWait is how long a tail below the low-water mark may wait.

@@ -95,6 +95,9 @@ func (w *wheel) until() int64 {
 	return 0
 }
 
+// tick is the timers' grain.
+const tick = 64 * time.Millisecond
+
 // after returns the time d after t, or the end of all time if that is sooner.
 func after(t, d time.Duration) time.Duration {
 	if d > math.MaxInt64-t {

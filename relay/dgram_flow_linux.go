@@ -103,7 +103,7 @@ func (d *dgrams) evict(keep *session) bool {
 	for _, a := range []*ages{&d.silent, &d.answered} {
 		for s := a.oldest; s != nil; s = s.newer {
 			// One with messages at hand is in use.
-			if s != keep && s.first < 0 && s.pending == 0 && s != d.up.of {
+			if s != keep && s.first < 0 && s.pending == 0 {
 				d.end(s, CauseEvicted, nil)
 				return true
 			}
@@ -351,6 +351,7 @@ func (d *dgrams) exceeds(s *session, dir, n int) bool {
 func (d *dgrams) end(s *session, c Cause, err error) {
 	l, p := d.loop, s.port
 	if s.pending > 0 {
+		d.back.flush()
 		p.out.flush()
 		p.out.forget(s)
 	}

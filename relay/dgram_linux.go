@@ -56,6 +56,7 @@ type dgrams struct {
 	batch    [dgramBatch]message
 	touched  []*session  // flows of the batch at hand, in the order of their first message
 	up       outbox      // to the upstream of one flow at a time
+	back     outbox      // echoes, by one port at a time
 	single   *sys.Vector // for the datagrams of a refused run
 	dirty    []*dgramPort
 	finished []ref // flows that have had all their replies
@@ -92,7 +93,8 @@ func newDgrams(l *loop) *dgrams {
 	d.single = sys.NewVector(1, 1, sys.Unix) // whose names have room for any address
 	d.tick = -1
 	d.flow.loop = l
-	d.up.init(d, nil)
+	d.up.init(d, 0)
+	d.back.init(d, sys.Unix)              // whose names have room for any address
 	const ticks = int(time.Second / tick) // a second
 	switch n := cfg.MaxNewFlows; {
 	case n < 0:

@@ -7,16 +7,21 @@ import (
 
 // outbox plans what leaves by one socket: datagrams of one flow that stand
 // beside each other become a run, and all runs leave with one system call.
-// Payload is not copied: it must stay until flush has returned, or longer if
-// the outbox is blocked then.
+// Payload is not copied. There are two kinds of outbox, by who owns the memory:
 //
-// There are two kinds. A port's gathers the replies of all its flows until the
-// loop's turn ends. The other, dgrams.up, serves one flow's upstream at a time
-// and is empty between two flows.
+//   - A port's, dgramPort.out, gathers the replies of all its flows until the
+//     loop's turn ends, or for longer while the port's socket is full. It owns
+//     the memory that they are received into: see lease.
+//   - The others are given memory that belongs to the caller, until flush
+//     returns: they never wait, and are empty then. dgrams.up sends to the
+//     upstream of one flow at a time, dgrams.back returns echoes by one port at
+//     a time.
 type outbox struct {
 	d       *dgrams
-	port    *dgramPort // nil: towards an upstream
-	of      *session   // towards its upstream
+	port    *dgramPort  // nil: towards an upstream
+	of      *session    // towards its upstream
+	replies *sys.Vector // what replies are received into; nil: the memory is the caller's
+	leased  int         // messages of replies that were received into since the outbox was empty
 	v       *sys.Vector
 	items   [dgramBatch]item
 	pieces  []piece
@@ -42,12 +47,28 @@ type piece struct {
 
 const outboxPieces = 4 * dgramBatch
 
-func (o *outbox) init(d *dgrams, p *dgramPort) {
-	var family sys.Family
-	if p != nil {
-		family = p.family
+// init makes o ready for the addresses of a family; 0: its sockets are connected.
+func (o *outbox) init(d *dgrams, family sys.Family) {
+	*o = outbox{d: d, v: sys.NewVector(dgramBatch, outboxPieces, family), pieces: make([]piece, 0, outboxPieces)}
+}
+
+// own gives a port's outbox the memory of its replies.
+func (o *outbox) own(p *dgramPort) {
+	o.port = p
+	o.replies = sys.NewVector(dgramBatch, dgramBatch, 0)
+	for i, b := range dgramBuffers() {
+		o.replies.SetBuf(i, b)
 	}
-	*o = outbox{d: d, port: p, v: sys.NewVector(dgramBatch, outboxPieces, family), pieces: make([]piece, 0, outboxPieces)}
+}
+
+// lease returns the first of the messages of replies that may be received into,
+// and how many may. What is queued may refer to the messages before it. They
+// become free only here, before a read, and only when nothing is queued.
+func (o *outbox) lease() (from, n int) {
+	if o.n == 0 {
+		o.leased = 0
+	}
+	return o.leased, dgramBatch - o.leased
 }
 
 func (o *outbox) dir() int {
@@ -106,8 +127,7 @@ func (o *outbox) overflow(s *session, gen uint32, b []byte, seg int) {
 		o.d.drop(s, toA, DropFull, len(b), segment.Count(len(b), seg))
 	case s.builtin():
 		o.d.inside(s, b, seg)
-		s.port.out.flush() // the memory of b is about to be used again
-		s.port.out.abandon(DropFull)
+		o.d.back.flush() // the memory of b is about to be used again
 	default:
 		o.d.holdBack(s, b, seg)
 	}
@@ -139,7 +159,7 @@ func (o *outbox) open(s *session) bool {
 	} else {
 		o.v.SetNameLen(i, copy(o.v.Name(i), s.name[:s.nameLen]))
 	}
-	if !p.dirty {
+	if o.replies != nil && !p.dirty {
 		p.dirty = true
 		o.d.dirty = append(o.d.dirty, p)
 	}
@@ -268,14 +288,17 @@ func (o *outbox) skip(why Drop) {
 // full is called when the socket takes no more; true: what is left waits, and
 // the outbox is no longer the caller's.
 func (o *outbox) full() bool {
-	if o.port == nil {
+	switch {
+	case o.port == nil:
 		o.d.holdRest(o)
 		return true
-	}
-	if o.port.family == sys.Unix {
+	case o.port.family == sys.Unix:
 		// It is one client's queue that is full, and nobody would tell when it no longer is.
 		o.skip(DropFull)
 		return false
+	case o.replies == nil:
+		o.abandon(DropFull)
+		return true
 	}
 	o.blocked = true
 	l := o.d.loop
@@ -356,7 +379,6 @@ func (o *outbox) abandon(why Drop) {
 	for o.at < o.n {
 		o.skip(why)
 	}
-	o.unblock()
 	o.reset()
 }
 
@@ -377,9 +399,6 @@ func (o *outbox) reset() {
 	clear(o.items[:o.n])
 	o.n, o.at, o.of = 0, 0, nil
 	o.run = segment.Run{}
-	if o.port != nil {
-		o.port.slots = 0
-	}
 }
 
 // unblock watches a port's socket for input only again.

@@ -26,8 +26,6 @@ type dgramPort struct {
 	recent   *session            // the flow that the last message was of
 	drops    uint32              // SO_RXQ_OVFL's last reading
 	out      outbox              // replies
-	replies  *sys.Vector         // what they are received into, until they have left
-	slots    int                 // messages of replies in use
 	parked   []ref               // flows that are not read while the socket is full
 }
 
@@ -58,11 +56,8 @@ func (d *dgrams) listen(p *dgramPort) {
 	for i, b := range d.buffers {
 		p.in.SetBuf(i, b)
 	}
-	p.replies = sys.NewVector(dgramBatch, dgramBatch, 0)
-	for i, b := range dgramBuffers() {
-		p.replies.SetBuf(i, b)
-	}
-	p.out.init(d, p)
+	p.out.init(d, p.family)
+	p.out.own(p)
 	if p.family == sys.Unix {
 		p.paths = make(map[string]*session)
 	} else {
@@ -131,9 +126,6 @@ func (d *dgrams) receive(p *dgramPort) {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
 		d.stats.Batches++
-		if p.out.n > 0 {
-			p.out.flush() // so that only echoes are in it below
-		}
 		for i := range n {
 			d.take(p, i)
 		}
@@ -142,10 +134,7 @@ func (d *dgrams) receive(p *dgramPort) {
 		}
 		clear(d.touched)
 		d.touched = d.touched[:0]
-		if p.out.n > 0 && !p.out.blocked {
-			p.out.flush()
-			p.out.abandon(DropFull) // the echoes that are left: their memory is needed
-		}
+		d.back.flush() // the memory of the echoes is about to be used again
 		p.in.Rearm(0, n)
 		if n < dgramBatch {
 			return
@@ -271,11 +260,11 @@ func (d *dgrams) inside(s *session, b []byte, seg int) {
 	d.loop.stats.BytesRead += int64(len(b))
 	d.stats.Received += int64(count)
 	d.answer(s, count)
-	if s.port.out.blocked { // what is in it stays there for longer than b
-		d.drop(s, toA, DropFull, len(b), count)
-		return
+	if d.back.port != s.port {
+		d.back.flush()
+		d.back.port = s.port
 	}
-	s.port.out.add(s, b, seg)
+	d.back.add(s, b, seg)
 }
 
 // drop counts a message that was read and is not delivered; s may be nil.

@@ -8,28 +8,29 @@ import (
 // readUpstream takes replies of one flow and puts them into its port's outbox,
 // which leaves when the turn ends. So the replies of many flows share a system call.
 func (d *dgrams) readUpstream(s *session) {
-	p := s.port
-	if p.slots == dgramBatch {
-		p.out.flush()
+	out := &s.port.out
+	from, free := out.lease()
+	if free == 0 {
+		out.flush()
+		from, free = out.lease()
 	}
-	if p.out.blocked {
+	if out.blocked {
 		d.park(s)
 		return
 	}
-	from := p.slots
-	width := min(int(s.width), dgramBatch-from)
-	n, e := d.loop.env.Kernel.RecvBatch(int(s.fd), s.upstreamFamily(), p.replies, from, width)
+	width := min(int(s.width), free)
+	n, e := d.loop.env.Kernel.RecvBatch(int(s.fd), s.upstreamFamily(), out.replies, from, width)
 	if e != 0 {
 		d.readFailed(s, e)
 		return
 	}
 	d.stats.Batches++
-	p.slots += n
+	out.leased += n
 	total := 0
 	for i := from; i < from+n; i++ {
-		total += d.takeReply(s, p, i)
+		total += d.takeReply(s, out, i)
 	}
-	p.replies.Rearm(from, n)
+	out.replies.Rearm(from, n)
 	s.widen(n, width)
 	if total > 0 {
 		d.answer(s, total)
@@ -38,8 +39,8 @@ func (d *dgrams) readUpstream(s *session) {
 
 // takeReply puts message i of the replies into the outbox, and returns how many
 // datagrams it has.
-func (d *dgrams) takeReply(s *session, p *dgramPort, i int) int {
-	n, flags, _, control := p.replies.Received(i)
+func (d *dgrams) takeReply(s *session, out *outbox, i int) int {
+	n, flags, _, control := out.replies.Received(i)
 	seg, count := 0, 1
 	if len(control) > 0 {
 		c := sys.ParseControl(control)
@@ -52,19 +53,19 @@ func (d *dgrams) takeReply(s *session, p *dgramPort, i int) int {
 			d.stats.Supers++
 		}
 	}
-	b := p.replies.Buf(i)[:min(n, dgramSize)]
+	b := out.replies.Buf(i)[:min(n, dgramSize)]
 	d.stats.Received += int64(count)
 	d.loop.stats.BytesRead += int64(len(b))
 	s.moved[toA].read += int64(len(b))
 	switch {
 	case flags&sys.MsgTrunc != 0:
 		d.drop(s, toA, DropTruncated, len(b), count)
-	case p.family == sys.Unix && len(s.path) <= 2: // the client's socket has no name
+	case out.port.family == sys.Unix && len(s.path) <= 2: // the client's socket has no name
 		d.drop(s, toA, DropNoReturn, len(b), count)
 	case d.exceeds(s, toA, len(b)):
 		d.drop(s, toA, DropLimited, len(b), count)
 	default:
-		p.out.add(s, b, seg)
+		out.add(s, b, seg)
 	}
 	return count
 }

@@ -11,21 +11,25 @@ type Cause uint8
 
 // The causes. A cause's name is lower-case with hyphens, such as "a-reset".
 const (
-	CauseEnd     Cause = iota // both sides ended and the last byte was delivered
-	CauseIdle                 // no byte moved for Config.Idle
-	CauseAReset               // A reset the connection
-	CauseBReset               // B reset the connection
-	CauseAFailed              // A failed otherwise: a deadline, a Close from elsewhere, an error
-	CauseBFailed              // B failed otherwise
+	CauseEnd        Cause = iota // both sides ended and the last byte was delivered
+	CauseIdle                    // no byte moved for Config.Idle
+	CauseAReset                  // A reset the connection
+	CauseBReset                  // B reset the connection
+	CauseAFailed                 // A failed otherwise: a deadline, a Close from elsewhere, an error
+	CauseBFailed                 // B failed otherwise
+	CauseHalfClosed              // one side had ended, and the other moved no byte for Config.HalfClosed
+	CauseCanceled                // RelayContext's context ended
 )
 
 var causeNames = []string{
-	CauseEnd:     "end",
-	CauseIdle:    "idle",
-	CauseAReset:  "a-reset",
-	CauseBReset:  "b-reset",
-	CauseAFailed: "a-failed",
-	CauseBFailed: "b-failed",
+	CauseEnd:        "end",
+	CauseIdle:       "idle",
+	CauseAReset:     "a-reset",
+	CauseBReset:     "b-reset",
+	CauseAFailed:    "a-failed",
+	CauseBFailed:    "b-failed",
+	CauseHalfClosed: "half-closed",
+	CauseCanceled:   "canceled",
 }
 
 // String returns the cause's name.

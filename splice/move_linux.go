@@ -4,7 +4,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/penstock/penstock/internal/pump"
@@ -20,17 +19,16 @@ var shared = sync.OnceValue(func() *pump.Pipes { return pump.NewPipes(sys.Linux{
 const turnBudget = 4 << 20
 
 // move carries one direction: by the pump between stream sockets, else by a
-// copy. read is delivered first. turning, if not nil, is set while a turn runs,
-// and stays set after one that has failed.
-func (cfg *Config) move(dst, src net.Conn, read []byte, g *gauge, turning *atomic.Bool) (Transfer, bool, error) {
+// copy. read is delivered first.
+func (cfg *Config) move(dst, src net.Conn, read []byte, w *watcher) (Transfer, bool, error) {
 	out, _ := stream(dst)
 	in, tcp := stream(src)
 	if out == nil || in == nil {
-		return moveUser(dst, src, read, g, WhyNotSocket)
+		return moveUser(dst, src, read, w, WhyNotSocket)
 	}
 	m := movers.Get()
 	defer movers.Put(m)
-	m.in, m.out, m.src, m.dst, m.gauge, m.turning = in, out, src, dst, g, turning
+	m.in, m.out, m.src, m.dst, m.watcher = in, out, src, dst, w
 	m.half = pump.Half{TCP: tcp}
 	if cfg.NoSplice {
 		m.half.Refuse(pump.WhyOff)
@@ -39,6 +37,12 @@ func (cfg *Config) move(dst, src net.Conn, read []byte, g *gauge, turning *atomi
 	atSrc, err := m.run()
 	m.half.Close(&m.env)
 	return m.transfer(), atSrc, err
+}
+
+// obeys reports whether c is a connection that its deadlines always stop.
+func obeys(c net.Conn) bool {
+	rc, _ := stream(c)
+	return rc != nil
 }
 
 // stream gives the raw connection of a stream socket, nil for anything else.
@@ -66,8 +70,7 @@ type mover struct {
 	env      pump.Env
 	in, out  syscall.RawConn
 	src, dst net.Conn
-	gauge    *gauge
-	turning  *atomic.Bool
+	watcher  *watcher
 	fd       int // the source, during a turn
 	state    pump.State
 	outErr   error
@@ -78,12 +81,12 @@ type mover struct {
 
 var movers = pool.Pool[*mover]{
 	New: func() *mover {
-		m := &mover{env: pump.Env{Kernel: sys.Linux{}, Pipes: shared(), Buffers: &buffers}}
+		m := &mover{env: pump.Env{Kernel: sys.Linux{}, Pipes: shared(), Buffers: &buffers, Shared: true}}
 		m.onReadable, m.onTurn, m.onWritable = m.readable, m.turn, m.writable
 		return m
 	},
 	Reset: func(m *mover) bool {
-		m.in, m.out, m.src, m.dst, m.gauge, m.turning, m.outErr = nil, nil, nil, nil, nil, nil, nil
+		m.in, m.out, m.src, m.dst, m.watcher, m.outErr = nil, nil, nil, nil, nil, nil
 		return true
 	},
 }
@@ -131,6 +134,7 @@ func (m *mover) turn(fd uintptr) bool {
 // writable has the destination's descriptor; false waits for it.
 func (m *mover) writable(fd uintptr) bool {
 	m.begin()
+	sys.SetNonblock(int(fd)) // somebody may have made it blocking meanwhile
 	m.state = m.half.Flush(&m.env, int(fd))
 	m.end()
 	return m.state != pump.WantWrite
@@ -140,19 +144,17 @@ func (m *mover) writable(fd uintptr) bool {
 // who waits holds no memory.
 func (m *mover) begin() {
 	m.env.Scratch = buffers.Get(pump.ScratchSize)
-	if m.turning != nil {
-		m.turning.Store(true)
-	}
+	m.watcher.turning.Store(true)
 }
 
 func (m *mover) end() {
 	buffers.Put(m.env.Scratch)
 	m.env.Scratch = nil
-	if m.gauge != nil {
-		m.gauge.store(m.transfer())
+	if m.watcher.gauge != nil {
+		m.watcher.tell(m.transfer())
 	}
-	if m.turning != nil && m.state != pump.Failed {
-		m.turning.Store(false)
+	if m.state != pump.Failed {
+		m.watcher.turning.Store(false)
 	}
 }
 

@@ -2,12 +2,18 @@
 
 package splice
 
-import (
-	"net"
-	"sync/atomic"
-)
+import "net"
 
 // move carries one direction by a copy: this system has no splice.
-func (cfg *Config) move(dst, src net.Conn, read []byte, g *gauge, _ *atomic.Bool) (Transfer, bool, error) {
-	return moveUser(dst, src, read, g, WhyKernel)
+func (cfg *Config) move(dst, src net.Conn, read []byte, w *watcher) (Transfer, bool, error) {
+	return moveUser(dst, src, read, w, WhyKernel)
+}
+
+// obeys reports whether c is a connection that its deadlines always stop.
+func obeys(c net.Conn) bool {
+	switch c.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		return true
+	}
+	return false
 }

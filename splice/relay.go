@@ -1,6 +1,7 @@
 package splice
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -15,53 +16,117 @@ import (
 
 // Relay is as the function [Relay], with options.
 func (cfg *Config) Relay(a, b net.Conn) (Result, error) {
-	p := &pair{conn: [2]net.Conn{a, b}, live: cfg.Live}
+	return cfg.RelayContext(context.Background(), a, b)
+}
+
+// RelayContext is as the function [RelayContext], with options.
+func (cfg *Config) RelayContext(ctx context.Context, a, b net.Conn) (Result, error) {
+	if ctx.Err() != nil {
+		return Result{Cause: CauseCanceled}, canceled(ctx)
+	}
+	p := &pair{cfg: cfg, conn: [2]net.Conn{a, b}, live: cfg.Live, quit: make(chan struct{})}
 	if p.live == nil {
 		p.live = new(Live)
 	}
 	p.live.reset()
-	stop := p.watchIdle(cfg.Idle)
-	watched := cfg.Live != nil || cfg.Idle > 0
-	var wg sync.WaitGroup
-	wg.Go(func() { p.carry(cfg, 1, watched) })
-	p.carry(cfg, 0, watched)
-	wg.Wait()
-	stop()
-	if p.ended.Load() {
-		for _, c := range p.conn {
-			c.SetDeadline(time.Time{})
+	obey := obeys(pump.Inner(a)) && obeys(pump.Inner(b))
+	if cfg.Live != nil || cfg.Idle > 0 || cfg.HalfClosed > 0 || !obey {
+		for d := range p.watcher {
+			p.watcher[d].gauge = &p.live.dir[d]
 		}
+	}
+	forget := p.watchContext(ctx)
+	if cfg.Idle > 0 {
+		p.watch(cfg.Idle, CauseIdle, "idle")
+	}
+	complete := true
+	if obey {
+		var wg sync.WaitGroup
+		wg.Go(func() { p.carry(1) })
+		p.carry(0)
+		wg.Wait()
+	} else {
+		complete = p.carryBoth()
+	}
+	close(p.quit)
+	p.watches.Wait()
+	forget()
+	if p.ended.Load() && complete {
+		p.setDeadlines(time.Time{})
 	}
 	return Result{AB: p.moved[0], BA: p.moved[1], Cause: p.cause}, p.err
 }
 
 // pair is a Relay under way. Direction 0 goes from conn[0] to conn[1].
 type pair struct {
-	conn  [2]net.Conn // as given
-	live  *Live
-	moved [2]Transfer
+	cfg     *Config
+	conn    [2]net.Conn // as given
+	live    *Live
+	watcher [2]watcher
+	moved   [2]Transfer
+	quit    chan struct{} // closed when both directions are over
+	watches sync.WaitGroup
 
-	// turning says that a direction is within system calls, or that one has
-	// failed and end is about to hear of it.
-	turning [2]atomic.Bool
-	ended   atomic.Bool // the cause is known
+	ended atomic.Bool // the cause is known
 
-	mu    sync.Mutex
-	cause Cause
-	err   error
+	mu      sync.Mutex
+	halves  int // directions that have ended well
+	cause   Cause
+	err     error
+	stopped chan struct{} // if not nil, closed by end
+}
+
+// grace is how long a connection may take to notice its deadline.
+const grace = 500 * time.Millisecond
+
+// carryBoth carries both directions and returns when they are over, or, false,
+// when one of them does not stop although the pair has ended.
+func (p *pair) carryBoth() bool {
+	p.mu.Lock()
+	p.stopped = make(chan struct{})
+	if p.ended.Load() { // by its context
+		close(p.stopped)
+	}
+	stopped := p.stopped
+	p.mu.Unlock()
+	over := make(chan int, 2)
+	for d := range p.conn {
+		go func() {
+			p.carry(d)
+			over <- d
+		}()
+	}
+	var late <-chan time.Time
+	running := [2]bool{true, true}
+	for running[0] || running[1] {
+		select {
+		case d := <-over:
+			running[d] = false
+		case <-stopped:
+			stopped = nil
+			late = time.After(grace)
+		case <-late:
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for d := range running {
+				if running[d] {
+					p.watcher[d].left.Store(true)
+					p.moved[d] = p.live.dir[d].load()
+				}
+			}
+			return false
+		}
+	}
+	return true
 }
 
 // carry moves direction d to its end, and passes that on.
-func (p *pair) carry(cfg *Config, d int, watched bool) {
+func (p *pair) carry(d int) {
 	src, dst := d, 1-d
-	g := &p.live.dir[d]
-	if !watched {
-		g = nil
-	}
-	t, atSrc, err := cfg.move(pump.Inner(p.conn[dst]), pump.Inner(p.conn[src]), pump.TakeRead(p.conn[src]), g, &p.turning[d])
-	p.moved[d] = t
-	if cfg.Live != nil {
-		p.live.dir[d].store(t)
+	w := &p.watcher[d]
+	t, atSrc, err := p.cfg.move(pump.Inner(p.conn[dst]), pump.Inner(p.conn[src]), pump.TakeRead(p.conn[src]), w)
+	if !p.account(d, t) {
+		return
 	}
 	if err != nil {
 		side := dst
@@ -69,17 +134,37 @@ func (p *pair) carry(cfg *Config, d int, watched bool) {
 			side = src
 		}
 		p.end(causeOf(err, side == 0), undelivered(t, err))
-		p.turning[d].Store(false)
+		w.turning.Store(false)
 		return
 	}
 	if p.resetSeenBy(1 - d) {
 		return
 	}
-	switch err := closeWrite(p.conn[dst]); {
-	case errors.Is(err, errors.ErrUnsupported):
-		p.end(CauseEnd, nil)
-	case err != nil:
+	if err := closeWrite(p.conn[dst]); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		p.end(causeOf(err, dst == 0), err)
+		return
+	}
+	p.halfEnded()
+}
+
+// account notes what direction d has moved, unless Relay has left it.
+func (p *pair) account(d int, t Transfer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.watcher[d].left.Load() {
+		return false
+	}
+	p.moved[d] = t
+	p.watcher[d].tell(t)
+	return true
+}
+
+// halfEnded notes that a direction has ended well.
+func (p *pair) halfEnded() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.halves++; p.halves == 1 && p.cfg.HalfClosed > 0 {
+		p.watch(p.cfg.HalfClosed, CauseHalfClosed, "half-closed")
 	}
 }
 
@@ -88,7 +173,7 @@ func (p *pair) carry(cfg *Config, d int, watched bool) {
 // whoever asks first; to a reader after that it looks like the end of the stream.
 // So a turn that is under way there is waited for: it does not block.
 func (p *pair) resetSeenBy(other int) bool {
-	for p.turning[other].Load() && !p.ended.Load() {
+	for p.watcher[other].turning.Load() && !p.ended.Load() {
 		runtime.Gosched()
 	}
 	return p.ended.Load()
@@ -103,45 +188,69 @@ func (p *pair) end(c Cause, err error) {
 	}
 	p.cause, p.err = c, err
 	p.ended.Store(true)
-	for _, c := range p.conn {
-		c.SetDeadline(time.Unix(1, 0))
+	p.setDeadlines(time.Unix(1, 0))
+	if p.stopped != nil {
+		close(p.stopped)
 	}
 }
 
-// watchIdle ends the pair when no byte has moved for idle. It looks four times
-// as often, so that the data path need not read a clock.
-func (p *pair) watchIdle(idle time.Duration) (stop func()) {
-	if idle <= 0 {
-		return func() {}
+// setDeadlines sets the deadlines of both connections, and of the sockets inside,
+// which a wrapper's own SetDeadline need not reach.
+func (p *pair) setDeadlines(at time.Time) {
+	for _, c := range p.conn {
+		c.SetDeadline(at)
+		if inner := pump.Inner(c); inner != c {
+			inner.SetDeadline(at)
+		}
 	}
+}
+
+// watch ends the pair when no byte has moved for the limit. It looks four times
+// as often, so that the data path need not read a clock, and counts its looks:
+// after a pause of the whole process, bytes that wait are moved before the next.
+func (p *pair) watch(limit time.Duration, c Cause, what string) {
 	const looks = 4
-	quit := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		ticker := time.NewTicker(max(idle/looks, time.Millisecond))
+	p.watches.Go(func() {
+		ticker := time.NewTicker(max(limit/looks, time.Millisecond))
 		defer ticker.Stop()
-		var seen int64
-		still := 0
-		for {
+		seen := p.live.moved()
+		for still := 0; still < looks; still++ {
 			select {
-			case <-quit:
+			case <-p.quit:
 				return
 			case <-ticker.C:
 			}
-			moved := p.live.dir[0].read.Load() + p.live.dir[0].written.Load() + p.live.dir[1].read.Load() + p.live.dir[1].written.Load()
-			if still++; moved != seen {
-				seen, still = moved, 0
-			}
-			if still >= looks {
-				p.end(CauseIdle, fmt.Errorf("splice: idle for %v: %w", idle, os.ErrDeadlineExceeded))
-				return
+			if moved := p.live.moved(); moved != seen {
+				seen, still = moved, -1
 			}
 		}
+		p.end(c, fmt.Errorf("splice: %s for %v: %w", what, limit, os.ErrDeadlineExceeded))
+	})
+}
+
+// watchContext ends the pair when ctx ends, until forget is called.
+func (p *pair) watchContext(ctx context.Context) (forget func()) {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		p.end(CauseCanceled, canceled(ctx))
+		close(ended)
 	})
 	return func() {
-		close(quit)
-		wg.Wait()
+		if !stop() {
+			<-ended
+		}
 	}
+}
+
+// canceled is the error of a context that has ended.
+func canceled(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		return fmt.Errorf("splice: %w: %w", ctx.Err(), cause)
+	}
+	return fmt.Errorf("splice: %w", ctx.Err())
 }
 
 // closeWrite passes the end of a stream on, by the wrapper's own way if it has

@@ -12,6 +12,7 @@
 package splice
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -31,6 +32,11 @@ type Config struct {
 	// deadlines, and leaves them cleared. Copy does not look at it: there a
 	// read deadline does the same.
 	Idle time.Duration
+
+	// HalfClosed ends a Relay of which one side has ended, and the other has
+	// moved no byte since for about so long, with [CauseHalfClosed]; 0 means
+	// never. It uses deadlines as Idle does.
+	HalfClosed time.Duration
 
 	// NoSplice makes every byte go through user space.
 	NoSplice bool
@@ -67,6 +73,19 @@ func (e *UndeliveredError) Error() string {
 
 func (e *UndeliveredError) Unwrap() error { return e.Err }
 
+// Timeout reports whether Err is a timeout. With Temporary it makes
+// UndeliveredError a [net.Error].
+func (e *UndeliveredError) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.Err, &t) && t.Timeout()
+}
+
+// Temporary reports whether Err is temporary, which is not well-defined. See [net.Error].
+func (e *UndeliveredError) Temporary() bool {
+	var t interface{ Temporary() bool }
+	return errors.As(e.Err, &t) && t.Temporary()
+}
+
 // Live is what a running Copy or Relay has moved so far. Its methods may be
 // called at any time and from anywhere; a Live must not be shared by two that
 // run at once. Copy's direction is AB.
@@ -89,6 +108,14 @@ func (l *Live) reset() {
 		g.written.Store(0)
 		g.read.Store(0)
 	}
+}
+
+// moved changes whenever a byte has moved.
+func (l *Live) moved() (n int64) {
+	for d := range l.dir {
+		n += l.dir[d].read.Load() + l.dir[d].written.Load()
+	}
+	return n
 }
 
 type gauge struct {
@@ -132,30 +159,60 @@ func Copy(dst, src net.Conn) (written int64, err error) {
 
 // Relay moves bytes both ways between a and b until both have ended, or one has
 // failed. The end of one direction is passed on (CloseWrite) after its last
-// byte; a connection that cannot close one direction ends both. A reset is not
-// passed on as an end. Neither is closed: who wants to pass a reset on sets
-// SetLinger(0) on the other side of [CauseAReset] or [CauseBReset], and closes it.
+// byte. A connection without CloseWrite cannot be told: Relay then goes on with
+// the other direction, and a peer that waits for the end learns of it only from
+// Close; Config.HalfClosed bounds that. A reset is not passed on as an end.
 //
-// Relay blocks, and runs one more goroutine, which has ended when it returns.
-// Deadlines and Close from elsewhere end it. To stop the second direction when
-// the first has failed, Relay sets deadlines, and leaves them cleared.
+// Neither connection is closed. To pass a reset on, after [CauseAReset] or
+// [CauseBReset], call SetLinger(0) on the other connection and close it.
+//
+// Relay blocks. Deadlines and Close from elsewhere end it. To stop the second
+// direction when the first has failed, Relay sets deadlines, and clears them
+// before it returns. Between TCP and Unix sockets it runs one more goroutine,
+// and with other connections two, which have ended when it returns. Where a
+// connection is not stopped by its deadline within half a second, Relay returns
+// all the same: its goroutine ends when that connection's Read or Write returns,
+// which Close makes them do, and the deadlines stay set.
 func Relay(a, b net.Conn) (Result, error) {
 	var cfg Config
 	return cfg.Relay(a, b)
 }
 
+// RelayContext is like [Relay], and ends with [CauseCanceled] and an error that
+// wraps ctx's when ctx ends. If ctx has ended already, nothing is read.
+func RelayContext(ctx context.Context, a, b net.Conn) (Result, error) {
+	var cfg Config
+	return cfg.RelayContext(ctx, a, b)
+}
+
 // Copy is as the function [Copy], with options.
 func (cfg *Config) Copy(dst, src net.Conn) (written int64, err error) {
-	var g *gauge
+	var w watcher
 	if cfg.Live != nil {
-		g = &cfg.Live.dir[0]
+		w.gauge = &cfg.Live.dir[0]
 		cfg.Live.reset()
 	}
-	t, _, err := cfg.move(pump.Inner(dst), pump.Inner(src), pump.TakeRead(src), g, nil)
-	if g != nil {
-		g.store(t)
-	}
+	t, _, err := cfg.move(pump.Inner(dst), pump.Inner(src), pump.TakeRead(src), &w)
+	w.tell(t)
 	return t.Written, undelivered(t, err)
+}
+
+// watcher is where a direction shows what it does. The zero value has nobody who looks.
+type watcher struct {
+	gauge *gauge // nil: nobody counts
+
+	// turning says that the direction is within system calls that do not block,
+	// or that it has failed and its pair is about to hear of it.
+	turning atomic.Bool
+	// left says that Relay has returned without the direction, which must touch
+	// nothing any more.
+	left atomic.Bool
+}
+
+func (w *watcher) tell(t Transfer) {
+	if w.gauge != nil && !w.left.Load() {
+		w.gauge.store(t)
+	}
 }
 
 // undelivered adds to an error what was lost by it.

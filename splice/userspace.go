@@ -14,22 +14,17 @@ var buffers pool.Buffers
 const userBuffer = 32 << 10
 
 // moveUser carries a direction through user-space memory, by Read and Write.
-func moveUser(dst, src net.Conn, read []byte, g *gauge, why Why) (t Transfer, atSrc bool, err error) {
+func moveUser(dst, src net.Conn, read []byte, w *watcher, why Why) (t Transfer, atSrc bool, err error) {
 	t.Why = why
 	buf := buffers.Get(userBuffer)
 	defer buffers.Put(buf)
-	tell := func() {
-		if g != nil {
-			g.store(t)
-		}
-	}
 	write := func(p []byte) error {
 		t.Path = PathCopy
 		t.Read += int64(len(p))
-		tell() // Write may take long
+		w.tell(t) // Write may take long
 		n, err := dst.Write(p)
 		t.Written += int64(n)
-		tell()
+		w.tell(t)
 		if err == nil && n < len(p) {
 			err = io.ErrShortWrite
 		}
@@ -42,6 +37,9 @@ func moveUser(dst, src net.Conn, read []byte, g *gauge, why Why) (t Transfer, at
 	}
 	for {
 		n, err := src.Read(buf)
+		if w.left.Load() {
+			return t, true, net.ErrClosed
+		}
 		if n > 0 {
 			if err := write(buf[:n]); err != nil {
 				return t, false, err

@@ -15,6 +15,10 @@ type Env struct {
 	// Lowat, when above 1, is the SO_RCVLOWAT of a source that streams, in
 	// bytes; the owner must then give lagging halves a turn within a short time.
 	Lowat int
+	// Shared says that others may make the sockets blocking at any time, as
+	// os.File.Fd does: before a half splices it makes them non-blocking again.
+	// Recv and Send do not need that.
+	Shared bool
 	// Hard makes a turn's budget the most that it reads, rather than what ends
 	// it: a source with a limited bandwidth has one.
 	Hard bool
@@ -342,6 +346,10 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 		if h.pipe = env.Pipes.Get(); h.pipe == nil {
 			h.stopSplicing(env, src, WhyPipes)
 			return 0, Again
+		}
+		if env.Shared {
+			sys.SetNonblock(src)
+			sys.SetNonblock(dst)
 		}
 	}
 	n, e := env.Kernel.Splice(src, h.pipe.w, env.most(spliceMost, left))

@@ -1,0 +1,60 @@
+package splice
+
+import (
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// blocking makes a connection's descriptors blocking, as a File's Fd does.
+func blocking(t *testing.T, c net.Conn) {
+	t.Helper()
+	file, err := c.(interface {
+		File() (*os.File, error)
+	}).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Fd()
+	t.Cleanup(func() { file.Close() })
+}
+
+// A descriptor that somebody has made blocking stops neither Copy nor the process:
+// deadlines are kept.
+func TestBlocking(t *testing.T) {
+	eachLine(t, lines[:4], func(t *testing.T, r *rig) {
+		blocking(t, r.src)
+		blocking(t, r.dst)
+		r.start(t)
+		r.write(t, 10)
+		r.read(t, 10)
+		r.bulk(t, 4<<20)
+		blocking(t, r.src)
+		blocking(t, r.dst)
+		r.bulk(t, 4<<20)
+		r.src.SetReadDeadline(time.Now())
+		if n, err := r.wait(t); n != r.sent || class(err) != "deadline" {
+			t.Errorf("Copy = %d, %v", n, err)
+		}
+	})
+}
+
+// The same for a destination whose reader stops: it was made blocking while
+// Copy waited for it.
+func TestBlockingWhileStalled(t *testing.T) {
+	eachLine(t, lines[:4], func(t *testing.T, r *rig) {
+		r.shrink()
+		r.start(t)
+		r.bulk(t, 1<<20)
+		r.push(t)
+		blocking(t, r.src)
+		blocking(t, r.dst)
+		r.read(t, 64<<10) // room for a part of what is held
+		time.Sleep(5 * time.Millisecond)
+		r.dst.SetWriteDeadline(time.Now())
+		if _, err := r.wait(t); class(err) != "deadline" {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,240 @@
+package splice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A connection that cannot close one direction is not told of the end of the
+// other, and what it still says arrives in full.
+func TestNoHalfClose(t *testing.T) {
+	const question, answer = 1000, 3 << 20
+	for _, k := range []kind{pipe, hidden} {
+		for _, first := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/first=%v", k.name, first), func(t *testing.T) {
+				d := newDuplex(t, tcp, k)
+				if first {
+					d = newDuplex(t, k, tcp)
+					d.a, d.b, d.farA, d.farB = d.b, d.a, d.farB, d.farA
+				}
+				// d.a has a CloseWrite, d.b none; their order for Relay differs.
+				d.start(t)
+				if err := both(
+					func() error { return errors.Join(send(d.farA, question), endWriting(d.farA)) },
+					func() error { return expect(d.farB, question) }); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond) // the end has passed, if it does
+				select {
+				case <-d.done:
+					t.Fatalf("Relay = %+v, %v before the answer", d.res, d.err)
+				default:
+				}
+				if err := both(
+					func() error { return errors.Join(send(d.farB, answer), d.farB.Close()) },
+					func() error { return errors.Join(expect(d.farA, answer), expectEnd(d.farA)) }); err != nil {
+					t.Error(err)
+				}
+				r, err := d.wait(t)
+				if err != nil || r.Cause != CauseEnd || r.AB.Written != question || r.BA.Written != answer {
+					t.Errorf("Relay = %+v, %v", r, err)
+				}
+			})
+		}
+	}
+}
+
+// stubborn is a connection without deadlines, such as a channel of
+// golang.org/x/crypto/ssh. With quiet set it does not even say so.
+type stubborn struct {
+	net.Conn
+	quiet bool
+}
+
+func (s stubborn) SetDeadline(time.Time) error {
+	if s.quiet {
+		return nil
+	}
+	return errors.New("deadlines are not supported")
+}
+
+// shell is a Wrapper around one.
+type shell struct{ stubborn }
+
+func (s shell) Unwrap() net.Conn { return s.Conn }
+func (s shell) TakeRead() []byte { return nil }
+
+// Relay ends after a reset although the other connection has no deadlines, and
+// leaves it open.
+func TestNoDeadlines(t *testing.T) {
+	for _, byA := range []bool{true, false} {
+		for name, wrap := range map[string]func(net.Conn) net.Conn{
+			"refused": func(c net.Conn) net.Conn { return stubborn{Conn: c} },
+			"ignored": func(c net.Conn) net.Conn { return stubborn{Conn: c, quiet: true} },
+			"wrapper": func(c net.Conn) net.Conn { return shell{stubborn{Conn: c}} },
+		} {
+			t.Run(fmt.Sprintf("%s/a=%v", name, byA), func(t *testing.T) {
+				d := newDuplex(t, tcp, tcp)
+				guilty, near, far, want := d.farA, &d.b, d.farB, CauseAReset
+				if !byA {
+					guilty, near, far, want = d.farB, &d.a, d.farA, CauseBReset
+				}
+				*near = wrap(*near)
+				d.start(t)
+				if err := both(func() error { return send(guilty, 10) }, func() error { return expect(far, 10) }); err != nil {
+					t.Fatal(err)
+				}
+				reset(guilty)
+				r, err := d.wait(t)
+				if r.Cause != want || class(err) != "reset" || r.AB.Written+r.BA.Written != 10 {
+					t.Errorf("Relay = %+v, %v, want %v", r, err, want)
+				}
+				// It is open, and whatever Relay has left behind counts nothing.
+				if _, err := (*near).Write([]byte{1}); name != "wrapper" && err != nil {
+					t.Errorf("the other connection: %v", err)
+				}
+				far.Write(make([]byte, 100))
+				time.Sleep(10 * time.Millisecond)
+				if d.live.AB() != r.AB || d.live.BA() != r.BA {
+					t.Errorf("%+v, then Live says %+v, %+v", r, d.live.AB(), d.live.BA())
+				}
+			})
+		}
+	}
+}
+
+func TestHalfClosedTimeout(t *testing.T) {
+	const limit = 100 * time.Millisecond
+	for _, l := range []line{{tcp, unix}, {tcp, hidden}} {
+		t.Run("silence/"+l.String(), func(t *testing.T) {
+			d := newDuplex(t, l.src, l.dst)
+			d.cfg.HalfClosed, d.cfg.Live = limit, nil
+			d.start(t)
+			time.Sleep(2 * limit) // it counts from the half-close
+			if err := errors.Join(send(d.farA, 10), expect(d.farB, 10), send(d.farB, 10), expect(d.farA, 10)); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			endWriting(d.farA)
+			r, err := d.wait(t)
+			if r.Cause != CauseHalfClosed || !errors.Is(err, os.ErrDeadlineExceeded) || r.AB.Written != 10 || r.BA.Written != 10 {
+				t.Errorf("Relay = %+v, %v", r, err)
+			}
+			if took := time.Since(start); took < limit*9/10 {
+				t.Errorf("ended after %v", took)
+			}
+		})
+	}
+	t.Run("a slow answer", func(t *testing.T) {
+		d := newDuplex(t, tcp, unix)
+		d.cfg.HalfClosed = 200 * time.Millisecond
+		d.start(t)
+		endWriting(d.farA)
+		for range 12 {
+			if err := errors.Join(send(d.farB, 1), expect(d.farA, 1)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(30 * time.Millisecond)
+		}
+		endWriting(d.farB)
+		if r, err := d.wait(t); r.Cause != CauseEnd || err != nil || r.BA.Written != 12 {
+			t.Errorf("Relay = %+v, %v", r, err)
+		}
+	})
+}
+
+func TestRelayContext(t *testing.T) {
+	reason := errors.New("enough")
+	for _, l := range []line{{tcp, unix}, {pipe, tcp}} {
+		t.Run(l.String(), func(t *testing.T) {
+			d := newDuplex(t, l.src, l.dst)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			var r Result
+			var err error
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				r, err = d.cfg.RelayContext(ctx, d.a, d.b)
+			}()
+			if err := both(func() error { return send(d.farA, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
+				t.Fatal(err)
+			}
+			within(t, "all is counted", func() bool { return d.live.AB().Written == 10 })
+			cancel(reason)
+			<-done
+			if r.Cause != CauseCanceled || !errors.Is(err, context.Canceled) || !errors.Is(err, reason) || r.AB.Written != 10 {
+				t.Errorf("RelayContext = %+v, %v", r, err)
+			}
+			// The connections live, without deadlines.
+			if err := both(func() error { return send(d.b, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
+				t.Error(err)
+			}
+			if r, err := RelayContext(ctx, d.a, d.b); r.Cause != CauseCanceled || !errors.Is(err, reason) {
+				t.Errorf("with a context that has ended: %+v, %v", r, err)
+			}
+		})
+	}
+	t.Run("ends first", func(t *testing.T) {
+		d := newDuplex(t, tcp, tcp)
+		endWriting(d.farA)
+		endWriting(d.farB)
+		if r, err := RelayContext(t.Context(), d.a, d.b); r.Cause != CauseEnd || err != nil {
+			t.Errorf("RelayContext = %+v, %v", r, err)
+		}
+	})
+}
+
+// While the other direction is within a turn, which may be told of a reset first,
+// a direction does not take what looks like an end for one.
+func TestEndWaitsForOtherTurn(t *testing.T) {
+	p := &pair{cfg: new(Config)}
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	p.conn = [2]net.Conn{a, b}
+	p.watcher[1].turning.Store(true)
+	var told atomic.Bool
+	go func() {
+		time.Sleep(5 * time.Millisecond)
+		told.Store(true)
+		p.end(CauseAReset, io.ErrUnexpectedEOF)
+		p.watcher[1].turning.Store(false)
+	}()
+	if !p.resetSeenBy(1) || !told.Load() {
+		t.Error("it did not wait for the turn that was told of the reset")
+	}
+	p = &pair{cfg: new(Config), conn: p.conn}
+	p.watcher[1].turning.Store(true)
+	go func() {
+		time.Sleep(5 * time.Millisecond)
+		p.watcher[1].turning.Store(false)
+	}()
+	if p.resetSeenBy(1) {
+		t.Error("a turn that goes well is no reset")
+	}
+}
+
+func TestUndeliveredTimeout(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{os.ErrDeadlineExceeded, true},
+		{&net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}, true},
+		{fmt.Errorf("wrapped: %w", os.ErrDeadlineExceeded), true},
+		{net.ErrClosed, false},
+		{io.ErrShortWrite, false},
+	} {
+		var err error = &UndeliveredError{1, c.err}
+		if ne, ok := err.(net.Error); !ok || ne.Timeout() != c.want || ne.Temporary() != c.want {
+			t.Errorf("%v: Timeout is not %v", err, c.want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // MaxSize is the size of a buffer that holds every datagram and every
@@ -66,9 +67,10 @@ type Message struct {
 	Time time.Time
 
 	// Control holds raw control messages, cmsg(3). For reading, its capacity is
-	// the memory to copy them to, and its length is set; leave it nil if you
-	// need none. Those of GRO and of the drop counter are left out. For writing
-	// they are added to what the other fields say, at most 192 bytes, and such a
+	// the memory to copy them to, as the kernel does: 512 bytes hold all there
+	// can be, and where there is less the last is cut, and Flags says
+	// ControlTruncated. Its length is set; leave it nil if you need none. Those of GRO and of the drop counter are left out. For writing
+	// they are added to what the other fields say, at most 384 bytes, and such a
 	// message joins no run. Linux only.
 	//
 	// A Unix socket receives none but that of Config.Time: with more room the
@@ -83,6 +85,13 @@ type Message struct {
 // They share the memory of Buf.
 func (m *Message) Datagrams() iter.Seq[[]byte] {
 	return segment.All(m.Buf[:m.N], m.Segment)
+}
+
+// CopyControl copies the control messages in m.Control to dst as the kernel would
+// have, and returns how many bytes that took. If there is not enough room, the
+// last one that begins in dst is cut, and whole is false.
+func (m *Message) CopyControl(dst []byte) (n int, whole bool) {
+	return sys.CopyControl(dst, m.Control)
 }
 
 // Batch returns n messages with buffers of [MaxSize] bytes, ready for
@@ -115,6 +124,7 @@ const (
 	// Truncated: the datagram was longer than Buf, its end is lost.
 	Truncated Flags = 1 << iota
 
-	// ControlTruncated: there were more control messages than room.
+	// ControlTruncated: there were more control messages than room, and the last
+	// may be cut.
 	ControlTruncated
 )

@@ -185,9 +185,9 @@ func (r *reader) tell(m *Message, control []byte) {
 		r.k.c.drops.observe(c.Drops)
 	}
 	if room := cap(m.Control); room > 0 {
-		n, fits := sys.CopyControl(m.Control[:room], control)
+		n, whole := sys.CopyControl(m.Control[:room], control)
 		m.Control = m.Control[:n]
-		if !fits {
+		if !whole {
 			m.Flags |= ControlTruncated
 		}
 	}

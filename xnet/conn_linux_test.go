@@ -1,9 +1,11 @@
 package xnet
 
 import (
+	"net"
 	"testing"
 
 	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 
 	"github.com/penstock/penstock/dgram"
 )
@@ -52,6 +54,42 @@ func TestControl(t *testing.T) {
 			m := []ipv4.Message{{Buffers: [][]byte{make([]byte, 10)}, OOB: make([]byte, 3)}}
 			if _, err := b.ReadBatch(m, 0); err != nil || m[0].NN != 0 || m[0].Flags&msgCtrunc == 0 {
 				t.Errorf("NN = %d, flags %#x, %v", m[0].NN, m[0].Flags, err)
+			}
+		})
+	}
+}
+
+// TestControlOfTwoFamilies: a dual-stack socket that was asked for both families'
+// packet info gets two with each IPv4 datagram. A server with room for one, as
+// miekg/dns has, gets the first, and can pin its answer's source.
+func TestControlOfTwoFamilies(t *testing.T) {
+	for name, cfg := range configs {
+		t.Run(name, func(t *testing.T) {
+			server, client := listen(t, "udp", ":0", cfg), listen(t, "udp4", "127.0.0.1:0", cfg)
+			if err := ipv6.NewPacketConn(server.UDPConn).SetControlMessage(ipv6.FlagDst|ipv6.FlagInterface, true); err != nil {
+				t.Fatal(err)
+			}
+			if err := ipv4.NewPacketConn(server.UDPConn).SetControlMessage(ipv4.FlagDst|ipv4.FlagInterface, true); err != nil {
+				t.Fatal(err)
+			}
+			to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 5), Port: server.LocalAddr().(*net.UDPAddr).Port}
+			if _, err := client.WriteTo([]byte("?"), to); err != nil {
+				t.Fatal(err)
+			}
+			oob := make([]byte, 40)
+			_, n, _, from, err := server.ReadMsgUDP(make([]byte, 10), oob)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var cm ipv6.ControlMessage
+			if err := cm.Parse(oob[:n]); err != nil || !cm.Dst.Equal(to.IP) {
+				t.Fatalf("%d bytes of control messages: %v, %v", n, &cm, err)
+			}
+			if _, _, err := server.WriteMsgUDP([]byte("!"), (&ipv4.ControlMessage{Src: cm.Dst}).Marshal(), from); err != nil {
+				t.Fatal(err)
+			}
+			if _, from, err := client.ReadFromUDP(make([]byte, 10)); err != nil || from.String() != to.String() {
+				t.Errorf("answer from %v, want %v: %v", from, to, err)
 			}
 		})
 	}

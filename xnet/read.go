@@ -15,8 +15,8 @@ const (
 	// at most half a mebibyte, which is as much as a cache near the CPU holds.
 	inBatch = 8
 
-	// controlSize is room for the control messages that a super-packet comes with.
-	controlSize = 256
+	// controlSize is room for all control messages that a super-packet can come with.
+	controlSize = 512
 )
 
 // reader receives messages and hands them out as datagrams. With split, what
@@ -33,6 +33,7 @@ type reader struct {
 	views          []dgram.Message // for direct
 	single         [1]ipv4.Message // for one
 	buf            [1][]byte
+	none           [1]byte
 	addrs          addrs
 }
 
@@ -100,9 +101,9 @@ func (r *reader) hand(m *ipv4.Message) {
 		m.N += copy(b, d[m.N:])
 	}
 	r.describe(m, from, m.N < len(d))
-	m.NN = copy(m.OOB, from.Control)
-	if m.NN < len(from.Control) {
-		m.NN, m.Flags = 0, m.Flags|msgCtrunc // a part of a control message is none
+	whole := false
+	if m.NN, whole = from.CopyControl(m.OOB); !whole {
+		m.Flags |= msgCtrunc
 	}
 	if r.off += len(d); r.off == from.N {
 		r.next++
@@ -141,6 +142,9 @@ func (r *reader) direct(ms []ipv4.Message) (int, error) {
 	in := r.views[:len(ms)]
 	for i := range ms {
 		in[i] = dgram.Message{Buf: ms[i].Buffers[0], Control: ms[i].OOB[:0:len(ms[i].OOB)]}
+		if len(ms[i].OOB) == 0 {
+			in[i].Control = r.none[:0] // too short for any, so that what is left out is told
+		}
 	}
 	n, err := r.d.ReadBatch(in)
 	for i := range ms[:n] {

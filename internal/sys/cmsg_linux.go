@@ -100,23 +100,39 @@ func (c *Control) take(level, typ int32, data []byte) {
 	}
 }
 
-// CopyControl copies the control messages in src into dst, but for those of
-// UDP_GRO and SO_RXQ_OVFL, and returns how many bytes that took. A message that
-// does not fit is left out with all behind it; fits is false then.
-func CopyControl(dst, src []byte) (n int, fits bool) {
+// CopyControl writes the control messages in src to dst as the kernel would have,
+// but for those of UDP_GRO and SO_RXQ_OVFL, and returns how many bytes that took.
+// Where the room ends, a message is cut and says so in its length, and those
+// behind it are left out; whole is false then. put_cmsg in net/core/scm.c, Linux 6.18.
+func CopyControl(dst, src []byte) (n int, whole bool) {
 	for {
-		level, typ, _, rest, ok := cutControl(src)
+		level, typ, data, rest, ok := cutControl(src)
 		if !ok {
 			return n, true
 		}
 		own := level == unix.SOL_UDP && typ == unix.UDP_GRO || level == unix.SOL_SOCKET && typ == unix.SO_RXQ_OVFL
-		if m := src[:len(src)-len(rest)]; !own {
-			if len(m) > len(dst)-n {
+		if !own {
+			room := dst[n:]
+			if len(room) < hdrLen {
 				return n, false
 			}
-			n += copy(dst[n:], m)
+			length := hdrLen + len(data)
+			n += copy(room, src[:len(src)-len(rest)])
+			if length > len(room) {
+				putLength(room, len(room))
+				return n, false
+			}
 		}
 		src = rest
+	}
+}
+
+// putLength sets the length in a control message's header.
+func putLength(h []byte, n int) {
+	if alignTo == 8 {
+		binary.NativeEndian.PutUint64(h, uint64(n))
+	} else {
+		binary.NativeEndian.PutUint32(h, uint32(n))
 	}
 }
 
@@ -126,11 +142,7 @@ func appendControl(b []byte, level, typ int32, n int) (all, data []byte) {
 	at := len(b)
 	b = b[:at+hdrLen+(n+alignTo-1)&^(alignTo-1)]
 	h := b[at:]
-	if alignTo == 8 {
-		binary.NativeEndian.PutUint64(h, uint64(hdrLen+n))
-	} else {
-		binary.NativeEndian.PutUint32(h, uint32(hdrLen+n))
-	}
+	putLength(h, hdrLen+n)
 	binary.NativeEndian.PutUint32(h[alignTo:], uint32(level))
 	binary.NativeEndian.PutUint32(h[alignTo+4:], uint32(typ))
 	data = h[hdrLen:]

@@ -112,8 +112,19 @@ func TestCopyControl(t *testing.T) {
 	if n, fits := CopyControl(dst, all); n != len(want) || !fits || !bytes.Equal(dst, want) {
 		t.Errorf("%d, %v: %x, want %x", n, fits, dst, want)
 	}
-	if n, fits := CopyControl(dst[:len(want)-1], all); n != len(tos) || fits {
-		t.Errorf("with a byte too little: %d, %v", n, fits)
+	// Without the last message's padding it is whole, and cut below that.
+	for room := len(want); room >= 0; room-- {
+		clear(dst)
+		n, whole := CopyControl(dst[:room], all)
+		if wantWhole := room >= len(tos)+hdrLen+12; whole != wantWhole {
+			t.Fatalf("room %d: whole = %t", room, whole)
+		}
+		if room >= len(tos) && !bytes.Equal(dst[:len(tos)], tos) || n > room {
+			t.Fatalf("room %d: %d bytes, %x", room, n, dst)
+		}
+		if _, err := unix.ParseSocketControlMessage(dst[:n]); err != nil {
+			t.Errorf("room %d: what was cut cannot be read: %v", room, err)
+		}
 	}
 }
 

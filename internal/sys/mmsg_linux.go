@@ -18,7 +18,8 @@ const (
 	// ControlSize is the room for control messages a header has. All that this
 	// package can ask the kernel for takes 200 bytes on 64-bit Linux: segment
 	// size 24, TOS 24, traffic class 24, packet info 32 and 40, drops 24, time 32.
-	ControlSize = 320
+	// The rest is for what a user asks for besides.
+	ControlSize = 512
 
 	// MaxVector is the most headers that one call takes, UIO_MAXIOV.
 	MaxVector = 1024

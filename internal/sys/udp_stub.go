@@ -12,3 +12,6 @@ func ProbeGSO() error { return errors.ErrUnsupported }
 
 // ProbeGRO answers that there is no UDP_GRO.
 func ProbeGRO() error { return errors.ErrUnsupported }
+
+// CopyControl has nothing to copy: no control messages are received.
+func CopyControl(_, src []byte) (n int, whole bool) { return 0, len(src) == 0 }

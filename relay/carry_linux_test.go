@@ -164,6 +164,48 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// A reset is noticed while its side is not read from, because the other one has
+// stopped reading: nobody waits for that one to go on. All flows at once.
+func TestResetWhileStalled(t *testing.T) {
+	r := newRig(t, Config{})
+	var sides [][2]net.Conn // that is reset, and that has stopped
+	for _, p := range pairs {
+		for _, way := range []string{"client", "upstream"} {
+			for _, ended := range []bool{false, true} { // what is held has the end of the stream behind it
+				a, b := r.flow(p[0], p[1], ListenConfig{})
+				if way == "upstream" {
+					a, b = b, a
+				}
+				say(t, a, b, "hello")
+				fill(t, a)
+				b.Write([]byte("never read"))
+				if ended {
+					closeWrite(t, a)
+				}
+				sides = append(sides, [2]net.Conn{a, b})
+			}
+		}
+	}
+	time.Sleep(10 * time.Millisecond) // "never read" has arrived
+	for _, s := range sides {
+		reset(t, s[0])
+	}
+	n := make(map[Cause]int)
+	for range sides {
+		rec := r.record()
+		n[rec.Cause]++
+		if rec.Err == nil || rec.AB.Dropped()+rec.BA.Dropped() == 0 {
+			t.Errorf("%v, %v, AB %+v, BA %+v", rec.Cause, rec.Err, rec.AB, rec.BA)
+		}
+	}
+	if n[CauseAReset] != len(sides)/2 || n[CauseBReset] != len(sides)/2 {
+		t.Errorf("%d flows: %v", len(sides), n)
+	}
+	for _, s := range sides {
+		wantReset(t, s[1])
+	}
+}
+
 // A side that has ended may be reset all the same, and the other one, which
 // waits to answer, learns of it.
 func TestResetAfterHalfClose(t *testing.T) {

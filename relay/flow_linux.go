@@ -348,13 +348,27 @@ func (l *loop) flowEvent(f *Flow, side int, ev uint32) {
 	if ev&sys.Err == 0 || !f.alive(gen) {
 		return
 	}
-	// A side that has ended and is then reset has no half that would notice, and
-	// one whose half rests might notice late.
-	if f.wait[side] == pump.End && f.wait[1-side] == pump.WantRead || f.wait[side] == pump.Again && f.resting {
-		if e := sys.SockError(int(f.fd[side])); e != 0 {
-			l.end(f, CauseAReset+Cause(side), e)
-		}
+	l.sideError(f, side)
+}
+
+// sideError looks at a side's error where its half would not meet it in a turn
+// that comes by itself: where the half holds bytes for the other side, rests, or
+// has ended. What it holds has a while to be delivered, as after a failed write.
+func (l *loop) sideError(f *Flow, side int) {
+	w := f.wait[side]
+	if w == pump.WantRead || w == pump.Again && !f.resting || f.cause != CauseNone {
+		return
 	}
+	e := sys.SockError(int(f.fd[side]))
+	if e == 0 {
+		return
+	}
+	l.failed(f, side, e)
+	if w == pump.WantWrite {
+		l.rearm(f)
+		return
+	}
+	l.end(f, f.cause, f.err)
 }
 
 // relay begins to carry bytes: both sides are connected.
@@ -417,6 +431,9 @@ func (l *loop) turn(f *Flow, h int) {
 		if half.Lagging() {
 			l.lag(f, l.now)
 		}
+		if f.odd[h] && f.wait[h] == pump.WantWrite {
+			l.sideError(f, h) // whose event may have come before the half stalled
+		}
 	}
 }
 
@@ -441,26 +458,12 @@ func (l *loop) halfEnd(f *Flow, h int) {
 // halfFailed ends a flow whose one side failed. Where a write failed, what
 // that side has already sent is delivered first.
 func (l *loop) halfFailed(f *Flow, h int) {
-	f.active = l.now
 	half := &f.half[h]
 	side := h
 	if !half.AtSrc {
 		side = f.dstSide(h)
 	}
-	if f.cause == CauseNone {
-		f.err = half.Err
-		reset := half.Err == sys.ECONNRESET || half.Err == sys.EPIPE
-		switch {
-		case reset && side == sideA:
-			f.cause = CauseAReset
-		case reset:
-			f.cause = CauseBReset
-		case side == sideA:
-			f.cause = CauseAFailed
-		default:
-			f.cause = CauseBFailed
-		}
-	}
+	l.failed(f, side, half.Err)
 	if half.AtSrc || f.over(1-h) {
 		l.end(f, f.cause, f.err)
 		return
@@ -469,5 +472,26 @@ func (l *loop) halfFailed(f *Flow, h int) {
 	l.rearm(f)
 	if f.wait[1-h] == pump.WantRead {
 		l.turn(f, 1-h)
+	}
+}
+
+// failed notes that the connection of a side has failed. The first failure is
+// the flow's cause.
+func (l *loop) failed(f *Flow, side int, e sys.Errno) {
+	f.active = l.now
+	if f.cause != CauseNone {
+		return
+	}
+	f.err = e
+	reset := e == sys.ECONNRESET || e == sys.EPIPE
+	switch {
+	case reset && side == sideA:
+		f.cause = CauseAReset
+	case reset:
+		f.cause = CauseBReset
+	case side == sideA:
+		f.cause = CauseAFailed
+	default:
+		f.cause = CauseBFailed
 	}
 }

@@ -355,7 +355,7 @@ func fill(t *testing.T, c net.Conn) {
 	t.Helper()
 	chunk := make([]byte, 1<<20)
 	for n := 1; n > 0; {
-		c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 		n, _ = c.Write(chunk)
 	}
 	c.SetWriteDeadline(time.Time{})

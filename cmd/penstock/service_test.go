@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -239,5 +240,29 @@ func TestCrashRestarts(t *testing.T) {
 	}
 	if !strings.Contains(string(unit), "\nRestart=on-failure\n") {
 		t.Error("the unit does not restart what fails")
+	}
+}
+
+// What every flow would fail for, for want of a capability, fails at the start.
+func TestRightsAreTriedAtTheStart(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can take all rights away")
+	}
+	need(t, "setpriv")
+	t.Parallel()
+	for option, want := range map[string]string{"mark: 7": "group g: mark: ", "source: client": "group g: source client: "} {
+		dir := shortDir(t)
+		file := filepath.Join(dir, "penstock.yaml")
+		text := "listeners: {l: {listen: 'tcp://127.0.0.1:0', to: g}}\ngroups: {g: {members: ['tcp://127.0.0.1:9'], " + option + "}}\n"
+		if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		out, _ := exec.CommandContext(ctx, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
+			"--inh-caps=-all", "--bounding-set=-all", binary, "run", "-c", file).CombinedOutput()
+		cancel()
+		if !strings.Contains(string(out), want) || !strings.Contains(string(out), "CAP_NET_ADMIN") || !strings.Contains(string(out), "cannot start") {
+			t.Errorf("%s: %s", option, out)
+		}
 	}
 }

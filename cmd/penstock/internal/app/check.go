@@ -43,6 +43,10 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 		fmt.Fprintln(stderr, configMessage(err))
 		return exitUsage
 	}
+	if err := checkLoops(newDoors(cfg.Listeners, configuredAddr), cfg.Listeners); err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", c.Config, err)
+		return exitUsage
+	}
 	switch {
 	case c.Diff == "":
 		fmt.Fprintf(stdout, "%s: good: %s, %s\n", c.Config, counted(len(cfg.Listeners), "listener"), counted(len(cfg.Groups), "group"))

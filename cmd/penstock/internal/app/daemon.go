@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
@@ -34,6 +37,7 @@ type daemon struct {
 	events  *admin.Events
 	server  *admin.Server // nil: nobody may ask
 	force   atomic.Pointer[force]
+	loops   atomic.Pointer[map[hop][]string] // nil: no member leads back to its listener
 	end     ending
 	reloads reloads
 
@@ -47,6 +51,7 @@ type force struct {
 	since  time.Time
 	total  *admit.Total
 	stands map[string]*stand // by listener
+	doors  *doors
 }
 
 // A post is a listener's socket, and who stands there.
@@ -73,7 +78,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *s
 	d.books = newBooks(log, lost)
 	d.reaper = newReaper(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Gone: func(*upstream.Member) { d.reap() }})
-	d.force.Store(&force{Config: &spec.Config{}})
+	d.force.Store(&force{Config: &spec.Config{}, doors: newDoors(nil, nil)})
 	return d, nil
 }
 
@@ -98,6 +103,18 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	posts, err := d.bindAll(ctx, cfg.Listeners)
+	doors := newDoors(cfg.Listeners, func(l *spec.Listener) (a relay.Addr) {
+		if p := posts[bindOf(l)]; p != nil {
+			a = p.Addr()
+		}
+		return a
+	})
+	if err == nil {
+		err = checkLoops(doors, cfg.Listeners)
+	}
+	if err == nil {
+		err = checkRights(cfg.Groups)
+	}
 	if err == nil {
 		err = d.books.configure(cfg)
 	}
@@ -106,7 +123,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		return err
 	}
 	old := d.force.Load()
-	next := &force{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), stands: map[string]*stand{}}
+	next := &force{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), stands: map[string]*stand{}, doors: doors}
 	// Groups that are no more serve until no listener leads to them.
 	leaving := groupsGone(old.Config, cfg)
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
@@ -130,7 +147,22 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	gone := d.posts
 	d.posts = posts
 	d.closePosts(gone, posts)
+	d.findLoops()
 	d.reap()
+	return nil
+}
+
+// checkRights tries what groups ask of the kernel that it may refuse for want of a
+// capability: every flow would fail for that.
+func checkRights(groups []*spec.Group) error {
+	for _, g := range groups {
+		if err := tryDial(&g.Dial); err != nil {
+			if errors.Is(err, syscall.EPERM) {
+				err = fmt.Errorf("%w; allowed: with CAP_NET_ADMIN", err)
+			}
+			return fmt.Errorf("group %s: %w", g.Name, err)
+		}
+	}
 	return nil
 }
 
@@ -200,6 +232,9 @@ func (f *force) gone(p *passage) (spec.Removed, bool) {
 
 // memberChanged tells what has become of a member.
 func (d *daemon) memberChanged(e upstream.Event) {
+	if (e.From == upstream.Removed || e.To == upstream.Removed) && d.force.Load().doors.open(e.Addr) != "" {
+		d.findLoops()
+	}
 	level := slog.LevelInfo
 	switch {
 	case e.To == upstream.Down, e.To == upstream.Ejected:

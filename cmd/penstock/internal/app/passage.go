@@ -161,6 +161,10 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		m, reason = d.pick(f, p)
 	}
 	switch {
+	case m != nil && d.leadsBack(p, m.Addr()):
+		p.member.Store(m)
+		p.reason = spec.ReasonLoop
+		return nil
 	case m != nil:
 		p.member.Store(m)
 		if k := m.Addr().Network; k == relay.Echo || k == relay.Discard {

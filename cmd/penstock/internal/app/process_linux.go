@@ -1,11 +1,14 @@
 package app
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // raiseFdLimit raises the limit on open descriptors as far as this process may,
@@ -43,4 +46,28 @@ func cpuTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// tryDial tries the socket options of a group that need a capability. The error names the
+// option.
+func tryDial(d *spec.Dial) error {
+	if d.Mark == 0 && !d.Transparent {
+		return nil
+	}
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer syscall.Close(fd)
+	if d.Mark != 0 {
+		if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_MARK, int(d.Mark)); err != nil {
+			return fmt.Errorf("mark: %w", os.NewSyscallError("setsockopt SO_MARK", err))
+		}
+	}
+	if d.Transparent {
+		if err := syscall.SetsockoptInt(fd, syscall.SOL_IP, syscall.IP_TRANSPARENT, 1); err != nil {
+			return fmt.Errorf("source client: %w", os.NewSyscallError("setsockopt IP_TRANSPARENT", err))
+		}
+	}
+	return nil
 }

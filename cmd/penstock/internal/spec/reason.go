@@ -24,11 +24,12 @@ const (
 	ReasonRemoved              // a new configuration has no such route or member
 	ReasonKilled               // an operator ended it
 	ReasonTable                // the table of sources is full
+	ReasonLoop                 // the member leads back to the listener
 	Reasons
 )
 
 var reasonNames = [Reasons]string{"", "denied", "flows", "listener-flows", "source-flows", "rate", "listener-rate", "source-rate",
-	"proxy-header", "proxy-timeout", "no-route", "no-member", "queue-full", "queue-timeout", "retries", "removed", "killed", "source-table"}
+	"proxy-header", "proxy-timeout", "no-route", "no-member", "queue-full", "queue-timeout", "retries", "removed", "killed", "source-table", "loop"}
 
 // String is the reason's name, lower-case with hyphens; empty for ReasonNone.
 func (r Reason) String() string {

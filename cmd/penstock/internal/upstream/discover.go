@@ -55,7 +55,7 @@ func lookupKey(d spec.Discover) spec.Discover {
 // lookups are all look-ups of a group.
 func lookups(cfg *spec.Group) (ds []spec.Discover) {
 	for _, m := range cfg.Members {
-		if _, ok := literal(m.To); !ok {
+		if _, ok := Literal(m.To); !ok {
 			ds = append(ds, lookupOf(m.To))
 		}
 	}

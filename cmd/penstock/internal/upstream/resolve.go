@@ -19,9 +19,9 @@ var networks = map[spec.Kind]relay.Network{
 	spec.Discard:  relay.Discard,
 }
 
-// literal is the address of an endpoint that needs no look-up. A TCP or UDP
-// endpoint with no host is the unspecified IPv6 address.
-func literal(e spec.Endpoint) (relay.Addr, bool) {
+// Literal returns the address of an endpoint that needs no look-up, and reports whether
+// it is one. A TCP or UDP endpoint with no host is the unspecified IPv6 address.
+func Literal(e spec.Endpoint) (relay.Addr, bool) {
 	network := networks[e.Kind]
 	if network != relay.TCP && network != relay.UDP {
 		return relay.Addr{Network: network, Path: e.Path}, true
@@ -43,7 +43,7 @@ func Resolve(ctx context.Context, r Resolver, e spec.Endpoint) ([]relay.Addr, er
 	if networks[e.Kind] == 0 {
 		return nil, fmt.Errorf("%v: no endpoint", e)
 	}
-	if addr, ok := literal(e); ok {
+	if addr, ok := Literal(e); ok {
 		return []relay.Addr{addr}, nil
 	}
 	ips, err := lookupIPs(ctx, r, e.Host)

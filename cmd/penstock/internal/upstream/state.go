@@ -240,7 +240,7 @@ func (g *Group) wants() (ws []want) {
 		if w.name == "" {
 			w.name = m.To.String()
 		}
-		if addr, ok := literal(m.To); ok {
+		if addr, ok := Literal(m.To); ok {
 			w.addr = addr
 			ws = append(ws, w)
 			continue

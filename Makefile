@@ -90,6 +90,10 @@ bench-compare: ## this checkout beside the commit BASE, about 2 minutes; fails i
 fuzz: ## run every fuzz target for FUZZTIME (2s)
 	$(STEP) "fuzz targets" .ci/fuzz $(FUZZTIME)
 
+.PHONY: release-check
+release-check: ## make the release VERSION in a clone, and use its modules as an outsider would
+	.ci/release "$(VERSION)"
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin

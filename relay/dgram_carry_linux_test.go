@@ -354,11 +354,11 @@ func FuzzOutbox(f *testing.F) {
 		}
 		defer recv.Close()
 		recv.SetReadBuffer(4 << 20)
-		e := &Engine{kernel: sys.Linux{}, cfg: Config{NoGSO: !gso}}
+		e := &core{kernel: sys.Linux{}, cfg: Config{NoGSO: !gso}}
 		l := &loop{engine: e}
 		l.env.Kernel = e.kernel
 		d := newDgrams(l)
-		p := &dgramPort{listener: &Listener{engine: e}, dgrams: d, family: sys.IPv4}
+		p := &dgramPort{listener: &Listener{engine: &Engine{e}}, dgrams: d, family: sys.IPv4}
 		s := d.sessions.take()
 		s.port, s.first = p, -1
 		var sa sys.Sockaddr

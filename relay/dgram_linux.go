@@ -170,10 +170,10 @@ func (d *dgrams) turn() {
 
 // timers looks at the flows whose time has come.
 func (d *dgrams) timers(now int64) {
-	if d == nil || now == d.wheel.now {
+	if d == nil {
 		return
 	}
-	d.wheel.advance(now, func(i uint32) {
+	d.wheel.advance(now, timerBurst, func(i uint32) {
 		if s := d.sessions.at(i); s.open {
 			d.expire(s)
 		}
@@ -195,22 +195,10 @@ func (d *dgrams) until() time.Duration {
 	if d == nil {
 		return 0
 	}
-	if k := d.wheel.until(); k > 0 {
+	if k := d.wheel.until(); k >= 0 {
 		return time.Duration(d.wheel.now+k) * tick
 	}
 	return 0
-}
-
-// endAll ends every flow that match chooses; nil chooses all.
-func (d *dgrams) endAll(c Cause, match func(*Flow) bool) {
-	if d == nil {
-		return
-	}
-	d.sessions.each(func(s *session) {
-		if match == nil || match(d.hookFlow(s)) {
-			d.end(s, c, nil)
-		}
-	})
 }
 
 // close gives the ports' descriptors back. The flows have ended.

@@ -32,6 +32,7 @@ func (l *loop) end(f *Flow, c Cause, err error) {
 	l.stats.BytesDropped += dropped
 	l.wheel.remove(f.index)
 	l.slab.put(f)
+	l.load.Add(-1)
 	if done != nil {
 		done(&l.record)
 		l.record = Record{}
@@ -56,15 +57,8 @@ func (f *Flow) complete(side int) bool {
 
 // flowEnded is called when a flow has given back what it had.
 func (l *loop) flowEnded() {
-	if l.resting > 0 {
-		l.wakeListeners()
-	}
-	if l.draining && l.slab.live+l.dgrams.live() == 0 {
-		select {
-		case l.engine.quiet <- struct{}{}:
-		default:
-		}
-	}
+	l.wakeResting()
+	l.quieten()
 }
 
 // fill writes the flow's account into the loop's record.

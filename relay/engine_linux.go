@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,8 +19,20 @@ import (
 )
 
 // Engine is a set of event loops and the flows that they carry. Its methods
-// are safe for concurrent use; none may be called from a hook, Relay apart.
-type Engine struct {
+// are safe for concurrent use.
+//
+// Hooks run on the loops, and a loop that waited for itself would wait for
+// ever. So in a hook End, Kill and Listener.Close do not wait: what they ask for
+// happens soon after the hook has returned. Those that have to wait for an
+// answer of every loop, namely Stats, Flows, Flow, Drain and Close, panic.
+//
+// An engine that nobody refers to any more, and that has no listener, is closed
+// when the last of its flows has ended.
+type Engine struct{ *core }
+
+// core is the engine as its loops and flows know it. They do not refer to the
+// Engine itself, so that one that was forgotten can be told from one in use.
+type core struct {
 	kernel  sys.Kernel
 	pipes   *pump.Pipes // nil: nothing is spliced
 	buffers pool.Buffers
@@ -34,12 +47,15 @@ type Engine struct {
 	start         time.Time
 	// stopping: Drain or Close was called, and no pair is taken any more.
 	stopping atomic.Bool
+	resting  atomic.Int32  // loops whose listeners rest
+	rest     time.Duration // how long listeners rest that found no descriptor
 
+	// Nothing waits for a loop while it holds mu.
 	mu        sync.Mutex
 	listeners map[*Listener]struct{}
 	state     engineState
 	done      chan struct{} // closed when every loop has ended
-	quiet     chan struct{} // a loop that is stopping has no flow left
+	quiet     chan struct{} // closed, and made anew, when a loop that drains has nothing left
 }
 
 type engineState uint8
@@ -50,11 +66,11 @@ const (
 	closed
 )
 
-// New makes an engine and starts its loops. The engine must be closed.
+// New makes an engine and starts its loops. The engine should be closed.
 func New(cfg Config) (*Engine, error) { return newEngine(cfg, sys.Linux{}) }
 
 func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
-	if cfg.Loops <= 0 {
+	if cfg.Loops == 0 {
 		cfg.Loops = runtime.GOMAXPROCS(0)
 	}
 	if cfg.Loops > maxLoops {
@@ -63,13 +79,14 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	if cfg.Lowat == 0 {
 		cfg.Lowat = defaultLowat
 	}
-	e := &Engine{
+	e := &core{
 		kernel:    k,
 		cfg:       cfg,
 		start:     time.Now(),
+		rest:      acceptRest,
 		listeners: make(map[*Listener]struct{}),
 		done:      make(chan struct{}),
-		quiet:     make(chan struct{}, 1),
+		quiet:     make(chan struct{}),
 	}
 	e.maxDgramFlows = int64(cfg.MaxDatagramFlows)
 	if e.maxDgramFlows <= 0 {
@@ -102,7 +119,16 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 		wg.Wait()
 		close(e.done)
 	}()
-	return e, nil
+	engine := &Engine{e}
+	runtime.AddCleanup(engine, func(e *core) { go e.forgotten() }, e)
+	return engine, nil
+}
+
+// forgotten ends an engine that nobody can close any more, after its flows.
+func (e *core) forgotten() {
+	if e.drain(context.Background()) == nil {
+		e.close()
+	}
 }
 
 // Relay takes two connected stream sockets over, *net.TCPConn or
@@ -132,19 +158,23 @@ func (e *Engine) Relay(a, b net.Conn, opt Options) error {
 	if !e.stopping.Load() {
 		m.read = [2][]byte{pump.TakeRead(a), pump.TakeRead(b)}
 	}
+	l.load.Add(1)
 	if e.stopping.Load() || !l.post(m) {
+		l.load.Add(-1)
 		e.kernel.Close(fdA)
 		e.kernel.Close(fdB)
 		return net.ErrClosed
 	}
 	a.Close()
 	b.Close()
+	runtime.KeepAlive(e)
 	return nil
 }
 
 // Stats tells counters and gauges. It asks the loops, which answer between two
 // events, and stops none.
 func (e *Engine) Stats() Stats {
+	notInHook("Stats")
 	s := Stats{Loops: make([]LoopStats, len(e.loops))}
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
@@ -165,11 +195,19 @@ func (e *Engine) Stats() Stats {
 }
 
 // Drain stops listening, takes the clients that already wait in the accept
-// queues, and waits until every flow has ended. Datagram flows go on by their
-// listener's sockets, which take no new client. When ctx ends first, what is
-// left is closed with [CauseDrained], and ctx's error returned. The engine
-// accepts nothing any more afterwards, and must still be closed.
+// queues as Listener.Close does, and waits until every flow has ended. Datagram
+// flows go on by their listener's sockets, which take no new client. When ctx
+// ends first, what is left is closed with [CauseDrained], and ctx's error
+// returned. The engine accepts nothing any more afterwards, and must still be
+// closed. Several may wait at once.
 func (e *Engine) Drain(ctx context.Context) error {
+	notInHook("Drain")
+	err := e.drain(ctx)
+	runtime.KeepAlive(e)
+	return err
+}
+
+func (e *core) drain(ctx context.Context) error {
 	e.mu.Lock()
 	if e.state == closed {
 		e.mu.Unlock()
@@ -177,15 +215,17 @@ func (e *Engine) Drain(ctx context.Context) error {
 	}
 	e.state = draining
 	e.stopping.Store(true)
-	e.mu.Unlock()
 	e.closeListeners()
-	e.tell(letter{kind: letterDrain})
+	e.mu.Unlock()
 	for {
-		if e.flows() == 0 {
+		e.mu.Lock()
+		quiet := e.quiet
+		e.mu.Unlock()
+		if e.drained() {
 			return nil
 		}
 		select {
-		case <-e.quiet:
+		case <-quiet:
 		case <-e.done:
 			return net.ErrClosed
 		case <-ctx.Done():
@@ -195,18 +235,49 @@ func (e *Engine) Drain(ctx context.Context) error {
 	}
 }
 
+// drained tells whether no flow is left, and none can come. Each loop first
+// reads what was posted to it: after that it takes nobody in, nor gives a client
+// to another loop, so that their loads only fall.
+func (e *core) drained() bool {
+	accepting := make([]bool, len(e.loops))
+	var wg sync.WaitGroup
+	for i, l := range e.loops {
+		wg.Add(1)
+		if !l.post(letter{kind: letterDrain, found: &accepting[i], wg: &wg}) {
+			wg.Done()
+		}
+	}
+	wg.Wait()
+	return !slices.Contains(accepting, true) && e.flows() == 0
+}
+
+// quieten wakes everybody that drains.
+func (e *core) quieten() {
+	e.mu.Lock()
+	close(e.quiet)
+	e.quiet = make(chan struct{})
+	e.mu.Unlock()
+}
+
 // End ends the flows that match chooses, with [CauseRemoved]: those of an
 // upstream that was taken away, for instance. A stream's sides are closed at
 // once; a client's next datagram begins a new flow. match runs on the event
-// loops, as hooks do. End returns when all loops have looked at their flows.
+// loops, as hooks do. End returns when all loops have looked at the flows that
+// they had, some at a time.
 func (e *Engine) End(match func(*Flow) bool) {
 	e.tell(letter{kind: letterEnd, cause: CauseRemoved, match: match})
 }
 
 // Close stops listening, ends every flow with [CauseClosed] and the loops with
 // them. After it returns no descriptor, pipe or goroutine of the engine is left,
-// and every record has been given out.
+// and every record has been given out. Clients that still wait in an accept
+// queue are reset: Drain takes them.
 func (e *Engine) Close() error {
+	notInHook("Close")
+	return e.close()
+}
+
+func (e *core) close() error {
 	e.mu.Lock()
 	if e.state == closed {
 		e.mu.Unlock()
@@ -215,11 +286,11 @@ func (e *Engine) Close() error {
 	}
 	e.state = closed
 	e.stopping.Store(true)
-	e.mu.Unlock()
 	e.closeListeners()
 	for _, l := range e.loops {
 		l.post(letter{kind: letterClose})
 	}
+	e.mu.Unlock()
 	<-e.done
 	if e.pipes != nil {
 		e.pipes.Drain()
@@ -228,13 +299,19 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-func (e *Engine) flows() int64 {
-	s := e.Stats()
-	return s.Flows()
+// flows is the number of open flows, with those that a loop was given and has
+// not seen yet.
+func (e *core) flows() int64 {
+	n := e.dgramFlows.Load()
+	for _, l := range e.loops {
+		n += l.load.Load()
+	}
+	return n
 }
 
-// tell gives every loop a letter and waits until all have read it.
-func (e *Engine) tell(m letter) {
+// tell gives every loop a letter and waits until all have done what it asks
+// for; in a hook it does not wait.
+func (e *core) tell(m letter) {
 	var wg sync.WaitGroup
 	m.wg = &wg
 	for _, l := range e.loops {
@@ -243,7 +320,9 @@ func (e *Engine) tell(m letter) {
 			wg.Done()
 		}
 	}
-	wg.Wait()
+	if !inHook() {
+		wg.Wait()
+	}
 }
 
 func isTCP(c net.Conn) bool {
@@ -253,7 +332,7 @@ func isTCP(c net.Conn) bool {
 
 // dupConn gives a second descriptor of c's socket. The concrete types let the
 // compiler keep the raw connection off the heap.
-func (e *Engine) dupConn(c net.Conn) (int, error) {
+func (e *core) dupConn(c net.Conn) (int, error) {
 	switch c := c.(type) {
 	case *net.TCPConn:
 		d := e.dups.Get()
@@ -277,7 +356,7 @@ func (e *Engine) dupConn(c net.Conn) (int, error) {
 }
 
 // dup gives a second descriptor of what rc is about.
-func (e *Engine) dup(rc syscall.RawConn) (int, error) {
+func (e *core) dup(rc syscall.RawConn) (int, error) {
 	d := e.dups.Get()
 	return e.duplicated(d, rc.Control(d.control))
 }
@@ -302,7 +381,7 @@ func newDuplicator() *duplicator {
 }
 
 // duplicated takes the result out of d, and d back.
-func (e *Engine) duplicated(d *duplicator, err error) (int, error) {
+func (e *core) duplicated(d *duplicator, err error) (int, error) {
 	fd, errno := d.fd, d.errno
 	e.dups.Put(d)
 	switch {

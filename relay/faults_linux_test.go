@@ -56,20 +56,35 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 
 func errnoName(e sys.Errno) string { return fmt.Sprintf("errno=%d", int(e)) }
 
-// The end of a flow frees descriptors: the listeners are woken at once.
+// The end of a flow frees a descriptor: listeners that rest for want of one are
+// woken at once, on whichever loop that was, and by nothing else here.
 func TestEndWakesListeners(t *testing.T) {
-	r := newRig(t, Config{Loops: 1})
-	l := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
-	before := dial(t, l)
-	say(t, before, before, "hello")
-	r.k.Fail(testkernel.Accept, sys.EMFILE, 1)
-	c := dial(t, l)
-	eventually(t, "the listener rests", func() bool { s := r.e.Stats(); sum := s.Total(); return sum.AcceptPauses > 0 })
-	before.Close()
-	say(t, c, c, "hello")
-	c.Close()
-	r.expect(CauseEnd)
-	r.expect(CauseEnd)
+	for _, network := range []string{"tcp4", "unix"} {
+		for _, loops := range []int{1, 2} {
+			t.Run(fmt.Sprintf("net=%s/loops=%d", network, loops), func(t *testing.T) {
+				r := newRig(t, Config{Loops: loops})
+				r.e.rest = time.Hour
+				l := r.listen(network, ListenConfig{}, &Addr{Network: Echo})
+				x, y := r.adopted("tcp4", "unix", Options{}) // on the last loop
+				say(t, x, y, "hello")
+				r.k.Fail(testkernel.Accept, sys.EMFILE, loops)
+				// Every loop rests, and one client waits at least.
+				var clients []net.Conn
+				eventually(t, "all loops rest", func() bool {
+					clients = append(clients, dial(t, l))
+					return r.e.resting.Load() == int32(loops)
+				})
+				x.Close()
+				y.Close()
+				r.expect(CauseEnd)
+				for _, c := range clients {
+					say(t, c, c, "hello")
+					c.Close()
+					r.expect(CauseEnd)
+				}
+			})
+		}
+	}
 }
 
 // A connection that failed before it was accepted is passed over; a listener

@@ -240,17 +240,16 @@ func (l *loop) unmute(f *Flow, side int) {
 	sys.EpollMod(l.epoll, int(f.fd[side]), flowEvents, f.token(side))
 }
 
-// accepted starts the life of a client's flow. The loop owns fd.
-func (l *loop) accepted(p *port, fd int) {
+// accepted starts the life of a client's flow. The loop owns fd. peer is not
+// valid on Unix.
+func (l *loop) accepted(from *Listener, fd int, peer netip.AddrPort) {
 	f := l.slab.take()
-	f.loop, f.listener, f.state = l, p.listener, flowAdmitting
-	f.cfg = p.listener.cfg.Load()
+	f.loop, f.listener, f.state = l, from, flowAdmitting
+	f.cfg = from.cfg.Load()
 	f.timeouts, f.done = f.cfg.Timeouts, f.cfg.Hooks.Done
 	f.fd = [2]int32{int32(fd), -1}
-	f.tcp[sideA] = p.listener.addr.Network == TCP
-	if f.tcp[sideA] {
-		f.peer[sideA] = l.peer.AddrPort()
-	}
+	f.tcp[sideA] = from.addr.Network == TCP
+	f.peer[sideA] = peer
 	f.start, f.since, f.active = l.now, l.now, l.now
 	l.stats.Accepted++
 	if e := l.watch(f, sideA); e != 0 {

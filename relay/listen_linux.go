@@ -7,13 +7,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 )
 
 // Listener accepts clients for an engine. On TCP each loop has a socket of its
-// own on the shared port (SO_REUSEPORT); a Unix or an inherited listener is one
-// socket that the loops take turns at (EPOLLEXCLUSIVE).
+// own on the shared port (SO_REUSEPORT), over which the kernel spreads clients. A
+// Unix or an inherited listener is one socket that all loops accept from; one that
+// has more flows than another gives the client to that one.
 type Listener struct {
 	engine    *Engine
 	addr      Addr
@@ -21,16 +23,24 @@ type Listener struct {
 	ports     []*port                      // one a loop
 	dgrams    []*dgramPort                 // instead, one a loop; of a Unix socket only the first loop has one
 	shared    int                          // the descriptor that the ports share; -1: each has its own
+	open      atomic.Int32                 // ports that the loops have not let go of; the last one closes shared
 	inherited bool                         // somebody else bound it, and may share it still
 	path      string                       // to remove at the end
 	paused    bool                         // under Engine.mu, until it is out of Engine.listeners
 }
 
 // port is a loop's view of a listener.
+//
+//	watched ─▶ closing ─▶ closed
+//	 │  ▲
+//	 ▼  │
+//	resting
 type port struct {
 	listener *Listener
 	fd       int
-	index    int // in loop.ports
+	index    int             // in loop.ports, while it is not closing
+	until    time.Duration   // closing: when those who still wait are given up
+	closed   *sync.WaitGroup // closing: told at its end; may be nil
 }
 
 // Listen binds to addr, which is no built-in one, and takes clients from then
@@ -93,7 +103,7 @@ func (e *Engine) Serve(inherited net.Listener, cfg ListenConfig) (*Listener, err
 
 // inherit gives a second descriptor of a bound socket of the given type; one of
 // streams must listen.
-func (e *Engine) inherit(c any, want int) (int, sys.Family, error) {
+func (e *core) inherit(c any, want int) (int, sys.Family, error) {
 	no := func(err error) (int, sys.Family, error) { return -1, 0, fmt.Errorf("relay: serve a %T: %w", c, err) }
 	in, ok := c.(syscall.Conn)
 	if !ok {
@@ -132,19 +142,26 @@ func (l *Listener) Addr() Addr { return l.addr }
 func (l *Listener) Value() any { return l.cfg.Load().Value }
 
 // Close stops listening; clients that wait in the accept queue are taken
-// first, and stream flows go on. Datagram flows end with [CauseClosed]: the
-// listener's socket is their way to the client. It returns when no loop accepts
-// from it any more.
+// first, for at most five seconds, and stream flows go on. Datagram flows end
+// with [CauseClosed]: the listener's socket is their way to the client. It returns
+// when no loop accepts from it any more, in a hook at once. A second call returns
+// [net.ErrClosed].
 func (l *Listener) Close() error {
 	e := l.engine
+	var wg sync.WaitGroup
 	e.mu.Lock()
 	_, open := e.listeners[l]
-	delete(e.listeners, l)
+	if open {
+		delete(e.listeners, l)
+		l.stop(false, &wg)
+	}
 	e.mu.Unlock()
 	if !open {
 		return net.ErrClosed
 	}
-	l.stop(false)
+	if !inHook() {
+		wg.Wait()
+	}
 	return nil
 }
 
@@ -178,13 +195,14 @@ func (l *Listener) begin() error {
 	defer e.mu.Unlock()
 	e.listeners[l] = struct{}{}
 	if l.paused = l.cfg.Load().Paused; !l.paused {
-		l.open()
+		l.start()
 	}
 	return nil
 }
 
-// open has the loops take clients. Engine.mu is held.
-func (l *Listener) open() {
+// start has the loops take clients. Engine.mu is held.
+func (l *Listener) start() {
+	l.open.Store(int32(len(l.ports)))
 	for i, p := range l.ports {
 		l.engine.loops[i].post(letter{kind: letterListen, port: p})
 	}
@@ -193,9 +211,10 @@ func (l *Listener) open() {
 	}
 }
 
-// stop takes the ports back from the loops and closes what is shared. With
-// drain, flows of datagrams keep their sockets until the loop ends.
-func (l *Listener) stop(drain bool) {
+// stop takes the ports back from the loops, and tells wg when they have let go.
+// With drain, flows of datagrams keep their sockets until the loop ends.
+// Engine.mu is held.
+func (l *Listener) stop(drain bool, wg *sync.WaitGroup) {
 	if l.paused {
 		l.closeSockets()
 		return
@@ -203,38 +222,32 @@ func (l *Listener) stop(drain bool) {
 	if l.path != "" {
 		sys.Unlink(l.path)
 	}
-	var wg sync.WaitGroup
-	for i, p := range l.ports {
+	post := func(i int, m letter) {
+		m.wg = wg
 		wg.Add(1)
-		if !l.engine.loops[i].post(letter{kind: letterUnlisten, port: p, wg: &wg}) {
+		if !l.engine.loops[i].post(m) {
 			wg.Done()
 		}
+	}
+	for i, p := range l.ports {
+		post(i, letter{kind: letterUnlisten, port: p})
 	}
 	kind := letterDgramUnlisten
 	if drain {
 		kind = letterDgramDrain
 	}
 	for i, p := range l.dgrams {
-		wg.Add(1)
-		if !l.engine.loops[i].post(letter{kind: kind, dgram: p, wg: &wg}) {
-			wg.Done()
-		}
-	}
-	wg.Wait()
-	if l.shared >= 0 {
-		l.engine.kernel.Close(l.shared)
+		post(i, letter{kind: kind, dgram: p})
 	}
 }
 
-func (e *Engine) closeListeners() {
-	e.mu.Lock()
-	ls := e.listeners
-	e.listeners = nil
-	drain := e.state == draining
-	e.mu.Unlock()
-	for l := range ls {
-		l.stop(drain)
+// closeListeners stops all listeners. Engine.mu is held.
+func (e *core) closeListeners() {
+	var wg sync.WaitGroup // nobody waits
+	for l := range e.listeners {
+		l.stop(e.state == draining, &wg)
 	}
+	e.listeners = nil
 }
 
 // closeSockets undoes a listener that never began.
@@ -341,102 +354,4 @@ func (l *Listener) setOptions(fd int, o, was *SocketOptions) error {
 		return e
 	}
 	return setOptions(fd, socketKind{network: l.addr.Network, family: family}, o, was)
-}
-
-// listen begins to accept from a port.
-func (l *loop) listen(p *port) {
-	p.index = len(l.ports)
-	for i, q := range l.ports {
-		if q == nil {
-			p.index = i
-			break
-		}
-	}
-	if p.index == len(l.ports) {
-		l.ports = append(l.ports, nil)
-	}
-	l.ports[p.index] = p
-	if l.resting == 0 {
-		l.watchPort(p)
-	}
-}
-
-func (l *loop) watchPort(p *port) {
-	events := uint32(sys.In)
-	if p.listener.shared >= 0 {
-		events |= sys.Exclusive
-	}
-	sys.EpollAdd(l.epoll, p.fd, events, portToken(p.index))
-}
-
-// unlisten lets go of a port, after its accept queue is empty.
-func (l *loop) unlisten(p *port) {
-	if l.ports[p.index] != p {
-		return
-	}
-	for l.accept(p) {
-	}
-	l.ports[p.index] = nil
-	if l.resting == 0 {
-		sys.EpollDel(l.epoll, p.fd)
-	}
-	if p.listener.shared < 0 {
-		l.env.Kernel.Close(p.fd)
-	}
-}
-
-// accept takes a burst of clients; true says that there may be more.
-func (l *loop) accept(p *port) bool {
-	if p.listener.inherited {
-		sys.SetNonblock(p.fd) // again: whoever bound it shares the description
-	}
-	failed := 0
-	for range acceptBurst {
-		fd, e := l.env.Kernel.Accept(p.fd, &l.peer)
-		switch e {
-		case 0:
-			l.accepted(p, fd)
-		case sys.EAGAIN:
-			return false
-		case sys.EMFILE, sys.ENFILE, sys.ENOBUFS, sys.ENOMEM:
-			l.stats.AcceptErrors++
-			l.restListeners()
-			return false
-		default:
-			// The connection failed before it was accepted: accept(2) says to
-			// go on to the next one. A listener that gives nothing else is
-			// broken, and must not make the loop spin.
-			l.stats.AcceptErrors++
-			failed++
-		}
-	}
-	if failed == acceptBurst {
-		l.restListeners()
-		return false
-	}
-	return true
-}
-
-// restListeners keeps a full descriptor table from turning the loop into a
-// spin: nothing is accepted until a flow has ended, or a while has passed.
-func (l *loop) restListeners() {
-	l.stats.AcceptPauses++
-	if l.resting > 0 {
-		return
-	}
-	l.resting = l.now + acceptRest
-	for _, p := range l.ports {
-		if p != nil {
-			sys.EpollDel(l.epoll, p.fd)
-		}
-	}
-}
-
-func (l *loop) wakeListeners() {
-	l.resting = 0
-	for _, p := range l.ports {
-		if p != nil {
-			l.watchPort(p)
-		}
-	}
 }

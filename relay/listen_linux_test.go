@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -65,6 +66,44 @@ func TestReusePort(t *testing.T) {
 	if c, err := net.Dial("tcp", l.Addr().IP.String()); err == nil {
 		c.Close()
 		t.Error("somebody still listens")
+	}
+}
+
+// The loops share the clients of a listener that is one socket.
+func TestSharedListenersTakeTurns(t *testing.T) {
+	for _, how := range []string{"unix", "serve unix", "serve tcp4"} {
+		t.Run(how, func(t *testing.T) {
+			const loops, clients = 3, 42
+			r := newRig(t, Config{Loops: loops})
+			var l *Listener
+			hooks := Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}
+			if network, ok := strings.CutPrefix(how, "serve "); ok {
+				var err error
+				if l, err = r.e.Serve(testnet.Unwrap(testnet.Listen(t, network)), ListenConfig{Hooks: hooks}); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				l = r.listen(how, ListenConfig{Hooks: hooks})
+			}
+			var open []net.Conn
+			for i := range clients {
+				c := dial(t, l)
+				say(t, c, c, fmt.Sprintf("client %d", i))
+				open = append(open, c)
+			}
+			s := r.e.Stats()
+			for i := range s.Loops {
+				if n := s.Loops[i].Flows; n != clients/loops {
+					t.Errorf("loop %d has %d of %d flows", i, n, clients)
+				}
+			}
+			for _, c := range open {
+				c.Close()
+				if rec := r.expect(CauseEnd); how == "serve tcp4" && rec.A != *fromNet(c.LocalAddr()) {
+					t.Errorf("client %v, want %v", rec.A, c.LocalAddr())
+				}
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/internal/pump"
@@ -11,7 +12,9 @@ const (
 	maxLoops     = 256
 	defaultLowat = 192 << 10
 	eventsMost   = 256 // events taken from the kernel at once
-	acceptBurst  = 32  // clients accepted from one listener before flows have their turn
+	mailBurst    = 128 // letters read before flows have their turn
+	sweepBurst   = 256 // slots looked at before flows have their turn
+	timerBurst   = 256 // timers that come up before flows have their turn
 	turnBudget   = 1 << 20
 	// rawWait bounds a wait that keeps the P.
 	rawWait = 5 * time.Millisecond
@@ -24,14 +27,12 @@ const (
 	// the other one to take it: nobody reads from that one any more, and it may
 	// be waiting for just that.
 	lastWords = time.Second
-	// acceptRest is how long a listener rests that found no descriptor or memory left.
-	acceptRest = 50 * time.Millisecond
 )
 
 // loop is one event loop, a goroutine. All its fields but the mailbox belong to
 // that goroutine alone.
 //
-//	wait ─▶ events ─▶ mail ─▶ ready flows ─▶ lagging flows ─▶ timers ─▶ wait
+//	wait ─▶ events ─▶ mail ─▶ sweeps ─▶ closing ports ─▶ ready flows ─▶ lagging flows ─▶ timers ─▶ wait
 //
 // The process may stop anywhere for seconds: by SIGSTOP, with its machine, or
 // for want of CPU. Timers therefore do not go by now, but by seen: what came
@@ -39,37 +40,43 @@ const (
 // loop's own.
 type loop struct {
 	mailbox
-	engine    *Engine
-	index     int
-	dedicated bool
-	epoll     int
-	events    [eventsMost]sys.Event
-	env       pump.Env
-	slab      slab
-	wheel     wheel
-	ports     []*port
-	resting   time.Duration // until when the listeners rest; 0: they do not
-	ready     []ref         // flows whose budget was spent
-	spare     []ref
-	lagging   queue // flows that the low-water mark may hold back
-	letters   []letter
-	now       time.Duration // since the engine's start, when this turn began
-	asked     time.Duration // when the last wait began
-	seen      time.Duration // events up to then have been handled
-	unseen    int           // turns since then
-	busy      bool          // the last wait gave events
-	draining  bool
-	closing   bool
-	stats     LoopStats
-	stall     stall
-	record    Record
-	peer      sys.Sockaddr
-	sources   int     // of DialConfig.Source, which are taken in turn
-	dgrams    *dgrams // nil until the first datagram port comes
-	ended     chan struct{}
+	engine       *core
+	index        int
+	dedicated    bool
+	epoll        int
+	events       [eventsMost]sys.Event
+	env          pump.Env
+	slab         slab
+	wheel        wheel
+	ports        []*port
+	resting      time.Duration // until when the listeners rest; 0: they do not
+	ready        []ref         // flows whose budget was spent
+	spare        []ref
+	lagging      queue    // flows that the low-water mark may hold back
+	letters      []letter // the ones at hand
+	nextRead     int      // which of them is read next
+	mail         bool     // there are more in the mailbox
+	sweeps       []*sweep // ends of many flows, which go on
+	closingPorts []*port
+	now          time.Duration // since the engine's start, when this turn began
+	asked        time.Duration // when the last wait began
+	seen         time.Duration // events up to then have been handled
+	unseen       int           // turns since then
+	busy         bool          // the last wait gave events
+	draining     bool
+	closing      bool
+	stats        LoopStats
+	stall        stall
+	record       Record
+	peer         sys.Sockaddr
+	sources      int     // of DialConfig.Source, which are taken in turn
+	dgrams       *dgrams // nil until the first datagram port comes
+	ended        chan struct{}
+	load         atomic.Int64 // stream flows, with those that are in the mailbox
+	rests        atomic.Bool  // the listeners rest, and nobody has said yet that they need not
 }
 
-func newLoop(e *Engine, index int, cfg Config) (*loop, error) {
+func newLoop(e *core, index int, cfg Config) (*loop, error) {
 	l := &loop{engine: e, index: index, dedicated: cfg.Dedicated, epoll: -1, ended: make(chan struct{})}
 	l.wake = -1
 	l.env = pump.Env{Kernel: e.kernel, Pipes: e.pipes, Buffers: &e.buffers, Scratch: make([]byte, pump.ScratchSize), Lowat: cfg.Lowat}
@@ -104,6 +111,9 @@ func (l *loop) run() {
 		for i := range n {
 			l.event(&l.events[i])
 		}
+		l.turnMail()
+		l.turnSweeps()
+		l.turnClosing()
 		l.dgrams.turn()
 		l.turnReady()
 		l.turnLagging()
@@ -111,10 +121,16 @@ func (l *loop) run() {
 		l.timers()
 		l.turned()
 	}
-	for _, m := range l.shutdown() {
-		l.read(&m)
+	l.letters = append(l.letters[l.nextRead:], l.shutdown()...)
+	for i := range l.letters {
+		l.read(&l.letters[i])
 	}
-	l.endAll(CauseClosed, nil)
+	l.giveUp()
+	l.turnClosing()
+	for _, s := range l.sweeps {
+		s.wg.Done()
+	}
+	l.endAll(CauseClosed)
 	l.dgrams.close()
 	l.stats.Flows = 0
 	l.stats.Datagrams.Flows = 0
@@ -166,7 +182,7 @@ func (l *loop) look(all bool) {
 
 // timeout says how long the loop may sleep; negative: until an event.
 func (l *loop) timeout() time.Duration {
-	if len(l.ready) > 0 {
+	if len(l.ready) > 0 || l.nextRead < len(l.letters) || len(l.sweeps) > 0 || len(l.closingPorts) > 0 && l.resting == 0 {
 		return 0
 	}
 	t := time.Duration(-1)
@@ -178,7 +194,7 @@ func (l *loop) timeout() time.Duration {
 	if l.lagging.len() > 0 {
 		earlier(l.lagging.first().at + lagWait - l.now)
 	}
-	if k := l.wheel.until(); k > 0 {
+	if k := l.wheel.until(); k >= 0 {
 		earlier(time.Duration(l.wheel.now+k)*tick - l.now)
 	}
 	if at := l.dgrams.until(); at > 0 {
@@ -203,11 +219,7 @@ func (l *loop) event(ev *sys.Event) {
 	low, gen := uint32(token), uint32(token>>32)
 	switch {
 	case low == wakeToken && gen == 0:
-		l.letters = l.take(l.letters)
-		for i := range l.letters {
-			l.read(&l.letters[i])
-		}
-		clear(l.letters)
+		l.mail = true
 	case low&sessionBit != 0:
 		l.dgrams.event(low, gen, ev.Events)
 	case gen != 0:
@@ -221,14 +233,33 @@ func (l *loop) event(ev *sys.Event) {
 	}
 }
 
+// turnMail reads what others ask for, in the order in which they asked.
+func (l *loop) turnMail() {
+	if l.nextRead == len(l.letters) {
+		if !l.mail {
+			return
+		}
+		l.mail = false
+		l.letters, l.nextRead = l.take(l.letters), 0
+	}
+	for range min(mailBurst, len(l.letters)-l.nextRead) {
+		m := &l.letters[l.nextRead]
+		l.nextRead++
+		l.read(m)
+		*m = letter{}
+	}
+}
+
 func (l *loop) read(m *letter) {
 	switch m.kind {
 	case letterAdopt:
 		l.adopt(m)
+	case letterAccepted:
+		l.accepted(m.from, m.fd[0], m.peer)
 	case letterListen:
 		l.listen(m.port)
 	case letterUnlisten:
-		l.unlisten(m.port)
+		l.unlisten(m)
 	case letterDgramListen:
 		if l.dgrams == nil {
 			l.dgrams = newDgrams(l)
@@ -254,8 +285,11 @@ func (l *loop) read(m *letter) {
 		*m.found = l.kill(m.id, m.cause)
 	case letterDrain:
 		l.draining = true
+		*m.found = len(l.closingPorts) > 0
+	case letterWake:
+		l.wakeListeners()
 	case letterEnd:
-		l.endAll(m.cause, m.match)
+		l.sweep(m)
 	case letterClose:
 		l.closing = true
 	}
@@ -319,22 +353,9 @@ func (l *loop) timers() {
 	}
 	now := int64(l.seen / tick)
 	l.dgrams.timers(now)
-	if now == l.wheel.now {
-		return
-	}
-	l.wheel.advance(now, func(i uint32) {
+	l.wheel.advance(now, timerBurst, func(i uint32) {
 		if f := l.slab.at(i); f.state != flowFree {
 			l.expire(f)
 		}
 	})
-}
-
-// endAll ends the flows that match chooses; nil chooses all.
-func (l *loop) endAll(c Cause, match func(*Flow) bool) {
-	l.slab.each(func(f *Flow) {
-		if match == nil || match(f) {
-			l.end(f, c, nil)
-		}
-	})
-	l.dgrams.endAll(c, match)
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"net/netip"
 	"sync"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -10,11 +11,13 @@ import (
 type letter struct {
 	kind    letterKind
 	cause   Cause
-	fd      [2]int           // adopt: the loop owns them from now on
+	fd      [2]int           // adopt, accepted (the first): the loop owns them from now on
 	tcp     [2]bool          // adopt
 	read    [2][]byte        // adopt: already read, to be delivered first
 	options Options          // adopt
-	port    *port            // listen
+	port    *port            // listen, unlisten
+	from    *Listener        // accepted: by it
+	peer    netip.AddrPort   // accepted: the client's address on TCP
 	dgram   *dgramPort       // the same of datagrams
 	match   func(*Flow) bool // end: which
 	ref     ref              // resume: which
@@ -22,14 +25,15 @@ type letter struct {
 	list    *listing        // list: what to fill
 	id      uint64          // detail, kill: which flow
 	detail  *FlowDetail     // detail: what to fill
-	found   *bool           // detail, kill: there is such a flow
-	wg      *sync.WaitGroup // told when the letter is read
+	found   *bool           // detail, kill: there is such a flow; drain: clients are still accepted
+	wg      *sync.WaitGroup // told when what the letter asks for is done
 }
 
 type letterKind uint8
 
 const (
 	letterAdopt         letterKind = iota // take a pair over
+	letterAccepted                        // take a client over that another loop has accepted
 	letterListen                          // accept from a port
 	letterUnlisten                        // let go of a port
 	letterDgramListen                     // receive from a datagram port
@@ -40,7 +44,8 @@ const (
 	letterList                            // tell of some flows
 	letterDetail                          // tell all about a flow
 	letterKill                            // end a flow
-	letterDrain                           // say when there is no flow left
+	letterDrain                           // say whether clients are still accepted, and when nothing is left
+	letterWake                            // a descriptor is free: accept again
 	letterEnd                             // end all flows
 	letterClose                           // end all flows and the loop
 )

@@ -27,6 +27,7 @@ type listing struct {
 // goes on while yield looks at it. So a flow that begins or ends meanwhile may be
 // missing. It may be called while the engine drains or closes.
 func (e *Engine) Flows(yield func([]FlowInfo) bool) {
+	notInHook("Flows")
 	var q listing
 	q.infos = make([]FlowInfo, 0, listSlots)
 	for _, l := range e.loops {
@@ -46,6 +47,7 @@ func (e *Engine) Flows(yield func([]FlowInfo) bool) {
 
 // Flow tells about one open flow; false: there is none of that ID.
 func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
+	notInHook("Flow")
 	var d FlowDetail
 	var found bool
 	l := e.loopOf(id)
@@ -55,22 +57,26 @@ func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 
 // Kill ends a flow with a cause, such as [CauseKilled], which also stands for
 // one that cannot be: CauseNone, CauseEnd, and values that are not a Cause. It
-// reports whether there was a flow of that ID.
+// reports whether there was a flow of that ID; in a hook, where it does not wait
+// for the answer, whether there may be one.
 func (e *Engine) Kill(id uint64, c Cause) bool {
 	var found bool
 	l := e.loopOf(id)
+	if l != nil && inHook() {
+		return l.post(letter{kind: letterKill, id: id, cause: c.or(CauseKilled), found: &found})
+	}
 	return l != nil && l.ask(letter{kind: letterKill, id: id, cause: c.or(CauseKilled), found: &found}) && found
 }
 
 // loopOf is the loop that a flow's ID names, nil if it names none.
-func (e *Engine) loopOf(id uint64) *loop {
+func (e *core) loopOf(id uint64) *loop {
 	if i := id >> 56; i < uint64(len(e.loops)) {
 		return e.loops[i]
 	}
 	return nil
 }
 
-// ask posts a letter and waits until it is read; false: the loop has ended.
+// ask posts a letter and waits until it is answered; false: the loop has ended.
 func (l *loop) ask(m letter) bool {
 	var wg sync.WaitGroup
 	wg.Add(1)

@@ -40,7 +40,7 @@ func (l *Listener) Update(cfg ListenConfig) error {
 	l.cfg.Store(next)
 	if l.paused && !next.Paused {
 		l.paused = false
-		l.open()
+		l.start()
 	}
 	return nil
 }

@@ -61,25 +61,35 @@ func (w *wheel) remove(i uint32) {
 	}
 }
 
-// advance takes out each entry whose tick is not after now, and gives it to due.
-// due may add and remove entries.
-func (w *wheel) advance(now int64, due func(i uint32)) {
+// advance takes out each entry whose tick is not after now, and gives it to due,
+// most of them at the most: what is left comes with the next call. due may add
+// and remove entries.
+func (w *wheel) advance(now int64, most int, due func(i uint32)) {
 	if now-w.now > wheelSlots {
 		w.now = now - wheelSlots
 	}
-	for w.now < now {
-		w.now++
+	for { // the slot of w.now has what the last call left; nothing is added to it
 		s := w.now % wheelSlots
 		for w.head[s] != 0 {
+			if most--; most < 0 {
+				return
+			}
 			i := w.head[s] - 1
 			w.remove(i)
 			due(i)
 		}
+		if w.now >= now {
+			return
+		}
+		w.now++
 	}
 }
 
-// until tells how many ticks from now the next entry stands; 0 where there is none.
+// until tells how many ticks from now the next entry stands; -1 where there is none.
 func (w *wheel) until() int64 {
+	if w.head[w.now%wheelSlots] != 0 {
+		return 0
+	}
 	start := uint(w.now+1) % wheelSlots
 	word := w.used[start/64] >> (start % 64) << (start % 64)
 	for k := range uint(len(w.used) + 1) {
@@ -92,7 +102,7 @@ func (w *wheel) until() int64 {
 			return int64((s-start+wheelSlots)%wheelSlots) + 1
 		}
 	}
-	return 0
+	return -1
 }
 
 // tick is the timers' grain.

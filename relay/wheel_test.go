@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -29,9 +30,9 @@ func (o *wheelOracle) advance(now int64) (due []uint32) {
 }
 
 func (o *wheelOracle) until() int64 {
-	first := int64(0)
+	first := int64(-1)
 	for _, at := range o.at {
-		if d := at - o.now; first == 0 || d < first {
+		if d := at - o.now; first < 0 || d < first {
 			first = d
 		}
 	}
@@ -73,7 +74,7 @@ func wheelRandomly(t *testing.T, seed uint64) {
 		case 3:
 			now := o.now + int64(r.IntN(1+r.IntN(far)))
 			var due []uint32
-			w.advance(now, func(i uint32) { due = append(due, i) })
+			w.advance(now, math.MaxInt, func(i uint32) { due = append(due, i) })
 			slices.Sort(due)
 			if want := o.advance(now); !slices.Equal(due, want) {
 				t.Fatalf("step %d, tick %d: %v are due, want %v", step, now, due, want)
@@ -86,7 +87,7 @@ func wheelRandomly(t *testing.T, seed uint64) {
 	for i := range uint32(most) {
 		w.remove(i)
 	}
-	if w.until() != 0 {
+	if w.until() != -1 {
 		t.Fatal("an empty wheel has something to do")
 	}
 }
@@ -98,8 +99,8 @@ func TestWheelReentrant(t *testing.T) {
 		w.add(i, 5)
 	}
 	n := 0
-	w.advance(4, func(uint32) { t.Error("too early") })
-	w.advance(20, func(i uint32) {
+	w.advance(4, math.MaxInt, func(uint32) { t.Error("too early") })
+	w.advance(20, math.MaxInt, func(i uint32) {
 		n++
 		w.remove(i ^ 1)
 		if n <= 3 {
@@ -115,8 +116,8 @@ func TestWheelReentrant(t *testing.T) {
 		w.add(i, w.now+1+int64(i))
 	}
 	n = 0
-	w.advance(w.now+100*wheelSlots, func(uint32) { n++ })
-	if n != wheelSlots || w.until() != 0 {
+	w.advance(w.now+100*wheelSlots, math.MaxInt, func(uint32) { n++ })
+	if n != wheelSlots || w.until() != -1 {
 		t.Errorf("%d came up of %d", n, wheelSlots)
 	}
 }
@@ -130,7 +131,7 @@ func BenchmarkWheel(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		w.add(uint32(i%10_000), w.now+int64(i%500))
 		if i%1000 == 0 {
-			w.advance(w.now+1, func(i uint32) { w.add(i, w.now+100) })
+			w.advance(w.now+1, math.MaxInt, func(i uint32) { w.add(i, w.now+100) })
 		}
 	}
 }

@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// collect has the garbage collected until what must follow has happened.
+func collect(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	eventually(t, what, func() bool { runtime.GC(); return ok() })
+}
+
+func ended(e *core) bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// An engine that nobody can close any more closes itself: after its flows, and
+// not while it has a listener. testnet.CheckLeaks sees what is left.
+func TestForgotten(t *testing.T) {
+	testnet.CheckLeaks(t)
+	forget := func(use func(e *Engine)) *core {
+		e, err := New(Config{Loops: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		use(e)
+		return e.core
+	}
+	core := forget(func(*Engine) {})
+	collect(t, "an idle engine ends", func() bool { return ended(core) })
+
+	a, innerA := testnet.Pair(t, "tcp4")
+	innerB, b := testnet.Pair(t, "unix")
+	core = forget(func(e *Engine) {
+		if err := e.Relay(innerA, innerB, Options{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	collect(t, "it takes nobody new", core.stopping.Load)
+	for range 3 {
+		say(t, a, b, "a flow goes on")
+		runtime.GC()
+	}
+	if ended(core) {
+		t.Error("the engine has ended before its flow")
+	}
+	a.Close()
+	b.Close()
+	collect(t, "it ends with its flow", func() bool { return ended(core) })
+
+	var addr string
+	closed := make(chan error, 1)
+	core = forget(func(e *Engine) {
+		var l *Listener
+		l, err := e.Listen(Addr{Network: TCP, IP: loopback}, ListenConfig{Hooks: Hooks{
+			Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} },
+			Done:     func(rec *Record) { closed <- rec.Listener.Close() },
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr = l.Addr().IP.String()
+	})
+	for range 5 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	c, err := net.Dial("tcp4", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(c, "hello")
+	hear(t, c, "hello")
+	c.Close()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	collect(t, "it ends with its last listener", func() bool { return ended(core) })
+}

@@ -1,0 +1,36 @@
+package relay
+
+import (
+	"reflect"
+	"runtime"
+)
+
+// inHook reports whether the calling goroutine is a loop's, which it is in hooks
+// only. There what waits for a loop's answer would wait for itself, or for
+// another loop that waits for this one.
+//
+// Goroutines have no name that could be compared, but a loop's has loop.run at
+// the root of its stack. Looking for it takes a few microseconds.
+func inHook() bool {
+	var pcs [64]uintptr
+	for skip := 1; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs[:])
+		for _, pc := range pcs[:n] {
+			if f := runtime.FuncForPC(pc - 1); f != nil && f.Entry() == loopRun {
+				return true
+			}
+		}
+		if n < len(pcs) {
+			return false
+		}
+	}
+}
+
+var loopRun = reflect.ValueOf((*loop).run).Pointer()
+
+// notInHook panics in a hook.
+func notInHook(method string) {
+	if inHook() {
+		panic("relay: Engine." + method + " called in a hook: it waits for the event loops, which run the hooks")
+	}
+}

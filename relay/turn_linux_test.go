@@ -1,0 +1,205 @@
+package relay
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
+)
+
+// perTurn counts how often something happens in one turn of a loop.
+type perTurn struct {
+	mu                  sync.Mutex
+	waits               int64
+	now, most, together int
+}
+
+// add is for hooks.
+func (p *perTurn) add(l *loop) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waits != l.stats.Waits {
+		p.waits, p.now = l.stats.Waits, 0
+	}
+	p.now++
+	p.together++
+	p.most = max(p.most, p.now)
+}
+
+// want waits until it has happened n times, at most so often in one turn, and starts anew.
+func (p *perTurn) want(t *testing.T, n, most int) {
+	t.Helper()
+	eventually(t, "all of it", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.together >= n
+	})
+	if p.most > most {
+		t.Errorf("%d of %d in one turn, want at most %d", p.most, n, most)
+	}
+	p.now, p.most, p.together = 0, 0, 0
+}
+
+// holdLoop keeps the first loop, which must have a flow, in a hook until release.
+func holdLoop(r *rig) (release func()) {
+	hold, entered := make(chan bool), make(chan bool)
+	var once sync.Once
+	go r.e.End(func(*Flow) bool {
+		once.Do(func() { close(entered); <-hold })
+		return false
+	})
+	<-entered
+	return sync.OnceFunc(func() { close(hold) })
+}
+
+// However much is asked of a loop at once, it does some of it and then lets
+// its flows have their turn.
+func TestTurnsAreBounded(t *testing.T) {
+	const flows = 600
+	r := newRig(t, Config{Loops: 1})
+	l := r.e.loops[0]
+	var admitted, asked, ended perTurn
+	var parked []FlowRef
+	hooks := Hooks{
+		Admit: func(*Flow) Cause { admitted.add(l); return CauseNone },
+		Upstream: func(f *Flow, _ int) *Addr {
+			if f.Value() == nil {
+				f.SetValue(true)
+				parked = append(parked, f.Ref())
+			}
+			asked.add(l)
+			return Wait
+		},
+		Done: func(rec *Record) { r.done(rec); ended.add(l) },
+	}
+	connect := func(ln *Listener, n int) {
+		for range n {
+			dial(t, ln)
+		}
+	}
+	ln := r.listen("unix", ListenConfig{Hooks: hooks})
+	connect(ln, flows)
+	asked.want(t, flows, 2*acceptBurst)
+
+	t.Log("flows that are resumed")
+	release := holdLoop(r)
+	for _, ref := range parked {
+		ref.Resume()
+	}
+	release()
+	asked.want(t, flows, mailBurst)
+
+	t.Log("clients of a listener that closes")
+	parked = nil
+	admitted.want(t, flows, 2*acceptBurst)
+	release = holdLoop(r)
+	connect(ln, flows)
+	closed := make(chan error)
+	go func() { closed <- ln.Close() }()
+	eventually(t, "the loop is asked to close it", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.mailbox.letters) > 0
+	})
+	release()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	admitted.want(t, flows, 2*acceptBurst)
+	asked.want(t, flows, 2*acceptBurst)
+
+	t.Log("flows that are ended")
+	r.e.End(func(*Flow) bool { return true })
+	ended.want(t, 2*flows, sweepBurst)
+
+	t.Log("timers that come up together")
+	ln = r.listen("unix", ListenConfig{Hooks: hooks, Timeouts: Timeouts{Life: 30 * time.Second}})
+	connect(ln, flows)
+	asked.want(t, flows, 2*acceptBurst)
+	var at time.Duration
+	r.e.End(func(f *Flow) bool {
+		if at == 0 {
+			at = f.loop.now + 4*tick
+		}
+		f.SetTimeouts(Timeouts{Life: at - f.start})
+		return false
+	})
+	release = holdLoop(r)
+	time.Sleep(6 * tick)
+	release()
+	ended.want(t, flows, timerBurst)
+}
+
+// A listener that closes while no descriptor is left takes its clients when
+// there are some again; it does not reset them.
+func TestCloseWithoutDescriptors(t *testing.T) {
+	for _, network := range []string{"tcp4", "unix"} {
+		for _, how := range []string{"listener", "drain"} {
+			t.Run("net="+network+"/by="+how, func(t *testing.T) {
+				r := newRig(t, Config{Loops: 1})
+				l := r.listen(network, ListenConfig{}, &Addr{Network: Echo})
+				before := dial(t, l)
+				say(t, before, before, "hello")
+				r.k.Fail(testkernel.Accept, sys.EMFILE, -1)
+				var clients []net.Conn
+				for range 3 {
+					clients = append(clients, dial(t, l))
+				}
+				ended := make(chan error, 1)
+				accepts := r.k.Count(testkernel.Accept)
+				go func() {
+					if how == "drain" {
+						ended <- r.e.Drain(t.Context())
+					} else {
+						ended <- l.Close()
+					}
+				}()
+				eventually(t, "the listener closes", func() bool {
+					c, err := net.Dial(toNet(l.Addr()).Network(), toNet(l.Addr()).String())
+					if err == nil { // it waits with the others
+						clients = append(clients, c)
+						t.Cleanup(func() { c.Close() })
+					}
+					return err != nil || r.k.Count(testkernel.Accept) > accepts+2
+				})
+				before.Close() // gives its descriptor back
+				r.expect(CauseEnd)
+				r.k.Heal()
+				for _, c := range clients {
+					say(t, c, c, "at last")
+					c.Close()
+				}
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				for range clients {
+					r.expect(CauseEnd)
+				}
+			})
+		}
+	}
+}
+
+// Drain does not wait longer than it may for clients that no descriptor is left for.
+func TestDrainWithoutDescriptorsEnds(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	l := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
+	before := dial(t, l)
+	say(t, before, before, "hello")
+	r.k.Fail(testkernel.Accept, sys.EMFILE, -1)
+	dial(t, l)
+	ctx, cancel := contextFor(t, 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if err := r.e.Drain(ctx); !errors.Is(err, ctx.Err()) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > acceptLast {
+		t.Errorf("it took %v", took)
+	}
+	r.expect(CauseDrained)
+}

@@ -4,11 +4,13 @@ package dgram
 // good start: GSO and GRO where the kernel has them, and no metadata, since
 // each kind costs a little with every datagram.
 type Config struct {
-	// NoGSO sends every datagram by itself.
+	// NoGSO sends every datagram by itself. A segment size that the socket was
+	// given before is taken off it.
 	NoGSO bool
 
 	// NoGRO receives every datagram by itself, so that buffers may be short and
-	// the socket may be read in other ways too.
+	// the socket may be read in other ways too. It is switched off where it is on;
+	// what has arrived before that stays as it is.
 	NoGRO bool
 
 	// ECN asks for Message.ECN on what is received.

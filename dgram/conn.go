@@ -34,8 +34,9 @@ type socket interface {
 // driver is one way to move batches. There are two: whole batches with the
 // kernel's help, and one datagram at a time with the net package.
 type driver interface {
-	// read blocks until at least one message came or an error did.
-	read(ms []Message) (int, error)
+	// read blocks until at least one message came or an error did. Without wait
+	// it returns 0 and no error where it would block.
+	read(ms []Message, wait bool) (int, error)
 
 	// write blocks until all messages left or one failed, and returns how many
 	// did before it.
@@ -46,7 +47,12 @@ type driver interface {
 // and those that cfg asks for. What the kernel does not have is done without;
 // [Conn.Mode] tells. The socket is made non-blocking, which it is anyway unless
 // somebody called Fd on a File of it.
+//
+// The error is that of a closed socket, or EINVAL if c is nil.
 func New(c *net.UDPConn, cfg Config) (*Conn, error) {
+	if c == nil {
+		return nil, fmt.Errorf("make a batch connection: %w", syscall.EINVAL)
+	}
 	return newConn(c, cfg, bestDriver)
 }
 
@@ -55,6 +61,9 @@ func New(c *net.UDPConn, cfg Config) (*Conn, error) {
 // one, and of cfg only Time applies. Descriptors that a peer passes are not
 // accepted: see Message.Control.
 func NewUnix(c *net.UnixConn, cfg Config) (*Conn, error) {
+	if c == nil || c.LocalAddr() == nil {
+		return nil, fmt.Errorf("make a batch connection: %w", syscall.EINVAL)
+	}
 	if network := c.LocalAddr().Network(); network != "unixgram" {
 		return nil, fmt.Errorf("make a batch connection: %w", net.UnknownNetworkError(network))
 	}
@@ -98,7 +107,20 @@ func (c *Conn) ReadBatch(ms []Message) (n int, err error) {
 	if len(ms) == 0 {
 		return 0, c.fail("read", fmt.Errorf("batch of no messages: %w", io.ErrShortBuffer))
 	}
-	return c.driver.read(ms)
+	return c.driver.read(ms, true)
+}
+
+// TryReadBatch is ReadBatch without waiting for a message: it returns 0 and no
+// error if there is none. It does wait for its turn where another reader waits,
+// and needs the kernel's batches: without, the error is [errors.ErrUnsupported].
+func (c *Conn) TryReadBatch(ms []Message) (n int, err error) {
+	if !c.mode.Batch {
+		return 0, c.fail("read", errors.ErrUnsupported)
+	}
+	if len(ms) == 0 {
+		return 0, nil
+	}
+	return c.driver.read(ms, false)
 }
 
 // WriteBatch sends all messages in order and returns how many left. It blocks
@@ -114,7 +136,8 @@ func (c *Conn) ReadBatch(ms []Message) (n int, err error) {
 // Errors worth knowing: ECONNREFUSED, an earlier datagram met no socket; EPERM,
 // the firewall dropped it; ENOBUFS, the device's queue is full, for now;
 // EMSGSIZE, longer than a datagram or than the path allows; EDESTADDRREQ, no
-// Addr; [net.ErrWriteToConnected], an Addr that is not the peer's.
+// Addr; [net.ErrWriteToConnected], an Addr that is not the peer's; EINVAL, a
+// negative Segment.
 //
 // The buffers may be used again when the call returns. It does not allocate.
 func (c *Conn) WriteBatch(ms []Message) (n int, err error) {
@@ -141,6 +164,11 @@ func (c *Conn) failWait(op string, err error) error {
 		err = oe.Err
 	}
 	return c.fail(op, err)
+}
+
+// badSegment says that a message's Segment is no size.
+func (c *Conn) badSegment(m *Message) error {
+	return fmt.Errorf("segment of %d bytes: %w", m.Segment, syscall.EINVAL)
 }
 
 // plain is ap without the IPv6 form of an IPv4 address.

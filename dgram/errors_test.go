@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -21,6 +22,7 @@ func TestErrorInTheMiddle(t *testing.T) {
 			{"too long", Message{Buf: make([]byte, 65508)}},
 			{"segment too long", Message{Buf: make([]byte, 140_000), Segment: 65508}},
 			{"other family", Message{Buf: []byte("x"), Addr: netip.MustParseAddrPort("[2001:db8::1]:9")}},
+			{"negative segment", Message{Buf: make([]byte, 100), Segment: -1}},
 			{"no address", Message{Buf: []byte("x"), Flags: 1}},
 		} {
 			t.Run(bad.name, func(t *testing.T) {
@@ -61,6 +63,29 @@ func TestErrorInTheMiddle(t *testing.T) {
 					t.Error(diff)
 				}
 			})
+		}
+	})
+}
+
+// TestNothing: no socket is an error, and so is a negative segment.
+func TestNothing(t *testing.T) {
+	if _, err := New(nil, Config{}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("New of no socket: %v", err)
+	}
+	if _, err := New(new(net.UDPConn), Config{}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("New of the zero socket: %v", err)
+	}
+	if _, err := NewUnix(nil, Config{}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("NewUnix of no socket: %v", err)
+	}
+	if _, err := NewUnix(new(net.UnixConn), Config{}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("NewUnix of the zero socket: %v", err)
+	}
+	eachLevel(t, func(t *testing.T, l level) {
+		p := newPath(t, "v4")
+		c := l.conn(t, p.send)
+		if n, err := c.WriteBatch([]Message{{Buf: []byte("x"), Addr: p.to, Segment: -1}}); n != 0 || !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a segment of -1 bytes: %d, %v", n, err)
 		}
 	})
 }

@@ -58,8 +58,10 @@ func (k *kernel) setUp(fd uintptr, cfg Config) (errno sys.Errno) {
 	if k.family == sys.Unix {
 		return 0
 	}
-	m.GSO = !cfg.NoGSO && sys.HasGSO(fd)
-	m.GRO = !cfg.NoGRO && sys.SetGRO(fd, true) == 0
+	// Both are asked in any case: the socket may have been given a segment size or
+	// GRO before, and then No… switches them off.
+	m.GSO = sys.HasGSO(fd) && !cfg.NoGSO
+	m.GRO = sys.SetGRO(fd, !cfg.NoGRO) == 0 && !cfg.NoGRO
 	m.ECN = cfg.ECN && sys.SetRecvTOS(fd, k.family) == 0
 	m.Local = cfg.Local && sys.SetRecvLocal(fd, k.family) == 0
 	m.Errors = cfg.Errors && sys.SetRecvErr(fd, k.family) == 0
@@ -75,8 +77,8 @@ func (k *kernel) setUp(fd uintptr, cfg Config) (errno sys.Errno) {
 	return 0
 }
 
-func (k *kernel) read(ms []Message) (int, error)  { return k.reader.read(ms) }
-func (k *kernel) write(ms []Message) (int, error) { return k.writer.write(ms) }
+func (k *kernel) read(ms []Message, wait bool) (int, error) { return k.reader.read(ms, wait) }
+func (k *kernel) write(ms []Message) (int, error)           { return k.writer.write(ms) }
 
 // v6 reports whether a datagram to a travels as IPv6. An invalid a means the
 // peer of a connected socket.

@@ -55,5 +55,5 @@ func (r *rules) plan(e *entry, ms []Message, at position) {
 // header says must be equal.
 func (r *rules) alike(a, b *Message) bool {
 	return a.Addr == b.Addr && a.ECN == b.ECN && a.Local == b.Local && a.Interface == b.Interface &&
-		len(b.Control) == 0 && (!r.pace || a.Time.Equal(b.Time))
+		b.Segment >= 0 && len(b.Control) == 0 && (!r.pace || a.Time.Equal(b.Time))
 }

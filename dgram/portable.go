@@ -33,7 +33,7 @@ func newPortable(c *Conn, _ Config) (driver, error) {
 	return p, nil
 }
 
-func (p *portable) read(ms []Message) (int, error) {
+func (p *portable) read(ms []Message, _ bool) (int, error) {
 	p.rmu.Lock()
 	defer p.rmu.Unlock()
 	old := &ms[0]
@@ -70,6 +70,9 @@ func (p *portable) write(ms []Message) (int, error) {
 	for i := range ms {
 		m := &ms[i]
 		m.N = 0
+		if m.Segment < 0 {
+			return i, p.c.fail("write", p.c.badSegment(m))
+		}
 		for d := range segment.All(m.Buf, m.Segment) {
 			if err := p.send(d, m); err != nil {
 				return i, p.c.failWait("write", err)

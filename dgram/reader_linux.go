@@ -21,6 +21,7 @@ type reader struct {
 	vec   *sys.Vector
 	step  func(fd uintptr) bool
 	one   bool // the batch has one message
+	try   bool // the call does not wait
 	n     int
 	errno sys.Errno
 	zones zones
@@ -32,7 +33,7 @@ func (r *reader) init(k *kernel) {
 	r.step = r.receive
 }
 
-func (r *reader) read(ms []Message) (int, error) {
+func (r *reader) read(ms []Message, wait bool) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ms = ms[:min(len(ms), sys.MaxVector)]
@@ -50,7 +51,7 @@ func (r *reader) read(ms []Message) (int, error) {
 		}
 		r.vec.SetBuf(i, ms[i].Buf)
 	}
-	r.one = len(ms) == 1
+	r.one, r.try = len(ms) == 1, !wait
 	err := r.wait()
 	if err == nil {
 		r.take(ms[:r.n])
@@ -80,12 +81,13 @@ func (r *reader) receive(fd uintptr) bool {
 		}
 		r.k.c.readCalls.Add(1)
 		if r.errno != sys.EINTR {
-			return r.errno != sys.EAGAIN
+			return r.errno != sys.EAGAIN || r.try
 		}
 	}
 }
 
-// wait receives at least one message, or says why not.
+// wait receives at least one message, or says why not. A call that does not wait
+// may also receive none.
 func (r *reader) wait() error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		r.n, r.errno = 0, 0
@@ -95,7 +97,7 @@ func (r *reader) wait() error {
 		}
 		r.n = 0
 		if err == nil {
-			return r.k.c.failCall("read", "recvmmsg", r.errno)
+			return r.failed()
 		}
 		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return r.k.c.failWait("read", err)
@@ -111,16 +113,24 @@ func (r *reader) wait() error {
 		if err := r.k.raw.Control(func(fd uintptr) { r.receive(fd) }); err != nil {
 			return r.k.c.failWait("read", err)
 		}
-		switch r.errno {
-		case 0:
+		if r.errno == 0 {
 			return nil
-		case sys.EAGAIN:
-			time.Sleep(pause)
-		default:
-			r.n = 0
-			return r.k.c.failCall("read", "recvmmsg", r.errno)
 		}
+		r.n = 0
+		if r.errno != sys.EAGAIN || r.try {
+			return r.failed()
+		}
+		time.Sleep(pause)
 	}
+}
+
+// failed is the error of a receive, which a call that does not wait has not got
+// if there was nothing to receive.
+func (r *reader) failed() error {
+	if r.errno == sys.EAGAIN && r.try {
+		return nil
+	}
+	return r.k.c.failCall("read", "recvmmsg", r.errno)
 }
 
 // take fills in what is known of the messages received.

@@ -181,6 +181,10 @@ func (w *writer) pack() {
 		if !w.vec.Room(max(1, e.end.msg-e.begin.msg)) {
 			return
 		}
+		if m.Segment < 0 {
+			w.err = w.k.c.badSegment(m)
+			return
+		}
 		i := w.vec.Open()
 		if !w.address(i, m) || !w.control(i, m, &e.run) {
 			w.vec.Close()

@@ -77,17 +77,15 @@ func (l *Listener) bindDatagram(sa *sys.Sockaddr) (int, error) {
 	if e != 0 {
 		return -1, e
 	}
-	if sa.Family() != sys.Unix {
-		e = sys.SetReusePort(uintptr(fd))
+	bind := sys.BindShared
+	if sa.Family() == sys.Unix {
+		bind = sys.Bind
 	}
-	var err error
-	if e == 0 {
-		if err = l.setUpPort(fd, sa.Family()); err == nil {
-			e = sys.Bind(fd, sa)
+	err := l.setUpPort(fd, sa.Family())
+	if err == nil {
+		if e := bind(fd, sa); e != 0 {
+			err = e
 		}
-	}
-	if e != 0 {
-		err = e
 	}
 	if err != nil {
 		kernel.Close(fd)

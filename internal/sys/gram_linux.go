@@ -90,6 +90,24 @@ func Bind(fd int, sa *Sockaddr) Errno {
 	return e
 }
 
+// BindShared is Bind of a UDP socket whose port others may have too
+// (SO_REUSEPORT). Port 0 finds one that nobody has: it is bound alone and shared
+// afterwards, because with the option set the kernel takes for free what others
+// of this user share (udp_lib_get_port, Linux 6.18).
+func BindShared(fd int, sa *Sockaddr) Errno {
+	alone := sa.AddrPort().Port() == 0
+	if !alone {
+		if e := SetReusePort(uintptr(fd)); e != 0 {
+			return e
+		}
+	}
+	e := Bind(fd, sa)
+	if e == 0 && alone {
+		e = SetReusePort(uintptr(fd))
+	}
+	return e
+}
+
 // SetUnnamed fills sa with the Unix address that has no name; see [Bind].
 func (s *Sockaddr) SetUnnamed() {
 	*s = Sockaddr{n: 2}

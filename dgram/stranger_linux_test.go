@@ -1,0 +1,42 @@
+package dgram
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+)
+
+// TestListenReusePortIsNobodyElses: a free port is one that nobody has. With the
+// option set first, the kernel takes any port whose sockets have it too.
+func TestListenReusePortIsNobodyElses(t *testing.T) {
+	if !inNamespace(t, "ip link set lo up; echo 40000 40001 > /proc/sys/net/ipv4/ip_local_port_range") {
+		return
+	}
+	open := func(address string) (port uint16, err error) {
+		all, err := ListenReusePort(context.Background(), "udp4", address, 2)
+		if err != nil {
+			return 0, err
+		}
+		for _, c := range all {
+			t.Cleanup(func() { c.Close() })
+		}
+		return local(all[1]).Port(), nil
+	}
+	if _, err := open("127.0.0.1:40000"); err != nil {
+		t.Fatal(err)
+	}
+	for try := range 2 {
+		port, err := open("127.0.0.1:0")
+		if try == 0 && port != 40001 {
+			t.Errorf("port %d, %v; want 40001, which alone is free", port, err)
+		}
+		if try == 1 && !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("with no port free: %d, %v", port, err)
+		}
+	}
+	// A port that is named is shared with whoever else shares it.
+	if _, err := open("127.0.0.1:40000"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,41 @@
+package relay
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// TestFreePort: a listener that leaves the port to the kernel gets one that
+// nobody has, though its sockets share it among themselves.
+func TestFreePort(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	testnet.Sysctl(t, "net.ipv4.ip_local_port_range", "40000 40001")
+	e, err := New(Config{Loops: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	listen := func(port uint16) (uint16, error) {
+		at := Addr{Network: UDP, IP: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}
+		l, err := e.Listen(at, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }}})
+		if err != nil {
+			return 0, err
+		}
+		return l.Addr().IP.Port(), nil
+	}
+	if _, err := listen(40000); err != nil {
+		t.Fatal(err)
+	}
+	if port, err := listen(0); port != 40001 {
+		t.Errorf("port %d, %v; want 40001, which alone is free", port, err)
+	}
+	if port, err := listen(0); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("with no port free: %d, %v", port, err)
+	}
+}

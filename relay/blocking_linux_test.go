@@ -2,40 +2,29 @@ package relay
 
 import (
 	"net"
+	"os"
 	"runtime"
-	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// setBlocking does what os.File.Fd does to the connection that the file came from.
-func setBlocking(t *testing.T, c any) {
-	t.Helper()
-	rc, err := c.(syscall.Conn).SyscallConn()
-	if err == nil {
-		err = rc.Control(func(fd uintptr) { syscall.SetNonblock(int(fd), false) })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// sharer gives a second descriptor of what c has, as another process may have one.
+// sharer gives a second descriptor of what c has, as another process may have one. A file's
+// Fd makes what it shares blocking.
 func sharer(t *testing.T, c any) (setBlocking func()) {
 	t.Helper()
-	rc, err := c.(syscall.Conn).SyscallConn()
+	f, err := c.(interface{ File() (*os.File, error) }).File()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fd int
-	rc.Control(func(own uintptr) { fd, err = syscall.Dup(int(own)) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	syscall.CloseOnExec(fd)
-	t.Cleanup(func() { syscall.Close(fd) })
-	return func() { syscall.SetNonblock(fd, false) }
+	t.Cleanup(func() { f.Close() })
+	return func() { f.Fd() }
+}
+
+// setBlocking makes c blocking.
+func setBlocking(t *testing.T, c any) {
+	t.Helper()
+	sharer(t, c)()
 }
 
 // A connection that somebody has made blocking does not stop its loop, whose

@@ -9,7 +9,20 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// connect asks the hook for the next upstream until an attempt is under way.
+const (
+	// attemptsAtOnce is how many attempts to connect follow each other at once;
+	// attemptsMost is how many there are before a flow ends for want of an
+	// upstream. Hooks.Upstream documents both.
+	attemptsAtOnce = 8
+	attemptsMost   = 32
+	// retryFirst is the pause before the first of the others. Each is twice as
+	// long as the one before, up to retryMost.
+	retryFirst = tick
+	retryMost  = time.Second
+)
+
+// connect asks the hook for the next upstream until an attempt is under way, or
+// the next one has to wait.
 func (l *loop) connect(f *Flow) {
 	for {
 		to := f.cfg.Hooks.Upstream(f, int(f.attempts))
@@ -34,7 +47,37 @@ func (l *loop) connect(f *Flow) {
 			return
 		}
 		l.attemptFailed(f, err)
+		if !l.another(f) {
+			return
+		}
 	}
+}
+
+// another decides what follows a failed attempt: true, the next one at once.
+func (l *loop) another(f *Flow) bool {
+	switch {
+	case f.attempts >= attemptsMost:
+		l.noUpstream(f)
+	case f.hungUp, f.ended && f.attempts >= attemptsAtOnce:
+		l.end(f, CauseAGone, nil)
+	case f.attempts >= attemptsAtOnce:
+		f.state, f.since = flowRetrying, l.now
+		l.rearm(f)
+	default:
+		return true
+	}
+	return false
+}
+
+// retryAt is when a flow that waits for its next attempt makes it.
+func (f *Flow) retryAt() time.Duration {
+	return f.since + min(retryFirst<<(f.attempts-attemptsAtOnce), retryMost)
+}
+
+// retry makes the next attempt.
+func (l *loop) retry(f *Flow) {
+	f.state = flowConnecting
+	l.connect(f)
 }
 
 // dial starts one attempt. Side B is then watched: its first event tells how
@@ -112,7 +155,9 @@ func (l *loop) connectEvent(f *Flow, ev uint32) {
 // connectFailed goes on to the next upstream.
 func (l *loop) connectFailed(f *Flow, err error) {
 	l.attemptFailed(f, err)
-	l.connect(f)
+	if l.another(f) {
+		l.connect(f)
+	}
 }
 
 // attemptFailed closes the attempt's socket and tells the hook.

@@ -3,8 +3,10 @@ package relay
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -222,5 +224,90 @@ func TestConnectFaults(t *testing.T) {
 	a.Close()
 	if rec := r.expect(CauseEnd); rec.Attempts != 3 {
 		t.Errorf("%+v", rec)
+	}
+}
+
+// A hook that always answers with the same upstream does not hold its loop, nor
+// keep a flow for ever: attempts are few, and later ones apart.
+func TestSameUpstreamForEver(t *testing.T) {
+	for name, to := range map[string]*Addr{
+		"at once":       {Network: Unix, Path: "/nowhere/at/all"},
+		"not a stream":  {Network: UDP, IP: loopback},
+		"asynchronous":  refusing(t),
+		"not reachable": {Network: TCP, IP: netip.MustParseAddrPort("255.255.255.255:1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{Loops: 1})
+			var asked atomic.Int32
+			hooks := Hooks{Upstream: func(*Flow, int) *Addr { asked.Add(1); return to }}
+			l := r.listen("tcp4", ListenConfig{Hooks: hooks})
+			other := dial(t, r.listen("unix", ListenConfig{}, &Addr{Network: Echo}))
+			say(t, other, other, "hello")
+			c := dial(t, l)
+			eventually(t, "attempts pause", func() bool {
+				say(t, other, other, "flows go on")
+				f := list(r.e)
+				return asked.Load() >= attemptsAtOnce && len(f) == 2
+			})
+			if n := asked.Load(); n > attemptsAtOnce+3 {
+				t.Errorf("%d attempts", n)
+			}
+			c.Close()
+			r.expect(CauseAGone)
+			n := asked.Load()
+			ticks(r, 3)
+			if more := asked.Load() - n; more > 0 {
+				t.Errorf("%d attempts for a client that is gone", more)
+			}
+			other.Close()
+			r.expect(CauseEnd)
+		})
+	}
+}
+
+// The pauses grow, and the attempts have an end.
+func TestAttemptsEnd(t *testing.T) {
+	var f Flow
+	last := time.Duration(0)
+	for f.attempts = attemptsAtOnce; f.attempts < attemptsMost; f.attempts++ {
+		at := f.retryAt()
+		if at < last || at <= 0 || at > retryMost {
+			t.Errorf("a pause of %v after %d attempts", at, f.attempts)
+		}
+		last = at
+	}
+	r := newRig(t, Config{Loops: 1})
+	c := dial(t, r.listen("tcp4", ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr {
+		if f.attempts == attemptsAtOnce-1 { // all pauses would take long: this test waits for the last one
+			f.attempts = attemptsMost - 2
+		}
+		return &Addr{Network: Unix, Path: "/nowhere/at/all"}
+	}}}))
+	rec := r.expect(CauseNoUpstream)
+	if rec.Attempts != attemptsMost || rec.Err == nil {
+		t.Errorf("%+v", rec)
+	}
+	wantReset(t, c)
+}
+
+// The same of datagram flows, whose attempts wait for nobody.
+func TestSameDatagramUpstreamForEver(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	var asked atomic.Int32
+	l, err := r.e.Listen(Addr{Network: UDP, IP: loopback}, ListenConfig{Hooks: Hooks{
+		Upstream: func(*Flow, int) *Addr { asked.Add(1); return &Addr{Network: TCP, IP: loopback} },
+		Done:     r.done,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(l.Addr().IP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Write(nil)
+	if rec := r.expect(CauseNoUpstream); rec.Attempts != attemptsAtOnce || asked.Load() != attemptsAtOnce {
+		t.Errorf("%d attempts, %+v", asked.Load(), rec)
 	}
 }

@@ -124,13 +124,10 @@ func (d *dgrams) age(s *session) *ages {
 // one. CauseNone: it is.
 func (d *dgrams) connect(s *session) Cause {
 	l := d.loop
-	for {
+	for range attemptsAtOnce {
 		to := s.cfg.Hooks.Upstream(d.hookFlow(s), int(s.attempts))
 		if to == nil || to == Wait {
-			if errors.Is(s.err, sys.EMFILE) || errors.Is(s.err, sys.ENFILE) {
-				return CauseNoDescriptors
-			}
-			return CauseNoUpstream
+			break
 		}
 		s.to = to
 		s.attempts++
@@ -147,6 +144,10 @@ func (d *dgrams) connect(s *session) Cause {
 		}
 		d.attemptFailed(s, err)
 	}
+	if errors.Is(s.err, sys.EMFILE) || errors.Is(s.err, sys.ENFILE) {
+		return CauseNoDescriptors
+	}
+	return CauseNoUpstream
 }
 
 // attemptFailed closes the attempt's socket and tells the hook.

@@ -79,6 +79,8 @@ func (l *loop) rearm(f *Flow) {
 		at = l.now
 	case f.again:
 		at = min(at, l.now+tick)
+	case f.state == flowRetrying:
+		at = min(at, f.retryAt())
 	case c == CauseNone:
 		l.wheel.remove(f.index)
 		return
@@ -100,6 +102,8 @@ func (l *loop) expire(f *Flow) {
 	switch {
 	case !due && f.again:
 		l.redial(f)
+	case !due && f.state == flowRetrying && f.retryAt() <= l.now:
+		l.retry(f)
 	case !due:
 		l.rearm(f)
 	case f.cause != CauseNone:

@@ -17,7 +17,7 @@ const (
 // Flow is one client and its upstream. Hooks are given it for the time of
 // their call and must not keep it.
 //
-//	                          next upstream
+//	                 next upstream, at once or after a pause (retrying)
 //	                             ┌──┐
 //	                             ▼  │
 //	admitting ─▶ sniffing ─▶ connecting ─▶ relaying ─▶ ended
@@ -42,6 +42,7 @@ type Flow struct {
 	loop       *loop
 	again      bool          // the upstream's accept queue is full: try once more at the next tick
 	hungUp     bool          // the client has closed a Unix socket while there was no upstream
+	ended      bool          // the client has ended its side meanwhile
 	resting    bool          // a half has used up its share of the bandwidth: it goes on at the next tick
 	extra      *extra        // nil: it needs none
 	listener   *Listener     // nil for an adopted pair
@@ -71,6 +72,7 @@ const (
 	flowAdmitting
 	flowSniffing
 	flowConnecting
+	flowRetrying // waits before it connects again
 	flowParked
 	flowRelaying
 )
@@ -316,10 +318,11 @@ func (l *loop) flowEvent(f *Flow, side int, ev uint32) {
 	readable := ev&(sys.In|sys.RdHup|sys.Hup|sys.Err) != 0
 	if f.state != flowRelaying {
 		f.hungUp = f.hungUp || side == sideA && ev&sys.Hup != 0
+		f.ended = f.ended || side == sideA && ev&sys.RdHup != 0
 		switch {
 		case side == sideB:
 			l.connectEvent(f, ev)
-		case ev&sys.Err != 0, f.hungUp && f.state == flowParked:
+		case ev&sys.Err != 0, f.hungUp && f.state == flowParked, f.ended && f.state == flowRetrying:
 			l.end(f, CauseAGone, nil)
 		case f.state == flowSniffing && readable:
 			l.sniff(f)

@@ -182,7 +182,7 @@ func (f *Flow) stage() FlowState {
 		return StateSniffing
 	case flowParked:
 		return StateWaiting
-	case flowConnecting:
+	case flowConnecting, flowRetrying:
 		return StateConnecting
 	}
 	return StateRelaying

@@ -215,6 +215,11 @@ type Hooks struct {
 	// each failure with the next number. Nil ends the flow with
 	// [CauseNoUpstream], and [Wait] parks it. The address is kept until the flow
 	// ends and must not change.
+	//
+	// Eight attempts follow each other at once. Before each later one of a stream
+	// there is a pause, from 64 ms to a second, in which the flow ends with
+	// [CauseAGone] if its client ends its side. After 32 attempts it ends as with
+	// nil; a datagram flow does after eight that could not even be made.
 	Upstream func(f *Flow, attempt int) *Addr
 
 	// Connected, if not nil, learns how an attempt ended: err is nil, the

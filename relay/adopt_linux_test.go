@@ -1,11 +1,14 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -225,4 +228,109 @@ func TestAdoptFromHook(t *testing.T) {
 	x.Close()
 	y.Close()
 	r.record()
+}
+
+// held is a wrapper that tells how often it was closed, and may be slow to.
+type held struct {
+	wrapped
+	closed  atomic.Int32
+	release chan bool
+}
+
+func (w *held) Close() error {
+	w.closed.Add(1)
+	<-w.release
+	return w.Conn.Close()
+}
+
+// A wrapper is closed when its flow has ended, once, and where that blocks no
+// loop does. The engine's Close waits for it.
+func TestAdoptClosesWrappers(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	a, innerA := testnet.Pair(t, "tcp4")
+	innerB, b := testnet.Pair(t, "unix")
+	release := make(chan bool)
+	wa := &held{wrapped: wrapped{Conn: innerA}, release: release}
+	wb := &held{wrapped: wrapped{Conn: innerB}, release: release}
+	if err := r.e.Relay(wa, wb, Options{Done: r.done}); err != nil {
+		t.Fatal(err)
+	}
+	if n := wa.closed.Load() + wb.closed.Load(); n != 0 {
+		t.Errorf("%d wrappers are closed as soon as the flow begins", n)
+	}
+	say(t, a, b, "hello")
+	if n := wa.closed.Load() + wb.closed.Load(); n != 0 {
+		t.Errorf("%d wrappers are closed while the flow goes on", n)
+	}
+	a.Close()
+	b.Close()
+	r.expect(CauseEnd)
+	eventually(t, "the wrappers are closed", func() bool { return wa.closed.Load()+wb.closed.Load() == 2 })
+	x, y := r.adopted("tcp4", "tcp4", Options{})
+	say(t, x, y, "the loop goes on")
+	ended := make(chan bool)
+	go func() {
+		r.e.Close()
+		close(ended)
+	}()
+	r.expect(CauseClosed)
+	select {
+	case <-ended:
+		t.Error("the engine is closed before its wrappers are")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(release)
+	<-ended
+	if n, m := wa.closed.Load(), wb.closed.Load(); n != 1 || m != 1 {
+		t.Errorf("closed %d and %d times", n, m)
+	}
+}
+
+// closer is a wrapper from which nothing can be read back, and during whose
+// TakeRead somebody stops the engine.
+type closer struct {
+	wrapped
+	stop func()
+}
+
+func (w *closer) TakeRead() []byte {
+	w.stop()
+	return w.wrapped.TakeRead()
+}
+
+// An engine that is stopped in the middle of Relay has taken all or nothing:
+// what a wrapper had read is never gone.
+func TestAdoptWhileStopping(t *testing.T) {
+	for name, stop := range map[string]func(e *Engine){
+		"close": func(e *Engine) { e.Close() },
+		"drain": func(e *Engine) {
+			e.Drain(context.Background())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{Loops: 1})
+			a, innerA := testnet.Pair(t, "tcp4")
+			innerB, b := testnet.Pair(t, "tcp4")
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			w := &closer{wrapped: wrapped{Conn: innerA, read: "early"}, stop: func() {
+				wg.Go(func() { stop(r.e) })
+				time.Sleep(50 * time.Millisecond)
+			}}
+			err := r.e.Relay(w, innerB, Options{Done: r.done})
+			if err == nil {
+				a.Close()
+				b.Close()
+				if rec := r.record(); rec.AB.Read != int64(len("early")) {
+					t.Errorf("the engine has %+v", rec.AB)
+				}
+				return
+			}
+			if w.taken != 0 {
+				t.Errorf("%v, and %q is gone", err, "early")
+			}
+			say(t, a, innerA, "still mine")
+			say(t, b, innerB, "and this")
+		})
+	}
 }

@@ -47,8 +47,9 @@ type core struct {
 	start         time.Time
 	// stopping: Drain or Close was called, and no pair is taken any more.
 	stopping atomic.Bool
-	resting  atomic.Int32  // loops whose listeners rest
-	rest     time.Duration // how long listeners rest that found no descriptor
+	closing  sync.WaitGroup // wrappers whose flows have ended
+	resting  atomic.Int32   // loops whose listeners rest
+	rest     time.Duration  // how long listeners rest that found no descriptor
 
 	// Nothing waits for a loop while it holds mu.
 	mu        sync.Mutex
@@ -138,8 +139,13 @@ func (e *core) forgotten() {
 // After it returns nil the engine owns both and closes them; their deadlines no
 // longer count, and the caller must not use them. They are made non-blocking,
 // which a file from their File method must not undo later ([os.File.Fd] does):
-// splice(2) would then stop the loop. On an error both still belong
-// to the caller: [errors.ErrUnsupported] says that one is no stream socket (for
+// splice(2) would then stop the loop. A wrapper's TakeRead is called before Relay
+// returns and must not block. Its Close is called once, after Done, on a goroutine
+// of its own; the connection inside is closed by then. The engine's Close waits
+// until it returns.
+//
+// On an error both still belong to the caller, with all that a wrapper has read:
+// [errors.ErrUnsupported] says that one is no stream socket (for
 // those there is package splice), [net.ErrClosed] that the engine, or the
 // connection, is closed.
 func (e *Engine) Relay(a, b net.Conn, opt Options) error {
@@ -154,21 +160,44 @@ func (e *Engine) Relay(a, b net.Conn, opt Options) error {
 		return err
 	}
 	l := e.loops[e.turn.Add(1)%uint32(len(e.loops))]
-	m := letter{kind: letterAdopt, fd: [2]int{fdA, fdB}, tcp: [2]bool{isTCP(inA), isTCP(inB)}, options: opt}
-	if !e.stopping.Load() {
-		m.read = [2][]byte{pump.TakeRead(a), pump.TakeRead(b)}
-	}
+	// Nothing may fail once the wrappers have given away what they had read.
+	reserved := l.reserve()
 	l.load.Add(1)
-	if e.stopping.Load() || !l.post(m) {
+	if !reserved || e.stopping.Load() {
 		l.load.Add(-1)
+		e.quieten()
+		if reserved {
+			l.postReserved(nil)
+		}
 		e.kernel.Close(fdA)
 		e.kernel.Close(fdB)
 		return net.ErrClosed
 	}
-	a.Close()
-	b.Close()
+	e.closeAtEnd(a, &opt)
+	e.closeAtEnd(b, &opt)
+	l.postReserved(&letter{
+		kind: letterAdopt, fd: [2]int{fdA, fdB}, tcp: [2]bool{isTCP(inA), isTCP(inB)}, options: opt,
+		read: [2][]byte{pump.TakeRead(a), pump.TakeRead(b)},
+	})
+	inA.Close()
+	inB.Close()
 	runtime.KeepAlive(e)
 	return nil
+}
+
+// closeAtEnd has c closed when its flow has ended, if it is a wrapper, whose
+// owner may take that for the end.
+func (e *core) closeAtEnd(c net.Conn, opt *Options) {
+	if _, ok := c.(Wrapper); !ok {
+		return
+	}
+	done := opt.Done
+	opt.Done = func(r *Record) {
+		if done != nil {
+			done(r)
+		}
+		e.closing.Go(func() { c.Close() })
+	}
 }
 
 // Stats tells counters and gauges. It asks the loops, which answer between two
@@ -292,6 +321,7 @@ func (e *core) close() error {
 	}
 	e.mu.Unlock()
 	<-e.done
+	e.closing.Wait()
 	if e.pipes != nil {
 		e.pipes.Drain()
 	}

@@ -79,6 +79,7 @@ type loop struct {
 func newLoop(e *core, index int, cfg Config) (*loop, error) {
 	l := &loop{engine: e, index: index, dedicated: cfg.Dedicated, epoll: -1, ended: make(chan struct{})}
 	l.wake = -1
+	l.settled.L = &l.mu
 	l.env = pump.Env{Kernel: e.kernel, Pipes: e.pipes, Buffers: &e.buffers, Scratch: make([]byte, pump.ScratchSize), Lowat: cfg.Lowat}
 	var err error
 	if l.epoll, err = sys.EpollCreate(); err != nil {

@@ -53,10 +53,12 @@ const (
 // mailbox is how others reach a loop: a slice under a mutex, and an eventfd
 // that wakes it.
 type mailbox struct {
-	mu      sync.Mutex
-	letters []letter
-	shut    bool
-	wake    int // eventfd
+	mu       sync.Mutex
+	letters  []letter
+	reserved int       // letters that will certainly come
+	settled  sync.Cond // reserved is 0
+	shut     bool
+	wake     int // eventfd
 }
 
 // post puts a letter in; false says that the loop has ended or is about to,
@@ -67,11 +69,39 @@ func (m *mailbox) post(x letter) bool {
 	if m.shut {
 		return false
 	}
+	m.put(x)
+	return true
+}
+
+func (m *mailbox) put(x letter) {
 	m.letters = append(m.letters, x)
 	if len(m.letters) == 1 {
 		sys.EventfdSignal(m.wake)
 	}
+}
+
+// reserve makes sure that one letter will be read: the loop does not end before
+// postReserved, which must follow. False is post's.
+func (m *mailbox) reserve() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shut {
+		return false
+	}
+	m.reserved++
 	return true
+}
+
+// postReserved puts in the letter that reserve made room for; nil: none comes.
+func (m *mailbox) postReserved(x *letter) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x != nil {
+		m.put(*x)
+	}
+	if m.reserved--; m.reserved == 0 {
+		m.settled.Broadcast()
+	}
 }
 
 // take empties the box into spare and gives the box spare's memory.
@@ -84,11 +114,15 @@ func (m *mailbox) take(spare []letter) []letter {
 	return full
 }
 
-// shutdown takes what is left; no letter gets in any more.
+// shutdown takes what is left, when all that is reserved has come; no letter gets
+// in any more.
 func (m *mailbox) shutdown() []letter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shut = true
+	for m.reserved > 0 {
+		m.settled.Wait()
+	}
 	full := m.letters
 	m.letters = nil
 	return full

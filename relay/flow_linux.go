@@ -380,6 +380,7 @@ func (l *loop) relay(f *Flow) {
 	for h := range f.half {
 		half := &f.half[h]
 		half.TCP, half.Exact = f.tcp[h], f.tcp[h] && !f.odd[h]
+		half.Enlarge = !f.tcp[f.dstSide(h)]
 		if l.env.Pipes == nil {
 			half.Refuse(pump.WhyOff)
 		}

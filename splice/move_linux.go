@@ -21,7 +21,7 @@ const turnBudget = 4 << 20
 // move carries one direction: by the pump between stream sockets, else by a
 // copy. read is delivered first.
 func (cfg *Config) move(dst, src net.Conn, read []byte, w *watcher) (Transfer, bool, error) {
-	out, _ := stream(dst)
+	out, tcpOut := stream(dst)
 	in, tcp := stream(src)
 	if out == nil || in == nil {
 		return moveUser(dst, src, read, w, WhyNotSocket)
@@ -29,7 +29,7 @@ func (cfg *Config) move(dst, src net.Conn, read []byte, w *watcher) (Transfer, b
 	m := movers.Get()
 	defer movers.Put(m)
 	m.in, m.out, m.src, m.dst, m.watcher = in, out, src, dst, w
-	m.half = pump.Half{TCP: tcp}
+	m.half = pump.Half{TCP: tcp, Enlarge: !tcpOut}
 	if cfg.NoSplice {
 		m.half.Refuse(pump.WhyOff)
 	}
@@ -77,12 +77,13 @@ type mover struct {
 
 	// bound once, so that a call allocates no closure
 	onReadable, onTurn, onWritable func(fd uintptr) bool
+	onFull                         func(fd uintptr)
 }
 
 var movers = pool.Pool[*mover]{
 	New: func() *mover {
 		m := &mover{env: pump.Env{Kernel: sys.Linux{}, Pipes: shared(), Buffers: &buffers, Shared: true}}
-		m.onReadable, m.onTurn, m.onWritable = m.readable, m.turn, m.writable
+		m.onReadable, m.onTurn, m.onWritable, m.onFull = m.readable, m.turn, m.writable, m.full
 		return m
 	},
 	Reset: func(m *mover) bool {
@@ -136,8 +137,17 @@ func (m *mover) writable(fd uintptr) bool {
 	m.begin()
 	sys.SetNonblock(int(fd)) // somebody may have made it blocking meanwhile
 	m.state = m.half.Flush(&m.env, int(fd))
+	if m.state == pump.WantWrite {
+		m.in.Control(m.onFull)
+	}
 	m.end()
 	return m.state != pump.WantWrite
+}
+
+// full has the source's descriptor while the destination takes nothing.
+func (m *mover) full(fd uintptr) {
+	sys.SetNonblock(int(fd))
+	m.half.Ahead(&m.env, int(fd))
 }
 
 // begin takes the scratch buffer, which is on lease for one turn, so that one

@@ -7,6 +7,9 @@
 // at the time, and while nothing moves nothing is held: no pipe and no buffer.
 // Anything else is copied by Read and Write, through one buffer of 32 KiB.
 //
+// Before bytes are spliced to a Unix socket whose send buffer nobody has set, that
+// buffer is enlarged (SO_SNDBUF), so that its reader need not wait for each part.
+//
 // Deadlines and Close work on the connections as they do for Read and Write.
 // What was read is delivered, or counted in an [UndeliveredError].
 package splice

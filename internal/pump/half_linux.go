@@ -49,9 +49,9 @@ const (
 //	   └────────────────────────┘
 //	      4 small reads, no pipe
 //
-// Invariants: it reads only while it holds nothing, so that its memory is
-// bounded by one scratch buffer or one pipe, and a slow reader stops the
-// reading of the other side. It has a pipe on lease only while that pipe holds
+// Invariants: it reads only while it holds nothing, or into a pipe that has room
+// (Ahead), so that its memory is bounded by one scratch buffer or one pipe, and a
+// slow reader stops the reading of the other side. It has a pipe on lease only while that pipe holds
 // bytes, or within a turn. In - Out is what it holds of the source's.
 type Half struct {
 	In      int64 // bytes taken from the source
@@ -70,14 +70,17 @@ type Half struct {
 	Sink bool
 	// TCP says that the source is a TCP socket.
 	TCP bool
+	// Enlarge asks for a greater send buffer of the destination, a Unix socket,
+	// before anything is spliced to it. It is false once that is done.
+	Enlarge bool
 
 	splicing bool
 	lowat    bool
-	unpipe   bool // the destination refused a splice
 	ended    bool
 	streak   uint8
 	rests    uint8
 	why      Why
+	sated    bool  // nothing more came, or fitted, when the pipe was filled further
 	own      int32 // bytes of rest that are not the source's, and count as neither taken nor delivered
 
 	idleAt    int64 // In when the source last showed that it does not stream
@@ -165,6 +168,9 @@ func (h *Half) Turn(env *Env, src, dst, budget int) State {
 	for {
 		if h.rest != nil || h.inPipe > 0 {
 			if st := h.Flush(env, dst); st != Again {
+				if st == WantWrite {
+					h.Ahead(env, src)
+				}
 				return st
 			}
 		}
@@ -204,7 +210,7 @@ func (h *Half) Flush(env *Env, dst int) State {
 			st = h.flushRest(env, dst)
 		case h.inPipe == 0:
 			return Again
-		case h.unpipe:
+		case h.why == WhyKernel: // the destination refused a splice; a source does so with an empty pipe
 			st = h.copyOut(env)
 		default:
 			st = h.flushPipe(env, dst)
@@ -250,13 +256,14 @@ func (h *Half) flushPipe(env *Env, dst int) State {
 	case e == sys.EAGAIN:
 		return WantWrite
 	case e == sys.EINVAL:
-		h.unpipe, h.splicing, h.why = true, false, WhyKernel
+		h.splicing, h.why = false, WhyKernel
 		return Again
 	case e != 0:
 		return h.fail(e, false)
 	}
 	h.Out += int64(n)
 	h.Spliced += int64(n)
+	h.sated = false
 	h.drained(env, n)
 	return Again
 }
@@ -342,10 +349,17 @@ func (h *Half) note(env *Env, n int) {
 // urgent byte it says 0 instead. Either way a copy finds out, and steps over the
 // byte. moved is what this turn has moved before.
 func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
+	if h.Err != 0 { // Ahead met it
+		return 0, Failed
+	}
 	if h.pipe == nil {
 		if h.pipe = env.Pipes.Get(); h.pipe == nil {
 			h.stopSplicing(env, src, WhyPipes)
 			return 0, Again
+		}
+		if h.Enlarge {
+			h.Enlarge = false
+			sys.EnlargeSendBuffer(dst)
 		}
 		if env.Shared {
 			sys.SetNonblock(src)
@@ -381,6 +395,32 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 		h.stopSplicing(env, src, WhyNone)
 	}
 	return n, Again
+}
+
+// Ahead reads on into the pipe while the destination takes nothing. What a Unix
+// socket has sent counts against its own buffer until the other end takes it: so
+// the source's peer writes on while the destination's reads, and neither waits
+// for the other. The pipe is filled to its size at most. TCP does without:
+// its receive buffer is the source's own.
+func (h *Half) Ahead(env *Env, src int) {
+	if h.TCP || h.sated || h.inPipe == 0 || !h.splicing || h.Err != 0 || env.Hard {
+		return
+	}
+	room := env.Pipes.size - int(h.inPipe) // a slot can hold more than a page
+	if room <= 0 {
+		return
+	}
+	n, e := env.Kernel.Splice(src, h.pipe.w, room)
+	switch {
+	case e == sys.EINTR:
+	case e == sys.EAGAIN, e == sys.EINVAL, e == 0 && n == 0:
+		h.sated = true // or the end, or no splicing: fill finds out when the pipe is empty
+	case e != 0:
+		h.fail(e, true) // what the pipe holds goes out first
+	default:
+		h.In += int64(n)
+		h.inPipe += int32(n)
+	}
 }
 
 // wait is called when the source is empty: it asks the kernel not to wake

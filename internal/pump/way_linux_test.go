@@ -45,6 +45,7 @@ type way struct {
 	dstConn   net.Conn
 	taken     []*Pipe // of the budget, by the test
 	closed    bool
+	wrote     int64 // where the last write ended
 }
 
 func newWay(t *testing.T, src, dst string) *way {
@@ -55,7 +56,7 @@ func newWay(t *testing.T, src, dst string) *way {
 	w.dstConn, w.far = testnet.Pair(t, dst)
 	w.src, w.dst = fdOf(t, w.srcConn), fdOf(t, w.dstConn)
 	w.env = Env{Kernel: w.k, Pipes: NewPipes(w.k, 0, 4), Buffers: &w.buffers, Scratch: make([]byte, ScratchSize)}
-	w.half = Half{TCP: src == "tcp4", Exact: src == "tcp4"}
+	w.half = Half{TCP: src == "tcp4", Exact: src == "tcp4", Enlarge: dst == "unix"}
 	t.Cleanup(w.close)
 	return w
 }
@@ -149,11 +150,12 @@ func (w *way) run() State {
 	}
 }
 
-// until gives turns until the half is in the state.
+// until gives turns until the half is in the state; WantRead counts once all
+// that was written has been taken, which may take the kernel a while to deliver.
 func (w *way) until(want State) {
 	w.t.Helper()
 	for range 5000 {
-		if w.turn(1<<20) == want {
+		if st := w.turn(1 << 20); st == want && (st != WantRead || w.half.In >= w.wrote) {
 			return
 		}
 		time.Sleep(time.Millisecond)
@@ -209,6 +211,7 @@ func (w *way) write(off int64, n int) {
 	if _, err := w.near.Write(pattern().At(off, n)); err != nil {
 		w.t.Fatal(err)
 	}
+	w.wrote = off + int64(n)
 	ready(w.t, w.src, sys.In, time.Second)
 }
 

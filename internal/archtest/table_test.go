@@ -146,6 +146,7 @@ var table = []rule{
 		"github.com/coreos/go-systemd/v22/daemon":     "sd_notify, the watchdog's interval, and CLOCK_MONOTONIC without a system call of ours",
 	}},
 	{pkg: "cmd/penstock/internal/dashboard", tests: edges{
+		"relay":                                 "networks of made-up addresses",
 		"cmd/penstock/internal/admin":           "the page is tested where it is served",
 		"cmd/penstock/internal/api":             "what the page shows is compared with what the API says",
 		"cmd/penstock/internal/spec":            "an admin listener is bound at an endpoint",
@@ -167,6 +168,7 @@ var table = []rule{
 		"github.com/prometheus/common/model":                        "expfmt takes the rule for escaping names from it",
 		"github.com/prometheus/client_model/go":                     "families are given to the encoder as it takes them: a registry would hash and sort every series in every scrape",
 	}, tests: edges{
+		"relay": "networks of made-up addresses",
 		"github.com/prometheus/client_golang/prometheus/testutil/promlint": "names follow the conventions of Prometheus",
 		"go.yaml.in/yaml/v4":                       "the API's description is YAML",
 		"github.com/santhosh-tekuri/jsonschema/v6": "real answers are checked against the schemas of the description",
@@ -177,6 +179,7 @@ var table = []rule{
 		"charm.land/lipgloss/v2":          "styles for it, which bubbletea turns into what the terminal and NO_COLOR allow",
 		"github.com/charmbracelet/x/term": "whether somebody reads at a terminal, and how wide it is",
 	}, tests: edges{
+		"relay":                           "networks of made-up addresses",
 		"cmd/penstock/internal/admin":     "commands are asked of the real server",
 		"cmd/penstock/internal/spec":      "where that listens",
 		"github.com/alecthomas/kong":      "command lines are parsed as app does it",
@@ -193,7 +196,9 @@ var table = []rule{
 		"github.com/alecthomas/kong": "command lines are parsed as app does it",
 	}},
 	{pkg: "cmd/penstock/internal/spec"},
-	{pkg: "cmd/penstock/internal/api"},
+	{pkg: "cmd/penstock/internal/api", code: edges{
+		"relay": "an address and its URL are the library's",
+	}},
 }
 
 // testsOfAll is what tests of each module may import beside their package's own

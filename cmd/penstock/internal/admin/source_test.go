@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/relay"
 )
 
 // synthetic is a source that no engine is behind: so many flows, of which every
@@ -128,15 +129,15 @@ func (s *synthetic) SetMember(group, member string, change api.MemberChange) ([]
 func (s *synthetic) flow(i int) api.Flow {
 	id := uint64(i + 1)
 	f := api.Flow{ID: id, Kind: "stream", State: "relaying", Listener: "web", Route: "default", Group: "backends", Member: memberName(i % max(1, s.members)),
-		Client:   api.Addr{Network: "tcp", IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 40000)},
-		Upstream: api.Addr{Network: "tcp", IP: netip.MustParseAddrPort("10.0.0.1:80")},
+		Client:   relay.Addr{Network: relay.TCP, IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 40000)},
+		Upstream: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("10.0.0.1:80")},
 		SNI:      "api.example.com", Start: epoch, Age: float64(id), Idle: 0.5,
 		Up:   api.Transfer{Bytes: int64(id) * 100, Path: "copy", Why: "small reads"},
 		Down: api.Transfer{Bytes: int64(id)*900 + int64(id)*s.moved.Load(), Spliced: int64(id), Path: "splice"},
 	}
 	if i%10 == 9 {
 		f.Kind, f.Listener, f.State = "datagram", "dns", "relaying"
-		f.Client.Network, f.Upstream.Network = "udp", "udp"
+		f.Client.Network, f.Upstream.Network = relay.UDP, relay.UDP
 		f.Up.Datagrams, f.Down.Lost = 3, 1
 	}
 	return f

@@ -1,6 +1,14 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// Addr is where one side of a flow is. Its text is the URL of the configuration;
+// empty if there is none yet.
+type Addr = relay.Addr
 
 // The states of a flow.
 var FlowStates = []string{"sniffing", "waiting", "connecting", "relaying"}

@@ -121,7 +121,7 @@ func (d *daemon) Flows(ctx context.Context, yield func([]api.Flow) bool) error {
 
 func flowOf(f *relay.FlowInfo) api.Flow {
 	out := api.Flow{
-		ID: f.ID, Kind: "stream", State: string(f.State), Client: addrOf(f.Client), Upstream: addrOf(f.Upstream),
+		ID: f.ID, Kind: "stream", State: string(f.State), Client: f.Client, Upstream: f.Upstream,
 		Start: f.Start, Age: f.Duration.Seconds(), Idle: f.Idle.Seconds(), Up: transfer(&f.AB), Down: transfer(&f.BA),
 	}
 	if f.State == relay.StateWaiting {
@@ -147,10 +147,6 @@ func transfer(t *relay.Transfer) api.Transfer {
 	}
 }
 
-func addrOf(a relay.Addr) api.Addr {
-	return api.Addr{Network: a.Network.String(), IP: a.IP, Path: a.Path}
-}
-
 // Flow is one open flow, with what the kernel knows of it.
 func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	f, ok := d.engine.Flow(id)
@@ -158,7 +154,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 		return api.FlowDetail{}, false
 	}
 	out := api.FlowDetail{
-		Flow: flowOf(&f.FlowInfo), Loop: int(id >> 56), Local: addrOf(f.Local), Attempts: f.Attempts,
+		Flow: flowOf(&f.FlowInfo), Loop: int(id >> 56), Local: f.Local, Attempts: f.Attempts,
 		ClientTCP: tcpInfo(f.A), ServerTCP: tcpInfo(f.B),
 	}
 	if p, ok := f.Value.(*passage); ok {

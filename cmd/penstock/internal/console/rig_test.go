@@ -21,6 +21,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay"
 )
 
 func TestMain(m *testing.M) {
@@ -216,7 +217,7 @@ func newDaemon() *daemon {
 	for i, client := range []string{"192.0.2.10:50000", "192.0.2.11:50001", "[2001:db8:85a3:1111:2222:8a2e:370:7334]:50002"} {
 		d.flows = append(d.flows, newFlow(uint64(i+1), client))
 	}
-	d.flows[1].State, d.flows[1].Upstream, d.flows[1].SNI = "sniffing", api.Addr{}, "\x1b[31mred"
+	d.flows[1].State, d.flows[1].Upstream, d.flows[1].SNI = "sniffing", relay.Addr{}, "\x1b[31mred"
 	return d
 }
 
@@ -225,12 +226,12 @@ func newFlow(id uint64, client string) api.FlowDetail {
 	info := &api.TCPInfo{State: "established", RTT: 0.00042, RTTVar: 0.00011, MinRTT: 0.0003, Retransmits: 3, Cwnd: 10, MSS: 1448, Unsent: 4096, PacingRate: 1 << 30, DeliveryRate: 1 << 27, RecvSpace: 64 << 10, Congestion: "cubic"}
 	return api.FlowDetail{
 		Flow: api.Flow{ID: id, Kind: "stream", State: "relaying", Listener: "https", Route: "default", Group: "web", Member: "tcp://10.0.0.1:80",
-			Client: api.Addr{Network: "tcp", IP: at}, Upstream: api.Addr{Network: "tcp", IP: netip.MustParseAddrPort("10.0.0.1:80")},
+			Client: relay.Addr{Network: relay.TCP, IP: at}, Upstream: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("10.0.0.1:80")},
 			SNI: "www.example.com", Start: epoch, Age: 192 * float64(id), Idle: 0.25,
 			Up:   api.Transfer{Bytes: int64(id) << 20, Path: "copy", Why: "small reads"},
 			Down: api.Transfer{Bytes: int64(id) << 30, Spliced: 1 << 30, Waiting: 4096, Path: "splice"}},
-		ALPN: []string{"h2"}, Loop: 1, Local: api.Addr{Network: "tcp", IP: netip.MustParseAddrPort("198.51.100.1:443")},
-		Peer: api.Addr{Network: "tcp", IP: netip.MustParseAddrPort("198.51.100.200:999")}, Attempts: 2, Connect: 0.0012, FirstByte: 0.034,
+		ALPN: []string{"h2"}, Loop: 1, Local: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("198.51.100.1:443")},
+		Peer: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("198.51.100.200:999")}, Attempts: 2, Connect: 0.0012, FirstByte: 0.034,
 		ClientTCP: info, ServerTCP: info, IdleLimit: 300, RateLimit: 10 << 20,
 	}
 }

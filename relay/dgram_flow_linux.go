@@ -135,11 +135,13 @@ func (d *dgrams) connect(s *session) Cause {
 		s.requests, s.answers = 0, 0
 		if to.Network == Echo || to.Network == Discard {
 			s.echo = to.Network == Echo
+			s.connect = max(1, l.now-s.start)
 			return CauseNone
 		}
 		err := d.dial(s)
 		if err == nil {
 			l.stats.Connects++
+			s.connect = max(1, l.now-s.start)
 			return CauseNone
 		}
 		d.attemptFailed(s, err)
@@ -278,6 +280,7 @@ func isUnreachable(e sys.Errno) bool {
 // answer notes that the upstream has sent count datagrams.
 func (d *dgrams) answer(s *session, count int) {
 	s.answers += int64(count)
+	waited := d.loop.now - s.active // since the client's last datagram, before the first answer
 	s.active = d.loop.now
 	if s.answered {
 		d.answered.touch(s)
@@ -285,9 +288,9 @@ func (d *dgrams) answer(s *session, count int) {
 		d.silent.remove(s)
 		s.answered = true
 		d.answered.add(s)
-		s.connect = max(1, d.loop.now-s.start)
+		s.firstByte = max(1, waited)
 		if hook := s.cfg.Hooks.Connected; hook != nil && !s.builtin() {
-			hook(d.hookFlow(s), s.to, d.loop.now-s.since, nil)
+			hook(d.hookFlow(s), s.to, s.firstByte, nil)
 		}
 	}
 	if s.full() {
@@ -395,7 +398,7 @@ func (d *dgrams) fill(s *session, c Cause, err error) {
 	l := d.loop
 	l.record = Record{
 		ID: s.id(l), Listener: s.port.listener, Value: s.value, Peer: s.peer(), Attempts: int(s.attempts),
-		Start: l.engine.start.Add(s.start), Connect: s.connect, Duration: l.now - s.start, Cause: c, Err: err,
+		Start: l.engine.start.Add(s.start), Connect: s.connect, FirstByte: s.firstByte, Duration: l.now - s.start, Cause: c, Err: err,
 		AB: s.transfer(toB), BA: s.transfer(toA),
 	}
 	l.record.A = l.record.Peer

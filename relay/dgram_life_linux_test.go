@@ -438,3 +438,47 @@ func TestDropNames(t *testing.T) {
 		t.Error("what is no reason has a name")
 	}
 }
+
+// Connect is the time until there is a socket towards the upstream, and FirstByte is
+// how long the first answer took: not how long the client's port had been in use before it.
+func TestDatagramTimes(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	took := make(chan time.Duration, 1)
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 2}, Hooks: Hooks{
+		Connected: func(_ *Flow, _ *Addr, d time.Duration, _ error) { took <- d },
+	}}, &up)
+	c := packetSocket(t, "udp4")
+	start := time.Now()
+	tellGram(t, c, l.Addr(), "unanswered")
+	back := hearGram(t, s, "unanswered")
+	silence := 300 * time.Millisecond
+	time.Sleep(silence)
+	connected := time.Since(start)
+	tellGram(t, c, l.Addr(), "answered")
+	hearGram(t, s, "answered")
+	var detail FlowDetail
+	r.e.Flows(func(flows []FlowInfo) bool {
+		for _, f := range flows {
+			detail, _ = r.e.Flow(f.ID)
+		}
+		return true
+	})
+	if detail.Connect <= 0 || detail.FirstByte != 0 {
+		t.Errorf("before the answer: connect %v, first byte %v", detail.Connect, detail.FirstByte)
+	}
+	for range 4 {
+		tellGram(t, s, gramAddr(back), "answer")
+		hearGram(t, c, "answer")
+	}
+	rec := r.expect(CauseAnswered)
+	answered := time.Since(start) - connected
+	if rec.Connect <= 0 || rec.Connect >= connected-silence/2 {
+		t.Errorf("connect %v, and there was a socket long before %v", rec.Connect, connected)
+	}
+	// A loop reads its clock once a turn.
+	if rec.FirstByte <= 0 || rec.FirstByte > answered+silence/3 || rec.FirstByte != <-took {
+		t.Errorf("first byte %v, and the answer came within %v", rec.FirstByte, answered)
+	}
+}

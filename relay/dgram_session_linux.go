@@ -51,6 +51,7 @@ type session struct {
 	requests, answers    int64 // since the present upstream
 	start, since         time.Duration
 	connect, active      time.Duration
+	firstByte            time.Duration // see Record.FirstByte
 	attempts             uint16
 	drops                uint32 // SO_RXQ_OVFL's last reading
 	hold                 []byte // what waits for the upstream's socket; see held

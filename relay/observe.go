@@ -34,8 +34,10 @@ type FlowInfo struct {
 // FlowDetail is FlowInfo and what the kernel tells of a flow's sockets.
 type FlowDetail struct {
 	FlowInfo
-	Local Addr     // that the client connected or wrote to
-	A, B  *TCPInfo // of the client's and the upstream's socket; nil where there is none of TCP
+	Local Addr // that the client connected or wrote to
+	// Connect, FirstByte and Queued are those of [Record], so far.
+	Connect, FirstByte, Queued time.Duration
+	A, B                       *TCPInfo // of the client's and the upstream's socket; nil where there is none of TCP
 }
 
 // TCPInfo is the kernel's view of one TCP connection, or of the first subflow of

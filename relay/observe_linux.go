@@ -134,10 +134,15 @@ func (l *loop) detail(id uint64, d *FlowDetail) bool {
 	case f != nil:
 		f.info(&d.FlowInfo)
 		d.Local = f.Local()
+		d.Connect, d.FirstByte, d.Queued = f.connect, f.firstByte, f.queued
+		if f.state == flowParked {
+			d.Queued += l.now - f.since
+		}
 		d.A, d.B = f.tcpInfo(sideA), f.tcpInfo(sideB)
 	case s != nil:
 		s.info(l, &d.FlowInfo)
 		d.Local = s.localAddr()
+		d.Connect, d.FirstByte = s.connect, s.firstByte
 	default:
 		return false
 	}

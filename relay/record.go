@@ -35,7 +35,9 @@ type Record struct {
 	AB, BA   Transfer
 	Start    time.Time
 	Connect  time.Duration // from the start until B was connected; 0 if it never was
-	// FirstByte is from when B was connected until its first byte; 0 if none came.
+	// FirstByte is from when B was connected until its first byte; 0 if none came. Of
+	// a datagram flow it is the time from the client's last datagram before B's first
+	// answer until that answer.
 	FirstByte time.Duration
 	Queued    time.Duration // of Connect, or of Duration where B never was connected: how long Hooks.Upstream had the flow wait
 	Duration  time.Duration

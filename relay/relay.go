@@ -224,7 +224,8 @@ type Hooks struct {
 
 	// Connected, if not nil, learns how an attempt ended: err is nil, the
 	// system call's error, or os.ErrDeadlineExceeded. Where it is nil,
-	// [Flow.Preface] may be called.
+	// [Flow.Preface] may be called. An upstream of datagrams counts as connected when it
+	// first answers: took is then [Record.FirstByte].
 	Connected func(f *Flow, to *Addr, took time.Duration, err error)
 
 	// Done, if not nil, is given the record of each flow that was accepted,

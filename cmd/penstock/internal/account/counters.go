@@ -103,7 +103,7 @@ func (c *Counters) rebuild(old *table, n int, gone map[*Series]bool) *table {
 	return t
 }
 
-// Enter counts the end of a flow: in the series that it began in or, if s is nil,
+// Enter counts the end of a flow: in the series that it is in or, if s is nil,
 // in the one of e's names, where it then also begins.
 func (c *Counters) Enter(s *Series, e *Entry) {
 	if s == nil {
@@ -161,7 +161,8 @@ type Way struct {
 // Point is a series at one moment.
 type Point struct {
 	Key
-	Begun                    int64               // flows
+	Begun                    int64               // flows that began here
+	Moved                    int64               // flows that came from other series, less those that left for others
 	Ended                    [relay.Causes]int64 // flows, by cause
 	Reasons                  [spec.Reasons]int64 // of them, those for which the daemon had a reason
 	Tried                    int64               // attempts to connect
@@ -174,7 +175,7 @@ type Point struct {
 // Open is the number of flows that are open. It may be off by those that begin
 // or end while it is read.
 func (p *Point) Open() int64 {
-	n := p.Begun
+	n := p.Begun + p.Moved
 	for _, e := range p.Ended {
 		n -= e
 	}
@@ -185,7 +186,7 @@ func (p *Point) Open() int64 {
 // numbers that belong together may differ by the flows that end just then.
 //
 // Flows count their bytes when they end. If live is not nil it is called to tell
-// what flows that are open have moved so far, each with the series that it began
+// what flows that are open have moved so far, each with the series that it is
 // in, and that is added. Bytes and datagrams never go down from one Snapshot to the next, even
 // if a flow ends between the reading of the counters and live.
 func (c *Counters) Snapshot(points []Point, live func(add func(s *Series, sent, received Moved))) []Point {
@@ -241,7 +242,8 @@ func (s *Series) read(p *Point) {
 	for i := range p.Reasons {
 		p.Reasons[i] = s.reasons[i].Load()
 	}
-	p.Begun = s.begun.Load()
+	left := s.left.Load()
+	p.Begun, p.Moved = s.begun.Load(), s.came.Load()-left
 	p.Failed, p.Tried, p.Retries = s.failed.Load(), s.tried.Load(), s.retries.Load()
 	s.ways[0].read(&p.Sent)
 	s.ways[1].read(&p.Received)

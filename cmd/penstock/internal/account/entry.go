@@ -14,6 +14,7 @@ type Entry struct {
 	relay.Record // a copy
 
 	ListenerName string
+	Datagrams    bool
 	Route        string
 	Group        string
 	Member       string // the upstream that served it, or was tried last

@@ -19,13 +19,16 @@ const Other = "other"
 // Series counts the flows of one key. Its methods are for event loops: they take
 // no lock and allocate nothing.
 //
-// Each flow begins in exactly one series and ends in the same, so that Begun
-// less the sum of Ended is what is open.
+// Each flow is in exactly one series from its beginning to its end: in that of its listener
+// while it is sniffed, and then in those of its route and of the member that is being
+// tried. What came to a series, by beginning there or from another one, less what left and
+// the sum of Ended, is open there.
 type Series struct {
 	key  Key
 	heir atomic.Pointer[Series] // who counts for a series that was forgotten
 
-	begun, tried, failed, retries atomic.Int64
+	begun, came, left      atomic.Int64
+	tried, failed, retries atomic.Int64
 	ended                         [relay.Causes]atomic.Int64
 	reasons                       [spec.Reasons]atomic.Int64
 	ways                          [2]way // to the upstream, and to the client
@@ -49,6 +52,12 @@ func (s *Series) Key() Key { return s.key }
 // Begin counts a flow that begins.
 func (s *Series) Begin() { s.live().begun.Add(1) }
 
+// Move takes a flow that is in s over to another series.
+func (s *Series) Move(to *Series) {
+	to.live().came.Add(1) // first, so that it is in none at no time
+	s.live().left.Add(1)
+}
+
 // Tried counts an attempt to connect, and its failure.
 func (s *Series) Tried(err error) {
 	s = s.live()
@@ -58,7 +67,7 @@ func (s *Series) Tried(err error) {
 	}
 }
 
-// End counts the end of a flow that began here.
+// End counts the end of a flow that is here.
 func (s *Series) End(e *Entry) {
 	s = s.live()
 	if int(e.Cause) < len(s.ended) {
@@ -72,7 +81,7 @@ func (s *Series) End(e *Entry) {
 	}
 	s.ways[0].add(&e.AB)
 	s.ways[1].add(&e.BA)
-	if e.Connect > 0 {
+	if e.Connect > 0 && !e.Datagrams { // to connect a socket of datagrams asks nobody
 		s.connect.observe(connectBounds, e.Connect-e.Queued)
 	}
 	if e.FirstByte > 0 {
@@ -98,7 +107,7 @@ func (s *Series) open() int64 {
 	for i := range s.ended {
 		n -= s.ended[i].Load()
 	}
-	return n + s.begun.Load()
+	return n + s.begun.Load() + s.came.Load() - s.left.Load()
 }
 
 func (w *way) add(t *relay.Transfer) {

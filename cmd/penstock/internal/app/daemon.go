@@ -132,7 +132,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		if was := old.stands[l.Name]; was != nil {
 			gate = was.gate
 		}
-		s := newStand(l, admit.NewGate(next.total, l, gate), d.set)
+		s := newStand(l, admit.NewGate(next.total, l, gate), d.set, d.books.counters)
 		next.stands[l.Name] = s
 		p := posts[bindOf(l)]
 		p.stand.Store(s)

@@ -24,9 +24,12 @@ func (d *moment) Status() api.Status {
 	s := api.Status{Version: version(), PID: os.Getpid(), Started: d.started, Config: d.inForce(f)}
 	s.State, s.Hash = d.Draining().State, s.Config.Hash
 	points := d.points()
+	begun := int64(0)
 	for i := range points {
 		addNumbers(&s.Totals, &points[i])
+		begun += points[i].Begun
 	}
+	s.Totals.Begun = begun // never less than before: see Listeners
 	s.Totals.Flows = stats.Flows()
 	for i := range stats.Loops {
 		l := &stats.Loops[i]
@@ -86,7 +89,7 @@ func moved(t *relay.Transfer) account.Moved {
 // addNumbers adds a series up.
 func addNumbers(n *api.Numbers, p *account.Point) {
 	n.Flows += p.Open()
-	n.Begun += p.Begun
+	n.Begun += p.Begun + p.Moved
 	for c, count := range p.Ended {
 		switch cause := relay.Cause(c); {
 		case cause == relay.CauseRefused:
@@ -152,9 +155,13 @@ func (d *moment) Listeners() []api.Listener {
 	f, posts := d.force.Load(), d.posts
 	d.mu.Unlock()
 	byRoute := map[names]api.Numbers{}
+	// Flows that move from one series to another while they are read are counted
+	// in both or in none; what begins in a listener's series only grows.
+	begun := map[string]int64{}
 	points := d.points()
 	for i := range points {
 		k := points[i].Key
+		begun[k.Listener] += points[i].Begun
 		n := byRoute[names{listener: k.Listener, route: k.Route}]
 		addNumbers(&n, &points[i])
 		byRoute[names{listener: k.Listener, route: k.Route}] = n
@@ -177,6 +184,7 @@ func (d *moment) Listeners() []api.Listener {
 				plus(&out.Numbers, &n)
 			}
 		}
+		out.Begun = begun[l.Name]
 		for _, r := range routesOf(l) {
 			out.Routes = append(out.Routes, api.Route{
 				Name: r.Name, Group: r.To.Name, From: texts(r.From), SNI: r.SNI, ALPN: r.ALPN, Default: r == l.Default,
@@ -300,17 +308,20 @@ func (d *moment) Counters() admin.Counters {
 	d.reloads.mu.Unlock()
 	points := d.points()
 	times := map[names]*admin.Times{}
+	type refusal struct {
+		listener string
+		reason   spec.Reason
+	}
+	refused := map[refusal]int64{}
 	for i := range points {
 		p := &points[i]
 		s := admin.Series{
 			Listener: p.Listener, Route: p.Route, Group: p.Group, Member: p.Member, Open: p.Open(),
 			UpBytes: p.Sent.Bytes, DownBytes: p.Received.Bytes, UpDatagrams: p.Sent.Datagrams, DownDatagrams: p.Received.Datagrams,
 		}
-		if p.Group == "" {
-			for r, n := range p.Reasons {
-				if n > 0 {
-					c.Refused = append(c.Refused, admin.Refused{Listener: p.Listener, Reason: spec.Reason(r).String(), N: n})
-				}
+		for r, n := range p.Reasons {
+			if n > 0 {
+				refused[refusal{p.Listener, spec.Reason(r)}] += n
 			}
 		}
 		for cause, n := range p.Ended {
@@ -327,6 +338,9 @@ func (d *moment) Counters() admin.Counters {
 		addHistogram(&t.Connect, &p.Connect)
 		addHistogram(&t.FirstByte, &p.FirstByte)
 		addHistogram(&t.Life, &p.Life)
+	}
+	for of, n := range refused {
+		c.Refused = append(c.Refused, admin.Refused{Listener: of.listener, Reason: of.reason.String(), N: n})
 	}
 	for _, t := range times {
 		c.Times = append(c.Times, *t)

@@ -155,6 +155,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	}
 	out := api.FlowDetail{
 		Flow: flowOf(&f.FlowInfo), Loop: int(id >> 56), Local: f.Local, Attempts: f.Attempts,
+		Peer: f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), QueuedTime: f.Queued.Seconds(),
 		ClientTCP: tcpInfo(f.A), ServerTCP: tcpInfo(f.B),
 	}
 	if p, ok := f.Value.(*passage); ok {

@@ -28,7 +28,7 @@ type passage struct {
 	hello  atomic.Pointer[clienthello.Hello]
 	way    atomic.Pointer[way]
 	member atomic.Pointer[upstream.Member]
-	series atomic.Pointer[account.Series] // that it was begun in
+	series atomic.Pointer[account.Series] // that it is in; nil: in none yet
 	doomed atomic.Bool                    // the reaper has a date for it
 }
 
@@ -69,6 +69,7 @@ func (d *daemon) admit(f *relay.Flow) relay.Cause {
 		return relay.CauseRefused
 	}
 	if p.ticket.Proxied() || s.spec.Sniff.TLS && s.routes.Needs(peer) {
+		p.enter(s.series)
 		f.Sniff(s.spec.Sniff.Max, s.spec.Sniff.Timeout)
 		return relay.CauseNone
 	}
@@ -167,11 +168,10 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		return nil
 	case m != nil:
 		p.member.Store(m)
-		if k := m.Addr().Network; k == relay.Echo || k == relay.Discard {
-			p.began(d.series(p))
-		}
+		p.enter(d.series(p))
 		return m.Addr()
 	case reason == spec.ReasonNone:
+		p.enter(d.series(p))
 		return relay.Wait
 	}
 	p.reason = reason
@@ -199,12 +199,10 @@ func (d *daemon) pick(f *relay.Flow, p *passage) (*upstream.Member, spec.Reason)
 func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p := passageOf(f)
 	p.lease.Connected(err, took)
-	s := d.series(p)
-	s.Tried(err)
+	p.series.Load().Tried(err)
 	if err != nil {
 		return
 	}
-	p.began(s)
 	if w := p.way.Load(); w.proxy != nil {
 		f.Preface(d.proxyHeader(f, p, w.proxy))
 	}
@@ -213,12 +211,17 @@ func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, er
 // series is where a flow counts as long as it has this member.
 func (d *daemon) series(p *passage) *account.Series { return d.books.counters.Series(p.names().key()) }
 
-// began counts a flow as begun, once.
-func (p *passage) began(s *account.Series) {
-	if p.series.Load() == nil {
+// enter puts a flow into a series: from its first step on it is in exactly one.
+func (p *passage) enter(s *account.Series) {
+	switch was := p.series.Load(); was {
+	case s:
+		return
+	case nil:
 		s.Begin()
-		p.series.Store(s)
+	default:
+		was.Move(s)
 	}
+	p.series.Store(s)
 }
 
 // proxyHeader says who the client is, and where it came to: as a PROXY header said, or
@@ -264,7 +267,7 @@ func (d *daemon) done(r *relay.Record) {
 	n := p.names()
 	e := account.Entry{
 		Record: *r, ListenerName: n.listener, Route: n.route, Group: n.group, Member: n.member,
-		Reason: p.reason,
+		Reason: p.reason, Datagrams: p.stand.spec.Datagrams,
 	}
 	if p.local != nil {
 		e.Local = *p.local
@@ -279,6 +282,9 @@ func (d *daemon) done(r *relay.Record) {
 	}
 	if h := p.hello.Load(); h != nil {
 		e.SNI, e.ALPN = h.ServerName, strings.Join(h.SupportedProtos, ",")
+	}
+	if p.series.Load() != nil && p.member.Load() == nil {
+		p.enter(d.series(p)) // it has a route since, or not; and no member
 	}
 	d.books.enter(p.series.Load(), &e)
 }

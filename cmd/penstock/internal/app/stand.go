@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -20,6 +21,7 @@ type stand struct {
 	routes *route.Table
 	ways   map[*spec.Route]*way
 	names  map[string]*spec.Route
+	series *account.Series // of flows that are sniffed, and have no route yet; nil: none are
 }
 
 // A way is a route made ready: the group that it leads to, and what the engine is to
@@ -34,8 +36,11 @@ type way struct {
 }
 
 // newStand makes a stand of a listener whose groups set has.
-func newStand(l *spec.Listener, gate *admit.Gate, set *upstream.Set) *stand {
+func newStand(l *spec.Listener, gate *admit.Gate, set *upstream.Set, counters *account.Counters) *stand {
 	s := &stand{spec: l, gate: gate, routes: route.New(l), ways: map[*spec.Route]*way{}, names: map[string]*spec.Route{}}
+	if l.Sniff.TLS || len(l.ProxyFrom) > 0 {
+		s.series = counters.Series(account.Key{Listener: l.Name})
+	}
 	for _, r := range routesOf(l) {
 		s.ways[r] = newWay(r, l, set)
 		s.names[r.Name] = r

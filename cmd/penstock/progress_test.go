@@ -1,0 +1,186 @@
+package main
+
+import (
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// blackHole is an address where attempts to connect get no answer: the accept queue of
+// its listener is full.
+func blackHole(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "black hole")
+	t.Cleanup(func() { f.Close() })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil { // room for one
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: name.(*syscall.SockaddrInet4).Port}
+	first, err := net.Dial("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { first.Close() })
+	if second, err := net.DialTimeout("tcp", at.String(), 100*time.Millisecond); err == nil {
+		second.Close()
+		t.Fatal("the queue is not full")
+	}
+	return "tcp://" + at.String()
+}
+
+// numbers are those of a listener, its route, its group and its member.
+func (c *configured) numbers(listener, group string) (all [4]api.Numbers) {
+	c.t.Helper()
+	ls, err := c.admin.Listeners(c.ctx())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	gs, err := c.admin.Groups(c.ctx())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, l := range ls.Listeners {
+		if l.Name == listener {
+			all[0], all[1] = l.Numbers, l.Routes[0].Numbers
+		}
+	}
+	for _, g := range gs.Groups {
+		if g.Name == group {
+			all[2], all[3] = g.Numbers, g.Members[0].Numbers
+		}
+	}
+	return all
+}
+
+// Flows count where they are from their first step on: while they are sniffed, connect,
+// and wait in the queue; and their counters balance at the end.
+func TestFlowsInProgressAreCounted(t *testing.T) {
+	t.Parallel()
+	up := speak(t, "up")
+	d := runFile(t, `
+defaults: {timeouts: {connect: 1m}}
+listeners:
+  hole: {listen: "tcp://127.0.0.1:0", to: hole}
+  queue: {listen: "tcp://127.0.0.1:0", to: queue}
+  sniff: {listen: "tcp://127.0.0.1:0", sniff: {timeout: 1m}, routes: [{name: tls, sni: a.test, to: hole}], to: queue}
+groups:
+  hole: {members: ["{0}"]}
+  queue: {members: [{to: "{1}", max-flows: 1}], queue: {size: 9, timeout: 1m}}
+`, blackHole(t), up.url())
+	const n = 5
+	open := func(listener string) (conns []net.Conn) {
+		for range n {
+			conn := d.to(listener)
+			conn.(*net.TCPConn).SetLinger(0) // a reset: a FIN would be a half-close
+			conns = append(conns, conn)
+		}
+		return conns
+	}
+	flows := func(what, listener, group string, want ...int64) {
+		t.Helper()
+		var got [4]int64
+		eventually(t, what, func() bool {
+			for i, v := range d.numbers(listener, group) {
+				got[i] = v.Flows
+			}
+			for i, w := range want {
+				if got[i] != w {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	a := open("hole")
+	flows("flows that connect", "hole", "hole", n, n, n, n)
+	b := open("sniff")
+	flows("flows that are sniffed", "sniff", "hole", n, 0, n, n)
+	c := open("queue")
+	flows("one flow, and those that wait for it to end", "queue", "queue", n, n, n, 1)
+	for _, v := range d.numbers("hole", "hole") {
+		if v.Begun != n {
+			t.Errorf("%d have begun, want %d", v.Begun, n)
+		}
+	}
+	if s, err := d.admin.Status(d.ctx()); err != nil || s.Totals.Flows != 3*n || s.Totals.Begun != 3*n {
+		t.Errorf("totals %+v, %v", s.Totals, err)
+	}
+	closeAll(a)
+	closeAll(b)
+	closeAll(c)
+	flows("none is open", "hole", "hole", 0, 0, 0, 0)
+	flows("none is open", "sniff", "hole", 0, 0)
+	flows("none is open", "queue", "queue", 0, 0, 0, 0)
+	for _, listener := range []string{"hole", "sniff", "queue"} {
+		if v := d.numbers(listener, "hole")[0]; v.Begun != n {
+			t.Errorf("%s: %d have begun, want %d", listener, v.Begun, n)
+		}
+	}
+}
+
+// Each reason counts in penstock_refusals_total, those too that a flow meets after it has a
+// group; and a flow's detail has its times.
+func TestRefusalsOfGroups(t *testing.T) {
+	t.Parallel()
+	up := speak(t, "up")
+	d := runFile(t, `
+listeners:
+  none: {listen: "tcp://127.0.0.1:0", to: none}
+  full: {listen: "tcp://127.0.0.1:0", to: full}
+groups:
+  none: {members: [{to: "tcp://127.0.0.1:9", drained: true}]}
+  full: {members: [{to: "{0}", max-flows: 1}], queue: {size: 1, timeout: 1m}}
+`, up.url())
+	d.mustTurnAway("none", "x")
+	first := d.to("full")
+	name(t, first)
+	second := d.to("full")
+	eventually(t, "it waits", func() bool {
+		gs, err := d.admin.Groups(d.ctx())
+		return err == nil && gs.Groups[1].Queue.Waiting == 1
+	})
+	d.mustTurnAway("full", "x")
+	for reason, listener := range map[string]string{"no-member": "none", "queue-full": "full"} {
+		eventually(t, reason, func() bool {
+			return d.metric("penstock_refusals_total", `listener="`+listener+`",reason="`+reason+`"`) == 1
+		})
+	}
+	detail := func() (f api.FlowDetail) {
+		t.Helper()
+		list, err := d.admin.Flows(d.ctx(), api.Filter{}, api.Page{Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list.Flows {
+			if one.Client.IP.String() == second.LocalAddr().String() {
+				if f, err = d.admin.Flow(d.ctx(), one.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return f
+	}
+	if f := detail(); f.QueuedTime <= 0 || f.Connect != 0 || f.Peer.IP.String() != second.LocalAddr().String() {
+		t.Errorf("in the queue: %+v", f)
+	}
+	first.Close()
+	name(t, second)
+	if f := detail(); f.QueuedTime <= 0 || f.Connect < f.QueuedTime || f.FirstByte <= 0 {
+		t.Errorf("connected: %+v", f)
+	}
+}

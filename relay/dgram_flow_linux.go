@@ -75,43 +75,6 @@ func returnable(name []byte) bool {
 	return ap.Port() != 0
 }
 
-// allowed tells whether another flow may begin in this tick.
-func (d *dgrams) allowed() bool {
-	if now := int64(d.loop.now / tick); now != d.tick {
-		d.tick, d.left = now, d.perTick
-	}
-	if d.left == 0 {
-		return false
-	}
-	d.left--
-	return true
-}
-
-// reserve makes room for one flow under the engine's bound.
-func (d *dgrams) reserve() bool {
-	e := d.loop.engine
-	if e.dgramFlows.Add(1) <= e.maxDgramFlows || d.evict(nil) {
-		return true
-	}
-	e.dgramFlows.Add(-1)
-	return false
-}
-
-// evict ends the flow that is worth least: the one silent for longest among
-// those that never had an answer, or else among all but keep.
-func (d *dgrams) evict(keep *session) bool {
-	for _, a := range []*ages{&d.silent, &d.answered} {
-		for s := a.oldest; s != nil; s = s.newer {
-			// One with messages at hand is in use.
-			if s != keep && s.first < 0 && s.pending == 0 {
-				d.end(s, CauseEvicted, nil)
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // age is the list that s is in.
 func (d *dgrams) age(s *session) *ages {
 	if s.answered {
@@ -162,13 +125,6 @@ func (d *dgrams) attemptFailed(s *session, err error) {
 	}
 }
 
-func (d *dgrams) closeUpstream(s *session) {
-	if s.fd >= 0 {
-		d.loop.env.Kernel.Close(int(s.fd))
-		s.fd = -1
-	}
-}
-
 // dial connects a socket to s.to, which waits for nobody.
 func (d *dgrams) dial(s *session) error {
 	l := d.loop
@@ -179,10 +135,10 @@ func (d *dgrams) dial(s *session) error {
 		return err
 	}
 	err := d.socket(s, &l.peer)
-	// Descriptors, or ports, have run out (EAGAIN, ip(7)): the flow that is worth
-	// least gives its own up, unless this one is of no more worth itself.
+	// Descriptors, or ports, have run out (EAGAIN, ip(7)): a socket that rests is
+	// closed, or the flow that is worth least gives its own up.
 	for range 2 {
-		if err != sys.EMFILE && err != sys.ENFILE && err != sys.EAGAIN || !d.evict(s) {
+		if err != sys.EMFILE && err != sys.ENFILE && err != sys.EAGAIN || !d.freeSocket(s) {
 			break
 		}
 		err = d.socket(s, &l.peer)
@@ -289,6 +245,7 @@ func (d *dgrams) answer(s *session, count int) {
 		s.answered = true
 		d.answered.add(s)
 		s.firstByte = max(1, waited)
+		s.port.answers.add(d.loop.now, s.firstByte)
 		if hook := s.cfg.Hooks.Connected; hook != nil && !s.builtin() {
 			hook(d.hookFlow(s), s.to, s.firstByte, nil)
 		}

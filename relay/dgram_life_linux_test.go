@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,28 +61,33 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// At the bound the flow that is worth least gives way: first those that never
-// had an answer, then the one silent for longest.
+// At the bound the flow that is worth least gives way: first those that have
+// waited in vain for an answer, then the one silent for longest.
 func TestEviction(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1, MaxDatagramFlows: 3})
-	echo := gramEcho(t, "udp4")
 	mute := gramAddr(packetSocket(t, "udp4").LocalAddr())
-	answers := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, echo)
-	silent := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &mute)
+	var up atomic.Pointer[Addr]
+	up.Store(gramEcho(t, "udp4"))
+	echo := up.Load()
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return up.Load() }}})
 	var cs []net.PacketConn
 	for range 4 {
 		cs = append(cs, packetSocket(t, "udp4"))
 	}
-	askGram(t, cs[0], answers.Addr(), "0")
-	askGram(t, cs[1], answers.Addr(), "1")
-	tellGram(t, cs[2], silent.Addr(), "2")
+	start := time.Now()
+	askGram(t, cs[0], l.Addr(), "0")
+	askGram(t, cs[1], l.Addr(), "1")
+	up.Store(&mute)
+	tellGram(t, cs[2], l.Addr(), "2")
 	eventually(t, "three flows", func() bool { return r.dgramStats().Flows == 3 })
-	askGram(t, cs[3], answers.Addr(), "3")
-	if rec := r.expect(CauseEvicted); rec.Listener != silent {
+	up.Store(echo)
+	time.Sleep(max(leastPatience, 2*time.Since(start)) + 2*tick)
+	askGram(t, cs[3], l.Addr(), "3")
+	if rec := r.expect(CauseEvicted); rec.A.IP != gramAddr(cs[2].LocalAddr()).IP {
 		t.Errorf("%v went first, and not the one without an answer", rec.A)
 	}
-	askGram(t, cs[0], answers.Addr(), "0 again")
-	askGram(t, cs[2], answers.Addr(), "2")
+	askGram(t, cs[0], l.Addr(), "0 again")
+	askGram(t, cs[2], l.Addr(), "2")
 	if rec := r.expect(CauseEvicted); rec.A.IP != gramAddr(cs[1].LocalAddr()).IP {
 		t.Errorf("%v went second, want the one silent for longest, %v", rec.A, cs[1].LocalAddr())
 	}

@@ -52,7 +52,8 @@ type dgrams struct {
 	wheel    wheel
 	silent   ages // flows that had no answer yet: the first to be evicted
 	answered ages
-	buffers  [][]byte // what batches are received into, by all ports in turn
+	rests    queue[resting] // sockets of flows that have ended
+	buffers  [][]byte       // what batches are received into, by all ports in turn
 	batch    [dgramBatch]message
 	touched  []*session  // flows of the batch at hand, in the order of their first message
 	up       outbox      // to the upstream of one flow at a time
@@ -160,6 +161,7 @@ func (d *dgrams) turn() {
 	}
 	clear(d.dirty)
 	d.dirty = d.dirty[:0]
+	d.endRests()
 	for _, r := range d.finished {
 		if s := d.sessions.find(r); s != nil && s.full() {
 			d.end(s, CauseAnswered, nil)
@@ -195,10 +197,14 @@ func (d *dgrams) until() time.Duration {
 	if d == nil {
 		return 0
 	}
+	at := time.Duration(0)
 	if k := d.wheel.until(); k >= 0 {
-		return time.Duration(d.wheel.now+k) * tick
+		at = time.Duration(d.wheel.now+k) * tick
 	}
-	return 0
+	if d.rests.len() > 0 && (at == 0 || d.rests.first().until < at) {
+		at = d.rests.first().until
+	}
+	return at
 }
 
 // close gives the ports' descriptors back. The flows have ended.
@@ -210,6 +216,9 @@ func (d *dgrams) close() {
 		if p != nil {
 			d.unlisten(p)
 		}
+	}
+	for d.rests.len() > 0 {
+		d.endRest()
 	}
 }
 

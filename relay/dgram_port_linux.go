@@ -26,7 +26,8 @@ type dgramPort struct {
 	recent   *session            // the flow that the last message was of
 	drops    uint32              // SO_RXQ_OVFL's last reading
 	out      outbox              // replies
-	parked   []ref               // flows that are not read while the socket is full
+	answers  answerTimes
+	parked   []ref // flows that are not read while the socket is full
 }
 
 // dgramKey names a flow of a port: the client's address as the kernel wrote it,

@@ -193,9 +193,13 @@ func (t *sessions) each(do func(*session)) {
 }
 
 // ages is a list of flows by when they carried something last.
-type ages struct{ newest, oldest *session }
+type ages struct {
+	newest, oldest *session
+	n              int
+}
 
 func (a *ages) add(s *session) {
+	a.n++
 	s.newer, s.older = nil, a.newest
 	if a.newest != nil {
 		a.newest.newer = s
@@ -206,6 +210,7 @@ func (a *ages) add(s *session) {
 }
 
 func (a *ages) remove(s *session) {
+	a.n--
 	if s.newer != nil {
 		s.newer.older = s.older
 	} else {

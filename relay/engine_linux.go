@@ -43,8 +43,12 @@ type core struct {
 	// The datagram flows of all loops, and the bound on them.
 	dgramFlows    atomic.Int64
 	maxDgramFlows int64
-	turn          atomic.Uint32 // whose turn it is to adopt a pair
-	start         time.Time
+	// The sockets of datagram flows that have ended: how long each rests, and how
+	// many do per loop.
+	restTime   time.Duration
+	maxResting int
+	turn       atomic.Uint32 // whose turn it is to adopt a pair
+	start      time.Time
 	// stopping: Drain or Close was called, and no pair is taken any more.
 	stopping atomic.Bool
 	closing  sync.WaitGroup // wrappers whose flows have ended
@@ -89,14 +93,16 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 		done:      make(chan struct{}),
 		quiet:     make(chan struct{}),
 	}
+	files, err := sys.FileLimit()
+	if err != nil {
+		return nil, fmt.Errorf("relay: read the limit on descriptors: %w", err)
+	}
 	e.maxDgramFlows = int64(cfg.MaxDatagramFlows)
 	if e.maxDgramFlows <= 0 {
-		files, err := sys.FileLimit()
-		if err != nil {
-			return nil, fmt.Errorf("relay: read the limit on descriptors: %w", err)
-		}
-		e.maxDgramFlows = int64(min(files-files/8, math.MaxInt32))
+		e.maxDgramFlows = int64(min(files-files/4, math.MaxInt32))
 	}
+	e.restTime = restTime
+	e.maxResting = max(1, int(min(files/restShare, restMost))/cfg.Loops)
 	e.dups.New = newDuplicator
 	e.extras.New = func() *extra { return new(extra) }
 	if cfg.MaxPipes >= 0 {

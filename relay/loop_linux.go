@@ -52,11 +52,11 @@ type loop struct {
 	resting      time.Duration // until when the listeners rest; 0: they do not
 	ready        []ref         // flows whose budget was spent
 	spare        []ref
-	lagging      queue    // flows that the low-water mark may hold back
-	letters      []letter // the ones at hand
-	nextRead     int      // which of them is read next
-	mail         bool     // there are more in the mailbox
-	sweeps       []*sweep // ends of many flows, which go on
+	lagging      queue[lagRef] // flows that the low-water mark may hold back
+	letters      []letter      // the ones at hand
+	nextRead     int           // which of them is read next
+	mail         bool          // there are more in the mailbox
+	sweeps       []*sweep      // ends of many flows, which go on
 	closingPorts []*port
 	now          time.Duration // since the engine's start, when this turn began
 	asked        time.Duration // when the last wait began

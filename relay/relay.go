@@ -60,9 +60,12 @@ type Config struct {
 	NoGSO, NoGRO bool
 
 	// MaxDatagramFlows bounds the datagram flows of all loops, each of which
-	// has a descriptor; 0 means seven eighths of the limit on descriptors at New. At the
-	// bound a new flow takes the place of the one that has been silent for
-	// longest on its loop, those that never had an answer first.
+	// has a descriptor; 0 means three quarters of the limit on descriptors at
+	// New. At the bound a new flow takes the place of one on its loop: of the
+	// one silent for longest among those that have waited for an answer twice
+	// as long as answers take, or else among those that had one, as long as
+	// these have half of the places. If there is no such flow its datagrams are
+	// dropped, and counted as [DropNoRoom].
 	MaxDatagramFlows int
 
 	// MaxNewFlows bounds how many datagram flows each loop begins a second, so

@@ -85,7 +85,7 @@ func TestQueue(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 5))
-	var q queue
+	var q queue[lagRef]
 	var oracle []lagRef
 	for i := range uint32(20_000) {
 		if r.IntN(100) < 52 {

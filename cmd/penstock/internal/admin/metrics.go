@@ -187,7 +187,7 @@ func (s *sheet) engine(st *api.Status, c *Counters) {
 		{splicedBytes, c.BytesSpliced}, {droppedBytes, c.BytesDropped},
 		{pipesOpen, r.PipesOpen}, {pipesLeased, r.PipesLeased}, {pipesMax, r.PipesMax}, {pipesRefused, r.PipesRefused},
 		{kernelDrops, r.KernelDrops}, {gsoRuns, c.Runs}, {gsoFallbacks, r.GSOFallbacks}, {groSupers, c.Supers},
-		{icmpErrors, c.ICMPErrors}, {heldBytes, r.HeldBytes},
+		{icmpErrors, c.ICMPErrors}, {restingSockets, c.Resting}, {restsCut, c.RestsCut}, {heldBytes, r.HeldBytes},
 	} {
 		s.add(v.m, float64(v.n), nil)
 	}

@@ -63,6 +63,8 @@ const (
 	gsoFallbacks
 	groSupers
 	icmpErrors
+	restingSockets
+	restsCut
 	heldBytes
 
 	poolGets
@@ -148,13 +150,15 @@ var table = [metricCount]meaning{
 	pipesMax:     {"penstock_pipes_limit", gauge, "The budget of pipes.", nil},
 	pipesRefused: {"penstock_pipes_refused_total", counter, "Times that a direction found no pipe, and copied.", nil},
 
-	datagramDrops: {"penstock_datagrams_dropped_total", counter, "Datagrams that were read and not delivered, by reason.", []string{"reason"}},
-	kernelDrops:   {"penstock_datagrams_kernel_dropped_total", counter, "Datagrams that the kernel dropped before they could be read (SO_RXQ_OVFL).", nil},
-	gsoRuns:       {"penstock_gso_runs_total", counter, "Messages sent that held several datagrams.", nil},
-	gsoFallbacks:  {"penstock_gso_fallbacks_total", counter, "Runs of datagrams that a route refused, and that were sent one by one.", nil},
-	groSupers:     {"penstock_gro_messages_total", counter, "Messages received that held several datagrams.", nil},
-	icmpErrors:    {"penstock_icmp_errors_total", counter, "ICMP errors that upstreams' sockets told of.", nil},
-	heldBytes:     {"penstock_held_bytes", gauge, "Bytes of datagrams that wait for full upstream sockets.", nil},
+	datagramDrops:  {"penstock_datagrams_dropped_total", counter, "Datagrams that were read and not delivered, by reason.", []string{"reason"}},
+	kernelDrops:    {"penstock_datagrams_kernel_dropped_total", counter, "Datagrams that the kernel dropped before they could be read (SO_RXQ_OVFL).", nil},
+	gsoRuns:        {"penstock_gso_runs_total", counter, "Messages sent that held several datagrams.", nil},
+	gsoFallbacks:   {"penstock_gso_fallbacks_total", counter, "Runs of datagrams that a route refused, and that were sent one by one.", nil},
+	groSupers:      {"penstock_gro_messages_total", counter, "Messages received that held several datagrams.", nil},
+	icmpErrors:     {"penstock_icmp_errors_total", counter, "ICMP errors that upstreams' sockets told of.", nil},
+	restingSockets: {"penstock_datagram_resting_sockets", gauge, "Upstream sockets of ended datagram flows that keep their port for a while, so that late replies reach nobody else.", nil},
+	restsCut:       {"penstock_datagram_rests_cut_total", counter, "Resting sockets that were closed before their time, to make room.", nil},
+	heldBytes:      {"penstock_held_bytes", gauge, "Bytes of datagrams that wait for full upstream sockets.", nil},
 
 	poolGets: {"penstock_pool_gets_total", counter, "Times that a buffer was asked for.", []string{"pool"}},
 	poolNews: {"penstock_pool_news_total", counter, "Times that a buffer had to be made.", []string{"pool"}},

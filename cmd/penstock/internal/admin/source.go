@@ -83,6 +83,7 @@ type Counters struct {
 	AcceptErrors, AcceptPauses int64
 	BytesSpliced, BytesDropped int64
 	ICMPErrors                 int64
+	Resting, RestsCut          int64 // sockets of ended datagram flows: now, and closed before their time
 	Supers, Runs               int64 // messages with several datagrams that were received (GRO) and sent (GSO)
 
 	Reloads, FailedReloads int64

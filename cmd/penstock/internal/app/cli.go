@@ -51,7 +51,7 @@ type relayCmd struct {
 	Replies     count    `default:"0" placeholder:"N" help:"End a datagram flow when each of the client's datagrams has had so many replies (0: do not; DNS: 1)."`
 	Unreachable string   `enum:"next,end,ignore" default:"next" placeholder:"WHAT" help:"What an ICMP error does to a datagram flow: next (upstream), end or ignore (${default})."`
 	Source      []source `placeholder:"ADDRESS" help:"Send datagrams to upstreams from this address; several are taken in turn, each with its own range of ports."`
-	MaxFlows    count    `default:"0" placeholder:"N" help:"Datagram flows at most; the least useful gives way (0: seven eighths of the descriptor limit)."`
+	MaxFlows    count    `default:"0" placeholder:"N" help:"Datagram flows at most; the least useful gives way (0: three quarters of the descriptor limit)."`
 	MaxNewFlows count    `default:"0" placeholder:"N" help:"Datagram flows that each loop begins a second at most (0: 16384)."`
 	NoGSO       bool     `name:"no-gso" help:"Send each datagram by itself."`
 	NoGRO       bool     `name:"no-gro" help:"Receive each datagram by itself."`

@@ -291,7 +291,7 @@ func (d *moment) Counters() admin.Counters {
 	c := admin.Counters{
 		AcceptErrors: total.AcceptErrors, AcceptPauses: total.AcceptPauses,
 		BytesSpliced: total.BytesSpliced, BytesDropped: total.BytesDropped,
-		ICMPErrors: total.Datagrams.ICMP, Supers: total.Datagrams.Supers, Runs: total.Datagrams.Runs,
+		ICMPErrors: total.Datagrams.ICMP, Resting: total.Datagrams.Resting, RestsCut: total.Datagrams.RestsCut, Supers: total.Datagrams.Supers, Runs: total.Datagrams.Runs,
 		LogDrops: []admin.Count{{Name: "log", N: journal}, {Name: "access", N: access}},
 	}
 	for i, n := range total.Datagrams.Dropped {

@@ -1,0 +1,172 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// A second answer, which comes when the flow has ended, reaches nobody: with so
+// few ports each would be the next flow's soon.
+func TestLateReplyReachesNobody(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	testnet.Sysctl(t, "net.ipv4.ip_local_port_range", "40000 40007")
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocketAt(t, "127.0.0.1:30000")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(Addr{Network: UDP, IP: netip.MustParseAddrPort("127.0.0.1:20000")}, ListenConfig{Datagram: DatagramConfig{Replies: 1}}, &up)
+	var last net.Addr
+	for i := range 60 {
+		text := fmt.Sprint("client ", i)
+		c := packetSocketAt(t, fmt.Sprint("127.0.0.1:", 31000+i))
+		tellGram(t, c, l.Addr(), text)
+		from := hearGram(t, s, text)
+		if last != nil {
+			tellGram(t, s, gramAddr(last), fmt.Sprint("again for client ", i-1))
+		}
+		tellGram(t, s, gramAddr(from), text)
+		hearGram(t, c, text)
+		r.expect(CauseAnswered)
+		c.Close()
+		last = from
+	}
+	if s := r.dgramStats(); s.Resting == 0 || s.Resting > 8 || s.RestsCut == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A socket rests for its time, and then it is closed, with nothing else to wake the loop.
+func TestRestEnds(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	r.e.restTime = 300 * time.Millisecond // before the loop has a datagram port
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
+	start := time.Now()
+	closed := r.k.Count(testkernel.Close)
+	askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
+	r.expect(CauseAnswered)
+	eventually(t, "the socket is closed", func() bool { return r.k.Count(testkernel.Close) > closed })
+	if took := time.Since(start); took < r.e.restTime {
+		t.Errorf("it rested for %v", took)
+	}
+	if s := r.dgramStats(); s.Resting != 0 || s.RestsCut != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// No more sockets rest than the bound allows, and one that gives way does so for a flow.
+func TestRestGivesWay(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	r.e.maxResting = 3 // before the loop has a datagram port
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
+	for range 5 {
+		askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
+		r.expect(CauseAnswered)
+	}
+	if s := r.dgramStats(); s.Resting != 3 || s.RestsCut != 2 {
+		t.Errorf("%+v", s)
+	}
+	for _, errno := range []sys.Errno{sys.EMFILE, sys.EAGAIN} {
+		r.k.Fail(testkernel.Datagram, errno, 1)
+		askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
+		r.expect(CauseAnswered)
+	}
+	if s := r.dgramStats(); s.Resting != 3 || s.RestsCut != 4 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Ports are not given in an order that others could guess.
+func TestUpstreamPortsAreRandom(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
+	near, last := 0, 0
+	for range 32 {
+		tellGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
+		port := hearGram(t, s, "x").(*net.UDPAddr).Port
+		if d := port - last; -64 < d && d < 64 {
+			near++
+		}
+		last = port
+	}
+	if near > 4 {
+		t.Errorf("%d of 32 ports are close to the one before", near)
+	}
+}
+
+// At the bound a flow without an answer keeps its place for as long as answers
+// take, so that the clients of a slow upstream have theirs, however many come
+// meanwhile whose upstream is quick, or who are never answered.
+func TestSlowUpstreamBesideAFlood(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flood func(t *testing.T) *Addr
+	}{
+		{"answered", func(t *testing.T) *Addr { return gramEcho(t, "udp4") }},
+		{"silent", func(t *testing.T) *Addr { a := gramAddr(packetSocket(t, "udp4").LocalAddr()); return &a }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const most, slow = 40, 10
+			r := newDatagramRig(t, Config{Loops: 1, MaxDatagramFlows: most})
+			s := packetSocket(t, "udp4")
+			up := gramAddr(s.LocalAddr())
+			asked := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
+			flood := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, c.flood(t))
+			quick := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
+			for range most { // the table is full
+				askGram(t, packetSocket(t, "udp4"), quick.Addr(), "x")
+			}
+			var clients []net.PacketConn
+			ports := make(map[string]net.Addr)
+			for i := range slow {
+				text := fmt.Sprint("client ", i)
+				clients = append(clients, packetSocket(t, "udp4"))
+				tellGram(t, clients[i], asked.Addr(), text)
+				ports[text] = hearGram(t, s, text)
+			}
+			for range 2 * most {
+				tellGram(t, packetSocket(t, "udp4"), flood.Addr(), "flood")
+			}
+			eventually(t, "the flood is read", func() bool {
+				s := r.dgramStats()
+				return s.Begun+s.Dropped[DropNoRoom] == 3*most+slow
+			})
+			for i, c := range clients {
+				text := fmt.Sprint("client ", i)
+				tellGram(t, s, gramAddr(ports[text]), text)
+				hearGram(t, c, text)
+			}
+		})
+	}
+}
+
+// How long an unanswered flow keeps its place follows the answers.
+func TestAnswerTimes(t *testing.T) {
+	var a answerTimes
+	for _, c := range []struct{ now, add, want time.Duration }{
+		{0, 0, firstPatience},
+		{0, time.Millisecond, leastPatience},
+		{time.Second, time.Second, 2 * time.Second},
+		{answerWindow - 1, time.Millisecond, 2 * time.Second},
+		{answerWindow, time.Millisecond, 2 * time.Second},
+		{2 * answerWindow, time.Millisecond, leastPatience},
+		{2 * answerWindow, time.Minute, mostPatience},
+		{4 * answerWindow, 0, firstPatience},
+	} {
+		if c.add > 0 {
+			a.add(c.now, c.add)
+		}
+		if got := a.patience(c.now); got != c.want {
+			t.Errorf("at %v, after an answer in %v: %v, want %v", c.now, c.add, got, c.want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -33,6 +34,10 @@ groups:
 	for i := range 4 {
 		row = append(row, d.to("long"))
 		waiting("long", i+1)
+	}
+	// They are listed by the state that they are said to have.
+	if l, err := d.admin.Flows(d.ctx(), api.Filter{State: "waiting"}, api.Page{}); err != nil || len(l.Flows) != len(row) || l.Flows[0].State != "waiting" {
+		t.Errorf("%d flows are waiting, want %d: %+v, %v", len(l.Flows), len(row), l.Flows, err)
 	}
 	d.mustTurnAway("long", "")
 	mustBe(t, d.records(1)[0], "cause", "no-upstream", "reason", "queue-full")

@@ -11,7 +11,7 @@ import (
 type Addr = relay.Addr
 
 // The states of a flow.
-var FlowStates = []string{"sniffing", "waiting", "connecting", "relaying"}
+var FlowStates = []string{string(relay.StateSniffing), string(relay.StateWaiting), string(relay.StateConnecting), string(relay.StateRelaying)}
 
 // Flow is one open flow.
 type Flow struct {

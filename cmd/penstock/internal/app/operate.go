@@ -124,9 +124,6 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 		ID: f.ID, Kind: "stream", State: string(f.State), Client: f.Client, Upstream: f.Upstream,
 		Start: f.Start, Age: f.Duration.Seconds(), Idle: f.Idle.Seconds(), Up: transfer(&f.AB), Down: transfer(&f.BA),
 	}
-	if f.State == relay.StateWaiting {
-		out.State = "queued"
-	}
 	if f.Datagram {
 		out.Kind = "datagram"
 	}

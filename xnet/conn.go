@@ -20,6 +20,15 @@ type Conn struct {
 	d *dgram.Conn
 	r reader
 	w writer
+
+	// theirs does what dgram does not: other flags, and what only it will send.
+	theirs batches
+}
+
+// batches are the calls of x/net that a Conn has, too.
+type batches interface {
+	ReadBatch(ms []ipv4.Message, flags int) (int, error)
+	WriteBatch(ms []ipv4.Message, flags int) (int, error)
 }
 
 // New makes a Conn of c, which from then on belongs to it: Close closes both.
@@ -30,11 +39,16 @@ func New(c *net.UDPConn, cfg dgram.Config) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Conn{UDPConn: c, d: d}
-	x.r.d, x.w.d = d, d
-	x.r.split = d.Mode().GRO
-	x.w.any = netip.IPv6Unspecified()
-	if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.To4() != nil {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	x := &Conn{UDPConn: c, d: d, theirs: ipv4.NewPacketConn(c)}
+	a, ok := c.LocalAddr().(*net.UDPAddr)
+	v4 := ok && a.IP.To4() != nil
+	x.r = reader{c: c, d: d, raw: raw, split: d.Mode().GRO, addrs: addrs{v6: !v4}}
+	x.w = writer{d: d, theirs: x.theirs, any: netip.IPv6Unspecified()}
+	if v4 {
 		x.w.any = netip.IPv4Unspecified()
 	}
 	return x, nil
@@ -48,19 +62,27 @@ func (c *Conn) Mode() dgram.Mode { return c.d.Mode() }
 
 // ReadBatch receives at least one datagram and at most len(ms), and sets N, NN,
 // Flags and Addr of those received. It blocks until there is one, the read
-// deadline passes or the socket is closed. The error is not nil if and only if
-// n is 0.
+// deadline passes or the socket is closed; with MSG_DONTWAIT in flags the error
+// is EAGAIN if there is none. The error is not nil if and only if n is 0 and ms
+// is not empty.
 //
 // A datagram is spread over a message's Buffers; MSG_TRUNC in Flags says that
 // they were too short. OOB receives its control messages. Addr is a
-// *net.UDPAddr that other messages share. Of flags, those that say not to wait
-// for more than one datagram mean nothing here, as it never does; all others
-// are refused with [errors.ErrUnsupported].
+// *net.UDPAddr that other messages share. Other flags, such as MSG_PEEK, need
+// [dgram.Config.NoGRO]: where super-packets arrive they are refused with
+// [errors.ErrUnsupported].
 func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (n int, err error) {
-	if flags&^ignoredFlags != 0 {
-		return 0, c.unsupported("read", flags)
+	switch flags &^= ignoredFlags; {
+	case flags == 0:
+		return c.r.read(ms, true)
+	case !c.r.split:
+		n, err = c.theirs.ReadBatch(ms, flags)
+		return max(n, 0), err
+	case flags == msgDontwait:
+		return c.r.read(ms, false)
 	}
-	return c.r.read(ms)
+	return 0, &net.OpError{Op: "read", Net: "udp", Source: c.LocalAddr(), Addr: c.RemoteAddr(),
+		Err: fmt.Errorf("flags %#x: %w", flags, errors.ErrUnsupported)}
 }
 
 // WriteBatch sends ms in order and returns how many left. The error is not nil
@@ -68,23 +90,25 @@ func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (n int, err error) {
 // the next call, which begins there.
 //
 // Addr is a *net.UDPAddr, or nil on a connected socket. Several Buffers are
-// gathered in a copy, one is sent from where it is. Flags as for ReadBatch.
+// gathered in a copy, one is sent from where it is. With flags, with an Addr
+// that is not the peer's on a connected socket, and with more than
+// a few hundred bytes of OOB, messages leave one by one, as x/net sends them.
 func (c *Conn) WriteBatch(ms []ipv4.Message, flags int) (n int, err error) {
 	if flags&^ignoredFlags != 0 {
-		return 0, c.unsupported("write", flags)
+		n, err = c.theirs.WriteBatch(ms, flags)
+		return max(n, 0), err
 	}
 	return c.w.write(ms)
 }
 
-func (c *Conn) unsupported(op string, flags int) error {
-	return &net.OpError{Op: op, Net: "udp", Source: c.LocalAddr(), Addr: c.RemoteAddr(),
-		Err: fmt.Errorf("flags %#x: %w", flags, errors.ErrUnsupported)}
-}
-
 // The reads of *net.UDPConn, datagram by datagram.
 
-// Read reads one datagram.
+// Read reads one datagram. As with the net package, a read of no bytes returns
+// at once and takes none.
 func (c *Conn) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return c.UDPConn.Read(b)
+	}
 	n, _, _, _, err := c.r.one(b, nil)
 	return n, err
 }

@@ -14,5 +14,6 @@
 //
 // Differences from x/net: counts are never negative; received addresses are
 // shared between messages and must not be changed; neighbours that are written
-// to one destination may leave as one run.
+// to one destination may leave as one run; where super-packets arrive, MSG_PEEK
+// and other flags of a read are refused, but for MSG_DONTWAIT.
 package xnet

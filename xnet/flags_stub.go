@@ -6,5 +6,6 @@ package xnet
 const (
 	msgTrunc     = 0x10
 	msgCtrunc    = 0x20
-	ignoredFlags = 0x80 // MSG_DONTWAIT
+	msgDontwait  = 0x80
+	ignoredFlags = 0
 )

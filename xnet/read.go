@@ -3,7 +3,9 @@ package xnet
 import (
 	"net"
 	"net/netip"
+	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/net/ipv4"
 
@@ -24,7 +26,9 @@ const (
 // the first message's bytes before off are gone. Without, datagrams are
 // received where the caller wants them.
 type reader struct {
+	c     *net.UDPConn
 	d     *dgram.Conn
+	raw   syscall.RawConn
 	split bool
 
 	mu             sync.Mutex
@@ -37,10 +41,10 @@ type reader struct {
 	addrs          addrs
 }
 
-func (r *reader) read(ms []ipv4.Message) (int, error) {
+func (r *reader) read(ms []ipv4.Message, wait bool) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.readLocked(ms)
+	return r.readLocked(ms, wait)
 }
 
 // one reads a single datagram.
@@ -49,7 +53,7 @@ func (r *reader) one(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err 
 	defer r.mu.Unlock()
 	r.buf[0] = b
 	r.single[0] = ipv4.Message{Buffers: r.buf[:], OOB: oob}
-	_, err = r.readLocked(r.single[:])
+	_, err = r.readLocked(r.single[:], true)
 	m := r.single[0]
 	r.buf[0], r.single[0] = nil, ipv4.Message{}
 	if err != nil {
@@ -58,9 +62,18 @@ func (r *reader) one(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err 
 	return m.N, m.NN, m.Flags, m.Addr.(*net.UDPAddr), nil
 }
 
-func (r *reader) readLocked(ms []ipv4.Message) (int, error) {
+// usable is for a RawConn's Read, which looks at the socket before it calls it:
+// the error says that it is closed, or past its deadline.
+func usable(uintptr) bool { return true }
+
+func (r *reader) readLocked(ms []ipv4.Message, wait bool) (int, error) {
 	if len(ms) == 0 {
-		return r.d.ReadBatch(nil) // says what is wrong
+		return 0, nil
+	}
+	if r.next < r.got { // the kernel will not be asked
+		if err := r.raw.Read(usable); err != nil {
+			return 0, err
+		}
 	}
 	if !r.split && whole(ms) {
 		return r.direct(ms)
@@ -76,7 +89,7 @@ func (r *reader) readLocked(ms []ipv4.Message) (int, error) {
 		if !r.split {
 			want = min(want, len(ms))
 		}
-		n, err := r.d.ReadBatch(r.in[:want])
+		n, err := r.receive(r.in[:want], wait)
 		if err != nil {
 			return 0, err
 		}
@@ -87,6 +100,17 @@ func (r *reader) readLocked(ms []ipv4.Message) (int, error) {
 		r.hand(&ms[n])
 	}
 	return n, nil
+}
+
+func (r *reader) receive(in []dgram.Message, wait bool) (int, error) {
+	if wait {
+		return r.d.ReadBatch(in)
+	}
+	n, err := r.d.TryReadBatch(in)
+	if n == 0 && err == nil {
+		err = &net.OpError{Op: "read", Net: "udp", Source: r.c.LocalAddr(), Addr: r.c.RemoteAddr(), Err: os.NewSyscallError("recvmmsg", syscall.EAGAIN)}
+	}
+	return n, err
 }
 
 // hand copies the next datagram that waits to m.
@@ -160,6 +184,7 @@ const maxAddrs = 4096
 
 // addrs keeps one *net.UDPAddr for each source, so that receiving makes none.
 type addrs struct {
+	v6    bool // of an IPv6 socket: IPv4 addresses have 16 bytes, as the net package gives them
 	last  netip.AddrPort
 	addr  *net.UDPAddr
 	known map[netip.AddrPort]*net.UDPAddr
@@ -175,6 +200,9 @@ func (a *addrs) get(ap netip.AddrPort) *net.UDPAddr {
 			a.known = make(map[netip.AddrPort]*net.UDPAddr)
 		}
 		addr = net.UDPAddrFromAddrPort(ap)
+		if a.v6 {
+			addr.IP = addr.IP.To16()
+		}
 		a.known[ap] = addr
 	}
 	a.last, a.addr = ap, addr

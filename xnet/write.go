@@ -1,7 +1,7 @@
 package xnet
 
 import (
-	"fmt"
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -13,42 +13,69 @@ import (
 
 // writer sends what x/net's messages say.
 type writer struct {
-	d   *dgram.Conn
-	any netip.Addr // the unspecified address of the socket's family
-	mu  sync.Mutex
+	d      *dgram.Conn
+	theirs batches
+	any    netip.Addr // the unspecified address of the socket's family
+	mu     sync.Mutex
 
 	out     []dgram.Message
 	scratch []byte // payload of messages with several buffers
 }
 
-func (w *writer) write(ms []ipv4.Message) (int, error) {
+func (w *writer) write(ms []ipv4.Message) (sent int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.out) < len(ms) {
 		w.out = append(w.out, dgram.Message{})
 	}
-	out, err := w.translate(ms)
-	n := 0
-	if len(out) > 0 || err == nil {
-		n, err = w.d.WriteBatch(out)
+	for sent < len(ms) && err == nil {
+		var n int
+		n, err = w.some(ms[sent:])
+		if n == 0 {
+			break
+		}
+		sent += n
 	}
-	for i := range ms[:n] {
-		ms[i].N, ms[i].NN = out[i].N, len(ms[i].OOB)
-	}
-	clear(out) // no caller's buffer stays referenced
-	w.scratch = w.scratch[:0]
-	if n > 0 {
-		return n, nil
+	if sent > 0 {
+		return sent, nil
 	}
 	return 0, err
 }
 
-// translate fills out with the messages up to the first that cannot be one.
-func (w *writer) translate(ms []ipv4.Message) ([]dgram.Message, error) {
+// some sends the messages up to the first that dgram does not take, or else
+// that one. The error is that of message n.
+func (w *writer) some(ms []ipv4.Message) (n int, err error) {
+	out := w.translate(ms)
+	if len(out) > 0 {
+		n, err = w.d.WriteBatch(out)
+	}
+	for i := range ms[:n] {
+		ms[i].N, ms[i].NN, ms[i].Flags = out[i].N, len(ms[i].OOB), 0
+	}
+	clear(w.out[:len(ms)]) // no caller's buffer stays referenced
+	w.scratch = w.scratch[:0]
+	switch {
+	case n == 0 && (len(out) == 0 || errors.Is(err, net.ErrWriteToConnected)):
+		n, err = w.theirs.WriteBatch(ms[:1], 0)
+		n = max(n, 0)
+	case errors.Is(err, net.ErrWriteToConnected):
+		err = nil // its turn comes
+	}
+	return n, err
+}
+
+// maxControl is how much OOB dgram takes.
+const maxControl = 384
+
+// translate fills out with the messages up to the first that dgram does not take.
+func (w *writer) translate(ms []ipv4.Message) []dgram.Message {
 	w.reserve(ms)
 	for i := range ms {
 		m := &w.out[i]
 		*m = dgram.Message{Control: ms[i].OOB}
+		if len(m.Control) > maxControl {
+			return w.out[:i]
+		}
 		switch a := ms[i].Addr.(type) {
 		case nil:
 		case *net.UDPAddr:
@@ -56,7 +83,7 @@ func (w *writer) translate(ms []ipv4.Message) ([]dgram.Message, error) {
 				m.Addr = w.addrPort(a)
 			}
 		default:
-			return w.out[:i], &net.OpError{Op: "write", Net: "udp", Addr: a, Err: fmt.Errorf("address of type %T: %w", a, net.InvalidAddrError("want a *net.UDPAddr"))}
+			return w.out[:i]
 		}
 		if len(ms[i].Buffers) == 1 {
 			m.Buf = ms[i].Buffers[0]
@@ -68,7 +95,7 @@ func (w *writer) translate(ms []ipv4.Message) ([]dgram.Message, error) {
 		}
 		m.Buf = w.scratch[at:]
 	}
-	return w.out[:len(ms)], nil
+	return w.out[:len(ms)]
 }
 
 // reserve makes room for all that has to be gathered, so that it does not move later.

@@ -222,6 +222,86 @@ var batchStories = []struct {
 		s.udp.Close()
 		s.readOnce("read", s)
 	}},
+	{"closed with some read", func(s *stage) {
+		s.write(s, s.messages(s.self(), 4, 4, 4, 4))
+		s.read(s, 1, 9)
+		s.udp.Close()
+		s.readOnce("read", s)
+	}},
+	{"deadline passed with some read", func(s *stage) {
+		s.write(s, s.messages(s.self(), 4, 4, 4, 4))
+		s.read(s, 1, 9)
+		s.udp.SetReadDeadline(time.Unix(1, 0))
+		s.readOnce("read", s)
+		s.udp.SetReadDeadline(time.Now().Add(patience))
+		s.read(s, 3, 9)
+	}},
+	{"nothing to read into", func(s *stage) {
+		say := func(what string) {
+			n, err := s.ReadBatch(nil, 0)
+			s.say("read "+what, n, err)
+			n, err = s.WriteBatch(nil, 0)
+			s.say("write "+what, n, err)
+		}
+		say("an empty socket")
+		s.write(s, s.messages(s.self(), 4, 4, 4, 4))
+		say("four datagrams")
+		s.read(s, 1, 9)
+		say("three datagrams")
+		s.udp.SetDeadline(time.Unix(1, 0))
+		say("too late")
+		s.udp.SetDeadline(time.Now().Add(patience))
+		s.read(s, 3, 9)
+		s.udp.Close()
+		say("a closed socket")
+	}},
+	{"without waiting", func(s *stage) {
+		s.udp.SetReadDeadline(time.Time{})
+		const dontWait = 0x40 // MSG_DONTWAIT
+		try := func(what string) {
+			n, err := s.ReadBatch([]ipv4.Message{{Buffers: [][]byte{make([]byte, 64)}}}, dontWait)
+			s.say(what, n, err)
+		}
+		try("an empty socket")
+		s.write(s, s.messages(s.self(), 4, 4))
+		try("two")
+		try("one")
+		try("none")
+		n, err := s.WriteBatch(s.messages(s.self(), 4), dontWait)
+		s.say("write", n, err)
+		s.read(s, 1, 9)
+		s.udp.SetReadDeadline(time.Unix(1, 0))
+		try("too late")
+		s.udp.Close()
+		try("closed")
+	}},
+	{"flags of no consequence", func(s *stage) {
+		const noSignal, waitForOne = 0x4000, 0x10000
+		n, err := s.WriteBatch(s.messages(s.self(), 4), noSignal)
+		s.say("write", n, err)
+		n, err = s.ReadBatch([]ipv4.Message{{Buffers: [][]byte{make([]byte, 64)}}}, waitForOne)
+		s.say("read", n, err)
+	}},
+	{"to another than the peer", func(s *stage) {
+		_, b := s.open(net.DialUDP("udp", nil, s.self().(*net.UDPAddr)))
+		other, to := s.open(net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(s.addr)}))
+		ms := s.messages(nil, 5, 6, 7, 8)
+		ms[1].Addr, ms[2].Addr = other.LocalAddr(), other.LocalAddr()
+		s.write(b, ms)
+		s.read(to, 2, 9)
+		s.read(s, 2, 9)
+	}},
+	{"control messages of great length", func(s *stage) {
+		ms := s.messages(s.self(), 5, 6, 7)
+		ms[1].OOB = bytes.Repeat((&ipv4.ControlMessage{Src: net.IPv4(127, 0, 0, 9).To4()}).Marshal(), 40)
+		s.write(s, ms)
+	}},
+	{"flags of what was sent", func(s *stage) {
+		ms := s.messages(s.self(), 5)
+		ms[0].Flags, ms[0].NN, ms[0].N = 0xff, 9, 9
+		s.write(s, ms)
+		s.said = append(s.said, fmt.Sprint(ms[0].Flags, ms[0].NN, ms[0].N))
+	}},
 }
 
 // TestBatch makes the same calls on x/net's batches and on ours.

@@ -21,8 +21,15 @@ func TestFreePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
+	for _, network := range []Network{UDP, TCP} { // TCP needs nothing for it: net/ipv4/inet_connection_sock.c, inet_csk_find_open_port
+		freePort(t, e, network)
+	}
+}
+
+func freePort(t *testing.T, e *Engine, network Network) {
+	t.Helper()
 	listen := func(port uint16) (uint16, error) {
-		at := Addr{Network: UDP, IP: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}
+		at := Addr{Network: network, IP: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}
 		l, err := e.Listen(at, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }}})
 		if err != nil {
 			return 0, err
@@ -33,9 +40,9 @@ func TestFreePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	if port, err := listen(0); port != 40001 {
-		t.Errorf("port %d, %v; want 40001, which alone is free", port, err)
+		t.Errorf("%v: port %d, %v; want 40001, which alone is free", network, port, err)
 	}
 	if port, err := listen(0); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("with no port free: %d, %v", port, err)
+		t.Errorf("%v: with no port free: %d, %v", network, port, err)
 	}
 }

@@ -75,11 +75,11 @@ const (
 func New(cfg Config) (*Engine, error) { return newEngine(cfg, sys.Linux{}) }
 
 func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
-	if cfg.Loops == 0 {
-		cfg.Loops = runtime.GOMAXPROCS(0)
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
-	if cfg.Loops > maxLoops {
-		return nil, fmt.Errorf("relay: %d loops, at most %d are allowed", cfg.Loops, maxLoops)
+	if cfg.Loops == 0 {
+		cfg.Loops = min(runtime.GOMAXPROCS(0), maxLoops)
 	}
 	if cfg.Lowat == 0 {
 		cfg.Lowat = defaultLowat

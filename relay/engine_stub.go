@@ -86,8 +86,8 @@ func (*Flow) SetClient(Addr) {}
 // Peer is the zero Addr.
 func (*Flow) Peer() Addr { return Addr{} }
 
-// SetDial does nothing.
-func (*Flow) SetDial(*DialConfig) {}
+// SetDial returns [ErrStage].
+func (*Flow) SetDial(*DialConfig) error { return ErrStage }
 
 // Local is the zero Addr.
 func (*Flow) Local() Addr { return Addr{} }
@@ -101,11 +101,11 @@ func (*Flow) Value() any { return nil }
 // SetValue does nothing.
 func (*Flow) SetValue(any) {}
 
-// Sniff does nothing.
-func (*Flow) Sniff(max int, timeout time.Duration) {}
+// Sniff returns [ErrStage].
+func (*Flow) Sniff(max int, timeout time.Duration) error { return ErrStage }
 
-// Preface does nothing.
-func (*Flow) Preface(b []byte) {}
+// Preface returns [ErrStage].
+func (*Flow) Preface(b []byte) error { return ErrStage }
 
 // Timeouts is the zero Timeouts.
 func (*Flow) Timeouts() Timeouts { return Timeouts{} }
@@ -113,8 +113,8 @@ func (*Flow) Timeouts() Timeouts { return Timeouts{} }
 // SetTimeouts does nothing.
 func (*Flow) SetTimeouts(Timeouts) {}
 
-// SetBandwidth does nothing.
-func (*Flow) SetBandwidth(bytesPerSecond int64) {}
+// SetBandwidth returns [ErrStage].
+func (*Flow) SetBandwidth(bytesPerSecond int64) error { return ErrStage }
 
 // Ref names nothing.
 func (*Flow) Ref() FlowRef { return FlowRef{} }

@@ -131,13 +131,18 @@ func (f *Flow) Peer() Addr {
 
 // SetDial says how to connect to upstreams, instead of ListenConfig.Dial; nil:
 // as that says. It counts from the next attempt on: Hooks.Upstream is a good
-// place. What d points to must not change until the flow has ended.
-func (f *Flow) SetDial(d *DialConfig) {
-	if f.session != nil {
+// place. What d points to must not change until the flow has ended. It returns
+// [ErrStage] once a stream is connected.
+func (f *Flow) SetDial(d *DialConfig) error {
+	switch {
+	case f.session != nil:
 		f.session.dialing = d
-		return
+		return nil
+	case f.state == flowFree, f.state == flowRelaying, f.connected():
+		return ErrStage
 	}
 	f.dialing = d
+	return nil
 }
 
 // Local is the address that the client connected or wrote to. It costs a

@@ -167,10 +167,7 @@ func (l *Listener) Close() error {
 
 // complete checks cfg and fills in what follows from the rest.
 func complete(cfg ListenConfig) (*ListenConfig, error) {
-	if cfg.Hooks.Upstream == nil {
-		return nil, errors.New("relay: ListenConfig.Hooks.Upstream is nil")
-	}
-	if err := cfg.Socket.check(); err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	if cfg.Dial == nil {
@@ -178,7 +175,7 @@ func complete(cfg ListenConfig) (*ListenConfig, error) {
 		d.Socket.FastOpen, d.Socket.Interface, d.Socket.Transparent = 0, "", false
 		cfg.Dial = d
 	}
-	return &cfg, cfg.Dial.Socket.check()
+	return &cfg, nil
 }
 
 // begin hands the ports to their loops, unless it is paused.

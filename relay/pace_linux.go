@@ -28,14 +28,15 @@ const (
 // second, with bursts of a tenth of that, or 16 KiB if that is more. Zero or less
 // is no bound. A direction of a stream that has used its share rests; of a datagram flow,
 // what exceeds it is dropped as [DropLimited]. It may be called in every hook
-// until the flow is connected.
-func (f *Flow) SetBandwidth(bytesPerSecond int64) {
-	if f.session == nil && f.state == flowRelaying {
-		return
+// until a stream is connected, Connected included, and returns [ErrStage] afterwards.
+func (f *Flow) SetBandwidth(bytesPerSecond int64) error {
+	if f.session == nil && (f.state == flowFree || f.state == flowRelaying) {
+		return ErrStage
 	}
 	x := f.more()
 	x.pace.rate = max(bytesPerSecond, 0)
 	x.pace.start(f.loop.now, 0)
+	return nil
 }
 
 func (p *pace) burst() float64 {

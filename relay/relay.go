@@ -27,13 +27,15 @@
 package relay
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 )
 
-// Config says how an engine is built. Its zero value works.
+// Config says how an engine is built. Its zero value works. A negative value is
+// an error of [New] where nothing else is said about it.
 type Config struct {
-	// Loops is the number of event loops; 0 means runtime.GOMAXPROCS(0).
+	// Loops is the number of event loops, at most 256; 0 means runtime.GOMAXPROCS(0).
 	Loops int
 
 	// Dedicated tells the loops that they may keep a P (of the Go scheduler)
@@ -200,6 +202,10 @@ type ListenConfig struct {
 	// Value is for the hooks, see [Listener.Value].
 	Value any
 }
+
+// ErrStage is returned by those methods of Flow that are for some hooks only,
+// when they are called in another one.
+var ErrStage = errors.New("relay: called in a hook in which it has no effect")
 
 // Hooks are the stages of a flow that belong to the engine's user. They run on
 // event loops, several at a time but never two for one flow, and must not

@@ -1,9 +1,17 @@
 package relay
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+)
+
+var (
+	errNoSniffing  = fmt.Errorf("relay: Sniff of a datagram flow: %w", errors.ErrUnsupported)
+	errNoPreface   = fmt.Errorf("relay: Preface of a datagram flow: %w", errors.ErrUnsupported)
+	errNoSniffHook = errors.New("relay: Sniff without Hooks.Sniff")
 )
 
 // Sniff, called in Hooks.Admit of a stream, has the engine read what the client
@@ -23,17 +31,28 @@ import (
 // its side can still have an upstream and an answer.
 //
 // At most max bytes are held, in a buffer that grows with what comes: a client
-// that is silent has none. Where the listener has no Hooks.Sniff or max is not
-// positive, Sniff does nothing.
-func (f *Flow) Sniff(max int, timeout time.Duration) {
-	if f.session != nil || max <= 0 || f.state != flowAdmitting || f.cfg.Hooks.Sniff == nil {
-		return
+// that is silent has none.
+//
+// Sniff returns [ErrStage] in another hook than Admit, [errors.ErrUnsupported]
+// for a datagram flow, and an error where the listener has no Hooks.Sniff or max
+// is not positive.
+func (f *Flow) Sniff(max int, timeout time.Duration) error {
+	switch {
+	case f.session != nil:
+		return errNoSniffing
+	case f.state != flowAdmitting:
+		return ErrStage
+	case f.cfg.Hooks.Sniff == nil:
+		return errNoSniffHook
+	case max <= 0:
+		return fmt.Errorf("relay: Sniff of at most %d bytes", max)
 	}
 	if timeout <= 0 {
 		timeout = DefaultSniffTimeout
 	}
 	x := f.more()
 	x.most, x.patience = max, timeout
+	return nil
 }
 
 // sniff reads what the client says and shows it to the hook, until that has
@@ -92,9 +111,17 @@ func (l *loop) show(f *Flow, over bool) {
 // sends b there before all that comes from the client, for instance a PROXY
 // header. b is copied. Further calls add to it. The record does not count these
 // bytes. A built-in upstream has no preface.
-func (f *Flow) Preface(b []byte) {
-	if f.session != nil || f.state != flowConnecting || f.connect == 0 || len(b) == 0 {
-		return
+//
+// Preface returns [ErrStage] in another hook and after an attempt that failed,
+// and [errors.ErrUnsupported] for a datagram flow.
+func (f *Flow) Preface(b []byte) error {
+	switch {
+	case f.session != nil:
+		return errNoPreface
+	case !f.connected():
+		return ErrStage
+	case len(b) == 0:
+		return nil
 	}
 	x := f.more()
 	n := len(x.held)
@@ -103,4 +130,8 @@ func (f *Flow) Preface(b []byte) {
 	copy(x.held[x.own+len(b):], x.held[x.own:n])
 	copy(x.held[x.own:], b)
 	x.own += len(b)
+	return nil
 }
+
+// connected reports whether the flow is in Hooks.Connected, with an upstream.
+func (f *Flow) connected() bool { return f.state == flowConnecting && f.connect > 0 }

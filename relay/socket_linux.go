@@ -132,17 +132,6 @@ func (e *optionError) Error() string {
 	return s
 }
 
-// check finds what no kernel would take.
-func (o *SocketOptions) check() error {
-	switch {
-	case o.DSCP > 63:
-		return fmt.Errorf("relay: SocketOptions.DSCP is %d; 0 to 63 are allowed", o.DSCP)
-	case o.FastOpen < 0:
-		return fmt.Errorf("relay: SocketOptions.FastOpen is %d; it must not be negative", o.FastOpen)
-	}
-	return nil
-}
-
 // setOptions sets what differs from what the socket had. What a listener has,
 // its accepted sockets inherit, so that a client costs no call.
 func setOptions(fd int, k socketKind, o, was *SocketOptions) error {

@@ -1,0 +1,137 @@
+package relay
+
+import (
+	"errors"
+	"math"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A configuration that makes no sense is refused by name.
+func TestSenselessConfig(t *testing.T) {
+	for name, c := range map[string]Config{
+		"Config.Loops is -1":             {Loops: -1},
+		"Config.Loops is 257":            {Loops: 257},
+		"Config.PipeSize is -1":          {PipeSize: -1},
+		"Config.MaxDatagramFlows is -1":  {MaxDatagramFlows: -1},
+		"Config.Lowat is 1099511627776;": {Lowat: 1 << 40},
+	} {
+		e, err := New(c)
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want %q", err, name)
+		}
+		if err == nil {
+			e.Close()
+		}
+	}
+	r := newRig(t, Config{Loops: 1, MaxPipes: -1, Lowat: -1, MaxNewFlows: -1})
+	up := Hooks{Upstream: func(*Flow, int) *Addr { return nil }}
+	for name, c := range map[string]ListenConfig{
+		"Hooks.Upstream is nil":         {},
+		"Backlog is -1":                 {Hooks: up, Backlog: -1},
+		"Mode is 512":                   {Hooks: up, Mode: 0o1000},
+		"Replies is -1":                 {Hooks: up, Datagram: DatagramConfig{Replies: -1}},
+		"Unreachable is 3":              {Hooks: up, Datagram: DatagramConfig{Unreachable: 3}},
+		"DSCP is 64":                    {Hooks: up, Socket: SocketOptions{DSCP: 64}},
+		"FastOpen is -1":                {Hooks: up, Socket: SocketOptions{FastOpen: -1}},
+		"KeepAlive is -1":               {Hooks: up, Socket: SocketOptions{KeepAlive: -1}},
+		"KeepAliveCount is -1":          {Hooks: up, Socket: SocketOptions{KeepAliveCount: -1}},
+		"KeepAlive is 9223372036854775": {Hooks: up, Socket: SocketOptions{KeepAlive: math.MaxInt64}},
+		"UserTimeout is 92233720368":    {Hooks: up, Socket: SocketOptions{UserTimeout: math.MaxInt64}},
+		"RecvBuffer is 4294967296":      {Hooks: up, Socket: SocketOptions{RecvBuffer: 1 << 32}},
+		"SendBuffer is -1":              {Hooks: up, Dial: &DialConfig{Socket: SocketOptions{SendBuffer: -1}}},
+		"DialConfig.Source":             {Hooks: up, Dial: &DialConfig{Source: []netip.Addr{{}}}},
+	} {
+		if _, err := r.e.Listen(r.place("tcp4"), c); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want %q", err, name)
+		}
+	}
+}
+
+// Methods of Flow that have no effect in a hook say so there.
+func TestStages(t *testing.T) {
+	want := func(hook string, f *Flow, sniff, preface, dial, bandwidth error) {
+		t.Helper()
+		for _, c := range []struct {
+			method    string
+			got, want error
+		}{
+			{"Sniff", f.Sniff(10, 0), sniff},
+			{"Preface", f.Preface([]byte("before ")), preface},
+			{"SetDial", f.SetDial(nil), dial},
+			{"SetBandwidth", f.SetBandwidth(1 << 30), bandwidth},
+		} {
+			if !errors.Is(c.got, c.want) {
+				t.Errorf("%s in %s: %v, want %v", c.method, hook, c.got, c.want)
+			}
+		}
+	}
+	r := newRig(t, Config{Loops: 1})
+	bad := Addr{Network: Unix, Path: "/nowhere/at/all"}
+	s := newServer(t, "tcp4")
+	hooks := Hooks{
+		Admit: func(f *Flow) Cause {
+			want("Admit", f, nil, ErrStage, nil, nil)
+			if err := f.Sniff(0, 0); err == nil {
+				t.Error("Sniff of no bytes")
+			}
+			return CauseNone
+		},
+		Sniff: func(f *Flow, _ []byte, _ bool) (int, SniffNext) {
+			want("Sniff", f, ErrStage, ErrStage, nil, nil)
+			return 0, SniffOn
+		},
+		Upstream: func(f *Flow, attempt int) *Addr {
+			want("Upstream", f, ErrStage, ErrStage, nil, nil)
+			return []*Addr{&bad, s.addr}[attempt]
+		},
+		Connected: func(f *Flow, _ *Addr, _ time.Duration, err error) {
+			if err != nil {
+				want("Connected", f, ErrStage, ErrStage, nil, nil)
+				return
+			}
+			want("Connected", f, ErrStage, nil, ErrStage, nil)
+		},
+	}
+	a := dial(t, r.listen("tcp4", ListenConfig{Hooks: hooks}))
+	a.Write([]byte("hello"))
+	b := s.accept(t)
+	hear(t, b, "before hello")
+	r.e.End(func(f *Flow) bool {
+		want("End", f, ErrStage, ErrStage, ErrStage, ErrStage)
+		return false
+	})
+	a.Close()
+	b.Close()
+	r.expect(CauseEnd)
+
+	hooks.Sniff, hooks.Upstream = nil, func(*Flow, int) *Addr { return nil }
+	hooks.Admit = func(f *Flow) Cause {
+		if err := f.Sniff(10, 0); err == nil || errors.Is(err, ErrStage) {
+			t.Errorf("Sniff without the hook: %v", err)
+		}
+		return CauseRefused
+	}
+	wantTurnedAway(t, r.listen("tcp4", ListenConfig{Hooks: hooks}))
+	r.expect(CauseRefused)
+
+	hooks.Admit = func(f *Flow) Cause {
+		want("Admit of a datagram flow", f, errors.ErrUnsupported, errors.ErrUnsupported, nil, nil)
+		return CauseRefused
+	}
+	hooks.Done = r.done
+	l, err := r.e.Listen(Addr{Network: UDP, IP: loopback}, ListenConfig{Hooks: hooks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(l.Addr().IP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Write(nil)
+	r.expect(CauseRefused)
+}

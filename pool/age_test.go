@@ -2,9 +2,11 @@ package pool
 
 import (
 	"runtime"
+	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"weak"
 )
 
@@ -80,6 +82,219 @@ func TestAgeKeepsUsed(t *testing.T) {
 	}
 }
 
+// The same without Drop, seen from Get.
+func TestAgeInARowShared(t *testing.T) {
+	eachProcs(t, func(t *testing.T) {
+		manualGC(t)
+		for range 20 {
+			var p Pool[int]
+			for range 100 {
+				p.Put(1)
+			}
+			runtime.GC()
+			runtime.GC()
+			eventually(t, "the objects to leave", func() bool { return p.Stats().Drops == 100 })
+			if x := p.Get(); x != 0 {
+				t.Fatal("an object is there after two collections")
+			}
+		}
+	})
+}
+
+// A collection moves goroutines from CPU to CPU, and the pool hears of it late.
+// Objects that are used between collections are found all the same, each time.
+func TestNoneMadeAnew(t *testing.T) {
+	for name, drop := range map[string]func(*int){"shared": nil, "locked": func(*int) {}} {
+		t.Run(name, func(t *testing.T) {
+			eachProcs(t, func(t *testing.T) {
+				manualGC(t)
+				const n = 64
+				made := 0
+				p := Pool[*int]{New: func() *int { made++; return new(int) }, Drop: drop}
+				var held [n]*int
+				for range 40 {
+					for i := range held {
+						held[i] = p.Get()
+					}
+					for _, x := range held {
+						p.Put(x)
+					}
+					runtime.GC()
+				}
+				if made != n {
+					t.Errorf("made %d objects, and %d were in use", made, n)
+				}
+			})
+		})
+	}
+}
+
+// stops returns how often the world was stopped so far, by the collector and by
+// others.
+func stops() (gc, other uint64) {
+	s := []metrics.Sample{{Name: "/sched/pauses/total/gc:seconds"}, {Name: "/sched/pauses/total/other:seconds"}}
+	metrics.Read(s)
+	for _, n := range s[0].Value.Float64Histogram().Counts {
+		gc += n
+	}
+	for _, n := range s[1].Value.Float64Histogram().Counts {
+		other += n
+	}
+	return gc, other
+}
+
+// Neither Drain nor ageing stops the world, nor does either start a collection.
+func TestNoStop(t *testing.T) {
+	manualGC(t)
+	for _, drop := range []func(int){nil, func(int) {}} {
+		p := Pool[int]{Drop: drop}
+		gc, other := stops()
+		const rounds = 10
+		for range rounds {
+			p.Put(1)
+			p.Drain()
+			p.Put(1)
+			cycle(t, &p)
+			p.Stats()
+		}
+		gc2, other2 := stops()
+		// A collection stops the world twice.
+		if gc2-gc != 2*rounds || other2 != other {
+			t.Errorf("with Drop %v: %d collections, and the world was stopped %d times by them and %d times else", drop != nil, rounds, gc2-gc, other2-other)
+		}
+	}
+}
+
+// Without Drop nothing is done for an object that leaves: the second collection
+// frees it by itself, and what kept it.
+func TestAgeFreesByItself(t *testing.T) {
+	if debugging {
+		t.Skip("a debug build looks at each object that leaves")
+	}
+	manualGC(t)
+	var p Pool[*[64]int]
+	for range 3 {
+		var seen []weak.Pointer[[64]int]
+		for range 1000 {
+			x := new([64]int)
+			seen = append(seen, weak.Make(x))
+			p.Put(x)
+		}
+		cycle(t, &p)
+		if s := p.Stats(); s.Kept != 1000 {
+			t.Fatalf("after one collection: %+v", s)
+		}
+		first := weak.Make(p.victim.Load().first())
+		runtime.GC() // and nobody is asked
+		for i, w := range seen {
+			if w.Value() != nil {
+				t.Fatalf("object %d is still held", i)
+			}
+		}
+		if first.Value() != nil {
+			t.Fatal("its shard is still held")
+		}
+		if s := p.Stats(); s.Kept != 0 || s.Drops != s.Puts {
+			t.Fatalf("after two collections: %+v", s)
+		}
+	}
+}
+
+// Drain of a pool without Drop, and ageing, do not touch the objects.
+func TestUnlink(t *testing.T) {
+	if debugging {
+		t.Skip("a debug build looks at each object that leaves")
+	}
+	manualGC(t)
+	withProcs(t, 1)
+	for _, leave := range []func(p *Pool[int]){
+		func(p *Pool[int]) { p.Drain() },
+		func(p *Pool[int]) { cycle(t, p) },
+		func(p *Pool[int]) { cycle(t, p); cycle(t, p) },
+		func(p *Pool[int]) { cycle(t, p); p.Drain() },
+	} {
+		var p Pool[int]
+		const n = 1000
+		for range n {
+			p.Put(1)
+		}
+		s := p.local.Load()
+		leave(&p)
+		left := int(s.n)
+		for r := s.chain.tail.Load(); r != nil; r = r.next.Load() {
+			left += r.len()
+		}
+		if left != n || p.local.Load() != nil {
+			t.Errorf("%d of %d objects are where they were", left, n)
+		}
+	}
+}
+
+// What is dropped is dropped in slices: whoever waits for the CPU gets it in
+// between.
+func TestDropYields(t *testing.T) {
+	withProcs(t, 1)
+	manualGC(t)
+	const n = 40
+	var turns, early atomic.Int64
+	var stop atomic.Bool
+	p := Pool[int]{Drop: func(int) {
+		for start := time.Now(); time.Since(start) < dropSlice+time.Microsecond; {
+		}
+	}}
+	for range n {
+		p.Put(1)
+	}
+	done := make(chan bool)
+	go func() {
+		for !stop.Load() {
+			turns.Add(1)
+			runtime.Gosched()
+		}
+		close(done)
+	}()
+	eventually(t, "the other goroutine", func() bool { return turns.Load() > 0 })
+	early.Store(turns.Load())
+	p.Drain()
+	if d := turns.Load() - early.Load(); d < n/2 {
+		t.Errorf("%d slices, and the other goroutine had %d turns", n, d)
+	}
+	stop.Store(true)
+	<-done
+}
+
+// A pool that New is too dear for keeps its objects for longer, also without
+// Drop, and not when nobody uses it.
+func TestPatienceShared(t *testing.T) {
+	if debugging {
+		t.Skip("a debug build has the other kind of pool")
+	}
+	manualGC(t)
+	withProcs(t, 1)
+	made := 0
+	p := Pool[int]{New: func() int { made++; return 1 }}
+	b := p.ledger()
+	for range 100 {
+		p.Put(1)
+	}
+	b.mu.Lock()
+	b.regret.more = maxPatience - 1
+	b.mu.Unlock()
+	for range maxPatience + 2 { // a little use in each cycle
+		p.Put(p.Get())
+		cycle(t, &p)
+	}
+	if s := p.Stats(); s.Kept < 99 || made > 0 {
+		t.Fatalf("made %d; %+v", made, s)
+	}
+	for range 3 {
+		cycle(t, &p)
+	}
+	if s := p.Stats(); s.Kept != 0 {
+		t.Fatalf("not used, and %+v", s)
+	}
+}
+
 // A pool that nobody touches ages too, on every CPU, and then costs nothing.
 func TestAgeIdle(t *testing.T) {
 	eachProcs(t, func(t *testing.T) {
@@ -111,9 +326,7 @@ func TestAgeIdle(t *testing.T) {
 		eventually(t, "the pool to rest", func() bool {
 			runtime.GC()
 			b := p.ledger()
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return !b.armed && b.primary == nil && b.victim == nil && len(b.retired) == 0 && p.local.Load() == nil
+			return b.alarm.Load() == nil && b.locked.kept() == 0
 		})
 		if s := p.Stats(); s.Puts != uint64(procs*each) || s.Drops != s.Puts || s.Kept != 0 {
 			t.Fatalf("%+v", s)

@@ -34,22 +34,13 @@ func eachProcs(t *testing.T, test func(t *testing.T)) {
 func cycle[T any](t *testing.T, p *Pool[T]) {
 	t.Helper()
 	b := p.ledger()
-	state := func() (int, bool) {
-		b.dropping.Lock() // no age is under way
-		defer b.dropping.Unlock()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.cycles, b.armed
-	}
-	before, armed := state()
+	before, armed := b.cycles.Load(), b.alarm.Load() != nil
 	runtime.GC()
 	if !armed {
 		return
 	}
-	eventually(t, "the pool to age", func() bool {
-		after, _ := state()
-		return after > before
-	})
+	eventually(t, "the pool to age", func() bool { return b.cycles.Load() > before })
+	p.dropLeaving(b) // or waits until it is done
 }
 
 // eventually waits for what cond tells of.

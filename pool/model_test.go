@@ -55,7 +55,8 @@ func TestModel(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		steps /= 4
 	}
-	for _, most := range []int{0, 1, 2, 5, 30, 300} {
+	const shared = -1 // neither Drop nor Max
+	for _, most := range []int{shared, 0, 1, 2, 5, 30, 300} {
 		m := &model{most: most, kept: map[*thing]int{}, gone: map[*thing]bool{}, want: map[*thing]bool{}}
 		made := 0
 		p := Pool[*thing]{
@@ -70,6 +71,16 @@ func TestModel(t *testing.T) {
 				m.gone[x] = true
 			},
 			Max: most,
+		}
+		leave := func() {}
+		if most == shared {
+			p.Drop, p.Max = nil, 0
+			leave = func() { // nobody tells
+				for x := range m.want {
+					m.gone[x] = true
+				}
+				clear(m.want)
+			}
 		}
 		var held []*thing
 		for step := range steps {
@@ -102,12 +113,14 @@ func TestModel(t *testing.T) {
 			case k < 19:
 				m.collect()
 				cycle(t, &p)
+				leave()
 			default:
 				n := len(m.kept)
 				m.drain()
 				if got := p.Drain(); got != n {
 					t.Fatalf("Max %d, step %d: drained %d of %d", most, step, got, n)
 				}
+				leave()
 			}
 			s := p.Stats()
 			if s.Kept != len(m.kept) || s.News != uint64(made) || s.Drops != uint64(len(m.gone)) || s.Live != made-len(m.gone) {

@@ -31,15 +31,3 @@ func (*gate) leave(int) { procUnpin() }
 
 // width returns how many shards there may be. It can grow.
 func (*gate) width() int { return runtime.GOMAXPROCS(0) }
-
-// settle returns when no section that was under way at the last collection is
-// still under way. A collection starts by stopping the world, which waits for
-// every pinned goroutine; so there is nothing left to wait for.
-func (*gate) settle() {}
-
-// barrier returns when no section that was under way when it was called is
-// still under way. It stops the world, for some ten microseconds.
-func (*gate) barrier() {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-}

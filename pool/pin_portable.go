@@ -57,17 +57,3 @@ func (g *gate) all() []lane {
 
 // width returns how many shards there may be.
 func (g *gate) width() int { return len(g.all()) }
-
-// settle returns when no section that was under way at the last collection is
-// still under way.
-func (g *gate) settle() { g.barrier() }
-
-// barrier returns when no section that was under way when it was called is
-// still under way.
-func (g *gate) barrier() {
-	lanes := g.all()
-	for i := range lanes {
-		lanes[i].mu.Lock()
-		lanes[i].mu.Unlock() //lint:ignore SA2001 whoever held it has left
-	}
-}

@@ -8,6 +8,7 @@ package pool
 
 import (
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
@@ -20,8 +21,13 @@ import (
 //
 // One exception: a pool in use that spends more than an eighth of the time in
 // New, for what it has let go just before, is patient, and keeps unused objects
-// over up to 16 collections. A pool that nobody has touched since the last
+// over up to 32 collections. A pool that nobody has touched since the last
 // collection never is.
+//
+// There are two kinds of pools. One with Drop or Max takes a lock for each Get and
+// Put, its CPU's own, and a Get finds whatever there is. One without takes none and
+// costs nothing to age; there up to 16 objects of each busy CPU are out of the
+// others' reach, until that CPU puts more or the objects age.
 //
 // A Pool is right for objects that cost more to make than to keep, that many
 // goroutines need for a short while, and that are all alike. Which object Get
@@ -57,20 +63,23 @@ type Pool[T any] struct {
 	Drop func(T)
 
 	// Max is the most objects that the pool keeps; objects that users hold do
-	// not count. 0 means no bound. Room for up to a quarter of Max can be
-	// reserved to CPUs that do not use it, so a pool may keep that much less.
+	// not count. 0 means no bound.
 	Max int
 
-	// local is the first of size shards: the primary cache, one shard a CPU.
-	// It is nil while the pool is idle. size never shrinks, is stored after
+	// local is the first of size shards: the primary generation, one shard per
+	// CPU. It is nil while there is none. size never shrinks, is stored after
 	// local and loaded before it, so local always has size shards or more.
 	witness witness
 	gate    gate
 	size    atomic.Uintptr
 	local   atomic.Pointer[shard[T]]
-	victim  atomic.Pointer[generation[T]] // the primary cache of the last cycle
-	book    atomic.Pointer[book[T]]       // all that is not needed on a hit
+	victim  atomic.Pointer[past[T]] // the primary generation of the last cycle
+	book    atomic.Pointer[book[T]] // all that is not needed on a hit
 }
+
+// exact reports whether the pool is of the kind with locked shards: whether
+// somebody is told of each object that leaves, or counts on the bound.
+func (p *Pool[T]) exact() bool { return p.Drop != nil || p.Max > 0 || debugging }
 
 // Get takes an object out of the pool, or makes one with New. It never blocks,
 // unless New does. The object belongs to the caller, who may Put it back.
@@ -88,20 +97,12 @@ func (p *Pool[T]) Get() T {
 			x := s.items[n]
 			s.items[n] = zero
 			s.n = n
-			s.hits.inc()
+			s.counts.hits.inc()
 			raceLeave(unsafe.Pointer(s))
 			p.gate.leave(id)
-			if debugging {
-				p.witness.got(x)
-			}
 			return x
 		}
 		raceLeave(unsafe.Pointer(s))
-	}
-	if debugging {
-		x := p.getSlow(id)
-		p.witness.got(x)
-		return x
 	}
 	return p.getSlow(id)
 }
@@ -117,9 +118,6 @@ func (p *Pool[T]) Put(x T) {
 		p.refuse(x)
 		return
 	}
-	if debugging {
-		p.witness.put(x)
-	}
 	id := p.gate.enter()
 	if size, first := p.size.Load(), p.local.Load(); uintptr(id) < size && first != nil {
 		s := (*shard[T])(shardAt(unsafe.Pointer(first), id))
@@ -127,7 +125,7 @@ func (p *Pool[T]) Put(x T) {
 		if n := s.n; n < uint(len(s.items)) {
 			s.items[n] = x
 			s.n = n + 1
-			s.puts.inc()
+			s.counts.puts.inc()
 			raceLeave(unsafe.Pointer(s))
 			p.gate.leave(id)
 			return
@@ -135,6 +133,63 @@ func (p *Pool[T]) Put(x T) {
 		raceLeave(unsafe.Pointer(s))
 	}
 	p.putSlow(id, x)
+}
+
+// getSlow is Get when the magazine is empty, or there is none. The caller has
+// entered the gate, and getSlow leaves it.
+func (p *Pool[T]) getSlow(id int) T {
+	var x T
+	var found bool
+	if p.exact() {
+		p.gate.leave(id)
+		x, found = p.getLocked(id)
+	} else {
+		x, found = p.getShared(id)
+	}
+	if !found && p.New != nil {
+		x = p.make()
+	}
+	if debugging {
+		p.witness.got(x)
+	}
+	return x
+}
+
+// make calls New, and times it if that matters.
+func (p *Pool[T]) make() T {
+	b := p.ledger()
+	if !b.watch.Load() {
+		return p.New()
+	}
+	start := time.Now()
+	x := p.New()
+	b.newTime.Add(int64(time.Since(start)))
+	return x
+}
+
+// putSlow is Put when the magazine has no room, or there is none. The caller has
+// entered the gate, and putSlow leaves it.
+func (p *Pool[T]) putSlow(id int, x T) {
+	if !p.exact() {
+		p.putShared(id, x)
+		return
+	}
+	p.gate.leave(id)
+	if debugging {
+		p.witness.put(x)
+	}
+	p.putLocked(id, x)
+}
+
+// refuse drops x, which Put did not keep.
+func (p *Pool[T]) refuse(x T) {
+	p.ledger().refused.Add(1)
+	if debugging {
+		p.witness.left(x)
+	}
+	if p.Drop != nil {
+		p.Drop(x)
+	}
 }
 
 // Leaks returns, for each object that Get gave out and nobody put back, the stack

@@ -3,7 +3,6 @@ package pool
 import (
 	"runtime"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"unsafe"
 	"weak"
@@ -120,8 +119,8 @@ func TestMax(t *testing.T) {
 				cycle(t, &p)
 				p.Drain()
 			}
-			if room := p.ledger().room.Load(); room != int64(most) {
-				t.Fatalf("room for %d of %d after Drain", room, most)
+			if n := p.ledger().locked.size.Load(); n != 0 {
+				t.Fatalf("an empty pool of at most %d counts %d objects", most, n)
 			}
 		})
 	}
@@ -264,33 +263,7 @@ func TestShardSize(t *testing.T) {
 			t.Errorf("a shard is %d bytes, not %d", size, shardSize)
 		}
 	}
-}
-
-// A goroutine that is in a section holds the barrier up until it leaves.
-func TestBarrier(t *testing.T) {
-	withProcs(t, 2)
-	var p Pool[int]
-	p.Put(1)
-	var inside, over atomic.Bool
-	done := make(chan bool)
-	go func() {
-		id := p.gate.enter()
-		inside.Store(true)
-		for i := range 50_000_000 {
-			if i%1000 == 0 && over.Load() {
-				break
-			}
-		}
-		early := over.Load()
-		p.gate.leave(id)
-		done <- early
-	}()
-	for !inside.Load() {
-		runtime.Gosched()
-	}
-	p.gate.barrier()
-	over.Store(true)
-	if <-done {
-		t.Fatal("the barrier did not wait for a section under way")
+	if a, b := unsafe.Sizeof(lockedShard[int]{}), unsafe.Sizeof(counts{}); a != 2*cacheLine || b != 2*cacheLine {
+		t.Errorf("a locked shard is %d bytes, the counts are %d; want two cache lines each", a, b)
 	}
 }

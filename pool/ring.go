@@ -24,7 +24,6 @@ type ring[T any] struct {
 	headTail atomic.Uint64 // head in the upper half, tail in the lower; both wrap
 	done     atomic.Uint32 // objects that consumers took and cleared
 	quiet    uint32        // producer only: all slots before it are free
-	peak     uint32        // producer only: the most objects it held
 
 	slots []T // length is a power of two
 
@@ -65,7 +64,6 @@ func (r *ring[T]) push(xs []T) int {
 		copy(r.slots, xs[m:n])
 	}
 	r.headTail.Add(uint64(n) << 32)
-	r.peak = max(r.peak, head-tail+n)
 	return int(n)
 }
 
@@ -103,35 +101,6 @@ func (r *ring[T]) popTail(to []T) int {
 			return int(n)
 		}
 	}
-}
-
-// discard takes all objects, clears their slots and returns how many they were.
-func (r *ring[T]) discard() int {
-	for {
-		ht := r.headTail.Load()
-		head, tail := unpack(ht)
-		if !r.headTail.CompareAndSwap(ht, uint64(head)<<32|uint64(head)) {
-			continue
-		}
-		n := head - tail
-		at, size := int(tail)&(len(r.slots)-1), len(r.slots)
-		end := min(at+int(n), size)
-		clearSlots(r.slots[at:end])
-		clearSlots(r.slots[:int(n)-(end-at)])
-		r.done.Add(n)
-		return int(n)
-	}
-}
-
-// clearSlots clears xs in pieces: the runtime clears memory in one go, and would
-// hold up a collection that begins meanwhile.
-func clearSlots[T any](xs []T) {
-	const piece = 1024
-	for len(xs) > piece {
-		clear(xs[:piece])
-		xs = xs[piece:]
-	}
-	clear(xs)
 }
 
 // take copies the slots from index at to to and clears them.
@@ -211,25 +180,4 @@ func (c *chain[T]) popTail(to []T) int {
 		r = next
 	}
 	return 0
-}
-
-// discard takes all objects and returns how many they were.
-func (c *chain[T]) discard() int {
-	n := 0
-	for r := c.tail.Load(); r != nil; r = r.next.Load() {
-		n += r.discard()
-	}
-	return n
-}
-
-// reuse returns the chain's youngest ring if it is not much larger than it had
-// to be, or nil. The chain is empty, and all that others can do there is pop.
-func (c *chain[T]) reuse() *ring[T] {
-	r := c.head
-	if r == nil || len(r.slots) > minRing && int(r.peak) < len(r.slots)/4 {
-		return nil
-	}
-	r.prev.Store(nil)
-	r.peak = 0
-	return r
 }

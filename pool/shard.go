@@ -1,40 +1,49 @@
 package pool
 
 import (
-	"sync/atomic"
-	"time"
 	"unsafe"
 )
 
+// A pool without Drop and Max has shards that need no lock, in generations. A
+// generation is what the pool took in between two collections:
+//
+//	primary --(a collection ended)--> victim --(the next one ends)--> gone
+//
+// The primary generation is reached through Pool.local. The victim is only
+// weakly referred to: objects are taken out of it, and the next collection frees
+// what is left, with all that the pool had to keep it. Nothing is cleared or
+// walked, and nobody has to know when the last user has left a generation.
+//
 // A shard is one CPU's part of a generation: a magazine that only its CPU
 // touches, with plain loads and stores, and behind it a chain from which the
-// other CPUs steal. Objects move between the two several at a time, so that many
+// other CPUs take. Objects move between the two several at a time, so that many
 // Gets and Puts share the chain's atomic operations.
 //
-//	Put -> [ magazine ] -> half of it when full  -> [ chain ] -> thieves
+//	Put -> [ magazine ] -> half of it when full  -> [ chain ] -> other CPUs
 //	Get <- [ magazine ] <- some of it when empty <- [ chain ]
 //
-// In the victim generation nobody puts any more, and objects leave one by one.
-// There thieves may take from the magazine too, under its latch.
+// What is in a magazine no other CPU can take. So a CPU has one only after
+// coldCalls calls in this generation. Until then objects go to the chain one by
+// one, where everybody finds them.
 type shard[T any] struct {
-	// items[:n] are the magazine's objects. len(items) is how many it may hold
-	// now: in a bounded pool, as many as it has room reserved for. It is 0 until
-	// the CPU first touches the shard.
-	items []T
-	n     uint
+	// items[:n] are the magazine's objects. It is nil while the shard is cold.
+	items  []T
+	n      uint
+	counts *counts
+	calls  uint // until there is a magazine
+	_      [cacheLine - 6*unsafe.Sizeof(uintptr(0))]byte
 
-	hits, puts counter
-	chain      chain[T]
-
-	latch   latch
-	touched atomic.Bool // the CPU was here in this generation
-
-	misses, news, steals, victimHits counter
-
-	// A shard fills two cache lines: what its CPU writes on each call is in the
-	// first, what thieves read is in the second.
-	_ [shardSize - 12*unsafe.Sizeof(uintptr(0)) - 8]byte
+	// What other CPUs read is on another cache line than what this one writes.
+	chain chain[T]
+	_     [shardSize - cacheLine - 2*unsafe.Sizeof(uintptr(0))]byte
 }
+
+const (
+	cacheLine = 64
+	shardSize = 2 * cacheLine // whatever the objects are
+
+	coldCalls = 256
+)
 
 // Capacity of a magazine: depth objects, less if they are large.
 const (
@@ -47,9 +56,6 @@ func magazineCap[T any]() int {
 	return max(1, min(depth, depthBytes/int(max(1, unsafe.Sizeof(x)))))
 }
 
-// shardSize is the size of a shard, whatever its objects are.
-const shardSize = 128
-
 // shardAt returns the shard i places after first. It is not generic: a generic
 // function needs its dictionary, and that shows in Get and Put.
 func shardAt(first unsafe.Pointer, i int) unsafe.Pointer {
@@ -61,16 +67,21 @@ func (s *shard[T]) at(i int) *shard[T] {
 	return (*shard[T])(shardAt(unsafe.Pointer(s), i))
 }
 
-// shard returns the primary shard number id, or nil if there is none. The caller
-// has entered the gate and is in that shard from now on.
-func (p *Pool[T]) shard(id int) *shard[T] {
-	size, first := p.size.Load(), p.local.Load()
-	if uintptr(id) >= size || first == nil {
-		return nil
+// visit takes the caller, who has entered the gate at id, into its shard; it
+// opens the pool first if it must. It returns the shard and its number, which may
+// be another one then, and where the generation begins.
+func (p *Pool[T]) visit(id int) (_ int, first, s *shard[T]) {
+	for {
+		size := p.size.Load()
+		if first = p.local.Load(); uintptr(id) < size && first != nil {
+			s = first.at(id)
+			raceEnter(unsafe.Pointer(s))
+			return id, first, s
+		}
+		p.gate.leave(id)
+		p.open(id)
+		id = p.gate.enter()
 	}
-	s := first.at(id)
-	raceEnter(unsafe.Pointer(s))
-	return s
 }
 
 // leave ends the caller's section in s.
@@ -79,211 +90,196 @@ func (p *Pool[T]) leave(id int, s *shard[T]) {
 	p.gate.leave(id)
 }
 
-// touch makes s, the caller's primary shard, ready at the first visit in this
-// generation.
-func (p *Pool[T]) touch(id int, s *shard[T]) {
-	s.touched.Store(true)
-	n := magazineCap[T]()
-	if p.Max > 0 {
-		n = min(n, p.Max/(4*int(p.size.Load())))
-	}
-	if cap(s.items) != n {
-		s.items = make([]T, n)
-	}
-	s.items = s.items[:n]
-	if p.Max > 0 {
-		s.items = s.items[:0]
-	}
-	// Being here, the CPU has left its shards of older generations, so that
-	// others may look into the magazines there.
-	for g := p.victim.Load(); g != nil && id < len(g.shards); g = g.older.Load() {
-		if v := &g.shards[id]; v != s && v.latch.holdFirst() {
-			raceEnter(unsafe.Pointer(v))
-			p.giveRoom(len(v.items) - int(v.n))
-			v.items = v.items[:v.n]
-			v.latch.release()
-		}
-	}
-}
-
-// visit returns the shard that the caller is in, touched; it opens the pool
-// first if it must. It returns the number anew, because opening means leaving.
-func (p *Pool[T]) visit(id int) (int, *shard[T]) {
-	s := p.shard(id)
-	for s == nil {
-		p.gate.leave(id)
-		p.open(id)
-		id = p.gate.enter()
-		s = p.shard(id)
-	}
-	if !s.touched.Load() {
-		p.touch(id, s)
-	}
-	return id, s
-}
-
-// putSlow is Put when the magazine has no room. The caller is in shard id.
-func (p *Pool[T]) putSlow(id int, x T) {
-	id, s := p.visit(id)
-	if p.place(s, x) {
-		s.puts.inc()
+// putShared is putSlow of a pool without locks.
+func (p *Pool[T]) putShared(id int, x T) {
+	id, _, s := p.visit(id)
+	if s.cold() {
+		// What is put after a collection must not go where the next one will
+		// free it, so a cold shard looks at each call whether there was one.
 		p.leave(id, s)
+		p.notice()
+		id, _, s = p.visit(p.gate.enter())
+	}
+	s.put(x)
+	s.counts.puts.inc()
+	p.leave(id, s)
+}
+
+// put puts x into s. The caller is in s.
+func (s *shard[T]) put(x T) {
+	if s.warm(); s.cold() {
+		one := [1]T{x}
+		s.chain.push(one[:])
 		return
 	}
-	p.leave(id, s)
-	p.refuse(x)
-}
-
-// place puts x into s. It reports false if the pool is full.
-func (p *Pool[T]) place(s *shard[T], x T) bool {
-	if n := int(s.n); n > 0 && n == cap(s.items) {
-		// Spill the older half. Its room goes with it.
+	if n := len(s.items); int(s.n) == n {
 		half := (n + 1) / 2
-		s.chain.push(s.items[:half])
+		s.chain.push(s.items[:half]) // the older half
 		copy(s.items, s.items[half:])
 		clear(s.items[n-half:])
 		s.n = uint(n - half)
-		if p.Max > 0 {
-			s.items = s.items[:s.n]
-		}
 	}
-	if want := cap(s.items) - len(s.items); want > 0 && int(s.n) == len(s.items) {
-		// Only a bounded pool's magazine is shorter than it might be.
-		s.items = s.items[:len(s.items)+p.takeRoom(want)]
-	}
-	if s.n < uint(len(s.items)) {
-		s.items[s.n] = x
-		s.n++
-		return true
-	}
-	if cap(s.items) > 0 || p.takeRoom(1) == 0 {
-		return false
-	}
-	// So tight a bound that no CPU may reserve any of it.
-	one := [1]T{x}
-	s.chain.push(one[:])
-	return true
+	s.items[s.n] = x
+	s.n++
 }
 
-// getSlow is Get when the magazine is empty. The caller is in shard id.
-func (p *Pool[T]) getSlow(id int) T {
-	id, s := p.visit(id)
-	var zero T
-	if n := s.n; n > 0 { // another shard than the one Get saw
-		x := s.items[n-1]
-		s.items[n-1] = zero
-		s.n = n - 1
-		s.hits.inc()
+// cold reports whether the shard has no magazine yet.
+func (s *shard[T]) cold() bool { return s.items == nil }
+
+// warm counts a call, and gives a cold shard its magazine when it is time.
+func (s *shard[T]) warm() {
+	if s.cold() {
+		if s.calls++; s.calls > coldCalls {
+			s.items = make([]T, magazineCap[T]())
+		}
+	}
+}
+
+// getShared is getSlow of a pool without locks.
+func (p *Pool[T]) getShared(id int) (x T, found bool) {
+	// Nothing in the victim is looked at before it is needed.
+	var victim *past[T]
+	var first, s, old *shard[T]
+	for looked := false; ; looked = true {
+		id, first, s = p.visit(id)
+		cold := s.cold()
+		if looked || !cold {
+			if x, found = s.get(); !found {
+				x, found = p.steal(id, first, s)
+			}
+			if !found && old != nil {
+				x, found = victim.take(id, s, old)
+			}
+			// If the generations moved on meanwhile, there is another place to look.
+			if found || p.victim.Load() == victim {
+				if !found {
+					s.counts.misses.inc()
+					if p.New != nil {
+						s.counts.news.inc()
+					}
+				}
+				s.warm()
+				p.leave(id, s)
+				return x, found
+			}
+		}
 		p.leave(id, s)
-		return x
+		if cold && !looked {
+			p.notice()
+		}
+		// Not in a section: this may wait for the collector.
+		victim = p.victim.Load()
+		if old = victim.first(); old == nil && victim != nil {
+			p.victim.CompareAndSwap(victim, nil)
+			victim = nil
+		}
+		id = p.gate.enter()
+	}
+}
+
+// get takes an object from the magazine of s, or from its chain. The caller is
+// in s.
+func (s *shard[T]) get() (x T, found bool) {
+	if s.n > 0 {
+		s.counts.hits.inc()
+		x, s.n = s.keep(s.items, int(s.n))
+		return x, true
 	}
 	var one [1]T
-	to := s.items[:cap(s.items)]
-	if len(to) == 0 {
-		to = one[:]
+	to := s.batch(one[:])
+	n := s.chain.popHead(to)
+	if n == 0 {
+		return x, false
 	}
-	if n := p.find(id, s, to); n > 0 {
-		x := to[n-1]
-		to[n-1] = zero
-		s.n = uint(n - 1)
-		if p.Max > 0 {
-			// Keep room for x to come back, as far as a magazine may.
-			room := len(s.items) + n
-			s.items = s.items[:min(room, cap(s.items))]
-			p.giveRoom(room - len(s.items))
-		}
-		s.hits.inc()
-		p.leave(id, s)
-		return x
-	}
-	s.misses.inc()
-	if p.New == nil {
-		p.leave(id, s)
-		return zero
-	}
-	s.news.inc()
-	p.leave(id, s)
-	if b := p.book.Load(); b.watch.Load() {
-		start := time.Now()
-		x := p.New()
-		b.newTime.Add(int64(time.Since(start)))
-		return x
-	}
-	return p.New()
+	s.counts.hits.inc()
+	x, s.n = s.keep(to, n)
+	return x, true
 }
 
-// find moves one or more objects to to, from where the caller, who is in shard
-// number id, may take them: its own chain, the other CPUs' chains, the victims.
-// The magazine of s is empty, and to may be its memory.
-func (p *Pool[T]) find(id int, s *shard[T], to []T) int {
-	some := to[:(len(to)+1)/2]
-	if n := s.chain.popHead(some); n > 0 {
-		return n
+// batch returns where objects from a chain go while the magazine is empty: the
+// magazine's first half, or one if there is no magazine.
+func (s *shard[T]) batch(one []T) []T {
+	if s.cold() {
+		return one
 	}
-	// size before local, as everywhere. By now local may be another generation
-	// than that of s, or nil; its chains are as good.
-	if size, first := int(p.size.Load()), p.local.Load(); first != nil {
-		for i := 1; i < size; i++ {
-			if n := first.at((id + i) % size).chain.popTail(some); n > 0 {
-				s.steals.inc()
-				return n
+	return s.items[:(len(s.items)+1)/2]
+}
+
+// keep takes the last of the n objects in from, and returns how many are left.
+func (s *shard[T]) keep(from []T, n int) (x T, rest uint) {
+	x, from[n-1] = from[n-1], x
+	return x, uint(n - 1)
+}
+
+// steal takes an object from another CPU's chain. The caller is in s, shard number
+// id of those that begin at first.
+func (p *Pool[T]) steal(id int, first, s *shard[T]) (x T, found bool) {
+	var one [1]T
+	to := s.batch(one[:])
+	size := int(p.size.Load())
+	for i := 1; i < size; i++ {
+		if n := first.at((id + i) % size).chain.popTail(to); n > 0 {
+			s.counts.hits.inc()
+			s.counts.steals.inc()
+			x, s.n = s.keep(to, n)
+			return x, true
+		}
+	}
+	return x, false
+}
+
+// take takes an object from the victim g, whose shards begin at old. The caller is
+// in s, shard number id of the primary generation. Objects leave one by one, so
+// that what is not needed ages out.
+func (g *past[T]) take(id int, s, old *shard[T]) (x T, found bool) {
+	if id >= len(g.counts) {
+		return x, false
+	}
+	var one [1]T
+	for i := range g.counts {
+		v := old.at((id + i) % len(g.counts))
+		if i == 0 {
+			// The caller's own magazine: the only one that it may touch.
+			raceEnter(unsafe.Pointer(v))
+			if found = v.n > 0; found {
+				x, v.n = v.keep(v.items, int(v.n))
 			}
+			raceLeave(unsafe.Pointer(v))
 		}
-	}
-	// The victims last, and one at a time, so that what is not needed ages out.
-	for g := p.victim.Load(); g != nil; g = g.older.Load() {
-		for i := range g.shards {
-			v := &g.shards[(id+i)%len(g.shards)]
-			if v == s {
-				continue // caught in the change of generations: still the primary
+		if !found && v.chain.popTail(one[:]) > 0 {
+			x, found = one[0], true
+		}
+		if found {
+			g.counts[id].taken.inc()
+			s.counts.hits.inc()
+			s.counts.victimHits.inc()
+			if i > 0 {
+				s.counts.steals.inc()
 			}
-			if v.popMagazine(to) || v.chain.popTail(to[:1]) > 0 {
-				s.victimHits.inc()
-				if i > 0 {
-					s.steals.inc()
-				}
-				return 1
-			}
+			return x, true
 		}
 	}
-	return 0
+	return x, false
 }
 
-// popMagazine moves the youngest object of a victim's magazine to to[0].
-func (v *shard[T]) popMagazine(to []T) bool {
-	if !v.latch.hold() {
-		return false
-	}
-	n := v.n
-	if n > 0 {
-		var zero T
-		to[0] = v.items[n-1]
-		v.items[n-1] = zero
-		v.n = n - 1
-		v.items = v.items[:n-1] // the room goes with the object
-	}
-	v.latch.release()
-	return n > 0
+// counts are what one CPU did in one generation. They outlive the generation's
+// shards. Only the CPU writes them.
+type counts struct {
+	hits, puts         counter
+	misses, news       counter
+	steals, victimHits counter
+	taken              counter // objects that it took out of this generation when that was the victim
+
+	_ [2*cacheLine - 7*unsafe.Sizeof(uintptr(0))]byte
 }
 
-// takeRoom takes room for up to want objects from what is left of Max.
-func (p *Pool[T]) takeRoom(want int) int {
-	room := &p.book.Load().room
-	for {
-		left := room.Load()
-		n := min(left, int64(want))
-		if n <= 0 {
-			return 0
-		}
-		if room.CompareAndSwap(left, left-n) {
-			return int(n)
-		}
+// left returns how many objects are left of a generation with these counts.
+func left(cs []counts) int {
+	var in, out uint64
+	for i := range cs {
+		c := &cs[i]
+		out += c.hits.load() - c.victimHits.load() + c.taken.load()
+		in += c.puts.load()
 	}
-}
-
-// giveRoom gives room for n objects back.
-func (p *Pool[T]) giveRoom(n int) {
-	if n > 0 && p.Max > 0 {
-		p.book.Load().room.Add(int64(n))
-	}
+	return int(in - out)
 }

@@ -22,14 +22,29 @@ func (p *Pool[T]) Stats() Stats {
 	if b == nil {
 		return Stats{}
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.exact() {
+		gone, kept := b.locked.gone.Load(), b.locked.kept()
+		return p.stats(b, b.sum(), gone, kept)
+	}
 	// The counters go on while they are added up. Puts are counted before what
 	// takes away from them, so that Kept is never told too high.
-	b.mu.Lock()
+	p.fold(b)
 	puts := b.sum().puts
 	t := b.sum()
-	b.mu.Unlock()
+	gone := b.freed
+	for _, g := range b.past {
+		if g != p.victim.Load() {
+			gone += uint64(max(0, left(g.counts)))
+		}
+	}
+	return p.stats(b, t, gone, int(puts-t.hits-gone))
+}
 
-	dropped, refused := b.dropped.Load(), b.refused.Load()
+// stats returns the numbers, given how many objects are gone and are kept.
+func (p *Pool[T]) stats(b *book[T], t tally, gone uint64, kept int) Stats {
+	refused := b.refused.Load()
 	return Stats{
 		Gets:       t.hits + t.misses,
 		Hits:       t.hits,
@@ -37,13 +52,13 @@ func (p *Pool[T]) Stats() Stats {
 		Steals:     t.steals,
 		News:       t.news,
 		Puts:       t.puts + refused,
-		Drops:      dropped + refused,
-		Kept:       max(0, int(puts-t.hits-dropped)),
-		Live:       int(t.news - dropped - refused),
+		Drops:      gone + refused,
+		Kept:       max(0, kept),
+		Live:       int(t.news - gone - refused),
 	}
 }
 
-// A tally is the sum of many shards' counters.
+// A tally is the sum of what many shards count.
 type tally struct {
 	hits, misses, news, puts, steals, victimHits uint64
 }
@@ -51,30 +66,43 @@ type tally struct {
 // sum returns the pool's counters. b.mu is held.
 func (b *book[T]) sum() tally {
 	t := b.total
-	for _, g := range b.retired {
-		g.tally(&t)
-	}
-	for g := b.victim; g != nil; g = g.older.Load() {
-		g.tally(&t)
+	for _, g := range b.past {
+		t.add(g.counts)
 	}
 	if b.primary != nil {
-		b.primary.tally(&t)
+		t.add(b.primary.counts)
 	}
+	b.locked.sum(&t)
 	return t
+}
+
+// sum adds the counters of all shards to t.
+func (l *locked[T]) sum(t *tally) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		t.hits += s.tally.hits
+		t.misses += s.tally.misses
+		t.news += s.tally.news
+		t.puts += s.tally.puts
+		t.steals += s.tally.steals
+		t.victimHits += s.tally.victimHits
+		s.mu.Unlock()
+	}
 }
 
 // calls returns how often the pool was used.
 func (t tally) calls() uint64 { return t.hits + t.misses + t.puts }
 
-// tally adds g's counters to t.
-func (g *generation[T]) tally(t *tally) {
-	for i := range g.shards {
-		s := &g.shards[i]
-		t.hits += s.hits.load()
-		t.misses += s.misses.load()
-		t.news += s.news.load()
-		t.puts += s.puts.load()
-		t.steals += s.steals.load()
-		t.victimHits += s.victimHits.load()
+// add adds the counters of a generation.
+func (t *tally) add(cs []counts) {
+	for i := range cs {
+		c := &cs[i]
+		t.hits += c.hits.load()
+		t.misses += c.misses.load()
+		t.news += c.news.load()
+		t.puts += c.puts.load()
+		t.steals += c.steals.load()
+		t.victimHits += c.victimHits.load()
 	}
 }

@@ -38,6 +38,20 @@ func BenchmarkPool(b *testing.B) {
 			}
 		})
 	})
+	for name, p := range map[string]*pool.Pool[any]{
+		"penstock-drop": {Drop: func(any) {}},
+		"penstock-max":  {Max: 1000},
+	} {
+		b.Run("impl="+name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					p.Put(1)
+					p.Get()
+				}
+			})
+		})
+	}
 }
 
 func BenchmarkPoolOverflow(b *testing.B) {

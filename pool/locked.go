@@ -1,0 +1,250 @@
+package pool
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// A pool with Drop or Max has one set of shards for all its life, each with a
+// lock. That costs a few nanoseconds, and every object is within reach from
+// every CPU at any time: for Get, for Drain, for ageing, and for the count.
+//
+//	Put -> young --(a collection ended)--> old --(the next one ended)--> leaving -> Drop
+//
+// An object moves by being moved from one slice to another under the lock, or
+// with the whole slice.
+type lockedShard[T any] struct {
+	mu         sync.Mutex // after locked.mu
+	young, old []T
+	tally      tally
+	calls      uint
+	_          [2*cacheLine - 2*unsafe.Sizeof([]T(nil)) - unsafe.Sizeof(sync.Mutex{}) - unsafe.Sizeof(tally{}) - unsafe.Sizeof(uint(0))]byte
+}
+
+// A locked is what a pool with Drop or Max has in its book.
+type locked[T any] struct {
+	shards []lockedShard[T]
+	size   atomic.Int64 // objects, if there is a bound
+	gone   atomic.Uint64
+
+	dropping sync.Mutex // held while objects are dropped; before book.mu
+
+	leaving [][]T // to be dropped; under book.mu
+}
+
+// noticeEvery is how many calls of a shard there are to one look whether a
+// collection ended.
+const noticeEvery = 16
+
+// getLocked is getSlow of a pool with locks.
+func (p *Pool[T]) getLocked(id int) (x T, found bool) {
+	l := &p.ledger().locked
+	id %= len(l.shards)
+	if x, found = l.get(p, id); found {
+		if p.Max > 0 {
+			l.size.Add(-1)
+		}
+		return x, true
+	}
+	s := &l.shards[id]
+	s.mu.Lock()
+	s.tally.misses++
+	if p.New != nil {
+		s.tally.news++
+	}
+	s.mu.Unlock()
+	return x, false
+}
+
+// get takes an object from shard id or one of the others, an old one only if
+// there is no young one.
+func (l *locked[T]) get(p *Pool[T], id int) (x T, found bool) {
+	for _, old := range [...]bool{false, true} {
+		for i := range l.shards {
+			s := &l.shards[(id+i)%len(l.shards)]
+			s.mu.Lock()
+			if i == 0 && !old && s.due() {
+				s.mu.Unlock()
+				p.notice()
+				s.mu.Lock()
+			}
+			if x, found = s.take(old); found {
+				if i > 0 {
+					s.tally.steals++
+				}
+				s.mu.Unlock()
+				return x, true
+			}
+			s.mu.Unlock()
+		}
+	}
+	return x, false
+}
+
+// due counts a call and reports whether to look for the end of a collection.
+func (s *lockedShard[T]) due() bool {
+	s.calls++
+	return s.calls%noticeEvery == 1
+}
+
+// take takes the youngest object, or the youngest old one. s.mu is held.
+func (s *lockedShard[T]) take(old bool) (x T, found bool) {
+	from := &s.young
+	if old {
+		from = &s.old
+	}
+	n := len(*from) - 1
+	if n < 0 {
+		return x, false
+	}
+	x, (*from)[n] = (*from)[n], x
+	*from = (*from)[:n]
+	s.tally.hits++
+	if old {
+		s.tally.victimHits++
+	}
+	return x, true
+}
+
+// putLocked is putSlow of a pool with locks.
+func (p *Pool[T]) putLocked(id int, x T) {
+	b := p.ledger()
+	l := &b.locked
+	if p.Max > 0 && !l.takeRoom(int64(p.Max)) {
+		p.refuse(x)
+		return
+	}
+	s := &l.shards[id%len(l.shards)]
+	s.mu.Lock()
+	s.young = append(s.young, x)
+	s.tally.puts++
+	s.mu.Unlock()
+	// After the object is there: the pool goes to rest when it finds none.
+	if b.alarm.Load() == nil {
+		b.mu.Lock()
+		p.arm(b)
+		b.mu.Unlock()
+	}
+}
+
+// takeRoom counts one more object, unless there are most already.
+func (l *locked[T]) takeRoom(most int64) bool {
+	for {
+		n := l.size.Load()
+		if n >= most {
+			return false
+		}
+		if l.size.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// kept returns how many objects there are.
+func (l *locked[T]) kept() int {
+	n := 0
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n += len(s.young) + len(s.old)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// age lets the old objects leave, makes the young ones old, and returns how many
+// leave. book.mu is held.
+func (l *locked[T]) age() int {
+	n := 0
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n += l.leave(s.old)
+		s.old, s.young = s.young, nil
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// leave has xs dropped later, and returns how many they are. book.mu is held.
+func (l *locked[T]) leave(xs []T) int {
+	if len(xs) > 0 {
+		l.leaving = append(l.leaving, xs)
+	}
+	return len(xs)
+}
+
+// drainLocked is Drain of a pool with locks.
+func (p *Pool[T]) drainLocked(b *book[T]) int {
+	l := &b.locked
+	l.dropping.Lock()
+	defer l.dropping.Unlock()
+	b.mu.Lock()
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		l.leave(s.old)
+		l.leave(s.young)
+		s.old, s.young = nil, nil
+		s.mu.Unlock()
+	}
+	b.mu.Unlock()
+	return p.drop(b)
+}
+
+// dropLeaving drops what is to leave, and returns when all of it is dropped.
+func (p *Pool[T]) dropLeaving(b *book[T]) {
+	b.locked.dropping.Lock()
+	defer b.locked.dropping.Unlock()
+	p.drop(b)
+}
+
+// dropSlice is for how long the pool drops objects in one go. Stopping the world
+// takes that much longer if it comes meanwhile.
+const dropSlice = 50 * time.Microsecond
+
+// drop drops what is to leave and returns how many objects that were.
+// locked.dropping is held.
+func (p *Pool[T]) drop(b *book[T]) int {
+	l := &b.locked
+	n := 0
+	start := time.Now()
+	for {
+		b.mu.Lock()
+		all := l.leaving
+		l.leaving = nil
+		b.mu.Unlock()
+		if len(all) == 0 {
+			return n
+		}
+		for _, xs := range all {
+			for i := range xs {
+				p.dropOne(l, &xs[i])
+				if time.Since(start) > dropSlice {
+					runtime.Gosched()
+					start = time.Now()
+				}
+			}
+			n += len(xs)
+		}
+	}
+}
+
+// dropOne drops *x and clears it.
+func (p *Pool[T]) dropOne(l *locked[T], x *T) {
+	if p.Max > 0 {
+		l.size.Add(-1)
+	}
+	l.gone.Add(1)
+	if debugging {
+		p.witness.left(*x)
+	}
+	if p.Drop != nil {
+		p.Drop(*x)
+	}
+	var zero T
+	*x = zero
+}

@@ -2,9 +2,12 @@ package splice_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/penstock/penstock/splice"
@@ -110,6 +113,47 @@ func ExampleWrapper() {
 	// GET, <nil>
 	// 28 <nil>
 	// "GET /index.html HTTP/1.1\r\n\r\n", <nil>
+}
+
+// Copy takes what io.Copy takes. A file goes to a socket without a copy in user
+// space, and a limit ends it early.
+func ExampleCopy() {
+	file, err := os.CreateTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	io.WriteString(file, "header: the rest")
+	file.Seek(0, io.SeekStart)
+
+	conn, peer := connected()
+	defer peer.Close()
+	n, err := splice.Copy(conn, io.LimitReader(file, 6))
+	fmt.Println(n, err)
+	conn.Close()
+
+	all, err := io.ReadAll(peer)
+	fmt.Printf("%q, %v\n", all, err)
+	// Output:
+	// 6 <nil>
+	// "header", <nil>
+}
+
+// RelayContext ends with its context.
+func ExampleRelayContext() {
+	client, a := connected()
+	b, server := connected()
+	for _, c := range []net.Conn{client, a, b, server} {
+		defer c.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	r, err := splice.RelayContext(ctx, a, b)
+	fmt.Println(r.Cause, errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// canceled true
 }
 
 // echoServer sends back what it gets.

@@ -1,6 +1,7 @@
 package splice
 
 import (
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -18,17 +19,22 @@ var shared = sync.OnceValue(func() *pump.Pipes { return pump.NewPipes(sys.Linux{
 // turnBudget is how much one turn moves before deadlines and Close are looked at again.
 const turnBudget = 4 << 20
 
-// move carries one direction: by the pump between stream sockets, else by a
-// copy. read is delivered first.
-func (cfg *Config) move(dst, src net.Conn, read []byte, w *watcher) (Transfer, bool, error) {
+// move carries one direction, of which it reads up to limit bytes: by the pump
+// between stream sockets, by sendfile(2) from a file to one, else by a copy. read
+// is delivered first.
+func (cfg *Config) move(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher) (Transfer, bool, error) {
 	out, tcpOut := stream(dst)
 	in, tcp := stream(src)
+	if file, ok := src.(*os.File); ok && out != nil && regular(file) && !cfg.NoSplice {
+		return sendFile(dst.(net.Conn), out, file, limit, w)
+	}
 	if out == nil || in == nil {
-		return moveUser(dst, src, read, w, WhyNotSocket)
+		return moveUser(dst, src, read, limit, w, Transfer{Why: WhyNotSocket})
 	}
 	m := movers.Get()
 	defer movers.Put(m)
-	m.in, m.out, m.src, m.dst, m.watcher = in, out, src, dst, w
+	m.in, m.out, m.src, m.dst, m.watcher, m.limit = in, out, src.(net.Conn), dst.(net.Conn), w, limit
+	m.env.Hard = limit != noLimit
 	m.half = pump.Half{TCP: tcp, Enlarge: !tcpOut}
 	if cfg.NoSplice {
 		m.half.Refuse(pump.WhyOff)
@@ -46,7 +52,7 @@ func obeys(c net.Conn) bool {
 }
 
 // stream gives the raw connection of a stream socket, nil for anything else.
-func stream(c net.Conn) (rc syscall.RawConn, tcp bool) {
+func stream(c any) (rc syscall.RawConn, tcp bool) {
 	switch c := c.(type) {
 	case *net.TCPConn:
 		rc, _ = c.SyscallConn()
@@ -71,6 +77,7 @@ type mover struct {
 	in, out  syscall.RawConn
 	src, dst net.Conn
 	watcher  *watcher
+	limit    int64
 	fd       int // the source, during a turn
 	state    pump.State
 	outErr   error
@@ -126,8 +133,13 @@ func (m *mover) readable(fd uintptr) bool {
 
 // turn has both descriptors.
 func (m *mover) turn(fd uintptr) bool {
+	left := m.limit - m.half.In
+	if left <= 0 {
+		m.state = pump.End
+		return true
+	}
 	m.begin()
-	m.state = m.half.Turn(&m.env, m.fd, int(fd), turnBudget)
+	m.state = m.half.Turn(&m.env, m.fd, int(fd), int(min(left, turnBudget)))
 	m.end()
 	return true
 }

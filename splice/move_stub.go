@@ -2,11 +2,14 @@
 
 package splice
 
-import "net"
+import (
+	"io"
+	"net"
+)
 
 // move carries one direction by a copy: this system has no splice.
-func (cfg *Config) move(dst, src net.Conn, read []byte, w *watcher) (Transfer, bool, error) {
-	return moveUser(dst, src, read, w, WhyKernel)
+func (cfg *Config) move(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher) (Transfer, bool, error) {
+	return moveUser(dst, src, read, limit, w, Transfer{Why: WhyKernel})
 }
 
 // obeys reports whether c is a connection that its deadlines always stop.

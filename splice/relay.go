@@ -124,7 +124,7 @@ func (p *pair) carryBoth() bool {
 func (p *pair) carry(d int) {
 	src, dst := d, 1-d
 	w := &p.watcher[d]
-	t, atSrc, err := p.cfg.move(pump.Inner(p.conn[dst]), pump.Inner(p.conn[src]), pump.TakeRead(p.conn[src]), w)
+	t, atSrc, err := p.cfg.move(pump.Inner(p.conn[dst]), pump.Inner(p.conn[src]), pump.TakeRead(p.conn[src]), noLimit, w)
 	if !p.account(d, t) {
 		return
 	}

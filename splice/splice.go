@@ -1,11 +1,12 @@
 // Package splice moves a stream from one connection to another without copying
 // it through user space, for code that blocks.
 //
-// [Copy] carries one direction, as io.Copy would; [Relay] both, and passes each
+// [Copy] carries one direction, and takes what io.Copy takes; [Relay] both, and passes each
 // end on. Between TCP and Unix stream sockets in any pairing, small messages go
 // through a buffer and big ones through a pipe, splice(2), whichever is cheaper
 // at the time, and while nothing moves nothing is held: no pipe and no buffer.
-// Anything else is copied by Read and Write, through one buffer of 32 KiB.
+// A file goes to such a socket by sendfile(2). Anything else is copied by Read and
+// Write, through one buffer of 32 KiB.
 //
 // Before bytes are spliced to a Unix socket whose send buffer nobody has set, that
 // buffer is enlarged (SO_SNDBUF), so that its reader need not wait for each part.
@@ -18,6 +19,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -144,9 +147,14 @@ func (g *gauge) store(t Transfer) {
 	g.how.Store(uint32(t.Path)<<8 | uint32(t.Why))
 }
 
-// Copy moves bytes from src to dst until src ends, which is no error, or one of
-// them fails. It returns how many bytes dst accepted. Neither is closed, and
-// dst is not told of the end.
+// Copy copies from src to dst until src ends, which is not an error, or one of
+// them fails. It returns the number of bytes that dst accepted. Neither is
+// closed, and dst is not told of the end.
+//
+// Like io.Copy it takes any reader and writer. Between TCP and Unix sockets it
+// splices; from an [os.File] to one of them it uses sendfile(2). If src is an
+// [io.LimitedReader], Copy ends after N bytes, no more than those are taken from
+// its R, which may be a socket or a file, and N is reduced as Read would reduce it.
 //
 // It blocks; deadlines of src for reading and of dst for writing count, and so
 // does a Close of either from elsewhere. While it waits for src it does not look
@@ -155,7 +163,7 @@ func (g *gauge) store(t Transfer) {
 // The error is the connection's (os.ErrDeadlineExceeded, net.ErrClosed, a system
 // call's), in an [UndeliveredError] if bytes were lost by it; src can then be
 // read on from right after those.
-func Copy(dst, src net.Conn) (written int64, err error) {
+func Copy(dst io.Writer, src io.Reader) (written int64, err error) {
 	var cfg Config
 	return cfg.Copy(dst, src)
 }
@@ -189,16 +197,36 @@ func RelayContext(ctx context.Context, a, b net.Conn) (Result, error) {
 }
 
 // Copy is as the function [Copy], with options.
-func (cfg *Config) Copy(dst, src net.Conn) (written int64, err error) {
+func (cfg *Config) Copy(dst io.Writer, src io.Reader) (written int64, err error) {
 	var w watcher
 	if cfg.Live != nil {
 		w.gauge = &cfg.Live.dir[0]
 		cfg.Live.reset()
 	}
-	t, _, err := cfg.move(pump.Inner(dst), pump.Inner(src), pump.TakeRead(src), &w)
+	var read []byte
+	limit := int64(noLimit)
+	limited, _ := src.(*io.LimitedReader)
+	if limited != nil {
+		if src, limit = limited.R, limited.N; limit <= 0 {
+			return 0, nil
+		}
+	} else if c, ok := src.(net.Conn); ok {
+		// Under a limit a wrapper is only read: TakeRead might give too much.
+		src, read = pump.Inner(c), pump.TakeRead(c)
+	}
+	if c, ok := dst.(net.Conn); ok {
+		dst = pump.Inner(c)
+	}
+	t, _, err := cfg.move(dst, src, read, limit, &w)
 	w.tell(t)
+	if limited != nil {
+		limited.N -= t.Read
+	}
 	return t.Written, undelivered(t, err)
 }
+
+// noLimit is the limit of a direction that has none.
+const noLimit = math.MaxInt64
 
 // watcher is where a direction shows what it does. The zero value has nobody who looks.
 type watcher struct {

@@ -1,6 +1,7 @@
 package splice
 
 import (
+	"errors"
 	"io"
 	"net"
 
@@ -13,16 +14,24 @@ var buffers pool.Buffers
 // userBuffer is io.Copy's buffer size.
 const userBuffer = 32 << 10
 
-// moveUser carries a direction through user-space memory, by Read and Write.
-func moveUser(dst, src net.Conn, read []byte, w *watcher, why Why) (t Transfer, atSrc bool, err error) {
-	t.Why = why
+// errInvalidWrite is what io.Copy says of a Write that breaks its contract.
+var errInvalidWrite = errors.New("invalid write result")
+
+// moveUser carries a direction through user-space memory, by Read and Write. It
+// goes on from t, and reads up to limit bytes.
+func moveUser(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher, t Transfer) (_ Transfer, atSrc bool, err error) {
 	buf := buffers.Get(userBuffer)
 	defer buffers.Put(buf)
 	write := func(p []byte) error {
-		t.Path = PathCopy
+		if t.Path == PathNone {
+			t.Path = PathCopy
+		}
 		t.Read += int64(len(p))
 		w.tell(t) // Write may take long
 		n, err := dst.Write(p)
+		if n < 0 || n > len(p) {
+			n, err = 0, errors.Join(err, errInvalidWrite)
+		}
 		t.Written += int64(n)
 		w.tell(t)
 		if err == nil && n < len(p) {
@@ -35,11 +44,12 @@ func moveUser(dst, src net.Conn, read []byte, w *watcher, why Why) (t Transfer, 
 			return t, false, err
 		}
 	}
-	for {
-		n, err := src.Read(buf)
+	for limit > 0 {
+		n, err := src.Read(buf[:min(limit, userBuffer)])
 		if w.left.Load() {
 			return t, true, net.ErrClosed
 		}
+		limit -= int64(n)
 		if n > 0 {
 			if err := write(buf[:n]); err != nil {
 				return t, false, err
@@ -52,4 +62,5 @@ func moveUser(dst, src net.Conn, read []byte, w *watcher, why Why) (t Transfer, 
 			return t, true, err
 		}
 	}
+	return t, true, nil
 }

@@ -23,7 +23,7 @@ type impl struct {
 var impls = []impl{
 	{"userspace", userspace},
 	{"iocopy", func(dst, src net.Conn) (int64, error) { return io.Copy(dst, src) }},
-	{"splice", splice.Copy},
+	{"splice", func(dst, src net.Conn) (int64, error) { return splice.Copy(dst, src) }},
 }
 
 // userspace is io.Copy as it would be without splice(2): the wrappers hide the

@@ -67,6 +67,16 @@ func (Linux) AtMark(fd int) bool {
 	return e == 0 && at != 0
 }
 
+// SendFile moves up to n bytes of a file, from its offset, to a socket. It may
+// wait for the file, which the scheduler is told. sendfile(2).
+func SendFile(socket, file, n int) (int, Errno) {
+	m, _, e := syscall.Syscall6(unix.SYS_SENDFILE, uintptr(socket), uintptr(file), 0, uintptr(n), 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(m), 0
+}
+
 func (Linux) ReadPipe(fd int, p []byte) (int, Errno) {
 	if len(p) == 0 {
 		return 0, 0

@@ -1,0 +1,63 @@
+package splice
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// regular reports whether f is a regular file: another could make sendfile(2) wait.
+func regular(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
+// sendFile carries up to limit bytes of a regular file, from where its offset is,
+// to a stream socket. A file that sendfile(2) refuses is copied, and so is what
+// comes after what it calls the end, which for some files in /proc it is not.
+func sendFile(dst net.Conn, out syscall.RawConn, src *os.File, limit int64, w *watcher) (t Transfer, atSrc bool, err error) {
+	in, err := src.SyscallConn()
+	if err != nil {
+		return t, true, err
+	}
+	for limit > 0 {
+		var n int
+		var e sys.Errno
+		var inErr error
+		send := func(fd uintptr) bool {
+			sys.SetNonblock(int(fd))
+			inErr = in.Control(func(file uintptr) {
+				n, e = sys.SendFile(int(fd), int(file), int(min(limit, turnBudget)))
+			})
+			return inErr != nil || e != sys.EAGAIN
+		}
+		if err := out.Write(send); err != nil {
+			return t, false, err
+		}
+		switch {
+		case inErr != nil:
+			return t, true, inErr
+		case e == sys.EINTR:
+			continue
+		case e == sys.EINVAL || e == sys.ENOSYS || e == sys.EOPNOTSUPP || errors.Is(e, os.ErrPermission):
+			if t.Path == PathNone {
+				t.Why = WhyKernel
+			}
+			return moveUser(dst, src, nil, limit, w, t)
+		case e != 0:
+			return t, false, &net.OpError{Op: "write", Net: dst.LocalAddr().Network(), Source: dst.LocalAddr(), Addr: dst.RemoteAddr(), Err: os.NewSyscallError("sendfile", e)}
+		case n == 0:
+			return moveUser(dst, src, nil, limit, w, t)
+		}
+		limit -= int64(n)
+		t.Read += int64(n)
+		t.Written += int64(n)
+		t.Spliced += int64(n)
+		t.Path = PathSplice
+		w.tell(t)
+	}
+	return t, true, nil
+}

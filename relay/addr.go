@@ -83,7 +83,7 @@ func (a *Addr) UnmarshalText(text []byte) error {
 	if len(text) > 0 {
 		name, rest, found := strings.Cut(string(text), ":")
 		if !found || name == "" || parsed.Network.UnmarshalText([]byte(name)) != nil {
-			return fmt.Errorf("address %q: want a URL that begins with tcp:, udp:, unix:, unixgram:, echo: or discard:", text)
+			return fmt.Errorf("address %q: want a URL of scheme tcp, udp, unix, unixgram, echo or discard", text)
 		}
 		switch parsed.Network {
 		case TCP, UDP:

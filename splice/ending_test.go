@@ -233,7 +233,7 @@ func TestUndeliveredTimeout(t *testing.T) {
 		{io.ErrShortWrite, false},
 	} {
 		var err error = &UndeliveredError{1, c.err}
-		if ne, ok := err.(net.Error); !ok || ne.Timeout() != c.want || ne.Temporary() != c.want {
+		if ne, ok := err.(net.Error); !ok || ne.Timeout() != c.want || err.(interface{ Temporary() bool }).Temporary() != c.want {
 			t.Errorf("%v: Timeout is not %v", err, c.want)
 		}
 	}

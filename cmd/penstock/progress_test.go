@@ -2,45 +2,40 @@ package main
 
 import (
 	"net"
-	"os"
-	"syscall"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	engine "github.com/penstock/penstock/relay"
 )
 
 // blackHole is an address where attempts to connect get no answer: the accept queue of
 // its listener is full.
 func blackHole(t *testing.T) string {
 	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	e, err := engine.New(engine.Config{Loops: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := os.NewFile(uintptr(fd), "black hole")
-	t.Cleanup(func() { f.Close() })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Listen(fd, 0); err != nil { // room for one
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
+	t.Cleanup(func() { e.Close() })
+	l, err := e.Listen(engine.Addr{Network: engine.TCP, IP: netip.MustParseAddrPort("127.0.0.1:0")}, engine.ListenConfig{
+		Hooks:   engine.Hooks{Upstream: func(*engine.Flow, int) *engine.Addr { return nil }},
+		Backlog: 1,
+		Paused:  true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: name.(*syscall.SockaddrInet4).Port}
-	first, err := net.Dial("tcp", at.String())
-	if err != nil {
-		t.Fatal(err)
+	for range 10 {
+		c, err := net.DialTimeout("tcp", l.Addr().IP.String(), 100*time.Millisecond)
+		if err != nil {
+			return l.Addr().String()
+		}
+		t.Cleanup(func() { c.Close() })
 	}
-	t.Cleanup(func() { first.Close() })
-	if second, err := net.DialTimeout("tcp", at.String(), 100*time.Millisecond); err == nil {
-		second.Close()
-		t.Fatal("the queue is not full")
-	}
-	return "tcp://" + at.String()
+	t.Fatal("the queue does not become full")
+	return ""
 }
 
 // numbers are those of a listener, its route, its group and its member.

@@ -95,6 +95,8 @@ var table = []rule{
 	// The daemon: main -> app -> stations -> vocabulary.
 	{pkg: "cmd/penstock", code: edges{
 		"cmd/penstock/internal/app": "main only starts it",
+	}, tests: edges{
+		"relay": "a listener that takes nobody in, so that its queue is full",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
 		"cmd/penstock/internal/spec":      vocabular,

@@ -27,12 +27,12 @@ type Series struct {
 	key  Key
 	heir atomic.Pointer[Series] // who counts for a series that was forgotten
 
-	begun, came, left      atomic.Int64
-	tried, failed, retries atomic.Int64
-	ended                         [relay.Causes]atomic.Int64
-	reasons                       [spec.Reasons]atomic.Int64
-	ways                          [2]way // to the upstream, and to the client
-	connect, firstByte, life      histogram
+	begun, came, left        atomic.Int64
+	tried, failed, retries   atomic.Int64
+	ended                    [relay.Causes]atomic.Int64
+	reasons                  [spec.Reasons]atomic.Int64
+	ways                     [2]way // to the upstream, and to the client
+	connect, firstByte, life histogram
 
 	// What Snapshot has told of the flows' bytes so far: it never tells less.
 	// Counters.snap guards them.

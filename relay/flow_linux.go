@@ -427,10 +427,7 @@ func (l *loop) turn(f *Flow, h int) {
 			l.rest(f)
 			break
 		}
-		if !f.inReady {
-			f.inReady = true
-			l.ready = append(l.ready, f.ref())
-		}
+		l.again(f)
 	case pump.End:
 		l.halfEnd(f, h)
 	case pump.Failed:
@@ -442,6 +439,14 @@ func (l *loop) turn(f *Flow, h int) {
 		if f.odd[h] && f.wait[h] == pump.WantWrite {
 			l.sideError(f, h) // whose event may have come before the half stalled
 		}
+	}
+}
+
+// again gives the flow another turn, after the others that are ready.
+func (l *loop) again(f *Flow) {
+	if !f.inReady {
+		f.inReady = true
+		l.ready = append(l.ready, f.ref())
 	}
 }
 

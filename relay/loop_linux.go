@@ -267,7 +267,7 @@ func (l *loop) read(m *letter) {
 		}
 		l.dgrams.listen(m.dgram)
 	case letterDgramUnlisten:
-		l.dgrams.unlisten(m.dgram)
+		l.sweepPort(m)
 	case letterDgramDrain:
 		m.dgram.draining = true
 	case letterResume:
@@ -311,6 +311,10 @@ func (l *loop) turnReady() {
 			continue
 		}
 		f.inReady = false
+		if f.state == flowSniffing {
+			l.sniff(f)
+			continue
+		}
 		for h := range f.half {
 			if f.alive(r.gen) && f.wait[h] == pump.Again {
 				l.turn(f, h)

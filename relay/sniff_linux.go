@@ -55,11 +55,15 @@ func (f *Flow) Sniff(max int, timeout time.Duration) error {
 	return nil
 }
 
+// sniffBurst is how often one flow is sniffed before others have their turn.
+const sniffBurst = 16
+
 // sniff reads what the client says and shows it to the hook, until that has
-// seen enough or the client says no more for now.
+// seen enough or the client says no more for now. A hook that takes what it sees
+// and asks for more does not hold the loop for a client that says much.
 func (l *loop) sniff(f *Flow) {
 	x := f.extra
-	for f.state == flowSniffing {
+	for range sniffBurst {
 		want := min(x.most-len(x.held), len(l.env.Scratch))
 		n, e := l.env.Kernel.Recv(int(f.fd[sideA]), l.env.Scratch[:want])
 		switch {
@@ -77,10 +81,11 @@ func (l *loop) sniff(f *Flow) {
 		// What is left in the socket gives no event: the edge has passed.
 		f.pending = n == want || n == 0 || f.odd[sideA] || !f.tcp[sideA]
 		l.show(f, n == 0)
-		if !f.pending {
+		if f.state != flowSniffing || !f.pending {
 			return
 		}
 	}
+	l.again(f)
 }
 
 // show lets the hook decide about what is held; over says that no more will come.

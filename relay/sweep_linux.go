@@ -13,6 +13,7 @@ type sweep struct {
 	match    func(*Flow) bool // nil chooses all
 	streams  uint32           // slots to look at, from the top
 	sessions uint32
+	port     *dgramPort // to let go of at the end; may be nil
 	wg       *sync.WaitGroup
 }
 
@@ -28,6 +29,17 @@ func (l *loop) sweep(m *letter) {
 	if s.cause == CauseDrained {
 		l.giveUp()
 	}
+}
+
+// sweepPort ends the flows of a datagram port, which have no other socket to
+// their clients, and then the port.
+func (l *loop) sweepPort(m *letter) {
+	p := m.dgram
+	p.draining = true
+	s := &sweep{cause: CauseClosed, match: func(f *Flow) bool { return f.session.port == p }, port: p, wg: m.wg}
+	s.sessions = uint32(len(l.dgrams.sessions.chunks) * slabChunk)
+	m.wg = nil
+	l.sweeps = append(l.sweeps, s)
 }
 
 // turnSweeps takes the oldest sweep some slots further.
@@ -48,6 +60,9 @@ func (l *loop) turnSweeps() {
 			l.dgrams.sweep(s)
 		default:
 			l.sweeps = slices.Delete(l.sweeps, 0, 1)
+			if s.port != nil {
+				l.dgrams.unlisten(s.port)
+			}
 			s.wg.Done()
 			return
 		}

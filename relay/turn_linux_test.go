@@ -134,6 +134,35 @@ func TestTurnsAreBounded(t *testing.T) {
 	ended.want(t, flows, timerBurst)
 }
 
+// A hook that takes what a client says, and always wants more, shares its loop.
+func TestSniffIsBounded(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	l := r.e.loops[0]
+	var sniffed perTurn
+	ln := r.listen("tcp4", ListenConfig{Hooks: Hooks{
+		Admit: func(f *Flow) Cause { f.Sniff(100, time.Hour); return CauseNone },
+		Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
+			sniffed.add(l)
+			if len(b) == 0 {
+				return 0, SniffRefuse
+			}
+			return len(b), SniffMore
+		},
+		Upstream: func(*Flow, int) *Addr { return nil },
+	}})
+	c := dial(t, ln)
+	c.Write([]byte("hello"))
+	sniffed.want(t, 1, 1)
+	release := holdLoop(r)
+	const reads = 2000
+	c.Write(make([]byte, 100*reads))
+	release()
+	sniffed.want(t, reads, 2*sniffBurst) // an event, and then as one that is ready
+	closeWrite(t, c)
+	wantReset(t, c)
+	r.expect(CauseRefused)
+}
+
 // A listener that closes while no descriptor is left takes its clients when
 // there are some again; it does not reset them.
 func TestCloseWithoutDescriptors(t *testing.T) {

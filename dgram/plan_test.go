@@ -99,20 +99,3 @@ func lawful(sizes []int, l segment.Limit) bool {
 	}
 	return len(sizes) == 1 || len(sizes) <= l.Count && total <= l.Bytes
 }
-
-func TestStillAllowed(t *testing.T) {
-	steps := 0
-	for size := 65507; size > 0; steps++ {
-		next := stillAllowed(size, 22)
-		if next >= size {
-			t.Fatalf("a refused run of %d still allows %d", size, next)
-		}
-		size = next
-	}
-	if steps > 40 {
-		t.Errorf("%d refusals until none is tried", steps)
-	}
-	if n := stillAllowed(9000, 5); n != 0 {
-		t.Errorf("EIO at 9000 allows runs of %d", n)
-	}
-}

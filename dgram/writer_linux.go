@@ -37,6 +37,7 @@ type writer struct {
 	// A run that was refused: its datagrams up to singly are sent one by one.
 	singly  position
 	refused refused
+	again   bool // the run at done has failed once
 
 	zones zones
 	clock clock
@@ -75,6 +76,7 @@ func (w *writer) write(ms []Message) (int, error) {
 	w.ms = ms
 	w.at, w.done, w.singly, w.sent = position{}, position{}, position{}, 0
 	w.err, w.errno, w.refused, w.clock = nil, 0, refused{}, clock{}
+	w.again = false
 
 	err := w.k.raw.Write(w.step)
 	switch {
@@ -112,6 +114,11 @@ func (w *writer) flush(fd uintptr) bool {
 		case errno == sys.EAGAIN:
 			return false
 		case refusesRuns(errno) && w.entries[w.sent].run.Segmented():
+			if errno == sys.EMSGSIZE && !w.again {
+				w.again = true // it may be what a router said of an earlier datagram, to anybody
+				continue
+			}
+			w.again = false
 			w.fallBack(errno)
 		default:
 			w.errno = errno
@@ -125,6 +132,7 @@ func (w *writer) left(n int) {
 	if n == 0 {
 		return
 	}
+	w.again = false
 	var datagrams, bytes, runs int64
 	from := w.done.msg
 	for i := range w.entries[w.sent : w.sent+n] {

@@ -35,6 +35,9 @@ type DatagramConfig struct {
 
 	// Unreachable says what an ICMP error of the upstream does to the flow. The
 	// kernel tells of port and protocol unreachable on a connected socket (udp(7)).
+	// "Fragmentation needed" is routine and no such error: it is counted in
+	// [DatagramStats.ICMP], and the kernel sends what is too long for the path in
+	// fragments from then on. The client is not told: that takes a raw socket.
 	Unreachable Unreachable
 }
 

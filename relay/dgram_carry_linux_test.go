@@ -265,7 +265,11 @@ func TestRunsRefused(t *testing.T) {
 					hearGram(t, c, text)
 				}
 			}
-			if got := r.dgramStats(); got.Fallbacks != 2 || got.Runs != 0 || got.Sent != 120 || r.k.Count(testkernel.SendRun) != 2 {
+			tried := 2
+			if errno == sys.EMSGSIZE {
+				tried = 3 // towards the upstream twice: the first may be an earlier datagram's
+			}
+			if got := r.dgramStats(); got.Fallbacks != 2 || got.Runs != 0 || got.Sent != 120 || r.k.Count(testkernel.SendRun) != tried {
 				t.Errorf("%+v;%s", got, r.k.Counts())
 			}
 			// A later flow knows the route. One of other sizes would try smaller runs, unless the device refuses all.
@@ -274,8 +278,8 @@ func TestRunsRefused(t *testing.T) {
 			for _, text := range numbered(5) {
 				hearGram(t, s, text)
 			}
-			if n := r.k.Count(testkernel.SendRun); n != 2 {
-				t.Errorf("%d runs were tried, want 2", n)
+			if n := r.k.Count(testkernel.SendRun); n != tried {
+				t.Errorf("%d runs were tried, want %d", n, tried)
 			}
 			l.Close()
 			if rec := r.record(); rec.AB.Path != PathCopy || rec.AB.Why != WhyKernel {

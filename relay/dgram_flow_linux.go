@@ -226,7 +226,7 @@ func (d *dgrams) unreachable(s *session, e sys.Errno) bool {
 // itself: sockets report it once, on whatever call comes next (udp(7), unix(7)).
 func isUnreachable(e sys.Errno) bool {
 	switch e {
-	case sys.ECONNREFUSED, sys.EHOSTUNREACH, sys.ENETUNREACH, sys.EHOSTDOWN, sys.ENETDOWN, sys.ENOPROTOOPT, sys.EPROTO, sys.EPIPE, sys.ENOTCONN,
+	case sys.ECONNREFUSED, sys.EHOSTUNREACH, sys.ENETUNREACH, sys.EHOSTDOWN, sys.ENONET, sys.ENETDOWN, sys.ENOPROTOOPT, sys.EPROTO, sys.EPIPE, sys.ENOTCONN,
 		sys.ECONNRESET, sys.EACCES, sys.EOPNOTSUPP:
 		return true
 	}

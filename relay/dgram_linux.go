@@ -28,11 +28,6 @@ const (
 	// The sizes of socket buffers that are asked for, in bytes.
 	portRecvBuffer, portSendBuffer, upstreamRecvBuffer = 4 << 20, 1 << 20, 1 << 20
 
-	// routeAge is how long a destination that refused a run gets none, and
-	// maxRoutes how many are remembered: beyond that all is learnt again.
-	routeAge  = 5 * time.Minute
-	maxRoutes = 1024
-
 	// sessionBit marks the tokens of datagram ports and flows.
 	sessionBit = 1 << 31
 )
@@ -62,7 +57,7 @@ type dgrams struct {
 	dirty    []*dgramPort
 	finished []ref // flows that have had all their replies
 	unread   bool  // a port may hold more than this turn has taken
-	routes   map[netip.Addr]route
+	refusals segment.Refusals
 	flow     Flow // what hooks are given
 	stats    *DatagramStats
 }
@@ -74,12 +69,6 @@ type message struct {
 	next int16 // of the same flow; -1: none
 }
 
-// route is what a destination has said about runs.
-type route struct {
-	largest int // datagrams up to this size may still be in runs
-	until   time.Duration
-}
-
 // newDgrams makes the datagram side of l, when its first datagram port comes.
 func newDgrams(l *loop) *dgrams {
 	cfg := &l.engine.cfg
@@ -88,7 +77,6 @@ func newDgrams(l *loop) *dgrams {
 		gso:     !cfg.NoGSO && feature.GSO.Err() == nil,
 		gro:     !cfg.NoGRO && feature.GRO.Err() == nil,
 		buffers: dgramBuffers(),
-		routes:  make(map[netip.Addr]route),
 		stats:   &l.stats.Datagrams,
 	}
 	d.single = sys.NewVector(1, 1, sys.Unix) // whose names have room for any address
@@ -228,24 +216,14 @@ func (d *dgrams) hookFlow(s *session) *Flow {
 	return &d.flow
 }
 
-// refuseRuns notes that a run of datagrams of the given size was refused on the
-// way to a. EIO is about the route; EINVAL, and EMSGSIZE since Linux 6.14, may be
-// about the size: single datagrams above the path MTU are fragmented, runs are not.
+// now is the time of this turn.
+func (d *dgrams) now() time.Time { return d.loop.engine.start.Add(d.loop.now) }
+
+// refuseRuns notes that a run of datagrams of the given size was refused on its
+// way, and that the datagrams went through one by one.
 func (d *dgrams) refuseRuns(s *session, dir int, size int, e sys.Errno) {
-	largest := 0
-	if e != sys.EIO {
-		largest = size - 1
-	}
-	s.limit[dir].largest = min(s.limit[dir].largest, largest)
+	s.limit[dir].refusal = d.refusals.Add(d.destination(s, dir), size, e != sys.EIO, d.now())
 	s.why[dir] = WhyKernel
-	a := d.destination(s, dir)
-	if !a.IsValid() {
-		return
-	}
-	if len(d.routes) >= maxRoutes {
-		clear(d.routes)
-	}
-	d.routes[a] = route{largest, d.loop.now + routeAge}
 }
 
 func (d *dgrams) destination(s *session, dir int) netip.Addr {
@@ -260,7 +238,7 @@ func (d *dgrams) destination(s *session, dir int) netip.Addr {
 
 // setLimit says what runs of s in one direction may hold.
 func (d *dgrams) setLimit(s *session, dir int, family sys.Family, v6 bool) {
-	m := limit{Limit: segment.Limit{Count: 1, Bytes: math.MaxInt}}
+	m := limit{Limit: segment.Limit{Count: 1, Bytes: math.MaxInt}, refusal: segment.None}
 	switch {
 	case family == sys.Unix:
 		s.why[dir] = WhyKernel
@@ -270,20 +248,16 @@ func (d *dgrams) setLimit(s *session, dir int, family sys.Family, v6 bool) {
 			s.why[dir] = WhyKernel
 		}
 	default:
-		m = limit{Limit: segment.Limit{Count: segment.MaxCount, Bytes: segment.MaxBytes4}, largest: math.MaxInt}
+		m.Limit = segment.Limit{Count: segment.MaxCount, Bytes: segment.MaxBytes4}
 		if v6 {
 			m.Bytes = segment.MaxBytes6
 		}
 		s.why[dir] = WhyNone
-		if len(d.routes) == 0 {
-			break
+		if d.refusals.Len() > 0 {
+			m.refusal = d.refusals.Of(d.destination(s, dir), d.now())
 		}
-		a := d.destination(s, dir)
-		if r, ok := d.routes[a]; ok && r.until > d.loop.now {
-			m.largest = r.largest
+		if m.refusal != segment.None {
 			s.why[dir] = WhyKernel
-		} else if ok {
-			delete(d.routes, a)
 		}
 	}
 	s.limit[dir] = m

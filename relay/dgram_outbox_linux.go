@@ -91,7 +91,7 @@ func (o *outbox) add(s *session, b []byte, seg int) {
 	if seg > 0 {
 		size = min(size, seg)
 	}
-	limit := s.limit[o.dir()].of(size)
+	limit := o.d.limitOf(s, o.dir(), size)
 	gen := s.gen
 	for {
 		n := limit.Fit(len(b), seg)
@@ -186,12 +186,16 @@ func (o *outbox) seal() {
 }
 
 // flush sends all, and empties the outbox unless it is blocked.
+//
+// A connected socket may report what an earlier datagram has met, on whatever
+// call comes next (udp(7)): the item at hand is then sent again.
 func (o *outbox) flush() {
 	if o.blocked {
 		return
 	}
 	o.seal()
 	tries := 0
+	tooBig := false // the item at was told so once
 	for o.at < o.n {
 		n := o.alive()
 		if n == 0 {
@@ -199,19 +203,27 @@ func (o *outbox) flush() {
 			continue
 		}
 		n, e := o.send(n)
+		if n > 0 {
+			if tooBig {
+				o.d.stats.ICMP++ // it was an earlier one's
+			}
+			tries, tooBig = 0, false
+		}
 		for range n {
 			o.sent()
-			tries = 0
 		}
 		switch {
 		case e == 0 || e == sys.EINTR:
 		case e == sys.EAGAIN && o.full():
 			return
 		case e == sys.EAGAIN:
+		case e == sys.EMSGSIZE && o.port == nil && !tooBig:
+			tooBig = true
 		case o.items[o.at].segment > 0 && (e == sys.EIO || e == sys.EINVAL || e == sys.EMSGSIZE):
 			o.singly(e)
+			tooBig = false
 		case o.port == nil && isUnreachable(e):
-			// The error may be an earlier datagram's: this one is tried again, once by socket.
+			// It is tried again, once by socket.
 			if tries++; tries > 2 {
 				o.skip(DropUnreachable)
 			} else if !o.unreachable(e) {
@@ -219,6 +231,7 @@ func (o *outbox) flush() {
 			}
 		default:
 			o.skip(dropOf(e))
+			tooBig = false
 		}
 	}
 	o.reset()
@@ -306,12 +319,12 @@ func (o *outbox) full() bool {
 	return true
 }
 
-// singly sends the datagrams of the run at one by one: the route refuses runs.
+// singly sends the datagrams of the run at one by one: the route may refuse runs.
 func (o *outbox) singly(why sys.Errno) {
 	it := &o.items[o.at]
 	dir := o.dir()
 	o.d.stats.Fallbacks++
-	o.d.refuseRuns(it.s, dir, it.segment, why)
+	proven := false // one that went through alone tells that it was the run
 	kernel := o.d.loop.env.Kernel
 	fd := 0
 	one := o.d.single
@@ -331,12 +344,16 @@ func (o *outbox) singly(why sys.Errno) {
 			one.Replace(b)
 			o.d.stats.Sends++
 			_, e := kernel.SendBatch(fd, one, 0, 1)
-			if e == sys.ECONNREFUSED || e == sys.EINTR { // an earlier datagram's
+			if e == sys.EINTR || o.port == nil && (e == sys.EMSGSIZE || isUnreachable(e)) { // an earlier datagram's
 				_, e = kernel.SendBatch(fd, one, 0, 1)
 			}
 			switch e {
 			case 0:
 				o.credit(it, len(b), 1)
+				if !proven {
+					proven = true
+					o.d.refuseRuns(it.s, dir, it.segment, why)
+				}
 			case sys.EAGAIN:
 				o.d.drop(it.s, dir, DropFull, len(b), 1)
 			default:

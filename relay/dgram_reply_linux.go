@@ -91,6 +91,12 @@ func (s *session) widen(n, width int) {
 func (d *dgrams) readFailed(s *session, e sys.Errno) {
 	switch {
 	case e == sys.EAGAIN || e == sys.EINTR || e == sys.ENOMEM || e == sys.ENOBUFS:
+	case e == sys.EMSGSIZE:
+		// A router could not pass a datagram on: it was longer than the next
+		// hop takes (RFC 1191). The kernel has noted the path's MTU, and sends
+		// what is longer in fragments from now on. Only a raw socket could tell
+		// the client (CAP_NET_RAW), and it need not know: its next datagrams arrive.
+		d.stats.ICMP++
 	case isUnreachable(e):
 		if !d.unreachable(s, e) {
 			d.end(s, CauseBRefused, e)

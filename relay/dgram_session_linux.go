@@ -72,13 +72,17 @@ type moved struct {
 // limit is what one run in one direction may hold.
 type limit struct {
 	segment.Limit
-	largest int // the greatest datagram that may be part of one
+	refusal segment.Refusal
 }
 
-// of tells the limit for a message whose datagrams have the given size.
-func (m *limit) of(size int) segment.Limit {
-	if size > m.largest {
-		return segment.Limit{Count: 1, Bytes: m.Bytes}
+// limitOf returns the limit for a message whose datagrams have the given size.
+func (d *dgrams) limitOf(s *session, dir, size int) segment.Limit {
+	m := &s.limit[dir]
+	if size > m.refusal.Largest {
+		if d.now().Before(m.refusal.Until) {
+			return segment.Limit{Count: 1, Bytes: m.Bytes}
+		}
+		m.refusal = segment.None
 	}
 	return m.Limit
 }

@@ -4,8 +4,9 @@
 // and that the kernel cuts into datagrams: all have the same size, only the
 // last may be shorter. A super-packet is the same thing on the way in.
 //
-// Everything here is arithmetic on lengths. No memory is touched and no system
-// call made, so that dgram and relay plan alike and a test can try every case.
+// Everything here is arithmetic on lengths, and the memory of which destinations
+// refuse runs. No payload is touched and no system call made, so that dgram and
+// relay plan alike and a test can try every case.
 //
 // The rules are the kernel's: udp_send_skb in net/ipv4/udp.c and
 // tools/testing/selftests/net/udpgso.c, Linux 6.18.

@@ -133,6 +133,7 @@ const (
 	EHOSTUNREACH = syscall.EHOSTUNREACH
 	ENETUNREACH  = syscall.ENETUNREACH
 	EHOSTDOWN    = syscall.EHOSTDOWN
+	ENONET       = syscall.ENONET
 	ENETDOWN     = syscall.ENETDOWN
 	ENOPROTOOPT  = syscall.ENOPROTOOPT
 	EPROTO       = syscall.EPROTO

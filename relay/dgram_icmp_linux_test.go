@@ -1,0 +1,131 @@
+package relay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// icmpError tells the sender of a datagram that it did not arrive: "destination
+// unreachable" with a code. RFC 792.
+func icmpError(t *testing.T, raw net.PacketConn, code byte, from, to *net.UDPAddr) {
+	t.Helper()
+	b := make([]byte, 8+20+8)
+	b[0], b[1] = 3, code
+	binary.BigEndian.PutUint16(b[6:], 1000) // the next hop's MTU
+	ip := b[8:]
+	ip[0], ip[8], ip[9] = 0x45, 64, 17
+	binary.BigEndian.PutUint16(ip[2:], 1400)
+	copy(ip[12:], from.IP.To4())
+	copy(ip[16:], to.IP.To4())
+	binary.BigEndian.PutUint16(ip[20:], uint16(from.Port))
+	binary.BigEndian.PutUint16(ip[22:], uint16(to.Port))
+	sum := uint32(0)
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(b[2:], ^uint16(sum>>16+sum))
+	if _, err := raw.WriteTo(b, &net.IPAddr{IP: from.IP}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Routers say every day that a datagram was too long, or that a host cannot be
+// reached: a flow survives both, and what it sends next arrives.
+func TestRoutineICMP(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	raw, err := net.ListenPacket("ip4:icmp", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	const fragmentationNeeded, hostUnknown, hostIsolated, filtered = 4, 7, 8, 13
+	r := newDatagramRig(t, Config{Loops: 1})
+	block := r.blockLoop()
+	s := packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Unreachable: UnreachableIgnore}}, &up)
+	c := packetSocket(t, "udp4")
+	told := int64(0)
+	for _, code := range []byte{fragmentationNeeded, hostUnknown, hostIsolated, filtered} {
+		tellGram(t, c, l.Addr(), "before")
+		from := hearGram(t, s, "before").(*net.UDPAddr)
+		icmpError(t, raw, code, from, s.LocalAddr().(*net.UDPAddr))
+		told++
+		eventually(t, fmt.Sprint("the error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMP == told })
+		release := block() // so that the send meets the next one
+		icmpError(t, raw, code, from, s.LocalAddr().(*net.UDPAddr))
+		tellGram(t, c, l.Addr(), "after")
+		release()
+		told++
+		if again := hearGram(t, s, "after"); again.String() != from.String() {
+			t.Errorf("after code %d there is another flow", code)
+		}
+		eventually(t, fmt.Sprint("the second error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMP == told })
+	}
+	l.Close()
+	for {
+		rec := r.record()
+		if rec.Listener != l {
+			continue
+		}
+		if rec.Cause != CauseClosed || rec.AB.Lost != 0 || rec.AB.Datagrams != 8 {
+			t.Errorf("%+v", rec)
+		}
+		return
+	}
+}
+
+// An error that an earlier datagram left on the socket is nobody else's: the
+// datagram or run that meets it is sent again, and its route not blamed.
+func TestEarlierErrorIsNotThisDatagrams(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
+	c := packetSocket(t, "udp4")
+	r.k.Fail(testkernel.Send, sys.EMSGSIZE, 1)
+	tellGram(t, c, l.Addr(), "one")
+	hearGram(t, s, "one")
+	texts := numbered(20)
+	for range 2 {
+		r.k.Fail(testkernel.SendRun, sys.EMSGSIZE, 1)
+		sendRun(t, c, l.Addr().IP, texts...)
+		for _, text := range texts {
+			hearGram(t, s, text)
+		}
+	}
+	if st := r.dgramStats(); st.Fallbacks != 0 || st.Runs != 2 || st.ICMP != 3 || st.Dropped != [Drops]int64{} {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A run whose datagrams fail one by one as well says nothing about runs.
+func TestRunThatFailsAnywayBlamesNoRoute(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
+	c := packetSocket(t, "udp4")
+	texts := numbered(20)
+	r.k.Fail(testkernel.SendRun, sys.EINVAL, 2)
+	r.k.Fail(testkernel.SendBatch, sys.EINVAL, 20)
+	sendRun(t, c, l.Addr().IP, texts...)
+	eventually(t, "all are dropped", func() bool { return r.dgramStats().Dropped[DropFailed] == 20 })
+	r.k.Heal()
+	sendRun(t, c, l.Addr().IP, texts...)
+	for _, text := range texts {
+		hearGram(t, s, text)
+	}
+	if st := r.dgramStats(); st.Runs != 1 {
+		t.Errorf("the next run was not tried: %+v", st)
+	}
+}

@@ -217,7 +217,8 @@ type Hooks struct {
 	Admit func(*Flow) Cause
 
 	// Sniff is shown what the client of a stream says first, where Admit has
-	// called [Flow.Sniff]; what it returns is explained there.
+	// called [Flow.Sniff]; what it returns is explained there. Package
+	// clienthello reads what a TLS client says.
 	Sniff func(f *Flow, b []byte, last bool) (take int, next SniffNext)
 
 	// Upstream says where to connect: it is asked with attempt 0, and after

@@ -29,6 +29,12 @@ var (
 		{"pingpong1000", "64 B and echo, 1,000 connections", "CPU µs per round trip", "cpu-us/op", 1},
 		{"connect", "connect, 64 B and echo, close", "CPU µs per connection", "cpu-us/op", 1},
 	}
+	// Rows of the tables that no picture has.
+	manyCost = []panel{
+		{"bulk128kx64", "bulk, 128 KiB, 64 connections", "CPU ms per GB", "cpu-s/GB", 1000},
+		{"pingpong4kx64", "4 KiB and echo, 64 connections", "CPU µs per round trip", "cpu-us/op", 1},
+		{"pingpong16kx64", "16 KiB and echo, 64 connections", "CPU µs per round trip", "cpu-us/op", 1},
+	}
 	idleCost = []panel{
 		{"idle", "idle connections", "KB of memory each", "KB/conn", 1},
 	}

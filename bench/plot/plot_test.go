@@ -14,8 +14,8 @@ import (
 func TestPictures(t *testing.T) {
 	in, out := t.TempDir(), t.TempDir()
 	text := "date: 2026-11-21 10:00:00\ncpu: 2 x Test\nkernel: 6.18\ncpus: 0\nrounds: 2\nenvoy: version: abc/1.40.0/Clean\n"
-	loads := []string{"bulk16k", "pingpong1", "pingpong10", "pingpong1000", "idle", "udp1200", "udpsession"}
-	for i, peer := range []string{"penstock", "haproxy", "nginx", "nginx-rcvbuf", "gocopy"} {
+	loads := []string{"bulk16k", "pingpong1", "pingpong10", "pingpong1000", "idle", "udp1200", "udpsession", "pingpong16kx64"}
+	for i, peer := range []string{"penstock", "haproxy", "nginx", "nginx-rcvbuf", "gocopy", "floor"} {
 		for j, load := range loads {
 			v := float64(3*i + j + 1)
 			text += fmt.Sprintf("BenchmarkRelay/load=%s/peer=%s/loops=1\t10\t%g cpu-s/GB\t%g cpu-us/op\t%g KB/conn\t%g p50-us\t%g p99-us\t%g loss-%%\t%d conns\t100 KB-RSS\n",
@@ -37,7 +37,8 @@ func TestPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| bulk, 16 KiB writes | CPU ms per GB | 1,000 ±0% | 4,000 ±0% (20% lost) | 7,000 ±0% (40% lost) | | 13,000 ±0% (80% lost) | 0.25 (HAProxy) |",
+		"| bulk, 16 KiB writes | CPU ms per GB | 1,000 ±0% | 4,000 ±0% (20% lost) | 7,000 ±0% (40% lost) | | 13,000 ±0% (80% lost) | 16,000 ±0% (100% lost) | 0.25 (HAProxy) |",
+		"| 16 KiB and echo, 64 connections | CPU µs per round trip | 8 ±0% | 11 ±0%",
 		"| 4 flows, 1,200 B | CPU µs per datagram | 6 ±0% | 9 ±0% (20% lost) |",
 	} {
 		if !strings.Contains(string(md), want) {

@@ -135,6 +135,13 @@ func (s *sheet) groups(groups []api.Group) {
 		s.add(queueFlows, float64(g.Queue.Queued), of)
 		s.add(queueTimeouts, float64(g.Queue.TimedOut), of)
 		s.add(queueFull, float64(g.Queue.Full), of)
+		for i := range g.Lookups {
+			l := &g.Lookups[i]
+			of := s.labels(lookupGood, g.Name, l.Name)
+			s.add(lookupGood, truth(l.Error == "" && !l.Time.IsZero()), of)
+			s.add(lookupMembers, float64(l.Members), of)
+			s.add(lookupFailures, float64(l.Failures), of)
+		}
 		states := map[string]int{}
 		for i := range g.Members {
 			m := &g.Members[i]

@@ -35,6 +35,9 @@ const (
 	queueFlows
 	queueTimeouts
 	queueFull
+	lookupGood
+	lookupMembers
+	lookupFailures
 
 	memberUp
 	memberWeight
@@ -128,6 +131,10 @@ var table = [metricCount]meaning{
 	queueFlows:    {"penstock_queue_flows_total", counter, "Flows that ever waited.", []string{"group"}},
 	queueTimeouts: {"penstock_queue_timeouts_total", counter, "Flows that waited in vain.", []string{"group"}},
 	queueFull:     {"penstock_queue_full_total", counter, "Flows that were refused because the queue was full.", []string{"group"}},
+
+	lookupGood:     {"penstock_lookup_good", gauge, "1 if the last look-up of the name found members; 0 if not, and the members of the last good one may still be there.", []string{"group", "name"}},
+	lookupMembers:  {"penstock_lookup_members", gauge, "Members that the name has.", []string{"group", "name"}},
+	lookupFailures: {"penstock_lookup_failures_total", counter, "Look-ups of the name that found nothing, or no resolver.", []string{"group", "name"}},
 
 	memberUp:          {"penstock_member_up", gauge, "1 while the member takes new flows.", ofMember},
 	memberWeight:      {"penstock_member_weight", gauge, "The member's weight, 1 to 256.", ofMember},

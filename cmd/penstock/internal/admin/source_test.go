@@ -70,7 +70,8 @@ func (s *synthetic) Listeners() []api.Listener {
 }
 
 func (s *synthetic) Groups() []api.Group {
-	g := api.Group{Name: "backends", Balance: "p2c", Queue: api.Queue{Size: 100, Waiting: 1, Queued: 3, TimedOut: 1, Full: 2}, Retries: 4, Numbers: s.numbers()}
+	g := api.Group{Name: "backends", Balance: "p2c", Queue: api.Queue{Size: 100, Waiting: 1, Queued: 3, TimedOut: 1, Full: 2}, Retries: 4, Numbers: s.numbers(),
+		Lookups: []api.Lookup{{Name: "tcp://app.test:80", Members: 2, Failures: 3, Time: epoch, Error: "no such host"}}}
 	for i := range s.members {
 		m := api.Member{Name: memberName(i), Address: memberName(i), State: "up", Since: epoch, Takes: true, Weight: 10, Connects: 100, Failures: 2, Latency: 0.5, Numbers: s.numbers()}
 		if i%3 == 1 {

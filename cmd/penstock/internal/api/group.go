@@ -46,7 +46,18 @@ type Group struct {
 	Queue   Queue  `json:"queue"`
 	Retries int64  `json:"retries"` // connects that were tried again at another member
 	Numbers
+	Lookups []Lookup `json:"lookups,omitempty"` // of names, of members too
 	Members []Member `json:"members"`
+}
+
+// Lookup is what DNS says of a name.
+type Lookup struct {
+	Name     string    `json:"name"`
+	Members  int       `json:"members"`            // that it has now
+	LeftOut  int       `json:"left_out,omitempty"` // members beyond lookups.max-members
+	Failures int64     `json:"failures"`           // look-ups that found nothing
+	Time     time.Time `json:"time,omitzero"`      // of the last one; none: it is under way
+	Error    string    `json:"error,omitempty"`    // of the last one; its members are those of the last good one
 }
 
 // Queue is where flows wait while all members of a group are at their caps.

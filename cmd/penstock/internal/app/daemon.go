@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -77,7 +78,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *s
 	}
 	d.books = newBooks(log, lost)
 	d.reaper = newReaper(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
-	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Gone: func(*upstream.Member) { d.reap() }})
+	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Lookup: d.lookupChanged, Gone: func(*upstream.Member) { d.reap() }})
 	d.force.Store(&force{Config: &spec.Config{}, doors: newDoors(nil, nil)})
 	return d, nil
 }
@@ -180,10 +181,10 @@ func groupsGone(old, next *spec.Config) (gone []*spec.Group) {
 	return gone
 }
 
-// resolved waits until every member's name has been looked up once. The error tells
-// of those that have no address.
-func (d *daemon) resolved(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+// resolved waits until every member's name has been looked up once, but not for longer than
+// most. The error tells of those that have no address.
+func (d *daemon) resolved(ctx context.Context, most time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return d.set.Wait(ctx)
 }
@@ -239,13 +240,34 @@ func (d *daemon) memberChanged(e upstream.Event) {
 	switch {
 	case e.To == upstream.Down, e.To == upstream.Ejected:
 		level = slog.LevelWarn
-	case e.From == upstream.Removed, e.To == upstream.Removed, e.To == upstream.Checking:
-		level = slog.LevelDebug
+	case e.To == upstream.Checking, e.Why == "configured" && (e.From == upstream.Removed || e.To == upstream.Removed):
+		level = slog.LevelDebug // the reload has told, or the check will
 	}
 	d.log.Log(context.Background(), level, "member", "group", e.Group, "member", e.Member,
 		"from", e.From.String(), "to", e.To.String(), "why", e.Why)
 	if level > slog.LevelDebug {
 		d.event(level, "health", e.Group+"/"+e.Member, e.From.String()+" to "+e.To.String()+": "+e.Why)
+	}
+}
+
+// lookupChanged tells what has become of a name.
+func (d *daemon) lookupChanged(e upstream.LookupEvent) {
+	groups := strings.Join(e.Groups, ", ")
+	tell := func(level slog.Level, message string, attrs ...any) {
+		d.log.Log(context.Background(), level, message, append([]any{"group", groups, "name", e.Name, "members", e.Members}, attrs...)...)
+		d.event(level, "lookup", e.Name, message)
+	}
+	switch {
+	case e.Removed:
+		tell(slog.LevelWarn, "the members of a name that does not exist were removed", "error", e.Err.Error())
+	case e.Err != nil && e.Missing:
+		tell(slog.LevelWarn, "a name does not exist or has no address", "error", e.Err.Error())
+	case e.Err != nil:
+		tell(slog.LevelWarn, "a name cannot be looked up, its members stay", "error", e.Err.Error())
+	case e.Cut > 0:
+		tell(slog.LevelWarn, "a name has more members than lookups.max-members, the rest is left out", "left_out", e.Cut)
+	default:
+		tell(slog.LevelInfo, "a name was found again")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // An ending is how a daemon comes to its end: nobody new comes in, and who is there
@@ -50,11 +51,14 @@ func (d *daemon) ready() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f := d.force.Load()
-	upstreams := 0
-	for _, g := range f.Groups {
-		upstreams += d.set.Group(g.Name).Len()
-	}
 	for _, l := range f.Listeners {
+		upstreams, seen := 0, map[*spec.Group]bool{}
+		for _, r := range routesOf(l) {
+			if !seen[r.To] {
+				seen[r.To] = true
+				upstreams += d.set.Group(r.To.Name).Len()
+			}
+		}
 		d.log.Info("ready", "name", l.Name, "listener", d.posts[bindOf(l)].Addr().String(), "upstreams", upstreams)
 	}
 }

@@ -256,6 +256,11 @@ func (d *moment) Groups() []api.Group {
 		}
 		if snap := snaps[g.Name]; snap != nil {
 			out.Queue.Waiting, out.Queue.Queued = snap.Waiting, int64(snap.Queued)
+			for _, l := range snap.Lookups {
+				out.Lookups = append(out.Lookups, api.Lookup{
+					Name: l.What, Members: l.Targets, LeftOut: l.Cut, Failures: int64(l.Failed), Time: l.At, Error: l.Err,
+				})
+			}
 			for i := range snap.Members {
 				m := &snap.Members[i]
 				out.Members = append(out.Members, member(m, byMember[key{g.Name, m.Name}]))

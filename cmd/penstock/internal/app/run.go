@@ -101,8 +101,12 @@ func (l *life) start(ctx context.Context, cfg *spec.Config) (err error) {
 		return err
 	}
 	l.d.load = l.load
-	if err = l.d.apply(ctx, cfg); err == nil && l.file == "" {
-		err = l.d.resolved(ctx) // nobody would correct a name on the command line
+	switch err = l.d.apply(ctx, cfg); {
+	case err != nil:
+	case l.file == "":
+		err = l.d.resolved(ctx, lookupTimeout) // nobody would correct a name on the command line
+	default:
+		l.d.resolved(ctx, startLookups) // names that fail are told in the log, and asked for again
 	}
 	if err == nil {
 		err = l.d.serveAdmin()
@@ -112,6 +116,10 @@ func (l *life) start(ctx context.Context, cfg *spec.Config) (err error) {
 	}
 	return err
 }
+
+// startLookups is how long the start of penstock run waits for the first answers of DNS, so
+// that the first clients find members.
+const startLookups = time.Second
 
 // serve is the life of a daemon that has started.
 func (l *life) serve(signals <-chan os.Signal) int {

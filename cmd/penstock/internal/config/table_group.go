@@ -12,6 +12,7 @@ var groupKeys = keysOf("group",
 	field("hash", oneOf("source", "4-tuple"), "", "What maglev goes by; source by default.", func(g *spec.Group) *string { return &g.Hash }),
 	apart(field("members", list(either(memberURL, memberKeys.filled())), "", "Upstreams: URLs, or mappings.", func(g *spec.Group) *[]spec.Member { return &g.Members })),
 	field("discover", list(discoverKeys.filled()), "", "Upstreams that DNS names.", func(g *spec.Group) *[]spec.Discover { return &g.Discover }),
+	section("lookups", lookupKeys, "What becomes of names, of members too, that DNS is asked for.", func(g *spec.Group) *spec.Lookups { return &g.Lookups }),
 	section("timeouts", groupTimeoutKeys, "Of connecting.", func(g *spec.Group) *spec.GroupTimeouts { return &g.Timeouts }),
 	retriesKey(func(g *spec.Group) *spec.Group { return g }),
 	section("queue", queueKeys, "Where flows wait while every member is at its cap.", func(g *spec.Group) *spec.Queue { return &g.Queue }),
@@ -70,6 +71,11 @@ var discoverKeys = keysOf("discover",
 	field("weight", count(256), "0", "Of each member; 0: 1, and of srv the record's.", func(d *spec.Discover) *int { return &d.Weight }),
 	field("max-flows", count(many), "0", "Of each member at once; 0: no bound.", func(d *spec.Discover) *int { return &d.MaxFlows }),
 ).oneOf("dns", "srv")
+
+var lookupKeys = keysOf("lookups",
+	field("keep", duration(time.Second, "forever"), "30s", "How long members stay after DNS said that their name does not exist or has no address. While the resolver is silent or fails they stay anyway.", func(l *spec.Lookups) *time.Duration { return &l.Keep }),
+	field("max-members", whole[int](1, 4096), "4096", "Members that one name may have; more are left out, and the log says so.", func(l *spec.Lookups) *int { return &l.MaxMembers }),
+)
 
 func networkOf(word string) spec.Kind {
 	if word == "udp" {

@@ -37,10 +37,27 @@ func printGroups(o out, list api.Groups, now time.Time) {
 			fmt.Fprintf(o, ", queue %d of %d (%s waited, %s in vain, %s found it full)", q.Waiting, q.Size, count(q.Queued), count(q.TimedOut), count(q.Full))
 		}
 		fmt.Fprintln(o)
+		for _, l := range g.Lookups {
+			if l.Error != "" || l.LeftOut > 0 {
+				fmt.Fprintf(o, "  %s: %s\n", clean(l.Name), lookupTrouble(&l))
+			}
+		}
 		if len(g.Members) > 0 {
 			memberTable(g.Members, now).print(o)
 		}
 	}
+}
+
+// lookupTrouble is what is wrong with a name.
+func lookupTrouble(l *api.Lookup) string {
+	text := fmt.Sprintf("%s members", count(int64(l.Members)))
+	if l.LeftOut > 0 {
+		text += fmt.Sprintf(", %s more are left out", count(int64(l.LeftOut)))
+	}
+	if l.Error != "" {
+		text += "; " + clean(l.Error)
+	}
+	return text
 }
 
 func memberTable(members []api.Member, now time.Time) *table {

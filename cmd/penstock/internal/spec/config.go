@@ -159,6 +159,7 @@ type Group struct {
 	Hash     string // of maglev: source, 4-tuple
 	Members  []Member
 	Discover []Discover
+	Lookups  Lookups
 
 	Timeouts  GroupTimeouts
 	Retries   int // further members to try after a failed connect
@@ -192,8 +193,17 @@ type Discover struct {
 	Port     uint16 // for A and AAAA
 	Service  string // for SRV: _name._proto.domain; then Host and Port are not used
 	Every    time.Duration
-	Weight   int // of each member; of SRV the record's if 0
+	Lookups  Lookups // the group's
+	Weight   int     // of each member; of SRV the record's if 0
 	MaxFlows int
+}
+
+// Lookups say what becomes of the names of a group, those of its members too.
+type Lookups struct {
+	// Keep is how long members stay after DNS has said that their name does not exist or
+	// has no address; 0: for ever. While the resolver is silent or fails they stay anyway.
+	Keep       time.Duration
+	MaxMembers int // of one name; 0: 4096
 }
 
 // Queue is where flows wait while every member is at its cap.

@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"context"
+	"errors"
+	"net"
 	"slices"
 	"time"
 
@@ -32,6 +34,7 @@ const maxTargets = 4096
 // watch is one look-up that goes on. Groups share it. What follows cancel is
 // guarded by the Set's lock.
 type watch struct {
+	what     spec.Discover
 	answered chan struct{}   // closed after the first answer, good or not
 	ended    <-chan struct{} // closed when nobody wants it any more
 	cancel   context.CancelFunc
@@ -39,16 +42,30 @@ type watch struct {
 	good     bool // there was a good answer
 	err      error
 	at       time.Time // of the last answer
+	cut      int       // members of the last good answer that were left out
+	failures uint64
+	missing  *time.Timer // ends the members of a name that is not there; nil: it is there
+}
+
+// LookupEvent is a change of what is known of a name.
+type LookupEvent struct {
+	Groups  []string
+	Name    string
+	Err     error // nil: it is well again
+	Missing bool  // DNS says that there is no such name, or no address; else it cannot be asked
+	Members int   // that it has now
+	Cut     int   // members that were left out, beyond Lookups.MaxMembers
+	Removed bool  // the members are removed, for the name has been missing for Lookups.Keep
 }
 
 // lookupOf is the look-up of a member whose endpoint has a name.
-func lookupOf(e spec.Endpoint) spec.Discover {
-	return spec.Discover{Network: e.Kind, Host: e.Host, Port: e.Port}
+func lookupOf(cfg *spec.Group, e spec.Endpoint) spec.Discover {
+	return spec.Discover{Network: e.Kind, Host: e.Host, Port: e.Port, Lookups: cfg.Lookups}
 }
 
 // lookupKey is what of d is asked; the rest is what becomes of the answer.
-func lookupKey(d spec.Discover) spec.Discover {
-	d.Weight, d.MaxFlows = 0, 0
+func lookupKey(cfg *spec.Group, d spec.Discover) spec.Discover {
+	d.Weight, d.MaxFlows, d.Lookups = 0, 0, cfg.Lookups
 	return d
 }
 
@@ -56,11 +73,11 @@ func lookupKey(d spec.Discover) spec.Discover {
 func lookups(cfg *spec.Group) (ds []spec.Discover) {
 	for _, m := range cfg.Members {
 		if _, ok := Literal(m.To); !ok {
-			ds = append(ds, lookupOf(m.To))
+			ds = append(ds, lookupOf(cfg, m.To))
 		}
 	}
 	for _, d := range cfg.Discover {
-		ds = append(ds, lookupKey(d))
+		ds = append(ds, lookupKey(cfg, d))
 	}
 	return ds
 }
@@ -76,37 +93,121 @@ func lookupName(d spec.Discover) string {
 // watch begins a look-up. Under the lock.
 func (s *Set) watch(d spec.Discover) *watch {
 	ctx, cancel := context.WithCancel(s.ctx)
-	w := &watch{answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel}
+	w := &watch{what: d, answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel}
 	finder := s.opt.Discoverer(d)
 	s.start(func() {
-		finder.Watch(ctx, func(targets []Target, err error) { s.found(ctx, d, w, targets, err) })
+		finder.Watch(ctx, func(targets []Target, err error) { s.found(ctx, w, targets, err) })
 	})
 	return w
 }
 
+// inherit gives a new watch the members of one that asks for the same in another way, so
+// that a reload takes nobody away. Under the lock.
+func (w *watch) inherit(from map[spec.Discover]*watch) {
+	asked := func(d spec.Discover) spec.Discover {
+		d.Every, d.Lookups = 0, spec.Lookups{}
+		return d
+	}
+	for d, old := range from {
+		if old != w && old.good && asked(d) == asked(w.what) {
+			w.good, w.targets = true, old.targets
+			return
+		}
+	}
+}
+
 // found is the update of a watch.
-func (s *Set) found(ctx context.Context, d spec.Discover, w *watch, targets []Target, err error) {
+//
+// An answer, "there is no such name" is one, says what members there are; members of a name
+// that is missing stay for Lookups.Keep, for that may be a mistake that is soon
+// corrected. No answer says nothing: members stay.
+func (s *Set) found(ctx context.Context, w *watch, targets []Target, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
-	now := time.Now()
-	if w.at.IsZero() {
+	first, was := w.at.IsZero(), w.err
+	if first {
 		close(w.answered)
 	}
+	now := time.Now()
 	w.at, w.err = now, err
-	targets = targets[:min(len(targets), maxTargets)]
-	if err != nil || w.good && slices.Equal(targets, w.targets) {
+	if err != nil {
+		w.failures++
+		missing := isMissing(err)
+		if was == nil || missing != isMissing(was) {
+			s.tell(w, LookupEvent{Err: err, Missing: missing})
+		}
+		if missing && w.missing == nil && len(w.targets) > 0 && w.what.Lookups.Keep > 0 {
+			w.missing = s.after(w.what.Lookups.Keep, func(now time.Time) { s.expire(ctx, w, now) })
+		}
 		return
 	}
-	w.good, w.targets = true, targets
+	if w.missing != nil {
+		w.missing.Stop()
+		w.missing = nil
+	}
+	most := maxTargets
+	if n := w.what.Lookups.MaxMembers; n > 0 {
+		most = min(most, n)
+	}
+	cut := max(0, len(targets)-most)
+	targets = targets[:len(targets)-cut]
+	change := was != nil || cut > 0 && w.cut == 0
+	w.cut = cut
+	if !w.good || !slices.Equal(targets, w.targets) {
+		w.good, w.targets = true, targets
+		s.refresh(w, now, "found by "+lookupName(w.what))
+	}
+	if change {
+		s.tell(w, LookupEvent{Cut: cut})
+	}
+}
+
+// expire removes the members of a name that has been missing for too long. Under the lock.
+func (s *Set) expire(ctx context.Context, w *watch, now time.Time) {
+	if ctx.Err() != nil || w.missing == nil {
+		return
+	}
+	w.missing, w.targets = nil, nil
+	s.refresh(w, now, "found by "+lookupName(w.what))
+	s.tell(w, LookupEvent{Err: w.err, Missing: true, Removed: true})
+}
+
+// isMissing reports whether an error is DNS's answer that there is no such name or no address
+// of it, and not that there is no answer.
+func isMissing(err error) bool {
+	var no *net.DNSError
+	return errors.Is(err, errNoAddress) || errors.As(err, &no) && no.IsNotFound
+}
+
+// refresh brings the groups that use a look-up in line with it. Under the lock.
+func (s *Set) refresh(w *watch, now time.Time, why string) {
+	for _, g := range s.users(w) {
+		g.refresh(now, why)
+	}
+}
+
+// users are the groups that use a look-up. Under the lock.
+func (s *Set) users(w *watch) (list []*Group) {
 	for _, g := range *s.groups.Load() {
-		for _, used := range lookups(g.cfg) {
-			if used == d {
-				g.refresh(now)
-				break
-			}
+		if slices.Contains(lookups(g.cfg), w.what) {
+			list = append(list, g)
 		}
 	}
+	return list
+}
+
+// tell tells the owner of a change of a look-up. Under the lock.
+func (s *Set) tell(w *watch, e LookupEvent) {
+	if s.opt.Lookup == nil {
+		return
+	}
+	e.Name, e.Members = lookupName(w.what), len(w.targets)
+	for _, g := range s.users(w) {
+		e.Groups = append(e.Groups, g.name)
+	}
+	slices.Sort(e.Groups)
+	s.post.give(func() { s.opt.Lookup(e) })
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -304,6 +305,83 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
+// DNS that says that a name is gone has its members removed after a while; a resolver that
+// fails never does. Each change is told once.
+func TestMissingNames(t *testing.T) {
+	z := &zone{records: map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", 0, "192.0.2.1")}}}
+	var mu sync.Mutex
+	var events []LookupEvent
+	var members []Event
+	cfg := &spec.Group{
+		Balance: "round-robin", Lookups: spec.Lookups{Keep: 500 * time.Millisecond},
+		Members: []spec.Member{{Weight: 1, To: spec.Endpoint{Kind: spec.TCP, Host: "app.test.", Port: 7}}},
+	}
+	s, _ := set(t, cfg, Options{
+		Discoverer: z.start(t).Discoverer,
+		Lookup:     func(e LookupEvent) { mu.Lock(); defer mu.Unlock(); events = append(events, e) },
+		Event:      func(e Event) { mu.Lock(); defer mu.Unlock(); members = append(members, e) },
+	})
+	if err := s.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	change := func(change func()) {
+		z.mu.Lock()
+		defer z.mu.Unlock()
+		change()
+	}
+	told := func(want ...LookupEvent) {
+		t.Helper()
+		eventually(t, "an event", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) >= len(want) })
+		mu.Lock()
+		defer mu.Unlock()
+		for i, e := range events {
+			if (e.Err == nil) != (want[i].Err == nil) {
+				t.Errorf("%d: %+v", i, e)
+			}
+			if e.Err = nil; e.Name != "tcp://app.test.:7" || !slices.Equal(e.Groups, []string{"g"}) {
+				t.Errorf("%d: %+v", i, e)
+			}
+			e.Name, e.Groups, want[i].Err = "", nil, nil
+			if !reflect.DeepEqual(e, want[i]) {
+				t.Errorf("%d: %+v, want %+v", i, e, want[i])
+			}
+		}
+		events = nil
+	}
+	some := errors.New("some error")
+	change(func() { z.fail = true })
+	told(LookupEvent{Err: some, Members: 1})
+	time.Sleep(2 * cfg.Lookups.Keep)
+	if n := len(memberAddrs(s)); n != 1 {
+		t.Errorf("%d members are left of a resolver that fails", n)
+	}
+	change(func() { z.fail, z.records = false, nil })
+	told(LookupEvent{Err: some, Missing: true, Members: 1}, LookupEvent{Err: some, Missing: true, Removed: true})
+	if n := len(memberAddrs(s)); n != 0 {
+		t.Errorf("%d members are left of a name that is gone", n)
+	}
+	mu.Lock()
+	if e := members[len(members)-1]; e.To != Removed || e.Why != "no longer found by tcp://app.test.:7" {
+		t.Errorf("%+v", e)
+	}
+	mu.Unlock()
+	change(func() {
+		z.records = map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", 0, "192.0.2.2")}}
+	})
+	told(LookupEvent{Members: 1})
+	if got := memberAddrs(s); !slices.Equal(got, []string{"tcp://192.0.2.2:7"}) {
+		t.Errorf("%q", got)
+	}
+	// Another way to ask for the same keeps what is known.
+	change(func() { z.fail = true })
+	next := *cfg
+	next.Lookups.Keep = time.Hour
+	s.Apply([]*spec.Group{&next})
+	if got := memberAddrs(s); !slices.Equal(got, []string{"tcp://192.0.2.2:7"}) {
+		t.Errorf("after a reload: %q", got)
+	}
+}
+
 func TestWaitSaysWhatFails(t *testing.T) {
 	z := &zone{}
 	cfg := &spec.Group{Balance: "first", Members: []spec.Member{{Weight: 1, To: spec.Endpoint{Kind: spec.TCP, Host: "gone.test.", Port: 7}}}}
@@ -334,7 +412,8 @@ func TestSharedAndBounded(t *testing.T) {
 		many = append(many, Target{Weight: 1, Addr: relay.Addr{Network: relay.TCP, IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)}})
 	}
 	asked := 0
-	s := NewSet(Options{Discoverer: func(spec.Discover) Discoverer { asked++; return many }})
+	told := make(chan LookupEvent, 9)
+	s := NewSet(Options{Lookup: func(e LookupEvent) { told <- e }, Discoverer: func(spec.Discover) Discoverer { asked++; return many }})
 	t.Cleanup(s.Close)
 	groups := []*spec.Group{
 		{Name: "a", Balance: "random", Discover: []spec.Discover{{Network: spec.TCP, Host: "many", Port: 80, Weight: 1}}},
@@ -352,6 +431,12 @@ func TestSharedAndBounded(t *testing.T) {
 	s.Apply(groups[:1])
 	if asked != 1 {
 		t.Errorf("%d look-ups", asked)
+	}
+	if l := s.Snapshot()[0].Lookups[0]; l.Cut != 100 {
+		t.Errorf("%+v", l)
+	}
+	if e := <-told; e.Cut != 100 || e.Members != maxTargets {
+		t.Errorf("%+v", e)
 	}
 }
 

@@ -13,11 +13,13 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Options are what a Set tells and asks its owner. Event and Gone are called one
+// Options are what a Set tells and asks its owner. Event, Lookup and Gone are called one
 // at a time, in order, on a goroutine of the Set, and may call the Set.
 type Options struct {
 	// Event, if not nil, learns of every change of a member's state.
 	Event func(Event)
+	// Lookup, if not nil, learns of names that cannot be looked up, and of their recovery.
+	Lookup func(LookupEvent)
 	// Gone, if not nil, learns of members that the configuration, or discovery,
 	// no longer has. They get no new flows; what is to become of those that they
 	// have is the owner's business.
@@ -95,11 +97,12 @@ func (s *Set) Apply(groups []*spec.Group) {
 			used[d] = true
 			if s.watches[d] == nil {
 				s.watches[d] = s.watch(d)
+				s.watches[d].inherit(s.watches)
 			}
 		}
 	}
 	for _, g := range next {
-		g.refresh(now)
+		g.refresh(now, "configured")
 	}
 	s.groups.Store(&next)
 	for name, g := range old {
@@ -110,6 +113,9 @@ func (s *Set) Apply(groups []*spec.Group) {
 	maps.DeleteFunc(s.watches, func(d spec.Discover, w *watch) bool {
 		if !used[d] {
 			w.cancel()
+			if w.missing != nil {
+				w.missing.Stop()
+			}
 		}
 		return !used[d]
 	})

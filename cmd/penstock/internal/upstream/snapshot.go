@@ -49,6 +49,8 @@ type MemberSnapshot struct {
 type LookupSnapshot struct {
 	What    string
 	Targets int
+	Cut     int       // members that were left out, beyond Lookups.MaxMembers
+	Failed  uint64    // answers that were not good
 	At      time.Time // the last answer; zero: none yet
 	Err     string    // of the last answer; empty: it was good
 }
@@ -65,7 +67,7 @@ func (s *Set) Snapshot() []GroupSnapshot {
 		}
 		for _, d := range lookups(g.cfg) {
 			w := s.watches[d]
-			snap.Lookups = append(snap.Lookups, LookupSnapshot{lookupName(d), len(w.targets), w.at, text(w.err)})
+			snap.Lookups = append(snap.Lookups, LookupSnapshot{lookupName(d), len(w.targets), w.cut, w.failures, w.at, text(w.err)})
 		}
 		all = append(all, snap)
 	}

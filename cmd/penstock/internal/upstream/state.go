@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -184,8 +185,8 @@ type want struct {
 }
 
 // refresh brings members in line with the configuration and with what was
-// discovered, and builds the table. Under the Set's lock.
-func (g *Group) refresh(now time.Time) {
+// discovered, and builds the table. Why says what was changed. Under the Set's lock.
+func (g *Group) refresh(now time.Time, why string) {
 	type key struct {
 		name string
 		addr relay.Addr
@@ -222,10 +223,10 @@ func (g *Group) refresh(now time.Time) {
 	g.members = members
 	for _, m := range members {
 		m.check()
-		g.settle(m, now, "configured")
+		g.settle(m, now, why)
 	}
 	for _, m := range old {
-		m.end(now)
+		m.end(now, strings.Replace(why, "found", "no longer found", 1))
 	}
 	g.build(now)
 }
@@ -245,13 +246,13 @@ func (g *Group) wants() (ws []want) {
 			ws = append(ws, w)
 			continue
 		}
-		for _, t := range g.set.watches[lookupOf(m.To)].targets {
+		for _, t := range g.set.watches[lookupOf(g.cfg, m.To)].targets {
 			w.addr = t.Addr
 			ws = append(ws, w)
 		}
 	}
 	for _, d := range g.cfg.Discover {
-		for _, t := range g.set.watches[lookupKey(d)].targets {
+		for _, t := range g.set.watches[lookupKey(g.cfg, d)].targets {
 			w := want{name: t.Name, addr: t.Addr, settings: settings{weight: t.Weight}, limit: d.MaxFlows, backup: t.Backup, found: true}
 			if w.name == "" {
 				w.name = t.Addr.String()
@@ -268,7 +269,7 @@ func (g *Group) wants() (ws []want) {
 // end takes a group out of service. Under the Set's lock.
 func (g *Group) end(now time.Time) {
 	for _, m := range g.members {
-		m.end(now)
+		m.end(now, "configured")
 	}
 	g.members = nil
 	g.gone.Store(true)
@@ -280,10 +281,10 @@ func (g *Group) end(now time.Time) {
 }
 
 // end takes a member out of service and tells of it. Under the Set's lock.
-func (m *Member) end(now time.Time) {
+func (m *Member) end(now time.Time, why string) {
 	m.gone.Store(true)
 	m.stop()
-	m.group.settle(m, now, "removed")
+	m.group.settle(m, now, why)
 	if gone := m.group.set.opt.Gone; gone != nil {
 		m.group.set.post.give(func() { gone(m) })
 	}

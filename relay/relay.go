@@ -13,6 +13,10 @@
 // passed on after its last byte; a reset is passed on as a reset. At the end of
 // each flow there is exactly one [Record].
 //
+// An urgent byte (tcp(7), MSG_OOB) is not part of a stream unless a later one has
+// overtaken it: it is left out, as it is for a program that reads the socket and does
+// not ask for it, and counts as neither read nor dropped. What follows it arrives.
+//
 // A datagram flow (networks UDP and Unixgram) is one client's address and the
 // local address that it wrote to; see [DatagramConfig]. What arrives together leaves together, in
 // GSO runs where the route takes them.

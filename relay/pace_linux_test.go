@@ -116,6 +116,43 @@ func TestBandwidthOfBuiltins(t *testing.T) {
 	}
 }
 
+// What was sniffed is part of the first burst, and no gift besides it.
+func TestBandwidthCountsWhatIsHeld(t *testing.T) {
+	const rate, sniffed = 100, 12_000
+	r := newRig(t, Config{})
+	s := newServer(t, "tcp4")
+	a := dial(t, r.listen("tcp4", ListenConfig{Hooks: Hooks{
+		Admit: func(f *Flow) Cause {
+			f.SetBandwidth(rate)
+			f.Sniff(sniffed, time.Minute)
+			return CauseNone
+		},
+		Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
+			if last {
+				return 0, SniffOn
+			}
+			return 0, SniffMore
+		},
+	}}, s.addr))
+	start := time.Now()
+	go a.Write(make([]byte, sniffed+2*paceLeast))
+	b := s.accept(t)
+	got := 0
+	buf := make([]byte, 64<<10)
+	for got < paceLeast+5 { // a little after the burst
+		n, err := b.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += n
+		if most := paceLeast + int(rate*time.Since(start).Seconds()) + 1; got > most {
+			t.Fatalf("%d bytes, at most %d are allowed", got, most)
+		}
+	}
+	reset(t, a)
+	r.expect(CauseAReset)
+}
+
 // A negative bandwidth, and none, is no bound, and leaves nothing behind.
 func TestNoBandwidth(t *testing.T) {
 	for _, rate := range []int64{0, -5} {

@@ -148,7 +148,8 @@ func (l *loop) place(ln *Listener, fd int) {
 		peer = l.peer.AddrPort()
 	}
 	if ln.shared >= 0 {
-		to, least := l, l.load.Load()
+		own := l.load.Load()
+		to, least := l, own-own/8 // a small difference is not worth waking another loop
 		for _, other := range l.engine.loops {
 			if n := other.load.Load(); n < least {
 				to, least = other, n

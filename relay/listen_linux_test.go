@@ -93,7 +93,7 @@ func TestSharedListenersTakeTurns(t *testing.T) {
 			}
 			s := r.e.Stats()
 			for i := range s.Loops {
-				if n := s.Loops[i].Flows; n != clients/loops {
+				if n := s.Loops[i].Flows; n < clients/loops-2 || n > clients/loops+2 {
 					t.Errorf("loop %d has %d of %d flows", i, n, clients)
 				}
 			}

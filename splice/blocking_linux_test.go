@@ -50,9 +50,16 @@ func TestBlockingWhileStalled(t *testing.T) {
 		r.push(t)
 		blocking(t, r.src)
 		blocking(t, r.dst)
-		r.read(t, 64<<10) // room for a part of what is held
-		time.Sleep(5 * time.Millisecond)
-		r.dst.SetWriteDeadline(time.Now())
+		before := r.live.AB().Written
+		for r.live.AB().Written == before { // one more part of what is held goes out
+			if r.received >= r.sent {
+				t.Fatal("no part of it went out")
+			}
+			r.read(t, 4<<10)
+			time.Sleep(100 * time.Microsecond)
+		}
+		r.src.SetDeadline(time.Now())
+		r.dst.SetDeadline(time.Now())
 		if _, err := r.wait(t); class(err) != "deadline" {
 			t.Error(err)
 		}

@@ -73,6 +73,23 @@ func TestAheadSated(t *testing.T) {
 	}
 }
 
+// Once the destination has taken something, the source is looked at again.
+func TestAheadAgain(t *testing.T) {
+	w, off := stalled(t, "unix")
+	w.turn(1 << 20)
+	if !w.half.sated {
+		t.Fatal("there was nothing more to read, and it does not know")
+	}
+	w.write(off+50_000, 50_000)
+	held := w.half.Held()
+	w.k.Heal()
+	w.k.Short(testkernel.SpliceOut, 1000, 1)
+	w.k.Fail(testkernel.SpliceOut, sys.EAGAIN, -1)
+	if st := w.turn(1 << 20); st != WantWrite || w.half.Held() != held-1000+50_000 {
+		t.Errorf("state %d, %d bytes held, %d before", st, w.half.Held(), held)
+	}
+}
+
 // A source that is reset meanwhile fails, once what was read before is delivered.
 func TestAheadReset(t *testing.T) {
 	w := newWay(t, "unix", "unix")

@@ -108,6 +108,20 @@ func TestIdlePipeIsForEveryone(t *testing.T) {
 	}
 }
 
+// A slot that was taken and given back leaves another head: a pop that was under
+// way meanwhile, and holds an old next, must not succeed.
+func TestStackNoticesChange(t *testing.T) {
+	ps, _ := budget(t, 0, 2)
+	before := ps.vacant.head.Load()
+	a := ps.vacant.pop(ps.slots)
+	b := ps.vacant.pop(ps.slots)
+	ps.vacant.push(b)
+	ps.vacant.push(a)
+	if after := ps.vacant.head.Load(); uint32(after) != uint32(before) || after == before {
+		t.Errorf("head %x, then %x", before, after)
+	}
+}
+
 // The smallest pipe that is of use is minPipe, or what was asked for if that is less.
 func TestPipeTooSmall(t *testing.T) {
 	for _, c := range []struct {

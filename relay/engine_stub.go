@@ -101,6 +101,9 @@ func (*Flow) Value() any { return nil }
 // SetValue does nothing.
 func (*Flow) SetValue(any) {}
 
+// ClientEnded is for Linux.
+func (*Flow) ClientEnded() bool { return false }
+
 // Sniff returns [ErrStage].
 func (*Flow) Sniff(max int, timeout time.Duration) error { return ErrStage }
 

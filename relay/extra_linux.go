@@ -12,6 +12,7 @@ type extra struct {
 	// The sniff's bounds.
 	most     int
 	patience time.Duration
+	ended    bool // the client has ended its side
 	pace     pace
 }
 

@@ -55,6 +55,10 @@ func (f *Flow) Sniff(max int, timeout time.Duration) error {
 	return nil
 }
 
+// ClientEnded, called in Hooks.Sniff, reports whether the client has ended its side.
+// It tells that reason for last from the others: see [Flow.Sniff].
+func (f *Flow) ClientEnded() bool { return f.session == nil && f.extra != nil && f.extra.ended }
+
 // sniffBurst is how often one flow is sniffed before others have their turn.
 const sniffBurst = 16
 
@@ -80,6 +84,7 @@ func (l *loop) sniff(f *Flow) {
 		x.held = append(x.held, l.env.Scratch[:n]...)
 		// What is left in the socket gives no event: the edge has passed.
 		f.pending = n == want || n == 0 || f.odd[sideA] || !f.tcp[sideA]
+		x.ended = n == 0
 		l.show(f, n == 0)
 		if f.state != flowSniffing || !f.pending {
 			return

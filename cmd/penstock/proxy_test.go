@@ -118,6 +118,11 @@ groups:
 		d.mustTurnAway(listener, text)
 		mustBe(t, record(), "cause", "refused", "reason", reason)
 	}
+	// One that leaves in the middle of it was not slow.
+	left := d.to("in")
+	io.WriteString(left, "PROXY TC")
+	left.(*net.TCPConn).CloseWrite()
+	mustBe(t, record(), "cause", "refused", "reason", "client-ended")
 	// From who may not say anything it is payload.
 	text := "PROXY TCP4 192.0.2.7 192.0.2.1 1 2\r\n"
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", d.at("in").String())

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -181,6 +182,14 @@ listeners:
   strict:
     listen: tcp://127.0.0.1:0
     routes: [{sni: one.test, to: "tcp://127.0.0.1:1"}]
+  short:
+    listen: tcp://127.0.0.1:0
+    sniff: {max: 512, timeout: 1m}
+    routes: [{sni: one.test, to: "tcp://127.0.0.1:1"}]
+  patient:
+    listen: tcp://127.0.0.1:0
+    sniff: {timeout: 1m}
+    routes: [{sni: one.test, to: "tcp://127.0.0.1:1"}]
 `, rest.url())
 	half := []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and no more")
 	c := d.to("tls")
@@ -202,5 +211,13 @@ listeners:
 	silent.Close()
 
 	d.mustTurnAway("strict", string(half))
-	mustBe(t, d.records(3)[2], "listener", "strict", "cause", "refused", "reason", "no-route")
+	mustBe(t, d.records(3)[2], "listener", "strict", "cause", "refused", "reason", "sniff-timeout")
+	d.mustTurnAway("strict", "")
+	mustBe(t, d.records(4)[3], "listener", "strict", "cause", "refused", "reason", "sniff-timeout")
+	d.mustTurnAway("short", string(half)+strings.Repeat("x", 512-len(half)))
+	mustBe(t, d.records(5)[4], "listener", "short", "cause", "refused", "reason", "sniff-max")
+	gone := d.to("patient")
+	gone.Write(half)
+	gone.(*net.TCPConn).CloseWrite()
+	mustBe(t, d.records(6)[5], "listener", "patient", "cause", "refused", "reason", "client-ended")
 }

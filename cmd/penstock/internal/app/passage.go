@@ -90,7 +90,7 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 		case more && !last:
 			return 0, relay.SniffMore
 		case more:
-			p.reason = spec.ReasonProxyTimeout
+			p.reason = cutShort(f, p, b, spec.ReasonProxyTimeout)
 			return 0, relay.SniffRefuse
 		case err != nil:
 			p.reason = spec.ReasonProxyHeader
@@ -116,7 +116,22 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 	if err == nil {
 		p.hello.Store(&hello)
 	}
-	return 0, d.routed(f, p)
+	next = d.routed(f, p)
+	if err == clienthello.ErrIncomplete && p.reason == spec.ReasonNoRoute {
+		p.reason = cutShort(f, p, b, spec.ReasonSniffTimeout)
+	}
+	return 0, next
+}
+
+// cutShort says why no more comes of what a client says first.
+func cutShort(f *relay.Flow, p *passage, b []byte, timeout spec.Reason) spec.Reason {
+	switch {
+	case f.ClientEnded():
+		return spec.ReasonClientEnded
+	case len(b) >= p.stand.spec.Sniff.Max:
+		return spec.ReasonSniffMax
+	}
+	return timeout
 }
 
 func (d *daemon) routed(f *relay.Flow, p *passage) relay.SniffNext {

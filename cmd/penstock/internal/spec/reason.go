@@ -25,11 +25,16 @@ const (
 	ReasonKilled               // an operator ended it
 	ReasonTable                // the table of sources is full
 	ReasonLoop                 // the member leads back to the listener
+	ReasonSniffTimeout         // no route for a client that has not said its whole ClientHello in time
+	ReasonSniffMax             // its PROXY header or ClientHello is longer than sniff.max
+	ReasonClientEnded          // it ended in the middle of its PROXY header or ClientHello
+	ReasonConnectFailed        // no attempt to connect succeeded, and there is no further member to try
 	Reasons
 )
 
 var reasonNames = [Reasons]string{"", "denied", "flows", "listener-flows", "source-flows", "rate", "listener-rate", "source-rate",
-	"proxy-header", "proxy-timeout", "no-route", "no-member", "queue-full", "queue-timeout", "retries", "removed", "killed", "source-table", "loop"}
+	"proxy-header", "proxy-timeout", "no-route", "no-member", "queue-full", "queue-timeout", "retries", "removed", "killed", "source-table", "loop",
+	"sniff-timeout", "sniff-max", "client-ended", "connect-failed"}
 
 // String is the reason's name, lower-case with hyphens; empty for ReasonNone.
 func (r Reason) String() string {

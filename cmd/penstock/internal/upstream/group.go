@@ -68,7 +68,7 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 		l.giveUp()
 	}
 	if l.exhausted(t.cfg) {
-		return nil, spec.ReasonRetries
+		return nil, l.failure(t.cfg)
 	}
 	if waiting := g.queue.len(); waiting > 0 { // nobody overtakes those who wait
 		if waiting >= t.cfg.Queue.Size {
@@ -86,7 +86,7 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 	case full:
 		return nil, spec.ReasonQueueFull
 	case len(l.tried) > 0:
-		return nil, spec.ReasonRetries
+		return nil, spec.ReasonConnectFailed
 	}
 	return nil, spec.ReasonNoMember
 }

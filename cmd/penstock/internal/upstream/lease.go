@@ -109,6 +109,15 @@ func (l *Lease) take(m *Member) (ok, full bool) {
 // may tells whether m is for this lease, a free slot apart.
 func (l *Lease) may(m *Member) bool { return m.takes.Load() && !slices.Contains(l.tried, m) }
 
+// failure is the reason of a lease that is exhausted: only what may be retried has a budget that
+// can be used up.
+func (l *Lease) failure(cfg *spec.Group) spec.Reason {
+	if cfg.Retries == 0 {
+		return spec.ReasonConnectFailed
+	}
+	return spec.ReasonRetries
+}
+
 // exhausted tells whether there may be no further attempt.
 func (l *Lease) exhausted(cfg *spec.Group) bool {
 	budget := cfg.Timeouts.Retries

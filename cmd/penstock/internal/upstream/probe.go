@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -81,20 +83,29 @@ func converse(conn net.Conn, c *spec.Check) error {
 	got, b := []byte(nil), make([]byte, maxAnswer)
 	for len(got) < maxAnswer {
 		n, err := conn.Read(b)
-		if c.Kind == "udp" {
-			got = got[:0]
+		if c.Kind == "udp" && n > 0 {
+			got = got[:0] // one that is wrong is kept, to be told
 		}
 		got = append(got, b[:max(n, 0)]...)
 		switch {
 		case n > 0 && bytes.Contains(got, c.Expect):
 			return nil
-		case errors.Is(err, io.EOF):
-			return fmt.Errorf("answers %.40q, not %.40q", got, c.Expect)
+		case err != nil && len(got) > 0:
+			return fmt.Errorf("the answer is %.40q; expected: %.40q", got, c.Expect)
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded):
+			return fmt.Errorf("no answer (%w); expected: %s", err, expected(c))
 		case err != nil:
 			return err
 		}
 	}
-	return fmt.Errorf("answers more than %d bytes without %.40q", maxAnswer, c.Expect)
+	return fmt.Errorf("the answer is more than %d bytes long; expected: %.40q", maxAnswer, c.Expect)
+}
+
+func expected(c *spec.Check) string {
+	if len(c.Expect) == 0 {
+		return "any"
+	}
+	return fmt.Sprintf("%.40q", c.Expect)
 }
 
 // get asks over HTTP/1.1 and reads the head of the answer.
@@ -133,5 +144,12 @@ func get(conn net.Conn, c *spec.Check, to relay.Addr) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("status %d", res.StatusCode)
+	want := make([]string, len(statuses))
+	for i, s := range statuses {
+		want[i] = fmt.Sprintf("%d-%d", s[0], s[1])
+		if s[0] == s[1] {
+			want[i] = fmt.Sprint(s[0])
+		}
+	}
+	return fmt.Errorf("status %d; expected: %s", res.StatusCode, strings.Join(want, ", "))
 }

@@ -120,7 +120,15 @@ func TestProbeSendExpect(t *testing.T) {
 			t.Errorf("%s, any answer: %v", network, err)
 		}
 		c.Expect = []byte("GOODBYE")
-		if err := ask(t, c, 0, to, longEnough); err == nil || err.Error() != `answers "HELLO\n", not "GOODBYE"` {
+		if err := ask(t, c, 0, to, longEnough); err == nil || err.Error() != `the answer is "HELLO\n"; expected: "GOODBYE"` {
+			t.Errorf("%s: %v", network, err)
+		}
+		// A server that stays is no different.
+		stays := serve(t, listen(t, network), func(c net.Conn) {
+			io.WriteString(c, "ERR busy\n")
+			io.Copy(io.Discard, c)
+		})
+		if err := ask(t, c, 0, stays, 200*time.Millisecond); err == nil || err.Error() != `the answer is "ERR busy\n"; expected: "GOODBYE"` {
 			t.Errorf("%s: %v", network, err)
 		}
 	}
@@ -176,8 +184,8 @@ func TestProbeHTTP(t *testing.T) {
 			statuses [][2]int
 			want     string
 		}{
-			{200, nil, ""}, {302, nil, ""}, {404, nil, "status 404"}, {503, nil, "status 503"},
-			{404, [][2]int{{200, 200}, {400, 404}}, ""}, {201, [][2]int{{200, 200}, {400, 404}}, "status 201"},
+			{200, nil, ""}, {302, nil, ""}, {404, nil, "status 404; expected: 200-399"}, {503, nil, "status 503; expected: 200-399"},
+			{404, [][2]int{{200, 200}, {400, 404}}, ""}, {201, [][2]int{{200, 200}, {400, 404}}, "status 201; expected: 200, 400-404"},
 		} {
 			check := &spec.Check{Kind: "http", Method: "GET", Host: "app.example", Path: "/well?status=" + strconv.Itoa(c.status), Statuses: c.statuses}
 			if err := ask(t, check, 0, to, longEnough); text(err) != c.want {
@@ -227,7 +235,7 @@ func TestProbeUDP(t *testing.T) {
 			t.Errorf("%s: %v", network, err)
 		}
 		c.Expect = []byte("PONG")
-		if err := ask(t, c, 0, to, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := ask(t, c, 0, to, 200*time.Millisecond); err == nil || err.Error() != `the answer is "PING"; expected: "PONG"` {
 			t.Errorf("%s, another answer: %v", network, err)
 		}
 		p.Close()

@@ -89,7 +89,7 @@ func TestInTurn(t *testing.T) {
 	for flow := range 7 {
 		var l Lease
 		got := names(t, g, &l, 4)
-		want := []string{fmt.Sprint("m", flow%3), fmt.Sprint("m", (flow+1)%3), fmt.Sprint("m", (flow+2)%3), "retries"}
+		want := []string{fmt.Sprint("m", flow%3), fmt.Sprint("m", (flow+1)%3), fmt.Sprint("m", (flow+2)%3), "connect-failed"}
 		if !slices.Equal(got, want) {
 			t.Errorf("flow %d: %v, want %v", flow, got, want)
 		}
@@ -121,6 +121,15 @@ func TestRetryBounds(t *testing.T) {
 		l.Connected(errors.New("refused"), time.Second)
 	}
 	l.Release()
+
+	// Where nothing is retried no budget of retries is used up.
+	for _, cfg := range []*spec.Group{{Balance: "first", Members: members(1), Retries: 2}, {Balance: "first", Members: members(5)}} {
+		_, g = set(t, cfg, Options{})
+		if got, want := names(t, g, &l, 2), []string{"m0", "connect-failed"}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		l.Release()
+	}
 }
 
 func TestBackups(t *testing.T) {

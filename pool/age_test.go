@@ -129,6 +129,50 @@ func TestNoneMadeAnew(t *testing.T) {
 	}
 }
 
+// The same where objects are held over a collection, and put back before the pool
+// has heard of it: they are there after the next one.
+func TestNoneMadeAnewHeld(t *testing.T) {
+	eachProcs(t, func(t *testing.T) {
+		manualGC(t)
+		const n = 64
+		made := 0
+		p := Pool[*int]{New: func() *int { made++; return new(int) }}
+		var held [n]*int
+		for range 40 {
+			for i := range held {
+				held[i] = p.Get()
+			}
+			p.Put(new(int)) // so that there is a generation to move on
+			runtime.GC()
+			for _, x := range held {
+				p.Put(x)
+			}
+			runtime.GC()
+		}
+		if made != n && !debugging {
+			t.Errorf("made %d objects, and %d were in use", made, n)
+		}
+	})
+}
+
+// A busy CPU finds in the victim all that it put, its magazine included.
+func TestVictimMagazine(t *testing.T) {
+	manualGC(t)
+	withProcs(t, 1)
+	made := 0
+	p := Pool[*int]{New: func() *int { made++; return new(int) }}
+	for range 2 * coldCalls {
+		p.Put(new(int))
+	}
+	cycle(t, &p)
+	for range 2 * coldCalls {
+		p.Get()
+	}
+	if s := p.Stats(); made > 0 || s.Kept != 0 || s.VictimHits != 2*coldCalls {
+		t.Fatalf("made %d; %+v", made, s)
+	}
+}
+
 // stops returns how often the world was stopped so far, by the collector and by
 // others.
 func stops() (gc, other uint64) {

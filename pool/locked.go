@@ -35,8 +35,7 @@ type locked[T any] struct {
 	leaving [][]T // to be dropped; under book.mu
 }
 
-// noticeEvery is how many calls of a shard there are to one look whether a
-// collection ended.
+// noticeEvery is how many calls of a shard there are to one look whether a collection ended.
 const noticeEvery = 16
 
 // getLocked is getSlow of a pool with locks.
@@ -65,10 +64,9 @@ func (l *locked[T]) get(p *Pool[T], id int) (x T, found bool) {
 	for _, old := range [...]bool{false, true} {
 		for i := range l.shards {
 			s := &l.shards[(id+i)%len(l.shards)]
-			s.mu.Lock()
-			if i == 0 && !old && s.due() {
-				s.mu.Unlock()
-				p.notice()
+			if i == 0 && !old {
+				p.lock(s)
+			} else {
 				s.mu.Lock()
 			}
 			if x, found = s.take(old); found {
@@ -84,10 +82,14 @@ func (l *locked[T]) get(p *Pool[T], id int) (x T, found bool) {
 	return x, false
 }
 
-// due counts a call and reports whether to look for the end of a collection.
-func (s *lockedShard[T]) due() bool {
-	s.calls++
-	return s.calls%noticeEvery == 1
+// lock locks s, the caller's own, and now and then looks whether a collection ended.
+func (p *Pool[T]) lock(s *lockedShard[T]) {
+	s.mu.Lock()
+	if s.calls++; s.calls%noticeEvery == 1 {
+		s.mu.Unlock()
+		p.notice()
+		s.mu.Lock()
+	}
 }
 
 // take takes the youngest object, or the youngest old one. s.mu is held.
@@ -118,7 +120,7 @@ func (p *Pool[T]) putLocked(id int, x T) {
 		return
 	}
 	s := &l.shards[id%len(l.shards)]
-	s.mu.Lock()
+	p.lock(s)
 	s.young = append(s.young, x)
 	s.tally.puts++
 	s.mu.Unlock()

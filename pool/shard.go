@@ -137,36 +137,22 @@ func (s *shard[T]) warm() {
 
 // getShared is getSlow of a pool without locks.
 func (p *Pool[T]) getShared(id int) (x T, found bool) {
-	// Nothing in the victim is looked at before it is needed.
+	// The victim is looked at only when it is needed.
 	var victim *past[T]
 	var first, s, old *shard[T]
-	for looked := false; ; looked = true {
+	for {
 		id, first, s = p.visit(id)
-		cold := s.cold()
-		if looked || !cold {
-			if x, found = s.get(); !found {
-				x, found = p.steal(id, first, s)
-			}
-			if !found && old != nil {
-				x, found = victim.take(id, s, old)
-			}
-			// If the generations moved on meanwhile, there is another place to look.
-			if found || p.victim.Load() == victim {
-				if !found {
-					s.counts.misses.inc()
-					if p.New != nil {
-						s.counts.news.inc()
-					}
-				}
-				s.warm()
-				p.leave(id, s)
-				return x, found
-			}
+		if x, found = s.get(); !found {
+			x, found = p.steal(id, first, s)
+		}
+		if !found && old != nil {
+			x, found = victim.take(id, s, old)
+		}
+		// If the generations moved on meanwhile, there is another place to look.
+		if found || p.victim.Load() == victim {
+			break
 		}
 		p.leave(id, s)
-		if cold && !looked {
-			p.notice()
-		}
 		// Not in a section: this may wait for the collector.
 		victim = p.victim.Load()
 		if old = victim.first(); old == nil && victim != nil {
@@ -175,6 +161,15 @@ func (p *Pool[T]) getShared(id int) (x T, found bool) {
 		}
 		id = p.gate.enter()
 	}
+	if !found {
+		s.counts.misses.inc()
+		if p.New != nil {
+			s.counts.news.inc()
+		}
+	}
+	s.warm()
+	p.leave(id, s)
+	return x, found
 }
 
 // get takes an object from the magazine of s, or from its chain. The caller is

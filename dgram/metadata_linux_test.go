@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"syscall"
 	"testing"
 	"time"
@@ -458,6 +459,89 @@ func TestZones(t *testing.T) {
 		a := netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 15: byte(i)})
 		if got := z.attach(a, uint32(900+i%3)); got != a.WithZone(fmt.Sprint(900+i%3)) {
 			t.Errorf("%s scope %d is %s", a, 900+i%3, got)
+		}
+	}
+}
+
+// TestNamesAreLookedUpAgain: an interface may be renamed, or its index given to
+// another. What was looked up counts for a minute.
+func TestNamesAreLookedUpAgain(t *testing.T) {
+	link := netip.MustParseAddr("fe80::1")
+	stale := func(age time.Duration) zones {
+		z := zones{since: time.Now().Add(-age), names: map[uint32]string{1: "old"}, scopes: map[string]uint32{"lo": 99}}
+		z.attach(link, 1) // and the small table knows it too
+		return z
+	}
+	z := stale(nameAge / 2)
+	z.refresh()
+	if got := z.attach(link, 1).Zone(); got != "old" {
+		t.Errorf("looked up again after half the time: %q", got)
+	}
+	z = stale(nameAge + time.Second)
+	z.refresh()
+	if got := z.attach(link, 1).Zone(); got != "lo" {
+		t.Errorf("index 1 is still %q", got)
+	}
+	if got, ok := z.scope("lo"); got != 1 || !ok {
+		t.Errorf("lo is still %d, %t", got, ok)
+	}
+}
+
+// TestControlIsReset: where nothing came, nothing is left of what was there before.
+func TestControlIsReset(t *testing.T) {
+	eachLevel(t, func(t *testing.T, l level) {
+		p := newPath(t, "v4")
+		send, recv := l.conn(t, p.send), l.conn(t, p.recv)
+		mustWrite(t, send, []Message{{Buf: []byte("x"), Addr: p.to}})
+		ms := Batch(1)
+		buf := ms[0].Buf
+		ms[0] = Message{Buf: buf, Control: bytes.Repeat([]byte{1}, 64), N: 9, Path: "/old", Segment: 5, Local: netip.IPv6Loopback(), Interface: 7, ECN: CE,
+			Flags: Truncated | ControlTruncated, Time: time.Now()}
+		if n, err := recv.ReadBatch(ms); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		m := ms[0]
+		if len(m.Control) != 0 || cap(m.Control) != 64 {
+			t.Errorf("%d control bytes of an earlier message, room for %d", len(m.Control), cap(m.Control))
+		}
+		m.Buf, m.Control = nil, nil
+		if want := (Message{N: 1, Addr: p.from}); !reflect.DeepEqual(m, want) {
+			t.Errorf("got %+v\nwant %+v", m, want)
+		}
+	})
+}
+
+// TestWhatWasCut: a cut datagram and cut control messages are told apart.
+func TestWhatWasCut(t *testing.T) {
+	for _, row := range []struct {
+		size, room int
+		want       Flags
+	}{{10, 64, 0}, {100, 64, Truncated}, {10, 8, ControlTruncated}, {100, 8, Truncated | ControlTruncated}, {100, 0, Truncated}} {
+		p := newPath(t, "v4")
+		send, recv := neither.conn(t, p.send), neither.with(func(c *Config) { c.Local = true }).conn(t, p.recv)
+		mustWrite(t, send, []Message{{Buf: payload(0, row.size), Addr: p.to}})
+		ms := []Message{{Buf: make([]byte, 50), Control: make([]byte, 0, row.room)}}
+		if n, err := recv.ReadBatch(ms); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if ms[0].Flags != row.want || ms[0].N != min(50, row.size) {
+			t.Errorf("%d bytes, room for %d of control: N = %d, flags %b; want %b", row.size, row.room, ms[0].N, ms[0].Flags, row.want)
+		}
+	}
+}
+
+// TestInterface: a datagram leaves by the interface that it names, and a wrong
+// one is an error, whatever else the message says.
+func TestInterface(t *testing.T) {
+	for _, kind := range []string{"v4", "v6", "dual-to-v4", "dual-to-v6"} {
+		p := newPath(t, kind)
+		send, recv := bestLevel.conn(t, p.send), bestLevel.conn(t, p.recv)
+		for _, from := range []netip.Addr{{}, p.from.Addr()} {
+			mustWrite(t, send, []Message{{Buf: []byte("x"), Addr: p.to, Local: from, Interface: 1}})
+			collect(t, recv, 1)
+			if n, err := send.WriteBatch([]Message{{Buf: []byte("x"), Addr: p.to, Local: from, Interface: 1 << 20}}); n != 0 || err == nil {
+				t.Errorf("%s: by an interface that does not exist: %d, %v", kind, n, err)
+			}
 		}
 	}
 }

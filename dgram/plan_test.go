@@ -3,6 +3,7 @@ package dgram
 import (
 	"bytes"
 	"net/netip"
+	"reflect"
 	"testing"
 	"time"
 
@@ -98,4 +99,46 @@ func lawful(sizes []int, l segment.Limit) bool {
 		}
 	}
 	return len(sizes) == 1 || len(sizes) <= l.Count && total <= l.Bytes
+}
+
+// TestAlike: messages that differ in anything that a header says do not share one.
+func TestAlike(t *testing.T) {
+	other := Message{
+		Addr:      netip.MustParseAddrPort("192.0.2.1:1"),
+		Local:     netip.MustParseAddr("192.0.2.2"),
+		Interface: 3,
+		ECN:       CE,
+		Time:      time.Unix(4, 0),
+		Control:   []byte{5},
+	}
+	// The header says nothing of these, or the run's arithmetic looks at them.
+	free := map[string]bool{"Buf": true, "N": true, "Path": true, "Segment": true, "Flags": true}
+	fields := reflect.TypeFor[Message]()
+	for i := range fields.NumField() {
+		name := fields.Field(i).Name
+		if free[name] {
+			continue
+		}
+		for _, pace := range []bool{false, true} {
+			ms := make([]Message, 3)
+			for j := range ms {
+				ms[j].Buf = make([]byte, 10)
+			}
+			value := reflect.ValueOf(other).Field(i)
+			if value.IsZero() {
+				t.Fatalf("%s is new: give it a value here", name)
+			}
+			reflect.ValueOf(&ms[1]).Elem().Field(i).Set(value)
+			r := rules{limit: segment.Limit{Count: 64, Bytes: 65507}, pace: pace}
+			var e entry
+			r.plan(&e, ms, position{})
+			want := 1
+			if name == "Time" && !pace {
+				want = 3
+			}
+			if e.end.msg != want {
+				t.Errorf("pace %t: a run of %d messages, the second with another %s; want %d", pace, e.end.msg, name, want)
+			}
+		}
+	}
 }

@@ -95,6 +95,39 @@ func TestControlOfTwoFamilies(t *testing.T) {
 	}
 }
 
+// TestWhatWasCut: a cut datagram and cut control messages are told apart, and
+// nothing is left of what a message said before.
+func TestWhatWasCut(t *testing.T) {
+	for name, cfg := range configs {
+		for _, buffers := range []int{1, 2} {
+			for _, row := range []struct{ size, oob, n, nn, flags int }{
+				{10, 64, 10, 32, 0}, {100, 64, 50, 32, msgTrunc}, {10, 3, 10, 0, msgCtrunc}, {10, 20, 10, 20, msgCtrunc},
+				{100, 3, 50, 0, msgTrunc | msgCtrunc}, {100, 0, 50, 0, msgTrunc | msgCtrunc}, {50, 32, 50, 32, 0},
+			} {
+				a, b := listen(t, "udp4", "127.0.0.1:0", cfg), listen(t, "udp4", "127.0.0.1:0", cfg)
+				if err := ipv4.NewPacketConn(b.UDPConn).SetControlMessage(ipv4.FlagDst, true); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := a.WriteTo(make([]byte, row.size), b.LocalAddr()); err != nil {
+					t.Fatal(err)
+				}
+				m := []ipv4.Message{{Buffers: [][]byte{make([]byte, 50)}, OOB: make([]byte, row.oob), N: 99, NN: 99, Flags: 0xff, Addr: &net.UDPAddr{}}}
+				if buffers == 2 {
+					m[0].Buffers = [][]byte{make([]byte, 20), make([]byte, 30)}
+				}
+				if n, err := b.ReadBatch(m, 0); n != 1 || err != nil {
+					t.Fatal(n, err)
+				}
+				if got := m[0]; got.N != row.n || got.NN != row.nn || got.Flags != row.flags || got.Addr.String() != a.LocalAddr().String() {
+					t.Errorf("%s, %d buffers, %+v: N %d, NN %d, flags %#x from %v", name, buffers, row, got.N, got.NN, got.Flags, got.Addr)
+				}
+				a.Close()
+				b.Close()
+			}
+		}
+	}
+}
+
 func TestNoAllocation(t *testing.T) {
 	for name, cfg := range configs {
 		t.Run(name, func(t *testing.T) {

@@ -128,7 +128,8 @@ type SocketOptions struct {
 	// so long. tcp(7), TCP_USER_TIMEOUT.
 	UserTimeout time.Duration
 	// RecvBuffer and SendBuffer fix SO_RCVBUF and SO_SNDBUF, in bytes; the
-	// kernel's autotuning is usually better.
+	// kernel's autotuning is usually better. A Unix socket has none: its send
+	// buffer is enlarged when a spliced stream outgrows it, unless SendBuffer is set.
 	RecvBuffer, SendBuffer int
 	// Congestion names the congestion control, one of
 	// net.ipv4.tcp_available_congestion_control; "": the namespace's. tcp(7), TCP_CONGESTION.

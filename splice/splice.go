@@ -8,8 +8,9 @@
 // A file goes to such a socket by sendfile(2). Anything else is copied by Read and
 // Write, through one buffer of 32 KiB.
 //
-// Before bytes are spliced to a Unix socket whose send buffer nobody has set, that
-// buffer is enlarged (SO_SNDBUF), so that its reader need not wait for each part.
+// When much that is spliced to a Unix socket has to wait, its send buffer is
+// enlarged (SO_SNDBUF), unless it has been set before: so its reader need not wait
+// for each part.
 //
 // Deadlines and Close work on the connections as they do for Read and Write.
 // What was read is delivered, or counted in an [UndeliveredError].

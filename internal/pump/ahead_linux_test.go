@@ -111,8 +111,8 @@ func TestAheadReset(t *testing.T) {
 	w.read(off, 50_000)
 }
 
-// The send buffer of a Unix destination grows once something is spliced to it,
-// unless somebody has set it; a TCP one's is left to the kernel.
+// The send buffer of a Unix destination grows once much of what is spliced to it
+// has to wait, unless it has been set before; a TCP one's is left to the kernel.
 func TestSendBuffer(t *testing.T) {
 	size := func(fd int) int {
 		n, e := sys.SendBuffer.Get(fd)
@@ -134,13 +134,19 @@ func TestSendBuffer(t *testing.T) {
 		if c.own == 0 && before != 212992 {
 			c.grows = false // this machine's default is another
 		}
-		w.write(0, 1000)
+		off := w.bulk(0)
+		w.k.Fail(testkernel.SpliceOut, sys.EAGAIN, 1)
+		w.write(off, 1000)
 		w.until(WantRead)
-		w.read(0, 1000)
-		if n := size(w.dst); n != before {
-			t.Errorf("%+v: small messages change it from %d to %d", c, before, n)
+		w.read(off, 1000)
+		if n := size(w.dst); c.dst == "unix" && n != before {
+			t.Errorf("%+v: a small message that waits changes it from %d to %d", c, before, n)
 		}
-		if w.bulk(1000); c.dst == "unix" && (size(w.dst) >= 2*before) != c.grows {
+		w.k.Fail(testkernel.SpliceOut, sys.EAGAIN, 1)
+		w.write(off+1000, enlargeAt+10_000)
+		w.until(WantRead)
+		w.read(off+1000, enlargeAt+10_000)
+		if c.dst == "unix" && (size(w.dst) >= 2*before) != c.grows {
 			t.Errorf("%+v: from %d to %d", c, before, size(w.dst))
 		}
 	}

@@ -71,7 +71,7 @@ type Half struct {
 	// TCP says that the source is a TCP socket.
 	TCP bool
 	// Enlarge asks for a greater send buffer of the destination, a Unix socket,
-	// before anything is spliced to it. It is false once that is done.
+	// once much that is spliced to it has to wait. It is false when that is done.
 	Enlarge bool
 
 	splicing bool
@@ -104,6 +104,9 @@ const (
 	// spliceMost is asked for in one splice. A pipe counts slots, and a slot
 	// can hold a fragment of 32 KiB, so that more than its nominal size fits.
 	spliceMost = 4 << 20
+	// enlargeAt is how many bytes must wait for a Unix destination before its send
+	// buffer, 208 KiB by default, is found too small.
+	enlargeAt = 128 << 10
 	// A source earns its low-water mark by so many bytes, and loses it after so
 	// many empty turns of the timer.
 	earned    = 16 << 20
@@ -254,6 +257,10 @@ func (h *Half) flushPipe(env *Env, dst int) State {
 	case e == sys.EINTR:
 		return Again
 	case e == sys.EAGAIN:
+		if h.Enlarge && h.inPipe >= enlargeAt {
+			h.Enlarge = false
+			sys.EnlargeSendBuffer(dst)
+		}
 		return WantWrite
 	case e == sys.EINVAL:
 		h.splicing, h.why = false, WhyKernel
@@ -356,10 +363,6 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 		if h.pipe = env.Pipes.Get(); h.pipe == nil {
 			h.stopSplicing(env, src, WhyPipes)
 			return 0, Again
-		}
-		if h.Enlarge {
-			h.Enlarge = false
-			sys.EnlargeSendBuffer(dst)
 		}
 		if env.Shared {
 			sys.SetNonblock(src)

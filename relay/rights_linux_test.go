@@ -1,0 +1,150 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// passed is the writing end of a pipe that a test passes as SCM_RIGHTS, as often
+// as a message has room for: the pipe ends when nobody holds that end any more.
+type passed struct {
+	t      *testing.T
+	r, w   *os.File
+	rights []byte
+}
+
+func newPassed(t *testing.T) *passed {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	fds := make([]int, 253) // SCM_MAX_FD, unix(7)
+	for i := range fds {
+		fds[i] = int(w.Fd())
+	}
+	return &passed{t, r, w, sys.AppendRights(make([]byte, 0, 2048), fds...)}
+}
+
+// write sends b with descriptors; to nil: c is connected.
+func (p *passed) write(c net.Conn, b []byte, to *net.UnixAddr) {
+	if n, _, err := c.(*net.UnixConn).WriteMsgUnix(b, p.rights, to); n != len(b) || err != nil {
+		p.t.Errorf("%d bytes of %d left: %v", n, len(b), err)
+	}
+}
+
+// gone checks that nobody holds what was passed.
+func (p *passed) gone() {
+	p.t.Helper()
+	p.w.Close()
+	p.r.SetReadDeadline(time.Now().Add(patience))
+	if n, err := p.r.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		p.t.Errorf("a descriptor that was passed is still open: %v", err)
+	}
+}
+
+// Datagrams arrive whose sender passes descriptors beside them, and the
+// descriptors stay with nobody.
+func TestDatagramsPassNoDescriptors(t *testing.T) {
+	for _, listen := range []string{"unixgram", "udp4"} {
+		for _, upstream := range []string{"unixgram", "udp4", ""} {
+			if listen == "udp4" && upstream != "unixgram" {
+				continue
+			}
+			t.Run(fmt.Sprintf("client=%s/upstream=%s", listen, upstream), func(t *testing.T) {
+				r := newDatagramRig(t, Config{Loops: 1})
+				up := &Addr{Network: Echo}
+				var s net.PacketConn
+				if upstream != "" {
+					s = packetSocket(t, upstream)
+					at := gramAddr(s.LocalAddr())
+					up = &at
+				}
+				l := r.listenAt(gramPlace(t, listen), ListenConfig{}, up)
+				c := packetSocket(t, listen)
+				p := newPassed(t)
+				say := func(c net.PacketConn, to net.Addr) {
+					if unix, ok := to.(*net.UnixAddr); ok {
+						p.write(c.(*net.UnixConn), []byte("x"), unix)
+					} else if _, err := c.WriteTo([]byte("x"), to); err != nil {
+						t.Error(err)
+					}
+				}
+				for range 60 {
+					say(c, gramNet(l.Addr()))
+					if s != nil {
+						say(s, hearGram(t, s, "x"))
+					}
+					hearGram(t, c, "x")
+				}
+				p.gone()
+			})
+		}
+	}
+}
+
+// A stream goes on whose writer passes descriptors, and they stay with nobody,
+// whether it is copied or spliced.
+func TestStreamsPassNoDescriptors(t *testing.T) {
+	for _, pipes := range []int{0, -1} {
+		for _, upstream := range []string{"unix", "tcp4"} {
+			t.Run(fmt.Sprintf("pipes=%d/upstream=%s", pipes, upstream), func(t *testing.T) {
+				r := newRig(t, Config{MaxPipes: pipes})
+				a, b := r.flow("unix", upstream, ListenConfig{})
+				p := newPassed(t)
+				chunk := []byte(strings.Repeat("x", 64<<10))
+				const chunks = 64
+				go func() {
+					for i := range chunks {
+						p.write(a, []byte("x"), nil)
+						if i < chunks-1 {
+							a.Write(chunk)
+						}
+					}
+					a.(*net.UnixConn).CloseWrite()
+				}()
+				b.SetReadDeadline(time.Now().Add(patience))
+				all, err := io.ReadAll(b)
+				if want := chunks + (chunks-1)*len(chunk); err != nil || len(all) != want || strings.Trim(string(all), "x") != "" {
+					t.Errorf("%d bytes, want %d: %v", len(all), want, err)
+				}
+				b.Close()
+				rec := r.record()
+				if pipes == 0 && rec.AB.Spliced == 0 || pipes < 0 && rec.AB.Path != PathCopy {
+					t.Errorf("%+v", rec.AB)
+				}
+				p.gone()
+			})
+		}
+	}
+}
+
+// A datagram that is longer than what is read is dropped, not passed on short.
+func TestTruncatedDatagram(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "unixgram")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "unixgram"), ListenConfig{}, &up)
+	c := packetSocket(t, "unixgram")
+	c.(*net.UnixConn).SetWriteBuffer(1 << 20)
+	s.(*net.UnixConn).SetWriteBuffer(1 << 20)
+	long := strings.Repeat("x", dgramSize+1)
+	tellGram(t, c, l.Addr(), long)
+	tellGram(t, c, l.Addr(), long[:dgramSize])
+	back := hearGram(t, s, long[:dgramSize])
+	tellGram(t, s, gramAddr(back), long)
+	tellGram(t, s, gramAddr(back), "short")
+	hearGram(t, c, "short")
+	if n := r.dgramStats().Dropped; n[DropTruncated] != 2 {
+		t.Errorf("dropped %v", n)
+	}
+}

@@ -258,7 +258,7 @@ func (d *dgrams) answer(s *session, count int) {
 // full tells whether the flow has had all its replies.
 func (s *session) full() bool {
 	n := s.cfg.Datagram.Replies
-	return n > 0 && s.answers >= s.requests*int64(n)
+	return n > 0 && s.hold == nil && s.answers >= s.requests*int64(n)
 }
 
 // due tells when the flow has been idle for too long, or has lived for too

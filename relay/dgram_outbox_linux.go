@@ -278,6 +278,9 @@ func (o *outbox) sent() {
 }
 
 func (o *outbox) credit(it *item, bytes, count int) {
+	if o.port == nil {
+		it.s.requests += int64(count)
+	}
 	m := &it.s.moved[o.dir()]
 	m.written += int64(bytes)
 	m.grams += int64(count)

@@ -183,7 +183,6 @@ func (d *dgrams) take(p *dgramPort, i int) {
 		d.drop(s, toB, DropLimited, len(m.b), count)
 		return
 	}
-	s.requests += int64(count)
 	if s.first < 0 {
 		s.first = int16(i)
 		d.touched = append(d.touched, s)
@@ -250,6 +249,7 @@ func (d *dgrams) inside(s *session, b []byte, seg int) {
 	m := &s.moved[toB]
 	m.written += int64(len(b))
 	m.grams += int64(count)
+	s.requests += int64(count)
 	s.why[toB] = WhyBuiltin
 	d.loop.stats.BytesWritten += int64(len(b))
 	d.stats.Sent += int64(count)

@@ -48,7 +48,7 @@ type session struct {
 	err                  error
 	limit                [2]limit
 	moved                [2]moved
-	requests, answers    int64 // since the present upstream
+	requests, answers    int64 // datagrams sent to the present upstream, and received from it
 	start, since         time.Duration
 	connect, active      time.Duration
 	firstByte            time.Duration // see Record.FirstByte

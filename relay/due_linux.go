@@ -11,7 +11,10 @@ func (f *Flow) Timeouts() Timeouts {
 	if s := f.session; s != nil {
 		return Timeouts{Idle: s.idle, Life: s.life}
 	}
-	return f.timeouts
+	if f.timeouts == nil {
+		return Timeouts{}
+	}
+	return *f.timeouts
 }
 
 // SetTimeouts changes the flow's timeouts, in any hook. They count from when
@@ -22,13 +25,25 @@ func (f *Flow) SetTimeouts(t Timeouts) {
 		f.loop.dgrams.rearm(s)
 		return
 	}
-	f.timeouts = t
+	if *f.timeouts != t {
+		f.timeouts = f.loop.share(&t)
+	}
 	f.loop.rearm(f)
+}
+
+// share returns t for a flow to point to. Flows that come one after the other
+// mostly have the same.
+func (l *loop) share(t *Timeouts) *Timeouts {
+	if l.shared == nil || *l.shared != *t {
+		l.shared = new(Timeouts)
+		*l.shared = *t
+	}
+	return l.shared
 }
 
 // due tells when the flow times out and of what; CauseNone: never.
 func (f *Flow) due() (at time.Duration, c Cause) {
-	t := &f.timeouts
+	t := f.timeouts
 	at = math.MaxInt64
 	sooner := func(since, d time.Duration, cause Cause) {
 		if end := after(since, d); d > 0 && end < at {

@@ -31,6 +31,9 @@ func (l *loop) end(f *Flow, c Cause, err error) {
 	l.stats.Ended[c]++
 	l.stats.BytesDropped += dropped
 	l.wheel.remove(f.index)
+	if f.listener == nil && f.to != nil {
+		l.addrs = append(l.addrs, f.to) // notePeers took it
+	}
 	l.slab.put(f)
 	l.load.Add(-1)
 	if done != nil {

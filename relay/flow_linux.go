@@ -39,21 +39,21 @@ type Flow struct {
 	cause      Cause // already known, while the other half is still delivering
 	attempts   uint16
 	nextFree   uint32
+	again      bool // the upstream's accept queue is full: try once more at the next tick
+	hungUp     bool // the client has closed a Unix socket while there was no upstream
+	ended      bool // the client has ended its side meanwhile
+	resting    bool // a half has used up its share of the bandwidth: it goes on at the next tick
 	loop       *loop
-	again      bool          // the upstream's accept queue is full: try once more at the next tick
-	hungUp     bool          // the client has closed a Unix socket while there was no upstream
-	ended      bool          // the client has ended its side meanwhile
-	resting    bool          // a half has used up its share of the bandwidth: it goes on at the next tick
 	extra      *extra        // nil: it needs none
 	listener   *Listener     // nil for an adopted pair
 	cfg        *ListenConfig // what the listener had when it accepted; nil for an adopted pair
 	dialing    *DialConfig   // SetDial's; nil: cfg.Dial
 	client     *Addr         // SetClient's; nil: the peer is the client
-	timeouts   Timeouts
+	timeouts   *Timeouts     // shared, and never written to
 	done       func(*Record)
 	half       [2]pump.Half
-	peer       [2]netip.AddrPort // of TCP; B only of an adopted pair
-	to         *Addr
+	peer       netip.AddrPort // the client's, of TCP
+	to         *Addr          // of an adopted pair what B's peer was, where a record needs it
 	value      any
 	err        error
 	start      time.Duration // since the engine's start, as all times here
@@ -160,6 +160,9 @@ func (f *Flow) Upstream() *Addr {
 	if f.session != nil {
 		return f.session.to
 	}
+	if f.listener == nil {
+		return nil
+	}
 	return f.to
 }
 
@@ -209,10 +212,28 @@ func addrOf(sa *sys.Sockaddr) Addr {
 // remote is the address of a side's peer: the one that was noted, for a TCP
 // socket whose connection has ended knows it no more.
 func (f *Flow) remote(side int) Addr {
-	if f.peer[side].IsValid() {
-		return Addr{Network: TCP, IP: f.peer[side]}
+	switch {
+	case side == sideA && f.peer.IsValid():
+		return Addr{Network: TCP, IP: f.peer}
+	case side == sideB && f.to != nil:
+		return *f.to
 	}
 	return peerAddr(int(f.fd[side]))
+}
+
+// notePeers notes the addresses of an adopted pair's TCP peers, for its record.
+func (l *loop) notePeers(f *Flow) {
+	if f.tcp[sideA] && sys.PeerAddr(int(f.fd[sideA]), &l.peer) == 0 {
+		f.peer = l.peer.AddrPort()
+	}
+	if f.tcp[sideB] && sys.PeerAddr(int(f.fd[sideB]), &l.peer) == 0 {
+		if n := len(l.addrs); n > 0 {
+			f.to, l.addrs = l.addrs[n-1], l.addrs[:n-1]
+		} else {
+			f.to = new(Addr)
+		}
+		*f.to = Addr{Network: TCP, IP: l.peer.AddrPort()}
+	}
 }
 
 // dstSide is where half h writes.
@@ -253,10 +274,10 @@ func (l *loop) accepted(from *Listener, fd int, peer netip.AddrPort) {
 	f := l.slab.take()
 	f.loop, f.listener, f.state = l, from, flowAdmitting
 	f.cfg = from.cfg.Load()
-	f.timeouts, f.done = f.cfg.Timeouts, f.cfg.Hooks.Done
+	f.timeouts, f.done = &f.cfg.Timeouts, f.cfg.Hooks.Done
 	f.fd = [2]int32{int32(fd), -1}
 	f.tcp[sideA] = from.addr.Network == TCP
-	f.peer[sideA] = peer
+	f.peer = peer
 	f.start, f.since, f.active = l.now, l.now, l.now
 	l.stats.Accepted++
 	if e := l.watch(f, sideA); e != 0 {
@@ -282,7 +303,7 @@ func (l *loop) accepted(from *Listener, fd int, peer netip.AddrPort) {
 func (l *loop) adopt(m *letter) {
 	f := l.slab.take()
 	f.loop, f.state = l, flowRelaying
-	f.timeouts, f.done, f.value = m.options.Timeouts, m.options.Done, m.options.Value
+	f.timeouts, f.done, f.value = l.share(&m.options.Timeouts), m.options.Done, m.options.Value
 	f.fd = [2]int32{int32(m.fd[0]), int32(m.fd[1])}
 	f.tcp = m.tcp
 	f.start, f.since, f.active = l.now, l.now, l.now
@@ -293,11 +314,11 @@ func (l *loop) adopt(m *letter) {
 			// was delivered, and a wait in close(2) would stop the loop.
 			sys.ClearLinger(int(f.fd[side]))
 		}
-		if f.tcp[side] && f.done != nil && sys.PeerAddr(int(f.fd[side]), &l.peer) == 0 {
-			f.peer[side] = l.peer.AddrPort()
-		}
 		f.half[side].Preload(&l.env, m.read[side])
 		l.stats.BytesRead += int64(len(m.read[side]))
+	}
+	if f.done != nil {
+		l.notePeers(f)
 	}
 	for side := range f.fd {
 		if e := l.watch(f, side); e != 0 {

@@ -47,6 +47,8 @@ type loop struct {
 	events       [eventsMost]sys.Event
 	env          pump.Env
 	slab         slab
+	addrs        []*Addr   // of adopted pairs that have ended
+	shared       *Timeouts // the last that a flow was given other than its listener's
 	wheel        wheel
 	ports        []*port
 	resting      time.Duration // until when the listeners rest; 0: they do not

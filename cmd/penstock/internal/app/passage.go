@@ -21,7 +21,6 @@ type passage struct {
 	stand  *stand
 	ticket admit.Ticket
 	lease  upstream.Lease
-	reason spec.Reason
 	header *admit.Header // of the PROXY protocol; nil: there was none
 	local  *relay.Addr   // where the client came to; nil: nobody asked for it
 
@@ -29,7 +28,8 @@ type passage struct {
 	way    atomic.Pointer[way]
 	member atomic.Pointer[upstream.Member]
 	series atomic.Pointer[account.Series] // that it is in; nil: in none yet
-	doomed atomic.Bool                    // the reaper has a date for it
+	reason spec.Reason
+	doomed atomic.Bool // the reaper has a date for it
 }
 
 // names are what a flow's account calls things.

@@ -22,13 +22,13 @@ type Lease struct {
 	tried []*Member
 	one   [1]*Member // room for tried, so that the first retry allocates nothing
 
-	waited bool // has been in the queue: state is to be read under its lock
-
 	// Under the queue's lock while waited.
 	member     *Member // one of its slots is this lease's
-	state      leaseState
 	resume     Resumer
 	prev, next *Lease
+	state      leaseState
+
+	waited bool // has been in the queue: state is to be read under its lock
 }
 
 type leaseState uint8

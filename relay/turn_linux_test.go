@@ -38,6 +38,8 @@ func (p *perTurn) want(t *testing.T, n, most int) {
 		defer p.mu.Unlock()
 		return p.together >= n
 	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.most > most {
 		t.Errorf("%d of %d in one turn, want at most %d", p.most, n, most)
 	}

@@ -337,6 +337,72 @@ func TestPatienceShared(t *testing.T) {
 	if s := p.Stats(); s.Kept != 0 {
 		t.Fatalf("not used, and %+v", s)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held != nil || b.alarm.Load() != nil {
+		t.Fatal("an idle pool holds a generation, or waits for a collection")
+	}
+}
+
+// What idle does when nothing else happens: a collection that may have been missed
+// counts only if nobody uses the pool, and until one is missed idle comes back later.
+func TestIdle(t *testing.T) {
+	manualGC(t)
+	withProcs(t, 1)
+	set := func(b *book[int], missed bool) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.nap.Stop()
+		b.missed = missed
+		b.delay = time.Hour
+	}
+	pending := func(b *book[int]) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.delay == 2*time.Hour && b.nap.Stop()
+	}
+	t.Run("locked", func(t *testing.T) {
+		drops := 0
+		p := Pool[int]{Drop: func(int) { drops++ }}
+		p.Put(1)
+		cycle(t, &p)
+		b := p.ledger()
+		set(b, true)
+		p.Put(2)
+		if p.idle(); drops != 0 || !pending(b) {
+			t.Fatalf("a pool in use dropped %d objects, or is not looked at again", drops)
+		}
+		set(b, false)
+		if p.idle(); drops != 0 || !pending(b) {
+			t.Fatalf("a pool that missed no collection dropped %d objects, or is not looked at again", drops)
+		}
+		set(b, true)
+		if p.idle(); drops != 1 {
+			t.Fatalf("an idle pool that missed a collection dropped %d objects", drops)
+		}
+	})
+	t.Run("shared", func(t *testing.T) {
+		if debugging {
+			t.Skip("a debug build has the other kind of pool")
+		}
+		var p Pool[int]
+		p.Put(1)
+		cycle(t, &p)
+		b := p.ledger()
+		set(b, true)
+		p.Put(2)
+		if p.idle(); p.victim.Load() == nil || !pending(b) {
+			t.Fatal("a pool in use lost its victim, or is not looked at again")
+		}
+		set(b, false)
+		if p.idle(); p.victim.Load() == nil || !pending(b) {
+			t.Fatal("a pool that missed no collection lost its victim, or is not looked at again")
+		}
+		set(b, true)
+		if p.idle(); p.victim.Load() != nil {
+			t.Fatal("an idle pool that missed a collection has a victim")
+		}
+	})
 }
 
 // A pool that nobody touches ages too, on every CPU, and then costs nothing.

@@ -70,6 +70,12 @@ func TestService(t *testing.T) {
 	}
 	heard("READY")
 	mustPing(t, c)
+	d.write(t, "nonsense", 0)
+	d.signal(syscall.SIGHUP)
+	heard("RELOADING")
+	if text := heard("READY"); !strings.Contains(text, "the last reload failed") {
+		t.Errorf("after a bad reload: %q", text)
+	}
 	d.signal(syscall.SIGTERM)
 	heard("STOPPING")
 	c.Close()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -115,6 +116,27 @@ func TestPlacesComeBack(t *testing.T) {
 		}
 		for _, c := range all {
 			c.Close()
+		}
+	}
+}
+
+// A second profile of the CPU, or a second trace, is refused as everything else is: with a problem.
+func TestProfilesOneAtATime(t *testing.T) {
+	r := newRig(t, &synthetic{})
+	for name, running := range map[string]*sync.Mutex{"profile": &r.server.profiles, "trace": &r.server.traces} {
+		first := make(chan answer)
+		go func() { first <- r.ask("GET", "/debug/pprof/"+name+"?seconds=1", "") }()
+		for deadline := time.Now().Add(eventually); running.TryLock(); time.Sleep(time.Millisecond) {
+			running.Unlock()
+			if time.Now().After(deadline) {
+				t.Fatal("it does not begin")
+			}
+		}
+		if got := r.ask("GET", "/debug/pprof/"+name+"?seconds=1", ""); got.status != 409 || got.header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("a second %s: %d %v %.100s", name, got.status, got.header, got.body)
+		}
+		if got := <-first; got.status != 200 {
+			t.Errorf("the first %s: %d", name, got.status)
 		}
 	}
 }

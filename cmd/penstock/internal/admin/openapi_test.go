@@ -52,6 +52,48 @@ func describe(t *testing.T) *description {
 	return d
 }
 
+// TestOpenAPIIsValid validates the document by the schema of the OpenAPI Initiative
+// (https://spec.openapis.org/oas/3.1/schema/2022-10-07), which leaves schemas to JSON Schema. That
+// allows any keys, so that a comma too many in a description makes one without a value.
+func TestOpenAPIIsValid(t *testing.T) {
+	d := describe(t)
+	text, err := os.ReadFile(filepath.Join("testdata", "openapi-3.1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("meta.json", meta); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("meta.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(d.doc); err != nil {
+		t.Error(err)
+	}
+	var walk func(at string, v any)
+	walk = func(at string, v any) {
+		switch v := v.(type) {
+		case nil:
+			t.Errorf("%s has no value", at)
+		case map[string]any:
+			for k, e := range v {
+				walk(at+"/"+k, e)
+			}
+		case []any:
+			for i, e := range v {
+				walk(fmt.Sprint(at, "/", i), e)
+			}
+		}
+	}
+	walk("", d.doc)
+}
+
 // check validates a JSON text by the schema at a place of the file.
 func (d *description) check(place, text string) error {
 	schema, err := d.schema.Compile("openapi.json#" + place)

@@ -17,7 +17,19 @@ const profileTime = 2 * time.Minute
 // CPU, an execution trace, or one of runtime/pprof by its name.
 func (s *Server) profile(w http.ResponseWriter, r *http.Request) error {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(profileTime))
-	switch name := r.PathValue("profile"); {
+	name := r.PathValue("profile")
+	if name == "profile" || name == "trace" { // of which there is one at a time
+		running := &s.profiles
+		if name == "trace" {
+			running = &s.traces
+		}
+		if !running.TryLock() {
+			w.Header().Set("Retry-After", "30")
+			return api.NewProblem(http.StatusConflict, "another "+name+" is under way", "one at a time")
+		}
+		defer running.Unlock()
+	}
+	switch {
 	case name == "profile":
 		pprof.Profile(w, r)
 	case name == "trace":

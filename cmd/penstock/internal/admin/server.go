@@ -30,15 +30,16 @@ const (
 
 // Server serves the admin API. Make it with New; Close ends it.
 type Server struct {
-	source   Source
-	config   Config
-	http     http.Server
-	stream   hub
-	walks    chan struct{}
-	scrapes  *exposition
-	once     sync.Once
-	closed   chan struct{} // Close has begun: streams end
-	patience time.Duration // with connections that have shown no token
+	source           Source
+	config           Config
+	http             http.Server
+	stream           hub
+	walks            chan struct{}
+	scrapes          *exposition
+	profiles, traces sync.Mutex // one of each at a time
+	once             sync.Once
+	closed           chan struct{} // Close has begun: streams end
+	patience         time.Duration // with connections that have shown no token
 }
 
 // New returns a server of what source knows.

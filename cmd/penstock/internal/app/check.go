@@ -108,14 +108,14 @@ func printDiff(w io.Writer, d *api.Diff) {
 			fmt.Fprintf(w, " (%s)", strings.Join(c.Fields, ", "))
 		}
 		if c.Flows > 0 {
-			fmt.Fprintf(w, ": touches %s", counted(int(c.Flows), "open flow"))
+			fmt.Fprintf(w, ": ends %s", counted(int(c.Flows), "open flow"))
 		}
 		if c.Restart {
 			fmt.Fprint(w, ": only after a restart")
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "%s in all\n", counted(int(d.Flows), "open flow"))
+	fmt.Fprintf(w, "%s in all will end\n", counted(int(d.Flows), "open flow"))
 }
 
 func printJSON(w io.Writer, v any) error {

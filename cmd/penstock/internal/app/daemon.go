@@ -129,13 +129,16 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	leaving := groupsGone(old.Config, cfg)
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
 	for _, l := range cfg.Listeners {
+		p := posts[bindOf(l)]
+		// Limits go on counting with the socket, and if that is new, with the name.
 		var gate *admit.Gate
-		if was := old.stands[l.Name]; was != nil {
+		if was := p.stand.Load(); was != nil {
+			gate = was.gate
+		} else if was := old.stands[l.Name]; was != nil {
 			gate = was.gate
 		}
 		s := newStand(l, admit.NewGate(next.total, l, gate), d.set, d.books.counters)
 		next.stands[l.Name] = s
-		p := posts[bindOf(l)]
 		p.stand.Store(s)
 		if err := p.Update(d.listenConfig(l, p)); err != nil {
 			d.log.Warn("a listener keeps an option until the next start", "listener", l.Name, "error", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -39,6 +40,7 @@ func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
 		told = d.tell(diff, cfg)
 		err = d.apply(ctx, cfg)
 	}
+	defer func() { d.tellManager() }()
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
 	if err != nil {
@@ -61,6 +63,20 @@ func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
 	d.event(slog.LevelInfo, "reload", cfg.Source, "the configuration is in force")
 	told.Applied = true
 	return told, nil
+}
+
+// tellManager tells the service manager that the daemon serves, and whether that is what
+// the file says.
+func (d *daemon) tellManager() {
+	d.reloads.mu.Lock()
+	status := "serving"
+	if f := d.reloads.failed; f != nil && len(f.Errors) > 0 {
+		status = "serving the configuration before; the last reload failed: " + f.Errors[0].Message
+	}
+	d.reloads.mu.Unlock()
+	if err := systemd.Ready(status); err != nil {
+		d.log.Warn("the service manager was not told", "error", err)
+	}
 }
 
 // Diff tells what the text of a configuration would change.
@@ -107,7 +123,7 @@ func badConfig(err error) *api.Problem {
 }
 
 // tell writes a difference down for those who ask, with how many open flows each change
-// touches.
+// ends, now or after a drain. A flow whose route keeps such flows goes on.
 func (d *daemon) tell(diff config.Diff, cfg *spec.Config) api.Diff {
 	later := needRestart(diff)
 	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later) > 0}
@@ -149,7 +165,8 @@ func (d *daemon) tell(diff config.Diff, cfg *spec.Config) api.Diff {
 				continue
 			}
 			n := p.names()
-			if !diff.Touches(n.listener, n.route, n.group, n.member) {
+			loses, ends := diff.Loses(n.listener, n.route, n.group, n.member)
+			if w := p.way.Load(); !loses || !ends && (w == nil || w.route.Removed.What == "keep") {
 				continue
 			}
 			out.Flows++

@@ -175,8 +175,7 @@ func (l *life) reload(why string) {
 	l.told(systemd.Reloading("reloading"))
 	ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 	defer cancel()
-	l.d.reload(ctx, why)
-	l.told(systemd.Ready("serving"))
+	l.d.reload(ctx, why) // which also tells the manager that it is over
 }
 
 // reloadTimeout bounds the look-ups of a reload's new listeners.

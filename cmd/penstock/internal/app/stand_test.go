@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -78,6 +79,31 @@ func TestWatchFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed("replaced")
+
+	// By way of a link: its target is written, and another one takes its place.
+	far := t.TempDir()
+	target, link := filepath.Join(far, "real.yaml"), filepath.Join(dir, "link.yaml")
+	write(target, "a")
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	linked, err := watchFile(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer linked.close()
+	w, own := linked, w
+	write(target, "b")
+	changed("the target of a link is written")
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	write(other, "c")
+	if err := errors.Join(os.Symlink(other, link+".new"), os.Rename(link+".new", link)); err != nil {
+		t.Fatal(err)
+	}
+	changed("the link leads elsewhere")
+	write(other, "d")
+	changed("the new target is written")
+	w = own
 	none, err := watchFile("")
 	if err != nil {
 		t.Fatal(err)

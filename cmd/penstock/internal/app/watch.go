@@ -1,15 +1,17 @@
 package app
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
-// A fileWatch tells when a file has changed. It watches the file's folder: an
-// editor, or whoever mounts configurations into containers, puts another file in
-// its place.
+// A fileWatch tells when a file has changed. It watches the folders of the file and of what
+// it links to: an editor, or whoever mounts configurations into containers, puts
+// another file in its place.
 type fileWatch struct {
 	changed chan struct{} // holds one token while there is a change to look at; nil: never
 	watcher *fsnotify.Watcher
@@ -29,29 +31,60 @@ func watchFile(path string) (*fileWatch, error) {
 	if err != nil {
 		return w, err
 	}
-	if err := watcher.Add(filepath.Dir(path)); err != nil {
-		watcher.Close()
-		return w, err
+	names := links(path)
+	for _, name := range names {
+		if err := watcher.Add(filepath.Dir(name)); err != nil {
+			watcher.Close()
+			return w, err
+		}
 	}
 	w.watcher, w.changed, w.done = watcher, make(chan struct{}, 1), make(chan struct{})
-	go w.run(filepath.Clean(path))
+	go w.run(filepath.Clean(path), names)
 	return w, nil
 }
 
-func (w *fileWatch) run(path string) {
+// links are the names of a file: its own, those of the links that it is, and that of
+// the file itself without any link in its folders.
+func links(path string) []string {
+	names := []string{filepath.Clean(path)}
+	for at := path; len(names) < maxLinks; {
+		to, err := os.Readlink(at)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(at), to)
+		}
+		at = to
+		names = append(names, filepath.Clean(to))
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(names, real) {
+		names = append(names, real)
+	}
+	return names
+}
+
+const maxLinks = 40 // as the kernel has it, path_resolution(7)
+
+func (w *fileWatch) run(path string, names []string) {
 	defer close(w.done)
 	calm := time.NewTimer(time.Hour)
 	defer calm.Stop()
-	real, _ := filepath.EvalSymlinks(path)
 	for {
 		select {
 		case e, ok := <-w.watcher.Events:
 			if !ok {
 				return
 			}
-			now, _ := filepath.EvalSymlinks(path)
-			if filepath.Clean(e.Name) == path && !e.Has(fsnotify.Chmod) || now != real && now != "" {
-				real = now
+			now := links(path)
+			written := slices.Contains(names, filepath.Clean(e.Name)) && !e.Has(fsnotify.Chmod)
+			if !slices.Equal(now, names) {
+				for _, name := range now {
+					w.watcher.Add(filepath.Dir(name)) // a folder that is watched already stays
+				}
+				names, written = now, true
+			}
+			if written {
 				calm.Reset(watchCalm)
 			}
 		case <-calm.C:

@@ -22,9 +22,10 @@ type Diff struct {
 	Listeners []ListenerDiff `json:"listeners,omitempty"`
 	Groups    []GroupDiff    `json:"groups,omitempty"`
 
-	// touched has what live flows lose: their listener, route or member. A field
-	// that does not matter is empty.
-	touched map[touch]bool
+	// lost has what live flows lose: their listener, route or member. A field
+	// that does not matter is empty. It is true where the flow's way to its client is lost
+	// with it: a socket of datagrams.
+	lost map[flowPlace]bool
 }
 
 // Change is one key whose value is another one.
@@ -68,11 +69,11 @@ type MemberDiff struct {
 	Changes []Change `json:"changes,omitempty"`
 }
 
-type touch struct{ listener, route, group, member string }
+type flowPlace struct{ listener, route, group, member string }
 
 // Compare tells what changes from one configuration to another.
 func Compare(old, new *spec.Config) Diff {
-	d := Diff{touched: map[touch]bool{}}
+	d := Diff{lost: map[flowPlace]bool{}}
 	changes(engineKeys, "engine.", &old.Engine, &new.Engine, &d.Restart)
 	changes(fileKeys, "", &file{Config: *old}, &file{Config: *new}, &d.Settings)
 	d.Settings = slices.DeleteFunc(d.Settings, func(c Change) bool { return slices.Contains(d.Restart, c) })
@@ -97,12 +98,16 @@ func (d Diff) Empty() bool {
 	return len(d.Restart)+len(d.Settings)+len(d.Listeners)+len(d.Groups) == 0
 }
 
-// Touches tells whether a live flow loses its listener, its route or its member,
-// or finds its member drained. Names are those of the old configuration. It is
-// made for many flows: it takes the same time however much changes.
-func (d Diff) Touches(listener, route, group, member string) bool {
-	return d.touched[touch{listener: listener}] || d.touched[touch{listener: listener, route: route}] ||
-		d.touched[touch{group: group}] || d.touched[touch{group: group, member: member}]
+// Loses reports whether a live flow loses its listener, its route or its member, and
+// whether it must end for that, whatever its route says of such flows. Names are those
+// of the old configuration. It takes the same time however much changes.
+func (d Diff) Loses(listener, route, group, member string) (loses, ends bool) {
+	for _, p := range [...]flowPlace{{listener: listener}, {listener: listener, route: route}, {group: group}, {group: group, member: member}} {
+		if must, lost := d.lost[p]; lost {
+			loses, ends = true, ends || must
+		}
+	}
+	return loses, ends
 }
 
 // pairs calls f with what has the same name in both lists, in the order of the
@@ -158,13 +163,16 @@ func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
 		return l
 	case b == nil:
 		l.Name, l.What = a.Name, Gone
-		d.touched[touch{listener: a.Name}] = true
+		d.lost[flowPlace{listener: a.Name}] = a.Datagrams
 		return l
 	}
 	l.Name = a.Name
 	changes(listenerKeys, "", &listener{Listener: *a}, &listener{Listener: *b}, &l.Changes)
 	l.Rebinds = a.Listen != b.Listen || a.Inherit != b.Inherit || a.Datagrams != b.Datagrams ||
 		a.Transparent != b.Transparent || a.Interface != b.Interface
+	if l.Rebinds && a.Datagrams {
+		d.lost[flowPlace{listener: a.Name}] = true
+	}
 	pairs(routesOf(a), routesOf(b), func(r *spec.Route) string { return r.Name }, func(x, y *spec.Route) {
 		r := RouteDiff{}
 		switch {
@@ -172,8 +180,11 @@ func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
 			r.Name = y.Name
 		case y == nil:
 			r.Name, r.Live = x.Name, x.Removed.What
-			d.touched[touch{listener: a.Name, route: x.Name}] = true
+			d.lost[flowPlace{listener: a.Name, route: x.Name}] = false
 		default:
+			if x.To.Name != y.To.Name {
+				d.lost[flowPlace{listener: a.Name, route: x.Name}] = false
+			}
 			r.Name = x.Name
 			changes(routeKeys, "", x, y, &r.Changes)
 			// What the route only inherits is told once, of the listener.
@@ -226,7 +237,7 @@ func (d *Diff) group(a, b *spec.Group) GroupDiff {
 		return g
 	case b == nil:
 		g.Name, g.What = a.Name, Gone
-		d.touched[touch{group: a.Name}] = true
+		d.lost[flowPlace{group: a.Name}] = false
 		return g
 	}
 	g.Name = a.Name
@@ -245,8 +256,8 @@ func (d *Diff) group(a, b *spec.Group) GroupDiff {
 		if m.What = what(x == nil, y == nil, len(m.Changes) > 0); m.What != "" {
 			g.Members = append(g.Members, m)
 		}
-		if x != nil && (y == nil || x.To != y.To || y.Drained && !x.Drained) {
-			d.touched[touch{group: a.Name, member: x.Name}] = true
+		if x != nil && (y == nil || x.To != y.To) {
+			d.lost[flowPlace{group: a.Name, member: x.Name}] = false
 		}
 	})
 	g.What = what(false, false, len(g.Changes)+len(g.Members) > 0)

@@ -98,13 +98,13 @@ group tcp://h:1     gone
 		{"web", "a", "g", "tcp://a:1", false},
 		{"web", "b", "g", "tcp://a:1", true},
 		{"web", "a", "g", "tcp://b:1", true},
-		{"web", "a", "g", "tcp://d:1", true},
-		{"web", "c", "g", "tcp://a:1", false},
+		{"web", "a", "g", "tcp://d:1", false}, // drained: its flows go on
+		{"web", "c", "g", "tcp://a:1", true},  // leads to another group
 		{"web", "default", "tcp://h:1", "tcp://h:1", true},
 		{"old", "default", "g", "tcp://a:1", true},
 	} {
-		if got := d.Touches(c.listener, c.route, c.group, c.member); got != c.want {
-			t.Errorf("%+v: %v", c, got)
+		if got, ends := d.Loses(c.listener, c.route, c.group, c.member); got != c.want || ends {
+			t.Errorf("%+v: %v, %v", c, got, ends)
 		}
 	}
 }

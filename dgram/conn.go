@@ -19,6 +19,7 @@ import (
 type Conn struct {
 	sock   socket
 	remote netip.AddrPort // the peer of a connected UDP socket, zero otherwise
+	path   *net.UnixAddr  // the peer of a connected Unix socket, nil otherwise
 	mode   Mode
 	driver driver
 	counters
@@ -74,6 +75,9 @@ func newConn(sock socket, cfg Config, open func(*Conn, Config) (driver, error)) 
 	c := &Conn{sock: sock}
 	if a, ok := sock.RemoteAddr().(*net.UDPAddr); ok && a != nil {
 		c.remote = plain(a.AddrPort())
+	}
+	if a, ok := sock.RemoteAddr().(*net.UnixAddr); ok {
+		c.path = a
 	}
 	d, err := open(c, cfg)
 	if err != nil {
@@ -136,8 +140,8 @@ func (c *Conn) TryReadBatch(ms []Message) (n int, err error) {
 // Errors worth knowing: ECONNREFUSED, an earlier datagram met no socket; EPERM,
 // the firewall dropped it; ENOBUFS, the device's queue is full, for now;
 // EMSGSIZE, longer than a datagram or than the path allows; EDESTADDRREQ, no
-// Addr; [net.ErrWriteToConnected], an Addr that is not the peer's; EINVAL, a
-// negative Segment.
+// Addr; [net.ErrWriteToConnected], an Addr or a Path that is not the peer's;
+// EINVAL, a negative Segment.
 //
 // The buffers may be used again when the call returns. It does not allocate.
 func (c *Conn) WriteBatch(ms []Message) (n int, err error) {
@@ -182,6 +186,11 @@ func plain(ap netip.AddrPort) netip.AddrPort {
 // toPeer reports whether ap needs no address on a connected socket.
 func (c *Conn) toPeer(ap netip.AddrPort) bool {
 	return c.remote.IsValid() && plain(ap) == c.remote
+}
+
+// toPath reports whether a message to path needs no address on a Unix socket.
+func (c *Conn) toPath(path string) bool {
+	return path == "" || c.path != nil && path == c.path.Name
 }
 
 // short says that a buffer cannot hold a super-packet.

@@ -38,7 +38,8 @@ type Message struct {
 	Addr netip.AddrPort
 
 	// Path is what Addr is on a Unix socket: the peer's path, with a leading @
-	// in the abstract namespace, or "" if it has none.
+	// in the abstract namespace, or "" if it has none. On a connected socket it
+	// is left empty, or is the peer's.
 	Path string
 
 	// Segment above 0 says that Buf is a run of datagrams of that many bytes,

@@ -89,7 +89,7 @@ func (p *portable) write(ms []Message) (int, error) {
 func (p *portable) send(d []byte, m *Message) error {
 	p.c.writeCalls.Add(1)
 	if p.unix != nil {
-		if m.Path == "" {
+		if p.c.toPath(m.Path) {
 			_, err := p.unix.Write(d)
 			return err
 		}

@@ -107,6 +107,13 @@ func TestUnixPair(t *testing.T) {
 				t.Errorf("an unnamed socket is called %q", g.m.Path)
 			}
 		}
+		// The peer may be named, and nobody else.
+		client.SetWriteDeadline(time.Time{})
+		mustWrite(t, s, []Message{{Buf: []byte("x"), Path: server.LocalAddr().String()}})
+		collect(t, r, 1)
+		if n, err := s.WriteBatch([]Message{{Buf: []byte("x"), Path: server.LocalAddr().String() + "x"}}); n != 0 || !errors.Is(err, net.ErrWriteToConnected) {
+			t.Errorf("to another path: %d, %v", n, err)
+		}
 		// What was not sent is the caller's to send again.
 		client.SetWriteDeadline(time.Time{})
 		mustWrite(t, s, ms[n:n+1])

@@ -240,8 +240,12 @@ func (w *writer) address(i int, m *Message) bool {
 	var n int
 	switch {
 	case w.k.family == sys.Unix:
-		if m.Path == "" {
+		if w.k.c.toPath(m.Path) {
 			return true
+		}
+		if w.k.c.path != nil {
+			w.err = net.ErrWriteToConnected
+			return false
 		}
 		if n = sys.PutPath(w.vec.Name(i), m.Path); n == 0 {
 			w.err = syscall.ENAMETOOLONG

@@ -50,7 +50,11 @@ type generation[T any] struct {
 type past[T any] struct {
 	shards weak.Pointer[shard[T]]
 	counts []counts
+	taken  atomic.Int64 // by CPUs that came after it, and have no counts here
 }
+
+// left returns how many objects are left of it.
+func (g *past[T]) left() int { return left(g.counts) - int(g.taken.Load()) }
 
 // first returns the first of the shards, or nil if they are freed. It must not be
 // called in a section, because it may wait for the collector.
@@ -256,7 +260,7 @@ func (p *Pool[T]) fold(b *book[T]) {
 		}
 		p.victim.CompareAndSwap(g, nil)
 		b.total.add(g.counts)
-		n := left(g.counts)
+		n := g.left()
 		b.freed += uint64(n)
 		b.regret.dropped(n)
 	}
@@ -282,7 +286,7 @@ func (p *Pool[T]) Drain() int {
 	p.fold(b)
 	for _, g := range b.past {
 		if g == p.victim.Load() {
-			n += left(g.counts)
+			n += g.left()
 		}
 	}
 	if b.primary != nil {

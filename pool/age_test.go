@@ -331,6 +331,17 @@ func TestPatienceShared(t *testing.T) {
 	if s := p.Stats(); s.Kept < 99 || made > 0 {
 		t.Fatalf("made %d; %+v", made, s)
 	}
+	// The last use: a generation is held, and there is no other.
+	p.Put(p.Get())
+	b.mu.Lock()
+	b.regret.more, b.waited = maxPatience-1, maxPatience
+	b.mu.Unlock()
+	cycle(t, &p)
+	b.mu.Lock()
+	if b.held == nil || b.primary != nil {
+		t.Error("a patient pool does not hold its victim")
+	}
+	b.mu.Unlock()
 	for range 3 {
 		cycle(t, &p)
 	}
@@ -341,6 +352,13 @@ func TestPatienceShared(t *testing.T) {
 	defer b.mu.Unlock()
 	if b.held != nil || b.alarm.Load() != nil {
 		t.Fatal("an idle pool holds a generation, or waits for a collection")
+	}
+	b.held = &generation[int]{}
+	b.mu.Unlock()
+	p.Drain()
+	b.mu.Lock()
+	if b.held != nil {
+		t.Fatal("a drained pool holds a generation")
 	}
 }
 
@@ -399,6 +417,11 @@ func TestIdle(t *testing.T) {
 			t.Fatal("a pool that missed no collection lost its victim, or is not looked at again")
 		}
 		set(b, true)
+		b.held = &generation[int]{}
+		if p.idle(); p.victim.Load() == nil {
+			t.Fatal("a patient pool lost its victim")
+		}
+		b.held = nil
 		if p.idle(); p.victim.Load() != nil {
 			t.Fatal("an idle pool that missed a collection has a victim")
 		}
@@ -523,6 +546,40 @@ func TestProcsChange(t *testing.T) {
 	}
 	if n := drops.Load(); n != puts {
 		t.Fatalf("dropped %d of %d", n, puts)
+	}
+}
+
+// The same without Drop: what the fewer CPUs put is found by the more, and no
+// generation is ever smaller than one before.
+func TestProcsChangeShared(t *testing.T) {
+	if debugging || portable {
+		t.Skip("another kind of pool, or shards that are not those of CPUs")
+	}
+	manualGC(t)
+	withProcs(t, 1)
+	var p Pool[int]
+	puts := 10
+	for range puts {
+		p.Put(1)
+	}
+	runtime.GOMAXPROCS(2)
+	for p.size.Load() < 2 {
+		otherCPU(&p, func() { p.Put(1) })
+		puts++
+	}
+	if s := p.Stats(); s.Kept != puts {
+		t.Fatalf("put %d; %+v", puts, s)
+	}
+	for range puts {
+		if p.Get() == 0 {
+			t.Fatalf("put %d; %+v", puts, p.Stats())
+		}
+	}
+	runtime.GOMAXPROCS(1)
+	cycle(t, &p)
+	p.Put(1)
+	if size, n := p.size.Load(), len(p.ledger().primary.shards); size != 2 || n != 2 {
+		t.Fatalf("%d shards, and the size is %d; there were 2", n, size)
 	}
 }
 

@@ -206,7 +206,7 @@ func TestNoHoldOfTaken(t *testing.T) {
 	withProcs(t, 1)
 	manualGC(t)
 	var p Pool[*[64]int]
-	const n = 200
+	const n = 2 * coldCalls // through a magazine too
 	var seen []weak.Pointer[[64]int]
 	for range n {
 		x := new([64]int)
@@ -225,6 +225,25 @@ func TestNoHoldOfTaken(t *testing.T) {
 	}
 	if alive > 1 { // one may still be in a register or on the stack
 		t.Fatalf("%d of %d taken objects are still held", alive, n)
+	}
+}
+
+// A CPU that calls often has a magazine, whichever it calls, and one that does not
+// has none.
+func TestMagazine(t *testing.T) {
+	if debugging {
+		t.Skip("a debug build has the other kind of pool")
+	}
+	withProcs(t, 1)
+	manualGC(t)
+	for _, call := range []func(*Pool[int]){func(p *Pool[int]) { p.Put(1) }, func(p *Pool[int]) { p.Get() }} {
+		var p Pool[int]
+		for n := 1; n <= coldCalls+1; n++ {
+			call(&p)
+			if n == coldCalls && !p.local.Load().cold() || n > coldCalls && p.local.Load().cold() {
+				t.Fatalf("after %d calls: %d objects fit in the magazine", n, len(p.local.Load().items))
+			}
+		}
 	}
 }
 

@@ -227,13 +227,10 @@ func (p *Pool[T]) steal(id int, first, s *shard[T]) (x T, found bool) {
 // in s, shard number id of the primary generation. Objects leave one by one, so
 // that what is not needed ages out.
 func (g *past[T]) take(id int, s, old *shard[T]) (x T, found bool) {
-	if id >= len(g.counts) {
-		return x, false
-	}
 	var one [1]T
 	for i := range g.counts {
 		v := old.at((id + i) % len(g.counts))
-		if i == 0 {
+		if i == 0 && id < len(g.counts) {
 			// The caller's own magazine: the only one that it may touch.
 			raceEnter(unsafe.Pointer(v))
 			if found = v.n > 0; found {
@@ -245,7 +242,11 @@ func (g *past[T]) take(id int, s, old *shard[T]) (x T, found bool) {
 			x, found = one[0], true
 		}
 		if found {
-			g.counts[id].taken.inc()
+			if id < len(g.counts) {
+				g.counts[id].taken.inc()
+			} else {
+				g.taken.Add(1)
+			}
 			s.counts.hits.inc()
 			s.counts.victimHits.inc()
 			if i > 0 {

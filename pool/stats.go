@@ -36,7 +36,7 @@ func (p *Pool[T]) Stats() Stats {
 	gone := b.freed
 	for _, g := range b.past {
 		if g != p.victim.Load() {
-			gone += uint64(max(0, left(g.counts)))
+			gone += uint64(max(0, g.left()))
 		}
 	}
 	return p.stats(b, t, gone, int(puts-t.hits-gone))

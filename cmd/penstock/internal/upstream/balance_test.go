@@ -149,7 +149,7 @@ func TestLeastConnectionsOracle(t *testing.T) {
 		least := math.Inf(1)
 		for _, m := range g.members {
 			if !m.full() {
-				least = min(least, float64(m.Active()+1)/float64(m.weight()))
+				least = min(least, float64(m.Active())/float64(m.weight()))
 			}
 		}
 		l := new(Lease)
@@ -161,7 +161,7 @@ func TestLeastConnectionsOracle(t *testing.T) {
 			continue
 		}
 		held = append(held, l)
-		if got := float64(m.Active()) / float64(m.weight()); got > least+1e-9 {
+		if got := float64(m.Active()-1) / float64(m.weight()); got > least+1e-9 {
 			t.Fatalf("step %d of seed %d: %v for its weight, the least is %v", step, seed, got, least)
 		}
 	}
@@ -369,5 +369,26 @@ func BenchmarkTable(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// One client at a time: every member is idle each time, and takes its share. nginx has 67 of 200
+// for the lighter one, HAProxy 100.
+func TestLightMembersDoNotStarve(t *testing.T) {
+	for _, balance := range []string{"least-connections", "p2c"} {
+		_, g := set(t, &spec.Group{Balance: balance, Members: members(2, 1, 2)}, Options{})
+		counts := map[string]int{}
+		for range 3000 {
+			var l Lease
+			m, why := g.Pick(&l, nobody, nobody)
+			if m == nil {
+				t.Fatal(why)
+			}
+			counts[m.Name()]++
+			l.Release()
+		}
+		if n := counts["m0"]; n < 850 || n > 1150 || balance == "least-connections" && (n < 999 || n > 1001) {
+			t.Errorf("%s: the member of weight 1 has %d of 3000, want 1000", balance, n)
+		}
 	}
 }

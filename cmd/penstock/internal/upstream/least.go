@@ -6,15 +6,16 @@ import (
 )
 
 // heapLock guards the order of a group's heaps, those of older tables too, and
-// the count of picks that breaks ties. Sections are a few comparisons long.
+// the virtual time that breaks ties. Sections are a few comparisons long.
 type heapLock struct {
 	mu   sync.Mutex
 	on   atomic.Bool // the group's table has heaps
 	turn uint64
 }
 
-// heap has the member with the fewest flows for its weight on top, of equal ones
-// the one that was picked longest ago: so idle members are taken in turn. Full
+// heap has the member with the fewest flows for its weight on top. Equal ones, idle
+// ones among them, are taken in turn, each as often as its weight says: to be
+// picked puts a member's turn off by stride over its weight (stride scheduling). Full
 // ones are at the bottom.
 type heap struct{ loads []load }
 
@@ -26,12 +27,14 @@ type load struct {
 	turn   uint64
 }
 
+// stride is more than there are members, so that these can begin in their order.
+const stride = 1 << 40
+
 func (a *load) before(b *load) bool {
 	if a.full != b.full {
 		return b.full
 	}
-	// One flow more, so that of idle members the heaviest is first.
-	x, y := (a.active+1)*int64(b.weight), (b.active+1)*int64(a.weight)
+	x, y := a.active*int64(b.weight), b.active*int64(a.weight)
 	return x < y || x == y && a.turn < b.turn
 }
 
@@ -60,9 +63,10 @@ func (h *heap) pick(g *Group, l *Lease) (m *Member, full bool) {
 	if !m.reserve() {
 		return nil, true
 	}
-	g.heap.turn++
 	if h, i := g.ranked(m); h != nil {
-		h.loads[i].turn = g.heap.turn
+		a := &h.loads[i]
+		g.heap.turn = max(g.heap.turn, a.turn)
+		a.turn = g.heap.turn + stride/uint64(a.weight)
 		h.fix(i)
 	}
 	return m, false
@@ -98,8 +102,7 @@ func (h *heap) fill(k *heapLock, shares []share) {
 	h.loads = make([]load, len(shares))
 	for i, s := range shares {
 		s.m.place = i
-		h.loads[i] = load{share: s, active: int64(s.m.active.Load()), full: s.m.full(), turn: k.turn}
-		k.turn++
+		h.loads[i] = load{share: s, active: int64(s.m.active.Load()), full: s.m.full(), turn: k.turn + uint64(i)}
 	}
 	for i := len(shares)/2 - 1; i >= 0; i-- {
 		h.down(i)

@@ -213,8 +213,8 @@ func (b *balance) ofTwo(l *Lease) *Member {
 
 func (b *balance) draw() share { return b.shares[b.wheel[rand.IntN(len(b.wheel))]] }
 
-// lighter compares flows for each unit of weight, with one flow more. A full
-// member is not lighter.
+// lighter compares flows for each unit of weight. A full member is not lighter. Of equal
+// ones the one that was drawn first, by weight, is taken.
 func lighter(a, b share) bool {
-	return !a.m.full() && int64(a.m.active.Load()+1)*int64(b.weight) < int64(b.m.active.Load()+1)*int64(a.weight)
+	return !a.m.full() && int64(a.m.active.Load())*int64(b.weight) < int64(b.m.active.Load())*int64(a.weight)
 }

@@ -43,6 +43,7 @@ type Groups struct {
 type Group struct {
 	Name    string `json:"name"`
 	Balance string `json:"balance"`
+	Panics  bool   `json:"panics,omitempty"` // too few members are well: all take flows
 	Queue   Queue  `json:"queue"`
 	Retries int64  `json:"retries"` // connects that were tried again at another member
 	Numbers

@@ -78,7 +78,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *s
 	}
 	d.books = newBooks(log, lost)
 	d.reaper = newReaper(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
-	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Lookup: d.lookupChanged, Gone: func(*upstream.Member) { d.reap() }})
+	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Lookup: d.lookupChanged, Panic: d.panicChanged, Gone: func(*upstream.Member) { d.reap() }})
 	d.force.Store(&force{Config: &spec.Config{}, doors: newDoors(nil, nil)})
 	return d, nil
 }
@@ -272,6 +272,16 @@ func (d *daemon) lookupChanged(e upstream.LookupEvent) {
 	default:
 		tell(slog.LevelInfo, "a name was found again")
 	}
+}
+
+// panicChanged tells that a group begins to send flows to members that are down, or ends it.
+func (d *daemon) panicChanged(group string, panics bool, well, all int) {
+	level, message := slog.LevelWarn, "too few members are well, so that all take flows"
+	if !panics {
+		level, message = slog.LevelInfo, "enough members are well again"
+	}
+	d.log.Log(context.Background(), level, message, "group", group, "well", well, "members", all)
+	d.event(level, "health", group, message)
 }
 
 // reopen opens log files again, after they were moved away.

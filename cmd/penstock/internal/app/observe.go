@@ -255,6 +255,7 @@ func (d *moment) Groups() []api.Group {
 			}
 		}
 		if snap := snaps[g.Name]; snap != nil {
+			out.Panics = snap.Panics
 			out.Queue.Waiting, out.Queue.Queued = snap.Waiting, int64(snap.Queued)
 			for _, l := range snap.Lookups {
 				out.Lookups = append(out.Lookups, api.Lookup{
@@ -275,7 +276,7 @@ func (d *moment) Groups() []api.Group {
 func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	out := api.Member{
 		Name: m.Name, Address: m.Addr.String(), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.Why, Since: m.Since,
-		Takes: m.State >= upstream.Checking, Weight: m.Weight, Backup: m.Backup, Found: m.Found, MaxFlows: m.MaxFlows,
+		Takes: m.Takes, Weight: m.Weight, Backup: m.Backup, Found: m.Found, MaxFlows: m.MaxFlows,
 		Connects: int64(m.Connected), Failures: int64(m.Failures), Latency: m.Connects.Seconds(), Numbers: n,
 	}
 	out.Flows = int64(m.Active)

@@ -204,8 +204,11 @@ func (d *daemon) pick(f *relay.Flow, p *passage) (*upstream.Member, spec.Reason)
 	switch {
 	case m != nil || reason != spec.ReasonNone:
 		return m, reason
-	case p.stand.spec.Datagrams:
-		return nil, spec.ReasonQueueFull // a datagram flow cannot wait
+	case !p.stand.spec.Datagrams:
+	case w.group.Open(): // a datagram flow cannot wait
+		return nil, spec.ReasonQueueFull
+	default:
+		return nil, spec.ReasonNoMember
 	}
 	return w.group.Wait(&p.lease, f.Ref())
 }

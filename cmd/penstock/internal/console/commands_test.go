@@ -211,3 +211,23 @@ func TestEnvironment(t *testing.T) {
 		t.Error(stderr)
 	}
 }
+
+// Members of groups that a URL stands for are named by it.
+func TestMemberArg(t *testing.T) {
+	for text, want := range map[string]memberArg{
+		"web/a":                                     {"web", "a"},
+		"web/tcp://10.0.0.1:80":                     {"web", "tcp://10.0.0.1:80"},
+		"tcp://10.0.0.1:80":                         {"tcp://10.0.0.1:80", "tcp://10.0.0.1:80"},
+		"tcp://app.test:80/tcp://10.0.0.1:80":       {"tcp://app.test:80", "tcp://10.0.0.1:80"},
+		"tcp://[::1]:80/tcp://[::1]:80":             {"tcp://[::1]:80", "tcp://[::1]:80"},
+		"unix:///run/a/b.sock":                      {"unix:///run/a/b.sock", "unix:///run/a/b.sock"},
+		"unix:///run/a/b.sock/unix:///run/a/b.sock": {"unix:///run/a/b.sock", "unix:///run/a/b.sock"},
+		"unix:@name":                                {"unix:@name", "unix:@name"},
+		"echo:":                                     {"echo:", "echo:"},
+	} {
+		var got memberArg
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+}

@@ -13,16 +13,38 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// memberArg names the members of a group that have a name or address. A group's
-// name has no slash, an address does.
+// memberArg names the members of a group that have a name or address. A group's name has no
+// slash, an address does. A group that a URL stands for has the URL as its name, and so has its
+// member, unless DNS found it: URL, or URL/MEMBER.
 type memberArg struct{ group, member string }
 
 func (a *memberArg) UnmarshalText(b []byte) error {
+	if group, member, ok := splitURL(string(b)); ok {
+		a.group, a.member = group, member
+		return nil
+	}
 	var ok bool
 	if a.group, a.member, ok = strings.Cut(string(b), "/"); !ok || a.group == "" || a.member == "" {
 		return fmt.Errorf("%s is no member; allowed: GROUP/MEMBER, as penstock groups shows them", api.Quote(string(b)))
 	}
 	return nil
+}
+
+// splitURL splits what begins with a URL that stands for a group.
+func splitURL(s string) (group, member string, ok bool) {
+	scheme, rest, found := strings.Cut(s, ":")
+	if !found || !slices.Contains([]string{"tcp", "udp", "unix", "unixgram", "echo", "discard"}, scheme) {
+		return "", "", false
+	}
+	// The member is the second URL, if there is one.
+	for at := range rest {
+		if rest[at] == '/' {
+			if next, _, _ := strings.Cut(rest[at+1:], ":"); next == scheme && strings.Contains(rest[at+1:], ":") {
+				return s[:len(scheme)+1+at], rest[at+1:], true
+			}
+		}
+	}
+	return s, s, true
 }
 
 // Which is the member of a command.

@@ -167,6 +167,7 @@ type Group struct {
 	SlowStart time.Duration // after a member comes up; 0: none
 	Check     *Check        // nil: none
 	Eject     *Eject        // nil: none
+	Panic     float64       // below this share of members that are well all take flows, 0 to 1; 0: never
 	Dial      Dial
 }
 
@@ -206,7 +207,7 @@ type Lookups struct {
 	MaxMembers int // of one name; 0: 4096
 }
 
-// Queue is where flows wait while every member is at its cap.
+// Queue is where flows wait while every member is down or at its cap.
 type Queue struct {
 	Size    int // 0: nobody waits
 	Timeout time.Duration

@@ -392,3 +392,29 @@ func TestLightMembersDoNotStarve(t *testing.T) {
 		}
 	}
 }
+
+// A backup takes what the primaries have no slot for, and nothing while they have one.
+func TestBackupsTakeTheOverflow(t *testing.T) {
+	for _, balance := range []string{"round-robin", "least-connections", "p2c", "maglev", "random", "first"} {
+		ms := members(3)
+		ms[0].MaxFlows, ms[1].MaxFlows, ms[2].MaxFlows, ms[2].Backup = 1, 1, 1, true
+		_, g := set(t, &spec.Group{Balance: balance, Members: ms}, Options{})
+		leases := make([]Lease, 4)
+		var got []string
+		for i := range leases {
+			m, why := g.Pick(&leases[i], nobody, nobody)
+			if m == nil {
+				got = append(got, why.String())
+				continue
+			}
+			got = append(got, m.Name())
+		}
+		slices.Sort(got[:2])
+		if want := []string{"m0", "m1", "m2", "queue-full"}; !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", balance, got, want)
+		}
+		for i := range leases {
+			leases[i].Release()
+		}
+	}
+}

@@ -51,7 +51,7 @@ func (m *Member) eject(err error) {
 	defer g.set.mu.Unlock()
 	m.ejecting.Store(false)
 	cfg := g.cfg.Eject
-	if cfg == nil || g.set.closed || !m.takes.Load() {
+	if cfg == nil || g.set.closed || !m.takes.Load() || m.out {
 		return
 	}
 	out := 1

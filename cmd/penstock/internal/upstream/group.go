@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,7 @@ type groupState struct {
 	dirty   bool      // the table is to be built again soon
 	warming *time.Timer
 	built   bool // has had a table with members
+	panics  bool // too few members are well: all take flows
 }
 
 // Name is the group's name.
@@ -45,13 +47,24 @@ func (g *Group) Config() *spec.Group { return g.table.Load().cfg }
 // Len is the number of members, well or not.
 func (g *Group) Len() int { return g.table.Load().members }
 
+// Open reports whether a member takes flows, a free slot apart.
+func (g *Group) Open() bool {
+	t := g.table.Load()
+	for _, b := range [2]*balance{&t.primary, &t.backup} {
+		if slices.ContainsFunc(b.shares, func(s share) bool { return s.m.takes.Load() }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Pick gives a flow a member to connect to: the first time, and again after
 // each failed attempt, then one that the flow has not tried. The lease holds a
 // slot of the member until the next Pick or Release.
 //
 // With no member the reason says why; and if it is ReasonNone, every member is
-// at its cap, and the flow may wait: see [Group.Wait]. A group of which no member
-// is well has none: flows are not sent to members that are known to be down.
+// down or at its cap, and the flow may wait: see [Group.Wait]. Flows are not sent to members
+// that are known to be down, unless the group panics: see spec.Group.Panic.
 func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reason) {
 	t := g.table.Load()
 	switch {
@@ -87,6 +100,8 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 		return nil, spec.ReasonQueueFull
 	case len(l.tried) > 0:
 		return nil, spec.ReasonConnectFailed
+	case t.cfg.Queue.Size > 0 && !g.gone.Load():
+		return nil, spec.ReasonNone // one may come up before it has waited for too long
 	}
 	return nil, spec.ReasonNoMember
 }

@@ -85,7 +85,7 @@ func (m *Member) check() {
 	g := m.group
 	cfg := g.cfg.Check
 	if cfg != nil && (m.addr.IP.IsValid() || m.addr.Path != "") && m.judge() != Disabled && !g.set.closed {
-		if m.checker != nil && reflect.DeepEqual(m.checker.cfg, cfg) && m.checker.group.Dial.Proxy == g.cfg.Dial.Proxy {
+		if m.checker != nil && reflect.DeepEqual(m.checker.cfg, cfg) && reflect.DeepEqual(m.checker.group.Dial, g.cfg.Dial) {
 			return
 		}
 		if m.checker != nil {

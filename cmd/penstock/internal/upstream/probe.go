@@ -31,7 +31,7 @@ var ownConnection = [...]string{1: "PROXY UNKNOWN\r\n", 2: "\r\n\r\n\x00\r\nQUIT
 // says that it is. ctx has a deadline.
 func probe(ctx context.Context, g *spec.Group, to relay.Addr) error {
 	c := g.Check
-	conn, err := dial(ctx, c, to)
+	conn, err := dial(ctx, g, to)
 	if err != nil {
 		return err
 	}
@@ -53,8 +53,11 @@ func probe(ctx context.Context, g *spec.Group, to relay.Addr) error {
 	return nil
 }
 
-func dial(ctx context.Context, c *spec.Check, to relay.Addr) (net.Conn, error) {
-	var d net.Dialer
+// dial connects as the group's flows do: from its source, over its interface, with its
+// mark. From a client's address it cannot.
+func dial(ctx context.Context, g *spec.Group, to relay.Addr) (net.Conn, error) {
+	c := g.Check
+	d := net.Dialer{Control: control(&g.Dial)}
 	if to.Path == "" {
 		network, ip := "tcp", to.IP
 		if c.Kind == "udp" {
@@ -62,6 +65,16 @@ func dial(ctx context.Context, c *spec.Check, to relay.Addr) (net.Conn, error) {
 		}
 		if c.Port != 0 {
 			ip = netip.AddrPortFrom(ip.Addr(), c.Port)
+		}
+		for _, from := range g.Dial.Source {
+			if from.Unmap().Is4() != ip.Addr().Unmap().Is4() {
+				continue
+			}
+			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+			if network == "udp" {
+				d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+			}
+			break
 		}
 		return d.DialContext(ctx, network, ip.String())
 	}

@@ -294,3 +294,31 @@ func TestRedis(t *testing.T) {
 	server = start()
 	until(Up)
 }
+
+// Checks go the way that flows go: from the group's source, and over its interface.
+func TestProbeDialsAsTheGroup(t *testing.T) {
+	from := make(chan string, 1)
+	to := serve(t, listen(t, "tcp"), func(c net.Conn) { from <- c.RemoteAddr().(*net.TCPAddr).IP.String() })
+	g := &spec.Group{Check: &spec.Check{Kind: "tcp"}, Dial: spec.Dial{
+		Source: []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("127.83.0.9")}, Interface: "lo",
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), longEnough)
+	defer cancel()
+	if err := probe(ctx, g, to); err != nil {
+		t.Fatal(err)
+	}
+	if ip := <-from; ip != "127.83.0.9" {
+		t.Errorf("the check comes from %s", ip)
+	}
+	g.Dial.Interface = "no-such-device"
+	if err := probe(ctx, g, to); !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("over an interface that is not there: %v", err)
+	}
+	if os.Geteuid() == 0 {
+		g.Dial.Interface, g.Dial.Mark = "", 7
+		if err := probe(ctx, g, to); err != nil {
+			t.Errorf("with a mark: %v", err)
+		}
+		<-from
+	}
+}

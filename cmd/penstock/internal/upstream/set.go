@@ -13,13 +13,16 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Options are what a Set tells and asks its owner. Event, Lookup and Gone are called one
+// Options are what a Set tells and asks its owner. Event, Lookup, Panic and Gone are called one
 // at a time, in order, on a goroutine of the Set, and may call the Set.
 type Options struct {
 	// Event, if not nil, learns of every change of a member's state.
 	Event func(Event)
 	// Lookup, if not nil, learns of names that cannot be looked up, and of their recovery.
 	Lookup func(LookupEvent)
+	// Panic, if not nil, learns that a group begins to panic, or ends: how many members are
+	// well, of all that are neither drained nor disabled.
+	Panic func(group string, panics bool, well, all int)
 	// Gone, if not nil, learns of members that the configuration, or discovery,
 	// no longer has. They get no new flows; what is to become of those that they
 	// have is the owner's business.

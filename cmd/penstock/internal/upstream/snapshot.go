@@ -12,6 +12,7 @@ import (
 type GroupSnapshot struct {
 	Name    string
 	Balance string
+	Panics  bool
 	Waiting int    // in the queue
 	Queued  uint64 // flows that ever came to wait there
 	Members []MemberSnapshot
@@ -26,6 +27,7 @@ type MemberSnapshot struct {
 	Backup   bool
 	MaxFlows int
 	State    State
+	Takes    bool // new flows
 	Since    time.Time
 	Why      string    // what made it so
 	Until    time.Time // the end of the last ejection
@@ -61,7 +63,7 @@ func (s *Set) Snapshot() []GroupSnapshot {
 	defer s.mu.Unlock()
 	var all []GroupSnapshot
 	for _, g := range *s.groups.Load() {
-		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Waiting: g.queue.len(), Queued: g.queue.ever.Load()}
+		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Panics: g.panics, Waiting: g.queue.len(), Queued: g.queue.ever.Load()}
 		for _, m := range g.members {
 			snap.Members = append(snap.Members, m.snapshot())
 		}
@@ -78,7 +80,7 @@ func (s *Set) Snapshot() []GroupSnapshot {
 func (m *Member) snapshot() MemberSnapshot {
 	return MemberSnapshot{
 		Name: m.name, Addr: m.addr, Weight: m.weight(), Backup: m.backup, MaxFlows: int(m.limit.Load()),
-		State: m.state, Since: m.since, Why: m.why, Until: m.until, Mode: m.over.mode, Found: m.found,
+		State: m.state, Takes: m.takes.Load(), Since: m.since, Why: m.why, Until: m.until, Mode: m.over.mode, Found: m.found,
 		Active: m.Active(), Total: m.total.Load(), Connected: m.connected.Load(), Connects: time.Duration(m.connecting.Load()), Failures: m.failures.Load(), Ejections: m.ejections,
 		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak,
 	}

@@ -48,7 +48,7 @@ type settings struct {
 // settle takes note of what has changed of m, and tells of it. Under the Set's lock.
 func (g *Group) settle(m *Member, now time.Time, why string) {
 	was, state := m.takes.Load(), m.judge()
-	takes := state >= Checking
+	takes := g.open(state)
 	if takes && !was && g.built && g.cfg.SlowStart > 0 {
 		m.warmFrom = now
 	}
@@ -65,6 +65,44 @@ func (g *Group) settle(m *Member, now time.Time, why string) {
 			e := Event{now, g.name, m.name, m.addr, from, state, why}
 			g.set.post.give(func() { event(e) })
 		}
+		g.weigh()
+	}
+}
+
+// open reports whether a member in a state takes flows.
+func (g *Group) open(state State) bool {
+	return state >= Checking || g.panics && (state == Down || state == Ejected)
+}
+
+// weigh begins or ends the group's panic: with so few members that are well it is more likely
+// that the checks are wrong, or that these members would break down under the load of all.
+// Under the Set's lock.
+func (g *Group) weigh() {
+	if g.cfg.Panic == 0 && !g.panics {
+		return
+	}
+	well, all := 0, 0
+	for _, m := range g.members {
+		switch state := m.judge(); {
+		case state >= Checking:
+			well++
+			all++
+		case state == Down, state == Ejected:
+			all++
+		}
+	}
+	panics := float64(well) < g.cfg.Panic*float64(all)
+	if panics == g.panics {
+		return
+	}
+	g.panics = panics
+	for _, m := range g.members {
+		m.takes.Store(g.open(m.judge()))
+	}
+	g.later()
+	if tell := g.set.opt.Panic; tell != nil {
+		name := g.name
+		g.set.post.give(func() { tell(name, panics, well, all) })
 	}
 }
 
@@ -225,6 +263,7 @@ func (g *Group) refresh(now time.Time, why string) {
 		m.check()
 		g.settle(m, now, why)
 	}
+	g.weigh()
 	for _, m := range old {
 		m.end(now, strings.Replace(why, "found", "no longer found", 1))
 	}

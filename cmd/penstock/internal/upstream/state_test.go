@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"syscall"
@@ -483,5 +484,110 @@ func TestQueueMovesOn(t *testing.T) {
 			t.Errorf("flow %d: %v", i, why)
 		}
 		flows[i].Release()
+	}
+}
+
+// Flows wait for a member to come up as they wait for a slot, where the group has a queue.
+func TestQueueWhileAllAreDown(t *testing.T) {
+	cfg := &spec.Group{Balance: "round-robin", Members: members(2), Queue: spec.Queue{Size: 1}}
+	s, g := set(t, cfg, Options{})
+	for _, name := range []string{"m0", "m1"} {
+		if err := s.SetMode("g", name, Drain); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var l, second Lease
+	p := &parked{woken: make(chan struct{}, 1)}
+	if m, why := g.Pick(&l, nobody, nobody); m != nil || why != spec.ReasonNone {
+		t.Fatalf("%v, %v; want to wait", m, why)
+	}
+	if m, why := g.Wait(&l, p); m != nil || why != spec.ReasonNone {
+		t.Fatalf("%v, %v; want to wait", m, why)
+	}
+	if m, why := g.Pick(&second, nobody, nobody); m != nil || why != spec.ReasonQueueFull {
+		t.Errorf("beyond the queue: %v, %v", m, why)
+	}
+	if g.Open() {
+		t.Error("the group is open")
+	}
+	if err := s.SetMode("g", "m1", Enable); err != nil {
+		t.Fatal(err)
+	}
+	<-p.woken
+	if m, why := g.Pick(&l, nobody, nobody); m == nil || m.Name() != "m1" {
+		t.Errorf("%v, %v", m, why)
+	}
+	l.Release()
+	second.Release()
+}
+
+// Below the share of Panic members that are down take flows as well, until enough are well
+// again; those that an operator has taken out never do.
+func TestPanic(t *testing.T) {
+	var mu sync.Mutex
+	bad := map[string]bool{}
+	probe := func(_ context.Context, _ *spec.Group, to relay.Addr) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if bad[to.String()] {
+			return errors.New("down")
+		}
+		return nil
+	}
+	told := make(chan bool, 9)
+	cfg := &spec.Group{
+		Balance: "round-robin", Members: members(4), Panic: 0.5,
+		Check: &spec.Check{Kind: "tcp", Every: 5 * time.Millisecond, Timeout: time.Second, Rise: 1, Fall: 1},
+	}
+	s, g := set(t, cfg, Options{probe: probe, Panic: func(_ string, panics bool, _, _ int) { told <- panics }})
+	states := func(want map[State]int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(want), func() bool {
+			got := map[State]int{}
+			for _, m := range s.Snapshot()[0].Members {
+				got[m.State]++
+			}
+			return maps.Equal(got, want)
+		})
+	}
+	breakDown := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		clear(bad)
+		for _, m := range g.members[:n] {
+			bad[m.Addr().String()] = true
+		}
+	}
+	takes := func() (n int) {
+		for _, m := range s.Snapshot()[0].Members {
+			if m.Takes {
+				n++
+			}
+		}
+		return n
+	}
+	states(map[State]int{Up: 4})
+	breakDown(2)
+	states(map[State]int{Up: 2, Down: 2})
+	if n := takes(); n != 2 || len(told) > 0 {
+		t.Errorf("half is well: %d take flows", n)
+	}
+	breakDown(3)
+	if !<-told || takes() != 4 {
+		t.Errorf("%d take flows", takes())
+	}
+	if err := s.SetMode("g", "m0", Drain); err != nil {
+		t.Fatal(err)
+	}
+	if n := takes(); n != 3 {
+		t.Errorf("%d take flows, with one drained", n)
+	}
+	breakDown(0)
+	if <-told {
+		t.Error("it panics again")
+	}
+	states(map[State]int{Up: 3, Drained: 1})
+	if n := takes(); n != 3 {
+		t.Errorf("%d take flows", n)
 	}
 }

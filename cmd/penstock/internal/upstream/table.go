@@ -15,7 +15,7 @@ import (
 type table struct {
 	cfg     *spec.Group
 	members int // of the group, well or not
-	// Backups serve when no primary can, which is not so while one is only full.
+	// Backups serve when no primary can, because all are down or at their caps.
 	primary, backup balance
 }
 
@@ -126,10 +126,11 @@ func hash(what string, client, local netip.AddrPort) uint64 {
 // pick takes a slot of a member for l. full says that a member is there, but at
 // its cap.
 func (t *table) pick(g *Group, l *Lease) (m *Member, full bool) {
-	if m, full = t.primary.pick(g, l); m == nil && !full {
-		m, full = t.backup.pick(g, l)
+	if m, full = t.primary.pick(g, l); m != nil {
+		return m, false
 	}
-	return m, full
+	m, fullToo := t.backup.pick(g, l)
+	return m, m == nil && (full || fullToo)
 }
 
 // Draws before the search goes along the wheel.

@@ -583,6 +583,47 @@ func TestProcsChangeShared(t *testing.T) {
 	}
 }
 
+// Drain waits for what was ageing out when it began.
+func TestDrainWaits(t *testing.T) {
+	entered, release, drained := make(chan bool), make(chan bool), make(chan bool)
+	p := Pool[int]{Drop: func(int) { entered <- true; <-release }}
+	p.Put(1)
+	b := p.ledger()
+	b.mu.Lock()
+	b.locked.age()
+	b.locked.age()
+	b.mu.Unlock()
+	go p.dropLeaving(b)
+	<-entered
+	go func() { p.Drain(); close(drained) }()
+	select {
+	case <-drained:
+		t.Error("Drain returned before Drop did")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(release)
+	<-drained
+}
+
+// A pool with locks looks for the end of a collection at Put and at Get, within
+// noticeEvery calls.
+func TestNoticeLocked(t *testing.T) {
+	manualGC(t)
+	withProcs(t, 1)
+	for _, call := range []func(*Pool[int]){func(p *Pool[int]) { p.Put(1) }, func(p *Pool[int]) { p.Get() }} {
+		p := Pool[int]{Drop: func(int) {}}
+		p.Put(1)
+		b := p.ledger()
+		b.alarm.Store(&alarm{}) // its sentinel is gone, and no cleanup tells
+		for range noticeEvery {
+			call(&p)
+		}
+		if n := b.cycles.Load(); n != 1 {
+			t.Errorf("aged %d times after one collection", n)
+		}
+	}
+}
+
 // Drop may use the pool, short of Drain.
 func TestDropReenters(t *testing.T) {
 	manualGC(t)

@@ -75,10 +75,10 @@ func TestGenerationWraps(t *testing.T) {
 }
 
 // An idle flow's memory is this and its sockets. A chunk of flows fills what the
-// runtime gives it: 28,672 bytes is a size class (runtime/sizeclasses.go), and what
+// runtime gives it: 27,264 bytes is a size class (runtime/sizeclasses.go), and what
 // is above 32 KiB is rounded up to whole pages.
 func TestFlowSize(t *testing.T) {
-	if n := reflect.TypeFor[Flow]().Size() * slabChunk; n > 28672 {
+	if n := reflect.TypeFor[Flow]().Size() * slabChunk; n > 27264 {
 		t.Errorf("a chunk of flows is %d bytes", n)
 	}
 }

@@ -83,8 +83,8 @@ type Half struct {
 	sated    bool  // nothing more came, or fitted, when the pipe was filled further
 	own      int32 // bytes of rest that are not the source's, and count as neither taken nor delivered
 
-	idleAt    int64 // In when the source last showed that it does not stream
-	rescuedAt int64 // In when bytes below the mark were last late
+	idleAt    int32 // In, in MiB rounded up, when the source last showed that it does not stream
+	rescuedAt int32 // In, in MiB, when bytes below the mark were last late
 
 	off    int32
 	inPipe int32
@@ -109,7 +109,8 @@ const (
 	enlargeAt = 128 << 10
 	// A source earns its low-water mark by so many bytes, and loses it after so
 	// many empty turns of the timer.
-	earned    = 16 << 20
+	earned    = earnedMiB << 20
+	earnedMiB = 16
 	restsMost = 8
 )
 
@@ -437,7 +438,7 @@ func (h *Half) wait(env *Env, src, moved int) {
 		if h.rests++; h.rests >= restsMost {
 			h.mark(env, src, 1)
 		}
-	case !h.lowat && env.Lowat > 1 && moved < env.Lowat && h.TCP && h.In-h.idleAt >= earned:
+	case !h.lowat && env.Lowat > 1 && moved < env.Lowat && h.TCP && h.mib()-h.idleAt >= earnedMiB:
 		h.mark(env, src, env.Lowat)
 	}
 }
@@ -447,19 +448,22 @@ func (h *Half) wait(env *Env, src, moved int) {
 // earns the mark sends messages rather than a stream, and must earn it again.
 // So a tail is late at most about once in 8 MiB.
 func (h *Half) rescue(env *Env, src int) {
-	if h.In-h.rescuedAt < earned {
-		h.idleAt = h.In
+	if h.mib()-h.rescuedAt < earnedMiB {
+		h.idleAt = h.mib() + 1
 		h.mark(env, src, 1)
 	}
-	h.rescuedAt = h.In
+	h.rescuedAt = h.mib()
 }
+
+// mib returns In in MiB, which an int32 holds up to 2 PiB.
+func (h *Half) mib() int32 { return int32(h.In >> 20) }
 
 // mark sets the source's SO_RCVLOWAT. A socket that refuses it is not asked
 // again before it has earned another.
 func (h *Half) mark(env *Env, src, n int) {
 	e := env.Kernel.RcvLowat(src, n)
 	if e != 0 {
-		h.idleAt = h.In
+		h.idleAt = h.mib() + 1
 	}
 	h.lowat = e == 0 && n > 1
 	h.rests = 0

@@ -2,8 +2,8 @@ package pool
 
 import "time"
 
-// A regret tells how many collections a victim generation should see before its
-// objects leave.
+// A regret tells how many collections make one step of ageing: objects leave with
+// the second step.
 //
 // One is the rule. But where collections follow each other within a millisecond,
 // a goroutine that waits for a CPU meanwhile finds its objects gone, and makes
@@ -32,7 +32,7 @@ const (
 	costlyShare = 8                    // of the time: an eighth
 )
 
-// patience returns how many collections a victim may see now, given the pool's
+// patience returns how many collections make one step now, given the pool's
 // numbers and how long New took since the last collection. It is called once a
 // collection.
 func (r *regret) patience(t tally, newTime int64, now time.Time) int {

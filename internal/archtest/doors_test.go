@@ -35,9 +35,9 @@ var exceptions = []exception{
 	{where: "relay", what: "unsafe", names: []string{"Sizeof"}, why: "a flow's size is a promise, and a test keeps it"},
 	{where: "cmd/penstock/internal/app/process_linux.go", what: "syscall",
 		names: []string{"Getrlimit", "Setrlimit", "Rlimit", "RLIMIT_NOFILE", "Getrusage", "Rusage", "RUSAGE_SELF",
-			"Socket", "AF_INET", "SOCK_STREAM", "SOCK_CLOEXEC", "Close", "SetsockoptInt", "SOL_SOCKET", "SO_MARK", "SOL_IP", "IP_TRANSPARENT"},
-		why: "the daemon raises its own descriptor limit, tells its own CPU time, and tries on a socket of its own whether it has the right to the options " +
-			"that a configuration asks for: none of that is the library's business, or on the way of a byte"},
+			"Socket", "AF_INET", "SOCK_STREAM", "SOCK_CLOEXEC", "Close", "SetsockoptInt", "SOL_SOCKET", "SO_MARK", "SOL_IP", "IP_TRANSPARENT", "BindToDevice"},
+		why: "the daemon raises its own descriptor limit, tells its own CPU time, tries on a socket of its own whether it has the right to the options " +
+			"that a configuration asks for, and has its checks go the way of flows: none of that is the library's business, or on the way of a byte"},
 	{where: "cmd/penstock/internal/doctor", what: "golang.org/x/sys/unix",
 		why: "the doctor asks what a kernel can do by doing it, on sockets of its own; nothing of that is on the way of a byte"},
 	{where: "bench", what: "golang.org/x/sys/unix",

@@ -78,7 +78,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *s
 	}
 	d.books = newBooks(log, lost)
 	d.reaper = newReaper(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
-	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Lookup: d.lookupChanged, Panic: d.panicChanged, Gone: func(*upstream.Member) { d.reap() }})
+	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Lookup: d.lookupChanged, Panic: d.panicChanged, Control: dialControl, Gone: func(*upstream.Member) { d.reap() }})
 	d.force.Store(&force{Config: &spec.Config{}, doors: newDoors(nil, nil)})
 	return d, nil
 }

@@ -4,6 +4,7 @@ package app
 
 import (
 	"errors"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -19,3 +20,5 @@ func maxFDs() int64 { return 0 }
 func cpuTime() time.Duration { return 0 }
 
 func tryDial(*spec.Dial) error { return nil }
+
+func dialControl(*spec.Dial) func(network, address string, c syscall.RawConn) error { return nil }

@@ -14,11 +14,16 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
+
+// Control makes a function for net.Dialer that sets the socket options of a group which decide
+// the way of packets: interface and mark.
+type Control func(*spec.Dial) func(network, address string, c syscall.RawConn) error
 
 // maxAnswer bounds what a check reads.
 const maxAnswer = 64 << 10
@@ -29,9 +34,9 @@ var ownConnection = [...]string{1: "PROXY UNKNOWN\r\n", 2: "\r\n\r\n\x00\r\nQUIT
 
 // probe asks a member once whether it is well, as the group's Check has it. nil
 // says that it is. ctx has a deadline.
-func probe(ctx context.Context, g *spec.Group, to relay.Addr) error {
+func probe(ctx context.Context, g *spec.Group, to relay.Addr, with Control) error {
 	c := g.Check
-	conn, err := dial(ctx, g, to)
+	conn, err := dial(ctx, g, to, with)
 	if err != nil {
 		return err
 	}
@@ -55,9 +60,12 @@ func probe(ctx context.Context, g *spec.Group, to relay.Addr) error {
 
 // dial connects as the group's flows do: from its source, over its interface, with its
 // mark. From a client's address it cannot.
-func dial(ctx context.Context, g *spec.Group, to relay.Addr) (net.Conn, error) {
+func dial(ctx context.Context, g *spec.Group, to relay.Addr, with Control) (net.Conn, error) {
 	c := g.Check
-	d := net.Dialer{Control: control(&g.Dial)}
+	d := net.Dialer{}
+	if with != nil {
+		d.Control = with(&g.Dial)
+	}
 	if to.Path == "" {
 		network, ip := "tcp", to.IP
 		if c.Kind == "udp" {

@@ -27,6 +27,8 @@ type Options struct {
 	// no longer has. They get no new flows; what is to become of those that they
 	// have is the owner's business.
 	Gone func(*Member)
+	// Control sets socket options of checks; nil: none are set.
+	Control Control
 	// Discoverer makes who finds members; nil: [DNS], as the system has it.
 	Discoverer func(spec.Discover) Discoverer
 
@@ -61,7 +63,7 @@ func NewSet(opt Options) *Set {
 		opt.Discoverer = DNS{}.Discoverer
 	}
 	if opt.probe == nil {
-		opt.probe = probe
+		opt.probe = func(ctx context.Context, g *spec.Group, to relay.Addr) error { return probe(ctx, g, to, opt.Control) }
 	}
 	s := &Set{opt: opt, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch)}
 	s.groups.Store(new(map[string]*Group))

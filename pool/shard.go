@@ -69,14 +69,16 @@ func (s *shard[T]) at(i int) *shard[T] {
 
 // visit takes the caller, who has entered the gate at id, into its shard; it
 // opens the pool first if it must. It returns the shard and its number, which may
-// be another one then, and where the generation begins.
-func (p *Pool[T]) visit(id int) (_ int, first, s *shard[T]) {
+// be another one then, and the shards of its generation. Those are a slice, because
+// size may grow meanwhile, with a wider generation.
+func (p *Pool[T]) visit(id int) (_ int, all []shard[T], s *shard[T]) {
 	for {
 		size := p.size.Load()
-		if first = p.local.Load(); uintptr(id) < size && first != nil {
-			s = first.at(id)
+		if first := p.local.Load(); uintptr(id) < size && first != nil {
+			all = unsafe.Slice(first, size)
+			s = &all[id]
 			raceEnter(unsafe.Pointer(s))
-			return id, first, s
+			return id, all, s
 		}
 		p.gate.leave(id)
 		p.open(id)
@@ -139,11 +141,12 @@ func (s *shard[T]) warm() {
 func (p *Pool[T]) getShared(id int) (x T, found bool) {
 	// The victim is looked at only when it is needed.
 	var victim *past[T]
-	var first, s, old *shard[T]
+	var s, old *shard[T]
 	for {
-		id, first, s = p.visit(id)
+		var all []shard[T]
+		id, all, s = p.visit(id)
 		if x, found = s.get(); !found {
-			x, found = p.steal(id, first, s)
+			x, found = s.steal(all, id)
 		}
 		if !found && old != nil {
 			x, found = victim.take(id, s, old)
@@ -206,14 +209,13 @@ func (s *shard[T]) keep(from []T, n int) (x T, rest uint) {
 	return x, uint(n - 1)
 }
 
-// steal takes an object from another CPU's chain. The caller is in s, shard number
-// id of those that begin at first.
-func (p *Pool[T]) steal(id int, first, s *shard[T]) (x T, found bool) {
+// steal takes an object from another CPU's chain. The caller is in s, number id of
+// its generation's shards, which are all.
+func (s *shard[T]) steal(all []shard[T], id int) (x T, found bool) {
 	var one [1]T
 	to := s.batch(one[:])
-	size := int(p.size.Load())
-	for i := 1; i < size; i++ {
-		if n := first.at((id + i) % size).chain.popTail(to); n > 0 {
+	for i := 1; i < len(all); i++ {
+		if n := all[(id+i)%len(all)].chain.popTail(to); n > 0 {
 			s.counts.hits.inc()
 			s.counts.steals.inc()
 			x, s.n = s.keep(to, n)

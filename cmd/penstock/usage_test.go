@@ -96,3 +96,31 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
+
+// Without a command there is help, and --version is the command version.
+func TestBareCommand(t *testing.T) {
+	if out, code := command(t); code != 0 || !strings.Contains(out, "Usage: penstock") || !strings.Contains(out, "relay") {
+		t.Errorf("%d, %s", code, out)
+	}
+	want, _ := command(t, "version")
+	if out, code := command(t, "--version"); code != 0 || out != want {
+		t.Errorf("%d, %s, want %s", code, out, want)
+	}
+}
+
+// Errors and warnings of a file come in its order.
+func TestCheckOrder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.yaml")
+	text := "listeners: {l: {listen: 'tcp://:1', to: g}}\ngroups:\n  g: {members: [{to: 'tcp://a:1', drained: true}]}\n  unused: {members: ['tcp://b:1']}\nnonsense: 1\n"
+	if err := os.WriteFile(file, []byte("first: 1\n"+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, code := command(t, "check", "-c", file)
+	var got []string
+	for line := range strings.Lines(out) {
+		got = append(got, strings.SplitN(strings.TrimPrefix(line, file), ":", 3)[1])
+	}
+	if code != 2 || strings.Join(got, " ") != "1 4 5 6" || strings.Count(out, ": warning: ") != 2 {
+		t.Errorf("%d, lines %v:\n%s", code, got, out)
+	}
+}

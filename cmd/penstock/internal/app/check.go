@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,11 +37,13 @@ func (checkCmd) Help() string {
 
 func (c *checkCmd) run(stdout, stderr *os.File) int {
 	cfg, warnings, err := config.Load(c.Config, rules...)
-	if len(warnings) > 0 {
-		fmt.Fprintln(stderr, warnings.String())
+	var errs config.Errors
+	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
+		fmt.Fprintln(stderr, config.Messages(errs, warnings))
+	} else if err != nil {
+		fmt.Fprintln(stderr, configMessage(err))
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, configMessage(err))
 		return exitUsage
 	}
 	if err := checkLoops(newDoors(cfg.Listeners, configuredAddr), cfg.Listeners); err != nil {

@@ -100,6 +100,12 @@ func Main(args []string, stdout, stderr *os.File) int {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitFailed
 	}
+	switch {
+	case len(args) == 0:
+		args = []string{"--help"}
+	case len(args) == 1 && args[0] == "--version":
+		args = []string{"version"}
+	}
 	ctx, err := parser.Parse(args)
 	if helped {
 		return exitOK

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -72,6 +73,8 @@ func (r *reader) checkListener(l *listener) {
 		r.checkRemoved(&route.Removed)
 		switch {
 		case route.Name == "":
+		case names[route.Name] && !r.said(&route.Name):
+			r.fail(r.at(&route.To, route), fault{problem: "a second route to " + plain(route.Name) + " needs a name, for a route is named after its group", allowed: "name beside to"})
 		case names[route.Name]:
 			r.fail(r.at(&route.Name, route), fault{problem: "the listener has a route " + plain(route.Name) + " already", allowed: "a name for each route"})
 		case route.Name == defaultRoute:
@@ -148,6 +151,9 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 			return
 		}
 	}
+	if l.Datagrams && g.Queue.Size > 0 {
+		r.warn(r.at(ref), fault{problem: "the group " + plain(g.Name) + " has a queue, and datagrams cannot wait in it"})
+	}
 	if l.Datagrams && g.Dial.Proxy != 0 {
 		r.fail(r.at(ref), fault{problem: "the group " + plain(g.Name) + " sends PROXY headers, and datagrams have none here", allowed: "a group without proxy-protocol"})
 	}
@@ -176,6 +182,22 @@ func (r *reader) checkGroup(g *spec.Group) {
 	}
 	for i := range g.Discover {
 		r.checkDiscover(&g.Discover[i])
+	}
+	if g.Balance == "first" {
+		const problem = "it has no effect: first fills one member after the other"
+		for i := range g.Members {
+			if r.said(&g.Members[i].Weight) {
+				r.warn(r.at(&g.Members[i].Weight), fault{problem: problem})
+			}
+		}
+		if r.said(&g.SlowStart) {
+			r.warn(r.at(&g.SlowStart), fault{problem: problem})
+		}
+	}
+	if r.said(&g.Lookups) && len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool {
+		return (m.To.Kind == spec.TCP || m.To.Kind == spec.UDP) && !m.To.Addr().IsValid()
+	}) {
+		r.warn(r.at(&g.Lookups), fault{problem: "it has no effect: the group has no names to look up"})
 	}
 	if g.Hash != "" && g.Balance != "maglev" {
 		r.fail(r.at(&g.Hash, g), fault{problem: "only maglev goes by a hash", allowed: "hash beside balance: maglev"})

@@ -56,6 +56,18 @@ type Warnings []Error
 
 func (w Warnings) String() string { return lines(w) }
 
+// Messages are errors and warnings in the file's order, a line for each. Warnings say
+// that they are.
+func Messages(errs Errors, warnings Warnings) string {
+	all := slices.Clone([]Error(errs))
+	for _, w := range warnings {
+		w.Problem = "warning: " + w.Problem
+		all = append(all, w)
+	}
+	inOrder(all)
+	return lines(all)
+}
+
 func lines(list []Error) string {
 	text := make([]string, len(list))
 	for i, e := range list {
@@ -92,6 +104,12 @@ func plain(s string) string {
 // near returns the candidate that word was meant to be, or "": at most a third
 // of its letters are wrong, missing, added or exchanged with a neighbour.
 func near(word string, candidates []string) string {
+	if ours, ok := foreign[strings.ToLower(strings.ReplaceAll(word, "_", "-"))]; ok {
+		first, _, _ := strings.Cut(ours, ":")
+		if slices.Contains(candidates, first) {
+			return ours
+		}
+	}
 	best, least := "", max(1, min(len(word)/3, 3))+1
 	for _, c := range candidates {
 		if len(c)-len(word) >= least || len(word)-len(c) >= least || len(c) > 64 || len(word) > 64 {
@@ -102,6 +120,22 @@ func near(word string, candidates []string) string {
 		}
 	}
 	return best
+}
+
+// foreign are names that HAProxy, nginx and Envoy have, and what they are here: a key or a
+// word, with what is to be written below it. Underscores are hyphens.
+var foreign = map[string]string{
+	"acl": "allow", "backend": "groups", "backends": "groups", "cluster": "groups", "clusters": "groups", "upstream": "groups", "upstreams": "groups",
+	"frontend": "listeners", "frontends": "listeners", "stream": "listeners", "server": "members", "servers": "members", "endpoints": "members",
+	"lb-endpoints": "members", "targets": "members", "bind": "listen", "address": "listen", "port": "listen",
+	"default-backend": "to", "use-backend": "to", "proxy-pass": "to", "server-name": "sni", "server-names": "sni",
+	"maxconn": "limits: {flows: N}", "max-conns": "max-flows", "max-connections": "max-flows", "maxqueue": "queue: {size: N}",
+	"health-check": "check", "health-checks": "check", "healthcheck": "check", "max-fails": "eject: {failures: N}", "outlier-detection": "eject",
+	"timeout": "timeouts", "lb-policy": "balance", "lb-algorithm": "balance", "algorithm": "balance", "slowstart": "slow-start", "resolver": "discover", "resolvers": "discover",
+	"send-proxy": "proxy-protocol: v1", "send-proxy-v2": "proxy-protocol: v2", "accept-proxy": "proxy-protocol: {from: PREFIX}",
+	"leastconn": "least-connections", "least-conn": "least-connections", "least-request": "p2c", "roundrobin": "round-robin", "rr": "round-robin",
+	"ip-hash": "maglev", "source": "maglev", "hash": "maglev", "ring-hash": "maglev", "two": "p2c",
+	"global": "engine", "nbthread": "loops", "threads": "loops", "worker-processes": "loops", "stats": "admin", "down": "drained",
 }
 
 // distance counts the changes, insertions, deletions and exchanges of neighbours

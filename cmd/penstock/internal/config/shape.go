@@ -309,8 +309,11 @@ func list[V any](of typ[V]) typ[[]V] {
 		if n.Kind == yaml.ScalarNode && of.isScalar() {
 			one := make([]V, 1)
 			r.places[&one[0]] = n.at
+			before := len(r.errs)
 			of.read(r, n, &one[0])
-			*to = one
+			if len(r.errs) == before || of.schema == nil {
+				*to = one
+			}
 			return
 		}
 		if n.Kind != yaml.SequenceNode {
@@ -323,6 +326,7 @@ func list[V any](of typ[V]) typ[[]V] {
 			r.fail(n.at, fault{problem: "the list is empty", allowed: s.words() + "; or leave the key out"})
 			return
 		}
+		before := len(r.errs)
 		for i, y := range n.Content {
 			c, ok := r.child(n, y, "", i)
 			if !ok {
@@ -331,7 +335,11 @@ func list[V any](of typ[V]) typ[[]V] {
 			r.places[&items[i]] = c.at
 			of.read(r, c, &items[i])
 		}
-		*to = items
+		// Of a list of words that could not be read nothing follows: what is left of it would
+		// be compared with others.
+		if len(r.errs) == before || of.schema == nil {
+			*to = items
+		}
 	}, func(items []V) string {
 		shown := make([]string, len(items))
 		for i, v := range items {

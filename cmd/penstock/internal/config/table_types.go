@@ -83,14 +83,14 @@ var netInterface = texts("interface", "a name of 1 to 15 bytes without / and spa
 	return s, nil
 })
 
-var logTarget = texts("target", "stdout, stderr, an absolute path, syslog:HOST:PORT or syslog:unix:///PATH", `^(stdout|stderr|/.+|syslog:.+)$`,
+var logTarget = texts("target", "stdout, stderr, an absolute path, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT or syslog:unix:///PATH", `^(stdout|stderr|/.+|syslog:.+)$`,
 	func(s string) (string, *fault) {
 		f := wrong("%s is no place for lines", quote(s))
 		if s == "stdout" || s == "stderr" {
 			return s, nil
 		}
 		if to, ok := strings.CutPrefix(s, "syslog:"); ok {
-			if !strings.HasPrefix(to, "unix://") {
+			if !strings.HasPrefix(to, "unix:") && !strings.HasPrefix(to, "tcp://") {
 				to = "udp://" + to
 			}
 			if _, err := spec.ParseUpstream(to); err != nil {

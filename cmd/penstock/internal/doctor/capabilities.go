@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -13,30 +14,46 @@ type capability struct {
 	cost string
 }
 
+// Bits of capabilities(7).
+const (
+	capSysAdmin    = 21
+	capSysResource = 24
+)
+
+// effective are the capabilities that this process has.
+func effective(root fs.FS) (uint64, error) {
+	words := field(read(root, "proc/self/status"), "CapEff:")
+	if len(words) == 0 {
+		return 0, errors.New("/proc/self/status has no CapEff")
+	}
+	set, err := strconv.ParseUint(words[0], 16, 64)
+	if err != nil {
+		return 0, errors.New("CapEff is " + words[0])
+	}
+	return set, nil
+}
+
 var wanted = []capability{
 	{"CAP_NET_BIND_SERVICE", 10, "ports below %s cannot be bound"},
 	{"CAP_NET_ADMIN", 12, "no transparent listeners or source addresses, no marks, and socket buffers end at rmem_max and wmem_max"},
 	{"CAP_NET_RAW", 13, "no socket of a chosen interface before Linux 5.7, and no transparent ones without CAP_NET_ADMIN"},
-	{"CAP_SYS_RESOURCE", 24, "limits of descriptors and pipes hold as they are"},
+	{"CAP_SYS_RESOURCE", capSysResource, "limits of descriptors and pipes hold as they are"},
 }
 
 // capabilities tells what this process may do. None is needed for a relay
 // without the features named.
 func capabilities(root fs.FS) (all []Finding) {
-	words := field(read(root, "proc/self/status"), "CapEff:")
-	if len(words) == 0 {
-		return []Finding{{Group: "capabilities", Name: "all", Status: Warn, Found: "unknown: /proc/self/status has no CapEff"}}
-	}
-	set, err := strconv.ParseUint(words[0], 16, 64)
+	set, err := effective(root)
 	if err != nil {
-		return []Finding{{Group: "capabilities", Name: "all", Status: Warn, Found: "unknown: CapEff is " + words[0]}}
+		return []Finding{{Group: "capabilities", Name: "all", Status: Warn, Found: "unknown: " + err.Error()}}
 	}
 	first := sysctl(root, "net.ipv4.ip_unprivileged_port_start")
 	for _, c := range wanted {
 		f := Finding{Group: "capabilities", Name: c.name, Status: OK, Found: "has it"}
 		if set>>c.bit&1 == 0 {
 			f.Found, f.Status, f.Cost = "does not have it", Warn, c.cost
-			f.Mend = "systemd: AmbientCapabilities=" + c.name
+			// One without the other has the unit fail with EPERM.
+			f.Mend = "systemd: AmbientCapabilities=" + c.name + " and CapabilityBoundingSet=" + c.name
 			if c.bit == 10 {
 				f.Cost = fmt.Sprintf(c.cost, first)
 				f.Mend += "; or: sysctl -w net.ipv4.ip_unprivileged_port_start=0"

@@ -110,6 +110,10 @@ func TestGolden(t *testing.T) {
 			"proc/sys/net/core/netdev_max_backlog":  "300",
 			"proc/sys/net/ipv4/ip_local_port_range": "60000\t60999",
 			"proc/sys/net/ipv4/tcp_migrate_req":     "0",
+			"proc/sys/fs/nr_open":                   "4096",
+
+			"proc/sys/net/netfilter/nf_conntrack_max":   "32768",
+			"proc/sys/net/netfilter/nf_conntrack_count": "30",
 		}), off, speeds{spliced: 1, copied: 2, runs: 2, gso: 2, plain: 1.9}, fails),
 		"nothing": {
 			root:     fstest.MapFS{},
@@ -170,6 +174,33 @@ func TestKernel(t *testing.T) {
 		got := kernel(rootOf(map[string]string{"proc/sys/kernel/osrelease": text}))
 		if got[0].Status != want {
 			t.Errorf("%q: %+v, want %s", text, got[0], want)
+		}
+	}
+}
+
+// Pages of pipes are limited for those only who have neither of two capabilities.
+func TestPipePages(t *testing.T) {
+	for set, limited := range map[string]bool{"0000000000000000": true, "0000000000000400": true, "0000000001000000": false, "0000000000200000": false} {
+		f := pipes(rootOf(but(map[string]string{"proc/self/status": "CapEff:\t" + set, "proc/sys/fs/pipe-user-pages-soft": "1024"})))
+		if got := strings.Contains(f.Cost, "4 directions"); got != limited || limited != (f.Status == Warn) || !limited && !strings.Contains(f.Found, "engine.pipes") {
+			t.Errorf("CapEff %s: %+v", set, f)
+		}
+	}
+}
+
+// A table of connections that is small, or nearly full, is told before it drops packets.
+func TestConntrack(t *testing.T) {
+	const most, count = "proc/sys/net/netfilter/nf_conntrack_max", "proc/sys/net/netfilter/nf_conntrack_count"
+	for _, c := range []struct {
+		most, count string
+		status      Status
+		says        string
+	}{
+		{"", "", OK, "not tracked"}, {"262144", "100", OK, "100 of 262144"}, {"262144", "250000", Warn, "nearly full"}, {"4096", "0", Warn, "about 2048 flows"},
+	} {
+		f := conntrack(rootOf(map[string]string{most: c.most, count: c.count}))
+		if f.Status != c.status || !strings.Contains(f.Found+f.Cost, c.says) || (f.Status == Warn) != (f.Mend != "") {
+			t.Errorf("%+v: %+v", c, f)
 		}
 	}
 }

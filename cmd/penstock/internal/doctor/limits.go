@@ -14,6 +14,7 @@ const (
 	enoughBuffer  = 4 << 20 // 2,000 datagrams of 1,200 bytes, as the kernel counts them
 	enoughPorts   = 28000   // the kernel's own choice
 	enoughQueue   = 1000    // the same
+	enoughTracked = 65536   // two for each of 32,768 flows
 )
 
 func limits(root fs.FS) []Finding {
@@ -22,7 +23,7 @@ func limits(root fs.FS) []Finding {
 		atLeast(root, "net.core.rmem_max", enoughBuffer, "a burst of datagrams beyond the receive buffer is lost, unless the daemon has CAP_NET_ADMIN"),
 		atLeast(root, "net.core.wmem_max", enoughBuffer, "a burst of datagrams to one upstream waits, unless the daemon has CAP_NET_ADMIN"),
 		atLeast(root, "net.core.netdev_max_backlog", enoughQueue, "packets are dropped before any socket sees them, where a CPU cannot keep up"),
-		ports(root), migrate(root), congestion(root)}
+		ports(root), migrate(root), conntrack(root), congestion(root)}
 }
 
 // files looks at the hard limit: the daemon raises the soft one to it by itself.
@@ -39,6 +40,10 @@ func files(root fs.FS) Finding {
 		f.Status = Warn
 		f.Cost = fmt.Sprintf("about %d stream flows at most, or %d that splice bulk both ways; then clients wait", n/2, n/6)
 		f.Mend = "systemd: LimitNOFILE=1048576; a shell: ulimit -Hn 1048576, as root"
+		// Nobody may go beyond it, root neither: EPERM (getrlimit(2)).
+		if n, ok := number(most); ok && n < 1048576 {
+			f.Mend = "first sysctl -w fs.nr_open=1048576; then " + f.Mend
+		}
 	}
 	return f
 }
@@ -54,10 +59,15 @@ func pipes(root fs.FS) Finding {
 			limit = n
 		}
 	}
+	// pipe_is_unprivileged_user in the kernel's fs/pipe.c: who has one of these has no limit.
+	set, _ := effective(root)
+	free := set>>capSysResource&1 != 0 || set>>capSysAdmin&1 != 0
 	switch n, ok := number(size); {
 	case ok && n < 1<<20:
 		f.Status, f.Cost = Warn, "smaller pipes than bulk wants, which takes up to 1.7 times the CPU"
 		f.Mend = "sysctl -w fs.pipe-max-size=1048576"
+	case free:
+		f.Found += "; not for this process, which has CAP_SYS_RESOURCE or CAP_SYS_ADMIN: engine.pipes is the limit"
 	case limit > 0 && limit < enoughPages:
 		f.Status = Warn
 		f.Cost = fmt.Sprintf("%d directions can splice at a time, others are copied", limit/256)
@@ -104,6 +114,29 @@ func migrate(root fs.FS) Finding {
 	if f.Found == "" {
 		f.Found, f.Mend = "not there", upgrade+"5.14 or later"
 	}
+	return f
+}
+
+// conntrack looks at the table that every flow has two entries in, where the kernel keeps track
+// of connections. When it is full, packets of new ones are dropped.
+func conntrack(root fs.FS) Finding {
+	const name = "net.netfilter.nf_conntrack_max"
+	f := Finding{Group: "limits", Name: "nf_conntrack", Status: OK, Found: "connections are not tracked"}
+	most, ok := number(sysctl(root, name))
+	if !ok {
+		return f
+	}
+	used, _ := number(sysctl(root, "net.netfilter.nf_conntrack_count"))
+	f.Found = fmt.Sprintf("%d of %d entries are used; a flow has one on each side", used, most)
+	switch {
+	case used > most/5*4:
+		f.Status, f.Cost = Warn, "the table is nearly full; then new connections and datagrams are dropped, of the relay and of everything else here"
+	case most < enoughTracked:
+		f.Status, f.Cost = Warn, fmt.Sprintf("about %d flows at most, then new connections and datagrams are dropped", most/2)
+	default:
+		return f
+	}
+	f.Mend = fmt.Sprintf("sysctl -w %s=%d, or rules with notrack for the relay's ports", name, max(2*most, enoughTracked))
 	return f
 }
 

@@ -341,12 +341,12 @@ func (d *dgrams) end(s *session, c Cause, err error) {
 		l.engine.extras.Put(s.extra)
 	}
 	d.sessions.put(s)
-	l.engine.dgramFlows.Add(-1)
 	l.stats.Ended[c]++
 	if done != nil {
 		done(&l.record)
 		l.record = Record{}
 	}
+	l.engine.dgramFlows.Add(-1) // after its record: Drain returns when none is left
 	l.flowEnded()
 }
 

@@ -237,3 +237,54 @@ func TestConcurrentUse(t *testing.T) {
 	})
 	wg.Wait()
 }
+
+// Drain returns when the last record has been given out, and not while the hook
+// that is given it still runs: also if that flow ends between the answers of two
+// loops.
+func TestDrainWaitsForRecords(t *testing.T) {
+	r := newRig(t, Config{Loops: 2})
+	var peers [2]net.Conn // of the flow of each loop
+	entered, leave := [2]chan bool{make(chan bool), make(chan bool)}, [2]chan bool{make(chan bool), make(chan bool)}
+	for range peers {
+		inA, a := testnet.Pair(t, "tcp4")
+		inB, b := testnet.Pair(t, "tcp4")
+		i := (r.e.turn.Load() + 1) % 2
+		hook := func(rec *Record) {
+			entered[i] <- true
+			<-leave[i]
+			r.done(rec)
+		}
+		if err := r.e.Relay(inA, inB, Options{Done: hook}); err != nil {
+			t.Fatal(err)
+		}
+		say(t, a, b, "hello")
+		closeWrite(t, b)
+		wantEnd(t, a)
+		peers[i] = a
+	}
+	closeWrite(t, peers[1])
+	<-entered[1] // the second loop answers nobody
+	drained := make(chan error, 1)
+	go func() { drained <- r.e.Drain(context.Background()) }()
+	eventually(t, "the first loop is asked, and then the second", func() bool {
+		m := &r.e.loops[1].mailbox
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.letters) > 0
+	})
+	r.e.loops[0].ask(letter{kind: letterWake}) // it has answered
+	closeWrite(t, peers[0])
+	<-entered[0]
+	leave[1] <- true
+	r.e.loops[1].ask(letter{kind: letterWake}) // it has, too
+	select {
+	case err := <-drained:
+		t.Errorf("Drain: %v, and a flow's hook still runs", err)
+		drained <- nil
+	case <-time.After(50 * time.Millisecond):
+	}
+	leave[0] <- true
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}

@@ -35,11 +35,11 @@ func (l *loop) end(f *Flow, c Cause, err error) {
 		l.addrs = append(l.addrs, f.to) // notePeers took it
 	}
 	l.slab.put(f)
-	l.load.Add(-1)
 	if done != nil {
 		done(&l.record)
 		l.record = Record{}
 	}
+	l.load.Add(-1) // after its record: Drain returns when none is left
 	l.flowEnded()
 }
 

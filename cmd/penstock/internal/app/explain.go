@@ -2,8 +2,10 @@ package app
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -12,6 +14,8 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/relay"
 )
 
 // explainCmd is the command explain.
@@ -21,12 +25,13 @@ type explainCmd struct {
 	From     netip.Addr `placeholder:"ADDRESS" help:"The client's address; of a Unix client there is none."`
 	SNI      string     `name:"sni" placeholder:"NAME" help:"The server name in its ClientHello."`
 	ALPN     []string   `name:"alpn" placeholder:"PROTOCOL" help:"What its ClientHello offers, with commas between."`
+	Lookup   bool       `help:"Ask DNS for the names of members."`
 	JSON     bool       `name:"json" help:"Print JSON."`
 }
 
 // Help is what penstock explain --help says below the flags.
 func (explainCmd) Help() string {
-	return "Nothing is asked of the network: members are told as the file has them, all taken to be well."
+	return "Without --lookup nothing is asked of the network. Members are taken to be well; penstock groups tells of those of a running daemon."
 }
 
 // An explanation is what becomes of a connection.
@@ -48,7 +53,11 @@ func (c *explainCmd) run(stdout, stderr *os.File) int {
 		fmt.Fprintln(stderr, configMessage(err))
 		return exitUsage
 	}
-	e, err := explain(cfg, c.Listener, route.Meta{Client: spec.Plain(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN})
+	lookup := func(spec.Endpoint, string) string { return "" }
+	if c.Lookup {
+		lookup = lookedUp
+	}
+	e, err := explain(cfg, c.Listener, lookup, route.Meta{Client: spec.Plain(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN})
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitUsage
@@ -65,7 +74,7 @@ func (c *explainCmd) run(stdout, stderr *os.File) int {
 	return exitOK
 }
 
-func explain(cfg *spec.Config, listener string, m route.Meta) (*explanation, error) {
+func explain(cfg *spec.Config, listener string, lookup lookupFunc, m route.Meta) (*explanation, error) {
 	var names []string
 	var l *spec.Listener
 	for _, x := range cfg.Listeners {
@@ -101,9 +110,40 @@ func explain(cfg *spec.Config, listener string, m route.Meta) (*explanation, err
 		return e, nil
 	}
 	e.Route, e.Group = found.Route.Name, found.Route.To.Name
-	e.group(found.Route.To)
+	e.group(found.Route.To, lookup)
 	e.path(cfg, l, found.Route)
 	return e, nil
+}
+
+// A lookupFunc says what DNS has of an endpoint, or of a service if that is not empty, as a
+// further part of a line.
+type lookupFunc func(to spec.Endpoint, service string) string
+
+func lookedUp(to spec.Endpoint, service string) string {
+	if _, ok := upstream.Literal(to); ok && service == "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	var list []string
+	var err error
+	if service != "" {
+		var records []*net.SRV
+		_, records, err = net.DefaultResolver.LookupSRV(ctx, "", "", service)
+		for _, r := range records {
+			list = append(list, fmt.Sprintf("%s:%d", r.Target, r.Port))
+		}
+	} else {
+		var addrs []relay.Addr
+		addrs, err = upstream.Resolve(ctx, net.DefaultResolver, to)
+		for _, a := range addrs {
+			list = append(list, a.String())
+		}
+	}
+	if err != nil {
+		return ": not found now: " + err.Error()
+	}
+	return ": now " + strings.Join(list, ", ")
 }
 
 func (e *explanation) say(format string, args ...any) {
@@ -148,7 +188,7 @@ func (e *explanation) source(l *spec.Listener, m route.Meta) {
 }
 
 // group tells which members there are, and who is asked first.
-func (e *explanation) group(g *spec.Group) {
+func (e *explanation) group(g *spec.Group, lookup lookupFunc) {
 	for _, backup := range []bool{false, true} {
 		for _, m := range g.Members {
 			if m.Backup != backup {
@@ -167,15 +207,16 @@ func (e *explanation) group(g *spec.Group) {
 			if m.Drained {
 				text += ", drained: takes nobody"
 			}
-			e.Members = append(e.Members, text)
+			e.Members = append(e.Members, text+lookup(m.To, ""))
 		}
 	}
 	for _, d := range g.Discover {
 		if d.Service != "" {
-			e.Members = append(e.Members, "what SRV "+d.Service+" has")
+			e.Members = append(e.Members, "what SRV "+d.Service+" has"+lookup(spec.Endpoint{}, d.Service))
 			continue
 		}
-		e.Members = append(e.Members, fmt.Sprintf("what A and AAAA of %s have, port %d", d.Host, d.Port))
+		e.Members = append(e.Members, fmt.Sprintf("what A and AAAA of %s have, port %d", d.Host, d.Port)+
+			lookup(spec.Endpoint{Kind: d.Network, Host: d.Host, Port: d.Port}, ""))
 	}
 	e.Choice = g.Balance
 	if g.Balance == "maglev" {

@@ -7,10 +7,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -34,7 +36,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&got, "$ %s: %s from %s, %q %q\n", c.file, c.listener, c.from, c.sni, c.alpn)
-		e, err := explain(cfg, c.listener, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn})
+		e, err := explain(cfg, c.listener, func(spec.Endpoint, string) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn})
 		if err != nil {
 			fmt.Fprintln(&got, err)
 			continue
@@ -53,5 +55,20 @@ func TestExplain(t *testing.T) {
 	}
 	if !bytes.Equal(got.Bytes(), want) {
 		t.Errorf("got:\n%s\nwant:\n%s", got.Bytes(), want)
+	}
+}
+
+// With --lookup explain says what DNS has of a name, and that it has nothing.
+func TestExplainLookup(t *testing.T) {
+	for url, want := range map[string]string{
+		"tcp://localhost:80": ": now tcp://", "tcp://no-such-host.invalid:80": ": not found now: ", "tcp://127.0.0.1:80": "",
+	} {
+		to, err := spec.ParseUpstream(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := lookedUp(to, ""); !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", url, got, want)
+		}
 	}
 }

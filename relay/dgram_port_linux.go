@@ -79,6 +79,7 @@ func (d *dgrams) unlisten(p *dgramPort) {
 	})
 	d.readDrops(p)
 	d.ports[p.index] = nil
+	sys.EpollDel(d.loop.epoll, p.fd) // somebody else may have the socket too
 	d.loop.env.Kernel.Close(p.fd)
 }
 

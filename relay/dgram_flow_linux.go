@@ -162,7 +162,7 @@ func (d *dgrams) socket(s *session, to *sys.Sockaddr) error {
 	if err == nil {
 		if e = kernel.Connect(fd, to); e == 0 {
 			s.fd = int32(fd)
-			e = sys.EpollAdd(l.epoll, fd, sys.In, s.token())
+			e = sys.EpollAdd(l.epoll, fd, s.events(), s.token())
 		}
 		if e != 0 {
 			err = e

@@ -45,17 +45,6 @@ func cutHeld(hold []byte) (b []byte, seg int, rest []byte) {
 	return rest[:n:n], seg, rest[n:]
 }
 
-// holdRest keeps what an upstream's socket did not take, and empties the outbox.
-func (d *dgrams) holdRest(o *outbox) {
-	s := o.of
-	for _, it := range o.items[o.at:o.n] {
-		for _, p := range o.pieces[it.first:it.past] {
-			d.holdBack(s, p.b, p.seg)
-		}
-	}
-	o.reset()
-}
-
 // release sends what s held back, now that its socket has room.
 func (d *dgrams) release(s *session) {
 	held := s.hold

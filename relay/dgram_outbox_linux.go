@@ -25,10 +25,10 @@ type outbox struct {
 	v       *sys.Vector
 	items   [dgramBatch]item
 	pieces  []piece
-	n       int // items
-	at      int // items that have left already, while blocked
-	run     segment.Run
-	blocked bool // the port's socket is full
+	n       int         // items
+	at      int         // items that have left already, while blocked
+	run     segment.Run // the last item; empty once that is sealed, and nothing joins it
+	blocked bool        // the port's socket is full
 }
 
 // item is one message: a datagram or a run.
@@ -96,12 +96,14 @@ func (o *outbox) add(s *session, b []byte, seg int) {
 	for {
 		n := limit.Fit(len(b), seg)
 		last := o.n - 1
-		if last < 0 || o.items[last].s != s || len(o.pieces) == cap(o.pieces) || !o.run.Join(limit, n, seg) {
+		if o.run.Count == 0 || o.items[last].s != s || len(o.pieces) == cap(o.pieces) || !o.run.Join(limit, n, seg) {
 			if !o.open(s) {
 				o.overflow(s, gen, b, seg)
 				return
 			}
 			last = o.n - 1
+			limit = o.d.limitOf(s, o.dir(), size) // flushing may have taken s to another upstream
+			n = limit.Fit(len(b), seg)
 			o.run.Join(limit, n, seg)
 		}
 		o.pieces = append(o.pieces, piece{b[:n:n], seg})
@@ -306,7 +308,7 @@ func (o *outbox) skip(why Drop) {
 func (o *outbox) full() bool {
 	switch {
 	case o.port == nil:
-		o.d.holdRest(o)
+		o.holdRest()
 		return true
 	case o.port.family == sys.Unix:
 		// It is one client's queue that is full, and nobody would tell when it no longer is.
@@ -370,25 +372,35 @@ func (o *outbox) singly(why sys.Errno) {
 	o.at++
 }
 
-// unreachable lets the flow go on to another upstream, where its policy says so,
-// with what is left in the outbox; false: there is nothing left to flush.
+// unreachable lets the flow go on to another upstream, where its policy says so;
+// false: there is nothing left to flush. What is left was planned for the socket
+// that failed, and the next one may take other runs or none. So it is held, and
+// planned again when the next one is writable, in a later turn: an upstream that
+// refuses each datagram costs one attempt per turn.
 func (o *outbox) unreachable(e sys.Errno) bool {
 	s := o.of
+	attempts := s.attempts
 	if !o.d.unreachable(s, e) {
 		o.abandon(DropUnreachable)
 		o.d.end(s, CauseBRefused, e)
 		return false
 	}
-	if !s.builtin() {
-		return true
+	if s.attempts == attempts {
+		return true // its policy is to ignore it
 	}
+	o.holdRest()
+	return false
+}
+
+// holdRest keeps what an upstream's socket did not take, and empties the outbox.
+func (o *outbox) holdRest() {
+	s := o.of
 	for _, it := range o.items[o.at:o.n] {
 		for _, p := range o.pieces[it.first:it.past] {
 			o.overflow(s, s.gen, p.b, p.seg)
 		}
 	}
 	o.reset()
-	return false
 }
 
 // abandon drops all that is left.

@@ -100,6 +100,8 @@ func (d *dgrams) readFailed(s *session, e sys.Errno) {
 	case isUnreachable(e):
 		if !d.unreachable(s, e) {
 			d.end(s, CauseBRefused, e)
+		} else if s.hold != nil && s.builtin() { // whose socket would have told when
+			d.release(s)
 		}
 	default:
 		d.end(s, CauseBFailed, e)
@@ -119,16 +121,22 @@ func (d *dgrams) park(s *session) {
 	d.watch(s)
 }
 
-// watch tells epoll what s waits for.
-func (d *dgrams) watch(s *session) {
-	var events uint32
+// events returns what s waits for at its upstream's socket.
+func (s *session) events() (events uint32) {
 	if !s.parked {
 		events |= sys.In
 	}
 	if s.hold != nil {
 		events |= sys.Out
 	}
-	sys.EpollMod(d.loop.epoll, int(s.fd), events, s.token())
+	return events
+}
+
+// watch tells epoll what s waits for.
+func (d *dgrams) watch(s *session) {
+	if !s.builtin() {
+		sys.EpollMod(d.loop.epoll, int(s.fd), s.events(), s.token())
+	}
 }
 
 // unblock is called when a port's socket has room again.
@@ -141,9 +149,7 @@ func (d *dgrams) unblock(p *dgramPort) {
 	for _, r := range p.parked {
 		if s := d.sessions.find(r); s != nil && s.parked {
 			s.parked = false
-			if !s.builtin() {
-				d.watch(s)
-			}
+			d.watch(s)
 		}
 	}
 	p.parked = p.parked[:0]

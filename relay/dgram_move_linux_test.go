@@ -1,0 +1,86 @@
+package relay
+
+import (
+	"net"
+	"testing"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// A flow that goes on to an upstream of another kind sends each datagram for
+// itself: what was planned as a run for the first one is no run for the second,
+// and nothing that it held stays behind.
+func TestMoveToAnotherKindOfUpstream(t *testing.T) {
+	for _, second := range []string{"unixgram", "udp6", "echo"} {
+		t.Run(second, func(t *testing.T) {
+			r := newDatagramRig(t, Config{Loops: 1})
+			a, c := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+			first := gramAddr(a.LocalAddr())
+			next, b := nextUpstream(t, second, c)
+			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &first, next)
+			tellGram(t, c, l.Addr(), "first")
+			hearGram(t, a, "first")
+			r.k.Fail(testkernel.SendRun, sys.ECONNREFUSED, 1) // what the first one met
+			texts := append(numbered(7), "last")
+			sendRun(t, c, l.Addr().IP, texts...)
+			for _, text := range texts {
+				hearGram(t, b, text)
+			}
+			if s := r.dgramStats(); s.Dropped != [Drops]int64{} {
+				t.Errorf("dropped %v", s.Dropped)
+			}
+		})
+	}
+}
+
+// nextUpstream is an upstream of a kind, and the socket that hears what is sent there.
+func nextUpstream(t *testing.T, network string, client net.PacketConn) (*Addr, net.PacketConn) {
+	if network == "echo" {
+		return &Addr{Network: Echo}, client
+	}
+	s := packetSocket(t, network)
+	at := gramAddr(s.LocalAddr())
+	return &at, s
+}
+
+// What a flow held for a full upstream goes to the next one, in its order, when
+// the first turns out to be gone.
+func TestMoveWithDatagramsHeld(t *testing.T) {
+	for _, second := range []string{"udp4", "unixgram", "echo"} {
+		t.Run(second, func(t *testing.T) {
+			if !testnet.Netns(t) {
+				return
+			}
+			raw, err := net.ListenPacket("ip4:icmp", "127.0.0.1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer raw.Close()
+			r := newDatagramRig(t, Config{Loops: 1})
+			a, c := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+			first := gramAddr(a.LocalAddr())
+			next, b := nextUpstream(t, second, c)
+			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &first, next)
+			tellGram(t, c, l.Addr(), "first")
+			from := hearGram(t, a, "first").(*net.UDPAddr)
+			for _, call := range []testkernel.Call{testkernel.Send, testkernel.SendRun} {
+				r.k.Fail(call, sys.EAGAIN, -1)
+			}
+			for _, text := range []string{"held one", "held two"} {
+				tellGram(t, c, l.Addr(), text)
+			}
+			eventually(t, "both are read", func() bool { return r.dgramStats().Received == 3 })
+			const portUnreachable = 3
+			icmpError(t, raw, portUnreachable, from, a.LocalAddr().(*net.UDPAddr))
+			eventually(t, "the error is noticed", func() bool { return r.dgramStats().ICMP >= 1 })
+			r.k.Heal()
+			tellGram(t, c, l.Addr(), "three")
+			for _, text := range []string{"held one", "held two", "three"} {
+				hearGram(t, b, text)
+			}
+			eventually(t, "nothing is held", func() bool { return r.dgramStats().Held == 0 })
+		})
+	}
+}

@@ -109,6 +109,9 @@ func (m *mover) run() (atSrc bool, err error) {
 				return false, m.failure()
 			}
 		}
+		if m.half.In >= m.limit {
+			return true, nil
+		}
 		if err := m.in.Read(m.onReadable); err != nil {
 			return true, err
 		}
@@ -133,13 +136,8 @@ func (m *mover) readable(fd uintptr) bool {
 
 // turn has both descriptors.
 func (m *mover) turn(fd uintptr) bool {
-	left := m.limit - m.half.In
-	if left <= 0 {
-		m.state = pump.End
-		return true
-	}
 	m.begin()
-	m.state = m.half.Turn(&m.env, m.fd, int(fd), int(min(left, turnBudget)))
+	m.state = m.half.Turn(&m.env, m.fd, int(fd), int(min(m.limit-m.half.In, turnBudget)))
 	m.end()
 	return true
 }

@@ -163,6 +163,32 @@ func TestLimitSpliced(t *testing.T) {
 	}
 }
 
+// What becomes of the reader after its last byte was read does not matter.
+func TestLimitNeedsReaderNoMore(t *testing.T) {
+	for _, l := range lines[:4] {
+		t.Run(l.String(), func(t *testing.T) {
+			const limit = 40 << 10
+			r := newRig(t, l)
+			r.shrink()
+			r.dst.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+			full, _ := r.dst.Write(pattern().At(0, 1<<20))
+			r.dst.SetWriteDeadline(time.Time{})
+			r.from.Write(pattern().At(int64(full), limit+1))
+			r.done = make(chan struct{})
+			go func() {
+				defer close(r.done)
+				r.n, r.err = r.cfg.Copy(r.dst, io.LimitReader(r.src, limit))
+			}()
+			within(t, "Copy has read what it may", func() bool { return r.live.AB().Read == limit })
+			r.src.Close()
+			r.read(t, full+limit)
+			if n, err := r.wait(t); n != limit || err != nil {
+				t.Errorf("Copy = %d, %v", n, err)
+			}
+		})
+	}
+}
+
 // Files whose size the kernel does not know are copied whole.
 func TestProcFile(t *testing.T) {
 	const name = "/proc/self/mountinfo"

@@ -29,6 +29,7 @@ func checkFields(fields ...field) error {
 func (c *Config) check() error {
 	return checkFields(
 		field{"Config.Loops", int64(c.Loops), 0, maxLoops},
+		field{"Config.MaxPipes", int64(max(c.MaxPipes, -1)), -1, maxPipes},
 		field{"Config.PipeSize", int64(c.PipeSize), 0, math.MaxInt32},
 		field{"Config.Lowat", int64(c.Lowat), math.MinInt32, math.MaxInt32},
 		field{"Config.MaxDatagramFlows", int64(c.MaxDatagramFlows), 0, math.MaxInt32},

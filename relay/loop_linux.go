@@ -10,6 +10,7 @@ import (
 
 const (
 	maxLoops     = 256
+	maxPipes     = 1 << 18 // each that may exist has a few bytes of memory
 	defaultLowat = 192 << 10
 	eventsMost   = 256 // events taken from the kernel at once
 	mailBurst    = 128 // letters read before flows have their turn

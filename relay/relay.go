@@ -48,8 +48,9 @@ type Config struct {
 	// False is polite: a loop that waits gives its P to other goroutines.
 	Dedicated bool
 
-	// MaxPipes bounds how many pipes are open at once, two descriptors each;
-	// 0 means 256. Directions that find none left copy. Negative: never splice.
+	// MaxPipes bounds how many pipes are open at once, two descriptors each, and is
+	// at most 262,144; 0 means 256. Directions that find none left copy. Negative:
+	// never splice.
 	MaxPipes int
 
 	// PipeSize is the room in each pipe, in bytes; 0 means 1 MiB.

@@ -21,6 +21,8 @@ func TestSenselessConfig(t *testing.T) {
 		"Config.Loops is -1":            {Loops: -1},
 		"Config.Loops is 257":           {Loops: 257},
 		"Config.PipeSize is -1":         {PipeSize: -1},
+		"Config.MaxPipes is 262145":     {MaxPipes: 1<<18 + 1},
+		"Config.MaxPipes is " + tooMuch: {MaxPipes: math.MaxInt},
 		"Config.MaxDatagramFlows is -1": {MaxDatagramFlows: -1},
 		"Config.Lowat is " + tooMuch:    {Lowat: math.MaxInt},
 	} {

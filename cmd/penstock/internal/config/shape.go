@@ -199,6 +199,9 @@ func keysOf[T any](name string, keys ...key[T]) mapping[T] {
 				k.read(r, v, t)
 			} else {
 				f := fault{problem: "unknown key", near: near(name, names), allowed: strings.Join(names, ", ")}
+				if f.near != "" {
+					f.allowed = "" // the one that was meant says more than a list of twenty
+				}
 				if of := s.elsewhere(name); of != "" {
 					f.problem = "this key belongs to " + of
 				}

@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // TestAnswerOfMany: what was sent to many, by broadcast or to a group, is answered
 // from the address of this machine that it came in by, never from theirs.
 func TestAnswerOfMany(t *testing.T) {
-	if !inNamespace(t, `ip link set lo up; ip link set lo multicast on; ip route add 224.0.0.0/4 dev lo src 127.0.0.1`) {
+	if !testnet.Netns(t, "link set lo multicast on", "route add 224.0.0.0/4 dev lo src 127.0.0.1") {
 		return
 	}
 	answerMany(t, "udp4", "lo", "127.255.255.255", "127.0.0.1")
@@ -24,16 +25,14 @@ func TestAnswerOfMany(t *testing.T) {
 // TestAnswerOfMany6 is the same for IPv6, whose groups need another device than
 // loopback.
 func TestAnswerOfMany6(t *testing.T) {
-	const device = "ip link add one type veth peer name two"
-	if os.Getenv(inside) == "" {
-		if out, err := exec.Command("unshare", "-rn", "sh", "-ec", device).CombinedOutput(); err != nil {
-			t.Skipf("no pair of devices here: %v\n%s", err, out)
-		}
-	}
-	if !inNamespace(t, device+`; echo 1 > /proc/sys/net/ipv6/conf/two/disable_ipv6
-		ip link set lo up; ip link set two up; ip link set one up; ip addr add fe80::1/64 dev one nodad`) {
+	if !testnet.Netns(t) {
 		return
 	}
+	if out, err := exec.Command("ip", "link", "add", "one", "type", "veth", "peer", "name", "two").CombinedOutput(); err != nil {
+		t.Skipf("no pair of devices here: %v: %s", err, out)
+	}
+	testnet.Sysctl(t, "net.ipv6.conf.two.disable_ipv6", "1")
+	testnet.IP(t, "link set two up", "link set one up", "addr add fe80::1/64 dev one nodad")
 	answerMany(t, "udp6", "one", "ff02::99", "fe80::1")
 	answerMany(t, "udp", "one", "ff02::99", "fe80::1")
 }

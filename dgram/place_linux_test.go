@@ -2,43 +2,16 @@ package dgram
 
 import (
 	"net/netip"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
-
-// inside tells a test binary that it runs in a namespace of its own.
-const inside = "PENSTOCK_TEST_NAMESPACE"
-
-// inNamespace runs the calling test again in a new network namespace with a
-// loopback device that setup, a shell script, has prepared. It returns true
-// there, and false outside when the run is over.
-func inNamespace(t *testing.T, setup string) bool {
-	t.Helper()
-	if os.Getenv(inside) != "" {
-		return true
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("unshare", "-rn", "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		t.Skipf("no network namespaces for this user: %v\n%s", err, out)
-	}
-	cmd := exec.Command("unshare", "-rn", "sh", "-ec", setup+`; exec "$0" "$@"`, self, "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "30s")
-	cmd.Env = append(os.Environ(), inside+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Logf("%s", out)
-	return false
-}
 
 // TestLinkLocal sends to an address with a zone, and reads one.
 func TestLinkLocal(t *testing.T) {
-	if !inNamespace(t, "ip link set lo up; ip addr add fe80::1/64 dev lo nodad") {
+	if !testnet.Netns(t, "addr add fe80::1/64 dev lo nodad") {
 		return
 	}
 	eachLevel(t, func(t *testing.T, l level) {
@@ -71,7 +44,7 @@ func TestLinkLocal(t *testing.T) {
 // TestSmallMTU: runs whose datagrams do not fit the path are refused by the
 // kernel, and their datagrams then leave in fragments, as they do by themselves.
 func TestSmallMTU(t *testing.T) {
-	if !inNamespace(t, "ip link set lo up mtu 1500") {
+	if !testnet.Netns(t, "link set lo mtu 1500") {
 		return
 	}
 	p := newPath(t, "v4")
@@ -97,14 +70,11 @@ func TestSmallMTU(t *testing.T) {
 // TestPacing gives the loopback device a queue that honours SO_TXTIME, and
 // expects each datagram no earlier than its time.
 func TestPacing(t *testing.T) {
-	if os.Getenv(inside) == "" {
-		out, err := exec.Command("unshare", "-rn", "sh", "-ec", "ip link set lo up; tc qdisc add dev lo root fq").CombinedOutput()
-		if err != nil {
-			t.Skipf("no fq queueing discipline here: %v\n%s", err, out)
-		}
-	}
-	if !inNamespace(t, "ip link set lo up; tc qdisc add dev lo root fq") {
+	if !testnet.Netns(t) {
 		return
+	}
+	if out, err := exec.Command("tc", "qdisc", "add", "dev", "lo", "root", "fq").CombinedOutput(); err != nil {
+		t.Skipf("no fq queueing discipline here: %v: %s", err, out)
 	}
 	p := newPath(t, "v4")
 	send := bestLevel.with(func(c *Config) { c.Pace = true }).conn(t, p.send)

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // TestListenReusePortIsNobodyElses: a free port is one that nobody has. With the
 // option set first, the kernel takes any port whose sockets have it too.
 func TestListenReusePortIsNobodyElses(t *testing.T) {
-	if !inNamespace(t, "ip link set lo up; echo 40000 40001 > /proc/sys/net/ipv4/ip_local_port_range") {
+	if !testnet.Netns(t) {
 		return
 	}
+	testnet.Sysctl(t, "net.ipv4.ip_local_port_range", "40000 40001")
 	open := func(address string) (port uint16, err error) {
 		all, err := ListenReusePort(context.Background(), "udp4", address, 2)
 		if err != nil {

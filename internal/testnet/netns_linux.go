@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 // netnsEnv says that this process is the child of [Netns].
@@ -21,11 +22,7 @@ const netnsEnv = "PENSTOCK_TESTNET_NETNS"
 func Netns(t *testing.T, setup ...string) bool {
 	t.Helper()
 	if os.Getenv(netnsEnv) != "" {
-		for _, line := range append([]string{"link set lo up"}, setup...) {
-			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-				t.Fatalf("ip %s: %v: %s", line, err, out)
-			}
-		}
+		IP(t, append([]string{"link set lo up"}, setup...)...)
 		return true
 	}
 	for _, tool := range []string{"unshare", "ip"} {
@@ -56,6 +53,46 @@ func Netns(t *testing.T, setup ...string) bool {
 		t.Errorf("the child ran no such test:\n%s", out)
 	}
 	return false
+}
+
+// IP runs ip(8) with each line as its arguments, in the namespace of the test. A
+// test that is in no namespace of its own must not call it.
+func IP(t *testing.T, lines ...string) {
+	t.Helper()
+	if os.Getenv(netnsEnv) == "" {
+		t.Fatal("testnet: IP outside of Netns")
+	}
+	for _, line := range lines {
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", line, err, out)
+		}
+		waitAddr(t, strings.Fields(line))
+	}
+}
+
+// waitAddr waits until an address that was added can be sent to. The kernel adds
+// the route of an IPv6 address from a work queue (addrconf_dad_work in
+// net/ipv6/addrconf.c, Linux 6.18): what is sent before that is dropped, and
+// counted as Ip6OutNoRoutes.
+func waitAddr(t *testing.T, line []string) {
+	t.Helper()
+	if len(line) < 3 || line[0] != "addr" || line[1] != "add" {
+		return
+	}
+	addr, _, _ := strings.Cut(line[2], "/")
+	family := "-4"
+	if strings.Contains(addr, ":") {
+		family = "-6"
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		out, err := exec.Command("ip", family, "route", "show", "table", "local").CombinedOutput()
+		if err == nil && strings.Contains(string(out), "local "+addr+" dev ") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s has no route: %v: %s", addr, err, out)
+		}
+	}
 }
 
 // Sysctl sets a kernel parameter of the namespace, net.ipv4.ip_forward for

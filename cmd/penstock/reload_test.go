@@ -250,7 +250,8 @@ listeners:
 	}
 	same()
 	var problem *api.Problem
-	if _, err := d.admin.Reload(d.ctx()); !errors.As(err, &problem) || len(problem.Errors) != 2 || problem.Errors[0].Line != 2 || problem.Errors[0].Allowed == "" {
+	if _, err := d.admin.Reload(d.ctx()); !errors.As(err, &problem) || len(problem.Errors) != 2 || problem.Errors[0].Line != 2 ||
+		!strings.Contains(problem.Errors[0].Message, "did you mean to?") || problem.Errors[1].Allowed == "" {
 		t.Errorf("%v, %+v", err, problem)
 	}
 	s, err := d.admin.Status(d.ctx())

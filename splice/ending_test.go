@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -191,33 +192,89 @@ func TestRelayContext(t *testing.T) {
 	})
 }
 
-// While the other direction is within a turn, which may be told of a reset first,
+// While the other direction writes, which may be told of a reset first,
 // a direction does not take what looks like an end for one.
-func TestEndWaitsForOtherTurn(t *testing.T) {
+func TestEndWaitsForOtherWrite(t *testing.T) {
 	p := &pair{cfg: new(Config)}
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
 	p.conn = [2]net.Conn{a, b}
-	p.watcher[1].turning.Store(true)
+	p.watcher[1].writes.Add(1)
 	var told atomic.Bool
 	go func() {
 		time.Sleep(5 * time.Millisecond)
 		told.Store(true)
 		p.end(CauseAReset, io.ErrUnexpectedEOF)
-		p.watcher[1].turning.Store(false)
 	}()
 	if !p.resetSeenBy(1) || !told.Load() {
-		t.Error("it did not wait for the turn that was told of the reset")
+		t.Error("it did not wait for the write that was told of the reset")
 	}
 	p = &pair{cfg: new(Config), conn: p.conn}
-	p.watcher[1].turning.Store(true)
+	p.watcher[1].writes.Add(1)
 	go func() {
 		time.Sleep(5 * time.Millisecond)
-		p.watcher[1].turning.Store(false)
+		p.watcher[1].writes.Add(1)
 	}()
 	if p.resetSeenBy(1) {
-		t.Error("a turn that goes well is no reset")
+		t.Error("a write that goes well is taken for a reset")
+	}
+}
+
+// resetting is a connection that was reset by its peer: Write is told so, somewhat
+// later than Read has found what looks like the end.
+type resetting struct {
+	net.Conn
+	written, read chan bool
+}
+
+func (c resetting) Read([]byte) (int, error) {
+	<-c.written
+	close(c.read)
+	return 0, io.EOF
+}
+
+func (c resetting) Write([]byte) (int, error) {
+	close(c.written)
+	<-c.read
+	time.Sleep(10 * time.Millisecond)
+	return 0, syscall.ECONNRESET
+}
+
+// closeTeller tells of CloseWrite.
+type closeTeller struct {
+	net.Conn
+	closed atomic.Bool
+}
+
+func (c *closeTeller) CloseWrite() error { c.closed.Store(true); return nil }
+
+// A reset is not passed on as an end where bytes are copied by Read and Write either.
+func TestResetIsNoEndByReadAndWrite(t *testing.T) {
+	inner, far := net.Pipe()
+	defer far.Close()
+	defer inner.Close()
+	a := resetting{inner, make(chan bool), make(chan bool)}
+	nearB, farB := net.Pipe()
+	defer nearB.Close()
+	defer farB.Close()
+	b := &closeTeller{Conn: nearB}
+	go farB.Write([]byte("a question"))
+	if r, err := Relay(a, b); r.Cause != CauseAReset || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("Relay = %+v, %v", r, err)
+	}
+	if b.closed.Load() {
+		t.Error("B was told of an end")
+	}
+}
+
+// A write that blocks for long holds up no end.
+func TestEndPassesBlockedWrite(t *testing.T) {
+	d := newDuplex(t, hidden, tcp)
+	d.start(t)
+	go d.farB.Write(make([]byte, 16<<20)) // A does not read
+	if err := errors.Join(send(d.farA, 1000), endWriting(d.farA), expect(d.farB, 1000), expectEnd(d.farB)); err != nil {
+		t.Error(err)
 	}
 }
 

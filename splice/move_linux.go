@@ -164,7 +164,7 @@ func (m *mover) full(fd uintptr) {
 // who waits holds no memory.
 func (m *mover) begin() {
 	m.env.Scratch = buffers.Get(pump.ScratchSize)
-	m.watcher.turning.Store(true)
+	m.watcher.writes.Add(1)
 }
 
 func (m *mover) end() {
@@ -174,7 +174,7 @@ func (m *mover) end() {
 		m.watcher.tell(m.transfer())
 	}
 	if m.state != pump.Failed {
-		m.watcher.turning.Store(false)
+		m.watcher.writes.Add(1)
 	}
 }
 

@@ -134,7 +134,6 @@ func (p *pair) carry(d int) {
 			side = src
 		}
 		p.end(causeOf(err, side == 0), undelivered(t, err))
-		w.turning.Store(false)
 		return
 	}
 	if p.resetSeenBy(1 - d) {
@@ -171,10 +170,18 @@ func (p *pair) halfEnded() {
 // resetSeenBy tells whether the other direction, which writes to the connection
 // that has just ended, has ended the pair. A socket tells of a reset once, to
 // whoever asks first; to a reader after that it looks like the end of the stream.
-// So a turn that is under way there is waited for: it does not block.
+// So a write that is under way there is waited for. One that blocks for longer is
+// not being told of a reset, which wakes a writer as it wakes a reader.
 func (p *pair) resetSeenBy(other int) bool {
-	for p.watcher[other].turning.Load() && !p.ended.Load() {
-		runtime.Gosched()
+	const yields, sleeps = 100, 100 // a turn of the pump takes microseconds
+	writes := &p.watcher[other].writes
+	n := writes.Load()
+	for i := 0; n%2 == 1 && writes.Load() == n && !p.ended.Load() && i < yields+sleeps; i++ {
+		if i < yields {
+			runtime.Gosched()
+		} else {
+			time.Sleep(time.Millisecond)
+		}
 	}
 	return p.ended.Load()
 }

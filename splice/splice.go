@@ -233,9 +233,9 @@ const noLimit = math.MaxInt64
 type watcher struct {
 	gauge *gauge // nil: nobody counts
 
-	// turning says that the direction is within system calls that do not block,
-	// or that it has failed and its pair is about to hear of it.
-	turning atomic.Bool
+	// writes counts a direction's writes twice, when they begin and when they have
+	// gone well. It is odd while one is under way, and after one that has failed.
+	writes atomic.Uint32
 	// left says that Relay has returned without the direction, which must touch
 	// nothing any more.
 	left atomic.Bool

@@ -28,6 +28,7 @@ func moveUser(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher
 		}
 		t.Read += int64(len(p))
 		w.tell(t) // Write may take long
+		w.writes.Add(1)
 		n, err := dst.Write(p)
 		if n < 0 || n > len(p) {
 			n, err = 0, errors.Join(err, errInvalidWrite)
@@ -36,6 +37,9 @@ func moveUser(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher
 		w.tell(t)
 		if err == nil && n < len(p) {
 			err = io.ErrShortWrite
+		}
+		if err == nil {
+			w.writes.Add(1)
 		}
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,12 +94,15 @@ func TestLinkLocalListener(t *testing.T) {
 	}
 }
 
-// holdLoop has the rig's only loop, which has one flow, stand still until what it returns is called.
+// holdLoop has the rig's only loop, which has a flow, stand still until what it returns is called.
 func (r *rig) holdLoop() func() {
 	entered, leave := make(chan bool), make(chan bool)
+	var once sync.Once
 	go r.e.End(func(*Flow) bool {
-		entered <- true
-		<-leave
+		once.Do(func() {
+			entered <- true
+			<-leave
+		})
 		return false
 	})
 	<-entered
@@ -138,6 +142,26 @@ func TestEvictionSparesWhatIsAtHand(t *testing.T) {
 		release()
 		hearGram(t, old, "waits")
 	})
+}
+
+// A flow whose answer came while the process stood still has not waited in vain.
+func TestEvictionAfterAGap(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1, MaxDatagramFlows: 2})
+	s := packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
+	quick, slow := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+	tellGram(t, quick, l.Addr(), "quick")
+	tellGram(t, s, gramAddr(hearGram(t, s, "quick")), "answer")
+	hearGram(t, quick, "answer")
+	tellGram(t, slow, l.Addr(), "slow")
+	back := gramAddr(hearGram(t, s, "slow"))
+	release := r.holdLoop()
+	tellGram(t, packetSocket(t, "udp4"), l.Addr(), "another client") // whose event comes first
+	tellGram(t, s, back, "answer")
+	time.Sleep(2 * leastPatience)
+	release()
+	hearGram(t, slow, "answer")
 }
 
 // A plan has no more pieces of memory than a call may have.

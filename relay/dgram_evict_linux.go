@@ -1,6 +1,10 @@
 package relay
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
 
 // At the bound on flows a new client takes the place of a flow that is worth
 // less than it. Which one that is depends on how long answers take: an
@@ -84,7 +88,7 @@ func (d *dgrams) evict(keep *session) bool {
 	look := evictLook
 	for s := d.silent.oldest; s != nil && look > 0; s = s.newer {
 		look--
-		if s.evictable(keep) && now-s.active >= s.port.answers.patience(now) {
+		if s.evictable(keep) && now-s.active >= s.port.answers.patience(now) && !sys.Readable(int(s.fd)) {
 			d.end(s, CauseEvicted, nil)
 			return true
 		}

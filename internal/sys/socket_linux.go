@@ -122,6 +122,14 @@ func SockError(fd int) Errno {
 	return Errno(v)
 }
 
+// Readable reports whether a receive from fd would return something now. ppoll(2).
+func Readable(fd int) bool {
+	pfd := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	var now unix.Timespec
+	n, _, e := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&pfd)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return e == 0 && n > 0 && pfd.Revents&unix.POLLIN != 0
+}
+
 // SetNoDelay switches Nagle's algorithm off, or on again. tcp(7).
 func SetNoDelay(fd int, on bool) Errno {
 	return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, asInt(on))

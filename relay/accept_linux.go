@@ -122,6 +122,9 @@ func (l *loop) accept(p *port) accepting {
 			return acceptNone
 		case sys.EMFILE, sys.ENFILE, sys.ENOBUFS, sys.ENOMEM:
 			l.stats.AcceptErrors++
+			if l.dgrams.spareRest() {
+				continue
+			}
 			l.restListeners()
 			return acceptStarved
 		default:

@@ -91,6 +91,9 @@ func (l *loop) dial(f *Flow) error {
 	}
 	d := f.dialConfig()
 	fd, e := l.env.Kernel.Socket(l.peer.Family(), d.Socket.MPTCP)
+	if e != 0 && scarce(e) && l.dgrams.spareRest() {
+		fd, e = l.env.Kernel.Socket(l.peer.Family(), d.Socket.MPTCP)
+	}
 	if e != 0 {
 		return e
 	}

@@ -135,10 +135,8 @@ func (d *dgrams) dial(s *session) error {
 		return err
 	}
 	err := d.socket(s, &l.peer)
-	// Descriptors, or ports, have run out (EAGAIN, ip(7)): a socket that rests is
-	// closed, or the flow that is worth least gives its own up.
 	for range 2 {
-		if err != sys.EMFILE && err != sys.ENFILE && err != sys.EAGAIN || !d.freeSocket(s) {
+		if !scarce(err) || !d.freeSocket(s) {
 			break
 		}
 		err = d.socket(s, &l.peer)
@@ -149,6 +147,14 @@ func (d *dgrams) dial(s *session) error {
 	ip := s.to.IP.Addr()
 	d.setLimit(s, toB, l.peer.Family(), ip.Is6() && !ip.Is4In6())
 	return nil
+}
+
+// scarce reports whether descriptors or ports have run out. For ports the error is
+// EAGAIN where connecting chooses one (ip(7)), and EADDRINUSE where a source
+// address is bound.
+func scarce(err error) bool {
+	e, ok := errors.AsType[sys.Errno](err)
+	return ok && (e == sys.EMFILE || e == sys.ENFILE || e == sys.EAGAIN || e == sys.EADDRINUSE)
 }
 
 func (d *dgrams) socket(s *session, to *sys.Sockaddr) error {

@@ -77,13 +77,25 @@ func (d *dgrams) cutRest() {
 	d.stats.RestsCut++
 }
 
-// freeSocket makes a descriptor and a port free for keep; false: there is none to be had.
+// freeSocket makes a descriptor and a port free for keep; false: there is none to
+// be had. A socket that rests is closed, or the flow that is worth least gives
+// its own up.
 func (d *dgrams) freeSocket(keep *session) bool {
-	if d.rests.len() == 0 && !d.evict(keep) {
+	if d.spareRest() {
+		return true
+	}
+	if !d.evict(keep) {
 		return false
 	}
-	if d.rests.len() > 0 {
-		d.cutRest()
+	d.spareRest() // which may be the evicted flow's
+	return true
+}
+
+// spareRest closes a resting socket where a descriptor is needed; false: none rests.
+func (d *dgrams) spareRest() bool {
+	if d == nil || d.rests.len() == 0 {
+		return false
 	}
+	d.cutRest()
 	return true
 }

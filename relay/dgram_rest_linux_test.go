@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -15,6 +16,12 @@ import (
 // A second answer, which comes when the flow has ended, reaches nobody: with so
 // few ports each would be the next flow's soon.
 func TestLateReplyReachesNobody(t *testing.T) {
+	for name, dial := range map[string]*DialConfig{"": nil, "source": {Source: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}} {
+		t.Run("dial="+name, func(t *testing.T) { lateReplies(t, dial) })
+	}
+}
+
+func lateReplies(t *testing.T, dial *DialConfig) {
 	if !testnet.Netns(t) {
 		return
 	}
@@ -22,7 +29,7 @@ func TestLateReplyReachesNobody(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
 	s := packetSocketAt(t, "127.0.0.1:30000")
 	up := gramAddr(s.LocalAddr())
-	l := r.listenAt(Addr{Network: UDP, IP: netip.MustParseAddrPort("127.0.0.1:20000")}, ListenConfig{Datagram: DatagramConfig{Replies: 1}}, &up)
+	l := r.listenAt(Addr{Network: UDP, IP: netip.MustParseAddrPort("127.0.0.1:20000")}, ListenConfig{Dial: dial, Datagram: DatagramConfig{Replies: 1}}, &up)
 	var last net.Addr
 	for i := range 60 {
 		text := fmt.Sprint("client ", i)
@@ -80,6 +87,37 @@ func TestRestGivesWay(t *testing.T) {
 	}
 	if s := r.dgramStats(); s.Resting != 3 || s.RestsCut != 4 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A resting socket gives way to a client of streams too, and to its upstream.
+func TestRestGivesWayToStreams(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	asked := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
+	streams := r.listenAt(Addr{Network: TCP, IP: loopback}, ListenConfig{}, echoServer(t, "tcp4"))
+	for _, call := range []testkernel.Call{testkernel.Accept, testkernel.Socket} {
+		askGram(t, packetSocket(t, "udp4"), asked.Addr(), "x")
+		r.expect(CauseAnswered)
+		r.k.Fail(call, sys.EMFILE, 1)
+		c, err := net.Dial("tcp", streams.Addr().IP.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(patience))
+		b := make([]byte, 5)
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != "hello" {
+			t.Errorf("%v: heard %q, %v", call, b, err)
+		}
+		c.Close()
+		r.expect(CauseEnd)
+	}
+	s := r.e.Stats()
+	total := s.Total()
+	if d := &total.Datagrams; d.Resting != 0 || d.RestsCut != 2 || total.AcceptPauses != 0 {
+		t.Errorf("%+v", total)
 	}
 }
 

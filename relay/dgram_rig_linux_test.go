@@ -74,8 +74,8 @@ func (r *rig) closeDatagrams() {
 		sent += rec.AB.Datagrams + rec.BA.Datagrams
 		written += rec.AB.Written + rec.BA.Written
 	}
-	if ended != sum.Ended || int64(len(r.all)) != d.Begun {
-		t.Errorf("%d flows ended %v, %d records %v", d.Begun, sum.Ended, len(r.all), ended)
+	if ended != sum.Ended || int64(len(r.all)) != sum.Accepted {
+		t.Errorf("%d flows ended %v, %d records %v", sum.Accepted, sum.Ended, len(r.all), ended)
 	}
 	if sent != d.Sent || written != sum.BytesWritten {
 		t.Errorf("by the records %d datagrams and %d bytes were sent, by the counters %d and %d", sent, written, d.Sent, sum.BytesWritten)

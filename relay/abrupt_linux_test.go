@@ -94,6 +94,44 @@ func TestCutShortSparesWhatHasEnded(t *testing.T) {
 	wantReset(t, b)
 }
 
+// What ended well arrives to its last byte, although the client has said more than
+// was read from it: to close a socket with unread data is a reset, too.
+func TestCutShortSparesWhatHasEndedBeforeUnread(t *testing.T) {
+	const n = 512 << 10
+	r := newRig(t, Config{})
+	s := newServer(t, "tcp4")
+	l := r.listen("tcp4", ListenConfig{Dial: &DialConfig{Socket: SocketOptions{SendBuffer: 64 << 10}}}, s.addr)
+	a := dialSmall(t, l)
+	b := s.accept(t)
+	b.(*net.TCPConn).SetReadBuffer(64 << 10)
+	go func() {
+		b.Write(testnet.NewPattern(1).At(0, n))
+		closeWrite(t, b)
+	}()
+	chunk := make([]byte, 16<<10)
+	for sent, stalled := int64(0), false; !stalled; {
+		a.Write(chunk)
+		sent += int64(len(chunk))
+		eventually(t, "the answer and the question are on their way", func() bool {
+			f := list(r.e)[0]
+			stalled = f.AB.Read > f.AB.Written
+			return f.BA.Written == n && (stalled || f.AB.Read == sent)
+		})
+	}
+	a.Write(chunk)
+	a.Write(chunk)
+	killOne(t, r, CauseRemoved)
+	r.expect(CauseRemoved)
+	buf := make([]byte, n)
+	if m, err := io.ReadFull(a, buf); err != nil {
+		t.Fatalf("%d bytes, %v", m, err)
+	}
+	if err := testnet.NewPattern(1).Check(0, buf); err != nil {
+		t.Error(err)
+	}
+	wantEnd(t, a)
+}
+
 // dialSmall dials l with a socket that takes little at once.
 func dialSmall(t *testing.T, l *Listener) net.Conn {
 	t.Helper()

@@ -23,8 +23,12 @@ func (l *loop) end(f *Flow, c Cause, err error) {
 		if fd < 0 {
 			continue
 		}
-		if f.tcp[side] && (c.broken() || !f.complete(side)) {
+		switch {
+		case !f.tcp[side]:
+		case c.broken() || !f.complete(side):
 			sys.SetLingerReset(int(fd))
+		case !f.over(side):
+			l.discard(int(fd))
 		}
 		l.env.Kernel.Close(int(fd))
 	}
@@ -56,6 +60,18 @@ func (f *Flow) complete(side int) bool {
 		}
 	}
 	return false
+}
+
+// discard takes what a TCP socket has received and nobody will read: close(2) with
+// unread data is a reset, which would destroy what the socket still has to send. A
+// peer that goes on sending is reset all the same, by the kernel.
+func (l *loop) discard(fd int) {
+	const most = 8 // of 1 MiB; a receive buffer has 6 MiB at most, net.ipv4.tcp_rmem
+	for range most {
+		if n, _ := l.env.Kernel.Discard(fd, l.env.Scratch, true); n <= 0 {
+			return
+		}
+	}
 }
 
 // flowEnded is called when a flow has given back what it had.

@@ -45,6 +45,16 @@ func cutHeld(hold []byte) (b []byte, seg int, rest []byte) {
 	return rest[:n:n], seg, rest[n:]
 }
 
+// heldBytes is the length of the payload in hold.
+func heldBytes(hold []byte) (n int64) {
+	for len(hold) > 0 {
+		var b []byte
+		b, _, hold = cutHeld(hold)
+		n += int64(len(b))
+	}
+	return n
+}
+
 // release sends what s held back, now that its socket has room.
 func (d *dgrams) release(s *session) {
 	held := s.hold

@@ -346,6 +346,9 @@ func TestHoldIsBounded(t *testing.T) {
 		tellGram(t, c, l.Addr(), string(big))
 	}
 	eventually(t, "the hold is full", func() bool { return r.dgramStats().Dropped[DropFull] > 0 && r.dgramStats().Received == 50 })
+	if ab := list(r.e)[0].AB; ab.Waiting == 0 || ab.Dropped() != 10_000*r.dgramStats().Dropped[DropFull] {
+		t.Errorf("%d bytes wait and %d are dropped: %+v", ab.Waiting, ab.Dropped(), r.dgramStats().Dropped)
+	}
 	l.Close()
 	rec := r.expect(CauseClosed)
 	st := r.dgramStats()

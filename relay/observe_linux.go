@@ -170,6 +170,8 @@ func (f *Flow) info(i *FlowInfo) {
 		Start: l.engine.start.Add(f.start), Duration: l.now - f.start, Idle: l.now - f.active,
 		AB: f.transfer(sideA), BA: f.transfer(sideB),
 	}
+	i.AB.Waiting = i.AB.Read - i.AB.Written
+	i.BA.Waiting = i.BA.Read - i.BA.Written
 	if f.client != nil {
 		i.Client = *f.client
 	}
@@ -201,6 +203,7 @@ func (s *session) info(l *loop, i *FlowInfo) {
 		Start: l.engine.start.Add(s.start), Duration: l.now - s.start, Idle: l.now - s.active,
 		AB: s.transfer(toB), BA: s.transfer(toA),
 	}
+	i.AB.Waiting = heldBytes(s.hold)
 	if s.client != nil {
 		i.Client = *s.client
 	}

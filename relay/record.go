@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 )
 
@@ -12,6 +13,7 @@ import (
 type Transfer struct {
 	Read    int64 // taken from the source
 	Written int64 // accepted by the destination's socket
+	Waiting int64 // of Read, what the destination's socket is still to accept; 0 in a Record
 	Spliced int64 // of Written, what never was in user-space memory
 	// Datagrams counts those of Written on a datagram flow, and Lost those that
 	// were read and dropped, an empty one too.
@@ -21,7 +23,7 @@ type Transfer struct {
 }
 
 // Dropped tells how many bytes were read and could not be delivered.
-func (t Transfer) Dropped() int64 { return t.Read - t.Written }
+func (t Transfer) Dropped() int64 { return t.Read - t.Written - t.Waiting }
 
 // Record is the account of one flow, made when it has ended.
 type Record struct {
@@ -75,10 +77,11 @@ func (r Record) MarshalJSON() ([]byte, error) {
 // LogValue returns a group of the attributes id, cause, client, upstream, sent,
 // received, duration, path_sent and path_received, and where there is something
 // to tell dropped (bytes), lost (datagrams), attempts (more than one) and error.
+// The id is a string: many readers of JSON round numbers of 64 bits.
 // It implements [slog.LogValuer].
 func (r Record) LogValue() slog.Value {
 	attrs := append(make([]slog.Attr, 0, 13),
-		slog.Uint64("id", r.ID),
+		slog.String("id", strconv.FormatUint(r.ID, 10)),
 		slog.String("cause", r.Cause.String()),
 		slog.String("client", r.A.String()),
 		slog.String("upstream", r.B.String()),

@@ -116,7 +116,7 @@ func TestRecordText(t *testing.T) {
 	if got, want := (&Record{Cause: CauseRefused, A: r.A}).String(), "tcp://192.0.2.1:4000 to no upstream: refused; 0 bytes sent, 0 received in 0s"; got != want {
 		t.Errorf("the record is %q, want %q", got, want)
 	}
-	const object = `{"id":7,"cause":"b-failed","client":"tcp://192.0.2.1:4000","upstream":"unix:///run/app","sent":10,"received":20,"duration":1500000000,"dropped":2,"attempts":2,"path_sent":"copy: small reads","path_received":"splice","error":"broken"}`
+	const object = `{"id":"7","cause":"b-failed","client":"tcp://192.0.2.1:4000","upstream":"unix:///run/app","sent":10,"received":20,"duration":1500000000,"dropped":2,"attempts":2,"path_sent":"copy: small reads","path_received":"splice","error":"broken"}`
 	for _, v := range []any{r, &r} { // Done has a pointer
 		if got := logged(slog.Any("flow", v)); got != `{"flow":`+object+`}` {
 			t.Errorf("logged as %s", got)

@@ -139,7 +139,7 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 
 func transfer(t *relay.Transfer) api.Transfer {
 	return api.Transfer{
-		Bytes: t.Written, Waiting: t.Dropped(), Spliced: t.Spliced, Datagrams: t.Datagrams, Lost: t.Lost,
+		Bytes: t.Written, Waiting: t.Waiting, Spliced: t.Spliced, Datagrams: t.Datagrams, Lost: t.Lost,
 		Path: t.Path.String(), Why: t.Why.String(),
 	}
 }

@@ -128,6 +128,29 @@ groups:
 	}
 }
 
+// A datagram flow that ends because its upstream is gone was not refused, and had its connect.
+func TestUnreachableIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	gone, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	d := runFile(t, `
+log: {flows: all}
+listeners: {u: {listen: "udp://127.0.0.1:0", to: "udp://{0}"}}
+`, gone.LocalAddr())
+	if _, err := datagramClient(t, d.daemon).Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if f := d.line("flow"); f["cause"] != "b-refused" || f["reason"] != nil {
+		t.Errorf("%v", f)
+	}
+	if n := d.metric("penstock_refusals_total", `listener="u",reason="connect-failed"`); n != 0 {
+		t.Errorf("%v refusals", n)
+	}
+}
+
 // Each reason counts in penstock_refusals_total, those too that a flow meets after it has a
 // group; and a flow's detail has its times.
 func TestRefusalsOfGroups(t *testing.T) {

@@ -287,6 +287,27 @@ listeners:
 	}
 }
 
+// What waits for the next start is told at each reload until it has its way or is taken
+// back, which is no change.
+func TestReloadComparesWithWhatIsInForce(t *testing.T) {
+	t.Parallel()
+	const text = `
+listeners: {main: {listen: "tcp://127.0.0.1:0", to: "echo:"}}
+`
+	d := runFile(t, text)
+	reload := func(text string, restart bool, changes int) {
+		t.Helper()
+		d.write(t, text)
+		diff, err := d.admin.Reload(d.ctx())
+		if err != nil || diff.Restart != restart || len(diff.Changes) != changes {
+			t.Errorf("%v, %+v", err, diff)
+		}
+	}
+	reload(text+"engine: {pipes: 9}\n", true, 1)
+	reload(text+"engine: {pipes: 9}\n", true, 1)
+	reload(text, false, 0)
+}
+
 // Flows that are on their way when their group goes, in a queue or in the middle of what
 // they say first, go where the new file says.
 func TestReloadUnderWay(t *testing.T) {

@@ -124,6 +124,9 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		return err
 	}
 	old := d.force.Load()
+	if !old.since.IsZero() {
+		cfg = keepForRestart(old.Config, cfg)
+	}
 	next := &force{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), stands: map[string]*stand{}, doors: doors}
 	// Groups that are no more serve until no listener leads to them.
 	leaving := groupsGone(old.Config, cfg)

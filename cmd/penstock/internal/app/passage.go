@@ -291,6 +291,8 @@ func (d *daemon) done(r *relay.Record) {
 		e.Local = *p.local
 	}
 	switch r.Cause {
+	case relay.CauseBRefused:
+		e.Reason = spec.ReasonNone // it had an upstream; that there is no further one is no refusal
 	case relay.CauseQueued:
 		e.Reason = spec.ReasonQueueTimeout
 	case relay.CauseRemoved:

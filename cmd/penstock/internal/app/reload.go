@@ -105,6 +105,14 @@ func needRestart(d config.Diff) (keys []string) {
 	return keys
 }
 
+// keepForRestart is next with what a reload leaves as it is, so that the configuration in
+// force says what is so, and the next one is compared with that.
+func keepForRestart(old, next *spec.Config) *spec.Config {
+	kept := *next
+	kept.Engine, kept.Admin, kept.Log.Format = old.Engine, old.Admin, old.Log.Format
+	return &kept
+}
+
 // badConfig is the answer to a configuration that cannot be used.
 func badConfig(err error) *api.Problem {
 	var problem *api.Problem

@@ -135,6 +135,13 @@ func TestNeedRestart(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("%v need one, and it was not told: %v", want, got)
 	}
+	kept := keepForRestart(old, next)
+	if got := needRestart(config.Compare(old, kept)); len(got) > 0 {
+		t.Errorf("%v are said to have changed", got)
+	}
+	if kept.Log.Level != "debug" || next.Engine.Loops != 2 {
+		t.Errorf("%+v, %+v", kept.Log, next.Engine)
+	}
 }
 
 // The options of a group are set on the sockets of its checks.

@@ -50,6 +50,21 @@ func lateReplies(t *testing.T, dial *DialConfig) {
 	}
 }
 
+// A late reply to a resting socket wakes nobody.
+func TestRestingSocketIsQuiet(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s, c := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, &up)
+	tellGram(t, c, l.Addr(), "question")
+	back := gramAddr(hearGram(t, s, "question"))
+	tellGram(t, s, back, "answer")
+	hearGram(t, c, "answer")
+	r.expect(CauseAnswered)
+	tellGram(t, s, back, "late")
+	quiet(t, r)
+}
+
 // A socket rests for its time, and then it is closed, with nothing else to wake the loop.
 func TestRestEnds(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})

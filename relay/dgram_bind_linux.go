@@ -59,6 +59,12 @@ func (e *Engine) ServePacket(inherited net.PacketConn, cfg ListenConfig) (*Liste
 		l.addr.Network = Unixgram
 	}
 	l.dgrams = []*dgramPort{{listener: l, fd: fd, family: family, wild: l.wild()}}
+	if family != sys.Unix {
+		// What whoever bound it may have set: a queue of errors, which nobody would
+		// read, and a segment size, by which replies would be cut.
+		sys.SetRecvErr(uintptr(fd), family, false)
+		sys.HasGSO(uintptr(fd))
+	}
 	if err := l.setUpPort(fd, family); err != nil {
 		l.closeSockets()
 		return nil, fmt.Errorf("relay: serve %s: %w", l.addr, err)

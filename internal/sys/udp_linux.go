@@ -113,25 +113,26 @@ func HasGSO(fd uintptr) bool {
 
 // SetRecvTOS asks for the TOS byte and traffic class of each datagram.
 func SetRecvTOS(fd uintptr, family Family) Errno {
-	return setBoth(fd, family, unix.IP_RECVTOS, unix.IPV6_RECVTCLASS)
+	return setBoth(fd, family, unix.IP_RECVTOS, unix.IPV6_RECVTCLASS, true)
 }
 
 // SetRecvLocal asks for the local address and interface of each datagram.
 func SetRecvLocal(fd uintptr, family Family) Errno {
-	return setBoth(fd, family, unix.IP_PKTINFO, unix.IPV6_RECVPKTINFO)
+	return setBoth(fd, family, unix.IP_PKTINFO, unix.IPV6_RECVPKTINFO, true)
 }
 
-// SetRecvErr asks for ICMP errors in the error queue. ip(7), IP_RECVERR.
-func SetRecvErr(fd uintptr, family Family) Errno {
-	return setBoth(fd, family, unix.IP_RECVERR, unix.IPV6_RECVERR)
+// SetRecvErr asks for ICMP errors in the error queue, or no longer does, and then
+// empties it. ip(7), IP_RECVERR.
+func SetRecvErr(fd uintptr, family Family, on bool) Errno {
+	return setBoth(fd, family, unix.IP_RECVERR, unix.IPV6_RECVERR, on)
 }
 
 // setBoth sets an IPv4 option, and on an IPv6 socket its twin too: the kernel
 // consults the first for 4-in-6 traffic.
-func setBoth(fd uintptr, family Family, v4, v6 int) Errno {
-	e := SetInt(int(fd), unix.SOL_IP, v4, 1)
+func setBoth(fd uintptr, family Family, v4, v6 int, on bool) Errno {
+	e := SetInt(int(fd), unix.SOL_IP, v4, asInt(on))
 	if family == IPv6 {
-		return SetInt(int(fd), unix.SOL_IPV6, v6, 1)
+		return SetInt(int(fd), unix.SOL_IPV6, v6, asInt(on))
 	}
 	return e
 }

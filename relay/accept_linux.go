@@ -114,6 +114,10 @@ func (l *loop) accept(p *port) accepting {
 	}
 	failed := 0
 	for range acceptBurst {
+		if l.engine.starved.Load() > 0 {
+			l.restListeners()
+			return acceptStarved
+		}
 		fd, e := l.env.Kernel.Accept(p.fd, &l.peer)
 		switch e {
 		case 0:
@@ -125,6 +129,7 @@ func (l *loop) accept(p *port) accepting {
 			if l.dgrams.spareRest() {
 				continue
 			}
+			l.stats.AcceptPauses++
 			l.restListeners()
 			return acceptStarved
 		default:
@@ -136,6 +141,7 @@ func (l *loop) accept(p *port) accepting {
 		}
 	}
 	if failed == acceptBurst {
+		l.stats.AcceptPauses++
 		l.restListeners()
 		return acceptBroken
 	}
@@ -173,7 +179,6 @@ func (l *loop) place(ln *Listener, fd int) {
 // restListeners keeps a full descriptor table from turning the loop into a
 // spin: nothing is accepted until a flow has ended, or a while has passed.
 func (l *loop) restListeners() {
-	l.stats.AcceptPauses++
 	if l.resting > 0 {
 		return
 	}
@@ -193,6 +198,7 @@ func (l *loop) wakeListeners() {
 		return
 	}
 	l.resting = 0
+	l.feed = true
 	l.rests.Store(false)
 	l.engine.resting.Add(-1)
 	for _, p := range l.ports {

@@ -17,7 +17,7 @@ const (
 	CauseRefused                     // a hook refused the client
 	CauseNoUpstream                  // there was no upstream left to try; Record.Err is the last failure
 	CauseConnectTimeout              // the last attempt to connect took too long
-	CauseNoDescriptors               // the process or the system had no descriptor left for the upstream
+	CauseNoDescriptors               // the process or the system had no descriptor left for the upstream, for a second
 	CauseAGone                       // A went away before B was connected
 	CauseAReset                      // A reset the connection
 	CauseBReset                      // B reset the connection

@@ -46,6 +46,10 @@ func (l *loop) connect(f *Flow) {
 			l.rearm(f)
 			return
 		}
+		if noDescriptors(err) {
+			l.starve(f)
+			return
+		}
 		l.attemptFailed(f, err)
 		if !l.another(f) {
 			return
@@ -123,11 +127,14 @@ func (l *loop) dial(f *Flow) error {
 // redial tries the same upstream once more.
 func (l *loop) redial(f *Flow) {
 	f.again = false
-	if err := l.dial(f); err != nil {
+	switch err := l.dial(f); {
+	case err == nil:
+		l.rearm(f)
+	case noDescriptors(err):
+		l.starve(f)
+	default:
 		l.connectFailed(f, err)
-		return
 	}
-	l.rearm(f)
 }
 
 // connectEvent is side B's first event: it is connected, or has failed.

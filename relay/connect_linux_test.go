@@ -193,18 +193,19 @@ func TestClientGoesWhileConnecting(t *testing.T) {
 	r.expect(CauseEnd)
 }
 
-// Without descriptors for the upstream the flow ends and says so; the engine
-// goes on.
+// Where no descriptor becomes free for the upstream the flow ends and says so; the
+// engine goes on.
 func TestNoDescriptorForUpstream(t *testing.T) {
 	for _, e := range []sys.Errno{sys.EMFILE, sys.ENFILE} {
 		r := newRig(t, Config{})
 		up := echoServer(t, "tcp4")
 		l := r.listen("tcp4", ListenConfig{}, up)
-		r.k.Fail(testkernel.Socket, e, 1)
+		r.k.Fail(testkernel.Socket, e, -1)
 		wantTurnedAway(t, l)
-		if rec := r.expect(CauseNoDescriptors); rec.Err != e {
+		if rec := r.expect(CauseNoDescriptors); rec.Err != e || rec.Attempts != 1 {
 			t.Errorf("%+v", rec)
 		}
+		r.k.Heal()
 		b := dial(t, l)
 		say(t, b, b, "hello")
 		b.Close()

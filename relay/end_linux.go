@@ -7,8 +7,11 @@ import (
 
 // end closes a flow, gives home what it held, and hands out its record.
 func (l *loop) end(f *Flow, c Cause, err error) {
-	if f.state == flowParked {
+	switch f.state {
+	case flowParked:
 		f.queued += l.now - f.since
+	case flowStarved:
+		l.engine.starved.Add(-1) // flowEnded wakes the listeners
 	}
 	l.freeExtra(f)
 	var dropped int64

@@ -53,6 +53,7 @@ type core struct {
 	stopping atomic.Bool
 	closing  sync.WaitGroup // wrappers whose flows have ended
 	resting  atomic.Int32   // loops whose listeners rest
+	starved  atomic.Int32   // flows that wait for a descriptor
 	rest     time.Duration  // how long listeners rest that found no descriptor
 
 	// Nothing waits for a loop while it holds mu.

@@ -17,7 +17,8 @@ const (
 // Flow is one client and its upstream. Hooks are given it for the time of
 // their call and must not keep it.
 //
-//	                 next upstream, at once or after a pause (retrying)
+//	      next upstream, at once or after a pause (retrying); or the same one,
+//	                  when there is a descriptor for it (starved)
 //	                             ┌──┐
 //	                             ▼  │
 //	admitting ─▶ sniffing ─▶ connecting ─▶ relaying ─▶ ended
@@ -74,6 +75,7 @@ const (
 	flowConnecting
 	flowRetrying // waits before it connects again
 	flowParked
+	flowStarved // waits for a descriptor
 	flowRelaying
 )
 
@@ -295,7 +297,7 @@ func (l *loop) flowEvent(f *Flow, side int, ev uint32) {
 		switch {
 		case side == sideB:
 			l.connectEvent(f, ev)
-		case ev&sys.Err != 0, f.hungUp && f.state == flowParked, f.ended && f.state == flowRetrying:
+		case ev&sys.Err != 0, f.hungUp && (f.state == flowParked || f.state == flowStarved), f.ended && f.state == flowRetrying:
 			l.end(f, CauseAGone, nil)
 		case f.state == flowSniffing && readable:
 			l.sniff(f)

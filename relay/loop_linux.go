@@ -33,7 +33,7 @@ const (
 // loop is one event loop, a goroutine. All its fields but the mailbox belong to
 // that goroutine alone.
 //
-//	wait ─▶ events ─▶ mail ─▶ sweeps ─▶ closing ports ─▶ ready flows ─▶ lagging flows ─▶ timers ─▶ wait
+//	wait ─▶ events ─▶ mail ─▶ sweeps ─▶ starved flows ─▶ closing ports ─▶ ready flows ─▶ lagging flows ─▶ timers ─▶ wait
 //
 // The process may stop anywhere for seconds: by SIGSTOP, with its machine, or
 // for want of CPU. Timers therefore do not go by now, but by seen: what came
@@ -52,8 +52,10 @@ type loop struct {
 	shared       *Timeouts // the last that a flow was given other than its listener's
 	wheel        wheel
 	ports        []*port
-	resting      time.Duration // until when the listeners rest; 0: they do not
-	ready        []ref         // flows whose budget was spent
+	resting      time.Duration     // until when the listeners rest; 0: they do not
+	starved      queue[starvedRef] // flows that wait for a descriptor
+	feed         bool              // a descriptor may have become free for them
+	ready        []ref             // flows whose budget was spent
 	spare        []ref
 	lagging      queue[lagRef] // flows that the low-water mark may hold back
 	letters      []letter      // the ones at hand
@@ -117,6 +119,7 @@ func (l *loop) run() {
 		}
 		l.turnMail()
 		l.turnSweeps()
+		l.turnStarved()
 		l.turnClosing()
 		l.dgrams.turn()
 		l.turnReady()
@@ -186,7 +189,7 @@ func (l *loop) look(all bool) {
 
 // timeout says how long the loop may sleep; negative: until an event.
 func (l *loop) timeout() time.Duration {
-	if len(l.ready) > 0 || l.nextRead < len(l.letters) || len(l.sweeps) > 0 || len(l.closingPorts) > 0 && l.resting == 0 {
+	if len(l.ready) > 0 || l.nextRead < len(l.letters) || len(l.sweeps) > 0 || len(l.closingPorts) > 0 && l.resting == 0 || l.feed && l.starved.len() > 0 {
 		return 0
 	}
 	t := time.Duration(-1)

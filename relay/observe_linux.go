@@ -189,7 +189,7 @@ func (f *Flow) stage() FlowState {
 		return StateSniffing
 	case flowParked:
 		return StateWaiting
-	case flowConnecting, flowRetrying:
+	case flowConnecting, flowRetrying, flowStarved:
 		return StateConnecting
 	}
 	return StateRelaying

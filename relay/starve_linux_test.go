@@ -1,0 +1,178 @@
+package relay
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
+)
+
+// A flow that finds no descriptor for its upstream has the next one that becomes
+// free, before a client that comes later; nothing is tried in between.
+func TestFlowWaitsForDescriptor(t *testing.T) {
+	for _, loops := range []int{1, 2} {
+		t.Run(fmt.Sprint("loops=", loops), func(t *testing.T) {
+			r := newRig(t, Config{Loops: loops})
+			r.e.rest = time.Hour
+			far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
+			near := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
+			x, y := r.adopted("tcp4", "unix", Options{})
+			say(t, x, y, "hello")
+			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
+			first := dial(t, far)
+			eventually(t, "it waits", func() bool { return r.e.starved.Load() == 1 })
+			accepts := r.k.Count(testkernel.Accept)
+			second := dial(t, near)
+			sockets := r.k.Count(testkernel.Socket)
+			time.Sleep(50 * time.Millisecond)
+			if n := r.k.Count(testkernel.Accept) - accepts; n > 0 {
+				t.Errorf("%d accepts while a flow waits", n)
+			}
+			if n := r.k.Count(testkernel.Socket) - sockets; n > 0 {
+				t.Errorf("%d sockets while nothing ends", n)
+			}
+			r.k.Heal()
+			x.Close()
+			y.Close()
+			r.expect(CauseEnd)
+			for _, c := range []net.Conn{first, second} {
+				say(t, c, c, "at last")
+				c.Close()
+				if rec := r.expect(CauseEnd); rec.Attempts != 1 || rec.Err != nil {
+					t.Errorf("%+v", rec)
+				}
+			}
+		})
+	}
+}
+
+// A flow that waits for a descriptor ends as others do, and then the listeners
+// accept again.
+func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
+	for _, how := range []string{"reset", "killed", "closed"} {
+		t.Run(how, func(t *testing.T) {
+			r := newRig(t, Config{Loops: 2})
+			r.e.rest = time.Hour
+			far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
+			near := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
+			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
+			c := dial(t, far)
+			eventually(t, "it waits", func() bool { return r.e.starved.Load() == 1 })
+			switch how {
+			case "reset":
+				reset(t, c)
+				r.expect(CauseAGone)
+			case "killed":
+				r.e.End(func(*Flow) bool { return true })
+				r.expect(CauseRemoved)
+			case "closed":
+				r.e.Close()
+				r.expect(CauseClosed)
+				return
+			}
+			next := dial(t, near)
+			say(t, next, next, "hello")
+			next.Close()
+			r.expect(CauseEnd)
+		})
+	}
+}
+
+// With a table that is really full, and clients that come faster than others leave,
+// each is served, and each byte is its own.
+func TestFloodWithoutDescriptors(t *testing.T) {
+	const clients, env = 300, limitEnv + "_FLOOD"
+	if to := os.Getenv(env); to != "" {
+		floodChild(to)
+		return
+	}
+	up := echoServer(t, "unix")
+	for _, loops := range []int{1, 3} {
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/bin/sh", "-c", `ulimit -n 64 && exec "$0" -test.run='^TestFloodWithoutDescriptors$' -test.v`, exe)
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", env, loops, up.Path))
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var at string
+		for lines := bufio.NewScanner(out); at == "" && lines.Scan(); {
+			if after, ok := strings.CutPrefix(lines.Text(), "at="); ok {
+				at = after
+			}
+		}
+		if at == "" {
+			t.Fatal("the child does not say where it listens")
+		}
+		var wg sync.WaitGroup
+		turns := make(chan int, clients)
+		for i := range clients {
+			turns <- i
+		}
+		close(turns)
+		for range 100 {
+			wg.Go(func() {
+				for i := range turns {
+					c, err := net.Dial("tcp", at)
+					if err != nil {
+						t.Error(err)
+						continue
+					}
+					c.SetDeadline(time.Now().Add(patience))
+					text := fmt.Sprint("client ", i)
+					if err := said(c, c, text); err != nil {
+						t.Errorf("loops=%d: %s: %v", loops, text, err)
+					}
+					c.Close()
+				}
+			})
+		}
+		wg.Wait()
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the child: %v", err)
+		}
+	}
+}
+
+// floodChild relays until its standard input ends.
+func floodChild(to string) {
+	var loops int
+	var path string
+	fmt.Sscan(to, &loops, &path)
+	e, err := New(Config{Loops: loops})
+	if err != nil {
+		panic(err)
+	}
+	up := &Addr{Network: Unix, Path: path}
+	l, err := e.Listen(Addr{Network: TCP, IP: loopback}, ListenConfig{Hooks: Hooks{Upstream: func(_ *Flow, attempt int) *Addr {
+		if attempt > 0 {
+			return nil
+		}
+		return up
+	}}})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("\nat=%v\n", l.Addr().IP)
+	os.Stdin.Read(make([]byte, 1))
+	e.Close()
+}

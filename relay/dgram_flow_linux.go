@@ -95,7 +95,7 @@ func (d *dgrams) connect(s *session) Cause {
 		s.to = to
 		s.attempts++
 		s.since = l.now
-		s.requests, s.answers = 0, 0
+		s.requests, s.answers, s.drops = 0, 0, 0
 		if to.Network == Echo || to.Network == Discard {
 			s.echo = to.Network == Echo
 			s.connect = max(1, l.now-s.start)

@@ -85,3 +85,34 @@ func TestMoveWithDatagramsHeld(t *testing.T) {
 		})
 	}
 }
+
+// What the kernel has dropped is counted for each socket of a flow.
+func TestKernelDropsOfTheNextUpstream(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	c := packetSocket(t, "udp4")
+	ups := []net.PacketConn{packetSocket(t, "udp4"), packetSocket(t, "udp4")}
+	first, second := gramAddr(ups[0].LocalAddr()), gramAddr(ups[1].LocalAddr())
+	small := &DialConfig{Socket: SocketOptions{RecvBuffer: 4096}}
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Dial: small}, &first, &second)
+	sent := int64(0)
+	for i, up := range ups {
+		if i > 0 {
+			r.k.Fail(testkernel.Send, sys.ECONNREFUSED, 1) // what the first one met
+		}
+		tellGram(t, c, l.Addr(), "question")
+		back := gramAddr(hearGram(t, up, "question"))
+		sent++
+		release := r.holdLoop()
+		for range 200 - 100*i {
+			tellGram(t, up, back, "more than the socket holds")
+			sent++
+		}
+		release()
+		eventually(t, "all are accounted for", func() bool {
+			tellGram(t, up, back, "another, which tells of those before it")
+			sent++
+			s := r.dgramStats()
+			return s.Received+s.Lost >= sent-5 // the last may be on their way
+		})
+	}
+}

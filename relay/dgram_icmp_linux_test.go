@@ -129,3 +129,18 @@ func TestRunThatFailsAnywayBlamesNoRoute(t *testing.T) {
 		t.Errorf("the next run was not tried: %+v", st)
 	}
 }
+
+// An upstream that cannot be reached at all costs each datagram a few tries, and
+// no more: the loop goes on, and so does the flow once it can be reached.
+func TestUnreachableForLong(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s, c := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Unreachable: UnreachableIgnore}}, &up)
+	r.k.Fail(testkernel.Send, sys.EHOSTUNREACH, -1)
+	tellGram(t, c, l.Addr(), "lost")
+	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropUnreachable] == 1 })
+	r.k.Heal()
+	tellGram(t, c, l.Addr(), "arrives")
+	hearGram(t, s, "arrives")
+}

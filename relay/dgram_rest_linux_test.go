@@ -50,6 +50,47 @@ func lateReplies(t *testing.T, dial *DialConfig) {
 	}
 }
 
+// A socket rests only where a reply may still come that could reach another flow.
+func TestWhatRests(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		upstream string
+		sends    bool          // something has left for the upstream
+		silence  time.Duration // before the flow ends
+		want     int64
+	}{
+		{"asked", "udp4", true, 0, 1},
+		{"nothing sent", "udp4", false, 0, 0},
+		{"long silent", "udp4", true, 300 * time.Millisecond, 0},
+		{"unix", "unixgram", true, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newDatagramRig(t, Config{Loops: 1})
+			if c.silence > 0 {
+				r.e.restTime = c.silence / 2 // before the loop has a datagram port
+			}
+			s := packetSocket(t, c.upstream)
+			up := gramAddr(s.LocalAddr())
+			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
+			if !c.sends {
+				r.k.Fail(testkernel.Send, sys.EPERM, 1)
+			}
+			tellGram(t, packetSocket(t, "udp4"), l.Addr(), "question")
+			if c.sends {
+				hearGram(t, s, "question")
+			} else {
+				eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropFiltered] == 1 })
+			}
+			time.Sleep(c.silence)
+			l.Close()
+			r.expect(CauseClosed)
+			if n := r.dgramStats().Resting; n != c.want {
+				t.Errorf("%d sockets rest, want %d", n, c.want)
+			}
+		})
+	}
+}
+
 // A late reply to a resting socket wakes nobody.
 func TestRestingSocketIsQuiet(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
@@ -193,6 +234,18 @@ func TestSlowUpstreamBesideAFlood(t *testing.T) {
 				s := r.dgramStats()
 				return s.Begun+s.Dropped[DropNoRoom] == 3*most+slow
 			})
+			kept := 0
+			r.e.Flows(func(fs []FlowInfo) bool {
+				for i := range fs {
+					if fs[i].Listener == quick {
+						kept++
+					}
+				}
+				return true
+			})
+			if c.name == "silent" && kept < most/2-1 {
+				t.Errorf("%d flows with an answer have kept their places, of %d", kept, most)
+			}
 			for i, c := range clients {
 				text := fmt.Sprint("client ", i)
 				tellGram(t, s, gramAddr(ports[text]), text)

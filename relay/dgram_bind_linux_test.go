@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -15,6 +16,9 @@ func TestFreePort(t *testing.T) {
 	if !testnet.Netns(t) {
 		return
 	}
+	// The probes take a port for a moment, the loops' when they first need to know.
+	feature.GRO.Err()
+	feature.GSO.Err()
 	testnet.Sysctl(t, "net.ipv4.ip_local_port_range", "40000 40001")
 	e, err := New(Config{Loops: 2})
 	if err != nil {

@@ -11,6 +11,30 @@ import (
 	"time"
 )
 
+// The log ends with "ended": the lines of the flows that the end has cut are before it.
+func TestEndedIsLast(t *testing.T) {
+	t.Parallel()
+	d := relay(t, "--log-flows=all", "--drain-timeout=0s", "tcp://127.0.0.1:0", "echo:")
+	const n = 50
+	for range n {
+		c := d.dial()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.signal(syscall.SIGTERM)
+	d.mustExit(3)
+	if got := len(d.wait("flow", n)); got != n {
+		t.Errorf("%d lines of flows", got)
+	}
+	if last := d.lines[len(d.lines)-1]; last["msg"] != "ended" {
+		t.Errorf("the last line is %v", last)
+	}
+}
+
 // Draining in the middle of a storm of short connections: every client that was
 // accepted is served to its end. Others are refused, or reset if they stood in
 // the kernel's queue in the moment of its closing.

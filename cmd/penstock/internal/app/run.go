@@ -85,7 +85,6 @@ func (l *life) run(cfg *spec.Config, stderr *os.File) int {
 		l.log.Error("cannot start", "error", err)
 		return exitFailed
 	}
-	defer l.d.close()
 	return l.serve(signals)
 }
 
@@ -121,7 +120,7 @@ func (l *life) start(ctx context.Context, cfg *spec.Config) (err error) {
 // that the first clients find members.
 const startLookups = time.Second
 
-// serve is the life of a daemon that has started.
+// serve is the life of a daemon that has started. It closes the daemon.
 func (l *life) serve(signals <-chan os.Signal) int {
 	l.d.ready()
 	l.told(systemd.Ready("serving"))
@@ -221,7 +220,7 @@ wait:
 			}
 		}
 	}
-	l.d.engine.Close() // which ends the drain too
+	l.d.close() // which ends the drain too, and writes what the logs still have of flows
 	stats := l.d.engine.Stats()
 	total := stats.Total()
 	l.log.Info("ended", "how", how, "accepted", total.Accepted, "bytes", total.BytesWritten)

@@ -126,7 +126,7 @@ var table = [metricCount]meaning{
 
 	groupMembers:  {"penstock_group_members", gauge, "Members of a group by state.", []string{"group", "state"}},
 	groupRetries:  {"penstock_group_retries_total", counter, "Connects that were tried again at another member.", []string{"group"}},
-	queueSize:     {"penstock_queue_size", gauge, "Flows that may wait while every member is at its cap.", []string{"group"}},
+	queueSize:     {"penstock_queue_size", gauge, "Flows that may wait while every member is down or at its cap.", []string{"group"}},
 	queueWaiting:  {"penstock_queue_waiting", gauge, "Flows that wait now.", []string{"group"}},
 	queueFlows:    {"penstock_queue_flows_total", counter, "Flows that ever waited.", []string{"group"}},
 	queueTimeouts: {"penstock_queue_timeouts_total", counter, "Flows that waited in vain.", []string{"group"}},

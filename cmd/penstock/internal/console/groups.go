@@ -36,6 +36,9 @@ func printGroups(o out, list api.Groups, now time.Time) {
 		if q := g.Queue; q.Size > 0 {
 			fmt.Fprintf(o, ", queue %d of %d (%s waited, %s in vain, %s found it full)", q.Waiting, q.Size, count(q.Queued), count(q.TimedOut), count(q.Full))
 		}
+		if g.Panics {
+			fmt.Fprint(o, ", panic: too few members are well, and all take flows")
+		}
 		fmt.Fprintln(o)
 		for _, l := range g.Lookups {
 			if l.Error != "" || l.LeftOut > 0 {

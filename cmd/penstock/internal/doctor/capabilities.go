@@ -37,7 +37,7 @@ var wanted = []capability{
 	{"CAP_NET_BIND_SERVICE", 10, "ports below %s cannot be bound"},
 	{"CAP_NET_ADMIN", 12, "no transparent listeners or source addresses, no marks, and socket buffers end at rmem_max and wmem_max"},
 	{"CAP_NET_RAW", 13, "no socket of a chosen interface before Linux 5.7, and no transparent ones without CAP_NET_ADMIN"},
-	{"CAP_SYS_RESOURCE", capSysResource, "limits of descriptors and pipes hold as they are"},
+	{"CAP_SYS_RESOURCE", capSysResource, "the limit of descriptors holds as it is, and without CAP_SYS_ADMIN that of pipes too"},
 }
 
 // capabilities tells what this process may do. None is needed for a relay

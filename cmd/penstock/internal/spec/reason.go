@@ -18,7 +18,7 @@ const (
 	ReasonProxyTimeout         // no whole PROXY header in time
 	ReasonNoRoute              // no route matches, and the listener has no default
 	ReasonNoMember             // no member of the group is up
-	ReasonQueueFull            // every member is at its cap, and so is the queue
+	ReasonQueueFull            // every member is down or at its cap, and the queue is full
 	ReasonQueueTimeout         // it waited in the queue for too long
 	ReasonRetries              // the retry budget is used up
 	ReasonRemoved              // a new configuration has no such route or member

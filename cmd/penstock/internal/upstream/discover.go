@@ -170,7 +170,7 @@ func (s *Set) expire(ctx context.Context, w *watch, now time.Time) {
 	if ctx.Err() != nil || w.missing == nil {
 		return
 	}
-	w.missing, w.targets = nil, nil
+	w.missing, w.targets, w.cut = nil, nil, 0
 	s.refresh(w, now, "found by "+lookupName(w.what))
 	s.tell(w, LookupEvent{Err: w.err, Missing: true, Removed: true})
 }

@@ -440,6 +440,42 @@ func TestSharedAndBounded(t *testing.T) {
 	}
 }
 
+// asked is a Discoverer whose answers a test gives.
+type asked chan func(func([]Target, error))
+
+func (a asked) Watch(ctx context.Context, update func([]Target, error)) {
+	for {
+		select {
+		case answer := <-a:
+			answer(update)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Of a name whose members were removed none are left out.
+func TestNothingIsLeftOutOfMissingNames(t *testing.T) {
+	answers := make(asked, 2)
+	answers <- func(update func([]Target, error)) {
+		update([]Target{
+			{Weight: 1, Addr: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("192.0.2.1:80")}},
+			{Weight: 1, Addr: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("192.0.2.2:80")}},
+		}, nil)
+	}
+	s, _ := set(t, &spec.Group{
+		Balance: "random", Lookups: spec.Lookups{Keep: time.Millisecond, MaxMembers: 1},
+		Discover: []spec.Discover{{Network: spec.TCP, Host: "name", Port: 80}},
+	}, Options{Discoverer: func(spec.Discover) Discoverer { return answers }})
+	lookup := func() LookupSnapshot { return s.Snapshot()[0].Lookups[0] }
+	eventually(t, "a member", func() bool { l := lookup(); return l.Targets == 1 && l.Cut == 1 })
+	answers <- func(update func([]Target, error)) { update(nil, &net.DNSError{IsNotFound: true}) }
+	eventually(t, "no member", func() bool { return lookup().Targets == 0 })
+	if l := lookup(); l.Cut != 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
 // A real name server, whose zone changes.
 func TestNSD(t *testing.T) {
 	if _, err := exec.LookPath("nsd"); err != nil {

@@ -220,7 +220,8 @@ wait:
 			}
 		}
 	}
-	l.d.close() // which ends the drain too, and writes what the logs still have of flows
+	l.d.engine.Close() // which ends the drain too
+	l.d.close()        // which writes what the logs still have of flows
 	stats := l.d.engine.Stats()
 	total := stats.Total()
 	l.log.Info("ended", "how", how, "accepted", total.Accepted, "bytes", total.BytesWritten)

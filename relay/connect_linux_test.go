@@ -266,6 +266,30 @@ func TestSameUpstreamForEver(t *testing.T) {
 	}
 }
 
+// A client that had ended its side before the attempts pause is not waited for.
+func TestNoPauseForClientThatEnded(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	parked := make(chan FlowRef, 1)
+	c := dial(t, r.listen("tcp4", ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr {
+		if f.Value() == nil {
+			f.SetValue(true)
+			parked <- f.Ref()
+			return Wait
+		}
+		return &Addr{Network: Unix, Path: "/nowhere/at/all"}
+	}}}))
+	ref := <-parked
+	closeWrite(t, c)
+	eventually(t, "the end is noticed", func() (ended bool) {
+		r.e.End(func(f *Flow) bool { ended = f.ended; return false })
+		return ended
+	})
+	ref.Resume()
+	if rec := r.expect(CauseAGone); rec.Attempts != attemptsAtOnce {
+		t.Errorf("%+v", rec)
+	}
+}
+
 // The pauses grow, and the attempts have an end.
 func TestAttemptsEnd(t *testing.T) {
 	var f Flow

@@ -14,6 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/pump"
 )
 
+var errNoConn = fmt.Errorf("relay a nil connection: %w", os.ErrInvalid)
+
 // Relay is as the function [Relay], with options.
 func (cfg *Config) Relay(a, b net.Conn) (Result, error) {
 	return cfg.RelayContext(context.Background(), a, b)
@@ -23,6 +25,13 @@ func (cfg *Config) Relay(a, b net.Conn) (Result, error) {
 func (cfg *Config) RelayContext(ctx context.Context, a, b net.Conn) (Result, error) {
 	if ctx.Err() != nil {
 		return Result{Cause: CauseCanceled}, canceled(ctx)
+	}
+	// One of the directions has a goroutine of its own, whose panic nobody could recover.
+	switch {
+	case a == nil:
+		return Result{Cause: CauseAFailed}, errNoConn
+	case b == nil:
+		return Result{Cause: CauseBFailed}, errNoConn
 	}
 	p := &pair{cfg: cfg, conn: [2]net.Conn{a, b}, live: cfg.Live, quit: make(chan struct{})}
 	if p.live == nil {

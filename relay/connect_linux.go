@@ -175,7 +175,7 @@ func (l *loop) attemptFailed(f *Flow, err error) {
 	f.again = false
 	if fd := f.fd[sideB]; fd >= 0 {
 		l.env.Kernel.Close(int(fd))
-		f.fd[sideB] = -1
+		f.fd[sideB], f.odd[sideB] = -1, false
 	}
 	f.err = err
 	l.stats.ConnectFails++

@@ -266,6 +266,20 @@ func TestSameUpstreamForEver(t *testing.T) {
 	}
 }
 
+// An attempt that failed leaves nothing behind: the next socket is as good as a
+// first one, and a short read of it is not followed by a second look.
+func TestFailedAttemptIsForgotten(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	s := newServer(t, "tcp4")
+	c := dial(t, r.listen("tcp4", ListenConfig{}, refusing(t), s.addr))
+	say(t, c, s.accept(t), "hello")
+	exact := false
+	r.e.End(func(f *Flow) bool { exact = f.half[sideB].Exact; return false })
+	if !exact {
+		t.Error("the upstream is taken for one that has hung up")
+	}
+}
+
 // A client that had ended its side before the attempts pause is not waited for.
 func TestNoPauseForClientThatEnded(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})

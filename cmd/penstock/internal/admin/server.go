@@ -70,7 +70,7 @@ func (s *Server) Serve(l net.Listener) error {
 		l.Close()
 		return errors.New("the admin listener on TCP has no token; allowed: a Unix socket, or a token")
 	}
-	err := s.http.Serve(admit(l, s.patience))
+	err := s.http.Serve(admit(newReserve(l), s.patience))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -416,7 +416,7 @@ func (l *loop) turn(f *Flow, h int) {
 func (l *loop) again(f *Flow) {
 	if !f.inReady {
 		f.inReady = true
-		l.ready = append(l.ready, f.ref())
+		l.ready.push(f.ref())
 	}
 }
 

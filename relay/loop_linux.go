@@ -16,6 +16,7 @@ const (
 	mailBurst    = 128 // letters read before flows have their turn
 	sweepBurst   = 256 // slots looked at before flows have their turn
 	timerBurst   = 256 // timers that come up before flows have their turn
+	readyBurst   = 32  // flows that are ready for their next turn before events are taken again
 	turnBudget   = 1 << 20
 	// rawWait bounds a wait that keeps the P.
 	rawWait = 5 * time.Millisecond
@@ -55,13 +56,12 @@ type loop struct {
 	resting      time.Duration     // until when the listeners rest; 0: they do not
 	starved      queue[starvedRef] // flows that wait for a descriptor
 	feed         bool              // a descriptor may have become free for them
-	ready        []ref             // flows whose budget was spent
-	spare        []ref
-	lagging      queue[lagRef] // flows that the low-water mark may hold back
-	letters      []letter      // the ones at hand
-	nextRead     int           // which of them is read next
-	mail         bool          // there are more in the mailbox
-	sweeps       []*sweep      // ends of many flows, which go on
+	ready        queue[ref]        // flows whose budget was spent
+	lagging      queue[lagRef]     // flows that the low-water mark may hold back
+	letters      []letter          // the ones at hand
+	nextRead     int               // which of them is read next
+	mail         bool              // there are more in the mailbox
+	sweeps       []*sweep          // ends of many flows, which go on
 	closingPorts []*port
 	now          time.Duration // since the engine's start, when this turn began
 	asked        time.Duration // when the last wait began
@@ -189,7 +189,7 @@ func (l *loop) look(all bool) {
 
 // timeout says how long the loop may sleep; negative: until an event.
 func (l *loop) timeout() time.Duration {
-	if len(l.ready) > 0 || l.nextRead < len(l.letters) || len(l.sweeps) > 0 || len(l.closingPorts) > 0 && l.resting == 0 || l.feed && l.starved.len() > 0 {
+	if l.ready.len() > 0 || l.nextRead < len(l.letters) || len(l.sweeps) > 0 || len(l.closingPorts) > 0 && l.resting == 0 || l.feed && l.starved.len() > 0 {
 		return 0
 	}
 	t := time.Duration(-1)
@@ -305,13 +305,11 @@ func (l *loop) read(m *letter) {
 	}
 }
 
-// turnReady gives each flow whose budget was spent its next turn.
+// turnReady gives flows whose budget was spent their next turn, some of them: the
+// others wait behind the events that have come meanwhile.
 func (l *loop) turnReady() {
-	if len(l.ready) == 0 {
-		return
-	}
-	l.ready, l.spare = l.spare[:0], l.ready
-	for _, r := range l.spare {
+	for range min(l.ready.len(), readyBurst) {
+		r := l.ready.pop()
 		f := l.slab.find(r)
 		if f == nil {
 			continue

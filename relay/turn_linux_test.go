@@ -165,6 +165,37 @@ func TestSniffIsBounded(t *testing.T) {
 	r.expect(CauseRefused)
 }
 
+// Of many flows whose budgets are spent some have their next turn, and the
+// others wait behind new events.
+func TestReadyIsBounded(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	l := r.e.loops[0]
+	var sniffed perTurn
+	ln := r.listen("tcp4", ListenConfig{Hooks: Hooks{
+		Admit: func(f *Flow) Cause { f.Sniff(100, time.Hour); return CauseNone },
+		Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
+			sniffed.add(l)
+			return len(b), SniffMore
+		},
+		Upstream: func(*Flow, int) *Addr { return nil },
+	}})
+	const flows, turns = 4 * readyBurst, 4
+	var clients []net.Conn
+	for range flows {
+		c := dial(t, ln)
+		c.Write([]byte("hello"))
+		clients = append(clients, c)
+	}
+	sniffed.want(t, flows, flows)
+	release := holdLoop(r)
+	for _, c := range clients {
+		c.Write(make([]byte, 100*sniffBurst*turns))
+	}
+	release()
+	sniffed.want(t, flows*sniffBurst*turns, (flows+readyBurst)*sniffBurst) // an event each, and then as ones that are ready
+	r.e.End(func(*Flow) bool { return true })
+}
+
 // A listener that closes while no descriptor is left takes its clients when
 // there are some again; it does not reset them.
 func TestCloseWithoutDescriptors(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,7 +147,14 @@ func (d *daemon) wait(msg string, n int) (found []map[string]any) {
 		if len(found) >= n {
 			return found
 		}
-		if d.ended || late {
+		if late && !d.ended { // it says what its goroutines wait for, and ends
+			d.cmd.Process.Signal(syscall.SIGQUIT)
+			defer time.AfterFunc(patience/4, func() { d.cmd.Process.Kill() }).Stop()
+			for !d.ended {
+				d.news.Wait()
+			}
+		}
+		if d.ended {
 			d.t.Fatalf("%d lines %q, want %d; the log: %v", len(found), msg, n, d.lines)
 		}
 		d.news.Wait()

@@ -251,7 +251,7 @@ func parseNames(r *fragments) (name string, err error) {
 }
 
 // cleanName gives a DNS name as a string of its own, in lower case and without a
-// dot at its end; b is overwritten. An underscore is no letter of a host name,
+// dot at its end; b is overwritten. An underscore is not allowed in a host name,
 // but there are names with one.
 func cleanName(b []byte) (string, error) {
 	if n := len(b) - 1; b[n] == '.' {

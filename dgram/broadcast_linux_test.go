@@ -47,7 +47,7 @@ func answerMany(t *testing.T, network, device, many, one string) {
 	if to.Is6() {
 		clientNet, to, from = "udp6", to.WithZone(device), from.WithZone(device)
 	}
-	if to.IsMulticast() { // a machine that is no member does not receive
+	if to.IsMulticast() { // only members of a group receive
 		c, err := net.ListenMulticastUDP(clientNet, dev, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 0)))
 		if err != nil {
 			t.Fatal(err)

@@ -170,7 +170,7 @@ func (c *Conn) failWait(op string, err error) error {
 	return c.fail(op, err)
 }
 
-// badSegment says that a message's Segment is no size.
+// badSegment is the error of a message whose Segment is not a valid size.
 func (c *Conn) badSegment(m *Message) error {
 	return fmt.Errorf("segment of %d bytes: %w", m.Segment, syscall.EINVAL)
 }

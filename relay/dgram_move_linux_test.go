@@ -10,7 +10,7 @@ import (
 )
 
 // A flow that goes on to an upstream of another kind sends each datagram for
-// itself: what was planned as a run for the first one is no run for the second,
+// itself: what was planned as a run for the first one is not a run for the second,
 // and nothing that it held stays behind.
 func TestMoveToAnotherKindOfUpstream(t *testing.T) {
 	for _, second := range []string{"unixgram", "udp6", "echo"} {

@@ -152,7 +152,7 @@ func (e *core) forgotten() {
 // until it returns.
 //
 // On an error both still belong to the caller, with all that a wrapper has read:
-// [errors.ErrUnsupported] says that one is no stream socket (for
+// [errors.ErrUnsupported] says that one is not a stream socket (for
 // those there is package splice), [net.ErrClosed] that the engine, or the
 // connection, is closed.
 func (e *Engine) Relay(a, b net.Conn, opt Options) error {

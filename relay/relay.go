@@ -1,5 +1,5 @@
 // Package relay is an engine that owns sockets and carries many flows between
-// them: event loops, one a CPU, each with its own epoll, listeners, timers and
+// them: event loops, one per CPU, each with its own epoll, listeners, timers and
 // flows. On the data path it takes no lock, starts no goroutine and allocates
 // nothing.
 //

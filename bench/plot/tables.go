@@ -50,7 +50,7 @@ var tables = []table{
 	{"The machine's own namespace and congestion control", []string{"relay-host"}, cost(bulkCost[:1], bulkCost[2:3])},
 }
 
-// tableRelays are the relays, and the yardstick, which is no peer.
+// tableRelays are the relays, and the yardstick, which does not count as a peer.
 var tableRelays = append(slices.Clone(relays), relay{floor, []string{"floor"}})
 
 const floor = "floor"

@@ -288,7 +288,7 @@ listeners:
 }
 
 // What waits for the next start is told at each reload until it has its way or is taken
-// back, which is no change.
+// back, which changes nothing.
 func TestReloadComparesWithWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	const text = `

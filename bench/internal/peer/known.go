@@ -73,7 +73,7 @@ defaults
 var streamModule = sync.OnceValues(func() (string, error) { return findStreamModule("nginx") })
 
 // findStreamModule returns the line that loads nginx's stream module, which is empty where the
-// module is part of the program, or an error that says that there is no module.
+// module is part of the program, or an error that says that the module is missing.
 func findStreamModule(program string) (line string, err error) {
 	out, err := exec.Command(program, "-V").CombinedOutput()
 	if err != nil {

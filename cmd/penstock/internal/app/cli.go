@@ -56,7 +56,7 @@ type relayCmd struct {
 	NoGSO       bool     `name:"no-gso" help:"Send each datagram by itself."`
 	NoGRO       bool     `name:"no-gro" help:"Receive each datagram by itself."`
 
-	Loops    count `default:"0" placeholder:"N" help:"Event loops (0: one a CPU)."`
+	Loops    count `default:"0" placeholder:"N" help:"Event loops (0: one per CPU)."`
 	Pipes    count `default:"0" placeholder:"N" help:"Pipes that splicing may use (0: the engine's default)."`
 	NoSplice bool  `help:"Copy everything."`
 

@@ -292,7 +292,7 @@ func (d *daemon) done(r *relay.Record) {
 	}
 	switch r.Cause {
 	case relay.CauseBRefused:
-		e.Reason = spec.ReasonNone // it had an upstream; that there is no further one is no refusal
+		e.Reason = spec.ReasonNone // it had an upstream: running out of further ones is not a refusal
 	case relay.CauseQueued:
 		e.Reason = spec.ReasonQueueTimeout
 	case relay.CauseRemoved:

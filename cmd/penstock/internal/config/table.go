@@ -64,7 +64,7 @@ var defaultsKeys = keysOf("defaults",
 )
 
 var engineKeys = keysOf("engine",
-	field("loops", count(256), "0", "Event loops; 0: one a CPU.", func(e *spec.Engine) *int { return &e.Loops }),
+	field("loops", count(256), "0", "Event loops; 0: one per CPU.", func(e *spec.Engine) *int { return &e.Loops }),
 	field("pipes", whole[int](-1, 1<<18), "0", "Pipes that splicing may use; 0: the engine's default, -1: never splice.", func(e *spec.Engine) *int { return &e.Pipes }),
 	field("gso", truth(false), "true", "Send datagrams in runs that the kernel cuts (UDP_SEGMENT).", func(e *spec.Engine) *bool { return &e.NoGSO }),
 	field("gro", truth(false), "true", "Receive datagrams in runs that the kernel joins (UDP_GRO).", func(e *spec.Engine) *bool { return &e.NoGRO }),

@@ -23,7 +23,7 @@ type Config struct {
 
 // Engine is what the daemon asks of the engine; a change needs a restart.
 type Engine struct {
-	Loops        int // 0: one a CPU
+	Loops        int // 0: one per CPU
 	Pipes        int // 0: the engine's default; negative: never splice
 	NoGSO, NoGRO bool
 	MaxFlows     int // datagram flows at most; 0: from the limit on descriptors

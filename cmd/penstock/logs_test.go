@@ -124,7 +124,7 @@ access-log: {to: "{1}"}
 	name(t, late)
 	mustEcho(t, late, 1<<20, 64<<10)
 	mustPing(t, c)
-	if n := d.metric("penstock_log_dropped_total", `log="access"`); n == 0 {
+	if n := d.metric("penstock_log_lines_dropped_total", `log="access"`); n == 0 {
 		t.Error("the metrics know of no drop")
 	}
 	// It ends in time all the same, and says what it has lost.

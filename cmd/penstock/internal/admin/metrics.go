@@ -83,7 +83,7 @@ func (s *sheet) fill(of Source) {
 	s.add(configInfo, 1, s.labels(configInfo, st.Config.Hash))
 	s.add(reloads, float64(c.Reloads), s.labels(reloads, "success"))
 	s.add(reloads, float64(c.FailedReloads), s.labels(reloads, "failure"))
-	s.add(reloadGood, truth(st.Config.Failed == nil), nil)
+	s.add(lastReload, truth(st.Config.Failed == nil), nil)
 	s.add(reloadTime, float64(st.Config.Loaded.UnixMilli())/1e3, nil)
 	s.traffic(source, &c)
 	s.groups(source.Groups())
@@ -131,14 +131,14 @@ func (s *sheet) groups(groups []api.Group) {
 		of := s.labels(groupRetries, g.Name)
 		s.add(groupRetries, float64(g.Retries), of)
 		s.add(queueSize, float64(g.Queue.Size), of)
-		s.add(queueWaiting, float64(g.Queue.Waiting), of)
-		s.add(queueFlows, float64(g.Queue.Queued), of)
+		s.add(queueFlows, float64(g.Queue.Waiting), of)
+		s.add(queuedFlows, float64(g.Queue.Queued), of)
 		s.add(queueTimeouts, float64(g.Queue.TimedOut), of)
 		s.add(queueFull, float64(g.Queue.Full), of)
 		for i := range g.Lookups {
 			l := &g.Lookups[i]
-			of := s.labels(lookupGood, g.Name, l.Name)
-			s.add(lookupGood, truth(l.Error == "" && !l.Time.IsZero()), of)
+			of := s.labels(lookupSuccess, g.Name, l.Name)
+			s.add(lookupSuccess, truth(l.Error == "" && !l.Time.IsZero()), of)
 			s.add(lookupMembers, float64(l.Members), of)
 			s.add(lookupFailures, float64(l.Failures), of)
 		}
@@ -171,20 +171,20 @@ func (s *sheet) engine(st *api.Status, c *Counters) {
 		s.add(loopLongest, l.Longest, of)
 	}
 	for _, p := range st.Paths {
-		s.add(pathWays, float64(p.Ways), s.labels(pathWays, p.Path, p.Why))
+		s.add(flowDirections, float64(p.Ways), s.labels(flowDirections, p.Path, p.Why))
 	}
 	for _, d := range c.DatagramDrops {
-		s.add(datagramDrops, float64(d.N), s.labels(datagramDrops, d.Name))
+		s.add(datagramsDropped, float64(d.N), s.labels(datagramsDropped, d.Name))
 	}
 	for _, p := range c.Pools {
 		of := s.labels(poolGets, p.Name)
 		s.add(poolGets, float64(p.Gets), of)
-		s.add(poolNews, float64(p.News), of)
-		s.add(poolKept, float64(p.Kept), of)
-		s.add(poolLive, float64(p.Live), of)
+		s.add(poolAllocations, float64(p.News), of)
+		s.add(poolIdle, float64(p.Kept), of)
+		s.add(poolBuffers, float64(p.Live), of)
 	}
 	for _, d := range c.LogDrops {
-		s.add(logDrops, float64(d.N), s.labels(logDrops, d.Name))
+		s.add(logLinesDropped, float64(d.N), s.labels(logLinesDropped, d.Name))
 	}
 	r := &st.Resources
 	for _, v := range []struct {
@@ -192,9 +192,9 @@ func (s *sheet) engine(st *api.Status, c *Counters) {
 		n int64
 	}{
 		{splicedBytes, c.BytesSpliced}, {droppedBytes, c.BytesDropped},
-		{pipesOpen, r.PipesOpen}, {pipesLeased, r.PipesLeased}, {pipesMax, r.PipesMax}, {pipesRefused, r.PipesRefused},
-		{kernelDrops, r.KernelDrops}, {gsoRuns, c.Runs}, {gsoFallbacks, r.GSOFallbacks}, {groSupers, c.Supers},
-		{icmpErrors, c.ICMPErrors}, {restingSockets, c.Resting}, {restsCut, c.RestsCut}, {heldBytes, r.HeldBytes},
+		{pipesOpen, r.PipesOpen}, {pipesLeased, r.PipesLeased}, {pipesLimit, r.PipesMax}, {pipesRefused, r.PipesRefused},
+		{datagramsLost, r.KernelDrops}, {gsoMessages, c.Runs}, {gsoFallbacks, r.GSOFallbacks}, {groMessages, c.Supers},
+		{icmpErrors, c.ICMPErrors}, {restingSockets, c.Resting}, {restingClosedEarly, c.RestsCut}, {datagramHeldBytes, r.HeldBytes},
 	} {
 		s.add(v.m, float64(v.n), nil)
 	}

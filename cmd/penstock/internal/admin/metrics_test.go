@@ -127,11 +127,11 @@ func TestMetricsTellTheNumbers(t *testing.T) {
 		`penstock_refusals_total{listener="web",reason="denied"} 9`,
 		`penstock_member_up{group="backends",member="tcp://10.0.0.1:80",address="tcp://10.0.0.1:80"} 0`,
 		`penstock_group_members{group="backends",state="down"} 1`,
-		`penstock_lookup_good{group="backends",name="tcp://app.test:80"} 0`,
+		`penstock_lookup_success{group="backends",name="tcp://app.test:80"} 0`,
 		`penstock_lookup_failures_total{group="backends",name="tcp://app.test:80"} 3`,
 		`penstock_group_members{group="empty",state="up"} 0`,
 		`penstock_loop_busy_seconds_total{loop="0"} 1.5`,
-		`penstock_data_path_ways_total{path="copy",why="small reads"} 5`,
+		`penstock_flow_directions_total{path="copy",why="small reads"} 5`,
 		`penstock_config_reloads_total{result="failure"} 1`,
 		`penstock_listener_open{listener="dns"} 0`,
 	} {

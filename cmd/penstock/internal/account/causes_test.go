@@ -31,7 +31,7 @@ func TestCausesAreDocumented(t *testing.T) {
 		t.Errorf("causes:\n%v\nwant:\n%v", got, want)
 	}
 	want = nil
-	for r := spec.ReasonNone + 1; r < spec.Reasons; r++ {
+	for r := spec.ReasonNone + 1; r < spec.NumReasons; r++ {
 		want = append(want, r.String())
 	}
 	if got := headings(reasons); !slices.Equal(got, want) {

@@ -164,7 +164,7 @@ type Point struct {
 	Begun                    int64               // flows that began here
 	Moved                    int64               // flows that came from other series, less those that left for others
 	Ended                    [relay.Causes]int64 // flows, by cause
-	Reasons                  [spec.Reasons]int64 // of them, those for which the daemon had a reason
+	Reasons                  [spec.NumReasons]int64 // of them, those for which the daemon had a reason
 	Tried                    int64               // attempts to connect
 	Failed                   int64               // of them, failures
 	Retries                  int64               // attempts of flows that had ended beyond each one's first

@@ -30,7 +30,7 @@ type Series struct {
 	begun, came, left        atomic.Int64
 	tried, failed, retries   atomic.Int64
 	ended                    [relay.Causes]atomic.Int64
-	reasons                  [spec.Reasons]atomic.Int64
+	reasons                  [spec.NumReasons]atomic.Int64
 	ways                     [2]way // to the upstream, and to the client
 	connect, firstByte, life histogram
 
@@ -73,7 +73,7 @@ func (s *Series) End(e *Entry) {
 	if int(e.Cause) < len(s.ended) {
 		s.ended[e.Cause].Add(1)
 	}
-	if e.Reason > spec.ReasonNone && e.Reason < spec.Reasons {
+	if e.Reason > spec.ReasonNone && e.Reason < spec.NumReasons {
 		s.reasons[e.Reason].Add(1)
 	}
 	if n := e.Retries(); n > 0 {

@@ -22,8 +22,8 @@ const (
 	maxProxy1 = 107
 	MaxProxy  = 4 << 10 // with its TLVs; longer ones are refused
 
-	head2 = 16  // signature, version and command, family, length
-	sun   = 108 // sun_path
+	headerLen2 = 16  // signature, version and command, family, length
+	maxSunPath = 108 // sun_path
 )
 
 // Errors of ParseProxy.
@@ -89,17 +89,17 @@ func ParseProxy(b []byte) (h Header, n int, more bool, err error) {
 	}
 	h.Unix = kind.IsUnix()
 	if h.Unix {
-		h.ClientPath, h.ToPath = pathOf(b[head2:][:sun]), pathOf(b[head2+sun:][:sun])
+		h.ClientPath, h.ToPath = sunPath(b[headerLen2:][:maxSunPath]), sunPath(b[headerLen2+maxSunPath:][:maxSunPath])
 	} else {
-		h.Client, h.To = addrOf(got.SourceAddr), addrOf(got.DestinationAddr)
+		h.Client, h.To = addrPortOf(got.SourceAddr), addrPortOf(got.DestinationAddr)
 	}
 	if h.Version == 2 {
-		at := head2 + 2*sun
+		at := headerLen2 + 2*maxSunPath
 		switch {
 		case kind.IsIPv4():
-			at = head2 + 2*(4+2)
+			at = headerLen2 + 2*(4+2)
 		case kind.IsIPv6():
-			at = head2 + 2*(16+2)
+			at = headerLen2 + 2*(16+2)
 		}
 		if err = h.parseTLVs(b[:n], at); err != nil {
 			return Header{}, 0, false, err
@@ -131,10 +131,10 @@ func proxySize(b []byte) (int, error) {
 	if n := min(len(b), len(proxyproto.SIGV2)); !bytes.Equal(b[:n], proxyproto.SIGV2[:n]) {
 		return 0, errNoProxy
 	}
-	if len(b) < head2 {
+	if len(b) < headerLen2 {
 		return 0, nil
 	}
-	n := head2 + int(binary.BigEndian.Uint16(b[head2-2:]))
+	n := headerLen2 + int(binary.BigEndian.Uint16(b[headerLen2-2:]))
 	if n > MaxProxy {
 		return 0, errProxy2
 	}
@@ -176,17 +176,17 @@ func checksum(header []byte, at int) uint32 {
 	return crc32.Update(sum, castagnoli, header[at+4:])
 }
 
-func addrOf(a net.Addr) netip.AddrPort {
+func addrPortOf(a net.Addr) netip.AddrPort {
 	var at netip.AddrPort
 	if a, ok := a.(*net.TCPAddr); ok {
 		at = a.AddrPort()
 	}
-	return netip.AddrPortFrom(spec.Plain(at.Addr()), at.Port())
+	return netip.AddrPortFrom(spec.CanonicalAddr(at.Addr()), at.Port())
 }
 
 // pathOf reads a sun_path as unix(7) has it: an abstract name begins with a zero
 // byte, and a path ends with one.
-func pathOf(b []byte) string {
+func sunPath(b []byte) string {
 	abstract := b[0] == 0
 	if abstract {
 		b = b[1:]
@@ -206,7 +206,7 @@ func pathOf(b []byte) string {
 // then nothing is appended.
 func (h *Header) Append(dst []byte) ([]byte, error) {
 	local := h.Local || !h.Unix && (!h.Client.Addr().IsValid() || !h.To.Addr().IsValid())
-	client, to := spec.Plain(h.Client.Addr()), spec.Plain(h.To.Addr())
+	client, to := spec.CanonicalAddr(h.Client.Addr()), spec.CanonicalAddr(h.To.Addr())
 	if !local && !h.Unix && client.Is4() != to.Is4() {
 		client, to = netip.AddrFrom16(client.As16()), netip.AddrFrom16(to.As16())
 	}
@@ -268,11 +268,11 @@ func (h *Header) append2(dst []byte, client, to netip.Addr) ([]byte, error) {
 	for _, t := range h.TLVs {
 		dst = appendTLV(dst, t.Type, t.Value)
 	}
-	size := len(dst) - begin - head2
+	size := len(dst) - begin - headerLen2
 	if size > 1<<16-1 {
 		return dst[:begin], errProxyLong
 	}
-	binary.BigEndian.PutUint16(dst[begin+head2-2:], uint16(size))
+	binary.BigEndian.PutUint16(dst[begin+headerLen2-2:], uint16(size))
 	return dst, nil
 }
 
@@ -288,7 +288,7 @@ func appendPort(dst []byte, port uint16) []byte {
 
 // appendPath writes a sun_path; one that is too long is cut.
 func appendPath(dst []byte, path string) []byte {
-	var b [sun]byte
+	var b [maxSunPath]byte
 	copy(b[:], path)
 	if b[0] == '@' && b[1] != 0 {
 		b[0] = 0

@@ -33,7 +33,7 @@ const (
 		"\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x1f\x90\x01\xbb"
 )
 
-var bodyUnix = "/run/a.sock" + strings.Repeat("\x00", sun-11) + "\x00hidden" + strings.Repeat("\x00", sun-7)
+var bodyUnix = "/run/a.sock" + strings.Repeat("\x00", maxSunPath-11) + "\x00hidden" + strings.Repeat("\x00", maxSunPath-7)
 
 // headers are good ones; those of version 1 are the examples of the
 // specification (2.1) and its longest line.
@@ -199,7 +199,9 @@ func TestAppendIsTheCodec(t *testing.T) {
 // roundTrip checks that sent bytes say what the header says, plainly.
 func roundTrip(t *testing.T, h Header, sent []byte) {
 	t.Helper()
-	plain := func(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(spec.Plain(a.Addr()), a.Port()) }
+	plain := func(a netip.AddrPort) netip.AddrPort {
+		return netip.AddrPortFrom(spec.CanonicalAddr(a.Addr()), a.Port())
+	}
 	h.Client, h.To = plain(h.Client), plain(h.To)
 	if h.Version == 1 && h.Unix || h.Local || !h.Unix && (!h.Client.IsValid() || !h.To.IsValid()) {
 		h = Header{Version: h.Version, Local: true}
@@ -219,7 +221,7 @@ func TestAppendTooLong(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 	h.TLVs[0].Value = h.TLVs[0].Value[1:]
-	if b, err := h.Append(nil); err != nil || len(b) != head2+1<<16-1 {
+	if b, err := h.Append(nil); err != nil || len(b) != headerLen2+1<<16-1 {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }

@@ -19,31 +19,31 @@ const lookupTimeout = 10 * time.Second
 
 // A bind is what makes a listener the same as another one: a new configuration takes
 // its socket over, whatever its name is.
-type bind struct {
-	at          spec.Endpoint
-	inherit     string
-	datagrams   bool
-	iface       string
-	transparent bool
-	mptcp       bool
-	anyPort     string // the listener's name, where it asks for a free port: another one gets another port
+type bindKey struct {
+	addr         spec.Endpoint
+	inherit      string
+	datagrams    bool
+	netInterface string
+	transparent  bool
+	mptcp        bool
+	freePortName string // the listener's name, where it asks for a free port: another one gets another port
 }
 
-func bindOf(l *spec.Listener) bind {
-	b := bind{at: l.Listen, inherit: l.Inherit, datagrams: l.Datagrams, iface: l.Interface, transparent: l.Transparent, mptcp: l.TCP.MPTCP}
+func bindKeyOf(l *spec.Listener) bindKey {
+	b := bindKey{addr: l.Listen, inherit: l.Inherit, datagrams: l.Datagrams, netInterface: l.Interface, transparent: l.Transparent, mptcp: l.TCP.MPTCP}
 	if l.Inherit == "" && l.Listen.Path == "" && l.Listen.Port == 0 {
-		b.anyPort = l.Name
+		b.freePortName = l.Name
 	}
 	return b
 }
 
 // bindAll gives the posts of listeners: those that are there, and new ones, which take
 // nobody in before they are updated. With an error it returns what it has made so far.
-func (d *daemon) bindAll(ctx context.Context, listeners []*spec.Listener) (map[bind]*post, error) {
-	posts := map[bind]*post{}
+func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) (map[bindKey]*boundListener, error) {
+	posts := map[bindKey]*boundListener{}
 	for _, l := range listeners {
-		b := bindOf(l)
-		if p := d.posts[b]; p != nil {
+		b := bindKeyOf(l)
+		if p := d.bound[b]; p != nil {
 			posts[b] = p
 			continue
 		}
@@ -57,7 +57,7 @@ func (d *daemon) bindAll(ctx context.Context, listeners []*spec.Listener) (map[b
 }
 
 // closePosts closes those posts that the others do not have.
-func (d *daemon) closePosts(posts, others map[bind]*post) {
+func (d *daemon) closeListeners(posts, others map[bindKey]*boundListener) {
 	var wg sync.WaitGroup
 	for b, p := range posts {
 		if others[b] != p {
@@ -67,8 +67,8 @@ func (d *daemon) closePosts(posts, others map[bind]*post) {
 	wg.Wait()
 }
 
-func (d *daemon) listen(ctx context.Context, l *spec.Listener) (*post, error) {
-	p := &post{}
+func (d *daemon) listen(ctx context.Context, l *spec.Listener) (*boundListener, error) {
+	p := &boundListener{}
 	c := d.listenConfig(l, p)
 	c.Paused = true
 	var err error
@@ -90,7 +90,7 @@ func (d *daemon) listen(ctx context.Context, l *spec.Listener) (*post, error) {
 
 // inherit takes the one socket of a name that the service manager has passed.
 func (d *daemon) inherit(l *spec.Listener, c relay.ListenConfig) (*relay.Listener, error) {
-	streams, packets := d.socks.Streams[l.Inherit], d.socks.Datagrams[l.Inherit]
+	streams, packets := d.inherited.Streams[l.Inherit], d.inherited.Datagrams[l.Inherit]
 	switch {
 	case !l.Datagrams && len(streams) == 1:
 		return d.engine.Serve(streams[0], c)
@@ -133,11 +133,11 @@ func listenAddr(ctx context.Context, e spec.Endpoint) (relay.Addr, error) {
 }
 
 // listenConfig is what the engine is told of a listener.
-func (d *daemon) listenConfig(l *spec.Listener, p *post) relay.ListenConfig {
+func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenConfig {
 	o := socketOptions(l.TCP)
 	o.Interface, o.Transparent = l.Interface, l.Transparent
 	c := relay.ListenConfig{
-		Hooks:    d.path(),
+		Hooks:    d.hooks(),
 		Timeouts: timeouts(l.Timeouts),
 		Socket:   o,
 		Datagram: relay.DatagramConfig{Replies: l.Replies},

@@ -46,7 +46,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 	if err != nil {
 		return exitUsage
 	}
-	if err := checkLoops(newDoors(cfg.Listeners, configuredAddr), cfg.Listeners); err != nil {
+	if err := checkCycles(newOwnListeners(cfg.Listeners, configuredAddr), cfg.Listeners); err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", c.Config, err)
 		return exitUsage
 	}
@@ -54,9 +54,9 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 	case c.Diff == "":
 		fmt.Fprintf(stdout, "%s: good: %s, %s\n", c.Config, counted(len(cfg.Listeners), "listener"), counted(len(cfg.Groups), "group"))
 	case strings.HasPrefix(c.Diff, "unix:") || strings.HasPrefix(c.Diff, "tcp:"):
-		err = c.ask(stdout, cfg)
+		err = c.compareWithDaemon(stdout, cfg)
 	default:
-		err = c.compare(stdout, cfg)
+		err = c.compareWithFile(stdout, cfg)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
@@ -66,7 +66,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 }
 
 // compare tells what FILE changes in another file.
-func (c *checkCmd) compare(stdout io.Writer, cfg *spec.Config) error {
+func (c *checkCmd) compareWithFile(stdout io.Writer, cfg *spec.Config) error {
 	old, _, err := config.Load(c.Diff, rules...)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (c *checkCmd) compare(stdout io.Writer, cfg *spec.Config) error {
 }
 
 // ask has the daemon tell what FILE would change.
-func (c *checkCmd) ask(stdout io.Writer, cfg *spec.Config) error {
+func (c *checkCmd) compareWithDaemon(stdout io.Writer, cfg *spec.Config) error {
 	client, err := api.NewClient(c.Diff, c.Token)
 	if err != nil {
 		return err

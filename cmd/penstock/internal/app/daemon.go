@@ -26,60 +26,60 @@ import (
 //
 //	newDaemon ──▶ apply ──▶ apply (a reload) ... ──▶ drain ──▶ close
 type daemon struct {
-	log     *slog.Logger
-	level   *slog.LevelVar
-	load    func() (*spec.Config, error) // reads the configuration again
-	started time.Time
-	engine  *relay.Engine
-	set     *upstream.Set
-	books   *books
-	reaper  *reaper
-	socks   *systemd.Sockets
-	events  *admin.Events
-	server  *admin.Server // nil: nobody may ask
-	force   atomic.Pointer[force]
-	loops   atomic.Pointer[map[hop][]string] // nil: no member leads back to its listener
-	end     ending
-	reloads reloads
+	log        *slog.Logger
+	level      *slog.LevelVar
+	load       func() (*spec.Config, error) // reads the configuration again
+	started    time.Time
+	engine     *relay.Engine
+	set        *upstream.Set
+	accounting *accounting
+	endings    *endSchedule
+	inherited  *systemd.Sockets
+	events     *admin.Events
+	server     *admin.Server // nil: nobody may ask
+	active     atomic.Pointer[activeConfig]
+	cycles     atomic.Pointer[map[hop][]string] // nil: no member leads back to its listener
+	shutdown   shutdown
+	reloads    reloads
 
 	mu    sync.Mutex // one change at a time
-	posts map[bind]*post
+	bound map[bindKey]*boundListener
 }
 
 // A force is a configuration in force, with what was made of it.
-type force struct {
+type activeConfig struct {
 	*spec.Config
-	since  time.Time
-	total  *admit.Total
-	stands map[string]*stand // by listener
-	doors  *doors
+	since        time.Time
+	total        *admit.Total
+	plans        map[string]*listenerPlan // by listener
+	ownListeners *ownListeners
 }
 
 // A post is a listener's socket, and who stands there.
-type post struct {
+type boundListener struct {
 	*relay.Listener
-	stand atomic.Pointer[stand]
+	plan atomic.Pointer[listenerPlan]
 }
 
 // newDaemon makes a daemon that has no configuration in force yet. It must be closed.
 // lost tells how many lines of log were lost.
 func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *spec.Config) (*daemon, error) {
 	d := &daemon{
-		log: log, level: level, started: time.Now(), posts: map[bind]*post{},
-		events: &admin.Events{}, end: ending{asked: make(chan struct{})},
+		log: log, level: level, started: time.Now(), bound: map[bindKey]*boundListener{},
+		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})},
 	}
 	var err error
-	if d.socks, err = systemd.Inherit(); err != nil {
+	if d.inherited, err = systemd.Inherit(); err != nil {
 		return nil, err
 	}
 	if d.engine, err = relay.New(engineConfig(&cfg.Engine)); err != nil {
-		d.socks.Close()
+		d.inherited.Close()
 		return nil, err
 	}
-	d.books = newBooks(log, lost)
-	d.reaper = newReaper(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
-	d.set = upstream.NewSet(upstream.Options{Event: d.memberChanged, Lookup: d.lookupChanged, Panic: d.panicChanged, Control: dialControl, Gone: func(*upstream.Member) { d.reap() }})
-	d.force.Store(&force{Config: &spec.Config{}, doors: newDoors(nil, nil)})
+	d.accounting = newAccounting(log, lost)
+	d.endings = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
+	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: func(*upstream.Member) { d.endRemovedFlows() }})
+	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
 	return d, nil
 }
 
@@ -103,67 +103,67 @@ func engineConfig(e *spec.Engine) relay.Config {
 func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	posts, err := d.bindAll(ctx, cfg.Listeners)
-	doors := newDoors(cfg.Listeners, func(l *spec.Listener) (a relay.Addr) {
-		if p := posts[bindOf(l)]; p != nil {
+	posts, err := d.bindListeners(ctx, cfg.Listeners)
+	doors := newOwnListeners(cfg.Listeners, func(l *spec.Listener) (a relay.Addr) {
+		if p := posts[bindKeyOf(l)]; p != nil {
 			a = p.Addr()
 		}
 		return a
 	})
 	if err == nil {
-		err = checkLoops(doors, cfg.Listeners)
+		err = checkCycles(doors, cfg.Listeners)
 	}
 	if err == nil {
-		err = checkRights(cfg.Groups)
+		err = checkCapabilities(cfg.Groups)
 	}
 	if err == nil {
-		err = d.books.configure(cfg)
+		err = d.accounting.configure(cfg)
 	}
 	if err != nil {
-		d.closePosts(posts, d.posts)
+		d.closeListeners(posts, d.bound)
 		return err
 	}
-	old := d.force.Load()
+	old := d.active.Load()
 	if !old.since.IsZero() {
-		cfg = keepForRestart(old.Config, cfg)
+		cfg = keepUntilRestart(old.Config, cfg)
 	}
-	next := &force{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), stands: map[string]*stand{}, doors: doors}
+	next := &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), plans: map[string]*listenerPlan{}, ownListeners: doors}
 	// Groups that are no more serve until no listener leads to them.
-	leaving := groupsGone(old.Config, cfg)
+	leaving := removedGroups(old.Config, cfg)
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
 	for _, l := range cfg.Listeners {
-		p := posts[bindOf(l)]
+		p := posts[bindKeyOf(l)]
 		// Limits go on counting with the socket, and if that is new, with the name.
-		var gate *admit.Gate
-		if was := p.stand.Load(); was != nil {
+		var gate *admit.Controller
+		if was := p.plan.Load(); was != nil {
 			gate = was.gate
-		} else if was := old.stands[l.Name]; was != nil {
+		} else if was := old.plans[l.Name]; was != nil {
 			gate = was.gate
 		}
-		s := newStand(l, admit.NewGate(next.total, l, gate), d.set, d.books.counters)
-		next.stands[l.Name] = s
-		p.stand.Store(s)
+		s := newListenerPlan(l, admit.NewController(next.total, l, gate), d.set, d.accounting.counters)
+		next.plans[l.Name] = s
+		p.plan.Store(s)
 		if err := p.Update(d.listenConfig(l, p)); err != nil {
 			d.log.Warn("a listener keeps an option until the next start", "listener", l.Name, "error", err)
 		}
 	}
-	d.force.Store(next)
+	d.active.Store(next)
 	if len(leaving) > 0 {
 		d.set.Apply(cfg.Groups)
 	}
-	gone := d.posts
-	d.posts = posts
-	d.closePosts(gone, posts)
-	d.findLoops()
-	d.reap()
+	gone := d.bound
+	d.bound = posts
+	d.closeListeners(gone, posts)
+	d.updateCycles()
+	d.endRemovedFlows()
 	return nil
 }
 
 // checkRights tries what groups ask of the kernel that it may refuse for want of a
 // capability: every flow would fail for that.
-func checkRights(groups []*spec.Group) error {
+func checkCapabilities(groups []*spec.Group) error {
 	for _, g := range groups {
-		if err := tryDial(&g.Dial); err != nil {
+		if err := checkSocketOptions(&g.Dial); err != nil {
 			if errors.Is(err, syscall.EPERM) {
 				err = fmt.Errorf("%w; allowed: with CAP_NET_ADMIN", err)
 			}
@@ -174,7 +174,7 @@ func checkRights(groups []*spec.Group) error {
 }
 
 // groupsGone are the groups of a configuration that the next one does not have.
-func groupsGone(old, next *spec.Config) (gone []*spec.Group) {
+func removedGroups(old, next *spec.Config) (gone []*spec.Group) {
 	names := map[string]bool{}
 	for _, g := range next.Groups {
 		names[g.Name] = true
@@ -189,7 +189,7 @@ func groupsGone(old, next *spec.Config) (gone []*spec.Group) {
 
 // resolved waits until every member's name has been looked up once, but not for longer than
 // most. The error tells of those that have no address.
-func (d *daemon) resolved(ctx context.Context, most time.Duration) error {
+func (d *daemon) waitForLookups(ctx context.Context, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return d.set.Wait(ctx)
@@ -197,16 +197,16 @@ func (d *daemon) resolved(ctx context.Context, most time.Duration) error {
 
 // reap looks for flows that have no place any more. Those whose routes say so get a
 // date for their end, drained ones spread over the jitter by a hash of the flow.
-func (d *daemon) reap() {
-	f, now, seed := d.force.Load(), time.Now(), maphash.MakeSeed()
+func (d *daemon) endRemovedFlows() {
+	f, now, seed := d.active.Load(), time.Now(), maphash.MakeSeed()
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {
 		for i := range flows {
-			p, ok := flows[i].Value.(*passage)
+			p, ok := flows[i].Value.(*flowState)
 			if !ok {
 				continue
 			}
-			what, gone := f.gone(p)
-			if !gone || what.What == "keep" || p.doomed.Swap(true) {
+			what, gone := f.isRemoved(p)
+			if !gone || what.What == "keep" || p.endScheduled.Swap(true) {
 				continue
 			}
 			at := now
@@ -214,7 +214,7 @@ func (d *daemon) reap() {
 				share := float64(maphash.Comparable(seed, flows[i].ID)>>11) / (1 << 53)
 				at = at.Add(what.After - time.Duration(share*float64(what.Jitter)))
 			}
-			d.reaper.add(at, flows[i].ID)
+			d.endings.add(at, flows[i].ID)
 		}
 		return true
 	})
@@ -223,24 +223,24 @@ func (d *daemon) reap() {
 // gone tells whether the configuration has no place for a flow any more: its listener, its
 // route, or the member that serves it. What is to become of it is what its route
 // said when the flow took it.
-func (f *force) gone(p *passage) (spec.Removed, bool) {
-	w, m := p.way.Load(), p.member.Load()
+func (f *activeConfig) isRemoved(p *flowState) (spec.Removed, bool) {
+	w, m := p.target.Load(), p.member.Load()
 	if w == nil {
 		return spec.Removed{}, false
 	}
-	gone := m != nil && m.Gone()
-	if s := f.stands[p.stand.spec.Name]; s == nil {
+	gone := m != nil && m.Removed()
+	if s := f.plans[p.plan.spec.Name]; s == nil {
 		gone = true
-	} else if r := s.names[w.route.Name]; r == nil || r.To.Name != w.route.To.Name {
+	} else if r := s.routesByName[w.route.Name]; r == nil || r.To.Name != w.route.To.Name {
 		gone = true
 	}
 	return w.route.Removed, gone
 }
 
 // memberChanged tells what has become of a member.
-func (d *daemon) memberChanged(e upstream.Event) {
-	if (e.From == upstream.Removed || e.To == upstream.Removed) && d.force.Load().doors.open(e.Addr) != "" {
-		d.findLoops()
+func (d *daemon) memberChanged(e upstream.MemberEvent) {
+	if (e.From == upstream.Removed || e.To == upstream.Removed) && d.active.Load().ownListeners.listenerAt(e.Addr) != "" {
+		d.updateCycles()
 	}
 	level := slog.LevelInfo
 	switch {
@@ -270,8 +270,8 @@ func (d *daemon) lookupChanged(e upstream.LookupEvent) {
 		tell(slog.LevelWarn, "a name does not exist or has no address", "error", e.Err.Error())
 	case e.Err != nil:
 		tell(slog.LevelWarn, "a name cannot be looked up, its members stay", "error", e.Err.Error())
-	case e.Cut > 0:
-		tell(slog.LevelWarn, "a name has more members than lookups.max-members, the rest is left out", "left_out", e.Cut)
+	case e.LeftOut > 0:
+		tell(slog.LevelWarn, "a name has more members than lookups.max-members, the rest is left out", "left_out", e.LeftOut)
 	default:
 		tell(slog.LevelInfo, "a name was found again")
 	}
@@ -289,7 +289,7 @@ func (d *daemon) panicChanged(group string, panics bool, well, all int) {
 
 // reopen opens log files again, after they were moved away.
 func (d *daemon) reopen() {
-	d.books.reopen()
+	d.accounting.reopen()
 	d.log.Info("log files are opened again")
 }
 
@@ -299,8 +299,8 @@ func (d *daemon) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.engine.Close()
-	d.reaper.close()
+	d.endings.close()
 	d.set.Close()
-	d.books.close()
-	d.socks.Close()
+	d.accounting.close()
+	d.inherited.Close()
 }

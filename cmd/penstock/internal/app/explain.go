@@ -57,7 +57,7 @@ func (c *explainCmd) run(stdout, stderr *os.File) int {
 	if c.Lookup {
 		lookup = lookedUp
 	}
-	e, err := explain(cfg, c.Listener, lookup, route.Meta{Client: spec.Plain(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN})
+	e, err := explain(cfg, c.Listener, lookup, route.Meta{Client: spec.CanonicalAddr(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN})
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitUsage
@@ -96,14 +96,14 @@ func explain(cfg *spec.Config, listener string, lookup lookupFunc, m route.Meta)
 	}
 	found := route.New(l).Explain(m)
 	for i, s := range found.Steps {
-		if found.Left > 0 && i == route.MaxSteps/2 {
-			e.say("%d further routes say no", found.Left)
+		if found.LeftOut > 0 && i == route.MaxSteps/2 {
+			e.addStep("%d further routes say no", found.LeftOut)
 		}
 		verb := "no"
 		if s.Matched {
 			verb = "yes"
 		}
-		e.say("route %s: %s: %s", s.Route.Name, verb, s.Why)
+		e.addStep("route %s: %s: %s", s.Route.Name, verb, s.Why)
 	}
 	if found.Route == nil {
 		e.Refused = spec.ReasonNoRoute.String() + ": " + found.Outcome
@@ -146,28 +146,28 @@ func lookedUp(to spec.Endpoint, service string) string {
 	return ": now " + strings.Join(list, ", ")
 }
 
-func (e *explanation) say(format string, args ...any) {
+func (e *explanation) addStep(format string, args ...any) {
 	e.Steps = append(e.Steps, fmt.Sprintf(format, args...))
 }
 
 // source is what is asked of the client's address.
 func (e *explanation) source(l *spec.Listener, m route.Meta) {
 	holds := func(ps []netip.Prefix) (netip.Prefix, bool) {
-		i := slices.IndexFunc(ps, func(p netip.Prefix) bool { return m.Client.IsValid() && spec.PlainPrefix(p).Contains(m.Client) })
+		i := slices.IndexFunc(ps, func(p netip.Prefix) bool { return m.Client.IsValid() && spec.CanonicalPrefix(p).Contains(m.Client) })
 		if i < 0 {
 			return netip.Prefix{}, false
 		}
 		return ps[i], true
 	}
 	if p, ok := holds(l.ProxyFrom); ok {
-		e.say("proxy-protocol: %v is in %v: a PROXY header must come first, and names another client; what follows is for %v as that client", m.Client, p, m.Client)
+		e.addStep("proxy-protocol: %v is in %v: a PROXY header must come first, and names another client; what follows is for %v as that client", m.Client, p, m.Client)
 	}
 	switch p, denied := holds(l.Deny); {
 	case denied:
 		e.Refused = spec.ReasonDenied.String() + ": " + m.Client.String() + " is in " + p.String() + " of deny"
 		return
 	case len(l.Deny) > 0:
-		e.say("deny: no: the client is in none of %s", counted(len(l.Deny), "prefix"))
+		e.addStep("deny: no: the client is in none of %s", counted(len(l.Deny), "prefix"))
 	}
 	if len(l.Allow) > 0 {
 		p, ok := holds(l.Allow)
@@ -175,14 +175,14 @@ func (e *explanation) source(l *spec.Listener, m route.Meta) {
 			e.Refused = spec.ReasonDenied.String() + ": the client is in no prefix of allow"
 			return
 		}
-		e.say("allow: yes: %v is in %v", m.Client, p)
+		e.addStep("allow: yes: %v is in %v", m.Client, p)
 	}
 	if l.Sniff.TLS {
 		switch {
 		case m.SNI != "":
-			e.say("sniff: a ClientHello for %s, ALPN %s", m.SNI, or(strings.Join(m.ALPN, ", "), "none"))
+			e.addStep("sniff: a ClientHello for %s, ALPN %s", m.SNI, or(strings.Join(m.ALPN, ", "), "none"))
 		default:
-			e.say("sniff: no server name; a client that says nothing for %v, or no TLS, has none", l.Sniff.Timeout)
+			e.addStep("sniff: no server name; a client that says nothing for %v, or no TLS, has none", l.Sniff.Timeout)
 		}
 	}
 }

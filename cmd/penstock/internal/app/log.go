@@ -25,8 +25,8 @@ func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *l
 	}
 	limiter := newLogLimiter(h)
 	log := slog.New(limiter)
-	w.last = limiter.settleAll
-	w.tell = func(lost int64) { log.Warn("the log has lost lines", "lost", lost) }
+	w.beforeClose = limiter.reportAllLeftOut
+	w.onDropped = func(lost int64) { log.Warn("the log has lost lines", "lost", lost) }
 	return log, w
 }
 

@@ -29,11 +29,11 @@ func TestLogNobodyReads(t *testing.T) {
 	var level slog.LevelVar
 	log, lines := newLog(w, &spec.Log{Level: "info", Format: "json"}, &level)
 	long := strings.Repeat("x", 10_000)
-	logged := 3 * maxLogWaiting / len(long)
+	logged := 3 * maxLogQueued / len(long)
 	for i := range logged {
 		log.Info(fmt.Sprint(i), "long", long)
 	}
-	lost := lines.losses()
+	lost := lines.droppedLines()
 	if lost == 0 {
 		t.Fatal("nothing was lost")
 	}
@@ -67,8 +67,8 @@ func TestLogFails(t *testing.T) {
 	w2 := newLogWriter(failing{})
 	w2.Write([]byte("abc\n"))
 	w2.close()
-	if w.losses() != 0 || w2.losses() != 1 {
-		t.Errorf("%d and %d lines are lost, want 0 and 1", w.losses(), w2.losses())
+	if w.droppedLines() != 0 || w2.droppedLines() != 1 {
+		t.Errorf("%d and %d lines are lost, want 0 and 1", w.droppedLines(), w2.droppedLines())
 	}
 }
 

@@ -41,9 +41,9 @@ type logCounts struct {
 }
 
 type logCount struct {
-	full time.Time // when the message may be written logBurst times at once again
-	left int       // lines that were left out and not told of
-	last slog.Record
+	allowedAgain time.Time // when the message may be written logBurst times at once again
+	leftOut      int       // lines that were left out and not told of
+	last         slog.Record
 }
 
 func newLogLimiter(h slog.Handler) *logLimiter {
@@ -70,20 +70,20 @@ func (h *logLimiter) Handle(ctx context.Context, r slog.Record) error {
 	key := messageKey(&r)
 	h.mu.Lock()
 	c := h.count(key, r.Time)
-	if c.full.Before(r.Time) {
-		c.full = r.Time
+	if c.allowedAgain.Before(r.Time) {
+		c.allowedAgain = r.Time
 	}
-	if c.full.Sub(r.Time) > (logBurst-1)*logEvery {
-		if c.left++; c.left == 1 {
+	if c.allowedAgain.Sub(r.Time) > (logBurst-1)*logEvery {
+		if c.leftOut++; c.leftOut == 1 {
 			c.last = r.Clone()
-			time.AfterFunc(h.silence, func() { h.settle(c) })
+			time.AfterFunc(h.silence, func() { h.reportLeftOut(c) })
 		}
 		h.mu.Unlock()
 		return nil
 	}
-	c.full = c.full.Add(logEvery)
-	left := c.left
-	c.left = 0
+	c.allowedAgain = c.allowedAgain.Add(logEvery)
+	left := c.leftOut
+	c.leftOut = 0
 	h.mu.Unlock()
 	if left > 0 {
 		r.AddAttrs(slog.Int("left_out", left))
@@ -92,10 +92,10 @@ func (h *logLimiter) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // settle tells of lines that were left out when no other line has done so.
-func (h *logLimiter) settle(c *logCount) {
+func (h *logLimiter) reportLeftOut(c *logCount) {
 	h.mu.Lock()
-	left, of := c.left, c.last
-	c.left = 0
+	left, of := c.leftOut, c.last
+	c.leftOut = 0
 	h.mu.Unlock()
 	if left == 0 {
 		return
@@ -112,12 +112,12 @@ func (h *logLimiter) settle(c *logCount) {
 }
 
 // settleAll tells of everything that was left out and not told of.
-func (h *logLimiter) settleAll() {
+func (h *logLimiter) reportAllLeftOut() {
 	h.mu.Lock()
 	counts := slices.Collect(maps.Values(h.keys))
 	h.mu.Unlock()
 	for _, c := range counts {
-		h.settle(c)
+		h.reportLeftOut(c)
 	}
 }
 
@@ -130,7 +130,7 @@ func (h *logLimiter) count(key string, now time.Time) *logCount {
 	}
 	if len(h.keys) >= maxLogKeys {
 		for k, c := range h.keys {
-			if c.left == 0 && !c.full.After(now) {
+			if c.leftOut == 0 && !c.allowedAgain.After(now) {
 				delete(h.keys, k)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 const (
 	// maxLogWaiting bounds the bytes of lines that wait to be written.
-	maxLogWaiting = 1 << 20
+	maxLogQueued = 1 << 20
 	// logCloseWait bounds how long close waits for a reader that does not read.
 	logCloseWait = time.Second
 )
@@ -25,19 +25,19 @@ type logWriter struct {
 	once sync.Once
 
 	// tell is called after lines were lost, once others can be written again.
-	tell func(lost int64)
+	onDropped func(dropped int64)
 	// last is called before the end: what it logs is written too.
-	last func()
+	beforeClose func()
 
-	mu      sync.Mutex
-	waiting []byte
-	lost    int64
-	told    int64 // of lost
+	mu       sync.Mutex
+	queued   []byte
+	dropped  int64
+	reported int64 // of lost
 }
 
 // newLogWriter starts a writer to out. It must be closed.
 func newLogWriter(out io.Writer) *logWriter {
-	w := &logWriter{out: out, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}), tell: func(int64) {}, last: func() {}}
+	w := &logWriter{out: out, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}), onDropped: func(int64) {}, beforeClose: func() {}}
 	go w.run()
 	return w
 }
@@ -45,12 +45,12 @@ func newLogWriter(out io.Writer) *logWriter {
 // Write takes one line and does not block.
 func (w *logWriter) Write(line []byte) (int, error) {
 	w.mu.Lock()
-	if len(w.waiting)+len(line) > maxLogWaiting {
-		w.lost++
+	if len(w.queued)+len(line) > maxLogQueued {
+		w.dropped++
 		w.mu.Unlock()
 		return len(line), nil
 	}
-	w.waiting = append(w.waiting, line...)
+	w.queued = append(w.queued, line...)
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
@@ -60,16 +60,16 @@ func (w *logWriter) Write(line []byte) (int, error) {
 }
 
 // losses is the number of lines that were lost since the start.
-func (w *logWriter) losses() int64 {
+func (w *logWriter) droppedLines() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lost
+	return w.dropped
 }
 
 // close writes what waits, for logCloseWait at most.
 func (w *logWriter) close() {
 	w.once.Do(func() {
-		w.last()
+		w.beforeClose()
 		close(w.quit)
 	})
 	late := time.NewTimer(logCloseWait)
@@ -100,8 +100,8 @@ func (w *logWriter) run() {
 func (w *logWriter) flush(spare []byte) []byte {
 	for {
 		w.mu.Lock()
-		lines := w.waiting
-		w.waiting = spare[:0]
+		lines := w.queued
+		w.queued = spare[:0]
 		w.mu.Unlock()
 		if len(lines) == 0 {
 			return lines
@@ -109,15 +109,15 @@ func (w *logWriter) flush(spare []byte) []byte {
 		n, err := w.out.Write(lines)
 		w.mu.Lock()
 		if err != nil {
-			w.lost += int64(bytes.Count(lines[n:], []byte("\n")))
+			w.dropped += int64(bytes.Count(lines[n:], []byte("\n")))
 		}
-		news := w.lost - w.told
+		news := w.dropped - w.reported
 		if err == nil {
-			w.told = w.lost
+			w.reported = w.dropped
 		}
 		w.mu.Unlock()
 		if err == nil && news > 0 {
-			w.tell(news)
+			w.onDropped(news)
 		}
 		spare = lines
 	}

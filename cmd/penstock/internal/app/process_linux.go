@@ -50,7 +50,7 @@ func cpuTime() time.Duration {
 
 // tryDial tries the socket options of a group that need a capability. The error names the
 // option.
-func tryDial(d *spec.Dial) error {
+func checkSocketOptions(d *spec.Dial) error {
 	if d.Mark == 0 && !d.Transparent {
 		return nil
 	}

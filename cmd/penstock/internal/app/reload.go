@@ -31,16 +31,16 @@ type reloads struct {
 func (d *daemon) Reload(ctx context.Context) (api.Diff, error) { return d.reload(ctx, "request") }
 
 func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
-	old := d.force.Load()
+	old := d.active.Load()
 	cfg, err := d.load()
 	var diff config.Diff
 	var told api.Diff
 	if err == nil {
 		diff = config.Compare(old.Config, cfg)
-		told = d.tell(diff, cfg)
+		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
 	}
-	defer func() { d.tellManager() }()
+	defer func() { d.notifyManager() }()
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
 	d.level.Set(levelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", why, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
 	if told.Restart {
-		d.log.Warn("some of the configuration needs a restart and was left as it is", "keys", strings.Join(needRestart(diff), ", "))
+		d.log.Warn("some of the configuration needs a restart and was left as it is", "keys", strings.Join(keysNeedingRestart(diff), ", "))
 	}
 	d.event(slog.LevelInfo, "reload", cfg.Source, "the configuration is in force")
 	told.Applied = true
@@ -67,7 +67,7 @@ func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
 
 // tellManager tells the service manager that the daemon serves, and whether that is what
 // the file says.
-func (d *daemon) tellManager() {
+func (d *daemon) notifyManager() {
 	d.reloads.mu.Lock()
 	status := "serving"
 	if f := d.reloads.failed; f != nil && len(f.Errors) > 0 {
@@ -81,19 +81,19 @@ func (d *daemon) tellManager() {
 
 // Diff tells what the text of a configuration would change.
 func (d *daemon) Diff(_ context.Context, text []byte) (api.Diff, error) {
-	old := d.force.Load()
+	old := d.active.Load()
 	cfg, err := config.Parse("request", text, rules...)
 	if err != nil {
 		return api.Diff{}, badConfig(err)
 	}
 	// The files with tokens are not read.
 	cfg.Admin.Token, cfg.Admin.ReadToken = old.Admin.Token, old.Admin.ReadToken
-	return d.tell(config.Compare(old.Config, cfg), cfg), nil
+	return d.describeDiff(config.Compare(old.Config, cfg), cfg), nil
 }
 
 // needRestart are the keys that a reload leaves as they are: the engine's, where
 // operators ask, and the form of the log.
-func needRestart(d config.Diff) (keys []string) {
+func keysNeedingRestart(d config.Diff) (keys []string) {
 	for _, c := range d.Restart {
 		keys = append(keys, c.Key)
 	}
@@ -107,7 +107,7 @@ func needRestart(d config.Diff) (keys []string) {
 
 // keepForRestart is next with what a reload leaves as it is, so that the configuration in
 // force says what is so, and the next one is compared with that.
-func keepForRestart(old, next *spec.Config) *spec.Config {
+func keepUntilRestart(old, next *spec.Config) *spec.Config {
 	kept := *next
 	kept.Engine, kept.Admin, kept.Log.Format = old.Engine, old.Admin, old.Log.Format
 	return &kept
@@ -132,8 +132,8 @@ func badConfig(err error) *api.Problem {
 
 // tell writes a difference down for those who ask, with how many open flows each change
 // ends, now or after a drain. A flow whose route keeps such flows goes on.
-func (d *daemon) tell(diff config.Diff, cfg *spec.Config) api.Diff {
-	later := needRestart(diff)
+func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
+	later := keysNeedingRestart(diff)
 	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later) > 0}
 	type key struct{ kind, name string }
 	place := map[key]int{}
@@ -141,7 +141,7 @@ func (d *daemon) tell(diff config.Diff, cfg *spec.Config) api.Diff {
 		if what == "" {
 			return
 		}
-		c := api.Change{Kind: kind, Name: name, What: words[what], Restart: restart}
+		c := api.Change{Kind: kind, Name: name, What: changeNames[what], Restart: restart}
 		for _, f := range changes {
 			c.Fields = append(c.Fields, f.Key)
 		}
@@ -168,13 +168,13 @@ func (d *daemon) tell(diff config.Diff, cfg *spec.Config) api.Diff {
 	}
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {
 		for i := range flows {
-			p, ok := flows[i].Value.(*passage)
+			p, ok := flows[i].Value.(*flowState)
 			if !ok {
 				continue
 			}
 			n := p.names()
 			loses, ends := diff.Loses(n.listener, n.route, n.group, n.member)
-			if w := p.way.Load(); !loses || !ends && (w == nil || w.route.Removed.What == "keep") {
+			if w := p.target.Load(); !loses || !ends && (w == nil || w.route.Removed.What == "keep") {
 				continue
 			}
 			out.Flows++
@@ -190,7 +190,7 @@ func (d *daemon) tell(diff config.Diff, cfg *spec.Config) api.Diff {
 }
 
 // words are api's for config's.
-var words = map[string]string{config.New: "added", config.Gone: "removed", config.Changed: "changed"}
+var changeNames = map[string]string{config.New: "added", config.Gone: "removed", config.Changed: "changed"}
 
 func hashOf(text []byte) string {
 	sum := sha256.Sum256(text)

@@ -19,7 +19,7 @@ type fileWatch struct {
 }
 
 // watchCalm is how long a file must stay as it is before it counts as written.
-const watchCalm = 200 * time.Millisecond
+const watchDebounce = 200 * time.Millisecond
 
 // watchFile watches a file; none has no changes. It must be closed, after an error too.
 func watchFile(path string) (*fileWatch, error) {
@@ -31,7 +31,7 @@ func watchFile(path string) (*fileWatch, error) {
 	if err != nil {
 		return w, err
 	}
-	names := links(path)
+	names := linkNames(path)
 	for _, name := range names {
 		if err := watcher.Add(filepath.Dir(name)); err != nil {
 			watcher.Close()
@@ -45,7 +45,7 @@ func watchFile(path string) (*fileWatch, error) {
 
 // links are the names of a file: its own, those of the links that it is, and that of
 // the file itself without any link in its folders.
-func links(path string) []string {
+func linkNames(path string) []string {
 	names := []string{filepath.Clean(path)}
 	for at := path; len(names) < maxLinks; {
 		to, err := os.Readlink(at)
@@ -76,7 +76,7 @@ func (w *fileWatch) run(path string, names []string) {
 			if !ok {
 				return
 			}
-			now := links(path)
+			now := linkNames(path)
 			written := slices.Contains(names, filepath.Clean(e.Name)) && !e.Has(fsnotify.Chmod)
 			if !slices.Equal(now, names) {
 				for _, name := range now {
@@ -85,7 +85,7 @@ func (w *fileWatch) run(path string, names []string) {
 				names, written = now, true
 			}
 			if written {
-				calm.Reset(watchCalm)
+				calm.Reset(watchDebounce)
 			}
 		case <-calm.C:
 			select {

@@ -53,12 +53,12 @@ func capabilities(root fs.FS) (all []Finding) {
 		if set>>c.bit&1 == 0 {
 			f.Found, f.Status, f.Cost = "does not have it", Warn, c.cost
 			// One without the other has the unit fail with EPERM.
-			f.Mend = "systemd: AmbientCapabilities=" + c.name + " and CapabilityBoundingSet=" + c.name
+			f.Fix = "systemd: AmbientCapabilities=" + c.name + " and CapabilityBoundingSet=" + c.name
 			if c.bit == 10 {
 				f.Cost = fmt.Sprintf(c.cost, first)
-				f.Mend += "; or: sysctl -w net.ipv4.ip_unprivileged_port_start=0"
+				f.Fix += "; or: sysctl -w net.ipv4.ip_unprivileged_port_start=0"
 				if first == "0" {
-					f.Found, f.Status, f.Cost, f.Mend = "does not need it: ip_unprivileged_port_start is 0", OK, "", ""
+					f.Found, f.Status, f.Cost, f.Fix = "does not need it: ip_unprivileged_port_start is 0", OK, "", ""
 				}
 			}
 		}

@@ -1,7 +1,7 @@
 // Package doctor looks at the machine as a relay would: what the kernel can do,
 // asked by doing it; limits, capabilities and offloads; and what the fast paths
 // are worth here, measured on loopback. For whatever could be better it says
-// what that costs, and the command that mends it.
+// what that costs, and the command that fixes it.
 //
 // It changes nothing: it reads files below /proc and /sys, and opens sockets of
 // its own on loopback.
@@ -40,7 +40,7 @@ func (c *Cmd) Run(stdout, stderr *os.File) int {
 			fmt.Fprintf(stderr, "\r\033[K%s", what)
 		}
 	}
-	r := Report{Findings: examine(this(), progress)}
+	r := Report{Findings: examine(thisMachine(), progress)}
 	r.Missing, r.Warnings = r.count()
 	var err error
 	if c.JSON {
@@ -77,7 +77,7 @@ type Finding struct {
 	Status Status `json:"status"`
 	Found  string `json:"found"`
 	Cost   string `json:"cost,omitempty"` // what it costs as it is, unless ok
-	Mend   string `json:"mend,omitempty"` // the command, or the setting, that mends it
+	Fix    string `json:"fix,omitempty"` // the command, or the setting, that fixes it
 }
 
 // Report is all that was found, in the order of printing.
@@ -107,7 +107,7 @@ type machine struct {
 	measure  func(progress func(string)) (speeds, error)
 }
 
-func this() machine {
+func thisMachine() machine {
 	return machine{
 		root:     os.DirFS("/"),
 		try:      func(f feature) error { return f.try() },

@@ -149,8 +149,8 @@ func TestGolden(t *testing.T) {
 				if f.Status != OK && f.Cost == "" && !strings.Contains(f.Found, "unknown") && f.Group != "speed" && f.Group != "offloads" {
 					t.Errorf("%s: %s, and nobody learns what that costs", f.Name, f.Status)
 				}
-				if f.Status == Missing && f.Mend == "" {
-					t.Errorf("%s is missing, and nothing mends it", f.Name)
+				if f.Status == Missing && f.Fix == "" {
+					t.Errorf("%s is missing, and nothing fixes it", f.Name)
 				}
 			}
 		})
@@ -181,7 +181,7 @@ func TestKernel(t *testing.T) {
 // Pages of pipes are limited for those only who have neither of two capabilities.
 func TestPipePages(t *testing.T) {
 	for set, limited := range map[string]bool{"0000000000000000": true, "0000000000000400": true, "0000000001000000": false, "0000000000200000": false} {
-		f := pipes(rootOf(but(map[string]string{"proc/self/status": "CapEff:\t" + set, "proc/sys/fs/pipe-user-pages-soft": "1024"})))
+		f := pipePages(rootOf(but(map[string]string{"proc/self/status": "CapEff:\t" + set, "proc/sys/fs/pipe-user-pages-soft": "1024"})))
 		if got := strings.Contains(f.Cost, "4 directions"); got != limited || limited != (f.Status == Warn) || !limited && !strings.Contains(f.Found, "engine.pipes") {
 			t.Errorf("CapEff %s: %+v", set, f)
 		}
@@ -199,7 +199,7 @@ func TestConntrack(t *testing.T) {
 		{"", "", OK, "not tracked"}, {"262144", "100", OK, "100 of 262144"}, {"262144", "250000", Warn, "nearly full"}, {"4096", "0", Warn, "about 2048 flows"},
 	} {
 		f := conntrack(rootOf(map[string]string{most: c.most, count: c.count}))
-		if f.Status != c.status || !strings.Contains(f.Found+f.Cost, c.says) || (f.Status == Warn) != (f.Mend != "") {
+		if f.Status != c.status || !strings.Contains(f.Found+f.Cost, c.says) || (f.Status == Warn) != (f.Fix != "") {
 			t.Errorf("%+v: %+v", c, f)
 		}
 	}

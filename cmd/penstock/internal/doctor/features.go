@@ -11,13 +11,13 @@ import (
 
 // feature is something that a kernel can do, or let this process do.
 type feature struct {
-	name  string
-	since string // release
-	try   func() error
-	bad   Status // what it is when it is not there
-	// cost and mend if it is not there; denied instead of mend if the kernel has
+	name   string
+	since  string // release
+	try    func() error
+	status Status // what it is when it is not there
+	// cost and fix if it is not there; denied instead of fix if the kernel has
 	// it, and this process may not.
-	cost, mend, denied string
+	cost, fix, denied string
 }
 
 const (
@@ -27,24 +27,24 @@ const (
 )
 
 var kernelFeatures = []feature{
-	{name: "splice", since: "4.2", try: trySplice, bad: Missing, cost: "every byte of a stream is copied through the daemon"},
-	{name: "pipes of 1 MiB", since: "2.6.35", try: tryPipe, bad: Warn, denied: asService,
+	{name: "splice", since: "4.2", try: trySplice, status: Missing, cost: "every byte of a stream is copied through the daemon"},
+	{name: "pipes of 1 MiB", since: "2.6.35", try: tryPipe, status: Warn, denied: asService,
 		cost: "bulk is spliced in pieces of 64 KiB or less, which takes about 1.7 times the CPU"},
-	{name: "SO_REUSEPORT", since: "3.9", try: option(unix.SOCK_STREAM, unix.SOL_SOCKET, unix.SO_REUSEPORT), bad: Missing,
+	{name: "SO_REUSEPORT", since: "3.9", try: option(unix.SOCK_STREAM, unix.SOL_SOCKET, unix.SO_REUSEPORT), status: Missing,
 		cost: "one loop accepts for all, and a second daemon cannot take a port over"},
-	{name: "EPOLLEXCLUSIVE", since: "4.5", try: tryExclusive, bad: Warn, cost: "each client of a Unix listener wakes all loops"},
-	{name: "UDP_SEGMENT (GSO)", since: "4.18", try: option(unix.SOCK_DGRAM, unix.SOL_UDP, unix.UDP_SEGMENT), bad: Missing, cost: "datagrams leave one by one"},
-	{name: "UDP_GRO", since: "5.0", try: option(unix.SOCK_DGRAM, unix.SOL_UDP, unix.UDP_GRO), bad: Missing, cost: "datagrams arrive one by one"},
-	{name: "SO_TXTIME", since: "4.19", try: tryTxtime, bad: Warn, cost: "datagrams cannot be paced by the kernel"},
-	{name: "IP_BIND_ADDRESS_NO_PORT", since: "4.2", try: option(unix.SOCK_STREAM, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT), bad: Warn,
+	{name: "EPOLLEXCLUSIVE", since: "4.5", try: tryExclusive, status: Warn, cost: "each client of a Unix listener wakes all loops"},
+	{name: "UDP_SEGMENT (GSO)", since: "4.18", try: option(unix.SOCK_DGRAM, unix.SOL_UDP, unix.UDP_SEGMENT), status: Missing, cost: "datagrams leave one by one"},
+	{name: "UDP_GRO", since: "5.0", try: option(unix.SOCK_DGRAM, unix.SOL_UDP, unix.UDP_GRO), status: Missing, cost: "datagrams arrive one by one"},
+	{name: "SO_TXTIME", since: "4.19", try: tryTxtime, status: Warn, cost: "datagrams cannot be paced by the kernel"},
+	{name: "IP_BIND_ADDRESS_NO_PORT", since: "4.2", try: option(unix.SOCK_STREAM, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT), status: Warn,
 		cost: "a source address has one range of ports for all upstreams together"},
-	{name: "TCP_FASTOPEN", since: "3.7", try: option(unix.SOCK_STREAM, unix.SOL_TCP, unix.TCP_FASTOPEN), bad: Warn, cost: "listeners cannot offer fast open"},
-	{name: "TCP_FASTOPEN_CONNECT", since: "4.11", try: option(unix.SOCK_STREAM, unix.SOL_TCP, unix.TCP_FASTOPEN_CONNECT), bad: Warn,
+	{name: "TCP_FASTOPEN", since: "3.7", try: option(unix.SOCK_STREAM, unix.SOL_TCP, unix.TCP_FASTOPEN), status: Warn, cost: "listeners cannot offer fast open"},
+	{name: "TCP_FASTOPEN_CONNECT", since: "4.11", try: option(unix.SOCK_STREAM, unix.SOL_TCP, unix.TCP_FASTOPEN_CONNECT), status: Warn,
 		cost: "upstreams cannot be reached with fast open"},
-	{name: "MPTCP", since: "5.6", try: tryMPTCP, bad: Warn, cost: "listeners and upstreams that ask for MPTCP fail", mend: "sysctl -w net.mptcp.enabled=1, or " + upgrade + "5.6 with CONFIG_MPTCP"},
-	{name: "IP_TRANSPARENT", since: "2.6.28", try: option(unix.SOCK_STREAM, unix.SOL_IP, unix.IP_TRANSPARENT), bad: Warn, denied: asAdmin,
+	{name: "MPTCP", since: "5.6", try: tryMPTCP, status: Warn, cost: "listeners and upstreams that ask for MPTCP fail", fix: "sysctl -w net.mptcp.enabled=1, or " + upgrade + "5.6 with CONFIG_MPTCP"},
+	{name: "IP_TRANSPARENT", since: "2.6.28", try: option(unix.SOCK_STREAM, unix.SOL_IP, unix.IP_TRANSPARENT), status: Warn, denied: asAdmin,
 		cost: "upstreams cannot see clients' addresses as source addresses"},
-	{name: "SO_MARK", since: "2.6.25", try: option(unix.SOCK_STREAM, unix.SOL_SOCKET, unix.SO_MARK), bad: Warn, denied: asAdmin, cost: "a route or a group cannot mark its sockets"},
+	{name: "SO_MARK", since: "2.6.25", try: option(unix.SOCK_STREAM, unix.SOL_SOCKET, unix.SO_MARK), status: Warn, denied: asAdmin, cost: "a route or a group cannot mark its sockets"},
 }
 
 // features asks for all of them. Where a figure was measured, the cost has it.
@@ -52,17 +52,17 @@ func features(try func(feature) error, s speeds) (all []Finding) {
 	for _, f := range kernelFeatures {
 		x := Finding{Group: "kernel", Name: f.name, Status: OK, Found: "works"}
 		if err := try(f); err != nil {
-			x.Status, x.Found, x.Cost, x.Mend = f.bad, err.Error(), f.cost, f.mend
-			if x.Mend == "" {
-				x.Mend = upgrade + f.since + " or later"
+			x.Status, x.Found, x.Cost, x.Fix = f.status, err.Error(), f.cost, f.fix
+			if x.Fix == "" {
+				x.Fix = upgrade + f.since + " or later"
 			}
 			if errors.Is(err, os.ErrPermission) && f.denied != "" {
-				x.Mend = f.denied
+				x.Fix = f.denied
 			}
 			switch {
 			case f.name == "splice" && s.copied > 0:
 				x.Cost += fmt.Sprintf(": %.1f GB/s on this machine", s.copied)
-			case f.bad == Missing && s.plain > 0 && f.name != "SO_REUSEPORT":
+			case f.status == Missing && s.plain > 0 && f.name != "SO_REUSEPORT":
 				x.Cost += fmt.Sprintf(": %.2f us each on this machine; in runs they cost a fraction", s.plain)
 			}
 		}

@@ -3,7 +3,7 @@ package doctor
 import "io/fs"
 
 // badGSO are the releases that damage GSO runs and do not say so, from the first
-// to before the second (docs/kernel.md). A distribution may have mended its own.
+// to before the second (docs/kernel.md). A distribution may have fixed its own.
 var badGSO = [2][3]int{{7, 0, 0}, {7, 1, 5}}
 
 // oldest is the release from which on everything below is there: UDP_GRO.
@@ -17,11 +17,11 @@ func kernel(root fs.FS) []Finding {
 	case !before(v, badGSO[0]) && before(v, badGSO[1]):
 		f.Status = Warn
 		f.Cost = "Linux 7.0 to 7.1.4 damages datagrams sent with GSO, with no error"
-		f.Mend = "upgrade to 7.1.5 or later; until then engine.gso: false in the configuration, or penstock relay --no-gso"
+		f.Fix = "upgrade to 7.1.5 or later; until then engine.gso: false in the configuration, or penstock relay --no-gso"
 	case before(v, oldest):
 		f.Status = Warn
 		f.Cost = "older than 5.0: no UDP_GRO, and what else is missing is named below"
-		f.Mend = "upgrade the kernel"
+		f.Fix = "upgrade the kernel"
 	}
 	return []Finding{f}
 }

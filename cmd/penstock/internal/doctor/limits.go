@@ -8,26 +8,26 @@ import (
 
 // What is enough for a busy relay. Each is where a warning ends.
 const (
-	enoughFiles   = 65536   // four for each of 16,384 flows
-	enoughPages   = 16384   // 64 pipes of 1 MiB
-	enoughBacklog = 4096    // the kernel's own choice since 5.4
-	enoughBuffer  = 4 << 20 // 2,000 datagrams of 1,200 bytes, as the kernel counts them
-	enoughPorts   = 28000   // the kernel's own choice
-	enoughQueue   = 1000    // the same
-	enoughTracked = 65536   // two for each of 32,768 flows
+	enoughFiles       = 65536   // four for each of 16,384 flows
+	enoughPages       = 16384   // 64 pipes of 1 MiB
+	enoughBacklog     = 4096    // the kernel's own choice since 5.4
+	enoughBuffer      = 4 << 20 // 2,000 datagrams of 1,200 bytes, as the kernel counts them
+	enoughPorts       = 28000   // the kernel's own choice
+	enoughDeviceQueue = 1000    // the same
+	enoughTracked     = 65536   // two for each of 32,768 flows
 )
 
 func limits(root fs.FS) []Finding {
-	return []Finding{files(root), pipes(root),
+	return []Finding{openFiles(root), pipePages(root),
 		atLeast(root, "net.core.somaxconn", enoughBacklog, "clients of a burst beyond that wait for their SYN to be sent again, a second or more"),
 		atLeast(root, "net.core.rmem_max", enoughBuffer, "a burst of datagrams beyond the receive buffer is lost, unless the daemon has CAP_NET_ADMIN"),
 		atLeast(root, "net.core.wmem_max", enoughBuffer, "a burst of datagrams to one upstream waits, unless the daemon has CAP_NET_ADMIN"),
-		atLeast(root, "net.core.netdev_max_backlog", enoughQueue, "packets are dropped before any socket sees them, where a CPU cannot keep up"),
+		atLeast(root, "net.core.netdev_max_backlog", enoughDeviceQueue, "packets are dropped before any socket sees them, where a CPU cannot keep up"),
 		ports(root), migrate(root), conntrack(root), congestion(root)}
 }
 
 // files looks at the hard limit: the daemon raises the soft one to it by itself.
-func files(root fs.FS) Finding {
+func openFiles(root fs.FS) Finding {
 	f := Finding{Group: "limits", Name: "open files", Status: OK}
 	words := field(read(root, "proc/self/limits"), "Max open files")
 	if len(words) < 2 {
@@ -39,16 +39,16 @@ func files(root fs.FS) Finding {
 	if n, ok := number(words[1]); ok && n < enoughFiles {
 		f.Status = Warn
 		f.Cost = fmt.Sprintf("about %d stream flows at most, or %d that splice bulk both ways; then clients wait", n/2, n/6)
-		f.Mend = "systemd: LimitNOFILE=1048576; a shell: ulimit -Hn 1048576, as root"
+		f.Fix = "systemd: LimitNOFILE=1048576; a shell: ulimit -Hn 1048576, as root"
 		// Nobody may go beyond it, root neither: EPERM (getrlimit(2)).
 		if n, ok := number(most); ok && n < 1048576 {
-			f.Mend = "first sysctl -w fs.nr_open=1048576; then " + f.Mend
+			f.Fix = "first sysctl -w fs.nr_open=1048576; then " + f.Fix
 		}
 	}
 	return f
 }
 
-func pipes(root fs.FS) Finding {
+func pipePages(root fs.FS) Finding {
 	f := Finding{Group: "limits", Name: "pipe pages of a user", Status: OK}
 	soft, hard := sysctl(root, "fs.pipe-user-pages-soft"), sysctl(root, "fs.pipe-user-pages-hard")
 	size := sysctl(root, "fs.pipe-max-size")
@@ -65,13 +65,13 @@ func pipes(root fs.FS) Finding {
 	switch n, ok := number(size); {
 	case ok && n < 1<<20:
 		f.Status, f.Cost = Warn, "smaller pipes than bulk wants, which takes up to 1.7 times the CPU"
-		f.Mend = "sysctl -w fs.pipe-max-size=1048576"
+		f.Fix = "sysctl -w fs.pipe-max-size=1048576"
 	case free:
 		f.Found += "; not for this process, which has CAP_SYS_RESOURCE or CAP_SYS_ADMIN: engine.pipes is the limit"
 	case limit > 0 && limit < enoughPages:
 		f.Status = Warn
 		f.Cost = fmt.Sprintf("%d directions can splice at a time, others are copied", limit/256)
-		f.Mend = fmt.Sprintf("sysctl -w fs.pipe-user-pages-soft=%d, or CAP_SYS_RESOURCE for the daemon", enoughPages)
+		f.Fix = fmt.Sprintf("sysctl -w fs.pipe-user-pages-soft=%d, or CAP_SYS_RESOURCE for the daemon", enoughPages)
 	case limit > 0:
 		f.Found += fmt.Sprintf("; %d directions can splice at a time", limit/256)
 	}
@@ -85,7 +85,7 @@ func atLeast(root fs.FS, name string, enough int64, cost string) Finding {
 		// A network namespace that is not the machine's shows only some of these.
 		f.Found = "not shown here (a container?)"
 	} else if n < enough {
-		f.Status, f.Cost, f.Mend = Warn, cost, fmt.Sprintf("sysctl -w %s=%d", name, enough)
+		f.Status, f.Cost, f.Fix = Warn, cost, fmt.Sprintf("sysctl -w %s=%d", name, enough)
 	}
 	return f
 }
@@ -100,7 +100,7 @@ func ports(root fs.FS) Finding {
 	}
 	f.Found = fmt.Sprintf("%d to %d: %d flows to one TCP upstream, and as many datagram flows in all, for each source address", low, high, high-low+1)
 	if high-low+1 < enoughPorts {
-		f.Status, f.Cost, f.Mend = Warn, "flows beyond that end with an error", "sysctl -w "+name+"='32768 60999', or more source addresses"
+		f.Status, f.Cost, f.Fix = Warn, "flows beyond that end with an error", "sysctl -w "+name+"='32768 60999', or more source addresses"
 	}
 	return f
 }
@@ -109,10 +109,10 @@ func migrate(root fs.FS) Finding {
 	const name = "net.ipv4.tcp_migrate_req"
 	f := Finding{Group: "limits", Name: "tcp_migrate_req", Status: OK, Found: sysctl(root, name)}
 	if f.Found == "0" || f.Found == "" {
-		f.Status, f.Cost, f.Mend = Warn, "clients in a listener's queue are reset when a second daemon has taken its port over", "sysctl -w "+name+"=1"
+		f.Status, f.Cost, f.Fix = Warn, "clients in a listener's queue are reset when a second daemon has taken its port over", "sysctl -w "+name+"=1"
 	}
 	if f.Found == "" {
-		f.Found, f.Mend = "not there", upgrade+"5.14 or later"
+		f.Found, f.Fix = "not there", upgrade+"5.14 or later"
 	}
 	return f
 }
@@ -136,7 +136,7 @@ func conntrack(root fs.FS) Finding {
 	default:
 		return f
 	}
-	f.Mend = fmt.Sprintf("sysctl -w %s=%d, or rules with notrack for the relay's ports", name, max(2*most, enoughTracked))
+	f.Fix = fmt.Sprintf("sysctl -w %s=%d, or rules with notrack for the relay's ports", name, max(2*most, enoughTracked))
 	return f
 }
 

@@ -35,7 +35,7 @@ func offloads(root fs.FS, ask func(nic string) (map[string]ethtool.FeatureState,
 			all = append(all, f)
 			continue
 		}
-		var on, never, costs, mends []string
+		var on, never, costs, fixes []string
 		slower := false
 		for _, w := range wantedOffloads {
 			switch x, known := has[w.flag]; {
@@ -44,7 +44,7 @@ func offloads(root fs.FS, ask func(nic string) (map[string]ethtool.FeatureState,
 			case known && !x.Available:
 				never = append(never, w.short)
 			case known:
-				costs, mends = append(costs, w.cost), append(mends, w.short+" on")
+				costs, fixes = append(costs, w.cost), append(fixes, w.short+" on")
 				slower = slower || w.datagrams
 			}
 		}
@@ -60,7 +60,7 @@ func offloads(root fs.FS, ask func(nic string) (map[string]ethtool.FeatureState,
 			if slower && s.runs > 0 {
 				f.Cost += fmt.Sprintf(" (a datagram costs %.2f us here in runs, %.2f us alone)", s.runs, s.plain)
 			}
-			f.Mend = "ethtool -K " + nic + " " + strings.Join(mends, " ")
+			f.Fix = "ethtool -K " + nic + " " + strings.Join(fixes, " ")
 		}
 		all = append(all, f)
 	}

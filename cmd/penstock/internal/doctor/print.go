@@ -9,7 +9,7 @@ import (
 var colours = map[Status]string{OK: "\033[32m", Warn: "\033[33m", Missing: "\033[31m"}
 
 // print writes the report for people: a line for each finding, what it costs and
-// what mends it below.
+// what fixes it below.
 func (r *Report) print(w io.Writer, colour bool) error {
 	width := 0
 	for _, f := range r.Findings {
@@ -33,8 +33,8 @@ func (r *Report) print(w io.Writer, colour bool) error {
 		if f.Cost != "" {
 			fmt.Fprintf(&b, "  %-7s  %-*s  costs: %s\n", "", width, "", f.Cost)
 		}
-		if f.Mend != "" {
-			fmt.Fprintf(&b, "  %-7s  %-*s  mend:  %s\n", "", width, "", f.Mend)
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "  %-7s  %-*s  fix:   %s\n", "", width, "", f.Fix)
 		}
 	}
 	fmt.Fprintf(&b, "\n%d looked at, %d missing, %d to think about\n", len(r.Findings), r.Missing, r.Warnings)

@@ -154,17 +154,17 @@ func datagramCost(cfg dgram.Config) (microseconds float64, err error) {
 }
 
 // slowest is the least gain at which a fast path is worth a word.
-const slowest = 1.1
+const minGain = 1.1
 
 // speed says what the fast paths are worth on this machine.
 func speed(s speeds, err error) (all []Finding) {
 	if err != nil {
 		all = append(all, Finding{Group: "speed", Name: "measured", Status: Warn, Found: "not all: " + err.Error()})
 	}
-	gain := func(name, found string, times float64, cost, mend string) {
+	gain := func(name, found string, times float64, cost, fix string) {
 		f := Finding{Group: "speed", Name: name, Status: OK, Found: fmt.Sprintf("%s: %.1f times", found, times)}
-		if times < slowest {
-			f.Status, f.Cost, f.Mend = Warn, cost, mend
+		if times < minGain {
+			f.Status, f.Cost, f.Fix = Warn, cost, fix
 		}
 		all = append(all, f)
 	}

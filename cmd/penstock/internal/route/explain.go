@@ -27,7 +27,7 @@ type Step struct {
 // the route that matched; the default is the last step where none did.
 type Explanation struct {
 	Steps   []Step
-	Left    int         // routes that said no and are left out before the last steps
+	LeftOut int         // routes that said no and are left out before the last steps
 	Route   *spec.Route // nil: refused
 	Outcome string      // one line
 }
@@ -36,12 +36,12 @@ type Explanation struct {
 // documentation says that Find does, and not the way that Find is fast.
 func (t *Table) Explain(m Meta) Explanation {
 	var e Explanation
-	m.Client = spec.Plain(m.Client)
+	m.Client = spec.CanonicalAddr(m.Client)
 	for _, r := range t.routes {
-		why, ok := ask(r, m)
+		why, ok := matches(r, m)
 		if len(e.Steps) == MaxSteps {
 			e.Steps = slices.Delete(e.Steps, MaxSteps/2, MaxSteps/2+1)
-			e.Left++
+			e.LeftOut++
 		}
 		e.Steps = append(e.Steps, Step{r, ok, why})
 		if ok {
@@ -49,7 +49,7 @@ func (t *Table) Explain(m Meta) Explanation {
 			return e
 		}
 	}
-	if e.Route = t.fallback; e.Route != nil {
+	if e.Route = t.defaultRoute; e.Route != nil {
 		e.Outcome = "no route matches; the listener's default takes it"
 		e.Steps = append(e.Steps, Step{e.Route, true, "it takes whom no route matches"})
 		return e
@@ -59,10 +59,10 @@ func (t *Table) Explain(m Meta) Explanation {
 }
 
 // ask is the definition of a match: every condition that is there holds.
-func ask(r *spec.Route, m Meta) (why string, ok bool) {
+func matches(r *spec.Route, m Meta) (why string, ok bool) {
 	var yes []string
 	if len(r.From) > 0 {
-		i := slices.IndexFunc(r.From, func(p netip.Prefix) bool { return spec.PlainPrefix(p).Contains(m.Client) })
+		i := slices.IndexFunc(r.From, func(p netip.Prefix) bool { return spec.CanonicalPrefix(p).Contains(m.Client) })
 		switch {
 		case !m.Client.IsValid():
 			return "the client has no IP address, and the route asks for " + list(r.From), false
@@ -72,7 +72,7 @@ func ask(r *spec.Route, m Meta) (why string, ok bool) {
 		yes = append(yes, fmt.Sprintf("%v is in %v", m.Client, r.From[i]))
 	}
 	if len(r.SNI) > 0 {
-		i := slices.IndexFunc(r.SNI, func(pattern string) bool { return covers(pattern, m.SNI) })
+		i := slices.IndexFunc(r.SNI, func(pattern string) bool { return sniMatches(pattern, m.SNI) })
 		switch {
 		case m.SNI == "":
 			return "the client sent no server name, and the route asks for " + list(r.SNI), false
@@ -98,7 +98,7 @@ func ask(r *spec.Route, m Meta) (why string, ok bool) {
 }
 
 // covers tells whether a name of a route stands for a client's.
-func covers(pattern, name string) bool {
+func sniMatches(pattern, name string) bool {
 	if base, ok := strings.CutPrefix(pattern, "*."); ok {
 		return strings.HasSuffix(name, "."+base)
 	}

@@ -26,81 +26,81 @@ type Meta struct {
 // are candidates for a client, and those are asked for their other conditions. A
 // pile is a list of routes in the file's order, by index.
 type Table struct {
-	routes  []*spec.Route
-	names   map[string][]int32 // whole names
-	below   map[string][]int32 // what is behind the "*." of a wildcard
-	longest int                // of the keys of below, in bytes
-	from    bart.Table[origin]
-	alpn    map[string][]int32
-	any     int32   // the first route without a condition; none behind it is ever reached
-	hello   []int32 // routes that ask for names or protocols
+	routes          []*spec.Route
+	byName          map[string][]int32 // whole names
+	wildcards       map[string][]int32 // what is behind the "*." of a wildcard
+	longestWildcard int                // of the keys of below, in bytes
+	bySource        bart.Table[sourceRoutes]
+	byALPN          map[string][]int32
+	unconditional   int32   // the first route without a condition; none behind it is ever reached
+	needHello       []int32 // routes that ask for names or protocols
 
-	fallback *spec.Route
+	defaultRoute *spec.Route
 }
 
 // origin has the routes that ask for a prefix and may have the clients of this one.
-type origin struct {
-	all      []int32
-	nameless []int32 // those of them that are filed here
+type sourceRoutes struct {
+	all        []int32
+	withoutSNI []int32 // those of them that are filed here
 }
 
 // client is what the table asks of a Meta, looked up once.
 type client struct {
-	origin
+	sourceRoutes
 	alpn []string
 }
 
 // none is behind every route.
-const none = int32(1<<31 - 1)
+const noRoute = int32(1<<31 - 1)
 
 // New makes the table of a listener, which must not change any more.
 func New(l *spec.Listener) *Table {
 	t := &Table{
 		routes: l.Routes,
-		names:  map[string][]int32{}, below: map[string][]int32{}, alpn: map[string][]int32{},
-		any: none, fallback: l.Default,
+		byName: map[string][]int32{}, wildcards: map[string][]int32{}, byALPN: map[string][]int32{},
+		unconditional: noRoute, defaultRoute: l.Default,
 	}
 	for i, r := range l.Routes {
-		t.file(int32(i), r)
+		t.add(int32(i), r)
 	}
-	t.settle()
+	t.mergeSupernets()
 	return t
 }
 
-func (t *Table) file(i int32, r *spec.Route) {
+func (t *Table) add(i int32, r *spec.Route) {
 	if len(r.SNI) > 0 || len(r.ALPN) > 0 {
-		t.hello = append(t.hello, i)
+		t.needHello = append(t.needHello, i)
 	}
 	for _, p := range r.From {
-		t.from.Modify(spec.PlainPrefix(p), func(o origin, _ bool) (origin, bool) {
-			o.all = pile(o.all, i)
+		t.bySource.Modify(spec.CanonicalPrefix(p), func(o sourceRoutes, _ bool) (sourceRoutes, bool) {
+			o.all = appendOnce(o.all, i)
 			if len(r.SNI) == 0 {
-				o.nameless = pile(o.nameless, i)
+				o.withoutSNI = appendOnce(o.withoutSNI, i)
 			}
 			return o, false
 		})
 	}
 	for _, name := range r.SNI {
 		if base, ok := strings.CutPrefix(name, "*."); ok {
-			t.below[base] = pile(t.below[base], i)
-			t.longest = max(t.longest, len(base))
+			t.wildcards[base] = appendOnce(t.wildcards[base], i)
+			t.longestWildcard = max(t.longestWildcard, len(base))
 		} else {
-			t.names[name] = pile(t.names[name], i)
+			t.byName[name] = appendOnce(t.byName[name], i)
 		}
 	}
 	if len(r.SNI) > 0 || len(r.From) > 0 {
 		return
 	}
 	for _, proto := range r.ALPN {
-		t.alpn[proto] = pile(t.alpn[proto], i)
+		t.byALPN[proto] = appendOnce(t.byALPN[proto], i)
 	}
 	if len(r.ALPN) == 0 {
-		t.any = min(t.any, i)
+		t.unconditional = min(t.unconditional, i)
 	}
 }
 
 // pile puts the last route so far onto a pile, once.
-func pile(at []int32, i int32) []int32 {
+func appendOnce(at []int32, i int32) []int32 {
 	if n := len(at); n > 0 && at[n-1] == i {
 		return at
 	}
@@ -109,22 +109,22 @@ func pile(at []int32, i int32) []int32 {
 
 // settle gives each prefix the routes of the shorter ones around it too, so that
 // the longest match has all.
-func (t *Table) settle() {
-	whole := map[netip.Prefix]origin{}
-	for p := range t.from.All() {
-		var o origin
-		for _, around := range t.from.Supernets(p) { // p is one of them
+func (t *Table) mergeSupernets() {
+	whole := map[netip.Prefix]sourceRoutes{}
+	for p := range t.bySource.All() {
+		var o sourceRoutes
+		for _, around := range t.bySource.Supernets(p) { // p is one of them
 			o.all = append(o.all, around.all...)
-			o.nameless = append(o.nameless, around.nameless...)
+			o.withoutSNI = append(o.withoutSNI, around.withoutSNI...)
 		}
-		for _, list := range []*[]int32{&o.all, &o.nameless} {
+		for _, list := range []*[]int32{&o.all, &o.withoutSNI} {
 			slices.Sort(*list)
 			*list = slices.Clip(slices.Compact(*list))
 		}
 		whole[p] = o
 	}
 	for p, o := range whole {
-		t.from.Insert(p, o)
+		t.bySource.Insert(p, o)
 	}
 }
 
@@ -134,19 +134,19 @@ func (t *Table) Find(m Meta) (*spec.Route, bool) {
 	c := t.client(m)
 	best := t.byClient(&c)
 	if m.SNI != "" {
-		best = t.first(t.names[m.SNI], best, &c)
-		for rest := m.SNI; len(t.below) > 0; {
+		best = t.firstMatch(t.byName[m.SNI], best, &c)
+		for rest := m.SNI; len(t.wildcards) > 0; {
 			i := strings.IndexByte(rest, '.')
 			if i < 0 {
 				break
 			}
-			if rest = rest[i+1:]; len(rest) <= t.longest {
-				best = t.first(t.below[rest], best, &c)
+			if rest = rest[i+1:]; len(rest) <= t.longestWildcard {
+				best = t.firstMatch(t.wildcards[rest], best, &c)
 			}
 		}
 	}
-	if best == none {
-		return t.fallback, t.fallback != nil
+	if best == noRoute {
+		return t.defaultRoute, t.defaultRoute != nil
 	}
 	return t.routes[best], true
 }
@@ -157,11 +157,11 @@ func (t *Table) Find(m Meta) (*spec.Route, bool) {
 func (t *Table) Needs(from netip.Addr) bool {
 	c := t.client(Meta{Client: from})
 	best := t.byClient(&c)
-	for _, i := range t.hello {
+	for _, i := range t.needHello {
 		if i >= best {
 			break
 		}
-		if t.holds(i, &c) {
+		if t.sourceMatches(i, &c) {
 			return true
 		}
 	}
@@ -171,27 +171,27 @@ func (t *Table) Needs(from netip.Addr) bool {
 func (t *Table) client(m Meta) client {
 	c := client{alpn: m.ALPN}
 	if m.Client.IsValid() {
-		c.origin, _ = t.from.Lookup(spec.Plain(m.Client))
+		c.sourceRoutes, _ = t.bySource.Lookup(spec.CanonicalAddr(m.Client))
 	}
 	return c
 }
 
 // byClient is the first match among the routes that ask for no name.
 func (t *Table) byClient(c *client) int32 {
-	best := t.first(c.nameless, t.any, c)
+	best := t.firstMatch(c.withoutSNI, t.unconditional, c)
 	for _, proto := range c.alpn {
-		best = t.first(t.alpn[proto], best, c)
+		best = t.firstMatch(t.byALPN[proto], best, c)
 	}
 	return best
 }
 
 // first is the first route of a pile that matches, if it is before best.
-func (t *Table) first(at []int32, best int32, c *client) int32 {
+func (t *Table) firstMatch(at []int32, best int32, c *client) int32 {
 	for _, i := range at {
 		if i >= best {
 			break
 		}
-		if t.holds(i, c) && t.speaks(i, c) {
+		if t.sourceMatches(i, c) && t.alpnMatches(i, c) {
 			return i
 		}
 	}
@@ -199,7 +199,7 @@ func (t *Table) first(at []int32, best int32, c *client) int32 {
 }
 
 // holds tells whether the client may be from where it is.
-func (t *Table) holds(i int32, c *client) bool {
+func (t *Table) sourceMatches(i int32, c *client) bool {
 	if len(t.routes[i].From) == 0 {
 		return true
 	}
@@ -208,7 +208,7 @@ func (t *Table) holds(i int32, c *client) bool {
 }
 
 // speaks tells whether the client offers what the route asks for.
-func (t *Table) speaks(i int32, c *client) bool {
+func (t *Table) alpnMatches(i int32, c *client) bool {
 	wanted := t.routes[i].ALPN
 	return len(wanted) == 0 || slices.ContainsFunc(c.alpn, func(proto string) bool { return slices.Contains(wanted, proto) })
 }

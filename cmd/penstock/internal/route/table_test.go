@@ -104,9 +104,9 @@ func TestNeeds(t *testing.T) {
 
 // naive is what the documentation says.
 func naive(l *spec.Listener, m Meta) *spec.Route {
-	m.Client = spec.Plain(m.Client)
+	m.Client = spec.CanonicalAddr(m.Client)
 	for _, r := range l.Routes {
-		if _, ok := ask(r, m); ok {
+		if _, ok := matches(r, m); ok {
 			return r
 		}
 	}
@@ -255,8 +255,8 @@ func TestExplainIsBounded(t *testing.T) {
 		l.Routes = append(l.Routes, &spec.Route{Name: fmt.Sprint("r", i), SNI: []string{fmt.Sprintf("n%d.example.org", i)}})
 	}
 	e := New(l).Explain(Meta{SNI: "n900.example.org"})
-	if len(e.Steps) != MaxSteps || e.Left != 901-MaxSteps || e.Route.Name != "r900" {
-		t.Fatalf("%d steps, %d left out, %+v", len(e.Steps), e.Left, e.Route)
+	if len(e.Steps) != MaxSteps || e.LeftOut != 901-MaxSteps || e.Route.Name != "r900" {
+		t.Fatalf("%d steps, %d left out, %+v", len(e.Steps), e.LeftOut, e.Route)
 	}
 	if first, last := e.Steps[0], e.Steps[MaxSteps-1]; first.Route.Name != "r0" || last.Route.Name != "r900" || !last.Matched {
 		t.Fatalf("from %+v to %+v", first, last)
@@ -357,7 +357,7 @@ func BenchmarkFind(b *testing.B) {
 func naiveFast(l *spec.Listener, m Meta) *spec.Route {
 	for _, r := range l.Routes {
 		if (len(r.From) == 0 || slices.ContainsFunc(r.From, func(p netip.Prefix) bool { return p.Contains(m.Client) })) &&
-			(len(r.SNI) == 0 || slices.ContainsFunc(r.SNI, func(s string) bool { return covers(s, m.SNI) })) &&
+			(len(r.SNI) == 0 || slices.ContainsFunc(r.SNI, func(s string) bool { return sniMatches(s, m.SNI) })) &&
 			(len(r.ALPN) == 0 || slices.ContainsFunc(m.ALPN, func(s string) bool { return slices.Contains(r.ALPN, s) })) {
 			return r
 		}

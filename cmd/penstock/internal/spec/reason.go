@@ -23,22 +23,22 @@ const (
 	ReasonRetries              // the retry budget is used up
 	ReasonRemoved              // a new configuration has no such route or member
 	ReasonKilled               // an operator ended it
-	ReasonTable                // the table of sources is full
+	ReasonSourceTable          // the table of sources is full
 	ReasonLoop                 // the member leads back to the listener
 	ReasonSniffTimeout         // no route for a client that has not said its whole ClientHello in time
 	ReasonSniffMax             // its PROXY header or ClientHello is longer than sniff.max
 	ReasonClientEnded          // it ended in the middle of its PROXY header or ClientHello
 	ReasonConnectFailed        // no attempt to connect succeeded, and there is no further member to try
-	Reasons
+	NumReasons
 )
 
-var reasonNames = [Reasons]string{"", "denied", "flows", "listener-flows", "source-flows", "rate", "listener-rate", "source-rate",
+var reasonNames = [NumReasons]string{"", "denied", "flows", "listener-flows", "source-flows", "rate", "listener-rate", "source-rate",
 	"proxy-header", "proxy-timeout", "no-route", "no-member", "queue-full", "queue-timeout", "retries", "removed", "killed", "source-table", "loop",
 	"sniff-timeout", "sniff-max", "client-ended", "connect-failed"}
 
 // String is the reason's name, lower-case with hyphens; empty for ReasonNone.
 func (r Reason) String() string {
-	if r < Reasons {
+	if r < NumReasons {
 		return reasonNames[r]
 	}
 	return "unknown"

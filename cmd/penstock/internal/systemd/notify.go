@@ -9,29 +9,29 @@ import (
 )
 
 // Ready tells that the daemon serves: at the start, and at the end of a reload.
-func Ready(status string) error { return tell("READY=1\nSTATUS=" + line(status)) }
+func Ready(status string) error { return notify("READY=1\nSTATUS=" + oneLine(status)) }
 
 // Reloading tells that a reload begins; Ready must follow, whether it succeeds
 // or not. The manager of Type=notify-reload wants the time of it
 // (MONOTONIC_USEC) to tell this reload from an earlier one.
 func Reloading(status string) error {
-	return tell("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=" + line(status))
+	return notify("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=" + oneLine(status))
 }
 
 // Stopping tells that the daemon drains, and for how long at most: the manager
 // does not kill it meanwhile, also where TimeoutStopSec= is shorter.
 func Stopping(status string, most time.Duration) error {
-	return tell(fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d\nSTATUS=%s", (most + stopReserve).Microseconds(), line(status)))
+	return notify(fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d\nSTATUS=%s", (most + stopReserve).Microseconds(), oneLine(status)))
 }
 
 // stopReserve is for what is done after the drain.
 const stopReserve = 5 * time.Second
 
 // Status gives the line that systemctl status shows.
-func Status(status string) error { return tell("STATUS=" + line(status)) }
+func Status(status string) error { return notify("STATUS=" + oneLine(status)) }
 
 // tell sends assignments to NOTIFY_SOCKET; none is no error.
-func tell(state string) error {
+func notify(state string) error {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		return fmt.Errorf("tell the service manager: %w", err)
 	}
@@ -39,7 +39,7 @@ func tell(state string) error {
 }
 
 // line keeps a status from being read as further assignments.
-func line(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
+func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
 
 // Watchdog tells the manager's watchdog (WatchdogSec=), at half its interval,
 // that all is well, for as long as alive says so. alive may take its time, and
@@ -61,7 +61,7 @@ func Watchdog(alive func() bool) (stop func(), err error) {
 		for {
 			if alive() {
 				// A manager that cannot be told will notice by itself.
-				_ = tell("WATCHDOG=1")
+				_ = notify("WATCHDOG=1")
 			}
 			select {
 			case <-tick.C:

@@ -12,9 +12,9 @@ import (
 )
 
 // shares makes members with weights for wheels.
-func sharesOf(weights ...int) (ss []share) {
+func sharesOf(weights ...int) (ss []weightedMember) {
 	for i, w := range weights {
-		ss = append(ss, share{&Member{name: fmt.Sprint("m", i)}, w})
+		ss = append(ss, weightedMember{&Member{name: fmt.Sprint("m", i)}, w})
 	}
 	return ss
 }
@@ -36,7 +36,7 @@ func TestWheel(t *testing.T) {
 			weights[i] = 1 + r.IntN(256)
 		}
 		w := wheel(sharesOf(weights...))
-		reduced, sum := reduce(sharesOf(weights...))
+		reduced, sum := reduceWeights(sharesOf(weights...))
 		if len(w) != sum {
 			t.Fatalf("%v: %d places, want %d", weights, len(w), sum)
 		}
@@ -359,7 +359,7 @@ func BenchmarkTable(b *testing.B) {
 			ms := sharesOf(make([]int, 1000)...)
 			for i := range ms {
 				ms[i].weight = 1 + i%3
-				ms[i].m.takes.Store(true)
+				ms[i].m.acceptsFlows.Store(true)
 			}
 			cfg := &spec.Group{Balance: kind}
 			for b.Loop() {

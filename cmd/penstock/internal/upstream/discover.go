@@ -34,17 +34,17 @@ const maxTargets = 4096
 // watch is one look-up that goes on. Groups share it. What follows cancel is
 // guarded by the Set's lock.
 type watch struct {
-	what     spec.Discover
-	answered chan struct{}   // closed after the first answer, good or not
-	ended    <-chan struct{} // closed when nobody wants it any more
-	cancel   context.CancelFunc
-	targets  []Target
-	good     bool // there was a good answer
-	err      error
-	at       time.Time // of the last answer
-	cut      int       // members of the last good answer that were left out
-	failures uint64
-	missing  *time.Timer // ends the members of a name that is not there; nil: it is there
+	query        spec.Discover
+	answered     chan struct{}   // closed after the first answer, good or not
+	ended        <-chan struct{} // closed when nobody wants it any more
+	cancel       context.CancelFunc
+	targets      []Target
+	answeredOK   bool // there was a good answer
+	err          error
+	answeredAt   time.Time // of the last answer
+	leftOut      int       // members of the last good answer that were left out
+	failures     uint64
+	missingTimer *time.Timer // ends the members of a name that is not there; nil: it is there
 }
 
 // LookupEvent is a change of what is known of a name.
@@ -54,7 +54,7 @@ type LookupEvent struct {
 	Err     error // nil: it is well again
 	Missing bool  // DNS says that there is no such name, or no address; else it cannot be asked
 	Members int   // that it has now
-	Cut     int   // members that were left out, beyond Lookups.MaxMembers
+	LeftOut int   // members that were left out, beyond Lookups.MaxMembers
 	Removed bool  // the members are removed, for the name has been missing for Lookups.Keep
 }
 
@@ -93,10 +93,10 @@ func lookupName(d spec.Discover) string {
 // watch begins a look-up. Under the lock.
 func (s *Set) watch(d spec.Discover) *watch {
 	ctx, cancel := context.WithCancel(s.ctx)
-	w := &watch{what: d, answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel}
+	w := &watch{query: d, answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel}
 	finder := s.opt.Discoverer(d)
 	s.start(func() {
-		finder.Watch(ctx, func(targets []Target, err error) { s.found(ctx, w, targets, err) })
+		finder.Watch(ctx, func(targets []Target, err error) { s.applyAnswer(ctx, w, targets, err) })
 	})
 	return w
 }
@@ -109,8 +109,8 @@ func (w *watch) inherit(from map[spec.Discover]*watch) {
 		return d
 	}
 	for d, old := range from {
-		if old != w && old.good && asked(d) == asked(w.what) {
-			w.good, w.targets = true, old.targets
+		if old != w && old.answeredOK && asked(d) == asked(w.query) {
+			w.answeredOK, w.targets = true, old.targets
 			return
 		}
 	}
@@ -121,58 +121,58 @@ func (w *watch) inherit(from map[spec.Discover]*watch) {
 // An answer, "there is no such name" is one, says what members there are; members of a name
 // that is missing stay for Lookups.Keep, for that may be a mistake that is soon
 // corrected. No answer says nothing: members stay.
-func (s *Set) found(ctx context.Context, w *watch, targets []Target, err error) {
+func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
-	first, was := w.at.IsZero(), w.err
+	first, was := w.answeredAt.IsZero(), w.err
 	if first {
 		close(w.answered)
 	}
 	now := time.Now()
-	w.at, w.err = now, err
+	w.answeredAt, w.err = now, err
 	if err != nil {
 		w.failures++
 		missing := isMissing(err)
 		if was == nil || missing != isMissing(was) {
-			s.tell(w, LookupEvent{Err: err, Missing: missing})
+			s.notifyLookup(w, LookupEvent{Err: err, Missing: missing})
 		}
-		if missing && w.missing == nil && len(w.targets) > 0 && w.what.Lookups.Keep > 0 {
-			w.missing = s.after(w.what.Lookups.Keep, func(now time.Time) { s.expire(ctx, w, now) })
+		if missing && w.missingTimer == nil && len(w.targets) > 0 && w.query.Lookups.Keep > 0 {
+			w.missingTimer = s.after(w.query.Lookups.Keep, func(now time.Time) { s.removeMissing(ctx, w, now) })
 		}
 		return
 	}
-	if w.missing != nil {
-		w.missing.Stop()
-		w.missing = nil
+	if w.missingTimer != nil {
+		w.missingTimer.Stop()
+		w.missingTimer = nil
 	}
 	most := maxTargets
-	if n := w.what.Lookups.MaxMembers; n > 0 {
+	if n := w.query.Lookups.MaxMembers; n > 0 {
 		most = min(most, n)
 	}
 	cut := max(0, len(targets)-most)
 	targets = targets[:len(targets)-cut]
-	change := was != nil || cut > 0 && w.cut == 0
-	w.cut = cut
-	if !w.good || !slices.Equal(targets, w.targets) {
-		w.good, w.targets = true, targets
-		s.refresh(w, now, "found by "+lookupName(w.what))
+	change := was != nil || cut > 0 && w.leftOut == 0
+	w.leftOut = cut
+	if !w.answeredOK || !slices.Equal(targets, w.targets) {
+		w.answeredOK, w.targets = true, targets
+		s.refresh(w, now, "found by "+lookupName(w.query))
 	}
 	if change {
-		s.tell(w, LookupEvent{Cut: cut})
+		s.notifyLookup(w, LookupEvent{LeftOut: cut})
 	}
 }
 
 // expire removes the members of a name that has been missing for too long. Under the lock.
-func (s *Set) expire(ctx context.Context, w *watch, now time.Time) {
-	if ctx.Err() != nil || w.missing == nil {
+func (s *Set) removeMissing(ctx context.Context, w *watch, now time.Time) {
+	if ctx.Err() != nil || w.missingTimer == nil {
 		return
 	}
-	w.missing, w.targets, w.cut = nil, nil, 0
-	s.refresh(w, now, "found by "+lookupName(w.what))
-	s.tell(w, LookupEvent{Err: w.err, Missing: true, Removed: true})
+	w.missingTimer, w.targets, w.leftOut = nil, nil, 0
+	s.refresh(w, now, "found by "+lookupName(w.query))
+	s.notifyLookup(w, LookupEvent{Err: w.err, Missing: true, Removed: true})
 }
 
 // isMissing reports whether an error is DNS's answer that there is no such name or no address
@@ -192,7 +192,7 @@ func (s *Set) refresh(w *watch, now time.Time, why string) {
 // users are the groups that use a look-up. Under the lock.
 func (s *Set) users(w *watch) (list []*Group) {
 	for _, g := range *s.groups.Load() {
-		if slices.Contains(lookups(g.cfg), w.what) {
+		if slices.Contains(lookups(g.cfg), w.query) {
 			list = append(list, g)
 		}
 	}
@@ -200,14 +200,14 @@ func (s *Set) users(w *watch) (list []*Group) {
 }
 
 // tell tells the owner of a change of a look-up. Under the lock.
-func (s *Set) tell(w *watch, e LookupEvent) {
-	if s.opt.Lookup == nil {
+func (s *Set) notifyLookup(w *watch, e LookupEvent) {
+	if s.opt.LookupChanged == nil {
 		return
 	}
-	e.Name, e.Members = lookupName(w.what), len(w.targets)
+	e.Name, e.Members = lookupName(w.query), len(w.targets)
 	for _, g := range s.users(w) {
 		e.Groups = append(e.Groups, g.name)
 	}
 	slices.Sort(e.Groups)
-	s.post.give(func() { s.opt.Lookup(e) })
+	s.jobs.add(func() { s.opt.LookupChanged(e) })
 }

@@ -32,10 +32,10 @@ type DNS struct {
 }
 
 const (
-	soonest      = time.Second
-	defaultEvery = 30 * time.Second
-	patience     = 15 * time.Second // of one look-up, all that it asks together
-	atOnce       = 16               // names of an SRV answer that are looked up at the same time
+	minInterval          = time.Second
+	defaultInterval      = 30 * time.Second
+	lookupTimeout        = 15 * time.Second // of one look-up, all that it asks together
+	maxConcurrentLookups = 16               // names of an SRV answer that are looked up at the same time
 )
 
 var errNoAddress = errors.New("the name has no address")
@@ -44,28 +44,28 @@ var errNoAddress = errors.New("the name has no address")
 func (d DNS) Discoverer(what spec.Discover) Discoverer { return dnsWatch{d, what} }
 
 type dnsWatch struct {
-	dns  DNS
-	what spec.Discover
+	dns   DNS
+	query spec.Discover
 }
 
 func (w dnsWatch) Watch(ctx context.Context, update func([]Target, error)) {
-	every := w.what.Every
+	every := w.query.Every
 	if every <= 0 {
-		every = defaultEvery
+		every = defaultInterval
 	}
-	retry := soonest
+	retry := minInterval
 	for {
 		targets, ttl, err := w.lookup(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		update(targets, err)
-		wait := min(every, max(ttl, soonest))
+		wait := min(every, max(ttl, minInterval))
 		if err != nil {
 			wait = min(every, retry)
 			retry *= 2
 		} else {
-			retry = soonest
+			retry = minInterval
 		}
 		select {
 		case <-time.After(wait + rand.N(wait/8+1)):
@@ -78,9 +78,9 @@ func (w dnsWatch) Watch(ctx context.Context, update func([]Target, error)) {
 // lookup asks once. ttl is the smallest of all records; without records, of
 // /etc/hosts, it is the greatest duration.
 func (w dnsWatch) lookup(ctx context.Context) (targets []Target, ttl time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	seen := &ttls{least: 1<<63 - 1}
+	seen := &ttlTracker{least: 1<<63 - 1}
 	// A resolver of its own: package net lets look-ups of one name at the same
 	// resolver share what they dial.
 	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -93,23 +93,23 @@ func (w dnsWatch) lookup(ctx context.Context) (targets []Target, ttl time.Durati
 			return nil, err
 		}
 		if p, ok := c.(net.PacketConn); ok {
-			return &packets{Conn: c, PacketConn: p, ttls: seen}, nil
+			return &packetConn{Conn: c, PacketConn: p, ttls: seen}, nil
 		}
-		return &stream{Conn: c, ttls: seen}, nil
+		return &streamConn{Conn: c, ttls: seen}, nil
 	}}
-	if w.what.Service != "" {
+	if w.query.Service != "" {
 		targets, err = w.services(ctx, r)
 	} else {
 		var ips []netip.Addr
-		ips, err = lookupIPs(ctx, r, w.what.Host)
-		targets = w.targets(ips, w.what.Port, 1, false)
+		ips, err = lookupIPs(ctx, r, w.query.Host)
+		targets = w.targets(ips, w.query.Port, 1, false)
 	}
 	return targets, seen.get(), err
 }
 
 func (w dnsWatch) targets(ips []netip.Addr, port uint16, weight int, backup bool) (ts []Target) {
 	for _, ip := range ips {
-		addr := relay.Addr{Network: networks[w.what.Network], IP: netip.AddrPortFrom(ip, port)}
+		addr := relay.Addr{Network: networks[w.query.Network], IP: netip.AddrPortFrom(ip, port)}
 		ts = append(ts, Target{Addr: addr, Weight: weight, Backup: backup})
 	}
 	return ts
@@ -119,7 +119,7 @@ func (w dnsWatch) targets(ips []netip.Addr, port uint16, weight int, backup bool
 // of the first priority are primaries, all others backups. Weights above 256
 // have all of them scaled (RFC 2782).
 func (w dnsWatch) services(ctx context.Context, r *net.Resolver) ([]Target, error) {
-	_, records, err := r.LookupSRV(ctx, "", "", w.what.Service)
+	_, records, err := r.LookupSRV(ctx, "", "", w.query.Service)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (w dnsWatch) services(ctx context.Context, r *net.Resolver) ([]Target, erro
 	}
 	ips, errs := make([][]netip.Addr, len(records)), make([]error, len(records))
 	var wg sync.WaitGroup
-	room := make(chan struct{}, atOnce)
+	room := make(chan struct{}, maxConcurrentLookups)
 	for i, s := range records {
 		wg.Go(func() {
 			room <- struct{}{}
@@ -160,19 +160,19 @@ func (w dnsWatch) services(ctx context.Context, r *net.Resolver) ([]Target, erro
 }
 
 // ttls keeps the least TTL of the answers that it is shown.
-type ttls struct {
+type ttlTracker struct {
 	mu    sync.Mutex
 	least time.Duration
 }
 
-func (t *ttls) get() time.Duration {
+func (t *ttlTracker) get() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.least
 }
 
 // see reads a message. What it cannot read is for the resolver to complain of.
-func (t *ttls) see(msg []byte) {
+func (t *ttlTracker) observe(msg []byte) {
 	var p dnsmessage.Parser
 	if h, err := p.Start(msg); err != nil || !h.Response || p.SkipAllQuestions() != nil {
 		return
@@ -197,39 +197,39 @@ func (t *ttls) see(msg []byte) {
 
 // packets is a connection with a message in each packet (RFC 1035, section
 // 4.2.1). The resolver knows it by its being a net.PacketConn.
-type packets struct {
+type packetConn struct {
 	net.Conn
 	net.PacketConn
-	ttls *ttls
+	ttls *ttlTracker
 }
 
-func (c *packets) Read(b []byte) (int, error) {
+func (c *packetConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.ttls.see(b[:max(n, 0)])
+	c.ttls.observe(b[:max(n, 0)])
 	return n, err
 }
 
-func (c *packets) Close() error                       { return c.Conn.Close() }
-func (c *packets) LocalAddr() net.Addr                { return c.Conn.LocalAddr() }
-func (c *packets) SetDeadline(t time.Time) error      { return c.Conn.SetDeadline(t) }
-func (c *packets) SetReadDeadline(t time.Time) error  { return c.Conn.SetReadDeadline(t) }
-func (c *packets) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(t) }
+func (c *packetConn) Close() error                       { return c.Conn.Close() }
+func (c *packetConn) LocalAddr() net.Addr                { return c.Conn.LocalAddr() }
+func (c *packetConn) SetDeadline(t time.Time) error      { return c.Conn.SetDeadline(t) }
+func (c *packetConn) SetReadDeadline(t time.Time) error  { return c.Conn.SetReadDeadline(t) }
+func (c *packetConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(t) }
 
 // stream is a connection with the length before each message (RFC 1035, section
 // 4.2.2). Its reader is package net, which reads one answer.
-type stream struct {
+type streamConn struct {
 	net.Conn
-	ttls *ttls
-	got  []byte
+	ttls     *ttlTracker
+	buffered []byte
 }
 
-func (c *stream) Read(b []byte) (int, error) {
+func (c *streamConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.got = append(c.got, b[:max(n, 0)]...)
-	if len(c.got) >= 2 {
-		if size := int(c.got[0])<<8 | int(c.got[1]); len(c.got) >= 2+size {
-			c.ttls.see(c.got[2 : 2+size])
-			c.got = c.got[2+size:]
+	c.buffered = append(c.buffered, b[:max(n, 0)]...)
+	if len(c.buffered) >= 2 {
+		if size := int(c.buffered[0])<<8 | int(c.buffered[1]); len(c.buffered) >= 2+size {
+			c.ttls.observe(c.buffered[2 : 2+size])
+			c.buffered = c.buffered[2+size:]
 		}
 	}
 	return n, err

@@ -311,15 +311,15 @@ func TestMissingNames(t *testing.T) {
 	z := &zone{records: map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", 0, "192.0.2.1")}}}
 	var mu sync.Mutex
 	var events []LookupEvent
-	var members []Event
+	var members []MemberEvent
 	cfg := &spec.Group{
 		Balance: "round-robin", Lookups: spec.Lookups{Keep: 500 * time.Millisecond},
 		Members: []spec.Member{{Weight: 1, To: spec.Endpoint{Kind: spec.TCP, Host: "app.test.", Port: 7}}},
 	}
 	s, _ := set(t, cfg, Options{
-		Discoverer: z.start(t).Discoverer,
-		Lookup:     func(e LookupEvent) { mu.Lock(); defer mu.Unlock(); events = append(events, e) },
-		Event:      func(e Event) { mu.Lock(); defer mu.Unlock(); members = append(members, e) },
+		Discoverer:    z.start(t).Discoverer,
+		LookupChanged: func(e LookupEvent) { mu.Lock(); defer mu.Unlock(); events = append(events, e) },
+		MemberChanged: func(e MemberEvent) { mu.Lock(); defer mu.Unlock(); members = append(members, e) },
 	})
 	if err := s.Wait(t.Context()); err != nil {
 		t.Fatal(err)
@@ -413,7 +413,7 @@ func TestSharedAndBounded(t *testing.T) {
 	}
 	asked := 0
 	told := make(chan LookupEvent, 9)
-	s := NewSet(Options{Lookup: func(e LookupEvent) { told <- e }, Discoverer: func(spec.Discover) Discoverer { asked++; return many }})
+	s := NewSet(Options{LookupChanged: func(e LookupEvent) { told <- e }, Discoverer: func(spec.Discover) Discoverer { asked++; return many }})
 	t.Cleanup(s.Close)
 	groups := []*spec.Group{
 		{Name: "a", Balance: "random", Discover: []spec.Discover{{Network: spec.TCP, Host: "many", Port: 80, Weight: 1}}},
@@ -432,10 +432,10 @@ func TestSharedAndBounded(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("%d look-ups", asked)
 	}
-	if l := s.Snapshot()[0].Lookups[0]; l.Cut != 100 {
+	if l := s.Snapshot()[0].Lookups[0]; l.LeftOut != 100 {
 		t.Errorf("%+v", l)
 	}
-	if e := <-told; e.Cut != 100 || e.Members != maxTargets {
+	if e := <-told; e.LeftOut != 100 || e.Members != maxTargets {
 		t.Errorf("%+v", e)
 	}
 }
@@ -468,10 +468,10 @@ func TestNothingIsLeftOutOfMissingNames(t *testing.T) {
 		Discover: []spec.Discover{{Network: spec.TCP, Host: "name", Port: 80}},
 	}, Options{Discoverer: func(spec.Discover) Discoverer { return answers }})
 	lookup := func() LookupSnapshot { return s.Snapshot()[0].Lookups[0] }
-	eventually(t, "a member", func() bool { l := lookup(); return l.Targets == 1 && l.Cut == 1 })
+	eventually(t, "a member", func() bool { l := lookup(); return l.Targets == 1 && l.LeftOut == 1 })
 	answers <- func(update func([]Target, error)) { update(nil, &net.DNSError{IsNotFound: true}) }
 	eventually(t, "no member", func() bool { return lookup().Targets == 0 })
-	if l := lookup(); l.Cut != 0 {
+	if l := lookup(); l.LeftOut != 0 {
 		t.Errorf("%+v", l)
 	}
 }
@@ -565,8 +565,8 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(z.answer(b, true), uint8(3))
 	f.Add([]byte{}, uint8(0))
 	f.Fuzz(func(t *testing.T, msg []byte, piece uint8) {
-		whole, pieces := &ttls{least: 1<<63 - 1}, &ttls{least: 1<<63 - 1}
-		whole.see(msg)
+		whole, pieces := &ttlTracker{least: 1<<63 - 1}, &ttlTracker{least: 1<<63 - 1}
+		whole.observe(msg)
 		if whole.get() < 0 {
 			t.Errorf("TTL %v", whole.get())
 		}
@@ -574,7 +574,7 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		in := append(binary.BigEndian.AppendUint16(nil, uint16(len(msg))), msg...)
-		c := &stream{Conn: &script{in}, ttls: pieces}
+		c := &streamConn{Conn: &script{in}, ttls: pieces}
 		for buf := make([]byte, int(piece)+1); ; {
 			if _, err := c.Read(buf); err != nil {
 				break

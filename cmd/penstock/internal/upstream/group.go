@@ -13,25 +13,25 @@ import (
 // configuration has a group of that name. The exported methods are safe for
 // concurrent use and do not block.
 type Group struct {
-	name  string
-	set   *Set
-	table atomic.Pointer[table]
-	turn  atomic.Uint64 // of round-robin
-	heap  heapLock      // of least-connections
-	queue queue
-	gone  atomic.Bool // set under the Set's lock
+	name    string
+	set     *Set
+	table   atomic.Pointer[table]
+	turn    atomic.Uint64 // of round-robin
+	heap    heapLock      // of least-connections
+	queue   queue
+	removed atomic.Bool // set under the Set's lock
 
 	groupState
 }
 
 // groupState is what the Set's lock guards.
 type groupState struct {
-	cfg     *spec.Group
-	members []*Member // in the file's order; those of one name by address
-	dirty   bool      // the table is to be built again soon
-	warming *time.Timer
-	built   bool // has had a table with members
-	panics  bool // too few members are well: all take flows
+	cfg            *spec.Group
+	members        []*Member // in the file's order; those of one name by address
+	buildScheduled bool      // the table is to be built again soon
+	slowStartTimer *time.Timer
+	hadMembers     bool // has had a table with members
+	panic          bool // too few members are well: all take flows
 }
 
 // Name is the group's name.
@@ -39,7 +39,7 @@ func (g *Group) Name() string { return g.name }
 
 // Gone tells whether the configuration no longer has the group. It has no members then,
 // and who waited for one was resumed: Pick gives none.
-func (g *Group) Gone() bool { return g.gone.Load() }
+func (g *Group) Removed() bool { return g.removed.Load() }
 
 // Config is what the configuration in force says about the group.
 func (g *Group) Config() *spec.Group { return g.table.Load().cfg }
@@ -51,7 +51,7 @@ func (g *Group) Len() int { return g.table.Load().members }
 func (g *Group) Open() bool {
 	t := g.table.Load()
 	for _, b := range [2]*balance{&t.primary, &t.backup} {
-		if slices.ContainsFunc(b.shares, func(s share) bool { return s.m.takes.Load() }) {
+		if slices.ContainsFunc(b.shares, func(s weightedMember) bool { return s.m.acceptsFlows.Load() }) {
 			return true
 		}
 	}
@@ -71,14 +71,14 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 	case l.group == nil:
 		l.group = g
 		l.seed = t.begin(g, client, local)
-	case l.waited:
+	case l.everQueued:
 		m, again := g.queue.resumed(l)
 		if m != nil || again {
 			return m, spec.ReasonNone
 		}
 	}
 	if l.member != nil {
-		l.giveUp()
+		l.abandonMember()
 	}
 	if l.exhausted(t.cfg) {
 		return nil, l.failure(t.cfg)
@@ -100,7 +100,7 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 		return nil, spec.ReasonQueueFull
 	case len(l.tried) > 0:
 		return nil, spec.ReasonConnectFailed
-	case t.cfg.Queue.Size > 0 && !g.gone.Load():
+	case t.cfg.Queue.Size > 0 && !g.removed.Load():
 		return nil, spec.ReasonNone // one may come up before it has waited for too long
 	}
 	return nil, spec.ReasonNoMember
@@ -127,7 +127,7 @@ func (g *Group) Wait(l *Lease, r Resumer) (*Member, spec.Reason) {
 }
 
 // giveBack returns a slot, which goes to the first in the queue.
-func (g *Group) giveBack(m *Member) {
+func (g *Group) releaseSlot(m *Member) {
 	g.heap.release(g, m)
 	g.wake()
 }

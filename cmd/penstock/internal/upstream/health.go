@@ -14,10 +14,10 @@ import (
 //	unknown ──first good──▶ passing ──Fall bad in a row──▶ failing
 //	   └──────first bad────────────────────────────────────▶ │
 //	                        passing ◀──Rise good in a row────┘
-type verdict uint8
+type checkState uint8
 
 const (
-	unknown verdict = iota
+	unknown checkState = iota
 	passing
 	failing
 )
@@ -25,8 +25,8 @@ const (
 // health is the state machine of one member's checks: it knows no clock and no
 // socket.
 type health struct {
-	state verdict
-	row   int // results in a row that speak against the state
+	state    checkState
+	contrary int // results in a row that speak against the state
 
 	// The last result, for those who look.
 	at     time.Time
@@ -36,7 +36,7 @@ type health struct {
 }
 
 // note keeps the last result.
-func (h *health) note(at time.Time, took time.Duration, err error) {
+func (h *health) record(at time.Time, took time.Duration, err error) {
 	if h.at.IsZero() || (err == nil) != (h.err == nil) {
 		h.streak = 0
 	}
@@ -45,7 +45,7 @@ func (h *health) note(at time.Time, took time.Duration, err error) {
 }
 
 // result takes the result of a check. The first one decides at once.
-func (h *health) result(well bool, rise, fall int) {
+func (h *health) apply(well bool, rise, fall int) {
 	against, other, need := !well, failing, fall
 	if h.state == failing {
 		against, other, need = well, passing, rise
@@ -56,10 +56,10 @@ func (h *health) result(well bool, rise, fall int) {
 	case h.state == unknown:
 		h.state = failing
 	case !against:
-		h.row = 0
+		h.contrary = 0
 	default:
-		if h.row++; h.row >= need {
-			h.state, h.row = other, 0
+		if h.contrary++; h.contrary >= need {
+			h.state, h.contrary = other, 0
 		}
 	}
 }
@@ -77,14 +77,14 @@ type checker struct {
 
 // firstChecks is how long each member of a group stretches the time in which all
 // are checked first, so that very many do not fire together.
-const firstChecks = time.Millisecond
+const firstCheckSpread = time.Millisecond
 
 // check begins, ends or changes the member's checks as its configuration has it.
 // Under the Set's lock.
-func (m *Member) check() {
+func (m *Member) updateChecker() {
 	g := m.group
 	cfg := g.cfg.Check
-	if cfg != nil && (m.addr.IP.IsValid() || m.addr.Path != "") && m.judge() != Disabled && !g.set.closed {
+	if cfg != nil && (m.addr.IP.IsValid() || m.addr.Path != "") && m.currentState() != Disabled && !g.set.closed {
 		if m.checker != nil && reflect.DeepEqual(m.checker.cfg, cfg) && reflect.DeepEqual(m.checker.group.Dial, g.cfg.Dial) {
 			return
 		}
@@ -92,7 +92,7 @@ func (m *Member) check() {
 			m.checker.stop()
 		}
 		m.checker = &checker{m: m, cfg: cfg, group: g.cfg}
-		m.checker.begin(min(cfg.Every, time.Duration(len(g.members))*firstChecks))
+		m.checker.start(min(cfg.Every, time.Duration(len(g.members))*firstCheckSpread))
 		return
 	}
 	if m.checker != nil {
@@ -103,7 +103,7 @@ func (m *Member) check() {
 }
 
 // begin starts the timer, for a moment within the first interval.
-func (c *checker) begin(first time.Duration) {
+func (c *checker) start(first time.Duration) {
 	c.ctx, c.cancel = context.WithCancel(c.m.group.set.ctx)
 	c.timer = time.AfterFunc(rand.N(first+1), c.run)
 }
@@ -149,12 +149,12 @@ func (c *checker) run() {
 		return
 	}
 	h := &c.m.health
-	h.note(now, now.Sub(start), err)
-	h.result(err == nil, c.cfg.Rise, c.cfg.Fall)
+	h.record(now, now.Sub(start), err)
+	h.apply(err == nil, c.cfg.Rise, c.cfg.Fall)
 	why := "check passed"
 	if err != nil {
 		why = "check: " + err.Error()
 	}
-	c.m.group.settle(c.m, now, why)
+	c.m.group.updateState(c.m, now, why)
 	c.timer.Reset(c.next())
 }

@@ -16,11 +16,11 @@ import (
 //	  ▼                │ Pick                         ▼
 //	queued ──slot──▶ reserved ──────Release───────▶ empty
 type Lease struct {
-	group *Group
-	seed  uint64        // where on the table the flow's search begins
-	spent time.Duration // on attempts that failed
-	tried []*Member
-	one   [1]*Member // room for tried, so that the first retry allocates nothing
+	group      *Group
+	seed       uint64        // where on the table the flow's search begins
+	failedTime time.Duration // on attempts that failed
+	tried      []*Member
+	triedArray [1]*Member // room for tried, so that the first retry allocates nothing
 
 	// Under the queue's lock while waited.
 	member     *Member // one of its slots is this lease's
@@ -28,7 +28,7 @@ type Lease struct {
 	prev, next *Lease
 	state      leaseState
 
-	waited bool // has been in the queue: state is to be read under its lock
+	everQueued bool // has been in the queue: state is to be read under its lock
 }
 
 type leaseState uint8
@@ -46,7 +46,7 @@ type Resumer interface{ Resume() }
 // Member is the member that Pick gave last and that the lease still holds; nil
 // if there is none.
 func (l *Lease) Member() *Member {
-	if l.waited {
+	if l.everQueued {
 		l.group.queue.mu.Lock()
 		defer l.group.queue.mu.Unlock()
 	}
@@ -62,7 +62,7 @@ func (l *Lease) Connected(err error, took time.Duration) {
 	case err == nil:
 		m.succeeded(took)
 	default:
-		l.spent += took
+		l.failedTime += took
 		m.failed(err)
 	}
 }
@@ -74,30 +74,30 @@ func (l *Lease) Release() {
 	if g == nil {
 		return
 	}
-	if l.waited {
+	if l.everQueued {
 		g.queue.leave(l)
 	}
 	if l.member != nil {
-		g.giveBack(l.member)
+		g.releaseSlot(l.member)
 	}
 	*l = Lease{}
 }
 
 // giveUp ends the attempt on a member that failed: the flow will not try it again.
-func (l *Lease) giveUp() {
+func (l *Lease) abandonMember() {
 	if l.tried == nil {
-		l.tried = l.one[:0]
+		l.tried = l.triedArray[:0]
 	}
 	l.tried = append(l.tried, l.member)
 	m := l.member
 	l.member = nil
-	l.group.giveBack(m)
+	l.group.releaseSlot(m)
 }
 
 // take tries to get a slot of m for the lease. full says that this is all that
 // stands in the way.
 func (l *Lease) take(m *Member) (ok, full bool) {
-	if !l.may(m) {
+	if !l.canUse(m) {
 		return false, false
 	}
 	if !m.reserve() {
@@ -107,7 +107,7 @@ func (l *Lease) take(m *Member) (ok, full bool) {
 }
 
 // may tells whether m is for this lease, a free slot apart.
-func (l *Lease) may(m *Member) bool { return m.takes.Load() && !slices.Contains(l.tried, m) }
+func (l *Lease) canUse(m *Member) bool { return m.acceptsFlows.Load() && !slices.Contains(l.tried, m) }
 
 // failure is the reason of a lease that is exhausted: only what may be retried has a budget that
 // can be used up.
@@ -121,5 +121,5 @@ func (l *Lease) failure(cfg *spec.Group) spec.Reason {
 // exhausted tells whether there may be no further attempt.
 func (l *Lease) exhausted(cfg *spec.Group) bool {
 	budget := cfg.Timeouts.Retries
-	return len(l.tried) > cfg.Retries || len(l.tried) > 0 && budget > 0 && l.spent >= budget
+	return len(l.tried) > cfg.Retries || len(l.tried) > 0 && budget > 0 && l.failedTime >= budget
 }

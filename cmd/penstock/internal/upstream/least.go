@@ -8,34 +8,34 @@ import (
 // heapLock guards the order of a group's heaps, those of older tables too, and
 // the virtual time that breaks ties. Sections are a few comparisons long.
 type heapLock struct {
-	mu   sync.Mutex
-	on   atomic.Bool // the group's table has heaps
-	turn uint64
+	mu          sync.Mutex
+	inUse       atomic.Bool // the group's table has heaps
+	virtualTime uint64
 }
 
 // heap has the member with the fewest flows for its weight on top. Equal ones, idle
 // ones among them, are taken in turn, each as often as its weight says: to be
 // picked puts a member's turn off by stride over its weight (stride scheduling). Full
 // ones are at the bottom.
-type heap struct{ loads []load }
+type heap struct{ members []heapMember }
 
 // load is a member as the heap sees it.
-type load struct {
-	share
-	active int64
-	full   bool
-	turn   uint64
+type heapMember struct {
+	weightedMember
+	active      int64
+	full        bool
+	virtualTime uint64
 }
 
 // stride is more than there are members, so that these can begin in their order.
 const stride = 1 << 40
 
-func (a *load) before(b *load) bool {
+func (a *heapMember) before(b *heapMember) bool {
 	if a.full != b.full {
 		return b.full
 	}
 	x, y := a.active*int64(b.weight), b.active*int64(a.weight)
-	return x < y || x == y && a.turn < b.turn
+	return x < y || x == y && a.virtualTime < b.virtualTime
 }
 
 // pick takes the top, or if that is not for l, the best that is. The heap may be
@@ -44,10 +44,10 @@ func (h *heap) pick(g *Group, l *Lease) (m *Member, full bool) {
 	g.heap.mu.Lock()
 	defer g.heap.mu.Unlock()
 	best := -1
-	for i := range h.loads {
-		a := &h.loads[i]
-		if l.may(a.m) {
-			if !a.m.full() && (best < 0 || a.before(&h.loads[best])) {
+	for i := range h.members {
+		a := &h.members[i]
+		if l.canUse(a.m) {
+			if !a.m.full() && (best < 0 || a.before(&h.members[best])) {
 				best = i
 			}
 			full = true
@@ -59,25 +59,25 @@ func (h *heap) pick(g *Group, l *Lease) (m *Member, full bool) {
 	if best < 0 {
 		return nil, full
 	}
-	m = h.loads[best].m
+	m = h.members[best].m
 	if !m.reserve() {
 		return nil, true
 	}
-	if h, i := g.ranked(m); h != nil {
-		a := &h.loads[i]
-		g.heap.turn = max(g.heap.turn, a.turn)
-		a.turn = g.heap.turn + stride/uint64(a.weight)
+	if h, i := g.findInHeap(m); h != nil {
+		a := &h.members[i]
+		g.heap.virtualTime = max(g.heap.virtualTime, a.virtualTime)
+		a.virtualTime = g.heap.virtualTime + stride/uint64(a.weight)
 		h.fix(i)
 	}
 	return m, false
 }
 
 // ranked finds m in the table's heaps; nil if it is in none. Under the heap's lock.
-func (g *Group) ranked(m *Member) (*heap, int) {
+func (g *Group) findInHeap(m *Member) (*heap, int) {
 	t := g.table.Load()
 	for _, h := range [2]*heap{t.primary.heap, t.backup.heap} {
-		if h != nil && m.place < len(h.loads) && h.loads[m.place].m == m {
-			return h, m.place
+		if h != nil && m.heapIndex < len(h.members) && h.members[m.heapIndex].m == m {
+			return h, m.heapIndex
 		}
 	}
 	return nil, 0
@@ -85,24 +85,24 @@ func (g *Group) ranked(m *Member) (*heap, int) {
 
 // release gives a slot of m back and puts m where it belongs in the heap.
 func (k *heapLock) release(g *Group, m *Member) {
-	if !k.on.Load() {
+	if !k.inUse.Load() {
 		m.active.Add(-1)
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m.active.Add(-1)
-	if h, i := g.ranked(m); h != nil {
+	if h, i := g.findInHeap(m); h != nil {
 		h.fix(i)
 	}
 }
 
 // fill makes a heap of shares, whose turns are in order. Under the lock.
-func (h *heap) fill(k *heapLock, shares []share) {
-	h.loads = make([]load, len(shares))
+func (h *heap) fill(k *heapLock, shares []weightedMember) {
+	h.members = make([]heapMember, len(shares))
 	for i, s := range shares {
-		s.m.place = i
-		h.loads[i] = load{share: s, active: int64(s.m.active.Load()), full: s.m.full(), turn: k.turn + uint64(i)}
+		s.m.heapIndex = i
+		h.members[i] = heapMember{weightedMember: s, active: int64(s.m.active.Load()), full: s.m.full(), virtualTime: k.virtualTime + uint64(i)}
 	}
 	for i := len(shares)/2 - 1; i >= 0; i-- {
 		h.down(i)
@@ -111,13 +111,13 @@ func (h *heap) fill(k *heapLock, shares []share) {
 
 // fix takes the flows of the i-th as they are and restores the order.
 func (h *heap) fix(i int) {
-	a := &h.loads[i]
+	a := &h.members[i]
 	a.active, a.full = int64(a.m.active.Load()), a.m.full()
 	h.down(h.up(i))
 }
 
 func (h *heap) up(i int) int {
-	for i > 0 && h.loads[i].before(&h.loads[(i-1)/2]) {
+	for i > 0 && h.members[i].before(&h.members[(i-1)/2]) {
 		h.swap(i, (i-1)/2)
 		i = (i - 1) / 2
 	}
@@ -127,8 +127,8 @@ func (h *heap) up(i int) int {
 func (h *heap) down(i int) {
 	for {
 		least := i
-		for c := 2*i + 1; c <= 2*i+2 && c < len(h.loads); c++ {
-			if h.loads[c].before(&h.loads[least]) {
+		for c := 2*i + 1; c <= 2*i+2 && c < len(h.members); c++ {
+			if h.members[c].before(&h.members[least]) {
 				least = c
 			}
 		}
@@ -141,6 +141,6 @@ func (h *heap) down(i int) {
 }
 
 func (h *heap) swap(i, j int) {
-	h.loads[i], h.loads[j] = h.loads[j], h.loads[i]
-	h.loads[i].m.place, h.loads[j].m.place = i, j
+	h.members[i], h.members[j] = h.members[j], h.members[i]
+	h.members[i].m.heapIndex, h.members[j].m.heapIndex = i, j
 }

@@ -15,39 +15,39 @@ type Member struct {
 	group *Group
 
 	// What event loops read and write.
-	takes    atomic.Bool  // new flows
-	limit    atomic.Int32 // flows at once; 0: no bound
-	active   atomic.Int32 // leases that are out
-	total    atomic.Uint64
-	failures atomic.Uint64 // connects that failed
+	acceptsFlows atomic.Bool  // new flows
+	limit        atomic.Int32 // flows at once; 0: no bound
+	active       atomic.Int32 // leases that are out
+	total        atomic.Uint64
+	failures     atomic.Uint64 // connects that failed
 	// Connects that did not fail, and how long they took together, in nanoseconds.
-	connected  atomic.Uint64
-	connecting atomic.Int64
-	inARow     atomic.Int32 // of them, since the last that did not
-	ejecting   atomic.Bool  // one failure too many, which is being dealt with
+	connected      atomic.Uint64
+	connectTime    atomic.Int64
+	failuresInARow atomic.Int32 // of them, since the last that did not
+	ejecting       atomic.Bool  // one failure too many, which is being dealt with
 	// Ejections since the last connect that did not fail.
-	outBefore atomic.Int32
+	ejectionsInARow atomic.Int32
 
-	place int // in the group's heap; under the heap's lock
+	heapIndex int // in the group's heap; under the heap's lock
 	memberState
 }
 
 // memberState is what the Set's lock guards.
 type memberState struct {
-	file, over settings // what the file says, and what an operator says over it
-	backup     bool
-	state      State
-	since      time.Time
-	why        string    // what made it so
-	found      bool      // discovered, not in the file
-	warmFrom   time.Time // when it began to take flows; zero if it is warm
-	health     health
-	checker    *checker
-	out        bool      // ejected
-	until      time.Time // the end of the last ejection
-	ejections  uint64
-	back       *time.Timer // ends an ejection
-	gone       atomic.Bool // set under the Set's lock
+	configured, override settings // what the file says, and what an operator says over it
+	backup               bool
+	state                State
+	since                time.Time
+	why                  string    // what made it so
+	discovered           bool      // discovered, not in the file
+	slowStartSince       time.Time // when it began to take flows; zero if it is warm
+	health               health
+	checker              *checker
+	ejected              bool      // ejected
+	ejectedUntil         time.Time // the end of the last ejection
+	ejections            uint64
+	ejectTimer           *time.Timer // ends an ejection
+	removed              atomic.Bool // set under the Set's lock
 }
 
 // Addr is where to connect. The pointer is the same at each call, and what it
@@ -61,7 +61,7 @@ func (m *Member) Name() string { return m.name }
 func (m *Member) Group() *Group { return m.group }
 
 // Gone tells whether the configuration, or discovery, no longer has the member.
-func (m *Member) Gone() bool { return m.gone.Load() }
+func (m *Member) Removed() bool { return m.removed.Load() }
 
 // Active is how many leases of it are out.
 func (m *Member) Active() int { return int(m.active.Load()) }

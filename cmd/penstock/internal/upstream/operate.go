@@ -28,9 +28,9 @@ func (s *Set) SetMode(group, member string, mode Mode) error {
 		return fmt.Errorf("mode %d; allowed: AsFile, Enable, Drain, Disable", mode)
 	}
 	return s.override(group, member, func(m *Member, now time.Time) {
-		m.over.mode = mode
-		m.check()
-		m.group.settle(m, now, "operator: "+mode.String())
+		m.override.mode = mode
+		m.updateChecker()
+		m.group.updateState(m, now, "operator: "+mode.String())
 	})
 }
 
@@ -40,8 +40,8 @@ func (s *Set) SetWeight(group, member string, weight int) error {
 		return fmt.Errorf("weight %d; allowed: 0 to 256", weight)
 	}
 	return s.override(group, member, func(m *Member, _ time.Time) {
-		m.over.weight = weight
-		m.group.later()
+		m.override.weight = weight
+		m.group.scheduleBuild()
 	})
 }
 

@@ -30,7 +30,7 @@ const maxAnswer = 64 << 10
 
 // What a check says first to a member that expects a PROXY header: it is the
 // relay's own connection (the PROXY protocol, sections 2.1 and 2.2).
-var ownConnection = [...]string{1: "PROXY UNKNOWN\r\n", 2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"}
+var localProxyHeader = [...]string{1: "PROXY UNKNOWN\r\n", 2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"}
 
 // probe asks a member once whether it is well, as the group's Check has it. nil
 // says that it is. ctx has a deadline.
@@ -44,16 +44,16 @@ func probe(ctx context.Context, g *spec.Group, to relay.Addr, with Control) erro
 	// The end of ctx, which has the deadline too, ends reading and writing.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if p := g.Dial.Proxy; c.Kind != "udp" && p > 0 && p < len(ownConnection) {
-		if _, err := io.WriteString(conn, ownConnection[p]); err != nil {
+	if p := g.Dial.Proxy; c.Kind != "udp" && p > 0 && p < len(localProxyHeader) {
+		if _, err := io.WriteString(conn, localProxyHeader[p]); err != nil {
 			return err
 		}
 	}
 	switch c.Kind {
 	case "send-expect", "udp":
-		return converse(conn, c)
+		return sendExpect(conn, c)
 	case "http":
-		return get(conn, c, to)
+		return httpCheck(conn, c, to)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func dial(ctx context.Context, g *spec.Group, to relay.Addr, with Control) (net.
 
 // converse sends and reads until the answer contains what is expected. Each
 // datagram is an answer of its own.
-func converse(conn net.Conn, c *spec.Check) error {
+func sendExpect(conn net.Conn, c *spec.Check) error {
 	if _, err := conn.Write(c.Send); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func expected(c *spec.Check) string {
 }
 
 // get asks over HTTP/1.1 and reads the head of the answer.
-func get(conn net.Conn, c *spec.Check, to relay.Addr) error {
+func httpCheck(conn net.Conn, c *spec.Check, to relay.Addr) error {
 	req := &http.Request{
 		Method: c.Method, Host: c.Host, URL: &url.URL{Path: "/"}, Close: true,
 		Header: http.Header{"User-Agent": {"penstock"}},

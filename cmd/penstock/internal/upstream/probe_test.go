@@ -274,7 +274,7 @@ func TestRedis(t *testing.T) {
 			Every: 20 * time.Millisecond, Timeout: longEnough, Rise: 2, Fall: 2,
 		},
 	}
-	set(t, cfg, Options{Event: func(e Event) { states <- e.To }})
+	set(t, cfg, Options{MemberChanged: func(e MemberEvent) { states <- e.To }})
 	until := func(want State) {
 		t.Helper()
 		for deadline := time.After(longEnough); ; {

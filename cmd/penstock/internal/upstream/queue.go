@@ -13,10 +13,10 @@ import (
 // sees the other.
 type queue struct {
 	n           atomic.Int32
-	ever        atomic.Uint64 // flows that came to wait
+	total       atomic.Uint64 // flows that came to wait
 	mu          sync.Mutex
 	first, last *Lease
-	dismissed   bool // nobody may wait any more
+	closed      bool // nobody may wait any more
 }
 
 func (q *queue) len() int { return int(q.n.Load()) }
@@ -27,11 +27,11 @@ func (q *queue) enter(l *Lease, r Resumer, size int, pick func() *Member) (m *Me
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := int(q.n.Load())
-	if n >= size || q.dismissed {
+	if n >= size || q.closed {
 		return nil, true
 	}
 	q.n.Add(1)
-	q.ever.Add(1)
+	q.total.Add(1)
 	if n == 0 {
 		if m = pick(); m != nil {
 			q.n.Add(-1)
@@ -39,7 +39,7 @@ func (q *queue) enter(l *Lease, r Resumer, size int, pick func() *Member) (m *Me
 			return m, false
 		}
 	}
-	l.waited, l.state, l.resume = true, queued, r
+	l.everQueued, l.state, l.resume = true, queued, r
 	l.prev, l.next = q.last, nil
 	if q.last != nil {
 		q.last.next = l
@@ -80,15 +80,15 @@ func (q *queue) resumed(l *Lease) (m *Member, again bool) {
 		m = l.member
 		l.state = notQueued
 	}
-	l.waited = false
+	l.everQueued = false
 	return m, false
 }
 
 // dismiss ends the queue. It takes everybody out, and returns whom to resume, without a member.
-func (q *queue) dismiss() (all []Resumer) {
+func (q *queue) close() (all []Resumer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.dismissed = true
+	q.closed = true
 	for q.first != nil {
 		all = append(all, q.first.resume)
 		q.remove(q.first)
@@ -103,7 +103,7 @@ func (q *queue) leave(l *Lease) {
 	if l.state == queued {
 		q.remove(l)
 	}
-	l.waited, l.state = false, notQueued
+	l.everQueued, l.state = false, notQueued
 }
 
 func (q *queue) remove(l *Lease) {

@@ -43,7 +43,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			var w ward
 			r := rand.New(rand.NewPCG(1, 1))
 			first := configure(6, r)
-			s, g := set(t, first[0], Options{probe: w.probe, Event: func(Event) {}, Gone: func(*Member) {}})
+			s, g := set(t, first[0], Options{probe: w.probe, MemberChanged: func(MemberEvent) {}, MemberRemoved: func(*Member) {}})
 			var wg sync.WaitGroup
 			var mu sync.Mutex
 			var all []*Member

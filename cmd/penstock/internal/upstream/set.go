@@ -17,16 +17,16 @@ import (
 // at a time, in order, on a goroutine of the Set, and may call the Set.
 type Options struct {
 	// Event, if not nil, learns of every change of a member's state.
-	Event func(Event)
+	MemberChanged func(MemberEvent)
 	// Lookup, if not nil, learns of names that cannot be looked up, and of their recovery.
-	Lookup func(LookupEvent)
+	LookupChanged func(LookupEvent)
 	// Panic, if not nil, learns that a group begins to panic, or ends: how many members are
 	// well, of all that are neither drained nor disabled.
-	Panic func(group string, panics bool, well, all int)
+	PanicChanged func(group string, panics bool, well, all int)
 	// Gone, if not nil, learns of members that the configuration, or discovery,
 	// no longer has. They get no new flows; what is to become of those that they
 	// have is the owner's business.
-	Gone func(*Member)
+	MemberRemoved func(*Member)
 	// Control sets socket options of checks; nil: none are set.
 	Control Control
 	// Discoverer makes who finds members; nil: [DNS], as the system has it.
@@ -44,7 +44,7 @@ type Set struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	post   courier
+	jobs   jobQueue
 	probes chan struct{} // room for checks that run at the same time
 	groups atomic.Pointer[map[string]*Group]
 
@@ -68,8 +68,8 @@ func NewSet(opt Options) *Set {
 	s := &Set{opt: opt, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch)}
 	s.groups.Store(new(map[string]*Group))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.post.wake = make(chan struct{}, 1)
-	s.wg.Go(func() { s.post.deliver(s.ctx) })
+	s.jobs.wake = make(chan struct{}, 1)
+	s.wg.Go(func() { s.jobs.run(s.ctx) })
 	return s
 }
 
@@ -112,14 +112,14 @@ func (s *Set) Apply(groups []*spec.Group) {
 	s.groups.Store(&next)
 	for name, g := range old {
 		if next[name] == nil {
-			g.end(now)
+			g.remove(now)
 		}
 	}
 	maps.DeleteFunc(s.watches, func(d spec.Discover, w *watch) bool {
 		if !used[d] {
 			w.cancel()
-			if w.missing != nil {
-				w.missing.Stop()
+			if w.missingTimer != nil {
+				w.missingTimer.Stop()
 			}
 		}
 		return !used[d]
@@ -144,7 +144,7 @@ func (s *Set) Wait(ctx context.Context) error {
 	var errs []error
 	for d, w := range watches {
 		switch {
-		case w.good:
+		case w.answeredOK:
 		case w.err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", lookupName(d), w.err))
 		case ctx.Err() != nil:
@@ -161,11 +161,11 @@ func (s *Set) Close() {
 	s.closed = true
 	s.cancel()
 	for _, g := range *s.groups.Load() {
-		if g.warming != nil {
-			g.warming.Stop()
+		if g.slowStartTimer != nil {
+			g.slowStartTimer.Stop()
 		}
 		for _, m := range g.members {
-			m.stop()
+			m.stopTimers()
 		}
 	}
 	s.mu.Unlock()
@@ -192,13 +192,13 @@ func (s *Set) after(d time.Duration, f func(now time.Time)) *time.Timer {
 
 // courier runs what it is given, in order, on one goroutine. Giving does not
 // block.
-type courier struct {
+type jobQueue struct {
 	mu   sync.Mutex
 	jobs []func()
 	wake chan struct{}
 }
 
-func (c *courier) give(f func()) {
+func (c *jobQueue) add(f func()) {
 	c.mu.Lock()
 	c.jobs = append(c.jobs, f)
 	c.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *courier) give(f func()) {
 	}
 }
 
-func (c *courier) deliver(ctx context.Context) {
+func (c *jobQueue) run(ctx context.Context) {
 	for {
 		c.mu.Lock()
 		jobs := c.jobs

@@ -30,7 +30,7 @@ var stateNames = [...]string{"removed", "disabled", "drained", "down", "ejected"
 func (s State) String() string { return stateNames[s] }
 
 // Event is a change of a member's state.
-type Event struct {
+type MemberEvent struct {
 	At       time.Time
 	Group    string
 	Member   string
@@ -46,44 +46,44 @@ type settings struct {
 }
 
 // settle takes note of what has changed of m, and tells of it. Under the Set's lock.
-func (g *Group) settle(m *Member, now time.Time, why string) {
-	was, state := m.takes.Load(), m.judge()
-	takes := g.open(state)
-	if takes && !was && g.built && g.cfg.SlowStart > 0 {
-		m.warmFrom = now
+func (g *Group) updateState(m *Member, now time.Time, why string) {
+	was, state := m.acceptsFlows.Load(), m.currentState()
+	takes := g.acceptsFlows(state)
+	if takes && !was && g.hadMembers && g.cfg.SlowStart > 0 {
+		m.slowStartSince = now
 	}
-	if state == Up && m.warm(now) < warmSteps {
+	if state == Up && m.slowStartStep(now) < slowStartSteps {
 		state = SlowStart
 	}
 	if takes != was {
-		m.takes.Store(takes)
-		g.later()
+		m.acceptsFlows.Store(takes)
+		g.scheduleBuild()
 	}
 	if from := m.state; state != from {
 		m.state, m.since, m.why = state, now, why
-		if event := g.set.opt.Event; event != nil {
-			e := Event{now, g.name, m.name, m.addr, from, state, why}
-			g.set.post.give(func() { event(e) })
+		if event := g.set.opt.MemberChanged; event != nil {
+			e := MemberEvent{now, g.name, m.name, m.addr, from, state, why}
+			g.set.jobs.add(func() { event(e) })
 		}
-		g.weigh()
+		g.updatePanic()
 	}
 }
 
 // open reports whether a member in a state takes flows.
-func (g *Group) open(state State) bool {
-	return state >= Checking || g.panics && (state == Down || state == Ejected)
+func (g *Group) acceptsFlows(state State) bool {
+	return state >= Checking || g.panic && (state == Down || state == Ejected)
 }
 
 // weigh begins or ends the group's panic: with so few members that are well it is more likely
 // that the checks are wrong, or that these members would break down under the load of all.
 // Under the Set's lock.
-func (g *Group) weigh() {
-	if g.cfg.Panic == 0 && !g.panics {
+func (g *Group) updatePanic() {
+	if g.cfg.Panic == 0 && !g.panic {
 		return
 	}
 	well, all := 0, 0
 	for _, m := range g.members {
-		switch state := m.judge(); {
+		switch state := m.currentState(); {
 		case state >= Checking:
 			well++
 			all++
@@ -92,28 +92,28 @@ func (g *Group) weigh() {
 		}
 	}
 	panics := float64(well) < g.cfg.Panic*float64(all)
-	if panics == g.panics {
+	if panics == g.panic {
 		return
 	}
-	g.panics = panics
+	g.panic = panics
 	for _, m := range g.members {
-		m.takes.Store(g.open(m.judge()))
+		m.acceptsFlows.Store(g.acceptsFlows(m.currentState()))
 	}
-	g.later()
-	if tell := g.set.opt.Panic; tell != nil {
+	g.scheduleBuild()
+	if tell := g.set.opt.PanicChanged; tell != nil {
 		name := g.name
-		g.set.post.give(func() { tell(name, panics, well, all) })
+		g.set.jobs.add(func() { tell(name, panics, well, all) })
 	}
 }
 
 // judge is the member's state but for slow start.
-func (m *Member) judge() State {
-	mode := m.file.mode
-	if m.over.mode != AsFile {
-		mode = m.over.mode
+func (m *Member) currentState() State {
+	mode := m.configured.mode
+	if m.override.mode != AsFile {
+		mode = m.override.mode
 	}
 	switch {
-	case m.gone.Load():
+	case m.removed.Load():
 		return Removed
 	case mode == Disable:
 		return Disabled
@@ -121,7 +121,7 @@ func (m *Member) judge() State {
 		return Drained
 	case m.health.state == failing:
 		return Down
-	case m.out:
+	case m.ejected:
 		return Ejected
 	case m.health.state == unknown && m.checker != nil:
 		return Checking
@@ -131,63 +131,63 @@ func (m *Member) judge() State {
 
 // weight is the one in force.
 func (m *Member) weight() int {
-	if m.over.weight != 0 {
-		return m.over.weight
+	if m.override.weight != 0 {
+		return m.override.weight
 	}
-	return max(1, m.file.weight)
+	return max(1, m.configured.weight)
 }
 
 // warmSteps are the steps in which the weight of a member grows after it came up.
-const warmSteps = 20
+const slowStartSteps = 20
 
 // warm is how many of them the member has.
-func (m *Member) warm(now time.Time) int {
+func (m *Member) slowStartStep(now time.Time) int {
 	d := m.group.cfg.SlowStart
-	if m.warmFrom.IsZero() || d <= 0 || now.Sub(m.warmFrom) >= d {
-		return warmSteps
+	if m.slowStartSince.IsZero() || d <= 0 || now.Sub(m.slowStartSince) >= d {
+		return slowStartSteps
 	}
-	return min(warmSteps, 1+int(warmSteps*now.Sub(m.warmFrom)/d))
+	return min(slowStartSteps, 1+int(slowStartSteps*now.Sub(m.slowStartSince)/d))
 }
 
 // settleTime is how long changes are gathered before a table is built: a member
 // that goes down takes no flow meanwhile, one that comes up waits so long.
-const settleTime = 50 * time.Millisecond
+const buildDelay = 50 * time.Millisecond
 
 // later has the table built soon. Under the Set's lock.
-func (g *Group) later() {
-	if g.dirty || !g.built {
+func (g *Group) scheduleBuild() {
+	if g.buildScheduled || !g.hadMembers {
 		return
 	}
-	g.dirty = true
-	g.set.after(settleTime, func(now time.Time) { g.build(now) })
+	g.buildScheduled = true
+	g.set.after(buildDelay, func(now time.Time) { g.buildTable(now) })
 }
 
 // build makes the table from the members as they are. Under the Set's lock.
-func (g *Group) build(now time.Time) {
-	g.dirty = false
-	var all [2][]share // primaries, backups
+func (g *Group) buildTable(now time.Time) {
+	g.buildScheduled = false
+	var all [2][]weightedMember // primaries, backups
 	var steps map[*Member]int
 	for _, m := range g.members {
-		if m.takes.Load() {
-			if step := m.warm(now); step < warmSteps {
+		if m.acceptsFlows.Load() {
+			if step := m.slowStartStep(now); step < slowStartSteps {
 				if steps == nil {
 					steps = make(map[*Member]int)
 				}
 				steps[m] = step
 			} else if m.state == SlowStart {
-				g.settle(m, now, "slow start is over")
+				g.updateState(m, now, "slow start is over")
 			}
 		}
 		which := 0
 		if m.backup {
 			which = 1
 		}
-		all[which] = append(all[which], share{m, m.weight()})
+		all[which] = append(all[which], weightedMember{m, m.weight()})
 	}
-	if steps != nil && g.warming == nil {
-		g.warming = g.set.after(g.cfg.SlowStart/warmSteps, func(now time.Time) {
-			g.warming = nil
-			g.build(now)
+	if steps != nil && g.slowStartTimer == nil {
+		g.slowStartTimer = g.set.after(g.cfg.SlowStart/slowStartSteps, func(now time.Time) {
+			g.slowStartTimer = nil
+			g.buildTable(now)
 		})
 	}
 	old := g.table.Load()
@@ -205,21 +205,21 @@ func (g *Group) build(now time.Time) {
 			b.heap.fill(&g.heap, b.shares)
 		}
 	}
-	g.heap.on.Store(t.primary.heap != nil)
+	g.heap.inUse.Store(t.primary.heap != nil)
 	g.table.Store(t)
 	g.heap.mu.Unlock()
-	g.built = g.built || len(g.members) > 0
+	g.hadMembers = g.hadMembers || len(g.members) > 0
 	g.wake()
 }
 
 // want is a member as the file and discovery have it.
-type want struct {
-	name     string
-	addr     relay.Addr
-	settings settings
-	limit    int
-	backup   bool
-	found    bool
+type memberSpec struct {
+	name       string
+	addr       relay.Addr
+	settings   settings
+	limit      int
+	backup     bool
+	discovered bool
 }
 
 // refresh brings members in line with the configuration and with what was
@@ -233,7 +233,7 @@ func (g *Group) refresh(now time.Time, why string) {
 	for _, m := range g.members {
 		old[key{m.name, m.addr}] = m
 	}
-	wants := g.wants()
+	wants := g.configuredMembers()
 	members := make([]*Member, 0, len(wants))
 	seen := make(map[key]bool, len(wants))
 	for _, w := range wants {
@@ -245,35 +245,35 @@ func (g *Group) refresh(now time.Time, why string) {
 		m := old[k]
 		if m == nil {
 			m = &Member{name: w.name, addr: w.addr, group: g}
-			m.since, m.file = now, w.settings
+			m.since, m.configured = now, w.settings
 		}
 		delete(old, k)
-		if m.file.weight != w.settings.weight {
-			m.over.weight = 0
+		if m.configured.weight != w.settings.weight {
+			m.override.weight = 0
 		}
-		if m.file.mode != w.settings.mode {
-			m.over.mode = AsFile
+		if m.configured.mode != w.settings.mode {
+			m.override.mode = AsFile
 		}
-		m.file, m.backup, m.found = w.settings, w.backup, w.found
+		m.configured, m.backup, m.discovered = w.settings, w.backup, w.discovered
 		m.limit.Store(int32(w.limit))
 		members = append(members, m)
 	}
 	g.members = members
 	for _, m := range members {
-		m.check()
-		g.settle(m, now, why)
+		m.updateChecker()
+		g.updateState(m, now, why)
 	}
-	g.weigh()
+	g.updatePanic()
 	for _, m := range old {
-		m.end(now, strings.Replace(why, "found", "no longer found", 1))
+		m.remove(now, strings.Replace(why, "found", "no longer found", 1))
 	}
-	g.build(now)
+	g.buildTable(now)
 }
 
 // wants lists members in the file's order, those of one entry by address.
-func (g *Group) wants() (ws []want) {
+func (g *Group) configuredMembers() (ws []memberSpec) {
 	for _, m := range g.cfg.Members {
-		w := want{name: m.Name, settings: settings{weight: m.Weight}, limit: m.MaxFlows, backup: m.Backup}
+		w := memberSpec{name: m.Name, settings: settings{weight: m.Weight}, limit: m.MaxFlows, backup: m.Backup}
 		if m.Drained {
 			w.settings.mode = Drain
 		}
@@ -292,7 +292,7 @@ func (g *Group) wants() (ws []want) {
 	}
 	for _, d := range g.cfg.Discover {
 		for _, t := range g.set.watches[lookupKey(g.cfg, d)].targets {
-			w := want{name: t.Name, addr: t.Addr, settings: settings{weight: t.Weight}, limit: d.MaxFlows, backup: t.Backup, found: true}
+			w := memberSpec{name: t.Name, addr: t.Addr, settings: settings{weight: t.Weight}, limit: d.MaxFlows, backup: t.Backup, discovered: true}
 			if w.name == "" {
 				w.name = t.Addr.String()
 			}
@@ -306,36 +306,36 @@ func (g *Group) wants() (ws []want) {
 }
 
 // end takes a group out of service. Under the Set's lock.
-func (g *Group) end(now time.Time) {
+func (g *Group) remove(now time.Time) {
 	for _, m := range g.members {
-		m.end(now, "configured")
+		m.remove(now, "configured")
 	}
 	g.members = nil
-	g.gone.Store(true)
+	g.removed.Store(true)
 	g.cfg = &spec.Group{Name: g.name, Balance: g.cfg.Balance}
-	g.build(now)
-	for _, r := range g.queue.dismiss() {
+	g.buildTable(now)
+	for _, r := range g.queue.close() {
 		r.Resume()
 	}
 }
 
 // end takes a member out of service and tells of it. Under the Set's lock.
-func (m *Member) end(now time.Time, why string) {
-	m.gone.Store(true)
-	m.stop()
-	m.group.settle(m, now, why)
-	if gone := m.group.set.opt.Gone; gone != nil {
-		m.group.set.post.give(func() { gone(m) })
+func (m *Member) remove(now time.Time, why string) {
+	m.removed.Store(true)
+	m.stopTimers()
+	m.group.updateState(m, now, why)
+	if gone := m.group.set.opt.MemberRemoved; gone != nil {
+		m.group.set.jobs.add(func() { gone(m) })
 	}
 }
 
 // stop ends the member's checks and timers.
-func (m *Member) stop() {
+func (m *Member) stopTimers() {
 	if m.checker != nil {
 		m.checker.stop()
 		m.checker = nil
 	}
-	if m.back != nil {
-		m.back.Stop()
+	if m.ejectTimer != nil {
+		m.ejectTimer.Stop()
 	}
 }

@@ -29,8 +29,8 @@ func TestHealth(t *testing.T) {
 		var h health
 		got := ""
 		for _, r := range results {
-			h.result(r == '+', 2, 3)
-			got += map[verdict]string{passing: "u", failing: "d"}[h.state]
+			h.apply(r == '+', 2, 3)
+			got += map[checkState]string{passing: "u", failing: "d"}[h.state]
 		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", results, got, want)
@@ -44,7 +44,7 @@ type log struct {
 	lines []string
 }
 
-func (l *log) event(e Event) {
+func (l *log) event(e MemberEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, fmt.Sprintf("%s %v>%v", e.Member, e.From, e.To))
@@ -111,7 +111,7 @@ func TestChecks(t *testing.T) {
 		var w ward
 		var l log
 		w.set("tcp://10.0.0.1:80", true)
-		s, g := set(t, &spec.Group{Balance: "round-robin", Members: members(2), Check: check()}, Options{Event: l.event, probe: w.probe})
+		s, g := set(t, &spec.Group{Balance: "round-robin", Members: members(2), Check: check()}, Options{MemberChanged: l.event, probe: w.probe})
 		l.expect(t, "m0 removed>checking", "m1 removed>checking")
 		if got := pick(t, g, 10, false, nil); !slices.Equal(got, []int{5, 5}) {
 			t.Errorf("before the first check: %v", got)
@@ -219,7 +219,7 @@ func TestEjection(t *testing.T) {
 			Balance: "round-robin", Members: members(4), Retries: 9,
 			Eject: &spec.Eject{Failures: 3, For: 10 * time.Second, Max: 30 * time.Second, Share: 0.5},
 		}
-		s, g := set(t, cfg, Options{Event: l.event})
+		s, g := set(t, cfg, Options{MemberChanged: l.event})
 		synctest.Wait()
 		l.take()
 		sick := map[string]bool{"m1": true}
@@ -245,19 +245,19 @@ func TestEjection(t *testing.T) {
 		l.expect(t, "m1 up>ejected")
 		time.Sleep(10*time.Second + time.Millisecond)
 		l.expect(t, "m1 ejected>up")
-		time.Sleep(settleTime)
+		time.Sleep(buildDelay)
 		flows(40)
 		l.expect(t, "m1 up>ejected")
 		time.Sleep(15 * time.Second)
 		l.expect(t)
 		time.Sleep(5*time.Second + time.Millisecond)
 		l.expect(t, "m1 ejected>up")
-		time.Sleep(settleTime)
+		time.Sleep(buildDelay)
 		flows(40)
 		l.expect(t, "m1 up>ejected")
 		time.Sleep(30*time.Second + time.Millisecond) // at most Max
 		l.expect(t, "m1 ejected>up")
-		time.Sleep(settleTime)
+		time.Sleep(buildDelay)
 
 		// A success ends the row, of failures and of ejections.
 		sick["m1"] = false
@@ -267,7 +267,7 @@ func TestEjection(t *testing.T) {
 		l.expect(t, "m1 up>ejected")
 		time.Sleep(10*time.Second + time.Millisecond)
 		l.expect(t, "m1 ejected>up")
-		time.Sleep(settleTime)
+		time.Sleep(buildDelay)
 
 		// Never more than half.
 		sick["m0"], sick["m2"], sick["m3"] = true, true, true
@@ -287,7 +287,7 @@ func TestOwnErrorsDoNotEject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l log
 		cfg := &spec.Group{Balance: "round-robin", Members: members(1), Eject: &spec.Eject{Failures: 1, For: time.Second, Max: time.Second, Share: 1}}
-		_, g := set(t, cfg, Options{Event: l.event})
+		_, g := set(t, cfg, Options{MemberChanged: l.event})
 		l.expect(t, "m0 removed>up")
 		var lease Lease
 		for _, err := range []error{syscall.EMFILE, fmt.Errorf("connect: %w", syscall.EADDRNOTAVAIL)} {
@@ -309,7 +309,7 @@ func TestSlowStart(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l log
 				cfg := &spec.Group{Balance: balance, Members: members(2), SlowStart: 20 * time.Second}
-				s, g := set(t, cfg, Options{Event: l.event})
+				s, g := set(t, cfg, Options{MemberChanged: l.event})
 				l.expect(t, "m0 removed>up", "m1 removed>up") // nobody is slow at the start
 				s.SetMode("g", "m1", Drain)
 				time.Sleep(time.Second)
@@ -357,7 +357,7 @@ func TestReload(t *testing.T) {
 	var mu sync.Mutex
 	var gone []string
 	left := make(chan struct{}, 10)
-	opt := Options{Gone: func(m *Member) {
+	opt := Options{MemberRemoved: func(m *Member) {
 		mu.Lock()
 		gone = append(gone, m.Name())
 		mu.Unlock()
@@ -539,7 +539,7 @@ func TestPanic(t *testing.T) {
 		Balance: "round-robin", Members: members(4), Panic: 0.5,
 		Check: &spec.Check{Kind: "tcp", Every: 5 * time.Millisecond, Timeout: time.Second, Rise: 1, Fall: 1},
 	}
-	s, g := set(t, cfg, Options{probe: probe, Panic: func(_ string, panics bool, _, _ int) { told <- panics }})
+	s, g := set(t, cfg, Options{probe: probe, PanicChanged: func(_ string, panics bool, _, _ int) { told <- panics }})
 	states := func(want map[State]int) {
 		t.Helper()
 		eventually(t, fmt.Sprint(want), func() bool {
@@ -560,7 +560,7 @@ func TestPanic(t *testing.T) {
 	}
 	takes := func() (n int) {
 		for _, m := range s.Snapshot()[0].Members {
-			if m.Takes {
+			if m.AcceptsFlows {
 				n++
 			}
 		}

@@ -20,7 +20,7 @@ type table struct {
 }
 
 // share is a member and its weight among the others.
-type share struct {
+type weightedMember struct {
 	m      *Member
 	weight int
 }
@@ -29,11 +29,11 @@ type share struct {
 // member stands as often as it is heavy, from a place of its own choice; only
 // least-connections has a heap instead.
 type balance struct {
-	kind   string
-	shares []share
-	wheel  []int32 // indices of shares
-	heap   *heap
-	warm   []int // of maglev, by share, while one is in slow start: of so many warmSteps it takes flows
+	kind      string
+	shares    []weightedMember
+	wheel     []int32 // indices of shares
+	heap      *heap
+	slowStart []int // of maglev, by share, while one is in slow start: of so many warmSteps it takes flows
 }
 
 // newBalance makes the balancer of a group for those members. steps are of those
@@ -42,10 +42,10 @@ type balance struct {
 // Maglev's table has members that take no flows too, and all with their full
 // weight: who is down leaves only his own flows to others, spread over all of
 // them, and gets the same ones back. The table changes with the configuration only.
-func newBalance(cfg *spec.Group, all []share, steps map[*Member]int, old *balance) balance {
+func newBalance(cfg *spec.Group, all []weightedMember, steps map[*Member]int, old *balance) balance {
 	b := balance{kind: cfg.Balance}
 	for _, s := range all {
-		if s.m.takes.Load() {
+		if s.m.acceptsFlows.Load() {
 			b.shares = append(b.shares, s)
 		}
 	}
@@ -56,11 +56,11 @@ func newBalance(cfg *spec.Group, all []share, steps map[*Member]int, old *balanc
 	case steps == nil:
 	case b.kind == "maglev":
 		for _, s := range all {
-			b.warm = append(b.warm, warmOf(steps, s.m))
+			b.slowStart = append(b.slowStart, slowStartStepOf(steps, s.m))
 		}
 	default: // weights in smaller units
 		for i := range b.shares {
-			b.shares[i].weight *= warmOf(steps, b.shares[i].m)
+			b.shares[i].weight *= slowStartStepOf(steps, b.shares[i].m)
 		}
 	}
 	if b.kind == "maglev" {
@@ -86,11 +86,11 @@ func newBalance(cfg *spec.Group, all []share, steps map[*Member]int, old *balanc
 	return b
 }
 
-func warmOf(steps map[*Member]int, m *Member) int {
+func slowStartStepOf(steps map[*Member]int, m *Member) int {
 	if step, ok := steps[m]; ok {
 		return step
 	}
-	return warmSteps
+	return slowStartSteps
 }
 
 // begin chooses where the search of a new flow begins. What is tried after a
@@ -135,8 +135,8 @@ func (t *table) pick(g *Group, l *Lease) (m *Member, full bool) {
 
 // Draws before the search goes along the wheel.
 const (
-	draws    = 8
-	walkedBy = 64 // places of the wheel, before each member is asked once
+	draws   = 8
+	maxWalk = 64 // places of the wheel, before each member is asked once
 )
 
 func (b *balance) pick(g *Group, l *Lease) (m *Member, full bool) {
@@ -167,9 +167,9 @@ func (b *balance) walk(l *Lease) (m *Member, full bool) {
 	n := len(b.wheel)
 	at := int(l.seed % uint64(n))
 	first := int(b.wheel[at])
-	for range min(n, walkedBy) {
+	for range min(n, maxWalk) {
 		i := b.wheel[at]
-		if b.warm == nil || l.seed>>32%warmSteps < uint64(b.warm[i]) {
+		if b.slowStart == nil || l.seed>>32%slowStartSteps < uint64(b.slowStart[i]) {
 			ok, f := l.take(b.shares[i].m)
 			if ok {
 				return b.shares[i].m, false
@@ -180,7 +180,7 @@ func (b *balance) walk(l *Lease) (m *Member, full bool) {
 			at = 0
 		}
 	}
-	if n <= walkedBy {
+	if n <= maxWalk {
 		return nil, full
 	}
 	for i := range b.shares {
@@ -200,10 +200,10 @@ func (b *balance) walk(l *Lease) (m *Member, full bool) {
 func (b *balance) ofTwo(l *Lease) *Member {
 	for range draws {
 		s, other := b.draw(), b.draw()
-		if !l.may(s.m) || s.m.full() || l.may(other.m) && lighter(other, s) {
+		if !l.canUse(s.m) || s.m.full() || l.canUse(other.m) && lighter(other, s) {
 			s, other = other, s
 		}
-		for _, s := range [2]share{s, other} {
+		for _, s := range [2]weightedMember{s, other} {
 			if ok, _ := l.take(s.m); ok {
 				return s.m
 			}
@@ -212,10 +212,10 @@ func (b *balance) ofTwo(l *Lease) *Member {
 	return nil
 }
 
-func (b *balance) draw() share { return b.shares[b.wheel[rand.IntN(len(b.wheel))]] }
+func (b *balance) draw() weightedMember { return b.shares[b.wheel[rand.IntN(len(b.wheel))]] }
 
 // lighter compares flows for each unit of weight. A full member is not lighter. Of equal
 // ones the one that was drawn first, by weight, is taken.
-func lighter(a, b share) bool {
+func lighter(a, b weightedMember) bool {
 	return !a.m.full() && int64(a.m.active.Load())*int64(b.weight) < int64(b.m.active.Load())*int64(a.weight)
 }

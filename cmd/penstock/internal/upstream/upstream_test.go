@@ -116,7 +116,7 @@ func TestRetryBounds(t *testing.T) {
 	for i := range 4 {
 		m, why := g.Pick(&l, nobody, nobody)
 		if wants := i < 3; wants != (m != nil) || !wants && why != spec.ReasonRetries {
-			t.Errorf("attempt %d after %v: %v, %v", i, l.spent, m, why)
+			t.Errorf("attempt %d after %v: %v, %v", i, l.failedTime, m, why)
 		}
 		l.Connected(errors.New("refused"), time.Second)
 	}

@@ -15,8 +15,8 @@ const maxWheel = 1 << 20
 //
 // A member of weight w has its places where w equal parts of the circle begin,
 // moved a little by its index. What falls on one place stays in order.
-func wheel(shares []share) []int32 {
-	weights, sum := reduce(shares)
+func wheel(shares []weightedMember) []int32 {
+	weights, sum := reduceWeights(shares)
 	n := len(shares)
 	counts := make([]int32, sum+1)
 	place := func(i, k int) int { return int(int64(2*k*n+2*i+1) * int64(sum) / int64(2*n*weights[i])) }
@@ -41,7 +41,7 @@ func wheel(shares []share) []int32 {
 
 // reduce gives weights in the smallest whole numbers, and their sum, at most
 // maxWheel as long as there are not more members.
-func reduce(shares []share) (weights []int, sum int) {
+func reduceWeights(shares []weightedMember) (weights []int, sum int) {
 	common := 0
 	for _, s := range shares {
 		common = gcd(common, s.weight)
@@ -77,7 +77,7 @@ const maglevSize = 65537
 // place of its own permutation (section 3.4 of the paper), a member of less than
 // the greatest weight only as often as its share of it. Members are ordered by a
 // hash of name and address, so that all relays with the same members have the same table.
-func maglev(shares []share, size int) []int32 {
+func maglev(shares []weightedMember, size int) []int32 {
 	if len(shares) == 0 {
 		return nil
 	}

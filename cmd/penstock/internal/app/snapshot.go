@@ -19,9 +19,9 @@ import (
 var _ admin.Source = (*daemon)(nil)
 
 // Status is the daemon at this moment.
-func (d *moment) Status() api.Status {
-	f, stats := d.force.Load(), d.engine.Stats()
-	s := api.Status{Version: version(), PID: os.Getpid(), Started: d.started, Config: d.inForce(f)}
+func (d *snapshot) Status() api.Status {
+	f, stats := d.active.Load(), d.engine.Stats()
+	s := api.Status{Version: version(), PID: os.Getpid(), Started: d.started, Config: d.configStatus(f)}
 	s.State, s.Hash = d.Draining().State, s.Config.Hash
 	points := d.points()
 	begun := int64(0)
@@ -36,7 +36,7 @@ func (d *moment) Status() api.Status {
 		s.Loops = append(s.Loops, api.Loop{Flows: l.Flows, Busy: l.Busy.Seconds(), Events: l.Events, Waits: l.Waits, Wakeups: l.Wakeups, Longest: l.Longest.Seconds()})
 	}
 	total := stats.Total()
-	journal, access := d.books.dropped()
+	journal, access := d.accounting.dropped()
 	s.Resources = api.Resources{
 		MaxFDs:       maxFDs(),
 		CPU:          cpuTime().Seconds(),
@@ -55,20 +55,20 @@ func (d *moment) Status() api.Status {
 
 // A moment answers from one look at the counters and at all open flows, which is what
 // costs when there are many. It is for one goroutine.
-type moment struct {
+type snapshot struct {
 	*daemon
 	points func() []account.Point
 }
 
 // Moment makes a moment. It looks when it is first asked for what it needs a look for.
-func (d *daemon) Moment() admin.Observer { return d.moment() }
+func (d *daemon) Moment() admin.Observer { return d.snapshot() }
 
-func (d *daemon) moment() *moment { return &moment{d, sync.OnceValue(d.look)} }
+func (d *daemon) snapshot() *snapshot { return &snapshot{d, sync.OnceValue(d.readCounters)} }
 
 // look reads the counters, with what open flows have moved so far.
-func (d *daemon) look() []account.Point {
-	return d.books.counters.Snapshot(nil, func(add func(*account.Series, account.Moved, account.Moved)) {
-		d.each(func(f *relay.FlowInfo, p *passage) {
+func (d *daemon) readCounters() []account.Point {
+	return d.accounting.counters.Snapshot(nil, func(add func(*account.Series, account.Moved, account.Moved)) {
+		d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
 			if s := p.series.Load(); s != nil {
 				add(s, moved(&f.AB), moved(&f.BA))
 			}
@@ -77,10 +77,10 @@ func (d *daemon) look() []account.Point {
 }
 
 // Status, Listeners, Groups and Counters are those of a moment that is just now.
-func (d *daemon) Status() api.Status        { return d.moment().Status() }
-func (d *daemon) Listeners() []api.Listener { return d.moment().Listeners() }
-func (d *daemon) Groups() []api.Group       { return d.moment().Groups() }
-func (d *daemon) Counters() admin.Counters  { return d.moment().Counters() }
+func (d *daemon) Status() api.Status        { return d.snapshot().Status() }
+func (d *daemon) Listeners() []api.Listener { return d.snapshot().Listeners() }
+func (d *daemon) Groups() []api.Group       { return d.snapshot().Groups() }
+func (d *daemon) Counters() admin.Counters  { return d.snapshot().Counters() }
 
 func moved(t *relay.Transfer) account.Moved {
 	return account.Moved{Bytes: t.Written, Datagrams: t.Datagrams}
@@ -137,7 +137,7 @@ func paths(points []account.Point) []api.PathCount {
 	return list
 }
 
-func (d *daemon) inForce(f *force) api.InForce {
+func (d *daemon) configStatus(f *activeConfig) api.InForce {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
 	return api.InForce{Source: f.Source, Hash: hashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed}
@@ -145,14 +145,14 @@ func (d *daemon) inForce(f *force) api.InForce {
 
 // Config is the configuration in force. Tokens are in files of their own, and not in it.
 func (d *daemon) Config() api.Config {
-	f := d.force.Load()
-	return api.Config{InForce: d.inForce(f), Text: string(f.Text)}
+	f := d.active.Load()
+	return api.Config{InForce: d.configStatus(f), Text: string(f.Text)}
 }
 
 // Listeners are in the order of the file.
-func (d *moment) Listeners() []api.Listener {
+func (d *snapshot) Listeners() []api.Listener {
 	d.mu.Lock()
-	f, posts := d.force.Load(), d.posts
+	f, posts := d.active.Load(), d.bound
 	d.mu.Unlock()
 	byRoute := map[names]api.Numbers{}
 	// Flows that move from one series to another while they are read are counted
@@ -176,12 +176,12 @@ func (d *moment) Listeners() []api.Listener {
 		if l.Datagrams {
 			out.Kind = "datagram"
 		}
-		if p := posts[bindOf(l)]; p != nil {
+		if p := posts[bindKeyOf(l)]; p != nil {
 			out.Address = p.Addr().String()
 		}
 		for k, n := range byRoute {
 			if k.listener == l.Name {
-				plus(&out.Numbers, &n)
+				addTotals(&out.Numbers, &n)
 			}
 		}
 		out.Begun = begun[l.Name]
@@ -196,7 +196,7 @@ func (d *moment) Listeners() []api.Listener {
 	return list
 }
 
-func plus(n, m *api.Numbers) {
+func addTotals(n, m *api.Numbers) {
 	n.Flows += m.Flows
 	n.Begun += m.Begun
 	n.Refused += m.Refused
@@ -216,12 +216,12 @@ func texts(ps []netip.Prefix) []string {
 }
 
 // Groups are in the order of the file.
-func (d *moment) Groups() []api.Group {
-	f := d.force.Load()
+func (d *snapshot) Groups() []api.Group {
+	f := d.active.Load()
 	type key struct{ group, member string }
 	byMember := map[key]api.Numbers{}
 	retries := map[string]int64{}
-	ended := map[string]*[spec.Reasons]int64{}
+	ended := map[string]*[spec.NumReasons]int64{}
 	points := d.points()
 	for i := range points {
 		p := &points[i]
@@ -231,7 +231,7 @@ func (d *moment) Groups() []api.Group {
 		byMember[k] = n
 		retries[p.Group] += p.Retries
 		if ended[p.Group] == nil {
-			ended[p.Group] = new([spec.Reasons]int64)
+			ended[p.Group] = new([spec.NumReasons]int64)
 		}
 		for r, n := range p.Reasons {
 			ended[p.Group][r] += n
@@ -251,15 +251,15 @@ func (d *moment) Groups() []api.Group {
 		}
 		for k, n := range byMember {
 			if k.group == g.Name {
-				plus(&out.Numbers, &n)
+				addTotals(&out.Numbers, &n)
 			}
 		}
 		if snap := snaps[g.Name]; snap != nil {
-			out.Panics = snap.Panics
-			out.Queue.Waiting, out.Queue.Queued = snap.Waiting, int64(snap.Queued)
+			out.Panics = snap.Panic
+			out.Queue.Waiting, out.Queue.Queued = snap.Queued, int64(snap.QueuedTotal)
 			for _, l := range snap.Lookups {
 				out.Lookups = append(out.Lookups, api.Lookup{
-					Name: l.What, Members: l.Targets, LeftOut: l.Cut, Failures: int64(l.Failed), Time: l.At, Error: l.Err,
+					Name: l.Name, Members: l.Targets, LeftOut: l.LeftOut, Failures: int64(l.Failures), Time: l.At, Error: l.Err,
 				})
 			}
 			for i := range snap.Members {
@@ -276,8 +276,8 @@ func (d *moment) Groups() []api.Group {
 func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	out := api.Member{
 		Name: m.Name, Address: m.Addr.String(), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.Why, Since: m.Since,
-		Takes: m.Takes, Weight: m.Weight, Backup: m.Backup, Found: m.Found, MaxFlows: m.MaxFlows,
-		Connects: int64(m.Connected), Failures: int64(m.Failures), Latency: m.Connects.Seconds(), Numbers: n,
+		Takes: m.AcceptsFlows, Weight: m.Weight, Backup: m.Backup, Found: m.Discovered, MaxFlows: m.MaxFlows,
+		Connects: int64(m.Connects), Failures: int64(m.Failures), Latency: m.ConnectTime.Seconds(), Numbers: n,
 	}
 	out.Flows = int64(m.Active)
 	if m.State == upstream.Ejected {
@@ -290,10 +290,10 @@ func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 }
 
 // Counters are what only metrics show.
-func (d *moment) Counters() admin.Counters {
+func (d *snapshot) Counters() admin.Counters {
 	stats := d.engine.Stats()
 	total := stats.Total()
-	journal, access := d.books.dropped()
+	journal, access := d.accounting.dropped()
 	c := admin.Counters{
 		AcceptErrors: total.AcceptErrors, AcceptPauses: total.AcceptPauses,
 		BytesSpliced: total.BytesSpliced, BytesDropped: total.BytesDropped,

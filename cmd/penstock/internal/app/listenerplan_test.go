@@ -27,7 +27,7 @@ func TestTimeouts(t *testing.T) {
 
 // A listener keeps its socket for as long as its address stays, and one that asks
 // for a free port for as long as its name does.
-func TestBind(t *testing.T) {
+func TestBindKey(t *testing.T) {
 	parse := func(s string) spec.Endpoint {
 		e, err := spec.ParseListener(s)
 		if err != nil {
@@ -37,15 +37,15 @@ func TestBind(t *testing.T) {
 	}
 	a := &spec.Listener{Name: "a", Listen: parse("tcp://127.0.0.1:80")}
 	b := &spec.Listener{Name: "b", Listen: parse("tcp://127.0.0.1:80")}
-	if bindOf(a) != bindOf(b) {
+	if bindKeyOf(a) != bindKeyOf(b) {
 		t.Error("a name makes another socket")
 	}
 	b.Interface = "lo"
-	if bindOf(a) == bindOf(b) {
+	if bindKeyOf(a) == bindKeyOf(b) {
 		t.Error("an interface makes no other socket")
 	}
 	free, other := &spec.Listener{Name: "a", Listen: parse("tcp://127.0.0.1:0")}, &spec.Listener{Name: "b", Listen: parse("tcp://127.0.0.1:0")}
-	if bindOf(free) == bindOf(other) {
+	if bindKeyOf(free) == bindKeyOf(other) {
 		t.Error("two free ports are one")
 	}
 }
@@ -114,7 +114,7 @@ func TestWatchFile(t *testing.T) {
 }
 
 // What every reload may leave for the next start is told.
-func TestNeedRestart(t *testing.T) {
+func TestKeysNeedingRestart(t *testing.T) {
 	parse := func(text string) *spec.Config {
 		c, err := config.Parse("x", []byte(text+"\nlisteners: {a: {listen: 'tcp://:1', to: 'echo:'}}"))
 		if err != nil {
@@ -124,7 +124,7 @@ func TestNeedRestart(t *testing.T) {
 	}
 	old := parse("engine: {loops: 1}\nlog: {format: text, level: info}")
 	next := parse("engine: {loops: 2}\nlog: {format: json, level: debug}\nadmin: {listen: 'unix:///x'}")
-	got := needRestart(config.Compare(old, next))
+	got := keysNeedingRestart(config.Compare(old, next))
 	want := map[string]bool{"engine.loops": true, "log.format": true, "admin.listen": true}
 	for _, k := range got {
 		if !want[k] {
@@ -135,8 +135,8 @@ func TestNeedRestart(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("%v need one, and it was not told: %v", want, got)
 	}
-	kept := keepForRestart(old, next)
-	if got := needRestart(config.Compare(old, kept)); len(got) > 0 {
+	kept := keepUntilRestart(old, next)
+	if got := keysNeedingRestart(config.Compare(old, kept)); len(got) > 0 {
 		t.Errorf("%v are said to have changed", got)
 	}
 	if kept.Log.Level != "debug" || next.Engine.Loops != 2 {

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-func TestPlain(t *testing.T) {
+func TestCanonical(t *testing.T) {
 	for in, want := range map[string]string{
 		"192.0.2.1":        "192.0.2.1",
 		"::ffff:192.0.2.1": "192.0.2.1",
 		"fe80::1%eth0":     "fe80::1",
 		"2001:db8::1":      "2001:db8::1",
 	} {
-		if got := Plain(netip.MustParseAddr(in)); got != netip.MustParseAddr(want) {
+		if got := CanonicalAddr(netip.MustParseAddr(in)); got != netip.MustParseAddr(want) {
 			t.Errorf("%s: %v, want %s", in, got, want)
 		}
 	}
@@ -24,11 +24,11 @@ func TestPlain(t *testing.T) {
 		"2001:db8::1/32":       "2001:db8::/32",
 		"::/0":                 "::/0",
 	} {
-		if got := PlainPrefix(netip.MustParsePrefix(in)); got != netip.MustParsePrefix(want) {
+		if got := CanonicalPrefix(netip.MustParsePrefix(in)); got != netip.MustParsePrefix(want) {
 			t.Errorf("%s: %v, want %s", in, got, want)
 		}
 	}
-	if Plain(netip.Addr{}).IsValid() {
+	if CanonicalAddr(netip.Addr{}).IsValid() {
 		t.Error("no address has become one")
 	}
 }

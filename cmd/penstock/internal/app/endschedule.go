@@ -7,7 +7,7 @@ import (
 )
 
 // A reaper ends flows at their times. Its zero value is not ready: see newReaper.
-type reaper struct {
+type endSchedule struct {
 	end  func(id uint64)
 	mu   sync.Mutex
 	due  deadlines
@@ -24,14 +24,14 @@ type deadline struct {
 }
 
 // newReaper starts a reaper that ends flows by end.
-func newReaper(end func(id uint64)) *reaper {
-	r := &reaper{end: end, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+func newEndSchedule(end func(id uint64)) *endSchedule {
+	r := &endSchedule{end: end, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	go r.run()
 	return r
 }
 
 // add has a flow end at a time, which may have passed.
-func (r *reaper) add(at time.Time, id uint64) {
+func (r *endSchedule) add(at time.Time, id uint64) {
 	r.mu.Lock()
 	heap.Push(&r.due, deadline{at, id})
 	first := r.due[0].id == id
@@ -45,12 +45,12 @@ func (r *reaper) add(at time.Time, id uint64) {
 }
 
 // close ends the reaper; flows that are not due yet stay.
-func (r *reaper) close() {
+func (r *endSchedule) close() {
 	close(r.stop)
 	<-r.done
 }
 
-func (r *reaper) run() {
+func (r *endSchedule) run() {
 	defer close(r.done)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -75,7 +75,7 @@ func (r *reaper) run() {
 }
 
 // next takes the first flow that is due, or tells how long it is until one is.
-func (r *reaper) next(now time.Time) (id uint64, until time.Duration, ok bool) {
+func (r *endSchedule) next(now time.Time) (id uint64, until time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.due) == 0 {

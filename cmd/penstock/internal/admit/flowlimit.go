@@ -11,31 +11,31 @@ import (
 )
 
 // bound bounds flows at once and new flows a second.
-type bound struct {
-	*tally
-	max        int64         // 0: none
-	rate       *rate.Limiter // nil: none
-	full, fast spec.Reason   // what to say when one is reached
+type flowLimit struct {
+	*flowCount
+	max              int64         // 0: none
+	rate             *rate.Limiter // nil: none
+	tooMany, tooFast spec.Reason   // what to say when one is reached
 }
 
 // tally counts flows. All loops write it, so it has cache lines of its own.
-type tally struct {
+type flowCount struct {
 	_     [64]byte
 	flows atomic.Int64
 	_     [64]byte
 }
 
 // newBound takes over the count of old, and what its bucket has, if it is not nil.
-func newBound(l spec.Limits, full, fast spec.Reason, old *bound) bound {
-	b := bound{max: int64(l.Flows), full: full, fast: fast}
+func newFlowLimit(l spec.Limits, full, fast spec.Reason, old *flowLimit) flowLimit {
+	b := flowLimit{max: int64(l.Flows), tooMany: full, tooFast: fast}
 	if l.NewFlows > 0 {
 		b.rate = rate.NewLimiter(rate.Limit(l.NewFlows), burst(l.NewFlows, l.Burst))
 	}
 	if old == nil {
-		b.tally = new(tally)
+		b.flowCount = new(flowCount)
 		return b
 	}
-	b.tally = old.tally
+	b.flowCount = old.flowCount
 	if now := time.Now(); b.rate != nil && old.rate != nil {
 		b.rate.AllowN(now, b.rate.Burst()-min(b.rate.Burst(), max(0, int(old.rate.TokensAt(now)))))
 	}
@@ -52,14 +52,14 @@ func burst(perSecond float64, n int) int {
 
 // enter counts one more, or says why not. What was over the bound for a moment is
 // never let in.
-func (b *bound) enter(now time.Time) spec.Reason {
+func (b *flowLimit) enter(now time.Time) spec.Reason {
 	if n := b.flows.Add(1); b.max > 0 && n > b.max {
 		b.flows.Add(-1)
-		return b.full
+		return b.tooMany
 	}
 	if b.rate != nil && !b.rate.AllowN(now, 1) {
 		b.flows.Add(-1)
-		return b.fast
+		return b.tooFast
 	}
 	return spec.ReasonNone
 }

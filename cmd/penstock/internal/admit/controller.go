@@ -22,30 +22,30 @@ import (
 //
 //	Enter ──not proxied──▶ in ──────────────▶ Leave
 //	  └────proxied──▶ waits ──Identify──▶ in ──▶ Leave
-type Gate struct {
+type Controller struct {
 	allow, deny, proxies *bart.Lite // nil: empty
-	total, listener      bound
-	source               sourceBound
-	live                 *live
+	total, listener      flowLimit
+	source               sourceLimit
+	counts               *counts
 }
 
 // live is what a listener's gates share, one after the other.
-type live struct {
-	total, listener *tally
-	sources         *sources
+type counts struct {
+	total, listener *flowCount
+	sources         *sourceTable
 }
 
 // Total bounds the flows of all listeners together.
-type Total struct{ bound }
+type Total struct{ flowLimit }
 
 // NewTotal makes the bound of all listeners. It goes on counting where old is, if
 // that is not nil.
 func NewTotal(l spec.Limits, old *Total) *Total {
-	var was *bound
+	var was *flowLimit
 	if old != nil {
-		was = &old.bound
+		was = &old.flowLimit
 	}
-	return &Total{newBound(l, spec.ReasonFlows, spec.ReasonRate, was)}
+	return &Total{newFlowLimit(l, spec.ReasonFlows, spec.ReasonRate, was)}
 }
 
 // Flows is the number of flows that are in.
@@ -56,46 +56,46 @@ func (t *Total) Flows() int64 { return t.flows.Load() }
 // changes, so that a configuration that is not taken after all leaves no trace.
 //
 // Flows that came in while nothing was asked of sources do not count for theirs.
-func NewGate(total *Total, l *spec.Listener, old *Gate) *Gate {
-	g := &Gate{
-		allow: set(l.Allow), deny: set(l.Deny), proxies: set(l.ProxyFrom),
-		total:  total.bound,
-		source: newSourceBound(l.Limits.Source),
+func NewController(total *Total, l *spec.Listener, old *Controller) *Controller {
+	g := &Controller{
+		allow: prefixSet(l.Allow), deny: prefixSet(l.Deny), proxies: prefixSet(l.ProxyFrom),
+		total:  total.flowLimit,
+		source: newSourceLimit(l.Limits.Source),
 	}
-	var was *bound
+	var was *flowLimit
 	if old != nil {
 		was = &old.listener
-		g.live = old.live
+		g.counts = old.counts
 	}
-	g.listener = newBound(l.Limits, spec.ReasonListenerFlows, spec.ReasonListenerRate, was)
+	g.listener = newFlowLimit(l.Limits, spec.ReasonListenerFlows, spec.ReasonListenerRate, was)
 	if old == nil {
-		g.live = &live{total.tally, g.listener.tally, newSources(MaxSources)}
+		g.counts = &counts{total.flowCount, g.listener.flowCount, newSourceTable(MaxSources)}
 	}
 	return g
 }
 
-func set(ps []netip.Prefix) *bart.Lite {
+func prefixSet(ps []netip.Prefix) *bart.Lite {
 	if len(ps) == 0 {
 		return nil
 	}
 	s := new(bart.Lite)
 	for _, p := range ps {
-		s.Insert(spec.PlainPrefix(p))
+		s.Insert(spec.CanonicalPrefix(p))
 	}
 	return s
 }
 
 // Ticket is held by a flow that is in. The zero value is nobody's.
-type Ticket struct {
-	live    *live
-	source  uint64
-	counted bool // for its source
-	proxied bool
+type Admission struct {
+	counts       *counts
+	source       uint64
+	counted      bool // for its source
+	expectsProxy bool
 }
 
 // Proxied tells whether the flow must begin with a PROXY header, and Identify be
 // called when it is there.
-func (t *Ticket) Proxied() bool { return t.proxied }
+func (t *Admission) ExpectsProxy() bool { return t.expectsProxy }
 
 // Enter lets a new flow in or gives the reason why not; then there is no ticket.
 // The peer is who connected, zero if it has no address (a Unix socket): such a one
@@ -103,21 +103,21 @@ func (t *Ticket) Proxied() bool { return t.proxied }
 //
 // What bounds a source is asked first, so that one that asks for too much does not
 // use up what all have.
-func (g *Gate) Enter(peer netip.Addr, now time.Time) (Ticket, spec.Reason) {
-	t := Ticket{live: g.live, proxied: g.Proxied(peer)}
-	if !t.proxied {
+func (g *Controller) Admit(peer netip.Addr, now time.Time) (Admission, spec.Reason) {
+	t := Admission{counts: g.counts, expectsProxy: g.ExpectsProxy(peer)}
+	if !t.expectsProxy {
 		if why := g.Identify(&t, peer, now); why != spec.ReasonNone {
-			return Ticket{}, why
+			return Admission{}, why
 		}
 	}
 	if why := g.listener.enter(now); why != spec.ReasonNone {
-		t.leaveSource()
-		return Ticket{}, why
+		t.releaseSource()
+		return Admission{}, why
 	}
 	if why := g.total.enter(now); why != spec.ReasonNone {
 		g.listener.flows.Add(-1)
-		t.leaveSource()
-		return Ticket{}, why
+		t.releaseSource()
+		return Admission{}, why
 	}
 	return t, spec.ReasonNone
 }
@@ -125,52 +125,52 @@ func (g *Gate) Enter(peer netip.Addr, now time.Time) (Ticket, spec.Reason) {
 // Identify says who the client of a flow is, once: whom the PROXY header names, or
 // the peer itself if that is a local one. The flow must end if it has a reason, and
 // keeps its ticket until then.
-func (g *Gate) Identify(t *Ticket, client netip.Addr, now time.Time) spec.Reason {
-	client = spec.Plain(client)
+func (g *Controller) Identify(t *Admission, client netip.Addr, now time.Time) spec.Reason {
+	client = spec.CanonicalAddr(client)
 	if !g.Allows(client) {
 		return spec.ReasonDenied
 	}
 	if !client.IsValid() || !g.source.any() {
 		return spec.ReasonNone
 	}
-	t.source = sourceOf(client)
-	why := t.live.sources.enter(t.source, g.source, now)
+	t.source = sourceKey(client)
+	why := t.counts.sources.enter(t.source, g.source, now)
 	t.counted = why == spec.ReasonNone
 	return why
 }
 
 // Leave gives the ticket back. It does nothing the second time.
-func (t *Ticket) Leave() {
-	if t.live == nil {
+func (t *Admission) Release() {
+	if t.counts == nil {
 		return
 	}
-	t.leaveSource()
-	t.live.listener.flows.Add(-1)
-	t.live.total.flows.Add(-1)
-	*t = Ticket{}
+	t.releaseSource()
+	t.counts.listener.flows.Add(-1)
+	t.counts.total.flows.Add(-1)
+	*t = Admission{}
 }
 
-func (t *Ticket) leaveSource() {
+func (t *Admission) releaseSource() {
 	if t.counted {
-		t.live.sources.leave(t.source)
+		t.counts.sources.leave(t.source)
 	}
 }
 
 // Allows tells whether a client may come in, by its address alone.
-func (g *Gate) Allows(client netip.Addr) bool {
-	client = spec.Plain(client)
+func (g *Controller) Allows(client netip.Addr) bool {
+	client = spec.CanonicalAddr(client)
 	return (g.deny == nil || !g.deny.Contains(client)) && (g.allow == nil || g.allow.Contains(client))
 }
 
 // Proxied tells whether a peer must begin with a PROXY header. On a Unix socket,
 // where a peer has no address, everybody must if anybody must.
-func (g *Gate) Proxied(peer netip.Addr) bool {
-	return g.proxies != nil && (!peer.IsValid() || g.proxies.Contains(spec.Plain(peer)))
+func (g *Controller) ExpectsProxy(peer netip.Addr) bool {
+	return g.proxies != nil && (!peer.IsValid() || g.proxies.Contains(spec.CanonicalAddr(peer)))
 }
 
 // Flows is the number of the listener's flows that are in.
-func (g *Gate) Flows() int64 { return g.listener.flows.Load() }
+func (g *Controller) Flows() int64 { return g.listener.flows.Load() }
 
 // Sources is the number of sources that are remembered: those that have flows, and
 // those that lately had more than they may have all the time.
-func (g *Gate) Sources() int { return g.live.sources.len() }
+func (g *Controller) Sources() int { return g.counts.sources.len() }

@@ -29,23 +29,23 @@ func ip(s string) netip.Addr {
 }
 
 // gates makes a gate with bounds of its own, and of all.
-func gate(total spec.Limits, l spec.Listener) (*Total, *Gate) {
+func gate(total spec.Limits, l spec.Listener) (*Total, *Controller) {
 	t := NewTotal(total, nil)
-	return t, NewGate(t, &l, nil)
+	return t, NewController(t, &l, nil)
 }
 
 // enter wants one answer, and gives the ticket.
-func enter(t *testing.T, g *Gate, peer string, now time.Time, want spec.Reason) Ticket {
+func enter(t *testing.T, g *Controller, peer string, now time.Time, want spec.Reason) Admission {
 	t.Helper()
-	ticket, why := g.Enter(ip(peer), now)
-	if why != want || why != spec.ReasonNone && ticket != (Ticket{}) {
+	ticket, why := g.Admit(ip(peer), now)
+	if why != want || why != spec.ReasonNone && ticket != (Admission{}) {
 		t.Fatalf("%q: %q, %+v, want %q", peer, why, ticket, want)
 	}
 	return ticket
 }
 
 // empty wants every gauge at zero.
-func empty(t *testing.T, total *Total, g *Gate) {
+func empty(t *testing.T, total *Total, g *Controller) {
 	t.Helper()
 	if total.Flows() != 0 || g.Flows() != 0 || g.Sources() != 0 {
 		t.Errorf("%d flows in all, %d of the listener, %d sources", total.Flows(), g.Flows(), g.Sources())
@@ -128,7 +128,7 @@ func TestBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			total, g := gate(c.total, spec.Listener{Limits: c.own})
-			var tickets []Ticket
+			var tickets []Admission
 			for range 3 {
 				tickets = append(tickets, enter(t, g, "192.0.2.1", now, spec.ReasonNone))
 			}
@@ -137,23 +137,23 @@ func TestBounds(t *testing.T) {
 			if total.Flows() != 3 || g.Flows() != 3 {
 				t.Errorf("%d flows in all, %d of the listener", total.Flows(), g.Flows())
 			}
-			other, why := g.Enter(ip("192.0.2.2"), now)
+			other, why := g.Admit(ip("192.0.2.2"), now)
 			if why != c.others {
 				t.Errorf("from elsewhere: %q, want %q", why, c.others)
 			}
-			other.Leave()
-			tickets[0].Leave()
-			tickets[0].Leave() // nothing
+			other.Release()
+			tickets[0].Release()
+			tickets[0].Release() // nothing
 			if c.leaving {
 				tickets[0] = enter(t, g, "192.0.2.1", now, spec.ReasonNone)
 				enter(t, g, "192.0.2.1", now, c.want)
 			} else {
 				enter(t, g, "192.0.2.1", now, c.want)
 				later := enter(t, g, "192.0.2.1", now.Add(3*time.Second), spec.ReasonNone)
-				later.Leave()
+				later.Release()
 			}
 			for i := range tickets {
-				tickets[i].Leave()
+				tickets[i].Release()
 			}
 			if c.own.Source.NewFlows == 0 {
 				empty(t, total, g)
@@ -166,7 +166,7 @@ func TestBounds(t *testing.T) {
 func TestSourceIsA64(t *testing.T) {
 	now := time.Now()
 	total, g := gate(spec.Limits{}, spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{Flows: 1}}})
-	var tickets []Ticket
+	var tickets []Admission
 	for _, a := range []string{"2001:db8:0:1::1", "2001:db8:0:2::1", "0.0.0.0", "::", "", ""} {
 		tickets = append(tickets, enter(t, g, a, now, spec.ReasonNone))
 	}
@@ -174,7 +174,7 @@ func TestSourceIsA64(t *testing.T) {
 		enter(t, g, a, now, spec.ReasonSourceFlows)
 	}
 	for i := range tickets {
-		tickets[i].Leave()
+		tickets[i].Release()
 	}
 	empty(t, total, g)
 }
@@ -194,20 +194,20 @@ func TestGreedySource(t *testing.T) {
 }
 
 // Behind a proxy the client is who the header names, not the peer.
-func TestProxied(t *testing.T) {
+func TestExpectsProxy(t *testing.T) {
 	now := time.Now()
 	total, g := gate(spec.Limits{Flows: 5}, spec.Listener{
 		Deny: prefixes("10.0.0.0/8", "203.0.113.0/24"), ProxyFrom: prefixes("10.0.0.1/32"),
 		Limits: spec.Limits{Source: spec.SourceLimits{Flows: 1}},
 	})
 	direct := enter(t, g, "192.0.2.1", now, spec.ReasonNone)
-	if direct.Proxied() {
+	if direct.ExpectsProxy() {
 		t.Error("a direct client must begin with a header")
 	}
 	enter(t, g, "10.0.0.2", now, spec.ReasonDenied)
 
 	// The proxy itself is in deny, and has more than one flow.
-	tickets := []Ticket{direct}
+	tickets := []Admission{direct}
 	for client, want := range map[string]spec.Reason{
 		"192.0.2.1":   spec.ReasonSourceFlows,
 		"192.0.2.2":   spec.ReasonNone,
@@ -215,7 +215,7 @@ func TestProxied(t *testing.T) {
 		"":            spec.ReasonNone,
 	} {
 		ticket := enter(t, g, "::ffff:10.0.0.1", now, spec.ReasonNone)
-		if !ticket.Proxied() {
+		if !ticket.ExpectsProxy() {
 			t.Fatal("the proxy need not begin with a header")
 		}
 		if why := g.Identify(&ticket, ip(client), now); why != want {
@@ -225,13 +225,13 @@ func TestProxied(t *testing.T) {
 	}
 	enter(t, g, "10.0.0.1", now, spec.ReasonFlows)
 	for i := range tickets {
-		tickets[i].Leave()
+		tickets[i].Release()
 	}
 	empty(t, total, g)
-	if !g.Proxied(netip.Addr{}) {
+	if !g.ExpectsProxy(netip.Addr{}) {
 		t.Error("a peer on a Unix socket need not begin with a header")
 	}
-	if _, g := gate(spec.Limits{}, spec.Listener{}); g.Proxied(netip.Addr{}) || g.Proxied(ip("10.0.0.1")) {
+	if _, g := gate(spec.Limits{}, spec.Listener{}); g.ExpectsProxy(netip.Addr{}) || g.ExpectsProxy(ip("10.0.0.1")) {
 		t.Error("a peer must begin with a header that nobody asks for")
 	}
 }
@@ -241,7 +241,7 @@ func TestReload(t *testing.T) {
 	now := time.Now()
 	old := spec.Limits{Flows: 10, NewFlows: 0.001, Burst: 10, Source: spec.SourceLimits{Flows: 10, NewFlows: 0.001, Burst: 10}}
 	total1, g1 := gate(old, spec.Listener{Limits: old})
-	var tickets []Ticket
+	var tickets []Admission
 	for range 4 {
 		tickets = append(tickets, enter(t, g1, "192.0.2.1", now, spec.ReasonNone))
 	}
@@ -250,14 +250,14 @@ func TestReload(t *testing.T) {
 	strict := old
 	strict.Flows, strict.Burst = 5, 5
 	total2 := NewTotal(strict, total1)
-	g2 := NewGate(total2, &spec.Listener{Limits: strict}, g1)
+	g2 := NewController(total2, &spec.Listener{Limits: strict}, g1)
 	if total2.Flows() != 4 || g2.Flows() != 4 || g2.Sources() != 1 {
 		t.Fatalf("%d flows in all, %d of the listener, %d sources", total2.Flows(), g2.Flows(), g2.Sources())
 	}
 	tickets = append(tickets, enter(t, g2, "192.0.2.1", now, spec.ReasonNone))
 	enter(t, g2, "192.0.2.1", now, spec.ReasonListenerFlows)
 	for i := range tickets[:3] {
-		tickets[i].Leave()
+		tickets[i].Release()
 	}
 	if total1.Flows() != 2 || total2.Flows() != 2 || g1.Flows() != 2 || g2.Flows() != 2 {
 		t.Errorf("%d and %d flows in all, %d and %d of the listener", total1.Flows(), total2.Flows(), g1.Flows(), g2.Flows())
@@ -265,32 +265,32 @@ func TestReload(t *testing.T) {
 
 	// The old one is as it was, for a configuration may not be taken after all.
 	late := enter(t, g1, "192.0.2.2", now, spec.ReasonNone)
-	late.Leave()
+	late.Release()
 
 	// A bucket that was empty is not full because the file is read again.
 	drained, g := gate(spec.Limits{}, spec.Listener{Limits: spec.Limits{NewFlows: 0.001, Burst: 3}})
 	for range 3 {
 		enter(t, g, "192.0.2.1", now, spec.ReasonNone)
 	}
-	g = NewGate(drained, &spec.Listener{Limits: spec.Limits{NewFlows: 0.001, Burst: 3}}, g)
+	g = NewController(drained, &spec.Listener{Limits: spec.Limits{NewFlows: 0.001, Burst: 3}}, g)
 	enter(t, g, "192.0.2.1", now, spec.ReasonListenerRate)
 
 	// A source that was in debt for long is helped by a milder file.
 	_, g = gate(spec.Limits{}, spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{NewFlows: 1e-6}}})
 	enter(t, g, "192.0.2.1", now, spec.ReasonNone)
 	enter(t, g, "192.0.2.1", now.Add(time.Hour), spec.ReasonSourceRate)
-	g = NewGate(drained, &spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{NewFlows: 1}}}, g)
+	g = NewController(drained, &spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{NewFlows: 1}}}, g)
 	enter(t, g, "192.0.2.1", now.Add(time.Hour+2*time.Second), spec.ReasonSourceRate) // its debt is a burst now
 	enter(t, g, "192.0.2.1", now.Add(time.Hour+4*time.Second), spec.ReasonNone)
 
 	// Flows from before a bound do not count for their source, and leave well.
 	total, g := gate(spec.Limits{}, spec.Listener{})
 	before := enter(t, g, "192.0.2.1", now, spec.ReasonNone)
-	g = NewGate(total, &spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{Flows: 1}}}, g)
+	g = NewController(total, &spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{Flows: 1}}}, g)
 	after := enter(t, g, "192.0.2.1", now, spec.ReasonNone)
-	before.Leave()
+	before.Release()
 	enter(t, g, "192.0.2.1", now, spec.ReasonSourceFlows)
-	after.Leave()
+	after.Release()
 	empty(t, total, g)
 }
 
@@ -307,10 +307,10 @@ func TestManyAtOnce(t *testing.T) {
 			g := g
 			for i := range rounds {
 				if i == rounds/2 { // a reload in between
-					g = NewGate(total, &spec.Listener{Limits: spec.Limits{Flows: bound, Source: spec.SourceLimits{Flows: 3}}}, g)
+					g = NewController(total, &spec.Listener{Limits: spec.Limits{Flows: bound, Source: spec.SourceLimits{Flows: 3}}}, g)
 				}
 				source := rnd.IntN(len(bySource))
-				ticket, why := g.Enter(netip.AddrFrom4([4]byte{192, 0, 2, byte(source)}), time.Now())
+				ticket, why := g.Admit(netip.AddrFrom4([4]byte{192, 0, 2, byte(source)}), time.Now())
 				if why != spec.ReasonNone {
 					refused.Add(1)
 					continue
@@ -323,7 +323,7 @@ func TestManyAtOnce(t *testing.T) {
 				}
 				bySource[source].Add(-1)
 				in.Add(-1)
-				ticket.Leave()
+				ticket.Release()
 			}
 		})
 	}
@@ -340,26 +340,26 @@ func everything() spec.Listener {
 	}
 }
 
-func TestGateDoesNotAllocate(t *testing.T) {
+func TestControllerDoesNotAllocate(t *testing.T) {
 	now := time.Now()
 	_, g := gate(spec.Limits{Flows: 1e6, NewFlows: 1e9}, everything())
 	for _, a := range []string{"192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1", "10.0.0.2", "10.0.0.1"} {
 		peer := ip(a)
 		if n := testing.AllocsPerRun(100, func() {
-			ticket, _ := g.Enter(peer, now)
-			if ticket.Proxied() {
+			ticket, _ := g.Admit(peer, now)
+			if ticket.ExpectsProxy() {
 				g.Identify(&ticket, netip.AddrFrom4([4]byte{192, 0, 2, 1}), now)
 			}
-			ticket.Leave()
+			ticket.Release()
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", a, n)
 		}
 	}
 }
 
-// BenchmarkGate is a flow in and out, from as many goroutines as there are CPUs:
+// BenchmarkController is a flow in and out, from as many goroutines as there are CPUs:
 // each from a source of its own, or all from one.
-func BenchmarkGate(b *testing.B) {
+func BenchmarkController(b *testing.B) {
 	for _, c := range []struct {
 		name   string
 		limits spec.Limits
@@ -384,8 +384,8 @@ func BenchmarkGate(b *testing.B) {
 						binary.BigEndian.PutUint32(peer[:], workers.Add(1))
 					}
 					for pb.Next() {
-						ticket, _ := g.Enter(netip.AddrFrom4(peer), now)
-						ticket.Leave()
+						ticket, _ := g.Admit(netip.AddrFrom4(peer), now)
+						ticket.Release()
 					}
 				})
 			})

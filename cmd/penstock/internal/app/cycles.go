@@ -21,30 +21,30 @@ type hop struct {
 
 // doors are the addresses of the daemon's own listeners, by what a member must have in
 // common with them.
-type doors struct {
-	by    map[relay.Addr][]door
-	local map[netip.Addr]bool // addresses of this host
+type ownListeners struct {
+	byAddr    map[relay.Addr][]ownListener
+	hostAddrs map[netip.Addr]bool // addresses of this host
 }
 
-type door struct {
+type ownListener struct {
 	listener string
 	ip       netip.Addr // that it is bound to
 }
 
 // newDoors finds listeners by their addresses. One without an address leads nowhere.
-func newDoors(listeners []*spec.Listener, at func(*spec.Listener) relay.Addr) *doors {
-	d := &doors{by: map[relay.Addr][]door{}, local: map[netip.Addr]bool{}}
+func newOwnListeners(listeners []*spec.Listener, at func(*spec.Listener) relay.Addr) *ownListeners {
+	d := &ownListeners{byAddr: map[relay.Addr][]ownListener{}, hostAddrs: map[netip.Addr]bool{}}
 	for _, l := range listeners {
 		// What is connected on this host comes over lo.
 		if a := at(l); a.Network != 0 && (l.Interface == "" || l.Interface == "lo") {
-			d.by[common(a)] = append(d.by[common(a)], door{l.Name, spec.Plain(a.IP.Addr())})
+			d.byAddr[withoutIP(a)] = append(d.byAddr[withoutIP(a)], ownListener{l.Name, spec.CanonicalAddr(a.IP.Addr())})
 		}
 	}
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok {
 			if ip, ok := netip.AddrFromSlice(n.IP); ok {
-				d.local[spec.Plain(ip)] = true
+				d.hostAddrs[spec.CanonicalAddr(ip)] = true
 			}
 		}
 	}
@@ -52,16 +52,16 @@ func newDoors(listeners []*spec.Listener, at func(*spec.Listener) relay.Addr) *d
 }
 
 // common is an address without its IP.
-func common(a relay.Addr) relay.Addr {
+func withoutIP(a relay.Addr) relay.Addr {
 	a.IP = netip.AddrPortFrom(netip.Addr{}, a.IP.Port())
 	return a
 }
 
 // open is the listener that takes who connects to an address; empty: none.
-func (d *doors) open(to relay.Addr) string {
-	ip := spec.Plain(to.IP.Addr())
-	here := !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() || d.local[ip]
-	for _, o := range d.by[common(to)] {
+func (d *ownListeners) listenerAt(to relay.Addr) string {
+	ip := spec.CanonicalAddr(to.IP.Addr())
+	here := !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() || d.hostAddrs[ip]
+	for _, o := range d.byAddr[withoutIP(to)] {
 		if o.ip == ip || here && (!o.ip.IsValid() || o.ip.IsUnspecified() || ip.IsUnspecified() && o.ip.IsLoopback()) {
 			return o.listener
 		}
@@ -71,13 +71,13 @@ func (d *doors) open(to relay.Addr) string {
 
 // loops finds the hops that lead a flow back to a listener that it came through, each
 // with the listeners on the way. members gives the addresses of a group.
-func (d *doors) loops(listeners []*spec.Listener, members func(*spec.Group) []relay.Addr) map[hop][]string {
+func (d *ownListeners) cycles(listeners []*spec.Listener, members func(*spec.Group) []relay.Addr) map[hop][]string {
 	next := map[string][]string{} // listeners that a listener leads to
 	var own []hop
 	for _, l := range listeners {
 		for _, r := range routesOf(l) {
 			for _, a := range members(r.To) {
-				if to := d.open(a); to != "" {
+				if to := d.listenerAt(a); to != "" {
 					own = append(own, hop{l.Name, a})
 					next[l.Name] = append(next[l.Name], to)
 				}
@@ -86,7 +86,7 @@ func (d *doors) loops(listeners []*spec.Listener, members func(*spec.Group) []re
 	}
 	found := map[hop][]string{}
 	for _, h := range own {
-		if way := path(next, d.open(h.member), h.listener); way != nil {
+		if way := shortestPath(next, d.listenerAt(h.member), h.listener); way != nil {
 			found[h] = append([]string{h.listener}, way...)
 		}
 	}
@@ -94,7 +94,7 @@ func (d *doors) loops(listeners []*spec.Listener, members func(*spec.Group) []re
 }
 
 // path is a way from one listener to another, both included; nil: there is none.
-func path(next map[string][]string, from, to string) []string {
+func shortestPath(next map[string][]string, from, to string) []string {
 	before := map[string]string{from: ""}
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
@@ -118,7 +118,7 @@ func path(next map[string][]string, from, to string) []string {
 }
 
 // literals are the addresses of a group's members that need no look-up.
-func literals(g *spec.Group) (list []relay.Addr) {
+func literalAddrs(g *spec.Group) (list []relay.Addr) {
 	for _, m := range g.Members {
 		if a, ok := upstream.Literal(m.To); ok {
 			list = append(list, a)
@@ -129,8 +129,8 @@ func literals(g *spec.Group) (list []relay.Addr) {
 
 // checkLoops refuses a configuration that has a listener relay to itself: it would
 // take all descriptors within a second.
-func checkLoops(d *doors, listeners []*spec.Listener) error {
-	found := d.loops(listeners, literals)
+func checkCycles(d *ownListeners, listeners []*spec.Listener) error {
+	found := d.cycles(listeners, literalAddrs)
 	var errs []error
 	for h, way := range found {
 		errs = append(errs, fmt.Errorf("listener %s: %s leads back to it (%s); allowed: members that do not come back to the same listener",
@@ -150,33 +150,33 @@ func configuredAddr(l *spec.Listener) relay.Addr {
 
 // findLoops looks at members as they are now, those that DNS has found too. Flows that
 // would go round in circles are refused from then on.
-func (d *daemon) findLoops() {
-	f := d.force.Load()
+func (d *daemon) updateCycles() {
+	f := d.active.Load()
 	members := map[string][]relay.Addr{}
 	for _, g := range d.set.Snapshot() {
 		for _, m := range g.Members {
 			members[g.Name] = append(members[g.Name], m.Addr)
 		}
 	}
-	found := f.doors.loops(f.Listeners, func(g *spec.Group) []relay.Addr { return members[g.Name] })
+	found := f.ownListeners.cycles(f.Listeners, func(g *spec.Group) []relay.Addr { return members[g.Name] })
 	if len(found) == 0 {
-		d.loops.Store(nil)
+		d.cycles.Store(nil)
 		return
 	}
-	if old := d.loops.Load(); old == nil || len(*old) != len(found) {
+	if old := d.cycles.Load(); old == nil || len(*old) != len(found) {
 		for h, way := range found {
 			d.log.Error("a member leads back to its listener, and is refused", "listener", h.listener, "member", h.member.String(), "way", strings.Join(way, " > "))
 		}
 	}
-	d.loops.Store(&found)
+	d.cycles.Store(&found)
 }
 
 // leadsBack reports whether a flow that goes to a member comes back to its listener.
-func (d *daemon) leadsBack(p *passage, to *relay.Addr) bool {
-	l := d.loops.Load()
+func (d *daemon) leadsBack(p *flowState, to *relay.Addr) bool {
+	l := d.cycles.Load()
 	if l == nil {
 		return false
 	}
-	_, found := (*l)[hop{p.stand.spec.Name, *to}]
+	_, found := (*l)[hop{p.plan.spec.Name, *to}]
 	return found
 }

@@ -10,12 +10,12 @@ import (
 // ejected does not count for how long it will be out next time.
 func (m *Member) succeeded(took time.Duration) {
 	m.connected.Add(1)
-	m.connecting.Add(int64(took))
-	if m.inARow.Load() != 0 {
-		m.inARow.Store(0)
+	m.connectTime.Add(int64(took))
+	if m.failuresInARow.Load() != 0 {
+		m.failuresInARow.Store(0)
 	}
-	if m.outBefore.Load() != 0 && m.takes.Load() {
-		m.outBefore.Store(0)
+	if m.ejectionsInARow.Load() != 0 && m.acceptsFlows.Load() {
+		m.ejectionsInARow.Store(0)
 	}
 }
 
@@ -23,19 +23,19 @@ func (m *Member) succeeded(took time.Duration) {
 // another goroutine. It runs on event loops.
 func (m *Member) failed(err error) {
 	m.failures.Add(1)
-	if ours(err) {
+	if isLocalError(err) {
 		return
 	}
-	n := m.inARow.Add(1)
+	n := m.failuresInARow.Add(1)
 	cfg := m.group.Config().Eject
-	if cfg != nil && int(n) >= cfg.Failures && m.takes.Load() && m.ejecting.CompareAndSwap(false, true) {
-		m.group.set.post.give(func() { m.eject(err) })
+	if cfg != nil && int(n) >= cfg.Failures && m.acceptsFlows.Load() && m.ejecting.CompareAndSwap(false, true) {
+		m.group.set.jobs.add(func() { m.eject(err) })
 	}
 }
 
 // ours tells errors that say nothing about the member: this host has run out of
 // something (connect(2), socket(2)).
-func ours(err error) bool {
+func isLocalError(err error) bool {
 	for _, e := range [...]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EADDRINUSE} {
 		if errors.Is(err, e) {
 			return true
@@ -51,12 +51,12 @@ func (m *Member) eject(err error) {
 	defer g.set.mu.Unlock()
 	m.ejecting.Store(false)
 	cfg := g.cfg.Eject
-	if cfg == nil || g.set.closed || !m.takes.Load() || m.out {
+	if cfg == nil || g.set.closed || !m.acceptsFlows.Load() || m.ejected {
 		return
 	}
 	out := 1
 	for _, other := range g.members {
-		if other.out {
+		if other.ejected {
 			out++
 		}
 	}
@@ -64,20 +64,20 @@ func (m *Member) eject(err error) {
 		return
 	}
 	d := cfg.For
-	for range m.outBefore.Add(1) - 1 {
+	for range m.ejectionsInARow.Add(1) - 1 {
 		if d *= 2; d >= cfg.Max {
 			break
 		}
 	}
 	d = min(d, max(cfg.Max, cfg.For))
 	m.ejections++
-	m.inARow.Store(0)
-	m.out = true
+	m.failuresInARow.Store(0)
+	m.ejected = true
 	now := time.Now()
-	m.until = now.Add(d)
-	g.settle(m, now, err.Error())
-	m.back = g.set.after(d, func(now time.Time) {
-		m.out = false
-		g.settle(m, now, "ejection is over")
+	m.ejectedUntil = now.Add(d)
+	g.updateState(m, now, err.Error())
+	m.ejectTimer = g.set.after(d, func(now time.Time) {
+		m.ejected = false
+		g.updateState(m, now, "ejection is over")
 	})
 }

@@ -18,7 +18,7 @@ import (
 
 // serveAdmin lets operators ask, if the configuration says where.
 func (d *daemon) serveAdmin() error {
-	cfg := d.force.Load().Admin
+	cfg := d.active.Load().Admin
 	if cfg.Listen.Kind == 0 {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (d *daemon) closeAdmin() {
 
 // SetMember changes members, and returns them as they are then.
 func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.Member, error) {
-	i := slices.IndexFunc(d.force.Load().Groups, func(g *spec.Group) bool { return g.Name == group })
+	i := slices.IndexFunc(d.active.Load().Groups, func(g *spec.Group) bool { return g.Name == group })
 	if i < 0 {
 		return nil, api.NotFound("group", group, "those of /v1/groups")
 	}
@@ -68,7 +68,7 @@ func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.M
 		return nil, api.NotFound("member", name, "those of /v1/groups/"+group)
 	}
 	if mode == upstream.Disable {
-		d.endMember(group, name)
+		d.endMemberFlows(group, name)
 	}
 	d.event(slog.LevelInfo, "member", group+"/"+name, "an operator: "+cmp.Or(change.State, "weight"))
 	var list []api.Member
@@ -83,19 +83,19 @@ func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.M
 }
 
 // endMember ends the flows of a member that an operator has disabled.
-func (d *daemon) endMember(group, name string) {
-	d.each(func(f *relay.FlowInfo, p *passage) {
+func (d *daemon) endMemberFlows(group, name string) {
+	d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
 		if m := p.member.Load(); m != nil && m.Group().Name() == group && (m.Name() == name || m.Addr().String() == name) {
-			d.reaper.add(time.Now(), f.ID)
+			d.endings.add(time.Now(), f.ID)
 		}
 	})
 }
 
 // each calls do with every open flow that has a passage.
-func (d *daemon) each(do func(*relay.FlowInfo, *passage)) {
+func (d *daemon) eachFlow(do func(*relay.FlowInfo, *flowState)) {
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {
 		for i := range flows {
-			if p, ok := flows[i].Value.(*passage); ok {
+			if p, ok := flows[i].Value.(*flowState); ok {
 				do(&flows[i], p)
 			}
 		}
@@ -127,7 +127,7 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 	if f.Datagram {
 		out.Kind = "datagram"
 	}
-	if p, ok := f.Value.(*passage); ok {
+	if p, ok := f.Value.(*flowState); ok {
 		n := p.names()
 		out.Listener, out.Route, out.Group, out.Member = n.listener, n.route, n.group, n.member
 		if h := p.hello.Load(); h != nil {
@@ -155,11 +155,11 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 		Peer: f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), QueuedTime: f.Queued.Seconds(),
 		ClientTCP: tcpInfo(f.A), ServerTCP: tcpInfo(f.B),
 	}
-	if p, ok := f.Value.(*passage); ok {
+	if p, ok := f.Value.(*flowState); ok {
 		if h := p.hello.Load(); h != nil {
 			out.ALPN = h.SupportedProtos
 		}
-		if w := p.way.Load(); w != nil {
+		if w := p.target.Load(); w != nil {
 			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.timeouts.Idle).Seconds(), w.timeouts.Life.Seconds(), w.route.Bandwidth
 		}
 	}

@@ -15,18 +15,18 @@ import (
 // A stand is what one listener does with its clients: a configuration's answer,
 // made ready. It never changes; a reload puts another one in its place, and a
 // flow keeps the one that it was accepted under.
-type stand struct {
-	spec   *spec.Listener
-	gate   *admit.Gate
-	routes *route.Table
-	ways   map[*spec.Route]*way
-	names  map[string]*spec.Route
-	series *account.Series // of flows that are sniffed, and have no route yet; nil: none are
+type listenerPlan struct {
+	spec         *spec.Listener
+	gate         *admit.Controller
+	routes       *route.Table
+	targets      map[*spec.Route]*routeTarget
+	routesByName map[string]*spec.Route
+	sniffSeries  *account.Series // of flows that are sniffed, and have no route yet; nil: none are
 }
 
 // A way is a route made ready: the group that it leads to, and what the engine is to
 // be told about its flows.
-type way struct {
+type routeTarget struct {
 	route    *spec.Route
 	group    *upstream.Group
 	dial     *relay.DialConfig
@@ -36,21 +36,21 @@ type way struct {
 }
 
 // newStand makes a stand of a listener whose groups set has.
-func newStand(l *spec.Listener, gate *admit.Gate, set *upstream.Set, counters *account.Counters) *stand {
-	s := &stand{spec: l, gate: gate, routes: route.New(l), ways: map[*spec.Route]*way{}, names: map[string]*spec.Route{}}
+func newListenerPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, counters *account.Counters) *listenerPlan {
+	s := &listenerPlan{spec: l, gate: gate, routes: route.New(l), targets: map[*spec.Route]*routeTarget{}, routesByName: map[string]*spec.Route{}}
 	if l.Sniff.TLS || len(l.ProxyFrom) > 0 {
-		s.series = counters.Series(account.Key{Listener: l.Name})
+		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}
 	for _, r := range routesOf(l) {
-		s.ways[r] = newWay(r, l, set)
-		s.names[r.Name] = r
+		s.targets[r] = newRouteTarget(r, l, set)
+		s.routesByName[r.Name] = r
 	}
 	return s
 }
 
-func newWay(r *spec.Route, l *spec.Listener, set *upstream.Set) *way {
+func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set) *routeTarget {
 	g := r.To
-	w := &way{
+	w := &routeTarget{
 		route:    r,
 		group:    set.Group(g.Name),
 		dial:     dialConfig(&g.Dial),

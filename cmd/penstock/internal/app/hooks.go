@@ -3,7 +3,6 @@ package app
 import (
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/clienthello"
@@ -15,61 +14,41 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A passage is what the daemon knows of one flow, from its arrival to its account.
-// It belongs to the flow's loop. What is atomic others may look at.
-type passage struct {
-	stand  *stand
-	ticket admit.Ticket
-	lease  upstream.Lease
-	header *admit.Header // of the PROXY protocol; nil: there was none
-	local  *relay.Addr   // where the client came to; nil: nobody asked for it
-
-	hello  atomic.Pointer[clienthello.Hello]
-	way    atomic.Pointer[way]
-	member atomic.Pointer[upstream.Member]
-	series atomic.Pointer[account.Series] // that it is in; nil: in none yet
-	reason spec.Reason
-	doomed atomic.Bool // the reaper has a date for it
-}
-
-// names are what a flow's account calls things.
-type names struct{ listener, route, group, member string }
-
-func (p *passage) names() names {
-	n := names{listener: p.stand.spec.Name}
-	if w := p.way.Load(); w != nil {
-		n.route, n.group = w.route.Name, w.route.To.Name
+// path is the way of a byte through the daemon: which station is asked at which
+// step. The steps between are the engine's. Hooks run on its event loops, so no
+// station may block there.
+//
+//	arrives     the engine accepts the client, or its first datagram begins a flow
+//	admitted    admit.Gate: who may come in, and how many
+//	sniffed     admit.ParseProxy, clienthello.Parse: who it really is, and what it asks for
+//	routed      route.Table: to a group
+//	connected   upstream.Group: to a member, and to the next one after a failure
+//	relayed     the engine copies or splices streams, and sends datagrams in runs
+//	accounted   account: counters, access log, a line in the log
+//	closed      the engine
+//
+// What a flow knows on its way is a passage.
+func (d *daemon) hooks() relay.Hooks {
+	return relay.Hooks{
+		Admit:     d.admit,
+		Sniff:     d.sniff,
+		Upstream:  d.upstream,
+		Connected: d.connected,
+		Done:      d.done,
 	}
-	if m := p.member.Load(); m != nil {
-		n.member = m.Name()
-	}
-	return n
 }
-
-func (n names) key() account.Key {
-	return account.Key{Listener: n.listener, Route: n.route, Group: n.group, Member: n.member}
-}
-
-// passageOf is the passage that admit gave to a flow.
-func passageOf(f *relay.Flow) *passage { return f.Value().(*passage) }
-
-// standOf is what the flow's listener does with clients now.
-func standOf(f *relay.Flow) *stand { return f.Listener().Value().(*post).stand.Load() }
-
-// client is a flow's client's address; zero for a Unix client.
-func client(f *relay.Flow) netip.Addr { return f.Client().IP.Addr() }
 
 // admit is the hook for a new client.
 func (d *daemon) admit(f *relay.Flow) relay.Cause {
-	s := standOf(f)
-	p := &passage{stand: s}
+	s := planOf(f)
+	p := &flowState{plan: s}
 	f.SetValue(p)
 	peer := client(f)
-	if p.ticket, p.reason = s.gate.Enter(peer, time.Now()); p.reason != spec.ReasonNone {
+	if p.admission, p.reason = s.gate.Admit(peer, time.Now()); p.reason != spec.ReasonNone {
 		return relay.CauseRefused
 	}
-	if p.ticket.Proxied() || s.spec.Sniff.TLS && s.routes.Needs(peer) {
-		p.enter(s.series)
+	if p.admission.ExpectsProxy() || s.spec.Sniff.TLS && s.routes.Needs(peer) {
+		p.moveTo(s.sniffSeries)
 		f.Sniff(s.spec.Sniff.Max, s.spec.Sniff.Timeout)
 		return relay.CauseNone
 	}
@@ -83,8 +62,8 @@ func (d *daemon) admit(f *relay.Flow) relay.Cause {
 // then a ClientHello, if it decides the route. A client that says nothing in time, or no
 // TLS, has no name.
 func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.SniffNext) {
-	p := passageOf(f)
-	if p.ticket.Proxied() && p.header == nil {
+	p := stateOf(f)
+	if p.admission.ExpectsProxy() && p.header == nil {
 		h, n, more, err := admit.ParseProxy(b)
 		switch {
 		case more && !last:
@@ -101,10 +80,10 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 			f.SetClient(relay.Addr{Network: f.Peer().Network, IP: h.Client})
 			p.local = &relay.Addr{Network: f.Peer().Network, IP: h.To}
 		}
-		if p.reason = p.stand.gate.Identify(&p.ticket, client(f), time.Now()); p.reason != spec.ReasonNone {
+		if p.reason = p.plan.gate.Identify(&p.admission, client(f), time.Now()); p.reason != spec.ReasonNone {
 			return n, relay.SniffRefuse
 		}
-		if p.stand.spec.Sniff.TLS && p.stand.routes.Needs(client(f)) && (n < len(b) || !last) {
+		if p.plan.spec.Sniff.TLS && p.plan.routes.Needs(client(f)) && (n < len(b) || !last) {
 			return n, relay.SniffMore
 		}
 		return n, d.routed(f, p)
@@ -124,17 +103,17 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 }
 
 // cutShort says why no more comes of what a client says first.
-func cutShort(f *relay.Flow, p *passage, b []byte, timeout spec.Reason) spec.Reason {
+func cutShort(f *relay.Flow, p *flowState, b []byte, timeout spec.Reason) spec.Reason {
 	switch {
 	case f.ClientEnded():
 		return spec.ReasonClientEnded
-	case len(b) >= p.stand.spec.Sniff.Max:
+	case len(b) >= p.plan.spec.Sniff.Max:
 		return spec.ReasonSniffMax
 	}
 	return timeout
 }
 
-func (d *daemon) routed(f *relay.Flow, p *passage) relay.SniffNext {
+func (d *daemon) routed(f *relay.Flow, p *flowState) relay.SniffNext {
 	if !d.route(f, p) {
 		return relay.SniffRefuse
 	}
@@ -143,8 +122,8 @@ func (d *daemon) routed(f *relay.Flow, p *passage) relay.SniffNext {
 
 // route finds a flow's way in the configuration in force, and tells the engine what it
 // asks for.
-func (d *daemon) route(f *relay.Flow, p *passage) bool {
-	s := standOf(f)
+func (d *daemon) route(f *relay.Flow, p *flowState) bool {
+	s := planOf(f)
 	m := route.Meta{Client: client(f)}
 	if h := p.hello.Load(); h != nil {
 		m.SNI, m.ALPN = h.ServerName, h.SupportedProtos
@@ -154,8 +133,8 @@ func (d *daemon) route(f *relay.Flow, p *passage) bool {
 		p.reason = spec.ReasonNoRoute
 		return false
 	}
-	w := s.ways[r]
-	again := p.way.Swap(w) != nil
+	w := s.targets[r]
+	again := p.target.Swap(w) != nil
 	f.SetTimeouts(w.timeouts)
 	f.SetDial(w.dial)
 	if r.Bandwidth > 0 || again {
@@ -167,9 +146,9 @@ func (d *daemon) route(f *relay.Flow, p *passage) bool {
 // upstream is the hook that asks where to connect. A reload may have taken the group away
 // under a flow that has not got there: then it goes where the new configuration says.
 func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
-	p := passageOf(f)
+	p := stateOf(f)
 	m, reason := d.pick(f, p)
-	if m == nil && p.way.Load().group.Gone() {
+	if m == nil && p.target.Load().group.Removed() {
 		p.lease.Release()
 		if !d.route(f, p) {
 			return nil
@@ -183,10 +162,10 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		return nil
 	case m != nil:
 		p.member.Store(m)
-		p.enter(d.series(p))
+		p.moveTo(d.series(p))
 		return m.Addr()
 	case reason == spec.ReasonNone:
-		p.enter(d.series(p))
+		p.moveTo(d.series(p))
 		return relay.Wait
 	}
 	p.reason = reason
@@ -194,8 +173,8 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 }
 
 // pick gives a flow a member of its group; with none and no reason it waits in the queue.
-func (d *daemon) pick(f *relay.Flow, p *passage) (*upstream.Member, spec.Reason) {
-	w := p.way.Load()
+func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reason) {
+	w := p.target.Load()
 	var local netip.AddrPort
 	if w.byLocal {
 		local = p.localOf(f).IP
@@ -204,7 +183,7 @@ func (d *daemon) pick(f *relay.Flow, p *passage) (*upstream.Member, spec.Reason)
 	switch {
 	case m != nil || reason != spec.ReasonNone:
 		return m, reason
-	case !p.stand.spec.Datagrams:
+	case !p.plan.spec.Datagrams:
 	case w.group.Open(): // a datagram flow cannot wait
 		return nil, spec.ReasonQueueFull
 	default:
@@ -215,36 +194,25 @@ func (d *daemon) pick(f *relay.Flow, p *passage) (*upstream.Member, spec.Reason)
 
 // connected is the hook that learns how an attempt ended.
 func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
-	p := passageOf(f)
+	p := stateOf(f)
 	p.lease.Connected(err, took)
 	p.series.Load().Tried(err)
 	if err != nil {
 		return
 	}
-	if w := p.way.Load(); w.proxy != nil {
+	if w := p.target.Load(); w.proxy != nil {
 		f.Preface(d.proxyHeader(f, p, w.proxy))
 	}
 }
 
 // series is where a flow counts as long as it has this member.
-func (d *daemon) series(p *passage) *account.Series { return d.books.counters.Series(p.names().key()) }
-
-// enter puts a flow into a series: from its first step on it is in exactly one.
-func (p *passage) enter(s *account.Series) {
-	switch was := p.series.Load(); was {
-	case s:
-		return
-	case nil:
-		s.Begin()
-	default:
-		was.Move(s)
-	}
-	p.series.Store(s)
+func (d *daemon) series(p *flowState) *account.Series {
+	return d.accounting.counters.Series(p.names().key())
 }
 
 // proxyHeader says who the client is, and where it came to: as a PROXY header said, or
 // as the sockets do.
-func (d *daemon) proxyHeader(f *relay.Flow, p *passage, to *spec.Dial) []byte {
+func (d *daemon) proxyHeader(f *relay.Flow, p *flowState, to *spec.Dial) []byte {
 	h := admit.Header{Version: to.Proxy, TLVs: to.ProxyTLVs}
 	switch c := f.Client(); {
 	case p.header != nil && !p.header.Local:
@@ -268,24 +236,15 @@ func (d *daemon) proxyHeader(f *relay.Flow, p *passage, to *spec.Dial) []byte {
 	return b
 }
 
-// localOf is where the client came to. It is asked for once.
-func (p *passage) localOf(f *relay.Flow) *relay.Addr {
-	if p.local == nil {
-		at := f.Local()
-		p.local = &at
-	}
-	return p.local
-}
-
 // done is the hook for a flow's account. Everything that the flow had goes back.
 func (d *daemon) done(r *relay.Record) {
-	p := r.Value.(*passage)
+	p := r.Value.(*flowState)
 	p.lease.Release()
-	p.ticket.Leave()
+	p.admission.Release()
 	n := p.names()
 	e := account.Entry{
 		Record: *r, ListenerName: n.listener, Route: n.route, Group: n.group, Member: n.member,
-		Reason: p.reason, Datagrams: p.stand.spec.Datagrams,
+		Reason: p.reason, Datagrams: p.plan.spec.Datagrams,
 	}
 	if p.local != nil {
 		e.Local = *p.local
@@ -304,7 +263,7 @@ func (d *daemon) done(r *relay.Record) {
 		e.SNI, e.ALPN = h.ServerName, strings.Join(h.SupportedProtos, ",")
 	}
 	if p.series.Load() != nil && p.member.Load() == nil {
-		p.enter(d.series(p)) // it has a route since, or not; and no member
+		p.moveTo(d.series(p)) // it has a route since, or not; and no member
 	}
-	d.books.enter(p.series.Load(), &e)
+	d.accounting.record(p.series.Load(), &e)
 }

@@ -11,27 +11,27 @@ import (
 
 // An ending is how a daemon comes to its end: nobody new comes in, and who is there
 // goes on until the deadline.
-type ending struct {
-	asked chan struct{} // closed when an operator asks for it by the API
+type shutdown struct {
+	requested chan struct{} // closed when an operator asks for it by the API
 
-	mu       sync.Mutex
-	once     sync.Once
-	ready    bool
-	since    time.Time // zero: it has not begun
-	deadline time.Time
-	atStart  int64
+	mu           sync.Mutex
+	once         sync.Once
+	ready        bool
+	since        time.Time // zero: it has not begun
+	deadline     time.Time
+	flowsAtStart int64
 }
 
 // drain begins the end. The channel gives nil when every flow has ended, or the
 // engine's error when the deadline of the configuration has passed.
 func (d *daemon) drain() <-chan error {
-	most := d.force.Load().Drain
+	most := d.active.Load().Drain
 	stats := d.engine.Stats()
-	e := &d.end
+	e := &d.shutdown
 	e.mu.Lock()
 	e.since = time.Now()
 	e.deadline = e.since.Add(most)
-	e.atStart = stats.Flows()
+	e.flowsAtStart = stats.Flows()
 	deadline := e.deadline
 	e.mu.Unlock()
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
@@ -45,12 +45,12 @@ func (d *daemon) drain() <-chan error {
 
 // ready tells the log and those who ask that the daemon serves.
 func (d *daemon) ready() {
-	d.end.mu.Lock()
-	d.end.ready = true
-	d.end.mu.Unlock()
+	d.shutdown.mu.Lock()
+	d.shutdown.ready = true
+	d.shutdown.mu.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	f := d.force.Load()
+	f := d.active.Load()
 	for _, l := range f.Listeners {
 		upstreams, seen := 0, map[*spec.Group]bool{}
 		for _, r := range routesOf(l) {
@@ -59,17 +59,17 @@ func (d *daemon) ready() {
 				upstreams += d.set.Group(r.To.Name).Len()
 			}
 		}
-		d.log.Info("ready", "name", l.Name, "listener", d.posts[bindOf(l)].Addr().String(), "upstreams", upstreams)
+		d.log.Info("ready", "name", l.Name, "listener", d.bound[bindKeyOf(l)].Addr().String(), "upstreams", upstreams)
 	}
 }
 
 // Drain begins the end, if it has not begun. It is the same as a first signal.
-func (d *daemon) Drain() { d.end.once.Do(func() { close(d.end.asked) }) }
+func (d *daemon) Drain() { d.shutdown.once.Do(func() { close(d.shutdown.requested) }) }
 
 // Draining tells how far the end is.
 func (d *daemon) Draining() api.Drain {
 	stats := d.engine.Stats()
-	e := &d.end
+	e := &d.shutdown
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	state := api.StateReady
@@ -79,5 +79,5 @@ func (d *daemon) Draining() api.Drain {
 	case !e.ready:
 		state = api.StateStarting
 	}
-	return api.Drain{State: state, Since: e.since, Deadline: e.deadline, AtStart: e.atStart, Flows: stats.Flows()}
+	return api.Drain{State: state, Since: e.since, Deadline: e.deadline, AtStart: e.flowsAtStart, Flows: stats.Flows()}
 }

@@ -17,9 +17,9 @@ func TestBucketIsARateLimiter(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 30 {
 		l := spec.SourceLimits{NewFlows: []float64{0.1, 0.5, 1, 3, 100, 12345}[rnd.IntN(6)], Burst: rnd.IntN(20)}
-		bound := newSourceBound(l)
+		bound := newSourceLimit(l)
 		oracle := rate.NewLimiter(rate.Limit(l.NewFlows), burst(l.NewFlows, l.Burst))
-		table := newSources(1000)
+		table := newSourceTable(1000)
 		now := table.epoch
 		passed, expected := 0, 0
 		for range 2000 {
@@ -42,8 +42,8 @@ func TestBucketExtremes(t *testing.T) {
 	for _, l := range []spec.SourceLimits{
 		{NewFlows: 1e-300}, {NewFlows: 1e300}, {NewFlows: 1e-9}, {NewFlows: 1e12, Burst: 1 << 30}, {NewFlows: 1e300, Burst: 1},
 	} {
-		table := newSources(1000)
-		b := newSourceBound(l)
+		table := newSourceTable(1000)
+		b := newSourceLimit(l)
 		for i := range 3 {
 			why := table.enter(7, b, table.epoch)
 			if want := i < burst(l.NewFlows, l.Burst); (why == spec.ReasonNone) != want {
@@ -59,15 +59,15 @@ func TestBucketExtremes(t *testing.T) {
 // A full table refuses those that it does not know, until somebody is forgotten.
 func TestTableIsBounded(t *testing.T) {
 	const room = 64 * 10
-	table := newSources(room)
-	b := newSourceBound(spec.SourceLimits{Flows: 1})
+	table := newSourceTable(room)
+	b := newSourceLimit(spec.SourceLimits{Flows: 1})
 	var in []uint64
 	refused := 0
 	for key := range uint64(10 * room) {
 		switch why := table.enter(key, b, table.epoch); why {
 		case spec.ReasonNone:
 			in = append(in, key)
-		case spec.ReasonTable:
+		case spec.ReasonSourceTable:
 			refused++
 		default:
 			t.Fatal(why)
@@ -90,8 +90,8 @@ func TestTableIsBounded(t *testing.T) {
 // Sources whose buckets are full again are forgotten while others come, and the
 // memory of many is given back.
 func TestIdleSourcesAreForgotten(t *testing.T) {
-	table := newSources(MaxSources)
-	b := newSourceBound(spec.SourceLimits{NewFlows: 1, Burst: 1})
+	table := newSourceTable(MaxSources)
+	b := newSourceLimit(spec.SourceLimits{NewFlows: 1, Burst: 1})
 	flow := func(key uint64, at time.Duration) {
 		if why := table.enter(key, b, table.epoch.Add(at)); why != spec.ReasonNone {
 			t.Fatal(why)
@@ -116,9 +116,9 @@ func TestIdleSourcesAreForgotten(t *testing.T) {
 	}
 	for i := range table.shards {
 		s := &table.shards[i]
-		s.now = int64(time.Hour)
-		for len(s.all) > 0 {
-			s.sweep()
+		s.latest = int64(time.Hour)
+		for len(s.sources) > 0 {
+			s.forgetIdle()
 		}
 		if s.peak > 1000 {
 			t.Errorf("shard %d has the memory of %d sources", i, s.peak)
@@ -127,8 +127,8 @@ func TestIdleSourcesAreForgotten(t *testing.T) {
 }
 
 func TestSourcesDoNotAllocate(t *testing.T) {
-	table := newSources(MaxSources)
-	b := newSourceBound(spec.SourceLimits{Flows: 1, NewFlows: 1e9})
+	table := newSourceTable(MaxSources)
+	b := newSourceLimit(spec.SourceLimits{Flows: 1, NewFlows: 1e9})
 	for key := range uint64(10000) {
 		table.enter(key, b, table.epoch)
 	}
@@ -144,8 +144,8 @@ func TestSourcesDoNotAllocate(t *testing.T) {
 // x/time.
 func BenchmarkBucket(b *testing.B) {
 	b.Run("kind=source", func(b *testing.B) {
-		table := newSources(MaxSources)
-		bound := newSourceBound(spec.SourceLimits{NewFlows: 1e9})
+		table := newSourceTable(MaxSources)
+		bound := newSourceLimit(spec.SourceLimits{NewFlows: 1e9})
 		now := time.Now()
 		b.ReportAllocs()
 		for b.Loop() {
@@ -167,8 +167,8 @@ func BenchmarkBucket(b *testing.B) {
 func BenchmarkNewSources(b *testing.B) {
 	for _, n := range []int{100, 1_000_000} {
 		b.Run(map[int]string{100: "sources=100", 1_000_000: "sources=1000000"}[n], func(b *testing.B) {
-			table := newSources(MaxSources)
-			bound := newSourceBound(spec.SourceLimits{Flows: 10})
+			table := newSourceTable(MaxSources)
+			bound := newSourceLimit(spec.SourceLimits{Flows: 10})
 			for key := range uint64(n) {
 				table.enter(key, bound, table.epoch)
 			}

@@ -32,10 +32,10 @@ func (c *runCmd) run(stderr *os.File) int {
 		fmt.Fprintln(stderr, configMessage(err))
 		return exitUsage
 	}
-	return (&life{file: c.Config, warnings: warnings}).run(cfg, stderr)
+	return (&lifecycle{file: c.Config, warnings: warnings}).run(cfg, stderr)
 }
 
-func (c *relayCmd) run(stderr *os.File) int { return (&life{}).run(c.config(), stderr) }
+func (c *relayCmd) run(stderr *os.File) int { return (&lifecycle{}).run(c.config(), stderr) }
 
 // configMessage is what a person is told of a configuration that cannot be used.
 func configMessage(err error) string {
@@ -51,7 +51,7 @@ func configMessage(err error) string {
 //	serving ──signal──▶ draining ──no flow left──▶ closed (0)
 //	                       ├──deadline──▶ closed (3)
 //	                       └──signal──▶ closed (4)
-type life struct {
+type lifecycle struct {
 	file     string // of penstock run, which reads it again; empty: penstock relay
 	warnings config.Warnings
 
@@ -61,7 +61,7 @@ type life struct {
 	d     *daemon
 }
 
-func (l *life) run(cfg *spec.Config, stderr *os.File) int {
+func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	l.log, l.lines = newLog(stderr, &cfg.Log, &l.level)
 	defer l.lines.close()
 	// From here on a signal is this function's. Nobody who reads the log or a
@@ -88,24 +88,24 @@ func (l *life) run(cfg *spec.Config, stderr *os.File) int {
 	return l.serve(signals)
 }
 
-func (l *life) warn(warnings config.Warnings) {
+func (l *lifecycle) warn(warnings config.Warnings) {
 	for _, w := range warnings {
 		l.log.Warn("configuration", "warning", w.Error())
 	}
 }
 
 // start makes a daemon that listens. The end of ctx ends look-ups of names.
-func (l *life) start(ctx context.Context, cfg *spec.Config) (err error) {
-	if l.d, err = newDaemon(l.log, &l.level, l.lines.losses, cfg); err != nil {
+func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
+	if l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg); err != nil {
 		return err
 	}
 	l.d.load = l.load
 	switch err = l.d.apply(ctx, cfg); {
 	case err != nil:
 	case l.file == "":
-		err = l.d.resolved(ctx, lookupTimeout) // nobody would correct a name on the command line
+		err = l.d.waitForLookups(ctx, lookupTimeout) // nobody would correct a name on the command line
 	default:
-		l.d.resolved(ctx, startLookups) // names that fail are told in the log, and asked for again
+		l.d.waitForLookups(ctx, startLookups) // names that fail are told in the log, and asked for again
 	}
 	if err == nil {
 		err = l.d.serveAdmin()
@@ -121,9 +121,9 @@ func (l *life) start(ctx context.Context, cfg *spec.Config) (err error) {
 const startLookups = time.Second
 
 // serve is the life of a daemon that has started. It closes the daemon.
-func (l *life) serve(signals <-chan os.Signal) int {
+func (l *lifecycle) serve(signals <-chan os.Signal) int {
 	l.d.ready()
-	l.told(systemd.Ready("serving"))
+	l.logNotifyError(systemd.Ready("serving"))
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })
 	if err != nil {
 		l.log.Warn("no watchdog", "error", err)
@@ -147,17 +147,17 @@ func (l *life) serve(signals <-chan os.Signal) int {
 				return l.drain(s, signals)
 			}
 		case <-watch.changed:
-			if l.d.force.Load().Reload.Watch {
+			if l.d.active.Load().Reload.Watch {
 				l.reload("the file has changed")
 			}
-		case <-l.d.end.asked:
+		case <-l.d.shutdown.requested:
 			return l.drain(nil, signals)
 		}
 	}
 }
 
 // load reads the file again.
-func (l *life) load() (*spec.Config, error) {
+func (l *lifecycle) load() (*spec.Config, error) {
 	if l.file == "" {
 		return nil, errors.New("this daemon has no configuration file: it was started by penstock relay")
 	}
@@ -170,8 +170,8 @@ func (l *life) load() (*spec.Config, error) {
 }
 
 // reload puts the file in force. A bad one changes nothing, and the log says why.
-func (l *life) reload(why string) {
-	l.told(systemd.Reloading("reloading"))
+func (l *lifecycle) reload(why string) {
+	l.logNotifyError(systemd.Reloading("reloading"))
 	ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 	defer cancel()
 	l.d.reload(ctx, why) // which also tells the manager that it is over
@@ -180,7 +180,7 @@ func (l *life) reload(why string) {
 // reloadTimeout bounds the look-ups of a reload's new listeners.
 const reloadTimeout = 20 * time.Second
 
-func (l *life) told(err error) {
+func (l *lifecycle) logNotifyError(err error) {
 	if err != nil {
 		l.log.Warn("the service manager was not told", "error", err)
 	}
@@ -191,15 +191,15 @@ func (l *life) told(err error) {
 const sameSignal = 200 * time.Millisecond
 
 // drain ends the life. s is the signal that began it; nil: an operator did by the API.
-func (l *life) drain(s os.Signal, signals <-chan os.Signal) int {
-	cfg, by := l.d.force.Load(), "request"
+func (l *lifecycle) drain(s os.Signal, signals <-chan os.Signal) int {
+	cfg, by := l.d.active.Load(), "request"
 	if s != nil {
 		by = s.String()
 	}
 	began := time.Now()
 	drained := l.d.drain()
 	l.log.Info("draining", "signal", by, "flows", l.d.Draining().AtStart, "deadline", cfg.Drain)
-	l.told(systemd.Stopping("draining", cfg.Drain))
+	l.logNotifyError(systemd.Stopping("draining", cfg.Drain))
 	code, how := exitOK, "drained"
 wait:
 	for {

@@ -9,7 +9,7 @@ import (
 )
 
 // Flows end at their times, whatever the order in which they were given.
-func TestReaper(t *testing.T) {
+func TestEndSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type end struct {
 			id    uint64
@@ -18,7 +18,7 @@ func TestReaper(t *testing.T) {
 		var mu sync.Mutex
 		var ends []end
 		start := time.Now()
-		r := newReaper(func(id uint64) {
+		r := newEndSchedule(func(id uint64) {
 			mu.Lock()
 			defer mu.Unlock()
 			ends = append(ends, end{id, time.Since(start)})

@@ -1,0 +1,89 @@
+package app
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// books are where flows are entered: the counters, the access log, and the daemon's own
+// log. A configuration may put other logs in place of those that are there.
+type accounting struct {
+	counters   *account.Counters
+	log        *slog.Logger
+	logDropped func() int64 // lines of log
+	access     atomic.Pointer[account.Log]
+	flowLog    atomic.Pointer[account.Log]
+
+	mu           sync.Mutex // one change at a time
+	accessConfig spec.AccessLog
+	loggedFlows  string
+	closedDrops  [2]int64 // of logs that are closed: journal, access
+}
+
+func newAccounting(log *slog.Logger, lost func() int64) *accounting {
+	return &accounting{counters: account.NewCounters(), log: log, logDropped: lost, loggedFlows: account.LogNone}
+}
+
+// configure opens the logs that a configuration asks for. With an error everything stays
+// as it is.
+func (b *accounting) configure(cfg *spec.Config) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if cfg.AccessLog != b.accessConfig {
+		next, err := account.Open(cfg.AccessLog, b.log)
+		if err != nil {
+			return err
+		}
+		b.accessConfig = cfg.AccessLog
+		b.replace(&b.access, next, &b.closedDrops[1])
+	}
+	if cfg.Log.Flows != b.loggedFlows {
+		b.loggedFlows = cfg.Log.Flows
+		log := b.log
+		if b.loggedFlows == account.LogAll {
+			log = unlimited(log) // a line for each flow was asked for
+		}
+		b.replace(&b.flowLog, account.NewJournal(log, b.loggedFlows), &b.closedDrops[0])
+	}
+	return nil
+}
+
+// replace puts a log in place of another one, which writes what it has and is closed.
+func (b *accounting) replace(at *atomic.Pointer[account.Log], next *account.Log, drops *int64) {
+	if old := at.Swap(next); old != nil {
+		old.Close()
+		*drops += old.Stats().Lost()
+	}
+}
+
+// enter is for the flow's loop. s is the series that it was begun in; nil: in none.
+func (b *accounting) record(s *account.Series, e *account.Entry) {
+	b.counters.Enter(s, e)
+	b.access.Load().Enter(e)
+	b.flowLog.Load().Enter(e)
+}
+
+func (b *accounting) reopen() {
+	b.access.Load().Reopen()
+	b.flowLog.Load().Reopen()
+}
+
+// dropped counts lines that were lost since the start, for want of room or because they
+// could not be written: of the daemon's log and of the access log.
+func (b *accounting) dropped() (journal, access int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.logDropped() + b.closedDrops[0] + b.flowLog.Load().Stats().Lost(), b.closedDrops[1] + b.access.Load().Stats().Lost()
+}
+
+// close writes what waits. No flow is open any more.
+func (b *accounting) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.replace(&b.access, nil, &b.closedDrops[1])
+	b.replace(&b.flowLog, nil, &b.closedDrops[0])
+}

@@ -93,7 +93,7 @@ func (s *Server) setMember(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	for i := range m {
-		s.event("info", "member", group+"/"+m[i].Name, fmt.Sprintf("set by an operator: %s, weight %d", m[i].State, m[i].Weight))
+		s.event(r, "info", "member", group+"/"+m[i].Name, fmt.Sprintf("was set to %s, weight %d", m[i].State, m[i].Weight))
 	}
 	reply(w, api.Members{Members: some(m)})
 	return nil

@@ -201,7 +201,7 @@ func (s *Server) killFlow(w http.ResponseWriter, r *http.Request) error {
 	if s.source.Kill(r.Context(), []uint64{id}) == 0 {
 		return noFlow(id)
 	}
-	s.event("info", "kill", strconv.FormatUint(id, 10), "a flow was ended by an operator")
+	s.event(r, "info", "kill", strconv.FormatUint(id, 10), "the flow was ended")
 	reply(w, api.Killed{Killed: 1})
 	return nil
 }
@@ -231,7 +231,7 @@ func (s *Server) killFlows(w http.ResponseWriter, r *http.Request) error {
 	}
 	n := s.source.Kill(r.Context(), ids)
 	values := f.Query()
-	s.event("info", "kill", values.Encode(), fmt.Sprintf("%d flows were ended by an operator", n))
+	s.event(r, "info", "kill", values.Encode(), fmt.Sprintf("%d flows were ended", n))
 	reply(w, api.Killed{Killed: n})
 	return nil
 }

@@ -91,6 +91,9 @@ func (s *Server) guard(to route) http.Handler {
 		}
 		if err == nil {
 			r.Body = http.MaxBytesReader(w, r.Body, to.body)
+			if to.need == full {
+				r = withActor(r)
+			}
 			err = to.do(s, w, r)
 		}
 		if err != nil {

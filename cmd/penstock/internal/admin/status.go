@@ -127,6 +127,7 @@ func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) error {
 		return bad("level: "+api.Quote(l.Level), strings.Join(api.Levels, ", "))
 	}
 	s.source.SetLevel(l.Level)
+	s.event(r, "info", "log", "daemon", "the level of the log was set to "+l.Level)
 	return s.level(w, r)
 }
 
@@ -137,13 +138,13 @@ func (s *Server) draining(w http.ResponseWriter, _ *http.Request) error {
 
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) error {
 	s.source.Drain()
-	s.event("info", "drain", "daemon", fmt.Sprintf("draining was asked for; %d flows are open", s.source.Draining().Flows))
+	s.event(r, "info", "drain", "daemon", fmt.Sprintf("draining was asked for; %d flows are open", s.source.Draining().Flows))
 	return s.draining(w, r)
 }
 
-// event keeps what an operator did.
-func (s *Server) event(level, kind, subject, message string) {
+// event keeps what an operator did, and who it was.
+func (s *Server) event(r *http.Request, level, kind, subject, message string) {
 	if s.config.Events != nil {
-		s.config.Events.Add(api.Event{Level: level, Kind: kind, Subject: subject, Message: message})
+		s.config.Events.Add(api.Event{Level: level, Kind: kind, Subject: subject, Message: message, By: Actor(r.Context())})
 	}
 }

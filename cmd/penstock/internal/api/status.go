@@ -123,9 +123,10 @@ type Event struct {
 	ID      uint64    `json:"id"` // ascending from 1
 	Time    time.Time `json:"time"`
 	Level   string    `json:"level"`   // info, warn or error
-	Kind    string    `json:"kind"`    // health, reload, member, drain, kill, listener, discovery
+	Kind    string    `json:"kind"`    // health, reload, member, drain, kill, log, listener, discovery
 	Subject string    `json:"subject"` // what it happened to: a listener, GROUP/MEMBER, a file
 	Message string    `json:"message"`
+	By      string    `json:"by,omitempty"` // who asked for it; empty: nobody did, it happened
 }
 
 // Events are the youngest ones, oldest first.

@@ -1,9 +1,7 @@
 package app
 
 import (
-	"cmp"
 	"context"
-	"log/slog"
 	"net"
 	"slices"
 	"time"
@@ -70,7 +68,6 @@ func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.M
 	if mode == upstream.Disable {
 		d.endMemberFlows(group, name)
 	}
-	d.event(slog.LevelInfo, "member", group+"/"+name, "an operator: "+cmp.Or(change.State, "weight"))
 	var list []api.Member
 	for _, g := range d.Groups() {
 		for _, m := range g.Members {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -28,9 +29,12 @@ type reloads struct {
 
 // Reload reads the configuration again and puts it in force. A bad one changes
 // nothing; the error and the log say why.
-func (d *daemon) Reload(ctx context.Context) (api.Diff, error) { return d.reload(ctx, "request") }
+func (d *daemon) Reload(ctx context.Context) (api.Diff, error) {
+	return d.reload(ctx, admin.Actor(ctx))
+}
 
-func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
+// reload is Reload for by: an operator, a signal, or a change of the file.
+func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	old := d.active.Load()
 	cfg, err := d.load()
 	var diff config.Diff
@@ -48,19 +52,19 @@ func (d *daemon) reload(ctx context.Context, why string) (api.Diff, error) {
 		problem := badConfig(err)
 		d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
 		for _, e := range strings.Split(configMessage(err), "\n") {
-			d.log.Error("the configuration is not taken, and nothing changed", "by", why, "error", e)
+			d.log.Error("the configuration is not taken, and nothing changed", "by", by, "error", e)
 		}
-		d.event(slog.LevelError, "reload", old.Source, problem.Error())
+		d.eventBy(by, slog.LevelError, "reload", old.Source, problem.Error())
 		return api.Diff{}, problem
 	}
 	d.reloads.good++
 	d.reloads.failed = nil
 	d.level.Set(levelOf(cfg.Log.Level))
-	d.log.Info("reloaded", "by", why, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
+	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
 	if told.Restart {
 		d.log.Warn("some of the configuration needs a restart and was left as it is", "keys", strings.Join(keysNeedingRestart(diff), ", "))
 	}
-	d.event(slog.LevelInfo, "reload", cfg.Source, "the configuration is in force")
+	d.eventBy(by, slog.LevelInfo, "reload", cfg.Source, "the configuration is in force")
 	told.Applied = true
 	return told, nil
 }
@@ -199,5 +203,10 @@ func hashOf(text []byte) string {
 
 // event keeps something that happened for those who ask.
 func (d *daemon) event(level slog.Level, kind, subject, message string) {
-	d.events.Add(api.Event{Level: levelName(level), Kind: kind, Subject: subject, Message: message})
+	d.eventBy("", level, kind, subject, message)
+}
+
+// eventBy keeps something that was asked for, and by whom.
+func (d *daemon) eventBy(by string, level slog.Level, kind, subject, message string) {
+	d.events.Add(api.Event{Level: levelName(level), Kind: kind, Subject: subject, Message: message, By: by})
 }

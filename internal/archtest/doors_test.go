@@ -38,6 +38,8 @@ var exceptions = []exception{
 			"Socket", "AF_INET", "SOCK_STREAM", "SOCK_CLOEXEC", "Close", "SetsockoptInt", "SOL_SOCKET", "SO_MARK", "SOL_IP", "IP_TRANSPARENT", "BindToDevice"},
 		why: "the daemon raises its own descriptor limit, tells its own CPU time, tries on a socket of its own whether it has the right to the options " +
 			"that a configuration asks for, and has its checks go the way of flows: none of that is the library's business, or on the way of a byte"},
+	{where: "cmd/penstock/internal/admin/actor_linux.go", what: "syscall", names: []string{"Ucred", "GetsockoptUcred", "SOL_SOCKET", "SO_PEERCRED"},
+		why: "an operator's change is told with the user who made it: once per change, on a socket of the admin listener"},
 	{where: "cmd/penstock/internal/doctor", what: "golang.org/x/sys/unix",
 		why: "the doctor asks what a kernel can do by doing it, on sockets of its own; nothing of that is on the way of a byte"},
 	{where: "bench", what: "golang.org/x/sys/unix",

@@ -21,7 +21,7 @@ func TestAccessLogRotates(t *testing.T) {
 	up := speak(t, "up")
 	d := runFile(t, `
 listeners: {l: {listen: "tcp://127.0.0.1:0", to: "{0}"}}
-access-log: {to: "{dir}/a.log", format: "{cause} {listener} \"{sni}\" {bytes_sent} {{{client}}}", mode: "0600"}
+access-log: {to: "{dir}/a.log", format: "{cause} {listener} \"{sni}\" {bytes_up} {{{client}}}", mode: "0600"}
 `, up.url())
 	now := filepath.Join(d.dir, "a.log")
 	if info, err := os.Stat(now); err != nil || info.Mode().Perm() != 0o600 {
@@ -106,7 +106,7 @@ access-log: {to: "{1}"}
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.Resources.LogDrops
+		return s.Resources.LogLinesDropped
 	}
 	// Refused clients make records fast.
 	for deadline := time.Now().Add(patience); drops() == 0; {

@@ -170,7 +170,7 @@ groups:
 	second := d.to("full")
 	eventually(t, "it waits", func() bool {
 		gs, err := d.admin.Groups(d.ctx())
-		return err == nil && gs.Groups[1].Queue.Waiting == 1
+		return err == nil && gs.Groups[1].Queue.Flows == 1
 	})
 	d.mustTurnAway("full", "x")
 	for reason, listener := range map[string]string{"no-member": "none", "queue-full": "full"} {
@@ -193,12 +193,12 @@ groups:
 		}
 		return f
 	}
-	if f := detail(); f.QueuedTime <= 0 || f.Connect != 0 || f.Peer.IP.String() != second.LocalAddr().String() {
+	if f := detail(); f.Queued <= 0 || f.Connect != 0 || f.Peer.IP.String() != second.LocalAddr().String() {
 		t.Errorf("in the queue: %+v", f)
 	}
 	first.Close()
 	name(t, second)
-	if f := detail(); f.QueuedTime <= 0 || f.Connect < f.QueuedTime || f.FirstByte <= 0 {
+	if f := detail(); f.Queued <= 0 || f.Connect < f.Queued || f.FirstByte <= 0 {
 		t.Errorf("connected: %+v", f)
 	}
 }

@@ -106,7 +106,7 @@ groups:
 			peer := c.LocalAddr().String()
 			name(t, c)
 			mustEcho(t, c, size, 256<<10)
-			mustBe(t, record(), "cause", "end", "client", "tcp://"+client, "peer", "tcp://"+peer, "path_sent", "splice", "bytes_sent", float64(size))
+			mustBe(t, record(), "cause", "end", "client", "tcp://"+client, "peer", "tcp://"+peer, "path_up", "splice", "bytes_up", float64(size))
 		}
 	}
 	// A bad one, half a one, and none at all.
@@ -150,7 +150,7 @@ groups:
 	if h := v1.next(t); h.Version != 1 || h.SourceAddr.String() != from || h.DestinationAddr.String() != to {
 		t.Errorf("%+v", h)
 	}
-	mustBe(t, record(), "cause", "end", "path_sent", "splice", "bytes_sent", float64(size))
+	mustBe(t, record(), "cause", "end", "path_up", "splice", "bytes_up", float64(size))
 
 	c = d.to("out2")
 	from, to = c.LocalAddr().String(), c.RemoteAddr().String()
@@ -178,7 +178,7 @@ groups:
 		t.Errorf("%+v, want %s to %s", h, from, to)
 	}
 	for _, r := range d.records(seen + 2)[seen:] {
-		mustBe(t, r, "cause", "end", "client_ip", "127.0.0.1", "path_sent", "splice")
+		mustBe(t, r, "cause", "end", "client_ip", "127.0.0.1", "path_up", "splice")
 	}
 }
 
@@ -212,7 +212,7 @@ listeners:
 	}
 	mustEcho(t, c, 4<<20, 256<<10)
 	r := d.records(1)[0]
-	mustBe(t, r, "cause", "end", "client", "tcp://"+from, "local", "tcp://"+front, "path_sent", "splice")
+	mustBe(t, r, "cause", "end", "client", "tcp://"+from, "local", "tcp://"+front, "path_up", "splice")
 	if r["peer"] == nil {
 		t.Errorf("%v", r)
 	}

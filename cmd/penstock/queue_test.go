@@ -25,7 +25,7 @@ groups:
 		t.Helper()
 		eventually(t, "so many wait", func() bool {
 			g, err := d.admin.Group(d.ctx(), group)
-			return err == nil && g.Queue.Waiting == n
+			return err == nil && g.Queue.Flows == n
 		})
 	}
 	first := d.to("long")
@@ -65,7 +65,7 @@ groups:
 	d.mustTurnAway("short", "")
 	mustBe(t, d.records(7)[6], "cause", "queued", "reason", "queue-timeout", "listener", "short")
 	g, err := d.admin.Groups(d.ctx())
-	if err != nil || g.Groups[0].Queue.Full != 1 || g.Groups[0].Queue.Queued != 4 || g.Groups[1].Queue.TimedOut != 1 {
+	if err != nil || g.Groups[0].Queue.Full != 1 || g.Groups[0].Queue.QueuedTotal != 4 || g.Groups[1].Queue.TimedOut != 1 {
 		t.Errorf("%v, %+v", err, g)
 	}
 	mustPing(t, held)

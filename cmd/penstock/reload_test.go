@@ -330,7 +330,7 @@ groups:
 	waits := d.to("queue")
 	eventually(t, "one waits", func() bool {
 		g, err := d.admin.Group(d.ctx(), "first")
-		return err == nil && g.Queue.Waiting == 1
+		return err == nil && g.Queue.Flows == 1
 	})
 	says := d.to("sniff")
 	says.Write([]byte("\x16\x03\x01"))

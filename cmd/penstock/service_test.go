@@ -223,7 +223,7 @@ func TestUnprivileged(t *testing.T) {
 	d.signal(syscall.SIGHUP)
 	d.line("reloaded")
 	mustEcho(t, c, 4<<20, 256<<10)
-	mustBe(t, d.records(1)[0], "cause", "end", "path_sent", "splice")
+	mustBe(t, d.records(1)[0], "cause", "end", "path_up", "splice")
 	d.signal(syscall.SIGTERM)
 	d.mustExit(0)
 }

@@ -129,8 +129,8 @@ listeners:
 		}
 		mustEcho(t, client, size, 256<<10)
 		r := d.records(i + 1)[i]
-		mustBe(t, r, "listener", "tls", "route", c.route, "cause", "end", "path_sent", "splice", "path_received", "splice")
-		if r["bytes_sent"].(float64) < size {
+		mustBe(t, r, "listener", "tls", "route", c.route, "cause", "end", "path_up", "splice", "path_down", "splice")
+		if r["bytes_up"].(float64) < size {
 			t.Errorf("%v", r)
 		}
 	}
@@ -159,7 +159,7 @@ listeners:
 	}
 	mustEcho(t, plain, size, 256<<10)
 	seen++
-	mustBe(t, d.records(seen)[seen-1], "cause", "end", "path_sent", "splice", "bytes_sent", float64(size+18))
+	mustBe(t, d.records(seen)[seen-1], "cause", "end", "path_up", "splice", "bytes_up", float64(size+18))
 
 	// Without a default they are refused.
 	d.mustTurnAway("strict", "hello, this is no TLS\n")
@@ -202,7 +202,7 @@ listeners:
 		t.Errorf("%q, %v", got, err)
 	}
 	mustEcho(t, c, 4<<20, 256<<10)
-	mustBe(t, d.records(1)[0], "cause", "end", "path_sent", "splice")
+	mustBe(t, d.records(1)[0], "cause", "end", "path_up", "splice")
 
 	silent := d.to("tls")
 	if n := name(t, silent); n != "rest" {

@@ -122,7 +122,7 @@ groups:
 	var sent, received float64
 	for _, r := range d.records(1) {
 		mustBe(t, r, "member", "udp://"+server, "listener", "dns", "cause", "answered")
-		sent, received = sent+r["datagrams_sent"].(float64), received+r["datagrams_received"].(float64)
+		sent, received = sent+r["datagrams_up"].(float64), received+r["datagrams_down"].(float64)
 	}
 	if sent < 2000 || received != sent {
 		t.Errorf("the records have %v queries and %v answers", sent, received)

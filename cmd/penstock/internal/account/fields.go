@@ -47,21 +47,21 @@ var fields = []field{
 		}
 		return append(b, e.Err.Error()...)
 	}},
-	{"bytes_sent", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.AB.Written, 10) }},
-	{"bytes_received", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.BA.Written, 10) }},
+	{"bytes_up", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.AB.Written, 10) }},
+	{"bytes_down", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.BA.Written, 10) }},
 	{"bytes_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Dropped()+e.BA.Dropped()) }},
-	{"datagrams_sent", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Datagrams) }},
-	{"datagrams_received", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.BA.Datagrams) }},
-	{"datagrams_lost", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Lost+e.BA.Lost) }},
+	{"datagrams_up", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Datagrams) }},
+	{"datagrams_down", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.BA.Datagrams) }},
+	{"datagrams_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Lost+e.BA.Lost) }},
 	{"queued", false, func(b []byte, e *Entry) []byte { return appendTime(b, e.Queued) }},
 	{"connect", false, func(b []byte, e *Entry) []byte { return appendTime(b, e.Connect) }},
 	{"first_byte", false, func(b []byte, e *Entry) []byte { return appendTime(b, e.FirstByte) }},
 	{"duration", false, func(b []byte, e *Entry) []byte { return appendSeconds(b, e.Duration) }},
 	{"retries", false, func(b []byte, e *Entry) []byte { return appendCount(b, int64(e.Retries())) }},
-	{"path_sent", true, func(b []byte, e *Entry) []byte { return append(b, e.AB.Path.String()...) }},
-	{"why_sent", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.AB) }},
-	{"path_received", true, func(b []byte, e *Entry) []byte { return append(b, e.BA.Path.String()...) }},
-	{"why_received", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.BA) }},
+	{"path_up", true, func(b []byte, e *Entry) []byte { return append(b, e.AB.Path.String()...) }},
+	{"why_up", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.AB) }},
+	{"path_down", true, func(b []byte, e *Entry) []byte { return append(b, e.BA.Path.String()...) }},
+	{"why_down", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.BA) }},
 }
 
 // appendCount appends what is worth telling only if there is any.

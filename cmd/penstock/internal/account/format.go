@@ -135,7 +135,7 @@ func parseTemplate(s string) ([]part, error) {
 	}
 	flush()
 	if !known {
-		return nil, fmt.Errorf("%q has no field; allowed: %s, or a template with fields in braces, such as {client} {bytes_sent}", s, JSON)
+		return nil, fmt.Errorf("%q has no field; allowed: %s, or a template with fields in braces, such as {client} {bytes_up}", s, JSON)
 	}
 	return parts, nil
 }

@@ -34,16 +34,16 @@ func TestGoldenLines(t *testing.T) {
 		{JSON, entry(), `{"time":"2026-11-21T08:00:00.123456Z","id":"72057594037927943","listener":"https","route":"api","group":"app","member":"app-1",` +
 			`"client":"tcp://192.0.2.1:1000","client_ip":"192.0.2.1","peer":"tcp://[2001:db8::1]:443","local":"tcp://192.0.2.9:443","upstream":"unix:///run/app.sock",` +
 			`"sni":"example.org","alpn":"h2,http/1.1","cause":"b-reset","reason":"killed","error":"read: \"reset\"",` +
-			`"bytes_sent":10,"bytes_received":20,"bytes_dropped":10,"datagrams_sent":4,"datagrams_received":5,"datagrams_lost":1,` +
+			`"bytes_up":10,"bytes_down":20,"bytes_dropped":10,"datagrams_up":4,"datagrams_down":5,"datagrams_dropped":1,` +
 			`"queued":1.000000,"connect":0.001500,"first_byte":0.025000,"duration":61.020000,"retries":2,` +
-			`"path_sent":"copy","why_sent":"small reads","path_received":"splice"}`},
-		{JSON, empty, `{"time":"0001-01-01T00:00:00Z","id":"0","cause":"open","bytes_sent":0,"bytes_received":0,"duration":0.000000,"path_sent":"none","path_received":"none"}`},
-		{"{client} {listener} {bytes_sent}", entry(), "tcp://192.0.2.1:1000 https 10"},
+			`"path_up":"copy","why_up":"small reads","path_down":"splice"}`},
+		{JSON, empty, `{"time":"0001-01-01T00:00:00Z","id":"0","cause":"open","bytes_up":0,"bytes_down":0,"duration":0.000000,"path_up":"none","path_down":"none"}`},
+		{"{client} {listener} {bytes_up}", entry(), "tcp://192.0.2.1:1000 https 10"},
 		{"{client} {sni} {connect} {duration}", empty, "- - - 0.000000"},
 		{"{{{id}}}\t\"{error}\"", entry(), "{72057594037927943}\t\"read: \\x22reset\\x22\""},
 		{"{sni} {error}", hostile, `a\x22b\x5cc\x0a}\x00\x1b\x7f\xc2\x85\xc3\xa9\xff line\x0d\x0aline`},
 		{JSON, hostile, `{"time":"0001-01-01T00:00:00Z","id":"0","sni":"a\"b\\c\u000a}\u0000\u001b\u007f\u0085é\ufffd","cause":"open","error":"line\u000d\u000aline",` +
-			`"bytes_sent":0,"bytes_received":0,"duration":0.000000,"path_sent":"none","path_received":"none"}`},
+			`"bytes_up":0,"bytes_down":0,"duration":0.000000,"path_up":"none","path_down":"none"}`},
 	} {
 		if got := line(t, c.format, c.e); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.format, got, c.want)
@@ -151,7 +151,7 @@ func TestFormatsAllocateNothing(t *testing.T) {
 	e := entry()
 	e.SNI = "needs\nescapes"
 	buf := make([]byte, 0, 4096)
-	for _, format := range []string{JSON, "{time} {client} {sni} {bytes_sent} {duration}"} {
+	for _, format := range []string{JSON, "{time} {client} {sni} {bytes_up} {duration}"} {
 		f, err := newFormatter(format)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 }
 
 func BenchmarkLine(b *testing.B) {
-	for _, c := range []struct{ name, format string }{{"json", JSON}, {"template", "{time} {client} {listener} {cause} {bytes_sent} {bytes_received} {duration}"}} {
+	for _, c := range []struct{ name, format string }{{"json", JSON}, {"template", "{time} {client} {listener} {cause} {bytes_up} {bytes_down} {duration}"}} {
 		b.Run("format="+c.name, func(b *testing.B) {
 			f, err := newFormatter(c.format)
 			if err != nil {

@@ -39,7 +39,7 @@ func (e *Events) After(id uint64) api.Events {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if oldest := e.last - min(e.last, keptEvents); id < oldest {
-		out.Lost = oldest - id
+		out.Dropped = oldest - id
 		id = oldest
 	}
 	for id < e.last {

@@ -212,15 +212,15 @@ func TestEvents(t *testing.T) {
 		e.Add(api.Event{Message: fmt.Sprint(i + 1)})
 	}
 	last := e.Last()
-	for _, c := range []struct{ after, first, lost uint64 }{
+	for _, c := range []struct{ after, first, dropped uint64 }{
 		{0, last - keptEvents + 1, last - keptEvents}, {last - keptEvents, last - keptEvents + 1, 0}, {last - 3, last - 2, 0}, {10, last - keptEvents + 1, last - keptEvents - 10},
 	} {
 		got := e.After(c.after)
-		if got.Lost != c.lost || got.Events[0].ID != c.first || got.Events[len(got.Events)-1].ID != last || got.Events[0].Message != fmt.Sprint(c.first) {
-			t.Errorf("after %d: lost %d, from %d", c.after, got.Lost, got.Events[0].ID)
+		if got.Dropped != c.dropped || got.Events[0].ID != c.first || got.Events[len(got.Events)-1].ID != last || got.Events[0].Message != fmt.Sprint(c.first) {
+			t.Errorf("after %d: dropped %d, from %d", c.after, got.Dropped, got.Events[0].ID)
 		}
 	}
-	if got := e.After(last); len(got.Events) != 0 || got.Lost != 0 {
+	if got := e.After(last); len(got.Events) != 0 || got.Dropped != 0 {
 		t.Errorf("%+v", got)
 	}
 }

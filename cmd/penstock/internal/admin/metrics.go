@@ -110,11 +110,11 @@ func (s *sheet) traffic(source Observer, c *Counters) {
 		for _, e := range v.Ended {
 			s.add(flowsEnded, float64(e.N), s.and(of, s.pair("cause", e.Name)))
 		}
-		s.add(flowBytes, float64(v.UpBytes), s.and(of, up))
-		s.add(flowBytes, float64(v.DownBytes), s.and(of, down))
-		if v.UpDatagrams != 0 || v.DownDatagrams != 0 { // streams have none, ever
-			s.add(flowDatagrams, float64(v.UpDatagrams), s.and(of, up))
-			s.add(flowDatagrams, float64(v.DownDatagrams), s.and(of, down))
+		s.add(flowBytes, float64(v.BytesUp), s.and(of, up))
+		s.add(flowBytes, float64(v.BytesDown), s.and(of, down))
+		if v.DatagramsUp != 0 || v.DatagramsDown != 0 { // streams have none, ever
+			s.add(flowDatagrams, float64(v.DatagramsUp), s.and(of, up))
+			s.add(flowDatagrams, float64(v.DatagramsDown), s.and(of, down))
 		}
 	}
 	for i := range c.Times {
@@ -131,8 +131,8 @@ func (s *sheet) groups(groups []api.Group) {
 		of := s.labels(groupRetries, g.Name)
 		s.add(groupRetries, float64(g.Retries), of)
 		s.add(queueSize, float64(g.Queue.Size), of)
-		s.add(queueFlows, float64(g.Queue.Waiting), of)
-		s.add(queuedFlows, float64(g.Queue.Queued), of)
+		s.add(queueFlows, float64(g.Queue.Flows), of)
+		s.add(queuedFlows, float64(g.Queue.QueuedTotal), of)
 		s.add(queueTimeouts, float64(g.Queue.TimedOut), of)
 		s.add(queueFull, float64(g.Queue.Full), of)
 		for i := range g.Lookups {
@@ -147,11 +147,11 @@ func (s *sheet) groups(groups []api.Group) {
 			m := &g.Members[i]
 			states[m.State]++
 			of := s.labels(memberUp, g.Name, m.Name, m.Address)
-			s.add(memberUp, truth(m.Takes), of)
+			s.add(memberUp, truth(m.Available), of)
 			s.add(memberWeight, float64(m.Weight), of)
 			s.add(memberConnects, float64(m.Connects), of)
 			s.add(memberFailures, float64(m.Failures), of)
-			s.add(memberConnectTime, m.Latency, of)
+			s.add(memberConnectTime, m.ConnectSeconds, of)
 		}
 		for _, state := range api.States {
 			s.add(groupMembers, float64(states[state]), s.labels(groupMembers, g.Name, state))
@@ -168,10 +168,10 @@ func (s *sheet) engine(st *api.Status, c *Counters) {
 		s.add(loopBusy, l.Busy, of)
 		s.add(loopWaits, float64(l.Waits), of)
 		s.add(loopWakeups, float64(l.Wakeups), of)
-		s.add(loopLongest, l.Longest, of)
+		s.add(loopLongest, l.LongestTurn, of)
 	}
 	for _, p := range st.Paths {
-		s.add(flowDirections, float64(p.Ways), s.labels(flowDirections, p.Path, p.Why))
+		s.add(flowDirections, float64(p.Directions), s.labels(flowDirections, p.Path, p.Why))
 	}
 	for _, d := range c.DatagramDrops {
 		s.add(datagramsDropped, float64(d.N), s.labels(datagramsDropped, d.Name))
@@ -183,7 +183,7 @@ func (s *sheet) engine(st *api.Status, c *Counters) {
 		s.add(poolIdle, float64(p.Kept), of)
 		s.add(poolBuffers, float64(p.Live), of)
 	}
-	for _, d := range c.LogDrops {
+	for _, d := range c.LogLinesDropped {
 		s.add(logLinesDropped, float64(d.N), s.labels(logLinesDropped, d.Name))
 	}
 	r := &st.Resources
@@ -193,8 +193,8 @@ func (s *sheet) engine(st *api.Status, c *Counters) {
 	}{
 		{splicedBytes, c.BytesSpliced}, {droppedBytes, c.BytesDropped},
 		{pipesOpen, r.PipesOpen}, {pipesLeased, r.PipesLeased}, {pipesLimit, r.PipesMax}, {pipesRefused, r.PipesRefused},
-		{datagramsLost, r.KernelDrops}, {gsoMessages, c.Runs}, {gsoFallbacks, r.GSOFallbacks}, {groMessages, c.Supers},
-		{icmpErrors, c.ICMPErrors}, {restingSockets, c.Resting}, {restingClosedEarly, c.RestsCut}, {datagramHeldBytes, r.HeldBytes},
+		{datagramsLost, r.DatagramsLost}, {gsoMessages, c.Runs}, {gsoFallbacks, r.GSOFallbacks}, {groMessages, c.Supers},
+		{icmpErrors, c.ICMPErrors}, {restingSockets, c.Resting}, {restingClosedEarly, c.RestsCut}, {datagramHeldBytes, r.DatagramHeldBytes},
 	} {
 		s.add(v.m, float64(v.n), nil)
 	}

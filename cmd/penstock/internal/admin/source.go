@@ -77,8 +77,8 @@ type Counters struct {
 	Refused []Refused
 	// DatagramDrops are datagrams that were read and not delivered, by reason.
 	DatagramDrops []Count
-	// LogDrops are lines that were lost, by where they should have gone: log, access.
-	LogDrops []Count
+	// LogLinesDropped are lines that were lost, by where they should have gone: log, access.
+	LogLinesDropped []Count
 
 	AcceptErrors, AcceptPauses int64
 	BytesSpliced, BytesDropped int64
@@ -104,8 +104,8 @@ type Series struct {
 
 	Open                       int64
 	Ended                      []Count // by the engine's cause
-	UpBytes, DownBytes         int64
-	UpDatagrams, DownDatagrams int64
+	BytesUp, BytesDown         int64
+	DatagramsUp, DatagramsDown int64
 }
 
 // Times are how long flows of one listener, route and group took.

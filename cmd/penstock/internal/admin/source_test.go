@@ -36,7 +36,7 @@ var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 func (s *synthetic) Status() api.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := api.Status{Version: "v1.2.3", Config: api.InForce{Source: "/etc/penstock.yaml", Hash: strings.Repeat("ab", 32), Loaded: epoch}}
+	st := api.Status{Version: "v1.2.3", Config: api.ConfigInfo{Source: "/etc/penstock.yaml", Hash: strings.Repeat("ab", 32), Loaded: epoch}}
 	if s.bad != nil {
 		st.Config.Failed = &api.FailedReload{Time: epoch, Errors: s.bad}
 	}
@@ -46,20 +46,20 @@ func (s *synthetic) Status() api.Status {
 		st.State = api.StateDraining
 	}
 	st.Totals = s.numbers()
-	st.Loops = []api.Loop{{Flows: int64(s.flows), Busy: 1.5, Longest: 0.002, Events: 30, Waits: 20, Wakeups: 10}, {}}
-	st.Resources = api.Resources{MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, KernelDrops: 3, GSOFallbacks: 2, HeldBytes: 100, LogDrops: 7, CPU: 12.5}
-	st.Paths = []api.PathCount{{Path: "splice", Ways: 10}, {Path: "copy", Why: "small reads", Ways: 5}}
+	st.Loops = []api.Loop{{Flows: int64(s.flows), Busy: 1.5, LongestTurn: 0.002, Events: 30, Waits: 20, Wakeups: 10}, {}}
+	st.Resources = api.Resources{MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, DatagramsLost: 3, GSOFallbacks: 2, DatagramHeldBytes: 100, LogLinesDropped: 7, CPU: 12.5}
+	st.Paths = []api.PathCount{{Path: "splice", Directions: 10}, {Path: "copy", Why: "small reads", Directions: 5}}
 	return st
 }
 
 func (s *synthetic) numbers() api.Numbers {
-	return api.Numbers{Flows: int64(s.flows), Begun: 1000, Refused: 10, Failed: 5, UpBytes: 1 << 40, DownBytes: 1 << 41, UpDatagrams: 7, DownDatagrams: 8}
+	return api.Numbers{Flows: int64(s.flows), Begun: 1000, Refused: 10, Failed: 5, BytesUp: 1 << 40, BytesDown: 1 << 41, DatagramsUp: 7, DatagramsDown: 8}
 }
 
 const configText = "admin: {listen: tcp://127.0.0.1:0, token: " + token + "}\n"
 
 func (s *synthetic) Config() api.Config {
-	return api.Config{InForce: s.Status().Config, Text: configText}
+	return api.Config{ConfigInfo: s.Status().Config, Text: configText}
 }
 
 func (s *synthetic) Listeners() []api.Listener {
@@ -70,16 +70,16 @@ func (s *synthetic) Listeners() []api.Listener {
 }
 
 func (s *synthetic) Groups() []api.Group {
-	g := api.Group{Name: "backends", Balance: "p2c", Queue: api.Queue{Size: 100, Waiting: 1, Queued: 3, TimedOut: 1, Full: 2}, Retries: 4, Numbers: s.numbers(),
+	g := api.Group{Name: "backends", Balance: "p2c", Queue: api.Queue{Size: 100, Flows: 1, QueuedTotal: 3, TimedOut: 1, Full: 2}, Retries: 4, Numbers: s.numbers(),
 		Lookups: []api.Lookup{{Name: "tcp://app.test:80", Members: 2, Failures: 3, Time: epoch, Error: "no such host"}}}
 	for i := range s.members {
-		m := api.Member{Name: memberName(i), Address: memberName(i), State: "up", Since: epoch, Takes: true, Weight: 10, Connects: 100, Failures: 2, Latency: 0.5, Numbers: s.numbers()}
+		m := api.Member{Name: memberName(i), Address: memberName(i), State: "up", Since: epoch, Available: true, Weight: 10, Connects: 100, Failures: 2, ConnectSeconds: 0.5, Numbers: s.numbers()}
 		if i%3 == 1 {
-			m.State, m.Takes, m.Why = "down", false, "connection refused"
+			m.State, m.Available, m.Why = "down", false, "connection refused"
 			m.Check = &api.Check{Time: epoch, Took: 0.1, Error: "connection refused", Streak: 3}
 		}
 		if i%3 == 2 {
-			m.State, m.Takes, m.Until = "ejected", false, epoch.Add(time.Minute)
+			m.State, m.Available, m.Until = "ejected", false, epoch.Add(time.Minute)
 		}
 		g.Members = append(g.Members, m)
 	}
@@ -94,14 +94,14 @@ func (s *synthetic) Counters() Counters {
 	c := Counters{
 		Times:         []Times{{Listener: "web", Route: "default", Group: "backends", Connect: h, FirstByte: h, Life: h}},
 		Refused:       []Refused{{"web", "denied", 9}, {"web", "no-member", 1}},
-		DatagramDrops: []Count{{"full", 3}}, LogDrops: []Count{{"access", 7}},
+		DatagramDrops: []Count{{"full", 3}}, LogLinesDropped: []Count{{"access", 7}},
 		AcceptErrors: 2, AcceptPauses: 1, BytesSpliced: 1 << 39, BytesDropped: 3, ICMPErrors: 4, Supers: 5, Runs: 6,
 		Reloads: 3, FailedReloads: 1,
 		Pools: []Pool{{Name: "buffers", Gets: 100, News: 10, Kept: 5, Live: 8}},
 	}
 	for i := range s.members {
 		c.Series = append(c.Series, Series{Listener: "web", Route: "default", Group: "backends", Member: memberName(i),
-			Open: 2, Ended: []Count{{"end", 10}, {"idle", 1}, {"b-reset", 1}}, UpBytes: 1 << 30, DownBytes: 1 << 31, UpDatagrams: 1, DownDatagrams: 2})
+			Open: 2, Ended: []Count{{"end", 10}, {"idle", 1}, {"b-reset", 1}}, BytesUp: 1 << 30, BytesDown: 1 << 31, DatagramsUp: 1, DatagramsDown: 2})
 	}
 	return c
 }
@@ -139,7 +139,7 @@ func (s *synthetic) flow(i int) api.Flow {
 	if i%10 == 9 {
 		f.Kind, f.Listener, f.State = "datagram", "dns", "relaying"
 		f.Client.Network, f.Upstream.Network = relay.UDP, relay.UDP
-		f.Up.Datagrams, f.Down.Lost = 3, 1
+		f.Up.Datagrams, f.Down.DatagramsDropped = 3, 1
 	}
 	return f
 }
@@ -172,7 +172,7 @@ func (s *synthetic) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	}
 	f := s.flow(int(id - 1))
 	tcp := &api.TCPInfo{State: "established", RTT: 0.0001, RTTVar: 0.00005, MinRTT: 0.00008, Cwnd: 10, MSS: 1448, Congestion: "cubic"}
-	return api.FlowDetail{Flow: f, ALPN: []string{"h2"}, Loop: 1, Local: f.Client, Peer: f.Client, Attempts: 1, Connect: 0.001, FirstByte: 0.002, ClientTCP: tcp, ServerTCP: tcp, RateLimit: 1 << 20}, true
+	return api.FlowDetail{Flow: f, ALPN: []string{"h2"}, Loop: 1, Local: f.Client, Peer: f.Client, Attempts: 1, Connect: 0.001, FirstByte: 0.002, ClientTCP: tcp, UpstreamTCP: tcp, RateLimit: 1 << 20}, true
 }
 
 func (s *synthetic) Kill(_ context.Context, ids []uint64) (n int64) {

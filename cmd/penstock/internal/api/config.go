@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// InForce is where the configuration in force came from, and how the last reload ended.
-type InForce struct {
+// ConfigInfo tells where the running configuration came from, and how the last reload ended.
+type ConfigInfo struct {
 	Source string    `json:"source"` // the file's name, or empty for a command line
 	Hash   string    `json:"hash"`   // SHA-256 of its text, in hex
 	Loaded time.Time `json:"loaded"`
@@ -17,9 +17,9 @@ type FailedReload struct {
 	Errors []ConfigError `json:"errors"`
 }
 
-// Config is the configuration in force. Secrets are not in it.
+// Config is the running configuration, without its secrets.
 type Config struct {
-	InForce
+	ConfigInfo
 	Text string `json:"text"` // as in the file, but for the secrets
 }
 

@@ -40,13 +40,13 @@ func (f *Flow) Bytes() int64 { return f.Up.Bytes + f.Down.Bytes }
 
 // Transfer is what one direction has moved.
 type Transfer struct {
-	Bytes     int64  `json:"bytes"`             // that the receiver's socket has taken
-	Waiting   int64  `json:"waiting,omitempty"` // read and not yet taken
-	Spliced   int64  `json:"spliced,omitempty"` // of Bytes, what never was in user-space memory
-	Datagrams int64  `json:"datagrams,omitempty"`
-	Lost      int64  `json:"lost,omitempty"` // datagrams that were read and dropped
-	Path      string `json:"path"`           // none, copy, splice or gso
-	Why       string `json:"why,omitempty"`  // why not a faster path
+	Bytes            int64  `json:"bytes"`             // that the receiver's socket has taken
+	Held             int64  `json:"held,omitempty"`    // read, but not yet taken by that socket
+	Spliced          int64  `json:"spliced,omitempty"` // of Bytes, what never was in user-space memory
+	Datagrams        int64  `json:"datagrams,omitempty"`
+	DatagramsDropped int64  `json:"datagrams_dropped,omitempty"` // read, but not delivered
+	Path             string `json:"path"`                        // none, copy, splice or gso
+	Why              string `json:"why,omitempty"`               // why not a faster path
 }
 
 // Flows is a listing.
@@ -61,19 +61,19 @@ type Flows struct {
 // FlowDetail is one flow with what the kernel knows of its sockets.
 type FlowDetail struct {
 	Flow
-	ALPN       []string `json:"alpn,omitempty"`
-	Loop       int      `json:"loop"`
-	Local      Addr     `json:"local"` // where the client came to
-	Peer       Addr     `json:"peer"`  // the other end of the client's socket: a proxy, or the client itself
-	Attempts   int      `json:"attempts"`
-	Connect    float64  `json:"connect"`              // until the upstream was connected; 0: not yet
-	FirstByte  float64  `json:"first_byte,omitempty"` // from then on until the upstream's first byte; 0: not yet
-	ClientTCP  *TCPInfo `json:"client_tcp,omitempty"`
-	ServerTCP  *TCPInfo `json:"upstream_tcp,omitempty"`
-	IdleLimit  float64  `json:"idle_limit,omitempty"`
-	LifeLimit  float64  `json:"life_limit,omitempty"`
-	RateLimit  int64    `json:"rate_limit,omitempty"` // bytes a second, each way
-	QueuedTime float64  `json:"queued,omitempty"`
+	ALPN        []string `json:"alpn,omitempty"`
+	Loop        int      `json:"loop"`
+	Local       Addr     `json:"local"` // where the client came to
+	Peer        Addr     `json:"peer"`  // the other end of the client's socket: a proxy, or the client itself
+	Attempts    int      `json:"attempts"`
+	Connect     float64  `json:"connect"`              // until the upstream was connected; 0: not yet
+	FirstByte   float64  `json:"first_byte,omitempty"` // from then on until the upstream's first byte; 0: not yet
+	ClientTCP   *TCPInfo `json:"client_tcp,omitempty"`
+	UpstreamTCP *TCPInfo `json:"upstream_tcp,omitempty"`
+	IdleLimit   float64  `json:"idle_limit,omitempty"`
+	LifeLimit   float64  `json:"life_limit,omitempty"`
+	RateLimit   int64    `json:"rate_limit,omitempty"` // bytes a second, each way
+	Queued      float64  `json:"queued,omitempty"`
 }
 
 // TCPInfo is of struct tcp_info, linux/tcp.h, and of the socket's queues.

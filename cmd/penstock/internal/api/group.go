@@ -43,7 +43,7 @@ type Groups struct {
 type Group struct {
 	Name    string `json:"name"`
 	Balance string `json:"balance"`
-	Panics  bool   `json:"panics,omitempty"` // too few members are well: all take flows
+	Panic   bool   `json:"panic,omitempty"` // too few members are well: all take flows
 	Queue   Queue  `json:"queue"`
 	Retries int64  `json:"retries"` // connects that were tried again at another member
 	Numbers
@@ -63,11 +63,11 @@ type Lookup struct {
 
 // Queue is where flows wait while all members of a group are at their caps.
 type Queue struct {
-	Size     int   `json:"size"`
-	Waiting  int   `json:"waiting"`
-	Queued   int64 `json:"queued"`   // flows that ever waited
-	TimedOut int64 `json:"timedout"` // of them, those that waited in vain
-	Full     int64 `json:"full"`     // flows refused because it was full
+	Size        int   `json:"size"`
+	Flows       int   `json:"flows"`        // in the queue now
+	QueuedTotal int64 `json:"queued_total"` // flows that entered the queue
+	TimedOut    int64 `json:"timed_out"`    // flows refused because they had queued for too long
+	Full        int64 `json:"full"`         // flows refused because the queue was full
 }
 
 // States are what a member is to those who pick, from the one that hides the
@@ -77,21 +77,21 @@ var States = []string{"disabled", "drained", "down", "ejected", "checking", "slo
 // Member is one upstream of a group. Name and address together are unique: a name
 // that DNS resolves to several addresses is several members.
 type Member struct {
-	Name     string    `json:"name"`
-	Address  string    `json:"address"`
-	State    string    `json:"state"` // one of States
-	Why      string    `json:"why,omitempty"`
-	Since    time.Time `json:"since,omitzero"`
-	Until    time.Time `json:"until,omitzero"` // of ejected: when it is tried again
-	Takes    bool      `json:"takes"`          // it takes new flows now
-	Weight   int       `json:"weight"`         // 1 to 256
-	Backup   bool      `json:"backup"`
-	Found    bool      `json:"discovered"`      // by DNS, not in the file
-	MaxFlows int       `json:"max_flows"`       // 0: no cap
-	Connects int64     `json:"connects"`        // attempts that succeeded
-	Failures int64     `json:"failures"`        // attempts to connect that failed
-	Latency  float64   `json:"connect_seconds"` // of all attempts that succeeded, together
-	Check    *Check    `json:"check,omitempty"`
+	Name           string    `json:"name"`
+	Address        string    `json:"address"`
+	State          string    `json:"state"` // one of States
+	Why            string    `json:"why,omitempty"`
+	Since          time.Time `json:"since,omitzero"`
+	Until          time.Time `json:"until,omitzero"` // of ejected: when it is tried again
+	Available      bool      `json:"available"`      // takes new flows now
+	Weight         int       `json:"weight"`         // 1 to 256
+	Backup         bool      `json:"backup"`
+	Discovered     bool      `json:"discovered"`      // by DNS, not in the file
+	MaxFlows       int       `json:"max_flows"`       // 0: no cap
+	Connects       int64     `json:"connects"`        // attempts that succeeded
+	Failures       int64     `json:"failures"`        // attempts to connect that failed
+	ConnectSeconds float64   `json:"connect_seconds"` // total of all successful attempts
+	Check          *Check    `json:"check,omitempty"`
 	Numbers
 }
 

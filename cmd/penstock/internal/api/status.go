@@ -11,11 +11,11 @@ const (
 
 // Status is the whole of the daemon at one moment.
 type Status struct {
-	Version string    `json:"version"`
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
-	Config  InForce   `json:"config"`
-	Access  string    `json:"access"` // what the asker may do: read or full
+	Version string     `json:"version"`
+	PID     int        `json:"pid"`
+	Started time.Time  `json:"started"`
+	Config  ConfigInfo `json:"config"`
+	Access  string     `json:"access"` // what the asker may do: read or full
 	Sample
 }
 
@@ -41,44 +41,44 @@ type Numbers struct {
 	Begun         int64 `json:"begun"`
 	Refused       int64 `json:"refused"`
 	Failed        int64 `json:"failed"` // ended by an error or a limit, not by both sides
-	UpBytes       int64 `json:"up_bytes"`
-	DownBytes     int64 `json:"down_bytes"`
-	UpDatagrams   int64 `json:"up_datagrams"`
-	DownDatagrams int64 `json:"down_datagrams"`
+	BytesUp       int64 `json:"bytes_up"`
+	BytesDown     int64 `json:"bytes_down"`
+	DatagramsUp   int64 `json:"datagrams_up"`
+	DatagramsDown int64 `json:"datagrams_down"`
 }
 
 // Loop is one event loop.
 type Loop struct {
-	Flows   int64   `json:"flows"`
-	Busy    float64 `json:"busy"`    // seconds that it was not asleep
-	Longest float64 `json:"longest"` // the longest turn of the last 15 to 30 seconds
-	Events  int64   `json:"events"`
-	Waits   int64   `json:"waits"`   // epoll_wait calls
-	Wakeups int64   `json:"wakeups"` // of them, those that slept
+	Flows       int64   `json:"flows"`
+	Busy        float64 `json:"busy"`         // seconds that it was not asleep
+	LongestTurn float64 `json:"longest_turn"` // in the last 15 to 30 seconds
+	Events      int64   `json:"events"`
+	Waits       int64   `json:"waits"`   // epoll_wait calls
+	Wakeups     int64   `json:"wakeups"` // of them, those that slept
 }
 
 // Resources are what the daemon holds, and the bounds of it. A bound of 0 is unknown.
 type Resources struct {
-	FDs          int64   `json:"fds"` // open descriptors; 0: the kernel does not tell cheaply
-	MaxFDs       int64   `json:"max_fds"`
-	PipesOpen    int64   `json:"pipes_open"`
-	PipesLeased  int64   `json:"pipes_leased"`
-	PipesMax     int64   `json:"pipes_max"`
-	PipesRefused int64   `json:"pipes_refused"`
-	KernelDrops  int64   `json:"kernel_drops"`  // datagrams that the kernel dropped before they could be read
-	GSOFallbacks int64   `json:"gso_fallbacks"` // runs of datagrams that had to be sent one by one
-	HeldBytes    int64   `json:"held_bytes"`    // of datagrams that wait for full sockets
-	LogDrops     int64   `json:"log_drops"`     // lines of the log and the access log that were lost
-	Goroutines   int     `json:"goroutines"`
-	HeapBytes    int64   `json:"heap_bytes"`
-	CPU          float64 `json:"cpu"` // seconds of user and system time; 0: unknown
+	FDs               int64   `json:"fds"` // open descriptors; 0: the kernel does not tell cheaply
+	MaxFDs            int64   `json:"max_fds"`
+	PipesOpen         int64   `json:"pipes_open"`
+	PipesLeased       int64   `json:"pipes_leased"`
+	PipesMax          int64   `json:"pipes_max"`
+	PipesRefused      int64   `json:"pipes_refused"`
+	DatagramsLost     int64   `json:"datagrams_lost"`      // datagrams that the kernel dropped before they could be read
+	GSOFallbacks      int64   `json:"gso_fallbacks"`       // runs of datagrams that had to be sent one by one
+	DatagramHeldBytes int64   `json:"datagram_held_bytes"` // of datagrams, while upstream sockets are full
+	LogLinesDropped   int64   `json:"log_lines_dropped"`   // of the log and the access log
+	Goroutines        int     `json:"goroutines"`
+	HeapBytes         int64   `json:"heap_bytes"`
+	CPU               float64 `json:"cpu"` // seconds of user and system time; 0: unknown
 }
 
 // PathCount tells how many directions of ended flows went by a data path, and why not by a faster one.
 type PathCount struct {
-	Path string `json:"path"`
-	Why  string `json:"why,omitempty"`
-	Ways int64  `json:"ways"`
+	Path       string `json:"path"`
+	Why        string `json:"why,omitempty"`
+	Directions int64  `json:"directions"`
 }
 
 // ListenerSummary is a listener in a sample.
@@ -91,8 +91,8 @@ type ListenerSummary struct {
 type GroupSummary struct {
 	Name    string `json:"name"`
 	Members int    `json:"members"`
-	Up      int    `json:"up"`      // members that take new flows
-	Waiting int    `json:"waiting"` // flows in its queue
+	Up      int    `json:"up"`     // members that take new flows
+	Queued  int    `json:"queued"` // flows in its queue
 	Numbers
 }
 
@@ -132,6 +132,6 @@ type Event struct {
 // Events are the youngest ones, oldest first.
 type Events struct {
 	Events []Event `json:"events"`
-	// Lost is how many after the id asked for are no longer there.
-	Lost uint64 `json:"lost"`
+	// Dropped is the number of events after the requested id that are no longer kept.
+	Dropped uint64 `json:"dropped"`
 }

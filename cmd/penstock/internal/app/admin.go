@@ -136,7 +136,7 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 
 func transfer(t *relay.Transfer) api.Transfer {
 	return api.Transfer{
-		Bytes: t.Written, Waiting: t.Waiting, Spliced: t.Spliced, Datagrams: t.Datagrams, Lost: t.Lost,
+		Bytes: t.Written, Held: t.Waiting, Spliced: t.Spliced, Datagrams: t.Datagrams, DatagramsDropped: t.Lost,
 		Path: t.Path.String(), Why: t.Why.String(),
 	}
 }
@@ -149,8 +149,8 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	}
 	out := api.FlowDetail{
 		Flow: flowOf(&f.FlowInfo), Loop: int(id >> 56), Local: f.Local, Attempts: f.Attempts,
-		Peer: f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), QueuedTime: f.Queued.Seconds(),
-		ClientTCP: tcpInfo(f.A), ServerTCP: tcpInfo(f.B),
+		Peer: f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), Queued: f.Queued.Seconds(),
+		ClientTCP: tcpInfo(f.A), UpstreamTCP: tcpInfo(f.B),
 	}
 	if p, ok := f.Value.(*flowState); ok {
 		if h := p.hello.Load(); h != nil {

@@ -33,21 +33,21 @@ func (d *snapshot) Status() api.Status {
 	s.Totals.Flows = stats.Flows()
 	for i := range stats.Loops {
 		l := &stats.Loops[i]
-		s.Loops = append(s.Loops, api.Loop{Flows: l.Flows, Busy: l.Busy.Seconds(), Events: l.Events, Waits: l.Waits, Wakeups: l.Wakeups, Longest: l.Longest.Seconds()})
+		s.Loops = append(s.Loops, api.Loop{Flows: l.Flows, Busy: l.Busy.Seconds(), Events: l.Events, Waits: l.Waits, Wakeups: l.Wakeups, LongestTurn: l.Longest.Seconds()})
 	}
 	total := stats.Total()
 	journal, access := d.accounting.dropped()
 	s.Resources = api.Resources{
-		MaxFDs:       maxFDs(),
-		CPU:          cpuTime().Seconds(),
-		PipesOpen:    stats.PipesOpen,
-		PipesLeased:  stats.PipesLeased,
-		PipesMax:     stats.PipesMax,
-		PipesRefused: stats.PipesRefused,
-		KernelDrops:  total.Datagrams.Lost,
-		GSOFallbacks: total.Datagrams.Fallbacks,
-		HeldBytes:    total.Datagrams.Held,
-		LogDrops:     journal + access,
+		MaxFDs:            maxFDs(),
+		CPU:               cpuTime().Seconds(),
+		PipesOpen:         stats.PipesOpen,
+		PipesLeased:       stats.PipesLeased,
+		PipesMax:          stats.PipesMax,
+		PipesRefused:      stats.PipesRefused,
+		DatagramsLost:     total.Datagrams.Lost,
+		GSOFallbacks:      total.Datagrams.Fallbacks,
+		DatagramHeldBytes: total.Datagrams.Held,
+		LogLinesDropped:   journal + access,
 	}
 	s.Paths = paths(points)
 	return s
@@ -98,10 +98,10 @@ func addNumbers(n *api.Numbers, p *account.Point) {
 			n.Failed += count
 		}
 	}
-	n.UpBytes += p.Sent.Bytes
-	n.DownBytes += p.Received.Bytes
-	n.UpDatagrams += p.Sent.Datagrams
-	n.DownDatagrams += p.Received.Datagrams
+	n.BytesUp += p.Sent.Bytes
+	n.BytesDown += p.Received.Bytes
+	n.DatagramsUp += p.Sent.Datagrams
+	n.DatagramsDown += p.Received.Datagrams
 }
 
 // paths adds up how directions of ended flows went.
@@ -125,28 +125,28 @@ func paths(points []account.Point) []api.PathCount {
 			continue
 		}
 		if path != relay.PathCopy {
-			list = append(list, api.PathCount{Path: path.String(), Ways: n})
+			list = append(list, api.PathCount{Path: path.String(), Directions: n})
 			continue
 		}
 		for j, n := range whys {
 			if n > 0 {
-				list = append(list, api.PathCount{Path: path.String(), Why: relay.Why(j).String(), Ways: n})
+				list = append(list, api.PathCount{Path: path.String(), Why: relay.Why(j).String(), Directions: n})
 			}
 		}
 	}
 	return list
 }
 
-func (d *daemon) configStatus(f *activeConfig) api.InForce {
+func (d *daemon) configStatus(f *activeConfig) api.ConfigInfo {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
-	return api.InForce{Source: f.Source, Hash: hashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed}
+	return api.ConfigInfo{Source: f.Source, Hash: hashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed}
 }
 
 // Config is the configuration in force. Tokens are in files of their own, and not in it.
 func (d *daemon) Config() api.Config {
 	f := d.active.Load()
-	return api.Config{InForce: d.configStatus(f), Text: string(f.Text)}
+	return api.Config{ConfigInfo: d.configStatus(f), Text: string(f.Text)}
 }
 
 // Listeners are in the order of the file.
@@ -201,10 +201,10 @@ func addTotals(n, m *api.Numbers) {
 	n.Begun += m.Begun
 	n.Refused += m.Refused
 	n.Failed += m.Failed
-	n.UpBytes += m.UpBytes
-	n.DownBytes += m.DownBytes
-	n.UpDatagrams += m.UpDatagrams
-	n.DownDatagrams += m.DownDatagrams
+	n.BytesUp += m.BytesUp
+	n.BytesDown += m.BytesDown
+	n.DatagramsUp += m.DatagramsUp
+	n.DatagramsDown += m.DatagramsDown
 }
 
 func texts(ps []netip.Prefix) []string {
@@ -255,8 +255,8 @@ func (d *snapshot) Groups() []api.Group {
 			}
 		}
 		if snap := snaps[g.Name]; snap != nil {
-			out.Panics = snap.Panic
-			out.Queue.Waiting, out.Queue.Queued = snap.Queued, int64(snap.QueuedTotal)
+			out.Panic = snap.Panic
+			out.Queue.Flows, out.Queue.QueuedTotal = snap.Queued, int64(snap.QueuedTotal)
 			for _, l := range snap.Lookups {
 				out.Lookups = append(out.Lookups, api.Lookup{
 					Name: l.Name, Members: l.Targets, LeftOut: l.LeftOut, Failures: int64(l.Failures), Time: l.At, Error: l.Err,
@@ -276,8 +276,8 @@ func (d *snapshot) Groups() []api.Group {
 func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	out := api.Member{
 		Name: m.Name, Address: m.Addr.String(), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.Why, Since: m.Since,
-		Takes: m.AcceptsFlows, Weight: m.Weight, Backup: m.Backup, Found: m.Discovered, MaxFlows: m.MaxFlows,
-		Connects: int64(m.Connects), Failures: int64(m.Failures), Latency: m.ConnectTime.Seconds(), Numbers: n,
+		Available: m.AcceptsFlows, Weight: m.Weight, Backup: m.Backup, Discovered: m.Discovered, MaxFlows: m.MaxFlows,
+		Connects: int64(m.Connects), Failures: int64(m.Failures), ConnectSeconds: m.ConnectTime.Seconds(), Numbers: n,
 	}
 	out.Flows = int64(m.Active)
 	if m.State == upstream.Ejected {
@@ -298,7 +298,7 @@ func (d *snapshot) Counters() admin.Counters {
 		AcceptErrors: total.AcceptErrors, AcceptPauses: total.AcceptPauses,
 		BytesSpliced: total.BytesSpliced, BytesDropped: total.BytesDropped,
 		ICMPErrors: total.Datagrams.ICMP, Resting: total.Datagrams.Resting, RestsCut: total.Datagrams.RestsCut, Supers: total.Datagrams.Supers, Runs: total.Datagrams.Runs,
-		LogDrops: []admin.Count{{Name: "log", N: journal}, {Name: "access", N: access}},
+		LogLinesDropped: []admin.Count{{Name: "log", N: journal}, {Name: "access", N: access}},
 	}
 	for i, n := range total.Datagrams.Dropped {
 		c.DatagramDrops = append(c.DatagramDrops, admin.Count{Name: relay.Drop(i).String(), N: n})
@@ -323,7 +323,7 @@ func (d *snapshot) Counters() admin.Counters {
 		p := &points[i]
 		s := admin.Series{
 			Listener: p.Listener, Route: p.Route, Group: p.Group, Member: p.Member, Open: p.Open(),
-			UpBytes: p.Sent.Bytes, DownBytes: p.Received.Bytes, UpDatagrams: p.Sent.Datagrams, DownDatagrams: p.Received.Datagrams,
+			BytesUp: p.Sent.Bytes, BytesDown: p.Received.Bytes, DatagramsUp: p.Sent.Datagrams, DatagramsDown: p.Received.Datagrams,
 		}
 		for r, n := range p.Reasons {
 			if n > 0 {

@@ -60,27 +60,27 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 		{"limits", limits(f)},
 	}...)
 	fmt.Fprintln(w)
-	t := newTable("", ">MOVED", ">SPLICED", ">WAITING", "PATH", "~WHY NOT A FASTER ONE")
+	t := newTable("", ">MOVED", ">SPLICED", ">HELD", "PATH", "~WHY NOT A FASTER ONE")
 	datagrams := f.Kind == "datagram"
 	if datagrams {
-		t = newTable("", ">MOVED", ">DATAGRAMS", ">LOST", "PATH", "~WHY NOT A FASTER ONE")
+		t = newTable("", ">MOVED", ">DATAGRAMS", ">DROPPED", "PATH", "~WHY NOT A FASTER ONE")
 	}
 	for _, d := range []struct {
 		name string
 		*api.Transfer
 	}{{"up", &f.Up}, {"down", &f.Down}} {
-		second, third := volume(float64(d.Spliced)), volume(float64(d.Waiting))
+		second, third := volume(float64(d.Spliced)), volume(float64(d.Held))
 		if datagrams {
-			second, third = count(d.Datagrams), count(d.Lost)
+			second, third = count(d.Datagrams), count(d.DatagramsDropped)
 		}
 		t.add(d.name, volume(float64(d.Bytes)), second, third, d.Path, dash(d.Why))
 	}
 	for _, line := range t.lines(width) {
 		fmt.Fprintln(w, line)
 	}
-	if f.ClientTCP != nil || f.ServerTCP != nil {
+	if f.ClientTCP != nil || f.UpstreamTCP != nil {
 		fmt.Fprintln(w)
-		for _, line := range tcpTable(f.ClientTCP, f.ServerTCP).lines(width) {
+		for _, line := range tcpTable(f.ClientTCP, f.UpstreamTCP).lines(width) {
 			fmt.Fprintln(w, line)
 		}
 	}
@@ -92,7 +92,7 @@ func waits(f *api.FlowDetail) string {
 	for _, w := range []struct {
 		seconds float64
 		what    string
-	}{{f.QueuedTime, "in the queue"}, {f.Connect, "to connect"}, {f.FirstByte, "for the first byte"}} {
+	}{{f.Queued, "in the queue"}, {f.Connect, "to connect"}, {f.FirstByte, "for the first byte"}} {
 		if w.seconds > 0 {
 			parts = append(parts, span(w.seconds)+" "+w.what)
 		}

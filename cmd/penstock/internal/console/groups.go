@@ -34,9 +34,9 @@ func printGroups(o out, list api.Groups, now time.Time) {
 		}
 		fmt.Fprintf(o, "%s: %s, %s flows, %s retries", clean(g.Name), clean(g.Balance), count(g.Flows), count(g.Retries))
 		if q := g.Queue; q.Size > 0 {
-			fmt.Fprintf(o, ", queue %d of %d (%s waited, %s in vain, %s found it full)", q.Waiting, q.Size, count(q.Queued), count(q.TimedOut), count(q.Full))
+			fmt.Fprintf(o, ", queue %d of %d (%s waited, %s in vain, %s found it full)", q.Flows, q.Size, count(q.QueuedTotal), count(q.TimedOut), count(q.Full))
 		}
-		if g.Panics {
+		if g.Panic {
 			fmt.Fprint(o, ", panic: too few members are well, and all take flows")
 		}
 		fmt.Fprintln(o)
@@ -71,8 +71,8 @@ func memberTable(members []api.Member, now time.Time) *table {
 		if m.MaxFlows > 0 {
 			flows += " of " + count(int64(m.MaxFlows))
 		}
-		t.add(memberName(m), m.State, since(m, now), fmt.Sprint(m.Weight), flows, volume(float64(m.UpBytes)), volume(float64(m.DownBytes)),
-			span(m.Latency/float64(max(1, m.Connects))), count(m.Failures), dash(why(m, now)))
+		t.add(memberName(m), m.State, since(m, now), fmt.Sprint(m.Weight), flows, volume(float64(m.BytesUp)), volume(float64(m.BytesDown)),
+			span(m.ConnectSeconds/float64(max(1, m.Connects))), count(m.Failures), dash(why(m, now)))
 	}
 	return t
 }

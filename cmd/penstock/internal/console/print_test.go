@@ -29,8 +29,8 @@ func TestPrinted(t *testing.T) {
 		flows.Flows = append(flows.Flows, f)
 	}
 	datagrams := d.flows[0]
-	datagrams.Kind, datagrams.ClientTCP, datagrams.ServerTCP, datagrams.Peer = "datagram", nil, nil, datagrams.Client
-	datagrams.Up.Datagrams, datagrams.Down.Lost = 7, 2
+	datagrams.Kind, datagrams.ClientTCP, datagrams.UpstreamTCP, datagrams.Peer = "datagram", nil, nil, datagrams.Client
+	datagrams.Up.Datagrams, datagrams.Down.DatagramsDropped = 7, 2
 	for _, c := range []struct {
 		name  string
 		print func(out)

@@ -152,7 +152,7 @@ func TestTopAtTerminal(t *testing.T) {
 func TestTopOnce(t *testing.T) {
 	r := newRig(t, newDaemon())
 	contains(t, r.good("top", "--once"), "v1.2.3", "B/s down", "LISTENER", "GROUP", "RATE")
-	contains(t, r.good("top", "--json"), `"rates"`, `"down_bytes"`, `"flows"`, `"groups"`)
+	contains(t, r.good("top", "--json"), `"rates"`, `"bytes_down"`, `"flows"`, `"groups"`)
 	// A terminal that can do nothing gets the same.
 	term := atTerminal(t, 80, 24, []string{"TERM=dumb"}, "top", "--admin", r.admin)
 	term.see("LISTENER")

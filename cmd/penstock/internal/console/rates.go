@@ -6,8 +6,8 @@ import (
 
 // flux is what happens in a second.
 type flux struct {
-	Up      float64 `json:"up_bytes"`
-	Down    float64 `json:"down_bytes"`
+	Up      float64 `json:"bytes_up"`
+	Down    float64 `json:"bytes_down"`
 	Begun   float64 `json:"begun"`
 	Refused float64 `json:"refused"`
 	Failed  float64 `json:"failed"`
@@ -58,7 +58,7 @@ func ratesOf(before, after *api.Sample) (r rates, ok bool) {
 // fluxOf never is negative: a listener that a reload made anew counts from 0.
 func fluxOf(before, after *api.Numbers, seconds float64) flux {
 	per := func(b, a int64) float64 { return max(0, float64(a-b)) / seconds }
-	return flux{Up: per(before.UpBytes, after.UpBytes), Down: per(before.DownBytes, after.DownBytes), Begun: per(before.Begun, after.Begun),
+	return flux{Up: per(before.BytesUp, after.BytesUp), Down: per(before.BytesDown, after.BytesDown), Begun: per(before.Begun, after.Begun),
 		Refused: per(before.Refused, after.Refused), Failed: per(before.Failed, after.Failed)}
 }
 

@@ -194,26 +194,26 @@ var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
 // newDaemon has one of each.
 func newDaemon() *daemon {
-	numbers := api.Numbers{Flows: 3, Begun: 12345, Refused: 10, Failed: 5, UpBytes: 3 << 30, DownBytes: 5 << 40, UpDatagrams: 1234, DownDatagrams: 4321}
+	numbers := api.Numbers{Flows: 3, Begun: 12345, Refused: 10, Failed: 5, BytesUp: 3 << 30, BytesDown: 5 << 40, DatagramsUp: 1234, DatagramsDown: 4321}
 	d := &daemon{level: "info", diff: api.Diff{Applied: true, Hash: strings.Repeat("cd", 32), Flows: 3, Restart: true, Changes: []api.Change{
 		{Kind: "member", Name: "web/tcp://10.0.0.9:80", What: "removed", Flows: 3},
 		{Kind: "setting", Name: "engine.loops", What: "changed", Fields: []string{"loops"}, Restart: true},
 	}}}
 	d.status = api.Status{Version: "v1.2.3", Started: epoch, PID: 4711,
-		Config: api.InForce{Source: "/etc/penstock/penstock.yaml", Hash: strings.Repeat("ab", 32), Loaded: epoch},
+		Config: api.ConfigInfo{Source: "/etc/penstock/penstock.yaml", Hash: strings.Repeat("ab", 32), Loaded: epoch},
 		Sample: api.Sample{Time: epoch.Add(25 * time.Hour), Uptime: 90000, State: "ready", Totals: numbers,
-			Loops:     []api.Loop{{Flows: 2, Busy: 1200, Longest: 0.002, Events: 3e6, Waits: 2e6, Wakeups: 1e6}, {Flows: 1, Busy: 600.5}},
-			Resources: api.Resources{FDs: 42, MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, KernelDrops: 3, GSOFallbacks: 2, HeldBytes: 100, LogDrops: 7, Goroutines: 20, HeapBytes: 9 << 20, CPU: 1850},
-			Paths:     []api.PathCount{{Path: "copy", Why: "small reads", Ways: 4000}, {Path: "splice", Ways: 20000}, {Path: "copy", Why: "no pipe was free", Ways: 12}},
+			Loops:     []api.Loop{{Flows: 2, Busy: 1200, LongestTurn: 0.002, Events: 3e6, Waits: 2e6, Wakeups: 1e6}, {Flows: 1, Busy: 600.5}},
+			Resources: api.Resources{FDs: 42, MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, DatagramsLost: 3, GSOFallbacks: 2, DatagramHeldBytes: 100, LogLinesDropped: 7, Goroutines: 20, HeapBytes: 9 << 20, CPU: 1850},
+			Paths:     []api.PathCount{{Path: "copy", Why: "small reads", Directions: 4000}, {Path: "splice", Directions: 20000}, {Path: "copy", Why: "no pipe was free", Directions: 12}},
 			Listeners: []api.ListenerSummary{{Name: "https", Numbers: numbers}, {Name: "dns", Numbers: api.Numbers{Flows: 1}}},
-			Groups:    []api.GroupSummary{{Name: "web", Members: 4, Up: 2, Waiting: 1, Numbers: numbers}, {Name: "resolvers", Members: 1, Up: 1}},
+			Groups:    []api.GroupSummary{{Name: "web", Members: 4, Up: 2, Queued: 1, Numbers: numbers}, {Name: "resolvers", Members: 1, Up: 1}},
 		}}
-	d.groups = []api.Group{{Name: "web", Balance: "p2c", Panics: true, Queue: api.Queue{Size: 100, Waiting: 1, Queued: 3, TimedOut: 1, Full: 2}, Retries: 4, Numbers: numbers, Members: []api.Member{
-		{Name: "tcp://10.0.0.1:80", Address: "tcp://10.0.0.1:80", State: "up", Since: epoch, Takes: true, Weight: 10, MaxFlows: 1000, Connects: 1000, Failures: 2, Latency: 0.5, Numbers: numbers},
+	d.groups = []api.Group{{Name: "web", Balance: "p2c", Panic: true, Queue: api.Queue{Size: 100, Flows: 1, QueuedTotal: 3, TimedOut: 1, Full: 2}, Retries: 4, Numbers: numbers, Members: []api.Member{
+		{Name: "tcp://10.0.0.1:80", Address: "tcp://10.0.0.1:80", State: "up", Since: epoch, Available: true, Weight: 10, MaxFlows: 1000, Connects: 1000, Failures: 2, ConnectSeconds: 0.5, Numbers: numbers},
 		{Name: "tcp://10.0.0.2:80", Address: "tcp://10.0.0.2:80", State: "down", Why: "connection refused", Since: epoch.Add(24 * time.Hour), Weight: 10, Connects: 10, Failures: 200},
 		{Name: "tcp://[2001:db8:85a3:1111:2222:8a2e:370:7334]:8080", Address: "tcp://[2001:db8:85a3:1111:2222:8a2e:370:7334]:8080", State: "ejected", Since: epoch.Add(25*time.Hour - 20*time.Second), Until: epoch.Add(25*time.Hour + 10*time.Second), Weight: 1},
-		{Name: "tcp://spare.example.com:80", Address: "tcp://10.0.0.7:80", State: "up", Since: epoch, Takes: true, Weight: 10, Backup: true, Found: true},
-	}}, {Name: "resolvers", Balance: "hash", Members: []api.Member{{Name: "udp://10.0.0.53:53", Address: "udp://10.0.0.53:53", State: "up", Since: epoch, Takes: true, Weight: 1}}}}
+		{Name: "tcp://spare.example.com:80", Address: "tcp://10.0.0.7:80", State: "up", Since: epoch, Available: true, Weight: 10, Backup: true, Discovered: true},
+	}}, {Name: "resolvers", Balance: "hash", Members: []api.Member{{Name: "udp://10.0.0.53:53", Address: "udp://10.0.0.53:53", State: "up", Since: epoch, Available: true, Weight: 1}}}}
 	for i, client := range []string{"192.0.2.10:50000", "192.0.2.11:50001", "[2001:db8:85a3:1111:2222:8a2e:370:7334]:50002"} {
 		d.flows = append(d.flows, newFlow(uint64(i+1), client))
 	}
@@ -229,10 +229,10 @@ func newFlow(id uint64, client string) api.FlowDetail {
 			Client: relay.Addr{Network: relay.TCP, IP: at}, Upstream: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("10.0.0.1:80")},
 			SNI: "www.example.com", Start: epoch, Age: 192 * float64(id), Idle: 0.25,
 			Up:   api.Transfer{Bytes: int64(id) << 20, Path: "copy", Why: "small reads"},
-			Down: api.Transfer{Bytes: int64(id) << 30, Spliced: 1 << 30, Waiting: 4096, Path: "splice"}},
+			Down: api.Transfer{Bytes: int64(id) << 30, Spliced: 1 << 30, Held: 4096, Path: "splice"}},
 		ALPN: []string{"h2"}, Loop: 1, Local: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("198.51.100.1:443")},
 		Peer: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("198.51.100.200:999")}, Attempts: 2, Connect: 0.0012, FirstByte: 0.034,
-		ClientTCP: info, ServerTCP: info, IdleLimit: 300, RateLimit: 10 << 20,
+		ClientTCP: info, UpstreamTCP: info, IdleLimit: 300, RateLimit: 10 << 20,
 	}
 }
 
@@ -240,12 +240,12 @@ func (d *daemon) Status() api.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Every sample finds that something has moved.
-	d.status.Totals.DownBytes += 1 << 30
+	d.status.Totals.BytesDown += 1 << 30
 	d.status.Totals.Begun += 100
 	return d.status
 }
 
-func (d *daemon) Config() api.Config { return api.Config{InForce: d.status.Config} }
+func (d *daemon) Config() api.Config { return api.Config{ConfigInfo: d.status.Config} }
 
 func (d *daemon) Listeners() []api.Listener {
 	d.mu.Lock()

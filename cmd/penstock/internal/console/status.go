@@ -33,10 +33,10 @@ func printStatus(o out, s api.Status) {
 	}
 	if len(s.Groups) > 0 {
 		fmt.Fprintln(o)
-		t := newTable("~GROUP", ">MEMBERS", ">WAITING", ">FLOWS", ">BEGUN", ">FAILED", ">UP", ">DOWN")
+		t := newTable("~GROUP", ">MEMBERS", ">QUEUED", ">FLOWS", ">BEGUN", ">FAILED", ">UP", ">DOWN")
 		for _, g := range s.Groups {
-			t.add(g.Name, fmt.Sprintf("%d of %d", g.Up, g.Members), count(int64(g.Waiting)), count(g.Flows), count(g.Begun), count(g.Failed),
-				volume(float64(g.UpBytes)), volume(float64(g.DownBytes)))
+			t.add(g.Name, fmt.Sprintf("%d of %d", g.Up, g.Members), count(int64(g.Queued)), count(g.Flows), count(g.Begun), count(g.Failed),
+				volume(float64(g.BytesUp)), volume(float64(g.BytesDown)))
 		}
 		t.print(o)
 	}
@@ -48,7 +48,7 @@ func printStatus(o out, s api.Status) {
 
 // numberCells are flows, begun, refused, failed, up and down.
 func numberCells(n *api.Numbers) []string {
-	return []string{count(n.Flows), count(n.Begun), count(n.Refused), count(n.Failed), volume(float64(n.UpBytes)), volume(float64(n.DownBytes))}
+	return []string{count(n.Flows), count(n.Begun), count(n.Refused), count(n.Failed), volume(float64(n.BytesUp)), volume(float64(n.BytesDown))}
 }
 
 // statusPairs say the daemon in a few lines.
@@ -72,18 +72,18 @@ func statusPairs(s *api.Status) [][2]string {
 	}
 	list = append(list,
 		[2]string{"flows", fmt.Sprintf("%s open, %s begun, %s refused, %s failed", count(n.Flows), count(n.Begun), count(n.Refused), count(n.Failed))},
-		[2]string{"moved", fmt.Sprintf("%s up, %s down", volume(float64(n.UpBytes)), volume(float64(n.DownBytes)))})
-	if n.UpDatagrams+n.DownDatagrams > 0 {
+		[2]string{"moved", fmt.Sprintf("%s up, %s down", volume(float64(n.BytesUp)), volume(float64(n.BytesDown)))})
+	if n.DatagramsUp+n.DatagramsDown > 0 {
 		list = append(list, [2]string{"datagrams", fmt.Sprintf("%s up, %s down, %s dropped by the kernel, %s runs sent one by one",
-			count(n.UpDatagrams), count(n.DownDatagrams), count(r.KernelDrops), count(r.GSOFallbacks))})
+			count(n.DatagramsUp), count(n.DatagramsDown), count(r.DatagramsLost), count(r.GSOFallbacks))})
 	}
 	list = append(list,
 		[2]string{"loops", fmt.Sprintf("%d, busy for %s together; CPU time %s", len(s.Loops), span(busy), span(r.CPU))},
 		[2]string{"descriptors", bounded(r.FDs, r.MaxFDs)},
 		[2]string{"pipes", fmt.Sprintf("%s, %s in use, %s refused", bounded(r.PipesOpen, r.PipesMax), count(r.PipesLeased), count(r.PipesRefused))},
-		[2]string{"memory", fmt.Sprintf("%s of heap, %s of datagrams that wait; %d goroutines", volume(float64(r.HeapBytes)), volume(float64(r.HeldBytes)), r.Goroutines)})
-	if r.LogDrops > 0 {
-		list = append(list, [2]string{"logs", count(r.LogDrops) + " lines were lost"})
+		[2]string{"memory", fmt.Sprintf("%s of heap, %s of datagrams that wait; %d goroutines", volume(float64(r.HeapBytes)), volume(float64(r.DatagramHeldBytes)), r.Goroutines)})
+	if r.LogLinesDropped > 0 {
+		list = append(list, [2]string{"logs", count(r.LogLinesDropped) + " lines were lost"})
 	}
 	return list
 }
@@ -115,14 +115,14 @@ func configErrors(errs []api.ConfigError, sep string) string {
 // pathTable shows by which way directions of flows went, most used first.
 func pathTable(paths []api.PathCount) *table {
 	paths = slices.Clone(paths)
-	slices.SortStableFunc(paths, func(a, b api.PathCount) int { return int(min(1, max(-1, b.Ways-a.Ways))) })
+	slices.SortStableFunc(paths, func(a, b api.PathCount) int { return int(min(1, max(-1, b.Directions-a.Directions))) })
 	total := int64(0)
 	for _, p := range paths {
-		total += p.Ways
+		total += p.Directions
 	}
 	t := newTable("PATH", ">DIRECTIONS", ">SHARE", "~WHY NOT A FASTER ONE")
 	for _, p := range paths {
-		t.add(p.Path, count(p.Ways), percent(float64(p.Ways)/float64(max(1, total))), dash(p.Why))
+		t.add(p.Path, count(p.Directions), percent(float64(p.Directions)/float64(max(1, total))), dash(p.Why))
 	}
 	return t
 }

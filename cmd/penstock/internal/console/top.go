@@ -116,10 +116,10 @@ func listenerTable(s *api.Sample, r *rates) *table {
 }
 
 func groupTable(s *api.Sample, r *rates) *table {
-	t := newTable("~GROUP", ">MEMBERS", ">FLOWS", ">NEW/s", ">UP", ">DOWN", "?>WAITING", "?>FAILED/s")
+	t := newTable("~GROUP", ">MEMBERS", ">FLOWS", ">NEW/s", ">UP", ">DOWN", "?>QUEUED", "?>FAILED/s")
 	for _, g := range s.Groups {
 		f := r.Groups[g.Name]
-		t.add(g.Name, fmt.Sprintf("%d/%d", g.Up, g.Members), count(g.Flows), perSecond(f.Begun), steady(f.Up), steady(f.Down), count(int64(g.Waiting)), perSecond(f.Failed))
+		t.add(g.Name, fmt.Sprintf("%d/%d", g.Up, g.Members), count(g.Flows), perSecond(f.Begun), steady(f.Up), steady(f.Down), count(int64(g.Queued)), perSecond(f.Failed))
 	}
 	return t
 }

@@ -72,8 +72,8 @@ func (v view) busy(d *daemon) view {
 	v.tell(startMsg{s})
 	for i := range 60 {
 		s.Uptime++
-		s.Totals.UpBytes += int64(i) << 18
-		s.Totals.DownBytes += int64(60-i) << 20
+		s.Totals.BytesUp += int64(i) << 18
+		s.Totals.BytesDown += int64(60-i) << 20
 		s.Totals.Begun += int64(i % 7)
 		s.Totals.Flows = int64(i % 11)
 		s.Loops = append([]api.Loop(nil), s.Loops...)
@@ -83,7 +83,7 @@ func (v view) busy(d *daemon) view {
 		s.Listeners = append([]api.ListenerSummary(nil), s.Listeners...)
 		for j := range s.Listeners {
 			s.Listeners[j].Begun += 3
-			s.Listeners[j].DownBytes += 1 << 20
+			s.Listeners[j].BytesDown += 1 << 20
 		}
 		v.tell(sampleMsg{s.Sample})
 	}
@@ -105,7 +105,7 @@ func (v view) busy(d *daemon) view {
 func huge() *daemon {
 	d := newDaemon()
 	s := &d.status
-	s.Totals = api.Numbers{Flows: math.MaxInt64, Begun: math.MaxInt64 / 2, Refused: math.MaxInt64 / 2, Failed: math.MaxInt64 / 2, UpBytes: math.MaxInt64 / 2, DownBytes: math.MaxInt64 / 2}
+	s.Totals = api.Numbers{Flows: math.MaxInt64, Begun: math.MaxInt64 / 2, Refused: math.MaxInt64 / 2, Failed: math.MaxInt64 / 2, BytesUp: math.MaxInt64 / 2, BytesDown: math.MaxInt64 / 2}
 	s.Version = strings.Repeat("v", 300)
 	s.Resources = api.Resources{FDs: math.MaxInt64, MaxFDs: math.MaxInt64, PipesOpen: math.MaxInt64, PipesMax: math.MaxInt64, HeapBytes: math.MaxInt64, CPU: 1e9}
 	s.LastEvent = math.MaxUint64
@@ -114,7 +114,7 @@ func huge() *daemon {
 		s.Loops = append(s.Loops, api.Loop{})
 		s.Listeners = append(s.Listeners, api.ListenerSummary{Name: name, Numbers: s.Totals})
 		s.Groups = append(s.Groups, api.GroupSummary{Name: name, Members: i, Numbers: s.Totals})
-		s.Paths = append(s.Paths, api.PathCount{Path: "copy", Why: strings.Repeat("\u4e16\u754c ", i), Ways: math.MaxInt64 / 1000})
+		s.Paths = append(s.Paths, api.PathCount{Path: "copy", Why: strings.Repeat("\u4e16\u754c ", i), Directions: math.MaxInt64 / 1000})
 		d.groups = append(d.groups, d.groups[0])
 		f := newFlow(math.MaxUint64-uint64(i), "[2001:db8:85a3:1111:2222:8a2e:370:7334]:50002")
 		f.Age, f.Idle, f.Down.Bytes = 1e12, math.NaN(), math.MaxInt64
@@ -242,8 +242,8 @@ func TestLateDetail(t *testing.T) {
 }
 
 func TestRates(t *testing.T) {
-	a := api.Sample{Uptime: 10, Totals: api.Numbers{UpBytes: 100}, Loops: []api.Loop{{Busy: 1}}, Listeners: []api.ListenerSummary{{Name: "a"}, {Name: "b", Numbers: api.Numbers{Begun: 50}}}}
-	b := api.Sample{Uptime: 12, Totals: api.Numbers{UpBytes: 300}, Loops: []api.Loop{{Busy: 2}, {Busy: 9}}, Listeners: []api.ListenerSummary{{Name: "b", Numbers: api.Numbers{Begun: 10}}, {Name: "a", Numbers: api.Numbers{Begun: 4}}, {Name: "c"}}}
+	a := api.Sample{Uptime: 10, Totals: api.Numbers{BytesUp: 100}, Loops: []api.Loop{{Busy: 1}}, Listeners: []api.ListenerSummary{{Name: "a"}, {Name: "b", Numbers: api.Numbers{Begun: 50}}}}
+	b := api.Sample{Uptime: 12, Totals: api.Numbers{BytesUp: 300}, Loops: []api.Loop{{Busy: 2}, {Busy: 9}}, Listeners: []api.ListenerSummary{{Name: "b", Numbers: api.Numbers{Begun: 10}}, {Name: "a", Numbers: api.Numbers{Begun: 4}}, {Name: "c"}}}
 	r, ok := ratesOf(&a, &b)
 	if !ok || r.Totals.Up != 100 || r.Busy[0] != 0.5 || r.Busy[1] != 0 || r.Listeners["a"].Begun != 2 || r.Listeners["b"].Begun != 0 || len(r.Listeners) != 2 {
 		t.Errorf("%+v, %v", r, ok)

@@ -288,8 +288,8 @@ func (m *model) memberTable() *table {
 		now = time.Now()
 	}
 	for _, at := range m.members() {
-		t.add(at.group, memberName(at.Member), at.State, count(at.Flows), volume(float64(at.UpBytes)), volume(float64(at.DownBytes)),
-			span(at.Latency/float64(max(1, at.Connects))), count(at.Failures), since(at.Member, now), dash(why(at.Member, now)))
+		t.add(at.group, memberName(at.Member), at.State, count(at.Flows), volume(float64(at.BytesUp)), volume(float64(at.BytesDown)),
+			span(at.ConnectSeconds/float64(max(1, at.Connects))), count(at.Failures), since(at.Member, now), dash(why(at.Member, now)))
 	}
 	return t
 }

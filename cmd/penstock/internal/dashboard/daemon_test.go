@@ -145,7 +145,7 @@ func TestDaemon(t *testing.T) {
 			t.Errorf("%s is %q, the API says %q", selector, got, want)
 		}
 	}
-	for id, want := range map[string]int64{"up": status.Totals.UpBytes, "down": status.Totals.DownBytes} {
+	for id, want := range map[string]int64{"up": status.Totals.BytesUp, "down": status.Totals.BytesDown} {
 		b.soon(fmt.Sprintf("bytes %s are %d", id, want), fmt.Sprintf("document.getElementById('total-%s').title.replaceAll(',', '') === '%d bytes'", id, want))
 	}
 	if got := len(b.texts("#loops li")); got != len(status.Loops) {

@@ -118,7 +118,7 @@ func TestPage(t *testing.T) {
 func agrees(t *testing.T, in context.Context) {
 	h := busyHouse()
 	h.moves = false
-	h.status.Totals = api.Numbers{Flows: 130, Begun: 123_456, Refused: 789, Failed: 12, UpBytes: 1_234_567_890, DownBytes: 9_876_543_210}
+	h.status.Totals = api.Numbers{Flows: 130, Begun: 123_456, Refused: 789, Failed: 12, BytesUp: 1_234_567_890, BytesDown: 9_876_543_210}
 	h.status.Config.Failed = failingHouse().status.Config.Failed
 	s := serve(t, h)
 	s.events.Add(api.Event{Level: "warn", Kind: "health", Subject: "api/api-3", Message: "is down: connection refused"})

@@ -55,18 +55,18 @@ func flowing(at float64) api.Numbers {
 		return int64(mean*at + swing*period*(1-math.Cos(at/period)) + swing/3*period/5*math.Sin(at/period*5))
 	}
 	return api.Numbers{Flows: int64(9 * math.Sin(at/37) * math.Cos(at/11)), Begun: 184_201 + wave(212, 40, 31), Refused: 1_032 + wave(3, 2, 17), Failed: 77 + wave(0.2, 0, 1),
-		UpBytes: 912e9 + wave(41e6, 12e6, 23), DownBytes: 7.4e12 + wave(486e6, 95e6, 29),
-		UpDatagrams: 5e8 + wave(18_400, 3_000, 19), DownDatagrams: 7e8 + wave(31_000, 6_000, 27)}
+		BytesUp: 912e9 + wave(41e6, 12e6, 23), BytesDown: 7.4e12 + wave(486e6, 95e6, 29),
+		DatagramsUp: 5e8 + wave(18_400, 3_000, 19), DatagramsDown: 7e8 + wave(31_000, 6_000, 27)}
 }
 
 func turning(at float64) (list []api.Loop) {
 	for i, share := range []float64{0.34, 0.31, 0.29, 0.41} {
-		list = append(list, api.Loop{Flows: int64(31 + i), Busy: at * share, Longest: 0.0012 + 0.0004*float64(i), Events: int64(at * 9000), Waits: int64(at * 4000), Wakeups: int64(at * 900)})
+		list = append(list, api.Loop{Flows: int64(31 + i), Busy: at * share, LongestTurn: 0.0012 + 0.0004*float64(i), Events: int64(at * 9000), Waits: int64(at * 4000), Wakeups: int64(at * 900)})
 	}
 	return list
 }
 
-func (h *house) Config() api.Config { return api.Config{InForce: h.Status().Config} }
+func (h *house) Config() api.Config { return api.Config{ConfigInfo: h.Status().Config} }
 
 func (h *house) Listeners() []api.Listener {
 	h.mu.Lock()
@@ -100,11 +100,11 @@ func (h *house) SetMember(group, member string, change api.MemberChange) (change
 			}
 			switch change.State {
 			case "drain":
-				m.State, m.Takes = "drained", false
+				m.State, m.Available = "drained", false
 			case "disable":
-				m.State, m.Takes = "disabled", false
+				m.State, m.Available = "disabled", false
 			case "enable", "file":
-				m.State, m.Takes = "up", true
+				m.State, m.Available = "up", true
 			}
 			h.changes = append(h.changes, fmt.Sprintf("%s/%s %s %d", group, member, change.State, m.Weight))
 			changed = append(changed, *m)
@@ -160,19 +160,19 @@ func emptyHouse() *house {
 		Loops: []api.Loop{{}, {}}, Resources: api.Resources{MaxFDs: 1 << 19, PipesMax: 4096}}}}
 }
 
-func inForce() api.InForce {
-	return api.InForce{Source: "/etc/penstock/penstock.yaml", Hash: strings.Repeat("9f3c51e07ab2d864", 4), Loaded: time.Now().Add(-26 * time.Hour)}
+func inForce() api.ConfigInfo {
+	return api.ConfigInfo{Source: "/etc/penstock/penstock.yaml", Hash: strings.Repeat("9f3c51e07ab2d864", 4), Loaded: time.Now().Add(-26 * time.Hour)}
 }
 
 func busyHouse() *house {
 	h := emptyHouse()
 	h.moves = true
-	h.status.Resources = api.Resources{MaxFDs: 1 << 19, PipesOpen: 412, PipesLeased: 57, PipesMax: 4096, HeapBytes: 31 << 20, HeldBytes: 18_400, CPU: 91_220}
-	h.status.Paths = []api.PathCount{{Path: "splice", Ways: 231_400}, {Path: "copy", Why: "small reads", Ways: 118_230}, {Path: "gso", Ways: 40_120},
-		{Path: "copy", Why: "one datagram at a time", Ways: 9_014}, {Path: "none", Why: "nothing was sent", Ways: 1_204}}
+	h.status.Resources = api.Resources{MaxFDs: 1 << 19, PipesOpen: 412, PipesLeased: 57, PipesMax: 4096, HeapBytes: 31 << 20, DatagramHeldBytes: 18_400, CPU: 91_220}
+	h.status.Paths = []api.PathCount{{Path: "splice", Directions: 231_400}, {Path: "copy", Why: "small reads", Directions: 118_230}, {Path: "gso", Directions: 40_120},
+		{Path: "copy", Why: "one datagram at a time", Directions: 9_014}, {Path: "none", Why: "nothing was sent", Directions: 1_204}}
 	part := func(share float64) api.Numbers {
 		n := flowing(0)
-		for _, v := range []*int64{&n.Begun, &n.Refused, &n.Failed, &n.UpBytes, &n.DownBytes} {
+		for _, v := range []*int64{&n.Begun, &n.Refused, &n.Failed, &n.BytesUp, &n.BytesDown} {
 			*v = int64(float64(*v) * share)
 		}
 		n.Flows = int64(1286 * share)
@@ -187,13 +187,13 @@ func busyHouse() *house {
 	}
 	since := time.Now().Add(-3 * time.Hour)
 	member := func(name, at string, share float64) api.Member {
-		return api.Member{Name: name, Address: at, State: "up", Since: since, Takes: true, Weight: 10, Connects: int64(80_000 * share), Failures: int64(9 * share), Latency: 80_000 * share * 0.00041,
+		return api.Member{Name: name, Address: at, State: "up", Since: since, Available: true, Weight: 10, Connects: int64(80_000 * share), Failures: int64(9 * share), ConnectSeconds: 80_000 * share * 0.00041,
 			Check: &api.Check{Time: time.Now(), OK: true, Took: 0.0007, Streak: 5400}, Numbers: part(share)}
 	}
 	drained := member("api-3", "tcp://10.20.0.13:8443", 0.05)
-	drained.State, drained.Takes, drained.Why = "drained", false, "an operator asked for it"
+	drained.State, drained.Available, drained.Why = "drained", false, "an operator asked for it"
 	h.groups = []api.Group{
-		{Name: "api", Balance: "p2c", Retries: 31, Queue: api.Queue{Size: 256, Queued: 210, TimedOut: 2}, Numbers: part(0.6), Members: []api.Member{
+		{Name: "api", Balance: "p2c", Retries: 31, Queue: api.Queue{Size: 256, Flows: 210, TimedOut: 2}, Numbers: part(0.6), Members: []api.Member{
 			member("api-1", "tcp://10.20.0.11:8443", 0.3), member("api-2", "tcp://10.20.0.12:8443", 0.25), drained}},
 		{Name: "web", Balance: "round-robin", Numbers: part(0.2), Members: []api.Member{member("unix:///run/web.sock", "unix:///run/web.sock", 0.2)}},
 		{Name: "resolvers", Balance: "hash", Numbers: part(0.2), Members: []api.Member{member("udp://10.20.1.53:53", "udp://10.20.1.53:53", 0.12), member("udp://10.20.2.53:53", "udp://10.20.2.53:53", 0.08)}},
@@ -210,17 +210,17 @@ func failingHouse() *house {
 	h.status.Config.Failed = &api.FailedReload{Time: time.Now().Add(-time.Minute), Errors: []api.ConfigError{
 		{Source: "/etc/penstock/penstock.yaml", Line: 14, Column: 7, Message: `unknown group "bakends"`, Allowed: "api, resolvers, web"},
 		{Source: "/etc/penstock/penstock.yaml", Line: 31, Column: 12, Message: `idle_timeout: "5x" is no duration`, Allowed: "a number with its unit such as 30s"}}}
-	h.status.Resources = api.Resources{MaxFDs: 1024, FDs: 1011, PipesOpen: 250, PipesMax: 256, PipesRefused: 4_118, KernelDrops: 90_441, GSOFallbacks: 12, LogDrops: 811, HeldBytes: 31 << 20, HeapBytes: 212 << 20, CPU: 4000}
+	h.status.Resources = api.Resources{MaxFDs: 1024, FDs: 1011, PipesOpen: 250, PipesMax: 256, PipesRefused: 4_118, DatagramsLost: 90_441, GSOFallbacks: 12, LogLinesDropped: 811, DatagramHeldBytes: 31 << 20, HeapBytes: 212 << 20, CPU: 4000}
 	h.listeners[0].State = "resting"
 	for i := range h.groups[0].Members {
 		m := &h.groups[0].Members[i]
-		m.State, m.Takes, m.Why = "down", false, "connection refused"
+		m.State, m.Available, m.Why = "down", false, "connection refused"
 		m.Failures = 3_120
 		m.Check = &api.Check{Time: time.Now(), Took: 0.0002, Error: "connect: connection refused", Streak: 41}
 	}
 	e := &h.groups[2].Members[0]
-	e.State, e.Takes, e.Why, e.Until = "ejected", false, "5 of the last 5 flows failed", time.Now().Add(30*time.Second)
-	h.groups[0].Queue.Waiting, h.groups[0].Queue.Full = 256, 3_310
+	e.State, e.Available, e.Why, e.Until = "ejected", false, "5 of the last 5 flows failed", time.Now().Add(30*time.Second)
+	h.groups[0].Queue.Flows, h.groups[0].Queue.Full = 256, 3_310
 	return h
 }
 
@@ -234,13 +234,13 @@ func flow(id uint64) api.FlowDetail {
 		Down: api.Transfer{Bytes: int64(id * id * 90_000), Spliced: int64(id * id * 80_000), Path: "splice"}},
 		ALPN: []string{"h2", "http/1.1"}, Loop: int(id % 4), Local: tcp("192.0.2.1:443"), Peer: tcp("198.51.100.1:40001"), Attempts: 1, Connect: 0.00043, FirstByte: 0.0021,
 		IdleLimit: 300, RateLimit: 50_000_000,
-		ClientTCP: &api.TCPInfo{State: "established", RTT: 0.0241, RTTVar: 0.0032, MinRTT: 0.0228, Retransmits: 17, Cwnd: 84, MSS: 1448, Unacked: 12, Unsent: 48_211, PacingRate: 9_100_000, DeliveryRate: 4_900_000, RecvSpace: 65_483, Congestion: "bbr"},
-		ServerTCP: &api.TCPInfo{State: "established", RTT: 0.00021, RTTVar: 0.00004, MinRTT: 0.00015, Cwnd: 10, MSS: 8948, PacingRate: 410_000_000, DeliveryRate: 212_000_000, RecvSpace: 131_072, Congestion: "cubic"}}
+		ClientTCP:   &api.TCPInfo{State: "established", RTT: 0.0241, RTTVar: 0.0032, MinRTT: 0.0228, Retransmits: 17, Cwnd: 84, MSS: 1448, Unacked: 12, Unsent: 48_211, PacingRate: 9_100_000, DeliveryRate: 4_900_000, RecvSpace: 65_483, Congestion: "bbr"},
+		UpstreamTCP: &api.TCPInfo{State: "established", RTT: 0.00021, RTTVar: 0.00004, MinRTT: 0.00015, Cwnd: 10, MSS: 8948, PacingRate: 410_000_000, DeliveryRate: 212_000_000, RecvSpace: 131_072, Congestion: "cubic"}}
 	if id%10 == 9 {
 		f.Kind, f.Listener, f.Route, f.Group, f.Member, f.SNI, f.ALPN = "datagram", "dns", "default", "resolvers", "udp://10.20.1.53:53", "", nil
 		f.Client.Network, f.Upstream = relay.UDP, relay.Addr{Network: relay.UDP, IP: netip.MustParseAddrPort("10.20.1.53:53")}
-		f.Up, f.Down = api.Transfer{Bytes: 512, Datagrams: 8, Path: "copy", Why: "one datagram at a time"}, api.Transfer{Bytes: 4096, Datagrams: 8, Lost: 1, Path: "gso"}
-		f.ClientTCP, f.ServerTCP = nil, nil
+		f.Up, f.Down = api.Transfer{Bytes: 512, Datagrams: 8, Path: "copy", Why: "one datagram at a time"}, api.Transfer{Bytes: 4096, Datagrams: 8, DatagramsDropped: 1, Path: "gso"}
+		f.ClientTCP, f.UpstreamTCP = nil, nil
 	}
 	return f
 }

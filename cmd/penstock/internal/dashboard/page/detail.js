@@ -75,12 +75,12 @@ function fillDirection(node, [, name, t]) {
   text(node.children[0], name);
   text(node.children[1], t.path === 'none' ? 'nothing yet' : t.path);
   text(node.children[2], t.why ? 'Not faster: ' + t.why : t.path === 'none' ? '' : 'This is the fastest path.');
-  const datagrams = t.datagrams != null || t.lost != null;
+  const datagrams = t.datagrams != null || t.datagrams_dropped != null;
   pairs(node.children[3], [
     ['Bytes', bytes(t.bytes), exact(t.bytes)],
     ['Spliced', t.bytes ? Math.floor(100 * (t.spliced || 0) / t.bytes) + '\u00a0%' : '–', exact(t.spliced || 0)],
-    ['Waiting', bytes(t.waiting || 0), exact(t.waiting || 0)],
-    ...(datagrams ? [['Datagrams', count(t.datagrams || 0)], ['Lost', count(t.lost || 0)]] : []),
+    ['Held', bytes(t.held || 0), exact(t.held || 0)],
+    ...(datagrams ? [['Datagrams', count(t.datagrams || 0)], ['Dropped', count(t.datagrams_dropped || 0)]] : []),
   ]);
 }
 

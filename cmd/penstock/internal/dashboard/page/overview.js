@@ -20,7 +20,7 @@ export function start() {
   pathTable = table('Data paths of ended flows', [
     {head: 'Path', fill: (td, p) => text(td, p.path)},
     {head: 'Why not faster', cls: 'fill', fill: (td, p) => text(td, p.why || '–')},
-    {head: 'Ways', cls: 'num', fill: (td, p) => text(td, count(p.ways))},
+    {head: 'Directions', cls: 'num', fill: (td, p) => text(td, count(p.directions))},
     {head: 'Share', cls: 'num', make: (td) => td.append(el('span'), bar()), fill: (td, p) => {
       text(td.children[0], percent(p.share));
       grow(td.children[1], p.share);
@@ -49,18 +49,18 @@ export function sample(s) {
   const t = Date.parse(s.time) / 1000;
   const total = (name) => (x) => x.totals[name];
   if (passed > 0) {
-    charts[0].push(t, [per(total('up_bytes')), per(total('down_bytes'))]);
+    charts[0].push(t, [per(total('bytes_up')), per(total('bytes_down'))]);
     charts[2].push(t, [per(total('begun')), per(total('refused'))]);
-    charts[3].push(t, [per(total('up_datagrams')), per(total('down_datagrams'))]);
+    charts[3].push(t, [per(total('datagrams_up')), per(total('datagrams_down'))]);
   }
   charts[1].push(t, [s.totals.flows]);
   figures(s.totals);
   loops(s, per);
   resources(s, per);
-  const ways = s.paths.reduce((sum, p) => sum + p.ways, 0);
+  const directions = s.paths.reduce((sum, p) => sum + p.directions, 0);
   document.getElementById('no-paths').hidden = s.paths.length > 0;
   pathTable.node.hidden = s.paths.length === 0;
-  pathTable.update(s.paths.map((p) => ({...p, share: ways ? p.ways / ways : 0})).sort((a, b) => b.ways - a.ways), (p) => p.path + '\n' + p.why);
+  pathTable.update(s.paths.map((p) => ({...p, share: directions ? p.directions / directions : 0})).sort((a, b) => b.directions - a.directions), (p) => p.path + '\n' + p.why);
   before = s;
 }
 
@@ -75,8 +75,8 @@ function figures(n) {
   show('begun', count(n.begun));
   show('refused', count(n.refused));
   show('failed', count(n.failed));
-  show('up', bytes(n.up_bytes), count(n.up_bytes) + ' bytes');
-  show('down', bytes(n.down_bytes), count(n.down_bytes) + ' bytes');
+  show('up', bytes(n.bytes_up), count(n.bytes_up) + ' bytes');
+  show('down', bytes(n.bytes_down), count(n.bytes_down) + ' bytes');
 }
 
 function bar() {
@@ -107,7 +107,7 @@ function loops(s, per) {
     const busy = per((x) => (x.loops[i] ? x.loops[i].busy : 0));
     return {
       name: 'Loop ' + i, share: busy ?? 0, value: busy == null ? '–' : percent(Math.min(busy, 1)),
-      note: count(l.flows) + (l.flows === 1 ? ' flow' : ' flows') + ', longest ' + span(l.longest),
+      note: count(l.flows) + (l.flows === 1 ? ' flow' : ' flows') + ', longest ' + span(l.longest_turn),
     };
   }));
 }
@@ -124,10 +124,10 @@ function resources(s, per) {
     ...(r.fds ? [held('Descriptors', r.fds, r.max_fds)] : []),
     held('Pipes', r.pipes_open, r.pipes_max, count(r.pipes_leased) + ' leased'),
     lost('Pipes refused', 'pipes_refused'),
-    lost('Kernel drops', 'kernel_drops', 'datagrams'),
+    lost('Lost by the kernel', 'datagrams_lost', 'datagrams'),
     lost('GSO fallbacks', 'gso_fallbacks', 'runs'),
-    {name: 'Held datagrams', value: bytes(r.held_bytes)},
-    lost('Log drops', 'log_drops', 'lines'),
+    {name: 'Held datagrams', value: bytes(r.datagram_held_bytes)},
+    lost('Log lines dropped', 'log_lines_dropped', 'lines'),
     {name: 'Processor', value: r.cpu && cpu != null ? percent(cpu) : '–', note: 'of one CPU'},
     {name: 'Heap', value: bytes(r.heap_bytes), note: count(r.goroutines) + ' goroutines'},
   ]);

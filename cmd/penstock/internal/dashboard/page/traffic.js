@@ -38,8 +38,8 @@ const numbers = [
 ];
 
 const moved = [
-  {head: 'Up', cls: 'num', fill: (td, x) => sized(td, x.up_bytes)},
-  {head: 'Down', cls: 'num', fill: (td, x) => sized(td, x.down_bytes)},
+  {head: 'Up', cls: 'num', fill: (td, x) => sized(td, x.bytes_up)},
+  {head: 'Down', cls: 'num', fill: (td, x) => sized(td, x.bytes_down)},
 ];
 
 function sized(td, n) {
@@ -137,18 +137,18 @@ function panel() {
 
 function fillPanel(node, g) {
   const [head, empty, scroll] = node.children;
-  const up = g.members.filter((m) => m.takes).length;
+  const up = g.members.filter((m) => m.available).length;
   names.group.add(g.name);
   for (const m of g.members) names.member.add(m.name);
   text(head.children[0], g.name);
   text(head.children[1], `${up} of ${g.members.length} take flows`);
   head.children[1].dataset.is = up === g.members.length ? 'good' : up ? 'odd' : 'bad';
   const q = g.queue;
-  const queue = q.size || q.queued ? `queue ${count(q.waiting)} of ${count(q.size)}, ${count(q.queued)} waited, ${count(q.timedout)} in vain, ${count(q.full)} found it full` : 'no queue';
+  const queue = q.size || q.queued_total ? `queue ${count(q.flows)} of ${count(q.size)}, ${count(q.queued_total)} queued since the start, ${count(q.timed_out)} timed out, ${count(q.full)} refused while it was full` : 'no queue';
   text(head.children[2], [g.balance, count(g.flows) + ' flows', count(g.retries) + ' retries', count(g.refused) + ' refused', queue].join(' · '));
   // In a long list those that take no flows come first: they are what one looks for.
   const long = g.members.length > shown;
-  const members = long ? [...g.members].sort((a, b) => a.takes - b.takes) : g.members;
+  const members = long ? [...g.members].sort((a, b) => a.available - b.available) : g.members;
   node.table.update(node.all ? members : members.slice(0, shown), (m) => m.name + '\n' + m.address);
   empty.hidden = g.members.length > 0;
   scroll.hidden = g.members.length === 0;

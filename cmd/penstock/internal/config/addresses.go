@@ -11,11 +11,10 @@ import (
 
 const addressPattern = `([0-9]+(\.[0-9]+){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)`
 
-// prefix is a range of addresses. IPv4 addresses that are written as IPv6 ones
-// are IPv4 addresses.
+// prefix is a range of addresses. IPv4-mapped IPv6 addresses are read as IPv4 addresses.
 var prefix = scalar("prefix", "an address, or a range such as 10.0.0.0/8 or 2001:db8::/32", map[string]any{"type": "string", "pattern": `^` + addressPattern + `(/[0-9]+)?$`},
 	func(text, tag string) (p netip.Prefix, f *fault) {
-		if f := mistyped(text, tag); f != nil {
+		if f := notString(text, tag); f != nil {
 			return p, f
 		}
 		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
@@ -24,28 +23,28 @@ var prefix = scalar("prefix", "an address, or a range such as 10.0.0.0/8 or 2001
 		}
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return p, wrong("%s is no range of addresses", quote(text))
+			return p, faultf("invalid address or range %s", quote(text))
 		}
 		if p.Addr().Is4In6() {
 			if p.Bits() < 96 {
-				return p, wrong("%s is more than the IPv4 addresses", quote(text))
+				return p, faultf("the range %s is larger than all IPv4-mapped addresses", quote(text))
 			}
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
 		if p != p.Masked() {
-			return p, &fault{problem: fmt.Sprintf("%s has bits behind its length", quote(text)), near: p.Masked().String()}
+			return p, &fault{problem: fmt.Sprintf("%s has address bits set beyond its prefix length", quote(text)), near: p.Masked().String()}
 		}
 		return p, nil
 	})
 
 var address = scalar("address", "an IPv4 or IPv6 address", map[string]any{"type": "string", "pattern": `^` + addressPattern + `$`},
 	func(text, tag string) (a netip.Addr, f *fault) {
-		if f := mistyped(text, tag); f != nil {
+		if f := notString(text, tag); f != nil {
 			return a, f
 		}
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" {
-			return a, wrong("%s is no address", quote(text))
+			return a, faultf("invalid address %s", quote(text))
 		}
 		return a.Unmap(), nil
 	})
@@ -53,7 +52,7 @@ var address = scalar("address", "an IPv4 or IPv6 address", map[string]any{"type"
 const urlPattern = `(tcp|udp)://.*:[0-9]+|unix(gram)?:(///|@).+`
 
 var (
-	listenEndpoint   = endpoint("URL to listen at", `^(`+urlPattern+`)$`, spec.ParseListener)
+	listenEndpoint   = endpoint("URL to listen on", `^(`+urlPattern+`)$`, spec.ParseListener)
 	upstreamEndpoint = endpoint("URL to connect to", upstreamPattern, spec.ParseUpstream)
 )
 
@@ -70,24 +69,24 @@ func parseUpstream(s string) (spec.Endpoint, *fault) { return faultOf(spec.Parse
 
 func faultOf(e spec.Endpoint, err error) (spec.Endpoint, *fault) {
 	if bad := (*spec.Error)(nil); errors.As(err, &bad) {
-		return e, wrong("%s: %s", quote(bad.Text), bad.Problem)
+		return e, faultf("%s: %s", quote(bad.Text), bad.Problem)
 	}
 	return e, nil
 }
 
-// host is a name for DNS or an address.
+// host is a host name or an address.
 var host = texts("host", "a name or an address", `^[A-Za-z0-9_:.-]+$`, func(s string) (string, *fault) {
 	inURL := s
 	if strings.Contains(s, ":") {
 		inURL = "[" + s + "]"
 	}
 	if e, err := spec.ParseUpstream("tcp://" + inURL + ":1"); err != nil || e.Host != s {
-		return "", wrong("%s is neither a name nor an address", quote(s))
+		return "", faultf("%s is neither a host name nor an address", quote(s))
 	}
 	return s, nil
 })
 
-// domain is a name of DNS in its ASCII form.
+// domain reports whether s is a DNS name in ASCII form.
 func domain(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
@@ -102,18 +101,19 @@ func domain(s string) bool {
 
 var service = texts("service", "_NAME._tcp.DOMAIN or _NAME._udp.DOMAIN", `^_[A-Za-z0-9-]+\._(tcp|udp)\..+$`, func(s string) (string, *fault) {
 	if !domain(s) {
-		return "", wrong("%s is no name of DNS", quote(s))
+		return "", faultf("invalid DNS name %s", quote(s))
 	}
 	return s, nil
 })
 
-// serverName is what a ClientHello may name, or *. and the end of it.
-var serverName = texts("server name", "a name such as www.example.org, or *.example.org for all names that end so", `^(\*\.)?[A-Za-z0-9_.-]+$`,
+// serverName is a name that a ClientHello may contain, or a pattern of such names that begins
+// with "*.".
+var serverName = texts("server name", "a name such as www.example.org, or *.example.org for all names below example.org", `^(\*\.)?[A-Za-z0-9_.-]+$`,
 	func(s string) (string, *fault) {
 		name := strings.TrimPrefix(s, "*.")
-		f := wrong("%s is no server name", quote(s))
+		f := faultf("invalid server name %s", quote(s))
 		if _, err := netip.ParseAddr(name); err == nil {
-			return "", wrong("%s is an address, and TLS names no addresses", quote(s))
+			return "", faultf("%s is an address; TLS clients send host names only", quote(s))
 		}
 		if trimmed := strings.TrimSuffix(name, "."); trimmed != name && domain(trimmed) {
 			f.near = strings.TrimSuffix(s, ".")
@@ -122,7 +122,7 @@ var serverName = texts("server name", "a name such as www.example.org, or *.exam
 		if !domain(name) {
 			for _, r := range s {
 				if r > 127 {
-					return "", wrong("%s is not in its ASCII form, which begins with xn--", quote(s))
+					return "", faultf("%s is not in ASCII form, which begins with xn--", quote(s))
 				}
 			}
 			return "", f

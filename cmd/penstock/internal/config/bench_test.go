@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// many is a file with n routes and n members.
+// maxCount is a file with n routes and n members.
 func manyOf(n int) []byte {
 	var b strings.Builder
 	b.WriteString("listeners:\n  web:\n    listen: tcp://:443\n    routes:\n")

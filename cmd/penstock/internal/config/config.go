@@ -1,10 +1,10 @@
-// Package config makes a [spec.Config] of a YAML file. It is one table of keys
-// (table.go): the reader, the defaults, the messages, the JSON Schema and the
-// reference in docs/configuration.md come from it.
+// Package config reads YAML configuration files into a [spec.Config]. The reader, the defaults,
+// the messages, the JSON Schema and the reference in docs/configuration.md all derive from one
+// table of keys (table.go).
 //
-// Everything that is wrong with a file is told at once, each with its line and
-// column, what is wrong and what is allowed. Parsing asks nobody: names are
-// looked up by others, and the files with tokens are read by [Load] alone.
+// All errors of a configuration are reported together, each with its file, line and column, what
+// is wrong and what is allowed. Parsing has no side effects: names are looked up by other
+// packages, and only [Load] reads files.
 package config
 
 import (
@@ -22,22 +22,21 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// A Rule is what another station asks of one value, which Of points to.
+// A Rule is a check that another package makes of one value. Of returns a pointer to the value.
 type Rule struct {
 	Of    func(*spec.Config) *string
 	Check func(string) error
 }
 
-// Parse reads a configuration. name stands for it in messages and in
-// Config.Source. The error is [Errors]. Files that the text names are not read:
-// Admin.Token and Admin.ReadToken stay empty.
+// Parse reads a configuration. Messages and Config.Source call it name. The error is an
+// [Errors]. Parse reads no files: Admin.Token and Admin.ReadToken stay empty.
 func Parse(name string, text []byte, rules ...Rule) (*spec.Config, error) {
 	c, _, err := parse(name, text, nil, rules)
 	return c, err
 }
 
-// Load reads a file, and the files that it names: relative ones from its folder.
-// The error is [Errors], or that of reading the file itself.
+// Load reads a configuration file and the files that it names. Relative paths start at its
+// folder. The error is an [Errors], or the error of reading the file itself.
 func Load(path string, rules ...Rule) (*spec.Config, Warnings, error) {
 	text, err := readAtMost(path, maxFile+1)
 	if err != nil {
@@ -51,7 +50,7 @@ func Load(path string, rules ...Rule) (*spec.Config, Warnings, error) {
 	}, rules)
 }
 
-// readAtMost reads a file that may be longer, or endless.
+// readAtMost reads the first n bytes of a file, which may be endless.
 func readAtMost(path string, n int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -71,7 +70,7 @@ func parse(name string, text []byte, secrets func(string) ([]byte, error), rules
 	if doc := r.document(text); doc != nil {
 		f := &file{}
 		fileKeys.read(r, node{Node: doc, at: &place{index: -1, line: doc.Line, col: doc.Column}}, f)
-		if r.aliased <= maxAliased { // or else much is missing
+		if r.aliased <= maxAliased { // otherwise parts are missing
 			c = r.resolve(f)
 			c.Source, c.Text = name, text
 			for _, rule := range rules {
@@ -91,11 +90,11 @@ func parse(name string, text []byte, secrets func(string) ([]byte, error), rules
 	return c, r.warnings, nil
 }
 
-// document returns the one document of the file; nil if there is none.
+// document returns the only document of the file, or nil if there is not exactly one.
 func (r *reader) document(text []byte) *yaml.Node {
 	start := &place{index: -1, line: 1, col: 1}
 	if len(text) > maxFile {
-		r.fail(start, fault{problem: "the file is too big", allowed: fmt.Sprintf("%d bytes", maxFile)})
+		r.fail(start, fault{problem: "the file is too large", allowed: fmt.Sprintf("up to %d bytes", maxFile)})
 		return nil
 	}
 	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithUniqueKeys(false),
@@ -107,7 +106,7 @@ func (r *reader) document(text []byte) *yaml.Node {
 	var doc, second yaml.Node
 	switch err := loader.Load(&doc); {
 	case errors.Is(err, io.EOF) || err == nil && (len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null"):
-		r.fail(start, fault{problem: "the file is empty", allowed: fileKeys.words()})
+		r.fail(start, fault{problem: "the file is empty", allowed: fileKeys.allowedText()})
 		return nil
 	case err != nil:
 		r.syntax(err)
@@ -115,7 +114,7 @@ func (r *reader) document(text []byte) *yaml.Node {
 	}
 	switch err := loader.Load(&second); {
 	case err == nil:
-		r.fail(&place{index: -1, line: second.Line, col: second.Column}, fault{problem: "a second document begins", allowed: "one document a file"})
+		r.fail(&place{index: -1, line: second.Line, col: second.Column}, fault{problem: "a second document begins", allowed: "one document per file"})
 		return nil
 	case !errors.Is(err, io.EOF):
 		r.syntax(err)
@@ -125,18 +124,18 @@ func (r *reader) document(text []byte) *yaml.Node {
 	return top.Node
 }
 
-// syntax reports what the YAML library found.
+// syntax reports a syntax error that the YAML library found.
 func (r *reader) syntax(err error) {
 	at := &place{index: -1, line: 1, col: 1}
 	var e *yaml.LoadError
 	if !errors.As(err, &e) {
-		r.fail(at, fault{problem: "no YAML: " + oneLine(err.Error())})
+		r.fail(at, fault{problem: "invalid YAML: " + oneLine(err.Error())})
 		return
 	}
 	at.line, at.col = max(e.Mark.Line, 1), max(e.Mark.Column, 1)
-	problem := "no YAML: " + e.Message
+	problem := "invalid YAML: " + e.Message
 	if e.ContextMsg != "" {
-		problem += fmt.Sprintf(", %s that begins in line %d", e.ContextMsg, e.ContextMark.Line)
+		problem += fmt.Sprintf(", %s that begins at line %d", e.ContextMsg, e.ContextMark.Line)
 	}
 	r.fail(at, fault{problem: oneLine(problem)})
 }

@@ -7,53 +7,52 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// What happened to a part of the configuration.
+// Kinds of change to a part of the configuration.
 const (
 	New     = "new"
 	Gone    = "gone"
 	Changed = "changed"
 )
 
-// Diff is what a new configuration changes. Parts that stay as they are are not
-// in it. Values are written as in the file.
+// Diff is the difference between two configurations. It leaves out parts that are the same.
+// Values are written as in the file.
 type Diff struct {
-	Restart   []Change       `json:"restart,omitempty"`  // what only takes effect on the next start
+	Restart   []Change       `json:"restart,omitempty"`  // take effect on the next start
 	Settings  []Change       `json:"settings,omitempty"` // of the daemon as a whole
 	Listeners []ListenerDiff `json:"listeners,omitempty"`
 	Groups    []GroupDiff    `json:"groups,omitempty"`
 
-	// lost has what live flows lose: their listener, route or member. A field
-	// that does not matter is empty. It is true where the flow's way to its client is lost
-	// with it: a socket of datagrams.
+	// lost holds what the new configuration takes from open flows: listeners, routes, groups
+	// and members. Fields that do not matter are empty. The value is true where the flow
+	// loses the socket to its client, which datagram flows share.
 	lost map[flowPlace]bool
 }
 
-// Change is one key whose value is another one.
+// Change is a key whose value differs.
 type Change struct {
 	Key string `json:"key"` // such as timeouts.idle
 	Old string `json:"old"`
 	New string `json:"new"`
 }
 
-// ListenerDiff is what happened to a listener.
+// ListenerDiff is the change of a listener.
 type ListenerDiff struct {
 	Name    string      `json:"name"`
 	What    string      `json:"what"`    // New, Gone, Changed
-	Rebinds bool        `json:"rebinds"` // it is bound again: at another address, or in another way
+	Rebinds bool        `json:"rebinds"` // it is bound anew: its address or a socket option differs
 	Changes []Change    `json:"changes,omitempty"`
 	Routes  []RouteDiff `json:"routes,omitempty"`
 }
 
-// RouteDiff is what happened to a route. That of the listener's own to is named
-// default.
+// RouteDiff is the change of a route. The listener's own to is the route named default.
 type RouteDiff struct {
 	Name    string   `json:"name"`
 	What    string   `json:"what"`
-	Live    string   `json:"live-flows,omitempty"` // of one that is gone: keep, drain, close
+	Live    string   `json:"live-flows,omitempty"` // if it is gone: keep, drain or close
 	Changes []Change `json:"changes,omitempty"`
 }
 
-// GroupDiff is what happened to a group.
+// GroupDiff is the change of a group.
 type GroupDiff struct {
 	Name    string       `json:"name"`
 	What    string       `json:"what"`
@@ -61,8 +60,8 @@ type GroupDiff struct {
 	Members []MemberDiff `json:"members,omitempty"`
 }
 
-// MemberDiff is what happened to a member that the file names. What discovery
-// finds is not known here.
+// MemberDiff is the change of a member that the file lists. Discovered members are not known
+// here.
 type MemberDiff struct {
 	Name    string   `json:"name"`
 	What    string   `json:"what"`
@@ -71,7 +70,7 @@ type MemberDiff struct {
 
 type flowPlace struct{ listener, route, group, member string }
 
-// Compare tells what changes from one configuration to another.
+// Compare returns the difference between two configurations.
 func Compare(old, new *spec.Config) Diff {
 	d := Diff{lost: map[flowPlace]bool{}}
 	changes(engineKeys, "engine.", &old.Engine, &new.Engine, &d.Restart)
@@ -93,14 +92,14 @@ func Compare(old, new *spec.Config) Diff {
 	return d
 }
 
-// Empty tells whether nothing changes.
+// Empty reports whether nothing changes.
 func (d Diff) Empty() bool {
 	return len(d.Restart)+len(d.Settings)+len(d.Listeners)+len(d.Groups) == 0
 }
 
-// Loses reports whether a live flow loses its listener, its route or its member, and
-// whether it must end for that, whatever its route says of such flows. Names are those
-// of the old configuration. It takes the same time however much changes.
+// Loses reports whether an open flow loses its listener, route, group or member, and whether it
+// must then end whatever its route says of such flows. The names are those of the old
+// configuration. Loses takes constant time.
 func (d Diff) Loses(listener, route, group, member string) (loses, ends bool) {
 	for _, p := range [...]flowPlace{{listener: listener}, {listener: listener, route: route}, {group: group}, {group: group, member: member}} {
 		if must, lost := d.lost[p]; lost {
@@ -110,8 +109,8 @@ func (d Diff) Loses(listener, route, group, member string) (loses, ends bool) {
 	return loses, ends
 }
 
-// pairs calls f with what has the same name in both lists, in the order of the
-// new one and then of the old one. What only one has comes with nil.
+// pairs calls f with the items of equal name in both lists, first in the order of the new list,
+// then of the old one. An item that only one list has is paired with nil.
 func pairs[T any](old, new []*T, name func(*T) string, f func(a, b *T)) {
 	before := make(map[string]*T, len(old))
 	for _, a := range old {
@@ -128,7 +127,7 @@ func pairs[T any](old, new []*T, name func(*T) string, f func(a, b *T)) {
 	}
 }
 
-// changes finds the keys whose values are written in another way.
+// changes appends the keys whose values differ when they are written.
 func changes[T any](keys mapping[T], prefix string, a, b *T, to *[]Change) {
 	for _, k := range keys.keys {
 		switch {
@@ -142,7 +141,7 @@ func changes[T any](keys mapping[T], prefix string, a, b *T, to *[]Change) {
 	}
 }
 
-// what names a change, and is "" if there is none.
+// what returns the kind of a change, or "" if there is none.
 func what(isNew, isGone, changed bool) string {
 	switch {
 	case isNew:
@@ -187,7 +186,7 @@ func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
 			}
 			r.Name = x.Name
 			changes(routeKeys, "", x, y, &r.Changes)
-			// What the route only inherits is told once, of the listener.
+			// A value that the route inherits is reported once, for the listener.
 			r.Changes = slices.DeleteFunc(r.Changes, func(c Change) bool {
 				return slices.Contains(l.Changes, c) || slices.Contains(l.Changes, Change{"limits." + c.Key, c.Old, c.New})
 			})
@@ -207,7 +206,7 @@ func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
 	return l
 }
 
-// routesOf are the routes of a listener and its default.
+// routesOf returns the routes of a listener, its default included.
 func routesOf(l *spec.Listener) []*spec.Route {
 	if l.Default == nil {
 		return l.Routes
@@ -215,7 +214,7 @@ func routesOf(l *spec.Listener) []*spec.Route {
 	return append(slices.Clone(l.Routes), l.Default)
 }
 
-// order is the names of the routes of l that other has as well.
+// order returns the names of the routes of l that other has too.
 func order(l, other *spec.Listener) (names []string) {
 	has := make(map[string]bool, len(other.Routes))
 	for _, r := range other.Routes {

@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 )
 
-// String is the difference for people: a line for each part and each key, the
-// values in columns.
+// String returns the difference for people: a line for each part and each key, with the values
+// in columns.
 func (d Diff) String() string {
 	if d.Empty() {
 		return "no difference\n"

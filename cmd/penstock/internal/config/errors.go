@@ -9,13 +9,13 @@ import (
 	"unicode"
 )
 
-// Error is one thing that is wrong with a file. Its text is one line.
+// Error is one error of a configuration. Its text is one line.
 type Error struct {
 	File         string
 	Line, Column int    // from 1; in characters
-	Path         string // such as listeners.web.routes[0].sni[1]; empty: the file as a whole
+	Path         string // such as listeners.web.routes[0].sni[1]; empty for the whole file
 	Problem      string
-	Near         string // what was meant, perhaps
+	Near         string // a suggestion; empty if there is none
 	Allowed      string
 }
 
@@ -29,35 +29,34 @@ func (e Error) Error() string {
 	return b.String()
 }
 
-// Message is what is wrong, with the key and without the place and what is allowed.
+// Message returns the key and the problem, without the position and what is allowed.
 func (e Error) Message() string {
 	if e.Path == "" {
-		return e.said()
+		return e.problemText()
 	}
-	return e.Path + ": " + e.said()
+	return e.Path + ": " + e.problemText()
 }
 
-func (e Error) said() string {
+func (e Error) problemText() string {
 	if e.Near == "" {
 		return e.Problem
 	}
 	return fmt.Sprintf("%s (did you mean %s?)", e.Problem, plain(e.Near))
 }
 
-// Errors is everything that is wrong with a file, in the file's order. Its text
-// has a line for each.
+// Errors are all errors of a configuration, in the file's order. The text has one line for each.
 type Errors []Error
 
 func (e Errors) Error() string { return lines(e) }
 
-// Warnings is what a file says that is allowed and hardly meant, in the file's
-// order. They are no error.
+// Warnings report what is allowed but probably not intended, in the file's order. They are not
+// errors.
 type Warnings []Error
 
 func (w Warnings) String() string { return lines(w) }
 
-// Messages are errors and warnings in the file's order, a line for each. Warnings say
-// that they are.
+// Messages returns errors and warnings in the file's order, one line for each. Warnings are
+// marked as such.
 func Messages(errs Errors, warnings Warnings) string {
 	all := slices.Clone([]Error(errs))
 	for _, w := range warnings {
@@ -82,8 +81,7 @@ func inOrder(list []Error) {
 	})
 }
 
-// quote puts what the file says into a message: one line, and not all of it if
-// it is long.
+// quote quotes a text of the file for a message: in one line, shortened if it is long.
 func quote(s string) string {
 	const most = 60
 	if len(s) > most {
@@ -92,7 +90,7 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// plain is s as it is if that is readable, and quoted otherwise.
+// plain returns s if it is readable as it is, and otherwise s in quotes.
 func plain(s string) string {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == unicode.ReplacementChar }
 	if s == "" || len(s) > 60 || strings.ContainsFunc(s, odd) {
@@ -101,10 +99,10 @@ func plain(s string) string {
 	return s
 }
 
-// near returns the candidate that word was meant to be, or "": at most a third
-// of its letters are wrong, missing, added or exchanged with a neighbour.
-func near(word string, candidates []string) string {
-	if ours, ok := foreign[strings.ToLower(strings.ReplaceAll(word, "_", "-"))]; ok {
+// suggest returns the candidate that word was probably meant to be, or "". At most a third of
+// the letters may be wrong, missing, added or exchanged with a neighbour.
+func suggest(word string, candidates []string) string {
+	if ours, ok := otherProducts[strings.ToLower(strings.ReplaceAll(word, "_", "-"))]; ok {
 		first, _, _ := strings.Cut(ours, ":")
 		if slices.Contains(candidates, first) {
 			return ours
@@ -122,9 +120,9 @@ func near(word string, candidates []string) string {
 	return best
 }
 
-// foreign are names that HAProxy, nginx and Envoy have, and what they are here: a key or a
-// word, with what is to be written below it. Underscores are hyphens.
-var foreign = map[string]string{
+// otherProducts maps names of HAProxy, nginx and Envoy, with hyphens for underscores, to the key
+// or word here, and to what belongs under the key.
+var otherProducts = map[string]string{
 	"acl": "allow", "backend": "groups", "backends": "groups", "cluster": "groups", "clusters": "groups", "upstream": "groups", "upstreams": "groups",
 	"frontend": "listeners", "frontends": "listeners", "stream": "listeners", "server": "members", "servers": "members", "endpoints": "members",
 	"lb-endpoints": "members", "targets": "members", "bind": "listen", "address": "listen", "port": "listen",
@@ -138,8 +136,8 @@ var foreign = map[string]string{
 	"global": "engine", "nbthread": "loops", "threads": "loops", "worker-processes": "loops", "stats": "admin", "down": "drained",
 }
 
-// distance counts the changes, insertions, deletions and exchanges of neighbours
-// that make b of a, no letter being touched twice.
+// distance returns the number of changes, insertions, deletions and exchanges of neighbours that
+// turn a into b, where no letter is touched twice (the optimal string alignment distance).
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -50,7 +50,7 @@ func TestNear(t *testing.T) {
 		"lisen": "listen", "lsiten": "listen", "Listen": "listen", "listener": "listen", "limit": "limits", "timeout": "timeouts",
 		"form": "from", "ot": "to", "x": "", "tpc": "tcp", "colour": "", "": "", "listeningsocket": "",
 	} {
-		if got := near(word, keys); got != want {
+		if got := suggest(word, keys); got != want {
 			t.Errorf("%q: %q, want %q", word, got, want)
 		}
 	}
@@ -67,13 +67,13 @@ func TestNear(t *testing.T) {
 // A file that is too big is refused before it is parsed, also an endless one.
 func TestTooBig(t *testing.T) {
 	_, err := Parse("big.yaml", make([]byte, maxFile+1))
-	if err == nil || !strings.Contains(err.Error(), "too big") {
+	if err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Error(err)
 	}
 	if _, err := os.Stat("/dev/zero"); err != nil {
 		t.Skip("there is no /dev/zero here")
 	}
-	if _, _, err = Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "too big") {
+	if _, _, err = Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Error(err)
 	}
 }
@@ -84,9 +84,9 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// No more errors than anybody reads, however many there are.
+// No more errors than anybody reads, however maxCount there are.
 func TestManyErrors(t *testing.T) {
-	_, err := Parse("many.yaml", []byte("listeners: {web: {listen: tcp://:1, allow: ["+strings.Repeat("x, ", 5000)+"]}}"))
+	_, err := Parse("maxCount.yaml", []byte("listeners: {web: {listen: tcp://:1, allow: ["+strings.Repeat("x, ", 5000)+"]}}"))
 	var bad Errors
 	if !errors.As(err, &bad) || len(bad) != maxErrors {
 		t.Errorf("%d errors", len(bad))

@@ -9,22 +9,22 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// everywhere is what a route without from takes.
+// everywhere contains all addresses: what a route without from matches.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
-// checkHidden finds routes that no client reaches, since an earlier one takes
-// every client that they would.
+// checkHidden reports routes that no client reaches because an earlier route matches all of
+// their clients.
 func (r *reader) checkHidden(l *listener) {
 	index := map[string][]*spec.Route{}
 	for _, route := range l.Routes {
-		if r.unread(&route.From, route.From == nil) || r.unread(&route.SNI, route.SNI == nil) || r.unread(&route.ALPN, route.ALPN == nil) || !r.said(&route.To) {
+		if r.isInvalid(&route.From, route.From == nil) || r.isInvalid(&route.SNI, route.SNI == nil) || r.isInvalid(&route.ALPN, route.ALPN == nil) || !r.isSet(&route.To) {
 			continue
 		}
 		for _, key := range wider(route) {
 			i := slices.IndexFunc(index[key], func(earlier *spec.Route) bool { return hides(earlier, route) })
 			if i >= 0 {
 				name := index[key][i].Name
-				r.fail(r.at(route), fault{problem: fmt.Sprintf("no client gets here: the earlier route %s takes all of them", plain(name)), allowed: "the narrower route first"})
+				r.fail(r.at(route), fault{problem: fmt.Sprintf("unreachable: the earlier route %s matches the same clients", plain(name)), allowed: "the more specific route first"})
 				break
 			}
 		}
@@ -32,16 +32,16 @@ func (r *reader) checkHidden(l *listener) {
 			index[key] = append(index[key], route)
 		}
 	}
-	if all := index[""]; len(all) > 0 && r.said(&l.To) {
-		r.fail(r.at(&l.To), fault{problem: fmt.Sprintf("no client gets here: the route %s takes all of them", plain(all[0].Name)), allowed: "to, or a last route without conditions"})
+	if all := index[""]; len(all) > 0 && r.isSet(&l.To) {
+		r.fail(r.at(&l.To), fault{problem: fmt.Sprintf("unreachable: the route %s matches all clients", plain(all[0].Name)), allowed: "either to, or a last route without conditions"})
 	}
 }
 
-// unread tells whether the file has a list that could not be read.
-func (r *reader) unread(list any, empty bool) bool { return empty && r.said(list) }
+// isInvalid reports whether the file has a list that could not be read.
+func (r *reader) isInvalid(list any, empty bool) bool { return empty && r.isSet(list) }
 
-// keys are where a route stands in the index: under each of its server names, or
-// else protocols, or else ranges; under "" if it takes everybody.
+// keys returns the index keys of a route: its server names, or else its protocols, or else its
+// ranges; "" if it matches everybody.
 func keys(route *spec.Route) (keys []string) {
 	switch {
 	case len(route.SNI) > 0:
@@ -62,9 +62,8 @@ func keys(route *spec.Route) (keys []string) {
 	return keys
 }
 
-// wider are the keys of all routes that may hide this one. Whatever hides it
-// takes the first of its names, the first of its protocols and the first of its
-// ranges.
+// wider returns the index keys of all routes that may hide this one. A route that hides it
+// matches the first of its names, of its protocols and of its ranges.
 func wider(route *spec.Route) []string {
 	keys := []string{""}
 	if len(route.SNI) > 0 {
@@ -93,8 +92,8 @@ func wider(route *spec.Route) []string {
 	return keys
 }
 
-// hides tells whether a takes every client that b would. A condition that a does
-// not have takes everybody.
+// hides reports whether a matches every client that b matches. A condition that a does not have
+// matches everybody.
 func hides(a, b *spec.Route) bool {
 	if len(a.From) > 0 {
 		from := b.From
@@ -113,8 +112,8 @@ func hides(a, b *spec.Route) bool {
 	return len(a.ALPN) == 0 || len(b.ALPN) > 0 && all(b.ALPN, func(p string) bool { return slices.Contains(a.ALPN, p) })
 }
 
-// takes tells whether a pattern takes every name that another pattern, or a
-// name, does.
+// takes reports whether a pattern matches every name that name, itself possibly a pattern,
+// matches.
 func takes(pattern, name string) bool {
 	if pattern == name {
 		return true

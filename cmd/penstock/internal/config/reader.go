@@ -11,15 +11,15 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Bounds of a file. What is above them is an error, not a slow start.
+// Bounds of a configuration. Exceeding one is an error rather than a slow start.
 const (
 	maxFile    = 4 << 20 // bytes
 	maxDepth   = 32      // of nesting
-	maxAliased = 100_000 // values that are there because of aliases
-	maxErrors  = 1000    // that are told
+	maxAliased = 100_000 // values that come from aliases
+	maxErrors  = 1000    // reported
 )
 
-// place is where a value stands.
+// place is the position of a value.
 type place struct {
 	up        *place
 	key       string // in a mapping
@@ -27,7 +27,7 @@ type place struct {
 	line, col int
 }
 
-// path is the place in words: listeners.web.routes[0].
+// path returns the keys that lead to the place: listeners.web.routes[0].
 func (p *place) path() string {
 	var parts []string
 	for ; p.up != nil; p = p.up {
@@ -44,34 +44,34 @@ func (p *place) path() string {
 	return strings.Join(parts, "")
 }
 
-// node is a value of the file and where it stands. Its kind is never an alias.
+// node is a value of the file with its position. Its kind is never an alias.
 type node struct {
 	*yaml.Node
 	at      *place
-	aliased bool // it is there because of an alias
+	aliased bool // it comes from an alias
 }
 
-// reader takes a file apart. It goes on after an error, so that all are told.
+// reader reads a configuration. It continues after an error, so that all are reported.
 type reader struct {
 	file     string
 	errs     []Error
 	warnings []Error
-	// places has what the file says, by the address of where it was read to. What
-	// is not in it takes its default.
+	// places holds the position of each value that the file sets, by the address that it was
+	// read to. A value that is missing here has its default.
 	places  map[any]*place
 	aliased int
 	refs    []reference
-	secrets func(path string) ([]byte, error) // reads a file that the file names; nil: they are not read
+	secrets func(path string) ([]byte, error) // reads a file that the configuration names; nil: such files are not read
 }
 
-// reference is a group that is still only a name, or an endpoint.
+// reference is a group that is not resolved yet: its name or URL.
 type reference struct {
 	to   **spec.Group
 	text string
 	at   *place
 }
 
-// fault is what is wrong with one value.
+// fault is an error of one value.
 type fault struct {
 	problem, near, allowed string
 }
@@ -92,10 +92,10 @@ func (r *reader) describe(at *place, f fault) Error {
 	return Error{File: r.file, Line: at.line, Column: at.col, Path: at.path(), Problem: f.problem, Near: f.near, Allowed: f.allowed}
 }
 
-// said tells whether the file itself says what was read to p.
-func (r *reader) said(p any) bool { return r.places[p] != nil }
+// isSet reports whether the file sets the value that p points to.
+func (r *reader) isSet(p any) bool { return r.places[p] != nil }
 
-// at returns the place of the first of the values that the file has.
+// at returns the position of the first of the values that the file sets.
 func (r *reader) at(values ...any) *place {
 	for _, p := range values {
 		if at := r.places[p]; at != nil {
@@ -105,8 +105,8 @@ func (r *reader) at(values ...any) *place {
 	return &place{line: 1, col: 1, index: -1}
 }
 
-// child follows an alias, and says where the value stands. It is false when
-// aliases have made the file too big.
+// child returns a value inside up with its position, following aliases. It returns false when
+// aliases have made the file too large.
 func (r *reader) child(up node, y *yaml.Node, key string, index int) (node, bool) {
 	n := node{y, &place{up.at, key, index, y.Line, y.Column}, up.aliased}
 	for n.Kind == yaml.AliasNode {
@@ -115,7 +115,7 @@ func (r *reader) child(up node, y *yaml.Node, key string, index int) (node, bool
 	if n.aliased {
 		if r.aliased++; r.aliased > maxAliased {
 			if r.aliased == maxAliased+1 {
-				r.fail(n.at, fault{problem: "aliases make the file too big", allowed: fmt.Sprintf("%d values", maxAliased)})
+				r.fail(n.at, fault{problem: "aliases make the file too large", allowed: fmt.Sprintf("up to %d values", maxAliased)})
 			}
 			return n, false
 		}
@@ -123,8 +123,8 @@ func (r *reader) child(up node, y *yaml.Node, key string, index int) (node, bool
 	return n, true
 }
 
-// mapping calls each with every key of a mapping, once, in the file's order.
-// The place of a value is its key's: that is what is wrong if it is unknown.
+// mapping calls each for every key of a mapping, once, in the file's order, with the position of
+// the key and the value.
 func (r *reader) mapping(n node, each func(key *place, name string, v node)) {
 	seen := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -133,14 +133,14 @@ func (r *reader) mapping(n node, each func(key *place, name string, v node)) {
 		switch {
 		case k.Kind != yaml.ScalarNode:
 			at.key = "?"
-			r.fail(at, fault{problem: "a key is " + kindOf(k), allowed: "a text"})
+			r.fail(at, fault{problem: "a key is " + kindOf(k), allowed: "a string"})
 			continue
 		case k.Tag == "!!merge":
 			r.fail(at, fault{problem: "keys of another mapping are not merged in", allowed: "the section defaults, or an alias for a whole value"})
 			continue
 		}
 		if line, ok := seen[k.Value]; ok {
-			r.fail(at, fault{problem: fmt.Sprintf("the key is there already, in line %d", line), allowed: "each key once"})
+			r.fail(at, fault{problem: fmt.Sprintf("duplicate key, first used at line %d", line), allowed: "each key once"})
 			continue
 		}
 		seen[k.Value] = k.Line
@@ -152,7 +152,7 @@ func (r *reader) mapping(n node, each func(key *place, name string, v node)) {
 	}
 }
 
-// kindOf names what a value is.
+// kindOf describes the kind of a value.
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -170,7 +170,7 @@ func kindOf(n *yaml.Node) string {
 	case "!!int", "!!float":
 		return "a number"
 	case "!!str":
-		return "a text"
+		return "a string"
 	}
 	return "of the type " + plain(n.ShortTag())
 }

@@ -69,7 +69,7 @@ func tables() string {
 
 // short is what the reference calls kinds of value that its head explains.
 var short = map[string]string{"duration": "duration", "size": "size", "rate": "rate", "bandwidth": "bandwidth", "prefix": "range of addresses",
-	"URL to listen at": "URL", "URL to connect to": "URL", "mode": "permissions", "octets": "octets", "name": "name", "group": "name or URL",
+	"URL to listen on": "URL", "URL to connect to": "URL", "mode": "permissions", "octets": "octets", "name": "name", "group": "name or URL",
 	"boolean": "`true`, `false`"}
 
 // cell says what a key takes, with links to sections.
@@ -95,8 +95,8 @@ func cell(s *shape) string {
 		return text + rest
 	}
 	if s.name == "number" {
-		if strings.HasSuffix(s.allowed, fmt.Sprint(" to ", many)) {
-			return strings.TrimSuffix(s.allowed, fmt.Sprint(" to ", many)) + " on"
+		if strings.HasSuffix(s.allowed, fmt.Sprint(" to ", maxCount)) {
+			return strings.TrimSuffix(s.allowed, fmt.Sprint(" to ", maxCount)) + " on"
 		}
 		return s.allowed
 	}

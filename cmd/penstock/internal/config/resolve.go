@@ -9,28 +9,27 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// datagramIdle is the idle timeout of datagram flows when the file says none: they
-// have no other end.
+// datagramIdle is the default idle timeout of datagram flows, which have no other end.
 const datagramIdle = 60 * time.Second
 
-// resolve fills defaults in, turns names into what they name, and checks what
-// one value alone does not show.
+// resolve fills in defaults, resolves references to groups, and makes the checks that involve
+// more than one value.
 func (r *reader) resolve(f *file) *spec.Config {
 	c, base := &f.Config, &f.defaults
 	fileKeys.fill(r, f, nil)
 	listenerKeys.fill(r, &base.listener, nil)
 	groupKeys.fill(r, &base.group, nil)
-	base.group.Dial.TCP = base.listener.TCP // one key of defaults, for both sides
+	base.group.Dial.TCP = base.listener.TCP // one section of defaults serves both sides
 
 	for _, g := range c.Groups {
 		r.group(g, &base.group)
 	}
 	for _, l := range f.listeners {
 		listenerKeys.fill(r, l, &base.listener)
-		if l.Inherit == "" && l.Listen.Kind != 0 && !r.said(&l.Datagrams) {
+		if l.Inherit == "" && l.Listen.Kind != 0 && !r.isSet(&l.Datagrams) {
 			l.Datagrams = l.Listen.Kind.Datagrams()
 		}
-		if l.Datagrams && !r.said(&l.Timeouts.Idle) && !r.said(&base.listener.Timeouts.Idle) {
+		if l.Datagrams && !r.isSet(&l.Timeouts.Idle) && !r.isSet(&base.listener.Timeouts.Idle) {
 			l.Timeouts.Idle = datagramIdle
 		}
 		from := &spec.Route{Removed: l.removed, Timeouts: l.Timeouts, Bandwidth: l.Limits.Bandwidth}
@@ -52,7 +51,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 				continue
 			}
 			route.Timeouts.Connect = route.To.Timeouts.Connect
-			if !r.said(&route.Name) {
+			if !r.isSet(&route.Name) {
 				route.Name = route.To.Name
 			}
 		}
@@ -61,7 +60,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 	return c
 }
 
-// group fills one in. The check of defaults is for groups that it fits.
+// group fills in the defaults of a group. The check of defaults applies to groups that it fits.
 func (r *reader) group(g, base *spec.Group) {
 	groupKeys.fill(r, g, base)
 	for i := range g.Members {
@@ -74,7 +73,7 @@ func (r *reader) group(g, base *spec.Group) {
 			d.Network = spec.UDP
 		}
 	}
-	if bad := misfit(g); bad != nil && !r.said(&g.Check) {
+	if bad := misfit(g); bad != nil && !r.isSet(&g.Check) {
 		g.Check = nil
 	}
 	if g.Balance == "maglev" && g.Hash == "" {
@@ -82,8 +81,8 @@ func (r *reader) group(g, base *spec.Group) {
 	}
 }
 
-// references turns names and URLs into groups. A URL is a group of one with the
-// URL as its name: the same URL is the same group.
+// references resolves names and URLs to groups. A URL is a group with one member and the URL as
+// its name: equal URLs are the same group.
 func (r *reader) references(c *spec.Config, base *spec.Group) {
 	groups, names := map[string]*spec.Group{}, []string{}
 	for _, g := range c.Groups {
@@ -94,7 +93,7 @@ func (r *reader) references(c *spec.Config, base *spec.Group) {
 	for _, ref := range r.refs {
 		g := groups[ref.text]
 		if g == nil {
-			// The name of a group has no colon.
+			// Names of groups have no colon.
 			if e, err := spec.ParseUpstream(ref.text); err == nil {
 				if g = groups[e.String()]; g == nil {
 					g = &spec.Group{Name: e.String(), Members: []spec.Member{{To: e, Weight: 1}}}
@@ -106,9 +105,9 @@ func (r *reader) references(c *spec.Config, base *spec.Group) {
 			}
 		}
 		if g == nil {
-			f := fault{problem: "there is no group " + plain(ref.text), near: near(ref.text, names)}
-			if f.allowed = few(names); len(names) == 0 {
-				f.allowed = "a URL; the file has no groups"
+			f := fault{problem: "unknown group " + plain(ref.text), near: suggest(ref.text, names)}
+			if f.allowed = firstNames(names); len(names) == 0 {
+				f.allowed = "a URL; the file defines no groups"
 			}
 			r.fail(ref.at, f)
 			continue
@@ -118,13 +117,13 @@ func (r *reader) references(c *spec.Config, base *spec.Group) {
 	}
 	for _, g := range c.Groups {
 		if !used[g] {
-			r.warn(r.at(g), fault{problem: "no listener and no route uses this group"})
+			r.warn(r.at(g), fault{problem: "unused: no listener and no route leads to this group"})
 		}
 	}
 }
 
-// few lists names, and not all of them if they are many.
-func few(names []string) string {
+// firstNames lists names, but only the first of them if there are many.
+func firstNames(names []string) string {
 	const most = 12
 	if len(names) > most {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)

@@ -7,9 +7,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Schema is the JSON Schema of the file, draft 2020-12, for editors and other
-// tools. What needs several values to see, such as a reference to a group, it
-// cannot say: [Parse] can.
+// Schema returns the JSON Schema of configuration files, draft 2020-12, for editors and other
+// tools. It cannot express rules that involve several values, such as references to groups:
+// these only [Parse] checks.
 func Schema() []byte {
 	defs := map[string]any{}
 	s := schemaOf(fileKeys.shape, defs)
@@ -18,19 +18,19 @@ func Schema() []byte {
 	s["$defs"] = defs
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		panic("config: schema: " + err.Error()) // it is made of maps, lists and texts
+		panic("config: schema: " + err.Error()) // it consists of maps, lists and strings
 	}
 	return append(text, '\n')
 }
 
-// schemaOf is the schema of a shape. A mapping with keys stands in defs once, and
-// is referred to; the file itself is what it returns.
+// schemaOf returns the schema of a shape. The schemas of mappings are stored in defs once and
+// referred to, except that of the file itself.
 func schemaOf(s *shape, defs map[string]any) map[string]any {
 	switch {
 	case s.keys != nil && s != fileKeys.shape:
 		name := strings.ReplaceAll(s.name, ".", "-")
 		if defs[name] == nil {
-			defs[name] = true // while it is made
+			defs[name] = true // in case it refers to itself
 			defs[name] = schemaOfKeys(s, defs)
 		}
 		return map[string]any{"$ref": "#/$defs/" + name}
@@ -44,14 +44,14 @@ func schemaOf(s *shape, defs map[string]any) map[string]any {
 			"propertyNames": map[string]any{"pattern": tlvPattern}}
 	case s.items != nil:
 		item := schemaOf(s.items, defs)
-		many := map[string]any{"type": "array", "items": item}
-		if s.some {
-			many["minItems"] = 1
+		array := map[string]any{"type": "array", "items": item}
+		if s.nonEmpty {
+			array["minItems"] = 1
 		}
 		if !s.items.isScalar() {
-			return many
+			return array
 		}
-		return map[string]any{"anyOf": []any{item, many}}
+		return map[string]any{"anyOf": []any{item, array}}
 	case s.either != nil:
 		return map[string]any{"anyOf": []any{schemaOf(s.either[0], defs), schemaOf(s.either[1], defs)}}
 	}

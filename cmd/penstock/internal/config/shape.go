@@ -8,41 +8,41 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// shape is what may be written at one place, as data: messages, the schema and
-// the reference in docs/configuration.md are made of it.
+// shape describes as data what may be written in one place. Messages, the schema and the
+// reference in docs/configuration.md derive from it.
 type shape struct {
-	name    string // of the kind of value: "duration"; of a mapping with keys: the section
-	allowed string // of a scalar: the end of messages
+	name    string // kind of value, such as "duration"; of a mapping with keys: the section
+	allowed string // of a scalar: what messages say is allowed
 	schema  map[string]any
 
-	keys    []*keyShape // of a mapping whose keys are known
-	exactly []string    // of these keys one must be there, and only one
-	names   *shape      // of a mapping by name: what each name stands for
-	items   *shape      // of a list; one item may stand without the list if it is a scalar
-	pairs   *shape      // of the mapping of TLVs: its values
-	either  []*shape
-	some    bool     // items: at least one
-	others  []*shape // mappings that could stand instead of this one
+	keys     []*keyShape // of a mapping with fixed keys
+	exactly  []string    // exactly one of these keys must be set
+	names    *shape      // of a mapping by name: the values
+	items    *shape      // of a list; a single scalar item may be written without the list
+	pairs    *shape      // of the mapping of TLVs: its values
+	either   []*shape
+	nonEmpty bool     // items: at least one
+	siblings []*shape // mappings that could be used instead of this one
 }
 
 // keyShape is one key of a mapping.
 type keyShape struct {
 	name     string
 	doc      string
-	def      string // as it would be written; empty: nothing
+	def      string // the default as it would be written; empty if there is none
 	required bool
 	of       *shape
 }
 
-// typ is a shape and how it is read into a V. Reading reports what is wrong and
-// then leaves the V as it was.
+// typ is a shape and how it is read into a V. If reading reports an error, it leaves the V
+// unchanged.
 type typ[V any] struct {
 	*shape
 	read func(r *reader, n node, v *V)
-	show func(v V) string // as it would be written, in one line
+	show func(v V) string // as it would be written, on one line
 }
 
-// shown changes how values are written.
+// shown returns t with another way to write values.
 func (t typ[V]) shown(show func(V) string) typ[V] {
 	t.show = show
 	return t
@@ -52,44 +52,44 @@ func (t typ[V]) shown(show func(V) string) typ[V] {
 type key[T any] struct {
 	*keyShape
 	read func(r *reader, n node, t *T)
-	// fill gives what the file does not say: from's value, or without from the
-	// default.
+	// fill sets a value that the file does not set: to from's value, or to the default if
+	// from is nil.
 	fill func(r *reader, t, from *T)
-	// show writes the value in one line. It is nil for what is compared in another
-	// way: routes and members.
+	// show writes the value on one line. It is nil for routes and members, which are compared
+	// in another way.
 	show func(t *T) string
-	// compare finds what differs in a section, key by key; nil: the key is compared
-	// as it is shown.
+	// compare appends the differences of a section, key by key. If it is nil, values are
+	// compared as show writes them.
 	compare func(path string, a, b *T, to *[]Change)
 }
 
-// apart makes a key one that is not compared as a whole.
-func apart[T any](k key[T]) key[T] {
+// comparedByPart returns a key whose value is not compared as a whole.
+func comparedByPart[T any](k key[T]) key[T] {
 	k.show, k.compare = nil, nil
 	return k
 }
 
-// mapping is a mapping with known keys that is read into a T.
+// mapping is a mapping with fixed keys that is read into a T.
 type mapping[T any] struct {
 	typ[T]
 	keys []key[T]
 }
 
-// field is a key that is read to where get points.
+// field returns a key that is read into the field that get points to.
 func field[T, V any](name string, of typ[V], def, doc string, get func(*T) *V) key[T] {
 	byDefault := sync.OnceValue(func() V { return defaultOf(of, def) })
 	return key[T]{
 		&keyShape{name: name, doc: doc, def: def, of: of.shape},
 		func(r *reader, n node, t *T) {
 			v := get(t)
-			if !r.said(v) { // or else t itself, which stands further out
+			if !r.isSet(v) { // the field may be t itself, whose position is that of the outer key
 				r.places[v] = n.at
 			}
 			of.read(r, n, v)
 		},
 		func(r *reader, t, from *T) {
 			switch v := get(t); {
-			case r.said(v):
+			case r.isSet(v):
 			case from != nil:
 				*v = *get(from)
 			default:
@@ -101,8 +101,7 @@ func field[T, V any](name string, of typ[V], def, doc string, get func(*T) *V) k
 	}
 }
 
-// section is a key that holds a mapping of its own; what it does not say is
-// filled in key by key.
+// section returns a key whose value is a mapping. Defaults are filled in key by key.
 func section[T, V any](name string, of mapping[V], doc string, get func(*T) *V) key[T] {
 	k := field(name, of.typ, "", doc, get)
 	k.fill = func(r *reader, t, from *T) {
@@ -116,9 +115,9 @@ func section[T, V any](name string, of mapping[V], doc string, get func(*T) *V) 
 	return k
 }
 
-// part is a key that is read into the T itself: into several of its fields, of
-// which mark is one. Its default is nothing.
-func part[T, V any](name string, of typ[T], doc string, mark func(*T) *V) key[T] {
+// compositeField returns a key that is read into several fields of the T, of which mark is one.
+// It has no default.
+func compositeField[T, V any](name string, of typ[T], doc string, mark func(*T) *V) key[T] {
 	return key[T]{
 		&keyShape{name: name, doc: doc, of: of.shape},
 		func(r *reader, n node, t *T) {
@@ -131,14 +130,14 @@ func part[T, V any](name string, of typ[T], doc string, mark func(*T) *V) key[T]
 	}
 }
 
-// must makes a key one that has to be there.
-func must[T any](k key[T]) key[T] {
+// required returns a key that must be set.
+func required[T any](k key[T]) key[T] {
 	k.required = true
 	return k
 }
 
-// lift makes keys of a part of a T keys of the T.
-func lift[T, V any](keys []key[V], get func(*T) *V) []key[T] {
+// embed returns the keys of a part of a T as keys of the T.
+func embed[T, V any](keys []key[V], get func(*T) *V) []key[T] {
 	lifted := make([]key[T], len(keys))
 	for i, k := range keys {
 		lifted[i] = key[T]{k.keyShape,
@@ -155,7 +154,7 @@ func lift[T, V any](keys []key[V], get func(*T) *V) []key[T] {
 	return lifted
 }
 
-// defaultOf reads a default the way the file is read.
+// defaultOf parses a default as if it were in the file.
 func defaultOf[V any](of typ[V], text string) (v V) {
 	if text == "" {
 		return v
@@ -172,7 +171,7 @@ func defaultOf[V any](of typ[V], text string) (v V) {
 	return v
 }
 
-// keysOf makes the mapping with the keys.
+// keysOf returns the mapping with the keys.
 func keysOf[T any](name string, keys ...key[T]) mapping[T] {
 	s := &shape{name: name}
 	byName := make(map[string]key[T], len(keys))
@@ -198,19 +197,19 @@ func keysOf[T any](name string, keys ...key[T]) mapping[T] {
 			if k, ok := byName[name]; ok {
 				k.read(r, v, t)
 			} else {
-				f := fault{problem: "unknown key", near: near(name, names), allowed: strings.Join(names, ", ")}
+				f := fault{problem: "unknown key", near: suggest(name, names), allowed: strings.Join(names, ", ")}
 				if f.near != "" {
-					f.allowed = "" // the one that was meant says more than a list of twenty
+					f.allowed = "" // the suggestion is more helpful than a list of twenty
 				}
 				if of := s.elsewhere(name); of != "" {
-					f.problem = "this key belongs to " + of
+					f.problem = "this key belongs in " + of
 				}
 				r.fail(at, f)
 			}
 		})
 		for _, k := range s.keys {
 			if k.required && there[k.name] == nil {
-				r.fail(n.at, fault{problem: "the key " + k.name + " is missing", allowed: k.of.words()})
+				r.fail(n.at, fault{problem: "the key " + k.name + " is missing", allowed: k.of.allowedText()})
 			}
 		}
 		s.checkExactly(r, n, there)
@@ -232,11 +231,10 @@ func keysOf[T any](name string, keys ...key[T]) mapping[T] {
 	return m
 }
 
-// elsewhere names the mappings that have a key, of those that could stand instead
-// of this one.
+// elsewhere names the siblings of the mapping that have the key.
 func (s *shape) elsewhere(name string) string {
 	var of []string
-	for _, o := range s.others {
+	for _, o := range s.siblings {
 		if slices.ContainsFunc(o.keys, func(k *keyShape) bool { return k.name == name }) {
 			of = append(of, o.name)
 		}
@@ -251,7 +249,7 @@ func (s *shape) checkExactly(r *reader, n node, there map[string]*place) {
 		switch {
 		case at == nil:
 		case first != "":
-			r.fail(at, fault{problem: "stands beside " + first, allowed: "one of " + strings.Join(s.exactly, ", ")})
+			r.fail(at, fault{problem: "cannot be combined with " + first, allowed: "one of " + strings.Join(s.exactly, ", ")})
 		default:
 			first = name
 		}
@@ -261,21 +259,22 @@ func (s *shape) checkExactly(r *reader, n node, there map[string]*place) {
 	}
 }
 
-// oneOf says that of the keys named one must be there, and only one.
+// oneOf requires exactly one of the keys to be set.
 func (m mapping[T]) oneOf(names ...string) mapping[T] {
 	m.exactly = names
 	return m
 }
 
-// fill gives every key that the file does not say from's value, or without from
-// its default.
+// fill sets every key that the file does not set: to from's value, or to its default if from is
+// nil.
 func (m mapping[T]) fill(r *reader, t, from *T) {
 	for _, k := range m.keys {
 		k.fill(r, t, from)
 	}
 }
 
-// filled is the mapping with its defaults, for what does not inherit.
+// filled returns the mapping as a type that fills in its own defaults, for values that do not
+// inherit.
 func (m mapping[T]) filled() typ[T] {
 	return typ[T]{m.shape, func(r *reader, n node, t *T) {
 		m.read(r, n, t)
@@ -283,7 +282,7 @@ func (m mapping[T]) filled() typ[T] {
 	}, m.show}
 }
 
-// pointer reads what may be absent.
+// pointer returns the type of an optional value.
 func pointer[V any](of typ[V]) typ[*V] {
 	return typ[*V]{of.shape, func(r *reader, n node, p **V) {
 		v := new(V)
@@ -298,14 +297,14 @@ func pointer[V any](of typ[V]) typ[*V] {
 	}}
 }
 
-// some is a list that is not empty.
-func some[V any](of typ[V]) typ[[]V] {
+// nonEmptyList is a list of at least one item.
+func nonEmptyList[V any](of typ[V]) typ[[]V] {
 	t := list(of)
-	t.some = true
+	t.nonEmpty = true
 	return t
 }
 
-// list reads a list, or one scalar without the list.
+// list returns the type of a list. A single scalar may be written without the list.
 func list[V any](of typ[V]) typ[[]V] {
 	s := &shape{items: of.shape, allowed: of.allowed}
 	return typ[[]V]{s, func(r *reader, n node, to *[]V) {
@@ -320,13 +319,13 @@ func list[V any](of typ[V]) typ[[]V] {
 			return
 		}
 		if n.Kind != yaml.SequenceNode {
-			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: s.words()})
+			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: s.allowedText()})
 			return
 		}
-		// Items are read to where they stay: places know them by their address.
+		// Items are read into their final memory: places identifies them by address.
 		items := make([]V, len(n.Content))
-		if s.some && len(items) == 0 {
-			r.fail(n.at, fault{problem: "the list is empty", allowed: s.words() + "; or leave the key out"})
+		if s.nonEmpty && len(items) == 0 {
+			r.fail(n.at, fault{problem: "the list is empty", allowed: s.allowedText() + "; or omit the key"})
 			return
 		}
 		before := len(r.errs)
@@ -338,8 +337,8 @@ func list[V any](of typ[V]) typ[[]V] {
 			r.places[&items[i]] = c.at
 			of.read(r, c, &items[i])
 		}
-		// Of a list of words that could not be read nothing follows: what is left of it would
-		// be compared with others.
+		// A list of scalars with an error stays unset, so that the rest of it causes no
+		// misleading errors.
 		if len(r.errs) == before || of.schema == nil {
 			*to = items
 		}
@@ -352,8 +351,8 @@ func list[V any](of typ[V]) typ[[]V] {
 	}}
 }
 
-// byName reads a mapping from names to values, in the file's order. named gives
-// a value its name.
+// byName returns the type of a mapping from names to values, in the file's order. named sets a
+// value's name.
 func byName[V any](of typ[V], named func(*V, string)) typ[[]*V] {
 	s := &shape{names: of.shape}
 	return typ[[]*V]{s, func(r *reader, n node, to *[]*V) {
@@ -376,7 +375,7 @@ func byName[V any](of typ[V], named func(*V, string)) typ[[]*V] {
 	}, nil}
 }
 
-// either reads a scalar one way and everything else another.
+// either returns a type that is read as scalar if the value is a scalar, and as other if not.
 func either[V any](scalar, other typ[V]) typ[V] {
 	s := &shape{either: []*shape{scalar.shape, other.shape}, allowed: scalar.allowed}
 	return typ[V]{s, func(r *reader, n node, v *V) {
@@ -386,23 +385,23 @@ func either[V any](scalar, other typ[V]) typ[V] {
 		}
 		before := len(r.errs)
 		if scalar.read(r, n, v); len(r.errs) > before {
-			r.errs[before].Allowed = s.words()
+			r.errs[before].Allowed = s.allowedText()
 		}
 	}, other.show}
 }
 
-// isScalar tells whether the shape may be written as a scalar.
+// isScalar reports whether the shape may be written as a scalar.
 func (s *shape) isScalar() bool {
 	return s.schema != nil || len(s.either) > 0 && s.either[0].isScalar()
 }
 
-// words says what is allowed at the place, in a phrase.
-func (s *shape) words() string {
+// allowedText returns what is allowed, as a phrase for messages.
+func (s *shape) allowedText() string {
 	switch {
 	case len(s.either) > 0:
-		return s.either[0].words() + ", or " + s.either[1].words()
+		return s.either[0].allowedText() + ", or " + s.either[1].allowedText()
 	case s.items != nil:
-		return "a list of: " + s.items.words()
+		return "a list of: " + s.items.allowedText()
 	case s.names != nil:
 		return "a mapping from names to " + s.names.name + "s"
 	case s.pairs != nil:

@@ -10,10 +10,10 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Kinds of value that only one place has.
+// Types of value that are used in one place.
 
-// groupRef is a group: its name, or a URL that stands for a group of one member.
-// Which one it is shows when the whole file is read.
+// groupRef is a reference to a group: its name, or the URL of a single upstream. It is resolved
+// when the whole file has been read.
 var groupRef = func() typ[*spec.Group] {
 	t := texts("group", "the name of a group, or a URL", strings.TrimSuffix(namePattern, "$")+"$|"+upstreamPattern, func(s string) (string, *fault) {
 		if strings.Contains(s, ":") {
@@ -37,18 +37,18 @@ var groupRef = func() typ[*spec.Group] {
 	}}
 }()
 
-// memberURL is a member that is only a URL.
+// memberURL is a member written as a URL.
 var memberURL = typ[spec.Member]{upstreamEndpoint.shape, func(r *reader, n node, m *spec.Member) {
 	r.places[&m.To] = n.at
 	upstreamEndpoint.read(r, n, &m.To)
 	m.Weight = 1
 }, nil}
 
-// none is the word that leaves a pointer empty.
+// none is the word for a nil pointer.
 func none[V any]() typ[*V] { return choice(func(string) *V { return nil }, "none") }
 
-// lifted reads a part of a T.
-func lifted[T, V any](of typ[V], get func(*T) *V) typ[T] {
+// readInto reads into a part of a T.
+func readInto[T, V any](of typ[V], get func(*T) *V) typ[T] {
 	return typ[T]{of.shape, func(r *reader, n node, t *T) { of.read(r, n, get(t)) }, func(t T) string { return of.show(*get(&t)) }}
 }
 
@@ -63,7 +63,7 @@ var sourceType = func() typ[spec.Dial] {
 		}
 		before := len(r.errs)
 		if addresses.read(r, n, &d.Source); len(r.errs) > before && n.Content == nil {
-			r.errs[before].Allowed = s.words()
+			r.errs[before].Allowed = s.allowedText()
 		}
 	}, func(d spec.Dial) string {
 		if d.Transparent {
@@ -75,17 +75,18 @@ var sourceType = func() typ[spec.Dial] {
 
 var congestion = texts("congestion control", "a name such as cubic or bbr", `^[a-z0-9_-]{1,15}$`, same)
 
-// netInterface: IFNAMSIZ of net/if.h is 16 with the closing zero.
-var netInterface = texts("interface", "a name of 1 to 15 bytes without / and spaces", `^[^/\s\x00-\x1f]{1,15}$`, func(s string) (string, *fault) {
+// netInterface is the name of a network interface. IFNAMSIZ of net/if.h is 16 with the
+// terminating zero.
+var netInterface = texts("interface", "a name of 1 to 15 bytes without slashes or spaces", `^[^/\s\x00-\x1f]{1,15}$`, func(s string) (string, *fault) {
 	if len(s) > 15 {
-		return "", wrong("%s is no interface", quote(s))
+		return "", faultf("invalid interface name %s", quote(s))
 	}
 	return s, nil
 })
 
 var logTarget = texts("target", "stdout, stderr, an absolute path, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT or syslog:unix:///PATH", `^(stdout|stderr|/.+|syslog:.+)$`,
 	func(s string) (string, *fault) {
-		f := wrong("%s is no place for lines", quote(s))
+		f := faultf("invalid log target %s", quote(s))
 		if s == "stdout" || s == "stderr" {
 			return s, nil
 		}
@@ -99,24 +100,23 @@ var logTarget = texts("target", "stdout, stderr, an absolute path, syslog:HOST:P
 			return s, nil
 		}
 		if !strings.HasPrefix(s, "/") || strings.HasSuffix(s, "/") || strings.ContainsRune(s, 0) {
-			f.near = near(s, []string{"stdout", "stderr"})
+			f.near = suggest(s, []string{"stdout", "stderr"})
 			return "", f
 		}
 		return s, nil
 	})
 
-// Bounds of what is added to a PROXY header. The header's length has 16 bits;
-// receivers take a good deal less.
+// maxTLVs bounds the TLVs that are added to a PROXY header. The header's length field has 16
+// bits, but receivers accept far less.
 const maxTLVs = 4096
 
 const (
 	tlvPattern = `^(0x[0-9A-Fa-f]{2}|[0-9]{3})$`
-	allowedTLV = "types from 0xE0 to 0xF7 (custom and experimental), each with a text, or hex: and digits"
+	allowedTLV = "types from 0xE0 to 0xF7 (custom and experimental), each with a string, or hex: and digits"
 )
 
-// tlvs is a mapping from types to values, in the order of the types. The PROXY
-// protocol, section 2.2.7, sets these types apart for what senders agree on with
-// receivers.
+// tlvs is a mapping from TLV types to values, in the order of the types. Section 2.2.7 of the
+// PROXY protocol reserves these types for private use between sender and receiver.
 var tlvs = func() typ[[]spec.TLV] {
 	value := octets(maxTLVs)
 	return typ[[]spec.TLV]{&shape{name: "TLVs", pairs: value.shape, allowed: allowedTLV}, func(r *reader, n node, to *[]spec.TLV) {
@@ -129,11 +129,11 @@ var tlvs = func() typ[[]spec.TLV] {
 		r.mapping(n, func(at *place, name string, v node) {
 			kind, err := strconv.ParseUint(name, 0, 8)
 			if err != nil || kind < 0xE0 || kind > 0xF7 {
-				r.fail(at, fault{problem: plain(name) + " is no type of a TLV that is free", allowed: allowedTLV})
+				r.fail(at, fault{problem: "the TLV type " + plain(name) + " is not available", allowed: allowedTLV})
 				return
 			}
 			if slices.ContainsFunc(all, func(t spec.TLV) bool { return t.Type == uint8(kind) }) {
-				r.fail(at, fault{problem: fmt.Sprintf("the type 0x%X is there already", kind), allowed: "each type once"})
+				r.fail(at, fault{problem: fmt.Sprintf("duplicate TLV type 0x%X", kind), allowed: "each type once"})
 				return
 			}
 			t := spec.TLV{Type: uint8(kind)}
@@ -142,7 +142,7 @@ var tlvs = func() typ[[]spec.TLV] {
 			total += 3 + len(t.Value)
 		})
 		if total > maxTLVs {
-			r.fail(n.at, fault{problem: fmt.Sprintf("the TLVs have %d bytes together", total), allowed: fmt.Sprintf("%d, with 3 for the head of each", maxTLVs)})
+			r.fail(n.at, fault{problem: fmt.Sprintf("the TLVs take %d bytes", total), allowed: fmt.Sprintf("up to %d, including 3 bytes of header each", maxTLVs)})
 			return
 		}
 		slices.SortFunc(all, func(a, b spec.TLV) int { return cmp.Compare(a.Type, b.Type) })

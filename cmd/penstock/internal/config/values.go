@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// scalar is a kind of value that is written as one text or number: what the
-// schema says of it, and how it is parsed. tag is YAML's: !!str, !!int, !!float.
+// scalar returns the type of a value that is written as one string or number, with its schema and
+// parser. The tag is YAML's: !!str, !!int, !!float.
 func scalar[V any](name, allowed string, schema map[string]any, parse func(text, tag string) (V, *fault)) typ[V] {
 	s := &shape{name: name, allowed: allowed, schema: schema}
 	return typ[V]{s, func(r *reader, n node, v *V) {
@@ -34,30 +34,30 @@ func scalar[V any](name, allowed string, schema map[string]any, parse func(text,
 	}, func(v V) string { return fmt.Sprint(v) }}
 }
 
-func wrong(format string, args ...any) *fault { return &fault{problem: fmt.Sprintf(format, args...)} }
+func faultf(format string, args ...any) *fault { return &fault{problem: fmt.Sprintf(format, args...)} }
 
-// mistyped says that a value that must be a text is none.
-func mistyped(text, tag string) *fault {
+// notString returns the fault of a value that is not a string.
+func notString(text, tag string) *fault {
 	if tag == "!!str" {
 		return nil
 	}
-	f := wrong("%s is %s", quote(text), kindOf(&yaml.Node{Kind: yaml.ScalarNode, Tag: tag}))
+	f := faultf("%s is %s", quote(text), kindOf(&yaml.Node{Kind: yaml.ScalarNode, Tag: tag}))
 	if tag == "!!int" || tag == "!!float" || tag == "!!bool" {
-		f.problem += ", and a text stands in quotes here"
+		f.problem += "; quote it to make it a string"
 	}
 	return f
 }
 
-// texts is a kind of text that has a pattern; the schema and the reader share it.
+// texts returns the type of strings with a pattern, which the schema and the reader share.
 func texts[V any](name, allowed, pattern string, parse func(string) (V, *fault)) typ[V] {
 	re := regexp.MustCompile(pattern)
 	return scalar(name, allowed, map[string]any{"type": "string", "pattern": pattern}, func(text, tag string) (v V, f *fault) {
-		if f := mistyped(text, tag); f != nil {
+		if f := notString(text, tag); f != nil {
 			return v, f
 		}
 		if !re.MatchString(text) {
 			if v, f = parse(text); f == nil {
-				f = wrong("%s is no %s", quote(text), name)
+				f = faultf("invalid %s %s", name, quote(text))
 			}
 			return v, f
 		}
@@ -70,15 +70,15 @@ func texts[V any](name, allowed, pattern string, parse func(string) (V, *fault))
 	})
 }
 
-// text is any text of up to most bytes that is not empty and stays in one line.
+// text returns the type of non-empty strings of up to most bytes on one line.
 func text(name string, most int) typ[string] {
-	allowed := fmt.Sprintf("a text of 1 to %d bytes without control characters", most)
+	allowed := fmt.Sprintf("a string of 1 to %d bytes without control characters", most)
 	return texts(name, allowed, `^[^\x00-\x1f\x7f]+$`, func(s string) (string, *fault) {
 		switch {
 		case s == "":
-			return "", wrong("is empty")
+			return "", faultf("is empty")
 		case len(s) > most:
-			return "", wrong("%s has %d bytes", quote(s), len(s))
+			return "", faultf("%s has %d bytes", quote(s), len(s))
 		}
 		return s, nil
 	})
@@ -86,26 +86,26 @@ func text(name string, most int) typ[string] {
 
 const (
 	namePattern = `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$`
-	allowedName = "a name of 1 to 63 letters, digits, _, . and -, the first no . or -"
+	allowedName = "a name of 1 to 63 letters, digits, _, . and -, not beginning with . or -"
 )
 
 var nameRE = regexp.MustCompile(namePattern)
 
 func checkName(s string) string {
 	if !nameRE.MatchString(s) {
-		return quote(s) + " is no name"
+		return "invalid name " + quote(s)
 	}
 	return ""
 }
 
 var nameType = texts("name", allowedName, namePattern, func(s string) (string, *fault) { return s, nil })
 
-// oneOf is one of some words.
+// oneOf returns the type of a value that is one of the words.
 func oneOf(words ...string) typ[string] {
 	return choice(func(s string) string { return s }, words...)
 }
 
-// choice is one of some words that each stand for a V.
+// choice returns the type of a V that is written as one of the words.
 func choice[V any](value func(string) V, words ...string) typ[V] {
 	enum := make([]any, len(words))
 	for i, w := range words {
@@ -117,12 +117,12 @@ func choice[V any](value func(string) V, words ...string) typ[V] {
 				return value(w), nil
 			}
 		}
-		return v, &fault{problem: quote(text) + " is not known", near: near(text, words)}
+		return v, &fault{problem: "unknown value " + quote(text), near: suggest(text, words)}
 	})
 }
 
-// truth is true or false; yes inverts it.
-func truth(yes bool) typ[bool] {
+// boolean returns the type of true and false, which are read as yes and !yes.
+func boolean(yes bool) typ[bool] {
 	return scalar("boolean", "true, false", map[string]any{"type": "boolean"}, func(text, tag string) (bool, *fault) {
 		switch {
 		case tag == "!!bool" && strings.EqualFold(text, "true"):
@@ -130,7 +130,7 @@ func truth(yes bool) typ[bool] {
 		case tag == "!!bool" && strings.EqualFold(text, "false"):
 			return !yes, nil
 		}
-		f := wrong("%s is neither true nor false", quote(text))
+		f := faultf("%s is neither true nor false", quote(text))
 		switch strings.ToLower(text) {
 		case "yes", "on", "y", "1", "true":
 			f.near = "true"
@@ -150,10 +150,10 @@ const (
 
 var durationRE = regexp.MustCompile(durationPattern)
 
-// duration is a time of at least least. With a word, 0 is allowed as well, and the
-// word is another way to write it; with "0", 0 alone.
+// duration returns the type of durations of at least least. If word is not empty, 0 is allowed
+// too, and word is another way to write it.
 func duration(least time.Duration, word string) typ[time.Duration] {
-	allowed := "a number with its unit such as 500ms, 30s, 5m or 1h"
+	allowed := "a number with a unit such as 500ms, 30s, 5m or 1h"
 	forms := []any{map[string]any{"type": "string", "pattern": durationPattern}}
 	if least > time.Millisecond || word == "" {
 		allowed += ", at least " + brief(least)
@@ -177,11 +177,11 @@ func duration(least time.Duration, word string) typ[time.Duration] {
 		d, err := time.ParseDuration(text)
 		switch {
 		case tag != "!!str" || err != nil || !durationRE.MatchString(text):
-			return 0, &fault{problem: quote(text) + " is no duration", near: near(text, []string{word})}
+			return 0, &fault{problem: "invalid duration " + quote(text), near: suggest(text, []string{word})}
 		case d == 0 && word != "":
 			return 0, nil
 		case d < max(least, 1):
-			return 0, wrong("%s is too short", quote(text))
+			return 0, faultf("%s is too short", quote(text))
 		case d > longest:
 			return 0, &fault{problem: quote(text) + " is too long", allowed: allowed + ", at most 8760h"}
 		}
@@ -194,7 +194,7 @@ func duration(least time.Duration, word string) typ[time.Duration] {
 	})
 }
 
-// brief writes a duration without the zeros at its end: 1m, not 1m0s.
+// brief writes a duration without trailing zeros: 1m, not 1m0s.
 func brief(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -208,7 +208,7 @@ func brief(d time.Duration) string {
 
 // Numbers.
 
-// whole is a whole number.
+// whole returns the type of whole numbers in a range.
 func whole[V ~int | ~uint8 | ~uint16 | ~uint32](least, most int64) typ[V] {
 	allowed := fmt.Sprintf("a whole number from %d to %d", least, most)
 	schema := map[string]any{"type": "integer", "minimum": least, "maximum": most}
@@ -216,29 +216,29 @@ func whole[V ~int | ~uint8 | ~uint16 | ~uint32](least, most int64) typ[V] {
 		n, err := strconv.ParseInt(text, 0, 64)
 		switch {
 		case tag == "!!str" && err == nil:
-			return 0, wrong("%s is a text, and a number stands without quotes here", quote(text))
+			return 0, faultf("%s is a string; remove the quotes to make it a number", quote(text))
 		case tag != "!!int":
-			return 0, wrong("%s is no whole number", quote(text))
+			return 0, faultf("%s is not a whole number", quote(text))
 		case err != nil && !errors.Is(err, strconv.ErrRange):
-			return 0, wrong("%s is no whole number that is written plainly", quote(text))
+			return 0, faultf("%s is not a plainly written whole number", quote(text))
 		case err != nil || n < least || n > most:
-			return 0, wrong("%s is out of range", quote(text))
+			return 0, faultf("%s is out of range", quote(text))
 		}
 		return V(n), nil
 	})
 }
 
-// count is a number of things; 0 is no bound, or what doc says.
+// count returns the type of whole numbers from 0 to most.
 func count(most int64) typ[int] { return whole[int](0, most) }
 
-const many = 1 << 30
+const maxCount = 1 << 30
 
-// share is a part of the whole.
+// share is a number from 0 to 1.
 var share = scalar("share", "a number from 0 to 1", map[string]any{"type": "number", "minimum": 0, "maximum": 1},
 	func(text, tag string) (float64, *fault) {
 		x, err := strconv.ParseFloat(text, 64)
 		if tag != "!!int" && tag != "!!float" || err != nil {
-			f := wrong("%s is no number", quote(text))
+			f := faultf("%s is not a number", quote(text))
 			if percent, ok := strings.CutSuffix(text, "%"); ok {
 				if x, err := strconv.ParseFloat(percent, 64); err == nil && x >= 0 && x <= 100 {
 					f.near = strconv.FormatFloat(x/100, 'g', -1, 64)
@@ -247,18 +247,18 @@ var share = scalar("share", "a number from 0 to 1", map[string]any{"type": "numb
 			return 0, f
 		}
 		if !(x >= 0 && x <= 1) {
-			return 0, wrong("%s is out of range", quote(text))
+			return 0, faultf("%s is out of range", quote(text))
 		}
 		return x, nil
 	})
 
 var sizeRE = regexp.MustCompile(`^([0-9]+) ?([kKmMgG]?)(i?)([bB]?)$`)
 
-// parseSize reads a number of bytes. A wrong unit gets its right spelling.
+// parseSize parses a number of bytes. The fault suggests the right spelling of a unit.
 func parseSize(text string) (n int64, f *fault) {
 	m := sizeRE.FindStringSubmatch(text)
 	if m == nil {
-		return 0, wrong("%s is no size", quote(text))
+		return 0, faultf("invalid size %s", quote(text))
 	}
 	n, err := strconv.ParseInt(m[1], 10, 64)
 	unit, by := "", int64(1)
@@ -271,17 +271,17 @@ func parseSize(text string) (n int64, f *fault) {
 		unit, by = "GiB", 1<<30
 	}
 	if err != nil || n > math.MaxInt64/by {
-		return 0, wrong("%s is out of range", quote(text))
+		return 0, faultf("%s is out of range", quote(text))
 	}
 	if right := m[1] + unit; text != right {
-		return 0, &fault{problem: quote(text) + " is no size", near: right}
+		return 0, &fault{problem: "invalid size " + quote(text), near: right}
 	}
 	return n * by, nil
 }
 
 const sizePattern = `^[0-9]+(KiB|MiB|GiB)$`
 
-// size is a number of bytes; 0 is allowed if least is 0.
+// size returns the type of numbers of bytes in a range.
 func size(least, most int64) typ[int] {
 	allowed := fmt.Sprintf("%d to %d bytes, as a number or with KiB, MiB or GiB", least, most)
 	schema := map[string]any{"anyOf": []any{
@@ -289,11 +289,11 @@ func size(least, most int64) typ[int] {
 		map[string]any{"type": "string", "pattern": sizePattern}}}
 	return scalar("size", allowed, schema, func(text, tag string) (int, *fault) {
 		if tag == "!!float" || tag == "!!bool" {
-			return 0, wrong("%s is no size", quote(text))
+			return 0, faultf("invalid size %s", quote(text))
 		}
 		n, f := parseSize(text)
 		if f == nil && (n < least || n > most) {
-			f = wrong("%s is out of range", quote(text))
+			f = faultf("%s is out of range", quote(text))
 		}
 		return int(n), f
 	}).shown(func(n int) string { return showSize(int64(n)) })
@@ -308,8 +308,8 @@ func showSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// bandwidth is bytes a second.
-var bandwidth = scalar("bandwidth", "a size a second such as 512KiB/s or 10MiB/s, at least 1KiB/s, or 0 for no bound", map[string]any{"anyOf": []any{
+// bandwidth is a number of bytes per second.
+var bandwidth = scalar("bandwidth", "a size per second such as 512KiB/s or 10MiB/s, at least 1KiB/s, or 0 for no limit", map[string]any{"anyOf": []any{
 	map[string]any{"type": "string", "pattern": `^[0-9]+(KiB|MiB|GiB)/s$`}, map[string]any{"const": 0}}},
 	func(text, tag string) (int64, *fault) {
 		if text == "0" {
@@ -319,16 +319,16 @@ var bandwidth = scalar("bandwidth", "a size a second such as 512KiB/s or 10MiB/s
 		n, f := parseSize(amount)
 		switch {
 		case f != nil:
-			f.problem = quote(text) + " is no bandwidth"
+			f.problem = "invalid bandwidth " + quote(text)
 			if f.near != "" {
 				f.near += "/s"
 			}
 		case !strings.HasSuffix(amount, "B"):
-			f = wrong("%s has no unit", quote(text))
+			f = faultf("%s has no unit", quote(text))
 		case !ok:
-			f = &fault{problem: quote(text) + " does not say a second", near: amount + "/s"}
+			f = &fault{problem: quote(text) + " has no time unit", near: amount + "/s"}
 		case n < 1<<10 || n > 1<<40:
-			f = wrong("%s is out of range", quote(text))
+			f = faultf("%s is out of range", quote(text))
 		}
 		return n, f
 	}).shown(func(n int64) string {
@@ -342,23 +342,23 @@ const ratePattern = `^[0-9]+(\.[0-9]+)?/(s|m|h)$`
 
 var rateRE = regexp.MustCompile(ratePattern)
 
-// rate is so many a second.
-var rate = scalar("rate", "a number a second, minute or hour such as 100/s, 30/m or 5/h, or 0 for no bound", map[string]any{"anyOf": []any{
+// rate is a number per second.
+var rate = scalar("rate", "a number per second, minute or hour such as 100/s, 30/m or 5/h, or 0 for no limit", map[string]any{"anyOf": []any{
 	map[string]any{"type": "string", "pattern": ratePattern}, map[string]any{"const": 0}}},
 	func(text, tag string) (float64, *fault) {
 		if text == "0" {
 			return 0, nil
 		}
 		if tag == "!!int" || tag == "!!float" {
-			return 0, &fault{problem: quote(text) + " does not say a second", near: text + "/s"}
+			return 0, &fault{problem: quote(text) + " has no time unit", near: text + "/s"}
 		}
 		if !rateRE.MatchString(text) {
-			return 0, wrong("%s is no rate", quote(text))
+			return 0, faultf("invalid rate %s", quote(text))
 		}
 		number, unit, _ := strings.Cut(text, "/")
 		x, err := strconv.ParseFloat(number, 64)
 		if err != nil || x <= 0 || x > 1e9 {
-			return 0, wrong("%s is out of range", quote(text))
+			return 0, faultf("%s is out of range", quote(text))
 		}
 		return x / map[string]float64{"s": 1, "m": 60, "h": 3600}[unit], nil
 	}).shown(func(x float64) string {
@@ -368,15 +368,14 @@ var rate = scalar("rate", "a number a second, minute or hour such as 100/s, 30/m
 	return strconv.FormatFloat(x, 'g', 6, 64) + "/s"
 })
 
-// mode is permissions. It is a text, since YAML's versions do not agree on what
-// the number 0640 is.
-var mode = scalar("mode", `permissions in octal digits and quotes, such as "0640"`, map[string]any{"type": "string", "pattern": `^0?[0-7]{3}$`},
+// mode is permissions. It is a string because versions of YAML disagree about the number 0640.
+var mode = scalar("mode", `quoted octal permissions such as "0640"`, map[string]any{"type": "string", "pattern": `^0?[0-7]{3}$`},
 	func(text, tag string) (uint32, *fault) {
 		n, err := strconv.ParseUint(text, 8, 32)
 		if err != nil || n > 0o777 || len(text) < 3 || len(text) > 4 {
-			return 0, wrong("%s is no mode", quote(text))
+			return 0, faultf("invalid permissions %s", quote(text))
 		}
-		if f := mistyped(text, tag); f != nil {
+		if f := notString(text, tag); f != nil {
 			f.near = strconv.Quote(text)
 			return 0, f
 		}
@@ -388,10 +387,10 @@ var mode = scalar("mode", `permissions in octal digits and quotes, such as "0640
 	return fmt.Sprintf(`"%04o"`, n)
 })
 
-// mark is a number of 32 bits, in decimal or with 0x.
+// mark is a 32-bit number, in decimal or hexadecimal with 0x.
 var mark = whole[uint32](0, math.MaxUint32)
 
-// dscpNames are the classes of RFC 2474 (cs), 2597 (af), 3246 (ef) and 8622 (le).
+// dscpNames are the names of the classes of RFC 2474 (cs), 2597 (af), 3246 (ef) and 8622 (le).
 var dscpNames = func() []string {
 	names := []string{"ef", "le"}
 	for i := range 8 {
@@ -424,7 +423,7 @@ var dscp = scalar("dscp", "0 to 63, cs0 to cs7, af11 to af43, ef, le", map[strin
 				return (digits[0]-'0')*8 + (digits[1]-'0')*2, nil
 			}
 		}
-		return 0, &fault{problem: quote(text) + " is no DSCP", near: near(text, dscpNames)}
+		return 0, &fault{problem: "unknown DSCP " + quote(text), near: suggest(text, dscpNames)}
 	})
 
 func anys(words []string) []any {
@@ -435,7 +434,7 @@ func anys(words []string) []any {
 	return list
 }
 
-// status is an HTTP status, or a range of them.
+// status is an HTTP status or a range of them.
 var status = scalar("status", "a status such as 204, or a range such as 200-399", map[string]any{"anyOf": []any{
 	map[string]any{"type": "integer", "minimum": 100, "maximum": 599},
 	map[string]any{"type": "string", "pattern": `^[1-5][0-9][0-9](-[1-5][0-9][0-9])?$`}}},
@@ -447,7 +446,7 @@ var status = scalar("status", "a status such as 204, or a range such as 200-399"
 		a, err1 := strconv.Atoi(low)
 		b, err2 := strconv.Atoi(high)
 		if err1 != nil || err2 != nil || len(low) != 3 || len(high) != 3 || a < 100 || b > 599 {
-			return s, wrong("%s is no HTTP status", quote(text))
+			return s, faultf("invalid HTTP status %s", quote(text))
 		}
 		if a > b {
 			return s, &fault{problem: quote(text) + " ends before it begins", near: high + "-" + low}
@@ -460,25 +459,25 @@ var status = scalar("status", "a status such as 204, or a range such as 200-399"
 	return fmt.Sprintf("%d-%d", s[0], s[1])
 })
 
-// octets is what goes over the wire: a text as it is, or after hex: as digits.
+// octets returns the type of byte strings: a string, or hex: and hexadecimal digits.
 func octets(most int) typ[[]byte] {
-	allowed := fmt.Sprintf("a text, or hex: and pairs of hexadecimal digits; up to %d bytes", most)
+	allowed := fmt.Sprintf("a string, or hex: and pairs of hexadecimal digits; up to %d bytes", most)
 	return scalar("octets", allowed, map[string]any{"type": "string", "minLength": 1}, func(text, tag string) ([]byte, *fault) {
-		if f := mistyped(text, tag); f != nil {
+		if f := notString(text, tag); f != nil {
 			return nil, f
 		}
 		b := []byte(text)
 		if digits, ok := strings.CutPrefix(text, "hex:"); ok {
 			var err error
 			if b, err = hex.DecodeString(digits); err != nil {
-				return nil, wrong("%s: an odd number of digits, or something else than digits", quote(text))
+				return nil, faultf("%s does not consist of pairs of hexadecimal digits", quote(text))
 			}
 		}
 		if len(b) == 0 {
-			return nil, wrong("is empty")
+			return nil, faultf("is empty")
 		}
 		if len(b) > most {
-			return nil, wrong("has %d bytes", len(b))
+			return nil, faultf("has %d bytes", len(b))
 		}
 		return b, nil
 	}).shown(func(b []byte) string { return quote(string(b)) })

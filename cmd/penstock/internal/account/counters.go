@@ -161,14 +161,14 @@ type Way struct {
 // Point is a series at one moment.
 type Point struct {
 	Key
-	Begun                    int64               // flows that began here
-	Moved                    int64               // flows that came from other series, less those that left for others
-	Ended                    [relay.Causes]int64 // flows, by cause
+	Begun                    int64                  // flows that began here
+	Moved                    int64                  // flows that came from other series, less those that left for others
+	Ended                    [relay.Causes]int64    // flows, by cause
 	Reasons                  [spec.NumReasons]int64 // of them, those for which the daemon had a reason
-	Tried                    int64               // attempts to connect
-	Failed                   int64               // of them, failures
-	Retries                  int64               // attempts of flows that had ended beyond each one's first
-	Sent, Received           Way                 // to the upstream, and to the client
+	Tried                    int64                  // attempts to connect
+	Failed                   int64                  // of them, failures
+	Retries                  int64                  // attempts of flows that had ended beyond each one's first
+	Sent, Received           Way                    // to the upstream, and to the client
 	Connect, FirstByte, Life Histogram
 }
 

@@ -36,3 +36,6 @@ func (e *Entry) Failed() bool {
 	}
 	return false
 }
+
+// Problem reports whether an operator should look, or the client was turned away.
+func (e *Entry) Problem() bool { return e.Failed() || e.Cause == relay.CauseRefused }

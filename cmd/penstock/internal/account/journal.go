@@ -19,7 +19,7 @@ func NewJournal(log *slog.Logger, which string) *Log {
 	if which == LogNone {
 		return nil
 	}
-	return newLog("log", which, log, journal{log}, tellEvery)
+	return newLog("log", which, maxWaiting, log, journal{log}, tellEvery)
 }
 
 // journal is the sink that writes to the daemon's own log.

@@ -86,12 +86,12 @@ func Open(cfg spec.AccessLog, log *slog.Logger) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("access log: %w", err)
 	}
-	return newLog("access log", LogAll, log, s, tellEvery), nil
+	return newLog("access log", LogAll, maxWaiting, log, s, tellEvery), nil
 }
 
-func newLog(name, which string, tells *slog.Logger, s sink, every time.Duration) *Log {
+func newLog(name, which string, waiting int, tells *slog.Logger, s sink, every time.Duration) *Log {
 	l := &Log{
-		name: name, which: which, tells: tells, sink: s, ring: newRing(maxWaiting),
+		name: name, which: which, tells: tells, sink: s, ring: newRing(waiting),
 		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1),
 		quit: make(chan struct{}), done: make(chan struct{}), over: make(chan struct{}), told: make(chan struct{}),
 	}

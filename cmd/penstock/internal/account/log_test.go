@@ -119,7 +119,7 @@ func TestCloseIsBounded(t *testing.T) {
 // What the hook does on a loop allocates nothing, as app calls it.
 func TestEnterAllocatesNothing(t *testing.T) {
 	for _, which := range []string{LogFailed, LogAll} {
-		j := newLog("log", which, textLog(io.Discard), discard{}, tellEvery)
+		j := newLog("log", which, maxWaiting, textLog(io.Discard), discard{}, tellEvery)
 		r := &entry().Record
 		r.Cause = relay.CauseEnd
 		if n := testing.AllocsPerRun(1000, func() { j.Enter(&Entry{Record: *r}) }); n != 0 {

@@ -60,6 +60,7 @@ func (s *Server) groups(w http.ResponseWriter, _ *http.Request) error {
 	list := some(s.source.Groups())
 	for i := range list {
 		list[i].Members = some(list[i].Members)
+		someLatency(&list[i].Latency)
 	}
 	reply(w, api.Groups{Groups: list})
 	return nil
@@ -71,6 +72,7 @@ func (s *Server) group(w http.ResponseWriter, r *http.Request) error {
 	for _, g := range s.source.Groups() {
 		if g.Name == name {
 			g.Members = some(g.Members)
+			someLatency(&g.Latency)
 			reply(w, g)
 			return nil
 		}

@@ -190,7 +190,8 @@ func TestTypesAreDescribed(t *testing.T) {
 	for _, v := range []any{api.Problem{}, api.ConfigError{}, api.Ready{}, api.Status{}, api.Sample{}, api.Numbers{}, api.Loop{}, api.Resources{}, api.PathCount{},
 		api.ListenerSummary{}, api.GroupSummary{}, api.Drain{}, api.Level{}, api.Events{}, api.Event{}, api.ConfigInfo{}, api.Config{}, api.Diff{}, api.Change{},
 		api.Listeners{}, api.Listener{}, api.Route{}, api.Groups{}, api.Group{}, api.Queue{}, api.Member{}, api.Members{}, api.Check{}, api.MemberChange{},
-		api.Flows{}, api.Flow{}, api.Transfer{}, api.FlowDetail{}, api.TCPInfo{}, api.Killed{}} {
+		api.Flows{}, api.Flow{}, api.Transfer{}, api.FlowDetail{}, api.TCPInfo{}, api.Killed{},
+		api.EndedFlows{}, api.EndedFlow{}, api.Histogram{}, api.Latency{}, api.Refusal{}} {
 		typ := reflect.TypeOf(v)
 		properties, required := map[string]bool{}, map[string]bool{}
 		d.fields("#/components/schemas/"+typ.Name(), properties, required)
@@ -259,6 +260,7 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"GET", "/v1/config", "", "/v1/config", 200},
 		{"POST", "/v1/config/diff", "listeners: []\n", "/v1/config/diff", 200},
 		{"POST", "/v1/config/diff", "bad: 1\n", "/v1/config/diff", 422},
+		{"GET", "/v1/config/diff", "", "/v1/config/diff", 200},
 		{"POST", "/v1/reload", "", "/v1/reload", 200},
 		{"GET", "/v1/listeners", "", "/v1/listeners", 200},
 		{"GET", "/v1/groups", "", "/v1/groups", 200},
@@ -290,6 +292,13 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"GET", "/v1/flows?a=%zz", "", "/v1/flows", 400},
 		{"DELETE", "/v1/flows?listener=dns", "", "/v1/flows", 200},
 		{"DELETE", "/v1/flows", "", "/v1/flows", 400},
+		{"GET", "/v1/ended", "", "/v1/ended", 200},
+		{"GET", "/v1/ended?problems=true&cause=no-member&limit=5&listener=web&min_age=1s", "", "/v1/ended", 200},
+		{"GET", "/v1/ended?problems=perhaps", "", "/v1/ended", 400},
+		{"GET", "/v1/ended?limit=0", "", "/v1/ended", 400},
+		{"GET", "/v1/ended?state=relaying", "", "/v1/ended", 400},
+		{"GET", "/v1/ended?sort=age", "", "/v1/ended", 400},
+		{"GET", "/v1/ended?min_age=x", "", "/v1/ended", 400},
 		{"GET", "/v1/flows/10", "", "/v1/flows/{id}", 200},
 		{"GET", "/v1/flows/601", "", "/v1/flows/{id}", 404},
 		{"GET", "/v1/flows/x", "", "/v1/flows/{id}", 400},

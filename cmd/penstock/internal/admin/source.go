@@ -51,6 +51,9 @@ type Source interface {
 	Flows(ctx context.Context, yield func([]api.Flow) bool) error
 	// Flow is one open flow, or false.
 	Flow(ctx context.Context, id uint64) (api.FlowDetail, bool)
+	// Ended returns the flows that ended last, the youngest first; with problems only
+	// those with a problem. The caller may keep them.
+	Ended(problems bool) []api.EndedFlow
 	// Kill ends flows, and tells how many of them were still there.
 	Kill(ctx context.Context, ids []uint64) int64
 
@@ -59,6 +62,9 @@ type Source interface {
 	Reload(ctx context.Context) (api.Diff, error)
 	// Diff tells what the text of a configuration would change.
 	Diff(ctx context.Context, text []byte) (api.Diff, error)
+
+	// FileDiff tells what a reload would change now. A file that is wrong is api.BadConfig.
+	FileDiff(ctx context.Context) (api.Diff, error)
 
 	// Level is the log's level, one of api.Levels.
 	Level() string

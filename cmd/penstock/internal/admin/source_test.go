@@ -48,6 +48,8 @@ func (s *synthetic) Status() api.Status {
 	st.Totals = s.numbers()
 	st.Loops = []api.Loop{{Flows: int64(s.flows), Busy: 1.5, LongestTurn: 0.002, Events: 30, Waits: 20, Wakeups: 10}, {}}
 	st.Resources = api.Resources{MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, DatagramsLost: 3, GSOFallbacks: 2, DatagramHeldBytes: 100, LogLinesDropped: 7, CPU: 12.5}
+	st.Refusals = []api.Refusal{{Listener: "web", Reason: "denied", Count: 9}}
+	st.Latency.Connect = api.Histogram{Bounds: []float64{0.001, 0.1}, Counts: []int64{5, 2, 1}, Sum: 0.5}
 	st.Paths = []api.PathCount{{Path: "splice", Directions: 10}, {Path: "copy", Why: "small reads", Directions: 5}}
 	return st
 }
@@ -238,4 +240,28 @@ func (s *synthetic) Draining() api.Drain {
 		return api.Drain{State: api.StateReady, Flows: int64(s.flows)}
 	}
 	return api.Drain{State: api.StateDraining, Since: epoch, Deadline: epoch.Add(time.Minute), AtStart: 10, Flows: int64(s.flows)}
+}
+
+func (s *synthetic) Ended(problems bool) (list []api.EndedFlow) {
+	for i := range s.flows {
+		f := s.flow(i)
+		e := api.EndedFlow{ID: f.ID, Kind: f.Kind, Listener: f.Listener, Route: f.Route, Group: f.Group, Member: f.Member, Client: f.Client, Upstream: f.Upstream,
+			SNI: f.SNI, Start: f.Start, End: f.Start.Add(time.Minute), Duration: 60, Attempts: 1, Up: f.Up, Down: f.Down, Cause: "end"}
+		if i%10 == 3 {
+			e.Cause, e.Reason, e.Problem = "refused", "no-member", true
+		}
+		if !problems || e.Problem {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+func (s *synthetic) FileDiff(ctx context.Context) (api.Diff, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bad != nil {
+		return api.Diff{}, api.BadConfig(s.bad)
+	}
+	return s.Diff(ctx, nil)
 }

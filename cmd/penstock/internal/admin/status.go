@@ -53,6 +53,8 @@ func (s *Server) now() api.Status {
 	process(&st.Resources)
 	st.Loops = some(st.Loops)
 	st.Paths = some(st.Paths)
+	st.Refusals = some(st.Refusals)
+	someLatency(&st.Latency)
 	st.Listeners, st.Groups = []api.ListenerSummary{}, []api.GroupSummary{}
 	for _, l := range source.Listeners() {
 		st.Listeners = append(st.Listeners, api.ListenerSummary{Name: l.Name, Numbers: l.Numbers})
@@ -67,6 +69,13 @@ func (s *Server) now() api.Status {
 		st.Groups = append(st.Groups, sum)
 	}
 	return st
+}
+
+// someLatency makes the lists of l ones that JSON writes as [].
+func someLatency(l *api.Latency) {
+	for _, h := range []*api.Histogram{&l.Connect, &l.FirstByte} {
+		h.Bounds, h.Counts = some(h.Bounds), some(h.Counts)
+	}
 }
 
 // some is a list that JSON writes as [], not as null.

@@ -64,6 +64,22 @@ func (c *Client) Diff(ctx context.Context, text []byte) (d Diff, err error) {
 	return d, c.do(ctx, "POST", "/v1/config/diff", "application/yaml", text, &d)
 }
 
+// FileDiff tells what a reload would change now.
+func (c *Client) FileDiff(ctx context.Context) (d Diff, err error) {
+	return d, c.get(ctx, "/v1/config/diff", &d)
+}
+
+// Ended lists the flows that ended last and pass a filter, the youngest first; with
+// problems only those with a problem.
+func (c *Client) Ended(ctx context.Context, f Filter, problems bool, limit int) (l EndedFlows, err error) {
+	q := f.Query()
+	q.Set("problems", strconv.FormatBool(problems))
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return l, c.get(ctx, "/v1/ended?"+q.Encode(), &l)
+}
+
 // Reload reads the configuration again. A bad one changes nothing, and is a *Problem with Errors.
 func (c *Client) Reload(ctx context.Context) (d Diff, err error) {
 	return d, c.do(ctx, "POST", "/v1/reload", "", nil, &d)

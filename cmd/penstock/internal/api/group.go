@@ -47,6 +47,7 @@ type Group struct {
 	Queue   Queue  `json:"queue"`
 	Retries int64  `json:"retries"` // connects that were tried again at another member
 	Numbers
+	Latency Latency  `json:"latency"`           // of its flows
 	Lookups []Lookup `json:"lookups,omitempty"` // of names, of members too
 	Members []Member `json:"members"`
 }

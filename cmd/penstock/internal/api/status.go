@@ -33,6 +33,8 @@ type Sample struct {
 	Paths     []PathCount       `json:"paths"`
 	Listeners []ListenerSummary `json:"listeners"`
 	Groups    []GroupSummary    `json:"groups"`
+	Refusals  []Refusal         `json:"refusals"` // those that there were
+	Latency   Latency           `json:"latency"`  // of all flows
 }
 
 // Numbers are the counters of flows, and the gauge of those that are open.

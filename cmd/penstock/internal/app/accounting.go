@@ -17,6 +17,7 @@ type accounting struct {
 	logDropped func() int64 // lines of log
 	access     atomic.Pointer[account.Log]
 	flowLog    atomic.Pointer[account.Log]
+	recent     atomic.Pointer[account.Recent] // nil: nobody can ask
 
 	mu           sync.Mutex // one change at a time
 	accessConfig spec.AccessLog
@@ -65,6 +66,7 @@ func (b *accounting) record(s *account.Series, e *account.Entry) {
 	b.counters.Enter(s, e)
 	b.access.Load().Enter(e)
 	b.flowLog.Load().Enter(e)
+	b.recent.Load().Enter(e)
 }
 
 func (b *accounting) reopen() {
@@ -84,6 +86,7 @@ func (b *accounting) dropped() (journal, access int64) {
 func (b *accounting) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.recent.Load().Close()
 	b.replace(&b.access, nil, &b.closedDrops[1])
 	b.replace(&b.flowLog, nil, &b.closedDrops[0])
 }

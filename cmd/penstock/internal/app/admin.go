@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/dashboard"
@@ -24,6 +25,7 @@ func (d *daemon) serveAdmin() error {
 	if err != nil {
 		return err
 	}
+	d.accounting.recent.Store(account.NewRecent())
 	d.server = admin.New(d, admin.Config{
 		Token: cfg.Token, ReadToken: cfg.ReadToken, Events: d.events, Started: d.started, Page: dashboard.Files(),
 	})

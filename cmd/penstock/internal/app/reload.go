@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -81,6 +82,19 @@ func (d *daemon) notifyManager() {
 	if err := systemd.Ready(status); err != nil {
 		d.log.Warn("the service manager was not told", "error", err)
 	}
+}
+
+// FileDiff tells what a reload would change now.
+func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
+	old := d.active.Load()
+	if old.Source == "" {
+		return api.Diff{}, api.NewProblem(http.StatusConflict, "this daemon has no configuration file: it was started by penstock relay", "")
+	}
+	cfg, _, err := config.Load(old.Source, rules...)
+	if err != nil {
+		return api.Diff{}, badConfig(err)
+	}
+	return d.describeDiff(config.Compare(old.Config, cfg), cfg), nil
 }
 
 // Diff tells what the text of a configuration would change.

@@ -1,8 +1,11 @@
 package app
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,9 +28,15 @@ func (d *snapshot) Status() api.Status {
 	s.State, s.Hash = d.Draining().State, s.Config.Hash
 	points := d.points()
 	begun := int64(0)
+	refused := refusals{}
 	for i := range points {
 		addNumbers(&s.Totals, &points[i])
 		begun += points[i].Begun
+		refused.add(&points[i])
+		addLatency(&s.Latency, &points[i])
+	}
+	for _, r := range refused.list() {
+		s.Refusals = append(s.Refusals, api.Refusal{Listener: r.listener, Reason: r.reason.String(), Count: refused[r]})
 	}
 	s.Totals.Begun = begun // never less than before: see Listeners
 	s.Totals.Flows = stats.Flows()
@@ -137,6 +146,49 @@ func paths(points []account.Point) []api.PathCount {
 	return list
 }
 
+// refusal is a reason of the daemon's at a listener.
+type refusal struct {
+	listener string
+	reason   spec.Reason
+}
+
+// refusals count the flows that were refused, or ended, for a reason of the daemon's.
+type refusals map[refusal]int64
+
+func (r refusals) add(p *account.Point) {
+	for reason, n := range p.Reasons {
+		if n > 0 {
+			r[refusal{p.Listener, spec.Reason(reason)}] += n
+		}
+	}
+}
+
+// list returns what is counted, in an order that stays.
+func (r refusals) list() []refusal {
+	return slices.SortedFunc(maps.Keys(r), func(a, b refusal) int {
+		return cmp.Or(cmp.Compare(a.listener, b.listener), cmp.Compare(a.reason, b.reason))
+	})
+}
+
+func addLatency(l *api.Latency, p *account.Point) {
+	addTimes(&l.Connect, &p.Connect)
+	addTimes(&l.FirstByte, &p.FirstByte)
+}
+
+// addTimes adds a histogram up, whose bounds are always the same.
+func addTimes(sum *api.Histogram, h *account.Histogram) {
+	if sum.Counts == nil {
+		for _, b := range h.Bounds {
+			sum.Bounds = append(sum.Bounds, b.Seconds())
+		}
+		sum.Counts = make([]int64, len(h.Bounds)+1)
+	}
+	for i := range sum.Counts {
+		sum.Counts[i] += h.Counts[i]
+	}
+	sum.Sum += h.Sum.Seconds()
+}
+
 func (d *daemon) configStatus(f *activeConfig) api.ConfigInfo {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
@@ -222,6 +274,7 @@ func (d *snapshot) Groups() []api.Group {
 	byMember := map[key]api.Numbers{}
 	retries := map[string]int64{}
 	ended := map[string]*[spec.NumReasons]int64{}
+	latency := map[string]*api.Latency{}
 	points := d.points()
 	for i := range points {
 		p := &points[i]
@@ -230,6 +283,10 @@ func (d *snapshot) Groups() []api.Group {
 		addNumbers(&n, p)
 		byMember[k] = n
 		retries[p.Group] += p.Retries
+		if latency[p.Group] == nil {
+			latency[p.Group] = &api.Latency{}
+		}
+		addLatency(latency[p.Group], p)
 		if ended[p.Group] == nil {
 			ended[p.Group] = new([spec.NumReasons]int64)
 		}
@@ -246,6 +303,9 @@ func (d *snapshot) Groups() []api.Group {
 	for _, g := range f.Groups {
 		out := api.Group{Name: g.Name, Balance: g.Balance, Retries: retries[g.Name], Members: []api.Member{}}
 		out.Queue.Size = g.Queue.Size
+		if l := latency[g.Name]; l != nil {
+			out.Latency = *l
+		}
 		if e := ended[g.Name]; e != nil {
 			out.Queue.TimedOut, out.Queue.Full = e[spec.ReasonQueueTimeout], e[spec.ReasonQueueFull]
 		}
@@ -314,22 +374,14 @@ func (d *snapshot) Counters() admin.Counters {
 	d.reloads.mu.Unlock()
 	points := d.points()
 	times := map[names]*admin.Times{}
-	type refusal struct {
-		listener string
-		reason   spec.Reason
-	}
-	refused := map[refusal]int64{}
+	refused := refusals{}
 	for i := range points {
 		p := &points[i]
 		s := admin.Series{
 			Listener: p.Listener, Route: p.Route, Group: p.Group, Member: p.Member, Open: p.Open(),
 			BytesUp: p.Sent.Bytes, BytesDown: p.Received.Bytes, DatagramsUp: p.Sent.Datagrams, DatagramsDown: p.Received.Datagrams,
 		}
-		for r, n := range p.Reasons {
-			if n > 0 {
-				refused[refusal{p.Listener, spec.Reason(r)}] += n
-			}
-		}
+		refused.add(p)
 		for cause, n := range p.Ended {
 			if n > 0 {
 				s.Ended = append(s.Ended, admin.Count{Name: relay.Cause(cause).String(), N: n})
@@ -345,8 +397,8 @@ func (d *snapshot) Counters() admin.Counters {
 		addHistogram(&t.FirstByte, &p.FirstByte)
 		addHistogram(&t.Life, &p.Life)
 	}
-	for of, n := range refused {
-		c.Refused = append(c.Refused, admin.Refused{Listener: of.listener, Reason: of.reason.String(), N: n})
+	for _, r := range refused.list() {
+		c.Refused = append(c.Refused, admin.Refused{Listener: r.listener, Reason: r.reason.String(), N: refused[r]})
 	}
 	for _, t := range times {
 		c.Times = append(c.Times, *t)

@@ -339,6 +339,12 @@ func (d *daemon) Diff(context.Context, []byte) (api.Diff, error) {
 	return api.Diff{}, fmt.Errorf("nobody asks for that")
 }
 
+func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
+	return api.Diff{}, fmt.Errorf("nobody asks for that")
+}
+
+func (d *daemon) Ended(bool) []api.EndedFlow { return nil }
+
 func (d *daemon) Level() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -148,6 +148,8 @@ func (h *house) Kill(_ context.Context, ids []uint64) int64 {
 
 func (h *house) Reload(context.Context) (api.Diff, error)       { return api.Diff{}, nil }
 func (h *house) Diff(context.Context, []byte) (api.Diff, error) { return api.Diff{}, nil }
+func (h *house) FileDiff(context.Context) (api.Diff, error)     { return api.Diff{}, nil }
+func (h *house) Ended(bool) []api.EndedFlow                     { return nil }
 func (h *house) Level() string                                  { return "info" }
 func (h *house) SetLevel(string)                                {}
 func (h *house) Drain()                                         {}

@@ -35,7 +35,7 @@ func Example() {
 				return &upstreams[attempt]
 			},
 			Done: func(r *relay.Record) {
-				fmt.Println(r.Cause, r.B, r.AB.Written, "bytes")
+				fmt.Println(r.Cause, r.Upstream, r.Up.Written, "bytes")
 			},
 		},
 	})

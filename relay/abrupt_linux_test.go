@@ -80,8 +80,8 @@ func TestCutShortSparesWhatHasEnded(t *testing.T) {
 	})
 	killOne(t, r, CauseRemoved)
 	rec := r.expect(CauseRemoved)
-	if rec.BA.Written != n {
-		t.Fatalf("%+v", rec.BA)
+	if rec.Down.Written != n {
+		t.Fatalf("%+v", rec.Down)
 	}
 	buf := make([]byte, n)
 	if _, err := io.ReadFull(a, buf); err != nil {
@@ -114,8 +114,8 @@ func TestCutShortSparesWhatHasEndedBeforeUnread(t *testing.T) {
 		sent += int64(len(chunk))
 		eventually(t, "the answer and the question are on their way", func() bool {
 			f := list(r.e)[0]
-			stalled = f.AB.Read > f.AB.Written
-			return f.BA.Written == n && (stalled || f.AB.Read == sent)
+			stalled = f.Up.Read > f.Up.Written
+			return f.Down.Written == n && (stalled || f.Up.Read == sent)
 		})
 	}
 	a.Write(chunk)
@@ -160,8 +160,8 @@ func TestAdoptForgetsLinger(t *testing.T) {
 			closeWrite(t, a)
 			wantEnd(t, b)
 			go testnet.Play(b, testnet.Script{Send: n, SendSeed: 1})
-			if rec := r.expect(CauseEnd); rec.BA.Written != n {
-				t.Errorf("%+v", rec.BA)
+			if rec := r.expect(CauseEnd); rec.Down.Written != n {
+				t.Errorf("%+v", rec.Down)
 			}
 			buf := make([]byte, n)
 			if m, err := io.ReadFull(a, buf); err != nil {

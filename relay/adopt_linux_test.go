@@ -42,16 +42,16 @@ func TestAdopt(t *testing.T) {
 				a, b := r.adopted(p[0], p[1], Options{Value: "mine"})
 				play(t, a, b, testnet.Script{Send: n, SendSeed: 1, Recv: n + 1, RecvSeed: 2}, testnet.Script{Send: n + 1, SendSeed: 2, Recv: n, RecvSeed: 1})
 				rec := r.expect(CauseEnd)
-				if rec.AB.Written != n || rec.BA.Written != n+1 || rec.Value != "mine" || rec.Listener != nil {
+				if rec.Up.Written != n || rec.Down.Written != n+1 || rec.Value != "mine" || rec.Listener != nil {
 					t.Errorf("%+v", rec)
 				}
 				// A TCP socket whose connection is over has forgotten its peer;
 				// the record has not.
-				if p[0] == "tcp4" && rec.A != *fromNet(a.LocalAddr()) {
-					t.Errorf("from %v, want %v", rec.A, a.LocalAddr())
+				if p[0] == "tcp4" && rec.Client != *fromNet(a.LocalAddr()) {
+					t.Errorf("from %v, want %v", rec.Client, a.LocalAddr())
 				}
-				if p[1] == "tcp4" && rec.B != *fromNet(b.LocalAddr()) {
-					t.Errorf("to %v, want %v", rec.B, b.LocalAddr())
+				if p[1] == "tcp4" && rec.Upstream != *fromNet(b.LocalAddr()) {
+					t.Errorf("to %v, want %v", rec.Upstream, b.LocalAddr())
 				}
 			})
 		}
@@ -145,8 +145,8 @@ func TestAdoptWrapped(t *testing.T) {
 			say(t, b, a, "and more")
 			a.Close()
 			b.Close()
-			if rec := r.record(); rec.AB.Read != int64(len("first second third")) || rec.BA.Written != int64(len(long)+len("and more")) {
-				t.Errorf("AB %+v, BA %+v", rec.AB, rec.BA)
+			if rec := r.record(); rec.Up.Read != int64(len("first second third")) || rec.Down.Written != int64(len(long)+len("and more")) {
+				t.Errorf("AB %+v, BA %+v", rec.Up, rec.Down)
 			}
 		})
 	}
@@ -321,8 +321,8 @@ func TestAdoptWhileStopping(t *testing.T) {
 			if err == nil {
 				a.Close()
 				b.Close()
-				if rec := r.record(); rec.AB.Read != int64(len("early")) {
-					t.Errorf("the engine has %+v", rec.AB)
+				if rec := r.record(); rec.Up.Read != int64(len("early")) {
+					t.Errorf("the engine has %+v", rec.Up)
 				}
 				return
 			}

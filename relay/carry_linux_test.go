@@ -30,10 +30,10 @@ func TestCarry(t *testing.T) {
 					testnet.Script{Send: c.ab, SendSeed: 1, SendChunk: c.chunk, Recv: c.ba, RecvSeed: 2},
 					testnet.Script{Send: c.ba, SendSeed: 2, SendChunk: c.chunk, Recv: c.ab, RecvSeed: 1})
 				rec := r.expect(CauseEnd)
-				if rec.AB.Read != c.ab || rec.AB.Written != c.ab || rec.BA.Read != c.ba || rec.BA.Written != c.ba {
-					t.Errorf("AB %+v, BA %+v", rec.AB, rec.BA)
+				if rec.Up.Read != c.ab || rec.Up.Written != c.ab || rec.Down.Read != c.ba || rec.Down.Written != c.ba {
+					t.Errorf("AB %+v, BA %+v", rec.Up, rec.Down)
 				}
-				for _, tr := range []Transfer{rec.AB, rec.BA} {
+				for _, tr := range []Transfer{rec.Up, rec.Down} {
 					switch {
 					case tr.Read == 0:
 						if tr.Path != PathNone {
@@ -63,8 +63,8 @@ func TestPingPongIsCopied(t *testing.T) {
 		a.Close()
 		b.Close()
 		rec := r.record()
-		if rec.AB.Path != PathCopy || rec.AB.Why != WhySmall || rec.BA.Path != PathCopy {
-			t.Errorf("AB %+v, BA %+v", rec.AB, rec.BA)
+		if rec.Up.Path != PathCopy || rec.Up.Why != WhySmall || rec.Down.Path != PathCopy {
+			t.Errorf("AB %+v, BA %+v", rec.Up, rec.Down)
 		}
 		if n := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Pipe); n != 0 {
 			t.Errorf("spliced:%s", r.k.Counts())
@@ -79,8 +79,8 @@ func TestPingPongIsCopied(t *testing.T) {
 func TestNeverSplice(t *testing.T) {
 	eachPair(t, Config{MaxPipes: -1}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
 		play(t, a, b, testnet.Script{Send: 4 << 20, SendChunk: 1 << 20}, testnet.Script{Recv: 4 << 20})
-		if rec := r.expect(CauseEnd); rec.AB.Path != PathCopy || rec.AB.Why != WhyOff {
-			t.Errorf("%+v", rec.AB)
+		if rec := r.expect(CauseEnd); rec.Up.Path != PathCopy || rec.Up.Why != WhyOff {
+			t.Errorf("%+v", rec.Up)
 		}
 		if n := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Pipe); n != 0 {
 			t.Errorf("spliced:%s", r.k.Counts())
@@ -194,8 +194,8 @@ func TestResetWhileStalled(t *testing.T) {
 	for range sides {
 		rec := r.record()
 		n[rec.Cause]++
-		if rec.Err == nil || rec.AB.Dropped()+rec.BA.Dropped() == 0 {
-			t.Errorf("%v, %v, AB %+v, BA %+v", rec.Cause, rec.Err, rec.AB, rec.BA)
+		if rec.Err == nil || rec.Up.Dropped()+rec.Down.Dropped() == 0 {
+			t.Errorf("%v, %v, AB %+v, BA %+v", rec.Cause, rec.Err, rec.Up, rec.Down)
 		}
 	}
 	if n[CauseAReset] != len(sides)/2 || n[CauseBReset] != len(sides)/2 {
@@ -247,7 +247,7 @@ func TestFireAndForget(t *testing.T) {
 				hear(t, b, text)
 				wantEnd(t, b)
 				b.Close()
-				if rec := r.expect(CauseEnd); rec.AB.Written != int64(len(text)) {
+				if rec := r.expect(CauseEnd); rec.Up.Written != int64(len(text)) {
 					t.Errorf("%+v", rec)
 				}
 			}
@@ -354,8 +354,8 @@ func TestIPv6(t *testing.T) {
 	a, b := r.flow("tcp6", "tcp6", ListenConfig{})
 	play(t, a, b, testnet.Script{Send: 1000, Recv: 0}, testnet.Script{Recv: 1000})
 	rec := r.expect(CauseEnd)
-	if !rec.A.IP.Addr().Is6() || !rec.B.IP.Addr().Is6() {
-		t.Errorf("from %v to %v", rec.A, rec.B)
+	if !rec.Client.IP.Addr().Is6() || !rec.Upstream.IP.Addr().Is6() {
+		t.Errorf("from %v to %v", rec.Client, rec.Upstream)
 	}
 }
 
@@ -396,7 +396,7 @@ func TestPeersInProcesses(t *testing.T) {
 			if rep := peer.MustWait(t); rep.Received != n {
 				t.Errorf("%+v", rep)
 			}
-			if rec := r.expect(CauseEnd); rec.AB.Written != n || rec.BA.Written != n {
+			if rec := r.expect(CauseEnd); rec.Up.Written != n || rec.Down.Written != n {
 				t.Errorf("%+v", rec)
 			}
 			endless := testnet.StartDialer(t, toNet(l.Addr()), testnet.Script{Send: -1, Recv: -1})

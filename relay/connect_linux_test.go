@@ -87,7 +87,7 @@ func TestNextUpstream(t *testing.T) {
 			a.Close()
 			b.Close()
 			rec := r.expect(CauseEnd)
-			if rec.Attempts != 5 || rec.B != *s.addr || rec.Connect <= 0 || rec.Connect > rec.Duration {
+			if rec.Attempts != 5 || rec.Upstream != *s.addr || rec.Connect <= 0 || rec.Connect > rec.Duration {
 				t.Errorf("%+v", rec)
 			}
 			want := []error{syscall.ECONNREFUSED, syscall.ENOENT, syscall.ECONNREFUSED, nil, nil}
@@ -112,7 +112,7 @@ func TestAllRefused(t *testing.T) {
 	bad := refusing(t)
 	wantTurnedAway(t, r.listen("tcp4", ListenConfig{}, bad, bad))
 	rec := r.expect(CauseNoUpstream)
-	if !errors.Is(rec.Err, syscall.ECONNREFUSED) || rec.Attempts != 2 || rec.B != *bad || rec.Connect != 0 {
+	if !errors.Is(rec.Err, syscall.ECONNREFUSED) || rec.Attempts != 2 || rec.Upstream != *bad || rec.Connect != 0 {
 		t.Errorf("%+v", rec)
 	}
 }
@@ -120,7 +120,7 @@ func TestAllRefused(t *testing.T) {
 func TestNoUpstream(t *testing.T) {
 	r := newRig(t, Config{})
 	wantTurnedAway(t, r.listen("tcp4", ListenConfig{}))
-	if rec := r.expect(CauseNoUpstream); rec.Err != nil || rec.Attempts != 0 || rec.B != (Addr{}) {
+	if rec := r.expect(CauseNoUpstream); rec.Err != nil || rec.Attempts != 0 || rec.Upstream != (Addr{}) {
 		t.Errorf("%+v", rec)
 	}
 }
@@ -142,7 +142,7 @@ func TestConnectTimeout(t *testing.T) {
 			b := dial(t, r.listen("tcp4", cfg, hole, good))
 			say(t, b, b, "hello")
 			b.Close()
-			if rec := r.expect(CauseEnd); rec.Attempts != 2 || rec.B != *good {
+			if rec := r.expect(CauseEnd); rec.Attempts != 2 || rec.Upstream != *good {
 				t.Errorf("%+v", rec)
 			}
 		})

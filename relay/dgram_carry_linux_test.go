@@ -201,7 +201,7 @@ func TestSuperPackets(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	l.Close()
-	if rec := r.expect(CauseClosed); rec.AB.Path != PathGSO || rec.BA.Path != PathGSO || rec.AB.Datagrams != 40 || rec.BA.Datagrams != 40 {
+	if rec := r.expect(CauseClosed); rec.Up.Path != PathGSO || rec.Down.Path != PathGSO || rec.Up.Datagrams != 40 || rec.Down.Datagrams != 40 {
 		t.Errorf("%+v", rec)
 	}
 }
@@ -236,8 +236,8 @@ func TestSinglesLeaveTogether(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			l.Close()
-			if rec := r.record(); off && (rec.AB.Path != PathCopy || rec.AB.Why != WhyOff) || !off && rec.AB.Path != PathGSO {
-				t.Errorf("%v, %v", rec.AB.Path, rec.AB.Why)
+			if rec := r.record(); off && (rec.Up.Path != PathCopy || rec.Up.Why != WhyOff) || !off && rec.Up.Path != PathGSO {
+				t.Errorf("%v, %v", rec.Up.Path, rec.Up.Why)
 			}
 		})
 	}
@@ -282,8 +282,8 @@ func TestRunsRefused(t *testing.T) {
 				t.Errorf("%d runs were tried, want %d", n, tried)
 			}
 			l.Close()
-			if rec := r.record(); rec.AB.Path != PathCopy || rec.AB.Why != WhyKernel {
-				t.Errorf("%v, %v", rec.AB.Path, rec.AB.Why)
+			if rec := r.record(); rec.Up.Path != PathCopy || rec.Up.Why != WhyKernel {
+				t.Errorf("%v, %v", rec.Up.Path, rec.Up.Why)
 			}
 		})
 	}

@@ -37,7 +37,7 @@ func TestRepliesOfTheNextUpstream(t *testing.T) {
 		tellGram(t, second, gramAddr(back), text)
 		hearGram(t, c, text)
 	}
-	if rec := r.expect(CauseAnswered); rec.Attempts != 2 || rec.BA.Datagrams != 3 {
+	if rec := r.expect(CauseAnswered); rec.Attempts != 2 || rec.Down.Datagrams != 3 {
 		t.Errorf("%+v", rec)
 	}
 	// The slot's next flow counts anew.

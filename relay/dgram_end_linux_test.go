@@ -28,7 +28,7 @@ func TestFlowEndsInItsBatch(t *testing.T) {
 			}
 			r.k.FailAfter(after, testkernel.SendBatch, sys.ECONNREFUSED, 1)
 			release()
-			sent := r.expect(CauseBRefused).AB.Datagrams - 1 // the last of a plan leaves by another call
+			sent := r.expect(CauseBRefused).Up.Datagrams - 1 // the last of a plan leaves by another call
 			for _, text := range texts[:sent] {
 				hearGram(t, s, text)
 			}

@@ -362,13 +362,13 @@ func (d *dgrams) fill(s *session, c Cause, err error) {
 	l.record = Record{
 		ID: s.id(l), Listener: s.port.listener, Value: s.value, Peer: s.peer(), Attempts: int(s.attempts),
 		Start: l.engine.start.Add(s.start), Connect: s.connect, FirstByte: s.firstByte, Duration: l.now - s.start, Cause: c, Err: err,
-		AB: s.transfer(toB), BA: s.transfer(toA),
+		Up: s.transfer(toB), Down: s.transfer(toA),
 	}
-	l.record.A = l.record.Peer
+	l.record.Client = l.record.Peer
 	if s.client != nil {
-		l.record.A = *s.client
+		l.record.Client = *s.client
 	}
 	if s.to != nil {
-		l.record.B = *s.to
+		l.record.Upstream = *s.to
 	}
 }

@@ -77,7 +77,7 @@ func TestRoutineICMP(t *testing.T) {
 		if rec.Listener != l {
 			continue
 		}
-		if rec.Cause != CauseClosed || rec.AB.Lost != 0 || rec.AB.Datagrams != 8 {
+		if rec.Cause != CauseClosed || rec.Up.DatagramsDropped != 0 || rec.Up.Datagrams != 8 {
 			t.Errorf("%+v", rec)
 		}
 		return

@@ -28,7 +28,7 @@ func TestDatagramIdle(t *testing.T) {
 			}
 			return nil
 		})
-		if rec := r.expect(CauseIdle); ok && (rec.AB.Datagrams != 8 || rec.Duration < 3*idle || rec.Connect == 0) {
+		if rec := r.expect(CauseIdle); ok && (rec.Up.Datagrams != 8 || rec.Duration < 3*idle || rec.Connect == 0) {
 			t.Errorf("%+v", rec)
 		}
 		askGram(t, c, l.Addr(), "again")
@@ -56,7 +56,7 @@ func TestReplies(t *testing.T) {
 	}
 	tellGram(t, s, gramAddr(back), "d")
 	hearGram(t, c, "d")
-	if rec := r.expect(CauseAnswered); rec.BA.Datagrams != 4 {
+	if rec := r.expect(CauseAnswered); rec.Down.Datagrams != 4 {
 		t.Errorf("%+v", rec)
 	}
 }
@@ -83,13 +83,13 @@ func TestEviction(t *testing.T) {
 	up.Store(echo)
 	time.Sleep(max(leastPatience, 2*time.Since(start)) + 2*tick)
 	askGram(t, cs[3], l.Addr(), "3")
-	if rec := r.expect(CauseEvicted); rec.A.IP != gramAddr(cs[2].LocalAddr()).IP {
-		t.Errorf("%v went first, and not the one without an answer", rec.A)
+	if rec := r.expect(CauseEvicted); rec.Client.IP != gramAddr(cs[2].LocalAddr()).IP {
+		t.Errorf("%v went first, and not the one without an answer", rec.Client)
 	}
 	askGram(t, cs[0], l.Addr(), "0 again")
 	askGram(t, cs[2], l.Addr(), "2")
-	if rec := r.expect(CauseEvicted); rec.A.IP != gramAddr(cs[1].LocalAddr()).IP {
-		t.Errorf("%v went second, want the one silent for longest, %v", rec.A, cs[1].LocalAddr())
+	if rec := r.expect(CauseEvicted); rec.Client.IP != gramAddr(cs[1].LocalAddr()).IP {
+		t.Errorf("%v went second, want the one silent for longest, %v", rec.Client, cs[1].LocalAddr())
 	}
 }
 
@@ -154,7 +154,7 @@ func TestUnreachable(t *testing.T) {
 				eventually(t, "an ICMP error", func() bool { return r.dgramStats().ICMP == 1 })
 				askGram(t, c, l.Addr(), "by the second")
 				l.Close()
-				if rec := r.expect(CauseClosed); rec.Attempts != 2 || rec.B != *second {
+				if rec := r.expect(CauseClosed); rec.Attempts != 2 || rec.Upstream != *second {
 					t.Errorf("%+v", rec)
 				}
 			case UnreachableEnd:
@@ -257,7 +257,7 @@ func TestEnd(t *testing.T) {
 	<-now
 	now <- young
 	r.e.End(func(f *Flow) bool { return f.Upstream() == old })
-	if rec := r.expect(CauseRemoved); rec.B != *old {
+	if rec := r.expect(CauseRemoved); rec.Upstream != *old {
 		t.Errorf("%+v", rec)
 	}
 	askGram(t, c, l.Addr(), "by the young")
@@ -288,7 +288,7 @@ func TestDatagramHooks(t *testing.T) {
 	}})
 	c := packetSocket(t, "udp4")
 	tellGram(t, c, l.Addr(), "refused")
-	if rec := r.expect(CauseRefused); rec.A.IP != gramAddr(c.LocalAddr()).IP || rec.Value != rec.A {
+	if rec := r.expect(CauseRefused); rec.Client.IP != gramAddr(c.LocalAddr()).IP || rec.Value != rec.Client {
 		t.Errorf("%+v", rec)
 	}
 	askGram(t, c, l.Addr(), "admitted")
@@ -346,13 +346,13 @@ func TestHoldIsBounded(t *testing.T) {
 		tellGram(t, c, l.Addr(), string(big))
 	}
 	eventually(t, "the hold is full", func() bool { return r.dgramStats().Dropped[DropFull] > 0 && r.dgramStats().Received == 50 })
-	if ab := list(r.e)[0].AB; ab.Waiting == 0 || ab.Dropped() != 10_000*r.dgramStats().Dropped[DropFull] {
-		t.Errorf("%d bytes wait and %d are dropped: %+v", ab.Waiting, ab.Dropped(), r.dgramStats().Dropped)
+	if ab := list(r.e)[0].Up; ab.Held == 0 || ab.Dropped() != 10_000*r.dgramStats().Dropped[DropFull] {
+		t.Errorf("%d bytes wait and %d are dropped: %+v", ab.Held, ab.Dropped(), r.dgramStats().Dropped)
 	}
 	l.Close()
 	rec := r.expect(CauseClosed)
 	st := r.dgramStats()
-	if st.Dropped[DropEnded] == 0 || st.Dropped[DropEnded] > holdMost/10_000 || rec.AB.Lost != st.Dropped[DropFull]+st.Dropped[DropEnded] {
+	if st.Dropped[DropEnded] == 0 || st.Dropped[DropEnded] > holdMost/10_000 || rec.Up.DatagramsDropped != st.Dropped[DropFull]+st.Dropped[DropEnded] {
 		t.Errorf("%+v, %+v", st, rec)
 	}
 }

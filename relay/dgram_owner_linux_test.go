@@ -141,8 +141,8 @@ func (o *owned) run(rounds int) {
 		up, down := int64(0), int64(0)
 		r.e.Flows(func(fs []FlowInfo) bool {
 			for i := range fs {
-				up += fs[i].AB.Datagrams
-				down += fs[i].BA.Datagrams
+				up += fs[i].Up.Datagrams
+				down += fs[i].Down.Datagrams
 			}
 			return true
 		})

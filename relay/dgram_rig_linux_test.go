@@ -71,8 +71,8 @@ func (r *rig) closeDatagrams() {
 		}
 		ids[rec.ID] = true
 		ended[rec.Cause]++
-		sent += rec.AB.Datagrams + rec.BA.Datagrams
-		written += rec.AB.Written + rec.BA.Written
+		sent += rec.Up.Datagrams + rec.Down.Datagrams
+		written += rec.Up.Written + rec.Down.Written
 	}
 	if ended != sum.Ended || int64(len(r.all)) != sum.Accepted {
 		t.Errorf("%d flows ended %v, %d records %v", sum.Accepted, sum.Ended, len(r.all), ended)

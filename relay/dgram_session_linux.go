@@ -127,7 +127,7 @@ func (s *session) builtin() bool { return s.fd < 0 }
 // transfer is the account of one direction.
 func (s *session) transfer(dir int) Transfer {
 	m := &s.moved[dir]
-	t := Transfer{Read: m.read, Written: m.written, Datagrams: m.grams, Lost: m.lost}
+	t := Transfer{Read: m.read, Written: m.written, Datagrams: m.grams, DatagramsDropped: m.lost}
 	switch {
 	case m.runs:
 		t.Path = PathGSO

@@ -90,17 +90,17 @@ func (l *loop) fill(f *Flow, c Cause, err error) {
 		ID: f.ID(), Listener: f.listener, Value: f.value, Peer: f.Peer(), Attempts: int(f.attempts),
 		Start: l.engine.start.Add(f.start), Connect: f.connect, FirstByte: f.firstByte, Queued: f.queued, Duration: l.now - f.start,
 		Cause: c, Err: err,
-		AB: f.transfer(sideA), BA: f.transfer(sideB),
+		Up: f.transfer(sideA), Down: f.transfer(sideB),
 	}
-	r.A = r.Peer
+	r.Client = r.Peer
 	if f.client != nil {
-		r.A = *f.client
+		r.Client = *f.client
 	}
 	switch {
 	case f.to != nil:
-		r.B = *f.to
+		r.Upstream = *f.to
 	case f.listener == nil:
-		r.B = f.remote(sideB)
+		r.Upstream = f.remote(sideB)
 	}
 }
 

@@ -183,7 +183,7 @@ func ExampleFlowRef_Resume() {
 				return relay.Wait
 			},
 			Done: func(r *relay.Record) {
-				fmt.Println(r.Cause, r.B, r.Queued > 0)
+				fmt.Println(r.Cause, r.Upstream, r.Queued > 0)
 			},
 		},
 	})
@@ -228,7 +228,7 @@ func ExampleEngine_Relay() {
 	err = engine.Relay(a, b, relay.Options{
 		Timeouts: relay.Timeouts{Idle: time.Minute},
 		Done: func(r *relay.Record) {
-			log.Info("flow", "cause", r.Cause, "sent", r.AB.Written, "received", r.BA.Written, "path", r.AB.Path, "why", r.AB.Why)
+			log.Info("flow", "cause", r.Cause, "bytes_up", r.Up.Written, "bytes_down", r.Down.Written, "path", r.Up.Path, "why", r.Up.Why)
 			close(done)
 		},
 	})
@@ -247,7 +247,7 @@ func ExampleEngine_Relay() {
 	<-done
 	// Output:
 	// ping <nil>
-	// level=INFO msg=flow cause=end sent=4 received=0 path=copy why="small reads"
+	// level=INFO msg=flow cause=end bytes_up=4 bytes_down=0 path=copy why="small reads"
 }
 
 func timeless(groups []string, a slog.Attr) slog.Attr {

@@ -197,8 +197,8 @@ func TestRealDescriptorLimit(t *testing.T) {
 		t.Error(rep.Err)
 	}
 	rec := r.expect(CauseEnd)
-	if rec.AB.Path != PathCopy || rec.AB.Why != WhyPipes {
-		t.Logf("spliced, with a pipe from before: %+v", rec.AB)
+	if rec.Up.Path != PathCopy || rec.Up.Why != WhyPipes {
+		t.Logf("spliced, with a pipe from before: %+v", rec.Up)
 	}
 	waiting.Close()
 	r.expect(CauseEnd)
@@ -260,8 +260,8 @@ func TestOtherFailures(t *testing.T) {
 				if rec.Err != syscall.ETIMEDOUT {
 					t.Errorf("error %v", rec.Err)
 				}
-				if c.call == testkernel.Send && rec.AB.Dropped() != 4 {
-					t.Errorf("%d bytes dropped", rec.AB.Dropped())
+				if c.call == testkernel.Send && rec.Up.Dropped() != 4 {
+					t.Errorf("%d bytes dropped", rec.Up.Dropped())
 				}
 			})
 		})

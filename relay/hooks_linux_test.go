@@ -67,8 +67,8 @@ func TestHooks(t *testing.T) {
 			t.Errorf("IDs %v", ids)
 		}
 	}
-	if me := fromNet(a.LocalAddr()); client != *me || rec.A != *me {
-		t.Errorf("client %v, record %v, want %v", client, rec.A, me)
+	if me := fromNet(a.LocalAddr()); client != *me || rec.Client != *me {
+		t.Errorf("client %v, record %v, want %v", client, rec.Client, me)
 	}
 	if local != l.Addr() {
 		t.Errorf("local %v, want %v", local, l.Addr())
@@ -89,7 +89,7 @@ func TestAdmitRefuses(t *testing.T) {
 			}})
 			for range 5 {
 				wantTurnedAway(t, l)
-				if rec := r.expect(CauseRefused); rec.Attempts != 0 || rec.AB.Read != 0 {
+				if rec := r.expect(CauseRefused); rec.Attempts != 0 || rec.Up.Read != 0 {
 					t.Errorf("%+v", rec)
 				}
 			}
@@ -260,7 +260,7 @@ func TestBuiltins(t *testing.T) {
 				t.Error(rep.Err)
 			}
 			rec := r.expect(CauseEnd)
-			if rec.AB.Read != n || rec.AB.Written != n || rec.BA.Read != 0 || rec.B.Network != Echo || rec.Connect <= 0 {
+			if rec.Up.Read != n || rec.Up.Written != n || rec.Down.Read != 0 || rec.Upstream.Network != Echo || rec.Connect <= 0 {
 				t.Errorf("%+v", rec)
 			}
 			a = dial(t, r.listen(client, ListenConfig{}, refusing(t), &Addr{Network: Discard}))
@@ -268,7 +268,7 @@ func TestBuiltins(t *testing.T) {
 				t.Error(rep.Err)
 			}
 			rec = r.expect(CauseEnd)
-			if rec.AB.Read != n || rec.AB.Dropped() != 0 || rec.BA.Written != 0 || rec.B.Network != Discard {
+			if rec.Up.Read != n || rec.Up.Dropped() != 0 || rec.Down.Written != 0 || rec.Upstream.Network != Discard {
 				t.Errorf("%+v", rec)
 			}
 		})

@@ -99,8 +99,8 @@ func TestSharedListenersTakeTurns(t *testing.T) {
 			}
 			for _, c := range open {
 				c.Close()
-				if rec := r.expect(CauseEnd); how == "serve tcp4" && rec.A != *fromNet(c.LocalAddr()) {
-					t.Errorf("client %v, want %v", rec.A, c.LocalAddr())
+				if rec := r.expect(CauseEnd); how == "serve tcp4" && rec.Client != *fromNet(c.LocalAddr()) {
+					t.Errorf("client %v, want %v", rec.Client, c.LocalAddr())
 				}
 			}
 		})
@@ -142,7 +142,7 @@ func TestUnixPath(t *testing.T) {
 	}
 	say(t, c, c, "a flow outlives its listener")
 	c.Close()
-	if rec := r.expect(CauseEnd); rec.A.Network != Unix || rec.Listener != l {
+	if rec := r.expect(CauseEnd); rec.Client.Network != Unix || rec.Listener != l {
 		t.Errorf("%+v", rec)
 	}
 	file := filepath.Join(t.TempDir(), "precious")
@@ -169,7 +169,7 @@ func TestAbstract(t *testing.T) {
 		t.Errorf("connected to %q", n)
 	}
 	c.Close()
-	if rec := r.expect(CauseEnd); rec.B.Path != up.Path || rec.B.String() != "unix:"+up.Path {
+	if rec := r.expect(CauseEnd); rec.Upstream.Path != up.Path || rec.Upstream.String() != "unix:"+up.Path {
 		t.Errorf("%+v", rec)
 	}
 }

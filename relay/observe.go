@@ -8,7 +8,7 @@ type FlowState string
 // The stages. A datagram flow is relaying from its first datagram on.
 const (
 	StateSniffing   FlowState = "sniffing"   // what the client says first is read
-	StateWaiting    FlowState = "waiting"    // Hooks.Upstream will be asked again
+	StateQueued     FlowState = "queued"     // Hooks.Upstream will be asked again
 	StateConnecting FlowState = "connecting" // an attempt to connect is under way
 	StateRelaying   FlowState = "relaying"
 )
@@ -28,7 +28,7 @@ type FlowInfo struct {
 	Attempts       int
 	Start          time.Time
 	Duration, Idle time.Duration // since the start, and since a byte moved last
-	AB, BA         Transfer      // so far
+	Up, Down       Transfer      // so far; see Record
 }
 
 // FlowDetail is FlowInfo and what the kernel tells of a flow's sockets.
@@ -37,7 +37,7 @@ type FlowDetail struct {
 	Local Addr // that the client connected or wrote to
 	// Connect, FirstByte and Queued are those of [Record], so far.
 	Connect, FirstByte, Queued time.Duration
-	A, B                       *TCPInfo // of the client's and the upstream's socket; nil where there is none of TCP
+	ClientTCP, UpstreamTCP     *TCPInfo // of the client's and the upstream's socket; nil where there is none of TCP
 }
 
 // TCPInfo is the kernel's view of one TCP connection, or of the first subflow of

@@ -138,7 +138,7 @@ func (l *loop) detail(id uint64, d *FlowDetail) bool {
 		if f.state == flowParked {
 			d.Queued += l.now - f.since
 		}
-		d.A, d.B = f.tcpInfo(sideA), f.tcpInfo(sideB)
+		d.ClientTCP, d.UpstreamTCP = f.tcpInfo(sideA), f.tcpInfo(sideB)
 	case s != nil:
 		s.info(l, &d.FlowInfo)
 		d.Local = s.localAddr()
@@ -168,10 +168,10 @@ func (f *Flow) info(i *FlowInfo) {
 	*i = FlowInfo{
 		ID: f.ID(), Listener: f.listener, Value: f.value, Client: peer, Peer: peer, State: f.stage(), Attempts: int(f.attempts),
 		Start: l.engine.start.Add(f.start), Duration: l.now - f.start, Idle: l.now - f.active,
-		AB: f.transfer(sideA), BA: f.transfer(sideB),
+		Up: f.transfer(sideA), Down: f.transfer(sideB),
 	}
-	i.AB.Waiting = i.AB.Read - i.AB.Written
-	i.BA.Waiting = i.BA.Read - i.BA.Written
+	i.Up.Held = i.Up.Read - i.Up.Written
+	i.Down.Held = i.Down.Read - i.Down.Written
 	if f.client != nil {
 		i.Client = *f.client
 	}
@@ -188,7 +188,7 @@ func (f *Flow) stage() FlowState {
 	case flowSniffing:
 		return StateSniffing
 	case flowParked:
-		return StateWaiting
+		return StateQueued
 	case flowConnecting, flowRetrying, flowStarved:
 		return StateConnecting
 	}
@@ -201,9 +201,9 @@ func (s *session) info(l *loop, i *FlowInfo) {
 	*i = FlowInfo{
 		ID: s.id(l), Listener: s.port.listener, Value: s.value, Client: peer, Peer: peer, State: StateRelaying, Datagram: true, Attempts: int(s.attempts),
 		Start: l.engine.start.Add(s.start), Duration: l.now - s.start, Idle: l.now - s.active,
-		AB: s.transfer(toB), BA: s.transfer(toA),
+		Up: s.transfer(toB), Down: s.transfer(toA),
 	}
-	i.AB.Waiting = heldBytes(s.hold)
+	i.Up.Held = heldBytes(s.hold)
 	if s.client != nil {
 		i.Client = *s.client
 	}

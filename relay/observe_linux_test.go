@@ -60,10 +60,10 @@ func TestFlows(t *testing.T) {
 		}
 	}
 	if i := accepted; i.Listener != l || i.Value != "of the flow" || i.Client.Path != "@somebody" || i.Peer != *fromNet(a.LocalAddr()) || i.Upstream != *s.addr ||
-		i.Attempts != 2 || i.AB.Read != 5 || i.AB.Written != 5 || i.BA.Read != 3 || i.BA.Written != 3 || i.AB.Path != PathCopy {
+		i.Attempts != 2 || i.Up.Read != 5 || i.Up.Written != 5 || i.Down.Read != 3 || i.Down.Written != 3 || i.Up.Path != PathCopy {
 		t.Errorf("%+v", i)
 	}
-	if i := pair; i.Value != "adopted" || i.Client != *fromNet(c.LocalAddr()) || i.Peer != i.Client || i.AB.Written != 3 {
+	if i := pair; i.Value != "adopted" || i.Client != *fromNet(c.LocalAddr()) || i.Peer != i.Client || i.Up.Written != 3 {
 		t.Errorf("%+v", i)
 	}
 
@@ -71,15 +71,15 @@ func TestFlows(t *testing.T) {
 	if !ok || flow.ID != accepted.ID || flow.Local != l.Addr() {
 		t.Fatalf("%v, %+v", ok, flow)
 	}
-	for side, tcp := range []*TCPInfo{flow.A, flow.B} {
+	for side, tcp := range []*TCPInfo{flow.ClientTCP, flow.UpstreamTCP} {
 		if tcp == nil || tcp.State != "established" || tcp.RTT <= 0 || tcp.Cwnd <= 0 || tcp.MSS <= 0 || tcp.Congestion == "" || tcp.MPTCP || tcp.FastOpen {
 			t.Errorf("side %d: %+v", side, tcp)
 		}
 	}
-	if flow.A.BytesRecv != 5 || flow.B.BytesRecv != 3 {
-		t.Errorf("received %d and %d", flow.A.BytesRecv, flow.B.BytesRecv)
+	if flow.ClientTCP.BytesRecv != 5 || flow.UpstreamTCP.BytesRecv != 3 {
+		t.Errorf("received %d and %d", flow.ClientTCP.BytesRecv, flow.UpstreamTCP.BytesRecv)
 	}
-	if flow, ok = r.e.Flow(pair.ID); !ok || flow.A == nil || flow.B != nil {
+	if flow, ok = r.e.Flow(pair.ID); !ok || flow.ClientTCP == nil || flow.UpstreamTCP != nil {
 		t.Errorf("%v, %+v", ok, flow)
 	}
 
@@ -123,11 +123,11 @@ func TestDatagramFlows(t *testing.T) {
 		t.Fatalf("%+v", all)
 	}
 	if i := all[0]; !i.Datagram || i.State != StateRelaying || i.Listener != l || i.Client != gramAddr(a.LocalAddr()) || i.Peer != i.Client ||
-		i.Upstream != to || i.AB.Datagrams != 1 || i.BA.Datagrams != 1 || i.Attempts != 1 {
+		i.Upstream != to || i.Up.Datagrams != 1 || i.Down.Datagrams != 1 || i.Attempts != 1 {
 		t.Errorf("%+v", i)
 	}
 	flow, ok := r.e.Flow(all[0].ID)
-	if !ok || flow.Local != l.Addr() || flow.A != nil || flow.B != nil {
+	if !ok || flow.Local != l.Addr() || flow.ClientTCP != nil || flow.UpstreamTCP != nil {
 		t.Errorf("%v, %+v", ok, flow)
 	}
 	if !r.e.Kill(flow.ID, CauseKilled) || r.e.Kill(flow.ID, CauseKilled) {

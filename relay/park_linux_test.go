@@ -148,7 +148,7 @@ func TestParkedClients(t *testing.T) {
 		r, lot, _, a, ref := park(t, "tcp4")
 		io.WriteString(a, "nobody reads this")
 		reset(t, a)
-		if rec := r.expect(CauseAGone); rec.Attempts != 0 || rec.AB.Read != 0 || rec.Queued <= 0 {
+		if rec := r.expect(CauseAGone); rec.Attempts != 0 || rec.Up.Read != 0 || rec.Queued <= 0 {
 			t.Errorf("%+v", rec)
 		}
 		ref.Resume()

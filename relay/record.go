@@ -8,57 +8,59 @@ import (
 	"time"
 )
 
-// Transfer is what one direction has moved, in bytes. What Hooks.Sniff took away
-// and what Flow.Preface put in front are no part of it.
+// Transfer counts what one direction has moved, in bytes. Bytes that Hooks.Sniff
+// took away and bytes that Flow.Preface added are not included.
 type Transfer struct {
 	Read    int64 // taken from the source
 	Written int64 // accepted by the destination's socket
-	Waiting int64 // of Read, what the destination's socket is still to accept; 0 in a Record
+	Held    int64 // of Read, what the destination's socket has not accepted yet; 0 in a Record
 	Spliced int64 // of Written, what never was in user-space memory
-	// Datagrams counts those of Written on a datagram flow, and Lost those that
-	// were read and dropped, an empty one too.
-	Datagrams, Lost int64
-	Path            Path
-	Why             Why // why not spliced, or not in runs
+	// Datagrams and DatagramsDropped count the datagrams of a datagram flow that
+	// were sent on, and those that were read and dropped, empty ones included.
+	Datagrams, DatagramsDropped int64
+	Path                        Path // how the bytes moved
+	Why                         Why  // why not by the fastest path
 }
 
-// Dropped tells how many bytes were read and could not be delivered.
-func (t Transfer) Dropped() int64 { return t.Read - t.Written - t.Waiting }
+// Dropped returns the number of bytes that were read and not delivered.
+func (t Transfer) Dropped() int64 { return t.Read - t.Written - t.Held }
 
-// Record is the account of one flow, made when it has ended.
+// Record describes a flow that has ended. The client of a pair given to
+// [Engine.Relay] is the first connection, the upstream the second.
 type Record struct {
 	ID       uint64    // unique in this engine
-	Listener *Listener // nil for a pair given to Relay
-	Value    any       // Flow.SetValue's or Options.Value
-	A        Addr      // the client
-	Peer     Addr      // A, or where Flow.SetClient was called the address that the socket has
-	B        Addr      // the upstream that was connected or tried last
+	Listener *Listener // that accepted the client; nil for a pair given to Relay
+	Value    any       // as set by Flow.SetValue, or Options.Value
+	Client   Addr      // see Flow.Client
+	Peer     Addr      // the remote address of the client's socket; differs from Client after Flow.SetClient
+	Upstream Addr      // that was connected, or tried last; zero if none was tried
 	Attempts int       // upstreams tried
-	AB, BA   Transfer
+	Up       Transfer  // from the client to the upstream
+	Down     Transfer  // from the upstream to the client
 	Start    time.Time
-	Connect  time.Duration // from the start until B was connected; 0 if it never was
-	// FirstByte is from when B was connected until its first byte; 0 if none came. Of
-	// a datagram flow it is the time from the client's last datagram before B's first
-	// answer until that answer.
+	Connect  time.Duration // from Start until the upstream was connected; 0 if it never was
+	// FirstByte is the time from when the upstream was connected until its first
+	// byte; 0 if none came. For a datagram flow it is the time between the
+	// upstream's first answer and the client's last datagram before that.
 	FirstByte time.Duration
-	Queued    time.Duration // of Connect, or of Duration where B never was connected: how long Hooks.Upstream had the flow wait
-	Duration  time.Duration
+	Queued    time.Duration // how long the flow was queued; part of Connect, and of Duration
+	Duration  time.Duration // from Start until the end
 	Cause     Cause
-	Err       error // the system call's error where one is the cause
+	Err       error // the error behind Cause, such as a system call's; nil where there is none
 }
 
 // String returns the record in one line, such as
-// "tcp://192.0.2.1:4000 to tcp://10.0.0.1:80: end; 10 bytes sent, 20 received in 1.5s".
+// "tcp://192.0.2.1:4000 to tcp://10.0.0.1:80: end; 10 bytes up, 20 down in 1.5s".
 func (r Record) String() string {
 	to := "no upstream"
-	if r.B != (Addr{}) {
-		to = r.B.String()
+	if r.Upstream != (Addr{}) {
+		to = r.Upstream.String()
 	}
-	text := fmt.Sprintf("%v to %s: %v", r.A, to, r.Cause)
+	text := fmt.Sprintf("%v to %s: %v", r.Client, to, r.Cause)
 	if r.Err != nil {
 		text += ": " + r.Err.Error()
 	}
-	return fmt.Sprintf("%s; %d bytes sent, %d received in %v", text, r.AB.Written, r.BA.Written, r.Duration)
+	return fmt.Sprintf("%s; %d bytes up, %d down in %v", text, r.Up.Written, r.Down.Written, r.Duration)
 }
 
 // MarshalText returns what String returns. The error is always nil.
@@ -74,31 +76,31 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// LogValue returns a group of the attributes id, cause, client, upstream, sent,
-// received, duration, path_sent and path_received, and where there is something
-// to tell dropped (bytes), lost (datagrams), attempts (more than one) and error.
+// LogValue returns a group of the attributes id, cause, client, upstream,
+// bytes_up, bytes_down, duration, path_up and path_down, and where they are not
+// zero dropped_bytes, dropped_datagrams, attempts (if more than one) and error.
 // The id is a string: many readers of JSON round numbers of 64 bits.
 // It implements [slog.LogValuer].
 func (r Record) LogValue() slog.Value {
 	attrs := append(make([]slog.Attr, 0, 13),
 		slog.String("id", strconv.FormatUint(r.ID, 10)),
 		slog.String("cause", r.Cause.String()),
-		slog.String("client", r.A.String()),
-		slog.String("upstream", r.B.String()),
-		slog.Int64("sent", r.AB.Written),
-		slog.Int64("received", r.BA.Written),
+		slog.String("client", r.Client.String()),
+		slog.String("upstream", r.Upstream.String()),
+		slog.Int64("bytes_up", r.Up.Written),
+		slog.Int64("bytes_down", r.Down.Written),
 		slog.Duration("duration", r.Duration),
 	)
-	if n := r.AB.Dropped() + r.BA.Dropped(); n > 0 {
-		attrs = append(attrs, slog.Int64("dropped", n))
+	if n := r.Up.Dropped() + r.Down.Dropped(); n > 0 {
+		attrs = append(attrs, slog.Int64("dropped_bytes", n))
 	}
-	if n := r.AB.Lost + r.BA.Lost; n > 0 {
-		attrs = append(attrs, slog.Int64("lost", n))
+	if n := r.Up.DatagramsDropped + r.Down.DatagramsDropped; n > 0 {
+		attrs = append(attrs, slog.Int64("dropped_datagrams", n))
 	}
 	if r.Attempts > 1 {
 		attrs = append(attrs, slog.Int("attempts", r.Attempts))
 	}
-	attrs = append(attrs, slog.String("path_sent", r.AB.way()), slog.String("path_received", r.BA.way()))
+	attrs = append(attrs, slog.String("path_up", r.Up.way()), slog.String("path_down", r.Down.way()))
 	if r.Err != nil {
 		attrs = append(attrs, slog.String("error", r.Err.Error()))
 	}

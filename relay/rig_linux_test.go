@@ -81,7 +81,7 @@ func (r *rig) close() {
 		}
 		ids[rec.ID] = true
 		want.Ended[rec.Cause]++
-		for _, tr := range []Transfer{rec.AB, rec.BA} {
+		for _, tr := range []Transfer{rec.Up, rec.Down} {
 			want.BytesRead += tr.Read
 			want.BytesWritten += tr.Written
 			want.BytesSpliced += tr.Spliced

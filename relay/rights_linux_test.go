@@ -103,7 +103,7 @@ func TestStreamsPassNoDescriptors(t *testing.T) {
 				p := newPassed(t)
 				chunk := []byte(strings.Repeat("x", 1<<20))
 				spliced := func() (n int64) {
-					r.e.Flows(func(fs []FlowInfo) bool { n += fs[0].AB.Spliced; return true })
+					r.e.Flows(func(fs []FlowInfo) bool { n += fs[0].Up.Spliced; return true })
 					return n
 				}
 				sent := 0
@@ -132,8 +132,8 @@ func TestStreamsPassNoDescriptors(t *testing.T) {
 				}
 				b.Close()
 				rec := r.record()
-				if pipes == 0 && rec.AB.Spliced == 0 || pipes < 0 && rec.AB.Path != PathCopy {
-					t.Errorf("%+v", rec.AB)
+				if pipes == 0 && rec.Up.Spliced == 0 || pipes < 0 && rec.Up.Path != PathCopy {
+					t.Errorf("%+v", rec.Up)
 				}
 				p.gone()
 			})

@@ -101,11 +101,11 @@ func TestSniff(t *testing.T) {
 					up.Close()
 					wantEnd(t, a)
 					rec := r.expect(CauseEnd)
-					if n := int64(size + len(greeting)); rec.AB.Read != n || rec.AB.Written != n {
-						t.Errorf("read %d, written %d, want %d", rec.AB.Read, rec.AB.Written, n)
+					if n := int64(size + len(greeting)); rec.Up.Read != n || rec.Up.Written != n {
+						t.Errorf("read %d, written %d, want %d", rec.Up.Read, rec.Up.Written, n)
 					}
-					if size > 1<<20 && rec.AB.Spliced < int64(size)/2 {
-						t.Errorf("%d bytes of %d spliced", rec.AB.Spliced, size)
+					if size > 1<<20 && rec.Up.Spliced < int64(size)/2 {
+						t.Errorf("%d bytes of %d spliced", rec.Up.Spliced, size)
 					}
 					if len(p.lines) != 1 || p.lines[0] != line || p.lasts != 0 && size < p.max {
 						t.Errorf("lines %q, %d calls with last", p.lines, p.lasts)
@@ -148,11 +148,11 @@ func TestSniffEnds(t *testing.T) {
 				io.WriteString(a, c.say)
 				rec := r.expect(CauseRefused)
 				wantReset(t, a)
-				if want := c.name != "wrong"; p.lasts == 0 && want || rec.Attempts != 0 || rec.AB.Written != 0 {
+				if want := c.name != "wrong"; p.lasts == 0 && want || rec.Attempts != 0 || rec.Up.Written != 0 {
 					t.Errorf("%d calls with last, %+v", p.lasts, rec)
 				}
-				if rec.AB.Dropped() > int64(c.max) {
-					t.Errorf("%d bytes were held, at most %d may be", rec.AB.Dropped(), c.max)
+				if rec.Up.Dropped() > int64(c.max) {
+					t.Errorf("%d bytes were held, at most %d may be", rec.Up.Dropped(), c.max)
 				}
 			})
 		}
@@ -281,7 +281,7 @@ func TestSniffBuiltins(t *testing.T) {
 		closeWrite(t, a)
 		wantEnd(t, a)
 		rec := r.expect(CauseEnd)
-		if n := int64(len(greeting + "and more")); rec.AB.Read != n || rec.AB.Written != n {
+		if n := int64(len(greeting + "and more")); rec.Up.Read != n || rec.Up.Written != n {
 			t.Errorf("%v: %+v", network, rec)
 		}
 	}
@@ -316,7 +316,7 @@ func TestPreface(t *testing.T) {
 				a.Close()
 				wantEnd(t, b)
 				b.Close()
-				if rec := r.expect(CauseEnd); rec.AB.Read != int64(len(said)) || rec.AB.Written != int64(len(said)) || rec.Attempts != 3 {
+				if rec := r.expect(CauseEnd); rec.Up.Read != int64(len(said)) || rec.Up.Written != int64(len(said)) || rec.Attempts != 3 {
 					t.Errorf("%+v", rec)
 				}
 			})

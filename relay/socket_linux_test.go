@@ -364,13 +364,13 @@ func TestMPTCP(t *testing.T) {
 			b := s.accept(t)
 			say(t, a, b, "hello")
 			flow, ok := r.e.Flow(ids())
-			if !ok || flow.A == nil || flow.B == nil || !flow.A.MPTCP || flow.B.MPTCP != (name == "mptcp") {
-				t.Errorf("%v: client %+v, upstream %+v", ok, flow.A, flow.B)
+			if !ok || flow.ClientTCP == nil || flow.UpstreamTCP == nil || !flow.ClientTCP.MPTCP || flow.UpstreamTCP.MPTCP != (name == "mptcp") {
+				t.Errorf("%v: client %+v, upstream %+v", ok, flow.ClientTCP, flow.UpstreamTCP)
 			}
 			const n = 32 << 20
 			play(t, a, b, testnet.Script{Send: n, SendSeed: 1, Recv: n, RecvSeed: 2}, testnet.Script{Send: n, SendSeed: 2, Recv: n, RecvSeed: 1})
 			rec := r.expect(CauseEnd)
-			for _, tr := range []Transfer{rec.AB, rec.BA} {
+			for _, tr := range []Transfer{rec.Up, rec.Down} {
 				if tr.Spliced == 0 || tr.Path != PathSplice {
 					t.Errorf("not spliced: %+v", tr)
 				}
@@ -418,8 +418,8 @@ func TestFastOpen(t *testing.T) {
 		if e := asked(t, a, func(fd int) sys.Errno { return sys.Info(fd, &info) }); e != 0 {
 			t.Fatal(e)
 		}
-		if client := info.Options&sys.OptSynData != 0; !ok || client != (i == 1) || !flow.B.FastOpen {
-			t.Errorf("flow %d: %v; data with the SYN of the client %v, to the upstream %v", i, ok, client, flow.B.FastOpen)
+		if client := info.Options&sys.OptSynData != 0; !ok || client != (i == 1) || !flow.UpstreamTCP.FastOpen {
+			t.Errorf("flow %d: %v; data with the SYN of the client %v, to the upstream %v", i, ok, client, flow.UpstreamTCP.FastOpen)
 		}
 		a.Close()
 		b.Close()
@@ -428,7 +428,7 @@ func TestFastOpen(t *testing.T) {
 	// A client that says nothing: nothing opens the connection to the upstream.
 	a := dial(t, l)
 	closeWrite(t, a)
-	if rec := r.record(); rec.AB.Read != 0 || rec.Cause == CauseConnectTimeout {
+	if rec := r.record(); rec.Up.Read != 0 || rec.Cause == CauseConnectTimeout {
 		t.Errorf("%+v", rec)
 	}
 }

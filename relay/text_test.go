@@ -105,18 +105,18 @@ func TestPathsArePumps(t *testing.T) {
 func TestRecordText(t *testing.T) {
 	at := netip.MustParseAddrPort("192.0.2.1:4000")
 	r := Record{
-		ID: 7, A: Addr{Network: TCP, IP: at}, B: Addr{Network: Unix, Path: "/run/app"}, Attempts: 2,
-		AB: Transfer{Read: 12, Written: 10, Path: PathCopy, Why: WhySmall}, BA: Transfer{Read: 20, Written: 20, Spliced: 20, Path: PathSplice},
+		ID: 7, Client: Addr{Network: TCP, IP: at}, Upstream: Addr{Network: Unix, Path: "/run/app"}, Attempts: 2,
+		Up: Transfer{Read: 12, Written: 10, Path: PathCopy, Why: WhySmall}, Down: Transfer{Read: 20, Written: 20, Spliced: 20, Path: PathSplice},
 		Duration: 1500 * time.Millisecond, Cause: CauseBFailed, Err: errors.New("broken"),
 	}
-	const line = "tcp://192.0.2.1:4000 to unix:///run/app: b-failed: broken; 10 bytes sent, 20 received in 1.5s"
+	const line = "tcp://192.0.2.1:4000 to unix:///run/app: b-failed: broken; 10 bytes up, 20 down in 1.5s"
 	if text, err := r.MarshalText(); r.String() != line || string(text) != line || err != nil {
 		t.Errorf("the record is %q, %q, %v", r, text, err)
 	}
-	if got, want := (&Record{Cause: CauseRefused, A: r.A}).String(), "tcp://192.0.2.1:4000 to no upstream: refused; 0 bytes sent, 0 received in 0s"; got != want {
+	if got, want := (&Record{Cause: CauseRefused, Client: r.Client}).String(), "tcp://192.0.2.1:4000 to no upstream: refused; 0 bytes up, 0 down in 0s"; got != want {
 		t.Errorf("the record is %q, want %q", got, want)
 	}
-	const object = `{"id":"7","cause":"b-failed","client":"tcp://192.0.2.1:4000","upstream":"unix:///run/app","sent":10,"received":20,"duration":1500000000,"dropped":2,"attempts":2,"path_sent":"copy: small reads","path_received":"splice","error":"broken"}`
+	const object = `{"id":"7","cause":"b-failed","client":"tcp://192.0.2.1:4000","upstream":"unix:///run/app","bytes_up":10,"bytes_down":20,"duration":1500000000,"dropped_bytes":2,"attempts":2,"path_up":"copy: small reads","path_down":"splice","error":"broken"}`
 	for _, v := range []any{r, &r} { // Done has a pointer
 		if got := logged(slog.Any("flow", v)); got != `{"flow":`+object+`}` {
 			t.Errorf("logged as %s", got)
@@ -129,8 +129,8 @@ func TestRecordText(t *testing.T) {
 	}
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, bare)).Info("over", "flow", &r)
-	if want := "msg=over flow.id=7 flow.cause=b-failed flow.client=tcp://192.0.2.1:4000 flow.upstream=unix:///run/app flow.sent=10 flow.received=20 flow.duration=1.5s flow.dropped=2 flow.attempts=2" +
-		` flow.path_sent="copy: small reads" flow.path_received=splice flow.error=broken` + "\n"; b.String() != want {
+	if want := "msg=over flow.id=7 flow.cause=b-failed flow.client=tcp://192.0.2.1:4000 flow.upstream=unix:///run/app flow.bytes_up=10 flow.bytes_down=20 flow.duration=1.5s flow.dropped_bytes=2 flow.attempts=2" +
+		` flow.path_up="copy: small reads" flow.path_down=splice flow.error=broken` + "\n"; b.String() != want {
 		t.Errorf("logged as %s", b.String())
 	}
 }

@@ -134,8 +134,8 @@ func TestLastWordsCountFromTheFailure(t *testing.T) {
 	if took := time.Since(failed); took > lastWords*2/3 {
 		t.Skipf("this machine stopped for %v", took)
 	}
-	if rec := r.expect(CauseBReset); rec.BA.Dropped() != 0 || rec.AB.Dropped() == 0 {
-		t.Errorf("AB %+v, BA %+v", rec.AB, rec.BA)
+	if rec := r.expect(CauseBReset); rec.Down.Dropped() != 0 || rec.Up.Dropped() == 0 {
+		t.Errorf("AB %+v, BA %+v", rec.Up, rec.Down)
 	}
 }
 
@@ -162,8 +162,8 @@ func TestIdleWithBytesHeld(t *testing.T) {
 			}
 		}
 		rec := r.expect(CauseIdle)
-		if rec.AB.Dropped() <= 0 {
-			t.Errorf("nothing was held: %+v", rec.AB)
+		if rec.Up.Dropped() <= 0 {
+			t.Errorf("nothing was held: %+v", rec.Up)
 		}
 		// What is cut short must not look complete.
 		wantReset(t, b)

@@ -54,8 +54,8 @@ func TestTransparentUpstream(t *testing.T) {
 			a.Close()
 			b.Close()
 			rec := r.record()
-			if rec.A.IP.Addr() != client || rec.Peer.IP != a.LocalAddr().(*net.TCPAddr).AddrPort() {
-				t.Errorf("recorded client %v, peer %v", rec.A, rec.Peer)
+			if rec.Client.IP.Addr() != client || rec.Peer.IP != a.LocalAddr().(*net.TCPAddr).AddrPort() {
+				t.Errorf("recorded client %v, peer %v", rec.Client, rec.Peer)
 			}
 		})
 		t.Run("datagram/"+c.gram, func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestTransparentUpstream(t *testing.T) {
 				t.Errorf("the upstream sees %v", got)
 			}
 			r.e.Close()
-			if rec := r.record(); rec.A.IP.Addr() != client || rec.Peer != gramAddr(a.LocalAddr()) {
-				t.Errorf("recorded client %v, peer %v", rec.A, rec.Peer)
+			if rec := r.record(); rec.Client.IP.Addr() != client || rec.Peer != gramAddr(a.LocalAddr()) {
+				t.Errorf("recorded client %v, peer %v", rec.Client, rec.Peer)
 			}
 		})
 	}

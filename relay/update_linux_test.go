@@ -48,7 +48,7 @@ func TestUpdate(t *testing.T) {
 			say(t, b1, a1, "still one")
 			a1.Close()
 			b1.Close()
-			if rec := r.record(); rec.B != *first.addr {
+			if rec := r.record(); rec.Upstream != *first.addr {
 				t.Errorf("%+v", rec)
 			}
 			select {
@@ -59,7 +59,7 @@ func TestUpdate(t *testing.T) {
 			a2.Close()
 			b2.Close()
 			r.record()
-			if rec := <-updated; rec.B != *second.addr {
+			if rec := <-updated; rec.Upstream != *second.addr {
 				t.Errorf("%+v", rec)
 			}
 			l.Close()

@@ -113,10 +113,10 @@ func TestUrgent(t *testing.T) {
 						b.Close()
 						rec := r.expect(CauseEnd)
 						if !ends {
-							rec.AB.Written -= 3
+							rec.Up.Written -= 3
 						}
-						if rec.AB.Written != int64(got.Len()) || rec.AB.Dropped() != 0 && ends {
-							t.Errorf("%d bytes arrived: %+v", got.Len(), rec.AB)
+						if rec.Up.Written != int64(got.Len()) || rec.Up.Dropped() != 0 && ends {
+							t.Errorf("%d bytes arrived: %+v", got.Len(), rec.Up)
 						}
 					})
 				})
@@ -133,7 +133,7 @@ func TestUrgentDiscarded(t *testing.T) {
 	if err := u.say(a, true); err != nil {
 		t.Fatal(err)
 	}
-	if rec := r.expect(CauseEnd); rec.AB.Read < int64(u.total()) || rec.AB.Dropped() != 0 {
-		t.Errorf("%+v", rec.AB)
+	if rec := r.expect(CauseEnd); rec.Up.Read < int64(u.total()) || rec.Up.Dropped() != 0 {
+		t.Errorf("%+v", rec.Up)
 	}
 }

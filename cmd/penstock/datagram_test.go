@@ -75,7 +75,7 @@ func TestDatagrams(t *testing.T) {
 				received += len(answer)
 			}
 			f := d.line("flow")
-			if f["cause"] != "idle" || f["sent"] != float64(sent) || f["received"] != float64(received) || f["lost"] != nil {
+			if f["cause"] != "idle" || f["bytes_up"] != float64(sent) || f["bytes_down"] != float64(received) || f["dropped_datagrams"] != nil {
 				t.Errorf("%d sent, %d received: %v", sent, received, f)
 			}
 		})

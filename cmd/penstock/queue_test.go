@@ -36,7 +36,7 @@ groups:
 		waiting("long", i+1)
 	}
 	// They are listed by the state that they are said to have.
-	if l, err := d.admin.Flows(d.ctx(), api.Filter{State: "waiting"}, api.Page{}); err != nil || len(l.Flows) != len(row) || l.Flows[0].State != "waiting" {
+	if l, err := d.admin.Flows(d.ctx(), api.Filter{State: "queued"}, api.Page{}); err != nil || len(l.Flows) != len(row) || l.Flows[0].State != "queued" {
 		t.Errorf("%d flows are waiting, want %d: %+v, %v", len(l.Flows), len(row), l.Flows, err)
 	}
 	d.mustTurnAway("long", "")

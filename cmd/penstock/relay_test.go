@@ -42,7 +42,7 @@ func TestEveryPair(t *testing.T) {
 				for i, s := range sizes {
 					mustEcho(t, d.dial(), s.size, s.chunk)
 					flow := d.wait("flow", i+1)[i]
-					if flow["cause"] != "end" || flow["sent"] != float64(s.size) || flow["received"] != float64(s.size) {
+					if flow["cause"] != "end" || flow["bytes_up"] != float64(s.size) || flow["bytes_down"] != float64(s.size) {
 						t.Errorf("%d bytes: %v", s.size, flow)
 					}
 					if flow["upstream"] != url(addr) {
@@ -66,7 +66,7 @@ func TestBuiltinUpstreams(t *testing.T) {
 		if r.Err != "" || r.Received != 0 {
 			t.Errorf("%+v", r)
 		}
-		if flow := d.line("flow"); flow["cause"] != "end" || flow["sent"] != float64(1<<20) {
+		if flow := d.line("flow"); flow["cause"] != "end" || flow["bytes_up"] != float64(1<<20) {
 			t.Errorf("%v", flow)
 		}
 	})

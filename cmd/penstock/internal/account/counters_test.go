@@ -150,7 +150,7 @@ func TestLiveBytes(t *testing.T) {
 		return p[0].Sent.Bytes
 	}
 	e := &Entry{}
-	e.AB.Written = 100
+	e.Up.Written = 100
 	for _, step := range []struct{ live, want int64 }{{40, 40}, {90, 90}, {0, 90}} { // the flow ends between counters and live
 		if got := tell(step.live); got != step.want {
 			t.Errorf("%d, want %d", got, step.want)

@@ -27,16 +27,16 @@ var fields = []field{
 	{"route", true, func(b []byte, e *Entry) []byte { return append(b, e.Route...) }},
 	{"group", true, func(b []byte, e *Entry) []byte { return append(b, e.Group...) }},
 	{"member", true, func(b []byte, e *Entry) []byte { return append(b, e.Member...) }},
-	{"client", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.A) }},
-	{"client_ip", true, func(b []byte, e *Entry) []byte { return appendIP(b, e.A.IP) }},
+	{"client", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Client) }},
+	{"client_ip", true, func(b []byte, e *Entry) []byte { return appendIP(b, e.Client.IP) }},
 	{"peer", true, func(b []byte, e *Entry) []byte {
-		if e.Peer == e.A {
+		if e.Peer == e.Client {
 			return b
 		}
 		return appendAddr(b, &e.Peer)
 	}},
 	{"local", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Local) }},
-	{"upstream", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.B) }},
+	{"upstream", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Upstream) }},
 	{"sni", true, func(b []byte, e *Entry) []byte { return append(b, e.SNI...) }},
 	{"alpn", true, func(b []byte, e *Entry) []byte { return append(b, e.ALPN...) }},
 	{"cause", true, func(b []byte, e *Entry) []byte { return append(b, e.Cause.String()...) }},
@@ -47,21 +47,21 @@ var fields = []field{
 		}
 		return append(b, e.Err.Error()...)
 	}},
-	{"bytes_up", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.AB.Written, 10) }},
-	{"bytes_down", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.BA.Written, 10) }},
-	{"bytes_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Dropped()+e.BA.Dropped()) }},
-	{"datagrams_up", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Datagrams) }},
-	{"datagrams_down", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.BA.Datagrams) }},
-	{"datagrams_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.AB.Lost+e.BA.Lost) }},
+	{"bytes_up", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.Up.Written, 10) }},
+	{"bytes_down", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.Down.Written, 10) }},
+	{"bytes_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.Up.Dropped()+e.Down.Dropped()) }},
+	{"datagrams_up", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.Up.Datagrams) }},
+	{"datagrams_down", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.Down.Datagrams) }},
+	{"datagrams_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.Up.DatagramsDropped+e.Down.DatagramsDropped) }},
 	{"queued", false, func(b []byte, e *Entry) []byte { return appendTime(b, e.Queued) }},
 	{"connect", false, func(b []byte, e *Entry) []byte { return appendTime(b, e.Connect) }},
 	{"first_byte", false, func(b []byte, e *Entry) []byte { return appendTime(b, e.FirstByte) }},
 	{"duration", false, func(b []byte, e *Entry) []byte { return appendSeconds(b, e.Duration) }},
 	{"retries", false, func(b []byte, e *Entry) []byte { return appendCount(b, int64(e.Retries())) }},
-	{"path_up", true, func(b []byte, e *Entry) []byte { return append(b, e.AB.Path.String()...) }},
-	{"why_up", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.AB) }},
-	{"path_down", true, func(b []byte, e *Entry) []byte { return append(b, e.BA.Path.String()...) }},
-	{"why_down", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.BA) }},
+	{"path_up", true, func(b []byte, e *Entry) []byte { return append(b, e.Up.Path.String()...) }},
+	{"why_up", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.Up) }},
+	{"path_down", true, func(b []byte, e *Entry) []byte { return append(b, e.Down.Path.String()...) }},
+	{"why_down", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.Down) }},
 }
 
 // appendCount appends what is worth telling only if there is any.

@@ -112,7 +112,7 @@ func FuzzTemplate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, format, value string) {
 		e := entry()
 		e.SNI, e.Member, e.Err = value, value, errors.New(value)
-		e.B = relay.Addr{Network: relay.Unix, Path: value}
+		e.Upstream = relay.Addr{Network: relay.Unix, Path: value}
 		out := appendJSON(nil, e)
 		var got map[string]any
 		if err := json.Unmarshal(out, &got); err != nil {

@@ -18,11 +18,11 @@ import (
 func failedWith(c relay.Cause) *Entry {
 	return &Entry{Record: relay.Record{
 		ID:       7,
-		A:        tcp("192.0.2.1:1000"),
-		B:        relay.Addr{Network: relay.Unix, Path: "/run/app.sock"},
+		Client:   tcp("192.0.2.1:1000"),
+		Upstream: relay.Addr{Network: relay.Unix, Path: "/run/app.sock"},
 		Attempts: 1,
-		AB:       relay.Transfer{Read: 10, Written: 10, Path: relay.PathCopy, Why: relay.WhySmall},
-		BA:       relay.Transfer{Read: 30, Written: 20, Spliced: 20, Path: relay.PathSplice},
+		Up:       relay.Transfer{Read: 10, Written: 10, Path: relay.PathCopy, Why: relay.WhySmall},
+		Down:     relay.Transfer{Read: 30, Written: 20, Spliced: 20, Path: relay.PathSplice},
 		Duration: 1500 * time.Millisecond,
 		Cause:    c,
 	}}
@@ -37,8 +37,8 @@ func TestJournalLine(t *testing.T) {
 	e.Err, e.Attempts, e.ListenerName, e.Group = errors.New("connection refused"), 2, "web", "app"
 	j.Enter(e)
 	j.Close()
-	const want = `level=INFO msg=flow id=7 cause=end client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock sent=10 received=20 duration=1.5s dropped=10 path_sent="copy: small reads" path_received=splice
-level=WARN msg=flow id=7 cause=no-upstream listener=web group=app client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock sent=10 received=20 duration=1.5s dropped=10 attempts=2 path_sent="copy: small reads" path_received=splice error="connection refused"
+	const want = `level=INFO msg=flow id=7 cause=end client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock bytes_up=10 bytes_down=20 duration=1.5s dropped_bytes=10 path_up="copy: small reads" path_down=splice
+level=WARN msg=flow id=7 cause=no-upstream listener=web group=app client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock bytes_up=10 bytes_down=20 duration=1.5s dropped_bytes=10 attempts=2 path_up="copy: small reads" path_down=splice error="connection refused"
 `
 	if out.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)

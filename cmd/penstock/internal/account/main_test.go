@@ -23,12 +23,12 @@ func entry() *Entry {
 	return &Entry{
 		Record: relay.Record{
 			ID:       1<<56 | 7,
-			A:        tcp("192.0.2.1:1000"),
-			B:        relay.Addr{Network: relay.Unix, Path: "/run/app.sock"},
+			Client:   tcp("192.0.2.1:1000"),
+			Upstream: relay.Addr{Network: relay.Unix, Path: "/run/app.sock"},
 			Peer:     tcp("[2001:db8::1]:443"),
 			Attempts: 3,
-			AB:       relay.Transfer{Read: 10, Written: 10, Datagrams: 4, Lost: 1, Path: relay.PathCopy, Why: relay.WhySmall},
-			BA:       relay.Transfer{Read: 30, Written: 20, Datagrams: 5, Spliced: 20, Path: relay.PathSplice},
+			Up:       relay.Transfer{Read: 10, Written: 10, Datagrams: 4, DatagramsDropped: 1, Path: relay.PathCopy, Why: relay.WhySmall},
+			Down:     relay.Transfer{Read: 30, Written: 20, Datagrams: 5, Spliced: 20, Path: relay.PathSplice},
 			Start:    time.Date(2026, 11, 21, 9, 0, 0, 123456789, time.FixedZone("", 3600)),
 			Connect:  1500 * time.Microsecond,
 			Queued:   time.Second, FirstByte: 25 * time.Millisecond,

@@ -79,8 +79,8 @@ func (s *Series) End(e *Entry) {
 	if n := e.Retries(); n > 0 {
 		s.retries.Add(int64(n))
 	}
-	s.ways[0].add(&e.AB)
-	s.ways[1].add(&e.BA)
+	s.ways[0].add(&e.Up)
+	s.ways[1].add(&e.Down)
 	if e.Connect > 0 && !e.Datagrams { // to connect a socket of datagrams asks nobody
 		s.connect.observe(connectBounds, e.Connect-e.Queued)
 	}
@@ -114,7 +114,7 @@ func (w *way) add(t *relay.Transfer) {
 	add(&w.bytes, t.Written)
 	add(&w.datagrams, t.Datagrams)
 	add(&w.dropped, t.Dropped())
-	add(&w.lost, t.Lost)
+	add(&w.lost, t.DatagramsDropped)
 	if t.Path != relay.PathNone && int(t.Path) < relay.Paths {
 		w.paths[t.Path].Add(1)
 		if t.Path == relay.PathCopy && int(t.Why) < relay.Whys {

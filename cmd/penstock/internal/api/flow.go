@@ -11,7 +11,7 @@ import (
 type Addr = relay.Addr
 
 // The states of a flow.
-var FlowStates = []string{string(relay.StateSniffing), string(relay.StateWaiting), string(relay.StateConnecting), string(relay.StateRelaying)}
+var FlowStates = []string{string(relay.StateSniffing), string(relay.StateQueued), string(relay.StateConnecting), string(relay.StateRelaying)}
 
 // Flow is one open flow.
 type Flow struct {

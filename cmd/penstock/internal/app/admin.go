@@ -121,7 +121,7 @@ func (d *daemon) Flows(ctx context.Context, yield func([]api.Flow) bool) error {
 func flowOf(f *relay.FlowInfo) api.Flow {
 	out := api.Flow{
 		ID: f.ID, Kind: "stream", State: string(f.State), Client: f.Client, Upstream: f.Upstream,
-		Start: f.Start, Age: f.Duration.Seconds(), Idle: f.Idle.Seconds(), Up: transfer(&f.AB), Down: transfer(&f.BA),
+		Start: f.Start, Age: f.Duration.Seconds(), Idle: f.Idle.Seconds(), Up: transfer(&f.Up), Down: transfer(&f.Down),
 	}
 	if f.Datagram {
 		out.Kind = "datagram"
@@ -138,7 +138,7 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 
 func transfer(t *relay.Transfer) api.Transfer {
 	return api.Transfer{
-		Bytes: t.Written, Held: t.Waiting, Spliced: t.Spliced, Datagrams: t.Datagrams, DatagramsDropped: t.Lost,
+		Bytes: t.Written, Held: t.Held, Spliced: t.Spliced, Datagrams: t.Datagrams, DatagramsDropped: t.DatagramsDropped,
 		Path: t.Path.String(), Why: t.Why.String(),
 	}
 }
@@ -152,7 +152,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	out := api.FlowDetail{
 		Flow: flowOf(&f.FlowInfo), Loop: int(id >> 56), Local: f.Local, Attempts: f.Attempts,
 		Peer: f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), Queued: f.Queued.Seconds(),
-		ClientTCP: tcpInfo(f.A), UpstreamTCP: tcpInfo(f.B),
+		ClientTCP: tcpInfo(f.ClientTCP), UpstreamTCP: tcpInfo(f.UpstreamTCP),
 	}
 	if p, ok := f.Value.(*flowState); ok {
 		if h := p.hello.Load(); h != nil {

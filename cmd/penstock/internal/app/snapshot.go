@@ -79,7 +79,7 @@ func (d *daemon) readCounters() []account.Point {
 	return d.accounting.counters.Snapshot(nil, func(add func(*account.Series, account.Moved, account.Moved)) {
 		d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
 			if s := p.series.Load(); s != nil {
-				add(s, moved(&f.AB), moved(&f.BA))
+				add(s, moved(&f.Up), moved(&f.Down))
 			}
 		})
 	})

@@ -25,7 +25,7 @@ func Example() {
 	}
 	defer engine.Close()
 
-	listener, err := engine.Listen(relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("127.0.0.1:0")}, relay.ListenConfig{
+	listener, err := engine.Listen(relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}, relay.ListenConfig{
 		Timeouts: relay.Timeouts{Idle: time.Minute},
 		Hooks: relay.Hooks{
 			Upstream: func(f *relay.Flow, attempt int) *relay.Addr {
@@ -44,7 +44,7 @@ func Example() {
 		return
 	}
 
-	client, err := net.Dial("tcp", listener.Addr().IP.String())
+	client, err := net.Dial("tcp", listener.Addr().AddrPort.String())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -22,7 +22,7 @@ func TestNoAllocation(t *testing.T) {
 					p := newPath(t, kind)
 					l := level{cfg: cfg, open: bestDriver}
 					send, recv := l.conn(t, p.send), l.conn(t, p.recv)
-					out, in := make([]Message, n), Batch(min(n, 64))
+					out, in := make([]Message, n), MakeMessages(min(n, 64))
 					for i := range out {
 						out[i] = Message{Buf: payload(i, 20), Addr: p.to, ECN: ECT0}
 					}

@@ -58,7 +58,7 @@ func TestBlocking(t *testing.T) {
 					}
 					sock.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
 					go runtime.GC()
-					if n, err := c.ReadBatch(Batch(batch)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+					if n, err := c.ReadBatch(MakeMessages(batch)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 						t.Errorf("ReadBatch = %d, %v", n, err)
 					}
 					sock.SetWriteDeadline(time.Now().Add(30 * time.Millisecond))
@@ -75,7 +75,7 @@ func TestBlocking(t *testing.T) {
 						t.Errorf("WriteBatch = %d, %v", n, err)
 					}
 					sock.SetReadDeadline(time.Now().Add(patience))
-					if n, err := c.ReadBatch(Batch(batch)); n < 1 || err != nil {
+					if n, err := c.ReadBatch(MakeMessages(batch)); n < 1 || err != nil {
 						t.Errorf("ReadBatch = %d, %v", n, err)
 					}
 				})

@@ -61,7 +61,7 @@ func answerMany(t *testing.T, network, device, many, one string) {
 			c := l.conn(t, client)
 			want := netip.AddrPortFrom(from, local(server).Port())
 			// A device that has just come up may lose a datagram: ask again.
-			ms := Batch(1)
+			ms := MakeMessages(1)
 			question := []Message{{Buf: []byte("anyone?"), Addr: netip.AddrPortFrom(to, local(server).Port())}}
 			for deadline := time.Now().Add(patience); ; {
 				mustWrite(t, c, question)

@@ -35,7 +35,7 @@ func TestConcurrent(t *testing.T) {
 		seen := make(map[uint64]int)
 		for range readers {
 			wg.Go(func() {
-				ms := Batch(4)
+				ms := MakeMessages(4)
 				for {
 					n, err := recv.ReadBatch(ms)
 					if errors.Is(err, os.ErrDeadlineExceeded) {

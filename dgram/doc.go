@@ -6,7 +6,7 @@
 // a blocked call wakes up for them as any other call on that connection does.
 //
 //	c, err := dgram.New(udp, dgram.Config{})
-//	ms := dgram.Batch(16)
+//	ms := dgram.MakeMessages(16)
 //	for {
 //		n, err := c.ReadBatch(ms)
 //		if err != nil {

@@ -118,7 +118,7 @@ func TestDeadlineAndClose(t *testing.T) {
 		c := l.conn(t, p.recv)
 		read := func(want error) <-chan error {
 			done := make(chan error, 1)
-			ms := Batch(1)
+			ms := MakeMessages(1)
 			go func() {
 				n, err := c.ReadBatch(ms)
 				if n != 0 || !errors.Is(err, want) {

@@ -40,7 +40,7 @@ func echo(udp *net.UDPConn) error {
 	if err != nil {
 		return err
 	}
-	in, out := dgram.Batch(16), make([]dgram.Message, 16)
+	in, out := dgram.MakeMessages(16), make([]dgram.Message, 16)
 	for {
 		n, err := c.ReadBatch(in)
 		if err != nil {
@@ -107,7 +107,7 @@ func ExampleConn_WriteBatch() {
 	})
 	fmt.Println(n, err)
 
-	in := dgram.Batch(4)
+	in := dgram.MakeMessages(4)
 	for left := n; left > 0; {
 		n, err := c.ReadBatch(in)
 		if err != nil {

@@ -95,10 +95,10 @@ func (m *Message) CopyControl(dst []byte) (n int, whole bool) {
 	return sys.CopyControl(dst, m.Control)
 }
 
-// Batch returns n messages with buffers of [MaxSize] bytes, ready for
+// MakeMessages returns n messages with buffers of [MaxSize] bytes, ready for
 // ReadBatch. The buffers are one allocation; the system gives it memory only
 // where datagrams were received into.
-func Batch(n int) []Message {
+func MakeMessages(n int) []Message {
 	ms := make([]Message, n)
 	mem := make([]byte, n*MaxSize)
 	for i := range ms {

@@ -64,7 +64,7 @@ func TestECNKeepsDSCP(t *testing.T) {
 		})
 		send, recv := bestLevel.conn(t, p.send), bestLevel.with(func(c *Config) { c.ECN = true }).conn(t, p.recv)
 		mustWrite(t, send, []Message{{Buf: []byte("x"), Addr: p.to, ECN: ECT0}})
-		ms := Batch(1)
+		ms := MakeMessages(1)
 		ms[0].Control = make([]byte, 0, 64)
 		if n, err := recv.ReadBatch(ms); n != 1 || err != nil {
 			t.Fatal(n, err)
@@ -93,7 +93,7 @@ func TestLocal(t *testing.T) {
 				c := l.conn(t, client)
 				to := at(server, row.to)
 				mustWrite(t, c, []Message{{Buf: []byte("one"), Addr: to}, {Buf: []byte("two"), Addr: to}})
-				ms := Batch(8)
+				ms := MakeMessages(8)
 				for got := 0; got < 2; {
 					n, err := s.ReadBatch(ms)
 					if err != nil {
@@ -110,7 +110,7 @@ func TestLocal(t *testing.T) {
 						m.Buf = m.Buf[:m.N]
 					}
 					mustWrite(t, s, ms[:n])
-					copy(ms, Batch(8))
+					copy(ms, MakeMessages(8))
 				}
 				for _, g := range collect(t, c, 2) {
 					if g.m.Addr != to {
@@ -243,7 +243,7 @@ func TestICMPErrors(t *testing.T) {
 			mustWrite(t, c, m)
 			// The kernel tells the next call, once.
 			p.send.SetReadDeadline(time.Now().Add(patience))
-			if n, err := c.ReadBatch(Batch(1)); n != 0 || !errors.Is(err, syscall.ECONNREFUSED) {
+			if n, err := c.ReadBatch(MakeMessages(1)); n != 0 || !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Errorf("ReadBatch = %d, %v; want ECONNREFUSED", n, err)
 			}
 			n, err := c.ReadErrors(es)
@@ -299,7 +299,7 @@ func TestLoneError(t *testing.T) {
 		} else {
 			time.AfterFunc(20*time.Millisecond, func() { send.WriteBatch([]Message{{Buf: []byte("here"), Addr: p.to}}) })
 		}
-		ms := Batch(1)
+		ms := MakeMessages(1)
 		n, err := c.ReadBatch(ms)
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			n, err = c.ReadBatch(ms)
@@ -356,7 +356,7 @@ func TestLoneErrorIsTold(t *testing.T) {
 	p.recv.Close()
 	mustWrite(t, c, []Message{{Buf: []byte("anyone?")}})
 	p.send.SetReadDeadline(time.Now().Add(patience))
-	if n, err := c.ReadBatch(Batch(1)); n != 0 || !errors.Is(err, syscall.ECONNREFUSED) {
+	if n, err := c.ReadBatch(MakeMessages(1)); n != 0 || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("ReadBatch = %d, %v; want ECONNREFUSED", n, err)
 	}
 }
@@ -396,7 +396,7 @@ func TestControl(t *testing.T) {
 	if s := send.Stats(); s.Runs != 0 {
 		t.Errorf("%d runs of messages with control bytes", s.Runs)
 	}
-	ms := Batch(3)
+	ms := MakeMessages(3)
 	ms[0].Control = make([]byte, 5, 256)
 	ms[1].Control = make([]byte, 0, 8)
 	for got := 0; got < 3; {
@@ -493,7 +493,7 @@ func TestControlIsReset(t *testing.T) {
 		p := newPath(t, "v4")
 		send, recv := l.conn(t, p.send), l.conn(t, p.recv)
 		mustWrite(t, send, []Message{{Buf: []byte("x"), Addr: p.to}})
-		ms := Batch(1)
+		ms := MakeMessages(1)
 		buf := ms[0].Buf
 		ms[0] = Message{Buf: buf, Control: bytes.Repeat([]byte{1}, 64), N: 9, Path: "/old", Segment: 5, Local: netip.IPv6Loopback(), Interface: 7, ECN: CE,
 			Flags: Truncated | ControlTruncated, Time: time.Now()}

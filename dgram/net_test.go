@@ -129,7 +129,7 @@ type got struct {
 // collect reads datagrams until there are n.
 func collect(tb testing.TB, c *Conn, n int) (all []got) {
 	tb.Helper()
-	ms := Batch(16)
+	ms := MakeMessages(16)
 	for len(all) < n {
 		k, err := c.ReadBatch(ms)
 		if (err != nil) != (k == 0) || k < 0 {

@@ -29,7 +29,7 @@ func TestLinkLocal(t *testing.T) {
 		if l.name == "portable" {
 			return
 		}
-		ms, in := []Message{{Buf: []byte("x"), Addr: local(recv)}}, Batch(1)
+		ms, in := []Message{{Buf: []byte("x"), Addr: local(recv)}}, MakeMessages(1)
 		if n := testing.AllocsPerRun(50, func() {
 			mustWrite(t, s, ms)
 			if _, err := r.ReadBatch(in); err != nil {

@@ -52,7 +52,7 @@ func TestListenReusePort(t *testing.T) {
 			}
 			c.SetReadDeadline(time.Now().Add(20 * time.Second))
 			wg.Go(func() {
-				ms := Batch(clients)
+				ms := MakeMessages(clients)
 				for k, err := d.ReadBatch(ms); err == nil; k, err = d.ReadBatch(ms) {
 					came[i] += k
 					if total.Add(int64(k)) == clients {

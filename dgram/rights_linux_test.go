@@ -90,7 +90,7 @@ func receivePassed(t *testing.T, client, server *net.UnixConn, recv *Conn, count
 		}
 	}
 	w.Close()
-	ms := Batch(datagrams)
+	ms := MakeMessages(datagrams)
 	for i := range ms {
 		ms[i].Control = make([]byte, 0, room)
 	}

@@ -22,7 +22,7 @@ func TestSwitchedOff(t *testing.T) {
 			ms = append(ms, Message{Buf: payload(i, 1200), Addr: p.to})
 		}
 		mustWrite(t, send, ms)
-		in := Batch(8)
+		in := MakeMessages(8)
 		for i := range in {
 			in[i].Buf = in[i].Buf[:1500]
 		}
@@ -64,7 +64,7 @@ func TestTryReadBatch(t *testing.T) {
 		for _, batch := range []int{1, 4} {
 			p := newPath(t, "v4")
 			send, recv := l.conn(t, p.send), l.conn(t, p.recv)
-			ms := Batch(batch)
+			ms := MakeMessages(batch)
 			p.recv.SetReadDeadline(time.Time{}) // a call that waited would wait for ever
 			if n, err := recv.TryReadBatch(ms); n != 0 || err != nil {
 				t.Errorf("of an empty socket: %d, %v", n, err)
@@ -88,7 +88,7 @@ func TestTryReadBatch(t *testing.T) {
 		}
 	}
 	p := newPath(t, "v4")
-	if n, err := portableLevel.conn(t, p.recv).TryReadBatch(Batch(1)); n != 0 || !errors.Is(err, errors.ErrUnsupported) {
+	if n, err := portableLevel.conn(t, p.recv).TryReadBatch(MakeMessages(1)); n != 0 || !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("one by one: %d, %v", n, err)
 	}
 }

@@ -123,7 +123,7 @@ func TestUnixPair(t *testing.T) {
 		if l.name == "portable" {
 			return
 		}
-		out, in := ms[:4], Batch(4)
+		out, in := ms[:4], MakeMessages(4)
 		if allocs := testing.AllocsPerRun(50, func() {
 			mustWrite(t, s, out)
 			for got := 0; got < len(out); {

@@ -28,7 +28,7 @@ type Buffers struct {
 
 // BuffersStats are the numbers of a [Buffers].
 type BuffersStats struct {
-	Class    []ClassStats // one a size class that was ever used, by size
+	Classes  []ClassStats // one a size class that was ever used, by size
 	Oversize uint64       // Gets above MaxBuffer: made, and not kept
 	Bytes    int          // bytes kept now
 }
@@ -123,7 +123,7 @@ func (b *Buffers) Stats() BuffersStats {
 	for c := range b.class {
 		if st := b.class[c].Stats(); st.Gets+st.Puts > 0 {
 			st.Live = 0
-			s.Class = append(s.Class, ClassStats{Size: classSize(c), Stats: st})
+			s.Classes = append(s.Classes, ClassStats{Size: classSize(c), Stats: st})
 			s.Bytes += st.Kept * classSize(c)
 		}
 	}

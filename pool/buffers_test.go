@@ -83,7 +83,7 @@ func TestBuffersEdges(t *testing.T) {
 	b.Put(nil)
 	b.Put(make([]byte, 63))
 	s := b.Stats()
-	if s.Oversize != 2 || s.Bytes != 64+80+MaxBuffer || len(s.Class) != 3 {
+	if s.Oversize != 2 || s.Bytes != 64+80+MaxBuffer || len(s.Classes) != 3 {
 		t.Fatalf("%+v", s)
 	}
 	// 100 bytes of capacity serve 96.

@@ -154,7 +154,7 @@ func TestAdoptForgetsLinger(t *testing.T) {
 			a.(*net.TCPConn).SetReadBuffer(64 << 10)
 			innerA.(*net.TCPConn).SetLinger(linger)
 			innerB.(*net.TCPConn).SetLinger(linger)
-			if err := r.e.Relay(innerA, innerB, Options{Done: r.done}); err != nil {
+			if err := r.e.Relay(innerA, innerB, PairConfig{Done: r.done}); err != nil {
 				t.Fatal(err)
 			}
 			closeWrite(t, a)

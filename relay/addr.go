@@ -43,9 +43,9 @@ func (n Network) datagrams() bool { return n == UDP || n == Unixgram }
 
 // Addr is where to listen or to connect. It is comparable.
 type Addr struct {
-	Network Network
-	IP      netip.AddrPort // of TCP and UDP
-	Path    string         // of Unix and Unixgram; empty: a socket without a name
+	Network  Network
+	AddrPort netip.AddrPort // of TCP and UDP
+	Path     string         // of Unix and Unixgram; empty: a socket without a name
 }
 
 // String returns the address as a URL: tcp://host:port, udp://host:port,
@@ -64,7 +64,7 @@ func (a Addr) AppendText(b []byte) ([]byte, error) {
 	b = append(append(b, a.Network.String()...), ':')
 	switch {
 	case a.Network == TCP || a.Network == UDP:
-		b = a.IP.AppendTo(append(b, "//"...))
+		b = a.AddrPort.AppendTo(append(b, "//"...))
 	case a.Path != "" && a.Path[0] != '@':
 		b = append(append(b, "//"...), a.Path...)
 	default:
@@ -91,7 +91,7 @@ func (a *Addr) UnmarshalText(text []byte) error {
 			if err != nil {
 				return fmt.Errorf("address %q: want %s://IP:PORT", text, name)
 			}
-			parsed.IP = ip
+			parsed.AddrPort = ip
 		case Unix, Unixgram:
 			parsed.Path = strings.TrimPrefix(rest, "//")
 		default:

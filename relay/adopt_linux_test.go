@@ -16,7 +16,7 @@ import (
 )
 
 // adopted hands the inner ends of two connections over, and returns the outer ones.
-func (r *rig) adopted(one, two string, opt Options) (a, b net.Conn) {
+func (r *rig) adopted(one, two string, opt PairConfig) (a, b net.Conn) {
 	r.t.Helper()
 	a, innerA := testnet.Pair(r.t, one)
 	innerB, b := testnet.Pair(r.t, two)
@@ -39,7 +39,7 @@ func TestAdopt(t *testing.T) {
 		for _, p := range pairs {
 			t.Run(fmt.Sprintf("bytes=%d/a=%s/b=%s", n, p[0], p[1]), func(t *testing.T) {
 				r := newRig(t, Config{})
-				a, b := r.adopted(p[0], p[1], Options{Value: "mine"})
+				a, b := r.adopted(p[0], p[1], PairConfig{Value: "mine"})
 				play(t, a, b, testnet.Script{Send: n, SendSeed: 1, Recv: n + 1, RecvSeed: 2}, testnet.Script{Send: n + 1, SendSeed: 2, Recv: n, RecvSeed: 1})
 				rec := r.expect(CauseEnd)
 				if rec.Up.Written != n || rec.Down.Written != n+1 || rec.Value != "mine" || rec.Listener != nil {
@@ -70,7 +70,7 @@ func TestAdoptLate(t *testing.T) {
 			io.WriteString(b, "birds")
 			b.Close()
 			time.Sleep(5 * time.Millisecond)
-			if err := r.e.Relay(innerA, innerB, Options{Done: r.done}); err != nil {
+			if err := r.e.Relay(innerA, innerB, PairConfig{Done: r.done}); err != nil {
 				t.Fatal(err)
 			}
 			hear(t, a, "birds")
@@ -84,26 +84,26 @@ func TestAdoptLate(t *testing.T) {
 		innerB, b := testnet.Pair(t, "tcp4")
 		reset(t, a)
 		time.Sleep(5 * time.Millisecond)
-		if err := r.e.Relay(innerA, innerB, Options{Done: r.done}); err != nil {
+		if err := r.e.Relay(innerA, innerB, PairConfig{Done: r.done}); err != nil {
 			t.Fatal(err)
 		}
 		wantReset(t, b)
-		r.expect(CauseAReset)
+		r.expect(CauseClientReset)
 	})
 }
 
 func TestAdoptTimeouts(t *testing.T) {
 	r := newRig(t, Config{})
-	a, b := r.adopted("tcp4", "unix", Options{Timeouts: Timeouts{Idle: 100 * time.Millisecond}})
+	a, b := r.adopted("tcp4", "unix", PairConfig{Timeouts: Timeouts{Idle: 100 * time.Millisecond}})
 	say(t, a, b, "hello")
 	r.expect(CauseIdle)
-	a, b = r.adopted("unix", "tcp4", Options{Timeouts: Timeouts{HalfClosed: 100 * time.Millisecond}})
+	a, b = r.adopted("unix", "tcp4", PairConfig{Timeouts: Timeouts{HalfClosed: 100 * time.Millisecond}})
 	closeWrite(t, b)
 	wantEnd(t, a)
 	r.expect(CauseHalfClosed)
 	// Without Done nobody is told, and nothing is left behind.
 	x, y := testnet.Pair(t, "tcp4")
-	if err := r.e.Relay(x, y, Options{}); err != nil {
+	if err := r.e.Relay(x, y, PairConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the pair, which is its own client, rests", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
@@ -136,7 +136,7 @@ func TestAdoptWrapped(t *testing.T) {
 			a, innerA := testnet.Pair(t, p[0])
 			innerB, b := testnet.Pair(t, p[1])
 			long := strings.Repeat("0123456789", 300_000)
-			if err := r.e.Relay(&wrapped{Conn: &wrapped{Conn: innerA, read: "second "}, read: "first "}, &wrapped{Conn: innerB, read: long}, Options{Done: r.done}); err != nil {
+			if err := r.e.Relay(&wrapped{Conn: &wrapped{Conn: innerA, read: "second "}, read: "first "}, &wrapped{Conn: innerB, read: long}, PairConfig{Done: r.done}); err != nil {
 				t.Fatal(err)
 			}
 			hear(t, b, "first second ")
@@ -170,12 +170,12 @@ func TestAdoptErrors(t *testing.T) {
 	}
 	defer datagrams.Close()
 	w := &wrapped{Conn: a, read: "kept"}
-	if err := r.e.Relay(w, p, Options{}); !errors.Is(err, errors.ErrUnsupported) || w.taken != 0 {
+	if err := r.e.Relay(w, p, PairConfig{}); !errors.Is(err, errors.ErrUnsupported) || w.taken != 0 {
 		t.Errorf("a wrapper whose partner is refused: %v, its bytes taken %d times", err, w.taken)
 	}
 	for _, odd := range []net.Conn{p, udp, datagrams, tlsLike{a}} {
 		for _, pair := range [][2]net.Conn{{a, odd}, {odd, a}} {
-			if err := r.e.Relay(pair[0], pair[1], Options{Done: r.done}); !errors.Is(err, errors.ErrUnsupported) {
+			if err := r.e.Relay(pair[0], pair[1], PairConfig{Done: r.done}); !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("%T: %v", odd, err)
 			}
 			say(t, a, b, "still mine")
@@ -184,7 +184,7 @@ func TestAdoptErrors(t *testing.T) {
 	gone, _ := testnet.Pair(t, "unix")
 	gone.Close()
 	for _, pair := range [][2]net.Conn{{a, gone}, {gone, a}} {
-		if err := r.e.Relay(pair[0], pair[1], Options{Done: r.done}); !errors.Is(err, net.ErrClosed) {
+		if err := r.e.Relay(pair[0], pair[1], PairConfig{Done: r.done}); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("a closed connection: %v", err)
 		}
 		say(t, b, a, "still mine")
@@ -200,7 +200,7 @@ func TestAdoptForgetsDeadlines(t *testing.T) {
 	a, innerA := testnet.Pair(t, "tcp4")
 	innerB, b := testnet.Pair(t, "tcp4")
 	innerA.SetDeadline(time.Now().Add(10 * time.Millisecond))
-	if err := r.e.Relay(innerA, innerB, Options{Done: r.done}); err != nil {
+	if err := r.e.Relay(innerA, innerB, PairConfig{Done: r.done}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(30 * time.Millisecond)
@@ -215,9 +215,9 @@ func TestAdoptFromHook(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	x, innerX := testnet.Pair(t, "tcp4")
 	innerY, y := testnet.Pair(t, "unix")
-	a, b := r.adopted("tcp4", "tcp4", Options{Done: func(rec *Record) {
+	a, b := r.adopted("tcp4", "tcp4", PairConfig{Done: func(rec *Record) {
 		r.done(rec)
-		if err := r.e.Relay(innerX, innerY, Options{Done: r.done}); err != nil {
+		if err := r.e.Relay(innerX, innerY, PairConfig{Done: r.done}); err != nil {
 			t.Error(err)
 		}
 	}})
@@ -252,7 +252,7 @@ func TestAdoptClosesWrappers(t *testing.T) {
 	release := make(chan bool)
 	wa := &held{wrapped: wrapped{Conn: innerA}, release: release}
 	wb := &held{wrapped: wrapped{Conn: innerB}, release: release}
-	if err := r.e.Relay(wa, wb, Options{Done: r.done}); err != nil {
+	if err := r.e.Relay(wa, wb, PairConfig{Done: r.done}); err != nil {
 		t.Fatal(err)
 	}
 	if n := wa.closed.Load() + wb.closed.Load(); n != 0 {
@@ -266,7 +266,7 @@ func TestAdoptClosesWrappers(t *testing.T) {
 	b.Close()
 	r.expect(CauseEnd)
 	eventually(t, "the wrappers are closed", func() bool { return wa.closed.Load()+wb.closed.Load() == 2 })
-	x, y := r.adopted("tcp4", "tcp4", Options{})
+	x, y := r.adopted("tcp4", "tcp4", PairConfig{})
 	say(t, x, y, "the loop goes on")
 	ended := make(chan bool)
 	go func() {
@@ -317,7 +317,7 @@ func TestAdoptWhileStopping(t *testing.T) {
 				wg.Go(func() { stop(r.e) })
 				time.Sleep(50 * time.Millisecond)
 			}}
-			err := r.e.Relay(w, innerB, Options{Done: r.done})
+			err := r.e.Relay(w, innerB, PairConfig{Done: r.done})
 			if err == nil {
 				a.Close()
 				b.Close()

@@ -44,7 +44,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 				e := plainEngine(t, Config{Loops: 2})
 				a, innerA := testnet.Pair(t, p[0])
 				innerB, b := testnet.Pair(t, p[1])
-				if err := e.Relay(innerA, innerB, Options{}); err != nil {
+				if err := e.Relay(innerA, innerB, PairConfig{}); err != nil {
 					t.Fatal(err)
 				}
 				send, recv := make([]byte, c.size), make([]byte, c.size)
@@ -90,7 +90,7 @@ func TestRelayDoesNotAllocate(t *testing.T) {
 				made = append(made, pair{a, innerA, innerB, b})
 			}
 			ended := make(chan Cause, 1)
-			opt := Options{Done: func(r *Record) { ended <- r.Cause }}
+			opt := PairConfig{Done: func(r *Record) { ended <- r.Cause }}
 			hand := func() {
 				x := made[0]
 				made = made[1:]

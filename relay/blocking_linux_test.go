@@ -38,7 +38,7 @@ func TestAdoptBlocking(t *testing.T) {
 			setBlocking(t, innerA)
 			setBlocking(t, innerB)
 			againA, againB := sharer(t, innerA), sharer(t, innerB)
-			if err := r.e.Relay(innerA, innerB, Options{Done: r.done}); err != nil {
+			if err := r.e.Relay(innerA, innerB, PairConfig{Done: r.done}); err != nil {
 				t.Fatal(err)
 			}
 			say(t, a, b, "ping")
@@ -66,7 +66,7 @@ func TestServeBlocking(t *testing.T) {
 			in := testnet.Unwrap(testnet.Listen(t, network))
 			setBlocking(t, in)
 			again := sharer(t, in)
-			l, err := r.e.Serve(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
+			l, err := r.e.ListenOn(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,18 +87,18 @@ func TestServeBlocking(t *testing.T) {
 }
 
 // And of datagram sockets.
-func TestServePacketBlocking(t *testing.T) {
+func TestListenOnPacketBlocking(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	in, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	setBlocking(t, in)
-	l, err := r.e.ServePacket(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
+	l, err := r.e.ListenOnPacket(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(l.Addr().IP))
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(l.Addr().AddrPort))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,9 +123,9 @@ func TestReset(t *testing.T) {
 		for _, when := range []string{"idle", "bulk", "held"} {
 			t.Run("by="+way+"/when="+when, func(t *testing.T) {
 				eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
-					cause := CauseAReset
+					cause := CauseClientReset
 					if way == "upstream" {
-						a, b, cause = b, a, CauseBReset
+						a, b, cause = b, a, CauseUpstreamReset
 					}
 					say(t, a, b, "hello")
 					switch when {
@@ -198,7 +198,7 @@ func TestResetWhileStalled(t *testing.T) {
 			t.Errorf("%v, %v, AB %+v, BA %+v", rec.Cause, rec.Err, rec.Up, rec.Down)
 		}
 	}
-	if n[CauseAReset] != len(sides)/2 || n[CauseBReset] != len(sides)/2 {
+	if n[CauseClientReset] != len(sides)/2 || n[CauseUpstreamReset] != len(sides)/2 {
 		t.Errorf("%d flows: %v", len(sides), n)
 	}
 	for _, s := range sides {
@@ -212,9 +212,9 @@ func TestResetAfterHalfClose(t *testing.T) {
 	for _, way := range []string{"client", "upstream"} {
 		t.Run("by="+way, func(t *testing.T) {
 			eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
-				cause := CauseAReset
+				cause := CauseClientReset
 				if way == "upstream" {
-					a, b, cause = b, a, CauseBReset
+					a, b, cause = b, a, CauseUpstreamReset
 				}
 				say(t, b, a, "first part")
 				io.WriteString(b, "never read")
@@ -354,7 +354,7 @@ func TestIPv6(t *testing.T) {
 	a, b := r.flow("tcp6", "tcp6", ListenConfig{})
 	play(t, a, b, testnet.Script{Send: 1000, Recv: 0}, testnet.Script{Recv: 1000})
 	rec := r.expect(CauseEnd)
-	if !rec.Client.IP.Addr().Is6() || !rec.Upstream.IP.Addr().Is6() {
+	if !rec.Client.AddrPort.Addr().Is6() || !rec.Upstream.AddrPort.Addr().Is6() {
 		t.Errorf("from %v to %v", rec.Client, rec.Upstream)
 	}
 }
@@ -402,7 +402,7 @@ func TestPeersInProcesses(t *testing.T) {
 			endless := testnet.StartDialer(t, toNet(l.Addr()), testnet.Script{Send: -1, Recv: -1})
 			eventually(t, "bulk", func() bool { s := r.e.Stats(); sum := s.Total(); return sum.BytesWritten > 8<<20 })
 			endless.Stop()
-			if rec := r.record(); rec.Cause != CauseAReset && rec.Cause != CauseEnd {
+			if rec := r.record(); rec.Cause != CauseClientReset && rec.Cause != CauseEnd {
 				t.Errorf("%+v", rec)
 			}
 		})

@@ -6,54 +6,54 @@ import (
 	"github.com/penstock/penstock/internal/enum"
 )
 
-// Cause tells why a flow ended. A is the side of the client (of the first
-// connection given to Relay), B that of the upstream.
+// Cause is why a flow ended. Of a pair given to [Engine.Relay] the first connection
+// is the client, the second the upstream.
 type Cause uint8
 
 // The causes.
 const (
-	CauseNone           Cause = iota // it has not ended
-	CauseEnd                         // both sides ended and the last byte was delivered
-	CauseRefused                     // a hook refused the client
-	CauseNoUpstream                  // there was no upstream left to try; Record.Err is the last failure
-	CauseConnectTimeout              // the last attempt to connect took too long
-	CauseNoDescriptors               // the process or the system had no descriptor left for the upstream, for a second
-	CauseAGone                       // A went away before B was connected
-	CauseAReset                      // A reset the connection
-	CauseBReset                      // B reset the connection
-	CauseAFailed                     // A's connection failed otherwise: Record.Err
-	CauseBFailed                     // B's connection failed otherwise: Record.Err
-	CauseQueued                      // Hooks.Upstream had the flow wait, and Timeouts.Queue passed
-	CauseFirstByte                   // B sent nothing for Timeouts.FirstByte
-	CauseLife                        // the flow was older than Timeouts.Life
-	CauseIdle                        // no byte moved for Timeouts.Idle
-	CauseHalfClosed                  // one side had ended, and the other moved no byte for Timeouts.HalfClosed
-	CauseDrained                     // Drain's deadline passed
-	CauseClosed                      // the engine was closed, or the listener that a datagram flow came by
-	CauseAnswered                    // a datagram flow has had the replies that DatagramConfig.Replies asks for
-	CauseEvicted                     // a datagram flow made room for another: the cap on flows, descriptors or ports was reached
-	CauseBRefused                    // an ICMP error told that nobody takes the datagrams at B
-	CauseRemoved                     // Engine.End chose the flow
-	CauseKilled                      // Engine.Kill
+	CauseNone            Cause = iota // the flow has not ended
+	CauseEnd                          // both sides ended and the last byte was delivered
+	CauseRefused                      // a hook refused the client
+	CauseNoUpstream                   // there was no upstream left to try; Record.Err is the last failure
+	CauseConnectTimeout               // the last attempt to connect took longer than Timeouts.Connect
+	CauseNoDescriptors                // no descriptor for the upstream's socket became free within a second
+	CauseClientGone                   // the client ended or reset its connection before an upstream was connected
+	CauseClientReset                  // the client reset the connection
+	CauseUpstreamReset                // the upstream reset the connection
+	CauseClientFailed                 // the client's connection failed otherwise; see Record.Err
+	CauseUpstreamFailed               // the upstream's connection failed otherwise; see Record.Err
+	CauseQueueTimeout                 // the flow was queued for Timeouts.Queue
+	CauseFirstByte                    // the upstream sent nothing for Timeouts.FirstByte
+	CauseLife                         // the flow was older than Timeouts.Life
+	CauseIdle                         // no byte moved for Timeouts.Idle
+	CauseHalfClosed                   // one side had ended, and the other moved no byte for Timeouts.HalfClosed
+	CauseDrained                      // the context of Engine.Drain ended first
+	CauseClosed                       // the engine was closed, or the listener of a datagram flow
+	CauseAnswered                     // a datagram flow received the replies that DatagramConfig.Replies asks for
+	CauseEvicted                      // a datagram flow made room for another one; see Config.MaxDatagramFlows
+	CauseUpstreamRefused              // an ICMP error said that nothing receives datagrams at the upstream
+	CauseRemoved                      // for Engine.Kill: the flow's upstream was removed
+	CauseKilled                       // for Engine.Kill
 	causes
 )
 
-var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "a-gone", "a-reset", "b-reset",
-	"a-failed", "b-failed", "queued", "first-byte", "life", "idle", "half-closed", "drained", "closed",
-	"answered", "evicted", "b-refused", "removed", "killed"}
+var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "client-gone", "client-reset", "upstream-reset",
+	"client-failed", "upstream-failed", "queue-timeout", "first-byte", "life", "idle", "half-closed", "drained", "closed",
+	"answered", "evicted", "upstream-refused", "removed", "killed"}
 
-// broken reports whether a side's connection broke: the other side is then reset
-// too, although the stream towards it may have ended well. So an upstream that
-// still works for a client learns that nobody waits.
+// broken reports whether a side's connection broke. The other side is then reset too,
+// even if the stream towards it has ended, so that an upstream that still works for a
+// client learns that nobody waits.
 func (c Cause) broken() bool {
 	switch c {
-	case CauseAReset, CauseBReset, CauseAFailed, CauseBFailed:
+	case CauseClientReset, CauseUpstreamReset, CauseClientFailed, CauseUpstreamFailed:
 		return true
 	}
 	return false
 }
 
-// or returns c if somebody may choose to end a flow with it, and else def.
+// or returns c if a hook or a caller may end a flow with it, and def otherwise.
 func (c Cause) or(def Cause) Cause {
 	if c <= CauseEnd || c >= causes {
 		return def
@@ -61,7 +61,7 @@ func (c Cause) or(def Cause) Cause {
 	return c
 }
 
-// String returns the cause's name, which is lower-case with hyphens, such as "a-reset".
+// String returns the cause's name, which is lower-case with hyphens, such as "client-reset".
 func (c Cause) String() string { return enum.Name(causeNames[:], c) }
 
 // MarshalText returns the cause's name. The error is always nil.

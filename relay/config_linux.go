@@ -31,7 +31,7 @@ func (c *Config) check() error {
 		field{"Config.Loops", int64(c.Loops), 0, maxLoops},
 		field{"Config.MaxPipes", int64(max(c.MaxPipes, -1)), -1, maxPipes},
 		field{"Config.PipeSize", int64(c.PipeSize), 0, math.MaxInt32},
-		field{"Config.Lowat", int64(c.Lowat), math.MinInt32, math.MaxInt32},
+		field{"Config.LowWaterMark", int64(c.LowWaterMark), math.MinInt32, math.MaxInt32},
 		field{"Config.MaxDatagramFlows", int64(c.MaxDatagramFlows), 0, math.MaxInt32},
 	)
 }
@@ -61,7 +61,7 @@ func (c *ListenConfig) check() error {
 		field{"ListenConfig.Backlog", int64(c.Backlog), 0, math.MaxInt32},
 		field{"ListenConfig.Mode", int64(c.Mode), 0, 0o777},
 		field{"DatagramConfig.Replies", int64(c.Datagram.Replies), 0, math.MaxInt32},
-		field{"DatagramConfig.Unreachable", int64(c.Datagram.Unreachable), 0, int64(UnreachableIgnore)},
+		field{"DatagramConfig.Unreachable", int64(c.Datagram.OnUnreachable), 0, int64(UnreachableIgnore)},
 	); err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (l *loop) another(f *Flow) bool {
 	case f.attempts >= attemptsMost:
 		l.noUpstream(f)
 	case f.hungUp, f.ended && f.attempts >= attemptsAtOnce:
-		l.end(f, CauseAGone, nil)
+		l.end(f, CauseClientGone, nil)
 	case f.attempts >= attemptsAtOnce:
 		f.state, f.since = flowRetrying, l.now
 		l.rearm(f)
@@ -178,7 +178,7 @@ func (l *loop) attemptFailed(f *Flow, err error) {
 		f.fd[sideB], f.odd[sideB] = -1, false
 	}
 	f.err = err
-	l.stats.ConnectFails++
+	l.stats.ConnectErrors++
 	if hook := f.cfg.Hooks.Connected; hook != nil {
 		hook(f, f.to, l.now-f.since, err)
 	}
@@ -218,5 +218,5 @@ func sockaddr(sa *sys.Sockaddr, a Addr) error {
 	if a.Network == Unix || a.Network == Unixgram {
 		return sa.SetUnix(a.Path)
 	}
-	return sa.SetAddrPort(a.IP)
+	return sa.SetAddrPort(a.AddrPort)
 }

@@ -30,7 +30,7 @@ func refusing(t *testing.T) *Addr {
 func fullQueue(t *testing.T, network string) (addr *Addr, accept func() net.Conn) {
 	t.Helper()
 	var sa sys.Sockaddr
-	a := Addr{Network: TCP, IP: loopback}
+	a := Addr{Network: TCP, AddrPort: loopback}
 	if network == "unix" {
 		a = Addr{Network: Unix, Path: socketPath(t)}
 		t.Cleanup(func() { os.Remove(a.Path) })
@@ -100,8 +100,8 @@ func TestNextUpstream(t *testing.T) {
 				}
 			}
 			s2 := r.e.Stats()
-			if sum := s2.Total(); sum.ConnectFails != 4 || sum.Connects != 1 {
-				t.Errorf("%d connects, %d failed", sum.Connects, sum.ConnectFails)
+			if sum := s2.Total(); sum.ConnectErrors != 4 || sum.Connects != 1 {
+				t.Errorf("%d connects, %d failed", sum.Connects, sum.ConnectErrors)
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestClientGoesWhileConnecting(t *testing.T) {
 	a := dial(t, r.listen("tcp4", ListenConfig{}, hole))
 	eventually(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
 	reset(t, a)
-	if rec := r.expect(CauseAGone); rec.Attempts != 1 || rec.Connect != 0 {
+	if rec := r.expect(CauseClientGone); rec.Attempts != 1 || rec.Connect != 0 {
 		t.Errorf("%+v", rec)
 	}
 	// One that has only ended its half may still want the answer.
@@ -233,9 +233,9 @@ func TestConnectFaults(t *testing.T) {
 func TestSameUpstreamForEver(t *testing.T) {
 	for name, to := range map[string]*Addr{
 		"at once":       {Network: Unix, Path: "/nowhere/at/all"},
-		"not a stream":  {Network: UDP, IP: loopback},
+		"not a stream":  {Network: UDP, AddrPort: loopback},
 		"asynchronous":  refusing(t),
-		"not reachable": {Network: TCP, IP: netip.MustParseAddrPort("255.255.255.255:1")},
+		"not reachable": {Network: TCP, AddrPort: netip.MustParseAddrPort("255.255.255.255:1")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 1})
@@ -254,7 +254,7 @@ func TestSameUpstreamForEver(t *testing.T) {
 				t.Errorf("%d attempts", n)
 			}
 			c.Close()
-			r.expect(CauseAGone)
+			r.expect(CauseClientGone)
 			n := asked.Load()
 			ticks(r, 3)
 			if more := asked.Load() - n; more > 0 {
@@ -299,7 +299,7 @@ func TestNoPauseForClientThatEnded(t *testing.T) {
 		return ended
 	})
 	ref.Resume()
-	if rec := r.expect(CauseAGone); rec.Attempts != attemptsAtOnce {
+	if rec := r.expect(CauseClientGone); rec.Attempts != attemptsAtOnce {
 		t.Errorf("%+v", rec)
 	}
 }
@@ -333,14 +333,14 @@ func TestAttemptsEnd(t *testing.T) {
 func TestSameDatagramUpstreamForEver(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	var asked atomic.Int32
-	l, err := r.e.Listen(Addr{Network: UDP, IP: loopback}, ListenConfig{Hooks: Hooks{
-		Upstream: func(*Flow, int) *Addr { asked.Add(1); return &Addr{Network: TCP, IP: loopback} },
+	l, err := r.e.Listen(Addr{Network: UDP, AddrPort: loopback}, ListenConfig{Hooks: Hooks{
+		Upstream: func(*Flow, int) *Addr { asked.Add(1); return &Addr{Network: TCP, AddrPort: loopback} },
 		Done:     r.done,
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(l.Addr().IP))
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(l.Addr().AddrPort))
 	if err != nil {
 		t.Fatal(err)
 	}

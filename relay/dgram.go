@@ -33,24 +33,25 @@ type DatagramConfig struct {
 	// client with so many; 0: never. DNS is 1.
 	Replies int
 
-	// Unreachable says what an ICMP error of the upstream does to the flow. The
+	// OnUnreachable says what happens to the flow on an ICMP error of its upstream. The
 	// kernel tells of port and protocol unreachable on a connected socket (udp(7)).
 	// "Fragmentation needed" is routine and no such error: it is counted in
 	// [DatagramStats.ICMP], and the kernel sends what is too long for the path in
 	// fragments from then on. The client is not told: that takes a raw socket.
-	Unreachable Unreachable
+	OnUnreachable UnreachableAction
 }
 
-// Unreachable is what to do with a flow whose upstream answers with an ICMP error.
-type Unreachable uint8
+// UnreachableAction is what happens to a flow whose upstream answers with an ICMP
+// error that says that nothing receives its datagrams.
+type UnreachableAction uint8
 
-// The policies.
+// The actions.
 const (
 	// UnreachableNext goes on to the next upstream that Hooks.Upstream names,
 	// with what the client sends from then on. A flow that finds none ends
-	// with [CauseBRefused].
-	UnreachableNext Unreachable = iota
-	// UnreachableEnd ends the flow with [CauseBRefused]: the client's next datagram begins another.
+	// with [CauseUpstreamRefused].
+	UnreachableNext UnreachableAction = iota
+	// UnreachableEnd ends the flow with [CauseUpstreamRefused]: the client's next datagram begins another.
 	UnreachableEnd
 	// UnreachableIgnore counts the error and goes on.
 	UnreachableIgnore
@@ -70,7 +71,7 @@ const (
 	DropTruncated               // longer than the 65,536 bytes that are read
 	DropNoReturn                // the client has no address that a reply could go to
 	DropRefused                 // a new client's, whose flow did not come to be: refused by a hook, or no upstream
-	DropLimited                 // a new client's, beyond Config.MaxNewFlows, or beyond Flow.SetBandwidth
+	DropLimited                 // a new client's, beyond Config.MaxNewDatagramFlows, or beyond Flow.SetBandwidth
 	DropNoRoom                  // a new client's, with no descriptor or port left and nothing to evict
 	DropDraining                // a new client's, while the engine drains
 	DropEnded                   // held for an upstream, or behind one that failed, when the flow ended
@@ -95,26 +96,26 @@ func (d *Drop) UnmarshalText(text []byte) error {
 func (d Drop) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
 // Drops is the number of values of Drop, the length of DatagramStats.Dropped.
-const Drops = int(drops)
+const NumDrops = int(drops)
 
 // DatagramStats are the counters of one loop's datagram flows, and its gauges.
 // Once no flow is open: Received = Sent + the sum of Dropped.
 type DatagramStats struct {
-	Flows     int64        // gauge: flows that are open
-	Begun     int64        // flows that began
-	Received  int64        // datagrams, from either side
-	Sent      int64        // datagrams, to either side
-	Dropped   [Drops]int64 // datagrams that were read and not delivered, by Drop
-	Lost      int64        // datagrams that the kernel dropped before they could be read (SO_RXQ_OVFL)
-	Held      int64        // gauge: bytes that wait for full upstream sockets
-	Resting   int64        // gauge: sockets towards upstreams that keep their port for late replies, after their flow
-	RestsCut  int64        // of those, closed before their time to make room
-	ICMP      int64        // ICMP errors that upstreams' sockets told of
-	Batches   int64        // system calls that received something
-	Supers    int64        // messages received that held several datagrams (GRO)
-	Sends     int64        // system calls that sent
-	Runs      int64        // messages sent that held several datagrams (GSO)
-	Fallbacks int64        // runs that a route refused, and that were sent again as single datagrams
+	Flows              int64           // gauge: flows that are open
+	Begun              int64           // flows that began
+	Received           int64           // datagrams, from either side
+	Sent               int64           // datagrams, to either side
+	Dropped            [NumDrops]int64 // datagrams that were read and not delivered, by Drop
+	Lost               int64           // datagrams that the kernel dropped before they could be read (SO_RXQ_OVFL)
+	Held               int64           // gauge: bytes that wait for full upstream sockets
+	Resting            int64           // gauge: sockets towards upstreams that keep their port for late replies, after their flow
+	RestingClosedEarly int64           // of those, closed before their time to make room
+	ICMP               int64           // ICMP errors that upstreams' sockets told of
+	ReadCalls          int64           // system calls that received something
+	SuperPackets       int64           // messages received that held several datagrams (GRO)
+	WriteCalls         int64           // system calls that sent
+	Runs               int64           // messages sent that held several datagrams (GSO)
+	Fallbacks          int64           // runs that a route refused, and that were sent again as single datagrams
 }
 
 func (s *DatagramStats) add(o *DatagramStats) {
@@ -128,11 +129,11 @@ func (s *DatagramStats) add(o *DatagramStats) {
 	s.Lost += o.Lost
 	s.Held += o.Held
 	s.Resting += o.Resting
-	s.RestsCut += o.RestsCut
+	s.RestingClosedEarly += o.RestingClosedEarly
 	s.ICMP += o.ICMP
-	s.Batches += o.Batches
-	s.Supers += o.Supers
-	s.Sends += o.Sends
+	s.ReadCalls += o.ReadCalls
+	s.SuperPackets += o.SuperPackets
+	s.WriteCalls += o.WriteCalls
 	s.Runs += o.Runs
 	s.Fallbacks += o.Fallbacks
 }

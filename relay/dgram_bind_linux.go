@@ -13,7 +13,7 @@ import (
 func (l *Listener) bindUDP() error {
 	for range l.engine.loops {
 		var sa sys.Sockaddr
-		if err := sa.SetAddrPort(l.addr.IP); err != nil {
+		if err := sa.SetAddrPort(l.addr.AddrPort); err != nil {
 			return err
 		}
 		fd, err := l.bindDatagram(&sa)
@@ -21,11 +21,11 @@ func (l *Listener) bindUDP() error {
 			return err
 		}
 		l.dgrams = append(l.dgrams, &dgramPort{listener: l, fd: fd, family: sa.Family(), wild: l.wild()})
-		if l.addr.IP.Port() == 0 {
+		if l.addr.AddrPort.Port() == 0 {
 			if e := sys.LocalAddr(fd, &sa); e != 0 {
 				return e
 			}
-			l.addr.IP = sa.AddrPort()
+			l.addr.AddrPort = sa.AddrPort()
 		}
 	}
 	return nil
@@ -41,10 +41,10 @@ func (l *Listener) bindUnixgram() error {
 	return nil
 }
 
-// ServePacket takes a socket over that somebody else has bound, a *net.UDPConn or a
-// *net.UnixConn of datagrams, as Serve does a stream listener. It is one socket:
+// ListenOnPacket takes a socket over that somebody else has bound, a *net.UDPConn or a
+// *net.UnixConn of datagrams, as ListenOn does a stream listener. It is one socket:
 // the first loop serves it. What Listen would have set on it is set now.
-func (e *Engine) ServePacket(inherited net.PacketConn, cfg ListenConfig) (*Listener, error) {
+func (e *Engine) ListenOnPacket(inherited net.PacketConn, cfg ListenConfig) (*Listener, error) {
 	l, err := e.newListener(cfg)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,9 @@ func (l *Listener) bindDatagram(sa *sys.Sockaddr) (int, error) {
 }
 
 // wild tells whether the listener is bound to no address of its own.
-func (l *Listener) wild() bool { return l.addr.Network == UDP && l.addr.IP.Addr().IsUnspecified() }
+func (l *Listener) wild() bool {
+	return l.addr.Network == UDP && l.addr.AddrPort.Addr().IsUnspecified()
+}
 
 // setUpPort sets the options of a port's socket. Those that only make it better may fail.
 func (l *Listener) setUpPort(fd int, family sys.Family) error {

@@ -33,12 +33,12 @@ func TestFreePort(t *testing.T) {
 func freePort(t *testing.T, e *Engine, network Network) {
 	t.Helper()
 	listen := func(port uint16) (uint16, error) {
-		at := Addr{Network: network, IP: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}
+		at := Addr{Network: network, AddrPort: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}
 		l, err := e.Listen(at, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }}})
 		if err != nil {
 			return 0, err
 		}
-		return l.Addr().IP.Port(), nil
+		return l.Addr().AddrPort.Port(), nil
 	}
 	if _, err := listen(40000); err != nil {
 		t.Fatal(err)

@@ -124,7 +124,7 @@ func TestReplyAddress(t *testing.T) {
 			r := newDatagramRig(t, Config{})
 			locals := make(chan Addr, 10)
 			up := gramEcho(t, "udp4")
-			l := r.listenAt(Addr{Network: UDP, IP: netip.MustParseAddrPort(c.listen)}, ListenConfig{Hooks: Hooks{
+			l := r.listenAt(Addr{Network: UDP, AddrPort: netip.MustParseAddrPort(c.listen)}, ListenConfig{Hooks: Hooks{
 				Upstream: func(f *Flow, _ int) *Addr { locals <- f.Local(); return up },
 			}})
 			p, err := net.ListenPacket("udp", c.client)
@@ -134,7 +134,7 @@ func TestReplyAddress(t *testing.T) {
 			t.Cleanup(func() { p.Close() })
 			for range 3 {
 				for _, ip := range c.to {
-					to := Addr{Network: UDP, IP: netip.AddrPortFrom(netip.MustParseAddr(ip), l.Addr().IP.Port())}
+					to := Addr{Network: UDP, AddrPort: netip.AddrPortFrom(netip.MustParseAddr(ip), l.Addr().AddrPort.Port())}
 					tellGram(t, p, to, ip)
 					if from := gramAddr(hearGram(t, p, ip)); from != to {
 						t.Errorf("the reply comes from %v, want %v", from, to)
@@ -142,7 +142,7 @@ func TestReplyAddress(t *testing.T) {
 				}
 			}
 			for _, ip := range c.to {
-				if local := <-locals; local.IP.Addr().String() != ip {
+				if local := <-locals; local.AddrPort.Addr().String() != ip {
 					t.Errorf("the flow's local address is %v, want %s", local, ip)
 				}
 			}
@@ -188,16 +188,16 @@ func TestSuperPackets(t *testing.T) {
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
 	c := packetSocket(t, "udp4")
 	texts := numbered(40)
-	sendRun(t, c, l.Addr().IP, texts...)
+	sendRun(t, c, l.Addr().AddrPort, texts...)
 	var back net.Addr
 	for _, text := range texts {
 		back = hearGram(t, s, text)
 	}
-	sendRun(t, s, gramAddr(back).IP, texts...)
+	sendRun(t, s, gramAddr(back).AddrPort, texts...)
 	for _, text := range texts {
 		hearGram(t, c, text)
 	}
-	if got := r.dgramStats(); got.Supers != 2 || got.Runs != 2 || got.Received != 80 || got.Sends != 2 {
+	if got := r.dgramStats(); got.SuperPackets != 2 || got.Runs != 2 || got.Received != 80 || got.WriteCalls != 2 {
 		t.Errorf("%+v", got)
 	}
 	l.Close()
@@ -232,7 +232,7 @@ func TestSinglesLeaveTogether(t *testing.T) {
 				hearGram(t, s, text)
 			}
 			got := r.dgramStats()
-			if want := int64(1); off && got.Runs != 0 || !off && (got.Runs != want || got.Sends != 2) {
+			if want := int64(1); off && got.Runs != 0 || !off && (got.Runs != want || got.WriteCalls != 2) {
 				t.Errorf("%+v", got)
 			}
 			l.Close()
@@ -255,12 +255,12 @@ func TestRunsRefused(t *testing.T) {
 			c := packetSocket(t, "udp4")
 			for range 3 {
 				texts := numbered(20)
-				sendRun(t, c, l.Addr().IP, texts...)
+				sendRun(t, c, l.Addr().AddrPort, texts...)
 				var back net.Addr
 				for _, text := range texts {
 					back = hearGram(t, s, text)
 				}
-				sendRun(t, s, gramAddr(back).IP, texts...)
+				sendRun(t, s, gramAddr(back).AddrPort, texts...)
 				for _, text := range texts {
 					hearGram(t, c, text)
 				}
@@ -274,7 +274,7 @@ func TestRunsRefused(t *testing.T) {
 			}
 			// A later flow knows the route. One of other sizes would try smaller runs, unless the device refuses all.
 			c2 := packetSocket(t, "udp4")
-			sendRun(t, c2, l.Addr().IP, numbered(5)...)
+			sendRun(t, c2, l.Addr().AddrPort, numbered(5)...)
 			for _, text := range numbered(5) {
 				hearGram(t, s, text)
 			}
@@ -296,8 +296,8 @@ func TestBuiltinDatagrams(t *testing.T) {
 	discard := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &Addr{Network: Discard})
 	c := packetSocket(t, "udp4")
 	texts := numbered(64)
-	sendRun(t, c, discard.Addr().IP, texts...)
-	sendRun(t, c, echo.Addr().IP, texts...)
+	sendRun(t, c, discard.Addr().AddrPort, texts...)
+	sendRun(t, c, echo.Addr().AddrPort, texts...)
 	for _, text := range texts {
 		hearGram(t, c, text)
 	}
@@ -320,7 +320,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 			deadline := time.Now().Add(time.Minute)
 			c.SetDeadline(deadline)
 			s.SetDeadline(deadline)
-			to := l.Addr().IP
+			to := l.Addr().AddrPort
 			client, server := c.(*net.UDPConn), s.(*net.UDPConn)
 			pass := func() {
 				if _, err := client.WriteToUDPAddrPort(b[:1200], to); err != nil {

@@ -25,7 +25,7 @@ func TestRepliesOfTheNextUpstream(t *testing.T) {
 	hearGram(t, first, "never answered")
 	r.k.Fail(testkernel.SendRun, sys.ECONNREFUSED, 1) // what the first one met
 	texts := numbered(3)
-	sendRun(t, c, l.Addr().IP, texts...)
+	sendRun(t, c, l.Addr().AddrPort, texts...)
 	var back net.Addr
 	for _, text := range texts {
 		back = hearGram(t, second, text)
@@ -55,11 +55,11 @@ func TestRefusedRunKeepsItsSource(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
 	s := packetSocket(t, "udp4")
 	up := gramAddr(s.LocalAddr())
-	l := r.listenAt(Addr{Network: UDP, IP: netip.MustParseAddrPort("0.0.0.0:0")}, ListenConfig{}, &up)
+	l := r.listenAt(Addr{Network: UDP, AddrPort: netip.MustParseAddrPort("0.0.0.0:0")}, ListenConfig{}, &up)
 	c := packetSocket(t, "udp4")
-	to := Addr{Network: UDP, IP: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), l.Addr().IP.Port())}
+	to := Addr{Network: UDP, AddrPort: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), l.Addr().AddrPort.Port())}
 	tellGram(t, c, to, "hello")
-	back := gramAddr(hearGram(t, s, "hello")).IP
+	back := gramAddr(hearGram(t, s, "hello")).AddrPort
 	r.k.Fail(testkernel.SendRun, sys.EIO, 1)
 	texts := numbered(5)
 	sendRun(t, s, back, texts...)
@@ -80,9 +80,9 @@ func TestLinkLocalListener(t *testing.T) {
 		return
 	}
 	r := newDatagramRig(t, Config{Loops: 1})
-	l := r.listenAt(Addr{Network: UDP, IP: netip.MustParseAddrPort("[::]:0")}, ListenConfig{}, gramEcho(t, "udp6"))
+	l := r.listenAt(Addr{Network: UDP, AddrPort: netip.MustParseAddrPort("[::]:0")}, ListenConfig{}, gramEcho(t, "udp6"))
 	c := packetSocketAt(t, "[fd00::1]:0")
-	to := netip.AddrPortFrom(netip.MustParseAddr("fe80::1234%lo"), l.Addr().IP.Port())
+	to := netip.AddrPortFrom(netip.MustParseAddr("fe80::1234%lo"), l.Addr().AddrPort.Port())
 	if _, err := c.WriteTo([]byte("hello"), net.UDPAddrFromAddrPort(to)); err != nil {
 		t.Fatal(err)
 	}
@@ -203,6 +203,6 @@ func TestNoDescriptorForTheNextUpstream(t *testing.T) {
 	r.k.Fail(testkernel.Datagram, sys.EMFILE, 2) // its own old socket gives way to the first
 	r.k.Fail(testkernel.Send, sys.ECONNREFUSED, 1)
 	tellGram(t, c, l.Addr(), "second")
-	r.expect(CauseBRefused)
+	r.expect(CauseUpstreamRefused)
 	askGram(t, c, l.Addr(), "third")
 }

@@ -18,17 +18,17 @@ func TestFlowEndsInItsBatch(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1, NoGSO: true}) // so that a super-packet takes many places
 			s, c := packetSocket(t, "udp4"), packetSocket(t, "udp4")
 			up := gramAddr(s.LocalAddr())
-			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Unreachable: UnreachableEnd}}, &up)
+			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{OnUnreachable: UnreachableEnd}}, &up)
 			tellGram(t, c, l.Addr(), "first")
 			hearGram(t, s, "first")
 			release := r.holdLoop()
 			texts := numbered(all)
 			for some := range slices.Chunk(texts, per) {
-				sendRun(t, c, l.Addr().IP, some...)
+				sendRun(t, c, l.Addr().AddrPort, some...)
 			}
 			r.k.FailAfter(after, testkernel.SendBatch, sys.ECONNREFUSED, 1)
 			release()
-			sent := r.expect(CauseBRefused).Up.Datagrams - 1 // the last of a plan leaves by another call
+			sent := r.expect(CauseUpstreamRefused).Up.Datagrams - 1 // the last of a plan leaves by another call
 			for _, text := range texts[:sent] {
 				hearGram(t, s, text)
 			}

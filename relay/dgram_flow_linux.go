@@ -119,7 +119,7 @@ func (d *dgrams) connect(s *session) Cause {
 func (d *dgrams) attemptFailed(s *session, err error) {
 	d.closeUpstream(s)
 	s.err = err
-	d.loop.stats.ConnectFails++
+	d.loop.stats.ConnectErrors++
 	if hook := s.cfg.Hooks.Connected; hook != nil {
 		hook(d.hookFlow(s), s.to, d.loop.now-s.since, err)
 	}
@@ -144,7 +144,7 @@ func (d *dgrams) dial(s *session) error {
 	if err != nil {
 		return err
 	}
-	ip := s.to.IP.Addr()
+	ip := s.to.AddrPort.Addr()
 	d.setLimit(s, toB, l.peer.Family(), ip.Is6() && !ip.Is4In6())
 	return nil
 }
@@ -213,7 +213,7 @@ func (d *dgrams) setUp(s *session, fd int, to *sys.Sockaddr) error {
 // not arrive. It tells whether the flow goes on; if not the caller ends it.
 func (d *dgrams) unreachable(s *session, e sys.Errno) bool {
 	d.stats.ICMP++
-	switch s.cfg.Datagram.Unreachable {
+	switch s.cfg.Datagram.OnUnreachable {
 	case UnreachableIgnore:
 		s.err = e
 		if hook := s.cfg.Hooks.Connected; hook != nil {

@@ -29,7 +29,7 @@ func TestFullListenerKeepsDatagramsApart(t *testing.T) {
 		}
 		release := r.holdLoop() // so that one turn meets many
 		for some := range slices.Chunk(texts, per) {
-			sendRun(t, s, back.IP, some...)
+			sendRun(t, s, back.AddrPort, some...)
 		}
 		r.k.FailAfter(int(round)*all/rounds, testkernel.SendBatch, sys.EAGAIN, 1)
 		release()

@@ -52,7 +52,7 @@ func TestRoutineICMP(t *testing.T) {
 	block := r.blockLoop()
 	s := packetSocket(t, "udp4")
 	up := gramAddr(s.LocalAddr())
-	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Unreachable: UnreachableIgnore}}, &up)
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{OnUnreachable: UnreachableIgnore}}, &up)
 	c := packetSocket(t, "udp4")
 	told := int64(0)
 	for _, code := range []byte{fragmentationNeeded, hostUnknown, hostIsolated, filtered} {
@@ -98,12 +98,12 @@ func TestEarlierErrorIsNotThisDatagrams(t *testing.T) {
 	texts := numbered(20)
 	for range 2 {
 		r.k.Fail(testkernel.SendRun, sys.EMSGSIZE, 1)
-		sendRun(t, c, l.Addr().IP, texts...)
+		sendRun(t, c, l.Addr().AddrPort, texts...)
 		for _, text := range texts {
 			hearGram(t, s, text)
 		}
 	}
-	if st := r.dgramStats(); st.Fallbacks != 0 || st.Runs != 2 || st.ICMP != 3 || st.Dropped != [Drops]int64{} {
+	if st := r.dgramStats(); st.Fallbacks != 0 || st.Runs != 2 || st.ICMP != 3 || st.Dropped != [NumDrops]int64{} {
 		t.Errorf("%+v", st)
 	}
 }
@@ -118,10 +118,10 @@ func TestRunThatFailsAnywayBlamesNoRoute(t *testing.T) {
 	texts := numbered(20)
 	r.k.Fail(testkernel.SendRun, sys.EINVAL, 2)
 	r.k.Fail(testkernel.SendBatch, sys.EINVAL, 20)
-	sendRun(t, c, l.Addr().IP, texts...)
+	sendRun(t, c, l.Addr().AddrPort, texts...)
 	eventually(t, "all are dropped", func() bool { return r.dgramStats().Dropped[DropFailed] == 20 })
 	r.k.Heal()
-	sendRun(t, c, l.Addr().IP, texts...)
+	sendRun(t, c, l.Addr().AddrPort, texts...)
 	for _, text := range texts {
 		hearGram(t, s, text)
 	}
@@ -136,7 +136,7 @@ func TestUnreachableForLong(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
 	s, c := packetSocket(t, "udp4"), packetSocket(t, "udp4")
 	up := gramAddr(s.LocalAddr())
-	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Unreachable: UnreachableIgnore}}, &up)
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{OnUnreachable: UnreachableIgnore}}, &up)
 	r.k.Fail(testkernel.Send, sys.EHOSTUNREACH, -1)
 	tellGram(t, c, l.Addr(), "lost")
 	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropUnreachable] == 1 })

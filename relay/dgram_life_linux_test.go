@@ -83,12 +83,12 @@ func TestEviction(t *testing.T) {
 	up.Store(echo)
 	time.Sleep(max(leastPatience, 2*time.Since(start)) + 2*tick)
 	askGram(t, cs[3], l.Addr(), "3")
-	if rec := r.expect(CauseEvicted); rec.Client.IP != gramAddr(cs[2].LocalAddr()).IP {
+	if rec := r.expect(CauseEvicted); rec.Client.AddrPort != gramAddr(cs[2].LocalAddr()).AddrPort {
 		t.Errorf("%v went first, and not the one without an answer", rec.Client)
 	}
 	askGram(t, cs[0], l.Addr(), "0 again")
 	askGram(t, cs[2], l.Addr(), "2")
-	if rec := r.expect(CauseEvicted); rec.Client.IP != gramAddr(cs[1].LocalAddr()).IP {
+	if rec := r.expect(CauseEvicted); rec.Client.AddrPort != gramAddr(cs[1].LocalAddr()).AddrPort {
 		t.Errorf("%v went second, want the one silent for longest, %v", rec.Client, cs[1].LocalAddr())
 	}
 }
@@ -109,7 +109,7 @@ func TestNoDescriptorForADatagram(t *testing.T) {
 
 // A flood from new addresses gets its share and no more, and what is there goes on.
 func TestFloodOfNewFlows(t *testing.T) {
-	r := newDatagramRig(t, Config{Loops: 1, MaxNewFlows: 16})
+	r := newDatagramRig(t, Config{Loops: 1, MaxNewDatagramFlows: 16})
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
 	old := packetSocket(t, "udp4")
 	askGram(t, old, l.Addr(), "first")
@@ -128,7 +128,7 @@ func TestFloodOfNewFlows(t *testing.T) {
 // An upstream that is gone ends the flow, moves it, or is ignored, by policy;
 // one that is back is used again.
 func TestUnreachable(t *testing.T) {
-	for _, policy := range []Unreachable{UnreachableNext, UnreachableEnd, UnreachableIgnore} {
+	for _, policy := range []UnreachableAction{UnreachableNext, UnreachableEnd, UnreachableIgnore} {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1})
 			s := packetSocket(t, "udp4")
@@ -140,7 +140,7 @@ func TestUnreachable(t *testing.T) {
 			}
 			var failed []string
 			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{
-				Datagram: DatagramConfig{Unreachable: policy},
+				Datagram: DatagramConfig{OnUnreachable: policy},
 				Hooks: Hooks{
 					Upstream:  func(_ *Flow, n int) *Addr { return []*Addr{&first, second, nil}[min(n, 2)] },
 					Connected: func(_ *Flow, to *Addr, _ time.Duration, err error) { failed = append(failed, fmt.Sprint(*to, err)) },
@@ -159,7 +159,7 @@ func TestUnreachable(t *testing.T) {
 				}
 			case UnreachableEnd:
 				tellGram(t, c, l.Addr(), "lost")
-				if rec := r.expect(CauseBRefused); rec.Err != sys.ECONNREFUSED {
+				if rec := r.expect(CauseUpstreamRefused); rec.Err != sys.ECONNREFUSED {
 					t.Errorf("%+v", rec)
 				}
 			case UnreachableIgnore:
@@ -288,7 +288,7 @@ func TestDatagramHooks(t *testing.T) {
 	}})
 	c := packetSocket(t, "udp4")
 	tellGram(t, c, l.Addr(), "refused")
-	if rec := r.expect(CauseRefused); rec.Client.IP != gramAddr(c.LocalAddr()).IP || rec.Value != rec.Client {
+	if rec := r.expect(CauseRefused); rec.Client.AddrPort != gramAddr(c.LocalAddr()).AddrPort || rec.Value != rec.Client {
 		t.Errorf("%+v", rec)
 	}
 	askGram(t, c, l.Addr(), "admitted")
@@ -300,7 +300,7 @@ func TestDatagramHooks(t *testing.T) {
 // What has no upstream, or the wrong kind of one, ends with a record and a count.
 func TestNoUpstreamForADatagram(t *testing.T) {
 	r := newDatagramRig(t, Config{})
-	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &Addr{Network: TCP, IP: loopback})
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &Addr{Network: TCP, AddrPort: loopback})
 	tellGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
 	if rec := r.expect(CauseNoUpstream); rec.Err != errNoDatagrams || rec.Attempts != 1 {
 		t.Errorf("%+v", rec)
@@ -328,7 +328,7 @@ func TestFullUpstreamDelaysNobodyElse(t *testing.T) {
 		hearGram(t, s, text)
 	}
 	eventually(t, "nothing is held", func() bool { return r.dgramStats().Held == 0 })
-	if n := r.dgramStats().Dropped; n != [Drops]int64{} {
+	if n := r.dgramStats().Dropped; n != [NumDrops]int64{} {
 		t.Errorf("dropped %v", n)
 	}
 }
@@ -381,7 +381,7 @@ func TestSendErrors(t *testing.T) {
 		sys.EOPNOTSUPP: DropUnreachable, sys.EADDRNOTAVAIL: DropFailed} {
 		t.Run(why.String()+errno.Error(), func(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1})
-			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Unreachable: UnreachableIgnore}}, gramEcho(t, "udp4"))
+			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{OnUnreachable: UnreachableIgnore}}, gramEcho(t, "udp4"))
 			c := packetSocket(t, "udp4")
 			askGram(t, c, l.Addr(), "first")
 			r.k.Fail(testkernel.SendBatch, errno, 1) // a reply

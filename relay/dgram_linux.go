@@ -19,7 +19,7 @@ const (
 	// dgramStride sets the buffers of a batch apart. It is no multiple of
 	// 64 KiB: else the first bytes of all would share one set of the caches.
 	dgramStride = dgramSize + 33*64
-	// defaultNewFlows is Config.MaxNewFlows as it comes.
+	// defaultNewFlows is Config.MaxNewDatagramFlows as it comes.
 	defaultNewFlows = 16384
 	// dgramRounds bounds how many batches one turn takes from a listener.
 	dgramRounds = 4
@@ -85,7 +85,7 @@ func newDgrams(l *loop) *dgrams {
 	d.up.init(d, 0)
 	d.back.init(d, sys.Unix)              // whose names have room for any address
 	const ticks = int(time.Second / tick) // a second
-	switch n := cfg.MaxNewFlows; {
+	switch n := cfg.MaxNewDatagramFlows; {
 	case n < 0:
 		d.perTick = math.MaxInt
 	case n == 0:
@@ -233,7 +233,7 @@ func (d *dgrams) destination(s *session, dir int) netip.Addr {
 	if s.to == nil {
 		return netip.Addr{}
 	}
-	return s.to.IP.Addr()
+	return s.to.AddrPort.Addr()
 }
 
 // setLimit says what runs of s in one direction may hold.

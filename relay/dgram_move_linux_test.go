@@ -24,11 +24,11 @@ func TestMoveToAnotherKindOfUpstream(t *testing.T) {
 			hearGram(t, a, "first")
 			r.k.Fail(testkernel.SendRun, sys.ECONNREFUSED, 1) // what the first one met
 			texts := append(numbered(7), "last")
-			sendRun(t, c, l.Addr().IP, texts...)
+			sendRun(t, c, l.Addr().AddrPort, texts...)
 			for _, text := range texts {
 				hearGram(t, b, text)
 			}
-			if s := r.dgramStats(); s.Dropped != [Drops]int64{} {
+			if s := r.dgramStats(); s.Dropped != [NumDrops]int64{} {
 				t.Errorf("dropped %v", s.Dropped)
 			}
 		})

@@ -250,7 +250,7 @@ func (o *outbox) alive() int {
 
 // send hands n items to the kernel.
 func (o *outbox) send(n int) (int, sys.Errno) {
-	o.d.stats.Sends++
+	o.d.stats.WriteCalls++
 	kernel := o.d.loop.env.Kernel
 	if o.port != nil {
 		return kernel.SendBatch(o.port.fd, o.v, o.at, n)
@@ -347,7 +347,7 @@ func (o *outbox) singly(why sys.Errno) {
 	for _, p := range o.pieces[it.first:it.past] {
 		for b := range segment.All(p.b, it.segment) {
 			one.Replace(b)
-			o.d.stats.Sends++
+			o.d.stats.WriteCalls++
 			_, e := kernel.SendBatch(fd, one, 0, 1)
 			if e == sys.EINTR || o.port == nil && (e == sys.EMSGSIZE || isUnreachable(e)) { // an earlier datagram's
 				_, e = kernel.SendBatch(fd, one, 0, 1)
@@ -382,7 +382,7 @@ func (o *outbox) unreachable(e sys.Errno) bool {
 	attempts := s.attempts
 	if !o.d.unreachable(s, e) {
 		o.abandon(DropUnreachable)
-		o.d.end(s, CauseBRefused, e)
+		o.d.end(s, CauseUpstreamRefused, e)
 		return false
 	}
 	if s.attempts == attempts {

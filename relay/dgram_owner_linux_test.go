@@ -52,7 +52,7 @@ func (o *owned) tell(c net.PacketConn, to Addr, owner byte, burst, run int) {
 	}
 	if to.Network == UDP && burst > 1 {
 		for some := range slices.Chunk(texts, run) {
-			sendRun(o.t, c, to.IP, some...)
+			sendRun(o.t, c, to.AddrPort, some...)
 		}
 		return
 	}

@@ -127,7 +127,7 @@ func (d *dgrams) receive(p *dgramPort) {
 		if e != 0 {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
-		d.stats.Batches++
+		d.stats.ReadCalls++
 		for i := range n {
 			d.take(p, i)
 		}
@@ -161,7 +161,7 @@ func (d *dgrams) take(p *dgramPort, i int) {
 	if c.Segment > 0 && c.Segment < n {
 		m.seg = c.Segment
 		count = segment.Count(n, c.Segment)
-		d.stats.Supers++
+		d.stats.SuperPackets++
 	}
 	d.stats.Received += int64(count)
 	d.loop.stats.BytesRead += int64(len(m.b))

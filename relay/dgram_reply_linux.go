@@ -24,7 +24,7 @@ func (d *dgrams) readUpstream(s *session) {
 		d.readFailed(s, e)
 		return
 	}
-	d.stats.Batches++
+	d.stats.ReadCalls++
 	out.leased += n
 	total := 0
 	for i := from; i < from+n; i++ {
@@ -50,7 +50,7 @@ func (d *dgrams) takeReply(s *session, out *outbox, i int) int {
 		if c.Segment > 0 && c.Segment < n {
 			seg = c.Segment
 			count = segment.Count(n, seg)
-			d.stats.Supers++
+			d.stats.SuperPackets++
 		}
 	}
 	b := out.replies.Buf(i)[:min(n, dgramSize)]
@@ -99,12 +99,12 @@ func (d *dgrams) readFailed(s *session, e sys.Errno) {
 		d.stats.ICMP++
 	case isUnreachable(e):
 		if !d.unreachable(s, e) {
-			d.end(s, CauseBRefused, e)
+			d.end(s, CauseUpstreamRefused, e)
 		} else if s.hold != nil && s.builtin() { // whose socket would have told when
 			d.release(s)
 		}
 	default:
-		d.end(s, CauseBFailed, e)
+		d.end(s, CauseUpstreamFailed, e)
 	}
 }
 

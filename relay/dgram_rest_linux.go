@@ -74,7 +74,7 @@ func (d *dgrams) endRest() {
 // cutRest closes the socket that has rested for longest before its time.
 func (d *dgrams) cutRest() {
 	d.endRest()
-	d.stats.RestsCut++
+	d.stats.RestingClosedEarly++
 }
 
 // freeSocket makes a descriptor and a port free for keep; false: there is none to

@@ -29,7 +29,7 @@ func lateReplies(t *testing.T, dial *DialConfig) {
 	r := newDatagramRig(t, Config{Loops: 1})
 	s := packetSocketAt(t, "127.0.0.1:30000")
 	up := gramAddr(s.LocalAddr())
-	l := r.listenAt(Addr{Network: UDP, IP: netip.MustParseAddrPort("127.0.0.1:20000")}, ListenConfig{Dial: dial, Datagram: DatagramConfig{Replies: 1}}, &up)
+	l := r.listenAt(Addr{Network: UDP, AddrPort: netip.MustParseAddrPort("127.0.0.1:20000")}, ListenConfig{Dial: dial, Datagram: DatagramConfig{Replies: 1}}, &up)
 	var last net.Addr
 	for i := range 60 {
 		text := fmt.Sprint("client ", i)
@@ -45,7 +45,7 @@ func lateReplies(t *testing.T, dial *DialConfig) {
 		c.Close()
 		last = from
 	}
-	if s := r.dgramStats(); s.Resting == 0 || s.Resting > 8 || s.RestsCut == 0 {
+	if s := r.dgramStats(); s.Resting == 0 || s.Resting > 8 || s.RestingClosedEarly == 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -119,7 +119,7 @@ func TestRestEnds(t *testing.T) {
 	if took := time.Since(start); took < r.e.restTime {
 		t.Errorf("it rested for %v", took)
 	}
-	if s := r.dgramStats(); s.Resting != 0 || s.RestsCut != 0 {
+	if s := r.dgramStats(); s.Resting != 0 || s.RestingClosedEarly != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -133,7 +133,7 @@ func TestRestGivesWay(t *testing.T) {
 		askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
 		r.expect(CauseAnswered)
 	}
-	if s := r.dgramStats(); s.Resting != 3 || s.RestsCut != 2 {
+	if s := r.dgramStats(); s.Resting != 3 || s.RestingClosedEarly != 2 {
 		t.Errorf("%+v", s)
 	}
 	for _, errno := range []sys.Errno{sys.EMFILE, sys.EAGAIN} {
@@ -141,7 +141,7 @@ func TestRestGivesWay(t *testing.T) {
 		askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
 		r.expect(CauseAnswered)
 	}
-	if s := r.dgramStats(); s.Resting != 3 || s.RestsCut != 4 {
+	if s := r.dgramStats(); s.Resting != 3 || s.RestingClosedEarly != 4 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -150,12 +150,12 @@ func TestRestGivesWay(t *testing.T) {
 func TestRestGivesWayToStreams(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
 	asked := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
-	streams := r.listenAt(Addr{Network: TCP, IP: loopback}, ListenConfig{}, echoServer(t, "tcp4"))
+	streams := r.listenAt(Addr{Network: TCP, AddrPort: loopback}, ListenConfig{}, echoServer(t, "tcp4"))
 	for _, call := range []testkernel.Call{testkernel.Accept, testkernel.Socket} {
 		askGram(t, packetSocket(t, "udp4"), asked.Addr(), "x")
 		r.expect(CauseAnswered)
 		r.k.Fail(call, sys.EMFILE, 1)
-		c, err := net.Dial("tcp", streams.Addr().IP.String())
+		c, err := net.Dial("tcp", streams.Addr().AddrPort.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestRestGivesWayToStreams(t *testing.T) {
 	}
 	s := r.e.Stats()
 	total := s.Total()
-	if d := &total.Datagrams; d.Resting != 0 || d.RestsCut != 2 || total.AcceptPauses != 0 {
+	if d := &total.Datagrams; d.Resting != 0 || d.RestingClosedEarly != 2 || total.AcceptPauses != 0 {
 		t.Errorf("%+v", total)
 	}
 }

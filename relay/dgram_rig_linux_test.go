@@ -57,7 +57,7 @@ func (r *rig) closeDatagrams() {
 	if sum.BytesRead != sum.BytesWritten+sum.BytesDropped {
 		t.Errorf("%d bytes read, %d written, %d dropped", sum.BytesRead, sum.BytesWritten, sum.BytesDropped)
 	}
-	for _, c := range r.e.buffers.Stats().Class {
+	for _, c := range r.e.buffers.Stats().Classes {
 		if c.Gets != c.Puts {
 			t.Errorf("buffers of %d bytes: %d taken, %d given back", c.Size, c.Gets, c.Puts)
 		}
@@ -122,14 +122,14 @@ func unixPlace(t testing.TB) string {
 func gramAddr(a net.Addr) Addr {
 	if u, ok := a.(*net.UDPAddr); ok {
 		ap := u.AddrPort()
-		return Addr{Network: UDP, IP: netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
+		return Addr{Network: UDP, AddrPort: netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
 	}
 	return Addr{Network: Unixgram, Path: a.String()}
 }
 
 func gramNet(a Addr) net.Addr {
 	if a.Network == UDP {
-		return net.UDPAddrFromAddrPort(a.IP)
+		return net.UDPAddrFromAddrPort(a.AddrPort)
 	}
 	return &net.UnixAddr{Net: "unixgram", Name: a.Path}
 }
@@ -137,9 +137,9 @@ func gramNet(a Addr) net.Addr {
 func gramPlace(t testing.TB, network string) Addr {
 	switch network {
 	case "udp4":
-		return Addr{Network: UDP, IP: loopback}
+		return Addr{Network: UDP, AddrPort: loopback}
 	case "udp6":
-		return Addr{Network: UDP, IP: netip.MustParseAddrPort("[::1]:0")}
+		return Addr{Network: UDP, AddrPort: netip.MustParseAddrPort("[::1]:0")}
 	}
 	return Addr{Network: Unixgram, Path: unixPlace(t)}
 }

@@ -100,14 +100,14 @@ func (s *session) peer() Addr {
 	if s.port.family == sys.Unix {
 		return Addr{Network: Unixgram, Path: unixPath(s.path)}
 	}
-	return Addr{Network: UDP, IP: addrPort(s.name[:s.nameLen])}
+	return Addr{Network: UDP, AddrPort: addrPort(s.name[:s.nameLen])}
 }
 
 // localAddr is the address that the client wrote to.
 func (s *session) localAddr() Addr {
 	a := s.port.listener.addr
 	if s.local.IsValid() {
-		a.IP = netip.AddrPortFrom(s.local, a.IP.Port())
+		a.AddrPort = netip.AddrPortFrom(s.local, a.AddrPort.Port())
 	}
 	return a
 }

@@ -24,7 +24,7 @@ func TestClosedPortIsForgotten(t *testing.T) {
 			defer f.Close()
 			at := gramAddr(s.LocalAddr())
 			echo := func(*Flow, int) *Addr { return &Addr{Network: Echo} }
-			l, err := r.e.ServePacket(s, ListenConfig{Hooks: Hooks{Done: r.done, Upstream: echo}})
+			l, err := r.e.ListenOnPacket(s, ListenConfig{Hooks: Hooks{Done: r.done, Upstream: echo}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,7 @@ func TestClosedPortIsForgotten(t *testing.T) {
 // A socket that is taken over may have been told to queue errors, and to cut what
 // it sends. Nobody reads that queue here: a client that is gone does not keep the
 // loop busy. And a reply stays whole.
-func TestServePacketUndoesOptions(t *testing.T) {
+func TestListenOnPacketUndoesOptions(t *testing.T) {
 	for network, family := range map[string]sys.Family{"udp4": sys.IPv4, "udp6": sys.IPv6} {
 		t.Run(network, func(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1})
@@ -56,7 +56,7 @@ func TestServePacketUndoesOptions(t *testing.T) {
 				}
 			})
 			at, to := gramAddr(s.LocalAddr()), gramAddr(up.LocalAddr())
-			l, err := r.e.ServePacket(s, ListenConfig{Hooks: Hooks{Done: r.done, Upstream: func(*Flow, int) *Addr { return &to }}})
+			l, err := r.e.ListenOnPacket(s, ListenConfig{Hooks: Hooks{Done: r.done, Upstream: func(*Flow, int) *Addr { return &to }}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -47,7 +47,7 @@ func drainWithFlow(t *testing.T, r *rig, a, b net.Conn) {
 		return err != nil
 	})
 	x, y := testnet.Pair(t, "unix")
-	if err := r.e.Relay(x, y, Options{}); !errors.Is(err, net.ErrClosed) {
+	if err := r.e.Relay(x, y, PairConfig{}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a pair for an engine that drains: %v", err)
 	}
 	say(t, x, y, "still ours")
@@ -164,7 +164,7 @@ func TestCloseInTraffic(t *testing.T) {
 			t.Errorf("Drain after Close: %v", err)
 		}
 		x, y := testnet.Pair(t, "tcp4")
-		if err := r.e.Relay(x, y, Options{}); !errors.Is(err, net.ErrClosed) {
+		if err := r.e.Relay(x, y, PairConfig{}); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Relay after Close: %v", err)
 		}
 		if _, err := r.e.Listen(r.place("tcp4"), ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}}); !errors.Is(err, net.ErrClosed) {
@@ -199,7 +199,7 @@ func TestConcurrentUse(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 20 {
-				c, err := net.Dial("tcp4", l.Addr().IP.String())
+				c, err := net.Dial("tcp4", l.Addr().AddrPort.String())
 				if err != nil {
 					return
 				}
@@ -210,7 +210,7 @@ func TestConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for range 20 {
 				x, y := testnet.Pair(t, "unix")
-				if err := r.e.Relay(x, y, Options{Done: r.done}); err != nil && !errors.Is(err, net.ErrClosed) {
+				if err := r.e.Relay(x, y, PairConfig{Done: r.done}); err != nil && !errors.Is(err, net.ErrClosed) {
 					t.Error(err)
 				}
 				r.e.Stats()
@@ -218,7 +218,7 @@ func TestConcurrentUse(t *testing.T) {
 		})
 		wg.Go(func() {
 			for range 5 {
-				l, err := r.e.Listen(Addr{Network: TCP, IP: l.Addr().IP}, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
+				l, err := r.e.Listen(Addr{Network: TCP, AddrPort: l.Addr().AddrPort}, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
 				if err != nil {
 					if !errors.Is(err, net.ErrClosed) {
 						t.Error(err)
@@ -254,7 +254,7 @@ func TestDrainWaitsForRecords(t *testing.T) {
 			<-leave[i]
 			r.done(rec)
 		}
-		if err := r.e.Relay(inA, inB, Options{Done: hook}); err != nil {
+		if err := r.e.Relay(inA, inB, PairConfig{Done: hook}); err != nil {
 			t.Fatal(err)
 		}
 		say(t, a, b, "hello")

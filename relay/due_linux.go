@@ -60,7 +60,7 @@ func (f *Flow) due() (at time.Duration, c Cause) {
 	case flowConnecting:
 		sooner(f.since, or(max(t.Connect, 0), DefaultConnectTimeout), CauseConnectTimeout)
 	case flowParked:
-		sooner(f.since-f.queued, or(t.Queue, DefaultQueueTimeout), CauseQueued)
+		sooner(f.since-f.queued, or(t.Queue, DefaultQueueTimeout), CauseQueueTimeout)
 	case flowRelaying:
 		sooner(f.active, t.Idle, CauseIdle)
 		// A built-in upstream has no half that could speak or close.

@@ -98,7 +98,7 @@ func TestFirstByte(t *testing.T) {
 	})
 	t.Run("pair", func(t *testing.T) {
 		r := newRig(t, Config{})
-		r.adopted("tcp4", "tcp4", Options{Timeouts: Timeouts{FirstByte: first}})
+		r.adopted("tcp4", "tcp4", PairConfig{Timeouts: Timeouts{FirstByte: first}})
 		r.expect(CauseFirstByte)
 	})
 }
@@ -131,8 +131,8 @@ func TestSetTimeouts(t *testing.T) {
 			}
 			s := newServer(t, "tcp4")
 			a := dial(t, r.listen("tcp4", ListenConfig{Timeouts: late, Hooks: Hooks{
-				Admit: func(f *Flow) Cause { f.Sniff(100, time.Minute); do(stage.admit, f); return CauseNone },
-				Sniff: func(f *Flow, b []byte, _ bool) (int, SniffNext) { do(stage.sniff, f); return 0, SniffOn },
+				Admit: func(f *Flow) Cause { f.StartSniff(100, time.Minute); do(stage.admit, f); return CauseNone },
+				Sniff: func(f *Flow, b []byte, _ bool) (int, SniffNext) { do(stage.sniff, f); return 0, SniffDone },
 				Upstream: func(f *Flow, _ int) *Addr {
 					do(stage.upstream, f)
 					return s.addr
@@ -156,7 +156,7 @@ func TestDatagramTimeouts(t *testing.T) {
 				if f.Timeouts() != to {
 					t.Errorf("timeouts %+v", f.Timeouts())
 				}
-				f.Sniff(100, time.Minute) // which means nothing here
+				f.StartSniff(100, time.Minute) // which means nothing here
 				f.Preface([]byte("nor this"))
 				f.Ref().Resume()
 				return CauseNone

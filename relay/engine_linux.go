@@ -82,8 +82,8 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	if cfg.Loops == 0 {
 		cfg.Loops = min(runtime.GOMAXPROCS(0), maxLoops)
 	}
-	if cfg.Lowat == 0 {
-		cfg.Lowat = defaultLowat
+	if cfg.LowWaterMark == 0 {
+		cfg.LowWaterMark = defaultLowat
 	}
 	e := &core{
 		kernel:    k,
@@ -155,7 +155,7 @@ func (e *core) forgotten() {
 // [errors.ErrUnsupported] says that one is not a stream socket (for
 // those there is package splice), [net.ErrClosed] that the engine, or the
 // connection, is closed.
-func (e *Engine) Relay(a, b net.Conn, opt Options) error {
+func (e *Engine) Relay(a, b net.Conn, opt PairConfig) error {
 	inA, inB := pump.Inner(a), pump.Inner(b)
 	fdA, err := e.dupConn(inA)
 	if err != nil {
@@ -194,7 +194,7 @@ func (e *Engine) Relay(a, b net.Conn, opt Options) error {
 
 // closeAtEnd has c closed when its flow has ended, if it is a wrapper, whose
 // owner may take that for the end.
-func (e *core) closeAtEnd(c net.Conn, opt *Options) {
+func (e *core) closeAtEnd(c net.Conn, opt *PairConfig) {
 	if _, ok := c.(Wrapper); !ok {
 		return
 	}

@@ -17,18 +17,18 @@ type Engine struct{}
 func New(Config) (*Engine, error) { return nil, errors.ErrUnsupported }
 
 // Relay returns [errors.ErrUnsupported]; both connections still belong to the caller.
-func (*Engine) Relay(a, b net.Conn, opt Options) error { return errors.ErrUnsupported }
+func (*Engine) Relay(a, b net.Conn, opt PairConfig) error { return errors.ErrUnsupported }
 
 // Listen returns [errors.ErrUnsupported].
 func (*Engine) Listen(Addr, ListenConfig) (*Listener, error) { return nil, errors.ErrUnsupported }
 
-// Serve returns [errors.ErrUnsupported].
-func (*Engine) Serve(net.Listener, ListenConfig) (*Listener, error) {
+// ListenOn returns [errors.ErrUnsupported].
+func (*Engine) ListenOn(net.Listener, ListenConfig) (*Listener, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// ServePacket returns [errors.ErrUnsupported].
-func (*Engine) ServePacket(net.PacketConn, ListenConfig) (*Listener, error) {
+// ListenOnPacket returns [errors.ErrUnsupported].
+func (*Engine) ListenOnPacket(net.PacketConn, ListenConfig) (*Listener, error) {
 	return nil, errors.ErrUnsupported
 }
 
@@ -104,8 +104,8 @@ func (*Flow) SetValue(any) {}
 // ClientEnded is for Linux.
 func (*Flow) ClientEnded() bool { return false }
 
-// Sniff returns [ErrStage].
-func (*Flow) Sniff(max int, timeout time.Duration) error { return ErrStage }
+// StartSniff returns [ErrStage].
+func (*Flow) StartSniff(max int, timeout time.Duration) error { return ErrStage }
 
 // Preface returns [ErrStage].
 func (*Flow) Preface(b []byte) error { return ErrStage }

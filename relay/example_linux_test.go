@@ -19,17 +19,17 @@ import (
 )
 
 // anyPort is a free port of this host.
-var anyPort = relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("127.0.0.1:0")}
+var anyPort = relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
 
 // addrOf is the address of a server of package net.
 func addrOf(l net.Listener) *relay.Addr {
-	return &relay.Addr{Network: relay.TCP, IP: l.Addr().(*net.TCPAddr).AddrPort()}
+	return &relay.Addr{Network: relay.TCP, AddrPort: l.Addr().(*net.TCPAddr).AddrPort()}
 }
 
 // Routing by TLS server name: the engine shows the first bytes of each client to
 // Hooks.Sniff until the ClientHello is complete. The upstream gets them
 // unchanged, so that TLS is between the client and the upstream.
-func ExampleFlow_Sniff() {
+func ExampleFlow_StartSniff() {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "hello from ", r.Host)
 	}))
@@ -44,7 +44,7 @@ func ExampleFlow_Sniff() {
 	defer engine.Close()
 	listener, err := engine.Listen(anyPort, relay.ListenConfig{Hooks: relay.Hooks{
 		Admit: func(f *relay.Flow) relay.Cause {
-			f.Sniff(clienthello.MaxSize, 5*time.Second)
+			f.StartSniff(clienthello.MaxSize, 5*time.Second)
 			return relay.CauseNone
 		},
 		Sniff: func(f *relay.Flow, b []byte, last bool) (take int, next relay.SniffNext) {
@@ -56,7 +56,7 @@ func ExampleFlow_Sniff() {
 				return 0, relay.SniffRefuse
 			}
 			f.SetValue(hello.ServerName)
-			return 0, relay.SniffOn
+			return 0, relay.SniffDone
 		},
 		Upstream: func(f *relay.Flow, attempt int) *relay.Addr {
 			if attempt > 0 {
@@ -73,7 +73,7 @@ func ExampleFlow_Sniff() {
 	transport := server.Client().Transport.(*http.Transport)
 	transport.DisableKeepAlives = true
 	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().IP.String())
+		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().AddrPort.String())
 	}
 	for _, name := range []string{"example.com", "other.test"} {
 		r, err := server.Client().Get("https://" + name)
@@ -115,7 +115,7 @@ func ExampleFlow_Preface() {
 		},
 		Connected: func(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 			if err == nil {
-				client, local := f.Client().IP, f.Local().IP
+				client, local := f.Client().AddrPort, f.Local().AddrPort
 				f.Preface(fmt.Appendf(nil, "PROXY TCP4 %v %v %d %d\r\n", client.Addr(), local.Addr(), client.Port(), local.Port()))
 			}
 		},
@@ -125,7 +125,7 @@ func ExampleFlow_Preface() {
 		return
 	}
 
-	client, err := net.Dial("tcp", listener.Addr().IP.String())
+	client, err := net.Dial("tcp", listener.Addr().AddrPort.String())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -192,7 +192,7 @@ func ExampleFlowRef_Resume() {
 		return
 	}
 
-	client, err := net.Dial("tcp", listener.Addr().IP.String())
+	client, err := net.Dial("tcp", listener.Addr().AddrPort.String())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -225,7 +225,7 @@ func ExampleEngine_Relay() {
 
 	done := make(chan struct{})
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: timeless}))
-	err = engine.Relay(a, b, relay.Options{
+	err = engine.Relay(a, b, relay.PairConfig{
 		Timeouts: relay.Timeouts{Idle: time.Minute},
 		Done: func(r *relay.Record) {
 			log.Info("flow", "cause", r.Cause, "bytes_up", r.Up.Written, "bytes_down", r.Down.Written, "path", r.Up.Path, "why", r.Up.Why)

@@ -16,7 +16,7 @@ func TestKillWithAnyCause(t *testing.T) {
 			t.Run(fmt.Sprintf("cause=%d/net=%s", uint8(c), network), func(t *testing.T) {
 				r := newRig(t, Config{Loops: 1})
 				cfg := ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}}
-				at := Addr{Network: TCP, IP: loopback}
+				at := Addr{Network: TCP, AddrPort: loopback}
 				if network == "udp4" {
 					at.Network = UDP
 				}
@@ -24,7 +24,7 @@ func TestKillWithAnyCause(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a, err := net.Dial(network, l.Addr().IP.String())
+				a, err := net.Dial(network, l.Addr().AddrPort.String())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -48,11 +48,11 @@ func TestAdmitWithAnyCause(t *testing.T) {
 		hooks := Hooks{Admit: func(*Flow) Cause { return c }, Upstream: func(*Flow, int) *Addr { return nil }, Done: r.done}
 		wantTurnedAway(t, r.listen("tcp4", ListenConfig{Hooks: hooks}))
 		r.expect(CauseRefused)
-		l, err := r.e.Listen(Addr{Network: UDP, IP: loopback}, ListenConfig{Hooks: hooks})
+		l, err := r.e.Listen(Addr{Network: UDP, AddrPort: loopback}, ListenConfig{Hooks: hooks})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := net.Dial("udp4", l.Addr().IP.String())
+		a, err := net.Dial("udp4", l.Addr().AddrPort.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,8 +70,8 @@ func TestEndlessTimeouts(t *testing.T) {
 			parked := make(chan FlowRef, 1)
 			s := newServer(t, "tcp4")
 			cfg := ListenConfig{Timeouts: Timeouts{Connect: d, Idle: d, HalfClosed: d, FirstByte: d, Life: d, Queue: d}}
-			cfg.Hooks.Admit = func(f *Flow) Cause { f.Sniff(1, d); return CauseNone }
-			cfg.Hooks.Sniff = func(_ *Flow, b []byte, last bool) (int, SniffNext) { return 0, SniffOn }
+			cfg.Hooks.Admit = func(f *Flow) Cause { f.StartSniff(1, d); return CauseNone }
+			cfg.Hooks.Sniff = func(_ *Flow, b []byte, last bool) (int, SniffNext) { return 0, SniffDone }
 			cfg.Hooks.Upstream = func(f *Flow, _ int) *Addr {
 				if f.Value() == nil {
 					f.SetValue(true)

@@ -65,7 +65,7 @@ func TestEndWakesListeners(t *testing.T) {
 				r := newRig(t, Config{Loops: loops})
 				r.e.rest = time.Hour
 				l := r.listen(network, ListenConfig{}, &Addr{Network: Echo})
-				x, y := r.adopted("tcp4", "unix", Options{}) // on the last loop
+				x, y := r.adopted("tcp4", "unix", PairConfig{}) // on the last loop
 				say(t, x, y, "hello")
 				r.k.Fail(testkernel.Accept, sys.EMFILE, loops)
 				// Every loop rests, and one client waits at least.
@@ -215,7 +215,7 @@ func TestRealDescriptorLimit(t *testing.T) {
 			}
 		}
 		if n < 2 {
-			if err := r.e.Relay(x, y, Options{Done: r.done}); !errors.Is(err, sys.EMFILE) {
+			if err := r.e.Relay(x, y, PairConfig{Done: r.done}); !errors.Is(err, sys.EMFILE) {
 				t.Fatalf("Relay with %d descriptors: %v", n, err)
 			}
 			say(t, x, y, "still mine")
@@ -223,7 +223,7 @@ func TestRealDescriptorLimit(t *testing.T) {
 	}
 	fill()
 	for _, network := range []string{"tcp4", "unix"} {
-		at := Addr{Network: TCP, IP: loopback}
+		at := Addr{Network: TCP, AddrPort: loopback}
 		if network == "unix" {
 			at = Addr{Network: Unix, Path: path}
 		}
@@ -239,7 +239,7 @@ func TestOtherFailures(t *testing.T) {
 	for _, c := range []struct {
 		call  testkernel.Call
 		cause Cause
-	}{{testkernel.Recv, CauseAFailed}, {testkernel.Send, CauseBFailed}} {
+	}{{testkernel.Recv, CauseClientFailed}, {testkernel.Send, CauseUpstreamFailed}} {
 		t.Run(c.call.String(), func(t *testing.T) {
 			eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
 				say(t, a, b, "hello")

@@ -298,7 +298,7 @@ func (l *loop) flowEvent(f *Flow, side int, ev uint32) {
 		case side == sideB:
 			l.connectEvent(f, ev)
 		case ev&sys.Err != 0, f.hungUp && (f.state == flowParked || f.state == flowStarved), f.ended && f.state == flowRetrying:
-			l.end(f, CauseAGone, nil)
+			l.end(f, CauseClientGone, nil)
 		case f.state == flowSniffing && readable:
 			l.sniff(f)
 		default:
@@ -469,12 +469,12 @@ func (l *loop) failed(f *Flow, side int, e sys.Errno) {
 	reset := e == sys.ECONNRESET || e == sys.EPIPE
 	switch {
 	case reset && side == sideA:
-		f.cause = CauseAReset
+		f.cause = CauseClientReset
 	case reset:
-		f.cause = CauseBReset
+		f.cause = CauseUpstreamReset
 	case side == sideA:
-		f.cause = CauseAFailed
+		f.cause = CauseClientFailed
 	default:
-		f.cause = CauseBFailed
+		f.cause = CauseUpstreamFailed
 	}
 }

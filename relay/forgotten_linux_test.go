@@ -43,7 +43,7 @@ func TestForgotten(t *testing.T) {
 	a, innerA := testnet.Pair(t, "tcp4")
 	innerB, b := testnet.Pair(t, "unix")
 	core = forget(func(e *Engine) {
-		if err := e.Relay(innerA, innerB, Options{}); err != nil {
+		if err := e.Relay(innerA, innerB, PairConfig{}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -63,14 +63,14 @@ func TestForgotten(t *testing.T) {
 	closed := make(chan error, 1)
 	core = forget(func(e *Engine) {
 		var l *Listener
-		l, err := e.Listen(Addr{Network: TCP, IP: loopback}, ListenConfig{Hooks: Hooks{
+		l, err := e.Listen(Addr{Network: TCP, AddrPort: loopback}, ListenConfig{Hooks: Hooks{
 			Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} },
 			Done:     func(rec *Record) { closed <- rec.Listener.Close() },
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		addr = l.Addr().IP.String()
+		addr = l.Addr().AddrPort.String()
 	})
 	for range 5 {
 		runtime.GC()

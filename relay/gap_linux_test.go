@@ -32,7 +32,7 @@ func runChild(order string) int {
 	if _, err := fmt.Sscan(order, &network, &upstream, &idle); err != nil {
 		return fail(err)
 	}
-	to := &Addr{Network: TCP, IP: netip.MustParseAddrPort(upstream)}
+	to := &Addr{Network: TCP, AddrPort: netip.MustParseAddrPort(upstream)}
 	if network == "udp" {
 		to.Network = UDP
 	}
@@ -44,7 +44,7 @@ func runChild(order string) int {
 	if err != nil {
 		return fail(err)
 	}
-	l, err := e.Listen(Addr{Network: to.Network, IP: loopback}, ListenConfig{
+	l, err := e.Listen(Addr{Network: to.Network, AddrPort: loopback}, ListenConfig{
 		Timeouts: Timeouts{Idle: d},
 		Hooks: Hooks{Upstream: func(_ *Flow, attempt int) *Addr {
 			if attempt > 0 {
@@ -56,7 +56,7 @@ func runChild(order string) int {
 	if err != nil {
 		return fail(err)
 	}
-	fmt.Println(l.Addr().IP)
+	fmt.Println(l.Addr().AddrPort)
 	io.Copy(io.Discard, os.Stdin)
 	e.Close()
 	return 0

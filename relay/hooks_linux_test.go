@@ -149,7 +149,7 @@ func TestSocketOptions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l, err = r.e.Serve(in, cfg); err != nil {
+			if l, err = r.e.ListenOn(in, cfg); err != nil {
 				t.Fatal(err)
 			}
 		} else {
@@ -182,7 +182,7 @@ func TestSocketOptions(t *testing.T) {
 		}
 	})
 	t.Run("delay", func(t *testing.T) {
-		for side, got := range read(t, SocketOptions{Delay: true}, false) {
+		for side, got := range read(t, SocketOptions{Nagle: true}, false) {
 			if got[sys.NoDelay] != 0 {
 				t.Errorf("side %d: %v", side, got)
 			}
@@ -220,7 +220,7 @@ func TestOneRecordEach(t *testing.T) {
 	const flows = 300
 	var wg sync.WaitGroup
 	for i := range flows {
-		c, err := net.Dial("tcp4", l.Addr().IP.String())
+		c, err := net.Dial("tcp4", l.Addr().AddrPort.String())
 		if err != nil {
 			continue // refused so fast that dialing saw it
 		}

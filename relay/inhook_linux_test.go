@@ -80,14 +80,14 @@ func TestInHook(t *testing.T) {
 				})
 			}
 			l = r.listen("tcp4", ListenConfig{Hooks: Hooks{
-				Admit:     func(f *Flow) Cause { f.Sniff(1, 0); do("admit", f.ID()); return CauseNone },
-				Sniff:     func(f *Flow, _ []byte, _ bool) (int, SniffNext) { do("sniff", f.ID()); return 0, SniffOn },
+				Admit:     func(f *Flow) Cause { f.StartSniff(1, 0); do("admit", f.ID()); return CauseNone },
+				Sniff:     func(f *Flow, _ []byte, _ bool) (int, SniffNext) { do("sniff", f.ID()); return 0, SniffDone },
 				Upstream:  func(f *Flow, _ int) *Addr { do("upstream", f.ID()); return up },
 				Connected: func(f *Flow, _ *Addr, _ time.Duration, _ error) { do("connected", f.ID()) },
 				Done:      func(rec *Record) { r.done(rec); do("done", rec.ID) },
 			}})
 			set.Done()
-			c, err := net.Dial("tcp4", l.Addr().IP.String())
+			c, err := net.Dial("tcp4", l.Addr().AddrPort.String())
 			switch {
 			case err == nil:
 				defer c.Close()
@@ -108,7 +108,7 @@ func TestInHook(t *testing.T) {
 				t.Errorf("%+v", rec)
 			}
 			eventually(t, "the listener is closed", func() bool {
-				c, err := net.Dial("tcp4", l.Addr().IP.String())
+				c, err := net.Dial("tcp4", l.Addr().AddrPort.String())
 				if err == nil {
 					c.Close()
 				}

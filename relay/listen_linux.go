@@ -71,11 +71,11 @@ func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 	return l, l.begin()
 }
 
-// Serve takes a listener over that somebody else has bound, a *net.TCPListener
+// ListenOn takes a listener over that somebody else has bound, a *net.TCPListener
 // or a *net.UnixListener: after it returns nil the engine owns it and closes it.
 // It is made non-blocking, also for other processes that share it, and again
 // before each look at its clients.
-func (e *Engine) Serve(inherited net.Listener, cfg ListenConfig) (*Listener, error) {
+func (e *Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, error) {
 	l, err := e.newListener(cfg)
 	if err != nil {
 		return nil, err
@@ -275,7 +275,7 @@ func (l *Listener) share(fd int) {
 func (l *Listener) bindTCP() error {
 	var sa sys.Sockaddr
 	for range l.engine.loops {
-		if err := sa.SetAddrPort(l.addr.IP); err != nil {
+		if err := sa.SetAddrPort(l.addr.AddrPort); err != nil {
 			return err
 		}
 		fd, err := l.bind(&sa, true)

@@ -29,7 +29,7 @@ func TestListenErrors(t *testing.T) {
 		{Addr{Network: Echo}, nil},
 		{Addr{Network: TCP}, nil},
 		{*fromNet(taken.Addr()), syscall.EADDRINUSE},
-		{Addr{Network: TCP, IP: netip.MustParseAddrPort("192.0.2.1:0")}, syscall.EADDRNOTAVAIL},
+		{Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("192.0.2.1:0")}, syscall.EADDRNOTAVAIL},
 		{Addr{Network: Unix}, nil},
 		{Addr{Network: Unix, Path: "@"}, nil},
 		{Addr{Network: Unix, Path: "/" + long}, nil},
@@ -63,7 +63,7 @@ func TestReusePort(t *testing.T) {
 	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a second Close: %v", err)
 	}
-	if c, err := net.Dial("tcp", l.Addr().IP.String()); err == nil {
+	if c, err := net.Dial("tcp", l.Addr().AddrPort.String()); err == nil {
 		c.Close()
 		t.Error("somebody still listens")
 	}
@@ -79,7 +79,7 @@ func TestSharedListenersTakeTurns(t *testing.T) {
 			hooks := Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}
 			if network, ok := strings.CutPrefix(how, "serve "); ok {
 				var err error
-				if l, err = r.e.Serve(testnet.Unwrap(testnet.Listen(t, network)), ListenConfig{Hooks: hooks}); err != nil {
+				if l, err = r.e.ListenOn(testnet.Unwrap(testnet.Listen(t, network)), ListenConfig{Hooks: hooks}); err != nil {
 					t.Fatal(err)
 				}
 			} else {
@@ -181,7 +181,7 @@ func TestServe(t *testing.T) {
 			r := newRig(t, Config{})
 			in := testnet.Unwrap(testnet.Listen(t, network))
 			early := testnet.Dial(t, in.Addr()) // waits in its queue already
-			l, err := r.e.Serve(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
+			l, err := r.e.ListenOn(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -208,7 +208,7 @@ func TestServe(t *testing.T) {
 	t.Run("others", func(t *testing.T) {
 		r := newRig(t, Config{})
 		up := ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}}
-		if _, err := r.e.Serve(noListener{}, up); !errors.Is(err, errors.ErrUnsupported) {
+		if _, err := r.e.ListenOn(noListener{}, up); !errors.Is(err, errors.ErrUnsupported) {
 			t.Error(err)
 		}
 		p, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: socketPath(t)})
@@ -216,7 +216,7 @@ func TestServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		if _, err := r.e.Serve(p, up); !errors.Is(err, errors.ErrUnsupported) {
+		if _, err := r.e.ListenOn(p, up); !errors.Is(err, errors.ErrUnsupported) {
 			t.Error(err)
 		}
 		p.SetDeadline(time.Now().Add(time.Millisecond))

@@ -85,7 +85,7 @@ func newLoop(e *core, index int, cfg Config) (*loop, error) {
 	l := &loop{engine: e, index: index, dedicated: cfg.Dedicated, epoll: -1, ended: make(chan struct{})}
 	l.wake = -1
 	l.settled.L = &l.mu
-	l.env = pump.Env{Kernel: e.kernel, Pipes: e.pipes, Buffers: &e.buffers, Scratch: make([]byte, pump.ScratchSize), Lowat: cfg.Lowat}
+	l.env = pump.Env{Kernel: e.kernel, Pipes: e.pipes, Buffers: &e.buffers, Scratch: make([]byte, pump.ScratchSize), Lowat: cfg.LowWaterMark}
 	var err error
 	if l.epoll, err = sys.EpollCreate(); err != nil {
 		return nil, err
@@ -282,7 +282,7 @@ func (l *loop) read(m *letter) {
 		l.dgrams.readAllDrops()
 		l.stats.Datagrams.Flows = int64(l.dgrams.live())
 		l.stats.Flows = int64(l.slab.live) + l.stats.Datagrams.Flows
-		l.stats.Longest = l.stall.longest(l.now)
+		l.stats.LongestTurn = l.stall.longest(l.now)
 		*m.stats = l.stats
 	case letterList:
 		l.list(m.list)

@@ -14,7 +14,7 @@ type letter struct {
 	fd      [2]int           // adopt, accepted (the first): the loop owns them from now on
 	tcp     [2]bool          // adopt
 	read    [2][]byte        // adopt: already read, to be delivered first
-	options Options          // adopt
+	options PairConfig       // adopt
 	port    *port            // listen, unlisten
 	from    *Listener        // accepted: by it
 	peer    netip.AddrPort   // accepted: the client's address on TCP

@@ -44,23 +44,23 @@ type FlowDetail struct {
 // a multipath one. tcp(7), TCP_INFO; include/uapi/linux/tcp.h. What the kernel
 // does not know, or an older one does not tell, is zero.
 type TCPInfo struct {
-	State        string // established, syn-sent, fin-wait1 …, as ss(8) has them
-	RTT, RTTVar  time.Duration
-	MinRTT       time.Duration
-	Cwnd         int    // segments
-	MSS          int    // bytes, of what is sent
-	Unacked      int    // segments
-	Lost         int    // segments
-	Retransmits  int    // segments, in all
-	BytesAcked   int64  // sent and acknowledged
-	BytesRecv    int64  // received
-	NotSent      int64  // bytes in the send queue that were never sent
-	DeliveryRate int64  // bytes a second
-	PacingRate   int64  // bytes a second; 0: none
-	Congestion   string // the congestion control
-	SACK, ECN    bool   // what both ends agreed on
-	Timestamps   bool
-	WindowScale  bool
-	FastOpen     bool // data travelled with the SYN, and was acknowledged
-	MPTCP        bool // multipath, and the peer takes part
+	State         string // established, syn-sent, fin-wait1 …, as ss(8) has them
+	RTT, RTTVar   time.Duration
+	MinRTT        time.Duration
+	Cwnd          int    // segments
+	MSS           int    // bytes, of what is sent
+	Unacked       int    // segments
+	Lost          int    // segments
+	Retransmits   int    // segments, in all
+	BytesAcked    int64  // sent and acknowledged
+	BytesReceived int64  // received
+	NotSent       int64  // bytes in the send queue that were never sent
+	DeliveryRate  int64  // bytes a second
+	PacingRate    int64  // bytes a second; 0: none
+	Congestion    string // the congestion control
+	SACK, ECN     bool   // what both ends agreed on
+	Timestamps    bool
+	WindowScale   bool
+	FastOpen      bool // data travelled with the SYN, and was acknowledged
+	MPTCP         bool // multipath, and the peer takes part
 }

@@ -26,7 +26,7 @@ func list(e *Engine) (all []FlowInfo) {
 func TestFlows(t *testing.T) {
 	r := newRig(t, Config{})
 	s := newServer(t, "tcp4")
-	blind := Addr{Network: TCP, IP: loopback} // port 0: nobody is there
+	blind := Addr{Network: TCP, AddrPort: loopback} // port 0: nobody is there
 	l := r.listen("tcp4", ListenConfig{Value: "of the listener", Hooks: Hooks{Upstream: func(f *Flow, attempt int) *Addr {
 		f.SetValue("of the flow")
 		f.SetClient(Addr{Network: Unix, Path: "@somebody"})
@@ -41,7 +41,7 @@ func TestFlows(t *testing.T) {
 	say(t, b, a, "you")
 	c, innerC := testnet.Pair(t, "tcp4")
 	innerD, d := testnet.Pair(t, "unix")
-	adopted := Options{Value: "adopted", Done: r.done}
+	adopted := PairConfig{Value: "adopted", Done: r.done}
 	if err := r.e.Relay(innerC, innerD, adopted); err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +76,8 @@ func TestFlows(t *testing.T) {
 			t.Errorf("side %d: %+v", side, tcp)
 		}
 	}
-	if flow.ClientTCP.BytesRecv != 5 || flow.UpstreamTCP.BytesRecv != 3 {
-		t.Errorf("received %d and %d", flow.ClientTCP.BytesRecv, flow.UpstreamTCP.BytesRecv)
+	if flow.ClientTCP.BytesReceived != 5 || flow.UpstreamTCP.BytesReceived != 3 {
+		t.Errorf("received %d and %d", flow.ClientTCP.BytesReceived, flow.UpstreamTCP.BytesReceived)
 	}
 	if flow, ok = r.e.Flow(pair.ID); !ok || flow.ClientTCP == nil || flow.UpstreamTCP != nil {
 		t.Errorf("%v, %+v", ok, flow)
@@ -229,7 +229,7 @@ func TestBusy(t *testing.T) {
 	say(t, a, a, "hello")
 	eventually(t, "the turn counts", func() bool {
 		s := r.e.Stats().Loops[0]
-		return s.Busy >= nap && s.Longest >= nap
+		return s.Busy >= nap && s.LongestTurn >= nap
 	})
 }
 
@@ -262,7 +262,7 @@ func BenchmarkFlows(b *testing.B) {
 	const n = 10_000
 	for _, listed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("flows=%d/listed=%v", n, listed), func(b *testing.B) {
-			e, err := New(Config{Loops: 1, MaxNewFlows: -1, MaxDatagramFlows: n})
+			e, err := New(Config{Loops: 1, MaxNewDatagramFlows: -1, MaxDatagramFlows: n})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -276,7 +276,7 @@ func BenchmarkFlows(b *testing.B) {
 			}
 			// Half are streams; the others, whose clients need no descriptor
 			// that stays, are of datagrams.
-			streams := toNet(listen(Addr{Network: TCP, IP: loopback}, Addr{Network: Discard}))
+			streams := toNet(listen(Addr{Network: TCP, AddrPort: loopback}, Addr{Network: Discard}))
 			datagrams := gramNet(listen(gramPlace(b, "udp4"), Addr{Network: Discard}))
 			for i := range n / 2 {
 				testnet.Dial(b, streams)
@@ -298,7 +298,7 @@ func BenchmarkFlows(b *testing.B) {
 				}
 				time.Sleep(time.Millisecond)
 			}
-			a := testnet.Dial(b, toNet(listen(Addr{Network: TCP, IP: loopback}, Addr{Network: Echo})))
+			a := testnet.Dial(b, toNet(listen(Addr{Network: TCP, AddrPort: loopback}, Addr{Network: Echo})))
 			var rounds atomic.Int64
 			stop := make(chan struct{})
 			var wg sync.WaitGroup

@@ -82,7 +82,7 @@ func TestBandwidthRests(t *testing.T) {
 	}
 	hear(t, b, "\x00") // the flow is alive
 	reset(t, a)
-	r.expect(CauseAReset)
+	r.expect(CauseClientReset)
 	ending(t, b)
 }
 
@@ -124,12 +124,12 @@ func TestBandwidthCountsWhatIsHeld(t *testing.T) {
 	a := dial(t, r.listen("tcp4", ListenConfig{Hooks: Hooks{
 		Admit: func(f *Flow) Cause {
 			f.SetBandwidth(rate)
-			f.Sniff(sniffed, time.Minute)
+			f.StartSniff(sniffed, time.Minute)
 			return CauseNone
 		},
 		Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
 			if last {
-				return 0, SniffOn
+				return 0, SniffDone
 			}
 			return 0, SniffMore
 		},
@@ -150,7 +150,7 @@ func TestBandwidthCountsWhatIsHeld(t *testing.T) {
 		}
 	}
 	reset(t, a)
-	r.expect(CauseAReset)
+	r.expect(CauseClientReset)
 }
 
 // A negative bandwidth, and none, is no bound, and leaves nothing behind.

@@ -28,7 +28,7 @@ func (r FlowRef) Resume() {
 func (l *loop) park(f *Flow) {
 	f.state, f.since = flowParked, l.now
 	if f.hungUp {
-		l.end(f, CauseAGone, nil)
+		l.end(f, CauseClientGone, nil)
 		return
 	}
 	l.rearm(f)

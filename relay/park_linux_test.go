@@ -148,7 +148,7 @@ func TestParkedClients(t *testing.T) {
 		r, lot, _, a, ref := park(t, "tcp4")
 		io.WriteString(a, "nobody reads this")
 		reset(t, a)
-		if rec := r.expect(CauseAGone); rec.Attempts != 0 || rec.Up.Read != 0 || rec.Queued <= 0 {
+		if rec := r.expect(CauseClientGone); rec.Attempts != 0 || rec.Up.Read != 0 || rec.Queued <= 0 {
 			t.Errorf("%+v", rec)
 		}
 		ref.Resume()
@@ -159,7 +159,7 @@ func TestParkedClients(t *testing.T) {
 	t.Run("closed Unix socket", func(t *testing.T) {
 		r, _, _, a, _ := park(t, "unix")
 		a.Close()
-		r.expect(CauseAGone)
+		r.expect(CauseClientGone)
 	})
 }
 
@@ -170,7 +170,7 @@ func TestParkTimeout(t *testing.T) {
 	lot := newLot(1<<30, nil)
 	l := r.listen("tcp4", ListenConfig{Timeouts: Timeouts{Queue: queue}, Hooks: Hooks{Upstream: lot.upstream}})
 	a := dial(t, l)
-	rec := r.expect(CauseQueued)
+	rec := r.expect(CauseQueueTimeout)
 	if rec.Queued < queue || rec.Attempts != 0 {
 		t.Errorf("%+v", rec)
 	}
@@ -191,7 +191,7 @@ func TestParkTimeout(t *testing.T) {
 			}
 		}
 	})
-	if rec := r.expect(CauseQueued); rec.Queued < queue {
+	if rec := r.expect(CauseQueueTimeout); rec.Queued < queue {
 		t.Errorf("%+v", rec)
 	}
 	close(stop)
@@ -253,7 +253,7 @@ func TestResumeAtOnce(t *testing.T) {
 func TestResumeDoesNotAllocate(t *testing.T) {
 	e := plainEngine(t, Config{Loops: 1})
 	refs := make(chan FlowRef, 1)
-	l, err := e.Listen(Addr{Network: TCP, IP: loopback}, ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr {
+	l, err := e.Listen(Addr{Network: TCP, AddrPort: loopback}, ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr {
 		refs <- f.Ref()
 		return Wait
 	}}})

@@ -32,7 +32,7 @@ const (
 )
 
 // Paths is the number of values of Path.
-const Paths = int(PathGSO) + 1
+const NumPaths = int(PathGSO) + 1
 
 // String returns the path's name.
 func (p Path) String() string { return enum.Name(pump.PathNames, p) }
@@ -67,7 +67,7 @@ const (
 )
 
 // Whys is the number of values of Why.
-const Whys = int(WhySingle) + 1
+const NumWhys = int(WhySingle) + 1
 
 // String returns the reason's name.
 func (w Why) String() string { return enum.Name(pump.WhyNames, w) }

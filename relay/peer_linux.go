@@ -25,7 +25,7 @@ func addrOf(sa *sys.Sockaddr) Addr {
 	if sa.Family() == sys.Unix {
 		return Addr{Network: Unix, Path: sa.UnixPath()}
 	}
-	return Addr{Network: TCP, IP: sa.AddrPort()}
+	return Addr{Network: TCP, AddrPort: sa.AddrPort()}
 }
 
 // remote is the address of a side's peer: the one that was noted, for a TCP
@@ -33,7 +33,7 @@ func addrOf(sa *sys.Sockaddr) Addr {
 func (f *Flow) remote(side int) Addr {
 	switch {
 	case side == sideA && f.peer.IsValid():
-		return Addr{Network: TCP, IP: f.peer}
+		return Addr{Network: TCP, AddrPort: f.peer}
 	case side == sideB && f.to != nil:
 		return *f.to
 	}
@@ -51,6 +51,6 @@ func (l *loop) notePeers(f *Flow) {
 		} else {
 			f.to = new(Addr)
 		}
-		*f.to = Addr{Network: TCP, IP: l.peer.AddrPort()}
+		*f.to = Addr{Network: TCP, AddrPort: l.peer.AddrPort()}
 	}
 }

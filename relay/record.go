@@ -30,7 +30,7 @@ func (t Transfer) Dropped() int64 { return t.Read - t.Written - t.Held }
 type Record struct {
 	ID       uint64    // unique in this engine
 	Listener *Listener // that accepted the client; nil for a pair given to Relay
-	Value    any       // as set by Flow.SetValue, or Options.Value
+	Value    any       // as set by Flow.SetValue, or PairConfig.Value
 	Client   Addr      // see Flow.Client
 	Peer     Addr      // the remote address of the client's socket; differs from Client after Flow.SetClient
 	Upstream Addr      // that was connected, or tried last; zero if none was tried
@@ -78,7 +78,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 
 // LogValue returns a group of the attributes id, cause, client, upstream,
 // bytes_up, bytes_down, duration, path_up and path_down, and where they are not
-// zero dropped_bytes, dropped_datagrams, attempts (if more than one) and error.
+// zero bytes_dropped, datagrams_dropped, attempts (if more than one) and error.
 // The id is a string: many readers of JSON round numbers of 64 bits.
 // It implements [slog.LogValuer].
 func (r Record) LogValue() slog.Value {
@@ -92,10 +92,10 @@ func (r Record) LogValue() slog.Value {
 		slog.Duration("duration", r.Duration),
 	)
 	if n := r.Up.Dropped() + r.Down.Dropped(); n > 0 {
-		attrs = append(attrs, slog.Int64("dropped_bytes", n))
+		attrs = append(attrs, slog.Int64("bytes_dropped", n))
 	}
 	if n := r.Up.DatagramsDropped + r.Down.DatagramsDropped; n > 0 {
-		attrs = append(attrs, slog.Int64("dropped_datagrams", n))
+		attrs = append(attrs, slog.Int64("datagrams_dropped", n))
 	}
 	if r.Attempts > 1 {
 		attrs = append(attrs, slog.Int("attempts", r.Attempts))

@@ -23,7 +23,7 @@
 //
 // Memory: a flow that is idle costs a few hundred bytes here. A stream whose
 // reader is slow holds at most 64 KiB of user memory, or one pipe, in each
-// direction, and its writer is not read from meanwhile. What [Flow.Sniff] reads
+// direction, and its writer is not read from meanwhile. What [Flow.StartSniff] reads
 // is held until there is an upstream, at most as much as it asks for.
 //
 // The engine runs on Linux. Elsewhere the package builds and [New] returns
@@ -56,11 +56,11 @@ type Config struct {
 	// PipeSize is the room in each pipe, in bytes; 0 means 1 MiB.
 	PipeSize int
 
-	// Lowat is the low-water mark (SO_RCVLOWAT, socket(7)) of a TCP source
+	// LowWaterMark is the low-water mark (SO_RCVLOWAT, socket(7)) of a TCP source
 	// while it streams, in bytes: the loop is not woken for less, and looks for
 	// a tail below it after about a millisecond. 0 means 192 KiB; 1 or less
 	// than 0 switches it off.
-	Lowat int
+	LowWaterMark int
 
 	// NoGSO sends each datagram by itself, NoGRO receives each by itself. Some
 	// kernels corrupt runs of datagrams and say nothing (docs/kernel.md).
@@ -75,11 +75,11 @@ type Config struct {
 	// dropped, and counted as [DropNoRoom].
 	MaxDatagramFlows int
 
-	// MaxNewFlows bounds how many datagram flows each loop begins a second, so
+	// MaxNewDatagramFlows bounds how many datagram flows each loop begins a second, so
 	// that a flood from ever new, perhaps spoofed, addresses leaves time for the
 	// flows that are there; 0 means 16,384, negative no bound. What is beyond is
 	// dropped, and counted as [DropLimited].
-	MaxNewFlows int
+	MaxNewDatagramFlows int
 }
 
 // Timeouts of a flow. All are checked to about a tenth of a second. For a
@@ -103,7 +103,7 @@ type Timeouts struct {
 	Queue time.Duration
 }
 
-// The defaults of Timeouts, and of Flow.Sniff's.
+// The defaults of Timeouts, and of Flow.StartSniff's.
 const (
 	DefaultConnectTimeout    = 5 * time.Second
 	DefaultHalfClosedTimeout = 60 * time.Second
@@ -117,8 +117,8 @@ const (
 // buffers, Mark, DSCP, Interface and Transparent, Unix ones the buffers only.
 // An option that fails is an error that names it.
 type SocketOptions struct {
-	// Delay leaves Nagle's algorithm on. tcp(7), TCP_NODELAY.
-	Delay bool
+	// Nagle leaves Nagle's algorithm on. tcp(7), TCP_NODELAY.
+	Nagle bool
 	// KeepAlive probes a peer that has been silent for so long; see tcp(7),
 	// TCP_KEEPIDLE, in whole seconds. 0: no probes.
 	KeepAlive time.Duration
@@ -177,8 +177,9 @@ type DialConfig struct {
 	FromClient bool
 }
 
-// Options of a pair given to [Engine.Relay].
-type Options struct {
+// PairConfig is for a pair of connections given to [Engine.Relay]. Its zero value
+// works.
+type PairConfig struct {
 	Timeouts Timeouts // Connect is not used
 	// Done, if not nil, is given the flow's record when it has ended, on the
 	// flow's loop: it must not block. The record is valid during the call.
@@ -223,7 +224,7 @@ type Hooks struct {
 	Admit func(*Flow) Cause
 
 	// Sniff is shown what the client of a stream says first, where Admit has
-	// called [Flow.Sniff]; what it returns is explained there. Package
+	// called [Flow.StartSniff]; what it returns is explained there. Package
 	// clienthello reads what a TLS client says.
 	Sniff func(f *Flow, b []byte, last bool) (take int, next SniffNext)
 
@@ -234,7 +235,7 @@ type Hooks struct {
 	//
 	// Eight attempts follow each other at once. Before each later one of a stream
 	// there is a pause, from 64 ms to a second, in which the flow ends with
-	// [CauseAGone] if its client ends its side. After 32 attempts it ends as with
+	// [CauseClientGone] if its client ends its side. After 32 attempts it ends as with
 	// nil; a datagram flow does after eight that could not even be made.
 	Upstream func(f *Flow, attempt int) *Addr
 
@@ -255,13 +256,13 @@ type SniffNext uint8
 // The answers of Hooks.Sniff.
 const (
 	SniffMore   SniffNext = iota // show me more
-	SniffOn                      // that is enough: go on to Hooks.Upstream
+	SniffDone                    // that is enough: go on to Hooks.Upstream
 	SniffRefuse                  // end the flow with CauseRefused
 )
 
 // Wait, returned by Hooks.Upstream, parks a stream flow: nothing is read from
 // its client meanwhile. [FlowRef.Resume] asks the hook again, with the same
-// attempt. After Timeouts.Queue the flow ends with [CauseQueued], and with
-// [CauseAGone] when the client resets the connection. A datagram flow cannot
+// attempt. After Timeouts.Queue the flow ends with [CauseQueueTimeout], and with
+// [CauseClientGone] when the client resets the connection. A datagram flow cannot
 // wait: to it Wait says the same as nil.
 var Wait = &Addr{}

@@ -65,7 +65,7 @@ func (r *rig) close() {
 	if sum.BytesRead != sum.BytesWritten+sum.BytesDropped {
 		t.Errorf("%d bytes read, %d written, %d dropped", sum.BytesRead, sum.BytesWritten, sum.BytesDropped)
 	}
-	for _, c := range r.e.buffers.Stats().Class {
+	for _, c := range r.e.buffers.Stats().Classes {
 		if c.Gets != c.Puts {
 			t.Errorf("buffers of %d bytes: %d taken, %d given back", c.Size, c.Gets, c.Puts)
 		}
@@ -161,9 +161,9 @@ func (r *rig) place(network string) Addr {
 	r.t.Helper()
 	switch network {
 	case "tcp4":
-		return Addr{Network: TCP, IP: loopback}
+		return Addr{Network: TCP, AddrPort: loopback}
 	case "tcp6":
-		return Addr{Network: TCP, IP: netip.MustParseAddrPort("[::1]:0")}
+		return Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("[::1]:0")}
 	case "unix":
 		return Addr{Network: Unix, Path: socketPath(r.t)}
 	}
@@ -186,13 +186,13 @@ func toNet(a Addr) net.Addr {
 	if a.Network == Unix {
 		return &net.UnixAddr{Net: "unix", Name: a.Path}
 	}
-	return net.TCPAddrFromAddrPort(a.IP)
+	return net.TCPAddrFromAddrPort(a.AddrPort)
 }
 
 func fromNet(a net.Addr) *Addr {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		ap := tcp.AddrPort()
-		return &Addr{Network: TCP, IP: netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
+		return &Addr{Network: TCP, AddrPort: netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
 	}
 	return &Addr{Network: Unix, Path: a.String()}
 }

@@ -14,14 +14,14 @@ var (
 	errNoSniffHook = errors.New("relay: Sniff without Hooks.Sniff")
 )
 
-// Sniff, called in Hooks.Admit of a stream, has the engine read what the client
+// StartSniff, called in Hooks.Admit of a stream, has the engine read what the client
 // says first, before there is an upstream, and show it to Hooks.Sniff: all that
 // is there and not yet taken, each time that more has come. So b grows from call
 // to call; it is valid during the call and must not be written to.
 //
 // The hook returns how many bytes of b's head it takes away, for instance a
 // PROXY header; nobody else will see those. If it took some and answers
-// SniffMore, it is asked again at once when more bytes are there. With SniffOn
+// SniffMore, it is asked again at once when more bytes are there. With SniffDone
 // the flow goes on to Hooks.Upstream. What was not taken goes to the upstream
 // before all else.
 //
@@ -33,10 +33,10 @@ var (
 // At most max bytes are held, in a buffer that grows with what comes: a client
 // that is silent has none.
 //
-// Sniff returns [ErrStage] in another hook than Admit, [errors.ErrUnsupported]
+// StartSniff returns [ErrStage] in another hook than Admit, [errors.ErrUnsupported]
 // for a datagram flow, and an error where the listener has no Hooks.Sniff or max
 // is not positive.
-func (f *Flow) Sniff(max int, timeout time.Duration) error {
+func (f *Flow) StartSniff(max int, timeout time.Duration) error {
 	switch {
 	case f.session != nil:
 		return errNoSniffing
@@ -56,7 +56,7 @@ func (f *Flow) Sniff(max int, timeout time.Duration) error {
 }
 
 // ClientEnded, called in Hooks.Sniff, reports whether the client has ended its side.
-// It tells that reason for last from the others: see [Flow.Sniff].
+// It tells that reason for last from the others: see [Flow.StartSniff].
 func (f *Flow) ClientEnded() bool { return f.session == nil && f.extra != nil && f.extra.ended }
 
 // sniffBurst is how often one flow is sniffed before others have their turn.
@@ -77,7 +77,7 @@ func (l *loop) sniff(f *Flow) {
 			f.pending = false
 			return
 		case e != 0:
-			l.end(f, CauseAGone, e)
+			l.end(f, CauseClientGone, e)
 			return
 		}
 		l.resize(x, len(x.held)+n)
@@ -104,7 +104,7 @@ func (l *loop) show(f *Flow, over bool) {
 			x.held = x.held[:copy(x.held, x.held[take:])]
 		}
 		switch {
-		case next == SniffOn:
+		case next == SniffDone:
 			f.state = flowConnecting
 			l.connect(f)
 			return

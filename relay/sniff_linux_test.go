@@ -31,7 +31,7 @@ type preamble struct {
 const greeting = "hello\n"
 
 func (p *preamble) admit(f *Flow) Cause {
-	f.Sniff(p.max, p.timeout)
+	f.StartSniff(p.max, p.timeout)
 	return CauseNone
 }
 
@@ -51,7 +51,7 @@ func (p *preamble) sniff(f *Flow, b []byte, last bool) (take int, next SniffNext
 		p.lines = append(p.lines, string(b[:i]))
 		return i + 1, SniffMore
 	case string(b[:i+1]) == greeting:
-		return 0, SniffOn
+		return 0, SniffDone
 	}
 	return 0, SniffRefuse
 }
@@ -159,15 +159,15 @@ func TestSniffEnds(t *testing.T) {
 	}
 }
 
-// last with SniffOn goes on with what there is: nothing, for a silent client.
+// last with SniffDone goes on with what there is: nothing, for a silent client.
 func TestSniffLastGoesOn(t *testing.T) {
 	for _, said := range []string{"", "some bytes"} {
 		r := newRig(t, Config{})
 		h := Hooks{
-			Admit: func(f *Flow) Cause { f.Sniff(1000, 30*time.Millisecond); return CauseNone },
+			Admit: func(f *Flow) Cause { f.StartSniff(1000, 30*time.Millisecond); return CauseNone },
 			Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
 				if last {
-					return 0, SniffOn
+					return 0, SniffDone
 				}
 				return 0, SniffMore
 			},
@@ -190,10 +190,10 @@ func TestSniffHalfClose(t *testing.T) {
 		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
 			r := newRig(t, Config{})
 			h := Hooks{
-				Admit: func(f *Flow) Cause { f.Sniff(1000, time.Minute); return CauseNone },
+				Admit: func(f *Flow) Cause { f.StartSniff(1000, time.Minute); return CauseNone },
 				Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
 					if last {
-						return len("take this "), SniffOn
+						return len("take this "), SniffDone
 					}
 					return 0, SniffMore
 				},
@@ -227,7 +227,7 @@ func TestSniffReset(t *testing.T) {
 			return s.Flows() == 1 && (said == "" || p.calls > 0)
 		})
 		reset(t, a)
-		if rec := r.expect(CauseAGone); rec.Attempts != 0 {
+		if rec := r.expect(CauseClientGone); rec.Attempts != 0 {
 			t.Errorf("%+v", rec)
 		}
 		p.mu.Lock()
@@ -262,7 +262,7 @@ func TestSniffFaults(t *testing.T) {
 		r.k.Heal()
 		r.k.Fail(testkernel.Recv, sys.ENOMEM, 1)
 		io.WriteString(dial(t, l), "a line\n")
-		if rec := r.expect(CauseAGone); !errors.Is(rec.Err, sys.ENOMEM) {
+		if rec := r.expect(CauseClientGone); !errors.Is(rec.Err, sys.ENOMEM) {
 			t.Errorf("%+v", rec)
 		}
 	}

@@ -63,8 +63,8 @@ var socketOptions = [...]socketOption{
 		stuck: func(o, _ *SocketOptions) bool { return o.SendBuffer == 0 },
 	}, {
 		name: "TCP_NODELAY", on: tcpOnly,
-		differs: func(o, was *SocketOptions) bool { return o.Delay != was.Delay },
-		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetNoDelay(fd, !o.Delay) },
+		differs: func(o, was *SocketOptions) bool { return o.Nagle != was.Nagle },
+		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetNoDelay(fd, !o.Nagle) },
 	}, {
 		name: "SO_KEEPALIVE", on: tcpOnly,
 		differs: func(o, was *SocketOptions) bool {
@@ -114,7 +114,7 @@ var socketOptions = [...]socketOption{
 }
 
 // fresh is what a new socket has.
-var fresh = SocketOptions{Delay: true}
+var fresh = SocketOptions{Nagle: true}
 
 // optionError tells which option of a socket failed.
 type optionError struct {
@@ -195,9 +195,9 @@ func (l *loop) prepare(fd int, k socketKind, d *DialConfig, f *Flow) error {
 
 // source is the address to connect from.
 func (l *loop) source(d *DialConfig, f *Flow) (netip.Addr, error) {
-	four := f.Upstream().IP.Addr().Unmap().Is4()
+	four := f.Upstream().AddrPort.Addr().Unmap().Is4()
 	if d.FromClient {
-		if a := f.Client().IP.Addr().Unmap(); a.IsValid() && a.Is4() == four {
+		if a := f.Client().AddrPort.Addr().Unmap(); a.IsValid() && a.Is4() == four {
 			return a, nil
 		}
 		return netip.Addr{}, errNoSource

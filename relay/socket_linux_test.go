@@ -356,7 +356,7 @@ func TestMPTCP(t *testing.T) {
 			l := r.listen("tcp4", ListenConfig{Socket: o, Hooks: Hooks{Connected: hook}}, s.addr)
 			var d net.Dialer
 			d.SetMultipathTCP(true)
-			a, err := d.Dial("tcp4", l.Addr().IP.String())
+			a, err := d.Dial("tcp4", l.Addr().AddrPort.String())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -403,7 +403,7 @@ func TestFastOpen(t *testing.T) {
 	// The first connection asks for a cookie, which is one for all ports of the
 	// server's address, and later ones use it.
 	for i := range 2 {
-		a, err := d.DialContext(context.Background(), "tcp4", l.Addr().IP.String())
+		a, err := d.DialContext(context.Background(), "tcp4", l.Addr().AddrPort.String())
 		if err != nil {
 			t.Fatal(err)
 		}

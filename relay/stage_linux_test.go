@@ -18,13 +18,13 @@ func TestSenselessConfig(t *testing.T) {
 	}
 	tooMuch := strconv.Itoa(math.MaxInt)
 	for name, c := range map[string]Config{
-		"Config.Loops is -1":            {Loops: -1},
-		"Config.Loops is 257":           {Loops: 257},
-		"Config.PipeSize is -1":         {PipeSize: -1},
-		"Config.MaxPipes is 262145":     {MaxPipes: 1<<18 + 1},
-		"Config.MaxPipes is " + tooMuch: {MaxPipes: math.MaxInt},
-		"Config.MaxDatagramFlows is -1": {MaxDatagramFlows: -1},
-		"Config.Lowat is " + tooMuch:    {Lowat: math.MaxInt},
+		"Config.Loops is -1":                {Loops: -1},
+		"Config.Loops is 257":               {Loops: 257},
+		"Config.PipeSize is -1":             {PipeSize: -1},
+		"Config.MaxPipes is 262145":         {MaxPipes: 1<<18 + 1},
+		"Config.MaxPipes is " + tooMuch:     {MaxPipes: math.MaxInt},
+		"Config.MaxDatagramFlows is -1":     {MaxDatagramFlows: -1},
+		"Config.LowWaterMark is " + tooMuch: {LowWaterMark: math.MaxInt},
 	} {
 		e, err := New(c)
 		if err == nil || !strings.Contains(err.Error(), name) {
@@ -34,14 +34,14 @@ func TestSenselessConfig(t *testing.T) {
 			e.Close()
 		}
 	}
-	r := newRig(t, Config{Loops: 1, MaxPipes: -1, Lowat: -1, MaxNewFlows: -1})
+	r := newRig(t, Config{Loops: 1, MaxPipes: -1, LowWaterMark: -1, MaxNewDatagramFlows: -1})
 	up := Hooks{Upstream: func(*Flow, int) *Addr { return nil }}
 	for name, c := range map[string]ListenConfig{
 		"Hooks.Upstream is nil":         {},
 		"Backlog is -1":                 {Hooks: up, Backlog: -1},
 		"Mode is 512":                   {Hooks: up, Mode: 0o1000},
 		"Replies is -1":                 {Hooks: up, Datagram: DatagramConfig{Replies: -1}},
-		"Unreachable is 3":              {Hooks: up, Datagram: DatagramConfig{Unreachable: 3}},
+		"Unreachable is 3":              {Hooks: up, Datagram: DatagramConfig{OnUnreachable: 3}},
 		"DSCP is 64":                    {Hooks: up, Socket: SocketOptions{DSCP: 64}},
 		"FastOpen is -1":                {Hooks: up, Socket: SocketOptions{FastOpen: -1}},
 		"KeepAlive is -1":               {Hooks: up, Socket: SocketOptions{KeepAlive: -1}},
@@ -66,7 +66,7 @@ func TestStages(t *testing.T) {
 			method    string
 			got, want error
 		}{
-			{"Sniff", f.Sniff(10, 0), sniff},
+			{"Sniff", f.StartSniff(10, 0), sniff},
 			{"Preface", f.Preface([]byte("before ")), preface},
 			{"SetDial", f.SetDial(nil), dial},
 			{"SetBandwidth", f.SetBandwidth(1 << 30), bandwidth},
@@ -82,14 +82,14 @@ func TestStages(t *testing.T) {
 	hooks := Hooks{
 		Admit: func(f *Flow) Cause {
 			want("Admit", f, nil, ErrStage, nil, nil)
-			if err := f.Sniff(0, 0); err == nil {
+			if err := f.StartSniff(0, 0); err == nil {
 				t.Error("Sniff of no bytes")
 			}
 			return CauseNone
 		},
 		Sniff: func(f *Flow, _ []byte, _ bool) (int, SniffNext) {
 			want("Sniff", f, ErrStage, ErrStage, nil, nil)
-			return 0, SniffOn
+			return 0, SniffDone
 		},
 		Upstream: func(f *Flow, attempt int) *Addr {
 			want("Upstream", f, ErrStage, ErrStage, nil, nil)
@@ -117,7 +117,7 @@ func TestStages(t *testing.T) {
 
 	hooks.Sniff, hooks.Upstream = nil, func(*Flow, int) *Addr { return nil }
 	hooks.Admit = func(f *Flow) Cause {
-		if err := f.Sniff(10, 0); err == nil || errors.Is(err, ErrStage) {
+		if err := f.StartSniff(10, 0); err == nil || errors.Is(err, ErrStage) {
 			t.Errorf("Sniff without the hook: %v", err)
 		}
 		return CauseRefused
@@ -130,11 +130,11 @@ func TestStages(t *testing.T) {
 		return CauseRefused
 	}
 	hooks.Done = r.done
-	l, err := r.e.Listen(Addr{Network: UDP, IP: loopback}, ListenConfig{Hooks: hooks})
+	l, err := r.e.Listen(Addr{Network: UDP, AddrPort: loopback}, ListenConfig{Hooks: hooks})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(l.Addr().IP))
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(l.Addr().AddrPort))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func noDescriptors(err error) bool { return err == sys.EMFILE || err == sys.ENFI
 // starve has f wait for a descriptor.
 func (l *loop) starve(f *Flow) {
 	if f.hungUp {
-		l.end(f, CauseAGone, nil)
+		l.end(f, CauseClientGone, nil)
 		return
 	}
 	f.state = flowStarved

@@ -24,7 +24,7 @@ func TestFlowWaitsForDescriptor(t *testing.T) {
 			r.e.rest = time.Hour
 			far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
 			near := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
-			x, y := r.adopted("tcp4", "unix", Options{})
+			x, y := r.adopted("tcp4", "unix", PairConfig{})
 			say(t, x, y, "hello")
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 			first := dial(t, far)
@@ -69,7 +69,7 @@ func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
 			switch how {
 			case "reset":
 				reset(t, c)
-				r.expect(CauseAGone)
+				r.expect(CauseClientGone)
 			case "killed":
 				r.e.End(func(*Flow) bool { return true })
 				r.expect(CauseRemoved)
@@ -163,7 +163,7 @@ func floodChild(to string) {
 		panic(err)
 	}
 	up := &Addr{Network: Unix, Path: path}
-	l, err := e.Listen(Addr{Network: TCP, IP: loopback}, ListenConfig{Hooks: Hooks{Upstream: func(_ *Flow, attempt int) *Addr {
+	l, err := e.Listen(Addr{Network: TCP, AddrPort: loopback}, ListenConfig{Hooks: Hooks{Upstream: func(_ *Flow, attempt int) *Addr {
 		if attempt > 0 {
 			return nil
 		}
@@ -172,7 +172,7 @@ func floodChild(to string) {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("\nat=%v\n", l.Addr().IP)
+	fmt.Printf("\nat=%v\n", l.Addr().AddrPort)
 	os.Stdin.Read(make([]byte, 1))
 	e.Close()
 }

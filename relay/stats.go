@@ -17,30 +17,30 @@ type Stats struct {
 }
 
 // Causes is the number of values of Cause, the length of LoopStats.Ended.
-const Causes = int(causes)
+const NumCauses = int(causes)
 
 // LoopStats are the counters and gauges of one event loop.
 type LoopStats struct {
-	Flows        int64         // gauge: flows that are open
-	Accepted     int64         // clients accepted
-	Adopted      int64         // pairs taken over by Relay
-	Connects     int64         // upstreams connected
-	ConnectFails int64         // attempts to connect that failed
-	Ended        [Causes]int64 // flows ended, by Cause
-	BytesRead    int64         // from either side
-	BytesWritten int64         // to either side
-	BytesSpliced int64         // of BytesWritten, what never was in user-space memory
-	BytesDropped int64         // read and never delivered
-	AcceptErrors int64         // accepts that failed; of them,
-	AcceptPauses int64         // those for want of descriptors or memory, which rest the listener for a while
-	Waits        int64         // epoll_wait calls
-	Wakeups      int64         // of them, those that had slept in the kernel
-	Events       int64         // events they gave
+	Flows         int64            // gauge: flows that are open
+	Accepted      int64            // clients accepted
+	Adopted       int64            // pairs taken over by Relay
+	Connects      int64            // upstreams connected
+	ConnectErrors int64            // attempts to connect that failed
+	Ended         [NumCauses]int64 // flows ended, by Cause
+	BytesRead     int64            // from either side
+	BytesWritten  int64            // to either side
+	BytesSpliced  int64            // of BytesWritten, what never was in user-space memory
+	BytesDropped  int64            // read and never delivered
+	AcceptErrors  int64            // accepts that failed; of them,
+	AcceptPauses  int64            // those for want of descriptors or memory, which rest the listener for a while
+	Waits         int64            // epoll_wait calls
+	Wakeups       int64            // of them, those that had slept in the kernel
+	Events        int64            // events they gave
 	// Busy is the time spent outside of waits, and Longest the longest turn from
 	// one wait to the next of the last 15 to 30 seconds; both count what the
 	// thread waited for a CPU meanwhile.
-	Busy, Longest time.Duration
-	Datagrams     DatagramStats // of the datagram flows, which the counters of flows and bytes above include
+	Busy, LongestTurn time.Duration
+	Datagrams         DatagramStats // of the datagram flows, which the counters of flows and bytes above include
 }
 
 // Flows is the number of open flows.
@@ -59,7 +59,7 @@ func (s *Stats) Total() (t LoopStats) {
 		t.Accepted += l.Accepted
 		t.Adopted += l.Adopted
 		t.Connects += l.Connects
-		t.ConnectFails += l.ConnectFails
+		t.ConnectErrors += l.ConnectErrors
 		for c := range l.Ended {
 			t.Ended[c] += l.Ended[c]
 		}
@@ -73,7 +73,7 @@ func (s *Stats) Total() (t LoopStats) {
 		t.Wakeups += l.Wakeups
 		t.Events += l.Events
 		t.Busy += l.Busy
-		t.Longest = max(t.Longest, l.Longest)
+		t.LongestTurn = max(t.LongestTurn, l.LongestTurn)
 		t.Datagrams.add(&l.Datagrams)
 	}
 	return t

@@ -39,7 +39,7 @@ func benchmarkSTW(b *testing.B, load, engine string) {
 		}
 		defer e.Close()
 		up := fromNet(to)
-		l, err := e.Listen(Addr{Network: TCP, IP: loopback}, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return up }}})
+		l, err := e.Listen(Addr{Network: TCP, AddrPort: loopback}, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return up }}})
 		if err != nil {
 			b.Fatal(err)
 		}

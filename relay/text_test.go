@@ -28,15 +28,15 @@ type textual interface {
 func TestText(t *testing.T) {
 	ip := netip.MustParseAddrPort("[2001:db8::1]:53")
 	texts := map[textual]string{
-		CauseNone: "open", CauseAReset: "a-reset", CauseKilled: "killed",
+		CauseNone: "open", CauseClientReset: "client-reset", CauseKilled: "killed",
 		PathNone: "none", PathCopy: "copy", PathSplice: "splice", PathGSO: "gso",
 		WhyNone: "", WhySmall: "small reads", WhyOff: "switched off", WhyPipes: "no pipe", WhyKernel: "refused by the kernel",
 		WhyBuiltin: "built-in end", WhySingle: "single datagrams",
 		Network(0): "", TCP: "tcp", Unix: "unix", Echo: "echo", Discard: "discard", UDP: "udp", Unixgram: "unixgram",
 		DropFull: "full", DropEnded: "ended",
 		Addr{}:                                  "",
-		Addr{Network: TCP, IP: ip}:              "tcp://[2001:db8::1]:53",
-		Addr{Network: UDP, IP: ip}:              "udp://[2001:db8::1]:53",
+		Addr{Network: TCP, AddrPort: ip}:        "tcp://[2001:db8::1]:53",
+		Addr{Network: UDP, AddrPort: ip}:        "udp://[2001:db8::1]:53",
 		Addr{Network: Unix, Path: "/run/a b"}:   "unix:///run/a b",
 		Addr{Network: Unix, Path: "@a"}:         "unix:@a",
 		Addr{Network: Unix}:                     "unix:",
@@ -87,36 +87,36 @@ func TestUnknownText(t *testing.T) {
 
 // TestPathsArePumps: the values that the pump gives have the same names here.
 func TestPathsArePumps(t *testing.T) {
-	for i := range Paths {
+	for i := range NumPaths {
 		if Path(i).String() != pump.Path(i).String() {
 			t.Errorf("path %d is %v here and %v there", i, Path(i), pump.Path(i))
 		}
 	}
-	for i := range Whys {
+	for i := range NumWhys {
 		if Why(i).String() != pump.Why(i).String() {
 			t.Errorf("reason %d is %v here and %v there", i, Why(i), pump.Why(i))
 		}
 	}
-	if len(pump.PathNames) != Paths || len(pump.WhyNames) != Whys || PathGSO != Path(pump.PathGSO) || WhySingle != Why(pump.WhySingle) || WhyBuiltin != Why(pump.WhyBuiltin) {
-		t.Errorf("%d paths and %d reasons here, %d and %d there", Paths, Whys, len(pump.PathNames), len(pump.WhyNames))
+	if len(pump.PathNames) != NumPaths || len(pump.WhyNames) != NumWhys || PathGSO != Path(pump.PathGSO) || WhySingle != Why(pump.WhySingle) || WhyBuiltin != Why(pump.WhyBuiltin) {
+		t.Errorf("%d paths and %d reasons here, %d and %d there", NumPaths, NumWhys, len(pump.PathNames), len(pump.WhyNames))
 	}
 }
 
 func TestRecordText(t *testing.T) {
 	at := netip.MustParseAddrPort("192.0.2.1:4000")
 	r := Record{
-		ID: 7, Client: Addr{Network: TCP, IP: at}, Upstream: Addr{Network: Unix, Path: "/run/app"}, Attempts: 2,
+		ID: 7, Client: Addr{Network: TCP, AddrPort: at}, Upstream: Addr{Network: Unix, Path: "/run/app"}, Attempts: 2,
 		Up: Transfer{Read: 12, Written: 10, Path: PathCopy, Why: WhySmall}, Down: Transfer{Read: 20, Written: 20, Spliced: 20, Path: PathSplice},
-		Duration: 1500 * time.Millisecond, Cause: CauseBFailed, Err: errors.New("broken"),
+		Duration: 1500 * time.Millisecond, Cause: CauseUpstreamFailed, Err: errors.New("broken"),
 	}
-	const line = "tcp://192.0.2.1:4000 to unix:///run/app: b-failed: broken; 10 bytes up, 20 down in 1.5s"
+	const line = "tcp://192.0.2.1:4000 to unix:///run/app: upstream-failed: broken; 10 bytes up, 20 down in 1.5s"
 	if text, err := r.MarshalText(); r.String() != line || string(text) != line || err != nil {
 		t.Errorf("the record is %q, %q, %v", r, text, err)
 	}
 	if got, want := (&Record{Cause: CauseRefused, Client: r.Client}).String(), "tcp://192.0.2.1:4000 to no upstream: refused; 0 bytes up, 0 down in 0s"; got != want {
 		t.Errorf("the record is %q, want %q", got, want)
 	}
-	const object = `{"id":"7","cause":"b-failed","client":"tcp://192.0.2.1:4000","upstream":"unix:///run/app","bytes_up":10,"bytes_down":20,"duration":1500000000,"dropped_bytes":2,"attempts":2,"path_up":"copy: small reads","path_down":"splice","error":"broken"}`
+	const object = `{"id":"7","cause":"upstream-failed","client":"tcp://192.0.2.1:4000","upstream":"unix:///run/app","bytes_up":10,"bytes_down":20,"duration":1500000000,"bytes_dropped":2,"attempts":2,"path_up":"copy: small reads","path_down":"splice","error":"broken"}`
 	for _, v := range []any{r, &r} { // Done has a pointer
 		if got := logged(slog.Any("flow", v)); got != `{"flow":`+object+`}` {
 			t.Errorf("logged as %s", got)
@@ -129,7 +129,7 @@ func TestRecordText(t *testing.T) {
 	}
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, bare)).Info("over", "flow", &r)
-	if want := "msg=over flow.id=7 flow.cause=b-failed flow.client=tcp://192.0.2.1:4000 flow.upstream=unix:///run/app flow.bytes_up=10 flow.bytes_down=20 flow.duration=1.5s flow.dropped_bytes=2 flow.attempts=2" +
+	if want := "msg=over flow.id=7 flow.cause=upstream-failed flow.client=tcp://192.0.2.1:4000 flow.upstream=unix:///run/app flow.bytes_up=10 flow.bytes_down=20 flow.duration=1.5s flow.bytes_dropped=2 flow.attempts=2" +
 		` flow.path_up="copy: small reads" flow.path_down=splice flow.error=broken` + "\n"; b.String() != want {
 		t.Errorf("logged as %s", b.String())
 	}
@@ -138,8 +138,8 @@ func TestRecordText(t *testing.T) {
 // TestLoggedAsText: slog's handler for text shows names as well.
 func TestLoggedAsText(t *testing.T) {
 	var b bytes.Buffer
-	slog.New(slog.NewTextHandler(&b, bare)).Info("m", "cause", CauseAReset, "path", PathGSO, "why", WhySingle, "network", UDP, "drop", DropTooBig, "addr", Addr{Network: Echo})
-	if want := `msg=m cause=a-reset path=gso why="single datagrams" network=udp drop=too-big addr=echo:` + "\n"; b.String() != want {
+	slog.New(slog.NewTextHandler(&b, bare)).Info("m", "cause", CauseClientReset, "path", PathGSO, "why", WhySingle, "network", UDP, "drop", DropTooBig, "addr", Addr{Network: Echo})
+	if want := `msg=m cause=client-reset path=gso why="single datagrams" network=udp drop=too-big addr=echo:` + "\n"; b.String() != want {
 		t.Errorf("logged as %s", b.String())
 	}
 }

@@ -134,7 +134,7 @@ func TestLastWordsCountFromTheFailure(t *testing.T) {
 	if took := time.Since(failed); took > lastWords*2/3 {
 		t.Skipf("this machine stopped for %v", took)
 	}
-	if rec := r.expect(CauseBReset); rec.Down.Dropped() != 0 || rec.Up.Dropped() == 0 {
+	if rec := r.expect(CauseUpstreamReset); rec.Down.Dropped() != 0 || rec.Up.Dropped() == 0 {
 		t.Errorf("AB %+v, BA %+v", rec.Up, rec.Down)
 	}
 }

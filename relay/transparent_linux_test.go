@@ -30,8 +30,8 @@ func TestTransparentUpstream(t *testing.T) {
 		d := &DialConfig{FromClient: true}
 		hooks := Hooks{Admit: func(f *Flow) Cause {
 			peer := f.Peer()
-			f.SetClient(Addr{Network: peer.Network, IP: netip.AddrPortFrom(client, 1234)})
-			if f.Client().IP.Addr() != client || f.Peer() != peer {
+			f.SetClient(Addr{Network: peer.Network, AddrPort: netip.AddrPortFrom(client, 1234)})
+			if f.Client().AddrPort.Addr() != client || f.Peer() != peer {
 				return CauseRefused
 			}
 			return CauseNone
@@ -54,7 +54,7 @@ func TestTransparentUpstream(t *testing.T) {
 			a.Close()
 			b.Close()
 			rec := r.record()
-			if rec.Client.IP.Addr() != client || rec.Peer.IP != a.LocalAddr().(*net.TCPAddr).AddrPort() {
+			if rec.Client.AddrPort.Addr() != client || rec.Peer.AddrPort != a.LocalAddr().(*net.TCPAddr).AddrPort() {
 				t.Errorf("recorded client %v, peer %v", rec.Client, rec.Peer)
 			}
 		})
@@ -69,7 +69,7 @@ func TestTransparentUpstream(t *testing.T) {
 				t.Errorf("the upstream sees %v", got)
 			}
 			r.e.Close()
-			if rec := r.record(); rec.Client.IP.Addr() != client || rec.Peer != gramAddr(a.LocalAddr()) {
+			if rec := r.record(); rec.Client.AddrPort.Addr() != client || rec.Peer != gramAddr(a.LocalAddr()) {
 				t.Errorf("recorded client %v, peer %v", rec.Client, rec.Peer)
 			}
 		})
@@ -119,11 +119,11 @@ func TestTransparentListener(t *testing.T) {
 		t.Run("stream/"+at, func(t *testing.T) {
 			r := newRig(t, Config{})
 			hooks := Hooks{Upstream: func(*Flow, int) *Addr { return nil }}
-			if _, err := r.e.Listen(Addr{Network: TCP, IP: place}, ListenConfig{Hooks: hooks}); !errors.Is(err, sys.EADDRNOTAVAIL) {
+			if _, err := r.e.Listen(Addr{Network: TCP, AddrPort: place}, ListenConfig{Hooks: hooks}); !errors.Is(err, sys.EADDRNOTAVAIL) {
 				t.Errorf("without the option: %v", err)
 			}
 			hook, local := seen((*Flow).Local)
-			r.listenAt(Addr{Network: TCP, IP: place}, ListenConfig{Socket: transparent, Hooks: Hooks{Connected: hook}}, echoServer(t, "tcp4"))
+			r.listenAt(Addr{Network: TCP, AddrPort: place}, ListenConfig{Socket: transparent, Hooks: Hooks{Connected: hook}}, echoServer(t, "tcp4"))
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: own}, Timeout: patience}
 			a, err := d.Dial("tcp", at)
 			if err != nil {
@@ -131,7 +131,7 @@ func TestTransparentListener(t *testing.T) {
 			}
 			defer a.Close()
 			say(t, a, a, "hello")
-			if local().IP != place {
+			if local().AddrPort != place {
 				t.Errorf("local address %v", local())
 			}
 			a.Close()
@@ -143,7 +143,7 @@ func TestTransparentListener(t *testing.T) {
 				r := newDatagramRig(t, Config{})
 				up := packetSocket(t, "udp4")
 				to := gramAddr(up.LocalAddr())
-				r.listenAt(Addr{Network: UDP, IP: bind}, ListenConfig{Socket: transparent}, &to)
+				r.listenAt(Addr{Network: UDP, AddrPort: bind}, ListenConfig{Socket: transparent}, &to)
 				a, err := net.ListenUDP(network, &net.UDPAddr{IP: own})
 				if err != nil {
 					t.Fatal(err)

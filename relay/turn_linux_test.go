@@ -142,7 +142,7 @@ func TestSniffIsBounded(t *testing.T) {
 	l := r.e.loops[0]
 	var sniffed perTurn
 	ln := r.listen("tcp4", ListenConfig{Hooks: Hooks{
-		Admit: func(f *Flow) Cause { f.Sniff(100, time.Hour); return CauseNone },
+		Admit: func(f *Flow) Cause { f.StartSniff(100, time.Hour); return CauseNone },
 		Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
 			sniffed.add(l)
 			if len(b) == 0 {
@@ -172,7 +172,7 @@ func TestReadyIsBounded(t *testing.T) {
 	l := r.e.loops[0]
 	var sniffed perTurn
 	ln := r.listen("tcp4", ListenConfig{Hooks: Hooks{
-		Admit: func(f *Flow) Cause { f.Sniff(100, time.Hour); return CauseNone },
+		Admit: func(f *Flow) Cause { f.StartSniff(100, time.Hour); return CauseNone },
 		Sniff: func(_ *Flow, b []byte, last bool) (int, SniffNext) {
 			sniffed.add(l)
 			return len(b), SniffMore

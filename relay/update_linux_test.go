@@ -116,7 +116,7 @@ func TestUpdateSockets(t *testing.T) {
 	l := r.listen("tcp4", ListenConfig{Socket: SocketOptions{KeepAlive: time.Minute}}, echoServer(t, "tcp4"))
 	cfg := l.next()
 	cfg.Backlog = 1
-	cfg.Socket = SocketOptions{Delay: true, UserTimeout: time.Second, DSCP: 46, FastOpen: 7, Congestion: "reno", RecvBuffer: 100_000}
+	cfg.Socket = SocketOptions{Nagle: true, UserTimeout: time.Second, DSCP: 46, FastOpen: 7, Congestion: "reno", RecvBuffer: 100_000}
 	if err := l.Update(cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestUpdateSockets(t *testing.T) {
 		"DSCP":            func(c *ListenConfig) { c.Socket.DSCP = 64 },
 	} {
 		next := l.next()
-		next.Socket.Delay = false
+		next.Socket.Nagle = false
 		change(&next)
 		if err := l.Update(next); err == nil || !strings.Contains(err.Error(), option) {
 			t.Errorf("%s: %v", option, err)
@@ -159,7 +159,7 @@ func TestUpdateSockets(t *testing.T) {
 	}
 	// One that the kernel refuses, after others were set.
 	next := l.next()
-	next.Socket.Delay, next.Socket.UserTimeout, next.Socket.Congestion = false, time.Minute, "nonesuch"
+	next.Socket.Nagle, next.Socket.UserTimeout, next.Socket.Congestion = false, time.Minute, "nonesuch"
 	wantOption(t, l.Update(next), "TCP_CONGESTION", syscall.ENOENT)
 	check()
 }
@@ -214,7 +214,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 }
 
 // A socket that somebody else has bound is served as one of the engine's own.
-func TestServePacket(t *testing.T) {
+func TestListenOnPacket(t *testing.T) {
 	for _, network := range grams {
 		t.Run(network, func(t *testing.T) {
 			r := newDatagramRig(t, Config{})
@@ -222,7 +222,7 @@ func TestServePacket(t *testing.T) {
 			to := gramAddr(up.LocalAddr())
 			in := packetSocket(t, network)
 			at := in.LocalAddr()
-			l, err := r.e.ServePacket(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &to }, Done: r.done}})
+			l, err := r.e.ListenOnPacket(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &to }, Done: r.done}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,7 +248,7 @@ func TestServePacket(t *testing.T) {
 }
 
 // Bound to no address, the socket answers from the one that was asked.
-func TestServePacketWild(t *testing.T) {
+func TestListenOnPacketWild(t *testing.T) {
 	r := newDatagramRig(t, Config{})
 	in, err := net.ListenPacket("udp4", "0.0.0.0:0")
 	if err != nil {
@@ -256,33 +256,33 @@ func TestServePacketWild(t *testing.T) {
 	}
 	up := packetSocket(t, "udp4")
 	to := gramAddr(up.LocalAddr())
-	l, err := r.e.ServePacket(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &to }, Done: r.done}})
+	l, err := r.e.ListenOnPacket(in, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &to }, Done: r.done}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	exchange(t, packetSocket(t, "udp4"), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 9), Port: int(l.Addr().IP.Port())}, up)
+	exchange(t, packetSocket(t, "udp4"), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 9), Port: int(l.Addr().AddrPort.Port())}, up)
 }
 
-func TestServePacketErrors(t *testing.T) {
+func TestListenOnPacketErrors(t *testing.T) {
 	r := newDatagramRig(t, Config{})
 	in := packetSocket(t, "udp4")
 	cfg := ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}}
-	if _, err := r.e.ServePacket(in, ListenConfig{}); err == nil {
+	if _, err := r.e.ListenOnPacket(in, ListenConfig{}); err == nil {
 		t.Error("no hook is taken")
 	}
 	bad := cfg
 	bad.Socket.Interface = "nonesuch"
-	_, err := r.e.ServePacket(in, bad)
+	_, err := r.e.ListenOnPacket(in, bad)
 	wantOption(t, err, "SO_BINDTODEVICE", syscall.ENODEV)
-	if _, err := r.e.ServePacket(notPacket{in}, cfg); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := r.e.ListenOnPacket(notPacket{in}, cfg); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("no socket: %v", err)
 	}
 	stream, _ := testnet.Pair(t, "unix")
-	if _, err := r.e.ServePacket(stream.(*net.UnixConn), cfg); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := r.e.ListenOnPacket(stream.(*net.UnixConn), cfg); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a stream: %v", err)
 	}
 	r.e.Close()
-	if _, err := r.e.ServePacket(in, cfg); !errors.Is(err, net.ErrClosed) {
+	if _, err := r.e.ListenOnPacket(in, cfg); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a closed engine: %v", err)
 	}
 	if _, err := in.WriteTo([]byte("hello"), in.LocalAddr()); err != nil {

@@ -50,8 +50,8 @@ func TestBlockingWhileStalled(t *testing.T) {
 		r.push(t)
 		blocking(t, r.src)
 		blocking(t, r.dst)
-		before := r.live.AB().Written
-		for r.live.AB().Written == before { // one more part of what is held goes out
+		before := r.live.Up().Written
+		for r.live.Up().Written == before { // one more part of what is held goes out
 			if r.received >= r.sent {
 				t.Fatal("no part of it went out")
 			}

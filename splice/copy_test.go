@@ -28,7 +28,7 @@ func TestCopy(t *testing.T) {
 				if n != int64(size.total) || err != nil {
 					t.Fatalf("Copy = %d, %v", n, err)
 				}
-				got := r.live.AB()
+				got := r.live.Up()
 				if got.Read != n || got.Written != n {
 					t.Errorf("%+v after %d bytes", got, n)
 				}
@@ -62,10 +62,10 @@ func TestPeersInProcesses(t *testing.T) {
 				if err != nil || r.Cause != CauseEnd {
 					t.Fatalf("Relay = %+v, %v", r, err)
 				}
-				if r.AB.Read != total || r.AB.Written != total || r.BA.Read != 0 {
+				if r.Up.Read != total || r.Up.Written != total || r.Down.Read != 0 {
 					t.Errorf("%+v", r)
 				}
-				line{kind{socket: true}, kind{socket: true}}.path(t, r.AB)
+				line{kind{socket: true}, kind{socket: true}}.path(t, r.Up)
 				sender.MustWait(t)
 				receiver.MustWait(t)
 			})
@@ -87,7 +87,7 @@ func TestNoSplice(t *testing.T) {
 		if r.fast() {
 			want = WhyOff
 		}
-		if got := r.live.AB(); got.Path != PathCopy || got.Spliced != 0 || runtime.GOOS == "linux" && got.Why != want {
+		if got := r.live.Up(); got.Path != PathCopy || got.Spliced != 0 || runtime.GOOS == "linux" && got.Why != want {
 			t.Errorf("%+v, want a copy because %v", got, want)
 		}
 	})
@@ -108,7 +108,7 @@ func TestNoPipeLeft(t *testing.T) {
 			if n, err := r.wait(t); n != total || err != nil {
 				t.Fatalf("Copy = %d, %v", n, err)
 			}
-			if got := r.live.AB(); got.Path != PathCopy || runtime.GOOS == "linux" && got.Why != WhyPipes {
+			if got := r.live.Up(); got.Path != PathCopy || runtime.GOOS == "linux" && got.Why != WhyPipes {
 				t.Errorf("%+v, want a copy because %v", got, WhyPipes)
 			}
 			if now := leased(); now != before {
@@ -128,7 +128,7 @@ func TestReaderStops(t *testing.T) {
 		before := heap()
 		r.push(t)
 		grown := heap() - before
-		if got := r.live.AB(); got.Read-got.Written > 4<<20 {
+		if got := r.live.Up(); got.Read-got.Written > 4<<20 {
 			t.Errorf("%d bytes held", got.Read-got.Written)
 		} else if r.fast() && leased() != 1 {
 			t.Errorf("%d pipes on lease while one holds bytes", leased())
@@ -137,7 +137,7 @@ func TestReaderStops(t *testing.T) {
 			t.Errorf("%d bytes of memory for a reader who does not read", grown)
 		}
 		r.read(t, int(r.sent-r.received))
-		within(t, "all is counted", func() bool { return r.live.AB().Written == r.sent })
+		within(t, "all is counted", func() bool { return r.live.Up().Written == r.sent })
 		within(t, "no pipe is on lease", func() bool { return leased() == 0 })
 		r.write(t, 1)
 		r.read(t, 1)
@@ -145,7 +145,7 @@ func TestReaderStops(t *testing.T) {
 		if n, err := r.wait(t); n != r.sent || err != nil {
 			t.Errorf("Copy = %d, %v, want %d", n, err, r.sent)
 		}
-		r.path(t, r.live.AB())
+		r.path(t, r.live.Up())
 	})
 }
 
@@ -167,7 +167,7 @@ func TestEndBehindPipe(t *testing.T) {
 		endWriting(r.from)
 		time.Sleep(10 * time.Millisecond)
 		pipes := leased()
-		switch got := r.live.AB(); {
+		switch got := r.live.Up(); {
 		case got.Written == r.sent:
 			t.Log("dst has found room for the last bytes meanwhile")
 		case r.fast() && pipes != 1:
@@ -181,7 +181,7 @@ func TestEndBehindPipe(t *testing.T) {
 		if err := r.drain(t); err != nil || r.received != r.sent {
 			t.Errorf("%d bytes arrived of %d, then %v", r.received, r.sent, err)
 		}
-		r.path(t, r.live.AB())
+		r.path(t, r.live.Up())
 	})
 }
 
@@ -233,7 +233,7 @@ func TestWriteDeadline(t *testing.T) {
 		if !strings.Contains(err.Error(), "not delivered") {
 			t.Errorf("%q does not tell of the loss", err)
 		}
-		if got := r.live.AB(); got.Written != n || got.Read-got.Written != lost(err) {
+		if got := r.live.Up(); got.Written != n || got.Read-got.Written != lost(err) {
 			t.Errorf("%+v, but Copy = %d, %v", got, n, err)
 		}
 		r.dst.Close()
@@ -282,8 +282,8 @@ func TestCloseSource(t *testing.T) {
 			t.Errorf("read at %d: %v", r.received, err)
 		}
 		n, err := r.wait(t)
-		if class(err) != "closed" || lost(err) != 0 || n != r.live.AB().Read || n != r.received {
-			t.Errorf("Copy = %d, %v; %d bytes arrived, %+v", n, err, r.received, r.live.AB())
+		if class(err) != "closed" || lost(err) != 0 || n != r.live.Up().Read || n != r.received {
+			t.Errorf("Copy = %d, %v; %d bytes arrived, %+v", n, err, r.received, r.live.Up())
 		}
 	})
 }
@@ -296,8 +296,8 @@ func TestCloseDestination(t *testing.T) {
 		r.push(t)
 		r.dst.Close()
 		n, err := r.wait(t)
-		if class(err) != "closed" || lost(err) == 0 || n+lost(err) != r.live.AB().Read {
-			t.Errorf("Copy = %d, %v, %+v", n, err, r.live.AB())
+		if class(err) != "closed" || lost(err) == 0 || n+lost(err) != r.live.Up().Read {
+			t.Errorf("Copy = %d, %v, %+v", n, err, r.live.Up())
 		}
 		if r.line.dst.name == secure.name {
 			return // its last record is cut
@@ -340,8 +340,8 @@ func TestDestinationResets(t *testing.T) {
 		r.push(t)
 		reset(r.to)
 		n, err := r.wait(t)
-		if class(err) != "reset" || lost(err) == 0 || n+lost(err) != r.live.AB().Read {
-			t.Errorf("Copy = %d, %v, %+v", n, err, r.live.AB())
+		if class(err) != "reset" || lost(err) == 0 || n+lost(err) != r.live.Up().Read {
+			t.Errorf("Copy = %d, %v, %+v", n, err, r.live.Up())
 		}
 	})
 }
@@ -370,23 +370,23 @@ func TestLive(t *testing.T) {
 			r.write(t, 5000)
 			r.read(t, 5000)
 			within(t, "Live has counted", func() bool {
-				got := r.live.AB()
+				got := r.live.Up()
 				if got.Written > got.Read || got.Spliced > got.Written {
 					t.Fatalf("%+v cannot be", got)
 				}
 				return got.Written == r.sent && got.Read == r.sent
 			})
 		}
-		if got := r.live.BA(); got != (Transfer{}) {
+		if got := r.live.Down(); got != (Transfer{}) {
 			t.Errorf("Copy has a second direction: %+v", got)
 		}
 		endWriting(r.from)
 		r.wait(t)
 		// The next Copy with the same Live starts from nothing.
-		before := r.live.AB()
+		before := r.live.Up()
 		r2 := newRig(t, r.line)
 		r2.cfg.Live = &r.live
 		r2.start(t)
-		within(t, "Live is reset", func() bool { return r.live.AB().Read < before.Read })
+		within(t, "Live is reset", func() bool { return r.live.Up().Read < before.Read })
 	})
 }

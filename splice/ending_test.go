@@ -44,7 +44,7 @@ func TestNoHalfClose(t *testing.T) {
 					t.Error(err)
 				}
 				r, err := d.wait(t)
-				if err != nil || r.Cause != CauseEnd || r.AB.Written != question || r.BA.Written != answer {
+				if err != nil || r.Cause != CauseEnd || r.Up.Written != question || r.Down.Written != answer {
 					t.Errorf("Relay = %+v, %v", r, err)
 				}
 			})
@@ -94,7 +94,7 @@ func TestNoDeadlines(t *testing.T) {
 				}
 				reset(guilty)
 				r, err := d.wait(t)
-				if r.Cause != want || class(err) != "reset" || r.AB.Written+r.BA.Written != 10 {
+				if r.Cause != want || class(err) != "reset" || r.Up.Written+r.Down.Written != 10 {
 					t.Errorf("Relay = %+v, %v, want %v", r, err, want)
 				}
 				// It is open, and whatever Relay has left behind counts nothing.
@@ -103,8 +103,8 @@ func TestNoDeadlines(t *testing.T) {
 				}
 				far.Write(make([]byte, 100))
 				time.Sleep(10 * time.Millisecond)
-				if d.live.AB() != r.AB || d.live.BA() != r.BA {
-					t.Errorf("%+v, then Live says %+v, %+v", r, d.live.AB(), d.live.BA())
+				if d.live.Up() != r.Up || d.live.Down() != r.Down {
+					t.Errorf("%+v, then Live says %+v, %+v", r, d.live.Up(), d.live.Down())
 				}
 			})
 		}
@@ -125,7 +125,7 @@ func TestHalfClosedTimeout(t *testing.T) {
 			start := time.Now()
 			endWriting(d.farA)
 			r, err := d.wait(t)
-			if r.Cause != CauseHalfClosed || !errors.Is(err, os.ErrDeadlineExceeded) || r.AB.Written != 10 || r.BA.Written != 10 {
+			if r.Cause != CauseHalfClosed || !errors.Is(err, os.ErrDeadlineExceeded) || r.Up.Written != 10 || r.Down.Written != 10 {
 				t.Errorf("Relay = %+v, %v", r, err)
 			}
 			if took := time.Since(start); took < limit*9/10 {
@@ -145,7 +145,7 @@ func TestHalfClosedTimeout(t *testing.T) {
 			time.Sleep(30 * time.Millisecond)
 		}
 		endWriting(d.farB)
-		if r, err := d.wait(t); r.Cause != CauseEnd || err != nil || r.BA.Written != 12 {
+		if r, err := d.wait(t); r.Cause != CauseEnd || err != nil || r.Down.Written != 12 {
 			t.Errorf("Relay = %+v, %v", r, err)
 		}
 	})
@@ -167,10 +167,10 @@ func TestRelayContext(t *testing.T) {
 			if err := both(func() error { return send(d.farA, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
 				t.Fatal(err)
 			}
-			within(t, "all is counted", func() bool { return d.live.AB().Written == 10 })
+			within(t, "all is counted", func() bool { return d.live.Up().Written == 10 })
 			cancel(reason)
 			<-done
-			if r.Cause != CauseCanceled || !errors.Is(err, context.Canceled) || !errors.Is(err, reason) || r.AB.Written != 10 {
+			if r.Cause != CauseCanceled || !errors.Is(err, context.Canceled) || !errors.Is(err, reason) || r.Up.Written != 10 {
 				t.Errorf("RelayContext = %+v, %v", r, err)
 			}
 			// The connections live, without deadlines.

@@ -42,7 +42,7 @@ func ExampleConfig_Relay() {
 
 		cfg := splice.Config{Idle: 5 * time.Minute}
 		r, err := cfg.Relay(client, upstream)
-		fmt.Println(r.Cause, r.AB.Written, "bytes up,", r.BA.Written, "bytes down,", err)
+		fmt.Println(r.Cause, r.Up.Written, "bytes up,", r.Down.Written, "bytes down,", err)
 	}
 	go func() {
 		for {

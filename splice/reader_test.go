@@ -86,11 +86,11 @@ func TestReaders(t *testing.T) {
 					if int64(len(got)) != want || pattern().Check(0, got) != nil {
 						t.Errorf("%d bytes arrived, want %d: %v", len(got), want, pattern().Check(0, got))
 					}
-					if live.AB().Written != want && limit != 0 {
-						t.Errorf("%+v", live.AB())
+					if live.Up().Written != want && limit != 0 {
+						t.Errorf("%+v", live.Up())
 					}
-					if s.name == "file" && (to == "tcp" || to == "unix") && want > 0 && runtime.GOOS == "linux" && live.AB().Spliced != want {
-						t.Errorf("%+v: want all of the file spliced", live.AB())
+					if s.name == "file" && (to == "tcp" || to == "unix") && want > 0 && runtime.GOOS == "linux" && live.Up().Spliced != want {
+						t.Errorf("%+v: want all of the file spliced", live.Up())
 					}
 					// What is behind the limit is still there.
 					rest, err := io.ReadAll(src)
@@ -153,7 +153,7 @@ func TestLimitSpliced(t *testing.T) {
 			if n, err := r.wait(t); n != limit || err != nil {
 				t.Fatalf("Copy = %d, %v", n, err)
 			}
-			r.path(t, r.live.AB())
+			r.path(t, r.live.Up())
 			rest := make([]byte, total-limit)
 			r.src.SetReadDeadline(time.Now().Add(patience))
 			if _, err := io.ReadFull(r.src, rest); err != nil || pattern().Check(limit, rest) != nil {
@@ -179,7 +179,7 @@ func TestLimitNeedsReaderNoMore(t *testing.T) {
 				defer close(r.done)
 				r.n, r.err = r.cfg.Copy(r.dst, io.LimitReader(r.src, limit))
 			}()
-			within(t, "Copy has read what it may", func() bool { return r.live.AB().Read == limit })
+			within(t, "Copy has read what it may", func() bool { return r.live.Up().Read == limit })
 			r.src.Close()
 			r.read(t, full+limit)
 			if n, err := r.wait(t); n != limit || err != nil {

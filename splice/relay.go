@@ -63,7 +63,7 @@ func (cfg *Config) RelayContext(ctx context.Context, a, b net.Conn) (Result, err
 	if p.ended.Load() && complete {
 		p.setDeadlines(time.Time{})
 	}
-	return Result{AB: p.moved[0], BA: p.moved[1], Cause: p.cause}, p.err
+	return Result{Up: p.moved[0], Down: p.moved[1], Cause: p.cause}, p.err
 }
 
 // pair is a Relay under way. Direction 0 goes from conn[0] to conn[1].

@@ -56,7 +56,7 @@ func (d *duplex) wait(tb testing.TB) (Result, error) {
 	select {
 	case <-d.done:
 	case <-time.After(patience):
-		tb.Fatalf("Relay does not end: %+v, %+v", d.live.AB(), d.live.BA())
+		tb.Fatalf("Relay does not end: %+v, %+v", d.live.Up(), d.live.Down())
 	}
 	return d.res, d.err
 }
@@ -144,14 +144,14 @@ func TestRelayBulkBothWays(t *testing.T) {
 		if err != nil || r.Cause != CauseEnd {
 			t.Errorf("Relay = %+v, %v", r, err)
 		}
-		for _, got := range []Transfer{r.AB, r.BA} {
+		for _, got := range []Transfer{r.Up, r.Down} {
 			if got.Read != total || got.Written != total {
 				t.Errorf("%+v", got)
 			}
 			l.path(t, got)
 		}
-		if d.live.AB() != r.AB || d.live.BA() != r.BA {
-			t.Errorf("Live says %+v, %+v", d.live.AB(), d.live.BA())
+		if d.live.Up() != r.Up || d.live.Down() != r.Down {
+			t.Errorf("Live says %+v, %+v", d.live.Up(), d.live.Down())
 		}
 	})
 }
@@ -184,9 +184,9 @@ func TestHalfClose(t *testing.T) {
 				}
 				r, err := d.wait(t)
 				if !aFirst {
-					r.AB, r.BA = r.BA, r.AB
+					r.Up, r.Down = r.Down, r.Up
 				}
-				if err != nil || r.Cause != CauseEnd || r.AB.Written != question || r.BA.Written != answer {
+				if err != nil || r.Cause != CauseEnd || r.Up.Written != question || r.Down.Written != answer {
 					t.Errorf("Relay = %+v, %v", r, err)
 				}
 			})
@@ -222,7 +222,7 @@ func relayReset(t *testing.T, l line, byA, busy bool) {
 	if !byA {
 		guilty, other, near, want = other, guilty, d.a, CauseBReset
 	}
-	moved := func() int64 { return d.live.AB().Written + d.live.BA().Written }
+	moved := func() int64 { return d.live.Up().Written + d.live.Down().Written }
 	var wg sync.WaitGroup
 	if busy {
 		wg.Go(func() { send(guilty, 1<<30) })
@@ -270,7 +270,7 @@ func TestRelayClose(t *testing.T) {
 						wg.Go(func() { send(d.farA, 1<<30) })
 						wg.Go(func() { send(d.farB, 1<<30) })
 						wg.Go(func() { io.Copy(io.Discard, d.farB) })
-						within(t, "bytes move", func() bool { return d.live.AB().Written > 100_000 })
+						within(t, "bytes move", func() bool { return d.live.Up().Written > 100_000 })
 					}
 					near, want := d.a, CauseAFailed
 					if !first {
@@ -345,7 +345,7 @@ func TestIdle(t *testing.T) {
 		sent := make(chan error)
 		go func() { sent <- send(d.farA, 1<<30) }()
 		r, err := d.wait(t)
-		if r.Cause != CauseIdle || lost(err) != 0 && lost(err) != r.AB.Read-r.AB.Written {
+		if r.Cause != CauseIdle || lost(err) != 0 && lost(err) != r.Up.Read-r.Up.Written {
 			t.Errorf("Relay = %+v, %v", r, err)
 		}
 		d.a.Close()
@@ -377,7 +377,7 @@ func TestManyRelays(t *testing.T) {
 					})
 				}
 				<-d.done
-				if d.err != nil || d.res.AB.Written != total || d.res.BA.Written != total {
+				if d.err != nil || d.res.Up.Written != total || d.res.Down.Written != total {
 					t.Errorf("Relay = %+v, %v", d.res, d.err)
 				}
 			})

@@ -198,7 +198,7 @@ func (r *rig) wait(tb testing.TB) (int64, error) {
 	select {
 	case <-r.done:
 	case <-time.After(patience):
-		tb.Fatalf("Copy does not end: %+v", r.live.AB())
+		tb.Fatalf("Copy does not end: %+v", r.live.Up())
 	}
 	return r.n, r.err
 }
@@ -290,9 +290,9 @@ func (r *rig) fillUp(tb testing.TB) {
 	last, since := int64(-1), time.Now()
 	for start := time.Now(); time.Since(since) < still; {
 		if time.Since(start) > patience {
-			tb.Fatalf("%+v: of %d bytes sent, and no end", r.live.AB(), r.sent)
+			tb.Fatalf("%+v: of %d bytes sent, and no end", r.live.Up(), r.sent)
 		}
-		got := r.live.AB()
+		got := r.live.Up()
 		if got.Read == r.sent && got.Written == r.sent {
 			r.write(tb, 16<<10)
 		}

@@ -63,8 +63,8 @@ type Transfer struct {
 
 // Result is the account of a Relay.
 type Result struct {
-	AB, BA Transfer
-	Cause  Cause
+	Up, Down Transfer
+	Cause    Cause
 }
 
 // UndeliveredError is returned when Copy or Relay ends by an error while it
@@ -100,11 +100,11 @@ type Live struct {
 	dir [2]gauge
 }
 
-// AB tells what has moved from A to B, or from Copy's src to its dst.
-func (l *Live) AB() Transfer { return l.dir[0].load() }
+// Up tells what has moved from A to B, or from Copy's src to its dst.
+func (l *Live) Up() Transfer { return l.dir[0].load() }
 
-// BA tells what has moved from B to A.
-func (l *Live) BA() Transfer { return l.dir[1].load() }
+// Down tells what has moved from B to A.
+func (l *Live) Down() Transfer { return l.dir[1].load() }
 
 // reset forgets an earlier Copy or Relay.
 func (l *Live) reset() {

@@ -16,23 +16,23 @@ func TestAdapts(t *testing.T) {
 				r.write(t, 64)
 				r.read(t, 64)
 			}
-			within(t, "all is counted", func() bool { return r.live.AB().Written == r.sent })
+			within(t, "all is counted", func() bool { return r.live.Up().Written == r.sent })
 		}
 		r.start(t)
 		pingPong()
-		if got := r.live.AB(); got.Path != PathCopy || r.fast() && got.Why != WhySmall || got.Spliced != 0 {
+		if got := r.live.Up(); got.Path != PathCopy || r.fast() && got.Why != WhySmall || got.Spliced != 0 {
 			t.Errorf("%+v after messages", got)
 		}
 		r.bulk(t, 8<<20)
-		within(t, "all is counted", func() bool { return r.live.AB().Written == r.sent })
-		bulk := r.live.AB()
+		within(t, "all is counted", func() bool { return r.live.Up().Written == r.sent })
+		bulk := r.live.Up()
 		r.path(t, bulk)
 		if r.fast() && bulk.Spliced < bulk.Written/2 {
 			t.Errorf("%+v: more than half of the bulk was copied", bulk)
 		}
 		pingPong()
 		// A streak of small reads ends the splicing; it is short.
-		if got := r.live.AB(); got.Spliced > bulk.Spliced+20*64 {
+		if got := r.live.Up(); got.Spliced > bulk.Spliced+20*64 {
 			t.Errorf("%d bytes of messages were spliced", got.Spliced-bulk.Spliced)
 		}
 		if n := leased(); n != 0 {
@@ -68,7 +68,7 @@ func TestSteadyStateAllocates(t *testing.T) {
 			if allocs := testing.AllocsPerRun(300, message); allocs != 0 {
 				t.Errorf("%v allocations a message of %d bytes", allocs, size)
 			}
-			got := r.live.AB()
+			got := r.live.Up()
 			if want := size > 64 && r.fast(); want != (got.Spliced > 0) {
 				t.Errorf("%+v for messages of %d bytes", got, size)
 			}

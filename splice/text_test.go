@@ -46,7 +46,7 @@ func TestText(t *testing.T) {
 	if !strings.HasSuffix(b.String(), ` cause=a-reset path=splice why="switched off"`+"\n") {
 		t.Errorf("logged as %s", b.String())
 	}
-	if text, err := json.Marshal(Result{AB: Transfer{Path: PathCopy, Why: WhySmall}, Cause: CauseIdle}); err != nil || !strings.Contains(string(text), `"Path":"copy","Why":"small reads"`) || !strings.Contains(string(text), `"Cause":"idle"`) {
+	if text, err := json.Marshal(Result{Up: Transfer{Path: PathCopy, Why: WhySmall}, Cause: CauseIdle}); err != nil || !strings.Contains(string(text), `"Path":"copy","Why":"small reads"`) || !strings.Contains(string(text), `"Cause":"idle"`) {
 		t.Errorf("in JSON: %s, %v", text, err)
 	}
 }

@@ -26,6 +26,6 @@ func TestUrgent(t *testing.T) {
 		if n, err := r.wait(t); n != before+after+rest || err != nil {
 			t.Errorf("Copy = %d, %v", n, err)
 		}
-		r.path(t, r.live.AB())
+		r.path(t, r.live.Up())
 	})
 }

@@ -25,7 +25,7 @@ func TestReadAhead(t *testing.T) {
 				if n != int64(ahead+3<<20) || err != nil {
 					t.Errorf("Copy = %d, %v", n, err)
 				}
-				got := r.live.AB()
+				got := r.live.Up()
 				if got.Read != n || got.Written != n || got.Spliced > n-int64(ahead) {
 					t.Errorf("%+v after %d bytes", got, n)
 				}
@@ -93,7 +93,7 @@ func TestReadAheadBothWays(t *testing.T) {
 	endWriting(d.farA)
 	endWriting(d.farB)
 	r, err := d.wait(t)
-	if err != nil || r.Cause != CauseEnd || r.AB.Written != 70_000 || r.BA.Written != 3 {
+	if err != nil || r.Cause != CauseEnd || r.Up.Written != 70_000 || r.Down.Written != 3 {
 		t.Errorf("Relay = %+v, %v", r, err)
 	}
 	// The end was passed on through the wrappers.

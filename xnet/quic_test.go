@@ -79,7 +79,7 @@ func overConn(t *testing.T, total int) time.Duration {
 // server: every byte arrives.
 func TestQUICThroughRelay(t *testing.T) {
 	server := socket(t)
-	to := relay.Addr{Network: relay.UDP, IP: server.LocalAddr().(*net.UDPAddr).AddrPort()}
+	to := relay.Addr{Network: relay.UDP, AddrPort: server.LocalAddr().(*net.UDPAddr).AddrPort()}
 	e, err := relay.New(relay.Config{})
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
@@ -88,7 +88,7 @@ func TestQUICThroughRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	l, err := e.Listen(relay.Addr{Network: relay.UDP, IP: netip.MustParseAddrPort("127.0.0.1:0")}, relay.ListenConfig{
+	l, err := e.Listen(relay.Addr{Network: relay.UDP, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}, relay.ListenConfig{
 		Hooks: relay.Hooks{Upstream: func(_ *relay.Flow, attempt int) *relay.Addr {
 			if attempt > 0 {
 				return nil
@@ -99,7 +99,7 @@ func TestQUICThroughRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := transfer(socket(t), server, net.UDPAddrFromAddrPort(l.Addr().IP), 20_000_000); err != nil {
+	if err := transfer(socket(t), server, net.UDPAddrFromAddrPort(l.Addr().AddrPort), 20_000_000); err != nil {
 		t.Fatal(err)
 	}
 	stats := e.Stats()

@@ -80,7 +80,7 @@ func (r *reader) readLocked(ms []ipv4.Message, wait bool) (int, error) {
 	}
 	if r.next == r.got {
 		if r.in == nil {
-			r.in = dgram.Batch(inBatch)
+			r.in = dgram.MakeMessages(inBatch)
 			for i := range r.in {
 				r.in[i].Control = make([]byte, 0, controlSize)
 			}

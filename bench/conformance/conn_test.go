@@ -71,7 +71,7 @@ func TestEngine(t *testing.T) {
 			if cfg.Dedicated {
 				pairs = pairs[1:2] // a dedicated loop on a machine of one CPU leaves little to the ends
 			}
-			testConn(t, pairs, func(a, b net.Conn) error { return e.Relay(a, b, relay.Options{}) })
+			testConn(t, pairs, func(a, b net.Conn) error { return e.Relay(a, b, relay.PairConfig{}) })
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			if err := e.Drain(ctx); err != nil {
@@ -97,8 +97,8 @@ func TestListener(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		up := testnet.Listen(t, "tcp4")
 		defer up.Close()
-		to := &relay.Addr{Network: relay.TCP, IP: up.Addr().(*net.TCPAddr).AddrPort()}
-		l, err := e.Serve(testnet.Unwrap(testnet.Listen(t, "unix")), relay.ListenConfig{Hooks: relay.Hooks{
+		to := &relay.Addr{Network: relay.TCP, AddrPort: up.Addr().(*net.TCPAddr).AddrPort()}
+		l, err := e.ListenOn(testnet.Unwrap(testnet.Listen(t, "unix")), relay.ListenConfig{Hooks: relay.Hooks{
 			Upstream: func(*relay.Flow, int) *relay.Addr { return to },
 		}})
 		if err != nil {

@@ -34,7 +34,7 @@ func (c ourDatagrams) write(text string, to netip.AddrPort, path string) error {
 func (c ourDatagrams) read(room int) (string, netip.AddrPort, string, bool, error) {
 	ms := []dgram.Message{{Buf: make([]byte, room)}}
 	if c.Mode().GRO {
-		ms = dgram.Batch(1)
+		ms = dgram.MakeMessages(1)
 	}
 	if _, err := c.ReadBatch(ms); err != nil {
 		return "", netip.AddrPort{}, "", false, err

@@ -144,7 +144,7 @@ func dgramMessages(d *dgram.Conn, c *net.UDPConn, n, size int) (out, in []dgram.
 		out[i] = dgram.Message{Buf: data, Addr: address(c)}
 	}
 	if d.Mode().GRO {
-		return out, dgram.Batch(min(n, 16))
+		return out, dgram.MakeMessages(min(n, 16))
 	}
 	in = make([]dgram.Message, n)
 	for i := range in {

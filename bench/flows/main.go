@@ -60,7 +60,7 @@ func echo() error {
 	if _, err := d.SetReadBuffer(16 << 20); err != nil {
 		return err
 	}
-	for ms := dgram.Batch(64); ; {
+	for ms := dgram.MakeMessages(64); ; {
 		for i := range ms {
 			ms[i].Buf = ms[i].Buf[:dgram.MaxSize]
 		}
@@ -178,7 +178,7 @@ func newClients(to netip.AddrPort) (*clients, error) {
 	for i := range ms {
 		ms[i].Buf = make([]byte, 64)
 	}
-	return &clients{Conn: c, sock: sock, ms: ms, back: dgram.Batch(64), to: to}, nil
+	return &clients{Conn: c, sock: sock, ms: ms, back: dgram.MakeMessages(64), to: to}, nil
 }
 
 // address is client i's: 127.16.0.0 and up.

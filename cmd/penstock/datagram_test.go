@@ -75,7 +75,7 @@ func TestDatagrams(t *testing.T) {
 				received += len(answer)
 			}
 			f := d.line("flow")
-			if f["cause"] != "idle" || f["bytes_up"] != float64(sent) || f["bytes_down"] != float64(received) || f["dropped_datagrams"] != nil {
+			if f["cause"] != "idle" || f["bytes_up"] != float64(sent) || f["bytes_down"] != float64(received) || f["datagrams_dropped"] != nil {
 				t.Errorf("%d sent, %d received: %v", sent, received, f)
 			}
 		})

@@ -19,7 +19,7 @@ func blackHole(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	l, err := e.Listen(engine.Addr{Network: engine.TCP, IP: netip.MustParseAddrPort("127.0.0.1:0")}, engine.ListenConfig{
+	l, err := e.Listen(engine.Addr{Network: engine.TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}, engine.ListenConfig{
 		Hooks:   engine.Hooks{Upstream: func(*engine.Flow, int) *engine.Addr { return nil }},
 		Backlog: 1,
 		Paused:  true,
@@ -28,7 +28,7 @@ func blackHole(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for range 10 {
-		c, err := net.DialTimeout("tcp", l.Addr().IP.String(), 100*time.Millisecond)
+		c, err := net.DialTimeout("tcp", l.Addr().AddrPort.String(), 100*time.Millisecond)
 		if err != nil {
 			return l.Addr().String()
 		}
@@ -143,7 +143,7 @@ listeners: {u: {listen: "udp://127.0.0.1:0", to: "udp://{0}"}}
 	if _, err := datagramClient(t, d.daemon).Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if f := d.line("flow"); f["cause"] != "b-refused" || f["reason"] != nil {
+	if f := d.line("flow"); f["cause"] != "upstream-refused" || f["reason"] != nil {
 		t.Errorf("%v", f)
 	}
 	if n := d.metric("penstock_refusals_total", `listener="u",reason="connect-failed"`); n != 0 {
@@ -185,7 +185,7 @@ groups:
 			t.Fatal(err)
 		}
 		for _, one := range list.Flows {
-			if one.Client.IP.String() == second.LocalAddr().String() {
+			if one.Client.AddrPort.String() == second.LocalAddr().String() {
 				if f, err = d.admin.Flow(d.ctx(), one.ID); err != nil {
 					t.Fatal(err)
 				}
@@ -193,7 +193,7 @@ groups:
 		}
 		return f
 	}
-	if f := detail(); f.Queued <= 0 || f.Connect != 0 || f.Peer.IP.String() != second.LocalAddr().String() {
+	if f := detail(); f.Queued <= 0 || f.Connect != 0 || f.Peer.AddrPort.String() != second.LocalAddr().String() {
 		t.Errorf("in the queue: %+v", f)
 	}
 	first.Close()

@@ -63,7 +63,7 @@ groups:
 	held := d.to("short")
 	name(t, held)
 	d.mustTurnAway("short", "")
-	mustBe(t, d.records(7)[6], "cause", "queued", "reason", "queue-timeout", "listener", "short")
+	mustBe(t, d.records(7)[6], "cause", "queue-timeout", "reason", "queue-timeout", "listener", "short")
 	g, err := d.admin.Groups(d.ctx())
 	if err != nil || g.Groups[0].Queue.Full != 1 || g.Groups[0].Queue.QueuedTotal != 4 || g.Groups[1].Queue.TimedOut != 1 {
 		t.Errorf("%v, %+v", err, g)

@@ -56,7 +56,7 @@ func TestRedisBenchmark(t *testing.T) {
 				}
 			}
 			for _, f := range d.wait("flow", 1) {
-				if c := f["cause"]; c != "end" && c != "a-reset" && c != "a-gone" { // it leaves some in mid-air at its end
+				if c := f["cause"]; c != "end" && c != "client-reset" && c != "client-gone" { // it leaves some in mid-air at its end
 					t.Errorf("%v", f)
 				}
 			}

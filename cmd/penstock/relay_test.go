@@ -180,7 +180,7 @@ func TestReset(t *testing.T) {
 	if _, err := io.ReadAll(c); err == nil {
 		t.Error("the upstream's reset reached the client as an end")
 	}
-	if flow := d.line("flow"); flow["cause"] != "b-reset" {
+	if flow := d.line("flow"); flow["cause"] != "upstream-reset" {
 		t.Errorf("%v", flow)
 	}
 }

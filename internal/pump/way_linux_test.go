@@ -82,7 +82,7 @@ func (w *way) close() {
 	if s := w.env.Pipes.Stats(); s.Open != 0 || w.k.OpenPipes() != 0 {
 		w.t.Errorf("%d pipes are open by the budget, %d by the kernel", s.Open, w.k.OpenPipes())
 	}
-	for _, c := range w.buffers.Stats().Class {
+	for _, c := range w.buffers.Stats().Classes {
 		if c.Gets != c.Puts {
 			w.t.Errorf("buffers of %d bytes: %d taken, %d given back", c.Size, c.Gets, c.Puts)
 		}

@@ -62,7 +62,7 @@ func open(c *net.UDPConn, n int, cfg dgram.Config) (step, error) {
 	// Super-packets of up to 64 datagrams take fewer buffers, and longer ones.
 	var in []dgram.Message
 	if d.Mode().GRO {
-		in = dgram.Batch(min(n, 16))
+		in = dgram.MakeMessages(min(n, 16))
 	} else {
 		in = make([]dgram.Message, n)
 		for i := range in {

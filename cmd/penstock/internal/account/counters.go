@@ -152,10 +152,10 @@ type Moved struct{ Bytes, Datagrams int64 }
 // Way is what went one way, and how.
 type Way struct {
 	Moved
-	Dropped int64              // bytes that were read and not delivered
-	Lost    int64              // datagrams
-	Paths   [relay.Paths]int64 // flows, by the data path
-	Whys    [relay.Whys]int64  // of those that were copied: why
+	Dropped int64                 // bytes that were read and not delivered
+	Lost    int64                 // datagrams
+	Paths   [relay.NumPaths]int64 // flows, by the data path
+	Whys    [relay.NumWhys]int64  // of those that were copied: why
 }
 
 // Point is a series at one moment.
@@ -163,7 +163,7 @@ type Point struct {
 	Key
 	Begun                    int64                  // flows that began here
 	Moved                    int64                  // flows that came from other series, less those that left for others
-	Ended                    [relay.Causes]int64    // flows, by cause
+	Ended                    [relay.NumCauses]int64    // flows, by cause
 	Reasons                  [spec.NumReasons]int64 // of them, those for which the daemon had a reason
 	Tried                    int64                  // attempts to connect
 	Failed                   int64                  // of them, failures

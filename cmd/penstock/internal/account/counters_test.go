@@ -42,11 +42,11 @@ func TestCounters(t *testing.T) {
 	}
 	p := all[k]
 	switch {
-	case p.Begun != 2, p.Ended[relay.CauseBReset] != 1, p.Open() != 1, p.Reasons[spec.ReasonKilled] != 1, p.Tried != 2, p.Failed != 1, p.Retries != 2:
+	case p.Begun != 2, p.Ended[relay.CauseUpstreamReset] != 1, p.Open() != 1, p.Reasons[spec.ReasonKilled] != 1, p.Tried != 2, p.Failed != 1, p.Retries != 2:
 		t.Errorf("flows: %+v", p)
 	case p.Sent.Moved != Moved{10, 4}, p.Sent.Lost != 1, p.Sent.Dropped != 0, p.Received.Moved != Moved{20, 5}, p.Received.Dropped != 10:
 		t.Errorf("bytes: %+v", p)
-	case p.Sent.Paths[relay.PathCopy] != 1, p.Sent.Whys[relay.WhySmall] != 1, p.Received.Paths[relay.PathSplice] != 1, p.Received.Whys != [relay.Whys]int64{}:
+	case p.Sent.Paths[relay.PathCopy] != 1, p.Sent.Whys[relay.WhySmall] != 1, p.Received.Paths[relay.PathSplice] != 1, p.Received.Whys != [relay.NumWhys]int64{}:
 		t.Errorf("paths: %+v", p)
 	case p.FirstByte.Count != 1, p.FirstByte.Sum != 25*time.Millisecond, p.FirstByte.Counts[7] != 1, p.Life.Counts[6] != 1, p.Life.Count != 1:
 		t.Errorf("times: %+v", p)
@@ -198,7 +198,7 @@ func TestCountersConcurrently(t *testing.T) {
 	all := points(c)
 	for _, p := range all {
 		begun += p.Begun
-		ended += p.Ended[relay.CauseBReset]
+		ended += p.Ended[relay.CauseUpstreamReset]
 		bytes += p.Sent.Bytes
 	}
 	if begun != loops*flows || ended != begun || bytes != 10*begun || len(all) != members {

@@ -30,8 +30,8 @@ func (e *Entry) Retries() int { return max(e.Attempts-1, 0) }
 // as opposed to one side, or an operator, having ended the flow.
 func (e *Entry) Failed() bool {
 	switch e.Cause {
-	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseQueued, relay.CauseFirstByte,
-		relay.CauseAFailed, relay.CauseBFailed, relay.CauseBRefused:
+	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseQueueTimeout, relay.CauseFirstByte,
+		relay.CauseClientFailed, relay.CauseUpstreamFailed, relay.CauseUpstreamRefused:
 		return true
 	}
 	return false

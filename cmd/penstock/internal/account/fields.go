@@ -28,7 +28,7 @@ var fields = []field{
 	{"group", true, func(b []byte, e *Entry) []byte { return append(b, e.Group...) }},
 	{"member", true, func(b []byte, e *Entry) []byte { return append(b, e.Member...) }},
 	{"client", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Client) }},
-	{"client_ip", true, func(b []byte, e *Entry) []byte { return appendIP(b, e.Client.IP) }},
+	{"client_ip", true, func(b []byte, e *Entry) []byte { return appendIP(b, e.Client.AddrPort) }},
 	{"peer", true, func(b []byte, e *Entry) []byte {
 		if e.Peer == e.Client {
 			return b

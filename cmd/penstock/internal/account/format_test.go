@@ -33,7 +33,7 @@ func TestGoldenLines(t *testing.T) {
 	}{
 		{JSON, entry(), `{"time":"2026-11-21T08:00:00.123456Z","id":"72057594037927943","listener":"https","route":"api","group":"app","member":"app-1",` +
 			`"client":"tcp://192.0.2.1:1000","client_ip":"192.0.2.1","peer":"tcp://[2001:db8::1]:443","local":"tcp://192.0.2.9:443","upstream":"unix:///run/app.sock",` +
-			`"sni":"example.org","alpn":"h2,http/1.1","cause":"b-reset","reason":"killed","error":"read: \"reset\"",` +
+			`"sni":"example.org","alpn":"h2,http/1.1","cause":"upstream-reset","reason":"killed","error":"read: \"reset\"",` +
 			`"bytes_up":10,"bytes_down":20,"bytes_dropped":10,"datagrams_up":4,"datagrams_down":5,"datagrams_dropped":1,` +
 			`"queued":1.000000,"connect":0.001500,"first_byte":0.025000,"duration":61.020000,"retries":2,` +
 			`"path_up":"copy","why_up":"small reads","path_down":"splice"}`},
@@ -69,7 +69,7 @@ func TestJSONReadsBack(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	for _, a := range []relay.Addr{
-		{}, tcp("192.0.2.1:1"), tcp("[fe80::1%eth0]:2"), {Network: relay.UDP, IP: tcp("192.0.2.1:1").IP},
+		{}, tcp("192.0.2.1:1"), tcp("[fe80::1%eth0]:2"), {Network: relay.UDP, AddrPort: tcp("192.0.2.1:1").AddrPort},
 		{Network: relay.Unix, Path: "/p"}, {Network: relay.Unix, Path: "@n"}, {Network: relay.Unix}, {Network: relay.Unixgram, Path: "/p"},
 		{Network: relay.Echo}, {Network: relay.Discard},
 	} {
@@ -211,7 +211,7 @@ func BenchmarkLine(b *testing.B) {
 			Queued, Connect, FirstByte, Duration                                                                                                 float64
 		}
 		o := object{"2026-11-21T08:00:00.123456Z", "72057594037927943", "https", "api", "app", "app-1", "tcp://192.0.2.1:1000", "192.0.2.1", "tcp://[2001:db8::1]:443",
-			"tcp://192.0.2.9:443", "unix:///run/app.sock", "example.org", "h2,http/1.1", "b-reset", "copy", "small reads", "splice", 10, 20, 10, 4, 5, 1, 2, 1, .0015, .025, 61.02}
+			"tcp://192.0.2.9:443", "unix:///run/app.sock", "example.org", "h2,http/1.1", "upstream-reset", "copy", "small reads", "splice", 10, 20, 10, 4, 5, 1, 2, 1, .0015, .025, 61.02}
 		var out bytes.Buffer
 		enc := json.NewEncoder(&out)
 		b.ReportAllocs()

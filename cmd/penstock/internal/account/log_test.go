@@ -37,8 +37,8 @@ func TestJournalLine(t *testing.T) {
 	e.Err, e.Attempts, e.ListenerName, e.Group = errors.New("connection refused"), 2, "web", "app"
 	j.Enter(e)
 	j.Close()
-	const want = `level=INFO msg=flow id=7 cause=end client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock bytes_up=10 bytes_down=20 duration=1.5s dropped_bytes=10 path_up="copy: small reads" path_down=splice
-level=WARN msg=flow id=7 cause=no-upstream listener=web group=app client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock bytes_up=10 bytes_down=20 duration=1.5s dropped_bytes=10 attempts=2 path_up="copy: small reads" path_down=splice error="connection refused"
+	const want = `level=INFO msg=flow id=7 cause=end client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock bytes_up=10 bytes_down=20 duration=1.5s bytes_dropped=10 path_up="copy: small reads" path_down=splice
+level=WARN msg=flow id=7 cause=no-upstream listener=web group=app client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock bytes_up=10 bytes_down=20 duration=1.5s bytes_dropped=10 attempts=2 path_up="copy: small reads" path_down=splice error="connection refused"
 `
 	if out.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)
@@ -50,7 +50,7 @@ func TestWhich(t *testing.T) {
 	for which, want := range map[string]int{LogNone: 0, LogFailed: 1, LogAll: 3} {
 		var out bytes.Buffer
 		j := NewJournal(textLog(&out), which)
-		for _, c := range []relay.Cause{relay.CauseEnd, relay.CauseBReset, relay.CauseConnectTimeout} {
+		for _, c := range []relay.Cause{relay.CauseEnd, relay.CauseUpstreamReset, relay.CauseConnectTimeout} {
 			j.Enter(failedWith(c))
 		}
 		j.Reopen()

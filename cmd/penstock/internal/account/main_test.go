@@ -33,7 +33,7 @@ func entry() *Entry {
 			Connect:  1500 * time.Microsecond,
 			Queued:   time.Second, FirstByte: 25 * time.Millisecond,
 			Duration: 61*time.Second + 20*time.Millisecond,
-			Cause:    relay.CauseBReset,
+			Cause:    relay.CauseUpstreamReset,
 			Err:      errors.New(`read: "reset"`),
 		},
 		ListenerName: "https", Route: "api", Group: "app", Member: "app-1",
@@ -44,7 +44,7 @@ func entry() *Entry {
 }
 
 func tcp(s string) relay.Addr {
-	return relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort(s)}
+	return relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort(s)}
 }
 
 func textLog(w io.Writer) *slog.Logger {

@@ -29,7 +29,7 @@ type Series struct {
 
 	begun, came, left        atomic.Int64
 	tried, failed, retries   atomic.Int64
-	ended                    [relay.Causes]atomic.Int64
+	ended                    [relay.NumCauses]atomic.Int64
 	reasons                  [spec.NumReasons]atomic.Int64
 	ways                     [2]way // to the upstream, and to the client
 	connect, firstByte, life histogram
@@ -42,8 +42,8 @@ type Series struct {
 // way counts one direction.
 type way struct {
 	bytes, datagrams, dropped, lost atomic.Int64
-	paths                           [relay.Paths]atomic.Int64
-	whys                            [relay.Whys]atomic.Int64
+	paths                           [relay.NumPaths]atomic.Int64
+	whys                            [relay.NumWhys]atomic.Int64
 }
 
 // Key is what the series counts.
@@ -115,9 +115,9 @@ func (w *way) add(t *relay.Transfer) {
 	add(&w.datagrams, t.Datagrams)
 	add(&w.dropped, t.Dropped())
 	add(&w.lost, t.DatagramsDropped)
-	if t.Path != relay.PathNone && int(t.Path) < relay.Paths {
+	if t.Path != relay.PathNone && int(t.Path) < relay.NumPaths {
 		w.paths[t.Path].Add(1)
-		if t.Path == relay.PathCopy && int(t.Why) < relay.Whys {
+		if t.Path == relay.PathCopy && int(t.Why) < relay.NumWhys {
 			w.whys[t.Why].Add(1)
 		}
 	}

@@ -118,7 +118,7 @@ func TestMetricsTellTheNumbers(t *testing.T) {
 	for _, line := range []string{
 		`penstock_ready 1`,
 		`penstock_flows_open{` + of + `} 2`,
-		`penstock_flows_ended_total{` + of + `,cause="b-reset"} 1`,
+		`penstock_flows_ended_total{` + of + `,cause="upstream-reset"} 1`,
 		`penstock_flow_bytes_total{` + of + `,direction="up"} 1.073741824e+09`,
 		`penstock_flow_bytes_total{` + of + `,direction="down"} 2.147483648e+09`,
 		`penstock_connect_duration_seconds_bucket{listener="web",route="default",group="backends",le="0.01"} 3`,

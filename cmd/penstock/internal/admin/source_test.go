@@ -103,7 +103,7 @@ func (s *synthetic) Counters() Counters {
 	}
 	for i := range s.members {
 		c.Series = append(c.Series, Series{Listener: "web", Route: "default", Group: "backends", Member: memberName(i),
-			Open: 2, Ended: []Count{{"end", 10}, {"idle", 1}, {"b-reset", 1}}, BytesUp: 1 << 30, BytesDown: 1 << 31, DatagramsUp: 1, DatagramsDown: 2})
+			Open: 2, Ended: []Count{{"end", 10}, {"idle", 1}, {"upstream-reset", 1}}, BytesUp: 1 << 30, BytesDown: 1 << 31, DatagramsUp: 1, DatagramsDown: 2})
 	}
 	return c
 }
@@ -132,8 +132,8 @@ func (s *synthetic) SetMember(group, member string, change api.MemberChange) ([]
 func (s *synthetic) flow(i int) api.Flow {
 	id := uint64(i + 1)
 	f := api.Flow{ID: id, Kind: "stream", State: "relaying", Listener: "web", Route: "default", Group: "backends", Member: memberName(i % max(1, s.members)),
-		Client:   relay.Addr{Network: relay.TCP, IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 40000)},
-		Upstream: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("10.0.0.1:80")},
+		Client:   relay.Addr{Network: relay.TCP, AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 40000)},
+		Upstream: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("10.0.0.1:80")},
 		SNI:      "api.example.com", Start: epoch, Age: float64(id), Idle: 0.5,
 		Up:   api.Transfer{Bytes: int64(id) * 100, Path: "copy", Why: "small reads"},
 		Down: api.Transfer{Bytes: int64(id)*900 + int64(id)*s.moved.Load(), Spliced: int64(id), Path: "splice"},

@@ -63,7 +63,7 @@ func (f *Filter) Match(flow *Flow) bool {
 		(f.MinAge == 0 || flow.Age >= f.MinAge.Seconds()) && (f.MaxAge == 0 || flow.Age <= f.MaxAge.Seconds()) &&
 		(f.MinIdle == 0 || flow.Idle >= f.MinIdle.Seconds()) &&
 		flow.Bytes() >= f.MinBytes &&
-		(!f.Source.IsValid() || f.Source.Contains(flow.Client.IP.Addr().Unmap()))
+		(!f.Source.IsValid() || f.Source.Contains(flow.Client.AddrPort.Addr().Unmap()))
 }
 
 func same(want, got string) bool { return want == "" || want == got }

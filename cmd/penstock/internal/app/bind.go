@@ -81,8 +81,8 @@ func (d *daemon) listen(ctx context.Context, l *spec.Listener) (*boundListener, 
 		return nil, err
 	}
 	p.Listener, err = d.engine.Listen(at, c)
-	if errors.Is(err, syscall.EAFNOSUPPORT) && at.IP.Addr() == netip.IPv6Unspecified() {
-		at.IP = netip.AddrPortFrom(netip.IPv4Unspecified(), at.IP.Port())
+	if errors.Is(err, syscall.EAFNOSUPPORT) && at.AddrPort.Addr() == netip.IPv6Unspecified() {
+		at.AddrPort = netip.AddrPortFrom(netip.IPv4Unspecified(), at.AddrPort.Port())
 		p.Listener, err = d.engine.Listen(at, c) // all addresses of a host without IPv6
 	}
 	return p, err
@@ -93,9 +93,9 @@ func (d *daemon) inherit(l *spec.Listener, c relay.ListenConfig) (*relay.Listene
 	streams, packets := d.inherited.Streams[l.Inherit], d.inherited.Datagrams[l.Inherit]
 	switch {
 	case !l.Datagrams && len(streams) == 1:
-		return d.engine.Serve(streams[0], c)
+		return d.engine.ListenOn(streams[0], c)
 	case l.Datagrams && len(packets) == 1:
-		return d.engine.ServePacket(packets[0], c)
+		return d.engine.ListenOnPacket(packets[0], c)
 	}
 	return nil, fmt.Errorf("the service manager passed %d stream and %d datagram sockets of the name %q; allowed: one, of the listener's kind",
 		len(streams), len(packets), l.Inherit)
@@ -113,9 +113,9 @@ func listenAddr(ctx context.Context, e spec.Endpoint) (relay.Addr, error) {
 	case e.Path != "":
 		return relay.Addr{Network: network, Path: e.Path}, nil
 	case e.Host == "":
-		return relay.Addr{Network: network, IP: netip.AddrPortFrom(netip.IPv6Unspecified(), e.Port)}, nil
+		return relay.Addr{Network: network, AddrPort: netip.AddrPortFrom(netip.IPv6Unspecified(), e.Port)}, nil
 	case ip.IsValid():
-		return relay.Addr{Network: network, IP: ip}, nil
+		return relay.Addr{Network: network, AddrPort: ip}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -129,7 +129,7 @@ func listenAddr(ctx context.Context, e spec.Endpoint) (relay.Addr, error) {
 			best = ip.Unmap()
 		}
 	}
-	return relay.Addr{Network: network, IP: netip.AddrPortFrom(best, e.Port)}, nil
+	return relay.Addr{Network: network, AddrPort: netip.AddrPortFrom(best, e.Port)}, nil
 }
 
 // listenConfig is what the engine is told of a listener.
@@ -147,9 +147,9 @@ func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenCo
 	}
 	switch l.Unreachable {
 	case "end":
-		c.Datagram.Unreachable = relay.UnreachableEnd
+		c.Datagram.OnUnreachable = relay.UnreachableEnd
 	case "ignore":
-		c.Datagram.Unreachable = relay.UnreachableIgnore
+		c.Datagram.OnUnreachable = relay.UnreachableIgnore
 	}
 	return c
 }

@@ -37,7 +37,7 @@ func newOwnListeners(listeners []*spec.Listener, at func(*spec.Listener) relay.A
 	for _, l := range listeners {
 		// What is connected on this host comes over lo.
 		if a := at(l); a.Network != 0 && (l.Interface == "" || l.Interface == "lo") {
-			d.byAddr[withoutIP(a)] = append(d.byAddr[withoutIP(a)], ownListener{l.Name, spec.CanonicalAddr(a.IP.Addr())})
+			d.byAddr[withoutIP(a)] = append(d.byAddr[withoutIP(a)], ownListener{l.Name, spec.CanonicalAddr(a.AddrPort.Addr())})
 		}
 	}
 	addrs, _ := net.InterfaceAddrs()
@@ -53,13 +53,13 @@ func newOwnListeners(listeners []*spec.Listener, at func(*spec.Listener) relay.A
 
 // common is an address without its IP.
 func withoutIP(a relay.Addr) relay.Addr {
-	a.IP = netip.AddrPortFrom(netip.Addr{}, a.IP.Port())
+	a.AddrPort = netip.AddrPortFrom(netip.Addr{}, a.AddrPort.Port())
 	return a
 }
 
 // open is the listener that takes who connects to an address; empty: none.
 func (d *ownListeners) listenerAt(to relay.Addr) string {
-	ip := spec.CanonicalAddr(to.IP.Addr())
+	ip := spec.CanonicalAddr(to.AddrPort.Addr())
 	here := !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() || d.hostAddrs[ip]
 	for _, o := range d.byAddr[withoutIP(to)] {
 		if o.ip == ip || here && (!o.ip.IsValid() || o.ip.IsUnspecified() || ip.IsUnspecified() && o.ip.IsLoopback()) {
@@ -142,7 +142,7 @@ func checkCycles(d *ownListeners, listeners []*spec.Listener) error {
 
 // configuredAddr is the address of a listener as the file has it; zero: it is not known yet.
 func configuredAddr(l *spec.Listener) relay.Addr {
-	if a, ok := upstream.Literal(l.Listen); ok && l.Inherit == "" && (a.Path != "" || a.IP.Port() != 0) {
+	if a, ok := upstream.Literal(l.Listen); ok && l.Inherit == "" && (a.Path != "" || a.AddrPort.Port() != 0) {
 		return a
 	}
 	return relay.Addr{}

@@ -93,7 +93,7 @@ func engineConfig(e *spec.Engine) relay.Config {
 	runtime.GOMAXPROCS(loops + 1)
 	return relay.Config{
 		Loops: loops, Dedicated: true, MaxPipes: e.Pipes,
-		NoGSO: e.NoGSO, NoGRO: e.NoGRO, MaxDatagramFlows: e.MaxFlows, MaxNewFlows: e.MaxNewFlows,
+		NoGSO: e.NoGSO, NoGRO: e.NoGRO, MaxDatagramFlows: e.MaxFlows, MaxNewDatagramFlows: e.MaxNewFlows,
 	}
 }
 

@@ -18,9 +18,9 @@ func (d *daemon) Ended(problems bool) []api.EndedFlow {
 func endedFlow(e *account.Entry) api.EndedFlow {
 	out := api.EndedFlow{
 		ID: e.ID, Kind: "stream", Listener: e.ListenerName, Route: e.Route, Group: e.Group, Member: e.Member,
-		Client: e.A, Upstream: e.B, SNI: e.SNI, Start: e.Start, End: e.Start.Add(e.Duration), Duration: e.Duration.Seconds(),
+		Client: e.Client, Upstream: e.Upstream, SNI: e.SNI, Start: e.Start, End: e.Start.Add(e.Duration), Duration: e.Duration.Seconds(),
 		Attempts: e.Attempts, Queued: e.Queued.Seconds(), Connect: e.Connect.Seconds(), FirstByte: e.FirstByte.Seconds(),
-		Up: transfer(&e.AB), Down: transfer(&e.BA), Cause: e.Cause.String(), Reason: e.Reason.String(), Problem: e.Problem(),
+		Up: transfer(&e.Up), Down: transfer(&e.Down), Cause: e.Cause.String(), Reason: e.Reason.String(), Problem: e.Problem(),
 	}
 	if e.Datagrams {
 		out.Kind = "datagram"

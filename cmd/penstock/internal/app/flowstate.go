@@ -54,7 +54,7 @@ func stateOf(f *relay.Flow) *flowState { return f.Value().(*flowState) }
 func planOf(f *relay.Flow) *listenerPlan { return f.Listener().Value().(*boundListener).plan.Load() }
 
 // client is a flow's client's address; zero for a Unix client.
-func client(f *relay.Flow) netip.Addr { return f.Client().IP.Addr() }
+func client(f *relay.Flow) netip.Addr { return f.Client().AddrPort.Addr() }
 
 // enter puts a flow into a series: from its first step on it is in exactly one.
 func (p *flowState) moveTo(s *account.Series) {

@@ -49,7 +49,7 @@ func (d *daemon) admit(f *relay.Flow) relay.Cause {
 	}
 	if p.admission.ExpectsProxy() || s.spec.Sniff.TLS && s.routes.Needs(peer) {
 		p.moveTo(s.sniffSeries)
-		f.Sniff(s.spec.Sniff.Max, s.spec.Sniff.Timeout)
+		f.StartSniff(s.spec.Sniff.Max, s.spec.Sniff.Timeout)
 		return relay.CauseNone
 	}
 	if !d.route(f, p) {
@@ -77,8 +77,8 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 		}
 		p.header = &h
 		if h.Client.IsValid() {
-			f.SetClient(relay.Addr{Network: f.Peer().Network, IP: h.Client})
-			p.local = &relay.Addr{Network: f.Peer().Network, IP: h.To}
+			f.SetClient(relay.Addr{Network: f.Peer().Network, AddrPort: h.Client})
+			p.local = &relay.Addr{Network: f.Peer().Network, AddrPort: h.To}
 		}
 		if p.reason = p.plan.gate.Identify(&p.admission, client(f), time.Now()); p.reason != spec.ReasonNone {
 			return n, relay.SniffRefuse
@@ -117,7 +117,7 @@ func (d *daemon) routed(f *relay.Flow, p *flowState) relay.SniffNext {
 	if !d.route(f, p) {
 		return relay.SniffRefuse
 	}
-	return relay.SniffOn
+	return relay.SniffDone
 }
 
 // route finds a flow's way in the configuration in force, and tells the engine what it
@@ -177,9 +177,9 @@ func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reaso
 	w := p.target.Load()
 	var local netip.AddrPort
 	if w.byLocal {
-		local = p.localOf(f).IP
+		local = p.localOf(f).AddrPort
 	}
-	m, reason := w.group.Pick(&p.lease, f.Client().IP, local)
+	m, reason := w.group.Pick(&p.lease, f.Client().AddrPort, local)
 	switch {
 	case m != nil || reason != spec.ReasonNone:
 		return m, reason
@@ -221,7 +221,7 @@ func (d *daemon) proxyHeader(f *relay.Flow, p *flowState, to *spec.Dial) []byte 
 	case c.Network == relay.Unix:
 		h.Unix, h.ClientPath, h.ToPath = true, c.Path, p.localOf(f).Path
 	default:
-		h.Client, h.To = c.IP, p.localOf(f).IP
+		h.Client, h.To = c.AddrPort, p.localOf(f).AddrPort
 	}
 	if hello := p.hello.Load(); hello != nil && to.ProxySNI {
 		h.SNI = hello.ServerName
@@ -250,9 +250,9 @@ func (d *daemon) done(r *relay.Record) {
 		e.Local = *p.local
 	}
 	switch r.Cause {
-	case relay.CauseBRefused:
+	case relay.CauseUpstreamRefused:
 		e.Reason = spec.ReasonNone // it had an upstream: running out of further ones is not a refusal
-	case relay.CauseQueued:
+	case relay.CauseQueueTimeout:
 		e.Reason = spec.ReasonQueueTimeout
 	case relay.CauseRemoved:
 		e.Reason = spec.ReasonRemoved

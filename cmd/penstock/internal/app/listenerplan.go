@@ -94,7 +94,7 @@ func dialConfig(d *spec.Dial) *relay.DialConfig {
 
 func socketOptions(t spec.Socket) relay.SocketOptions {
 	return relay.SocketOptions{
-		Delay:             t.Nagle,
+		Nagle:             t.Nagle,
 		KeepAlive:         t.KeepAlive,
 		KeepAliveInterval: t.KeepAliveInterval,
 		KeepAliveCount:    t.KeepAliveCount,

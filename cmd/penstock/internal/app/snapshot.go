@@ -42,7 +42,7 @@ func (d *snapshot) Status() api.Status {
 	s.Totals.Flows = stats.Flows()
 	for i := range stats.Loops {
 		l := &stats.Loops[i]
-		s.Loops = append(s.Loops, api.Loop{Flows: l.Flows, Busy: l.Busy.Seconds(), Events: l.Events, Waits: l.Waits, Wakeups: l.Wakeups, LongestTurn: l.Longest.Seconds()})
+		s.Loops = append(s.Loops, api.Loop{Flows: l.Flows, Busy: l.Busy.Seconds(), Events: l.Events, Waits: l.Waits, Wakeups: l.Wakeups, LongestTurn: l.LongestTurn.Seconds()})
 	}
 	total := stats.Total()
 	journal, access := d.accounting.dropped()
@@ -115,8 +115,8 @@ func addNumbers(n *api.Numbers, p *account.Point) {
 
 // paths adds up how directions of ended flows went.
 func paths(points []account.Point) []api.PathCount {
-	var ways [relay.Paths]int64
-	var whys [relay.Whys]int64
+	var ways [relay.NumPaths]int64
+	var whys [relay.NumWhys]int64
 	for i := range points {
 		for _, w := range []*account.Way{&points[i].Sent, &points[i].Received} {
 			for j, n := range w.Paths {
@@ -357,13 +357,13 @@ func (d *snapshot) Counters() admin.Counters {
 	c := admin.Counters{
 		AcceptErrors: total.AcceptErrors, AcceptPauses: total.AcceptPauses,
 		BytesSpliced: total.BytesSpliced, BytesDropped: total.BytesDropped,
-		ICMPErrors: total.Datagrams.ICMP, Resting: total.Datagrams.Resting, RestsCut: total.Datagrams.RestsCut, Supers: total.Datagrams.Supers, Runs: total.Datagrams.Runs,
+		ICMPErrors: total.Datagrams.ICMP, Resting: total.Datagrams.Resting, RestsCut: total.Datagrams.RestingClosedEarly, Supers: total.Datagrams.SuperPackets, Runs: total.Datagrams.Runs,
 		LogLinesDropped: []admin.Count{{Name: "log", N: journal}, {Name: "access", N: access}},
 	}
 	for i, n := range total.Datagrams.Dropped {
 		c.DatagramDrops = append(c.DatagramDrops, admin.Count{Name: relay.Drop(i).String(), N: n})
 	}
-	for _, b := range stats.Buffers.Class {
+	for _, b := range stats.Buffers.Classes {
 		c.Pools = append(c.Pools, admin.Pool{
 			Name: "buffers-" + strconv.Itoa(b.Size), Gets: int64(b.Gets), News: int64(b.Gets - b.Hits), Kept: int64(b.Kept),
 			Live: int64(b.Kept) + int64(b.Gets-b.Puts),

@@ -80,8 +80,8 @@ func flowTable(flows []api.Flow, rates bool) *table {
 
 // address is short where the network goes without saying.
 func address(a api.Addr) string {
-	if a.IP.IsValid() {
-		return a.IP.String()
+	if a.AddrPort.IsValid() {
+		return a.AddrPort.String()
 	}
 	return a.String()
 }

@@ -107,7 +107,7 @@ func TestFilterLine(t *testing.T) {
 		"":                        "",
 		"10.1.2.3":                "from=10.1.2.3/32",
 		"2001:db8::/32 group=web": "from=2001:db8::/32 group=web",
-		"--min-bytes=1MiB older=5m state=waiting": "state=waiting older=5m0s min-bytes=1048576",
+		"--min-bytes=1MiB older=5m state=queued": "state=queued older=5m0s min-bytes=1048576",
 	} {
 		f, err := parseFilter(line)
 		if err != nil {

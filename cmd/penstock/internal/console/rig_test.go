@@ -226,12 +226,12 @@ func newFlow(id uint64, client string) api.FlowDetail {
 	info := &api.TCPInfo{State: "established", RTT: 0.00042, RTTVar: 0.00011, MinRTT: 0.0003, Retransmits: 3, Cwnd: 10, MSS: 1448, Unsent: 4096, PacingRate: 1 << 30, DeliveryRate: 1 << 27, RecvSpace: 64 << 10, Congestion: "cubic"}
 	return api.FlowDetail{
 		Flow: api.Flow{ID: id, Kind: "stream", State: "relaying", Listener: "https", Route: "default", Group: "web", Member: "tcp://10.0.0.1:80",
-			Client: relay.Addr{Network: relay.TCP, IP: at}, Upstream: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("10.0.0.1:80")},
+			Client: relay.Addr{Network: relay.TCP, AddrPort: at}, Upstream: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("10.0.0.1:80")},
 			SNI: "www.example.com", Start: epoch, Age: 192 * float64(id), Idle: 0.25,
 			Up:   api.Transfer{Bytes: int64(id) << 20, Path: "copy", Why: "small reads"},
 			Down: api.Transfer{Bytes: int64(id) << 30, Spliced: 1 << 30, Held: 4096, Path: "splice"}},
-		ALPN: []string{"h2"}, Loop: 1, Local: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("198.51.100.1:443")},
-		Peer: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("198.51.100.200:999")}, Attempts: 2, Connect: 0.0012, FirstByte: 0.034,
+		ALPN: []string{"h2"}, Loop: 1, Local: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("198.51.100.1:443")},
+		Peer: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("198.51.100.200:999")}, Attempts: 2, Connect: 0.0012, FirstByte: 0.034,
 		ClientTCP: info, UpstreamTCP: info, IdleLimit: 300, RateLimit: 10 << 20,
 	}
 }

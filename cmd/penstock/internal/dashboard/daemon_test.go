@@ -176,7 +176,7 @@ func TestDaemon(t *testing.T) {
 	}
 
 	first := flows.Flows[slices.IndexFunc(flows.Flows, func(f api.Flow) bool {
-		return f.Client.IP.String() == conns[3].LocalAddr().String() && f.Kind == "stream"
+		return f.Client.AddrPort.String() == conns[3].LocalAddr().String() && f.Kind == "stream"
 	})]
 	detail, err := client.Flow(ctx, first.ID)
 	if err != nil {

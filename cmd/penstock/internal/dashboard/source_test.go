@@ -228,7 +228,9 @@ func failingHouse() *house {
 
 // flow makes a flow of which every number follows from its id.
 func flow(id uint64) api.FlowDetail {
-	tcp := func(ip string) relay.Addr { return relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort(ip)} }
+	tcp := func(ip string) relay.Addr {
+		return relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort(ip)}
+	}
 	f := api.FlowDetail{Flow: api.Flow{ID: id, Kind: "stream", State: "relaying", Listener: "tls", Route: "api", Group: "api", Member: fmt.Sprintf("api-%d", 1+id%2),
 		Client: tcp(fmt.Sprintf("198.51.100.%d:%d", id%250, 40000+id)), Upstream: tcp(fmt.Sprintf("10.20.0.%d:8443", 11+id%2)), SNI: "api.example.com",
 		Start: time.Now().Add(-time.Duration(id) * time.Second), Age: float64(id), Idle: float64(id % 7),
@@ -240,7 +242,7 @@ func flow(id uint64) api.FlowDetail {
 		UpstreamTCP: &api.TCPInfo{State: "established", RTT: 0.00021, RTTVar: 0.00004, MinRTT: 0.00015, Cwnd: 10, MSS: 8948, PacingRate: 410_000_000, DeliveryRate: 212_000_000, RecvSpace: 131_072, Congestion: "cubic"}}
 	if id%10 == 9 {
 		f.Kind, f.Listener, f.Route, f.Group, f.Member, f.SNI, f.ALPN = "datagram", "dns", "default", "resolvers", "udp://10.20.1.53:53", "", nil
-		f.Client.Network, f.Upstream = relay.UDP, relay.Addr{Network: relay.UDP, IP: netip.MustParseAddrPort("10.20.1.53:53")}
+		f.Client.Network, f.Upstream = relay.UDP, relay.Addr{Network: relay.UDP, AddrPort: netip.MustParseAddrPort("10.20.1.53:53")}
 		f.Up, f.Down = api.Transfer{Bytes: 512, Datagrams: 8, Path: "copy", Why: "one datagram at a time"}, api.Transfer{Bytes: 4096, Datagrams: 8, DatagramsDropped: 1, Path: "gso"}
 		f.ClientTCP, f.UpstreamTCP = nil, nil
 	}

@@ -129,7 +129,7 @@ func datagramCost(cfg dgram.Config) (microseconds float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	out, in := make([]dgram.Message, batch), dgram.Batch(batch)
+	out, in := make([]dgram.Message, batch), dgram.MakeMessages(batch)
 	to, data := c.LocalAddr().(*net.UDPAddr).AddrPort(), make([]byte, size)
 	for i := range out {
 		out[i] = dgram.Message{Buf: data, Addr: to}

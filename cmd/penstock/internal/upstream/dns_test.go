@@ -409,7 +409,7 @@ func (f fixed) Watch(ctx context.Context, update func([]Target, error)) {
 func TestSharedAndBounded(t *testing.T) {
 	var many fixed
 	for i := range maxTargets + 100 {
-		many = append(many, Target{Weight: 1, Addr: relay.Addr{Network: relay.TCP, IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)}})
+		many = append(many, Target{Weight: 1, Addr: relay.Addr{Network: relay.TCP, AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)}})
 	}
 	asked := 0
 	told := make(chan LookupEvent, 9)
@@ -459,8 +459,8 @@ func TestNothingIsLeftOutOfMissingNames(t *testing.T) {
 	answers := make(asked, 2)
 	answers <- func(update func([]Target, error)) {
 		update([]Target{
-			{Weight: 1, Addr: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("192.0.2.1:80")}},
-			{Weight: 1, Addr: relay.Addr{Network: relay.TCP, IP: netip.MustParseAddrPort("192.0.2.2:80")}},
+			{Weight: 1, Addr: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("192.0.2.1:80")}},
+			{Weight: 1, Addr: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("192.0.2.2:80")}},
 		}, nil)
 	}
 	s, _ := set(t, &spec.Group{

@@ -84,7 +84,7 @@ const firstCheckSpread = time.Millisecond
 func (m *Member) updateChecker() {
 	g := m.group
 	cfg := g.cfg.Check
-	if cfg != nil && (m.addr.IP.IsValid() || m.addr.Path != "") && m.currentState() != Disabled && !g.set.closed {
+	if cfg != nil && (m.addr.AddrPort.IsValid() || m.addr.Path != "") && m.currentState() != Disabled && !g.set.closed {
 		if m.checker != nil && reflect.DeepEqual(m.checker.cfg, cfg) && reflect.DeepEqual(m.checker.group.Dial, g.cfg.Dial) {
 			return
 		}

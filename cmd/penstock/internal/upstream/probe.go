@@ -67,7 +67,7 @@ func dial(ctx context.Context, g *spec.Group, to relay.Addr, with Control) (net.
 		d.Control = with(&g.Dial)
 	}
 	if to.Path == "" {
-		network, ip := "tcp", to.IP
+		network, ip := "tcp", to.AddrPort
 		if c.Kind == "udp" {
 			network = "udp"
 		}
@@ -145,7 +145,7 @@ func httpCheck(conn net.Conn, c *spec.Check, to relay.Addr) error {
 	if req.Host == "" {
 		req.Host = "localhost"
 		if to.Path == "" {
-			req.Host = to.IP.String()
+			req.Host = to.AddrPort.String()
 		}
 	}
 	if err := req.Write(conn); err != nil {

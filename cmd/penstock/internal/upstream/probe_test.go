@@ -48,9 +48,9 @@ func serve(t *testing.T, l net.Listener, handle func(net.Conn)) relay.Addr {
 func addrOf(a net.Addr) relay.Addr {
 	switch a := a.(type) {
 	case *net.TCPAddr:
-		return relay.Addr{Network: relay.TCP, IP: a.AddrPort()}
+		return relay.Addr{Network: relay.TCP, AddrPort: a.AddrPort()}
 	case *net.UDPAddr:
-		return relay.Addr{Network: relay.UDP, IP: a.AddrPort()}
+		return relay.Addr{Network: relay.UDP, AddrPort: a.AddrPort()}
 	case *net.UnixAddr:
 		if a.Net == "unixgram" {
 			return relay.Addr{Network: relay.Unixgram, Path: a.Name}
@@ -96,8 +96,8 @@ func TestProbeTCP(t *testing.T) {
 	}
 	// Another port than the member's.
 	to := serve(t, listen(t, "tcp"), func(net.Conn) {})
-	port := to.IP.Port()
-	to.IP = netip.AddrPortFrom(to.IP.Addr(), 1)
+	port := to.AddrPort.Port()
+	to.AddrPort = netip.AddrPortFrom(to.AddrPort.Addr(), 1)
 	if err := ask(t, &spec.Check{Kind: "tcp", Port: port}, 0, to, longEnough); err != nil {
 		t.Error(err)
 	}

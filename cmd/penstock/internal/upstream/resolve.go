@@ -27,10 +27,10 @@ func Literal(e spec.Endpoint) (relay.Addr, bool) {
 		return relay.Addr{Network: network, Path: e.Path}, true
 	}
 	if e.Host == "" {
-		return relay.Addr{Network: network, IP: netip.AddrPortFrom(netip.IPv6Unspecified(), e.Port)}, true
+		return relay.Addr{Network: network, AddrPort: netip.AddrPortFrom(netip.IPv6Unspecified(), e.Port)}, true
 	}
 	ip := e.Addr()
-	return relay.Addr{Network: network, IP: ip}, ip.IsValid()
+	return relay.Addr{Network: network, AddrPort: ip}, ip.IsValid()
 }
 
 // Resolver looks names up: [net.Resolver] is one.
@@ -52,7 +52,7 @@ func Resolve(ctx context.Context, r Resolver, e spec.Endpoint) ([]relay.Addr, er
 	}
 	addrs := make([]relay.Addr, len(ips))
 	for i, ip := range ips {
-		addrs[i] = relay.Addr{Network: networks[e.Kind], IP: netip.AddrPortFrom(ip, e.Port)}
+		addrs[i] = relay.Addr{Network: networks[e.Kind], AddrPort: netip.AddrPortFrom(ip, e.Port)}
 	}
 	return addrs, nil
 }

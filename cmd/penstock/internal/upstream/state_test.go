@@ -398,7 +398,7 @@ func TestReload(t *testing.T) {
 	if s.Group("other") != nil {
 		t.Error("a group that is gone is there")
 	}
-	if m, _ := g.Pick(&l, nobody, nobody); m == nil || m == m0 || m.Addr().IP.Port() != 81 {
+	if m, _ := g.Pick(&l, nobody, nobody); m == nil || m == m0 || m.Addr().AddrPort.Port() != 81 {
 		t.Errorf("%v", m)
 	}
 	l.Release()

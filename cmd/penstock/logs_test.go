@@ -131,7 +131,7 @@ access-log: {to: "{1}"}
 	c.Close()
 	d.signal(os.Interrupt)
 	d.mustExit(0)
-	if l := d.line("the access log has lost records of flows"); l["dropped"].(float64) == 0 {
+	if l := d.line("the access log dropped flow records"); l["overflowed"].(float64) == 0 {
 		t.Errorf("%v", l)
 	}
 }

@@ -9,62 +9,61 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// maxSeries bounds the series with a member: beyond it members are counted
-// together as [Other]. A series takes one to two KB.
+// maxSeries bounds the number of series with a member. Flows of further members are
+// counted together, with the member [Other]. A series takes one to two KB.
 const maxSeries = 16384
 
-// Counters count flows by listener, route, group and member, for metrics and the
-// admin API. Event loops find their series without a lock; only a key that is
-// new takes one.
+// Counters counts flows by listener, route, group and member, for metrics and the admin
+// API. Event loops look up a series without a lock; only a new key takes one.
 type Counters struct {
 	seed  maphash.Seed
 	max   int
 	table atomic.Pointer[table]
-	mu    sync.Mutex // for changes of the table; short, for a loop may wait for it
-	snap  sync.Mutex // for Snapshot, and for what series have told
+	mu    sync.Mutex // guards changes of the table; held briefly, because a loop may wait for it
+	snap  sync.Mutex // guards Snapshot, and what each series has reported
 }
 
-// table is a hash table with open addressing, at most half full. Slots go from
-// nil to a series and never back: what leaves, leaves with its table.
+// table is a hash table with open addressing, at most half full. A slot changes from nil
+// to a series once and then keeps it: a series is removed by replacing the whole table.
 type table struct {
 	slots   []atomic.Pointer[Series]
-	used    int // under the lock
-	members int // of them, those that count against the bound
+	used    int // guarded by Counters.mu
+	members int // of used, those that count against the bound; guarded by Counters.mu
 }
 
-// NewCounters makes counters without a series.
+// NewCounters returns counters without any series.
 func NewCounters() *Counters {
 	c := &Counters{seed: maphash.MakeSeed(), max: maxSeries}
 	c.table.Store(&table{slots: make([]atomic.Pointer[Series], 64)})
 	return c
 }
 
-// Series gives the series of a key, and makes it if there is none.
+// Series returns the series of k, which it creates if necessary.
 func (c *Counters) Series(k Key) *Series {
 	if s := c.table.Load().find(k, maphash.Comparable(c.seed, k)); s != nil {
 		return s
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.make(k)
+	return c.createLocked(k)
 }
 
-// make gives the series of k, or of Other where there are too many. It is called
-// with the lock.
-func (c *Counters) make(k Key) *Series {
+// createLocked returns the series of k, or of Other if there are too many. It creates the
+// series if necessary.
+func (c *Counters) createLocked(k Key) *Series {
 	t := c.table.Load()
 	s := t.find(k, maphash.Comparable(c.seed, k))
 	if s != nil {
 		return s
 	}
 	if k.Member != "" && k.Member != Other && t.members >= c.max {
-		return c.make(Key{k.Listener, k.Route, k.Group, Other})
+		return c.createLocked(Key{k.Listener, k.Route, k.Group, Other})
 	}
 	if 2*(t.used+1) > len(t.slots) {
-		t = c.rebuild(t, 2*len(t.slots), nil)
+		t = c.rebuildLocked(t, 2*len(t.slots), nil)
 	}
 	s = &Series{key: k}
-	c.insert(t, s)
+	c.insertLocked(t, s)
 	return s
 }
 
@@ -77,7 +76,7 @@ func (t *table) find(k Key, hash uint64) *Series {
 	}
 }
 
-func (c *Counters) insert(t *table, s *Series) {
+func (c *Counters) insertLocked(t *table, s *Series) {
 	mask := uint64(len(t.slots) - 1)
 	i := maphash.Comparable(c.seed, s.key) & mask
 	for t.slots[i].Load() != nil {
@@ -90,22 +89,22 @@ func (c *Counters) insert(t *table, s *Series) {
 	t.slots[i].Store(s)
 }
 
-// rebuild puts a table with n slots in the place of old, without those that gone
-// chooses.
-func (c *Counters) rebuild(old *table, n int, gone map[*Series]bool) *table {
+// rebuildLocked replaces the table by one with n slots that has all series but those in
+// removed.
+func (c *Counters) rebuildLocked(old *table, n int, removed map[*Series]bool) *table {
 	t := &table{slots: make([]atomic.Pointer[Series], n)}
 	for i := range old.slots {
-		if s := old.slots[i].Load(); s != nil && !gone[s] {
-			c.insert(t, s)
+		if s := old.slots[i].Load(); s != nil && !removed[s] {
+			c.insertLocked(t, s)
 		}
 	}
 	c.table.Store(t)
 	return t
 }
 
-// Enter counts the end of a flow: in the series that it is in or, if s is nil,
-// in the one of e's names, where it then also begins.
-func (c *Counters) Enter(s *Series, e *Entry) {
+// Record counts the end of a flow in s, the series that the flow is in. If s is nil, the
+// flow begins and ends in the series of e's names.
+func (c *Counters) Record(s *Series, e *Entry) {
 	if s == nil {
 		s = c.Series(Key{e.ListenerName, e.Route, e.Group, e.Member})
 		s.Begin()
@@ -113,83 +112,83 @@ func (c *Counters) Enter(s *Series, e *Entry) {
 	s.End(e)
 }
 
-// Forget removes the series that gone chooses: those of a listener, route, group
-// or member that a new configuration, or DNS, no longer has. They are reported no more.
-// Their flows that are still under way are counted, when they end, as those of
-// the member [Other] of the same group, unless gone chooses that one too.
-func (c *Counters) Forget(gone func(Key) bool) {
+// Forget removes the series for which remove returns true: those of a listener, route,
+// group or member that the configuration, or DNS, no longer has. Snapshot no longer
+// returns them. Their open flows are counted, when they end, for the member [Other] of the
+// same group, unless remove returns true for that one too.
+func (c *Counters) Forget(remove func(Key) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.table.Load()
-	leaves := make(map[*Series]bool)
+	removed := make(map[*Series]bool)
 	for i := range t.slots {
-		if s := t.slots[i].Load(); s != nil && gone(s.key) {
-			leaves[s] = true
+		if s := t.slots[i].Load(); s != nil && remove(s.key) {
+			removed[s] = true
 		}
 	}
-	if len(leaves) == 0 {
+	if len(removed) == 0 {
 		return
 	}
-	for s := range leaves {
+	for s := range removed {
 		k := Key{s.key.Listener, s.key.Route, s.key.Group, Other}
 		open := s.open()
-		if open <= 0 || gone(k) {
+		if open <= 0 || remove(k) {
 			continue
 		}
-		heir := c.make(k)
-		// What ends there has begun there. A flow that begins or ends just now
-		// may be missed: then what is open there is off by one.
-		heir.begun.Add(open)
-		s.heir.Store(heir)
+		successor := c.createLocked(k)
+		// Flows that end in the successor must have begun there. A flow that begins or
+		// ends at this moment may be missed: the number of open flows is then off by one.
+		successor.begun.Add(open)
+		s.successor.Store(successor)
 	}
 	t = c.table.Load()
-	c.rebuild(t, len(t.slots), leaves)
+	c.rebuildLocked(t, len(t.slots), removed)
 }
 
-// Moved is what went one way.
-type Moved struct{ Bytes, Datagrams int64 }
+// Volume is an amount of data.
+type Volume struct{ Bytes, Datagrams int64 }
 
-// Way is what went one way, and how.
-type Way struct {
-	Moved
-	Dropped int64                 // bytes that were read and not delivered
-	Lost    int64                 // datagrams
-	Paths   [relay.NumPaths]int64 // flows, by the data path
-	Whys    [relay.NumWhys]int64  // of those that were copied: why
+// Direction counts what was moved in one direction, and how.
+type Direction struct {
+	Volume
+	Dropped          int64                 // bytes that were read but not delivered
+	DatagramsDropped int64                 // datagrams that were read but not delivered
+	Paths            [relay.NumPaths]int64 // flows, by data path
+	Whys             [relay.NumWhys]int64  // flows that were copied, by why
 }
 
-// Point is a series at one moment.
+// Point is the state of a series at one moment.
 type Point struct {
 	Key
-	Begun                    int64                  // flows that began here
-	Moved                    int64                  // flows that came from other series, less those that left for others
-	Ended                    [relay.NumCauses]int64    // flows, by cause
-	Reasons                  [spec.NumReasons]int64 // of them, those for which the daemon had a reason
-	Tried                    int64                  // attempts to connect
-	Failed                   int64                  // of them, failures
-	Retries                  int64                  // attempts of flows that had ended beyond each one's first
-	Sent, Received           Way                    // to the upstream, and to the client
-	Connect, FirstByte, Life Histogram
+	Begun                        int64                  // flows that began in this series
+	MovedIn                      int64                  // flows that moved here from other series, minus those that moved away
+	Ended                        [relay.NumCauses]int64 // ended flows, by cause
+	Reasons                      [spec.NumReasons]int64 // ended flows, by the daemon's reason if it had one
+	Attempts                     int64                  // attempts to connect
+	Failures                     int64                  // attempts that failed
+	Retries                      int64                  // attempts after the first, of ended flows
+	Up, Down                     Direction              // to the upstream, and to the client
+	Connect, FirstByte, Duration Histogram
 }
 
-// Open is the number of flows that are open. It may be off by those that begin
-// or end while it is read.
+// Open returns the number of open flows. It may be off by those that began or ended while
+// the point was read.
 func (p *Point) Open() int64 {
-	n := p.Begun + p.Moved
+	n := p.Begun + p.MovedIn
 	for _, e := range p.Ended {
 		n -= e
 	}
 	return max(n, 0)
 }
 
-// Snapshot appends all series to points, in no order. Loops go on meanwhile, so
-// numbers that belong together may differ by the flows that end just then.
+// Snapshot appends all series to points, in no particular order. It does not stop the
+// event loops, so numbers that belong together may differ by the flows that end meanwhile.
 //
-// Flows count their bytes when they end. If live is not nil it is called to tell
-// what flows that are open have moved so far, each with the series that it is
-// in, and that is added. Bytes and datagrams never go down from one Snapshot to the next, even
-// if a flow ends between the reading of the counters and live.
-func (c *Counters) Snapshot(points []Point, live func(add func(s *Series, sent, received Moved))) []Point {
+// The bytes of a flow are counted when it ends. If live is not nil, Snapshot calls it to
+// add what open flows have moved so far, each with its series. The bytes and datagrams of
+// a series never decrease from one Snapshot to the next, even if a flow ends between
+// reading the counters and calling live.
+func (c *Counters) Snapshot(points []Point, live func(add func(s *Series, up, down Volume))) []Point {
 	c.snap.Lock()
 	defer c.snap.Unlock()
 	t := c.table.Load()
@@ -203,37 +202,37 @@ func (c *Counters) Snapshot(points []Point, live func(add func(s *Series, sent, 
 		}
 	}
 	if live != nil {
-		at := make(map[*Series]*Point, len(all))
+		pointOf := make(map[*Series]*Point, len(all))
 		for i, s := range all {
-			at[s] = &points[first+i]
+			pointOf[s] = &points[first+i]
 		}
-		live(func(s *Series, sent, received Moved) {
-			if p := at[s.live()]; p != nil {
-				p.Sent.Moved.add(sent)
-				p.Received.Moved.add(received)
+		live(func(s *Series, up, down Volume) {
+			if p := pointOf[s.current()]; p != nil {
+				p.Up.Volume.add(up)
+				p.Down.Volume.add(down)
 			}
 		})
 	}
 	for i, s := range all {
 		p := &points[first+i]
-		s.toldSent.raise(&p.Sent.Moved)
-		s.toldReceived.raise(&p.Received.Moved)
+		s.reportedUp.raise(&p.Up.Volume)
+		s.reportedDown.raise(&p.Down.Volume)
 	}
 	return points
 }
 
-func (m *Moved) add(n Moved) {
-	m.Bytes += n.Bytes
-	m.Datagrams += n.Datagrams
+func (v *Volume) add(w Volume) {
+	v.Bytes += w.Bytes
+	v.Datagrams += w.Datagrams
 }
 
-// raise makes both what is the most of them.
-func (m *Moved) raise(now *Moved) {
-	*m = Moved{max(m.Bytes, now.Bytes), max(m.Datagrams, now.Datagrams)}
-	*now = *m
+// raise sets both volumes to the greater of the two.
+func (v *Volume) raise(w *Volume) {
+	*v = Volume{max(v.Bytes, w.Bytes), max(v.Datagrams, w.Datagrams)}
+	*w = *v
 }
 
-// read fills p, ends before the beginning, so that Open is not below what it was.
+// read fills p. It reads ends before beginnings, so that Open is not too low.
 func (s *Series) read(p *Point) {
 	p.Key = s.key
 	for i := range p.Ended {
@@ -242,20 +241,20 @@ func (s *Series) read(p *Point) {
 	for i := range p.Reasons {
 		p.Reasons[i] = s.reasons[i].Load()
 	}
-	left := s.left.Load()
-	p.Begun, p.Moved = s.begun.Load(), s.came.Load()-left
-	p.Failed, p.Tried, p.Retries = s.failed.Load(), s.tried.Load(), s.retries.Load()
-	s.ways[0].read(&p.Sent)
-	s.ways[1].read(&p.Received)
-	p.Connect, p.FirstByte, p.Life = s.connect.read(connectBounds), s.firstByte.read(connectBounds), s.life.read(lifeBounds)
+	movedOut := s.movedOut.Load()
+	p.Begun, p.MovedIn = s.begun.Load(), s.movedIn.Load()-movedOut
+	p.Failures, p.Attempts, p.Retries = s.failures.Load(), s.attempts.Load(), s.retries.Load()
+	s.up.read(&p.Up)
+	s.down.read(&p.Down)
+	p.Connect, p.FirstByte, p.Duration = s.connect.read(connectBounds), s.firstByte.read(connectBounds), s.duration.read(durationBounds)
 }
 
-func (w *way) read(p *Way) {
-	p.Bytes, p.Datagrams, p.Dropped, p.Lost = w.bytes.Load(), w.datagrams.Load(), w.dropped.Load(), w.lost.Load()
+func (d *direction) read(p *Direction) {
+	p.Bytes, p.Datagrams, p.Dropped, p.DatagramsDropped = d.bytes.Load(), d.datagrams.Load(), d.dropped.Load(), d.datagramsDropped.Load()
 	for i := range p.Paths {
-		p.Paths[i] = w.paths[i].Load()
+		p.Paths[i] = d.paths[i].Load()
 	}
 	for i := range p.Whys {
-		p.Whys[i] = w.whys[i].Load()
+		p.Whys[i] = d.whys[i].Load()
 	}
 }

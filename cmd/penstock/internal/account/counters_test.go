@@ -29,12 +29,12 @@ func TestCounters(t *testing.T) {
 	}
 	s.Begin()
 	s.Begin()
-	s.Tried(errors.New("refused"))
-	s.Tried(nil)
-	c.Enter(s, entry())
+	s.Attempt(errors.New("refused"))
+	s.Attempt(nil)
+	c.Record(s, entry())
 	e := &Entry{ListenerName: "https", Reason: spec.ReasonDenied}
 	e.Cause = relay.CauseRefused
-	c.Enter(nil, e)
+	c.Record(nil, e)
 
 	all := points(c)
 	if len(all) != 2 {
@@ -42,13 +42,13 @@ func TestCounters(t *testing.T) {
 	}
 	p := all[k]
 	switch {
-	case p.Begun != 2, p.Ended[relay.CauseUpstreamReset] != 1, p.Open() != 1, p.Reasons[spec.ReasonKilled] != 1, p.Tried != 2, p.Failed != 1, p.Retries != 2:
+	case p.Begun != 2, p.Ended[relay.CauseUpstreamReset] != 1, p.Open() != 1, p.Reasons[spec.ReasonKilled] != 1, p.Attempts != 2, p.Failures != 1, p.Retries != 2:
 		t.Errorf("flows: %+v", p)
-	case p.Sent.Moved != Moved{10, 4}, p.Sent.Lost != 1, p.Sent.Dropped != 0, p.Received.Moved != Moved{20, 5}, p.Received.Dropped != 10:
+	case p.Up.Volume != Volume{10, 4}, p.Up.DatagramsDropped != 1, p.Up.Dropped != 0, p.Down.Volume != Volume{20, 5}, p.Down.Dropped != 10:
 		t.Errorf("bytes: %+v", p)
-	case p.Sent.Paths[relay.PathCopy] != 1, p.Sent.Whys[relay.WhySmall] != 1, p.Received.Paths[relay.PathSplice] != 1, p.Received.Whys != [relay.NumWhys]int64{}:
+	case p.Up.Paths[relay.PathCopy] != 1, p.Up.Whys[relay.WhySmall] != 1, p.Down.Paths[relay.PathSplice] != 1, p.Down.Whys != [relay.NumWhys]int64{}:
 		t.Errorf("paths: %+v", p)
-	case p.FirstByte.Count != 1, p.FirstByte.Sum != 25*time.Millisecond, p.FirstByte.Counts[7] != 1, p.Life.Counts[6] != 1, p.Life.Count != 1:
+	case p.FirstByte.Count != 1, p.FirstByte.Sum != 25*time.Millisecond, p.FirstByte.Counts[7] != 1, p.Duration.Counts[6] != 1, p.Duration.Count != 1:
 		t.Errorf("times: %+v", p)
 	}
 	p = all[Key{Listener: "https"}]
@@ -68,86 +68,86 @@ func TestHistogram(t *testing.T) {
 	if got.Counts != want || got.Count != 32 {
 		t.Errorf("%+v", got)
 	}
-	if len(connectBounds) >= maxBuckets || len(lifeBounds) >= maxBuckets {
+	if len(connectBounds) >= maxBuckets || len(durationBounds) >= maxBuckets {
 		t.Error("too many bounds")
 	}
 }
 
-// Members beyond the bound are counted together; nothing is lost.
+// Members beyond the bound are counted together; no flow goes uncounted.
 func TestManyMembers(t *testing.T) {
 	c := NewCounters()
 	c.max = 100
 	for i := range 1000 {
 		e := entry()
 		e.Member = strconv.Itoa(i)
-		c.Enter(nil, e)
-		c.Enter(nil, e)
+		c.Record(nil, e)
+		c.Record(nil, e)
 	}
 	all := points(c)
 	k := Key{"https", "api", "app", Other}
 	if len(all) != 101 || all[k].Begun != 1800 || all[Key{"https", "api", "app", "99"}].Begun != 2 {
 		t.Errorf("%d series, other %d", len(all), all[k].Begun)
 	}
-	// Who leaves makes room.
+	// A removed member makes room.
 	c.Forget(func(k Key) bool { return k.Member == "7" })
 	e := entry()
 	e.Member = "new"
-	c.Enter(nil, e)
+	c.Record(nil, e)
 	all = points(c)
 	if len(all) != 101 || all[Key{"https", "api", "app", "new"}].Begun != 1 {
 		t.Errorf("%d series after one has left", len(all))
 	}
 }
 
-// A member that is gone is reported no more; its flows end as another's.
+// A removed member is no longer reported; its flows are counted for another.
 func TestForget(t *testing.T) {
 	c := NewCounters()
 	k := Key{"https", "api", "app", "app-1"}
 	s := c.Series(k)
 	s.Begin()
 	s.Begin()
-	c.Enter(s, entry())
+	c.Record(s, entry())
 	c.Forget(func(Key) bool { return false })
 	c.Forget(func(k Key) bool { return k.Member == "app-1" })
 	other := Key{"https", "api", "app", Other}
 	all := points(c)
-	if p := all[other]; len(all) != 1 || p.Open() != 1 || p.Sent.Bytes != 0 {
+	if p := all[other]; len(all) != 1 || p.Open() != 1 || p.Up.Bytes != 0 {
 		t.Fatalf("%+v", all)
 	}
-	live := c.Snapshot(nil, func(add func(*Series, Moved, Moved)) { add(s, Moved{3, 0}, Moved{}) })
-	if live[0].Sent.Bytes != 3 {
+	live := c.Snapshot(nil, func(add func(*Series, Volume, Volume)) { add(s, Volume{3, 0}, Volume{}) })
+	if live[0].Up.Bytes != 3 {
 		t.Errorf("%+v", live[0])
 	}
-	c.Enter(s, entry())
-	if p := points(c)[other]; p.Open() != 0 || p.Begun != 1 || p.Sent.Bytes != 10 {
+	c.Record(s, entry())
+	if p := points(c)[other]; p.Open() != 0 || p.Begun != 1 || p.Up.Bytes != 10 {
 		t.Errorf("%+v", p)
 	}
-	s = c.Series(k) // it is back
+	s = c.Series(k) // it is added again
 	s.Begin()
 	if p := points(c)[k]; p.Begun != 1 {
 		t.Errorf("%+v", p)
 	}
 	// A whole listener leaves nothing behind, and its flows may still end.
 	c.Forget(func(k Key) bool { return k.Listener == "https" })
-	c.Enter(s, entry())
+	c.Record(s, entry())
 	if all := points(c); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}
 }
 
-// The bytes of a flow are told once, while it is open and after, and never less
-// than before.
+// The bytes of a flow are reported once, while it is open and after, and never
+// decrease.
 func TestLiveBytes(t *testing.T) {
 	c := NewCounters()
 	s := c.Series(Key{Listener: "l"})
 	s.Begin()
 	tell := func(bytes int64) int64 {
-		p := c.Snapshot(nil, func(add func(*Series, Moved, Moved)) {
+		p := c.Snapshot(nil, func(add func(*Series, Volume, Volume)) {
 			if bytes > 0 {
-				add(s, Moved{bytes, 0}, Moved{})
+				add(s, Volume{bytes, 0}, Volume{})
 			}
 		})
-		return p[0].Sent.Bytes
+		return p[0].Up.Bytes
 	}
 	e := &Entry{}
 	e.Up.Written = 100
@@ -156,7 +156,7 @@ func TestLiveBytes(t *testing.T) {
 			t.Errorf("%d, want %d", got, step.want)
 		}
 	}
-	c.Enter(s, e)
+	c.Record(s, e)
 	if got := tell(0); got != 100 {
 		t.Errorf("%d after the end", got)
 	}
@@ -173,7 +173,7 @@ func TestCountersConcurrently(t *testing.T) {
 				e.Member = "m" + strconv.Itoa(i%members)
 				s := c.Series(Key{"https", "api", "app", e.Member})
 				s.Begin()
-				c.Enter(s, e)
+				c.Record(s, e)
 			}
 		})
 	}
@@ -199,7 +199,7 @@ func TestCountersConcurrently(t *testing.T) {
 	for _, p := range all {
 		begun += p.Begun
 		ended += p.Ended[relay.CauseUpstreamReset]
-		bytes += p.Sent.Bytes
+		bytes += p.Up.Bytes
 	}
 	if begun != loops*flows || ended != begun || bytes != 10*begun || len(all) != members {
 		t.Errorf("%d begun, %d ended, %d bytes, %d series", begun, ended, bytes, len(all))
@@ -213,11 +213,11 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		s := c.Series(k)
 		s.Begin()
-		s.Tried(nil)
-		c.Enter(s, e)
-		c.Enter(nil, e)
+		s.Attempt(nil)
+		c.Record(s, e)
+		c.Record(nil, e)
 	}); n != 0 {
-		t.Errorf("%v allocations a flow", n)
+		t.Errorf("%v allocations per flow", n)
 	}
 }
 
@@ -237,7 +237,7 @@ func BenchmarkCount(b *testing.B) {
 				for i := 0; pb.Next(); i++ {
 					s := c.Series(Key{e.ListenerName, e.Route, e.Group, names[i%members]})
 					s.Begin()
-					s.Tried(nil)
+					s.Attempt(nil)
 					s.End(e)
 				}
 			})

@@ -1,6 +1,6 @@
-// Package account keeps the books of the daemon's flows: a line for each in the
-// access log or in the daemon's own log, and counters. It runs on the event
-// loops that carry the flows, and never makes one wait.
+// Package account counts the daemon's flows, and writes a line for each to the access
+// log or to the daemon's own log. It runs on the event loops that carry the flows and
+// never blocks them.
 package account
 
 import (
@@ -8,26 +8,25 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Entry is one flow's account as the daemon sees it: the engine's record, and
-// what the stations know.
+// Entry is the record of an ended flow: the engine's record, and what the daemon adds.
 type Entry struct {
-	relay.Record // a copy
+	relay.Record
 
 	ListenerName string
 	Datagrams    bool
 	Route        string
 	Group        string
-	Member       string // the upstream that served it, or was tried last
+	Member       string // the member that served the flow, or was tried last
 	Reason       spec.Reason
 	Local        relay.Addr // the address that the client connected or wrote to
-	SNI, ALPN    string     // of the ClientHello; ALPN's names with commas between
+	SNI, ALPN    string     // of the ClientHello; the names of ALPN are separated by commas
 }
 
-// Retries are the further members that were tried.
+// Retries returns the number of members that were tried after the first.
 func (e *Entry) Retries() int { return max(e.Attempts-1, 0) }
 
-// Failed tells whether an operator should look: the relay could not do its job,
-// as opposed to one side, or an operator, having ended the flow.
+// Failed reports whether the flow ended because the relay could not do its job, as
+// opposed to one side or an operator having ended it.
 func (e *Entry) Failed() bool {
 	switch e.Cause {
 	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseQueueTimeout, relay.CauseFirstByte,

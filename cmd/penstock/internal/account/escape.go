@@ -4,15 +4,15 @@ import "unicode/utf8"
 
 const hex = "0123456789abcdef"
 
-// A value is first appended as it is, and then escaped in place, for almost none
-// needs it. What is escaped is built behind the value and moved over it.
+// A value is appended as it is and then escaped in place, because few values need
+// escaping. The escaped text is built after the value and then moved over it.
 
-// escapeJSON makes b[from:] the inside of a JSON string (RFC 8259, section 7).
-// Control characters of every kind are escaped, those of C1 too, which some terminals
-// obey; bytes that are no UTF-8 become U+FFFD.
+// escapeJSON escapes b[from:] for use inside a JSON string (RFC 8259, section 7).
+// It escapes all control characters, including those of C1, which some terminals
+// obey. Bytes that are not valid UTF-8 become U+FFFD.
 func escapeJSON(b []byte, from int) []byte {
 	i := from
-	for i < len(b) && plain(b[i]) {
+	for i < len(b) && printable(b[i]) {
 		i++
 	}
 	if i == len(b) {
@@ -24,7 +24,7 @@ func escapeJSON(b []byte, from int) []byte {
 		if c < utf8.RuneSelf {
 			j++
 			switch {
-			case plain(c):
+			case printable(c):
 				b = append(b, c)
 			case c == '"' || c == '\\':
 				b = append(b, '\\', c)
@@ -44,14 +44,14 @@ func escapeJSON(b []byte, from int) []byte {
 		}
 		j += n
 	}
-	return over(b, i, end)
+	return replaceTail(b, i, end)
 }
 
-// escapeText makes b[from:] printable ASCII without quotes and backslashes:
-// everything else becomes \xHH.
+// escapeText escapes b[from:] as printable ASCII without quotes and backslashes.
+// Every other byte becomes \xHH.
 func escapeText(b []byte, from int) []byte {
 	i := from
-	for i < len(b) && plain(b[i]) {
+	for i < len(b) && printable(b[i]) {
 		i++
 	}
 	if i == len(b) {
@@ -59,27 +59,27 @@ func escapeText(b []byte, from int) []byte {
 	}
 	end := len(b)
 	for j := i; j < end; j++ {
-		if c := b[j]; plain(c) {
+		if c := b[j]; printable(c) {
 			b = append(b, c)
 		} else {
 			b = append(b, '\\', 'x', hex[c>>4], hex[c&15])
 		}
 	}
-	return over(b, i, end)
+	return replaceTail(b, i, end)
 }
 
-// plain tells whether c is printable ASCII that nothing must be done to.
-func plain(c byte) bool { return plains[c] }
+// printable reports whether c is printable ASCII that needs no escaping.
+func printable(c byte) bool { return printableTable[c] }
 
-var plains = func() (t [256]bool) {
+var printableTable = func() (t [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		t[c] = c != '"' && c != '\\'
 	}
 	return t
 }()
 
-// over moves b[end:] to b[at:].
-func over(b []byte, at, end int) []byte {
+// replaceTail moves b[end:] to b[at:].
+func replaceTail(b []byte, at, end int) []byte {
 	n := copy(b[at:], b[end:])
 	return b[:at+n]
 }

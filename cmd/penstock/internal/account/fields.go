@@ -8,16 +8,16 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// field is one thing that a line can tell. put appends its value to b, and
-// nothing where there is none: the caller escapes it.
+// field is one value of an access-log line. Its put function appends the value to b,
+// or nothing if the flow has none. The caller escapes it.
 type field struct {
 	name string
-	text bool // quoted in JSON; others are numbers
+	text bool // quoted in JSON; otherwise a number
 	put  func(b []byte, e *Entry) []byte
 }
 
-// fields are all that there are, in the order of JSON lines. Names are stable:
-// they are documented in docs/operations.md, and others compute with them.
+// fields lists every field, in the order of a JSON line. The names are an interface:
+// docs/operations.md documents them, and they do not change.
 var fields = []field{
 	{"time", true, func(b []byte, e *Entry) []byte {
 		return e.Start.UTC().Truncate(time.Microsecond).AppendFormat(b, time.RFC3339Nano)
@@ -64,7 +64,7 @@ var fields = []field{
 	{"why_down", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.Down) }},
 }
 
-// appendCount appends what is worth telling only if there is any.
+// appendCount appends n unless it is 0.
 func appendCount(b []byte, n int64) []byte {
 	if n == 0 {
 		return b
@@ -72,7 +72,7 @@ func appendCount(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// appendTime appends a time that 0 says did not happen.
+// appendTime appends d unless it is 0, which means that it did not happen.
 func appendTime(b []byte, d time.Duration) []byte {
 	if d == 0 {
 		return b
@@ -80,7 +80,7 @@ func appendTime(b []byte, d time.Duration) []byte {
 	return appendSeconds(b, d)
 }
 
-// appendSeconds appends "1.500000".
+// appendSeconds appends d in seconds, such as 1.500000.
 func appendSeconds(b []byte, d time.Duration) []byte {
 	us := max(d.Microseconds(), 0)
 	b = strconv.AppendInt(b, us/1e6, 10)
@@ -91,7 +91,7 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 	return b
 }
 
-// appendAddr appends the address as a URL; nothing for no address.
+// appendAddr appends the URL of a, or nothing for the zero Addr.
 func appendAddr(b []byte, a *relay.Addr) []byte {
 	b, _ = a.AppendText(b)
 	return b
@@ -104,7 +104,7 @@ func appendIP(b []byte, a netip.AddrPort) []byte {
 	return a.Addr().Unmap().AppendTo(b)
 }
 
-// appendWhy appends why the slower path was taken.
+// appendWhy appends why a faster data path was not taken.
 func appendWhy(b []byte, t relay.Transfer) []byte {
 	if t.Path != relay.PathCopy {
 		return b

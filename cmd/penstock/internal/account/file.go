@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// batch is lines that wait to be written together.
+// batch collects lines that are written together.
 type batch struct {
 	buf  []byte
 	ends []int // where each line ends
 }
 
-// batchMost is where a batch is written even if more lines wait.
-const batchMost = 64 << 10
+// maxBatch is the size at which a batch is written even if more lines follow.
+const maxBatch = 64 << 10
 
-// lines is how many lines n written bytes are.
+// lines returns the number of whole lines in the first n bytes.
 func (b *batch) lines(n int) (whole int) {
 	for _, end := range b.ends {
 		if end > n {
@@ -30,17 +30,18 @@ func (b *batch) lines(n int) (whole int) {
 
 func (b *batch) reset() { b.buf, b.ends = b.buf[:0], b.ends[:0] }
 
-// file is the sink that writes to a file, a FIFO or a standard stream. A FIFO is
-// opened for reading too: so it can be opened, and written to until it is full, while it has no reader.
+// file is a sink that writes to a file, a FIFO or a standard stream. A FIFO is also
+// opened for reading, so that it can be opened, and written to until it is full,
+// while it has no reader.
 type file struct {
 	batch
-	name   string // empty: a standard stream, which is not ours to close
-	mode   fs.FileMode
-	format formatter
-	torn   bool // the last write ended within a line
+	name    string // empty for a standard stream, which is never closed
+	mode    fs.FileMode
+	format  formatter
+	midLine bool // the last write ended in the middle of a line
 
 	mu sync.Mutex
-	f  *os.File // replaced by the writer under mu, for abort reads it too
+	f  *os.File // guarded by mu, because abort reads it too
 }
 
 func newFile(name string, mode uint32, format formatter) (*file, error) {
@@ -59,7 +60,7 @@ func (s *file) open() (*os.File, error) {
 		return os.OpenFile(s.name, os.O_APPEND|os.O_WRONLY, 0)
 	}
 	if err == nil {
-		// the umask has had its say, and the configuration has another
+		// The umask has been applied, but the configured mode wins.
 		if err = f.Chmod(s.mode); err != nil {
 			f.Close()
 			return nil, err
@@ -69,12 +70,12 @@ func (s *file) open() (*os.File, error) {
 }
 
 func (s *file) put(e *Entry) (written, failed int, err error) {
-	if s.torn {
-		s.buf, s.torn = append(s.buf, '\n'), false
+	if s.midLine {
+		s.buf, s.midLine = append(s.buf, '\n'), false
 	}
 	s.buf = append(s.format(s.buf, e), '\n')
 	s.ends = append(s.ends, len(s.buf))
-	if len(s.buf) < batchMost {
+	if len(s.buf) < maxBatch {
 		return 0, 0, nil
 	}
 	return s.flush()
@@ -88,9 +89,9 @@ func (s *file) flush() (written, failed int, err error) {
 	written = s.lines(n)
 	failed = len(s.ends) - written
 	if n > 0 {
-		s.torn = s.buf[n-1] != '\n'
+		s.midLine = s.buf[n-1] != '\n'
 	} else {
-		s.torn = s.buf[0] == '\n' // as before: its end was not written
+		s.midLine = s.buf[0] == '\n' // still: its end was not written
 	}
 	s.reset()
 	return written, failed, err
@@ -108,14 +109,14 @@ func (s *file) reopen() error {
 	old := s.f
 	s.f = f
 	s.mu.Unlock()
-	s.torn = false
+	s.midLine = false
 	return old.Close()
 }
 
 func (s *file) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.f.SetWriteDeadline(time.Unix(1, 0)) // files on a disk have none: they do not wait long either
+	s.f.SetWriteDeadline(time.Unix(1, 0)) // files on a disk have no deadline, but do not block for long either
 }
 
 func (s *file) close() {

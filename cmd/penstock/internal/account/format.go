@@ -6,20 +6,19 @@ import (
 	"strings"
 )
 
-// formatter appends a flow's line to b, without a newline. It never appends a
-// control character, whatever the flow's values are.
+// formatter appends the line of a flow to b, without a newline. It never appends a
+// control character, whatever the values of the flow are.
 type formatter func(b []byte, e *Entry) []byte
 
-// JSON is the format of one JSON object a line.
+// JSON is the format with one JSON object per line.
 const JSON = "json"
 
-// CheckFormat tells what is wrong with a format of the access log: [JSON], or a
-// template.
+// CheckFormat returns an error if format is neither [JSON] nor a valid template.
 //
-// In a template {NAME} stands for a field, {{ and }} for a brace, and everything
-// else for itself. A field without a value is "-". In values, what is not
-// printable ASCII, quotes and backslashes are written as \xHH, so that no
-// client can forge a line, or the end of a quoted field.
+// In a template {NAME} is replaced by a field, {{ and }} by a brace; other text is
+// copied. A field without a value becomes "-". Quotes, backslashes and bytes that are
+// not printable ASCII are written as \xHH in values, so that no client can forge a
+// line or the end of a quoted field.
 func CheckFormat(format string) error {
 	_, err := newFormatter(format)
 	return err
@@ -36,8 +35,8 @@ func newFormatter(format string) (formatter, error) {
 	return func(b []byte, e *Entry) []byte { return appendTemplate(b, parts, e) }, nil
 }
 
-// keys are what stands before the value of each field in JSON.
-var keys = func() []string {
+// jsonKeys holds the text before the value of each field in JSON.
+var jsonKeys = func() []string {
 	all := make([]string, len(fields))
 	for i, f := range fields {
 		all[i] = `"` + f.name + `":`
@@ -48,8 +47,8 @@ var keys = func() []string {
 	return all
 }()
 
-// appendJSON appends the fields that have a value. encoding/json costs several
-// times as much and allocates; all that it could do better here is escapeJSON.
+// appendJSON appends the fields that have a value. It does not use encoding/json,
+// which takes several times as long and allocates.
 func appendJSON(b []byte, e *Entry) []byte {
 	b = append(b, '{')
 	first := len(b)
@@ -59,7 +58,7 @@ func appendJSON(b []byte, e *Entry) []byte {
 		if start > first {
 			b = append(b, ',')
 		}
-		b = append(b, keys[i]...)
+		b = append(b, jsonKeys[i]...)
 		value := len(b)
 		b = f.put(b, e)
 		switch {
@@ -72,9 +71,9 @@ func appendJSON(b []byte, e *Entry) []byte {
 	return append(b, '}')
 }
 
-// part is a piece of a template: a field, or a text.
+// part is a piece of a template: a field or text.
 type part struct {
-	field *field // nil: text
+	field *field // nil for text
 	text  string
 }
 
@@ -95,11 +94,11 @@ func appendTemplate(b []byte, parts []part, e *Entry) []byte {
 	return b
 }
 
-// parseTemplate is the parser of templates. Its errors are one line.
+// parseTemplate parses a template. Its errors are one line.
 func parseTemplate(s string) ([]part, error) {
 	var parts []part
 	var text strings.Builder
-	known := false
+	hasField := false
 	flush := func() {
 		if text.Len() > 0 {
 			parts = append(parts, part{text: text.String()})
@@ -119,28 +118,28 @@ func parseTemplate(s string) ([]part, error) {
 			}
 			n := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 			if n < 0 {
-				return nil, fmt.Errorf("column %d: there is no field %q; allowed: %s", i+1, name, FieldNames())
+				return nil, fmt.Errorf("column %d: unknown field %q; allowed: %s", i+1, name, FieldNames())
 			}
 			flush()
 			parts = append(parts, part{field: &fields[n]})
-			known = true
+			hasField = true
 			i += 1 + len(name)
 		case c == '}':
 			return nil, fmt.Errorf("column %d: } has no {; allowed: {FIELD}, and }} for a brace", i+1)
 		case c < ' ' && c != '\t' || c == 0x7f:
-			return nil, fmt.Errorf("column %d: a control character; allowed: text in one line, tabs, and {FIELD}", i+1)
+			return nil, fmt.Errorf("column %d: invalid control character; allowed: one line of text, tabs, and {FIELD}", i+1)
 		default:
 			text.WriteByte(c)
 		}
 	}
 	flush()
-	if !known {
+	if !hasField {
 		return nil, fmt.Errorf("%q has no field; allowed: %s, or a template with fields in braces, such as {client} {bytes_up}", s, JSON)
 	}
 	return parts, nil
 }
 
-// FieldNames are the names of all fields, with commas between.
+// FieldNames returns the names of all fields, separated by commas.
 func FieldNames() string {
 	names := make([]string, len(fields))
 	for i := range fields {

@@ -85,10 +85,10 @@ func TestCheckFormat(t *testing.T) {
 		"{time} {{x}} }}": "",
 		"jsonn":           `"jsonn" has no field; allowed: json, or a template`,
 		"":                `"" has no field`,
-		"{tine}":          `column 1: there is no field "tine"; allowed: time, id,`,
+		"{tine}":          `column 1: unknown field "tine"; allowed: time, id,`,
 		"a {time":         "column 3: { has no }",
 		"{time} }":        "column 8: } has no {",
-		"{time}\n":        "column 7: a control character",
+		"{time}\n":        "column 7: invalid control character",
 	} {
 		err := CheckFormat(format)
 		switch {

@@ -11,69 +11,68 @@ import (
 )
 
 const (
-	// maxWaiting entries wait for a writer at most: about 3 MB.
-	maxWaiting = 4096
-	// gather is how long the writer lets entries come together before it writes them.
-	// Each time costs the scheduler a few system calls and a loop its CPU.
-	gather = 20 * time.Millisecond
-	// closeWait bounds how long Close waits for a writer that is stuck.
-	closeWait = time.Second
-	// tellEvery is how often at most the daemon's log tells of lost records.
-	tellEvery = 10 * time.Second
+	// ringSize is the number of entries that can wait for a writer: about 3 MB.
+	ringSize = 4096
+	// gatherTime is how long the writer lets entries accumulate before it writes them.
+	// Each time that it runs costs the scheduler a few system calls and a loop its CPU.
+	gatherTime = 20 * time.Millisecond
+	// closeTimeout bounds how long Close waits for a writer that is stuck.
+	closeTimeout = time.Second
+	// reportInterval is the interval at which dropped records are reported.
+	reportInterval = 10 * time.Second
 )
 
-// Log writes flows somewhere: to the access log, or to the daemon's own log. The
-// loops that carry the flows never wait for it: records that find the writer too
-// far behind are dropped and counted.
+// Log writes flows to the access log or to the daemon's own log. The loops that carry the
+// flows never wait for it: records are dropped and counted if the writer is too far behind.
 //
-//	loops ─Enter─▶ ring ─▶ writer, a goroutine ─▶ sink
+//	loops ─Record─▶ ring ─▶ writer, a goroutine ─▶ sink
 //
-// A nil *Log takes nothing.
+// A nil *Log discards everything.
 type Log struct {
-	name   string
-	which  string       // LogFailed or LogAll
-	tells  *slog.Logger // where lost records are told of
-	sink   sink
-	ring   *ring
-	roused atomic.Bool   // the writer has been woken and has not yet looked
-	wake   chan struct{} // holds one token
-	reopen chan struct{} // holds one token
-	quit   chan struct{} // closed by Close
-	done   chan struct{} // closed by the writer
-	over   chan struct{} // closed by Close when it waits for the writer no more
-	told   chan struct{} // closed by the teller
-	once   sync.Once
+	name      string
+	which     string       // LogFailed or LogAll
+	daemonLog *slog.Logger // where dropped records are reported
+	sink      sink
+	ring      *ring
+	wakeSent  atomic.Bool   // the writer was woken and has not looked yet
+	wake      chan struct{} // holds one token
+	reopen    chan struct{} // holds one token
+	quit      chan struct{} // closed by Close
+	done      chan struct{} // closed by the writer
+	abandoned chan struct{} // closed by Close when it no longer waits for the writer
+	reported  chan struct{} // closed by the reporter
+	once      sync.Once
 
-	dropped, written, failed atomic.Int64
-	lastErr                  atomic.Pointer[error]
+	overflowed, written, failed atomic.Int64
+	lastErr                     atomic.Pointer[error]
 }
 
-// sink is where a writer writes. All but abort is called by the writer alone.
+// sink is where a writer writes. The writer alone calls it, except for abort.
 type sink interface {
-	// put takes an entry, which is valid during the call, and may keep its line
-	// until flush. Both tell how many lines have been written, how many lost, and why.
+	// put writes an entry, which is valid during the call. It may keep the line until
+	// flush. Both return how many lines were written and how many failed, and why.
 	put(e *Entry) (written, failed int, err error)
 	flush() (written, failed int, err error)
-	// reopen begins a new file after the old one was renamed.
+	// reopen opens a new file after the old one was renamed.
 	reopen() error
-	// abort lets a write that waits return, where the kernel can do that.
+	// abort makes a blocked write return, if the kernel supports that.
 	abort()
 	close()
 }
 
-// LogStats are a log's counters.
+// LogStats are the counters of a log, in records.
 type LogStats struct {
-	Written int64 // records
-	Dropped int64 // records that came while the writer was too far behind
-	Failed  int64 // records that could not be written: a full disk, a peer that is gone
+	Written    int64
+	Overflowed int64 // dropped because the writer was too far behind
+	Failed     int64 // dropped because writing failed: a full disk, an unreachable server
 }
 
-// Lost are the records that were not written.
-func (s LogStats) Lost() int64 { return s.Dropped + s.Failed }
+// Dropped returns the number of records that were not written.
+func (s LogStats) Dropped() int64 { return s.Overflowed + s.Failed }
 
-// Open opens the access log that cfg asks for; nil if it asks for none. Lost
-// records are told of in log. It must be closed. A file that cannot be opened is
-// an error; a syslog server that does not answer is none, and is tried again.
+// Open opens the access log of cfg, or returns nil if cfg has none. Dropped records are
+// reported to log. The caller must close it. Open returns an error if a file cannot be
+// opened; a syslog server that does not answer is not an error, and is tried again.
 func Open(cfg spec.AccessLog, log *slog.Logger) (*Log, error) {
 	if cfg.To == "" {
 		return nil, nil
@@ -86,45 +85,46 @@ func Open(cfg spec.AccessLog, log *slog.Logger) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("access log: %w", err)
 	}
-	return newLog("access log", LogAll, maxWaiting, log, s, tellEvery), nil
+	return newLog("access log", LogAll, ringSize, log, s, reportInterval), nil
 }
 
-func newLog(name, which string, waiting int, tells *slog.Logger, s sink, every time.Duration) *Log {
+func newLog(name, which string, size int, daemonLog *slog.Logger, s sink, reportEvery time.Duration) *Log {
 	l := &Log{
-		name: name, which: which, tells: tells, sink: s, ring: newRing(waiting),
+		name: name, which: which, daemonLog: daemonLog, sink: s, ring: newRing(size),
 		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1),
-		quit: make(chan struct{}), done: make(chan struct{}), over: make(chan struct{}), told: make(chan struct{}),
+		quit: make(chan struct{}), done: make(chan struct{}), abandoned: make(chan struct{}), reported: make(chan struct{}),
 	}
 	go l.write()
-	go l.tell(every)
+	go l.report(reportEvery)
 	return l
 }
 
-// Enter copies e and does not block. It is called on event loops, by several at a time.
-func (l *Log) Enter(e *Entry) {
+// Record copies e to the log. It does not block, and may be called by several event loops
+// at once.
+func (l *Log) Record(e *Entry) {
 	if l == nil || l.which == LogFailed && !e.Failed() {
 		return
 	}
 	if !l.ring.put(e) {
-		l.dropped.Add(1)
+		l.overflowed.Add(1)
 		return
 	}
-	if !l.roused.Load() && !l.roused.Swap(true) {
-		poke(l.wake)
+	if !l.wakeSent.Load() && !l.wakeSent.Swap(true) {
+		signal(l.wake)
 	}
 }
 
-// Reopen makes the writer open its file anew, by its name: after SIGUSR1, when
-// the old one has been renamed. It does not wait. If that fails the old
-// file is kept, and the log says so. What is no file has nothing to reopen.
+// Reopen makes the writer open its file again by name, after SIGUSR1, when the old file
+// has been renamed. It does not wait. If that fails, the log keeps the old file and
+// reports the error. Logs that do not write to a file ignore it.
 func (l *Log) Reopen() {
 	if l != nil {
-		poke(l.reopen)
+		signal(l.reopen)
 	}
 }
 
-// Close writes what waits and ends the log. A writer that is stuck is given a
-// second, and what it has not written then is lost. The engine is closed before.
+// Close writes the remaining records and ends the log. It waits at most a second for a
+// writer that is stuck, whose records are then dropped. The engine must be closed before.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -134,30 +134,30 @@ func (l *Log) Close() {
 
 func (l *Log) close() {
 	close(l.quit)
-	late := time.NewTimer(closeWait)
+	late := time.NewTimer(closeTimeout)
 	defer late.Stop()
 	select {
 	case <-l.done:
 	case <-late.C:
 		l.sink.abort()
 	}
-	close(l.over)
-	late.Reset(closeWait / 4)
+	close(l.abandoned)
+	late.Reset(closeTimeout / 4)
 	select {
-	case <-l.told:
+	case <-l.reported:
 	case <-late.C: // the daemon's log is stuck too
 	}
 }
 
-// Stats tells the log's counters.
+// Stats returns the counters of the log.
 func (l *Log) Stats() LogStats {
 	if l == nil {
 		return LogStats{}
 	}
-	return LogStats{Written: l.written.Load(), Dropped: l.dropped.Load(), Failed: l.failed.Load()}
+	return LogStats{Written: l.written.Load(), Overflowed: l.overflowed.Load(), Failed: l.failed.Load()}
 }
 
-// write is the writer's life.
+// write runs the writer.
 func (l *Log) write() {
 	defer close(l.done)
 	defer l.sink.close()
@@ -165,12 +165,12 @@ func (l *Log) write() {
 		select {
 		case <-l.wake:
 			select {
-			case <-time.After(gather):
+			case <-time.After(gatherTime):
 			case <-l.quit:
 			}
 		case <-l.reopen:
 			if err := l.sink.reopen(); err != nil {
-				l.tells.Error("cannot reopen the "+l.name+", so the old file goes on", "error", err)
+				l.daemonLog.Error("cannot reopen the "+l.name+"; the old file stays open", "error", err)
 			}
 		case <-l.quit:
 			l.drain()
@@ -180,18 +180,18 @@ func (l *Log) write() {
 	}
 }
 
-// drain writes all that waits. Who enters a record after roused is lowered
+// drain writes all entries of the ring. A loop that adds one after wakeSent was cleared
 // wakes the writer again.
 func (l *Log) drain() {
-	l.roused.Store(false)
+	l.wakeSent.Store(false)
 	for e := l.ring.next(); e != nil; e = l.ring.next() {
-		l.note(l.sink.put(e))
+		l.count(l.sink.put(e))
 		l.ring.drop()
 	}
-	l.note(l.sink.flush())
+	l.count(l.sink.flush())
 }
 
-func (l *Log) note(written, failed int, err error) {
+func (l *Log) count(written, failed int, err error) {
 	l.written.Add(int64(written))
 	l.failed.Add(int64(failed))
 	if err != nil {
@@ -199,10 +199,10 @@ func (l *Log) note(written, failed int, err error) {
 	}
 }
 
-// tell says in the daemon's log how many records were lost since it last did.
-// It is not the writer, which may be stuck.
-func (l *Log) tell(every time.Duration) {
-	defer close(l.told)
+// report logs at intervals how many records were dropped since its last message. It runs
+// on a goroutine of its own, because the writer may be stuck.
+func (l *Log) report(every time.Duration) {
+	defer close(l.reported)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var last LogStats
@@ -210,16 +210,16 @@ func (l *Log) tell(every time.Duration) {
 		ended := false
 		select {
 		case <-tick.C:
-		case <-l.over:
+		case <-l.abandoned:
 			ended = true
 		}
 		now := l.Stats()
-		if dropped, failed := now.Dropped-last.Dropped, now.Failed-last.Failed; dropped+failed > 0 {
-			attrs := []any{"dropped", dropped, "failed", failed}
+		if overflowed, failed := now.Overflowed-last.Overflowed, now.Failed-last.Failed; overflowed+failed > 0 {
+			attrs := []any{"overflowed", overflowed, "failed", failed}
 			if err := l.lastErr.Swap(nil); err != nil {
 				attrs = append(attrs, "error", (*err).Error())
 			}
-			l.tells.Warn("the "+l.name+" has lost records of flows", attrs...)
+			l.daemonLog.Warn("the "+l.name+" dropped flow records", attrs...)
 		}
 		last = now
 		if ended {
@@ -228,8 +228,8 @@ func (l *Log) tell(every time.Duration) {
 	}
 }
 
-// poke puts a token into a channel that holds one.
-func poke(c chan struct{}) {
+// signal puts a token into a channel that holds one.
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

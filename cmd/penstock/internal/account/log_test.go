@@ -28,14 +28,14 @@ func failedWith(c relay.Cause) *Entry {
 	}}
 }
 
-func TestJournalLine(t *testing.T) {
+func TestFlowLogLine(t *testing.T) {
 	testnet.CheckLeaks(t)
 	var out bytes.Buffer
-	j := NewJournal(textLog(&out), LogAll)
-	j.Enter(failedWith(relay.CauseEnd))
+	j := NewFlowLog(textLog(&out), LogAll)
+	j.Record(failedWith(relay.CauseEnd))
 	e := failedWith(relay.CauseNoUpstream)
 	e.Err, e.Attempts, e.ListenerName, e.Group = errors.New("connection refused"), 2, "web", "app"
-	j.Enter(e)
+	j.Record(e)
 	j.Close()
 	const want = `level=INFO msg=flow id=7 cause=end client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock bytes_up=10 bytes_down=20 duration=1.5s bytes_dropped=10 path_up="copy: small reads" path_down=splice
 level=WARN msg=flow id=7 cause=no-upstream listener=web group=app client=tcp://192.0.2.1:1000 upstream=unix:///run/app.sock bytes_up=10 bytes_down=20 duration=1.5s bytes_dropped=10 attempts=2 path_up="copy: small reads" path_down=splice error="connection refused"
@@ -49,9 +49,9 @@ func TestWhich(t *testing.T) {
 	testnet.CheckLeaks(t)
 	for which, want := range map[string]int{LogNone: 0, LogFailed: 1, LogAll: 3} {
 		var out bytes.Buffer
-		j := NewJournal(textLog(&out), which)
+		j := NewFlowLog(textLog(&out), which)
 		for _, c := range []relay.Cause{relay.CauseEnd, relay.CauseUpstreamReset, relay.CauseConnectTimeout} {
-			j.Enter(failedWith(c))
+			j.Record(failedWith(c))
 		}
 		j.Reopen()
 		j.Close()
@@ -81,17 +81,17 @@ func (s *stuck) Write(b []byte) (int, error) {
 func TestStuckLog(t *testing.T) {
 	testnet.CheckLeaks(t)
 	w := &stuck{release: make(chan struct{})}
-	j := NewJournal(textLog(w), LogAll)
-	const flows = 3 * maxWaiting
+	j := NewFlowLog(textLog(w), LogAll)
+	const flows = 3 * ringSize
 	for range flows {
-		j.Enter(failedWith(relay.CauseEnd)) // returns, or the test never ends
+		j.Record(failedWith(relay.CauseEnd)) // returns, or the test never ends
 	}
 	close(w.release)
 	j.Close()
-	<-j.told // on a slow machine this may take longer than Close waits
+	<-j.reported // on a slow machine this may take longer than Close waits
 	text := w.out.String()
 	lines, dropped := strings.Count(text, "msg=flow"), 0
-	for _, m := range regexp.MustCompile(`lost records of flows" dropped=(\d+) failed=0`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`dropped flow records" overflowed=(\d+) failed=0`).FindAllStringSubmatch(text, -1) {
 		n, _ := strconv.Atoi(m[1])
 		dropped += n
 	}
@@ -105,8 +105,8 @@ func TestCloseIsBounded(t *testing.T) {
 	testnet.CheckLeaks(t)
 	w := &stuck{release: make(chan struct{})}
 	defer close(w.release)
-	j := NewJournal(textLog(w), LogAll)
-	j.Enter(failedWith(relay.CauseEnd))
+	j := NewFlowLog(textLog(w), LogAll)
+	j.Record(failedWith(relay.CauseEnd))
 	closed := make(chan struct{})
 	go func() { j.Close(); close(closed) }()
 	select {
@@ -117,13 +117,13 @@ func TestCloseIsBounded(t *testing.T) {
 }
 
 // What the hook does on a loop allocates nothing, as app calls it.
-func TestEnterAllocatesNothing(t *testing.T) {
+func TestRecordAllocatesNothing(t *testing.T) {
 	for _, which := range []string{LogFailed, LogAll} {
-		j := newLog("log", which, maxWaiting, textLog(io.Discard), discard{}, tellEvery)
+		j := newLog("log", which, ringSize, textLog(io.Discard), discard{}, reportInterval)
 		r := &entry().Record
 		r.Cause = relay.CauseEnd
-		if n := testing.AllocsPerRun(1000, func() { j.Enter(&Entry{Record: *r}) }); n != 0 {
-			t.Errorf("%s: %v allocations a flow", which, n)
+		if n := testing.AllocsPerRun(1000, func() { j.Record(&Entry{Record: *r}) }); n != 0 {
+			t.Errorf("%s: %v allocations per flow", which, n)
 		}
 		j.Close()
 	}
@@ -138,15 +138,15 @@ func (discard) reopen() error                { return nil }
 func (discard) abort()                       {}
 func (discard) close()                       {}
 
-// BenchmarkEnter is the cost on the loop's side of a record that finds room, the
+// BenchmarkRecord is the cost on the loop's side of a record that finds room, the
 // writer's side of the ring included; and of one that does not.
-func BenchmarkEnter(b *testing.B) {
+func BenchmarkRecord(b *testing.B) {
 	e := entry()
 	b.Run("room=yes", func(b *testing.B) {
-		l := &Log{which: LogAll, ring: newRing(maxWaiting), wake: make(chan struct{}, 1)}
+		l := &Log{which: LogAll, ring: newRing(ringSize), wake: make(chan struct{}, 1)}
 		b.ReportAllocs()
 		for b.Loop() {
-			l.Enter(e)
+			l.Record(e)
 			l.ring.next()
 			l.ring.drop()
 		}
@@ -155,7 +155,7 @@ func BenchmarkEnter(b *testing.B) {
 		l := &Log{which: LogAll, ring: newRing(1), wake: make(chan struct{}, 1)}
 		b.ReportAllocs()
 		for b.Loop() {
-			l.Enter(e)
+			l.Record(e)
 		}
 	})
 }

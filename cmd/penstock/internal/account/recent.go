@@ -6,15 +6,14 @@ import (
 )
 
 const (
-	// keptFlows is how many ended flows Recent remembers, and how many of those with a problem.
+	// keptFlows is the number of ended flows that Recent keeps, and also of those with a problem.
 	keptFlows = 512
-	// recentQueue bounds the flows that wait to be remembered.
+	// recentQueue bounds the flows that wait to be added.
 	recentQueue = 1024
 )
 
-// Recent remembers the flows that ended last, for those who ask why a flow has ended.
-// Flows with a problem are remembered apart, so that many good ones do not displace
-// them. A nil *Recent takes nothing.
+// Recent keeps the flows that ended last. Flows with a problem are also kept apart, so
+// that many good ones do not displace them. A nil *Recent keeps nothing.
 type Recent struct {
 	log *Log
 
@@ -22,22 +21,23 @@ type Recent struct {
 	all, problems window
 }
 
-// NewRecent starts to remember. It must be closed.
+// NewRecent returns an empty Recent. The caller must close it.
 func NewRecent() *Recent {
 	r := &Recent{}
-	r.log = newLog("recent flows", LogAll, recentQueue, slog.New(slog.DiscardHandler), recentSink{r}, tellEvery)
+	r.log = newLog("recent flows", LogAll, recentQueue, slog.New(slog.DiscardHandler), recentSink{r}, reportInterval)
 	return r
 }
 
-// Enter copies e and does not block. It is called on event loops, by several at a time.
-func (r *Recent) Enter(e *Entry) {
+// Record adds a copy of e. It does not block, and may be called by several event loops at
+// once.
+func (r *Recent) Record(e *Entry) {
 	if r != nil {
-		r.log.Enter(e)
+		r.log.Record(e)
 	}
 }
 
-// Last returns the flows that ended last, the youngest first; with problems only those
-// for which Entry.Problem reports true.
+// Last returns the flows that ended last, the youngest first. If problems is true, it
+// returns only those for which Entry.Problem returned true.
 func (r *Recent) Last(problems bool) []Entry {
 	if r == nil {
 		return nil
@@ -50,14 +50,14 @@ func (r *Recent) Last(problems bool) []Entry {
 	return r.all.list()
 }
 
-// Close ends the memory.
+// Close stops adding flows.
 func (r *Recent) Close() {
 	if r != nil {
 		r.log.Close()
 	}
 }
 
-// window is the last few entries.
+// window holds the last entries.
 type window struct {
 	entries []Entry
 	next    int // where the next one goes once entries is full
@@ -84,12 +84,12 @@ func (w *window) list() []Entry {
 	return list
 }
 
-// recentSink puts entries into a Recent's memory.
+// recentSink is the sink that adds entries to a Recent.
 type recentSink struct{ *Recent }
 
 func (r recentSink) put(e *Entry) (written, failed int, err error) {
 	kept := *e
-	kept.Value, kept.Listener = nil, nil // nothing of the flow is kept alive
+	kept.Value, kept.Listener = nil, nil // keep nothing of the flow alive
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all.add(&kept)

@@ -17,15 +17,15 @@ func TestRecent(t *testing.T) {
 	enter := func(id uint64, c relay.Cause) {
 		e := failedWith(c)
 		e.ID, e.Value = id, r
-		r.Enter(e)
+		r.Record(e)
 		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			if last := r.Last(false); len(last) > 0 && last[0].ID == id {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("flow %d is not remembered", id)
+				t.Fatalf("flow %d is not kept", id)
 			}
-			if r.log.Stats().Dropped > 0 {
+			if r.log.Stats().Dropped() > 0 {
 				t.Fatal("a flow was dropped")
 			}
 		}
@@ -36,7 +36,7 @@ func TestRecent(t *testing.T) {
 	for i := range keptFlows + 10 {
 		e := failedWith(relay.CauseEnd)
 		e.ID = uint64(100 + i)
-		r.Enter(e)
+		r.Record(e)
 	}
 	enter(5000, relay.CauseEnd)
 	all, problems := r.Last(false), r.Last(true)
@@ -49,8 +49,8 @@ func TestRecent(t *testing.T) {
 	if all[0].Value != nil || problems[0].Value != nil {
 		t.Error("a flow is kept alive by its record")
 	}
-	(*Recent)(nil).Enter(failedWith(relay.CauseEnd))
+	(*Recent)(nil).Record(failedWith(relay.CauseEnd))
 	if (*Recent)(nil).Last(false) != nil {
-		t.Error("nil remembers something")
+		t.Error("a nil Recent keeps something")
 	}
 }

@@ -2,74 +2,74 @@ package account
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
 
-// Key names a series. What a flow never had is empty: a client that was refused
-// has no group, for instance.
+// Key identifies a series. A name that a flow never had is empty: a refused client has no
+// group, for instance.
 type Key struct{ Listener, Route, Group, Member string }
 
-// Other is the Member of flows whose member has no series of its own: there
-// were too many, or it is gone.
+// Other is the Member of flows whose member has no series of its own, because there were
+// too many members or because the member was removed.
 const Other = "other"
 
-// Series counts the flows of one key. Its methods are for event loops: they take
-// no lock and allocate nothing.
+// Series counts the flows of one key. Its methods are called on event loops: they take no
+// lock and allocate nothing.
 //
-// Each flow is in exactly one series from its beginning to its end: in that of its listener
-// while it is sniffed, and then in those of its route and of the member that is being
-// tried. What came to a series, by beginning there or from another one, less what left and
-// the sum of Ended, is open there.
+// From its beginning to its end a flow is in exactly one series: in that of its listener
+// while it is sniffed, and then in those of its route and of the members that it tries. The
+// flows that are open in a series are those that began in it or moved to it, minus those
+// that moved away or ended.
 type Series struct {
-	key  Key
-	heir atomic.Pointer[Series] // who counts for a series that was forgotten
+	key       Key
+	successor atomic.Pointer[Series] // counts for this series after it was removed
 
-	begun, came, left        atomic.Int64
-	tried, failed, retries   atomic.Int64
-	ended                    [relay.NumCauses]atomic.Int64
-	reasons                  [spec.NumReasons]atomic.Int64
-	ways                     [2]way // to the upstream, and to the client
-	connect, firstByte, life histogram
+	begun, movedIn, movedOut     atomic.Int64
+	attempts, failures, retries  atomic.Int64
+	ended                        [relay.NumCauses]atomic.Int64
+	reasons                      [spec.NumReasons]atomic.Int64
+	up, down                     direction // to the upstream, and to the client
+	connect, firstByte, duration histogram
 
-	// What Snapshot has told of the flows' bytes so far: it never tells less.
-	// Counters.snap guards them.
-	toldSent, toldReceived Moved
+	// The volumes that Snapshot last returned, which must not decrease.
+	// Guarded by Counters.snap.
+	reportedUp, reportedDown Volume
 }
 
-// way counts one direction.
-type way struct {
-	bytes, datagrams, dropped, lost atomic.Int64
-	paths                           [relay.NumPaths]atomic.Int64
-	whys                            [relay.NumWhys]atomic.Int64
+// direction counts one direction.
+type direction struct {
+	bytes, datagrams, dropped, datagramsDropped atomic.Int64
+
+	paths [relay.NumPaths]atomic.Int64
+	whys  [relay.NumWhys]atomic.Int64
 }
 
-// Key is what the series counts.
+// Key returns the key of the series.
 func (s *Series) Key() Key { return s.key }
 
 // Begin counts a flow that begins.
-func (s *Series) Begin() { s.live().begun.Add(1) }
+func (s *Series) Begin() { s.current().begun.Add(1) }
 
-// Move takes a flow that is in s over to another series.
+// Move moves a flow from s to another series.
 func (s *Series) Move(to *Series) {
-	to.live().came.Add(1) // first, so that it is in none at no time
-	s.live().left.Add(1)
+	to.current().movedIn.Add(1) // first, so that the flow is never in no series
+	s.current().movedOut.Add(1)
 }
 
-// Tried counts an attempt to connect, and its failure.
-func (s *Series) Tried(err error) {
-	s = s.live()
-	s.tried.Add(1)
+// Attempt counts an attempt to connect, and its failure if err is not nil.
+func (s *Series) Attempt(err error) {
+	s = s.current()
+	s.attempts.Add(1)
 	if err != nil {
-		s.failed.Add(1)
+		s.failures.Add(1)
 	}
 }
 
-// End counts the end of a flow that is here.
+// End counts the end of a flow.
 func (s *Series) End(e *Entry) {
-	s = s.live()
+	s = s.current()
 	if int(e.Cause) < len(s.ended) {
 		s.ended[e.Cause].Add(1)
 	}
@@ -79,103 +79,54 @@ func (s *Series) End(e *Entry) {
 	if n := e.Retries(); n > 0 {
 		s.retries.Add(int64(n))
 	}
-	s.ways[0].add(&e.Up)
-	s.ways[1].add(&e.Down)
-	if e.Connect > 0 && !e.Datagrams { // to connect a socket of datagrams asks nobody
+	s.up.add(&e.Up)
+	s.down.add(&e.Down)
+	if e.Connect > 0 && !e.Datagrams { // connecting a datagram socket involves no peer
 		s.connect.observe(connectBounds, e.Connect-e.Queued)
 	}
 	if e.FirstByte > 0 {
 		s.firstByte.observe(connectBounds, e.FirstByte)
 	}
-	s.life.observe(lifeBounds, e.Duration)
+	s.duration.observe(durationBounds, e.Duration)
 }
 
-// live is the series that counts for s: itself, unless it was forgotten.
-func (s *Series) live() *Series {
+// current returns the series that counts for s: s itself, or its successor if it was
+// removed.
+func (s *Series) current() *Series {
 	for {
-		heir := s.heir.Load()
-		if heir == nil {
+		successor := s.successor.Load()
+		if successor == nil {
 			return s
 		}
-		s = heir
+		s = successor
 	}
 }
 
-// open is the number of flows that are open.
+// open returns the number of open flows.
 func (s *Series) open() int64 {
 	n := int64(0)
 	for i := range s.ended {
 		n -= s.ended[i].Load()
 	}
-	return n + s.begun.Load() + s.came.Load() - s.left.Load()
+	return n + s.begun.Load() + s.movedIn.Load() - s.movedOut.Load()
 }
 
-func (w *way) add(t *relay.Transfer) {
-	add(&w.bytes, t.Written)
-	add(&w.datagrams, t.Datagrams)
-	add(&w.dropped, t.Dropped())
-	add(&w.lost, t.DatagramsDropped)
+func (d *direction) add(t *relay.Transfer) {
+	add(&d.bytes, t.Written)
+	add(&d.datagrams, t.Datagrams)
+	add(&d.dropped, t.Dropped())
+	add(&d.datagramsDropped, t.DatagramsDropped)
 	if t.Path != relay.PathNone && int(t.Path) < relay.NumPaths {
-		w.paths[t.Path].Add(1)
+		d.paths[t.Path].Add(1)
 		if t.Path == relay.PathCopy && int(t.Why) < relay.NumWhys {
-			w.whys[t.Why].Add(1)
+			d.whys[t.Why].Add(1)
 		}
 	}
 }
 
-// add leaves a counter's cache line alone if there is nothing to add.
+// add adds n to c. If n is 0 it does not touch the cache line of c.
 func add(c *atomic.Int64, n int64) {
 	if n != 0 {
 		c.Add(n)
 	}
-}
-
-// The upper bounds of the histograms' buckets, those of a bucket included; one
-// more bucket has the rest.
-var (
-	connectBounds = []time.Duration{
-		100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
-		time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
-		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
-	}
-	lifeBounds = []time.Duration{
-		time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute, 5 * time.Minute,
-		30 * time.Minute, time.Hour, 4 * time.Hour, 24 * time.Hour,
-	}
-)
-
-// maxBuckets is enough for both.
-const maxBuckets = 17
-
-type histogram struct {
-	buckets [maxBuckets]atomic.Int64
-	sum     atomic.Int64 // nanoseconds
-}
-
-func (h *histogram) observe(bounds []time.Duration, d time.Duration) {
-	i := 0
-	for i < len(bounds) && d > bounds[i] {
-		i++
-	}
-	h.buckets[i].Add(1)
-	h.sum.Add(int64(d))
-}
-
-func (h *histogram) read(bounds []time.Duration) Histogram {
-	r := Histogram{Bounds: bounds, Sum: time.Duration(h.sum.Load())}
-	for i := range bounds {
-		r.Counts[i] = h.buckets[i].Load()
-		r.Count += r.Counts[i]
-	}
-	r.Counts[len(bounds)] = h.buckets[len(bounds)].Load()
-	r.Count += r.Counts[len(bounds)]
-	return r
-}
-
-// Histogram is how long something took.
-type Histogram struct {
-	Bounds []time.Duration   // upper bounds of the buckets; shared, not to be changed
-	Counts [maxBuckets]int64 // of each bucket alone, and after the last bound of the rest
-	Count  int64             // of all
-	Sum    time.Duration
 }

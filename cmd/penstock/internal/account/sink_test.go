@@ -47,7 +47,7 @@ func enter(l *Log, ids ...uint64) {
 	for _, id := range ids {
 		e := entry()
 		e.ID = id
-		l.Enter(e)
+		l.Record(e)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestReopenFails(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(moved, "access.log")); err != nil || string(got) != "1 app-1\n" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if !strings.Contains(log.String(), "cannot reopen the access log, so the old file goes on") {
+	if !strings.Contains(log.String(), "cannot reopen the access log; the old file stays open") {
 		t.Errorf("the log says %q", log.String())
 	}
 }
@@ -120,9 +120,9 @@ func TestOpenRefuses(t *testing.T) {
 	testnet.CheckLeaks(t)
 	for _, c := range []struct{ to, format, want string }{
 		{filepath.Join(t.TempDir(), "no", "such"), JSON, "no such file or directory"},
-		{"relative", JSON, `"relative" is no place to write to; allowed: stdout, stderr, /PATH, syslog:`},
-		{"syslog:", JSON, `"syslog:" is no syslog server; allowed:`},
-		{"syslog:echo://", JSON, "is no syslog server"},
+		{"relative", JSON, `invalid target "relative"; allowed: stdout, stderr, /PATH, syslog:`},
+		{"syslog:", JSON, `invalid syslog server "syslog:"; allowed:`},
+		{"syslog:echo://", JSON, "invalid syslog server"},
 		{"stdout", "{x}", "access log's format: column 1"},
 	} {
 		l, err := Open(spec.AccessLog{To: c.to, Format: c.format}, textLog(io.Discard))
@@ -156,7 +156,7 @@ func TestFullDisk(t *testing.T) {
 	if got := l.Stats(); got != (LogStats{Failed: 4}) {
 		t.Errorf("%+v", got)
 	}
-	if want := `msg="the access log has lost records of flows" dropped=0 failed=4 error="write /dev/full: no space left on device"`; !strings.Contains(log.String(), want) {
+	if want := `msg="the access log dropped flow records" overflowed=0 failed=4 error="write /dev/full: no space left on device"`; !strings.Contains(log.String(), want) {
 		t.Errorf("the log says %q", log.String())
 	}
 }
@@ -213,8 +213,8 @@ func TestTornLine(t *testing.T) {
 	if written, _, err := s.flush(); written != 1 {
 		t.Fatal(err)
 	}
-	if torn := <-lines; strings.Trim(torn, "x\n") != "" {
-		t.Errorf("%q in the torn line", strings.Trim(torn, "x\n"))
+	if midLine := <-lines; strings.Trim(midLine, "x\n") != "" {
+		t.Errorf("%q in the midLine line", strings.Trim(midLine, "x\n"))
 	}
 	if got := <-lines; got != "y72057594037927943\n" {
 		t.Errorf("%q", got)
@@ -235,16 +235,16 @@ func TestFIFO(t *testing.T) {
 	e.Member = strings.Repeat("m", 100)
 	const most = 1 << 20
 	n := 0
-	for ; l.Stats().Dropped == 0 && n < most; n++ {
-		l.Enter(e)
+	for ; l.Stats().Dropped() == 0 && n < most; n++ {
+		l.Record(e)
 	}
 	if n == most {
 		t.Fatal("a FIFO without a reader takes all")
 	}
 	l.Close()
 	<-l.done
-	<-l.told
-	if !strings.Contains(log.String(), "the access log has lost records of flows") {
+	<-l.reported
+	if !strings.Contains(log.String(), "the access log dropped flow records") {
 		t.Errorf("the log says %q", log.String())
 	}
 }

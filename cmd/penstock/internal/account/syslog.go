@@ -16,38 +16,38 @@ const (
 	syslogPriority = 3<<3 | 6
 	// syslogTimeout bounds connecting, and the writing of one batch.
 	syslogTimeout = 5 * time.Second
-	// syslogRest is how long a server that could not be reached is left alone.
-	syslogRest = time.Second
+	// syslogRetryPause is the pause after a failed attempt to connect.
+	syslogRetryPause = time.Second
 )
 
-// syslog is the sink that writes RFC 5424 messages: one a datagram (RFC 5426),
-// or counted octets on a stream (RFC 6587, 3.4.1). The standard library's
-// log/syslog is frozen at the older RFC 3164, without a year, a fraction of a
-// second or framing; what of RFC 5424 is needed is the one line of header.
+// syslog is a sink that writes RFC 5424 messages: one per datagram (RFC 5426), or
+// with octet counting on a stream (RFC 6587, 3.4.1). The standard library's log/syslog
+// is frozen at the older RFC 3164, which has no year, no fraction of a second and no
+// framing.
 type syslog struct {
 	batch
 	to      spec.Endpoint
 	format  formatter
-	head    []byte // what follows the time in each message's header
-	message []byte // being made
+	head    []byte // the part of each header after the time
+	message []byte // the message being built
 	conn    net.Conn
-	stream  bool      // conn is one
-	after   time.Time // the next attempt to connect
-	refused error     // the last one's error
+	stream  bool      // conn is a stream
+	retryAt time.Time // earliest time of the next attempt to connect
+	lastErr error     // of the last attempt to connect
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
 func newSyslog(to spec.Endpoint, format formatter) *syslog {
 	host, _ := os.Hostname()
-	head := " " + cmp.Or(header(host, 255), "-") + " penstock " + strconv.Itoa(os.Getpid()) + " flow - "
+	head := " " + cmp.Or(headerField(host, 255), "-") + " penstock " + strconv.Itoa(os.Getpid()) + " flow - "
 	ctx, cancel := context.WithCancel(context.Background())
 	return &syslog{to: to, format: format, head: []byte(head), ctx: ctx, cancel: cancel}
 }
 
-// header is a field of the header: at most n characters of printable ASCII
+// headerField returns s as a header field: at most n characters of printable ASCII
 // without spaces.
-func header(s string, n int) string {
+func headerField(s string, n int) string {
 	b := []byte(s[:min(len(s), n)])
 	for i, c := range b {
 		if c <= ' ' || c >= 0x7f {
@@ -57,7 +57,7 @@ func header(s string, n int) string {
 	return string(b)
 }
 
-// appendMessage appends one message: when the flow ended, and its line.
+// appendMessage appends one message: the time at which the flow ended, and its line.
 func (s *syslog) appendMessage(b []byte, e *Entry) []byte {
 	b = append(b, '<')
 	b = strconv.AppendInt(b, syslogPriority, 10)
@@ -75,7 +75,7 @@ func (s *syslog) put(e *Entry) (written, failed int, err error) {
 	if !s.stream {
 		s.conn.SetWriteDeadline(time.Now().Add(syslogTimeout))
 		if _, err := s.conn.Write(s.message); err != nil {
-			if s.to.Kind != spec.UDP { // whose socket outlives an ICMP error
+			if s.to.Kind != spec.UDP { // a UDP socket survives an ICMP error
 				s.disconnect()
 			}
 			return 0, 1, err
@@ -86,7 +86,7 @@ func (s *syslog) put(e *Entry) (written, failed int, err error) {
 	s.buf = append(s.buf, ' ')
 	s.buf = append(s.buf, s.message...)
 	s.ends = append(s.ends, len(s.buf))
-	if len(s.buf) < batchMost {
+	if len(s.buf) < maxBatch {
 		return 0, 0, nil
 	}
 	return s.flush()
@@ -101,20 +101,20 @@ func (s *syslog) flush() (written, failed int, err error) {
 	written = s.lines(n)
 	failed = len(s.ends) - written
 	s.reset()
-	if err != nil { // perhaps within a message: only a new stream is in step again
+	if err != nil { // perhaps in the middle of a message: start over with a new stream
 		s.disconnect()
 	}
 	return written, failed, err
 }
 
-// connect makes sure that there is a connection. A Unix path is a datagram
-// socket or a stream, as its server likes.
+// connect connects to the server unless s is connected. A Unix path may be a datagram
+// or a stream socket.
 func (s *syslog) connect() error {
 	if s.conn != nil {
 		return nil
 	}
-	if time.Now().Before(s.after) {
-		return s.refused
+	if time.Now().Before(s.retryAt) {
+		return s.lastErr
 	}
 	networks, address := []string{"unixgram", "unix"}, s.to.Path
 	switch s.to.Kind {
@@ -136,18 +136,18 @@ func (s *syslog) connect() error {
 			return nil
 		}
 	}
-	s.conn, s.refused, s.after = nil, err, time.Now().Add(syslogRest)
+	s.conn, s.lastErr, s.retryAt = nil, err, time.Now().Add(syslogRetryPause)
 	return err
 }
 
 func (s *syslog) disconnect() {
 	s.conn.Close()
-	s.conn, s.after, s.refused = nil, time.Time{}, nil
+	s.conn, s.retryAt, s.lastErr = nil, time.Time{}, nil
 }
 
 func (s *syslog) reopen() error { return nil }
 
-// abort ends an attempt to connect; a write is bounded by its deadline.
+// abort ends an attempt to connect. A write is bounded by its deadline.
 func (s *syslog) abort() { s.cancel() }
 
 func (s *syslog) close() {

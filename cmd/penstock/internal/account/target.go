@@ -11,11 +11,11 @@ import (
 
 const allowedTarget = "stdout, stderr, /PATH, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT, syslog:unix:///PATH"
 
-// defaultMode are the permissions of an access log that the configuration gives none.
+// defaultMode is the mode of a new access log if the configuration sets none.
 const defaultMode = 0o640
 
-// CheckTarget tells what is wrong with where an access log should go. It looks
-// at the text only.
+// CheckTarget returns an error if to is not a valid target of an access log. It does
+// not open anything.
 func CheckTarget(to string) error {
 	switch {
 	case to == "stdout", to == "stderr", strings.HasPrefix(to, "/") && !strings.ContainsRune(to, 0):
@@ -25,23 +25,23 @@ func CheckTarget(to string) error {
 	return err
 }
 
-// syslogServer parses a target that begins with syslog:.
+// syslogServer parses a target that begins with "syslog:".
 func syslogServer(to string) (spec.Endpoint, error) {
 	rest, ok := strings.CutPrefix(to, "syslog:")
 	if !ok {
-		return spec.Endpoint{}, fmt.Errorf("%q is no place to write to; allowed: %s", to, allowedTarget)
+		return spec.Endpoint{}, fmt.Errorf("invalid target %q; allowed: %s", to, allowedTarget)
 	}
 	if !strings.Contains(rest, "://") && !strings.HasPrefix(rest, "unix") {
 		rest = "udp://" + rest
 	}
 	e, err := spec.ParseUpstream(rest)
 	if err != nil || e.Kind == spec.Echo || e.Kind == spec.Discard {
-		return spec.Endpoint{}, fmt.Errorf("%q is no syslog server; allowed: %s", to, allowedTarget)
+		return spec.Endpoint{}, fmt.Errorf("invalid syslog server %q; allowed: %s", to, allowedTarget)
 	}
 	return e, nil
 }
 
-// newSink opens where cfg says.
+// newSink opens the target of cfg.
 func newSink(cfg spec.AccessLog, format formatter) (sink, error) {
 	switch {
 	case cfg.To == "stdout":

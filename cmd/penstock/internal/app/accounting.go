@@ -48,7 +48,7 @@ func (b *accounting) configure(cfg *spec.Config) error {
 		if b.loggedFlows == account.LogAll {
 			log = unlimited(log) // a line for each flow was asked for
 		}
-		b.replace(&b.flowLog, account.NewJournal(log, b.loggedFlows), &b.closedDrops[0])
+		b.replace(&b.flowLog, account.NewFlowLog(log, b.loggedFlows), &b.closedDrops[0])
 	}
 	return nil
 }
@@ -57,16 +57,16 @@ func (b *accounting) configure(cfg *spec.Config) error {
 func (b *accounting) replace(at *atomic.Pointer[account.Log], next *account.Log, drops *int64) {
 	if old := at.Swap(next); old != nil {
 		old.Close()
-		*drops += old.Stats().Lost()
+		*drops += old.Stats().Dropped()
 	}
 }
 
 // enter is for the flow's loop. s is the series that it was begun in; nil: in none.
 func (b *accounting) record(s *account.Series, e *account.Entry) {
-	b.counters.Enter(s, e)
-	b.access.Load().Enter(e)
-	b.flowLog.Load().Enter(e)
-	b.recent.Load().Enter(e)
+	b.counters.Record(s, e)
+	b.access.Load().Record(e)
+	b.flowLog.Load().Record(e)
+	b.recent.Load().Record(e)
 }
 
 func (b *accounting) reopen() {
@@ -79,7 +79,7 @@ func (b *accounting) reopen() {
 func (b *accounting) dropped() (journal, access int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.logDropped() + b.closedDrops[0] + b.flowLog.Load().Stats().Lost(), b.closedDrops[1] + b.access.Load().Stats().Lost()
+	return b.logDropped() + b.closedDrops[0] + b.flowLog.Load().Stats().Dropped(), b.closedDrops[1] + b.access.Load().Stats().Dropped()
 }
 
 // close writes what waits. No flow is open any more.

@@ -196,7 +196,7 @@ func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reaso
 func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p := stateOf(f)
 	p.lease.Connected(err, took)
-	p.series.Load().Tried(err)
+	p.series.Load().Attempt(err)
 	if err != nil {
 		return
 	}

@@ -26,7 +26,7 @@ func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *l
 	limiter := newLogLimiter(h)
 	log := slog.New(limiter)
 	w.beforeClose = limiter.reportAllLeftOut
-	w.onDropped = func(lost int64) { log.Warn("the log has lost lines", "lost", lost) }
+	w.onDropped = func(n int64) { log.Warn("the log dropped lines", "dropped", n) }
 	return log, w
 }
 

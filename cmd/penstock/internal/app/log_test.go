@@ -50,7 +50,7 @@ func TestLogNobodyReads(t *testing.T) {
 	if n := int64(strings.Count(text, `"long"`)); n+lost != int64(logged) {
 		t.Errorf("%d lines were written and %d lost, of %d", n, lost, logged)
 	}
-	if want := fmt.Sprintf(`"msg":"the log has lost lines","lost":%d`, lost); !strings.Contains(text, want) {
+	if want := fmt.Sprintf(`"msg":"the log dropped lines","dropped":%d`, lost); !strings.Contains(text, want) {
 		t.Errorf("there is no %s", want)
 	}
 }

@@ -76,7 +76,7 @@ func (d *daemon) snapshot() *snapshot { return &snapshot{d, sync.OnceValue(d.rea
 
 // look reads the counters, with what open flows have moved so far.
 func (d *daemon) readCounters() []account.Point {
-	return d.accounting.counters.Snapshot(nil, func(add func(*account.Series, account.Moved, account.Moved)) {
+	return d.accounting.counters.Snapshot(nil, func(add func(*account.Series, account.Volume, account.Volume)) {
 		d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
 			if s := p.series.Load(); s != nil {
 				add(s, moved(&f.Up), moved(&f.Down))
@@ -91,14 +91,14 @@ func (d *daemon) Listeners() []api.Listener { return d.snapshot().Listeners() }
 func (d *daemon) Groups() []api.Group       { return d.snapshot().Groups() }
 func (d *daemon) Counters() admin.Counters  { return d.snapshot().Counters() }
 
-func moved(t *relay.Transfer) account.Moved {
-	return account.Moved{Bytes: t.Written, Datagrams: t.Datagrams}
+func moved(t *relay.Transfer) account.Volume {
+	return account.Volume{Bytes: t.Written, Datagrams: t.Datagrams}
 }
 
 // addNumbers adds a series up.
 func addNumbers(n *api.Numbers, p *account.Point) {
 	n.Flows += p.Open()
-	n.Begun += p.Begun + p.Moved
+	n.Begun += p.Begun + p.MovedIn
 	for c, count := range p.Ended {
 		switch cause := relay.Cause(c); {
 		case cause == relay.CauseRefused:
@@ -107,10 +107,10 @@ func addNumbers(n *api.Numbers, p *account.Point) {
 			n.Failed += count
 		}
 	}
-	n.BytesUp += p.Sent.Bytes
-	n.BytesDown += p.Received.Bytes
-	n.DatagramsUp += p.Sent.Datagrams
-	n.DatagramsDown += p.Received.Datagrams
+	n.BytesUp += p.Up.Bytes
+	n.BytesDown += p.Down.Bytes
+	n.DatagramsUp += p.Up.Datagrams
+	n.DatagramsDown += p.Down.Datagrams
 }
 
 // paths adds up how directions of ended flows went.
@@ -118,7 +118,7 @@ func paths(points []account.Point) []api.PathCount {
 	var ways [relay.NumPaths]int64
 	var whys [relay.NumWhys]int64
 	for i := range points {
-		for _, w := range []*account.Way{&points[i].Sent, &points[i].Received} {
+		for _, w := range []*account.Direction{&points[i].Up, &points[i].Down} {
 			for j, n := range w.Paths {
 				ways[j] += n
 			}
@@ -379,7 +379,7 @@ func (d *snapshot) Counters() admin.Counters {
 		p := &points[i]
 		s := admin.Series{
 			Listener: p.Listener, Route: p.Route, Group: p.Group, Member: p.Member, Open: p.Open(),
-			BytesUp: p.Sent.Bytes, BytesDown: p.Received.Bytes, DatagramsUp: p.Sent.Datagrams, DatagramsDown: p.Received.Datagrams,
+			BytesUp: p.Up.Bytes, BytesDown: p.Down.Bytes, DatagramsUp: p.Up.Datagrams, DatagramsDown: p.Down.Datagrams,
 		}
 		refused.add(p)
 		for cause, n := range p.Ended {
@@ -395,7 +395,7 @@ func (d *snapshot) Counters() admin.Counters {
 		t := times[k]
 		addHistogram(&t.Connect, &p.Connect)
 		addHistogram(&t.FirstByte, &p.FirstByte)
-		addHistogram(&t.Life, &p.Life)
+		addHistogram(&t.Life, &p.Duration)
 	}
 	for _, r := range refused.list() {
 		c.Refused = append(c.Refused, admin.Refused{Listener: r.listener, Reason: r.reason.String(), N: refused[r]})

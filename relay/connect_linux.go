@@ -25,13 +25,16 @@ const (
 // the next one has to wait.
 func (l *loop) connect(f *Flow) {
 	for {
+		f.state = flowChoosing
 		to := f.cfg.Hooks.Upstream(f, int(f.attempts))
+		queued := f.state == flowParked
+		f.state = flowConnecting
 		if to == nil {
-			l.noUpstream(f)
-			return
-		}
-		if to == Wait {
-			l.park(f)
+			if queued {
+				l.park(f)
+			} else {
+				l.noUpstream(f)
+			}
 			return
 		}
 		f.to = to

@@ -274,7 +274,7 @@ func TestFailedAttemptIsForgotten(t *testing.T) {
 	c := dial(t, r.listen("tcp4", ListenConfig{}, refusing(t), s.addr))
 	say(t, c, s.accept(t), "hello")
 	exact := false
-	r.e.End(func(f *Flow) bool { exact = f.half[sideB].Exact; return false })
+	r.e.onLoops(func(f *Flow) { exact = f.half[sideB].Exact })
 	if !exact {
 		t.Error("the upstream is taken for one that has hung up")
 	}
@@ -288,14 +288,15 @@ func TestNoPauseForClientThatEnded(t *testing.T) {
 		if f.Value() == nil {
 			f.SetValue(true)
 			parked <- f.Ref()
-			return Wait
+			f.Queue()
+			return nil
 		}
 		return &Addr{Network: Unix, Path: "/nowhere/at/all"}
 	}}}))
 	ref := <-parked
 	closeWrite(t, c)
 	eventually(t, "the end is noticed", func() (ended bool) {
-		r.e.End(func(f *Flow) bool { ended = f.ended; return false })
+		r.e.onLoops(func(f *Flow) { ended = f.ended })
 		return ended
 	})
 	ref.Resume()

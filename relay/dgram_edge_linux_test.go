@@ -98,12 +98,11 @@ func TestLinkLocalListener(t *testing.T) {
 func (r *rig) holdLoop() func() {
 	entered, leave := make(chan bool), make(chan bool)
 	var once sync.Once
-	go r.e.End(func(*Flow) bool {
+	go r.e.onLoops(func(*Flow) {
 		once.Do(func() {
 			entered <- true
 			<-leave
 		})
-		return false
 	})
 	<-entered
 	return func() { leave <- true }

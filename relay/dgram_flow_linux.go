@@ -89,7 +89,7 @@ func (d *dgrams) connect(s *session) Cause {
 	l := d.loop
 	for range attemptsAtOnce {
 		to := s.cfg.Hooks.Upstream(d.hookFlow(s), int(s.attempts))
-		if to == nil || to == Wait {
+		if to == nil {
 			break
 		}
 		s.to = to

@@ -240,9 +240,9 @@ func TestDatagramDrainDeadline(t *testing.T) {
 	r.expect(CauseDrained)
 }
 
-// After an upstream is taken away its flows end, and their clients' next
-// datagrams go elsewhere.
-func TestEnd(t *testing.T) {
+// When the flows of an upstream are killed, their clients' next datagrams go
+// elsewhere.
+func TestKillByUpstream(t *testing.T) {
 	r := newDatagramRig(t, Config{})
 	old, young := gramEcho(t, "udp4"), gramEcho(t, "udp4")
 	now := make(chan *Addr, 1)
@@ -256,12 +256,22 @@ func TestEnd(t *testing.T) {
 	askGram(t, c, l.Addr(), "by the old")
 	<-now
 	now <- young
-	r.e.End(func(f *Flow) bool { return f.Upstream() == old })
+	killAll := func() {
+		r.e.Flows(func(flows []FlowInfo) bool {
+			for _, f := range flows {
+				if f.Upstream == *old {
+					r.e.Kill(f.ID, CauseRemoved)
+				}
+			}
+			return true
+		})
+	}
+	killAll()
 	if rec := r.expect(CauseRemoved); rec.Upstream != *old {
 		t.Errorf("%+v", rec)
 	}
 	askGram(t, c, l.Addr(), "by the young")
-	r.e.End(func(f *Flow) bool { return f.Upstream() == old })
+	killAll()
 	if n := r.dgramStats().Flows; n != 1 {
 		t.Errorf("%d flows, want the young one's", n)
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -32,7 +33,7 @@ func TestLife(t *testing.T) {
 	pre := &preamble{max: 100, timeout: time.Hour}
 	for name, h := range map[string]Hooks{
 		"sniffing":   pre.hooks(),
-		"parked":     {Upstream: func(*Flow, int) *Addr { return Wait }},
+		"parked":     {Upstream: func(f *Flow, _ int) *Addr { f.Queue(); return nil }},
 		"connecting": {Upstream: func(*Flow, int) *Addr { return hole }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,10 +170,15 @@ func TestDatagramTimeouts(t *testing.T) {
 	}
 }
 
-// A datagram flow cannot wait.
-func TestDatagramWait(t *testing.T) {
+// A datagram flow cannot be queued.
+func TestDatagramQueue(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
-	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, Wait)
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr {
+		if err := f.Queue(); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Queue: %v", err)
+		}
+		return nil
+	}}})
 	tellGram(t, packetSocket(t, "udp4"), l.Addr(), "hello")
 	r.expect(CauseNoUpstream)
 }

@@ -21,13 +21,13 @@ import (
 // Engine is a set of event loops and the flows that they carry. Its methods
 // are safe for concurrent use.
 //
-// Hooks run on the loops, and a loop that waited for itself would wait for
-// ever. So in a hook End, Kill and Listener.Close do not wait: what they ask for
-// happens soon after the hook has returned. Those that have to wait for an
-// answer of every loop, namely Stats, Flows, Flow, Drain and Close, panic.
+// Hooks run on the loops, so what they call must not wait for a loop. In a hook
+// Kill and Listener.Close return at once, and what they ask for happens soon after
+// the hook has returned. Stats, Flows, Flow, Drain and Close, which need an answer
+// from every loop, panic in a hook.
 //
-// An engine that nobody refers to any more, and that has no listener, is closed
-// when the last of its flows has ended.
+// An engine that is no longer referenced and has no listeners is closed when the
+// last of its flows has ended.
 type Engine struct{ *core }
 
 // core is the engine as its loops and flows know it. They do not refer to the
@@ -293,15 +293,6 @@ func (e *core) quieten() {
 	close(e.quiet)
 	e.quiet = make(chan struct{})
 	e.mu.Unlock()
-}
-
-// End ends the flows that match chooses, with [CauseRemoved]: those of an
-// upstream that was taken away, for instance. A stream's sides are closed at
-// once; a client's next datagram begins a new flow. match runs on the event
-// loops, as hooks do. End returns when all loops have looked at the flows that
-// they had, some at a time.
-func (e *Engine) End(match func(*Flow) bool) {
-	e.tell(letter{kind: letterEnd, cause: CauseRemoved, match: match})
 }
 
 // Close stops listening, ends every flow with [CauseClosed] and the loops with

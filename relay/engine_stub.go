@@ -47,9 +47,6 @@ func (*Engine) Stats() Stats { return Stats{} }
 // Drain does nothing.
 func (*Engine) Drain(context.Context) error { return nil }
 
-// End does nothing.
-func (*Engine) End(func(*Flow) bool) {}
-
 // Close does nothing.
 func (*Engine) Close() error { return nil }
 
@@ -119,10 +116,13 @@ func (*Flow) SetTimeouts(Timeouts) {}
 // SetBandwidth returns [ErrStage].
 func (*Flow) SetBandwidth(bytesPerSecond int64) error { return ErrStage }
 
-// Ref names nothing.
+// Queue returns [ErrStage].
+func (*Flow) Queue() error { return ErrStage }
+
+// Ref returns the zero FlowRef.
 func (*Flow) Ref() FlowRef { return FlowRef{} }
 
-// FlowRef names a flow.
+// FlowRef identifies one flow.
 type FlowRef struct{}
 
 // Resume does nothing.

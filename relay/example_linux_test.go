@@ -153,7 +153,7 @@ func ExampleFlow_Preface() {
 }
 
 // A hook must not block. What takes long, such as a look-up, runs on a goroutine
-// while the flow waits: Wait parks it, and Resume has Hooks.Upstream asked again.
+// while the flow is queued: Resume has Hooks.Upstream called again.
 func ExampleFlowRef_Resume() {
 	type lookup struct{ found *relay.Addr }
 
@@ -180,7 +180,8 @@ func ExampleFlowRef_Resume() {
 					l.found = &relay.Addr{Network: relay.Echo}
 					ref.Resume() // the hook sees what was written before
 				}()
-				return relay.Wait
+				f.Queue()
+				return nil
 			},
 			Done: func(r *relay.Record) {
 				fmt.Println(r.Cause, r.Upstream, r.Queued > 0)

@@ -76,7 +76,8 @@ func TestEndlessTimeouts(t *testing.T) {
 				if f.Value() == nil {
 					f.SetValue(true)
 					parked <- f.Ref()
-					return Wait
+					f.Queue()
+					return nil
 				}
 				return s.addr
 			}
@@ -110,7 +111,7 @@ func TestEndlessTimeouts(t *testing.T) {
 // ticks waits until the first loop's timers have come up n times.
 func ticks(r *rig, n time.Duration) {
 	at := func() (now time.Duration) {
-		r.e.End(func(f *Flow) bool { now = f.loop.now; return false })
+		r.e.onLoops(func(f *Flow) { now = f.loop.now })
 		return now
 	}
 	for end := at() + n*tick + time.Millisecond; at() < end && r.e.flows() > 0; {

@@ -72,6 +72,7 @@ const (
 	flowFree flowState = iota
 	flowAdmitting
 	flowSniffing
+	flowChoosing // in Hooks.Upstream
 	flowConnecting
 	flowRetrying // waits before it connects again
 	flowParked

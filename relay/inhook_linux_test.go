@@ -66,7 +66,6 @@ func TestInHook(t *testing.T) {
 						t.Errorf("Update: %v", err)
 					}
 					r.e.Kill(id, CauseKilled)
-					r.e.End(func(*Flow) bool { return true })
 					for name, call := range map[string]func(){
 						"Stats": func() { r.e.Stats() },
 						"Flows": func() { r.e.Flows(func([]FlowInfo) bool { return true }) },
@@ -104,7 +103,7 @@ func TestInHook(t *testing.T) {
 			case <-time.After(patience):
 				t.Fatal("the hook does not return")
 			}
-			if rec := r.record(); hook != "done" && rec.Cause != CauseKilled && rec.Cause != CauseRemoved {
+			if rec := r.record(); hook != "done" && rec.Cause != CauseKilled {
 				t.Errorf("%+v", rec)
 			}
 			eventually(t, "the listener is closed", func() bool {

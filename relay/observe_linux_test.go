@@ -337,7 +337,7 @@ func BenchmarkFlows(b *testing.B) {
 			wg.Wait()
 			const slices = 1000
 			var took time.Duration
-			e.End(func(f *Flow) bool { // a way to run on the loop
+			e.onLoops(func(f *Flow) {
 				if took == 0 {
 					start, q := time.Now(), listing{infos: make([]FlowInfo, 0, listSlots)}
 					for range slices {
@@ -349,7 +349,6 @@ func BenchmarkFlows(b *testing.B) {
 					}
 					took = time.Since(start)
 				}
-				return false
 			})
 			b.ReportMetric(float64(took.Microseconds())/slices, "µs/slice")
 		})

@@ -1,13 +1,18 @@
 package relay
 
-// FlowRef names a flow for as long as that lasts, and no other one ever. It can
-// be kept and compared.
+import (
+	"errors"
+	"fmt"
+)
+
+// FlowRef identifies one flow and is never reused. Unlike a *Flow it may be kept
+// after a hook has returned, and it may be compared.
 type FlowRef struct {
 	loop *loop
 	ref  ref
 }
 
-// Ref gives the flow's name.
+// Ref returns a reference to the flow.
 func (f *Flow) Ref() FlowRef {
 	if s := f.session; s != nil {
 		return FlowRef{f.loop, ref{s.index | sessionBit, s.gen}}
@@ -15,9 +20,30 @@ func (f *Flow) Ref() FlowRef {
 	return FlowRef{f.loop, f.ref()}
 }
 
-// Resume has Hooks.Upstream asked again for a flow that it told to [Wait], soon
-// and on the flow's loop. Any goroutine and any hook may call it. It does
-// nothing for a flow that does not wait.
+// Queue, called in Hooks.Upstream of a stream, which then returns nil, queues the
+// flow: nothing is read from its client, and [FlowRef.Resume] has the hook called
+// again with the same attempt. The flow ends with [CauseQueueTimeout] when it has
+// been queued for Timeouts.Queue in all, and with [CauseClientGone] when its client
+// resets the connection. If the hook returns an address, Queue has no effect.
+//
+// Queue returns [ErrStage] in another hook and [errors.ErrUnsupported] for a
+// datagram flow.
+func (f *Flow) Queue() error {
+	switch {
+	case f.session != nil:
+		return errNoQueue
+	case f.state != flowChoosing && f.state != flowParked:
+		return ErrStage
+	}
+	f.state = flowParked
+	return nil
+}
+
+var errNoQueue = fmt.Errorf("relay: Queue of a datagram flow: %w", errors.ErrUnsupported)
+
+// Resume calls Hooks.Upstream again for a flow that [Flow.Queue] has queued, soon
+// and on the flow's loop. It may be called from any goroutine and in any hook. It
+// does nothing if the flow is not queued.
 func (r FlowRef) Resume() {
 	if r.loop != nil && r.ref.index&sessionBit == 0 {
 		r.loop.post(letter{kind: letterResume, ref: r.ref})

@@ -36,7 +36,8 @@ func (p *lot) upstream(f *Flow, attempt int) *Addr {
 	}
 	f.SetValue(n + 1)
 	p.parked <- f.Ref()
-	return Wait
+	f.Queue()
+	return nil
 }
 
 // next is the next flow that is parked.
@@ -106,7 +107,8 @@ func TestParkAfterFailure(t *testing.T) {
 			return bad
 		case 2:
 			refs <- f.Ref()
-			return Wait
+			f.Queue()
+			return nil
 		}
 		return &Addr{Network: Echo}
 	}}}))
@@ -255,7 +257,8 @@ func TestResumeDoesNotAllocate(t *testing.T) {
 	refs := make(chan FlowRef, 1)
 	l, err := e.Listen(Addr{Network: TCP, AddrPort: loopback}, ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr {
 		refs <- f.Ref()
-		return Wait
+		f.Queue()
+		return nil
 	}}})
 	if err != nil {
 		t.Fatal(err)

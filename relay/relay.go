@@ -99,7 +99,8 @@ type Timeouts struct {
 	FirstByte time.Duration
 	// Life ends a flow so long after it began, whatever it does; 0 means never.
 	Life time.Duration
-	// Queue ends a flow that [Wait] has parked for so long in all; 0 means 30 s, negative never.
+	// Queue ends a flow that [Flow.Queue] has queued for so long in all; 0 means 30 s,
+	// negative never.
 	Queue time.Duration
 }
 
@@ -228,15 +229,16 @@ type Hooks struct {
 	// clienthello reads what a TLS client says.
 	Sniff func(f *Flow, b []byte, last bool) (take int, next SniffNext)
 
-	// Upstream says where to connect: it is asked with attempt 0, and after
-	// each failure with the next number. Nil ends the flow with
-	// [CauseNoUpstream], and [Wait] parks it. The address is kept until the flow
-	// ends and must not change.
+	// Upstream returns the address to connect to. It is called with attempt 0, and
+	// after each failure with the next number. If it returns nil, the flow ends with
+	// [CauseNoUpstream], or is queued if it has called [Flow.Queue]. The address is
+	// kept until the flow ends and must not change.
 	//
-	// Eight attempts follow each other at once. Before each later one of a stream
-	// there is a pause, from 64 ms to a second, in which the flow ends with
-	// [CauseClientGone] if its client ends its side. After 32 attempts it ends as with
-	// nil; a datagram flow does after eight that could not even be made.
+	// The first eight attempts follow each other at once. Before each later one of a
+	// stream there is a pause of 64 ms to a second, in which the flow ends with
+	// [CauseClientGone] if its client ends its side. After 32 attempts the flow ends
+	// with [CauseNoUpstream]; a datagram flow does so after eight attempts that failed
+	// at once.
 	Upstream func(f *Flow, attempt int) *Addr
 
 	// Connected, if not nil, learns how an attempt ended: err is nil, the
@@ -259,10 +261,3 @@ const (
 	SniffDone                    // that is enough: go on to Hooks.Upstream
 	SniffRefuse                  // end the flow with CauseRefused
 )
-
-// Wait, returned by Hooks.Upstream, parks a stream flow: nothing is read from
-// its client meanwhile. [FlowRef.Resume] asks the hook again, with the same
-// attempt. After Timeouts.Queue the flow ends with [CauseQueueTimeout], and with
-// [CauseClientGone] when the client resets the connection. A datagram flow cannot
-// wait: to it Wait says the same as nil.
-var Wait = &Addr{}

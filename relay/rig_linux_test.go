@@ -442,3 +442,11 @@ func causesOf(recs []Record) string {
 
 // loopback is a free port of the loopback address.
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
+
+// endFlows ends all flows, some at a time.
+func (e *Engine) endFlows(c Cause) { e.tell(letter{kind: letterEnd, cause: c}) }
+
+// onLoops calls do on each loop with each of its flows, between two turns.
+func (e *Engine) onLoops(do func(*Flow)) {
+	e.tell(letter{kind: letterEnd, match: func(f *Flow) bool { do(f); return false }})
+}

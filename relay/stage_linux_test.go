@@ -60,13 +60,14 @@ func TestSenselessConfig(t *testing.T) {
 
 // Methods of Flow that have no effect in a hook say so there.
 func TestStages(t *testing.T) {
-	want := func(hook string, f *Flow, sniff, preface, dial, bandwidth error) {
+	want := func(hook string, f *Flow, sniff, queue, preface, dial, bandwidth error) {
 		t.Helper()
 		for _, c := range []struct {
 			method    string
 			got, want error
 		}{
-			{"Sniff", f.StartSniff(10, 0), sniff},
+			{"StartSniff", f.StartSniff(10, 0), sniff},
+			{"Queue", f.Queue(), queue},
 			{"Preface", f.Preface([]byte("before ")), preface},
 			{"SetDial", f.SetDial(nil), dial},
 			{"SetBandwidth", f.SetBandwidth(1 << 30), bandwidth},
@@ -81,35 +82,34 @@ func TestStages(t *testing.T) {
 	s := newServer(t, "tcp4")
 	hooks := Hooks{
 		Admit: func(f *Flow) Cause {
-			want("Admit", f, nil, ErrStage, nil, nil)
+			want("Admit", f, nil, ErrStage, ErrStage, nil, nil)
 			if err := f.StartSniff(0, 0); err == nil {
 				t.Error("Sniff of no bytes")
 			}
 			return CauseNone
 		},
 		Sniff: func(f *Flow, _ []byte, _ bool) (int, SniffNext) {
-			want("Sniff", f, ErrStage, ErrStage, nil, nil)
+			want("Sniff", f, ErrStage, ErrStage, ErrStage, nil, nil)
 			return 0, SniffDone
 		},
 		Upstream: func(f *Flow, attempt int) *Addr {
-			want("Upstream", f, ErrStage, ErrStage, nil, nil)
+			want("Upstream", f, ErrStage, nil, ErrStage, nil, nil)
 			return []*Addr{&bad, s.addr}[attempt]
 		},
 		Connected: func(f *Flow, _ *Addr, _ time.Duration, err error) {
 			if err != nil {
-				want("Connected", f, ErrStage, ErrStage, nil, nil)
+				want("Connected", f, ErrStage, ErrStage, ErrStage, nil, nil)
 				return
 			}
-			want("Connected", f, ErrStage, nil, ErrStage, nil)
+			want("Connected", f, ErrStage, ErrStage, nil, ErrStage, nil)
 		},
 	}
 	a := dial(t, r.listen("tcp4", ListenConfig{Hooks: hooks}))
 	a.Write([]byte("hello"))
 	b := s.accept(t)
 	hear(t, b, "before hello")
-	r.e.End(func(f *Flow) bool {
-		want("End", f, ErrStage, ErrStage, ErrStage, ErrStage)
-		return false
+	r.e.onLoops(func(f *Flow) {
+		want("no hook", f, ErrStage, ErrStage, ErrStage, ErrStage, ErrStage)
 	})
 	a.Close()
 	b.Close()
@@ -126,7 +126,7 @@ func TestStages(t *testing.T) {
 	r.expect(CauseRefused)
 
 	hooks.Admit = func(f *Flow) Cause {
-		want("Admit of a datagram flow", f, errors.ErrUnsupported, errors.ErrUnsupported, nil, nil)
+		want("Admit of a datagram flow", f, errors.ErrUnsupported, errors.ErrUnsupported, errors.ErrUnsupported, nil, nil)
 		return CauseRefused
 	}
 	hooks.Done = r.done

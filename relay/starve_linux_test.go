@@ -71,7 +71,7 @@ func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
 				reset(t, c)
 				r.expect(CauseClientGone)
 			case "killed":
-				r.e.End(func(*Flow) bool { return true })
+				r.e.endFlows(CauseRemoved)
 				r.expect(CauseRemoved)
 			case "closed":
 				r.e.Close()

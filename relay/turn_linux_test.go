@@ -50,9 +50,8 @@ func (p *perTurn) want(t *testing.T, n, most int) {
 func holdLoop(r *rig) (release func()) {
 	hold, entered := make(chan bool), make(chan bool)
 	var once sync.Once
-	go r.e.End(func(*Flow) bool {
+	go r.e.onLoops(func(*Flow) {
 		once.Do(func() { close(entered); <-hold })
-		return false
 	})
 	<-entered
 	return sync.OnceFunc(func() { close(hold) })
@@ -74,7 +73,8 @@ func TestTurnsAreBounded(t *testing.T) {
 				parked = append(parked, f.Ref())
 			}
 			asked.add(l)
-			return Wait
+			f.Queue()
+			return nil
 		},
 		Done: func(rec *Record) { r.done(rec); ended.add(l) },
 	}
@@ -115,7 +115,7 @@ func TestTurnsAreBounded(t *testing.T) {
 	asked.want(t, flows, 2*acceptBurst)
 
 	t.Log("flows that are ended")
-	r.e.End(func(*Flow) bool { return true })
+	r.e.endFlows(CauseRemoved)
 	ended.want(t, 2*flows, sweepBurst)
 
 	t.Log("timers that come up together")
@@ -123,12 +123,11 @@ func TestTurnsAreBounded(t *testing.T) {
 	connect(ln, flows)
 	asked.want(t, flows, 2*acceptBurst)
 	var at time.Duration
-	r.e.End(func(f *Flow) bool {
+	r.e.onLoops(func(f *Flow) {
 		if at == 0 {
 			at = f.loop.now + 4*tick
 		}
 		f.SetTimeouts(Timeouts{Life: at - f.start})
-		return false
 	})
 	release = holdLoop(r)
 	time.Sleep(6 * tick)
@@ -193,7 +192,7 @@ func TestReadyIsBounded(t *testing.T) {
 	}
 	release()
 	sniffed.want(t, flows*sniffBurst*turns, (flows+readyBurst)*sniffBurst) // an event each, and then as ones that are ready
-	r.e.End(func(*Flow) bool { return true })
+	r.e.endFlows(CauseRemoved)
 }
 
 // A listener that closes while no descriptor is left takes its clients when

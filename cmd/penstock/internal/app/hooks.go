@@ -166,7 +166,8 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		return m.Addr()
 	case reason == spec.ReasonNone:
 		p.moveTo(d.series(p))
-		return relay.Wait
+		f.Queue() // nil ends a datagram flow, which cannot be queued
+		return nil
 	}
 	p.reason = reason
 	return nil

@@ -15,7 +15,7 @@ MODULES    := $(EVERYWHERE) $(LINUX)
 packages    = $(foreach m,$(1),./$(if $(filter .,$m),,$m/)...)
 ALL        := $(call packages,$(MODULES))
 
-# A checkout that belongs to somebody else must not stop the build: git then refuses to answer.
+# git refuses to answer in a checkout that belongs to another user; that must not stop the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 STEP := @.ci/step
@@ -29,17 +29,17 @@ build: ## build the daemon: bin/penstock
 	$(GO) build -o bin/ ./cmd/penstock
 
 .PHONY: check
-check: ## everything that must hold: what follows, in this order
+check: ## every test and check: the targets below, in this order
 	@start=$$SECONDS; failed=; \
 	for step in lint test race cross bench-once fuzz; do $(MAKE) --no-print-directory -k $$step || failed+=" $$step"; done; \
 	printf -- '-- %s, after %d s\n' "$${failed:+failed:}$${failed:-all is well}" $$((SECONDS - start)); \
 	[ -z "$$failed" ]
 
 .PHONY: lint
-lint: fmt vet staticcheck tidy table ## formatting, vet, staticcheck, go.mod files, the import table
+lint: fmt vet staticcheck tidy table ## formatting, vet, staticcheck, go.mod files, imports, words and Markdown
 
 .PHONY: fmt
-fmt: # fails if a file is not formatted, and names it
+fmt: # fails if a file is not formatted, and names the file
 	$(STEP) gofmt bash -c 'out=$$(gofmt -l .); [ -z "$$out" ] || { echo "not formatted:"; echo "$$out"; exit 1; }'
 
 .PHONY: vet
@@ -47,23 +47,23 @@ vet: # go vet in all modules
 	$(STEP) "go vet" $(GO) vet $(ALL)
 
 .PHONY: staticcheck
-staticcheck: # the one linter beside vet, at a pinned version that no go.mod knows
+staticcheck: # the only linter besides vet, at a pinned version that is in no go.mod
 	$(STEP) staticcheck $(GO) run $(STATICCHECK) $(ALL)
 
 .PHONY: tidy
-tidy: # every go.mod says what its module needs, no more and no less
+tidy: # every go.mod lists exactly what its module needs
 	$(STEP) "go mod tidy" bash -c 'for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "run go mod tidy in $$m"; exit 1; }; done'
 
 .PHONY: table
-table: # who may import whom
-	$(STEP) "import table" $(GO) test -count=1 ./internal/archtest
+table: # the import table and the other rules of internal/archtest
+	$(STEP) "architecture" $(GO) test -count=1 ./internal/archtest
 
 .PHONY: test
 test: ## the tests of all modules
 	$(STEP) "tests" $(GO) test -count=1 $(ALL)
 
 .PHONY: race
-race: ## the same under the race detector; fails if the detector is not there
+race: ## the same under the race detector; fails if the detector is not available
 	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -count=1 $(ALL)
 
 .PHONY: cross
@@ -71,19 +71,19 @@ cross: ## build and vet for the other platforms
 	$(STEP) "cross builds" .ci/cross $(call packages,$(LINUX)) -- $(call packages,$(EVERYWHERE))
 
 .PHONY: bench-once
-bench-once: ## run every benchmark once, so that none rots; the figures mean nothing
+bench-once: ## run every benchmark once, to see that it still works; the figures mean nothing
 	$(STEP) "each benchmark once" $(GO) test -run '^$$' -bench . -benchtime 1x $(ALL)
 
 .PHONY: bench-quick
-bench-quick: ## the relay beside its peers, the main rows: about 2 minutes, best as root
+bench-quick: ## measure the relay and its peers, main rows only: about 3 minutes, best as root
 	bench/run quick
 
 .PHONY: bench
-bench: ## everything in bench/README.md, raw text and pictures: about half an hour, best as root
+bench: ## measure everything in bench/README.md, with raw text and pictures: about half an hour, best as root
 	bench/run full
 
 .PHONY: bench-compare
-bench-compare: ## this checkout beside the commit BASE, about 2 minutes; fails if a load became dearer
+bench-compare: ## compare this checkout with the commit BASE, about 2 minutes; fails if a load became slower
 	$(GO) run ./bench/relay compare -base "$(BASE)"
 
 .PHONY: fuzz
@@ -91,9 +91,9 @@ fuzz: ## run every fuzz target for FUZZTIME (2s)
 	$(STEP) "fuzz targets" .ci/fuzz $(FUZZTIME)
 
 .PHONY: release-check
-release-check: ## make the release VERSION in a clone, and use its modules as an outsider would
+release-check: ## make the release VERSION in a clone, and use its modules as anyone else would
 	.ci/release "$(VERSION)"
 
 .PHONY: clean
-clean: ## remove what was built
+clean: ## remove the built binaries
 	rm -rf bin

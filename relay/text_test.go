@@ -77,10 +77,31 @@ func TestUnknownText(t *testing.T) {
 			t.Errorf("%T: %v, %v", v, again.Elem().Interface(), err)
 		}
 	}
-	for _, text := range []string{"tcp", "tcp:", "tcp://host:80", "10.0.0.1:80", ":", "echo:x", "ftp://10.0.0.1:80", "tcp://10.0.0.1"} {
+}
+
+func TestParseAddr(t *testing.T) {
+	ap := netip.MustParseAddrPort
+	for url, want := range map[string]Addr{
+		"tcp://10.0.0.1:80":    {Network: TCP, AddrPort: ap("10.0.0.1:80")},
+		"udp://[fe80::1%e0]:0": {Network: UDP, AddrPort: ap("[fe80::1%e0]:0")},
+		"unix:///run/app":      {Network: Unix, Path: "/run/app"},
+		"unix:@app":            {Network: Unix, Path: "@app"},
+		"unix:":                {Network: Unix},
+		"unixgram:///run/log":  {Network: Unixgram, Path: "/run/log"},
+		"echo:":                {Network: Echo},
+		"discard:":             {Network: Discard},
+	} {
+		if a, err := ParseAddr(url); a != want || err != nil || a.String() != url {
+			t.Errorf("%q is %#v, which is %q, %v", url, a, a, err)
+		}
+	}
+	for _, url := range []string{"", "tcp", "tcp:", "tcp:10.0.0.1:80", "tcp://host:80", "10.0.0.1:80", ":", "echo:x", "ftp://10.0.0.1:80", "tcp://10.0.0.1"} {
+		if a, err := ParseAddr(url); a != (Addr{}) || err == nil || !strings.Contains(err.Error(), "want") {
+			t.Errorf("%q is %#v, %v", url, a, err)
+		}
 		a := Addr{Network: Echo}
-		if err := a.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "want") || a.Network != Echo {
-			t.Errorf("%q is %#v, %v", text, a, err)
+		if err := a.UnmarshalText([]byte(url)); (err == nil) != (url == "") || err != nil && a.Network != Echo {
+			t.Errorf("%q is unmarshalled to %#v, %v", url, a, err)
 		}
 	}
 }

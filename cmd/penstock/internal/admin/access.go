@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// access is what a route asks of a client.
+// access is the permission that a route requires.
 type access uint8
 
 const (
@@ -21,16 +21,16 @@ const (
 	full               // the token
 )
 
-// admit tells whether a request may have what asks for need.
-func (s *Server) admit(r *http.Request, need access) error {
+// authorize returns nil if a request may use a route that needs need.
+func (s *Server) authorize(r *http.Request, need access) error {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local != nil && local.Network() == "unix" {
-		return nil // the file's mode has decided
+		return nil // the file mode has decided
 	}
 	if need == open {
 		return nil
 	}
-	switch got := s.grants(r.Header.Get("Authorization")); {
+	switch got := s.tokenAccess(r.Header.Get("Authorization")); {
 	case got >= need:
 		return nil
 	case got == open:
@@ -39,9 +39,9 @@ func (s *Server) admit(r *http.Request, need access) error {
 	return api.NewProblem(http.StatusForbidden, "the read token does not allow that", "the full token, or the Unix socket")
 }
 
-// grants tells what a header's token is good for. It takes the same time for
-// every wrong one.
-func (s *Server) grants(header string) access {
+// tokenAccess returns the access that the token of an Authorization header grants. It
+// takes the same time for every wrong token.
+func (s *Server) tokenAccess(header string) access {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return open
@@ -56,16 +56,17 @@ func (s *Server) grants(header string) access {
 	return got
 }
 
-// equal is false for a token that there is not.
+// equal reports whether got is the token want, in constant time. An empty want equals
+// nothing.
 func equal(got, want string) bool {
 	a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(want))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && want != ""
 }
 
-// local reports whether a request names this host. The page of another site that reached
-// this listener by a name of its own (DNS rebinding) does not. The Unix socket
-// asks too: ssh -L and socat put it within reach of a browser.
-func local(r *http.Request) error {
+// checkHost returns an error unless the Host of a request is this host. The page of another
+// site that reached this listener through its own name (DNS rebinding) has another Host.
+// Unix sockets are checked too, because ssh -L and socat put them within reach of a browser.
+func checkHost(r *http.Request) error {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -77,11 +78,10 @@ func local(r *http.Request) error {
 	return api.NewProblem(http.StatusMisdirectedRequest, "Host: "+api.Quote(r.Host), "localhost, or a loopback address")
 }
 
-// sameOrigin reports whether a request comes from a page of this server, or from
-// no page at all. It is asked for reading too: to make a profile, or to
-// walk over all flows, costs something. Browsers send Sec-Fetch-Site to loopback
-// addresses, and Origin with everything but simple reads.
-func sameOrigin(r *http.Request) error {
+// checkOrigin returns an error if a request was made by a page of another origin. It is
+// called for reads too, because a profile or a listing of all flows is expensive. Browsers
+// send Sec-Fetch-Site to loopback addresses, and Origin with everything but simple reads.
+func checkOrigin(r *http.Request) error {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
 		return nil

@@ -28,7 +28,7 @@ func TestChangesNameTheirActor(t *testing.T) {
 		{"DELETE", "/v1/flows/3", "", "kill", "the flow was ended"},
 		{"DELETE", "/v1/flows?listener=dns", "", "kill", "flows were ended"},
 		{"PUT", "/v1/log", `{"level":"debug"}`, "log", "the level of the log was set to debug"},
-		{"POST", "/v1/drain", "", "drain", "draining was asked for"},
+		{"POST", "/v1/drain", "", "drain", "drain requested"},
 	} {
 		r := newRig(t, &synthetic{flows: 20, members: 3})
 		if got := r.ask(c.method, c.path, c.body); got.status != 200 {

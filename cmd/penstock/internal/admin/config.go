@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-func (s *Server) inForce(w http.ResponseWriter, _ *http.Request) error {
+func (s *Server) runningConfig(w http.ResponseWriter, _ *http.Request) error {
 	c := s.source.Config()
-	// Who has the read token must not find the other one here, whatever the source has left in.
+	// A client with the read token must not find a token here, whatever the source left in.
 	for _, secret := range []string{s.config.Token, s.config.ReadToken} {
 		if secret != "" {
 			c.Text = strings.ReplaceAll(c.Text, secret, "[secret]")
@@ -21,7 +21,7 @@ func (s *Server) inForce(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// diff tells what the configuration in the body would change.
+// diff answers what the configuration in the body would change.
 func (s *Server) diff(w http.ResponseWriter, r *http.Request) error {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -31,36 +31,36 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d.Changes = some(d.Changes)
+	d.Changes = nonNil(d.Changes)
 	reply(w, d)
 	return nil
 }
 
-// reload answers when the new configuration is in force, or has been refused.
+// reload answers when the new configuration is running, or was rejected.
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) error {
 	d, err := s.source.Reload(r.Context())
 	if err != nil {
 		return err
 	}
-	d.Changes = some(d.Changes)
+	d.Changes = nonNil(d.Changes)
 	reply(w, d)
 	return nil
 }
 
 func (s *Server) listeners(w http.ResponseWriter, _ *http.Request) error {
-	list := some(s.source.Listeners())
+	list := nonNil(s.source.Listeners())
 	for i := range list {
-		list[i].Routes = some(list[i].Routes)
+		list[i].Routes = nonNil(list[i].Routes)
 	}
 	reply(w, api.Listeners{Listeners: list})
 	return nil
 }
 
 func (s *Server) groups(w http.ResponseWriter, _ *http.Request) error {
-	list := some(s.source.Groups())
+	list := nonNil(s.source.Groups())
 	for i := range list {
-		list[i].Members = some(list[i].Members)
-		someLatency(&list[i].Latency)
+		list[i].Members = nonNil(list[i].Members)
+		nonNilLatency(&list[i].Latency)
 	}
 	reply(w, api.Groups{Groups: list})
 	return nil
@@ -71,8 +71,8 @@ func (s *Server) group(w http.ResponseWriter, r *http.Request) error {
 	var names []string
 	for _, g := range s.source.Groups() {
 		if g.Name == name {
-			g.Members = some(g.Members)
-			someLatency(&g.Latency)
+			g.Members = nonNil(g.Members)
+			nonNilLatency(&g.Latency)
 			reply(w, g)
 			return nil
 		}
@@ -97,6 +97,6 @@ func (s *Server) setMember(w http.ResponseWriter, r *http.Request) error {
 	for i := range m {
 		s.event(r, "info", "member", group+"/"+m[i].Name, fmt.Sprintf("was set to %s, weight %d", m[i].State, m[i].Weight))
 	}
-	reply(w, api.Members{Members: some(m)})
+	reply(w, api.Members{Members: nonNil(m)})
 	return nil
 }

@@ -1,18 +1,18 @@
-// Package admin is where operators ask: an HTTP API with JSON, metrics for
-// Prometheus, profiles, and the files of the dashboard, on a Unix socket or on
-// loopback TCP.
+// Package admin serves operators: an HTTP API with JSON, metrics for Prometheus, profiles,
+// and the files of the dashboard, on a Unix socket or on loopback TCP.
 //
-// It knows nothing of engine and stations: package app gives it a [Source]. What
-// it says in JSON is package api, and docs/api/openapi.yaml for everybody else.
+// It does not depend on the engine or the rest of the daemon, but answers from a [Source]
+// that package app provides. Package api has the types of its JSON, and
+// docs/api/openapi.yaml describes them for other clients.
 //
-// Who may ask: on a Unix socket everybody whom the file's mode lets in, for
-// everything. On TCP, which is loopback only, who shows the token may do
-// everything, who shows the read token may read, and all others get /healthz and
-// the dashboard's files, which tell nothing. On both, a request whose Host is not a loopback
-// name is refused (DNS rebinding), and so is a request that a page of another
-// origin makes; there is no CORS and no cookie.
+// Access: on a Unix socket the mode of the file decides, and every client may do
+// everything. On TCP, which is limited to loopback addresses, a client with the token may
+// do everything and a client with the read token may read; others get /healthz and the
+// files of the dashboard, which contain no data. In both cases a request is refused if its
+// Host is not a loopback name (DNS rebinding) or if a page of another origin made it. There
+// is no CORS and there are no cookies.
 //
-// What a client can take is bounded: headers, bodies, connections, time, listings
-// that run at once, and streams, which drop a reader that is too slow. A
-// listing is written while it is read from the engine, slice by slice.
+// Everything that a client can use is bounded: headers, bodies, connections, time,
+// concurrent listings, and streams, which drop a reader that is too slow. A listing is
+// written while it is read from the engine, slice by slice.
 package admin

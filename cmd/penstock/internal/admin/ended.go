@@ -69,7 +69,7 @@ func (s *Server) fileDiff(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d.Changes = some(d.Changes)
+	d.Changes = nonNil(d.Changes)
 	reply(w, d)
 	return nil
 }

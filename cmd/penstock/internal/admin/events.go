@@ -7,18 +7,18 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// keptEvents is how many events are there to ask for.
+// keptEvents is the number of events that are kept.
 const keptEvents = 512
 
-// Events keeps the youngest events. Its zero value is ready. It may be used by
-// several goroutines; Add never waits for a reader.
+// Events keeps the latest events. The zero value is ready to use. It may be used by
+// several goroutines at once.
 type Events struct {
 	mu   sync.Mutex
 	ring [keptEvents]api.Event
 	last uint64
 }
 
-// Add keeps an event; its ID, and its Time if that is zero, are filled in.
+// Add adds an event. It sets the ID of the event, and its Time if that is zero.
 func (e *Events) Add(v api.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -30,7 +30,7 @@ func (e *Events) Add(v api.Event) {
 	e.ring[e.last%keptEvents] = v
 }
 
-// After returns the events behind an id, oldest first.
+// After returns the events with IDs greater than id, oldest first.
 func (e *Events) After(id uint64) api.Events {
 	out := api.Events{Events: []api.Event{}}
 	if e == nil {
@@ -49,7 +49,7 @@ func (e *Events) After(id uint64) api.Events {
 	return out
 }
 
-// Last is the id of the youngest event; 0: there is none.
+// Last returns the ID of the latest event, or 0 if there is none.
 func (e *Events) Last() uint64 {
 	if e == nil {
 		return 0

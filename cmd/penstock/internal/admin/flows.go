@@ -15,13 +15,13 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// walk gives the flows that a filter chooses to each, and tells how many there
-// were and how many were looked at. A few run at once, others wait for their turn.
-// The flow is valid during the call; each returns false to end the walk.
+// walk calls each with every open flow that matches a filter, until each returns false.
+// The flow is valid during the call. It returns how many flows matched and how many were
+// examined. At most maxListings walks run at once; others wait.
 func (s *Server) walk(ctx context.Context, f *api.Filter, each func(*api.Flow) bool) (matched, total int64, err error) {
 	select {
-	case s.walks <- struct{}{}:
-		defer func() { <-s.walks }()
+	case s.listings <- struct{}{}:
+		defer func() { <-s.listings }()
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()
 	}
@@ -40,8 +40,8 @@ func (s *Server) walk(ctx context.Context, f *api.Filter, each func(*api.Flow) b
 	return matched, total, err
 }
 
-// flows lists. What is bounded is collected first; what is not is written while
-// the engine is walked, so that memory does not depend on how many there are.
+// flows lists open flows. A listing with a limit is collected first. One without is
+// written while the flows are read, so that its memory does not depend on their number.
 func (s *Server) flows(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
 	if err != nil {
@@ -55,14 +55,14 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := nothingLeft(q); err != nil {
+	if err := rejectUnknown(q); err != nil {
 		return err
 	}
 	if p.Limit == 0 {
 		s.everyFlow(w, r, &f)
 		return nil
 	}
-	list, err := s.pageOf(r.Context(), &f, &p)
+	list, err := s.listPage(r.Context(), &f, &p)
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,11 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// everyFlow writes a listing without a bound. When it breaks, the connection
-// does too: the client sees that the end is missing.
+// everyFlow writes a listing without a limit. On an error it breaks the connection, so
+// that the client sees that the listing is incomplete.
 func (s *Server) everyFlow(w http.ResponseWriter, r *http.Request, f *api.Filter) {
 	w.Header().Set("Content-Type", "application/json")
-	out := bufio.NewWriterSize(&patient{w: w, c: http.NewResponseController(w)}, 64<<10)
+	out := bufio.NewWriterSize(newDeadlineWriter(w), 64<<10)
 	sep := `{"flows":[`
 	enc := json.NewEncoder(out)
 	matched, total, err := s.walk(r.Context(), f, func(flow *api.Flow) bool {
@@ -91,26 +91,30 @@ func (s *Server) everyFlow(w http.ResponseWriter, r *http.Request, f *api.Filter
 	}
 }
 
-// patient gives each piece of a long answer its own time.
-type patient struct {
+// deadlineWriter writes a long answer. It gives each Write its own deadline.
+type deadlineWriter struct {
 	w http.ResponseWriter
 	c *http.ResponseController
 }
 
-func (p *patient) Write(b []byte) (int, error) {
-	p.c.SetWriteDeadline(time.Now().Add(writeTime))
-	return p.w.Write(b)
+func newDeadlineWriter(w http.ResponseWriter) *deadlineWriter {
+	return &deadlineWriter{w: w, c: http.NewResponseController(w)}
 }
 
-// pageOf collects a bounded listing.
-func (s *Server) pageOf(ctx context.Context, f *api.Filter, p *api.Page) (l api.Flows, err error) {
-	var before []sized
+func (d *deadlineWriter) Write(b []byte) (int, error) {
+	d.c.SetWriteDeadline(time.Now().Add(writeTime))
+	return d.w.Write(b)
+}
+
+// listPage collects a listing with a limit.
+func (s *Server) listPage(ctx context.Context, f *api.Filter, p *api.Page) (l api.Flows, err error) {
+	var before []flowSize
 	if p.Sort == "rate" {
-		if before, err = s.sizes(ctx, f, p.Window); err != nil {
+		if before, err = s.flowSizes(ctx, f, p.Window); err != nil {
 			return l, err
 		}
 	}
-	top := newTop(p.Limit, order(p.Sort))
+	top := newTopFlows(p.Limit, order(p.Sort))
 	start := time.Now()
 	l.Matched, l.Total, err = s.walk(ctx, f, func(flow *api.Flow) bool {
 		if p.Sort == "rate" {
@@ -125,13 +129,13 @@ func (s *Server) pageOf(ctx context.Context, f *api.Filter, p *api.Page) (l api.
 		return l, err
 	}
 	l.Flows = top.sorted()
-	if p.Sort == "" && top.refused {
+	if p.Sort == "" && top.more {
 		l.Next = strconv.FormatUint(l.Flows[len(l.Flows)-1].ID, 10)
 	}
 	return l, nil
 }
 
-// order returns the comparison of a sort: greatest first, and among equals the oldest id first.
+// order returns the comparison function of a sort key: greatest first, then by id.
 func order(sort string) func(a, b *api.Flow) int {
 	byID := func(a, b *api.Flow) int { return cmp.Compare(a.ID, b.ID) }
 	switch sort {
@@ -145,23 +149,24 @@ func order(sort string) func(a, b *api.Flow) int {
 	return byID
 }
 
-// sized is what a flow had moved when a window began.
-type sized struct {
+// flowSize is the number of bytes that a flow had moved at the start of a window.
+type flowSize struct {
 	id    uint64
 	bytes int64
 }
 
-// sizes returns what each flow has moved, in the order of ids, and waits for the window: 16 bytes a flow.
-func (s *Server) sizes(ctx context.Context, f *api.Filter, window time.Duration) ([]sized, error) {
-	var list []sized
+// flowSizes returns the size of each flow, in the order of ids, and then waits for window.
+// It takes 16 bytes per flow.
+func (s *Server) flowSizes(ctx context.Context, f *api.Filter, window time.Duration) ([]flowSize, error) {
+	var list []flowSize
 	_, _, err := s.walk(ctx, f, func(flow *api.Flow) bool {
-		list = append(list, sized{flow.ID, flow.Bytes()})
+		list = append(list, flowSize{flow.ID, flow.Bytes()})
 		return true
 	})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(list, func(a, b sized) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(list, func(a, b flowSize) int { return cmp.Compare(a.id, b.id) })
 	select {
 	case <-time.After(window):
 		return list, nil
@@ -170,9 +175,10 @@ func (s *Server) sizes(ctx context.Context, f *api.Filter, window time.Duration)
 	}
 }
 
-// rate is of a flow since its size was taken; of a flow that came in between, since its start.
-func rate(before []sized, flow *api.Flow, passed time.Duration) float64 {
-	i, known := slices.BinarySearchFunc(before, flow.ID, func(s sized, id uint64) int { return cmp.Compare(s.id, id) })
+// rate returns the rate of a flow since its size was taken, or since its start if it is
+// not in before.
+func rate(before []flowSize, flow *api.Flow, passed time.Duration) float64 {
+	i, known := slices.BinarySearchFunc(before, flow.ID, func(s flowSize, id uint64) int { return cmp.Compare(s.id, id) })
 	moved := flow.Bytes()
 	if known {
 		moved -= before[i].bytes
@@ -187,7 +193,7 @@ func (s *Server) flow(w http.ResponseWriter, r *http.Request) error {
 	}
 	f, ok := s.source.Flow(r.Context(), id)
 	if !ok {
-		return noFlow(id)
+		return flowNotFound(id)
 	}
 	reply(w, f)
 	return nil
@@ -199,14 +205,15 @@ func (s *Server) killFlow(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.source.Kill(r.Context(), []uint64{id}) == 0 {
-		return noFlow(id)
+		return flowNotFound(id)
 	}
 	s.event(r, "info", "kill", strconv.FormatUint(id, 10), "the flow was ended")
 	reply(w, api.Killed{Killed: 1})
 	return nil
 }
 
-// killFlows ends those that a filter chooses. None is no filter: all flows end by a drain.
+// killFlows ends the flows that match a filter. The filter must not be empty: to end all
+// flows there is the drain.
 func (s *Server) killFlows(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
 	if err != nil {
@@ -216,7 +223,7 @@ func (s *Server) killFlows(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := nothingLeft(q); err != nil {
+	if err := rejectUnknown(q); err != nil {
 		return err
 	}
 	if f.Empty() {
@@ -238,7 +245,7 @@ func (s *Server) killFlows(w http.ResponseWriter, r *http.Request) error {
 
 const filterNames = "source, listener, route, group, member, state, kind, path, min_age, max_age, min_idle, min_bytes"
 
-// query reads the parameters of a request, each at most once.
+// query returns the parameters of a request. A parameter may occur once.
 func query(r *http.Request) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -246,14 +253,14 @@ func query(r *http.Request) (url.Values, error) {
 	}
 	for name, values := range q {
 		if len(values) > 1 {
-			return nil, bad(api.Quote(name)+" is there more than once", "each parameter once")
+			return nil, bad(api.Quote(name)+" occurs more than once", "each parameter once")
 		}
 	}
 	return q, nil
 }
 
-// nothingLeft refuses parameters that nobody has taken.
-func nothingLeft(q url.Values) error {
+// rejectUnknown returns an error if q still has a parameter.
+func rejectUnknown(q url.Values) error {
 	for name := range q {
 		return bad("parameter "+api.Quote(name), filterNames+"; of a listing also sort, limit, cursor, window")
 	}
@@ -269,6 +276,6 @@ func flowID(r *http.Request) (uint64, error) {
 	return id, nil
 }
 
-func noFlow(id uint64) error {
+func flowNotFound(id uint64) error {
 	return api.NotFound("open flow", strconv.FormatUint(id, 10), "an id of GET /v1/flows")
 }

@@ -127,25 +127,25 @@ func TestSlowReaderOfAListing(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	soon(t, "the walk has ended", func() bool { return len(r.server.walks) == 0 })
+	soon(t, "the walk has ended", func() bool { return len(r.server.listings) == 0 })
 	if walked.Load() >= 200_000/256 {
 		t.Error("the whole engine was walked for a client that had gone")
 	}
 }
 
-// At most maxWalks run at once; who waits and goes away is forgotten.
+// At most maxListings run at once; who waits and goes away is forgotten.
 func TestWalksAreBounded(t *testing.T) {
 	hold := make(chan struct{})
 	r := newRig(t, &synthetic{flows: 1, walked: func() { <-hold }})
-	results := make(chan error, maxWalks+1)
+	results := make(chan error, maxListings+1)
 	ctx, cancel := context.WithCancel(context.Background())
-	for range maxWalks {
+	for range maxListings {
 		go func() {
 			_, err := r.client.Flows(context.Background(), api.Filter{}, api.Page{Limit: 1})
 			results <- err
 		}()
 	}
-	soon(t, "they walk", func() bool { return len(r.server.walks) == maxWalks })
+	soon(t, "they walk", func() bool { return len(r.server.listings) == maxListings })
 	go func() {
 		_, err := r.client.Flows(ctx, api.Filter{}, api.Page{Limit: 1})
 		results <- err
@@ -155,14 +155,14 @@ func TestWalksAreBounded(t *testing.T) {
 		t.Error("the one that was given up has an answer")
 	}
 	close(hold)
-	for range maxWalks {
+	for range maxListings {
 		if err := <-results; err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// top keeps what sorting everything would put first.
+// topFlows keeps what sorting everything would put first.
 func TestTop(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -173,13 +173,13 @@ func TestTop(t *testing.T) {
 		}
 		sort := []string{"", "bytes", "age", "rate"}[random.IntN(4)]
 		most := 1 + random.IntN(20)
-		top := newTop(most, order(sort))
+		top := newTopFlows(most, order(sort))
 		for _, i := range random.Perm(len(flows)) {
 			top.offer(&flows[i])
 		}
 		slices.SortFunc(flows, func(a, b api.Flow) int { return order(sort)(&a, &b) })
 		want := flows[:min(most, len(flows))]
-		if got := top.sorted(); !slices.Equal(got, want) || top.refused != (len(flows) > most) {
+		if got := top.sorted(); !slices.Equal(got, want) || top.more != (len(flows) > most) {
 			t.Fatalf("seed %d: %v, want %v", seed, got, want)
 		}
 	}
@@ -264,7 +264,7 @@ func FuzzQuery(f *testing.F) {
 			return
 		}
 		page, err := api.ParsePage(q)
-		if err != nil || nothingLeft(q) != nil {
+		if err != nil || rejectUnknown(q) != nil {
 			return
 		}
 		again := filter.Query()

@@ -13,13 +13,13 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// defaultMode is of the Unix socket: its owner only.
+// defaultMode is the mode of the Unix socket: for its owner only.
 const defaultMode = 0o600
 
-// Listen binds where operators ask: unix:///PATH with the permissions of mode (0: 0600),
-// or tcp:// with a loopback address. Nobody can connect to the path before it has its mode. A path that is
-// left over from a process that is gone is replaced; one that somebody listens on
-// is an error. Close takes the path away, unless it is somebody else's by then.
+// Listen listens for operators at unix:///PATH with the given mode (0 means 0600), or at
+// tcp:// with a loopback address. Nobody can connect to the path before it has its mode. A
+// path that a process left behind is replaced; a path on which a process listens is an
+// error. Close removes the path, unless another socket has replaced it.
 func Listen(at spec.Endpoint, mode uint32) (net.Listener, error) {
 	switch {
 	case at.Kind == spec.TCP:
@@ -30,7 +30,7 @@ func Listen(at spec.Endpoint, mode uint32) (net.Listener, error) {
 		}
 		return listenUnix(at.Path, fs.FileMode(mode))
 	}
-	return nil, fmt.Errorf("%s: nothing to ask the daemon at; allowed: unix:///PATH, or tcp:// with a loopback address", at)
+	return nil, fmt.Errorf("%s: invalid admin listener; allowed: unix:///PATH, or tcp:// with a loopback address", at)
 }
 
 func listenTCP(at spec.Endpoint) (net.Listener, error) {
@@ -40,17 +40,17 @@ func listenTCP(at spec.Endpoint) (net.Listener, error) {
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil || !ip.IsLoopback() {
-		return nil, fmt.Errorf("%s: the admin API has no TLS, so it stays on this host; allowed: a loopback address, or unix:///PATH", at)
+		return nil, fmt.Errorf("%s: the admin API has no TLS and must stay on this host; allowed: a loopback address, or unix:///PATH", at)
 	}
 	return net.Listen("tcp", netip.AddrPortFrom(ip, at.Port).String())
 }
 
-// listenUnix binds in a folder that only this user may enter, gives the socket its
-// mode there, and moves it to its place: a socket is connected to by its inode, so
-// the name may change (unix(7)). To bind in place and change the mode then would leave
-// a moment in between, and the umask is everybody's in this process.
+// listenUnix binds in a folder that only this user may enter, sets the mode of the socket
+// there, and renames it to path. A socket is identified by its inode, so its name may
+// change (unix(7)). Binding at path and changing the mode afterwards would leave a gap, and
+// the umask belongs to the whole process.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
-	if err := free(path); err != nil {
+	if err := checkFree(path); err != nil {
 		return nil, err
 	}
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".p")
@@ -58,19 +58,19 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	born := filepath.Join(folder, "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: born, Net: "unix"})
+	temporary := filepath.Join(folder, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	err = os.Chmod(born, mode)
+	err = os.Chmod(temporary, mode)
 	var self fs.FileInfo
 	if err == nil {
-		self, err = os.Lstat(born)
+		self, err = os.Lstat(temporary)
 	}
 	if err == nil {
-		err = os.Rename(born, path)
+		err = os.Rename(temporary, path)
 	}
 	if err != nil {
 		l.Close()
@@ -79,9 +79,9 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	return &unixListener{UnixListener: l, path: path, self: self}, nil
 }
 
-// free tells whether a Unix socket may be put at path: nothing is there, or a
-// socket that nobody listens on.
-func free(path string) error {
+// checkFree returns an error unless a Unix socket may be created at path: nothing is there,
+// or a socket on which nobody listens.
+func checkFree(path string) error {
 	there, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -89,17 +89,17 @@ func free(path string) error {
 	case err != nil:
 		return err
 	case there.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is there and is no socket; allowed: a new path", path)
+		return fmt.Errorf("%s exists and is not a socket; allowed: a new path", path)
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
 		return nil
 	}
 	c.Close()
-	return fmt.Errorf("%s: somebody listens there already; allowed: a path of its own for each daemon", path)
+	return fmt.Errorf("%s: another process listens there; allowed: a separate path for each daemon", path)
 }
 
-// unixListener takes its path away when it is closed.
+// unixListener removes its path when it is closed.
 type unixListener struct {
 	*net.UnixListener
 	path string
@@ -113,5 +113,5 @@ func (l *unixListener) Close() error {
 	return l.UnixListener.Close()
 }
 
-// Addr is the path, not the name at birth.
+// Addr returns the path, not the temporary name.
 func (l *unixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }

@@ -60,7 +60,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	sheet.fill(s.source)
 	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...)
 	w.Header().Set("Content-Type", string(format))
-	out := bufio.NewWriterSize(&patient{w: w, c: http.NewResponseController(w)}, 64<<10)
+	out := bufio.NewWriterSize(newDeadlineWriter(w), 64<<10)
 	enc := expfmt.NewEncoder(out, format.WithEscapingScheme(model.NoEscaping)) // no name needs it
 	for _, f := range append(families, sheet.written()...) {
 		err = errors.Join(err, enc.Encode(f))
@@ -76,14 +76,14 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 
 // fill writes one snapshot.
 func (s *sheet) fill(of Source) {
-	source := momentOf(of)
+	source := snapshotOf(of)
 	st, c := source.Status(), source.Counters()
 	s.add(buildInfo, 1, s.labels(buildInfo, st.Version, runtime.Version()))
-	s.add(ready, truth(st.State == api.StateReady), nil)
+	s.add(ready, boolValue(st.State == api.StateReady), nil)
 	s.add(configInfo, 1, s.labels(configInfo, st.Config.Hash))
 	s.add(reloads, float64(c.Reloads), s.labels(reloads, "success"))
 	s.add(reloads, float64(c.FailedReloads), s.labels(reloads, "failure"))
-	s.add(lastReload, truth(st.Config.Failed == nil), nil)
+	s.add(lastReload, boolValue(st.Config.Failed == nil), nil)
 	s.add(reloadTime, float64(st.Config.Loaded.UnixMilli())/1e3, nil)
 	s.traffic(source, &c)
 	s.groups(source.Groups())
@@ -94,7 +94,7 @@ func (s *sheet) fill(of Source) {
 func (s *sheet) traffic(source Observer, c *Counters) {
 	for _, l := range source.Listeners() {
 		of := s.labels(listenerOpen, l.Name)
-		s.add(listenerOpen, truth(l.State == "open"), of)
+		s.add(listenerOpen, boolValue(l.State == "open"), of)
 		s.add(listenerFlows, float64(l.Begun), of)
 	}
 	for _, r := range c.Refused {
@@ -138,7 +138,7 @@ func (s *sheet) groups(groups []api.Group) {
 		for i := range g.Lookups {
 			l := &g.Lookups[i]
 			of := s.labels(lookupSuccess, g.Name, l.Name)
-			s.add(lookupSuccess, truth(l.Error == "" && !l.Time.IsZero()), of)
+			s.add(lookupSuccess, boolValue(l.Error == "" && !l.Time.IsZero()), of)
 			s.add(lookupMembers, float64(l.Members), of)
 			s.add(lookupFailures, float64(l.Failures), of)
 		}
@@ -147,7 +147,7 @@ func (s *sheet) groups(groups []api.Group) {
 			m := &g.Members[i]
 			states[m.State]++
 			of := s.labels(memberUp, g.Name, m.Name, m.Address)
-			s.add(memberUp, truth(m.Available), of)
+			s.add(memberUp, boolValue(m.Available), of)
 			s.add(memberWeight, float64(m.Weight), of)
 			s.add(memberConnects, float64(m.Connects), of)
 			s.add(memberFailures, float64(m.Failures), of)
@@ -200,7 +200,7 @@ func (s *sheet) engine(st *api.Status, c *Counters) {
 	}
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -8,12 +8,13 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// pagePolicy lets the dashboard load its own files and ask its own server, and nothing else.
+// pagePolicy allows the dashboard to load its own files and to use its own server, and
+// nothing else.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// page serves the dashboard's files, to everybody: they are the same for all and
-// tell nothing of this daemon. What is no file is no route either.
+// page serves the files of the dashboard to everybody: they are the same for all daemons.
+// A path that is neither a file nor a route is not found.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	if name == "" {

@@ -26,10 +26,10 @@ func reply(w http.ResponseWriter, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)+1))
-	w.Write(append(b, '\n')) // a client that is gone is no business of the handler
+	w.Write(append(b, '\n')) // if the client is gone, there is nobody to tell
 }
 
-// fail writes an error as a problem (RFC 9457). Nothing has been written before.
+// fail writes an error as a problem (RFC 9457). Nothing may have been written before.
 func fail(w http.ResponseWriter, err error) {
 	var p *api.Problem
 	var big *http.MaxBytesError
@@ -49,12 +49,12 @@ func fail(w http.ResponseWriter, err error) {
 	w.Write(append(b, '\n'))
 }
 
-// bad is a request that cannot be served, whoever asks.
+// bad returns the problem of an invalid request.
 func bad(detail, allowed string) *api.Problem {
 	return api.NewProblem(http.StatusBadRequest, detail, allowed)
 }
 
-// body reads one JSON value of a request into v, which it must fit.
+// body decodes the body of a request, one JSON value, into v. Unknown fields are an error.
 func body(r *http.Request, v any) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return api.NewProblem(http.StatusUnsupportedMediaType, "Content-Type: "+api.Quote(r.Header.Get("Content-Type")), "application/json")
@@ -66,11 +66,11 @@ func body(r *http.Request, v any) error {
 		if _, more := dec.Token(); more == io.EOF {
 			return nil
 		}
-		return bad("the body goes on after its JSON object", "one JSON object as docs/api/openapi.yaml has it")
+		return bad("data after the JSON object", "one JSON object as described in docs/api/openapi.yaml")
 	}
 	var big *http.MaxBytesError
 	if errors.As(err, &big) {
 		return err
 	}
-	return bad("the body: "+err.Error(), "one JSON object as docs/api/openapi.yaml has it")
+	return bad("the body: "+err.Error(), "one JSON object as described in docs/api/openapi.yaml")
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// profileTime is how long a profile may take to be made and read.
+// profileTime bounds the time to make and read a profile.
 const profileTime = 2 * time.Minute
 
-// profile serves what go tool pprof and go tool trace ask for: a profile of the
-// CPU, an execution trace, or one of runtime/pprof by its name.
+// profile serves go tool pprof and go tool trace: a CPU profile, an execution trace, or
+// another profile of runtime/pprof by name.
 func (s *Server) profile(w http.ResponseWriter, r *http.Request) error {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(profileTime))
 	name := r.PathValue("profile")
-	if name == "profile" || name == "trace" { // of which there is one at a time
+	if name == "profile" || name == "trace" { // only one of each at a time
 		running := &s.profiles
 		if name == "trace" {
 			running = &s.traces
 		}
 		if !running.TryLock() {
 			w.Header().Set("Retry-After", "30")
-			return api.NewProblem(http.StatusConflict, "another "+name+" is under way", "one at a time")
+			return api.NewProblem(http.StatusConflict, "another "+name+" is in progress", "one at a time")
 		}
 		defer running.Unlock()
 	}

@@ -8,13 +8,13 @@ import (
 	"syscall"
 )
 
-// reserveSize is how many clients a listener can still accept when the process has no
-// descriptor left.
+// reserveSize is the number of clients that a listener can still accept when the process
+// has run out of descriptors.
 const reserveSize = 4
 
-// reserve is a listener with descriptors of its own: when flows have taken all others,
-// which is when operators want to know, their connections are accepted in place of
-// these. A connection that is closed makes up for one.
+// reserve is a listener that holds descriptors in reserve. When flows have taken all others,
+// which is when operators want to look, it closes one of its own to accept a connection.
+// When that connection is closed, it opens one again.
 type reserve struct {
 	net.Listener
 
@@ -35,14 +35,14 @@ func (r *reserve) Accept() (net.Conn, error) {
 		switch {
 		case err == nil:
 			return &reservedConn{c, r}, nil
-		case !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE), !r.spend():
+		case !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE), !r.release():
 			return nil, err
 		}
 	}
 }
 
-// spend closes one of the reserved descriptors. It reports whether there was one.
-func (r *reserve) spend() bool {
+// release closes one of the reserved descriptors. It reports whether there was one.
+func (r *reserve) release() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := len(r.spare)
@@ -54,7 +54,7 @@ func (r *reserve) spend() bool {
 	return true
 }
 
-// refill opens what is missing, as far as descriptors go.
+// refill opens the missing reserved descriptors, as far as the limit allows.
 func (r *reserve) refill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *reserve) Close() error {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
-	for r.spend() {
+	for r.release() {
 	}
 	return r.Listener.Close()
 }

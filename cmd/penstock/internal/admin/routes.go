@@ -9,23 +9,24 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// route is one method and path, what it asks of the client, and what it does. An
-// error is answered as a problem; after one nothing may have been written.
+// route is one method and path, the access that it requires, and its handler. If the
+// handler returns an error, it is answered as a problem; the handler must not have written
+// anything then.
 type route struct {
 	method, path string
 	need         access
-	body         int64 // bytes at most
+	body         int64 // maximum size in bytes
 	do           func(*Server, http.ResponseWriter, *http.Request) error
 }
 
-// routes is the whole API. docs/api/openapi.yaml has the same, and a test compares them.
+// routes is the whole API. docs/api/openapi.yaml describes it; a test compares them.
 var routes = []route{
 	{"GET", "/healthz", open, 0, (*Server).healthz},
 	{"GET", "/readyz", read, 0, (*Server).readyz},
 	{"GET", "/metrics", read, 0, (*Server).metrics},
 	{"GET", "/v1/status", read, 0, (*Server).status},
 	{"GET", "/v1/stream", read, 0, (*Server).serveStream},
-	{"GET", "/v1/config", read, 0, (*Server).inForce},
+	{"GET", "/v1/config", read, 0, (*Server).runningConfig},
 	{"GET", "/v1/config/diff", read, 0, (*Server).fileDiff},
 	{"POST", "/v1/config/diff", full, maxConfig, (*Server).diff},
 	{"POST", "/v1/reload", full, 0, (*Server).reload},
@@ -46,7 +47,7 @@ var routes = []route{
 	{"GET", "/debug/pprof/{profile}", full, 0, (*Server).profile},
 }
 
-// handler serves routes. What all answers have in common is here.
+// handler returns the handler of all routes. It also sets what all answers have in common.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string][]string{}
@@ -70,7 +71,7 @@ func (s *Server) handler() http.Handler {
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		h.Set("Referrer-Policy", "no-referrer")
 		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
-		if err := local(r); err != nil {
+		if err := checkHost(r); err != nil {
 			fail(w, err)
 			return
 		}
@@ -78,17 +79,17 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// guard is the handler of a route: it lets those in who may.
+// guard returns the handler of a route, which checks access before it calls do.
 func (s *Server) guard(to route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := sameOrigin(r)
+		err := checkOrigin(r)
 		if err == nil {
-			if err = s.admit(r, to.need); err != nil {
-				// A client without the right token keeps no connection either.
+			if err = s.authorize(r, to.need); err != nil {
+				// A client without the right token loses its connection too.
 				w.Header().Set("Connection", "close")
 				w.Header().Set("WWW-Authenticate", "Bearer")
 			} else if to.need != open {
-				err = prove(w, r)
+				err = authenticate(w, r)
 			}
 		}
 		if err == nil {

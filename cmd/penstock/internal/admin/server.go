@@ -11,43 +11,43 @@ import (
 	"time"
 )
 
-// The bounds of what clients take.
+// Limits for clients.
 const (
 	maxHeader = 16 << 10
-	// maxStrangers connections are open that have shown no token, each for
-	// strangerTime: enough for the browsers that load the page.
-	maxStrangers = 32
-	strangerTime = 10 * time.Second
-	maxConns     = 128 // of clients with a token, or on a Unix socket
-	maxStreams   = 16
-	maxWalks     = 2 // listings that walk over all flows at once; others wait
+	// maxAnonymousConns is the number of connections without a token, each of which may
+	// last for anonymousTime. That suffices for browsers that load the page.
+	maxAnonymousConns = 32
+	anonymousTime     = 10 * time.Second
+	maxConns          = 128 // of clients with a token, or on a Unix socket
+	maxStreams        = 16
+	maxListings       = 2 // listings of all flows at once; others wait
 
 	headerTime = 5 * time.Second
 	readTime   = 30 * time.Second
-	writeTime  = 30 * time.Second // of a whole answer, or of one piece of a long one
+	writeTime  = 30 * time.Second // for a whole answer, or for one piece of a long one
 	idleTime   = 60 * time.Second
 )
 
-// Server serves the admin API. Make it with New; Close ends it.
+// Server serves the admin API.
 type Server struct {
 	source           Source
 	config           Config
 	http             http.Server
 	stream           hub
-	walks            chan struct{}
+	listings         chan struct{}
 	scrapes          *exposition
-	profiles, traces sync.Mutex // one of each at a time
+	profiles, traces sync.Mutex // held while a profile or trace is made
 	once             sync.Once
-	closed           chan struct{} // Close has begun: streams end
-	patience         time.Duration // with connections that have shown no token
+	closed           chan struct{} // closed by Close; ends streams
+	anonymousTime    time.Duration // see connLimit
 }
 
-// New returns a server of what source knows.
+// New returns a server that answers from source. The caller must close it.
 func New(source Source, config Config) *Server {
 	if config.Started.IsZero() {
 		config.Started = time.Now()
 	}
-	s := &Server{source: source, config: config, walks: make(chan struct{}, maxWalks), closed: make(chan struct{}), patience: strangerTime}
+	s := &Server{source: source, config: config, listings: make(chan struct{}, maxListings), closed: make(chan struct{}), anonymousTime: anonymousTime}
 	s.scrapes = newExposition()
 	s.stream = hub{sample: s.sampleText, every: time.Second}
 	s.http = http.Server{
@@ -56,29 +56,29 @@ func New(source Source, config Config) *Server {
 		ReadTimeout:       readTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
-		ConnContext:       remember,
-		// What goes wrong with a client is told to the client.
+		ConnContext:       withConn,
+		// Errors of a connection concern its client only.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return s
 }
 
-// Serve answers the clients of l until Close, and owns l. It blocks, and returns
-// nil after Close. It may be called for several listeners.
+// Serve serves the clients of l until Close is called, and then returns nil. It blocks, and
+// closes l. It may be called for several listeners.
 func (s *Server) Serve(l net.Listener) error {
 	if l.Addr().Network() != "unix" && s.config.Token == "" {
 		l.Close()
-		return errors.New("the admin listener on TCP has no token; allowed: a Unix socket, or a token")
+		return errors.New("an admin listener on TCP needs a token; allowed: a Unix socket, or admin.token")
 	}
-	err := s.http.Serve(admit(newReserve(l), s.patience))
+	err := s.http.Serve(limitConns(newReserve(l), s.anonymousTime))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
 }
 
-// Close stops listening, ends streams, and lets other requests end until ctx
-// does; then they are cut.
+// Close stops listening, ends streams, and waits for other requests. When ctx ends, it
+// closes their connections.
 func (s *Server) Close(ctx context.Context) {
 	s.once.Do(func() { close(s.closed) })
 	if s.http.Shutdown(ctx) != nil {

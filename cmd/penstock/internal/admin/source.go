@@ -8,69 +8,73 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// Observer is what changes all the time.
+// Observer reports live state.
 type Observer interface {
-	// Status is the daemon at this moment. Of Resources the server adds what the
-	// process itself knows: FDs, Goroutines, HeapBytes and CPU; of Sample it adds Time,
-	// Uptime, LastEvent, Listeners and Groups; and Access, which is the asker's.
+	// Status returns the state of the daemon. The server sets those fields that it knows
+	// itself: Access; of Resources FDs, Goroutines and HeapBytes; of Sample Time, Uptime,
+	// LastEvent, Listeners and Groups.
 	Status() api.Status
-	// Listeners and Groups are in the order of the file. The caller may keep them.
+	// Listeners and Groups return them in the order of the file. The caller may keep them.
 	Listeners() []api.Listener
 	Groups() []api.Group
 	// Counters are what only metrics show.
 	Counters() Counters
 }
 
-// A Source that gathers much for each of an Observer's answers may have Moment: what it
-// returns answers from one look, and is asked by one goroutine.
-type momentary interface{ Moment() Observer }
+// snapshotter is implemented by a Source that can read its state once for several answers.
+// The Observer that Snapshot returns is used by one goroutine.
+type snapshotter interface{ Snapshot() Observer }
 
-// momentOf is a source at one moment, if it can be had.
-func momentOf(s Source) Observer {
-	if m, ok := s.(momentary); ok {
-		return m.Moment()
+// snapshotOf returns a snapshot of s, or s itself if it has no snapshots.
+func snapshotOf(s Source) Observer {
+	if m, ok := s.(snapshotter); ok {
+		return m.Snapshot()
 	}
 	return s
 }
 
-// Source is what package app knows. Its methods are called by several goroutines
-// at once, never by a loop, and may block for as long as a person waits. An error
-// that is an *api.Problem is answered as it is, another one as 500.
+// Source is the daemon, as package app provides it. Its methods are called by several
+// goroutines at once, but never by an event loop, and may block for as long as a person
+// would wait. An error that is an *api.Problem is answered as it is, any other error with
+// status 500.
 type Source interface {
 	Observer
 
-	// Config is the configuration in force, without secrets.
+	// Config returns the running configuration, without secrets.
 	Config() api.Config
 
-	// SetMember changes the members of a name or address, and returns them as they
-	// are then. The change has been checked; an unknown group or member is api.NotFound.
+	// SetMember changes the members with the given name or address, and returns them with
+	// their new state. The change has been checked. An unknown group or member is
+	// api.NotFound.
 	SetMember(group, member string, change api.MemberChange) ([]api.Member, error)
 
-	// Flows gives all open flows to yield, in slices that are valid during the call,
-	// until it returns false or ctx ends, whose error it returns. It stops no loop.
+	// Flows calls yield with slices of open flows until all were passed, yield returns
+	// false, or ctx ends, whose error it then returns. A slice is valid during the call.
+	// Flows does not stop the event loops.
 	Flows(ctx context.Context, yield func([]api.Flow) bool) error
-	// Flow is one open flow, or false.
+	// Flow returns one open flow, or false if there is none with that id.
 	Flow(ctx context.Context, id uint64) (api.FlowDetail, bool)
-	// Ended returns the flows that ended last, the youngest first; with problems only
-	// those with a problem. The caller may keep them.
+	// Ended returns the flows that ended last, the latest first. If problems is true, it
+	// returns only those with a problem. The caller may keep them.
 	Ended(problems bool) []api.EndedFlow
-	// Kill ends flows, and tells how many of them were still there.
+	// Kill ends flows, and returns how many of them were still open.
 	Kill(ctx context.Context, ids []uint64) int64
 
-	// Reload reads the configuration again and puts it in force. One that is wrong
-	// changes nothing, and the error is api.BadConfig.
+	// Reload reads the configuration file again and applies it. An invalid file changes
+	// nothing, and the error is api.BadConfig.
 	Reload(ctx context.Context) (api.Diff, error)
-	// Diff tells what the text of a configuration would change.
+	// Diff returns what the text of a configuration would change.
 	Diff(ctx context.Context, text []byte) (api.Diff, error)
 
-	// FileDiff tells what a reload would change now. A file that is wrong is api.BadConfig.
+	// FileDiff returns what a reload would change now. An invalid file is api.BadConfig.
 	FileDiff(ctx context.Context) (api.Diff, error)
 
-	// Level is the log's level, one of api.Levels.
+	// Level returns the level of the log, one of api.Levels.
 	Level() string
 	SetLevel(level string)
 
-	// Drain begins the end of the daemon, if it has not begun. Draining tells how far it is.
+	// Drain starts the drain of the daemon, if it has not started. Draining reports its
+	// progress.
 	Drain()
 	Draining() api.Drain
 }
@@ -144,14 +148,15 @@ type Pool struct {
 	Live int64 // gauge: buffers that exist, in the pool or in use
 }
 
-// Config says how a server is built. Its zero value serves Unix sockets only.
+// Config configures a Server. The zero value serves Unix sockets only.
 type Config struct {
-	// Token and ReadToken are what a client on TCP shows. Without Token no TCP listener is served.
+	// Token and ReadToken are the tokens of clients on TCP. Without Token the server does
+	// not serve TCP listeners.
 	Token, ReadToken string
-	// Events are those that the API tells of; nil: none.
+	// Events are the events that the API lists; nil for none.
 	Events *Events
-	// Started is the process's start; zero: now.
+	// Started is the start of the process; the zero time means now.
 	Started time.Time
-	// Page has the dashboard's files, index.html among them; nil: none.
+	// Page holds the files of the dashboard, among them index.html; nil for none.
 	Page fs.FS
 }

@@ -27,8 +27,8 @@ type synthetic struct {
 	drained bool
 	walked  func() // called for each slice
 	bad     []api.ConfigError
-	moves   bool         // each flow moves ten times its id in bytes between two walks
-	moved   atomic.Int64 // bytes that flow 1 has moved in all walks
+	moves   bool         // each flow moves ten times its id in bytes between two listings
+	moved   atomic.Int64 // bytes that flow 1 has moved in all listings
 }
 
 var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)

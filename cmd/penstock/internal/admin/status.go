@@ -15,13 +15,13 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// healthz says that the process answers.
+// healthz answers that the process is alive.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	reply(w, api.Ready{State: "alive"})
 	return nil
 }
 
-// readyz says whether the daemon takes new flows.
+// readyz answers whether the daemon takes new flows.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	state := s.source.Status().State
 	if state != api.StateReady {
@@ -32,18 +32,18 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
-	st := s.now()
+	st := s.fullStatus()
 	st.Access = "read"
-	if s.admit(r, full) == nil {
+	if s.authorize(r, full) == nil {
 		st.Access = "full"
 	}
 	reply(w, st)
 	return nil
 }
 
-// now is the whole status, with what the source leaves to the server.
-func (s *Server) now() api.Status {
-	source := momentOf(s.source)
+// fullStatus returns the whole status, with what the source leaves to the server.
+func (s *Server) fullStatus() api.Status {
+	source := snapshotOf(s.source)
 	st := source.Status()
 	st.Started = s.config.Started
 	st.PID = os.Getpid()
@@ -51,10 +51,10 @@ func (s *Server) now() api.Status {
 	st.Uptime = st.Time.Sub(st.Started).Seconds()
 	st.LastEvent = s.config.Events.Last()
 	process(&st.Resources)
-	st.Loops = some(st.Loops)
-	st.Paths = some(st.Paths)
-	st.Refusals = some(st.Refusals)
-	someLatency(&st.Latency)
+	st.Loops = nonNil(st.Loops)
+	st.Paths = nonNil(st.Paths)
+	st.Refusals = nonNil(st.Refusals)
+	nonNilLatency(&st.Latency)
 	st.Listeners, st.Groups = []api.ListenerSummary{}, []api.GroupSummary{}
 	for _, l := range source.Listeners() {
 		st.Listeners = append(st.Listeners, api.ListenerSummary{Name: l.Name, Numbers: l.Numbers})
@@ -71,25 +71,25 @@ func (s *Server) now() api.Status {
 	return st
 }
 
-// someLatency makes the lists of l ones that JSON writes as [].
-func someLatency(l *api.Latency) {
+// nonNilLatency replaces the nil lists of l, so that JSON has [] instead of null.
+func nonNilLatency(l *api.Latency) {
 	for _, h := range []*api.Histogram{&l.Connect, &l.FirstByte} {
-		h.Bounds, h.Counts = some(h.Bounds), some(h.Counts)
+		h.Bounds, h.Counts = nonNil(h.Bounds), nonNil(h.Counts)
 	}
 }
 
-// some is a list that JSON writes as [], not as null.
-func some[T any](list []T) []T {
+// nonNil returns list, or an empty list if it is nil: JSON then has [] instead of null.
+func nonNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}
 	return list
 }
 
-// process fills in what the process knows of itself.
+// process sets the fields that the process knows itself.
 func process(r *api.Resources) {
 	// Since Linux 6.2 (f1f1f2569901) the size of this folder is the number of open
-	// descriptors; before, it is 0. To read the folder would take long where there are many.
+	// descriptors; before, it was 0. Reading the folder would take long if there are many.
 	if info, err := os.Stat("/proc/self/fd"); err == nil {
 		r.FDs = info.Size()
 	}
@@ -101,9 +101,9 @@ func process(r *api.Resources) {
 	}
 }
 
-// sampleText is one event of the stream.
+// sampleText returns one event of the stream.
 func (s *Server) sampleText() []byte {
-	b, err := json.Marshal(s.now().Sample)
+	b, err := json.Marshal(s.fullStatus().Sample)
 	if err != nil { // a sample is strings and numbers
 		panic(err)
 	}
@@ -147,11 +147,11 @@ func (s *Server) draining(w http.ResponseWriter, _ *http.Request) error {
 
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) error {
 	s.source.Drain()
-	s.event(r, "info", "drain", "daemon", fmt.Sprintf("draining was asked for; %d flows are open", s.source.Draining().Flows))
+	s.event(r, "info", "drain", "daemon", fmt.Sprintf("drain requested; %d flows are open", s.source.Draining().Flows))
 	return s.draining(w, r)
 }
 
-// event keeps what an operator did, and who it was.
+// event records what an operator did, and who it was.
 func (s *Server) event(r *http.Request, level, kind, subject, message string) {
 	if s.config.Events != nil {
 		s.config.Events.Add(api.Event{Level: level, Kind: kind, Subject: subject, Message: message, By: Actor(r.Context())})

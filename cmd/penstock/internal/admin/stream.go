@@ -8,20 +8,21 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// hub makes one sample at a time for all readers of the stream. It works while
-// there are readers. A reader that is behind by more than keptSamples is dropped.
+// hub takes one sample at a time for all readers of the stream, as long as there are any.
+// A reader that falls behind by more than keptSamples is dropped.
 type hub struct {
 	sample func() []byte
 	every  time.Duration
 
 	mu      sync.Mutex
 	readers map[chan []byte]struct{}
-	stop    chan struct{} // ends the goroutine; nil: there is none
+	stop    chan struct{} // ends the goroutine; nil if there is none
 }
 
 const keptSamples = 4
 
-// join adds a reader, whose channel is closed when it is dropped. It returns nil if there are too many.
+// join adds a reader and returns its channel, which is closed when the reader is dropped.
+// It returns nil if there are too many readers.
 func (h *hub) join() chan []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,7 +41,7 @@ func (h *hub) join() chan []byte {
 	return c
 }
 
-// leave takes a reader away, if it is still there.
+// leave removes a reader, if it has not been dropped.
 func (h *hub) leave(c chan []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,12 +73,12 @@ func (h *hub) run(stop <-chan struct{}) {
 	}
 }
 
-// send gives a sample to all readers that have room, and drops the others.
+// send sends a sample to all readers, and drops those that have fallen behind.
 func (h *hub) send(sample []byte, stop <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
-	case <-stop: // readers that are there by now have a goroutine of their own
+	case <-stop: // readers that have joined since then have another goroutine
 		return
 	default:
 	}
@@ -90,21 +91,21 @@ func (h *hub) send(sample []byte, stop <-chan struct{}) {
 	}
 }
 
-// serveStream sends a sample at once and then one a second, as server-sent events.
+// serveStream sends a sample at once and then one per second, as server-sent events.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) error {
 	c := s.stream.join()
 	if c == nil {
 		w.Header().Set("Retry-After", "5")
-		return api.NewProblem(http.StatusServiceUnavailable, "too many streams are open", "16 at once; GET /v1/status is always there")
+		return api.NewProblem(http.StatusServiceUnavailable, "too many streams are open", "16 at once; or GET /v1/status")
 	}
 	defer s.stream.leave(c)
 	w.Header().Set("Content-Type", "text/event-stream")
-	out := patient{w: w, c: http.NewResponseController(w)}
+	out := newDeadlineWriter(w)
 	for {
 		select {
 		case sample, ok := <-c:
 			if !ok {
-				panic(http.ErrAbortHandler) // too slow: a clean end would look like the daemon's
+				panic(http.ErrAbortHandler) // too slow; a clean end would look like the shutdown of the daemon
 			}
 			if _, err := out.Write(sample); err != nil || out.c.Flush() != nil {
 				return nil

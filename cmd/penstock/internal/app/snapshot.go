@@ -69,8 +69,8 @@ type snapshot struct {
 	points func() []account.Point
 }
 
-// Moment makes a moment. It looks when it is first asked for what it needs a look for.
-func (d *daemon) Moment() admin.Observer { return d.snapshot() }
+// Snapshot makes a moment. It looks when it is first asked for what it needs a look for.
+func (d *daemon) Snapshot() admin.Observer { return d.snapshot() }
 
 func (d *daemon) snapshot() *snapshot { return &snapshot{d, sync.OnceValue(d.readCounters)} }
 

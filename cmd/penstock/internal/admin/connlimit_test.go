@@ -14,7 +14,7 @@ import (
 // Idle connections without a token, more than the listener takes at once, keep nobody
 // out that has one; and they do not stay.
 func TestStrangersKeepNobodyOut(t *testing.T) {
-	r := newRig(t, &synthetic{}, func(s *Server) { s.patience = time.Second })
+	r := newRig(t, &synthetic{}, func(s *Server) { s.anonymousTime = time.Second })
 	var idle []net.Conn
 	for i := range 3 * maxConns / 2 {
 		c, err := net.Dial("tcp", r.tcp)
@@ -49,10 +49,10 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A connection that has shown a token is kept beyond what a stranger has, and no
-// flood of strangers closes it.
+// A connection that has shown a token is kept beyond what an anonymous one has, and no
+// flood of maxAnonymous closes it.
 func TestKnownConnectionsStay(t *testing.T) {
-	r := newRig(t, &synthetic{}, func(s *Server) { s.patience = 500 * time.Millisecond })
+	r := newRig(t, &synthetic{}, func(s *Server) { s.anonymousTime = 500 * time.Millisecond })
 	c, err := net.Dial("tcp", r.tcp)
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +73,8 @@ func TestKnownConnectionsStay(t *testing.T) {
 		}
 	}
 	ask()
-	time.Sleep(600 * time.Millisecond) // longer than a stranger may stay
-	for range 2 * maxStrangers {
+	time.Sleep(600 * time.Millisecond) // longer than an anonymous connection may last
+	for range 2 * maxAnonymousConns {
 		other, err := net.Dial("tcp", r.tcp)
 		if err != nil {
 			t.Fatal(err)

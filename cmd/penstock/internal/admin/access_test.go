@@ -239,7 +239,7 @@ func TestListen(t *testing.T) {
 	if l.Addr().String() != path {
 		t.Errorf("address %s", l.Addr())
 	}
-	if second, err := Listen(spec.Endpoint{Kind: spec.Unix, Path: path}, 0); err == nil || !strings.Contains(err.Error(), "somebody listens") {
+	if second, err := Listen(spec.Endpoint{Kind: spec.Unix, Path: path}, 0); err == nil || !strings.Contains(err.Error(), "another process listens") {
 		t.Errorf("a second listener: %v, %v", second, err)
 	}
 	// What is left of a process that is gone is replaced, and what replaced it is left alone.

@@ -104,9 +104,9 @@ func TestTableFits(t *testing.T) {
 
 func TestFilterLine(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                        "",
-		"10.1.2.3":                "from=10.1.2.3/32",
-		"2001:db8::/32 group=web": "from=2001:db8::/32 group=web",
+		"":                                       "",
+		"10.1.2.3":                               "from=10.1.2.3/32",
+		"2001:db8::/32 group=web":                "from=2001:db8::/32 group=web",
 		"--min-bytes=1MiB older=5m state=queued": "state=queued older=5m0s min-bytes=1048576",
 	} {
 		f, err := parseFilter(line)

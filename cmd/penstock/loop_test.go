@@ -77,5 +77,5 @@ func TestLoopByName(t *testing.T) {
 	if s, err := d.admin.Status(d.ctx()); err != nil || s.Resources.FDs > 1000 {
 		t.Errorf("%d descriptors, %v", s.Resources.FDs, err)
 	}
-	d.line("a member leads back to its listener, and is refused")
+	d.line("member leads back to its listener; it gets no flows")
 }

@@ -23,7 +23,7 @@ func (c *configured) hup(msg string, n int) map[string]any {
 	return c.wait(msg, n)[n-1]
 }
 
-const notTaken = "the configuration is not taken, and nothing changed"
+const notTaken = "configuration rejected; nothing changed"
 
 // Reloads under load: two files that lead a listener's clients to other groups, with
 // other members, and a listener that comes and goes. Nobody is refused, no flow is

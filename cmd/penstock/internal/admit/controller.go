@@ -9,19 +9,18 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Gate decides who may come in at one listener. What it asks for never changes;
-// what it counts outlives it: the gate of the next configuration goes on counting
-// where this one is, and a ticket of either may come back after the change.
+// A Controller decides which flows one listener accepts. Its rules never change. Its counts
+// outlive it: the controller of the next configuration continues them, and an admission of either
+// may be released after the change.
 //
-// Its methods are for event loops: none waits for anything but the few
-// instructions that another loop needs, and none allocates, but for the memory of
-// a source that was not there before.
+// Its methods are for event loops: they take no locks except, for a few instructions, that of a
+// source's shard, and allocate nothing except the memory of a new source.
 //
-// A peer that must begin with a PROXY header is let in for the header's sake, and
-// counts for the listener and in all; who it speaks for is asked once that is known:
+// A peer that must send a PROXY header is admitted so that it can send it, and counts for the
+// listener and for the total; the client that it speaks for is checked once that is known:
 //
-//	Enter ──not proxied──▶ in ──────────────▶ Leave
-//	  └────proxied──▶ waits ──Identify──▶ in ──▶ Leave
+// \tAdmit ──no PROXY header──▶ admitted ──────────────▶ Release
+// \t  └────PROXY header──▶ waiting ──Identify──▶ admitted ──▶ Release
 type Controller struct {
 	allow, deny, proxies *bart.Lite // nil: empty
 	total, listener      flowLimit
@@ -29,17 +28,16 @@ type Controller struct {
 	counts               *counts
 }
 
-// live is what a listener's gates share, one after the other.
+// counts are shared by the successive controllers of a listener.
 type counts struct {
 	total, listener *flowCount
 	sources         *sourceTable
 }
 
-// Total bounds the flows of all listeners together.
+// Total limits the flows of all listeners together.
 type Total struct{ flowLimit }
 
-// NewTotal makes the bound of all listeners. It goes on counting where old is, if
-// that is not nil.
+// NewTotal returns the limit of all listeners. If old is not nil, its counts are continued.
 func NewTotal(l spec.Limits, old *Total) *Total {
 	var was *flowLimit
 	if old != nil {
@@ -48,14 +46,14 @@ func NewTotal(l spec.Limits, old *Total) *Total {
 	return &Total{newFlowLimit(l, spec.ReasonFlows, spec.ReasonRate, was)}
 }
 
-// Flows is the number of flows that are in.
+// Flows returns the number of open flows.
 func (t *Total) Flows() int64 { return t.flows.Load() }
 
-// NewGate makes the gate of a listener. It goes on counting where old is, if that
-// is not nil; total is then the one that old has, or made from it. Nothing of old
-// changes, so that a configuration that is not taken after all leaves no trace.
+// NewController returns the controller of a listener. If old is not nil, its counts are continued;
+// total must then be the one that old has, or made from it. Nothing of old changes, so that a
+// configuration that is rejected later leaves no trace.
 //
-// Flows that came in while nothing was asked of sources do not count for theirs.
+// Flows that were admitted while sources had no limits do not count for theirs.
 func NewController(total *Total, l *spec.Listener, old *Controller) *Controller {
 	g := &Controller{
 		allow: prefixSet(l.Allow), deny: prefixSet(l.Deny), proxies: prefixSet(l.ProxyFrom),
@@ -85,24 +83,24 @@ func prefixSet(ps []netip.Prefix) *bart.Lite {
 	return s
 }
 
-// Ticket is held by a flow that is in. The zero value is nobody's.
+// An Admission is held by a flow that was admitted. The zero value holds nothing.
 type Admission struct {
 	counts       *counts
 	source       uint64
-	counted      bool // for its source
+	counted      bool // counts for its source
 	expectsProxy bool
 }
 
-// Proxied tells whether the flow must begin with a PROXY header, and Identify be
-// called when it is there.
+// ExpectsProxy reports whether the flow must begin with a PROXY header. Identify must be called
+// when it has arrived.
 func (t *Admission) ExpectsProxy() bool { return t.expectsProxy }
 
-// Enter lets a new flow in or gives the reason why not; then there is no ticket.
-// The peer is who connected, zero if it has no address (a Unix socket): such a one
-// is in no prefix and is no source. now is the time, from time.Now.
+// Admit admits a new flow, or returns the reason why not and no admission. peer is the address
+// that connected, zero if it has none (a Unix socket): it is then in no prefix and has no source.
+// now is the time, from time.Now.
 //
-// What bounds a source is asked first, so that one that asks for too much does not
-// use up what all have.
+// The limits of a source are checked first, so that one that asks for too much does not use up
+// what is shared.
 func (g *Controller) Admit(peer netip.Addr, now time.Time) (Admission, spec.Reason) {
 	t := Admission{counts: g.counts, expectsProxy: g.ExpectsProxy(peer)}
 	if !t.expectsProxy {
@@ -122,9 +120,8 @@ func (g *Controller) Admit(peer netip.Addr, now time.Time) (Admission, spec.Reas
 	return t, spec.ReasonNone
 }
 
-// Identify says who the client of a flow is, once: whom the PROXY header names, or
-// the peer itself if that is a local one. The flow must end if it has a reason, and
-// keeps its ticket until then.
+// Identify checks the client of a flow, once: the one that the PROXY header names, or the peer
+// itself. If it returns a reason, the flow must end, and keeps its admission until then.
 func (g *Controller) Identify(t *Admission, client netip.Addr, now time.Time) spec.Reason {
 	client = spec.CanonicalAddr(client)
 	if !g.Allows(client) {
@@ -139,7 +136,7 @@ func (g *Controller) Identify(t *Admission, client netip.Addr, now time.Time) sp
 	return why
 }
 
-// Leave gives the ticket back. It does nothing the second time.
+// Release releases the admission. Further calls do nothing.
 func (t *Admission) Release() {
 	if t.counts == nil {
 		return
@@ -156,21 +153,21 @@ func (t *Admission) releaseSource() {
 	}
 }
 
-// Allows tells whether a client may come in, by its address alone.
+// Allows reports whether the access lists allow a client.
 func (g *Controller) Allows(client netip.Addr) bool {
 	client = spec.CanonicalAddr(client)
 	return (g.deny == nil || !g.deny.Contains(client)) && (g.allow == nil || g.allow.Contains(client))
 }
 
-// Proxied tells whether a peer must begin with a PROXY header. On a Unix socket,
-// where a peer has no address, everybody must if anybody must.
+// ExpectsProxy reports whether a peer must begin with a PROXY header. On a Unix socket, where a
+// peer has no address, every client must if any prefix is configured.
 func (g *Controller) ExpectsProxy(peer netip.Addr) bool {
 	return g.proxies != nil && (!peer.IsValid() || g.proxies.Contains(spec.CanonicalAddr(peer)))
 }
 
-// Flows is the number of the listener's flows that are in.
+// Flows returns the number of the listener's open flows.
 func (g *Controller) Flows() int64 { return g.listener.flows.Load() }
 
-// Sources is the number of sources that are remembered: those that have flows, and
-// those that lately had more than they may have all the time.
+// Sources returns the number of sources that are remembered: those that have flows, and those
+// whose bucket is not full.
 func (g *Controller) Sources() int { return g.counts.sources.len() }

@@ -1,4 +1,4 @@
-// Package admit says who may come in. A [Gate] is asked for each new flow of a
-// listener: it knows who is allowed, and counts. A PROXY header is read by a pure
-// function, [ParseProxy].
+// Package admit is admission control: a [Controller] decides for each new flow of a
+// listener whether it is accepted, by access lists and limits. [ParseProxy] is a pure
+// function that parses a PROXY header.
 package admit

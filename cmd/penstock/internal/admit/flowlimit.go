@@ -10,22 +10,22 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// bound bounds flows at once and new flows a second.
+// A flowLimit limits open flows and new flows per second.
 type flowLimit struct {
 	*flowCount
-	max              int64         // 0: none
-	rate             *rate.Limiter // nil: none
-	tooMany, tooFast spec.Reason   // what to say when one is reached
+	max              int64         // 0: no limit
+	rate             *rate.Limiter // nil: no limit
+	tooMany, tooFast spec.Reason   // reasons when a limit is reached
 }
 
-// tally counts flows. All loops write it, so it has cache lines of its own.
+// A flowCount counts flows. All loops write it, so it has cache lines of its own.
 type flowCount struct {
 	_     [64]byte
 	flows atomic.Int64
 	_     [64]byte
 }
 
-// newBound takes over the count of old, and what its bucket has, if it is not nil.
+// newFlowLimit returns a limit that takes over the count and the tokens of old, if it is not nil.
 func newFlowLimit(l spec.Limits, full, fast spec.Reason, old *flowLimit) flowLimit {
 	b := flowLimit{max: int64(l.Flows), tooMany: full, tooFast: fast}
 	if l.NewFlows > 0 {
@@ -42,7 +42,7 @@ func newFlowLimit(l spec.Limits, full, fast spec.Reason, old *flowLimit) flowLim
 	return b
 }
 
-// burst is what comes at once: by default a second's worth, one at least.
+// burst returns the size of a burst: n, or by default a second's worth, at least one.
 func burst(perSecond float64, n int) int {
 	if n > 0 {
 		return n
@@ -50,8 +50,8 @@ func burst(perSecond float64, n int) int {
 	return int(min(max(1, math.Ceil(perSecond)), math.MaxInt32))
 }
 
-// enter counts one more, or says why not. What was over the bound for a moment is
-// never let in.
+// enter counts one more flow, or returns why it may not be accepted. A flow beyond the limit is
+// counted only for a moment.
 func (b *flowLimit) enter(now time.Time) spec.Reason {
 	if n := b.flows.Add(1); b.max > 0 && n > b.max {
 		b.flows.Add(-1)

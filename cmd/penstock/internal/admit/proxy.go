@@ -16,11 +16,11 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Sizes of PROXY headers. The specification is HAProxy's doc/proxy-protocol.txt;
-// it bounds a version 1 header, and of a version 2 header only the length field.
+// Sizes of PROXY headers. The specification, HAProxy's doc/proxy-protocol.txt,
+// limits version 1 headers, but not version 2 headers beyond their length field.
 const (
 	maxProxy1 = 107
-	MaxProxy  = 4 << 10 // with its TLVs; longer ones are refused
+	MaxProxy  = 4 << 10 // including TLVs; longer headers are refused
 
 	headerLen2 = 16  // signature, version and command, family, length
 	maxSunPath = 108 // sun_path
@@ -33,16 +33,16 @@ var (
 	errProxy2    = errors.New("bad PROXY header: longer than 4096 bytes")
 	errProxyTLV  = errors.New("bad PROXY header: a TLV is cut short")
 	errProxyCRC  = errors.New("bad PROXY header: the CRC32C is wrong")
-	errProxyKind = errors.New("bad PROXY header: its protocol is one of datagrams, and this is a stream")
+	errProxyKind = errors.New("bad PROXY header: a datagram protocol on a stream")
 	errProxyLong = errors.New("PROXY header: its TLVs are longer than 65535 bytes")
 )
 
-// Header is what a PROXY header says of a connection: who the client is, and where
-// it connected to. Paths beginning with @ are abstract.
+// A Header is a PROXY header: the client of a connection, and the address that it connected to.
+// Paths beginning with @ are abstract.
 type Header struct {
 	Version    int  // 1 or 2
-	Local      bool // the sender's own connection, or it does not know: no addresses and TLVs
-	Unix       bool // then paths, which may be empty; or else addresses
+	Local      bool // the sender's own connection, or unknown: no addresses and TLVs
+	Unix       bool // paths, which may be empty, instead of addresses
 	Client, To netip.AddrPort
 	ClientPath string
 	ToPath     string
@@ -53,13 +53,12 @@ type Header struct {
 	TLVs []spec.TLV
 }
 
-// ParseProxy reads a PROXY header from the first bytes of a client; n is its
-// length. more asks for more than b: call again with all that there is then. A
-// client that sends no header is found out with its first wrong byte.
+// ParseProxy parses the PROXY header at the start of b and returns its length n. If more is true,
+// b is incomplete: call again with all the bytes received by then. A client that sends no header
+// is detected by its first wrong byte.
 //
-// b is only read, and the header does not refer to it. Addresses are plain: an
-// IPv4 address that is mapped into IPv6 is given as IPv4. Padding (PP2_TYPE_NOOP)
-// and a right checksum are left out of the TLVs.
+// b is only read, and the header does not refer to it. IPv4-mapped IPv6 addresses are returned as
+// IPv4. Padding (PP2_TYPE_NOOP) and a correct checksum are left out of the TLVs.
 func ParseProxy(b []byte) (h Header, n int, more bool, err error) {
 	switch n, err = proxySize(b); {
 	case err != nil:
@@ -73,7 +72,7 @@ func ParseProxy(b []byte) (h Header, n int, more bool, err error) {
 		// which is ignored" (2.2).
 		return Header{Version: 2, Local: true}, n, false, nil
 	}
-	// All is there, so that the reader of the codec never waits. It wants a version
+	// The header is complete, so the codec's reader never waits. It needs a version
 	// 1 header in its buffer at once.
 	got, err := proxyproto.Read(bufio.NewReaderSize(bytes.NewReader(b[:n]), maxProxy1))
 	if err != nil {
@@ -108,8 +107,7 @@ func ParseProxy(b []byte) (h Header, n int, more bool, err error) {
 	return h, n, false, nil
 }
 
-// proxySize is the length of the header that begins with b, 0 if b does not tell
-// yet.
+// proxySize returns the length of the header that b begins with, 0 if it is not known yet.
 func proxySize(b []byte) (int, error) {
 	v1 := []byte("PROXY ")
 	switch {
@@ -141,7 +139,7 @@ func proxySize(b []byte) (int, error) {
 	return n, nil
 }
 
-// parseTLVs reads what is behind the addresses: type 1, length 2, value.
+// parseTLVs parses what follows the addresses: type 1 byte, length 2 bytes, value.
 func (h *Header) parseTLVs(header []byte, at int) error {
 	for at < len(header) {
 		rest := header[at:]
@@ -169,7 +167,7 @@ func (h *Header) parseTLVs(header []byte, at int) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum is that of a header in which the four bytes of the checksum are zero.
+// checksum returns the CRC of a header whose four checksum bytes are zero.
 func checksum(header []byte, at int) uint32 {
 	sum := crc32.Update(0, castagnoli, header[:at])
 	sum = crc32.Update(sum, castagnoli, make([]byte, 4))
@@ -184,8 +182,8 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(spec.CanonicalAddr(at.Addr()), at.Port())
 }
 
-// pathOf reads a sun_path as unix(7) has it: an abstract name begins with a zero
-// byte, and a path ends with one.
+// sunPath parses a sun_path (unix(7)): an abstract name begins with a zero byte, and a path ends
+// with one.
 func sunPath(b []byte) string {
 	abstract := b[0] == 0
 	if abstract {
@@ -198,12 +196,11 @@ func sunPath(b []byte) string {
 	return string(name)
 }
 
-// Append appends the header to dst. It allocates only what dst needs.
+// Append appends the header to dst.
 //
-// Where one address is IPv4 and the other IPv6, both are written as IPv6. What
-// version 1 cannot say is UNKNOWN there: Unix sockets. A header
-// with an address missing is a local one. The error says that TLVs are too long;
-// then nothing is appended.
+// If one address is IPv4 and the other IPv6, both are written as IPv6. Version 1 writes UNKNOWN
+// for Unix sockets, which it cannot express. A header with an address missing is written as a
+// local one. The error says that the TLVs are too long; then nothing is appended.
 func (h *Header) Append(dst []byte) ([]byte, error) {
 	local := h.Local || !h.Unix && (!h.Client.Addr().IsValid() || !h.To.Addr().IsValid())
 	client, to := spec.CanonicalAddr(h.Client.Addr()), spec.CanonicalAddr(h.To.Addr())
@@ -286,7 +283,7 @@ func appendPort(dst []byte, port uint16) []byte {
 	return strconv.AppendUint(append(dst, ' '), uint64(port), 10)
 }
 
-// appendPath writes a sun_path; one that is too long is cut.
+// appendPath appends a sun_path, truncated if it is too long.
 func appendPath(dst []byte, path string) []byte {
 	var b [maxSunPath]byte
 	copy(b[:], path)

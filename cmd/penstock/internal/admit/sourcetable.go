@@ -11,16 +11,17 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// MaxSources bounds the sources that a listener remembers. Each has about 40 bytes.
+// MaxSources is the maximum number of sources that a listener remembers. Each takes about 40
+// bytes.
 const MaxSources = 1 << 20
 
-// sourceBound bounds what one source does. Its bucket is told by one number, the
-// time at which it is full again: a new flow puts that off by one interval, and may
-// come in if it is not further away than a burst. That is a token bucket in 8
-// bytes, where a rate.Limiter has 80 and pointers for the garbage collector.
+// A sourceLimit limits one source. Its token bucket is stored as one number, the time at which it
+// is full again: a new flow moves that time by one interval, and is allowed if the time is not
+// more than a burst away. That is a token bucket in 8 bytes, where a rate.Limiter takes 80 and
+// pointers for the garbage collector.
 type sourceLimit struct {
-	flows    int32 // 0: none
-	interval int64 // between new flows, in ns; 0: no bound
+	flows    int32 // 0: no limit
+	interval int64 // between new flows, in ns; 0: no limit
 	burst    int64 // of intervals, in ns; 30 years at most
 }
 
@@ -36,9 +37,9 @@ func newSourceLimit(l spec.SourceLimits) sourceLimit {
 
 func (b sourceLimit) any() bool { return b.flows > 0 || b.interval > 0 }
 
-// sourceOf is what counts as one source: an IPv4 address, or the /64 of an IPv6
-// address, for that is what one customer has. IPv4 stands where multicast is in
-// IPv6, which is nobody's source.
+// sourceKey returns the key of a client's source: an IPv4 address, or the /64 of an IPv6 address,
+// because that is what one customer has. IPv4 addresses are mapped to where IPv6 has multicast
+// addresses, which are never a source.
 func sourceKey(a netip.Addr) uint64 {
 	if a.Is4() {
 		b := a.As4()
@@ -48,25 +49,24 @@ func sourceKey(a netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(b[:8])
 }
 
-// sources has what each source does. It is in shards, so that loops seldom meet,
-// and nobody outside can tell which source is in which.
+// A sourceTable holds the state of each source. It is divided into shards, so that loops seldom
+// contend, by a keyed hash, so that clients cannot choose their shard.
 type sourceTable struct {
 	epoch  time.Time // the zero of all times
 	seed   maphash.Seed
-	max    int // of a shard
+	max    int // sources per shard
 	shards [64]shard
 }
 
 type shard struct {
 	mu      sync.Mutex
 	sources map[uint64]sourceState
-	latest  int64 // the latest time that it knows
-	peak    int   // the most that all has had
+	latest  int64 // the latest time seen
+	peak    int   // the largest size of the map
 	_       [64]byte
 }
 
-// source says nothing, and so need not be remembered, if it has no flows and its
-// bucket is full.
+// A sourceState that has no flows and a full bucket need not be remembered.
 type sourceState struct {
 	fullAt int64 // when its bucket is full again
 	flows  int32
@@ -87,7 +87,7 @@ func (t *sourceTable) shard(key uint64) *shard {
 	return &t.shards[maphash.Comparable(t.seed, key)%uint64(len(t.shards))]
 }
 
-// enter counts one more flow of a source, or says why not.
+// enter counts one more flow of a source, or returns why it may not be accepted.
 func (t *sourceTable) enter(key uint64, b sourceLimit, now time.Time) spec.Reason {
 	s := t.shard(key)
 	s.mu.Lock()
@@ -103,7 +103,7 @@ func (t *sourceTable) enter(key uint64, b sourceLimit, now time.Time) spec.Reaso
 		return spec.ReasonSourceFlows
 	}
 	if b.interval > 0 {
-		// No debt is longer than a burst, also one from a stricter configuration.
+		// No debt is longer than a burst, even one from a stricter configuration.
 		src.fullAt = max(min(src.fullAt, s.latest+b.burst), s.latest)
 		if src.fullAt+b.interval-s.latest > b.burst {
 			s.sources[key] = src
@@ -130,9 +130,9 @@ func (t *sourceTable) leave(key uint64) {
 	s.forget(key)
 }
 
-// sweep looks at a few sources wherever a map's iteration begins, which is
-// anywhere, and forgets those that say nothing. As every new source looks at more
-// than one, those are never more than the others for long.
+// forgetIdle looks at a few sources wherever the map's iteration begins, which is random, and
+// removes the idle ones. Since every new source looks at more than one, idle ones never outnumber
+// the others for long.
 func (s *shard) forgetIdle() {
 	looks := 4
 	for key, src := range s.sources {
@@ -145,7 +145,8 @@ func (s *shard) forgetIdle() {
 	}
 }
 
-// forget also gives the memory back, once nothing is left of much: a map does not.
+// forget removes a source. When the map becomes empty it is replaced, because a map does not
+// shrink.
 func (s *shard) forget(key uint64) {
 	delete(s.sources, key)
 	if len(s.sources) == 0 && s.peak > 1000 {

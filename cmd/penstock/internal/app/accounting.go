@@ -9,28 +9,27 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// books are where flows are entered: the counters, the access log, and the daemon's own
-// log. A configuration may put other logs in place of those that are there.
+// accounting records flows: in the counters, in the access log, and in the daemon's own log. A new
+// configuration may replace the logs.
 type accounting struct {
 	counters   *account.Counters
 	log        *slog.Logger
-	logDropped func() int64 // lines of log
+	logDropped func() int64 // returns the number of log lines dropped
 	access     atomic.Pointer[account.Log]
 	flowLog    atomic.Pointer[account.Log]
 	recent     atomic.Pointer[account.Recent] // nil: nobody can ask
 
-	mu           sync.Mutex // one change at a time
+	mu           sync.Mutex // serializes changes
 	accessConfig spec.AccessLog
 	loggedFlows  string
-	closedDrops  [2]int64 // of logs that are closed: journal, access
+	closedDrops  [2]int64 // lines dropped by logs that are closed: flowLog, access
 }
 
 func newAccounting(log *slog.Logger, lost func() int64) *accounting {
 	return &accounting{counters: account.NewCounters(), log: log, logDropped: lost, loggedFlows: account.LogNone}
 }
 
-// configure opens the logs that a configuration asks for. With an error everything stays
-// as it is.
+// configure opens the logs that a configuration asks for. On an error nothing changes.
 func (b *accounting) configure(cfg *spec.Config) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,14 +45,14 @@ func (b *accounting) configure(cfg *spec.Config) error {
 		b.loggedFlows = cfg.Log.Flows
 		log := b.log
 		if b.loggedFlows == account.LogAll {
-			log = unlimited(log) // a line for each flow was asked for
+			log = unlimited(log) // the operator asked for a line per flow
 		}
 		b.replace(&b.flowLog, account.NewFlowLog(log, b.loggedFlows), &b.closedDrops[0])
 	}
 	return nil
 }
 
-// replace puts a log in place of another one, which writes what it has and is closed.
+// replace replaces a log, which writes what is queued and is closed.
 func (b *accounting) replace(at *atomic.Pointer[account.Log], next *account.Log, drops *int64) {
 	if old := at.Swap(next); old != nil {
 		old.Close()
@@ -61,7 +60,7 @@ func (b *accounting) replace(at *atomic.Pointer[account.Log], next *account.Log,
 	}
 }
 
-// enter is for the flow's loop. s is the series that it was begun in; nil: in none.
+// record records a flow that has ended, on its loop. s is the series that counts it; nil: none.
 func (b *accounting) record(s *account.Series, e *account.Entry) {
 	b.counters.Record(s, e)
 	b.access.Load().Record(e)
@@ -74,15 +73,15 @@ func (b *accounting) reopen() {
 	b.flowLog.Load().Reopen()
 }
 
-// dropped counts lines that were lost since the start, for want of room or because they
-// could not be written: of the daemon's log and of the access log.
+// dropped returns the number of lines of the daemon's log and of the access log that were
+// dropped since the start, because the queue was full or because writing failed.
 func (b *accounting) dropped() (journal, access int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.logDropped() + b.closedDrops[0] + b.flowLog.Load().Stats().Dropped(), b.closedDrops[1] + b.access.Load().Stats().Dropped()
 }
 
-// close writes what waits. No flow is open any more.
+// close writes what is queued. No flow is open any more.
 func (b *accounting) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

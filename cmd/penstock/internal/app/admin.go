@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// serveAdmin lets operators ask, if the configuration says where.
+// serveAdmin starts the admin listener, if one is configured.
 func (d *daemon) serveAdmin() error {
 	cfg := d.active.Load().Admin
 	if cfg.Listen.Kind == 0 {
@@ -32,7 +32,7 @@ func (d *daemon) serveAdmin() error {
 	d.log.Info("admin", "listener", urlOf(l.Addr()))
 	go func() {
 		if err := d.server.Serve(l); err != nil {
-			d.log.Error("the admin listener has ended", "error", err)
+			d.log.Error("admin listener failed", "error", err)
 		}
 	}()
 	return nil
@@ -40,7 +40,7 @@ func (d *daemon) serveAdmin() error {
 
 func urlOf(a net.Addr) string { return a.Network() + "://" + a.String() }
 
-// closeAdmin gives those who ask a moment for their answers.
+// closeAdmin stops the admin server, which has a second for pending answers.
 func (d *daemon) closeAdmin() {
 	if d.server == nil {
 		return
@@ -50,7 +50,7 @@ func (d *daemon) closeAdmin() {
 	d.server.Close(ctx)
 }
 
-// SetMember changes members, and returns them as they are then.
+// SetMember changes the members of a group that have a name, and returns them.
 func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.Member, error) {
 	i := slices.IndexFunc(d.active.Load().Groups, func(g *spec.Group) bool { return g.Name == group })
 	if i < 0 {
@@ -81,7 +81,7 @@ func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.M
 	return list, nil
 }
 
-// endMember ends the flows of a member that an operator has disabled.
+// endMemberFlows ends the flows of a member that an operator has disabled.
 func (d *daemon) endMemberFlows(group, name string) {
 	d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
 		if m := p.member.Load(); m != nil && m.Group().Name() == group && (m.Name() == name || m.Addr().String() == name) {
@@ -90,7 +90,7 @@ func (d *daemon) endMemberFlows(group, name string) {
 	})
 }
 
-// each calls do with every open flow that has a passage.
+// eachFlow calls do with every open flow that the daemon knows.
 func (d *daemon) eachFlow(do func(*relay.FlowInfo, *flowState)) {
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {
 		for i := range flows {
@@ -102,7 +102,7 @@ func (d *daemon) eachFlow(do func(*relay.FlowInfo, *flowState)) {
 	})
 }
 
-// Flows gives all open flows to yield.
+// Flows passes all open flows to yield.
 func (d *daemon) Flows(ctx context.Context, yield func([]api.Flow) bool) error {
 	var list []api.Flow
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {
@@ -143,7 +143,7 @@ func transfer(t *relay.Transfer) api.Transfer {
 	}
 }
 
-// Flow is one open flow, with what the kernel knows of it.
+// Flow returns one open flow, with what the kernel knows about it.
 func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	f, ok := d.engine.Flow(id)
 	if !ok {
@@ -176,7 +176,7 @@ func tcpInfo(t *relay.TCPInfo) *api.TCPInfo {
 	}
 }
 
-// Kill ends flows, and tells how many of them were still there.
+// Kill ends flows, and returns how many of them were still open.
 func (d *daemon) Kill(ctx context.Context, ids []uint64) (n int64) {
 	for _, id := range ids {
 		if ctx.Err() != nil {
@@ -189,8 +189,8 @@ func (d *daemon) Kill(ctx context.Context, ids []uint64) (n int64) {
 	return n
 }
 
-// Level is the log's level.
+// Level returns the level of the log.
 func (d *daemon) Level() string { return levelName(d.level.Level()) }
 
-// SetLevel changes it, until the next reload.
+// SetLevel changes the level of the log until the next reload.
 func (d *daemon) SetLevel(level string) { d.level.Set(levelOf(level)) }

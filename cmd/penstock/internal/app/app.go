@@ -1,5 +1,5 @@
-// Package app assembles the daemon from its stations and owns its life: it
-// parses the command line, starts the engine, and ends it on a signal.
+// Package app assembles the daemon from the packages around it and owns its
+// lifecycle: it parses the command line, starts the engine, and stops it on a signal.
 package app
 
 import (
@@ -14,10 +14,10 @@ const (
 	exitOK       = 0 // every flow has ended
 	exitFailed   = 1 // could not start
 	exitUsage    = 2 // the command line is wrong
-	exitCut      = 3 // the drain deadline passed and flows were cut
-	exitAtOnce   = 4 // a second signal ended it with flows left
-	exitCodeHelp = `Exit codes: 0 all is well, every flow has ended; 1 it could not start; 2 the command line is wrong; ` +
-		`3 the drain deadline passed and flows were cut; 4 a second signal cut them.`
+	exitCut      = 3 // the drain deadline passed and the remaining flows were ended
+	exitAtOnce   = 4 // a second signal ended the remaining flows
+	exitCodeHelp = `Exit codes: 0 success, every flow has ended; 1 the daemon could not start; 2 invalid command line or configuration; ` +
+		`3 the drain deadline passed and the remaining flows were ended; 4 a second signal ended them.`
 )
 
 // printVersion writes one line: version, toolchain, platform.
@@ -25,7 +25,7 @@ func printVersion(w io.Writer) {
 	fmt.Fprintf(w, "penstock %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// version is that of the build, with the revision where it is known.
+// version returns the build's version, with the revision if it is known.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

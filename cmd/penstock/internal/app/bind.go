@@ -14,11 +14,11 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// lookupTimeout bounds the look-up of one listener's name, and at the start of all members'.
+// lookupTimeout bounds the lookup of one listener's name and, at the start, of all members' names.
 const lookupTimeout = 10 * time.Second
 
-// A bind is what makes a listener the same as another one: a new configuration takes
-// its socket over, whatever its name is.
+// A bindKey identifies a listener's socket. A listener of a new configuration takes over the
+// socket with the same key, whatever its name is.
 type bindKey struct {
 	addr         spec.Endpoint
 	inherit      string
@@ -26,7 +26,7 @@ type bindKey struct {
 	netInterface string
 	transparent  bool
 	mptcp        bool
-	freePortName string // the listener's name, where it asks for a free port: another one gets another port
+	freePortName string // the listener's name if it asks for a free port, so that each such listener has its own
 }
 
 func bindKeyOf(l *spec.Listener) bindKey {
@@ -37,8 +37,8 @@ func bindKeyOf(l *spec.Listener) bindKey {
 	return b
 }
 
-// bindAll gives the posts of listeners: those that are there, and new ones, which take
-// nobody in before they are updated. With an error it returns what it has made so far.
+// bindListeners returns the bound sockets of listeners: those that exist, and new ones, which are
+// paused until they are updated. On an error it returns what it has bound so far.
 func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) (map[bindKey]*boundListener, error) {
 	posts := map[bindKey]*boundListener{}
 	for _, l := range listeners {
@@ -56,7 +56,7 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 	return posts, nil
 }
 
-// closePosts closes those posts that the others do not have.
+// closeListeners closes the listeners of posts that are not in others.
 func (d *daemon) closeListeners(posts, others map[bindKey]*boundListener) {
 	var wg sync.WaitGroup
 	for b, p := range posts {
@@ -83,12 +83,12 @@ func (d *daemon) listen(ctx context.Context, l *spec.Listener) (*boundListener, 
 	p.Listener, err = d.engine.Listen(at, c)
 	if errors.Is(err, syscall.EAFNOSUPPORT) && at.AddrPort.Addr() == netip.IPv6Unspecified() {
 		at.AddrPort = netip.AddrPortFrom(netip.IPv4Unspecified(), at.AddrPort.Port())
-		p.Listener, err = d.engine.Listen(at, c) // all addresses of a host without IPv6
+		p.Listener, err = d.engine.Listen(at, c) // all addresses, on a host without IPv6
 	}
 	return p, err
 }
 
-// inherit takes the one socket of a name that the service manager has passed.
+// inherit takes over the socket that the service manager passed under the listener's name.
 func (d *daemon) inherit(l *spec.Listener, c relay.ListenConfig) (*relay.Listener, error) {
 	streams, packets := d.inherited.Streams[l.Inherit], d.inherited.Datagrams[l.Inherit]
 	switch {
@@ -97,7 +97,7 @@ func (d *daemon) inherit(l *spec.Listener, c relay.ListenConfig) (*relay.Listene
 	case l.Datagrams && len(packets) == 1:
 		return d.engine.ListenOnPacket(packets[0], c)
 	}
-	return nil, fmt.Errorf("the service manager passed %d stream and %d datagram sockets of the name %q; allowed: one, of the listener's kind",
+	return nil, fmt.Errorf("the service manager passed %d stream and %d datagram sockets named %q; allowed: exactly one, of the listener's kind",
 		len(streams), len(packets), l.Inherit)
 }
 
@@ -105,8 +105,8 @@ var networks = map[spec.Kind]relay.Network{
 	spec.TCP: relay.TCP, spec.UDP: relay.UDP, spec.Unix: relay.Unix, spec.Unixgram: relay.Unixgram,
 }
 
-// listenAddr is the address to bind: of a name the first one, IPv4 before IPv6, and
-// all addresses if there is no host.
+// listenAddr returns the address to bind: all addresses if there is no host, and for a name
+// its first address, IPv4 before IPv6.
 func listenAddr(ctx context.Context, e spec.Endpoint) (relay.Addr, error) {
 	network := networks[e.Kind]
 	switch ip := e.Addr(); {
@@ -132,7 +132,7 @@ func listenAddr(ctx context.Context, e spec.Endpoint) (relay.Addr, error) {
 	return relay.Addr{Network: network, AddrPort: netip.AddrPortFrom(best, e.Port)}, nil
 }
 
-// listenConfig is what the engine is told of a listener.
+// listenConfig returns the engine's configuration of a listener.
 func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenConfig {
 	o := socketOptions(l.TCP)
 	o.Interface, o.Transparent = l.Interface, l.Transparent

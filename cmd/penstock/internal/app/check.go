@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// rules are what account asks of a configuration.
+// rules are the checks of a configuration that package account makes.
 var rules = []config.Rule{
 	{Of: func(c *spec.Config) *string { return &c.AccessLog.Format }, Check: account.CheckFormat},
 	{Of: func(c *spec.Config) *string { return &c.AccessLog.To }, Check: account.CheckTarget},
@@ -25,14 +25,14 @@ var rules = []config.Rule{
 // checkCmd is the command check.
 type checkCmd struct {
 	Config string `short:"c" required:"" placeholder:"FILE" help:"The configuration."`
-	Diff   string `placeholder:"RUNNING" help:"Also say what FILE would change: in another file, or in the daemon whose admin listener is at unix:///PATH or tcp://HOST:PORT."`
-	Token  string `env:"PENSTOCK_TOKEN" placeholder:"TOKEN" help:"What a daemon on TCP wants to see."`
+	Diff   string `placeholder:"RUNNING" help:"Also show what FILE would change, compared with another file or with the daemon whose admin listener is at unix:///PATH or tcp://HOST:PORT."`
+	Token  string `env:"PENSTOCK_TOKEN" placeholder:"TOKEN" help:"The token of an admin listener on TCP."`
 	JSON   bool   `name:"json" help:"Print what changes as JSON."`
 }
 
-// Help is what penstock check --help says below the flags.
+// Help returns the text that penstock check --help prints below the flags.
 func (checkCmd) Help() string {
-	return "Nothing is looked up, bound or connected. Every error is told at once, as FILE:LINE:COLUMN. Exit code 0: the file can be used; 2: it cannot; 1: the daemon could not be asked."
+	return "Nothing is looked up, bound or connected. All errors are printed at once, with FILE:LINE:COLUMN. Exit codes: 0: the file is valid; 2: it is not; 1: the daemon could not be asked."
 }
 
 func (c *checkCmd) run(stdout, stderr *os.File) int {
@@ -65,7 +65,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 	return exitOK
 }
 
-// compare tells what FILE changes in another file.
+// compareWithFile prints what FILE changes compared with another file.
 func (c *checkCmd) compareWithFile(stdout io.Writer, cfg *spec.Config) error {
 	old, _, err := config.Load(c.Diff, rules...)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *checkCmd) compareWithFile(stdout io.Writer, cfg *spec.Config) error {
 	return nil
 }
 
-// ask has the daemon tell what FILE would change.
+// compareWithDaemon prints what FILE would change in a running daemon.
 func (c *checkCmd) compareWithDaemon(stdout io.Writer, cfg *spec.Config) error {
 	client, err := api.NewClient(c.Diff, c.Token)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *checkCmd) compareWithDaemon(stdout io.Writer, cfg *spec.Config) error {
 	return nil
 }
 
-// printDiff writes what a daemon would change, or has changed, for a person.
+// printDiff prints what a daemon would change, or has changed, for a person.
 func printDiff(w io.Writer, d *api.Diff) {
 	if len(d.Changes) == 0 {
 		fmt.Fprintln(w, "nothing changes")
@@ -130,7 +130,7 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// counted is a number of things: 1 flow, 2 flows.
+// counted returns a number of things: 1 flow, 2 flows.
 func counted(n int, thing string) string {
 	if n != 1 {
 		thing += "s"

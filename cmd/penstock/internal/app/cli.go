@@ -16,11 +16,11 @@ import (
 // commands is the grammar of the command line.
 type commands struct {
 	Relay   relayCmd   `cmd:"" help:"Relay the clients of one listener to upstreams in turn."`
-	Run     runCmd     `cmd:"" help:"Run what a configuration says."`
-	Check   checkCmd   `cmd:"" help:"Check a configuration, and tell what it would change."`
-	Explain explainCmd `cmd:"" help:"Tell what would become of a connection, and why."`
+	Run     runCmd     `cmd:"" help:"Run the daemon with a configuration file."`
+	Check   checkCmd   `cmd:"" help:"Check a configuration, and show what it would change."`
+	Explain explainCmd `cmd:"" help:"Explain how a connection would be routed, and why."`
 	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of configurations, for editors."`
-	Doctor  doctor.Cmd `cmd:"" help:"Look at the machine: what is missing, what it costs, and what mends it."`
+	Doctor  doctor.Cmd `cmd:"" help:"Examine this host: what is missing, what that costs, and how to fix it."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 
 	console.Commands
@@ -36,61 +36,61 @@ type relayCmd struct {
 	Upstreams []upstreamArg `arg:"" name:"UPSTREAM" help:"Where to connect, the same way, or echo:, discard:. Streams go to streams, datagrams to datagrams. Several take clients in turn."`
 
 	ConnectTimeout    timeout  `default:"5s" placeholder:"TIME" help:"How long one upstream may take to connect (${default})."`
-	IdleTimeout       *timeout `placeholder:"TIME" help:"End a flow that has moved nothing for so long (0: never; streams: never, datagrams: 60s)."`
-	HalfClosedTimeout timeout  `default:"60s" placeholder:"TIME" help:"End a flow of which one side has ended and the other has moved no byte for so long (${default}; 0: never)."`
-	DrainTimeout      timeout  `default:"30s" placeholder:"TIME" help:"How long flows may go on after the first signal (${default}; 0: cut them at once)."`
+	IdleTimeout       *timeout `placeholder:"TIME" help:"End a flow that has moved nothing for this long (0: never; default: never for streams, 60s for datagrams)."`
+	HalfClosedTimeout timeout  `default:"60s" placeholder:"TIME" help:"End a flow that one side has closed and the other has left idle for this long (${default}; 0: never)."`
+	DrainTimeout      timeout  `default:"30s" placeholder:"TIME" help:"How long flows may continue after the first signal (${default}; 0: end them at once)."`
 
-	KeepAlive   timeout `default:"0" placeholder:"TIME" help:"Probe a TCP peer that has been silent for so long (0: no probes)."`
-	UserTimeout timeout `default:"0" placeholder:"TIME" help:"End a TCP connection whose data stays unacknowledged for so long (0: the kernel's)."`
-	Nagle       bool    `help:"Let TCP wait for more before it sends a small segment."`
-	RecvBuffer  size    `default:"0" placeholder:"SIZE" help:"SO_RCVBUF of every socket (0: the kernel tunes it)."`
-	SendBuffer  size    `default:"0" placeholder:"SIZE" help:"SO_SNDBUF of every socket (0: the kernel tunes it)."`
-	Backlog     count   `default:"0" placeholder:"N" help:"Clients that may wait to be accepted (0: the kernel's most)."`
-	SocketMode  mode    `default:"0" placeholder:"MODE" help:"Permissions of a Unix listener's path, octal (0: the umask's)."`
+	KeepAlive   timeout `default:"0" placeholder:"TIME" help:"Probe a TCP peer that has been silent for this long (0: no probes)."`
+	UserTimeout timeout `default:"0" placeholder:"TIME" help:"End a TCP connection whose data stays unacknowledged for this long (0: the kernel's default)."`
+	Nagle       bool    `help:"Enable Nagle's algorithm: TCP waits for more data before it sends a small segment."`
+	RecvBuffer  size    `default:"0" placeholder:"SIZE" help:"SO_RCVBUF of every socket (0: tuned by the kernel)."`
+	SendBuffer  size    `default:"0" placeholder:"SIZE" help:"SO_SNDBUF of every socket (0: tuned by the kernel)."`
+	Backlog     count   `default:"0" placeholder:"N" help:"Maximum number of clients waiting to be accepted (0: the kernel's maximum)."`
+	SocketMode  mode    `default:"0" placeholder:"MODE" help:"Permissions of a Unix listener's path, octal (0: from the umask)."`
 
-	Replies     count    `default:"0" placeholder:"N" help:"End a datagram flow when each of the client's datagrams has had so many replies (0: do not; DNS: 1)."`
+	Replies     count    `default:"0" placeholder:"N" help:"End a datagram flow once each of the client's datagrams has had this many replies (0: never; DNS: 1)."`
 	Unreachable string   `enum:"next,end,ignore" default:"next" placeholder:"WHAT" help:"What an ICMP error does to a datagram flow: next (upstream), end or ignore (${default})."`
-	Source      []source `placeholder:"ADDRESS" help:"Send datagrams to upstreams from this address; several are taken in turn, each with its own range of ports."`
-	MaxFlows    count    `default:"0" placeholder:"N" help:"Datagram flows at most; the least useful gives way (0: three quarters of the descriptor limit)."`
-	MaxNewFlows count    `default:"0" placeholder:"N" help:"Datagram flows that each loop begins a second at most (0: 16384)."`
-	NoGSO       bool     `name:"no-gso" help:"Send each datagram by itself."`
-	NoGRO       bool     `name:"no-gro" help:"Receive each datagram by itself."`
+	Source      []source `placeholder:"ADDRESS" help:"Send datagrams to upstreams from this address; several are used in turn, each with its own range of ports."`
+	MaxFlows    count    `default:"0" placeholder:"N" help:"Maximum number of datagram flows; beyond it the least useful one is ended (0: three quarters of the descriptor limit)."`
+	MaxNewFlows count    `default:"0" placeholder:"N" help:"Maximum number of new datagram flows per second and loop (0: 16384)."`
+	NoGSO       bool     `name:"no-gso" help:"Send datagrams one at a time."`
+	NoGRO       bool     `name:"no-gro" help:"Receive datagrams one at a time."`
 
 	Loops    count `default:"0" placeholder:"N" help:"Event loops (0: one per CPU)."`
-	Pipes    count `default:"0" placeholder:"N" help:"Pipes that splicing may use (0: the engine's default)."`
-	NoSplice bool  `help:"Copy everything."`
+	Pipes    count `default:"0" placeholder:"N" help:"Maximum number of pipes for splicing (0: the engine's default)."`
+	NoSplice bool  `help:"Never splice; copy all data."`
 
 	LogFormat string `enum:"auto,text,json" default:"auto" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal, JSON otherwise."`
 	LogLevel  string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
 	LogFlows  string `enum:"none,failed,all" default:"failed" placeholder:"WHICH" help:"Which flows get a line when they end: none, failed or all (${default})."`
 }
 
-// Help is what penstock relay --help says below the flags.
+// Help returns the text that penstock relay --help prints below the flags.
 func (relayCmd) Help() string {
-	return "The first SIGINT or SIGTERM stops listening and lets flows end; the second ends all at once.\n\n" + exitCodeHelp
+	return "The first SIGINT or SIGTERM stops listening and lets flows finish; the second ends them all at once.\n\n" + exitCodeHelp
 }
 
-// Validate is called by kong for what one flag's type cannot say.
+// Validate is called by kong. It checks what depends on more than one flag.
 func (c *relayCmd) Validate() error {
 	if c.ConnectTimeout == 0 {
-		return errors.New("--connect-timeout: an attempt to connect must have a limit; allowed: more than 0")
+		return errors.New("--connect-timeout: connecting must have a limit; allowed: more than 0")
 	}
 	for _, u := range c.Upstreams {
 		switch {
 		case c.Listen.Kind.Datagrams() && !u.Kind.Datagrams():
-			return fmt.Errorf("%q: a stream upstream behind a datagram listener; allowed: udp://HOST:PORT, unixgram:///PATH, unixgram:@NAME or what is built in", u.String())
+			return fmt.Errorf("%q: a stream upstream behind a datagram listener; allowed: udp://HOST:PORT, unixgram:///PATH, unixgram:@NAME, echo: or discard:", u.String())
 		case c.Listen.Kind.Streams() && !u.Kind.Streams():
-			return fmt.Errorf("%q: a datagram upstream behind a stream listener; allowed: tcp://HOST:PORT, unix:///PATH, unix:@NAME or what is built in", u.String())
+			return fmt.Errorf("%q: a datagram upstream behind a stream listener; allowed: tcp://HOST:PORT, unix:///PATH, unix:@NAME, echo: or discard:", u.String())
 		}
 	}
 	return nil
 }
 
 // Main runs the command line args, without the program's name, and returns the
-// exit code. A wrong command line gets one line on stderr.
+// exit code. An invalid command line is reported in one line on stderr.
 func Main(args []string, stdout, stderr *os.File) int {
 	var c commands
-	// Kong ends the process after --help; here it only says so.
+	// By default kong exits after --help; here it only sets helped.
 	helped := false
 	parser, err := kong.New(&c, kong.Name("penstock"),
 		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets.\n\n"+exitCodeHelp),
@@ -134,7 +134,7 @@ func Main(args []string, stdout, stderr *os.File) int {
 	return exitOK
 }
 
-// usageMessage is the text of an error of parsing, in one line, with what is
+// usageMessage returns the text of a parse error in one line, with what is
 // allowed where kong does not say it. Kong's errors have no types of their own.
 func usageMessage(err error) string {
 	text := strings.ReplaceAll(err.Error(), "\n", " ")

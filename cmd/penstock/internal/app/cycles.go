@@ -13,29 +13,29 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A hop is a step of a flow: from a listener to a member's address.
+// A hop is a step from a listener to a member's address.
 type hop struct {
 	listener string
 	member   relay.Addr
 }
 
-// doors are the addresses of the daemon's own listeners, by what a member must have in
-// common with them.
+// ownListeners finds the daemon's own listener that a member's address leads to.
 type ownListeners struct {
-	byAddr    map[relay.Addr][]ownListener
-	hostAddrs map[netip.Addr]bool // addresses of this host
+	byAddr    map[relay.Addr][]ownListener // by address without the IP
+	hostAddrs map[netip.Addr]bool          // addresses of this host
 }
 
 type ownListener struct {
 	listener string
-	ip       netip.Addr // that it is bound to
+	ip       netip.Addr // the address that it is bound to
 }
 
-// newDoors finds listeners by their addresses. One without an address leads nowhere.
+// newOwnListeners indexes listeners by their addresses, as returned by at. Listeners without an
+// address are left out.
 func newOwnListeners(listeners []*spec.Listener, at func(*spec.Listener) relay.Addr) *ownListeners {
 	d := &ownListeners{byAddr: map[relay.Addr][]ownListener{}, hostAddrs: map[netip.Addr]bool{}}
 	for _, l := range listeners {
-		// What is connected on this host comes over lo.
+		// Connections from this host to itself arrive on lo.
 		if a := at(l); a.Network != 0 && (l.Interface == "" || l.Interface == "lo") {
 			d.byAddr[withoutIP(a)] = append(d.byAddr[withoutIP(a)], ownListener{l.Name, spec.CanonicalAddr(a.AddrPort.Addr())})
 		}
@@ -51,13 +51,14 @@ func newOwnListeners(listeners []*spec.Listener, at func(*spec.Listener) relay.A
 	return d
 }
 
-// common is an address without its IP.
+// withoutIP returns the address with its IP removed.
 func withoutIP(a relay.Addr) relay.Addr {
 	a.AddrPort = netip.AddrPortFrom(netip.Addr{}, a.AddrPort.Port())
 	return a
 }
 
-// open is the listener that takes who connects to an address; empty: none.
+// listenerAt returns the name of the listener that accepts connections to an address; empty: none
+// does.
 func (d *ownListeners) listenerAt(to relay.Addr) string {
 	ip := spec.CanonicalAddr(to.AddrPort.Addr())
 	here := !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() || d.hostAddrs[ip]
@@ -69,8 +70,8 @@ func (d *ownListeners) listenerAt(to relay.Addr) string {
 	return ""
 }
 
-// loops finds the hops that lead a flow back to a listener that it came through, each
-// with the listeners on the way. members gives the addresses of a group.
+// cycles returns the hops that lead a flow back to a listener that it came through, each with the
+// names of the listeners on its path. members returns the addresses of a group.
 func (d *ownListeners) cycles(listeners []*spec.Listener, members func(*spec.Group) []relay.Addr) map[hop][]string {
 	next := map[string][]string{} // listeners that a listener leads to
 	var own []hop
@@ -93,7 +94,8 @@ func (d *ownListeners) cycles(listeners []*spec.Listener, members func(*spec.Gro
 	return found
 }
 
-// path is a way from one listener to another, both included; nil: there is none.
+// shortestPath returns the shortest path from one listener to another, both included; nil: there
+// is none.
 func shortestPath(next map[string][]string, from, to string) []string {
 	before := map[string]string{from: ""}
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
@@ -117,7 +119,7 @@ func shortestPath(next map[string][]string, from, to string) []string {
 	return nil
 }
 
-// literals are the addresses of a group's members that need no look-up.
+// literalAddrs returns the addresses of a group's members that need no lookup.
 func literalAddrs(g *spec.Group) (list []relay.Addr) {
 	for _, m := range g.Members {
 		if a, ok := upstream.Literal(m.To); ok {
@@ -127,20 +129,20 @@ func literalAddrs(g *spec.Group) (list []relay.Addr) {
 	return list
 }
 
-// checkLoops refuses a configuration that has a listener relay to itself: it would
-// take all descriptors within a second.
+// checkCycles returns an error if a listener relays to itself: the flow would take all descriptors
+// within a second.
 func checkCycles(d *ownListeners, listeners []*spec.Listener) error {
 	found := d.cycles(listeners, literalAddrs)
 	var errs []error
 	for h, way := range found {
-		errs = append(errs, fmt.Errorf("listener %s: %s leads back to it (%s); allowed: members that do not come back to the same listener",
+		errs = append(errs, fmt.Errorf("listener %s: %s leads back to it (%s); allowed: members that do not lead back to the listener",
 			h.listener, h.member, strings.Join(way, " > ")))
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
 }
 
-// configuredAddr is the address of a listener as the file has it; zero: it is not known yet.
+// configuredAddr returns the address of a listener as configured; zero: it is not known yet.
 func configuredAddr(l *spec.Listener) relay.Addr {
 	if a, ok := upstream.Literal(l.Listen); ok && l.Inherit == "" && (a.Path != "" || a.AddrPort.Port() != 0) {
 		return a
@@ -148,8 +150,8 @@ func configuredAddr(l *spec.Listener) relay.Addr {
 	return relay.Addr{}
 }
 
-// findLoops looks at members as they are now, those that DNS has found too. Flows that
-// would go round in circles are refused from then on.
+// updateCycles looks for cycles with the current members, including those found by DNS. From then
+// on, flows are refused that would return to their listener.
 func (d *daemon) updateCycles() {
 	f := d.active.Load()
 	members := map[string][]relay.Addr{}
@@ -165,13 +167,13 @@ func (d *daemon) updateCycles() {
 	}
 	if old := d.cycles.Load(); old == nil || len(*old) != len(found) {
 		for h, way := range found {
-			d.log.Error("a member leads back to its listener, and is refused", "listener", h.listener, "member", h.member.String(), "way", strings.Join(way, " > "))
+			d.log.Error("member leads back to its listener; it gets no flows", "listener", h.listener, "member", h.member.String(), "through", strings.Join(way, " > "))
 		}
 	}
 	d.cycles.Store(&found)
 }
 
-// leadsBack reports whether a flow that goes to a member comes back to its listener.
+// leadsBack reports whether a flow to a member would return to its listener.
 func (d *daemon) leadsBack(p *flowState, to *relay.Addr) bool {
 	l := d.cycles.Load()
 	if l == nil {

@@ -22,13 +22,13 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A daemon is the engine and the stations around it, with a configuration in force.
+// A daemon is the engine and the packages around it, with a running configuration.
 //
-//	newDaemon ──▶ apply ──▶ apply (a reload) ... ──▶ drain ──▶ close
+// \tnewDaemon ──▶ apply ──▶ apply (a reload) ... ──▶ drain ──▶ close
 type daemon struct {
 	log        *slog.Logger
 	level      *slog.LevelVar
-	load       func() (*spec.Config, error) // reads the configuration again
+	load       func() (*spec.Config, error) // reads the configuration file
 	started    time.Time
 	engine     *relay.Engine
 	set        *upstream.Set
@@ -36,17 +36,17 @@ type daemon struct {
 	endings    *endSchedule
 	inherited  *systemd.Sockets
 	events     *admin.Events
-	server     *admin.Server // nil: nobody may ask
+	server     *admin.Server // nil: there is no admin listener
 	active     atomic.Pointer[activeConfig]
 	cycles     atomic.Pointer[map[hop][]string] // nil: no member leads back to its listener
 	shutdown   shutdown
 	reloads    reloads
 
-	mu    sync.Mutex // one change at a time
+	mu    sync.Mutex // serializes changes
 	bound map[bindKey]*boundListener
 }
 
-// A force is a configuration in force, with what was made of it.
+// An activeConfig is the running configuration and what was built from it.
 type activeConfig struct {
 	*spec.Config
 	since        time.Time
@@ -55,14 +55,14 @@ type activeConfig struct {
 	ownListeners *ownListeners
 }
 
-// A post is a listener's socket, and who stands there.
+// A boundListener is a listener's socket and its present plan.
 type boundListener struct {
 	*relay.Listener
 	plan atomic.Pointer[listenerPlan]
 }
 
-// newDaemon makes a daemon that has no configuration in force yet. It must be closed.
-// lost tells how many lines of log were lost.
+// newDaemon returns a daemon without a configuration. The caller must close it. logDropped returns
+// the number of log lines dropped.
 func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *spec.Config) (*daemon, error) {
 	d := &daemon{
 		log: log, level: level, started: time.Now(), bound: map[bindKey]*boundListener{},
@@ -83,8 +83,8 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *s
 	return d, nil
 }
 
-// engineConfig also sets GOMAXPROCS to one more than the loops, so that they may
-// keep theirs while they are busy.
+// engineConfig also sets GOMAXPROCS to one more than the number of loops, so that busy loops keep
+// their threads.
 func engineConfig(e *spec.Engine) relay.Config {
 	loops := e.Loops
 	if loops == 0 {
@@ -97,9 +97,9 @@ func engineConfig(e *spec.Engine) relay.Config {
 	}
 }
 
-// apply puts a configuration in force, as a whole or not at all. What is new is bound
-// before anything changes; an error says what could not be, and nothing changed.
-// The end of ctx ends look-ups of listeners' names.
+// apply makes cfg the running configuration, as a whole or not at all. New sockets are bound
+// before anything changes; on an error nothing has changed. The end of ctx ends lookups of
+// listeners' names.
 func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,12 +128,12 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		cfg = keepUntilRestart(old.Config, cfg)
 	}
 	next := &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), plans: map[string]*listenerPlan{}, ownListeners: doors}
-	// Groups that are no more serve until no listener leads to them.
+	// Removed groups serve until no listener leads to them.
 	leaving := removedGroups(old.Config, cfg)
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
 	for _, l := range cfg.Listeners {
 		p := posts[bindKeyOf(l)]
-		// Limits go on counting with the socket, and if that is new, with the name.
+		// Counts of limits are kept with the socket, or if that is new, with the name.
 		var gate *admit.Controller
 		if was := p.plan.Load(); was != nil {
 			gate = was.gate
@@ -144,7 +144,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		next.plans[l.Name] = s
 		p.plan.Store(s)
 		if err := p.Update(d.listenConfig(l, p)); err != nil {
-			d.log.Warn("a listener keeps an option until the next start", "listener", l.Name, "error", err)
+			d.log.Warn("socket option not changed before the next start", "listener", l.Name, "error", err)
 		}
 	}
 	d.active.Store(next)
@@ -159,8 +159,8 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	return nil
 }
 
-// checkRights tries what groups ask of the kernel that it may refuse for want of a
-// capability: every flow would fail for that.
+// checkCapabilities tries the socket options of groups that need a capability: without it every
+// flow would fail.
 func checkCapabilities(groups []*spec.Group) error {
 	for _, g := range groups {
 		if err := checkSocketOptions(&g.Dial); err != nil {
@@ -173,7 +173,7 @@ func checkCapabilities(groups []*spec.Group) error {
 	return nil
 }
 
-// groupsGone are the groups of a configuration that the next one does not have.
+// removedGroups returns the groups of old that next does not have.
 func removedGroups(old, next *spec.Config) (gone []*spec.Group) {
 	names := map[string]bool{}
 	for _, g := range next.Groups {
@@ -187,16 +187,16 @@ func removedGroups(old, next *spec.Config) (gone []*spec.Group) {
 	return gone
 }
 
-// resolved waits until every member's name has been looked up once, but not for longer than
-// most. The error tells of those that have no address.
+// waitForLookups waits until every member's name has been looked up once, for at most the given
+// time. The error lists the names that have no address.
 func (d *daemon) waitForLookups(ctx context.Context, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return d.set.Wait(ctx)
 }
 
-// reap looks for flows that have no place any more. Those whose routes say so get a
-// date for their end, drained ones spread over the jitter by a hash of the flow.
+// endRemovedFlows looks for flows whose listener, route or member was removed, and schedules their
+// end if their route says so. The ends of drained flows are spread over the jitter.
 func (d *daemon) endRemovedFlows() {
 	f, now, seed := d.active.Load(), time.Now(), maphash.MakeSeed()
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {
@@ -220,9 +220,8 @@ func (d *daemon) endRemovedFlows() {
 	})
 }
 
-// gone tells whether the configuration has no place for a flow any more: its listener, its
-// route, or the member that serves it. What is to become of it is what its route
-// said when the flow took it.
+// isRemoved reports whether a flow's listener, route or member was removed. It also returns what
+// its route said, when the flow took it, about such flows.
 func (f *activeConfig) isRemoved(p *flowState) (spec.Removed, bool) {
 	w, m := p.target.Load(), p.member.Load()
 	if w == nil {
@@ -237,7 +236,7 @@ func (f *activeConfig) isRemoved(p *flowState) (spec.Removed, bool) {
 	return w.route.Removed, gone
 }
 
-// memberChanged tells what has become of a member.
+// memberChanged logs a change of a member's state.
 func (d *daemon) memberChanged(e upstream.MemberEvent) {
 	if (e.From == upstream.Removed || e.To == upstream.Removed) && d.active.Load().ownListeners.listenerAt(e.Addr) != "" {
 		d.updateCycles()
@@ -247,7 +246,7 @@ func (d *daemon) memberChanged(e upstream.MemberEvent) {
 	case e.To == upstream.Down, e.To == upstream.Ejected:
 		level = slog.LevelWarn
 	case e.To == upstream.Checking, e.Why == "configured" && (e.From == upstream.Removed || e.To == upstream.Removed):
-		level = slog.LevelDebug // the reload has told, or the check will
+		level = slog.LevelDebug // logged by the reload, or soon by the check
 	}
 	d.log.Log(context.Background(), level, "member", "group", e.Group, "member", e.Member,
 		"from", e.From.String(), "to", e.To.String(), "why", e.Why)
@@ -256,7 +255,7 @@ func (d *daemon) memberChanged(e upstream.MemberEvent) {
 	}
 }
 
-// lookupChanged tells what has become of a name.
+// lookupChanged logs the failure or recovery of a lookup.
 func (d *daemon) lookupChanged(e upstream.LookupEvent) {
 	groups := strings.Join(e.Groups, ", ")
 	tell := func(level slog.Level, message string, attrs ...any) {
@@ -265,35 +264,35 @@ func (d *daemon) lookupChanged(e upstream.LookupEvent) {
 	}
 	switch {
 	case e.Removed:
-		tell(slog.LevelWarn, "the members of a name that does not exist were removed", "error", e.Err.Error())
+		tell(slog.LevelWarn, "members removed, because their name does not exist", "error", e.Err.Error())
 	case e.Err != nil && e.Missing:
-		tell(slog.LevelWarn, "a name does not exist or has no address", "error", e.Err.Error())
+		tell(slog.LevelWarn, "name does not exist or has no address", "error", e.Err.Error())
 	case e.Err != nil:
-		tell(slog.LevelWarn, "a name cannot be looked up, its members stay", "error", e.Err.Error())
+		tell(slog.LevelWarn, "lookup failed; its members stay", "error", e.Err.Error())
 	case e.LeftOut > 0:
-		tell(slog.LevelWarn, "a name has more members than lookups.max-members, the rest is left out", "left_out", e.LeftOut)
+		tell(slog.LevelWarn, "name has more members than lookups.max-members; the rest is left out", "left_out", e.LeftOut)
 	default:
-		tell(slog.LevelInfo, "a name was found again")
+		tell(slog.LevelInfo, "lookup works again")
 	}
 }
 
-// panicChanged tells that a group begins to send flows to members that are down, or ends it.
+// panicChanged logs that a group begins or stops sending flows to members that are down.
 func (d *daemon) panicChanged(group string, panics bool, well, all int) {
-	level, message := slog.LevelWarn, "too few members are well, so that all take flows"
+	level, message := slog.LevelWarn, "too few members are up: all get flows"
 	if !panics {
-		level, message = slog.LevelInfo, "enough members are well again"
+		level, message = slog.LevelInfo, "enough members are up again"
 	}
-	d.log.Log(context.Background(), level, message, "group", group, "well", well, "members", all)
+	d.log.Log(context.Background(), level, message, "group", group, "up", well, "members", all)
 	d.event(level, "health", group, message)
 }
 
-// reopen opens log files again, after they were moved away.
+// reopen reopens log files after they were moved away.
 func (d *daemon) reopen() {
 	d.accounting.reopen()
-	d.log.Info("log files are opened again")
+	d.log.Info("log files reopened")
 }
 
-// close ends everything, flows too. It may be called in any state, once.
+// close closes everything, flows too. It may be called in any state, once.
 func (d *daemon) close() {
 	d.closeAdmin()
 	d.mu.Lock()

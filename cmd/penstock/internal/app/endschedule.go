@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A reaper ends flows at their times. Its zero value is not ready: see newReaper.
+// An endSchedule ends flows at given times. Use newEndSchedule to make one.
 type endSchedule struct {
 	end  func(id uint64)
 	mu   sync.Mutex
@@ -16,21 +16,21 @@ type endSchedule struct {
 	done chan struct{}
 }
 
-// A deadline is when a flow is to end. A flow that has ended by itself is no trouble:
-// ids are never used again.
+// A deadline is when a flow is to end. Flows that have ended by then are ignored: ids are never
+// reused.
 type deadline struct {
 	at time.Time
 	id uint64
 }
 
-// newReaper starts a reaper that ends flows by end.
+// newEndSchedule returns a running endSchedule that ends flows by calling end.
 func newEndSchedule(end func(id uint64)) *endSchedule {
 	r := &endSchedule{end: end, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	go r.run()
 	return r
 }
 
-// add has a flow end at a time, which may have passed.
+// add schedules the end of a flow. The time may have passed.
 func (r *endSchedule) add(at time.Time, id uint64) {
 	r.mu.Lock()
 	heap.Push(&r.due, deadline{at, id})
@@ -44,7 +44,7 @@ func (r *endSchedule) add(at time.Time, id uint64) {
 	}
 }
 
-// close ends the reaper; flows that are not due yet stay.
+// close stops the schedule. Flows that are not due yet continue.
 func (r *endSchedule) close() {
 	close(r.stop)
 	<-r.done
@@ -74,7 +74,7 @@ func (r *endSchedule) run() {
 	}
 }
 
-// next takes the first flow that is due, or tells how long it is until one is.
+// next removes and returns the first flow that is due, or returns the time until one is.
 func (r *endSchedule) next(now time.Time) (id uint64, until time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *endSchedule) next(now time.Time) (id uint64, until time.Duration, ok bo
 	return heap.Pop(&r.due).(deadline).id, 0, true
 }
 
-// deadlines is a heap.
+// deadlines implements heap.Interface.
 type deadlines []deadline
 
 func (d deadlines) Len() int           { return len(d) }

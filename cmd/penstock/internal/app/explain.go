@@ -21,30 +21,30 @@ import (
 // explainCmd is the command explain.
 type explainCmd struct {
 	Config   string     `short:"c" required:"" placeholder:"FILE" help:"The configuration."`
-	Listener string     `required:"" placeholder:"NAME" help:"The listener that the client comes to."`
-	From     netip.Addr `placeholder:"ADDRESS" help:"The client's address; of a Unix client there is none."`
-	SNI      string     `name:"sni" placeholder:"NAME" help:"The server name in its ClientHello."`
-	ALPN     []string   `name:"alpn" placeholder:"PROTOCOL" help:"What its ClientHello offers, with commas between."`
-	Lookup   bool       `help:"Ask DNS for the names of members."`
+	Listener string     `required:"" placeholder:"NAME" help:"The listener that the client connects to."`
+	From     netip.Addr `placeholder:"ADDRESS" help:"The client's address; none for a Unix client."`
+	SNI      string     `name:"sni" placeholder:"NAME" help:"The server name in the client's ClientHello."`
+	ALPN     []string   `name:"alpn" placeholder:"PROTOCOL" help:"The protocols that its ClientHello offers, separated by commas."`
+	Lookup   bool       `help:"Look up the names of members in DNS."`
 	JSON     bool       `name:"json" help:"Print JSON."`
 }
 
-// Help is what penstock explain --help says below the flags.
+// Help returns the text that penstock explain --help prints below the flags.
 func (explainCmd) Help() string {
-	return "Without --lookup nothing is asked of the network. Members are taken to be well; penstock groups tells of those of a running daemon."
+	return "Without --lookup the network is not used. All members are assumed to be up; penstock groups shows those of a running daemon."
 }
 
-// An explanation is what becomes of a connection.
+// An explanation says what would happen to a connection.
 type explanation struct {
 	Listener string   `json:"listener"`
 	Listen   string   `json:"listen"`
-	Steps    []string `json:"steps"` // what is asked, in order, and the answers
+	Steps    []string `json:"steps"` // the questions, in order, and their answers
 	Route    string   `json:"route,omitempty"`
 	Group    string   `json:"group,omitempty"`
-	Members  []string `json:"members,omitempty"` // in the order of preference where there is one
+	Members  []string `json:"members,omitempty"` // in order of preference, if there is one
 	Choice   string   `json:"choice,omitempty"`  // how a member is chosen
-	Path     string   `json:"path,omitempty"`    // the fastest data path that it can have, and what may stand in its way
-	Refused  string   `json:"refused,omitempty"` // why it is turned away
+	Path     string   `json:"path,omitempty"`    // the fastest data path that the flow can have, and what may prevent it
+	Refused  string   `json:"refused,omitempty"` // the reason, if the client is refused
 }
 
 func (c *explainCmd) run(stdout, stderr *os.File) int {
@@ -97,7 +97,7 @@ func explain(cfg *spec.Config, listener string, lookup lookupFunc, m route.Meta)
 	found := route.New(l).Explain(m)
 	for i, s := range found.Steps {
 		if found.LeftOut > 0 && i == route.MaxSteps/2 {
-			e.addStep("%d further routes say no", found.LeftOut)
+			e.addStep("%d more routes: no", found.LeftOut)
 		}
 		verb := "no"
 		if s.Matched {
@@ -115,8 +115,8 @@ func explain(cfg *spec.Config, listener string, lookup lookupFunc, m route.Meta)
 	return e, nil
 }
 
-// A lookupFunc says what DNS has of an endpoint, or of a service if that is not empty, as a
-// further part of a line.
+// A lookupFunc returns what DNS has for an endpoint, or for a service if that is not empty, as
+// text to append to a line.
 type lookupFunc func(to spec.Endpoint, service string) string
 
 func lookedUp(to spec.Endpoint, service string) string {
@@ -141,16 +141,16 @@ func lookedUp(to spec.Endpoint, service string) string {
 		}
 	}
 	if err != nil {
-		return ": not found now: " + err.Error()
+		return ": lookup failed: " + err.Error()
 	}
-	return ": now " + strings.Join(list, ", ")
+	return ": currently " + strings.Join(list, ", ")
 }
 
 func (e *explanation) addStep(format string, args ...any) {
 	e.Steps = append(e.Steps, fmt.Sprintf(format, args...))
 }
 
-// source is what is asked of the client's address.
+// source explains the checks of the client's address.
 func (e *explanation) source(l *spec.Listener, m route.Meta) {
 	holds := func(ps []netip.Prefix) (netip.Prefix, bool) {
 		i := slices.IndexFunc(ps, func(p netip.Prefix) bool { return m.Client.IsValid() && spec.CanonicalPrefix(p).Contains(m.Client) })
@@ -182,12 +182,12 @@ func (e *explanation) source(l *spec.Listener, m route.Meta) {
 		case m.SNI != "":
 			e.addStep("sniff: a ClientHello for %s, ALPN %s", m.SNI, or(strings.Join(m.ALPN, ", "), "none"))
 		default:
-			e.addStep("sniff: no server name; a client that says nothing for %v, or no TLS, has none", l.Sniff.Timeout)
+			e.addStep("sniff: no server name; a client that sends nothing for %v, or no TLS, has none", l.Sniff.Timeout)
 		}
 	}
 }
 
-// group tells which members there are, and who is asked first.
+// group lists the members, and says how one is chosen.
 func (e *explanation) group(g *spec.Group, lookup lookupFunc) {
 	for _, backup := range []bool{false, true} {
 		for _, m := range g.Members {
@@ -205,17 +205,17 @@ func (e *explanation) group(g *spec.Group, lookup lookupFunc) {
 				text += ", backup"
 			}
 			if m.Drained {
-				text += ", drained: takes nobody"
+				text += ", drained: gets no new flows"
 			}
 			e.Members = append(e.Members, text+lookup(m.To, ""))
 		}
 	}
 	for _, d := range g.Discover {
 		if d.Service != "" {
-			e.Members = append(e.Members, "what SRV "+d.Service+" has"+lookup(spec.Endpoint{}, d.Service))
+			e.Members = append(e.Members, "SRV records of "+d.Service+lookup(spec.Endpoint{}, d.Service))
 			continue
 		}
-		e.Members = append(e.Members, fmt.Sprintf("what A and AAAA of %s have, port %d", d.Host, d.Port)+
+		e.Members = append(e.Members, fmt.Sprintf("A and AAAA records of %s, port %d", d.Host, d.Port)+
 			lookup(spec.Endpoint{Kind: d.Network, Host: d.Host, Port: d.Port}, ""))
 	}
 	e.Choice = g.Balance
@@ -231,7 +231,7 @@ func (e *explanation) group(g *spec.Group, lookup lookupFunc) {
 	}
 }
 
-// path tells the fastest data path that the flow can have.
+// path names the fastest data path that the flow can have.
 func (e *explanation) path(cfg *spec.Config, l *spec.Listener, r *spec.Route) {
 	builtin := func(m spec.Member) bool { return m.To.Kind == spec.Echo || m.To.Kind == spec.Discard }
 	switch {
@@ -240,13 +240,13 @@ func (e *explanation) path(cfg *spec.Config, l *spec.Listener, r *spec.Route) {
 	case l.Datagrams && cfg.Engine.NoGSO:
 		e.Path = "single datagrams: gso is off"
 	case l.Datagrams:
-		e.Path = "runs of datagrams (GSO), where several are there at once and the way to the member takes them"
+		e.Path = "runs of datagrams (GSO), where several arrive at once and the route to the member supports them"
 	case cfg.Engine.Pipes < 0:
 		e.Path = "copy: splicing is off"
 	default:
-		e.Path = "splice once reads are big; small messages are copied, which is faster for them"
+		e.Path = "splice once reads are large; small messages are copied, which is faster for them"
 		if r.Bandwidth > 0 {
-			e.Path += fmt.Sprintf("; at most %d bytes a second each way", r.Bandwidth)
+			e.Path += fmt.Sprintf("; at most %d bytes per second in each direction", r.Bandwidth)
 		}
 	}
 }

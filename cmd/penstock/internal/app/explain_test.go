@@ -61,7 +61,7 @@ func TestExplain(t *testing.T) {
 // With --lookup explain says what DNS has of a name, and that it has nothing.
 func TestExplainLookup(t *testing.T) {
 	for url, want := range map[string]string{
-		"tcp://localhost:80": ": now tcp://", "tcp://no-such-host.invalid:80": ": not found now: ", "tcp://127.0.0.1:80": "",
+		"tcp://localhost:80": ": currently tcp://", "tcp://no-such-host.invalid:80": ": lookup failed: ", "tcp://127.0.0.1:80": "",
 	} {
 		to, err := spec.ParseUpstream(url)
 		if err != nil {

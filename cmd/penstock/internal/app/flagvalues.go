@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// The types of flags and arguments. Each checks itself and says what is allowed.
+// Types of flags and arguments. Each validates itself, and its errors say what is allowed.
 
 type listenArg struct{ spec.Endpoint }
 
@@ -30,7 +30,7 @@ type source struct{ netip.Addr }
 
 func (a *source) UnmarshalText(b []byte) (err error) {
 	if a.Addr, err = netip.ParseAddr(string(b)); err != nil {
-		return fmt.Errorf("%q is no address; allowed: an IPv4 or IPv6 address of this host", b)
+		return fmt.Errorf("invalid address %q; allowed: an IPv4 or IPv6 address of this host", b)
 	}
 	return nil
 }
@@ -40,7 +40,7 @@ type timeout time.Duration
 func (t *timeout) UnmarshalText(b []byte) error {
 	d, err := time.ParseDuration(string(b))
 	if err != nil || d < 0 {
-		return fmt.Errorf("%q is no time; allowed: 0, or a number with its unit such as 500ms, 30s, 5m or 1h", b)
+		return fmt.Errorf("invalid time %q; allowed: 0, or a number with a unit, such as 500ms, 30s, 5m or 1h", b)
 	}
 	*t = timeout(d)
 	return nil
@@ -53,7 +53,7 @@ const maxCount = 1 << 20
 func (n *count) UnmarshalText(b []byte) error {
 	v, err := strconv.ParseUint(string(b), 10, 32)
 	if err != nil || v > maxCount {
-		return fmt.Errorf("%q is no count; allowed: 0 to %d", b, maxCount)
+		return fmt.Errorf("invalid count %q; allowed: 0 to %d", b, maxCount)
 	}
 	*n = count(v)
 	return nil
@@ -73,7 +73,7 @@ func (n *size) UnmarshalText(b []byte) error {
 	}
 	v, err := strconv.ParseUint(digits, 10, 32)
 	if err != nil || v > maxSize/unit {
-		return fmt.Errorf("%q is no size; allowed: 0 to %d bytes, or a number with KiB or MiB", b, maxSize)
+		return fmt.Errorf("invalid size %q; allowed: 0 to %d bytes, or a number with KiB or MiB", b, maxSize)
 	}
 	*n = size(v * unit)
 	return nil
@@ -84,7 +84,7 @@ type mode uint32
 func (m *mode) UnmarshalText(b []byte) error {
 	v, err := strconv.ParseUint(string(b), 8, 32)
 	if err != nil || v > 0o777 {
-		return fmt.Errorf("%q is no mode; allowed: 0 to 777, octal", b)
+		return fmt.Errorf("invalid mode %q; allowed: 0 to 777, octal", b)
 	}
 	*m = mode(v)
 	return nil

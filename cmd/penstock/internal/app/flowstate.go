@@ -12,24 +12,24 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A passage is what the daemon knows of one flow, from its arrival to its account.
-// It belongs to the flow's loop. What is atomic others may look at.
+// A flowState is the daemon's state of one flow, from accept to accounting. It belongs to the
+// flow's loop; other goroutines may read the atomic fields.
 type flowState struct {
 	plan      *listenerPlan
 	admission admit.Admission
 	lease     upstream.Lease
-	header    *admit.Header // of the PROXY protocol; nil: there was none
-	local     *relay.Addr   // where the client came to; nil: nobody asked for it
+	header    *admit.Header // PROXY header received; nil: none
+	local     *relay.Addr   // address that the client connected to; nil: not asked for yet
 
 	hello        atomic.Pointer[clienthello.Hello]
 	target       atomic.Pointer[routeTarget]
 	member       atomic.Pointer[upstream.Member]
-	series       atomic.Pointer[account.Series] // that it is in; nil: in none yet
+	series       atomic.Pointer[account.Series] // counts the flow; nil: none yet
 	reason       spec.Reason
-	endScheduled atomic.Bool // the reaper has a date for it
+	endScheduled atomic.Bool // the flow is in the endSchedule
 }
 
-// names are what a flow's account calls things.
+// names identify a flow in its record.
 type names struct{ listener, route, group, member string }
 
 func (p *flowState) names() names {
@@ -47,16 +47,17 @@ func (n names) key() account.Key {
 	return account.Key{Listener: n.listener, Route: n.route, Group: n.group, Member: n.member}
 }
 
-// passageOf is the passage that admit gave to a flow.
+// stateOf returns the state that the admit hook gave to a flow.
 func stateOf(f *relay.Flow) *flowState { return f.Value().(*flowState) }
 
-// standOf is what the flow's listener does with clients now.
+// planOf returns the current plan of the flow's listener.
 func planOf(f *relay.Flow) *listenerPlan { return f.Listener().Value().(*boundListener).plan.Load() }
 
-// client is a flow's client's address; zero for a Unix client.
+// client returns the address of a flow's client; zero for a Unix client.
 func client(f *relay.Flow) netip.Addr { return f.Client().AddrPort.Addr() }
 
-// enter puts a flow into a series: from its first step on it is in exactly one.
+// moveTo counts the flow in series s, and no longer in the series before: at any time a flow is in
+// one series at most.
 func (p *flowState) moveTo(s *account.Series) {
 	switch was := p.series.Load(); was {
 	case s:
@@ -69,7 +70,7 @@ func (p *flowState) moveTo(s *account.Series) {
 	p.series.Store(s)
 }
 
-// localOf is where the client came to. It is asked for once.
+// localOf returns the address that the client connected to. The engine is asked once.
 func (p *flowState) localOf(f *relay.Flow) *relay.Addr {
 	if p.local == nil {
 		at := f.Local()

@@ -14,20 +14,19 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// path is the way of a byte through the daemon: which station is asked at which
-// step. The steps between are the engine's. Hooks run on its event loops, so no
-// station may block there.
+// hooks returns the daemon's part of the path of a flow: which package is asked at which step. The
+// steps between are the engine's. Hooks run on its event loops, so nothing here may block.
 //
-//	arrives     the engine accepts the client, or its first datagram begins a flow
-//	admitted    admit.Gate: who may come in, and how many
-//	sniffed     admit.ParseProxy, clienthello.Parse: who it really is, and what it asks for
-//	routed      route.Table: to a group
-//	connected   upstream.Group: to a member, and to the next one after a failure
-//	relayed     the engine copies or splices streams, and sends datagrams in runs
-//	accounted   account: counters, access log, a line in the log
-//	closed      the engine
+// \taccepted    the engine accepts the client, or its first datagram begins a flow
+// \tadmitted    admit.Controller: access lists and limits
+// \tsniffed     admit.ParseProxy, clienthello.Parse: the original client, and the server name
+// \trouted      route.Table: to a group
+// \tconnected   upstream.Group: to a member, and to another one after a failure
+// \trelayed     the engine copies or splices streams, and sends datagrams in runs
+// \trecorded    account: counters, access log, a line in the log
+// \tclosed      the engine
 //
-// What a flow knows on its way is a passage.
+// The daemon's state of a flow is a flowState.
 func (d *daemon) hooks() relay.Hooks {
 	return relay.Hooks{
 		Admit:     d.admit,
@@ -58,9 +57,9 @@ func (d *daemon) admit(f *relay.Flow) relay.Cause {
 	return relay.CauseNone
 }
 
-// sniff is the hook for what a client says first: a PROXY header, if one is due, and
-// then a ClientHello, if it decides the route. A client that says nothing in time, or no
-// TLS, has no name.
+// sniff is the hook for the first bytes of a client: a PROXY header, if one is due, and then a
+// ClientHello, if the route depends on it. A client that sends nothing in time, or no TLS, has no
+// name.
 func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.SniffNext) {
 	p := stateOf(f)
 	if p.admission.ExpectsProxy() && p.header == nil {
@@ -102,7 +101,7 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 	return 0, next
 }
 
-// cutShort says why no more comes of what a client says first.
+// cutShort returns the reason for an incomplete PROXY header or ClientHello.
 func cutShort(f *relay.Flow, p *flowState, b []byte, timeout spec.Reason) spec.Reason {
 	switch {
 	case f.ClientEnded():
@@ -120,8 +119,7 @@ func (d *daemon) routed(f *relay.Flow, p *flowState) relay.SniffNext {
 	return relay.SniffDone
 }
 
-// route finds a flow's way in the configuration in force, and tells the engine what it
-// asks for.
+// route finds a flow's route in the running configuration, and applies its settings to the flow.
 func (d *daemon) route(f *relay.Flow, p *flowState) bool {
 	s := planOf(f)
 	m := route.Meta{Client: client(f)}
@@ -143,8 +141,8 @@ func (d *daemon) route(f *relay.Flow, p *flowState) bool {
 	return true
 }
 
-// upstream is the hook that asks where to connect. A reload may have taken the group away
-// under a flow that has not got there: then it goes where the new configuration says.
+// upstream is the hook that chooses where to connect. If a reload has removed the group of a flow
+// that is not connected yet, the flow goes where the new configuration says.
 func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	p := stateOf(f)
 	m, reason := d.pick(f, p)
@@ -173,7 +171,7 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	return nil
 }
 
-// pick gives a flow a member of its group; with none and no reason it waits in the queue.
+// pick chooses a member of the flow's group. With no member and no reason the flow is queued.
 func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reason) {
 	w := p.target.Load()
 	var local netip.AddrPort
@@ -185,7 +183,7 @@ func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reaso
 	case m != nil || reason != spec.ReasonNone:
 		return m, reason
 	case !p.plan.spec.Datagrams:
-	case w.group.Open(): // a datagram flow cannot wait
+	case w.group.Open(): // datagram flows are not queued
 		return nil, spec.ReasonQueueFull
 	default:
 		return nil, spec.ReasonNoMember
@@ -193,7 +191,7 @@ func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reaso
 	return w.group.Wait(&p.lease, f.Ref())
 }
 
-// connected is the hook that learns how an attempt ended.
+// connected is the hook that is told how an attempt to connect ended.
 func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p := stateOf(f)
 	p.lease.Connected(err, took)
@@ -206,13 +204,13 @@ func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, er
 	}
 }
 
-// series is where a flow counts as long as it has this member.
+// series returns the series that counts a flow while it has its present member.
 func (d *daemon) series(p *flowState) *account.Series {
 	return d.accounting.counters.Series(p.names().key())
 }
 
-// proxyHeader says who the client is, and where it came to: as a PROXY header said, or
-// as the sockets do.
+// proxyHeader returns the PROXY header that tells the upstream who the client is and where it
+// connected to: from the header received, or else from the sockets.
 func (d *daemon) proxyHeader(f *relay.Flow, p *flowState, to *spec.Dial) []byte {
 	h := admit.Header{Version: to.Proxy, TLVs: to.ProxyTLVs}
 	switch c := f.Client(); {
@@ -237,7 +235,7 @@ func (d *daemon) proxyHeader(f *relay.Flow, p *flowState, to *spec.Dial) []byte 
 	return b
 }
 
-// done is the hook for a flow's account. Everything that the flow had goes back.
+// done is the hook for a flow's record. It releases everything that the flow holds.
 func (d *daemon) done(r *relay.Record) {
 	p := r.Value.(*flowState)
 	p.lease.Release()
@@ -252,7 +250,7 @@ func (d *daemon) done(r *relay.Record) {
 	}
 	switch r.Cause {
 	case relay.CauseUpstreamRefused:
-		e.Reason = spec.ReasonNone // it had an upstream: running out of further ones is not a refusal
+		e.Reason = spec.ReasonNone // it had an upstream; that there is no other one is not a refusal
 	case relay.CauseQueueTimeout:
 		e.Reason = spec.ReasonQueueTimeout
 	case relay.CauseRemoved:
@@ -264,7 +262,7 @@ func (d *daemon) done(r *relay.Record) {
 		e.SNI, e.ALPN = h.ServerName, strings.Join(h.SupportedProtos, ",")
 	}
 	if p.series.Load() != nil && p.member.Load() == nil {
-		p.moveTo(d.series(p)) // it has a route since, or not; and no member
+		p.moveTo(d.series(p)) // it may have got a route since, but no member
 	}
 	d.accounting.record(p.series.Load(), &e)
 }

@@ -21,9 +21,9 @@ type runCmd struct {
 	Config string `short:"c" required:"" placeholder:"FILE" help:"The configuration."`
 }
 
-// Help is what penstock run --help says below the flags.
+// Help returns the text that penstock run --help prints below the flags.
 func (runCmd) Help() string {
-	return "SIGHUP reads the configuration again, SIGUSR1 opens log files again. The first SIGINT or SIGTERM stops listening and lets flows end; another one ends all at once.\n\n" + exitCodeHelp
+	return "SIGHUP reloads the configuration, SIGUSR1 reopens log files. The first SIGINT or SIGTERM stops listening and lets flows finish; a second one ends them all at once.\n\n" + exitCodeHelp
 }
 
 func (c *runCmd) run(stderr *os.File) int {
@@ -37,7 +37,7 @@ func (c *runCmd) run(stderr *os.File) int {
 
 func (c *relayCmd) run(stderr *os.File) int { return (&lifecycle{}).run(c.config(), stderr) }
 
-// configMessage is what a person is told of a configuration that cannot be used.
+// configMessage returns the message for a person about a configuration that cannot be used.
 func configMessage(err error) string {
 	var errs config.Errors
 	if errors.As(err, &errs) {
@@ -46,13 +46,13 @@ func configMessage(err error) string {
 	return "penstock: " + strings.ReplaceAll(err.Error(), "\n", " ")
 }
 
-// A life is a daemon from its start to its end, as signals rule it.
+// A lifecycle runs a daemon from start to end, and handles signals.
 //
-//	serving ──signal──▶ draining ──no flow left──▶ closed (0)
-//	                       ├──deadline──▶ closed (3)
-//	                       └──signal──▶ closed (4)
+// \tserving ──signal──▶ draining ──no flow left──▶ closed (0)
+// \t                       ├──deadline──▶ closed (3)
+// \t                       └──signal──▶ closed (4)
 type lifecycle struct {
-	file     string // of penstock run, which reads it again; empty: penstock relay
+	file     string // of penstock run; empty: penstock relay
 	warnings config.Warnings
 
 	level slog.LevelVar
@@ -64,20 +64,20 @@ type lifecycle struct {
 func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	l.log, l.lines = newLog(stderr, &cfg.Log, &l.level)
 	defer l.lines.close()
-	// From here on a signal is this function's. Nobody who reads the log or a
-	// socket may end the daemon by going away: SIGPIPE is an error of the write.
+	// From here on signals come to this function. A reader of the log or a
+	// socket must not end the daemon by going away: without SIGPIPE, writing returns an error.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1)
 	defer signal.Stop(signals)
 	signal.Ignore(syscall.SIGPIPE)
 
 	if n, err := raiseFdLimit(); err != nil {
-		l.log.Warn("the descriptor limit stays as it is", "limit", n, "error", err)
+		l.log.Warn("cannot raise the descriptor limit", "limit", n, "error", err)
 	} else {
 		l.log.Debug("descriptor limit", "limit", n)
 	}
 	l.warn(l.warnings)
-	// A signal ends look-ups too; serve finds it in its channel again.
+	// A signal also ends lookups; serve receives it from its channel again.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := l.start(ctx, cfg)
 	stop()
@@ -94,7 +94,7 @@ func (l *lifecycle) warn(warnings config.Warnings) {
 	}
 }
 
-// start makes a daemon that listens. The end of ctx ends look-ups of names.
+// start starts a daemon. The end of ctx ends lookups of names.
 func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg); err != nil {
 		return err
@@ -103,9 +103,9 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	switch err = l.d.apply(ctx, cfg); {
 	case err != nil:
 	case l.file == "":
-		err = l.d.waitForLookups(ctx, lookupTimeout) // nobody would correct a name on the command line
+		err = l.d.waitForLookups(ctx, lookupTimeout) // a wrong name on the command line stays wrong
 	default:
-		l.d.waitForLookups(ctx, startLookups) // names that fail are told in the log, and asked for again
+		l.d.waitForLookups(ctx, startLookups) // failures are logged, and looked up again
 	}
 	if err == nil {
 		err = l.d.serveAdmin()
@@ -116,11 +116,11 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	return err
 }
 
-// startLookups is how long the start of penstock run waits for the first answers of DNS, so
-// that the first clients find members.
+// startLookups bounds how long the start of penstock run waits for the first DNS answers, so that
+// the first clients find members.
 const startLookups = time.Second
 
-// serve is the life of a daemon that has started. It closes the daemon.
+// serve runs a daemon that has started, and closes it.
 func (l *lifecycle) serve(signals <-chan os.Signal) int {
 	l.d.ready()
 	l.logNotifyError(systemd.Ready("serving"))
@@ -132,7 +132,7 @@ func (l *lifecycle) serve(signals <-chan os.Signal) int {
 	}
 	watch, err := watchFile(l.file)
 	if err != nil {
-		l.log.Warn("the configuration file is not watched", "error", err)
+		l.log.Warn("cannot watch the configuration file", "error", err)
 	}
 	defer watch.close()
 	for {
@@ -156,7 +156,7 @@ func (l *lifecycle) serve(signals <-chan os.Signal) int {
 	}
 }
 
-// load reads the file again.
+// load reads the configuration file.
 func (l *lifecycle) load() (*spec.Config, error) {
 	if l.file == "" {
 		return nil, errors.New("this daemon has no configuration file: it was started by penstock relay")
@@ -169,28 +169,29 @@ func (l *lifecycle) load() (*spec.Config, error) {
 	return cfg, nil
 }
 
-// reload puts the file in force. A bad one changes nothing, and the log says why.
+// reload makes the file the running configuration. If it is invalid nothing changes, and the log
+// says why.
 func (l *lifecycle) reload(why string) {
 	l.logNotifyError(systemd.Reloading("reloading"))
 	ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 	defer cancel()
-	l.d.reload(ctx, why) // which also tells the manager that it is over
+	l.d.reload(ctx, why) // also tells the manager that the reload is over
 }
 
-// reloadTimeout bounds the look-ups of a reload's new listeners.
+// reloadTimeout bounds the lookups of a reload's new listeners.
 const reloadTimeout = 20 * time.Second
 
 func (l *lifecycle) logNotifyError(err error) {
 	if err != nil {
-		l.log.Warn("the service manager was not told", "error", err)
+		l.log.Warn("cannot notify the service manager", "error", err)
 	}
 }
 
-// sameSignal is how soon the same signal is not a second one: timeout(1) and some
-// managers send one to the process and one to its group.
+// sameSignal is the time within which a repeated signal does not count as a second one: timeout(1)
+// and some managers send one to the process and one to its group.
 const sameSignal = 200 * time.Millisecond
 
-// drain ends the life. s is the signal that began it; nil: an operator did by the API.
+// drain drains and closes the daemon. s is the signal that began it; nil: a request by the API.
 func (l *lifecycle) drain(s os.Signal, signals <-chan os.Signal) int {
 	cfg, by := l.d.active.Load(), "request"
 	if s != nil {
@@ -220,8 +221,8 @@ wait:
 			}
 		}
 	}
-	l.d.engine.Close() // which ends the drain too
-	l.d.close()        // which writes what the logs still have of flows
+	l.d.engine.Close() // also ends the drain
+	l.d.close()        // writes the last records of flows
 	stats := l.d.engine.Stats()
 	total := stats.Total()
 	l.log.Info("ended", "how", how, "accepted", total.Accepted, "bytes", total.BytesWritten)

@@ -12,30 +12,30 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A stand is what one listener does with its clients: a configuration's answer,
-// made ready. It never changes; a reload puts another one in its place, and a
-// flow keeps the one that it was accepted under.
+// A listenerPlan is what one listener does with its clients, built from the configuration. It
+// never changes; a reload installs another one, and a flow keeps the plan that it was accepted
+// under.
 type listenerPlan struct {
 	spec         *spec.Listener
 	gate         *admit.Controller
 	routes       *route.Table
 	targets      map[*spec.Route]*routeTarget
 	routesByName map[string]*spec.Route
-	sniffSeries  *account.Series // of flows that are sniffed, and have no route yet; nil: none are
+	sniffSeries  *account.Series // counts flows that are being sniffed and have no route yet; nil: no flows are sniffed
 }
 
-// A way is a route made ready: the group that it leads to, and what the engine is to
-// be told about its flows.
+// A routeTarget is built from a route: the group that it leads to, and the engine's settings for
+// its flows.
 type routeTarget struct {
 	route    *spec.Route
 	group    *upstream.Group
 	dial     *relay.DialConfig
 	timeouts relay.Timeouts
-	proxy    *spec.Dial // how to tell the upstream who the client is; nil: do not
-	byLocal  bool       // the address that the client came to decides about the member
+	proxy    *spec.Dial // settings of the PROXY header sent to the upstream; nil: none is sent
+	byLocal  bool       // the address that the client connected to is part of the hash
 }
 
-// newStand makes a stand of a listener whose groups set has.
+// newListenerPlan returns the plan of a listener whose groups are in set.
 func newListenerPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, counters *account.Counters) *listenerPlan {
 	s := &listenerPlan{spec: l, gate: gate, routes: route.New(l), targets: map[*spec.Route]*routeTarget{}, routesByName: map[string]*spec.Route{}}
 	if l.Sniff.TLS || len(l.ProxyFrom) > 0 {
@@ -69,7 +69,8 @@ func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set) *routeTa
 	return w
 }
 
-// timeouts translates: what is never here is 0, and there negative where 0 is a default.
+// timeouts converts timeouts. Never is 0 in a configuration, and negative in the engine where 0
+// means a default.
 func timeouts(t spec.Timeouts) relay.Timeouts {
 	never := func(d time.Duration) time.Duration {
 		if d == 0 {
@@ -107,7 +108,7 @@ func socketOptions(t spec.Socket) relay.SocketOptions {
 	}
 }
 
-// routesOf are a listener's routes, its default last.
+// routesOf returns a listener's routes, its default last.
 func routesOf(l *spec.Listener) []*spec.Route {
 	if l.Default == nil {
 		return l.Routes

@@ -9,9 +9,8 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// newLog makes the log that a configuration asks for, at the level that can be
-// changed later. Format and level are among those that are allowed. The writer to out must
-// be closed.
+// newLog returns the log that a configuration asks for, at a level that can be changed
+// later. Format and level must be valid. The caller must close the writer.
 func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *logWriter) {
 	level.Set(levelOf(cfg.Level))
 	w := newLogWriter(out)
@@ -30,8 +29,7 @@ func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *l
 	return log, w
 }
 
-// levelOf and levelName translate between slog's levels and the words of the
-// configuration.
+// levelOf and levelName convert between slog's levels and the names in a configuration.
 func levelOf(name string) slog.Level {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(name)); err != nil {
@@ -42,8 +40,7 @@ func levelOf(name string) slog.Level {
 
 func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
 
-// seconds makes durations what other programs can compute with: slog's JSON has
-// them in nanoseconds.
+// seconds replaces durations by seconds: slog's JSON handler writes nanoseconds.
 func seconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
@@ -51,8 +48,8 @@ func seconds(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// isTerminal takes every character device for one: the others, such as
-// /dev/null, have no reader who minds.
+// isTerminal reports whether f is a character device. It takes every one for a terminal:
+// the others, such as /dev/null, have no readers.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&fs.ModeCharDevice != 0

@@ -10,29 +10,28 @@ import (
 	"time"
 )
 
-// How often the same message may be written: logBurst times at once, and then
-// once in logEvery. What was left out is told with the next line, and after
-// logSilence if none comes.
+// The same message is written logBurst times at once, and then once in logEvery. The
+// number of lines left out is reported with the next line, or after logSilence if none comes.
 const (
 	logBurst   = 50
 	logEvery   = time.Second
 	logSilence = 10 * time.Second
-	// maxLogKeys bounds the messages that are told apart.
+	// maxLogKeys bounds the number of messages that are limited separately.
 	maxLogKeys = 1024
 )
 
-// sameMessage are the attributes that, with the message and its level, make two lines the
-// same one: a flood of one does not hide others.
+// sameMessage lists the attributes that, with the message and its level, identify a line: lines
+// that differ in one of them are limited separately, so that a flood of one does not hide others.
 var sameMessage = []string{"cause", "reason", "listener", "group"}
 
-// A logLimiter bounds how often a message is written, whoever writes it. Strangers cause
-// many of them: a datagram for a group without members is a failed flow.
+// A logLimiter bounds how often a message is written. Clients can cause many of them: each
+// datagram for a group without members is a failed flow.
 type logLimiter struct {
 	slog.Handler
 	*logCounts
 }
 
-// logCounts are what handlers of one log share.
+// logCounts is shared by the handlers of one log.
 type logCounts struct {
 	silence time.Duration
 
@@ -41,8 +40,8 @@ type logCounts struct {
 }
 
 type logCount struct {
-	allowedAgain time.Time // when the message may be written logBurst times at once again
-	leftOut      int       // lines that were left out and not told of
+	allowedAgain time.Time // when logBurst lines at once are allowed again
+	leftOut      int       // lines left out and not reported yet
 	last         slog.Record
 }
 
@@ -50,7 +49,7 @@ func newLogLimiter(h slog.Handler) *logLimiter {
 	return &logLimiter{h, &logCounts{silence: logSilence, keys: map[string]*logCount{}}}
 }
 
-// unlimited is a log without the limits of log, for what an operator asked to see in full.
+// unlimited returns log without its limits, for what an operator asked to see in full.
 func unlimited(log *slog.Logger) *slog.Logger {
 	if h, ok := log.Handler().(*logLimiter); ok {
 		return slog.New(h.Handler)
@@ -91,7 +90,7 @@ func (h *logLimiter) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// settle tells of lines that were left out when no other line has done so.
+// reportLeftOut writes how many lines of c were left out, unless another line has done so.
 func (h *logLimiter) reportLeftOut(c *logCount) {
 	h.mu.Lock()
 	left, of := c.leftOut, c.last
@@ -111,7 +110,7 @@ func (h *logLimiter) reportLeftOut(c *logCount) {
 	h.Handler.Handle(context.Background(), r)
 }
 
-// settleAll tells of everything that was left out and not told of.
+// reportAllLeftOut calls reportLeftOut for every message.
 func (h *logLimiter) reportAllLeftOut() {
 	h.mu.Lock()
 	counts := slices.Collect(maps.Values(h.keys))
@@ -121,8 +120,8 @@ func (h *logLimiter) reportAllLeftOut() {
 	}
 }
 
-// count finds the count of a message. Those that say nothing are forgotten when there are
-// too many, and if that does not help, all further messages are one. Under the lock.
+// count returns the count of a message. When there are too many counts, idle ones are
+// removed; if that does not help, all further messages share one. The caller holds h.mu.
 func (h *logLimiter) count(key string, now time.Time) *logCount {
 	c := h.keys[key]
 	if c != nil {

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// maxLogWaiting bounds the bytes of lines that wait to be written.
+	// maxLogQueued bounds the bytes of lines that are queued.
 	maxLogQueued = 1 << 20
-	// logCloseWait bounds how long close waits for a reader that does not read.
+	// logCloseWait bounds how long close waits for an output that blocks.
 	logCloseWait = time.Second
 )
 
-// A logWriter writes the daemon's log. Nobody waits for it: standard error may be a
-// pipe that nobody reads, or a terminal that was stopped. Lines that find too many others
-// waiting are lost and counted, and so are lines that could not be written.
+// A logWriter writes the daemon's log. Its Write never blocks: standard error may be a
+// pipe that nobody reads, or a terminal that was stopped. Lines that find the queue full
+// are dropped and counted, and so are lines that could not be written.
 type logWriter struct {
 	out  io.Writer
 	wake chan struct{} // holds one token
@@ -24,25 +24,25 @@ type logWriter struct {
 	done chan struct{}
 	once sync.Once
 
-	// tell is called after lines were lost, once others can be written again.
+	// onDropped is called after lines were dropped, once others can be written again.
 	onDropped func(dropped int64)
-	// last is called before the end: what it logs is written too.
+	// beforeClose is called when closing begins: what it logs is still written.
 	beforeClose func()
 
 	mu       sync.Mutex
 	queued   []byte
 	dropped  int64
-	reported int64 // of lost
+	reported int64 // part of dropped that onDropped was told of
 }
 
-// newLogWriter starts a writer to out. It must be closed.
+// newLogWriter returns a running writer to out, which the caller must close.
 func newLogWriter(out io.Writer) *logWriter {
 	w := &logWriter{out: out, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}), onDropped: func(int64) {}, beforeClose: func() {}}
 	go w.run()
 	return w
 }
 
-// Write takes one line and does not block.
+// Write queues one line. It does not block.
 func (w *logWriter) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	if len(w.queued)+len(line) > maxLogQueued {
@@ -59,14 +59,14 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// losses is the number of lines that were lost since the start.
+// droppedLines returns the number of lines dropped since the start.
 func (w *logWriter) droppedLines() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.dropped
 }
 
-// close writes what waits, for logCloseWait at most.
+// close writes what is queued, for at most logCloseWait.
 func (w *logWriter) close() {
 	w.once.Do(func() {
 		w.beforeClose()
@@ -91,12 +91,12 @@ func (w *logWriter) run() {
 		select {
 		case <-w.wake:
 		case <-w.quit:
-			ended = true // once more, for what came meanwhile
+			ended = true // flush once more, for what came meanwhile
 		}
 	}
 }
 
-// flush writes what waits. It returns the memory for the lines that come next but one.
+// flush writes what is queued. It returns a buffer for the lines after the next ones.
 func (w *logWriter) flush(spare []byte) []byte {
 	for {
 		w.mu.Lock()

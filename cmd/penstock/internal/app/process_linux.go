@@ -11,9 +11,8 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// raiseFdLimit raises the limit on open descriptors as far as this process may,
-// and returns it: to fs.nr_open with CAP_SYS_RESOURCE, to the hard limit without
-// (getrlimit(2)).
+// raiseFdLimit raises the limit on open descriptors as far as this process may, and returns it: to
+// fs.nr_open with CAP_SYS_RESOURCE, to the hard limit without (getrlimit(2)).
 func raiseFdLimit() (uint64, error) {
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
@@ -30,7 +29,7 @@ func raiseFdLimit() (uint64, error) {
 	return uint64(lim.Cur), os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim))
 }
 
-// maxFDs is the limit on open descriptors; 0: unknown.
+// maxFDs returns the limit on open descriptors; 0: unknown.
 func maxFDs() int64 {
 	var lim syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim) != nil {
@@ -39,7 +38,7 @@ func maxFDs() int64 {
 	return int64(lim.Cur)
 }
 
-// cpuTime is the user and system time of the process.
+// cpuTime returns the user and system time of the process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -48,8 +47,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// tryDial tries the socket options of a group that need a capability. The error names the
-// option.
+// checkSocketOptions tries the socket options of a group that need a capability. The error names
+// the option.
 func checkSocketOptions(d *spec.Dial) error {
 	if d.Mark == 0 && !d.Transparent {
 		return nil
@@ -72,8 +71,8 @@ func checkSocketOptions(d *spec.Dial) error {
 	return nil
 }
 
-// dialControl sets the options of a group's sockets that decide which way packets go; nil: there
-// are none.
+// dialControl returns a function that sets the interface and mark of a group's sockets; nil:
+// neither is configured.
 func dialControl(d *spec.Dial) func(network, address string, c syscall.RawConn) error {
 	if d.Interface == "" && d.Mark == 0 {
 		return nil

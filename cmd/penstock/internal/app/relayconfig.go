@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// config is what the command line of penstock relay says, as a configuration of
-// one listener and one group: from here on both ways to start are one.
+// config returns the command line of penstock relay as a configuration of one
+// listener and one group. From there on penstock relay and penstock run are the same.
 func (c *relayCmd) config() *spec.Config {
 	group := &spec.Group{
 		Name: "upstreams", Balance: "round-robin", Retries: max(len(c.Upstreams)-1, retriesOfNames),
@@ -55,11 +55,11 @@ func (c *relayCmd) config() *spec.Config {
 	}
 }
 
-// retriesOfNames is how many more members are tried where a name stands for several.
+// retriesOfNames is how many more members are tried when a name has several addresses.
 const retriesOfNames = 15
 
-// idle is how long a flow may be silent: never for streams, and as the engine
-// has it for datagrams, unless the command line says otherwise.
+// idle returns the idle timeout. By default it is none for streams, and the engine's
+// default for datagrams.
 func (c *relayCmd) idle() time.Duration {
 	switch {
 	case c.IdleTimeout != nil:

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// reloads are what is known of those that were tried.
+// reloads counts reloads and remembers the last failure.
 type reloads struct {
 	mu     sync.Mutex
 	good   int64
@@ -28,8 +28,8 @@ type reloads struct {
 	failed *api.FailedReload // the last one, if it failed
 }
 
-// Reload reads the configuration again and puts it in force. A bad one changes
-// nothing; the error and the log say why.
+// Reload reads the configuration again and makes it the running one. If it is invalid nothing
+// changes, and the error and the log say why.
 func (d *daemon) Reload(ctx context.Context) (api.Diff, error) {
 	return d.reload(ctx, admin.Actor(ctx))
 }
@@ -53,7 +53,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		problem := badConfig(err)
 		d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
 		for _, e := range strings.Split(configMessage(err), "\n") {
-			d.log.Error("the configuration is not taken, and nothing changed", "by", by, "error", e)
+			d.log.Error("configuration rejected; nothing changed", "by", by, "error", e)
 		}
 		d.eventBy(by, slog.LevelError, "reload", old.Source, problem.Error())
 		return api.Diff{}, problem
@@ -63,28 +63,28 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.level.Set(levelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
 	if told.Restart {
-		d.log.Warn("some of the configuration needs a restart and was left as it is", "keys", strings.Join(keysNeedingRestart(diff), ", "))
+		d.log.Warn("some changes take effect only after a restart", "keys", strings.Join(keysNeedingRestart(diff), ", "))
 	}
-	d.eventBy(by, slog.LevelInfo, "reload", cfg.Source, "the configuration is in force")
+	d.eventBy(by, slog.LevelInfo, "reload", cfg.Source, "configuration loaded")
 	told.Applied = true
 	return told, nil
 }
 
-// tellManager tells the service manager that the daemon serves, and whether that is what
-// the file says.
+// notifyManager tells the service manager that the daemon serves, and whether the last reload
+// failed.
 func (d *daemon) notifyManager() {
 	d.reloads.mu.Lock()
 	status := "serving"
 	if f := d.reloads.failed; f != nil && len(f.Errors) > 0 {
-		status = "serving the configuration before; the last reload failed: " + f.Errors[0].Message
+		status = "serving with the previous configuration; the last reload failed: " + f.Errors[0].Message
 	}
 	d.reloads.mu.Unlock()
 	if err := systemd.Ready(status); err != nil {
-		d.log.Warn("the service manager was not told", "error", err)
+		d.log.Warn("cannot notify the service manager", "error", err)
 	}
 }
 
-// FileDiff tells what a reload would change now.
+// FileDiff returns what a reload would change now.
 func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
 	old := d.active.Load()
 	if old.Source == "" {
@@ -97,20 +97,20 @@ func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
 	return d.describeDiff(config.Compare(old.Config, cfg), cfg), nil
 }
 
-// Diff tells what the text of a configuration would change.
+// Diff returns what the configuration in text would change.
 func (d *daemon) Diff(_ context.Context, text []byte) (api.Diff, error) {
 	old := d.active.Load()
 	cfg, err := config.Parse("request", text, rules...)
 	if err != nil {
 		return api.Diff{}, badConfig(err)
 	}
-	// The files with tokens are not read.
+	// The token files are not read.
 	cfg.Admin.Token, cfg.Admin.ReadToken = old.Admin.Token, old.Admin.ReadToken
 	return d.describeDiff(config.Compare(old.Config, cfg), cfg), nil
 }
 
-// needRestart are the keys that a reload leaves as they are: the engine's, where
-// operators ask, and the form of the log.
+// keysNeedingRestart returns the changed keys that a reload does not apply: the engine's, the
+// admin listener's, and the format of the log.
 func keysNeedingRestart(d config.Diff) (keys []string) {
 	for _, c := range d.Restart {
 		keys = append(keys, c.Key)
@@ -123,15 +123,16 @@ func keysNeedingRestart(d config.Diff) (keys []string) {
 	return keys
 }
 
-// keepForRestart is next with what a reload leaves as it is, so that the configuration in
-// force says what is so, and the next one is compared with that.
+// keepUntilRestart returns next with the settings that a reload does not apply taken from old, so
+// that the running configuration is what is really running, and the next one is compared with
+// that.
 func keepUntilRestart(old, next *spec.Config) *spec.Config {
 	kept := *next
 	kept.Engine, kept.Admin, kept.Log.Format = old.Engine, old.Admin, old.Log.Format
 	return &kept
 }
 
-// badConfig is the answer to a configuration that cannot be used.
+// badConfig returns the API's answer to an invalid configuration.
 func badConfig(err error) *api.Problem {
 	var problem *api.Problem
 	var errs config.Errors
@@ -148,8 +149,8 @@ func badConfig(err error) *api.Problem {
 	return api.BadConfig(list)
 }
 
-// tell writes a difference down for those who ask, with how many open flows each change
-// ends, now or after a drain. A flow whose route keeps such flows goes on.
+// describeDiff converts a diff for the API and counts the open flows that each change ends, now or
+// after a drain. A flow whose route keeps such flows continues.
 func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	later := keysNeedingRestart(diff)
 	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later) > 0}
@@ -207,7 +208,7 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	return out
 }
 
-// words are api's for config's.
+// changeNames maps the names of changes in package config to those of the API.
 var changeNames = map[string]string{config.New: "added", config.Gone: "removed", config.Changed: "changed"}
 
 func hashOf(text []byte) string {
@@ -215,12 +216,12 @@ func hashOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// event keeps something that happened for those who ask.
+// event adds an event to those that the API shows.
 func (d *daemon) event(level slog.Level, kind, subject, message string) {
 	d.eventBy("", level, kind, subject, message)
 }
 
-// eventBy keeps something that was asked for, and by whom.
+// eventBy adds an event that somebody asked for.
 func (d *daemon) eventBy(by string, level slog.Level, kind, subject, message string) {
 	d.events.Add(api.Event{Level: levelName(level), Kind: kind, Subject: subject, Message: message, By: by})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// An ending is how a daemon comes to its end: nobody new comes in, and who is there
-// goes on until the deadline.
+// A shutdown is the state of the daemon's end: no new flows are accepted, and open ones continue
+// until the deadline.
 type shutdown struct {
 	requested chan struct{} // closed when an operator asks for it by the API
 
@@ -22,8 +22,8 @@ type shutdown struct {
 	flowsAtStart int64
 }
 
-// drain begins the end. The channel gives nil when every flow has ended, or the
-// engine's error when the deadline of the configuration has passed.
+// drain begins the shutdown. The channel receives nil when every flow has ended, or the engine's
+// error when the configured deadline has passed.
 func (d *daemon) drain() <-chan error {
 	most := d.active.Load().Drain
 	stats := d.engine.Stats()
@@ -43,7 +43,7 @@ func (d *daemon) drain() <-chan error {
 	return drained
 }
 
-// ready tells the log and those who ask that the daemon serves.
+// ready logs that the daemon serves, and makes its status say so.
 func (d *daemon) ready() {
 	d.shutdown.mu.Lock()
 	d.shutdown.ready = true
@@ -63,10 +63,10 @@ func (d *daemon) ready() {
 	}
 }
 
-// Drain begins the end, if it has not begun. It is the same as a first signal.
+// Drain begins the shutdown, unless it has begun, like a first signal.
 func (d *daemon) Drain() { d.shutdown.once.Do(func() { close(d.shutdown.requested) }) }
 
-// Draining tells how far the end is.
+// Draining returns the progress of the shutdown.
 func (d *daemon) Draining() api.Drain {
 	stats := d.engine.Stats()
 	e := &d.shutdown

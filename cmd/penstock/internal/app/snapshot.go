@@ -18,10 +18,10 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// The daemon is what the admin server asks: an admin.Source.
+// The admin server asks the daemon.
 var _ admin.Source = (*daemon)(nil)
 
-// Status is the daemon at this moment.
+// Status returns the state of the daemon.
 func (d *snapshot) Status() api.Status {
 	f, stats := d.active.Load(), d.engine.Stats()
 	s := api.Status{Version: version(), PID: os.Getpid(), Started: d.started, Config: d.configStatus(f)}
@@ -62,19 +62,20 @@ func (d *snapshot) Status() api.Status {
 	return s
 }
 
-// A moment answers from one look at the counters and at all open flows, which is what
-// costs when there are many. It is for one goroutine.
+// A snapshot answers from one reading of the counters and of all open flows, which is expensive
+// when there are many. It is for one goroutine.
 type snapshot struct {
 	*daemon
 	points func() []account.Point
 }
 
-// Snapshot makes a moment. It looks when it is first asked for what it needs a look for.
+// Snapshot returns an observer of the daemon's present state. It reads the counters when it first
+// needs them.
 func (d *daemon) Snapshot() admin.Observer { return d.snapshot() }
 
 func (d *daemon) snapshot() *snapshot { return &snapshot{d, sync.OnceValue(d.readCounters)} }
 
-// look reads the counters, with what open flows have moved so far.
+// readCounters reads the counters, including what open flows have moved so far.
 func (d *daemon) readCounters() []account.Point {
 	return d.accounting.counters.Snapshot(nil, func(add func(*account.Series, account.Volume, account.Volume)) {
 		d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
@@ -85,7 +86,7 @@ func (d *daemon) readCounters() []account.Point {
 	})
 }
 
-// Status, Listeners, Groups and Counters are those of a moment that is just now.
+// Status, Listeners, Groups and Counters return the present state.
 func (d *daemon) Status() api.Status        { return d.snapshot().Status() }
 func (d *daemon) Listeners() []api.Listener { return d.snapshot().Listeners() }
 func (d *daemon) Groups() []api.Group       { return d.snapshot().Groups() }
@@ -95,7 +96,7 @@ func moved(t *relay.Transfer) account.Volume {
 	return account.Volume{Bytes: t.Written, Datagrams: t.Datagrams}
 }
 
-// addNumbers adds a series up.
+// addNumbers adds the numbers of a series to n.
 func addNumbers(n *api.Numbers, p *account.Point) {
 	n.Flows += p.Open()
 	n.Begun += p.Begun + p.MovedIn
@@ -113,7 +114,7 @@ func addNumbers(n *api.Numbers, p *account.Point) {
 	n.DatagramsDown += p.Down.Datagrams
 }
 
-// paths adds up how directions of ended flows went.
+// paths adds up the data paths of the directions of ended flows.
 func paths(points []account.Point) []api.PathCount {
 	var ways [relay.NumPaths]int64
 	var whys [relay.NumWhys]int64
@@ -195,20 +196,20 @@ func (d *daemon) configStatus(f *activeConfig) api.ConfigInfo {
 	return api.ConfigInfo{Source: f.Source, Hash: hashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed}
 }
 
-// Config is the configuration in force. Tokens are in files of their own, and not in it.
+// Config returns the running configuration. Tokens are in files of their own and not part of it.
 func (d *daemon) Config() api.Config {
 	f := d.active.Load()
 	return api.Config{ConfigInfo: d.configStatus(f), Text: string(f.Text)}
 }
 
-// Listeners are in the order of the file.
+// Listeners returns the listeners in the order of the file.
 func (d *snapshot) Listeners() []api.Listener {
 	d.mu.Lock()
 	f, posts := d.active.Load(), d.bound
 	d.mu.Unlock()
 	byRoute := map[names]api.Numbers{}
-	// Flows that move from one series to another while they are read are counted
-	// in both or in none; what begins in a listener's series only grows.
+	// A flow that moves from one series to another during the reading is counted
+	// in both or in none, but the flows begun in a listener's series only grow.
 	begun := map[string]int64{}
 	points := d.points()
 	for i := range points {
@@ -267,7 +268,7 @@ func texts(ps []netip.Prefix) []string {
 	return list
 }
 
-// Groups are in the order of the file.
+// Groups returns the groups in the order of the file.
 func (d *snapshot) Groups() []api.Group {
 	f := d.active.Load()
 	type key struct{ group, member string }
@@ -332,7 +333,7 @@ func (d *snapshot) Groups() []api.Group {
 	return list
 }
 
-// member describes one for those who ask.
+// member converts a member for the API.
 func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	out := api.Member{
 		Name: m.Name, Address: m.Addr.String(), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.Why, Since: m.Since,
@@ -349,7 +350,7 @@ func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	return out
 }
 
-// Counters are what only metrics show.
+// Counters returns what only metrics show.
 func (d *snapshot) Counters() admin.Counters {
 	stats := d.engine.Stats()
 	total := stats.Total()
@@ -406,7 +407,7 @@ func (d *snapshot) Counters() admin.Counters {
 	return c
 }
 
-// addHistogram adds one up, whose bounds are always the same.
+// addHistogram adds h to sum. All histograms have the same bounds.
 func addHistogram(sum *admin.Histogram, h *account.Histogram) {
 	if sum.Counts == nil {
 		for _, b := range h.Bounds {

@@ -9,19 +9,19 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A fileWatch tells when a file has changed. It watches the folders of the file and of what
-// it links to: an editor, or whoever mounts configurations into containers, puts
-// another file in its place.
+// A fileWatch reports changes of a file. It watches the directories of the file and of every link
+// on the path to it: an editor, or a container's volume mount, replaces the file.
 type fileWatch struct {
-	changed chan struct{} // holds one token while there is a change to look at; nil: never
+	changed chan struct{} // receives after a change; nil: never
 	watcher *fsnotify.Watcher
 	done    chan struct{}
 }
 
-// watchCalm is how long a file must stay as it is before it counts as written.
+// watchDebounce is how long a file must stay unchanged before the change is reported.
 const watchDebounce = 200 * time.Millisecond
 
-// watchFile watches a file; none has no changes. It must be closed, after an error too.
+// watchFile watches a file; an empty path never changes. The caller must close the watch, after an
+// error too.
 func watchFile(path string) (*fileWatch, error) {
 	w := &fileWatch{}
 	if path == "" {
@@ -43,8 +43,8 @@ func watchFile(path string) (*fileWatch, error) {
 	return w, nil
 }
 
-// links are the names of a file: its own, those of the links that it is, and that of
-// the file itself without any link in its folders.
+// linkNames returns the names of a file: its own, those of the links on the way, and that of the
+// file itself with all links in its directories resolved.
 func linkNames(path string) []string {
 	names := []string{filepath.Clean(path)}
 	for at := path; len(names) < maxLinks; {
@@ -80,7 +80,7 @@ func (w *fileWatch) run(path string, names []string) {
 			written := slices.Contains(names, filepath.Clean(e.Name)) && !e.Has(fsnotify.Chmod)
 			if !slices.Equal(now, names) {
 				for _, name := range now {
-					w.watcher.Add(filepath.Dir(name)) // a folder that is watched already stays
+					w.watcher.Add(filepath.Dir(name)) // adding a directory twice is harmless
 				}
 				names, written = now, true
 			}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// capability is a bit of capabilities(7) and what the daemon does with it.
+// A capability is a bit of capabilities(7) and what is missing without it.
 type capability struct {
 	name string
 	bit  uint
@@ -20,7 +20,7 @@ const (
 	capSysResource = 24
 )
 
-// effective are the capabilities that this process has.
+// effective returns the capabilities of this process.
 func effective(root fs.FS) (uint64, error) {
 	words := field(read(root, "proc/self/status"), "CapEff:")
 	if len(words) == 0 {
@@ -40,8 +40,8 @@ var wanted = []capability{
 	{"CAP_SYS_RESOURCE", capSysResource, "the limit of descriptors holds as it is, and without CAP_SYS_ADMIN that of pipes too"},
 }
 
-// capabilities tells what this process may do. None is needed for a relay
-// without the features named.
+// capabilities examines what this process may do. A relay needs none of them except for the
+// features named.
 func capabilities(root fs.FS) (all []Finding) {
 	set, err := effective(root)
 	if err != nil {
@@ -52,7 +52,7 @@ func capabilities(root fs.FS) (all []Finding) {
 		f := Finding{Group: "capabilities", Name: c.name, Status: OK, Found: "has it"}
 		if set>>c.bit&1 == 0 {
 			f.Found, f.Status, f.Cost = "does not have it", Warn, c.cost
-			// One without the other has the unit fail with EPERM.
+			// With one but not the other, the unit fails with EPERM.
 			f.Fix = "systemd: AmbientCapabilities=" + c.name + " and CapabilityBoundingSet=" + c.name
 			if c.bit == 10 {
 				f.Cost = fmt.Sprintf(c.cost, first)

@@ -1,10 +1,9 @@
-// Package doctor looks at the machine as a relay would: what the kernel can do,
-// asked by doing it; limits, capabilities and offloads; and what the fast paths
-// are worth here, measured on loopback. For whatever could be better it says
-// what that costs, and the command that fixes it.
+// Package doctor examines the host for a relay: what the kernel can do, found by trying
+// it; limits, capabilities and offloads; and the speed of the fast paths, measured on
+// loopback. For whatever could be better it says what that costs, and how to fix it.
 //
-// It changes nothing: it reads files below /proc and /sys, and opens sockets of
-// its own on loopback.
+// It changes nothing: it reads files below /proc and /sys, and opens its own sockets on
+// loopback.
 package doctor
 
 import (
@@ -17,19 +16,19 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// Cmd is the command doctor. Kong fills it.
+// Cmd is the command doctor, filled by kong.
 type Cmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// Help is what penstock doctor --help says below the flags.
+// Help returns the text that penstock doctor --help prints below the flags.
 func (Cmd) Help() string {
-	return "It changes nothing, and takes about two seconds. Exit codes: 0: nothing is missing; 1: something is; warnings do not count."
+	return "It changes nothing, and takes about two seconds. Exit codes: 0: nothing is missing; 1: something is missing. Warnings do not count."
 }
 
-// Run examines the machine, prints what it found on stdout, and returns the exit
-// code: 1 if something is missing, or if stdout takes nothing. Where stderr is a
-// terminal it says there what it is measuring.
+// Run examines the host, prints the findings on stdout, and returns the exit code: 1 if something
+// is missing, or if writing to stdout fails. If stderr is a terminal, it shows there what is being
+// measured.
 func (c *Cmd) Run(stdout, stderr *os.File) int {
 	progress := func(string) {}
 	if term.IsTerminal(stderr.Fd()) {
@@ -60,27 +59,27 @@ func (c *Cmd) Run(stdout, stderr *os.File) int {
 	return 0
 }
 
-// Status says how bad a finding is.
+// A Status says how serious a finding is.
 type Status string
 
 // The statuses.
 const (
 	OK      Status = "ok"
-	Warn    Status = "warn"    // works; something is slower, lost or smaller than it could be
-	Missing Status = "missing" // a fast path, or what the daemon relies on, is not there
+	Warn    Status = "warn"    // it works, but something is slower or smaller than it could be, or gets lost
+	Missing Status = "missing" // a fast path, or something that the daemon relies on, is missing
 )
 
-// Finding is one thing that was looked at.
+// A Finding is the result of examining one thing.
 type Finding struct {
 	Group  string `json:"group"` // kernel, limits, capabilities, offloads, speed
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Found  string `json:"found"`
-	Cost   string `json:"cost,omitempty"` // what it costs as it is, unless ok
-	Fix    string `json:"fix,omitempty"` // the command, or the setting, that fixes it
+	Cost   string `json:"cost,omitempty"` // what it costs, unless ok
+	Fix    string `json:"fix,omitempty"`  // a command or setting
 }
 
-// Report is all that was found, in the order of printing.
+// A Report has all findings, in the order of printing.
 type Report struct {
 	Findings []Finding `json:"findings"`
 	Missing  int       `json:"missing"`
@@ -99,10 +98,10 @@ func (r *Report) count() (missing, warnings int) {
 	return missing, warnings
 }
 
-// machine is where the answers come from; tests have machines of their own.
+// A machine is where the answers come from; tests provide their own.
 type machine struct {
 	root     fs.FS                                                     // of /: only proc and sys are read
-	try      func(feature) error                                       // does what the feature is
+	try      func(feature) error                                       // tries a feature
 	offloads func(nic string) (map[string]ethtool.FeatureState, error) // by ethtool's names
 	measure  func(progress func(string)) (speeds, error)
 }
@@ -116,8 +115,7 @@ func thisMachine() machine {
 	}
 }
 
-// examine looks at everything. What is measured comes first, since it is what
-// other findings cost.
+// examine examines everything. Measurements come first, because other findings quote them.
 func examine(m machine, progress func(string)) (all []Finding) {
 	s, err := m.measure(progress)
 	progress("")

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// feature is something that a kernel can do, or let this process do.
+// A feature is something that a kernel can do, or allow this process to do.
 type feature struct {
 	name   string
 	since  string // release
 	try    func() error
-	status Status // what it is when it is not there
-	// cost and fix if it is not there; denied instead of fix if the kernel has
-	// it, and this process may not.
+	status Status // if the feature is not there
+	// cost and fix if the feature is not there; denied replaces fix if the kernel has it,
+	// but this process is not allowed to use it.
 	cost, fix, denied string
 }
 
@@ -47,7 +47,7 @@ var kernelFeatures = []feature{
 	{name: "SO_MARK", since: "2.6.25", try: option(unix.SOCK_STREAM, unix.SOL_SOCKET, unix.SO_MARK), status: Warn, denied: asAdmin, cost: "a route or a group cannot mark its sockets"},
 }
 
-// features asks for all of them. Where a figure was measured, the cost has it.
+// features tries all features. Costs include measured figures.
 func features(try func(feature) error, s speeds) (all []Finding) {
 	for _, f := range kernelFeatures {
 		x := Finding{Group: "kernel", Name: f.name, Status: OK, Found: "works"}
@@ -71,7 +71,7 @@ func features(try func(feature) error, s speeds) (all []Finding) {
 	return all
 }
 
-// withSocket opens a socket of IPv4 and closes it.
+// withSocket opens an IPv4 socket for the call of do.
 func withSocket(kind, protocol int, do func(fd int) error) error {
 	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
@@ -81,15 +81,15 @@ func withSocket(kind, protocol int, do func(fd int) error) error {
 	return do(fd)
 }
 
-// option sets a socket option to 1.
+// option returns a function that sets a socket option to 1.
 func option(kind, level, name int) func() error {
 	return func() error {
 		return withSocket(kind, 0, func(fd int) error { return unix.SetsockoptInt(fd, level, name, 1) })
 	}
 }
 
-// tryTxtime sets SO_TXTIME on the monotonic clock. Its value is a struct of two
-// words, clock and flags (linux/net_tstamp.h).
+// tryTxtime sets SO_TXTIME with the monotonic clock. Its value is a struct of two words, clock and
+// flags (linux/net_tstamp.h).
 func tryTxtime() error {
 	return withSocket(unix.SOCK_DGRAM, 0, func(fd int) error {
 		value := binary.NativeEndian.AppendUint32(nil, unix.CLOCK_MONOTONIC)
@@ -112,7 +112,7 @@ func withPipe(do func(r, w int) error) error {
 	return do(p[0], p[1])
 }
 
-// tryPipe makes as large a pipe as bulk is spliced through.
+// tryPipe makes a pipe as large as those that bulk is spliced through.
 func tryPipe() error {
 	return withPipe(func(r, w int) error {
 		_, err := unix.FcntlInt(uintptr(w), unix.F_SETPIPE_SZ, 1<<20)
@@ -120,7 +120,7 @@ func tryPipe() error {
 	})
 }
 
-// trySplice moves a byte from a Unix stream socket, the youngest of sources.
+// trySplice moves a byte from a Unix stream socket, the source that splice supported last.
 func trySplice() error {
 	s, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

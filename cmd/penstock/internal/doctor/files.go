@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// read returns the text of a file without the space around it; "" if it cannot
-// be read.
+// read returns the text of a file, trimmed; "" if it cannot be read.
 func read(root fs.FS, name string) string {
 	b, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -16,14 +15,12 @@ func read(root fs.FS, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// sysctl returns a value of /proc/sys by its dotted name; "" if the kernel has
-// none.
+// sysctl returns a value of /proc/sys by its dotted name; "" if the kernel does not have it.
 func sysctl(root fs.FS, name string) string {
 	return read(root, "proc/sys/"+strings.ReplaceAll(name, ".", "/"))
 }
 
-// field returns what follows "name" at the start of a line of text: the rest of
-// the line in words.
+// field returns the words that follow name at the start of a line of text.
 func field(text, name string) []string {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name); ok {
@@ -33,7 +30,7 @@ func field(text, name string) []string {
 	return nil
 }
 
-// number reads a count; "unlimited" is the largest there is.
+// number parses a count; "unlimited" is the largest one.
 func number(s string) (int64, bool) {
 	if s == "unlimited" {
 		return 1<<63 - 1, true
@@ -42,8 +39,8 @@ func number(s string) (int64, bool) {
 	return n, err == nil
 }
 
-// release reads the numbers at the start of a kernel release: 7.1.4-2-arch is
-// 7, 1, 4. What is missing is 0.
+// release parses the numbers at the start of a kernel release: 7.1.4-2-arch is 7, 1, 4. Missing
+// numbers are 0.
 func release(s string) (v [3]int) {
 	for i := range v {
 		digits := 0

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// What is enough for a busy relay. Each is where a warning ends.
+// What is enough for a busy relay: smaller values are warnings.
 const (
 	enoughFiles       = 65536   // four for each of 16,384 flows
 	enoughPages       = 16384   // 64 pipes of 1 MiB
@@ -26,7 +26,7 @@ func limits(root fs.FS) []Finding {
 		ports(root), migrate(root), conntrack(root), congestion(root)}
 }
 
-// files looks at the hard limit: the daemon raises the soft one to it by itself.
+// openFiles examines the hard limit: the daemon raises the soft one to it.
 func openFiles(root fs.FS) Finding {
 	f := Finding{Group: "limits", Name: "open files", Status: OK}
 	words := field(read(root, "proc/self/limits"), "Max open files")
@@ -40,7 +40,7 @@ func openFiles(root fs.FS) Finding {
 		f.Status = Warn
 		f.Cost = fmt.Sprintf("about %d stream flows at most, or %d that splice bulk both ways; then clients wait", n/2, n/6)
 		f.Fix = "systemd: LimitNOFILE=1048576; a shell: ulimit -Hn 1048576, as root"
-		// Nobody may go beyond it, root neither: EPERM (getrlimit(2)).
+		// Not even root may go beyond it: EPERM (getrlimit(2)).
 		if n, ok := number(most); ok && n < 1048576 {
 			f.Fix = "first sysctl -w fs.nr_open=1048576; then " + f.Fix
 		}
@@ -59,7 +59,7 @@ func pipePages(root fs.FS) Finding {
 			limit = n
 		}
 	}
-	// pipe_is_unprivileged_user in the kernel's fs/pipe.c: who has one of these has no limit.
+	// pipe_is_unprivileged_user in the kernel's fs/pipe.c: a process with one of these has no limit.
 	set, _ := effective(root)
 	free := set>>capSysResource&1 != 0 || set>>capSysAdmin&1 != 0
 	switch n, ok := number(size); {
@@ -78,7 +78,7 @@ func pipePages(root fs.FS) Finding {
 	return f
 }
 
-// atLeast warns where a sysctl is below what is enough.
+// atLeast warns if a sysctl is less than enough.
 func atLeast(root fs.FS, name string, enough int64, cost string) Finding {
 	f := Finding{Group: "limits", Name: strings.TrimPrefix(name, "net.core."), Status: OK, Found: sysctl(root, name)}
 	if n, ok := number(f.Found); !ok {
@@ -117,8 +117,8 @@ func migrate(root fs.FS) Finding {
 	return f
 }
 
-// conntrack looks at the table that every flow has two entries in, where the kernel keeps track
-// of connections. When it is full, packets of new ones are dropped.
+// conntrack examines the connection tracking table, in which every flow has two entries. When it
+// is full, packets of new connections are dropped.
 func conntrack(root fs.FS) Finding {
 	const name = "net.netfilter.nf_conntrack_max"
 	f := Finding{Group: "limits", Name: "nf_conntrack", Status: OK, Found: "connections are not tracked"}
@@ -127,7 +127,7 @@ func conntrack(root fs.FS) Finding {
 		return f
 	}
 	used, _ := number(sysctl(root, "net.netfilter.nf_conntrack_count"))
-	f.Found = fmt.Sprintf("%d of %d entries are used; a flow has one on each side", used, most)
+	f.Found = fmt.Sprintf("%d of %d entries used; each flow takes one on each side", used, most)
 	switch {
 	case used > most/5*4:
 		f.Status, f.Cost = Warn, "the table is nearly full; then new connections and datagrams are dropped, of the relay and of everything else here"
@@ -140,8 +140,8 @@ func conntrack(root fs.FS) Finding {
 	return f
 }
 
-// congestion names the choice. None is wrong: it is shown because it decides
-// what bulk costs.
+// congestion shows the congestion control. None is wrong: it is shown because it affects what bulk
+// costs.
 func congestion(root fs.FS) Finding {
 	return Finding{Group: "limits", Name: "tcp_congestion_control", Status: OK,
 		Found: fmt.Sprintf("%s; queueing discipline %s", sysctl(root, "net.ipv4.tcp_congestion_control"), sysctl(root, "net.core.default_qdisc"))}

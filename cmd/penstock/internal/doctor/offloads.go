@@ -8,8 +8,7 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// wantedOffloads are features of a network device, as ethtool(8) and the kernel
-// name them.
+// wantedOffloads are features of network devices, named as by ethtool(8) and the kernel.
 var wantedOffloads = []struct {
 	flag, short, cost string
 	datagrams         bool
@@ -20,7 +19,7 @@ var wantedOffloads = []struct {
 	{"tx-udp-segmentation", "tx-udp-segmentation", "the CPU cuts runs of datagrams in the device's place", true},
 }
 
-// offloads looks at every network device that is up, but for loopback.
+// offloads examines every network device that is up, except loopback.
 func offloads(root fs.FS, ask func(nic string) (map[string]ethtool.FeatureState, error), s speeds) (all []Finding) {
 	devices, _ := fs.ReadDir(root, "sys/class/net")
 	for _, d := range devices {

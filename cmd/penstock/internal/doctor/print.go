@@ -8,8 +8,7 @@ import (
 
 var colours = map[Status]string{OK: "\033[32m", Warn: "\033[33m", Missing: "\033[31m"}
 
-// print writes the report for people: a line for each finding, what it costs and
-// what fixes it below.
+// print prints the report for people: a line per finding, with its cost and fix below.
 func (r *Report) print(w io.Writer, colour bool) error {
 	width := 0
 	for _, f := range r.Findings {
@@ -37,7 +36,7 @@ func (r *Report) print(w io.Writer, colour bool) error {
 			fmt.Fprintf(&b, "  %-7s  %-*s  fix:   %s\n", "", width, "", f.Fix)
 		}
 	}
-	fmt.Fprintf(&b, "\n%d looked at, %d missing, %d to think about\n", len(r.Findings), r.Missing, r.Warnings)
+	fmt.Fprintf(&b, "\n%d checks: %d missing, %d warnings\n", len(r.Findings), r.Missing, r.Warnings)
 	_, err := w.Write(b.Bytes())
 	return err
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/penstock/penstock/splice"
 )
 
-// speeds is what was measured on loopback; 0 is what was not.
+// speeds are the results of measuring on loopback; 0: not measured.
 type speeds struct {
-	spliced, copied  float64 // GB (10⁹ bytes) a second of one stream
-	runs, gso, plain float64 // us a datagram of 1,200 bytes, sent and received: GSO and GRO, GSO alone, neither
+	spliced, copied  float64 // GB (10⁹ bytes) per second of one stream
+	runs, gso, plain float64 // us per datagram of 1,200 bytes, sent and received: with GSO and GRO, with GSO alone, with neither
 }
 
-// Each of five things is measured so often, for so long; the best counts, which
-// others on the machine disturb least.
+// Each of five measurements is repeated for rounds windows of time. The best result counts:
+// other load on the machine disturbs it least.
 const (
 	rounds = 2
 	window = 120 * time.Millisecond
@@ -50,9 +50,8 @@ func measure(progress func(string)) (s speeds, err error) {
 	return s, err
 }
 
-// pair returns the two ends of a TCP connection over loopback. Its congestion
-// control is reno: one that paces, such as BBR, does so on loopback too, and what
-// was measured would be its timers.
+// pair returns the two ends of a TCP connection over loopback. Its congestion control is reno: BBR
+// and others pace on loopback too, and their timers would be measured.
 func pair() (a, b net.Conn, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -68,15 +67,14 @@ func pair() (a, b net.Conn, err error) {
 	}
 	for _, c := range []net.Conn{a, b} {
 		if raw, err := c.(*net.TCPConn).SyscallConn(); err == nil {
-			// A container may forbid it; the figures are its own choice's then.
+			// A container may forbid it; the default is then measured.
 			raw.Control(func(fd uintptr) { unix.SetsockoptString(int(fd), unix.SOL_TCP, unix.TCP_CONGESTION, "reno") })
 		}
 	}
 	return a, b, nil
 }
 
-// streamSpeed lets bytes flow through a copy for the window. All goroutines have
-// ended when it returns.
+// streamSpeed copies for the window. All its goroutines have ended when it returns.
 func streamSpeed(cfg *splice.Config) (gigabytes float64, err error) {
 	from, src, err := pair()
 	if err != nil {
@@ -116,7 +114,7 @@ func streamSpeed(cfg *splice.Config) (gigabytes float64, err error) {
 	return float64(n) / 1e9 / took.Seconds(), err
 }
 
-// datagramCost lets a socket send batches to itself and read them.
+// datagramCost has a socket send batches to itself and read them.
 func datagramCost(cfg dgram.Config) (microseconds float64, err error) {
 	const batch, size = 64, 1200
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -153,10 +151,10 @@ func datagramCost(cfg dgram.Config) (microseconds float64, err error) {
 	return float64(time.Since(start).Microseconds()) / float64(n), nil
 }
 
-// slowest is the least gain at which a fast path is worth a word.
+// minGain is the least gain for which a fast path is considered useful.
 const minGain = 1.1
 
-// speed says what the fast paths are worth on this machine.
+// speed reports what the fast paths gain on this machine.
 func speed(s speeds, err error) (all []Finding) {
 	if err != nil {
 		all = append(all, Finding{Group: "speed", Name: "measured", Status: Warn, Found: "not all: " + err.Error()})

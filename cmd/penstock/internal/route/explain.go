@@ -9,31 +9,31 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// MaxSteps bounds an explanation, and the lists in its lines are cut too, so that
-// it stays something to read.
+// MaxSteps bounds the length of an explanation, and maxList that of the lists in it, so
+// that it stays readable.
 const (
 	MaxSteps = 50
 	maxList  = 3
 )
 
-// Step is one route that was asked, and what it said.
+// A Step is one route that was checked, and the result.
 type Step struct {
 	Route   *spec.Route
 	Matched bool
 	Why     string // one line
 }
 
-// Explanation is the way to a route. Steps are in the file's order and end with
-// the route that matched; the default is the last step where none did.
+// An Explanation lists the routes checked, in the file's order, up to the one that matched. If
+// none did, the default comes last.
 type Explanation struct {
 	Steps   []Step
-	LeftOut int         // routes that said no and are left out before the last steps
+	LeftOut int         // routes that did not match and were left out in the middle
 	Route   *spec.Route // nil: refused
 	Outcome string      // one line
 }
 
-// Explain tells why Find gives what it gives. It asks every route in turn, as the
-// documentation says that Find does, and not the way that Find is fast.
+// Explain explains the result of Find. It checks every route in turn, as the documentation
+// describes, without the index that makes Find fast.
 func (t *Table) Explain(m Meta) Explanation {
 	var e Explanation
 	m.Client = spec.CanonicalAddr(m.Client)
@@ -50,22 +50,22 @@ func (t *Table) Explain(m Meta) Explanation {
 		}
 	}
 	if e.Route = t.defaultRoute; e.Route != nil {
-		e.Outcome = "no route matches; the listener's default takes it"
-		e.Steps = append(e.Steps, Step{e.Route, true, "it takes whom no route matches"})
+		e.Outcome = "no route matches; the default route is used"
+		e.Steps = append(e.Steps, Step{e.Route, true, "default route: no other route matched"})
 		return e
 	}
 	e.Outcome = "no route matches and the listener has no default: refused"
 	return e
 }
 
-// ask is the definition of a match: every condition that is there holds.
+// matches is the definition of a match: every condition of the route holds.
 func matches(r *spec.Route, m Meta) (why string, ok bool) {
 	var yes []string
 	if len(r.From) > 0 {
 		i := slices.IndexFunc(r.From, func(p netip.Prefix) bool { return spec.CanonicalPrefix(p).Contains(m.Client) })
 		switch {
 		case !m.Client.IsValid():
-			return "the client has no IP address, and the route asks for " + list(r.From), false
+			return "the client has no IP address; the route requires " + list(r.From), false
 		case i < 0:
 			return fmt.Sprintf("%v is not in %s", m.Client, list(r.From)), false
 		}
@@ -75,7 +75,7 @@ func matches(r *spec.Route, m Meta) (why string, ok bool) {
 		i := slices.IndexFunc(r.SNI, func(pattern string) bool { return sniMatches(pattern, m.SNI) })
 		switch {
 		case m.SNI == "":
-			return "the client sent no server name, and the route asks for " + list(r.SNI), false
+			return "the client sent no server name; the route requires " + list(r.SNI), false
 		case i < 0:
 			return fmt.Sprintf("%q is not %s", m.SNI, list(r.SNI)), false
 		}
@@ -85,19 +85,19 @@ func matches(r *spec.Route, m Meta) (why string, ok bool) {
 		i := slices.IndexFunc(m.ALPN, func(proto string) bool { return slices.Contains(r.ALPN, proto) })
 		switch {
 		case len(m.ALPN) == 0:
-			return "the client offered no protocol by ALPN, and the route asks for " + list(r.ALPN), false
+			return "the client offered no protocol by ALPN; the route requires " + list(r.ALPN), false
 		case i < 0:
-			return fmt.Sprintf("the client offers %q, and the route asks for %s", m.ALPN, list(r.ALPN)), false
+			return fmt.Sprintf("the client offers %q; the route requires %s", m.ALPN, list(r.ALPN)), false
 		}
 		yes = append(yes, fmt.Sprintf("the client offers %q", m.ALPN[i]))
 	}
 	if len(yes) == 0 {
-		return "it asks for nothing", true
+		return "the route has no conditions", true
 	}
 	return strings.Join(yes, ", "), true
 }
 
-// covers tells whether a name of a route stands for a client's.
+// sniMatches reports whether a pattern of a route matches a client's server name.
 func sniMatches(pattern, name string) bool {
 	if base, ok := strings.CutPrefix(pattern, "*."); ok {
 		return strings.HasSuffix(name, "."+base)

@@ -1,5 +1,5 @@
-// Package route says where a client goes. A [Table] is made from the routes of one
-// listener and never changes; asking it takes no lock and allocates nothing.
+// Package route decides which group serves a client. A [Table] is built from the routes of
+// one listener and never changes; lookups take no lock and allocate nothing.
 package route
 
 import (
@@ -12,48 +12,47 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Meta is what is known of a client when it is routed.
+// Meta is what is known about a client when it is routed.
 type Meta struct {
-	Client netip.Addr // zero: it has none (a Unix socket); no prefix holds it
-	SNI    string     // lower-case, without a dot at its end; empty: none was sent
+	Client netip.Addr // zero: it has none (a Unix socket), and matches no prefix
+	SNI    string     // lower-case, without a trailing dot; empty: none was sent
 	ALPN   []string
 }
 
-// Table finds the first route, in the file's order, whose every condition holds.
+// A Table finds the first route, in the file's order, whose conditions all hold.
 //
-// Each route is filed under one of its conditions only: under its names if it asks
-// for names, or else under its prefixes, or else under its protocols. So few routes
-// are candidates for a client, and those are asked for their other conditions. A
-// pile is a list of routes in the file's order, by index.
+// Each route is indexed by one of its conditions only: by its server names if it has any, or else
+// by its prefixes, or else by its protocols. So a client has few candidates, whose other
+// conditions are then checked. The lists hold indexes of routes in the file's order.
 type Table struct {
 	routes          []*spec.Route
-	byName          map[string][]int32 // whole names
-	wildcards       map[string][]int32 // what is behind the "*." of a wildcard
-	longestWildcard int                // of the keys of below, in bytes
+	byName          map[string][]int32 // exact names
+	wildcards       map[string][]int32 // by what follows "*."
+	longestWildcard int                // of the keys of wildcards, in bytes
 	bySource        bart.Table[sourceRoutes]
 	byALPN          map[string][]int32
-	unconditional   int32   // the first route without a condition; none behind it is ever reached
-	needHello       []int32 // routes that ask for names or protocols
+	unconditional   int32   // the first route without a condition; routes after it are never reached
+	needHello       []int32 // routes with names or protocols
 
 	defaultRoute *spec.Route
 }
 
-// origin has the routes that ask for a prefix and may have the clients of this one.
+// sourceRoutes lists the routes that may match the clients of a prefix.
 type sourceRoutes struct {
 	all        []int32
-	withoutSNI []int32 // those of them that are filed here
+	withoutSNI []int32 // those of them without server names
 }
 
-// client is what the table asks of a Meta, looked up once.
+// client is what is looked up for a Meta, once.
 type client struct {
 	sourceRoutes
 	alpn []string
 }
 
-// none is behind every route.
+// noRoute is greater than any route's index.
 const noRoute = int32(1<<31 - 1)
 
-// New makes the table of a listener, which must not change any more.
+// New returns the table of a listener, which must not change afterwards.
 func New(l *spec.Listener) *Table {
 	t := &Table{
 		routes: l.Routes,
@@ -99,7 +98,7 @@ func (t *Table) add(i int32, r *spec.Route) {
 	}
 }
 
-// pile puts the last route so far onto a pile, once.
+// appendOnce appends i unless it is the last element.
 func appendOnce(at []int32, i int32) []int32 {
 	if n := len(at); n > 0 && at[n-1] == i {
 		return at
@@ -107,8 +106,8 @@ func appendOnce(at []int32, i int32) []int32 {
 	return append(at, i)
 }
 
-// settle gives each prefix the routes of the shorter ones around it too, so that
-// the longest match has all.
+// mergeSupernets adds the routes of the enclosing prefixes to each prefix, so that the longest
+// match has all of them.
 func (t *Table) mergeSupernets() {
 	whole := map[netip.Prefix]sourceRoutes{}
 	for p := range t.bySource.All() {
@@ -128,8 +127,8 @@ func (t *Table) mergeSupernets() {
 	}
 }
 
-// Find gives the first route that matches, or the listener's default. It is false
-// if there is neither.
+// Find returns the first route that matches, or the listener's default. It returns false if there
+// is neither.
 func (t *Table) Find(m Meta) (*spec.Route, bool) {
 	c := t.client(m)
 	best := t.byClient(&c)
@@ -151,9 +150,9 @@ func (t *Table) Find(m Meta) (*spec.Route, bool) {
 	return t.routes[best], true
 }
 
-// Needs tells whether a client's ClientHello decides where it goes: a route that
-// asks for a name or a protocol, and may have this client, stands before the
-// first that takes it anyway. If not, a client that speaks second need not wait.
+// Needs reports whether the route of a client depends on its ClientHello: whether a route with
+// names or protocols that may match the client comes before the first that matches anyway. If not,
+// the daemon need not wait for a ClientHello.
 func (t *Table) Needs(from netip.Addr) bool {
 	c := t.client(Meta{Client: from})
 	best := t.byClient(&c)
@@ -176,7 +175,7 @@ func (t *Table) client(m Meta) client {
 	return c
 }
 
-// byClient is the first match among the routes that ask for no name.
+// byClient returns the first match among the routes without server names.
 func (t *Table) byClient(c *client) int32 {
 	best := t.firstMatch(c.withoutSNI, t.unconditional, c)
 	for _, proto := range c.alpn {
@@ -185,7 +184,7 @@ func (t *Table) byClient(c *client) int32 {
 	return best
 }
 
-// first is the first route of a pile that matches, if it is before best.
+// firstMatch returns the first route of a list that matches and is before best, or best.
 func (t *Table) firstMatch(at []int32, best int32, c *client) int32 {
 	for _, i := range at {
 		if i >= best {
@@ -198,7 +197,7 @@ func (t *Table) firstMatch(at []int32, best int32, c *client) int32 {
 	return best
 }
 
-// holds tells whether the client may be from where it is.
+// sourceMatches reports whether the route's prefixes contain the client.
 func (t *Table) sourceMatches(i int32, c *client) bool {
 	if len(t.routes[i].From) == 0 {
 		return true
@@ -207,7 +206,7 @@ func (t *Table) sourceMatches(i int32, c *client) bool {
 	return ok
 }
 
-// speaks tells whether the client offers what the route asks for.
+// alpnMatches reports whether the client offers one of the route's protocols.
 func (t *Table) alpnMatches(i int32, c *client) bool {
 	wanted := t.routes[i].ALPN
 	return len(wanted) == 0 || slices.ContainsFunc(c.alpn, func(proto string) bool { return slices.Contains(wanted, proto) })

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Config is a whole configuration. Names are unique among listeners, among
-// groups, and among the routes of one listener; every reference is resolved.
+// A Config is a complete configuration. Names are unique among listeners, among groups, and among
+// the routes of one listener; every reference is resolved.
 type Config struct {
 	Source    string // the file's name, for messages; empty if there is none
 	Text      []byte // the file; nil if there is none
@@ -16,63 +16,63 @@ type Config struct {
 	AccessLog AccessLog
 	Admin     Admin
 	Reload    Reload
-	Drain     time.Duration // how long flows may go on after the first signal
+	Drain     time.Duration // how long flows may continue after the first signal
 	Listeners []*Listener   // in the file's order
 	Groups    []*Group      // in the file's order
 }
 
-// Engine is what the daemon asks of the engine; a change needs a restart.
+// Engine configures the engine; changes need a restart.
 type Engine struct {
 	Loops        int // 0: one per CPU
 	Pipes        int // 0: the engine's default; negative: never splice
 	NoGSO, NoGRO bool
-	MaxFlows     int // datagram flows at most; 0: from the limit on descriptors
-	MaxNewFlows  int // datagram flows that each loop begins a second; 0: the engine's default
+	MaxFlows     int // maximum number of datagram flows; 0: derived from the descriptor limit
+	MaxNewFlows  int // new datagram flows per second and loop; 0: the engine's default
 }
 
-// Log is the daemon's own log.
+// Log configures the daemon's own log.
 type Log struct {
 	Level  string // debug, info, warn, error
 	Format string // auto, text, json
 	Flows  string // which flows get a line in it: none, failed, all
 }
 
-// AccessLog has a line for each flow.
+// AccessLog configures the log with a line per flow.
 type AccessLog struct {
-	To     string // "": none; stdout, stderr, an absolute path, or syslog:HOST:PORT, syslog:unix:///PATH
+	To     string // the group of clients that no route matches; nil: they are refused
 	Format string // "json", or a template with the fields of docs/operations.md
-	Mode   uint32 // permissions of a file that is made
+	Mode   uint32 // permissions of a Unix socket's path; 0: from the umask
 }
 
-// Admin is where operators ask.
+// Admin configures the admin listener.
 type Admin struct {
-	Listen    Endpoint // zero Kind: nowhere
+	Listen    Endpoint // zero Kind: no admin listener
 	Mode      uint32   // permissions of a Unix socket
-	Token     string   // on TCP: what a client must show for everything
-	ReadToken string   // on TCP: what a client must show to read only; empty: none can
+	Token     string   // on TCP: required for everything
+	ReadToken string   // on TCP: sufficient for reading; empty: none is
 }
 
-// Reload says what a new configuration does.
+// Reload configures reloads.
 type Reload struct {
 	Watch bool // reload when the file changes
 }
 
-// Listener is one address, or one inherited socket, and what happens to its clients.
+// A Listener is one address, or one inherited socket, and what happens to its clients.
 type Listener struct {
 	Name      string
 	Listen    Endpoint // zero Kind if Inherit is set
 	Inherit   string   // the name of a socket that systemd passes (LISTEN_FDNAMES)
 	Mode      uint32   // permissions of a Unix socket's path; 0: the umask's
-	Backlog   int      // 0: the kernel's most
+	Backlog   int      // 0: the kernel's maximum
 	Datagrams bool     // UDP or unixgram; of an inherited one what the file says
 
 	Allow, Deny []netip.Prefix // Deny wins; Allow empty: everybody
 	Limits      Limits
-	ProxyFrom   []netip.Prefix // who must begin with a PROXY header; others must not
+	ProxyFrom   []netip.Prefix // peers that must send a PROXY header; others must not
 	Sniff       Sniff
 	Timeouts    Timeouts
 	TCP         Socket
-	Transparent bool // IP_TRANSPARENT: take clients for addresses that are not this host's
+	Transparent bool // IP_TRANSPARENT: accept connections to addresses that are not this host's
 	Interface   string
 
 	Replies     int    // datagrams: end a flow after so many replies; 0: do not
@@ -80,34 +80,34 @@ type Listener struct {
 
 	Routes []*Route // in order: the first that matches is taken
 	To     *Group   // where a client goes that no route matches; nil: it is refused
-	// Default is the route of those clients, so that every flow has a route; nil if To is.
+	// Default is the route to To, so that every flow has a route; nil if To is.
 	Default *Route
 }
 
-// Sniff bounds what is read of a client before it is routed: a PROXY header, a ClientHello.
+// Sniff limits what is read from a client before it is routed: a PROXY header, a ClientHello.
 type Sniff struct {
-	TLS     bool // some route asks for a server name or ALPN
+	TLS     bool // some route depends on a server name or ALPN
 	Max     int  // bytes
 	Timeout time.Duration
 }
 
-// Limits bound flows. 0 is no bound.
-type Limits struct {
+// Limits of flows. 0 is no limit.
+type Limits struct { // of all listeners together; Source and Bandwidth are unused here
 	Flows     int     // at once
-	NewFlows  float64 // a second
+	NewFlows  float64 // per second
 	Burst     int     // of NewFlows; 0: a second's worth
 	Source    SourceLimits
-	Bandwidth int64 // bytes a second, of a flow, each way
+	Bandwidth int64 // bytes per second, of a flow, in each direction
 }
 
-// SourceLimits bound what one IPv4 address or one IPv6 /64 does.
+// SourceLimits limits one IPv4 address or one IPv6 /64.
 type SourceLimits struct {
 	Flows    int
 	NewFlows float64
 	Burst    int
 }
 
-// Timeouts of a flow; 0 is never, Connect apart.
+// Timeouts of a flow; 0 is never, except for Connect.
 type Timeouts struct {
 	Connect    time.Duration
 	FirstByte  time.Duration // from being connected until the upstream's first byte
@@ -116,7 +116,7 @@ type Timeouts struct {
 	Life       time.Duration // of the whole flow
 }
 
-// Socket is what is set on TCP sockets. tcp(7) names them.
+// Socket options of TCP sockets; see tcp(7).
 type Socket struct {
 	Nagle             bool          // leave TCP_NODELAY off
 	KeepAlive         time.Duration // 0: no probes
@@ -130,25 +130,24 @@ type Socket struct {
 	SendBuffer        int
 }
 
-// Route says which clients go to which group. Every condition that is there must hold.
+// A Route says which clients go to which group. All conditions that are set must hold.
 type Route struct {
 	Name    string
 	From    []netip.Prefix // the client's address
-	SNI     []string       // lower-case names of a TLS ClientHello; a leading "*." stands for one or more labels
-	ALPN    []string       // any of them is enough
+	SNI     []string       // lower-case names of a TLS ClientHello; a leading "*." matches one or more labels
+	ALPN    []string       // one of them suffices
 	To      *Group
 	Removed Removed
-	// Timeouts of the route's flows: the listener's, and what the route says itself.
+	// Timeouts of the route's flows: the listener's, overridden by the route's own.
 	Timeouts  Timeouts
-	Bandwidth int64 // bytes a second, of a flow, each way; 0: no bound
+	Bandwidth int64 // bytes per second, of a flow, in each direction; 0: no limit
 }
 
-// Removed says what happens to live flows whose route, or whose member, a new
-// configuration no longer has.
+// Removed says what happens to open flows whose route or member a new configuration no longer has.
 type Removed struct {
 	What  string // keep, drain, close
 	After time.Duration
-	// Jitter spreads the ends of drained flows over so long before the deadline.
+	// Jitter spreads the ends of drained flows over this time before the deadline.
 	Jitter time.Duration
 }
 
@@ -167,53 +166,53 @@ type Group struct {
 	SlowStart time.Duration // after a member comes up; 0: none
 	Check     *Check        // nil: none
 	Eject     *Eject        // nil: none
-	Panic     float64       // below this share of members that are well all take flows, 0 to 1; 0: never
+	Panic     float64       // when a smaller share of members is up, all get flows; 0 to 1, 0: never
 	Dial      Dial
 }
 
-// GroupTimeouts are what a group says about connecting.
+// GroupTimeouts are a group's timeouts for connecting.
 type GroupTimeouts struct {
 	Connect time.Duration // of one attempt
-	Retries time.Duration // of all attempts; 0: no bound of their own
+	Retries time.Duration // of all attempts; 0: no limit
 }
 
-// Member is one upstream that the file names.
+// A Member is one upstream of the configuration.
 type Member struct {
 	Name     string // by default the endpoint's URL
 	To       Endpoint
 	Weight   int // 1 to 256
 	Backup   bool
-	MaxFlows int  // at once; 0: no bound
-	Drained  bool // takes no new flow
+	MaxFlows int  // open flows; 0: no limit
+	Drained  bool // gets no new flows
 }
 
-// Discover makes members of what DNS says.
+// Discover describes members that are found by DNS.
 type Discover struct {
 	Network  Kind   // TCP or UDP
 	Host     string // for A and AAAA
 	Port     uint16 // for A and AAAA
-	Service  string // for SRV: _name._proto.domain; then Host and Port are not used
+	Service  string // for SRV: _name._proto.domain; Host and Port are then unused
 	Every    time.Duration
 	Lookups  Lookups // the group's
-	Weight   int     // of each member; of SRV the record's if 0
+	Weight   int     // of each member; 0: 1, or for SRV the record's
 	MaxFlows int
 }
 
-// Lookups say what becomes of the names of a group, those of its members too.
+// Lookups configures DNS lookups of a group, including those of its members' names.
 type Lookups struct {
-	// Keep is how long members stay after DNS has said that their name does not exist or
-	// has no address; 0: for ever. While the resolver is silent or fails they stay anyway.
+	// Keep is how long members stay after DNS has answered that their name does not exist or has
+	// no address; 0: for ever. They stay in any case while lookups fail.
 	Keep       time.Duration
 	MaxMembers int // of one name; 0: 4096
 }
 
-// Queue is where flows wait while every member is down or at its cap.
+// Queue configures the queue of flows while every member is down or at its limit.
 type Queue struct {
-	Size    int // 0: nobody waits
+	Size    int // 0: no queue
 	Timeout time.Duration
 }
 
-// Check asks members actively whether they are well.
+// Check configures active health checks of members.
 type Check struct {
 	Kind     string // tcp, send-expect, http, udp
 	Every    time.Duration
@@ -227,18 +226,18 @@ type Check struct {
 	Method   string // of http
 	Path     string
 	Host     string
-	Statuses [][2]int // of http: ranges that are well
+	Statuses [][2]int // for http: ranges that pass
 }
 
-// Eject takes members out whose flows fail.
+// Eject configures the ejection of members whose flows fail.
 type Eject struct {
 	Failures int           // in a row
 	For      time.Duration // the first time; doubled each time, until Max
 	Max      time.Duration
-	Share    float64 // of the group's members that may be out at most, 0 to 1
+	Share    float64 // of the group's members that may be ejected at the same time, 0 to 1
 }
 
-// Dial is how the daemon connects to a group's members.
+// Dial configures connections to a group's members.
 type Dial struct {
 	Proxy       int   // PROXY protocol: 0, 1 or 2
 	ProxyTLVs   []TLV // of version 2
@@ -251,7 +250,7 @@ type Dial struct {
 	TCP         Socket
 }
 
-// TLV is a type-length-value of PROXY protocol version 2.
+// A TLV is a type-length-value field of PROXY protocol version 2.
 type TLV struct {
 	Type  uint8
 	Value []byte

@@ -1,10 +1,9 @@
-// Package spec is the vocabulary of the daemon: what an operator asks for, as
-// plain values, and the words for what the daemon says back. Every station of
-// the daemon speaks it and no station owns it; it imports nothing of the daemon
-// and does nothing.
+// Package spec has the types that the daemon's packages share: a configuration as
+// plain values, and the reasons that the daemon gives. It imports no other package of the
+// daemon.
 //
-// A [Config] is one whole configuration with every default filled in. It is
-// immutable once made: a reload makes another one. Endpoints are URLs:
+// A [Config] is a complete configuration with every default filled in. It is
+// immutable: a reload makes another one. Endpoints are URLs:
 //
 //	tcp://HOST:PORT   TCP; HOST is a name, an IPv4 address or an IPv6 address in brackets
 //	udp://HOST:PORT   UDP, written the same way
@@ -14,6 +13,6 @@
 //	echo:             an upstream that sends back what it gets
 //	discard:          an upstream that drops what it gets
 //
-// Parsing asks nobody: a host stays a name until package upstream or app looks it
+// Parsing does no lookups: a host stays a name until package upstream or app looks it
 // up.
 package spec

@@ -116,7 +116,7 @@ func parseHostPort(s string) (host string, port uint16, problem string) {
 		return inner, uint16(n), ""
 	}
 	if strings.ContainsRune(host, ':') {
-		return "", 0, "an IPv6 address stands in brackets"
+		return "", 0, "an IPv6 address must be in brackets"
 	}
 	if !validHost(host) {
 		return "", 0, fmt.Sprintf("host %q is neither a name nor an address", host)

@@ -1,34 +1,34 @@
 package spec
 
-// Reason tells why the daemon refused a flow, or ended it, where the engine's
-// cause alone does not. docs/causes.md explains each to operators.
+// A Reason says why the daemon refused or ended a flow, where the engine's cause alone does not.
+// docs/causes.md explains each to operators.
 type Reason uint8
 
 // The reasons.
 const (
 	ReasonNone          Reason = iota
 	ReasonDenied               // the source is in deny, or not in allow
-	ReasonFlows                // the limit on flows of all listeners
-	ReasonListenerFlows        // the listener's limit on flows
-	ReasonSourceFlows          // a source's limit on flows
-	ReasonRate                 // the limit on new flows a second, of all listeners
-	ReasonListenerRate         // the same of a listener
-	ReasonSourceRate           // the same of a source
-	ReasonProxyHeader          // a bad PROXY header
-	ReasonProxyTimeout         // no whole PROXY header in time
+	ReasonFlows                // the limit of flows of all listeners
+	ReasonListenerFlows        // the listener's limit of flows
+	ReasonSourceFlows          // a source's limit of flows
+	ReasonRate                 // the limit of new flows per second of all listeners
+	ReasonListenerRate         // the same for the listener
+	ReasonSourceRate           // the same for a source
+	ReasonProxyHeader          // an invalid PROXY header
+	ReasonProxyTimeout         // no complete PROXY header in time
 	ReasonNoRoute              // no route matches, and the listener has no default
 	ReasonNoMember             // no member of the group is up
 	ReasonQueueFull            // every member is down or at its cap, and the queue is full
-	ReasonQueueTimeout         // it waited in the queue for too long
-	ReasonRetries              // the retry budget is used up
-	ReasonRemoved              // a new configuration has no such route or member
+	ReasonQueueTimeout         // it was queued for too long
+	ReasonRetries              // the maximum number of retries was reached
+	ReasonRemoved              // a reload removed its route or member
 	ReasonKilled               // an operator ended it
 	ReasonSourceTable          // the table of sources is full
 	ReasonLoop                 // the member leads back to the listener
-	ReasonSniffTimeout         // no route for a client that has not said its whole ClientHello in time
+	ReasonSniffTimeout         // no complete ClientHello in time, and no route without one
 	ReasonSniffMax             // its PROXY header or ClientHello is longer than sniff.max
-	ReasonClientEnded          // it ended in the middle of its PROXY header or ClientHello
-	ReasonConnectFailed        // no attempt to connect succeeded, and there is no further member to try
+	ReasonClientEnded          // the client ended in the middle of its PROXY header or ClientHello
+	ReasonConnectFailed        // no attempt to connect succeeded, and no member is left to try
 	NumReasons
 )
 
@@ -36,7 +36,7 @@ var reasonNames = [NumReasons]string{"", "denied", "flows", "listener-flows", "s
 	"proxy-header", "proxy-timeout", "no-route", "no-member", "queue-full", "queue-timeout", "retries", "removed", "killed", "source-table", "loop",
 	"sniff-timeout", "sniff-max", "client-ended", "connect-failed"}
 
-// String is the reason's name, lower-case with hyphens; empty for ReasonNone.
+// String returns the reason's name, lower-case with hyphens; empty for ReasonNone.
 func (r Reason) String() string {
 	if r < NumReasons {
 		return reasonNames[r]

@@ -8,44 +8,43 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Ready tells that the daemon serves: at the start, and at the end of a reload.
+// Ready reports that the daemon serves: at the start, and at the end of a reload.
 func Ready(status string) error { return notify("READY=1\nSTATUS=" + oneLine(status)) }
 
-// Reloading tells that a reload begins; Ready must follow, whether it succeeds
-// or not. The manager of Type=notify-reload wants the time of it
-// (MONOTONIC_USEC) to tell this reload from an earlier one.
+// Reloading reports the beginning of a reload; Ready must follow, whether it succeeds or not. With
+// Type=notify-reload the manager needs its time (MONOTONIC_USEC) to tell this reload from an
+// earlier one.
 func Reloading(status string) error {
 	return notify("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=" + oneLine(status))
 }
 
-// Stopping tells that the daemon drains, and for how long at most: the manager
-// does not kill it meanwhile, also where TimeoutStopSec= is shorter.
+// Stopping reports that the daemon drains, for at most the given time: the manager does not kill
+// it meanwhile, even if TimeoutStopSec= is shorter.
 func Stopping(status string, most time.Duration) error {
 	return notify(fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d\nSTATUS=%s", (most + stopReserve).Microseconds(), oneLine(status)))
 }
 
-// stopReserve is for what is done after the drain.
+// stopReserve is the time for what is done after the drain.
 const stopReserve = 5 * time.Second
 
-// Status gives the line that systemctl status shows.
+// Status sets the line that systemctl status shows.
 func Status(status string) error { return notify("STATUS=" + oneLine(status)) }
 
-// tell sends assignments to NOTIFY_SOCKET; none is no error.
+// notify sends assignments to NOTIFY_SOCKET. It does nothing if that is not set.
 func notify(state string) error {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		return fmt.Errorf("tell the service manager: %w", err)
+		return fmt.Errorf("notify the service manager: %w", err)
 	}
 	return nil
 }
 
-// line keeps a status from being read as further assignments.
+// oneLine keeps a status from being read as further assignments.
 func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
 
-// Watchdog tells the manager's watchdog (WatchdogSec=), at half its interval,
-// that all is well, for as long as alive says so. alive may take its time, and
-// may never return: then nothing is told, and the manager restarts the daemon.
-// Without a watchdog nothing happens, and alive is not called. stop ends it, and
-// does not wait for alive.
+// Watchdog tells the manager's watchdog (WatchdogSec=), at half its interval, that the daemon is
+// alive, as long as alive returns true. alive may block: then nothing is sent, and the manager
+// restarts the daemon. Without a watchdog nothing happens, and alive is not called. stop ends it,
+// and does not wait for alive.
 func Watchdog(alive func() bool) (stop func(), err error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

@@ -11,20 +11,19 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 )
 
-// Sockets are what the service manager has passed, by name: FileDescriptorName=
-// of the socket unit, by default the unit's own name. One name may have several.
+// Sockets are the sockets passed by the service manager, by name: FileDescriptorName= of the
+// socket unit, by default the unit's own name. One name may have several.
 type Sockets struct {
 	Streams   map[string][]net.Listener
 	Datagrams map[string][]net.PacketConn
 }
 
-// Inherit takes over the sockets of LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES,
-// and removes these variables. The caller must close each socket, in itself or with
-// Close; a Unix socket's path is the manager's, and stays. A descriptor that
-// is no bound socket is an error, and then none is taken.
+// Inherit takes over the sockets of LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES, and removes these
+// variables. The caller must close each socket, itself or with Close. A Unix socket's path belongs
+// to the manager and is not removed. If a descriptor is not a bound socket, Inherit returns an
+// error and closes them all.
 //
-// It is called once, before the process opens anything that could have one of
-// the numbers.
+// It is called once, before the process opens anything that could get one of the numbers.
 func Inherit() (*Sockets, error) {
 	return sockets(activation.Files(true))
 }
@@ -34,13 +33,13 @@ func sockets(files []*os.File) (*Sockets, error) {
 	var errs []error
 	for _, f := range files {
 		name := f.Name()
-		// Both make a duplicate, and refuse a socket of the other kind.
+		// Both duplicate the descriptor, and refuse a socket of the other kind.
 		if l, err := net.FileListener(f); err == nil {
 			s.Streams[name] = append(s.Streams[name], l)
 		} else if c, err2 := net.FilePacketConn(f); err2 == nil {
 			s.Datagrams[name] = append(s.Datagrams[name], c)
 		} else {
-			errs = append(errs, fmt.Errorf("inherited descriptor %d, %q, is no socket to listen on; allowed: ListenStream=, ListenDatagram=: %w", f.Fd(), name, err))
+			errs = append(errs, fmt.Errorf("inherited descriptor %d, %q, is not a listening socket; allowed: ListenStream=, ListenDatagram=: %w", f.Fd(), name, err))
 		}
 		f.Close()
 	}
@@ -51,15 +50,15 @@ func sockets(files []*os.File) (*Sockets, error) {
 	return s, nil
 }
 
-// Names are the names of all sockets, sorted.
+// Names returns the names of all sockets, sorted.
 func (s *Sockets) Names() []string {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(s.Streams)), maps.Keys(s.Datagrams))
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// Close closes all sockets. The manager keeps its own descriptors of them, and
-// clients wait there.
+// Close closes all sockets. The manager keeps its own descriptors of them, and new clients wait
+// there.
 func (s *Sockets) Close() {
 	for _, all := range s.Streams {
 		for _, l := range all {

@@ -118,7 +118,7 @@ func TestInheritRefuses(t *testing.T) {
 	}
 	defer f.Close()
 	_, errs, err := start(t, "fifo", f)()
-	if err == nil || !strings.Contains(errs, `descriptor 3, "fifo", is no socket to listen on`) {
+	if err == nil || !strings.Contains(errs, `descriptor 3, "fifo", is not a listening socket`) {
 		t.Errorf("ended with %v and said %q", err, errs)
 	}
 }

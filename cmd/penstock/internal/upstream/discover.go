@@ -11,65 +11,65 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Discoverer finds members and keeps finding them.
+// A Discoverer finds members and keeps looking for them.
 type Discoverer interface {
-	// Watch calls update with all members that there are now, at the start and
-	// whenever they change, and with an error when it cannot tell; then those of
-	// the last good answer stay. The slice belongs to the Set from then on. Watch
+	// Watch calls update with the complete list of members, at the start and
+	// whenever it changes, and with an error when a lookup fails; members then
+	// stay as they are. The slice belongs to the Set from then on. Watch
 	// returns when ctx ends.
 	Watch(ctx context.Context, update func([]Target, error))
 }
 
-// Target is a member that was discovered.
+// A Target is a discovered member.
 type Target struct {
 	Name   string // empty: the address's URL
 	Addr   relay.Addr
-	Weight int // 1 to 256; what the file says goes before
+	Weight int // 1 to 256; a weight in the configuration takes precedence
 	Backup bool
 }
 
-// maxTargets bounds what one answer may have; more are dropped.
+// maxTargets is the maximum number of members in one answer; the rest is left out.
 const maxTargets = 4096
 
-// watch is one look-up that goes on. Groups share it. What follows cancel is
-// guarded by the Set's lock.
+// A watch is a lookup that is repeated. Groups share it. The fields after cancel are guarded by
+// the Set's lock.
 type watch struct {
 	query        spec.Discover
-	answered     chan struct{}   // closed after the first answer, good or not
-	ended        <-chan struct{} // closed when nobody wants it any more
+	answered     chan struct{}   // closed after the first answer, good or bad
+	ended        <-chan struct{} // closed when no group needs the watch any more
 	cancel       context.CancelFunc
 	targets      []Target
 	answeredOK   bool // there was a good answer
 	err          error
-	answeredAt   time.Time // of the last answer
+	answeredAt   time.Time // when the last answer came
 	leftOut      int       // members of the last good answer that were left out
 	failures     uint64
-	missingTimer *time.Timer // ends the members of a name that is not there; nil: it is there
+	missingTimer *time.Timer // removes the members of a name that does not exist; nil: it exists
 }
 
-// LookupEvent is a change of what is known of a name.
+// A LookupEvent is a change of a lookup's result.
 type LookupEvent struct {
 	Groups  []string
 	Name    string
-	Err     error // nil: it is well again
-	Missing bool  // DNS says that there is no such name, or no address; else it cannot be asked
-	Members int   // that it has now
-	LeftOut int   // members that were left out, beyond Lookups.MaxMembers
-	Removed bool  // the members are removed, for the name has been missing for Lookups.Keep
+	Err     error // nil: the lookup works again
+	Missing bool  // DNS says that the name does not exist or has no address; otherwise the lookup failed
+	Members int   // present number of members
+	LeftOut int   // members left out because of Lookups.MaxMembers
+	Removed bool  // the members were removed, because the name has been missing for Lookups.Keep
 }
 
-// lookupOf is the look-up of a member whose endpoint has a name.
+// lookupOf returns the lookup of a member whose endpoint has a name.
 func lookupOf(cfg *spec.Group, e spec.Endpoint) spec.Discover {
 	return spec.Discover{Network: e.Kind, Host: e.Host, Port: e.Port, Lookups: cfg.Lookups}
 }
 
-// lookupKey is what of d is asked; the rest is what becomes of the answer.
+// lookupKey returns the part of d that is looked up, without what is done with the answer.
 func lookupKey(cfg *spec.Group, d spec.Discover) spec.Discover {
 	d.Weight, d.MaxFlows, d.Lookups = 0, 0, cfg.Lookups
 	return d
 }
 
-// lookups are all look-ups of a group.
+// lookups returns all lookups of a group.
 func lookups(cfg *spec.Group) (ds []spec.Discover) {
 	for _, m := range cfg.Members {
 		if _, ok := Literal(m.To); !ok {
@@ -82,7 +82,7 @@ func lookups(cfg *spec.Group) (ds []spec.Discover) {
 	return ds
 }
 
-// lookupName is what is looked up, for messages.
+// lookupName returns the name of a lookup, for messages.
 func lookupName(d spec.Discover) string {
 	if d.Service != "" {
 		return d.Service
@@ -90,7 +90,7 @@ func lookupName(d spec.Discover) string {
 	return spec.Endpoint{Kind: d.Network, Host: d.Host, Port: d.Port}.String()
 }
 
-// watch begins a look-up. Under the lock.
+// watch begins a lookup. The caller holds s.mu.
 func (s *Set) watch(d spec.Discover) *watch {
 	ctx, cancel := context.WithCancel(s.ctx)
 	w := &watch{query: d, answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel}
@@ -101,8 +101,8 @@ func (s *Set) watch(d spec.Discover) *watch {
 	return w
 }
 
-// inherit gives a new watch the members of one that asks for the same in another way, so
-// that a reload takes nobody away. Under the lock.
+// inherit takes over the members of a watch that looks up the same with other settings, so that a
+// reload removes no members. The caller holds the Set's lock.
 func (w *watch) inherit(from map[spec.Discover]*watch) {
 	asked := func(d spec.Discover) spec.Discover {
 		d.Every, d.Lookups = 0, spec.Lookups{}
@@ -116,11 +116,11 @@ func (w *watch) inherit(from map[spec.Discover]*watch) {
 	}
 }
 
-// found is the update of a watch.
+// applyAnswer applies an answer to a watch.
 //
-// An answer, "there is no such name" is one, says what members there are; members of a name
-// that is missing stay for Lookups.Keep, for that may be a mistake that is soon
-// corrected. No answer says nothing: members stay.
+// A good answer lists the members. If the answer is that the name does not exist, its members stay
+// for Lookups.Keep, because that may be a mistake that is soon corrected. If the lookup failed,
+// they stay.
 func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,8 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 	}
 }
 
-// expire removes the members of a name that has been missing for too long. Under the lock.
+// removeMissing removes the members of a name that has been missing for too long. The caller holds
+// s.mu.
 func (s *Set) removeMissing(ctx context.Context, w *watch, now time.Time) {
 	if ctx.Err() != nil || w.missingTimer == nil {
 		return
@@ -175,21 +176,21 @@ func (s *Set) removeMissing(ctx context.Context, w *watch, now time.Time) {
 	s.notifyLookup(w, LookupEvent{Err: w.err, Missing: true, Removed: true})
 }
 
-// isMissing reports whether an error is DNS's answer that there is no such name or no address
-// of it, and not that there is no answer.
+// isMissing reports whether an error is DNS's answer that a name does not exist or has no address,
+// and not a failed lookup.
 func isMissing(err error) bool {
 	var no *net.DNSError
 	return errors.Is(err, errNoAddress) || errors.As(err, &no) && no.IsNotFound
 }
 
-// refresh brings the groups that use a look-up in line with it. Under the lock.
+// refresh updates the groups that use a watch. The caller holds s.mu.
 func (s *Set) refresh(w *watch, now time.Time, why string) {
 	for _, g := range s.users(w) {
 		g.refresh(now, why)
 	}
 }
 
-// users are the groups that use a look-up. Under the lock.
+// users returns the groups that use a watch. The caller holds s.mu.
 func (s *Set) users(w *watch) (list []*Group) {
 	for _, g := range *s.groups.Load() {
 		if slices.Contains(lookups(g.cfg), w.query) {
@@ -199,7 +200,7 @@ func (s *Set) users(w *watch) (list []*Group) {
 	return list
 }
 
-// tell tells the owner of a change of a look-up. Under the lock.
+// notifyLookup reports a change of a watch. The caller holds s.mu.
 func (s *Set) notifyLookup(w *watch, e LookupEvent) {
 	if s.opt.LookupChanged == nil {
 		return

@@ -17,15 +17,14 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// DNS discovers members by A and AAAA, or SRV. Asking is package net's own
-// resolver: it reads /etc/resolv.conf (again when it changes) and /etc/hosts,
-// follows search lists, asks over TCP what does not fit, and checks answers. DNS
-// looks at what passes by for the one thing that package net does not tell: how
-// long an answer is good.
+// DNS discovers members by A and AAAA, or SRV records. Lookups use package net's own resolver: it
+// reads /etc/resolv.conf (again when it changes) and /etc/hosts, follows search lists, falls back
+// to TCP, and checks answers. DNS reads the messages as they pass for the one thing that package
+// net does not return: the TTL.
 //
-// An answer is asked for anew when its TTL is over, after a second at the
-// earliest and spec.Discover.Every at the latest. After a failure, and "there is
-// no such name" is one, that is a second, doubled each time up to Every.
+// A lookup is repeated when its TTL has passed, after one second at the earliest and
+// spec.Discover.Every at the latest. After a failure, which includes a name that does not exist,
+// it is repeated after a second, doubled each time up to Every.
 type DNS struct {
 	// Dial connects to a name server; nil: net.Dialer. See net.Resolver.Dial.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -34,7 +33,7 @@ type DNS struct {
 const (
 	minInterval          = time.Second
 	defaultInterval      = 30 * time.Second
-	lookupTimeout        = 15 * time.Second // of one look-up, all that it asks together
+	lookupTimeout        = 15 * time.Second // of one lookup with all its queries
 	maxConcurrentLookups = 16               // names of an SRV answer that are looked up at the same time
 )
 
@@ -75,14 +74,14 @@ func (w dnsWatch) Watch(ctx context.Context, update func([]Target, error)) {
 	}
 }
 
-// lookup asks once. ttl is the smallest of all records; without records, of
+// lookup looks up the name once. ttl is the smallest of all records; without records, as from
 // /etc/hosts, it is the greatest duration.
 func (w dnsWatch) lookup(ctx context.Context) (targets []Target, ttl time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	seen := &ttlTracker{least: 1<<63 - 1}
-	// A resolver of its own: package net lets look-ups of one name at the same
-	// resolver share what they dial.
+	// A new resolver each time: package net shares connections between lookups of one
+	// name with the same resolver.
 	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		dial := w.dns.Dial
 		if dial == nil {
@@ -115,9 +114,8 @@ func (w dnsWatch) targets(ips []netip.Addr, port uint16, weight int, backup bool
 	return ts
 }
 
-// services asks for SRV records, and for the addresses of their targets. Those
-// of the first priority are primaries, all others backups. Weights above 256
-// have all of them scaled (RFC 2782).
+// services looks up SRV records and the addresses of their targets. Those of the first priority
+// are primary members, all others backups. If a weight is above 256, all are scaled (RFC 2782).
 func (w dnsWatch) services(ctx context.Context, r *net.Resolver) ([]Target, error) {
 	_, records, err := r.LookupSRV(ctx, "", "", w.query.Service)
 	if err != nil {
@@ -146,7 +144,7 @@ func (w dnsWatch) services(ctx context.Context, r *net.Resolver) ([]Target, erro
 	for i, s := range records {
 		var no *net.DNSError
 		switch err := errs[i]; {
-		case errors.As(err, &no) && no.IsNotFound: // a record of a host that is no more
+		case errors.As(err, &no) && no.IsNotFound: // the host of a record no longer exists
 		case err != nil:
 			return nil, err
 		}
@@ -159,7 +157,7 @@ func (w dnsWatch) services(ctx context.Context, r *net.Resolver) ([]Target, erro
 	return ts, nil
 }
 
-// ttls keeps the least TTL of the answers that it is shown.
+// A ttlTracker keeps the smallest TTL of the answers that it has observed.
 type ttlTracker struct {
 	mu    sync.Mutex
 	least time.Duration
@@ -171,7 +169,7 @@ func (t *ttlTracker) get() time.Duration {
 	return t.least
 }
 
-// see reads a message. What it cannot read is for the resolver to complain of.
+// observe reads a message. Malformed messages are left to the resolver.
 func (t *ttlTracker) observe(msg []byte) {
 	var p dnsmessage.Parser
 	if h, err := p.Start(msg); err != nil || !h.Response || p.SkipAllQuestions() != nil {
@@ -195,8 +193,8 @@ func (t *ttlTracker) observe(msg []byte) {
 	}
 }
 
-// packets is a connection with a message in each packet (RFC 1035, section
-// 4.2.1). The resolver knows it by its being a net.PacketConn.
+// A packetConn reads one message per packet (RFC 1035, section 4.2.1). The resolver recognizes it
+// as a net.PacketConn.
 type packetConn struct {
 	net.Conn
 	net.PacketConn
@@ -215,8 +213,8 @@ func (c *packetConn) SetDeadline(t time.Time) error      { return c.Conn.SetDead
 func (c *packetConn) SetReadDeadline(t time.Time) error  { return c.Conn.SetReadDeadline(t) }
 func (c *packetConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(t) }
 
-// stream is a connection with the length before each message (RFC 1035, section
-// 4.2.2). Its reader is package net, which reads one answer.
+// A streamConn reads messages that are preceded by their length (RFC 1035, section 4.2.2). Package
+// net reads one answer from it.
 type streamConn struct {
 	net.Conn
 	ttls     *ttlTracker

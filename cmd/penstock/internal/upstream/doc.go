@@ -1,15 +1,15 @@
-// Package upstream says where a client is to be connected: groups of members,
-// how load is spread over them, which of them are well, and who waits while all
-// are full.
+// Package upstream chooses where a client is connected: it has the groups of members,
+// their balancers, health checks, discovery, and the queue of flows for which no member
+// has room.
 //
-// A [Set] has every group of a configuration, and keeps what it knows of a
-// member across reloads. Event loops ask [Group.Pick] with a [Lease] that the
-// flow keeps, tell [Lease.Connected] how an attempt ended, and give the lease
-// back with [Lease.Release] at the flow's end; none of these blocks. All else
+// A [Set] has every group of a configuration, and keeps the state of members
+// across reloads. Event loops call [Group.Pick] with a [Lease] that the flow
+// keeps, then [Lease.Connected] with the result of the attempt, and
+// [Lease.Release] at the flow's end; none of these blocks. Everything else
 // runs on goroutines of the Set: checks, discovery, timers.
 //
-// What a picker reads is an immutable table behind an atomic pointer, and a few
-// atomic words in each member. The table says how load is spread; a word in the
-// member says whether it takes flows at all. So a member that goes down takes
-// none from that moment on, and the table follows a little later.
+// Pick reads an immutable table behind an atomic pointer, and a few atomic words
+// in each member. The table determines how flows are balanced; a word in the
+// member says whether it accepts flows at all. So a member that goes down gets
+// no flows from that moment on, and the table is rebuilt a little later.
 package upstream

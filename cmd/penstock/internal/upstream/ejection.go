@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// succeeded ends a row of failures. An attempt that began before the member was
-// ejected does not count for how long it will be out next time.
+// succeeded records a successful attempt. One that began before the member was ejected does not
+// shorten its next ejection.
 func (m *Member) succeeded(took time.Duration) {
 	m.connected.Add(1)
 	m.connectTime.Add(int64(took))
@@ -19,8 +19,8 @@ func (m *Member) succeeded(took time.Duration) {
 	}
 }
 
-// failed counts a failure. The one that is too many has the member ejected, on
-// another goroutine. It runs on event loops.
+// failed records a failed attempt. The one that reaches the limit has the member ejected, on
+// another goroutine, because failed runs on event loops.
 func (m *Member) failed(err error) {
 	m.failures.Add(1)
 	if isLocalError(err) {
@@ -33,8 +33,8 @@ func (m *Member) failed(err error) {
 	}
 }
 
-// ours tells errors that say nothing about the member: this host has run out of
-// something (connect(2), socket(2)).
+// isLocalError reports whether an error is this host's and says nothing about the member: the host
+// has run out of something (connect(2), socket(2)).
 func isLocalError(err error) bool {
 	for _, e := range [...]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EADDRINUSE} {
 		if errors.Is(err, e) {
@@ -44,7 +44,7 @@ func isLocalError(err error) bool {
 	return false
 }
 
-// eject takes m out for a time, unless too many others are out.
+// eject ejects m for a time, unless too many others are ejected.
 func (m *Member) eject(err error) {
 	g := m.group
 	g.set.mu.Lock()

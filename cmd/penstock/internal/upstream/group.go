@@ -9,9 +9,8 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Group is a set of members. The pointer is the same for as long as the
-// configuration has a group of that name. The exported methods are safe for
-// concurrent use and do not block.
+// A Group is a set of members. Its pointer stays the same for as long as the configuration has a
+// group of that name. The exported methods are safe for concurrent use and do not block.
 type Group struct {
 	name    string
 	set     *Set
@@ -19,35 +18,35 @@ type Group struct {
 	turn    atomic.Uint64 // of round-robin
 	heap    heapLock      // of least-connections
 	queue   queue
-	removed atomic.Bool // set under the Set's lock
+	removed atomic.Bool // written under the Set's lock
 
 	groupState
 }
 
-// groupState is what the Set's lock guards.
+// groupState is guarded by the Set's lock.
 type groupState struct {
 	cfg            *spec.Group
 	members        []*Member // in the file's order; those of one name by address
-	buildScheduled bool      // the table is to be built again soon
+	buildScheduled bool      // the table will be rebuilt soon
 	slowStartTimer *time.Timer
 	hadMembers     bool // has had a table with members
-	panic          bool // too few members are well: all take flows
+	panic          bool // too few members are up, so all get flows
 }
 
-// Name is the group's name.
+// Name returns the group's name.
 func (g *Group) Name() string { return g.name }
 
-// Gone tells whether the configuration no longer has the group. It has no members then,
-// and who waited for one was resumed: Pick gives none.
+// Removed reports whether the configuration no longer has the group. It then has no members, Pick
+// returns none, and queued flows were resumed.
 func (g *Group) Removed() bool { return g.removed.Load() }
 
-// Config is what the configuration in force says about the group.
+// Config returns the group's running configuration.
 func (g *Group) Config() *spec.Group { return g.table.Load().cfg }
 
-// Len is the number of members, well or not.
+// Len returns the number of members, in whatever state.
 func (g *Group) Len() int { return g.table.Load().members }
 
-// Open reports whether a member takes flows, a free slot apart.
+// Open reports whether some member accepts flows, whether or not it has room.
 func (g *Group) Open() bool {
 	t := g.table.Load()
 	for _, b := range [2]*balance{&t.primary, &t.backup} {
@@ -58,13 +57,13 @@ func (g *Group) Open() bool {
 	return false
 }
 
-// Pick gives a flow a member to connect to: the first time, and again after
-// each failed attempt, then one that the flow has not tried. The lease holds a
-// slot of the member until the next Pick or Release.
+// Pick chooses a member for a flow: when it first connects, and again after each failed attempt,
+// then one that the flow has not tried. The lease holds a slot of the member until the next Pick
+// or Release.
 //
-// With no member the reason says why; and if it is ReasonNone, every member is
-// down or at its cap, and the flow may wait: see [Group.Wait]. Flows are not sent to members
-// that are known to be down, unless the group panics: see spec.Group.Panic.
+// With no member, the reason says why. If that is ReasonNone, every member is down or at its
+// limit, and the flow may be queued: see [Group.Wait]. Members that are known to be down are not
+// picked, unless the group is in panic: see spec.Group.Panic.
 func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reason) {
 	t := g.table.Load()
 	switch {
@@ -83,7 +82,7 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 	if l.exhausted(t.cfg) {
 		return nil, l.failure(t.cfg)
 	}
-	if waiting := g.queue.len(); waiting > 0 { // nobody overtakes those who wait
+	if waiting := g.queue.len(); waiting > 0 { // new flows do not overtake queued ones
 		if waiting >= t.cfg.Queue.Size {
 			return nil, spec.ReasonQueueFull
 		}
@@ -101,19 +100,18 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 	case len(l.tried) > 0:
 		return nil, spec.ReasonConnectFailed
 	case t.cfg.Queue.Size > 0 && !g.removed.Load():
-		return nil, spec.ReasonNone // one may come up before it has waited for too long
+		return nil, spec.ReasonNone // a member may come up before the queue timeout
 	}
 	return nil, spec.ReasonNoMember
 }
 
-// Wait puts the flow behind those that wait for a slot. With no member and
-// ReasonNone it waits: when its turn comes a slot is reserved for it, and r is
-// resumed; Pick then gives it that member. A member may have come free in the
-// meantime, which Wait gives like Pick. ReasonQueueFull says that there is no
-// room. Who waits goes on waiting if all members go down. Resume may be called
-// under locks of the Set: it must not call the Set or a Lease.
+// Wait queues the flow. When a slot becomes free, it is reserved for the first flow in the queue
+// and r is resumed; Pick then returns that member. If a member has become free in the meantime,
+// Wait returns it like Pick. ReasonQueueFull means that the queue is full. Queued flows stay
+// queued if all members go down. Resume may be called under locks of the Set: it must not call the
+// Set or a Lease.
 //
-// A flow that does not want to wait any longer says Release.
+// A flow leaves the queue by Release.
 func (g *Group) Wait(l *Lease, r Resumer) (*Member, spec.Reason) {
 	t := g.table.Load()
 	m, full := g.queue.enter(l, r, t.cfg.Queue.Size, func() *Member {
@@ -126,13 +124,13 @@ func (g *Group) Wait(l *Lease, r Resumer) (*Member, spec.Reason) {
 	return m, spec.ReasonNone
 }
 
-// giveBack returns a slot, which goes to the first in the queue.
+// releaseSlot returns a slot of m, which goes to the first flow in the queue.
 func (g *Group) releaseSlot(m *Member) {
 	g.heap.release(g, m)
 	g.wake()
 }
 
-// wake reserves slots for those who wait, first come first, and resumes them.
+// wake reserves slots for queued flows, in their order, and resumes them.
 func (g *Group) wake() {
 	for g.queue.len() > 0 {
 		r := g.queue.next(func(l *Lease) *Member {

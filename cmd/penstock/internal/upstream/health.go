@@ -9,11 +9,11 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// verdict is what checks say of a member.
+// A checkState is the result of a member's checks.
 //
-//	unknown ──first good──▶ passing ──Fall bad in a row──▶ failing
-//	   └──────first bad────────────────────────────────────▶ │
-//	                        passing ◀──Rise good in a row────┘
+// \tunknown ──first check passes──▶ passing ──Fall failures in a row──▶ failing
+// \t   └──────first check fails─────────────────────────────────────────▶ │
+// \t                                passing ◀──Rise passes in a row───────┘
 type checkState uint8
 
 const (
@@ -22,20 +22,19 @@ const (
 	failing
 )
 
-// health is the state machine of one member's checks: it knows no clock and no
-// socket.
+// A health is the state machine of one member's checks. It knows no clock and no socket.
 type health struct {
 	state    checkState
-	contrary int // results in a row that speak against the state
+	contrary int // results in a row that contradict the state
 
-	// The last result, for those who look.
+	// The last result, for snapshots.
 	at     time.Time
 	took   time.Duration
 	err    error
-	streak int // results in a row that were like it
+	streak int // results in a row equal to the last one
 }
 
-// note keeps the last result.
+// record keeps a result for snapshots.
 func (h *health) record(at time.Time, took time.Duration, err error) {
 	if h.at.IsZero() || (err == nil) != (h.err == nil) {
 		h.streak = 0
@@ -44,7 +43,7 @@ func (h *health) record(at time.Time, took time.Duration, err error) {
 	h.streak++
 }
 
-// result takes the result of a check. The first one decides at once.
+// apply applies the result of a check to the state. The first one decides at once.
 func (h *health) apply(well bool, rise, fall int) {
 	against, other, need := !well, failing, fall
 	if h.state == failing {
@@ -64,8 +63,8 @@ func (h *health) apply(well bool, rise, fall int) {
 	}
 }
 
-// checker has a member checked at intervals. Its timer and stop are under the
-// Set's lock.
+// A checker checks a member at intervals. Its timer and its stop method are guarded by the Set's
+// lock.
 type checker struct {
 	m      *Member
 	cfg    *spec.Check
@@ -75,12 +74,12 @@ type checker struct {
 	timer  *time.Timer
 }
 
-// firstChecks is how long each member of a group stretches the time in which all
-// are checked first, so that very many do not fire together.
+// firstCheckSpread is the time, per member of a group, over which the first checks are spread, so
+// that a large group does not check all its members at once.
 const firstCheckSpread = time.Millisecond
 
-// check begins, ends or changes the member's checks as its configuration has it.
-// Under the Set's lock.
+// updateChecker starts, stops or changes the member's checks according to the configuration. The
+// caller holds the Set's lock.
 func (m *Member) updateChecker() {
 	g := m.group
 	cfg := g.cfg.Check
@@ -102,25 +101,25 @@ func (m *Member) updateChecker() {
 	m.health = health{}
 }
 
-// begin starts the timer, for a moment within the first interval.
+// start starts the timer, for a random time within the given one.
 func (c *checker) start(first time.Duration) {
 	c.ctx, c.cancel = context.WithCancel(c.m.group.set.ctx)
 	c.timer = time.AfterFunc(rand.N(first+1), c.run)
 }
 
-// stop ends the checker; a check that runs has no effect any more.
+// stop stops the checker; a check that is running has no effect any more.
 func (c *checker) stop() {
 	c.cancel()
 	c.timer.Stop()
 }
 
-// next is the time until the next check: the interval, more or less half the
-// jitter's share of it.
+// next returns the time until the next check: the interval, plus or minus up to half the jitter's
+// share of it.
 func (c *checker) next() time.Duration {
 	return c.cfg.Every + time.Duration((rand.Float64()-0.5)*c.cfg.Jitter*float64(c.cfg.Every))
 }
 
-// run is one check. It is the timer's goroutine.
+// run runs one check, on the timer's goroutine.
 func (c *checker) run() {
 	s := c.m.group.set
 	s.mu.Lock()

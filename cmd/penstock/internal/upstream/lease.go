@@ -7,28 +7,28 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Lease is one flow's claim on a member. The zero value is ready. It belongs to
-// the flow and stays where it is in memory; its methods and [Group.Pick] are
-// called on the flow's loop, never two at a time.
+// A Lease is one flow's claim on a member. The zero value is ready. It belongs to the flow and
+// must not be moved in memory. Its methods and [Group.Pick] are called on the flow's loop, never
+// concurrently.
 //
-//	empty ──Pick──▶ held ──Pick after a failure──▶ held (another member)
-//	  │ Wait           ▲                              │ Release
-//	  ▼                │ Pick                         ▼
-//	queued ──slot──▶ reserved ──────Release───────▶ empty
+// \tempty ──Pick──▶ held ──Pick after a failure──▶ held (another member)
+// \t  │ Wait           ▲                              │ Release
+// \t  ▼                │ Pick                         ▼
+// \tqueued ──slot──▶ reserved ──────Release───────▶ empty
 type Lease struct {
 	group      *Group
-	seed       uint64        // where on the table the flow's search begins
-	failedTime time.Duration // on attempts that failed
+	seed       uint64        // where in the balancer's order the flow begins
+	failedTime time.Duration // time spent on failed attempts
 	tried      []*Member
-	triedArray [1]*Member // room for tried, so that the first retry allocates nothing
+	triedArray [1]*Member // backing array of tried, so that the first retry does not allocate
 
-	// Under the queue's lock while waited.
+	// Guarded by the queue's lock if everQueued.
 	member     *Member // one of its slots is this lease's
 	resume     Resumer
 	prev, next *Lease
 	state      leaseState
 
-	everQueued bool // has been in the queue: state is to be read under its lock
+	everQueued bool // it has been queued: read state under the queue's lock
 }
 
 type leaseState uint8
@@ -36,15 +36,14 @@ type leaseState uint8
 const (
 	notQueued leaseState = iota
 	queued
-	reserved // resumed: member is set, and Pick has not given it out yet
+	reserved // resumed: member is set, and Pick has not returned it yet
 )
 
-// Resumer is told that a parked flow may go on. Resume is called once at most
-// for each Wait, from any goroutine, and does nothing if the flow is no more.
+// A Resumer is told that a queued flow may continue. Resume is called at most once for each Wait,
+// from any goroutine. It does nothing if the flow has ended.
 type Resumer interface{ Resume() }
 
-// Member is the member that Pick gave last and that the lease still holds; nil
-// if there is none.
+// Member returns the member that the lease holds; nil if there is none.
 func (l *Lease) Member() *Member {
 	if l.everQueued {
 		l.group.queue.mu.Lock()
@@ -53,8 +52,8 @@ func (l *Lease) Member() *Member {
 	return l.member
 }
 
-// Connected says how the attempt on the lease's member ended and how long it
-// took. Failures in a row eject a member (spec.Eject), a success ends the row.
+// Connected records how the attempt to connect to the lease's member ended and how long it took.
+// Failures in a row eject a member (spec.Eject).
 func (l *Lease) Connected(err error, took time.Duration) {
 	m := l.Member()
 	switch {
@@ -67,8 +66,8 @@ func (l *Lease) Connected(err error, took time.Duration) {
 	}
 }
 
-// Release gives back what the lease holds: the member's slot, or the place in
-// the queue. It is for the flow's end, and the lease is empty after it.
+// Release releases what the lease holds: the member's slot, or the place in the queue. It is
+// called at the flow's end. The lease is empty afterwards.
 func (l *Lease) Release() {
 	g := l.group
 	if g == nil {
@@ -83,7 +82,7 @@ func (l *Lease) Release() {
 	*l = Lease{}
 }
 
-// giveUp ends the attempt on a member that failed: the flow will not try it again.
+// abandonMember ends the attempt on a member that failed: the flow will not try it again.
 func (l *Lease) abandonMember() {
 	if l.tried == nil {
 		l.tried = l.triedArray[:0]
@@ -94,8 +93,7 @@ func (l *Lease) abandonMember() {
 	l.group.releaseSlot(m)
 }
 
-// take tries to get a slot of m for the lease. full says that this is all that
-// stands in the way.
+// take tries to reserve a slot of m. full reports that only a free slot was missing.
 func (l *Lease) take(m *Member) (ok, full bool) {
 	if !l.canUse(m) {
 		return false, false
@@ -106,11 +104,11 @@ func (l *Lease) take(m *Member) (ok, full bool) {
 	return true, false
 }
 
-// may tells whether m is for this lease, a free slot apart.
+// canUse reports whether the flow may use m, apart from a free slot.
 func (l *Lease) canUse(m *Member) bool { return m.acceptsFlows.Load() && !slices.Contains(l.tried, m) }
 
-// failure is the reason of a lease that is exhausted: only what may be retried has a budget that
-// can be used up.
+// failure returns the reason of an exhausted lease: only a group with retries has a limit of
+// retries that can be reached.
 func (l *Lease) failure(cfg *spec.Group) spec.Reason {
 	if cfg.Retries == 0 {
 		return spec.ReasonConnectFailed
@@ -118,7 +116,7 @@ func (l *Lease) failure(cfg *spec.Group) spec.Reason {
 	return spec.ReasonRetries
 }
 
-// exhausted tells whether there may be no further attempt.
+// exhausted reports whether no further attempt is allowed.
 func (l *Lease) exhausted(cfg *spec.Group) bool {
 	budget := cfg.Timeouts.Retries
 	return len(l.tried) > cfg.Retries || len(l.tried) > 0 && budget > 0 && l.failedTime >= budget

@@ -5,21 +5,20 @@ import (
 	"sync/atomic"
 )
 
-// heapLock guards the order of a group's heaps, those of older tables too, and
-// the virtual time that breaks ties. Sections are a few comparisons long.
+// A heapLock guards the order of a group's heaps, including those of older tables, and the virtual
+// time that breaks ties. Critical sections take a few comparisons.
 type heapLock struct {
 	mu          sync.Mutex
 	inUse       atomic.Bool // the group's table has heaps
 	virtualTime uint64
 }
 
-// heap has the member with the fewest flows for its weight on top. Equal ones, idle
-// ones among them, are taken in turn, each as often as its weight says: to be
-// picked puts a member's turn off by stride over its weight (stride scheduling). Full
-// ones are at the bottom.
+// A heap has the member with the fewest flows for its weight on top. Equal ones, such as idle
+// ones, are picked in turn, in proportion to their weights: being picked advances a member's
+// virtual time by stride over its weight (stride scheduling). Full ones are at the bottom.
 type heap struct{ members []heapMember }
 
-// load is a member as the heap sees it.
+// A heapMember is a member's state in the heap.
 type heapMember struct {
 	weightedMember
 	active      int64
@@ -27,7 +26,7 @@ type heapMember struct {
 	virtualTime uint64
 }
 
-// stride is more than there are members, so that these can begin in their order.
+// stride is greater than the number of members, so that they can begin in their order.
 const stride = 1 << 40
 
 func (a *heapMember) before(b *heapMember) bool {
@@ -38,8 +37,8 @@ func (a *heapMember) before(b *heapMember) bool {
 	return x < y || x == y && a.virtualTime < b.virtualTime
 }
 
-// pick takes the top, or if that is not for l, the best that is. The heap may be
-// one of an older table: then it is only read.
+// pick reserves the top member or, if the lease cannot use it, the best one that it can. The heap
+// may belong to an older table: then it is only read.
 func (h *heap) pick(g *Group, l *Lease) (m *Member, full bool) {
 	g.heap.mu.Lock()
 	defer g.heap.mu.Unlock()
@@ -72,7 +71,8 @@ func (h *heap) pick(g *Group, l *Lease) (m *Member, full bool) {
 	return m, false
 }
 
-// ranked finds m in the table's heaps; nil if it is in none. Under the heap's lock.
+// findInHeap returns m's place in the table's heaps; nil if it is in none. The caller holds the
+// heap's lock.
 func (g *Group) findInHeap(m *Member) (*heap, int) {
 	t := g.table.Load()
 	for _, h := range [2]*heap{t.primary.heap, t.backup.heap} {
@@ -83,7 +83,7 @@ func (g *Group) findInHeap(m *Member) (*heap, int) {
 	return nil, 0
 }
 
-// release gives a slot of m back and puts m where it belongs in the heap.
+// release returns a slot of m and moves m to its new place in the heap.
 func (k *heapLock) release(g *Group, m *Member) {
 	if !k.inUse.Load() {
 		m.active.Add(-1)
@@ -97,7 +97,7 @@ func (k *heapLock) release(g *Group, m *Member) {
 	}
 }
 
-// fill makes a heap of shares, whose turns are in order. Under the lock.
+// fill builds the heap from shares, whose virtual times are in order. The caller holds k.mu.
 func (h *heap) fill(k *heapLock, shares []weightedMember) {
 	h.members = make([]heapMember, len(shares))
 	for i, s := range shares {
@@ -109,7 +109,7 @@ func (h *heap) fill(k *heapLock, shares []weightedMember) {
 	}
 }
 
-// fix takes the flows of the i-th as they are and restores the order.
+// fix rereads the flows of the i-th member and restores the order.
 func (h *heap) fix(i int) {
 	a := &h.members[i]
 	a.active, a.full = int64(a.m.active.Load()), a.m.full()

@@ -7,66 +7,67 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Member is one upstream of a group. The pointer is the same for as long as the
-// group has a member of that name and address, reloads included.
+// A Member is one upstream of a group. Its pointer stays the same for as long as the group has a
+// member of that name and address, across reloads.
 type Member struct {
 	name  string
 	addr  relay.Addr
 	group *Group
 
-	// What event loops read and write.
-	acceptsFlows atomic.Bool  // new flows
-	limit        atomic.Int32 // flows at once; 0: no bound
-	active       atomic.Int32 // leases that are out
+	// Read and written by event loops.
+	acceptsFlows atomic.Bool  // new ones
+	limit        atomic.Int32 // open flows; 0: no limit
+	active       atomic.Int32 // leases held
 	total        atomic.Uint64
 	failures     atomic.Uint64 // connects that failed
 	// Connects that did not fail, and how long they took together, in nanoseconds.
-	connected      atomic.Uint64
+	connected atomic.Uint64
+	// Successful connects, and how long they took together, in nanoseconds.
 	connectTime    atomic.Int64
-	failuresInARow atomic.Int32 // of them, since the last that did not
-	ejecting       atomic.Bool  // one failure too many, which is being dealt with
-	// Ejections since the last connect that did not fail.
+	failuresInARow atomic.Int32 // since the last successful connect
+	ejecting       atomic.Bool  // an ejection is under way
+	// Ejections since the last successful connect.
 	ejectionsInARow atomic.Int32
 
-	heapIndex int // in the group's heap; under the heap's lock
+	heapIndex int // in the group's heap; guarded by its lock
 	memberState
 }
 
-// memberState is what the Set's lock guards.
+// memberState is guarded by the Set's lock.
 type memberState struct {
-	configured, override settings // what the file says, and what an operator says over it
+	configured, override settings // settings of the file, and an operator's, which take precedence
 	backup               bool
 	state                State
 	since                time.Time
-	why                  string    // what made it so
-	discovered           bool      // discovered, not in the file
-	slowStartSince       time.Time // when it began to take flows; zero if it is warm
+	why                  string    // cause of the state
+	discovered           bool      // found by a lookup, not listed in the file
+	slowStartSince       time.Time // when it began to accept flows; zero: it is not in slow start
 	health               health
 	checker              *checker
 	ejected              bool      // ejected
-	ejectedUntil         time.Time // the end of the last ejection
+	ejectedUntil         time.Time // end of the last ejection
 	ejections            uint64
 	ejectTimer           *time.Timer // ends an ejection
-	removed              atomic.Bool // set under the Set's lock
+	removed              atomic.Bool // written under the Set's lock
 }
 
-// Addr is where to connect. The pointer is the same at each call, and what it
-// points to never changes.
+// Addr returns the address to connect to. The pointer is the same on each call, and the address
+// never changes.
 func (m *Member) Addr() *relay.Addr { return &m.addr }
 
-// Name is what the file calls it, or its address's URL.
+// Name returns the member's name: from the file, or the URL of its address.
 func (m *Member) Name() string { return m.name }
 
-// Group is the group that it is a member of.
+// Group returns the member's group.
 func (m *Member) Group() *Group { return m.group }
 
-// Gone tells whether the configuration, or discovery, no longer has the member.
+// Removed reports whether the configuration, or discovery, no longer has the member.
 func (m *Member) Removed() bool { return m.removed.Load() }
 
-// Active is how many leases of it are out.
+// Active returns the number of leases held.
 func (m *Member) Active() int { return int(m.active.Load()) }
 
-// reserve takes one of the member's slots, if one is free.
+// reserve takes one of the member's slots and reports whether one was free.
 func (m *Member) reserve() bool {
 	for {
 		n, most := m.active.Load(), m.limit.Load()
@@ -80,7 +81,7 @@ func (m *Member) reserve() bool {
 	}
 }
 
-// full tells whether all slots are taken.
+// full reports whether all slots are taken.
 func (m *Member) full() bool {
 	most := m.limit.Load()
 	return most > 0 && m.active.Load() >= most

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Mode is what an operator wants of a member.
+// A Mode is an operator's decision about a member.
 type Mode uint8
 
-// The modes. Enable takes flows, Drain takes no new ones, and with Disable the
-// member is not checked either. AsFile is what the file says.
+// The modes. With Enable a member accepts flows, with Drain it accepts no new ones, and
+// with Disable it is not checked either. AsFile leaves it as configured.
 const (
 	AsFile Mode = iota
 	Enable
@@ -17,12 +17,11 @@ const (
 	Disable
 )
 
-var modeNames = [...]string{"as the file says", "enabled", "drained", "disabled"}
+var modeNames = [...]string{"as configured", "enabled", "drained", "disabled"}
 
 func (m Mode) String() string { return modeNames[m] }
 
-// SetMode says what is to become of a member of that name or address URL, and of
-// all if several have the name.
+// SetMode sets the mode of the members of that name or address URL.
 func (s *Set) SetMode(group, member string, mode Mode) error {
 	if mode > Disable {
 		return fmt.Errorf("mode %d; allowed: AsFile, Enable, Drain, Disable", mode)
@@ -34,7 +33,7 @@ func (s *Set) SetMode(group, member string, mode Mode) error {
 	})
 }
 
-// SetWeight gives a member, or all of that name, another weight; 0: the file's.
+// SetWeight sets the weight of the members of that name or address URL; 0: as configured.
 func (s *Set) SetWeight(group, member string, weight int) error {
 	if weight < 0 || weight > 256 {
 		return fmt.Errorf("weight %d; allowed: 0 to 256", weight)

@@ -21,19 +21,18 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Control makes a function for net.Dialer that sets the socket options of a group which decide
-// the way of packets: interface and mark.
+// A Control returns a function for net.Dialer that sets a group's interface and mark.
 type Control func(*spec.Dial) func(network, address string, c syscall.RawConn) error
 
 // maxAnswer bounds what a check reads.
 const maxAnswer = 64 << 10
 
-// What a check says first to a member that expects a PROXY header: it is the
-// relay's own connection (the PROXY protocol, sections 2.1 and 2.2).
+// localProxyHeader is the PROXY header that a check sends to a member that expects one, by
+// version: the connection is the relay's own (the PROXY protocol, sections 2.1 and 2.2).
 var localProxyHeader = [...]string{1: "PROXY UNKNOWN\r\n", 2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"}
 
-// probe asks a member once whether it is well, as the group's Check has it. nil
-// says that it is. ctx has a deadline.
+// probe checks a member once, as configured by the group's Check. It returns nil if the member
+// passes. ctx must have a deadline.
 func probe(ctx context.Context, g *spec.Group, to relay.Addr, with Control) error {
 	c := g.Check
 	conn, err := dial(ctx, g, to, with)
@@ -41,7 +40,7 @@ func probe(ctx context.Context, g *spec.Group, to relay.Addr, with Control) erro
 		return err
 	}
 	defer conn.Close()
-	// The end of ctx, which has the deadline too, ends reading and writing.
+	// The end of ctx, including its deadline, ends reading and writing.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if p := g.Dial.Proxy; c.Kind != "udp" && p > 0 && p < len(localProxyHeader) {
@@ -58,8 +57,8 @@ func probe(ctx context.Context, g *spec.Group, to relay.Addr, with Control) erro
 	return nil
 }
 
-// dial connects as the group's flows do: from its source, over its interface, with its
-// mark. From a client's address it cannot.
+// dial connects as the group's flows do: from its source, over its interface, with its mark. It
+// cannot connect from a client's address.
 func dial(ctx context.Context, g *spec.Group, to relay.Addr, with Control) (net.Conn, error) {
 	c := g.Check
 	d := net.Dialer{}
@@ -87,7 +86,7 @@ func dial(ctx context.Context, g *spec.Group, to relay.Addr, with Control) (net.
 		return d.DialContext(ctx, network, ip.String())
 	}
 	if c.Kind == "udp" {
-		// The answer needs an address to go to. Package net does not let the kernel
+		// The answer needs a destination address. Package net does not let the kernel
 		// choose one (unix(7), autobind).
 		d.LocalAddr = &net.UnixAddr{Net: "unixgram", Name: fmt.Sprintf("@penstock-check-%016x", rand.Uint64())}
 		return d.DialContext(ctx, "unixgram", to.Path)
@@ -95,8 +94,8 @@ func dial(ctx context.Context, g *spec.Group, to relay.Addr, with Control) (net.
 	return d.DialContext(ctx, "unix", to.Path)
 }
 
-// converse sends and reads until the answer contains what is expected. Each
-// datagram is an answer of its own.
+// sendExpect sends, and reads until the answer contains what is expected. Each datagram is an
+// answer of its own.
 func sendExpect(conn net.Conn, c *spec.Check) error {
 	if _, err := conn.Write(c.Send); err != nil {
 		return err
@@ -105,7 +104,7 @@ func sendExpect(conn net.Conn, c *spec.Check) error {
 	for len(got) < maxAnswer {
 		n, err := conn.Read(b)
 		if c.Kind == "udp" && n > 0 {
-			got = got[:0] // one that is wrong is kept, to be told
+			got = got[:0] // a wrong answer is kept for the error
 		}
 		got = append(got, b[:max(n, 0)]...)
 		switch {
@@ -129,7 +128,7 @@ func expected(c *spec.Check) string {
 	return fmt.Sprintf("%.40q", c.Expect)
 }
 
-// get asks over HTTP/1.1 and reads the head of the answer.
+// httpCheck sends an HTTP/1.1 request and reads the head of the response.
 func httpCheck(conn net.Conn, c *spec.Check, to relay.Addr) error {
 	req := &http.Request{
 		Method: c.Method, Host: c.Host, URL: &url.URL{Path: "/"}, Close: true,
@@ -151,7 +150,7 @@ func httpCheck(conn net.Conn, c *spec.Check, to relay.Addr) error {
 	if err := req.Write(conn); err != nil {
 		return err
 	}
-	// The body stays where it is: it ends with the connection.
+	// The body is not read: it ends with the connection.
 	res, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxAnswer)), req)
 	if err != nil {
 		return err

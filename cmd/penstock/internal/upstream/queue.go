@@ -5,24 +5,23 @@ import (
 	"sync/atomic"
 )
 
-// queue is who waits for a slot of a group, in the order of arrival. Who leaves
-// takes constant time.
+// A queue has the flows that wait for a slot of a group, in the order of arrival. Leaving it takes
+// constant time.
 //
-// No wake-up is lost: who enters counts itself before it looks for a free slot,
-// and who gives a slot back does so before it looks at the count. One of the two
-// sees the other.
+// No wake-up is lost: a flow counts itself in the queue before it looks for a free slot, and a
+// slot is freed before the count is read. So at least one of the two sees the other.
 type queue struct {
 	n           atomic.Int32
-	total       atomic.Uint64 // flows that came to wait
+	total       atomic.Uint64 // flows that were ever queued
 	mu          sync.Mutex
 	first, last *Lease
-	closed      bool // nobody may wait any more
+	closed      bool // no flow may be queued any more
 }
 
 func (q *queue) len() int { return int(q.n.Load()) }
 
-// enter puts l last, or says that size flows wait already. If l is the only one,
-// it is first asked once more whether there is a member.
+// enter appends l, or reports that the queue is full. If l is the only one, pick is called once
+// more first.
 func (q *queue) enter(l *Lease, r Resumer, size int, pick func() *Member) (m *Member, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -50,8 +49,8 @@ func (q *queue) enter(l *Lease, r Resumer, size int, pick func() *Member) (m *Me
 	return nil, false
 }
 
-// next reserves a member for the first who can use one, takes that lease out
-// and returns whom to resume; nil if nobody can go on.
+// next reserves a member for the first flow that can use one, removes its lease from the queue and
+// returns its Resumer; nil if no flow can continue.
 func (q *queue) next(pick func(*Lease) *Member) Resumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,13 +62,13 @@ func (q *queue) next(pick func(*Lease) *Member) Resumer {
 			return r
 		}
 		if len(l.tried) == 0 {
-			return nil // what this one cannot use nobody can
+			return nil // if this one, which has tried none, finds no member, none of them does
 		}
 	}
 	return nil
 }
 
-// resumed gives out what was reserved for l. again says that it still waits.
+// resumed returns what was reserved for l. again reports that it is still queued.
 func (q *queue) resumed(l *Lease) (m *Member, again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +83,7 @@ func (q *queue) resumed(l *Lease) (m *Member, again bool) {
 	return m, false
 }
 
-// dismiss ends the queue. It takes everybody out, and returns whom to resume, without a member.
+// close empties the queue for good, and returns the flows to resume, without a member.
 func (q *queue) close() (all []Resumer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,7 +95,7 @@ func (q *queue) close() (all []Resumer) {
 	return all
 }
 
-// leave takes l out, wherever it is. What was reserved for it stays in l.member.
+// leave removes l from the queue, if it is there. What was reserved for it stays in l.member.
 func (q *queue) leave(l *Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -19,8 +19,8 @@ var networks = map[spec.Kind]relay.Network{
 	spec.Discard:  relay.Discard,
 }
 
-// Literal returns the address of an endpoint that needs no look-up, and reports whether
-// it is one. A TCP or UDP endpoint with no host is the unspecified IPv6 address.
+// Literal returns the address of an endpoint that needs no lookup, and reports whether it is one.
+// For a TCP or UDP endpoint with no host it is the unspecified IPv6 address.
 func Literal(e spec.Endpoint) (relay.Addr, bool) {
 	network := networks[e.Kind]
 	if network != relay.TCP && network != relay.UDP {
@@ -33,15 +33,15 @@ func Literal(e spec.Endpoint) (relay.Addr, bool) {
 	return relay.Addr{Network: network, AddrPort: ip}, ip.IsValid()
 }
 
-// Resolver looks names up: [net.Resolver] is one.
+// A Resolver looks up names: [net.Resolver] is one.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Resolve gives the addresses that an endpoint stands for, at least one.
+// Resolve returns the addresses of an endpoint, at least one.
 func Resolve(ctx context.Context, r Resolver, e spec.Endpoint) ([]relay.Addr, error) {
 	if networks[e.Kind] == 0 {
-		return nil, fmt.Errorf("%v: no endpoint", e)
+		return nil, fmt.Errorf("%v: not an endpoint", e)
 	}
 	if addr, ok := Literal(e); ok {
 		return []relay.Addr{addr}, nil
@@ -57,8 +57,7 @@ func Resolve(ctx context.Context, r Resolver, e spec.Endpoint) ([]relay.Addr, er
 	return addrs, nil
 }
 
-// lookupIPs gives the addresses of a name, each once, IPv4 first, as net.Dial
-// has it when it must choose one.
+// lookupIPs returns the addresses of a name, each once, IPv4 first, like net.Dial.
 func lookupIPs(ctx context.Context, r Resolver, host string) ([]netip.Addr, error) {
 	ips, err := r.LookupNetIP(ctx, "ip", host)
 	if err != nil {

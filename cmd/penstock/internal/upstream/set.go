@@ -13,30 +13,30 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Options are what a Set tells and asks its owner. Event, Lookup, Panic and Gone are called one
-// at a time, in order, on a goroutine of the Set, and may call the Set.
+// Options configure a Set. MemberChanged, LookupChanged, PanicChanged and MemberRemoved are called
+// one at a time, in order, on a goroutine of the Set, and may call the Set.
 type Options struct {
-	// Event, if not nil, learns of every change of a member's state.
+	// MemberChanged, if not nil, is called after every change of a member's state.
 	MemberChanged func(MemberEvent)
-	// Lookup, if not nil, learns of names that cannot be looked up, and of their recovery.
+	// LookupChanged, if not nil, is called when lookups of a name begin to fail, and when they
+	// recover.
 	LookupChanged func(LookupEvent)
-	// Panic, if not nil, learns that a group begins to panic, or ends: how many members are
-	// well, of all that are neither drained nor disabled.
+	// PanicChanged, if not nil, is called when a group's panic begins or ends, with the number of
+	// members that are up, and of all that are neither drained nor disabled.
 	PanicChanged func(group string, panics bool, well, all int)
-	// Gone, if not nil, learns of members that the configuration, or discovery,
-	// no longer has. They get no new flows; what is to become of those that they
-	// have is the owner's business.
+	// MemberRemoved, if not nil, is called with members that the configuration, or discovery, no
+	// longer has. They get no new flows; their open flows are the caller's business.
 	MemberRemoved func(*Member)
 	// Control sets socket options of checks; nil: none are set.
 	Control Control
-	// Discoverer makes who finds members; nil: [DNS], as the system has it.
+	// Discoverer returns the Discoverer of a lookup; nil: [DNS] with the system's resolver.
 	Discoverer func(spec.Discover) Discoverer
 
-	// probe is [probe], but in tests of what follows from its answers.
+	// probe replaces [probe] in tests.
 	probe func(ctx context.Context, g *spec.Group, to relay.Addr) error
 }
 
-// Set is all groups of a configuration. Its methods are safe for concurrent use.
+// A Set has all groups of a configuration. Its methods are safe for concurrent use.
 //
 // Lock order: Set.mu, then a group's queue, then its heap.
 type Set struct {
@@ -53,11 +53,11 @@ type Set struct {
 	watches map[spec.Discover]*watch
 }
 
-// maxProbes bounds checks that run at the same time. More of them wait, so that
-// intervals grow when very many members do not answer.
+// maxProbes bounds the checks that run at the same time. Others wait, so that intervals grow when
+// very many members do not answer.
 const maxProbes = 512
 
-// NewSet makes a Set without groups. The caller closes it.
+// NewSet returns a Set without groups. The caller must close it.
 func NewSet(opt Options) *Set {
 	if opt.Discoverer == nil {
 		opt.Discoverer = DNS{}.Discoverer
@@ -73,15 +73,14 @@ func NewSet(opt Options) *Set {
 	return s
 }
 
-// Group is the group of that name, nil if there is none.
+// Group returns the group of that name, nil if there is none.
 func (s *Set) Group(name string) *Group { return (*s.groups.Load())[name] }
 
-// Apply makes the groups of a configuration the ones in force. A group or member
-// that was there before, by name and address, keeps its pointer and all that is
-// known of it. Pickers see either the old table of a group or the new one.
+// Apply makes groups the running ones. A group or member that was there before, by name and
+// address, keeps its pointer and its state. Pick sees either the old table of a group or the new
+// one.
 //
-// What an operator said of a member at run time stays, until the file says
-// something else about the same thing than it did before.
+// An operator's settings of a member stay until the file changes the same setting.
 func (s *Set) Apply(groups []*spec.Group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +125,8 @@ func (s *Set) Apply(groups []*spec.Group) {
 	})
 }
 
-// Wait returns when each name that Apply was given has been looked up once, or
-// at the end of ctx. The error joins those of all names that have no address yet.
+// Wait returns when each name that Apply was given has been looked up once, or at the end of ctx.
+// The error joins those of all names that have no address yet.
 func (s *Set) Wait(ctx context.Context) error {
 	s.mu.Lock()
 	watches := maps.Clone(s.watches)
@@ -154,8 +153,8 @@ func (s *Set) Wait(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends checks, discovery and timers, and waits for them. Picking goes on
-// with what is known. Leases may be given back afterwards.
+// Close stops checks, discovery and timers, and waits for them. Pick continues with the last
+// state. Leases may be released afterwards.
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -172,7 +171,7 @@ func (s *Set) Close() {
 	s.wg.Wait()
 }
 
-// start runs f on a goroutine that Close waits for. Under the lock.
+// start runs f on a goroutine that Close waits for. The caller holds s.mu.
 func (s *Set) start(f func()) {
 	if !s.closed {
 		s.wg.Go(f)
@@ -190,8 +189,7 @@ func (s *Set) after(d time.Duration, f func(now time.Time)) *time.Timer {
 	})
 }
 
-// courier runs what it is given, in order, on one goroutine. Giving does not
-// block.
+// A jobQueue runs functions in order, on one goroutine. Adding does not block.
 type jobQueue struct {
 	mu   sync.Mutex
 	jobs []func()

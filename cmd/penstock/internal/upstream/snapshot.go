@@ -8,56 +8,56 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// GroupSnapshot is a group at one moment.
+// A GroupSnapshot describes a group at one moment.
 type GroupSnapshot struct {
 	Name        string
 	Balance     string
 	Panic       bool
-	Queued      int    // in the queue
-	QueuedTotal uint64 // flows that ever came to wait there
+	Queued      int    // flows in the queue
+	QueuedTotal uint64 // flows that were ever queued
 	Members     []MemberSnapshot
-	Lookups     []LookupSnapshot // of names and of what is discovered
+	Lookups     []LookupSnapshot // of members' names and of discovery
 }
 
-// MemberSnapshot is a member at one moment.
+// A MemberSnapshot describes a member at one moment.
 type MemberSnapshot struct {
 	Name         string
 	Addr         relay.Addr
-	Weight       int // in force
+	Weight       int // effective
 	Backup       bool
 	MaxFlows     int
 	State        State
-	AcceptsFlows bool // new flows
+	AcceptsFlows bool // new ones
 	Since        time.Time
-	Why          string    // what made it so
-	Until        time.Time // the end of the last ejection
-	Mode         Mode      // what an operator wants
-	Discovered   bool      // discovered, not in the file
+	Why          string    // cause of the state
+	Until        time.Time // end of the last ejection
+	Mode         Mode      // set by an operator
+	Discovered   bool      // found by a lookup, not listed in the file
 
 	Active      int
 	Total       uint64        // leases ever
-	Connects    uint64        // connects that did not fail
+	Connects    uint64        // successful ones
 	ConnectTime time.Duration // how long those took together
 	Failures    uint64        // connects that failed
 	Ejections   uint64
 
 	Checked   time.Time // the last check; zero: none yet
 	CheckTook time.Duration
-	CheckErr  string // empty: it was well
-	Streak    int    // checks in a row that ended like it
+	CheckErr  string // empty: it passed
+	Streak    int    // checks in a row with the same result
 }
 
-// LookupSnapshot is a look-up at one moment.
+// A LookupSnapshot describes a lookup at one moment.
 type LookupSnapshot struct {
 	Name     string
 	Targets  int
-	LeftOut  int       // members that were left out, beyond Lookups.MaxMembers
-	Failures uint64    // answers that were not good
-	At       time.Time // the last answer; zero: none yet
+	LeftOut  int       // members left out because of Lookups.MaxMembers
+	Failures uint64    // lookups without a good answer
+	At       time.Time // when the last answer came; zero: none yet
 	Err      string    // of the last answer; empty: it was good
 }
 
-// Snapshot describes all groups, in the order of their names.
+// Snapshot describes all groups, ordered by name.
 func (s *Set) Snapshot() []GroupSnapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,17 +8,16 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// State is what a member is to those who pick. Checking, Up and SlowStart take
-// flows; a member whose first check has not ended is taken for well.
+// A State is a member's state. In Checking, Up and SlowStart a member accepts flows: one whose
+// first check has not ended is assumed to be up.
 type State uint8
 
-// The states, from the one that hides the others to the last. A member begins
-// as Removed.
+// The states. If several apply, the first is shown. A member begins as Removed.
 const (
-	Removed  State = iota // from the configuration, or not discovered any more
+	Removed  State = iota // from the configuration, or no longer discovered
 	Disabled              // by an operator; not checked either
 	Drained               // by the file or an operator
-	Down                  // says a check
+	Down                  // checks fail
 	Ejected               // for a time, after failed connects
 	Checking
 	SlowStart
@@ -29,23 +28,23 @@ var stateNames = [...]string{"removed", "disabled", "drained", "down", "ejected"
 
 func (s State) String() string { return stateNames[s] }
 
-// Event is a change of a member's state.
+// A MemberEvent is a change of a member's state.
 type MemberEvent struct {
 	At       time.Time
 	Group    string
 	Member   string
 	Addr     relay.Addr
 	From, To State
-	Why      string // the check's or the last connect's error, or who wanted it; one line
+	Why      string // the check's or the last connect's error, or the operator's request; one line
 }
 
-// settings are what the file or an operator says.
+// settings are the file's or an operator's settings of a member.
 type settings struct {
 	weight int
 	mode   Mode
 }
 
-// settle takes note of what has changed of m, and tells of it. Under the Set's lock.
+// updateState recomputes m's state and reports a change. The caller holds the Set's lock.
 func (g *Group) updateState(m *Member, now time.Time, why string) {
 	was, state := m.acceptsFlows.Load(), m.currentState()
 	takes := g.acceptsFlows(state)
@@ -69,14 +68,14 @@ func (g *Group) updateState(m *Member, now time.Time, why string) {
 	}
 }
 
-// open reports whether a member in a state takes flows.
+// acceptsFlows reports whether a member in a state accepts flows.
 func (g *Group) acceptsFlows(state State) bool {
 	return state >= Checking || g.panic && (state == Down || state == Ejected)
 }
 
-// weigh begins or ends the group's panic: with so few members that are well it is more likely
-// that the checks are wrong, or that these members would break down under the load of all.
-// Under the Set's lock.
+// updatePanic begins or ends the group's panic: when so few members are up, it is more likely that
+// the checks are wrong, or that these members would break down under the load of all. The caller
+// holds the Set's lock.
 func (g *Group) updatePanic() {
 	if g.cfg.Panic == 0 && !g.panic {
 		return
@@ -106,7 +105,7 @@ func (g *Group) updatePanic() {
 	}
 }
 
-// judge is the member's state but for slow start.
+// currentState returns the member's state, except for slow start.
 func (m *Member) currentState() State {
 	mode := m.configured.mode
 	if m.override.mode != AsFile {
@@ -129,7 +128,7 @@ func (m *Member) currentState() State {
 	return Up
 }
 
-// weight is the one in force.
+// weight returns the effective weight.
 func (m *Member) weight() int {
 	if m.override.weight != 0 {
 		return m.override.weight
@@ -137,10 +136,10 @@ func (m *Member) weight() int {
 	return max(1, m.configured.weight)
 }
 
-// warmSteps are the steps in which the weight of a member grows after it came up.
+// slowStartSteps is the number of steps in which the weight of a member grows after it came up.
 const slowStartSteps = 20
 
-// warm is how many of them the member has.
+// slowStartStep returns the step that the member has reached.
 func (m *Member) slowStartStep(now time.Time) int {
 	d := m.group.cfg.SlowStart
 	if m.slowStartSince.IsZero() || d <= 0 || now.Sub(m.slowStartSince) >= d {
@@ -149,11 +148,11 @@ func (m *Member) slowStartStep(now time.Time) int {
 	return min(slowStartSteps, 1+int(slowStartSteps*now.Sub(m.slowStartSince)/d))
 }
 
-// settleTime is how long changes are gathered before a table is built: a member
-// that goes down takes no flow meanwhile, one that comes up waits so long.
+// buildDelay is how long changes are collected before the table is rebuilt. A member that goes
+// down gets no flows meanwhile; one that comes up waits for the table.
 const buildDelay = 50 * time.Millisecond
 
-// later has the table built soon. Under the Set's lock.
+// scheduleBuild has the table rebuilt soon. The caller holds the Set's lock.
 func (g *Group) scheduleBuild() {
 	if g.buildScheduled || !g.hadMembers {
 		return
@@ -162,7 +161,7 @@ func (g *Group) scheduleBuild() {
 	g.set.after(buildDelay, func(now time.Time) { g.buildTable(now) })
 }
 
-// build makes the table from the members as they are. Under the Set's lock.
+// buildTable builds the table from the present members. The caller holds the Set's lock.
 func (g *Group) buildTable(now time.Time) {
 	g.buildScheduled = false
 	var all [2][]weightedMember // primaries, backups
@@ -212,7 +211,7 @@ func (g *Group) buildTable(now time.Time) {
 	g.wake()
 }
 
-// want is a member as the file and discovery have it.
+// A memberSpec is a member as configured or discovered.
 type memberSpec struct {
 	name       string
 	addr       relay.Addr
@@ -222,8 +221,8 @@ type memberSpec struct {
 	discovered bool
 }
 
-// refresh brings members in line with the configuration and with what was
-// discovered, and builds the table. Why says what was changed. Under the Set's lock.
+// refresh updates the members from the configuration and discovery, and builds the table. why says
+// what changed. The caller holds the Set's lock.
 func (g *Group) refresh(now time.Time, why string) {
 	type key struct {
 		name string
@@ -270,7 +269,7 @@ func (g *Group) refresh(now time.Time, why string) {
 	g.buildTable(now)
 }
 
-// wants lists members in the file's order, those of one entry by address.
+// configuredMembers returns the members in the file's order, those of one entry by address.
 func (g *Group) configuredMembers() (ws []memberSpec) {
 	for _, m := range g.cfg.Members {
 		w := memberSpec{name: m.Name, settings: settings{weight: m.Weight}, limit: m.MaxFlows, backup: m.Backup}
@@ -305,7 +304,7 @@ func (g *Group) configuredMembers() (ws []memberSpec) {
 	return ws
 }
 
-// end takes a group out of service. Under the Set's lock.
+// remove takes a group out of service. The caller holds the Set's lock.
 func (g *Group) remove(now time.Time) {
 	for _, m := range g.members {
 		m.remove(now, "configured")
@@ -319,7 +318,7 @@ func (g *Group) remove(now time.Time) {
 	}
 }
 
-// end takes a member out of service and tells of it. Under the Set's lock.
+// remove takes a member out of service and reports it. The caller holds the Set's lock.
 func (m *Member) remove(now time.Time, why string) {
 	m.removed.Store(true)
 	m.stopTimers()
@@ -329,7 +328,7 @@ func (m *Member) remove(now time.Time, why string) {
 	}
 }
 
-// stop ends the member's checks and timers.
+// stopTimers stops the member's checks and timers.
 func (m *Member) stopTimers() {
 	if m.checker != nil {
 		m.checker.stop()

@@ -41,9 +41,9 @@ func (l *Listener) bindUnixgram() error {
 	return nil
 }
 
-// ListenOnPacket takes a socket over that somebody else has bound, a *net.UDPConn or a
-// *net.UnixConn of datagrams, as ListenOn does a stream listener. It is one socket:
-// the first loop serves it. What Listen would have set on it is set now.
+// ListenOnPacket receives datagrams from a socket that is already bound, a *net.UDPConn
+// or a *net.UnixConn of network unixgram, which it takes over as ListenOn does. The
+// first loop serves the socket. The options that Listen would have set are set now.
 func (e *Engine) ListenOnPacket(inherited net.PacketConn, cfg ListenConfig) (*Listener, error) {
 	l, err := e.newListener(cfg)
 	if err != nil {

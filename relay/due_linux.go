@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Timeouts are the flow's: those of its listener until SetTimeouts.
+// Timeouts returns the flow's timeouts: those given to SetTimeouts, or else the
+// listener's.
 func (f *Flow) Timeouts() Timeouts {
 	if s := f.session; s != nil {
 		return Timeouts{Idle: s.idle, Life: s.life}
@@ -17,8 +18,8 @@ func (f *Flow) Timeouts() Timeouts {
 	return *f.timeouts
 }
 
-// SetTimeouts changes the flow's timeouts, in any hook. They count from when
-// each began to run, not from the call.
+// SetTimeouts sets the flow's timeouts. It may be called in every hook. A timeout that
+// is already running counts from when it began, not from the call.
 func (f *Flow) SetTimeouts(t Timeouts) {
 	if s := f.session; s != nil {
 		s.idle, s.life = t.Idle, t.Life

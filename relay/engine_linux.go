@@ -72,7 +72,7 @@ const (
 	closed
 )
 
-// New makes an engine and starts its loops. The engine should be closed.
+// New makes an engine and starts its loops. The caller should close the engine.
 func New(cfg Config) (*Engine, error) { return newEngine(cfg, sys.Linux{}) }
 
 func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
@@ -139,22 +139,22 @@ func (e *core) forgotten() {
 	}
 }
 
-// Relay takes two connected stream sockets over, *net.TCPConn or
-// *net.UnixConn in any pairing, or a [Wrapper] around one. It returns at once
-// and leaves no goroutine behind.
+// Relay relays between two connected stream sockets: each of a and b is a *net.TCPConn,
+// a *net.UnixConn, or a [Wrapper] around one of those. It returns at once. The client
+// of the flow is a, the upstream b.
 //
-// After it returns nil the engine owns both and closes them; their deadlines no
-// longer count, and the caller must not use them. They are made non-blocking,
-// which a file from their File method must not undo later ([os.File.Fd] does):
-// splice(2) would then stop the loop. A wrapper's TakeRead is called before Relay
-// returns and must not block. Its Close is called once, after Done, on a goroutine
-// of its own; the connection inside is closed by then. The engine's Close waits
-// until it returns.
+// After Relay has returned nil the engine owns both connections and closes them; the
+// caller must not use them any more, and their deadlines have no effect. The engine
+// makes the sockets non-blocking, and the caller must not undo that through a file from
+// their File method, as [os.File.Fd] does: splice(2) would then block the loop. The
+// TakeRead method of a Wrapper is called before Relay returns and must not block. Its
+// Close method is called once, on a goroutine of its own, after Done; the connection
+// inside is closed by then. The engine's Close waits for that call to return.
 //
-// On an error both still belong to the caller, with all that a wrapper has read:
-// [errors.ErrUnsupported] says that one is not a stream socket (for
-// those there is package splice), [net.ErrClosed] that the engine, or the
-// connection, is closed.
+// If Relay returns an error, both connections, and all that a Wrapper has read, still
+// belong to the caller. The error is [errors.ErrUnsupported] if a connection is not a
+// stream socket (package splice relays those) and [net.ErrClosed] if the engine is
+// closed or drains, or a connection is closed.
 func (e *Engine) Relay(a, b net.Conn, opt PairConfig) error {
 	inA, inB := pump.Inner(a), pump.Inner(b)
 	fdA, err := e.dupConn(inA)
@@ -207,8 +207,8 @@ func (e *core) closeAtEnd(c net.Conn, opt *PairConfig) {
 	}
 }
 
-// Stats tells counters and gauges. It asks the loops, which answer between two
-// events, and stops none.
+// Stats returns counters and gauges. It asks the loops, which answer between two
+// events.
 func (e *Engine) Stats() Stats {
 	notInHook("Stats")
 	s := Stats{Loops: make([]LoopStats, len(e.loops))}
@@ -230,12 +230,12 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// Drain stops listening, takes the clients that already wait in the accept
-// queues as Listener.Close does, and waits until every flow has ended. Datagram
-// flows go on by their listener's sockets, which take no new client. When ctx
-// ends first, what is left is closed with [CauseDrained], and ctx's error
-// returned. The engine accepts nothing any more afterwards, and must still be
-// closed. Several may wait at once.
+// Drain stops listening, accepts the clients that already wait in the accept queues as
+// [Listener.Close] does, and waits until every flow has ended. Datagram flows go on
+// through the sockets of their listeners, which take no new clients. If ctx ends first,
+// Drain ends the remaining flows with [CauseDrained] and returns ctx's error. The
+// engine accepts nothing afterwards and must still be closed. Several goroutines may
+// call Drain at once. After Close it returns [net.ErrClosed].
 func (e *Engine) Drain(ctx context.Context) error {
 	notInHook("Drain")
 	err := e.drain(ctx)
@@ -295,10 +295,10 @@ func (e *core) quieten() {
 	e.mu.Unlock()
 }
 
-// Close stops listening, ends every flow with [CauseClosed] and the loops with
-// them. After it returns no descriptor, pipe or goroutine of the engine is left,
-// and every record has been given out. Clients that still wait in an accept
-// queue are reset: Drain takes them.
+// Close stops listening, ends every flow with [CauseClosed], and ends the loops. When
+// it returns, the engine has no descriptors, pipes or goroutines left, and Done has
+// been called for every flow. Clients that still wait in an accept queue are reset;
+// call Drain first to accept them. A second call returns [net.ErrClosed].
 func (e *Engine) Close() error {
 	notInHook("Close")
 	return e.close()

@@ -9,96 +9,96 @@ import (
 	"time"
 )
 
-// Engine is a set of event loops and the flows that they carry; see the Linux
-// documentation. Here New refuses to make one.
+// Engine is a set of event loops and the flows that they carry. It is documented for
+// Linux (GOOS=linux go doc). On this system New returns an error.
 type Engine struct{}
 
 // New returns [errors.ErrUnsupported].
-func New(Config) (*Engine, error) { return nil, errors.ErrUnsupported }
+func New(cfg Config) (*Engine, error) { return nil, errors.ErrUnsupported }
 
-// Relay returns [errors.ErrUnsupported]; both connections still belong to the caller.
+// Relay returns [errors.ErrUnsupported]. Both connections still belong to the caller.
 func (*Engine) Relay(a, b net.Conn, opt PairConfig) error { return errors.ErrUnsupported }
 
 // Listen returns [errors.ErrUnsupported].
-func (*Engine) Listen(Addr, ListenConfig) (*Listener, error) { return nil, errors.ErrUnsupported }
+func (*Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) { return nil, errors.ErrUnsupported }
 
 // ListenOn returns [errors.ErrUnsupported].
-func (*Engine) ListenOn(net.Listener, ListenConfig) (*Listener, error) {
+func (*Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, error) {
 	return nil, errors.ErrUnsupported
 }
 
 // ListenOnPacket returns [errors.ErrUnsupported].
-func (*Engine) ListenOnPacket(net.PacketConn, ListenConfig) (*Listener, error) {
+func (*Engine) ListenOnPacket(inherited net.PacketConn, cfg ListenConfig) (*Listener, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Flows tells nothing.
-func (*Engine) Flows(func([]FlowInfo) bool) {}
+// Flows does not call yield.
+func (*Engine) Flows(yield func([]FlowInfo) bool) {}
 
-// Flow tells nothing.
-func (*Engine) Flow(uint64) (FlowDetail, bool) { return FlowDetail{}, false }
+// Flow returns false.
+func (*Engine) Flow(id uint64) (FlowDetail, bool) { return FlowDetail{}, false }
 
-// Kill does nothing.
-func (*Engine) Kill(uint64, Cause) bool { return false }
+// Kill returns false.
+func (*Engine) Kill(id uint64, c Cause) bool { return false }
 
-// Stats tells nothing.
+// Stats returns the zero Stats.
 func (*Engine) Stats() Stats { return Stats{} }
 
-// Drain does nothing.
-func (*Engine) Drain(context.Context) error { return nil }
+// Drain returns nil.
+func (*Engine) Drain(ctx context.Context) error { return nil }
 
-// Close does nothing.
+// Close returns nil.
 func (*Engine) Close() error { return nil }
 
 // Listener accepts clients for an engine.
 type Listener struct{}
 
-// Addr is the zero Addr.
+// Addr returns the zero Addr.
 func (*Listener) Addr() Addr { return Addr{} }
 
-// Value is nil.
+// Value returns nil.
 func (*Listener) Value() any { return nil }
 
 // Update returns [errors.ErrUnsupported].
-func (*Listener) Update(ListenConfig) error { return errors.ErrUnsupported }
+func (*Listener) Update(cfg ListenConfig) error { return errors.ErrUnsupported }
 
-// Close does nothing.
+// Close returns nil.
 func (*Listener) Close() error { return nil }
 
 // Flow is one client and its upstream.
 type Flow struct{}
 
-// ID is 0.
+// ID returns 0.
 func (*Flow) ID() uint64 { return 0 }
 
-// Listener is nil.
+// Listener returns nil.
 func (*Flow) Listener() *Listener { return nil }
 
-// Client is the zero Addr.
+// Client returns the zero Addr.
 func (*Flow) Client() Addr { return Addr{} }
 
 // SetClient does nothing.
-func (*Flow) SetClient(Addr) {}
+func (*Flow) SetClient(a Addr) {}
 
-// Peer is the zero Addr.
+// Peer returns the zero Addr.
 func (*Flow) Peer() Addr { return Addr{} }
 
 // SetDial returns [ErrStage].
-func (*Flow) SetDial(*DialConfig) error { return ErrStage }
+func (*Flow) SetDial(d *DialConfig) error { return ErrStage }
 
-// Local is the zero Addr.
+// Local returns the zero Addr.
 func (*Flow) Local() Addr { return Addr{} }
 
-// Upstream is nil.
+// Upstream returns nil.
 func (*Flow) Upstream() *Addr { return nil }
 
-// Value is nil.
+// Value returns nil.
 func (*Flow) Value() any { return nil }
 
 // SetValue does nothing.
-func (*Flow) SetValue(any) {}
+func (*Flow) SetValue(v any) {}
 
-// ClientEnded is for Linux.
+// ClientEnded returns false.
 func (*Flow) ClientEnded() bool { return false }
 
 // StartSniff returns [ErrStage].
@@ -107,11 +107,11 @@ func (*Flow) StartSniff(max int, timeout time.Duration) error { return ErrStage 
 // Preface returns [ErrStage].
 func (*Flow) Preface(b []byte) error { return ErrStage }
 
-// Timeouts is the zero Timeouts.
+// Timeouts returns the zero Timeouts.
 func (*Flow) Timeouts() Timeouts { return Timeouts{} }
 
 // SetTimeouts does nothing.
-func (*Flow) SetTimeouts(Timeouts) {}
+func (*Flow) SetTimeouts(t Timeouts) {}
 
 // SetBandwidth returns [ErrStage].
 func (*Flow) SetBandwidth(bytesPerSecond int64) error { return ErrStage }

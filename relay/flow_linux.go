@@ -14,8 +14,8 @@ const (
 	sideB = 1 // the upstream
 )
 
-// Flow is one client and its upstream. Hooks are given it for the time of
-// their call and must not keep it.
+// Flow is one client and its upstream. A hook may use the Flow that it is given until
+// it returns, and must not keep it.
 //
 //	      next upstream, at once or after a pause (retrying); or the same one,
 //	                  when there is a descriptor for it (starved)
@@ -24,7 +24,7 @@ const (
 //	admitting ─▶ sniffing ─▶ connecting ─▶ relaying ─▶ ended
 //	     │                     ▲ │ ▲
 //	     └─────────────────────┘ ▼ │
-//	                            parked
+//	                            queued
 type Flow struct {
 	gen, index uint32
 	fd         [2]int32
@@ -87,7 +87,7 @@ func (f *Flow) ref() ref { return ref{f.index, f.gen} }
 
 func (f *Flow) token(side int) uint64 { return uint64(f.gen)<<32 | uint64(f.index<<1) | uint64(side) }
 
-// ID is unique among the flows of the engine.
+// ID returns the flow's ID, which is unique in the engine.
 func (f *Flow) ID() uint64 {
 	if f.session != nil {
 		return f.session.id(f.loop)
@@ -95,11 +95,12 @@ func (f *Flow) ID() uint64 {
 	return uint64(f.loop.index)<<56 | uint64(f.index&(1<<24-1))<<32 | uint64(f.gen)
 }
 
-// Listener is what accepted the client; nil for a pair given to Relay.
+// Listener returns the listener that accepted the client, or nil for a pair given to
+// Relay.
 func (f *Flow) Listener() *Listener { return f.listener }
 
-// Client is the client's address: its socket's, unless SetClient has told
-// another one. A Unix client usually has no path.
+// Client returns the client's address: the one given to SetClient, or else the remote
+// address of the client's socket. A Unix client usually has no path.
 func (f *Flow) Client() Addr {
 	c := f.client
 	if f.session != nil {
@@ -111,9 +112,8 @@ func (f *Flow) Client() Addr {
 	return f.Peer()
 }
 
-// SetClient tells that the client is somebody else than the socket's peer: from
-// a PROXY header, for instance. Client, the record and [DialConfig].FromClient
-// go by it.
+// SetClient sets the client's address, for instance to one from a PROXY header. Client,
+// the record and [DialConfig].FromClient use it.
 func (f *Flow) SetClient(a Addr) {
 	c := new(Addr)
 	*c = a
@@ -124,7 +124,7 @@ func (f *Flow) SetClient(a Addr) {
 	f.client = c
 }
 
-// Peer is the address of the socket at the client's side.
+// Peer returns the remote address of the client's socket.
 func (f *Flow) Peer() Addr {
 	if f.session != nil {
 		return f.session.peer()
@@ -132,10 +132,10 @@ func (f *Flow) Peer() Addr {
 	return f.remote(sideA)
 }
 
-// SetDial says how to connect to upstreams, instead of ListenConfig.Dial; nil:
-// as that says. It counts from the next attempt on: Hooks.Upstream is a good
-// place. What d points to must not change until the flow has ended. It returns
-// [ErrStage] once a stream is connected.
+// SetDial sets how to connect to upstreams, from the next attempt on; nil restores
+// ListenConfig.Dial. It is usually called in Hooks.Upstream. The flow keeps d until it
+// ends, and *d must not change. SetDial returns [ErrStage] if a stream is already
+// connected.
 func (f *Flow) SetDial(d *DialConfig) error {
 	switch {
 	case f.session != nil:
@@ -148,8 +148,8 @@ func (f *Flow) SetDial(d *DialConfig) error {
 	return nil
 }
 
-// Local is the address that the client connected or wrote to. It costs a
-// system call on a stream.
+// Local returns the address that the client connected or wrote to. On a stream it makes
+// a system call.
 func (f *Flow) Local() Addr {
 	if f.session != nil {
 		return f.session.localAddr()
@@ -157,8 +157,8 @@ func (f *Flow) Local() Addr {
 	return localAddr(int(f.fd[sideA]))
 }
 
-// Upstream is the address that is connected or was tried last; nil before the
-// first attempt, and for a pair given to Relay.
+// Upstream returns the address that is connected or was tried last. It returns nil
+// before the first attempt, and for a pair given to Relay.
 func (f *Flow) Upstream() *Addr {
 	if f.session != nil {
 		return f.session.to
@@ -169,7 +169,7 @@ func (f *Flow) Upstream() *Addr {
 	return f.to
 }
 
-// Value is what SetValue was given, and comes back in the record.
+// Value returns the value given to SetValue, or nil.
 func (f *Flow) Value() any {
 	if f.session != nil {
 		return f.session.value
@@ -177,7 +177,7 @@ func (f *Flow) Value() any {
 	return f.value
 }
 
-// SetValue keeps v with the flow.
+// SetValue keeps v with the flow. It is part of the flow's [Record] and [FlowInfo].
 func (f *Flow) SetValue(v any) {
 	if f.session != nil {
 		f.session.value = v

@@ -12,10 +12,11 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Listener accepts clients for an engine. On TCP each loop has a socket of its
-// own on the shared port (SO_REUSEPORT), over which the kernel spreads clients. A
-// Unix or an inherited listener is one socket that all loops accept from; one that
-// has more flows than another gives the client to that one.
+// Listener accepts clients for an engine. On TCP and UDP each loop has its own socket
+// on the shared port (SO_REUSEPORT), and the kernel spreads clients over them. A Unix
+// or an inherited listener is one socket. All loops accept streams from it, and a loop
+// hands a client on to another one that has fewer flows; datagrams are received by one
+// loop.
 type Listener struct {
 	engine    *Engine
 	addr      Addr
@@ -43,9 +44,10 @@ type port struct {
 	closed   *sync.WaitGroup // closing: told at its end; may be nil
 }
 
-// Listen binds to addr, which is no built-in one, and takes clients from then
-// on. A TCP or UDP port of 0 takes a free one: see [Listener.Addr]. A Unix path that
-// nobody listens on any more is taken over.
+// Listen listens on addr, which must not be a built-in upstream, and accepts clients
+// from then on. If the port of a TCP or UDP address is 0, a free one is chosen; see
+// [Listener.Addr]. If addr is the path of a Unix socket that nobody listens on any
+// more, that socket is replaced.
 func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 	l, err := e.newListener(cfg)
 	if err != nil {
@@ -71,10 +73,10 @@ func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 	return l, l.begin()
 }
 
-// ListenOn takes a listener over that somebody else has bound, a *net.TCPListener
-// or a *net.UnixListener: after it returns nil the engine owns it and closes it.
-// It is made non-blocking, also for other processes that share it, and again
-// before each look at its clients.
+// ListenOn accepts clients from a listener that is already bound, a *net.TCPListener or
+// a *net.UnixListener. After ListenOn has returned nil the engine owns the listener and
+// closes it. The socket is made non-blocking, for all processes that share it, and
+// again before each accept.
 func (e *Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, error) {
 	l, err := e.newListener(cfg)
 	if err != nil {
@@ -135,17 +137,16 @@ func (e *Engine) newListener(cfg ListenConfig) (*Listener, error) {
 	return l, nil
 }
 
-// Addr is the address that the listener is bound to.
+// Addr returns the address that the listener is bound to.
 func (l *Listener) Addr() Addr { return l.addr }
 
-// Value is what ListenConfig.Value was at Listen or at the last Update.
+// Value returns the ListenConfig.Value of Listen or of the last Update.
 func (l *Listener) Value() any { return l.cfg.Load().Value }
 
-// Close stops listening; clients that wait in the accept queue are taken
-// first, for at most five seconds, and stream flows go on. Datagram flows end
-// with [CauseClosed]: the listener's socket is their way to the client. It returns
-// when no loop accepts from it any more, in a hook at once. A second call returns
-// [net.ErrClosed].
+// Close stops listening. Clients that wait in the accept queue are accepted first, for
+// at most five seconds. Stream flows go on; datagram flows, which need the listener's
+// socket, end with [CauseClosed]. Close returns when no loop accepts from the listener
+// any more; in a hook it returns at once. A second call returns [net.ErrClosed].
 func (l *Listener) Close() error {
 	e := l.engine
 	var wg sync.WaitGroup

@@ -21,11 +21,11 @@ type listing struct {
 	infos []FlowInfo
 }
 
-// Flows gives all open flows to yield, in slices of a few hundred at most, until
-// yield returns false. A slice is valid during the call: its memory is used
-// again. No loop stops for it: each copies one slice between two turns, and
-// goes on while yield looks at it. So a flow that begins or ends meanwhile may be
-// missing. It may be called while the engine drains or closes.
+// Flows calls yield with all open flows, in slices of at most a few hundred, until
+// yield returns false. It is an iterator: a range loop over e.Flows works. The slice is
+// valid until yield returns. The loops do not stop: each copies one slice between two
+// turns and goes on while yield runs, so a flow that begins or ends meanwhile may be
+// missing. Flows may be called while the engine drains or closes.
 func (e *Engine) Flows(yield func([]FlowInfo) bool) {
 	notInHook("Flows")
 	var q listing
@@ -45,7 +45,7 @@ func (e *Engine) Flows(yield func([]FlowInfo) bool) {
 	}
 }
 
-// Flow tells about one open flow; false: there is none of that ID.
+// Flow returns details of the open flow with the given ID, and whether there is one.
 func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 	notInHook("Flow")
 	var d FlowDetail
@@ -55,10 +55,10 @@ func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 	return d, ok
 }
 
-// Kill ends a flow with a cause, such as [CauseKilled], which also stands for
-// one that cannot be: CauseNone, CauseEnd, and values that are not a Cause. It
-// reports whether there was a flow of that ID; in a hook, where it does not wait
-// for the answer, whether there may be one.
+// Kill ends the flow with the given ID and reports whether there was one. c is the
+// flow's cause; CauseNone, CauseEnd and values that are not a Cause count as
+// [CauseKilled]. In a hook Kill does not wait for the answer, and reports whether there
+// may be such a flow.
 func (e *Engine) Kill(id uint64, c Cause) bool {
 	var found bool
 	l := e.loopOf(id)

@@ -24,11 +24,11 @@ const (
 	paceLeast = 16 << 10
 )
 
-// SetBandwidth lets each direction of the flow move at most so many bytes a
-// second, with bursts of a tenth of that, or 16 KiB if that is more. Zero or less
-// is no bound. A direction of a stream that has used its share rests; of a datagram flow,
-// what exceeds it is dropped as [DropLimited]. It may be called in every hook
-// until a stream is connected, Connected included, and returns [ErrStage] afterwards.
+// SetBandwidth limits each direction of the flow to the given rate, with bursts of a
+// tenth of a second's worth, or of 16 KiB if that is more. A rate of zero or less is no
+// limit. A direction of a stream that is over the limit pauses; datagrams over the
+// limit are dropped, as [DropLimited]. SetBandwidth may be called in every hook until a
+// stream is connected, Hooks.Connected included, and returns [ErrStage] afterwards.
 func (f *Flow) SetBandwidth(bytesPerSecond int64) error {
 	if f.session == nil && (f.state == flowFree || f.state == flowRelaying) {
 		return ErrStage

@@ -211,8 +211,8 @@ type ListenConfig struct {
 	Value any
 }
 
-// ErrStage is returned by those methods of Flow that are for some hooks only,
-// when they are called in another one.
+// ErrStage is returned by methods of Flow that are for certain hooks only, when they
+// are called elsewhere.
 var ErrStage = errors.New("relay: called in a hook in which it has no effect")
 
 // Hooks are the stages of a flow that belong to the engine's user. They run on

@@ -9,33 +9,31 @@ import (
 )
 
 var (
-	errNoSniffing  = fmt.Errorf("relay: Sniff of a datagram flow: %w", errors.ErrUnsupported)
+	errNoSniffing  = fmt.Errorf("relay: StartSniff of a datagram flow: %w", errors.ErrUnsupported)
 	errNoPreface   = fmt.Errorf("relay: Preface of a datagram flow: %w", errors.ErrUnsupported)
-	errNoSniffHook = errors.New("relay: Sniff without Hooks.Sniff")
+	errNoSniffHook = errors.New("relay: StartSniff without Hooks.Sniff")
 )
 
-// StartSniff, called in Hooks.Admit of a stream, has the engine read what the client
-// says first, before there is an upstream, and show it to Hooks.Sniff: all that
-// is there and not yet taken, each time that more has come. So b grows from call
-// to call; it is valid during the call and must not be written to.
+// StartSniff, called in Hooks.Admit of a stream, has the engine read from the client
+// and show the bytes to Hooks.Sniff before it asks for an upstream. Each time that more
+// bytes have arrived, the hook is called with all of them that it has not taken away.
+// The slice is valid during the call and must not be written to.
 //
-// The hook returns how many bytes of b's head it takes away, for instance a
-// PROXY header; nobody else will see those. If it took some and answers
-// SniffMore, it is asked again at once when more bytes are there. With SniffDone
-// the flow goes on to Hooks.Upstream. What was not taken goes to the upstream
-// before all else.
+// The hook returns the number of bytes to take away from the head, such as the length
+// of a PROXY header, and what to do next. After SniffMore it is called again when there
+// is more to show; if it has taken some bytes, at once with the rest. After SniffDone
+// the flow goes on to Hooks.Upstream, and the bytes that were not taken away are sent
+// to the upstream first.
 //
-// last says that b will not become longer: it has max bytes, timeout has passed
-// (0 means [DefaultSniffTimeout]), or the client has ended its side. SniffMore is
-// then as good as SniffRefuse, unless bytes were taken. A client that has ended
-// its side can still have an upstream and an answer.
+// The argument last is true if there will be no more bytes: there are max of them,
+// timeout has passed (0 means [DefaultSniffTimeout]), or the client has ended its side.
+// SniffMore then means SniffRefuse, unless the hook has taken bytes away. A client that
+// has ended its side can still be connected to an upstream and receive its answer.
 //
-// At most max bytes are held, in a buffer that grows with what comes: a client
-// that is silent has none.
+// The engine holds at most max bytes, in a buffer that grows as they arrive.
 //
-// StartSniff returns [ErrStage] in another hook than Admit, [errors.ErrUnsupported]
-// for a datagram flow, and an error where the listener has no Hooks.Sniff or max
-// is not positive.
+// StartSniff returns [ErrStage] in another hook, [errors.ErrUnsupported] for a datagram
+// flow, and an error if there is no Hooks.Sniff or max is not positive.
 func (f *Flow) StartSniff(max int, timeout time.Duration) error {
 	switch {
 	case f.session != nil:
@@ -45,7 +43,7 @@ func (f *Flow) StartSniff(max int, timeout time.Duration) error {
 	case f.cfg.Hooks.Sniff == nil:
 		return errNoSniffHook
 	case max <= 0:
-		return fmt.Errorf("relay: Sniff of at most %d bytes", max)
+		return fmt.Errorf("relay: StartSniff of at most %d bytes", max)
 	}
 	if timeout <= 0 {
 		timeout = DefaultSniffTimeout
@@ -55,8 +53,8 @@ func (f *Flow) StartSniff(max int, timeout time.Duration) error {
 	return nil
 }
 
-// ClientEnded, called in Hooks.Sniff, reports whether the client has ended its side.
-// It tells that reason for last from the others: see [Flow.StartSniff].
+// ClientEnded, called in Hooks.Sniff, reports whether the client has ended its side,
+// which is one of the reasons for last; see [Flow.StartSniff].
 func (f *Flow) ClientEnded() bool { return f.session == nil && f.extra != nil && f.extra.ended }
 
 // sniffBurst is how often one flow is sniffed before others have their turn.
@@ -117,13 +115,13 @@ func (l *loop) show(f *Flow, over bool) {
 	}
 }
 
-// Preface, called in Hooks.Connected of a stream whose upstream is connected,
-// sends b there before all that comes from the client, for instance a PROXY
-// header. b is copied. Further calls add to it. The record does not count these
-// bytes. A built-in upstream has no preface.
+// Preface, called in Hooks.Connected of a stream that is connected, sends b to the
+// upstream before anything from the client; b may be a PROXY header, for instance.
+// Further calls add to it. Preface copies b. The record does not count these bytes, and
+// a built-in upstream does not receive them.
 //
-// Preface returns [ErrStage] in another hook and after an attempt that failed,
-// and [errors.ErrUnsupported] for a datagram flow.
+// Preface returns [ErrStage] in another hook and after a failed attempt, and
+// [errors.ErrUnsupported] for a datagram flow.
 func (f *Flow) Preface(b []byte) error {
 	switch {
 	case f.session != nil:

@@ -9,12 +9,13 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Update gives the listener another configuration: flows that begin from now
-// on have it, and those that are under way keep the one that they began with. The options
-// of its sockets are changed where they differ; an error names one that cannot
-// be: MPTCP, Interface and Transparent never, buffers, Congestion, and keepalive's
-// interval and count not back to the kernel's choice. After an error the listener is as it was.
-// It returns [net.ErrClosed] once the listener is closed or drains.
+// Update gives the listener another configuration. It applies to flows that begin from
+// now on; others keep the one that they began with. Options of the listener's sockets
+// are changed where they differ. An error names an option that cannot be changed:
+// MPTCP, Interface and Transparent never can, and RecvBuffer, SendBuffer, Congestion,
+// KeepAliveInterval and KeepAliveCount cannot be set back to the kernel's defaults.
+// After an error the listener is as it was before. Update returns [net.ErrClosed] if
+// the listener is closed or the engine drains.
 func (l *Listener) Update(cfg ListenConfig) error {
 	// Under the lock the listener cannot be closed, and its sockets stay.
 	e := l.engine

@@ -6,8 +6,7 @@ import (
 	"github.com/penstock/penstock/internal/enum"
 )
 
-// Cause is why a flow ended. Of a pair given to [Engine.Relay] the first connection
-// is the client, the second the upstream.
+// Cause is the reason why a flow ended.
 type Cause uint8
 
 // The causes.
@@ -61,7 +60,7 @@ func (c Cause) or(def Cause) Cause {
 	return c
 }
 
-// String returns the cause's name, which is lower-case with hyphens, such as "client-reset".
+// String returns the cause's name, such as "client-reset".
 func (c Cause) String() string { return enum.Name(causeNames[:], c) }
 
 // MarshalText returns the cause's name. The error is always nil.

@@ -7,81 +7,83 @@ import (
 	"github.com/penstock/penstock/internal/enum"
 )
 
-// DefaultDatagramIdle ends a datagram flow that has carried nothing for so long,
-// where Timeouts.Idle is 0: nothing else tells when a datagram flow is over.
+// DefaultDatagramIdle is the default of Timeouts.Idle for datagram flows, which have
+// no end that could be seen.
 const DefaultDatagramIdle = 60 * time.Second
 
-// DatagramConfig is about the flows of a UDP or Unixgram listener. Its zero value works.
+// DatagramConfig configures the flows of a UDP or Unixgram listener. The zero value is
+// ready to use.
 //
-// A datagram flow is one client's address and the local address that it wrote
-// to, with a connected socket towards the upstream; replies leave from the
-// address that the client wrote to. What arrives together is sent together: as
-// GSO runs, or else with one system call.
+// A datagram flow is one client's address and the local address that the client
+// writes to. It has a connected socket towards its upstream. Replies are sent from the
+// address that the client writes to. Datagrams that arrive together are sent together,
+// in GSO runs or at least in one system call.
 //
-// What one flow may hold in user-space memory: about 500 bytes while it
-// moves, and up to 128 KiB while its upstream's socket is full, which all flows of
-// a loop together do up to 32 MiB. Beyond either its datagrams are dropped
-// and counted. So a full upstream delays nobody but its own flow.
+// A flow needs about 500 bytes of memory. While the socket of its upstream is full it
+// holds up to 128 KiB of datagrams; all flows of a loop together hold up to 32 MiB.
+// Further datagrams are dropped and counted. So a full upstream delays only its own
+// flow.
 //
-// The socket towards a UDP upstream has a port that the kernel chooses at
-// random. When the flow ends it keeps that port for another 5 seconds, unread,
-// so that a late reply cannot reach the next flow: at most one descriptor in 8
-// and 8,192 in all rest so ([DatagramStats.Resting]), and they give way to flows
-// that need a descriptor or a port.
+// The socket towards a UDP upstream has a random port, which the kernel chooses. When
+// the flow has ended, the socket rests for 5 seconds: it keeps the port and nothing
+// reads from it, so that a late reply cannot reach another flow. At most one descriptor
+// in 8, and at most 8,192, belong to resting sockets, and they are closed early when a
+// flow needs a descriptor or a port. [DatagramStats] counts them.
 type DatagramConfig struct {
-	// Replies ends a flow when the upstream has answered each datagram of the
-	// client with so many; 0: never. DNS is 1.
+	// Replies ends a flow when the upstream has sent this many replies to each datagram
+	// of the client; 0 means never. DNS has 1.
 	Replies int
 
-	// OnUnreachable says what happens to the flow on an ICMP error of its upstream. The
-	// kernel tells of port and protocol unreachable on a connected socket (udp(7)).
-	// "Fragmentation needed" is routine and no such error: it is counted in
-	// [DatagramStats.ICMP], and the kernel sends what is too long for the path in
-	// fragments from then on. The client is not told: that takes a raw socket.
+	// OnUnreachable is what happens on an ICMP error that the kernel reports for the
+	// connected socket of an upstream (udp(7)), such as port unreachable. "Fragmentation
+	// needed" is not one of them: it is counted in [DatagramStats], and the kernel
+	// fragments long datagrams from then on. Clients never receive ICMP errors, because
+	// that takes a raw socket.
 	OnUnreachable UnreachableAction
 }
 
-// UnreachableAction is what happens to a flow whose upstream answers with an ICMP
-// error that says that nothing receives its datagrams.
+// UnreachableAction is what happens to a datagram flow on an ICMP error of its
+// upstream.
 type UnreachableAction uint8
 
 // The actions.
 const (
-	// UnreachableNext goes on to the next upstream that Hooks.Upstream names,
-	// with what the client sends from then on. A flow that finds none ends
-	// with [CauseUpstreamRefused].
+	// UnreachableNext goes on to the next upstream that Hooks.Upstream returns, with
+	// what the client sends from then on. If there is none, the flow ends with
+	// [CauseUpstreamRefused].
 	UnreachableNext UnreachableAction = iota
-	// UnreachableEnd ends the flow with [CauseUpstreamRefused]: the client's next datagram begins another.
+	// UnreachableEnd ends the flow with [CauseUpstreamRefused]. The client's next
+	// datagram begins another one.
 	UnreachableEnd
-	// UnreachableIgnore counts the error and goes on.
+	// UnreachableIgnore counts the error.
 	UnreachableIgnore
 )
 
-// Drop is why a datagram was read and not delivered.
+// Drop is the reason why a datagram was read and not delivered.
 type Drop uint8
 
 // The reasons.
 const (
-	DropFull        Drop = iota // the socket to send by was full for longer than the flow may hold datagrams
-	DropTooBig                  // EMSGSIZE: longer than a datagram, or than the path allows
-	DropFiltered                // EPERM: a packet filter of this host dropped it
-	DropNoBuffers               // ENOBUFS, ENOMEM: the kernel or the device had no room
-	DropUnreachable             // no route, or an ICMP error while it was sent
-	DropFailed                  // another error of the send
+	DropFull        Drop = iota // the socket to send to was full, and the flow may not hold more
+	DropTooBig                  // EMSGSIZE: longer than a datagram can be, or than the path allows
+	DropFiltered                // EPERM: dropped by a packet filter of this host
+	DropNoBuffers               // ENOBUFS or ENOMEM: the kernel or the device had no memory
+	DropUnreachable             // there was no route, or an ICMP error during the send
+	DropFailed                  // the send failed otherwise
 	DropTruncated               // longer than the 65,536 bytes that are read
-	DropNoReturn                // the client has no address that a reply could go to
-	DropRefused                 // a new client's, whose flow did not come to be: refused by a hook, or no upstream
-	DropLimited                 // a new client's, beyond Config.MaxNewDatagramFlows, or beyond Flow.SetBandwidth
-	DropNoRoom                  // a new client's, with no descriptor or port left and nothing to evict
-	DropDraining                // a new client's, while the engine drains
-	DropEnded                   // held for an upstream, or behind one that failed, when the flow ended
+	DropNoReturn                // the client has no address to which replies could be sent
+	DropRefused                 // from a new client that a hook refused or that had no upstream
+	DropLimited                 // from a new client, beyond Config.MaxNewDatagramFlows; or beyond Flow.SetBandwidth
+	DropNoRoom                  // from a new client, without a free descriptor or port, or a flow to evict
+	DropDraining                // from a new client, while the engine drains
+	DropEnded                   // held when the flow ended
 	drops
 )
 
 var dropNames = [drops]string{"full", "too-big", "filtered", "no-buffers", "unreachable", "failed", "truncated", "no-return", "refused", "limited", "no-room",
 	"draining", "ended"}
 
-// String returns the reason's name, which is lower-case with hyphens, such as "too-big".
+// String returns the reason's name, such as "too-big".
 func (d Drop) String() string { return enum.Name(dropNames[:], d) }
 
 // MarshalText returns the reason's name. The error is always nil.
@@ -95,25 +97,25 @@ func (d *Drop) UnmarshalText(text []byte) error {
 // LogValue returns the reason's name. It implements [slog.LogValuer].
 func (d Drop) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
-// Drops is the number of values of Drop, the length of DatagramStats.Dropped.
+// NumDrops is the number of values of Drop, and the length of DatagramStats.Dropped.
 const NumDrops = int(drops)
 
-// DatagramStats are the counters of one loop's datagram flows, and its gauges.
-// Once no flow is open: Received = Sent + the sum of Dropped.
+// DatagramStats are the counters and gauges of one loop's datagram flows. When no flow
+// is open, Received is equal to Sent plus the sum of Dropped.
 type DatagramStats struct {
-	Flows              int64           // gauge: flows that are open
+	Flows              int64           // gauge: open flows
 	Begun              int64           // flows that began
-	Received           int64           // datagrams, from either side
-	Sent               int64           // datagrams, to either side
-	Dropped            [NumDrops]int64 // datagrams that were read and not delivered, by Drop
-	Lost               int64           // datagrams that the kernel dropped before they could be read (SO_RXQ_OVFL)
-	Held               int64           // gauge: bytes that wait for full upstream sockets
-	Resting            int64           // gauge: sockets towards upstreams that keep their port for late replies, after their flow
-	RestingClosedEarly int64           // of those, closed before their time to make room
-	ICMP               int64           // ICMP errors that upstreams' sockets told of
+	Received           int64           // datagrams received, from clients and upstreams
+	Sent               int64           // datagrams sent, to clients and upstreams
+	Dropped            [NumDrops]int64 // datagrams received and not sent, by Drop
+	Lost               int64           // datagrams that the kernel dropped before they were received (SO_RXQ_OVFL)
+	BytesHeld          int64           // gauge: bytes held for upstreams whose sockets are full
+	Resting            int64           // gauge: resting sockets; see DatagramConfig
+	RestingClosedEarly int64           // resting sockets that were closed early
+	ICMPErrors         int64           // ICMP errors of upstreams
 	ReadCalls          int64           // system calls that received something
 	SuperPackets       int64           // messages received that held several datagrams (GRO)
-	WriteCalls         int64           // system calls that sent
+	WriteCalls         int64           // system calls that sent something
 	Runs               int64           // messages sent that held several datagrams (GSO)
 	Fallbacks          int64           // runs that a route refused, and that were sent again as single datagrams
 }
@@ -127,10 +129,10 @@ func (s *DatagramStats) add(o *DatagramStats) {
 		s.Dropped[i] += o.Dropped[i]
 	}
 	s.Lost += o.Lost
-	s.Held += o.Held
+	s.BytesHeld += o.BytesHeld
 	s.Resting += o.Resting
 	s.RestingClosedEarly += o.RestingClosedEarly
-	s.ICMP += o.ICMP
+	s.ICMPErrors += o.ICMPErrors
 	s.ReadCalls += o.ReadCalls
 	s.SuperPackets += o.SuperPackets
 	s.WriteCalls += o.WriteCalls

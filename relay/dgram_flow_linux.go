@@ -212,7 +212,7 @@ func (d *dgrams) setUp(s *session, fd int, to *sys.Sockaddr) error {
 // unreachable is called when the upstream's socket reports that datagrams do
 // not arrive. It tells whether the flow goes on; if not the caller ends it.
 func (d *dgrams) unreachable(s *session, e sys.Errno) bool {
-	d.stats.ICMP++
+	d.stats.ICMPErrors++
 	switch s.cfg.Datagram.OnUnreachable {
 	case UnreachableIgnore:
 		s.err = e

@@ -19,9 +19,9 @@ const (
 // holdBack keeps a message for later, or drops it where there is no room.
 func (d *dgrams) holdBack(s *session, b []byte, seg int) {
 	need := holdHeader + len(b)
-	if s.hold == nil && d.stats.Held+holdMost <= holdTotal {
+	if s.hold == nil && d.stats.BytesHeld+holdMost <= holdTotal {
 		s.hold = d.loop.env.Buffers.Get(holdMost)[:0]
-		d.stats.Held += holdMost
+		d.stats.BytesHeld += holdMost
 		d.watch(s)
 	}
 	if len(s.hold)+need > holdMost || s.hold == nil {
@@ -59,7 +59,7 @@ func heldBytes(hold []byte) (n int64) {
 func (d *dgrams) release(s *session) {
 	held := s.hold
 	s.hold = nil
-	d.stats.Held -= holdMost
+	d.stats.BytesHeld -= holdMost
 	d.watch(s)
 	ref := s.ref()
 	for rest := held; len(rest) > 0; {
@@ -89,5 +89,5 @@ func (d *dgrams) dropHeld(s *session) {
 	}
 	d.loop.env.Buffers.Put(s.hold)
 	s.hold = nil
-	d.stats.Held -= holdMost
+	d.stats.BytesHeld -= holdMost
 }

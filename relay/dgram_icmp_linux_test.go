@@ -60,7 +60,7 @@ func TestRoutineICMP(t *testing.T) {
 		from := hearGram(t, s, "before").(*net.UDPAddr)
 		icmpError(t, raw, code, from, s.LocalAddr().(*net.UDPAddr))
 		told++
-		eventually(t, fmt.Sprint("the error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMP == told })
+		eventually(t, fmt.Sprint("the error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMPErrors == told })
 		release := block() // so that the send meets the next one
 		icmpError(t, raw, code, from, s.LocalAddr().(*net.UDPAddr))
 		tellGram(t, c, l.Addr(), "after")
@@ -69,7 +69,7 @@ func TestRoutineICMP(t *testing.T) {
 		if again := hearGram(t, s, "after"); again.String() != from.String() {
 			t.Errorf("after code %d there is another flow", code)
 		}
-		eventually(t, fmt.Sprint("the second error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMP == told })
+		eventually(t, fmt.Sprint("the second error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMPErrors == told })
 	}
 	l.Close()
 	for {
@@ -103,7 +103,7 @@ func TestEarlierErrorIsNotThisDatagrams(t *testing.T) {
 			hearGram(t, s, text)
 		}
 	}
-	if st := r.dgramStats(); st.Fallbacks != 0 || st.Runs != 2 || st.ICMP != 3 || st.Dropped != [NumDrops]int64{} {
+	if st := r.dgramStats(); st.Fallbacks != 0 || st.Runs != 2 || st.ICMPErrors != 3 || st.Dropped != [NumDrops]int64{} {
 		t.Errorf("%+v", st)
 	}
 }

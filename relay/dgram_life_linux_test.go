@@ -151,7 +151,7 @@ func TestUnreachable(t *testing.T) {
 			switch policy {
 			case UnreachableNext:
 				tellGram(t, c, l.Addr(), "lost")
-				eventually(t, "an ICMP error", func() bool { return r.dgramStats().ICMP == 1 })
+				eventually(t, "an ICMP error", func() bool { return r.dgramStats().ICMPErrors == 1 })
 				askGram(t, c, l.Addr(), "by the second")
 				l.Close()
 				if rec := r.expect(CauseClosed); rec.Attempts != 2 || rec.Upstream != *second {
@@ -164,7 +164,7 @@ func TestUnreachable(t *testing.T) {
 				}
 			case UnreachableIgnore:
 				tellGram(t, c, l.Addr(), "lost")
-				eventually(t, "an ICMP error", func() bool { return r.dgramStats().ICMP == 1 })
+				eventually(t, "an ICMP error", func() bool { return r.dgramStats().ICMPErrors == 1 })
 			}
 			if policy == UnreachableNext {
 				return
@@ -333,11 +333,11 @@ func TestFullUpstreamDelaysNobodyElse(t *testing.T) {
 			askGram(t, other, b.Addr(), text)
 		}
 	}
-	eventually(t, "all is read", func() bool { return r.dgramStats().Held > 0 })
+	eventually(t, "all is read", func() bool { return r.dgramStats().BytesHeld > 0 })
 	for _, text := range texts {
 		hearGram(t, s, text)
 	}
-	eventually(t, "nothing is held", func() bool { return r.dgramStats().Held == 0 })
+	eventually(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
 	if n := r.dgramStats().Dropped; n != [NumDrops]int64{} {
 		t.Errorf("dropped %v", n)
 	}

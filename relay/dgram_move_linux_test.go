@@ -74,14 +74,14 @@ func TestMoveWithDatagramsHeld(t *testing.T) {
 			eventually(t, "both are read", func() bool { return r.dgramStats().Received == 3 })
 			const portUnreachable = 3
 			icmpError(t, raw, portUnreachable, from, a.LocalAddr().(*net.UDPAddr))
-			eventually(t, "the error is noticed", func() bool { return r.dgramStats().ICMP >= 1 })
+			eventually(t, "the error is noticed", func() bool { return r.dgramStats().ICMPErrors >= 1 })
 			r.k.Heal()
 			for _, text := range []string{"held one", "held two"} {
 				hearGram(t, b, text)
 			}
 			tellGram(t, c, l.Addr(), "three")
 			hearGram(t, b, "three")
-			eventually(t, "nothing is held", func() bool { return r.dgramStats().Held == 0 })
+			eventually(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
 		})
 	}
 }

@@ -207,7 +207,7 @@ func (o *outbox) flush() {
 		n, e := o.send(n)
 		if n > 0 {
 			if tooBig {
-				o.d.stats.ICMP++ // it was an earlier one's
+				o.d.stats.ICMPErrors++ // it was an earlier one's
 			}
 			tries, tooBig = 0, false
 		}

@@ -173,7 +173,7 @@ func (o *owned) round(release func(), network string, send func(tell *sync.WaitG
 	last := int64(-1)
 	eventually(o.t, "the round is over", func() bool {
 		s := o.r.dgramStats()
-		quiet := s.Received == last && s.Held == 0
+		quiet := s.Received == last && s.BytesHeld == 0
 		last = s.Received
 		return quiet
 	})

@@ -96,7 +96,7 @@ func (d *dgrams) readFailed(s *session, e sys.Errno) {
 		// hop takes (RFC 1191). The kernel has noted the path's MTU, and sends
 		// what is longer in fragments from now on. Only a raw socket could tell
 		// the client (CAP_NET_RAW), and it need not know: its next datagrams arrive.
-		d.stats.ICMP++
+		d.stats.ICMPErrors++
 	case isUnreachable(e):
 		if !d.unreachable(s, e) {
 			d.end(s, CauseUpstreamRefused, e)

@@ -20,7 +20,9 @@ func New(cfg Config) (*Engine, error) { return nil, errors.ErrUnsupported }
 func (*Engine) Relay(a, b net.Conn, opt PairConfig) error { return errors.ErrUnsupported }
 
 // Listen returns [errors.ErrUnsupported].
-func (*Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) { return nil, errors.ErrUnsupported }
+func (*Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
+	return nil, errors.ErrUnsupported
+}
 
 // ListenOn returns [errors.ErrUnsupported].
 func (*Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, error) {

@@ -2,65 +2,68 @@ package relay
 
 import "time"
 
-// FlowState is the stage at which a flow is.
+// FlowState is the stage of an open flow.
 type FlowState string
 
 // The stages. A datagram flow is relaying from its first datagram on.
 const (
-	StateSniffing   FlowState = "sniffing"   // what the client says first is read
-	StateQueued     FlowState = "queued"     // Hooks.Upstream will be asked again
-	StateConnecting FlowState = "connecting" // an attempt to connect is under way
+	StateSniffing   FlowState = "sniffing"   // reading the first bytes from the client
+	StateQueued     FlowState = "queued"     // queued by Flow.Queue
+	StateConnecting FlowState = "connecting" // connecting to an upstream, or waiting for the next attempt
 	StateRelaying   FlowState = "relaying"
 )
 
-// FlowInfo tells about an open flow. What has moved since the last look at the
-// clock of its loop, once a turn, may be missing from Idle.
+// FlowInfo describes an open flow. Duration and Idle are as of the last turn of the
+// flow's loop.
 type FlowInfo struct {
 	ID       uint64
-	Listener *Listener // nil for a pair given to Relay
-	// Value is what the hooks gave to Flow.SetValue. What it points to may
-	// be in use on the flow's loop: it must be safe to read from here.
+	Listener *Listener // that accepted the client; nil for a pair given to Relay
+	// Value is the value given to Flow.SetValue. Hooks may use what it points to at
+	// the same time, on the flow's loop: it must be safe for concurrent use.
 	Value          any
 	Client, Peer   Addr // see Flow.Client and Flow.Peer
-	Upstream       Addr // connected or tried last; zero before the first attempt
+	Upstream       Addr // that is connected, or was tried last; zero before the first attempt
 	State          FlowState
-	Datagram       bool
-	Attempts       int
+	Datagram       bool // a datagram flow
+	Attempts       int  // upstreams tried
 	Start          time.Time
-	Duration, Idle time.Duration // since the start, and since a byte moved last
-	Up, Down       Transfer      // so far; see Record
+	Duration, Idle time.Duration // since Start, and since a byte moved last
+	Up             Transfer      // from the client to the upstream
+	Down           Transfer      // from the upstream to the client
 }
 
-// FlowDetail is FlowInfo and what the kernel tells of a flow's sockets.
+// FlowDetail is FlowInfo and what the kernel knows about the flow's sockets.
 type FlowDetail struct {
 	FlowInfo
-	Local Addr // that the client connected or wrote to
+	Local Addr // see Flow.Local
 	// Connect, FirstByte and Queued are those of [Record], so far.
 	Connect, FirstByte, Queued time.Duration
-	ClientTCP, UpstreamTCP     *TCPInfo // of the client's and the upstream's socket; nil where there is none of TCP
+	// ClientTCP and UpstreamTCP are about the sockets that are TCP sockets; nil for
+	// others.
+	ClientTCP, UpstreamTCP *TCPInfo
 }
 
-// TCPInfo is the kernel's view of one TCP connection, or of the first subflow of
-// a multipath one. tcp(7), TCP_INFO; include/uapi/linux/tcp.h. What the kernel
-// does not know, or an older one does not tell, is zero.
+// TCPInfo is the kernel's view of one TCP connection, or of the first subflow of a
+// Multipath TCP connection; see TCP_INFO in tcp(7) and include/uapi/linux/tcp.h. A
+// field that the kernel does not know is zero.
 type TCPInfo struct {
-	State         string // established, syn-sent, fin-wait1 …, as ss(8) has them
+	State         string // such as "established", as printed by ss(8)
 	RTT, RTTVar   time.Duration
 	MinRTT        time.Duration
-	Cwnd          int    // segments
-	MSS           int    // bytes, of what is sent
+	Cwnd          int    // congestion window, in segments
+	MSS           int    // maximum size of a segment sent, in bytes
 	Unacked       int    // segments
 	Lost          int    // segments
-	Retransmits   int    // segments, in all
-	BytesAcked    int64  // sent and acknowledged
-	BytesReceived int64  // received
-	NotSent       int64  // bytes in the send queue that were never sent
-	DeliveryRate  int64  // bytes a second
-	PacingRate    int64  // bytes a second; 0: none
-	Congestion    string // the congestion control
-	SACK, ECN     bool   // what both ends agreed on
-	Timestamps    bool
-	WindowScale   bool
-	FastOpen      bool // data travelled with the SYN, and was acknowledged
-	MPTCP         bool // multipath, and the peer takes part
+	Retransmits   int    // segments, in total
+	BytesAcked    int64  // bytes sent and acknowledged
+	BytesReceived int64  // bytes received
+	NotSent       int64  // bytes in the send queue that have not been sent
+	DeliveryRate  int64  // bytes per second
+	PacingRate    int64  // bytes per second; 0 means no pacing
+	Congestion    string // the congestion control algorithm
+	SACK, ECN     bool   // negotiated
+	Timestamps    bool   // negotiated
+	WindowScale   bool   // negotiated
+	FastOpen      bool   // data in the SYN was acknowledged
+	MPTCP         bool   // a Multipath TCP connection
 }

@@ -8,30 +8,30 @@ import (
 	"github.com/penstock/penstock/internal/pump"
 )
 
-// Wrapper is a net.Conn around another one that changes nothing of its bytes.
-// [Engine.Relay] takes over the socket inside.
+// Wrapper is implemented by a net.Conn that wraps another one and does not change its
+// bytes, such as one that has peeked at the first of them. [Engine.Relay] takes over
+// the connection inside.
 type Wrapper interface {
 	// Unwrap returns the connection inside.
 	Unwrap() net.Conn
-	// TakeRead returns what the wrapper has read from the connection inside
-	// and not yet handed out, and forgets it. The caller delivers these bytes
-	// first and from then on reads from the connection inside.
+	// TakeRead returns the bytes that the wrapper has read from the connection inside
+	// and that its Read has not returned yet, and forgets them. The caller delivers them
+	// first and then reads from the connection inside.
 	TakeRead() []byte
 }
 
-// Path is how the bytes of a direction were moved. Its text is "none", "copy",
-// "splice" or "gso".
+// Path is how the bytes of a direction moved.
 type Path uint8
 
 // The data paths, with their names.
 const (
-	PathNone   Path = iota // "none": no byte has moved yet
-	PathCopy               // "copy": through user-space memory
-	PathSplice             // "splice": at least in part through a pipe, without a copy
-	PathGSO                // "gso": datagrams, at least in part many per system call (UDP_SEGMENT)
+	PathNone   Path = iota // "none": no byte has moved
+	PathCopy               // "copy": through user space
+	PathSplice             // "splice": at least some through a pipe
+	PathGSO                // "gso": at least some in GSO runs of datagrams
 )
 
-// Paths is the number of values of Path.
+// NumPaths is the number of values of Path.
 const NumPaths = int(PathGSO) + 1
 
 // String returns the path's name.
@@ -48,25 +48,23 @@ func (p *Path) UnmarshalText(text []byte) error {
 // LogValue returns the path's name. It implements [slog.LogValuer].
 func (p Path) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
-// Why is the reason why the bytes of a direction did not take the fastest
-// path: why a stream was not spliced, or datagrams were not sent in runs. Its
-// text is "small reads", "switched off", "no pipe", "refused by the kernel",
-// "built-in end" or "single datagrams", and empty for WhyNone.
+// Why is the reason why a direction did not use the fastest path: why a stream was not
+// spliced, or datagrams were not sent in runs.
 type Why uint8
 
 // The reasons, with their names.
 const (
-	WhyNone    Why = iota // "": they did, or have not moved yet
+	WhyNone    Why = iota // "": it did, or no byte has moved
 	WhySmall              // "small reads": copying small messages is cheaper
 	WhyOff                // "switched off": splicing or GSO is switched off
 	WhyPipes              // "no pipe": Config.MaxPipes or the kernel's limit was reached
 	WhyKernel             // "refused by the kernel": it cannot splice these sockets, or send runs on this route
-	_                     // of package splice
+	_                     // used by package splice
 	WhyBuiltin            // "built-in end": the upstream is Echo or Discard
 	WhySingle             // "single datagrams": no two datagrams came together
 )
 
-// Whys is the number of values of Why.
+// NumWhys is the number of values of Why.
 const NumWhys = int(WhySingle) + 1
 
 // String returns the reason's name.

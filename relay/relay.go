@@ -1,33 +1,31 @@
-// Package relay is an engine that owns sockets and carries many flows between
-// them: event loops, one per CPU, each with its own epoll, listeners, timers and
-// flows. On the data path it takes no lock, starts no goroutine and allocates
-// nothing.
+// Package relay is an engine that owns sockets and relays between them. It runs
+// one event loop per CPU, each with its own epoll instance, listeners, timers and
+// flows. The data path takes no locks, starts no goroutines and does not allocate.
 //
-// There are two ways in. [Engine.Listen] accepts clients, asks [Hooks] where
-// each should go, connects there and relays. [Engine.Relay] takes over two
-// connections that a Go program already has.
+// There are two ways to use an engine. [Engine.Listen] accepts clients, asks
+// [Hooks] where each should go, connects there and relays. [Engine.Relay] takes
+// over two connections that a Go program already has.
 //
-// A stream flow is two directions. Each copies while messages are small and
-// splices through a pipe while they are big, so that small messages never pay
-// for a pipe and bulk never pays for a copy. The end of one direction is
-// passed on after its last byte; a reset is passed on as a reset. At the end of
-// each flow there is exactly one [Record].
+// A stream flow has two directions: up, from the client to the upstream, and down.
+// Each direction copies small messages through user space and splices large
+// amounts of data through a pipe. The end of a direction is passed on after its
+// last byte, and a reset is passed on as a reset. When a flow has ended, Done is
+// called with its [Record].
 //
-// An urgent byte (tcp(7), MSG_OOB) is not part of a stream unless a later one has
-// overtaken it: it is left out, as it is for a program that reads the socket and does
-// not ask for it, and counts as neither read nor dropped. What follows it arrives.
+// TCP's urgent byte (tcp(7), MSG_OOB) is not relayed, unless a later urgent byte
+// has taken its place: a program that reads the stream does not receive it
+// either. It counts as neither read nor dropped. The bytes after it are relayed.
 //
 // A datagram flow (networks UDP and Unixgram) is one client's address and the
-// local address that it wrote to; see [DatagramConfig]. What arrives together leaves together, in
-// GSO runs where the route takes them.
+// local address that the client writes to; see [DatagramConfig]. Datagrams that
+// arrive together are sent together, in GSO runs where the route allows them.
 //
-// Memory: a flow that is idle costs a few hundred bytes here. A stream whose
-// reader is slow holds at most 64 KiB of user memory, or one pipe, in each
-// direction, and its writer is not read from meanwhile. What [Flow.StartSniff] reads
-// is held until there is an upstream, at most as much as it asks for.
+// An idle flow needs a few hundred bytes of memory. If the reader of a direction
+// is slow, the engine holds at most 64 KiB in user space or one full pipe for it,
+// and stops reading from the writer. While a client is sniffed, at most as many
+// bytes are held as [Flow.StartSniff] asks for.
 //
-// The engine runs on Linux. Elsewhere the package builds and [New] returns
-// [errors.ErrUnsupported].
+// The engine runs on Linux. On other systems [New] returns [errors.ErrUnsupported].
 package relay
 
 import (
@@ -36,75 +34,78 @@ import (
 	"time"
 )
 
-// Config says how an engine is built. Its zero value works. A negative value is
-// an error of [New] where nothing else is said about it.
+// Config configures an engine. The zero value is ready to use. Negative values are
+// errors unless a field says otherwise.
 type Config struct {
 	// Loops is the number of event loops, at most 256; 0 means runtime.GOMAXPROCS(0).
 	Loops int
 
-	// Dedicated tells the loops that they may keep a P (of the Go scheduler)
-	// each while they are busy, which saves about a tenth of the CPU on small
-	// messages. The program should then run with GOMAXPROCS one above Loops.
-	// False is polite: a loop that waits gives its P to other goroutines.
+	// Dedicated lets each loop keep a P (of the Go scheduler) while it is busy, which
+	// saves about a tenth of the CPU time for small messages. The program should then
+	// run with GOMAXPROCS one above Loops. Otherwise a loop gives its P to other
+	// goroutines whenever it waits.
 	Dedicated bool
 
-	// MaxPipes bounds how many pipes are open at once, two descriptors each, and is
-	// at most 262,144; 0 means 256. Directions that find none left copy. Negative:
-	// never splice.
+	// MaxPipes is the maximum number of open pipes, which have two descriptors each,
+	// and is at most 262,144; 0 means 256. A direction that finds no free pipe copies.
+	// A negative value switches splicing off.
 	MaxPipes int
 
-	// PipeSize is the room in each pipe, in bytes; 0 means 1 MiB.
+	// PipeSize is the capacity of each pipe in bytes; 0 means 1 MiB.
 	PipeSize int
 
-	// LowWaterMark is the low-water mark (SO_RCVLOWAT, socket(7)) of a TCP source
-	// while it streams, in bytes: the loop is not woken for less, and looks for
-	// a tail below it after about a millisecond. 0 means 192 KiB; 1 or less
-	// than 0 switches it off.
+	// LowWaterMark is the SO_RCVLOWAT (socket(7)), in bytes, of a TCP socket while
+	// bulk data arrives on it: the kernel does not wake the loop for less, and the loop
+	// looks for less after about a millisecond. 0 means 192 KiB; 1 and negative values
+	// switch it off.
 	LowWaterMark int
 
-	// NoGSO sends each datagram by itself, NoGRO receives each by itself. Some
-	// kernels corrupt runs of datagrams and say nothing (docs/kernel.md).
+	// NoGSO sends and NoGRO receives each datagram separately. Some kernels corrupt
+	// runs of datagrams without an error (docs/kernel.md).
 	NoGSO, NoGRO bool
 
-	// MaxDatagramFlows bounds the datagram flows of all loops, each of which
-	// has a descriptor; 0 means three quarters of the limit on descriptors at
-	// New. At the bound a new flow takes the place of one on its loop: of the
-	// one silent for longest among those that have waited for an answer twice
-	// as long as answers take, or else among those that had one, as long as
-	// these have half of the places. If there is no such flow its datagrams are
-	// dropped, and counted as [DropNoRoom].
+	// MaxDatagramFlows is the maximum number of datagram flows of all loops, which
+	// have one descriptor each; 0 means three quarters of the limit on descriptors
+	// when the engine is made. At the maximum, a new flow replaces another one of its
+	// loop: the one that has been silent longest among those that have waited for an
+	// answer for more than twice as long as answers take; otherwise, while answered
+	// flows have at least half of the places, the answered flow that has been silent
+	// longest. If there is neither, the datagrams of the new client are dropped as
+	// [DropNoRoom].
 	MaxDatagramFlows int
 
-	// MaxNewDatagramFlows bounds how many datagram flows each loop begins a second, so
-	// that a flood from ever new, perhaps spoofed, addresses leaves time for the
-	// flows that are there; 0 means 16,384, negative no bound. What is beyond is
-	// dropped, and counted as [DropLimited].
+	// MaxNewDatagramFlows is the maximum number of datagram flows that each loop begins
+	// per second, so that a flood of datagrams from ever new, perhaps forged, addresses
+	// leaves time for existing flows; 0 means 16,384, and a negative value means no
+	// limit. Datagrams beyond it are dropped as [DropLimited].
 	MaxNewDatagramFlows int
 }
 
-// Timeouts of a flow. All are checked to about a tenth of a second. For a
-// datagram flow Idle and Life count.
+// Timeouts are the timeouts of a flow, accurate to about a tenth of a second. Only
+// Idle and Life apply to datagram flows.
 type Timeouts struct {
-	// Connect bounds each attempt to connect to an upstream; 0 means 5 s.
+	// Connect limits each attempt to connect to an upstream; 0 means
+	// [DefaultConnectTimeout].
 	Connect time.Duration
-	// Idle ends a flow that has moved no byte either way, and has passed on no
-	// end of a stream, for so long; 0 means never for a stream and
-	// [DefaultDatagramIdle] for a datagram flow, negative never.
+	// Idle ends a flow when no byte, and no end of a stream, has moved in either
+	// direction for this long. 0 means never for a stream and [DefaultDatagramIdle]
+	// for a datagram flow; a negative value means never.
 	Idle time.Duration
-	// HalfClosed ends a flow of which one side has ended and the other has
-	// moved no byte for so long since then; 0 means 60 s, negative never.
+	// HalfClosed ends a flow when one side has ended and the other has moved no byte
+	// for this long since then; 0 means [DefaultHalfClosedTimeout], and a negative
+	// value means never.
 	HalfClosed time.Duration
-	// FirstByte ends a flow whose upstream has sent nothing for so long since it
+	// FirstByte ends a flow when its upstream has sent nothing for this long since it
 	// was connected; 0 means never.
 	FirstByte time.Duration
-	// Life ends a flow so long after it began, whatever it does; 0 means never.
+	// Life ends a flow this long after it began; 0 means never.
 	Life time.Duration
-	// Queue ends a flow that [Flow.Queue] has queued for so long in all; 0 means 30 s,
-	// negative never.
+	// Queue ends a flow that has been queued by [Flow.Queue] for this long in total; 0
+	// means [DefaultQueueTimeout], and a negative value means never.
 	Queue time.Duration
 }
 
-// The defaults of Timeouts, and of Flow.StartSniff's.
+// Defaults of [Timeouts] and of [Flow.StartSniff].
 const (
 	DefaultConnectTimeout    = 5 * time.Second
 	DefaultHalfClosedTimeout = 60 * time.Second
@@ -112,127 +113,131 @@ const (
 	DefaultSniffTimeout      = 5 * time.Second
 )
 
-// SocketOptions are set on a listener's socket, from which accepted ones
-// inherit them, and on sockets towards upstreams. Zero values leave what the
-// kernel does, TCP_NODELAY apart, which is on. Sockets of datagrams take the
-// buffers, Mark, DSCP, Interface and Transparent, Unix ones the buffers only.
-// An option that fails is an error that names it.
+// SocketOptions are options of a listener's socket, which accepted sockets
+// inherit, or of sockets towards upstreams. A zero value leaves the kernel's
+// default, except that TCP_NODELAY is set. RecvBuffer and SendBuffer apply to all
+// sockets; Mark, DSCP, Interface and Transparent to TCP and UDP sockets; the others
+// to TCP sockets only. If an option cannot be set, the error names it.
 type SocketOptions struct {
-	// Nagle leaves Nagle's algorithm on. tcp(7), TCP_NODELAY.
+	// Nagle leaves Nagle's algorithm on; see TCP_NODELAY in tcp(7).
 	Nagle bool
-	// KeepAlive probes a peer that has been silent for so long; see tcp(7),
-	// TCP_KEEPIDLE, in whole seconds. 0: no probes.
+	// KeepAlive is how long a peer may be silent before it is probed, in whole
+	// seconds; 0 means no probes. See TCP_KEEPIDLE in tcp(7).
 	KeepAlive time.Duration
-	// KeepAliveInterval and KeepAliveCount are TCP_KEEPINTVL and TCP_KEEPCNT; 0: the kernel's.
+	// KeepAliveInterval and KeepAliveCount are TCP_KEEPINTVL and TCP_KEEPCNT; 0 leaves
+	// the kernel's default.
 	KeepAliveInterval time.Duration
 	KeepAliveCount    int
-	// UserTimeout ends a connection whose sent data stays unacknowledged for
-	// so long. tcp(7), TCP_USER_TIMEOUT.
+	// UserTimeout ends a connection whose peer has not acknowledged sent data for this
+	// long; see TCP_USER_TIMEOUT in tcp(7).
 	UserTimeout time.Duration
-	// RecvBuffer and SendBuffer fix SO_RCVBUF and SO_SNDBUF, in bytes; the
-	// kernel's autotuning is usually better. A Unix socket has none: its send
-	// buffer is enlarged when a spliced stream outgrows it, unless SendBuffer is set.
+	// RecvBuffer and SendBuffer are SO_RCVBUF and SO_SNDBUF in bytes. For TCP the
+	// kernel's automatic sizing is usually better. The send buffer of a Unix socket,
+	// which has no automatic sizing, is enlarged when a spliced stream outgrows it,
+	// unless SendBuffer is set.
 	RecvBuffer, SendBuffer int
-	// Congestion names the congestion control, one of
-	// net.ipv4.tcp_available_congestion_control; "": the namespace's. tcp(7), TCP_CONGESTION.
+	// Congestion is the name of the congestion control algorithm, one of
+	// net.ipv4.tcp_available_congestion_control; see TCP_CONGESTION in tcp(7).
 	Congestion string
-	// FastOpen above 0 lets data travel with the SYN (RFC 7413), where
-	// net.ipv4.tcp_fastopen allows it. On a listener it bounds the clients that
-	// have sent some and not yet finished the handshake. Towards an upstream
-	// the connection counts as made before anything is sent, if the
-	// upstream's cookie is known: the first bytes of the client open it, so that
-	// it is only for protocols in which the client speaks first, and what
-	// goes wrong is an error of the flow instead of an attempt that failed.
+	// FastOpen above 0 allows data in the SYN (RFC 7413), where net.ipv4.tcp_fastopen
+	// does. On a listener it is the maximum number of clients that have sent data and
+	// not yet completed the handshake. Towards an upstream whose cookie is known, the
+	// connection counts as made before anything has been sent, and the first bytes of
+	// the client open it. So it is for protocols in which the client speaks first, and
+	// a failure to connect ends the flow instead of leading to the next attempt.
 	FastOpen int
-	// MPTCP uses multipath TCP (RFC 8684) with peers that do too, and TCP with
-	// others, or where the kernel has none. Up to Linux 6.18 its bytes are
-	// copied inside the kernel when they are spliced. A multipath socket goes
-	// without those of the options here that its kernel does not have for it.
+	// MPTCP uses Multipath TCP (RFC 8684) with peers that support it, and TCP with
+	// others or if the kernel does not support it. Up to Linux 6.18 the kernel copies
+	// the bytes of a Multipath TCP socket when they are spliced. Options that the
+	// kernel does not support on such a socket are left out.
 	MPTCP bool
-	// DSCP is the code point of packets, 1 to 63 (RFC 2474); the ECN bits stay
-	// as they are. ip(7), IP_TOS; ipv6(7), IPV6_TCLASS.
+	// DSCP is the differentiated services code point of packets, 1 to 63 (RFC 2474).
+	// The ECN bits are left as they are. See IP_TOS in ip(7), IPV6_TCLASS in ipv6(7).
 	DSCP uint8
-	// Mark is for routing rules and filters; it needs CAP_NET_ADMIN. socket(7), SO_MARK.
+	// Mark is the mark for routing rules and packet filters. It needs CAP_NET_ADMIN.
+	// See SO_MARK in socket(7).
 	Mark uint32
-	// Interface is the device that packets come and go by. socket(7), SO_BINDTODEVICE.
+	// Interface is the device that packets must use; see SO_BINDTODEVICE in socket(7).
 	Interface string
-	// Transparent takes clients of addresses that are not this host's, or
-	// connects from such an address; it needs CAP_NET_ADMIN, and routing that
-	// brings the packets here (Documentation/networking/tproxy in the kernel's
-	// source). On UDP the port that the client wrote to must be the
-	// listener's. ip(7), IP_TRANSPARENT.
+	// Transparent accepts connections to addresses that are not this host's, or
+	// connects from such an address. It needs CAP_NET_ADMIN, and routing that brings
+	// the packets here (Documentation/networking/tproxy in the kernel's source). On UDP
+	// the port that the client writes to must be the listener's. See IP_TRANSPARENT in
+	// ip(7).
 	Transparent bool
 }
 
-// DialConfig says how to connect to upstreams.
+// DialConfig configures how to connect to upstreams.
 type DialConfig struct {
 	Socket SocketOptions
-	// Source are the addresses to connect from, taken in turn by each loop; those
-	// of another family than the upstream's are passed over, and an attempt for
-	// which none is left fails. None leaves the choice to the kernel. Each
-	// source has its own range of ports, net.ipv4.ip_local_port_range: about 28,000
-	// as Linux comes, towards each upstream on TCP and altogether on UDP.
+	// Source lists the addresses to connect from, which each loop uses in turn; if it
+	// is empty, the kernel chooses. Addresses of another family than the upstream's
+	// are skipped, and an attempt for which none is left fails. Each source address has
+	// the ports of net.ipv4.ip_local_port_range, about 28,000 by default, for each
+	// upstream on TCP and in total on UDP.
 	Source []netip.Addr
-	// FromClient connects from the address that [Flow.Client] tells, with a port
+	// FromClient connects from the address that [Flow.Client] returns, with a port
 	// that the kernel chooses. It implies Socket.Transparent.
 	FromClient bool
 }
 
-// PairConfig is for a pair of connections given to [Engine.Relay]. Its zero value
-// works.
+// PairConfig configures the flow of a pair of connections given to [Engine.Relay].
+// The zero value is ready to use.
 type PairConfig struct {
-	Timeouts Timeouts // Connect is not used
-	// Done, if not nil, is given the flow's record when it has ended, on the
-	// flow's loop: it must not block. The record is valid during the call.
+	Timeouts Timeouts // Connect and Queue are not used
+	// Done, if not nil, is called on the flow's loop when the flow has ended. It must
+	// not block. The record is valid during the call.
 	Done func(*Record)
-	// Value comes back in the record.
+	// Value is the Value of the flow's record.
 	Value any
 }
 
-// ListenConfig says how to listen and what to do with the clients. Hooks.Upstream is required.
+// ListenConfig configures a listener and its flows. Hooks.Upstream is required.
 type ListenConfig struct {
 	Hooks    Hooks
 	Timeouts Timeouts
-	Socket   SocketOptions
-	// Dial says how to connect to upstreams, where Flow.SetDial does not. Nil: with
-	// Socket, but for FastOpen, Interface and Transparent, which are then the
-	// listener's alone. What it points to must not change.
+	Socket   SocketOptions // of the listener and of accepted sockets
+	// Dial configures how to connect to upstreams, unless [Flow.SetDial] does. If it is
+	// nil, upstream sockets have the options of Socket, except for FastOpen, Interface
+	// and Transparent. The value that Dial points to must not change.
 	Dial *DialConfig
 	// Datagram is for UDP and Unixgram listeners.
 	Datagram DatagramConfig
-	// Backlog bounds the connections that wait to be accepted; 0: the kernel's most, net.core.somaxconn.
+	// Backlog is the maximum number of connections that wait to be accepted; 0 means
+	// the kernel's maximum, net.core.somaxconn.
 	Backlog int
-	// Mode is the permission of a Unix socket's path; 0 leaves what the umask gives.
+	// Mode holds the permission bits of a Unix socket's path; 0 means those that the
+	// umask leaves.
 	Mode uint32
-	// Paused binds and listens and takes nobody in until an Update without it: the
+	// Paused binds and listens but does not accept until an Update without it. The
 	// kernel queues clients meanwhile.
 	Paused bool
-	// Value is for the hooks, see [Listener.Value].
+	// Value is for the use of hooks; see [Listener.Value].
 	Value any
 }
 
-// ErrStage is returned by methods of Flow that are for certain hooks only, when they
-// are called elsewhere.
+// ErrStage is returned by methods of Flow that are for certain hooks only, when
+// they are called elsewhere.
 var ErrStage = errors.New("relay: called in a hook in which it has no effect")
 
-// Hooks are the stages of a flow that belong to the engine's user. They run on
-// event loops, several at a time but never two for one flow, and must not
-// block. A *Flow is valid during the call only.
+// Hooks are called at the stages of a flow. They run on event loops, several at a
+// time but never two for one flow, and must not block. A *Flow is valid during the
+// call only.
 type Hooks struct {
-	// Admit, if not nil, decides about a new client: CauseNone admits, any
-	// other cause refuses and is the flow's cause, or [CauseRefused] where it is
-	// CauseEnd or not a Cause at all.
+	// Admit, if not nil, is called for each new client. CauseNone admits the client;
+	// any other cause refuses it and is the flow's cause. CauseEnd and values that are
+	// not a Cause count as [CauseRefused].
 	Admit func(*Flow) Cause
 
-	// Sniff is shown what the client of a stream says first, where Admit has
-	// called [Flow.StartSniff]; what it returns is explained there. Package
-	// clienthello reads what a TLS client says.
+	// Sniff is called with the first bytes from the client of a stream if Admit has
+	// called [Flow.StartSniff], which documents it. Package clienthello parses what a
+	// TLS client sends.
 	Sniff func(f *Flow, b []byte, last bool) (take int, next SniffNext)
 
 	// Upstream returns the address to connect to. It is called with attempt 0, and
 	// after each failure with the next number. If it returns nil, the flow ends with
-	// [CauseNoUpstream], or is queued if it has called [Flow.Queue]. The address is
-	// kept until the flow ends and must not change.
+	// [CauseNoUpstream], or is queued if Upstream has called [Flow.Queue]. The address
+	// is kept until the flow ends and must not change.
 	//
 	// The first eight attempts follow each other at once. Before each later one of a
 	// stream there is a pause of 64 ms to a second, in which the flow ends with
@@ -241,23 +246,23 @@ type Hooks struct {
 	// at once.
 	Upstream func(f *Flow, attempt int) *Addr
 
-	// Connected, if not nil, learns how an attempt ended: err is nil, the
-	// system call's error, or os.ErrDeadlineExceeded. Where it is nil,
-	// [Flow.Preface] may be called. An upstream of datagrams counts as connected when it
-	// first answers: took is then [Record.FirstByte].
+	// Connected, if not nil, is called after each attempt to connect. The error is nil,
+	// the system call's error, or os.ErrDeadlineExceeded. If it is nil, Connected may
+	// call [Flow.Preface]. The upstream of a datagram flow counts as connected when its
+	// first answer arrives; took is then [Record.FirstByte].
 	Connected func(f *Flow, to *Addr, took time.Duration, err error)
 
-	// Done, if not nil, is given the record of each flow that was accepted,
-	// refused ones too, exactly once. The record is valid during the call.
+	// Done, if not nil, is called exactly once for each accepted client, including
+	// those that Admit refused. The record is valid during the call.
 	Done func(*Record)
 }
 
-// SniffNext is what to do after a look at what the client says.
+// SniffNext is what to do after a call of Hooks.Sniff.
 type SniffNext uint8
 
-// The answers of Hooks.Sniff.
+// The results of Hooks.Sniff.
 const (
-	SniffMore   SniffNext = iota // show me more
-	SniffDone                    // that is enough: go on to Hooks.Upstream
+	SniffMore   SniffNext = iota // call Sniff again when there are more bytes
+	SniffDone                    // go on to Hooks.Upstream
 	SniffRefuse                  // end the flow with CauseRefused
 )

@@ -6,44 +6,45 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// Stats are an engine's counters since its start, and its gauges.
+// Stats are the counters of an engine since it was made, and its gauges.
 type Stats struct {
 	Loops []LoopStats
-	// The pipe budget.
+	// The pipes that are open, and of them those that hold bytes; the maximum; and how
+	// often a direction found no free one.
 	PipesOpen, PipesLeased, PipesMax, PipesRefused int64
-	// Buffers hold what a slow side does not take, what was sniffed, and datagrams
-	// that wait.
+	// Buffers are the buffers for bytes that a slow side has not taken, for sniffed
+	// bytes, and for held datagrams.
 	Buffers pool.BuffersStats
 }
 
-// Causes is the number of values of Cause, the length of LoopStats.Ended.
+// NumCauses is the number of values of Cause, and the length of LoopStats.Ended.
 const NumCauses = int(causes)
 
 // LoopStats are the counters and gauges of one event loop.
 type LoopStats struct {
-	Flows         int64            // gauge: flows that are open
+	Flows         int64            // gauge: open flows
 	Accepted      int64            // clients accepted
-	Adopted       int64            // pairs taken over by Relay
+	Adopted       int64            // pairs given to Relay
 	Connects      int64            // upstreams connected
 	ConnectErrors int64            // attempts to connect that failed
 	Ended         [NumCauses]int64 // flows ended, by Cause
-	BytesRead     int64            // from either side
-	BytesWritten  int64            // to either side
-	BytesSpliced  int64            // of BytesWritten, what never was in user-space memory
-	BytesDropped  int64            // read and never delivered
-	AcceptErrors  int64            // accepts that failed; of them,
-	AcceptPauses  int64            // those for want of descriptors or memory, which rest the listener for a while
+	BytesRead     int64            // from clients and upstreams
+	BytesWritten  int64            // to clients and upstreams
+	BytesSpliced  int64            // of BytesWritten, those that never were in user space
+	BytesDropped  int64            // bytes read and not written
+	AcceptErrors  int64            // failed accepts
+	AcceptPauses  int64            // of AcceptErrors, those without a free descriptor or memory, after which the loop pauses accepting
 	Waits         int64            // epoll_wait calls
-	Wakeups       int64            // of them, those that had slept in the kernel
-	Events        int64            // events they gave
-	// Busy is the time spent outside of waits, and Longest the longest turn from
-	// one wait to the next of the last 15 to 30 seconds; both count what the
-	// thread waited for a CPU meanwhile.
+	Wakeups       int64            // of Waits, those that slept in the kernel
+	Events        int64            // events returned by epoll_wait
+	// Busy is the time spent outside of epoll_wait. LongestTurn is the longest time
+	// between two of its calls in the last 15 to 30 seconds. Both include the time that
+	// the thread waited for a CPU.
 	Busy, LongestTurn time.Duration
-	Datagrams         DatagramStats // of the datagram flows, which the counters of flows and bytes above include
+	Datagrams         DatagramStats // of datagram flows, which the counters above include
 }
 
-// Flows is the number of open flows.
+// Flows returns the number of open flows.
 func (s *Stats) Flows() (n int64) {
 	for i := range s.Loops {
 		n += s.Loops[i].Flows
@@ -51,7 +52,7 @@ func (s *Stats) Flows() (n int64) {
 	return n
 }
 
-// Total adds the loops up.
+// Total returns the sums over all loops; LongestTurn is the longest of all.
 func (s *Stats) Total() (t LoopStats) {
 	for i := range s.Loops {
 		l := &s.Loops[i]

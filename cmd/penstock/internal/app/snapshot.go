@@ -55,7 +55,7 @@ func (d *snapshot) Status() api.Status {
 		PipesRefused:      stats.PipesRefused,
 		DatagramsLost:     total.Datagrams.Lost,
 		GSOFallbacks:      total.Datagrams.Fallbacks,
-		DatagramHeldBytes: total.Datagrams.Held,
+		DatagramHeldBytes: total.Datagrams.BytesHeld,
 		LogLinesDropped:   journal + access,
 	}
 	s.Paths = paths(points)
@@ -358,7 +358,7 @@ func (d *snapshot) Counters() admin.Counters {
 	c := admin.Counters{
 		AcceptErrors: total.AcceptErrors, AcceptPauses: total.AcceptPauses,
 		BytesSpliced: total.BytesSpliced, BytesDropped: total.BytesDropped,
-		ICMPErrors: total.Datagrams.ICMP, Resting: total.Datagrams.Resting, RestsCut: total.Datagrams.RestingClosedEarly, Supers: total.Datagrams.SuperPackets, Runs: total.Datagrams.Runs,
+		ICMPErrors: total.Datagrams.ICMPErrors, Resting: total.Datagrams.Resting, RestsCut: total.Datagrams.RestingClosedEarly, Supers: total.Datagrams.SuperPackets, Runs: total.Datagrams.Runs,
 		LogLinesDropped: []admin.Count{{Name: "log", N: journal}, {Name: "access", N: access}},
 	}
 	for i, n := range total.Datagrams.Dropped {

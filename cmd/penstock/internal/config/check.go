@@ -308,7 +308,7 @@ func (r *reader) token(path *string) string {
 	if *path == "" || r.secrets == nil {
 		return ""
 	}
-	text, err := r.secrets(*path)
+	text, err := r.secrets(r.at(path).from.name, *path)
 	if err != nil {
 		if os.IsNotExist(err) {
 			err = errors.New("no such file")

@@ -12,6 +12,7 @@ import (
 // Error is one error of a configuration. Its text is one line.
 type Error struct {
 	File         string
+	order        int    // of the file among those of the configuration
 	Line, Column int    // from 1; in characters
 	Path         string // such as listeners.web.routes[0].sni[1]; empty for the whole file
 	Problem      string
@@ -77,7 +78,7 @@ func lines(list []Error) string {
 
 func inOrder(list []Error) {
 	slices.SortStableFunc(list, func(a, b Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 

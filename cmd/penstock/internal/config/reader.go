@@ -13,19 +13,24 @@ import (
 
 // Bounds of a configuration. Exceeding one is an error rather than a slow start.
 const (
-	maxFile    = 4 << 20 // bytes
-	maxDepth   = 32      // of nesting
-	maxAliased = 100_000 // values that come from aliases
-	maxErrors  = 1000    // reported
+	maxFile         = 4 << 20 // bytes
+	maxDepth        = 32      // of nesting
+	maxAliased      = 100_000 // values that come from aliases
+	maxAliasedDepth = 64      // of nesting, aliases included
+	maxErrors       = 1000    // reported
 )
 
 // place is the position of a value.
 type place struct {
 	up        *place
+	from      *source
 	key       string // in a mapping
 	index     int    // in a list; -1 in a mapping
 	line, col int
 }
+
+// String returns the place as FILE:LINE:COLUMN.
+func (p *place) String() string { return fmt.Sprintf("%s:%d:%d", p.from.name, p.line, p.col) }
 
 // path returns the keys that lead to the place: listeners.web.routes[0].
 func (p *place) path() string {
@@ -44,24 +49,24 @@ func (p *place) path() string {
 	return strings.Join(parts, "")
 }
 
-// node is a value of the file with its position. Its kind is never an alias.
+// node is a value with its position.
 type node struct {
-	*yaml.Node
-	at      *place
-	aliased bool // it comes from an alias
+	*tree
+	at *place
 }
 
 // reader reads a configuration. It continues after an error, so that all are reported.
 type reader struct {
-	file     string
 	errs     []Error
 	warnings []Error
 	// places holds the position of each value that the file sets, by the address that it was
 	// read to. A value that is missing here has its default.
-	places  map[any]*place
-	aliased int
-	refs    []reference
-	secrets func(path string) ([]byte, error) // reads a file that the configuration names; nil: such files are not read
+	places map[any]*place
+	start  *place // of the whole configuration
+	refs   []reference
+	// secrets reads a file that the configuration names in the text from. It is nil if such
+	// files are not read.
+	secrets func(from, path string) ([]byte, error)
 }
 
 // reference is a group that is not resolved yet: its name or URL.
@@ -89,7 +94,7 @@ func (r *reader) warn(at *place, f fault) {
 }
 
 func (r *reader) describe(at *place, f fault) Error {
-	return Error{File: r.file, Line: at.line, Column: at.col, Path: at.path(), Problem: f.problem, Near: f.near, Allowed: f.allowed}
+	return Error{File: at.from.name, order: at.from.order, Line: at.line, Column: at.col, Path: at.path(), Problem: f.problem, Near: f.near, Allowed: f.allowed}
 }
 
 // isSet reports whether the file sets the value that p points to.
@@ -102,75 +107,31 @@ func (r *reader) at(values ...any) *place {
 			return at
 		}
 	}
-	return &place{line: 1, col: 1, index: -1}
+	return r.start
 }
 
-// child returns a value inside up with its position, following aliases. It returns false when
-// aliases have made the file too large.
-func (r *reader) child(up node, y *yaml.Node, key string, index int) (node, bool) {
-	n := node{y, &place{up.at, key, index, y.Line, y.Column}, up.aliased}
-	for n.Kind == yaml.AliasNode {
-		n.Node, n.aliased = n.Alias, true
-	}
-	if n.aliased {
-		if r.aliased++; r.aliased > maxAliased {
-			if r.aliased == maxAliased+1 {
-				r.fail(n.at, fault{problem: "aliases make the file too large", allowed: fmt.Sprintf("up to %d values", maxAliased)})
-			}
-			return n, false
-		}
-	}
-	return n, true
+// child returns a value inside up with its position.
+func (r *reader) child(up node, t *tree, key string, index int) node {
+	return node{t, &place{up.at, t.from, key, index, t.Line, t.Column}}
 }
 
 // mapping calls each for every key of a mapping, once, in the file's order, with the position of
 // the key and the value.
 func (r *reader) mapping(n node, each func(key *place, name string, v node)) {
-	seen := make(map[string]int, len(n.Content)/2)
+	seen := make(map[string]*tree, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, y := n.Content[i], n.Content[i+1]
-		at := &place{n.at, k.Value, -1, k.Line, k.Column}
-		switch {
-		case k.Kind != yaml.ScalarNode:
+		k := n.Content[i]
+		at := &place{n.at, k.from, k.Value, -1, k.Line, k.Column}
+		if k.Kind != yaml.ScalarNode {
 			at.key = "?"
 			r.fail(at, fault{problem: "a key is " + kindOf(k), allowed: "a string"})
 			continue
-		case k.Tag == "!!merge":
-			r.fail(at, fault{problem: "keys of another mapping are not merged in", allowed: "the section defaults, or an alias for a whole value"})
+		}
+		if first, ok := seen[k.Value]; ok {
+			r.fail(at, fault{problem: fmt.Sprintf("duplicate key, first used at line %d", first.Line), allowed: "each key once"})
 			continue
 		}
-		if line, ok := seen[k.Value]; ok {
-			r.fail(at, fault{problem: fmt.Sprintf("duplicate key, first used at line %d", line), allowed: "each key once"})
-			continue
-		}
-		seen[k.Value] = k.Line
-		v, ok := r.child(n, y, k.Value, -1)
-		if !ok {
-			return
-		}
-		each(at, k.Value, v)
+		seen[k.Value] = k
+		each(at, k.Value, r.child(n, n.Content[i+1], k.Value, -1))
 	}
-}
-
-// kindOf describes the kind of a value.
-func kindOf(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "a mapping"
-	case yaml.SequenceNode:
-		return "a list"
-	case yaml.AliasNode:
-		return "an alias"
-	}
-	switch n.ShortTag() {
-	case "!!null":
-		return "empty"
-	case "!!bool":
-		return "true or false"
-	case "!!int", "!!float":
-		return "a number"
-	case "!!str":
-		return "a string"
-	}
-	return "of the type " + plain(n.ShortTag())
 }

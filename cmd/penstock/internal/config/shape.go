@@ -159,12 +159,12 @@ func defaultOf[V any](of typ[V], text string) (v V) {
 	if text == "" {
 		return v
 	}
-	var doc yaml.Node
-	if err := yaml.Load([]byte(text), &doc); err != nil {
-		panic("config: default " + text + ": " + err.Error())
-	}
 	r := &reader{places: map[any]*place{}}
-	of.read(r, node{Node: doc.Content[0], at: &place{index: -1}}, &v)
+	doc := (&loader{r: r}).document(&source{name: "default"}, []byte(text))
+	if doc == nil {
+		panic("config: default " + text + ": " + lines(r.errs))
+	}
+	of.read(r, node{doc, &place{from: doc.from, index: -1}}, &v)
 	if len(r.errs) > 0 {
 		panic("config: default " + text + ": " + lines(r.errs))
 	}
@@ -188,7 +188,7 @@ func keysOf[T any](name string, keys ...key[T]) mapping[T] {
 	m.shape = s
 	m.read = func(r *reader, n node, t *T) {
 		if n.Kind != yaml.MappingNode {
-			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: "a mapping with " + strings.Join(names, ", ")})
+			r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: "a mapping with " + strings.Join(names, ", ")})
 			return
 		}
 		there := map[string]*place{}
@@ -319,7 +319,7 @@ func list[V any](of typ[V]) typ[[]V] {
 			return
 		}
 		if n.Kind != yaml.SequenceNode {
-			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: s.allowedText()})
+			r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: s.allowedText()})
 			return
 		}
 		// Items are read into their final memory: places identifies them by address.
@@ -330,10 +330,7 @@ func list[V any](of typ[V]) typ[[]V] {
 		}
 		before := len(r.errs)
 		for i, y := range n.Content {
-			c, ok := r.child(n, y, "", i)
-			if !ok {
-				return
-			}
+			c := r.child(n, y, "", i)
 			r.places[&items[i]] = c.at
 			of.read(r, c, &items[i])
 		}
@@ -357,7 +354,7 @@ func byName[V any](of typ[V], named func(*V, string)) typ[[]*V] {
 	s := &shape{names: of.shape}
 	return typ[[]*V]{s, func(r *reader, n node, to *[]*V) {
 		if n.Kind != yaml.MappingNode {
-			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: "a mapping from names to " + of.name + "s"})
+			r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: "a mapping from names to " + of.name + "s"})
 			return
 		}
 		all := make([]*V, 0, len(n.Content)/2)

@@ -15,6 +15,7 @@ type file struct {
 	tokens    tokens
 	defaults  defaults
 	listeners []*listener
+	include   []string // always empty: included files are joined before the keys are read
 }
 
 // tokens are the paths of the token files.
@@ -33,6 +34,7 @@ type defaults struct {
 }
 
 var fileKeys = keysOf("file",
+	field("include", list(text("path", 4096)), "", "Further files of the configuration: files, folders, or patterns such as conf.d/*.yaml. A relative path starts at the folder of the file that has it.", func(f *file) *[]string { return &f.include }),
 	section("defaults", defaultsKeys, "Values that listeners and groups have unless they set their own.", func(f *file) *defaults { return &f.defaults }),
 	section("engine", engineKeys, "Resources of the engine. A change takes effect on the next start.", func(f *file) *spec.Engine { return &f.Engine }),
 	section("limits", limitsKeys, "Limits of all listeners together.", func(f *file) *spec.Limits { return &f.Limits }),

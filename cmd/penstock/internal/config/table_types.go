@@ -121,7 +121,7 @@ var tlvs = func() typ[[]spec.TLV] {
 	value := octets(maxTLVs)
 	return typ[[]spec.TLV]{&shape{name: "TLVs", pairs: value.shape, allowed: allowedTLV}, func(r *reader, n node, to *[]spec.TLV) {
 		if n.Content == nil && n.Value != "" || n.Value == "" && n.Content == nil || len(n.Content)%2 != 0 {
-			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: "a mapping of " + allowedTLV})
+			r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: "a mapping of " + allowedTLV})
 			return
 		}
 		var all []spec.TLV

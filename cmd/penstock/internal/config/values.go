@@ -18,11 +18,16 @@ import (
 func scalar[V any](name, allowed string, schema map[string]any, parse func(text, tag string) (V, *fault)) typ[V] {
 	s := &shape{name: name, allowed: allowed, schema: schema}
 	return typ[V]{s, func(r *reader, n node, v *V) {
-		if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-			r.fail(n.at, fault{problem: "is " + kindOf(n.Node), allowed: allowed})
+		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+			r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: allowed})
 			return
 		}
-		got, f := parse(n.Value, n.ShortTag())
+		got, f := parse(n.Value, n.Tag)
+		if f != nil && n.expanded && n.Tag != "!!str" {
+			if s, fault := parse(n.Value, "!!str"); fault == nil {
+				got, f, n.Tag = s, nil, "!!str"
+			}
+		}
 		if f == nil {
 			*v = got
 			return
@@ -41,7 +46,7 @@ func notString(text, tag string) *fault {
 	if tag == "!!str" {
 		return nil
 	}
-	f := faultf("%s is %s", quote(text), kindOf(&yaml.Node{Kind: yaml.ScalarNode, Tag: tag}))
+	f := faultf("%s is %s", quote(text), kindOf(&tree{Kind: yaml.ScalarNode, Tag: tag}))
 	if tag == "!!int" || tag == "!!float" || tag == "!!bool" {
 		f.problem += "; quote it to make it a string"
 	}

@@ -72,7 +72,7 @@ func relay(t *testing.T, args ...string) *daemon {
 // run is relay for a command that ends up as penstock relay.
 func run(t *testing.T, cmd *exec.Cmd) *daemon {
 	t.Helper()
-	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

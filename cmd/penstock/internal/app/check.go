@@ -24,10 +24,11 @@ var rules = []config.Rule{
 
 // checkCmd is the command check.
 type checkCmd struct {
-	Config string `short:"c" required:"" placeholder:"FILE" help:"The configuration."`
-	Diff   string `placeholder:"RUNNING" help:"Also show what FILE would change, compared with another file or with the daemon whose admin listener is at unix:///PATH or tcp://HOST:PORT."`
-	Token  string `env:"PENSTOCK_TOKEN" placeholder:"TOKEN" help:"The token of an admin listener on TCP."`
-	JSON   bool   `name:"json" help:"Print what changes as JSON."`
+	Config []string `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it."`
+	Diff   []string `sep:"none" placeholder:"RUNNING" help:"Also show what FILE would change, compared with another configuration (several are layers, as above) or with the daemon whose admin listener is at unix:///PATH or tcp://HOST:PORT."`
+	Print  bool     `help:"Print the configuration as one file, with its layers, included files and variables resolved."`
+	Token  string   `env:"PENSTOCK_TOKEN" placeholder:"TOKEN" help:"The token of an admin listener on TCP."`
+	JSON   bool     `name:"json" help:"Print what changes as JSON."`
 }
 
 // Help returns the text that penstock check --help prints below the flags.
@@ -36,7 +37,8 @@ func (checkCmd) Help() string {
 }
 
 func (c *checkCmd) run(stdout, stderr *os.File) int {
-	cfg, warnings, err := config.Load(c.Config, rules...)
+	source := &config.Source{Paths: c.Config}
+	cfg, warnings, err := source.Load(rules...)
 	var errs config.Errors
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
 		fmt.Fprintln(stderr, config.Messages(errs, warnings))
@@ -47,13 +49,15 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 		return exitUsage
 	}
 	if err := checkCycles(newOwnListeners(cfg.Listeners, configuredAddr), cfg.Listeners); err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", c.Config, err)
+		fmt.Fprintf(stderr, "%s: %v\n", source, err)
 		return exitUsage
 	}
 	switch {
-	case c.Diff == "":
-		fmt.Fprintf(stdout, "%s: good: %s, %s\n", c.Config, counted(len(cfg.Listeners), "listener"), counted(len(cfg.Groups), "group"))
-	case strings.HasPrefix(c.Diff, "unix:") || strings.HasPrefix(c.Diff, "tcp:"):
+	case c.Print:
+		_, err = stdout.Write(cfg.Text)
+	case len(c.Diff) == 0:
+		fmt.Fprintf(stdout, "%s: good: %s, %s\n", source, counted(len(cfg.Listeners), "listener"), counted(len(cfg.Groups), "group"))
+	case strings.HasPrefix(c.Diff[0], "unix:") || strings.HasPrefix(c.Diff[0], "tcp:"):
 		err = c.compareWithDaemon(stdout, cfg)
 	default:
 		err = c.compareWithFile(stdout, cfg)
@@ -67,7 +71,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 
 // compareWithFile prints what FILE changes compared with another file.
 func (c *checkCmd) compareWithFile(stdout io.Writer, cfg *spec.Config) error {
-	old, _, err := config.Load(c.Diff, rules...)
+	old, _, err := (&config.Source{Paths: c.Diff}).Load(rules...)
 	if err != nil {
 		return err
 	}
@@ -81,7 +85,7 @@ func (c *checkCmd) compareWithFile(stdout io.Writer, cfg *spec.Config) error {
 
 // compareWithDaemon prints what FILE would change in a running daemon.
 func (c *checkCmd) compareWithDaemon(stdout io.Writer, cfg *spec.Config) error {
-	client, err := api.NewClient(c.Diff, c.Token)
+	client, err := api.NewClient(c.Diff[0], c.Token)
 	if err != nil {
 		return err
 	}

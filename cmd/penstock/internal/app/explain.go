@@ -20,7 +20,7 @@ import (
 
 // explainCmd is the command explain.
 type explainCmd struct {
-	Config   string     `short:"c" required:"" placeholder:"FILE" help:"The configuration."`
+	Config   []string   `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it."`
 	Listener string     `required:"" placeholder:"NAME" help:"The listener that the client connects to."`
 	From     netip.Addr `placeholder:"ADDRESS" help:"The client's address; none for a Unix client."`
 	SNI      string     `name:"sni" placeholder:"NAME" help:"The server name in the client's ClientHello."`
@@ -48,7 +48,7 @@ type explanation struct {
 }
 
 func (c *explainCmd) run(stdout, stderr *os.File) int {
-	cfg, _, err := config.Load(c.Config, rules...)
+	cfg, _, err := (&config.Source{Paths: c.Config}).Load(rules...)
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
 		return exitUsage

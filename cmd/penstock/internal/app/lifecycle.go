@@ -18,7 +18,7 @@ import (
 
 // runCmd is the command run.
 type runCmd struct {
-	Config string `short:"c" required:"" placeholder:"FILE" help:"The configuration."`
+	Config []string `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it."`
 }
 
 // Help returns the text that penstock run --help prints below the flags.
@@ -27,12 +27,13 @@ func (runCmd) Help() string {
 }
 
 func (c *runCmd) run(stderr *os.File) int {
-	cfg, warnings, err := config.Load(c.Config, rules...)
+	source := &config.Source{Paths: c.Config}
+	cfg, warnings, err := source.Load(rules...)
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
 		return exitUsage
 	}
-	return (&lifecycle{file: c.Config, warnings: warnings}).run(cfg, stderr)
+	return (&lifecycle{source: source, warnings: warnings}).run(cfg, stderr)
 }
 
 func (c *relayCmd) run(stderr *os.File) int { return (&lifecycle{}).run(c.config(), stderr) }
@@ -52,13 +53,14 @@ func configMessage(err error) string {
 // \t                       ├──deadline──▶ closed (3)
 // \t                       └──signal──▶ closed (4)
 type lifecycle struct {
-	file     string // of penstock run; empty: penstock relay
+	source   *config.Source // of penstock run; nil: penstock relay
 	warnings config.Warnings
 
 	level slog.LevelVar
 	log   *slog.Logger
 	lines *logWriter
 	d     *daemon
+	watch *fileWatch // of the source's files
 }
 
 func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
@@ -77,9 +79,14 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		l.log.Debug("descriptor limit", "limit", n)
 	}
 	l.warn(l.warnings)
+	var err error
+	if l.watch, err = watchFiles(l.source); err != nil {
+		l.log.Warn("cannot watch the configuration files", "error", err)
+	}
+	defer l.watch.close()
 	// A signal also ends lookups; serve receives it from its channel again.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := l.start(ctx, cfg)
+	err = l.start(ctx, cfg)
 	stop()
 	if err != nil {
 		l.log.Error("cannot start", "error", err)
@@ -102,7 +109,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	l.d.load = l.load
 	switch err = l.d.apply(ctx, cfg); {
 	case err != nil:
-	case l.file == "":
+	case l.source == nil:
 		err = l.d.waitForLookups(ctx, lookupTimeout) // a wrong name on the command line stays wrong
 	default:
 		l.d.waitForLookups(ctx, startLookups) // failures are logged, and looked up again
@@ -130,11 +137,6 @@ func (l *lifecycle) serve(signals <-chan os.Signal) int {
 	} else {
 		defer watchdog()
 	}
-	watch, err := watchFile(l.file)
-	if err != nil {
-		l.log.Warn("cannot watch the configuration file", "error", err)
-	}
-	defer watch.close()
 	for {
 		select {
 		case s := <-signals:
@@ -146,9 +148,9 @@ func (l *lifecycle) serve(signals <-chan os.Signal) int {
 			default:
 				return l.drain(s, signals)
 			}
-		case <-watch.changed:
+		case <-l.watch.changed:
 			if l.d.active.Load().Reload.Watch {
-				l.reload("the file has changed")
+				l.reload("the configuration files have changed")
 			}
 		case <-l.d.shutdown.requested:
 			return l.drain(nil, signals)
@@ -158,10 +160,11 @@ func (l *lifecycle) serve(signals <-chan os.Signal) int {
 
 // load reads the configuration file.
 func (l *lifecycle) load() (*spec.Config, error) {
-	if l.file == "" {
+	if l.source == nil {
 		return nil, errors.New("this daemon has no configuration file: it was started by penstock relay")
 	}
-	cfg, warnings, err := config.Load(l.file, rules...)
+	cfg, warnings, err := l.source.Load(rules...)
+	l.watch.follow(l.source.Inputs()) // also after an error, which a change of these files may mend
 	if err != nil {
 		return nil, err
 	}

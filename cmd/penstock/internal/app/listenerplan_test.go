@@ -50,6 +50,13 @@ func TestBindKey(t *testing.T) {
 	}
 }
 
+// watchPath watches a configuration file, which need not be valid.
+func watchPath(path string) (*fileWatch, error) {
+	s := &config.Source{Paths: []string{path}}
+	s.Load()
+	return watchFiles(s)
+}
+
 // A file that is written in place, or replaced by renaming, or by way of a link to a
 // folder, has changed; once for each time.
 func TestWatchFile(t *testing.T) {
@@ -61,7 +68,7 @@ func TestWatchFile(t *testing.T) {
 		}
 	}
 	write(path, "a")
-	w, err := watchFile(path)
+	w, err := watchPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +96,7 @@ func TestWatchFile(t *testing.T) {
 	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)
 	}
-	linked, err := watchFile(link)
+	linked, err := watchPath(link)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +113,7 @@ func TestWatchFile(t *testing.T) {
 	write(other, "d")
 	changed("the new target is written")
 	w = own
-	none, err := watchFile("")
+	none, err := watchFiles(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,5 +173,45 @@ func TestDialControl(t *testing.T) {
 	}
 	if dialControl(&spec.Dial{}) != nil {
 		t.Error("options where there are none")
+	}
+}
+
+// Included files and folders are watched as well, those too that do not exist yet.
+func TestWatchIncluded(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("conf.d/a.yaml", "drain: 1s")
+	write("main.yaml", "include: [conf.d, late.yaml]")
+	w, err := watchPath(filepath.Join(dir, "main.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	for _, step := range []struct {
+		how string
+		do  func()
+	}{
+		{"an included file is written", func() { write("conf.d/a.yaml", "drain: 2s") }},
+		{"a file is added to the folder", func() { write("conf.d/b.yaml", "log: {}") }},
+		{"a file is removed from the folder", func() { os.Remove(filepath.Join(dir, "conf.d/b.yaml")) }},
+		{"a missing file is made", func() { write("late.yaml", "") }},
+	} {
+		step.do()
+		select {
+		case <-w.changed:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("no change: %s", step.how)
+		}
+	}
+	write("conf.d/README", "")
+	write("other.yaml", "")
+	select {
+	case <-w.changed:
+		t.Error("a change of a file that is not read counts")
+	case <-time.After(3 * watchDebounce):
 	}
 }

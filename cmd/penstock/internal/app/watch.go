@@ -1,46 +1,112 @@
 package app
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 )
 
-// A fileWatch reports changes of a file. It watches the directories of the file and of every link
-// on the path to it: an editor, or a container's volume mount, replaces the file.
+// A fileWatch reports changes of files, and of the files of folders. It watches the directories of
+// the files and of every link on the paths to them: an editor, or a container's volume mount,
+// replaces files.
 type fileWatch struct {
 	changed chan struct{} // receives after a change; nil: never
 	watcher *fsnotify.Watcher
 	done    chan struct{}
+
+	mu      sync.Mutex
+	files   []string        // what follow was told
+	folders []string        // the same
+	names   map[string]bool // of files and folders, as linkNames has them
 }
 
 // watchDebounce is how long a file must stay unchanged before the change is reported.
 const watchDebounce = 200 * time.Millisecond
 
-// watchFile watches a file; an empty path never changes. The caller must close the watch, after an
-// error too.
-func watchFile(path string) (*fileWatch, error) {
+// watchFiles watches the inputs of a configuration; nil never changes. The caller must close the
+// watch, after an error too.
+func watchFiles(s *config.Source) (*fileWatch, error) {
 	w := &fileWatch{}
-	if path == "" {
+	if s == nil {
 		return w, nil
 	}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return w, err
 	}
-	names := linkNames(path)
-	for _, name := range names {
-		if err := watcher.Add(filepath.Dir(name)); err != nil {
-			watcher.Close()
-			return w, err
+	w.watcher, w.changed, w.done = watcher, make(chan struct{}, 1), make(chan struct{})
+	err = w.follow(s.Inputs())
+	go w.run()
+	return w, err
+}
+
+// follow makes these the files and folders to watch. The error is the first of watching one of
+// them.
+func (w *fileWatch) follow(files, folders []string) (first error) {
+	if w.watcher == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.files, w.folders = files, folders
+	w.names = w.current()
+	dirs := map[string]bool{}
+	for name := range w.names {
+		dirs[filepath.Dir(name)] = true
+	}
+	for _, folder := range folders {
+		dirs[filepath.Clean(folder)] = true
+	}
+	for dir := range dirs {
+		if err := w.watcher.Add(dir); err != nil && first == nil { // a directory that is watched already stays
+			first = err
 		}
 	}
-	w.watcher, w.changed, w.done = watcher, make(chan struct{}, 1), make(chan struct{})
-	go w.run(filepath.Clean(path), names)
-	return w, nil
+	for _, dir := range w.watcher.WatchList() {
+		if !dirs[dir] {
+			w.watcher.Remove(dir)
+		}
+	}
+	return first
+}
+
+// current returns the names that files and folders have now. The caller holds the lock.
+func (w *fileWatch) current() map[string]bool {
+	names := map[string]bool{}
+	for _, list := range [2][]string{w.files, w.folders} {
+		for _, path := range list {
+			for _, name := range linkNames(path) {
+				names[name] = true
+			}
+		}
+	}
+	return names
+}
+
+// affects reports whether an event changes the configuration.
+func (w *fileWatch) affects(e fsnotify.Event) bool {
+	if e.Op == fsnotify.Chmod {
+		return false
+	}
+	w.mu.Lock()
+	name := filepath.Clean(e.Name)
+	ext := filepath.Ext(name)
+	inFolder := (ext == ".yaml" || ext == ".yml") && slices.ContainsFunc(w.folders, func(f string) bool { return filepath.Clean(f) == filepath.Dir(name) })
+	affects := w.names[name] || inFolder
+	moved := !e.Has(fsnotify.Write) && !maps.Equal(w.current(), w.names) // a link leads elsewhere
+	files, folders := w.files, w.folders
+	w.mu.Unlock()
+	if moved {
+		w.follow(files, folders)
+	}
+	return affects || moved
 }
 
 // linkNames returns the names of a file: its own, those of the links on the way, and that of the
@@ -66,28 +132,20 @@ func linkNames(path string) []string {
 
 const maxLinks = 40 // as the kernel has it, path_resolution(7)
 
-func (w *fileWatch) run(path string, names []string) {
+func (w *fileWatch) run() {
 	defer close(w.done)
-	calm := time.NewTimer(time.Hour)
-	defer calm.Stop()
+	debounce := time.NewTimer(time.Hour)
+	defer debounce.Stop()
 	for {
 		select {
 		case e, ok := <-w.watcher.Events:
 			if !ok {
 				return
 			}
-			now := linkNames(path)
-			written := slices.Contains(names, filepath.Clean(e.Name)) && !e.Has(fsnotify.Chmod)
-			if !slices.Equal(now, names) {
-				for _, name := range now {
-					w.watcher.Add(filepath.Dir(name)) // adding a directory twice is harmless
-				}
-				names, written = now, true
+			if w.affects(e) {
+				debounce.Reset(watchDebounce)
 			}
-			if written {
-				calm.Reset(watchDebounce)
-			}
-		case <-calm.C:
+		case <-debounce.C:
 			select {
 			case w.changed <- struct{}{}:
 			default:

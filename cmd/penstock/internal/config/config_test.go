@@ -16,10 +16,11 @@ var update = flag.Bool("update", false, "write the golden files and the referenc
 func examples(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../../../docs/examples/*.yaml")
-	if err != nil || len(files) < 5 {
-		t.Fatalf("%d examples, %v", len(files), err)
+	inFolders, err2 := filepath.Glob("../../../../docs/examples/*/penstock.yaml")
+	if err != nil || err2 != nil || len(files) < 5 || len(inFolders) < 1 {
+		t.Fatalf("%d and %d examples, %v, %v", len(files), len(inFolders), err, err2)
 	}
-	return files
+	return append(files, inFolders...)
 }
 
 func TestExamples(t *testing.T) {

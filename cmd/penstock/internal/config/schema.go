@@ -15,6 +15,8 @@ func Schema() []byte {
 	s := schemaOf(fileKeys.shape, defs)
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = "Configuration of penstock run"
+	s["patternProperties"] = map[string]any{"^x-": map[string]any{"description": "Ignored: a place for anchors."}}
+	defs["variable"] = map[string]any{"type": "string", "pattern": `\$\{[A-Za-z_]`}
 	s["$defs"] = defs
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -55,11 +57,7 @@ func schemaOf(s *shape, defs map[string]any) map[string]any {
 	case s.either != nil:
 		return map[string]any{"anyOf": []any{schemaOf(s.either[0], defs), schemaOf(s.either[1], defs)}}
 	}
-	copied := map[string]any{}
-	for k, v := range s.schema {
-		copied[k] = v
-	}
-	return copied
+	return map[string]any{"anyOf": []any{s.schema, map[string]any{"$ref": "#/$defs/variable"}}}
 }
 
 func schemaOfKeys(s *shape, defs map[string]any) map[string]any {

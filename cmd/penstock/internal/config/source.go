@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v4"
 
@@ -18,11 +19,12 @@ import (
 // Stdin is the path that stands for standard input.
 const Stdin = "-"
 
-// Source is where a configuration comes from. Its zero value has no configuration.
+// Source is where a configuration comes from. Its methods may be called concurrently.
 type Source struct {
 	// Paths are files, folders of files, or [Stdin]. Later ones are overlays of earlier ones.
 	Paths []string
 
+	mu    sync.Mutex
 	stdin *[]byte // what was read of standard input, once
 	files []string
 	dirs  []string
@@ -46,12 +48,18 @@ func sourceName(path string) string {
 
 // Inputs returns what the last [Source.Load] read or tried to read: files, and folders whose
 // files it read. The configuration can only change if one of these does.
-func (s *Source) Inputs() (files, folders []string) { return s.files, s.dirs }
+func (s *Source) Inputs() (files, folders []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.files, s.dirs
+}
 
 // Load reads the configuration, with the files that it includes and names. The error is an
 // [Errors], or the error of reading one of the paths themselves. Standard input is read the first
 // time; further calls use the same text.
 func (s *Source) Load(rules ...Rule) (*spec.Config, Warnings, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	l := &loader{env: os.LookupEnv, reads: true, source: s}
 	l.r = &reader{places: map[any]*place{}, secrets: func(from, name string) ([]byte, error) {
 		return readAtMost(relativeTo(from, name), maxToken+2)

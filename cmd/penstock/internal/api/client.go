@@ -15,24 +15,24 @@ import (
 	"strings"
 )
 
-// Client speaks to one daemon. Its methods block until there is an answer or
-// the context ends. An answer that is no success is a *Problem. It may be used
-// by several goroutines.
+// Client is a client of the admin API of one daemon. Its methods block until the daemon
+// answers or the context ends. An error that the daemon returned is a *Problem. A Client may
+// be used by several goroutines at once.
 type Client struct {
 	base  string // http://host
 	token string
 	http  *http.Client
 }
 
-// NewClient returns a client of the admin listener at a URL of the
-// configuration: unix:///PATH or tcp://HOST:PORT. The token is for tcp; empty: none.
+// NewClient returns a client of the admin listener at unix:///PATH or tcp://HOST:PORT. The
+// token is for TCP; an empty token is not sent.
 func NewClient(address, token string) (*Client, error) {
 	network, at, ok := strings.Cut(address, "://")
 	switch {
 	case ok && network == "unix" && strings.HasPrefix(at, "/"):
 	case ok && network == "tcp" && at != "":
 	default:
-		return nil, fmt.Errorf("%q is no admin address; allowed: unix:///PATH, tcp://HOST:PORT", address)
+		return nil, fmt.Errorf("invalid admin address %q; allowed: unix:///PATH, tcp://HOST:PORT", address)
 	}
 	host := at
 	if network == "unix" {
@@ -41,36 +41,36 @@ func NewClient(address, token string) (*Client, error) {
 	var dialer net.Dialer
 	return &Client{base: "http://" + host, token: token, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, network, at) },
-		// The daemon is on this host: to compress would cost more than it saves.
+		// The daemon is on this host: compression would cost more than it saves.
 		DisableCompression: true,
 	}}}, nil
 }
 
-// Close gives idle connections back.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status is the whole of the daemon.
+// Status returns the state of the daemon.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.get(ctx, "/v1/status", &s)
 }
 
-// Config is the configuration in force.
+// Config returns the running configuration.
 func (c *Client) Config(ctx context.Context) (s Config, err error) {
 	return s, c.get(ctx, "/v1/config", &s)
 }
 
-// Diff tells what the text of a configuration would change.
+// Diff returns what the text of a configuration would change.
 func (c *Client) Diff(ctx context.Context, text []byte) (d Diff, err error) {
 	return d, c.do(ctx, "POST", "/v1/config/diff", "application/yaml", text, &d)
 }
 
-// FileDiff tells what a reload would change now.
+// FileDiff returns what a reload would change now.
 func (c *Client) FileDiff(ctx context.Context) (d Diff, err error) {
 	return d, c.get(ctx, "/v1/config/diff", &d)
 }
 
-// Ended lists the flows that ended last and pass a filter, the youngest first; with
-// problems only those with a problem.
+// Ended lists the flows that ended last and match a filter, latest first. If problems is
+// true, it lists only those with a problem. A limit of 0 is the default of the daemon.
 func (c *Client) Ended(ctx context.Context, f Filter, problems bool, limit int) (l EndedFlows, err error) {
 	q := f.Query()
 	q.Set("problems", strconv.FormatBool(problems))
@@ -80,32 +80,34 @@ func (c *Client) Ended(ctx context.Context, f Filter, problems bool, limit int) 
 	return l, c.get(ctx, "/v1/ended?"+q.Encode(), &l)
 }
 
-// Reload reads the configuration again. A bad one changes nothing, and is a *Problem with Errors.
+// Reload makes the daemon read its configuration file again and apply it. An invalid file
+// changes nothing; the error is then a *Problem with Errors.
 func (c *Client) Reload(ctx context.Context) (d Diff, err error) {
 	return d, c.do(ctx, "POST", "/v1/reload", "", nil, &d)
 }
 
-// Listeners lists them with their routes.
+// Listeners lists the listeners with their routes.
 func (c *Client) Listeners(ctx context.Context) (l Listeners, err error) {
 	return l, c.get(ctx, "/v1/listeners", &l)
 }
 
-// Groups lists them with their members.
+// Groups lists the groups with their members.
 func (c *Client) Groups(ctx context.Context) (g Groups, err error) {
 	return g, c.get(ctx, "/v1/groups", &g)
 }
 
-// Group is one with its members.
+// Group returns one group with its members.
 func (c *Client) Group(ctx context.Context, name string) (g Group, err error) {
 	return g, c.get(ctx, "/v1/groups/"+url.PathEscape(name), &g)
 }
 
-// SetMember changes the members of a name or address, and returns them as they are then.
+// SetMember changes the members with the given name or address, and returns them with their
+// new state.
 func (c *Client) SetMember(ctx context.Context, group, member string, change MemberChange) (m Members, err error) {
 	return m, c.send(ctx, "PATCH", "/v1/groups/"+url.PathEscape(group)+"/members/"+url.PathEscape(member), change, &m)
 }
 
-// Flows lists flows. A long listing is held in memory; see EachFlow.
+// Flows lists open flows. It holds the listing in memory; see EachFlow for long ones.
 func (c *Client) Flows(ctx context.Context, f Filter, p Page) (l Flows, err error) {
 	var flows []Flow
 	l, err = c.EachFlow(ctx, f, p, func(flow *Flow) error {
@@ -116,8 +118,8 @@ func (c *Client) Flows(ctx context.Context, f Filter, p Page) (l Flows, err erro
 	return l, err
 }
 
-// EachFlow gives each flow of a listing to do, as it comes in. The listing that it
-// returns has no flows. An error of do ends it. The flow is valid during the call only.
+// EachFlow calls do with each flow of a listing as it arrives. The flow is valid during the
+// call. If do returns an error, EachFlow returns it. The returned Flows has no flows.
 func (c *Client) EachFlow(ctx context.Context, f Filter, p Page, do func(*Flow) error) (l Flows, err error) {
 	q := f.Query()
 	p.Query(q)
@@ -149,7 +151,7 @@ func (c *Client) EachFlow(ctx context.Context, f Filter, p Page, do func(*Flow) 
 	if err = skip(dec, 1); err != nil { // ]
 		return l, err
 	}
-	// The rest are the members of the object that are left.
+	// The rest holds the other members of the object.
 	rest, err := io.ReadAll(io.MultiReader(dec.Buffered(), resp.Body))
 	if err != nil {
 		return l, err
@@ -158,7 +160,7 @@ func (c *Client) EachFlow(ctx context.Context, f Filter, p Page, do func(*Flow) 
 	return l, json.Unmarshal(rest, &l)
 }
 
-// skip reads n tokens.
+// skip skips n tokens.
 func skip(dec *json.Decoder, n int) error {
 	for range n {
 		if _, err := dec.Token(); err != nil {
@@ -168,7 +170,7 @@ func skip(dec *json.Decoder, n int) error {
 	return nil
 }
 
-// Flow is one flow with what the kernel knows of its sockets.
+// Flow returns one flow with the TCP state of its sockets.
 func (c *Client) Flow(ctx context.Context, id uint64) (f FlowDetail, err error) {
 	return f, c.get(ctx, "/v1/flows/"+strconv.FormatUint(id, 10), &f)
 }
@@ -178,7 +180,8 @@ func (c *Client) Kill(ctx context.Context, id uint64) error {
 	return c.do(ctx, "DELETE", "/v1/flows/"+strconv.FormatUint(id, 10), "", nil, &Killed{})
 }
 
-// KillAll ends the flows that a filter chooses, which must not be empty, and tells how many.
+// KillAll ends the flows that match a filter, which must not be empty, and returns how many
+// it ended.
 func (c *Client) KillAll(ctx context.Context, f Filter) (int64, error) {
 	var k Killed
 	q := f.Query()
@@ -186,35 +189,36 @@ func (c *Client) KillAll(ctx context.Context, f Filter) (int64, error) {
 	return k.Killed, err
 }
 
-// Level is the log's level.
+// Level returns the level of the log.
 func (c *Client) Level(ctx context.Context) (string, error) {
 	var l Level
 	err := c.get(ctx, "/v1/log", &l)
 	return l.Level, err
 }
 
-// SetLevel changes the log's level.
+// SetLevel changes the level of the log.
 func (c *Client) SetLevel(ctx context.Context, level string) error {
 	return c.send(ctx, "PUT", "/v1/log", Level{Level: level}, &Level{})
 }
 
-// Drain tells how far the end of the daemon has come.
+// Drain returns the progress of a drain.
 func (c *Client) Drain(ctx context.Context) (d Drain, err error) {
 	return d, c.get(ctx, "/v1/drain", &d)
 }
 
-// StartDrain begins the end of the daemon: it takes no new flows, and exits after the last one.
+// StartDrain starts to drain the daemon: it takes no new flows, and exits after the last one
+// has ended.
 func (c *Client) StartDrain(ctx context.Context) (d Drain, err error) {
 	return d, c.do(ctx, "POST", "/v1/drain", "", nil, &d)
 }
 
-// Events are those after an id.
+// Events lists the events after an id.
 func (c *Client) Events(ctx context.Context, after uint64) (e Events, err error) {
 	return e, c.get(ctx, "/v1/events?after="+strconv.FormatUint(after, 10), &e)
 }
 
-// Stream gives a sample a second to do, until the context or the daemon ends, or
-// do returns an error, which it returns. The end of the daemon is io.EOF.
+// Stream calls do with a sample per second, until the context or the daemon ends, or do
+// returns an error. It returns that error, or io.EOF if the daemon ended the stream.
 func (c *Client) Stream(ctx context.Context, do func(*Sample) error) error {
 	resp, err := c.open(ctx, "GET", "/v1/stream", "", nil)
 	if err != nil {
@@ -262,7 +266,7 @@ func (c *Client) do(ctx context.Context, method, path, kind string, body []byte,
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// open returns a successful answer, whose body the caller closes.
+// open sends a request and returns a successful answer. The caller closes its body.
 func (c *Client) open(ctx context.Context, method, path, kind string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -285,7 +289,7 @@ func (c *Client) open(ctx context.Context, method, path, kind string, body []byt
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	p := new(Problem)
 	if errors.Join(err, json.Unmarshal(b, p)) != nil || p.Status == 0 {
-		p = NewProblem(resp.StatusCode, "the daemon answers "+resp.Status, "")
+		p = NewProblem(resp.StatusCode, "the daemon answered "+resp.Status, "")
 	}
 	return nil, p
 }

@@ -4,10 +4,10 @@ import "time"
 
 // ConfigInfo tells where the running configuration came from, and how the last reload ended.
 type ConfigInfo struct {
-	Source string    `json:"source"` // the file's name, or empty for a command line
+	Source string    `json:"source"` // the name of the file; empty if started by penstock relay
 	Hash   string    `json:"hash"`   // SHA-256 of its text, in hex
 	Loaded time.Time `json:"loaded"`
-	// Failed is the last attempt to reload if that failed.
+	// Failed is the last reload, if it failed.
 	Failed *FailedReload `json:"failed,omitempty"`
 }
 
@@ -20,25 +20,25 @@ type FailedReload struct {
 // Config is the running configuration, without its secrets.
 type Config struct {
 	ConfigInfo
-	Text string `json:"text"` // as in the file, but for the secrets
+	Text string `json:"text"` // the text of the file, without secrets
 }
 
-// ConfigError is one thing that is wrong with a configuration.
+// ConfigError is an error in a configuration.
 type ConfigError struct {
 	Source  string `json:"source,omitempty"`
-	Line    int    `json:"line,omitempty"` // from 1; 0: it has no place
+	Line    int    `json:"line,omitempty"` // from 1; 0 if the error has no position
 	Column  int    `json:"column,omitempty"`
 	Message string `json:"message"`
 	Allowed string `json:"allowed,omitempty"`
 }
 
-// Diff is what a new configuration changes, or would change.
+// Diff tells what a new configuration changed, or would change.
 type Diff struct {
-	Applied bool     `json:"applied"` // false: nothing was changed, it was only asked for
+	Applied bool     `json:"applied"` // false if nothing was changed
 	Hash    string   `json:"hash"`    // of the new configuration
 	Changes []Change `json:"changes"`
-	Flows   int64    `json:"flows"`   // open flows that it ends or drains
-	Restart bool     `json:"restart"` // some of it needs a restart, and was left as it is
+	Flows   int64    `json:"flows"`   // open flows that end or drain
+	Restart bool     `json:"restart"` // some changes need a restart, and were not applied
 }
 
 // Change is one difference.
@@ -47,6 +47,6 @@ type Change struct {
 	Name    string   `json:"name"` // a route is LISTENER/ROUTE, a member GROUP/MEMBER
 	What    string   `json:"what"` // added, removed, changed
 	Fields  []string `json:"fields,omitempty"`
-	Flows   int64    `json:"flows"` // open flows that it ends or drains
+	Flows   int64    `json:"flows"` // open flows that end or drain
 	Restart bool     `json:"restart,omitempty"`
 }

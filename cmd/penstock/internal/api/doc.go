@@ -1,10 +1,9 @@
-// Package api is the vocabulary of the admin API: the JSON that package admin
-// serves, as Go types, and a [Client] for it. It belongs to no side: commands,
-// the dashboard and the server share it.
+// Package api defines the JSON of the admin API as Go types, and a [Client]. The server in
+// package admin, the commands in package console and the tests of the dashboard share it.
 //
-// Conventions: names are snake_case; times are RFC 3339; durations are seconds
-// with a fraction; sizes are bytes; counters run since the daemon's start.
-// "up" is from the client to the upstream, "down" is the way back. The ids of
-// flows are strings, because they have 64 bits and JavaScript's numbers have 53.
-// docs/api/openapi.yaml describes the same for everybody else.
+// Names are snake_case, times RFC 3339, durations seconds with a fraction, sizes bytes.
+// Counters start at 0 with the daemon. "Up" is the direction from the client to the
+// upstream, "down" the other one. The ids of flows are strings, because they have 64 bits
+// and numbers in JavaScript have 53. docs/api/openapi.yaml describes the API for other
+// clients.
 package api

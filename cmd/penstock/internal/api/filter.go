@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Filter chooses flows. Every condition that is set must hold; the zero value
-// chooses all.
+// Filter selects flows. All conditions that are set must hold; the zero value matches every
+// flow.
 type Filter struct {
-	Source   netip.Prefix // the client's address is in it
+	Source   netip.Prefix // the address of the client is in this network
 	Listener string
 	Route    string
 	Group    string
@@ -25,12 +25,12 @@ type Filter struct {
 	MinAge   time.Duration
 	MaxAge   time.Duration
 	MinIdle  time.Duration
-	MinBytes int64 // both ways together
+	MinBytes int64 // both directions together
 }
 
 // The bounds of a listing.
 const (
-	DefaultSorted = 100    // flows of a sorted listing, where no limit is given
+	DefaultSorted = 100    // the limit of a sorted listing that has none
 	MaxLimit      = 10_000 // of Page.Limit
 	MaxWindow     = 10 * time.Second
 	DefaultWindow = time.Second
@@ -39,23 +39,23 @@ const (
 // Sorts are the values of Page.Sort.
 var Sorts = []string{"bytes", "age", "rate"}
 
-// Page says how much of a listing, and in which order.
+// Page selects the part and the order of a listing.
 type Page struct {
-	// Sort is the key, greatest first; empty: none.
+	// Sort is the sort key, greatest first; empty for none.
 	Sort string
-	// Limit is how many at most. Without one and without a sort there is no bound,
-	// and no order. With one and without a sort the order is that of ids.
+	// Limit is the maximum number of flows. Without a limit and a sort key the listing has
+	// all flows, in no order. With a limit and no sort key it is in the order of ids.
 	Limit int
-	// Cursor is Flows.Next of the page before.
+	// Cursor is Flows.Next of the previous page.
 	Cursor uint64
-	// Window is how long rates are measured; 0 is DefaultWindow.
+	// Window is the time over which rates are measured; 0 means DefaultWindow.
 	Window time.Duration
 }
 
-// Empty tells whether the filter chooses all.
+// Empty reports whether the filter matches every flow.
 func (f *Filter) Empty() bool { return *f == Filter{} }
 
-// Match tells whether the filter chooses a flow.
+// Match reports whether the filter matches a flow.
 func (f *Filter) Match(flow *Flow) bool {
 	return same(f.Listener, flow.Listener) && same(f.Route, flow.Route) && same(f.Group, flow.Group) && same(f.Member, flow.Member) &&
 		same(f.State, flow.State) && same(f.Kind, flow.Kind) &&
@@ -68,7 +68,7 @@ func (f *Filter) Match(flow *Flow) bool {
 
 func same(want, got string) bool { return want == "" || want == got }
 
-// names of the words of a filter in a query, in the order of documentation.
+// words returns the conditions that are text, in the order of the documentation.
 func (f *Filter) words() []word {
 	return []word{
 		{"listener", &f.Listener, nil}, {"route", &f.Route, nil}, {"group", &f.Group, nil}, {"member", &f.Member, nil},
@@ -80,7 +80,7 @@ func (f *Filter) words() []word {
 type word struct {
 	name    string
 	value   *string
-	allowed []string // nil: any
+	allowed []string // nil for any
 }
 
 func (f *Filter) times() []span {
@@ -92,7 +92,7 @@ type span struct {
 	value *time.Duration
 }
 
-// Query writes the filter as the parameters of a request.
+// Query returns the filter as parameters of a request.
 func (f *Filter) Query() url.Values {
 	q := url.Values{}
 	if f.Source.IsValid() {
@@ -114,7 +114,7 @@ func (f *Filter) Query() url.Values {
 	return q
 }
 
-// ParseFilter reads parameters of a request, and takes away those that it knows.
+// ParseFilter parses parameters of a request, and deletes those that it knows from q.
 func ParseFilter(q url.Values) (f Filter, err error) {
 	if s := take(q, "source"); s != "" {
 		if f.Source, err = parseSource(s); err != nil {
@@ -140,7 +140,7 @@ func ParseFilter(q url.Values) (f Filter, err error) {
 	return f, nil
 }
 
-// Query writes the page as parameters of a request into q.
+// Query adds the page to q, as parameters of a request.
 func (p *Page) Query(q url.Values) {
 	if p.Sort != "" {
 		q.Set("sort", p.Sort)
@@ -156,8 +156,8 @@ func (p *Page) Query(q url.Values) {
 	}
 }
 
-// ParsePage reads parameters of a request, and takes away those that it knows.
-// Defaults are filled in.
+// ParsePage parses parameters of a request, and deletes those that it knows from q. It sets
+// defaults.
 func ParsePage(q url.Values) (p Page, err error) {
 	if p.Sort = take(q, "sort"); p.Sort != "" && !slices.Contains(Sorts, p.Sort) {
 		return Page{}, refuse("sort", p.Sort, strings.Join(Sorts, ", "))
@@ -169,7 +169,7 @@ func ParsePage(q url.Values) (p Page, err error) {
 	}
 	if s := take(q, "cursor"); s != "" {
 		if p.Cursor, err = strconv.ParseUint(s, 10, 64); err != nil || p.Sort != "" || p.Limit == 0 {
-			return Page{}, refuse("cursor", s, "next of the page before, with a limit and without a sort")
+			return Page{}, refuse("cursor", s, "next of the previous page, with a limit and without a sort")
 		}
 	}
 	given := take(q, "window")
@@ -191,7 +191,7 @@ func ParsePage(q url.Values) (p Page, err error) {
 	return p, nil
 }
 
-// parseSource takes a prefix or an address.
+// parseSource parses a prefix or an address.
 func parseSource(s string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(s); err == nil {
 		ip = ip.Unmap().WithZone("")
@@ -210,7 +210,7 @@ func take(q url.Values, name string) string {
 	return s
 }
 
-// takeTime reads a duration; most 0 is no bound.
+// takeTime takes a duration, which is at most most if that is not 0.
 func takeTime(q url.Values, name string, most time.Duration) (time.Duration, error) {
 	s := take(q, name)
 	if s == "" {
@@ -227,7 +227,7 @@ func takeTime(q url.Values, name string, most time.Duration) (time.Duration, err
 	return d, nil
 }
 
-// refuse is the error for a parameter.
+// refuse returns the error for an invalid parameter.
 func refuse(name, value, allowed string) error {
 	return NewProblem(http.StatusBadRequest, name+": "+Quote(value), allowed)
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Addr is where one side of a flow is. Its text is the URL of the configuration;
-// empty if there is none yet.
+// Addr is the address of one side of a flow. Its text is a URL as in the configuration, or
+// empty if there is no address yet.
 type Addr = relay.Addr
 
-// The states of a flow.
+// FlowStates are the values of Flow.State.
 var FlowStates = []string{string(relay.StateSniffing), string(relay.StateQueued), string(relay.StateConnecting), string(relay.StateRelaying)}
 
 // Flow is one open flow.
@@ -23,26 +23,26 @@ type Flow struct {
 	Group    string    `json:"group,omitempty"`
 	Member   string    `json:"member,omitempty"`
 	Client   Addr      `json:"client"`
-	Upstream Addr      `json:"upstream"` // connected, or tried
+	Upstream Addr      `json:"upstream"` // connected or being tried
 	SNI      string    `json:"sni,omitempty"`
 	Start    time.Time `json:"start"`
 	Age      float64   `json:"age"`
 	Idle     float64   `json:"idle"` // since a byte moved
 	Up       Transfer  `json:"up"`
 	Down     Transfer  `json:"down"`
-	// Rate is bytes a second, both ways together, in the window of a listing that
-	// is sorted by it.
+	// Rate is in bytes per second, both directions together. It is set in a listing that is
+	// sorted by rate.
 	Rate float64 `json:"rate,omitempty"`
 }
 
-// Bytes is what went both ways.
+// Bytes returns the bytes of both directions.
 func (f *Flow) Bytes() int64 { return f.Up.Bytes + f.Down.Bytes }
 
-// Transfer is what one direction has moved.
+// Transfer tells what one direction has moved.
 type Transfer struct {
-	Bytes            int64  `json:"bytes"`             // that the receiver's socket has taken
+	Bytes            int64  `json:"bytes"`             // taken by the receiving socket
 	Held             int64  `json:"held,omitempty"`    // read, but not yet taken by that socket
-	Spliced          int64  `json:"spliced,omitempty"` // of Bytes, what never was in user-space memory
+	Spliced          int64  `json:"spliced,omitempty"` // of Bytes, those that were not copied to user space
 	Datagrams        int64  `json:"datagrams,omitempty"`
 	DatagramsDropped int64  `json:"datagrams_dropped,omitempty"` // read, but not delivered
 	Path             string `json:"path"`                        // none, copy, splice or gso
@@ -52,46 +52,47 @@ type Transfer struct {
 // Flows is a listing.
 type Flows struct {
 	Flows   []Flow `json:"flows"`
-	Matched int64  `json:"matched"` // how many pass the filter; without a sort, and from a cursor on, of those behind the cursor
-	Total   int64  `json:"total"`   // how many were looked at
-	// Next is the cursor of the next page of a listing in the order of ids; empty: that was all.
+	Matched int64  `json:"matched"` // flows that match the filter; with a cursor, those after it
+	Total   int64  `json:"total"`   // flows that were examined
+	// Next is the cursor of the next page of a listing in the order of ids; empty on the last
+	// page.
 	Next string `json:"next,omitempty"`
 }
 
-// FlowDetail is one flow with what the kernel knows of its sockets.
+// FlowDetail is one flow with the TCP state of its sockets.
 type FlowDetail struct {
 	Flow
 	ALPN        []string `json:"alpn,omitempty"`
 	Loop        int      `json:"loop"`
-	Local       Addr     `json:"local"` // where the client came to
-	Peer        Addr     `json:"peer"`  // the other end of the client's socket: a proxy, or the client itself
+	Local       Addr     `json:"local"` // the address that the client connected to
+	Peer        Addr     `json:"peer"`  // the other end of the client's socket: a proxy or the client itself
 	Attempts    int      `json:"attempts"`
-	Connect     float64  `json:"connect"`              // until the upstream was connected; 0: not yet
-	FirstByte   float64  `json:"first_byte,omitempty"` // from then on until the upstream's first byte; 0: not yet
+	Connect     float64  `json:"connect"`              // time until the upstream was connected; 0 if it is not
+	FirstByte   float64  `json:"first_byte,omitempty"` // time from then until the first byte of the upstream; 0 if there was none
 	ClientTCP   *TCPInfo `json:"client_tcp,omitempty"`
 	UpstreamTCP *TCPInfo `json:"upstream_tcp,omitempty"`
 	IdleLimit   float64  `json:"idle_limit,omitempty"`
 	LifeLimit   float64  `json:"life_limit,omitempty"`
-	RateLimit   int64    `json:"rate_limit,omitempty"` // bytes a second, each way
+	RateLimit   int64    `json:"rate_limit,omitempty"` // bytes per second, in each direction
 	Queued      float64  `json:"queued,omitempty"`
 }
 
-// TCPInfo is of struct tcp_info, linux/tcp.h, and of the socket's queues.
+// TCPInfo is the TCP state of a socket, from struct tcp_info in linux/tcp.h.
 type TCPInfo struct {
 	State        string  `json:"state"` // established, fin-wait-1, ...
 	RTT          float64 `json:"rtt"`
 	RTTVar       float64 `json:"rttvar"`
 	MinRTT       float64 `json:"min_rtt"`
-	Retransmits  int64   `json:"retransmits"` // segments, since the start
-	Lost         int64   `json:"lost"`        // segments held to be lost now
+	Retransmits  int64   `json:"retransmits"` // segments, since the start of the connection
+	Lost         int64   `json:"lost"`        // segments currently considered lost
 	Cwnd         int64   `json:"cwnd"`        // segments
 	MSS          int64   `json:"mss"`
 	Unacked      int64   `json:"unacked"` // segments
-	Unsent       int64   `json:"unsent"`  // bytes that wait in the send queue (tcpi_notsent_bytes)
+	Unsent       int64   `json:"unsent"`  // bytes in the send queue (tcpi_notsent_bytes)
 	PacingRate   int64   `json:"pacing_rate"`
 	DeliveryRate int64   `json:"delivery_rate"`
 	RecvSpace    int64   `json:"recv_space"`
-	Congestion   string  `json:"congestion,omitempty"` // the algorithm's name
+	Congestion   string  `json:"congestion,omitempty"` // the name of the algorithm
 }
 
 // Killed is the answer to a kill.

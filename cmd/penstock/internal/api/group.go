@@ -13,14 +13,14 @@ type Listeners struct {
 	Listeners []Listener `json:"listeners"`
 }
 
-// Listener is one address that clients come to.
+// Listener is an address that clients connect to.
 type Listener struct {
 	Name    string  `json:"name"`
-	Address string  `json:"address"` // where it is bound, as a URL; the port is the real one
+	Address string  `json:"address"` // as a URL, with the actual port
 	Kind    string  `json:"kind"`    // stream or datagram
-	State   string  `json:"state"`   // open, resting (no descriptor left), closed (draining)
-	Numbers         // of all its flows
-	Routes  []Route `json:"routes"` // in the order in which they are asked
+	State   string  `json:"state"`   // open, resting (out of descriptors) or closed (draining)
+	Numbers         // of all flows of the listener
+	Routes  []Route `json:"routes"` // in the order of evaluation
 }
 
 // Route is one rule of a listener.
@@ -30,7 +30,7 @@ type Route struct {
 	From    []string `json:"from,omitempty"`
 	SNI     []string `json:"sni,omitempty"`
 	ALPN    []string `json:"alpn,omitempty"`
-	Default bool     `json:"default,omitempty"` // for clients that no other route takes
+	Default bool     `json:"default,omitempty"` // no other route matches
 	Numbers
 }
 
@@ -43,26 +43,26 @@ type Groups struct {
 type Group struct {
 	Name    string `json:"name"`
 	Balance string `json:"balance"`
-	Panic   bool   `json:"panic,omitempty"` // too few members are well: all take flows
+	Panic   bool   `json:"panic,omitempty"` // panic mode: too few members are healthy, so all take flows
 	Queue   Queue  `json:"queue"`
-	Retries int64  `json:"retries"` // connects that were tried again at another member
+	Retries int64  `json:"retries"` // connects that were retried at another member
 	Numbers
 	Latency Latency  `json:"latency"`           // of its flows
-	Lookups []Lookup `json:"lookups,omitempty"` // of names, of members too
+	Lookups []Lookup `json:"lookups,omitempty"` // of the names of the group and of its members
 	Members []Member `json:"members"`
 }
 
-// Lookup is what DNS says of a name.
+// Lookup is the result of DNS lookups of a name.
 type Lookup struct {
 	Name     string    `json:"name"`
-	Members  int       `json:"members"`            // that it has now
+	Members  int       `json:"members"`            // that the name has now
 	LeftOut  int       `json:"left_out,omitempty"` // members beyond lookups.max-members
-	Failures int64     `json:"failures"`           // look-ups that found nothing
-	Time     time.Time `json:"time,omitzero"`      // of the last one; none: it is under way
-	Error    string    `json:"error,omitempty"`    // of the last one; its members are those of the last good one
+	Failures int64     `json:"failures"`           // failed lookups
+	Time     time.Time `json:"time,omitzero"`      // of the last lookup; absent before the first has ended
+	Error    string    `json:"error,omitempty"`    // of the last lookup; the members are then those of the last good one
 }
 
-// Queue is where flows wait while all members of a group are at their caps.
+// Queue is the queue of a group, where flows wait while no member has room.
 type Queue struct {
 	Size        int   `json:"size"`
 	Flows       int   `json:"flows"`        // in the queue now
@@ -71,8 +71,9 @@ type Queue struct {
 	Full        int64 `json:"full"`         // flows refused because the queue was full
 }
 
-// States are what a member is to those who pick, from the one that hides the
-// others on: slow-start and up take flows, and so does checking, where the first check has not ended.
+// States are the values of Member.State. A state earlier in the list hides a later one. A
+// member takes flows in the states up, slow-start and checking, in which its first health
+// check has not ended.
 var States = []string{"disabled", "drained", "down", "ejected", "checking", "slow-start", "up"}
 
 // Member is one upstream of a group. Name and address together are unique: a name
@@ -83,20 +84,20 @@ type Member struct {
 	State          string    `json:"state"` // one of States
 	Why            string    `json:"why,omitempty"`
 	Since          time.Time `json:"since,omitzero"`
-	Until          time.Time `json:"until,omitzero"` // of ejected: when it is tried again
+	Until          time.Time `json:"until,omitzero"` // of ejected: when the ejection ends
 	Available      bool      `json:"available"`      // takes new flows now
 	Weight         int       `json:"weight"`         // 1 to 256
 	Backup         bool      `json:"backup"`
 	Discovered     bool      `json:"discovered"`      // by DNS, not in the file
-	MaxFlows       int       `json:"max_flows"`       // 0: no cap
-	Connects       int64     `json:"connects"`        // attempts that succeeded
-	Failures       int64     `json:"failures"`        // attempts to connect that failed
+	MaxFlows       int       `json:"max_flows"`       // 0 for no cap
+	Connects       int64     `json:"connects"`        // successful attempts to connect
+	Failures       int64     `json:"failures"`        // failed attempts to connect
 	ConnectSeconds float64   `json:"connect_seconds"` // total of all successful attempts
 	Check          *Check    `json:"check,omitempty"`
 	Numbers
 }
 
-// Members is the answer to a change: all members of that name or address.
+// Members is the answer to a change: all members with that name or address.
 type Members struct {
 	Members []Member `json:"members"`
 }
@@ -107,27 +108,28 @@ type Check struct {
 	OK     bool      `json:"ok"`
 	Took   float64   `json:"took"`
 	Error  string    `json:"error,omitempty"`
-	Streak int       `json:"streak"` // how many in a row ended so
+	Streak int       `json:"streak"` // consecutive checks with this result
 }
 
-// MemberChange is the body of a PATCH of a member. What is nil or empty stays.
-// It lasts until the process ends, or the file says something else about the same thing than before.
+// MemberChange is the body of a PATCH of a member. A field that is nil or empty changes
+// nothing. The change lasts until the process ends, or until the file changes the same
+// setting.
 type MemberChange struct {
-	Weight *int   `json:"weight,omitempty"` // 1 to 256; 0: the file's
+	Weight *int   `json:"weight,omitempty"` // 1 to 256; 0 for the configured weight
 	State  string `json:"state,omitempty"`  // one of MemberStates
 }
 
-// MemberStates are the values of MemberChange.State: take flows, take no new
-// ones, take none and end those that are there, and what the file says.
+// MemberStates are the values of MemberChange.State: take flows; take no new flows; take no
+// flows and end the open ones; follow the configuration.
 var MemberStates = []string{"enable", "drain", "disable", "file"}
 
-// Check returns what is wrong with a change, or nil.
+// Check returns an error if the change is invalid.
 func (c *MemberChange) Check() error {
 	switch {
 	case c.Weight == nil && c.State == "":
-		return NewProblem(http.StatusBadRequest, "a change of nothing", "weight, state")
+		return NewProblem(http.StatusBadRequest, "the change is empty", "weight, state")
 	case c.Weight != nil && (*c.Weight < 0 || *c.Weight > 256):
-		return NewProblem(http.StatusBadRequest, fmt.Sprintf("weight: %d", *c.Weight), "1 to 256, or 0 for the file's")
+		return NewProblem(http.StatusBadRequest, fmt.Sprintf("weight: %d", *c.Weight), "1 to 256, or 0 for the configured weight")
 	case c.State != "" && !slices.Contains(MemberStates, c.State):
 		return NewProblem(http.StatusBadRequest, "state: "+Quote(c.State), strings.Join(MemberStates, ", "))
 	}

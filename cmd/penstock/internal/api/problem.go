@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// Problem is an error as RFC 9457 has it. It is an error, too.
+// Problem is an error of the API, in the format of RFC 9457. It implements error.
 type Problem struct {
-	Type    string        `json:"type"` // about:blank: Title says it all
+	Type    string        `json:"type"` // about:blank: the title of the status suffices
 	Title   string        `json:"title"`
 	Status  int           `json:"status"`
 	Detail  string        `json:"detail"`
@@ -15,7 +15,7 @@ type Problem struct {
 	Errors  []ConfigError `json:"errors,omitempty"` // of a configuration
 }
 
-// Error is one line: what is wrong, and what is allowed.
+// Error returns one line: what is wrong, and what is allowed.
 func (p *Problem) Error() string {
 	if p.Allowed == "" {
 		return p.Detail
@@ -23,28 +23,28 @@ func (p *Problem) Error() string {
 	return p.Detail + "; allowed: " + p.Allowed
 }
 
-// NewProblem returns a problem with a status of HTTP. Allowed may be empty.
+// NewProblem returns a problem with an HTTP status. Allowed may be empty.
 func NewProblem(status int, detail, allowed string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Allowed: allowed}
 }
 
-// NotFound says that there is no such thing, and where to find those that there are.
+// NotFound returns the problem for a name that does not exist.
 func NotFound(kind, name, allowed string) *Problem {
 	return NewProblem(http.StatusNotFound, fmt.Sprintf("no %s %s", kind, Quote(name)), allowed)
 }
 
-// BadConfig says what is wrong with a configuration.
+// BadConfig returns the problem for an invalid configuration.
 func BadConfig(errs []ConfigError) *Problem {
-	p := NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf("the configuration has %d errors, and nothing was changed", len(errs)), "")
+	p := NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf("configuration rejected, nothing changed: %d errors", len(errs)), "")
 	if len(errs) == 1 {
-		p.Detail = "the configuration has an error, and nothing was changed"
+		p.Detail = "configuration rejected, nothing changed"
 	}
 	p.Errors = errs
 	return p
 }
 
-// Quote makes text of a client fit for a message: in quotes, without control
-// characters, and not long.
+// Quote returns text from a client for use in a message: quoted, without control characters,
+// and shortened.
 func Quote(s string) string {
 	if len(s) > 100 {
 		s = s[:100] + "..."

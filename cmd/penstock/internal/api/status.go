@@ -9,40 +9,40 @@ const (
 	StateDraining = "draining"
 )
 
-// Status is the whole of the daemon at one moment.
+// Status is the state of the daemon.
 type Status struct {
 	Version string     `json:"version"`
 	PID     int        `json:"pid"`
 	Started time.Time  `json:"started"`
 	Config  ConfigInfo `json:"config"`
-	Access  string     `json:"access"` // what the asker may do: read or full
+	Access  string     `json:"access"` // of the client that asks: read or full
 	Sample
 }
 
-// Sample is what changes: one is sent a second by the stream. Rates are for the
-// reader to take from the difference of two.
+// Sample is the part of Status that changes all the time. The stream sends one per second.
+// Rates follow from the difference between two samples.
 type Sample struct {
 	Time      time.Time         `json:"time"`
 	Uptime    float64           `json:"uptime"`
 	State     string            `json:"state"`
-	Hash      string            `json:"config_hash"` // of the configuration in force
-	LastEvent uint64            `json:"last_event"`  // the id of the youngest event; 0: none yet
+	Hash      string            `json:"config_hash"` // of the running configuration
+	LastEvent uint64            `json:"last_event"`  // the id of the latest event; 0 if there is none
 	Totals    Numbers           `json:"totals"`
 	Loops     []Loop            `json:"loops"`
 	Resources Resources         `json:"resources"`
 	Paths     []PathCount       `json:"paths"`
 	Listeners []ListenerSummary `json:"listeners"`
 	Groups    []GroupSummary    `json:"groups"`
-	Refusals  []Refusal         `json:"refusals"` // those that there were
+	Refusals  []Refusal         `json:"refusals"` // that have occurred
 	Latency   Latency           `json:"latency"`  // of all flows
 }
 
-// Numbers are the counters of flows, and the gauge of those that are open.
+// Numbers counts flows and what they moved.
 type Numbers struct {
 	Flows         int64 `json:"flows"` // open now
 	Begun         int64 `json:"begun"`
 	Refused       int64 `json:"refused"`
-	Failed        int64 `json:"failed"` // ended by an error or a limit, not by both sides
+	Failed        int64 `json:"failed"` // ended because the relay could not do its job
 	BytesUp       int64 `json:"bytes_up"`
 	BytesDown     int64 `json:"bytes_down"`
 	DatagramsUp   int64 `json:"datagrams_up"`
@@ -52,31 +52,32 @@ type Numbers struct {
 // Loop is one event loop.
 type Loop struct {
 	Flows       int64   `json:"flows"`
-	Busy        float64 `json:"busy"`         // seconds that it was not asleep
+	Busy        float64 `json:"busy"`         // seconds that it was not waiting
 	LongestTurn float64 `json:"longest_turn"` // in the last 15 to 30 seconds
 	Events      int64   `json:"events"`
 	Waits       int64   `json:"waits"`   // epoll_wait calls
-	Wakeups     int64   `json:"wakeups"` // of them, those that slept
+	Wakeups     int64   `json:"wakeups"` // of waits, those that slept
 }
 
-// Resources are what the daemon holds, and the bounds of it. A bound of 0 is unknown.
+// Resources are the resources in use, and their limits. A limit of 0 is unknown.
 type Resources struct {
-	FDs               int64   `json:"fds"` // open descriptors; 0: the kernel does not tell cheaply
+	FDs               int64   `json:"fds"` // open descriptors; 0 if unknown
 	MaxFDs            int64   `json:"max_fds"`
 	PipesOpen         int64   `json:"pipes_open"`
 	PipesLeased       int64   `json:"pipes_leased"`
 	PipesMax          int64   `json:"pipes_max"`
 	PipesRefused      int64   `json:"pipes_refused"`
 	DatagramsLost     int64   `json:"datagrams_lost"`      // datagrams that the kernel dropped before they could be read
-	GSOFallbacks      int64   `json:"gso_fallbacks"`       // runs of datagrams that had to be sent one by one
+	GSOFallbacks      int64   `json:"gso_fallbacks"`       // messages of several datagrams that had to be sent datagram by datagram
 	DatagramHeldBytes int64   `json:"datagram_held_bytes"` // of datagrams, while upstream sockets are full
 	LogLinesDropped   int64   `json:"log_lines_dropped"`   // of the log and the access log
 	Goroutines        int     `json:"goroutines"`
 	HeapBytes         int64   `json:"heap_bytes"`
-	CPU               float64 `json:"cpu"` // seconds of user and system time; 0: unknown
+	CPU               float64 `json:"cpu"` // seconds of user and system time; 0 if unknown
 }
 
-// PathCount tells how many directions of ended flows went by a data path, and why not by a faster one.
+// PathCount is the number of directions of ended flows that used a data path, and why they
+// did not use a faster one.
 type PathCount struct {
 	Path       string `json:"path"`
 	Why        string `json:"why,omitempty"`
@@ -103,11 +104,11 @@ type Ready struct {
 	State string `json:"state"`
 }
 
-// Drain is how far the end of the daemon has come.
+// Drain is the progress of the drain of the daemon.
 type Drain struct {
 	State    string    `json:"state"`
 	Since    time.Time `json:"since,omitzero"`
-	Deadline time.Time `json:"deadline,omitzero"` // when the rest is cut
+	Deadline time.Time `json:"deadline,omitzero"` // when the remaining flows are cut
 	AtStart  int64     `json:"flows_at_start"`
 	Flows    int64     `json:"flows"` // still open
 }
@@ -120,18 +121,18 @@ type Level struct {
 // Levels are the values of Level.
 var Levels = []string{"debug", "info", "warn", "error"}
 
-// Event is something that happened to the daemon, not to a flow.
+// Event is something that happened to the daemon, as opposed to a flow.
 type Event struct {
 	ID      uint64    `json:"id"` // ascending from 1
 	Time    time.Time `json:"time"`
 	Level   string    `json:"level"`   // info, warn or error
 	Kind    string    `json:"kind"`    // health, reload, member, drain, kill, log, listener, discovery
-	Subject string    `json:"subject"` // what it happened to: a listener, GROUP/MEMBER, a file
+	Subject string    `json:"subject"` // a listener, GROUP/MEMBER or a file
 	Message string    `json:"message"`
 	By      string    `json:"by,omitempty"` // who asked for it; empty: nobody did, it happened
 }
 
-// Events are the youngest ones, oldest first.
+// Events are the latest events, oldest first.
 type Events struct {
 	Events []Event `json:"events"`
 	// Dropped is the number of events after the requested id that are no longer kept.

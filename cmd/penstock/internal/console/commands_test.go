@@ -155,7 +155,7 @@ func TestReload(t *testing.T) {
 	contains(t, r.good("reload"), "web/tcp://10.0.0.9:80", "(needs a restart)", "2 changes, 3 flows end or drain", "cdcdcdcdcdcd")
 	r.bad = []api.ConfigError{{Source: "p.yaml", Line: 3, Column: 5, Message: "unknown key lisen", Allowed: "listen, routes"}, {Source: "p.yaml", Line: 9, Column: 1, Message: "no group x"}}
 	code, stdout, stderr := r.run("reload")
-	contains(t, stderr, "2 errors, and nothing was changed", "p.yaml:3:5: unknown key lisen; allowed: listen, routes\n", "p.yaml:9:1: no group x\n")
+	contains(t, stderr, "configuration rejected, nothing changed: 2 errors", "p.yaml:3:5: unknown key lisen; allowed: listen, routes\n", "p.yaml:9:1: no group x\n")
 	if code != exitFailed || stdout != "" {
 		t.Errorf("exit code %d, %s", code, stdout)
 	}
@@ -197,7 +197,7 @@ func TestErrors(t *testing.T) {
 	r.stop()
 	for _, at := range []string{r.admin, r.tcp} {
 		code, _, stderr := run(t, "status", "--admin", at)
-		if code != exitFailed || !strings.Contains(stderr, "nobody listens there") || strings.Count(stderr, "\n") != 1 {
+		if code != exitFailed || !strings.Contains(stderr, "nothing listens there") || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("nobody there: exit code %d, %s", code, stderr)
 		}
 	}

@@ -13,29 +13,29 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// Filter are the flags that choose flows. Those that are given must all hold.
+// Filter holds the flags that select flows. A flow must match all that are given.
 type Filter struct {
-	From     from          `placeholder:"CIDR" help:"Flows of clients in this network, or of this address."`
+	From     from          `placeholder:"CIDR" help:"Flows of clients in this network, or with this address."`
 	Listener string        `placeholder:"NAME" help:"Flows of this listener."`
 	Route    string        `placeholder:"NAME" help:"Flows of this route."`
 	Group    string        `placeholder:"NAME" help:"Flows of this group."`
 	Member   string        `placeholder:"NAME" help:"Flows of this member."`
 	State    string        `placeholder:"STATE" enum:",sniffing,waiting,connecting,relaying" default:"" help:"Flows that are sniffing, waiting, connecting or relaying."`
 	Kind     string        `placeholder:"KIND" enum:",stream,datagram" default:"" help:"Flows of this kind: stream or datagram."`
-	Path     string        `placeholder:"PATH" enum:",none,copy,splice,gso" default:"" help:"Flows of which a direction goes this way: none, copy, splice or gso."`
-	Older    time.Duration `placeholder:"TIME" help:"Flows that began at least so long ago."`
-	Younger  time.Duration `placeholder:"TIME" help:"Flows that began at most so long ago."`
-	Idle     time.Duration `placeholder:"TIME" help:"Flows that have moved nothing for at least so long."`
-	MinBytes size          `placeholder:"SIZE" help:"Flows that have moved at least so much, both ways together: bytes, or a number with KiB, MiB, GiB or TiB."`
+	Path     string        `placeholder:"PATH" enum:",none,copy,splice,gso" default:"" help:"Flows with this data path in either direction: none, copy, splice or gso."`
+	Older    time.Duration `placeholder:"TIME" help:"Flows that are at least this old."`
+	Younger  time.Duration `placeholder:"TIME" help:"Flows that are at most this old."`
+	Idle     time.Duration `placeholder:"TIME" help:"Flows that have moved no bytes for at least this long."`
+	MinBytes size          `placeholder:"SIZE" help:"Flows that have moved at least this much, in both directions together: bytes, or a number with KiB, MiB, GiB or TiB."`
 }
 
-// api is the filter in the API's words.
+// api returns the filter of the API.
 func (f *Filter) api() api.Filter {
 	return api.Filter{Source: f.From.prefix, Listener: f.Listener, Route: f.Route, Group: f.Group, Member: f.Member,
 		State: f.State, Kind: f.Kind, Path: f.Path, MinAge: f.Older, MaxAge: f.Younger, MinIdle: f.Idle, MinBytes: int64(f.MinBytes)}
 }
 
-// Validate is called by kong for what its own types let pass.
+// Validate checks what the types of the flags do not. Kong calls it.
 func (f *Filter) Validate() error {
 	for name, d := range map[string]time.Duration{"--older": f.Older, "--younger": f.Younger, "--idle": f.Idle} {
 		if d < 0 {
@@ -45,15 +45,15 @@ func (f *Filter) Validate() error {
 	return nil
 }
 
-// filterWords are the words that parseFilter takes, and the parameters of the API for them.
+// filterWords are the words that parseFilter accepts, with their API parameters.
 var filterWords = []struct{ word, parameter string }{
 	{"from", "source"}, {"listener", "listener"}, {"route", "route"}, {"group", "group"}, {"member", "member"}, {"state", "state"},
 	{"kind", "kind"}, {"path", "path"}, {"older", "min_age"}, {"younger", "max_age"}, {"idle", "min_idle"}, {"min-bytes", "min_bytes"},
 }
 
-// parseFilter reads the filter that a person types at top: words such as
-// group=web, older=5m or min-bytes=1MiB, named as the flags are. A word without a
-// name is the client's network or address.
+// parseFilter parses a filter that a person types at top: words such as group=web, older=5m
+// or min-bytes=1MiB, named like the flags. A word without a name is the network or address
+// of the client.
 func parseFilter(line string) (api.Filter, error) {
 	q := url.Values{}
 	for _, field := range strings.Fields(line) {
@@ -89,7 +89,7 @@ func parseFilter(line string) (api.Filter, error) {
 	return f, err
 }
 
-// filterLine is what parseFilter reads as f.
+// filterLine returns the line that parseFilter parses as f.
 func filterLine(f *api.Filter) string {
 	q := f.Query()
 	var words []string
@@ -106,7 +106,7 @@ type from struct{ prefix netip.Prefix }
 func (f *from) UnmarshalText(b []byte) error {
 	got, err := api.ParseFilter(url.Values{"source": {string(b)}})
 	if err != nil || !got.Source.IsValid() {
-		return fmt.Errorf("%s is no network; allowed: an address, or a prefix such as 10.0.0.0/8", api.Quote(string(b)))
+		return fmt.Errorf("invalid network %s; allowed: an address, or a prefix such as 10.0.0.0/8", api.Quote(string(b)))
 	}
 	f.prefix = got.Source
 	return nil
@@ -125,7 +125,7 @@ func (n *size) UnmarshalText(b []byte) error {
 	}
 	v, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || v < 0 || v > math.MaxInt64/unit {
-		return fmt.Errorf("%s is no size; allowed: a number of bytes, or one with KiB, MiB, GiB or TiB", api.Quote(string(b)))
+		return fmt.Errorf("invalid size %s; allowed: a number of bytes, or a number with KiB, MiB, GiB or TiB", api.Quote(string(b)))
 	}
 	*n = size(v * unit)
 	return nil

@@ -13,18 +13,17 @@ import (
 
 // FlowCmd shows one flow.
 type FlowCmd struct {
-	Ask
-	ID uint64 `arg:"" name:"ID" help:"The flow's number, as penstock flows shows it."`
+	ClientFlags
+	ID uint64 `arg:"" name:"ID" help:"The id of the flow, as shown by penstock flows."`
 }
 
-// Run asks and prints.
+// Run executes the command.
 func (c *FlowCmd) Run(stdout, stderr *os.File) int {
-	return show(&c.Ask, stdout, stderr, func(ctx context.Context, client *api.Client) (api.FlowDetail, error) { return client.Flow(ctx, c.ID) },
+	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.FlowDetail, error) { return client.Flow(ctx, c.ID) },
 		func(o out, f api.FlowDetail) { printFlow(o, &f, o.width) })
 }
 
-// printFlow writes a flow in lines of width cells at most, if that is not 0 and
-// they can be so short.
+// printFlow prints a flow, in lines of at most width cells if width is not 0.
 func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 	at := f.Listener
 	for _, next := range []string{f.Route, f.Group, f.Member} {
@@ -34,10 +33,10 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 	}
 	names := ""
 	if f.SNI != "" {
-		names = "asks for " + f.SNI
+		names = f.SNI
 	}
 	if len(f.ALPN) > 0 {
-		names += " speaking " + strings.Join(f.ALPN, ", ")
+		names += " (ALPN " + strings.Join(f.ALPN, ", ") + ")"
 	}
 	peer := ""
 	if f.Peer != f.Client {
@@ -47,16 +46,16 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 	if f.Attempts > 1 {
 		upstream += fmt.Sprintf(", attempt %d", f.Attempts)
 	}
-	pairs(w, [][2]string{
+	printPairs(w, [][2]string{
 		{"flow", fmt.Sprintf("%d, %s, %s, on loop %d", f.ID, f.Kind, f.State, f.Loop)},
-		{"way", at},
+		{"route", at},
 		{"client", f.Client.String()},
-		{"through", peer},
-		{"came to", f.Local.String()},
-		{"names", strings.TrimSpace(names)},
+		{"proxy", peer},
+		{"local", f.Local.String()},
+		{"server name", strings.TrimSpace(names)},
 		{"upstream", upstream},
 		{"began", fmt.Sprintf("%s, %s ago; idle for %s", f.Start.Local().Format(time.DateTime), age(f.Age), span(f.Idle))},
-		{"waited", waits(f)},
+		{"times", times(f)},
 		{"limits", limits(f)},
 	}...)
 	fmt.Fprintln(w)
@@ -86,8 +85,8 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 	}
 }
 
-// waits are the times until the upstream's first byte.
-func waits(f *api.FlowDetail) string {
+// times returns the times until the first byte of the upstream.
+func times(f *api.FlowDetail) string {
 	var parts []string
 	for _, w := range []struct {
 		seconds float64
@@ -100,23 +99,22 @@ func waits(f *api.FlowDetail) string {
 	return strings.Join(parts, ", ")
 }
 
-// limits are those that the flow has.
+// limits returns the limits of the flow.
 func limits(f *api.FlowDetail) string {
 	var parts []string
 	if f.IdleLimit > 0 {
 		parts = append(parts, span(f.IdleLimit)+" idle")
 	}
 	if f.LifeLimit > 0 {
-		parts = append(parts, span(f.LifeLimit)+" of life")
+		parts = append(parts, span(f.LifeLimit)+" in total")
 	}
 	if f.RateLimit > 0 {
-		parts = append(parts, rate(float64(f.RateLimit))+" each way")
+		parts = append(parts, rate(float64(f.RateLimit))+" in each direction")
 	}
 	return strings.Join(parts, ", ")
 }
 
-// tcpTable compares what the kernel knows of both sockets; a side that is no TCP
-// is nil.
+// tcpTable compares the TCP state of both sockets. A side that is not TCP is nil.
 func tcpTable(client, upstream *api.TCPInfo) *table {
 	t := newTable("TCP", ">CLIENT", ">UPSTREAM")
 	row := func(name string, value func(*api.TCPInfo) string) {

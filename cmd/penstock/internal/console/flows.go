@@ -11,16 +11,16 @@ import (
 
 // FlowsCmd lists flows.
 type FlowsCmd struct {
-	Ask
+	ClientFlags
 	Filter
-	Sort  string `enum:"bytes,rate,age,id" default:"bytes" placeholder:"KEY" help:"bytes, rate or age, greatest first, or id (${default}). A rate takes a second to measure."`
-	Limit int    `default:"100" placeholder:"N" help:"So many flows at most; 0: all, in no order (${default})."`
+	Sort  string `enum:"bytes,rate,age,id" default:"bytes" placeholder:"KEY" help:"Sort by bytes, rate or age, greatest first, or by id (${default}). Measuring rates takes a second."`
+	Limit int    `default:"100" placeholder:"N" help:"List at most this many flows; 0: all, unsorted (${default})."`
 }
 
-// Help is what penstock flows --help says below the flags.
-func (FlowsCmd) Help() string { return "With --json each flow is a line of its own." }
+// Help returns the text below the flags of penstock flows --help.
+func (FlowsCmd) Help() string { return "With --json each flow is one line." }
 
-// page is the listing in the API's words.
+// page returns the page of the API.
 func (c *FlowsCmd) page() api.Page {
 	p := api.Page{Limit: c.Limit}
 	if c.Sort != "id" && c.Limit != 0 {
@@ -29,9 +29,9 @@ func (c *FlowsCmd) page() api.Page {
 	return p
 }
 
-// Run asks and prints. A listing without a limit is printed as JSON while it comes in.
+// Run executes the command. JSON is printed while the listing arrives.
 func (c *FlowsCmd) Run(stdout, stderr *os.File) int {
-	return c.with(stderr, func(ctx context.Context, client *api.Client) error {
+	return c.run(stderr, func(ctx context.Context, client *api.Client) error {
 		if c.JSON {
 			enc := json.NewEncoder(stdout)
 			enc.SetEscapeHTML(false)
@@ -59,26 +59,26 @@ func printFlows(o out, list api.Flows, rates bool) {
 	fmt.Fprintln(o)
 }
 
-// flowTable has a line for each flow, with rates where they were measured. What
-// matters most comes first, and stays where the terminal is narrow.
+// flowTable returns a table of flows, with their rates if they were measured. The most
+// important columns come first, and remain on a narrow terminal.
 func flowTable(flows []api.Flow, rates bool) *table {
 	heads := []string{">ID", "~CLIENT", "~UPSTREAM"}
 	if rates {
 		heads = append(heads, ">RATE")
 	}
-	t := newTable(append(heads, "WAY", "?>DOWN", "?>UP", "?>AGE", "?~LISTENER", "?~GROUP", "?>IDLE")...)
+	t := newTable(append(heads, "PATH", "?>DOWN", "?>UP", "?>AGE", "?~LISTENER", "?~GROUP", "?>IDLE")...)
 	for i := range flows {
 		f := &flows[i]
 		cells := []string{fmt.Sprint(f.ID), address(f.Client), dash(address(f.Upstream))}
 		if rates {
-			cells = append(cells, steady(f.Rate))
+			cells = append(cells, fixedRate(f.Rate))
 		}
-		t.add(append(cells, way(f), volume(float64(f.Down.Bytes)), volume(float64(f.Up.Bytes)), age(f.Age), f.Listener, dash(f.Group), age(f.Idle))...)
+		t.add(append(cells, pathOf(f), volume(float64(f.Down.Bytes)), volume(float64(f.Up.Bytes)), age(f.Age), f.Listener, dash(f.Group), age(f.Idle))...)
 	}
 	return t
 }
 
-// address is short where the network goes without saying.
+// address returns the address without its network if it is an IP address.
 func address(a api.Addr) string {
 	if a.AddrPort.IsValid() {
 		return a.AddrPort.String()
@@ -86,9 +86,9 @@ func address(a api.Addr) string {
 	return a.String()
 }
 
-// way is the state of a flow that is not relayed yet, or else the data paths up
-// and down.
-func way(f *api.Flow) string {
+// pathOf returns the data paths up and down, or the state of a flow that is not relaying
+// yet.
+func pathOf(f *api.Flow) string {
 	switch {
 	case f.State != "relaying":
 		return f.State

@@ -11,13 +11,13 @@ import (
 
 // GroupsCmd lists groups and members.
 type GroupsCmd struct {
-	Ask
-	Group string `arg:"" optional:"" name:"GROUP" help:"Only this one."`
+	ClientFlags
+	Group string `arg:"" optional:"" name:"GROUP" help:"Show only this group."`
 }
 
-// Run asks and prints.
+// Run executes the command.
 func (c *GroupsCmd) Run(stdout, stderr *os.File) int {
-	return show(&c.Ask, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Groups, error) {
+	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Groups, error) {
 		if c.Group == "" {
 			return client.Groups(ctx)
 		}
@@ -32,17 +32,17 @@ func printGroups(o out, list api.Groups, now time.Time) {
 		if i > 0 {
 			fmt.Fprintln(o)
 		}
-		fmt.Fprintf(o, "%s: %s, %s flows, %s retries", clean(g.Name), clean(g.Balance), count(g.Flows), count(g.Retries))
+		fmt.Fprintf(o, "%s: %s, %s flows, %s retries", printable(g.Name), printable(g.Balance), count(g.Flows), count(g.Retries))
 		if q := g.Queue; q.Size > 0 {
-			fmt.Fprintf(o, ", queue %d of %d (%s waited, %s in vain, %s found it full)", q.Flows, q.Size, count(q.QueuedTotal), count(q.TimedOut), count(q.Full))
+			fmt.Fprintf(o, ", queue %d of %d (%s queued, %s timed out, %s refused while full)", q.Flows, q.Size, count(q.QueuedTotal), count(q.TimedOut), count(q.Full))
 		}
 		if g.Panic {
-			fmt.Fprint(o, ", panic: too few members are well, and all take flows")
+			fmt.Fprint(o, ", panic mode: too few members are healthy, so all take flows")
 		}
 		fmt.Fprintln(o)
 		for _, l := range g.Lookups {
 			if l.Error != "" || l.LeftOut > 0 {
-				fmt.Fprintf(o, "  %s: %s\n", clean(l.Name), lookupTrouble(&l))
+				fmt.Fprintf(o, "  %s: %s\n", printable(l.Name), lookupProblem(&l))
 			}
 		}
 		if len(g.Members) > 0 {
@@ -51,14 +51,14 @@ func printGroups(o out, list api.Groups, now time.Time) {
 	}
 }
 
-// lookupTrouble is what is wrong with a name.
-func lookupTrouble(l *api.Lookup) string {
+// lookupProblem returns what is wrong with a name.
+func lookupProblem(l *api.Lookup) string {
 	text := fmt.Sprintf("%s members", count(int64(l.Members)))
 	if l.LeftOut > 0 {
 		text += fmt.Sprintf(", %s more are left out", count(int64(l.LeftOut)))
 	}
 	if l.Error != "" {
-		text += "; " + clean(l.Error)
+		text += "; " + printable(l.Error)
 	}
 	return text
 }
@@ -77,7 +77,7 @@ func memberTable(members []api.Member, now time.Time) *table {
 	return t
 }
 
-// memberName is the name, and the address where that says more.
+// memberName returns the name, followed by the address if it differs.
 func memberName(m *api.Member) string {
 	if m.Address == "" || m.Address == m.Name {
 		return m.Name
@@ -85,7 +85,7 @@ func memberName(m *api.Member) string {
 	return m.Name + " " + m.Address
 }
 
-// since when a member is in its state.
+// since returns how long a member has been in its state.
 func since(m *api.Member, now time.Time) string {
 	if m.Since.IsZero() {
 		return "-"
@@ -93,7 +93,7 @@ func since(m *api.Member, now time.Time) string {
 	return age(now.Sub(m.Since).Seconds())
 }
 
-// why a member is in its state.
+// why returns why a member is in its state.
 func why(m *api.Member, now time.Time) string {
 	switch {
 	case m.Why != "":

@@ -9,56 +9,56 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// KillCmd ends flows: those named, or those that a filter chooses.
+// KillCmd ends flows, by id or by filter.
 type KillCmd struct {
-	Ask
+	ClientFlags
 	Filter
-	IDs    []uint64 `arg:"" optional:"" name:"ID" help:"Numbers of flows, as penstock flows shows them."`
-	Yes    bool     `help:"End the flows that the filter chooses."`
-	DryRun bool     `help:"Only show what would be ended."`
+	IDs    []uint64 `arg:"" optional:"" name:"ID" help:"Ids of flows, as shown by penstock flows."`
+	Yes    bool     `help:"End the flows that match the filter."`
+	DryRun bool     `help:"Only show which flows would end."`
 }
 
-// Help is what penstock kill --help says below the flags.
+// Help returns the text below the flags of penstock kill --help.
 func (KillCmd) Help() string {
-	return "Flows are named, or chosen by a filter, which needs --yes. A flow ends with a reset where bytes are lost with it."
+	return "Flows are selected by id, or by a filter together with --yes. A side that has not received everything is reset."
 }
 
-// Validate is called by kong.
+// Validate checks the combination of flags. Kong calls it.
 func (c *KillCmd) Validate() error {
 	f := c.api()
 	switch {
 	case len(c.IDs) > 0 && !f.Empty():
-		return errors.New("IDs and a filter; allowed: one of them")
+		return errors.New("both ids and a filter; allowed: one of them")
 	case len(c.IDs) == 0 && f.Empty():
-		return errors.New("which flows? allowed: IDs, or a filter such as --from, --group or --older")
+		return errors.New("no flows selected; allowed: ids, or a filter such as --from, --group or --older")
 	}
 	return c.Filter.Validate()
 }
 
-// killed is what --json prints.
+// killed is the output of --json.
 type killed struct {
 	Killed  int64 `json:"killed"`
 	Matched int64 `json:"matched"`
 }
 
-// Run ends the flows, and tells how many.
+// Run executes the command.
 func (c *KillCmd) Run(stdout, stderr *os.File) int {
-	return c.with(stderr, func(ctx context.Context, client *api.Client) error {
+	return c.run(stderr, func(ctx context.Context, client *api.Client) error {
 		if len(c.IDs) > 0 {
-			return c.named(ctx, client, newOut(stdout), stderr)
+			return c.killByID(ctx, client, newOut(stdout), stderr)
 		}
-		return c.chosen(ctx, client, newOut(stdout), stderr)
+		return c.killByFilter(ctx, client, newOut(stdout), stderr)
 	})
 }
 
-// named ends flows one by one. One that is no longer there is an error at the end.
-func (c *KillCmd) named(ctx context.Context, client *api.Client, o out, stderr *os.File) error {
+// killByID ends flows one by one. A flow that has already ended is an error at the end.
+func (c *KillCmd) killByID(ctx context.Context, client *api.Client, o out, stderr *os.File) error {
 	done := killed{Matched: int64(len(c.IDs))}
 	var failed error
 	for _, id := range c.IDs {
-		f, err := get(ctx, func(ctx context.Context) (api.FlowDetail, error) { return client.Flow(ctx, id) })
+		f, err := call(ctx, func(ctx context.Context) (api.FlowDetail, error) { return client.Flow(ctx, id) })
 		if err == nil && !c.DryRun {
-			_, err = get(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, client.Kill(ctx, id) })
+			_, err = call(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, client.Kill(ctx, id) })
 		}
 		var problem *api.Problem
 		switch {
@@ -77,7 +77,7 @@ func (c *KillCmd) named(ctx context.Context, client *api.Client, o out, stderr *
 			done.Killed++
 		}
 		if !c.JSON {
-			fmt.Fprintf(o, "%s flow %d of %s, %s old\n", verb, id, clean(f.Client.String()), age(f.Age))
+			fmt.Fprintf(o, "%s flow %d of %s, %s old\n", verb, id, printable(f.Client.String()), age(f.Age))
 		}
 	}
 	if c.JSON {
@@ -86,8 +86,8 @@ func (c *KillCmd) named(ctx context.Context, client *api.Client, o out, stderr *
 	return failed
 }
 
-// chosen ends the flows of the filter.
-func (c *KillCmd) chosen(ctx context.Context, client *api.Client, o out, stderr *os.File) error {
+// killByFilter ends the flows that match the filter.
+func (c *KillCmd) killByFilter(ctx context.Context, client *api.Client, o out, stderr *os.File) error {
 	filter := c.api()
 	list, err := client.Flows(ctx, filter, api.Page{Sort: "bytes", Limit: api.DefaultSorted})
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *KillCmd) chosen(ctx context.Context, client *api.Client, o out, stderr 
 		fmt.Fprintf(o, "would end %s flows\n", count(list.Matched))
 		return nil
 	case !c.Yes:
-		return errUsage{fmt.Sprintf("%s flows match; --yes ends them, --dry-run shows them", count(list.Matched))}
+		return usageError{fmt.Sprintf("%s flows match; --yes ends them, --dry-run shows them", count(list.Matched))}
 	}
 	if !c.JSON && list.Matched > 0 {
 		fmt.Fprintf(stderr, "ending %s flows ...\n", count(list.Matched))

@@ -13,9 +13,10 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// memberArg names the members of a group that have a name or address. A group's name has no
-// slash, an address does. A group that a URL stands for has the URL as its name, and so has its
-// member, unless DNS found it: URL, or URL/MEMBER.
+// memberArg is a GROUP/MEMBER argument: the members of a group with a name or an address. The
+// name of a group has no slash, an address may have. A group that is configured as a URL has
+// the URL as its name, and so has its member, unless DNS found it. It is written as URL or
+// URL/MEMBER.
 type memberArg struct{ group, member string }
 
 func (a *memberArg) UnmarshalText(b []byte) error {
@@ -25,12 +26,12 @@ func (a *memberArg) UnmarshalText(b []byte) error {
 	}
 	var ok bool
 	if a.group, a.member, ok = strings.Cut(string(b), "/"); !ok || a.group == "" || a.member == "" {
-		return fmt.Errorf("%s is no member; allowed: GROUP/MEMBER, as penstock groups shows them", api.Quote(string(b)))
+		return fmt.Errorf("invalid member %s; allowed: GROUP/MEMBER, as shown by penstock groups", api.Quote(string(b)))
 	}
 	return nil
 }
 
-// splitURL splits what begins with a URL that stands for a group.
+// splitURL splits an argument that begins with the URL of a group.
 func splitURL(s string) (group, member string, ok bool) {
 	scheme, rest, found := strings.Cut(s, ":")
 	if !found || !slices.Contains([]string{"tcp", "udp", "unix", "unixgram", "echo", "discard"}, scheme) {
@@ -47,15 +48,15 @@ func splitURL(s string) (group, member string, ok bool) {
 	return s, s, true
 }
 
-// Which is the member of a command.
-type Which struct {
-	Ask
-	Member memberArg `arg:"" name:"GROUP/MEMBER" help:"A group, and the name or address of a member."`
+// MemberFlags are the flags and arguments of a command that changes a member.
+type MemberFlags struct {
+	ClientFlags
+	Member memberArg `arg:"" name:"GROUP/MEMBER" help:"The name of a group, and the name or address of a member."`
 }
 
-// change asks for a change, and prints the members as they are then.
-func (c *Which) change(stdout, stderr *os.File, change api.MemberChange) int {
-	return show(&c.Ask, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Members, error) {
+// change changes the members, and prints their new state.
+func (c *MemberFlags) change(stdout, stderr *os.File, change api.MemberChange) int {
+	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Members, error) {
 		return client.SetMember(ctx, c.Member.group, c.Member.member, change)
 	}, func(o out, m api.Members) { printMembers(o, c.Member.group, m.Members) })
 }
@@ -63,60 +64,60 @@ func (c *Which) change(stdout, stderr *os.File, change api.MemberChange) int {
 func printMembers(o out, group string, members []api.Member) {
 	for i := range members {
 		m := &members[i]
-		fmt.Fprintf(o, "%s/%s: %s, weight %d, %s flows\n", clean(group), clean(memberName(m)), m.State, m.Weight, count(m.Flows))
+		fmt.Fprintf(o, "%s/%s: %s, weight %d, %s flows\n", printable(group), printable(memberName(m)), m.State, m.Weight, count(m.Flows))
 	}
 }
 
-// EnableCmd lets a member take flows.
-type EnableCmd struct{ Which }
+// EnableCmd sends flows to a member again.
+type EnableCmd struct{ MemberFlags }
 
-// Run changes the member.
+// Run executes the command.
 func (c *EnableCmd) Run(stdout, stderr *os.File) int {
 	return c.change(stdout, stderr, api.MemberChange{State: "enable"})
 }
 
-// DisableCmd takes a member out at once.
-type DisableCmd struct{ Which }
+// DisableCmd disables a member and ends its flows.
+type DisableCmd struct{ MemberFlags }
 
-// Run changes the member.
+// Run executes the command.
 func (c *DisableCmd) Run(stdout, stderr *os.File) int {
 	return c.change(stdout, stderr, api.MemberChange{State: "disable"})
 }
 
-// RestoreCmd undoes what the other commands did to a member.
-type RestoreCmd struct{ Which }
+// RestoreCmd undoes the changes of the other commands.
+type RestoreCmd struct{ MemberFlags }
 
-// Run changes the member.
+// Run executes the command.
 func (c *RestoreCmd) Run(stdout, stderr *os.File) int {
 	return c.change(stdout, stderr, api.MemberChange{State: "file", Weight: new(int)})
 }
 
-// WeightCmd changes a member's weight.
+// WeightCmd changes the weight of a member.
 type WeightCmd struct {
-	Which
-	Weight int `arg:"" name:"WEIGHT" help:"1 to 256, or 0 for that of the configuration."`
+	MemberFlags
+	Weight int `arg:"" name:"WEIGHT" help:"1 to 256, or 0 for the configured weight."`
 }
 
-// Run changes the member.
+// Run executes the command.
 func (c *WeightCmd) Run(stdout, stderr *os.File) int {
 	return c.change(stdout, stderr, api.MemberChange{Weight: &c.Weight})
 }
 
-// DrainCmd lets a member's flows end.
+// DrainCmd drains a member.
 type DrainCmd struct {
-	Which
-	Wait    bool          `help:"Wait until the member has no flow left."`
-	Timeout time.Duration `default:"0" placeholder:"TIME" help:"With --wait: give up after so long, with exit code 1; the member stays drained (0: never)."`
+	MemberFlags
+	Wait    bool          `help:"Wait until the member has no open flows."`
+	Timeout time.Duration `default:"0" placeholder:"TIME" help:"With --wait: give up after this time, with exit code 1; the member stays drained (0: never)."`
 }
 
-// How often a drain that is waited for is looked at, and told of where no
-// terminal shows every change.
+// The intervals at which a drain is polled, and at which its progress is printed if stderr
+// is not a terminal.
 const (
-	lookEvery = 500 * time.Millisecond
-	tellEvery = 5 * time.Second
+	pollInterval     = 500 * time.Millisecond
+	progressInterval = 5 * time.Second
 )
 
-// Validate is called by kong.
+// Validate checks the combination of flags. Kong calls it.
 func (c *DrainCmd) Validate() error {
 	if c.Timeout < 0 || c.Timeout > 0 && !c.Wait {
 		return errors.New("--timeout: allowed: 0 or more, with --wait")
@@ -124,13 +125,13 @@ func (c *DrainCmd) Validate() error {
 	return nil
 }
 
-// Run drains, and waits if that was asked for.
+// Run executes the command.
 func (c *DrainCmd) Run(stdout, stderr *os.File) int {
 	if !c.Wait {
 		return c.change(stdout, stderr, api.MemberChange{State: "drain"})
 	}
-	return c.with(stderr, func(ctx context.Context, client *api.Client) error {
-		m, err := get(ctx, func(ctx context.Context) (api.Members, error) {
+	return c.run(stderr, func(ctx context.Context, client *api.Client) error {
+		m, err := call(ctx, func(ctx context.Context) (api.Members, error) {
 			return client.SetMember(ctx, c.Member.group, c.Member.member, api.MemberChange{State: "drain"})
 		})
 		if err != nil {
@@ -154,32 +155,33 @@ func (c *DrainCmd) Run(stdout, stderr *os.File) int {
 
 var errTimeout = errors.New("--timeout is over")
 
-// wait looks at the members until they have no flow left, are gone, or ctx ends. How far it is goes to o.
+// wait polls the members until they have no open flows, are removed, or ctx ends. It prints
+// its progress to o.
 func (c *DrainCmd) wait(ctx context.Context, client *api.Client, o out, members []api.Member) ([]api.Member, error) {
 	p := progress{out: o, quiet: c.JSON}
 	defer p.end()
 	start := time.Now()
 	atStart := flowsOf(members)
-	look := time.NewTicker(lookEvery)
+	look := time.NewTicker(pollInterval)
 	defer look.Stop()
 	for {
 		left := flowsOf(members)
 		if left == 0 {
 			return members, nil
 		}
-		p.tell(fmt.Sprintf("%s of %s flows left, %s", count(left), count(max(atStart, left)), age(time.Since(start).Seconds())))
+		p.update(fmt.Sprintf("%s of %s flows left, %s", count(left), count(max(atStart, left)), age(time.Since(start).Seconds())))
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return members, c.gaveUp(ctx, left)
+			return members, c.waitError(ctx, left)
 		}
-		g, err := get(ctx, func(ctx context.Context) (api.Group, error) { return client.Group(ctx, c.Member.group) })
+		g, err := call(ctx, func(ctx context.Context) (api.Group, error) { return client.Group(ctx, c.Member.group) })
 		var problem *api.Problem
 		switch {
 		case errors.As(err, &problem) && problem.Status == http.StatusNotFound:
-			return nil, nil // a reload took the group away, and its flows with it
+			return nil, nil // a reload removed the group and its flows
 		case ctx.Err() != nil:
-			return members, c.gaveUp(ctx, left)
+			return members, c.waitError(ctx, left)
 		case err != nil:
 			return members, err
 		}
@@ -189,8 +191,8 @@ func (c *DrainCmd) wait(ctx context.Context, client *api.Client, o out, members 
 	}
 }
 
-// gaveUp is the error for a wait that ended before the flows did.
-func (c *DrainCmd) gaveUp(ctx context.Context, left int64) error {
+// waitError returns the error of a wait that ended before the flows did.
+func (c *DrainCmd) waitError(ctx context.Context, left int64) error {
 	if context.Cause(ctx) == errTimeout {
 		return fmt.Errorf("%s flows are left after %s; the member stays drained", count(left), c.Timeout)
 	}
@@ -204,29 +206,29 @@ func flowsOf(members []api.Member) (n int64) {
 	return n
 }
 
-// progress tells a person how far something is: on a terminal in one line that
-// changes, elsewhere in a line every few seconds.
+// progress prints the progress of a command: on a terminal in one line that changes,
+// otherwise as a line every few seconds.
 type progress struct {
 	out
 	quiet bool
-	told  time.Time
-	open  bool // the terminal's line has not ended
+	last  time.Time // when a line was printed
+	open  bool      // the line on the terminal is not finished
 }
 
-func (p *progress) tell(line string) {
+func (p *progress) update(line string) {
 	switch {
 	case p.quiet:
 	case p.width > 0:
-		// To the start of the line, and what was there is erased (ECMA-48 EL).
+		// Return to the start of the line, and erase the rest of it (ECMA-48 EL).
 		fmt.Fprintf(p, "\r%s\x1b[K", shorten(line, p.width-1))
 		p.open = true
-	case time.Since(p.told) >= tellEvery:
+	case time.Since(p.last) >= progressInterval:
 		fmt.Fprintln(p, line)
-		p.told = time.Now()
+		p.last = time.Now()
 	}
 }
 
-// end leaves the line.
+// end finishes the line.
 func (p *progress) end() {
 	if p.open {
 		fmt.Fprintln(p)

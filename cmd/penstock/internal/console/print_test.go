@@ -78,7 +78,7 @@ func TestUnits(t *testing.T) {
 		{age(-5), "0s"}, {age(59.9), "59s"}, {age(192), "3m12s"}, {age(3600), "1h0m"}, {age(86400*12 + 3*3600), "12d3h"},
 		{span(0), "0"}, {span(0.000085), "85us"}, {span(0.00042), "420us"}, {span(0.0012), "1.2ms"}, {span(0.34), "340ms"}, {span(1), "1s"}, {span(1.25), "1.25s"}, {span(100), "1m40s"},
 		{shorten("short", 5), "short"}, {shorten("192.0.2.10:50000", 10), "192.0.~000"}, {shorten("abc", 1), "a"}, {shorten("abc", 0), ""}, {shorten("abc", -1), ""},
-		{clean("plain"), "plain"}, {clean("\x1b[31m\n\u202e\xff"), `\x1b[31m\x0a\u202e\ufffd`},
+		{printable("plain"), "plain"}, {printable("\x1b[31m\n\u202e\xff"), `\x1b[31m\x0a\u202e\ufffd`},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

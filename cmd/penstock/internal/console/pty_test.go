@@ -133,7 +133,7 @@ func TestTopAtTerminal(t *testing.T) {
 	term.press("K")
 	term.see("end flow 2 of 192.0.2.11:50001? y/n")
 	term.press("y")
-	term.see("flow 2 is ended")
+	term.see("ended flow 2")
 	if _, there := r.Flow(t.Context(), 2); there {
 		t.Error("the flow is still there")
 	}

@@ -4,8 +4,8 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// flux is what happens in a second.
-type flux struct {
+// flowRates are numbers per second.
+type flowRates struct {
 	Up      float64 `json:"bytes_up"`
 	Down    float64 `json:"bytes_down"`
 	Begun   float64 `json:"begun"`
@@ -13,24 +13,24 @@ type flux struct {
 	Failed  float64 `json:"failed"`
 }
 
-// rates are what happens in a second, of everything in a sample.
+// rates are the numbers per second of everything in a sample.
 type rates struct {
-	Totals    flux            `json:"totals"`
-	Busy      []float64       `json:"busy"` // of each loop, the share of the time
-	CPU       float64         `json:"cpu"`  // seconds a second
-	Listeners map[string]flux `json:"listeners"`
-	Groups    map[string]flux `json:"groups"`
+	Totals    flowRates            `json:"totals"`
+	Busy      []float64            `json:"busy"` // share of the time, per loop
+	CPU       float64              `json:"cpu"`  // seconds per second
+	Listeners map[string]flowRates `json:"listeners"`
+	Groups    map[string]flowRates `json:"groups"`
 }
 
-// ratesOf is what happened between two samples. Those of two processes, or of the
-// same moment, tell nothing.
+// ratesOf returns the rates between two samples. It returns false for samples of two
+// processes or of the same moment.
 func ratesOf(before, after *api.Sample) (r rates, ok bool) {
 	seconds := after.Uptime - before.Uptime
 	if seconds <= 0 {
 		return rates{}, false
 	}
-	r = rates{Totals: fluxOf(&before.Totals, &after.Totals, seconds), CPU: max(0, after.Resources.CPU-before.Resources.CPU) / seconds,
-		Busy: make([]float64, len(after.Loops)), Listeners: map[string]flux{}, Groups: map[string]flux{}}
+	r = rates{Totals: perSecondOf(&before.Totals, &after.Totals, seconds), CPU: max(0, after.Resources.CPU-before.Resources.CPU) / seconds,
+		Busy: make([]float64, len(after.Loops)), Listeners: map[string]flowRates{}, Groups: map[string]flowRates{}}
 	for i := range min(len(before.Loops), len(after.Loops)) {
 		r.Busy[i] = min(1, max(0, after.Loops[i].Busy-before.Loops[i].Busy)/seconds)
 	}
@@ -40,7 +40,7 @@ func ratesOf(before, after *api.Sample) (r rates, ok bool) {
 	}
 	for i := range after.Listeners {
 		if b := was[after.Listeners[i].Name]; b != nil {
-			r.Listeners[after.Listeners[i].Name] = fluxOf(b, &after.Listeners[i].Numbers, seconds)
+			r.Listeners[after.Listeners[i].Name] = perSecondOf(b, &after.Listeners[i].Numbers, seconds)
 		}
 	}
 	clear(was)
@@ -49,28 +49,29 @@ func ratesOf(before, after *api.Sample) (r rates, ok bool) {
 	}
 	for i := range after.Groups {
 		if b := was[after.Groups[i].Name]; b != nil {
-			r.Groups[after.Groups[i].Name] = fluxOf(b, &after.Groups[i].Numbers, seconds)
+			r.Groups[after.Groups[i].Name] = perSecondOf(b, &after.Groups[i].Numbers, seconds)
 		}
 	}
 	return r, true
 }
 
-// fluxOf never is negative: a listener that a reload made anew counts from 0.
-func fluxOf(before, after *api.Numbers, seconds float64) flux {
+// perSecondOf returns the rates between two samples. They are never negative: the counters
+// of a listener that a reload replaced start at 0.
+func perSecondOf(before, after *api.Numbers, seconds float64) flowRates {
 	per := func(b, a int64) float64 { return max(0, float64(a-b)) / seconds }
-	return flux{Up: per(before.BytesUp, after.BytesUp), Down: per(before.BytesDown, after.BytesDown), Begun: per(before.Begun, after.Begun),
+	return flowRates{Up: per(before.BytesUp, after.BytesUp), Down: per(before.BytesDown, after.BytesDown), Begun: per(before.Begun, after.Begun),
 		Refused: per(before.Refused, after.Refused), Failed: per(before.Failed, after.Failed)}
 }
 
-// history are the youngest values of something, oldest first.
+// history holds the latest values of a number, oldest first.
 type history []float64
 
-const remembered = 512
+const maxHistory = 512
 
 func (h *history) add(v float64) {
 	*h = append(*h, v)
-	if len(*h) > 2*remembered {
-		*h = append((*h)[:0], (*h)[len(*h)-remembered:]...)
+	if len(*h) > 2*maxHistory {
+		*h = append((*h)[:0], (*h)[len(*h)-maxHistory:]...)
 	}
 }
 
@@ -80,9 +81,9 @@ var (
 	asciiSparks = []rune(" .:-=+*#@")
 )
 
-// spark draws the youngest values in width cells, the youngest at the right. The
-// greatest has the highest glyph; what is not 0 has at least the lowest.
-func spark(h history, width int, glyphs []rune) string {
+// sparkline draws the latest values in width cells, the latest at the right. The greatest
+// value has the highest glyph; a value other than 0 has at least the lowest.
+func sparkline(h history, width int, glyphs []rune) string {
 	if width <= 0 {
 		return ""
 	}

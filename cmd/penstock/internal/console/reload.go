@@ -9,18 +9,18 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// ReloadCmd puts a changed configuration in force.
+// ReloadCmd applies a changed configuration.
 type ReloadCmd struct {
-	Ask
+	ClientFlags
 }
 
-// Run asks, and prints what changed, or every error of the configuration.
+// Run executes the command. It prints the changes, or every error of the configuration.
 func (c *ReloadCmd) Run(stdout, stderr *os.File) int {
-	return c.with(stderr, func(ctx context.Context, client *api.Client) error {
+	return c.run(stderr, func(ctx context.Context, client *api.Client) error {
 		if !c.JSON {
 			fmt.Fprintln(stderr, "reading the configuration ...")
 		}
-		// New listeners and the first checks of members may take their time.
+		// New listeners and the first health checks may take a while, so there is no timeout.
 		diff, err := client.Reload(ctx)
 		if err != nil {
 			return err
@@ -35,7 +35,7 @@ func (c *ReloadCmd) Run(stdout, stderr *os.File) int {
 
 func printDiff(o out, d api.Diff) {
 	if len(d.Changes) == 0 {
-		fmt.Fprintf(o, "nothing has changed; %.12s is in force\n", d.Hash)
+		fmt.Fprintf(o, "no changes; running configuration %.12s\n", d.Hash)
 		return
 	}
 	t := newTable("KIND", "~NAME", "WHAT", ">FLOWS", "~FIELDS")
@@ -47,25 +47,25 @@ func printDiff(o out, d api.Diff) {
 		t.add(c.Kind, c.Name, c.What, count(c.Flows), dash(strings.TrimSpace(fields)))
 	}
 	t.print(o)
-	fmt.Fprintf(o, "\n%d changes, %s flows end or drain; %.12s is in force\n", len(d.Changes), count(d.Flows), d.Hash)
+	fmt.Fprintf(o, "\n%s, %s; running configuration %.12s\n", plural(int64(len(d.Changes)), "change"), plural(d.Flows, "flow")+" end or drain", d.Hash)
 	if d.Restart {
-		fmt.Fprintln(o, "what needs a restart was left as it is")
+		fmt.Fprintln(o, "changes that need a restart were not applied")
 	}
 }
 
 // LogCmd changes the level of the log.
 type LogCmd struct {
-	Ask
-	Level string `arg:"" optional:"" name:"LEVEL" enum:",debug,info,warn,error" default:"" help:"debug, info, warn or error; none: show it."`
+	ClientFlags
+	Level string `arg:"" optional:"" name:"LEVEL" enum:",debug,info,warn,error" default:"" help:"debug, info, warn or error. Without it, show the level."`
 }
 
-// Run asks, and prints the level that is in force then.
+// Run executes the command. It prints the level.
 func (c *LogCmd) Run(stdout, stderr *os.File) int {
-	return show(&c.Ask, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Level, error) {
+	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Level, error) {
 		if c.Level != "" {
 			return api.Level{Level: c.Level}, client.SetLevel(ctx, c.Level)
 		}
 		level, err := client.Level(ctx)
 		return api.Level{Level: level}, err
-	}, func(o out, l api.Level) { fmt.Fprintln(o, clean(l.Level)) })
+	}, func(o out, l api.Level) { fmt.Fprintln(o, printable(l.Level)) })
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// StatusCmd shows the whole of the daemon.
+// StatusCmd shows the state of the daemon.
 type StatusCmd struct {
-	Ask
+	ClientFlags
 }
 
-// Run asks and prints.
+// Run executes the command.
 func (c *StatusCmd) Run(stdout, stderr *os.File) int {
-	return show(&c.Ask, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Status, error) { return client.Status(ctx) }, printStatus)
+	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Status, error) { return client.Status(ctx) }, printStatus)
 }
 
 func printStatus(o out, s api.Status) {
-	pairs(o, statusPairs(&s)...)
+	printPairs(o, statusPairs(&s)...)
 	if len(s.Listeners) > 0 {
 		fmt.Fprintln(o)
 		t := newTable("~LISTENER", ">FLOWS", ">BEGUN", ">REFUSED", ">FAILED", ">UP", ">DOWN")
@@ -46,12 +46,12 @@ func printStatus(o out, s api.Status) {
 	}
 }
 
-// numberCells are flows, begun, refused, failed, up and down.
+// numberCells returns the cells of flows, begun, refused, failed, up and down.
 func numberCells(n *api.Numbers) []string {
 	return []string{count(n.Flows), count(n.Begun), count(n.Refused), count(n.Failed), volume(float64(n.BytesUp)), volume(float64(n.BytesDown))}
 }
 
-// statusPairs say the daemon in a few lines.
+// statusPairs returns the state of the daemon in a few lines.
 func statusPairs(s *api.Status) [][2]string {
 	n, r := &s.Totals, &s.Resources
 	config := s.Config.Source
@@ -64,7 +64,7 @@ func statusPairs(s *api.Status) [][2]string {
 		{"configuration", config},
 	}
 	if f := s.Config.Failed; f != nil {
-		list = append(list, [2]string{"", fmt.Sprintf("the reload at %s changed nothing: %s", f.Time.Local().Format(time.DateTime), configErrors(f.Errors, "; "))})
+		list = append(list, [2]string{"", fmt.Sprintf("the reload at %s failed and changed nothing: %s", f.Time.Local().Format(time.DateTime), configErrors(f.Errors, "; "))})
 	}
 	busy := 0.0
 	for _, l := range s.Loops {
@@ -74,21 +74,21 @@ func statusPairs(s *api.Status) [][2]string {
 		[2]string{"flows", fmt.Sprintf("%s open, %s begun, %s refused, %s failed", count(n.Flows), count(n.Begun), count(n.Refused), count(n.Failed))},
 		[2]string{"moved", fmt.Sprintf("%s up, %s down", volume(float64(n.BytesUp)), volume(float64(n.BytesDown)))})
 	if n.DatagramsUp+n.DatagramsDown > 0 {
-		list = append(list, [2]string{"datagrams", fmt.Sprintf("%s up, %s down, %s dropped by the kernel, %s runs sent one by one",
+		list = append(list, [2]string{"datagrams", fmt.Sprintf("%s up, %s down, %s lost by the kernel, %s GSO fallbacks",
 			count(n.DatagramsUp), count(n.DatagramsDown), count(r.DatagramsLost), count(r.GSOFallbacks))})
 	}
 	list = append(list,
-		[2]string{"loops", fmt.Sprintf("%d, busy for %s together; CPU time %s", len(s.Loops), span(busy), span(r.CPU))},
+		[2]string{"loops", fmt.Sprintf("%d, busy for %s in total; CPU time %s", len(s.Loops), span(busy), span(r.CPU))},
 		[2]string{"descriptors", bounded(r.FDs, r.MaxFDs)},
 		[2]string{"pipes", fmt.Sprintf("%s, %s in use, %s refused", bounded(r.PipesOpen, r.PipesMax), count(r.PipesLeased), count(r.PipesRefused))},
-		[2]string{"memory", fmt.Sprintf("%s of heap, %s of datagrams that wait; %d goroutines", volume(float64(r.HeapBytes)), volume(float64(r.DatagramHeldBytes)), r.Goroutines)})
+		[2]string{"memory", fmt.Sprintf("%s heap, %s of held datagrams, %d goroutines", volume(float64(r.HeapBytes)), volume(float64(r.DatagramHeldBytes)), r.Goroutines)})
 	if r.LogLinesDropped > 0 {
-		list = append(list, [2]string{"logs", count(r.LogLinesDropped) + " lines were lost"})
+		list = append(list, [2]string{"logs", count(r.LogLinesDropped) + " lines dropped"})
 	}
 	return list
 }
 
-// bounded is a gauge and its bound; what is 0 is unknown.
+// bounded returns a gauge with its bound, if that is known.
 func bounded(n, most int64) string {
 	if most == 0 {
 		return count(n)
@@ -96,7 +96,7 @@ func bounded(n, most int64) string {
 	return count(n) + " of " + count(most)
 }
 
-// configErrors are errors of a configuration as compilers write them.
+// configErrors returns the errors of a configuration in the format of compilers.
 func configErrors(errs []api.ConfigError, sep string) string {
 	var lines []string
 	for _, e := range errs {
@@ -107,12 +107,12 @@ func configErrors(errs []api.ConfigError, sep string) string {
 		if e.Allowed != "" {
 			line += "; allowed: " + e.Allowed
 		}
-		lines = append(lines, clean(line))
+		lines = append(lines, printable(line))
 	}
 	return strings.Join(lines, sep)
 }
 
-// pathTable shows by which way directions of flows went, most used first.
+// pathTable returns a table of the data paths of directions, most used first.
 func pathTable(paths []api.PathCount) *table {
 	paths = slices.Clone(paths)
 	slices.SortStableFunc(paths, func(a, b api.PathCount) int { return int(min(1, max(-1, b.Directions-a.Directions))) })

@@ -6,77 +6,77 @@ import (
 	"strings"
 )
 
-// table is text in columns. Its cells are cleaned as they are added.
+// table is text in columns. Cells are made printable when they are added.
 type table struct {
 	cols []column
 	rows [][]string
 }
 
-// column is one of a table. Where the table would be wider than the terminal,
-// spare columns are left out, the last one first, as long as soft ones have less than
-// enough cells; then soft ones give way until they have softest cells.
+// column is a column of a table. If the table is wider than the terminal, optional columns
+// are omitted, the last one first, as long as shrinking columns would have less than
+// preferredWidth cells. Then those shrink, down to minShrunk cells.
 type column struct {
-	head               string
-	right, soft, spare bool
+	head                     string
+	right, shrinks, optional bool
 }
 
 const (
-	softest = 8
-	enough  = 21 // an IPv4 address with its port
-	gap     = 2  // cells between columns
+	minShrunk      = 8
+	preferredWidth = 21 // an IPv4 address with its port
+	gap            = 2  // cells between columns
 )
 
-// newTable takes the heads of the columns: ">" before one aligns its column to
-// the right, "~" makes it soft, "?" spare.
+// newTable returns a table with the given column heads. A head may begin with ">" to align
+// its column to the right, "~" to let it shrink, and "?" to make it optional.
 func newTable(heads ...string) *table {
 	t := new(table)
 	for _, h := range heads {
 		c := column{head: strings.TrimLeft(h, ">~?")}
 		marks := h[:len(h)-len(c.head)]
-		c.right, c.soft, c.spare = strings.Contains(marks, ">"), strings.Contains(marks, "~"), strings.Contains(marks, "?")
+		c.right, c.shrinks, c.optional = strings.Contains(marks, ">"), strings.Contains(marks, "~"), strings.Contains(marks, "?")
 		t.cols = append(t.cols, c)
 	}
 	return t
 }
 
-// add takes as many cells as there are columns.
+// add adds a row, which has one cell per column.
 func (t *table) add(cells ...string) {
 	if len(cells) != len(t.cols) {
 		panic(fmt.Sprintf("console: %d cells in a row of %d", len(cells), len(t.cols)))
 	}
 	for i := range cells {
-		cells[i] = clean(cells[i])
+		cells[i] = printable(cells[i])
 	}
 	t.rows = append(t.rows, cells)
 }
 
-// widths gives each column its width; 0 is a column that is left out. No bound is
-// a width of 0.
+// widths returns the width of each column for a terminal of the given width; 0 means no
+// limit. The width of an omitted column is 0.
 func (t *table) widths(width int) []int {
 	w := make([]int, len(t.cols))
-	total, least := -gap, -gap // as wide as it likes, and as it must be
+	total, least := -gap, -gap // preferred width, and the least possible
 	for i, c := range t.cols {
 		w[i] = len(c.head)
 		for _, row := range t.rows {
 			w[i] = max(w[i], len(row[i]))
 		}
 		total += w[i] + gap
-		least += t.least(i, w[i], enough) + gap
+		least += t.least(i, w[i], preferredWidth) + gap
 	}
 	if width == 0 {
 		return w
 	}
 	for i := len(w) - 1; i >= 0 && least > width; i-- {
-		if t.cols[i].spare {
+		if t.cols[i].optional {
 			total -= w[i] + gap
-			least -= t.least(i, w[i], enough) + gap
+			least -= t.least(i, w[i], preferredWidth) + gap
 			w[i] = 0
 		}
 	}
 	for total > width {
 		widest := -1
 		for i := range w {
-			if w[i] > t.least(i, w[i], softest) && (widest < 0 || w[i] > w[widest]) {
+			if w[i] > t.least(i, w[i], minShrunk) && (widest < 0 || w[i] > w[widest]) {
 				widest = i
 			}
 		}
@@ -89,16 +89,17 @@ func (t *table) widths(width int) []int {
 	return w
 }
 
-// least is how many of w cells column i must have if soft ones must have soft.
-func (t *table) least(i, w, soft int) int {
-	if !t.cols[i].soft {
+// least returns the least width of column i, which is w cells wide, if shrinking columns
+// need at least min cells.
+func (t *table) least(i, w, minimum int) int {
+	if !t.cols[i].shrinks {
 		return w
 	}
-	return min(w, max(soft, len(t.cols[i].head)))
+	return min(w, max(minimum, len(t.cols[i].head)))
 }
 
-// lines are the head and the rows, without blanks at their ends, and not longer
-// than width if that is not 0.
+// lines returns the head and the rows, without trailing blanks, and not longer than width
+// if that is not 0.
 func (t *table) lines(width int) []string {
 	w := t.widths(width)
 	heads := make([]string, len(t.cols))
@@ -135,15 +136,15 @@ func (t *table) line(w []int, cells []string) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// print writes the table.
+// print prints the table.
 func (t *table) print(o out) {
 	for _, line := range t.lines(o.width) {
 		fmt.Fprintln(o, line)
 	}
 }
 
-// shorten leaves out the middle of clean text that is longer than width: the end
-// of an address, its port, says as much as the start.
+// shorten replaces the middle of printable text that is longer than width. The end of an
+// address, its port, is as important as the start.
 func shorten(s string, width int) string {
 	if len(s) <= width {
 		return s
@@ -155,15 +156,15 @@ func shorten(s string, width int) string {
 	return s[:width-1-tail] + "~" + s[len(s)-tail:]
 }
 
-// pairs prints names and values, one a line; those without a value are left out.
-func pairs(w io.Writer, list ...[2]string) {
+// printPairs prints names and values, one pair per line. It omits those without a value.
+func printPairs(w io.Writer, list ...[2]string) {
 	widest := 0
 	for _, p := range list {
 		widest = max(widest, len(p[0]))
 	}
 	for _, p := range list {
 		if p[1] != "" {
-			fmt.Fprintf(w, "%-*s  %s\n", widest, p[0], clean(p[1]))
+			fmt.Fprintf(w, "%-*s  %s\n", widest, p[0], printable(p[1]))
 		}
 	}
 }

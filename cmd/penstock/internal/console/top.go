@@ -14,28 +14,30 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// TopCmd watches the daemon.
+// TopCmd shows the daemon live.
 type TopCmd struct {
-	Ask
+	ClientFlags
 	Filter
-	Once bool `help:"Print what one second showed, and end. So it is where standard input or output is no terminal, and where TERM is dumb."`
+	Once bool `help:"Measure for one second, print the result and exit. This is the default if stdin or stdout is not a terminal, or if TERM is dumb."`
 }
 
-// Help is what penstock top --help says below the flags.
-func (TopCmd) Help() string { return "The filter chooses the flows that are shown. ? shows the keys." }
+// Help returns the text below the flags of penstock top --help.
+func (TopCmd) Help() string {
+	return "The filter selects the flows that are shown. Press ? for the keys."
+}
 
-// talkers is how many flows are asked for.
-const talkers = 200
+// maxTopFlows is the number of flows that are requested.
+const maxTopFlows = 200
 
-// rateWindow is how long rates of flows are measured: an answer is there before
-// the next sample.
+// rateWindow is the time over which the rates of flows are measured. It is short enough
+// for the answer to arrive before the next sample.
 const rateWindow = 700 * time.Millisecond
 
-// Run watches until the operator has seen enough, or prints once.
+// Run executes the command.
 func (c *TopCmd) Run(stdout, stderr *os.File) int {
-	return c.with(stderr, func(ctx context.Context, client *api.Client) error {
+	return c.run(stderr, func(ctx context.Context, client *api.Client) error {
 		if c.Once || c.JSON || os.Getenv("TERM") == "dumb" || !term.IsTerminal(stdout.Fd()) || !term.IsTerminal(os.Stdin.Fd()) {
-			s, err := c.look(ctx, client)
+			s, err := c.snapshot(ctx, client)
 			switch {
 			case err != nil:
 				return err
@@ -49,18 +51,18 @@ func (c *TopCmd) Run(stdout, stderr *os.File) int {
 	})
 }
 
-// snapshot is what one second showed.
+// snapshot is the output of --once.
 type snapshot struct {
 	Status api.Status  `json:"status"`
-	Rates  rates       `json:"rates"` // in a second
+	Rates  rates       `json:"rates"` // per second
 	Groups []api.Group `json:"groups"`
-	Flows  api.Flows   `json:"flows"` // the fastest first
+	Flows  api.Flows   `json:"flows"` // fastest first
 	Events []api.Event `json:"events"`
 }
 
-// look takes two samples a second apart, and measures flows meanwhile.
-func (c *TopCmd) look(ctx context.Context, client *api.Client) (s snapshot, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// snapshot takes two samples a second apart, and measures flows meanwhile.
+func (c *TopCmd) snapshot(ctx context.Context, client *api.Client) (s snapshot, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	before, err := client.Status(ctx)
 	if err != nil {
@@ -85,7 +87,7 @@ func (c *TopCmd) look(ctx context.Context, client *api.Client) (s snapshot, err 
 
 func printSnapshot(o out, s snapshot) {
 	r := &s.Rates
-	pairs(o, append(statusPairs(&s.Status),
+	printPairs(o, append(statusPairs(&s.Status),
 		[2]string{"now", fmt.Sprintf("%s up, %s down; %s new flows/s, %s refused/s, %s failed/s", rate(r.Totals.Up), rate(r.Totals.Down),
 			perSecond(r.Totals.Begun), perSecond(r.Totals.Refused), perSecond(r.Totals.Failed))},
 		[2]string{"busy", busyText(r.Busy)})...)
@@ -97,7 +99,7 @@ func printSnapshot(o out, s snapshot) {
 	}
 }
 
-// busyText has the share of each loop.
+// busyText returns the busy share of each loop.
 func busyText(busy []float64) string {
 	var parts []string
 	for _, b := range busy {
@@ -110,7 +112,7 @@ func listenerTable(s *api.Sample, r *rates) *table {
 	t := newTable("~LISTENER", ">FLOWS", ">NEW/s", ">UP", ">DOWN", ">REFUSED/s", "?>FAILED/s", "?>BEGUN")
 	for _, l := range s.Listeners {
 		f := r.Listeners[l.Name]
-		t.add(l.Name, count(l.Flows), perSecond(f.Begun), steady(f.Up), steady(f.Down), perSecond(f.Refused), perSecond(f.Failed), count(l.Begun))
+		t.add(l.Name, count(l.Flows), perSecond(f.Begun), fixedRate(f.Up), fixedRate(f.Down), perSecond(f.Refused), perSecond(f.Failed), count(l.Begun))
 	}
 	return t
 }
@@ -119,12 +121,12 @@ func groupTable(s *api.Sample, r *rates) *table {
 	t := newTable("~GROUP", ">MEMBERS", ">FLOWS", ">NEW/s", ">UP", ">DOWN", "?>QUEUED", "?>FAILED/s")
 	for _, g := range s.Groups {
 		f := r.Groups[g.Name]
-		t.add(g.Name, fmt.Sprintf("%d/%d", g.Up, g.Members), count(g.Flows), perSecond(f.Begun), steady(f.Up), steady(f.Down), count(int64(g.Queued)), perSecond(f.Failed))
+		t.add(g.Name, fmt.Sprintf("%d/%d", g.Up, g.Members), count(g.Flows), perSecond(f.Begun), fixedRate(f.Up), fixedRate(f.Down), count(int64(g.Queued)), perSecond(f.Failed))
 	}
 	return t
 }
 
-// eventTable has the youngest first.
+// eventTable returns a table of events, latest first.
 func eventTable(events []api.Event) *table {
 	t := newTable("TIME", "LEVEL", "?KIND", "~SUBJECT", "~EVENT")
 	for i := len(events) - 1; i >= 0; i-- {
@@ -134,14 +136,14 @@ func eventTable(events []api.Event) *table {
 	return t
 }
 
-// watch runs the live view. The daemon must be there at the start; later it may
-// go and come again.
+// watch runs the live view. The daemon must answer at the start. Later it may disappear
+// and return.
 func (c *TopCmd) watch(ctx context.Context, client *api.Client, stdout *os.File) error {
-	if _, err := get(ctx, client.Status); err != nil {
+	if _, err := call(ctx, client.Status); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	m := newModel(ctx, client, &c.Ask, c.api())
+	m := newModel(ctx, client, &c.ClientFlags, c.api())
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(os.Stdin), tea.WithOutput(stdout), tea.WithoutSignalHandler())
 	fed := make(chan struct{})
 	go func() {
@@ -157,11 +159,11 @@ func (c *TopCmd) watch(ctx context.Context, client *api.Client, stdout *os.File)
 	return err
 }
 
-// feed sends a startMsg for each connection, a sampleMsg a second, and a lostMsg
-// when the daemon is gone, after which it tries again. It blocks until ctx ends.
+// feed sends a startMsg for each connection, a sampleMsg per second, and a disconnectedMsg
+// when the connection ends, after which it tries again. It blocks until ctx ends.
 func feed(ctx context.Context, client *api.Client, send func(tea.Msg)) {
 	for ctx.Err() == nil {
-		s, err := get(ctx, client.Status)
+		s, err := call(ctx, client.Status)
 		if err == nil {
 			send(startMsg{s})
 			err = client.Stream(ctx, func(s *api.Sample) error {
@@ -170,7 +172,7 @@ func feed(ctx context.Context, client *api.Client, send func(tea.Msg)) {
 			})
 		}
 		if ctx.Err() == nil {
-			send(lostMsg{err})
+			send(disconnectedMsg{err})
 		}
 		select {
 		case <-ctx.Done():

@@ -9,24 +9,24 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// keyHelp is what ? shows.
+// keyHelp is the help that ? shows.
 var keyHelp = [][2]string{
-	{"tab, shift+tab, 1-5", "the next pane, the one before, or this one"},
+	{"tab, shift+tab, 1-5", "next pane, previous pane, or the pane of that number"},
 	{"up, down, j, k", "move"},
 	{"pgup, pgdown, g, G", "move by a page, to the first, to the last"},
-	{"enter", "a flow: its detail with TCP_INFO of both sides"},
-	{"", "a member or a listener: its flows"},
-	{"esc", "close the detail, or drop the filter"},
-	{"K, delete", "end the flow, after y"},
+	{"enter", "flow: show its details and TCP_INFO of both sides"},
+	{"", "member or listener: show its flows"},
+	{"esc", "close the details, or clear the filter"},
+	{"K, delete", "end the flow (asks first)"},
 	{"/", "filter flows: an address or network, group=, member=,"},
 	{"", "listener=, route=, state=, kind=, path=, older=5m,"},
 	{"", "younger=, idle=, min-bytes=1MiB"},
 	{"s", "sort flows by rate, bytes or age"},
-	{"p", "pause, and go on"},
+	{"p", "pause or resume"},
 	{"q, ctrl+c", "quit"},
 }
 
-// key does what a key is for.
+// key handles a key.
 func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	name := k.String()
 	if name == "ctrl+c" {
@@ -81,7 +81,7 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 		}
 	case "s":
 		m.sort = api.Sorts[(slices.Index(api.Sorts, m.sort)+1)%len(api.Sorts)]
-		m.say(false, "flows by "+m.sort)
+		m.notify(false, "flows by "+m.sort)
 		return m.refresh()
 	case "p":
 		m.paused = !m.paused
@@ -89,14 +89,14 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// answer is a key at a prompt.
+// answer handles a key at a prompt.
 func (m *model) answer(name, text string) tea.Cmd {
 	if m.prompt == askKill {
 		m.prompt = nothing
 		if name == "y" || name == "Y" {
-			return m.kill(m.victim.ID)
+			return m.kill(m.killTarget.ID)
 		}
-		m.say(false, "nothing was ended")
+		m.notify(false, "no flow was ended")
 		return nil
 	}
 	switch name {
@@ -105,7 +105,7 @@ func (m *model) answer(name, text string) tea.Cmd {
 	case "enter":
 		f, err := parseFilter(m.input)
 		if err != nil {
-			m.say(true, err.Error())
+			m.notify(true, err.Error())
 			return nil
 		}
 		m.prompt, m.filter, m.notice = nothing, f, ""
@@ -119,19 +119,19 @@ func (m *model) answer(name, text string) tea.Cmd {
 	case "ctrl+u":
 		m.input, m.notice = "", ""
 	default:
-		m.input += clean(text)
+		m.input += printable(text)
 		m.notice = ""
 	}
 	return nil
 }
 
-// show changes the pane.
+// show switches to a pane.
 func (m *model) show(pane int) tea.Cmd {
 	m.pane, m.detail = pane, nil
 	return m.refresh()
 }
 
-// rows is how many lines of the pane the cursor can be on.
+// rows returns the number of rows of the pane that the cursor can select.
 func (m *model) rows() int {
 	switch m.pane {
 	case flowPane:
@@ -146,10 +146,10 @@ func (m *model) rows() int {
 	return 0
 }
 
-// page is how far a page key moves.
+// page returns how far a page key moves.
 func (m *model) page() int { return max(1, m.height-5) }
 
-// move moves the cursor, or the text of a detail, and keeps it where there is something.
+// move moves the cursor, or scrolls the details, within bounds.
 func (m *model) move(by int) {
 	if m.detail != nil {
 		m.scroll = max(0, min(m.scroll+by, len(m.detailLines())-1))
@@ -162,7 +162,7 @@ func (m *model) move(by int) {
 	}
 }
 
-// enter opens what is under the cursor.
+// enter opens the selected row.
 func (m *model) enter() tea.Cmd {
 	i := m.cursor[m.pane]
 	switch {
@@ -173,8 +173,8 @@ func (m *model) enter() tea.Cmd {
 	case m.pane == flowPane:
 		m.scroll = 0
 		m.detail = &api.FlowDetail{Flow: m.flows.Flows[i]}
-		m.waiting.detail = true
-		return m.look(m.detail.ID)
+		m.pending.detail = true
+		return m.fetchFlow(m.detail.ID)
 	case m.pane == memberPane:
 		at := m.members()[i]
 		m.filter = api.Filter{Group: at.group, Member: at.Name}
@@ -186,25 +186,25 @@ func (m *model) enter() tea.Cmd {
 	return nil
 }
 
-// confirm asks before the flow under the cursor is ended.
+// confirm asks for confirmation before it ends the selected flow.
 func (m *model) confirm() {
 	i := m.cursor[flowPane]
 	switch {
 	case m.detail != nil:
-		m.victim = m.detail.Flow
+		m.killTarget = m.detail.Flow
 	case m.pane == flowPane && i < len(m.flows.Flows):
-		m.victim = m.flows.Flows[i]
+		m.killTarget = m.flows.Flows[i]
 	default:
-		m.say(true, "which flow? choose one in the pane of flows")
+		m.notify(true, "no flow selected; select one in the Flows pane")
 		return
 	}
 	m.prompt = askKill
 }
 
-// question is the text of a prompt.
+// question returns the text of the prompt.
 func (m *model) question() string {
 	if m.prompt == askKill {
-		return fmt.Sprintf("end flow %d of %s? y/n ", m.victim.ID, clean(address(m.victim.Client)))
+		return fmt.Sprintf("end flow %d of %s? y/n ", m.killTarget.ID, printable(address(m.killTarget.Client)))
 	}
 	return "filter: " + m.input
 }

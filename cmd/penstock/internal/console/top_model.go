@@ -13,12 +13,12 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// What the view is told.
+// The messages of the view.
 type (
-	startMsg  struct{ api.Status }
-	sampleMsg struct{ api.Sample }
-	lostMsg   struct{ err error }
-	groupsMsg struct {
+	startMsg        struct{ api.Status }
+	sampleMsg       struct{ api.Sample }
+	disconnectedMsg struct{ err error }
+	groupsMsg       struct {
 		api.Groups
 		err error
 	}
@@ -52,7 +52,7 @@ const (
 
 var paneNames = [panes]string{"Overview", "Flows", "Members", "Listeners", "Events"}
 
-// prompt is what the last line asks.
+// prompt is the question on the last line.
 type prompt uint8
 
 const (
@@ -61,57 +61,57 @@ const (
 	askKill
 )
 
-// keptEvents is how many events the view keeps.
+// keptEvents is the number of events that the view keeps.
 const keptEvents = 512
 
-// model is the state of the live view. Each sample is the tick by which it asks
-// for what the pane shows, but never for a thing that it still waits for.
+// model is the state of the live view. With each sample it requests what the pane shows,
+// unless the previous request is still pending.
 type model struct {
 	ctx    context.Context
 	client *api.Client
-	ask    *Ask
+	flags  *ClientFlags
 	glyphs []rune
 
 	width, height int
 
-	status  api.Status // its sample is the youngest
-	known   bool       // status has been told
-	lost    string     // why the daemon does not answer; empty: it does
-	rates   rates
-	up      history
-	down    history
-	open    history
-	begun   history
-	groups  []api.Group
-	flows   api.Flows
-	events  []api.Event // oldest first
-	waiting struct{ groups, flows, events, detail bool }
+	status       api.Status // with the latest sample
+	haveStatus   bool       // status is set
+	disconnected string     // why the daemon does not answer; empty if it does
+	rates        rates
+	up           history
+	down         history
+	open         history
+	begun        history
+	groups       []api.Group
+	flows        api.Flows
+	events       []api.Event // oldest first
+	pending      struct{ groups, flows, events, detail bool }
 
-	pane    int
-	cursor  [panes]int
-	chosen  uint64 // the flow under the cursor
-	help    bool
-	paused  bool
-	detail  *api.FlowDetail
-	scroll  int // of the detail
-	sort    string
-	filter  api.Filter
-	prompt  prompt
-	input   string
-	victim  api.Flow
-	notice  string // until the next key
-	trouble bool   // notice is an error
+	pane          int
+	cursor        [panes]int
+	chosen        uint64 // the selected flow
+	help          bool
+	paused        bool
+	detail        *api.FlowDetail
+	scroll        int // of the details
+	sort          string
+	filter        api.Filter
+	prompt        prompt
+	input         string
+	killTarget    api.Flow
+	notice        string // shown until the next key
+	noticeIsError bool
 }
 
-func newModel(ctx context.Context, client *api.Client, ask *Ask, filter api.Filter) *model {
-	m := &model{ctx: ctx, client: client, ask: ask, glyphs: sparks, sort: "rate", filter: filter}
+func newModel(ctx context.Context, client *api.Client, flags *ClientFlags, filter api.Filter) *model {
+	m := &model{ctx: ctx, client: client, flags: flags, glyphs: sparks, sort: "rate", filter: filter}
 	if !speaksUTF8() {
 		m.glyphs = asciiSparks
 	}
 	return m
 }
 
-// speaksUTF8 tells whether the locale is one of UTF-8, by the order of setlocale(3).
+// speaksUTF8 reports whether the locale uses UTF-8, in the order of setlocale(3).
 func speaksUTF8() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := os.Getenv(name); v != "" {
@@ -122,10 +122,10 @@ func speaksUTF8() bool {
 	return false
 }
 
-// Init is part of tea.Model.
+// Init implements tea.Model.
 func (m *model) Init() tea.Cmd { return nil }
 
-// Update is part of tea.Model.
+// Update implements tea.Model.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -134,57 +134,57 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.key(msg)
 	case tea.PasteMsg:
 		if m.prompt == askFilter {
-			m.input += clean(msg.Content)
+			m.input += printable(msg.Content)
 		}
 	case startMsg:
-		m.status, m.known, m.lost = msg.Status, true, ""
+		m.status, m.haveStatus, m.disconnected = msg.Status, true, ""
 		m.rates, m.events = rates{}, nil
 		return m, m.refresh()
 	case sampleMsg:
 		return m, m.sample(&msg.Sample)
-	case lostMsg:
-		m.lost = m.ask.explain(msg.err)
+	case disconnectedMsg:
+		m.disconnected = m.flags.explain(msg.err)
 	case groupsMsg:
-		m.waiting.groups = false
+		m.pending.groups = false
 		if !m.failed(msg.err) {
 			m.groups = msg.Groups.Groups
 		}
 	case flowsMsg:
-		m.waiting.flows = false
+		m.pending.flows = false
 		if !m.failed(msg.err) {
 			m.flows = msg.Flows
-			// The cursor stays with its flow.
+			// Keep the cursor on its flow.
 			if i := slices.IndexFunc(m.flows.Flows, func(f api.Flow) bool { return f.ID == m.chosen }); i >= 0 {
 				m.cursor[flowPane] = i
 			}
 			m.move(0)
 		}
 	case eventsMsg:
-		m.waiting.events = false
+		m.pending.events = false
 		if !m.failed(msg.err) {
 			m.events = append(m.events, msg.Events.Events...)
 			m.events = m.events[max(0, len(m.events)-keptEvents):]
 		}
 	case detailMsg:
-		m.waiting.detail = false
+		m.pending.detail = false
 		var gone *api.Problem
 		switch {
-		case m.detail == nil: // closed meanwhile
+		case m.detail == nil: // closed in the meantime
 		case errors.As(msg.err, &gone):
 			m.detail = nil
-			m.say(true, "that flow has ended")
+			m.notify(true, "the flow has ended")
 		case msg.err == nil && m.detail.ID == msg.ID:
 			m.detail = &msg.FlowDetail
 		}
 	case killedMsg:
 		if !m.failed(msg.err) {
-			m.say(false, fmt.Sprintf("flow %d is ended", msg.id))
+			m.notify(false, fmt.Sprintf("ended flow %d", msg.id))
 		}
 	}
 	return m, nil
 }
 
-// sample takes a second's numbers, and asks for the rest.
+// sample handles a sample, and requests what the pane shows.
 func (m *model) sample(s *api.Sample) tea.Cmd {
 	if m.paused {
 		return nil
@@ -196,45 +196,45 @@ func (m *model) sample(s *api.Sample) tea.Cmd {
 		m.begun.add(r.Totals.Begun)
 		m.open.add(float64(s.Totals.Flows))
 	}
-	m.status.Sample, m.lost = *s, ""
+	m.status.Sample, m.disconnected = *s, ""
 	return m.refresh()
 }
 
-// failed tells whether there is an error. One of the daemon is shown; that it is
-// gone is told by lostMsg.
+// failed reports whether err is not nil. It shows an error that the daemon returned; that
+// the daemon is gone is shown by disconnectedMsg.
 func (m *model) failed(err error) bool {
 	var problem *api.Problem
 	if errors.As(err, &problem) {
-		m.say(true, m.ask.explain(err))
+		m.notify(true, m.flags.explain(err))
 	}
 	return err != nil
 }
 
-func (m *model) say(trouble bool, text string) { m.trouble, m.notice = trouble, text }
+func (m *model) notify(isError bool, text string) { m.noticeIsError, m.notice = isError, text }
 
-// refresh asks for what the pane shows.
+// refresh requests what the pane shows.
 func (m *model) refresh() tea.Cmd {
 	var cmds []tea.Cmd
-	want := func(waiting *bool, cmd tea.Cmd) {
-		if !*waiting {
-			*waiting = true
+	want := func(pending *bool, cmd tea.Cmd) {
+		if !*pending {
+			*pending = true
 			cmds = append(cmds, cmd)
 		}
 	}
 	if m.pane == overview || m.pane == flowPane {
-		page := api.Page{Sort: m.sort, Limit: talkers}
+		page := api.Page{Sort: m.sort, Limit: maxTopFlows}
 		if m.sort == "rate" {
 			page.Window = rateWindow
 		}
 		filter := m.filter
-		want(&m.waiting.flows, func() tea.Msg {
-			f, err := get(m.ctx, func(ctx context.Context) (api.Flows, error) { return m.client.Flows(ctx, filter, page) })
+		want(&m.pending.flows, func() tea.Msg {
+			f, err := call(m.ctx, func(ctx context.Context) (api.Flows, error) { return m.client.Flows(ctx, filter, page) })
 			return flowsMsg{f, err}
 		})
 	}
 	if m.pane == memberPane {
-		want(&m.waiting.groups, func() tea.Msg {
-			g, err := get(m.ctx, m.client.Groups)
+		want(&m.pending.groups, func() tea.Msg {
+			g, err := call(m.ctx, m.client.Groups)
 			return groupsMsg{g, err}
 		})
 	}
@@ -243,21 +243,21 @@ func (m *model) refresh() tea.Cmd {
 		seen = m.events[n-1].ID
 	}
 	if m.status.LastEvent > seen {
-		want(&m.waiting.events, func() tea.Msg {
-			e, err := get(m.ctx, func(ctx context.Context) (api.Events, error) { return m.client.Events(ctx, seen) })
+		want(&m.pending.events, func() tea.Msg {
+			e, err := call(m.ctx, func(ctx context.Context) (api.Events, error) { return m.client.Events(ctx, seen) })
 			return eventsMsg{e, err}
 		})
 	}
 	if m.detail != nil {
-		want(&m.waiting.detail, m.look(m.detail.ID))
+		want(&m.pending.detail, m.fetchFlow(m.detail.ID))
 	}
 	return tea.Batch(cmds...)
 }
 
-// look asks for a flow's detail.
-func (m *model) look(id uint64) tea.Cmd {
+// fetchFlow requests the details of a flow.
+func (m *model) fetchFlow(id uint64) tea.Cmd {
 	return func() tea.Msg {
-		f, err := get(m.ctx, func(ctx context.Context) (api.FlowDetail, error) { return m.client.Flow(ctx, id) })
+		f, err := call(m.ctx, func(ctx context.Context) (api.FlowDetail, error) { return m.client.Flow(ctx, id) })
 		return detailMsg{f, err}
 	}
 }
@@ -265,7 +265,7 @@ func (m *model) look(id uint64) tea.Cmd {
 // kill ends a flow.
 func (m *model) kill(id uint64) tea.Cmd {
 	return func() tea.Msg {
-		_, err := get(m.ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, m.client.Kill(ctx, id) })
+		_, err := call(m.ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, m.client.Kill(ctx, id) })
 		return killedMsg{id, err}
 	}
 }

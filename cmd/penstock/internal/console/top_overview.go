@@ -7,17 +7,17 @@ import (
 	"charm.land/lipgloss/v2"
 )
 
-// section is a table of the overview, whose rows may be cut.
+// section is a table of the overview, which may be shortened.
 type section struct {
 	rows  []string
 	style func(string) lipgloss.Style
-	pane  int // where all rows are; overview: nowhere else
+	pane  int // the pane that shows all rows; overview if there is none
 }
 
-// overview is everything in room lines: curves, loops, and of each table as many
-// rows as there is room for.
+// overview returns the overview in room lines: graphs, loops, and as many rows of each
+// table as fit.
 func (m *model) overview(room int) []line {
-	body := append(m.curves(), m.resources()...)
+	body := append(m.graphs(), m.resources()...)
 	body = append(body, m.loops()...)
 	var sections []section
 	for _, s := range []struct {
@@ -35,7 +35,7 @@ func (m *model) overview(room int) []line {
 			sections = append(sections, section{s.lines(m.width), s.style, s.pane})
 		}
 	}
-	share := shares(sections, room-len(body))
+	share := shareRows(sections, room-len(body))
 	used := len(body)
 	for _, n := range share {
 		used += n
@@ -57,9 +57,9 @@ func (m *model) overview(room int) []line {
 	return body
 }
 
-// shares gives each section its head and a row while there is room, and then one
-// row after the other in turn.
-func shares(sections []section, room int) []int {
+// shareRows returns the number of lines of each section: the head and one row as long as
+// there is room, and then one more row for each in turn.
+func shareRows(sections []section, room int) []int {
 	share := make([]int, len(sections))
 	for i, s := range sections {
 		if n := min(2, len(s.rows)); n <= room {
@@ -80,8 +80,8 @@ func shares(sections []section, room int) []int {
 	return share
 }
 
-// curves are the last minutes of what matters most.
-func (m *model) curves() []line {
+// graphs returns sparklines of the most important numbers.
+func (m *model) graphs() []line {
 	n, r := &m.status.Totals, &m.rates.Totals
 	var lines []line
 	for _, c := range []struct {
@@ -95,12 +95,12 @@ func (m *model) curves() []line {
 		{"new/s", perSecond(r.Begun), m.begun, plain},
 	} {
 		head := fmt.Sprintf("%-6s%12s  ", c.name, c.value)
-		lines = append(lines, line{{head, strong}, {spark(c.h, min(remembered, m.width-len(head)), m.glyphs), c.style}})
+		lines = append(lines, line{{head, strong}, {sparkline(c.h, min(maxHistory, m.width-len(head)), m.glyphs), c.style}})
 	}
 	return lines
 }
 
-// resources are what could become scarce, and what goes wrong.
+// resources returns the resources that may run out, and the rates of failures.
 func (m *model) resources() []line {
 	r, f := &m.status.Resources, &m.rates.Totals
 	alarm := func(on bool) lipgloss.Style {
@@ -117,7 +117,7 @@ func (m *model) resources() []line {
 	}}
 }
 
-// part is a gauge and its bound.
+// part returns a gauge with its bound, if that is known.
 func part(n, most int64) string {
 	if most == 0 {
 		return count(n)
@@ -125,8 +125,8 @@ func part(n, most int64) string {
 	return count(n) + "/" + count(most)
 }
 
-// loops show the busy share of each loop, with a bar where there are few, in
-// three lines at most.
+// loops returns the busy share of each loop, with bars if there are few, in at most three
+// lines.
 func (m *model) loops() []line {
 	const head, bare, bar, most = 6, 8, 10, 3
 	busy := m.rates.Busy

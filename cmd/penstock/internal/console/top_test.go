@@ -22,7 +22,7 @@ type view struct {
 
 func newView(t *testing.T, width, height int) view {
 	t.Helper()
-	v := view{newModel(context.Background(), nil, &Ask{Admin: "unix:///run/penstock/admin.sock"}, api.Filter{}), t}
+	v := view{newModel(context.Background(), nil, &ClientFlags{Admin: "unix:///run/penstock/admin.sock"}, api.Filter{}), t}
 	v.glyphs = sparks
 	return v.tell(tea.WindowSizeMsg{Width: width, Height: height})
 }
@@ -137,7 +137,7 @@ func TestScreenFits(t *testing.T) {
 		"busy":    func(v view) view { return v.busy(newDaemon()) },
 		"huge":    func(v view) view { return v.busy(huge()) },
 		"lost": func(v view) view {
-			return v.busy(failing).tell(lostMsg{errors.New(strings.Repeat("gone \x1b[2J", 50))})
+			return v.busy(failing).tell(disconnectedMsg{errors.New(strings.Repeat("gone \x1b[2J", 50))})
 		},
 		"refused": func(v view) view {
 			p := api.NewProblem(403, strings.Repeat("no\n", 100), "yes")
@@ -171,7 +171,7 @@ func TestScreens(t *testing.T) {
 	d := newDaemon()
 	golden(t, "top-detail.golden", v.tell(detailMsg{FlowDetail: d.flows[0]}).shown())
 	v = newView(t, 80, 24).busy(newDaemon())
-	golden(t, "top-lost.golden", v.tell(lostMsg{errors.New("broken")}).shown())
+	golden(t, "top-disconnected.golden", v.tell(disconnectedMsg{errors.New("broken")}).shown())
 }
 
 // The cursor stays with its flow while the order changes, and what is killed is
@@ -238,7 +238,7 @@ func TestLateDetail(t *testing.T) {
 		t.Error("it is open again")
 	}
 	v.press("enter").tell(detailMsg{err: api.NotFound("flow", "1", "")})
-	contains(t, v.shown(), "that flow has ended")
+	contains(t, v.shown(), "the flow has ended")
 }
 
 func TestRates(t *testing.T) {
@@ -259,15 +259,15 @@ func TestSpark(t *testing.T) {
 		width int
 		want  string
 	}{{nil, 3, "   "}, {history{1, 2}, 4, "  ▄█"}, {history{0, 1, 1000}, 3, " ▁█"}, {history{9, 9, 0, 4}, 2, " █"}, {history{1}, 0, ""}, {history{1}, -1, ""}, {history{0, 0}, 2, "  "}} {
-		if got := spark(c.h, c.width, sparks); got != c.want {
+		if got := sparkline(c.h, c.width, sparks); got != c.want {
 			t.Errorf("%v: %q, want %q", c.h, got, c.want)
 		}
 	}
 	var h history
-	for i := range 5 * remembered {
+	for i := range 5 * maxHistory {
 		h.add(float64(i))
 	}
-	if len(h) > 2*remembered || h[len(h)-1] != 5*remembered-1 {
+	if len(h) > 2*maxHistory || h[len(h)-1] != 5*maxHistory-1 {
 		t.Error(len(h))
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// The colors are those of the terminal, whatever its background; each says what
-// the text says too, so that nothing is lost without them.
+// The colors are those of the terminal, so they fit its background. They repeat what the
+// text says, so that nothing is missing without them.
 var (
 	plain    = lipgloss.NewStyle()
 	strong   = plain.Bold(true)
@@ -25,7 +25,7 @@ var (
 	downward = plain.Foreground(lipgloss.Magenta)
 )
 
-// piece is text in one style. Each of its runes is one cell wide.
+// piece is text in one style. Each rune is one cell wide.
 type piece struct {
 	text  string
 	style lipgloss.Style
@@ -37,7 +37,7 @@ type line []piece
 func text(s string) line                      { return line{{s, plain}} }
 func styled(s string, st lipgloss.Style) line { return line{{s, st}} }
 
-// render cuts a line at width.
+// render returns the line, cut at width.
 func (l line) render(width int) string {
 	var b strings.Builder
 	for _, p := range l {
@@ -51,7 +51,7 @@ func (l line) render(width int) string {
 	return b.String()
 }
 
-// View is part of tea.Model.
+// View implements tea.Model.
 func (m *model) View() tea.View {
 	v := tea.NewView(strings.Join(m.screen(), "\n"))
 	v.AltScreen = true
@@ -59,7 +59,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// screen is as many lines as the terminal has, none longer than it is wide.
+// screen returns the lines of the screen, none longer than the terminal is wide.
 func (m *model) screen() []string {
 	if m.width <= 0 || m.height <= 0 {
 		return nil
@@ -82,23 +82,23 @@ func (m *model) screen() []string {
 
 func (m *model) title() line {
 	s := &m.status
-	state, style := clean(s.State), good
+	state, style := printable(s.State), good
 	switch {
-	case m.lost != "":
-		state, style = "gone", bad
-	case !m.known:
-		state, style = "asking", faint
+	case m.disconnected != "":
+		state, style = "not responding", bad
+	case !m.haveStatus:
+		state, style = "connecting", faint
 	case s.State != api.StateReady:
 		style = warn
 	}
-	l := line{{"penstock " + clean(s.Version), strong}, {" ", plain}, {state, style}}
-	if m.known {
+	l := line{{"penstock " + printable(s.Version), strong}, {" ", plain}, {state, style}}
+	if m.haveStatus {
 		l = append(l, piece{fmt.Sprintf("  up %s  pid %d  %s", age(s.Uptime), s.PID, clock(s.Time)), plain})
 	}
 	if m.paused {
 		l = append(l, piece{"  PAUSED", warn.Bold(true)})
 	}
-	return append(l, piece{"  " + clean(m.ask.Admin), faint})
+	return append(l, piece{"  " + printable(m.flags.Admin), faint})
 }
 
 func (m *model) tabs() line {
@@ -111,36 +111,36 @@ func (m *model) tabs() line {
 		l = append(l, piece{fmt.Sprintf(" %d %s ", i+1, name), style})
 	}
 	if f := filterLine(&m.filter); f != "" {
-		l = append(l, piece{"  " + clean(f), warn})
+		l = append(l, piece{"  " + printable(f), warn})
 	}
 	return l
 }
 
-// foot is the last line: what is asked, what is wrong, or which keys there are.
+// foot returns the last line: a prompt, an error, or the keys.
 func (m *model) foot() line {
 	switch {
 	case m.prompt != nothing && m.notice != "":
-		return line{{m.question(), strong}, {"  " + clean(m.notice), bad}}
+		return line{{m.question(), strong}, {"  " + printable(m.notice), bad}}
 	case m.prompt != nothing:
 		return line{{m.question(), strong}, {" ", chosen}}
-	case m.lost != "":
-		return styled("trying again: "+m.lost, bad)
-	case m.notice != "" && m.trouble:
-		return styled(clean(m.notice), bad)
+	case m.disconnected != "":
+		return styled("reconnecting: "+m.disconnected, bad)
+	case m.notice != "" && m.noticeIsError:
+		return styled(printable(m.notice), bad)
 	case m.notice != "":
-		return styled(clean(m.notice), good)
+		return styled(printable(m.notice), good)
 	case m.detail != nil:
-		return styled("esc back  K end the flow  j/k scroll  q quit", faint)
+		return styled("esc back  K end flow  j/k scroll  q quit", faint)
 	}
-	return styled("? help  tab pane  / filter  s sort  enter detail  K end flow  p pause  q quit", faint)
+	return styled("? help  tab pane  / filter  s sort  enter details  K end flow  p pause  q quit", faint)
 }
 
 func (m *model) body(room int) []line {
 	switch {
 	case m.help:
 		return helpLines()
-	case !m.known:
-		return []line{text("asking the daemon ...")}
+	case !m.haveStatus:
+		return []line{text("waiting for the daemon ...")}
 	case m.detail != nil:
 		lines := m.detailLines()
 		lines = lines[min(m.scroll, max(0, len(lines)-room)):]
@@ -154,19 +154,19 @@ func (m *model) body(room int) []line {
 	case flowPane:
 		return m.list(room, flowTable(m.flows.Flows, m.sort == "rate"), fmt.Sprintf("%s of %s flows by %s", count(m.flows.Matched), count(m.flows.Total), m.sort), flowStyle)
 	case memberPane:
-		return m.list(room, m.memberTable(), "no group", memberStyle)
+		return m.list(room, m.memberTable(), "no members", memberStyle)
 	case listenerPane:
 		table := listenerTable(&m.status.Sample, &m.rates)
 		paths := pathTable(m.status.Paths).lines(m.width)
 		below := min(len(paths)+1, room/2)
-		body := m.list(room-below, table, "no listener", nil)
+		body := m.list(room-below, table, "no listeners", nil)
 		if below > 1 {
 			body = append(body, nil)
 			body = append(body, tableLines(paths[:below-1], nil)...)
 		}
 		return body
 	case eventPane:
-		return m.list(room, eventTable(m.events), "no event yet", eventStyle)
+		return m.list(room, eventTable(m.events), "no events yet", eventStyle)
 	}
 	return m.overview(room)
 }
@@ -177,8 +177,8 @@ func helpLines() []line {
 		lines = append(lines, line{{fmt.Sprintf("%-21s", k[0]), strong}, {k[1], plain}})
 	}
 	return append(lines, nil,
-		line{{"up", upward}, {" is from clients to upstreams, ", plain}, {"down", downward}, {" is the way back.", plain}},
-		text("Any key closes this."))
+		line{{"up", upward}, {" is from clients to upstreams, ", plain}, {"down", downward}, {" is the other direction.", plain}},
+		text("Press any key to close."))
 }
 
 func (m *model) detailLines() []string {
@@ -187,8 +187,8 @@ func (m *model) detailLines() []string {
 	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 }
 
-// list is a table of which one row is under the cursor, and is shown. What there
-// is of it stands at the end, or instead of nothing.
+// list returns the part of a table around the selected row. The text sum is the last line
+// of a list of flows, and the only line of an empty table.
 func (m *model) list(room int, t *table, sum string, style func(string) lipgloss.Style) []line {
 	if len(t.rows) == 0 {
 		return []line{styled(sum, faint)}
@@ -218,7 +218,7 @@ func (m *model) list(room int, t *table, sum string, style func(string) lipgloss
 	return body
 }
 
-// tableLines are lines of a table, the head among them.
+// tableLines returns the lines of a table, including the head.
 func tableLines(rows []string, style func(string) lipgloss.Style) []line {
 	var lines []line
 	for i, row := range rows {
@@ -264,13 +264,13 @@ func eventStyle(row string) lipgloss.Style {
 	return plain
 }
 
-// groupMember is a member and its group's name.
+// groupMember is a member with the name of its group.
 type groupMember struct {
 	*api.Member
 	group string
 }
 
-// members are those of all groups.
+// members returns the members of all groups.
 func (m *model) members() []groupMember {
 	var list []groupMember
 	for i := range m.groups {

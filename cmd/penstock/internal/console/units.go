@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// volume is a size with a unit and two to four digits: 512 B, 1.5 KiB, 117 MiB.
+// volume formats a number of bytes with a unit and two to four digits: 512 B, 1.5 KiB,
+// 117 MiB.
 func volume(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	i := 0
-	// What would be rounded up to 1024 belongs to the next unit.
+	// A value that would be rounded up to 1024 gets the next unit.
 	for ; n >= 1023.5 && i < len(units)-1; i++ {
 		n /= 1024
 	}
@@ -23,13 +24,13 @@ func volume(n float64) string {
 	}
 }
 
-// rate is bytes a second.
+// rate formats bytes per second.
 func rate(n float64) string { return volume(n) + "/s" }
 
-// steady is a rate as wide as most are, so that columns stay where they are.
-func steady(n float64) string { return fmt.Sprintf("%10s", rate(n)) }
+// fixedRate formats a rate with a fixed width, so that columns do not move.
+func fixedRate(n float64) string { return fmt.Sprintf("%10s", rate(n)) }
 
-// count is a number with its thousands apart: 12,345.
+// count formats a number with thousands separators: 12,345.
 func count(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	start := 0
@@ -42,7 +43,15 @@ func count(n int64) string {
 	return s
 }
 
-// perSecond is a rate of things: 0, 3.5, 12,345.
+// plural formats a count and its noun: 1 change, 2 changes.
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return count(n) + " " + noun + "s"
+}
+
+// perSecond formats a number per second: 0, 3.5, 12,345.
 func perSecond(n float64) string {
 	if n > 0 && n < 9.95 {
 		return strconv.FormatFloat(n, 'f', 1, 64)
@@ -50,7 +59,7 @@ func perSecond(n float64) string {
 	return count(int64(n + 0.5))
 }
 
-// age is a long time in its two greatest units: 45s, 3m12s, 5h7m, 12d3h.
+// age formats seconds in the two greatest units: 45s, 3m12s, 5h7m, 12d3h.
 func age(seconds float64) string {
 	s := int64(max(0, seconds))
 	switch {
@@ -64,7 +73,8 @@ func age(seconds float64) string {
 	return fmt.Sprintf("%dd%dh", s/86400, s/3600%24)
 }
 
-// span is a short time: 0, 85us, 1.2ms, 340ms; from ten seconds on it is an age.
+// span formats seconds with three digits: 0, 85us, 1.2ms, 340ms. From ten seconds on it
+// formats them like age.
 func span(seconds float64) string {
 	switch {
 	case seconds <= 0:
@@ -79,7 +89,7 @@ func span(seconds float64) string {
 	return trim(seconds*1e6) + "us"
 }
 
-// trim writes three digits, without zeros at the end of a fraction.
+// trim formats n with three digits, without trailing zeros of a fraction.
 func trim(n float64) string {
 	s := strconv.FormatFloat(n, 'f', 2, 64)
 	switch {
@@ -91,13 +101,13 @@ func trim(n float64) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// percent is a share of one.
+// percent formats a share of 1.
 func percent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }
 
-// clock is the time of day where the reader is.
+// clock formats the local time of day.
 func clock(t time.Time) string { return t.Local().Format("15:04:05") }
 
-// dash stands for an empty cell.
+// dash returns s, or a dash if s is empty.
 func dash(s string) string {
 	if s == "" {
 		return "-"

@@ -141,7 +141,7 @@ func TestTopAtTerminal(t *testing.T) {
 	term.see("connection refused")
 	term.columns, term.rows = 60, 20
 	r.stop()
-	term.see("trying again")
+	term.see("reconnecting")
 	term.forget()
 	r.start()
 	term.see("ready")

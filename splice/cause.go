@@ -6,19 +6,19 @@ import (
 	"github.com/penstock/penstock/internal/enum"
 )
 
-// Cause tells why a Relay ended. A and B are its arguments.
+// Cause is the reason why a Relay between a and b ended.
 type Cause uint8
 
-// The causes. A cause's name is lower-case with hyphens, such as "a-reset".
+// The causes.
 const (
 	CauseEnd        Cause = iota // both sides ended and the last byte was delivered
 	CauseIdle                    // no byte moved for Config.Idle
-	CauseAReset                  // A reset the connection
-	CauseBReset                  // B reset the connection
-	CauseAFailed                 // A failed otherwise: a deadline, a Close from elsewhere, an error
-	CauseBFailed                 // B failed otherwise
+	CauseAReset                  // a's peer reset the connection
+	CauseBReset                  // b's peer reset the connection
+	CauseAFailed                 // a failed otherwise: a deadline, Close, or another error
+	CauseBFailed                 // b failed otherwise
 	CauseHalfClosed              // one side had ended, and the other moved no byte for Config.HalfClosed
-	CauseCanceled                // RelayContext's context ended
+	CauseCanceled                // the context of RelayContext ended
 )
 
 var causeNames = []string{
@@ -32,7 +32,7 @@ var causeNames = []string{
 	CauseCanceled:   "canceled",
 }
 
-// String returns the cause's name.
+// String returns the cause's name, such as "a-reset".
 func (c Cause) String() string { return enum.Name(causeNames, c) }
 
 // MarshalText returns the cause's name. The error is always nil.

@@ -385,7 +385,7 @@ func TestLive(t *testing.T) {
 		// The next Copy with the same Live starts from nothing.
 		before := r.live.Up()
 		r2 := newRig(t, r.line)
-		r2.cfg.Live = &r.live
+		r2.counted = &r.live
 		r2.start(t)
 		within(t, "Live is reset", func() bool { return r.live.Up().Read < before.Read })
 	})

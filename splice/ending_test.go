@@ -116,7 +116,7 @@ func TestHalfClosedTimeout(t *testing.T) {
 	for _, l := range []line{{tcp, unix}, {tcp, hidden}} {
 		t.Run("silence/"+l.String(), func(t *testing.T) {
 			d := newDuplex(t, l.src, l.dst)
-			d.cfg.HalfClosed, d.cfg.Live = limit, nil
+			d.cfg.HalfClosed, d.counted = limit, nil
 			d.start(t)
 			time.Sleep(2 * limit) // it counts from the half-close
 			if err := errors.Join(send(d.farA, 10), expect(d.farB, 10), send(d.farB, 10), expect(d.farA, 10)); err != nil {
@@ -162,7 +162,7 @@ func TestRelayContext(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				r, err = d.cfg.RelayContext(ctx, d.a, d.b)
+				r, err = d.cfg.RelayLive(ctx, d.a, d.b, d.counted)
 			}()
 			if err := both(func() error { return send(d.farA, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
 				t.Fatal(err)

@@ -141,6 +141,36 @@ func ExampleCopy() {
 	// "header", <nil>
 }
 
+// A Config is shared by all pairs, and each has a Live of its own, which another
+// goroutine may read at any time.
+func ExampleConfig_RelayLive() {
+	client, a := connected()
+	b, server := connected()
+	for _, c := range []net.Conn{client, a, b, server} {
+		defer c.Close()
+	}
+	cfg := splice.Config{HalfClosed: time.Minute}
+	var live splice.Live
+	done := make(chan splice.Result)
+	go func() {
+		r, _ := cfg.RelayLive(context.Background(), a, b, &live)
+		done <- r
+	}()
+
+	io.WriteString(client, "hello")
+	io.ReadFull(server, make([]byte, 5))
+	for live.Up().Written < 5 { // counted just after the server has them
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println(live.Up().Written, live.Down().Written)
+	client.Close()
+	server.Close()
+	fmt.Println((<-done).Cause)
+	// Output:
+	// 5 0
+	// end
+}
+
 // RelayContext ends with its context.
 func ExampleRelayContext() {
 	client, a := connected()

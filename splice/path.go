@@ -8,26 +8,26 @@ import (
 	"github.com/penstock/penstock/internal/pump"
 )
 
-// Wrapper is a net.Conn around another one that changes nothing of its bytes.
-// [Copy] and [Relay] use the socket inside.
+// Wrapper is implemented by a net.Conn that wraps another one and does not change its
+// bytes, such as one that has peeked at the first of them. [Copy] and [Relay] use the
+// connection inside.
 type Wrapper interface {
 	// Unwrap returns the connection inside.
 	Unwrap() net.Conn
-	// TakeRead returns what the wrapper has read from the connection inside
-	// and not yet handed out, and forgets it. The caller delivers these bytes
-	// first and from then on reads from the connection inside.
+	// TakeRead returns the bytes that the wrapper has read from the connection inside
+	// and that its Read has not returned yet, and forgets them. The caller delivers them
+	// first and then reads from the connection inside.
 	TakeRead() []byte
 }
 
-// Path is how the bytes of a direction were moved. Its text is "none", "copy"
-// or "splice".
+// Path is how the bytes of a direction moved.
 type Path uint8
 
 // The data paths, with their names.
 const (
-	PathNone   Path = iota // "none": no byte has moved yet
-	PathCopy               // "copy": through user-space memory
-	PathSplice             // "splice": at least in part through a pipe, without a copy
+	PathNone   Path = iota // "none": no byte has moved
+	PathCopy               // "copy": through user space
+	PathSplice             // "splice": at least some through a pipe, or by sendfile(2)
 )
 
 // String returns the path's name.
@@ -44,14 +44,12 @@ func (p *Path) UnmarshalText(text []byte) error {
 // LogValue returns the path's name. It implements [slog.LogValuer].
 func (p Path) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
-// Why is the reason why bytes were copied and not spliced. Its text is "small
-// reads", "switched off", "no pipe", "refused by the kernel" or "not a stream
-// socket", and empty for WhyNone.
+// Why is the reason why bytes were copied and not spliced.
 type Why uint8
 
 // The reasons, with their names.
 const (
-	WhyNone      Why = iota // "": they were spliced, or have not moved yet
+	WhyNone      Why = iota // "": they were spliced, or no byte has moved
 	WhySmall                // "small reads": copying small messages is cheaper
 	WhyOff                  // "switched off": by Config.NoSplice
 	WhyPipes                // "no pipe": the kernel's limit on pipes was reached

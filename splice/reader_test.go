@@ -69,13 +69,13 @@ func TestReaders(t *testing.T) {
 					src := s.open(t)
 					dst, result := sink(t, to)
 					var live Live
-					cfg := Config{Live: &live}
+					var cfg Config
 					want, from := int64(total), src
 					if limit >= 0 {
 						want = min(limit, total)
 						from = &io.LimitedReader{R: src, N: limit}
 					}
-					n, err := cfg.Copy(dst, from)
+					n, err := cfg.CopyLive(dst, from, &live)
 					if n != want || err != nil {
 						t.Errorf("Copy = %d, %v, want %d", n, err, want)
 					}
@@ -147,7 +147,7 @@ func TestLimitSpliced(t *testing.T) {
 			r.done = make(chan struct{})
 			go func() {
 				defer close(r.done)
-				r.n, r.err = r.cfg.Copy(r.dst, io.LimitReader(r.src, limit))
+				r.n, r.err = r.cfg.CopyLive(r.dst, io.LimitReader(r.src, limit), &r.live)
 			}()
 			r.read(t, limit)
 			if n, err := r.wait(t); n != limit || err != nil {
@@ -177,7 +177,7 @@ func TestLimitNeedsReaderNoMore(t *testing.T) {
 			r.done = make(chan struct{})
 			go func() {
 				defer close(r.done)
-				r.n, r.err = r.cfg.Copy(r.dst, io.LimitReader(r.src, limit))
+				r.n, r.err = r.cfg.CopyLive(r.dst, io.LimitReader(r.src, limit), &r.live)
 			}()
 			within(t, "Copy has read what it may", func() bool { return r.live.Up().Read == limit })
 			r.src.Close()

@@ -16,13 +16,19 @@ import (
 
 var errNoConn = fmt.Errorf("relay a nil connection: %w", os.ErrInvalid)
 
-// Relay is as the function [Relay], with options.
+// Relay is like the function [Relay], with options.
 func (cfg *Config) Relay(a, b net.Conn) (Result, error) {
 	return cfg.RelayContext(context.Background(), a, b)
 }
 
-// RelayContext is as the function [RelayContext], with options.
+// RelayContext is like the function [RelayContext], with options.
 func (cfg *Config) RelayContext(ctx context.Context, a, b net.Conn) (Result, error) {
+	return cfg.RelayLive(ctx, a, b, nil)
+}
+
+// RelayLive is like [Config.RelayContext], and counts in live what it moves. It sets
+// live to zero first.
+func (cfg *Config) RelayLive(ctx context.Context, a, b net.Conn, live *Live) (Result, error) {
 	if ctx.Err() != nil {
 		return Result{Cause: CauseCanceled}, canceled(ctx)
 	}
@@ -33,13 +39,13 @@ func (cfg *Config) RelayContext(ctx context.Context, a, b net.Conn) (Result, err
 	case b == nil:
 		return Result{Cause: CauseBFailed}, errNoConn
 	}
-	p := &pair{cfg: cfg, conn: [2]net.Conn{a, b}, live: cfg.Live, quit: make(chan struct{})}
+	p := &pair{cfg: cfg, conn: [2]net.Conn{a, b}, live: live, quit: make(chan struct{})}
 	if p.live == nil {
 		p.live = new(Live)
 	}
 	p.live.reset()
 	obey := obeys(pump.Inner(a)) && obeys(pump.Inner(b))
-	if cfg.Live != nil || cfg.Idle > 0 || cfg.HalfClosed > 0 || !obey {
+	if live != nil || cfg.Idle > 0 || cfg.HalfClosed > 0 || !obey {
 		for d := range p.watcher {
 			p.watcher[d].gauge = &p.live.dir[d]
 		}

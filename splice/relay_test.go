@@ -1,6 +1,7 @@
 package splice
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ type duplex struct {
 	a, b, farA, farB net.Conn
 	cfg              Config
 	live             Live
+	counted          *Live // &live; nil: nothing is counted
 
 	done chan struct{}
 	res  Result
@@ -33,7 +35,7 @@ func newDuplex(tb testing.TB, a, b kind) *duplex {
 	for _, c := range []net.Conn{d.farA, d.farB} {
 		c.SetDeadline(time.Now().Add(patience))
 	}
-	d.cfg.Live = &d.live
+	d.counted = &d.live
 	return d
 }
 
@@ -41,7 +43,7 @@ func (d *duplex) start(tb testing.TB) {
 	d.done = make(chan struct{})
 	go func() {
 		defer close(d.done)
-		d.res, d.err = d.cfg.Relay(d.a, d.b)
+		d.res, d.err = d.cfg.RelayLive(context.Background(), d.a, d.b, d.counted)
 	}()
 	tb.Cleanup(func() {
 		for _, c := range []net.Conn{d.a, d.b, d.farA, d.farB} {
@@ -314,7 +316,7 @@ func TestIdle(t *testing.T) {
 	t.Run("bytes move slowly", func(t *testing.T) {
 		for _, back := range []bool{false, true} {
 			d := newDuplex(t, tcp, unix)
-			d.cfg.Idle, d.cfg.Live = 200*time.Millisecond, nil
+			d.cfg.Idle, d.counted = 200*time.Millisecond, nil
 			d.start(t)
 			from, to := d.farA, d.farB
 			if back {

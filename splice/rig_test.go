@@ -147,6 +147,7 @@ type rig struct {
 	from, src, dst, to net.Conn
 	cfg                Config
 	live               Live
+	counted            *Live // &live, or another rig's
 	sent               int64 // by write and push
 	received           int64 // by read and drain
 
@@ -157,9 +158,9 @@ type rig struct {
 
 func newRig(tb testing.TB, l line) *rig {
 	r := &rig{line: l}
+	r.counted = &r.live
 	r.src, r.from = l.src.open(tb)
 	r.dst, r.to = l.dst.open(tb)
-	r.cfg.Live = &r.live
 	return r
 }
 
@@ -182,7 +183,7 @@ func (r *rig) start(tb testing.TB) {
 	r.done = make(chan struct{})
 	go func() {
 		defer close(r.done)
-		r.n, r.err = r.cfg.Copy(r.dst, r.src)
+		r.n, r.err = r.cfg.CopyLive(r.dst, r.src, r.counted)
 	}()
 	tb.Cleanup(func() {
 		for _, c := range []net.Conn{r.src, r.dst, r.from, r.to} {

@@ -1,19 +1,21 @@
-// Package splice moves a stream from one connection to another without copying
-// it through user space, for code that blocks.
+// Package splice moves streams between connections, where possible without copying
+// the data through user space. Its functions block; package relay does the same with
+// event loops.
 //
-// [Copy] carries one direction, and takes what io.Copy takes; [Relay] both, and passes each
-// end on. Between TCP and Unix stream sockets in any pairing, small messages go
-// through a buffer and big ones through a pipe, splice(2), whichever is cheaper
-// at the time, and while nothing moves nothing is held: no pipe and no buffer.
-// A file goes to such a socket by sendfile(2). Anything else is copied by Read and
-// Write, through one buffer of 32 KiB.
+// [Copy] moves one direction and is a replacement for [io.Copy]. [Relay] moves both
+// directions between two connections and passes the end of each on.
 //
-// When much that is spliced to a Unix socket has to wait, its send buffer is
-// enlarged (SO_SNDBUF), unless it has been set before: so its reader need not wait
-// for each part.
+// Between TCP and Unix stream sockets, in any pairing, small messages are copied
+// through a buffer and large amounts of data go through a pipe with splice(2),
+// whichever is cheaper at the time. While nothing moves, no pipe and no buffer is in
+// use. A file is sent to such a socket with sendfile(2). Between other readers and
+// writers, data is copied through one buffer of 32 KiB.
 //
-// Deadlines and Close work on the connections as they do for Read and Write.
-// What was read is delivered, or counted in an [UndeliveredError].
+// If a stream that is spliced to a Unix socket fills the socket's send buffer, the
+// buffer is enlarged (SO_SNDBUF), unless it was set before.
+//
+// Deadlines and Close work on the connections as they do for Read and Write. Bytes that
+// were read are delivered, or counted in an [UndeliveredError].
 package splice
 
 import (
@@ -30,54 +32,52 @@ import (
 	"github.com/penstock/penstock/internal/pump"
 )
 
-// Config holds the options of [Config.Copy] and [Config.Relay]. Its zero value
-// is what the functions of the same names use. A Config may be used by many
-// goroutines at once if Live is nil.
+// Config holds options of Copy and Relay. The functions of these names use the zero
+// value. A Config may be used by several goroutines at once.
 type Config struct {
-	// Idle ends a Relay that has moved no byte either way for about so long,
-	// with [CauseIdle]; 0 means never. Relay then uses the connections'
-	// deadlines, and leaves them cleared. Copy does not look at it: there a
-	// read deadline does the same.
+	// Idle ends a Relay with [CauseIdle] when no byte has moved in either direction for
+	// about this long; 0 means never. Relay then uses the connections' deadlines, and
+	// clears them before it returns. Copy does not use Idle; set a read deadline instead.
 	Idle time.Duration
 
-	// HalfClosed ends a Relay of which one side has ended, and the other has
-	// moved no byte since for about so long, with [CauseHalfClosed]; 0 means
-	// never. It uses deadlines as Idle does.
+	// HalfClosed ends a Relay with [CauseHalfClosed] when one side has ended, and the
+	// other has moved no byte for about this long since then; 0 means never. It uses
+	// deadlines as Idle does.
 	HalfClosed time.Duration
 
-	// NoSplice makes every byte go through user space.
+	// NoSplice copies all data through user space.
 	NoSplice bool
-
-	// Live, if not nil, can be read from elsewhere while the bytes move.
-	Live *Live
 }
 
-// Transfer is what one direction has moved, in bytes.
+// Transfer counts what one direction has moved, in bytes.
 type Transfer struct {
 	Read    int64 // taken from the source
 	Written int64 // accepted by the destination
-	Spliced int64 // of Written, what never was in user-space memory
-	Path    Path
-	Why     Why // why not spliced
+	Spliced int64 // of Written, those that never were in user space
+	Path    Path  // how the bytes moved
+	Why     Why   // why they were not spliced
 }
 
-// Result is the account of a Relay.
+// Result is the result of a Relay between a and b.
 type Result struct {
-	Up, Down Transfer
-	Cause    Cause
+	Up    Transfer // from a to b
+	Down  Transfer // from b to a
+	Cause Cause    // why it ended
 }
 
-// UndeliveredError is returned when Copy or Relay ends by an error while it
-// held bytes that it had read from the source and the destination had not taken.
+// UndeliveredError is returned when a Copy or Relay fails after it has read bytes from
+// the source that the destination has not accepted.
 type UndeliveredError struct {
-	Bytes int64
-	Err   error
+	Bytes int64 // how many were read and not delivered
+	Err   error // the error of the connection
 }
 
+// Error returns the text of Err with the number of bytes.
 func (e *UndeliveredError) Error() string {
 	return fmt.Sprintf("%v; %d bytes were read and not delivered", e.Err, e.Bytes)
 }
 
+// Unwrap returns Err.
 func (e *UndeliveredError) Unwrap() error { return e.Err }
 
 // Timeout reports whether Err is a timeout. With Temporary it makes
@@ -93,17 +93,17 @@ func (e *UndeliveredError) Temporary() bool {
 	return errors.As(e.Err, &t) && t.Temporary()
 }
 
-// Live is what a running Copy or Relay has moved so far. Its methods may be
-// called at any time and from anywhere; a Live must not be shared by two that
-// run at once. Copy's direction is AB.
+// Live counts what a Copy or Relay has moved while it runs; see [Config.CopyLive] and
+// [Config.RelayLive]. Its methods may be called at any time by any goroutine. A Live
+// must not be used by two calls that run at the same time.
 type Live struct {
 	dir [2]gauge
 }
 
-// Up tells what has moved from A to B, or from Copy's src to its dst.
+// Up returns what has moved from a to b, or from Copy's src to its dst.
 func (l *Live) Up() Transfer { return l.dir[0].load() }
 
-// Down tells what has moved from B to A.
+// Down returns what has moved from b to a.
 func (l *Live) Down() Transfer { return l.dir[1].load() }
 
 // reset forgets an earlier Copy or Relay.
@@ -148,61 +148,67 @@ func (g *gauge) store(t Transfer) {
 	g.how.Store(uint32(t.Path)<<8 | uint32(t.Why))
 }
 
-// Copy copies from src to dst until src ends, which is not an error, or one of
-// them fails. It returns the number of bytes that dst accepted. Neither is
-// closed, and dst is not told of the end.
+// Copy copies from src to dst until src ends or one of them fails. It returns the
+// number of bytes that dst accepted. The end of src is not an error. Copy closes
+// neither of them, and does not pass the end of src on.
 //
-// Like io.Copy it takes any reader and writer. Between TCP and Unix sockets it
-// splices; from an [os.File] to one of them it uses sendfile(2). If src is an
-// [io.LimitedReader], Copy ends after N bytes, no more than those are taken from
-// its R, which may be a socket or a file, and N is reduced as Read would reduce it.
+// Like [io.Copy], it accepts any reader and writer. Between TCP and Unix sockets it
+// splices, and from an [os.File] to one of them it uses sendfile(2). If src is an
+// [io.LimitedReader], Copy takes at most N bytes from its R, which may be a socket or
+// a file, and reduces N as Read does.
 //
-// It blocks; deadlines of src for reading and of dst for writing count, and so
-// does a Close of either from elsewhere. While it waits for src it does not look
-// at dst, so that it learns of dst's deadline, Close or reset when src has
-// something, as io.Copy does. What it has read before src fails is delivered.
-// The error is the connection's (os.ErrDeadlineExceeded, net.ErrClosed, a system
-// call's), in an [UndeliveredError] if bytes were lost by it; src can then be
-// read on from right after those.
+// Copy blocks. The read deadline of src and the write deadline of dst apply, and
+// closing either from another goroutine ends it. Like io.Copy, it does not notice a
+// deadline, Close or reset of dst while it waits for src. If src fails, the bytes read
+// before that are delivered. The error is that of the connection, such as
+// [os.ErrDeadlineExceeded], [net.ErrClosed] or a system call's. It is wrapped in an
+// [UndeliveredError] if bytes were read and not delivered; reading from src goes on
+// after those.
 func Copy(dst io.Writer, src io.Reader) (written int64, err error) {
 	var cfg Config
 	return cfg.Copy(dst, src)
 }
 
-// Relay moves bytes both ways between a and b until both have ended, or one has
-// failed. The end of one direction is passed on (CloseWrite) after its last
-// byte. A connection without CloseWrite cannot be told: Relay then goes on with
-// the other direction, and a peer that waits for the end learns of it only from
-// Close; Config.HalfClosed bounds that. A reset is not passed on as an end.
+// Relay moves bytes in both directions between a and b until both have ended or one has
+// failed. It passes the end of a direction on after its last byte, with CloseWrite. To
+// a connection without that method it cannot pass the end on: Relay continues with the
+// other direction, and a peer that waits for the end sees it only when the caller
+// closes the connection. Config.HalfClosed limits that time.
 //
-// Neither connection is closed. To pass a reset on, after [CauseAReset] or
-// [CauseBReset], call SetLinger(0) on the other connection and close it.
+// Relay closes neither connection, and does not pass a reset on as an end. To pass a
+// reset on, after [CauseAReset] or [CauseBReset], call SetLinger(0) on the other
+// connection and close it.
 //
-// Relay blocks. Deadlines and Close from elsewhere end it. To stop the second
-// direction when the first has failed, Relay sets deadlines, and clears them
-// before it returns. Between TCP and Unix sockets it runs one more goroutine,
-// and with other connections two, which have ended when it returns. Where a
-// connection is not stopped by its deadline within half a second, Relay returns
-// all the same: its goroutine ends when that connection's Read or Write returns,
-// which Close makes them do, and the deadlines stay set.
+// Relay blocks. Deadlines, and closing a connection from another goroutine, end it. When
+// one direction fails, Relay sets deadlines to stop the other, and clears them before
+// it returns. It starts one goroutine for TCP and Unix sockets and two for other
+// connections, which have ended when it returns. Only if a deadline does not stop a
+// connection within half a second, Relay returns before its goroutine has ended; the
+// goroutine ends when the connection is closed, and the deadlines stay set.
 func Relay(a, b net.Conn) (Result, error) {
 	var cfg Config
 	return cfg.Relay(a, b)
 }
 
-// RelayContext is like [Relay], and ends with [CauseCanceled] and an error that
-// wraps ctx's when ctx ends. If ctx has ended already, nothing is read.
+// RelayContext is like [Relay]. When ctx ends, it returns with [CauseCanceled] and an
+// error that wraps ctx's. If ctx has already ended, nothing is read.
 func RelayContext(ctx context.Context, a, b net.Conn) (Result, error) {
 	var cfg Config
 	return cfg.RelayContext(ctx, a, b)
 }
 
-// Copy is as the function [Copy], with options.
+// Copy is like the function [Copy], with options.
 func (cfg *Config) Copy(dst io.Writer, src io.Reader) (written int64, err error) {
+	return cfg.CopyLive(dst, src, nil)
+}
+
+// CopyLive is like [Config.Copy], and counts in live what it moves. It sets live to
+// zero first.
+func (cfg *Config) CopyLive(dst io.Writer, src io.Reader, live *Live) (written int64, err error) {
 	var w watcher
-	if cfg.Live != nil {
-		w.gauge = &cfg.Live.dir[0]
-		cfg.Live.reset()
+	if live != nil {
+		w.gauge = &live.dir[0]
+		live.reset()
 	}
 	var read []byte
 	limit := int64(noLimit)

@@ -39,8 +39,8 @@ func TestControlRoom(t *testing.T) {
 	for _, ours := range []batchSide{ourBatch("best", dgram.Config{}), ourBatch("plain", dgram.Config{NoGSO: true, NoGRO: true})} {
 		for _, row := range []struct{ network, to string }{{"udp4", "127.0.0.1"}, {"udp", "127.0.0.1"}, {"udp6", "::1"}, {"udp", "::1"}} {
 			for _, options := range []string{"", "dst", "more"} {
-				for _, way := range []string{"batch", "two buffers", "msg"} {
-					t.Run(fmt.Sprintf("%s/%s to %s/%s/%s", ours.name, row.network, row.to, options, way), func(t *testing.T) {
+				for _, method := range []string{"batch", "two buffers", "msg"} {
+					t.Run(fmt.Sprintf("%s/%s to %s/%s/%s", ours.name, row.network, row.to, options, method), func(t *testing.T) {
 						play := func(side batchSide) (said []string) {
 							s := &stage{T: t, side: side}
 							s.udp, s.batch = s.open(net.ListenUDP(row.network, nil))
@@ -67,7 +67,7 @@ func TestControlRoom(t *testing.T) {
 									oob = nil
 								}
 								var n, flags int
-								if way == "msg" {
+								if method == "msg" {
 									r, ok := s.batch.(oobReader)
 									if !ok {
 										r = s.udp
@@ -76,7 +76,7 @@ func TestControlRoom(t *testing.T) {
 									flags &^= 0x40000000 // MSG_CMSG_CLOEXEC, which the net package asks for
 								} else {
 									ms := []ipv4.Message{{Buffers: [][]byte{make([]byte, 64)}, OOB: oob}}
-									if way == "two buffers" {
+									if method == "two buffers" {
 										ms[0].Buffers = [][]byte{make([]byte, 3), make([]byte, 61)}
 									}
 									_, err = s.ReadBatch(ms, 0)

@@ -79,8 +79,8 @@ func TestUDPConn(t *testing.T) {
 	testnet.CheckLeaks(t)
 	for name, cfg := range map[string]dgram.Config{"best": {}, "plain": {NoGSO: true, NoGRO: true}} {
 		for _, row := range []struct{ network, to string }{{"udp4", "127.0.0.1"}, {"udp", "127.0.0.1"}, {"udp", "::1"}, {"udp6", "::1"}, {"connected", "127.0.0.1"}} {
-			for _, way := range reads {
-				t.Run(fmt.Sprintf("%s/%s to %s/%s", name, row.network, row.to, way.name), func(t *testing.T) {
+			for _, method := range reads {
+				t.Run(fmt.Sprintf("%s/%s to %s/%s", name, row.network, row.to, method.name), func(t *testing.T) {
 					play := func(ours bool) (said []string) {
 						udp, peer := udpPair(t, row.network, row.to)
 						defer udp.Close()
@@ -94,7 +94,7 @@ func TestUDPConn(t *testing.T) {
 							c = x
 						}
 						say := func(what string, b []byte) {
-							n, more, err := way.read(c, b)
+							n, more, err := method.read(c, b)
 							if err != nil {
 								more = "" // what the net package then says of an address means nothing
 							}

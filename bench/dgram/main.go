@@ -6,9 +6,9 @@
 //
 //	go run ./bench/dgram -out result.txt
 //
-// All ways run in one process, one after the other, in many short interleaved
+// All impls run in one process, one after the other, in many short interleaved
 // rounds, so that each has the machine's moods in equal parts. Ratios are
-// against x/net's batch calls. Names of the ways: "iter" is a call a datagram,
+// against x/net's batch calls. Names of the impls: "iter" is a call a datagram,
 // "batch" a call for n; "plain" is dgram with GSO and GRO off; "floor" is the
 // system calls alone.
 package main
@@ -37,11 +37,11 @@ func main() {
 
 func run(args []string) error {
 	fs := flag.NewFlagSet("dgram", flag.ExitOnError)
-	rounds := fs.Int("rounds", 9, "rounds; each runs every way once for each n and size")
+	rounds := fs.Int("rounds", 9, "rounds; each runs every impl once for each n and size")
 	window := fs.Duration("window", 25*time.Millisecond, "length of one measurement")
 	ns := fs.String("n", "1,2,4,8,16,32,64,128,256,512", "batch sizes")
 	sizes := fs.String("size", "1200,64", "payload sizes")
-	only := fs.String("ways", "", "run only these ways; the default is all")
+	only := fs.String("impls", "", "run only these impls; the default is all")
 	out := fs.String("out", "", "also write everything to this `FILE`")
 	fs.Parse(args)
 	b := bench{window: *window, out: os.Stdout}
@@ -53,9 +53,9 @@ func run(args []string) error {
 		defer f.Close()
 		b.out = io.MultiWriter(os.Stdout, f)
 	}
-	for _, w := range ways {
+	for _, w := range impls {
 		if *only == "" || strings.Contains(","+*only+",", ","+w.name+",") {
-			b.ways = append(b.ways, w)
+			b.impls = append(b.impls, w)
 		}
 	}
 	var err error

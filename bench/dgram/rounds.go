@@ -13,7 +13,7 @@ import (
 )
 
 type bench struct {
-	ways      []way
+	impls     []impl
 	ns, sizes []int
 	window    time.Duration
 	out       io.Writer
@@ -22,7 +22,7 @@ type bench struct {
 
 // row is one line of the table.
 type row struct {
-	way     string
+	impl    string
 	n, size int
 }
 
@@ -38,7 +38,7 @@ func (b *bench) round() error {
 	}
 	for _, size := range b.sizes {
 		for _, n := range b.ns {
-			for _, w := range b.ways {
+			for _, w := range b.impls {
 				f, err := b.measure(w, n, size)
 				if err != nil {
 					return fmt.Errorf("%s, n=%d, size=%d: %w", w.name, n, size, err)
@@ -51,8 +51,8 @@ func (b *bench) round() error {
 	return nil
 }
 
-// measure runs a way for the window, after a tenth of it to warm up.
-func (b *bench) measure(w way, n, size int) (figures, error) {
+// measure runs a impl for the window, after a tenth of it to warm up.
+func (b *bench) measure(w impl, n, size int) (figures, error) {
 	c, err := socket()
 	if err != nil {
 		return figures{}, err
@@ -81,7 +81,7 @@ func (b *bench) measure(w way, n, size int) (figures, error) {
 		calls:       float64(calls) / float64(batches*n),
 		allocsBatch: float64((after.Mallocs - before.Mallocs) / uint64(batches)), // whole ones, as Go's benchmarks count
 	}
-	fmt.Fprintf(b.out, "BenchmarkUDP/way=%s/n=%d/size=%d\t%d\t%.1f ns/datagram\t%.4f calls/datagram\t%.0f allocs/op\n",
+	fmt.Fprintf(b.out, "BenchmarkUDP/impl=%s/n=%d/size=%d\t%d\t%.1f ns/datagram\t%.4f calls/datagram\t%.0f allocs/op\n",
 		w.name, n, size, batches, f.ns, f.calls, f.allocsBatch)
 	return f, nil
 }
@@ -100,12 +100,12 @@ func (b *bench) loop(x exchange, n int, window time.Duration) (took time.Duratio
 	return took, batches, nil
 }
 
-// table prints medians, and each way against x/net's batch calls, round by round.
+// table prints medians, and each impl against x/net's batch calls, round by round.
 func (b *bench) table() {
 	for _, size := range b.sizes {
 		w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "#\n# %d bytes, n\t", size)
-		for _, y := range b.ways {
+		for _, y := range b.impls {
 			fmt.Fprintf(w, "%s ns\tallocs\tcalls\t", y.name)
 			if y.name != base {
 				fmt.Fprint(w, "/ x/net\t")
@@ -115,7 +115,7 @@ func (b *bench) table() {
 		for _, n := range b.ns {
 			theirs := column(b.results[row{base, n, size}], func(f figures) float64 { return f.ns })
 			fmt.Fprintf(w, "# %d\t", n)
-			for _, y := range b.ways {
+			for _, y := range b.impls {
 				fs := b.results[row{y.name, n, size}]
 				ours := column(fs, func(f figures) float64 { return f.ns })
 				fmt.Fprintf(w, "%.0f\t%.0f\t%.3f\t", stat.Median(ours),

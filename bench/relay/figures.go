@@ -42,7 +42,7 @@ func figures(s load.Spec) (judged figure, shown []figure) {
 		return cpuPerGB, []figure{rate, rss, busy, loadBusy, others}
 	case load.Flood:
 		return cpuPerOp, []figure{opRate, loss, rss, busy, loadBusy, others}
-	case load.UDPPing, load.Session:
+	case load.UDPPing, load.UDPConnect:
 		return cpuPerOp, []figure{opRate, p50, p99, loss, rss, busy, loadBusy, others}
 	case load.PingPong:
 		if s.Conns == 1 {
@@ -67,7 +67,7 @@ func describe(s load.Spec) string {
 		return fmt.Sprintf("%d UDP flows, one way, datagrams of %d bytes, %d of a flow under way at most", s.Conns, s.Size, load.FloodWindow)
 	case load.UDPPing:
 		return fmt.Sprintf("%d UDP flows, %d bytes and their echo", s.Conns, s.Size)
-	case load.Session:
+	case load.UDPConnect:
 		return fmt.Sprintf("a new UDP flow, %d bytes and their echo, close; %d at a time; the relay is told to end a flow after one reply", s.Size, s.Conns)
 	case load.PingPong:
 		return fmt.Sprintf("%d connections, %d bytes and their echo", s.Conns, s.Size)

@@ -24,7 +24,7 @@ type namedLoad struct {
 // setup is what a relay must know of the load.
 func (l namedLoad) setup() peer.Setup {
 	s := peer.Setup{UDP: l.UDP()}
-	if l.Kind == load.Session {
+	if l.Kind == load.UDPConnect {
 		s.Replies = 1
 	}
 	return s

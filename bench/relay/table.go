@@ -95,12 +95,12 @@ func (b *bench) rows(w *tabwriter.Writer, l namedLoad, loops int, results [][]lo
 		return fmt.Sprintf("# %s, loops %d: %s of %s%s", l.text, loops, judged.unit, b.peers[0].Name, besideFloor)
 	}
 	ratio := stat.Median(ours) / stat.Median(best)
-	return fmt.Sprintf("# %s, loops %d: %s of %s / best peer (%s) = %.3f: %s%s", l.text, loops, judged.unit, b.peers[0].Name, bestName, ratio, standing(ratio), besideFloor)
+	return fmt.Sprintf("# %s, loops %d: %s of %s / best peer (%s) = %.3f: %s%s", l.text, loops, judged.unit, b.peers[0].Name, bestName, ratio, ratioWord(ratio), besideFloor)
 }
 
-// standing says in a word what a ratio of ours to the best peer's means. Within
+// ratioWord says in a word what a ratio of ours to the best peer's means. Within
 // 3% no two relays can be told apart on a machine that others share.
-func standing(ratio float64) string {
+func ratioWord(ratio float64) string {
 	switch {
 	case ratio < 0.97:
 		return "ahead"

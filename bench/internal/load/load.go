@@ -17,13 +17,13 @@ import (
 type Kind string
 
 const (
-	Bulk     Kind = "bulk"       // one-way streams; the sink discards, and answers the half-close with what it counted
-	PingPong Kind = "pingpong"   // each connection sends Size bytes and waits for the echo
-	Connect  Kind = "connect"    // connect, send Size bytes, read the echo, close; Conns of them at a time
-	Idle     Kind = "idle"       // connections that did one ping-pong and then nothing
-	Flood    Kind = "udp"        // one-way UDP flows as fast as a window of datagrams allows; the sink says what it got
-	UDPPing  Kind = "udpping"    // each UDP flow sends Size bytes and waits for the echo
-	Session  Kind = "udpsession" // a new UDP flow, Size bytes and their echo, close; Conns of them at a time
+	Bulk       Kind = "bulk"       // one-way streams; the sink discards, and answers the half-close with what it counted
+	PingPong   Kind = "pingpong"   // each connection sends Size bytes and waits for the echo
+	Connect    Kind = "connect"    // connect, send Size bytes, read the echo, close; Conns of them at a time
+	Idle       Kind = "idle"       // connections that did one ping-pong and then nothing
+	Flood      Kind = "udp"        // one-way UDP flows as fast as a window of datagrams allows; the sink says what it got
+	UDPPing    Kind = "udpping"    // each UDP flow sends Size bytes and waits for the echo
+	UDPConnect Kind = "udpsession" // a new UDP flow, Size bytes and their echo, close; Conns of them at a time
 )
 
 // Spec is one load. Its text form is KIND, for bulk followed by the size of a
@@ -46,7 +46,7 @@ const (
 )
 
 // UDP tells whether the load is made of datagrams.
-func (s Spec) UDP() bool { return s.Kind == Flood || s.Kind == UDPPing || s.Kind == Session }
+func (s Spec) UDP() bool { return s.Kind == Flood || s.Kind == UDPPing || s.Kind == UDPConnect }
 
 var (
 	bulkForm  = regexp.MustCompile(`^bulk(\d+)([km]?)(?:x(\d+))?$`)
@@ -88,7 +88,7 @@ func Parse(s string) (Spec, error) {
 	}
 	if m := otherForm.FindStringSubmatch(s); m != nil {
 		spec := Spec{Kind: Kind(m[1]), Size: messageSize}
-		spec.Conns = map[Kind]int{PingPong: 64, Connect: 32, Idle: 10000, UDPPing: 64, Session: 32}[spec.Kind]
+		spec.Conns = map[Kind]int{PingPong: 64, Connect: 32, Idle: 10000, UDPPing: 64, UDPConnect: 32}[spec.Kind]
 		if spec.UDP() {
 			spec.Size = 200
 		}
@@ -177,7 +177,7 @@ func drive(spec Spec, cfg Config) (Result, error) {
 		return runFlood(spec, cfg)
 	case spec.Kind == PingPong || spec.Kind == UDPPing:
 		return runPingPong(spec, cfg)
-	case spec.Kind == Connect || spec.Kind == Session:
+	case spec.Kind == Connect || spec.Kind == UDPConnect:
 		return runConnect(spec, cfg)
 	case spec.Kind == Idle:
 		return runIdle(spec, cfg)

@@ -29,7 +29,7 @@ func TestParse(t *testing.T) {
 		{"udp1200", Spec{Kind: Flood, Size: 1200, Conns: 4}},
 		{"udpgso100x2", Spec{Kind: Flood, Size: 100, Conns: 2, Burst: 32}},
 		{"udpping64", Spec{Kind: UDPPing, Size: 200, Conns: 64}},
-		{"udpsession", Spec{Kind: Session, Size: 200, Conns: 32}},
+		{"udpsession", Spec{Kind: UDPConnect, Size: 200, Conns: 32}},
 		{"idle", Spec{Kind: Idle, Size: 64, Conns: 10000}},
 	} {
 		got, err := Parse(c.text)

@@ -59,12 +59,12 @@ func quantile(sorted []float64, q float64) float64 {
 
 // atLeast is the chance that k or more of n tosses of a fair coin are heads.
 func atLeast(k, n int) float64 {
-	sum, ways := 0.0, 1.0 // n over i
+	sum, combinations := 0.0, 1.0 // n over i
 	for i := range n + 1 {
 		if i >= k {
-			sum += ways
+			sum += combinations
 		}
-		ways = ways * float64(n-i) / float64(i+1)
+		combinations = combinations * float64(n-i) / float64(i+1)
 	}
 	return sum / math.Pow(2, float64(n))
 }

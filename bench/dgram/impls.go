@@ -13,13 +13,13 @@ import (
 	"github.com/penstock/penstock/dgram"
 )
 
-// way is one way to send n datagrams to oneself and to receive them.
-type way struct {
+// impl is one impl to send n datagrams to oneself and to receive them.
+type impl struct {
 	name string
 	open func(c *net.UDPConn, n, size int) (exchange, error)
 }
 
-// exchange is a way that is set up for one n and one size.
+// exchange is a impl that is set up for one n and one size.
 type exchange struct {
 	once  func() error // writes n, reads n
 	calls func() int64 // system calls so far that moved datagrams
@@ -32,8 +32,8 @@ func (x exchange) end() {
 	}
 }
 
-// ways are in the order in which a round runs them.
-var ways = []way{
+// impls are in the order in which a round runs them.
+var impls = []impl{
 	{"net-iter", netIter},
 	{"xnet-batch", xnetBatch},
 	{"xnet-iter", xnetIter},

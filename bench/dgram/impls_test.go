@@ -9,12 +9,12 @@ import (
 
 // BenchmarkUDP has the shape of x/net's benchmark of that name: a socket writes
 // n datagrams to itself and reads them. For figures use the program, which
-// interleaves the ways; this runs each once in the check.
+// interleaves the impls; this runs each once in the check.
 func BenchmarkUDP(b *testing.B) {
 	for _, size := range []int{64, 1200} {
 		for n := 1; n <= 512; n *= 8 {
-			for _, w := range ways {
-				b.Run(fmt.Sprintf("way=%s/n=%d/size=%d", w.name, n, size), func(b *testing.B) {
+			for _, w := range impls {
+				b.Run(fmt.Sprintf("impl=%s/n=%d/size=%d", w.name, n, size), func(b *testing.B) {
 					c, err := socket()
 					if err != nil {
 						b.Fatal(err)

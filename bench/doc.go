@@ -1,3 +1,3 @@
-// Package bench measures penstock beside its peers. The command relay does so
-// for the daemon, the packages beside it for the library. README.md states method and limits.
+// Package bench compares penstock with its peers. The command relay does so for the daemon, the
+// other packages for the library. README.md describes the method and its limits.
 package bench

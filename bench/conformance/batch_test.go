@@ -24,8 +24,7 @@ type batch interface {
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)
 }
 
-// batchSide makes x/net's batch calls of a socket, or ours. Both are closed
-// with it.
+// batchSide wraps a socket in x/net's batch calls, or in ours. Closing the socket closes both.
 type batchSide struct {
 	name string
 	on   func(t *testing.T, c *net.UDPConn) batch
@@ -48,7 +47,7 @@ func ourBatch(name string, cfg dgram.Config) batchSide {
 	}}
 }
 
-// stage is what a story plays on: a socket, and its batch calls.
+// stage is what a test runs on: a socket, and its batch calls.
 type stage struct {
 	*testing.T
 	side batchSide
@@ -68,7 +67,7 @@ func (s *stage) open(c *net.UDPConn, err error) (*net.UDPConn, batch) {
 	return c, s.side.on(s.T, c)
 }
 
-// say notes an outcome. Counts of x/net are -1 on some errors; ours never are.
+// say records an outcome. Counts of x/net are -1 on some errors; ours never are.
 func (s *stage) say(what string, n int, err error) {
 	s.said = append(s.said, fmt.Sprintf("%s: %d, %s", what, max(n, 0), class(err)))
 }
@@ -82,7 +81,7 @@ func (s *stage) messages(to net.Addr, sizes ...int) (ms []ipv4.Message) {
 	return ms
 }
 
-// write sends all messages, says how each call ended, and what N is then.
+// write sends all messages, and records how each call ended and the resulting N.
 func (s *stage) write(c batch, ms []ipv4.Message) {
 	for len(ms) > 0 {
 		n, err := c.WriteBatch(ms, 0)
@@ -91,14 +90,14 @@ func (s *stage) write(c batch, ms []ipv4.Message) {
 			s.said = append(s.said, fmt.Sprintf("sent %d", m.N))
 		}
 		if err != nil {
-			n = 1 // the one that the error is about
+			n = 1 // the message that caused the error
 		}
 		ms = ms[n:]
 	}
 }
 
-// read receives want datagrams into messages of the given rooms, and says what
-// each is. How many a call gives is left open, but none is empty.
+// read receives want datagrams into messages of the given sizes, and records each. A call may
+// return any number of them, except for none.
 func (s *stage) read(c batch, want int, rooms ...int) {
 	s.Helper()
 	for got := 0; got < want; {
@@ -304,7 +303,7 @@ var batchStories = []struct {
 	}},
 }
 
-// TestBatch makes the same calls on x/net's batches and on ours.
+// TestBatch makes the same calls with x/net's batches and with ours.
 func TestBatch(t *testing.T) {
 	testnet.CheckLeaks(t)
 	for _, addr := range []string{"127.0.0.1", "::1"} {
@@ -328,8 +327,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// Control messages that a program asked for arrive with each datagram, and those
-// it sends take effect, as with x/net.
+// Control messages that a program has asked for arrive with each datagram, and those that it sends
+// take effect, as with x/net.
 func TestBatchControl(t *testing.T) {
 	testnet.CheckLeaks(t)
 	for _, ours := range []batchSide{ourBatch("best", dgram.Config{}), ourBatch("plain", dgram.Config{NoGSO: true, NoGRO: true})} {
@@ -346,7 +345,7 @@ func TestBatchControl(t *testing.T) {
 				for i := range out {
 					m := []ipv4.Message{{Buffers: [][]byte{make([]byte, 9)}, OOB: make([]byte, 128)}}
 					if i == 2 {
-						m[0].OOB = m[0].OOB[:4] // too little for any
+						m[0].OOB = m[0].OOB[:4] // too small for any control message
 					}
 					if _, err := s.ReadBatch(m, 0); err != nil {
 						t.Fatal(err)

@@ -18,11 +18,10 @@ func TestMain(m *testing.M) { testnet.Main(m) }
 
 var pairs = [][2]string{{"tcp4", "tcp4"}, {"tcp4", "unix"}, {"unix", "tcp4"}, {"unix", "unix"}}
 
-// carry is a way to carry bytes between two connections until both have ended;
-// it owns them from then on.
+// carry relays bytes between two connections until both have ended; it owns them from then on.
 type carry func(a, b net.Conn) error
 
-// testConn runs the suite of net.Conn over two connections with a relay in between.
+// testConn runs the net.Conn test suite over two connections with a relay in between.
 func testConn(t *testing.T, pairs [][2]string, through carry) {
 	for _, p := range pairs {
 		t.Run("a="+p[0]+"/b="+p[1], func(t *testing.T) {
@@ -38,7 +37,7 @@ func testConn(t *testing.T, pairs [][2]string, through carry) {
 	}
 }
 
-// A pair of connections with splice.Relay in between is a net.Conn's two ends.
+// Two connections with splice.Relay in between behave like the two ends of a net.Conn.
 func TestSplice(t *testing.T) {
 	for name, cfg := range map[string]splice.Config{"path=any": {}, "path=copy": {NoSplice: true}, "idle=1m": {Idle: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +56,7 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-// So is one that an engine has taken over.
+// So do two connections that an engine has taken over.
 func TestEngine(t *testing.T) {
 	for name, cfg := range map[string]relay.Config{"path=any": {Loops: 2}, "path=copy": {Loops: 2, MaxPipes: -1}, "loops=dedicated": {Loops: 1, Dedicated: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +68,7 @@ func TestEngine(t *testing.T) {
 			defer e.Close()
 			pairs := pairs
 			if cfg.Dedicated {
-				pairs = pairs[1:2] // a dedicated loop on a machine of one CPU leaves little to the ends
+				pairs = pairs[1:2] // on a machine with one CPU, a dedicated loop leaves little time to the ends
 			}
 			testConn(t, pairs, func(a, b net.Conn) error { return e.Relay(a, b, relay.PairConfig{}) })
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -86,7 +85,7 @@ func TestEngine(t *testing.T) {
 	}
 }
 
-// The way of a listener: accepted, connected, relayed.
+// The same with a listener: accepted, connected, relayed.
 func TestListener(t *testing.T) {
 	testnet.CheckLeaks(t)
 	e, err := relay.New(relay.Config{Loops: 2})

@@ -15,13 +15,13 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// oobReader is what receives control messages beside datagrams one by one.
+// oobReader receives datagrams with their control messages, one by one.
 type oobReader interface {
 	ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error)
 }
 
-// wantControl asks for control messages as a DNS server does: of both families on
-// a dual-stack socket, so that each IPv4 datagram comes with two.
+// wantControl asks for control messages as a DNS server does: for both families on a dual-stack
+// socket, so that each IPv4 datagram comes with two.
 func wantControl(c *net.UDPConn) error {
 	err4 := ipv4.NewPacketConn(c).SetControlMessage(ipv4.FlagDst|ipv4.FlagInterface, true)
 	err6 := ipv6.NewPacketConn(c).SetControlMessage(ipv6.FlagDst|ipv6.FlagInterface, true)
@@ -31,8 +31,8 @@ func wantControl(c *net.UDPConn) error {
 	return nil
 }
 
-// TestControlRoom: whatever the room for control messages, what comes in it is
-// what the kernel would have written there, and so is MSG_CTRUNC.
+// TestControlRoom: whatever the size of the buffer for control messages, it receives what the
+// kernel would have written there, and MSG_CTRUNC is set as the kernel sets it.
 func TestControlRoom(t *testing.T) {
 	testnet.CheckLeaks(t)
 	rooms := []int{0, 1, 15, 16, 17, 20, 27, 28, 29, 31, 32, 33, 36, 39, 40, 41, 55, 56, 64, 68, 71, 72, 73, 96, 128, 256, 1024}
@@ -73,7 +73,7 @@ func TestControlRoom(t *testing.T) {
 										r = s.udp
 									}
 									_, n, flags, _, err = r.ReadMsgUDP(make([]byte, 64), oob)
-									flags &^= 0x40000000 // MSG_CMSG_CLOEXEC, which the net package asks for
+									flags &^= 0x40000000 // MSG_CMSG_CLOEXEC, which package net sets
 								} else {
 									ms := []ipv4.Message{{Buffers: [][]byte{make([]byte, 64)}, OOB: oob}}
 									if method == "two buffers" {

@@ -12,11 +12,11 @@ import (
 	"github.com/penstock/penstock/splice"
 )
 
-// copier is io.Copy, or ours.
+// copier is io.Copy or splice.Copy.
 type copier func(dst io.Writer, src io.Reader) (int64, error)
 
-// wire is what a copy lies on: it moves from src to dst; from is the far end of
-// the one, to of the other.
+// wire is what a copy runs on: it copies from src to dst. from is the far end of src, to that of
+// dst.
 type wire struct {
 	*testing.T
 	copy               copier
@@ -24,14 +24,14 @@ type wire struct {
 	said               []string
 }
 
-// run copies, and says what came of it.
+// run copies, and returns the outcome.
 func (w *wire) run() {
 	w.Helper()
 	n, err := w.copy(w.dst, w.src)
 	w.said = append(w.said, fmt.Sprintf("copied %d, %s", n, class(err)))
 }
 
-// feed writes n bytes to the source in the background, and then does the next thing.
+// feed writes n bytes to the source in the background, and then calls the function.
 func (w *wire) feed(n int, then func()) (fed chan struct{}) {
 	fed = make(chan struct{})
 	go func() {
@@ -42,8 +42,7 @@ func (w *wire) feed(n int, then func()) (fed chan struct{}) {
 	return fed
 }
 
-// collect counts what arrives, until the other side ends; the channel gives what
-// it was.
+// collect counts what arrives until the other side ends; the channel delivers the outcome.
 func (w *wire) collect() chan string {
 	got := make(chan string, 1)
 	go func() {
@@ -54,7 +53,7 @@ func (w *wire) collect() chan string {
 	return got
 }
 
-// whole carries n bytes to the end of the stream.
+// whole copies n bytes to the end of the stream.
 func (w *wire) whole(n int) {
 	w.Helper()
 	fed, got := w.feed(n, func() { closeWrite(w.from) }), w.collect()
@@ -66,8 +65,8 @@ func (w *wire) whole(n int) {
 
 func closeWrite(c net.Conn) { c.(interface{ CloseWrite() error }).CloseWrite() }
 
-// limited is a connection of which only n more bytes can be read: an
-// io.LimitedReader with the methods of a connection.
+// limited is a connection from which only n more bytes can be read: an io.LimitedReader with the
+// methods of a connection.
 type limited struct {
 	net.Conn
 	r io.LimitedReader
@@ -83,7 +82,7 @@ var copyStories = []struct {
 	{"a byte", func(w *wire) { w.whole(1) }},
 	{"a message", func(w *wire) { w.whole(1000) }},
 	{"bulk", func(w *wire) { w.whole(3<<20 + 5) }},
-	{"half-close: the other way goes on", func(w *wire) {
+	{"half-close: the other direction goes on", func(w *wire) {
 		w.whole(100)
 		w.to.Write([]byte("back"))
 		b := make([]byte, 4)
@@ -133,7 +132,7 @@ var copyStories = []struct {
 	}},
 	{"read deadline passes, and the stream goes on", func(w *wire) {
 		fed := w.feed(8, func() {
-			io.ReadFull(w.to, make([]byte, 8)) // so the copy has moved them
+			io.ReadFull(w.to, make([]byte, 8)) // so that the copy has moved them
 			w.src.SetReadDeadline(time.Unix(1, 0))
 		})
 		w.run()
@@ -161,7 +160,7 @@ var copyStories = []struct {
 	}},
 }
 
-// TestCopy makes io.Copy and splice.Copy do the same.
+// TestCopy compares splice.Copy with io.Copy.
 func TestCopy(t *testing.T) {
 	testnet.CheckLeaks(t)
 	plain := &splice.Config{NoSplice: true}

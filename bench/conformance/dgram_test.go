@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// datagrams is a socket of dgram, or of the net package behind the same calls.
+// datagrams is a socket of dgram, or of package net behind the same calls.
 type datagrams interface {
 	write(text string, to netip.AddrPort, path string) error
 	read(room int) (text string, from netip.AddrPort, path string, cut bool, err error)
@@ -87,7 +87,7 @@ func (c netUnix) read(room int) (string, netip.AddrPort, string, bool, error) {
 	return string(b[:n]), netip.AddrPort{}, path, flags&0x20 != 0, nil
 }
 
-// TestDatagrams makes the same calls on sockets of the net package and of dgram.
+// TestDatagrams makes the same calls on sockets of package net and of dgram.
 func TestDatagrams(t *testing.T) {
 	testnet.CheckLeaks(t)
 	for name, cfg := range map[string]dgram.Config{"best": {}, "plain": {NoGSO: true, NoGRO: true}} {
@@ -106,13 +106,13 @@ func TestDatagrams(t *testing.T) {
 					}
 					connected := strings.HasPrefix(network, "connected")
 					to, toPath := peer, peerPath
-					if connected { // dgram takes the peer's address there too, which net refuses
+					if connected { // dgram also accepts the peer's address there, which net refuses
 						to, toPath = netip.AddrPort{}, ""
 					}
 					// The peer sends back what it gets.
 					exchange := func(what, text string, to netip.AddrPort, path string, room int) {
 						err := c.write(text, to, path)
-						if err != nil && strings.HasPrefix(what, "an error: ") { // dgram says which, net has one of its own
+						if err != nil && strings.HasPrefix(what, "an error: ") { // dgram returns the system call's error, net one of its own
 							said = append(said, what)
 							return
 						}
@@ -152,7 +152,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// datagramSockets makes a socket of a network, and a peer that sends back what it gets.
+// datagramSockets returns a socket of a network, and a peer that sends back what it gets.
 func datagramSockets(t *testing.T, network string, ours bool, cfg dgram.Config) (c datagrams, closer net.Conn, peer netip.AddrPort, peerPath string) {
 	t.Helper()
 	check := func(err error) {

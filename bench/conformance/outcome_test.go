@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// patience bounds every wait for something that is about to happen.
+// patience bounds every wait for something that is expected to happen.
 const patience = 20 * time.Second
 
-// class is the kind of an error, as a program would ask for it.
+// class returns the kind of an error, as a program would test for it.
 func class(err error) string {
 	var errno syscall.Errno
 	switch {
@@ -38,7 +38,7 @@ func class(err error) string {
 	}
 }
 
-// same fails unless what ours did is what theirs did.
+// same fails unless ours did what theirs did.
 func same(t *testing.T, ours, theirs []string) {
 	t.Helper()
 	if !slices.Equal(ours, theirs) {

@@ -12,13 +12,13 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// object is what the pools hold.
+// object is the type of the pooled objects.
 type object struct {
 	used atomic.Bool
-	n    int // plain: the race detector sees whether a Put happens before its Get
+	n    int // not atomic, so that the race detector sees whether a Put happens before its Get
 }
 
-// bag is the part of sync.Pool that both have.
+// bag is the interface that both pools have.
 type bag interface {
 	Get() *object
 	Put(*object)
@@ -61,17 +61,17 @@ func TestPoolEmpty(t *testing.T) {
 	})
 }
 
-// lossless reports whether a pool keeps what it is given: under the race
-// detector sync.Pool throws a quarter away.
+// lossless reports whether a pool keeps everything it is given: under the race detector, sync.Pool
+// discards a quarter.
 func lossless(b bag) bool {
 	_, theirs := b.(*syncBag)
 	return !theirs || !testnet.RaceEnabled
 }
 
-// What was put is there after one collection, as a victim, and not after two.
+// An object that was put survives one collection, as a victim, and does not survive two.
 func TestPoolAge(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // a CPU does not see what another one keeps to itself, and a collection moves goroutines
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // a CPU does not see the objects that another one keeps, and a collection moves goroutines
 	const n = 50
 	eachBag(t, nil, func(t *testing.T, b bag) {
 		fill := func() {
@@ -97,7 +97,7 @@ func TestPoolAge(t *testing.T) {
 		fill()
 		runtime.GC()
 		runtime.GC()
-		// Ours learns of a collection from the runtime's cleanups, a moment later.
+		// Our pool learns of a collection from the runtime's cleanups, a moment later.
 		if p, ok := b.(*pool.Pool[*object]); ok {
 			for end := time.Now().Add(patience); p.Stats().Kept > 0 && time.Now().Before(end); {
 				time.Sleep(time.Millisecond)
@@ -109,10 +109,10 @@ func TestPoolAge(t *testing.T) {
 	})
 }
 
-// What is used between collections stays.
+// Objects that are used between collections stay.
 func TestPoolUsed(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // a CPU does not see what another one keeps to itself, and a collection moves goroutines
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // a CPU does not see the objects that another one keeps, and a collection moves goroutines
 	eachBag(t, nil, func(t *testing.T, b bag) {
 		x := new(object)
 		for cycle := range 6 {
@@ -125,8 +125,8 @@ func TestPoolUsed(t *testing.T) {
 	})
 }
 
-// An object is with one user at a time, and its Put happens before its Get, also
-// while collections empty the pool.
+// An object has one user at a time, and its Put happens before its Get, even while collections
+// empty the pool.
 func TestPoolExclusive(t *testing.T) {
 	eachBag(t, func() *object { return new(object) }, func(t *testing.T, b bag) {
 		var users sync.WaitGroup

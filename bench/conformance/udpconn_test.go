@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/xnet"
 )
 
-// udpConn is what programs do with a *net.UDPConn, and with an xnet.Conn in its place.
+// udpConn is the interface that a *net.UDPConn and an xnet.Conn share.
 type udpConn interface {
 	net.PacketConn
 	net.Conn
@@ -37,7 +37,7 @@ var (
 	_ io.Reader = (*xnet.Conn)(nil)
 )
 
-// reads are the ways to read one datagram, each with a description of what came.
+// reads are the methods that read one datagram, each with a description of what was read.
 var reads = []struct {
 	name string
 	read func(c udpConn, b []byte) (int, string, error)
@@ -57,7 +57,7 @@ var reads = []struct {
 	}},
 	{"ReadMsgUDP", func(c udpConn, b []byte) (int, string, error) {
 		n, nn, flags, a, err := c.ReadMsgUDP(b, nil)
-		return n, fmt.Sprint(nn, flags&^0x40000000, addrShape(a)), err // MSG_CMSG_CLOEXEC is the net package's own
+		return n, fmt.Sprint(nn, flags&^0x40000000, addrShape(a)), err // only package net sets MSG_CMSG_CLOEXEC
 	}},
 	{"ReadMsgUDPAddrPort", func(c udpConn, b []byte) (int, string, error) {
 		n, nn, flags, a, err := c.ReadMsgUDPAddrPort(b, make([]byte, 64))
@@ -65,7 +65,7 @@ var reads = []struct {
 	}},
 }
 
-// addrShape tells all of an address but its port.
+// addrShape describes an address without its port.
 func addrShape(a net.Addr) string {
 	u, ok := a.(*net.UDPAddr)
 	if !ok || u == nil {
@@ -96,7 +96,7 @@ func TestUDPConn(t *testing.T) {
 						say := func(what string, b []byte) {
 							n, more, err := method.read(c, b)
 							if err != nil {
-								more = "" // what the net package then says of an address means nothing
+								more = "" // the address that package net then returns means nothing
 							}
 							said = append(said, fmt.Sprintf("%s: %q %s %s", what, b[:n], more, class(err)))
 						}
@@ -133,7 +133,7 @@ func TestUDPConn(t *testing.T) {
 	}
 }
 
-// udpPair is a socket of a network, and one that is connected to it.
+// udpPair returns a socket of a network, and one that is connected to it.
 func udpPair(t *testing.T, network, to string) (udp, peer *net.UDPConn) {
 	t.Helper()
 	var err error

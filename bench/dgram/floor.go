@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The floor is the same two system calls with headers that were packed once
-// and nothing done in Go: what no library on this socket can go below without
-// GSO and GRO. floor-nopoll is the same on a socket that Go's netpoller does not
-// watch, and shows what its watching costs: the kernel tells epoll of every
-// datagram that leaves.
+// The floor makes the same two system calls, with headers that were packed once, and does nothing
+// in Go: without GSO and GRO, no library on this socket can be faster. floor-nopoll does the same
+// on a socket that Go's netpoller does not watch, and so shows the cost of watching: the kernel
+// notifies epoll of every datagram that leaves.
 
 type mmsghdr struct {
 	hdr unix.Msghdr
@@ -46,7 +45,7 @@ func floorNoPoll(c *net.UDPConn, n, size int) (x exchange, err error) {
 		return exchange{}, derr
 	}
 	to := address(c)
-	c.Close() // the netpoller watches this one, and not its copy
+	c.Close() // the netpoller watches this descriptor, but not its copy
 	x = floorOn(uintptr(fd), to, n, size)
 	x.close = func() { unix.Close(fd) }
 	return x, nil

@@ -13,13 +13,13 @@ import (
 	"github.com/penstock/penstock/dgram"
 )
 
-// impl is one impl to send n datagrams to oneself and to receive them.
+// impl is one implementation of sending n datagrams to oneself and receiving them.
 type impl struct {
 	name string
 	open func(c *net.UDPConn, n, size int) (exchange, error)
 }
 
-// exchange is a impl that is set up for one n and one size.
+// exchange is an implementation that is set up for one n and one size.
 type exchange struct {
 	once  func() error // writes n, reads n
 	calls func() int64 // system calls so far that moved datagrams
@@ -32,7 +32,7 @@ func (x exchange) end() {
 	}
 }
 
-// impls are in the order in which a round runs them.
+// impls lists them in the order in which a round runs them.
 var impls = []impl{
 	{"net-iter", netIter},
 	{"xnet-batch", xnetBatch},
@@ -44,8 +44,8 @@ var impls = []impl{
 	{"floor-nopoll", floorNoPoll},
 }
 
-// socket opens the socket that talks to itself, as the origin's benchmark does,
-// with room for the largest batch.
+// socket opens a socket that talks to itself, as in x/net's benchmark, with room for the largest
+// batch.
 func socket() (*net.UDPConn, error) {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -135,8 +135,8 @@ func xnetIter(c *net.UDPConn, n, size int) (exchange, error) {
 	}, calls: func() int64 { return calls }}, nil
 }
 
-// dgramMessages are batches to write and to read. With GRO the datagrams come
-// in super-packets, so fewer buffers do.
+// dgramMessages returns batches to write and to read. With GRO the datagrams come in super-packets,
+// so fewer buffers suffice.
 func dgramMessages(d *dgram.Conn, c *net.UDPConn, n, size int) (out, in []dgram.Message) {
 	out = make([]dgram.Message, n)
 	data := make([]byte, size)
@@ -188,7 +188,7 @@ func dgramIter(c *net.UDPConn, n, size int) (exchange, error) {
 	}, calls: callsOf(d)}, nil
 }
 
-// readAll reads n datagrams and looks at each, so that splitting is part of the time.
+// readAll reads n datagrams and looks at each, so that the time includes splitting.
 func readAll(d *dgram.Conn, in []dgram.Message, n, size int) error {
 	for got := 0; got < n; {
 		k, err := d.ReadBatch(in[:min(len(in), n-got)])

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// BenchmarkUDP has the shape of x/net's benchmark of that name: a socket writes
-// n datagrams to itself and reads them. For figures use the program, which
-// interleaves the impls; this runs each once in the check.
+// BenchmarkUDP has the shape of x/net's benchmark of that name: a socket writes n datagrams to
+// itself and reads them. Use the program for figures, because it interleaves the implementations;
+// the check runs this benchmark once.
 func BenchmarkUDP(b *testing.B) {
 	for _, size := range []int{64, 1200} {
 		for n := 1; n <= 512; n *= 8 {

@@ -1,16 +1,14 @@
 //go:build linux
 
-// Dgram measures package dgram beside net and golang.org/x/net, in the shape of
-// the benchmark of x/net (BenchmarkUDP): a socket writes n datagrams to itself
-// over loopback and reads them.
+// Dgram compares package dgram with net and golang.org/x/net, in the shape of x/net's BenchmarkUDP:
+// a socket writes n datagrams to itself over loopback and reads them.
 //
 //	go run ./bench/dgram -out result.txt
 //
-// All impls run in one process, one after the other, in many short interleaved
-// rounds, so that each has the machine's moods in equal parts. Ratios are
-// against x/net's batch calls. Names of the impls: "iter" is a call a datagram,
-// "batch" a call for n; "plain" is dgram with GSO and GRO off; "floor" is the
-// system calls alone.
+// All implementations run in one process, one after the other, in many short interleaved rounds, so
+// that disturbances of the machine affect all of them alike. Ratios are relative to x/net's batch
+// calls. In the names, "iter" means one call per datagram, "batch" one call for n of them, "plain"
+// dgram with GSO and GRO off, and "floor" only the system calls.
 package main
 
 import (
@@ -37,11 +35,11 @@ func main() {
 
 func run(args []string) error {
 	fs := flag.NewFlagSet("dgram", flag.ExitOnError)
-	rounds := fs.Int("rounds", 9, "rounds; each runs every impl once for each n and size")
+	rounds := fs.Int("rounds", 9, "rounds; each runs every implementation once for each n and size")
 	window := fs.Duration("window", 25*time.Millisecond, "length of one measurement")
 	ns := fs.String("n", "1,2,4,8,16,32,64,128,256,512", "batch sizes")
 	sizes := fs.String("size", "1200,64", "payload sizes")
-	only := fs.String("impls", "", "run only these impls; the default is all")
+	only := fs.String("impls", "", "run only these implementations (default all)")
 	out := fs.String("out", "", "also write everything to this `FILE`")
 	fs.Parse(args)
 	b := bench{window: *window, out: os.Stdout}
@@ -88,7 +86,7 @@ func numbers(list string) (all []int, err error) {
 	return all, nil
 }
 
-// header prints what the numbers mean nothing without.
+// header prints the conditions of the measurement.
 func (b *bench) header(rounds int) error {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {

@@ -26,7 +26,7 @@ type row struct {
 	n, size int
 }
 
-// figures are what one measurement found, each a datagram but the last.
+// figures are the results of one measurement, all per datagram except for the last.
 type figures struct {
 	ns, calls   float64
 	allocsBatch float64
@@ -51,7 +51,7 @@ func (b *bench) round() error {
 	return nil
 }
 
-// measure runs a impl for the window, after a tenth of it to warm up.
+// measure runs an implementation for the window, after warming up for a tenth of it.
 func (b *bench) measure(w impl, n, size int) (figures, error) {
 	c, err := socket()
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *bench) measure(w impl, n, size int) (figures, error) {
 	f := figures{
 		ns:          float64(took.Nanoseconds()) / float64(batches*n),
 		calls:       float64(calls) / float64(batches*n),
-		allocsBatch: float64((after.Mallocs - before.Mallocs) / uint64(batches)), // whole ones, as Go's benchmarks count
+		allocsBatch: float64((after.Mallocs - before.Mallocs) / uint64(batches)), // whole numbers, as in Go's benchmarks
 	}
 	fmt.Fprintf(b.out, "BenchmarkUDP/impl=%s/n=%d/size=%d\t%d\t%.1f ns/datagram\t%.4f calls/datagram\t%.0f allocs/op\n",
 		w.name, n, size, batches, f.ns, f.calls, f.allocsBatch)
@@ -100,7 +100,8 @@ func (b *bench) loop(x exchange, n int, window time.Duration) (took time.Duratio
 	return took, batches, nil
 }
 
-// table prints medians, and each impl against x/net's batch calls, round by round.
+// table prints medians, and the ratio of each implementation to x/net's batch calls, computed round
+// by round.
 func (b *bench) table() {
 	for _, size := range b.sizes {
 		w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
@@ -131,7 +132,7 @@ func (b *bench) table() {
 	}
 }
 
-// base is what the ratios are against.
+// base is the implementation that the ratios are relative to.
 const base = "xnet-batch"
 
 func column(fs []figures, of func(figures) float64) []float64 {

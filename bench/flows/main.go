@@ -1,13 +1,13 @@
 //go:build linux
 
-// Flows measures what many UDP flows cost the daemon, and what a flood from
-// spoofed addresses does to those that are there.
+// Flows measures what many UDP flows cost the daemon, and how a flood from spoofed addresses
+// affects existing flows.
 //
-//	go run ./bench/flows -flows 100000     # a soak: every flow is asked twice
-//	go run ./bench/flows -flood 3s         # 64 flows go on beside a flood
+//	go run ./bench/flows -flows 100000     # a soak test: every flow sends two requests
+//	go run ./bench/flows -flood 3s         # 64 flows continue during a flood
 //
-// All clients are one socket, which sends from the addresses of 127.0.0.0/8 in
-// turn (IP_PKTINFO): for the relay each is another client.
+// All clients share one socket, which sends from the addresses of 127.0.0.0/8 in turn (IP_PKTINFO);
+// to the relay, each is a different client.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "echo" {
 		exit(echo())
 	}
-	flows := flag.Int("flows", 100_000, "flows of the soak")
+	flows := flag.Int("flows", 100_000, "flows in the soak test")
 	flood := flag.Duration("flood", 3*time.Second, "how long the flood lasts")
 	flag.Parse()
 	exit(proc.InNamespace("reno", func() error { return run(*flows, *flood) }))
@@ -46,7 +46,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// echo is the upstream, in a process of its own.
+// echo is the upstream, in its own process.
 func echo() error {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -82,7 +82,7 @@ func echo() error {
 	}
 }
 
-// child starts a process whose first line says where it listens.
+// child starts a process and returns the address that it prints on its first line.
 func child(argv ...string) (line string, pid int, stop func(), err error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stderr = os.Stderr
@@ -107,7 +107,7 @@ func run(flows int, flood time.Duration) error {
 		return err
 	}
 	if most := files - 100; flows > most {
-		fmt.Printf("soak: the limit of %d descriptors allows %d flows of the %d asked for\n", files, most, flows)
+		fmt.Printf("soak: the limit of %d descriptors allows only %d of the %d flows\n", files, most, flows)
 		flows = most
 	}
 	dir, err := os.MkdirTemp("", "penstock-flows-")
@@ -127,7 +127,7 @@ func run(flows int, flood time.Duration) error {
 		return fmt.Errorf("soak: %w", err)
 	}
 	for _, limit := range []string{"0", "1000"} {
-		if err := beside(self, bin, limit, flood); err != nil {
+		if err := duringFlood(self, bin, limit, flood); err != nil {
 			return fmt.Errorf("flood: %w", err)
 		}
 	}
@@ -153,7 +153,7 @@ func relay(self, bin string, flags ...string) (to netip.AddrPort, pid int, stop 
 	return to, pid, stop, err
 }
 
-// clients is one socket that stands for any number of clients.
+// clients is one socket that plays any number of clients.
 type clients struct {
 	*dgram.Conn
 	sock *net.UDPConn
@@ -181,14 +181,14 @@ func newClients(to netip.AddrPort) (*clients, error) {
 	return &clients{Conn: c, sock: sock, ms: ms, back: dgram.MakeMessages(64), to: to}, nil
 }
 
-// address is client i's: 127.16.0.0 and up.
+// address returns the address of client i, from 127.16.0.0 up.
 func address(i int) netip.Addr {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], 127<<24+16<<16+uint32(i))
 	return netip.AddrFrom4(b)
 }
 
-// ask has the clients from first on send one datagram each, and waits for the replies.
+// ask makes the clients from first on send one datagram each, and waits for the replies.
 func (c *clients) ask(first, n int) (answered int, err error) {
 	for i := range n {
 		m := &c.ms[i]
@@ -209,7 +209,7 @@ func (c *clients) ask(first, n int) (answered int, err error) {
 		}
 		for _, m := range c.back[:k] {
 			if m.Local != address(int(binary.BigEndian.Uint32(m.Buf))) {
-				return answered, fmt.Errorf("client %v got the reply of another", m.Local)
+				return answered, fmt.Errorf("client %v got another client's reply", m.Local)
 			}
 			answered++
 		}
@@ -261,14 +261,14 @@ func soak(self, bin string, flows int) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("soak pass %d: %d flows, %d answered, %d descriptors, %.2f KB of RSS a flow, %.1f us of CPU a flow, %v\n", pass+1, flows, answered, len(files),
+		fmt.Printf("soak pass %d: %d flows, %d answered, %d descriptors, %.2f KB of RSS per flow, %.1f us of CPU per flow, %v\n", pass+1, flows, answered, len(files),
 			float64(rss-before)/float64(flows), float64((after-cpu).Microseconds())/float64(flows), time.Since(start).Round(time.Millisecond))
 	}
 	return nil
 }
 
-// beside keeps 64 flows busy, alone and then beside a flood of one-packet flows.
-func beside(self, bin, limit string, flood time.Duration) error {
+// duringFlood keeps 64 flows busy, first alone and then during a flood of one-packet flows.
+func duringFlood(self, bin, limit string, flood time.Duration) error {
 	to, pid, stop, err := relay(self, bin, "--max-new-flows", limit, "--max-flows", "20000")
 	if err != nil {
 		return err
@@ -300,7 +300,7 @@ func beside(self, bin, limit string, flood time.Duration) error {
 			return err
 		}
 		slices.Sort(rounds)
-		fmt.Printf("flood, new flows a second %s, %s: %d asked, %.3f%% lost, round of 64 p50 %v p99 %v, relay busy %.0f%%\n", limit, what, asked,
+		fmt.Printf("flood, limit of %s new flows per second, %s: %d requests, %.3f%% lost, round of 64 p50 %v p99 %v, relay busy %.0f%%\n", limit, what, asked,
 			100*float64(asked-answered)/float64(asked), rounds[len(rounds)/2], rounds[len(rounds)*99/100], 100*(after-cpu).Seconds()/d.Seconds())
 		return nil
 	}
@@ -308,16 +308,16 @@ func beside(self, bin, limit string, flood time.Duration) error {
 		return err
 	}
 	done, sent := make(chan struct{}), make(chan int)
-	// Made here: this thread alone is in the network namespace.
+	// Created here, because only this thread is in the network namespace.
 	flooder, err := newClients(to)
 	if err != nil {
 		return err
 	}
 	defer flooder.sock.Close()
 	go flooder.spoof(done, sent)
-	err = measure("beside the flood", flood)
+	err = measure("during the flood", flood)
 	close(done)
-	fmt.Printf("flood: %d datagrams, each from another address\n", <-sent)
+	fmt.Printf("flood: %d datagrams, each from a different address\n", <-sent)
 	return err
 }
 
@@ -339,6 +339,6 @@ func (c *clients) spoof(done <-chan struct{}, sent chan<- int) {
 			return
 		}
 		n += len(c.ms)
-		time.Sleep(300 * time.Microsecond) // about 150,000 a second
+		time.Sleep(300 * time.Microsecond) // about 150,000 per second
 	}
 }

@@ -15,7 +15,7 @@ import (
 type bar struct {
 	name  string
 	value float64
-	more  float64 // a thin line goes on to here; 0: there is none
+	more  float64 // a thin line continues to this value; 0 means none
 	note  string
 }
 
@@ -28,7 +28,7 @@ func bars(title, subtitle string, panels []panel) func(string, report.Result) er
 				b.note = fmt.Sprintf("%.0f%% lost", loss)
 			}
 			if want, got := 10_000., median(res, p.load, peer, "conns"); p.load == "idle" && got < want*0.9 {
-				b.note = thousands(got) + " of them"
+				b.note = thousands(got) + " connections"
 			}
 			return b
 		})
@@ -74,8 +74,8 @@ func columns(path, title, subtitle string, res report.Result, panels []panel, of
 	})
 }
 
-// best makes the bars of a load: of each relay the way of setting it up that does
-// best, and of those that lose nothing if there are any.
+// best returns the bars of a load: each relay in the setup that does best, among those that lose
+// nothing if there are any.
 func best(p panel, of func(panel, string) bar) (all []bar) {
 	for _, r := range relays {
 		var found bar
@@ -96,7 +96,7 @@ func best(p panel, of func(panel, string) bar) (all []bar) {
 	return all
 }
 
-// drawPanel has its top left at x, y.
+// drawPanel draws a panel whose top left corner is at x, y.
 func drawPanel(c draw.Canvas, x, y, w vg.Length, p panel, bars []bar) {
 	const names = 56
 	write(c, x, y-11, p.title, style(10.5, true, ink))
@@ -144,7 +144,7 @@ func (b bar) label() string {
 	return short(b.value) + " (" + b.note + ")"
 }
 
-// verdict says how the first bar stands beside the best of the others.
+// verdict compares the first bar with the best of the others.
 func verdict(bars []bar) (string, color.Color) {
 	if len(bars) < 2 || bars[0].name != relays[0].name {
 		return "", nil
@@ -166,7 +166,7 @@ func verdict(bars []bar) (string, color.Color) {
 	return s + ": behind", behind
 }
 
-// short has three significant digits, and no exponent.
+// short formats x with three significant digits and without an exponent.
 func short(v float64) string {
 	if v >= 100 {
 		return strconv.FormatFloat(math.Round(v), 'f', 0, 64)

@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// A picture is as wide as a page of text, at twice its resolution. Lengths are in
-// points of 1/72 inch, with the origin at the bottom left.
+// A picture is as wide as a page of text, at twice the resolution. Lengths are in points of 1/72
+// inch, with the origin at the bottom left.
 const (
 	width      = 660 * vg.Length(1)
 	resolution = 192
@@ -43,13 +43,13 @@ func style(size vg.Length, bold bool, c color.Color) draw.TextStyle {
 	return draw.TextStyle{Color: c, Font: f, Handler: text.Plain{Fonts: fonts}}
 }
 
-// write puts one line of text with its base line's left end at x, y, and returns its width.
+// write draws one line of text, with the left end of its baseline at x, y, and returns its width.
 func write(c draw.Canvas, x, y vg.Length, s string, st draw.TextStyle) vg.Length {
 	c.FillText(st, vg.Point{X: x, Y: y}, s)
 	return st.Width(s)
 }
 
-// writeRight puts one line of text with its right end at x.
+// writeRight draws one line of text with its right end at x.
 func writeRight(c draw.Canvas, x, y vg.Length, s string, st draw.TextStyle) {
 	write(c, x-st.Width(s), y, s, st)
 }

@@ -15,8 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// curves draws figures over the number of connections, which is what follows the
-// name of the load.
+// curves draws figures over the number of connections, which follows the name of the load.
 func curves(title, subtitle, load string, figures []curve) func(string, report.Result) error {
 	return func(path string, res report.Result) error {
 		counts := connections(res, load)
@@ -61,13 +60,13 @@ func drawCurve(c draw.Canvas, res report.Result, load string, counts []int, f cu
 	g.Vertical.Color, g.Horizontal.Color = grid, grid
 	p.Add(g)
 	low, high := math.Inf(1), 0.
-	for i, r := range slices.Backward(relays) { // ours is drawn last
+	for i, r := range slices.Backward(relays) { // penstock is drawn last
 		var xys plotter.XYs
 		for _, n := range counts {
 			for _, peer := range r.peers {
 				name := load + strconv.Itoa(n)
 				y, x := median(res, name, peer, f.raw)*f.scale, median(res, name, peer, "conns")
-				if x > 0.9*float64(n) { // not what ran with as many as fitted
+				if x > 0.9*float64(n) { // not runs with fewer connections than asked for
 					xys = append(xys, plotter.XY{X: x, Y: y})
 					low, high = min(low, y), max(high, y)
 					break
@@ -97,7 +96,7 @@ func drawCurve(c draw.Canvas, res report.Result, load string, counts []int, f cu
 	p.Draw(c)
 }
 
-// connections are the numbers that follow the name of a load.
+// connections returns the numbers that follow the name of a load.
 func connections(res report.Result, load string) (counts []int) {
 	for _, r := range res.Rounds {
 		rest, ok := strings.CutPrefix(r.Keys["load"], load)
@@ -110,7 +109,7 @@ func connections(res report.Result, load string) (counts []int) {
 	return counts
 }
 
-// ticks are powers of ten, and where the axis is short also twice and five times those.
+// ticks returns powers of ten and, if the axis is short, also twice and five times those.
 func ticks(low, high float64) (all []plot.Tick) {
 	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
 		for _, m := range []float64{1, 2, 5} {
@@ -128,7 +127,7 @@ func ticks(low, high float64) (all []plot.Tick) {
 	return all
 }
 
-// tens are the ticks of a linear axis from 0.
+// tens returns the ticks of a linear axis from 0.
 func tens(high float64) (all []plot.Tick) {
 	for v := 0.; v <= high*1.1; v += 10 {
 		all = append(all, plot.Tick{Value: v, Label: thousands(v)})
@@ -136,7 +135,7 @@ func tens(high float64) (all []plot.Tick) {
 	return all
 }
 
-// thousands writes a whole number with commas, and a fraction as it is.
+// thousands formats a whole number with commas, and a fraction without.
 func thousands(v float64) string {
 	s := strconv.FormatFloat(v, 'f', -1, 64)
 	for i := len(s) - 3; i > 0 && v >= 1000; i -= 3 {

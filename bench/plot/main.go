@@ -1,10 +1,10 @@
-// Plot draws the pictures of README from the raw text of a run, and writes its tables.
+// Plot draws the pictures of the README from the raw text of a run, and writes its tables.
 //
 //	go run ./bench/plot -out docs/pictures bench/results/DATE-MACHINE
 //
-// The pictures go to -out, the tables into the results' own folder, as tables.md.
-// Both need the files of their parts (bench/run names them); one whose files are not
-// there is left out and named.
+// The pictures go to -out, the tables into the results' own folder, as tables.md. Both need the
+// files of their parts (bench/run names them); a picture whose files are missing is left out and
+// reported.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// drawAll makes every picture whose results are in a folder.
+// drawAll draws every picture whose results are in a folder.
 func drawAll(results, out string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
@@ -59,7 +59,7 @@ func drawAll(results, out string) error {
 	return writeTables(results)
 }
 
-// read joins the files of several parts. Where configurations differ, the first one's stands.
+// read joins the files of several parts. If their configurations differ, the first one's is used.
 func read(folder string, parts []string) (all report.Result, err error) {
 	for i, part := range parts {
 		f, err := os.Open(filepath.Join(folder, part+".txt"))
@@ -84,7 +84,7 @@ func read(folder string, parts []string) (all report.Result, err error) {
 	return all, nil
 }
 
-// median of a relay with one loop is NaN if it was not measured.
+// median returns the median for a relay with one loop, or NaN if it was not measured.
 func median(res report.Result, load, peer, unit string) float64 {
 	return stat.Median(column(res, load, peer, unit, 1))
 }

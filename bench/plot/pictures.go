@@ -8,14 +8,14 @@ import (
 	"github.com/penstock/penstock/bench/internal/report"
 )
 
-// picture is one file. Its draw gets the results of all its parts.
+// picture is one file. draw gets the results of all its parts.
 type picture struct {
 	name  string
 	parts []string
 	draw  func(path string, res report.Result) error
 }
 
-// What a load is judged by.
+// The figures by which loads are judged.
 var (
 	bulkCost = []panel{
 		{"bulk16k", "bulk, 16 KiB writes", "CPU ms per GB", "cpu-s/GB", 1000},
@@ -29,7 +29,7 @@ var (
 		{"pingpong1000", "64 B and echo, 1,000 connections", "CPU µs per round trip", "cpu-us/op", 1},
 		{"connect", "connect, 64 B and echo, close", "CPU µs per connection", "cpu-us/op", 1},
 	}
-	// Rows of the tables that no picture has.
+	// Rows of the tables that are in no picture.
 	manyCost = []panel{
 		{"bulk128kx64", "bulk, 128 KiB, 64 connections", "CPU ms per GB", "cpu-s/GB", 1000},
 		{"pingpong4kx64", "4 KiB and echo, 64 connections", "CPU µs per round trip", "cpu-us/op", 1},
@@ -54,7 +54,7 @@ var pictures = []picture{
 		slices.Concat(bulkCost, messageCost, idleCost))},
 	{"relay-udp", []string{"relay-one-cpu-udp"}, bars(
 		"UDP: what a relay costs",
-		"CPU time (user + system) of the relay's processes. Shorter bars are better; what was lost on the way is said beside the bar.",
+		"CPU time (user + system) of the relay's processes. Shorter bars are better; losses are noted next to the bar.",
 		udpCost)},
 	{"relay-latency", []string{"relay-one-cpu-messages", "relay-one-cpu-udp"}, ranges(
 		"Latency: round trips through the relay",
@@ -77,7 +77,7 @@ var pictures = []picture{
 		})},
 }
 
-// panel is one load with one figure; scale makes the unit of the picture from the raw one.
+// panel is one load with one figure; scale converts from the raw unit.
 type panel struct {
 	load, title, unit, raw string
 	scale                  float64
@@ -86,11 +86,11 @@ type panel struct {
 type curve struct {
 	title, raw string
 	scale      float64
-	log        bool // the figure's axis; that of the connections always is
+	log        bool // whether the figure's axis is logarithmic; that of the connections always is
 }
 
-// relay is how a peer is shown. Where a relay is set up in two ways, a load's files
-// have the better one for it, or both, and the better one is drawn.
+// relay says how a peer is shown. If a relay has two setups, the files of a load have the better
+// one or both, and the better one is drawn.
 type relay struct {
 	name  string
 	peers []string
@@ -104,7 +104,7 @@ var relays = []relay{
 	{"Go io.Copy", []string{"gocopy"}},
 }
 
-// foot says on which machine, with what, and under which conditions.
+// foot returns the machine, the versions and the conditions of a measurement.
 func foot(res report.Result) string {
 	c := res.Config
 	parts := []string{c["cpu"], "Linux " + c["kernel"], "all processes on CPU " + c["cpus"], c["congestion-control"], "loopback", "medians of " + c["rounds"] + " rounds", "commit " + c["commit"], c["date"][:min(10, len(c["date"]))]}
@@ -120,7 +120,7 @@ func foot(res report.Result) string {
 	return strings.Join(parts, ", ") + "\n" + strings.Join(versions, ", ") + fmt.Sprintf(", %s", c["go"])
 }
 
-// version finds the number in what a relay says of itself.
+// version finds the version number in the output of a relay.
 func version(s string) string {
 	for _, f := range strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '/' }) {
 		if strings.Count(f, ".") == 2 && f[0] >= '0' && f[0] <= '9' {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPictures draws all of them from made-up results, in which a relay is
-// missing, one lost datagrams and one had too few descriptors.
+// TestPictures draws all pictures from made-up results, in which one relay is missing, one lost
+// datagrams and one had too few descriptors.
 func TestPictures(t *testing.T) {
 	in, out := t.TempDir(), t.TempDir()
 	text := "date: 2026-11-21 10:00:00\ncpu: 2 x Test\nkernel: 6.18\ncpus: 0\nrounds: 2\nenvoy: version: abc/1.40.0/Clean\n"
@@ -58,7 +58,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// TestWithoutResults: no results make no pictures, and no error.
+// TestWithoutResults: without results there are no pictures, and no error.
 func TestWithoutResults(t *testing.T) {
 	out := t.TempDir()
 	if err := drawAll(t.TempDir(), out); err != nil {

@@ -35,7 +35,7 @@ var tables = []table{
 	{"UDP, all CPUs", []string{"relay-all-cpus-udp"}, cost(udpCost)},
 	{"Latency, all processes on one CPU", []string{"relay-one-cpu-messages", "relay-one-cpu-udp"}, latency},
 	{"Latency, all CPUs", []string{"relay-all-cpus-messages", "relay-all-cpus-udp"}, latency},
-	{"Throughput, all CPUs: more is better, and the load takes its share of the CPUs", []string{"relay-all-cpus-bulk", "relay-all-cpus-messages", "relay-all-cpus-udp"}, throughput},
+	{"Throughput, all CPUs: more is better; the load takes its share of the CPUs", []string{"relay-all-cpus-bulk", "relay-all-cpus-messages", "relay-all-cpus-udp"}, throughput},
 	{"Cost as connections grow, all processes on one CPU", []string{"relay-one-cpu-connections"}, growth},
 	{"Cost as loops grow, all CPUs", []string{"relay-loops"}, func(report.Result) (rows []row) {
 		for _, p := range slices.Concat(bulkCost[3:], messageCost[1:2], messageCost[3:], udpCost[:1]) {
@@ -50,12 +50,12 @@ var tables = []table{
 	{"The machine's own namespace and congestion control", []string{"relay-host"}, cost(bulkCost[:1], bulkCost[2:3])},
 }
 
-// tableRelays are the relays, and the yardstick, which does not count as a peer.
+// tableRelays are the relays and the yardstick, which does not count as a peer.
 var tableRelays = append(slices.Clone(relays), relay{floor, []string{"floor"}})
 
 const floor = "floor"
 
-// cost has a row for each load that was measured, and for each that the pictures show.
+// cost returns a row for each load that was measured and for each that the pictures show.
 func cost(panels ...[]panel) func(report.Result) []row {
 	return func(res report.Result) (rows []row) {
 		for _, p := range slices.Concat(panels...) {
@@ -82,7 +82,7 @@ func throughput(report.Result) (rows []row) {
 	}
 	for _, p := range append(slices.Clone(messageCost), udpCost...) {
 		_, per, _ := strings.Cut(p.unit, " per ")
-		rows = append(rows, row{panel{p.load, p.title, per + "s a second", "op/s", 1}, 1})
+		rows = append(rows, row{panel{p.load, p.title, per + "s per second", "op/s", 1}, 1})
 	}
 	return rows
 }
@@ -96,7 +96,7 @@ func growth(res report.Result) (rows []row) {
 	return rows
 }
 
-// writeTables writes those whose results are there to tables.md, if any are.
+// writeTables writes the tables whose results exist to tables.md, if there are any.
 func writeTables(results string) error {
 	var b strings.Builder
 	for _, t := range tables {
@@ -122,13 +122,13 @@ func writeTables(results string) error {
 	}
 	path := filepath.Join(results, "tables.md")
 	fmt.Println(path)
-	head := "# Tables\n\nMade from the raw text beside this file. Medians, and half the range between smallest and largest round; less is better unless it says otherwise. " +
-		"Bold is where a peer is ahead by more than 3%. Floor is a bare epoll relay in C that only copies, a yardstick and not a peer.\n\n"
+	head := "# Tables\n\nMade from the raw text in this folder. Medians, and half the range between the smallest and the largest round; less is better unless stated otherwise. " +
+		"Where a peer is ahead by more than 3%, the ratio is bold. Floor is a bare epoll relay in C that only copies; it is a yardstick and not a peer.\n\n"
 	return os.WriteFile(path, []byte(head+b.String()), 0o644)
 }
 
-// text is the row in Markdown. Of a relay's two settings the better one is shown,
-// or the one that loses nothing.
+// text returns the row in Markdown. Of a relay's two setups it shows the better one, or the one
+// that loses nothing.
 func (r row) text(res report.Result) string {
 	more := strings.HasSuffix(r.raw, "/s")
 	better := func(a, b float64) bool { return a < b != more }
@@ -170,7 +170,7 @@ func (r row) text(res report.Result) string {
 	return fmt.Sprintf("%s %s (%s) |\n", line, s, bestName)
 }
 
-// figure has three significant digits, and commas.
+// figure formats v with three significant digits and commas.
 func figure(v float64) string {
 	if v < 1000 {
 		return short(v)

@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// One goroutine takes 64 objects and puts them back between collections, which
-// move it from CPU to CPU. New/20GC is how many objects were made beyond the
-// first 64, over 20 collections: those that the pool held, and did not find.
+// One goroutine takes 64 objects and puts them back between collections, which move it from CPU to
+// CPU. New/20GC is the number of objects made beyond the first 64, over 20 collections: those that
+// the pool held but did not find.
 func BenchmarkPoolAnew(b *testing.B) {
 	b.Run("impl=sync", func(b *testing.B) {
 		benchAnew(b, func(made *int) (func() *object, func(*object)) {

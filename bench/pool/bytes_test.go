@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// One 4 KiB buffer out and back. A sync.Pool of []byte allocates a header for
-// each Put; one of *[]byte has the user carry the header along.
+// One 4 KiB buffer is taken and put back. A sync.Pool of []byte allocates a header for each Put;
+// with *[]byte, the user has to keep the header.
 func BenchmarkPoolBytes(b *testing.B) {
 	const size = 4096
 	b.Run("impl=sync-pointer", func(b *testing.B) {
@@ -33,7 +33,7 @@ func BenchmarkPoolBytes(b *testing.B) {
 			for pb.Next() {
 				x := p.Get().([]byte)
 				x[0]++
-				//lint:ignore SA6002 that Put allocates a slice header is what this row shows
+				//lint:ignore SA6002 this row shows that Put allocates a slice header
 				p.Put(x)
 			}
 		})
@@ -51,8 +51,8 @@ func BenchmarkPoolBytes(b *testing.B) {
 	})
 }
 
-// Buffers of mixed lengths, 64 bytes to 64 KiB. waste is the capacity that was
-// handed out beyond what was asked for, in percent.
+// Buffers of mixed lengths, 64 bytes to 64 KiB. waste is the excess of the capacity over the
+// requested length, in percent.
 func BenchmarkBuffers(b *testing.B) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	lengths := make([]int, 1024)
@@ -89,7 +89,7 @@ func BenchmarkBuffers(b *testing.B) {
 		grpc.Put(x)
 		return cap(*x)
 	})
-	// bytebufferpool has no lengths: the buffer grows to what is written.
+	// bytebufferpool takes no length: the buffer grows as it is written to.
 	var valyala bytebufferpool.Pool
 	run("bytebufferpool", func(n int) int {
 		x := valyala.Get()

@@ -1,9 +1,8 @@
-// Package pool measures penstock's pool beside sync.Pool and the buffer pools
-// that others use. The benchmarks are named and shaped as those of Go's own pool
-// test, with the implementation as an axis:
+// Package pool compares penstock's pool with sync.Pool and with other buffer pools. The benchmarks
+// have the names and shapes of those in Go's own pool test, with the implementation as an axis:
 //
 //	go test -run='^$' -bench=. -cpu=1,2 ./pool
 //
-// Ratios between implementations of one run are what counts. run.sh takes
-// several rounds, each with all implementations in turn, and prints medians.
+// What counts is the ratio between implementations in one run. run.sh runs several rounds, each
+// with all implementations in turn, and prints medians.
 package pool

@@ -1,4 +1,4 @@
-//lint:file-ignore SA6002 sync.Pool is given what its own benchmarks give it.
+//lint:file-ignore SA6002 sync.Pool gets the same objects as in its own benchmarks.
 
 package pool
 
@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// The bodies stand once for each implementation: a shared one would call Get and
-// Put through an interface, and that costs as much as a Get.
+// The bodies are repeated for each implementation: a shared one would call Get and Put through an
+// interface, which costs as much as a Get.
 
 func BenchmarkPool(b *testing.B) {
 	b.Run("impl=sync", func(b *testing.B) {
@@ -86,7 +86,7 @@ func BenchmarkPoolOverflow(b *testing.B) {
 	})
 }
 
-// A third of the Gets finds nothing, so CPUs steal from each other.
+// A third of the Gets find nothing, so CPUs steal from each other.
 func BenchmarkPoolStarvation(b *testing.B) {
 	const count, starved = 100, 67
 	b.Run("impl=sync", func(b *testing.B) {
@@ -152,10 +152,9 @@ func benchSTW(b *testing.B, put func(any)) {
 	b.ReportMetric(float64(stats.HeapAlloc), "heap-B")
 }
 
-// Objects that take a millisecond to make, 100 of them out at a time on each CPU,
-// with collections going on. Beside the calls of New stands how many objects
-// exist at the end, and how many still do when the pool was idle for two
-// collections.
+// Objects that take a millisecond to make, 100 of them in use at a time on each CPU, during
+// collections. Besides the calls of New, the benchmark reports how many objects exist at the end,
+// and how many still exist after the pool was idle for two collections.
 func BenchmarkPoolExpensiveNew(b *testing.B) {
 	b.Run("impl=sync", func(b *testing.B) {
 		var p sync.Pool
@@ -172,7 +171,7 @@ func BenchmarkPoolExpensiveNew(b *testing.B) {
 
 type object struct{ _ [64]byte }
 
-// A census counts the objects that were made and those that still exist.
+// A census counts the objects that were made, and those that still exist.
 type census struct{ made, gone atomic.Int64 }
 
 func (c *census) new() *object {

@@ -38,8 +38,7 @@ func sink(args []string) error {
 	return s.Serve()
 }
 
-// generate is the child at the near end: it runs the load and prints the
-// Result as JSON.
+// generate is the child at the near end: it runs the load and prints its Result as JSON.
 func generate(args []string) error {
 	fs := flag.NewFlagSet("generate", flag.ExitOnError)
 	text := fs.String("load", "", "the load")
@@ -49,7 +48,7 @@ func generate(args []string) error {
 	fs.StringVar(&cfg.CPUs, "cpus", "", "the CPUs that all are bound to; empty: all")
 	fs.StringVar(&cfg.Addr, "addr", "", "the relay's listener")
 	fs.DurationVar(&cfg.Warm, "warm", 0, "load before the window")
-	fs.DurationVar(&cfg.Window, "window", 0, "what is measured")
+	fs.DurationVar(&cfg.Window, "window", 0, "length of the measurement")
 	fs.BoolVar(&cfg.Verify, "verify", false, "check every byte instead of measuring")
 	fs.Parse(args)
 	spec, err := load.Parse(*text)
@@ -63,7 +62,7 @@ func generate(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// startSink runs the sink as a child and returns where it listens.
+// startSink runs the sink as a child and returns its address.
 func (b *bench) startSink(l namedLoad, verify bool) (addr string, pid int, stop func(), err error) {
 	cmd := exec.Command(b.self, "sink", "-load", l.text, "-verify="+strconv.FormatBool(verify))
 	cmd.Stderr = os.Stderr
@@ -87,7 +86,7 @@ func (b *bench) startSink(l namedLoad, verify bool) (addr string, pid int, stop 
 	return strings.TrimSpace(line), cmd.Process.Pid, stop, nil
 }
 
-// runGenerator runs the generator as a child to its end.
+// runGenerator runs the generator as a child and returns its result.
 func (b *bench) runGenerator(l namedLoad, addr string, relay, sink int, verify bool) (load.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.warm+b.window+90*time.Second)
 	defer cancel()
@@ -104,7 +103,8 @@ func (b *bench) runGenerator(l namedLoad, addr string, relay, sink int, verify b
 	return r, err
 }
 
-// goCopy is the relay that is part of this program: threads, listener, upstream.
+// goCopy runs the relay that is part of this program; its arguments are threads, listener and
+// upstream.
 func goCopy(args []string) error {
 	threads, err := strconv.Atoi(args[0])
 	if err != nil {

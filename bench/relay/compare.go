@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/bench/internal/stat"
 )
 
-// compare measures this checkout beside an older commit of it, and fails if one
-// of the loads has become dearer.
+// compare compares this checkout with an older commit, and fails if one of the loads has become
+// dearer.
 func compare(args []string) error {
 	s := settings{
 		bench:    bench{rounds: 9, warm: 200 * time.Millisecond, window: 400 * time.Millisecond, place: place{cpus: "0"}},
@@ -27,13 +27,13 @@ func compare(args []string) error {
 	fs := flag.NewFlagSet("compare", flag.ExitOnError)
 	s.flags(fs)
 	base := fs.String("base", "", "the `COMMIT` to compare with")
-	bound := fs.Float64("bound", 1.10, "what the median of the ratios, new over old, must not exceed")
+	bound := fs.Float64("bound", 1.10, "upper limit for the median of the ratios, new over old")
 	fs.Parse(args)
 	if *base == "" || fs.NArg() > 0 {
 		return errors.New("compare: want -base COMMIT and no other argument")
 	}
 	if s.rounds < 5 {
-		return fmt.Errorf("compare: %d rounds: want 5 or more, fewer cannot tell a change from luck", s.rounds)
+		return fmt.Errorf("compare: %d rounds: want 5 or more, because fewer cannot tell a change from chance", s.rounds)
 	}
 	var worse []string
 	s.report = func(l namedLoad, results [][]load.Result) {
@@ -68,8 +68,8 @@ func compare(args []string) error {
 	return err
 }
 
-// checkOut writes the files of a commit into a folder of its own, and leaves
-// the repository as it is.
+// checkOut writes the files of a commit into a separate folder, and leaves the repository
+// unchanged.
 func checkOut(commit, dir string) error {
 	top, err := git("rev-parse", "--show-toplevel")
 	if err != nil {

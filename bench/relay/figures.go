@@ -34,8 +34,8 @@ var (
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// figures returns what a load is judged by, of which less is better, and what is shown
-// beside that.
+// figures returns the figure by which a load is judged, of which less is better, and the figures
+// that are shown besides.
 func figures(s load.Spec) (judged figure, shown []figure) {
 	switch s.Kind {
 	case load.Bulk:
@@ -59,12 +59,12 @@ func figures(s load.Spec) (judged figure, shown []figure) {
 func describe(s load.Spec) string {
 	switch s.Kind {
 	case load.Bulk:
-		return fmt.Sprintf("%d connections, one way, writes of %d bytes", s.Conns, s.Size)
+		return fmt.Sprintf("%d connections, one direction, writes of %d bytes", s.Conns, s.Size)
 	case load.Flood:
 		if s.Burst > 0 {
-			return fmt.Sprintf("%d UDP flows, one way, datagrams of %d bytes sent %d at a time (GSO), %d of a flow under way at most", s.Conns, s.Size, s.Burst, load.FloodWindow)
+			return fmt.Sprintf("%d UDP flows, one direction, datagrams of %d bytes sent %d at a time (GSO), at most %d in flight per flow", s.Conns, s.Size, s.Burst, load.FloodWindow)
 		}
-		return fmt.Sprintf("%d UDP flows, one way, datagrams of %d bytes, %d of a flow under way at most", s.Conns, s.Size, load.FloodWindow)
+		return fmt.Sprintf("%d UDP flows, one direction, datagrams of %d bytes, at most %d in flight per flow", s.Conns, s.Size, load.FloodWindow)
 	case load.UDPPing:
 		return fmt.Sprintf("%d UDP flows, %d bytes and their echo", s.Conns, s.Size)
 	case load.UDPConnect:

@@ -14,11 +14,12 @@ import (
 	"github.com/penstock/penstock/bench/internal/report"
 )
 
-// configLines are printed of a configuration at most: the longest have routes in great number.
+// configLines is the maximum number of lines printed of a configuration: the longest have very many
+// routes.
 const configLines = 40
 
-// header prints what a number means nothing without: when, where, of what, and
-// how each relay is set up.
+// header prints the conditions of a measurement: date, machine, versions, and how each relay is set
+// up.
 func (b *bench) header() error {
 	if err := report.Machine(b.out); err != nil {
 		return err
@@ -63,8 +64,8 @@ func (b *bench) header() error {
 	return nil
 }
 
-// setups are the different ways in which the loads have a relay set up, with
-// words in place of what each measurement chooses anew.
+// setups returns the different setups that the loads need, with placeholders for what each
+// measurement chooses anew.
 func (b *bench) setups() (all []peer.Setup) {
 	for _, l := range b.loads {
 		s := l.setup()

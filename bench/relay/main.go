@@ -1,15 +1,15 @@
 //go:build linux
 
-// Relay measures relays beside each other: penstock of this checkout,
-// HAProxy, nginx, Envoy, a Go io.Copy relay and a bare epoll relay in C, in interleaved rounds under the same
-// load, with the CPU time of the relay alone.
+// Relay compares relays: penstock of this checkout, HAProxy, nginx, Envoy, a Go io.Copy relay and a
+// bare epoll relay in C, in interleaved rounds under the same load, by the CPU time of the relay
+// alone.
 //
 //	go run ./bench/relay -loads bulk1m,pingpong64 -rounds 5 -out result.txt
 //	go run ./bench/relay compare -base COMMIT
 //
-// The load generator and the sink are this program again, in processes of
-// their own. Every measurement runs with fresh processes in a fresh network
-// namespace, which takes root. bench/README.md has the method and its limits.
+// The load generator and the sink are this program again, in their own processes. Every measurement
+// uses fresh processes in a fresh network namespace, which requires root. bench/README.md describes
+// the method and its limits.
 package main
 
 import (
@@ -51,7 +51,7 @@ func run(args []string) error {
 	return measure(args)
 }
 
-// settings are the flags that every run has.
+// settings are the flags of every run.
 type settings struct {
 	bench
 	loadList, loopList, outFile string
@@ -60,19 +60,19 @@ type settings struct {
 func (s *settings) flags(fs *flag.FlagSet) {
 	fs.StringVar(&s.loadList, "loads", s.loadList, "loads to run, in order: bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS]")
 	fs.IntVar(&s.rounds, "rounds", s.rounds, "rounds of each load; each runs every relay once")
-	fs.IntVar(&s.tries, "tries", 4, "how often to measure at most while something else runs on the relay's CPUs; the least disturbed try stands")
-	fs.StringVar(&s.loopList, "loops", "1", "threads or processes of a relay that carry traffic; several numbers are rows of the same table")
+	fs.IntVar(&s.tries, "tries", 4, "maximum number of measurements while something else runs on the relay's CPUs; the least disturbed one is used")
+	fs.StringVar(&s.loopList, "loops", "1", "threads or processes of a relay that carry traffic; several numbers give several rows")
 	fs.DurationVar(&s.warm, "warm", s.warm, "load before the window")
-	fs.DurationVar(&s.window, "window", s.window, "what is measured")
+	fs.DurationVar(&s.window, "window", s.window, "length of the measurement")
 	fs.BoolVar(&s.verify, "verify", true, "before a bulk load, send 64 MiB through each relay and compare checksums")
-	fs.BoolVar(&s.place.host, "host", os.Geteuid() != 0, "measure in the machine's network namespace instead of a fresh one for each measurement (which takes root)")
-	fs.StringVar(&s.place.congestion, "congestion", "reno", "TCP congestion control of the fresh namespace; empty: the machine's")
-	fs.StringVar(&s.place.cpus, "cpus", s.place.cpus, "bind relay, generator and sink to these CPUs, such as 0; empty: all")
+	fs.BoolVar(&s.place.host, "host", os.Geteuid() != 0, "measure in the machine's network namespace instead of a fresh one for each measurement (which requires root)")
+	fs.StringVar(&s.place.congestion, "congestion", "reno", "TCP congestion control of the fresh namespace (empty: the machine's)")
+	fs.StringVar(&s.place.cpus, "cpus", s.place.cpus, "bind relay, generator and sink to these CPUs, such as 0 (empty: all)")
 	fs.StringVar(&s.profile, "profile", "", "also sample each relay and count its system calls with perf(1); profile-LOAD-PEER.txt goes into this `FOLDER`")
 	fs.StringVar(&s.outFile, "out", "", "also write everything to this `FILE`")
 }
 
-// start runs what the flags ask for between peers, the first of them first.
+// start runs what the flags ask for; the first peer is compared with the others.
 func (s *settings) start(peers func(dir string) ([]peer.Peer, error)) error {
 	for text := range strings.SplitSeq(s.loadList, ",") {
 		spec, err := load.Parse(text)
@@ -122,7 +122,7 @@ func measure(args []string) error {
 	s.report = s.tableAndVerdicts
 	fs := flag.NewFlagSet("relay", flag.ExitOnError)
 	s.flags(fs)
-	names := fs.String("peers", "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,envoy,gocopy,floor", "relays to run; the first is held against the best of the others, and against the floor; one that is not installed is named and left out")
+	names := fs.String("peers", "penstock,haproxy,haproxy-auto,nginx,nginx-rcvbuf,envoy,gocopy,floor", "relays to run; the first is compared with the best of the others, and with the floor; one that is not installed is named and left out")
 	fs.Parse(args)
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/proc"
 )
 
-// counted are the events of a profile: the name that perf-stat(1) knows, and ours.
+// counted lists the events of a profile: the name in perf-stat(1), and ours.
 var counted = [][2]string{
 	{"context-switches", "switches"},
 	{"raw_syscalls:sys_enter", "calls"},
@@ -28,7 +28,7 @@ var counted = [][2]string{
 	{"syscalls:sys_enter_epoll_ctl", "epoll_ctls"},
 }
 
-// profile samples and counts what a relay's processes do in the window.
+// profile samples and counts what the processes of a relay do in the window.
 type profile struct {
 	b            *bench
 	l            namedLoad
@@ -49,8 +49,8 @@ func (b *bench) startProfile(l namedLoad, s subject, pid int) (*profile, error) 
 	for _, c := range counted {
 		events = append(events, c[0])
 	}
-	// cpu-clock: a guest often has no hardware counters.
-	// It samples from the beginning, the warm-up too: with a delay it often had no sample at all.
+	// cpu-clock is used because virtual machines often have no hardware counters. Sampling includes
+	// the warm-up: with a delay there were often no samples at all.
 	p.record = perf("record", []string{"-q", "-e", "cpu-clock", "-F", "1999", "-g", "-o", p.data}, common, sleep)
 	p.stat = perf("stat", []string{"-D", strconv.Itoa(int(b.warm.Milliseconds())), "-x", ",", "-e", strings.Join(events, ","), "-o", p.counts}, common, sleep)
 	if err := p.record.Start(); err != nil {
@@ -62,8 +62,7 @@ func (b *bench) startProfile(l namedLoad, s subject, pid int) (*profile, error) 
 	return p, nil
 }
 
-// perf itself may run on every CPU: beside a load that fills the relay's it gets
-// no sample.
+// perf itself may run on every CPU: sharing the relay's CPU with a full load, it gets no samples.
 func perf(how string, args ...[]string) *exec.Cmd {
 	all := []string{"-c", fmt.Sprintf("0-%d", runtime.NumCPU()-1), "perf", how}
 	for _, a := range args {
@@ -74,8 +73,8 @@ func perf(how string, args ...[]string) *exec.Cmd {
 	return cmd
 }
 
-// end waits for perf, writes the two usual reports, by own and by inclusive time,
-// while the relay's binary is still there, and prints the counts.
+// end waits for perf, writes the two usual reports, by own and by inclusive time, while the relay's
+// binary still exists, and prints the counts.
 func (p *profile) end(r load.Result) error {
 	if err := errors.Join(p.record.Wait(), p.stat.Wait()); err != nil {
 		return fmt.Errorf("profile: %w", err)
@@ -98,7 +97,7 @@ func (p *profile) end(r load.Result) error {
 	}
 	fmt.Fprintf(p.b.out, "BenchmarkCalls/load=%s/peer=%s/loops=%d\t1", p.l.text, p.s.Name, p.s.loops)
 	for line := range bytes.Lines(counts) {
-		// COUNT,unit,EVENT,...; what the kernel cannot count has no number.
+		// COUNT,unit,EVENT,...; an event that the kernel cannot count has no number.
 		f := strings.Split(string(line), ",")
 		for _, c := range counted {
 			if n, err := strconv.ParseFloat(f[0], 64); err == nil && len(f) > 2 && f[2] == c[0] {

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/proc"
 )
 
-// TestMain lets the test binary be the children that the harness starts.
+// TestMain lets the test binary act as the children that the harness starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"generate", "sink", "gocopy"}, os.Args[1]) {
 		main()
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newBench returns one with windows too short to mean anything. A peer that is
-// not installed is in it as well.
+// newBench returns a bench with windows too short to mean anything. It includes a peer that is not
+// installed.
 func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
 	files, err := proc.RaiseFiles(4096)
 	if err != nil {
@@ -43,7 +43,7 @@ func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
 	b := &bench{rounds: 1, tries: 1, loops: []int{1}, files: files, warm: 20 * time.Millisecond, window: 50 * time.Millisecond, verify: true,
 		self: self, dir: t.TempDir(), out: &out}
 	b.report = b.tableAndVerdicts
-	// Only root may make the namespaces.
+	// Only root may create namespaces.
 	b.place = place{host: os.Geteuid() != 0, congestion: "reno"}
 	daemon := filepath.Join(b.dir, "penstock")
 	if err := build("", daemon); err != nil {
@@ -68,7 +68,7 @@ func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
 	return b, &out
 }
 
-// check runs b and looks for a line of each load and subject that belongs together.
+// check runs b and looks for a line for each load and subject that belong together.
 func check(t *testing.T, b *bench, out *bytes.Buffer) {
 	if err := b.run(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -107,7 +107,7 @@ func TestEveryPeer(t *testing.T) {
 	}
 }
 
-// TestObserved holds those who ask against the daemon's answers: one that fails is the run's error.
+// TestObserved checks that the observers' requests succeed: one that fails is an error of the run.
 func TestObserved(t *testing.T) {
 	b, out := newBench(t, "penstock-run,penstock-watched,penstock-logged", "connect")
 	check(t, b, out)
@@ -117,7 +117,7 @@ func TestObserved(t *testing.T) {
 	}
 }
 
-// TestNotInstalled holds the output to naming a relay that is not there.
+// TestNotInstalled checks that the output names a relay that is not installed.
 func TestNotInstalled(t *testing.T) {
 	b, out := newBench(t, "penstock,envoy", "pingpong1")
 	b.peers[1] = peer.Penstock("elsewhere", "", filepath.Join(b.dir, "nothing"))
@@ -129,7 +129,7 @@ func TestNotInstalled(t *testing.T) {
 	}
 }
 
-// TestFailureIsShown holds the harness against a relay that does not start.
+// TestFailureIsShown runs the harness with a relay that does not start.
 func TestFailureIsShown(t *testing.T) {
 	b, _ := newBench(t, "penstock", "pingpong1")
 	broken := subject{peer.Penstock("broken", "", "/bin/false"), 1}

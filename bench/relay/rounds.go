@@ -21,7 +21,7 @@ type namedLoad struct {
 	load.Spec
 }
 
-// setup is what a relay must know of the load.
+// setup returns what a relay must know about the load.
 func (l namedLoad) setup() peer.Setup {
 	s := peer.Setup{UDP: l.UDP()}
 	if l.Kind == load.UDPConnect {
@@ -30,14 +30,14 @@ func (l namedLoad) setup() peer.Setup {
 	return s
 }
 
-// subject is a relay with so many loops: a row of each table.
+// subject is a relay with a number of loops: a row of each table.
 type subject struct {
 	peer.Peer
 	loops int
 }
 
-// suits tells whether a subject is measured under a load: nginx-rcvbuf differs
-// from nginx for datagrams only, haproxy-auto from haproxy where little splices.
+// suits reports whether a subject is measured under a load: nginx-rcvbuf only differs from nginx
+// for datagrams, and haproxy-auto from haproxy where little is spliced.
 func (l namedLoad) suits(s subject) bool {
 	if l.UDP() {
 		return s.UDP
@@ -48,16 +48,16 @@ func (l namedLoad) suits(s subject) bool {
 // bench is one run of the whole program.
 type bench struct {
 	loads   []namedLoad
-	peers   []peer.Peer // the first is held against the others
+	peers   []peer.Peer // the first is compared with the others
 	loops   []int
 	rounds  int
-	tries   int // that a disturbed measurement has
+	tries   int // how often a disturbed measurement is tried
 	place   place
-	files   int // how many a process may have open
+	files   int // how many files a process may have open
 	warm    time.Duration
 	window  time.Duration
 	verify  bool
-	profile string // folder for profiles of the relays; "": none
+	profile string // folder for profiles of the relays; "" means none
 	self    string // this program
 	dir     string // for the relays' files
 	out     io.Writer
@@ -66,7 +66,7 @@ type bench struct {
 	report func(l namedLoad, results [][]load.Result)
 }
 
-// subjects are the peers that are here, with each number of loops.
+// subjects returns the installed peers, with each number of loops.
 func (b *bench) subjects() (all []subject) {
 	for _, loops := range b.loops {
 		for _, p := range b.peers {
@@ -78,8 +78,8 @@ func (b *bench) subjects() (all []subject) {
 	return all
 }
 
-// run measures load by load. A relay that fails stays in the output with its
-// error, and the others go on; the run as a whole has failed then.
+// run measures load by load. If a relay fails, the output has its error, the others go on, and the
+// run as a whole fails.
 func (b *bench) run() error {
 	if err := b.header(); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (b *bench) run() error {
 		fmt.Fprintf(b.out, "\n# load %s: %s\n", l.text, describe(l.Spec))
 		results := make([][]load.Result, len(subjects))
 		for round := range b.rounds {
-			// Each round begins with another relay, so that none always
-			// follows the same neighbour.
+			// Each round begins with a different relay, so that none always follows the same
+			// neighbour.
 			for i := range subjects {
 				i = (i + round) % len(subjects)
 				s := subjects[i]
@@ -120,8 +120,8 @@ func (b *bench) run() error {
 	return failed
 }
 
-// begin says on standard error how long the run will take, and returns what is
-// to be called after each measurement.
+// begin prints on standard error how long the run will take, and returns a function to call after
+// each measurement.
 func (b *bench) begin(subjects []subject) (progress func()) {
 	all, done, start := 0, 0, time.Now()
 	for _, l := range b.loads {
@@ -131,7 +131,7 @@ func (b *bench) begin(subjects []subject) (progress func()) {
 			}
 		}
 	}
-	const overhead = 400 * time.Millisecond // to start and to end three processes
+	const overhead = 400 * time.Millisecond // to start and stop three processes
 	fmt.Fprintf(os.Stderr, "relay: %d measurements, about %v\n", all, (time.Duration(all) * (b.warm + b.window + overhead)).Round(time.Second))
 	return func() {
 		done++
@@ -143,12 +143,12 @@ func (b *bench) begin(subjects []subject) (progress func()) {
 	}
 }
 
-// disturbed is the share of a window that others may take before a measurement is taken again.
-// 3 to 5% is what the figure shows when nothing else runs.
+// disturbed is the share of a window that others may take before a measurement is repeated. The
+// share is 3 to 5% when nothing else runs.
 const disturbed = 0.10
 
-// undisturbed is once, and again if something else ran on the relay's CPUs; of
-// several that are disturbed it returns the one that is least.
+// undisturbed calls once, and again if something else ran on the relay's CPUs; if all tries were
+// disturbed, it returns the least disturbed one.
 func (b *bench) undisturbed(l namedLoad, s subject) (best load.Result, err error) {
 	share := func(r load.Result) float64 { return r.Others.Seconds() / r.Window.Seconds() }
 	for try := range b.tries {
@@ -166,7 +166,7 @@ func (b *bench) undisturbed(l namedLoad, s subject) (best load.Result, err error
 	return best, nil
 }
 
-// once runs one load through one relay, all processes fresh.
+// once runs one load through one relay, with fresh processes.
 func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err error) {
 	if n := s.Fit(l.Conns, b.files); n < l.Conns && (l.Kind == load.Idle || l.Kind == load.PingPong) {
 		l.Conns = n
@@ -210,7 +210,7 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 	return r, err
 }
 
-// watched lets the peer's observers ask until unwatch is called, which returns what went wrong.
+// watched runs the peer's observers until unwatch is called, which returns their error.
 func watched(p peer.Peer, s peer.Setup) (unwatch func() error) {
 	if p.Watch == nil {
 		return func() error { return nil }
@@ -224,14 +224,14 @@ func watched(p peer.Peer, s peer.Setup) (unwatch func() error) {
 	}
 }
 
-// place is where a measurement happens.
+// place says where a measurement runs.
 type place struct {
 	host       bool   // in the machine's own network namespace
 	congestion string // the TCP congestion control of a fresh namespace
 	cpus       string // "": all
 }
 
-// inPlace runs f on a thread there; what f starts stays there.
+// inPlace runs f on a thread there; processes that f starts stay there.
 func (b *bench) inPlace(f func() error) error {
 	pinned := func() error {
 		if b.place.cpus != "" {
@@ -247,7 +247,7 @@ func (b *bench) inPlace(f func() error) error {
 	return proc.InNamespace(b.place.congestion, pinned)
 }
 
-// freeAddr returns an address that nobody listens on at the moment.
+// freeAddr returns an address that is currently free.
 func freeAddr() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -21,8 +21,8 @@ func (b *bench) line(l namedLoad, s subject, r load.Result) {
 	fmt.Fprintln(b.out)
 }
 
-// table prints the medians of a load and ours against the others with as many
-// loops. It returns a line for each number of loops: how ours stands.
+// table prints the medians of a load, and ours compared with the others with the same number of
+// loops. It returns a summary line for each number of loops.
 func (b *bench) table(l namedLoad, results [][]load.Result) (verdicts []string) {
 	judged, shown := figures(l.Spec)
 	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
@@ -51,8 +51,8 @@ func (b *bench) tableAndVerdicts(l namedLoad, results [][]load.Result) {
 	}
 }
 
-// rows prints the relays with so many loops, and returns how the first of them
-// stands beside the best of the others.
+// rows prints the relays with the given number of loops, and returns a line that compares the first
+// of them with the best of the others.
 func (b *bench) rows(w *tabwriter.Writer, l namedLoad, loops int, results [][]load.Result) (verdict string) {
 	judged, shown := figures(l.Spec)
 	var ours, best, floor []float64
@@ -98,8 +98,8 @@ func (b *bench) rows(w *tabwriter.Writer, l namedLoad, loops int, results [][]lo
 	return fmt.Sprintf("# %s, loops %d: %s of %s / best peer (%s) = %.3f: %s%s", l.text, loops, judged.unit, b.peers[0].Name, bestName, ratio, ratioWord(ratio), besideFloor)
 }
 
-// ratioWord says in a word what a ratio of ours to the best peer's means. Within
-// 3% no two relays can be told apart on a machine that others share.
+// ratioWord returns a word for the ratio of ours to the best peer's figure. On a shared machine, a
+// difference of less than 3% is not significant.
 func ratioWord(ratio float64) string {
 	switch {
 	case ratio < 0.97:
@@ -111,7 +111,7 @@ func ratioWord(ratio float64) string {
 	}
 }
 
-// paired is the median of the ratios round by round, if no round is missing.
+// paired returns the median of the ratios round by round, if no round is missing.
 func paired(ours, theirs []float64) string {
 	if len(ours) != len(theirs) {
 		return "-"

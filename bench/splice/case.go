@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/splice"
 )
 
-// impl is one way to carry a stream to its end.
+// impl is one implementation of carrying a stream to its end.
 type impl struct {
 	name string
 	copy func(dst, src net.Conn) (int64, error)
@@ -26,17 +26,16 @@ var impls = []impl{
 	{"splice", func(dst, src net.Conn) (int64, error) { return splice.Copy(dst, src) }},
 }
 
-// userspace is io.Copy as it would be without splice(2): the wrappers hide the
-// methods through which it finds its way there. The buffer is io.Copy's own
-// 32 KiB.
+// userspace is io.Copy as it would be without splice(2): the wrappers hide the methods by which it
+// gets there. The buffer is io.Copy's own 32 KiB.
 func userspace(dst, src net.Conn) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, make([]byte, 32<<10))
 }
 
-// nets are the pairs of the origin, and unix-to-unix, which it lacks.
+// nets are the pairs of Go's benchmark, and unix-to-unix, which it lacks.
 var nets = []string{"tcp-to-tcp", "unix-to-tcp", "tcp-to-unix", "unix-to-unix"}
 
-// sizes are the chunks of the origin, 1 KiB to 1 MiB.
+// sizes are the chunk sizes of Go's benchmark, 1 KiB to 1 MiB.
 func sizes() []int {
 	var s []int
 	for shift := 10; shift <= 20; shift++ {
@@ -56,15 +55,14 @@ func (c bench) name(m impl) string {
 	return fmt.Sprintf("BenchmarkSplice/net=%s/size=%d/impl=%s", c.net, c.size, m.name)
 }
 
-// sample is what one transfer took.
+// sample is the cost of one transfer.
 type sample struct {
 	bytes float64
 	wall  time.Duration
 	cpu   time.Duration // user and system time of the copying process
 }
 
-// run carries n chunks. Both ends are processes that were started before the
-// clock.
+// run carries n chunks. Both ends are processes that are started before the clock.
 func (c bench) run(m impl, n int) (s sample, err error) {
 	from, to := splitNet(c.net)
 	total := c.size * n

@@ -74,8 +74,8 @@ func spawn(conn net.Conn, role string, size, total int) (*end, error) {
 // release lets the child begin.
 func (e *end) release() { e.stdin.Write([]byte{1}) }
 
-// stop waits for the child, which ends when its stream does. It reports a
-// child that did not see what it should.
+// stop waits for the child, which ends when its stream does. It returns an error if the child did
+// not see what it should.
 func (e *end) stop() error {
 	e.stdin.Close()
 	if err := e.cmd.Wait(); err != nil {
@@ -102,7 +102,7 @@ func playEnd(args []string) error {
 	buf := make([]byte, size)
 	os.Stdout.Write([]byte{1})
 	if _, err := os.Stdin.Read(buf[:1]); err != nil {
-		return nil // the transfer was called off
+		return nil // the transfer was cancelled
 	}
 	if args[0] == "write" {
 		for left := total; left > 0; left -= size {
@@ -170,8 +170,8 @@ func pair(network string) (a, b net.Conn, err error) {
 	return a, b, nil
 }
 
-// reno takes the machine's choice of congestion control out of the figures:
-// one that paces, such as BBR, does so on loopback too and measures its timers.
+// reno makes the figures independent of the machine's congestion control: one that paces, such as
+// BBR, also does so on loopback, and the benchmark would measure its timers.
 func reno(c net.Conn) error {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {

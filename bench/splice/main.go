@@ -1,10 +1,9 @@
 //go:build linux
 
-// Splice measures ways to carry one stream from socket to socket inside a Go
-// program: a userspace copy, io.Copy and penstock's splice.Copy, in the shape of
-// the benchmark that came with Go's own splice (src/net/splice_linux_test.go):
-// every pair of TCP and Unix sockets, chunks of 1 KiB to 1 MiB, both ends in child
-// processes.
+// Splice compares implementations of carrying a stream from socket to socket inside a Go program: a
+// user-space copy, io.Copy and penstock's splice.Copy. It has the shape of the benchmark of Go's
+// own splice (src/net/splice_linux_test.go): every pair of TCP and Unix sockets, chunks of 1 KiB to
+// 1 MiB, both ends in child processes.
 //
 //	go run ./bench/splice                       # interleaved rounds, ratios
 //	go test -bench Splice ./bench/splice        # the same cases as Go benchmarks

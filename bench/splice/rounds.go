@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/stat"
 )
 
-// The bars that ours must keep, as a share of io.Copy's time a chunk.
+// The goals for splice.Copy, relative to io.Copy's time per chunk.
 const (
 	anyBar  = 1.05
 	unixBar = 0.60 // unix-to-unix, chunks of unixAt and more
@@ -88,15 +88,15 @@ func (r *runner) calibrate(c bench) (int, error) {
 
 func perOp(d time.Duration, n int) float64 { return float64(d.Nanoseconds()) / float64(n) }
 
-// table prints, for each case, the times as shares of io.Copy's, and holds ours against the bars.
+// table prints the times of each case relative to io.Copy's, and compares ours with the goals.
 func (r *runner) table(all map[bench]samples) {
-	fmt.Fprint(r.out, "\n# time a chunk (and CPU time of the copying process), medians, io.Copy = 1\n")
+	fmt.Fprint(r.out, "\n# time per chunk (and CPU time of the copying process), medians, io.Copy = 1\n")
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "# net\tsize")
 	for _, m := range impls {
 		fmt.Fprintf(w, "\t%s\tcpu", m.name)
 	}
-	fmt.Fprint(w, "\tio.Copy MB/s\tbar\t\n")
+	fmt.Fprint(w, "\tio.Copy MB/s\tgoal\t\n")
 	behind := 0
 	for _, net := range r.nets {
 		for _, size := range r.sizes {
@@ -118,7 +118,7 @@ func (r *runner) table(all map[bench]samples) {
 		}
 	}
 	w.Flush()
-	fmt.Fprintf(r.out, "# cases behind their bar: %d of %d\n", behind, len(all))
+	fmt.Fprintf(r.out, "# cases that miss their goal: %d of %d\n", behind, len(all))
 }
 
 func bar(net string, size int) float64 {

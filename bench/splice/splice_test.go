@@ -31,7 +31,8 @@ func BenchmarkSplice(b *testing.B) {
 		for _, size := range sizes() {
 			for _, m := range impls {
 				b.Run(fmt.Sprintf("net=%s/size=%d/impl=%s", net, size, m.name), func(b *testing.B) {
-					// One transfer of b.N chunks, so not b.Loop; starting the ends is not counted.
+					// This is one transfer of b.N chunks, so b.Loop does not fit; starting the ends
+					// is not counted.
 					s, err := bench{net, size}.run(m, b.N)
 					if err != nil {
 						b.Fatal(err)

@@ -1,13 +1,13 @@
 //go:build linux
 
-// Stages measures what a reload does to those who are there: so many live flows, a
-// configuration of 1,000 routes that is exchanged for another one again and again, and
-// new connections all the time. No flow may be lost and no client refused, and it prints the
-// longest turn of an event loop, with reloads and without.
+// Stages measures how reloads affect clients: there are many live flows, a configuration of 1,000
+// routes that is replaced by another one again and again, and a constant rate of new connections.
+// No flow may be cut and no client refused. It prints the longest turn of an event loop, with
+// reloads and without.
 //
 //	go run ./bench/stages -flows 9000 -reloads 20
 //
-// What the stages cost a connection is measured by bench/relay -peers stages,penstock.
+// The cost of the stages per connection is measured by bench/relay -peers stages,penstock.
 package main
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/report"
 )
 
-// window is for how long the daemon remembers its longest turn at most.
+// window is the longest time for which the daemon remembers its longest turn.
 const window = 30 * time.Second
 
 // patience bounds each wait.
@@ -43,7 +43,7 @@ const patience = 20 * time.Second
 func main() {
 	flows := flag.Int("flows", 9000, "live flows")
 	reloads := flag.Int("reloads", 20, "reloads")
-	pace := flag.Duration("pace", 2*time.Millisecond, "between new connections")
+	pace := flag.Duration("pace", 2*time.Millisecond, "time between new connections")
 	flag.Parse()
 	if err := run(*flows, *reloads, *pace); err != nil {
 		fmt.Fprintln(os.Stderr, "stages:", err)
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// A bench is one daemon with its files, its upstream and its clients.
+// A bench is a daemon with its files, its upstream and its clients.
 type bench struct {
 	dir   string
 	setup peer.Setup
@@ -59,7 +59,7 @@ type bench struct {
 	log   bytes.Buffer
 	admin http.Client
 
-	came   atomic.Int64 // new connections that were served while it ran
+	came   atomic.Int64 // new connections that were served during the run
 	failed atomic.Int64
 	last   atomic.Pointer[error]
 }
@@ -103,7 +103,7 @@ func run(flows, reloads int, pace time.Duration) (err error) {
 	return nil
 }
 
-// echo serves until l is closed.
+// echo serves echoes until l is closed.
 func echo(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -124,7 +124,7 @@ func echo(l net.Listener) {
 	}
 }
 
-// write puts the configuration in place whose routes lead to a group.
+// write replaces the configuration by one whose routes lead to a group.
 func (b *bench) write(group string) error {
 	text := peer.StagesConfig(b.setup, group) + fmt.Sprintf("admin: {listen: \"unix://%s/admin.sock\"}\n", b.dir)
 	file := filepath.Join(b.dir, "stages.yaml")
@@ -150,7 +150,7 @@ func (b *bench) start(bin string) error {
 	}
 }
 
-// status is what is read of the daemon's answer.
+// status is the part of the daemon's answer that is used.
 type status struct {
 	Hash   string `json:"config_hash"`
 	Totals struct {
@@ -182,7 +182,7 @@ func (b *bench) measure(flows, reloads int, pace time.Duration) error {
 	if err := report.Machine(os.Stdout); err != nil {
 		return err
 	}
-	fmt.Printf("live-flows: %d\nroutes: %d\nreloads: %d\na new connection every: %v\n\n", flows, peer.Routes, reloads, pace)
+	fmt.Printf("live-flows: %d\nroutes: %d\nreloads: %d\nnew connection every: %v\n\n", flows, peer.Routes, reloads, pace)
 	var live []net.Conn
 	for range flows {
 		c, err := net.Dial("tcp", b.setup.Listen)
@@ -224,21 +224,21 @@ func (b *bench) measure(flows, reloads int, pace time.Duration) error {
 		}
 	}
 	slices.Sort(took)
-	fmt.Printf("flows lost: %d of %d\n", lost, flows)
+	fmt.Printf("flows cut: %d of %d\n", lost, flows)
 	fmt.Printf("new connections: %d served, %d refused or failed\n", b.came.Load(), b.failed.Load())
 	fmt.Printf("the daemon counts: %d open, %d refused, %d failed\n", after.Totals.Flows, after.Totals.Refused, after.Totals.Failed)
-	fmt.Printf("a reload, from the signal until it is in force: median %v, most %v\n", took[len(took)/2], took[len(took)-1])
+	fmt.Printf("a reload, from the signal until it is active: median %v, longest %v\n", took[len(took)/2], took[len(took)-1])
 	fmt.Printf("longest turn of a loop: %v with reloads, %v without\n", after.longest(), before.longest())
 	if e := b.last.Load(); e != nil {
 		return *e
 	}
 	if lost > 0 {
-		return errors.New("flows were lost")
+		return errors.New("flows were cut")
 	}
 	return nil
 }
 
-// reload puts the configuration of a group in force, and waits until the daemon says so.
+// reload activates the configuration of a group, and waits until the daemon reports it.
 func (b *bench) reload(group string) (time.Duration, error) {
 	was, err := b.status()
 	if err != nil {
@@ -259,13 +259,13 @@ func (b *bench) reload(group string) (time.Duration, error) {
 		case s.Hash != was.Hash:
 			return time.Since(began), nil
 		case time.Since(began) > patience:
-			return 0, errors.New("it is not in force")
+			return 0, errors.New("the new configuration is not active")
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// visit makes a connection at each pace.
+// visit makes a connection every pace.
 func (b *bench) visit(pace time.Duration, stop <-chan struct{}) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()

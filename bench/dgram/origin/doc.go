@@ -1,4 +1,4 @@
-// Package origin has x/net's own BenchmarkUDP (internal/socket) for package
-// dgram and for module xnet: the same names, sizes and steps, so that the two can
-// stand in one table. bench/origins makes that table.
+// Package origin runs x/net's own BenchmarkUDP (internal/socket) with package dgram and module
+// xnet: with the same names, sizes and steps, so that one table can show both. bench/origins makes
+// that table.
 package origin

@@ -15,14 +15,14 @@ import (
 
 var payload = []byte("HELLO-R-U-THERE")
 
-// room is a receive buffer of the origin, and of its control messages.
+// room is the size of x/net's receive buffer, and of its buffer for control messages.
 const room = 128
 
-// step sends n datagrams to the socket itself with one call, and receives with
-// one call, as the origin does.
+// step sends n datagrams to the socket itself with one call, and receives with one call, as x/net's
+// benchmark does.
 type step func() (received int, err error)
 
-// impls open their way on a socket, for n datagrams a call.
+// impls prepare an implementation on a socket, for n datagrams per call.
 var impls = []struct {
 	name string
 	open func(c *net.UDPConn, n int) (step, error)
@@ -59,7 +59,7 @@ func open(c *net.UDPConn, n int, cfg dgram.Config) (step, error) {
 	for i := range out {
 		out[i] = dgram.Message{Buf: payload, Addr: c.LocalAddr().(*net.UDPAddr).AddrPort()}
 	}
-	// Super-packets of up to 64 datagrams take fewer buffers, and longer ones.
+	// Super-packets of up to 64 datagrams need fewer, longer buffers.
 	var in []dgram.Message
 	if d.Mode().GRO {
 		in = dgram.MakeMessages(min(n, 16))
@@ -86,9 +86,9 @@ func open(c *net.UDPConn, n int, cfg dgram.Config) (step, error) {
 	}, nil
 }
 
-// The receive buffer is the system's, as in the origin: 512 single datagrams do
-// not fit into the usual one, and those that are lost cost nobody a read. What
-// was received is a metric for that reason.
+// The receive buffer has the system's default size, as in x/net's benchmark: 512 single datagrams
+// do not fit into the usual one, and lost datagrams cost no read. For that reason, the number
+// received is a metric.
 func BenchmarkUDP(b *testing.B) {
 	for _, impl := range impls {
 		for n := 1; n <= 512; n *= 2 {

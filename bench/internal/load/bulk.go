@@ -15,15 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trailer is what a discarding sink answers to the half-close: the number of
-// bytes that arrived and, in a verifying run, their CRC.
+// trailer is the answer of a discarding sink to the half-close: the number of bytes that arrived
+// and, in a verifying run, their CRC.
 const trailer = 16
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// runBulk writes on each connection from a thread of its own until the window
-// is over. Every stream ends with a half-close through the relay, and with the
-// sink's count, which must be what was sent.
+// runBulk writes on each connection from its own thread until the window is over. Every stream ends
+// with a half-close through the relay, and with the sink's count, which must equal what was sent.
 func runBulk(spec Spec, cfg Config) (Result, error) {
 	to, err := sockaddr(cfg.Addr)
 	if err != nil {
@@ -45,7 +44,7 @@ func runBulk(spec Spec, cfg Config) (Result, error) {
 	bytes0, writes0 := sent.Load(), writes.Load()
 	time.Sleep(cfg.Window)
 	for end := time.Now().Add(stall); sent.Load() == bytes0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // a window is as long as it takes to see something
+		time.Sleep(time.Millisecond) // the window lasts until there is something to see
 	}
 	r.Bytes, r.Ops = sent.Load()-bytes0, writes.Load()-writes0
 	err = errors.Join(err, m.end(&r))
@@ -54,7 +53,7 @@ func runBulk(spec Spec, cfg Config) (Result, error) {
 		err = errors.Join(err, <-errc)
 	}
 	if r.Bytes == 0 {
-		err = errors.Join(err, errors.New("no byte went through in the window"))
+		err = errors.Join(err, errors.New("no bytes arrived in the window"))
 	}
 	return r, err
 }
@@ -79,7 +78,7 @@ func pour(to *unix.SockaddrInet4, size int, sent, writes *atomic.Int64, stop *at
 	return finish(fd, own, 0)
 }
 
-// verifyBulk sends 64 MiB in all, the CRC of every stream beside its count.
+// verifyBulk sends 64 MiB in total, and compares the CRC of every stream besides its count.
 func verifyBulk(spec Spec, cfg Config) (Result, error) {
 	to, err := sockaddr(cfg.Addr)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runConnect keeps Conns short connections under way, from one thread: connect,
-// send, read the echo, close with a FIN. The client closes first, so the
-// TIME_WAIT sockets are the client's and the relay's own, as in production.
-// Datagrams do the same with a new socket, and so a new flow, each time.
+// runConnect keeps Conns short connections in progress, from one thread: connect, send, read the
+// echo, close with a FIN. The client closes first, so the TIME_WAIT sockets are the client's and
+// the relay's own, as in production. A datagram load does the same with a new socket, and so a new
+// flow, each time.
 func runConnect(spec Spec, cfg Config) (Result, error) {
 	runtime.LockOSThread()
 	to, err := sockaddr(cfg.Addr)

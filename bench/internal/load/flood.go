@@ -14,16 +14,15 @@ import (
 	"github.com/penstock/penstock/dgram"
 )
 
-// A flood has a number in each datagram. The sink answers a flow with how many
-// datagrams it got and the highest number among them, often enough that the
-// window never closes for want of an answer; so a datagram that is lost does not slow the
-// flow down, but is counted.
+// Each datagram of a flood has a number. The sink reports to each flow how many datagrams it got
+// and the highest number among them, often enough that the window never closes for lack of an
+// answer. So a lost datagram does not slow the flow down, but is counted.
 const (
-	FloodWindow = 512 // datagrams of a flow that may be under way
-	floodBurst  = 32  // datagrams that the sender gives to the kernel at once
+	FloodWindow = 512 // the number of datagrams of a flow that may be in flight
+	floodBurst  = 32  // the number of datagrams that the sender gives to the kernel at once
 	floodAnswer = FloodWindow / 4
 	floodHead   = 8
-	floodTail   = 5 * time.Millisecond // after which the sink answers without being due
+	floodTail   = 5 * time.Millisecond // after which the sink answers even if no answer is due
 	floodLost   = 20 * time.Millisecond
 )
 
@@ -33,7 +32,7 @@ type flow struct {
 	sock     *net.UDPConn
 	ms       []dgram.Message
 	next     int64        // number of the next datagram
-	received atomic.Int64 // that the sink got
+	received atomic.Int64 // number of datagrams that the sink got
 	seen     atomic.Int64 // one above the highest number that it saw
 	given    int64        // below which all are taken for lost
 }
@@ -94,7 +93,7 @@ func runFlood(spec Spec, cfg Config) (r Result, err error) {
 	}
 	_, after := total()
 	for end := m.start.Add(stall); err == nil && after == before && time.Now().Before(end); {
-		err = until(time.Now().Add(floodTail)) // a window is as long as it takes to see something
+		err = until(time.Now().Add(floodTail)) // the window lasts until there is something to see
 		_, after = total()
 	}
 	err = errors.Join(err, m.end(&r))
@@ -114,7 +113,7 @@ func newFlow(spec Spec, to *net.UDPAddr, answer chan<- struct{}) (*flow, error) 
 	if err != nil {
 		return nil, err
 	}
-	// Plain datagrams must not be planned into runs.
+	// Plain datagrams must not be combined into runs.
 	conn, err := dgram.New(sock, dgram.Config{NoGSO: spec.Burst == 0})
 	if err != nil {
 		return nil, err
@@ -132,7 +131,7 @@ func newFlow(spec Spec, to *net.UDPAddr, answer chan<- struct{}) (*flow, error) 
 	return f, nil
 }
 
-// answers reads what the sink says until the socket is closed.
+// answers reads the sink's reports until the socket is closed.
 func (f *flow) answers(answer chan<- struct{}) {
 	ms := make([]dgram.Message, 16)
 	for i := range ms {
@@ -156,7 +155,7 @@ func (f *flow) answers(answer chan<- struct{}) {
 	}
 }
 
-// burst sends what the window allows, floodBurst datagrams at most, and says how many.
+// burst sends what the window allows, at most floodBurst datagrams, and returns how many.
 func (f *flow) burst(spec Spec) (int, error) {
 	if f.next+floodBurst-max(f.seen.Load(), f.given) > FloodWindow {
 		return 0, nil
@@ -183,7 +182,7 @@ func newUDPSink(spec Spec) (*Sink, error) {
 	return &Sink{spec: spec, udp: c, Addr: c.LocalAddr().String()}, nil
 }
 
-// got is what the sink knows of one flow.
+// got is what the sink knows about one flow.
 type got struct {
 	count, answered, seen int64
 }
@@ -214,7 +213,7 @@ func (s *Sink) serveFlood() error {
 		s.udp.SetReadDeadline(time.Now().Add(floodTail))
 		n, err := c.ReadBatch(ms)
 		if err != nil && !isTimeout(err) {
-			continue // an ICMP error: a relay went away
+			continue // an ICMP error, because a relay went away
 		}
 		for _, m := range ms[:n] {
 			if m.N < floodHead {
@@ -244,7 +243,7 @@ func (s *Sink) serveFlood() error {
 			}
 		}
 		if len(out) > 0 {
-			c.WriteBatch(out) // an answer that is lost is made good by the next one
+			c.WriteBatch(out) // the next answer makes up for a lost one
 			out = out[:0]
 		}
 	}

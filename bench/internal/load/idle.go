@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runIdle opens the connections, proves each with one round trip, and looks at
-// the relay's memory before and after. The first reading comes after
-// one connection was served, so that what a relay makes once is not counted.
+// runIdle opens the connections, tests each with one round trip, and reads the relay's memory
+// before and after. The first reading comes after one connection was served, so that one-time
+// allocations are not counted.
 func runIdle(spec Spec, cfg Config) (Result, error) {
 	to, err := sockaddr(cfg.Addr)
 	if err != nil {
@@ -47,7 +47,7 @@ func runIdle(spec Spec, cfg Config) (Result, error) {
 	return r, m.end(&r)
 }
 
-// openIdle opens n connections side by side and does a round trip on each.
+// openIdle opens n connections and does a round trip on each.
 func openIdle(to *unix.SockaddrInet4, n, size int) ([]pinger, error) {
 	ps, err := dialPingers(Spec{Conns: n, Size: size}, to)
 	if err != nil {

@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package load makes the traffic that a relay is measured under: a generator
-// on one side of it, a sink on the other, each meant for a process of its own.
-// Both speak to raw sockets from one thread where that is the cheapest way, so
-// that the relay and not the load is what the machine is busy with.
+// Package load makes the traffic that relays are measured under: a generator on one side, a sink on
+// the other, each meant to run in its own process. Both use raw sockets from one thread where that
+// is cheapest, so that the machine is busy with the relay and not with the load.
 package load
 
 import (
@@ -17,35 +16,34 @@ import (
 type Kind string
 
 const (
-	Bulk       Kind = "bulk"       // one-way streams; the sink discards, and answers the half-close with what it counted
+	Bulk       Kind = "bulk"       // one-way streams; the sink discards them, and answers the half-close with its count
 	PingPong   Kind = "pingpong"   // each connection sends Size bytes and waits for the echo
 	Connect    Kind = "connect"    // connect, send Size bytes, read the echo, close; Conns of them at a time
 	Idle       Kind = "idle"       // connections that did one ping-pong and then nothing
-	Flood      Kind = "udp"        // one-way UDP flows as fast as a window of datagrams allows; the sink says what it got
+	Flood      Kind = "udp"        // one-way UDP flows as fast as a window of datagrams allows; the sink reports what it got
 	UDPPing    Kind = "udpping"    // each UDP flow sends Size bytes and waits for the echo
 	UDPConnect Kind = "udpsession" // a new UDP flow, Size bytes and their echo, close; Conns of them at a time
 )
 
-// Spec is one load. Its text form is KIND, for bulk followed by the size of a
-// write, then the number of connections: bulk1m, bulk16kx4, pingpong64,
-// connect, idle10000. A ping-pong of another size than 64 bytes is
-// pingpongSIZExCONNS: pingpong16kx64. UDP: udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS],
-// udppingFLOWS, udpsession[FLOWS].
+// Spec is one load. Its text form is KIND, for bulk followed by the size of a write, then the
+// number of connections: bulk1m, bulk16kx4, pingpong64, connect, idle10000. A ping-pong with
+// messages of another size than 64 bytes is pingpongSIZExCONNS: pingpong16kx64. UDP loads are
+// udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS].
 type Spec struct {
 	Kind  Kind
-	Size  int // bytes a write or a message
+	Size  int // bytes per write or message
 	Conns int
-	Burst int // a UDP flood: datagrams that the sender gives to the kernel as one (GSO); 0: each by itself
+	Burst int // UDP flood: datagrams that the sender hands to the kernel as one (GSO); 0 means each by itself
 }
 
 const (
-	messageSize = 64 // of a stream's message if the text names no size
+	messageSize = 64 // size of a stream's message if the text does not give one
 	// The generator and the sink each send a message from one thread that serves all connections:
-	// it must fit into the buffers of the sockets on its way.
+	// it must fit into the buffers of the sockets in between.
 	maxMessage = 64 << 10
 )
 
-// UDP tells whether the load is made of datagrams.
+// UDP reports whether the load consists of datagrams.
 func (s Spec) UDP() bool { return s.Kind == Flood || s.Kind == UDPPing || s.Kind == UDPConnect }
 
 var (
@@ -55,7 +53,7 @@ var (
 	otherForm = regexp.MustCompile(`^(pingpong|connect|idle|udpping|udpsession)(\d*)$`)
 )
 
-// Parse reads the text form of a load.
+// Parse parses the text form of a load.
 func Parse(s string) (Spec, error) {
 	if m := bulkForm.FindStringSubmatch(s); m != nil {
 		spec := Spec{Kind: Bulk, Size: bytesOf(m[1], m[2]), Conns: 1}
@@ -107,7 +105,7 @@ func (s Spec) check(text string) error {
 	return nil
 }
 
-// bytesOf is a number with an optional k or m behind it.
+// bytesOf parses a number with an optional suffix k or m.
 func bytesOf(number, unit string) int {
 	n, _ := strconv.Atoi(number)
 	switch unit {
@@ -132,29 +130,29 @@ func (s Spec) String() string {
 	return fmt.Sprintf("%s%d", s.Kind, s.Conns)
 }
 
-// Result is what one run of a load saw between the end of its warm-up and the
-// end of its window.
+// Result holds what one run of a load measured between the end of its warm-up and the end of its
+// window.
 type Result struct {
-	Conns     int           // that the load had
-	Ops       int64         // round trips, or connections; for a bulk load writes, for a UDP flood datagrams that arrived
+	Conns     int           // connections of the load
+	Ops       int64         // round trips, or connections; writes for a bulk load, datagrams that arrived for a UDP flood
 	Bytes     int64         // sent into the relay
 	Window    time.Duration // how long it took
 	RelayCPU  time.Duration // user and system time of the relay's processes
-	LoadCPU   time.Duration // the same of the generator
-	Others    time.Duration // what the rest of the machine took of the CPUs, beside relay, generator and sink
+	LoadCPU   time.Duration // the same for the generator
+	Others    time.Duration // CPU time of everything except relay, generator and sink
 	P50, P99  time.Duration // of a round trip, or from connect to the echo
-	Sent      int64         // datagrams of a UDP load in all, the warm-up's too
-	Lost      int64         // of them, those that never arrived, or never came back
+	Sent      int64         // all datagrams of a UDP load, including those of the warm-up
+	Lost      int64         // those of Sent that never arrived, or never came back
 	RSSBefore int64         // KB that the relay held before an idle load
 	RSSAfter  int64         // KB that it held at the end of the window
 }
 
-// Config says where a generator sends and whom it watches.
+// Config says where a generator sends and which processes it watches.
 type Config struct {
 	Addr   string        // the relay's listener, 127.0.0.1:port
 	Relay  int           // the relay's first process; its descendants count too
 	Sink   int           // the sink's process
-	CPUs   string        // those that all of them are bound to; "": all
+	CPUs   string        // the CPUs that all processes are bound to; "" means all
 	Warm   time.Duration // before the window
 	Window time.Duration
 	Verify bool // bulk only: check every byte of a short transfer and measure nothing

@@ -47,8 +47,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// relayWith serves a byte-wise relay in this process; alter sees each piece on
-// the way to the sink and may change it.
+// relayWith serves a simple relay in this process; alter sees each piece on its way to the sink and
+// may change it.
 func relayWith(t *testing.T, upstream string, alter func([]byte)) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -89,7 +89,7 @@ func (a alterer) Write(p []byte) (int, error) {
 	return a.Writer.Write(p)
 }
 
-// run drives a load through an in-process relay, with the sink in this process too.
+// run drives a load through a relay in this process, with the sink also in this process.
 func run(t *testing.T, text string, verify bool, alter func([]byte)) (Result, error) {
 	spec, err := Parse(text)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestVerifyPasses(t *testing.T) {
 	}
 }
 
-// TestOneWrongBit holds every check against a relay that flips one bit.
+// TestOneWrongBit runs every check against a relay that flips one bit.
 func TestOneWrongBit(t *testing.T) {
 	for _, c := range []struct {
 		text   string
@@ -141,10 +141,10 @@ func TestOneWrongBit(t *testing.T) {
 		want   string
 	}{
 		{"bulk16k", true, "CRC"},
-		{"pingpong1", false, "not what was sent"},
-		{"pingpong4", false, "not what was sent"},
-		{"connect4", false, "not what was sent"},
-		{"idle4", false, "not what was sent"},
+		{"pingpong1", false, "differs from what was sent"},
+		{"pingpong4", false, "differs from what was sent"},
+		{"connect4", false, "differs from what was sent"},
+		{"idle4", false, "differs from what was sent"},
 	} {
 		t.Run(c.text, func(t *testing.T) {
 			var once atomic.Bool

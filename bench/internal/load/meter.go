@@ -16,7 +16,7 @@ import (
 // meter reads the clocks at both ends of the window.
 type meter struct {
 	cfg   Config
-	relay []int // its processes, looked up when traffic already flowed
+	relay []int // its processes, looked up once traffic flows
 	start time.Time
 	cpu   time.Duration
 	own   time.Duration
@@ -36,8 +36,7 @@ func (m *meter) begin() (err error) {
 	return err
 }
 
-// idleAndSink is the time of the CPUs that is neither the relay's nor the
-// generator's nor anybody else's.
+// idleAndSink returns the sink's CPU time and the idle time of the CPUs.
 func (m *meter) idleAndSink() (time.Duration, error) {
 	idle, err := proc.Idle(m.cfg.CPUs)
 	if err != nil || m.cfg.Sink == 0 {
@@ -62,7 +61,8 @@ func (m *meter) end(r *Result) error {
 	if err != nil {
 		return err
 	}
-	// The kernel counts idle time in hundredths of a second, so that little may come out below nothing.
+	// The kernel counts idle time in hundredths of a second, so the difference may be slightly
+	// negative.
 	r.Others = max(0, time.Duration(proc.Count(m.cfg.CPUs))*r.Window-r.RelayCPU-r.LoadCPU-(rest-m.rest))
 	r.RSSAfter, err = proc.RSS(m.relay)
 	return err
@@ -81,8 +81,8 @@ func (l latency) put(r *Result) {
 	r.P99 = time.Duration(stat.Percentile(l, 0.99))
 }
 
-// fill writes a message that no other has: the echo of an older one, or of
-// another connection's, does not pass for it.
+// fill writes a unique message, so that the echo of an older one, or of another connection's, is
+// not mistaken for its echo.
 func fill(msg []byte, id uint64) {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], id)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pinger is one connection with at most one message under way.
+// pinger is one connection with at most one message in flight.
 type pinger struct {
 	fd   int
 	sent time.Time
@@ -26,13 +26,13 @@ func (p *pinger) ping(id uint64) error {
 	return sendAll(p.fd, p.msg)
 }
 
-// pong reads the echo whole; it starts when the first byte is there.
+// pong reads the whole echo; it is called when the first byte is there.
 func (p *pinger) pong(buf []byte) error {
 	if err := recvAll(p.fd, buf[:len(p.msg)]); err != nil {
 		return err
 	}
 	if !bytes.Equal(buf[:len(p.msg)], p.msg) {
-		return errors.New("the echo is not what was sent")
+		return errors.New("the echo differs from what was sent")
 	}
 	return nil
 }
@@ -49,8 +49,8 @@ func dialPingers(spec Spec, to *unix.SockaddrInet4) ([]pinger, error) {
 	return ps, nil
 }
 
-// runPingPong keeps one message under way on every connection, from one
-// thread. A lone connection blocks in its read, several wait in epoll.
+// runPingPong keeps one message in flight on every connection, from one thread. A single connection
+// blocks in its read; several wait in epoll.
 func runPingPong(spec Spec, cfg Config) (Result, error) {
 	runtime.LockOSThread()
 	to, err := sockaddr(cfg.Addr)
@@ -84,10 +84,10 @@ func runPingPong(spec Spec, cfg Config) (Result, error) {
 	}
 	unmet := len(ps)
 	if spec.UDP() {
-		unmet = 0 // a datagram that was lost has no echo
+		unmet = 0 // a lost datagram has no echo
 	}
 	lone := []unix.EpollEvent{{}}
-	// turn moves every connection on whose echo is there.
+	// turn continues every connection whose echo has arrived.
 	turn := func() error {
 		evs := lone
 		if len(ps) > 1 {
@@ -111,8 +111,8 @@ func runPingPong(spec Spec, cfg Config) (Result, error) {
 		}
 		return nil
 	}
-	// A relay that accepts slowly while it is busy is not warm before all are in. What waits in
-	// its backlog otherwise makes the others look fast.
+	// A relay that accepts slowly while it is busy is not warm before it has accepted all
+	// connections. Otherwise those in its backlog would make the others look fast.
 	for end := time.Now().Add(stall); unmet > 0; {
 		if time.Now().After(end) {
 			return Result{}, fmt.Errorf("%d of %d connections had no echo within %v", unmet, len(ps), stall)
@@ -126,8 +126,8 @@ func runPingPong(spec Spec, cfg Config) (Result, error) {
 	return r, err
 }
 
-// missing counts the datagrams that do not come back. Each flow has one under
-// way when a window ends, and one whose datagram was lost waits for it since.
+// missing counts the datagrams that do not come back. Each flow has one in flight when a window
+// ends; a flow whose datagram was lost has been waiting for it.
 func missing(spec Spec, ps []pinger) (n int64) {
 	if !spec.UDP() {
 		return 0
@@ -142,8 +142,8 @@ func missing(spec Spec, ps []pinger) (n int64) {
 	return n
 }
 
-// window calls turn through the warm-up and the window, and in each until it has
-// appended to lat at least once. What it appended in the window is counted.
+// window calls turn during the warm-up and the window, in each until turn has appended to lat at
+// least once. It counts what turn appended during the window.
 func window(spec Spec, cfg Config, turn func() error, lat *latency) (Result, error) {
 	until := func(end time.Time) error {
 		for *lat = (*lat)[:0]; len(*lat) == 0 || time.Now().Before(end); {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sink is the far end of a load, what a relay's upstream points to.
+// Sink is the far end of a load, the relay's upstream.
 type Sink struct {
 	spec   Spec
 	verify bool
@@ -44,7 +44,7 @@ func NewSink(spec Spec, verify bool) (*Sink, error) {
 	return &Sink{spec: spec, verify: verify, fd: fd, Addr: addr}, nil
 }
 
-// Serve never returns but with an error.
+// Serve serves until it fails, and always returns an error.
 func (s *Sink) Serve() error {
 	switch {
 	case s.spec.Kind == Flood:
@@ -60,8 +60,7 @@ func (s *Sink) Serve() error {
 	}
 }
 
-// serveThreads gives each connection a thread that blocks: the cheapest way
-// while they are few.
+// serveThreads gives each connection a thread that blocks, which is cheapest for a few connections.
 func (s *Sink) serveThreads(serve func(fd int)) error {
 	for {
 		fd, err := s.accept(0)
@@ -87,9 +86,8 @@ func (s *Sink) accept(flags int) (fd int, err error) {
 	return fd, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 }
 
-// discard counts a stream to its end and answers with the trailer. MSG_TRUNC
-// lets TCP drop the bytes in the kernel (tcp(7)), so that the sink costs no
-// copy; a verifying run reads them.
+// discard counts a stream to its end and answers with the trailer. MSG_TRUNC lets TCP drop the
+// bytes in the kernel (tcp(7)), so that the sink does not copy them; a verifying run reads them.
 func (s *Sink) discard(fd int) {
 	buf := make([]byte, 1<<20)
 	flags := unix.MSG_TRUNC
@@ -104,7 +102,7 @@ func (s *Sink) discard(fd int) {
 			continue
 		}
 		if err != nil {
-			return // the generator misses its trailer and reports it
+			return // the generator reports the missing trailer
 		}
 		if n == 0 {
 			break
@@ -136,7 +134,7 @@ func echo(fd int) {
 	}
 }
 
-// serveEcho echoes on any number of connections from one thread.
+// serveEcho serves echoes on any number of connections from one thread.
 func (s *Sink) serveEcho() error {
 	runtime.LockOSThread()
 	poll, err := newPoller()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stall is how long nothing may move before a run is given up.
+// stall is how long nothing may move before a run is aborted.
 const stall = 30 * time.Second
 
 func sockaddr(addr string) (*unix.SockaddrInet4, error) {
@@ -24,7 +24,7 @@ func sockaddr(addr string) (*unix.SockaddrInet4, error) {
 	return &unix.SockaddrInet4{Port: int(ap.Port()), Addr: ap.Addr().As4()}, nil
 }
 
-// dialFor is dial for a load of streams or of datagrams.
+// dialFor dials for a load of streams or of datagrams.
 func dialFor(spec Spec, to *unix.SockaddrInet4) (int, error) {
 	if !spec.UDP() {
 		return dial(to)
@@ -40,7 +40,7 @@ func dialFor(spec Spec, to *unix.SockaddrInet4) (int, error) {
 	return fd, nil
 }
 
-// dial returns a blocking socket whose calls give up after stall.
+// dial returns a blocking socket whose calls time out after stall.
 func dial(to *unix.SockaddrInet4) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -63,7 +63,7 @@ func connect(fd int, to *unix.SockaddrInet4) error {
 			return fmt.Errorf("set the socket's timeout: %w", err)
 		}
 	}
-	own := *to // x/sys writes into it, and several threads dial
+	own := *to // x/sys writes to it, and several threads dial
 	// On loopback the handshake is over when connect returns.
 	if err := retry(func() error { return unix.Connect(fd, &own) }); err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -71,7 +71,7 @@ func connect(fd int, to *unix.SockaddrInet4) error {
 	return nil
 }
 
-// retry repeats a call that a signal interrupted.
+// retry repeats a call while signals interrupt it.
 func retry(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {
@@ -124,7 +124,7 @@ func newPoller() (*poller, error) {
 	return &poller{fd: fd}, nil
 }
 
-// add watches fd for input; its events carry tag.
+// add watches fd for input; its events have the given tag.
 func (p *poller) add(fd int, tag int32) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: tag}
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
@@ -150,7 +150,7 @@ func (p *poller) wait(timeout time.Duration) ([]unix.EpollEvent, error) {
 	}
 }
 
-// millis is epoll_wait's timeout; a negative one waits for ever.
+// millis converts a timeout for epoll_wait; a negative one waits forever.
 func millis(d time.Duration) int {
 	if d < 0 {
 		return -1

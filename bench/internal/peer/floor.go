@@ -14,11 +14,11 @@ import (
 //go:embed floor/relay.c
 var floorSource []byte
 
-// FloorName names the peer that is a yardstick, and not a relay to choose.
+// FloorName is the name of the peer that is only a yardstick.
 const FloorName = "floor"
 
 // BuildFloor compiles the floor to the file bin. Without a C compiler it does nothing, and the
-// floor is not installed.
+// floor counts as not installed.
 func BuildFloor(bin string) error {
 	cc, err := exec.LookPath("gcc")
 	if errors.Is(err, exec.ErrNotFound) {
@@ -34,8 +34,8 @@ func BuildFloor(bin string) error {
 	return nil
 }
 
-// floor is the yardstick of the TCP loads: an epoll relay in C without any feature. What another
-// relay costs beside it is the price of that relay's features.
+// floor is the yardstick of the TCP loads: an epoll relay in C without any features. What another
+// relay costs beyond it is the price of that relay's features.
 func floor(bin string) Peer {
 	return Peer{
 		Name: FloorName,

@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// GoCopy is the relay that a Go programmer writes first: a goroutine each way
-// and io.Copy, which splices between TCP connections. It runs Go code on
-// so many threads at a time, and serves until its listener fails.
+// GoCopy is the relay that a Go programmer would write first: one goroutine per direction with
+// io.Copy, which splices between TCP connections. It runs Go code on the given number of threads,
+// and serves until its listener fails.
 func GoCopy(threads int, listen, upstream string) error {
 	runtime.GOMAXPROCS(threads)
 	ln, err := net.Listen("tcp", listen)
@@ -41,8 +41,8 @@ func carry(client *net.TCPConn, upstream string) {
 	wg.Wait()
 }
 
-// oneWay passes the half-close on; after an error both connections are of no
-// more use, and closing them frees the other direction.
+// oneWay passes the half-close on. After an error both connections are useless, and closing them
+// ends the other direction.
 func oneWay(dst, src *net.TCPConn) {
 	if _, err := io.Copy(dst, src); err != nil {
 		dst.Close()

@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// Penstock is the daemon; of which checkout is the note's to say.
+// Penstock returns the daemon as a peer; the note says which checkout it is from.
 func Penstock(name, note, bin string) Peer {
 	return Peer{
 		Name: name,
@@ -26,7 +26,7 @@ func Penstock(name, note, bin string) Peer {
 			}
 			argv := []string{bin, "relay", "--loops", strconv.Itoa(s.Loops)}
 			if s.Replies > 0 {
-				// The default bound on new flows a second is there for floods.
+				// The default limit on new flows per second is meant for floods.
 				argv = append(argv, "--replies", strconv.Itoa(s.Replies), "--max-new-flows", "1000000")
 			}
 			return Plan{Argv: append(argv, scheme+s.Listen, scheme+s.Upstream)}
@@ -34,8 +34,8 @@ func Penstock(name, note, bin string) Peer {
 	}
 }
 
-// haproxy with splice forced gets pipes of 1 MiB, without which a splice
-// costs it more than a copy on bulk.
+// haproxy with splice forced gets pipes of 1 MiB, because with smaller ones splicing bulk data
+// costs it more than copying.
 func haproxy(name, note string, forced bool) Peer {
 	const common = `global
     nbthread %d
@@ -72,8 +72,8 @@ defaults
 
 var streamModule = sync.OnceValues(func() (string, error) { return findStreamModule("nginx") })
 
-// findStreamModule returns the line that loads nginx's stream module, which is empty where the
-// module is part of the program, or an error that says that the module is missing.
+// findStreamModule returns the line that loads nginx's stream module, which is empty if the module
+// is built in, or an error if the module is missing.
 func findStreamModule(program string) (line string, err error) {
 	out, err := exec.Command(program, "-V").CombinedOutput()
 	if err != nil {
@@ -95,7 +95,7 @@ func findStreamModule(program string) (line string, err error) {
 	return "load_module " + file + ";\n", nil
 }
 
-// nginx takes udp as the options of a UDP listener beside the usual ones.
+// nginx returns nginx as a peer; udp are further options of a UDP listener.
 func nginx(name, note, udp string) Peer {
 	const config = `%sdaemon off;
 user root;
@@ -127,7 +127,7 @@ stream {
 			return err
 		},
 		plan: func(s Setup) Plan {
-			module, _ := streamModule() // without it the peer is not installed
+			module, _ := streamModule() // without it the peer counts as not installed
 			file := filepath.Join(s.Dir, "nginx.conf")
 			options, replies := " backlog=4096", ""
 			if s.UDP {
@@ -145,9 +145,8 @@ stream {
 	}
 }
 
-// envoy has no bound on the replies of a flow: a short idle time stands in
-// for it. It gets the receive buffer that nginx-rcvbuf gets, and GRO on both
-// sides, both of which it takes only when asked.
+// envoy cannot limit the replies of a flow, so a short idle timeout replaces that. It gets the
+// receive buffer that nginx-rcvbuf gets, and GRO on both sides; it uses neither by default.
 func envoy(bin string) Peer {
 	const config = `static_resources:
   listeners:
@@ -206,9 +205,9 @@ func envoy(bin string) Peer {
 func goCopy(self string) Peer {
 	return Peer{
 		Name: "gocopy",
-		Note: "Go io.Copy each way",
-		// Two sockets, and a pipe each way that io.Copy takes before there
-		// is anything to carry.
+		Note: "Go io.Copy in each direction",
+		// Two sockets, and one pipe per direction, which io.Copy takes before there is anything to
+		// carry.
 		FilesEach: 6,
 		Ask:       []string{"go", "version"},
 		plan: func(s Setup) Plan {

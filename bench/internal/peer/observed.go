@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// observed are penstock run with nobody who asks, with those who ask all the time, and with
-// an access log beside. What they differ in is what it costs to see what happens.
+// observed returns penstock run without requests, with constant requests, and also with an access
+// log. The differences between them are the cost of observability.
 func observed(bin string) []Peer {
 	one := func(name, note string, watched bool, more string) Peer {
 		p := Peer{
@@ -41,9 +41,9 @@ listeners: {l: {listen: "tcp://%s", to: upstream}}
 		}
 		return p
 	}
-	const note = "penstock run: a scrape a second and an open dashboard"
+	const note = "penstock run: one scrape per second and an open dashboard"
 	return []Peer{
-		one("penstock-run", "penstock run: nobody asks", false, ""),
+		one("penstock-run", "penstock run: no requests", false, ""),
 		one("penstock-watched", note, true, ""),
 		one("penstock-logged", note+", access log in JSON", true, "access-log: {to: \"%s/access.log\"}\n"),
 	}
@@ -51,8 +51,8 @@ listeners: {l: {listen: "tcp://%s", to: upstream}}
 
 func adminSocket(s Setup) string { return filepath.Join(s.Dir, "admin.sock") }
 
-// watch asks what a scraper and the dashboard's page ask, until ctx ends: the page
-// keeps /v1/stream open and lists no more often than each two seconds.
+// watch makes the requests of a scraper and of the dashboard's page until ctx ends: the page keeps
+// /v1/stream open and fetches lists at most every two seconds.
 func watch(ctx context.Context, s Setup) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -78,7 +78,7 @@ func watch(ctx context.Context, s Setup) error {
 			}
 		}
 	}
-	// The listeners of flows are bound before the admin socket.
+	// The listeners for clients are bound before the admin socket.
 	for end := time.Now().Add(30 * time.Second); ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 		if err := read(ctx, &client, "/healthz"); err == nil {
 			break
@@ -97,7 +97,7 @@ func watch(ctx context.Context, s Setup) error {
 	return nil
 }
 
-// read takes an answer to its end.
+// read reads an answer to its end.
 func read(ctx context.Context, client *http.Client, path string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func read(ctx context.Context, client *http.Client, path string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("it answers %s", resp.Status)
+		return fmt.Errorf("unexpected status %s", resp.Status)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package peer runs the relays that are measured, one process tree each, all
-// between one listener and one upstream, TCP or UDP.
+// Package peer runs the relays that are measured. Each is a process tree between one listener and
+// one upstream, TCP or UDP.
 package peer
 
 import (
@@ -18,41 +18,41 @@ import (
 // Peer is a relay that can be run.
 type Peer struct {
 	Name string
-	Note string   // how it is set up, in a line
+	Note string   // how it is set up, in one line
 	Ask  []string // the command that prints its version
 
-	UDP bool // it relays datagrams too
+	UDP bool // it also relays datagrams
 
-	FilesEach int // open files that a connection costs it; 0: the two sockets
+	FilesEach int // open files per connection; 0 means the two sockets
 
-	complete func() error // says what the installed program lacks; nil: it is one file
+	complete func() error // reports what the installed program lacks; nil if it is a single file
 
-	// Watch, if not nil, asks the relay what an operator asks, until ctx ends.
+	// Watch, if not nil, makes an operator's requests to the relay until ctx ends.
 	Watch func(ctx context.Context, s Setup) error
 
-	// plan makes the command line, and the configuration file if it takes one.
+	// plan returns the command line, and the configuration file if there is one.
 	plan func(s Setup) Plan
 }
 
-// Setup is what every relay is told.
+// Setup is the part of a relay's configuration that all relays share.
 type Setup struct {
 	Listen   string // host:port
 	Upstream string // host:port
-	UDP      bool   // datagrams, and not streams
-	Loops    int    // threads or processes that carry traffic, where that can be said
+	UDP      bool   // datagrams instead of streams
+	Loops    int    // threads or processes that carry traffic, if that can be set
 	Files    int    // how many files it may have open
-	Replies  int    // datagrams: a flow is over after so many replies to each of its datagrams; 0: it stays
+	Replies  int    // datagrams: a flow ends after this many replies to each of its datagrams; 0 means never
 	Dir      string // for configuration and run files
 }
 
 // Plan is how a peer is started.
 type Plan struct {
 	Argv   []string
-	File   string // where Config is to be written; "": it needs none
+	File   string // where to write Config; "" if there is none
 	Config string
 }
 
-// Binaries names the programs that are not found by their usual name.
+// Binaries has the paths of programs that are not found by their usual names.
 type Binaries struct {
 	Penstock string
 	Envoy    string
@@ -60,7 +60,7 @@ type Binaries struct {
 	Self     string // this program, for the peers that are part of it
 }
 
-// All returns every peer that is known.
+// All returns every known peer.
 func All(bin Binaries) []Peer {
 	return append(observed(bin.Penstock),
 		Penstock("penstock", "this checkout", bin.Penstock),
@@ -75,8 +75,8 @@ func All(bin Binaries) []Peer {
 	)
 }
 
-// FindEnvoy returns the Envoy of the search path, or else the one that
-// bench/install-envoy.sh fetched.
+// FindEnvoy returns the path of Envoy in PATH, or else of the one that bench/install-envoy.sh
+// fetched.
 func FindEnvoy() string {
 	if path, err := exec.LookPath("envoy"); err == nil {
 		return path
@@ -88,7 +88,7 @@ func FindEnvoy() string {
 // Installed reports whether the peer can be run.
 func (p Peer) Installed() bool { return p.Missing() == nil }
 
-// Missing returns an error that says what the peer needs and this machine does not have, or nil.
+// Missing returns an error that says what the peer needs but this machine lacks, or nil.
 func (p Peer) Missing() error {
 	if _, err := exec.LookPath(p.Ask[0]); err != nil {
 		return errors.New("not installed")
@@ -116,7 +116,7 @@ func Pick(all []Peer, names string) ([]Peer, error) {
 	return picked, nil
 }
 
-// Version asks the program what it is; the answer is one line.
+// Version returns the program's version, in one line.
 func (p Peer) Version() (string, error) {
 	out, err := exec.Command(p.Ask[0], p.Ask[1:]...).CombinedOutput()
 	if err != nil {
@@ -126,8 +126,8 @@ func (p Peer) Version() (string, error) {
 	return strings.TrimSpace(strings.TrimPrefix(line, p.Ask[0])), nil
 }
 
-// Fit returns how many connections the peer can carry with so many open files,
-// at most want.
+// Fit returns how many connections, at most want, the peer can carry with the given number of open
+// files.
 func (p Peer) Fit(want, files int) int {
 	return min(want, (files-400)/max(p.FilesEach, 2))
 }

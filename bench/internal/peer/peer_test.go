@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestHalfInstalled: an nginx that is installed without its stream module cannot be a peer, and
-// says why; one that has the module, as a file or built in, is loaded as it must be.
+// TestHalfInstalled: an nginx without its stream module cannot be a peer, and the error says why.
+// The module is found whether it is a file or built in.
 func TestHalfInstalled(t *testing.T) {
 	dir := t.TempDir()
 	module := filepath.Join(dir, "ngx_stream_module.so")
@@ -43,7 +43,7 @@ func TestHalfInstalled(t *testing.T) {
 	}
 }
 
-// TestMissing: what is missing is said by every peer that needs it, and the others are there.
+// TestMissing: every peer reports what it lacks, and the others are usable.
 func TestMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for _, p := range All(Binaries{Penstock: os.Args[0], Envoy: "/nonexistent", Self: os.Args[0], Floor: "/nonexistent"}) {

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/proc"
 )
 
-// Process is a relay that runs.
+// Process is a running relay.
 type Process struct {
 	PID int // of the first of its processes
 
@@ -26,9 +26,8 @@ type Process struct {
 	done chan error
 }
 
-// Start starts the peer and returns when it accepts connections. The caller
-// must call Stop. The peer lives in the network namespace of the calling
-// thread, and dies with that thread.
+// Start starts the peer and returns when it accepts connections. The caller must call Stop. The
+// peer runs in the network namespace of the calling thread, and dies with that thread.
 func Start(p Peer, s Setup) (*Process, error) {
 	plan := p.Plan(s)
 	if plan.File != "" {
@@ -52,7 +51,7 @@ func Start(p Peer, s Setup) (*Process, error) {
 	return r, nil
 }
 
-// ready waits until the relay accepts, or for datagrams until its port is bound.
+// ready waits until the relay accepts connections or, for datagrams, until its port is bound.
 func (r *Process) ready(s Setup) error {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 		select {
@@ -73,8 +72,8 @@ func (r *Process) ready(s Setup) error {
 	return fmt.Errorf("%s does not listen on %s after 30 s", r.name, s.Listen)
 }
 
-// bound tells whether a UDP socket of the calling thread's network namespace has
-// the port of addr. proc_pid_net(5), udp.
+// bound reports whether a UDP socket in the calling thread's network namespace has the port of
+// addr. proc_pid_net(5), udp.
 func bound(addr string) bool {
 	ap, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -84,7 +83,7 @@ func bound(addr string) bool {
 	return err == nil && strings.Contains(string(b), fmt.Sprintf(":%04X 00000000:0000", ap.Port()))
 }
 
-// Stop ends the relay, politely at first, and returns what it printed.
+// Stop stops the relay, first with SIGTERM, and returns what it printed.
 func (r *Process) Stop() string {
 	tree := proc.Tree(r.cmd.Process.Pid)
 	r.cmd.Process.Signal(syscall.SIGTERM)

@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// Routes is how many routes a penstock with all its stages has.
+// Routes is the number of routes of a penstock with every stage in use.
 const Routes = 1000
 
-// stages is penstock run with everything in the way of a flow: who may come in, limits
-// of all, of the listener and of a source, routes of which the last one matches, the
-// better of two members, and an access log.
+// stages is penstock run with every stage in use: allow and deny lists, limits in total, per
+// listener and per source, routes of which the last one matches, p2c, and an access log.
 func stages(bin string) Peer {
 	return Peer{
 		Name: "stages",
@@ -27,8 +26,7 @@ func stages(bin string) Peer {
 	}
 }
 
-// StagesConfig is a configuration with all stages, whose last route leads to the group of a
-// name.
+// StagesConfig returns a configuration with every stage, whose last route leads to the named group.
 func StagesConfig(s Setup, group string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `engine: {loops: %d}

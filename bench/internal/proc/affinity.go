@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pin binds the calling thread, and what it starts, to the CPUs of a list such
-// as "0" or "0,1".
+// Pin binds the calling thread, and whatever it starts, to the CPUs in a list such as "0" or "0,1".
 func Pin(cpus string) error {
 	var set unix.CPUSet
 	for s := range strings.SplitSeq(cpus, ",") {
@@ -31,7 +30,7 @@ func Pin(cpus string) error {
 	return nil
 }
 
-// Count is how many CPUs a list names; an empty one stands for all.
+// Count returns the number of CPUs in a list; an empty list means all.
 func Count(cpus string) int {
 	if cpus == "" {
 		return runtime.NumCPU()
@@ -39,9 +38,9 @@ func Count(cpus string) int {
 	return strings.Count(cpus, ",") + 1
 }
 
-// Idle returns how long the CPUs of a list have had nothing to do since the machine
-// started, their sum, from /proc/stat: fields 4 and 5 of a cpuN line, idle and iowait, in ticks of 10 ms
-// (proc_stat(5)). What a hypervisor took away is not in it.
+// Idle returns the total idle time, since the machine started, of the CPUs in a list, from
+// /proc/stat: fields 4 and 5 of a cpuN line, idle and iowait, in ticks of 10 ms (proc_stat(5)). It
+// does not include time that a hypervisor took away.
 func Idle(cpus string) (time.Duration, error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package proc looks at other processes from outside: the CPU time that they
-// used, the memory that they hold, the children that they have. It also makes
-// the surroundings that a measurement needs (limits, a network namespace).
+// Package proc observes other processes: their CPU time, their memory, their children. It also sets
+// up the environment of a measurement (limits, a network namespace).
 package proc
 
 import (
@@ -12,18 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuClockSched selects the scheduler's own clock of a process, the sum of the
-// run time of all its threads, ended ones too (include/linux/posix-timers.h,
-// CPUCLOCK_SCHED; clock_getcpuclockid(3) makes the same id).
+// cpuClockSched selects the scheduler's own clock of a process, the sum of the run time of all its
+// threads, including those that have ended (include/linux/posix-timers.h, CPUCLOCK_SCHED;
+// clock_getcpuclockid(3) makes the same id).
 const cpuClockSched = 2
 
-// CPU returns the user and system time that the processes used so far, in
-// nanoseconds.
+// CPU returns the user and system time of the processes so far, in nanoseconds.
 //
-// It is the figure that /proc/PID/stat rounds to ticks of 10 ms: on a kernel
-// with tick accounting, fs/proc/array.c scales utime and stime so that their sum is this
-// clock. Work that the kernel does in a soft interrupt is
-// counted to the process that happened to run; on loopback that is the sender.
+// It is the figure that /proc/PID/stat rounds to ticks of 10 ms: on a kernel with tick accounting,
+// fs/proc/array.c scales utime and stime so that their sum is this clock. Work that the kernel does
+// in a soft interrupt counts for the process that happened to be running; on loopback that is the
+// sender.
 func CPU(pids []int) (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range pids {

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// RaiseFiles lifts the limit of open files to want, for this process and all
-// that it starts, and returns the limit that holds then. A limit above the hard
-// one takes CAP_SYS_RESOURCE; without it the hard limit is what there is.
+// RaiseFiles raises the limit on open files to want, for this process and all that it starts, and
+// returns the new limit. A limit above the hard limit requires CAP_SYS_RESOURCE; without it,
+// RaiseFiles sets the hard limit.
 func RaiseFiles(want uint64) (int, error) {
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
@@ -18,7 +18,7 @@ func RaiseFiles(want uint64) (int, error) {
 	hard := lim.Max
 	lim.Max = max(hard, want)
 	lim.Cur = lim.Max
-	// syscall.Setrlimit and not x/sys: package syscall otherwise gives the
+	// This uses syscall.Setrlimit instead of x/sys, because package syscall otherwise gives the
 	// children the limit that this process was started with.
 	err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
 	if err == syscall.EPERM {

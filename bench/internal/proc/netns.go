@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysctls of a fresh namespace. 60,000 ports and as many TIME_WAIT sockets as
-// come, so that a load of short connections meets neither bound within a run.
+// sysctls are set in a fresh namespace. 60,000 ports and an ample number of TIME_WAIT sockets keep
+// a load of short connections from reaching either limit within a run.
 var sysctls = []struct{ path, value string }{
 	{"/proc/sys/net/ipv4/ip_local_port_range", "1024 65535"},
 	{"/proc/sys/net/ipv4/tcp_max_tw_buckets", "1048576"},
@@ -21,15 +21,13 @@ var sysctls = []struct{ path, value string }{
 
 const congestionFile = "/proc/sys/net/ipv4/tcp_congestion_control"
 
-// InNamespace runs f on a thread that is alone in a new network namespace with
-// only a loopback device and the given TCP congestion control; what f starts
-// lives there too. The namespace, its TIME_WAIT sockets and its ports end with
-// the last process in it, so that no measurement inherits them from the one
-// before.
+// InNamespace runs f on a thread that is alone in a new network namespace with only a loopback
+// device and the given TCP congestion control; processes that f starts run there too. The
+// namespace, its TIME_WAIT sockets and its ports disappear with the last process in it, so that no
+// measurement inherits them from the one before.
 //
-// An empty name of a congestion control keeps the machine's. A namespace may
-// take only those in net.ipv4.tcp_allowed_congestion_control, reno always among
-// them.
+// An empty congestion control means the machine's. A namespace may only use those in
+// net.ipv4.tcp_allowed_congestion_control, which always include reno.
 func InNamespace(congestion string, f func() error) error {
 	return onThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -52,7 +50,7 @@ func InNamespace(congestion string, f func() error) error {
 	})
 }
 
-// OnHost runs f on a thread of its own, in the namespace that the process is in.
+// OnHost runs f on its own thread, in the namespace of the process.
 func OnHost(f func() error) error { return onThread(f) }
 
 // Congestion returns the TCP congestion control of the calling thread's
@@ -66,8 +64,8 @@ func Congestion() (string, error) {
 func onThread(f func() error) error {
 	errc := make(chan error, 1)
 	go func() {
-		// Not unlocked: the thread dies with the goroutine, and with it its
-		// namespace and affinity.
+		// The thread stays locked, so that it dies with the goroutine, and its namespace and
+		// affinity with it.
 		runtime.LockOSThread()
 		errc <- f()
 	}()

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestCPUIsStatWithoutRounding holds the clock against the fields 14 and 15 of
-// /proc/PID/stat (proc_pid_stat(5)), which count in ticks of 10 ms.
+// TestCPUIsStatWithoutRounding compares the clock with fields 14 and 15 of /proc/PID/stat
+// (proc_pid_stat(5)), which count in ticks of 10 ms.
 func TestCPUIsStatWithoutRounding(t *testing.T) {
 	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); {
 	}
@@ -80,7 +80,7 @@ func TestRSS(t *testing.T) {
 	}
 }
 
-// TestIdle: idle time grows by no more than time passes on the CPUs.
+// TestIdle: idle time does not grow faster than time passes on the CPUs.
 func TestIdle(t *testing.T) {
 	for _, cpus := range []string{"", "0"} {
 		start := time.Now()

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// RSS returns the resident memory of the processes in KB, from
-// /proc/PID/smaps_rollup. Pages that several of them share count in each.
+// RSS returns the resident memory of the processes in KB, from /proc/PID/smaps_rollup. Pages that
+// several of them share count for each.
 func RSS(pids []int) (int64, error) {
 	var sum int64
 	for _, pid := range pids {
@@ -44,7 +44,7 @@ func field(path, name string) (int64, error) {
 func Tree(pid int) []int {
 	pids := []int{pid}
 	for i := 0; i < len(pids); i++ {
-		// A process that ended meanwhile has no children to add.
+		// A process that has ended meanwhile has no children to add.
 		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pids[i]))
 		for _, task := range tasks {
 			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pids[i], task.Name()))

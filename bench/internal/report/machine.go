@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package report prints what every result begins with.
+// Package report prints the header of every result, and parses results.
 package report
 
 import (
@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine writes when, where and of which commit a result is. The lines are
-// configuration lines of the Go benchmark format, which benchstat reads.
+// Machine writes the date, machine and commit of a result, as configuration lines of the Go
+// benchmark format, which benchstat reads.
 func Machine(w io.Writer) error {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
@@ -48,7 +48,7 @@ func text(b []byte) string {
 	return string(s)
 }
 
-// commit names the checkout, and says so when it was changed since.
+// commit returns the commit of the checkout, and marks it if there are uncommitted changes.
 func commit() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
 	if err != nil {

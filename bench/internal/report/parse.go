@@ -20,8 +20,8 @@ type Result struct {
 	Rounds []Round
 }
 
-// Parse reads the Go benchmark format (golang.org/design/14313-benchmark-format) as far as
-// the programs of this module write it. What is no line of it is a comment.
+// Parse reads the Go benchmark format (golang.org/design/14313-benchmark-format) as far as the
+// programs of this module write it. Every other line is a comment.
 func Parse(r io.Reader) (Result, error) {
 	res := Result{Config: make(map[string]string)}
 	sc := bufio.NewScanner(r)
@@ -62,7 +62,7 @@ func parseRound(line string) (Round, bool) {
 	return r, true
 }
 
-// Column returns one figure of all rounds whose keys are as given.
+// Column returns one figure of all rounds that have the given keys.
 func (r Result) Column(unit string, keys map[string]string) (xs []float64) {
 rounds:
 	for _, round := range r.Rounds {

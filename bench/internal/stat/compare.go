@@ -6,17 +6,16 @@ import (
 	"slices"
 )
 
-// Comparison is what rounds of two versions, taken in turn, say about them.
+// Comparison is the result of comparing two versions whose rounds were taken in turn.
 type Comparison struct {
 	Ratio     float64 // median over the rounds of new / old
 	Low, High float64 // the quartiles of these ratios
 	Dearer    int     // rounds in which new was above old
 	Rounds    int
-	Chance    float64 // that so many or more come out dearer, were the two alike (one-sided sign test)
+	Chance    float64 // of this many dearer rounds or more if the two were equal (one-sided sign test)
 }
 
-// Compare holds new against old round by round. A version that has no round
-// gives a Comparison that is not a number.
+// Compare compares new with old round by round. If a version has no rounds, the figures are NaN.
 func Compare(new, old []float64) Comparison {
 	c := Comparison{Rounds: min(len(new), len(old))}
 	ratios := make([]float64, c.Rounds)
@@ -32,10 +31,10 @@ func Compare(new, old []float64) Comparison {
 	return c
 }
 
-// Worse tells whether new is dearer than old: by more than the bound in the median,
-// and in so many rounds that luck would do it less than once in twenty times. Both are asked
-// for. The median alone moves with one bad minute of the machine, the sign alone with
-// a hundredth of a difference. No rounds are no proof of anything good: they are worse.
+// Worse reports whether new is dearer than old: by more than the bound in the median, and in so
+// many rounds that chance has a probability of less than one in twenty. Both are required, because
+// the median alone moves with one bad minute of the machine, and the sign alone reacts to a
+// difference of one per cent. Without rounds, Worse returns true, because nothing has been proved.
 func (c Comparison) Worse(bound float64) bool {
 	return c.Rounds == 0 || c.Ratio > bound && c.Chance < 0.05
 }
@@ -57,7 +56,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// atLeast is the chance that k or more of n tosses of a fair coin are heads.
+// atLeast returns the probability that k or more of n tosses of a fair coin are heads.
 func atLeast(k, n int) float64 {
 	sum, combinations := 0.0, 1.0 // n over i
 	for i := range n + 1 {

@@ -32,7 +32,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestSignTest holds atLeast against counting all outcomes.
+// TestSignTest compares atLeast with counting all outcomes.
 func TestSignTest(t *testing.T) {
 	for n := range 10 {
 		for k := range n + 2 {
@@ -53,8 +53,8 @@ func TestSignTest(t *testing.T) {
 	}
 }
 
-// TestFalseAlarms says how often noise alone raises an alarm: rounds of two
-// equal versions that vary by a fifth either way.
+// TestFalseAlarms counts how often noise alone raises an alarm: rounds of two equal versions that
+// vary by a fifth in either direction.
 func TestFalseAlarms(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	alarms := 0

@@ -1,5 +1,4 @@
-// Package stat reduces the rounds of a measurement to the few numbers that a
-// table shows.
+// Package stat reduces the rounds of a measurement to the few numbers that tables show.
 package stat
 
 import (
@@ -21,8 +20,8 @@ func Median(xs []float64) float64 {
 	return (s[m-1] + s[m]) / 2
 }
 
-// Spread returns half the distance between the smallest and the largest of xs
-// as a share of the median: 0.1 means that the rounds lie within about ±10%.
+// Spread returns half the distance between the smallest and the largest of xs, relative to the
+// median: 0.1 means that the rounds lie within about ±10%.
 func Spread(xs []float64) float64 {
 	if len(xs) == 0 {
 		return math.NaN()
@@ -30,9 +29,8 @@ func Spread(xs []float64) float64 {
 	return (slices.Max(xs) - slices.Min(xs)) / 2 / Median(xs)
 }
 
-// PairedRatio returns the median over rounds of a[i]/b[i]. Rounds that stand
-// beside each other in time share the machine's mood, so this ratio is steadier
-// than a ratio of medians.
+// PairedRatio returns the median over rounds of a[i]/b[i]. Adjacent rounds run under similar
+// conditions, so this ratio is steadier than a ratio of medians.
 func PairedRatio(a, b []float64) float64 {
 	r := make([]float64, min(len(a), len(b)))
 	for i := range r {
@@ -41,8 +39,8 @@ func PairedRatio(a, b []float64) float64 {
 	return Median(r)
 }
 
-// Percentile returns the value below which the share p (0 to 1) of the sorted
-// samples lies, and 0 for none.
+// Percentile returns the value below which the share p (0 to 1) of the sorted samples lies, or 0 if
+// there are none.
 func Percentile(sorted []uint32, p float64) uint32 {
 	if len(sorted) == 0 {
 		return 0

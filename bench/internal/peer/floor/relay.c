@@ -1,7 +1,7 @@
-// The floor: a TCP relay that does nothing but relay. Each thread accepts on a
-// listener of its own, connects to the upstream without waiting, and copies both
-// ways through one buffer, edge-triggered. It has no timeouts, limits, counters
-// or log: what another relay costs more is the price of what that one has.
+// The floor: a TCP relay that only relays. Each thread accepts on its own
+// listener, connects to the upstream without blocking, and copies in both
+// directions through one buffer, edge-triggered. It has no timeouts, limits,
+// counters or log: what another relay costs beyond it is the price of those.
 //
 //	relay THREADS LISTEN:PORT UPSTREAM:PORT
 #define _GNU_SOURCE
@@ -24,7 +24,7 @@ struct side {
 	struct side *other;
 	char *held; // read here, not yet written to the other side: len bytes from off
 	int fd, off, len;
-	char hup, ended, done; // the peer said that it has no more; that was read; it was passed on
+	char hup, ended, done; // the peer announced its end; the end was read; it was passed on
 };
 
 struct flow {
@@ -115,7 +115,7 @@ static void accept_all(int ln) {
 		int up = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 		if (!f || up < 0) die("flow");
 		for (int i = 0; i < 2; i++) f->side[i] = (struct side){.flow = f, .other = &f->side[!i], .fd = i ? up : fd};
-		setsockopt(up, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); // the client's has it from the listener
+		setsockopt(up, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); // the client's socket inherits it from the listener
 		if (connect(up, (struct sockaddr *)&upstream_addr, sizeof upstream_addr) && errno != EINPROGRESS) {
 			finish(f, 1);
 			continue;

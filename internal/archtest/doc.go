@@ -1,8 +1,7 @@
-// Package archtest holds the architecture of the repository as tests: who may
-// import whom and why, where the door to the kernel is, and how long a file may
-// grow. It reads the source of every module, whatever the platform, and needs
-// no go command.
+// Package archtest checks the architecture of the repository: which packages may import which
+// others and why, which of them may make system calls, how long files may be, and which words are
+// used. It reads the source of every module, for every platform, and does not need the go command.
 //
-// The table in table_test.go is not edited to get a test green. A new edge is a
-// decision: it comes with its reason, in a commit that says so.
+// Do not edit the table in table_test.go just to make a test pass. A new edge is a decision: it
+// comes with a reason, in a commit that explains it.
 package archtest

@@ -9,19 +9,19 @@ import (
 	"testing"
 )
 
-// kernelDoor is where unsafe, syscall and x/sys are at home.
+// kernelDoor is the package that may use unsafe, syscall and x/sys.
 const kernelDoor = "internal/sys"
 
-// linknameDoor is the one file that reaches into the runtime: runtime.procPin,
-// which golang/go#67401 keeps open.
+// linknameDoor is the only file that reaches into the runtime, for runtime.procPin, which
+// golang/go#67401 keeps available.
 const linknameDoor = "pool/pin.go"
 
-// stdNames are what anyone may name in package syscall: types that the standard
-// library's own signatures use, and the values of two of them.
+// stdNames matches what every package may use from package syscall: types in the standard library's
+// own signatures, and the values of two of them.
 var stdNames = regexp.MustCompile(`^(RawConn|Conn|Errno|Signal|E[A-Z0-9]+|SIG[A-Z0-9]+)$`)
 
-// exception opens the door a little elsewhere: for one file or folder, one
-// import, and of it the names given (none: all of it).
+// exception allows a file or folder one of these imports, restricted to the given names, if there
+// are any.
 type exception struct {
 	where, what string
 	names       []string
@@ -94,7 +94,7 @@ func checkDoor(f *file) (complaints []string) {
 	return complaints
 }
 
-// selected returns the names that f takes from import i.
+// selected returns the names that f uses from import i.
 func selected(f *file, i imported) (names []string) {
 	local := i.name
 	if local == "" {
@@ -111,15 +111,16 @@ func selected(f *file, i imported) (names []string) {
 	return names
 }
 
-// notInLibrary are packages of the standard library that would make a library
-// talk, listen to the environment, or start something behind its user's back.
+// notInLibrary are packages of the standard library that would make a library write output, depend
+// on the environment, or start something unexpectedly.
 var notInLibrary = []string{"log", "flag", "expvar", "os/signal", "os/exec", "net/http", "net/http/pprof", "testing", "plugin"}
 
-// describes are the names of log/slog by which a value tells how it is logged. Whatever writes a log is not among them.
+// describes are the names of log/slog with which a value describes how it is logged. Functions that
+// write a log are not among them.
 var describes = []string{"Attr", "Value", "GroupValue", "StringValue", "Duration", "Int", "Int64", "String", "Uint64"}
 
-// The library does not log, reads no environment, and does nothing on import.
-// testnet is for tests, where that is another matter.
+// TestLibraryIsSilent: the library does not log, reads no environment variables, and does nothing
+// on import. testnet is exempt, because it is for tests.
 func TestLibraryIsSilent(t *testing.T) {
 	for _, f := range tree(t) {
 		for _, complaint := range checkSilence(f) {

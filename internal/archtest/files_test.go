@@ -19,7 +19,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// unfinished is built from parts so that this file passes its own test.
+// unfinished is built from parts so that this file passes the test.
 var unfinished = regexp.MustCompile(`\b(` + strings.Join([]string{"TO" + "DO", "FIX" + "ME", "X" + "XX"}, "|") + `)\b`)
 
 var vague = []string{"util", "utils", "helper", "helpers", "common", "misc", "manager"}

@@ -16,7 +16,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// checkImports returns what is wrong with the imports of one file.
+// checkImports returns complaints about the imports of one file.
 func checkImports(f *file) (complaints []string) {
 	allowed, ok := allowedFor(f)
 	if !ok {
@@ -63,7 +63,7 @@ func allowedFor(f *file) (edges, bool) {
 
 func sameModule(folder, m string) bool { return (&file{pkg: folder}).module() == m }
 
-// The table itself keeps the rules of the design.
+// TestTable checks the table itself against the rules of the design.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	internalDaemon := "cmd/penstock/internal/"

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Each rule must be able to fail: sources that break one, and the words of the
-// complaint. No words: the source is fine.
+// TestRulesBite checks that each rule can fail: each source breaks a rule, and want is part of the
+// complaint. If want is empty, the source is fine.
 func TestRulesBite(t *testing.T) {
 	const lib = module + "/"
 	for _, c := range []struct{ path, src, want string }{

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// file is one Go file of the repository.
+// file is a Go file of the repository.
 type file struct {
 	path    string // with slashes, from the root of the repository
 	pkg     string // its folder, "." for the root
@@ -27,15 +27,14 @@ type file struct {
 	imports []imported
 }
 
-// imported is one import: the path as written, and the folder if the package is
-// in this repository.
+// imported is an import: its path as written, and its folder if the package is in this repository.
 type imported struct {
-	path, name string // name as written before the path; mostly empty
+	path, name string // name as written before the path, usually empty
 	folder     string
 	pos        token.Position
 }
 
-// module is the folder of the module that f belongs to.
+// module returns the folder of the module that f belongs to.
 func (f *file) module() string {
 	for _, m := range nested {
 		if f.pkg == m || strings.HasPrefix(f.pkg, m+"/") {
@@ -45,7 +44,7 @@ func (f *file) module() string {
 	return "."
 }
 
-// tree returns every Go file of every module, parsed once.
+// tree returns every Go file of every module. The files are parsed once.
 func tree(t *testing.T) []*file {
 	t.Helper()
 	files, err := loadTree()
@@ -119,14 +118,15 @@ func parseFile(fset *token.FileSet, name string, src []byte) (*file, error) {
 	return f, nil
 }
 
-// standard reports whether a path is the standard library's: its first element
-// has no dot.
+// standard reports whether a package is in the standard library: the first element of its path has
+// no dot.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")
 }
 
-// The walk must have found the house, or every other test would pass on nothing.
+// TestTreeIsWhole checks that the walk found the repository, because otherwise all other tests
+// would pass without files.
 func TestTreeIsWhole(t *testing.T) {
 	var pkgs []string
 	for _, f := range tree(t) {

@@ -124,7 +124,7 @@ func newBanned(text string) banned {
 		camel = append(camel, strings.ToUpper(p[:1])+p[1:])
 	}
 	between := `[ _-]?`
-	if strings.Contains(text, "-") { // a-reset, not "a reset"
+	if strings.ContainsAny(text, "_-") { // a-reset and aReset, not "a reset"
 		between = `[_-]?`
 	}
 	plural, after := `s?`, `(?:\b|_|[A-Z0-9])`
@@ -311,9 +311,11 @@ func TestBannedWords(t *testing.T) {
 		{"parked", "sparked", false},
 		{"in force", "what is in force now", true},
 		{"in force", "in forceful terms", false},
-		{"bytes sent", "bytes_sent", true},
-		{"bytes sent", "BytesSent", true},
-		{"bytes sent", "bytes that were sent", false},
+		{"bytes_sent", "bytes_sent", true},
+		{"bytes_sent", "BytesSent", true},
+		{"bytes_sent", "the bytes sent", false},
+		{"kept back", "bytes are kept back", true},
+		{"kept back", "keptBack", true},
 		{"a-gone", "a-gone", true},
 		{"a-gone", "CauseAGone", true},
 		{"a-gone", "media-gone", false},

@@ -30,20 +30,20 @@ type exception struct {
 
 var exceptions = []exception{
 	{where: "pool", what: "unsafe", names: []string{"Slice", "SliceData", "Pointer", "Add", "Sizeof"},
-		why: "pool may not import internal/sys: a buffer is kept as the address of its first byte, so that Put allocates no header; " +
-			"shards of a type parameter's size lie a cache line apart in one array; the race detector is told about them; and the linkname"},
-	{where: "relay", what: "unsafe", names: []string{"Sizeof"}, why: "a flow's size is a promise, and a test keeps it"},
+		why: "pool may not import internal/sys. A buffer is kept as the address of its first byte, so that Put allocates no header; " +
+			"shards, whose size depends on a type parameter, are a cache line apart in one array; the race detector is told about them; and there is the linkname"},
+	{where: "relay", what: "unsafe", names: []string{"Sizeof"}, why: "the size of a flow is documented, and a test checks it"},
 	{where: "cmd/penstock/internal/app/process_linux.go", what: "syscall",
 		names: []string{"Getrlimit", "Setrlimit", "Rlimit", "RLIMIT_NOFILE", "Getrusage", "Rusage", "RUSAGE_SELF",
 			"Socket", "AF_INET", "SOCK_STREAM", "SOCK_CLOEXEC", "Close", "SetsockoptInt", "SOL_SOCKET", "SO_MARK", "SOL_IP", "IP_TRANSPARENT", "BindToDevice"},
-		why: "the daemon raises its own descriptor limit, tells its own CPU time, tries on a socket of its own whether it has the right to the options " +
-			"that a configuration asks for, and has its checks go the way of flows: none of that is the library's business, or on the way of a byte"},
+		why: "the daemon raises its descriptor limit, reports its CPU time, tries on a socket of its own whether it may set the options " +
+			"that a configuration asks for, and makes its checks take the route of flows: none of that belongs in the library or on the data path"},
 	{where: "cmd/penstock/internal/admin/actor_linux.go", what: "syscall", names: []string{"Ucred", "GetsockoptUcred", "SOL_SOCKET", "SO_PEERCRED"},
 		why: "an operator's change is told with the user who made it: once per change, on a socket of the admin listener"},
 	{where: "cmd/penstock/internal/doctor", what: "golang.org/x/sys/unix",
-		why: "the doctor asks what a kernel can do by doing it, on sockets of its own; nothing of that is on the way of a byte"},
+		why: "the doctor probes the kernel on sockets of its own; none of that is on the data path"},
 	{where: "bench", what: "golang.org/x/sys/unix",
-		why: "load generator and meters must not share the door that they measure"},
+		why: "the load generator and the meters must not use the code that they measure"},
 	{where: "bench", what: "syscall", why: "as for x/sys"},
 	{where: "bench", what: "unsafe", why: "as for x/sys"},
 }
@@ -87,7 +87,7 @@ func checkDoor(f *file) (complaints []string) {
 	for _, g := range f.syntax.Comments {
 		for _, c := range g.List {
 			if strings.HasPrefix(c.Text, "//go:linkname") && f.path != linknameDoor {
-				complaints = append(complaints, fmt.Sprintf("%s: linkname", f.fset.Position(c.Pos())))
+				complaints = append(complaints, fmt.Sprintf("%s: linkname is not allowed here", f.fset.Position(c.Pos())))
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func checkSilence(f *file) (complaints []string) {
 	}
 	for _, d := range f.syntax.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
-			complaints = append(complaints, fmt.Sprintf("%s: func init", f.fset.Position(fn.Pos())))
+			complaints = append(complaints, fmt.Sprintf("%s: func init is not allowed", f.fset.Position(fn.Pos())))
 		}
 	}
 	if f.module() == "cmd/penstock" {

@@ -29,11 +29,11 @@ func checkFile(f *file) (complaints []string) {
 		complaints = append(complaints, fmt.Sprintf("%s: %d lines, split it (at most %d)", f.path, f.lines, maxLines))
 	}
 	if name := f.syntax.Name.Name; slices.Contains(vague, name) {
-		complaints = append(complaints, fmt.Sprintf("%s: package %s says nothing, name the thing", f.path, name))
+		complaints = append(complaints, fmt.Sprintf("%s: the package name %s says nothing: name what it holds", f.path, name))
 	}
 	for _, g := range f.syntax.Comments {
 		if unfinished.MatchString(g.Text()) {
-			complaints = append(complaints, fmt.Sprintf("%s: unfinished", f.fset.Position(g.Pos())))
+			complaints = append(complaints, fmt.Sprintf("%s: the comment marks something unfinished", f.fset.Position(g.Pos())))
 		}
 	}
 	if strings.HasSuffix(strings.TrimSuffix(f.path, "_test.go"), "_stub") || strings.HasSuffix(f.path, "_stub.go") {

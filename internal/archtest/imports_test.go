@@ -82,12 +82,12 @@ func TestTable(t *testing.T) {
 		for to := range r.code {
 			switch {
 			case strings.HasPrefix(r.pkg, "cmd/penstock") && strings.HasPrefix(to, "internal/"):
-				t.Errorf("%s -> %s: the daemon uses the public surface only", r.pkg, to)
+				t.Errorf("%s -> %s: the daemon uses only the public API", r.pkg, to)
 			case !strings.HasPrefix(r.pkg, "cmd/") && strings.HasPrefix(to, "cmd/"):
 				t.Errorf("%s -> %s: the library does not know the daemon", r.pkg, to)
 			case strings.HasPrefix(r.pkg, internalDaemon) && r.pkg != internalDaemon+"app" &&
-				strings.HasPrefix(to, internalDaemon) && !slices.Contains(vocabulary, to):
-				t.Errorf("%s -> %s: stations share the vocabulary and nothing else", r.pkg, to)
+				strings.HasPrefix(to, internalDaemon) && !slices.Contains(sharedTypes, to):
+				t.Errorf("%s -> %s: the packages of the daemon import only shared types of each other", r.pkg, to)
 			case to == "internal/testnet" || to == "internal/testkernel" || to == "internal/archtest":
 				t.Errorf("%s -> %s: for tests only", r.pkg, to)
 			}

@@ -3,13 +3,13 @@ package archtest
 // module is the import path of the library; the other modules are below it.
 const module = "github.com/penstock/penstock"
 
-// edges are the packages that one may import, each with the reason. Packages of
-// this repository are named by their folder, others by import path. The standard
-// library is free, but for what doors_test.go says.
+// edges are the packages that a package may import, each with the reason. Packages of this
+// repository are named by their folder, others by import path. The standard library may be imported
+// freely, except for what doors_test.go restricts.
 type edges map[string]string
 
-// rule is one row: a package (its folder; the root is "."), and what it may
-// import in its code and, on top of that, in its tests.
+// rule is one row: a package (its folder; the root is "."), and what it may import in its code and
+// additionally in its tests.
 type rule struct {
 	pkg   string
 	code  edges
@@ -18,35 +18,35 @@ type rule struct {
 
 // Reasons that several rows share.
 const (
-	kernel   = "the only door to the kernel"
-	probes   = "a kernel feature is asked for, never assumed"
-	pooled   = "buffers and states come from a pool and go back to it"
-	onePump  = "one pump, two waiters: both kinds of relay move bytes with the same machine"
-	segments = "GSO runs and GRO super-packets are planned by pure functions"
-	named    = "causes, paths and the like have names, and are found by them"
-	public   = "the public surface of the library"
-	measured = "what is measured"
-	forTests = "pairs, peers and leak checks"
+	kernel   = "system calls"
+	probes   = "kernel features are probed, never assumed"
+	pooled   = "buffers and state are pooled"
+	onePump  = "both kinds of relay move bytes with the same pump"
+	segments = "planning GSO runs and splitting GRO super-packets"
+	named    = "names of causes, paths and the like, as text and back"
+	public   = "the public API of the library"
+	measured = "it is measured"
+	forTests = "socket pairs, peers and leak checks"
 
-	exposition = "the formats of Prometheus, and which of them a scraper asks for"
+	exposition = "the formats of Prometheus, and negotiation with scrapers"
 
-	vocabular = "the vocabulary that stations share"
-	station   = "app sees all stations, and only app does"
-	longest   = "the longest matching prefix in a few nanoseconds; it has no dependencies of its own"
+	shared    = "the shared types of the daemon"
+	assembled = "app assembles the daemon, and only app imports all of its packages"
+	longest   = "longest prefix match in a few nanoseconds; it has no dependencies of its own"
 )
 
-// table is the import graph. Library: leaves first.
+// table is the import graph. The library comes first, leaves before the packages that import them.
 var table = []rule{
 	{pkg: ".", tests: edges{
 		"relay":  "the example of the front page",
-		"splice": "its counterpart for code that blocks",
+		"splice": "its counterpart for blocking code",
 	}},
 	{pkg: "pool"},
 	{pkg: "clienthello", tests: edges{
-		"splice": "the example: what was read to choose an upstream goes on to it",
+		"splice": "the example: what was read to choose an upstream is passed on to it",
 	}},
 	{pkg: "internal/sys", code: edges{
-		"golang.org/x/sys/unix": "numbers and structures of the kernel's ABI",
+		"golang.org/x/sys/unix": "constants and structures of the kernel's ABI",
 	}},
 	{pkg: "internal/feature", code: edges{
 		"internal/sys": "probes are system calls",
@@ -83,78 +83,78 @@ var table = []rule{
 		"pool":             pooled,
 	}},
 
-	// For tests only: every package of the library may use it there (testsOfAll).
+	// For tests only: the tests of every package of the library may use these (testsOfAll).
 	{pkg: "internal/testnet", code: edges{
-		"internal/feature": "a test that needs a feature says so",
+		"internal/feature": "tests declare the kernel features that they need",
 	}},
 	{pkg: "internal/testkernel", code: edges{
-		"internal/sys": "it stands before the kernel, with faults and counters",
+		"internal/sys": "it replaces system calls by ones that fail and count",
 	}},
 	{pkg: "internal/archtest"},
 
-	// The daemon: main -> app -> stations -> vocabulary.
+	// The daemon: main -> app -> the other packages -> shared types.
 	{pkg: "cmd/penstock", code: edges{
-		"cmd/penstock/internal/app": "main only starts it",
+		"cmd/penstock/internal/app": "main starts it",
 	}, tests: edges{
-		"relay": "a listener that takes nobody in, so that its queue is full",
+		"relay": "a listener that accepts nobody, so that its queue is full",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
-		"cmd/penstock/internal/spec":      vocabular,
-		"cmd/penstock/internal/api":       vocabular,
-		"cmd/penstock/internal/config":    station,
-		"cmd/penstock/internal/console":   station,
-		"cmd/penstock/internal/doctor":    station,
-		"cmd/penstock/internal/admit":     station,
-		"cmd/penstock/internal/route":     station,
-		"cmd/penstock/internal/upstream":  station,
-		"cmd/penstock/internal/account":   station,
-		"cmd/penstock/internal/admin":     station,
-		"cmd/penstock/internal/dashboard": station,
-		"cmd/penstock/internal/systemd":   "the service manager's side of its life",
+		"cmd/penstock/internal/spec":      shared,
+		"cmd/penstock/internal/api":       shared,
+		"cmd/penstock/internal/config":    assembled,
+		"cmd/penstock/internal/console":   assembled,
+		"cmd/penstock/internal/doctor":    assembled,
+		"cmd/penstock/internal/admit":     assembled,
+		"cmd/penstock/internal/route":     assembled,
+		"cmd/penstock/internal/upstream":  assembled,
+		"cmd/penstock/internal/account":   assembled,
+		"cmd/penstock/internal/admin":     assembled,
+		"cmd/penstock/internal/dashboard": assembled,
+		"cmd/penstock/internal/systemd":   "notifications to the service manager, and its sockets",
 		"clienthello":                     public,
 		"relay":                           public,
 		"github.com/alecthomas/kong":      "the command line; it has no dependencies of its own",
 		"github.com/fsnotify/fsnotify":    "changes of the configuration file; it needs x/sys only",
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
-		"cmd/penstock/internal/spec":     vocabular,
+		"cmd/penstock/internal/spec":     shared,
 		"github.com/gaissmai/bart":       longest,
-		"github.com/pires/go-proxyproto": "the codec of PROXY headers that many others read with",
-		"golang.org/x/time/rate":         "token buckets of all and of a listener",
+		"github.com/pires/go-proxyproto": "a widely used codec of PROXY headers",
+		"golang.org/x/time/rate":         "token buckets for the daemon and for each listener",
 	}},
 	{pkg: "cmd/penstock/internal/route", code: edges{
-		"cmd/penstock/internal/spec": vocabular,
+		"cmd/penstock/internal/spec": shared,
 		"github.com/gaissmai/bart":   longest,
 	}},
 	{pkg: "cmd/penstock/internal/config", code: edges{
-		"cmd/penstock/internal/spec":             vocabular,
-		"go.yaml.in/yaml/v4":                     "YAML with positions; it has no dependencies of its own",
-		"go.yaml.in/yaml/v4/plugin/loaderlimits": "its bound of nesting",
+		"cmd/penstock/internal/spec":             shared,
+		"go.yaml.in/yaml/v4":                     "YAML with line and column; it has no dependencies of its own",
+		"go.yaml.in/yaml/v4/plugin/loaderlimits": "its limit on nesting",
 	}, tests: edges{
-		"github.com/santhosh-tekuri/jsonschema/v6": "the schema as another program reads it",
+		"github.com/santhosh-tekuri/jsonschema/v6": "the schema as other programs read it",
 	}},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
-		"cmd/penstock/internal/spec":      vocabular,
+		"cmd/penstock/internal/spec":      shared,
 		"relay":                           public,
-		"github.com/cespare/xxhash/v2":    "a hash that is the same in every process, so that relays side by side agree; no dependencies",
-		"golang.org/x/net/dns/dnsmessage": "package net keeps the TTL to itself",
+		"github.com/cespare/xxhash/v2":    "a hash that is the same in every process, so that parallel relays agree; no dependencies",
+		"golang.org/x/net/dns/dnsmessage": "package net does not return the TTL",
 	}},
 	{pkg: "cmd/penstock/internal/account", code: edges{
-		"cmd/penstock/internal/spec": vocabular,
+		"cmd/penstock/internal/spec": shared,
 		"relay":                      public,
 	}},
 	{pkg: "cmd/penstock/internal/systemd", code: edges{
-		"github.com/coreos/go-systemd/v22/activation": "LISTEN_FDS and its rules; it depends on the standard library only",
-		"github.com/coreos/go-systemd/v22/daemon":     "sd_notify, the watchdog's interval, and CLOCK_MONOTONIC without a system call of ours",
+		"github.com/coreos/go-systemd/v22/activation": "LISTEN_FDS and its rules; it depends only on the standard library",
+		"github.com/coreos/go-systemd/v22/daemon":     "sd_notify, the watchdog's interval, and CLOCK_MONOTONIC without system calls of our own",
 	}},
 	{pkg: "cmd/penstock/internal/dashboard", tests: edges{
 		"relay":                                 "networks of made-up addresses",
-		"cmd/penstock/internal/admin":           "the page is tested where it is served",
-		"cmd/penstock/internal/api":             "what the page shows is compared with what the API says",
+		"cmd/penstock/internal/admin":           "the page is tested as it is served",
+		"cmd/penstock/internal/api":             "what the page shows is compared with the API's answers",
 		"cmd/penstock/internal/spec":            "an admin listener is bound at an endpoint",
 		"github.com/chromedp/chromedp":          "drives a headless Chromium",
 		"github.com/chromedp/chromedp/kb":       "names of keys",
-		"github.com/chromedp/cdproto/cdp":       "what a browser is told and tells",
+		"github.com/chromedp/cdproto/cdp":       "the protocol of the browser",
 		"github.com/chromedp/cdproto/emulation": "as for cdp",
 		"github.com/chromedp/cdproto/input":     "as for cdp",
 		"github.com/chromedp/cdproto/log":       "as for cdp",
@@ -162,65 +162,65 @@ var table = []rule{
 		"github.com/chromedp/cdproto/runtime":   "as for cdp",
 	}},
 	{pkg: "cmd/penstock/internal/admin", code: edges{
-		"cmd/penstock/internal/spec":                                vocabular,
-		"cmd/penstock/internal/api":                                 vocabular,
+		"cmd/penstock/internal/spec":                                shared,
+		"cmd/penstock/internal/api":                                 shared,
 		"github.com/prometheus/client_golang/prometheus":            "the registry of what client_golang collects itself",
 		"github.com/prometheus/client_golang/prometheus/collectors": "metrics of the Go runtime and of the process",
 		"github.com/prometheus/common/expfmt":                       exposition,
-		"github.com/prometheus/common/model":                        "expfmt takes the rule for escaping names from it",
-		"github.com/prometheus/client_model/go":                     "families are given to the encoder as it takes them: a registry would hash and sort every series in every scrape",
+		"github.com/prometheus/common/model":                        "expfmt takes the rules for escaping names from it",
+		"github.com/prometheus/client_model/go":                     "metric families are passed directly to the encoder: a registry would hash and sort every series in every scrape",
 	}, tests: edges{
 		"relay": "networks of made-up addresses",
-		"github.com/prometheus/client_golang/prometheus/testutil/promlint": "names follow the conventions of Prometheus",
+		"github.com/prometheus/client_golang/prometheus/testutil/promlint": "metric names must follow the conventions of Prometheus",
 		"go.yaml.in/yaml/v4":                       "the API's description is YAML",
-		"github.com/santhosh-tekuri/jsonschema/v6": "real answers are checked against the schemas of the description",
+		"github.com/santhosh-tekuri/jsonschema/v6": "real answers are checked against the schemas in the API's description",
 	}},
 	{pkg: "cmd/penstock/internal/console", code: edges{
-		"cmd/penstock/internal/api":       vocabular,
-		"charm.land/bubbletea/v2":         "the live view: keys, resizing, and only the cells that changed are written, as ssh wants it",
-		"charm.land/lipgloss/v2":          "styles for it, which bubbletea turns into what the terminal and NO_COLOR allow",
-		"github.com/charmbracelet/x/term": "whether somebody reads at a terminal, and how wide it is",
+		"cmd/penstock/internal/api":       shared,
+		"charm.land/bubbletea/v2":         "the live view: keys, resizing, and writing only the cells that changed, which matters over ssh",
+		"charm.land/lipgloss/v2":          "styles for it, which bubbletea adapts to the terminal and NO_COLOR",
+		"github.com/charmbracelet/x/term": "whether the output is a terminal, and how wide it is",
 	}, tests: edges{
 		"relay":                           "networks of made-up addresses",
-		"cmd/penstock/internal/admin":     "commands are asked of the real server",
-		"cmd/penstock/internal/spec":      "where that listens",
-		"github.com/alecthomas/kong":      "command lines are parsed as app does it",
-		"github.com/creack/pty":           "the live view is used at a real terminal",
-		"github.com/charmbracelet/x/ansi": "how wide a line is on a terminal",
+		"cmd/penstock/internal/admin":     "commands are tested with the real server",
+		"cmd/penstock/internal/spec":      "its listening address",
+		"github.com/alecthomas/kong":      "command lines are parsed as app parses them",
+		"github.com/creack/pty":           "the live view is tested at a real terminal",
+		"github.com/charmbracelet/x/ansi": "the width of a line on a terminal",
 	}},
 	{pkg: "cmd/penstock/internal/doctor", code: edges{
 		"dgram":                           "what it measures",
 		"splice":                          "what it measures",
-		"golang.org/x/sys/unix":           "it asks the kernel by trying, for what the library has no need of too",
+		"golang.org/x/sys/unix":           "it probes the kernel, including features that the library does not need",
 		"github.com/safchain/ethtool":     "features of network devices; it needs x/sys only",
-		"github.com/charmbracelet/x/term": "whether somebody reads at a terminal",
+		"github.com/charmbracelet/x/term": "whether the output is a terminal",
 	}, tests: edges{
-		"github.com/alecthomas/kong": "command lines are parsed as app does it",
+		"github.com/alecthomas/kong": "command lines are parsed as app parses them",
 	}},
 	{pkg: "cmd/penstock/internal/spec"},
 	{pkg: "cmd/penstock/internal/api", code: edges{
-		"relay": "an address and its URL are the library's",
+		"relay": "addresses and their URLs",
 	}},
 }
 
-// testsOfAll is what tests of each module may import beside their package's own
-// edges.
+// testsOfAll lists what the tests of each module may import in addition to the edges of their
+// package.
 var testsOfAll = map[string]edges{
 	".": {
 		"internal/testnet":    forTests,
-		"internal/testkernel": "a kernel that counts and fails",
+		"internal/testkernel": "system calls that count and fail",
 	},
 	"cmd/penstock": {
 		"internal/testnet":               forTests,
-		"cmd/penstock/internal/api":      "tests ask the running daemon as its operators do",
-		"github.com/pires/go-proxyproto": "other proxies' headers, in front and behind",
+		"cmd/penstock/internal/api":      "tests use the running daemon as its operators do",
+		"github.com/pires/go-proxyproto": "headers of other proxies, in front of the daemon and behind it",
 	},
 	"bench": {"internal/testnet": forTests},
-	"xnet":  {"internal/testnet": forTests, "relay": "a QUIC transfer with the engine between"},
+	"xnet":  {"internal/testnet": forTests, "relay": "a QUIC transfer through the engine"},
 }
 
-// freeModules are nested modules whose packages may import each other, and of
-// the repository nothing but what is named. Others' modules are free for them.
+// freeModules are nested modules whose packages may import each other and any foreign module, but
+// of this repository only what is listed.
 var freeModules = map[string]edges{
 	"bench": {
 		"pool":   measured,
@@ -230,13 +230,14 @@ var freeModules = map[string]edges{
 		"xnet":   measured,
 	},
 	"xnet": {
-		"dgram": "the batch API of x/net stands on it",
+		"dgram": "the batch API of x/net is built on it",
 		"pool":  pooled,
 	},
 }
 
-// vocabulary is what stations of the daemon may share; app sees all.
-var vocabulary = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/api"}
+// sharedTypes are the packages that all packages of the daemon may import. Only app may import the
+// others.
+var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/api"}
 
-// library tells the packages of module 1 from those of the nested modules.
+// nested lists the folders of the nested modules.
 var nested = []string{"cmd/penstock", "bench", "xnet"}

@@ -103,6 +103,7 @@ var table = []rule{
 		"cmd/penstock/internal/api":       shared,
 		"cmd/penstock/internal/config":    assembled,
 		"cmd/penstock/internal/console":   assembled,
+		"cmd/penstock/internal/convert":   assembled,
 		"cmd/penstock/internal/doctor":    assembled,
 		"cmd/penstock/internal/admit":     assembled,
 		"cmd/penstock/internal/route":     assembled,
@@ -132,6 +133,11 @@ var table = []rule{
 		"go.yaml.in/yaml/v4/plugin/loaderlimits": "its limit on nesting",
 	}, tests: edges{
 		"github.com/santhosh-tekuri/jsonschema/v6": "the schema as other programs read it",
+	}},
+	{pkg: "cmd/penstock/internal/convert", code: edges{
+		"cmd/penstock/internal/spec": shared,
+	}, tests: edges{
+		"cmd/penstock/internal/config": "whatever is converted is a valid configuration",
 	}},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
 		"cmd/penstock/internal/spec":      shared,

@@ -20,6 +20,7 @@ type commands struct {
 	Check   checkCmd   `cmd:"" help:"Check a configuration, and show what it would change."`
 	Explain explainCmd `cmd:"" help:"Explain how a connection would be routed, and why."`
 	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of configurations, for editors."`
+	Convert convertCmd `cmd:"" help:"Convert a configuration of HAProxy or nginx."`
 	Doctor  doctor.Cmd `cmd:"" help:"Examine this host: what is missing, what that costs, and how to fix it."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 
@@ -126,6 +127,8 @@ func Main(args []string, stdout, stderr *os.File) int {
 		return c.Check.run(stdout, stderr)
 	case "explain":
 		return c.Explain.run(stdout, stderr)
+	case "convert":
+		return c.Convert.run(stdout, stderr)
 	case "schema":
 		stdout.Write(config.Schema())
 	default:

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 
@@ -173,11 +174,11 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 // pick chooses a member of the flow's group. With no member and no reason the flow is queued.
 func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reason) {
 	w := p.target.Load()
-	c := upstream.Client{Addr: f.Client().AddrPort}
+	var local netip.AddrPort
 	if w.byLocal {
-		c.Local = p.localOf(f).AddrPort
+		local = p.localOf(f).AddrPort
 	}
-	m, reason := w.group.Pick(&p.lease, c)
+	m, reason := w.group.Pick(&p.lease, f.Client().AddrPort, local)
 	switch {
 	case m != nil || reason != spec.ReasonNone:
 		return m, reason

@@ -76,7 +76,7 @@ func (r *reader) group(g, base *spec.Group) {
 	if bad := misfit(g); bad != nil && !r.isSet(&g.Check) {
 		g.Check = nil
 	}
-	if spec.BalancerNamed(g.Balance).Hash && g.Hash == "" {
+	if g.Balance == "maglev" && g.Hash == "" {
 		g.Hash = "source"
 	}
 }

@@ -29,7 +29,7 @@ type Member struct {
 	// Ejections since the last successful connect.
 	ejectionsInARow atomic.Int32
 
-	heapIndex atomic.Int32 // in a heap of leastConnections
+	heapIndex int // in the group's heap; guarded by its lock
 	memberState
 }
 

@@ -1,0 +1,174 @@
+package convert
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// originals are the configurations in testdata.
+func originals(t testing.TB) []string {
+	t.Helper()
+	cfg, err1 := filepath.Glob("testdata/*.cfg")
+	conf, err2 := filepath.Glob("testdata/*.conf")
+	if err1 != nil || err2 != nil || len(cfg) < 3 || len(conf) < 3 {
+		t.Fatal(cfg, conf, err1, err2)
+	}
+	return append(cfg, conf...)
+}
+
+// folder reads included files from a folder.
+func folder(dir string) Source {
+	return Source{Read: func(pattern string) ([]File, error) {
+		if strings.Contains(pattern, "..") {
+			return nil, os.ErrNotExist
+		}
+		names, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err == nil && len(names) == 0 && !strings.Contains(pattern, "*") {
+			err = &os.PathError{Op: "open", Path: pattern, Err: os.ErrNotExist}
+		}
+		var files []File
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, File{pattern, text})
+		}
+		return files, err
+	}}
+}
+
+// Real configurations: what comes out of them is in testdata, and check accepts it.
+func TestGolden(t *testing.T) {
+	for _, path := range originals(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := File{filepath.Base(path), text}
+		r, err := Convert(Guess(f), []File{f}, folder("testdata"))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		valid(t, path, r)
+		var notes bytes.Buffer
+		for _, n := range r.Notes {
+			notes.WriteString(n.String() + "\n")
+		}
+		base := strings.TrimSuffix(path, filepath.Ext(path))
+		for name, got := range map[string][]byte{base + ".yaml": r.YAML, base + ".notes": notes.Bytes()} {
+			if *update {
+				if err := os.WriteFile(name, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: %v; got:\n%s", name, err, got)
+			}
+		}
+	}
+}
+
+// valid wants a result that Penstock reads without an error or a warning.
+func valid(t testing.TB, name string, r *Result) {
+	t.Helper()
+	if _, err := config.Parse(name, r.YAML); err != nil {
+		t.Errorf("%s: %v\n%s", name, err, r.YAML)
+	}
+}
+
+// FuzzHAProxy and FuzzNginx: no text makes the converter panic, and whatever it
+// converts is a configuration without errors.
+func FuzzHAProxy(f *testing.F) { fuzz(f, HAProxy) }
+
+func FuzzNginx(f *testing.F) { fuzz(f, Nginx) }
+
+func fuzz(f *testing.F, from Product) {
+	for _, path := range originals(f) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if Guess(File{Name: path}) == from {
+			f.Add(text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := Convert(from, []File{{"fuzz", text}}, Source{})
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) {
+				t.Errorf("%T %v", err, err)
+			}
+			return
+		}
+		if _, err := config.Parse("fuzz.yaml", r.YAML); err != nil {
+			t.Errorf("%v\n%s", err, r.YAML)
+		}
+		for _, n := range r.Notes {
+			if n.Line < 1 || strings.ContainsAny(n.Text, "\n\r") {
+				t.Errorf("note %q", n)
+			}
+		}
+	})
+}
+
+// Lines of all originals in random order: other combinations than people write,
+// and what comes out is a configuration without errors all the same.
+func TestShuffled(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	lines := map[Product][]string{}
+	for _, path := range originals(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := Guess(File{Name: path})
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, "mode http") && !strings.HasPrefix(line, ".") {
+				lines[from] = append(lines[from], line)
+			}
+		}
+	}
+	converted := map[Product]int{}
+	for range 1500 {
+		for from, all := range lines {
+			var text strings.Builder
+			text.WriteString(map[Product]string{HAProxy: "listen b1\nserver s 192.0.2.1:1\nbind 127.0.0.1:1\n", Nginx: "stream {\n"}[from])
+			for range 10 + r.IntN(60) {
+				line := all[r.IntN(len(all))]
+				if from == Nginx && strings.Count(line, "{") != strings.Count(line, "}") {
+					continue
+				}
+				text.WriteString(line)
+			}
+			if from == Nginx {
+				text.WriteString("server { listen 1; proxy_pass a; }\nupstream a { server b:1; }\n}\n")
+			}
+			result, err := Convert(from, []File{{"shuffled", []byte(text.String())}}, folder("testdata"))
+			if err != nil {
+				continue
+			}
+			converted[from]++
+			if _, err := config.Parse("shuffled.yaml", result.YAML); err != nil {
+				t.Fatalf("%v\n%s\nof\n%s", err, result.YAML, text.String())
+			}
+		}
+	}
+	if converted[HAProxy] < 100 || converted[Nginx] < 100 {
+		t.Error(converted)
+	}
+}

@@ -1,0 +1,477 @@
+package convert
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// condition is what a route can ask of a client. Of the lists that are there
+// each must match. A tls condition holds for every TLS client.
+type condition struct {
+	from, sni, alpn []string
+	tls             bool
+}
+
+func (c condition) empty() bool { return len(c.from)+len(c.sni)+len(c.alpn) == 0 && !c.tls }
+
+// test is one criterion of an ACL. why is set if it has no counterpart.
+type test struct {
+	condition
+	why string
+}
+
+// acl reads a line "acl NAME CRITERION ...".
+func (h *haproxyPlan) acl(x *proxy, l line) {
+	if len(l.words) < 3 {
+		h.note(l.at, "acl without a criterion")
+		return
+	}
+	t := h.test(l.at, l.words[2:])
+	x.acls[l.words[1]] = append(x.acls[l.words[1]], t)
+}
+
+// test reads a criterion with its flags and values.
+func (h *haproxyPlan) test(here at, words []string) test {
+	name, converters, _ := strings.Cut(words[0], ",")
+	var values []string
+	method := ""
+	for words = words[1:]; len(words) > 0 && strings.HasPrefix(words[0], "-"); words = words[1:] {
+		flag := words[0]
+		if flag == "--" {
+			words = words[1:]
+			break
+		}
+		if (flag == "-m" || flag == "-f") && len(words) > 1 {
+			words = words[1:]
+			if flag == "-m" {
+				method = words[0]
+				continue
+			}
+			read, why := h.list(words[0])
+			if why != "" {
+				return test{why: why}
+			}
+			values = append(values, read...)
+		}
+	}
+	values = append(values, words...)
+	if converters != "" && converters != "lower" {
+		return test{why: name + "," + converters + " has no counterpart"}
+	}
+	switch strings.ToLower(name) {
+	case "req.ssl_sni", "req_ssl_sni":
+		return sniTest(method, values)
+	case "req.ssl_alpn":
+		if method != "" && method != "str" && method != "sub" || len(values) == 0 {
+			return test{why: name + " -m " + method + " has no counterpart"}
+		}
+		for _, v := range values {
+			if v == "" || len(v) > 255 || oneLine(v) != v {
+				return test{why: quote(v) + " is not a protocol"}
+			}
+		}
+		return test{condition: condition{alpn: values, tls: true}}
+	case "src":
+		var from []string
+		for _, v := range values {
+			p, ok := prefix(v)
+			if !ok {
+				return test{why: quote(v) + " is not a range of addresses"}
+			}
+			from = append(from, p)
+		}
+		if len(from) > 0 {
+			return test{condition: condition{from: from}}
+		}
+	case "req.ssl_hello_type", "req_ssl_hello_type", "req_ssl_ver", "req.ssl_ver":
+		if len(values) == 1 && values[0] == "1" {
+			return test{condition: condition{tls: true}}
+		}
+	case "true", "always_true", "wait_end":
+		return test{}
+	}
+	return test{why: name + " has no counterpart" + hintOf(fetchHints, name)}
+}
+
+var fetchHints = map[string]string{
+	"src_conn_cur":        " (limits.source.flows bounds the flows of one client)",
+	"src_conn_rate":       " (limits.source.new-flows bounds the new flows of one client)",
+	"sc0_conn_cur":        " (limits.source.flows bounds the flows of one client)",
+	"sc0_conn_rate":       " (limits.source.new-flows bounds the new flows of one client)",
+	"src_is_local":        "",
+	"dst_port":            " (a listener for each port has routes of its own)",
+	"req.proto_http":      " (layer 7)",
+	"ssl_fc_sni":          " (TLS is not terminated; req.ssl_sni reads the ClientHello)",
+	"nbsrv":               " (a backup member takes over when no other is up)",
+	"connslots":           " (a member's max-flows and the group's queue)",
+	"req.rdp_cookie":      " (balance: maglev keeps a client at its member)",
+	"fe_conn":             " (limits.flows of the listener)",
+	"src_get_gpc0":        "",
+	"sc0_get_gpc0":        "",
+	"src_http_req_rate":   " (layer 7)",
+	"sc_http_req_rate(0)": " (layer 7)",
+}
+
+// sniTest turns values of req.ssl_sni into patterns.
+func sniTest(method string, values []string) test {
+	t := test{condition: condition{tls: true}}
+	for _, v := range values {
+		var patterns []string
+		switch method {
+		case "", "str":
+			patterns = []string{v}
+		case "end":
+			if end, ok := strings.CutPrefix(v, "."); ok {
+				patterns = []string{"*." + end}
+			} else {
+				patterns = []string{v, "*." + v}
+			}
+		case "dom":
+			patterns = []string{strings.Trim(v, "."), "*." + strings.Trim(v, ".")}
+		default:
+			return test{why: "-m " + method + " has no counterpart; a name, or *. and its end, can be matched"}
+		}
+		for _, s := range patterns {
+			s, ok := serverName(s)
+			if !ok || strings.HasPrefix(v, "*") {
+				return test{why: quote(v) + " is not a server name"}
+			}
+			if !slices.Contains(t.sni, s) {
+				t.sni = append(t.sni, s)
+			}
+		}
+	}
+	if len(t.sni) == 0 {
+		return test{why: "no server names"}
+	}
+	return t
+}
+
+// read returns the text of one file.
+func (p *plan) read(name string) ([]byte, string) {
+	if p.src.Read == nil {
+		return nil, "the file " + quote(name) + " was not read"
+	}
+	files, err := p.src.Read(name)
+	if err != nil {
+		return nil, err.Error()
+	}
+	var all []byte
+	for _, f := range files {
+		if p.budget -= len(f.Text); p.budget < 0 {
+			return nil, fmt.Sprintf("the files have more than %d bytes together", maxText)
+		}
+		all = append(all, f.Text...)
+	}
+	return all, ""
+}
+
+// list reads a file of patterns, one per line.
+func (h *haproxyPlan) list(name string) (values []string, why string) {
+	text, why := h.read(name)
+	for line := range bytes.Lines(text) {
+		if s := strings.TrimSpace(string(line)); s != "" && s[0] != '#' {
+			values = append(values, s)
+		}
+	}
+	return values, why
+}
+
+// maxTerms bounds the alternatives that one condition may grow to.
+const maxTerms = 256
+
+// conditions reads "if ..." or "unless ...": one of them must hold. negated are
+// ranges that the client must not be in, of "unless" and of "!".
+func (h *haproxyPlan) conditions(x *proxy, here at, words []string) (conds []condition, negated []string, why string) {
+	if len(words) == 0 {
+		return []condition{{}}, nil, ""
+	}
+	unless := words[0] == "unless"
+	if words[0] != "if" && !unless {
+		return nil, nil, quoted(words) + " is not a condition"
+	}
+	term := []condition{{}}
+	terms, negations := 0, 0
+	for words = words[1:]; len(words) > 0; {
+		word := words[0]
+		words = words[1:]
+		if word == "||" || word == "or" || word == "OR" {
+			conds = append(conds, term...)
+			term = []condition{{}}
+			terms++
+			continue
+		}
+		not := false
+		for strings.HasPrefix(word, "!") {
+			not = !not
+			if word = word[1:]; word == "" {
+				if len(words) == 0 {
+					return nil, nil, "nothing follows !"
+				}
+				word, words = words[0], words[1:]
+			}
+		}
+		var tests []test
+		if word == "{" {
+			end := slices.Index(words, "}")
+			if end < 1 {
+				return nil, nil, "a brace does not end"
+			}
+			tests = []test{h.test(here, words[:end])}
+			words = words[end+1:]
+		} else if tests = x.acls[word]; tests == nil {
+			switch word {
+			case "TRUE", "WAIT_END", "REQ_CONTENT", "RDP_COOKIE":
+				tests = []test{{}}
+			default:
+				return nil, nil, "the acl " + quote(word) + " is not known"
+			}
+		}
+		if not {
+			negations++
+			for _, t := range tests {
+				if t.why != "" {
+					return nil, nil, t.why
+				}
+				if len(t.from) == 0 || t.tls {
+					return nil, nil, "a negated condition has no counterpart"
+				}
+				negated = append(negated, t.from...)
+			}
+			continue
+		}
+		var next []condition
+		for _, t := range tests {
+			if t.why != "" {
+				return nil, nil, t.why
+			}
+			for _, c := range term {
+				if both, ok := and(c, t.condition); ok {
+					next = append(next, both)
+				}
+			}
+		}
+		if len(next)+len(conds) > maxTerms {
+			return nil, nil, "the condition is too complex"
+		}
+		term = next
+	}
+	conds = append(conds, term...)
+	terms++
+	switch {
+	case negations == 0 && !unless:
+		return conds, nil, ""
+	case negations == 0 && terms == 1 && len(conds) == 1 && len(conds[0].from) > 0 && !conds[0].tls:
+		return []condition{{}}, conds[0].from, "" // unless A
+	case negations == 0:
+		all := []string{}
+		for _, c := range conds {
+			if len(c.from) == 0 || c.tls {
+				return nil, nil, "a negated condition has no counterpart"
+			}
+			all = append(all, c.from...)
+		}
+		return []condition{{}}, all, ""
+	case terms == 1 && !unless:
+		return conds, negated, ""
+	}
+	return nil, nil, "a negated condition beside others has no counterpart"
+}
+
+// and returns what both ask; ok is false if no client can meet it.
+func and(a, b condition) (c condition, ok bool) {
+	c.tls = a.tls || b.tls
+	c.from, ok = both(a.from, b.from, inside)
+	if !ok {
+		return c, false
+	}
+	c.sni, ok = both(a.sni, b.sni, matches)
+	if !ok {
+		return c, false
+	}
+	c.alpn, ok = both(a.alpn, b.alpn, func(s, t string) bool { return s == t })
+	return c, ok
+}
+
+// both returns what is in both lists; an empty list has everything.
+func both(a, b []string, covers func(outer, inner string) bool) ([]string, bool) {
+	if len(a) == 0 || len(b) == 0 {
+		return append(a[:len(a):len(a)], b...), true
+	}
+	var in []string
+	for _, s := range a {
+		if slices.ContainsFunc(b, func(t string) bool { return covers(t, s) }) {
+			in = append(in, s)
+		}
+	}
+	for _, t := range b {
+		if slices.ContainsFunc(a, func(s string) bool { return covers(s, t) }) && !slices.Contains(in, t) {
+			in = append(in, t)
+		}
+	}
+	return in, len(in) > 0
+}
+
+// use reads a use_backend.
+func (h *haproxyPlan) use(x *proxy, l line) {
+	if len(l.words) < 2 {
+		return
+	}
+	to := l.words[1]
+	conds, negated, why := h.conditions(x, l.at, l.words[2:])
+	if why == "" && len(negated) > 0 {
+		why = "a negated condition has no counterpart; put a route for these clients in front"
+	}
+	for _, c := range conds {
+		if c.tls && len(c.sni)+len(c.alpn) == 0 {
+			why = "that a client speaks TLS is no condition of its own; name the server names"
+		}
+	}
+	if why != "" {
+		h.note(l.at, "use_backend %s left out: %s", to, why)
+		x.uses = append(x.uses, use{at: l.at})
+		return
+	}
+	if strings.Contains(to, "%[") {
+		if len(l.words) > 2 {
+			h.note(l.at, "use_backend %s with a condition: no counterpart", to)
+			return
+		}
+		h.useMap(x, l, to)
+		return
+	}
+	x.uses = append(x.uses, use{l.at, to, conds})
+}
+
+// useMap reads a use_backend that looks the server name up in a map.
+func (h *haproxyPlan) useMap(x *proxy, l line, to string) {
+	inner, ok := strings.CutPrefix(to, "%[")
+	parts := strings.SplitN(strings.TrimSuffix(inner, "]"), ",", 2)
+	name := parts[0]
+	if ok && len(parts) == 2 && (name == "req.ssl_sni" || name == "req_ssl_sni") {
+		rest := strings.TrimPrefix(parts[1], "lower,")
+		kind, args, called := strings.Cut(rest, "(")
+		method := map[string]string{"map": "str", "map_str": "str", "map_end": "end", "map_dom": "dom"}[kind]
+		args, closed := strings.CutSuffix(args, ")")
+		if called && closed && method != "" {
+			file, def, _ := strings.Cut(args, ",")
+			text, why := h.read(strings.TrimSpace(file))
+			if why != "" {
+				h.note(l.at, "use_backend left out: %s", why)
+				return
+			}
+			n := 0
+			for line := range bytes.Lines(text) {
+				n++
+				pair := strings.Fields(string(line))
+				if len(pair) < 2 || pair[0][0] == '#' {
+					continue
+				}
+				t := sniTest(method, pair[:1])
+				if t.why != "" {
+					h.note(at{file, n}, "left out: %s", t.why)
+					continue
+				}
+				x.uses = append(x.uses, use{at{file, n}, pair[1], []condition{t.condition}})
+			}
+			if def = strings.TrimSpace(def); def != "" {
+				x.uses = append(x.uses, use{l.at, def, []condition{{}}})
+			}
+			return
+		}
+	}
+	h.note(l.at, "use_backend %s: no counterpart; req.ssl_sni with map(FILE) is converted", to)
+}
+
+// tcpRequest reads the rules that concern layer 4.
+func (h *haproxyPlan) tcpRequest(x *proxy, l line) {
+	w := l.words[1:]
+	if len(w) > 1 && w[0] == "inspect-delay" {
+		if d, ok := h.time(l, w[1]); ok {
+			x.inspect = d
+		}
+		return
+	}
+	if len(w) < 2 {
+		h.note(l.at, "%s: no counterpart", strings.Join(l.words, " "))
+		return
+	}
+	action, rest := w[1], w[2:]
+	if action == "expect-proxy" && len(rest) > 0 && rest[0] == "layer4" {
+		rest = rest[1:]
+	}
+	conds, negated, why := h.conditions(x, l.at, rest)
+	fail := func() {
+		if why == "" {
+			why = "no counterpart"
+		}
+		h.note(l.at, "%s left out: %s", strings.Join(w[:2], " "), why)
+	}
+	var from []string
+	everybody := false
+	simple := why == ""
+	for _, c := range conds {
+		if len(c.from) > 0 && !c.tls && len(c.sni)+len(c.alpn) == 0 {
+			from = append(from, c.from...)
+		} else if c.empty() {
+			everybody = true
+		} else {
+			simple = false
+		}
+	}
+	add := func(r accessRule) {
+		if w[0] == "connection" {
+			x.access = append(x.access, r)
+		} else {
+			x.later = append(x.later, r)
+		}
+	}
+	switch action {
+	case "accept":
+		if w[0] == "content" && len(from) == 0 {
+			// It ends the waiting for a ClientHello, which needs no rule here; and it
+			// exempts clients from rules that follow.
+			x.exempt = x.exempt || !everybody
+			return
+		}
+		if !simple || len(negated) > 0 {
+			fail()
+			return
+		}
+		if everybody {
+			from = nil
+		}
+		add(accessRule{true, from, l.at})
+	case "reject":
+		if x.exempt && w[0] == "content" {
+			h.note(l.at, "content reject: clients that an earlier content accept exempts are refused too")
+		}
+		switch {
+		case simple && len(negated) == 0:
+			if everybody {
+				from = nil
+			}
+			add(accessRule{false, from, l.at})
+		case simple && len(from) == 0:
+			x.only = append(x.only, accessRule{true, negated, l.at})
+		default:
+			fail()
+		}
+	case "expect-proxy":
+		if !simple || len(negated) > 0 {
+			fail()
+			return
+		}
+		if everybody {
+			from = everywhere
+		}
+		x.proxied = append(x.proxied, from...)
+	default:
+		if strings.HasPrefix(action, "track-sc") {
+			why = "there are no stick-tables; limits.source of a listener bounds flows and new flows of one client"
+		}
+		fail()
+	}
+}

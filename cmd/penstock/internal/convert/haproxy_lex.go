@@ -1,0 +1,240 @@
+package convert
+
+import (
+	"bytes"
+	"strings"
+)
+
+// line is one line of HAProxy's configuration.
+type line struct {
+	at
+	no    bool // it began with "no"
+	words []string
+}
+
+// section is one section of HAProxy's configuration, with the lines that it
+// inherits from a section defaults.
+type section struct {
+	at
+	kind, name string
+	lines      []line
+	from       string // of defaults, by name
+}
+
+// sectionWords begin sections. What HAProxy has beside the five that are
+// converted is skipped as a whole.
+var sectionWords = map[string]bool{
+	"global": true, "defaults": true, "frontend": true, "backend": true, "listen": true,
+	"peers": true, "resolvers": true, "userlist": true, "mailers": true, "program": true, "http-errors": true,
+	"ring": true, "cache": true, "log-forward": true, "fcgi-app": true, "crt-store": true, "traces": true, "log-profile": true, "acme": true,
+}
+
+// haproxySections cuts a configuration into sections.
+func haproxySections(p *plan, files []File) ([]*section, *Error) {
+	var all []*section
+	var current *section
+	skipping := 0 // .if that are open
+	for _, f := range files {
+		n := 0
+		for text := range bytes.Lines(f.Text) {
+			n++
+			here := at{f.Name, n}
+			words, problem := p.haproxyWords(here, string(text))
+			if problem != "" {
+				return nil, &Error{f.Name, n, problem}
+			}
+			if len(words) == 0 {
+				continue
+			}
+			if strings.HasPrefix(words[0], ".") {
+				switch words[0] {
+				case ".if":
+					if skipping++; skipping == 1 {
+						p.note(here, "conditional blocks (.if to .endif) are left out")
+					}
+				case ".endif":
+					skipping = max(skipping-1, 0)
+				}
+				continue
+			}
+			if skipping > 0 {
+				continue
+			}
+			if sectionWords[words[0]] {
+				current = &section{at: here, kind: words[0]}
+				rest := words[1:]
+				if len(rest) > 0 && rest[0] != "from" {
+					current.name, rest = rest[0], rest[1:]
+				}
+				if len(rest) > 1 && rest[0] == "from" {
+					current.from = rest[1]
+				}
+				all = append(all, current)
+				continue
+			}
+			l := line{at: here, words: words}
+			if words[0] == "no" && len(words) > 1 {
+				l.no, l.words = true, words[1:]
+			}
+			if current == nil {
+				return nil, &Error{f.Name, n, quoted(words[:1]) + " before the first section; is this a configuration of HAProxy?"}
+			}
+			current.lines = append(current.lines, l)
+		}
+	}
+	return inherit(p, all), nil
+}
+
+// inherit puts the lines of sections defaults in front of those that follow them.
+func inherit(p *plan, all []*section) []*section {
+	named := map[string]*section{}
+	var last *section
+	lines := 0
+	for _, s := range all {
+		from := last
+		if s.from != "" {
+			if from = named[s.from]; from == nil {
+				p.note(s.at, "there is no section defaults %s", quote(s.from))
+			}
+		}
+		switch s.kind {
+		case "defaults":
+			if s.from != "" && from != nil {
+				s.lines = append(from.lines[:len(from.lines):len(from.lines)], s.lines...)
+			}
+			last = s
+			if s.name != "" {
+				named[s.name] = s
+			}
+		case "frontend", "backend", "listen":
+			if from != nil {
+				if lines += len(from.lines); lines > maxWords {
+					p.note(s.at, "too many lines: those of defaults are left out from here on")
+					continue
+				}
+				s.lines = append(from.lines[:len(from.lines):len(from.lines)], s.lines...)
+			}
+		}
+	}
+	return all
+}
+
+// haproxyWords cuts a line into words (HAProxy's configuration manual, 2.2):
+// quotes, backslashes, comments, and environment variables in double quotes.
+func (p *plan) haproxyWords(here at, text string) (words []string, problem string) {
+	var word strings.Builder
+	in, quote := false, byte(0)
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case quote == '\'':
+			if c == '\'' {
+				quote = 0
+			} else {
+				word.WriteByte(c)
+			}
+		case c == '\\' && i+1 < len(text) && text[i+1] != '\n':
+			i++
+			in = true
+			switch text[i] {
+			case 'n':
+				word.WriteByte('\n')
+			case 'r':
+				word.WriteByte('\r')
+			case 't':
+				word.WriteByte('\t')
+			case 'x':
+				if b, ok := hexByte(text[i+1:]); ok {
+					word.WriteByte(b)
+					i += 2
+				} else {
+					word.WriteByte('x')
+				}
+			default:
+				word.WriteByte(text[i])
+			}
+		case quote == '"' && c == '"':
+			quote = 0
+		case quote == '"' && c == '$':
+			value, n := p.variable(here, text[i+1:])
+			word.WriteString(value)
+			i += n
+		case quote == '"':
+			word.WriteByte(c)
+		case c == '"' || c == '\'':
+			quote, in = c, true
+		case c == '#':
+			i = len(text)
+		case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\\':
+			if in {
+				words = append(words, word.String())
+				word.Reset()
+				in = false
+			}
+		default:
+			in = true
+			word.WriteByte(c)
+		}
+		if len(words) > maxPerLine {
+			return nil, "too many words in one line"
+		}
+	}
+	if quote != 0 {
+		return nil, "a quote does not end in its line"
+	}
+	if in {
+		words = append(words, word.String())
+	}
+	return words, ""
+}
+
+// variable expands the environment variable that text begins with, as NAME,
+// {NAME} or {NAME-default}, and returns how many bytes it took.
+func (p *plan) variable(here at, text string) (value string, n int) {
+	name, end := "", 0
+	if strings.HasPrefix(text, "{") {
+		if end = strings.IndexByte(text, '}'); end < 0 {
+			return "$", 0
+		}
+		name = text[1:end]
+		end++
+	} else {
+		for end < len(text) && (text[end] == '_' || text[end] >= '0' && text[end] <= '9' || text[end]|0x20 >= 'a' && text[end]|0x20 <= 'z') {
+			end++
+		}
+		name = text[:end]
+	}
+	name, def, _ := strings.Cut(strings.TrimSuffix(name, "[*]"), "-")
+	if name == "" {
+		return "$", 0
+	}
+	if p.src.Env != nil {
+		if v, ok := p.src.Env(name); ok && len(v) < 1<<12 {
+			p.note(here, "the environment variable %s has been replaced by its value", quote(name))
+			return v, end
+		}
+	}
+	if def == "" {
+		p.note(here, "the environment variable %s is not set here", quote(name))
+	}
+	return def, end
+}
+
+func hexByte(s string) (byte, bool) {
+	if len(s) < 2 {
+		return 0, false
+	}
+	var b byte
+	for _, c := range []byte(s[:2]) {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			c = c | 0x20 - 'a' + 10
+		default:
+			return 0, false
+		}
+		b = b<<4 | c
+	}
+	return b, true
+}

@@ -1,0 +1,247 @@
+package convert
+
+import (
+	"cmp"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A choice is one of the values that a text with variables may have, and for
+// which clients.
+type choice struct {
+	at
+	value string
+	cond  condition
+}
+
+// maxChoices bounds what the variables of one configuration grow to.
+const maxChoices = 1 << 15
+
+// expand returns what a text with variables may be, the first match first. port
+// is the listener's.
+func (n *nginxPlan) expand(here at, text, port string, preread bool, depth int) []choice {
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "$server_port", port), "${server_port}", port)
+	begin := strings.IndexByte(text, '$')
+	if begin < 0 {
+		return []choice{{at: here, value: text}}
+	}
+	name, end := "", begin+1
+	if strings.HasPrefix(text[end:], "{") {
+		if i := strings.IndexByte(text[end:], '}'); i > 0 {
+			name, end = text[end+1:end+i], end+i+1
+		}
+	} else {
+		for end < len(text) && (text[end] == '_' || text[end] >= '0' && text[end] <= '9' || text[end]|0x20 >= 'a' && text[end]|0x20 <= 'z') {
+			end++
+		}
+		name = text[begin+1 : end]
+	}
+	d := n.vars[name]
+	if d == nil || name == "" {
+		n.note(here, "$%s: no counterpart; a map of $ssl_preread_server_name, $ssl_preread_alpn_protocols or $remote_addr is converted", name)
+		return nil
+	}
+	if depth > 8 {
+		n.note(here, "$%s: variables refer to each other", name)
+		return nil
+	}
+	var all []choice
+	for _, c := range n.values(d, port, preread) {
+		for _, inner := range n.expand(c.at, text[:begin]+c.value+text[end:], port, preread, depth+1) {
+			cond, ok := and(c.cond, inner.cond)
+			if n.counts++; n.counts > maxChoices {
+				n.note(here, "$%s: too many combinations", name)
+				return all
+			}
+			if ok {
+				all = append(all, choice{inner.at, inner.value, cond})
+			}
+		}
+	}
+	return all
+}
+
+// values returns the values of a map, geo or set, the first match first.
+func (n *nginxPlan) values(d *directive, port string, preread bool) []choice {
+	switch {
+	case d.name == "set":
+		return []choice{{at: d.at, value: d.arg(1)}}
+	case d.name == "geo":
+		return n.geo(d)
+	case d.name != "map" || len(d.args) != 2:
+		n.note(d.at, "%s: no counterpart", d.name)
+		return nil
+	}
+	source := variableName(d.arg(0))
+	var exact, wild []choice
+	var def *choice
+	hostnames := false
+	for _, e := range d.block {
+		if len(e.args) != 1 {
+			switch e.name {
+			case "hostnames":
+				hostnames = true
+			case "volatile":
+			default:
+				n.note(e.at, "%s in a map: no counterpart", e.name)
+			}
+			continue
+		}
+		c := choice{at: e.at, value: e.arg(0)}
+		key := e.name
+		if key == "default" {
+			def = &c
+			continue
+		}
+		key = strings.TrimPrefix(key, `\`)
+		switch source {
+		case "ssl_preread_server_name", "ssl_server_name":
+			if !preread {
+				continue // the variable is empty
+			}
+			patterns, why := nginxName(key, hostnames)
+			if why != "" {
+				n.note(e.at, "%s left out: %s", quote(e.name), why)
+				continue
+			}
+			for _, s := range patterns {
+				c.cond = condition{sni: []string{s}}
+				if strings.HasPrefix(s, "*") {
+					wild = append(wild, c)
+				} else {
+					exact = append(exact, c)
+				}
+			}
+		case "ssl_preread_alpn_protocols":
+			if !preread {
+				continue
+			}
+			protocol, why := nginxProtocol(key)
+			if why != "" {
+				n.note(e.at, "%s left out: %s", quote(e.name), why)
+				continue
+			}
+			c.cond = condition{alpn: []string{protocol}}
+			exact = append(exact, c)
+		case "remote_addr", "realip_remote_addr", "binary_remote_addr":
+			p, ok := prefix(key)
+			if !ok {
+				n.note(e.at, "%s left out: not an address", quote(e.name))
+				continue
+			}
+			c.cond = condition{from: []string{p}}
+			exact = append(exact, c)
+		case "server_port":
+			if key == port {
+				return []choice{c}
+			}
+		default:
+			n.note(d.at, "map of $%s: no counterpart; $ssl_preread_server_name, $ssl_preread_alpn_protocols and $remote_addr have one", source)
+			return nil
+		}
+	}
+	slices.SortStableFunc(wild, func(a, b choice) int { return cmp.Compare(len(b.cond.sni[0]), len(a.cond.sni[0])) })
+	all := merge(append(exact, wild...))
+	if def != nil && def.value != "" {
+		all = append(all, *def)
+	}
+	return all
+}
+
+// merge joins neighbours that have the same value.
+func merge(list []choice) []choice {
+	var all []choice
+	for _, c := range list {
+		if n := len(all); n > 0 && all[n-1].value == c.value {
+			last := &all[n-1].cond
+			last.sni = append(last.sni, c.cond.sni...)
+			last.alpn = append(last.alpn, c.cond.alpn...)
+			last.from = append(last.from, c.cond.from...)
+			continue
+		}
+		c.cond.sni = slices.Clone(c.cond.sni)
+		c.cond.alpn = slices.Clone(c.cond.alpn)
+		c.cond.from = slices.Clone(c.cond.from)
+		all = append(all, c)
+	}
+	return all
+}
+
+// nginxName turns a key of a map of server names into patterns.
+func nginxName(key string, hostnames bool) (patterns []string, why string) {
+	switch {
+	case key == "":
+		return nil, "clients without a server name go where the listener's own to says"
+	case strings.HasPrefix(key, "~"):
+		if m := suffixRE.FindStringSubmatch(key); m != nil {
+			key = "*." + strings.ReplaceAll(m[1], `\.`, ".")
+			break
+		}
+		return nil, "regular expressions have no counterpart; a name, or *. and its end, can be matched"
+	case hostnames && strings.HasPrefix(key, "."):
+		name, ok := serverName(key[1:])
+		if !ok {
+			return nil, "not a server name"
+		}
+		return []string{name, "*." + name}, ""
+	case strings.Contains(key, "*") && !hostnames:
+		return nil, "without the word hostnames it is not a wildcard in nginx either"
+	}
+	name, ok := serverName(key)
+	if !ok {
+		return nil, "not a name, or *. and its end"
+	}
+	return []string{name}, ""
+}
+
+// suffixRE matches regular expressions of all names that end in something.
+var suffixRE = regexp.MustCompile(`^~\*?(?:\^(?:\.\*|\.\+|\[\^\.\]\+))?\\\.((?:[A-Za-z0-9_-]|\\\.)+)\$$`)
+
+// nginxProtocol turns a key of a map of ALPN protocols into a protocol.
+func nginxProtocol(key string) (protocol, why string) {
+	if re, ok := strings.CutPrefix(key, "~"); ok {
+		if m := protocolRE.FindStringSubmatch(re); m != nil {
+			return strings.ReplaceAll(m[1], `\.`, "."), ""
+		}
+		return "", "only regular expressions such as ~\\bh2\\b, of one protocol, have a counterpart"
+	}
+	if key == "" || strings.Contains(key, ",") || oneLine(key) != key || len(key) > 255 {
+		return "", "a list of protocols has no counterpart: one that the client offers decides"
+	}
+	return key, ""
+}
+
+var protocolRE = regexp.MustCompile(`^\*?\\b((?:[A-Za-z0-9/_-]|\\\.)+)\\b$`)
+
+// geo returns the values of a geo block: the longest range first.
+func (n *nginxPlan) geo(d *directive) []choice {
+	if len(d.args) > 1 && variableName(d.arg(0)) != "remote_addr" {
+		n.note(d.at, "geo of %s: no counterpart; that of the client's address has one", d.arg(0))
+		return nil
+	}
+	var all []choice
+	var def *choice
+	for _, e := range d.block {
+		c := choice{at: e.at, value: e.arg(0)}
+		p, ok := prefix(e.name)
+		switch {
+		case e.name == "default":
+			def = &c
+		case !ok || len(e.args) != 1:
+			n.note(e.at, "%s in a geo: no counterpart", quote(e.name))
+		default:
+			c.cond = condition{from: []string{p}}
+			all = append(all, c)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b choice) int {
+		return cmp.Compare(netip.MustParsePrefix(b.cond.from[0]).Bits(), netip.MustParsePrefix(a.cond.from[0]).Bits())
+	})
+	all = merge(all)
+	if def != nil && def.value != "" {
+		all = append(all, *def)
+	}
+	return all
+}

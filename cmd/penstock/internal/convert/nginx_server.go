@@ -1,0 +1,561 @@
+package convert
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// server converts a server of the stream block: a listener for each listen.
+func (n *nginxPlan) server(d *directive) {
+	s := settings{one: maps.Clone(n.stream.one)}
+	var listens []*directive
+	for _, e := range d.block {
+		if e.name == "listen" {
+			listens = append(listens, e)
+			continue
+		}
+		n.setting(&s, e)
+	}
+	if s.access == nil {
+		s.access = n.stream.access
+	}
+	if s.limits == nil {
+		s.limits = n.stream.limits
+	}
+	if s.from == nil {
+		s.from = n.stream.from
+	}
+	leave := func(d *directive, why string) {
+		n.note(d.at, "server left out: %s", why)
+	}
+	pass := s.one["proxy_pass"]
+	switch {
+	case s.one["ssl_certificate"] != nil && slices.ContainsFunc(listens, func(l *directive) bool { return slices.Contains(l.args, "ssl") }):
+		leave(d, "TLS is not terminated; without ssl a listener passes TLS through to the servers")
+		return
+	case s.one["proxy_ssl"] != nil && s.one["proxy_ssl"].arg(0) == "on":
+		leave(s.one["proxy_ssl"], "TLS to servers is not originated")
+		return
+	case s.one["return"] != nil:
+		leave(s.one["return"], "return has no counterpart")
+		return
+	case s.one["pass"] != nil:
+		leave(s.one["pass"], "pass has no counterpart")
+		return
+	case pass == nil:
+		leave(d, "it has no proxy_pass")
+		return
+	case len(listens) == 0:
+		leave(d, "it has no listen")
+		return
+	}
+	for _, l := range listens {
+		n.listenLine(&s, l, pass)
+	}
+}
+
+// listenLine converts one listen of a server.
+func (n *nginxPlan) listenLine(s *settings, d, pass *directive) {
+	network := "tcp"
+	if slices.Contains(d.args, "udp") {
+		network = "udp"
+	}
+	if slices.Contains(d.args, "ssl") {
+		n.note(d.at, "listen %s left out: TLS is not terminated", d.arg(0))
+		return
+	}
+	address := d.arg(0)
+	var url, port string
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		url = map[string]string{"tcp": "unix://", "udp": "unixgram://"}[network] + path
+	} else {
+		host, p, err := net.SplitHostPort(address)
+		if err != nil {
+			host, p = "0.0.0.0", address
+			if address == "" || strings.Trim(address, "0123456789-") != "" {
+				n.note(d.at, "listen %s left out: it needs a port", address)
+				return
+			}
+		}
+		if host == "*" || host == "" {
+			host = "0.0.0.0"
+		}
+		if strings.Contains(p, "-") {
+			n.note(d.at, "listen %s left out: a range of ports needs a listener for each", address)
+			return
+		}
+		url, port = tcpURL(network, host, p), p
+	}
+	name := pass.arg(0)
+	if strings.ContainsAny(name, "$:") {
+		name = "listener-" + port
+		if port == "" {
+			name = "listener"
+		}
+	}
+	l := n.listen(d.at, name, url)
+	if l == nil {
+		return
+	}
+	if !n.fillListener(s, d, l, pass, port, network) {
+		n.drop(l)
+	}
+}
+
+// fillListener sets what a listener has; it reports false if it cannot be had.
+func (n *nginxPlan) fillListener(s *settings, d *directive, l *listener, pass *directive, port, network string) bool {
+	n.listenOptions(s, d, l, network)
+	var rules []accessRule
+	for _, a := range s.access {
+		r := accessRule{allow: a.name == "allow", at: a.at}
+		if a.arg(0) == "unix:" {
+			continue
+		}
+		if a.arg(0) != "all" {
+			p, ok := prefix(a.arg(0))
+			if !ok {
+				n.note(a.at, "%s %s: not a range of addresses; the listener %s is left out", a.name, a.arg(0), l.name)
+				return false
+			}
+			r.from = []string{p}
+		}
+		rules = append(rules, r)
+	}
+	if len(rules) > 0 && !n.setAccess(l, rules) {
+		return false
+	}
+	n.limits(s, l)
+	preread := s.one["ssl_preread"] != nil && s.one["ssl_preread"].arg(0) == "on"
+	choices := n.expand(pass.at, pass.arg(0), port, preread, 0)
+	for _, c := range choices {
+		g := n.group(s, c, network, port)
+		if g == nil {
+			continue
+		}
+		r := route{from: c.cond.from, sni: c.cond.sni, alpn: c.cond.alpn, to: g}
+		if len(r.sni)+len(r.alpn) > 0 {
+			l.tls = true
+		}
+		if network == "udp" && len(r.sni)+len(r.alpn) > 0 || strings.HasPrefix(l.url, "unix") && len(r.from) > 0 {
+			n.note(c.at, "the listener %s cannot have this condition", l.name)
+			continue
+		}
+		l.routes = append(l.routes, r)
+	}
+	if len(l.routes) == 0 {
+		n.note(pass.at, "the listener %s is left out: it leads to no group", l.name)
+		return false
+	}
+	idle := 10 * time.Minute
+	if t := s.one["proxy_timeout"]; t != nil {
+		if d, ok := n.time(t, t.arg(0)); ok {
+			idle = d
+		}
+	}
+	l.fields.sub("timeouts", "idle", duration(max(idle, time.Millisecond)))
+	if l.tls {
+		wait := 30 * time.Second
+		if t := s.one["preread_timeout"]; t != nil {
+			if d, ok := n.time(t, t.arg(0)); ok && d > 0 {
+				wait = d
+			}
+		}
+		l.fields.sub("sniff", "timeout", duration(wait))
+		if b := s.one["preread_buffer_size"]; b != nil {
+			if k, ok := sizeOf(b.arg(0)); ok && k >= 4096 {
+				l.fields.sub("sniff", "max", size(min(k, 1<<20)))
+			}
+		}
+	}
+	return true
+}
+
+// listenOptions converts what follows the address in listen.
+func (n *nginxPlan) listenOptions(s *settings, d *directive, l *listener, network string) {
+	tcp := strings.HasPrefix(l.url, "tcp:")
+	both := false // IPv6 and IPv4
+	for _, a := range d.args[1:] {
+		key, value, _ := strings.Cut(a, "=")
+		k, isNumber := count(value)
+		switch key {
+		case "udp", "reuseport", "bind", "deferred", "default_server":
+			// Each loop has a socket of its own anyway.
+		case "backlog":
+			if isNumber && network == "tcp" {
+				l.fields.set("backlog", number(k, 1<<20))
+			}
+		case "fastopen":
+			if isNumber && tcp {
+				l.fields.sub("tcp", "fast-open", number(k, 65535))
+			}
+		case "rcvbuf", "sndbuf":
+			b, ok := sizeOf(value)
+			if !ok || !tcp {
+				n.note(d.at, "listen ... %s: no counterpart here", a)
+				break
+			}
+			l.fields.sub("tcp", map[string]string{"rcvbuf": "recv-buffer", "sndbuf": "send-buffer"}[key], size(b))
+		case "so_keepalive":
+			n.keepalive(d, l, value)
+		case "ipv6only":
+			both = value == "off"
+		case "proxy_protocol":
+			if network == "udp" {
+				n.note(d.at, "listen ... proxy_protocol: datagrams have no header")
+				break
+			}
+			from := everywhere
+			comment := "nginx takes the header from everybody; name the addresses of the proxies in front."
+			if len(s.from) > 0 {
+				var list []string
+				for _, f := range s.from {
+					if p, ok := prefix(f.arg(0)); ok {
+						list = append(list, p)
+					} else {
+						n.note(f.at, "set_real_ip_from %s: not a range of addresses", f.arg(0))
+					}
+				}
+				if len(list) > 0 {
+					from, comment = list, "set_real_ip_from; clients from elsewhere must not begin with a header here."
+				}
+			}
+			l.fields.sub("proxy-protocol", "from", from)
+			l.fields.set("proxy-protocol", l.fields.get("proxy-protocol"), comment)
+		default:
+			n.note(d.at, "listen ... %s: no counterpart", a)
+		}
+	}
+	if !both {
+		n.v6only(l)
+	}
+	if t := s.one["tcp_nodelay"]; t != nil && t.arg(0) == "off" && tcp {
+		l.fields.sub("tcp", "nagle", raw("true"))
+	}
+	if r := s.one["proxy_responses"]; r != nil && network == "udp" {
+		switch k, ok := count(r.arg(0)); {
+		case ok && k > 0:
+			l.fields.set("replies", number(k, many))
+		case ok:
+			n.note(r.at, "proxy_responses 0: no counterpart; a flow without replies ends when it has been idle")
+		}
+	}
+	if r := s.one["proxy_requests"]; r != nil && r.arg(0) != "0" {
+		n.note(r.at, "proxy_requests: no counterpart; a client keeps its member while its flow lasts")
+	}
+	if r := s.one["proxy_session_drop"]; r != nil && r.arg(0) == "on" {
+		n.note(r.at, "proxy_session_drop: see removed of listeners and routes, and penstock disable")
+	}
+}
+
+// keepalive converts so_keepalive=on|off|IDLE:INTERVAL:COUNT.
+func (n *nginxPlan) keepalive(d *directive, l *listener, value string) {
+	if !strings.HasPrefix(l.url, "tcp:") || value == "on" {
+		return
+	}
+	if value == "off" {
+		l.fields.sub("tcp", "keepalive", raw("never"))
+		return
+	}
+	parts := strings.Split(value+"::", ":")
+	for i, key := range []string{"keepalive", "keepalive-interval"} {
+		if parts[i] == "" {
+			continue
+		}
+		if t, ok := timeOf(parts[i], nginxTime, time.Second); ok {
+			l.fields.sub("tcp", key, duration(max(t, time.Second)))
+		} else {
+			n.note(d.at, "so_keepalive: %s is not a time", quote(parts[i]))
+		}
+	}
+	if k, ok := count(parts[2]); ok && k > 0 {
+		l.fields.sub("tcp", "keepalive-count", number(k, 127))
+	}
+}
+
+// limits converts limit_conn and the rates.
+func (n *nginxPlan) limits(s *settings, l *listener) {
+	for _, d := range s.limits {
+		k, ok := count(d.arg(1))
+		key := n.zones[d.arg(0)]
+		switch {
+		case !ok || k == 0:
+			n.note(d.at, "limit_conn %s: not a number", strings.Join(d.args, " "))
+		case key == "binary_remote_addr" || key == "remote_addr":
+			l.fields.sub("limits", "source", fields{{key: "flows", value: number(k, many)}})
+			l.fields.set("limits", l.fields.get("limits"), "Of one IPv4 address or one IPv6 /64; nginx counts each address by itself.")
+		case strings.HasPrefix(key, "server_"):
+			l.fields.sub("limits", "flows", number(k, many))
+		default:
+			n.note(d.at, "limit_conn by $%s: no counterpart; a listener has limits.flows and limits.source.flows", key)
+		}
+	}
+	var rates []int
+	for _, name := range []string{"proxy_download_rate", "proxy_upload_rate"} {
+		d := s.one[name]
+		if d == nil || d.arg(0) == "0" {
+			continue
+		}
+		if k, ok := sizeOf(d.arg(0)); ok && k > 0 {
+			rates = append(rates, k)
+		} else {
+			n.note(d.at, "%s %s: no counterpart; bandwidth is a fixed number", name, d.arg(0))
+		}
+	}
+	if len(rates) > 0 {
+		rate := slices.Min(rates)
+		text := size((rate + 1023) / 1024 * 1024)
+		l.fields.sub("limits", "bandwidth", raw(string(text)+"/s"))
+		if len(rates) == 1 || rates[0] != rates[1] {
+			l.fields.set("limits", l.fields.get("limits"), "bandwidth bounds each direction alike; nginx had a rate for one, or two different ones.")
+		}
+	}
+}
+
+// group returns the group of a proxy_pass, with what the server says of connecting.
+func (n *nginxPlan) group(s *settings, c choice, network, port string) *group {
+	var f fields
+	members := 1
+	name := c.value
+	if u := n.upstreams[c.value]; u != nil {
+		var ok bool
+		if members, ok = n.upstream(u, &f, network); !ok {
+			return nil
+		}
+	} else {
+		url, ok := n.memberURL(c.at, c.value, network)
+		if !ok {
+			return nil
+		}
+		f.set("members", []string{url})
+	}
+	connect := 60 * time.Second
+	if d := s.one["proxy_connect_timeout"]; d != nil {
+		if t, ok := n.time(d, d.arg(0)); ok && t > 0 {
+			connect = t
+		}
+	}
+	f.sub("timeouts", "connect", duration(connect))
+	n.retries(s, &f, members)
+	if d := s.one["proxy_protocol"]; d != nil && d.arg(0) == "on" {
+		if network == "udp" {
+			n.note(d.at, "proxy_protocol on: datagrams have no header")
+		} else {
+			f.set("proxy-protocol", raw("v1"))
+		}
+	}
+	if d := s.one["proxy_bind"]; d != nil {
+		switch source := d.arg(0); {
+		case source == "off":
+		case strings.HasPrefix(source, "$remote_addr") || strings.HasPrefix(source, "$realip_remote_addr"):
+			if d.arg(1) == "transparent" {
+				n.sourceFields(d.at, &f, "client")
+			} else {
+				n.note(d.at, "proxy_bind %s without transparent: no counterpart", source)
+			}
+		case strings.Contains(source, "$"):
+			n.note(d.at, "proxy_bind %s: no counterpart", source)
+		default:
+			n.sourceFields(d.at, &f, source)
+		}
+	}
+	if d := s.one["tcp_nodelay"]; d != nil && d.arg(0) == "off" && network == "tcp" {
+		f.sub("tcp", "nagle", raw("true"))
+	}
+	return n.plan.group(name, f)
+}
+
+// retries converts proxy_next_upstream and its bounds.
+func (n *nginxPlan) retries(s *settings, f *fields, members int) {
+	tries := members - 1
+	if d := s.one["proxy_next_upstream"]; d != nil && d.arg(0) == "off" {
+		tries = 0
+	} else if d := s.one["proxy_next_upstream_tries"]; d != nil {
+		if k, ok := count(d.arg(0)); ok && k > 0 {
+			tries = min(tries, k-1)
+		}
+	}
+	f.set("retries", number(tries, 100))
+	if d := s.one["proxy_next_upstream_timeout"]; d != nil && tries > 0 {
+		if t, ok := n.time(d, d.arg(0)); ok && t > 0 {
+			f.sub("timeouts", "retries", duration(t))
+		}
+	}
+}
+
+// memberURL turns the address of a server into a URL.
+func (n *nginxPlan) memberURL(here at, address, network string) (string, bool) {
+	url := network + "://" + address
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		url = map[string]string{"tcp": "unix://", "udp": "unixgram://"}[network] + path
+	}
+	url, err := upstream(url)
+	if err != nil {
+		n.note(here, "%s: %v", quote(address), err)
+		return "", false
+	}
+	return url, true
+}
+
+// upstream converts an upstream block, and returns how many members it has.
+func (n *nginxPlan) upstream(u *directive, f *fields, network string) (int, bool) {
+	var members, discover []fields
+	balance, hash := "", ""
+	failures, outFor := 1, 10*time.Second
+	first := true
+	var slow time.Duration
+	for _, d := range u.block {
+		switch d.name {
+		case "server":
+			m, more := n.member(d, network)
+			if m == nil {
+				continue
+			}
+			if first {
+				failures, outFor, first = more.failures, more.outFor, false
+			} else if more.failures != failures || more.outFor != outFor {
+				n.note(d.at, "server %s: max_fails and fail_timeout are the group's: those of the first server are taken", d.arg(0))
+			}
+			slow = max(slow, more.slow)
+			if more.discover {
+				discover = append(discover, m)
+				continue
+			}
+			if slices.ContainsFunc(members, func(other fields) bool { return other.get("to") == m.get("to") }) {
+				m.set("name", fmt.Sprintf("server-%d", len(members)+1))
+			}
+			members = append(members, m)
+		case "least_conn":
+			balance = "least-connections"
+		case "random":
+			balance = "random"
+			if d.arg(0) == "two" {
+				balance = "p2c"
+			}
+		case "hash":
+			balance = "maglev"
+			switch key := strings.NewReplacer("{", "", "}", "").Replace(d.arg(0)); key {
+			case "$remote_addr", "$binary_remote_addr":
+			case "$remote_addr$remote_port", "$remote_addr:$remote_port", "$binary_remote_addr$remote_port":
+				hash = "4-tuple"
+			default:
+				n.note(d.at, "hash %s: no counterpart; the client's address takes its place", d.arg(0))
+			}
+		case "zone", "keepalive", "resolver", "resolver_timeout":
+		case "least_time":
+			n.note(d.at, "least_time: no counterpart; least-connections takes its place")
+			balance = "least-connections"
+		default:
+			n.note(d.at, "%s in an upstream: no counterpart", d.name)
+		}
+	}
+	if len(members)+len(discover) == 0 {
+		n.note(u.at, "upstream %s: it has no server with a counterpart", u.arg(0))
+		return 0, false
+	}
+	if balance != "" {
+		f.set("balance", raw(balance))
+		if balance == "maglev" {
+			(*f)[len(*f)-1].comments = []string{"maglev is a consistent hash; which client goes to which member differs from nginx."}
+		}
+	}
+	if hash != "" {
+		f.set("hash", raw(hash))
+	}
+	if len(members) > 0 {
+		f.set("members", members)
+	}
+	if len(discover) > 0 {
+		f.set("discover", discover)
+	}
+	if slow > 0 {
+		f.set("slow-start", duration(slow))
+	}
+	if failures > 0 && len(members)+len(discover) > 1 {
+		out := duration(min(max(outFor, 100*time.Millisecond), maxLife))
+		f.set("eject", fields{{key: "failures", value: number(failures, many)}, {key: "for", value: out}, {key: "max", value: out}, {key: "share", value: raw("1")}},
+			"max_fails and fail_timeout. nginx counts failures within fail_timeout, Penstock failures in a row.")
+	}
+	return len(members) + len(discover), true
+}
+
+// serverExtra is what a server says for its group.
+type serverExtra struct {
+	failures int
+	outFor   time.Duration
+	slow     time.Duration
+	discover bool
+}
+
+// member converts a server of an upstream.
+func (n *nginxPlan) member(d *directive, network string) (m fields, more serverExtra) {
+	more = serverExtra{failures: 1, outFor: 10 * time.Second}
+	address, service := d.arg(0), ""
+	var extra fields
+	for _, a := range d.args[min(1, len(d.args)):] {
+		key, value, _ := strings.Cut(a, "=")
+		k, isNumber := count(value)
+		switch key {
+		case "weight":
+			if isNumber && k > 1 {
+				extra.set("weight", number(k, 256))
+			}
+			if k > 256 {
+				n.note(d.at, "server %s: weight %d is more than 256, the most", address, k)
+			}
+		case "max_conns":
+			if isNumber && k > 0 {
+				extra.set("max-flows", number(k, many))
+			}
+		case "max_fails":
+			if isNumber {
+				more.failures = k
+			}
+		case "fail_timeout":
+			if t, ok := n.time(d, value); ok {
+				more.outFor = t
+			}
+		case "slow_start":
+			if t, ok := n.time(d, value); ok {
+				more.slow = t
+			}
+		case "backup":
+			extra.set("backup", raw("true"))
+		case "down":
+			extra.set("drained", raw("true"))
+		case "resolve":
+		case "service":
+			service = value
+		default:
+			n.note(d.at, "server ... %s: no counterpart", a)
+		}
+	}
+	if service != "" {
+		proto := map[string]string{"tcp": "_tcp", "udp": "_udp"}[network]
+		if !strings.HasPrefix(service, "_") {
+			service = fmt.Sprintf("_%s.%s", service, proto)
+		}
+		name := service + "." + address
+		if !serviceRE.MatchString(strings.Replace(name, "._udp.", "._tcp.", 1)) {
+			n.note(d.at, "server %s left out: %s is not a service", address, quote(name))
+			return nil, more
+		}
+		more.discover = true
+		m.set("srv", name)
+		for _, g := range extra {
+			if g.key == "max-flows" {
+				m = append(m, g)
+			}
+		}
+		return m, more
+	}
+	url, ok := n.memberURL(d.at, address, network)
+	if !ok {
+		return nil, more
+	}
+	m.set("to", url)
+	return append(m, extra...), more
+}

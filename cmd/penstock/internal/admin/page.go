@@ -11,7 +11,7 @@ import (
 // pagePolicy allows the dashboard to load its own files and to use its own server, and
 // nothing else.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	"worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // page serves the files of the dashboard to everybody: they are the same for all daemons.
 // A path that is neither a file nor a route is not found.

@@ -206,3 +206,11 @@ func (b *tab) mayFail() {
 	defer b.mu.Unlock()
 	b.absent = true
 }
+
+// overflowing names the elements that make the page wider than the window.
+func (b *tab) overflowing() []string {
+	b.t.Helper()
+	return eval[[]string](b, `document.documentElement.scrollWidth <= document.documentElement.clientWidth ? [] :
+		[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && e.checkVisibility())
+			.map((e) => e.tagName + '#' + e.id + '.' + e.className + ' in ' + e.parentElement.tagName + '#' + e.parentElement.id + ': ' + Math.round(e.getBoundingClientRect().right)).slice(0, 12)`)
+}

@@ -182,7 +182,7 @@ func TestDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.click(fmt.Sprintf("#flow-list [aria-label='Details of flow %d']", first.ID))
+	b.click(fmt.Sprintf("#flow-list [data-id='%d']", first.ID))
 	b.soon("the detail is open", "document.querySelector('dialog.detail')?.open")
 	shown := b.text("dialog.detail")
 	wants := []string{detail.Client.String(), detail.Listener, detail.Up.Path}
@@ -200,5 +200,5 @@ func TestDaemon(t *testing.T) {
 	if n, err := io.Copy(io.Discard, conns[3]); n > 4000 {
 		t.Errorf("the connection went on: %d, %v", n, err)
 	}
-	b.soon("the flow is gone", fmt.Sprintf("!document.querySelector(\"#flow-list [aria-label='Details of flow %d']\")", first.ID))
+	b.soon("the flow is gone", fmt.Sprintf("!document.querySelector(\"#flow-list [data-id='%d']\")", first.ID))
 }

@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -27,7 +28,8 @@ func TestPictures(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("pictures are taken with -pictures FOLDER")
 	}
-	in := browser(t)
+	// A browser each: the tabs of one share the token.
+	in := map[string]context.Context{"light": browser(t), "dark": browser(t)}
 	for name, h := range map[string]*house{"empty": emptyHouse(), "busy": busyHouse(), "failing": failingHouse()} {
 		s := serve(t, h)
 		for i, message := range []string{"is up: the check succeeds", "weight 10 became 5", "4 connects in a row failed"} {
@@ -37,7 +39,7 @@ func TestPictures(t *testing.T) {
 		}
 		at := serveHistory(t, s)
 		for _, look := range []string{"light", "dark"} {
-			b := open(t, in, at)
+			b := open(t, in[look], at)
 			b.mayFail()
 			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look}}})
 			b.do(chromedp.EmulateViewport(1280, 800))
@@ -53,11 +55,11 @@ func TestPictures(t *testing.T) {
 				s.stop()
 				b.soon("the server is gone", "document.getElementById('gone').checkVisibility()")
 			}
-			for _, width := range []int64{1280, 390} {
-				b.do(chromedp.EmulateViewport(width, map[int64]int64{1280: 800, 390: 844}[width]))
+			for _, width := range []int64{1280, 320} {
+				b.do(chromedp.EmulateViewport(width, map[int64]int64{1280: 800, 320: 640}[width]))
 				time.Sleep(1500 * time.Millisecond) // the charts follow the width, and more samples come
-				if wide := eval[int64](b, "document.documentElement.scrollWidth"); wide != width {
-					t.Errorf("%s at %d: the page is %d wide", name, width, wide)
+				if out := b.overflowing(); len(out) > 0 {
+					t.Errorf("%s at %d: beyond the edge are %q", name, width, out)
 				}
 				eval[chromedp.Void](b, "document.activeElement.blur(), scrollTo(0, 0)")
 				b.take(fmt.Sprintf("%s-%s-%d", name, look, width))
@@ -115,12 +117,13 @@ func serveHistory(t *testing.T, s *site) string {
 			for at := now.Add(-5 * time.Minute); at.Before(now); at = at.Add(time.Second) {
 				sample := s.Status().Sample
 				if s.moves {
-					sample.Totals, sample.Loops = flowing(at.Sub(s.began).Seconds()), turning(at.Sub(s.began).Seconds())
+					sample.Totals, sample.Loops, sample.Latency = flowing(at.Sub(s.began).Seconds()), turning(at.Sub(s.began).Seconds()), latencyAt(at.Sub(s.began).Seconds())
 					sample.Totals.Flows += int64(len(s.flows))
 				}
 				sample.Time = at
 				sample.Loops = append([]api.Loop{}, sample.Loops...)
 				sample.Paths = append([]api.PathCount{}, sample.Paths...)
+				sample.Refusals = append([]api.Refusal{}, sample.Refusals...)
 				b, err := json.Marshal(sample)
 				if err != nil {
 					t.Error(err)

@@ -25,6 +25,12 @@ type house struct {
 	listeners []api.Listener
 	groups    []api.Group
 	flows     []api.FlowDetail
+	ended     []api.EndedFlow
+	text      string   // of the configuration
+	diff      api.Diff // what a reload would change
+	bad       []api.ConfigError
+	reloads   int
+	drained   bool
 	changes   []string // GROUP/MEMBER STATE
 	began     time.Time
 	moves     bool // totals grow with time
@@ -43,7 +49,7 @@ func (h *house) Status() api.Status {
 	st := h.status
 	if h.moves {
 		at := time.Since(h.began).Seconds()
-		st.Totals, st.Loops = flowing(at), turning(at)
+		st.Totals, st.Loops, st.Latency = flowing(at), turning(at), latencyAt(at)
 		st.Totals.Flows += int64(len(h.flows))
 	}
 	return st
@@ -59,6 +65,48 @@ func flowing(at float64) api.Numbers {
 		DatagramsUp: 5e8 + wave(18_400, 3_000, 19), DatagramsDown: 7e8 + wave(31_000, 6_000, 27)}
 }
 
+// latencyAt is how long connects took until then: most of them around half a millisecond.
+func latencyAt(at float64) (l api.Latency) {
+	bounds := []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1}
+	n := 180_000 + 212*at
+	for i, share := range []float64{0.05, 0.3, 0.4, 0.15, 0.06, 0.02, 0.01, 0.005, 0.004, 0.001, 0} {
+		l.Connect.Counts = append(l.Connect.Counts, int64(n*share*(1+0.3*math.Sin(at/40+float64(i)))))
+		l.FirstByte.Counts = append(l.FirstByte.Counts, int64(n*share*(1+0.5*math.Sin(at/60+2*float64(i)))))
+	}
+	l.Connect.Bounds, l.FirstByte.Bounds = bounds, bounds
+	return l
+}
+
+const sampleConfig = `listeners:
+  tls:
+    listen: tcp://[::]:443
+    sniff: {tls: true}
+    limits: {flows: 20000}
+    routes:
+      - {name: api, sni: [api.example.com, "*.api.example.com"], alpn: [h2], to: api}
+      - {name: office, from: [10.0.0.0/8, 2001:db8::/32], to: api}
+    to: web
+  dns:
+    listen: udp://192.0.2.1:53
+    to: resolvers
+`
+
+// endedFlow makes a flow that has ended, of which every value follows from its id.
+func endedFlow(id uint64) api.EndedFlow {
+	f := flow(id)
+	e := api.EndedFlow{ID: id, Kind: f.Kind, Listener: f.Listener, Route: f.Route, Group: f.Group, Member: f.Member, Client: f.Client, Upstream: f.Upstream, SNI: f.SNI,
+		End: time.Now().Add(-time.Duration(5000-id) * time.Second), Duration: 12.5, Attempts: 1, Connect: 0.00041, FirstByte: 0.0022, Up: f.Up, Down: f.Down, Cause: "end"}
+	switch id % 10 {
+	case 2:
+		e.Cause, e.Reason, e.Problem, e.Upstream, e.Member, e.Attempts, e.Connect, e.FirstByte = "refused", "no-member", true, relay.Addr{}, "", 0, 0, 0
+	case 5:
+		e.Cause, e.Problem, e.Error, e.Attempts, e.FirstByte = "connect-timeout", true, "connect: connection timed out", 3, 0
+	case 7:
+		e.Cause = "idle"
+	}
+	return e
+}
+
 func turning(at float64) (list []api.Loop) {
 	for i, share := range []float64{0.34, 0.31, 0.29, 0.41} {
 		list = append(list, api.Loop{Flows: int64(31 + i), Busy: at * share, LongestTurn: 0.0012 + 0.0004*float64(i), Events: int64(at * 9000), Waits: int64(at * 4000), Wakeups: int64(at * 900)})
@@ -66,12 +114,30 @@ func turning(at float64) (list []api.Loop) {
 	return list
 }
 
-func (h *house) Config() api.Config { return api.Config{ConfigInfo: h.Status().Config} }
+func (h *house) Config() api.Config { return api.Config{ConfigInfo: h.Status().Config, Text: h.text} }
 
 func (h *house) Listeners() []api.Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.listeners)
+	list := slices.Clone(h.listeners)
+	for i := range list {
+		list[i].Routes = slices.Clone(list[i].Routes)
+		h.move(&list[i].Numbers)
+		for j := range list[i].Routes {
+			h.move(&list[i].Routes[j].Numbers)
+		}
+	}
+	return list
+}
+
+// move has a part of the traffic grow as the whole of it does.
+func (h *house) move(n *api.Numbers) {
+	if !h.moves || n.Flows == 0 {
+		return
+	}
+	at := flowing(time.Since(h.began).Seconds())
+	share := float64(n.BytesDown) / float64(flowing(0).BytesDown)
+	n.BytesUp, n.BytesDown = int64(share*float64(at.BytesUp)), int64(share*float64(at.BytesDown))
 }
 
 func (h *house) Groups() []api.Group {
@@ -80,6 +146,10 @@ func (h *house) Groups() []api.Group {
 	list := slices.Clone(h.groups)
 	for i := range list {
 		list[i].Members = slices.Clone(list[i].Members)
+		h.move(&list[i].Numbers)
+		for j := range list[i].Members {
+			h.move(&list[i].Members[j].Numbers)
+		}
 	}
 	return list
 }
@@ -146,20 +216,54 @@ func (h *house) Kill(_ context.Context, ids []uint64) int64 {
 	return int64(before - len(h.flows))
 }
 
-func (h *house) Reload(context.Context) (api.Diff, error)       { return api.Diff{}, nil }
+func (h *house) Reload(ctx context.Context) (api.Diff, error) {
+	d, err := h.FileDiff(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		d.Applied, h.diff = true, api.Diff{}
+		h.reloads++
+	}
+	return d, err
+}
+
+func (h *house) FileDiff(context.Context) (api.Diff, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.bad != nil {
+		return api.Diff{}, api.BadConfig(h.bad)
+	}
+	return h.diff, nil
+}
+
+func (h *house) Ended(problems bool) (list []api.EndedFlow) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.ended {
+		if !problems || f.Problem {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+func (h *house) Drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.drained, h.status.State = true, api.StateDraining
+}
+
 func (h *house) Diff(context.Context, []byte) (api.Diff, error) { return api.Diff{}, nil }
-func (h *house) FileDiff(context.Context) (api.Diff, error)     { return api.Diff{}, nil }
-func (h *house) Ended(bool) []api.EndedFlow                     { return nil }
 func (h *house) Level() string                                  { return "info" }
 func (h *house) SetLevel(string)                                {}
-func (h *house) Drain()                                         {}
 func (h *house) Draining() api.Drain                            { return api.Drain{State: api.StateReady} }
 
 // Three houses, as they are looked at in the pictures.
 
 func emptyHouse() *house {
+	none := api.Histogram{Bounds: []float64{0.001}, Counts: []int64{0, 0}}
 	return &house{began: time.Now(), status: api.Status{Version: "v1.2.3", Config: inForce(), Sample: api.Sample{State: api.StateReady, Hash: inForce().Hash,
-		Loops: []api.Loop{{}, {}}, Resources: api.Resources{MaxFDs: 1 << 19, PipesMax: 4096}}}}
+		Loops: []api.Loop{{}, {}}, Latency: api.Latency{Connect: none, FirstByte: none}, Resources: api.Resources{MaxFDs: 1 << 19, PipesMax: 4096}}}}
 }
 
 func inForce() api.ConfigInfo {
@@ -192,10 +296,18 @@ func busyHouse() *house {
 		return api.Member{Name: name, Address: at, State: "up", Since: since, Available: true, Weight: 10, Connects: int64(80_000 * share), Failures: int64(9 * share), ConnectSeconds: 80_000 * share * 0.00041,
 			Check: &api.Check{Time: time.Now(), OK: true, Took: 0.0007, Streak: 5400}, Numbers: part(share)}
 	}
+	h.text = sampleConfig
+	h.diff = api.Diff{Flows: 412, Changes: []api.Change{
+		{Kind: "member", Name: "api/api-2", What: "removed", Flows: 412}, {Kind: "listener", Name: "tls", What: "changed", Fields: []string{"limits.flows"}}}}
+	h.status.Refusals = []api.Refusal{{Listener: "tls", Reason: "no-member", Count: 12}, {Listener: "tls", Reason: "denied", Count: 1_020}}
+	h.status.Latency = latencyAt(0)
+	for i := range 40 {
+		h.ended = append(h.ended, endedFlow(uint64(5000-i)))
+	}
 	drained := member("api-3", "tcp://10.20.0.13:8443", 0.05)
 	drained.State, drained.Available, drained.Why = "drained", false, "an operator asked for it"
 	h.groups = []api.Group{
-		{Name: "api", Balance: "p2c", Retries: 31, Queue: api.Queue{Size: 256, Flows: 210, TimedOut: 2}, Numbers: part(0.6), Members: []api.Member{
+		{Name: "api", Balance: "p2c", Retries: 31, Queue: api.Queue{Size: 256, QueuedTotal: 210, TimedOut: 2}, Numbers: part(0.6), Members: []api.Member{
 			member("api-1", "tcp://10.20.0.11:8443", 0.3), member("api-2", "tcp://10.20.0.12:8443", 0.25), drained}},
 		{Name: "web", Balance: "round-robin", Numbers: part(0.2), Members: []api.Member{member("unix:///run/web.sock", "unix:///run/web.sock", 0.2)}},
 		{Name: "resolvers", Balance: "hash", Numbers: part(0.2), Members: []api.Member{member("udp://10.20.1.53:53", "udp://10.20.1.53:53", 0.12), member("udp://10.20.2.53:53", "udp://10.20.2.53:53", 0.08)}},
@@ -216,7 +328,7 @@ func failingHouse() *house {
 	h.listeners[0].State = "resting"
 	for i := range h.groups[0].Members {
 		m := &h.groups[0].Members[i]
-		m.State, m.Available, m.Why = "down", false, "connection refused"
+		m.State, m.Available, m.Why, m.Flows = "down", false, "connection refused", 0
 		m.Failures = 3_120
 		m.Check = &api.Check{Time: time.Now(), Took: 0.0002, Error: "connect: connection refused", Streak: 41}
 	}

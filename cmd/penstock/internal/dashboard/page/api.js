@@ -1,4 +1,5 @@
-// The admin API. A token is kept in this tab's session only.
+// The admin API. A token is kept in the session of this tab only; the worker that the
+// tabs share keeps it while one of them is open.
 
 const kept = 'penstock-token';
 
@@ -8,12 +9,13 @@ export const token = {
   forget: () => sessionStorage.removeItem(kept),
 };
 
-// Problem is an answer that is no success; status 0: there was no answer.
+// Problem is an answer other than success; status 0: there was no answer.
 export class Problem extends Error {
-  constructor(status, detail, allowed) {
+  constructor(status, detail, allowed, errors) {
     super(detail);
     this.status = status;
     this.allowed = allowed;
+    this.errors = errors || [];
   }
 
   line() {
@@ -21,9 +23,9 @@ export class Problem extends Error {
   }
 }
 
-async function open(method, path, body, signal) {
+async function open(key, method, path, body, signal) {
   const headers = {};
-  if (token.get()) headers.Authorization = 'Bearer ' + token.get();
+  if (key) headers.Authorization = 'Bearer ' + key;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   let resp;
   try {
@@ -38,41 +40,43 @@ async function open(method, path, body, signal) {
   let p = {};
   try {
     p = await resp.json();
-  } catch (err) { /* whoever answered was not the daemon: the status must do */ }
-  throw new Problem(resp.status, p.detail || 'it answers ' + resp.status, p.allowed);
+  } catch (err) { /* it was not the daemon that answered: the status must do */ }
+  throw new Problem(resp.status, p.detail || 'the answer is ' + resp.status, p.allowed, p.errors);
 }
 
-// ask returns the JSON of an answer, or throws a Problem.
-export async function ask(method, path, body) {
-  const resp = await open(method, path, body, AbortSignal.timeout(30000));
+// askAs returns the JSON of an answer to a request with a token, or throws a Problem.
+export async function askAs(key, method, path, body, patience = 30000) {
+  const resp = await open(key, method, path, body, AbortSignal.timeout(patience));
   try {
     return await resp.json();
   } catch (err) {
-    throw new Problem(0, 'it broke off its answer');
+    throw new Problem(0, 'the answer broke off');
   }
 }
 
+export const ask = (method, path, body) => askAs(token.get(), method, path, body);
 export const get = (path) => ask('GET', path);
 
-// stream gives each sample of /v1/stream to each, until the daemon ends it or is
-// silent for longer than patience, in ms; then it throws a Problem.
-export async function stream(each, patience) {
-  const stop = new AbortController();
-  let timer = setTimeout(() => stop.abort(), patience);
+// stream calls each with each sample of /v1/stream, until the daemon ends it, it is silent
+// for longer than patience, in ms, or stop aborts; then it throws a Problem.
+export async function stream(key, each, patience, stop) {
+  const end = new AbortController();
+  const signal = AbortSignal.any([end.signal, stop]);
+  let timer = setTimeout(() => end.abort(), patience);
   try {
-    const resp = await open('GET', '/v1/stream', undefined, stop.signal);
+    const resp = await open(key, 'GET', '/v1/stream', undefined, signal);
     const reader = resp.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = ''; ;) {
       const {value, done} = await reader.read().catch(() => ({done: true}));
       if (done) throw new Problem(0, 'its stream has ended');
       clearTimeout(timer);
-      timer = setTimeout(() => stop.abort(), patience);
+      timer = setTimeout(() => end.abort(), patience);
       const events = (rest + value).split('\n\n');
       rest = events.pop();
       for (const event of events) if (event.startsWith('data: ')) each(JSON.parse(event.slice(6)));
     }
   } finally {
     clearTimeout(timer);
-    stop.abort();
+    end.abort();
   }
 }

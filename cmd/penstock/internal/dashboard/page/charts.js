@@ -2,10 +2,13 @@
 // page has seen.
 
 import uPlot from './uplot/uPlot.esm.js';
-import {el, text} from './dom.js';
-import {minute} from './format.js';
+import {el, keyed, text} from './dom.js';
+import {minute, second} from './format.js';
 
-const window_ = 300;
+const window_ = 300; // s
+const line = 30; // s, of the table
+
+let charts = 0;
 
 // colour is what CSS makes of a colour, such as var(--up).
 function colour(css) {
@@ -28,7 +31,13 @@ export class Chart {
     this.values = lines.map(() => el('b', {}, '–'));
     const legend = el('ul.legend', {}, ...lines.map((l, i) => el('li', {}, el('i.swatch.' + l.colour, {'aria-hidden': 'true'}), l.name + ' ', this.values[i])));
     this.canvas = el('div.plot', {'aria-hidden': 'true'});
-    holder.append(el('figure.panel', {}, el('figcaption', {}, el('h3', {}, title), legend), this.canvas));
+    this.summary = el('p.hidden', {id: 'chart-' + ++charts});
+    this.body = el('tbody');
+    // The same as numbers, for those who cannot see the lines or want to copy them.
+    this.table = el('details', {ontoggle: () => this.tabulate()}, el('summary', {}, 'As a table', el('span.hidden', {}, ': ' + title)),
+      el('table.plain', {}, el('caption.hidden', {}, title + ', a line for each half minute'),
+        el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'Time'), ...lines.map((l) => el('th.num', {scope: 'col'}, l.name)))), this.body));
+    holder.append(el('figure.panel', {'aria-describedby': this.summary.id}, el('figcaption', {}, el('h3', {}, title), legend), this.canvas, this.summary, this.table));
     this.draw();
     new ResizeObserver(() => this.plot.setSize(this.size())).observe(this.canvas);
   }
@@ -69,6 +78,30 @@ export class Chart {
     while (times[0] < time - window_) this.data.forEach((d) => d.shift());
     this.plot.setData(this.data);
     this.label();
+    if (times.length % 10 === 1) this.summarize();
+    if (this.table.open) this.tabulate();
+  }
+
+  // summarize says in a sentence what the lines show. It is read when asked for, not when it changes.
+  summarize() {
+    text(this.summary, 'The last five minutes. ' + this.lines.map((l, i) => {
+      const seen = this.data[i + 1].filter((v) => v != null);
+      if (!seen.length) return l.name + ': nothing yet.';
+      return `${l.name}: now ${this.show(seen[seen.length - 1])}, least ${this.show(Math.min(...seen))}, most ${this.show(Math.max(...seen))}.`;
+    }).join(' '));
+  }
+
+  // tabulate fills the table: a line for each half minute has the last point of it.
+  tabulate() {
+    if (!this.table.open) return;
+    const [times] = this.data;
+    const last = new Map();
+    times.forEach((t, i) => last.set(Math.floor(t / line), i));
+    const show = (v) => (v == null ? '–' : this.show(v));
+    keyed(this.body, [...last].reverse(), ([key]) => key, () => el('tr', {}, el('th', {scope: 'row'}), ...this.lines.map(() => el('td.num'))), (tr, [, i]) => {
+      text(tr.children[0], second(times[i]));
+      this.lines.forEach((l, n) => text(tr.children[n + 1], show(this.data[n + 1][i])));
+    });
   }
 
   label() {

@@ -1,7 +1,11 @@
-// Questions, and what came of them.
+// Questions, and what came of them. A question names the effect, and is as serious as it: what
+// ends flows is red, what ends many or refuses clients has to be typed.
 
-import {ask} from './api.js';
+import {ask, get} from './api.js';
 import {el, say, text} from './dom.js';
+import {count, shortID} from './format.js';
+
+const many = 100; // flows: who ends so many types how many
 
 const live = () => document.getElementById('said');
 let quiet = 0;
@@ -25,15 +29,41 @@ export function dialog(title, cls, ...body) {
   return node;
 }
 
-// confirm asks before something is changed: act is called when the answer is yes,
-// and what it throws is shown, with the question still there.
-export function confirm(title, yes, body, act, dangerous = true) {
+// confirm asks before something is changed: act is called when the answer is yes, and what it
+// throws is shown, with the question still there. weigh(form) returns how serious the answer
+// is as it stands: {yes: the button's text, danger, type: what has to be typed, effect: a sentence}.
+export function confirm(title, body, weigh, act) {
   const error = el('p.problem', {role: 'alert', hidden: true});
-  const go = el(dangerous ? 'button.danger' : 'button.primary', {type: 'submit'}, yes);
-  const form = el('form', {}, ...body, error, el('footer', {}, el('button', {type: 'button', autofocus: dangerous, onclick: () => node.close()}, 'Cancel'), go));
+  const effect = el('p.effect', {role: 'status'});
+  const what = el('b');
+  const typed = el('input', {type: 'text', autocomplete: 'off', spellcheck: false, 'aria-describedby': 'effect'});
+  effect.id = 'effect';
+  const ask_ = el('label.block', {}, 'Type ', what, ' to go on ', typed);
+  const go = el('button', {type: 'submit'});
+  const no = el('button', {type: 'button', onclick: () => node.close()}, 'Cancel');
+  const form = el('form', {autocomplete: 'off'}, ...body, effect, ask_, error, el('footer', {}, no, go));
+  let want = '';
+  const weighed = () => {
+    const w = weigh(new FormData(form));
+    text(go, w.yes);
+    go.className = w.danger ? 'danger' : 'primary';
+    effect.hidden = !w.effect;
+    text(effect, w.effect || '');
+    effect.dataset.is = w.danger ? 'bad' : '';
+    want = w.type || '';
+    text(what, want);
+    ask_.hidden = !want;
+    go.disabled = Boolean(w.off) || want !== '' && typed.value.trim() !== want;
+    return w;
+  };
+  form.addEventListener('input', weighed);
+  const first = weighed();
+  if (first.type) typed.autofocus = true;
+  else if (first.danger) no.autofocus = true;
   const node = dialog(title, 'confirm', form);
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
+    if (go.disabled) return;
     go.disabled = true;
     try {
       await act(new FormData(form));
@@ -41,57 +71,95 @@ export function confirm(title, yes, body, act, dangerous = true) {
     } catch (err) {
       if (err.status === undefined) throw err;
       say(error, err);
-    } finally {
-      go.disabled = false;
+      weighed();
     }
   });
   return node;
 }
 
+export const flowsText = (n) => (n === 1 ? '1 flow' : count(n) + ' flows');
+
 // killFlow asks, and ends one flow.
 export function killFlow(flow, done) {
-  confirm('End flow ' + flow.id + '?', 'End the flow', [
+  confirm('End flow ' + shortID(flow.id) + '?', [
     el('p', {}, flow.client + ' → ' + (flow.upstream || flow.listener)),
-    el('p.quiet', {}, 'Both connections are closed at once; what is under way is lost.'),
-  ], async () => {
+    el('p.quiet', {}, 'Both connections are closed at once; bytes that are under way are dropped.'),
+  ], () => ({yes: 'End this flow', danger: true, effect: 'Ends 1 flow.'}), async () => {
     await ask('DELETE', '/v1/flows/' + flow.id);
-    tell('Flow ' + flow.id + ' was ended.');
+    tell('Flow ' + shortID(flow.id) + ' was ended.');
     done();
   });
 }
 
-const changes = [
-  ['', 'Leave the state as it is', ''],
-  ['enable', 'Enable', 'takes new flows, whatever the file says; health still decides'],
-  ['drain', 'Drain', 'takes no new flows; those that are there go on'],
-  ['disable', 'Disable', 'takes no new flows; those that are there are ended'],
-  ['file', 'As the file says', 'forgets what was set here'],
-];
+// endFlows asks, and ends all flows that a filter chooses; described says which they are.
+export async function endFlows(filter, described, done) {
+  let n;
+  try {
+    const q = new URLSearchParams(filter);
+    q.set('limit', 1);
+    n = (await get('/v1/flows?' + q)).matched;
+  } catch (err) {
+    if (err.status === undefined) throw err;
+    return tell(err.line());
+  }
+  confirm(`End ${flowsText(n)}?`, [
+    el('p', {}, 'Every open flow with: ', el('b', {}, described)),
+    el('p.quiet', {}, 'Their connections are closed at once; bytes that are under way are dropped. Flows that come to match until then are ended, too. Clients may connect again.'),
+  ], () => ({yes: `End ${flowsText(n)}`, danger: true, effect: `Ends ${flowsText(n)}.`, type: n >= many ? String(n) : ''}), async () => {
+    const {killed} = await ask('DELETE', '/v1/flows?' + filter);
+    tell(`${flowsText(killed)} ${killed === 1 ? 'was' : 'were'} ended.`);
+    done();
+  });
+}
 
 // changeMember asks what shall become of a member. An address may be in a group
 // by several names, and a name have several addresses: the narrower one is used.
 export function changeMember(group, member, done) {
-  const count = (key) => group.members.filter((m) => m.name === key || m.address === key).length;
-  const key = count(member.address) <= count(member.name) ? member.address : member.name;
-  const flows = member.flows === 1 ? '1 flow is' : member.flows + ' flows are';
+  const same = (key) => group.members.filter((m) => m.name === key || m.address === key);
+  const key = same(member.address).length <= same(member.name).length ? member.address : member.name;
+  const all = same(key);
+  const flows = all.reduce((sum, m) => sum + m.flows, 0);
+  const others = group.members.filter((m) => m.available && !all.includes(m)).length;
+  const goOn = flows ? `; ${flowsText(flows)} ${flows === 1 ? 'goes' : 'go'} on` : '';
+  const changes = [
+    ['', 'Leave the state as it is', ''],
+    ['enable', 'Enable', 'takes new flows, whatever the file says; health still decides'],
+    ['drain', 'Drain', 'takes no new flows' + goOn],
+    ['disable', 'Disable', 'takes no new flows' + (flows ? `; ends ${flowsText(flows)}` : '')],
+    ['file', 'As the file says', 'forgets what was set here'],
+  ];
   const weight = el('input', {type: 'number', name: 'weight', id: 'weight', min: 0, max: 256, step: 1, value: member.weight, required: true});
-  const also = count(key) > 1 ? el('p.quiet', {}, `${count(key)} members of this group have that name or address; all change.`) : null;
-  confirm('Change ' + member.name, 'Change the member', [
-    el('p.quiet', {}, `${member.address} in ${group.name}: ${member.state}, ${flows} open. It lasts until the process ends, or the file says something else.`), also,
+  const also = all.length > 1 ? el('p.quiet', {}, `${all.length} members of this group have that name or address; all change.`) : null;
+  confirm('Change ' + member.name, [
+    el('p.quiet', {}, `${member.address} in ${group.name}: ${member.state}, ${flowsText(member.flows)} open. A change lasts until the process ends, or the file says something else.`), also,
     el('fieldset', {}, el('legend', {}, 'New flows'), ...changes.map(([value, name, what]) => el('label.choice', {},
       el('input', {type: 'radio', name: 'state', value, checked: value === '', autofocus: value === ''}), el('span', {}, name, what && el('span.quiet', {}, ' – ' + what))))),
     el('p', {}, el('label', {for: 'weight'}, 'Weight '), weight, el('span.quiet', {}, ' 1 to 256; 0: the file’s')),
-  ].filter(Boolean), async (form) => {
+  ].filter(Boolean), (form) => {
+    const state = form.get('state');
+    const weighs = Number(form.get('weight')) !== member.weight;
+    const ends = state === 'disable' ? flows : 0;
+    const last = (state === 'disable' || state === 'drain') && others === 0 && member.available;
+    const effect = [
+      ends ? `Ends ${flowsText(ends)}.` : '',
+      last ? `No other member of ${group.name} is available: its new flows will be refused.` : '',
+    ].filter(Boolean).join(' ');
+    const verb = {enable: 'Enable', drain: 'Drain', disable: 'Disable', file: 'Set as the file says:'}[state];
+    return {
+      yes: verb ? `${verb} ${member.name}` + (ends ? `, end ${flowsText(ends)}` : '') : weighs ? `Set the weight to ${form.get('weight')}` : 'Change the member',
+      danger: ends > 0 || last, effect, type: last ? group.name : ends >= many ? String(ends) : '', off: !state && !weighs,
+    };
+  }, async (form) => {
     const change = {};
     if (form.get('state')) change.state = form.get('state');
     if (Number(form.get('weight')) !== member.weight) change.weight = Number(form.get('weight'));
     const now = await ask('PATCH', `/v1/groups/${encodeURIComponent(group.name)}/members/${encodeURIComponent(key)}`, change);
     tell(`${member.name} is ${now.members[0].state}, weight ${now.members[0].weight}.`);
     done();
-  }, false);
+  });
 }
 
-// askToken asks for the token; wrong: the one that was given is none. It returns a promise of it.
+// askToken asks for the token; wrong: the one that was given is not one. It returns a promise of it.
 export function askToken(wrong) {
   return new Promise((done) => {
     const node = document.getElementById('token');

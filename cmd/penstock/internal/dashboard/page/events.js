@@ -1,4 +1,4 @@
-// What happened to the daemon, the youngest first.
+// What happened to the daemon, the youngest first, and who asked for it.
 
 import {get} from './api.js';
 import {el, keyed, text} from './dom.js';
@@ -9,9 +9,21 @@ const page = 20;
 let events = [];
 let limit = page;
 
+const choices = {
+  all: () => true,
+  people: (e) => Boolean(e.by),
+  problems: (e) => e.level !== 'info',
+};
+
+const choice = () => document.getElementById('event-choice');
+
 export function start() {
   document.getElementById('more-events').addEventListener('click', () => {
     limit = kept;
+    show();
+  });
+  choice().addEventListener('change', () => {
+    limit = page;
     show();
   });
 }
@@ -25,11 +37,15 @@ export async function load(last) {
 }
 
 function show() {
-  keyed(document.getElementById('event-list'), events.slice(0, limit), (e) => e.id,
-    (e) => el('li', {'data-level': e.level}, el('time', {datetime: e.time}, moment(e.time)), el('span.kind', {}, e.kind), el('span.subject', {}, e.subject), el('span.message', {}, e.message)),
+  const chosen = events.filter(choices[choice().value]);
+  keyed(document.getElementById('event-list'), chosen.slice(0, limit), (e) => e.id,
+    (e) => el('li', {'data-level': e.level}, el('time', {datetime: e.time}, moment(e.time)), el('span.kind', {}, e.level === 'info' ? e.kind : `${e.kind}, ${e.level}`), el('span.subject', {}, e.subject),
+      el('span.message', {}, e.message, e.by ? el('span.by', {}, ' by ' + e.by) : null)),
     () => {});
-  document.getElementById('no-events').hidden = events.length > 0;
+  const none = document.getElementById('no-events');
+  none.hidden = chosen.length > 0;
+  text(none, events.length ? 'No event of this kind.' : 'Nothing has happened yet.');
   const more = document.getElementById('more-events');
-  more.hidden = events.length <= limit;
-  text(more, `Show all ${count(events.length)}`);
+  more.hidden = chosen.length <= limit;
+  text(more, `Show all ${count(chosen.length)}`);
 }

@@ -1,71 +1,89 @@
-// The connection: a status, then a sample a second for as long as the daemon
-// lives, and all over again when it is gone.
+// The page: what the feed says goes to one module for each part.
 
-import {get, stream, token} from './api.js';
+import {get, token} from './api.js';
+import * as configuration from './configuration.js';
 import {askToken, tell} from './dialogs.js';
-import {attr, el, keyed, text} from './dom.js';
-import {moment, span} from './format.js';
+import {attr, say, text} from './dom.js';
+import * as ended from './ended.js';
 import * as events from './events.js';
 import * as flows from './flows.js';
+import {moment, span} from './format.js';
+import {connect, forget, join} from './link.js';
+import * as map from './map.js';
 import * as overview from './overview.js';
 import {alive} from './poll.js';
+import * as problems from './problems.js';
+import {title} from './title.js';
+import * as topology from './topology.js';
 import * as traffic from './traffic.js';
 
-const patience = 10000; // ms without a sample, after which the daemon is held to be gone
-const waits = [1, 1, 2, 4, 5]; // s between attempts
+const stale = 3000; // ms without a sample, after which nothing is called well any more
 
 const at = (id) => document.getElementById(id);
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// connection is live, gone, locked (it wants a token) or connecting.
-function connection(is) {
-  document.documentElement.dataset.connection = is;
-  text(at('connection'), {live: 'live', gone: 'not reachable', locked: 'token wanted', connecting: 'connecting'}[is]);
-  at('gone').hidden = is !== 'gone';
-  alive(is === 'live');
-}
-
-async function run() {
-  connection('connecting');
-  for (let failed = 0; ;) {
-    try {
-      identity(await get('/v1/status'));
-      connection('live');
-      failed = 0;
-      await stream(sample, patience);
-    } catch (err) {
-      if (err.status === undefined) throw err;
-      if (err.status === 401) {
-        connection('locked');
-        token.set(await askToken(Boolean(token.get())));
-        continue;
-      }
-      if (err.status === 503) { // too many streams: what follows is a sample now and then
-        const s = await get('/v1/status').catch(() => null);
-        if (s) sample(s);
-        await sleep(2000);
-        continue;
-      }
-      overview.gap();
-      connection('gone');
-      const wait = waits[Math.min(failed++, waits.length - 1)];
-      for (let left = wait; left > 0; left--) {
-        text(at('gone-why'), `(${err.line()}). ${seen ? 'What you see is of ' + moment(seen) + '. ' : ''}The next attempt is in ${left}\u00a0s.`);
-        await sleep(1000);
-      }
-    }
-  }
-}
-
-let seen = ''; // the time of the last sample
+let heard = 0; // when the last sample came
+let seen = ''; // its time
 let youngest = -1; // event
 let hash = '';
 
+// connection is live, stale (live, without news), gone, locked (it wants a token) or connecting.
+function connection(is) {
+  if (document.documentElement.dataset.connection === is) return;
+  document.documentElement.dataset.connection = is;
+  text(at('connection'), {live: 'live', stale: 'no news', gone: 'not reachable', locked: 'token wanted', connecting: 'connecting'}[is]);
+  at('gone').hidden = is !== 'gone';
+  title({connection: is});
+  alive(is === 'live' || is === 'stale');
+}
+
+connect((m) => {
+  if (m.status) identity(m.status);
+  if (m.sample) sample(m.sample);
+  if (m.token) {
+    token.set(m.token);
+    join(m.token);
+  }
+  if (m.forgotten) {
+    token.forget();
+    location.reload();
+  }
+  if (!m.is) return;
+  if (m.is === 'gone') {
+    if (document.documentElement.dataset.connection !== 'gone') {
+      overview.gap();
+      problems.gap();
+      text(at('state'), 'unknown');
+      at('state').dataset.is = 'odd';
+    }
+    text(at('gone-why'), `(${m.why}). ${seen ? 'What you see is from ' + moment(seen) + '. ' : ''}The next attempt is in ${m.next}\u00a0s.`);
+  }
+  if (m.is === 'live') heard = performance.now();
+  connection(m.is);
+  if (m.is === 'locked') locked();
+});
+
+async function locked() {
+  const wrong = Boolean(token.get());
+  token.set(await askToken(wrong));
+  join(token.get());
+}
+
+// A daemon that hangs closes nothing: the clock notices.
+setInterval(() => {
+  const is = document.documentElement.dataset.connection;
+  if (is === 'live' && performance.now() - heard > stale) connection('stale');
+  if (is === 'stale') text(at('connection'), 'no news for ' + Math.round((performance.now() - heard) / 1000) + '\u00a0s');
+}, 500);
+
 function sample(s) {
+  heard = performance.now();
   seen = s.time;
+  connection('live');
   text(at('uptime'), span(Math.floor(s.uptime)));
   state(s.state);
   overview.sample(s);
+  problems.sample(s);
+  configuration.sample(s);
   if (s.last_event !== youngest || s.config_hash !== hash) {
     youngest = s.last_event;
     hash = s.config_hash;
@@ -81,6 +99,7 @@ function state(is) {
   text(at('state'), is);
   at('state').dataset.is = is === 'ready' ? 'good' : 'odd';
   at('draining').hidden = is !== 'draining';
+  title({state: is});
 }
 
 // identity is what stays the same while the daemon runs, and its configuration.
@@ -94,13 +113,11 @@ function identity(s) {
   document.documentElement.dataset.access = s.access;
   at('read-only').hidden = s.access === 'full';
   at('forget').hidden = !token.get();
-  const failed = s.config.failed;
-  at('reload').hidden = !failed;
-  if (failed) {
-    text(at('reload-time'), moment(failed.time));
-    keyed(at('reload-errors'), failed.errors, (e) => JSON.stringify(e), (e) => el('li', {},
-      el('code', {}, [e.source, e.line, e.column].filter(Boolean).join(':')), ' ', e.message, e.allowed ? el('span.quiet', {}, ' – allowed: ' + e.allowed) : null), () => {});
-  }
+  problems.configuration(s.config);
+  configuration.show(s.config).then(() => configuration.problem(null), (err) => {
+    if (err.status === undefined) throw err;
+    configuration.problem(err);
+  });
 }
 
 // The look: as the system has it, or light, or dark.
@@ -109,7 +126,7 @@ const looks = ['system', 'light', 'dark'];
 function look() {
   const is = document.documentElement.dataset.look || 'system';
   text(at('look'), {system: 'System look', light: 'Light', dark: 'Dark'}[is]);
-  attr(at('look'), 'aria-label', `Look: ${is}. Change it.`);
+  attr(at('look'), 'aria-label', `${at('look').textContent}. Change it.`);
   return is;
 }
 
@@ -127,17 +144,22 @@ at('look').addEventListener('click', () => {
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', overview.redraw);
 
-at('forget').addEventListener('click', () => {
-  token.forget();
-  location.reload();
-});
+at('forget').addEventListener('click', forget);
+
+function failed(err) {
+  tell('This page has failed: ' + err.message + '. Load it again.');
+}
+addEventListener('error', (event) => failed(event.error || event));
+addEventListener('unhandledrejection', (event) => failed(event.reason));
 
 look();
 overview.start();
-flows.start();
+problems.start();
+map.start();
 traffic.start();
+flows.start();
+ended.start();
 events.start();
-run().catch((err) => {
-  tell('This page has failed: ' + err.message + '. Load it again.');
-  throw err;
-});
+configuration.start();
+topology.start((part, err) => say(at(part + '-problem'), err));
+join(token.get());

@@ -3,9 +3,13 @@
 import {Chart} from './charts.js';
 import {attr, el, keyed, table, text} from './dom.js';
 import {bytes, count, each, percent, rate, span} from './format.js';
+import {quantile, since} from './histogram.js';
 
 const charts = [];
+const quantiles = [0.5, 0.9, 0.99];
+const window_ = 15000; // ms that a point of a latency looks back
 let before = null;
+let recent = []; // samples of the window
 let pathTable;
 
 export function start() {
@@ -16,6 +20,7 @@ export function start() {
     new Chart(holder, 'Open flows', [line('open', 'up', true)], (n) => count(Math.round(n)), 10),
     new Chart(holder, 'New flows', [line('new', 'up'), line('refused', 'bad')], each, 10),
     new Chart(holder, 'Datagrams', [line('up', 'up'), line('down', 'down')], each, 10),
+    ...['Time to connect', 'Time to the first byte'].map((name) => new Chart(holder, name, [line('p50', 'down'), line('p90', 'up'), line('p99', 'bad')], span, 0.001)),
   );
   pathTable = table('Data paths of ended flows', [
     {head: 'Path', fill: (td, p) => text(td, p.path)},
@@ -40,6 +45,19 @@ export function gap() {
   const t = Date.parse(before.time) / 1000 + 1e-3;
   charts.forEach((c) => c.push(t, c.lines.map(() => null)));
   before = null;
+  recent = [];
+}
+
+// latency adds percentiles of the flows of the last seconds; a time without any is a gap.
+function latency(s, t) {
+  if (recent.length && s.uptime < recent[recent.length - 1].uptime) recent = [];
+  recent.push(s);
+  while (Date.parse(s.time) - Date.parse(recent[0].time) > window_) recent.shift();
+  if (recent.length < 2) return;
+  ['connect', 'first_byte'].forEach((name, i) => {
+    const h = since(s.latency[name], recent[0].latency[name]);
+    charts[4 + i].push(t, quantiles.map((q) => quantile(h, q)));
+  });
 }
 
 export function sample(s) {
@@ -54,6 +72,7 @@ export function sample(s) {
     charts[3].push(t, [per(total('datagrams_up')), per(total('datagrams_down'))]);
   }
   charts[1].push(t, [s.totals.flows]);
+  latency(s, t);
   figures(s.totals);
   loops(s, per);
   resources(s, per);

@@ -1,31 +1,35 @@
 // Listeners with their routes, groups with their members.
 
-import {get} from './api.js';
 import {changeMember} from './dialogs.js';
-import {attr, el, keyed, say, table, text, two} from './dom.js';
+import {attr, el, keyed, table, text, two} from './dom.js';
+import {filterLink, flowsURL, suggest} from './flows.js';
 import {bytes, count, exact, moment, span} from './format.js';
-import {filterBy} from './flows.js';
-import {poll} from './poll.js';
+import {quantile, since, total} from './histogram.js';
+import {broken, follow, groupHealth, reload} from './topology.js';
 
 const shown = 50; // members of a group, before more are asked for
+const few = 8; // members that need no search
+const window_ = 300000; // ms that latencies are looked back, at most
+const step = 10000; // ms between two looks that are kept
 
 // names are what the filter of flows suggests.
 const names = {listener: new Set(), route: new Set(), group: new Set(), member: new Set()};
 
 export function start() {
-  const problem = (id) => (err) => say(document.getElementById(id), err);
-  poll(listeners, problem('listeners-problem'));
-  reload = poll(groups, problem('groups-problem'));
+  follow((now, part) => (part === 'listeners' ? listeners(now.listeners) : groups(now.groups)));
 }
-
-let reload;
 
 // flows is a column with the number of open flows, which leads to their list.
 const flows = (conditions) => ({
-  head: 'Flows', cls: 'num',
-  make: (td, tr) => td.append(el('button.link', {type: 'button', onclick: () => filterBy(conditions(tr.item))}), el('span.quiet')),
+  head: 'Flows', cls: 'num', sort: (a, b) => b.flows - a.flows,
+  make: (td, tr) => {
+    const link = el('a');
+    filterLink(link, () => conditions(tr.item));
+    td.append(link, el('span.quiet'));
+  },
   fill: (td, x) => {
     text(td.children[0], count(x.flows));
+    attr(td.children[0], 'href', flowsURL(conditions(x)));
     attr(td.children[0], 'aria-label', `Show ${x.flows} flows of ${x.name}`);
     text(td.children[1], x.max_flows ? ' / ' + count(x.max_flows) : '');
   },
@@ -38,8 +42,8 @@ const numbers = [
 ];
 
 const moved = [
-  {head: 'Up', cls: 'num', fill: (td, x) => sized(td, x.bytes_up)},
-  {head: 'Down', cls: 'num', fill: (td, x) => sized(td, x.bytes_down)},
+  {head: 'Up', cls: 'num', sort: (a, b) => b.bytes_up - a.bytes_up, fill: (td, x) => sized(td, x.bytes_up)},
+  {head: 'Down', cls: 'num', sort: (a, b) => b.bytes_down - a.bytes_down, fill: (td, x) => sized(td, x.bytes_down)},
 ];
 
 function sized(td, n) {
@@ -47,7 +51,7 @@ function sized(td, n) {
   attr(td, 'title', exact(n));
 }
 
-// pill is a state: its word, and a colour that says the same.
+// pill is a state: its word, and a mark and a colour that say the same.
 const pill = (good, bad) => ({
   make: (td) => td.append(el('span.state'), el('div.quiet')),
   fill: (td, state, more) => {
@@ -62,8 +66,7 @@ const memberState = pill(['up'], ['down', 'ejected']);
 
 let listenerTable;
 
-async function listeners() {
-  const list = (await get('/v1/listeners')).listeners;
+function listeners(list) {
   const holder = document.getElementById('listener-list');
   if (!listenerTable) {
     listenerTable = table('Listeners and their routes', [
@@ -89,72 +92,125 @@ async function listeners() {
   for (const tr of listenerTable.body.children) tr.classList.toggle('sub', Boolean(tr.item.route));
   listenerTable.node.hidden = list.length === 0;
   document.getElementById('no-listeners').hidden = list.length > 0;
-  suggest();
+  suggest(names);
 }
 
 // asked is what a route asks of a client.
 function asked(r) {
   const part = (name, list) => (list && list.length ? [name + ' ' + list.join(', ')] : []);
   const all = [...part('from', r.from), ...part('SNI', r.sni), ...part('ALPN', r.alpn)];
-  return all.length ? all.join('; ') : r.default ? 'whom no other route takes' : 'every client';
+  return all.length ? all.join('; ') : r.default ? 'clients that no other route takes' : 'every client';
 }
 
-async function groups() {
-  const list = (await get('/v1/groups')).groups;
+let jumped = false;
+
+function groups(list) {
   names.group.clear();
   names.member.clear();
   keyed(document.getElementById('group-list'), list, (g) => g.name, panel, fillPanel);
   document.getElementById('no-groups').hidden = list.length > 0;
-  suggest();
+  suggest(names);
+  if (!jumped) { // the address may name a group that was not there when the page was loaded
+    jumped = true;
+    if (location.hash.startsWith('#group:')) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  }
 }
 
+// worst puts members with a problem first, then those that take no flows.
+const worst = (a, b) => broken(b) - broken(a) || a.available - b.available;
+
 // panel is one group.
-function panel() {
-  const node = el('article.panel');
-  node.all = false;
-  node.table = table('Members', [
-    {head: 'Member', cls: 'fill', fill: (td, m) => two(td, m.name, [m.name === m.address ? '' : m.address, m.backup && 'backup', m.discovered && 'discovered'].filter(Boolean).join(' · '))},
-    {head: 'State', cls: 'why', make: memberState.make, fill: (td, m) => memberState.fill(td, m.state, reason(m))},
+function panel(g) {
+  const node = el('article.panel', {id: 'group:' + g.name});
+  Object.assign(node, {limit: shown, order: null, looks: []});
+  const again = () => fillPanel(node, node.item);
+  const columns = [
+    {head: 'Member', cls: 'fill', sort: (a, b) => a.name.localeCompare(b.name, 'en', {numeric: true}), fill: (td, m) => two(td, m.name, [m.name === m.address ? '' : m.address, m.backup && 'backup', m.discovered && 'discovered'].filter(Boolean).join(' · '))},
+    {head: 'State', cls: 'why', sort: worst, make: memberState.make, fill: (td, m) => memberState.fill(td, m.state, reason(m))},
     {head: 'Weight', cls: 'num', fill: (td, m) => text(td, String(m.weight))},
     flows((m) => ({group: node.item.name, member: m.name})),
-    {head: 'Connects', cls: 'num', fill: (td, m) => two(td, count(m.connects), m.connects ? 'in ' + span(m.connect_seconds / m.connects) : '', 'how many, and how long one took on average')},
-    {head: 'Failures', cls: 'num', fill: (td, m) => text(td, count(m.failures))},
+    {head: 'Connects', cls: 'num', sort: (a, b) => slow(b) - slow(a), fill: (td, m) => two(td, count(m.connects), m.connects ? 'in ' + span(m.connect_seconds / m.connects) : '', 'how many, and how long one took on average')},
+    {head: 'Failures', cls: 'num', sort: (a, b) => b.failures - a.failures, fill: (td, m) => text(td, count(m.failures))},
     {head: 'Check', cls: 'check', fill: (td, m) => check(td, m.check)},
     ...moved,
     {head: '', cls: 'act full', make: (td, tr) => td.append(el('button', {type: 'button', onclick: () => changeMember(node.item, tr.item, reload)}, 'Change…')),
       fill: (td, m) => attr(td.firstChild, 'aria-label', 'Change ' + m.name)},
-  ]);
+  ];
+  node.table = table('Members', columns);
+  node.table.heads.forEach((th, i) => {
+    const {head, sort} = columns[i];
+    if (!sort) return;
+    th.replaceChildren(el('button.sort', {type: 'button', onclick: () => {
+      node.order = node.order === sort ? null : sort;
+      node.table.heads.forEach((other, j) => attr(other, 'aria-sort', columns[j].sort ? (columns[j].sort === node.order ? 'other' : 'none') : null));
+      again();
+    }}, head));
+  });
+  node.find = el('input', {type: 'search', 'aria-label': 'Search the members of ' + g.name, placeholder: 'Search members', spellcheck: false, autocomplete: 'off', oninput: again});
+  node.only = el('input', {type: 'checkbox', onchange: again});
+  node.onlyLabel = el('span', {}, 'Only problems');
+  node.tools = el('div.tools', {role: 'search'}, node.find, el('label.check-box', {}, node.only, node.onlyLabel), el('span.quiet', {role: 'status'}));
   node.more = el('button.more', {type: 'button', onclick: () => {
-    node.all = true;
-    fillPanel(node, node.item);
+    node.limit += 4 * shown;
+    again();
   }});
   node.append(
     el('header', {}, el('h3'), el('span.badge'), el('p.quiet')),
-    el('p.empty', {hidden: true}, 'This group has no members.'),
+    el('p.empty', {hidden: true}),
+    node.tools,
     el('div.scroll', {role: 'region', tabindex: 0}, node.table.node), node.more);
   return node;
 }
 
+const slow = (m) => (m.connects ? m.connect_seconds / m.connects : 0);
+
 function fillPanel(node, g) {
-  const [head, empty, scroll] = node.children;
-  const up = g.members.filter((m) => m.available).length;
+  const [head, empty, tools, scroll] = node.children;
   names.group.add(g.name);
   for (const m of g.members) names.member.add(m.name);
+  const [is, word] = groupHealth(g);
   text(head.children[0], g.name);
-  text(head.children[1], `${up} of ${g.members.length} take flows`);
-  head.children[1].dataset.is = up === g.members.length ? 'good' : up ? 'odd' : 'bad';
+  text(head.children[1], word);
+  head.children[1].dataset.is = is;
   const q = g.queue;
-  const queue = q.size || q.queued_total ? `queue ${count(q.flows)} of ${count(q.size)}, ${count(q.queued_total)} queued since the start, ${count(q.timed_out)} timed out, ${count(q.full)} refused while it was full` : 'no queue';
-  text(head.children[2], [g.balance, count(g.flows) + ' flows', count(g.retries) + ' retries', count(g.refused) + ' refused', queue].join(' · '));
-  // In a long list those that take no flows come first: they are what one looks for.
-  const long = g.members.length > shown;
-  const members = long ? [...g.members].sort((a, b) => a.available - b.available) : g.members;
-  node.table.update(node.all ? members : members.slice(0, shown), (m) => m.name + '\n' + m.address);
-  empty.hidden = g.members.length > 0;
-  scroll.hidden = g.members.length === 0;
+  const queue = q.size || q.queued_total ? `queue ${count(q.flows)} of ${count(q.size)}, ${count(q.queued_total)} entered, ${count(q.timed_out)} timed out, ${count(q.full)} found it full` : 'no queue';
+  text(head.children[2], [g.balance, `${count(g.flows)} flows`, `${count(g.retries)} retries`, `${count(g.refused)} refused`, queue, ...latency(node, g)].join(' · '));
+  const long = g.members.length > few;
+  tools.hidden = !long;
+  const problems = g.members.filter(broken).length;
+  text(node.onlyLabel, `Only problems (${count(problems)})`);
+  const asked_ = node.find.value.trim().toLowerCase();
+  let members = g.members;
+  if (long && node.only.checked) members = members.filter(broken);
+  if (long && asked_) members = members.filter((m) => [m.name, m.address, m.state, m.why || ''].some((s) => s.toLowerCase().includes(asked_)));
+  const found = members.length;
+  // In a long list those with a problem come first: they are what one looks for.
+  if (node.order || g.members.length > shown) members = [...members].sort(node.order || worst);
+  text(tools.lastChild, asked_ || node.only.checked ? `${count(found)} of ${count(g.members.length)} members` : '');
+  node.table.update(members.slice(0, node.limit), (m) => m.name + '\n' + m.address);
+  empty.hidden = found > 0;
+  text(empty, g.members.length ? (node.only.checked && !asked_ ? 'No member has a problem.' : 'No member matches.') : 'This group has no members.');
+  scroll.hidden = found === 0;
   attr(scroll, 'aria-label', 'Members of ' + g.name);
-  node.more.hidden = node.all || !long;
-  text(node.more, `Show all ${count(g.members.length)} members`);
+  node.more.hidden = found <= node.limit;
+  text(node.more, `Show ${count(Math.min(4 * shown, found - node.limit))} more of ${count(found)} members`);
+}
+
+// latency says how long connects and first bytes take, in the last minutes that this page has seen,
+// or, of a page that has just begun, since the daemon's start.
+function latency(node, g) {
+  const t = performance.now();
+  const looks = node.looks;
+  if (!looks.length || t - looks[looks.length - 1].t >= step) looks.push({t, of: g.latency});
+  while (looks.length > 1 && t - looks[1].t > window_) looks.shift();
+  const of = (name) => {
+    const recent = since(g.latency[name], looks[0].of[name]);
+    return total(recent) > 0 ? recent : g.latency[name];
+  };
+  return [['connect', 'connect'], ['first byte', 'first_byte']].flatMap(([what, name]) => {
+    const h = of(name);
+    return total(h) ? [`${what} p50 ${span(quantile(h, 0.5))}, p99 ${span(quantile(h, 0.99))}`] : [];
+  });
 }
 
 function reason(m) {
@@ -165,11 +221,4 @@ function reason(m) {
 function check(td, c) {
   if (!c) return two(td, '–', '');
   two(td, c.ok ? 'ok in ' + span(c.took) : c.error || 'failed', (c.streak > 1 ? c.streak + ' in a row, ' : '') + moment(c.time));
-}
-
-// suggest gives the names to the filter's fields.
-function suggest() {
-  for (const [name, set] of Object.entries(names)) {
-    keyed(document.getElementById('names-' + name), [...set].slice(0, 200), (v) => v, (v) => el('option', {value: v}), () => {});
-  }
 }

@@ -29,8 +29,18 @@ type bindKey struct {
 	freePortName string // the listener's name if it asks for a free port, so that each such listener has its own
 }
 
-func bindKeyOf(l *spec.Listener) bindKey {
-	b := bindKey{addr: l.Listen, inherit: l.Inherit, datagrams: l.Datagrams, netInterface: l.Interface, transparent: l.Transparent, mptcp: l.TCP.MPTCP}
+// bindKeysOf returns the keys of a listener's sockets: one for each port of its range.
+func bindKeysOf(l *spec.Listener) []bindKey {
+	keys := make([]bindKey, l.Listen.Ports())
+	for i := range keys {
+		keys[i] = bindKeyOf(l, i)
+	}
+	return keys
+}
+
+// bindKeyOf returns the key of a listener's i-th port.
+func bindKeyOf(l *spec.Listener, i int) bindKey {
+	b := bindKey{addr: l.Listen.At(i), inherit: l.Inherit, datagrams: l.Datagrams, netInterface: l.Interface, transparent: l.Transparent, mptcp: l.TCP.MPTCP}
 	if l.Inherit == "" && l.Listen.Path == "" && l.Listen.Port == 0 {
 		b.freePortName = l.Name
 	}
@@ -41,19 +51,48 @@ func bindKeyOf(l *spec.Listener) bindKey {
 // paused until they are updated. On an error it returns what it has bound so far.
 func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) (map[bindKey]*boundListener, error) {
 	posts := map[bindKey]*boundListener{}
+	if err := d.checkPortRanges(listeners); err != nil {
+		return posts, err
+	}
 	for _, l := range listeners {
-		b := bindKeyOf(l)
-		if p := d.bound[b]; p != nil {
+		var at relay.Addr // of the first port; a name is looked up once
+		for i, b := range bindKeysOf(l) {
+			if p := d.bound[b]; p != nil {
+				posts[b] = p
+				continue
+			}
+			var err error
+			if at.Network == 0 && l.Inherit == "" {
+				at, err = listenAddr(ctx, l.Listen)
+			}
+			var p *boundListener
+			if err == nil {
+				p, err = d.listen(l, at, i)
+			}
+			if err != nil {
+				return posts, fmt.Errorf("listener %s: %w", l.Name, err)
+			}
 			posts[b] = p
-			continue
 		}
-		p, err := d.listen(ctx, l)
-		if err != nil {
-			return posts, fmt.Errorf("listener %s: %w", l.Name, err)
-		}
-		posts[b] = p
 	}
 	return posts, nil
+}
+
+// checkPortRanges returns an error if ranges of ports need more descriptors than the process may
+// have: one for each port and loop.
+func (d *daemon) checkPortRanges(listeners []*spec.Listener) error {
+	ports := 0
+	for _, l := range listeners {
+		if n := l.Listen.Ports(); n > 1 {
+			ports += n
+		}
+	}
+	loops := len(d.engine.Stats().Loops)
+	if needed, limit := int64(ports*loops), maxFDs(); limit > 0 && needed > limit/2 {
+		return fmt.Errorf("%d ports in ranges need %d descriptors (one per port and loop), more than half of the limit of %d; allowed: a limit of at least %d (LimitNOFILE= of systemd, ulimit -n), fewer ports, or fewer loops",
+			ports, needed, limit, 2*needed)
+	}
+	return nil
 }
 
 // closeListeners closes the listeners of posts that are not in others.
@@ -67,8 +106,9 @@ func (d *daemon) closeListeners(posts, others map[bindKey]*boundListener) {
 	wg.Wait()
 }
 
-func (d *daemon) listen(ctx context.Context, l *spec.Listener) (*boundListener, error) {
-	p := &boundListener{}
+// listen binds the i-th port of a listener; at is the address of the first one.
+func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*boundListener, error) {
+	p := &boundListener{port: int(l.Listen.Port) + i}
 	c := d.listenConfig(l, p)
 	c.Paused = true
 	var err error
@@ -76,9 +116,8 @@ func (d *daemon) listen(ctx context.Context, l *spec.Listener) (*boundListener, 
 		p.Listener, err = d.inherit(l, c)
 		return p, err
 	}
-	at, err := listenAddr(ctx, l.Listen)
-	if err != nil {
-		return nil, err
+	if i > 0 {
+		at.AddrPort = netip.AddrPortFrom(at.AddrPort.Addr(), at.AddrPort.Port()+uint16(i))
 	}
 	p.Listener, err = d.engine.Listen(at, c)
 	if errors.Is(err, syscall.EAFNOSUPPORT) && at.AddrPort.Addr() == netip.IPv6Unspecified() {

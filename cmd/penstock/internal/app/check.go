@@ -48,7 +48,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 	if err != nil {
 		return exitUsage
 	}
-	if err := checkCycles(newOwnListeners(cfg.Listeners, configuredAddr), cfg.Listeners); err != nil {
+	if err := checkCycles(newOwnListeners(cfg.Listeners, configuredAddrs), cfg.Listeners); err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", source, err)
 		return exitUsage
 	}

@@ -30,13 +30,16 @@ type ownListener struct {
 	ip       netip.Addr // the address that it is bound to
 }
 
-// newOwnListeners indexes listeners by their addresses, as returned by at. Listeners without an
-// address are left out.
-func newOwnListeners(listeners []*spec.Listener, at func(*spec.Listener) relay.Addr) *ownListeners {
+// newOwnListeners indexes listeners by their addresses, as returned by at: one for each port.
+// Listeners without an address are left out.
+func newOwnListeners(listeners []*spec.Listener, at func(*spec.Listener) []relay.Addr) *ownListeners {
 	d := &ownListeners{byAddr: map[relay.Addr][]ownListener{}, hostAddrs: map[netip.Addr]bool{}}
 	for _, l := range listeners {
 		// Connections from this host to itself arrive on lo.
-		if a := at(l); a.Network != 0 && (l.Interface == "" || l.Interface == "lo") {
+		if l.Interface != "" && l.Interface != "lo" {
+			continue
+		}
+		for _, a := range at(l) {
 			d.byAddr[withoutIP(a)] = append(d.byAddr[withoutIP(a)], ownListener{l.Name, spec.CanonicalAddr(a.AddrPort.Addr())})
 		}
 	}
@@ -70,16 +73,39 @@ func (d *ownListeners) listenerAt(to relay.Addr) string {
 	return ""
 }
 
+// memberAddr is the address of a member, with the number of ports of its range.
+type memberAddr struct {
+	relay.Addr
+	ports int
+}
+
+// listenerOf returns the name of a listener that accepts connections to one of a member's ports;
+// empty: none does.
+func (d *ownListeners) listenerOf(a memberAddr) string {
+	for i := range max(a.ports, 1) {
+		to := a.Addr
+		if i > 0 {
+			to.AddrPort = netip.AddrPortFrom(to.AddrPort.Addr(), to.AddrPort.Port()+uint16(i))
+		}
+		if name := d.listenerAt(to); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
 // cycles returns the hops that lead a flow back to a listener that it came through, each with the
 // names of the listeners on its path. members returns the addresses of a group.
-func (d *ownListeners) cycles(listeners []*spec.Listener, members func(*spec.Group) []relay.Addr) map[hop][]string {
+func (d *ownListeners) cycles(listeners []*spec.Listener, members func(*spec.Group) []memberAddr) map[hop][]string {
 	next := map[string][]string{} // listeners that a listener leads to
+	leadsTo := map[relay.Addr]string{}
 	var own []hop
 	for _, l := range listeners {
 		for _, r := range routesOf(l) {
 			for _, a := range members(r.To) {
-				if to := d.listenerAt(a); to != "" {
-					own = append(own, hop{l.Name, a})
+				if to := d.listenerOf(a); to != "" {
+					own = append(own, hop{l.Name, a.Addr})
+					leadsTo[a.Addr] = to
 					next[l.Name] = append(next[l.Name], to)
 				}
 			}
@@ -87,7 +113,7 @@ func (d *ownListeners) cycles(listeners []*spec.Listener, members func(*spec.Gro
 	}
 	found := map[hop][]string{}
 	for _, h := range own {
-		if way := shortestPath(next, d.listenerAt(h.member), h.listener); way != nil {
+		if way := shortestPath(next, leadsTo[h.member], h.listener); way != nil {
 			found[h] = append([]string{h.listener}, way...)
 		}
 	}
@@ -120,10 +146,10 @@ func shortestPath(next map[string][]string, from, to string) []string {
 }
 
 // literalAddrs returns the addresses of a group's members that need no lookup.
-func literalAddrs(g *spec.Group) (list []relay.Addr) {
+func literalAddrs(g *spec.Group) (list []memberAddr) {
 	for _, m := range g.Members {
 		if a, ok := upstream.Literal(m.To); ok {
-			list = append(list, a)
+			list = append(list, memberAddr{a, m.To.Ports()})
 		}
 	}
 	return list
@@ -142,25 +168,27 @@ func checkCycles(d *ownListeners, listeners []*spec.Listener) error {
 	return errors.Join(errs...)
 }
 
-// configuredAddr returns the address of a listener as configured; zero: it is not known yet.
-func configuredAddr(l *spec.Listener) relay.Addr {
-	if a, ok := upstream.Literal(l.Listen); ok && l.Inherit == "" && (a.Path != "" || a.AddrPort.Port() != 0) {
-		return a
+// configuredAddrs returns the addresses of a listener as configured; none: they are not known yet.
+func configuredAddrs(l *spec.Listener) (list []relay.Addr) {
+	for i := range l.Listen.Ports() {
+		if a, ok := upstream.Literal(l.Listen.At(i)); ok && l.Inherit == "" && (a.Path != "" || a.AddrPort.Port() != 0) {
+			list = append(list, a)
+		}
 	}
-	return relay.Addr{}
+	return list
 }
 
 // updateCycles looks for cycles with the current members, including those found by DNS. From then
 // on, flows are refused that would return to their listener.
 func (d *daemon) updateCycles() {
 	f := d.active.Load()
-	members := map[string][]relay.Addr{}
+	members := map[string][]memberAddr{}
 	for _, g := range d.set.Snapshot() {
 		for _, m := range g.Members {
-			members[g.Name] = append(members[g.Name], m.Addr)
+			members[g.Name] = append(members[g.Name], memberAddr{m.Addr, m.Ports})
 		}
 	}
-	found := f.ownListeners.cycles(f.Listeners, func(g *spec.Group) []relay.Addr { return members[g.Name] })
+	found := f.ownListeners.cycles(f.Listeners, func(g *spec.Group) []memberAddr { return members[g.Name] })
 	if len(found) == 0 {
 		d.cycles.Store(nil)
 		return

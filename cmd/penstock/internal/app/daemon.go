@@ -58,6 +58,7 @@ type activeConfig struct {
 // A boundListener is a listener's socket and its present plan.
 type boundListener struct {
 	*relay.Listener
+	port int // as configured: 0 if it is any free one
 	plan atomic.Pointer[listenerPlan]
 }
 
@@ -104,11 +105,13 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	posts, err := d.bindListeners(ctx, cfg.Listeners)
-	doors := newOwnListeners(cfg.Listeners, func(l *spec.Listener) (a relay.Addr) {
-		if p := posts[bindKeyOf(l)]; p != nil {
-			a = p.Addr()
+	doors := newOwnListeners(cfg.Listeners, func(l *spec.Listener) (list []relay.Addr) {
+		for _, b := range bindKeysOf(l) {
+			if p := posts[b]; p != nil {
+				list = append(list, p.Addr())
+			}
 		}
-		return a
+		return list
 	})
 	if err == nil {
 		err = checkCycles(doors, cfg.Listeners)
@@ -132,19 +135,26 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	leaving := removedGroups(old.Config, cfg)
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
 	for _, l := range cfg.Listeners {
-		p := posts[bindKeyOf(l)]
-		// Counts of limits are kept with the socket, or if that is new, with the name.
+		// Counts of limits are kept with the sockets, or if all are new, with the name.
 		var gate *admit.Controller
-		if was := p.plan.Load(); was != nil {
-			gate = was.gate
-		} else if was := old.plans[l.Name]; was != nil {
+		keys := bindKeysOf(l)
+		for _, b := range keys {
+			if was := posts[b].plan.Load(); was != nil {
+				gate = was.gate
+				break
+			}
+		}
+		if was := old.plans[l.Name]; gate == nil && was != nil {
 			gate = was.gate
 		}
 		s := newListenerPlan(l, admit.NewController(next.total, l, gate), d.set, d.accounting.counters)
 		next.plans[l.Name] = s
-		p.plan.Store(s)
-		if err := p.Update(d.listenConfig(l, p)); err != nil {
-			d.log.Warn("socket option not changed before the next start", "listener", l.Name, "error", err)
+		for _, b := range keys {
+			p := posts[b]
+			p.plan.Store(s)
+			if err := p.Update(d.listenConfig(l, p)); err != nil {
+				d.log.Warn("socket option not changed before the next start", "listener", p.Addr().String(), "error", err)
+			}
 		}
 	}
 	d.active.Store(next)

@@ -161,7 +161,7 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	case m != nil:
 		p.member.Store(m)
 		p.moveTo(d.series(p))
-		return m.Addr()
+		return m.AddrAt(portOffset(f, p))
 	case reason == spec.ReasonNone:
 		p.moveTo(d.series(p))
 		f.Queue() // nil ends a datagram flow, which cannot be queued
@@ -169,6 +169,14 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	}
 	p.reason = reason
 	return nil
+}
+
+// portOffset returns which port of the listener's range a client came to.
+func portOffset(f *relay.Flow, p *flowState) int {
+	if p.plan.spec.Listen.LastPort == 0 {
+		return 0
+	}
+	return f.Listener().Value().(*boundListener).port - int(p.plan.spec.Listen.Port)
 }
 
 // pick chooses a member of the flow's group. With no member and no reason the flow is queued.

@@ -37,15 +37,15 @@ func TestBindKey(t *testing.T) {
 	}
 	a := &spec.Listener{Name: "a", Listen: parse("tcp://127.0.0.1:80")}
 	b := &spec.Listener{Name: "b", Listen: parse("tcp://127.0.0.1:80")}
-	if bindKeyOf(a) != bindKeyOf(b) {
+	if bindKeyOf(a, 0) != bindKeyOf(b, 0) {
 		t.Error("a name makes another socket")
 	}
 	b.Interface = "lo"
-	if bindKeyOf(a) == bindKeyOf(b) {
+	if bindKeyOf(a, 0) == bindKeyOf(b, 0) {
 		t.Error("an interface makes no other socket")
 	}
 	free, other := &spec.Listener{Name: "a", Listen: parse("tcp://127.0.0.1:0")}, &spec.Listener{Name: "b", Listen: parse("tcp://127.0.0.1:0")}
-	if bindKeyOf(free) == bindKeyOf(other) {
+	if bindKeyOf(free, 0) == bindKeyOf(other, 0) {
 		t.Error("two free ports are one")
 	}
 }

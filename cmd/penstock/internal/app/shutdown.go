@@ -59,7 +59,7 @@ func (d *daemon) ready() {
 				upstreams += d.set.Group(r.To.Name).Len()
 			}
 		}
-		d.log.Info("ready", "name", l.Name, "listener", d.bound[bindKeyOf(l)].Addr().String(), "upstreams", upstreams)
+		d.log.Info("ready", "name", l.Name, "listener", addressText(d.bound[bindKeyOf(l, 0)].Addr(), l.Listen.Ports()), "upstreams", upstreams)
 	}
 }
 

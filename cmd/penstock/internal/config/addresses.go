@@ -49,7 +49,7 @@ var address = scalar("address", "an IPv4 or IPv6 address", map[string]any{"type"
 		return a.Unmap(), nil
 	})
 
-const urlPattern = `(tcp|udp)://.*:[0-9]+|unix(gram)?:(///|@).+`
+const urlPattern = `(tcp|udp)://.*:[0-9]+(-[0-9]+)?|unix(gram)?:(///|@).+`
 
 var (
 	listenEndpoint   = endpoint("URL to listen on", `^(`+urlPattern+`)$`, spec.ParseListener)

@@ -23,18 +23,48 @@ func (r *reader) checkFile(f *file) {
 	for _, g := range f.Groups {
 		r.checkGroup(g)
 	}
-	seen := map[spec.Endpoint]string{}
+	r.checkPorts(f)
 	inherited := map[string]string{}
 	for _, l := range f.listeners {
 		r.checkListener(l)
-		if other, ok := seen[l.Listen]; ok && l.Listen.Kind != 0 && (l.Listen.Path != "" || l.Listen.Port != 0) {
-			r.fail(r.at(&l.Listen, l), fault{problem: "the listener " + other + " already has this address", allowed: "each address once"})
-		}
-		seen[l.Listen] = l.Name
 		if other, ok := inherited[l.Inherit]; ok && l.Inherit != "" {
 			r.fail(r.at(&l.Inherit, l), fault{problem: "the listener " + other + " already uses this socket", allowed: "each socket once"})
 		}
 		inherited[l.Inherit] = l.Name
+	}
+}
+
+// checkPorts reports addresses that two listeners have, and too many ports in ranges.
+func (r *reader) checkPorts(f *file) {
+	seen := map[spec.Endpoint]string{}
+	total, udp := 0, 0
+	for _, l := range f.listeners {
+		ports := l.Listen.Ports()
+		if ports > 1 {
+			total += ports
+			if l.Listen.Kind == spec.UDP {
+				udp += ports
+			}
+		}
+		if total > spec.MaxPorts || udp > spec.MaxUDPPorts {
+			r.fail(r.at(&l.Listen, l), fault{problem: fmt.Sprintf("the listeners up to this one have %d ports in ranges, %d of them UDP", total, udp), allowed: fmt.Sprintf("up to %d in all listeners together, up to %d of them UDP", spec.MaxPorts, spec.MaxUDPPorts)})
+			return
+		}
+		if l.Listen.Kind == 0 || l.Listen.Path == "" && l.Listen.Port == 0 {
+			continue
+		}
+		for i := range ports {
+			at := l.Listen.At(i)
+			if other, ok := seen[at]; ok {
+				problem := "the listener " + other + " already has this address"
+				if ports > 1 {
+					problem = fmt.Sprintf("the listener %s already has the port %d", other, at.Port)
+				}
+				r.fail(r.at(&l.Listen, l), fault{problem: problem, allowed: "each address once"})
+				break
+			}
+			seen[at] = l.Name
+		}
 	}
 }
 
@@ -143,6 +173,16 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 	for _, m := range g.Members {
 		if m.To.Kind != 0 && !fits(m.To.Kind) {
 			bad("the member", plain(m.Name))
+			return
+		}
+	}
+	for _, m := range g.Members {
+		if n := m.To.Ports(); n > 1 && n != l.Listen.Ports() {
+			listens := "one port"
+			if ports := l.Listen.Ports(); ports > 1 {
+				listens = fmt.Sprintf("%d ports", ports)
+			}
+			r.fail(r.at(ref), fault{problem: fmt.Sprintf("the member %s has %d ports, and the listener %s has %s", plain(m.Name), n, l.Name, listens), allowed: "as many ports as the listener, or one port"})
 			return
 		}
 	}
@@ -283,6 +323,9 @@ func (r *reader) checkAdmin(f *file) {
 	case a.Listen.Kind.Datagrams():
 		r.fail(r.at(&a.Listen), fault{problem: "the admin listener does not take datagrams", allowed: "tcp://HOST:PORT, unix:///PATH, unix:@NAME"})
 		return
+	}
+	if a.Listen.Ports() > 1 {
+		r.fail(r.at(&a.Listen), fault{problem: "the admin listener has one port", allowed: "tcp://HOST:PORT, unix:///PATH, unix:@NAME"})
 	}
 	if a.Listen.Kind == spec.TCP {
 		if !r.isSet(&f.tokens.all) {

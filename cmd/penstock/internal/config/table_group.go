@@ -130,7 +130,7 @@ func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
 		field("timeout", duration(time.Millisecond, ""), "2s", "Maximum time of one check.", func(c *spec.Check) *time.Duration { return &c.Timeout }),
 		field("rise", whole[int](1, 100), "2", "Number of successful checks in a row that brings a member up.", func(c *spec.Check) *int { return &c.Rise }),
 		field("fall", whole[int](1, 100), "3", "Number of failed checks in a row that takes a member down.", func(c *spec.Check) *int { return &c.Fall }),
-		field("port", whole[uint16](1, 65535), "", "The port to check. Default: the member's.", func(c *spec.Check) *uint16 { return &c.Port }),
+		field("port", whole[uint16](1, 65535), "", "The port to check. Default: the member's, or the first one of its range.", func(c *spec.Check) *uint16 { return &c.Port }),
 	}, own...)
 	of := keysOf("check."+kind, keys...)
 	return compositeField(kind, typ[spec.Check]{of.shape, func(r *reader, n node, c *spec.Check) {

@@ -8,7 +8,7 @@ import (
 
 // Filling in a listener leaves out its routes, which inherit from the listener.
 var listenerKeys = keysOf("listener",
-	field("listen", listenEndpoint, "", "The address to listen on. Port 0: any free port.", func(l *listener) *spec.Endpoint { return &l.Listen }),
+	field("listen", listenEndpoint, "", "The address to listen on. Port 0: any free port; A-B: a range of ports.", func(l *listener) *spec.Endpoint { return &l.Listen }),
 	field("inherit", nameType, "", "Use the socket that systemd passes under this name (FileDescriptorName=).", func(l *listener) *string { return &l.Inherit }),
 	field("datagrams", boolean(true), "false", "With inherit: the socket carries datagrams.", func(l *listener) *bool { return &l.Datagrams }),
 	field("mode", mode, "", "Permissions of a Unix socket's path. Default: set by the umask.", func(l *listener) *uint32 { return &l.Mode }),

@@ -7,6 +7,7 @@
 //
 //	tcp://HOST:PORT   TCP; HOST is a name, an IPv4 address or an IPv6 address in brackets
 //	udp://HOST:PORT   UDP, written the same way
+//	tcp://HOST:A-B    the ports from A to B, and udp://HOST:A-B in the same way
 //	unix:///PATH      a Unix stream socket with an absolute path, taken as it is written
 //	unix:@NAME        a Unix stream socket in the abstract namespace
 //	unixgram:///PATH  a Unix datagram socket, and unixgram:@NAME an abstract one

@@ -30,7 +30,30 @@ type Endpoint struct {
 	Kind Kind
 	Host string // of TCP and UDP: a name or an address without brackets; empty: all addresses
 	Port uint16 // of TCP and UDP; 0: any free one
-	Path string // of Unix and Unixgram: absolute, or a name with a leading @
+	// LastPort is the last port of a range that begins at Port; 0: Port is the only one.
+	LastPort uint16
+	Path     string // of Unix and Unixgram: absolute, or a name with a leading @
+}
+
+// MaxPorts is the maximum number of ports of a range, and of all ranges that one configuration
+// listens on. MaxUDPPorts is that of UDP ports to listen on, which cost more memory.
+const (
+	MaxPorts    = 16384
+	MaxUDPPorts = 4096
+)
+
+// Ports returns the number of ports: 1 if it is no range.
+func (e Endpoint) Ports() int {
+	if e.LastPort == 0 {
+		return 1
+	}
+	return int(e.LastPort) - int(e.Port) + 1
+}
+
+// At returns the endpoint with the i-th port of its range alone.
+func (e Endpoint) At(i int) Endpoint {
+	e.Port, e.LastPort = e.Port+uint16(i), 0
+	return e
 }
 
 // Addr returns the host as an address, if it is one, and all zeros if it is a
@@ -67,7 +90,11 @@ func (e Endpoint) hostPort() string {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
 		host = "[" + host + "]"
 	}
-	return host + ":" + strconv.Itoa(int(e.Port))
+	text := host + ":" + strconv.Itoa(int(e.Port))
+	if e.LastPort != 0 {
+		text += "-" + strconv.Itoa(int(e.LastPort))
+	}
+	return text
 }
 
 func pathURL(scheme, path string) string {

@@ -28,6 +28,8 @@ func TestParse(t *testing.T) {
 		"udp://:53":                {Kind: UDP, Port: 53},
 		"unixgram:///run/log.sock": {Kind: Unixgram, Path: "/run/log.sock"},
 		"unixgram:@penstock":       {Kind: Unixgram, Path: "@penstock"},
+		"tcp://:30000-30999":       {Kind: TCP, Port: 30000, LastPort: 30999},
+		"udp://[::1]:1-16384":      {Kind: UDP, Host: "::1", Port: 1, LastPort: 16384},
 		"echo:":                    {Kind: Echo},
 		"discard:":                 {Kind: Discard},
 	} {
@@ -85,7 +87,7 @@ func TestErrors(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"tcp://127.0.0.1:7000", "tcp://[::1]:1", "tcp://:0", "udp://h:53", "unix:///a/b", "unix:@x", "echo:", "discard:",
-		"tcp://[fe80::1%e]:1", "tcp://a\nb:1", "unix://\x00", "", ":", "tcp:", "tcp://1.2.3:4", "tcp://[::ffff:1.2.3.4]:1",
+		"tcp://[fe80::1%e]:1", "tcp://a\nb:1", "unix://\x00", "", ":", "tcp:", "tcp://1.2.3:4", "tcp://[::ffff:1.2.3.4]:1", "tcp://:30000-30999", "udp://h:65535-65535",
 	} {
 		f.Add(s)
 	}

@@ -72,7 +72,7 @@ func parse(s string) (e Endpoint, problem string) {
 		if !ok {
 			return e, scheme + ": is followed by //HOST:PORT"
 		}
-		e.Host, e.Port, problem = parseHostPort(rest)
+		problem = e.parseHostPort(rest)
 	case "unix", "unixgram":
 		e.Kind = Unix
 		if scheme == "unixgram" {
@@ -98,30 +98,53 @@ func parse(s string) (e Endpoint, problem string) {
 	return e, problem
 }
 
-func parseHostPort(s string) (host string, port uint16, problem string) {
+func (e *Endpoint) parseHostPort(s string) (problem string) {
 	i := strings.LastIndexByte(s, ':')
 	if i < 0 || strings.HasSuffix(s, "]") {
-		return "", 0, "no port"
+		return "no port"
 	}
-	host, digits := s[:i], s[i+1:]
-	n, err := strconv.ParseUint(digits, 10, 16)
-	if err != nil {
-		return "", 0, fmt.Sprintf("port %q is not a number from 0 to 65535", digits)
+	if problem = e.parsePorts(s[i+1:]); problem != "" {
+		return problem
 	}
+	host := s[:i]
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		inner, ok = strings.CutSuffix(inner, "]")
 		if ip, err := netip.ParseAddr(inner); !ok || err != nil || !ip.Is6() {
-			return "", 0, fmt.Sprintf("%s is not an IPv6 address in brackets", strconv.Quote(host))
+			return fmt.Sprintf("%s is not an IPv6 address in brackets", strconv.Quote(host))
 		}
-		return inner, uint16(n), ""
+		host = inner
+	} else if strings.ContainsRune(host, ':') {
+		return "an IPv6 address must be in brackets"
+	} else if !validHost(host) {
+		return fmt.Sprintf("host %q is neither a name nor an address", host)
 	}
-	if strings.ContainsRune(host, ':') {
-		return "", 0, "an IPv6 address must be in brackets"
+	e.Host = host
+	return ""
+}
+
+// parsePorts parses a port, or a range such as 30000-30999.
+func (e *Endpoint) parsePorts(s string) (problem string) {
+	first, last, isRange := strings.Cut(s, "-")
+	n, err := strconv.ParseUint(first, 10, 16)
+	if err != nil {
+		return fmt.Sprintf("port %q is not a number from 0 to 65535", first)
 	}
-	if !validHost(host) {
-		return "", 0, fmt.Sprintf("host %q is neither a name nor an address", host)
+	e.Port = uint16(n)
+	if !isRange {
+		return ""
 	}
-	return host, uint16(n), ""
+	m, err := strconv.ParseUint(last, 10, 16)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("port %q is not a number from 0 to 65535", last)
+	case n == 0 || m <= n:
+		return fmt.Sprintf("%q is not a range of ports such as 30000-30999", s)
+	}
+	e.LastPort = uint16(m)
+	if e.Ports() > MaxPorts {
+		return fmt.Sprintf("the range has %d ports, more than %d", e.Ports(), MaxPorts)
+	}
+	return ""
 }
 
 // validHost accepts what a resolver may be asked (RFC 1123, and the underscore

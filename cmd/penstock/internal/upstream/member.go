@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 type Member struct {
 	name  string
 	addr  relay.Addr
+	ports int // from that of addr on; 1: it is not a range
 	group *Group
 
 	// Read and written by event loops.
@@ -54,6 +56,17 @@ type memberState struct {
 // Addr returns the address to connect to. The pointer is the same on each call, and the address
 // never changes.
 func (m *Member) Addr() *relay.Addr { return &m.addr }
+
+// AddrAt returns the address to connect to for a flow that came to the i-th port of a listener's
+// range: the i-th port of the member's range, or the member's only port.
+func (m *Member) AddrAt(i int) *relay.Addr {
+	if m.ports <= 1 {
+		return &m.addr
+	}
+	a := m.addr
+	a.AddrPort = netip.AddrPortFrom(a.AddrPort.Addr(), a.AddrPort.Port()+uint16(i%m.ports))
+	return &a
+}
 
 // Name returns the member's name: from the file, or the URL of its address.
 func (m *Member) Name() string { return m.name }

@@ -23,6 +23,7 @@ type GroupSnapshot struct {
 type MemberSnapshot struct {
 	Name         string
 	Addr         relay.Addr
+	Ports        int // of a range that begins at Addr's; 1: it is not a range
 	Weight       int // effective
 	Backup       bool
 	MaxFlows     int
@@ -79,7 +80,7 @@ func (s *Set) Snapshot() []GroupSnapshot {
 
 func (m *Member) snapshot() MemberSnapshot {
 	return MemberSnapshot{
-		Name: m.name, Addr: m.addr, Weight: m.weight(), Backup: m.backup, MaxFlows: int(m.limit.Load()),
+		Name: m.name, Addr: m.addr, Ports: m.ports, Weight: m.weight(), Backup: m.backup, MaxFlows: int(m.limit.Load()),
 		State: m.state, AcceptsFlows: m.acceptsFlows.Load(), Since: m.since, Why: m.why, Until: m.ejectedUntil, Mode: m.override.mode, Discovered: m.discovered,
 		Active: m.Active(), Total: m.total.Load(), Connects: m.connected.Load(), ConnectTime: time.Duration(m.connectTime.Load()), Failures: m.failures.Load(), Ejections: m.ejections,
 		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak,

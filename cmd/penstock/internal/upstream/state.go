@@ -215,6 +215,7 @@ func (g *Group) buildTable(now time.Time) {
 type memberSpec struct {
 	name       string
 	addr       relay.Addr
+	ports      int // from that of addr on
 	settings   settings
 	limit      int
 	backup     bool
@@ -225,25 +226,26 @@ type memberSpec struct {
 // what changed. The caller holds the Set's lock.
 func (g *Group) refresh(now time.Time, why string) {
 	type key struct {
-		name string
-		addr relay.Addr
+		name  string
+		addr  relay.Addr
+		ports int
 	}
 	old := make(map[key]*Member, len(g.members))
 	for _, m := range g.members {
-		old[key{m.name, m.addr}] = m
+		old[key{m.name, m.addr, m.ports}] = m
 	}
 	wants := g.configuredMembers()
 	members := make([]*Member, 0, len(wants))
 	seen := make(map[key]bool, len(wants))
 	for _, w := range wants {
-		k := key{w.name, w.addr}
+		k := key{w.name, w.addr, w.ports}
 		if seen[k] {
 			continue
 		}
 		seen[k] = true
 		m := old[k]
 		if m == nil {
-			m = &Member{name: w.name, addr: w.addr, group: g}
+			m = &Member{name: w.name, addr: w.addr, ports: w.ports, group: g}
 			m.since, m.configured = now, w.settings
 		}
 		delete(old, k)
@@ -272,7 +274,7 @@ func (g *Group) refresh(now time.Time, why string) {
 // configuredMembers returns the members in the file's order, those of one entry by address.
 func (g *Group) configuredMembers() (ws []memberSpec) {
 	for _, m := range g.cfg.Members {
-		w := memberSpec{name: m.Name, settings: settings{weight: m.Weight}, limit: m.MaxFlows, backup: m.Backup}
+		w := memberSpec{name: m.Name, ports: m.To.Ports(), settings: settings{weight: m.Weight}, limit: m.MaxFlows, backup: m.Backup}
 		if m.Drained {
 			w.settings.mode = Drain
 		}
@@ -291,7 +293,7 @@ func (g *Group) configuredMembers() (ws []memberSpec) {
 	}
 	for _, d := range g.cfg.Discover {
 		for _, t := range g.set.watches[lookupKey(g.cfg, d)].targets {
-			w := memberSpec{name: t.Name, addr: t.Addr, settings: settings{weight: t.Weight}, limit: d.MaxFlows, backup: t.Backup, discovered: true}
+			w := memberSpec{name: t.Name, addr: t.Addr, ports: 1, settings: settings{weight: t.Weight}, limit: d.MaxFlows, backup: t.Backup, discovered: true}
 			if w.name == "" {
 				w.name = t.Addr.String()
 			}

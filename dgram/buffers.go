@@ -1,12 +1,13 @@
 package dgram
 
-// SetReadBuffer asks for n bytes of receive buffer and returns how many the
-// kernel granted, which is less where net.core.rmem_max says so and the process
-// has no CAP_NET_ADMIN. A granted size of 0 means that the system does not tell.
+// SetReadBuffer sets the size of the socket's receive buffer to n bytes and returns the
+// size that the kernel granted, which is at most net.core.rmem_max unless the process
+// has CAP_NET_ADMIN. A granted size of 0 means that the system does not report it.
 //
-// The kernel counts its own memory for a datagram against the buffer: about
-// twice the payload of 1,200-byte datagrams, and ten times that of the smallest.
+// The kernel counts its own memory for a datagram against the buffer: about twice the
+// payload for datagrams of 1,200 bytes, and ten times the payload for the smallest.
 func (c *Conn) SetReadBuffer(n int) (granted int, err error) { return c.setBuffer(n, false) }
 
-// SetWriteBuffer is SetReadBuffer for what is sent; the limit is net.core.wmem_max.
+// SetWriteBuffer is like [Conn.SetReadBuffer] for the send buffer, with the limit
+// net.core.wmem_max.
 func (c *Conn) SetWriteBuffer(n int) (granted int, err error) { return c.setBuffer(n, true) }

@@ -1,49 +1,48 @@
 package dgram
 
-// Config says what a [Conn] does beyond moving datagrams. The zero value is a
-// good start: GSO and GRO where the kernel has them, and no metadata, since
-// each kind costs a little with every datagram.
+// Config configures a [Conn]. The zero value uses GSO and GRO where the kernel supports
+// them, and no metadata, which costs a little for each datagram.
 type Config struct {
-	// NoGSO sends every datagram by itself. A segment size that the socket was
-	// given before is taken off it.
+	// NoGSO sends each datagram separately. It resets a segment size that was set on the
+	// socket before.
 	NoGSO bool
 
-	// NoGRO receives every datagram by itself, so that buffers may be short and
-	// the socket may be read in other ways too. It is switched off where it is on;
-	// what has arrived before that stays as it is.
+	// NoGRO receives each datagram separately, so that buffers may be shorter than
+	// MaxSize and the socket may be read in other ways. Super-packets that have already
+	// arrived are still received as they are.
 	NoGRO bool
 
-	// ECN asks for Message.ECN on what is received.
+	// ECN sets Message.ECN on received messages.
 	ECN bool
 
-	// Local asks for Message.Local and Message.Interface on what is received:
-	// a server on a wildcard address needs them to answer from the address that
-	// its client wrote to.
+	// Local sets Message.Local and Message.Interface on received messages. A server that
+	// listens on a wildcard address needs them to reply from the address that its client
+	// wrote to.
 	Local bool
 
-	// Time asks for Message.Time on what is received. The kernel begins to stamp a
-	// moment later; what arrives before that is stamped when it is read.
+	// Time sets Message.Time on received messages. The kernel begins to stamp datagrams
+	// a moment after New; those that arrive earlier are stamped when they are read.
 	Time bool
 
-	// Errors keeps ICMP errors for ReadErrors. An unconnected socket then also
-	// reports each of them once, as the error of some read or write.
+	// Errors makes ICMP errors available to ReadErrors. On an unconnected socket a read
+	// or write then also returns each of them once.
 	Errors bool
 
-	// Pace lets Message.Time delay what is sent: SO_TXTIME on the monotonic
-	// clock. It needs the fq queueing discipline on the device, without which
-	// times are ignored; a batch is planned into runs of equal time only.
+	// Pace sends messages at their Message.Time, with SO_TXTIME on the monotonic clock.
+	// The device needs the fq queueing discipline; others ignore the time. A run has
+	// messages of equal time only.
 	Pace bool
 }
 
-// Mode is what a [Conn] got of what it asked for.
+// Mode is what the system supports of a [Config].
 type Mode struct {
-	Batch  bool // recvmmsg and sendmmsg: many messages a system call
-	GSO    bool // runs are sent whole; one route may still refuse
-	GRO    bool // super-packets arrive: buffers must hold MaxSize bytes
-	ECN    bool // Message.ECN, both ways
-	Local  bool // Message.Local and Message.Interface are set on what is received
-	Time   bool // Message.Time is set on what is received
-	Errors bool // ReadErrors has something to say
-	Pace   bool // Message.Time delays what is sent
-	Drops  bool // Stats.Drops counts
+	Batch  bool // one system call moves many messages (recvmmsg, sendmmsg)
+	GSO    bool // runs are sent as one message; a route may still refuse them
+	GRO    bool // super-packets are received: buffers must have MaxSize bytes
+	ECN    bool // Message.ECN is set on received messages
+	Local  bool // Message.Local and Message.Interface are set on received messages
+	Time   bool // Message.Time is set on received messages
+	Errors bool // ReadErrors is supported
+	Pace   bool // Message.Time delays messages
+	Lost   bool // Stats.Lost is counted
 }

@@ -10,12 +10,11 @@ import (
 	"syscall"
 )
 
-// Conn sends and receives batches of datagrams on a socket that the caller
-// goes on owning. Close the socket when done; a Conn holds nothing else that
-// has to be given back.
+// Conn sends and receives batches of datagrams on a socket that the caller owns. It has
+// no Close method: when the socket is closed, the Conn holds no resources.
 //
-// Methods may be called from many goroutines. Readers take turns, and so do
-// writers: the one that waits for the socket is first, as with the net package.
+// Multiple goroutines may invoke methods on a Conn simultaneously. At any time one of
+// them reads and one of them writes; the others wait for their turn.
 type Conn struct {
 	sock   socket
 	remote netip.AddrPort // the peer of a connected UDP socket, zero otherwise
@@ -44,12 +43,12 @@ type driver interface {
 	write(ms []Message) (int, error)
 }
 
-// New makes a Conn beside c. On Linux it sets socket options: UDP_GRO, SO_RXQ_OVFL
-// and those that cfg asks for. What the kernel does not have is done without;
-// [Conn.Mode] tells. The socket is made non-blocking, which it is anyway unless
-// somebody called Fd on a File of it.
+// New returns a Conn that uses c, which the caller still owns and must close. On Linux
+// New sets the socket options UDP_GRO, SO_RXQ_OVFL and those that cfg needs, and makes
+// the socket non-blocking, in case Fd was called on a File of it. What the kernel does
+// not support is left out; see [Conn.Mode].
 //
-// The error is that of a closed socket, or EINVAL if c is nil.
+// New returns an error if c is closed, and EINVAL if c is nil.
 func New(c *net.UDPConn, cfg Config) (*Conn, error) {
 	if c == nil {
 		return nil, fmt.Errorf("make a batch connection: %w", syscall.EINVAL)
@@ -57,10 +56,10 @@ func New(c *net.UDPConn, cfg Config) (*Conn, error) {
 	return newConn(c, cfg, bestDriver)
 }
 
-// NewUnix makes a Conn beside a Unix datagram socket, where Message.Path is the
-// address. There is no GSO and no GRO, a run of Message.Segment is sent one by
-// one, and of cfg only Time applies. Descriptors that a peer passes are not
-// accepted: see Message.Control.
+// NewUnix is like [New] for a Unix datagram socket, on which Message.Path is the
+// address. There is no GSO and no GRO: a message with Segment set is sent as single
+// datagrams. Of cfg only Time applies. Descriptors that a peer passes are not accepted;
+// see Message.Control.
 func NewUnix(c *net.UnixConn, cfg Config) (*Conn, error) {
 	if c == nil || c.LocalAddr() == nil {
 		return nil, fmt.Errorf("make a batch connection: %w", syscall.EINVAL)
@@ -87,26 +86,26 @@ func newConn(sock socket, cfg Config, open func(*Conn, Config) (driver, error)) 
 	return c, nil
 }
 
-// Mode tells what the kernel granted. It does not change.
+// Mode returns what the system supports of the Config. It never changes.
 func (c *Conn) Mode() Mode { return c.mode }
 
-// Stats returns the counters. They are read one by one, while others may move them.
+// Stats returns the counters. They are read one after another, so they may not be of
+// the same moment.
 func (c *Conn) Stats() Stats {
 	c.observeDrops()
 	return c.stats()
 }
 
-// ReadBatch receives at least one message and at most len(ms), and returns how
-// many. It blocks until there is one, the socket's read deadline passes
-// ([os.ErrDeadlineExceeded]) or the socket is closed ([net.ErrClosed]).
+// ReadBatch receives at least one message and at most len(ms), and returns how many. It
+// blocks until there is a message, the socket's read deadline passes
+// ([os.ErrDeadlineExceeded]), or the socket is closed ([net.ErrClosed]).
 //
-// The error is not nil if and only if n is 0. One that the kernel kept from an
-// earlier datagram, such as ECONNREFUSED on a connected socket, is returned
-// once; the next call goes on. [io.ErrShortBuffer] says that there is no
-// message to read into, or that a buffer is shorter than MaxSize though Mode
-// says GRO; nothing was received then.
+// The error is nil if and only if n > 0. An error that belongs to a datagram sent
+// earlier, such as ECONNREFUSED on a connected socket, is returned once, and the next
+// call continues. The error is [io.ErrShortBuffer], and nothing is received, if ms is
+// empty, or if a buffer is shorter than MaxSize and Mode.GRO is true.
 //
-// The buffers may be used again when the call returns. It does not allocate.
+// ReadBatch does not keep the buffers, and it does not allocate.
 func (c *Conn) ReadBatch(ms []Message) (n int, err error) {
 	if len(ms) == 0 {
 		return 0, c.fail("read", fmt.Errorf("batch of no messages: %w", io.ErrShortBuffer))
@@ -114,9 +113,9 @@ func (c *Conn) ReadBatch(ms []Message) (n int, err error) {
 	return c.driver.read(ms, true)
 }
 
-// TryReadBatch is ReadBatch without waiting for a message: it returns 0 and no
-// error if there is none. It does wait for its turn where another reader waits,
-// and needs the kernel's batches: without, the error is [errors.ErrUnsupported].
+// TryReadBatch is like [Conn.ReadBatch] but does not wait for a message: it returns 0
+// and a nil error if there is none. It waits for its turn while another goroutine reads.
+// If Mode.Batch is false, it returns [errors.ErrUnsupported].
 func (c *Conn) TryReadBatch(ms []Message) (n int, err error) {
 	if !c.mode.Batch {
 		return 0, c.fail("read", errors.ErrUnsupported)
@@ -127,23 +126,23 @@ func (c *Conn) TryReadBatch(ms []Message) (n int, err error) {
 	return c.driver.read(ms, false)
 }
 
-// WriteBatch sends all messages in order and returns how many left. It blocks
-// while the socket's buffer is full, until the write deadline.
+// WriteBatch sends the messages in order and returns how many were sent. It blocks
+// while the socket's buffer is full, until the write deadline passes or the socket is
+// closed.
 //
-// If n < len(ms), err is message n's: those before it have left, those behind it
-// were not tried. The caller may drop it and go on at n+1. Some of its
-// datagrams may have left if it was a run; its N says how many bytes. A write
-// can also return an error that the kernel kept from an earlier datagram (on a
-// connected socket ECONNREFUSED, for instance); message n has not left then,
-// and may be tried again.
+// If n < len(ms), err is the error of message n: the messages before it were sent, and
+// those after it were not tried. The caller may skip it and continue with n+1. If it is
+// a run, some of its datagrams may have been sent; its N is the number of bytes. An
+// error may also belong to a datagram sent earlier, such as ECONNREFUSED on a connected
+// socket; message n has not been sent then and may be tried again.
 //
-// Errors worth knowing: ECONNREFUSED, an earlier datagram met no socket; EPERM,
-// the firewall dropped it; ENOBUFS, the device's queue is full, for now;
-// EMSGSIZE, longer than a datagram or than the path allows; EDESTADDRREQ, no
-// Addr; [net.ErrWriteToConnected], an Addr or a Path that is not the peer's;
-// EINVAL, a negative Segment.
+// Errors include ECONNREFUSED, nothing received an earlier datagram; EPERM, a packet
+// filter dropped the datagram; ENOBUFS, the device's queue is full; EMSGSIZE, the
+// datagram is longer than is possible or than the path allows; EDESTADDRREQ, there is
+// no Addr; [net.ErrWriteToConnected], Addr or Path is not the peer's; and EINVAL,
+// Segment is negative.
 //
-// The buffers may be used again when the call returns. It does not allocate.
+// WriteBatch does not keep the buffers, and it does not allocate.
 func (c *Conn) WriteBatch(ms []Message) (n int, err error) {
 	if len(ms) == 0 {
 		return 0, nil

@@ -1,11 +1,14 @@
-// Package dgram sends and receives datagrams in batches, with no allocation in
-// either direction, and lets the kernel cut (GSO) and join (GRO) them.
+// Package dgram sends and receives datagrams in batches, without allocating. Where the
+// kernel supports it, one system call moves many datagrams (recvmmsg, sendmmsg), and the
+// kernel splits runs of datagrams (GSO) and merges them (GRO).
 //
-// It stands beside a *net.UDPConn or a *net.UnixConn that the caller opened and
-// goes on owning: deadlines, Close and socket options stay where they are, and
-// a blocked call wakes up for them as any other call on that connection does.
+// A [Conn] uses a *net.UDPConn or *net.UnixConn that the caller has opened and still
+// owns. Deadlines, Close and socket options are those of that connection.
 //
 //	c, err := dgram.New(udp, dgram.Config{})
+//	if err != nil {
+//		return err
+//	}
 //	ms := dgram.MakeMessages(16)
 //	for {
 //		n, err := c.ReadBatch(ms)
@@ -14,34 +17,33 @@
 //		}
 //		for i := range ms[:n] {
 //			for datagram := range ms[i].Datagrams() {
-//				…
+//				handle(ms[i].Addr, datagram)
 //			}
 //		}
 //	}
 //
-// # The rude surprise
+// # Receiving
 //
-// Where the kernel can, a [Conn] receives super-packets: up to 64 datagrams of
-// one sender in one buffer, [Message.Segment] bytes each, only the last may be
-// shorter. So every buffer given to ReadBatch must hold [MaxSize] bytes, and
-// reading from the same socket in any other way is no longer safe, since such
-// a read would take several datagrams for one. [Config.NoGRO] gives that up.
+// With GRO, a message may be a super-packet: up to 64 datagrams of one sender in one
+// buffer, each of [Message.Segment] bytes except for the last, which may be shorter. So
+// every buffer given to ReadBatch must have [MaxSize] bytes, and nothing else may read
+// from the socket, because such a read would take several datagrams for one. To avoid
+// both, set [Config.NoGRO].
 //
 // # Sending
 //
-// WriteBatch takes datagrams as they come. Neighbours with one destination and
-// one size leave as a single run that the kernel, or the network card, cuts
-// again; nothing is copied for it. A caller that has a run already says so with
-// Message.Segment.
+// WriteBatch sends consecutive messages with the same destination and size as one run,
+// which the kernel or the network card splits; it copies nothing. A caller that already
+// has a run in one buffer sets Message.Segment.
 //
-// A route may refuse runs: its device computes no checksums, or IPsec stands in
-// between. The run is then sent again as single datagrams, the destination is
-// remembered for some minutes, and [Stats.Fallbacks] counts it. There are also
-// kernels that damage runs and do not say so (Linux 7.0 to 7.1.4, and one 6.17
-// of a distribution, by reports to Tailscale): [Config.NoGSO] is the way out.
+// A route may refuse runs, for instance because its device does not compute checksums.
+// WriteBatch then sends the run again as single datagrams, remembers the destination for
+// some minutes, and counts it in [Stats.Fallbacks]. Some kernels corrupt runs without an
+// error (Linux 7.0 to 7.1.4, and one 6.17 of a distribution, by reports to Tailscale);
+// set [Config.NoGSO] there.
 //
 // # Other systems
 //
-// Without the kernel's help, as on systems other than Linux, the same calls
-// work one datagram at a time; [Conn.Mode] tells what is in use.
+// On systems other than Linux the same calls work with one datagram at a time.
+// [Conn.Mode] returns what is in use.
 package dgram

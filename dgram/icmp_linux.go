@@ -21,12 +21,13 @@ type icmpErrors struct {
 	zones zones
 }
 
-// ReadErrors fetches ICMP errors that came back for datagrams sent, oldest
-// first, and returns how many; 0 and no error if there is none. It never
-// blocks. It needs [Config.Errors]: without, the error is [errors.ErrUnsupported].
+// ReadErrors returns ICMP errors about datagrams that were sent earlier, oldest first. It
+// stores them in es and returns how many; if there are none, it returns 0 and a nil
+// error. It does not block. It needs [Config.Errors]; without it the error is
+// [errors.ErrUnsupported].
 //
-// The kernel's queue is bounded by the receive buffer, and errors beyond it are
-// dropped. Fetch them when a read or write reports one, or now and then.
+// The kernel's queue is limited by the size of the receive buffer, and further errors
+// are dropped. Call ReadErrors when a read or write returns one of them, or at intervals.
 func (c *Conn) ReadErrors(es []ICMPError) (n int, err error) {
 	if !c.mode.Errors {
 		return 0, c.fail("read errors", errors.ErrUnsupported)

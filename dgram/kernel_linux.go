@@ -66,7 +66,7 @@ func (k *kernel) setUp(fd uintptr, cfg Config) (errno sys.Errno) {
 	m.Local = cfg.Local && sys.SetRecvLocal(fd, k.family) == 0
 	m.Errors = cfg.Errors && sys.SetRecvErr(fd, k.family, true) == 0
 	m.Pace = cfg.Pace && sys.SetTxTime(fd) == 0
-	m.Drops = sys.SetRecvDrops(fd) == 0
+	m.Lost = sys.SetRecvDrops(fd) == 0
 	k.tos4, k.tos6 = sys.TOS(fd, k.family)
 	if m.GSO {
 		k.count = segment.MaxCount
@@ -95,7 +95,7 @@ func (k *kernel) v6(a netip.Addr) bool {
 // observeDrops takes a fresh reading where the kernel gives one: the counter
 // that comes with a datagram is as old as the datagram.
 func (c *Conn) observeDrops() {
-	if !c.mode.Drops {
+	if !c.mode.Lost {
 		return
 	}
 	raw, err := c.sock.SyscallConn()

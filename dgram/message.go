@@ -9,95 +9,90 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// MaxSize is the size of a buffer that holds every datagram and every
-// super-packet.
+// MaxSize is the size of a buffer that can hold any datagram and any super-packet.
 const MaxSize = 1 << 16
 
-// Message is one datagram, or a run of them.
+// Message is one datagram, or a run of datagrams in one buffer.
 //
-// A received message can be sent back as it is once Buf is cut to its length:
+// ReadBatch sets all fields except Buf. A received message can be sent back after
 //
 //	m.Buf = m.Buf[:m.N]
-//
-// ReadBatch sets all fields but Buf, even those it learnt nothing about.
 type Message struct {
-	// Buf is, for reading, the memory to fill: MaxSize bytes where Mode says
-	// GRO, otherwise as long as the longest datagram expected. For writing it
-	// is the payload. The memory is the caller's again when the call returns;
-	// nothing keeps a reference to it.
+	// Buf is the buffer to read into, or the payload to write. For reading it must have
+	// MaxSize bytes if Mode.GRO is true, and should otherwise be as long as the longest
+	// datagram expected.
 	Buf []byte
 
-	// N is the number of bytes received, or of those that have left. It is less
-	// than len(Buf) after writing only if a call ended in the middle of a long run.
+	// N is the number of bytes received or sent. After a write it is less than len(Buf)
+	// only if an error stopped the write in the middle of a run.
 	N int
 
-	// Addr is the source, or the destination. IPv4 addresses never arrive as
-	// 4-in-6, whatever the socket; both forms can be sent to. The zone of a
-	// link-local address is an interface's name, or its index in digits. On a
-	// connected socket the destination is left zero, or is the peer's.
+	// Addr is the source or the destination. A received IPv4 address is never in its
+	// IPv6 form; a destination may have either form. The zone of a link-local address is
+	// the name of an interface, or its index in digits. On a connected socket the
+	// destination is the zero AddrPort or the peer.
 	Addr netip.AddrPort
 
-	// Path is what Addr is on a Unix socket: the peer's path, with a leading @
-	// in the abstract namespace, or "" if it has none. On a connected socket it
-	// is left empty, or is the peer's.
+	// Path is the source or the destination on a Unix socket: a path, which has a
+	// leading @ in the abstract namespace, or "" for a socket without a name. On a
+	// connected socket the destination is "" or the peer's path.
 	Path string
 
-	// Segment above 0 says that Buf is a run of datagrams of that many bytes,
-	// of which only the last may be shorter. 0 stands for one datagram. A run
-	// to send may be of any length; it leaves in as many pieces as the kernel
-	// needs.
+	// Segment, if it is not 0, is the size of each datagram in Buf except for the last,
+	// which may be shorter. If it is 0, Buf is one datagram. A run to send may be of any
+	// length, and is sent in as many pieces as the kernel needs.
 	Segment int
 
-	// Local is the address that a datagram was sent to (Config.Local), or that
-	// one should leave from. Interface is the index of the interface likewise.
-	// Zero values leave the choice to the kernel. What was sent to many, by
-	// broadcast or to a group, cannot be answered from their address: Local is
-	// the interface's own then, or invalid for a group of IPv6.
+	// Local is the address that a received datagram was sent to (Config.Local), or the
+	// source address to send from. Interface is the index of the interface in the same
+	// way. Zero values leave the choice to the kernel. For a datagram that was sent to a
+	// broadcast or multicast address, from which no reply can be sent, Local is the
+	// address of the interface, or invalid for IPv6 multicast.
 	Local     netip.Addr
 	Interface int
 
 	// ECN is the congestion mark received (Config.ECN) or to send.
 	ECN ECN
 
-	// Flags says what went wrong with a received message.
+	// Flags has bits for what was cut off a received message.
 	Flags Flags
 
-	// Time is when the kernel received the message (Config.Time), or the
-	// earliest time at which it leaves (Config.Pace). Zero stands for unknown,
-	// or for now.
+	// Time is when the kernel received the message (Config.Time), or the earliest time
+	// at which to send it (Config.Pace). The zero Time means unknown, or now.
 	Time time.Time
 
-	// Control holds raw control messages, cmsg(3). For reading, its capacity is
-	// the memory to copy them to, as the kernel does: 512 bytes hold all there
-	// can be, and where there is less the last is cut, and Flags says
-	// ControlTruncated. Its length is set; leave it nil if you need none. Those of GRO and of the drop counter are left out. For writing
-	// they are added to what the other fields say, at most 384 bytes, and such a
-	// message joins no run. Linux only.
+	// Control holds raw control messages, cmsg(3). Linux only.
 	//
-	// A Unix socket receives none but that of Config.Time: with more room the
-	// kernel would install the descriptors that any peer may pass (SCM_RIGHTS),
-	// until there are no more. What else came beside a datagram is dropped, and
-	// Flags says ControlTruncated. To receive descriptors or credentials read from
-	// the socket itself, with [net.UnixConn.ReadMsgUnix].
+	// For reading, leave it nil, or give it the capacity that control messages may use;
+	// 512 bytes are always enough. ReadBatch sets its length. With less capacity the last
+	// message is cut, and Flags has ControlTruncated. The control messages of GRO and of
+	// SO_RXQ_OVFL are left out.
+	//
+	// For writing, its control messages, at most 384 bytes, are sent in addition to those
+	// of the other fields. The message is not made part of a run.
+	//
+	// A Unix socket receives only the control message of Config.Time. With room for
+	// others, the kernel would install descriptors that any peer may pass (SCM_RIGHTS).
+	// Others are dropped, and Flags has ControlTruncated. To receive descriptors or
+	// credentials, use [net.UnixConn.ReadMsgUnix].
 	Control []byte
 }
 
-// Datagrams yields the datagrams in what was received, m.Buf[:m.N], in order.
-// They share the memory of Buf.
+// Datagrams returns an iterator over the datagrams of a received message, m.Buf[:m.N].
+// They share Buf's memory.
 func (m *Message) Datagrams() iter.Seq[[]byte] {
 	return segment.All(m.Buf[:m.N], m.Segment)
 }
 
-// CopyControl copies the control messages in m.Control to dst as the kernel would
-// have, and returns how many bytes that took. If there is not enough room, the
-// last one that begins in dst is cut, and whole is false.
+// CopyControl copies the control messages in m.Control to dst, as the kernel would
+// have written them, and returns the number of bytes. If dst is too short, the last
+// message that begins in dst is cut, and whole is false.
 func (m *Message) CopyControl(dst []byte) (n int, whole bool) {
 	return sys.CopyControl(dst, m.Control)
 }
 
-// MakeMessages returns n messages with buffers of [MaxSize] bytes, ready for
-// ReadBatch. The buffers are one allocation; the system gives it memory only
-// where datagrams were received into.
+// MakeMessages returns n messages with buffers of [MaxSize] bytes for ReadBatch. The
+// buffers are one allocation, of which the system provides the pages that are used.
 func MakeMessages(n int) []Message {
 	ms := make([]Message, n)
 	mem := make([]byte, n*MaxSize)
@@ -107,25 +102,22 @@ func MakeMessages(n int) []Message {
 	return ms
 }
 
-// ECN is the mark of explicit congestion notification, RFC 3168 section 5.
+// ECN is a mark of explicit congestion notification; see RFC 3168, section 5.
 type ECN uint8
 
 // The marks.
 const (
-	NotECT ECN = 0 // for sending: whatever the socket does by itself
+	NotECT ECN = 0 // in a message to send: the socket's own mark
 	ECT1   ECN = 1
 	ECT0   ECN = 2
 	CE     ECN = 3
 )
 
-// Flags is a set of what went wrong with a received message.
+// Flags is a set of bits for a received message.
 type Flags uint8
 
+// The bits.
 const (
-	// Truncated: the datagram was longer than Buf, its end is lost.
-	Truncated Flags = 1 << iota
-
-	// ControlTruncated: there were more control messages than room, and the last
-	// may be cut.
-	ControlTruncated
+	Truncated        Flags = 1 << iota // the datagram was longer than Buf; the rest is dropped
+	ControlTruncated                   // there were more control messages than fit into Control; the last one may be cut
 )

@@ -202,7 +202,7 @@ func TestDrops(t *testing.T) {
 				ms = append(ms, Message{Buf: payload(i, 1000), Addr: p.to})
 			}
 			mustWrite(t, send, ms)
-			dropped := recv.Stats().Drops // fresh, with nothing read yet
+			dropped := recv.Stats().Lost // fresh, with nothing read yet
 			if dropped == 0 {
 				t.Fatal("nothing was dropped")
 			}
@@ -376,7 +376,7 @@ func TestKeptErrorsAreBounded(t *testing.T) {
 	c.drainErrors()
 	es := make([]ICMPError, 2*maxKept)
 	n, err := c.ReadErrors(es)
-	if lost := c.Stats().ErrorsLost; err != nil || int64(n)+lost != int64(sent) || n > maxKept {
+	if lost := c.Stats().ErrorsDropped; err != nil || int64(n)+lost != int64(sent) || n > maxKept {
 		t.Errorf("%d errors kept and %d lost of %d, %v", n, lost, sent, err)
 	}
 }

@@ -7,21 +7,22 @@ import (
 	"syscall"
 )
 
-// ListenReusePort opens n UDP sockets on one address and port, so that each CPU
-// can read its own: the kernel spreads what arrives by a hash of the addresses,
-// and one client's datagrams always reach the same socket as long as none is
-// opened or closed. Port 0 picks one for all that nobody else has. A port
-// that is named may be shared with others of this user who share it, too.
+// ListenReusePort opens n UDP sockets on one address and port, so that each CPU can
+// read from its own. The kernel chooses the socket of a datagram by a hash of the
+// addresses, so all datagrams of a client reach the same socket as long as no socket of
+// the port is opened or closed. If the port is 0, all sockets have the same free port,
+// which no other socket uses. Another port may also be in use by other processes of this
+// user that share it.
 //
-// The sockets are the caller's, who must close each of them; on an error there
-// are none. More than one needs SO_REUSEPORT (Linux 3.9); elsewhere the error is
-// [errors.ErrUnsupported].
+// The caller owns the sockets and must close each of them. If there is an error, none
+// is left open. More than one socket needs SO_REUSEPORT (Linux 3.9); without it the
+// error is [errors.ErrUnsupported].
 func ListenReusePort(ctx context.Context, network, address string, n int) ([]*net.UDPConn, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("listen on %d sockets: want at least 1", n)
 	}
-	// A free port is bound alone and shared afterwards: with SO_REUSEPORT set,
-	// the kernel takes for free what others of this user share.
+	// A free port is bound first and shared afterwards: with SO_REUSEPORT set, the
+	// kernel may choose a port that another process of this user shares.
 	var lc net.ListenConfig
 	shared := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error { return share(raw) }}
 	if n > 1 && !anyPort(network, address) {
@@ -54,7 +55,7 @@ func ListenReusePort(ctx context.Context, network, address string, n int) ([]*ne
 	return all, nil
 }
 
-// anyPort reports whether an address leaves the port to the kernel.
+// anyPort reports whether the kernel chooses the port of an address.
 func anyPort(network, address string) bool {
 	_, service, err := net.SplitHostPort(address)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestRoundTrip(t *testing.T) {
 func checkBalance(t *testing.T, send, recv *Conn) {
 	t.Helper()
 	s, r := send.Stats(), recv.Stats()
-	if s.WriteDatagrams != r.ReadDatagrams || s.WriteBytes != r.ReadBytes || r.Truncated != 0 || r.Drops != 0 {
+	if s.WriteDatagrams != r.ReadDatagrams || s.WriteBytes != r.ReadBytes || r.Truncated != 0 || r.Lost != 0 {
 		t.Errorf("sent     %+v\nreceived %+v", s, r)
 	}
 }

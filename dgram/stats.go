@@ -2,35 +2,35 @@ package dgram
 
 import "sync/atomic"
 
-// Stats is what a [Conn] has done since New.
+// Stats are the counters of a [Conn] since New.
 type Stats struct {
-	// What was received, and the system calls it took. A wait that was answered
-	// with nothing counts as a call.
+	// What was received, and the system calls for it, including those that found
+	// nothing. A message may hold several datagrams.
 	ReadCalls, ReadMessages, ReadDatagrams, ReadBytes int64
 
 	// Truncated counts received messages that were longer than their buffer.
 	Truncated int64
 
-	// What has left, and the system calls it took. A message to WriteBatch may
-	// hold several datagrams.
+	// What was sent, and the system calls for it. A message may hold several datagrams.
 	WriteCalls, WriteMessages, WriteDatagrams, WriteBytes int64
 
-	// Runs counts the GSO runs among what has left.
+	// Runs counts GSO runs that were sent.
 	Runs int64
 
-	// Fallbacks counts the runs that a route refused, and that were sent again
-	// as single datagrams.
+	// Fallbacks counts runs that a route refused, and that were sent again as single
+	// datagrams.
 	Fallbacks int64
 
-	// Drops is how many datagrams the kernel has dropped at this socket because
-	// its buffer was full or a checksum was wrong. SO_RXQ_OVFL and SO_MEMINFO.
-	Drops int64
+	// Lost counts datagrams that the kernel dropped at this socket because its buffer
+	// was full or a checksum was wrong (SO_RXQ_OVFL and SO_MEMINFO).
+	Lost int64
 
-	// ErrorsLost counts ICMP errors that nobody fetched with ReadErrors in time.
-	ErrorsLost int64
+	// ErrorsDropped counts ICMP errors that were dropped because ReadErrors was not
+	// called in time.
+	ErrorsDropped int64
 }
 
-// counters is Stats while it grows.
+// counters holds the values of Stats.
 type counters struct {
 	readCalls, readMessages, readDatagrams, readBytes     atomic.Int64
 	truncated                                             atomic.Int64
@@ -53,16 +53,16 @@ func (c *counters) stats() Stats {
 		WriteBytes:     c.writeBytes.Load(),
 		Runs:           c.runs.Load(),
 		Fallbacks:      c.fallbacks.Load(),
-		Drops:          c.drops.total.Load(),
-		ErrorsLost:     c.errorsLost.Load(),
+		Lost:           c.drops.total.Load(),
+		ErrorsDropped:  c.errorsLost.Load(),
 	}
 }
 
-// drops extends the kernel's counter of 32 bits, which wraps, to 64.
+// drops extends the kernel's 32-bit counter, which wraps, to 64 bits.
 type drops struct{ total atomic.Int64 }
 
-// observe takes a reading. Readings may arrive out of order: one that is
-// behind the total changes nothing.
+// observe adds a reading of the kernel's counter. Readings may arrive out of order; one
+// that is behind the total changes nothing.
 func (d *drops) observe(reading uint32) {
 	for {
 		old := d.total.Load()

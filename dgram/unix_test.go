@@ -163,7 +163,7 @@ func TestUnixKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := u.Mode(); m.GSO || m.GRO || m.ECN || m.Local || m.Pace || m.Errors || m.Drops {
+	if m := u.Mode(); m.GSO || m.GRO || m.ECN || m.Local || m.Pace || m.Errors || m.Lost {
 		t.Errorf("a Unix socket in mode %+v", m)
 	}
 	if n, err := u.WriteBatch([]Message{{Buf: []byte("x"), Path: string(make([]byte, 200))}}); n != 0 || err == nil {

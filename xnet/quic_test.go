@@ -68,7 +68,7 @@ func overConn(t *testing.T, total int) time.Duration {
 	}
 	cpu := measure(t, ours[0], ours[1], total)
 	s := ours[1].Stats()
-	t.Logf("%d datagrams received as %d messages by %d calls, %d dropped by the kernel", s.ReadDatagrams, s.ReadMessages, s.ReadCalls, s.Drops)
+	t.Logf("%d datagrams received as %d messages by %d calls, %d dropped by the kernel", s.ReadDatagrams, s.ReadMessages, s.ReadCalls, s.Lost)
 	if ours[1].Mode().GRO && s.ReadMessages >= s.ReadDatagrams {
 		t.Error("no super-packet came: the fast path did not run")
 	}

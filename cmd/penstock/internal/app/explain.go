@@ -219,7 +219,7 @@ func (e *explanation) group(g *spec.Group, lookup lookupFunc) {
 			lookup(spec.Endpoint{Kind: d.Network, Host: d.Host, Port: d.Port}, ""))
 	}
 	e.Choice = g.Balance
-	if g.Balance == "maglev" {
+	if g.Hash != "" {
 		e.Choice += " by " + g.Hash
 	}
 	further := g.Retries

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"net/netip"
 	"strings"
 	"time"
 
@@ -182,11 +181,11 @@ func portOffset(f *relay.Flow, p *flowState) int {
 // pick chooses a member of the flow's group. With no member and no reason the flow is queued.
 func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reason) {
 	w := p.target.Load()
-	var local netip.AddrPort
+	c := upstream.Client{Addr: f.Client().AddrPort}
 	if w.byLocal {
-		local = p.localOf(f).AddrPort
+		c.Local = p.localOf(f).AddrPort
 	}
-	m, reason := w.group.Pick(&p.lease, f.Client().AddrPort, local)
+	m, reason := w.group.Pick(&p.lease, c)
 	switch {
 	case m != nil || reason != spec.ReasonNone:
 		return m, reason

@@ -55,7 +55,7 @@ func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set) *routeTa
 		group:    set.Group(g.Name),
 		dial:     dialConfig(&g.Dial),
 		timeouts: timeouts(r.Timeouts),
-		byLocal:  g.Balance == "maglev" && g.Hash == "4-tuple",
+		byLocal:  upstream.UsesLocal(g),
 	}
 	if g.Timeouts.Connect > 0 {
 		w.timeouts.Connect = g.Timeouts.Connect

@@ -224,8 +224,8 @@ func (r *reader) checkGroup(g *spec.Group) {
 	for i := range g.Discover {
 		r.checkDiscover(&g.Discover[i])
 	}
-	if g.Balance == "first" {
-		const problem = "has no effect: balance: first fills one member after the other"
+	if b := spec.BalancerNamed(g.Balance); b.NoWeights {
+		problem := "has no effect: balance: " + b.Name + " ignores weights"
 		for i := range g.Members {
 			if r.isSet(&g.Members[i].Weight) {
 				r.warn(r.at(&g.Members[i].Weight), fault{problem: problem})
@@ -240,8 +240,8 @@ func (r *reader) checkGroup(g *spec.Group) {
 	}) {
 		r.warn(r.at(&g.Lookups), fault{problem: "has no effect: the group has no host names to look up"})
 	}
-	if g.Hash != "" && g.Balance != "maglev" {
-		r.fail(r.at(&g.Hash, g), fault{problem: "only balance: maglev uses a hash", allowed: "hash together with balance: maglev"})
+	if g.Hash != "" && !spec.BalancerNamed(g.Balance).Hash {
+		r.fail(r.at(&g.Hash, g), fault{problem: "has no effect: balance: " + g.Balance + " uses no hash", allowed: "hash together with balance: maglev"})
 	}
 	if g.Dial.Proxy == 1 && (len(g.Dial.ProxyTLVs) > 0 || g.Dial.ProxySNI) {
 		r.fail(r.at(&g.Dial.ProxyTLVs, &g.Dial.ProxySNI), fault{problem: "version 1 has no TLVs", allowed: "tlvs and names together with version: 2"})

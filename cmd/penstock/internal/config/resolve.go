@@ -76,7 +76,7 @@ func (r *reader) group(g, base *spec.Group) {
 	if bad := misfit(g); bad != nil && !r.isSet(&g.Check) {
 		g.Check = nil
 	}
-	if g.Balance == "maglev" && g.Hash == "" {
+	if spec.BalancerNamed(g.Balance).Hash && g.Hash == "" {
 		g.Hash = "source"
 	}
 }

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"strings"
+
 	"net/netip"
 	"time"
 
@@ -31,8 +33,14 @@ var groupKeys = keysOf("group",
 // Keys that defaults and groups share.
 
 func balanceKey[T any](get func(*T) *spec.Group) key[T] {
-	return field("balance", oneOf("round-robin", "least-connections", "p2c", "maglev", "random", "first"), "round-robin",
-		"How a member is chosen. p2c: the less loaded of two random members; maglev: by a hash, so that a client keeps its member; first: fill one member after the other.",
+	var names, docs []string
+	for _, b := range spec.Balancers {
+		names = append(names, b.Name)
+		if b.Doc != "" {
+			docs = append(docs, b.Name+": "+b.Doc)
+		}
+	}
+	return field("balance", oneOf(names...), names[0], "How a member is chosen. "+strings.Join(docs, "; ")+".",
 		func(t *T) *string { return &get(t).Balance })
 }
 

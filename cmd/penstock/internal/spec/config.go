@@ -154,8 +154,8 @@ type Removed struct {
 // Group is a set of upstreams.
 type Group struct {
 	Name     string
-	Balance  string // round-robin, least-connections, p2c, maglev, random, first
-	Hash     string // of maglev: source, 4-tuple
+	Balance  string // one of Balancers
+	Hash     string // what a balancer hashes: source, 4-tuple
 	Members  []Member
 	Discover []Discover
 	Lookups  Lookups

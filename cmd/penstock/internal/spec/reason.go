@@ -32,9 +32,30 @@ const (
 	NumReasons
 )
 
-var reasonNames = [NumReasons]string{"", "denied", "flows", "listener-flows", "source-flows", "rate", "listener-rate", "source-rate",
-	"proxy-header", "proxy-timeout", "no-route", "no-member", "queue-full", "queue-timeout", "retries", "removed", "killed", "source-table", "loop",
-	"sniff-timeout", "sniff-max", "client-ended", "connect-failed"}
+var reasonNames = [NumReasons]string{
+	ReasonDenied:        "denied",
+	ReasonFlows:         "flows",
+	ReasonListenerFlows: "listener-flows",
+	ReasonSourceFlows:   "source-flows",
+	ReasonRate:          "rate",
+	ReasonListenerRate:  "listener-rate",
+	ReasonSourceRate:    "source-rate",
+	ReasonProxyHeader:   "proxy-header",
+	ReasonProxyTimeout:  "proxy-timeout",
+	ReasonNoRoute:       "no-route",
+	ReasonNoMember:      "no-member",
+	ReasonQueueFull:     "queue-full",
+	ReasonQueueTimeout:  "queue-timeout",
+	ReasonRetries:       "retries",
+	ReasonRemoved:       "removed",
+	ReasonKilled:        "killed",
+	ReasonSourceTable:   "source-table",
+	ReasonLoop:          "loop",
+	ReasonSniffTimeout:  "sniff-timeout",
+	ReasonSniffMax:      "sniff-max",
+	ReasonClientEnded:   "client-ended",
+	ReasonConnectFailed: "connect-failed",
+}
 
 // String returns the reason's name, lower-case with hyphens; empty for ReasonNone.
 func (r Reason) String() string {

@@ -19,6 +19,27 @@ func sharesOf(weights ...int) (ss []weightedMember) {
 	return ss
 }
 
+// balancerNames returns the names of all balancers.
+func balancerNames() (names []string) {
+	for _, b := range spec.Balancers {
+		names = append(names, b.Name)
+	}
+	return names
+}
+
+// Every balancer of a configuration has code, and the other way around.
+func TestBalancersHaveCode(t *testing.T) {
+	names := balancerNames()
+	for _, name := range names {
+		if balancers[name] == nil {
+			t.Errorf("spec.Balancers has %s, and balancers does not", name)
+		}
+	}
+	if len(balancers) != len(names) {
+		t.Errorf("%d in balancers, %d in spec.Balancers", len(balancers), len(names))
+	}
+}
+
 // clients are distinct addresses.
 func clients(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, byte(i >> 16), byte(i >> 8), byte(i)}), uint16(1024+i%50000))
@@ -35,7 +56,7 @@ func TestWheel(t *testing.T) {
 		for i := range weights {
 			weights[i] = 1 + r.IntN(256)
 		}
-		w := wheel(sharesOf(weights...))
+		w := spread(sharesOf(weights...))
 		reduced, sum := reduceWeights(sharesOf(weights...))
 		if len(w) != sum {
 			t.Fatalf("%v: %d places, want %d", weights, len(w), sum)
@@ -57,14 +78,14 @@ func TestWheel(t *testing.T) {
 	}
 	t.Logf("at most %.2f places off the ideal share", worst)
 
-	if got, want := wheel(sharesOf(7, 7, 7, 7)), []int32{0, 1, 2, 3}; !slices.Equal(got, want) {
+	if got, want := spread(sharesOf(7, 7, 7, 7)), []int32{0, 1, 2, 3}; !slices.Equal(got, want) {
 		t.Errorf("equal weights: %v, want %v", got, want)
 	}
 	many := make([]int, 10000)
 	for i := range many {
 		many[i] = 1 + i%256
 	}
-	if w := wheel(sharesOf(many...)); len(w) > maxWheel+len(many) {
+	if w := spread(sharesOf(many...)); len(w) > maxPlaces+len(many) {
 		t.Errorf("%d places", len(w))
 	}
 }
@@ -153,7 +174,7 @@ func TestLeastConnectionsOracle(t *testing.T) {
 			}
 		}
 		l := new(Lease)
-		m, _ := g.Pick(l, nobody, nobody)
+		m, _ := g.Pick(l, Client{nobody, nobody})
 		if m == nil {
 			if !math.IsInf(least, 1) {
 				t.Fatalf("step %d of seed %d: none", step, seed)
@@ -185,7 +206,7 @@ func TestMaglevEven(t *testing.T) {
 			weights[i] = 1
 		}
 		counts := make([]int, n)
-		for _, i := range maglev(sharesOf(weights...), maglevSize) {
+		for _, i := range maglevTable(sharesOf(weights...), maglevSize) {
 			counts[i]++
 		}
 		if most, least := slices.Max(counts), slices.Min(counts); most-least > 1 {
@@ -194,7 +215,7 @@ func TestMaglevEven(t *testing.T) {
 	}
 	weights := []int{1, 3, 10, 256}
 	counts := make([]int, 4)
-	for _, i := range maglev(sharesOf(weights...), maglevSize) {
+	for _, i := range maglevTable(sharesOf(weights...), maglevSize) {
 		counts[i]++
 	}
 	for i, w := range weights {
@@ -209,7 +230,7 @@ func TestMaglevOrder(t *testing.T) {
 	a := sharesOf(1, 2, 3, 4, 5, 6, 7)
 	b := slices.Clone(a)
 	slices.Reverse(b)
-	x, y := maglev(a, maglevSize), maglev(b, maglevSize)
+	x, y := maglevTable(a, maglevSize), maglevTable(b, maglevSize)
 	for i := range x {
 		if a[x[i]].m != b[y[i]].m {
 			t.Fatalf("place %d is %s's and %s's", i, a[x[i]].m.name, b[y[i]].m.name)
@@ -223,7 +244,7 @@ func TestMaglevDown(t *testing.T) {
 	where := func() (at [20000]*Member) {
 		for i := range at {
 			var l Lease
-			at[i], _ = g.Pick(&l, clients(i), nobody)
+			at[i], _ = g.Pick(&l, Client{clients(i), nobody})
 			l.Release()
 		}
 		return at
@@ -268,7 +289,7 @@ func TestMaglevDisruption(t *testing.T) {
 		}
 		all := sharesOf(weights...)
 		left := all[c.leave:]
-		before, after := maglev(all, maglevSize), maglev(left, maglevSize)
+		before, after := maglevTable(all, maglevSize), maglevTable(left, maglevSize)
 		moved := 0
 		for i := range before {
 			if int(before[i]) >= c.leave && all[before[i]].m != left[after[i]].m {
@@ -287,12 +308,12 @@ func TestMaglevDisruption(t *testing.T) {
 func TestHash(t *testing.T) {
 	a, b := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.1:2")
 	mapped := netip.MustParseAddrPort("[::ffff:192.0.2.1]:1")
-	if hash("source", a, nobody) != hash("source", b, a) || hash("source", a, nobody) != hash("source", mapped, nobody) {
+	if hash("source", Client{a, nobody}) != hash("source", Client{b, a}) || hash("source", Client{a, nobody}) != hash("source", Client{mapped, nobody}) {
 		t.Error("source has more in it than the source")
 	}
 	seen := map[uint64]bool{}
 	for _, p := range [][2]netip.AddrPort{{a, a}, {a, b}, {b, a}, {b, b}} {
-		seen[hash("4-tuple", p[0], p[1])] = true
+		seen[hash("4-tuple", Client{p[0], p[1]})] = true
 	}
 	if len(seen) != 4 {
 		t.Error("4-tuple leaves something out")
@@ -323,7 +344,7 @@ func TestFullMembersSpread(t *testing.T) {
 }
 
 func BenchmarkPick(b *testing.B) {
-	for _, balance := range []string{"round-robin", "least-connections", "p2c", "maglev", "random", "first"} {
+	for _, balance := range balancerNames() {
 		b.Run("balance="+balance+"/members=1000", func(b *testing.B) {
 			_, g := set(b, &spec.Group{Balance: balance, Members: members(1000)}, Options{})
 			held := make([]Lease, 4096)
@@ -331,21 +352,21 @@ func BenchmarkPick(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				l := &held[i%len(held)]
 				l.Release()
-				g.Pick(l, clients(i), nobody)
+				g.Pick(l, Client{clients(i), nobody})
 			}
 		})
 	}
 }
 
 func BenchmarkPickParallel(b *testing.B) {
-	for _, balance := range []string{"round-robin", "least-connections", "p2c", "maglev"} {
+	for _, balance := range balancerNames() {
 		b.Run("balance="+balance+"/members=1000", func(b *testing.B) {
 			_, g := set(b, &spec.Group{Balance: balance, Members: members(1000)}, Options{})
 			b.ReportAllocs()
 			b.RunParallel(func(p *testing.PB) {
 				var l Lease
 				for i := 0; p.Next(); i++ {
-					g.Pick(&l, clients(i), nobody)
+					g.Pick(&l, Client{clients(i), nobody})
 					l.Release()
 				}
 			})
@@ -354,7 +375,7 @@ func BenchmarkPickParallel(b *testing.B) {
 }
 
 func BenchmarkTable(b *testing.B) {
-	for _, kind := range []string{"round-robin", "least-connections", "maglev"} {
+	for _, kind := range balancerNames() {
 		b.Run("balance="+kind+"/members=1000", func(b *testing.B) {
 			ms := sharesOf(make([]int, 1000)...)
 			for i := range ms {
@@ -363,10 +384,7 @@ func BenchmarkTable(b *testing.B) {
 			}
 			cfg := &spec.Group{Balance: kind}
 			for b.Loop() {
-				t := newBalance(cfg, ms, nil, &balance{})
-				if t.heap != nil {
-					t.heap.fill(&heapLock{}, ms)
-				}
+				newBalancer(&candidates{cfg: cfg, all: ms})
 			}
 		})
 	}
@@ -380,7 +398,7 @@ func TestLightMembersDoNotStarve(t *testing.T) {
 		counts := map[string]int{}
 		for range 3000 {
 			var l Lease
-			m, why := g.Pick(&l, nobody, nobody)
+			m, why := g.Pick(&l, Client{nobody, nobody})
 			if m == nil {
 				t.Fatal(why)
 			}
@@ -395,14 +413,14 @@ func TestLightMembersDoNotStarve(t *testing.T) {
 
 // A backup takes what the primaries have no slot for, and nothing while they have one.
 func TestBackupsTakeTheOverflow(t *testing.T) {
-	for _, balance := range []string{"round-robin", "least-connections", "p2c", "maglev", "random", "first"} {
+	for _, balance := range balancerNames() {
 		ms := members(3)
 		ms[0].MaxFlows, ms[1].MaxFlows, ms[2].MaxFlows, ms[2].Backup = 1, 1, 1, true
 		_, g := set(t, &spec.Group{Balance: balance, Members: ms}, Options{})
 		leases := make([]Lease, 4)
 		var got []string
 		for i := range leases {
-			m, why := g.Pick(&leases[i], nobody, nobody)
+			m, why := g.Pick(&leases[i], Client{nobody, nobody})
 			if m == nil {
 				got = append(got, why.String())
 				continue

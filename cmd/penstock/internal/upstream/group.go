@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -15,8 +14,6 @@ type Group struct {
 	name    string
 	set     *Set
 	table   atomic.Pointer[table]
-	turn    atomic.Uint64 // of round-robin
-	heap    heapLock      // of least-connections
 	queue   queue
 	removed atomic.Bool // written under the Set's lock
 
@@ -44,17 +41,11 @@ func (g *Group) Removed() bool { return g.removed.Load() }
 func (g *Group) Config() *spec.Group { return g.table.Load().cfg }
 
 // Len returns the number of members, in whatever state.
-func (g *Group) Len() int { return g.table.Load().members }
+func (g *Group) Len() int { return len(g.table.Load().members) }
 
 // Open reports whether some member accepts flows, whether or not it has room.
 func (g *Group) Open() bool {
-	t := g.table.Load()
-	for _, b := range [2]*balance{&t.primary, &t.backup} {
-		if slices.ContainsFunc(b.shares, func(s weightedMember) bool { return s.m.acceptsFlows.Load() }) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.table.Load().members, func(m *Member) bool { return m.acceptsFlows.Load() })
 }
 
 // Pick chooses a member for a flow: when it first connects, and again after each failed attempt,
@@ -64,12 +55,12 @@ func (g *Group) Open() bool {
 // With no member, the reason says why. If that is ReasonNone, every member is down or at its
 // limit, and the flow may be queued: see [Group.Wait]. Members that are known to be down are not
 // picked, unless the group is in panic: see spec.Group.Panic.
-func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reason) {
+func (g *Group) Pick(l *Lease, c Client) (*Member, spec.Reason) {
 	t := g.table.Load()
 	switch {
 	case l.group == nil:
 		l.group = g
-		l.seed = t.begin(g, client, local)
+		l.seed = t.seed(c)
 	case l.everQueued:
 		m, again := g.queue.resumed(l)
 		if m != nil || again {
@@ -88,7 +79,7 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 		}
 		return nil, spec.ReasonNone
 	}
-	m, full := t.pick(g, l)
+	m, full := t.pick(l)
 	switch {
 	case m != nil:
 		l.member = m
@@ -115,7 +106,7 @@ func (g *Group) Pick(l *Lease, client, local netip.AddrPort) (*Member, spec.Reas
 func (g *Group) Wait(l *Lease, r Resumer) (*Member, spec.Reason) {
 	t := g.table.Load()
 	m, full := g.queue.enter(l, r, t.cfg.Queue.Size, func() *Member {
-		m, _ := g.table.Load().pick(g, l)
+		m, _ := g.table.Load().pick(l)
 		return m
 	})
 	if full {
@@ -126,7 +117,8 @@ func (g *Group) Wait(l *Lease, r Resumer) (*Member, spec.Reason) {
 
 // releaseSlot returns a slot of m, which goes to the first flow in the queue.
 func (g *Group) releaseSlot(m *Member) {
-	g.heap.release(g, m)
+	m.active.Add(-1)
+	g.table.Load().released(m)
 	g.wake()
 }
 
@@ -134,7 +126,7 @@ func (g *Group) releaseSlot(m *Member) {
 func (g *Group) wake() {
 	for g.queue.len() > 0 {
 		r := g.queue.next(func(l *Lease) *Member {
-			m, _ := g.table.Load().pick(g, l)
+			m, _ := g.table.Load().pick(l)
 			return m
 		})
 		if r == nil {

@@ -31,7 +31,7 @@ type Member struct {
 	// Ejections since the last successful connect.
 	ejectionsInARow atomic.Int32
 
-	heapIndex int // in the group's heap; guarded by its lock
+	heapIndex atomic.Int32 // in a heap of leastConnections
 	memberState
 }
 

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -193,20 +194,11 @@ func (g *Group) buildTable(now time.Time) {
 	if old == nil {
 		old = &table{}
 	}
-	t := &table{
-		cfg: g.cfg, members: len(g.members),
-		primary: newBalance(g.cfg, all[0], steps, &old.primary),
-		backup:  newBalance(g.cfg, all[1], steps, &old.backup),
-	}
-	g.heap.mu.Lock()
-	for _, b := range [2]*balance{&t.primary, &t.backup} {
-		if b.heap != nil {
-			b.heap.fill(&g.heap, b.shares)
-		}
-	}
-	g.heap.inUse.Store(t.primary.heap != nil)
-	g.table.Store(t)
-	g.heap.mu.Unlock()
+	g.table.Store(&table{
+		cfg: g.cfg, members: slices.Clone(g.members),
+		primary: newBalancer(&candidates{cfg: g.cfg, all: all[0], steps: steps, old: old.primary}),
+		backup:  newBalancer(&candidates{cfg: g.cfg, all: all[1], steps: steps, old: old.backup}),
+	})
 	g.hadMembers = g.hadMembers || len(g.members) > 0
 	g.wake()
 }

@@ -227,7 +227,7 @@ func TestEjection(t *testing.T) {
 			for range n {
 				var lease Lease
 				for {
-					m, _ := g.Pick(&lease, nobody, nobody)
+					m, _ := g.Pick(&lease, Client{nobody, nobody})
 					if m == nil {
 						break
 					}
@@ -291,12 +291,12 @@ func TestOwnErrorsDoNotEject(t *testing.T) {
 		l.expect(t, "m0 removed>up")
 		var lease Lease
 		for _, err := range []error{syscall.EMFILE, fmt.Errorf("connect: %w", syscall.EADDRNOTAVAIL)} {
-			g.Pick(&lease, nobody, nobody)
+			g.Pick(&lease, Client{nobody, nobody})
 			lease.Connected(err, 0)
 			lease.Release()
 		}
 		l.expect(t)
-		g.Pick(&lease, nobody, nobody)
+		g.Pick(&lease, Client{nobody, nobody})
 		lease.Connected(syscall.ETIMEDOUT, 0)
 		lease.Release()
 		l.expect(t, "m0 up>ejected")
@@ -304,7 +304,10 @@ func TestOwnErrorsDoNotEject(t *testing.T) {
 }
 
 func TestSlowStart(t *testing.T) {
-	for _, balance := range []string{"round-robin", "least-connections", "p2c", "random", "maglev"} {
+	for _, balance := range balancerNames() {
+		if spec.BalancerNamed(balance).NoWeights {
+			continue
+		}
 		t.Run(balance, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l log
@@ -325,7 +328,7 @@ func TestSlowStart(t *testing.T) {
 					got := 0
 					for k := range n {
 						lease := new(Lease)
-						m, _ := g.Pick(lease, clients(k), nobody)
+						m, _ := g.Pick(lease, Client{clients(k), nobody})
 						if m == g.members[1] {
 							got++
 						}
@@ -366,7 +369,7 @@ func TestReload(t *testing.T) {
 	cfg := &spec.Group{Balance: "round-robin", Members: members(3)}
 	s, g := set(t, cfg, opt)
 	var l Lease
-	m0, _ := g.Pick(&l, nobody, nobody)
+	m0, _ := g.Pick(&l, Client{nobody, nobody})
 
 	next := &spec.Group{Name: "g", Balance: "least-connections", Members: members(4, 9)[:4]}
 	next.Members = slices.Delete(next.Members, 1, 2) // m1 is gone, m3 is new
@@ -398,13 +401,13 @@ func TestReload(t *testing.T) {
 	if s.Group("other") != nil {
 		t.Error("a group that is gone is there")
 	}
-	if m, _ := g.Pick(&l, nobody, nobody); m == nil || m == m0 || m.Addr().AddrPort.Port() != 81 {
+	if m, _ := g.Pick(&l, Client{nobody, nobody}); m == nil || m == m0 || m.Addr().AddrPort.Port() != 81 {
 		t.Errorf("%v", m)
 	}
 	l.Release()
 	s.Apply(nil)
 	<-left
-	if m, why := g.Pick(&l, nobody, nobody); m != nil || why != spec.ReasonNoMember {
+	if m, why := g.Pick(&l, Client{nobody, nobody}); m != nil || why != spec.ReasonNoMember {
 		t.Errorf("%v, %v", m, why)
 	}
 	l.Release()
@@ -461,7 +464,7 @@ func TestQueueMovesOn(t *testing.T) {
 	s, g := set(t, cfg, Options{})
 	flows := make([]flow, 4)
 	for i := range flows {
-		if m, _ := g.Pick(&flows[i].Lease, nobody, nobody); m == nil {
+		if m, _ := g.Pick(&flows[i].Lease, Client{nobody, nobody}); m == nil {
 			if m, why := g.Wait(&flows[i].Lease, &flows[i]); m != nil || why != spec.ReasonNone {
 				t.Fatalf("%v, %v", m, why)
 			}
@@ -480,7 +483,7 @@ func TestQueueMovesOn(t *testing.T) {
 		t.Errorf("with a member more: %v, %v", flows[2].resumed, flows[3].resumed)
 	}
 	for i := range flows {
-		if m, why := g.Pick(&flows[i].Lease, nobody, nobody); i > 0 && m == nil {
+		if m, why := g.Pick(&flows[i].Lease, Client{nobody, nobody}); i > 0 && m == nil {
 			t.Errorf("flow %d: %v", i, why)
 		}
 		flows[i].Release()
@@ -498,13 +501,13 @@ func TestQueueWhileAllAreDown(t *testing.T) {
 	}
 	var l, second Lease
 	p := &parked{woken: make(chan struct{}, 1)}
-	if m, why := g.Pick(&l, nobody, nobody); m != nil || why != spec.ReasonNone {
+	if m, why := g.Pick(&l, Client{nobody, nobody}); m != nil || why != spec.ReasonNone {
 		t.Fatalf("%v, %v; want to wait", m, why)
 	}
 	if m, why := g.Wait(&l, p); m != nil || why != spec.ReasonNone {
 		t.Fatalf("%v, %v; want to wait", m, why)
 	}
-	if m, why := g.Pick(&second, nobody, nobody); m != nil || why != spec.ReasonQueueFull {
+	if m, why := g.Pick(&second, Client{nobody, nobody}); m != nil || why != spec.ReasonQueueFull {
 		t.Errorf("beyond the queue: %v, %v", m, why)
 	}
 	if g.Open() {
@@ -514,7 +517,7 @@ func TestQueueWhileAllAreDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-p.woken
-	if m, why := g.Pick(&l, nobody, nobody); m == nil || m.Name() != "m1" {
+	if m, why := g.Pick(&l, Client{nobody, nobody}); m == nil || m.Name() != "m1" {
 		t.Errorf("%v, %v", m, why)
 	}
 	l.Release()

@@ -1,29 +1,30 @@
-// Package penstock is the root of a library that moves bytes between Linux
-// sockets with the fewest copies, allocations and system calls that the kernel
-// allows. It holds no code of its own; take the package that fits the need.
+// Package penstock is the root of a library that moves bytes between Linux sockets with as few
+// copies, allocations and system calls as the kernel allows. It contains no code; import the
+// package that fits.
 //
-// Streams, TCP and Unix sockets in any pairing:
+// For streams, between TCP and Unix sockets in any combination:
 //
-//   - a server with a goroutine for each connection, which wants io.Copy with
-//     both directions, half-close, idle timeout and counts, and no copy where the
-//     kernel can do without: [github.com/penstock/penstock/splice];
-//   - many flows, idle ones too, that should cost neither a goroutine nor a
-//     buffer each: [github.com/penstock/penstock/relay]. It accepts and connects,
-//     or takes over two connections that a program already has.
+//   - [github.com/penstock/penstock/splice] is for servers with a goroutine per connection. It is
+//     like io.Copy, but with both directions, half-close, idle timeouts and byte counts, and
+//     without copying where the kernel allows it.
+//   - [github.com/penstock/penstock/relay] is for many flows, including idle ones, that should
+//     cost neither a goroutine nor a buffer each. It accepts and connects, or takes over two
+//     connections that a program already has.
+//   - [github.com/penstock/penstock/clienthello] reads the server name that a TLS client asks
+//     for, to choose an upstream without terminating TLS.
 //
-// Datagrams:
+// For datagrams:
 //
-//   - a UDP socket that reads and writes in batches, with GSO and GRO, for QUIC,
-//     DNS, VPN and telemetry: [github.com/penstock/penstock/dgram].
+//   - [github.com/penstock/penstock/dgram] reads and writes batches on a UDP socket, with GSO and
+//     GRO, for QUIC, DNS, VPNs and telemetry.
 //
-// Memory:
+// For memory:
 //
-//   - objects that are worth keeping for a while, with a bound and a hook for
-//     each that leaves, and byte buffers by size:
-//     [github.com/penstock/penstock/pool].
+//   - [github.com/penstock/penstock/pool] pools objects, with a bound and a hook for each object
+//     that leaves, and byte buffers by size.
 //
-// The packages depend on the standard library and golang.org/x/sys. They log
-// nothing, read no environment, and run no code on import. They are written for Linux;
-// elsewhere they compile, and what needs Linux returns errors.ErrUnsupported,
-// or, in package splice, copies.
+// The packages depend only on the standard library and golang.org/x/sys. They log nothing, read no
+// environment variables, and run no code on import. They are written for Linux; on other systems
+// they compile, and whatever needs Linux returns errors.ErrUnsupported or, in package splice,
+// copies.
 package penstock

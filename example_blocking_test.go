@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/splice"
 )
 
-// The same for code that blocks, with a goroutine for each client: package
-// splice moves the bytes, and everything else is package net.
+// This is the same for blocking code, with a goroutine per client: package splice moves the bytes,
+// and package net does everything else.
 func Example_blocking() {
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A whole relay: it listens, connects each client to the first upstream or, if
-// that fails, to the second, and ends with no flow cut.
+// This is a complete relay: it listens, connects each client to the first upstream or, if that
+// fails, to the second, and shuts down without cutting a flow.
 func Example() {
 	upstreams := []relay.Addr{{Network: relay.Echo}, {Network: relay.Unix, Path: "/run/app.sock"}}
 

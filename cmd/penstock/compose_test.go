@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// tool runs a command of the binary to its end, and returns what it printed.
+// tool runs a command of the binary and returns its output.
 func tool(t *testing.T, env, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -24,7 +24,7 @@ func tool(t *testing.T, env, stdin string, args ...string) (stdout, stderr strin
 	return out.String(), err.String(), cmd.ProcessState.ExitCode()
 }
 
-// mustReach makes a connection to a listener, and wants it to arrive at a speaker.
+// mustReach connects to a listener and checks that the connection arrives at a speaker.
 func (c *configured) mustReach(listener, speaker string) {
 	c.t.Helper()
 	conn := c.to(listener)
@@ -34,8 +34,8 @@ func (c *configured) mustReach(listener, speaker string) {
 	}
 }
 
-// A daemon with layers, a folder of included files and variables: what each file says holds, a
-// reload sees a new file, the watch too, and check and explain read the same configuration.
+// A daemon with layers, a folder of included files and variables: the contents of each file apply,
+// a reload and the watch see a new file, and check and explain read the same configuration.
 func TestComposed(t *testing.T) {
 	t.Parallel()
 	one, two := speak(t, "one"), speak(t, "two")
@@ -67,7 +67,7 @@ reload: {watch: "${PENSTOCK_TEST_WATCH:-true}"}
 	c.begin(t, cmd)
 	c.mustReach("web", "one")
 
-	// A new file of the folder is read without being asked for.
+	// A new file in the folder is read without a request.
 	write("conf.d/20-two.yaml", "listeners: {two: {listen: 'tcp://127.0.0.1:0', to: '{0}'}}\n", two.url())
 	eventually(t, "the new file is taken", func() bool {
 		l, err := c.admin.Listeners(c.ctx())
@@ -76,7 +76,7 @@ reload: {watch: "${PENSTOCK_TEST_WATCH:-true}"}
 	c.mustReach("two", "two")
 	c.mustReach("web", "one")
 
-	// The whole configuration on standard input is what runs.
+	// The whole configuration is read from standard input.
 	env := "PENSTOCK_TEST_API=" + one.url()
 	whole, stderr, code := tool(t, env, "", "check", "-c", main, "-c", layer, "--print")
 	if code != 0 || stderr != "" {
@@ -95,7 +95,7 @@ reload: {watch: "${PENSTOCK_TEST_WATCH:-true}"}
 		t.Errorf("%d, %q, %s", code, out, stderr)
 	}
 
-	// A listener in two files is an error, and changes nothing.
+	// A listener in two files is an error and changes nothing.
 	write("conf.d/30-web.yaml", "listeners: {web: {listen: 'tcp://127.0.0.1:0', to: '{0}'}}\n", two.url())
 	if l := c.line(notTaken); !strings.Contains(l["error"].(string), "30-web.yaml:1:13: listeners.web: duplicate key, first used at "+filepath.Join(dir, "conf.d/10-web.yaml")+":1:13;") {
 		t.Errorf("%v", l["error"])

@@ -18,8 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// These tests run the real binary, built as the tests are built: with the race
-// detector in the race job.
+// These tests run the real binary, built as the tests are: with the race detector in the race job.
 
 func TestMain(m *testing.M) { testnet.Main(m, buildDaemon) }
 
@@ -46,14 +45,14 @@ func buildDaemon() (remove func(), err error) {
 	return func() { os.RemoveAll(dir) }, nil
 }
 
-// patience bounds every wait for something that is about to happen.
+// patience bounds every wait for something that is expected to happen.
 const patience = 20 * time.Second
 
 // daemon is a running penstock.
 type daemon struct {
 	t        *testing.T
 	cmd      *exec.Cmd
-	listener string // the URL that its ready line gave
+	listener string // the URL in its ready line
 	exit     func() int
 
 	mu    sync.Mutex
@@ -62,14 +61,14 @@ type daemon struct {
 	ended bool
 }
 
-// relay starts penstock relay with args and waits for its ready line. It is
-// killed at the end of the test, if it still runs.
+// relay starts penstock relay with args and waits for its ready line. It is killed at the end of
+// the test if it is still running.
 func relay(t *testing.T, args ...string) *daemon {
 	t.Helper()
 	return run(t, exec.Command(binary, append([]string{"relay"}, args...)...))
 }
 
-// run is relay for a command that ends up as penstock relay.
+// run is like relay, for a command that ends up as penstock relay.
 func run(t *testing.T, cmd *exec.Cmd) *daemon {
 	t.Helper()
 	cmd.Env = append(cmd.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
@@ -100,7 +99,7 @@ func run(t *testing.T, cmd *exec.Cmd) *daemon {
 	return d
 }
 
-// read takes the log, a JSON object a line; what is none is the test's to show.
+// read reads the log, one JSON object per line; other lines are shown by the test.
 func (d *daemon) read(r io.Reader) {
 	for in := bufio.NewScanner(r); in.Scan(); {
 		var line map[string]any
@@ -124,7 +123,7 @@ func (d *daemon) line(msg string) map[string]any {
 	return d.wait(msg, 1)[0]
 }
 
-// wait waits for n lines with a message and returns all there are.
+// wait waits for n lines with a message and returns all of them.
 func (d *daemon) wait(msg string, n int) (found []map[string]any) {
 	d.t.Helper()
 	late := false
@@ -147,7 +146,7 @@ func (d *daemon) wait(msg string, n int) (found []map[string]any) {
 		if len(found) >= n {
 			return found
 		}
-		if late && !d.ended { // it says what its goroutines wait for, and ends
+		if late && !d.ended { // it prints the stacks of its goroutines, and exits
 			d.cmd.Process.Signal(syscall.SIGQUIT)
 			defer time.AfterFunc(patience/4, func() { d.cmd.Process.Kill() }).Stop()
 			for !d.ended {
@@ -168,7 +167,7 @@ func (d *daemon) signal(s os.Signal) {
 	}
 }
 
-// mustExit waits for the end and checks the exit code.
+// mustExit waits for the process to exit and checks the exit code.
 func (d *daemon) mustExit(code int) {
 	d.t.Helper()
 	got := make(chan int, 1)
@@ -183,12 +182,12 @@ func (d *daemon) mustExit(code int) {
 	}
 }
 
-// addr is where to dial the daemon.
+// addr returns the address at which to dial the daemon.
 func (d *daemon) addr() net.Addr { return netAddr(d.t, d.listener) }
 
 func (d *daemon) dial() net.Conn { return testnet.Dial(d.t, d.addr()) }
 
-// url writes an address as an endpoint; netAddr reads one.
+// url formats an address as an endpoint; netAddr parses one.
 func url(a net.Addr) string {
 	if a.Network() == "unix" {
 		if a.String()[0] == '@' {
@@ -211,7 +210,7 @@ func netAddr(t *testing.T, u string) net.Addr {
 	return &net.UnixAddr{Net: "unix", Name: strings.TrimPrefix(strings.TrimPrefix(u, "unix:"), "//")}
 }
 
-// mustEcho sends and expects the same back, until EOF.
+// mustEcho sends and expects the same bytes back, then EOF.
 func mustEcho(t *testing.T, c net.Conn, size int64, chunk int) {
 	t.Helper()
 	r := testnet.Play(c, testnet.Script{Send: size, SendSeed: 5, SendChunk: chunk, Recv: size, RecvSeed: 5})

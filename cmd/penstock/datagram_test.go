@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// datagramEcho answers every datagram with its name and what it got.
+// datagramEcho answers every datagram with its name and the datagram.
 func datagramEcho(t *testing.T, network, address, name string) net.Addr {
 	t.Helper()
 	c, err := net.ListenPacket(network, address)
@@ -29,7 +29,7 @@ func datagramEcho(t *testing.T, network, address, name string) net.Addr {
 	return c.LocalAddr()
 }
 
-// datagramClient is a UDP socket towards the daemon.
+// datagramClient is a UDP socket connected to the daemon.
 func datagramClient(t *testing.T, d *daemon) net.Conn {
 	t.Helper()
 	c, err := net.Dial("udp", d.listener[len("udp://"):])
@@ -55,8 +55,8 @@ func ask(t *testing.T, c net.Conn, question []byte) []byte {
 	return buf[:n]
 }
 
-// Datagrams of every length come through whole, one answer each, and the flow's
-// line counts their bytes.
+// Datagrams of every length arrive whole, with one answer each, and the flow's line counts their
+// bytes.
 func TestDatagrams(t *testing.T) {
 	udp := datagramEcho(t, "udp4", "127.0.0.1:0", "a")
 	unix := datagramEcho(t, "unixgram", filepath.Join(t.TempDir(), "s"), "a")
@@ -82,7 +82,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// Clients are flows of their own, and go to the upstreams in turn.
+// Each client has its own flow, and they go to the upstreams in turn.
 func TestDatagramUpstreamsInTurn(t *testing.T) {
 	args := []string{"--replies=1", "--log-flows=all", "udp://127.0.0.1:0"}
 	for _, name := range []string{"0", "1", "2"} {
@@ -103,8 +103,7 @@ func TestDatagramUpstreamsInTurn(t *testing.T) {
 	}
 }
 
-// An upstream that nobody listens at is left for the next one, once its ICMP
-// error has come.
+// If nothing listens at an upstream, the flow goes on to the next one once the ICMP error has come.
 func TestDatagramUpstreamUnreachable(t *testing.T) {
 	dead, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The log ends with "ended": the lines of the flows that the end has cut are before it.
+// The log ends with "ended"; the lines of the flows that the shutdown has cut come before it.
 func TestEndedIsLast(t *testing.T) {
 	t.Parallel()
 	d := relay(t, "--log-flows=all", "--drain-timeout=0s", "tcp://127.0.0.1:0", "echo:")
@@ -35,9 +35,8 @@ func TestEndedIsLast(t *testing.T) {
 	}
 }
 
-// Draining in the middle of a storm of short connections: every client that was
-// accepted is served to its end. Others are refused, or reset if they stood in
-// the kernel's queue in the moment of its closing.
+// Draining during a storm of short connections: every client that was accepted is served to its
+// end. Others are refused, or reset if they were in the kernel's queue when it closed.
 func TestDrainUnderLoad(t *testing.T) {
 	d := relay(t, "tcp://127.0.0.1:0", "echo:")
 	const size = 64

@@ -19,8 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// flood makes n connections at once, and returns those that were let in: a speaker
-// answers them.
+// flood makes n connections at once and returns those that were admitted, which a speaker answers.
 func flood(t *testing.T, to net.Addr, n int) (in []net.Conn) {
 	t.Helper()
 	var mu sync.Mutex
@@ -52,7 +51,7 @@ func closeAll(conns []net.Conn) {
 	}
 }
 
-// metric sums the samples of a series whose labels contain some text.
+// metric returns the sum of the samples of a series whose labels contain a text.
 func (c *configured) metric(series, labels string) (sum float64) {
 	c.t.Helper()
 	h := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -80,8 +79,9 @@ func (c *configured) metric(series, labels string) (sum float64) {
 	return sum
 }
 
-// A flood above each limit: as many as it says are in, the others are refused for that
-// reason, in the access log and the metrics. When the first have left others come in.
+// A flood above each limit: as many clients as the limit allows are admitted, and the others are
+// refused with its reason, in the access log and the metrics. When the first ones have left, others
+// are admitted.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")
@@ -114,7 +114,7 @@ func TestFlood(t *testing.T) {
 			closeAll(in)
 			d.records(many)
 			if strings.Contains(c.reason, "rate") {
-				// Nobody leaves a rate; another file lifts it.
+				// A rate has nobody leaving; another file lifts it.
 				if again := flood(t, addr, 5); len(again) > 0 {
 					t.Errorf("%d came in again", len(again))
 				}
@@ -130,7 +130,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// proxied dials a listener as a proxy that speaks for a client.
+// proxied dials a listener as a proxy on behalf of a client.
 func proxied(t *testing.T, to net.Addr, version byte, client string) net.Conn {
 	t.Helper()
 	from, err := net.ResolveTCPAddr("tcp", client)
@@ -149,7 +149,7 @@ func proxied(t *testing.T, to net.Addr, version byte, client string) net.Conn {
 	return c
 }
 
-// A source is an IPv4 address or an IPv6 /64; who is denied does not come in.
+// A source is an IPv4 address or an IPv6 /64; denied clients are refused.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// busy makes a flow and proves that it is up.
+// busy opens a flow and checks that it works.
 func busyFlow(t *testing.T, d *daemon) net.Conn {
 	t.Helper()
 	c := d.dial()
@@ -35,7 +35,7 @@ func mustPing(t *testing.T, c net.Conn) {
 	}
 }
 
-// mustEnd expects no byte and the end of the stream, by a reset or not.
+// mustEnd expects the end of the stream without further bytes, by a reset or not.
 func mustEnd(t *testing.T, c net.Conn) {
 	t.Helper()
 	c.SetDeadline(time.Now().Add(patience))
@@ -55,8 +55,8 @@ func TestDrainWithNoFlows(t *testing.T) {
 	}
 }
 
-// After the first signal nobody new is let in, who is there goes on, and the
-// daemon ends with the last flow.
+// After the first signal no new client is admitted, existing flows continue, and the daemon exits
+// with the last flow.
 func TestDrain(t *testing.T) {
 	d := relay(t, "--log-flows=all", "tcp://127.0.0.1:0", "echo:")
 	c := busyFlow(t, d)
@@ -121,7 +121,7 @@ func TestUnixPathIsRemoved(t *testing.T) {
 	}
 }
 
-// A daemon that was killed leaves its socket behind; the next one takes it over.
+// A daemon that was killed leaves its socket behind; the next one replaces it.
 func TestStaleUnixPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	d := relay(t, "unix://"+path, "echo:")
@@ -135,7 +135,7 @@ func TestStaleUnixPath(t *testing.T) {
 	mustEcho(t, d.dial(), 10, 10)
 }
 
-// The reader of the log may go away; the relay goes on.
+// If the reader of the log goes away, the relay goes on.
 func TestLogReaderGone(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -163,7 +163,7 @@ func TestLogReaderGone(t *testing.T) {
 	}
 }
 
-// command runs penstock to its end and returns what it wrote and its exit code.
+// command runs penstock and returns its output and its exit code.
 func command(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	cmd := exec.Command(binary, args...)

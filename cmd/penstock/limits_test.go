@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// A full descriptor table is an ordinary day: clients wait until a flow ends,
-// those that are there go on, and the daemon does not spin.
+// With a full descriptor table, clients wait until a flow ends, existing flows continue, and the
+// daemon does not spin.
 func TestDescriptorTableFull(t *testing.T) {
 	// With CAP_SYS_RESOURCE the daemon would raise the limit again.
 	drop := ""
@@ -24,12 +24,12 @@ func TestDescriptorTableFull(t *testing.T) {
 		}
 		drop = "setpriv --reuid=65534 --regid=65534 --clear-groups "
 	}
-	// So many leave that there is room for the rest.
+	// Enough of them leave to make room for the rest.
 	const limit, flows, leave = 40, 60, 45
 	script := fmt.Sprintf(`ulimit -n %d; exec %s"$0" relay --log-flows=all --loops=1 tcp://127.0.0.1:0 echo:`, limit, drop)
 	d := run(t, exec.Command("sh", "-c", script, binary))
 
-	// More clients than descriptors: each sends, the first ones get an answer.
+	// There are more clients than descriptors: each sends, and the first ones get an answer.
 	conns := make([]net.Conn, flows)
 	for i := range conns {
 		conns[i] = d.dial()
@@ -58,7 +58,7 @@ func TestDescriptorTableFull(t *testing.T) {
 		t.Errorf("the daemon spun: %v of CPU in 300 ms of waiting", spent)
 	}
 
-	// Each one that leaves makes room for one that waits.
+	// Each client that leaves makes room for one that waits.
 	for i, c := range conns {
 		if i > 0 {
 			mustRead(c)
@@ -80,7 +80,7 @@ func TestDescriptorTableFull(t *testing.T) {
 	}
 }
 
-// As root the daemon raises its limit, whatever it was started with.
+// As root, the daemon raises its limit, whatever it was at the start.
 func TestDescriptorLimitIsRaised(t *testing.T) {
 	script := `ulimit -Sn 40; exec "$0" relay --log-level=debug tcp://127.0.0.1:0 echo:`
 	d := run(t, exec.Command("sh", "-c", script, binary))
@@ -89,15 +89,15 @@ func TestDescriptorLimitIsRaised(t *testing.T) {
 	}
 }
 
-// cpuTime is what a running daemon has spent: utime and stime, fields 14 and 15
-// of /proc/PID/stat in ticks of 10 ms (proc_pid_stat(5)).
+// cpuTime returns the CPU time of a running daemon: utime and stime, fields 14 and 15 of
+// /proc/PID/stat in ticks of 10 ms (proc_pid_stat(5)).
 func cpuTime(t *testing.T, d *daemon) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), ") ") // the name may hold spaces
+	_, rest, _ := strings.Cut(string(text), ") ") // the name may contain spaces
 	f := strings.Fields(rest)
 	user, err1 := strconv.Atoi(f[11])
 	system, err2 := strconv.Atoi(f[12])

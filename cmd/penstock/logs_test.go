@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A template's lines, and a file that is moved away while flows end: each record is in one
-// of the files, in order.
+// Lines of a template, and a file that is renamed while flows end: each record is in one of the
+// files, in order.
 func TestAccessLogRotates(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")
@@ -71,7 +71,7 @@ access-log: {to: "{dir}/a.log", format: "{cause} {listener} \"{sni}\" {bytes_up}
 	}
 }
 
-// sorted orders lines: flows of several loops end side by side.
+// sorted sorts lines, because flows of several loops end concurrently.
 func sorted(text string) string {
 	lines := strings.SplitAfter(text, "\n")
 	for i := range lines {
@@ -82,7 +82,7 @@ func sorted(text string) string {
 	return strings.Join(lines, "")
 }
 
-// A log that nobody reads stops no flow: what finds no room is counted.
+// A log that nobody reads stops no flow: records without room are counted.
 func TestAccessLogStuck(t *testing.T) {
 	need(t, "mkfifo")
 	t.Parallel()
@@ -108,7 +108,7 @@ access-log: {to: "{1}"}
 		}
 		return s.Resources.LogLinesDropped
 	}
-	// Refused clients make records fast.
+	// Refused clients make many records quickly.
 	for deadline := time.Now().Add(patience); drops() == 0; {
 		for range 500 {
 			if x, err := net.Dial("tcp", denied); err == nil {
@@ -127,7 +127,7 @@ access-log: {to: "{1}"}
 	if n := d.metric("penstock_log_lines_dropped_total", `log="access"`); n == 0 {
 		t.Error("the metrics know of no drop")
 	}
-	// It ends in time all the same, and says what it has lost.
+	// It still exits in time, and reports what it dropped.
 	c.Close()
 	d.signal(os.Interrupt)
 	d.mustExit(0)
@@ -161,8 +161,8 @@ access-log: {to: "syslog:unix://{1}/log", format: "gone: {cause} {client}"}
 	}
 }
 
-// A standard error that nobody reads, full when the daemon starts, keeps it neither
-// from serving nor from ending.
+// A standard error that nobody reads, and that is full when the daemon starts, keeps it neither
+// from serving nor from exiting.
 func TestLogStuck(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -207,8 +207,8 @@ func TestLogStuck(t *testing.T) {
 	}
 }
 
-// A stranger's datagrams for a group without members fill no disk: the log has some of
-// the flows, and how many it left out.
+// A stranger's datagrams for a group without members do not fill the disk: the log has some of the
+// flows, and the number of those it left out.
 func TestLogFlooded(t *testing.T) {
 	t.Parallel()
 	d := runFile(t, `
@@ -223,7 +223,7 @@ groups: {g: {members: [{to: "udp://127.0.0.1:9", drained: true}]}}
 	const flows = 1000
 	for range flows {
 		c.Write([]byte("x"))
-		time.Sleep(20 * time.Microsecond) // or some are lost on the way
+		time.Sleep(20 * time.Microsecond) // or some would be lost
 	}
 	refused := func() (n int) {
 		text, _ := os.ReadFile(filepath.Join(d.dir, "access.log"))

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A configuration in which a listener relays to itself, by way of others too, is refused.
+// A configuration in which a listener relays to itself, directly or through others, is an error.
 func TestLoopsAreRefused(t *testing.T) {
 	t.Parallel()
 	port, other := freePort(t), freePort(t)
@@ -34,7 +34,7 @@ func TestLoopsAreRefused(t *testing.T) {
 			t.Errorf("%s: run: %d, %s", name, code, out)
 		}
 	}
-	// A chain is none, and neither is the same port of another protocol.
+	// A chain is not a loop, and neither is the same port of another protocol.
 	up := speak(t, "up")
 	d := runFile(t, `
 listeners:
@@ -48,7 +48,7 @@ listeners:
 	}
 }
 
-// A name that turns out to be the listener itself takes a few flows, not every descriptor.
+// A name that resolves to the listener itself costs a few flows, not every descriptor.
 func TestLoopByName(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// One client at a time, at members of weights 1 and 2: the light one is chosen as nginx
-// chooses it, and no less than a quarter of the time, where HAProxy has a half.
+// One client at a time, with members of weights 1 and 2: the light one is chosen as nginx chooses
+// it, and at least a quarter of the time; HAProxy chooses it half of the time.
 func TestLeastConnectionsBesidePeers(t *testing.T) {
 	need(t, "haproxy", "nginx")
 	t.Parallel()
@@ -40,7 +40,7 @@ listen l
   server a %s weight 1
   server b %s weight 2
 `, ports[0], light.Addr(), heavy.Addr())))
-	module := "" // Debian's is loaded, others have it built in
+	module := "" // Debian's nginx loads it, others have it built in
 	if _, err := os.Stat("/usr/lib/nginx/modules/ngx_stream_module.so"); err == nil {
 		module = "load_module /usr/lib/nginx/modules/ngx_stream_module.so;"
 	}
@@ -92,7 +92,7 @@ stream {
 	}
 }
 
-// open is how many connections a speaker has.
+// open returns the number of connections of a speaker.
 func (s *speaker) open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

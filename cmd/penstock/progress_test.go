@@ -10,7 +10,7 @@ import (
 	engine "github.com/penstock/penstock/relay"
 )
 
-// blackHole is an address where attempts to connect get no answer: the accept queue of
+// blackHole returns an address where attempts to connect get no answer, because the accept queue of
 // its listener is full.
 func blackHole(t *testing.T) string {
 	t.Helper()
@@ -38,7 +38,7 @@ func blackHole(t *testing.T) string {
 	return ""
 }
 
-// numbers are those of a listener, its route, its group and its member.
+// numbers holds the counters of a listener, its route, its group and its member.
 func (c *configured) numbers(listener, group string) (all [4]api.Numbers) {
 	c.t.Helper()
 	ls, err := c.admin.Listeners(c.ctx())
@@ -62,8 +62,8 @@ func (c *configured) numbers(listener, group string) (all [4]api.Numbers) {
 	return all
 }
 
-// Flows count where they are from their first step on: while they are sniffed, connect,
-// and wait in the queue; and their counters balance at the end.
+// Flows count from their first step on: while they are sniffed, connecting and queued; and their
+// counters balance at the end.
 func TestFlowsInProgressAreCounted(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")
@@ -128,7 +128,8 @@ groups:
 	}
 }
 
-// A datagram flow that ends because its upstream is gone was not refused, and had its connect.
+// A datagram flow that ends because its upstream is gone does not count as refused, and its connect
+// counts.
 func TestUnreachableIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	gone, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -151,7 +152,7 @@ listeners: {u: {listen: "udp://127.0.0.1:0", to: "udp://{0}"}}
 	}
 }
 
-// Each reason counts in penstock_refusals_total, those too that a flow meets after it has a
+// Each reason counts in penstock_refusals_total, including those that a flow meets after it has a
 // group; and a flow's detail has its times.
 func TestRefusalsOfGroups(t *testing.T) {
 	t.Parallel()

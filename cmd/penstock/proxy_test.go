@@ -16,10 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// A reader is a server that wants a PROXY header, and then echoes.
+// A reader is a server that requires a PROXY header, and then echoes.
 type reader struct {
 	net.Listener
-	headers chan *proxyproto.Header // one for each connection that had a good one
+	headers chan *proxyproto.Header // one for each connection with a valid header
 }
 
 func readProxy(t *testing.T) *reader {
@@ -52,7 +52,7 @@ func readProxy(t *testing.T) *reader {
 	return r
 }
 
-// halfCloser gives a proxyproto.Conn its half-close back.
+// halfCloser adds half-close to a proxyproto.Conn.
 type halfCloser struct{ net.Conn }
 
 func (h halfCloser) CloseWrite() error {
@@ -72,8 +72,8 @@ func (r *reader) next(t *testing.T) *proxyproto.Header {
 	}
 }
 
-// Headers in, from whom they may come, and out, as a server of another make reads them;
-// what follows is spliced, and the access log knows the client and the proxy.
+// Headers come in from trusted peers, and go out so that another implementation can read them. What
+// follows is spliced, and the access log has the client and the proxy.
 func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	v1, v2 := readProxy(t), readProxy(t)
@@ -109,7 +109,7 @@ groups:
 			mustBe(t, record(), "cause", "end", "client", "tcp://"+client, "peer", "tcp://"+peer, "path_up", "splice", "bytes_up", float64(size))
 		}
 	}
-	// A bad one, half a one, and none at all.
+	// An invalid header, half a header, and no header.
 	for text, reason := range map[string]string{"PROXY TCP9 hello\r\n": "proxy-header", "GET / HTTP/1.0\r\n\r\n": "proxy-header", "PROXY TC": "proxy-timeout", "": "proxy-timeout"} {
 		listener := "in"
 		if reason == "proxy-timeout" {
@@ -118,12 +118,12 @@ groups:
 		d.mustTurnAway(listener, text)
 		mustBe(t, record(), "cause", "refused", "reason", reason)
 	}
-	// One that leaves in the middle of it was not slow.
+	// A client that leaves in the middle of the header did not time out.
 	left := d.to("in")
 	io.WriteString(left, "PROXY TC")
 	left.(*net.TCPConn).CloseWrite()
 	mustBe(t, record(), "cause", "refused", "reason", "client-ended")
-	// From who may not say anything it is payload.
+	// From an untrusted peer, the header is payload.
 	text := "PROXY TCP4 192.0.2.7 192.0.2.1 1 2\r\n"
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", d.at("in").String())
 	if err != nil {
@@ -154,7 +154,7 @@ groups:
 
 	c = d.to("out2")
 	from, to = c.LocalAddr().String(), c.RemoteAddr().String()
-	go tls.Client(c, &tls.Config{ServerName: "one.test", NextProtos: []string{"h2"}, InsecureSkipVerify: true}).Handshake() // it gets its hello back, and fails
+	go tls.Client(c, &tls.Config{ServerName: "one.test", NextProtos: []string{"h2"}, InsecureSkipVerify: true}).Handshake() // it gets its own ClientHello back, and fails
 	h := v2.next(t)
 	tlvs, err := h.TLVs()
 	if err != nil || h.Version != 2 || h.SourceAddr.String() != from || h.DestinationAddr.String() != to {
@@ -182,7 +182,7 @@ groups:
 	}
 }
 
-// Another make of proxy in front.
+// Another proxy in front.
 func TestBehindHAProxy(t *testing.T) {
 	need(t, "haproxy")
 	t.Parallel()

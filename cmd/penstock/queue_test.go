@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// Flows wait in a row while the members are at their caps, up to a number and a time.
+// Flows queue while the members are at their caps, up to a number and a time.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")
@@ -35,7 +35,7 @@ groups:
 		row = append(row, d.to("long"))
 		waiting("long", i+1)
 	}
-	// They are listed by the state that they are said to have.
+	// They are listed with the state by which they can be filtered.
 	if l, err := d.admin.Flows(d.ctx(), api.Filter{State: "queued"}, api.Page{}); err != nil || len(l.Flows) != len(row) || l.Flows[0].State != "queued" {
 		t.Errorf("%d flows are waiting, want %d: %+v, %v", len(l.Flows), len(row), l.Flows, err)
 	}
@@ -71,11 +71,11 @@ groups:
 	mustPing(t, held)
 }
 
-// The bounds of a flow's time and bandwidth.
+// The limits on a flow's time and bandwidth.
 func TestFlowBounds(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")
-	silent := testnet.Listen(t, "tcp4") // its queue takes clients, and nobody answers
+	silent := testnet.Listen(t, "tcp4") // its accept queue takes clients, but nobody answers
 	d := runFile(t, `
 listeners:
   life: {listen: "tcp://127.0.0.1:0", timeouts: {life: 300ms}, to: "{0}"}
@@ -91,7 +91,7 @@ listeners:
 	name(t, c)
 	began := time.Now()
 	mustEcho(t, c, 2<<20, 64<<10)
-	// A tenth of a second's worth is free at the start, each way.
+	// A tenth of a second's worth is free at the start, in each direction.
 	if took := time.Since(began); took < 700*time.Millisecond {
 		t.Errorf("2 MiB at 2 MiB/s took %v", took)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// A real client and a real server, with the relay between: once over TCP and
-// once with Unix sockets on both sides.
+// A real client and a real server, with the relay in between: once over TCP and once with Unix
+// sockets on both sides.
 func TestRedisBenchmark(t *testing.T) {
 	need(t, "redis-server", "redis-benchmark")
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func TestRedisBenchmark(t *testing.T) {
 			for _, load := range [][]string{
 				{"-t", "ping,set,get", "-c", "50"},
 				{"-t", "set,get", "-c", "20", "-P", "16", "-d", size},
-				{"-t", "ping", "-c", "20", "-k", "0"}, // a connection a request
+				{"-t", "ping", "-c", "20", "-k", "0"}, // one connection per request
 			} {
 				n := requests
 				if load[len(load)-1] == "0" {
@@ -56,7 +56,7 @@ func TestRedisBenchmark(t *testing.T) {
 				}
 			}
 			for _, f := range d.wait("flow", 1) {
-				if c := f["cause"]; c != "end" && c != "client-reset" && c != "client-gone" { // it leaves some in mid-air at its end
+				if c := f["cause"]; c != "end" && c != "client-reset" && c != "client-gone" { // the client abandons some connections when it ends
 					t.Errorf("%v", f)
 				}
 			}
@@ -64,8 +64,8 @@ func TestRedisBenchmark(t *testing.T) {
 	}
 }
 
-// startRedis starts a server at a Unix socket, and elsewhere if args say so. The
-// returned function kills it.
+// startRedis starts a server at a Unix socket, and at other addresses given in args. The returned
+// function kills it.
 func startRedis(t *testing.T, path string, args ...string) (kill func()) {
 	t.Helper()
 	args = append([]string{"--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(path)}, args...)
@@ -88,8 +88,8 @@ func startRedis(t *testing.T, path string, args ...string) (kill func()) {
 	return kill
 }
 
-// A member is killed under load. Who comes after it has gone is served by the other
-// one, before checks see it and after; the member comes back with slow start.
+// A member is killed under load. Clients that come after that are served by the other member,
+// before and after the checks notice; the member comes back with slow start.
 func TestRedisMemberDies(t *testing.T) {
 	need(t, "redis-server", "redis-benchmark")
 	t.Parallel()
@@ -134,7 +134,7 @@ groups:
 		t.Errorf("20 flows are with members as %d and %d", m[0].Flows, m[1].Flows)
 	}
 
-	// New connections all the time. Each notes whether the member had gone when it began.
+	// New connections all the time. Each records whether the member was gone when it began.
 	var gone atomic.Bool
 	var after atomic.Int64
 	stop := make(chan struct{})
@@ -182,7 +182,7 @@ groups:
 	}
 }
 
-// ping makes a connection for one command.
+// ping opens a connection for one command.
 func ping(addr net.Addr) error {
 	c, err := net.Dial("tcp", addr.String())
 	if err != nil {
@@ -211,7 +211,7 @@ func mustPong(t *testing.T, c net.Conn) {
 	}
 }
 
-// freePort finds a port that nobody listens on.
+// freePort returns a port that is currently free.
 func freePort(t *testing.T) string {
 	l := testnet.Listen(t, "tcp4")
 	defer l.Close()

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// freshListener gives a LISTEN argument for a kind of socket.
+// freshListener returns a LISTEN argument for a kind of socket.
 func freshListener(t *testing.T, network string) string {
 	switch network {
 	case "tcp4":
@@ -27,8 +27,7 @@ func freshListener(t *testing.T, network string) string {
 	}
 }
 
-// Every kind of socket in, every kind out; each flow is accounted for with the
-// bytes that its ends have seen.
+// Every kind of socket in and out; each flow's record has the bytes that its ends have seen.
 func TestEveryPair(t *testing.T) {
 	for _, in := range testnet.Networks {
 		for _, out := range testnet.Networks {
@@ -72,7 +71,7 @@ func TestBuiltinUpstreams(t *testing.T) {
 	})
 }
 
-// Each upstream says its name; the clients must meet them in turn.
+// Each upstream sends its name; the clients must reach them in turn.
 func TestUpstreamsInTurn(t *testing.T) {
 	args := []string{"tcp://127.0.0.1:0"}
 	for i := range 3 {
@@ -103,7 +102,7 @@ func TestUpstreamsInTurn(t *testing.T) {
 	}
 }
 
-// refusing is an address that refuses connections.
+// refusing returns an address that refuses connections.
 func refusing(t *testing.T, network string) string {
 	l := testnet.Listen(t, network)
 	defer l.Close()
@@ -135,7 +134,7 @@ func TestNoUpstreamLeft(t *testing.T) {
 			t.Error("the client's stream ended as if all were well")
 		}
 	}
-	flow := d.line("flow") // a failed flow has a line without being asked for
+	flow := d.line("flow") // a failed flow has a line by default
 	if flow["cause"] != "no-upstream" || flow["level"] != "WARN" || flow["attempts"] != 2.0 || flow["error"] == nil {
 		t.Errorf("%v", flow)
 	}
@@ -143,8 +142,8 @@ func TestNoUpstreamLeft(t *testing.T) {
 
 // An upstream whose accept queue is full does not answer at all.
 func TestSilentUpstreamIsPassedOver(t *testing.T) {
-	// 192.0.2.0/24 is for documentation and routed nowhere; where the machine has
-	// no route the error comes at once, which serves as well.
+	// 192.0.2.0/24 is reserved for documentation and not routed. Without a default route the error
+	// comes at once, which is just as good.
 	d := relay(t, "--connect-timeout=200ms", "--log-flows=all", "tcp://127.0.0.1:0", "tcp://192.0.2.1:9", "echo:")
 	mustEcho(t, d.dial(), 1000, 100)
 	if flow := d.line("flow"); flow["attempts"] != 2.0 {
@@ -171,7 +170,7 @@ func TestReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The byte has come, so the relay has seen that it is connected.
+	// The byte has arrived, so the relay knows that it is connected.
 	if _, err := io.ReadFull(u, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// hup reloads by the signal, and waits until the log has n lines that say how it ended.
+// hup reloads with the signal, and waits until the log has n lines with the outcome.
 func (c *configured) hup(msg string, n int) map[string]any {
 	c.t.Helper()
 	c.signal(syscall.SIGHUP)
@@ -25,9 +25,9 @@ func (c *configured) hup(msg string, n int) map[string]any {
 
 const notTaken = "configuration rejected; nothing changed"
 
-// Reloads under load: two files that lead a listener's clients to other groups, with
-// other members, and a listener that comes and goes. Nobody is refused, no flow is
-// lost, and who comes after a reload goes where the file says.
+// Reloads under load: two files that lead a listener's clients to different groups with different
+// members, and a listener that comes and goes. No client is refused, no flow is cut, and clients
+// that come after a reload go where the new file says.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	one, two, three := speak(t, "one"), speak(t, "two"), speak(t, "three")
@@ -141,8 +141,8 @@ func pingOn(c net.Conn) error {
 	return nil
 }
 
-// What a route says becomes of flows whose member is gone: they stay, they end spread
-// before a deadline, or at once.
+// A route decides what happens to flows whose member is gone: they stay, they end spread over the
+// time before a deadline, or they end at once.
 func TestRemovedMembers(t *testing.T) {
 	t.Parallel()
 	old, fresh := speak(t, "old"), speak(t, "fresh")
@@ -169,7 +169,7 @@ groups: {all: {members: ["{0}"]}}
 	d.write(t, next, fresh.url())
 	before := time.Now()
 	diff := d.reload()
-	if diff.Flows != 3*each { // those of keep go on
+	if diff.Flows != 3*each { // the flows of keep go on
 		t.Errorf("the reload ends %d flows, of %d: %+v", diff.Flows, 4*each, diff)
 	}
 	if c, err := net.Dial("tcp", gone); err == nil {
@@ -210,8 +210,8 @@ groups: {all: {members: ["{0}"]}}
 	}
 }
 
-// A file that cannot be used changes nothing, and everybody is told why: the log, the
-// API and check. Neither does one with a listener whose port is taken.
+// A configuration with errors changes nothing, and the log, the API and check say why. Neither does
+// one with a listener whose port is in use.
 func TestBadReload(t *testing.T) {
 	t.Parallel()
 	one, two := speak(t, "one"), speak(t, "two")
@@ -287,8 +287,8 @@ listeners:
 	}
 }
 
-// What waits for the next start is told at each reload until it has its way or is taken
-// back, which changes nothing.
+// Every reload reports what waits for the next start, until the restart or until it is undone,
+// which changes nothing.
 func TestReloadComparesWithWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	const text = `
@@ -308,8 +308,8 @@ listeners: {main: {listen: "tcp://127.0.0.1:0", to: "echo:"}}
 	reload(text, false, 0)
 }
 
-// Flows that are on their way when their group goes, in a queue or in the middle of what
-// they say first, go where the new file says.
+// Flows that are not connected yet when their group is removed, because they are queued or being
+// sniffed, go where the new file says.
 func TestReloadUnderWay(t *testing.T) {
 	t.Parallel()
 	old, fresh := speak(t, "old"), speak(t, "fresh")
@@ -351,8 +351,8 @@ groups:
 	mustPing(t, held)
 }
 
-// A listener that gets another name and keeps its address keeps its clients, and they go on
-// counting for its limits.
+// A listener that is renamed but keeps its address keeps its clients, and they keep counting for
+// its limits.
 func TestRenamedListenerKeepsItsLimits(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")

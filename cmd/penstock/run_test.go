@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// configured is a daemon that runs a configuration, in a folder of its own.
+// configured is a daemon that runs a configuration, in its own folder.
 type configured struct {
 	*daemon
 	dir   string
@@ -29,8 +29,8 @@ type configured struct {
 	admin *api.Client
 }
 
-// places are what a configuration's text of a test may name: {dir}, and {N}, the
-// N-th of further values.
+// places replaces placeholders in a test's configuration: {dir}, and {N} for the N-th of further
+// values.
 func places(dir, text string, values []any) string {
 	pairs := []string{"{dir}", dir}
 	for i, v := range values {
@@ -39,8 +39,8 @@ func places(dir, text string, values []any) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// runFile starts penstock run with a configuration. An admin listener and, if the text
-// has none, an access log are added to it.
+// runFile starts penstock run with a configuration. It adds an admin listener and, if the text has
+// none, an access log.
 func runFile(t *testing.T, text string, values ...any) *configured {
 	t.Helper()
 	dir := shortDir(t)
@@ -61,7 +61,7 @@ func (c *configured) begin(t *testing.T, cmd *exec.Cmd) {
 	t.Cleanup(c.admin.Close)
 }
 
-// shortDir is a folder whose name leaves room for the names of Unix sockets.
+// shortDir returns a folder whose path is short enough for the paths of Unix sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "penstock")
@@ -72,7 +72,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// write puts a text in the configuration's file, as a whole.
+// write replaces the contents of the configuration file atomically.
 func (c *configured) write(t *testing.T, text string, values ...any) {
 	t.Helper()
 	text = places(c.dir, text, values)
@@ -89,7 +89,7 @@ func (c *configured) write(t *testing.T, text string, values ...any) {
 	}
 }
 
-// at is where a listener is bound.
+// at returns the address of a listener.
 func (c *configured) at(name string) net.Addr {
 	c.t.Helper()
 	l, err := c.admin.Listeners(c.ctx())
@@ -113,8 +113,8 @@ func (c *configured) to(name string) net.Conn {
 	return conn
 }
 
-// mustTurnAway makes a connection, says a text, and expects that it is ended, whatever was
-// said to it. It may be reset before connect has returned.
+// mustTurnAway connects, sends a text, and expects that the connection is ended, whatever it
+// received. It may be reset before connect has returned.
 func (c *configured) mustTurnAway(listener, text string) {
 	c.t.Helper()
 	conn, err := net.Dial("tcp", c.at(listener).String())
@@ -135,7 +135,7 @@ func (c *configured) ctx() context.Context {
 	return ctx
 }
 
-// reload has the daemon take its file by the API.
+// reload makes the daemon reload its file by the API.
 func (c *configured) reload() api.Diff {
 	c.t.Helper()
 	diff, err := c.admin.Reload(c.ctx())
@@ -145,7 +145,7 @@ func (c *configured) reload() api.Diff {
 	return diff
 }
 
-// records waits for n lines of the access log and returns all there are.
+// records waits for n lines of the access log and returns all lines.
 func (c *configured) records(n int) []map[string]any {
 	c.t.Helper()
 	return recordsOf(c.t, filepath.Join(c.dir, "access.log"), n)
@@ -171,7 +171,7 @@ func recordsOf(t *testing.T, file string, n int) (list []map[string]any) {
 	return list
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
@@ -181,7 +181,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// A speaker is a TCP server that says its name to who comes, and then echoes.
+// A speaker is a TCP server that sends its name to each client, and then echoes.
 type speaker struct {
 	net.Listener
 	name string
@@ -224,7 +224,7 @@ func speak(t *testing.T, name string) *speaker {
 	return s
 }
 
-// hangUp ends all connections.
+// hangUp closes all connections.
 func (s *speaker) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *speaker) hangUp() {
 
 func (s *speaker) url() string { return url(s.Addr()) }
 
-// name reads what a speaker says first.
+// name reads the name that a speaker sends first.
 func name(t *testing.T, c net.Conn) string {
 	t.Helper()
 	n, err := readName(c)

@@ -19,8 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// As a service manager starts it: with a socket of a name, and somebody who wants to
-// know how it is.
+// As a service manager starts it: with a named socket, and with notifications.
 func TestService(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")
@@ -82,7 +81,7 @@ func TestService(t *testing.T) {
 	d.mustExit(0)
 }
 
-// What operators do by the API.
+// What operators do with the API.
 func TestOperate(t *testing.T) {
 	t.Parallel()
 	one, two := speak(t, "one"), speak(t, "two")
@@ -161,7 +160,7 @@ groups:
 	}
 	eventually(t, "the drained load has ended", func() bool { return count(api.Filter{}) == 2 })
 
-	// What a file would change, and does.
+	// What a file would change, and what it does change.
 	next := strings.Replace(text, `, {name: two, to: "{1}"}`, "", 1)
 	diff, err := d.admin.Diff(d.ctx(), []byte(places(d.dir, next, []any{one.url(), two.url(), "true"})))
 	if err != nil || diff.Applied || diff.Flows != 0 { // the route keeps them
@@ -196,7 +195,7 @@ groups:
 	d.mustExit(0)
 }
 
-// With no right but that to low ports, it does all that needs no other.
+// With only the capability for low ports, it does everything that needs no other.
 func TestUnprivileged(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a right away and take all others")
@@ -209,7 +208,7 @@ func TestUnprivileged(t *testing.T) {
 	if err := errors.Join(os.Chmod(d.dir, 0o755), os.Chown(d.dir, 65534, 65534)); err != nil {
 		t.Fatal(err)
 	}
-	pid := os.Getpid() // makes an address that no other run of this test has
+	pid := os.Getpid() // makes an address that no other run of this test uses
 	d.write(t, "listeners:\n  low: {listen: \"tcp://{1}:443\", to: \"{0}\"}\n", up.url(), fmt.Sprintf("127.%d.%d.1", 64+pid>>8%64, pid%256))
 	d.begin(t, exec.Command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
 		"--inh-caps=-all,+net_bind_service", "--ambient-caps=-all,+net_bind_service", "--bounding-set=-all,+net_bind_service",
@@ -228,7 +227,7 @@ func TestUnprivileged(t *testing.T) {
 	d.mustExit(0)
 }
 
-// A crash is not what the unit takes for a wrong command line: it is started again.
+// The unit does not mistake a crash for a wrong command line: the daemon is restarted.
 func TestCrashRestarts(t *testing.T) {
 	t.Parallel()
 	d := relay(t, "tcp://127.0.0.1:0", "echo:")
@@ -249,7 +248,7 @@ func TestCrashRestarts(t *testing.T) {
 	}
 }
 
-// What every flow would fail for, for want of a capability, fails at the start.
+// If every flow would fail for lack of a capability, the start fails.
 func TestRightsAreTriedAtTheStart(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can take all rights away")

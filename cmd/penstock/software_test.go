@@ -21,10 +21,10 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// Real clients and real servers with the relay between: nothing fails, and where a
-// client does not check what it gets, the test does. redis and DNS have tests of their own.
+// Real clients and real servers with the relay in between: nothing fails, and if a client does not
+// check what it gets, the test does. redis and DNS have their own tests.
 
-// up waits until somebody listens.
+// up waits until a server listens.
 func up(t *testing.T, what, addr string) {
 	t.Helper()
 	eventually(t, what+" comes up", func() bool {
@@ -36,7 +36,7 @@ func up(t *testing.T, what, addr string) {
 	})
 }
 
-// nginx serves files to wrk, over connections that stay and over new ones.
+// nginx serves files to wrk, over persistent connections and over new ones.
 func TestWeb(t *testing.T) {
 	need(t, "nginx", "wrk")
 	dir, port := t.TempDir(), freePort(t)
@@ -142,7 +142,8 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
-// postgresFolder is where the programs of the newest PostgreSQL are: Debian keeps them out of the path.
+// postgresFolder returns the folder of the newest PostgreSQL's programs, which Debian does not have
+// in PATH.
 func postgresFolder(t *testing.T) string {
 	t.Helper()
 	folders, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
@@ -161,8 +162,8 @@ func postgresFolder(t *testing.T) string {
 	return filepath.Dir(path)
 }
 
-// nobody is how root runs a program that refuses root, with a folder given to that
-// user; nil for those who are not root.
+// nobody returns the attributes with which root runs a program that refuses root, and gives the
+// folder to that user; nil if this process is not root.
 func nobody(t *testing.T, dir string) []string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -184,8 +185,8 @@ func nobody(t *testing.T, dir string) []string {
 	return []string{"setpriv", "--reuid", u.Uid, "--regid", u.Gid, "--clear-groups", "--"}
 }
 
-// iperf3 sends both ways, on one connection and on four. What is on its way when it
-// stops it does not count as received.
+// iperf3 sends in both directions, on one connection and on four. It does not count data in flight
+// when it stops as received.
 func TestIperf(t *testing.T) {
 	need(t, "iperf3")
 	size := "64M"

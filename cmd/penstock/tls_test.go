@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// serveTLS starts a TLS server for a name that echoes what comes. The pool has its certificate.
+// serveTLS starts a TLS echo server for a name. The pool has its certificate.
 func serveTLS(t *testing.T, pool *x509.CertPool, host string, protocols ...string) net.Addr {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -61,7 +61,7 @@ func serveTLS(t *testing.T, pool *x509.CertPool, host string, protocols ...strin
 	return l.Addr()
 }
 
-// dribble writes byte by byte at first.
+// dribble writes the first bytes one by one.
 type dribble struct {
 	net.Conn
 	left int
@@ -78,8 +78,8 @@ func (d *dribble) Write(b []byte) (n int, err error) {
 	return n + m, err
 }
 
-// TLS servers behind one address, told apart by what clients ask for, with their own
-// certificates and every byte as it came.
+// TLS servers behind one address, chosen by what clients ask for, with their own certificates and
+// every byte unchanged.
 func TestTLSByName(t *testing.T) {
 	t.Parallel()
 	pool := x509.NewCertPool()
@@ -117,7 +117,7 @@ listeners:
 	} {
 		raw := d.to("tls")
 		client := tls.Client(&dribble{raw, c.dribbled}, &tls.Config{
-			// The name that is asked for and the certificate's differ in case, or by protocol.
+			// The requested name and the certificate's differ in case, or by protocol.
 			ServerName: c.sni, NextProtos: c.protocols, CurvePreferences: c.curves, InsecureSkipVerify: true,
 			VerifyConnection: func(s tls.ConnectionState) error {
 				_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, DNSName: c.cert})
@@ -139,10 +139,10 @@ listeners:
 	}
 	seen := 5
 
-	// No name, a name that no route has, and no TLS at all: the default, with every byte.
+	// No name, a name without a route, and no TLS at all go to the default, with every byte.
 	for _, sni := range []string{"", "other.test"} {
 		raw := d.to("tls")
-		go tls.Client(raw, &tls.Config{ServerName: sni, InsecureSkipVerify: true}).Handshake() // fails: it is no TLS server
+		go tls.Client(raw, &tls.Config{ServerName: sni, InsecureSkipVerify: true}).Handshake() // fails, because it is not a TLS server
 		eventually(t, "the default has the client", func() bool { return rest.came.Load() == int64(seen-4) })
 		raw.Close()
 		seen++
@@ -161,14 +161,14 @@ listeners:
 	seen++
 	mustBe(t, d.records(seen)[seen-1], "cause", "end", "path_up", "splice", "bytes_up", float64(size+18))
 
-	// Without a default they are refused.
+	// Without a default route they are refused.
 	d.mustTurnAway("strict", "hello, this is no TLS\n")
 	seen++
 	mustBe(t, d.records(seen)[seen-1], "listener", "strict", "cause", "refused", "reason", "no-route")
 }
 
-// A client that is slow with its ClientHello goes where one without a name goes, and
-// what it has said is not lost; without such a place it is refused.
+// A client that is slow with its ClientHello is routed like one without a name, and none of its
+// bytes are lost; without such a route it is refused.
 func TestSlowHello(t *testing.T) {
 	t.Parallel()
 	rest := speak(t, "rest")

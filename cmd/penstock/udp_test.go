@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// need skips a test whose programs are not installed.
+// need skips the test if a program is not installed.
 func need(t *testing.T, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
@@ -36,8 +36,8 @@ func serve(t *testing.T, argv ...string) {
 	})
 }
 
-// serveDNS starts a real DNS server at a loopback address of its own, which no other
-// test's connections use. The file has queries that it answers.
+// serveDNS starts a real DNS server at its own loopback address, which no other test uses. The file
+// has queries that it answers.
 func serveDNS(t *testing.T, ip string) (addr, queries string) {
 	t.Helper()
 	need(t, "nsd", "dnsperf")
@@ -70,7 +70,7 @@ func serveDNS(t *testing.T, ip string) (addr, queries string) {
 	return addr, filepath.Join(dir, "queries")
 }
 
-// mustResolve has dnsperf ask 2,000 times, and expects as many answers.
+// mustResolve makes dnsperf send 2,000 queries, and expects as many answers.
 func mustResolve(t *testing.T, listener, queries string) {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(strings.TrimPrefix(listener, "udp://"))
@@ -83,7 +83,7 @@ func mustResolve(t *testing.T, listener, queries string) {
 	}
 }
 
-// A real DNS server under dnsperf, with the relay between: no query is lost.
+// A real DNS server under dnsperf, with the relay in between: no query is lost.
 func TestDNS(t *testing.T) {
 	server, queries := serveDNS(t, "127.0.53.1")
 	for _, flags := range [][]string{{"--replies=1"}, {"--no-gso", "--no-gro"}} {
@@ -92,7 +92,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// The same as operators run it: two servers with checks, one of which is not there.
+// The same as operators run it: two servers with checks, one of which does not exist.
 func TestDNSFront(t *testing.T) {
 	server, queries := serveDNS(t, "127.0.53.2")
 	d := runFile(t, `
@@ -143,7 +143,7 @@ func iperfUDP(t *testing.T, mode ...string) {
 	tcp := relay(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:"+port)
 	_, front, _ := net.SplitHostPort(strings.TrimPrefix(tcp.listener, "tcp://"))
 	udp := relay(t, "udp://127.0.0.1:"+front, "udp://127.0.0.1:"+port)
-	// With its usual buffers it loses some on a busy machine without any relay.
+	// With its default buffers it loses some on a busy machine even without a relay.
 	args := append([]string{"-u", "-c", "127.0.0.1", "-p", front, "-b", "20M", "-w", "1M", "-t", "1", "-l", "1200", "-J"}, mode...)
 	out, err := exec.Command("iperf3", args...).Output()
 	var result struct {
@@ -163,9 +163,9 @@ func iperfUDP(t *testing.T, mode ...string) {
 	}
 }
 
-// iperf starts an iperf3 server for one client: a second one is reset, or told that
-// the server is busy, until the server is done with the first. So the test does not
-// connect to see whether it listens either.
+// iperf starts an iperf3 server for one client: a second client is reset, or told that the server
+// is busy, until the server is done with the first. For that reason, the test does not connect to
+// find out whether the server listens.
 func iperf(t *testing.T) (port string) {
 	t.Helper()
 	port = freePort(t)

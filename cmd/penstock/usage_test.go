@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// A wrong command line gets one line that says what is allowed, and exit code 2:
+// A wrong command line gives one line that says what is allowed, and exit code 2;
 // testdata/usage.golden has them all.
 func TestUsage(t *testing.T) {
 	inputs, err := os.ReadFile(filepath.Join("testdata", "usage.in"))
@@ -70,8 +70,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// --help has the exit codes, and ends with 0; every flag of docs/operations.md is
-// one of some command.
+// --help lists the exit codes, and exits with 0; every flag in docs/operations.md is a flag of some
+// command.
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"relay", "--help"}} {
 		out, code := command(t, args...)
@@ -97,7 +97,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Without a command there is help, and --version is the command version.
+// Without a command, penstock prints help; --version does the same as the command version.
 func TestBareCommand(t *testing.T) {
 	if out, code := command(t); code != 0 || !strings.Contains(out, "Usage: penstock") || !strings.Contains(out, "relay") {
 		t.Errorf("%d, %s", code, out)
@@ -108,7 +108,7 @@ func TestBareCommand(t *testing.T) {
 	}
 }
 
-// Errors and warnings of a file come in its order.
+// Errors and warnings are in the order of the file.
 func TestCheckOrder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "p.yaml")
 	text := "listeners: {l: {listen: 'tcp://:1', to: g}}\ngroups:\n  g: {members: [{to: 'tcp://a:1', drained: true}]}\n  unused: {members: ['tcp://b:1']}\nnonsense: 1\n"

@@ -55,7 +55,9 @@ type Histogram struct {
 
 // Add adds the values of o to h. All histograms of one kind have the same bounds.
 func (h *Histogram) Add(o *Histogram) {
-	h.Bounds = o.Bounds
+	if h.Bounds == nil {
+		h.Bounds = o.Bounds
+	}
 	for i, n := range o.Counts {
 		h.Counts[i] += n
 	}

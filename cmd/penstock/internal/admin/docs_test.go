@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	dto "github.com/prometheus/client_model/go"
 	yaml "go.yaml.in/yaml/v4"
 )
 
@@ -30,7 +31,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	var b strings.Builder
 	b.WriteString(head + "<!-- table -->\n| metric | type | labels | what it tells |\n|---|---|---|---|\n")
-	for _, m := range table {
+	for _, m := range descriptions() {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, strings.ToLower(m.kind.String()), strings.Join(m.labels, ", "), m.help)
 	}
 	want := b.String() + "<!-- end -->\n" + tail
@@ -99,7 +100,7 @@ func knownMetrics(t *testing.T) map[string][]string {
 		for _, l := range f.Metric[0].Label {
 			labels = append(labels, l.GetName())
 		}
-		if f.GetType() == histogram {
+		if f.GetType() == dto.MetricType_HISTOGRAM {
 			name += " histogram"
 		}
 		known[name] = labels

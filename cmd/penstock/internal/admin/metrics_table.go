@@ -1,175 +1,291 @@
 package admin
 
-import dto "github.com/prometheus/client_model/go"
+import (
+	"cmp"
+	"runtime"
+	"slices"
+	"strconv"
 
-// metric is one of the table below.
-type metric int
-
-// The metrics, in the order of docs/metrics.md.
-const (
-	buildInfo metric = iota
-	ready
-	configInfo
-	reloads
-	lastReload
-	reloadTime
-
-	listenerOpen
-	listenerFlows
-	refusals
-	acceptErrors
-	acceptPauses
-
-	flowsOpen
-	flowsEnded
-	flowBytes
-	flowDatagrams
-	connectTime
-	firstByteTime
-	flowTime
-
-	groupMembers
-	groupRetries
-	queueSize
-	queueFlows
-	queuedFlows
-	queueTimeouts
-	queueFull
-	lookupSuccess
-	lookupMembers
-	lookupFailures
-
-	memberUp
-	memberWeight
-	memberConnects
-	memberFailures
-	memberConnectTime
-
-	loopFlows
-	loopEvents
-	loopBusy
-	loopWaits
-	loopWakeups
-	loopLongest
-
-	flowDirections
-	splicedBytes
-	droppedBytes
-	pipesOpen
-	pipesLeased
-	pipesLimit
-	pipesRefused
-
-	datagramsDropped
-	datagramsLost
-	gsoMessages
-	gsoFallbacks
-	groMessages
-	icmpErrors
-	restingSockets
-	restingClosedEarly
-	datagramHeldBytes
-
-	poolGets
-	poolAllocations
-	poolIdle
-	poolBuffers
-	logLinesDropped
-
-	metricCount
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/relay"
 )
 
-const (
-	counter   = dto.MetricType_COUNTER
-	gauge     = dto.MetricType_GAUGE
-	histogram = dto.MetricType_HISTOGRAM
-)
-
-// meaning is what is said about a metric in an exposition and in docs/metrics.md.
-type meaning struct {
-	name   string
-	kind   dto.MetricType
-	help   string
-	labels []string
+// state is what the metrics of one scrape are made of.
+type state struct {
+	api.Status
+	Counters
+	total     relay.LoopStats
+	listeners []api.Listener
+	groups    []api.Group
 }
 
-// Labels that several metrics share.
-var (
-	ofSeries = []string{"listener", "route", "group", "member"}
-	ofTimes  = []string{"listener", "route", "group"}
-	ofMember = []string{"group", "member", "address"}
-)
+func readState(source Source) *state {
+	o := snapshotOf(source)
+	s := &state{Status: o.Status(), Counters: o.Counters(), listeners: o.Listeners(), groups: o.Groups()}
+	s.total = s.Engine.Total()
+	return s
+}
 
-// table has every metric of the daemon itself. Those of the Go runtime and of the
-// process (go_*, process_*) come from client_golang.
-var table = [metricCount]meaning{
-	buildInfo:  {"penstock_build_info", gauge, "Always 1, labeled with the versions of the daemon and of Go.", []string{"version", "go"}},
-	ready:      {"penstock_ready", gauge, "1 while the daemon takes new flows; 0 while it starts or drains.", nil},
-	configInfo: {"penstock_config_info", gauge, "Always 1, labeled with the SHA-256 of the running configuration.", []string{"hash"}},
-	reloads:    {"penstock_config_reloads_total", counter, "Reloads, by result (success or failure).", []string{"result"}},
-	lastReload: {"penstock_config_last_reload_successful", gauge, "1 if the last reload succeeded, or if there was none; 0 if it failed and changed nothing.", nil},
-	reloadTime: {"penstock_config_loaded_timestamp_seconds", gauge, "When the running configuration was loaded, in seconds since 1970.", nil},
+// metricSets registers every metric of the daemon. To add one, add a row to the set with its
+// labels. client_golang provides the metrics of the Go runtime and of the process (go_*,
+// process_*).
+var metricSets = []anySet{
+	&metricSet[state]{labels: []string{"version", "go"}, each: func(s *state, yield func(*state, labelValues)) {
+		yield(s, labelValues{s.Version, runtime.Version()})
+	}, metrics: []metric[state]{
+		gauge("penstock_build_info", "Always 1, labeled with the versions of the daemon and of Go.", always[state]),
+	}},
+	&metricSet[state]{labels: []string{"hash"}, each: func(s *state, yield func(*state, labelValues)) {
+		yield(s, labelValues{s.Config.Hash})
+	}, metrics: []metric[state]{
+		gauge("penstock_config_info", "Always 1, labeled with the SHA-256 of the running configuration.", always[state]),
+	}},
+	&metricSet[count]{labels: []string{"result"}, each: func(s *state, yield func(*count, labelValues)) {
+		yield(&count{s.Reloads}, labelValues{"success"})
+		yield(&count{s.FailedReloads}, labelValues{"failure"})
+	}, metrics: []metric[count]{
+		counter("penstock_config_reloads_total", "Reloads, by result (success or failure).", (*count).value),
+	}},
+	&metricSet[state]{each: once, metrics: []metric[state]{
+		gauge("penstock_ready", "1 while the daemon takes new flows; 0 while it starts or drains.", func(s *state) float64 { return boolValue(s.State == api.StateReady) }),
+		gauge("penstock_config_last_reload_successful", "1 if the last reload succeeded, or if there was none; 0 if it failed and changed nothing.", func(s *state) float64 { return boolValue(s.Config.Failed == nil) }),
+		gauge("penstock_config_loaded_timestamp_seconds", "When the running configuration was loaded, in seconds since 1970.", func(s *state) float64 { return float64(s.Config.Loaded.UnixMilli()) / 1e3 }),
+		counter("penstock_accept_errors_total", "Failed accepts.", func(s *state) float64 { return float64(s.total.AcceptErrors) }),
+		counter("penstock_accept_pauses_total", "Pauses of a listener after an accept failed for want of descriptors or memory.", func(s *state) float64 { return float64(s.total.AcceptPauses) }),
+		counter("penstock_spliced_bytes_total", "Bytes that were moved inside the kernel, without a copy in user space.", func(s *state) float64 { return float64(s.total.BytesSpliced) }),
+		counter("penstock_dropped_bytes_total", "Bytes that were read but not delivered.", func(s *state) float64 { return float64(s.total.BytesDropped) }),
+		gauge("penstock_pipes_open", "Open pipes for splicing, two descriptors each.", func(s *state) float64 { return float64(s.Engine.PipesOpen) }),
+		gauge("penstock_pipes_leased", "Pipes in use by a flow.", func(s *state) float64 { return float64(s.Engine.PipesLeased) }),
+		gauge("penstock_pipes_limit", "Pipes that may be open at once.", func(s *state) float64 { return float64(s.Engine.PipesMax) }),
+		counter("penstock_pipes_refused_total", "Times that no pipe was left, so that a direction copied instead.", func(s *state) float64 { return float64(s.Engine.PipesRefused) }),
+		counter("penstock_datagrams_lost_total", "Datagrams that the kernel dropped before they could be read (SO_RXQ_OVFL).", func(s *state) float64 { return float64(s.total.Datagrams.Lost) }),
+		counter("penstock_gso_messages_total", "Messages sent that carried several datagrams (GSO).", func(s *state) float64 { return float64(s.total.Datagrams.Runs) }),
+		counter("penstock_gso_fallbacks_total", "Messages of several datagrams that could not be sent as one, and were sent datagram by datagram.", func(s *state) float64 { return float64(s.total.Datagrams.Fallbacks) }),
+		counter("penstock_gro_messages_total", "Messages received that carried several datagrams (GRO).", func(s *state) float64 { return float64(s.total.Datagrams.SuperPackets) }),
+		counter("penstock_icmp_errors_total", "ICMP errors received on upstream sockets.", func(s *state) float64 { return float64(s.total.Datagrams.ICMPErrors) }),
+		gauge("penstock_datagram_resting_sockets", "Upstream sockets of ended datagram flows that keep their port for a while, so that late replies reach no other client.", func(s *state) float64 { return float64(s.total.Datagrams.Resting) }),
+		counter("penstock_datagram_resting_sockets_closed_early_total", "Resting sockets that were closed early to make room.", func(s *state) float64 { return float64(s.total.Datagrams.RestingClosedEarly) }),
+		gauge("penstock_datagram_held_bytes", "Bytes of datagrams held while upstream sockets are full.", func(s *state) float64 { return float64(s.total.Datagrams.BytesHeld) }),
+	}},
 
-	listenerOpen:  {"penstock_listener_open", gauge, "1 while the listener accepts clients; 0 while it pauses or drains.", []string{"listener"}},
-	listenerFlows: {"penstock_listener_flows_total", counter, "Clients that the listener accepted, including those that were then refused.", []string{"listener"}},
-	refusals:      {"penstock_refusals_total", counter, "Flows that the daemon refused or ended, by reason; see docs/causes.md.", []string{"listener", "reason"}},
-	acceptErrors:  {"penstock_accept_errors_total", counter, "Failed accepts.", nil},
-	acceptPauses:  {"penstock_accept_pauses_total", counter, "Pauses of a listener after an accept failed for want of descriptors or memory.", nil},
+	&metricSet[api.Listener]{labels: []string{"listener"}, each: func(s *state, yield func(*api.Listener, labelValues)) {
+		for i := range s.listeners {
+			yield(&s.listeners[i], labelValues{s.listeners[i].Name})
+		}
+	}, metrics: []metric[api.Listener]{
+		gauge("penstock_listener_open", "1 while the listener accepts clients; 0 while it pauses or drains.", func(l *api.Listener) float64 { return boolValue(l.State == "open") }),
+		counter("penstock_listener_flows_total", "Clients that the listener accepted, including those that were then refused.", func(l *api.Listener) float64 { return float64(l.Begun) }),
+	}},
+	&metricSet[api.Refusal]{labels: []string{"listener", "reason"}, each: func(s *state, yield func(*api.Refusal, labelValues)) {
+		for i := range s.Refusals {
+			yield(&s.Refusals[i], labelValues{s.Refusals[i].Listener, s.Refusals[i].Reason})
+		}
+	}, metrics: []metric[api.Refusal]{
+		counter("penstock_refusals_total", "Flows that the daemon refused or ended, by reason; see docs/causes.md.", func(r *api.Refusal) float64 { return float64(r.Count) }),
+	}},
 
-	flowsOpen:     {"penstock_flows_open", gauge, "Open flows.", ofSeries},
-	flowsEnded:    {"penstock_flows_ended_total", counter, "Ended flows, by cause; see docs/causes.md.", append(ofSeries[:4:4], "cause")},
-	flowBytes:     {"penstock_flow_bytes_total", counter, "Bytes that the receiving socket has taken, by direction.", append(ofSeries[:4:4], "direction")},
-	flowDatagrams: {"penstock_flow_datagrams_total", counter, "Datagrams that the receiving socket has taken, by direction.", append(ofSeries[:4:4], "direction")},
-	connectTime:   {"penstock_connect_duration_seconds", histogram, "Time from the start of a flow until its upstream was connected, including retries but not the time in a queue.", ofTimes},
-	firstByteTime: {"penstock_first_byte_duration_seconds", histogram, "Time from the connect until the upstream's first byte.", ofTimes},
-	flowTime:      {"penstock_flow_duration_seconds", histogram, "Duration of ended flows.", ofTimes},
+	&metricSet[account.Point]{labels: seriesLabels, each: eachPoint, metrics: []metric[account.Point]{
+		gauge("penstock_flows_open", "Open flows.", func(p *account.Point) float64 { return float64(p.Open()) }),
+	}},
+	&metricSet[count]{labels: append(seriesLabels[:4:4], "cause"), each: func(s *state, yield func(*count, labelValues)) {
+		var c count // one for all, so that yield does not make each allocate
+		eachPoint(s, func(p *account.Point, v labelValues) {
+			for cause, n := range p.Ended {
+				if n > 0 {
+					c.n, v[4] = n, relay.Cause(cause).String()
+					yield(&c, v)
+				}
+			}
+		})
+	}, metrics: []metric[count]{
+		counter("penstock_flows_ended_total", "Ended flows, by cause; see docs/causes.md.", (*count).value),
+	}},
+	&metricSet[account.Direction]{labels: append(seriesLabels[:4:4], "direction"), each: eachDirection, metrics: []metric[account.Direction]{
+		counter("penstock_flow_bytes_total", "Bytes that the receiving socket has taken, by direction.", func(d *account.Direction) float64 { return float64(d.Bytes) }),
+	}},
+	&metricSet[account.Direction]{labels: append(seriesLabels[:4:4], "direction"), each: func(s *state, yield func(*account.Direction, labelValues)) {
+		for i := range s.Points {
+			if p := &s.Points[i]; p.Up.Datagrams != 0 || p.Down.Datagrams != 0 { // streams have none
+				yieldDirections(p, yield)
+			}
+		}
+	}, metrics: []metric[account.Direction]{
+		counter("penstock_flow_datagrams_total", "Datagrams that the receiving socket has taken, by direction.", func(d *account.Direction) float64 { return float64(d.Datagrams) }),
+	}},
+	&metricSet[account.Point]{labels: []string{"listener", "route", "group"}, each: eachRoute, metrics: []metric[account.Point]{
+		histogram("penstock_connect_duration_seconds", "Time from the start of a flow until its upstream was connected, including retries but not the time in a queue.", func(p *account.Point) *account.Histogram { return &p.Connect }),
+		histogram("penstock_first_byte_duration_seconds", "Time from the connect until the upstream's first byte.", func(p *account.Point) *account.Histogram { return &p.FirstByte }),
+		histogram("penstock_flow_duration_seconds", "Duration of ended flows.", func(p *account.Point) *account.Histogram { return &p.Duration }),
+	}},
+	&metricSet[api.PathCount]{labels: []string{"path", "why"}, each: func(s *state, yield func(*api.PathCount, labelValues)) {
+		for i := range s.Paths {
+			yield(&s.Paths[i], labelValues{s.Paths[i].Path, s.Paths[i].Why})
+		}
+	}, metrics: []metric[api.PathCount]{
+		counter("penstock_flow_directions_total", "Directions of ended flows, by data path, and by the reason why a faster path was not taken (empty: the fastest path was).", func(p *api.PathCount) float64 { return float64(p.Directions) }),
+	}},
 
-	groupMembers:  {"penstock_group_members", gauge, "Members of the group, by state.", []string{"group", "state"}},
-	groupRetries:  {"penstock_group_retries_total", counter, "Connects that were retried at another member.", []string{"group"}},
-	queueSize:     {"penstock_queue_size", gauge, "Flows that the queue of the group can hold.", []string{"group"}},
-	queueFlows:    {"penstock_queue_flows", gauge, "Flows in the queue now.", []string{"group"}},
-	queuedFlows:   {"penstock_queued_flows_total", counter, "Flows that entered the queue.", []string{"group"}},
-	queueTimeouts: {"penstock_queue_timeouts_total", counter, "Flows that were refused because they had queued for too long.", []string{"group"}},
-	queueFull:     {"penstock_queue_full_total", counter, "Flows that were refused because the queue was full.", []string{"group"}},
+	&metricSet[count]{labels: []string{"group", "state"}, each: eachMemberState, metrics: []metric[count]{
+		gauge("penstock_group_members", "Members of the group, by state.", (*count).value),
+	}},
+	&metricSet[api.Group]{labels: []string{"group"}, each: func(s *state, yield func(*api.Group, labelValues)) {
+		for i := range s.groups {
+			yield(&s.groups[i], labelValues{s.groups[i].Name})
+		}
+	}, metrics: []metric[api.Group]{
+		gauge("penstock_group_panic", "1 while the group is in panic mode: too few members are healthy, so all take flows.", func(g *api.Group) float64 { return boolValue(g.Panic) }),
+		counter("penstock_group_retries_total", "Connects that were retried at another member.", func(g *api.Group) float64 { return float64(g.Retries) }),
+		gauge("penstock_queue_size", "Flows that the queue of the group can hold.", func(g *api.Group) float64 { return float64(g.Queue.Size) }),
+		gauge("penstock_queue_flows", "Flows in the queue now.", func(g *api.Group) float64 { return float64(g.Queue.Flows) }),
+		counter("penstock_queued_flows_total", "Flows that entered the queue.", func(g *api.Group) float64 { return float64(g.Queue.QueuedTotal) }),
+		counter("penstock_queue_timeouts_total", "Flows that were refused because they had queued for too long.", func(g *api.Group) float64 { return float64(g.Queue.TimedOut) }),
+		counter("penstock_queue_full_total", "Flows that were refused because the queue was full.", func(g *api.Group) float64 { return float64(g.Queue.Full) }),
+	}},
+	&metricSet[api.Lookup]{labels: []string{"group", "name"}, each: func(s *state, yield func(*api.Lookup, labelValues)) {
+		for i := range s.groups {
+			g := &s.groups[i]
+			for j := range g.Lookups {
+				yield(&g.Lookups[j], labelValues{g.Name, g.Lookups[j].Name})
+			}
+		}
+	}, metrics: []metric[api.Lookup]{
+		gauge("penstock_lookup_success", "1 if the last lookup of the name found addresses; 0 if it failed, while the members of the last good one may still be in use.", func(l *api.Lookup) float64 { return boolValue(l.Error == "" && !l.Time.IsZero()) }),
+		gauge("penstock_lookup_members", "Members that the name resolves to.", func(l *api.Lookup) float64 { return float64(l.Members) }),
+		counter("penstock_lookup_failures_total", "Failed lookups of the name.", func(l *api.Lookup) float64 { return float64(l.Failures) }),
+	}},
+	&metricSet[api.Member]{labels: []string{"group", "member", "address"}, each: func(s *state, yield func(*api.Member, labelValues)) {
+		for i := range s.groups {
+			g := &s.groups[i]
+			for j := range g.Members {
+				yield(&g.Members[j], labelValues{g.Name, g.Members[j].Name, g.Members[j].Address})
+			}
+		}
+	}, metrics: []metric[api.Member]{
+		gauge("penstock_member_up", "1 while the member takes new flows.", func(m *api.Member) float64 { return boolValue(m.Available) }),
+		gauge("penstock_member_weight", "Weight of the member, 1 to 256.", func(m *api.Member) float64 { return float64(m.Weight) }),
+		counter("penstock_member_connects_total", "Successful connects to the member.", func(m *api.Member) float64 { return float64(m.Connects) }),
+		counter("penstock_member_connect_failures_total", "Failed connects to the member.", func(m *api.Member) float64 { return float64(m.Failures) }),
+		counter("penstock_member_connect_seconds_total", "Total time of the successful connects; divided by their number, the mean.", func(m *api.Member) float64 { return m.ConnectSeconds }),
+	}},
 
-	lookupSuccess:  {"penstock_lookup_success", gauge, "1 if the last lookup of the name found addresses; 0 if it failed, while the members of the last good one may still be in use.", []string{"group", "name"}},
-	lookupMembers:  {"penstock_lookup_members", gauge, "Members that the name resolves to.", []string{"group", "name"}},
-	lookupFailures: {"penstock_lookup_failures_total", counter, "Failed lookups of the name.", []string{"group", "name"}},
+	&metricSet[api.Loop]{labels: []string{"loop"}, each: func(s *state, yield func(*api.Loop, labelValues)) {
+		for i := range s.Loops {
+			yield(&s.Loops[i], labelValues{strconv.Itoa(i)})
+		}
+	}, metrics: []metric[api.Loop]{
+		gauge("penstock_loop_flows", "Open flows of the event loop.", func(l *api.Loop) float64 { return float64(l.Flows) }),
+		counter("penstock_loop_events_total", "Events that the loop handled.", func(l *api.Loop) float64 { return float64(l.Events) }),
+		counter("penstock_loop_busy_seconds_total", "Time that the loop was not waiting; its rate is the used share of a CPU.", func(l *api.Loop) float64 { return l.Busy }),
+		counter("penstock_loop_waits_total", "Calls of epoll_wait.", func(l *api.Loop) float64 { return float64(l.Waits) }),
+		counter("penstock_loop_wakeups_total", "Calls of epoll_wait that had to sleep.", func(l *api.Loop) float64 { return float64(l.Wakeups) }),
+		gauge("penstock_loop_longest_turn_seconds", "Longest turn of the loop, from one wait to the next, in the last 15 to 30 seconds.", func(l *api.Loop) float64 { return l.LongestTurn }),
+	}},
+	&metricSet[count]{labels: []string{"reason"}, each: func(s *state, yield func(*count, labelValues)) {
+		for reason, n := range s.total.Datagrams.Dropped {
+			yield(&count{n}, labelValues{relay.Drop(reason).String()})
+		}
+	}, metrics: []metric[count]{
+		counter("penstock_datagrams_dropped_total", "Datagrams that were read but not delivered, by reason.", (*count).value),
+	}},
+	&metricSet[poolClass]{labels: []string{"pool"}, each: func(s *state, yield func(*poolClass, labelValues)) {
+		for _, c := range s.Engine.Buffers.Classes {
+			p := poolClass{gets: float64(c.Gets), allocations: float64(c.Gets - c.Hits), idle: float64(c.Kept), buffers: float64(c.Kept) + float64(c.Gets-c.Puts)}
+			yield(&p, labelValues{"buffers-" + strconv.Itoa(c.Size)})
+		}
+	}, metrics: []metric[poolClass]{
+		counter("penstock_pool_gets_total", "Buffers taken from the pool.", func(p *poolClass) float64 { return p.gets }),
+		counter("penstock_pool_allocations_total", "Buffers that had to be allocated.", func(p *poolClass) float64 { return p.allocations }),
+		gauge("penstock_pool_idle_buffers", "Unused buffers in the pool.", func(p *poolClass) float64 { return p.idle }),
+		gauge("penstock_pool_buffers", "Buffers of the pool, used and unused.", func(p *poolClass) float64 { return p.buffers }),
+	}},
+	&metricSet[LogCounters]{labels: []string{"log"}, each: func(s *state, yield func(*LogCounters, labelValues)) {
+		for i := range s.Logs {
+			yield(&s.Logs[i], labelValues{s.Logs[i].Name})
+		}
+	}, metrics: []metric[LogCounters]{
+		counter("penstock_log_lines_dropped_total", "Lines that were not written, because the log was too slow or writing failed, by log (log: the log of the daemon; access: the access log).", func(l *LogCounters) float64 { return float64(l.Dropped) }),
+		counter("penstock_log_lines_left_out_total", "Lines that were left out because their message came too often, by log.", func(l *LogCounters) float64 { return float64(l.LeftOut) }),
+	}},
+}
 
-	memberUp:          {"penstock_member_up", gauge, "1 while the member takes new flows.", ofMember},
-	memberWeight:      {"penstock_member_weight", gauge, "Weight of the member, 1 to 256.", ofMember},
-	memberConnects:    {"penstock_member_connects_total", counter, "Successful connects to the member.", ofMember},
-	memberFailures:    {"penstock_member_connect_failures_total", counter, "Failed connects to the member.", ofMember},
-	memberConnectTime: {"penstock_member_connect_seconds_total", counter, "Total time of the successful connects; divided by their number, the mean.", ofMember},
+// seriesLabels are the labels of a series of flows.
+var seriesLabels = []string{"listener", "route", "group", "member"}
 
-	loopFlows:   {"penstock_loop_flows", gauge, "Open flows of the event loop.", []string{"loop"}},
-	loopEvents:  {"penstock_loop_events_total", counter, "Events that the loop handled.", []string{"loop"}},
-	loopBusy:    {"penstock_loop_busy_seconds_total", counter, "Time that the loop was not waiting; its rate is the used share of a CPU.", []string{"loop"}},
-	loopWaits:   {"penstock_loop_waits_total", counter, "Calls of epoll_wait.", []string{"loop"}},
-	loopWakeups: {"penstock_loop_wakeups_total", counter, "Calls of epoll_wait that had to sleep.", []string{"loop"}},
-	loopLongest: {"penstock_loop_longest_turn_seconds", gauge, "Longest turn of the loop, from one wait to the next, in the last 15 to 30 seconds.", []string{"loop"}},
+func once(s *state, yield func(*state, labelValues)) { yield(s, labelValues{}) }
 
-	flowDirections: {"penstock_flow_directions_total", counter, "Directions of ended flows, by data path, and by the reason why a faster path was not taken (empty: the fastest path was).", []string{"path", "why"}},
-	splicedBytes:   {"penstock_spliced_bytes_total", counter, "Bytes that were moved inside the kernel, without a copy in user space.", nil},
-	droppedBytes:   {"penstock_dropped_bytes_total", counter, "Bytes that were read but not delivered.", nil},
-	pipesOpen:      {"penstock_pipes_open", gauge, "Open pipes for splicing, two descriptors each.", nil},
-	pipesLeased:    {"penstock_pipes_leased", gauge, "Pipes in use by a flow.", nil},
-	pipesLimit:     {"penstock_pipes_limit", gauge, "Pipes that may be open at once.", nil},
-	pipesRefused:   {"penstock_pipes_refused_total", counter, "Times that no pipe was left, so that a direction copied instead.", nil},
+func always[T any](*T) float64 { return 1 }
 
-	datagramsDropped:   {"penstock_datagrams_dropped_total", counter, "Datagrams that were read but not delivered, by reason.", []string{"reason"}},
-	datagramsLost:      {"penstock_datagrams_lost_total", counter, "Datagrams that the kernel dropped before they could be read (SO_RXQ_OVFL).", nil},
-	gsoMessages:        {"penstock_gso_messages_total", counter, "Messages sent that carried several datagrams (GSO).", nil},
-	gsoFallbacks:       {"penstock_gso_fallbacks_total", counter, "Messages of several datagrams that could not be sent as one, and were sent datagram by datagram.", nil},
-	groMessages:        {"penstock_gro_messages_total", counter, "Messages received that carried several datagrams (GRO).", nil},
-	icmpErrors:         {"penstock_icmp_errors_total", counter, "ICMP errors received on upstream sockets.", nil},
-	restingSockets:     {"penstock_datagram_resting_sockets", gauge, "Upstream sockets of ended datagram flows that keep their port for a while, so that late replies reach no other client.", nil},
-	restingClosedEarly: {"penstock_datagram_resting_sockets_closed_early_total", counter, "Resting sockets that were closed early to make room.", nil},
-	datagramHeldBytes:  {"penstock_datagram_held_bytes", gauge, "Bytes of datagrams held while upstream sockets are full.", nil},
+// count is an item that is only a number.
+type count struct{ n int64 }
 
-	poolGets:        {"penstock_pool_gets_total", counter, "Buffers taken from the pool.", []string{"pool"}},
-	poolAllocations: {"penstock_pool_allocations_total", counter, "Buffers that had to be allocated.", []string{"pool"}},
-	poolIdle:        {"penstock_pool_idle_buffers", gauge, "Unused buffers in the pool.", []string{"pool"}},
-	poolBuffers:     {"penstock_pool_buffers", gauge, "Buffers of the pool, used and unused.", []string{"pool"}},
-	logLinesDropped: {"penstock_log_lines_dropped_total", counter, "Lines that were not written, because the log was too slow or writing failed, by log (log: the log of the daemon; access: the access log).", []string{"log"}},
+func (c *count) value() float64 { return float64(c.n) }
+
+// poolClass is one size of the buffers of the engine.
+type poolClass struct{ gets, allocations, idle, buffers float64 }
+
+func eachPoint(s *state, yield func(*account.Point, labelValues)) {
+	for i := range s.Points {
+		p := &s.Points[i]
+		yield(p, labelValues{p.Listener, p.Route, p.Group, p.Member})
+	}
+}
+
+func eachDirection(s *state, yield func(*account.Direction, labelValues)) {
+	for i := range s.Points {
+		yieldDirections(&s.Points[i], yield)
+	}
+}
+
+func yieldDirections(p *account.Point, yield func(*account.Direction, labelValues)) {
+	yield(&p.Up, labelValues{p.Listener, p.Route, p.Group, p.Member, "up"})
+	yield(&p.Down, labelValues{p.Listener, p.Route, p.Group, p.Member, "down"})
+}
+
+// eachRoute yields the sums of the histograms over the members of each listener, route and
+// group. A histogram for each member would be too many series.
+func eachRoute(s *state, yield func(*account.Point, labelValues)) {
+	sums := map[account.Key]*account.Point{}
+	for i := range s.Points {
+		p := &s.Points[i]
+		k := p.Key
+		k.Member = ""
+		sum := sums[k]
+		if sum == nil {
+			sum = &account.Point{Key: k}
+			sums[k] = sum
+		}
+		sum.Connect.Add(&p.Connect)
+		sum.FirstByte.Add(&p.FirstByte)
+		sum.Duration.Add(&p.Duration)
+	}
+	list := make([]*account.Point, 0, len(sums))
+	for _, p := range sums {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b *account.Point) int {
+		return cmp.Or(cmp.Compare(a.Listener, b.Listener), cmp.Compare(a.Route, b.Route), cmp.Compare(a.Group, b.Group))
+	})
+	for _, p := range list {
+		yield(p, labelValues{p.Listener, p.Route, p.Group})
+	}
+}
+
+func eachMemberState(s *state, yield func(*count, labelValues)) {
+	for i := range s.groups {
+		members := map[string]int64{}
+		for j := range s.groups[i].Members {
+			members[s.groups[i].Members[j].State]++
+		}
+		for _, state := range api.States {
+			yield(&count{members[state]}, labelValues{s.groups[i].Name, state})
+		}
+	}
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -2,7 +2,9 @@ package admin
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -43,7 +45,7 @@ func TestMetricsFollowConventions(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
-	for _, m := range table {
+	for _, m := range descriptions() {
 		f := families[m.name]
 		if f == nil {
 			t.Errorf("%s is missing", m.name)
@@ -70,15 +72,15 @@ func TestMetricsFollowConventions(t *testing.T) {
 // What a registry checks in every scrape: no series twice, no metric that
 // contradicts its family, valid names.
 func TestMetricsAreWellFormed(t *testing.T) {
-	sheet := newSheet()
-	for round := range 3 { // the memory of a sheet is used again
-		sheet.fill(&synthetic{flows: 3, members: 10})
+	e := newExposition()
+	for round := range 3 { // an exposition is used again
+		e.fill(&synthetic{flows: 3, members: 10})
 		registry := prometheus.NewPedanticRegistry()
-		registry.MustRegister(reprint(sheet.written()))
+		registry.MustRegister(reprint(e.filled()))
 		if _, err := registry.Gather(); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		sheet.clear()
+		e.clear()
 	}
 }
 
@@ -149,14 +151,46 @@ func TestMetricsTellTheNumbers(t *testing.T) {
 	}
 }
 
+// A client that accepts gzip gets the same text, compressed; one that refuses it does not.
+func TestMetricsAreCompressed(t *testing.T) {
+	r := newRig(t, &synthetic{flows: 3, members: 50})
+	for accept, want := range map[string]bool{
+		"gzip": true, "deflate, gzip;q=0.8, *": true, "GZIP; q=1.0": true, "identity": false, "gzip;q=0": false, "gzip; q=0.000, br": false, "x-gzip2": false, "": false,
+	} {
+		req, err := http.NewRequest("GET", "http://localhost/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept-Encoding", accept) // so the client does not decompress
+		got := r.do(r.unix, req)
+		body := io.Reader(strings.NewReader(got.body))
+		if zipped := got.header.Get("Content-Encoding") == "gzip"; zipped != want || !strings.Contains(got.header.Get("Vary"), "Accept-Encoding") {
+			t.Errorf("%q: %v", accept, got.header)
+		} else if zipped {
+			if body, err = gzip.NewReader(body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := io.ReadAll(body)
+		if err != nil || !strings.Contains(string(text), "\npenstock_ready 1\n") || !strings.Contains(string(text), "\npenstock_log_lines_left_out_total{log=\"log\"} 5\n") {
+			t.Errorf("%q: %v, %d bytes", accept, err, len(text))
+		}
+	}
+}
+
 // BenchmarkScrape is the whole handler, of a source that is not the daemon's.
 func BenchmarkScrape(b *testing.B) {
-	for _, members := range []int{100, 10_000} {
-		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
+	for _, c := range []struct {
+		members  int
+		encoding string
+	}{{100, "identity"}, {10_000, "identity"}, {10_000, "gzip"}} {
+		members, encoding := c.members, c.encoding
+		b.Run(fmt.Sprintf("members=%d/encoding=%s", members, encoding), func(b *testing.B) {
 			source := &fixed{Source: &synthetic{flows: 10, members: members}}
 			source.counters, source.groups = source.Source.Counters(), source.Source.Groups()
 			server := New(source, Config{})
 			req := httptest.NewRequest("GET", "/metrics", nil)
+			req.Header.Set("Accept-Encoding", encoding)
 			var w counting
 			b.ReportAllocs()
 			for b.Loop() {

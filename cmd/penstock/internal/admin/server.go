@@ -35,7 +35,7 @@ type Server struct {
 	http             http.Server
 	stream           hub
 	listings         chan struct{}
-	scrapes          *exposition
+	scrapes          *scrapes
 	profiles, traces sync.Mutex // held while a profile or trace is made
 	once             sync.Once
 	closed           chan struct{} // closed by Close; ends streams
@@ -48,7 +48,7 @@ func New(source Source, config Config) *Server {
 		config.Started = time.Now()
 	}
 	s := &Server{source: source, config: config, listings: make(chan struct{}, maxListings), closed: make(chan struct{}), anonymousTime: anonymousTime}
-	s.scrapes = newExposition()
+	s.scrapes = newScrapes()
 	s.stream = hub{sample: s.sampleText, every: time.Second}
 	s.http = http.Server{
 		Handler:           s.handler(),

@@ -5,7 +5,9 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/relay"
 )
 
 // Observer reports live state.
@@ -17,7 +19,7 @@ type Observer interface {
 	// Listeners and Groups return them in the order of the file. The caller may keep them.
 	Listeners() []api.Listener
 	Groups() []api.Group
-	// Counters are what only metrics show.
+	// Counters returns the numbers for metrics.
 	Counters() Counters
 }
 
@@ -79,73 +81,19 @@ type Source interface {
 	Draining() api.Drain
 }
 
-// Counters are the numbers that have no place in the API's answers.
+// Counters are numbers that only metrics show, or that they show in more detail.
 type Counters struct {
-	Series []Series
-	Times  []Times
-	// Refused are flows that the daemon itself refused or ended, by listener and reason.
-	Refused []Refused
-	// DatagramDrops are datagrams that were read and not delivered, by reason.
-	DatagramDrops []Count
-	// LogLinesDropped are lines that were lost, by where they should have gone: log, access.
-	LogLinesDropped []Count
-
-	AcceptErrors, AcceptPauses int64
-	BytesSpliced, BytesDropped int64
-	ICMPErrors                 int64
-	Resting, RestsCut          int64 // sockets of ended datagram flows: now, and closed before their time
-	Supers, Runs               int64 // messages with several datagrams that were received (GRO) and sent (GSO)
-
+	Points                 []account.Point // the flows, by listener, route, group and member
+	Engine                 relay.Stats
 	Reloads, FailedReloads int64
-	// Pools are the engine's pools of buffers.
-	Pools []Pool
+	Logs                   []LogCounters
 }
 
-// Count is a number of something with a name.
-type Count struct {
-	Name string
-	N    int64
-}
-
-// Series is what flows of one listener, route, group and member did. Names that
-// a flow did not get to are empty.
-type Series struct {
-	Listener, Route, Group, Member string
-
-	Open                       int64
-	Ended                      []Count // by the engine's cause
-	BytesUp, BytesDown         int64
-	DatagramsUp, DatagramsDown int64
-}
-
-// Times are how long flows of one listener, route and group took.
-type Times struct {
-	Listener, Route, Group string
-
-	Connect, FirstByte, Life Histogram
-}
-
-// Histogram counts values between bounds, in seconds. Counts has one more than
-// Bounds: what is above the last. The caller shares Bounds and does not change them.
-type Histogram struct {
-	Bounds []float64
-	Counts []uint64
-	Sum    float64
-}
-
-// Refused are flows of a listener that the daemon refused or ended, for one of spec's reasons.
-type Refused struct {
-	Listener, Reason string
-	N                int64
-}
-
-// Pool is one pool of buffers.
-type Pool struct {
-	Name string
-	Gets int64 // how often a buffer was asked for
-	News int64 // how often it had to be made
-	Kept int64 // gauge: buffers that wait in the pool
-	Live int64 // gauge: buffers that exist, in the pool or in use
+// LogCounters counts the lines of a log that were not written.
+type LogCounters struct {
+	Name    string // log, or access for the access log
+	Dropped int64  // the log was too slow, or writing failed
+	LeftOut int64  // the message came too often
 }
 
 // Config configures a Server. The zero value serves Unix sockets only.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/relay"
 )
@@ -48,7 +49,7 @@ func (s *synthetic) Status() api.Status {
 	st.Totals = s.numbers()
 	st.Loops = []api.Loop{{Flows: int64(s.flows), Busy: 1.5, LongestTurn: 0.002, Events: 30, Waits: 20, Wakeups: 10}, {}}
 	st.Resources = api.Resources{MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, DatagramsLost: 3, GSOFallbacks: 2, DatagramHeldBytes: 100, LogLinesDropped: 7, CPU: 12.5}
-	st.Refusals = []api.Refusal{{Listener: "web", Reason: "denied", Count: 9}}
+	st.Refusals = []api.Refusal{{Listener: "web", Reason: "denied", Count: 9}, {Listener: "web", Reason: "no-member", Count: 1}}
 	st.Latency.Connect = api.Histogram{Bounds: []float64{0.001, 0.1}, Counts: []int64{5, 2, 1}, Sum: 0.5}
 	st.Paths = []api.PathCount{{Path: "splice", Directions: 10}, {Path: "copy", Why: "small reads", Directions: 5}}
 	return st
@@ -91,19 +92,23 @@ func (s *synthetic) Groups() []api.Group {
 func memberName(i int) string { return fmt.Sprintf("tcp://10.%d.%d.%d:80", i>>16, i>>8&255, i&255) }
 
 func (s *synthetic) Counters() Counters {
-	bounds := []float64{0.001, 0.01, 0.1, 1}
-	h := Histogram{Bounds: bounds, Counts: []uint64{1, 2, 3, 4, 5}, Sum: 20}
+	bounds := []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second}
+	h := account.Histogram{Bounds: bounds, Count: 15, Sum: 20 * time.Second}
+	copy(h.Counts[:], []int64{1, 2, 3, 4, 5})
 	c := Counters{
-		Times:         []Times{{Listener: "web", Route: "default", Group: "backends", Connect: h, FirstByte: h, Life: h}},
-		Refused:       []Refused{{"web", "denied", 9}, {"web", "no-member", 1}},
-		DatagramDrops: []Count{{"full", 3}}, LogLinesDropped: []Count{{"access", 7}},
-		AcceptErrors: 2, AcceptPauses: 1, BytesSpliced: 1 << 39, BytesDropped: 3, ICMPErrors: 4, Supers: 5, Runs: 6,
-		Reloads: 3, FailedReloads: 1,
-		Pools: []Pool{{Name: "buffers", Gets: 100, News: 10, Kept: 5, Live: 8}},
+		Engine: relay.Stats{PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, Loops: []relay.LoopStats{{AcceptErrors: 2, AcceptPauses: 1, BytesSpliced: 1 << 39, BytesDropped: 3}}},
+		Logs:   []LogCounters{{"log", 0, 5}, {"access", 7, 0}}, Reloads: 3, FailedReloads: 1,
 	}
+	c.Engine.Loops[0].Datagrams = relay.DatagramStats{Lost: 3, Runs: 6, SuperPackets: 5, ICMPErrors: 4, Fallbacks: 2, BytesHeld: 100}
+	c.Engine.Buffers.Classes = slices.Grow(c.Engine.Buffers.Classes, 1)[:1]
 	for i := range s.members {
-		c.Series = append(c.Series, Series{Listener: "web", Route: "default", Group: "backends", Member: memberName(i),
-			Open: 2, Ended: []Count{{"end", 10}, {"idle", 1}, {"upstream-reset", 1}}, BytesUp: 1 << 30, BytesDown: 1 << 31, DatagramsUp: 1, DatagramsDown: 2})
+		p := account.Point{Key: account.Key{Listener: "web", Route: "default", Group: "backends", Member: memberName(i)}, Begun: 14}
+		p.Ended[relay.CauseEnd], p.Ended[relay.CauseIdle], p.Ended[relay.CauseUpstreamReset] = 10, 1, 1
+		p.Up.Volume, p.Down.Volume = account.Volume{Bytes: 1 << 30, Datagrams: 1}, account.Volume{Bytes: 1 << 31, Datagrams: 2}
+		if i == 0 {
+			p.Connect, p.FirstByte, p.Duration = h, h, h
+		}
+		c.Points = append(c.Points, p)
 	}
 	return c
 }

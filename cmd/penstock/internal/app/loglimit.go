@@ -35,8 +35,9 @@ type logLimiter struct {
 type logCounts struct {
 	silence time.Duration
 
-	mu   sync.Mutex
-	keys map[string]*logCount
+	mu      sync.Mutex
+	keys    map[string]*logCount
+	leftOut int64 // lines, since the start
 }
 
 type logCount struct {
@@ -47,6 +48,17 @@ type logCount struct {
 
 func newLogLimiter(h slog.Handler) *logLimiter {
 	return &logLimiter{h, &logCounts{silence: logSilence, keys: map[string]*logCount{}}}
+}
+
+// leftOut returns the number of lines that the limits of log have left out.
+func leftOut(log *slog.Logger) int64 {
+	h, ok := log.Handler().(*logLimiter)
+	if !ok {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.leftOut
 }
 
 // unlimited returns log without its limits, for what an operator asked to see in full.
@@ -73,6 +85,7 @@ func (h *logLimiter) Handle(ctx context.Context, r slog.Record) error {
 		c.allowedAgain = r.Time
 	}
 	if c.allowedAgain.Sub(r.Time) > (logBurst-1)*logEvery {
+		h.leftOut++
 		if c.leftOut++; c.leftOut == 1 {
 			c.last = r.Clone()
 			time.AfterFunc(h.silence, func() { h.reportLeftOut(c) })

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -360,73 +359,15 @@ func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	return out
 }
 
-// Counters returns what only metrics show.
+// Counters returns the numbers for metrics.
 func (d *snapshot) Counters() admin.Counters {
-	stats := d.engine.Stats()
-	total := stats.Total()
-	journal, access := d.accounting.dropped()
+	flowLog, access := d.accounting.dropped()
 	c := admin.Counters{
-		AcceptErrors: total.AcceptErrors, AcceptPauses: total.AcceptPauses,
-		BytesSpliced: total.BytesSpliced, BytesDropped: total.BytesDropped,
-		ICMPErrors: total.Datagrams.ICMPErrors, Resting: total.Datagrams.Resting, RestsCut: total.Datagrams.RestingClosedEarly, Supers: total.Datagrams.SuperPackets, Runs: total.Datagrams.Runs,
-		LogLinesDropped: []admin.Count{{Name: "log", N: journal}, {Name: "access", N: access}},
-	}
-	for i, n := range total.Datagrams.Dropped {
-		c.DatagramDrops = append(c.DatagramDrops, admin.Count{Name: relay.Drop(i).String(), N: n})
-	}
-	for _, b := range stats.Buffers.Classes {
-		c.Pools = append(c.Pools, admin.Pool{
-			Name: "buffers-" + strconv.Itoa(b.Size), Gets: int64(b.Gets), News: int64(b.Gets - b.Hits), Kept: int64(b.Kept),
-			Live: int64(b.Kept) + int64(b.Gets-b.Puts),
-		})
+		Points: d.points(), Engine: d.engine.Stats(),
+		Logs: []admin.LogCounters{{Name: "log", Dropped: flowLog, LeftOut: leftOut(d.log)}, {Name: "access", Dropped: access}},
 	}
 	d.reloads.mu.Lock()
+	defer d.reloads.mu.Unlock()
 	c.Reloads, c.FailedReloads = d.reloads.good, d.reloads.bad
-	d.reloads.mu.Unlock()
-	points := d.points()
-	times := map[names]*admin.Times{}
-	refused := refusals{}
-	for i := range points {
-		p := &points[i]
-		s := admin.Series{
-			Listener: p.Listener, Route: p.Route, Group: p.Group, Member: p.Member, Open: p.Open(),
-			BytesUp: p.Up.Bytes, BytesDown: p.Down.Bytes, DatagramsUp: p.Up.Datagrams, DatagramsDown: p.Down.Datagrams,
-		}
-		refused.add(p)
-		for cause, n := range p.Ended {
-			if n > 0 {
-				s.Ended = append(s.Ended, admin.Count{Name: relay.Cause(cause).String(), N: n})
-			}
-		}
-		c.Series = append(c.Series, s)
-		k := names{listener: p.Listener, route: p.Route, group: p.Group}
-		if times[k] == nil {
-			times[k] = &admin.Times{Listener: p.Listener, Route: p.Route, Group: p.Group}
-		}
-		t := times[k]
-		addHistogram(&t.Connect, &p.Connect)
-		addHistogram(&t.FirstByte, &p.FirstByte)
-		addHistogram(&t.Life, &p.Duration)
-	}
-	for _, r := range refused.list() {
-		c.Refused = append(c.Refused, admin.Refused{Listener: r.listener, Reason: r.reason.String(), N: refused[r]})
-	}
-	for _, t := range times {
-		c.Times = append(c.Times, *t)
-	}
 	return c
-}
-
-// addHistogram adds h to sum. All histograms have the same bounds.
-func addHistogram(sum *admin.Histogram, h *account.Histogram) {
-	if sum.Counts == nil {
-		for _, b := range h.Bounds {
-			sum.Bounds = append(sum.Bounds, b.Seconds())
-		}
-		sum.Counts = make([]uint64, len(h.Counts))
-	}
-	for i, n := range h.Counts {
-		sum.Counts[i] += uint64(n)
-	}
-	sum.Sum += h.Sum.Seconds()
 }

@@ -8,17 +8,16 @@ import (
 // firstRead is the size of the first buffer of Peek: most ClientHellos fit.
 const firstRead = 4 << 10
 
-// Peek reads the ClientHello of a connection and returns it with a connection
-// that still has all bytes: reads from the returned Conn begin with those that
-// Peek has read. From then on use it in place of c.
+// Peek reads a ClientHello from c. It returns a Conn that replaces c: reading from it
+// returns the bytes that Peek has read first.
 //
-// Peek blocks until the ClientHello is there. Set a read deadline on c before,
-// and clear it afterwards, or a client that says nothing keeps the caller for
-// ever. Peek reads at most MaxSize bytes.
+// Peek blocks until it has read a whole ClientHello, but reads at most [MaxSize] bytes.
+// Set a read deadline on c before the call and clear it afterwards, because a client
+// that sends nothing would block Peek forever.
 //
-// The error is as from [Parse], or c's own: io.EOF when the client ended before
-// its ClientHello was complete, os.ErrDeadlineExceeded. The Conn is valid with an
-// error, too: a connection that is not TLS can still be relayed.
+// The error is one of Parse, or of c, such as [os.ErrDeadlineExceeded], or [io.EOF] if
+// the client has ended its side before the ClientHello was complete. The Conn is valid
+// even if there is an error, so that a connection that is not TLS can still be relayed.
 func Peek(c net.Conn) (*Conn, Hello, error) {
 	p := &Conn{Conn: c}
 	buf := make([]byte, 0, firstRead)
@@ -39,15 +38,15 @@ func Peek(c net.Conn) (*Conn, Hello, error) {
 	}
 }
 
-// Conn is a connection whose first bytes were read by [Peek]. It is a Wrapper of
-// packages splice and relay, which deliver these bytes first and then use the
-// socket inside, without a copy.
+// Conn is a connection from which [Peek] has read. It implements the interface Wrapper of
+// packages splice and relay, which deliver the bytes that Peek has read and then use the
+// connection inside.
 type Conn struct {
 	net.Conn
-	read []byte // by Peek, and by nobody since
+	read []byte // by Peek, and not yet returned
 }
 
-// Read reads what Peek has read, and then from the connection inside.
+// Read returns the bytes that Peek has read, and then reads from the connection inside.
 func (c *Conn) Read(b []byte) (int, error) {
 	if len(c.read) > 0 {
 		n := copy(b, c.read)

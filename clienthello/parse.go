@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// MaxSize is the length of the longest ClientHello that is read, its record
-// headers included. One with post-quantum key shares has about 2,000 bytes.
+// MaxSize is the maximum size of a ClientHello in bytes, record headers included. One
+// with post-quantum key shares has about 2,000 bytes.
 const MaxSize = 64 << 10
 
 // maxProtocols bounds the protocols that a client offers by ALPN.
 const maxProtocols = 64
 
-// The errors of Parse and Peek, for [errors.Is].
+// Errors of Parse and Peek, for use with [errors.Is].
 var (
-	// ErrIncomplete is returned by Parse for the beginning of a ClientHello.
+	// ErrIncomplete is returned by Parse if the bytes are the beginning of a ClientHello.
 	ErrIncomplete = errors.New("incomplete ClientHello")
-	// ErrNotTLS is returned when the bytes are not the beginning of a ClientHello.
+	// ErrNotTLS is returned if the bytes are not the beginning of a ClientHello.
 	ErrNotTLS = errors.New("not a TLS ClientHello")
-	// ErrMalformed is returned, wrapped in an error that says more, for a
-	// ClientHello that breaks the rules of TLS or is longer than MaxSize.
+	// ErrMalformed is returned, wrapped in an error with details, for a ClientHello that
+	// violates the rules of TLS or is longer than MaxSize.
 	ErrMalformed = errors.New("malformed ClientHello")
 )
 
-// What is wrong with a malformed ClientHello.
+// The details of ErrMalformed.
 var (
-	errLength   = malformed("lengths do not agree")
+	errLength   = malformed("inconsistent lengths")
 	errRecord   = malformed("a record has no handshake bytes, or more than 16384")
 	errSize     = malformed("longer than 64 KiB")
-	errTwice    = malformed("an extension or a name is there twice")
+	errTwice    = malformed("duplicate extension or name")
 	errName     = malformed("the server name is not a DNS name")
 	errLiteral  = malformed("the server name is an IP address")
 	errProtocol = malformed("ALPN has an empty protocol or more than 64")
@@ -38,23 +38,24 @@ var (
 
 func malformed(text string) error { return fmt.Errorf("%w: %s", ErrMalformed, text) }
 
-// Hello is what a ClientHello says in the clear.
+// Hello is the unencrypted part of a ClientHello.
 type Hello struct {
-	// ServerName is the name of the server name indication (SNI), in lower case
-	// and without a dot at its end; empty if there is none. With ECH it is the
-	// public name of the server that can decrypt the real one.
+	// ServerName is the server name indication (SNI), in lower case and without a
+	// trailing dot, or empty if there is none. With ECH it is the public name of the
+	// server that can decrypt the real one.
 	ServerName string
 
-	// SupportedProtos are the protocols that the client offers by ALPN, in its order.
+	// SupportedProtos lists the application protocols that the client offers (ALPN), in
+	// order of preference.
 	SupportedProtos []string
 
-	// SupportedVersions are the TLS versions that the client offers, in its
-	// order, such as [crypto/tls.VersionTLS13]. It may name versions that do not
-	// exist (GREASE, RFC 8701).
+	// SupportedVersions lists the TLS versions that the client offers, in its order, such
+	// as [crypto/tls.VersionTLS13]. It may contain versions that do not exist (GREASE, RFC
+	// 8701).
 	SupportedVersions []uint16
 
-	// ECH reports whether there is an encrypted ClientHello, or one that only
-	// looks like it (GREASE).
+	// ECH reports whether the ClientHello has an encrypted part, or one that only looks
+	// like it (GREASE).
 	ECH bool
 }
 
@@ -73,16 +74,17 @@ const (
 	versionTLS12        = 0x0303
 )
 
-// Parse reads a ClientHello from b, the first bytes that a client has sent. The
-// message may be spread over records of any size, and other bytes may follow it.
+// Parse parses a ClientHello at the beginning of b, which holds the first bytes from a
+// client. The message may be divided into records of any size, and other bytes may
+// follow it.
 //
-// Parse returns ErrIncomplete if b is the beginning of a ClientHello: call it
-// again with all bytes when more have come. That ends after MaxSize bytes at the
-// latest. ErrNotTLS mostly needs no more than the first byte. Any other error is
-// an ErrMalformed. With an error the Hello is zero.
+// The error is [ErrIncomplete] if b is the beginning of a ClientHello. The caller should
+// then call Parse again with all bytes when more have arrived. With [MaxSize] bytes the
+// error is never ErrIncomplete. The error [ErrNotTLS] usually needs only the first byte.
+// Any other error wraps [ErrMalformed]. If there is an error, the Hello is zero.
 //
-// b is only read, and the Hello does not refer to it. Nothing is allocated before
-// the whole message is there.
+// Parse does not modify b, and the Hello does not refer to it. Parse does not allocate
+// before b has the whole message.
 func Parse(b []byte) (Hello, error) {
 	if len(b) > 0 && b[0] != recordHandshake || len(b) > 1 && b[1] != majorVersion {
 		return Hello{}, ErrNotTLS

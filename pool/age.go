@@ -268,10 +268,9 @@ func (p *Pool[T]) fold(b *book[T]) {
 	b.past = rest
 }
 
-// Drain drops all that is pooled and returns how many objects that were. When
-// it returns, Drop has returned for each of them, and for each that was ageing
-// out meanwhile; what is put while Drain runs may stay. Without Drop they are
-// left to the garbage collector.
+// Drain drops all objects in the pool and returns how many there were. When it returns,
+// Drop has returned for each of them, and for each that aged before. Objects that are put
+// while Drain runs may stay in the pool.
 func (p *Pool[T]) Drain() int {
 	b := p.book.Load()
 	if b == nil {

@@ -10,14 +10,16 @@ import (
 // MaxBuffer is the length of the largest buffer that [Buffers] keeps.
 const MaxBuffer = 1 << maxShift
 
-// Buffers keeps byte buffers by size class, from 64 bytes to [MaxBuffer], four
-// classes a doubling. They age as the objects of a [Pool] do.
+// Buffers keeps byte buffers for reuse. It has size classes from 64 bytes to
+// [MaxBuffer], with four classes for each power of two. Buffers age as the objects of a
+// [Pool] do.
 //
-// The zero Buffers works; it must not be copied after first use. All methods are
-// safe for concurrent use. Neither Get nor Put allocates for the slice's header.
+// The zero Buffers is ready to use. It must not be copied after first use. Multiple
+// goroutines may call its methods simultaneously. Neither Get nor Put allocates memory
+// for a slice header.
 type Buffers struct {
-	// Max is the most bytes that are kept, over all classes. 0 means no bound.
-	// It must not change after the first use.
+	// Max is the maximum size of all buffers that are kept, in bytes; 0 means no limit.
+	// It must not be changed after first use.
 	Max int
 
 	class    [classes]Pool[*byte]
@@ -26,26 +28,25 @@ type Buffers struct {
 	once     sync.Once
 }
 
-// BuffersStats are the numbers of a [Buffers].
+// BuffersStats are the statistics of a [Buffers].
 type BuffersStats struct {
-	Classes  []ClassStats // one a size class that was ever used, by size
-	Oversize uint64       // Gets above MaxBuffer: made, and not kept
-	Bytes    int          // bytes kept now
+	Classes  []ClassStats // of the size classes that were used, in ascending order
+	Oversize uint64       // calls of Get for more than MaxBuffer bytes
+	Bytes    int          // gauge: bytes kept
 }
 
-// ClassStats are the numbers of one size class. A Get that found nothing made a
-// buffer, so that Gets - Hits of them were made; News and Live are 0.
+// ClassStats are the statistics of one size class of a [Buffers]. A Get that finds no
+// buffer makes one, so Gets - Hits buffers were made; News and Live are 0.
 type ClassStats struct {
-	Size int // bytes of each buffer
+	Size int // of each buffer, in bytes
 	Stats
 }
 
-// Get returns a buffer of length n. Its bytes are whatever the last user left.
-// Its capacity is 64, or below n + n/4. A buffer above [MaxBuffer] is made to
-// measure, and Put does not keep it.
+// Get returns a buffer of length n with arbitrary contents. Its capacity is at least 64,
+// and otherwise less than n + n/4. A buffer of more than [MaxBuffer] bytes is newly
+// allocated. Get panics if n is negative.
 //
-// The buffer belongs to the caller, who may Put it back. Get panics if n is
-// negative, as make does.
+// The buffer belongs to the caller, who may give it back with Put.
 func (b *Buffers) Get(n int) []byte {
 	if n > MaxBuffer {
 		b.oversize.Add(1)
@@ -70,11 +71,10 @@ func (b *Buffers) Get(n int) []byte {
 	return buf[:n]
 }
 
-// Put gives a buffer back. After it the memory belongs to b, from the first byte
-// of buf to its capacity; nobody else may use any part of that. A buffer need
-// not come from Get. One of less than 64 bytes of capacity, or of more than
-// [MaxBuffer], is left to the garbage collector, and so is one that would exceed
-// Max.
+// Put gives a buffer to b for reuse. The caller must not use any of its memory, up to its
+// capacity, any more. The buffer need not come from Get. If its capacity is less than 64
+// or more than [MaxBuffer], or if it would exceed Max, it is left to the garbage
+// collector.
 func (b *Buffers) Put(buf []byte) {
 	n := cap(buf)
 	if n < 1<<minShift || n > MaxBuffer {
@@ -107,7 +107,7 @@ func (b *Buffers) countDrops() {
 	}
 }
 
-// Drain drops all buffers and returns how many bytes that were.
+// Drain drops all buffers and returns their size in bytes.
 func (b *Buffers) Drain() int {
 	sum := 0
 	for c := range b.class {
@@ -116,8 +116,7 @@ func (b *Buffers) Drain() int {
 	return sum
 }
 
-// Stats returns the numbers. It is meant for a metrics page and for tests, not
-// for a hot path.
+// Stats returns the statistics. It is too slow for a hot path.
 func (b *Buffers) Stats() BuffersStats {
 	s := BuffersStats{Oversize: b.oversize.Load()}
 	for c := range b.class {

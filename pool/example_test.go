@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// Buffers that grow with use are kept while they are small.
+// Buffers grow with use, and large ones are not kept.
 func Example_buffers() {
 	buffers := pool.Pool[*bytes.Buffer]{
 		New:   func() *bytes.Buffer { return new(bytes.Buffer) },
@@ -24,11 +24,11 @@ func Example_buffers() {
 	// 1
 }
 
-// pipe is a thing that must be closed.
+// A pipe has two ends that must be closed.
 type pipe struct{ r, w *os.File }
 
-// A pool of pipes closes each one that it gives up: what was not used for two
-// collections, and what is more than Max.
+// A pool of pipes closes each pipe that leaves it: after two garbage collections without
+// use, and beyond Max.
 func Example_closing() {
 	pipes := pool.Pool[pipe]{
 		New: func() pipe {

@@ -1,9 +1,9 @@
-// Package pool keeps objects for reuse until the garbage collector shows that
-// nobody wants them.
+// Package pool keeps objects for reuse, until garbage collections show that they are no
+// longer needed.
 //
-// [Pool] is sync.Pool's victim cache with a type, a bound, a hook for every
-// object that leaves, and numbers. [Buffers] builds size-classed byte buffers on
-// it.
+// [Pool] works like [sync.Pool]. In addition it has a type parameter, can be limited,
+// calls a function for each object that leaves it, and has statistics. [Buffers] is a
+// pool of byte buffers by size class.
 package pool
 
 import (
@@ -12,58 +12,54 @@ import (
 	"unsafe"
 )
 
-// A Pool keeps objects of type T that may be asked for again.
+// A Pool keeps objects of type T for reuse.
 //
-// An object that nobody takes out for two garbage collections leaves, also when
-// nobody touches the pool. Each object that leaves for good is given to Drop,
-// exactly once, so a pool can hold what must be closed: pipes, descriptors,
-// mappings.
+// An object that stays in the pool for two garbage collections leaves it, even if the
+// pool is not used any more. Drop is called exactly once for each object that leaves the
+// pool for good, so the objects may be things that have to be closed: pipes, files,
+// memory mappings.
 //
-// One exception: a pool in use that spends more than an eighth of the time in
-// New, for what it has let go just before, is patient, and keeps unused objects
-// over up to 32 collections. A pool that nobody has touched since the last
-// collection never is.
+// There is one exception. If a pool in use spends more than an eighth of the time in New
+// to replace objects that have just left, it keeps unused objects for up to 32
+// collections. This never applies to a pool that was not used since the last collection.
 //
-// There are two kinds of pools. One with Drop or Max takes a lock for each Get and
-// Put, its CPU's own, and a Get finds whatever there is. One without takes none and
-// costs nothing to age; there up to 16 objects of each busy CPU are out of the
-// others' reach, until that CPU puts more or the objects age.
+// A Pool with Drop or Max takes a lock in Get and Put, usually one of the current CPU
+// only, and Get returns an object whenever there is one. Any other Pool takes no locks
+// and ages at no cost, but up to 16 objects of each busy CPU are not available to other
+// CPUs until that CPU puts more of them or they age.
 //
-// A Pool is right for objects that cost more to make than to keep, that many
-// goroutines need for a short while, and that are all alike. Which object Get
-// returns is not specified. It is not a free list with a promise: what was Put
-// may be gone at the next Get.
+// Use a Pool for interchangeable objects that cost more to make than to keep and that
+// many goroutines need for a short time. Which object Get returns is not specified, and
+// an object that was put may be gone at the next Get.
 //
-// The zero Pool works. The fields must not change after the first use, and a
-// Pool must not be copied after it. All methods are safe for concurrent use. A
-// Pool that nobody refers to any more ages until it is empty, and what it held
-// is dropped; then it is collected.
+// The zero Pool is ready to use. Its fields must not be changed, and it must not be
+// copied, after first use. Multiple goroutines may call its methods simultaneously. The
+// objects of a Pool that is no longer referenced age and leave as usual.
 //
-// In the terms of the Go memory model, a call to Put(x) synchronizes before the
-// call to Get that returns x, and before the call of Drop that x is given to; a
-// call of New that returns x synchronizes before the call to Get that returns x.
+// In the terminology of the Go memory model, a call to Put(x) “synchronizes before” the
+// call to Get that returns x and the call to Drop(x), and a call to New that returns x
+// “synchronizes before” the call to Get that returns x.
 //
-// Built with the tag penstock_debug, a pool whose objects are pointers, slices,
-// maps or channels panics when one is put twice, or was written to after it was
-// put, and tells where that Put was; see also [Pool.Leaks]. It is much slower
-// then.
+// With the build tag penstock_debug, a Pool of pointers, slices, maps or channels panics
+// if an object is put twice or was modified after Put, and the message contains the
+// stack of that Put. See also [Pool.Leaks]. The Pool is then much slower.
 type Pool[T any] struct {
-	// New makes an object when Get finds none. If New is nil, Get returns the
-	// zero T then. It runs on the goroutine of Get and may block.
+	// New makes an object if Get finds none. If New is nil, Get then returns the zero T.
+	// New is called by Get, on its goroutine, and may block.
 	New func() T
 
-	// Reset is called by Put, before anybody else can get the object. If it
-	// reports false, the object is not kept but dropped.
+	// Reset, if not nil, is called by Put before the object can be used again. If it
+	// returns false, the object is dropped.
 	Reset func(T) bool
 
-	// Drop is called exactly once for each object that leaves for good: aged
-	// out, over Max, vetoed by Reset, or drained. It runs on the goroutine of
-	// Put or Drain, or on one of the runtime's for objects that aged. It must
-	// not block for long, and must not call Drain.
+	// Drop, if not nil, is called exactly once for each object that leaves the pool for
+	// good, because it aged, because of Max, Reset or Drain. It is called by Put and
+	// Drain, or for objects that aged on a goroutine of the runtime. It must not block
+	// for long and must not call Drain.
 	Drop func(T)
 
-	// Max is the most objects that the pool keeps; objects that users hold do
-	// not count. 0 means no bound.
+	// Max is the maximum number of objects in the pool, not counting those in use; 0
+	// means no limit.
 	Max int
 
 	// local is the first of size shards: the primary generation, one shard per
@@ -81,8 +77,8 @@ type Pool[T any] struct {
 // somebody is told of each object that leaves, or counts on the bound.
 func (p *Pool[T]) exact() bool { return p.Drop != nil || p.Max > 0 || debugging }
 
-// Get takes an object out of the pool, or makes one with New. It never blocks,
-// unless New does. The object belongs to the caller, who may Put it back.
+// Get takes an object out of the pool, or makes one with New if there is none. It blocks
+// only if New does. The object belongs to the caller, who may give it back with Put.
 func (p *Pool[T]) Get() T {
 	if p == nil {
 		panic("pool: Get of a nil Pool")
@@ -107,9 +103,8 @@ func (p *Pool[T]) Get() T {
 	return p.getSlow(id)
 }
 
-// Put gives x to the pool. After it x belongs to the pool, which hands it to a
-// later Get or to Drop; the caller must not touch it again. It never blocks,
-// unless Reset or Drop does.
+// Put puts x into the pool, for a later Get or for Drop. The caller must not use x any
+// more. Put blocks only if Reset or Drop does.
 func (p *Pool[T]) Put(x T) {
 	if p == nil {
 		panic("pool: Put to a nil Pool")
@@ -192,7 +187,6 @@ func (p *Pool[T]) refuse(x T) {
 	}
 }
 
-// Leaks returns, for each object that Get gave out and nobody put back, the stack
-// of that Get. It is for tests of the pool's users, and returns nil unless the
-// build has the tag penstock_debug.
+// Leaks returns the stack of the Get call of each object that was not put back. It is for
+// tests, and returns nil without the build tag penstock_debug.
 func (p *Pool[T]) Leaks() []string { return p.witness.leaks() }

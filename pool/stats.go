@@ -1,22 +1,20 @@
 package pool
 
-// Stats are the numbers of a [Pool]. Counters count from the first use. They are
-// read one after another while the pool is at work, so sums across them may be
-// off by what happened meanwhile.
+// Stats are the statistics of a [Pool]. Counters count from the first use. They are read
+// one after another while the pool is in use, so they may not be of the same moment.
 type Stats struct {
 	Gets       uint64 // calls of Get
-	Hits       uint64 // Gets served with a pooled object, from wherever
-	VictimHits uint64 // Hits that found the object among the victims, one collection old
-	Steals     uint64 // Hits that found the object with another CPU
+	Hits       uint64 // of Gets, those that returned a pooled object
+	VictimHits uint64 // of Hits, those of an object that was a collection old
+	Steals     uint64 // of Hits, those of another CPU's object
 	News       uint64 // calls of New
 	Puts       uint64 // calls of Put
-	Drops      uint64 // objects that left for good
-	Kept       int    // objects in the pool now
-	Live       int    // News - Drops: objects that exist, kept or with a user, if all came from New
+	Drops      uint64 // objects that left the pool for good
+	Kept       int    // gauge: objects in the pool
+	Live       int    // gauge: News - Drops, the objects in the pool or in use if all came from New
 }
 
-// Stats returns the pool's numbers. It is meant for a metrics page and for
-// tests, not for a hot path.
+// Stats returns the pool's statistics. It is too slow for a hot path.
 func (p *Pool[T]) Stats() Stats {
 	b := p.book.Load()
 	if b == nil {

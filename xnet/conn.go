@@ -11,10 +11,9 @@ import (
 	"github.com/penstock/penstock/dgram"
 )
 
-// Conn is a UDP socket with the batch calls of x/net. Its methods may be called
-// from many goroutines. It takes the place of the *net.UDPConn that it was made
-// from: where super-packets arrive, reading from that one directly would take
-// several datagrams for one.
+// Conn is a UDP socket with the batch calls of x/net. Multiple goroutines may invoke
+// methods on a Conn simultaneously. It replaces the *net.UDPConn that it was made from:
+// with super-packets, reading from that one would take several datagrams for one.
 type Conn struct {
 	*net.UDPConn
 	d *dgram.Conn
@@ -31,9 +30,9 @@ type batches interface {
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)
 }
 
-// New makes a Conn of c, which from then on belongs to it: Close closes both.
-// What cfg says about sending and super-packets holds; metadata goes through
-// control messages here, as in x/net, so that its other fields matter little.
+// New returns a Conn that uses c and owns it: Close closes both. NoGSO and NoGRO of cfg
+// apply. The other fields have little effect, because metadata is read and written as
+// control messages, as in x/net.
 func New(c *net.UDPConn, cfg dgram.Config) (*Conn, error) {
 	d, err := dgram.New(c, cfg)
 	if err != nil {
@@ -54,23 +53,21 @@ func New(c *net.UDPConn, cfg dgram.Config) (*Conn, error) {
 	return x, nil
 }
 
-// Stats returns the counters of the dgram.Conn beneath.
+// Stats returns the counters of the underlying dgram.Conn.
 func (c *Conn) Stats() dgram.Stats { return c.d.Stats() }
 
-// Mode tells what the kernel granted.
+// Mode returns what the system supports of the Config.
 func (c *Conn) Mode() dgram.Mode { return c.d.Mode() }
 
-// ReadBatch receives at least one datagram and at most len(ms), and sets N, NN,
-// Flags and Addr of those received. It blocks until there is one, the read
-// deadline passes or the socket is closed; with MSG_DONTWAIT in flags the error
-// is EAGAIN if there is none. The error is not nil if and only if n is 0 and ms
-// is not empty.
+// ReadBatch receives at least one datagram and at most len(ms), and returns how many. It
+// sets N, NN, Flags and Addr of their messages. It blocks until there is a datagram, the
+// read deadline passes, or the socket is closed. With MSG_DONTWAIT in flags it returns
+// EAGAIN if there is no datagram. The error is nil if and only if n > 0 or ms is empty.
 //
-// A datagram is spread over a message's Buffers; MSG_TRUNC in Flags says that
-// they were too short. OOB receives its control messages. Addr is a
-// *net.UDPAddr that other messages share. Other flags, such as MSG_PEEK, need
-// [dgram.Config.NoGRO]: where super-packets arrive they are refused with
-// [errors.ErrUnsupported].
+// A datagram is stored in the Buffers of its message, one after another; if they are too
+// short, Flags has MSG_TRUNC. OOB receives its control messages. Addr is a *net.UDPAddr
+// that is shared between messages. Flags other than MSG_DONTWAIT, such as MSG_PEEK, need
+// [dgram.Config.NoGRO]; with super-packets the error is [errors.ErrUnsupported].
 func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (n int, err error) {
 	switch flags &^= ignoredFlags; {
 	case flags == 0:
@@ -85,14 +82,14 @@ func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (n int, err error) {
 		Err: fmt.Errorf("flags %#x: %w", flags, errors.ErrUnsupported)}
 }
 
-// WriteBatch sends ms in order and returns how many left. The error is not nil
-// if and only if n is 0 and ms is not empty: what stopped it at n > 0 is told by
-// the next call, which begins there.
+// WriteBatch sends the messages in order and returns how many were sent. The error is
+// nil if and only if n > 0 or ms is empty: an error of a later message is returned by the
+// next call, which begins with that message.
 //
-// Addr is a *net.UDPAddr, or nil on a connected socket. Several Buffers are
-// gathered in a copy, one is sent from where it is. With flags, with an Addr
-// that is not the peer's on a connected socket, and with more than
-// a few hundred bytes of OOB, messages leave one by one, as x/net sends them.
+// Addr is a *net.UDPAddr, or nil on a connected socket. Several Buffers of a message are
+// copied into one; a single buffer is not copied. Messages are sent one by one by x/net
+// if flags is not 0, if Addr is not the peer of a connected socket, and if there are more
+// than a few hundred bytes of OOB.
 func (c *Conn) WriteBatch(ms []ipv4.Message, flags int) (n int, err error) {
 	if flags&^ignoredFlags != 0 {
 		n, err = c.theirs.WriteBatch(ms, flags)
@@ -103,8 +100,8 @@ func (c *Conn) WriteBatch(ms []ipv4.Message, flags int) (n int, err error) {
 
 // The reads of *net.UDPConn, datagram by datagram.
 
-// Read reads one datagram. As with the net package, a read of no bytes returns
-// at once and takes none.
+// Read reads one datagram. As in package net, a read into an empty buffer returns at once
+// and receives nothing.
 func (c *Conn) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return c.UDPConn.Read(b)
@@ -113,7 +110,8 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom reads one datagram; the address is a *net.UDPAddr that others share.
+// ReadFrom reads one datagram. The address is a *net.UDPAddr, which is shared and must
+// not be modified.
 func (c *Conn) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, a, err := c.ReadFromUDP(b)
 	if err != nil {
@@ -122,13 +120,13 @@ func (c *Conn) ReadFrom(b []byte) (int, net.Addr, error) {
 	return n, a, nil
 }
 
-// ReadFromUDP is ReadFrom with another type.
+// ReadFromUDP is like [Conn.ReadFrom] with an address of another type.
 func (c *Conn) ReadFromUDP(b []byte) (int, *net.UDPAddr, error) {
 	n, _, _, a, err := c.r.one(b, nil)
 	return n, a, err
 }
 
-// ReadFromUDPAddrPort is ReadFrom with another type.
+// ReadFromUDPAddrPort is like [Conn.ReadFrom] with an address of another type.
 func (c *Conn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
 	n, _, _, a, err := c.r.one(b, nil)
 	if err != nil {
@@ -137,12 +135,12 @@ func (c *Conn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
 	return n, a.AddrPort(), nil
 }
 
-// ReadMsgUDP reads one datagram and its control messages.
+// ReadMsgUDP reads one datagram and its control messages; see [net.UDPConn.ReadMsgUDP].
 func (c *Conn) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
 	return c.r.one(b, oob)
 }
 
-// ReadMsgUDPAddrPort is ReadMsgUDP with another type.
+// ReadMsgUDPAddrPort is like [Conn.ReadMsgUDP] with an address of another type.
 func (c *Conn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, addr netip.AddrPort, err error) {
 	n, oobn, flags, a, err := c.r.one(b, oob)
 	if err != nil {

@@ -1,19 +1,19 @@
-// Package xnet is package dgram behind the batch calls of golang.org/x/net: a
-// [Conn] has ReadBatch and WriteBatch on [ipv4.Message], which is the same type
-// as ipv6.Message, and the methods of *net.UDPConn. Programs written for
-// ipv4.PacketConn take it as it is, and so does quic-go:
+// Package xnet offers the batch calls of golang.org/x/net on top of package dgram. A
+// [Conn] has ReadBatch and WriteBatch with [ipv4.Message], which is the same type as
+// ipv6.Message, and the methods of *net.UDPConn. Programs that use ipv4.PacketConn can
+// use it unchanged, and so can quic-go:
 //
 //	udp, err := net.ListenUDP("udp", addr)
 //	conn, err := xnet.New(udp, dgram.Config{})
 //	tr := &quic.Transport{Conn: conn}
 //
-// Super-packets are received whole where the kernel can, and handed out
-// datagram by datagram, with one copy: buffers may be as short as the longest
-// datagram expected. That copy costs far less than a walk through the kernel
-// for each datagram would. Without GRO nothing is copied.
+// Where the kernel supports it, a Conn receives super-packets (see package dgram) and
+// returns their datagrams one by one, so buffers may be as short as the longest expected
+// datagram. This copies each datagram once, which costs far less than one system call
+// per datagram.
 //
-// Differences from x/net: counts are never negative; received addresses are
-// shared between messages and must not be changed; neighbours that are written
-// to one destination may leave as one run; where super-packets arrive, MSG_PEEK
-// and other flags of a read are refused, but for MSG_DONTWAIT.
+// There are differences from x/net. Counts are never negative. Addresses of received
+// messages are shared and must not be modified. Consecutive messages to one destination
+// may be sent as one run. With super-packets, reads support no flags except for
+// MSG_DONTWAIT; MSG_PEEK, for instance, is an error.
 package xnet

@@ -274,7 +274,7 @@ func TestFailedAttemptIsForgotten(t *testing.T) {
 	c := dial(t, r.listen("tcp4", ListenConfig{}, refusing(t), s.addr))
 	say(t, c, s.accept(t), "hello")
 	exact := false
-	r.e.onLoops(func(f *Flow) { exact = f.half[sideB].Exact })
+	r.e.onLoops(func(f *Flow) { exact = streamOf(f).half[down].Exact })
 	if !exact {
 		t.Error("the upstream is taken for one that has hung up")
 	}
@@ -283,20 +283,20 @@ func TestFailedAttemptIsForgotten(t *testing.T) {
 // A client that had ended its side before the attempts pause is not waited for.
 func TestNoPauseForClientThatEnded(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
-	parked := make(chan FlowRef, 1)
+	queued := make(chan FlowRef, 1)
 	c := dial(t, r.listen("tcp4", ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr {
 		if f.Value() == nil {
 			f.SetValue(true)
-			parked <- f.Ref()
+			queued <- f.Ref()
 			f.Queue()
 			return nil
 		}
 		return &Addr{Network: Unix, Path: "/nowhere/at/all"}
 	}}}))
-	ref := <-parked
+	ref := <-queued
 	closeWrite(t, c)
 	eventually(t, "the end is noticed", func() (ended bool) {
-		r.e.onLoops(func(f *Flow) { ended = f.ended })
+		r.e.onLoops(func(f *Flow) { ended = streamOf(f).ended })
 		return ended
 	})
 	ref.Resume()
@@ -307,7 +307,7 @@ func TestNoPauseForClientThatEnded(t *testing.T) {
 
 // The pauses grow, and the attempts have an end.
 func TestAttemptsEnd(t *testing.T) {
-	var f Flow
+	var f streamFlow
 	last := time.Duration(0)
 	for f.attempts = attemptsAtOnce; f.attempts < attemptsMost; f.attempts++ {
 		at := f.retryAt()

@@ -358,13 +358,12 @@ func FuzzOutbox(f *testing.F) {
 		}
 		defer recv.Close()
 		recv.SetReadBuffer(4 << 20)
-		e := &core{kernel: sys.Linux{}, cfg: Config{NoGSO: !gso}}
-		l := &loop{engine: e}
-		l.env.Kernel = e.kernel
-		d := newDgrams(l)
-		p := &dgramPort{listener: &Listener{engine: &Engine{e}}, dgrams: d, family: sys.IPv4}
-		s := d.sessions.take()
-		s.port, s.first = p, -1
+		e := &core{shared: shared{kernel: sys.Linux{}, cfg: Config{NoGSO: !gso}}}
+		d := newDatagrams(&loop{}, &e.shared, &e.datagrams)
+		d.prepare()
+		ln := &Listener{engine: &Engine{e}}
+		ln.cfg.Store(&ListenConfig{})
+		s := d.newFlow(&datagramPort{listener: ln, datagrams: d, family: sys.IPv4})
 		var sa sys.Sockaddr
 		if err := sa.SetAddrPort(recv.LocalAddr().(*net.UDPAddr).AddrPort()); err != nil {
 			t.Fatal(err)
@@ -375,7 +374,7 @@ func FuzzOutbox(f *testing.F) {
 		}
 		defer e.kernel.Close(fd)
 		s.fd, s.to = int32(fd), &Addr{Network: UDP}
-		d.setLimit(s, toB, sys.IPv4, false)
+		d.setRuns(s, up, sys.IPv4, false)
 		var want [][]byte
 		total := 0
 		for i := byte(0); len(data) >= 2 && len(want) < 500 && total < 200_000; data, i = data[2:], i+1 {
@@ -391,9 +390,9 @@ func FuzzOutbox(f *testing.F) {
 			for one := range segment.All(b, seg) {
 				want = append(want, one)
 			}
-			d.up.add(s, b, seg)
+			d.toUp.add(s, b, seg)
 		}
-		d.up.flush()
+		d.toUp.flush()
 		buf := make([]byte, 1<<16)
 		recv.SetReadDeadline(time.Now().Add(patience))
 		for i, w := range want {
@@ -402,7 +401,7 @@ func FuzzOutbox(f *testing.F) {
 				t.Fatalf("datagram %d of %d: %d bytes, %v; want %d; %+v", i, len(want), n, err, len(w), *d.stats)
 			}
 		}
-		if d.stats.Sent != int64(len(want)) || d.up.n != 0 {
+		if d.stats.Sent != int64(len(want)) || d.toUp.n != 0 {
 			t.Fatalf("%d sent, want %d", d.stats.Sent, len(want))
 		}
 	})

@@ -67,7 +67,7 @@ func TestWhatRests(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1})
 			if c.silence > 0 {
-				r.e.restTime = c.silence / 2 // before the loop has a datagram port
+				r.e.datagrams.restTime = c.silence / 2 // before the loop has a datagram port
 			}
 			s := packetSocket(t, c.upstream)
 			up := gramAddr(s.LocalAddr())
@@ -109,14 +109,14 @@ func TestRestingSocketIsQuiet(t *testing.T) {
 // A socket rests for its time, and then it is closed, with nothing else to wake the loop.
 func TestRestEnds(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
-	r.e.restTime = 300 * time.Millisecond // before the loop has a datagram port
+	r.e.datagrams.restTime = 300 * time.Millisecond // before the loop has a datagram port
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
 	start := time.Now()
 	closed := r.k.Count(testkernel.Close)
 	askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
 	r.expect(CauseAnswered)
 	eventually(t, "the socket is closed", func() bool { return r.k.Count(testkernel.Close) > closed })
-	if took := time.Since(start); took < r.e.restTime {
+	if took := time.Since(start); took < r.e.datagrams.restTime {
 		t.Errorf("it rested for %v", took)
 	}
 	if s := r.dgramStats(); s.Resting != 0 || s.RestingClosedEarly != 0 {
@@ -127,7 +127,7 @@ func TestRestEnds(t *testing.T) {
 // No more sockets rest than the bound allows, and one that gives way does so for a flow.
 func TestRestGivesWay(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
-	r.e.maxResting = 3 // before the loop has a datagram port
+	r.e.datagrams.maxResting = 3 // before the loop has a datagram port
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
 	for range 5 {
 		askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")

@@ -48,8 +48,8 @@ func (r *rig) closeDatagrams() {
 	for _, n := range d.Dropped {
 		dropped += n
 	}
-	if sum.Flows != 0 || d.Flows != 0 || d.BytesHeld != 0 || r.e.dgramFlows.Load() != 0 {
-		t.Errorf("left: %d flows, %d of datagrams, %d counted, %d bytes held", sum.Flows, d.Flows, r.e.dgramFlows.Load(), d.BytesHeld)
+	if sum.Flows != 0 || d.Flows != 0 || d.BytesHeld != 0 || r.e.datagrams.flows.Load() != 0 {
+		t.Errorf("left: %d flows, %d of datagrams, %d counted, %d bytes held", sum.Flows, d.Flows, r.e.datagrams.flows.Load(), d.BytesHeld)
 	}
 	if d.Received != d.Sent+dropped {
 		t.Errorf("%d datagrams received, %d sent, dropped %v", d.Received, d.Sent, d.Dropped)

@@ -270,13 +270,13 @@ func TestDrainWaitsForRecords(t *testing.T) {
 		m := &r.e.loops[1].mailbox
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return len(m.letters) > 0
+		return len(m.incoming) > 0
 	})
-	r.e.loops[0].ask(letter{kind: letterWake}) // it has answered
+	r.e.loops[0].ask(func() {}) // it has answered
 	closeWrite(t, peers[0])
 	<-entered[0]
 	leave[1] <- true
-	r.e.loops[1].ask(letter{kind: letterWake}) // it has, too
+	r.e.loops[1].ask(func() {}) // it has, too
 	select {
 	case err := <-drained:
 		t.Errorf("Drain: %v, and a flow's hook still runs", err)

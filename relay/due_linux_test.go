@@ -33,7 +33,7 @@ func TestLife(t *testing.T) {
 	pre := &preamble{max: 100, timeout: time.Hour}
 	for name, h := range map[string]Hooks{
 		"sniffing":   pre.hooks(),
-		"parked":     {Upstream: func(f *Flow, _ int) *Addr { f.Queue(); return nil }},
+		"queued":     {Upstream: func(f *Flow, _ int) *Addr { f.Queue(); return nil }},
 		"connecting": {Upstream: func(*Flow, int) *Addr { return hole }},
 	} {
 		t.Run(name, func(t *testing.T) {

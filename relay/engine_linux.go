@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"runtime"
 	"slices"
@@ -33,28 +32,15 @@ type Engine struct{ *core }
 // core is the engine as its loops and flows know it. They do not refer to the
 // Engine itself, so that one that was forgotten can be told from one in use.
 type core struct {
-	kernel  sys.Kernel
-	pipes   *pump.Pipes // nil: nothing is spliced
-	buffers pool.Buffers
-	dups    pool.Pool[*duplicator]
-	extras  pool.Pool[*extra]
-	loops   []*loop
-	cfg     Config
-	// The datagram flows of all loops, and the bound on them.
-	dgramFlows    atomic.Int64
-	maxDgramFlows int64
-	// The sockets of datagram flows that have ended: how long each rests, and how
-	// many do per loop.
-	restTime   time.Duration
-	maxResting int
-	turn       atomic.Uint32 // whose turn it is to adopt a pair
-	start      time.Time
+	shared
+	loops     []*loop
+	streams   streamShare
+	datagrams datagramShare
+	dups      pool.Pool[*duplicator]
+	turn      atomic.Uint32 // whose turn it is to adopt a pair
 	// stopping: Drain or Close was called, and no pair is taken any more.
 	stopping atomic.Bool
 	closing  sync.WaitGroup // wrappers whose flows have ended
-	resting  atomic.Int32   // loops whose listeners rest
-	starved  atomic.Int32   // flows that wait for a descriptor
-	rest     time.Duration  // how long listeners rest that found no descriptor
 
 	// Nothing waits for a loop while it holds mu.
 	mu        sync.Mutex
@@ -85,38 +71,34 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	if cfg.LowWaterMark == 0 {
 		cfg.LowWaterMark = defaultLowat
 	}
-	e := &core{
-		kernel:    k,
-		cfg:       cfg,
-		start:     time.Now(),
-		rest:      acceptRest,
-		listeners: make(map[*Listener]struct{}),
-		done:      make(chan struct{}),
-		quiet:     make(chan struct{}),
-	}
 	files, err := sys.FileLimit()
 	if err != nil {
 		return nil, fmt.Errorf("relay: read the limit on descriptors: %w", err)
 	}
-	e.maxDgramFlows = int64(cfg.MaxDatagramFlows)
-	if e.maxDgramFlows <= 0 {
-		e.maxDgramFlows = int64(min(files-files/4, math.MaxInt32))
+	e := &core{
+		shared:    shared{kernel: k, cfg: cfg, start: time.Now()},
+		listeners: make(map[*Listener]struct{}),
+		done:      make(chan struct{}),
+		quiet:     make(chan struct{}),
 	}
-	e.restTime = restTime
-	e.maxResting = max(1, int(min(files/restShare, restMost))/cfg.Loops)
 	e.dups.New = newDuplicator
-	e.extras.New = func() *extra { return new(extra) }
+	var pipes *pump.Pipes
 	if cfg.MaxPipes >= 0 {
-		e.pipes = pump.NewPipes(k, cfg.PipeSize, cfg.MaxPipes)
+		pipes = pump.NewPipes(k, cfg.PipeSize, cfg.MaxPipes)
 	}
+	e.streams.init(pipes)
+	e.datagrams.init(&cfg, files)
 	for i := range cfg.Loops {
-		l, err := newLoop(e, i, cfg)
+		l, err := newLoop(i, e.start, cfg.Dedicated, e.quieten)
 		if err != nil {
 			for _, l := range e.loops {
 				l.free()
 			}
 			return nil, fmt.Errorf("relay: make event loop: %w", err)
 		}
+		// In this order: what datagrams gathered leaves before streams have their turn.
+		newDatagrams(l, &e.shared, &e.datagrams)
+		newStreams(l, &e.shared, &e.streams)
 		e.loops = append(e.loops, l)
 	}
 	var wg sync.WaitGroup
@@ -166,15 +148,15 @@ func (e *Engine) Relay(a, b net.Conn, opt PairConfig) error {
 		e.kernel.Close(fdA)
 		return err
 	}
-	l := e.loops[e.turn.Add(1)%uint32(len(e.loops))]
+	s := e.streams.all[e.turn.Add(1)%uint32(len(e.streams.all))]
 	// Nothing may fail once the wrappers have given away what they had read.
-	reserved := l.reserve()
-	l.load.Add(1)
+	reserved := s.loop.reserve()
+	s.load.Add(1)
 	if !reserved || e.stopping.Load() {
-		l.load.Add(-1)
+		s.load.Add(-1)
 		e.quieten()
 		if reserved {
-			l.postReserved(nil)
+			s.loop.postReserved(nil)
 		}
 		e.kernel.Close(fdA)
 		e.kernel.Close(fdB)
@@ -182,10 +164,12 @@ func (e *Engine) Relay(a, b net.Conn, opt PairConfig) error {
 	}
 	e.closeAtEnd(a, &opt)
 	e.closeAtEnd(b, &opt)
-	l.postReserved(&letter{
-		kind: letterAdopt, fd: [2]int{fdA, fdB}, tcp: [2]bool{isTCP(inA), isTCP(inB)}, options: opt,
+	x := e.streams.adoptions.Get()
+	*x = adoption{
+		fd: [2]int{fdA, fdB}, tcp: [2]bool{isTCP(inA), isTCP(inB)}, config: opt,
 		read: [2][]byte{pump.TakeRead(a), pump.TakeRead(b)},
-	})
+	}
+	s.loop.postReserved(&request{to: s, arg: x})
 	inA.Close()
 	inB.Close()
 	runtime.KeepAlive(e)
@@ -214,20 +198,31 @@ func (e *Engine) Stats() Stats {
 	s := Stats{Loops: make([]LoopStats, len(e.loops))}
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
+		read := func() { e.loopStats(i, &s.Loops[i]) }
 		wg.Add(1)
-		if !l.post(letter{kind: letterStats, stats: &s.Loops[i], wg: &wg}) {
+		if !l.post(request{do: read, wg: &wg}) {
 			<-l.ended
-			s.Loops[i] = l.stats
+			read()
 			wg.Done()
 		}
 	}
 	wg.Wait()
 	s.Buffers = e.buffers.Stats()
-	if e.pipes != nil {
-		p := e.pipes.Stats()
+	if e.streams.pipes != nil {
+		p := e.streams.pipes.Stats()
 		s.PipesOpen, s.PipesLeased, s.PipesMax, s.PipesRefused = p.Open, p.Leased, p.Max, p.Refused
 	}
 	return s
+}
+
+// loopStats reads the counters of one loop, on its goroutine or when it has ended.
+func (e *core) loopStats(i int, s *LoopStats) {
+	l, d := e.loops[i], e.datagrams.all[i]
+	d.readAllDrops()
+	*s = l.stats
+	s.Flows = int64(l.slots.live)
+	s.Datagrams.Flows = int64(d.slab.live)
+	s.LongestTurn = l.stall.longest(l.now)
 }
 
 // Drain stops listening, accepts the clients that already wait in the accept queues as
@@ -265,21 +260,28 @@ func (e *core) drain(ctx context.Context) error {
 		case <-e.done:
 			return net.ErrClosed
 		case <-ctx.Done():
-			e.tell(letter{kind: letterEnd, cause: CauseDrained})
+			for _, s := range e.streams.all {
+				s.loop.post(request{do: s.giveUp})
+			}
+			e.walk(func(f *Flow) { f.owner.kill(f, CauseDrained) })
 			return ctx.Err()
 		}
 	}
 }
 
-// drained tells whether no flow is left, and none can come. Each loop first
+// drained reports whether no flow is left, and none can come. Each loop first
 // reads what was posted to it: after that it takes nobody in, nor gives a client
 // to another loop, so that their loads only fall.
 func (e *core) drained() bool {
 	accepting := make([]bool, len(e.loops))
 	var wg sync.WaitGroup
-	for i, l := range e.loops {
+	for i, s := range e.streams.all {
 		wg.Add(1)
-		if !l.post(letter{kind: letterDrain, found: &accepting[i], wg: &wg}) {
+		do := func() {
+			s.loop.draining = true
+			accepting[i] = len(s.closingPorts) > 0
+		}
+		if !s.loop.post(request{do: do, wg: &wg}) {
 			wg.Done()
 		}
 	}
@@ -315,13 +317,13 @@ func (e *core) close() error {
 	e.stopping.Store(true)
 	e.closeListeners()
 	for _, l := range e.loops {
-		l.post(letter{kind: letterClose})
+		l.post(request{do: func() { l.closing = true }})
 	}
 	e.mu.Unlock()
 	<-e.done
 	e.closing.Wait()
-	if e.pipes != nil {
-		e.pipes.Drain()
+	if e.streams.pipes != nil {
+		e.streams.pipes.Drain()
 	}
 	e.buffers.Drain()
 	return nil
@@ -330,27 +332,27 @@ func (e *core) close() error {
 // flows is the number of open flows, with those that a loop was given and has
 // not seen yet.
 func (e *core) flows() int64 {
-	n := e.dgramFlows.Load()
-	for _, l := range e.loops {
-		n += l.load.Load()
+	n := e.datagrams.flows.Load()
+	for _, s := range e.streams.all {
+		n += s.load.Load()
 	}
 	return n
 }
 
-// tell gives every loop a letter and waits until all have done what it asks
-// for; in a hook it does not wait.
-func (e *core) tell(m letter) {
+// walk calls visit for each flow on its loop, some at a time, and waits until all
+// loops have finished. visit may end the flow.
+func (e *core) walk(visit func(*Flow)) {
 	var wg sync.WaitGroup
-	m.wg = &wg
 	for _, l := range e.loops {
+		do := func() {
+			l.walk(func(_ handler, slot uint32) { visit(ownerOf(l, slot).flow(slot)) }, nil, &wg)
+		}
 		wg.Add(1)
-		if !l.post(m) {
+		if !l.post(request{do: do}) {
 			wg.Done()
 		}
 	}
-	if !inHook() {
-		wg.Wait()
-	}
+	wg.Wait()
 }
 
 func isTCP(c net.Conn) bool {
@@ -419,4 +421,13 @@ func (e *core) duplicated(d *duplicator, err error) (int, error) {
 		return -1, fmt.Errorf("dup: %w", errno)
 	}
 	return fd, nil
+}
+
+// closeListeners stops all listeners. Engine.mu is held.
+func (e *core) closeListeners() {
+	var wg sync.WaitGroup // nobody waits
+	for l := range e.listeners {
+		l.stop(e.state == draining, &wg)
+	}
+	e.listeners = nil
 }

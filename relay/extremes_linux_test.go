@@ -67,7 +67,7 @@ func TestEndlessTimeouts(t *testing.T) {
 	for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 - tick, math.MinInt64} {
 		t.Run(d.String(), func(t *testing.T) {
 			r := newRig(t, Config{Loops: 1})
-			parked := make(chan FlowRef, 1)
+			queued := make(chan FlowRef, 1)
 			s := newServer(t, "tcp4")
 			cfg := ListenConfig{Timeouts: Timeouts{Connect: d, Idle: d, HalfClosed: d, FirstByte: d, Life: d, Queue: d}}
 			cfg.Hooks.Admit = func(f *Flow) Cause { f.StartSniff(1, d); return CauseNone }
@@ -75,7 +75,7 @@ func TestEndlessTimeouts(t *testing.T) {
 			cfg.Hooks.Upstream = func(f *Flow, _ int) *Addr {
 				if f.Value() == nil {
 					f.SetValue(true)
-					parked <- f.Ref()
+					queued <- f.Ref()
 					f.Queue()
 					return nil
 				}
@@ -92,7 +92,7 @@ func TestEndlessTimeouts(t *testing.T) {
 			eventually(t, "the flow begins", func() bool { return r.e.flows() == 1 })
 			outlast()
 			io.WriteString(a, "x")
-			ref := <-parked
+			ref := <-queued
 			outlast()
 			ref.Resume()
 			b := s.accept(t)
@@ -111,7 +111,7 @@ func TestEndlessTimeouts(t *testing.T) {
 // ticks waits until the first loop's timers have come up n times.
 func ticks(r *rig, n time.Duration) {
 	at := func() (now time.Duration) {
-		r.e.onLoops(func(f *Flow) { now = f.loop.now })
+		r.e.onLoops(func(f *Flow) { now = f.owner.base().loop.now })
 		return now
 	}
 	for end := at() + n*tick + time.Millisecond; at() < end && r.e.flows() > 0; {

@@ -135,7 +135,7 @@ func TestSocketOptions(t *testing.T) {
 			Connected: func(f *Flow, _ *Addr, _ time.Duration, _ error) {
 				mu.Lock()
 				defer mu.Unlock()
-				sides = [2]options{optionsOf(t, f.fd[sideA]), optionsOf(t, f.fd[sideB])}
+				sides = [2]options{optionsOf(t, streamOf(f).fd[sideClient]), optionsOf(t, streamOf(f).fd[sideUpstream])}
 			},
 			Done: r.done,
 		}}

@@ -342,10 +342,10 @@ func BenchmarkFlows(b *testing.B) {
 					start, q := time.Now(), listing{infos: make([]FlowInfo, 0, listSlots)}
 					for range slices {
 						if q.end {
-							q.at, q.grams, q.end = 0, false, false
+							q.at, q.end = 0, false
 						}
 						q.infos = q.infos[:0]
-						f.loop.list(&q)
+						q.fill(f.owner.base().loop)
 					}
 					took = time.Since(start)
 				}

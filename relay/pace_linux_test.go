@@ -160,7 +160,7 @@ func TestNoBandwidth(t *testing.T) {
 		a, b := r.flow("tcp4", "tcp4", limited(rate))
 		const n = 4 << 20
 		play(t, a, b, testnet.Script{Send: n, SendSeed: 1, Recv: n, RecvSeed: 2}, testnet.Script{Send: n, SendSeed: 2, Recv: n, RecvSeed: 1})
-		if x := r.e.extras.Stats(); x.Gets != x.Puts {
+		if x := r.e.streams.early.Stats(); x.Gets != x.Puts {
 			t.Errorf("%+v", x)
 		}
 		r.expect(CauseEnd)

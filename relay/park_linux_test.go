@@ -16,14 +16,14 @@ import (
 type lot struct {
 	waits  int
 	to     *Addr
-	parked chan FlowRef
+	queued chan FlowRef
 
 	mu    sync.Mutex
 	asked []int // attempts
 }
 
 func newLot(waits int, to *Addr) *lot {
-	return &lot{waits: waits, to: to, parked: make(chan FlowRef, 10_000)}
+	return &lot{waits: waits, to: to, queued: make(chan FlowRef, 10_000)}
 }
 
 func (p *lot) upstream(f *Flow, attempt int) *Addr {
@@ -35,24 +35,24 @@ func (p *lot) upstream(f *Flow, attempt int) *Addr {
 		return p.to
 	}
 	f.SetValue(n + 1)
-	p.parked <- f.Ref()
+	p.queued <- f.Ref()
 	f.Queue()
 	return nil
 }
 
-// next is the next flow that is parked.
+// next is the next flow that is queued.
 func (p *lot) next(t *testing.T) FlowRef {
 	t.Helper()
 	select {
-	case ref := <-p.parked:
+	case ref := <-p.queued:
 		return ref
 	case <-time.After(patience):
-		t.Fatal("no flow is parked")
+		t.Fatal("no flow is queued")
 	}
 	return FlowRef{}
 }
 
-// A parked flow reads nothing, and goes on where it was when it is resumed.
+// A queued flow reads nothing, and goes on where it was when it is resumed.
 func TestPark(t *testing.T) {
 	for _, p := range pairs {
 		t.Run("client="+p[0]+"/upstream="+p[1], func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestResumeAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for {
 				select {
-				case ref := <-lot.parked:
+				case ref := <-lot.queued:
 					ref.Resume()
 					ref.Resume()
 				case <-stop:
@@ -269,7 +269,7 @@ func TestResumeDoesNotAllocate(t *testing.T) {
 	<-refs
 }
 
-// Drain waits for flows that are parked or sniffed, and ends them at its deadline.
+// Drain waits for flows that are queued or sniffed, and ends them at its deadline.
 func TestDrainEarlyFlows(t *testing.T) {
 	r := newRig(t, Config{})
 	pre := &preamble{max: 1000, timeout: time.Minute}

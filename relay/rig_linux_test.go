@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/pool"
 )
 
 // patience bounds every wait for what must happen soon.
@@ -70,8 +71,12 @@ func (r *rig) close() {
 			t.Errorf("buffers of %d bytes: %d taken, %d given back", c.Size, c.Gets, c.Puts)
 		}
 	}
-	if x := r.e.extras.Stats(); x.Gets != x.Puts {
-		t.Errorf("extras: %d taken, %d given back", x.Gets, x.Puts)
+	for name, x := range map[string]pool.Stats{
+		"early states": r.e.streams.early.Stats(), "adoptions": r.e.streams.adoptions.Stats(), "arrivals": r.e.streams.arrivals.Stats(), "paces": r.e.datagrams.paces.Stats(),
+	} {
+		if x.Gets != x.Puts {
+			t.Errorf("%s: %d taken, %d given back", name, x.Gets, x.Puts)
+		}
 	}
 	var want LoopStats
 	ids := make(map[uint64]bool)
@@ -444,9 +449,10 @@ func causesOf(recs []Record) string {
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 
 // endFlows ends all flows, some at a time.
-func (e *Engine) endFlows(c Cause) { e.tell(letter{kind: letterEnd, cause: c}) }
+func (e *Engine) endFlows(c Cause) { e.walk(func(f *Flow) { f.owner.kill(f, c) }) }
 
 // onLoops calls do on each loop with each of its flows, between two turns.
-func (e *Engine) onLoops(do func(*Flow)) {
-	e.tell(letter{kind: letterEnd, match: func(f *Flow) bool { do(f); return false }})
-}
+func (e *Engine) onLoops(do func(*Flow)) { e.walk(do) }
+
+// streamOf is all of a stream flow.
+func streamOf(f *Flow) *streamFlow { return f.owner.(*streams).of(f) }

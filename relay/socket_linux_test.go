@@ -76,7 +76,7 @@ func seen[T any](look func(f *Flow) T) (hook func(*Flow, *Addr, time.Duration, e
 
 func congestions(f *Flow) (names [2]string) {
 	for side := range names {
-		names[side], _ = sys.Congestion(int(f.fd[side]))
+		names[side], _ = sys.Congestion(int(streamOf(f).fd[side]))
 	}
 	return names
 }
@@ -226,7 +226,7 @@ func TestMark(t *testing.T) {
 		Socket: SocketOptions{Mark: 9},
 		Hooks: Hooks{
 			Upstream: func(f *Flow, attempt int) *Addr {
-				if v, e := sys.Mark.Get(int(f.fd[sideA])); v != 9 || e != 0 {
+				if v, e := sys.Mark.Get(int(streamOf(f).fd[sideClient])); v != 9 || e != 0 {
 					t.Errorf("the client's mark is %d, %v", v, e)
 				}
 				f.SetDial([]*DialConfig{{Socket: SocketOptions{Mark: 7}}, {Socket: SocketOptions{Mark: 8}}}[attempt])
@@ -267,7 +267,7 @@ func TestDSCP(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			r := newRig(t, Config{})
 			s := newServer(t, network)
-			hook, accepted := seen(func(f *Flow) int { return get(option)(int(f.fd[sideA])) })
+			hook, accepted := seen(func(f *Flow) int { return get(option)(int(streamOf(f).fd[sideClient])) })
 			cfg := cfg
 			cfg.Hooks.Connected = hook
 			a := dial(t, r.listen(network, cfg, s.addr))

@@ -21,14 +21,14 @@ func TestFlowWaitsForDescriptor(t *testing.T) {
 	for _, loops := range []int{1, 2} {
 		t.Run(fmt.Sprint("loops=", loops), func(t *testing.T) {
 			r := newRig(t, Config{Loops: loops})
-			r.e.rest = time.Hour
+			r.e.streams.rest = time.Hour
 			far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
 			near := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
 			x, y := r.adopted("tcp4", "unix", PairConfig{})
 			say(t, x, y, "hello")
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 			first := dial(t, far)
-			eventually(t, "it waits", func() bool { return r.e.starved.Load() == 1 })
+			eventually(t, "it waits", func() bool { return r.e.streams.starved.Load() == 1 })
 			accepts := r.k.Count(testkernel.Accept)
 			second := dial(t, near)
 			sockets := r.k.Count(testkernel.Socket)
@@ -60,12 +60,12 @@ func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
 	for _, how := range []string{"reset", "killed", "closed"} {
 		t.Run(how, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 2})
-			r.e.rest = time.Hour
+			r.e.streams.rest = time.Hour
 			far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
 			near := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 			c := dial(t, far)
-			eventually(t, "it waits", func() bool { return r.e.starved.Load() == 1 })
+			eventually(t, "it waits", func() bool { return r.e.streams.starved.Load() == 1 })
 			switch how {
 			case "reset":
 				reset(t, c)

@@ -64,13 +64,13 @@ func TestTurnsAreBounded(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	l := r.e.loops[0]
 	var admitted, asked, ended perTurn
-	var parked []FlowRef
+	var queued []FlowRef
 	hooks := Hooks{
 		Admit: func(*Flow) Cause { admitted.add(l); return CauseNone },
 		Upstream: func(f *Flow, _ int) *Addr {
 			if f.Value() == nil {
 				f.SetValue(true)
-				parked = append(parked, f.Ref())
+				queued = append(queued, f.Ref())
 			}
 			asked.add(l)
 			f.Queue()
@@ -89,14 +89,14 @@ func TestTurnsAreBounded(t *testing.T) {
 
 	t.Log("flows that are resumed")
 	release := holdLoop(r)
-	for _, ref := range parked {
+	for _, ref := range queued {
 		ref.Resume()
 	}
 	release()
-	asked.want(t, flows, mailBurst)
+	asked.want(t, flows, requestBurst)
 
 	t.Log("clients of a listener that closes")
-	parked = nil
+	queued = nil
 	admitted.want(t, flows, 2*acceptBurst)
 	release = holdLoop(r)
 	connect(ln, flows)
@@ -105,7 +105,7 @@ func TestTurnsAreBounded(t *testing.T) {
 	eventually(t, "the loop is asked to close it", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.mailbox.letters) > 0
+		return len(l.incoming) > 0
 	})
 	release()
 	if err := <-closed; err != nil {
@@ -116,7 +116,7 @@ func TestTurnsAreBounded(t *testing.T) {
 
 	t.Log("flows that are ended")
 	r.e.endFlows(CauseRemoved)
-	ended.want(t, 2*flows, sweepBurst)
+	ended.want(t, 2*flows, walkBurst)
 
 	t.Log("timers that come up together")
 	ln = r.listen("unix", ListenConfig{Hooks: hooks, Timeouts: Timeouts{Life: 30 * time.Second}})
@@ -125,7 +125,7 @@ func TestTurnsAreBounded(t *testing.T) {
 	var at time.Duration
 	r.e.onLoops(func(f *Flow) {
 		if at == 0 {
-			at = f.loop.now + 4*tick
+			at = f.owner.base().loop.now + 4*tick
 		}
 		f.SetTimeouts(Timeouts{Life: at - f.start})
 	})

@@ -98,7 +98,8 @@ func TestUpdateDatagrams(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.expect(CauseAnswered)
-			for _, fd := range l.sockets() {
+			for _, p := range l.sockets() {
+				fd := p.socket()
 				if v, _ := sys.ReceiveBuffer.Get(fd); v != 200_000 {
 					t.Errorf("receive buffer %d", v)
 				}
@@ -122,7 +123,8 @@ func TestUpdateSockets(t *testing.T) {
 	}
 	check := func() {
 		t.Helper()
-		for _, fd := range l.sockets() {
+		for _, p := range l.sockets() {
+			fd := p.socket()
 			for o, want := range map[sys.Option]int{sys.NoDelay: 0, sys.KeepAlive: 0, sys.UserTimeout: 1000, sys.TypeOfService: 46 << 2,
 				sys.FastOpen: 7, sys.ReceiveBuffer: 200_000} {
 				if v, e := o.Get(fd); v != want || e != 0 {

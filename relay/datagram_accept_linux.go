@@ -1,0 +1,311 @@
+package relay
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// datagramPort is a loop's view of a datagram listener: a socket that all clients
+// share, and the flows that came by it.
+type datagramPort struct {
+	datagrams *datagrams
+	listener  *Listener
+	fd        int
+	number    int // of the loop's sources
+	family    sys.Family
+	wild      bool // bound to no address: each datagram tells which one it came to
+	draining  bool // nobody new is let in
+	dirty     bool // in datagrams.dirty
+	in        *sys.Vector
+	flows     map[datagramKey]*datagramFlow
+	paths     map[string]*datagramFlow // of a Unix port, instead
+	recent    *datagramFlow            // the flow that the last message was of
+	drops     uint32                   // SO_RXQ_OVFL's last reading
+	out       outbox                   // replies
+	answers   answerTimes
+	blocked   []ref // flows that are not read while the socket is full
+}
+
+// datagramKey names a flow of a port: the client's address as the kernel wrote it,
+// and the local address.
+type datagramKey struct {
+	name  [28]byte
+	local [16]byte
+}
+
+func (p *datagramPort) socket() int { return p.fd }
+
+func (p *datagramPort) change(next, _ *ListenConfig) error {
+	setPortBuffers(p.fd, &next.Socket)
+	return nil
+}
+
+func (p *datagramPort) start() {
+	p.datagrams.loop.post(request{do: func() { p.datagrams.listen(p) }})
+}
+
+// stop has the port take nobody new. With drain its flows go on; else they end, and
+// the port with them: it is their only socket to their clients.
+func (p *datagramPort) stop(drain bool, wg *sync.WaitGroup) {
+	d := p.datagrams
+	r := request{do: func() { p.draining = true }, wg: wg}
+	if !drain {
+		r = request{do: func() { d.sweep(p, wg) }}
+	}
+	wg.Add(1)
+	if !d.loop.post(r) {
+		wg.Done()
+	}
+}
+
+// event is called with the readiness of the port's socket.
+func (p *datagramPort) event(ev uint32) {
+	if ev&sys.Out != 0 && p.out.blocked {
+		p.datagrams.unblock(p)
+	}
+	if ev&(sys.In|sys.Err|sys.Hup) != 0 {
+		p.datagrams.receive(p)
+	}
+}
+
+// listen begins to receive from a port.
+func (d *datagrams) listen(p *datagramPort) {
+	if d.buffers == nil {
+		d.prepare()
+	}
+	p.number = d.loop.addSource(p)
+	d.ports = append(d.ports, p)
+	p.in = sys.NewVector(dgramBatch, dgramBatch, p.family)
+	for i, b := range d.buffers {
+		p.in.SetBuf(i, b)
+	}
+	p.out.init(d, p.family)
+	p.out.own(p)
+	if p.family == sys.Unix {
+		p.paths = make(map[string]*datagramFlow)
+	} else {
+		p.flows = make(map[datagramKey]*datagramFlow)
+	}
+	d.loop.watch(p.fd, sys.In, sourceToken(p.number))
+}
+
+// sweep ends the flows of a port, some at a time, and then the port, and tells wg.
+func (d *datagrams) sweep(p *datagramPort, wg *sync.WaitGroup) {
+	p.draining = true
+	d.loop.walk(func(owner handler, slot uint32) {
+		if owner != d {
+			return
+		}
+		if f := d.slab.at(slot); f.port == p {
+			d.end(f, CauseClosed, nil)
+		}
+	}, func() { d.unlisten(p) }, wg)
+}
+
+// unlisten ends a port and its flows: they have no other socket to their clients.
+func (d *datagrams) unlisten(p *datagramPort) {
+	if !slices.Contains(d.ports, p) {
+		return
+	}
+	d.slab.each(func(f *datagramFlow) {
+		if f.port == p {
+			d.end(f, CauseClosed, nil)
+		}
+	})
+	d.readDrops(p)
+	d.ports = slices.DeleteFunc(d.ports, func(q *datagramPort) bool { return q == p })
+	d.loop.removeSource(p.number)
+	d.loop.unwatch(p.fd) // somebody else may have the socket too
+	d.shared.kernel.Close(p.fd)
+}
+
+// readDrops asks the kernel what a port has lost.
+func (d *datagrams) readDrops(p *datagramPort) {
+	if n, e := sys.Drops(uintptr(p.fd)); e == 0 {
+		d.lost(&p.drops, n)
+	}
+}
+
+func (d *datagrams) readAllDrops() {
+	for _, p := range d.ports {
+		d.readDrops(p)
+	}
+}
+
+// lost counts what the kernel dropped since a socket's last reading.
+func (d *datagrams) lost(last *uint32, now uint32) {
+	if more := int32(now - *last); more > 0 {
+		d.stats.Lost += int64(more)
+		*last = now
+	}
+}
+
+// receive takes datagrams from clients, groups them by flow, and lets each
+// flow send what it got. The order within a flow is kept.
+func (d *datagrams) receive(p *datagramPort) {
+	kernel := d.shared.kernel
+	for range dgramRounds {
+		n, e := kernel.RecvBatch(p.fd, p.family, p.in, 0, dgramBatch)
+		if e != 0 {
+			return // EAGAIN, or an error that this call has taken from the socket
+		}
+		d.stats.ReadCalls++
+		for i := range n {
+			d.take(p, i)
+		}
+		for _, f := range d.touched {
+			d.forward(f)
+		}
+		clear(d.touched)
+		d.touched = d.touched[:0]
+		d.back.flush() // the memory of the echoes is about to be used again
+		p.in.Rearm(0, n)
+		if n < dgramBatch {
+			return
+		}
+	}
+	d.unread = true
+}
+
+// take gives message i of the batch at hand to its flow, which may be new.
+func (d *datagrams) take(p *datagramPort, i int) {
+	n, flags, name, control := p.in.Received(i)
+	var c sys.Control
+	if len(control) > 0 {
+		c = sys.ParseControl(control)
+		if c.HasDrops {
+			d.lost(&p.drops, c.Drops)
+		}
+	}
+	m := &d.batch[i]
+	*m = message{b: d.buffers[i][:min(n, dgramSize)], next: -1}
+	count := 1
+	if c.Segment > 0 && c.Segment < n {
+		m.seg = c.Segment
+		count = segment.Count(n, c.Segment)
+		d.stats.SuperPackets++
+	}
+	d.stats.Received += int64(count)
+	d.loop.stats.BytesRead += int64(len(m.b))
+	if flags&sys.MsgTrunc != 0 {
+		d.drop(nil, up, DropTruncated, len(m.b), count)
+		return
+	}
+	f := p.recent
+	if f == nil || !f.is(name, c.Local) {
+		if f = d.find(p, name, c.Local); f == nil {
+			f = d.begin(p, name, &c, len(m.b), count)
+			if f == nil {
+				return
+			}
+		}
+		p.recent = f
+	}
+	f.moved[up].read += int64(len(m.b))
+	if d.exceeds(f, up, len(m.b)) {
+		d.drop(f, up, DropLimited, len(m.b), count)
+		return
+	}
+	if f.first < 0 {
+		f.first = int16(i)
+		d.touched = append(d.touched, f)
+	} else {
+		d.batch[f.last].next = int16(i)
+	}
+	f.last = int16(i)
+}
+
+// is reports whether f is the flow of a client and a local address.
+func (f *datagramFlow) is(name []byte, local netip.Addr) bool {
+	if f.port.family == sys.Unix {
+		return f.path == string(name)
+	}
+	return bytes.Equal(f.name[:f.nameLen], name) && (!f.port.wild || f.localAddr == local)
+}
+
+// find looks a flow up; nil: there is none.
+func (d *datagrams) find(p *datagramPort, name []byte, local netip.Addr) *datagramFlow {
+	if p.family == sys.Unix {
+		return p.paths[string(name)]
+	}
+	return p.flows[p.key(name, local)]
+}
+
+func (p *datagramPort) key(name []byte, local netip.Addr) (k datagramKey) {
+	copy(k.name[:], name)
+	if p.wild && local.IsValid() {
+		k.local = local.As16()
+	}
+	return k
+}
+
+// begin starts the flow of a new client, whose first message has n bytes in
+// count datagrams. Where it comes to nothing the message is dropped, and nil returned.
+func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, n, count int) *datagramFlow {
+	refuse := func(why Drop) *datagramFlow {
+		d.drop(nil, up, why, n, count)
+		return nil
+	}
+	switch {
+	case p.draining:
+		return refuse(DropDraining)
+	case p.family != sys.Unix && !returnable(name):
+		return refuse(DropNoReturn)
+	case !d.allowed():
+		return refuse(DropLimited)
+	case !d.reserve():
+		return refuse(DropNoRoom)
+	}
+	f := d.newFlow(p)
+	if p.family == sys.Unix {
+		f.path = string(name)
+		p.paths[f.path] = f
+	} else {
+		f.nameLen = uint8(copy(f.name[:], name))
+		ap, _ := sys.GetAddrPort(name)
+		f.v6 = ap.Addr().Is6()
+		if p.wild {
+			f.localAddr = c.Local
+			if c.Local.IsLinkLocalUnicast() {
+				f.zone = uint32(c.Interface)
+			}
+		}
+		p.flows[p.key(name, c.Local)] = f
+	}
+	d.setRuns(f, down, p.family, f.v6)
+	d.silent.add(f)
+	d.stats.Begun++
+	d.loop.stats.Accepted++
+	if admit := f.cfg.Hooks.Admit; admit != nil {
+		if c := admit(&f.Flow); c != CauseNone {
+			d.end(f, c.or(CauseRefused), nil)
+			return refuse(DropRefused)
+		}
+	}
+	if c := d.connect(f); c != CauseNone {
+		d.end(f, c, f.err)
+		return refuse(DropRefused)
+	}
+	d.rearm(f)
+	return f
+}
+
+// newFlow takes a slot for a new flow of a port.
+func (d *datagrams) newFlow(p *datagramPort) *datagramFlow {
+	f, r := d.slab.take()
+	f.init(d, r, d.loop.now)
+	f.inherit(p.listener)
+	f.fd, f.port, f.first, f.width = -1, p, -1, 1
+	return f
+}
+
+// returnable reports whether a reply can be sent to name: an IP address and a port that is not 0.
+func returnable(name []byte) bool {
+	ap, _ := sys.GetAddrPort(name)
+	return ap.Port() != 0
+}

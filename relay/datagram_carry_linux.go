@@ -1,0 +1,113 @@
+package relay
+
+import "github.com/penstock/penstock/internal/segment"
+
+// message is one of the batch at hand.
+type message struct {
+	b    []byte
+	seg  int   // size of the datagrams in it; 0: it is one
+	next int16 // of the same flow; -1: none
+}
+
+// forward sends a flow's messages of the batch on.
+func (d *datagrams) forward(f *datagramFlow) {
+	if f.first < 0 {
+		return // it has ended meanwhile
+	}
+	f.active = d.loop.now
+	d.age(f).touch(f)
+	i := f.first
+	f.first = -1
+	if f.builtin() {
+		for ; i >= 0; i = d.batch[i].next {
+			d.inside(f, d.batch[i].b, d.batch[i].seg)
+		}
+		return
+	}
+	ref := f.ref()
+	for ; i >= 0; i = d.batch[i].next {
+		m := &d.batch[i]
+		if !f.alive(ref.gen) {
+			d.drop(nil, up, DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
+			continue
+		}
+		d.toUp.add(f, m.b, m.seg)
+	}
+	d.toUp.flush()
+}
+
+// inside is the upstream that is built in.
+func (d *datagrams) inside(f *datagramFlow, b []byte, seg int) {
+	count := segment.Count(len(b), seg)
+	m := &f.moved[up]
+	m.written += int64(len(b))
+	m.datagrams += int64(count)
+	f.requests += int64(count)
+	f.why[up] = WhyBuiltin
+	d.loop.stats.BytesWritten += int64(len(b))
+	d.stats.Sent += int64(count)
+	if !f.echo {
+		return
+	}
+	m = &f.moved[down]
+	m.read += int64(len(b))
+	d.loop.stats.BytesRead += int64(len(b))
+	d.stats.Received += int64(count)
+	d.answer(f, count)
+	if d.back.port != f.port {
+		d.back.flush()
+		d.back.port = f.port
+	}
+	d.back.add(f, b, seg)
+}
+
+// answer notes that the upstream has sent count datagrams.
+func (d *datagrams) answer(f *datagramFlow, count int) {
+	f.answers += int64(count)
+	waited := d.loop.now - f.active // since the client's last datagram, before the first answer
+	f.active = d.loop.now
+	if f.answered {
+		d.answered.touch(f)
+	} else {
+		d.silent.remove(f)
+		f.answered = true
+		d.answered.add(f)
+		f.firstByte = max(1, waited)
+		f.port.answers.add(d.loop.now, f.firstByte)
+		if hook := f.cfg.Hooks.Connected; hook != nil && !f.builtin() {
+			hook(&f.Flow, f.to, f.firstByte, nil)
+		}
+	}
+	if f.full() {
+		d.finished = append(d.finished, f.ref())
+	}
+}
+
+// full reports whether the flow has had all its replies.
+func (f *datagramFlow) full() bool {
+	n := f.cfg.Datagram.Replies
+	return n > 0 && f.held == nil && f.answers >= f.requests*int64(n)
+}
+
+// exceeds reports whether a direction has used up its share of the bandwidth; if
+// not, n more bytes are counted. One message may exceed the share, for it may be
+// longer than a burst: the next ones pay for it.
+func (d *datagrams) exceeds(f *datagramFlow, dir, n int) bool {
+	if f.pace == nil || f.pace.rate == 0 {
+		return false
+	}
+	if f.pace.left(dir, d.loop.now) == 0 {
+		return true
+	}
+	f.pace.spend(dir, int64(n))
+	return false
+}
+
+// drop counts a message that was read and is not delivered; f may be nil.
+func (d *datagrams) drop(f *datagramFlow, dir int, why Drop, n, count int) {
+	d.stats.Dropped[why] += int64(count)
+	d.loop.stats.BytesDropped += int64(n)
+	if f != nil {
+		f.moved[dir].dropped += int64(count)
+	}
+}

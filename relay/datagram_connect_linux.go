@@ -1,0 +1,154 @@
+package relay
+
+import (
+	"errors"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+var errNoDatagrams = errors.New("relay: the upstream of a datagram flow is no datagram address")
+
+// connect asks the hook for the next upstream until a socket is connected to
+// one. CauseNone: it is.
+func (d *datagrams) connect(f *datagramFlow) Cause {
+	l := d.loop
+	for range attemptsAtOnce {
+		to := f.cfg.Hooks.Upstream(&f.Flow, int(f.attempts))
+		if to == nil {
+			break
+		}
+		f.to = to
+		f.attempts++
+		f.since = l.now
+		f.requests, f.answers, f.drops = 0, 0, 0
+		if to.Network == Echo || to.Network == Discard {
+			f.echo = to.Network == Echo
+			f.connect = max(1, l.now-f.start)
+			return CauseNone
+		}
+		err := d.dial(f)
+		if err == nil {
+			l.stats.Connects++
+			f.connect = max(1, l.now-f.start)
+			return CauseNone
+		}
+		d.attemptFailed(f, err)
+	}
+	if errors.Is(f.err, sys.EMFILE) || errors.Is(f.err, sys.ENFILE) {
+		return CauseNoDescriptors
+	}
+	return CauseNoUpstream
+}
+
+// attemptFailed closes the attempt's socket and tells the hook.
+func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
+	d.closeUpstream(f)
+	f.err = err
+	d.loop.stats.ConnectErrors++
+	if hook := f.cfg.Hooks.Connected; hook != nil {
+		hook(&f.Flow, f.to, d.loop.now-f.since, err)
+	}
+}
+
+// dial connects a socket to f.to, which waits for nobody.
+func (d *datagrams) dial(f *datagramFlow) error {
+	if !f.to.Network.datagrams() {
+		return errNoDatagrams
+	}
+	if err := sockaddr(&d.address, *f.to); err != nil {
+		return err
+	}
+	err := d.socket(f, &d.address)
+	for range 2 {
+		if !scarce(err) || !d.freeSocket(f) {
+			break
+		}
+		err = d.socket(f, &d.address)
+	}
+	if err != nil {
+		return err
+	}
+	ip := f.to.AddrPort.Addr()
+	d.setRuns(f, up, d.address.Family(), ip.Is6() && !ip.Is4In6())
+	return nil
+}
+
+func (d *datagrams) socket(f *datagramFlow, to *sys.Sockaddr) error {
+	kernel := d.shared.kernel
+	fd, e := kernel.Datagram(to.Family())
+	if e != 0 {
+		return e
+	}
+	err := d.setUp(f, fd, to)
+	if err == nil {
+		if e = kernel.Connect(fd, to); e == 0 {
+			f.fd = int32(fd)
+			e = d.loop.watch(fd, f.events(), f.ref().token(sideUpstream))
+		}
+		if e != 0 {
+			err = e
+		}
+	}
+	if err != nil {
+		kernel.Close(fd)
+		f.fd = -1
+	}
+	return err
+}
+
+// setUp prepares an upstream's socket. Where one of the options fails that only
+// make it better, it works without it.
+func (d *datagrams) setUp(f *datagramFlow, fd int, to *sys.Sockaddr) error {
+	how := f.dialConfig()
+	if to.Family() == sys.Unix {
+		var own sys.Sockaddr
+		own.SetUnnamed()
+		if e := sys.Bind(fd, &own); e != 0 {
+			return e
+		}
+		return nil
+	}
+	if d.gro {
+		sys.SetGRO(uintptr(fd), true)
+	}
+	sys.SetRecvDrops(uintptr(fd))
+	recv := how.Socket.RecvBuffer
+	if recv == 0 {
+		recv = upstreamRecvBuffer
+	}
+	sys.SetRecvBuffer(fd, recv)
+	if how.Socket.SendBuffer > 0 {
+		sys.SetBuffers(fd, 0, how.Socket.SendBuffer)
+	}
+	return d.prepareSocket(fd, socketKind{UDP, to.Family(), true}, how, &f.Flow)
+}
+
+// unreachable is called when the upstream's socket reports that datagrams do
+// not arrive. It reports whether the flow goes on; if not the caller ends it.
+func (d *datagrams) unreachable(f *datagramFlow, e sys.Errno) bool {
+	d.stats.ICMPErrors++
+	switch f.cfg.Datagram.OnUnreachable {
+	case UnreachableIgnore:
+		f.err = e
+		if hook := f.cfg.Hooks.Connected; hook != nil {
+			hook(&f.Flow, f.to, d.loop.now-f.since, e)
+		}
+		return true
+	case UnreachableEnd:
+		d.attemptFailed(f, e)
+		return false
+	}
+	d.attemptFailed(f, e)
+	return d.connect(f) == CauseNone
+}
+
+// isUnreachable tells an ICMP error, or the like, from an error of the send
+// itself: sockets report it once, on whatever call comes next (udp(7), unix(7)).
+func isUnreachable(e sys.Errno) bool {
+	switch e {
+	case sys.ECONNREFUSED, sys.EHOSTUNREACH, sys.ENETUNREACH, sys.EHOSTDOWN, sys.ENONET, sys.ENETDOWN, sys.ENOPROTOOPT, sys.EPROTO, sys.EPIPE, sys.ENOTCONN,
+		sys.ECONNRESET, sys.EACCES, sys.EOPNOTSUPP:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,50 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// kill ends a flow from outside.
+func (d *datagrams) kill(f *Flow, c Cause) { d.end(d.of(f), c, nil) }
+
+// end closes a flow, gives home what it held, and hands out its record.
+func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
+	p := f.port
+	if f.pending > 0 {
+		d.back.flush()
+		p.out.flush()
+		p.out.forget(f)
+	}
+	d.dropHeld(f)
+	for i := f.first; i >= 0; i = d.batch[i].next {
+		m := &d.batch[i]
+		d.drop(f, up, DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
+	}
+	done := f.cfg.Hooks.Done
+	if done != nil {
+		d.fill(&f.Flow, c, err)
+	}
+	d.closeUpstream(f)
+	if p.family == sys.Unix {
+		delete(p.paths, f.path)
+	} else {
+		delete(p.flows, p.key(f.name[:f.nameLen], f.localAddr))
+	}
+	if p.recent == f {
+		p.recent = nil
+	}
+	d.age(f).remove(f)
+	d.loop.disarm(f.slot)
+	if f.pace != nil {
+		*f.pace = pace{}
+		d.share.paces.Put(f.pace)
+	}
+	d.slab.put(f.slot)
+	d.loop.stats.Ended[c]++
+	if done != nil {
+		d.handOut(done)
+	}
+	d.share.flows.Add(-1) // after its record: Drain returns when none is left
+	d.loop.flowEnded()
+}

@@ -1,0 +1,334 @@
+package relay
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/pool"
+)
+
+const (
+	// dgramBatch is how many messages one call receives, and how many leave with one.
+	dgramBatch = 64
+	// dgramSize is the longest message: with GRO any one may be that long
+	// (docs/kernel.md), and a datagram is at most 65,527 bytes.
+	dgramSize = 64 << 10
+	// dgramStride sets the buffers of a batch apart. It is no multiple of
+	// 64 KiB: else the first bytes of all would share one set of the caches.
+	dgramStride = dgramSize + 33*64
+	// defaultNewFlows is the default of Config.MaxNewDatagramFlows.
+	defaultNewFlows = 16384
+	// dgramRounds bounds how many batches one turn takes from a listener.
+	dgramRounds = 4
+	// maxWidth is the most messages taken from one upstream's socket in a turn.
+	maxWidth = 32
+	// The sizes of socket buffers that are asked for, in bytes.
+	portRecvBuffer, portSendBuffer, upstreamRecvBuffer = 4 << 20, 1 << 20, 1 << 20
+)
+
+// datagrams are the datagram flows of a loop, its handler of datagram sockets.
+// Like the loop they belong to one goroutine.
+//
+//	replies leave ─▶ resting sockets ─▶ flows that have had all their replies
+type datagrams struct {
+	tenant
+	share *datagramShare
+	slab  slab[datagramFlow]
+	gso   bool
+	gro   bool
+	// The bound on how many flows may begin per tick.
+	perTick  int
+	tick     int64 // when left was filled up
+	left     int
+	ports    []*datagramPort
+	silent   ages // flows that had no answer yet: the first to be evicted
+	answered ages
+	rests    queue[resting] // sockets of flows that have ended
+	buffers  [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
+	batch    [dgramBatch]message
+	touched  []*datagramFlow // flows of the batch at hand, in the order of their first message
+	toUp     outbox          // to the upstream of one flow at a time
+	back     outbox          // echoes, by one port at a time
+	single   *sys.Vector     // for the datagrams of a refused run
+	dirty    []*datagramPort
+	finished []ref // flows that have had all their replies
+	unread   bool  // a port may hold more than this turn has taken
+	refusals segment.Refusals
+	stats    *DatagramStats
+}
+
+// datagramShare is what the datagrams of all loops share.
+type datagramShare struct {
+	all      []*datagrams // one per loop
+	paces    pool.Pool[*pace]
+	flows    atomic.Int64
+	maxFlows int64
+	// The sockets of flows that have ended: how long each rests, and how many do
+	// per loop.
+	restTime   time.Duration
+	maxResting int
+}
+
+// init sets the bounds of an engine that may have so many descriptors.
+func (sh *datagramShare) init(cfg *Config, files uint64) {
+	sh.maxFlows = int64(cfg.MaxDatagramFlows)
+	if sh.maxFlows <= 0 {
+		sh.maxFlows = int64(min(files-files/4, math.MaxInt32))
+	}
+	sh.restTime = restTime
+	sh.maxResting = max(1, int(min(files/restShare, restMost))/cfg.Loops)
+	sh.paces.New = func() *pace { return new(pace) }
+}
+
+// newDatagrams makes the datagrams of a loop, and adds them to the loop and the share.
+func newDatagrams(l *loop, all *shared, share *datagramShare) *datagrams {
+	cfg := &all.cfg
+	d := &datagrams{
+		share: share,
+		gso:   !cfg.NoGSO && feature.GSO.Err() == nil,
+		gro:   !cfg.NoGRO && feature.GRO.Err() == nil,
+		stats: &l.stats.Datagrams,
+		tick:  -1,
+	}
+	d.loop, d.shared = l, all
+	d.slab.slots, d.slab.owner = &l.slots, d
+	const ticks = int(time.Second / tick) // per second
+	switch n := cfg.MaxNewDatagramFlows; {
+	case n < 0:
+		d.perTick = math.MaxInt
+	case n == 0:
+		d.perTick = defaultNewFlows / ticks
+	default:
+		d.perTick = max(1, n/ticks)
+	}
+	l.handlers = append(l.handlers, d)
+	share.all = append(share.all, d)
+	return d
+}
+
+// prepare makes what the first port needs, and those after it.
+func (d *datagrams) prepare() {
+	d.buffers = dgramBuffers()
+	d.single = sys.NewVector(1, 1, sys.Unix) // whose names have room for any address
+	d.toUp.init(d, 0)
+	d.back.init(d, sys.Unix) // whose names have room for any address
+}
+
+// datagramFlow is one client's address, the local address that it wrote to, and a
+// connected socket towards the upstream.
+//
+//	first datagram ─▶ open ──▶ ended
+//	                  │  ▲
+//	                  └──┘ next upstream, after an ICMP error
+//
+// It has no state elsewhere, but for its place in the port's table, in the
+// loop's timer wheel and in one of two lists by age.
+type datagramFlow struct {
+	Flow
+	fd                int32 // towards the upstream; -1: built in
+	answered          bool  // the upstream has answered at least once
+	blocked           bool  // replies are not read while the port's socket is full
+	v6                bool  // the client is an IPv6 one, and not 4-in-6
+	width             uint8
+	streak            int8
+	why               [2]Why
+	nameLen           uint8
+	name              [28]byte // the client's address as the kernel wrote it; a Unix one is in path
+	path              string
+	localAddr         netip.Addr // that the client wrote to, where the listener is bound to none
+	zone              uint32     // interface, where localAddr is a link-local address
+	drops             uint32     // SO_RXQ_OVFL's last reading
+	port              *datagramPort
+	runs              [2]runLimit
+	moved             [2]moved
+	requests, answers int64  // datagrams sent to the present upstream, and received from it
+	held              []byte // what the upstream's socket has not taken yet; see holdBack
+	first, last       int16  // its messages in the batch at hand; -1: none
+	pending           int16  // its items in the port's outbox
+	pace              *pace  // nil: no bound on its bandwidth
+	newer, older      *datagramFlow
+}
+
+// moved is what one direction has carried.
+type moved struct {
+	read, written      int64 // bytes
+	datagrams, dropped int64 // written, and dropped
+	runs               bool
+}
+
+func (d *datagrams) flow(slot uint32) *Flow { return &d.slab.at(slot).Flow }
+
+// of returns the datagram flow that f is the common part of.
+func (d *datagrams) of(f *Flow) *datagramFlow { return d.slab.at(f.slot) }
+
+func (d *datagrams) mayDial(*Flow) bool { return true }
+
+func (d *datagrams) limit(f *Flow) *pace {
+	df := d.of(f)
+	if df.pace == nil {
+		df.pace = d.share.paces.Get()
+	}
+	return df.pace
+}
+
+// event is called with the readiness of an upstream's socket.
+func (d *datagrams) event(slot uint32, _ int, ev uint32) {
+	f := d.slab.at(slot)
+	gen := f.gen
+	if ev&sys.Out != 0 && f.held != nil {
+		d.release(f)
+		if !f.alive(gen) {
+			return
+		}
+	}
+	if ev&(sys.In|sys.Err|sys.Hup) != 0 {
+		d.readUpstream(f)
+	}
+}
+
+// turn ends a turn of the loop: what was gathered leaves.
+func (d *datagrams) turn() (more bool) {
+	for _, p := range d.dirty {
+		p.dirty = false
+		p.out.flush()
+	}
+	clear(d.dirty)
+	d.dirty = d.dirty[:0]
+	d.endRests()
+	for _, r := range d.finished {
+		if f := d.slab.find(r); f != nil && f.full() {
+			d.end(f, CauseAnswered, nil)
+		}
+	}
+	d.finished = d.finished[:0]
+	more, d.unread = d.unread, false
+	return more
+}
+
+func (d *datagrams) until() time.Duration {
+	if d.rests.len() > 0 {
+		return d.rests.first().until
+	}
+	return never
+}
+
+// request is not called: nobody asks anything of datagrams that needs no closure
+// but to resume a flow, and theirs are never queued.
+func (d *datagrams) request(*request) {}
+
+// freed is called when a descriptor has become free: no datagram flow waits for one.
+func (d *datagrams) freed() {}
+
+// spare closes a resting socket where a descriptor is needed, and reports whether one rested.
+func (d *datagrams) spare() bool {
+	if d.rests.len() == 0 {
+		return false
+	}
+	d.cutRest()
+	return true
+}
+
+// close ends all flows and ports, and all rests.
+func (d *datagrams) close() {
+	d.slab.each(func(f *datagramFlow) { d.end(f, CauseClosed, nil) })
+	for _, p := range slices.Clone(d.ports) {
+		d.unlisten(p)
+	}
+	for d.rests.len() > 0 {
+		d.endRest()
+	}
+}
+
+// remote is the address that the client's datagrams come from, or the upstream's.
+func (d *datagrams) remote(f *Flow, side int) Addr {
+	df := d.of(f)
+	switch {
+	case side == sideUpstream:
+		return Addr{}
+	case df.port.family == sys.Unix:
+		return Addr{Network: Unixgram, Path: unixPath(df.path)}
+	}
+	return Addr{Network: UDP, AddrPort: addrPort(df.name[:df.nameLen])}
+}
+
+// local is the address that the client wrote to.
+func (d *datagrams) local(f *Flow) Addr {
+	df := d.of(f)
+	a := f.listener.addr
+	if df.localAddr.IsValid() {
+		a.AddrPort = netip.AddrPortFrom(df.localAddr, a.AddrPort.Port())
+	}
+	return a
+}
+
+func (d *datagrams) tcp(*Flow, int) int { return -1 }
+
+// transfer is the account of one direction.
+func (d *datagrams) transfer(f *Flow, direction int) Transfer {
+	df := d.of(f)
+	m := &df.moved[direction]
+	t := Transfer{Read: m.read, Written: m.written, Datagrams: m.datagrams, DatagramsDropped: m.dropped}
+	switch {
+	case m.runs:
+		t.Path = PathGSO
+	case m.datagrams > 0:
+		t.Path, t.Why = PathCopy, df.why[direction]
+		if t.Why == WhyNone {
+			t.Why = WhySingle
+		}
+	}
+	return t
+}
+
+func (d *datagrams) describe(f *Flow, i *FlowInfo) {
+	i.Datagram = true
+	i.Up.Held = heldBytes(d.of(f).held)
+}
+
+// upstreamFamily is the family of the socket towards the upstream, as far as a
+// receive has to know it.
+func (f *datagramFlow) upstreamFamily() sys.Family {
+	if f.to.Network == Unixgram {
+		return sys.Unix
+	}
+	return sys.IPv6
+}
+
+// builtin reports whether the upstream is inside.
+func (f *datagramFlow) builtin() bool { return f.fd < 0 }
+
+// dgramBuffers makes the buffers of one batch, out of one piece.
+func dgramBuffers() [][]byte {
+	all := make([]byte, dgramBatch*dgramStride)
+	bs := make([][]byte, dgramBatch)
+	for i := range bs {
+		bs[i] = all[i*dgramStride:][:dgramSize:dgramSize]
+	}
+	return bs
+}
+
+func addrPort(name []byte) netip.AddrPort {
+	ap, scope := sys.GetAddrPort(name)
+	if scope != 0 {
+		ap = netip.AddrPortFrom(ap.Addr().WithZone(itoa(scope)), ap.Port())
+	}
+	return ap
+}
+
+func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// unixPath is a path as Addr has it, from an address that the kernel wrote.
+func unixPath(name string) string {
+	b := sys.GetPath([]byte(name))
+	if len(b) > 0 && b[0] == 0 {
+		return "@" + string(b[1:])
+	}
+	return string(b)
+}

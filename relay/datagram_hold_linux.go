@@ -1,0 +1,93 @@
+package relay
+
+import (
+	"encoding/binary"
+
+	"github.com/penstock/penstock/internal/segment"
+)
+
+// A flow whose upstream's socket is full holds datagrams back in datagramFlow.held,
+// one behind the other: 4 bytes length, 4 bytes segment size, payload. While
+// it does, whatever comes is put behind them, so that the order stays.
+
+const (
+	holdMost   = 128 << 10 // one flow's
+	holdTotal  = 32 << 20  // all flows' of a loop
+	holdHeader = 8
+)
+
+// holdBack keeps a message for later, or drops it where there is no room.
+func (d *datagrams) holdBack(f *datagramFlow, b []byte, seg int) {
+	need := holdHeader + len(b)
+	if f.held == nil && d.stats.BytesHeld+holdMost <= holdTotal {
+		f.held = d.shared.buffers.Get(holdMost)[:0]
+		d.stats.BytesHeld += holdMost
+		d.watch(f)
+	}
+	if len(f.held)+need > holdMost || f.held == nil {
+		d.drop(f, up, DropFull, len(b), segment.Count(len(b), seg))
+		return
+	}
+	f.held = appendHeld(f.held, b, seg)
+}
+
+func appendHeld(hold, b []byte, seg int) []byte {
+	hold = binary.NativeEndian.AppendUint32(hold, uint32(len(b)))
+	hold = binary.NativeEndian.AppendUint32(hold, uint32(seg))
+	return append(hold, b...)
+}
+
+// cutHeld splits the first message off.
+func cutHeld(hold []byte) (b []byte, seg int, rest []byte) {
+	n := binary.NativeEndian.Uint32(hold)
+	seg = int(binary.NativeEndian.Uint32(hold[4:]))
+	rest = hold[holdHeader:]
+	return rest[:n:n], seg, rest[n:]
+}
+
+// heldBytes is the length of the payload in hold.
+func heldBytes(hold []byte) (n int64) {
+	for len(hold) > 0 {
+		var b []byte
+		b, _, hold = cutHeld(hold)
+		n += int64(len(b))
+	}
+	return n
+}
+
+// release sends what f held back, now that its socket has room.
+func (d *datagrams) release(f *datagramFlow) {
+	held := f.held
+	f.held = nil
+	d.stats.BytesHeld -= holdMost
+	d.watch(f)
+	ref := f.ref()
+	for rest := held; len(rest) > 0; {
+		var b []byte
+		var seg int
+		b, seg, rest = cutHeld(rest)
+		if !f.alive(ref.gen) {
+			d.drop(nil, up, DropEnded, len(b), segment.Count(len(b), seg))
+			continue
+		}
+		d.toUp.add(f, b, seg)
+	}
+	d.toUp.flush() // what stays is copied into another buffer
+	d.shared.buffers.Put(held)
+}
+
+// dropHeld lets go of what a flow held when it ends.
+func (d *datagrams) dropHeld(f *datagramFlow) {
+	if f.held == nil {
+		return
+	}
+	for rest := f.held; len(rest) > 0; {
+		var b []byte
+		var seg int
+		b, seg, rest = cutHeld(rest)
+		d.drop(f, up, DropEnded, len(b), segment.Count(len(b), seg))
+	}
+	d.shared.buffers.Put(f.held)
+	f.held = nil
+	d.stats.BytesHeld -= holdMost
+}

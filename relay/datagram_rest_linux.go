@@ -1,0 +1,92 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// An upstream may answer late, or once more, when the flow has ended. The kernel
+// gives a port out again at once (at random, udp_lib_get_port in net/ipv4/udp.c,
+// Linux 6.18), so that the answer would reach the next flow towards that upstream
+// which happens to get the port. So the socket of a flow that has moved something
+// lately rests before it is closed: it keeps its port, and nobody reads from it.
+//
+// Resting sockets give way to flows: where descriptors or ports run out, or the
+// bound is reached, the one that has rested for longest is closed.
+//
+// Unix sockets do not rest: the kernel chooses their names out of a million,
+// and a full one would block an upstream that answers it (unix(7)).
+
+const (
+	// restTime is how long a socket rests: as long as a resolver usually waits
+	// for an answer (resolv.conf(5), timeout).
+	restTime = 5 * time.Second
+	// One descriptor in restShare may be a resting socket's, and restMost in all.
+	restShare, restMost = 8, 8192
+	// restBuffer is the receive buffer of a resting socket, the least there is.
+	restBuffer = 1
+	// restBurst bounds how many are closed in one turn.
+	restBurst = 64
+)
+
+// resting is the socket of a flow that has ended.
+type resting struct {
+	fd    int
+	until time.Duration
+}
+
+// closeUpstream ends the use of a flow's socket.
+func (d *datagrams) closeUpstream(f *datagramFlow) {
+	if f.fd < 0 {
+		return
+	}
+	fd := int(f.fd)
+	f.fd = -1
+	if f.upstreamFamily() == sys.Unix || f.moved[up].datagrams == 0 || d.loop.now-f.active >= d.share.restTime {
+		d.shared.kernel.Close(fd)
+		return
+	}
+	if d.rests.len() >= d.share.maxResting {
+		d.cutRest()
+	}
+	d.loop.unwatch(fd)
+	sys.SetBuffers(fd, restBuffer, 0)
+	d.rests.push(resting{fd, d.loop.now + d.share.restTime})
+	d.stats.Resting++
+}
+
+// endRests closes the sockets that have rested.
+func (d *datagrams) endRests() {
+	for range restBurst {
+		if d.rests.len() == 0 || d.rests.first().until > d.loop.now {
+			return
+		}
+		d.endRest()
+	}
+}
+
+func (d *datagrams) endRest() {
+	d.shared.kernel.Close(d.rests.pop().fd)
+	d.stats.Resting--
+}
+
+// cutRest closes the socket that has rested for longest before its time.
+func (d *datagrams) cutRest() {
+	d.endRest()
+	d.stats.RestingClosedEarly++
+}
+
+// freeSocket makes a descriptor and a port free for keep; false: there is none to
+// be had. A socket that rests is closed, or the flow that is worth least gives
+// its own up.
+func (d *datagrams) freeSocket(keep *datagramFlow) bool {
+	if d.spare() {
+		return true
+	}
+	if !d.evict(keep) {
+		return false
+	}
+	d.spare() // which may be the evicted flow's
+	return true
+}

@@ -1,0 +1,106 @@
+package relay
+
+// listSlots bounds the slots that a loop looks at for one request: some tens of
+// microseconds.
+const listSlots = 256
+
+// listing is a walk over a loop's flows, a slice per request. Slots do not move: a
+// flow that is open all the while is met once.
+type listing struct {
+	at    uint32
+	end   bool
+	infos []FlowInfo
+}
+
+// Flows calls yield with all open flows, in slices of at most a few hundred, until
+// yield returns false. It is an iterator: a range loop over e.Flows works. The slice is
+// valid until yield returns. The loops do not stop: each copies one slice between two
+// turns and goes on while yield runs, so a flow that begins or ends meanwhile may be
+// missing. Flows may be called while the engine drains or closes.
+func (e *Engine) Flows(yield func([]FlowInfo) bool) {
+	notInHook("Flows")
+	var q listing
+	q.infos = make([]FlowInfo, 0, listSlots)
+	for _, l := range e.loops {
+		q.at, q.end = 0, false
+		for !q.end {
+			clear(q.infos)
+			q.infos = q.infos[:0]
+			if !l.ask(func() { q.fill(l) }) {
+				break
+			}
+			if len(q.infos) > 0 && !yield(q.infos) {
+				return
+			}
+		}
+	}
+}
+
+// fill fills in the next slice.
+func (q *listing) fill(l *loop) {
+	for range listSlots {
+		if q.at == l.slots.len() {
+			q.end = true
+			return
+		}
+		if o := ownerOf(l, q.at); o != nil {
+			q.infos = q.infos[:len(q.infos)+1]
+			o.flow(q.at).info(&q.infos[len(q.infos)-1])
+		}
+		q.at++
+	}
+}
+
+// Flow returns details of the open flow with the given ID, and whether there is one.
+func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
+	notInHook("Flow")
+	var d FlowDetail
+	var found bool
+	l := e.loopOf(id)
+	ok := l != nil && l.ask(func() {
+		f := flowOf(l, id)
+		if found = f != nil; found {
+			f.detail(&d)
+		}
+	})
+	return d, ok && found
+}
+
+// Kill ends the flow with the given ID and reports whether there was one. c is the
+// flow's cause; CauseNone, CauseEnd and values that are not a Cause count as
+// [CauseKilled]. In a hook Kill does not wait for the answer, and reports whether there
+// may be such a flow.
+func (e *Engine) Kill(id uint64, c Cause) bool {
+	l := e.loopOf(id)
+	if l == nil {
+		return false
+	}
+	var found bool
+	do := func() {
+		f := flowOf(l, id)
+		if found = f != nil; found {
+			f.owner.kill(f, c.or(CauseKilled))
+		}
+	}
+	if inHook() {
+		return l.post(request{do: do})
+	}
+	return l.ask(do) && found
+}
+
+// flowOf returns the flow of a loop that an ID names, or nil if it has ended.
+func flowOf(l *loop, id uint64) *Flow {
+	r := ref{uint32(id>>32) & (1<<24 - 1), uint32(id)}
+	if l.slots.find(r) == nil {
+		return nil
+	}
+	return ownerOf(l, r.slot).flow(r.slot)
+}
+
+// loopOf is the loop that a flow's ID names, nil if it names none.
+func (e *core) loopOf(id uint64) *loop {
+	if i := id >> 56; i < uint64(len(e.loops)) {
+		return e.loops[i]
+	}
+	return nil
+}

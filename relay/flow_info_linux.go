@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"math"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// info fills i with what the flow is doing.
+func (f *Flow) info(i *FlowInfo) {
+	o := f.owner.base()
+	peer := f.Peer()
+	*i = FlowInfo{
+		ID: f.ID(), Listener: f.listener, Value: f.value, Client: peer, Peer: peer, Upstream: f.upstream(), State: StateRelaying, Attempts: int(f.attempts),
+		Start: o.shared.start.Add(f.start), Duration: o.loop.now - f.start, Idle: o.loop.now - f.active,
+		Up: f.owner.transfer(f, up), Down: f.owner.transfer(f, down),
+	}
+	if f.client != nil {
+		i.Client = *f.client
+	}
+	f.owner.describe(f, i)
+}
+
+// detail fills d with all that is known of the flow.
+func (f *Flow) detail(d *FlowDetail) {
+	f.info(&d.FlowInfo)
+	d.Local = f.Local()
+	d.Connect, d.FirstByte, d.Queued = f.connect, f.firstByte, f.queued
+	if d.State == StateQueued {
+		d.Queued += f.owner.base().loop.now - f.since
+	}
+	d.ClientTCP, d.UpstreamTCP = tcpInfo(f.owner.tcp(f, sideClient)), tcpInfo(f.owner.tcp(f, sideUpstream))
+}
+
+// fill writes the flow's account into the record.
+func (t *tenant) fill(f *Flow, c Cause, err error) {
+	r := &t.record
+	*r = Record{
+		ID: f.ID(), Listener: f.listener, Value: f.value, Peer: f.Peer(), Upstream: f.upstream(), Attempts: int(f.attempts),
+		Start: t.shared.start.Add(f.start), Connect: f.connect, FirstByte: f.firstByte, Queued: f.queued, Duration: t.loop.now - f.start,
+		Cause: c, Err: err,
+		Up: f.owner.transfer(f, up), Down: f.owner.transfer(f, down),
+	}
+	r.Client = r.Peer
+	if f.client != nil {
+		r.Client = *f.client
+	}
+}
+
+// handOut gives the record to done.
+func (t *tenant) handOut(done func(*Record)) {
+	done(&t.record)
+	t.record = Record{}
+}
+
+// tcpInfo asks the kernel about a socket of TCP; fd is negative if it is none.
+func tcpInfo(fd int) *TCPInfo {
+	var k sys.TCPInfo
+	if fd < 0 || sys.Info(fd, &k) != 0 {
+		return nil
+	}
+	micro := func(n uint32) time.Duration {
+		if n == math.MaxUint32 { // not known
+			return 0
+		}
+		return time.Duration(n) * time.Microsecond
+	}
+	t := &TCPInfo{
+		State: tcpStates[0], RTT: micro(k.Rtt), RTTVar: micro(k.Rttvar), MinRTT: micro(k.Min_rtt), Cwnd: int(k.Snd_cwnd), MSS: int(k.Snd_mss),
+		Unacked: int(k.Unacked), Lost: int(k.Lost), Retransmits: int(k.Total_retrans), BytesAcked: int64(k.Bytes_acked),
+		BytesReceived: int64(k.Bytes_received), NotSent: int64(k.Notsent_bytes), DeliveryRate: int64(k.Delivery_rate),
+		SACK: k.Options&sys.OptSACK != 0, ECN: k.Options&sys.OptECN != 0, Timestamps: k.Options&sys.OptTimestamps != 0,
+		WindowScale: k.Options&sys.OptWScale != 0, FastOpen: k.Options&sys.OptSynData != 0, MPTCP: sys.IsMPTCP(fd),
+	}
+	if int(k.State) < len(tcpStates) {
+		t.State = tcpStates[k.State]
+	}
+	if k.Pacing_rate != math.MaxUint64 {
+		t.PacingRate = int64(k.Pacing_rate)
+	}
+	t.Congestion, _ = sys.Congestion(fd)
+	return t
+}
+
+// tcpStates are the kernel's states by number, include/net/tcp_states.h.
+var tcpStates = [...]string{"unknown", "established", "syn-sent", "syn-recv", "fin-wait1", "fin-wait2", "time-wait", "closed", "close-wait",
+	"last-ack", "listen", "closing", "new-syn-recv"}

@@ -1,0 +1,64 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/pool"
+)
+
+// flowOwner is a loop's handler of flows: streams or datagrams, and what these do
+// each in its own way. What they have in common is [tenant].
+type flowOwner interface {
+	handler
+	base() *tenant
+
+	// flow returns the flow in one of the owner's slots.
+	flow(slot uint32) *Flow
+	// kill ends f from outside.
+	kill(f *Flow, c Cause)
+	// timeoutsChanged is called when f has got other timeouts.
+	timeoutsChanged(f *Flow)
+	// mayDial reports whether f may still be connected to an upstream.
+	mayDial(f *Flow) bool
+	// limit returns the bound on f's bandwidth, for it to be changed; nil: it is
+	// too late for that.
+	limit(f *Flow) *pace
+
+	// local returns the address at this host's end towards the client, and
+	// remote the one at the other end of the socket of either side.
+	local(f *Flow) Addr
+	remote(f *Flow, side int) Addr
+	// tcp returns the descriptor of a side's socket, or -1 if that is not of TCP.
+	tcp(f *Flow, side int) int
+	// transfer returns what a direction has moved.
+	transfer(f *Flow, direction int) Transfer
+	// describe completes what info has filled in.
+	describe(f *Flow, i *FlowInfo)
+}
+
+// tenant is what streams and datagrams have in common. Each loop has one of either.
+type tenant struct {
+	loop     *loop
+	shared   *shared
+	timeouts *Timeouts    // the last that a flow was given other than its listener's
+	record   Record       // of the flow that ends
+	address  sys.Sockaddr // of the client that was accepted last, or the upstream that was dialled last
+	sources  int          // of DialConfig.Source, which are taken in turn
+}
+
+func (t *tenant) base() *tenant { return t }
+
+// shared is what the flows of all loops have in common.
+type shared struct {
+	kernel  sys.Kernel
+	cfg     Config
+	start   time.Time
+	buffers pool.Buffers
+}
+
+// ownerOf returns the owner of the flow in a slot, or nil if the slot is free.
+func ownerOf(l *loop, slot uint32) flowOwner {
+	o, _ := l.slots.owner(slot).(flowOwner)
+	return o
+}

@@ -1,0 +1,200 @@
+package relay
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// Listener accepts clients for an engine. On TCP and UDP each loop has its own socket
+// on the shared port (SO_REUSEPORT), and the kernel spreads clients over them. A Unix
+// or an inherited listener is one socket. All loops accept streams from it, and a loop
+// hands a client on to another one that has fewer flows; datagrams are received by one
+// loop.
+type Listener struct {
+	engine    *Engine
+	addr      Addr
+	cfg       atomic.Pointer[ListenConfig] // what flows that come now get
+	ports     []port                       // one per loop; of a datagram socket that loops cannot share only the first has one
+	shared    int                          // the descriptor that the ports share; -1: each has its own
+	open      atomic.Int32                 // ports that the loops have not let go of; the last one closes shared
+	inherited bool                         // somebody else bound it, and may share it still
+	path      string                       // to remove at the end
+	paused    bool                         // under Engine.mu, until it is out of Engine.listeners
+}
+
+// port is a loop's view of a listener.
+type port interface {
+	// start has the loop take clients.
+	start()
+	// stop takes the port back from the loop, and tells wg when that has let go.
+	// With drain the port's flows keep it, if they need it, until the loop ends.
+	stop(drain bool, wg *sync.WaitGroup)
+	// socket returns the port's descriptor.
+	socket() int
+	// change sets on the socket what differs between two configurations, socket
+	// options apart.
+	change(next, old *ListenConfig) error
+}
+
+// Addr returns the address that the listener is bound to.
+func (l *Listener) Addr() Addr { return l.addr }
+
+// Value returns the ListenConfig.Value of Listen or of the last Update.
+func (l *Listener) Value() any { return l.cfg.Load().Value }
+
+// Close stops listening. Clients that wait in the accept queue are accepted first, for
+// at most five seconds. Stream flows go on; datagram flows, which need the listener's
+// socket, end with [CauseClosed]. Close returns when no loop accepts from the listener
+// any more; in a hook it returns at once. A second call returns [net.ErrClosed].
+func (l *Listener) Close() error {
+	e := l.engine
+	var wg sync.WaitGroup
+	e.mu.Lock()
+	_, open := e.listeners[l]
+	if open {
+		delete(e.listeners, l)
+		l.stop(false, &wg)
+	}
+	e.mu.Unlock()
+	if !open {
+		return net.ErrClosed
+	}
+	if !inHook() {
+		wg.Wait()
+	}
+	return nil
+}
+
+// complete checks cfg and fills in what follows from the rest.
+func complete(cfg ListenConfig) (*ListenConfig, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Dial == nil {
+		d := &DialConfig{Socket: cfg.Socket}
+		d.Socket.FastOpen, d.Socket.Interface, d.Socket.Transparent = 0, "", false
+		cfg.Dial = d
+	}
+	return &cfg, nil
+}
+
+// begin hands the ports to their loops, unless it is paused.
+func (l *Listener) begin() error {
+	e := l.engine
+	e.mu.Lock()
+	if e.state != running {
+		e.mu.Unlock()
+		l.closeSockets()
+		return net.ErrClosed
+	}
+	// The requests are posted under the lock, so that each loop reads this one
+	// before the one by which Close takes the port back.
+	defer e.mu.Unlock()
+	e.listeners[l] = struct{}{}
+	if l.paused = l.cfg.Load().Paused; !l.paused {
+		l.start()
+	}
+	return nil
+}
+
+// start has the loops take clients. Engine.mu is held.
+func (l *Listener) start() {
+	l.open.Store(int32(len(l.ports)))
+	for _, p := range l.ports {
+		p.start()
+	}
+}
+
+// stop takes the ports back from the loops, and tells wg when they have let go.
+// With drain, flows of datagrams keep their sockets until the loop ends.
+// Engine.mu is held.
+func (l *Listener) stop(drain bool, wg *sync.WaitGroup) {
+	if l.paused {
+		l.closeSockets()
+		return
+	}
+	if l.path != "" {
+		sys.Unlink(l.path)
+	}
+	for _, p := range l.ports {
+		p.stop(drain, wg)
+	}
+}
+
+// closeSockets undoes a listener that never began.
+func (l *Listener) closeSockets() {
+	for _, p := range l.sockets() {
+		l.engine.kernel.Close(p.socket())
+	}
+	if l.path != "" {
+		sys.Unlink(l.path)
+	}
+}
+
+// sockets returns a port for each socket of the listener.
+func (l *Listener) sockets() []port {
+	if l.shared >= 0 {
+		return l.ports[:1]
+	}
+	return l.ports
+}
+
+// bindPath binds a socket to the listener's Unix path, which is removed at the
+// end. One that nobody has any more is taken over; socket makes one to ask with.
+func (l *Listener) bindPath(socket func(sys.Family) (int, sys.Errno), bind func(*sys.Sockaddr) (int, error)) (int, error) {
+	var sa sys.Sockaddr
+	if err := sa.SetUnix(l.addr.Path); err != nil {
+		return -1, err
+	}
+	fd, err := bind(&sa)
+	abstract := l.addr.Path[0] == '@'
+	if errors.Is(err, sys.EADDRINUSE) && !abstract && stale(l.addr.Path, &sa, socket) {
+		sys.Unlink(l.addr.Path)
+		fd, err = bind(&sa)
+	}
+	if err != nil || abstract {
+		return fd, err
+	}
+	l.path = l.addr.Path
+	if mode := l.cfg.Load().Mode; mode != 0 {
+		if err := sys.Chmod(l.path, mode); err != nil {
+			l.engine.kernel.Close(fd)
+			return -1, err
+		}
+	}
+	return fd, nil
+}
+
+// stale reports whether the path is a socket that nobody has any more.
+func stale(path string, sa *sys.Sockaddr, socket func(sys.Family) (int, sys.Errno)) bool {
+	if !sys.IsSocket(path) {
+		return false
+	}
+	fd, e := socket(sys.Unix)
+	if e != 0 {
+		return false
+	}
+	defer sys.Linux{}.Close(fd)
+	return sys.Linux{}.Connect(fd, sa) == sys.ECONNREFUSED
+}
+
+// bind makes a listening socket with the options that its clients inherit.
+func (l *Listener) bind(sa *sys.Sockaddr, reusePort bool) (int, error) {
+	cfg := l.cfg.Load()
+	return sys.Listen(sa, reusePort, cfg.Socket.MPTCP, cfg.Backlog, func(fd int) error {
+		return l.setOptions(fd, &cfg.Socket, &fresh)
+	})
+}
+
+// setOptions sets what differs from what a socket of the listener had.
+func (l *Listener) setOptions(fd int, o, was *SocketOptions) error {
+	family, e := sys.SocketFamily(uintptr(fd))
+	if e != 0 {
+		return e
+	}
+	return setOptions(fd, socketKind{network: l.addr.Network, family: family}, o, was)
+}

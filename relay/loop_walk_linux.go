@@ -1,0 +1,43 @@
+package relay
+
+import (
+	"slices"
+	"sync"
+)
+
+// walk visits the flows of a loop, which goes on for some turns: ending a flow
+// takes microseconds, and those that stay have their turns meanwhile. Slots do not
+// move, so that each flow which was there when it began is visited.
+type walk struct {
+	left  uint32 // slots to visit, from the top
+	visit func(owner handler, slot uint32)
+	after func()          // called at the end, but not where the loop ends before; may be nil
+	wg    *sync.WaitGroup // told at the end, or when the loop ends
+}
+
+// walk begins to visit the flows that are there now. wg has been told to wait for it.
+func (l *loop) walk(visit func(owner handler, slot uint32), after func(), wg *sync.WaitGroup) {
+	l.walks = append(l.walks, &walk{l.slots.len(), visit, after, wg})
+}
+
+// turnWalks takes the oldest walk some slots further.
+func (l *loop) turnWalks() {
+	if len(l.walks) == 0 {
+		return
+	}
+	w := l.walks[0]
+	for range walkBurst {
+		if w.left == 0 {
+			l.walks = slices.Delete(l.walks, 0, 1)
+			if w.after != nil {
+				w.after()
+			}
+			w.wg.Done()
+			return
+		}
+		w.left--
+		if owner := l.slots.owner(w.left); owner != nil {
+			w.visit(owner, w.left)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package relay
+
+import "github.com/penstock/penstock/internal/sys"
+
+// adoption is a pair given to Relay.
+type adoption struct {
+	fd     [2]int // the loop owns them
+	tcp    [2]bool
+	read   [2][]byte // already read, to be delivered first
+	config PairConfig
+}
+
+// adopt starts the life of a pair given to Relay.
+func (s *streams) adopt(x *adoption) {
+	f := s.newFlow(streamRelaying, x.fd[sideClient], x.fd[sideUpstream])
+	f.timeouts, f.done, f.value = s.shareTimeouts(&x.config.Timeouts), x.config.Done, x.config.Value
+	f.tcp = x.tcp
+	s.loop.stats.Adopted++
+	for side := range f.fd {
+		if f.tcp[side] {
+			// How the caller wanted it closed is over: a reset would destroy what
+			// was delivered, and a wait in close(2) would stop the loop.
+			sys.ClearLinger(int(f.fd[side]))
+		}
+		f.half[side].Preload(&s.env, x.read[side])
+		s.loop.stats.BytesRead += int64(len(x.read[side]))
+	}
+	if f.done != nil {
+		s.notePeers(f)
+	}
+	for side := range f.fd {
+		if e := s.watch(f, side); e != 0 {
+			s.end(f, CauseNoDescriptors, e)
+			return
+		}
+	}
+	s.relay(f)
+	for h := range f.half {
+		if f.half[h].Held() > 0 && f.state == streamRelaying {
+			s.carry(f, h)
+		}
+	}
+}
+
+// notePeers notes the addresses of an adopted pair's TCP peers, for its record.
+func (s *streams) notePeers(f *streamFlow) {
+	if f.tcp[sideClient] && sys.PeerAddr(int(f.fd[sideClient]), &s.address) == 0 {
+		f.peer = s.address.AddrPort()
+	}
+	if f.tcp[sideUpstream] && sys.PeerAddr(int(f.fd[sideUpstream]), &s.address) == 0 {
+		if n := len(s.addrs); n > 0 {
+			f.to, s.addrs = s.addrs[n-1], s.addrs[:n-1]
+		} else {
+			f.to = new(Addr)
+		}
+		*f.to = Addr{Network: TCP, AddrPort: s.address.AddrPort()}
+	}
+}

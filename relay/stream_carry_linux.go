@@ -1,0 +1,293 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// event takes every readiness to the half that reads from the side, and to the
+// half that writes to it.
+func (s *streams) event(slot uint32, side int, ev uint32) {
+	f := s.slab.at(slot)
+	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
+		f.odd[side] = true
+		f.half[side].Exact = false
+	}
+	readable := ev&(sys.In|sys.RdHup|sys.Hup|sys.Err) != 0
+	if f.state != streamRelaying {
+		s.earlyEvent(f, side, ev, readable)
+		return
+	}
+	gen := f.gen
+	switch {
+	case !readable:
+	case f.wait[side] == pump.WantRead:
+		s.carry(f, side)
+	case f.wait[side] == pump.WantWrite:
+		s.mute(f, side)
+	}
+	if ev&(sys.Out|sys.Hup|sys.Err) == 0 {
+		return
+	}
+	for h := range f.half {
+		if f.alive(gen) && f.dstSide(h) == side && f.wait[h] == pump.WantWrite {
+			s.carry(f, h)
+		}
+	}
+	if ev&sys.Err == 0 || !f.alive(gen) {
+		return
+	}
+	s.sideError(f, side)
+}
+
+// earlyEvent is event before the flow relays.
+func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) {
+	f.hungUp = f.hungUp || side == sideClient && ev&sys.Hup != 0
+	f.ended = f.ended || side == sideClient && ev&sys.RdHup != 0
+	switch {
+	case side == sideUpstream:
+		s.connectEvent(f, ev)
+	case ev&sys.Err != 0, f.hungUp && (f.state == streamQueued || f.state == streamStarved), f.ended && f.state == streamRetrying:
+		s.end(f, CauseClientGone, nil)
+	case f.state == streamSniffing && readable:
+		s.sniff(f)
+	default:
+		f.pending = f.pending || readable
+	}
+}
+
+const flowEvents = sys.In | sys.Out | sys.RdHup | sys.Pri | sys.Edge
+
+// watch registers a side's socket with the loop's epoll.
+func (s *streams) watch(f *streamFlow, side int) sys.Errno {
+	return s.loop.watch(int(f.fd[side]), flowEvents, f.ref().token(side))
+}
+
+// mute stops watching a side for input while its half cannot deliver what it
+// already holds. Without it, every segment that the source still sends wakes the
+// loop for nothing: nine of ten wake-ups of a bulk flow with a slow reader. It
+// comes with the first such wake-up, so that a flow without one pays nothing.
+func (s *streams) mute(f *streamFlow, side int) {
+	if !f.muted[side] {
+		f.muted[side] = true
+		s.loop.rewatch(int(f.fd[side]), flowEvents&^(sys.In|sys.Pri), f.ref().token(side))
+	}
+}
+
+// unmute watches the side again; what came meanwhile gives an event.
+func (s *streams) unmute(f *streamFlow, side int) {
+	f.muted[side] = false
+	s.loop.rewatch(int(f.fd[side]), flowEvents, f.ref().token(side))
+}
+
+// sideError looks at a side's error where its half would not meet it in a turn
+// that comes by itself: where the half holds bytes for the other side, rests, or
+// has ended. What it holds has a while to be delivered, as after a failed write.
+func (s *streams) sideError(f *streamFlow, side int) {
+	w := f.wait[side]
+	if w == pump.WantRead || w == pump.Again && !f.throttled || f.cause != CauseNone {
+		return
+	}
+	e := sys.SockError(int(f.fd[side]))
+	if e == 0 {
+		return
+	}
+	s.failed(f, side, e)
+	if w == pump.WantWrite {
+		s.rearm(f)
+		return
+	}
+	s.end(f, f.cause, f.err)
+}
+
+// relay begins to carry bytes: both sides are connected.
+func (s *streams) relay(f *streamFlow) {
+	f.state = streamRelaying
+	f.active = s.loop.now
+	for h := range f.half {
+		half := &f.half[h]
+		half.TCP, half.Exact = f.tcp[h], f.tcp[h] && !f.odd[h]
+		half.Enlarge = !f.tcp[f.dstSide(h)]
+		if s.env.Pipes == nil {
+			half.Refuse(pump.WhyOff)
+		}
+		f.wait[h] = pump.WantRead
+	}
+	s.deliver(f)
+	s.rearm(f)
+}
+
+// carry lets one half move bytes, and does what its new state asks for.
+func (s *streams) carry(f *streamFlow, h int) {
+	half := &f.half[h]
+	in, out, spliced := half.In, half.Out, half.Spliced
+	dst := int(f.fd[f.dstSide(h)])
+	budget := turnBudget
+	if f.early != nil {
+		budget = s.paced(f, h)
+	}
+	f.wait[h] = half.Turn(&s.env, int(f.fd[h]), dst, budget)
+	if f.early != nil {
+		s.env.Hard = false
+		f.early.pace.spend(h, half.In-in)
+	}
+	if f.muted[h] && f.wait[h] == pump.WantRead {
+		s.unmute(f, h)
+	}
+	if half.In != in || half.Out != out {
+		f.active = s.loop.now
+		s.loop.stats.BytesRead += half.In - in
+		s.loop.stats.BytesWritten += half.Out - out
+		s.loop.stats.BytesSpliced += half.Spliced - spliced
+		if h == down && f.firstByte == 0 {
+			f.firstByte = max(1, s.loop.now-f.start-f.connect)
+		}
+	}
+	switch f.wait[h] {
+	case pump.Again:
+		if budget < turnBudget {
+			s.throttle(f)
+			break
+		}
+		s.again(f)
+	case pump.End:
+		s.halfEnd(f, h)
+	case pump.Failed:
+		s.halfFailed(f, h)
+	default:
+		if half.Lagging() {
+			s.lag(f, s.loop.now)
+		}
+		if f.odd[h] && f.wait[h] == pump.WantWrite {
+			s.sideError(f, h) // whose event may have come before the half stalled
+		}
+	}
+}
+
+// again gives the flow another turn, after the others that are ready.
+func (s *streams) again(f *streamFlow) {
+	if !f.inReady {
+		f.inReady = true
+		s.ready.push(f.ref())
+	}
+}
+
+// over reports whether half h will move nothing any more.
+func (f *streamFlow) over(h int) bool { return f.wait[h] == pump.End || f.wait[h] == pump.Failed }
+
+// halfEnd passes the end of a direction on: its last byte is delivered.
+func (s *streams) halfEnd(f *streamFlow, h int) {
+	f.active = s.loop.now
+	switch {
+	case f.cause != CauseNone:
+		s.end(f, f.cause, f.err)
+	case f.over(1 - h):
+		// close says all that a shutdown would
+		s.end(f, CauseEnd, nil)
+	default:
+		s.env.Kernel.ShutdownWrite(int(f.fd[1-h]))
+		s.rearm(f)
+	}
+}
+
+// halfFailed ends a flow whose one side failed. Where a write failed, what
+// that side has already sent is delivered first.
+func (s *streams) halfFailed(f *streamFlow, h int) {
+	half := &f.half[h]
+	side := h
+	if !half.AtSrc {
+		side = f.dstSide(h)
+	}
+	s.failed(f, side, half.Err)
+	if half.AtSrc || f.over(1-h) {
+		s.end(f, f.cause, f.err)
+		return
+	}
+	half.Close(&s.env)
+	s.rearm(f)
+	if f.wait[1-h] == pump.WantRead {
+		s.carry(f, 1-h)
+	}
+}
+
+// failed notes that the connection of a side has failed. The first failure is
+// the flow's cause.
+func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
+	f.active = s.loop.now
+	if f.cause != CauseNone {
+		return
+	}
+	f.err = e
+	reset := e == sys.ECONNRESET || e == sys.EPIPE
+	switch {
+	case reset && side == sideClient:
+		f.cause = CauseClientReset
+	case reset:
+		f.cause = CauseUpstreamReset
+	case side == sideClient:
+		f.cause = CauseClientFailed
+	default:
+		f.cause = CauseUpstreamFailed
+	}
+}
+
+// turnReady gives flows whose budget was spent their next turn, some of them: the
+// others wait behind the events that have come meanwhile.
+func (s *streams) turnReady() {
+	for range min(s.ready.len(), readyBurst) {
+		r := s.ready.pop()
+		f := s.slab.find(r)
+		if f == nil {
+			continue
+		}
+		f.inReady = false
+		if f.state == streamSniffing {
+			s.sniff(f)
+			continue
+		}
+		for h := range f.half {
+			if f.alive(r.gen) && f.wait[h] == pump.Again {
+				s.carry(f, h)
+			}
+		}
+	}
+}
+
+// turnLagging looks for tails that the low-water mark holds back.
+func (s *streams) turnLagging() {
+	for s.lagging.len() > 0 && s.lagging.first().at+lagWait <= s.loop.now {
+		r := s.lagging.pop()
+		f := s.slab.find(r.ref)
+		if f == nil {
+			continue
+		}
+		f.inLagging = false
+		if f.active+lagWait > s.loop.now { // it is streaming: the kernel wakes us
+			s.lag(f, f.active)
+			continue
+		}
+		for h := range f.half {
+			if f.alive(r.gen) && f.wait[h] == pump.WantRead && f.half[h].Lagging() {
+				s.carry(f, h)
+			}
+		}
+	}
+}
+
+// lag makes sure that f is looked at within lagWait.
+func (s *streams) lag(f *streamFlow, at time.Duration) {
+	if !f.inLagging {
+		f.inLagging = true
+		s.lagging.push(lagRef{f.ref(), at})
+	}
+}
+
+// dstSide is where half h writes.
+func (f *streamFlow) dstSide(h int) int {
+	if f.echo {
+		return h
+	}
+	return 1 - h
+}

@@ -1,0 +1,218 @@
+package relay
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+var errNoStream = errors.New("relay: the upstream of a stream flow is no stream address")
+
+const (
+	// attemptsMost is how many attempts to connect there are before a flow ends for
+	// want of an upstream. Hooks.Upstream documents it.
+	attemptsMost = 32
+	// retryFirst is the pause before the first of the others. Each is twice as
+	// long as the one before, up to retryMost.
+	retryFirst = tick
+	retryMost  = time.Second
+)
+
+// connect asks the hook for the next upstream until an attempt is under way, or
+// the next one has to wait.
+func (s *streams) connect(f *streamFlow) {
+	for {
+		f.state = streamChoosing
+		to := f.cfg.Hooks.Upstream(&f.Flow, int(f.attempts))
+		queued := f.state == streamQueued
+		f.state = streamConnecting
+		if to == nil {
+			if queued {
+				s.enqueue(f)
+			} else {
+				s.noUpstream(f)
+			}
+			return
+		}
+		f.to = to
+		f.attempts++
+		f.since = s.loop.now
+		if to.Network == Echo || to.Network == Discard {
+			s.builtin(f)
+			return
+		}
+		err := s.dial(f)
+		if err == nil {
+			s.rearm(f)
+			return
+		}
+		if noDescriptors(err) {
+			s.starve(f)
+			return
+		}
+		s.attemptFailed(f, err)
+		if !s.another(f) {
+			return
+		}
+	}
+}
+
+// another decides what follows a failed attempt: true, the next one at once.
+func (s *streams) another(f *streamFlow) bool {
+	switch {
+	case f.attempts >= attemptsMost:
+		s.noUpstream(f)
+	case f.hungUp, f.ended && f.attempts >= attemptsAtOnce:
+		s.end(f, CauseClientGone, nil)
+	case f.attempts >= attemptsAtOnce:
+		f.state, f.since = streamRetrying, s.loop.now
+		s.rearm(f)
+	default:
+		return true
+	}
+	return false
+}
+
+// retryAt is when a flow that waits for its next attempt makes it.
+func (f *streamFlow) retryAt() time.Duration {
+	return f.since + min(retryFirst<<(f.attempts-attemptsAtOnce), retryMost)
+}
+
+// retry makes the next attempt.
+func (s *streams) retry(f *streamFlow) {
+	f.state = streamConnecting
+	s.connect(f)
+}
+
+// dial starts one attempt. The upstream is then watched: its first event tells how
+// the attempt ended.
+func (s *streams) dial(f *streamFlow) error {
+	if f.to.Network != TCP && f.to.Network != Unix {
+		return errNoStream
+	}
+	if err := sockaddr(&s.address, *f.to); err != nil {
+		return err
+	}
+	d := f.dialConfig()
+	fd, e := s.env.Kernel.Socket(s.address.Family(), d.Socket.MPTCP)
+	if e != 0 && scarce(e) && s.loop.spareDescriptor() {
+		fd, e = s.env.Kernel.Socket(s.address.Family(), d.Socket.MPTCP)
+	}
+	if e != 0 {
+		return e
+	}
+	f.fd[sideUpstream] = int32(fd)
+	f.tcp[sideUpstream] = f.to.Network == TCP
+	if err := s.prepareSocket(fd, socketKind{f.to.Network, s.address.Family(), true}, d, &f.Flow); err != nil {
+		return err
+	}
+	switch e := s.env.Kernel.Connect(fd, &s.address); e {
+	case 0, sys.EINPROGRESS:
+	case sys.EAGAIN:
+		// A Unix listener's accept queue is full, unix(7): nobody will say
+		// when it no longer is.
+		s.env.Kernel.Close(fd)
+		f.fd[sideUpstream] = -1
+		f.again = true
+		return nil
+	default:
+		return e
+	}
+	if e := s.watch(f, sideUpstream); e != 0 {
+		return e
+	}
+	return nil
+}
+
+// redial tries the same upstream once more.
+func (s *streams) redial(f *streamFlow) {
+	f.again = false
+	switch err := s.dial(f); {
+	case err == nil:
+		s.rearm(f)
+	case noDescriptors(err):
+		s.starve(f)
+	default:
+		s.connectFailed(f, err)
+	}
+}
+
+// connectEvent is the upstream's first event: it is connected, or has failed.
+func (s *streams) connectEvent(f *streamFlow, ev uint32) {
+	if ev&(sys.Err|sys.Hup) != 0 {
+		if e := sys.SockError(int(f.fd[sideUpstream])); e != 0 {
+			s.connectFailed(f, e)
+			return
+		}
+		// a connection that its peer has already ended is a connection
+	}
+	if ev&(sys.Out|sys.In|sys.RdHup|sys.Hup) == 0 {
+		return
+	}
+	f.connect = s.loop.now - f.start
+	s.loop.stats.Connects++
+	if hook := f.cfg.Hooks.Connected; hook != nil {
+		hook(&f.Flow, f.to, s.loop.now-f.since, nil)
+	}
+	s.relay(f)
+	gen := f.gen
+	s.begin(f)
+	if ev&(sys.In|sys.RdHup|sys.Hup) != 0 && f.alive(gen) && f.wait[down] == pump.WantRead {
+		s.carry(f, sideUpstream)
+	}
+}
+
+// connectFailed goes on to the next upstream.
+func (s *streams) connectFailed(f *streamFlow, err error) {
+	s.attemptFailed(f, err)
+	if s.another(f) {
+		s.connect(f)
+	}
+}
+
+// attemptFailed closes the attempt's socket and tells the hook.
+func (s *streams) attemptFailed(f *streamFlow, err error) {
+	f.again = false
+	if fd := f.fd[sideUpstream]; fd >= 0 {
+		s.env.Kernel.Close(int(fd))
+		f.fd[sideUpstream], f.odd[sideUpstream] = -1, false
+	}
+	f.err = err
+	s.loop.stats.ConnectErrors++
+	if hook := f.cfg.Hooks.Connected; hook != nil {
+		hook(&f.Flow, f.to, s.loop.now-f.since, err)
+	}
+}
+
+// noUpstream ends a flow after its last attempt.
+func (s *streams) noUpstream(f *streamFlow) {
+	c := CauseNoUpstream
+	switch {
+	case f.err == os.ErrDeadlineExceeded:
+		c = CauseConnectTimeout
+	case errors.Is(f.err, sys.EMFILE), errors.Is(f.err, sys.ENFILE):
+		c = CauseNoDescriptors
+	}
+	s.end(f, c, f.err)
+}
+
+// builtin relays to the upstream inside: echo has one direction, from the
+// client to itself; discard has one that leads nowhere.
+func (s *streams) builtin(f *streamFlow) {
+	f.connect = time.Nanosecond
+	f.echo = f.to.Network == Echo
+	f.half[up].Sink = !f.echo
+	s.relay(f)
+	f.wait[down] = pump.End
+	s.begin(f)
+}
+
+// begin gives the client's half its first turn, if there is something for it to do.
+func (s *streams) begin(f *streamFlow) {
+	if f.pending || f.half[up].Held() > 0 {
+		s.carry(f, sideClient)
+	}
+}

@@ -1,0 +1,80 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// kill ends a flow from outside.
+func (s *streams) kill(f *Flow, c Cause) { s.end(s.of(f), c, nil) }
+
+// end closes a flow, gives home what it held, and hands out its record.
+func (s *streams) end(f *streamFlow, c Cause, err error) {
+	switch f.state {
+	case streamQueued:
+		f.queued += s.loop.now - f.since
+	case streamStarved:
+		s.share.starved.Add(-1) // flowEnded wakes the ports
+	}
+	s.freeEarly(f)
+	var dropped int64
+	for h := range f.half {
+		dropped += f.half[h].Close(&s.env)
+	}
+	done := f.done
+	if done != nil {
+		s.fill(&f.Flow, c, err)
+	}
+	for side, fd := range f.fd {
+		if fd < 0 {
+			continue
+		}
+		switch {
+		case !f.tcp[side]:
+		case c.broken() || !f.complete(side):
+			sys.SetLingerReset(int(fd))
+		case !f.over(side):
+			s.discard(int(fd))
+		}
+		s.env.Kernel.Close(int(fd))
+	}
+	s.loop.stats.Ended[c]++
+	s.loop.stats.BytesDropped += dropped
+	s.loop.disarm(f.slot)
+	if f.listener == nil && f.to != nil {
+		s.addrs = append(s.addrs, f.to) // notePeers took it
+	}
+	s.slab.put(f.slot)
+	if done != nil {
+		s.handOut(done)
+	}
+	s.load.Add(-1) // after its record: Drain returns when none is left
+	s.loop.flowEnded()
+}
+
+// complete reports whether the stream towards a side has ended well: its last
+// byte was delivered, and its end too, or close(2) brings that now. Any other
+// side is reset, so that a stream that was cut short does not look complete; a
+// Unix socket cannot reset its peer, which sees an end (docs/causes.md). One
+// that is complete is not reset, because that would destroy what its socket
+// still has to send.
+func (f *streamFlow) complete(side int) bool {
+	for h := range f.half {
+		if f.dstSide(h) == side && f.wait[h] == pump.End {
+			return true
+		}
+	}
+	return false
+}
+
+// discard takes what a TCP socket has received and nobody will read: close(2) with
+// unread data is a reset, which would destroy what the socket still has to send. A
+// peer that goes on sending is reset all the same, by the kernel.
+func (s *streams) discard(fd int) {
+	const most = 8 // of 1 MiB; a receive buffer has 6 MiB at most, net.ipv4.tcp_rmem
+	for range most {
+		if n, _ := s.env.Kernel.Discard(fd, s.env.Scratch, true); n <= 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package relay
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/pool"
+)
+
+const (
+	maxPipes     = 1 << 18 // each that may exist has a few bytes of memory
+	defaultLowat = 192 << 10
+	readyBurst   = 32 // flows that are ready for their next turn before events are taken again
+	// lagWait is how long a tail below the low-water mark may wait.
+	lagWait = time.Millisecond
+	// lastWords is how long what a side had sent before it failed may wait for
+	// the other one to take it: nobody reads from that one any more, and it may
+	// be waiting for just that.
+	lastWords = time.Second
+)
+
+// streams are the stream flows of a loop, its handler of stream sockets. Like the
+// loop they belong to one goroutine, but for load and rests.
+//
+//	starved flows ─▶ closing ports ─▶ ready flows ─▶ lagging flows
+type streams struct {
+	tenant
+	share        *streamShare
+	env          pump.Env
+	slab         slab[streamFlow]
+	addrs        []*Addr       // of adopted pairs that have ended
+	ports        []*streamPort // that accept clients, or rest
+	closingPorts []*streamPort
+	resting      time.Duration     // until when the ports rest; 0: they do not
+	starved      queue[starvedRef] // flows that wait for a descriptor
+	feed         bool              // a descriptor may have become free for them
+	ready        queue[ref]        // flows whose budget was spent
+	lagging      queue[lagRef]     // flows that the low-water mark may hold back
+	load         atomic.Int64      // flows, with those that are in the mailbox
+	rests        atomic.Bool       // the ports rest, and nobody has said yet that they need not
+}
+
+// streamShare is what the streams of all loops share.
+type streamShare struct {
+	pipes     *pump.Pipes // nil: nothing is spliced
+	all       []*streams  // one per loop
+	early     pool.Pool[*earlyState]
+	adoptions pool.Pool[*adoption]
+	arrivals  pool.Pool[*arrival]
+	resting   atomic.Int32  // loops whose ports rest
+	starved   atomic.Int32  // flows that wait for a descriptor
+	rest      time.Duration // how long ports rest that found no descriptor
+}
+
+// init makes the share of an engine that uses pipes, which may be nil.
+func (sh *streamShare) init(pipes *pump.Pipes) {
+	sh.pipes = pipes
+	sh.rest = acceptRest
+	sh.early.New = func() *earlyState { return new(earlyState) }
+	sh.adoptions.New = func() *adoption { return new(adoption) }
+	sh.arrivals.New = func() *arrival { return new(arrival) }
+}
+
+// newStreams makes the streams of a loop, and adds them to the loop and the share.
+func newStreams(l *loop, all *shared, share *streamShare) *streams {
+	s := &streams{share: share}
+	s.loop, s.shared = l, all
+	s.slab.slots, s.slab.owner = &l.slots, s
+	s.env = pump.Env{Kernel: all.kernel, Pipes: share.pipes, Buffers: &all.buffers, Scratch: make([]byte, pump.ScratchSize), Lowat: all.cfg.LowWaterMark}
+	l.handlers = append(l.handlers, s)
+	share.all = append(share.all, s)
+	return s
+}
+
+// streamFlow is a flow of which both sides are stream sockets.
+//
+//	      next upstream, at once or after a pause (retrying); or the same one,
+//	                  when there is a descriptor for it (starved)
+//	                             ┌──┐
+//	                             ▼  │
+//	admitting ─▶ sniffing ─▶ connecting ─▶ relaying ─▶ ended
+//	     │                     ▲ │ ▲
+//	     └─────────────────────┘ ▼ │
+//	                            queued
+type streamFlow struct {
+	Flow
+	fd        [2]int32
+	state     streamState
+	wait      [2]pump.State // what each half waits for
+	tcp       [2]bool
+	odd       [2]bool // the side has hung up, or has urgent data: a short read says nothing
+	muted     [2]bool // the side's IN is not watched: its half waits for the other side
+	pending   bool    // the client was readable while the upstream was being connected
+	inReady   bool
+	inLagging bool
+	again     bool           // the upstream's accept queue is full: try once more at the next tick
+	hungUp    bool           // the client has closed a Unix socket while there was no upstream
+	ended     bool           // the client has ended its side meanwhile
+	throttled bool           // a half has used up its share of the bandwidth: it goes on at the next tick
+	early     *earlyState    // nil: it needs none
+	peer      netip.AddrPort // the client's, of TCP
+	done      func(*Record)
+	half      [2]pump.Half
+}
+
+type streamState uint8
+
+const (
+	streamAdmitting streamState = iota + 1
+	streamSniffing
+	streamChoosing // in Hooks.Upstream
+	streamConnecting
+	streamRetrying // waits before it connects again
+	streamQueued
+	streamStarved // waits for a descriptor
+	streamRelaying
+)
+
+// lagRef is a flow, and since when it may be held back.
+type lagRef struct {
+	ref
+	at time.Duration
+}
+
+// newFlow takes a slot for a new flow, which owns the sockets from now on.
+func (s *streams) newFlow(state streamState, client, upstream int) *streamFlow {
+	f, r := s.slab.take()
+	f.init(s, r, s.loop.now)
+	f.state = state
+	f.fd = [2]int32{int32(client), int32(upstream)}
+	return f
+}
+
+func (s *streams) flow(slot uint32) *Flow { return &s.slab.at(slot).Flow }
+
+// of returns the stream flow that f is the common part of.
+func (s *streams) of(f *Flow) *streamFlow { return s.slab.at(f.slot) }
+
+func (s *streams) local(f *Flow) Addr { return localAddr(int(s.of(f).fd[sideClient])) }
+
+// remote is the address of a side's peer: the one that was noted, for a TCP
+// socket whose connection has ended knows it no more.
+func (s *streams) remote(f *Flow, side int) Addr {
+	sf := s.of(f)
+	switch {
+	case side == sideClient && sf.peer.IsValid():
+		return Addr{Network: TCP, AddrPort: sf.peer}
+	case side == sideUpstream && f.to != nil:
+		return *f.to
+	}
+	return peerAddr(int(sf.fd[side]))
+}
+
+func (s *streams) mayDial(f *Flow) bool {
+	sf := s.of(f)
+	return sf.state != streamRelaying && !sf.connected()
+}
+
+func (s *streams) describe(f *Flow, i *FlowInfo) {
+	i.Up.Held = i.Up.Read - i.Up.Written
+	i.Down.Held = i.Down.Read - i.Down.Written
+	switch s.of(f).state {
+	case streamSniffing:
+		i.State = StateSniffing
+	case streamQueued:
+		i.State = StateQueued
+	case streamChoosing, streamConnecting, streamRetrying, streamStarved:
+		i.State = StateConnecting
+	}
+}
+
+func (s *streams) transfer(f *Flow, direction int) Transfer {
+	half := &s.of(f).half[direction]
+	t := Transfer{Read: half.In, Written: half.Out, Spliced: half.Spliced}
+	path, why := half.Path()
+	t.Path, t.Why = Path(path), Why(why)
+	return t
+}
+
+func (s *streams) tcp(f *Flow, side int) int {
+	sf := s.of(f)
+	if !sf.tcp[side] {
+		return -1
+	}
+	return int(sf.fd[side])
+}
+
+// turn ends a turn of the loop.
+func (s *streams) turn() (more bool) {
+	if s.resting > 0 && s.resting <= s.loop.now {
+		s.wakePorts()
+	}
+	s.turnStarved()
+	s.turnClosing()
+	s.turnReady()
+	s.turnLagging()
+	return false
+}
+
+func (s *streams) until() time.Duration {
+	if s.ready.len() > 0 || len(s.closingPorts) > 0 && s.resting == 0 || s.feed && s.starved.len() > 0 {
+		return 0
+	}
+	at := never
+	if s.lagging.len() > 0 {
+		at = s.lagging.first().at + lagWait
+	}
+	if s.resting > 0 {
+		at = min(at, s.resting)
+	}
+	return at
+}
+
+// close ends all flows; ports that close take what waits for the last time.
+func (s *streams) close() {
+	s.giveUp()
+	s.turnClosing()
+	s.slab.each(func(f *streamFlow) { s.end(f, CauseClosed, nil) })
+}
+
+// spare reports that streams have no descriptor that they can do without.
+func (s *streams) spare() bool { return false }

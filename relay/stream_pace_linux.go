@@ -1,0 +1,35 @@
+package relay
+
+import "github.com/penstock/penstock/internal/pump"
+
+// limit returns the bound on the flow's bandwidth, or nil if it is connected.
+func (s *streams) limit(f *Flow) *pace {
+	sf := s.of(f)
+	if sf.state == streamRelaying {
+		return nil
+	}
+	return &s.more(sf).pace
+}
+
+// paced is the budget of a turn for a flow with a bound on its bandwidth.
+func (s *streams) paced(f *streamFlow, h int) int {
+	s.env.Hard = true
+	return f.early.pace.left(h, s.loop.now)
+}
+
+// throttle has a half whose share is used up wait for the next tick.
+func (s *streams) throttle(f *streamFlow) {
+	f.throttled = true
+	s.rearm(f)
+}
+
+// goOn gives the halves that waited for their share a turn.
+func (s *streams) goOn(f *streamFlow) {
+	f.throttled = false
+	gen := f.gen
+	for h := range f.half {
+		if f.alive(gen) && f.wait[h] == pump.Again {
+			s.carry(f, h)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+var (
+	errNoSniffing  = fmt.Errorf("relay: StartSniff of a datagram flow: %w", errors.ErrUnsupported)
+	errNoPreface   = fmt.Errorf("relay: Preface of a datagram flow: %w", errors.ErrUnsupported)
+	errNoSniffHook = errors.New("relay: StartSniff without Hooks.Sniff")
+)
+
+// StartSniff, called in Hooks.Admit of a stream, has the engine read from the client
+// and show the bytes to Hooks.Sniff before it asks for an upstream. Each time that more
+// bytes have arrived, the hook is called with all of them that it has not taken away.
+// The slice is valid during the call and must not be written to.
+//
+// The hook returns the number of bytes to take away from the head, such as the length
+// of a PROXY header, and what to do next. After SniffMore it is called again when there
+// is more to show; if it has taken some bytes, at once with the rest. After SniffDone
+// the flow goes on to Hooks.Upstream, and the bytes that were not taken away are sent
+// to the upstream first.
+//
+// The argument last is true if there will be no more bytes: there are max of them,
+// timeout has passed (0 means [DefaultSniffTimeout]), or the client has ended its side.
+// SniffMore then means SniffRefuse, unless the hook has taken bytes away. A client that
+// has ended its side can still be connected to an upstream and receive its answer.
+//
+// The engine holds at most max bytes, in a buffer that grows as they arrive.
+//
+// StartSniff returns [ErrStage] in another hook, [errors.ErrUnsupported] for a datagram
+// flow, and an error if there is no Hooks.Sniff or max is not positive.
+func (f *Flow) StartSniff(max int, timeout time.Duration) error {
+	s, ok := f.owner.(*streams)
+	switch {
+	case !ok:
+		return errNoSniffing
+	case s.of(f).state != streamAdmitting:
+		return ErrStage
+	case f.cfg.Hooks.Sniff == nil:
+		return errNoSniffHook
+	case max <= 0:
+		return fmt.Errorf("relay: Sniff of at most %d bytes", max)
+	}
+	if timeout <= 0 {
+		timeout = DefaultSniffTimeout
+	}
+	x := s.more(s.of(f))
+	x.most, x.patience = max, timeout
+	return nil
+}
+
+// ClientEnded, called in Hooks.Sniff, reports whether the client has ended its side,
+// which is one of the reasons for last; see [Flow.StartSniff].
+func (f *Flow) ClientEnded() bool {
+	s, ok := f.owner.(*streams)
+	if !ok {
+		return false
+	}
+	x := s.of(f).early
+	return x != nil && x.ended
+}
+
+// sniffBurst is how often one flow is sniffed before others have their turn.
+const sniffBurst = 16
+
+// sniff reads what the client says and shows it to the hook, until that has
+// seen enough or the client says no more for now. A hook that takes what it sees
+// and asks for more does not hold the loop for a client that says much.
+func (s *streams) sniff(f *streamFlow) {
+	x := f.early
+	for range sniffBurst {
+		want := min(x.most-len(x.held), len(s.env.Scratch))
+		n, e := s.env.Kernel.Recv(int(f.fd[sideClient]), s.env.Scratch[:want])
+		switch {
+		case e == sys.EINTR:
+			continue
+		case e == sys.EAGAIN:
+			f.pending = false
+			return
+		case e != 0:
+			s.end(f, CauseClientGone, e)
+			return
+		}
+		s.resize(x, len(x.held)+n)
+		x.held = append(x.held, s.env.Scratch[:n]...)
+		// What is left in the socket gives no event: the edge has passed.
+		f.pending = n == want || n == 0 || f.odd[sideClient] || !f.tcp[sideClient]
+		x.ended = n == 0
+		s.show(f, n == 0)
+		if f.state != streamSniffing || !f.pending {
+			return
+		}
+	}
+	s.again(f)
+}
+
+// show lets the hook decide about what is held; over says that no more will come.
+func (s *streams) show(f *streamFlow, over bool) {
+	x := f.early
+	for {
+		last := over || len(x.held) >= x.most
+		take, next := f.cfg.Hooks.Sniff(&f.Flow, x.held, last)
+		take = min(max(take, 0), len(x.held))
+		if take > 0 {
+			x.held = x.held[:copy(x.held, x.held[take:])]
+		}
+		switch {
+		case next == SniffDone:
+			f.state = streamConnecting
+			s.connect(f)
+			return
+		case next != SniffMore, last && take == 0:
+			s.end(f, CauseRefused, nil)
+			return
+		case take == 0, len(x.held) == 0 && !over:
+			return
+		}
+	}
+}
+
+// Preface, called in Hooks.Connected of a stream that is connected, sends b to the
+// upstream before anything from the client; b may be a PROXY header, for instance.
+// Further calls add to it. Preface copies b. The record does not count these bytes, and
+// a built-in upstream does not receive them.
+//
+// Preface returns [ErrStage] in another hook and after a failed attempt, and
+// [errors.ErrUnsupported] for a datagram flow.
+func (f *Flow) Preface(b []byte) error {
+	s, ok := f.owner.(*streams)
+	switch {
+	case !ok:
+		return errNoPreface
+	case !s.of(f).connected():
+		return ErrStage
+	case len(b) == 0:
+		return nil
+	}
+	x := s.more(s.of(f))
+	n := len(x.held)
+	s.resize(x, n+len(b))
+	x.held = x.held[:n+len(b)]
+	copy(x.held[x.own+len(b):], x.held[x.own:n])
+	copy(x.held[x.own:], b)
+	x.own += len(b)
+	return nil
+}
+
+// connected reports whether the flow is in Hooks.Connected, with an upstream.
+func (f *streamFlow) connected() bool { return f.state == streamConnecting && f.connect > 0 }

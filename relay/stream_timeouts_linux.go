@@ -1,0 +1,80 @@
+package relay
+
+import "os"
+
+// deadline returns when the flow times out.
+func (f *streamFlow) deadline() deadline {
+	if f.cause != CauseNone {
+		return deadline{f.active + lastWords, f.cause}
+	}
+	d, t := noDeadline, f.timeouts
+	d.sooner(f.start, t.Life, CauseLife)
+	switch f.state {
+	case streamSniffing:
+		d.sooner(f.since, f.early.patience, CauseRefused)
+	case streamConnecting:
+		d.sooner(f.since, or(max(t.Connect, 0), DefaultConnectTimeout), CauseConnectTimeout)
+	case streamQueued:
+		d.sooner(f.since-f.queued, or(t.Queue, DefaultQueueTimeout), CauseQueueTimeout)
+	case streamRelaying:
+		d.sooner(f.active, t.Idle, CauseIdle)
+		// A built-in upstream has no half that could speak or close.
+		if f.fd[sideUpstream] < 0 {
+			break
+		}
+		if f.firstByte == 0 && !f.over(down) {
+			d.sooner(f.start+f.connect, t.FirstByte, CauseFirstByte)
+		}
+		if f.over(up) || f.over(down) {
+			d.sooner(f.active, or(t.HalfClosed, DefaultHalfClosedTimeout), CauseHalfClosed)
+		}
+	}
+	return d
+}
+
+// rearm sets the flow's timer to when it is due now, or has something to do
+// before.
+func (s *streams) rearm(f *streamFlow) {
+	at := f.deadline().at
+	switch {
+	case f.throttled:
+		at = s.loop.now
+	case f.again:
+		at = min(at, s.loop.now+tick)
+	case f.state == streamRetrying:
+		at = min(at, f.retryAt())
+	}
+	s.loop.arm(f.slot, at)
+}
+
+func (s *streams) timeoutsChanged(f *Flow) { s.rearm(s.of(f)) }
+
+// due looks at a flow whose timer came up, which may be early.
+func (s *streams) due(slot uint32) {
+	f := s.slab.at(slot)
+	gen := f.gen
+	if f.throttled {
+		s.goOn(f) // which may be what keeps it from being idle
+		if !f.alive(gen) {
+			return
+		}
+	}
+	d := f.deadline()
+	due := d.cause != CauseNone && d.at <= s.loop.seen
+	switch {
+	case !due && f.again:
+		s.redial(f)
+	case !due && f.state == streamRetrying && f.retryAt() <= s.loop.now:
+		s.retry(f)
+	case !due:
+		s.rearm(f)
+	case f.cause != CauseNone:
+		s.end(f, f.cause, f.err)
+	case d.cause == CauseRefused:
+		s.show(f, true)
+	case d.cause == CauseConnectTimeout:
+		s.connectFailed(f, os.ErrDeadlineExceeded)
+	default:
+		s.end(f, d.cause, nil)
+	}
+}

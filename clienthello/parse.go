@@ -259,7 +259,7 @@ func cleanName(b []byte) (string, error) {
 	if n := len(b) - 1; b[n] == '.' {
 		b = b[:n]
 	}
-	label, letters := 0, false
+	label, alphabetic := 0, false
 	for i, c := range b {
 		switch {
 		case c == '.':
@@ -269,9 +269,9 @@ func cleanName(b []byte) (string, error) {
 			label = -1
 		case 'A' <= c && c <= 'Z':
 			b[i] |= 0x20
-			letters = true
+			alphabetic = true
 		case 'a' <= c && c <= 'z', c == '-', c == '_':
-			letters = true
+			alphabetic = true
 		case '0' <= c && c <= '9':
 		case c == ':':
 			if _, err := netip.ParseAddr(string(b)); err == nil {
@@ -288,7 +288,7 @@ func cleanName(b []byte) (string, error) {
 	if label == 0 || len(b) > 253 {
 		return "", errName
 	}
-	if !letters { // numbers and dots are an address, or are taken for one by somebody
+	if !alphabetic { // numbers and dots are an address, or are taken for one by somebody
 		return "", errLiteral
 	}
 	return string(b), nil

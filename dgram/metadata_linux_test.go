@@ -267,14 +267,14 @@ func TestICMPErrors(t *testing.T) {
 	}
 }
 
-// stuckOnce is a RawConn whose first reads fail as those of a socket do whose
+// failingOnce is a RawConn whose first reads fail as those of a socket do whose
 // error queue has something in it while its send buffer is full.
-type stuckOnce struct {
+type failingOnce struct {
 	syscall.RawConn
 	times int
 }
 
-func (s *stuckOnce) Read(f func(uintptr) bool) error {
+func (s *failingOnce) Read(f func(uintptr) bool) error {
 	if s.times--; s.times >= 0 {
 		return errors.New("not pollable")
 	}
@@ -284,17 +284,17 @@ func (s *stuckOnce) Read(f func(uintptr) bool) error {
 // TestLoneError: a socket that the netpoller gave up is read without it, its
 // errors are kept for ReadErrors, and nothing is lost.
 func TestLoneError(t *testing.T) {
-	for _, waiting := range []bool{false, true} {
+	for _, arrived := range []bool{false, true} {
 		p := newPath(t, "v4")
 		c := bestLevel.with(func(c *Config) { c.Errors = true }).conn(t, p.recv)
 		k := c.driver.(*kernel)
-		k.raw = &stuckOnce{k.raw, 3}
+		k.raw = &failingOnce{k.raw, 3}
 		dead := newPath(t, "v4")
 		to := local(dead.recv)
 		dead.recv.Close()
 		mustWrite(t, c, []Message{{Buf: []byte("x"), Addr: to}})
 		send := bestLevel.conn(t, p.send)
-		if waiting {
+		if arrived {
 			mustWrite(t, send, []Message{{Buf: []byte("here"), Addr: p.to}})
 		} else {
 			time.AfterFunc(20*time.Millisecond, func() { send.WriteBatch([]Message{{Buf: []byte("here"), Addr: p.to}}) })
@@ -326,7 +326,7 @@ func TestLoneErrorUnix(t *testing.T) {
 	server.SetReadDeadline(time.Now().Add(patience))
 	c := bestLevel.conn(t, server)
 	k := c.driver.(*kernel)
-	k.raw = &stuckOnce{k.raw, 1}
+	k.raw = &failingOnce{k.raw, 1}
 	client, err := net.DialUnix("unixgram", nil, server.LocalAddr().(*net.UnixAddr))
 	if err != nil {
 		t.Fatal(err)
@@ -352,7 +352,7 @@ func TestLoneErrorIsTold(t *testing.T) {
 	p := newPath(t, "connected-v4")
 	c := bestLevel.conn(t, p.send)
 	k := c.driver.(*kernel)
-	k.raw = &stuckOnce{k.raw, 1}
+	k.raw = &failingOnce{k.raw, 1}
 	p.recv.Close()
 	mustWrite(t, c, []Message{{Buf: []byte("anyone?")}})
 	p.send.SetReadDeadline(time.Now().Add(patience))

@@ -77,7 +77,7 @@ func TestTryReadBatch(t *testing.T) {
 				t.Errorf("with a datagram there: %d, %v", n, err)
 			}
 			k := recv.driver.(*kernel)
-			k.raw = &stuckOnce{k.raw, 1}
+			k.raw = &failingOnce{k.raw, 1}
 			if n, err := recv.TryReadBatch(ms); n != 0 || err != nil {
 				t.Errorf("without the netpoller: %d, %v", n, err)
 			}

@@ -19,16 +19,16 @@ func TestLikeIoCopy(t *testing.T) {
 	const stories = 2
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	for _, ending := range endings {
-		t.Run(ending.name, func(t *testing.T) {
+	for _, scenario := range scenarios {
+		t.Run(scenario.name, func(t *testing.T) {
 			for _, l := range lines {
-				if ending.fits != nil && !ending.fits(l) {
+				if scenario.fits != nil && !scenario.fits(l) {
 					continue
 				}
 				t.Run(l.String(), func(t *testing.T) {
 					for i := range uint64(stories) {
-						want := story(t, l, ending, rand.New(rand.NewPCG(seed, i)), io.Copy)
-						got := story(t, l, ending, rand.New(rand.NewPCG(seed, i)), func(dst io.Writer, src io.Reader) (int64, error) {
+						want := story(t, l, scenario, rand.New(rand.NewPCG(seed, i)), io.Copy)
+						got := story(t, l, scenario, rand.New(rand.NewPCG(seed, i)), func(dst io.Writer, src io.Reader) (int64, error) {
 							return Copy(dst.(net.Conn), src.(net.Conn))
 						})
 						if got != want {
@@ -44,7 +44,7 @@ func TestLikeIoCopy(t *testing.T) {
 // outcome is how a story ended.
 type outcome struct {
 	n        int64
-	received int64 // before the ending
+	received int64 // before the end
 	class    string
 	then     string // what the reader saw once dst was closed
 }
@@ -53,13 +53,13 @@ func (o outcome) String() string {
 	return fmt.Sprintf("n=%d, %s; the reader got %d, then %s", o.n, o.class, o.received, o.then)
 }
 
-type ending struct {
+type scenario struct {
 	name string
 	fits func(line) bool // nil: all
 	do   func(*testing.T, *rig)
 }
 
-var endings = []ending{
+var scenarios = []scenario{
 	{"source ends", nil, func(t *testing.T, r *rig) { endWriting(r.from) }},
 	{"source resets", func(l line) bool { return l.src.canReset() }, func(t *testing.T, r *rig) {
 		unread(t, r.src)
@@ -100,7 +100,7 @@ func (r *rig) prod() {
 	}
 }
 
-func story(t *testing.T, l line, e ending, random *rand.Rand, copy func(io.Writer, io.Reader) (int64, error)) outcome {
+func story(t *testing.T, l line, e scenario, random *rand.Rand, copy func(io.Writer, io.Reader) (int64, error)) outcome {
 	t.Helper()
 	r := newRig(t, l)
 	defer func() {

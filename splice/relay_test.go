@@ -128,7 +128,7 @@ func halfClosable(tb testing.TB) (near, far net.Conn) {
 	}{near, near.(struct{ net.Conn }).Conn.(closer)}, far
 }
 
-func TestRelayBulkBothWays(t *testing.T) {
+func TestRelayBulkInBothDirections(t *testing.T) {
 	eachPair(t, func(t *testing.T, d *duplex, l line) {
 		const total = 5 << 20
 		d.start(t)

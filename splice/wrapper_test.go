@@ -81,8 +81,8 @@ func TestReadAheadLost(t *testing.T) {
 	}
 }
 
-// TestReadAheadBothWays: a Relay delivers both.
-func TestReadAheadBothWays(t *testing.T) {
+// TestReadAheadInBothDirections: a Relay delivers both.
+func TestReadAheadInBothDirections(t *testing.T) {
 	d := newDuplex(t, tcp, unix)
 	d.a = outer{&reader{Conn: d.a, ahead: bytes.Clone(pattern().At(0, 70_000))}}
 	d.b = &reader{Conn: d.b, ahead: bytes.Clone(pattern().At(0, 3))}

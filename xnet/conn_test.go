@@ -57,7 +57,7 @@ var configs = map[string]dgram.Config{
 }
 
 // TestRoundTrip writes messages with several buffers and reads them into others,
-// with lengths that fit in no simple way.
+// with lengths that fit in no simple read.
 func TestRoundTrip(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -189,7 +189,7 @@ func TestSameAsXNet(t *testing.T) {
 	}
 }
 
-// TestSingleReads mixes every way to read on one socket: a super-packet that one
+// TestSingleReads mixes every read to read on one socket: a super-packet that one
 // call began is gone on with by the next.
 func TestSingleReads(t *testing.T) {
 	for name, cfg := range configs {
@@ -203,7 +203,7 @@ func TestSingleReads(t *testing.T) {
 				t.Fatal(n, err)
 			}
 			buf := make([]byte, 10)
-			ways := []func() (int, net.Addr, error){
+			reads := []func() (int, net.Addr, error){
 				func() (int, net.Addr, error) { n, err := b.Read(buf); return n, a.LocalAddr(), err },
 				func() (int, net.Addr, error) { return b.ReadFrom(buf) },
 				func() (int, net.Addr, error) { n, from, err := b.ReadFromUDP(buf); return n, from, err },
@@ -218,15 +218,15 @@ func TestSingleReads(t *testing.T) {
 				},
 			}
 			for i := range ms {
-				n, from, err := ways[i%len(ways)]()
+				n, from, err := reads[i%len(reads)]()
 				if n != 2 || err != nil || buf[0] != byte(i) || from.String() != a.LocalAddr().String() {
 					t.Fatalf("datagram %d: %d bytes %x from %v, %v", i, n, buf[:n], from, err)
 				}
 			}
 			b.SetReadDeadline(time.Now().Add(-time.Second))
-			for i, way := range ways {
-				if n, _, err := way(); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("way %d past the deadline: %d, %v", i, n, err)
+			for i, read := range reads {
+				if n, _, err := read(); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("read %d past the deadline: %d, %v", i, n, err)
 				}
 			}
 		})

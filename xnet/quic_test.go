@@ -41,11 +41,11 @@ func TestQUIC(t *testing.T) {
 		total /= 10
 	}
 	const rounds = 3
-	ways := []func(*testing.T, int) time.Duration{overUDPConn, overConn}
+	transfers := []func(*testing.T, int) time.Duration{overUDPConn, overConn}
 	var cpu [2]time.Duration
 	for range rounds { // interleaved, so that both have the machine's moods
-		for i, way := range ways {
-			cpu[i] += way(t, total)
+		for i, transfer := range transfers {
+			cpu[i] += transfer(t, total)
 		}
 	}
 	if cpu[0] > 0 {

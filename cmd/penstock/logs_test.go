@@ -83,7 +83,7 @@ func sorted(text string) string {
 }
 
 // A log that nobody reads stops no flow: records without room are counted.
-func TestAccessLogStuck(t *testing.T) {
+func TestAccessLogBlocked(t *testing.T) {
 	need(t, "mkfifo")
 	t.Parallel()
 	up := speak(t, "up")
@@ -163,7 +163,7 @@ access-log: {to: "syslog:unix://{1}/log", format: "gone: {cause} {client}"}
 
 // A standard error that nobody reads, and that is full when the daemon starts, keeps it neither
 // from serving nor from exiting.
-func TestLogStuck(t *testing.T) {
+func TestLogBlocked(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {

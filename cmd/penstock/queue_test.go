@@ -21,9 +21,9 @@ groups:
   long: {members: [{to: "{0}", max-flows: 1}], queue: {size: 4, timeout: 1m}}
   short: {members: [{to: "{0}", max-flows: 1}], queue: {size: 4, timeout: 100ms}}
 `, up.url())
-	waiting := func(group string, n int) {
+	mustQueue := func(group string, n int) {
 		t.Helper()
-		eventually(t, "so many wait", func() bool {
+		eventually(t, "the flows are queued", func() bool {
 			g, err := d.admin.Group(d.ctx(), group)
 			return err == nil && g.Queue.Flows == n
 		})
@@ -33,11 +33,11 @@ groups:
 	var row []net.Conn
 	for i := range 4 {
 		row = append(row, d.to("long"))
-		waiting("long", i+1)
+		mustQueue("long", i+1)
 	}
 	// They are listed with the state by which they can be filtered.
 	if l, err := d.admin.Flows(d.ctx(), api.Filter{State: "queued"}, api.Page{}); err != nil || len(l.Flows) != len(row) || l.Flows[0].State != "queued" {
-		t.Errorf("%d flows are waiting, want %d: %+v, %v", len(l.Flows), len(row), l.Flows, err)
+		t.Errorf("%d flows are queued, want %d: %+v, %v", len(l.Flows), len(row), l.Flows, err)
 	}
 	d.mustTurnAway("long", "")
 	mustBe(t, d.records(1)[0], "cause", "no-upstream", "reason", "queue-full")
@@ -46,7 +46,7 @@ groups:
 		if n := name(t, c); n != "up" {
 			t.Errorf("it went to %s", n)
 		}
-		waiting("long", len(row)-i-1)
+		mustQueue("long", len(row)-i-1)
 		first = c
 	}
 	first.Close()
@@ -57,7 +57,7 @@ groups:
 		}
 	}
 	if queued != len(row) {
-		t.Errorf("%d records tell of the queue, want %d", queued, len(row))
+		t.Errorf("%d records have a queue time, want %d", queued, len(row))
 	}
 
 	held := d.to("short")

@@ -111,11 +111,11 @@ groups:
 		}
 		late.Close()
 		if c%files == 1 {
-			extra := d.to("extra")
-			if n := name(t, extra); n != "one" {
+			added := d.to("added")
+			if n := name(t, added); n != "one" {
 				t.Errorf("a client of the new listener went to %s", n)
 			}
-			extra.Close()
+			added.Close()
 		}
 		seen := served.Load()
 		eventually(t, "the load goes on", func() bool { return served.Load() > seen+20 || t.Failed() })
@@ -289,7 +289,7 @@ listeners:
 
 // Every reload reports what waits for the next start, until the restart or until it is undone,
 // which changes nothing.
-func TestReloadComparesWithWhatIsInForce(t *testing.T) {
+func TestReloadComparesWithTheRunningConfiguration(t *testing.T) {
 	t.Parallel()
 	const text = `
 listeners: {main: {listen: "tcp://127.0.0.1:0", to: "echo:"}}
@@ -310,7 +310,7 @@ listeners: {main: {listen: "tcp://127.0.0.1:0", to: "echo:"}}
 
 // Flows that are not connected yet when their group is removed, because they are queued or being
 // sniffed, go where the new file says.
-func TestReloadUnderWay(t *testing.T) {
+func TestReloadWhileConnecting(t *testing.T) {
 	t.Parallel()
 	old, fresh := speak(t, "old"), speak(t, "fresh")
 	const text = `

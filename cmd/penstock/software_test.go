@@ -60,8 +60,8 @@ func TestWeb(t *testing.T) {
 	up(t, "nginx", "127.0.0.1:"+port)
 	d := relay(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:"+port)
 
-	for _, extra := range [][]string{nil, {"-H", "Connection: close"}} {
-		args := append([]string{"-t1", "-c20", "-d1s", "--timeout", "20s"}, extra...)
+	for _, options := range [][]string{nil, {"-H", "Connection: close"}} {
+		args := append([]string{"-t1", "-c20", "-d1s", "--timeout", "20s"}, options...)
 		out, err := exec.Command("wrk", append(args, "http://"+d.addr().String()+"/small")...).CombinedOutput()
 		text := string(out)
 		if err != nil || strings.Contains(text, "Socket errors") || strings.Contains(text, "Non-2xx") || !regexp.MustCompile(`[1-9]\d* requests in`).MatchString(text) {

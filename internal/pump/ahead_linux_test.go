@@ -10,8 +10,8 @@ import (
 
 // stalled returns a half from a Unix socket whose pipe holds bytes that the
 // destination does not take, and how many bytes were written and read.
-func stalled(t *testing.T, dst string) (w *way, off int64) {
-	w = newWay(t, "unix", dst)
+func stalled(t *testing.T, dst string) (w *transfer, off int64) {
+	w = newTransfer(t, "unix", dst)
 	off = w.bulk(0)
 	w.k.Fail(testkernel.SpliceOut, sys.EAGAIN, -1)
 	w.write(off, 50_000)
@@ -92,7 +92,7 @@ func TestAheadAgain(t *testing.T) {
 
 // A source that is reset meanwhile fails, once what was read before is delivered.
 func TestAheadReset(t *testing.T) {
-	w := newWay(t, "unix", "unix")
+	w := newTransfer(t, "unix", "unix")
 	w.srcConn.Write([]byte("never read")) // closed with this in its queue, the peer resets
 	off := w.bulk(0)
 	w.k.FailAfter(0, testkernel.SpliceOut, sys.EAGAIN, 3)
@@ -128,7 +128,7 @@ func TestSendBuffer(t *testing.T) {
 	}{
 		{"unix", 0, true}, {"unix", 100_000, false}, {"tcp4", 0, false},
 	} {
-		w := newWay(t, "unix", c.dst)
+		w := newTransfer(t, "unix", c.dst)
 		sys.SetBuffers(w.dst, 0, c.own)
 		before := size(w.dst)
 		if c.own == 0 && before != 212992 {

@@ -15,14 +15,14 @@ import (
 func TestInterrupted(t *testing.T) {
 	for _, c := range []testkernel.Call{testkernel.Recv, testkernel.Send, testkernel.SpliceIn, testkernel.SpliceOut} {
 		t.Run(c.String(), func(t *testing.T) {
-			eachPair(t, func(t *testing.T, w *way) {
+			eachPair(t, func(t *testing.T, w *transfer) {
 				w.k.FailAfter(1, c, sys.EINTR, 5)
 				w.pass(2<<20, 1<<20)
 			})
 		})
 	}
 	t.Run("discard", func(t *testing.T) {
-		eachPair(t, func(t *testing.T, w *way) {
+		eachPair(t, func(t *testing.T, w *transfer) {
 			w.half.Sink = true
 			w.k.Fail(testkernel.Discard, sys.EINTR, 5)
 			from := w.feed(1000, 100)
@@ -39,7 +39,7 @@ func TestInterrupted(t *testing.T) {
 func TestShortWrites(t *testing.T) {
 	for _, c := range []testkernel.Call{testkernel.Send, testkernel.SpliceOut} {
 		t.Run(c.String(), func(t *testing.T) {
-			eachPair(t, func(t *testing.T, w *way) {
+			eachPair(t, func(t *testing.T, w *transfer) {
 				w.k.Short(c, 1447, -1)
 				if c == testkernel.Send {
 					w.half.Refuse(WhyOff) // or else most of it is spliced, and how much depends on the reads
@@ -55,7 +55,7 @@ func TestShortWrites(t *testing.T) {
 
 // A source that the kernel does not splice from is copied.
 func TestSourceRefusesSplice(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		w.k.Fail(testkernel.SpliceIn, sys.EINVAL, -1)
 		w.pass(4<<20, 1<<20)
 		if path, why := w.half.Path(); path != PathCopy || why != WhyKernel {
@@ -70,7 +70,7 @@ func TestSourceRefusesSplice(t *testing.T) {
 // A destination that the kernel does not splice to gets what the pipe holds by
 // copy, in order, and then everything else.
 func TestDestinationRefusesSplice(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		w.k.Fail(testkernel.SpliceOut, sys.EINVAL, -1)
 		w.pass(4<<20, 1<<20)
 		if path, why := w.half.Path(); path != PathCopy || why != WhyKernel {
@@ -87,7 +87,7 @@ func TestDestinationRefusesSplice(t *testing.T) {
 
 // The same with short reads of the pipe and a slow reader behind it.
 func TestDestinationRefusesSpliceSlowly(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		w.k.FailAfter(1, testkernel.SpliceOut, sys.EINVAL, 1)
 		w.k.Fail(testkernel.ReadPipe, sys.EINTR, 2)
 		w.k.Short(testkernel.ReadPipe, 5000, 10)
@@ -98,7 +98,7 @@ func TestDestinationRefusesSpliceSlowly(t *testing.T) {
 
 // A source with a low-water mark must not keep it when splicing is over.
 func TestLowatAfterRefusal(t *testing.T) {
-	w := newWay(t, "tcp4", "tcp4")
+	w := newTransfer(t, "tcp4", "tcp4")
 	w.env.Lowat = 100_000
 	off := w.stream(0)
 	if !w.half.Lagging() || w.k.Lowat(w.src) != 100_000 {
@@ -116,15 +116,15 @@ func TestLowatAfterRefusal(t *testing.T) {
 // Without pipes everything is copied; the refusals are counted, and the pipes
 // are asked for again later.
 func TestNoPipe(t *testing.T) {
-	for name, fault := range map[string]func(*way){
-		"emfile":  func(w *way) { w.k.Fail(testkernel.Pipe, sys.EMFILE, -1) },
-		"enfile":  func(w *way) { w.k.Fail(testkernel.Pipe, sys.ENFILE, -1) },
-		"shrunk":  func(w *way) { w.k.Short(testkernel.Pipe, 4096, -1) },
-		"taken":   func(w *way) { w.takePipes() },
-		"nowhere": func(w *way) { w.env.Pipes = nil },
+	for name, fault := range map[string]func(*transfer){
+		"emfile":  func(w *transfer) { w.k.Fail(testkernel.Pipe, sys.EMFILE, -1) },
+		"enfile":  func(w *transfer) { w.k.Fail(testkernel.Pipe, sys.ENFILE, -1) },
+		"shrunk":  func(w *transfer) { w.k.Short(testkernel.Pipe, 4096, -1) },
+		"taken":   func(w *transfer) { w.takePipes() },
+		"nowhere": func(w *transfer) { w.env.Pipes = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachPair(t, func(t *testing.T, w *way) {
+			eachPair(t, func(t *testing.T, w *transfer) {
 				pipes := w.env.Pipes
 				defer func() { w.env.Pipes = pipes }()
 				fault(w)
@@ -148,7 +148,7 @@ func TestNoPipe(t *testing.T) {
 }
 
 // takePipes leaves nothing of the budget.
-func (w *way) takePipes() {
+func (w *transfer) takePipes() {
 	for p := w.env.Pipes.Get(); p != nil; p = w.env.Pipes.Get() {
 		w.taken = append(w.taken, p)
 	}
@@ -156,7 +156,7 @@ func (w *way) takePipes() {
 
 // A budget that recovers is used again.
 func TestPipesComeBack(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		w.k.Fail(testkernel.Pipe, sys.EMFILE, 1)
 		off := w.bulk(0)
 		if w.k.Count(testkernel.Pipe) == 0 || w.env.Pipes.Stats().Refused != 1 {
@@ -174,7 +174,7 @@ func TestPipesComeBack(t *testing.T) {
 // Once a pipe was had, an earlier refusal delays nothing: after small reads, big
 // ones lead to splicing as quickly as they first did.
 func TestRefusalIsForgotten(t *testing.T) {
-	w := newWay(t, "tcp4", "tcp4")
+	w := newTransfer(t, "tcp4", "tcp4")
 	w.k.Fail(testkernel.Pipe, sys.EMFILE, 1)
 	off := w.bulk(0)
 	send := func(n int) {
@@ -202,7 +202,7 @@ func TestRefusalIsForgotten(t *testing.T) {
 }
 
 // stream sends chunks below the mark until the source has one.
-func (w *way) stream(off int64) int64 {
+func (w *transfer) stream(off int64) int64 {
 	w.t.Helper()
 	const chunk = 50_000
 	for end := off + 2*earned; off < end && !w.half.Lagging(); off += chunk {
@@ -214,7 +214,7 @@ func (w *way) stream(off int64) int64 {
 }
 
 // tail sends less than the mark, which only a turn without an event finds.
-func (w *way) tail(off int64) int64 {
+func (w *transfer) tail(off int64) int64 {
 	w.t.Helper()
 	if _, err := w.near.Write(pattern().At(off, 100)); err != nil {
 		w.t.Fatal(err)
@@ -227,7 +227,7 @@ func (w *way) tail(off int64) int64 {
 	return off + 100
 }
 
-func (w *way) marked(want int) {
+func (w *transfer) marked(want int) {
 	w.t.Helper()
 	if got, e := sys.ReceiveLowat.Get(w.src); e != 0 || max(got, 1) != want || w.half.Lagging() != (want > 1) {
 		w.t.Fatalf("the socket's mark is %d, %v; lagging %v; want %d", got, e, w.half.Lagging(), want)
@@ -237,7 +237,7 @@ func (w *way) marked(want int) {
 // A TCP source earns its low-water mark by streaming, and keeps it over a late
 // tail, but not over two.
 func TestLowat(t *testing.T) {
-	w := newWay(t, "tcp4", "unix")
+	w := newTransfer(t, "tcp4", "unix")
 	w.env.Lowat = 100_000
 	off := w.bulk(0)
 	w.marked(1)
@@ -265,7 +265,7 @@ func TestLowat(t *testing.T) {
 // A source that rests loses its mark after some looks that found nothing, and
 // has it back when it streams again.
 func TestLowatRests(t *testing.T) {
-	w := newWay(t, "tcp4", "tcp4")
+	w := newTransfer(t, "tcp4", "tcp4")
 	w.env.Lowat = 100_000
 	off := w.stream(0)
 	for i := range restsMost {
@@ -283,7 +283,7 @@ func TestLowatRests(t *testing.T) {
 
 // A source whose turns are big anyway needs no mark.
 func TestLowatNotNeeded(t *testing.T) {
-	w := newWay(t, "tcp4", "tcp4")
+	w := newTransfer(t, "tcp4", "tcp4")
 	w.env.Lowat = 20_000
 	for off := int64(0); off < 2*earned; off += 50_000 {
 		w.write(off, 50_000)
@@ -296,7 +296,7 @@ func TestLowatNotNeeded(t *testing.T) {
 }
 
 func TestNoLowatOnUnix(t *testing.T) {
-	w := newWay(t, "unix", "tcp4")
+	w := newTransfer(t, "unix", "tcp4")
 	w.env.Lowat = 100_000
 	w.stream(0)
 	if n := w.k.Count(testkernel.RcvLowat); n != 0 || w.half.Lagging() {
@@ -306,7 +306,7 @@ func TestNoLowatOnUnix(t *testing.T) {
 
 // A mark that the kernel refuses is no mark.
 func TestLowatRefused(t *testing.T) {
-	w := newWay(t, "tcp4", "tcp4")
+	w := newTransfer(t, "tcp4", "tcp4")
 	w.env.Lowat = 100_000
 	w.k.Fail(testkernel.RcvLowat, sys.EINVAL, -1)
 	w.stream(0)
@@ -327,7 +327,7 @@ func TestModel(t *testing.T) {
 		rounds = 1
 	}
 	for round := range rounds {
-		eachPair(t, func(t *testing.T, w *way) {
+		eachPair(t, func(t *testing.T, w *transfer) {
 			seed := rand.Uint64()
 			t.Logf("round %d, seed %d", round, seed)
 			w.model(seed)
@@ -342,11 +342,11 @@ func FuzzModel(f *testing.F) {
 	f.Add(uint64(4), byte(3))
 	f.Fuzz(func(t *testing.T, seed uint64, pair byte) {
 		p := pairs[pair%4]
-		newWay(t, p.src, p.dst).model(seed)
+		newTransfer(t, p.src, p.dst).model(seed)
 	})
 }
 
-func (w *way) model(seed uint64) {
+func (w *transfer) model(seed uint64) {
 	t, r := w.t, rand.New(rand.NewPCG(seed, 1))
 	interrupted := []sys.Errno{sys.EINTR}
 	later := []sys.Errno{sys.EINTR, sys.EAGAIN}

@@ -17,7 +17,7 @@ func TestGive(t *testing.T) {
 	for _, own := range []int{0, 1, 50, 100} {
 		for _, short := range []int{0, 1, 49, 50, 51} {
 			t.Run(fmt.Sprintf("own=%d/short=%d", own, short), func(t *testing.T) {
-				eachPair(t, func(t *testing.T, w *way) {
+				eachPair(t, func(t *testing.T, w *transfer) {
 					if short > 0 {
 						w.k.Short(testkernel.Send, short, 5)
 					}
@@ -48,7 +48,7 @@ func TestGive(t *testing.T) {
 
 // A half that is closed first has dropped what was the source's.
 func TestGiveAndClose(t *testing.T) {
-	w := newWay(t, "tcp4", "tcp4")
+	w := newTransfer(t, "tcp4", "tcp4")
 	w.half.Give(&w.env, w.buffers.Get(100), 30)
 	if n := w.half.Close(&w.env); n != 70 {
 		t.Errorf("%d bytes dropped", n)
@@ -62,7 +62,7 @@ func TestGiveAndClose(t *testing.T) {
 
 // A sink takes what it is given.
 func TestGiveToSink(t *testing.T) {
-	w := newWay(t, "tcp4", "tcp4")
+	w := newTransfer(t, "tcp4", "tcp4")
 	w.half.Sink = true
 	w.half.Give(&w.env, w.buffers.Get(100), 0)
 	if st := w.turn(1000); st != WantRead || w.half.Out != 100 {
@@ -78,7 +78,7 @@ func TestHardBudget(t *testing.T) {
 		"sink":   {0, 1, 100, 10_000, 200_000, 64 << 10},
 	} {
 		t.Run("mode="+mode, func(t *testing.T) {
-			eachPair(t, func(t *testing.T, w *way) {
+			eachPair(t, func(t *testing.T, w *transfer) {
 				const n = 1 << 20
 				w.env.Hard = true
 				w.half.Sink = mode == "sink"

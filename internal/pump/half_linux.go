@@ -10,7 +10,7 @@ import (
 type Env struct {
 	Kernel  sys.Kernel
 	Pipes   *Pipes        // nil: nothing is spliced
-	Buffers *pool.Buffers // where leftovers wait for a slow reader
+	Buffers *pool.Buffers // where bytes are held for a slow reader
 	Scratch []byte        // the copy's buffer; holds nothing between turns
 	// Lowat, when above 1, is the SO_RCVLOWAT of a source that streams, in
 	// bytes; the owner must then give lagging halves a turn within a short time.

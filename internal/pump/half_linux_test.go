@@ -15,7 +15,7 @@ func TestPass(t *testing.T) {
 		{0, 1}, {1, 1}, {1000, 1}, {100_000, 1447}, {1 << 20, 4096}, {5 << 20, 16 << 10}, {5 << 20, 64 << 10}, {5<<20 + 13, 1 << 20},
 	} {
 		t.Run(fmt.Sprintf("bytes=%d/chunk=%d", c.n, c.chunk), func(t *testing.T) {
-			eachPair(t, func(t *testing.T, w *way) { w.pass(c.n, c.chunk) })
+			eachPair(t, func(t *testing.T, w *transfer) { w.pass(c.n, c.chunk) })
 		})
 	}
 }
@@ -23,7 +23,7 @@ func TestPass(t *testing.T) {
 // Messages never meet a pipe, not even those of a TLS record's size (RFC 8446,
 // section 5.2: 16 KiB, 256 bytes and a header of 5 at most); bulk does, and says so.
 func TestPath(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		off := int64(0)
 		for i := range 50 {
 			n := 1000
@@ -42,7 +42,7 @@ func TestPath(t *testing.T) {
 			t.Errorf("path %v, %v", path, why)
 		}
 	})
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		w.pass(8<<20, 1<<20)
 		if path, why := w.half.Path(); path != PathSplice || why != WhyNone {
 			t.Errorf("path %v, %v", path, why)
@@ -58,7 +58,7 @@ func TestPath(t *testing.T) {
 }
 
 // bulk makes the half splice; it returns how many bytes that took.
-func (w *way) bulk(off int64) int64 {
+func (w *transfer) bulk(off int64) int64 {
 	w.t.Helper()
 	const n = 64 << 10
 	for range 300 {
@@ -78,7 +78,7 @@ func (w *way) bulk(off int64) int64 {
 
 // Both changes of mode, shown by who is called.
 func TestModes(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		off := w.bulk(0)
 		recv, splice := w.k.Count(testkernel.Recv), w.k.Count(testkernel.SpliceIn)
 		w.write(off, 100)
@@ -114,7 +114,7 @@ func TestModes(t *testing.T) {
 
 // An idle direction has no pipe, whatever it did before.
 func TestIdleHasNoPipe(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		w.bulk(0)
 		if s := w.env.Pipes.Stats(); s.Leased != 0 || s.Open == 0 {
 			t.Errorf("an idle direction that spliced: %+v", s)
@@ -127,7 +127,7 @@ func TestIdleHasNoPipe(t *testing.T) {
 func TestSlowReader(t *testing.T) {
 	for _, mode := range []string{"copy", "splice"} {
 		t.Run("mode="+mode, func(t *testing.T) {
-			eachPair(t, func(t *testing.T, w *way) {
+			eachPair(t, func(t *testing.T, w *transfer) {
 				const n = 32 << 20
 				if mode == "copy" {
 					w.half.Refuse(WhyOff)
@@ -169,7 +169,7 @@ func TestSlowReader(t *testing.T) {
 
 // The source has ended, the pipe has not: the end must wait for the last byte.
 func TestEndWithBytesInThePipe(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		off := w.bulk(0)
 		w.k.Fail(testkernel.SpliceOut, sys.EAGAIN, 3)
 		w.write(off, 50_000)
@@ -195,7 +195,7 @@ func TestEndWithBytesInThePipe(t *testing.T) {
 func TestCloseWithBytesHeld(t *testing.T) {
 	for _, c := range []testkernel.Call{testkernel.SpliceOut, testkernel.Send} {
 		t.Run(c.String(), func(t *testing.T) {
-			eachPair(t, func(t *testing.T, w *way) {
+			eachPair(t, func(t *testing.T, w *transfer) {
 				var off int64
 				if c == testkernel.SpliceOut {
 					off = w.bulk(0)
@@ -227,7 +227,7 @@ func TestReset(t *testing.T) {
 		c.Close()
 	}
 	t.Run("source", func(t *testing.T) {
-		eachPair(t, func(t *testing.T, w *way) {
+		eachPair(t, func(t *testing.T, w *transfer) {
 			w.srcConn.Write([]byte("never read")) // a Unix socket closed with this in its queue resets
 			w.write(0, 1000)
 			w.until(WantRead)
@@ -238,7 +238,7 @@ func TestReset(t *testing.T) {
 		})
 	})
 	t.Run("source, splicing", func(t *testing.T) {
-		eachPair(t, func(t *testing.T, w *way) {
+		eachPair(t, func(t *testing.T, w *transfer) {
 			w.srcConn.Write([]byte("never read"))
 			w.bulk(0)
 			reset(w.near)
@@ -247,21 +247,21 @@ func TestReset(t *testing.T) {
 			}
 		})
 	})
-	gone := func(t *testing.T, w *way, st State) {
+	gone := func(t *testing.T, w *transfer, st State) {
 		t.Helper()
 		if st != Failed || w.half.AtSrc || w.half.Err != sys.ECONNRESET && w.half.Err != sys.EPIPE {
 			t.Errorf("state %d, %v, at source %v", st, w.half.Err, w.half.AtSrc)
 		}
 	}
 	t.Run("destination", func(t *testing.T) {
-		eachPair(t, func(t *testing.T, w *way) {
+		eachPair(t, func(t *testing.T, w *transfer) {
 			reset(w.far)
 			w.write(0, 1000)
 			gone(t, w, w.run())
 		})
 	})
 	t.Run("destination, splicing", func(t *testing.T) {
-		eachPair(t, func(t *testing.T, w *way) {
+		eachPair(t, func(t *testing.T, w *transfer) {
 			off := w.bulk(0)
 			reset(w.far)
 			w.write(off, 30_000)
@@ -272,7 +272,7 @@ func TestReset(t *testing.T) {
 		})
 	})
 	t.Run("destination, bytes held", func(t *testing.T) {
-		eachPair(t, func(t *testing.T, w *way) {
+		eachPair(t, func(t *testing.T, w *transfer) {
 			w.k.Fail(testkernel.Send, sys.EAGAIN, 2)
 			w.write(0, 1000)
 			w.until(WantWrite)
@@ -286,7 +286,7 @@ func TestReset(t *testing.T) {
 }
 
 func TestSink(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		w.half.Sink = true
 		from := w.feed(5<<20, 100_000)
 		if st := w.run(); st != End {
@@ -306,7 +306,7 @@ func TestSink(t *testing.T) {
 }
 
 func TestPreload(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		w.half.Preload(&w.env, nil)
 		if w.half.Held() != 0 {
 			t.Fatal("nothing is something")
@@ -339,7 +339,7 @@ func TestPreload(t *testing.T) {
 
 // A turn moves about its budget and no more than one read or splice above it.
 func TestBudget(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		w.half.Refuse(WhyOff)
 		from, to := w.feed(2<<20, 1<<20), w.drain(2<<20)
 		again := 0

@@ -25,7 +25,7 @@ func TestUrgent(t *testing.T) {
 		{"splicing/ended/unseen", true, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachPair(t, func(t *testing.T, w *way) {
+			eachPair(t, func(t *testing.T, w *transfer) {
 				const before, after = 100_000, 30_000
 				w.half.splicing = c.splicing
 				w.half.Exact = c.exact && w.half.TCP
@@ -73,7 +73,7 @@ func TestUrgent(t *testing.T) {
 
 // One urgent byte in a long stream: 4 MiB before it, 300 KiB and the end behind it.
 func TestUrgentInBulk(t *testing.T) {
-	eachPair(t, func(t *testing.T, w *way) {
+	eachPair(t, func(t *testing.T, w *transfer) {
 		const before, after = 4 << 20, 300 << 10
 		w.half.Exact = false
 		go func() {
@@ -115,7 +115,7 @@ func TestUrgentInBulk(t *testing.T) {
 
 // A source without urgent data costs no call more.
 func TestUrgentCostsNothing(t *testing.T) {
-	w := newWay(t, "tcp4", "tcp4")
+	w := newTransfer(t, "tcp4", "tcp4")
 	off := w.bulk(0)
 	recv, in := w.k.Count(testkernel.Recv), w.k.Count(testkernel.SpliceIn)
 	w.write(off, 50_000)

@@ -174,11 +174,11 @@ func TOS(fd uintptr, family Family) (v4, v6 uint8) {
 // socket(7): the kernel doubles what is asked for its own book-keeping and
 // reports the double; the result here is in the unit of the question.
 func SetBuffer(fd uintptr, send bool, n int) (int, Errno) {
-	opt, force := unix.SO_RCVBUF, unix.SO_RCVBUFFORCE
+	opt, forced := unix.SO_RCVBUF, unix.SO_RCVBUFFORCE
 	if send {
-		opt, force = unix.SO_SNDBUF, unix.SO_SNDBUFFORCE
+		opt, forced = unix.SO_SNDBUF, unix.SO_SNDBUFFORCE
 	}
-	if SetInt(int(fd), unix.SOL_SOCKET, force, n) != 0 {
+	if SetInt(int(fd), unix.SOL_SOCKET, forced, n) != 0 {
 		if e := SetInt(int(fd), unix.SOL_SOCKET, opt, n); e != 0 {
 			return 0, e
 		}

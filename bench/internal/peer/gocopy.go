@@ -36,14 +36,14 @@ func carry(client *net.TCPConn, upstream string) {
 	server := c.(*net.TCPConn)
 	defer server.Close()
 	var wg sync.WaitGroup
-	wg.Go(func() { oneWay(server, client) })
-	oneWay(client, server)
+	wg.Go(func() { copyDirection(server, client) })
+	copyDirection(client, server)
 	wg.Wait()
 }
 
-// oneWay passes the half-close on. After an error both connections are useless, and closing them
+// copyDirection passes the half-close on. After an error both connections are useless, and closing them
 // ends the other direction.
-func oneWay(dst, src *net.TCPConn) {
+func copyDirection(dst, src *net.TCPConn) {
 	if _, err := io.Copy(dst, src); err != nil {
 		dst.Close()
 		src.Close()

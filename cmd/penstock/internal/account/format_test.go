@@ -206,9 +206,9 @@ func BenchmarkLine(b *testing.B) {
 			b.Fatal(err)
 		}
 		type object struct {
-			Time, ID, Listener, Route, Group, Member, Client, ClientIP, Peer, Local, Upstream, SNI, ALPN, Cause, PathSent, WhySent, PathReceived string
-			BytesSent, BytesReceived, BytesDropped, DatagramsSent, DatagramsReceived, DatagramsLost, Retries                                     int64
-			Queued, Connect, FirstByte, Duration                                                                                                 float64
+			Time, ID, Listener, Route, Group, Member, Client, ClientIP, Peer, Local, Upstream, SNI, ALPN, Cause, PathUp, WhyUp, PathDown string
+			BytesUp, BytesDown, BytesDropped, DatagramsUp, DatagramsDown, DatagramsDropped, Retries                                      int64
+			Queued, Connect, FirstByte, Duration                                                                                         float64
 		}
 		o := object{"2026-11-21T08:00:00.123456Z", "72057594037927943", "https", "api", "app", "app-1", "tcp://192.0.2.1:1000", "192.0.2.1", "tcp://[2001:db8::1]:443",
 			"tcp://192.0.2.9:443", "unix:///run/app.sock", "example.org", "h2,http/1.1", "upstream-reset", "copy", "small reads", "splice", 10, 20, 10, 4, 5, 1, 2, 1, .0015, .025, 61.02}

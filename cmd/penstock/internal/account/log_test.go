@@ -62,14 +62,14 @@ func TestWhich(t *testing.T) {
 	}
 }
 
-// stuck is a log whose reader has stopped.
-type stuck struct {
+// blockedWriter is a log whose reader has stopped.
+type blockedWriter struct {
 	release chan struct{}
 	mu      sync.Mutex
 	out     bytes.Buffer
 }
 
-func (s *stuck) Write(b []byte) (int, error) {
+func (s *blockedWriter) Write(b []byte) (int, error) {
 	<-s.release
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,9 +78,9 @@ func (s *stuck) Write(b []byte) (int, error) {
 
 // A log that nobody reads must not stop the loops; each flow is either written
 // or counted.
-func TestStuckLog(t *testing.T) {
+func TestBlockedLog(t *testing.T) {
 	testnet.CheckLeaks(t)
-	w := &stuck{release: make(chan struct{})}
+	w := &blockedWriter{release: make(chan struct{})}
 	j := NewFlowLog(textLog(w), LogAll)
 	const flows = 3 * ringSize
 	for range flows {
@@ -100,10 +100,10 @@ func TestStuckLog(t *testing.T) {
 	}
 }
 
-// Close does not wait for a writer that is stuck for good.
+// Close does not wait for a writer that blocks for ever.
 func TestCloseIsBounded(t *testing.T) {
 	testnet.CheckLeaks(t)
-	w := &stuck{release: make(chan struct{})}
+	w := &blockedWriter{release: make(chan struct{})}
 	defer close(w.release)
 	j := NewFlowLog(textLog(w), LogAll)
 	j.Record(failedWith(relay.CauseEnd))
@@ -112,7 +112,7 @@ func TestCloseIsBounded(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(patience):
-		t.Fatal("Close waits for a writer that is stuck")
+		t.Fatal("Close waits for a blocked writer")
 	}
 }
 

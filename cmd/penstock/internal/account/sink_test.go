@@ -180,16 +180,16 @@ func TestTornLine(t *testing.T) {
 		written, failed int
 		err             error
 	}
-	stuck := make(chan outcome)
+	ended := make(chan outcome)
 	go func() {
 		written, failed, err := s.put(long) // more than the pipe holds
-		stuck <- outcome{written, failed, err}
+		ended <- outcome{written, failed, err}
 	}()
 	if _, err := r.Read(make([]byte, 1)); err != nil { // so something was written
 		t.Fatal(err)
 	}
 	s.abort()
-	if got := <-stuck; got.written != 0 || got.failed != 1 || !errors.Is(got.err, os.ErrDeadlineExceeded) {
+	if got := <-ended; got.written != 0 || got.failed != 1 || !errors.Is(got.err, os.ErrDeadlineExceeded) {
 		t.Fatalf("%+v", got)
 	}
 	short := entry()

@@ -292,13 +292,13 @@ func BenchmarkProxy(b *testing.B) {
 			}
 		})
 		dst := make([]byte, 0, MaxProxy)
-		b.Run("do=append/header="+name+"/way=own", func(b *testing.B) {
+		b.Run("do=append/header="+name+"/impl=own", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_, _ = h.Append(dst)
 			}
 		})
-		b.Run("do=append/header="+name+"/way=codec", func(b *testing.B) {
+		b.Run("do=append/header="+name+"/impl=codec", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				c := *codec

@@ -85,7 +85,7 @@ func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.M
 func (d *daemon) endMemberFlows(group, name string) {
 	d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
 		if m := p.member.Load(); m != nil && m.Group().Name() == group && (m.Name() == name || m.Addr().String() == name) {
-			d.endings.add(time.Now(), f.ID)
+			d.ends.add(time.Now(), f.ID)
 		}
 	})
 }

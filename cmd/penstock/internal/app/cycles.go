@@ -113,8 +113,8 @@ func (d *ownListeners) cycles(listeners []*spec.Listener, members func(*spec.Gro
 	}
 	found := map[hop][]string{}
 	for _, h := range own {
-		if way := shortestPath(next, leadsTo[h.member], h.listener); way != nil {
-			found[h] = append([]string{h.listener}, way...)
+		if steps := shortestPath(next, leadsTo[h.member], h.listener); steps != nil {
+			found[h] = append([]string{h.listener}, steps...)
 		}
 	}
 	return found
@@ -127,13 +127,13 @@ func shortestPath(next map[string][]string, from, to string) []string {
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
 		if at == to {
-			way := []string{at}
+			steps := []string{at}
 			for at != from {
 				at = before[at]
-				way = append(way, at)
+				steps = append(steps, at)
 			}
-			slices.Reverse(way)
-			return way
+			slices.Reverse(steps)
+			return steps
 		}
 		for _, n := range next[at] {
 			if _, seen := before[n]; !seen {
@@ -160,9 +160,9 @@ func literalAddrs(g *spec.Group) (list []memberAddr) {
 func checkCycles(d *ownListeners, listeners []*spec.Listener) error {
 	found := d.cycles(listeners, literalAddrs)
 	var errs []error
-	for h, way := range found {
+	for h, steps := range found {
 		errs = append(errs, fmt.Errorf("listener %s: %s leads back to it (%s); allowed: members that do not lead back to the listener",
-			h.listener, h.member, strings.Join(way, " > ")))
+			h.listener, h.member, strings.Join(steps, " > ")))
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
@@ -194,8 +194,8 @@ func (d *daemon) updateCycles() {
 		return
 	}
 	if old := d.cycles.Load(); old == nil || len(*old) != len(found) {
-		for h, way := range found {
-			d.log.Error("member leads back to its listener; it gets no flows", "listener", h.listener, "member", h.member.String(), "through", strings.Join(way, " > "))
+		for h, steps := range found {
+			d.log.Error("member leads back to its listener; it gets no flows", "listener", h.listener, "member", h.member.String(), "through", strings.Join(steps, " > "))
 		}
 	}
 	d.cycles.Store(&found)

@@ -33,7 +33,7 @@ type daemon struct {
 	engine     *relay.Engine
 	set        *upstream.Set
 	accounting *accounting
-	endings    *endSchedule
+	ends       *endSchedule
 	inherited  *systemd.Sockets
 	events     *admin.Events
 	server     *admin.Server // nil: there is no admin listener
@@ -78,7 +78,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *s
 		return nil, err
 	}
 	d.accounting = newAccounting(log, lost)
-	d.endings = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
+	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: func(*upstream.Member) { d.endRemovedFlows() }})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
 	return d, nil
@@ -224,7 +224,7 @@ func (d *daemon) endRemovedFlows() {
 				share := float64(maphash.Comparable(seed, flows[i].ID)>>11) / (1 << 53)
 				at = at.Add(what.After - time.Duration(share*float64(what.Jitter)))
 			}
-			d.endings.add(at, flows[i].ID)
+			d.ends.add(at, flows[i].ID)
 		}
 		return true
 	})
@@ -308,7 +308,7 @@ func (d *daemon) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.engine.Close()
-	d.endings.close()
+	d.ends.close()
 	d.set.Close()
 	d.accounting.close()
 	d.inherited.Close()

@@ -116,12 +116,12 @@ func addNumbers(n *api.Numbers, p *account.Point) {
 
 // paths adds up the data paths of the directions of ended flows.
 func paths(points []account.Point) []api.PathCount {
-	var ways [relay.NumPaths]int64
+	var byPath [relay.NumPaths]int64
 	var whys [relay.NumWhys]int64
 	for i := range points {
 		for _, w := range []*account.Direction{&points[i].Up, &points[i].Down} {
 			for j, n := range w.Paths {
-				ways[j] += n
+				byPath[j] += n
 			}
 			for j, n := range w.Whys {
 				whys[j] += n
@@ -129,7 +129,7 @@ func paths(points []account.Point) []api.PathCount {
 		}
 	}
 	list := []api.PathCount{}
-	for i, n := range ways {
+	for i, n := range byPath {
 		path := relay.Path(i)
 		if n == 0 || path == relay.PathNone {
 			continue

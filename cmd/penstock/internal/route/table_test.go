@@ -337,12 +337,12 @@ func TestFindDoesNotAllocate(t *testing.T) {
 func BenchmarkFind(b *testing.B) {
 	for name, make := range shapes() {
 		l, m := make()
-		for _, way := range []string{"table", "naive"} {
-			b.Run("routes=1000/shape="+name+"/way="+way, func(b *testing.B) {
+		for _, impl := range []string{"table", "naive"} {
+			b.Run("routes=1000/shape="+name+"/impl="+impl, func(b *testing.B) {
 				table := New(l)
 				b.ReportAllocs()
 				for b.Loop() {
-					if way == "table" {
+					if impl == "table" {
 						table.Find(m)
 					} else {
 						naiveFast(l, m)

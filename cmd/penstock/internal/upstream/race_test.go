@@ -12,13 +12,13 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// parked is a Resumer that a goroutine waits for.
-type parked struct {
+// waiter is a Resumer that a goroutine waits for.
+type waiter struct {
 	Lease
 	woken chan struct{}
 }
 
-func (p *parked) Resume() { p.woken <- struct{}{} }
+func (p *waiter) Resume() { p.woken <- struct{}{} }
 
 // Flows come and go, fail, wait and vanish while everything else changes too. At
 // the end every slot is back and every flow that waited was resumed.
@@ -90,7 +90,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				workers.Go(func() {
 					r := rand.New(rand.NewPCG(3, uint64(k)))
 					for range flows / 16 {
-						p := &parked{woken: make(chan struct{}, 1)}
+						p := &waiter{woken: make(chan struct{}, 1)}
 						m, why := g.Pick(&p.Lease, Client{clients(r.IntN(1000)), nobody})
 						if m == nil && why == spec.ReasonNone {
 							if m, why = g.Wait(&p.Lease, p); m == nil && why == spec.ReasonNone {
@@ -147,7 +147,7 @@ func TestQueueLosesNobody(t *testing.T) {
 		for range 32 {
 			wg.Go(func() {
 				for range 200 {
-					p := &parked{woken: make(chan struct{}, 1)}
+					p := &waiter{woken: make(chan struct{}, 1)}
 					m, _ := g.Pick(&p.Lease, Client{nobody, nobody})
 					if m == nil {
 						m, _ = g.Wait(&p.Lease, p)

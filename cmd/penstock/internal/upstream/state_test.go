@@ -500,7 +500,7 @@ func TestQueueWhileAllAreDown(t *testing.T) {
 		}
 	}
 	var l, second Lease
-	p := &parked{woken: make(chan struct{}, 1)}
+	p := &waiter{woken: make(chan struct{}, 1)}
 	if m, why := g.Pick(&l, Client{nobody, nobody}); m != nil || why != spec.ReasonNone {
 		t.Fatalf("%v, %v; want to wait", m, why)
 	}

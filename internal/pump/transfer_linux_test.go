@@ -24,16 +24,16 @@ var pairs = []struct{ src, dst string }{{"tcp4", "tcp4"}, {"tcp4", "unix"}, {"un
 var pattern = sync.OnceValue(func() *testnet.Pattern { return testnet.NewPattern(1) })
 
 // eachPair runs a behaviour over every pair of sockets.
-func eachPair(t *testing.T, behaviour func(t *testing.T, w *way)) {
+func eachPair(t *testing.T, behaviour func(t *testing.T, w *transfer)) {
 	testnet.Need(t, feature.Splice)
 	for _, p := range pairs {
-		t.Run("src="+p.src+"/dst="+p.dst, func(t *testing.T) { behaviour(t, newWay(t, p.src, p.dst)) })
+		t.Run("src="+p.src+"/dst="+p.dst, func(t *testing.T) { behaviour(t, newTransfer(t, p.src, p.dst)) })
 	}
 }
 
-// way is one direction: who writes into near, the half under test, and who
+// transfer is one direction: who writes into near, the half under test, and who
 // reads from far. After the test nothing may be left on lease.
-type way struct {
+type transfer struct {
 	t         *testing.T
 	k         *testkernel.Kernel
 	env       Env
@@ -48,10 +48,10 @@ type way struct {
 	wrote     int64 // where the last write ended
 }
 
-func newWay(t *testing.T, src, dst string) *way {
+func newTransfer(t *testing.T, src, dst string) *transfer {
 	t.Helper()
 	testnet.CheckLeaks(t)
-	w := &way{t: t, k: testkernel.New()}
+	w := &transfer{t: t, k: testkernel.New()}
 	w.near, w.srcConn = testnet.Pair(t, src)
 	w.dstConn, w.far = testnet.Pair(t, dst)
 	w.src, w.dst = fdOf(t, w.srcConn), fdOf(t, w.dstConn)
@@ -62,7 +62,7 @@ func newWay(t *testing.T, src, dst string) *way {
 }
 
 // close ends the half and checks that everything is home.
-func (w *way) close() {
+func (w *transfer) close() {
 	if w.closed {
 		return
 	}
@@ -93,7 +93,7 @@ func (w *way) close() {
 }
 
 // turn gives the half one turn and checks what must hold after each.
-func (w *way) turn(budget int) State {
+func (w *transfer) turn(budget int) State {
 	w.t.Helper()
 	in, out := w.half.In, w.half.Out
 	st := w.half.Turn(&w.env, w.src, w.dst, budget)
@@ -128,7 +128,7 @@ func (w *way) turn(budget int) State {
 
 // run gives turns until the half ends or fails, and waits between them as an
 // event loop does.
-func (w *way) run() State {
+func (w *transfer) run() State {
 	w.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		st := w.turn(1 << 20)
@@ -152,7 +152,7 @@ func (w *way) run() State {
 
 // until gives turns until the half is in the state; WantRead counts once all
 // that was written has been taken, which may take the kernel a while to deliver.
-func (w *way) until(want State) {
+func (w *transfer) until(want State) {
 	w.t.Helper()
 	for range 5000 {
 		if st := w.turn(1 << 20); st == want && (st != WantRead || w.half.In >= w.wrote) {
@@ -164,21 +164,21 @@ func (w *way) until(want State) {
 }
 
 // feed writes n bytes of the pattern in chunks and ends the stream.
-func (w *way) feed(n, chunk int) chan testnet.Report {
+func (w *transfer) feed(n, chunk int) chan testnet.Report {
 	done := make(chan testnet.Report, 1)
 	go func() { done <- testnet.Play(w.near, testnet.Script{Send: int64(n), SendSeed: 1, SendChunk: chunk}) }()
 	return done
 }
 
 // drain reads n bytes of the pattern and the end of the stream.
-func (w *way) drain(n int) chan testnet.Report {
+func (w *transfer) drain(n int) chan testnet.Report {
 	done := make(chan testnet.Report, 1)
 	go func() { done <- testnet.Play(w.far, testnet.Script{Recv: int64(n), RecvSeed: 1}) }()
 	return done
 }
 
 // pass carries n bytes from end to end and passes the end on.
-func (w *way) pass(n, chunk int) {
+func (w *transfer) pass(n, chunk int) {
 	w.t.Helper()
 	from, to := w.feed(n, chunk), w.drain(n)
 	if st := w.run(); st != End {
@@ -188,7 +188,7 @@ func (w *way) pass(n, chunk int) {
 }
 
 // finish passes the end on after n bytes and takes both reports.
-func (w *way) finish(n int, from, to chan testnet.Report) {
+func (w *transfer) finish(n int, from, to chan testnet.Report) {
 	w.t.Helper()
 	w.k.ShutdownWrite(w.dst)
 	w.dstConn.Close()
@@ -206,7 +206,7 @@ func (w *way) finish(n int, from, to chan testnet.Report) {
 
 // write puts n bytes of the pattern, from offset off, into the source, and
 // waits until all are there to be read.
-func (w *way) write(off int64, n int) {
+func (w *transfer) write(off int64, n int) {
 	w.t.Helper()
 	if _, err := w.near.Write(pattern().At(off, n)); err != nil {
 		w.t.Fatal(err)
@@ -216,7 +216,7 @@ func (w *way) write(off int64, n int) {
 }
 
 // read takes n bytes of the pattern, from offset off, out of the destination.
-func (w *way) read(off int64, n int) {
+func (w *transfer) read(off int64, n int) {
 	w.t.Helper()
 	buf := make([]byte, n)
 	w.far.SetReadDeadline(time.Now().Add(10 * time.Second))

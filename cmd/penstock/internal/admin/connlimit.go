@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -118,7 +119,9 @@ type conn struct {
 	once     sync.Once
 	deadline time.Time // of reads and writes while the connection is anonymous
 
-	authenticated bool // guarded by limit.mu
+	// Guarded by limit.mu.
+	authenticated               bool
+	readDeadline, writeDeadline time.Time // as set by the server; zero for none
 }
 
 type connKey struct{}
@@ -143,14 +146,16 @@ func authenticate(w http.ResponseWriter, r *http.Request) error {
 		a.removeAnonymousLocked(c)
 		a.authenticated++
 	}
+	read, write := c.readDeadline, c.writeDeadline
 	a.mu.Unlock()
 	switch {
 	case full:
 		w.Header().Set("Connection", "close")
 		return api.NewProblem(http.StatusServiceUnavailable, "too many connections are open", fmt.Sprintf("%d at once with a token", a.maxAuthenticated))
 	case !was:
-		c.Conn.SetReadDeadline(time.Now().Add(readTime))
-		c.Conn.SetWriteDeadline(time.Now().Add(writeTime))
+		// The server has set deadlines for this request already.
+		c.Conn.SetReadDeadline(read)
+		c.Conn.SetWriteDeadline(write)
 	}
 	return nil
 }
@@ -168,16 +173,26 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// The server sets deadlines for each request. Those of an anonymous connection never
-// exceed its own.
+// The server sets deadlines for each request. While a connection is anonymous they do not
+// exceed its own; from then on they are those of the server.
 
-func (c *conn) SetReadDeadline(t time.Time) error  { return c.Conn.SetReadDeadline(c.bound(t)) }
-func (c *conn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(c.bound(t)) }
-func (c *conn) SetDeadline(t time.Time) error      { return c.Conn.SetDeadline(c.bound(t)) }
+func (c *conn) SetReadDeadline(t time.Time) error {
+	return c.Conn.SetReadDeadline(c.bound(t, &c.readDeadline))
+}
 
-func (c *conn) bound(t time.Time) time.Time {
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	return c.Conn.SetWriteDeadline(c.bound(t, &c.writeDeadline))
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// bound records the deadline t in set, and returns the one that applies.
+func (c *conn) bound(t time.Time, set *time.Time) time.Time {
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
+	*set = t
 	if !c.authenticated && (t.IsZero() || t.After(c.deadline)) {
 		return c.deadline
 	}

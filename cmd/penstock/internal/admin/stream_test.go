@@ -93,3 +93,30 @@ func TestManyStreams(t *testing.T) {
 	}
 	soon(t, "all have left", func() bool { return r.server.stream.count() == 0 })
 }
+
+// A stream goes on after the time in which a request must be read, over the Unix socket and
+// over TCP.
+func TestStreamOutlivesReadTimeout(t *testing.T) {
+	const readTimeout = 100 * time.Millisecond
+	r := newRig(t, &synthetic{}, func(s *Server) {
+		s.http.ReadTimeout, s.anonymousTime = readTimeout, readTimeout
+		s.stream.every = 10 * time.Millisecond
+	})
+	tcp, err := api.NewClient("tcp://"+r.tcp, readToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	for network, c := range map[string]*api.Client{"unix": r.client, "tcp": tcp} {
+		enough := errors.New("enough")
+		start := time.Now()
+		if err := c.Stream(context.Background(), func(*api.Sample) error {
+			if time.Since(start) > 3*readTimeout {
+				return enough
+			}
+			return nil
+		}); err != enough {
+			t.Errorf("%s: %v after %v", network, err, time.Since(start))
+		}
+	}
+}

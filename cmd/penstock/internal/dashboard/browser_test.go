@@ -63,10 +63,10 @@ type tab struct {
 	absent bool // answers may be no success
 }
 
-// open loads the page at origin in a tab of its own, whose session is its own, too. What the
+// open loads the page at origin, or a part of it, in a tab of its own, whose session is its own, too. What the
 // console says, what the policy of the page forbids, and every request to another
 // origin fails the test.
-func open(t *testing.T, in context.Context, origin string) *tab {
+func open(t *testing.T, in context.Context, origin string, at ...string) *tab {
 	t.Helper()
 	ctx, _ := chromedp.NewContext(in)
 	b := &tab{t: t, ctx: ctx, origin: origin}
@@ -89,7 +89,7 @@ func open(t *testing.T, in context.Context, origin string) *tab {
 	call(b, network.Enable, network.EnableParams{})
 	// Tabs are side by side, and each has the focus.
 	call(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
-	b.do(chromedp.Navigate(origin + "/"))
+	b.do(chromedp.Navigate(origin + append(at, "/")[0]))
 	return b
 }
 

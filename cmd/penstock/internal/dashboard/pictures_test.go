@@ -50,6 +50,9 @@ func TestPictures(t *testing.T) {
 			}
 			b.enter("#token input", map[string]string{"light": full, "dark": readOnly}[look])
 			b.live()
+			if name == "busy" {
+				b.soon("rates are known", "document.querySelector('#map-picture path:not([data-is=idle]):not([data-is=odd])')")
+			}
 			b.soon("lists are there", "document.getElementById('flows-count').innerText && document.getElementById('no-groups').checkVisibility() === !document.querySelector('#group-list article')")
 			if name == "failing" && look == "dark" {
 				s.stop()

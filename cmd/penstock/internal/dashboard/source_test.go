@@ -376,3 +376,22 @@ func (h *house) biggest(f api.Filter) (ids []string) {
 	}
 	return ids
 }
+
+// crowdedHouse has a group with a thousand members, of which each fortieth is down.
+func crowdedHouse() *house {
+	h := busyHouse()
+	h.moves = false
+	g := &h.groups[0]
+	one := g.Members[0]
+	g.Members = nil
+	for i := range 1000 {
+		m := one
+		m.Name, m.Address = fmt.Sprintf("api-%d", i+1), fmt.Sprintf("tcp://10.20.%d.%d:8443", i/250, i%250+1)
+		m.Flows = int64(i * 7 % 1000)
+		if i%40 == 39 {
+			m.State, m.Available, m.Why = "down", false, "connection refused"
+		}
+		g.Members = append(g.Members, m)
+	}
+	return h
+}

@@ -32,7 +32,8 @@ export function start() {
 export async function load(last) {
   if (events.length && last < events[0].id) events = [];
   const answer = await get('/v1/events?after=' + (events.length ? events[0].id : 0));
-  events = [...answer.events.reverse(), ...events].slice(0, kept);
+  const youngest = events.length ? events[0].id : 0; // two loads may have asked at once
+  events = [...answer.events.filter((e) => e.id > youngest).reverse(), ...events].slice(0, kept);
   show();
 }
 

@@ -37,7 +37,7 @@ export function start() {
 function pick(list, n) {
   if (list.length <= n) return list;
   const weight = {bad: 2, odd: 1};
-  const kept = new Set([...list].sort((a, b) => (weight[b.is] || 0) - (weight[a.is] || 0) || b.rate - a.rate).slice(0, n - 1));
+  const kept = new Set([...list].sort((a, b) => (weight[b.is] || 0) - (weight[a.is] || 0) || (b.rate || 0) - (a.rate || 0)).slice(0, n - 1));
   return list.filter((x) => kept.has(x));
 }
 
@@ -45,12 +45,12 @@ function more(list, kept, href, key) {
   if (kept.length === list.length) return [];
   const left = list.filter((x) => !kept.includes(x));
   const bad = left.filter((x) => x.is === 'bad').length;
-  return [{key, rest: true, is: bad ? 'bad' : 'idle', name: `${count(left.length)} more`, word: bad ? `${count(bad)} of them down` : '', rate: left.reduce((sum, x) => sum + x.rate, 0), flows: left.reduce((sum, x) => sum + x.flows, 0), href}];
+  return [{key, rest: true, is: bad ? 'bad' : 'idle', name: `${count(left.length)} more`, word: bad ? `${count(bad)} of them down` : '', rate: left.reduce((sum, x) => sum + (x.rate || 0), 0), flows: left.reduce((sum, x) => sum + x.flows, 0), href}];
 }
 
 function show({listeners, groups, rates}) {
   if (!listeners || !groups) return;
-  const of = (key) => rates.get(key) || 0;
+  const of = (key) => rates.get(key) ?? NaN; // not known yet
   const byName = new Map(groups.map((g) => [g.name, g]));
   const health = new Map(groups.map((g) => [g.name, groupHealth(g)]));
   const allRoutes = [];
@@ -83,7 +83,7 @@ function show({listeners, groups, rates}) {
     ...routeNodes.map((r) => ({from: r.key, to: JSON.stringify(['g', r.group]), rate: r.rate, is: r.is})),
     ...memberNodes.map((m) => ({from: m.from, to: m.key, rate: m.rate, is: m.is === 'idle' ? 'good' : m.is})),
   ];
-  const top = Math.max(1, ...[...listenerNodes, ...groupNodes, ...memberNodes].map((n) => n.rate));
+  const top = Math.max(1, ...[...listenerNodes, ...groupNodes, ...memberNodes].map((n) => n.rate || 0));
   const lists = [
     [...listenerNodes, ...more(allListeners, listenerNodes, '#listeners', 'l rest')],
     [...routeNodes, ...more(allRoutes, routeNodes, '#listeners', 'r rest')],
@@ -112,7 +112,7 @@ function node(n) {
 function fill(li, n, top) {
   const link = li.firstChild;
   const [mark, name, word, figures, bar] = link.children;
-  const figure = `${count(n.flows)} ${n.flows === 1 ? 'flow' : 'flows'}, ${rate(n.rate)}`;
+  const figure = `${count(n.flows)} ${n.flows === 1 ? 'flow' : 'flows'}` + (isNaN(n.rate) ? '' : ', ' + rate(n.rate));
   attr(link, 'data-is', n.is);
   attr(link, 'href', n.rest ? n.href : flowsURL(n.filter));
   attr(link, 'aria-label', n.rest ? `${n.name}${n.word ? ', ' + n.word : ''}: show the list` : `${n.kind} ${n.name}, ${n.word || n.is}, ${figure}: show its flows`);
@@ -121,7 +121,7 @@ function fill(li, n, top) {
   text(name, n.name);
   text(word, n.word);
   text(figures, figure);
-  bar.firstChild.style.width = 100 * Math.sqrt(n.rate / top) + '%';
+  bar.firstChild.style.width = 100 * Math.sqrt((n.rate || 0) / top) + '%';
 }
 
 // draw puts the lines where the nodes are. Lines that leave or reach one node lie beside each other.
@@ -138,7 +138,7 @@ function draw() {
     }
   });
   const there = edges.filter((e) => place.has(e.from) && place.has(e.to));
-  const top = Math.max(1, ...there.map((e) => e.rate));
+  const top = Math.max(1, ...there.map((e) => e.rate || 0));
   for (const e of there) e.width = e.rate ? 2 + 16 * Math.sqrt(e.rate / top) : 1.5;
   const spread = (end) => {
     const groups = Map.groupBy(there, (e) => e[end]);

@@ -3,7 +3,7 @@
 // the least of the last few times: the others had to wait for something else.
 
 const share = 1 / 50; // of the time that the daemon may be at it for one part of the page
-const least = 2000, most = 10000; // ms between two questions
+const first = 1000, least = 2000, most = 10000; // ms between two questions
 
 const parts = new Set();
 let live = false;
@@ -33,7 +33,8 @@ export function poll(load, problem) {
       } finally {
         part.running = false;
         part.took = [performance.now() - began - waited, ...part.took].slice(0, 5);
-        const wait = Math.min(Math.max(least, Math.min(...part.took) / share), most);
+        // A rate needs two answers: the first ones are not far apart.
+        const wait = part.took.length < 3 ? first : Math.min(Math.max(least, Math.min(...part.took) / share), most);
         part.timer = setTimeout(part.run, part.again ? 0 : wait);
         part.again = false;
       }

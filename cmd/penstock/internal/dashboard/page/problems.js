@@ -38,7 +38,7 @@ function show() {
   const list = [...ofReload(), ...ofListeners(), ...ofGroups(), ...ofFlows(), ...ofResources()];
   list.sort((a, b) => (a.level === b.level ? 0 : a.level === 'bad' ? -1 : 1));
   const holder = document.getElementById('problem-list');
-  keyed(holder, list, (p) => p.key, () => el('li', {}, el('span.mark', {'aria-hidden': 'true'}), el('div', {}, el('a'), el('p.quiet'))), (li, p) => {
+  keyed(holder, list, (p) => p.key, () => el('li', {}, el('span.mark', {'aria-hidden': 'true'}), el('div', {}, el('a', {onclick: visit}), el('p.quiet'))), (li, p) => {
     attr(li, 'data-is', p.level);
     text(li.firstChild, p.level === 'bad' ? '✕' : '▲');
     const [link, more] = li.lastChild.children;
@@ -55,6 +55,16 @@ function show() {
   const worst = list.filter((p) => p.level === 'bad').length;
   text(document.getElementById('problem-count'), list.length ? `${count(list.length)} ${list.length === 1 ? 'problem' : 'problems'}` : '');
   title({problems: list.length, bad: worst});
+}
+
+// visit goes where a link leads without loading the page anew, which would cost its charts.
+function visit(event) {
+  const to = new URL(event.currentTarget.href);
+  if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || !to.search) return;
+  event.preventDefault();
+  history.pushState(null, '', to);
+  dispatchEvent(new PopStateEvent('popstate'));
+  document.querySelector(to.hash).scrollIntoView();
 }
 
 function ofReload() {

@@ -1,0 +1,184 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+func TestOverview(t *testing.T) {
+	in := browser(t)
+	for _, test := range []struct {
+		name string
+		do   func(*testing.T, context.Context)
+	}{
+		{"problems", listsProblems}, {"map", mapsTraffic}, {"daemon dead", callsNothingWell}, {"daemon hangs", noticesSilence}, {"latency", showsLatency}, {"charts in words", describesCharts},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.do(t, in)
+		})
+	}
+}
+
+const problemLines = "#problem-list li a"
+
+// What is broken comes first, the worst before the rest, and leads to where it is; the tab says
+// how much there is. When all is well the page says that, too.
+func listsProblems(t *testing.T, in context.Context) {
+	h := failingHouse()
+	h.moves, h.status.State = false, api.StateReady
+	s := serve(t, h)
+	b := show(t, in, s, full)
+	b.soon("all problems are there", "document.querySelectorAll('#problem-list li').length === 5")
+	want := []string{"✕ The last reload failed at", "✕ Listener tls accepts no clients", "✕ Group api takes no flows: none of its 3 members is available", "✕ 256 of 256 places in the queue of api are taken", "✕ 1 of 2 members of resolvers is down"}
+	for i, got := range b.texts("#problem-list li") {
+		if !strings.HasPrefix(strings.ReplaceAll(got, "\n", " "), want[i]) {
+			t.Errorf("problem %d is %q, want %q", i, got, want[i])
+		}
+	}
+	if got := eval[string](b, "document.title"); got != "✕ 5 problems – Penstock" {
+		t.Errorf("the title is %q", got)
+	}
+	if got := eval[string](b, "document.querySelector('link[rel=icon]').getAttribute('href')"); got != "icon-bad.svg" {
+		t.Errorf("the icon is %q", got)
+	}
+	if !eval[bool](b, "document.querySelector('main').firstElementChild.contains(document.getElementById('problem-list')) && document.getElementById('problem-list').getBoundingClientRect().top < document.querySelector('.totals').getBoundingClientRect().top") {
+		t.Error("the problems are not first")
+	}
+	b.click("#problem-list li:nth-child(3) a")
+	b.soon("the group is in view", "location.hash === '#group:api' && Math.abs(document.getElementById('group:api').getBoundingClientRect().top) < innerHeight")
+
+	// Flows that are refused now are told with their reason, and lead to those that ended so.
+	s.now(func() {
+		good := busyHouse()
+		h.status.Config.Failed, h.listeners, h.groups = nil, good.listeners, good.groups
+		h.status.Refusals = []api.Refusal{{Listener: "tls", Reason: "no-member", Count: 17}, {Listener: "tls", Reason: "denied", Count: 1_020}}
+		h.status.Hash = strings.Repeat("0", 64)
+	})
+	b.soon("the refusals are told", fmt.Sprintf("document.querySelector(%q)?.innerText.startsWith('5 flows of tls refused or ended in the last') && document.querySelector(%q).innerText.endsWith(': no-member') && document.querySelectorAll('#problem-list li').length === 1", problemLines, problemLines))
+	b.click(problemLines)
+	b.soon("the ended flows are filtered", "document.querySelector('#ended-filter [name=problems]').checked && document.querySelector('#ended-filter [name=cause]').value === 'no-member' && location.search.includes('cause=no-member')")
+	b.soon("and shown", "[...document.querySelectorAll('#ended-list tbody tr')].length === 4 && [...document.querySelectorAll('#ended-list tbody tr')].every(tr => tr.innerText.includes('refused: no-member'))")
+
+	quiet := serve(t, emptyHouse())
+	b = show(t, in, quiet, full)
+	b.soon("nothing is broken", "document.getElementById('no-problems').innerText === 'Nothing is broken.' && document.title === 'Penstock'")
+}
+
+// The map has every listener, route, group and member; the wider line carries more, the
+// health is a mark and a word and not only a colour, and a click leads to the flows.
+func mapsTraffic(t *testing.T, in context.Context) {
+	h := busyHouse()
+	s := serve(t, h)
+	b := show(t, in, s, full)
+	b.soon("the map is drawn", "document.querySelectorAll('#map-picture path:not([data-is=idle])').length >= 13")
+	for column, want := range map[string][]string{"listeners": {"tls", "dns"}, "routes": {"api", "office", "default", "default"}, "groups": {"api", "web", "resolvers"},
+		"members": {"api-1", "api-2", "api-3", "unix:///run/web.sock", "udp://10.20.1.53:53", "udp://10.20.2.53:53"}} {
+		if got := b.texts("[aria-labelledby=map-" + column + "] .name"); !slices.Equal(got, want) {
+			t.Errorf("%s are %q, want %q", column, got, want)
+		}
+	}
+	widths := eval[map[string]float64](b, `Object.fromEntries([...document.querySelectorAll('#map-picture path')].map(p => [p.key, Number(p.getAttribute('stroke-width'))]))`)
+	api1, api3 := widths[`["g","api"]["m","api","api-1","tcp://10.20.0.11:8443"]`], widths[`["g","api"]["m","api","api-3","tcp://10.20.0.13:8443"]`]
+	if api1 < 1.5*api3 || api3 < 1 {
+		t.Errorf("the line to api-1 is %v wide, that to api-3 %v: %v", api1, api3, widths)
+	}
+	s.now(func() {
+		m := &h.groups[0].Members[1]
+		m.State, m.Available, m.Why = "down", false, "connection refused"
+	})
+	member := "[aria-labelledby=map-members] li:nth-child(2) .node"
+	b.soon("the member is marked", fmt.Sprintf("document.querySelector(%q).dataset.is === 'bad' && document.querySelector(%q + ' .mark').innerText === '✕' && document.querySelector(%q + ' .word').innerText === 'down: connection refused'", member, member, member))
+	b.soon("its line is, too", `[...document.querySelectorAll('#map-picture path')].some(p => p.key.includes('api-2') && p.dataset.is === 'bad' && getComputedStyle(p).strokeDasharray !== 'none')`)
+	b.click(member)
+	b.want(s.biggest(api.Filter{Group: "api", Member: "api-2"})[:50])
+	if got := eval[string](b, "location.search + location.hash"); got != "?group=api&member=api-2#flows" {
+		t.Errorf("the address is %q", got)
+	}
+
+	// A thousand members are a few nodes, broken ones among them, and the way to the rest.
+	crowd := serve(t, crowdedHouse())
+	b = show(t, in, crowd, full)
+	b.soon("the rest is one node", "document.querySelector('[aria-labelledby=map-members] li:nth-child(6)')?.innerText.includes('995 more')")
+	if got := b.texts("[aria-labelledby=map-members] .mark"); !slices.Equal(got, []string{"✕", "✕", "✕", "✕", "✕", "✕", "●", "●", "●"}) {
+		t.Errorf("the members shown are %q", got)
+	}
+}
+
+// greens are the elements of the page that have the colour of what is well.
+const greens = `(() => {
+	const green = [[26, 112, 53], [98, 203, 130]].map(c => 'rgb(' + c.join(', ') + ')');
+	return [...document.querySelectorAll('body *')].filter(e => e.checkVisibility() && [undefined, '::before'].some(p => {
+		const s = getComputedStyle(e, p);
+		return (!p || s.content !== 'none') && [s.color, s.backgroundColor, s.borderLeftColor].some(c => green.includes(c));
+	})).map(e => e.tagName + '.' + e.className);
+})()`
+
+// When the daemon is dead nothing stays green: neither the page, nor the tab.
+func callsNothingWell(t *testing.T, in context.Context) {
+	s := serve(t, busyHouse())
+	b := show(t, in, s, full)
+	b.soon("what is well is green", greens+".length > 10")
+	b.mayFail()
+	s.stop()
+	b.soon("nothing is green", "document.documentElement.dataset.connection === 'gone' && "+greens+".length === 0")
+	if got := eval[string](b, "document.title"); got != "✕ not reachable – Penstock" {
+		t.Errorf("the title is %q", got)
+	}
+	if got := eval[string](b, "document.querySelector('link[rel=icon]').getAttribute('href')"); got != "icon-gone.svg" {
+		t.Errorf("the icon is %q", got)
+	}
+	if got := b.text("#state"); got != "unknown" {
+		t.Errorf("the daemon is called %q", got)
+	}
+}
+
+// A daemon that hangs closes no connection: the page notices that nothing comes.
+func noticesSilence(t *testing.T, in context.Context) {
+	h := busyHouse()
+	s := serve(t, h)
+	b := show(t, in, s, full)
+	h.mu.Lock() // no answer any more
+	locked := true
+	defer func() {
+		if locked {
+			h.mu.Unlock()
+		}
+	}()
+	b.mayFail()
+	b.soon("the silence is told", "['stale', 'gone'].includes(document.documentElement.dataset.connection) && document.title !== 'Penstock' && "+greens+".length === 0")
+	b.soon("and then that it is gone", "document.documentElement.dataset.connection === 'gone'")
+	h.mu.Unlock()
+	locked = false
+	b.soon("it is back", "document.documentElement.dataset.connection === 'live' && "+greens+".length > 0")
+}
+
+// Percentiles of connect and first byte, over time and by group.
+func showsLatency(t *testing.T, in context.Context) {
+	h := busyHouse()
+	h.groups[0].Latency = latencyAt(0)
+	s := serve(t, h)
+	b := show(t, in, s, full)
+	b.soon("percentiles are there", `[...document.querySelectorAll('#charts figure')].slice(4).every(f => [...f.querySelectorAll('.legend b')].length === 3 && [...f.querySelectorAll('.legend b')].every(b => /^[\d.]+\s(µs|ms)$/.test(b.innerText)))`)
+	b.soon("a group has them", `/connect p50 \d+\sµs, p99 [\d.]+\sms · first byte p50/.test(document.querySelector('#group-list header p')?.innerText)`)
+}
+
+// A chart is a sentence and a table for those who cannot see its lines.
+func describesCharts(t *testing.T, in context.Context) {
+	s := serve(t, busyHouse())
+	b := show(t, in, s, full)
+	b.soon("each chart has its sentence", `[...document.querySelectorAll('#charts figure')].length === 6 && [...document.querySelectorAll('#charts figure')].slice(0, 4).every(f => /now .*, least .*, most /.test(document.getElementById(f.getAttribute('aria-describedby')).textContent))`)
+	b.click("#charts figure summary")
+	b.soon("the table has lines", "document.querySelector('#charts figure tbody tr')?.checkVisibility() && document.querySelectorAll('#charts figure:first-child thead th').length === 3")
+	if got := b.texts("#charts figure:first-child tbody tr:first-child td"); len(got) != 2 || !strings.Contains(got[1], "MB/s") {
+		t.Errorf("the table's line is %q", got)
+	}
+	eval[chromedp.Void](b, "document.activeElement.blur()")
+}

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/pires/go-proxyproto"
@@ -163,6 +164,41 @@ func (h *Header) parseTLVs(header []byte, at int) error {
 		at += 3 + len(value)
 	}
 	return nil
+}
+
+// TLV returns the value of the first TLV of a type; empty: there is none.
+func (h *Header) TLV(kind uint8) string {
+	switch proxyproto.PP2Type(kind) {
+	case proxyproto.PP2_TYPE_AUTHORITY:
+		return h.SNI
+	case proxyproto.PP2_TYPE_ALPN:
+		return h.ALPN
+	}
+	for _, t := range h.TLVs {
+		if t.Type == kind {
+			return string(t.Value)
+		}
+	}
+	return ""
+}
+
+// Forward adds the TLVs of a received header that d passes on. A TLV that h has already, because the
+// configuration sets it, is not replaced. What ParseProxy accepts bounds their size.
+func (h *Header) Forward(received *Header, d *spec.Dial) {
+	passes := func(kind uint8) bool { return d.ForwardAllTLVs || slices.Contains(d.ForwardTLVs, kind) }
+	if passes(uint8(proxyproto.PP2_TYPE_AUTHORITY)) {
+		h.SNI = received.SNI
+	}
+	if passes(uint8(proxyproto.PP2_TYPE_ALPN)) {
+		h.ALPN = received.ALPN
+	}
+	own := h.TLVs
+	h.TLVs = slices.Clip(own) // the configuration's list stays as it is
+	for _, t := range received.TLVs {
+		if passes(t.Type) && !slices.ContainsFunc(own, func(o spec.TLV) bool { return o.Type == t.Type }) {
+			h.TLVs = append(h.TLVs, t)
+		}
+	}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

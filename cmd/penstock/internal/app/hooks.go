@@ -185,6 +185,7 @@ func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reaso
 	if w.byLocal {
 		c.Local = p.localOf(f).AddrPort
 	}
+	c.Key = p.hashKey(w)
 	m, reason := w.group.Pick(&p.lease, c)
 	switch {
 	case m != nil || reason != spec.ReasonNone:
@@ -196,6 +197,23 @@ func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reaso
 		return nil, spec.ReasonNoMember
 	}
 	return w.group.Wait(&p.lease, f.Ref())
+}
+
+// hashKey returns what a group hashes instead of the client's address: the server name, or a TLV of
+// the PROXY header.
+func (p *flowState) hashKey(w *routeTarget) string {
+	switch {
+	case w.hashSNI:
+		if hello := p.hello.Load(); hello != nil && hello.ServerName != "" {
+			return hello.ServerName
+		}
+		if p.header != nil {
+			return p.header.SNI
+		}
+	case w.hashTLV != 0 && p.header != nil:
+		return p.header.TLV(w.hashTLV)
+	}
+	return ""
 }
 
 // connected is the hook that is told how an attempt to connect ended.
@@ -220,6 +238,9 @@ func (d *daemon) series(p *flowState) *account.Series {
 // connected to: from the header received, or else from the sockets.
 func (d *daemon) proxyHeader(f *relay.Flow, p *flowState, to *spec.Dial) []byte {
 	h := admit.Header{Version: to.Proxy, TLVs: to.ProxyTLVs}
+	if p.header != nil {
+		h.Forward(p.header, to)
+	}
 	switch c := f.Client(); {
 	case p.header != nil && !p.header.Local:
 		h.Unix, h.Client, h.To = p.header.Unix, p.header.Client, p.header.To
@@ -230,7 +251,9 @@ func (d *daemon) proxyHeader(f *relay.Flow, p *flowState, to *spec.Dial) []byte 
 		h.Client, h.To = c.AddrPort, p.localOf(f).AddrPort
 	}
 	if hello := p.hello.Load(); hello != nil && to.ProxySNI {
-		h.SNI = hello.ServerName
+		if hello.ServerName != "" {
+			h.SNI = hello.ServerName
+		}
 		if len(hello.SupportedProtos) > 0 {
 			h.ALPN = hello.SupportedProtos[0]
 		}

@@ -33,6 +33,8 @@ type routeTarget struct {
 	timeouts relay.Timeouts
 	proxy    *spec.Dial // settings of the PROXY header sent to the upstream; nil: none is sent
 	byLocal  bool       // the address that the client connected to is part of the hash
+	hashSNI  bool       // the server name is hashed
+	hashTLV  uint8      // the type of the TLV that is hashed; 0: none
 }
 
 // newListenerPlan returns the plan of a listener whose groups are in set.
@@ -56,7 +58,9 @@ func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set) *routeTa
 		dial:     dialConfig(&g.Dial),
 		timeouts: timeouts(r.Timeouts),
 		byLocal:  upstream.UsesLocal(g),
+		hashSNI:  g.Hash == "sni",
 	}
+	w.hashTLV, _ = g.HashTLV()
 	if g.Timeouts.Connect > 0 {
 		w.timeouts.Connect = g.Timeouts.Connect
 	}

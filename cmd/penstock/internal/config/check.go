@@ -192,6 +192,15 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 			return
 		}
 	}
+	if _, ok := g.HashTLV(); ok && len(l.ProxyFrom) == 0 {
+		r.warn(r.at(ref), fault{problem: "the group " + plain(g.Name) + " hashes a TLV, and the listener " + l.Name + " accepts no PROXY headers: it hashes the client's address"})
+	}
+	if g.Hash == "sni" && l.Datagrams {
+		r.warn(r.at(ref), fault{problem: "the group " + plain(g.Name) + " hashes the server name, which datagrams do not have: it hashes the client's address"})
+	}
+	if (g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) && len(l.ProxyFrom) == 0 && !l.Datagrams {
+		r.warn(r.at(ref), fault{problem: "the group " + plain(g.Name) + " forwards TLVs, and the listener " + l.Name + " accepts no PROXY headers"})
+	}
 	if l.Datagrams && g.Queue.Size > 0 {
 		r.warn(r.at(ref), fault{problem: "the group " + plain(g.Name) + " has a queue, which has no effect for datagrams"})
 	}
@@ -243,8 +252,8 @@ func (r *reader) checkGroup(g *spec.Group) {
 	if g.Hash != "" && !spec.BalancerNamed(g.Balance).Hash {
 		r.fail(r.at(&g.Hash, g), fault{problem: "has no effect: balance: " + g.Balance + " uses no hash", allowed: "hash together with balance: maglev"})
 	}
-	if g.Dial.Proxy == 1 && (len(g.Dial.ProxyTLVs) > 0 || g.Dial.ProxySNI) {
-		r.fail(r.at(&g.Dial.ProxyTLVs, &g.Dial.ProxySNI), fault{problem: "version 1 has no TLVs", allowed: "tlvs and names together with version: 2"})
+	if g.Dial.Proxy == 1 && (len(g.Dial.ProxyTLVs) > 0 || g.Dial.ProxySNI || g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) {
+		r.fail(r.at(&g.Dial.ProxyTLVs, &g.Dial.ProxySNI, &g.Dial.ForwardTLVs), fault{problem: "version 1 has no TLVs", allowed: "tlvs, forward and names together with version: 2"})
 	}
 	if g.Timeouts.Retries != 0 && g.Timeouts.Retries < g.Timeouts.Connect && r.isSet(&g.Timeouts.Retries) {
 		r.warn(r.at(&g.Timeouts.Retries), fault{problem: fmt.Sprintf("shorter than connect: the first attempt to connect alone may take %s", brief(g.Timeouts.Connect))})

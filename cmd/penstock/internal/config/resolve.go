@@ -56,6 +56,13 @@ func (r *reader) resolve(f *file) *spec.Config {
 			}
 		}
 	}
+	for _, l := range f.listeners {
+		for _, route := range routesOf(&l.Listener) {
+			if route.To != nil && route.To.Hash == "sni" && !l.Datagrams {
+				l.Sniff.TLS = true
+			}
+		}
+	}
 	r.checkFile(f)
 	return c
 }

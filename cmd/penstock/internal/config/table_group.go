@@ -11,7 +11,7 @@ import (
 
 var groupKeys = keysOf("group",
 	balanceKey(func(g *spec.Group) *spec.Group { return g }),
-	field("hash", oneOf("source", "4-tuple"), "", "What maglev hashes. Default: source.", func(g *spec.Group) *string { return &g.Hash }),
+	field("hash", hashType, "", "What maglev hashes. source: the client's address; 4-tuple: both addresses and ports; sni: the server name of a TLS client; tlv:0xNN: a TLV of the client's PROXY header. A client without a server name or TLV is hashed by its address. Default: source.", func(g *spec.Group) *string { return &g.Hash }),
 	comparedByPart(field("members", list(either(memberURL, memberKeys.filled())), "", "Upstreams, each a URL or a mapping.", func(g *spec.Group) *[]spec.Member { return &g.Members })),
 	field("discover", list(discoverKeys.filled()), "", "Upstreams that are found by DNS.", func(g *spec.Group) *[]spec.Discover { return &g.Discover }),
 	section("lookups", lookupKeys, "How answers of DNS are used, for discover and for members with a host name.", func(g *spec.Group) *spec.Lookups { return &g.Lookups }),
@@ -176,6 +176,7 @@ var proxyOut = either(
 	keysOf("group.proxy-protocol",
 		required(field("version", whole[int](1, 2), "", "Version of the header.", func(d *spec.Dial) *int { return &d.Proxy })),
 		field("tlvs", tlvs, "", "Version 2: TLVs to add, by type.", func(d *spec.Dial) *[]spec.TLV { return &d.ProxyTLVs }),
+		compositeField("forward", forwardType, "Version 2: TLVs to pass on from the PROXY header of the client, by type (0x01 is ALPN, 0x02 the server name); all: all of them. tlvs and names take precedence.", func(d *spec.Dial) *[]uint8 { return &d.ForwardTLVs }),
 		field("names", boolean(true), "false", "Version 2: add the server name and ALPN protocol of a TLS client.", func(d *spec.Dial) *bool { return &d.ProxySNI }),
 	).typ)
 

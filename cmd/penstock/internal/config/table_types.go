@@ -115,6 +115,58 @@ const (
 	allowedTLV = "types from 0xE0 to 0xF7 (custom and experimental), each with a string, or hex: and digits"
 )
 
+// isTLV reports whether a TLV of a type has a meaning beyond its own header: CRC32C and padding
+// (NOOP) have none.
+func isTLV(kind uint64) bool { return kind > 0 && kind <= 0xFF && kind != 3 && kind != 4 }
+
+// hashType is what a balancer hashes.
+var hashType = texts("hash", "source, 4-tuple, sni, or a TLV such as tlv:0xEA", `^(source|4-tuple|sni|tlv:0x[0-9A-Fa-f]{2})$`, func(s string) (string, *fault) {
+	digits, ok := strings.CutPrefix(s, "tlv:")
+	kind, err := strconv.ParseUint(digits, 0, 8)
+	switch {
+	case ok && err == nil && isTLV(kind):
+		return fmt.Sprintf("tlv:0x%02X", kind), nil
+	case ok:
+		return "", faultf("%s is not the type of a TLV", quote(digits))
+	}
+	if words := []string{"source", "4-tuple", "sni"}; !slices.Contains(words, s) {
+		return "", &fault{problem: "unknown value " + quote(s), near: suggest(s, words)}
+	}
+	return s, nil
+})
+
+// tlvType is the type of a TLV.
+var tlvType = scalar("TLV type", "a type from 0x01 to 0xFF other than 0x03 and 0x04", map[string]any{"type": "integer", "minimum": 1, "maximum": 255},
+	func(text, tag string) (uint8, *fault) {
+		kind, err := strconv.ParseUint(text, 0, 8)
+		if err != nil || tag != "!!int" || !isTLV(kind) {
+			return 0, faultf("invalid TLV type %s", quote(text))
+		}
+		return uint8(kind), nil
+	}).shown(func(kind uint8) string { return fmt.Sprintf("0x%02X", kind) })
+
+// forwardType is a list of TLV types, or all of them.
+var forwardType = func() typ[spec.Dial] {
+	types := nonEmptyList(tlvType)
+	word := choice(func(string) bool { return true }, "all")
+	s := &shape{either: []*shape{word.shape, types.shape}}
+	return typ[spec.Dial]{s, func(r *reader, n node, d *spec.Dial) {
+		if n.Value == "all" {
+			word.read(r, n, &d.ForwardAllTLVs)
+			return
+		}
+		before := len(r.errs)
+		if types.read(r, n, &d.ForwardTLVs); len(r.errs) > before && n.Content == nil {
+			r.errs[before].Allowed = s.allowedText()
+		}
+	}, func(d spec.Dial) string {
+		if d.ForwardAllTLVs {
+			return "all"
+		}
+		return types.show(d.ForwardTLVs)
+	}}
+}()
+
 // tlvs is a mapping from TLV types to values, in the order of the types. Section 2.2.7 of the
 // PROXY protocol reserves these types for private use between sender and receiver.
 var tlvs = func() typ[[]spec.TLV] {

@@ -150,9 +150,10 @@ func (t *Table) Find(m Meta) (*spec.Route, bool) {
 	return t.routes[best], true
 }
 
-// Needs reports whether the route of a client depends on its ClientHello: whether a route with
-// names or protocols that may match the client comes before the first that matches anyway. If not,
-// the daemon need not wait for a ClientHello.
+// Needs reports whether the route or the member of a client depends on its ClientHello: whether a
+// route with names or protocols that may match the client comes before the first that matches
+// anyway, or the group there hashes the server name. If not, the daemon need not wait for a
+// ClientHello.
 func (t *Table) Needs(from netip.Addr) bool {
 	c := t.client(Meta{Client: from})
 	best := t.byClient(&c)
@@ -164,7 +165,11 @@ func (t *Table) Needs(from netip.Addr) bool {
 			return true
 		}
 	}
-	return false
+	r := t.defaultRoute
+	if best != noRoute {
+		r = t.routes[best]
+	}
+	return r != nil && r.To != nil && r.To.Hash == "sni"
 }
 
 func (t *Table) client(m Meta) client {

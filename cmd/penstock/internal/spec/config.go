@@ -2,6 +2,8 @@ package spec
 
 import (
 	"net/netip"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -155,7 +157,7 @@ type Removed struct {
 type Group struct {
 	Name     string
 	Balance  string // one of Balancers
-	Hash     string // what a balancer hashes: source, 4-tuple
+	Hash     string // what a balancer hashes: source, 4-tuple, sni, or tlv:0xNN (see HashTLV)
 	Members  []Member
 	Discover []Discover
 	Lookups  Lookups
@@ -168,6 +170,14 @@ type Group struct {
 	Eject     *Eject        // nil: none
 	Panic     float64       // when a smaller share of members is up, all get flows; 0 to 1, 0: never
 	Dial      Dial
+}
+
+// HashTLV returns the type of the TLV of a PROXY header that the group's balancer hashes, and reports
+// whether there is one.
+func (g *Group) HashTLV() (kind uint8, ok bool) {
+	digits, ok := strings.CutPrefix(g.Hash, "tlv:")
+	n, err := strconv.ParseUint(digits, 0, 8)
+	return uint8(n), ok && err == nil
 }
 
 // GroupTimeouts are a group's timeouts for connecting.
@@ -239,15 +249,19 @@ type Eject struct {
 
 // Dial configures connections to a group's members.
 type Dial struct {
-	Proxy       int   // PROXY protocol: 0, 1 or 2
-	ProxyTLVs   []TLV // of version 2
-	ProxySNI    bool  // add the sniffed server name and ALPN
-	Source      []netip.Addr
-	Transparent bool // connect from the client's address
-	Interface   string
-	Mark        uint32
-	DSCP        uint8
-	TCP         Socket
+	Proxy     int   // PROXY protocol: 0, 1 or 2
+	ProxyTLVs []TLV // of version 2
+	ProxySNI  bool  // add the sniffed server name and ALPN
+	// ForwardTLVs are the types of TLVs that are passed on from the client's PROXY header;
+	// ForwardAllTLVs passes on all.
+	ForwardTLVs    []uint8
+	ForwardAllTLVs bool
+	Source         []netip.Addr
+	Transparent    bool // connect from the client's address
+	Interface      string
+	Mark           uint32
+	DSCP           uint8
+	TCP            Socket
 }
 
 // A TLV is a type-length-value field of PROXY protocol version 2.

@@ -38,8 +38,11 @@ func (b *maglevBalancer) seed(c Client) uint64 { return hash(b.hash, c) }
 func UsesLocal(g *spec.Group) bool { return spec.BalancerNamed(g.Balance).Hash && g.Hash == "4-tuple" }
 
 // hash is the same in every process, so that relays side by side agree. The port
-// is left out of "source".
+// is left out of "source". Clients without a key are hashed by their source.
 func hash(what string, c Client) uint64 {
+	if c.Key != "" && what != "source" && what != "4-tuple" {
+		return xxhash.Sum64String(c.Key)
+	}
 	var b [36]byte
 	ip := c.Addr.Addr().As16()
 	copy(b[:], ip[:])

@@ -174,7 +174,7 @@ func TestLeastConnectionsOracle(t *testing.T) {
 			}
 		}
 		l := new(Lease)
-		m, _ := g.Pick(l, Client{nobody, nobody})
+		m, _ := g.Pick(l, Client{Addr: nobody, Local: nobody})
 		if m == nil {
 			if !math.IsInf(least, 1) {
 				t.Fatalf("step %d of seed %d: none", step, seed)
@@ -244,7 +244,7 @@ func TestMaglevDown(t *testing.T) {
 	where := func() (at [20000]*Member) {
 		for i := range at {
 			var l Lease
-			at[i], _ = g.Pick(&l, Client{clients(i), nobody})
+			at[i], _ = g.Pick(&l, Client{Addr: clients(i), Local: nobody})
 			l.Release()
 		}
 		return at
@@ -308,15 +308,23 @@ func TestMaglevDisruption(t *testing.T) {
 func TestHash(t *testing.T) {
 	a, b := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.1:2")
 	mapped := netip.MustParseAddrPort("[::ffff:192.0.2.1]:1")
-	if hash("source", Client{a, nobody}) != hash("source", Client{b, a}) || hash("source", Client{a, nobody}) != hash("source", Client{mapped, nobody}) {
+	if hash("source", Client{Addr: a, Local: nobody}) != hash("source", Client{Addr: b, Local: a}) || hash("source", Client{Addr: a, Local: nobody}) != hash("source", Client{Addr: mapped, Local: nobody}) {
 		t.Error("source has more in it than the source")
 	}
 	seen := map[uint64]bool{}
 	for _, p := range [][2]netip.AddrPort{{a, a}, {a, b}, {b, a}, {b, b}} {
-		seen[hash("4-tuple", Client{p[0], p[1]})] = true
+		seen[hash("4-tuple", Client{Addr: p[0], Local: p[1]})] = true
 	}
 	if len(seen) != 4 {
 		t.Error("4-tuple leaves something out")
+	}
+	for _, what := range []string{"sni", "tlv:0xEA"} {
+		if hash(what, Client{Addr: a, Key: "x"}) != hash(what, Client{Addr: nobody, Key: "x"}) || hash(what, Client{Addr: a, Key: "x"}) == hash(what, Client{Addr: a, Key: "y"}) {
+			t.Errorf("%s is not hashed by the key alone", what)
+		}
+		if hash(what, Client{Addr: a}) != hash("source", Client{Addr: b}) {
+			t.Errorf("%s without a key is not hashed by the source", what)
+		}
 	}
 }
 
@@ -352,7 +360,7 @@ func BenchmarkPick(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				l := &held[i%len(held)]
 				l.Release()
-				g.Pick(l, Client{clients(i), nobody})
+				g.Pick(l, Client{Addr: clients(i), Local: nobody})
 			}
 		})
 	}
@@ -366,7 +374,7 @@ func BenchmarkPickParallel(b *testing.B) {
 			b.RunParallel(func(p *testing.PB) {
 				var l Lease
 				for i := 0; p.Next(); i++ {
-					g.Pick(&l, Client{clients(i), nobody})
+					g.Pick(&l, Client{Addr: clients(i), Local: nobody})
 					l.Release()
 				}
 			})
@@ -398,7 +406,7 @@ func TestLightMembersDoNotStarve(t *testing.T) {
 		counts := map[string]int{}
 		for range 3000 {
 			var l Lease
-			m, why := g.Pick(&l, Client{nobody, nobody})
+			m, why := g.Pick(&l, Client{Addr: nobody, Local: nobody})
 			if m == nil {
 				t.Fatal(why)
 			}
@@ -420,7 +428,7 @@ func TestBackupsTakeTheOverflow(t *testing.T) {
 		leases := make([]Lease, 4)
 		var got []string
 		for i := range leases {
-			m, why := g.Pick(&leases[i], Client{nobody, nobody})
+			m, why := g.Pick(&leases[i], Client{Addr: nobody, Local: nobody})
 			if m == nil {
 				got = append(got, why.String())
 				continue

@@ -36,6 +36,7 @@ type balancer interface {
 type Client struct {
 	Addr  netip.AddrPort // zero: a Unix socket
 	Local netip.AddrPort // address that it connected to; set if UsesLocal
+	Key   string         // what the hashes sni and tlv hash; empty: its address instead
 }
 
 // candidates are the members that a balancer is built for: the primaries or the backups of a

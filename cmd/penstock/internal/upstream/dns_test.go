@@ -392,7 +392,7 @@ func TestWaitSaysWhatFails(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	var l Lease
-	if m, why := g.Pick(&l, Client{nobody, nobody}); m != nil || why != spec.ReasonNoMember {
+	if m, why := g.Pick(&l, Client{Addr: nobody, Local: nobody}); m != nil || why != spec.ReasonNoMember {
 		t.Errorf("%v, %v", m, why)
 	}
 }

@@ -91,14 +91,14 @@ func TestEverythingAtOnce(t *testing.T) {
 					r := rand.New(rand.NewPCG(3, uint64(k)))
 					for range flows / 16 {
 						p := &waiter{woken: make(chan struct{}, 1)}
-						m, why := g.Pick(&p.Lease, Client{clients(r.IntN(1000)), nobody})
+						m, why := g.Pick(&p.Lease, Client{Addr: clients(r.IntN(1000)), Local: nobody})
 						if m == nil && why == spec.ReasonNone {
 							if m, why = g.Wait(&p.Lease, p); m == nil && why == spec.ReasonNone {
 								if r.IntN(4) > 0 {
 									select {
 									case <-p.woken:
 										if r.IntN(4) > 0 {
-											m, _ = g.Pick(&p.Lease, Client{nobody, nobody})
+											m, _ = g.Pick(&p.Lease, Client{Addr: nobody, Local: nobody})
 										}
 									case <-time.After(time.Duration(r.IntN(20)) * time.Millisecond):
 									}
@@ -108,7 +108,7 @@ func TestEverythingAtOnce(t *testing.T) {
 						if m != nil {
 							for range r.IntN(3) {
 								p.Connected(errors.New("refused"), time.Millisecond)
-								if m, _ = g.Pick(&p.Lease, Client{nobody, nobody}); m == nil {
+								if m, _ = g.Pick(&p.Lease, Client{Addr: nobody, Local: nobody}); m == nil {
 									break
 								}
 							}
@@ -148,7 +148,7 @@ func TestQueueLosesNobody(t *testing.T) {
 			wg.Go(func() {
 				for range 200 {
 					p := &waiter{woken: make(chan struct{}, 1)}
-					m, _ := g.Pick(&p.Lease, Client{nobody, nobody})
+					m, _ := g.Pick(&p.Lease, Client{Addr: nobody, Local: nobody})
 					if m == nil {
 						m, _ = g.Wait(&p.Lease, p)
 					}
@@ -159,7 +159,7 @@ func TestQueueLosesNobody(t *testing.T) {
 							t.Error("nobody wakes a flow")
 							return
 						}
-						m, _ = g.Pick(&p.Lease, Client{nobody, nobody})
+						m, _ = g.Pick(&p.Lease, Client{Addr: nobody, Local: nobody})
 					}
 					if m == nil {
 						t.Error("resumed without a slot")

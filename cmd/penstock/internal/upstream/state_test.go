@@ -227,7 +227,7 @@ func TestEjection(t *testing.T) {
 			for range n {
 				var lease Lease
 				for {
-					m, _ := g.Pick(&lease, Client{nobody, nobody})
+					m, _ := g.Pick(&lease, Client{Addr: nobody, Local: nobody})
 					if m == nil {
 						break
 					}
@@ -291,12 +291,12 @@ func TestOwnErrorsDoNotEject(t *testing.T) {
 		l.expect(t, "m0 removed>up")
 		var lease Lease
 		for _, err := range []error{syscall.EMFILE, fmt.Errorf("connect: %w", syscall.EADDRNOTAVAIL)} {
-			g.Pick(&lease, Client{nobody, nobody})
+			g.Pick(&lease, Client{Addr: nobody, Local: nobody})
 			lease.Connected(err, 0)
 			lease.Release()
 		}
 		l.expect(t)
-		g.Pick(&lease, Client{nobody, nobody})
+		g.Pick(&lease, Client{Addr: nobody, Local: nobody})
 		lease.Connected(syscall.ETIMEDOUT, 0)
 		lease.Release()
 		l.expect(t, "m0 up>ejected")
@@ -328,7 +328,7 @@ func TestSlowStart(t *testing.T) {
 					got := 0
 					for k := range n {
 						lease := new(Lease)
-						m, _ := g.Pick(lease, Client{clients(k), nobody})
+						m, _ := g.Pick(lease, Client{Addr: clients(k), Local: nobody})
 						if m == g.members[1] {
 							got++
 						}
@@ -369,7 +369,7 @@ func TestReload(t *testing.T) {
 	cfg := &spec.Group{Balance: "round-robin", Members: members(3)}
 	s, g := set(t, cfg, opt)
 	var l Lease
-	m0, _ := g.Pick(&l, Client{nobody, nobody})
+	m0, _ := g.Pick(&l, Client{Addr: nobody, Local: nobody})
 
 	next := &spec.Group{Name: "g", Balance: "least-connections", Members: members(4, 9)[:4]}
 	next.Members = slices.Delete(next.Members, 1, 2) // m1 is gone, m3 is new
@@ -401,13 +401,13 @@ func TestReload(t *testing.T) {
 	if s.Group("other") != nil {
 		t.Error("a group that is gone is there")
 	}
-	if m, _ := g.Pick(&l, Client{nobody, nobody}); m == nil || m == m0 || m.Addr().AddrPort.Port() != 81 {
+	if m, _ := g.Pick(&l, Client{Addr: nobody, Local: nobody}); m == nil || m == m0 || m.Addr().AddrPort.Port() != 81 {
 		t.Errorf("%v", m)
 	}
 	l.Release()
 	s.Apply(nil)
 	<-left
-	if m, why := g.Pick(&l, Client{nobody, nobody}); m != nil || why != spec.ReasonNoMember {
+	if m, why := g.Pick(&l, Client{Addr: nobody, Local: nobody}); m != nil || why != spec.ReasonNoMember {
 		t.Errorf("%v, %v", m, why)
 	}
 	l.Release()
@@ -464,7 +464,7 @@ func TestQueueMovesOn(t *testing.T) {
 	s, g := set(t, cfg, Options{})
 	flows := make([]flow, 4)
 	for i := range flows {
-		if m, _ := g.Pick(&flows[i].Lease, Client{nobody, nobody}); m == nil {
+		if m, _ := g.Pick(&flows[i].Lease, Client{Addr: nobody, Local: nobody}); m == nil {
 			if m, why := g.Wait(&flows[i].Lease, &flows[i]); m != nil || why != spec.ReasonNone {
 				t.Fatalf("%v, %v", m, why)
 			}
@@ -483,7 +483,7 @@ func TestQueueMovesOn(t *testing.T) {
 		t.Errorf("with a member more: %v, %v", flows[2].resumed, flows[3].resumed)
 	}
 	for i := range flows {
-		if m, why := g.Pick(&flows[i].Lease, Client{nobody, nobody}); i > 0 && m == nil {
+		if m, why := g.Pick(&flows[i].Lease, Client{Addr: nobody, Local: nobody}); i > 0 && m == nil {
 			t.Errorf("flow %d: %v", i, why)
 		}
 		flows[i].Release()
@@ -501,13 +501,13 @@ func TestQueueWhileAllAreDown(t *testing.T) {
 	}
 	var l, second Lease
 	p := &waiter{woken: make(chan struct{}, 1)}
-	if m, why := g.Pick(&l, Client{nobody, nobody}); m != nil || why != spec.ReasonNone {
+	if m, why := g.Pick(&l, Client{Addr: nobody, Local: nobody}); m != nil || why != spec.ReasonNone {
 		t.Fatalf("%v, %v; want to wait", m, why)
 	}
 	if m, why := g.Wait(&l, p); m != nil || why != spec.ReasonNone {
 		t.Fatalf("%v, %v; want to wait", m, why)
 	}
-	if m, why := g.Pick(&second, Client{nobody, nobody}); m != nil || why != spec.ReasonQueueFull {
+	if m, why := g.Pick(&second, Client{Addr: nobody, Local: nobody}); m != nil || why != spec.ReasonQueueFull {
 		t.Errorf("beyond the queue: %v, %v", m, why)
 	}
 	if g.Open() {
@@ -517,7 +517,7 @@ func TestQueueWhileAllAreDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-p.woken
-	if m, why := g.Pick(&l, Client{nobody, nobody}); m == nil || m.Name() != "m1" {
+	if m, why := g.Pick(&l, Client{Addr: nobody, Local: nobody}); m == nil || m.Name() != "m1" {
 		t.Errorf("%v, %v", m, why)
 	}
 	l.Release()

@@ -60,7 +60,7 @@ func pick(t testing.TB, g *Group, n int, hold bool, client func(i int) netip.Add
 		if client != nil {
 			c = client(i)
 		}
-		m, why := g.Pick(l, Client{c, nobody})
+		m, why := g.Pick(l, Client{Addr: c, Local: nobody})
 		if m == nil {
 			t.Fatalf("flow %d: %v", i, why)
 		}
@@ -75,7 +75,7 @@ func pick(t testing.TB, g *Group, n int, hold bool, client func(i int) netip.Add
 func names(t testing.TB, g *Group, l *Lease, n int) (s []string) {
 	t.Helper()
 	for range n {
-		if m, why := g.Pick(l, Client{nobody, nobody}); m != nil {
+		if m, why := g.Pick(l, Client{Addr: nobody, Local: nobody}); m != nil {
 			s = append(s, m.Name())
 		} else {
 			s = append(s, why.String())
@@ -114,7 +114,7 @@ func TestRetryBounds(t *testing.T) {
 	cfg = &spec.Group{Balance: "first", Members: members(5), Retries: 4, Timeouts: spec.GroupTimeouts{Retries: 3 * time.Second}}
 	_, g = set(t, cfg, Options{})
 	for i := range 4 {
-		m, why := g.Pick(&l, Client{nobody, nobody})
+		m, why := g.Pick(&l, Client{Addr: nobody, Local: nobody})
 		if wants := i < 3; wants != (m != nil) || !wants && why != spec.ReasonRetries {
 			t.Errorf("attempt %d after %v: %v, %v", i, l.failedTime, m, why)
 		}
@@ -160,7 +160,7 @@ func TestBackups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m, why := g.Pick(&l, Client{nobody, nobody}); m != nil || why != spec.ReasonNoMember {
+	if m, why := g.Pick(&l, Client{Addr: nobody, Local: nobody}); m != nil || why != spec.ReasonNoMember {
 		t.Errorf("with nobody left: %v, %v", m, why)
 	}
 	l.Release()
@@ -183,7 +183,7 @@ func TestQueue(t *testing.T) {
 			flows := make([]flow, 6)
 			for i := range flows {
 				f := &flows[i]
-				m, why := g.Pick(&f.Lease, Client{nobody, nobody})
+				m, why := g.Pick(&f.Lease, Client{Addr: nobody, Local: nobody})
 				if i < 2 {
 					if m == nil {
 						t.Fatalf("flow %d: %v", i, why)
@@ -215,7 +215,7 @@ func TestQueue(t *testing.T) {
 			freed := flows[1].Member()
 			flows[1].Release()
 			resumed(0, 0, 1, 0, 0, 0)
-			if m, why := g.Pick(&flows[2].Lease, Client{nobody, nobody}); m != freed {
+			if m, why := g.Pick(&flows[2].Lease, Client{Addr: nobody, Local: nobody}); m != freed {
 				t.Errorf("resumed onto %v, %v", m, why)
 			}
 			flows[3].Release() // leaves
@@ -223,7 +223,7 @@ func TestQueue(t *testing.T) {
 			resumed(0, 0, 1, 0, 1, 0)
 			// The flow vanishes while a slot is reserved for it.
 			flows[4].Release()
-			if m, why := g.Pick(&flows[5].Lease, Client{nobody, nobody}); m == nil {
+			if m, why := g.Pick(&flows[5].Lease, Client{Addr: nobody, Local: nobody}); m == nil {
 				t.Errorf("the slot is gone: %v", why)
 			}
 			for i := range flows {
@@ -246,8 +246,8 @@ func TestFullWithoutQueue(t *testing.T) {
 	cfg.Members[0].MaxFlows = 1
 	_, g := set(t, cfg, Options{})
 	var a, b Lease
-	g.Pick(&a, Client{nobody, nobody})
-	if m, why := g.Pick(&b, Client{nobody, nobody}); m != nil || why != spec.ReasonQueueFull {
+	g.Pick(&a, Client{Addr: nobody, Local: nobody})
+	if m, why := g.Pick(&b, Client{Addr: nobody, Local: nobody}); m != nil || why != spec.ReasonQueueFull {
 		t.Errorf("%v, %v", m, why)
 	}
 	a.Release()
@@ -260,9 +260,9 @@ func TestPickAllocatesNothing(t *testing.T) {
 		client := netip.MustParseAddrPort("192.0.2.1:1000")
 		var l Lease
 		if n := testing.AllocsPerRun(1000, func() {
-			g.Pick(&l, Client{client, client})
+			g.Pick(&l, Client{Addr: client, Local: client})
 			l.Connected(nil, time.Millisecond)
-			g.Pick(&l, Client{client, client})
+			g.Pick(&l, Client{Addr: client, Local: client})
 			l.Release()
 		}); n != 0 {
 			t.Errorf("%s: %v allocations a flow", balance, n)

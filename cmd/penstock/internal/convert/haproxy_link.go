@@ -266,8 +266,7 @@ func (h *haproxyPlan) backend(x *proxy, port string) *group {
 			url = "unix://" + s.address
 		case strings.HasPrefix(p, "+") || strings.HasPrefix(p, "-"):
 			offset, _ := strconv.Atoi(p)
-			from, _ := strconv.Atoi(port)
-			url = tcpURL("tcp", s.address, strconv.Itoa(from+offset))
+			url = tcpURL("tcp", s.address, shift(port, offset))
 		default:
 			url = tcpURL("tcp", s.address, p)
 		}

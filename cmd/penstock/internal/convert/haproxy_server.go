@@ -116,9 +116,6 @@ func bindURL(s string) (url, why string) {
 		return "", "no port"
 	}
 	host, port := strings.Trim(rest[:i], "[]"), rest[i+1:]
-	if strings.Contains(port, "-") {
-		return "", "a range of ports needs a listener for each"
-	}
 	switch {
 	case host == "*" || host == "":
 		host = "0.0.0.0"

@@ -134,6 +134,10 @@ func (n *nginxPlan) values(d *directive, port string, preread bool) []choice {
 			c.cond = condition{from: []string{p}}
 			exact = append(exact, c)
 		case "server_port":
+			if strings.Contains(port, "-") {
+				n.note(d.at, "map of $server_port: no counterpart behind a range of ports")
+				return nil
+			}
 			if key == port {
 				return []choice{c}
 			}

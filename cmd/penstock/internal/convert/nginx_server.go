@@ -84,10 +84,6 @@ func (n *nginxPlan) listenLine(s *settings, d, pass *directive) {
 		if host == "*" || host == "" {
 			host = "0.0.0.0"
 		}
-		if strings.Contains(p, "-") {
-			n.note(d.at, "listen %s left out: a range of ports needs a listener for each", address)
-			return
-		}
 		url, port = tcpURL(network, host, p), p
 	}
 	name := pass.arg(0)

@@ -22,6 +22,8 @@ type plan struct {
 	top       fields // log, admin and the like
 	comments  []string
 	listeners []*listener
+	ports     map[spec.Endpoint]bool // that listeners have
+	ranged    int                    // how many of them are in ranges
 	groups    []*group
 	notes     []Note
 	seen      map[Note]bool
@@ -136,13 +138,32 @@ func (p *plan) listen(at at, name, url string) *listener {
 		p.note(at, "listener left out: more than %d listeners", maxThings)
 		return nil
 	}
-	url = e.String()
-	for _, l := range p.listeners {
-		if l.url == url {
-			p.note(at, "listener left out: %s is taken by another one of this configuration", url)
+	if e.Ports() > 1 {
+		most := spec.MaxPorts
+		if e.Kind == spec.UDP {
+			most = spec.MaxUDPPorts
+		}
+		if p.ranged+e.Ports() > most {
+			p.note(at, "listener left out: more than %d ports in ranges", most)
 			return nil
 		}
 	}
+	for i := range e.Ports() {
+		if p.ports[e.At(i)] {
+			p.note(at, "listener left out: %s is taken by another one of this configuration", e.At(i))
+			return nil
+		}
+	}
+	if p.ports == nil {
+		p.ports = map[spec.Endpoint]bool{}
+	}
+	for i := range e.Ports() {
+		p.ports[e.At(i)] = true
+	}
+	if e.Ports() > 1 {
+		p.ranged += e.Ports()
+	}
+	url = e.String()
 	name = unique(nameOf(name), func(s string) bool {
 		return slices.ContainsFunc(p.listeners, func(l *listener) bool { return l.name == s })
 	})
@@ -161,6 +182,25 @@ func (p *plan) v6only(l *listener) {
 // drop takes a listener out again.
 func (p *plan) drop(l *listener) {
 	p.listeners = slices.DeleteFunc(p.listeners, func(other *listener) bool { return other == l })
+	e, err := spec.ParseListener(l.url)
+	for i := range e.Ports() {
+		delete(p.ports, e.At(i))
+	}
+	if err == nil && e.Ports() > 1 {
+		p.ranged -= e.Ports()
+	}
+}
+
+// shift adds to a port, or to both ends of a range.
+func shift(port string, by int) string {
+	first, last, ranged := strings.Cut(port, "-")
+	n, _ := strconv.Atoi(first)
+	first = strconv.Itoa(n + by)
+	if !ranged {
+		return first
+	}
+	n, _ = strconv.Atoi(last)
+	return first + "-" + strconv.Itoa(n+by)
 }
 
 // group returns the group that has these fields, and makes it if there is none.

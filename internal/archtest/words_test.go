@@ -87,6 +87,7 @@ var wordExceptions = []*wordException{
 	{where: "cmd/penstock/internal/convert/", word: "frontend", why: "as for backend"},
 	{where: "cmd/penstock/internal/convert/", word: "session", why: "as for backend"},
 	{where: "cmd/penstock/internal/convert/", word: "force", why: "as for backend"},
+	{where: "docs/migration.md", word: "backend", why: "as for backend"},
 }
 
 type wordException struct {

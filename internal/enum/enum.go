@@ -1,5 +1,5 @@
-// Package enum names the values of small integer types: a list holds the name
-// of each value at its index.
+// Package enum converts values of small integer types to names and back. A list holds the name of
+// each value at its index.
 package enum
 
 import (
@@ -16,8 +16,8 @@ func Name[T ~uint8](names []string, v T) string {
 	return "unknown"
 }
 
-// Set sets *v to the value that text names. An error leaves *v as it is, and says what a
-// kind of value may be called.
+// Set sets *v to the value that text names. On an error, *v is unchanged; the error lists the names
+// that are allowed.
 func Set[T ~uint8](v *T, kind string, names []string, text []byte) error {
 	i := slices.Index(names, string(text))
 	if i < 0 {

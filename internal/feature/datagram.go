@@ -2,7 +2,7 @@ package feature
 
 import "github.com/penstock/penstock/internal/sys"
 
-// What datagrams use.
+// Features that datagrams use.
 var (
 	// GSO is UDP_SEGMENT: one call sends a run of datagrams (commit
 	// bec1f6f69736). It may still be refused for one route.
@@ -12,5 +12,5 @@ var (
 	GRO = newProbe("UDP_GRO", Version{5, 0}, sys.ProbeGRO)
 )
 
-// Datagram is every probe of this file, for tests and for reports.
+// Datagram lists the probes in this file, for tests and for reports.
 var Datagram = []*Probe{GSO, GRO}

@@ -1,12 +1,11 @@
-// Package feature answers what the running kernel can do.
+// Package feature reports what the running kernel can do.
 //
-// A [Probe] asks the kernel once, by doing the thing, and keeps the answer for
-// the life of the process. It also declares the release that brought the
-// feature, so that a test can tell "this kernel is too old" (skip) from "the
-// probe is wrong or something forbids it" (fail); see testnet.Need.
+// A [Probe] tries a feature once, and keeps the answer for the life of the process. It also
+// declares the release that introduced the feature, so that a test can tell "this kernel is too
+// old" (skip) from "the probe is wrong or something forbids it" (fail); see testnet.Need.
 //
-// Nothing here changes what a caller may try: a feature that is there may still
-// fail for one route or one descriptor, and the caller must fall back then.
+// A supported feature may still fail for one route or one descriptor, and the caller must then fall
+// back.
 package feature
 
 import (
@@ -20,7 +19,7 @@ import (
 // Probe is one feature of the kernel. Probes are package variables, made by
 // newProbe; they are safe for concurrent use.
 type Probe struct {
-	// Name is how messages call the feature: the flag, option or system call.
+	// Name is the name of the feature in messages: the flag, option or system call.
 	Name string
 	// Since is the first release with the feature.
 	Since Version
@@ -47,12 +46,12 @@ func (p *Probe) Supported() bool { return p.Err() == nil }
 // otherwise. It returns the same answer for the life of the process.
 func (p *Probe) Err() error { return p.ask() }
 
-// UnsupportedError says why a feature cannot be used. It is
-// [errors.ErrUnsupported], and unwraps to what the kernel answered.
+// UnsupportedError says why a feature cannot be used. It is [errors.ErrUnsupported], and unwraps to
+// the kernel's error.
 type UnsupportedError struct {
 	Name  string  // as Probe.Name
 	Since Version // as Probe.Since
-	Err   error   // what the kernel answered
+	Err   error   // the kernel's error
 }
 
 func (e *UnsupportedError) Error() string {
@@ -83,8 +82,8 @@ func (v Version) String() string {
 	return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2])
 }
 
-// Kernel returns the running release. The error is [errors.ErrUnsupported] where
-// the system is not Linux.
+// Kernel returns the running release. The error is [errors.ErrUnsupported] if the system is not
+// Linux.
 func Kernel() (Version, error) { return kernel() }
 
 var kernel = sync.OnceValues(func() (Version, error) {
@@ -95,9 +94,8 @@ var kernel = sync.OnceValues(func() (Version, error) {
 	return ParseVersion(s)
 })
 
-// ParseVersion reads the numbers at the start of a release as uname(2) reports
-// it: "6.18.44-fc1", "5.15", "4.14.186+". At least two numbers are required;
-// what follows the third is ignored.
+// ParseVersion parses the numbers at the start of a release as uname(2) reports it: "6.18.44-fc1",
+// "5.15", "4.14.186+". At least two numbers are required; what follows the third is ignored.
 func ParseVersion(s string) (Version, error) {
 	var v Version
 	rest := s

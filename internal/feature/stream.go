@@ -2,11 +2,11 @@ package feature
 
 import "github.com/penstock/penstock/internal/sys"
 
-// What stream relays use. Each release is the one whose merge window took the
-// commit named; docs/kernel.md holds the table.
+// Features that stream relays use. Each release is the one that contains the named commit;
+// docs/kernel.md has the table.
 var (
-	// Splice is splice(2) with a Unix stream socket as its source, the youngest
-	// of the pairs (commit 2b514574f7e8; TCP sources: 2.6.17).
+	// Splice is splice(2) with a Unix stream socket as its source, the most recent of the pairs
+	// (commit 2b514574f7e8; TCP sources: 2.6.17).
 	Splice = newProbe("splice", Version{4, 2}, sys.ProbeSplice)
 
 	// ReusePort is SO_REUSEPORT for TCP listeners (commit c617f398edd4).
@@ -27,5 +27,5 @@ var (
 	PipeSize = newProbe("F_SETPIPE_SZ", Version{2, 6, 35}, sys.ProbePipeSize)
 )
 
-// Stream is every probe of this file, for tests and for reports.
+// Stream lists the probes in this file, for tests and for reports.
 var Stream = []*Probe{Splice, ReusePort, EpollExclusive, EpollPwait2, RcvLowat, PipeSize}

@@ -21,8 +21,8 @@ func stalled(t *testing.T, dst string) (w *transfer, off int64) {
 	return w, off
 }
 
-// While the destination takes nothing, a Unix source's peer can write on, up to
-// the pipe's size. Nothing is lost, and the end comes last.
+// While the destination takes nothing, a Unix source's peer can continue to write, up to the pipe's
+// size. Nothing is lost, and the end comes last.
 func TestAhead(t *testing.T) {
 	for _, dst := range []string{"unix", "tcp4"} {
 		t.Run("dst="+dst, func(t *testing.T) {
@@ -111,8 +111,8 @@ func TestAheadReset(t *testing.T) {
 	w.read(off, 50_000)
 }
 
-// The send buffer of a Unix destination grows once much of what is spliced to it
-// has to wait, unless it has been set before; a TCP one's is left to the kernel.
+// The send buffer of a Unix destination grows once many of the bytes spliced to it have to wait,
+// unless it was set before; that of a TCP destination is left to the kernel.
 func TestSendBuffer(t *testing.T) {
 	size := func(fd int) int {
 		n, e := sys.SendBuffer.Get(fd)
@@ -132,7 +132,7 @@ func TestSendBuffer(t *testing.T) {
 		sys.SetBuffers(w.dst, 0, c.own)
 		before := size(w.dst)
 		if c.own == 0 && before != 212992 {
-			c.grows = false // this machine's default is another
+			c.grows = false // this machine's default is different
 		}
 		off := w.bulk(0)
 		w.k.Fail(testkernel.SpliceOut, sys.EAGAIN, 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// An interrupted call is made again, wherever it was.
+// An interrupted call is repeated, wherever it was.
 func TestInterrupted(t *testing.T) {
 	for _, c := range []testkernel.Call{testkernel.Recv, testkernel.Send, testkernel.SpliceIn, testkernel.SpliceOut} {
 		t.Run(c.String(), func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// Short writes lose and double nothing.
+// Short writes neither lose nor duplicate bytes.
 func TestShortWrites(t *testing.T) {
 	for _, c := range []testkernel.Call{testkernel.Send, testkernel.SpliceOut} {
 		t.Run(c.String(), func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestSourceRefusesSplice(t *testing.T) {
 	})
 }
 
-// A destination that the kernel does not splice to gets what the pipe holds by
-// copy, in order, and then everything else.
+// A destination that the kernel does not splice to gets what the pipe holds by copying, in order,
+// and then everything else.
 func TestDestinationRefusesSplice(t *testing.T) {
 	eachPair(t, func(t *testing.T, w *transfer) {
 		w.k.Fail(testkernel.SpliceOut, sys.EINVAL, -1)
@@ -113,8 +113,7 @@ func TestLowatAfterRefusal(t *testing.T) {
 	}
 }
 
-// Without pipes everything is copied; the refusals are counted, and the pipes
-// are asked for again later.
+// Without pipes everything is copied; the refusals are counted, and leases are tried again later.
 func TestNoPipe(t *testing.T) {
 	for name, fault := range map[string]func(*transfer){
 		"emfile":  func(w *transfer) { w.k.Fail(testkernel.Pipe, sys.EMFILE, -1) },
@@ -134,7 +133,7 @@ func TestNoPipe(t *testing.T) {
 				}
 				path, why := w.half.Path()
 				if w.env.Pipes == nil {
-					return // whoever gives no budget says why, by Refuse
+					return // without a budget, the caller sets the reason with Refuse
 				}
 				if path != PathCopy || why != WhyPipes {
 					t.Errorf("path %v, %v", path, why)
@@ -147,7 +146,7 @@ func TestNoPipe(t *testing.T) {
 	}
 }
 
-// takePipes leaves nothing of the budget.
+// takePipes uses up the budget.
 func (w *transfer) takePipes() {
 	for p := w.env.Pipes.Get(); p != nil; p = w.env.Pipes.Get() {
 		w.taken = append(w.taken, p)
@@ -171,8 +170,8 @@ func TestPipesComeBack(t *testing.T) {
 	})
 }
 
-// Once a pipe was had, an earlier refusal delays nothing: after small reads, big
-// ones lead to splicing as quickly as they first did.
+// Once a pipe was leased, an earlier refusal has no effect: after small reads, big ones start
+// splicing as quickly as at first.
 func TestRefusalIsForgotten(t *testing.T) {
 	w := newTransfer(t, "tcp4", "tcp4")
 	w.k.Fail(testkernel.Pipe, sys.EMFILE, 1)
@@ -262,8 +261,7 @@ func TestLowat(t *testing.T) {
 	}
 }
 
-// A source that rests loses its mark after some looks that found nothing, and
-// has it back when it streams again.
+// An idle source loses its mark after several empty turns, and gets it back when it streams again.
 func TestLowatRests(t *testing.T) {
 	w := newTransfer(t, "tcp4", "tcp4")
 	w.env.Lowat = 100_000
@@ -304,7 +302,7 @@ func TestNoLowatOnUnix(t *testing.T) {
 	}
 }
 
-// A mark that the kernel refuses is no mark.
+// If the kernel refuses a mark, there is none.
 func TestLowatRefused(t *testing.T) {
 	w := newTransfer(t, "tcp4", "tcp4")
 	w.env.Lowat = 100_000

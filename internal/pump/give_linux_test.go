@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/testkernel"
 )
 
-// What the half is given goes out before all it reads, however the destination
-// takes it. Its own bytes count as neither taken nor delivered.
+// What is given to the half goes out before anything it reads, however the destination takes it.
+// Its own bytes do not count as taken or delivered.
 func TestGive(t *testing.T) {
 	for _, own := range []int{0, 1, 50, 100} {
 		for _, short := range []int{0, 1, 49, 50, 51} {
@@ -46,7 +46,7 @@ func TestGive(t *testing.T) {
 	}
 }
 
-// A half that is closed first has dropped what was the source's.
+// If the half is closed first, it has dropped the bytes that came from the source.
 func TestGiveAndClose(t *testing.T) {
 	w := newTransfer(t, "tcp4", "tcp4")
 	w.half.Give(&w.env, w.buffers.Get(100), 30)
@@ -60,7 +60,7 @@ func TestGiveAndClose(t *testing.T) {
 	}
 }
 
-// A sink takes what it is given.
+// A sink also takes what is given to it.
 func TestGiveToSink(t *testing.T) {
 	w := newTransfer(t, "tcp4", "tcp4")
 	w.half.Sink = true
@@ -70,7 +70,7 @@ func TestGiveToSink(t *testing.T) {
 	}
 }
 
-// A hard budget is the most that a turn reads, whichever way it reads.
+// A hard budget is the maximum that a turn reads, whether it copies or splices.
 func TestHardBudget(t *testing.T) {
 	for mode, budgets := range map[string][]int{
 		"copy":   {0, 1, 100, 10_000, 200_000, 64 << 10},

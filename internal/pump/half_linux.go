@@ -5,13 +5,12 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// Env is what halves share that run one after the other: on one event loop,
-// or in one blocking copy.
+// Env is shared by halves that run one after the other: on one event loop, or in one blocking copy.
 type Env struct {
 	Kernel  sys.Kernel
-	Pipes   *Pipes        // nil: nothing is spliced
+	Pipes   *Pipes        // if nil, nothing is spliced
 	Buffers *pool.Buffers // where bytes are held for a slow reader
-	Scratch []byte        // the copy's buffer; holds nothing between turns
+	Scratch []byte        // the copy's buffer; it holds nothing between turns
 	// Lowat, when above 1, is the SO_RCVLOWAT of a source that streams, in
 	// bytes; the owner must then give lagging halves a turn within a short time.
 	Lowat int
@@ -19,8 +18,8 @@ type Env struct {
 	// os.File.Fd does: before a half splices it makes them non-blocking again.
 	// Recv and Send do not need that.
 	Shared bool
-	// Hard makes a turn's budget the most that it reads, rather than what ends
-	// it: a source with a limited bandwidth has one.
+	// Hard makes a turn's budget the maximum that it reads, instead of the amount after which it
+	// ends. It is set for a source with limited bandwidth.
 	Hard bool
 }
 
@@ -35,7 +34,7 @@ type State uint8
 const (
 	WantRead  State = iota // until the source is readable
 	WantWrite              // until the destination is writable
-	Again                  // for its next turn: the budget of this one is spent
+	Again                  // for its next turn: the budget of this one is used up
 	End                    // for nothing: the source has ended and its last byte is delivered
 	Failed                 // for nothing: see Half.Err
 )
@@ -49,29 +48,28 @@ const (
 //	   └────────────────────────┘
 //	      4 small reads, no pipe
 //
-// Invariants: it reads only while it holds nothing, or into a pipe that has room
-// (Ahead), so that its memory is bounded by one scratch buffer or one pipe, and a
-// slow reader stops the reading of the other side. It has a pipe on lease only while that pipe holds
-// bytes, or within a turn. In - Out is what it holds of the source's.
+// Invariants: it reads only while it holds nothing, or into a pipe that has room (Ahead), so that
+// its memory is bounded by one scratch buffer or one pipe, and a slow reader stops the reading from
+// the other side. It leases a pipe only while the pipe holds bytes, or within a turn. In - Out is
+// the number of the source's bytes that it holds.
 type Half struct {
 	In      int64 // bytes taken from the source
 	Out     int64 // bytes that the destination's socket accepted
-	Spliced int64 // of Out, those that were never in user-space memory
+	Spliced int64 // the part of Out that was never in user-space memory
 	Err     sys.Errno
-	AtSrc   bool // Err was the source's
+	AtSrc   bool // whether Err came from the source
 
-	// Exact says that a read shorter than asked for has emptied the source,
-	// so that the next read can wait for an edge, and that no urgent data was
-	// seen, at which splice(2) would stop. True for TCP until EPOLLPRI or a
-	// hang-up is seen; false where nobody looks for EPOLLPRI. A Unix socket
-	// stops short at passed descriptors.
+	// Exact says that a read shorter than asked for has emptied the source, so that the next read
+	// can wait for an edge, and that no urgent data was seen, at which splice(2) would stop. True
+	// for TCP until EPOLLPRI or a hang-up is seen; false if nobody watches for EPOLLPRI. A Unix
+	// socket stops short at passed descriptors.
 	Exact bool
-	// Sink says that there is no destination: what comes is dropped.
+	// Sink says that there is no destination, and that all bytes are dropped.
 	Sink bool
 	// TCP says that the source is a TCP socket.
 	TCP bool
-	// Enlarge asks for a greater send buffer of the destination, a Unix socket,
-	// once much that is spliced to it has to wait. It is false when that is done.
+	// Enlarge asks for a larger send buffer of the destination, a Unix socket, once many of the
+	// bytes spliced to it have to wait. It is false when that is done.
 	Enlarge bool
 
 	splicing bool
@@ -80,10 +78,10 @@ type Half struct {
 	streak   uint8
 	rests    uint8
 	why      Why
-	sated    bool  // nothing more came, or fitted, when the pipe was filled further
-	own      int32 // bytes of rest that are not the source's, and count as neither taken nor delivered
+	sated    bool  // nothing more came, or fit, when the pipe was last filled further
+	own      int32 // bytes of rest that did not come from the source, and do not count as taken or delivered
 
-	idleAt    int32 // In, in MiB rounded up, when the source last showed that it does not stream
+	idleAt    int32 // In, in MiB rounded up, when the source last proved not to be streaming
 	rescuedAt int32 // In, in MiB, when bytes below the mark were last late
 
 	off    int32
@@ -92,42 +90,41 @@ type Half struct {
 	pipe   *Pipe
 }
 
-// When to change between copying and splicing. Splicing costs two system calls
-// and a page reference for each 4 KiB where copying costs two calls and two
-// copies, and a third call that finds the source empty, which a short copy need
-// not make: it wins from about 18 KiB on. A TLS record is below that.
+// When to switch between copying and splicing. Splicing costs two system calls and a page reference
+// per 4 KiB, and a third call that finds the source empty; copying costs two calls and two copies.
+// Splicing is cheaper from about 18 KiB on, which is more than a TLS record.
 const (
 	bigRead     = 18 << 10
 	smallRead   = 8 << 10
 	bigStreak   = 2
 	smallStreak = 4
-	// spliceMost is asked for in one splice. A pipe counts slots, and a slot
-	// can hold a fragment of 32 KiB, so that more than its nominal size fits.
+	// spliceMost is the length requested in one splice. A pipe counts slots, and a slot can hold a
+	// fragment of 32 KiB, so more than its nominal size fits.
 	spliceMost = 4 << 20
-	// enlargeAt is how many bytes must wait for a Unix destination before its send
-	// buffer, 208 KiB by default, is found too small.
+	// enlargeAt is the number of bytes held for a Unix destination from which its send buffer, 208
+	// KiB by default, counts as too small.
 	enlargeAt = 128 << 10
-	// A source earns its low-water mark by so many bytes, and loses it after so
-	// many empty turns of the timer.
+	// A source gets a low-water mark after this many bytes, and loses it after this many empty
+	// turns of the timer.
 	earned    = earnedMiB << 20
 	earnedMiB = 16
 	restsMost = 8
 )
 
-// Refuse tells the half beforehand why it must not splice.
+// Refuse sets the reason why the half must not splice.
 func (h *Half) Refuse(w Why) { h.why = w }
 
-// Held tells how many bytes were taken and not yet delivered.
+// Held returns the number of bytes taken and not yet delivered.
 func (h *Half) Held() int { return len(h.rest) - int(h.off) + int(h.inPipe) }
 
-// Ended tells whether the source has ended; bytes may still be held.
+// Ended reports whether the source has ended; bytes may still be held.
 func (h *Half) Ended() bool { return h.ended }
 
-// Lagging tells whether the source's low-water mark may hold back a tail, so
-// that the half needs a turn within a short time even without an event.
+// Lagging reports whether the source's low-water mark may delay the last bytes, so that the half
+// needs a turn soon even without an event.
 func (h *Half) Lagging() bool { return h.lowat }
 
-// Path tells how the bytes have moved so far, and why not spliced.
+// Path returns how the bytes have moved so far, and why they were not spliced.
 func (h *Half) Path() (Path, Why) {
 	switch {
 	case h.Spliced > 0:
@@ -153,9 +150,9 @@ func (h *Half) Preload(env *Env, p []byte) {
 	}
 }
 
-// Give is Preload of a buffer of env.Buffers, which belongs to the half from
-// then on. Its first own bytes are not the source's: they are delivered, and
-// count as neither taken nor delivered.
+// Give is like Preload, but passes a buffer from env.Buffers, which belongs to the half from then
+// on. Its first own bytes did not come from the source: they are delivered, but do not count as
+// taken or delivered.
 func (h *Half) Give(env *Env, buf []byte, own int) {
 	if len(buf) == 0 {
 		env.Buffers.Put(buf)
@@ -205,7 +202,7 @@ func (h *Half) Turn(env *Env, src, dst, budget int) State {
 	}
 }
 
-// Flush delivers what is held; Again says that nothing is held any more.
+// Flush delivers what is held; it returns Again when nothing is held any more.
 func (h *Half) Flush(env *Env, dst int) State {
 	for {
 		var st State
@@ -276,8 +273,7 @@ func (h *Half) flushPipe(env *Env, dst int) State {
 	return Again
 }
 
-// copyOut serves a destination that the kernel does not splice to: what the
-// pipe holds goes out by copy.
+// copyOut serves a destination that the kernel does not splice to, by copying what the pipe holds.
 func (h *Half) copyOut(env *Env) State {
 	n, e := env.Kernel.ReadPipe(h.pipe.r, env.Scratch)
 	switch {
@@ -291,15 +287,15 @@ func (h *Half) copyOut(env *Env) State {
 	return Again
 }
 
-// drained notes that n bytes have left the pipe, which goes home once it is
-// empty if there is no more splicing.
+// drained records that n bytes have left the pipe, which is returned once it is empty if splicing
+// is over.
 func (h *Half) drained(env *Env, n int) {
 	if h.inPipe -= int32(n); h.inPipe == 0 && !h.splicing {
 		h.release(env)
 	}
 }
 
-// most is how much one read may ask for at most, of a turn's budget that is left.
+// most returns the maximum length of a read within what is left of the turn's budget.
 func (env *Env) most(n, left int) int {
 	if env.Hard {
 		return min(n, left)
@@ -307,7 +303,7 @@ func (env *Env) most(n, left int) int {
 	return n
 }
 
-// copy moves what one read gives through the scratch buffer.
+// copy moves the bytes of one read through the scratch buffer.
 func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 	buf := env.Scratch[:env.most(len(env.Scratch), left)]
 	n, e := env.Kernel.Recv(src, buf)
@@ -339,7 +335,7 @@ func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 	return n, Again
 }
 
-// note counts big reads in a row; enough of them start the splicing.
+// note counts consecutive big reads; enough of them start splicing.
 func (h *Half) note(env *Env, n int) {
 	if n < bigRead {
 		h.streak = 0
@@ -351,13 +347,12 @@ func (h *Half) note(env *Env, n int) {
 	}
 }
 
-// fill moves what the source has into the pipe, which is empty on entry: so
-// EAGAIN can only mean that the source is, or that its next byte is urgent data,
-// which splice(2) does not pass. With the end of the stream queued behind the
-// urgent byte it says 0 instead. Either way a copy finds out, and steps over the
-// byte. moved is what this turn has moved before.
+// fill moves what the source has into the pipe, which is empty on entry. So EAGAIN can only mean
+// that the source is empty, or that its next byte is urgent data, which splice(2) does not pass. If
+// the end of the stream is queued behind the urgent byte, splice(2) returns 0 instead. In both
+// cases a copy finds out, and skips the byte. moved is what this turn has moved before.
 func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
-	if h.Err != 0 { // Ahead met it
+	if h.Err != 0 { // from Ahead
 		return 0, Failed
 	}
 	if h.pipe == nil {
@@ -401,11 +396,10 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 	return n, Again
 }
 
-// Ahead reads on into the pipe while the destination takes nothing. What a Unix
-// socket has sent counts against its own buffer until the other end takes it: so
-// the source's peer writes on while the destination's reads, and neither waits
-// for the other. The pipe is filled to its size at most. TCP does without:
-// its receive buffer is the source's own.
+// Ahead reads on into the pipe while the destination takes nothing. What a Unix socket has sent
+// counts against its own buffer until the other end reads it. With Ahead, the source's peer can
+// write while the destination's peer reads, and neither waits for the other. The pipe is filled at
+// most to its size. TCP does not need this, because the source has its own receive buffer.
 func (h *Half) Ahead(env *Env, src int) {
 	if h.TCP || h.sated || h.inPipe == 0 || !h.splicing || h.Err != 0 || env.Hard {
 		return
@@ -418,23 +412,23 @@ func (h *Half) Ahead(env *Env, src int) {
 	switch {
 	case e == sys.EINTR:
 	case e == sys.EAGAIN, e == sys.EINVAL, e == 0 && n == 0:
-		h.sated = true // or the end, or no splicing: fill finds out when the pipe is empty
+		h.sated = true // or the source has ended or cannot be spliced: fill finds out when the pipe is empty
 	case e != 0:
-		h.fail(e, true) // what the pipe holds goes out first
+		h.fail(e, true) // what the pipe holds is delivered first
 	default:
 		h.In += int64(n)
 		h.inPipe += int32(n)
 	}
 }
 
-// wait is called when the source is empty: it asks the kernel not to wake
-// anybody for less than a good splice, if the source has earned that by
-// streaming, and needs it because this turn has moved less.
+// wait is called when the source is empty. It asks the kernel not to wake the loop for less than a
+// good splice, if the source has been streaming, and if it is worth it because this turn has moved
+// less.
 func (h *Half) wait(env *Env, src, moved int) {
 	switch {
 	case h.lowat && moved == 0:
-		// A turn that the timer gave found nothing. A source that pauses for
-		// long gets its mark back when it streams again.
+		// A turn by the timer found nothing. A source that pauses for long gets its mark back when
+		// it streams again.
 		if h.rests++; h.rests >= restsMost {
 			h.mark(env, src, 1)
 		}
@@ -443,10 +437,10 @@ func (h *Half) wait(env *Env, src, moved int) {
 	}
 }
 
-// rescue notes that the timer, and not the kernel, found bytes below the mark:
-// they were late by that much. A source that has it happen twice within what
-// earns the mark sends messages rather than a stream, and must earn it again.
-// So a tail is late at most about once in 8 MiB.
+// rescue records that the timer, and not the kernel, found bytes below the mark, which were late
+// therefore. A source to which this happens twice within the amount that earns the mark sends
+// messages rather than a stream, and must earn the mark again. So last bytes are late at most about
+// once in 8 MiB.
 func (h *Half) rescue(env *Env, src int) {
 	if h.mib()-h.rescuedAt < earnedMiB {
 		h.idleAt = h.mib() + 1
@@ -458,8 +452,8 @@ func (h *Half) rescue(env *Env, src int) {
 // mib returns In in MiB, which an int32 holds up to 2 PiB.
 func (h *Half) mib() int32 { return int32(h.In >> 20) }
 
-// mark sets the source's SO_RCVLOWAT. A socket that refuses it is not asked
-// again before it has earned another.
+// mark sets the source's SO_RCVLOWAT. If the socket refuses, mark does not try again before the
+// source has earned another mark.
 func (h *Half) mark(env *Env, src, n int) {
 	e := env.Kernel.RcvLowat(src, n)
 	if e != 0 {
@@ -469,9 +463,8 @@ func (h *Half) mark(env *Env, src, n int) {
 	h.rests = 0
 }
 
-// stopSplicing goes back to copying, why being the reason: WhyNone for small
-// reads, after which a refusal from before a pipe was had counts no more. The
-// pipe goes home once it is empty.
+// stopSplicing goes back to copying, for the reason why: WhyNone for small reads, after which an
+// earlier refusal of a pipe no longer counts. The pipe is returned once it is empty.
 func (h *Half) stopSplicing(env *Env, src int, why Why) {
 	h.splicing = false
 	h.streak = 0
@@ -484,7 +477,7 @@ func (h *Half) stopSplicing(env *Env, src int, why Why) {
 	}
 }
 
-// drop throws away what comes.
+// drop discards the source's bytes.
 func (h *Half) drop(env *Env, src, left int) (int, State) {
 	n, e := env.Kernel.Discard(src, env.Scratch[:env.most(len(env.Scratch), left)], h.TCP && !env.Hard)
 	switch {
@@ -502,7 +495,7 @@ func (h *Half) drop(env *Env, src, left int) (int, State) {
 	return n, Again
 }
 
-// keep holds what a short write left over, in a buffer that fits.
+// keep holds what a short write did not take, in a buffer of a fitting size.
 func (h *Half) keep(env *Env, p []byte) {
 	h.rest = env.Buffers.Get(len(p))
 	h.off = 0
@@ -514,7 +507,7 @@ func (h *Half) fail(e sys.Errno, atSrc bool) State {
 	return Failed
 }
 
-// release gives an empty pipe back.
+// release returns an empty pipe to the budget.
 func (h *Half) release(env *Env) {
 	if h.pipe != nil && h.inPipe == 0 {
 		env.Pipes.Put(h.pipe)
@@ -522,8 +515,8 @@ func (h *Half) release(env *Env) {
 	}
 }
 
-// Close gives back all that the half has on lease. It returns the number of
-// bytes that were taken and never delivered.
+// Close returns everything that the half has leased. It returns the number of bytes that were taken
+// and never delivered.
 func (h *Half) Close(env *Env) (dropped int64) {
 	if h.pipe != nil {
 		if h.inPipe == 0 {

@@ -20,8 +20,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// Messages never meet a pipe, not even those of a TLS record's size (RFC 8446,
-// section 5.2: 16 KiB, 256 bytes and a header of 5 at most); bulk does, and says so.
+// Messages never use a pipe, not even those of a TLS record's size (RFC 8446, section 5.2: at most
+// 16 KiB, 256 bytes and a header of 5); bulk data does, and Path says so.
 func TestPath(t *testing.T) {
 	eachPair(t, func(t *testing.T, w *transfer) {
 		off := int64(0)
@@ -50,7 +50,7 @@ func TestPath(t *testing.T) {
 		if w.half.Spliced < 4<<20 || w.k.Count(testkernel.SpliceOut) == 0 {
 			t.Errorf("only %d bytes of 8 MiB were spliced:%s", w.half.Spliced, w.k.Counts())
 		}
-		// A collection may have taken the idle one away meanwhile.
+		// A collection may have closed the idle pipe meanwhile.
 		if n := w.k.Count(testkernel.Pipe); n > 4 {
 			t.Errorf("%d pipes were made for one direction", n)
 		}
@@ -63,7 +63,7 @@ func (w *transfer) bulk(off int64) int64 {
 	const n = 64 << 10
 	for range 300 {
 		w.write(off, n)
-		// All of it must be there, or the read is not big.
+		// All bytes must have arrived, or the read is not big.
 		time.Sleep(time.Millisecond)
 		w.until(WantRead)
 		w.read(off, n)
@@ -76,7 +76,7 @@ func (w *transfer) bulk(off int64) int64 {
 	return 0
 }
 
-// Both changes of mode, shown by who is called.
+// Both changes of mode, as shown by the system calls.
 func TestModes(t *testing.T) {
 	eachPair(t, func(t *testing.T, w *transfer) {
 		off := w.bulk(0)
@@ -122,8 +122,8 @@ func TestIdleHasNoPipe(t *testing.T) {
 	})
 }
 
-// A slow reader: what is held is bounded, nothing is read meanwhile, the lease
-// lasts as long as the pipe holds bytes, and all comes once the reader wakes.
+// A slow reader: the bytes held are bounded, nothing is read meanwhile, the lease lasts as long as
+// the pipe holds bytes, and everything arrives once the reader wakes.
 func TestSlowReader(t *testing.T) {
 	for _, mode := range []string{"copy", "splice"} {
 		t.Run("mode="+mode, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// The source has ended, the pipe has not: the end must wait for the last byte.
+// The source has ended, but the pipe holds bytes: the end must wait for the last of them.
 func TestEndWithBytesInThePipe(t *testing.T) {
 	eachPair(t, func(t *testing.T, w *transfer) {
 		off := w.bulk(0)
@@ -190,8 +190,8 @@ func TestEndWithBytesInThePipe(t *testing.T) {
 	})
 }
 
-// What is in the pipe or in memory when a direction is given up is counted,
-// and such a pipe is not used again.
+// What is in the pipe or in memory when a direction is closed is counted, and the pipe is not used
+// again.
 func TestCloseWithBytesHeld(t *testing.T) {
 	for _, c := range []testkernel.Call{testkernel.SpliceOut, testkernel.Send} {
 		t.Run(c.String(), func(t *testing.T) {

@@ -1,15 +1,14 @@
 // Package pump carries one direction of a stream from one socket to another.
 //
-// A [Half] is a state machine over two file descriptors: it copies small
-// messages through a buffer and splices big ones through a pipe, and it never
-// waits. Who waits is somebody else: package splice waits on Go's netpoller,
-// package relay on its own epoll.
+// A [Half] is a state machine over two file descriptors: it copies small messages through a buffer
+// and splices big ones through a pipe, and it never waits. Its users do: package splice waits on
+// Go's netpoller, package relay on its own epoll instance.
 package pump
 
 import "github.com/penstock/penstock/internal/enum"
 
-// Path tells how a direction's bytes were moved. Packages relay and splice
-// have types of their own with these values and names.
+// Path says how a direction's bytes were moved. Packages relay and splice have their own types with
+// these values and names.
 type Path uint8
 
 // The data paths.
@@ -17,7 +16,7 @@ const (
 	PathNone   Path = iota // no byte has moved yet
 	PathCopy               // through user-space memory
 	PathSplice             // at least in part through a pipe, without a copy
-	PathGSO                // datagrams, at least in part many to a system call (UDP_SEGMENT)
+	PathGSO                // datagrams, at least in part many per system call (UDP_SEGMENT)
 )
 
 // PathNames are the names of the paths. They must not be changed.
@@ -25,7 +24,7 @@ var PathNames = []string{PathNone: "none", PathCopy: "copy", PathSplice: "splice
 
 func (p Path) String() string { return enum.Name(PathNames, p) }
 
-// Why tells why a direction's bytes did not go the fastest way: spliced, or for datagrams in runs.
+// Why says why a direction's bytes did not take the fastest path: splicing, or runs for datagrams.
 type Why uint8
 
 // The reasons.
@@ -35,9 +34,9 @@ const (
 	WhyOff                  // splicing, or GSO, is switched off
 	WhyPipes                // the budget of pipes, or the kernel's limit on them, is used up
 	WhyKernel               // the kernel refused to splice these sockets, or runs on this route
-	WhyNotSocket            // an end is no TCP or Unix stream socket
+	WhyNotSocket            // an end is not a TCP or Unix stream socket
 	WhyBuiltin              // an end is built in: echo or discard
-	WhySingle               // never two datagrams came together
+	WhySingle               // no two datagrams came together
 )
 
 // WhyNames are the names of the reasons. They must not be changed.

@@ -7,19 +7,18 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Pipe is an empty pipe on lease from [Pipes].
+// Pipe is an empty pipe leased from [Pipes].
 type Pipe struct {
 	r, w int
 	link
 }
 
-// Pipes is the pipe budget: it lends pipes to halves for as long as they hold
-// bytes, keeps warm what was in use lately, and never has more than it may.
+// Pipes is the pipe budget. It leases pipes to halves for as long as they hold bytes, keeps
+// recently used ones open, and never exceeds its maximum.
 //
-// Each pipe that may exist has a slot, and a slot is on one of two stacks or on
-// lease: idle, with an empty pipe, or vacant, without one. Any goroutine reaches
-// any slot, so that a lease is refused only when there is nothing left to lend,
-// and a refusal costs two loads.
+// Each pipe that may exist has a slot. A slot is leased, or on one of two stacks: idle, with an
+// empty pipe, or vacant, without one. Any goroutine reaches any slot, so a lease is refused only
+// when every pipe is leased, and a refusal costs two loads.
 //
 //	          Get                     Put
 //	vacant ─────────▶ leased ────────────────────▶ idle
@@ -28,8 +27,7 @@ type Pipe struct {
 //	   └────────────────┴────────────────────────────┘
 //	                      Drain, a collection
 //
-// Ownership: after Get the pipe belongs to the half, which must Put it back
-// empty or Destroy it.
+// Ownership: after Get the pipe belongs to the half, which must Put it back empty or Destroy it.
 type Pipes struct {
 	kernel  sys.Kernel
 	size    int
@@ -37,7 +35,7 @@ type Pipes struct {
 	idle    stack
 	vacant  stack
 	resting atomic.Int64 // pipes on the idle stack
-	unused  atomic.Int64 // the fewest that rested at any time since the last collection
+	unused  atomic.Int64 // the smallest number of idle pipes at any time since the last collection
 	open    atomic.Int64
 	leased  atomic.Int64
 	refused atomic.Int64
@@ -46,9 +44,8 @@ type Pipes struct {
 
 // The budget's defaults.
 const (
-	// PipeSize is the room asked for in each pipe, in bytes: fs.pipe-max-size,
-	// the most that an unprivileged process may ask for. A pipe of 64 KiB
-	// costs 1.7 times as much CPU a byte.
+	// PipeSize is the requested size of each pipe in bytes: fs.pipe-max-size, the most that an
+	// unprivileged process may ask for. With pipes of 64 KiB, a byte costs 1.7 times as much CPU.
 	PipeSize = 1 << 20
 	// MaxPipes bounds how many pipes are open at once. Each is two descriptors
 	// and, while it holds bytes, up to PipeSize of socket memory.
@@ -58,7 +55,7 @@ const (
 	minPipe = 64 << 10
 )
 
-// NewPipes makes a budget of at most max pipes of size bytes each; 0 means the defaults.
+// NewPipes returns a budget of at most max pipes of size bytes each; 0 means the defaults.
 func NewPipes(k sys.Kernel, size, max int) *Pipes {
 	if size <= 0 {
 		size = PipeSize
@@ -75,7 +72,7 @@ func NewPipes(k sys.Kernel, size, max int) *Pipes {
 	return ps
 }
 
-// Get lends an empty pipe; nil where the budget or the kernel has none left.
+// Get leases an empty pipe. It returns nil if the budget is used up or the kernel refuses.
 func (ps *Pipes) Get() *Pipe {
 	p := ps.take()
 	if p == nil {
@@ -102,23 +99,23 @@ func (ps *Pipes) Destroy(p *Pipe) {
 	ps.close(p)
 }
 
-// Drain closes the pipes that nobody has on lease.
+// Drain closes the pipes that are not leased.
 func (ps *Pipes) Drain() { ps.closeIdle(int64(len(ps.slots))) }
 
 // PipeStats are the budget's gauges and counters.
 type PipeStats struct {
 	Open    int64 // pipes that exist
-	Leased  int64 // of them, those that hold a flow's bytes
+	Leased  int64 // pipes that hold a flow's bytes
 	Max     int64 // most pipes that may exist
 	Refused int64 // leases refused since the start
 }
 
-// Stats tells the budget's gauges and counters.
+// Stats returns the budget's gauges and counters.
 func (ps *Pipes) Stats() PipeStats {
 	return PipeStats{Open: ps.open.Load(), Leased: ps.leased.Load(), Max: int64(len(ps.slots)), Refused: ps.refused.Load()}
 }
 
-// take takes an idle pipe, the one that was in use last; nil where there is none.
+// take takes the most recently used idle pipe, or returns nil if there is none.
 func (ps *Pipes) take() *Pipe {
 	p := ps.idle.pop(ps.slots)
 	if p == nil {
@@ -169,9 +166,8 @@ func (ps *Pipes) closeIdle(n int64) {
 	}
 }
 
-// watch has the next garbage collection close as many pipes as have not been in
-// use since the one before, for as long as there are idle ones. A collection is
-// noticed by what it collects.
+// watch makes the next garbage collection close as many pipes as have not been in use since the one
+// before, as long as there are idle ones. It notices a collection by an object that is collected.
 func (ps *Pipes) watch() {
 	if ps.watched.Load() || !ps.watched.CompareAndSwap(false, true) {
 		return
@@ -189,12 +185,11 @@ func (ps *Pipes) age() {
 	}
 }
 
-// stack is a stack of slots that needs no lock: in its low half the top slot's
-// number, in its high half a count of changes, so that a pop notices if the slot
-// was taken and given back meanwhile.
+// stack is a lock-free stack of slots. Its low half is the number of the top slot, its high half a
+// count of changes, so that a pop notices if the slot was taken and put back meanwhile.
 type stack struct{ head atomic.Uint64 }
 
-// link is a slot's place on a stack. Slots are numbered from 1; 0 is none.
+// link is a slot's place on a stack. Slots are numbered from 1; 0 means none.
 type link struct {
 	at   uint32
 	next atomic.Uint32

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// budget is a budget of pipes that must be whole again when the test ends.
+// budget returns a budget of pipes, and checks at the end of the test that all pipes were returned.
 func budget(t *testing.T, size, max int) (*Pipes, *testkernel.Kernel) {
 	testnet.CheckLeaks(t)
 	k := testkernel.New()
@@ -33,7 +33,7 @@ func budget(t *testing.T, size, max int) (*Pipes, *testkernel.Kernel) {
 	return ps, k
 }
 
-// A refused lease asks nothing of the kernel, stops nobody and allocates nothing.
+// A refused lease makes no system call, stops nobody and allocates nothing.
 func TestRefusedLease(t *testing.T) {
 	ps, k := budget(t, 0, 3)
 	var held []*Pipe
@@ -64,8 +64,8 @@ func TestRefusedLease(t *testing.T) {
 	}
 }
 
-// stopsOfTheWorld is how often the world was stopped since the start, by
-// collections and others.
+// stopsOfTheWorld returns how often the world was stopped since the start, by collections or
+// otherwise.
 func stopsOfTheWorld() (n uint64) {
 	s := []metrics.Sample{{Name: "/sched/pauses/total/other:seconds"}, {Name: "/sched/pauses/total/gc:seconds"}}
 	metrics.Read(s)
@@ -77,14 +77,14 @@ func stopsOfTheWorld() (n uint64) {
 	return n
 }
 
-// A pipe that was put back on one CPU is lent on any other: as long as fewer are
-// on lease than there may be, nobody is refused and none is made anew.
+// A pipe that was put back on one CPU can be leased on any other: as long as fewer than the maximum
+// are leased, nobody is refused and none is created.
 func TestIdlePipeIsForEveryone(t *testing.T) {
 	const workers, rounds = 8, 2000
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(workers))
 	ps, k := budget(t, 0, workers)
 	var wg sync.WaitGroup
-	var owner [workers + 1]atomic.Int32 // by slot: who has it
+	var owner [workers + 1]atomic.Int32 // by slot: the worker that has it
 	for id := range int32(workers) {
 		wg.Go(func() {
 			for range rounds {
@@ -108,8 +108,8 @@ func TestIdlePipeIsForEveryone(t *testing.T) {
 	}
 }
 
-// A slot that was taken and given back leaves another head: a pop that was under
-// way meanwhile, and holds an old next, must not succeed.
+// A slot that was taken and put back changes the head: a pop that was in progress meanwhile, and
+// has an old next, must not succeed.
 func TestStackNoticesChange(t *testing.T) {
 	ps, _ := budget(t, 0, 2)
 	before := ps.vacant.head.Load()
@@ -122,7 +122,7 @@ func TestStackNoticesChange(t *testing.T) {
 	}
 }
 
-// The smallest pipe that is of use is minPipe, or what was asked for if that is less.
+// The smallest useful pipe is minPipe, or the requested size if that is less.
 func TestPipeTooSmall(t *testing.T) {
 	for _, c := range []struct {
 		size, granted int
@@ -145,7 +145,7 @@ func TestPipeTooSmall(t *testing.T) {
 	}
 }
 
-// A collection closes what was not in use since the one before.
+// A collection closes pipes that were not in use since the one before.
 func TestIdlePipesAge(t *testing.T) {
 	ps, _ := budget(t, 0, 8)
 	var held []*Pipe
@@ -168,7 +168,7 @@ func TestIdlePipesAge(t *testing.T) {
 	}
 }
 
-// A budget that nobody refers to any more closes its pipes and is collected.
+// A budget without references closes its pipes and is collected.
 func TestPipesCollected(t *testing.T) {
 	testnet.CheckLeaks(t)
 	gone := make(chan struct{})

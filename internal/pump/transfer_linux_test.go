@@ -31,8 +31,8 @@ func eachPair(t *testing.T, behaviour func(t *testing.T, w *transfer)) {
 	}
 }
 
-// transfer is one direction: who writes into near, the half under test, and who
-// reads from far. After the test nothing may be left on lease.
+// transfer is one direction: a writer to near, the half under test, and a reader from far. After
+// the test, nothing may still be leased.
 type transfer struct {
 	t         *testing.T
 	k         *testkernel.Kernel
@@ -61,7 +61,7 @@ func newTransfer(t *testing.T, src, dst string) *transfer {
 	return w
 }
 
-// close ends the half and checks that everything is home.
+// close closes the half and checks that everything was returned.
 func (w *transfer) close() {
 	if w.closed {
 		return
@@ -92,7 +92,7 @@ func (w *transfer) close() {
 	}
 }
 
-// turn gives the half one turn and checks what must hold after each.
+// turn runs one turn of the half and checks the invariants.
 func (w *transfer) turn(budget int) State {
 	w.t.Helper()
 	in, out := w.half.In, w.half.Out
@@ -106,7 +106,7 @@ func (w *transfer) turn(budget int) State {
 	case st == Failed && h.Err == 0:
 		w.t.Fatal("failed without an error")
 	case st == Failed:
-		// What the last write was to carry is lost with it.
+		// The bytes of the failed write are lost.
 		if h.In-h.Out < int64(h.Held()) {
 			w.t.Fatalf("took %d, delivered %d, holds %d", h.In, h.Out, h.Held())
 		}
@@ -126,8 +126,7 @@ func (w *transfer) turn(budget int) State {
 	return st
 }
 
-// run gives turns until the half ends or fails, and waits between them as an
-// event loop does.
+// run runs turns until the half ends or fails, and waits between them as an event loop does.
 func (w *transfer) run() State {
 	w.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -150,8 +149,8 @@ func (w *transfer) run() State {
 	}
 }
 
-// until gives turns until the half is in the state; WantRead counts once all
-// that was written has been taken, which may take the kernel a while to deliver.
+// until runs turns until the half is in the state. WantRead only counts once everything that was
+// written has been taken, which the kernel may take a while to deliver.
 func (w *transfer) until(want State) {
 	w.t.Helper()
 	for range 5000 {
@@ -177,7 +176,7 @@ func (w *transfer) drain(n int) chan testnet.Report {
 	return done
 }
 
-// pass carries n bytes from end to end and passes the end on.
+// pass carries n bytes from end to end and passes on the end of the stream.
 func (w *transfer) pass(n, chunk int) {
 	w.t.Helper()
 	from, to := w.feed(n, chunk), w.drain(n)
@@ -187,7 +186,7 @@ func (w *transfer) pass(n, chunk int) {
 	w.finish(n, from, to)
 }
 
-// finish passes the end on after n bytes and takes both reports.
+// finish passes on the end of the stream after n bytes and collects both reports.
 func (w *transfer) finish(n int, from, to chan testnet.Report) {
 	w.t.Helper()
 	w.k.ShutdownWrite(w.dst)
@@ -204,8 +203,8 @@ func (w *transfer) finish(n int, from, to chan testnet.Report) {
 	}
 }
 
-// write puts n bytes of the pattern, from offset off, into the source, and
-// waits until all are there to be read.
+// write puts n bytes of the pattern, from offset off, into the source, and waits until all of them
+// can be read.
 func (w *transfer) write(off int64, n int) {
 	w.t.Helper()
 	if _, err := w.near.Write(pattern().At(off, n)); err != nil {
@@ -244,7 +243,7 @@ func ready(t *testing.T, fd int, events uint32, limit time.Duration) bool {
 	return n > 0
 }
 
-// fdOf gives a connection's descriptor, which stays the connection's.
+// fdOf returns a connection's descriptor, which still belongs to the connection.
 func fdOf(t *testing.T, c net.Conn) (fd int) {
 	t.Helper()
 	rc, err := c.(syscall.Conn).SyscallConn()

@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/internal/testkernel"
 )
 
-// An urgent byte stops splice(2) with EAGAIN, and with 0 once the end of the
-// stream is queued behind it. What follows it arrives all the same, and the byte
-// itself is left out, as read(2) leaves it out.
+// An urgent byte stops splice(2) with EAGAIN, and with 0 once the end of the stream is queued
+// behind it. What follows it still arrives, and the byte itself is left out, as read(2) leaves it
+// out.
 func TestUrgent(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -113,7 +113,7 @@ func TestUrgentInBulk(t *testing.T) {
 	})
 }
 
-// A source without urgent data costs no call more.
+// A source without urgent data costs no additional call.
 func TestUrgentCostsNothing(t *testing.T) {
 	w := newTransfer(t, "tcp4", "tcp4")
 	off := w.bulk(0)

@@ -2,17 +2,17 @@ package pump
 
 import "net"
 
-// Wrapper is a connection around another one that changes nothing of its bytes.
+// Wrapper is a connection around another one that does not change the bytes.
 type Wrapper interface {
-	// Unwrap gives the connection inside.
+	// Unwrap returns the wrapped connection.
 	Unwrap() net.Conn
-	// TakeRead gives what the wrapper has already read from the connection
-	// inside and not yet handed out, and forgets it: whoever calls it delivers
-	// those bytes first, and reads from the connection inside from then on.
+	// TakeRead returns what the wrapper has already read from the wrapped connection and not yet
+	// returned to a reader, and forgets it. The caller must deliver those bytes first, and reads
+	// from the wrapped connection from then on.
 	TakeRead() []byte
 }
 
-// Inner gives the connection inside all wrappers.
+// Inner returns the connection inside all wrappers.
 func Inner(c net.Conn) net.Conn {
 	for {
 		w, ok := c.(Wrapper)
@@ -23,8 +23,7 @@ func Inner(c net.Conn) net.Conn {
 	}
 }
 
-// TakeRead gives what the wrappers around Inner(c) have read from it, in the
-// order of the stream.
+// TakeRead returns what the wrappers around Inner(c) have read from it, in the order of the stream.
 func TakeRead(c net.Conn) []byte {
 	var read []byte
 	for {

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// refusalAge is how long a destination that refused a run gets none. A
-	// route may change (a VPN goes down), and another try costs one system call.
+	// refusalAge is how long a destination that refused a run gets no runs. A route may change (a
+	// VPN goes down), and another try costs one system call.
 	refusalAge = 5 * time.Minute
 
-	// maxRefusals bounds the memory. Beyond it all is forgotten and learnt again.
+	// maxRefusals bounds the memory. Beyond it, everything is forgotten and learnt again.
 	maxRefusals = 1024
 
 	// alwaysFits is a datagram that fits every IPv6 path: the least MTU of RFC
@@ -19,31 +19,30 @@ const (
 	alwaysFits = 1280 - 40 - 8
 )
 
-// Refusals remembers which destinations refuse runs, and of what size. The zero
-// Refusals remembers none. It is not safe for concurrent use.
+// Refusals remembers which destinations refuse runs, and of what size. The zero Refusals remembers
+// none. It is not safe for concurrent use.
 //
-// A send that failed is not yet a refusal. A socket also reports what an
-// earlier datagram met, to another destination perhaps (an ICMP error, udp(7)),
-// and the datagrams of the run may fail each by itself. So a caller sends the
-// run once more, then its datagrams one by one, and calls Add when the first of
-// them has left.
+// A failed send is not necessarily a refusal. A socket also reports errors of earlier datagrams,
+// perhaps to another destination (an ICMP error, udp(7)), and the datagrams of the run might also
+// fail individually. So the caller sends the run once more, then its datagrams one by one, and
+// calls Add when the first of them was sent.
 type Refusals struct {
 	m map[netip.Addr]Refusal
 }
 
-// Refusal is what a destination has said about runs.
+// Refusal describes which runs a destination refuses.
 type Refusal struct {
 	Largest int       // datagrams of up to this size may still be in runs
-	Until   time.Time // when this is forgotten
+	Until   time.Time // when the refusal is forgotten
 }
 
 // None is the Refusal of a destination that has refused nothing.
 var None = Refusal{Largest: math.MaxInt}
 
-// Len returns how many destinations are remembered, forgotten ones included.
+// Len returns the number of destinations remembered, including expired ones.
 func (r *Refusals) Len() int { return len(r.m) }
 
-// Of returns what destination a has said, or [None].
+// Of returns the refusal of destination a, or [None].
 func (r *Refusals) Of(a netip.Addr, now time.Time) Refusal {
 	f, ok := r.m[a]
 	if !ok {
@@ -56,13 +55,12 @@ func (r *Refusals) Of(a netip.Addr, now time.Time) Refusal {
 	return f
 }
 
-// Add notes that a refused a run of datagrams of the given size. Where the
-// error may be about the size (EINVAL, and EMSGSIZE since Linux 6.14: a single
-// datagram above the path MTU is fragmented, a run is not), runs of smaller
-// ones are still allowed; EIO is about the device or the route: no checksum
-// offload, IPsec.
+// Add records that a refused a run of datagrams of the given size. If the error may be about the
+// size (EINVAL, and EMSGSIZE since Linux 6.14: a single datagram above the path MTU is fragmented,
+// a run is not), runs of smaller ones are still allowed; EIO is about the device or the route: no
+// checksum offload, IPsec.
 //
-// The step down is geometric, so that falling sizes do not pay again each time.
+// The size is reduced geometrically, so that decreasing sizes do not cost a refusal each time.
 func (r *Refusals) Add(a netip.Addr, size int, aboutSize bool, now time.Time) Refusal {
 	f := Refusal{Until: now.Add(refusalAge)}
 	if aboutSize && size > alwaysFits {

@@ -1,12 +1,12 @@
 // Package segment plans GSO runs and splits GRO super-packets.
 //
-// A run is one buffer, or several neighbours, that leaves in one system call
-// and that the kernel cuts into datagrams: all have the same size, only the
-// last may be shorter. A super-packet is the same thing on the way in.
+// A run is one buffer, or several adjacent ones, that is sent with one system call and that the
+// kernel cuts into datagrams. All datagrams have the same size, except that the last may be
+// shorter. A super-packet is the same thing on the receiving side.
 //
-// Everything here is arithmetic on lengths, and the memory of which destinations
-// refuse runs. No payload is touched and no system call made, so that dgram and
-// relay plan alike and a test can try every case.
+// The package computes with lengths, and remembers which destinations refuse runs. It does not
+// touch payloads or make system calls, so that dgram and relay plan alike and tests can try every
+// case.
 //
 // The rules are the kernel's: udp_send_skb in net/ipv4/udp.c and
 // tools/testing/selftests/net/udpgso.c, Linux 6.18.
@@ -16,9 +16,9 @@ import "iter"
 
 // What the kernel allows in one run.
 const (
-	// MaxCount is the most datagrams in a run that every kernel since 5.16
-	// takes. UDP_MAX_SEGMENTS has been 128 since 6.9, but receivers coalesce at
-	// most 64 (UDP_GRO_CNT_MAX), so longer runs would be cut there anyway.
+	// MaxCount is the maximum number of datagrams in a run that every kernel since 5.16 accepts.
+	// UDP_MAX_SEGMENTS has been 128 since 6.9, but receivers coalesce at most 64 (UDP_GRO_CNT_MAX),
+	// so longer runs would be cut there anyway.
 	MaxCount = 64
 
 	// MaxCountOld is MaxCount before 5.16, where the kernel counted the run's
@@ -33,15 +33,14 @@ const (
 	MaxBytes6 = 65535 - 8
 )
 
-// Limit is what one run may hold.
+// Limit is the maximum size of a run.
 type Limit struct {
-	Count int // most datagrams
-	Bytes int // most bytes of payload
+	Count int // number of datagrams
+	Bytes int // bytes of payload
 }
 
-// Count is the number of datagrams that a message of n bytes stands for when
-// it is cut every segment bytes. A segment of 0 or less means no cut, and an
-// empty message is one empty datagram.
+// Count returns the number of datagrams in a message of n bytes that is cut every segment bytes. A
+// segment of 0 or less means no cut, and an empty message is one empty datagram.
 func Count(n, segment int) int {
 	if segment <= 0 || n <= segment {
 		return 1

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// v4 and v6 are the limits of the kernel's own self-test, so that its table can
-// be used as it stands.
+// v4 and v6 are the limits of the kernel's own self-test, so that its table can be used unchanged.
 var (
 	v4 = Limit{Count: 128, Bytes: MaxBytes4}
 	v6 = Limit{Count: 128, Bytes: MaxBytes6}
@@ -20,10 +19,9 @@ const (
 	mss6 = 1500 - 40 - 8
 )
 
-// kernelTable is the table of tools/testing/selftests/net/udpgso.c (Linux
-// 6.18): what is sent, cut how, and how many full datagrams and which last one
-// must arrive. fails marks what the kernel refuses in one call; the planner
-// must then say so by wanting a second run.
+// kernelTable is the table of tools/testing/selftests/net/udpgso.c (Linux 6.18): what is sent, how
+// it is cut, and how many full datagrams and which last one must arrive. fails marks what the
+// kernel refuses in one call; the planner must then start a second run.
 var kernelTable = []struct {
 	name                    string
 	limit                   Limit
@@ -97,8 +95,8 @@ func TestKernelTable(t *testing.T) {
 // message is one input of the planner.
 type message struct{ n, segment int }
 
-// plan drives the planner as its users do: greedy, in order, long messages in
-// pieces. It returns the datagram sizes of each run.
+// plan drives the planner as its users do: greedily, in order, with long messages in pieces. It
+// returns the datagram sizes of each run.
 func plan(l Limit, ms []message) (runs []Run, sizes [][]int) {
 	var r Run
 	var cur []int
@@ -126,7 +124,7 @@ func plan(l Limit, ms []message) (runs []Run, sizes [][]int) {
 	return runs, sizes
 }
 
-// cutSlowly says which datagrams a message stands for, one byte at a time.
+// cutSlowly returns the datagrams in a message, computed one byte at a time.
 func cutSlowly(n, segment int) []int {
 	var out []int
 	cur := 0
@@ -141,7 +139,7 @@ func cutSlowly(n, segment int) []int {
 	return out
 }
 
-// legal is the kernel's rule, written as it is stated.
+// legal is the kernel's rule, written literally.
 func legal(l Limit, sizes []int) bool {
 	if len(sizes) == 1 {
 		return true

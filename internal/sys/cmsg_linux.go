@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control is what the control messages of one received datagram say.
+// Control has the contents of the control messages of one received datagram.
 type Control struct {
-	Segment   int        // UDP_GRO: size of the datagrams in a super-packet; 0 without
+	Segment   int        // UDP_GRO: size of the datagrams in a super-packet; 0 if absent
 	TOS       uint8      // IP_TOS or IPV6_TCLASS
 	Local     netip.Addr // IP_PKTINFO or IPV6_PKTINFO: the address to answer from, never 4-in-6
 	Interface int        // the index of the interface it came in by
-	Drops     uint32     // SO_RXQ_OVFL: datagrams the socket has dropped before this one
+	Drops     uint32     // SO_RXQ_OVFL: datagrams that the socket dropped before this one
 	HasDrops  bool
-	Sec, Nsec int64 // SO_TIMESTAMPNS; 0, 0 without
+	Sec, Nsec int64 // SO_TIMESTAMPNS; 0, 0 if absent
 }
 
 const (
@@ -24,8 +24,8 @@ const (
 	hdrLen  = unix.SizeofCmsghdr
 )
 
-// cutControl splits the first control message off b; ok is false where there
-// is none or it is malformed.
+// cutControl splits the first control message off b; ok is false if there is none or it is
+// malformed.
 func cutControl(b []byte) (level, typ int32, data, rest []byte, ok bool) {
 	if len(b) < hdrLen {
 		return 0, 0, nil, nil, false
@@ -44,8 +44,8 @@ func cutControl(b []byte) (level, typ int32, data, rest []byte, ok bool) {
 	return level, typ, b[hdrLen:n], b[min((int(n)+alignTo-1)&^(alignTo-1), len(b)):], true
 }
 
-// ParseControl reads the control messages of one datagram. What it does not
-// know is skipped, and what is malformed ends the reading. cmsg(3).
+// ParseControl parses the control messages of one datagram. It skips unknown ones, and stops at a
+// malformed one. cmsg(3).
 func ParseControl(b []byte) (c Control) {
 	for {
 		level, typ, data, rest, ok := cutControl(b)
@@ -69,9 +69,9 @@ func (c *Control) take(level, typ int32, data []byte) {
 		case typ == unix.IP_TOS && len(data) >= 1: // ip(7): one byte
 			c.TOS = data[0]
 		case typ == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
-			// struct in_pktinfo: index, local address, destination in the header. The
-			// two addresses differ for a broadcast and for a group, from which nobody
-			// can answer. fib_compute_spec_dst, Linux 6.18.
+			// struct in_pktinfo: index, local address, destination in the header. The two addresses
+			// differ for broadcast and multicast, from which nobody can answer.
+			// fib_compute_spec_dst, Linux 6.18.
 			c.Interface = int(int32(binary.NativeEndian.Uint32(data)))
 			c.Local = netip.AddrFrom4([4]byte(data[4:8]))
 		}
@@ -80,8 +80,8 @@ func (c *Control) take(level, typ int32, data []byte) {
 		case typ == unix.IPV6_TCLASS && len(data) >= 4:
 			c.TOS = uint8(binary.NativeEndian.Uint32(data))
 		case typ == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
-			// This is the destination in the header. For a group the answer's address is
-			// the kernel's choice; for IPv4, IP_PKTINFO knows better.
+			// This is the destination in the header. For multicast, the kernel chooses the address
+			// of the answer; for IPv4, IP_PKTINFO has a better one.
 			c.Interface = int(int32(binary.NativeEndian.Uint32(data[16:])))
 			a := netip.AddrFrom16([16]byte(data[:16])).Unmap()
 			if !a.IsMulticast() && (a.Is6() || !c.Local.IsValid()) {
@@ -100,10 +100,10 @@ func (c *Control) take(level, typ int32, data []byte) {
 	}
 }
 
-// CopyControl writes the control messages in src to dst as the kernel would have,
-// but for those of UDP_GRO and SO_RXQ_OVFL, and returns how many bytes that took.
-// Where the room ends, a message is cut and says so in its length, and those
-// behind it are left out; whole is false then. put_cmsg in net/core/scm.c, Linux 6.18.
+// CopyControl writes the control messages in src to dst as the kernel would have, except for those
+// of UDP_GRO and SO_RXQ_OVFL, and returns the number of bytes written. If dst is too short, a
+// message is cut, with its length adjusted, and those after it are left out; whole is then false.
+// put_cmsg in net/core/scm.c, Linux 6.18.
 func CopyControl(dst, src []byte) (n int, whole bool) {
 	for {
 		level, typ, data, rest, ok := cutControl(src)
@@ -136,8 +136,8 @@ func putLength(h []byte, n int) {
 	}
 }
 
-// appendControl appends a control message whose n bytes of data are zero, and
-// returns them too. b must have the capacity; it is never moved.
+// appendControl appends a control message with n zero bytes of data, and also returns those. b must
+// have the capacity; it is never reallocated.
 func appendControl(b []byte, level, typ int32, n int) (all, data []byte) {
 	at := len(b)
 	b = b[:at+hdrLen+(n+alignTo-1)&^(alignTo-1)]
@@ -157,8 +157,8 @@ func AppendSegment(b []byte, size uint16) []byte {
 	return b
 }
 
-// AppendTOS sets the TOS byte or traffic class of one message; v6 tells which.
-// An IPv4 destination on an IPv6 socket takes the IPv4 form.
+// AppendTOS sets the TOS byte or traffic class of one message; v6 says which. An IPv4 destination
+// on an IPv6 socket takes the IPv4 form.
 func AppendTOS(b []byte, v6 bool, tos uint8) []byte {
 	level, typ := int32(unix.SOL_IP), int32(unix.IP_TOS)
 	if v6 {
@@ -169,9 +169,9 @@ func AppendTOS(b []byte, v6 bool, tos uint8) []byte {
 	return b
 }
 
-// AppendLocal chooses the address and the interface that one message leaves
-// from; an invalid address or an index of 0 leaves that choice to the kernel.
-// v6 tells the destination's family, as for [AppendTOS]. ip(7), ipv6(7).
+// AppendLocal chooses the address and the interface that one message is sent from; an invalid
+// address or an index of 0 leaves the choice to the kernel. v6 is the destination's family, as for
+// [AppendTOS]. ip(7), ipv6(7).
 func AppendLocal(b []byte, v6 bool, local netip.Addr, index int) []byte {
 	if v6 {
 		b, data := appendControl(b, unix.SOL_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
@@ -191,13 +191,13 @@ func AppendLocal(b []byte, v6 bool, local netip.Addr, index int) []byte {
 	return b
 }
 
-// AppendTxTime sets when one message leaves, in nanoseconds of
-// CLOCK_MONOTONIC. The socket needs [SetTxTime]. SO_TXTIME, Linux 4.19.
+// AppendTxTime sets when one message is sent, in nanoseconds of CLOCK_MONOTONIC. The socket needs
+// [SetTxTime]. SO_TXTIME, Linux 4.19.
 func AppendTxTime(b []byte, nsec int64) []byte {
 	b, data := appendControl(b, unix.SOL_SOCKET, unix.SCM_TXTIME, 8)
 	binary.NativeEndian.PutUint64(data, uint64(nsec))
 	return b
 }
 
-// OwnControl is the most bytes that the Append functions add to one message.
+// OwnControl is the maximum number of bytes that the Append functions add to one message.
 const OwnControl = 4*(hdrLen+8) + 24

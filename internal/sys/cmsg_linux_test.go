@@ -62,8 +62,8 @@ func TestParseControl(t *testing.T) {
 	}
 }
 
-// TestAppendReadsBack checks the send side's messages with x/sys's parser, so
-// that writer and reader cannot share a mistake.
+// TestAppendReadsBack checks the messages of the sending side with x/sys's parser, so that writer
+// and reader cannot share a mistake.
 func TestAppendReadsBack(t *testing.T) {
 	local4, local6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	b := make([]byte, 0, ControlSize)
@@ -112,7 +112,7 @@ func TestCopyControl(t *testing.T) {
 	if n, fits := CopyControl(dst, all); n != len(want) || !fits || !bytes.Equal(dst, want) {
 		t.Errorf("%d, %v: %x, want %x", n, fits, dst, want)
 	}
-	// Without the last message's padding it is whole, and cut below that.
+	// Without the padding of the last message it is complete; any shorter and it is cut.
 	for room := len(want); room >= 0; room-- {
 		clear(dst)
 		n, whole := CopyControl(dst[:room], all)
@@ -147,7 +147,8 @@ func FuzzParseControl(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got := ParseControl(b)
 		ParseQueuedError(b)
-		// Where x/sys can read the whole of it, the last known message of a kind must be what we say.
+		// Where x/sys can parse all of it, the last known message of each kind must be the one we
+		// return.
 		ms, err := unix.ParseSocketControlMessage(b)
 		if err != nil {
 			return

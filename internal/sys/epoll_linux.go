@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Event is one answer of epoll_wait(2).
+// Event is one event of epoll_wait(2).
 type Event = unix.EpollEvent
 
 // The event bits, epoll_ctl(2).
@@ -23,21 +23,21 @@ const (
 	Exclusive = unix.EPOLLEXCLUSIVE
 )
 
-// EpollCreate makes an epoll instance. epoll_create(2).
+// EpollCreate creates an epoll instance. epoll_create(2).
 func EpollCreate() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }
 
-// EpollAdd watches fd; data comes back with each event.
+// EpollAdd watches fd; each event has data.
 func EpollAdd(ep, fd int, events uint32, data uint64) Errno {
 	return epollCtl(ep, unix.EPOLL_CTL_ADD, fd, events, data)
 }
 
-// EpollMod changes what fd is watched for; what is ready by then gives an
-// event, also an edge-triggered one.
+// EpollMod changes what fd is watched for. What is ready at that time causes an event, even if it
+// is edge-triggered.
 func EpollMod(ep, fd int, events uint32, data uint64) Errno {
 	return epollCtl(ep, unix.EPOLL_CTL_MOD, fd, events, data)
 }
 
-// EpollDel stops watching fd. Closing the last descriptor of a socket does so too.
+// EpollDel stops watching fd. So does closing the last descriptor of a socket.
 func EpollDel(ep, fd int) Errno { return epollCtl(ep, unix.EPOLL_CTL_DEL, fd, 0, 0) }
 
 func epollCtl(ep, op, fd int, events uint32, data uint64) Errno {
@@ -46,7 +46,7 @@ func epollCtl(ep, op, fd int, events uint32, data uint64) Errno {
 	return e
 }
 
-// EventData gives the 64 bits that EpollAdd was given.
+// EventData returns the 64 bits that were passed to EpollAdd.
 func EventData(e *Event) uint64 { return uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32 }
 
 // EpollWaitRaw waits for events without telling the scheduler: the thread
@@ -61,8 +61,8 @@ func EpollWaitRaw(ep int, evs []Event, timeout time.Duration) (int, Errno) {
 	return int(n), 0
 }
 
-// EpollWait waits for events as a blocking system call: the scheduler gives
-// the thread's P to others meanwhile. A negative timeout waits for ever.
+// EpollWait waits for events as a blocking system call: the scheduler hands the thread's P to
+// others meanwhile. A negative timeout waits for ever.
 func EpollWait(ep int, evs []Event, timeout time.Duration) (int, Errno) {
 	n, _, e := syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), milliseconds(timeout), 0, 0)
 	if e != 0 {
@@ -80,7 +80,7 @@ func milliseconds(d time.Duration) uintptr {
 	return uintptr((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Eventfd makes a non-blocking counter that wakes an epoll. eventfd(2).
+// Eventfd creates a non-blocking counter that wakes an epoll instance. eventfd(2).
 func Eventfd() (int, error) { return unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC) }
 
 // EventfdSignal makes fd readable.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// QueuedError is one entry of a socket's error queue: struct sock_extended_err
-// of ip(7), with the addresses beside it.
+// QueuedError is one entry of a socket's error queue: struct sock_extended_err of ip(7), with its
+// addresses.
 type QueuedError struct {
 	Errno      Errno
 	Origin     uint8 // EeOriginLocal, EeOriginICMP, EeOriginICMP6
@@ -18,7 +18,7 @@ type QueuedError struct {
 	Info       uint32
 	To         netip.AddrPort // where the datagram was going
 	ToScope    uint32
-	From       netip.Addr // who refused it; invalid for a local error
+	From       netip.Addr // the address that refused it; invalid for a local error
 	FromScope  uint32
 }
 
@@ -29,15 +29,15 @@ const (
 	EeOriginICMP6 = 3
 )
 
-// ErrQueue reads a socket's error queue. The zero value is ready for use, by
-// one caller at a time.
+// ErrQueue reads a socket's error queue. The zero value is ready for use by one caller at a time.
 type ErrQueue struct {
 	hdr  unix.Msghdr
 	name [inetNameSize]byte
 	ctrl [256 / 8]uint64
 }
 
-// Next takes one error from fd's queue; EAGAIN says that it is empty. It never waits. recvmsg(2), MSG_ERRQUEUE.
+// Next takes one error from fd's queue; it returns EAGAIN if the queue is empty. It never waits.
+// recvmsg(2), MSG_ERRQUEUE.
 func (q *ErrQueue) Next(fd uintptr) (QueuedError, Errno) {
 	q.hdr = unix.Msghdr{Name: &q.name[0], Namelen: inetNameSize, Control: (*byte)(unsafe.Pointer(&q.ctrl))}
 	q.hdr.SetControllen(len(q.ctrl) * 8)
@@ -68,7 +68,7 @@ func ParseQueuedError(b []byte) (se QueuedError) {
 		se.Origin, se.Type, se.Code = data[4], data[5], data[6]
 		se.Info = binary.NativeEndian.Uint32(data[8:])
 		var from netip.AddrPort
-		from, se.FromScope = GetAddrPort(data[size:]) // SO_EE_OFFENDER: right behind the struct
+		from, se.FromScope = GetAddrPort(data[size:]) // SO_EE_OFFENDER: directly after the struct
 		se.From = from.Addr()
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KernelRelease returns the release that uname(2) reports, "6.18.44" for
-// example. Distributions add text behind the numbers.
+// KernelRelease returns the release that uname(2) reports, "6.18.44" for example. Distributions
+// append text to the numbers.
 func KernelRelease() (string, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -19,8 +19,8 @@ func KernelRelease() (string, error) {
 	return unix.ByteSliceToString(u.Release[:]), nil
 }
 
-// ProbeSplice moves one byte from a Unix stream socket through a pipe into
-// another one. A Unix source is the younger half: TCP sources came with 2.6.17.
+// ProbeSplice moves one byte from a Unix stream socket through a pipe into another socket. Unix
+// sources are the more recent part: TCP sources came with 2.6.17.
 func ProbeSplice() error {
 	src, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -123,8 +123,8 @@ func ProbeEpollPwait2() error {
 	return nil
 }
 
-// ProbeRcvLowat sets SO_RCVLOWAT to two on a TCP connection, sends one byte,
-// and asks poll(2), which must not call the socket readable until the second.
+// ProbeRcvLowat sets SO_RCVLOWAT to two on a TCP connection, sends one byte, and calls poll(2),
+// which must not report the socket as readable before the second byte.
 func ProbeRcvLowat() error {
 	a, b, err := tcpPair()
 	if err != nil {
@@ -134,8 +134,8 @@ func ProbeRcvLowat() error {
 	if err := unix.SetsockoptInt(b, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 2); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
-	// The first poll has a timeout so that a byte on its way has arrived; the
-	// second one ends as soon as the socket is readable.
+	// The first poll has a timeout so that a byte in flight arrives; the second one ends as soon as
+	// the socket is readable.
 	for _, step := range []struct{ want, timeout int }{{0, 5}, {1, 1000}} {
 		if _, err := unix.Write(a, []byte{42}); err != nil {
 			return os.NewSyscallError("write", err)
@@ -151,7 +151,7 @@ func ProbeRcvLowat() error {
 	return nil
 }
 
-// ProbePipeSize asks for a pipe of two pages and reads the size back.
+// ProbePipeSize sets a pipe's size to two pages and reads the size back.
 func ProbePipeSize() error {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {

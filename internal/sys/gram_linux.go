@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls of a datagram's data path in the engine. Like those of streams they
-// go through RawSyscall, which must not wait: see recvFlags.
+// The calls of a datagram's data path in the engine. Like those of streams they use RawSyscall,
+// which must not wait: see recvFlags.
 
 func (Linux) Datagram(family Family) (int, Errno) {
 	fd, _, e := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -34,8 +34,8 @@ func (Linux) SendBatch(fd int, v *Vector, from, n int) (int, Errno) {
 	return int(sent), 0
 }
 
-// Rearm makes messages from to from+n-1, whose buffers were set before, ready
-// to be received into again. Their buffers stay.
+// Rearm makes messages from to from+n-1, whose buffers were set before, ready to be received into
+// again. They keep their buffers.
 func (v *Vector) Rearm(from, n int) {
 	for i := from; i < from+n; i++ {
 		h := &v.hdrs[i].hdr
@@ -44,11 +44,11 @@ func (v *Vector) Rearm(from, n int) {
 	}
 }
 
-// Reset forgets what was opened. Unlike Release it leaves the pointers to the
-// buffers in place: for buffers that live as long as the vector, or longer.
+// Reset forgets the opened messages. Unlike Release it keeps the pointers to the buffers; it is for
+// buffers that live at least as long as the vector.
 func (v *Vector) Reset() { v.nhdr, v.niov = 0, 0 }
 
-// Buf is the memory that message i is received into.
+// Buf returns the memory that message i is received into.
 func (v *Vector) Buf(i int) []byte {
 	iov := &v.iovs[i]
 	return unsafe.Slice(iov.Base, int(iov.Len))
@@ -64,10 +64,10 @@ func (v *Vector) Replace(b []byte) {
 	v.Add(b)
 }
 
-// NameLen is how many bytes of Name(i) are the destination.
+// NameLen returns how many bytes of Name(i) are the destination.
 func (v *Vector) NameLen(i int) int { return int(v.hdrs[i].hdr.Namelen) }
 
-// Segmented tells whether opened message i is a run, with the size of its datagrams.
+// Segmented reports whether opened message i is a run, and the size of its datagrams.
 func (v *Vector) Segmented(i int) (size int, ok bool) {
 	b := v.ctrl[i*ControlSize:][:v.hdrs[i].hdr.Controllen]
 	for {
@@ -82,18 +82,16 @@ func (v *Vector) Segmented(i int) (size int, ok bool) {
 	}
 }
 
-// Bind gives fd the address sa. On a Unix socket an address without a path has
-// the kernel choose an abstract name (unix(7), autobind), so that others can
-// answer. bind(2).
+// Bind binds fd to the address sa. For a Unix socket, an address without a path makes the kernel
+// choose an abstract name (unix(7), autobind), so that others can answer. bind(2).
 func Bind(fd int, sa *Sockaddr) Errno {
 	_, _, e := syscall.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(sa.n))
 	return e
 }
 
-// BindShared is Bind of a UDP socket whose port others may have too
-// (SO_REUSEPORT). Port 0 finds one that nobody has: it is bound alone and shared
-// afterwards, because with the option set the kernel takes for free what others
-// of this user share (udp_lib_get_port, Linux 6.18).
+// BindShared is Bind for a UDP socket whose port others may share (SO_REUSEPORT). Port 0 finds a
+// port that nobody has: it is bound exclusively and shared afterwards, because with the option set
+// the kernel considers a port free that others of this user share (udp_lib_get_port, Linux 6.18).
 func BindShared(fd int, sa *Sockaddr) Errno {
 	alone := sa.AddrPort().Port() == 0
 	if !alone {
@@ -108,14 +106,14 @@ func BindShared(fd int, sa *Sockaddr) Errno {
 	return e
 }
 
-// SetUnnamed fills sa with the Unix address that has no name; see [Bind].
+// SetUnnamed fills sa with the Unix address without a name; see [Bind].
 func (s *Sockaddr) SetUnnamed() {
 	*s = Sockaddr{n: 2}
 	binary.NativeEndian.PutUint16(s.raw[:], unix.AF_UNIX)
 }
 
-// SetRecvBuffer asks for n bytes of receive buffer, beyond the system's limit
-// where the process may. socket(7), SO_RCVBUF, SO_RCVBUFFORCE.
+// SetRecvBuffer asks for n bytes of receive buffer, beyond the system's limit if the process may.
+// socket(7), SO_RCVBUF, SO_RCVBUFFORCE.
 func SetRecvBuffer(fd, n int) Errno {
 	if SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) == 0 {
 		return 0
@@ -123,10 +121,10 @@ func SetRecvBuffer(fd, n int) Errno {
 	return SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n)
 }
 
-// SockDgram is the type of a datagram socket, as SocketKind tells it.
+// SockDgram is the type of a datagram socket, as returned by SocketKind.
 const SockDgram = unix.SOCK_DGRAM
 
-// The error numbers that a datagram's way may end in.
+// The error numbers that sending a datagram may end with.
 const (
 	EIO          = syscall.EIO
 	EMSGSIZE     = syscall.EMSGSIZE

@@ -15,31 +15,31 @@ type mmsghdr struct {
 }
 
 const (
-	// ControlSize is the room for control messages a header has. All that this
-	// package can ask the kernel for takes 200 bytes on 64-bit Linux: segment
-	// size 24, TOS 24, traffic class 24, packet info 32 and 40, drops 24, time 32.
-	// The rest is for what a user asks for besides.
+	// ControlSize is the room for control messages in a header. Everything that this package can
+	// ask the kernel for takes 200 bytes on 64-bit Linux: segment size 24, TOS 24, traffic class
+	// 24, packet info 32 and 40, drops 24, time 32. The rest is for what a user asks for in
+	// addition.
 	ControlSize = 512
 
-	// MaxVector is the most headers that one call takes, UIO_MAXIOV.
+	// MaxVector is the maximum number of headers in one call, UIO_MAXIOV.
 	MaxVector = 1024
 
 	inetNameSize = unix.SizeofSockaddrInet6
 	unixNameSize = (unix.SizeofSockaddrUnix + 7) &^ 7
 )
 
-// The flags of every receive into a Vector and of every send from one.
-// MSG_DONTWAIT holds even if somebody who shares the socket's description makes
-// it blocking, as os.File.Fd does; a RawSyscall that waits stops the process.
+// The flags of every receive into a Vector and of every send from one. MSG_DONTWAIT has an effect
+// even if somebody who shares the socket's description makes it blocking, as os.File.Fd does; a
+// RawSyscall that waits would stop the process.
 const (
 	recvFlags = unix.MSG_DONTWAIT | unix.MSG_CMSG_CLOEXEC
 	sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 )
 
-// Vector is a row of message headers for recvmmsg(2) and sendmmsg(2), with the
-// memory for addresses and control messages that they point to. The headers
-// keep those pointers between calls; only what differs from call to call is
-// written again. The user's buffers are let go of by [Vector.Release].
+// Vector is a row of message headers for recvmmsg(2) and sendmmsg(2), with the memory for addresses
+// and control messages that they point to. The headers keep those pointers between calls; only what
+// differs from call to call is written again. [Vector.Release] drops the references to the user's
+// buffers.
 //
 // A Vector serves one direction and one caller at a time.
 type Vector struct {
@@ -47,16 +47,15 @@ type Vector struct {
 	iovs  []unix.Iovec
 	names []byte
 	ctrl  []byte
-	name  int // bytes a name
-	room  int // bytes for control messages that each header set up for reading offers
+	name  int // bytes per name
+	room  int // bytes for control messages in each header that is set up for reading
 	timed bool
 
 	nhdr, niov int // filled by Open and Add
 }
 
-// NewVector makes a vector of n headers with room for iovs buffers in all. For
-// reading, header i has buffer i. Family 0 is for connected sockets: the
-// messages have no addresses.
+// NewVector returns a vector of n headers with room for iovs buffers in total. For reading, header
+// i has buffer i. Family 0 is for connected sockets: the messages have no addresses.
 func NewVector(n, iovs int, family Family) *Vector {
 	v := &Vector{
 		hdrs: make([]mmsghdr, n),
@@ -86,16 +85,16 @@ func NewVector(n, iovs int, family Family) *Vector {
 	return v
 }
 
-// aligned makes n bytes that start where a control message header may.
+// aligned returns n bytes that are aligned for a control message header.
 func aligned(n int) []byte {
 	words := make([]uint64, (n+7)/8)
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }
 
-// Len is the number of headers.
+// Len returns the number of headers.
 func (v *Vector) Len() int { return len(v.hdrs) }
 
-// Bufs is the number of buffers that all headers together may have.
+// Bufs returns the number of buffers that all headers together may have.
 func (v *Vector) Bufs() int { return len(v.iovs) }
 
 // Release forgets the user's buffers, so that the vector does not keep them alive.
@@ -115,26 +114,25 @@ func (v *Vector) SetBuf(i int, b []byte) {
 	v.nhdr, v.niov = i+1, i+1
 }
 
-// Recv receives into the buffers set since the last Release and returns how
-// many messages came. family is the socket's. It does not wait, but a long
-// batch takes its time, so the scheduler is told.
+// Recv receives into the buffers set since the last Release and returns how many messages came.
+// family is the socket's. It does not wait, but because a long batch takes time, it notifies the
+// scheduler.
 //
-// An error met after the first message is kept by the kernel for the next
-// call. recvmmsg(2).
+// If an error occurs after the first message, the kernel keeps it for the next call. recvmmsg(2).
 func (v *Vector) Recv(fd uintptr, family Family) (int, Errno) {
 	v.offer(family)
 	n, _, e := syscall.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.hdrs))), uintptr(v.nhdr), recvFlags, 0, 0)
 	return v.received(family, 0, n, e)
 }
 
-// RecvRaw is Recv without telling the scheduler: for short batches and for threads of their own.
+// RecvRaw is Recv without notifying the scheduler, for short batches and for dedicated threads.
 func (v *Vector) RecvRaw(fd uintptr, family Family) (int, Errno) {
 	v.offer(family)
 	n, _, e := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(v.hdrs))), uintptr(v.nhdr), recvFlags, 0, 0)
 	return v.received(family, 0, n, e)
 }
 
-// received ends a receive into the messages from index from on.
+// received completes a receive into the messages from index from on.
 func (v *Vector) received(family Family, from int, n uintptr, e Errno) (int, Errno) {
 	if e != 0 {
 		return 0, e
@@ -152,9 +150,8 @@ func (v *Vector) received(family Family, from int, n uintptr, e Errno) (int, Err
 	return int(n), 0
 }
 
-// Received is what came as message i: its length, the flags of recvmsg(2), and
-// the address and control messages as the kernel wrote them. The slices are
-// valid until the next SetBuf(i).
+// Received returns message i: its length, the flags of recvmsg(2), and the address and control
+// messages as the kernel wrote them. The slices are valid until the next SetBuf(i).
 func (v *Vector) Received(i int) (n, flags int, name, control []byte) {
 	m := &v.hdrs[i]
 	at, c := i*v.name, i*ControlSize
@@ -191,34 +188,33 @@ func (v *Vector) Add(b []byte) {
 	v.hdrs[v.nhdr-1].hdr.Iovlen++
 }
 
-// Close takes back the message opened last, which has no buffer yet.
+// Close undoes the last Open, if its message has no buffer yet.
 func (v *Vector) Close() { v.nhdr-- }
 
-// Opened is the number of messages opened since the last Release.
+// Opened returns the number of messages opened since the last Release.
 func (v *Vector) Opened() int { return v.nhdr }
 
 // Room reports whether a message with the given number of buffers can still be opened.
 func (v *Vector) Room(bufs int) bool { return v.nhdr < len(v.hdrs) && v.niov+bufs <= len(v.iovs) }
 
-// Name is the memory for message i's destination; SetNameLen says how much of it is one.
+// Name returns the memory for message i's destination; SetNameLen sets its length.
 func (v *Vector) Name(i int) []byte { return v.names[i*v.name : (i+1)*v.name] }
 
-// SetNameLen says how many bytes of Name(i) are the destination.
+// SetNameLen sets how many bytes of Name(i) are the destination.
 func (v *Vector) SetNameLen(i, n int) { v.hdrs[i].hdr.Namelen = uint32(n) }
 
-// Control is the memory for message i's control messages, empty and with a
-// capacity of ControlSize; SetControlLen says how much of it was used.
+// Control returns the memory for message i's control messages, empty and with a capacity of
+// ControlSize; SetControlLen sets how much of it is used.
 func (v *Vector) Control(i int) []byte {
 	return v.ctrl[i*ControlSize : i*ControlSize : (i+1)*ControlSize]
 }
 
-// SetControlLen says how many bytes of Control(i) are to be sent.
+// SetControlLen sets how many bytes of Control(i) are sent.
 func (v *Vector) SetControlLen(i, n int) { v.hdrs[i].hdr.SetControllen(n) }
 
-// Send sends the messages opened with an index of from up to, but not
-// including, to, and returns how many left. It stops at the first that fails;
-// the error of a message other than from is not told: call again with it first.
-// sendmmsg(2).
+// Send sends the opened messages with indexes from from up to, but not including, to, and returns
+// how many were sent. It stops at the first that fails. It returns an error only for message from:
+// to get the error of a later message, call Send again with that message first. sendmmsg(2).
 func (v *Vector) Send(fd uintptr, from, to int) (int, Errno) {
 	v.sending(from, to)
 	n, _, e := syscall.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(to-from), sendFlags, 0, 0)
@@ -228,7 +224,7 @@ func (v *Vector) Send(fd uintptr, from, to int) (int, Errno) {
 	return int(n), 0
 }
 
-// SendRaw is Send without telling the scheduler: for short batches and for threads of their own.
+// SendRaw is Send without notifying the scheduler, for short batches and for dedicated threads.
 func (v *Vector) SendRaw(fd uintptr, from, to int) (int, Errno) {
 	v.sending(from, to)
 	n, _, e := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&v.hdrs[from])), uintptr(to-from), sendFlags, 0, 0)

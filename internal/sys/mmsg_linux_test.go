@@ -39,7 +39,7 @@ func TestVectorRoundTrip(t *testing.T) {
 		if SetGRO(recv, true) != 0 || !HasGSO(send) {
 			t.Fatal("Linux 5.0 and later have UDP_GRO and UDP_SEGMENT")
 		}
-		// A run of three out of three buffers, and one plain datagram.
+		// A run of three datagrams in three buffers, and one plain datagram.
 		i := w.Open()
 		w.SetNameLen(i, PutAddrPort(w.Name(i), IPv4, to, 0))
 		w.SetControlLen(i, len(AppendSegment(w.Control(i), 2)))

@@ -4,7 +4,7 @@ package sys
 
 import "unsafe"
 
-// RaceEnabled tells whether the race detector watches this build.
+// RaceEnabled reports whether the build has the race detector.
 const RaceEnabled = false
 
 func raceRead(unsafe.Pointer, int)  {}

@@ -5,11 +5,11 @@ import "golang.org/x/sys/unix"
 // Option names a socket option for [Option.Get].
 type Option struct{ level, name int }
 
-// Options of sockets, as they can be read back. socket(7), ip(7), ipv6(7), tcp(7).
+// Socket options that can be read back. socket(7), ip(7), ipv6(7), tcp(7).
 var (
 	ReceiveLowat      = Option{unix.SOL_SOCKET, unix.SO_RCVLOWAT}
-	ReceiveBuffer     = Option{unix.SOL_SOCKET, unix.SO_RCVBUF} // twice what was asked for
-	SendBuffer        = Option{unix.SOL_SOCKET, unix.SO_SNDBUF} // twice what was asked for
+	ReceiveBuffer     = Option{unix.SOL_SOCKET, unix.SO_RCVBUF} // twice what was set
+	SendBuffer        = Option{unix.SOL_SOCKET, unix.SO_SNDBUF} // twice what was set
 	KeepAlive         = Option{unix.SOL_SOCKET, unix.SO_KEEPALIVE}
 	KeepAliveIdle     = Option{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}  // seconds
 	KeepAliveInterval = Option{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL} // seconds

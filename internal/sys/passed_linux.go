@@ -8,23 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a Unix socket the room for control messages decides what a peer can do to
-// this process: where the kernel finds room for a descriptor that was passed, it
-// installs it, and a peer that nobody trusts fills the table with one-byte
-// datagrams (unix(7), SCM_RIGHTS). Where there is no room it drops the descriptors
-// and says MSG_CTRUNC. So a receive from a Unix socket offers room for nothing,
-// or for exactly the time of arrival, which the kernel writes first
-// (unix_dgram_recvmsg, Linux 6.18). All receives into a Vector say which family
-// the socket has, and come through offer and received.
+// On a Unix socket, the room for control messages decides what a peer can do to this process: if
+// there is room for a passed descriptor, the kernel installs it, and an untrusted peer could fill
+// the table with one-byte datagrams (unix(7), SCM_RIGHTS). Without room, the kernel drops the
+// descriptors and sets MSG_CTRUNC. So a receive from a Unix socket has no room for control
+// messages, or room for exactly the time of arrival, which the kernel writes first
+// (unix_dgram_recvmsg, Linux 6.18). All receives into a Vector pass the socket's family, and go
+// through offer and received.
 
-// timeRoom is what the time of arrival takes: a struct timespec.
+// timeRoom is the size of the time of arrival, a struct timespec.
 const timeRoom = hdrLen + 2*alignTo
 
-// OfferTime makes room for the time of arrival where the vector receives from
-// Unix sockets. Other families always have it.
+// OfferTime makes room for the time of arrival if the vector receives from Unix sockets. Other
+// families always have it.
 func (v *Vector) OfferTime() { v.timed = true }
 
-// offer gives the headers the room that a socket of this family may fill.
+// offer sets the room in the headers that a socket of this family may fill.
 func (v *Vector) offer(family Family) {
 	room := ControlSize
 	if family == Unix {
@@ -42,9 +41,9 @@ func (v *Vector) offer(family Family) {
 	}
 }
 
-// dropPassed closes the descriptors among the control messages of message i, and
-// makes the message look as if there had been no room for them. There are some
-// only if the time that the room was meant for did not come.
+// dropPassed closes the descriptors in the control messages of message i, and makes the message
+// look as if there had been no room for them. There can only be descriptors if the time of arrival,
+// for which the room was meant, is missing.
 func (v *Vector) dropPassed(i int) {
 	_, _, _, control := v.Received(i)
 	if closePassed(control) {
@@ -66,8 +65,8 @@ func closePassed(control []byte) (found bool) {
 	return found
 }
 
-// passed yields the control messages that hold descriptors: SCM_RIGHTS, and
-// SCM_PIDFD (Linux 6.5).
+// passed yields the control messages that contain descriptors: SCM_RIGHTS, and SCM_PIDFD (Linux
+// 6.5).
 func passed(control []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for {
@@ -80,7 +79,7 @@ func passed(control []byte) iter.Seq[[]byte] {
 	}
 }
 
-// HasRights reports whether there are descriptors among control messages.
+// HasRights reports whether control messages contain descriptors.
 func HasRights(control []byte) bool {
 	for range passed(control) {
 		return true

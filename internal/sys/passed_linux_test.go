@@ -44,7 +44,7 @@ func TestRoomOnUnixSockets(t *testing.T) {
 	}
 }
 
-// TestTimeRoomIsForTheTimeAlone: what is left of it is too short for a descriptor.
+// TestTimeRoomIsForTheTimeAlone: any remaining room is too short for a descriptor.
 func TestTimeRoomIsForTheTimeAlone(t *testing.T) {
 	b, _ := appendControl(make([]byte, 0, ControlSize), 1, 35, 2*alignTo)
 	if len(b) != timeRoom {

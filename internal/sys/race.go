@@ -7,11 +7,11 @@ import (
 	"unsafe"
 )
 
-// RaceEnabled tells whether the race detector watches this build.
+// RaceEnabled reports whether the build has the race detector.
 const RaceEnabled = true
 
-// The race detector does not see memory that a raw system call touches; these
-// two tell it (the way golang.org/x/net/internal/socket does).
+// The race detector does not see memory that a raw system call touches; these two functions inform
+// it, as golang.org/x/net/internal/socket does.
 
 func raceRead(p unsafe.Pointer, n int) {
 	if n > 0 {

@@ -29,10 +29,10 @@ type Sockaddr struct {
 // MaxUnixPath is the longest path of a Unix socket, without its final NUL. unix(7).
 const MaxUnixPath = unix.SizeofSockaddrUnix - 2 - 1
 
-// Family tells the address's family; 0 for an address never filled.
+// Family returns the address's family, or 0 for an address that was never filled.
 func (s *Sockaddr) Family() Family { return Family(binary.NativeEndian.Uint16(s.raw[:])) }
 
-// SetAddrPort fills s. A zone must be an interface's index or its name at the time of the call.
+// SetAddrPort fills s. A zone must be the index or the current name of an interface.
 func (s *Sockaddr) SetAddrPort(ap netip.AddrPort) error {
 	a := ap.Addr()
 	*s = Sockaddr{}
@@ -65,7 +65,7 @@ func (s *Sockaddr) SetAddrPort(ap netip.AddrPort) error {
 	return nil
 }
 
-// SetUnix fills s with a Unix socket's path; a leading @ names the abstract namespace.
+// SetUnix fills s with a Unix socket's path; a leading @ denotes the abstract namespace.
 func (s *Sockaddr) SetUnix(path string) error {
 	if path == "" || path == "@" {
 		return fmt.Errorf("empty unix socket path")
@@ -85,7 +85,8 @@ func (s *Sockaddr) SetUnix(path string) error {
 	return nil
 }
 
-// AddrPort gives an IP address, IPv4 in IPv6 unmapped; the zero AddrPort for other families.
+// AddrPort returns an IP address, with IPv4 in IPv6 unmapped, or the zero AddrPort for other
+// families.
 func (s *Sockaddr) AddrPort() netip.AddrPort {
 	port := binary.BigEndian.Uint16(s.raw[2:])
 	switch s.Family() {
@@ -101,7 +102,7 @@ func (s *Sockaddr) AddrPort() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// UnixPath gives a Unix socket's path, an abstract one with a leading @; "" where it has none.
+// UnixPath returns a Unix socket's path, an abstract one with a leading @, or "" if it has none.
 func (s *Sockaddr) UnixPath() string {
 	if s.Family() != Unix || s.n <= 2 {
 		return ""

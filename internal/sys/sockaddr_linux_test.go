@@ -20,7 +20,7 @@ func TestSockaddrIP(t *testing.T) {
 		{"[::1]:443", IPv6, ""},
 		{"[::]:1", IPv6, ""},
 		{"[2001:db8::1]:53", IPv6, ""},
-		{"[::ffff:192.0.2.1]:53", IPv6, "192.0.2.1:53"}, // IPv4 in IPv6 is told as IPv4
+		{"[::ffff:192.0.2.1]:53", IPv6, "192.0.2.1:53"}, // IPv4 in IPv6 is returned as IPv4
 		{"[fe80::1%1]:7", IPv6, ""},
 		{"[fe80::1%lo]:7", IPv6, "[fe80::1%1]:7"}, // lo is interface 1
 	} {
@@ -61,7 +61,7 @@ func TestSockaddrUnix(t *testing.T) {
 	}
 }
 
-// What the kernel says about a socket is what was asked of it.
+// The options that the kernel reports are those that were set.
 func TestStreamSockets(t *testing.T) {
 	dir := t.TempDir()
 	long := filepath.Join(dir, strings.Repeat("x", max(1, MaxUnixPath-len(dir)-1)))
@@ -130,7 +130,7 @@ func TestStreamSockets(t *testing.T) {
 	}
 }
 
-// passBytes sends, splices, shuts down and ends between two connected sockets.
+// passBytes sends, splices, shuts down and closes between two connected sockets.
 func passBytes(t *testing.T, a, b int) {
 	t.Helper()
 	k := Linux{}

@@ -35,9 +35,9 @@ func (Linux) Connect(fd int, sa *Sockaddr) Errno {
 
 func (Linux) Accept(fd int, sa *Sockaddr) (int, Errno) {
 	sa.n = uint32(len(sa.raw))
-	// accept4 has no MSG_DONTWAIT. An inherited listener's description is shared
-	// with whoever bound it, who may make it blocking at any time: then the wait
-	// is the runtime's to know of, so that it stops this thread only.
+	// accept4 has no MSG_DONTWAIT. An inherited listener's description is shared with the process
+	// that bound it, which may make it blocking at any time. The runtime must know of the wait
+	// then, so that it stops only this thread.
 	nfd, _, e := syscall.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(unsafe.Pointer(&sa.n)),
 		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 	if e != 0 {
@@ -46,10 +46,9 @@ func (Linux) Accept(fd int, sa *Sockaddr) (int, Errno) {
 	return int(nfd), 0
 }
 
-// Listen binds a non-blocking stream listener to sa. On TCP it sets
-// SO_REUSEADDR, and SO_REUSEPORT where reusePort asks for it, so that several
-// sockets share the port (socket(7)). A backlog of 0 means the kernel's
-// greatest, net.core.somaxconn. options sets what accepted sockets are to inherit.
+// Listen binds a non-blocking stream listener to sa. On TCP it sets SO_REUSEADDR, and SO_REUSEPORT
+// if reusePort is set, so that several sockets share the port (socket(7)). A backlog of 0 means the
+// kernel's maximum, net.core.somaxconn. options sets the options that accepted sockets inherit.
 func Listen(sa *Sockaddr, reusePort, mptcp bool, backlog int, options func(fd int) error) (int, error) {
 	fd, e := Linux{}.Socket(sa.Family(), mptcp)
 	if e != 0 {
@@ -95,8 +94,8 @@ func PeerAddr(fd int, sa *Sockaddr) Errno {
 	return e
 }
 
-// SocketKind tells a socket's family, its type (SOCK_STREAM …) and whether it
-// listens; an error says that fd is no socket.
+// SocketKind returns a socket's family, its type (SOCK_STREAM …) and whether it listens. It returns
+// an error if fd is not a socket.
 func SocketKind(fd int) (family Family, typ int, listening bool, errno Errno) {
 	f, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if e != 0 {
@@ -110,10 +109,10 @@ func SocketKind(fd int) (family Family, typ int, listening bool, errno Errno) {
 	return Family(f), t, l != 0, e
 }
 
-// SockStream is the type of a stream socket, as SocketKind tells it.
+// SockStream is the type of a stream socket, as returned by SocketKind.
 const SockStream = unix.SOCK_STREAM
 
-// SockError takes the pending error of a socket (SO_ERROR), 0 where there is none.
+// SockError returns and clears the pending error of a socket (SO_ERROR); 0 means none.
 func SockError(fd int) Errno {
 	v, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if e != 0 {
@@ -135,14 +134,14 @@ func SetNoDelay(fd int, on bool) Errno {
 	return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, asInt(on))
 }
 
-// SetUserTimeout bounds how long sent data may stay unacknowledged. tcp(7), TCP_USER_TIMEOUT, milliseconds.
+// SetUserTimeout limits how long sent data may stay unacknowledged. tcp(7), TCP_USER_TIMEOUT,
+// milliseconds.
 func SetUserTimeout(fd int, d time.Duration) Errno {
 	return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
 }
 
-// SetKeepAlive switches keepalive probes on: after idle without traffic, every
-// interval, count of them. Zero values keep the kernel's setting; an idle time
-// of 0 switches them off. tcp(7).
+// SetKeepAlive switches keepalive probes on: after idle without traffic, every interval, count of
+// them. Zero values keep the kernel's setting; an idle time of 0 switches probes off. tcp(7).
 func SetKeepAlive(fd int, idle, interval time.Duration, count int) Errno {
 	if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, asInt(idle > 0)); e != 0 || idle <= 0 {
 		return e
@@ -162,8 +161,8 @@ func SetKeepAlive(fd int, idle, interval time.Duration, count int) Errno {
 	return 0
 }
 
-// SetBuffers fixes the socket's buffers, in bytes; 0 leaves one to the
-// kernel's autotuning, which is usually better. socket(7).
+// SetBuffers sets the sizes of the socket's buffers in bytes; 0 leaves a buffer to the kernel's
+// autotuning, which is usually better. socket(7).
 func SetBuffers(fd, recv, send int) Errno {
 	if recv > 0 {
 		if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recv); e != 0 {
@@ -187,12 +186,12 @@ func EnlargeSendBuffer(fd int) {
 	}
 }
 
-// SetLingerReset makes the next close of a TCP socket answer with RST instead
-// of FIN and drop what is unsent. socket(7), SO_LINGER.
+// SetLingerReset makes the next close of a TCP socket send RST instead of FIN, and drop what is
+// unsent. socket(7), SO_LINGER.
 func SetLingerReset(fd int) Errno { return setLinger(fd, unix.Linger{Onoff: 1}) }
 
-// ClearLinger has close(2) do what it does by default: it returns at once, and
-// the kernel goes on to deliver what is unsent. socket(7), SO_LINGER.
+// ClearLinger restores the default of close(2): it returns at once, and the kernel continues to
+// deliver what is unsent. socket(7), SO_LINGER.
 func ClearLinger(fd int) Errno { return setLinger(fd, unix.Linger{}) }
 
 func setLinger(fd int, l unix.Linger) Errno {
@@ -224,17 +223,17 @@ func Dup(fd int) (int, Errno) {
 	return int(n), 0
 }
 
-// FileLimit tells how many descriptors this process may hold. getrlimit(2), RLIMIT_NOFILE.
+// FileLimit returns how many descriptors this process may have. getrlimit(2), RLIMIT_NOFILE.
 func FileLimit() (uint64, error) {
 	var r unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
 	return r.Cur, err
 }
 
-// Unlink removes a Unix socket's path, which no listener holds any more. unlink(2).
+// Unlink removes the path of a Unix socket that no listener has any more. unlink(2).
 func Unlink(path string) error { return unix.Unlink(path) }
 
-// IsSocket tells whether path names a Unix socket. stat(2).
+// IsSocket reports whether path is a Unix socket. stat(2).
 func IsSocket(path string) bool {
 	var st unix.Stat_t
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK

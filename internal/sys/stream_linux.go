@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls of a stream's data path. All of them go through RawSyscall: the
-// descriptors are non-blocking, so that the runtime need not be told that the
-// thread might wait. MSG_DONTWAIT holds even if somebody who shares a socket's
-// description makes it blocking; splice(2) goes by the description alone.
+// The calls of a stream's data path. All of them use RawSyscall: the descriptors are non-blocking,
+// so the runtime need not know that the thread might wait. MSG_DONTWAIT has an effect even if
+// somebody who shares a socket's description makes it blocking; splice(2) only looks at the
+// description.
 
 func (Linux) Recv(fd int, p []byte) (int, Errno) {
 	if len(p) == 0 {
@@ -67,8 +67,8 @@ func (Linux) AtMark(fd int) bool {
 	return e == 0 && at != 0
 }
 
-// SendFile moves up to n bytes of a file, from its offset, to a socket. It may
-// wait for the file, which the scheduler is told. sendfile(2).
+// SendFile moves up to n bytes of a file, from its offset, to a socket. It may wait for the file,
+// so it notifies the scheduler. sendfile(2).
 func SendFile(socket, file, n int) (int, Errno) {
 	m, _, e := syscall.Syscall6(unix.SYS_SENDFILE, uintptr(socket), uintptr(file), 0, uintptr(n), 0, 0)
 	if e != 0 {
@@ -95,8 +95,8 @@ func (k Linux) Pipe(size int) (r, w, got int, errno Errno) {
 		return -1, -1, 0, e
 	}
 	r, w = int(p[0]), int(p[1])
-	// EPERM (over fs.pipe-user-pages-soft) and EBUSY leave the pipe as it was;
-	// the caller judges by what F_GETPIPE_SZ says.
+	// EPERM (above fs.pipe-user-pages-soft) and EBUSY leave the pipe unchanged; the caller decides
+	// by what F_GETPIPE_SZ returns.
 	got, err := unix.FcntlInt(uintptr(w), unix.F_SETPIPE_SZ, size)
 	if err != nil {
 		if got, err = unix.FcntlInt(uintptr(w), unix.F_GETPIPE_SZ, 0); err != nil {

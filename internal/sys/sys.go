@@ -1,6 +1,5 @@
-// Package sys is the only door to the kernel: unsafe, syscall and
-// golang.org/x/sys live here and nowhere else in the library.
+// Package sys makes the system calls of the library. It is the only package that uses unsafe,
+// syscall and golang.org/x/sys.
 //
-// Every call takes and returns plain values and never waits, unless its
-// comment says so.
+// Every call takes and returns plain values and never waits, unless its comment says so.
 package sys

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PutAddrPort writes ap into b as a destination for a socket of the given
-// family and returns its length: an IPv4 address becomes 4-in-6 on an IPv6
-// socket, and 4-in-6 becomes IPv4 on an IPv4 socket. It returns 0 where the
-// family cannot hold the address. scope is the index of ap's zone.
+// PutAddrPort writes ap into b as a destination for a socket of the given family and returns its
+// length: an IPv4 address becomes 4-in-6 on an IPv6 socket, and 4-in-6 becomes IPv4 on an IPv4
+// socket. It returns 0 if the family cannot represent the address. scope is the index of ap's zone.
 func PutAddrPort(b []byte, family Family, ap netip.AddrPort, scope uint32) int {
 	a := ap.Addr()
 	if family == IPv4 {
@@ -40,9 +39,9 @@ func PutAddrPort(b []byte, family Family, ap netip.AddrPort, scope uint32) int {
 	return unix.SizeofSockaddrInet6
 }
 
-// GetAddrPort reads an address that the kernel wrote: IPv4 in IPv6 unmapped,
-// without a zone; scope is the index of the zone, 0 for none. The zero
-// AddrPort stands for no address, or one of another family.
+// GetAddrPort parses an address that the kernel wrote. It unmaps IPv4 in IPv6 and returns no zone;
+// scope is the index of the zone, or 0 for none. It returns the zero AddrPort for no address, or
+// one of another family.
 func GetAddrPort(b []byte) (ap netip.AddrPort, scope uint32) {
 	if len(b) < unix.SizeofSockaddrInet4 {
 		return ap, 0
@@ -61,8 +60,8 @@ func GetAddrPort(b []byte) (ap netip.AddrPort, scope uint32) {
 	return ap, 0
 }
 
-// PutPath writes a Unix socket's path into b, a leading @ naming the abstract
-// namespace, and returns the address's length; 0 if the path is too long.
+// PutPath writes a Unix socket's path into b and returns the address's length, or 0 if the path is
+// too long. A leading @ denotes the abstract namespace.
 func PutPath(b []byte, path string) int {
 	if path == "" || len(path) > MaxUnixPath {
 		return 0
@@ -77,8 +76,8 @@ func PutPath(b []byte, path string) int {
 	return n + 1
 }
 
-// GetPath is the path in an address that the kernel wrote, without its final
-// NUL; abstract names begin with a NUL. It shares b's memory.
+// GetPath returns the path in an address that the kernel wrote, without its final NUL; abstract
+// names begin with a NUL. The result shares b's memory.
 func GetPath(b []byte) []byte {
 	if len(b) <= 2 {
 		return nil
@@ -94,7 +93,7 @@ func GetPath(b []byte) []byte {
 	return b
 }
 
-// SocketFamily is the family of fd. SO_DOMAIN, socket(7).
+// SocketFamily returns the family of fd. SO_DOMAIN, socket(7).
 func SocketFamily(fd uintptr) (Family, Errno) {
 	f, e := GetInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
 	return Family(f), e
@@ -105,8 +104,8 @@ func SetGRO(fd uintptr, on bool) Errno {
 	return SetInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, asInt(on))
 }
 
-// HasGSO reports whether the kernel knows UDP_SEGMENT (Linux 4.18). It leaves
-// the socket's own segment size off.
+// HasGSO reports whether the kernel knows UDP_SEGMENT (Linux 4.18). It switches the socket's own
+// segment size off.
 func HasGSO(fd uintptr) bool {
 	return SetInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, 0) == 0
 }
@@ -121,14 +120,14 @@ func SetRecvLocal(fd uintptr, family Family) Errno {
 	return setBoth(fd, family, unix.IP_PKTINFO, unix.IPV6_RECVPKTINFO, true)
 }
 
-// SetRecvErr asks for ICMP errors in the error queue, or no longer does, and then
-// empties it. ip(7), IP_RECVERR.
+// SetRecvErr switches ICMP errors in the error queue on or off; switching them off empties the
+// queue. ip(7), IP_RECVERR.
 func SetRecvErr(fd uintptr, family Family, on bool) Errno {
 	return setBoth(fd, family, unix.IP_RECVERR, unix.IPV6_RECVERR, on)
 }
 
-// setBoth sets an IPv4 option, and on an IPv6 socket its twin too: the kernel
-// consults the first for 4-in-6 traffic.
+// setBoth sets an IPv4 option, and on an IPv6 socket also its IPv6 counterpart, because the kernel
+// uses the former for IPv4-mapped traffic.
 func setBoth(fd uintptr, family Family, v4, v6 int, on bool) Errno {
 	e := SetInt(int(fd), unix.SOL_IP, v4, asInt(on))
 	if family == IPv6 {
@@ -143,7 +142,8 @@ func SetRecvTime(fd uintptr) Errno { return SetInt(int(fd), unix.SOL_SOCKET, uni
 // SetRecvDrops asks for the socket's drop counter. socket(7), SO_RXQ_OVFL.
 func SetRecvDrops(fd uintptr) Errno { return SetInt(int(fd), unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1) }
 
-// SetTxTime lets messages carry the time at which they leave, on CLOCK_MONOTONIC. SO_TXTIME, Linux 4.19.
+// SetTxTime lets messages carry the time at which they are sent, on CLOCK_MONOTONIC. SO_TXTIME,
+// Linux 4.19.
 func SetTxTime(fd uintptr) Errno {
 	opt := struct {
 		clock int32
@@ -156,7 +156,7 @@ func SetTxTime(fd uintptr) Errno {
 // datagrams over them by a hash of their addresses. socket(7), Linux 3.9.
 func SetReusePort(fd uintptr) Errno { return SetInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
 
-// TOS is the TOS byte and the traffic class that the socket gives its datagrams.
+// TOS returns the TOS byte and the traffic class of the socket's datagrams.
 func TOS(fd uintptr, family Family) (v4, v6 uint8) {
 	if t, e := GetInt(int(fd), unix.SOL_IP, unix.IP_TOS); e == 0 {
 		v4 = uint8(t)
@@ -169,10 +169,9 @@ func TOS(fd uintptr, family Family) (v4, v6 uint8) {
 	return v4, v6
 }
 
-// SetBuffer asks for n bytes of socket buffer, beyond the system's limit where
-// the process may (CAP_NET_ADMIN), and returns what the kernel granted.
-// socket(7): the kernel doubles what is asked for its own book-keeping and
-// reports the double; the result here is in the unit of the question.
+// SetBuffer asks for n bytes of socket buffer, beyond the system's limit if the process may
+// (CAP_NET_ADMIN), and returns what the kernel granted. The kernel doubles the size for its own
+// bookkeeping and reports the double (socket(7)); the result here is in the unit of n.
 func SetBuffer(fd uintptr, send bool, n int) (int, Errno) {
 	opt, forced := unix.SO_RCVBUF, unix.SO_RCVBUFFORCE
 	if send {
@@ -187,8 +186,8 @@ func SetBuffer(fd uintptr, send bool, n int) (int, Errno) {
 	return got / 2, e
 }
 
-// Drops is the number of datagrams that the socket has dropped so far, modulo
-// 2^32. SO_MEMINFO, Linux 4.12.
+// Drops returns the number of datagrams that the socket has dropped so far, modulo 2^32.
+// SO_MEMINFO, Linux 4.12.
 func Drops(fd uintptr) (uint32, Errno) {
 	var info [unix.SK_MEMINFO_VARS]uint32
 	n := uint32(unsafe.Sizeof(info))
@@ -197,7 +196,7 @@ func Drops(fd uintptr) (uint32, Errno) {
 	return info[unix.SK_MEMINFO_DROPS], e
 }
 
-// Monotonic is CLOCK_MONOTONIC now.
+// Monotonic returns the current time of CLOCK_MONOTONIC.
 func Monotonic() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail: the clock exists and ts is ours

@@ -14,8 +14,8 @@ func ProbeGSO() error {
 	return probeUDP(false, 2)
 }
 
-// ProbeGRO sends the same two and receives them as one super-packet, which
-// needs UDP_SEGMENT too.
+// ProbeGRO sends the same two datagrams and receives them as one super-packet, which also needs
+// UDP_SEGMENT.
 func ProbeGRO() error {
 	return probeUDP(true, 4)
 }

@@ -2,7 +2,7 @@ package testkernel
 
 import "github.com/penstock/penstock/internal/sys"
 
-// Datagram is [sys.Kernel]'s.
+// Datagram implements [sys.Kernel].
 func (k *Kernel) Datagram(family sys.Family) (int, sys.Errno) {
 	if _, e := k.ask(Datagram, 0); e != 0 {
 		return -1, e
@@ -10,7 +10,7 @@ func (k *Kernel) Datagram(family sys.Family) (int, sys.Errno) {
 	return k.real.Datagram(family)
 }
 
-// RecvBatch is [sys.Kernel]'s.
+// RecvBatch implements [sys.Kernel].
 func (k *Kernel) RecvBatch(fd int, family sys.Family, v *sys.Vector, from, n int) (int, sys.Errno) {
 	n, e := k.ask(RecvBatch, n)
 	if e != 0 {
@@ -19,8 +19,8 @@ func (k *Kernel) RecvBatch(fd int, family sys.Family, v *sys.Vector, from, n int
 	return k.real.RecvBatch(fd, family, v, from, n)
 }
 
-// SendBatch is [sys.Kernel]'s. While there are faults it sends one message a
-// call, so that a fault for runs meets each of them.
+// SendBatch implements [sys.Kernel]. While there are faults it sends one message per call, so that
+// a fault for runs hits each of them.
 func (k *Kernel) SendBatch(fd int, v *sys.Vector, from, n int) (int, sys.Errno) {
 	c := SendBatch
 	if _, run := v.Segmented(from); run {

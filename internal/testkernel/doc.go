@@ -1,3 +1,3 @@
-// Package testkernel is for tests only: a kernel that counts what it is asked,
-// and that fails when a test wants it to.
+// Package testkernel is for tests only: a kernel that counts system calls, and that fails when a
+// test wants it to.
 package testkernel

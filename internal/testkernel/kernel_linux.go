@@ -9,10 +9,10 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Call is a kind of call.
+// Call is a kind of system call.
 type Call uint8
 
-// The kinds. A splice is counted by its direction: In fills a pipe, Out empties one.
+// The kinds. Splices are counted by direction: In fills a pipe, Out empties one.
 const (
 	Recv Call = iota
 	Discard
@@ -40,8 +40,8 @@ var callNames = [calls]string{"recv", "discard", "send", "splice-in", "splice-ou
 
 func (c Call) String() string { return callNames[c] }
 
-// Kernel is the real kernel behind counters and faults. Each test makes its
-// own. It is safe for concurrent use; calls without faults do not allocate.
+// Kernel is the real kernel with counters and faults. Each test makes its own. It is safe for
+// concurrent use; calls without faults do not allocate.
 type Kernel struct {
 	real   sys.Linux
 	counts [calls]atomic.Int64
@@ -50,12 +50,12 @@ type Kernel struct {
 	mu     sync.Mutex
 	rules  [calls][]*rule
 	random *random
-	pipes  map[int]bool // both ends of pipes that are open
+	pipes  map[int]bool // both ends of open pipes
 	lowat  map[int]int  // SO_RCVLOWAT by descriptor
 	wrong  []string
 }
 
-// New makes a kernel without faults.
+// New returns a kernel without faults.
 func New() *Kernel {
 	return &Kernel{pipes: make(map[int]bool), lowat: make(map[int]int)}
 }
@@ -65,31 +65,31 @@ var _ sys.Kernel = (*Kernel)(nil)
 // rule is one fault.
 type rule struct {
 	errno sys.Errno
-	limit int // at most so many bytes move; 0: errno is the answer
-	skip  int // calls that go through before
-	times int // how often; negative: always
+	limit int // maximum number of bytes to move; 0 means to return errno
+	skip  int // number of calls that succeed before
+	times int // how often; negative means always
 }
 
-// random is seeded faults.
+// random holds seeded random faults.
 type random struct {
 	rand  *rand.Rand
-	one   int // one call in so many
+	n     int // one call in n
 	kinds map[Call][]sys.Errno
 	short map[Call]bool
 }
 
-// Fail makes the next calls of a kind fail with errno, times times; negative: from now on.
+// Fail makes the next calls of a kind fail with errno, times times; negative means from now on.
 func (k *Kernel) Fail(c Call, errno sys.Errno, times int) {
 	k.add(c, &rule{errno: errno, times: times})
 }
 
-// FailAfter is Fail after skip calls that go through.
+// FailAfter is like Fail, after skip calls that succeed.
 func (k *Kernel) FailAfter(skip int, c Call, errno sys.Errno, times int) {
 	k.add(c, &rule{errno: errno, skip: skip, times: times})
 }
 
-// Short lets the next calls of a kind move at most n bytes, times times;
-// negative: from now on. For Pipe it is the room that the kernel grants.
+// Short lets the next calls of a kind move at most n bytes, times times; negative means from now
+// on. For Pipe, n is the size that the kernel grants.
 func (k *Kernel) Short(c Call, n, times int) { k.add(c, &rule{limit: n, times: times}) }
 
 func (k *Kernel) add(c Call, r *rule) {
@@ -99,10 +99,10 @@ func (k *Kernel) add(c Call, r *rule) {
 	k.armed.Store(true)
 }
 
-// Random makes one call in so many of the kinds in errnos fail with one of
-// their errors, and of the kinds in short move only its first bytes.
-func (k *Kernel) Random(seed uint64, one int, errnos map[Call][]sys.Errno, short ...Call) {
-	r := &random{rand: rand.New(rand.NewPCG(seed, 0)), one: one, kinds: errnos, short: make(map[Call]bool)}
+// Random makes a call of the kinds in errnos fail with one of their errors, and a call of the kinds
+// in short move only its first bytes, each with a probability of 1/n.
+func (k *Kernel) Random(seed uint64, n int, errnos map[Call][]sys.Errno, short ...Call) {
+	r := &random{rand: rand.New(rand.NewPCG(seed, 0)), n: n, kinds: errnos, short: make(map[Call]bool)}
 	for _, c := range short {
 		r.short[c] = true
 	}
@@ -112,7 +112,7 @@ func (k *Kernel) Random(seed uint64, one int, errnos map[Call][]sys.Errno, short
 	k.armed.Store(true)
 }
 
-// Heal takes all faults away.
+// Heal removes all faults.
 func (k *Kernel) Heal() {
 	k.armed.Store(false)
 	k.mu.Lock()
@@ -121,10 +121,10 @@ func (k *Kernel) Heal() {
 	k.mu.Unlock()
 }
 
-// Count tells how many calls of a kind were made, failed ones too.
+// Count returns how many calls of a kind were made, including failed ones.
 func (k *Kernel) Count(c Call) int { return int(k.counts[c].Load()) }
 
-// Counts is every counter that is not zero, for messages.
+// Counts returns the counters that are not zero, for messages.
 func (k *Kernel) Counts() string {
 	s := ""
 	for c := range calls {
@@ -135,29 +135,29 @@ func (k *Kernel) Counts() string {
 	return s
 }
 
-// OpenPipes tells how many pipes are open.
+// OpenPipes returns how many pipes are open.
 func (k *Kernel) OpenPipes() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.pipes) / 2
 }
 
-// Lowat tells what fd's low-water mark was set to last; 0: it never was.
+// Lowat returns fd's low-water mark as set last, or 0 if it was never set.
 func (k *Kernel) Lowat(fd int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.lowat[fd]
 }
 
-// Wrong tells what no caller may do and one did, such as to close a descriptor twice.
+// Wrong returns what callers did that is never allowed, such as closing a descriptor twice.
 func (k *Kernel) Wrong() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.wrong
 }
 
-// ask counts a call and decides about it: limit is the most bytes that may
-// move, errno the answer if not 0.
+// ask counts a call and decides about it: limit is the maximum number of bytes to move; errno, if
+// not 0, is the result.
 func (k *Kernel) ask(c Call, want int) (limit int, errno sys.Errno) {
 	k.counts[c].Add(1)
 	if !k.armed.Load() {
@@ -178,7 +178,7 @@ func (k *Kernel) ask(c Call, want int) (limit int, errno sys.Errno) {
 		}
 		return 0, r.errno
 	}
-	if r := k.random; r != nil && r.rand.IntN(r.one) == 0 {
+	if r := k.random; r != nil && r.rand.IntN(r.n) == 0 {
 		n := len(r.kinds[c])
 		if r.short[c] && want > 1 && (n == 0 || r.rand.IntN(2) == 0) {
 			return 1 + r.rand.IntN(want-1), 0
@@ -190,7 +190,7 @@ func (k *Kernel) ask(c Call, want int) (limit int, errno sys.Errno) {
 	return want, 0
 }
 
-// Recv is [sys.Kernel]'s.
+// Recv implements [sys.Kernel].
 func (k *Kernel) Recv(fd int, p []byte) (int, sys.Errno) {
 	n, e := k.ask(Recv, len(p))
 	if e != 0 {
@@ -199,7 +199,7 @@ func (k *Kernel) Recv(fd int, p []byte) (int, sys.Errno) {
 	return k.real.Recv(fd, p[:n])
 }
 
-// Discard is [sys.Kernel]'s.
+// Discard implements [sys.Kernel].
 func (k *Kernel) Discard(fd int, p []byte, tcp bool) (int, sys.Errno) {
 	n, e := k.ask(Discard, len(p))
 	if e != 0 {
@@ -208,7 +208,7 @@ func (k *Kernel) Discard(fd int, p []byte, tcp bool) (int, sys.Errno) {
 	return k.real.Discard(fd, p[:n], tcp)
 }
 
-// Send is [sys.Kernel]'s.
+// Send implements [sys.Kernel].
 func (k *Kernel) Send(fd int, p []byte) (int, sys.Errno) {
 	n, e := k.ask(Send, len(p))
 	if e != 0 {
@@ -217,7 +217,7 @@ func (k *Kernel) Send(fd int, p []byte) (int, sys.Errno) {
 	return k.real.Send(fd, p[:n])
 }
 
-// Splice is [sys.Kernel]'s.
+// Splice implements [sys.Kernel].
 func (k *Kernel) Splice(rfd, wfd, n int) (int, sys.Errno) {
 	c := SpliceIn
 	k.mu.Lock()
@@ -232,13 +232,13 @@ func (k *Kernel) Splice(rfd, wfd, n int) (int, sys.Errno) {
 	return k.real.Splice(rfd, wfd, n)
 }
 
-// AtMark is [sys.Kernel]'s. It cannot fail.
+// AtMark implements [sys.Kernel]. It cannot fail.
 func (k *Kernel) AtMark(fd int) bool {
 	k.counts[AtMark].Add(1)
 	return k.real.AtMark(fd)
 }
 
-// ReadPipe is [sys.Kernel]'s.
+// ReadPipe implements [sys.Kernel].
 func (k *Kernel) ReadPipe(fd int, p []byte) (int, sys.Errno) {
 	n, e := k.ask(ReadPipe, len(p))
 	if e != 0 {
@@ -247,7 +247,7 @@ func (k *Kernel) ReadPipe(fd int, p []byte) (int, sys.Errno) {
 	return k.real.ReadPipe(fd, p[:n])
 }
 
-// Pipe is [sys.Kernel]'s.
+// Pipe implements [sys.Kernel].
 func (k *Kernel) Pipe(size int) (r, w, got int, errno sys.Errno) {
 	n, e := k.ask(Pipe, size)
 	if e != 0 {
@@ -261,7 +261,7 @@ func (k *Kernel) Pipe(size int) (r, w, got int, errno sys.Errno) {
 	return r, w, got, errno
 }
 
-// Socket is [sys.Kernel]'s.
+// Socket implements [sys.Kernel].
 func (k *Kernel) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 	if _, e := k.ask(Socket, 0); e != 0 {
 		return -1, e
@@ -269,7 +269,7 @@ func (k *Kernel) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 	return k.real.Socket(family, mptcp)
 }
 
-// Connect is [sys.Kernel]'s.
+// Connect implements [sys.Kernel].
 func (k *Kernel) Connect(fd int, sa *sys.Sockaddr) sys.Errno {
 	if _, e := k.ask(Connect, 0); e != 0 {
 		return e
@@ -277,7 +277,7 @@ func (k *Kernel) Connect(fd int, sa *sys.Sockaddr) sys.Errno {
 	return k.real.Connect(fd, sa)
 }
 
-// Accept is [sys.Kernel]'s.
+// Accept implements [sys.Kernel].
 func (k *Kernel) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
 	if _, e := k.ask(Accept, 0); e != 0 {
 		return -1, e
@@ -285,7 +285,7 @@ func (k *Kernel) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
 	return k.real.Accept(fd, sa)
 }
 
-// ShutdownWrite is [sys.Kernel]'s.
+// ShutdownWrite implements [sys.Kernel].
 func (k *Kernel) ShutdownWrite(fd int) sys.Errno {
 	if _, e := k.ask(Shutdown, 0); e != 0 {
 		return e
@@ -293,7 +293,7 @@ func (k *Kernel) ShutdownWrite(fd int) sys.Errno {
 	return k.real.ShutdownWrite(fd)
 }
 
-// RcvLowat is [sys.Kernel]'s.
+// RcvLowat implements [sys.Kernel].
 func (k *Kernel) RcvLowat(fd, n int) sys.Errno {
 	if _, e := k.ask(RcvLowat, 0); e != 0 {
 		return e
@@ -307,10 +307,10 @@ func (k *Kernel) RcvLowat(fd, n int) sys.Errno {
 	return e
 }
 
-// Close is [sys.Kernel]'s.
+// Close implements [sys.Kernel].
 func (k *Kernel) Close(fd int) sys.Errno {
 	k.counts[Close].Add(1)
-	// Under the lock, so that no other thread is given the number in between.
+	// Under the lock, so that no other thread gets the same descriptor number in between.
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e := k.real.Close(fd)

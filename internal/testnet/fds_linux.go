@@ -60,7 +60,7 @@ func socketTable() map[string]string {
 	return m
 }
 
-// table returns the fields of each line of a file but its first.
+// table returns the fields of each line of a file except for the first.
 func table(path string) (rows [][]string) {
 	text, _ := os.ReadFile(path)
 	for i, line := range strings.Split(string(text), "\n") {
@@ -71,8 +71,8 @@ func table(path string) (rows [][]string) {
 	return rows
 }
 
-// address reads "0100007F:1F90": the address as 32-bit words in the machine's
-// byte order, taken to be little-endian, and the port.
+// address parses "0100007F:1F90": the address as 32-bit words in the machine's byte order, assumed
+// to be little-endian, and the port.
 func address(s string) string {
 	host, port, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(host)

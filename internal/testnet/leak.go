@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// CheckLeaks fails tb if descriptors or goroutines are left when it ends that
-// were not there when CheckLeaks was called. Call it first in a test: what the
-// test registers with Cleanup later is undone before the check. Tests that run
-// in parallel see each other's.
+// CheckLeaks fails tb if, at its end, there are descriptors or goroutines that did not exist when
+// CheckLeaks was called. Call it first in a test: functions that the test registers with Cleanup
+// later run before the check. Tests that run in parallel see each other's.
 func CheckLeaks(tb testing.TB) {
 	tb.Helper()
 	before := snapshot()
@@ -25,20 +24,20 @@ func CheckLeaks(tb testing.TB) {
 	})
 }
 
-// census is what was alive at one moment.
+// census is what existed at one moment.
 type census struct {
 	fds        map[int]string
-	goroutines map[string]string // by number: the stack
+	goroutines map[string]string // stacks by number
 }
 
 func snapshot() census { return census{openFds(), stacks()} }
 
-// grace is how long what is on its way out may take. Only a leak takes it all.
+// grace is how long the end of something may take. Only a leak takes all of it.
 const grace = 10 * time.Second
 
-// leaks describes what is alive now and was not at c: each with its birth. It
-// waits up to the given time for that to become nothing; garbage collection
-// closes pipes that caches of the standard library hold.
+// leaks describes what exists now and did not exist at c, with the line that created it. It waits
+// up to the given time for that to go away; garbage collection closes pipes in caches of the
+// standard library.
 func (c census) leaks(wait time.Duration) string {
 	var fds, goroutines []string
 	for deadline := time.Now().Add(wait); ; time.Sleep(10 * time.Millisecond) {
@@ -63,8 +62,8 @@ func (c census) leaks(wait time.Duration) string {
 	return strings.Join(append(fds, goroutines...), "")
 }
 
-// stacks returns every goroutine but the caller's and those that the runtime,
-// the testing package and signal handling keep.
+// stacks returns all goroutines except for the caller's and those of the runtime, package testing
+// and signal handling.
 func stacks() map[string]string {
 	buf := make([]byte, 1<<20)
 	for {
@@ -100,8 +99,7 @@ func houseKeeping(stack string) bool {
 	return false
 }
 
-// warmUp opens what the runtime opens once and keeps: the netpoller's
-// descriptors.
+// warmUp opens what the runtime opens once and keeps open: the netpoller's descriptors.
 func warmUp() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// netnsEnv says that this process is the child of [Netns].
+// netnsEnv marks this process as the child of [Netns].
 const netnsEnv = "PENSTOCK_TESTNET_NETNS"
 
-// Netns runs the calling test in a child process whose network namespace is its
-// own, with only a loopback device, and in which it may do what CAP_NET_ADMIN
-// allows. It returns true in the child, which then goes on; in the parent false:
-// the test is over, with the child's verdict. It must come first in a test that
-// is not a subtest. The setup lines are arguments of ip(8).
+// Netns runs the calling test in a child process with its own network namespace, which has only a
+// loopback device, and in which it may do what CAP_NET_ADMIN allows. It returns true in the child,
+// which then continues. In the parent it returns false: the test is over, with the child's result.
+// It must be called first, in a test that is not a subtest. The setup lines are arguments of ip(8).
 //
-// Where the machine has no tools for it, or forbids it, the test is skipped.
+// If the machine lacks the tools for it, or forbids it, the test is skipped.
 func Netns(t *testing.T, setup ...string) bool {
 	t.Helper()
 	if os.Getenv(netnsEnv) != "" {
@@ -55,8 +54,8 @@ func Netns(t *testing.T, setup ...string) bool {
 	return false
 }
 
-// IP runs ip(8) with each line as its arguments, in the namespace of the test. A
-// test that is in no namespace of its own must not call it.
+// IP runs ip(8) with each line as its arguments, in the namespace of the test. A test must not call
+// it outside its own namespace.
 func IP(t *testing.T, lines ...string) {
 	t.Helper()
 	if os.Getenv(netnsEnv) == "" {
@@ -70,10 +69,9 @@ func IP(t *testing.T, lines ...string) {
 	}
 }
 
-// waitAddr waits until an address that was added can be sent to. The kernel adds
-// the route of an IPv6 address from a work queue (addrconf_dad_work in
-// net/ipv6/addrconf.c, Linux 6.18): what is sent before that is dropped, and
-// counted as Ip6OutNoRoutes.
+// waitAddr waits until an address that was added can be sent to. The kernel adds the route of an
+// IPv6 address from a work queue (addrconf_dad_work in net/ipv6/addrconf.c, Linux 6.18): packets
+// sent before that are dropped, and counted as Ip6OutNoRoutes.
 func waitAddr(t *testing.T, line []string) {
 	t.Helper()
 	if len(line) < 3 || line[0] != "addr" || line[1] != "add" {

@@ -12,13 +12,12 @@ import (
 	"time"
 )
 
-// Networks are the kinds of stream socket that [Pair] and [Listen] make. The
-// last one is a Unix socket in the abstract namespace, which only Linux has.
+// Networks are the kinds of stream socket that [Pair] and [Listen] make. The last one is a Unix
+// socket in the abstract namespace, which only exists on Linux.
 var Networks = []string{"tcp4", "tcp6", "unix", "abstract"}
 
-// Listen returns a listener of one of [Networks] on a free loopback address. It
-// is closed when the test ends. Where the machine lacks the network (no ::1, no
-// abstract names) the test is skipped.
+// Listen returns a listener of one of [Networks] on a free loopback address. It is closed when the
+// test ends. If the machine lacks the network (no ::1, no abstract names), the test is skipped.
 func Listen(tb testing.TB, network string) net.Listener {
 	tb.Helper()
 	l, err := listen(network)
@@ -32,9 +31,8 @@ func Listen(tb testing.TB, network string) net.Listener {
 	return l
 }
 
-// Pair returns the two ends of one connection of one of [Networks]: a dialed, b
-// was accepted. Both are closed when the test ends; closing them earlier is
-// fine.
+// Pair returns the two ends of one connection of one of [Networks]: a dialed, b was accepted. Both
+// are closed when the test ends; they may be closed earlier.
 func Pair(tb testing.TB, network string) (a, b net.Conn) {
 	tb.Helper()
 	l := Listen(tb, network)
@@ -54,7 +52,7 @@ func Dial(tb testing.TB, addr net.Addr) net.Conn {
 	return c
 }
 
-// patience bounds every wait for something that is about to happen.
+// patience bounds every wait for something that is expected to happen.
 const patience = 20 * time.Second
 
 var errNoNetwork = errors.New("this machine does not have it")
@@ -72,8 +70,8 @@ func listen(network string) (net.Listener, error) {
 	return &placeListener{l, p}, nil
 }
 
-// place is where a listener goes: what net.Listen takes, and the directory that
-// was made for it, if any.
+// place is the address of a listener: the arguments of net.Listen, and the directory that was made
+// for it, if any.
 type place struct{ network, addr, dir string }
 
 func newPlace(network string) (place, error) {
@@ -88,8 +86,7 @@ func newPlace(network string) (place, error) {
 		l.Close()
 		return place{"tcp6", "[::1]:0", ""}, nil
 	case "unix":
-		// Not the test's own directory: sun_path holds 108 bytes at most, and
-		// tests have long names.
+		// Not the test's own directory: sun_path has at most 108 bytes, and tests have long names.
 		dir, err := os.MkdirTemp("", "ps")
 		return place{"unix", filepath.Join(dir, "s"), dir}, err
 	case "abstract":
@@ -118,8 +115,8 @@ func (l *placeListener) Close() error {
 	return l.Listener.Close()
 }
 
-// Unwrap returns the *net.TCPListener or *net.UnixListener behind a listener of
-// [Listen], for code that wants the descriptor.
+// Unwrap returns the *net.TCPListener or *net.UnixListener inside a listener of [Listen], for code
+// that needs the descriptor.
 func Unwrap(l net.Listener) net.Listener {
 	if p, ok := l.(*placeListener); ok {
 		return p.Listener

@@ -7,18 +7,17 @@ import (
 	"math/rand/v2"
 )
 
-// Pattern is an endless stream of bytes that depends on its seed alone. A byte
-// that was lost, doubled or moved shows at once: the period is prime, so no
-// buffer size divides it.
+// Pattern is an endless stream of bytes that depends only on its seed. A lost, duplicated or moved
+// byte is noticed at once: the period is prime, so no buffer size divides it.
 type Pattern struct{ table []byte }
 
 const (
 	period = 1<<20 - 3 // the largest prime below 1 MiB
-	// MaxChunk is the longest run that Pattern.At gives.
+	// MaxChunk is the maximum length for Pattern.At.
 	MaxChunk = 1 << 20
 )
 
-// NewPattern makes the stream of seed.
+// NewPattern returns the stream of seed.
 func NewPattern(seed uint64) *Pattern {
 	r := rand.New(rand.NewPCG(seed, seed))
 	t := make([]byte, period+MaxChunk)
@@ -37,8 +36,8 @@ func (p *Pattern) At(off int64, n int) []byte {
 	return p.table[i : i+n : i+n]
 }
 
-// Check returns an error that names the first byte of got that is not the one at
-// its place, off being the place of got[0].
+// Check compares got with the stream from offset off on, and returns an error that names the first
+// wrong byte.
 func (p *Pattern) Check(off int64, got []byte) error {
 	for len(got) > 0 {
 		n := min(len(got), MaxChunk)

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// peerEnv carries the order to a child process.
+// peerEnv passes the order to a child process.
 const peerEnv = "PENSTOCK_TESTNET_PEER"
 
-// order is what a child is to do: dial Addr and play Script once, or listen
-// there and play Script on each connection.
+// order tells a child what to do: to dial Addr and play Script once, or to listen there and play
+// Script on each connection.
 type order struct {
 	Network, Addr string
 	Listen        bool
@@ -82,11 +82,11 @@ func StartServer(tb testing.TB, network string, s Script) (net.Addr, *Peer) {
 	return a, p
 }
 
-// Wait returns the report of a peer that was started with a connection, once its
-// script is over. Later calls return the same.
+// Wait waits for the script of a peer that was started with a connection, and returns its report.
+// Later calls return the same.
 func (p *Peer) Wait() (Report, error) { return p.wait() }
 
-// MustWait is [Peer.Wait] for a script that must succeed.
+// MustWait is like [Peer.Wait], for a script that must succeed.
 func (p *Peer) MustWait(tb testing.TB) Report {
 	tb.Helper()
 	r, err := p.Wait()
@@ -117,11 +117,10 @@ func start(tb testing.TB, o order) *Peer {
 		tb.Fatal(err)
 	}
 	cmd := exec.Command(exe)
-	// The race detector sleeps a second at exit unless told otherwise.
+	// By default, the race detector sleeps for a second at exit.
 	cmd.Env = append(os.Environ(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0", peerEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
-	// The child sees EOF on its standard input when this process is gone,
-	// however it went.
+	// The child sees EOF on its standard input when this process ends, for whatever reason.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -144,7 +143,7 @@ func start(tb testing.TB, o order) *Peer {
 
 func (p *Peer) reap() (r Report, err error) {
 	line, rerr := p.out.ReadBytes('\n')
-	err = p.cmd.Wait() // which closes stdin and stdout too
+	err = p.cmd.Wait() // which also closes stdin and stdout
 	if err == nil && rerr != nil {
 		err = errors.New("no report")
 	}
@@ -163,7 +162,7 @@ func runPeer(text string) int {
 	}
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
-		os.Exit(3) // the parent is gone, or has no use for this peer any more
+		os.Exit(3) // the parent is gone, or does not need this peer any more
 	}()
 	if o.Listen {
 		return servePeer(o)

@@ -13,16 +13,16 @@ import (
 //
 // The zero Script half-closes at once and accepts no byte.
 type Script struct {
-	// Send is how many bytes of the pattern of SendSeed are written, SendChunk
-	// at a time (default 64 KiB, most MaxChunk). Negative: until writing fails.
-	// Afterwards the end half-closes, unless Hold is set.
+	// Send is how many bytes of the pattern of SendSeed are written, SendChunk at a time (default
+	// 64 KiB, at most MaxChunk). Negative means until writing fails. Afterwards the end
+	// half-closes, unless Hold is set.
 	Send      int64
 	SendSeed  uint64
 	SendChunk int
 	Hold      bool
 
-	// Recv is how many bytes of the pattern of RecvSeed are expected before EOF,
-	// read at most RecvChunk at a time (default 64 KiB). Negative: any number.
+	// Recv is how many bytes of the pattern of RecvSeed are expected before EOF, read at most
+	// RecvChunk at a time (default 64 KiB). Negative means any number.
 	Recv      int64
 	RecvSeed  uint64
 	RecvChunk int
@@ -39,13 +39,12 @@ type Script struct {
 // Report is how a script ended.
 type Report struct {
 	Sent, Received int64
-	Err            string // the first thing that went wrong; empty if all went as scripted
-	// Done is how long after the start the last byte was received.
+	Err            string // the first error; empty if everything went as scripted
+	// Done is the time from the start until the last byte was received.
 	Done time.Duration
 }
 
-// Play acts s out on c and closes c. It returns when the script is over, at the
-// latest when c fails.
+// Play plays s on c and closes c. It returns when the script is over, at the latest when c fails.
 func Play(c net.Conn, s Script) Report {
 	defer c.Close()
 	start := time.Now()
@@ -72,7 +71,7 @@ func Play(c net.Conn, s Script) Report {
 	}
 	wg.Wait()
 	if s.Send < 0 {
-		serr = nil // it was to end with a failure
+		serr = nil // the script was to end with a failure
 	}
 	if err := errors.Join(serr, rerr); err != nil {
 		r.Err = err.Error()

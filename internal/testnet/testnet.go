@@ -1,13 +1,12 @@
-// Package testnet is for tests only: connected pairs of every kind of stream
-// socket, peers that run in child processes, and leak checks that name where a
-// leak was born.
+// Package testnet is for tests only: connected pairs of every kind of stream socket, peers that run
+// in child processes, and leak checks that say where a leak was created.
 //
 // A package opts in with one line:
 //
 //	func TestMain(m *testing.M) { testnet.Main(m) }
 //
-// which lets its test binary act as a peer when it is started as one, and makes
-// a descriptor or goroutine that outlives the tests a failure.
+// which lets its test binary act as a peer when it is started as one, and makes a descriptor or
+// goroutine that outlives the tests a failure.
 package testnet
 
 import (
@@ -25,14 +24,13 @@ import (
 // silently become a second run of the plain tests.
 const WantRace = "PENSTOCK_WANT_RACE"
 
-// Main runs the tests of a package and ends the process. It belongs in TestMain
-// and does not return.
+// Main runs the tests of a package and ends the process. It belongs in TestMain and does not
+// return.
 //
-// If the process was started by [Start] or [StartServer] it acts as that peer
-// instead. After the tests it fails the run if descriptors or goroutines are
-// left that were not there before.
+// If the process was started by [Start] or [StartServer] it acts as that peer instead. After the
+// tests it fails the run if descriptors or goroutines are left that were not there before.
 //
-// Each setup runs before the tests, and what it returns after them.
+// Each setup function runs before the tests, and the function that it returns runs after them.
 func Main(m *testing.M, setup ...func() (teardown func(), err error)) {
 	if script, ok := os.LookupEnv(peerEnv); ok {
 		os.Exit(runPeer(script))
@@ -63,9 +61,9 @@ func Main(m *testing.M, setup ...func() (teardown func(), err error)) {
 	os.Exit(code)
 }
 
-// Need skips a test on a kernel that is older than the feature, and fails it
-// where the kernel is new enough but the probe says no: then the probe is wrong,
-// or the machine forbids what penstock relies on.
+// Need skips a test on a kernel that is older than the feature, and fails it if the kernel is new
+// enough but the probe reports that the feature is missing: then the probe is wrong, or the machine
+// forbids what penstock relies on.
 func Need(tb testing.TB, p *feature.Probe) {
 	tb.Helper()
 	err := p.Err()

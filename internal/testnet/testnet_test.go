@@ -71,7 +71,7 @@ func TestEchoServer(t *testing.T) {
 	}
 }
 
-// A sink must notice what went wrong on the way.
+// A sink must notice errors in transit.
 func TestSinkIsStrict(t *testing.T) {
 	p := NewPattern(3)
 	for name, c := range map[string]struct {
@@ -123,7 +123,7 @@ func TestPatternRepeatsNowhereNear(t *testing.T) {
 	}
 }
 
-// A leak is found, and named by where it was born.
+// A leak is found, and the message says where it was created.
 func TestLeaksAreNamed(t *testing.T) {
 	before := snapshot()
 	stop := make(chan bool)
@@ -176,7 +176,7 @@ func TestRaceIsDetected(t *testing.T) {
 	}
 }
 
-// With WantRace set, a binary without the detector refuses to test.
+// With WantRace set, a binary without the detector fails.
 func TestWantRace(t *testing.T) {
 	if RaceEnabled {
 		t.Skip("built with -race")

@@ -4,10 +4,10 @@ package dgram
 
 import "errors"
 
-// icmpErrors has nothing to read.
+// icmpErrors is empty: this system has no error queue.
 type icmpErrors struct{}
 
-// ReadErrors returns [errors.ErrUnsupported]: only Linux has an error queue.
-func (c *Conn) ReadErrors([]ICMPError) (n int, err error) {
+// ReadErrors returns [errors.ErrUnsupported]. Only Linux has an error queue.
+func (c *Conn) ReadErrors(es []ICMPError) (n int, err error) {
 	return 0, c.fail("read errors", errors.ErrUnsupported)
 }

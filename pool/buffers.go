@@ -8,7 +8,7 @@ import (
 )
 
 // MaxBuffer is the length of the largest buffer that [Buffers] keeps.
-const MaxBuffer = 1 << maxShift
+const MaxBuffer = 1 << 20
 
 // Buffers keeps byte buffers for reuse. It has size classes from 64 bytes to
 // [MaxBuffer], with four classes for each power of two. Buffers age as the objects of a

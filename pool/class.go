@@ -6,7 +6,7 @@ import "math/bits"
 // Class c holds (4 + c%4) << (minShift - 2 + c/4) bytes.
 const (
 	minShift = 6
-	maxShift = 20
+	maxShift = 20 // of MaxBuffer
 	classes  = (maxShift-minShift)*4 + 1
 )
 

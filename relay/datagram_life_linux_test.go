@@ -356,8 +356,8 @@ func TestHoldIsBounded(t *testing.T) {
 		tellGram(t, c, l.Addr(), string(big))
 	}
 	eventually(t, "the hold is full", func() bool { return r.dgramStats().Dropped[DropFull] > 0 && r.dgramStats().Received == 50 })
-	if ab := list(r.e)[0].Up; ab.Held == 0 || ab.Dropped() != 10_000*r.dgramStats().Dropped[DropFull] {
-		t.Errorf("%d bytes wait and %d are dropped: %+v", ab.Held, ab.Dropped(), r.dgramStats().Dropped)
+	if ab := list(r.e)[0].Up; ab.Held == 0 || ab.BytesDropped() != 10_000*r.dgramStats().Dropped[DropFull] {
+		t.Errorf("%d bytes wait and %d are dropped: %+v", ab.Held, ab.BytesDropped(), r.dgramStats().Dropped)
 	}
 	l.Close()
 	rec := r.expect(CauseClosed)

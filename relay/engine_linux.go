@@ -137,7 +137,7 @@ func (e *core) forgotten() {
 // belong to the caller. The error is [errors.ErrUnsupported] if a connection is not a
 // stream socket (package splice relays those) and [net.ErrClosed] if the engine is
 // closed or drains, or a connection is closed.
-func (e *Engine) Relay(a, b net.Conn, opt PairConfig) error {
+func (e *Engine) Relay(a, b net.Conn, cfg PairConfig) error {
 	inA, inB := pump.Inner(a), pump.Inner(b)
 	fdA, err := e.dupConn(inA)
 	if err != nil {
@@ -162,11 +162,11 @@ func (e *Engine) Relay(a, b net.Conn, opt PairConfig) error {
 		e.kernel.Close(fdB)
 		return net.ErrClosed
 	}
-	e.closeAtEnd(a, &opt)
-	e.closeAtEnd(b, &opt)
+	e.closeAtEnd(a, &cfg)
+	e.closeAtEnd(b, &cfg)
 	x := e.streams.adoptions.Get()
 	*x = adoption{
-		fd: [2]int{fdA, fdB}, tcp: [2]bool{isTCP(inA), isTCP(inB)}, config: opt,
+		fd: [2]int{fdA, fdB}, tcp: [2]bool{isTCP(inA), isTCP(inB)}, config: cfg,
 		read: [2][]byte{pump.TakeRead(a), pump.TakeRead(b)},
 	}
 	s.loop.postReserved(&request{to: s, arg: x})
@@ -178,12 +178,12 @@ func (e *Engine) Relay(a, b net.Conn, opt PairConfig) error {
 
 // closeAtEnd has c closed when its flow has ended, if it is a wrapper, whose
 // owner may take that for the end.
-func (e *core) closeAtEnd(c net.Conn, opt *PairConfig) {
+func (e *core) closeAtEnd(c net.Conn, cfg *PairConfig) {
 	if _, ok := c.(Wrapper); !ok {
 		return
 	}
-	done := opt.Done
-	opt.Done = func(r *Record) {
+	done := cfg.Done
+	cfg.Done = func(r *Record) {
 		if done != nil {
 			done(r)
 		}

@@ -17,7 +17,7 @@ type Engine struct{}
 func New(cfg Config) (*Engine, error) { return nil, errors.ErrUnsupported }
 
 // Relay returns [errors.ErrUnsupported]. Both connections still belong to the caller.
-func (*Engine) Relay(a, b net.Conn, opt PairConfig) error { return errors.ErrUnsupported }
+func (*Engine) Relay(a, b net.Conn, cfg PairConfig) error { return errors.ErrUnsupported }
 
 // Listen returns [errors.ErrUnsupported].
 func (*Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {

@@ -260,8 +260,8 @@ func TestOtherFailures(t *testing.T) {
 				if rec.Err != syscall.ETIMEDOUT {
 					t.Errorf("error %v", rec.Err)
 				}
-				if c.call == testkernel.Send && rec.Up.Dropped() != 4 {
-					t.Errorf("%d bytes dropped", rec.Up.Dropped())
+				if c.call == testkernel.Send && rec.Up.BytesDropped() != 4 {
+					t.Errorf("%d bytes dropped", rec.Up.BytesDropped())
 				}
 			})
 		})

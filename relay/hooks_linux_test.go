@@ -268,7 +268,7 @@ func TestBuiltins(t *testing.T) {
 				t.Error(rep.Err)
 			}
 			rec = r.expect(CauseEnd)
-			if rec.Up.Read != n || rec.Up.Dropped() != 0 || rec.Down.Written != 0 || rec.Upstream.Network != Discard {
+			if rec.Up.Read != n || rec.Up.BytesDropped() != 0 || rec.Down.Written != 0 || rec.Upstream.Network != Discard {
 				t.Errorf("%+v", rec)
 			}
 		})

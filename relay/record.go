@@ -22,8 +22,8 @@ type Transfer struct {
 	Why                         Why  // why not by the fastest path
 }
 
-// Dropped returns the number of bytes that were read and not delivered.
-func (t Transfer) Dropped() int64 { return t.Read - t.Written - t.Held }
+// BytesDropped returns the number of bytes that were read and not delivered.
+func (t Transfer) BytesDropped() int64 { return t.Read - t.Written - t.Held }
 
 // Record describes a flow that has ended. The client of a pair given to
 // [Engine.Relay] is the first connection, the upstream the second.
@@ -91,7 +91,7 @@ func (r Record) LogValue() slog.Value {
 		slog.Int64("bytes_down", r.Down.Written),
 		slog.Duration("duration", r.Duration),
 	)
-	if n := r.Up.Dropped() + r.Down.Dropped(); n > 0 {
+	if n := r.Up.BytesDropped() + r.Down.BytesDropped(); n > 0 {
 		attrs = append(attrs, slog.Int64("bytes_dropped", n))
 	}
 	if n := r.Up.DatagramsDropped + r.Down.DatagramsDropped; n > 0 {

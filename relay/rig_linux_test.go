@@ -90,7 +90,7 @@ func (r *rig) close() {
 			want.BytesRead += tr.Read
 			want.BytesWritten += tr.Written
 			want.BytesSpliced += tr.Spliced
-			want.BytesDropped += tr.Dropped()
+			want.BytesDropped += tr.BytesDropped()
 		}
 	}
 	if n := sum.Accepted + sum.Adopted; int64(len(r.all)) != n {

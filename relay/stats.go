@@ -45,7 +45,7 @@ type LoopStats struct {
 }
 
 // Flows returns the number of open flows.
-func (s *Stats) Flows() (n int64) {
+func (s Stats) Flows() (n int64) {
 	for i := range s.Loops {
 		n += s.Loops[i].Flows
 	}
@@ -53,7 +53,7 @@ func (s *Stats) Flows() (n int64) {
 }
 
 // Total returns the sums over all loops; LongestTurn is the longest of all.
-func (s *Stats) Total() (t LoopStats) {
+func (s Stats) Total() (t LoopStats) {
 	for i := range s.Loops {
 		l := &s.Loops[i]
 		t.Flows += l.Flows

@@ -194,7 +194,7 @@ func TestResetWhileStalled(t *testing.T) {
 	for range sides {
 		rec := r.record()
 		n[rec.Cause]++
-		if rec.Err == nil || rec.Up.Dropped()+rec.Down.Dropped() == 0 {
+		if rec.Err == nil || rec.Up.BytesDropped()+rec.Down.BytesDropped() == 0 {
 			t.Errorf("%v, %v, AB %+v, BA %+v", rec.Cause, rec.Err, rec.Up, rec.Down)
 		}
 	}

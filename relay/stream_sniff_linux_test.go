@@ -151,8 +151,8 @@ func TestSniffEnds(t *testing.T) {
 				if want := c.name != "wrong"; p.lasts == 0 && want || rec.Attempts != 0 || rec.Up.Written != 0 {
 					t.Errorf("%d calls with last, %+v", p.lasts, rec)
 				}
-				if rec.Up.Dropped() > int64(c.max) {
-					t.Errorf("%d bytes were held, at most %d may be", rec.Up.Dropped(), c.max)
+				if rec.Up.BytesDropped() > int64(c.max) {
+					t.Errorf("%d bytes were held, at most %d may be", rec.Up.BytesDropped(), c.max)
 				}
 			})
 		}

@@ -134,7 +134,7 @@ func TestLastWordsCountFromTheFailure(t *testing.T) {
 	if took := time.Since(failed); took > lastWords*2/3 {
 		t.Skipf("this machine stopped for %v", took)
 	}
-	if rec := r.expect(CauseUpstreamReset); rec.Down.Dropped() != 0 || rec.Up.Dropped() == 0 {
+	if rec := r.expect(CauseUpstreamReset); rec.Down.BytesDropped() != 0 || rec.Up.BytesDropped() == 0 {
 		t.Errorf("AB %+v, BA %+v", rec.Up, rec.Down)
 	}
 }
@@ -162,7 +162,7 @@ func TestIdleWithBytesHeld(t *testing.T) {
 			}
 		}
 		rec := r.expect(CauseIdle)
-		if rec.Up.Dropped() <= 0 {
+		if rec.Up.BytesDropped() <= 0 {
 			t.Errorf("nothing was held: %+v", rec.Up)
 		}
 		// What is cut short must not look complete.

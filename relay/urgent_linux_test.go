@@ -115,7 +115,7 @@ func TestUrgent(t *testing.T) {
 						if !ends {
 							rec.Up.Written -= 3
 						}
-						if rec.Up.Written != int64(got.Len()) || rec.Up.Dropped() != 0 && ends {
+						if rec.Up.Written != int64(got.Len()) || rec.Up.BytesDropped() != 0 && ends {
 							t.Errorf("%d bytes arrived: %+v", got.Len(), rec.Up)
 						}
 					})
@@ -133,7 +133,7 @@ func TestUrgentDiscarded(t *testing.T) {
 	if err := u.say(a, true); err != nil {
 		t.Fatal(err)
 	}
-	if rec := r.expect(CauseEnd); rec.Up.Read < int64(u.total()) || rec.Up.Dropped() != 0 {
+	if rec := r.expect(CauseEnd); rec.Up.Read < int64(u.total()) || rec.Up.BytesDropped() != 0 {
 		t.Errorf("%+v", rec.Up)
 	}
 }

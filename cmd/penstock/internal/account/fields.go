@@ -49,7 +49,7 @@ var fields = []field{
 	}},
 	{"bytes_up", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.Up.Written, 10) }},
 	{"bytes_down", false, func(b []byte, e *Entry) []byte { return strconv.AppendInt(b, e.Down.Written, 10) }},
-	{"bytes_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.Up.Dropped()+e.Down.Dropped()) }},
+	{"bytes_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.Up.BytesDropped()+e.Down.BytesDropped()) }},
 	{"datagrams_up", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.Up.Datagrams) }},
 	{"datagrams_down", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.Down.Datagrams) }},
 	{"datagrams_dropped", false, func(b []byte, e *Entry) []byte { return appendCount(b, e.Up.DatagramsDropped+e.Down.DatagramsDropped) }},

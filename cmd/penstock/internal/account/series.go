@@ -114,7 +114,7 @@ func (s *Series) open() int64 {
 func (d *direction) add(t *relay.Transfer) {
 	add(&d.bytes, t.Written)
 	add(&d.datagrams, t.Datagrams)
-	add(&d.dropped, t.Dropped())
+	add(&d.dropped, t.BytesDropped())
 	add(&d.datagramsDropped, t.DatagramsDropped)
 	if t.Path != relay.PathNone && int(t.Path) < relay.NumPaths {
 		d.paths[t.Path].Add(1)

@@ -38,16 +38,6 @@ func (f *Flow) Queue() error {
 
 var errNoQueue = fmt.Errorf("relay: Queue of a datagram flow: %w", errors.ErrUnsupported)
 
-// park has the flow wait for Resume.
-func (s *streams) park(f *streamFlow) {
-	f.state, f.since = streamQueued, s.loop.now
-	if f.hungUp {
-		s.end(f, CauseClientGone, nil)
-		return
-	}
-	s.rearm(f)
-}
-
 // resume asks the hook of a queued flow again.
 func (s *streams) resume(r ref) {
 	f := s.slab.find(r)

@@ -18,8 +18,8 @@ type datagramPort struct {
 	fd        int
 	number    int // of the loop's sources
 	family    sys.Family
-	wild      bool // bound to no address: each datagram tells which one it came to
-	draining  bool // nobody new is let in
+	wild      bool // bound to no address: each datagram has the one that it was sent to
+	draining  bool // new clients are refused
 	dirty     bool // in datagrams.dirty
 	in        *sys.Vector
 	flows     map[datagramKey]*datagramFlow
@@ -49,8 +49,8 @@ func (p *datagramPort) start() {
 	p.datagrams.loop.post(request{do: func() { p.datagrams.listen(p) }})
 }
 
-// stop has the port take nobody new. With drain its flows go on; else they end, and
-// the port with them: it is their only socket to their clients.
+// stop has the port refuse new clients. With drain its flows go on. Otherwise they end,
+// and then the port is closed, which is their only socket to their clients.
 func (p *datagramPort) stop(drain bool, wg *sync.WaitGroup) {
 	d := p.datagrams
 	r := request{do: func() { p.draining = true }, wg: wg}
@@ -85,7 +85,7 @@ func (d *datagrams) listen(p *datagramPort) {
 		p.in.SetBuf(i, b)
 	}
 	p.out.init(d, p.family)
-	p.out.own(p)
+	p.out.ownReplies(p)
 	if p.family == sys.Unix {
 		p.paths = make(map[string]*datagramFlow)
 	} else {
@@ -94,7 +94,7 @@ func (d *datagrams) listen(p *datagramPort) {
 	d.loop.watch(p.fd, sys.In, sourceToken(p.number))
 }
 
-// sweep ends the flows of a port, some at a time, and then the port, and tells wg.
+// sweep ends the flows of a port, some at a time, closes the port, and calls wg.Done.
 func (d *datagrams) sweep(p *datagramPort, wg *sync.WaitGroup) {
 	p.draining = true
 	d.loop.walk(func(owner handler, slot uint32) {
@@ -107,7 +107,7 @@ func (d *datagrams) sweep(p *datagramPort, wg *sync.WaitGroup) {
 	}, func() { d.unlisten(p) }, wg)
 }
 
-// unlisten ends a port and its flows: they have no other socket to their clients.
+// unlisten closes a port and ends its flows, which have no other socket to their clients.
 func (d *datagrams) unlisten(p *datagramPort) {
 	if !slices.Contains(d.ports, p) {
 		return
@@ -124,7 +124,7 @@ func (d *datagrams) unlisten(p *datagramPort) {
 	d.shared.kernel.Close(p.fd)
 }
 
-// readDrops asks the kernel what a port has lost.
+// readDrops asks the kernel how many datagrams a port has lost.
 func (d *datagrams) readDrops(p *datagramPort) {
 	if n, e := sys.Drops(uintptr(p.fd)); e == 0 {
 		d.lost(&p.drops, n)
@@ -145,8 +145,8 @@ func (d *datagrams) lost(last *uint32, now uint32) {
 	}
 }
 
-// receive takes datagrams from clients, groups them by flow, and lets each
-// flow send what it got. The order within a flow is kept.
+// receive reads datagrams of clients, groups them by flow, and forwards those of each
+// flow in their order.
 func (d *datagrams) receive(p *datagramPort) {
 	kernel := d.shared.kernel
 	for range dgramRounds {
@@ -163,7 +163,7 @@ func (d *datagrams) receive(p *datagramPort) {
 		}
 		clear(d.touched)
 		d.touched = d.touched[:0]
-		d.back.flush() // the memory of the echoes is about to be used again
+		d.echoes.flush() // the memory of the echoes is about to be used again
 		p.in.Rearm(0, n)
 		if n < dgramBatch {
 			return
@@ -172,7 +172,7 @@ func (d *datagrams) receive(p *datagramPort) {
 	d.unread = true
 }
 
-// take gives message i of the batch at hand to its flow, which may be new.
+// take assigns message i of the batch to its flow, which may be new.
 func (d *datagrams) take(p *datagramPort, i int) {
 	n, flags, name, control := p.in.Received(i)
 	var c sys.Control
@@ -197,7 +197,7 @@ func (d *datagrams) take(p *datagramPort, i int) {
 		return
 	}
 	f := p.recent
-	if f == nil || !f.is(name, c.Local) {
+	if f == nil || !f.matches(name, c.Local) {
 		if f = d.find(p, name, c.Local); f == nil {
 			f = d.begin(p, name, &c, len(m.b), count)
 			if f == nil {
@@ -220,15 +220,15 @@ func (d *datagrams) take(p *datagramPort, i int) {
 	f.last = int16(i)
 }
 
-// is reports whether f is the flow of a client and a local address.
-func (f *datagramFlow) is(name []byte, local netip.Addr) bool {
+// matches reports whether f is the flow of a client and a local address.
+func (f *datagramFlow) matches(name []byte, local netip.Addr) bool {
 	if f.port.family == sys.Unix {
 		return f.path == string(name)
 	}
 	return bytes.Equal(f.name[:f.nameLen], name) && (!f.port.wild || f.localAddr == local)
 }
 
-// find looks a flow up; nil: there is none.
+// find returns the flow of a client and a local address, or nil.
 func (d *datagrams) find(p *datagramPort, name []byte, local netip.Addr) *datagramFlow {
 	if p.family == sys.Unix {
 		return p.paths[string(name)]
@@ -244,8 +244,8 @@ func (p *datagramPort) key(name []byte, local netip.Addr) (k datagramKey) {
 	return k
 }
 
-// begin starts the flow of a new client, whose first message has n bytes in
-// count datagrams. Where it comes to nothing the message is dropped, and nil returned.
+// begin begins the flow of a new client, whose first message has n bytes in count
+// datagrams. If the client is refused, it drops the message and returns nil.
 func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, n, count int) *datagramFlow {
 	refuse := func(why Drop) *datagramFlow {
 		d.drop(nil, up, why, n, count)

@@ -9,18 +9,18 @@ type message struct {
 	next int16 // of the same flow; -1: none
 }
 
-// forward sends a flow's messages of the batch on.
+// forward sends a flow's messages of the batch to its upstream.
 func (d *datagrams) forward(f *datagramFlow) {
 	if f.first < 0 {
 		return // it has ended meanwhile
 	}
 	f.active = d.loop.now
-	d.age(f).touch(f)
+	d.ageList(f).touch(f)
 	i := f.first
 	f.first = -1
 	if f.builtin() {
 		for ; i >= 0; i = d.batch[i].next {
-			d.inside(f, d.batch[i].b, d.batch[i].seg)
+			d.carryBuiltin(f, d.batch[i].b, d.batch[i].seg)
 		}
 		return
 	}
@@ -31,13 +31,13 @@ func (d *datagrams) forward(f *datagramFlow) {
 			d.drop(nil, up, DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
 			continue
 		}
-		d.toUp.add(f, m.b, m.seg)
+		d.toUpstream.add(f, m.b, m.seg)
 	}
-	d.toUp.flush()
+	d.toUpstream.flush()
 }
 
-// inside is the upstream that is built in.
-func (d *datagrams) inside(f *datagramFlow, b []byte, seg int) {
+// carryBuiltin is the built-in upstream: it takes a message and, of an echo, returns it.
+func (d *datagrams) carryBuiltin(f *datagramFlow, b []byte, seg int) {
 	count := segment.Count(len(b), seg)
 	m := &f.moved[up]
 	m.written += int64(len(b))
@@ -54,11 +54,11 @@ func (d *datagrams) inside(f *datagramFlow, b []byte, seg int) {
 	d.loop.stats.BytesRead += int64(len(b))
 	d.stats.Received += int64(count)
 	d.answer(f, count)
-	if d.back.port != f.port {
-		d.back.flush()
-		d.back.port = f.port
+	if d.echoes.port != f.port {
+		d.echoes.flush()
+		d.echoes.port = f.port
 	}
-	d.back.add(f, b, seg)
+	d.echoes.add(f, b, seg)
 }
 
 // answer notes that the upstream has sent count datagrams.
@@ -83,7 +83,7 @@ func (d *datagrams) answer(f *datagramFlow, count int) {
 	}
 }
 
-// full reports whether the flow has had all its replies.
+// full reports whether the flow has had all its replies, as DatagramConfig.Replies says.
 func (f *datagramFlow) full() bool {
 	n := f.cfg.Datagram.Replies
 	return n > 0 && f.held == nil && f.answers >= f.requests*int64(n)

@@ -390,9 +390,9 @@ func FuzzOutbox(f *testing.F) {
 			for one := range segment.All(b, seg) {
 				want = append(want, one)
 			}
-			d.toUp.add(s, b, seg)
+			d.toUpstream.add(s, b, seg)
 		}
-		d.toUp.flush()
+		d.toUpstream.flush()
 		buf := make([]byte, 1<<16)
 		recv.SetReadDeadline(time.Now().Add(patience))
 		for i, w := range want {
@@ -401,7 +401,7 @@ func FuzzOutbox(f *testing.F) {
 				t.Fatalf("datagram %d of %d: %d bytes, %v; want %d; %+v", i, len(want), n, err, len(w), *d.stats)
 			}
 		}
-		if d.stats.Sent != int64(len(want)) || d.toUp.n != 0 {
+		if d.stats.Sent != int64(len(want)) || d.toUpstream.n != 0 {
 			t.Fatalf("%d sent, want %d", d.stats.Sent, len(want))
 		}
 	})

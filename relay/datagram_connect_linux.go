@@ -6,7 +6,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-var errNoDatagrams = errors.New("relay: the upstream of a datagram flow is no datagram address")
+var errNoDatagrams = errors.New("relay: the upstream of a datagram flow is not a datagram address")
 
 // connect asks the hook for the next upstream until a socket is connected to
 // one. CauseNone: it is.
@@ -40,7 +40,7 @@ func (d *datagrams) connect(f *datagramFlow) Cause {
 	return CauseNoUpstream
 }
 
-// attemptFailed closes the attempt's socket and tells the hook.
+// attemptFailed closes the attempt's socket and calls the hook.
 func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
 	d.closeUpstream(f)
 	f.err = err
@@ -50,7 +50,7 @@ func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
 	}
 }
 
-// dial connects a socket to f.to, which waits for nobody.
+// dial connects a socket to f.to. That does not block.
 func (d *datagrams) dial(f *datagramFlow) error {
 	if !f.to.Network.datagrams() {
 		return errNoDatagrams
@@ -142,8 +142,8 @@ func (d *datagrams) unreachable(f *datagramFlow, e sys.Errno) bool {
 	return d.connect(f) == CauseNone
 }
 
-// isUnreachable tells an ICMP error, or the like, from an error of the send
-// itself: sockets report it once, on whatever call comes next (udp(7), unix(7)).
+// isUnreachable reports whether e is an ICMP error or the like, as opposed to an error of
+// the send itself. A socket reports it once, on whatever call comes next (udp(7), unix(7)).
 func isUnreachable(e sys.Errno) bool {
 	switch e {
 	case sys.ECONNREFUSED, sys.EHOSTUNREACH, sys.ENETUNREACH, sys.EHOSTDOWN, sys.ENONET, sys.ENETDOWN, sys.ENOPROTOOPT, sys.EPROTO, sys.EPIPE, sys.ENOTCONN,

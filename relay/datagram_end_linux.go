@@ -5,14 +5,14 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// kill ends a flow from outside.
+// kill ends a flow at the request of others.
 func (d *datagrams) kill(f *Flow, c Cause) { d.end(d.of(f), c, nil) }
 
-// end closes a flow, gives home what it held, and hands out its record.
+// end closes a flow, gives back what it held, and hands out its record.
 func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	p := f.port
 	if f.pending > 0 {
-		d.back.flush()
+		d.echoes.flush()
 		p.out.flush()
 		p.out.forget(f)
 	}
@@ -34,7 +34,7 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	if p.recent == f {
 		p.recent = nil
 	}
-	d.age(f).remove(f)
+	d.ageList(f).remove(f)
 	d.loop.disarm(f.slot)
 	if f.pace != nil {
 		*f.pace = pace{}

@@ -109,8 +109,8 @@ func (f *datagramFlow) evictable(keep *datagramFlow) bool {
 	return f != keep && f.first < 0 && f.pending == 0
 }
 
-// age is the list that f is in.
-func (d *datagrams) age(f *datagramFlow) *ages {
+// ageList returns the list that f is in.
+func (d *datagrams) ageList(f *datagramFlow) *ages {
 	if f.answered {
 		return &d.answered
 	}

@@ -20,8 +20,8 @@ const (
 	// dgramSize is the longest message: with GRO any one may be that long
 	// (docs/kernel.md), and a datagram is at most 65,527 bytes.
 	dgramSize = 64 << 10
-	// dgramStride sets the buffers of a batch apart. It is no multiple of
-	// 64 KiB: else the first bytes of all would share one set of the caches.
+	// dgramStride is the distance between the buffers of a batch. It is not a multiple
+	// of 64 KiB, because the first bytes of all would then share one set of the caches.
 	dgramStride = dgramSize + 33*64
 	// defaultNewFlows is the default of Config.MaxNewDatagramFlows.
 	defaultNewFlows = 16384
@@ -44,24 +44,24 @@ type datagrams struct {
 	gso   bool
 	gro   bool
 	// The bound on how many flows may begin per tick.
-	perTick  int
-	tick     int64 // when left was filled up
-	left     int
-	ports    []*datagramPort
-	silent   ages // flows that had no answer yet: the first to be evicted
-	answered ages
-	rests    queue[resting] // sockets of flows that have ended
-	buffers  [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
-	batch    [dgramBatch]message
-	touched  []*datagramFlow // flows of the batch at hand, in the order of their first message
-	toUp     outbox          // to the upstream of one flow at a time
-	back     outbox          // echoes, by one port at a time
-	single   *sys.Vector     // for the datagrams of a refused run
-	dirty    []*datagramPort
-	finished []ref // flows that have had all their replies
-	unread   bool  // a port may hold more than this turn has taken
-	refusals segment.Refusals
-	stats    *DatagramStats
+	perTick    int
+	tick       int64 // when left was filled up
+	left       int
+	ports      []*datagramPort
+	silent     ages // flows that had no answer yet: the first to be evicted
+	answered   ages
+	rests      queue[resting] // sockets of flows that have ended
+	buffers    [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
+	batch      [dgramBatch]message
+	touched    []*datagramFlow // flows of the batch at hand, in the order of their first message
+	toUpstream outbox          // to the upstream of one flow at a time
+	echoes     outbox          // echoes, by one port at a time
+	single     *sys.Vector     // for the datagrams of a refused run
+	dirty      []*datagramPort
+	finished   []ref // flows that have had all their replies
+	unread     bool  // a port may hold more than this turn has taken
+	refusals   segment.Refusals
+	stats      *DatagramStats
 }
 
 // datagramShare is what the datagrams of all loops share.
@@ -117,8 +117,8 @@ func newDatagrams(l *loop, all *shared, share *datagramShare) *datagrams {
 func (d *datagrams) prepare() {
 	d.buffers = dgramBuffers()
 	d.single = sys.NewVector(1, 1, sys.Unix) // whose names have room for any address
-	d.toUp.init(d, 0)
-	d.back.init(d, sys.Unix) // whose names have room for any address
+	d.toUpstream.init(d, 0)
+	d.echoes.init(d, sys.Unix) // whose names have room for any address
 }
 
 // datagramFlow is one client's address, the local address that it wrote to, and a
@@ -201,7 +201,7 @@ func (d *datagrams) turn() (more bool) {
 	}
 	clear(d.dirty)
 	d.dirty = d.dirty[:0]
-	d.endRests()
+	d.closeRests()
 	for _, r := range d.finished {
 		if f := d.slab.find(r); f != nil && f.full() {
 			d.end(f, CauseAnswered, nil)
@@ -219,19 +219,19 @@ func (d *datagrams) until() time.Duration {
 	return never
 }
 
-// request is not called: nobody asks anything of datagrams that needs no closure
-// but to resume a flow, and theirs are never queued.
+// request does nothing: what is asked of datagrams by a request without a closure is to
+// resume a flow, and theirs are never queued.
 func (d *datagrams) request(*request) {}
 
 // freed is called when a descriptor has become free: no datagram flow waits for one.
 func (d *datagrams) freed() {}
 
-// spare closes a resting socket where a descriptor is needed, and reports whether one rested.
+// spare closes the socket that has rested for longest, and reports whether there was one.
 func (d *datagrams) spare() bool {
 	if d.rests.len() == 0 {
 		return false
 	}
-	d.cutRest()
+	d.closeOldestRest()
 	return true
 }
 
@@ -242,7 +242,7 @@ func (d *datagrams) close() {
 		d.unlisten(p)
 	}
 	for d.rests.len() > 0 {
-		d.endRest()
+		d.closeRest()
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 
 const (
 	holdMost   = 128 << 10 // one flow's
-	holdTotal  = 32 << 20  // all flows' of a loop
+	holdTotal  = 32 << 20  // all flows' per loop
 	holdHeader = 8
 )
 
-// holdBack keeps a message for later, or drops it where there is no room.
+// holdBack holds a message until the socket has room, or drops it if too much is held.
 func (d *datagrams) holdBack(f *datagramFlow, b []byte, seg int) {
 	need := holdHeader + len(b)
 	if f.held == nil && d.stats.BytesHeld+holdMost <= holdTotal {
@@ -70,9 +70,9 @@ func (d *datagrams) release(f *datagramFlow) {
 			d.drop(nil, up, DropEnded, len(b), segment.Count(len(b), seg))
 			continue
 		}
-		d.toUp.add(f, b, seg)
+		d.toUpstream.add(f, b, seg)
 	}
-	d.toUp.flush() // what stays is copied into another buffer
+	d.toUpstream.flush() // what stays is copied into another buffer
 	d.shared.buffers.Put(held)
 }
 

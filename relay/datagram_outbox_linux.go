@@ -13,8 +13,8 @@ import (
 //     loop's turn ends, or for longer while the port's socket is full. It owns
 //     the memory that they are received into: see lease.
 //   - The others are given memory that belongs to the caller, until flush
-//     returns: they never wait, and are empty then. datagrams.toUp sends to the
-//     upstream of one flow at a time, datagrams.back returns echoes by one port at
+//     returns: they never wait, and are empty then. datagrams.toUpstream sends to the
+//     upstream of one flow at a time, datagrams.echoes returns echoes by one port at
 //     a time.
 type outbox struct {
 	d       *datagrams
@@ -33,7 +33,7 @@ type outbox struct {
 
 // item is one message: a datagram or a run.
 type item struct {
-	f            *datagramFlow // nil: it has ended and nobody waits for this
+	f            *datagramFlow // nil: it has ended
 	first, past  int           // of the pieces
 	bytes, count int
 	segment      int // size of a run's datagrams; 0: one datagram
@@ -52,8 +52,8 @@ func (o *outbox) init(d *datagrams, family sys.Family) {
 	*o = outbox{d: d, v: sys.NewVector(dgramBatch, outboxPieces, family), pieces: make([]piece, 0, outboxPieces)}
 }
 
-// own gives a port's outbox the memory of its replies.
-func (o *outbox) own(p *datagramPort) {
+// ownReplies makes the memory that a port's replies are received into.
+func (o *outbox) ownReplies(p *datagramPort) {
 	o.port = p
 	o.replies = sys.NewVector(dgramBatch, dgramBatch, 0)
 	for i, b := range dgramBuffers() {
@@ -128,14 +128,14 @@ func (o *outbox) overflow(f *datagramFlow, gen uint32, b []byte, seg int) {
 	case o.port != nil:
 		o.d.drop(f, down, DropFull, len(b), segment.Count(len(b), seg))
 	case f.builtin():
-		o.d.inside(f, b, seg)
-		o.d.back.flush() // the memory of b is about to be used again
+		o.d.carryBuiltin(f, b, seg)
+		o.d.echoes.flush() // the memory of b is about to be used again
 	default:
 		o.d.holdBack(f, b, seg)
 	}
 }
 
-// open starts the next message; false: there is no room, and flushing makes none.
+// open starts the next message. It reports false if there is no room even after a flush.
 func (o *outbox) open(f *datagramFlow) bool {
 	o.seal()
 	if !o.v.Room(1) {
@@ -222,7 +222,7 @@ func (o *outbox) flush() {
 		case e == sys.EMSGSIZE && o.port == nil && !tooBig:
 			tooBig = true
 		case o.items[o.at].segment > 0 && (e == sys.EIO || e == sys.EINVAL || e == sys.EMSGSIZE):
-			o.singly(e)
+			o.sendSingly(e)
 			tooBig = false
 		case o.port == nil && isUnreachable(e):
 			// It is tried again, once by socket.
@@ -239,7 +239,7 @@ func (o *outbox) flush() {
 	o.reset()
 }
 
-// alive counts the items from at on that somebody waits for.
+// alive counts the items from at on whose flows have not ended.
 func (o *outbox) alive() int {
 	n := 0
 	for o.at+n < o.n && o.items[o.at+n].f != nil {
@@ -311,7 +311,7 @@ func (o *outbox) full() bool {
 		o.holdRest()
 		return true
 	case o.port.family == sys.Unix:
-		// It is one client's queue that is full, and nobody would tell when it no longer is.
+		// One client's queue is full, and no event would say when it is not.
 		o.skip(DropFull)
 		return false
 	case o.replies == nil:
@@ -323,12 +323,12 @@ func (o *outbox) full() bool {
 	return true
 }
 
-// singly sends the datagrams of the run at one by one: the route may refuse runs.
-func (o *outbox) singly(why sys.Errno) {
+// sendSingly sends the datagrams of the run at one by one: the route may refuse runs.
+func (o *outbox) sendSingly(why sys.Errno) {
 	it := &o.items[o.at]
 	dir := o.dir()
 	o.d.stats.Fallbacks++
-	proven := false // one that went through alone tells that it was the run
+	proven := false // one went through alone: it was the run that was refused
 	kernel := o.d.shared.kernel
 	fd := 0
 	one := o.d.single
@@ -440,7 +440,7 @@ func (o *outbox) unblock() {
 	}
 }
 
-// dropOf tells why a send that failed with e lost its datagrams.
+// dropOf returns the reason of a drop after a send that failed with e.
 func dropOf(e sys.Errno) Drop {
 	switch e {
 	case sys.EMSGSIZE:

@@ -110,7 +110,7 @@ func (d *datagrams) readFailed(f *datagramFlow, e sys.Errno) {
 
 // block leaves a flow's replies in its socket until the port's has room again.
 func (d *datagrams) block(f *datagramFlow) {
-	if f.blocked { // epoll tells of errors whether asked or not
+	if f.blocked { // epoll reports errors in any case
 		if e := sys.SockError(int(f.fd)); e != 0 {
 			d.readFailed(f, e)
 		}
@@ -132,7 +132,7 @@ func (f *datagramFlow) events() (events uint32) {
 	return events
 }
 
-// watch tells epoll what f waits for.
+// watch has epoll report what f waits for.
 func (d *datagrams) watch(f *datagramFlow) {
 	if !f.builtin() {
 		d.loop.rewatch(int(f.fd), f.events(), f.ref().token(sideUpstream))

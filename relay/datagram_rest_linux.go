@@ -10,7 +10,7 @@ import (
 // gives a port out again at once (at random, udp_lib_get_port in net/ipv4/udp.c,
 // Linux 6.18), so that the answer would reach the next flow towards that upstream
 // which happens to get the port. So the socket of a flow that has moved something
-// lately rests before it is closed: it keeps its port, and nobody reads from it.
+// lately rests before it is closed: it keeps its port, and is not read.
 //
 // Resting sockets give way to flows: where descriptors or ports run out, or the
 // bound is reached, the one that has rested for longest is closed.
@@ -48,7 +48,7 @@ func (d *datagrams) closeUpstream(f *datagramFlow) {
 		return
 	}
 	if d.rests.len() >= d.share.maxResting {
-		d.cutRest()
+		d.closeOldestRest()
 	}
 	d.loop.unwatch(fd)
 	sys.SetBuffers(fd, restBuffer, 0)
@@ -56,24 +56,24 @@ func (d *datagrams) closeUpstream(f *datagramFlow) {
 	d.stats.Resting++
 }
 
-// endRests closes the sockets that have rested.
-func (d *datagrams) endRests() {
+// closeRests closes the sockets that have rested.
+func (d *datagrams) closeRests() {
 	for range restBurst {
 		if d.rests.len() == 0 || d.rests.first().until > d.loop.now {
 			return
 		}
-		d.endRest()
+		d.closeRest()
 	}
 }
 
-func (d *datagrams) endRest() {
+func (d *datagrams) closeRest() {
 	d.shared.kernel.Close(d.rests.pop().fd)
 	d.stats.Resting--
 }
 
-// cutRest closes the socket that has rested for longest before its time.
-func (d *datagrams) cutRest() {
-	d.endRest()
+// closeOldestRest closes the socket that has rested for longest before its time.
+func (d *datagrams) closeOldestRest() {
+	d.closeRest()
 	d.stats.RestingClosedEarly++
 }
 

@@ -110,12 +110,12 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 		close(e.done)
 	}()
 	engine := &Engine{e}
-	runtime.AddCleanup(engine, func(e *core) { go e.forgotten() }, e)
+	runtime.AddCleanup(engine, func(e *core) { go e.closeUnreachable() }, e)
 	return engine, nil
 }
 
-// forgotten ends an engine that nobody can close any more, after its flows.
-func (e *core) forgotten() {
+// closeUnreachable ends an engine that nobody can close any more, after its flows.
+func (e *core) closeUnreachable() {
 	if e.drain(context.Background()) == nil {
 		e.close()
 	}
@@ -261,7 +261,7 @@ func (e *core) drain(ctx context.Context) error {
 			return net.ErrClosed
 		case <-ctx.Done():
 			for _, s := range e.streams.all {
-				s.loop.post(request{do: s.giveUp})
+				s.loop.post(request{do: s.expireClosing})
 			}
 			e.walk(func(f *Flow) { f.owner.kill(f, CauseDrained) })
 			return ctx.Err()

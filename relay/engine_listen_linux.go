@@ -68,7 +68,7 @@ func (e *Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, 
 	return l, nil
 }
 
-// inherit gives a second descriptor of a bound socket of the given type; one of
+// inherit returns a second descriptor of a bound socket of the given type; one of
 // streams must listen.
 func (e *core) inherit(c any, want int) (int, sys.Family, error) {
 	no := func(err error) (int, sys.Family, error) { return -1, 0, fmt.Errorf("relay: serve a %T: %w", c, err) }

@@ -13,7 +13,7 @@ func (f *Flow) upstream() Addr {
 	return Addr{}
 }
 
-// Two functions rather than one that is told whom to ask: an indirect call
+// There are two functions rather than one with an argument, because an indirect call
 // would move sa to the heap.
 
 func localAddr(fd int) Addr {

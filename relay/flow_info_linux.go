@@ -48,7 +48,7 @@ func (t *tenant) fill(f *Flow, c Cause, err error) {
 	}
 }
 
-// handOut gives the record to done.
+// handOut calls done with the record.
 func (t *tenant) handOut(done func(*Record)) {
 	done(&t.record)
 	t.record = Record{}

@@ -25,8 +25,8 @@ type socketOption struct {
 	on      []Network // where it exists
 	differs func(o, was *SocketOptions) bool
 	set     func(fd int, k socketKind, o *SocketOptions) sys.Errno
-	// stuck, if not nil, tells a change that a socket which listens cannot make.
-	stuck func(o, was *SocketOptions) bool
+	// unchangeable, if not nil, reports a change that a listening socket cannot make.
+	unchangeable func(o, was *SocketOptions) bool
 }
 
 var (
@@ -38,7 +38,7 @@ var (
 func always(_, _ *SocketOptions) bool { return true }
 
 var transparent = socketOption{
-	name: "IP_TRANSPARENT", needs: "CAP_NET_ADMIN", on: ipOnly, stuck: always,
+	name: "IP_TRANSPARENT", needs: "CAP_NET_ADMIN", on: ipOnly, unchangeable: always,
 	differs: func(o, was *SocketOptions) bool { return o.Transparent != was.Transparent },
 	set: func(fd int, k socketKind, o *SocketOptions) sys.Errno {
 		return sys.SetTransparent(fd, k.family, o.Transparent)
@@ -53,14 +53,14 @@ var socketOptions = [...]socketOption{
 		set: func(fd int, _ socketKind, o *SocketOptions) sys.Errno {
 			return sys.SetBuffers(fd, o.RecvBuffer, 0)
 		},
-		stuck: func(o, _ *SocketOptions) bool { return o.RecvBuffer == 0 },
+		unchangeable: func(o, _ *SocketOptions) bool { return o.RecvBuffer == 0 },
 	}, {
 		name: "SO_SNDBUF", on: streamsOnly,
 		differs: func(o, was *SocketOptions) bool { return o.SendBuffer != was.SendBuffer },
 		set: func(fd int, _ socketKind, o *SocketOptions) sys.Errno {
 			return sys.SetBuffers(fd, 0, o.SendBuffer)
 		},
-		stuck: func(o, _ *SocketOptions) bool { return o.SendBuffer == 0 },
+		unchangeable: func(o, _ *SocketOptions) bool { return o.SendBuffer == 0 },
 	}, {
 		name: "TCP_NODELAY", on: tcpOnly,
 		differs: func(o, was *SocketOptions) bool { return o.Nagle != was.Nagle },
@@ -73,7 +73,7 @@ var socketOptions = [...]socketOption{
 		set: func(fd int, _ socketKind, o *SocketOptions) sys.Errno {
 			return sys.SetKeepAlive(fd, o.KeepAlive, o.KeepAliveInterval, o.KeepAliveCount)
 		},
-		stuck: func(o, was *SocketOptions) bool {
+		unchangeable: func(o, was *SocketOptions) bool {
 			return o.KeepAliveInterval == 0 && was.KeepAliveInterval > 0 || o.KeepAliveCount == 0 && was.KeepAliveCount > 0
 		},
 	}, {
@@ -82,9 +82,9 @@ var socketOptions = [...]socketOption{
 		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetUserTimeout(fd, o.UserTimeout) },
 	}, {
 		name: "TCP_CONGESTION", needs: "CAP_NET_ADMIN", on: tcpOnly,
-		differs: func(o, was *SocketOptions) bool { return o.Congestion != was.Congestion },
-		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetCongestion(fd, o.Congestion) },
-		stuck:   func(o, _ *SocketOptions) bool { return o.Congestion == "" },
+		differs:      func(o, was *SocketOptions) bool { return o.Congestion != was.Congestion },
+		set:          func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetCongestion(fd, o.Congestion) },
+		unchangeable: func(o, _ *SocketOptions) bool { return o.Congestion == "" },
 	}, {
 		name: "TCP_FASTOPEN", on: tcpOnly,
 		differs: func(o, was *SocketOptions) bool { return o.FastOpen != was.FastOpen },
@@ -103,11 +103,11 @@ var socketOptions = [...]socketOption{
 		differs: func(o, was *SocketOptions) bool { return o.Mark != was.Mark },
 		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetMark(fd, o.Mark) },
 	}, {
-		name: "SO_BINDTODEVICE", needs: "CAP_NET_RAW", on: ipOnly, stuck: always,
+		name: "SO_BINDTODEVICE", needs: "CAP_NET_RAW", on: ipOnly, unchangeable: always,
 		differs: func(o, was *SocketOptions) bool { return o.Interface != was.Interface },
 		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetInterface(fd, o.Interface) },
 	}, transparent, {
-		name: "IPPROTO_MPTCP", on: tcpOnly, stuck: always, // the socket is made so
+		name: "IPPROTO_MPTCP", on: tcpOnly, unchangeable: always, // the socket is made so
 		differs: func(o, was *SocketOptions) bool { return o.MPTCP != was.MPTCP },
 		set:     func(int, socketKind, *SocketOptions) sys.Errno { return 0 },
 	},
@@ -116,7 +116,7 @@ var socketOptions = [...]socketOption{
 // fresh is what a new socket has.
 var fresh = SocketOptions{Nagle: true}
 
-// optionError tells which option of a socket failed.
+// optionError is the failure to set one option of a socket.
 type optionError struct {
 	option *socketOption
 	errno  sys.Errno

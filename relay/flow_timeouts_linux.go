@@ -38,8 +38,8 @@ type deadline struct {
 
 var noDeadline = deadline{at: never}
 
-// sooner makes d the end of a timeout that has run since then, if that comes
-// before. Zero or less is no timeout.
+// sooner makes d the end of a timeout that runs since then, if that comes before d. A
+// timeout of zero or less has no end.
 func (d *deadline) sooner(since, timeout time.Duration, c Cause) {
 	if end := after(since, timeout); timeout > 0 && end < d.at {
 		d.at, d.cause = end, c

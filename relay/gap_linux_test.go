@@ -138,13 +138,13 @@ func stopped(pid int) bool {
 
 // A loop that always has more events than one wait gives has timers all the same.
 func TestTimersAreNotStarved(t *testing.T) {
-	l := &loop{asked: time.Second}
+	l := &loop{waitBegan: time.Second}
 	turns := 0
-	for ; l.seen != l.asked; turns++ {
+	for ; l.seen != l.waitBegan; turns++ {
 		if turns > 2*unseenMost {
 			t.Fatalf("no timer after %d turns", turns)
 		}
-		l.look(false)
+		l.noteSeen(false)
 	}
 	if turns < unseenMost {
 		t.Errorf("timers after %d turns", turns)

@@ -29,7 +29,7 @@ func (l *Listener) Update(cfg ListenConfig) error {
 	if err != nil {
 		return err
 	}
-	err = l.stuck(next, old)
+	err = l.unchangeable(next, old)
 	if err == nil {
 		if err = l.change(next, old); err != nil {
 			l.change(old, next)
@@ -46,15 +46,15 @@ func (l *Listener) Update(cfg ListenConfig) error {
 	return nil
 }
 
-// stuck finds a change that the sockets cannot make.
-func (l *Listener) stuck(next, old *ListenConfig) error {
+// unchangeable finds a change that the sockets cannot make.
+func (l *Listener) unchangeable(next, old *ListenConfig) error {
 	if next.Paused && !l.paused {
 		return errors.New("a listener that accepts cannot be paused: Paused is for the start")
 	}
 	o, was := &next.Socket, &old.Socket
 	for i := range socketOptions {
 		opt := &socketOptions[i]
-		if opt.stuck != nil && slices.Contains(opt.on, l.addr.Network) && opt.differs(o, was) && opt.stuck(o, was) {
+		if opt.unchangeable != nil && slices.Contains(opt.on, l.addr.Network) && opt.differs(o, was) && opt.unchangeable(o, was) {
 			return fmt.Errorf("%s cannot be changed so while it listens", opt.name)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"runtime"
 )
 
-// inHook reports whether the calling goroutine is a loop's, which it is in hooks
-// only. There what waits for a loop's answer would wait for itself, or for
+// inHook reports whether the calling goroutine is a loop's, which is the case in hooks
+// only. There a call that waits for a loop's answer would wait for itself, or for
 // another loop that waits for this one.
 //
 // Goroutines have no name that could be compared, but a loop's has loop.run at

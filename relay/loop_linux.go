@@ -46,12 +46,12 @@ type loop struct {
 	mail        bool      // there are more in the mailbox
 	walks       []*walk
 	now         time.Duration // since the engine's start, when this turn began
-	asked       time.Duration // when the last wait began
+	waitBegan   time.Duration // when the last wait began
 	seen        time.Duration // events up to then have been handled
 	unseen      int           // turns since then
 	busy        bool          // the last wait gave events
-	draining    bool          // somebody wants to know when no flow is left:
-	quiet       func()        // tells them
+	draining    bool          // somebody wants to know when no flow is left
+	drained     func()        // called when it is draining and no flow is left
 	closing     bool
 	stats       LoopStats
 	stall       stall
@@ -89,9 +89,9 @@ type source interface {
 	event(events uint32)
 }
 
-// newLoop makes a loop. It calls quiet when it is draining and has no flow left.
-func newLoop(index int, start time.Time, dedicated bool, quiet func()) (*loop, error) {
-	l := &loop{index: index, start: start, dedicated: dedicated, quiet: quiet, epoll: -1, ended: make(chan struct{})}
+// newLoop makes a loop. It calls drained when it is draining and has no flow left.
+func newLoop(index int, start time.Time, dedicated bool, drained func()) (*loop, error) {
+	l := &loop{index: index, start: start, dedicated: dedicated, drained: drained, epoll: -1, ended: make(chan struct{})}
 	l.wake = -1
 	l.settled.L = &l.mu
 	var err error
@@ -132,9 +132,9 @@ func (l *loop) run() {
 				all = false
 			}
 		}
-		l.look(all)
+		l.noteSeen(all)
 		l.timers()
-		l.turned()
+		l.endTurn()
 	}
 	l.requests = append(l.requests[l.nextRequest:], l.shutdown()...)
 	for i := range l.requests {
@@ -180,15 +180,15 @@ func (l *loop) wait() (n int, all bool) {
 	return n, e == 0 && n < eventsMost
 }
 
-// look notes up to when events have been handled, after a turn. A wait that was
+// noteSeen notes up to when events have been handled, after a turn. A wait that was
 // interrupted or gave as many as it could, and a handler that left events for its
 // next turn, leave some. Each event that waits comes before those that come
 // later, so that a bounded number of turns handles what is there now, and a loop
 // that never finds an end does not forget its timers.
-func (l *loop) look(all bool) {
+func (l *loop) noteSeen(all bool) {
 	l.unseen++
 	if all || l.unseen > unseenMost+2*l.slots.live/eventsMost {
-		l.seen, l.unseen = l.asked, 0
+		l.seen, l.unseen = l.waitBegan, 0
 	}
 }
 
@@ -308,12 +308,12 @@ func (l *loop) flowEnded() {
 	for _, h := range l.handlers {
 		h.freed()
 	}
-	l.quieten()
+	l.checkDrained()
 }
 
-// quieten tells those who drain that no flow is left, if that is so.
-func (l *loop) quieten() {
+// checkDrained calls drained if the loop is draining and has no flow left.
+func (l *loop) checkDrained() {
 	if l.draining && l.slots.live == 0 {
-		l.quiet()
+		l.drained()
 	}
 }

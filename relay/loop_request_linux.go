@@ -82,7 +82,7 @@ func (m *mailbox) postReserved(r *request) {
 	}
 }
 
-// take empties the mailbox into spare and gives it spare's memory.
+// take returns the requests in the mailbox, which uses spare's memory from now on.
 func (m *mailbox) take(spare []request) []request {
 	m.mu.Lock()
 	defer m.mu.Unlock()

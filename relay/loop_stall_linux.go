@@ -5,7 +5,7 @@ import "time"
 // stallWindow is for how long LoopStats.Longest remembers at least.
 const stallWindow = 15 * time.Second
 
-// stall is the longest turn of a loop, of this window and of the one before.
+// stall keeps the longest turn of a loop in this window and in the one before.
 type stall struct {
 	present, before time.Duration
 	until           time.Duration // this window's end
@@ -33,11 +33,11 @@ func (s *stall) roll(now time.Duration) {
 	s.present, s.until = 0, now+stallWindow
 }
 
-// turned ends a turn: it accounts for the time since the last wait.
-func (l *loop) turned() {
+// endTurn ends a turn: it accounts for the time since the last wait.
+func (l *loop) endTurn() {
 	now := time.Since(l.start)
 	turn := now - l.now
 	l.stats.Busy += turn
 	l.stall.add(now, turn)
-	l.asked = now
+	l.waitBegan = now
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// wheel is a hashed timer wheel over small integers (a loop's slab indices).
+// wheel is a hashed timer wheel over small integers, the slots of a loop.
 // An entry says only at which tick to look at it again; what is then due the
 // owner knows. So moving a deadline costs nothing until the old one comes up.
 //
@@ -85,7 +85,7 @@ func (w *wheel) advance(now int64, most int, due func(i uint32)) {
 	}
 }
 
-// until tells how many ticks from now the next entry stands; -1 where there is none.
+// until returns in how many ticks the next entry comes up, or -1 if there is none.
 func (w *wheel) until() int64 {
 	if w.head[w.now%wheelSlots] != 0 {
 		return 0

@@ -22,8 +22,8 @@ type streamPort struct {
 	listener *Listener
 	fd       int
 	number   int             // of the loop's sources, while it is not closing
-	until    time.Duration   // closing: when those who still wait are given up
-	closed   *sync.WaitGroup // closing: told at its end
+	until    time.Duration   // closing: when it is closed even if clients still wait
+	closed   *sync.WaitGroup // closing: done when it is closed
 }
 
 func (p *streamPort) socket() int { return p.fd }
@@ -52,7 +52,7 @@ func (p *streamPort) stop(_ bool, wg *sync.WaitGroup) {
 // event is called when clients wait.
 func (p *streamPort) event(uint32) { p.streams.accept(p) }
 
-// arrival is a client that one loop has accepted and gives to another one.
+// arrival is a client that one loop has accepted and hands on to another.
 type arrival struct {
 	listener *Listener
 	fd       int            // the new loop owns it
@@ -63,21 +63,22 @@ const (
 	// acceptBurst is how many clients are accepted from one listener before
 	// flows have their turn.
 	acceptBurst = 32
-	// acceptRest is how long a listener rests that found no descriptor or memory left.
+	// acceptRest is how long the listeners of a loop rest after an accept that failed for
+	// want of a descriptor or of memory.
 	acceptRest = 50 * time.Millisecond
-	// acceptLast bounds how long a listener that closes takes clients: those who
-	// wait in its queue, while descriptors are short or others still come.
+	// acceptLast bounds how long a closing listener accepts the clients in its queue:
+	// descriptors may be short, and more clients may come.
 	acceptLast = 5 * time.Second
 )
 
-// accepting is what a burst came to.
+// accepting is the result of a burst of accepts.
 type accepting uint8
 
 const (
 	acceptMore    accepting = iota // there may be more clients
 	acceptNone                     // there are none
 	acceptStarved                  // no descriptor or memory is left
-	acceptBroken                   // the listener gives nothing but errors
+	acceptBroken                   // each accept failed
 )
 
 // listen begins to accept from a port.
@@ -97,7 +98,8 @@ func (s *streams) watchPort(p *streamPort) {
 	s.loop.watch(p.fd, events, sourceToken(p.number))
 }
 
-// unlisten has a port take the clients that wait, and then closes it and tells wg.
+// unlisten closes a port as soon as the clients in its queue are accepted, and then calls
+// wg.Done.
 func (s *streams) unlisten(p *streamPort, wg *sync.WaitGroup) {
 	s.loop.removeSource(p.number)
 	s.ports = slices.DeleteFunc(s.ports, func(q *streamPort) bool { return q == p })
@@ -108,12 +110,12 @@ func (s *streams) unlisten(p *streamPort, wg *sync.WaitGroup) {
 	s.closingPorts = append(s.closingPorts, p)
 }
 
-// turnClosing gives each port that closes a burst, and lets go of those that
-// nobody waits at any more.
+// turnClosing accepts a burst from each closing port, and closes those whose queues are
+// empty.
 func (s *streams) turnClosing() {
 	for i := 0; i < len(s.closingPorts); {
 		p := s.closingPorts[i]
-		if s.loop.now < p.until && (s.resting > 0 || s.goesOn(p)) {
+		if s.loop.now < p.until && (s.resting > 0 || s.acceptClosing(p)) {
 			i++
 			continue
 		}
@@ -122,8 +124,9 @@ func (s *streams) turnClosing() {
 	}
 }
 
-// goesOn takes a burst from a port that closes; true: it is to be looked at again.
-func (s *streams) goesOn(p *streamPort) bool {
+// acceptClosing accepts a burst from a closing port and reports whether more clients may
+// be in its queue.
+func (s *streams) acceptClosing(p *streamPort) bool {
 	switch s.accept(p) {
 	case acceptMore, acceptStarved:
 		return true
@@ -131,8 +134,8 @@ func (s *streams) goesOn(p *streamPort) bool {
 	return false
 }
 
-// giveUp makes this turn the last of ports that close.
-func (s *streams) giveUp() {
+// expireClosing makes this turn the last one of the closing ports.
+func (s *streams) expireClosing() {
 	for _, p := range s.closingPorts {
 		p.until = s.loop.now
 	}
@@ -143,10 +146,10 @@ func (s *streams) closePort(p *streamPort) {
 		s.env.Kernel.Close(p.fd)
 	}
 	p.closed.Done()
-	s.loop.quieten()
+	s.loop.checkDrained()
 }
 
-// accept takes a burst of clients.
+// accept accepts a burst of clients.
 func (s *streams) accept(p *streamPort) accepting {
 	if p.listener.inherited {
 		sys.SetNonblock(p.fd) // again: whoever bound it shares the description
@@ -172,9 +175,9 @@ func (s *streams) accept(p *streamPort) accepting {
 			s.restPorts()
 			return acceptStarved
 		default:
-			// The connection failed before it was accepted: accept(2) says to
-			// go on to the next one. A listener that gives nothing else is
-			// broken, and must not make the loop spin.
+			// The connection failed before it was accepted; accept(2) says to
+			// retry. A listener of which every accept fails must not make the
+			// loop spin.
 			s.loop.stats.AcceptErrors++
 			failed++
 		}
@@ -187,9 +190,9 @@ func (s *streams) accept(p *streamPort) accepting {
 	return acceptMore
 }
 
-// place begins a client's flow on this loop, or on one that has fewer flows:
-// of a socket that all loops accept from, the kernel wakes the same one again and
-// again while that is idle, EPOLLEXCLUSIVE notwithstanding.
+// place begins a client's flow on this loop, or on one that has fewer flows. If all
+// loops accept from one socket, the kernel keeps waking the same loop as long as that is
+// idle, EPOLLEXCLUSIVE notwithstanding.
 func (s *streams) place(ln *Listener, fd int) {
 	var peer netip.AddrPort
 	if ln.addr.Network == TCP {
@@ -219,7 +222,7 @@ func (s *streams) place(ln *Listener, fd int) {
 	s.accepted(ln, fd, peer)
 }
 
-// request takes over a client or a pair, or resumes a flow.
+// request begins the flow of a client or of a pair, or resumes one.
 func (s *streams) request(r *request) {
 	switch x := r.arg.(type) {
 	case *arrival:
@@ -235,8 +238,7 @@ func (s *streams) request(r *request) {
 	}
 }
 
-// accepted starts the life of a client's flow. The loop owns fd. peer is not
-// valid on Unix.
+// accepted begins the flow of a client, which owns fd. peer is not valid on Unix.
 func (s *streams) accepted(from *Listener, fd int, peer netip.AddrPort) {
 	f := s.newFlow(streamAdmitting, fd, -1)
 	f.inherit(from)
@@ -263,8 +265,8 @@ func (s *streams) accepted(from *Listener, fd int, peer netip.AddrPort) {
 	s.connect(f)
 }
 
-// restPorts keeps a full descriptor table from turning the loop into a
-// spin: nothing is accepted until a flow has ended, or a while has passed.
+// restPorts stops accepting until a flow has ended or a while has passed, so that the
+// loop does not spin while the descriptor table is full.
 func (s *streams) restPorts() {
 	if s.resting > 0 {
 		return
@@ -277,13 +279,13 @@ func (s *streams) restPorts() {
 	}
 }
 
-// wakePorts accepts again.
+// wakePorts starts accepting again.
 func (s *streams) wakePorts() {
 	if s.resting == 0 {
 		return
 	}
 	s.resting = 0
-	s.feed = true
+	s.retryStarved = true
 	s.rests.Store(false)
 	s.share.resting.Add(-1)
 	for _, p := range s.ports {
@@ -291,8 +293,7 @@ func (s *streams) wakePorts() {
 	}
 }
 
-// freed is called when a descriptor has become free. All loops use the same
-// table: one whose ports rest is woken wherever that was.
+// freed wakes the ports of all loops, which share one table of descriptors.
 func (s *streams) freed() {
 	if s.share.resting.Load() == 0 {
 		return

@@ -10,7 +10,7 @@ type adoption struct {
 	config PairConfig
 }
 
-// adopt starts the life of a pair given to Relay.
+// adopt begins the flow of a pair given to Relay.
 func (s *streams) adopt(x *adoption) {
 	f := s.newFlow(streamRelaying, x.fd[sideClient], x.fd[sideUpstream])
 	f.timeouts, f.done, f.value = s.shareTimeouts(&x.config.Timeouts), x.config.Done, x.config.Value
@@ -18,7 +18,7 @@ func (s *streams) adopt(x *adoption) {
 	s.loop.stats.Adopted++
 	for side := range f.fd {
 		if f.tcp[side] {
-			// How the caller wanted it closed is over: a reset would destroy what
+			// The caller's SO_LINGER no longer counts: a reset would destroy what
 			// was delivered, and a wait in close(2) would stop the loop.
 			sys.ClearLinger(int(f.fd[side]))
 		}

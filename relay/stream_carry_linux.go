@@ -7,8 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// event takes every readiness to the half that reads from the side, and to the
-// half that writes to it.
+// event lets the half that reads from the side go on, and the half that writes to it.
 func (s *streams) event(slot uint32, side int, ev uint32) {
 	f := s.slab.at(slot)
 	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
@@ -42,7 +41,7 @@ func (s *streams) event(slot uint32, side int, ev uint32) {
 	s.sideError(f, side)
 }
 
-// earlyEvent is event before the flow relays.
+// earlyEvent handles an event of a flow that does not relay yet.
 func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) {
 	f.hungUp = f.hungUp || side == sideClient && ev&sys.Hup != 0
 	f.ended = f.ended || side == sideClient && ev&sys.RdHup != 0
@@ -66,9 +65,9 @@ func (s *streams) watch(f *streamFlow, side int) sys.Errno {
 }
 
 // mute stops watching a side for input while its half cannot deliver what it
-// already holds. Without it, every segment that the source still sends wakes the
-// loop for nothing: nine of ten wake-ups of a bulk flow with a slow reader. It
-// comes with the first such wake-up, so that a flow without one pays nothing.
+// already holds. Without it, each segment that the source still sends wakes the
+// loop in vain: nine of ten wake-ups of a bulk flow with a slow reader. It is called
+// at the first such wake-up, so that a flow without one pays nothing.
 func (s *streams) mute(f *streamFlow, side int) {
 	if !f.muted[side] {
 		f.muted[side] = true
@@ -76,15 +75,15 @@ func (s *streams) mute(f *streamFlow, side int) {
 	}
 }
 
-// unmute watches the side again; what came meanwhile gives an event.
+// unmute watches the side again. If something has come meanwhile, there is an event.
 func (s *streams) unmute(f *streamFlow, side int) {
 	f.muted[side] = false
 	s.loop.rewatch(int(f.fd[side]), flowEvents, f.ref().token(side))
 }
 
-// sideError looks at a side's error where its half would not meet it in a turn
-// that comes by itself: where the half holds bytes for the other side, rests, or
-// has ended. What it holds has a while to be delivered, as after a failed write.
+// sideError handles a side's error if no turn of its half is due that would find it: the
+// half holds bytes for the other side, is throttled, or has ended. What it holds has a
+// while to be delivered, as after a failed write.
 func (s *streams) sideError(f *streamFlow, side int) {
 	w := f.wait[side]
 	if w == pump.WantRead || w == pump.Again && !f.throttled || f.cause != CauseNone {
@@ -102,7 +101,7 @@ func (s *streams) sideError(f *streamFlow, side int) {
 	s.end(f, f.cause, f.err)
 }
 
-// relay begins to carry bytes: both sides are connected.
+// relay begins to carry bytes. Both sides are connected.
 func (s *streams) relay(f *streamFlow) {
 	f.state = streamRelaying
 	f.active = s.loop.now
@@ -119,7 +118,7 @@ func (s *streams) relay(f *streamFlow) {
 	s.rearm(f)
 }
 
-// carry lets one half move bytes, and does what its new state asks for.
+// carry lets one half move bytes, and handles the state that it is in afterwards.
 func (s *streams) carry(f *streamFlow, h int) {
 	half := &f.half[h]
 	in, out, spliced := half.In, half.Out, half.Spliced
@@ -151,7 +150,7 @@ func (s *streams) carry(f *streamFlow, h int) {
 			s.throttle(f)
 			break
 		}
-		s.again(f)
+		s.makeReady(f)
 	case pump.End:
 		s.halfEnd(f, h)
 	case pump.Failed:
@@ -166,25 +165,25 @@ func (s *streams) carry(f *streamFlow, h int) {
 	}
 }
 
-// again gives the flow another turn, after the others that are ready.
-func (s *streams) again(f *streamFlow) {
+// makeReady puts the flow behind the others that are ready for another turn.
+func (s *streams) makeReady(f *streamFlow) {
 	if !f.inReady {
 		f.inReady = true
 		s.ready.push(f.ref())
 	}
 }
 
-// over reports whether half h will move nothing any more.
+// over reports whether half h has ended or failed.
 func (f *streamFlow) over(h int) bool { return f.wait[h] == pump.End || f.wait[h] == pump.Failed }
 
-// halfEnd passes the end of a direction on: its last byte is delivered.
+// halfEnd passes on the end of a direction, whose last byte has been delivered.
 func (s *streams) halfEnd(f *streamFlow, h int) {
 	f.active = s.loop.now
 	switch {
 	case f.cause != CauseNone:
 		s.end(f, f.cause, f.err)
 	case f.over(1 - h):
-		// close says all that a shutdown would
+		// close(2) includes what shutdown(2) would do
 		s.end(f, CauseEnd, nil)
 	default:
 		s.env.Kernel.ShutdownWrite(int(f.fd[1-h]))
@@ -192,8 +191,8 @@ func (s *streams) halfEnd(f *streamFlow, h int) {
 	}
 }
 
-// halfFailed ends a flow whose one side failed. Where a write failed, what
-// that side has already sent is delivered first.
+// halfFailed ends a flow of which one side has failed. If it was a write that failed,
+// what that side has already sent is delivered first.
 func (s *streams) halfFailed(f *streamFlow, h int) {
 	half := &f.half[h]
 	side := h
@@ -233,8 +232,8 @@ func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
 	}
 }
 
-// turnReady gives flows whose budget was spent their next turn, some of them: the
-// others wait behind the events that have come meanwhile.
+// turnReady gives some of the flows whose budget was spent their next turn. The others
+// wait behind the events that have come meanwhile.
 func (s *streams) turnReady() {
 	for range min(s.ready.len(), readyBurst) {
 		r := s.ready.pop()
@@ -255,7 +254,7 @@ func (s *streams) turnReady() {
 	}
 }
 
-// turnLagging looks for tails that the low-water mark holds back.
+// turnLagging reads tails that the low-water mark holds back.
 func (s *streams) turnLagging() {
 	for s.lagging.len() > 0 && s.lagging.first().at+lagWait <= s.loop.now {
 		r := s.lagging.pop()
@@ -284,7 +283,7 @@ func (s *streams) lag(f *streamFlow, at time.Duration) {
 	}
 }
 
-// dstSide is where half h writes.
+// dstSide returns the side that half h writes to.
 func (f *streamFlow) dstSide(h int) int {
 	if f.echo {
 		return h

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-var errNoStream = errors.New("relay: the upstream of a stream flow is no stream address")
+var errNoStream = errors.New("relay: the upstream of a stream flow is not a stream address")
 
 const (
 	// attemptsMost is how many attempts to connect there are before a flow ends for
@@ -21,8 +21,8 @@ const (
 	retryMost  = time.Second
 )
 
-// connect asks the hook for the next upstream until an attempt is under way, or
-// the next one has to wait.
+// connect asks the hook for the next upstream until an attempt is under way or the flow
+// has to wait.
 func (s *streams) connect(f *streamFlow) {
 	for {
 		f.state = streamChoosing
@@ -54,14 +54,15 @@ func (s *streams) connect(f *streamFlow) {
 			return
 		}
 		s.attemptFailed(f, err)
-		if !s.another(f) {
+		if !s.nextAttempt(f) {
 			return
 		}
 	}
 }
 
-// another decides what follows a failed attempt: true, the next one at once.
-func (s *streams) another(f *streamFlow) bool {
+// nextAttempt reports whether the next attempt follows a failed one at once. If not, it
+// has arranged for what follows instead.
+func (s *streams) nextAttempt(f *streamFlow) bool {
 	switch {
 	case f.attempts >= attemptsMost:
 		s.noUpstream(f)
@@ -76,7 +77,7 @@ func (s *streams) another(f *streamFlow) bool {
 	return false
 }
 
-// retryAt is when a flow that waits for its next attempt makes it.
+// retryAt returns when the pause before the next attempt is over.
 func (f *streamFlow) retryAt() time.Duration {
 	return f.since + min(retryFirst<<(f.attempts-attemptsAtOnce), retryMost)
 }
@@ -87,8 +88,8 @@ func (s *streams) retry(f *streamFlow) {
 	s.connect(f)
 }
 
-// dial starts one attempt. The upstream is then watched: its first event tells how
-// the attempt ended.
+// dial starts one attempt and watches the upstream, whose first event is the attempt's
+// outcome.
 func (s *streams) dial(f *streamFlow) error {
 	if f.to.Network != TCP && f.to.Network != Unix {
 		return errNoStream
@@ -112,11 +113,11 @@ func (s *streams) dial(f *streamFlow) error {
 	switch e := s.env.Kernel.Connect(fd, &s.address); e {
 	case 0, sys.EINPROGRESS:
 	case sys.EAGAIN:
-		// A Unix listener's accept queue is full, unix(7): nobody will say
-		// when it no longer is.
+		// A Unix listener's accept queue is full (unix(7)), and no event will
+		// say when it is not.
 		s.env.Kernel.Close(fd)
 		f.fd[sideUpstream] = -1
-		f.again = true
+		f.backlogFull = true
 		return nil
 	default:
 		return e
@@ -127,9 +128,9 @@ func (s *streams) dial(f *streamFlow) error {
 	return nil
 }
 
-// redial tries the same upstream once more.
+// redial tries to connect to the same upstream again.
 func (s *streams) redial(f *streamFlow) {
-	f.again = false
+	f.backlogFull = false
 	switch err := s.dial(f); {
 	case err == nil:
 		s.rearm(f)
@@ -140,7 +141,7 @@ func (s *streams) redial(f *streamFlow) {
 	}
 }
 
-// connectEvent is the upstream's first event: it is connected, or has failed.
+// connectEvent handles the upstream's first event: it is connected, or has failed.
 func (s *streams) connectEvent(f *streamFlow, ev uint32) {
 	if ev&(sys.Err|sys.Hup) != 0 {
 		if e := sys.SockError(int(f.fd[sideUpstream])); e != 0 {
@@ -159,23 +160,23 @@ func (s *streams) connectEvent(f *streamFlow, ev uint32) {
 	}
 	s.relay(f)
 	gen := f.gen
-	s.begin(f)
+	s.firstTurn(f)
 	if ev&(sys.In|sys.RdHup|sys.Hup) != 0 && f.alive(gen) && f.wait[down] == pump.WantRead {
-		s.carry(f, sideUpstream)
+		s.carry(f, down)
 	}
 }
 
-// connectFailed goes on to the next upstream.
+// connectFailed ends an attempt and goes on to the next upstream.
 func (s *streams) connectFailed(f *streamFlow, err error) {
 	s.attemptFailed(f, err)
-	if s.another(f) {
+	if s.nextAttempt(f) {
 		s.connect(f)
 	}
 }
 
-// attemptFailed closes the attempt's socket and tells the hook.
+// attemptFailed closes the attempt's socket and calls the hook.
 func (s *streams) attemptFailed(f *streamFlow, err error) {
-	f.again = false
+	f.backlogFull = false
 	if fd := f.fd[sideUpstream]; fd >= 0 {
 		s.env.Kernel.Close(int(fd))
 		f.fd[sideUpstream], f.odd[sideUpstream] = -1, false
@@ -199,20 +200,20 @@ func (s *streams) noUpstream(f *streamFlow) {
 	s.end(f, c, f.err)
 }
 
-// builtin relays to the upstream inside: echo has one direction, from the
-// client to itself; discard has one that leads nowhere.
+// builtin relays to a built-in upstream: Echo has one direction, from the client to
+// itself, and Discard one that leads nowhere.
 func (s *streams) builtin(f *streamFlow) {
 	f.connect = time.Nanosecond
 	f.echo = f.to.Network == Echo
 	f.half[up].Sink = !f.echo
 	s.relay(f)
 	f.wait[down] = pump.End
-	s.begin(f)
+	s.firstTurn(f)
 }
 
-// begin gives the client's half its first turn, if there is something for it to do.
-func (s *streams) begin(f *streamFlow) {
+// firstTurn gives the half that reads from the client a turn, if there is something for it to do.
+func (s *streams) firstTurn(f *streamFlow) {
 	if f.pending || f.half[up].Held() > 0 {
-		s.carry(f, sideClient)
+		s.carry(f, up)
 	}
 }

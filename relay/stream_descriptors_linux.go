@@ -6,27 +6,28 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A flow that finds no descriptor for its upstream waits for one: the fault is
-// neither its own nor the upstream's, and other flows end. Meanwhile no loop
-// accepts, so that the descriptors that become free go to the clients that are
-// there already, in their order, and the others wait in the accept queue. A
-// client that took the last descriptor would otherwise be reset, and the next one too.
+// If there is no descriptor left for its upstream, a flow waits for one: neither it nor
+// the upstream is at fault, and other flows end. No loop accepts meanwhile, so that the
+// descriptors that become free go to the flows that wait, in their order, and later clients
+// stay in the accept queue. Otherwise the client that took the last descriptor would be
+// reset, and so would the next one.
 
 const (
-	// starveMost is how long a flow waits for a descriptor, at least. Where those
-	// who wait hold all descriptors themselves, some of them have to give up.
+	// starveMost is how long a flow waits for a descriptor, at least. If the waiting
+	// flows hold all descriptors themselves, some of them have to end.
 	starveMost = time.Second
 	// starveBurst is how many flows are tried before others have their turn.
 	starveBurst = 32
 )
 
-// starvedRef is a flow that waits for a descriptor, and since when it does.
+// starvedRef is a flow that waits for a descriptor, and since when.
 type starvedRef struct {
 	ref
 	since time.Duration
 }
 
-// noDescriptors reports whether err says that the process or the system has no descriptor left.
+// noDescriptors reports whether err means that the process or the system has no
+// descriptor left.
 func noDescriptors(err error) bool { return err == sys.EMFILE || err == sys.ENFILE }
 
 // starve has f wait for a descriptor.
@@ -42,14 +43,14 @@ func (s *streams) starve(f *streamFlow) {
 	s.rearm(f)
 }
 
-// turnStarved gives the flows that wait the descriptors that have become free.
+// turnStarved dials for the flows that wait for a descriptor, as long as there are any.
 func (s *streams) turnStarved() {
 	for range starveBurst {
-		if !s.feed {
+		if !s.retryStarved {
 			return
 		}
 		if s.starved.len() == 0 {
-			s.feed = false
+			s.retryStarved = false
 			return
 		}
 		w := s.starved.first()
@@ -63,12 +64,12 @@ func (s *streams) turnStarved() {
 		err := s.dial(f)
 		if noDescriptors(err) && s.loop.now-since < starveMost {
 			f.state = streamStarved
-			s.feed = false
+			s.retryStarved = false
 			s.restPorts()
 			return
 		}
 		s.starved.pop()
-		s.fed()
+		s.unstarved()
 		switch {
 		case err == nil:
 			s.rearm(f)
@@ -81,9 +82,9 @@ func (s *streams) turnStarved() {
 	}
 }
 
-// fed notes that a flow does not wait for a descriptor any more. With the last one
-// all loops accept again.
-func (s *streams) fed() {
+// unstarved notes that a flow does not wait for a descriptor any more. If it was the last
+// one, all loops accept again.
+func (s *streams) unstarved() {
 	if s.share.starved.Add(-1) == 0 {
 		s.freed()
 	}

@@ -2,12 +2,12 @@ package relay
 
 import "time"
 
-// earlyState is what a stream flow needs until it relays, and the bound on its
-// bandwidth, which few have: so a flow that just relays pays for a pointer.
-// streamFlow.early has it on lease from streamShare.early.
+// earlyState is what a stream flow needs until it relays, and the bound on its bandwidth,
+// which few flows have. A flow that just relays pays for a pointer. Early states come from
+// streamShare.early and go back there.
 type earlyState struct {
-	// What the client said first and nobody took yet, from Env.Buffers. Once the
-	// upstream is connected its preface stands in front, which has own bytes.
+	// What was read from the client and not taken yet, in a buffer of Env.Buffers. Once
+	// the upstream is connected its preface is in front, of own bytes.
 	held []byte
 	own  int
 	// The sniff's bounds.
@@ -17,15 +17,15 @@ type earlyState struct {
 	pace     pace
 }
 
-// more returns the flow's early state, for it to be written to.
-func (s *streams) more(f *streamFlow) *earlyState {
+// earlyOf returns the flow's early state, which it makes if there is none.
+func (s *streams) earlyOf(f *streamFlow) *earlyState {
 	if f.early == nil {
 		f.early = s.share.early.Get()
 	}
 	return f.early
 }
 
-// resize makes room for n bytes in held, at least; what is there stays.
+// resize makes room for at least n bytes in held, and keeps what is in it.
 func (s *streams) resize(x *earlyState, n int) {
 	if n <= cap(x.held) {
 		return
@@ -43,8 +43,8 @@ func (s *streams) putHeld(x *earlyState) {
 	}
 }
 
-// deliver hands what is held to the half that goes to the upstream. What it
-// reads comes after it.
+// deliver hands what is held to the half that writes to the upstream, which delivers it
+// before anything that it reads.
 func (s *streams) deliver(f *streamFlow) {
 	x := f.early
 	if x == nil {
@@ -62,8 +62,8 @@ func (s *streams) deliver(f *streamFlow) {
 	s.freeEarly(f)
 }
 
-// freeEarly gives the flow's early state home. What is still held was read, and
-// nobody will get it.
+// freeEarly puts the flow's early state back into the pool. What is still held was read and
+// is dropped.
 func (s *streams) freeEarly(f *streamFlow) {
 	x := f.early
 	if x == nil {

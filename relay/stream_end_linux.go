@@ -5,10 +5,10 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// kill ends a flow from outside.
+// kill ends a flow at the request of others.
 func (s *streams) kill(f *Flow, c Cause) { s.end(s.of(f), c, nil) }
 
-// end closes a flow, gives home what it held, and hands out its record.
+// end closes a flow, gives back what it held, and hands out its record.
 func (s *streams) end(f *streamFlow, c Cause, err error) {
 	switch f.state {
 	case streamQueued:
@@ -52,12 +52,11 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 	s.loop.flowEnded()
 }
 
-// complete reports whether the stream towards a side has ended well: its last
-// byte was delivered, and its end too, or close(2) brings that now. Any other
-// side is reset, so that a stream that was cut short does not look complete; a
-// Unix socket cannot reset its peer, which sees an end (docs/causes.md). One
-// that is complete is not reset, because that would destroy what its socket
-// still has to send.
+// complete reports whether the stream towards a side has ended well: its last byte was
+// delivered, and its end was too or is by close(2). Any other side is reset, so that a
+// stream that was cut short does not look complete; a Unix socket cannot reset its peer,
+// which sees an end (docs/causes.md). A complete side is not reset, because that would
+// destroy what its socket still has to send.
 func (f *streamFlow) complete(side int) bool {
 	for h := range f.half {
 		if f.dstSide(h) == side && f.wait[h] == pump.End {
@@ -67,9 +66,9 @@ func (f *streamFlow) complete(side int) bool {
 	return false
 }
 
-// discard takes what a TCP socket has received and nobody will read: close(2) with
-// unread data is a reset, which would destroy what the socket still has to send. A
-// peer that goes on sending is reset all the same, by the kernel.
+// discard reads what a TCP socket has received: close(2) with unread data sends a reset,
+// which would destroy what the socket still has to send. A peer that goes on sending is
+// reset by the kernel all the same.
 func (s *streams) discard(fd int) {
 	const most = 8 // of 1 MiB; a receive buffer has 6 MiB at most, net.ipv4.tcp_rmem
 	for range most {

@@ -15,10 +15,9 @@ const (
 	readyBurst   = 32 // flows that are ready for their next turn before events are taken again
 	// lagWait is how long a tail below the low-water mark may wait.
 	lagWait = time.Millisecond
-	// lastWords is how long what a side had sent before it failed may wait for
-	// the other one to take it: nobody reads from that one any more, and it may
-	// be waiting for just that.
-	lastWords = time.Second
+	// failedDrain is how long the other side has to take what a side had sent before it
+	// failed. The other side is not read from any more, and may be waiting for that.
+	failedDrain = time.Second
 )
 
 // streams are the stream flows of a loop, its handler of stream sockets. Like the
@@ -35,11 +34,11 @@ type streams struct {
 	closingPorts []*streamPort
 	resting      time.Duration     // until when the ports rest; 0: they do not
 	starved      queue[starvedRef] // flows that wait for a descriptor
-	feed         bool              // a descriptor may have become free for them
+	retryStarved bool              // a descriptor may have become free for them
 	ready        queue[ref]        // flows whose budget was spent
 	lagging      queue[lagRef]     // flows that the low-water mark may hold back
 	load         atomic.Int64      // flows, with those that are in the mailbox
-	rests        atomic.Bool       // the ports rest, and nobody has said yet that they need not
+	rests        atomic.Bool       // the ports rest, and have not been woken yet
 }
 
 // streamShare is what the streams of all loops share.
@@ -86,23 +85,23 @@ func newStreams(l *loop, all *shared, share *streamShare) *streams {
 //	                            queued
 type streamFlow struct {
 	Flow
-	fd        [2]int32
-	state     streamState
-	wait      [2]pump.State // what each half waits for
-	tcp       [2]bool
-	odd       [2]bool // the side has hung up, or has urgent data: a short read says nothing
-	muted     [2]bool // the side's IN is not watched: its half waits for the other side
-	pending   bool    // the client was readable while the upstream was being connected
-	inReady   bool
-	inLagging bool
-	again     bool           // the upstream's accept queue is full: try once more at the next tick
-	hungUp    bool           // the client has closed a Unix socket while there was no upstream
-	ended     bool           // the client has ended its side meanwhile
-	throttled bool           // a half has used up its share of the bandwidth: it goes on at the next tick
-	early     *earlyState    // nil: it needs none
-	peer      netip.AddrPort // the client's, of TCP
-	done      func(*Record)
-	half      [2]pump.Half
+	fd          [2]int32
+	state       streamState
+	wait        [2]pump.State // what each half waits for
+	tcp         [2]bool
+	odd         [2]bool // the side has hung up, or has urgent data: a short read says nothing
+	muted       [2]bool // the side's IN is not watched: its half waits for the other side
+	pending     bool    // the client was readable while the upstream was being connected
+	inReady     bool
+	inLagging   bool
+	backlogFull bool           // the upstream's accept queue is full: the attempt is repeated at the next tick
+	hungUp      bool           // the client has closed a Unix socket while there was no upstream
+	ended       bool           // the client has ended its side meanwhile
+	throttled   bool           // a half has used up its share of the bandwidth: it goes on at the next tick
+	early       *earlyState    // nil: it needs none
+	peer        netip.AddrPort // the client's, of TCP
+	done        func(*Record)
+	half        [2]pump.Half
 }
 
 type streamState uint8
@@ -200,7 +199,7 @@ func (s *streams) turn() (more bool) {
 }
 
 func (s *streams) until() time.Duration {
-	if s.ready.len() > 0 || len(s.closingPorts) > 0 && s.resting == 0 || s.feed && s.starved.len() > 0 {
+	if s.ready.len() > 0 || len(s.closingPorts) > 0 && s.resting == 0 || s.retryStarved && s.starved.len() > 0 {
 		return 0
 	}
 	at := never
@@ -215,7 +214,7 @@ func (s *streams) until() time.Duration {
 
 // close ends all flows; ports that close take what waits for the last time.
 func (s *streams) close() {
-	s.giveUp()
+	s.expireClosing()
 	s.turnClosing()
 	s.slab.each(func(f *streamFlow) { s.end(f, CauseClosed, nil) })
 }

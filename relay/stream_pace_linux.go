@@ -8,7 +8,7 @@ func (s *streams) limit(f *Flow) *pace {
 	if sf.state == streamRelaying {
 		return nil
 	}
-	return &s.more(sf).pace
+	return &s.earlyOf(sf).pace
 }
 
 // paced is the budget of a turn for a flow with a bound on its bandwidth.
@@ -17,14 +17,14 @@ func (s *streams) paced(f *streamFlow, h int) int {
 	return f.early.pace.left(h, s.loop.now)
 }
 
-// throttle has a half whose share is used up wait for the next tick.
+// throttle has a half that has used up its share of the bandwidth wait for the next tick.
 func (s *streams) throttle(f *streamFlow) {
 	f.throttled = true
 	s.rearm(f)
 }
 
-// goOn gives the halves that waited for their share a turn.
-func (s *streams) goOn(f *streamFlow) {
+// unthrottle gives the halves that waited for the next tick a turn.
+func (s *streams) unthrottle(f *streamFlow) {
 	f.throttled = false
 	gen := f.gen
 	for h := range f.half {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// enqueue has the flow wait for Resume.
+// enqueue queues the flow until Resume is called.
 func (s *streams) enqueue(f *streamFlow) {
 	f.state, f.since = streamQueued, s.loop.now
 	if f.hungUp {
@@ -38,7 +38,7 @@ func (f *Flow) Queue() error {
 
 var errNoQueue = fmt.Errorf("relay: Queue of a datagram flow: %w", errors.ErrUnsupported)
 
-// resume asks the hook of a queued flow again.
+// resume calls the hook of a queued flow again.
 func (s *streams) resume(r ref) {
 	f := s.slab.find(r)
 	if f == nil || f.state != streamQueued {

@@ -49,7 +49,7 @@ func (f *Flow) StartSniff(max int, timeout time.Duration) error {
 	if timeout <= 0 {
 		timeout = DefaultSniffTimeout
 	}
-	x := s.more(s.of(f))
+	x := s.earlyOf(s.of(f))
 	x.most, x.patience = max, timeout
 	return nil
 }
@@ -88,7 +88,7 @@ func (s *streams) sniff(f *streamFlow) {
 		}
 		s.resize(x, len(x.held)+n)
 		x.held = append(x.held, s.env.Scratch[:n]...)
-		// What is left in the socket gives no event: the edge has passed.
+		// There is no event for what is left in the socket: the edge has passed.
 		f.pending = n == want || n == 0 || f.odd[sideClient] || !f.tcp[sideClient]
 		x.ended = n == 0
 		s.show(f, n == 0)
@@ -96,7 +96,7 @@ func (s *streams) sniff(f *streamFlow) {
 			return
 		}
 	}
-	s.again(f)
+	s.makeReady(f)
 }
 
 // show lets the hook decide about what is held; over says that no more will come.
@@ -140,7 +140,7 @@ func (f *Flow) Preface(b []byte) error {
 	case len(b) == 0:
 		return nil
 	}
-	x := s.more(s.of(f))
+	x := s.earlyOf(s.of(f))
 	n := len(x.held)
 	s.resize(x, n+len(b))
 	x.held = x.held[:n+len(b)]

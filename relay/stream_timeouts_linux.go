@@ -5,7 +5,7 @@ import "os"
 // deadline returns when the flow times out.
 func (f *streamFlow) deadline() deadline {
 	if f.cause != CauseNone {
-		return deadline{f.active + lastWords, f.cause}
+		return deadline{f.active + failedDrain, f.cause}
 	}
 	d, t := noDeadline, f.timeouts
 	d.sooner(f.start, t.Life, CauseLife)
@@ -39,7 +39,7 @@ func (s *streams) rearm(f *streamFlow) {
 	switch {
 	case f.throttled:
 		at = s.loop.now
-	case f.again:
+	case f.backlogFull:
 		at = min(at, s.loop.now+tick)
 	case f.state == streamRetrying:
 		at = min(at, f.retryAt())
@@ -54,7 +54,7 @@ func (s *streams) due(slot uint32) {
 	f := s.slab.at(slot)
 	gen := f.gen
 	if f.throttled {
-		s.goOn(f) // which may be what keeps it from being idle
+		s.unthrottle(f) // which may be what keeps it from being idle
 		if !f.alive(gen) {
 			return
 		}
@@ -62,7 +62,7 @@ func (s *streams) due(slot uint32) {
 	d := f.deadline()
 	due := d.cause != CauseNone && d.at <= s.loop.seen
 	switch {
-	case !due && f.again:
+	case !due && f.backlogFull:
 		s.redial(f)
 	case !due && f.state == streamRetrying && f.retryAt() <= s.loop.now:
 		s.retry(f)

@@ -126,12 +126,12 @@ func TestLastWordsCountFromTheFailure(t *testing.T) {
 	for _, c := range []net.Conn{a, b} { // neither reads
 		fill(t, c)
 	}
-	time.Sleep(lastWords + 200*time.Millisecond)
+	time.Sleep(failedDrain + 200*time.Millisecond)
 	failed := time.Now()
 	reset(t, b)
 	time.Sleep(4 * tick) // several looks at the timers
 	ending(t, a)
-	if took := time.Since(failed); took > lastWords*2/3 {
+	if took := time.Since(failed); took > failedDrain*2/3 {
 		t.Skipf("this machine stopped for %v", took)
 	}
 	if rec := r.expect(CauseUpstreamReset); rec.Down.BytesDropped() != 0 || rec.Up.BytesDropped() == 0 {

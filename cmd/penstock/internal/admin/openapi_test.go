@@ -348,3 +348,12 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenAPIStates: the states of a flow are those of the API, in its order.
+func TestOpenAPIStates(t *testing.T) {
+	schemas := describe(t).doc["components"].(map[string]any)["schemas"].(map[string]any)
+	got := fmt.Sprint(schemas["FlowState"].(map[string]any)["enum"])
+	if want := fmt.Sprint(api.FlowStates); got != want {
+		t.Errorf("states %s, want %s", got, want)
+	}
+}

@@ -20,7 +20,7 @@ type Filter struct {
 	Route    string        `placeholder:"NAME" help:"Flows of this route."`
 	Group    string        `placeholder:"NAME" help:"Flows of this group."`
 	Member   string        `placeholder:"NAME" help:"Flows of this member."`
-	State    string        `placeholder:"STATE" enum:",sniffing,waiting,connecting,relaying" default:"" help:"Flows that are sniffing, waiting, connecting or relaying."`
+	State    string        `placeholder:"STATE" enum:",sniffing,queued,connecting,relaying" default:"" help:"Flows that are sniffing, queued, connecting or relaying."`
 	Kind     string        `placeholder:"KIND" enum:",stream,datagram" default:"" help:"Flows of this kind: stream or datagram."`
 	Path     string        `placeholder:"PATH" enum:",none,copy,splice,gso" default:"" help:"Flows with this data path in either direction: none, copy, splice or gso."`
 	Older    time.Duration `placeholder:"TIME" help:"Flows that are at least this old."`

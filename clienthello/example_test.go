@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/splice"
 )
 
-// A server that finds out from the first bytes what a client speaks.
+// Parse tells from the first bytes which protocol a client speaks.
 func ExampleParse() {
 	for _, first := range []string{"\x16\x03\x01\x02\x00\x01", "GET / HTTP/1.1\r\n", "\x16\x03\x01\x00\x00"} {
 		hello, err := clienthello.Parse([]byte(first))
@@ -33,8 +33,8 @@ func ExampleParse() {
 	// refuse: malformed ClientHello: a record has no handshake bytes, or more than 16384
 }
 
-// A relay that sends each client to the server that it names, and leaves TLS to
-// the two of them.
+// A relay connects each client to the server that the client names, without terminating
+// TLS.
 func ExamplePeek() {
 	// The server: it records what it receives, which is the client's side of TLS.
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,7 +62,7 @@ func ExamplePeek() {
 		}
 		defer server.Close()
 		fmt.Println("to", hello.ServerName)
-		splice.Relay(conn, server) // begins with what Peek has read
+		splice.Relay(conn, server) // sends what Peek has read first
 	}
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

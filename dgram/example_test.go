@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/dgram"
 )
 
-// An echo server. What came is sent back as it is, super-packets whole: 64
-// datagrams may cost two system calls. With Local, answers leave from the
+// An echo server. Messages are sent back as they were received, super-packets included,
+// so 64 datagrams may need two system calls. With Local, replies are sent from the
 // address that the client wrote to.
 func Example_echoServer() {
 	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -57,8 +57,8 @@ func echo(udp *net.UDPConn) error {
 	}
 }
 
-// A flood of one buffer that the kernel cuts: 54 datagrams of 1,200 bytes a
-// system call. Two such messages are one call, too.
+// A message may be a run: here the kernel splits each buffer into 54 datagrams of 1,200
+// bytes, and sends two such messages per system call.
 func ExampleConn_WriteBatch_flood() {
 	sink, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -87,8 +87,8 @@ func ExampleConn_WriteBatch_flood() {
 	// Output: 1080 datagrams, 1296000 bytes
 }
 
-// Planning is WriteBatch's: neighbours of one size to one address need no
-// marking to leave as a run.
+// WriteBatch sends consecutive messages of one size to one address as a run; the caller
+// need not set Segment.
 func ExampleConn_WriteBatch() {
 	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

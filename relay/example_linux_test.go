@@ -18,17 +18,66 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// anyPort is a free port of this host.
+// anyPort stands for a free port of this host.
 var anyPort = relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}
 
-// addrOf is the address of a server of package net.
+// addrOf returns the address of a listener of package net.
 func addrOf(l net.Listener) *relay.Addr {
 	return &relay.Addr{Network: relay.TCP, AddrPort: l.Addr().(*net.TCPAddr).AddrPort()}
 }
 
+// Listen accepts clients and relays each to the first upstream that can be connected.
+func ExampleEngine_Listen() {
+	engine, err := relay.New(relay.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer engine.Close()
+
+	upstreams := []relay.Addr{
+		{Network: relay.Unix, Path: "/run/does-not-exist.sock"},
+		{Network: relay.Echo}, // returns what the client sends
+	}
+	listener, err := engine.Listen(anyPort, relay.ListenConfig{
+		Timeouts: relay.Timeouts{Connect: time.Second, Idle: time.Minute},
+		Hooks: relay.Hooks{
+			Upstream: func(f *relay.Flow, attempt int) *relay.Addr {
+				if attempt == len(upstreams) {
+					return nil
+				}
+				return &upstreams[attempt]
+			},
+			Done: func(r *relay.Record) {
+				fmt.Println(r.Cause, r.Upstream, r.Attempts, "attempts", r.Down.Written, "bytes")
+			},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	client, err := net.Dial("tcp", listener.Addr().AddrPort.String())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	io.WriteString(client, "hello")
+	client.(*net.TCPConn).CloseWrite()
+	answer, err := io.ReadAll(client)
+	fmt.Printf("%s %v\n", answer, err)
+	client.Close()
+
+	engine.Drain(context.Background()) // returns when Done has been called for each flow
+	// Unordered output:
+	// hello <nil>
+	// end echo: 2 attempts 5 bytes
+}
+
 // Routing by TLS server name: the engine shows the first bytes of each client to
-// Hooks.Sniff until the ClientHello is complete. The upstream gets them
-// unchanged, so that TLS is between the client and the upstream.
+// Hooks.Sniff until the ClientHello is complete. The upstream receives them
+// unchanged, so TLS is between the client and the upstream.
 func ExampleFlow_StartSniff() {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "hello from ", r.Host)
@@ -90,8 +139,8 @@ func ExampleFlow_StartSniff() {
 	// other.test is not served
 }
 
-// The upstream learns the client's address from a PROXY header, which the engine
-// sends before the client's first byte.
+// The engine sends a PROXY header with the client's address to the upstream, before
+// the client's first byte.
 func ExampleFlow_Preface() {
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -152,8 +201,8 @@ func ExampleFlow_Preface() {
 	// "hello\n" <nil>
 }
 
-// A hook must not block. What takes long, such as a look-up, runs on a goroutine
-// while the flow is queued: Resume has Hooks.Upstream called again.
+// A hook must not block. Slow work, such as a lookup, runs on a goroutine while the
+// flow is queued. Resume then has Hooks.Upstream called again.
 func ExampleFlowRef_Resume() {
 	type lookup struct{ found *relay.Addr }
 
@@ -176,9 +225,9 @@ func ExampleFlowRef_Resume() {
 				l, ref := new(lookup), f.Ref()
 				f.SetValue(l)
 				go func() {
-					time.Sleep(time.Millisecond) // ask somebody
+					time.Sleep(time.Millisecond) // look up the upstream
 					l.found = &relay.Addr{Network: relay.Echo}
-					ref.Resume() // the hook sees what was written before
+					ref.Resume() // the hook sees l.found
 				}()
 				f.Queue()
 				return nil
@@ -202,15 +251,15 @@ func ExampleFlowRef_Resume() {
 	client.(*net.TCPConn).CloseWrite()
 	answer, err := io.ReadAll(client)
 	client.Close()
-	engine.Drain(context.Background()) // until the record was given
+	engine.Drain(context.Background()) // returns when Done has been called
 	fmt.Printf("%s %v\n", answer, err)
 	// Output:
 	// end echo: true
 	// hello <nil>
 }
 
-// A program that accepts and connects by itself hands the pair over, and is done
-// with it: no goroutine stays with the two connections.
+// A program that accepts and connects by itself gives the pair of connections to the
+// engine. No goroutine is needed for them any more.
 func ExampleEngine_Relay() {
 	engine, err := relay.New(relay.Config{Loops: 1})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/splice"
 )
 
-// A TCP proxy in front of a server. It ends a pair of connections that has
-// moved nothing for five minutes, and says what each has moved.
+// A TCP proxy. It ends a pair of connections when no byte has moved for five minutes, and
+// prints how much was relayed.
 func ExampleConfig_Relay() {
 	server, err := echoServer()
 	if err != nil {
@@ -68,14 +68,14 @@ func ExampleConfig_Relay() {
 	// end 5 bytes up, 5 bytes down, <nil>
 }
 
-// peeked is a connection whose first bytes were looked at through a
-// bufio.Reader, to find out where it should go.
+// peeked is a connection of which the first bytes were read ahead by a bufio.Reader, to
+// choose where to connect to.
 type peeked struct {
 	net.Conn
 	read *bufio.Reader
 }
 
-// Read is for those who know nothing of splice.
+// Read is used where the connection is not spliced.
 func (p *peeked) Read(b []byte) (int, error) { return p.read.Read(b) }
 
 // Unwrap and TakeRead make it a splice.Wrapper.
@@ -87,8 +87,8 @@ func (p *peeked) TakeRead() []byte {
 	return b
 }
 
-// Copy reaches the sockets inside wrapped connections, and delivers what was
-// read ahead.
+// Copy uses the socket inside a wrapped connection, and first delivers the bytes that the
+// wrapper has read ahead.
 func ExampleWrapper() {
 	client, accepted := connected()
 	upstream, server := connected()
@@ -115,8 +115,8 @@ func ExampleWrapper() {
 	// "GET /index.html HTTP/1.1\r\n\r\n", <nil>
 }
 
-// Copy takes what io.Copy takes. A file goes to a socket without a copy in user
-// space, and a limit ends it early.
+// Copy accepts the same readers and writers as io.Copy. A file is sent to a socket without
+// a copy in user space, here with a limit.
 func ExampleCopy() {
 	file, err := os.CreateTemp("", "example")
 	if err != nil {
@@ -171,7 +171,7 @@ func ExampleConfig_RelayLive() {
 	// end
 }
 
-// RelayContext ends with its context.
+// RelayContext returns when its context ends.
 func ExampleRelayContext() {
 	client, a := connected()
 	b, server := connected()
@@ -186,7 +186,7 @@ func ExampleRelayContext() {
 	// canceled true
 }
 
-// echoServer sends back what it gets.
+// echoServer starts a server that returns what its clients send.
 func echoServer() (net.Listener, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -207,7 +207,7 @@ func echoServer() (net.Listener, error) {
 	return l, nil
 }
 
-// connected gives the two ends of a connection.
+// connected returns the two ends of a connection.
 func connected() (a, b net.Conn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

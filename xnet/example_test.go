@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/xnet"
 )
 
-// An echo server that was written for ipv4.PacketConn: only the line that makes
-// the connection differs.
+// An echo server written for ipv4.PacketConn. Only the call that makes the connection is
+// different.
 func Example() {
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -49,7 +49,7 @@ func ExampleEngine_Listen() {
 				return &upstreams[attempt]
 			},
 			Done: func(r *relay.Record) {
-				fmt.Println(r.Cause, r.Upstream, r.Attempts, "attempts", r.Down.Written, "bytes")
+				fmt.Println(r.Cause, r.Upstream, r.Attempts, "attempts", r.Up.Written, "bytes")
 			},
 		},
 	})

@@ -270,6 +270,26 @@ func FuzzProxy(f *testing.F) {
 			t.Fatal(err)
 		}
 		roundTrip(t, h, sent)
+		// Whatever arrives can be forwarded: all of it, or what is not set here.
+		own := []spec.TLV{{Type: 0xEE, Value: []byte("own")}}
+		for _, d := range []spec.Dial{{ForwardAllTLVs: true}, {ForwardAllTLVs: true, ProxyTLVs: own}, {}} {
+			to := Header{Version: 2, Client: netip.MustParseAddrPort("192.0.2.1:1"), To: netip.MustParseAddrPort("192.0.2.2:2"), TLVs: d.ProxyTLVs}
+			to.Forward(&h, &d)
+			b, err := to.Append(nil)
+			if err != nil || len(own) != 1 || cap(own) != 1 {
+				t.Fatal(err, own)
+			}
+			var want []spec.TLV
+			want = append(want, d.ProxyTLVs...)
+			for _, v := range h.TLVs {
+				if d.ForwardAllTLVs && (d.ProxyTLVs == nil || v.Type != 0xEE) {
+					want = append(want, v)
+				}
+			}
+			if !reflect.DeepEqual(to.TLVs, want) && len(to.TLVs)+len(want) > 0 || d.ForwardAllTLVs && (to.SNI != h.SNI || to.ALPN != h.ALPN) || len(b) > 2*MaxProxy {
+				t.Fatalf("%+v forwards %+v as %+v", d, h, to)
+			}
+		}
 	})
 }
 

@@ -62,6 +62,68 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// FuzzCompose: two texts as files of one configuration, or as layers, with variables of any value.
+// Nothing panics, and takes long; what is composed is a text that says the same, and says so
+// without files and variables.
+func FuzzCompose(f *testing.F) {
+	f.Add([]byte("x-a: &a {k: v}\nlisteners: {web: {listen: 'tcp://:${P:-80}', to: 'tcp://${V}:81'}}"), []byte("groups: {g: {<<: &x {retries: 1}, members: ['echo:']}}"), "10.0.0.1", true)
+	f.Add([]byte("listeners: {web: {listen: tcp://:80, to: g}}\ngroups: {g: {members: ['echo:']}}"), []byte("groups: {g: {retries: '${V}', check: ~}}\nlog: {level: ${V:-info}}"), "5", false)
+	f.Add([]byte("a: &a [*a, *a]"), []byte("b: {<<: *b}"), "", true)
+	f.Add([]byte("include: ${V}\nlisteners: ${V}"), []byte("? [a]\n: ${\n$${x}: ~"), "{a: b}", false)
+	f.Fuzz(func(t *testing.T, one, two []byte, value string, layers bool) {
+		l := &loader{r: &reader{places: map[any]*place{}}, env: func(string) (string, bool) { return value, value != "" }}
+		a, b := l.parse(&source{name: "one.yaml"}, one), l.parse(&source{name: "two.yaml"}, two)
+		switch {
+		case a == nil || b == nil:
+		case layers:
+			a = l.overlay(a, b, nil)
+		default:
+			l.join(a, b, &place{from: b.from, index: -1}, 0)
+		}
+		l.composed = true
+		c, _, err := l.finish("fuzz", a, nil)
+		if err != nil {
+			for _, e := range err.(Errors) {
+				if text := e.Error(); strings.ContainsFunc(text, unicode.IsControl) || e.Problem == "" || e.Line < 1 || e.Column < 1 || e.File == "" {
+					t.Errorf("message %q", text)
+				}
+			}
+			return
+		}
+		if c == nil {
+			return // the second text alone is no configuration
+		}
+		complete(t, c)
+		again, err := Parse("fuzz", c.Text)
+		if err != nil {
+			t.Fatalf("what is composed cannot be read: %v\n%s", err, c.Text)
+		}
+		if d := Compare(c, again); !d.Empty() {
+			t.Errorf("what is composed says something else: %v\n%s", d, c.Text)
+		}
+	})
+}
+
+// FuzzExpand: a text without variables stays as it is, and one with variables is bounded.
+func FuzzExpand(f *testing.F) {
+	for _, s := range []string{"a", "${A}", "${A:-b}", "$${A}", "${", "${}", "$$${A}", "${A:-${B}}", "${a b}", "x${A}y${A}z"} {
+		f.Add(s, "value")
+	}
+	f.Fuzz(func(t *testing.T, text, value string) {
+		got, bad := expand(text, func(string) (string, bool) { return value, true })
+		switch {
+		case bad != nil && (bad.problem == "" || bad.allowed == "" || got != ""):
+			t.Errorf("%q: %q, %+v", text, got, bad)
+		case bad == nil && !strings.Contains(text, "${") && got != text:
+			t.Errorf("%q becomes %q", text, got)
+		}
+		// What is escaped comes back as it was.
+		if back, bad := expand(strings.ReplaceAll(text, "${", "$${"), nil); bad != nil || back != text {
+			t.Errorf("%q escaped and expanded is %q, %+v", text, back, bad)
+		}
+	})
+}
+
 // complete checks what every other station relies on.
 func complete(t *testing.T, c *spec.Config) {
 	t.Helper()

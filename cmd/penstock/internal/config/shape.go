@@ -196,7 +196,7 @@ func keysOf[T any](name string, keys ...key[T]) mapping[T] {
 			there[name] = at
 			if k, ok := byName[name]; ok {
 				k.read(r, v, t)
-			} else {
+			} else if len(r.errs) < maxErrors {
 				f := fault{problem: "unknown key", near: suggest(name, names), allowed: strings.Join(names, ", ")}
 				if f.near != "" {
 					f.allowed = "" // the suggestion is more helpful than a list of twenty

@@ -103,6 +103,7 @@ type loader struct {
 	tooLarge bool                // reported
 	unset    bool                // a variable is not set
 	expanded map[*yaml.Node]bool // scalars of this text that have variables
+	tags     map[string]string   // what tagOf returned for this text
 	composed bool                // the configuration is not just the first text
 }
 

@@ -56,7 +56,7 @@ func (l *loader) document(from *source, text []byte) *tree {
 		l.syntax(from, err)
 		return nil
 	}
-	l.expanded = map[*yaml.Node]bool{}
+	l.expanded, l.tags = map[*yaml.Node]bool{}, map[string]string{}
 	l.expandAll(from, doc.Content[0])
 	return l.resolve(from, doc.Content[0], 0, false)
 }

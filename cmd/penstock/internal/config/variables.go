@@ -44,7 +44,12 @@ func (l *loader) expandAll(from *source, y *yaml.Node) {
 		}
 		if y.Value = text; y.ShortTag() == "!!str" {
 			l.expanded[y] = true
-			y.Tag = tagOf(text)
+			tag, ok := l.tags[text]
+			if !ok {
+				tag = tagOf(text)
+				l.tags[text] = tag
+			}
+			y.Tag = tag
 		}
 	}
 }

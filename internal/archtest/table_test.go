@@ -184,13 +184,13 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/console", code: edges{
 		"cmd/penstock/internal/api":       shared,
+		"cmd/penstock/internal/spec":      shared,
 		"charm.land/bubbletea/v2":         "the live view: keys, resizing, and writing only the cells that changed, which matters over ssh",
 		"charm.land/lipgloss/v2":          "styles for it, which bubbletea adapts to the terminal and NO_COLOR",
 		"github.com/charmbracelet/x/term": "whether the output is a terminal, and how wide it is",
 	}, tests: edges{
 		"relay":                           "networks of made-up addresses",
 		"cmd/penstock/internal/admin":     "commands are tested with the real server",
-		"cmd/penstock/internal/spec":      "its listening address",
 		"github.com/alecthomas/kong":      "command lines are parsed as app parses them",
 		"github.com/creack/pty":           "the live view is tested at a real terminal",
 		"github.com/charmbracelet/x/ansi": "the width of a line on a terminal",

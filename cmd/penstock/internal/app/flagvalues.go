@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -64,18 +63,11 @@ type size int
 const maxSize = 1 << 30
 
 func (n *size) UnmarshalText(b []byte) error {
-	digits, unit := string(b), uint64(1)
-	for suffix, u := range map[string]uint64{"KiB": 1 << 10, "MiB": 1 << 20} {
-		if d, ok := strings.CutSuffix(digits, suffix); ok {
-			digits, unit = d, u
-			break
-		}
+	v, err := spec.ParseSize(string(b))
+	if err != nil || v > maxSize {
+		return fmt.Errorf("invalid size %q; allowed: 0 to %d bytes, as a number or with KiB, MiB or GiB", b, maxSize)
 	}
-	v, err := strconv.ParseUint(digits, 10, 32)
-	if err != nil || v > maxSize/unit {
-		return fmt.Errorf("invalid size %q; allowed: 0 to %d bytes, or a number with KiB or MiB", b, maxSize)
-	}
-	*n = size(v * unit)
+	*n = size(v)
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // scalar returns the type of a value that is written as one string or number, with its schema and
@@ -257,41 +259,25 @@ var share = scalar("share", "a number from 0 to 1", map[string]any{"type": "numb
 		return x, nil
 	})
 
-var sizeRE = regexp.MustCompile(`^([0-9]+) ?([kKmMgG]?)(i?)([bB]?)$`)
-
 // parseSize parses a number of bytes. The fault suggests the right spelling of a unit.
-func parseSize(text string) (n int64, f *fault) {
-	m := sizeRE.FindStringSubmatch(text)
-	if m == nil {
-		return 0, faultf("invalid size %s", quote(text))
-	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	unit, by := "", int64(1)
-	switch strings.ToUpper(m[2]) {
-	case "K":
-		unit, by = "KiB", 1<<10
-	case "M":
-		unit, by = "MiB", 1<<20
-	case "G":
-		unit, by = "GiB", 1<<30
-	}
-	if err != nil || n > math.MaxInt64/by {
+func parseSize(text string) (int64, *fault) {
+	n, err := spec.ParseSize(text)
+	var wrong *spec.SizeError
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.As(err, &wrong) && wrong.Range:
 		return 0, faultf("%s is out of range", quote(text))
 	}
-	if right := m[1] + unit; text != right {
-		return 0, &fault{problem: "invalid size " + quote(text), near: right}
-	}
-	return n * by, nil
+	return 0, &fault{problem: "invalid size " + quote(text), near: wrong.Near}
 }
-
-const sizePattern = `^[0-9]+(KiB|MiB|GiB)$`
 
 // size returns the type of numbers of bytes in a range.
 func size(least, most int64) typ[int] {
 	allowed := fmt.Sprintf("%d to %d bytes, as a number or with KiB, MiB or GiB", least, most)
 	schema := map[string]any{"anyOf": []any{
 		map[string]any{"type": "integer", "minimum": least, "maximum": most},
-		map[string]any{"type": "string", "pattern": sizePattern}}}
+		map[string]any{"type": "string", "pattern": spec.SizePattern}}}
 	return scalar("size", allowed, schema, func(text, tag string) (int, *fault) {
 		if tag == "!!float" || tag == "!!bool" {
 			return 0, faultf("invalid size %s", quote(text))
@@ -301,21 +287,12 @@ func size(least, most int64) typ[int] {
 			f = faultf("%s is out of range", quote(text))
 		}
 		return int(n), f
-	}).shown(func(n int) string { return showSize(int64(n)) })
-}
-
-func showSize(n int64) string {
-	for i, unit := range []string{"GiB", "MiB", "KiB"} {
-		if by := int64(1) << (30 - 10*i); n > 0 && n%by == 0 {
-			return strconv.FormatInt(n/by, 10) + unit
-		}
-	}
-	return strconv.FormatInt(n, 10)
+	}).shown(func(n int) string { return spec.FormatSize(int64(n)) })
 }
 
 // bandwidth is a number of bytes per second.
 var bandwidth = scalar("bandwidth", "a size per second such as 512KiB/s or 10MiB/s, at least 1KiB/s, or 0 for no limit", map[string]any{"anyOf": []any{
-	map[string]any{"type": "string", "pattern": `^[0-9]+(KiB|MiB|GiB)/s$`}, map[string]any{"const": 0}}},
+	map[string]any{"type": "string", "pattern": `^[0-9]+(KiB|MiB|GiB|TiB)/s$`}, map[string]any{"const": 0}}},
 	func(text, tag string) (int64, *fault) {
 		if text == "0" {
 			return 0, nil
@@ -340,7 +317,7 @@ var bandwidth = scalar("bandwidth", "a size per second such as 512KiB/s or 10MiB
 	if n == 0 {
 		return "0"
 	}
-	return showSize(n) + "/s"
+	return spec.FormatSize(n) + "/s"
 })
 
 const ratePattern = `^[0-9]+(\.[0-9]+)?/(s|m|h)$`

@@ -3,7 +3,6 @@ package console
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // Filter holds the flags that select flows. A flow must match all that are given.
@@ -116,17 +116,10 @@ func (f *from) UnmarshalText(b []byte) error {
 type size int64
 
 func (n *size) UnmarshalText(b []byte) error {
-	digits, unit := string(b), int64(1)
-	for i, suffix := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if d, ok := strings.CutSuffix(digits, suffix); ok {
-			digits, unit = d, 1<<(10*(i+1))
-			break
-		}
-	}
-	v, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || v < 0 || v > math.MaxInt64/unit {
+	v, err := spec.ParseSize(string(b))
+	if err != nil {
 		return fmt.Errorf("invalid size %s; allowed: a number of bytes, or a number with KiB, MiB, GiB or TiB", api.Quote(string(b)))
 	}
-	*n = size(v * unit)
+	*n = size(v)
 	return nil
 }

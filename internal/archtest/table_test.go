@@ -165,6 +165,7 @@ var table = []rule{
 		"github.com/chromedp/cdproto/input":     "as for cdp",
 		"github.com/chromedp/cdproto/log":       "as for cdp",
 		"github.com/chromedp/cdproto/network":   "as for cdp",
+		"github.com/chromedp/cdproto/page":      "as for cdp",
 		"github.com/chromedp/cdproto/runtime":   "as for cdp",
 	}},
 	{pkg: "cmd/penstock/internal/admin", code: edges{

@@ -43,6 +43,12 @@ admin:
 func daemon(t *testing.T) (origin string, client *api.Client) {
 	t.Helper()
 	dir := t.TempDir()
+	return startDaemon(t, dir, strings.ReplaceAll(configuration, "DIR", dir))
+}
+
+// startDaemon does that with a configuration, in a folder that gets it.
+func startDaemon(t *testing.T, dir, text string) (origin string, client *api.Client) {
+	t.Helper()
 	binary := filepath.Join(dir, "penstock")
 	args := []string{"build", "-buildvcs=false", "-o", binary}
 	if testnet.RaceEnabled {
@@ -51,8 +57,8 @@ func daemon(t *testing.T) (origin string, client *api.Client) {
 	if out, err := exec.Command("go", append(args, "../..")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for name, text := range map[string]string{"token": full, "read-token": readOnly, "penstock.yaml": strings.ReplaceAll(configuration, "DIR", dir)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+	for name, content := range map[string]string{"token": full, "read-token": readOnly, "penstock.yaml": text} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

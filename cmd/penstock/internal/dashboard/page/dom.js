@@ -53,7 +53,7 @@ export function keyed(parent, list, keyOf, make, update) {
 // make runs once for a cell, fill each time. On a phone a row is a block whose
 // cells are named by data-head.
 export function table(label, columns) {
-  const heads = columns.map((c) => el('th', {scope: 'col', class: c.cls}, c.head));
+  const heads = columns.map((c) => el('th', {scope: 'col', class: c.cls}, c.head || el('span.hidden', {}, 'Actions')));
   const body = el('tbody');
   const node = el('table', {}, el('caption.hidden', {}, label), el('thead', {}, el('tr', {}, ...heads)), body);
   const row = () => {

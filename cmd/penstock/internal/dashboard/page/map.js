@@ -104,7 +104,7 @@ function conditions(l, r) {
 }
 
 function node(n) {
-  const link = el('a.node', {}, el('span.mark', {'aria-hidden': 'true'}), el('span.name'), el('span.word'), el('span.figures'), el('span.flow', {'aria-hidden': 'true'}, el('i')));
+  const link = el('a.node', {}, el('span.mark', {'aria-hidden': 'true'}), el('span.name'), ' ', el('span.word'), ' ', el('span.figures'), el('span.flow', {'aria-hidden': 'true'}, el('i')));
   if (!n.rest) filterLink(link, () => link.parentNode.item.filter);
   return el('li', {}, link);
 }
@@ -115,7 +115,7 @@ function fill(li, n, top) {
   const figure = `${count(n.flows)} ${n.flows === 1 ? 'flow' : 'flows'}` + (isNaN(n.rate) ? '' : ', ' + rate(n.rate));
   attr(link, 'data-is', n.is);
   attr(link, 'href', n.rest ? n.href : flowsURL(n.filter));
-  attr(link, 'aria-label', n.rest ? `${n.name}${n.word ? ', ' + n.word : ''}: show the list` : `${n.kind} ${n.name}, ${n.word || n.is}, ${figure}: show its flows`);
+  attr(link, 'aria-label', [n.name, n.word, figure].filter(Boolean).join(' ') + (n.rest ? ': show the list' : `, ${n.kind.toLowerCase()}: show its flows`));
   attr(link, 'title', `${n.name}${n.word ? '\n' + n.word : ''}\n${figure}`);
   text(mark, marks[n.is]);
   text(name, n.name);

@@ -30,7 +30,7 @@ const flows = (conditions) => ({
   fill: (td, x) => {
     text(td.children[0], count(x.flows));
     attr(td.children[0], 'href', flowsURL(conditions(x)));
-    attr(td.children[0], 'aria-label', `Show ${x.flows} flows of ${x.name}`);
+    attr(td.children[0], 'aria-label', `${count(x.flows)} flows of ${x.name}: show them`);
     text(td.children[1], x.max_flows ? ' / ' + count(x.max_flows) : '');
   },
 });
@@ -149,7 +149,7 @@ function panel(g) {
   node.find = el('input', {type: 'search', 'aria-label': 'Search the members of ' + g.name, placeholder: 'Search members', spellcheck: false, autocomplete: 'off', oninput: again});
   node.only = el('input', {type: 'checkbox', onchange: again});
   node.onlyLabel = el('span', {}, 'Only problems');
-  node.tools = el('div.tools', {role: 'search'}, node.find, el('label.check-box', {}, node.only, node.onlyLabel), el('span.quiet', {role: 'status'}));
+  node.tools = el('div.tools', {role: 'search', 'aria-label': 'Members of ' + g.name}, node.find, el('label.check-box', {}, node.only, node.onlyLabel), el('span.quiet', {role: 'status'}));
   node.more = el('button.more', {type: 'button', onclick: () => {
     node.limit += 4 * shown;
     again();
@@ -191,7 +191,7 @@ function fillPanel(node, g) {
   empty.hidden = found > 0;
   text(empty, g.members.length ? (node.only.checked && !asked_ ? 'No member has a problem.' : 'No member matches.') : 'This group has no members.');
   scroll.hidden = found === 0;
-  attr(scroll, 'aria-label', 'Members of ' + g.name);
+  attr(scroll, 'aria-label', 'Table of members of ' + g.name);
   node.more.hidden = found <= node.limit;
   text(node.more, `Show ${count(Math.min(4 * shown, found - node.limit))} more of ${count(found)} members`);
 }

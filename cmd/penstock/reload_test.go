@@ -44,7 +44,7 @@ listeners:
   main:
     listen: tcp://127.0.0.1:0
     routes: [{name: lan, from: 127.0.0.0/8, to: second}]
-  extra: {listen: "tcp://127.0.0.1:0", to: first}
+  added: {listen: "tcp://127.0.0.1:0", to: first}
 groups:
   first: {balance: p2c, members: ["{0}"]}
   second: {members: ["{2}"]}

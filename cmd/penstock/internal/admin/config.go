@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -79,24 +78,4 @@ func (s *Server) group(w http.ResponseWriter, r *http.Request) error {
 		names = append(names, g.Name)
 	}
 	return api.NotFound("group", name, strings.Join(names, ", "))
-}
-
-func (s *Server) setMember(w http.ResponseWriter, r *http.Request) error {
-	var c api.MemberChange
-	if err := body(r, &c); err != nil {
-		return err
-	}
-	if err := c.Check(); err != nil {
-		return err
-	}
-	group, member := r.PathValue("group"), r.PathValue("member")
-	m, err := s.source.SetMember(group, member, c)
-	if err != nil {
-		return err
-	}
-	for i := range m {
-		s.event(r, "info", "member", group+"/"+m[i].Name, fmt.Sprintf("was set to %s, weight %d", m[i].State, m[i].Weight))
-	}
-	reply(w, api.Members{Members: nonNil(m)})
-	return nil
 }

@@ -49,6 +49,13 @@ type Source interface {
 	// their new state. The change has been checked. An unknown group or member is
 	// api.NotFound.
 	SetMember(group, member string, change api.MemberChange) ([]api.Member, error)
+	// AddMember adds a member, which has been checked but for its address, and returns it.
+	AddMember(group string, m api.NewMember) ([]api.Member, error)
+	// RemoveMember removes the member with the given name or address, and returns what was
+	// removed. Its flows are treated as their routes say for removed members.
+	RemoveMember(group, member string) ([]api.Member, error)
+	// MemberChanges returns how running members differ from the file.
+	MemberChanges() api.MemberChanges
 
 	// Flows calls yield with slices of open flows until all were passed, yield returns
 	// false, or ctx ends, whose error it then returns. A slice is valid during the call.

@@ -24,6 +24,7 @@ type synthetic struct {
 	mu      sync.Mutex
 	killed  []uint64
 	changes []api.MemberChange
+	added   []api.NewMember
 	level   string
 	drained bool
 	walked  func() // called for each slice
@@ -111,6 +112,31 @@ func (s *synthetic) Counters() Counters {
 		c.Points = append(c.Points, p)
 	}
 	return c
+}
+
+func (s *synthetic) AddMember(group string, m api.NewMember) ([]api.Member, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if group != "backends" {
+		return nil, api.NotFound("group", group, "backends, empty")
+	}
+	s.added = append(s.added, m)
+	return []api.Member{{Name: m.Name, Address: m.Address, State: "up", Weight: 1, Available: true}}, nil
+}
+
+func (s *synthetic) RemoveMember(group, member string) ([]api.Member, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if group != "backends" || member != memberName(0) {
+		return nil, api.NotFound("member", member, "")
+	}
+	return s.Groups()[0].Members[:1], nil
+}
+
+func (s *synthetic) MemberChanges() api.MemberChanges {
+	return api.MemberChanges{YAML: "groups:\n", Changes: []api.MemberDifference{
+		{Group: "backends", Member: "new", What: "added", Fields: []api.FieldDifference{{Name: "to", Running: "tcp://10.0.0.9:80"}}},
+	}}
 }
 
 func (s *synthetic) SetMember(group, member string, change api.MemberChange) ([]api.Member, error) {

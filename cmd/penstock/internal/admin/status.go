@@ -60,7 +60,7 @@ func (s *Server) fullStatus() api.Status {
 		st.Listeners = append(st.Listeners, api.ListenerSummary{Name: l.Name, Numbers: l.Numbers})
 	}
 	for _, g := range source.Groups() {
-		sum := api.GroupSummary{Name: g.Name, Members: len(g.Members), Queued: g.Queue.Flows, Numbers: g.Numbers}
+		sum := api.GroupSummary{Name: g.Name, Members: len(g.Members), Changed: g.Changed, Queued: g.Queue.Flows, Numbers: g.Numbers}
 		for i := range g.Members {
 			if g.Members[i].Available {
 				sum.Up++

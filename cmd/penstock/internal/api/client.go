@@ -107,6 +107,21 @@ func (c *Client) SetMember(ctx context.Context, group, member string, change Mem
 	return m, c.send(ctx, "PATCH", "/v1/groups/"+url.PathEscape(group)+"/members/"+url.PathEscape(member), change, &m)
 }
 
+// AddMember adds a member to a group.
+func (c *Client) AddMember(ctx context.Context, group string, m NewMember) (l Members, err error) {
+	return l, c.send(ctx, "POST", "/v1/groups/"+url.PathEscape(group)+"/members", m, &l)
+}
+
+// RemoveMember removes a member from a group.
+func (c *Client) RemoveMember(ctx context.Context, group, member string) (l Members, err error) {
+	return l, c.do(ctx, "DELETE", "/v1/groups/"+url.PathEscape(group)+"/members/"+url.PathEscape(member), "", nil, &l)
+}
+
+// MemberChanges returns how running members differ from the file.
+func (c *Client) MemberChanges(ctx context.Context) (m MemberChanges, err error) {
+	return m, c.get(ctx, "/v1/changes", &m)
+}
+
 // Flows lists open flows. It holds the listing in memory; see EachFlow for long ones.
 func (c *Client) Flows(ctx context.Context, f Filter, p Page) (l Flows, err error) {
 	var flows []Flow

@@ -49,6 +49,7 @@ type Group struct {
 	Numbers
 	Latency Latency  `json:"latency"`           // of its flows
 	Lookups []Lookup `json:"lookups,omitempty"` // of the names of the group and of its members
+	Changed int      `json:"changed"`           // members that differ from the file: see MemberChanges
 	Members []Member `json:"members"`
 }
 
@@ -115,23 +116,81 @@ type Check struct {
 // nothing. The change lasts until the process ends, or until the file changes the same
 // setting.
 type MemberChange struct {
-	Weight *int   `json:"weight,omitempty"` // 1 to 256; 0 for the configured weight
-	State  string `json:"state,omitempty"`  // one of MemberStates
+	Weight  *int   `json:"weight,omitempty"`  // 1 to 256; 0 for the configured weight
+	State   string `json:"state,omitempty"`   // one of MemberStates
+	Address string `json:"address,omitempty"` // where to connect from now on, a URL
 }
 
 // MemberStates are the values of MemberChange.State: take flows; take no new flows; take no
-// flows and end the open ones; follow the configuration.
+// flows and end the open ones; follow the configuration, in address and weight too. A member
+// that was removed is then there again.
 var MemberStates = []string{"enable", "drain", "disable", "file"}
 
 // Check returns an error if the change is invalid.
 func (c *MemberChange) Check() error {
 	switch {
-	case c.Weight == nil && c.State == "":
-		return NewProblem(http.StatusBadRequest, "the change is empty", "weight, state")
+	case c.Weight == nil && c.State == "" && c.Address == "":
+		return NewProblem(http.StatusBadRequest, "the change is empty", "weight, state, address")
 	case c.Weight != nil && (*c.Weight < 0 || *c.Weight > 256):
 		return NewProblem(http.StatusBadRequest, fmt.Sprintf("weight: %d", *c.Weight), "1 to 256, or 0 for the configured weight")
+	case c.Address != "" && c.State == "file":
+		return NewProblem(http.StatusBadRequest, "address: the state file restores the configured one", "an address or the state file")
 	case c.State != "" && !slices.Contains(MemberStates, c.State):
 		return NewProblem(http.StatusBadRequest, "state: "+Quote(c.State), strings.Join(MemberStates, ", "))
 	}
 	return nil
+}
+
+// NewMember is the body of a POST of a member. It stays until the process ends, or the file has a
+// member of that name.
+type NewMember struct {
+	Address  string `json:"address"`             // a URL
+	Name     string `json:"name,omitempty"`      // the address if empty
+	Weight   int    `json:"weight,omitempty"`    // 1 to 256; 0 means 1
+	Backup   bool   `json:"backup,omitempty"`    // takes flows only if no other member can
+	MaxFlows int    `json:"max_flows,omitempty"` // 0 for no limit
+}
+
+// The limits of a NewMember.
+const (
+	maxMemberName = 128
+	maxMemberCap  = 1 << 20
+)
+
+// Check returns an error if the member is invalid, but for its address.
+func (m *NewMember) Check() error {
+	switch {
+	case m.Address == "":
+		return NewProblem(http.StatusBadRequest, "address: missing", "a URL, such as tcp://10.0.0.1:80")
+	case len(m.Name) > maxMemberName || strings.ContainsFunc(m.Name, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return NewProblem(http.StatusBadRequest, "name: "+Quote(m.Name), fmt.Sprintf("at most %d bytes, without control characters", maxMemberName))
+	case m.Weight < 0 || m.Weight > 256:
+		return NewProblem(http.StatusBadRequest, fmt.Sprintf("weight: %d", m.Weight), "1 to 256, or 0 for 1")
+	case m.MaxFlows < 0 || m.MaxFlows > maxMemberCap:
+		return NewProblem(http.StatusBadRequest, fmt.Sprintf("max_flows: %d", m.MaxFlows), fmt.Sprintf("0 to %d", maxMemberCap))
+	}
+	return nil
+}
+
+// MemberChanges is the body of /v1/changes: how running members differ from the file.
+type MemberChanges struct {
+	Changes []MemberDifference `json:"changes"`
+	// YAML has the members of the groups that differ, for the file: as an overlay, or to be put in
+	// place of what it has.
+	YAML string `json:"yaml"`
+}
+
+// MemberDifference is how one member differs.
+type MemberDifference struct {
+	Group  string            `json:"group"`
+	Member string            `json:"member"`
+	What   string            `json:"what"` // added, removed, changed
+	Fields []FieldDifference `json:"fields"`
+}
+
+// FieldDifference is a setting of a member: to (the address), weight, or state.
+type FieldDifference struct {
+	Name    string `json:"name"`
+	File    string `json:"file"`    // empty if the file does not have the member
+	Running string `json:"running"` // empty if the member was removed
 }

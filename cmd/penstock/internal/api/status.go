@@ -94,8 +94,9 @@ type ListenerSummary struct {
 type GroupSummary struct {
 	Name    string `json:"name"`
 	Members int    `json:"members"`
-	Up      int    `json:"up"`     // members that take new flows
-	Queued  int    `json:"queued"` // flows in its queue
+	Up      int    `json:"up"`      // members that take new flows
+	Changed int    `json:"changed"` // members that differ from the file
+	Queued  int    `json:"queued"`  // flows in its queue
 	Numbers
 }
 

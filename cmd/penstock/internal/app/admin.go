@@ -3,15 +3,12 @@ package app
 import (
 	"context"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/dashboard"
-	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -48,37 +45,6 @@ func (d *daemon) closeAdmin() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	d.server.Close(ctx)
-}
-
-// SetMember changes the members of a group that have a name, and returns them.
-func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.Member, error) {
-	i := slices.IndexFunc(d.active.Load().Groups, func(g *spec.Group) bool { return g.Name == group })
-	if i < 0 {
-		return nil, api.NotFound("group", group, "those of /v1/groups")
-	}
-	var err error
-	if change.Weight != nil {
-		err = d.set.SetWeight(group, name, *change.Weight)
-	}
-	mode, ok := map[string]upstream.Mode{"enable": upstream.Enable, "drain": upstream.Drain, "disable": upstream.Disable, "file": upstream.AsFile}[change.State]
-	if err == nil && ok {
-		err = d.set.SetMode(group, name, mode)
-	}
-	if err != nil {
-		return nil, api.NotFound("member", name, "those of /v1/groups/"+group)
-	}
-	if mode == upstream.Disable {
-		d.endMemberFlows(group, name)
-	}
-	var list []api.Member
-	for _, g := range d.Groups() {
-		for _, m := range g.Members {
-			if g.Name == group && (m.Name == name || m.Address == name) {
-				list = append(list, m)
-			}
-		}
-	}
-	return list, nil
 }
 
 // endMemberFlows ends the flows of a member that an operator has disabled.

@@ -327,6 +327,7 @@ func (d *snapshot) Groups() []api.Group {
 		if snap := snaps[g.Name]; snap != nil {
 			out.Panic = snap.Panic
 			out.Queue.Flows, out.Queue.QueuedTotal = snap.Queued, int64(snap.QueuedTotal)
+			out.Changed = len(snap.Differences)
 			for _, l := range snap.Lookups {
 				out.Lookups = append(out.Lookups, api.Lookup{
 					Name: l.Name, Members: l.Targets, LeftOut: l.LeftOut, Failures: int64(l.Failures), Time: l.At, Error: l.Err,

@@ -26,7 +26,9 @@ type Commands struct {
 	Disable DisableCmd `cmd:"" help:"Send no flows to a member, and end its open flows."`
 	Enable  EnableCmd  `cmd:"" help:"Send flows to a member again."`
 	Weight  WeightCmd  `cmd:"" help:"Change the weight of a member."`
-	Restore RestoreCmd `cmd:"" help:"Undo drain, disable, enable and weight: the configuration decides again."`
+	Restore RestoreCmd `cmd:"" help:"Undo drain, disable, enable, weight and members: the configuration decides again."`
+	Members MembersCmd `cmd:"" help:"Add, remove and change members at run time."`
+	Diff    DiffCmd    `cmd:"" help:"Show how the running daemon differs from its file."`
 	Reload  ReloadCmd  `cmd:"" help:"Read the configuration file again and apply it."`
 	Log     LogCmd     `cmd:"" help:"Show or change the level of the log."`
 }

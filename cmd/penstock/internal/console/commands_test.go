@@ -88,6 +88,23 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// Members are added and removed, and what differs from the file is shown, or printed for it.
+func TestMembersAtRunTime(t *testing.T) {
+	r := newRig(t, newDaemon())
+	contains(t, r.good("members", "add", "web", "tcp://10.0.0.9:80", "--name", "new", "--weight", "5"), "web/new tcp://10.0.0.9:80: up, weight 5", "penstock diff --yaml")
+	contains(t, r.good("members", "set", "web/new", "--weight", "6"), "web/new tcp://10.0.0.9:80: up, weight 6")
+	contains(t, r.good("members", "remove", "web/new"), "web/new tcp://10.0.0.9:80: removed")
+	contains(t, r.good("diff"), "web/new", "added", "to tcp://10.0.0.9:80, weight 5")
+	if got, want := r.good("diff", "--yaml"), "groups:\n  \"web\":\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, args := range [][]string{{"members", "set", "web/new"}, {"members", "add", "web"}, {"members"}, {"members", "remove", "web"}} {
+		if code, _, stderr := r.run(args...); code != exitUsage {
+			t.Errorf("%q: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
+
 func TestGroups(t *testing.T) {
 	r := newRig(t, newDaemon())
 	contains(t, r.good("groups"), "web: p2c", "connection refused", "resolvers: hash", "tcp://spare.example.com:80 tcp://10.0.0.7:80")

@@ -272,6 +272,39 @@ func (d *daemon) Groups() []api.Group {
 
 func (d *daemon) Counters() admin.Counters { return admin.Counters{} }
 
+func (d *daemon) AddMember(group string, m api.NewMember) ([]api.Member, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.groups {
+		if d.groups[i].Name == group {
+			added := api.Member{Name: m.Name, Address: m.Address, State: "up", Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows}
+			d.groups[i].Members = append(d.groups[i].Members, added)
+			return []api.Member{added}, nil
+		}
+	}
+	return nil, api.NotFound("group", group, "those of penstock groups")
+}
+
+func (d *daemon) RemoveMember(group, member string) ([]api.Member, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.groups {
+		for j, m := range d.groups[i].Members {
+			if d.groups[i].Name == group && (m.Name == member || m.Address == member) {
+				d.groups[i].Members = slices.Delete(slices.Clone(d.groups[i].Members), j, j+1)
+				return []api.Member{m}, nil
+			}
+		}
+	}
+	return nil, api.NotFound("member", group+"/"+member, "those of penstock groups")
+}
+
+func (d *daemon) MemberChanges() api.MemberChanges {
+	return api.MemberChanges{YAML: "groups:\n  \"web\":\n", Changes: []api.MemberDifference{
+		{Group: "web", Member: "new", What: "added", Fields: []api.FieldDifference{{Name: "to", Running: "tcp://10.0.0.9:80"}, {Name: "weight", File: "1", Running: "5"}}},
+	}}
+}
+
 func (d *daemon) SetMember(group, member string, change api.MemberChange) (got []api.Member, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -340,7 +373,7 @@ func (d *daemon) Diff(context.Context, []byte) (api.Diff, error) {
 }
 
 func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
-	return api.Diff{}, fmt.Errorf("nobody asks for that")
+	return api.Diff{}, nil
 }
 
 func (d *daemon) Ended(bool) []api.EndedFlow { return nil }

@@ -66,6 +66,13 @@ func statusPairs(s *api.Status) [][2]string {
 	if f := s.Config.Failed; f != nil {
 		list = append(list, [2]string{"", fmt.Sprintf("the reload at %s failed and changed nothing: %s", f.Time.Local().Format(time.DateTime), configErrors(f.Errors, "; "))})
 	}
+	changed := 0
+	for _, g := range s.Groups {
+		changed += g.Changed
+	}
+	if changed > 0 {
+		list = append(list, [2]string{"", fmt.Sprintf("%s from it at run time; penstock diff shows them", differ(changed))})
+	}
 	busy := 0.0
 	for _, l := range s.Loops {
 		busy += l.Busy
@@ -125,4 +132,12 @@ func pathTable(paths []api.PathCount) *table {
 		t.add(p.Path, count(p.Directions), percent(float64(p.Directions)/float64(max(1, total))), dash(p.Why))
 	}
 	return t
+}
+
+// differ returns that a number of members differ.
+func differ(n int) string {
+	if n == 1 {
+		return "1 member differs"
+	}
+	return fmt.Sprintf("%d members differ", n)
 }

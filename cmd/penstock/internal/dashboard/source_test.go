@@ -156,6 +156,16 @@ func (h *house) Groups() []api.Group {
 
 func (h *house) Counters() admin.Counters { return admin.Counters{} }
 
+func (*house) AddMember(group string, m api.NewMember) ([]api.Member, error) {
+	return nil, api.NotFound("group", group, "")
+}
+
+func (*house) RemoveMember(_, member string) ([]api.Member, error) {
+	return nil, api.NotFound("member", member, "")
+}
+
+func (*house) MemberChanges() api.MemberChanges { return api.MemberChanges{} }
+
 func (h *house) SetMember(group, member string, change api.MemberChange) (changed []api.Member, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

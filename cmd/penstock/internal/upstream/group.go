@@ -22,7 +22,9 @@ type Group struct {
 
 // groupState is guarded by the Set's lock.
 type groupState struct {
-	cfg            *spec.Group
+	file           *spec.Group // as configured
+	cfg            *spec.Group // with the changes of operators
+	changes        memberChanges
 	members        []*Member // in the file's order; those of one name by address
 	buildScheduled bool      // the table will be rebuilt soon
 	slowStartTimer *time.Timer

@@ -26,7 +26,7 @@ func (s *Set) SetMode(group, member string, mode Mode) error {
 	if mode > Disable {
 		return fmt.Errorf("mode %d; allowed: AsFile, Enable, Drain, Disable", mode)
 	}
-	return s.override(group, member, func(m *Member, now time.Time) {
+	return s.changeOverride(group, member, func(m *Member, now time.Time) {
 		m.override.mode = mode
 		m.updateChecker()
 		m.group.updateState(m, now, "operator: "+mode.String())
@@ -38,13 +38,13 @@ func (s *Set) SetWeight(group, member string, weight int) error {
 	if weight < 0 || weight > 256 {
 		return fmt.Errorf("weight %d; allowed: 0 to 256", weight)
 	}
-	return s.override(group, member, func(m *Member, _ time.Time) {
+	return s.changeOverride(group, member, func(m *Member, _ time.Time) {
 		m.override.weight = weight
 		m.group.scheduleBuild()
 	})
 }
 
-func (s *Set) override(group, member string, set func(*Member, time.Time)) error {
+func (s *Set) changeOverride(group, member string, set func(*Member, time.Time)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.Group(group)
@@ -59,7 +59,7 @@ func (s *Set) override(group, member string, set func(*Member, time.Time)) error
 		}
 	}
 	if !found {
-		return fmt.Errorf("group %q has no member %q", group, member)
+		return &NoMemberError{group, member}
 	}
 	return nil
 }

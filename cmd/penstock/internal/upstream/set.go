@@ -89,21 +89,14 @@ func (s *Set) Apply(groups []*spec.Group) {
 	}
 	now := time.Now()
 	old, next := *s.groups.Load(), make(map[string]*Group, len(groups))
-	used := make(map[spec.Discover]bool)
 	for _, cfg := range groups {
 		g := old[cfg.Name]
 		if g == nil {
 			g = &Group{name: cfg.Name, set: s}
 		}
-		g.cfg = cfg
+		g.file, g.cfg = cfg, g.changes.apply(cfg)
 		next[cfg.Name] = g
-		for _, d := range lookups(cfg) {
-			used[d] = true
-			if s.watches[d] == nil {
-				s.watches[d] = s.watch(d)
-				s.watches[d].inherit(s.watches)
-			}
-		}
+		s.startWatches(g.cfg)
 	}
 	for _, g := range next {
 		g.refresh(now, "configured")
@@ -112,6 +105,27 @@ func (s *Set) Apply(groups []*spec.Group) {
 	for name, g := range old {
 		if next[name] == nil {
 			g.remove(now)
+		}
+	}
+	s.stopUnusedWatches()
+}
+
+// startWatches begins those lookups of a group that are not under way. The caller holds s.mu.
+func (s *Set) startWatches(cfg *spec.Group) {
+	for _, d := range lookups(cfg) {
+		if s.watches[d] == nil {
+			s.watches[d] = s.watch(d)
+			s.watches[d].inherit(s.watches)
+		}
+	}
+}
+
+// stopUnusedWatches ends the lookups that no group needs. The caller holds s.mu.
+func (s *Set) stopUnusedWatches() {
+	used := make(map[spec.Discover]bool)
+	for _, g := range *s.groups.Load() {
+		for _, d := range lookups(g.cfg) {
+			used[d] = true
 		}
 	}
 	maps.DeleteFunc(s.watches, func(d spec.Discover, w *watch) bool {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -16,6 +17,10 @@ type GroupSnapshot struct {
 	Queued      int    // flows in the queue
 	QueuedTotal uint64 // flows that were ever queued
 	Members     []MemberSnapshot
+	// Differences are how the members differ from the file, and Running the members that a file
+	// would have that says the same. Both are nil if they do not differ.
+	Differences []MemberDifference
+	Running     []spec.Member
 	Lookups     []LookupSnapshot // of members' names and of discovery
 }
 
@@ -65,6 +70,9 @@ func (s *Set) Snapshot() []GroupSnapshot {
 	var all []GroupSnapshot
 	for _, g := range *s.groups.Load() {
 		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Panic: g.panic, Queued: g.queue.len(), QueuedTotal: g.queue.total.Load()}
+		if snap.Differences, snap.Running = g.differences(); snap.Differences == nil {
+			snap.Running = nil
+		}
 		for _, m := range g.members {
 			snap.Members = append(snap.Members, m.snapshot())
 		}

@@ -212,6 +212,7 @@ type memberSpec struct {
 	limit      int
 	backup     bool
 	discovered bool
+	literal    bool // has one address, which needs no lookup
 }
 
 // refresh updates the members from the configuration and discovery, and builds the table. why says
@@ -239,6 +240,10 @@ func (g *Group) refresh(now time.Time, why string) {
 		if m == nil {
 			m = &Member{name: w.name, addr: w.addr, ports: w.ports, group: g}
 			m.since, m.configured = now, w.settings
+			// A member that moves keeps what an operator said of it.
+			if i := slices.IndexFunc(g.members, func(was *Member) bool { return was.name == w.name }); i >= 0 && w.literal {
+				m.configured, m.override = g.members[i].configured, g.members[i].override
+			}
 		}
 		delete(old, k)
 		if m.configured.weight != w.settings.weight {
@@ -274,7 +279,7 @@ func (g *Group) configuredMembers() (ws []memberSpec) {
 			w.name = m.To.String()
 		}
 		if addr, ok := Literal(m.To); ok {
-			w.addr = addr
+			w.addr, w.literal = addr, true
 			ws = append(ws, w)
 			continue
 		}

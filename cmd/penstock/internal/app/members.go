@@ -1,0 +1,218 @@
+package app
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+)
+
+// modes are the values of api.MemberChange.State.
+var modes = map[string]upstream.Mode{"enable": upstream.Enable, "drain": upstream.Drain, "disable": upstream.Disable, "file": upstream.AsFile}
+
+// SetMember changes the members of a group that have a name or address, and returns them.
+func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.Member, error) {
+	g, err := d.groupNamed(group)
+	if err != nil {
+		return nil, err
+	}
+	var to spec.Endpoint
+	if change.Address != "" {
+		if to, err = d.memberEndpoint(g, change.Address); err != nil {
+			return nil, err
+		}
+	}
+	if change.State == "file" {
+		err = d.set.RestoreMember(group, name)
+	}
+	if err == nil && change.Weight != nil {
+		err = d.set.SetWeight(group, name, *change.Weight)
+	}
+	if mode, ok := modes[change.State]; ok && mode != upstream.AsFile && err == nil {
+		err = d.set.SetMode(group, name, mode)
+	}
+	if err == nil && change.State == "disable" {
+		d.endMemberFlows(group, name)
+	}
+	if err == nil && change.Address != "" {
+		for _, m := range d.membersNamed(group, name) {
+			name = m.Name // the address will be another one
+		}
+		err = d.set.MoveMember(group, name, to)
+	}
+	if err != nil {
+		return nil, memberProblem(err)
+	}
+	return d.membersNamed(group, name), nil
+}
+
+// AddMember adds a member to a group.
+func (d *daemon) AddMember(group string, m api.NewMember) ([]api.Member, error) {
+	g, err := d.groupNamed(group)
+	if err != nil {
+		return nil, err
+	}
+	to, err := d.memberEndpoint(g, m.Address)
+	if err != nil {
+		return nil, err
+	}
+	added := spec.Member{Name: m.Name, To: to, Weight: max(1, m.Weight), Backup: m.Backup, MaxFlows: m.MaxFlows}
+	if added.Name == "" {
+		added.Name = to.String()
+	}
+	if err := d.set.AddMember(group, added); err != nil {
+		return nil, memberProblem(err)
+	}
+	return d.membersNamed(group, added.Name), nil
+}
+
+// RemoveMember removes a member from a group, and returns what was removed.
+func (d *daemon) RemoveMember(group, name string) ([]api.Member, error) {
+	if _, err := d.groupNamed(group); err != nil {
+		return nil, err
+	}
+	list := d.membersNamed(group, name)
+	if err := d.set.RemoveMember(group, name); err != nil {
+		return nil, memberProblem(err)
+	}
+	return list, nil
+}
+
+// MemberChanges returns how running members differ from the file.
+func (d *daemon) MemberChanges() api.MemberChanges {
+	var out api.MemberChanges
+	var yaml strings.Builder
+	for _, g := range d.set.Snapshot() {
+		for _, diff := range g.Differences {
+			m := api.MemberDifference{Group: g.Name, Member: diff.Member, What: diff.What}
+			for _, f := range diff.Fields {
+				m.Fields = append(m.Fields, api.FieldDifference(f))
+			}
+			out.Changes = append(out.Changes, m)
+		}
+		if g.Differences != nil {
+			writeMembers(&yaml, g.Name, g.Running)
+		}
+	}
+	if yaml.Len() > 0 {
+		out.YAML = "groups:\n" + yaml.String()
+	}
+	return out
+}
+
+// writeMembers writes the members of a group as the configuration has them. Strings are written as
+// in JSON, which YAML takes.
+func writeMembers(b *strings.Builder, group string, members []spec.Member) {
+	quoted := func(s string) string {
+		text, _ := json.Marshal(s)
+		return string(text)
+	}
+	fmt.Fprintf(b, "  %s:\n    members:\n", quoted(group))
+	for _, m := range members {
+		to := m.To.String()
+		fmt.Fprintf(b, "      - {to: %s", quoted(to))
+		if m.Name != "" && m.Name != to {
+			fmt.Fprintf(b, ", name: %s", quoted(m.Name))
+		}
+		if m.Weight > 1 {
+			fmt.Fprintf(b, ", weight: %d", m.Weight)
+		}
+		if m.MaxFlows > 0 {
+			fmt.Fprintf(b, ", max-flows: %d", m.MaxFlows)
+		}
+		if m.Backup {
+			b.WriteString(", backup: true")
+		}
+		if m.Drained {
+			b.WriteString(", drained: true")
+		}
+		b.WriteString("}\n")
+	}
+}
+
+// groupNamed returns a group of the running configuration.
+func (d *daemon) groupNamed(name string) (*spec.Group, error) {
+	groups := d.active.Load().Groups
+	i := slices.IndexFunc(groups, func(g *spec.Group) bool { return g.Name == name })
+	if i < 0 {
+		return nil, api.NotFound("group", name, "those of /v1/groups")
+	}
+	return groups[i], nil
+}
+
+// membersNamed returns the members of a group that have a name or address.
+func (d *daemon) membersNamed(group, name string) (list []api.Member) {
+	for _, g := range d.Groups() {
+		for _, m := range g.Members {
+			if g.Name == group && (m.Name == name || m.Address == name) {
+				list = append(list, m)
+			}
+		}
+	}
+	return list
+}
+
+// memberEndpoint parses the address of a new member of a group. It must fit the listeners that lead
+// to the group, and must not lead back to one of them.
+func (d *daemon) memberEndpoint(g *spec.Group, text string) (spec.Endpoint, error) {
+	e, err := spec.ParseUpstream(text)
+	if err != nil {
+		return e, memberProblem(err)
+	}
+	f := d.active.Load()
+	for _, l := range f.Listeners {
+		if !slices.ContainsFunc(routesOf(l), func(r *spec.Route) bool { return r.To.Name == g.Name }) {
+			continue
+		}
+		kind, fits := "streams", e.Kind.Streams()
+		if l.Datagrams {
+			kind, fits = "datagrams", e.Kind.Datagrams()
+		}
+		if !fits {
+			return e, api.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf("address: %s does not carry %s, and listener %s leads to the group", e, kind, l.Name),
+				"an address of the kind of the group's members")
+		}
+		if n := e.Ports(); n > 1 && n != l.Listen.Ports() {
+			return e, api.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf("address: %s has %s, and listener %s has %d", e, counted(n, "port"), l.Name, l.Listen.Ports()),
+				"as many ports as the listener, or one port")
+		}
+	}
+	a, ok := upstream.Literal(e)
+	if !ok {
+		return e, nil
+	}
+	cycles := f.ownListeners.cycles(f.Listeners, func(other *spec.Group) []memberAddr {
+		list := literalAddrs(other)
+		if other.Name == g.Name {
+			list = append(list, memberAddr{a, e.Ports()})
+		}
+		return list
+	})
+	for _, h := range slices.SortedFunc(maps.Keys(cycles), func(x, y hop) int { return strings.Compare(x.listener, y.listener) }) {
+		return e, api.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf("address: %s leads back to listener %s (%s)", e, h.listener, strings.Join(cycles[h], " > ")),
+			"members that do not lead back to the listener")
+	}
+	return e, nil
+}
+
+// memberProblem returns an error of package upstream or spec as an answer of the API.
+func memberProblem(err error) error {
+	var none *upstream.NoMemberError
+	if errors.As(err, &none) {
+		return api.NotFound("member", none.Member, "those of /v1/groups/"+none.Group)
+	}
+	status := http.StatusConflict
+	var bad *spec.Error
+	if errors.As(err, &bad) {
+		status = http.StatusBadRequest
+	}
+	detail, allowed, _ := strings.Cut(err.Error(), "; allowed: ")
+	return api.NewProblem(status, detail, allowed)
+}

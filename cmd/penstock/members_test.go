@@ -1,0 +1,168 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// Operators add, move and remove members of a running daemon. A reload keeps what they did, penstock
+// diff shows it, and its YAML put into the file is the same again.
+func TestMembersAtRunTime(t *testing.T) {
+	t.Parallel()
+	one, two, three := speak(t, "one"), speak(t, "two"), speak(t, "three")
+	const text = `
+reload: {watch: false}
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all, removed: {live-flows: close}}}
+groups:
+  all: {members: [{name: one, to: "{0}"}]}
+`
+	d := runFile(t, text, one.url())
+	socket := "unix://" + d.dir + "/admin.sock"
+	penstock := func(args ...string) string {
+		t.Helper()
+		out, code := command(t, append(args, "--admin", socket)...)
+		if code != 0 {
+			t.Fatalf("penstock %s: %d: %s", strings.Join(args, " "), code, out)
+		}
+		return out
+	}
+	refused := func(want string, args ...string) {
+		t.Helper()
+		if out, code := command(t, append(args, "--admin", socket)...); code == 0 || !strings.Contains(out, want) {
+			t.Errorf("penstock %s: %d: %s; want: %s", strings.Join(args, " "), code, out, want)
+		}
+	}
+	// served are the names of those who serve n clients.
+	served := func(n int) map[string]int {
+		names := map[string]int{}
+		for range n {
+			c := d.to("a")
+			names[name(t, c)]++
+			c.Close()
+		}
+		return names
+	}
+	only := func(names ...string) {
+		t.Helper()
+		eventually(t, "clients go to "+strings.Join(names, ", "), func() bool {
+			got := served(6)
+			for _, n := range names {
+				if got[n] == 0 {
+					return false
+				}
+			}
+			return len(got) == len(names)
+		})
+	}
+	if out := penstock("diff"); !strings.Contains(out, "The file has not changed") || !strings.Contains(out, "Members are as the file has them") {
+		t.Error(out)
+	}
+
+	// Added, with a weight, and then moved: its flows end as the route says.
+	penstock("members", "add", "all", two.url(), "--name", "extra", "--weight", "2")
+	only("one", "two")
+	var before []net.Conn
+	for len(before) < 2 {
+		if c := d.to("a"); name(t, c) == "two" {
+			before = append(before, c)
+		}
+	}
+	penstock("members", "set", "all/extra", "--address", three.url())
+	only("one", "three")
+	for _, c := range before {
+		mustEnd(t, c)
+	}
+	penstock("weight", "all/extra", "7")
+	// One of the file is removed, and the other one drained.
+	penstock("members", "remove", "all/one")
+	only("three")
+
+	// Mistakes change nothing, and say what is allowed.
+	refused("another name", "members", "add", "all", one.url(), "--name", "extra")
+	refused("the only member", "members", "remove", "all/extra")
+	refused("no member", "members", "remove", "all/nobody")
+	refused("no group", "members", "add", "nobody", one.url())
+	refused("does not carry streams", "members", "add", "all", "udp://127.0.0.1:1")
+	refused("has 3 ports, and listener a has 1", "members", "add", "all", "tcp://127.0.0.1:1-3")
+	refused("unknown scheme", "members", "add", "all", "http://127.0.0.1")
+	refused("leads back to listener a", "members", "add", "all", url(d.at("a")))
+	refused("nothing to change", "members", "set", "all/extra")
+
+	check := func() {
+		t.Helper()
+		m, err := d.admin.MemberChanges(d.ctx())
+		want := []api.MemberDifference{
+			{Group: "all", Member: "extra", What: "added", Fields: []api.FieldDifference{{Name: "to", Running: three.url()}, {Name: "weight", File: "2", Running: "7"}}},
+			{Group: "all", Member: "one", What: "removed", Fields: []api.FieldDifference{{Name: "to", File: one.url()}}},
+		}
+		if err != nil || !reflect.DeepEqual(m.Changes, want) {
+			t.Errorf("%v, %+v, want %+v", err, m.Changes, want)
+		}
+	}
+	check()
+	if out := penstock("status"); !strings.Contains(out, "2 members differ") {
+		t.Error(out)
+	}
+	// A reload keeps it all.
+	d.write(t, text+"# changed\n", one.url())
+	d.reload()
+	check()
+	only("three")
+	diff := penstock("diff")
+	for _, want := range []string{"all/extra", "added", "weight 7", "all/one", "removed"} {
+		if !strings.Contains(diff, want) {
+			t.Errorf("no %s in\n%s", want, diff)
+		}
+	}
+	// What it prints for the file is a configuration, and then nothing differs.
+	yaml := penstock("diff", "--yaml")
+	whole := strings.Split(text, "groups:")[0] + yaml
+	d.write(t, whole, one.url())
+	d.reload()
+	if m, err := d.admin.MemberChanges(d.ctx()); err != nil || len(m.Changes) != 0 {
+		t.Errorf("%v, %+v", err, m)
+	}
+	only("three")
+	g, err := d.admin.Group(d.ctx(), "all")
+	if err != nil || len(g.Members) != 1 || g.Members[0].Weight != 7 || g.Members[0].Name != "extra" {
+		t.Errorf("%v, %+v", err, g.Members)
+	}
+
+	// Restored, a member is as the file has it.
+	penstock("members", "add", "all", one.url())
+	penstock("members", "set", "all/extra", "--address", two.url(), "--weight", "3")
+	penstock("members", "remove", "all/extra")
+	only("one")
+	penstock("restore", "all/extra")
+	penstock("members", "remove", "all/"+one.url())
+	only("three")
+	if m, err := d.admin.MemberChanges(d.ctx()); err != nil || len(m.Changes) != 0 {
+		t.Errorf("%v, %+v", err, m)
+	}
+	// All of it is in the list of events, with who it was.
+	events, err := d.admin.Events(d.ctx(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := map[string]bool{}
+	for _, e := range events.Events {
+		if e.Kind == "member" && e.By != "" {
+			heard[strings.Fields(e.Message)[1]] = true
+		}
+	}
+	for _, want := range []string{"added", "moved", "removed", "set"} {
+		if !heard[want] {
+			t.Errorf("no event says that a member was %s", want)
+		}
+	}
+	// The next process knows only the file.
+	if text, err := os.ReadFile(filepath.Join(d.dir, "penstock.yaml")); err != nil || !strings.Contains(string(text), "extra") {
+		t.Errorf("%v: %s", err, text)
+	}
+}

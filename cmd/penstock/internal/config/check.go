@@ -244,9 +244,7 @@ func (r *reader) checkGroup(g *spec.Group) {
 			r.warn(r.at(&g.SlowStart), fault{problem: problem})
 		}
 	}
-	if r.isSet(&g.Lookups) && len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool {
-		return (m.To.Kind == spec.TCP || m.To.Kind == spec.UDP) && !m.To.Addr().IsValid()
-	}) {
+	if r.isSet(&g.Lookups) && len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) }) {
 		r.warn(r.at(&g.Lookups), fault{problem: "has no effect: the group has no host names to look up"})
 	}
 	if g.Hash != "" && !spec.BalancerNamed(g.Balance).Hash {

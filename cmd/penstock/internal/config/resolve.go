@@ -64,6 +64,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 		}
 	}
 	r.checkFile(f)
+	r.warnFile(f)
 	return c
 }
 

@@ -138,6 +138,7 @@ func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
 		field("timeout", duration(time.Millisecond, ""), "2s", "Maximum time of one check.", func(c *spec.Check) *time.Duration { return &c.Timeout }),
 		field("rise", whole[int](1, 100), "2", "Number of successful checks in a row that brings a member up.", func(c *spec.Check) *int { return &c.Rise }),
 		field("fall", whole[int](1, 100), "3", "Number of failed checks in a row that takes a member down.", func(c *spec.Check) *int { return &c.Fall }),
+		field("source", address, "", "Connect from this address. Default: the group's source; where that is client, an address of this host.", func(c *spec.Check) *netip.Addr { return &c.Source }),
 		field("port", whole[uint16](1, 65535), "", "The port to check. Default: the member's, or the first one of its range.", func(c *spec.Check) *uint16 { return &c.Port }),
 	}, own...)
 	of := keysOf("check."+kind, keys...)

@@ -230,10 +230,11 @@ type Check struct {
 	Timeout  time.Duration
 	Rise     int
 	Fall     int
-	Port     uint16 // instead of the member's; 0: the member's
-	Send     []byte // of send-expect and udp
-	Expect   []byte // what the answer must contain; empty: any answer
-	Method   string // of http
+	Port     uint16     // instead of the member's; 0: the member's
+	Source   netip.Addr // to connect from; zero: the group's
+	Send     []byte     // of send-expect and udp
+	Expect   []byte     // what the answer must contain; empty: any answer
+	Method   string     // of http
 	Path     string
 	Host     string
 	Statuses [][2]int // for http: ranges that pass

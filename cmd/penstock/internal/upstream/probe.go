@@ -58,7 +58,8 @@ func probe(ctx context.Context, g *spec.Group, to relay.Addr, with Control) erro
 }
 
 // dial connects as the group's flows do: from its source, over its interface, with its mark. It
-// cannot connect from a client's address.
+// cannot connect from a client's address: then it does from an address of this host, or from the
+// check's own source.
 func dial(ctx context.Context, g *spec.Group, to relay.Addr, with Control) (net.Conn, error) {
 	c := g.Check
 	d := net.Dialer{}
@@ -73,7 +74,11 @@ func dial(ctx context.Context, g *spec.Group, to relay.Addr, with Control) (net.
 		if c.Port != 0 {
 			ip = netip.AddrPortFrom(ip.Addr(), c.Port)
 		}
-		for _, from := range g.Dial.Source {
+		sources := g.Dial.Source
+		if c.Source.IsValid() {
+			sources = []netip.Addr{c.Source}
+		}
+		for _, from := range sources {
 			if from.Unmap().Is4() != ip.Addr().Unmap().Is4() {
 				continue
 			}

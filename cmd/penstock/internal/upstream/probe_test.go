@@ -317,4 +317,12 @@ func TestProbeDialsAsTheGroup(t *testing.T) {
 	if ip := <-from; ip != "127.83.0.9" {
 		t.Errorf("the check comes from %s", ip)
 	}
+	// A source of its own, as behind clients' addresses.
+	g.Check.Source, g.Dial.Source, g.Dial.Transparent = netip.MustParseAddr("127.83.0.10"), nil, true
+	if err := probe(ctx, g, to, with); err != nil {
+		t.Fatal(err)
+	}
+	if ip := <-from; ip != "127.83.0.10" {
+		t.Errorf("the check with a source comes from %s", ip)
+	}
 }

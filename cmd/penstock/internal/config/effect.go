@@ -1,0 +1,114 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// Warnings about keys that are valid and have no effect. Only keys that a listener or group sets
+// itself are reported, not what it inherits from defaults.
+
+// warnNoEffect reports the first of the keys that is set.
+func (r *reader) warnNoEffect(why string, keys ...any) {
+	for _, k := range keys {
+		if r.isSet(k) {
+			r.warn(r.at(k), fault{problem: "has no effect: " + why})
+			return
+		}
+	}
+}
+
+func (r *reader) warnFile(f *file) {
+	if to := f.AccessLog.To; to != "" && !strings.HasPrefix(to, "/") {
+		r.warnNoEffect("only a file has permissions", &f.AccessLog.Mode)
+	}
+	if k := f.Admin.Listen.Kind; k == spec.Unix {
+		const why = "on a Unix socket, the permissions of its path decide, and no token is asked for"
+		r.warnNoEffect(why, &f.tokens.all)
+		r.warnNoEffect(why, &f.tokens.read)
+	}
+	for _, g := range f.Groups {
+		r.warnGroup(g)
+	}
+	for _, l := range f.listeners {
+		r.warnListener(l)
+	}
+}
+
+func (r *reader) warnListener(l *listener) {
+	unix := l.Listen.Kind == spec.Unix || l.Listen.Kind == spec.Unixgram
+	if unix && len(l.ProxyFrom) == 0 {
+		const why = "clients of a Unix socket have no address"
+		s := &l.Limits.Source
+		r.warnNoEffect(why, &s.Flows, &s.NewFlows, &s.Burst)
+		for _, route := range l.Routes {
+			if r.isSet(&route.From) {
+				r.warn(r.at(&route.From), fault{problem: "no client matches: " + why})
+			}
+		}
+	}
+	if !l.Sniff.TLS && len(l.ProxyFrom) == 0 && !l.Datagrams {
+		r.warnNoEffect("no route has sni or alpn, no group hashes sni, and the listener accepts no PROXY headers", &l.Sniff.Max, &l.Sniff.Timeout)
+	}
+	if l.Datagrams {
+		for _, route := range l.Routes {
+			r.warnNoEffect("it does not apply to datagrams", &route.Timeouts.FirstByte)
+			r.warnNoEffect("it does not apply to datagrams", &route.Timeouts.HalfClosed)
+		}
+	}
+}
+
+func (r *reader) warnGroup(g *spec.Group) {
+	has := func(kinds ...spec.Kind) bool {
+		return slices.ContainsFunc(g.Members, func(m spec.Member) bool { return m.To.Kind == 0 || slices.Contains(kinds, m.To.Kind) }) ||
+			slices.ContainsFunc(g.Discover, func(d spec.Discover) bool { return slices.Contains(kinds, d.Network) })
+	}
+	if g.Retries == 0 {
+		r.warnNoEffect("retries is 0", &g.Timeouts.Retries)
+	}
+	if g.Queue.Size == 0 {
+		r.warnNoEffect("the size of the queue is 0", &g.Queue.Timeout)
+	}
+	if g.Check == nil && g.Eject == nil && g.Panic > 0 {
+		r.warnNoEffect("without check and eject members never go down", &g.Panic)
+	}
+	literal := len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) })
+	if e, n := g.Eject, len(g.Members); e != nil && literal && e.Share*float64(n) < 1-1e-9 {
+		r.warnNoEffect(fmt.Sprintf("a share of %v of %s is less than one member", e.Share, counted(n, "member")), &g.Eject)
+	}
+	if !has(spec.TCP, spec.UDP, spec.Unix, spec.Unixgram) {
+		r.warnNoEffect("built-in members are always up", &g.Check)
+	}
+	d := &g.Dial
+	if !has(spec.TCP, spec.UDP) {
+		const why = "the group has no TCP or UDP members"
+		for _, k := range []any{&d.Source, &d.Interface, &d.Mark, &d.DSCP} {
+			r.warnNoEffect(why, k)
+		}
+	}
+	if !has(spec.TCP) {
+		t := &d.TCP // buffers are set on all sockets
+		for _, k := range []any{&t.Nagle, &t.KeepAlive, &t.KeepAliveInterval, &t.KeepAliveCount, &t.UserTimeout, &t.FastOpen, &t.MPTCP, &t.Congestion} {
+			r.warnNoEffect("the group has no TCP members", k)
+		}
+	}
+	if c := g.Check; c != nil && d.Transparent && !c.Source.IsValid() && has(spec.TCP, spec.UDP) {
+		r.warn(r.at(&g.Check, &d.Source, g), fault{problem: "checks have no client to connect from: they come from an address of this host, which members must answer", allowed: "source of the check to choose the address"})
+	}
+}
+
+// isName reports whether an endpoint has a host name, which stands for any number of addresses.
+func isName(e spec.Endpoint) bool {
+	return (e.Kind == spec.TCP || e.Kind == spec.UDP) && !e.Addr().IsValid()
+}
+
+// counted returns a number of things: 1 member, 2 members.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -287,4 +288,26 @@ func TestDrainWaitsForRecords(t *testing.T) {
 	if err := <-drained; err != nil {
 		t.Error(err)
 	}
+}
+
+// Stats of an engine that is closed are those of its end, for everybody who asks.
+func TestStatsAfterClose(t *testing.T) {
+	r := newRig(t, Config{Loops: 2})
+	a, _ := r.flow("tcp4", "tcp4", ListenConfig{})
+	io.WriteString(a, "hello")
+	eventually(t, "the bytes are counted", func() bool { s := r.e.Stats(); return s.Total().BytesWritten == 5 })
+	r.e.Close()
+	r.expect(CauseClosed)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				s := r.e.Stats()
+				if sum := s.Total(); sum.Flows != 0 || sum.BytesWritten != 5 || sum.Ended[CauseClosed] != 1 || sum.LongestTurn <= 0 {
+					t.Errorf("%+v", sum)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -198,11 +198,10 @@ func (e *Engine) Stats() Stats {
 	s := Stats{Loops: make([]LoopStats, len(e.loops))}
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
-		read := func() { e.loopStats(i, &s.Loops[i]) }
 		wg.Add(1)
-		if !l.post(request{do: read, wg: &wg}) {
+		if !l.post(request{do: func() { e.loopStats(i, &s.Loops[i]) }, wg: &wg}) {
 			<-l.ended
-			read()
+			s.Loops[i] = l.stats
 			wg.Done()
 		}
 	}
@@ -215,7 +214,7 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// loopStats reads the counters of one loop, on its goroutine or when it has ended.
+// loopStats reads the counters of one loop, on its goroutine.
 func (e *core) loopStats(i int, s *LoopStats) {
 	l, d := e.loops[i], e.datagrams.all[i]
 	d.readAllDrops()

@@ -146,6 +146,7 @@ func (l *loop) run() {
 	for _, w := range l.walks {
 		w.wg.Done()
 	}
+	l.stats.LongestTurn = l.stall.longest(l.now)
 	l.free()
 	close(l.ended)
 }

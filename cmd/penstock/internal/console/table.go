@@ -89,8 +89,25 @@ func (t *table) widths(width int) []int {
 	return w
 }
 
+// hidden returns the heads of the columns that do not fit into width, if that is not 0.
+func (t *table) hidden(width int) (heads []string) {
+	if width == 0 {
+		return nil
+	}
+	end := -gap
+	for i, w := range t.widths(width) {
+		if w > 0 {
+			end += gap + w
+		}
+		if w == 0 || end > width {
+			heads = append(heads, t.cols[i].head)
+		}
+	}
+	return heads
+}
+
 // least returns the least width of column i, which is w cells wide, if shrinking columns
-// need at least min cells.
+// need at least minimum cells.
 func (t *table) least(i, w, minimum int) int {
 	if !t.cols[i].shrinks {
 		return w
@@ -140,6 +157,9 @@ func (t *table) line(w []int, cells []string) string {
 func (t *table) print(o out) {
 	for _, line := range t.lines(o.width) {
 		fmt.Fprintln(o, line)
+	}
+	if hidden := t.hidden(o.width); len(hidden) > 0 {
+		fmt.Fprintf(o, "(hidden at this width: %s)\n", strings.Join(hidden, ", "))
 	}
 }
 

@@ -18,6 +18,8 @@ var keyHelp = [][2]string{
 	{"", "member or listener: show its flows"},
 	{"esc", "close the details, or clear the filter"},
 	{"K, delete", "end the flow (asks first)"},
+	{"d, D, e, r", "member: drain, disable, enable, restore (asks first)"},
+	{"w", "member: set its weight"},
 	{"/", "filter flows: an address or network, group=, member=,"},
 	{"", "listener=, route=, state=, kind=, path=, older=5m,"},
 	{"", "younger=, idle=, min-bytes=1MiB"},
@@ -74,6 +76,8 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 		return m.enter()
 	case "K", "delete":
 		m.confirm()
+	case "d", "D", "e", "r", "w":
+		m.memberPrompt(name)
 	case "/":
 		m.prompt, m.input = askFilter, filterLine(&m.filter)
 		if m.input != "" {
@@ -99,10 +103,16 @@ func (m *model) answer(name, text string) tea.Cmd {
 		m.notify(false, "no flow was ended")
 		return nil
 	}
+	if m.prompt == askMember {
+		return m.answerMember(name)
+	}
 	switch name {
 	case "esc":
-		m.prompt = nothing
+		m.prompt, m.notice = nothing, ""
 	case "enter":
+		if m.prompt == askWeight {
+			return m.setWeight()
+		}
 		f, err := parseFilter(m.input)
 		if err != nil {
 			m.notify(true, err.Error())
@@ -205,6 +215,12 @@ func (m *model) confirm() {
 func (m *model) question() string {
 	if m.prompt == askKill {
 		return fmt.Sprintf("end flow %d of %s? y/n ", m.killTarget.ID, printable(address(m.killTarget.Client)))
+	}
+	switch m.prompt {
+	case askMember:
+		return m.action.question()
+	case askWeight:
+		return fmt.Sprintf("weight of %s (now %d; 1 to 256, 0: as configured): %s", printable(memberName(&m.action.member)), m.action.member.Weight, m.input)
 	}
 	return "filter: " + m.input
 }

@@ -34,6 +34,11 @@ type (
 		api.FlowDetail
 		err error
 	}
+	memberMsg struct {
+		api.Members
+		group string
+		err   error
+	}
 	killedMsg struct {
 		id  uint64
 		err error
@@ -59,6 +64,8 @@ const (
 	nothing prompt = iota
 	askFilter
 	askKill
+	askMember
+	askWeight
 )
 
 // keptEvents is the number of events that the view keeps.
@@ -99,7 +106,9 @@ type model struct {
 	prompt        prompt
 	input         string
 	killTarget    api.Flow
-	notice        string // shown until the next key
+	action        memberAction
+	hidden        []string // columns that do not fit, of what is shown
+	notice        string   // shown until the next key
 	noticeIsError bool
 }
 
@@ -175,6 +184,12 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.notify(true, "the flow has ended")
 		case msg.err == nil && m.detail.ID == msg.ID:
 			m.detail = &msg.FlowDetail
+		}
+	case memberMsg:
+		if !m.failed(msg.err) && len(msg.Members.Members) > 0 {
+			at := &msg.Members.Members[0]
+			m.notify(false, fmt.Sprintf("%s/%s: %s, weight %d, %s", msg.group, memberName(at), at.State, at.Weight, plural(at.Flows, "flow")))
+			return m, m.refresh()
 		}
 	case killedMsg:
 		if !m.failed(msg.err) {

@@ -32,7 +32,7 @@ func (m *model) overview(room int) []line {
 		{eventTable(m.events), eventStyle, eventPane},
 	} {
 		if len(s.rows) > 0 {
-			sections = append(sections, section{s.lines(m.width), s.style, s.pane})
+			sections = append(sections, section{m.lines(s.table), s.style, s.pane})
 		}
 	}
 	share := shareRows(sections, room-len(body))

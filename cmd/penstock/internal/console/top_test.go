@@ -271,3 +271,72 @@ func TestSpark(t *testing.T) {
 		t.Error(len(h))
 	}
 }
+
+// A key in the Members pane asks first, and names what the change does to whom.
+func TestMemberActions(t *testing.T) {
+	d := newDaemon()
+	r := newRig(t, d)
+	client, err := api.NewClient(r.admin, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	v := newView(t, 120, 24).busy(d)
+	v.client = client
+	v.press("d")
+	contains(t, v.shown(), "no member selected")
+	v.press("3", "d")
+	contains(t, v.shown(), "y/n? drain tcp://10.0.0.1:80: no new flows, 3 open flows go on")
+	if v.press("n"); v.prompt != nothing || len(r.changes) != 0 {
+		t.Errorf("no is taken for yes: %+v", r.changes)
+	}
+	do := func(keys ...string) {
+		t.Helper()
+		before := len(r.changes)
+		v.press(keys[:len(keys)-1]...)
+		last := keys[len(keys)-1]
+		code := []rune(last)[0]
+		if last == "enter" {
+			code = tea.KeyEnter
+		}
+		cmd := v.key(tea.KeyPressMsg{Code: code, Text: strings.TrimPrefix(last, "enter")})
+		if cmd == nil {
+			t.Fatalf("%q does nothing: %s", keys, v.shown())
+		}
+		v.tell(cmd())
+		if len(r.changes) != before+1 {
+			t.Fatalf("%q: %d changes", keys, len(r.changes)-before)
+		}
+	}
+	do("d", "y")
+	contains(t, v.shown(), "web/tcp://10.0.0.1:80: drained, weight 10, 3 flows")
+	v.tell(groupsMsg{Groups: api.Groups{Groups: d.groups}}).press("D")
+	contains(t, v.shown(), "y/n? disable tcp://10.0.0.1:80: ENDS 3 open flows, no new ones")
+	do("y")
+	do("e", "y")
+	do("r", "y")
+	if c := r.changes[3]; c.State != "file" || c.Weight == nil || *c.Weight != 0 {
+		t.Errorf("restore: %+v", c)
+	}
+	v.press("w", "300")
+	v.key(tea.KeyPressMsg{Code: tea.KeyEnter})
+	contains(t, v.shown(), "allowed: 1 to 256")
+	v.press("backspace")
+	do("enter")
+	if c := r.changes[4]; c.Weight == nil || *c.Weight != 30 || c.State != "" {
+		t.Errorf("weight: %+v", c)
+	}
+	// The only member of a group.
+	v.tell(groupsMsg{Groups: api.Groups{Groups: d.groups}}).press("G", "D")
+	contains(t, v.shown(), "ENDS 0 open flows, no new ones; LAST available member of resolvers")
+}
+
+// A terminal that is too narrow for a table tells which columns are missing.
+func TestNarrowTellsWhatIsHidden(t *testing.T) {
+	v := newView(t, 50, 24).busy(newDaemon()).press("2")
+	contains(t, v.shown(), "hidden: DOWN, UP, AGE, LISTENER, GROUP, IDLE", " 1  2 Flows  3 ")
+	v.tell(tea.WindowSizeMsg{Width: 200, Height: 24})
+	if shown := v.shown(); strings.Contains(shown, "hidden:") || !strings.Contains(shown, "LISTENER  GROUP  IDLE") {
+		t.Error(shown)
+	}
+}

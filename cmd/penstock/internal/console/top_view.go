@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,9 +65,18 @@ func (m *model) screen() []string {
 	if m.width <= 0 || m.height <= 0 {
 		return nil
 	}
+	m.hidden = nil
 	lines := []line{m.title(), m.tabs()}
 	room := max(0, m.height-3)
 	body := m.body(room)
+	if len(m.hidden) > 0 && room > 2 {
+		body = m.body(room - 1)
+		body = body[:min(len(body), room-1)]
+		for len(body) < room-1 {
+			body = append(body, nil)
+		}
+		body = append(body, styled("hidden: "+strings.Join(m.hidden, ", "), faint))
+	}
 	body = body[:min(len(body), room)]
 	lines = append(lines, body...)
 	for len(lines) < m.height-1 {
@@ -101,6 +111,9 @@ func (m *model) title() line {
 	return append(l, piece{"  " + printable(m.flags.Admin), faint})
 }
 
+// allTabs is the width from which on every pane has its name in the list.
+const allTabs = 56
+
 func (m *model) tabs() line {
 	var l line
 	for i, name := range paneNames {
@@ -108,12 +121,26 @@ func (m *model) tabs() line {
 		if i == m.pane {
 			style = chosen
 		}
-		l = append(l, piece{fmt.Sprintf(" %d %s ", i+1, name), style})
+		if text := fmt.Sprintf(" %d %s ", i+1, name); i == m.pane || m.width >= allTabs {
+			l = append(l, piece{text, style})
+		} else {
+			l = append(l, piece{fmt.Sprintf(" %d ", i+1), style})
+		}
 	}
 	if f := filterLine(&m.filter); f != "" {
 		l = append(l, piece{"  " + printable(f), warn})
 	}
 	return l
+}
+
+// lines returns the lines of a table, and notes the columns that do not fit.
+func (m *model) lines(t *table) []string {
+	for _, head := range t.hidden(m.width) {
+		if !slices.Contains(m.hidden, head) {
+			m.hidden = append(m.hidden, head)
+		}
+	}
+	return t.lines(m.width)
 }
 
 // foot returns the last line: a prompt, an error, or the keys.
@@ -132,7 +159,14 @@ func (m *model) foot() line {
 	case m.detail != nil:
 		return styled("esc back  K end flow  j/k scroll  q quit", faint)
 	}
-	return styled("? help  tab pane  / filter  s sort  enter details  K end flow  p pause  q quit", faint)
+	keys := "? help  tab pane  / filter  s sort  enter details  K end flow  p pause  q quit"
+	if m.pane == memberPane {
+		keys = "? help  enter flows  d drain  D disable  e enable  r restore  w weight  q quit"
+	}
+	if m.width < allTabs {
+		keys = "? help  tab pane  enter open  q quit"
+	}
+	return styled(keys, faint)
 }
 
 func (m *model) body(room int) []line {
@@ -157,7 +191,7 @@ func (m *model) body(room int) []line {
 		return m.list(room, m.memberTable(), "no members", memberStyle)
 	case listenerPane:
 		table := listenerTable(&m.status.Sample, &m.rates)
-		paths := pathTable(m.status.Paths).lines(m.width)
+		paths := m.lines(pathTable(m.status.Paths))
 		below := min(len(paths)+1, room/2)
 		body := m.list(room-below, table, "no listeners", nil)
 		if below > 1 {
@@ -193,7 +227,7 @@ func (m *model) list(room int, t *table, sum string, style func(string) lipgloss
 	if len(t.rows) == 0 {
 		return []line{styled(sum, faint)}
 	}
-	rows := t.lines(m.width)
+	rows := m.lines(t)
 	shown := max(1, room-1)
 	if m.pane == flowPane && room > 3 {
 		shown--

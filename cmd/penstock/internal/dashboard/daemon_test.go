@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
+
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
 )
@@ -28,6 +30,7 @@ listeners:
   names:
     listen: udp://127.0.0.1:0
     to: echoes
+    removed: {live-flows: close}
 groups:
   echoes:
     members: ["echo:"]
@@ -39,14 +42,8 @@ admin:
   read-token-file: DIR/read-token
 `
 
-// daemon builds and runs penstock, and returns the origin of its page and a client of its API.
-func daemon(t *testing.T) (origin string, client *api.Client) {
-	t.Helper()
-	dir := t.TempDir()
-	return startDaemon(t, dir, strings.ReplaceAll(configuration, "DIR", dir))
-}
-
-// startDaemon does that with a configuration, in a folder that gets it.
+// startDaemon builds and runs penstock with a configuration in a folder, and returns the origin of its page
+// and a client of its API.
 func startDaemon(t *testing.T, dir, text string) (origin string, client *api.Client) {
 	t.Helper()
 	binary := filepath.Join(dir, "penstock")
@@ -62,7 +59,8 @@ func startDaemon(t *testing.T, dir, text string) (origin string, client *api.Cli
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(binary, "run", "-c", filepath.Join(dir, "penstock.yaml"))
+	cmd := exec.Command(binary, "run", "-c", "penstock.yaml")
+	cmd.Dir = dir
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +103,9 @@ func startDaemon(t *testing.T, dir, text string) (origin string, client *api.Cli
 // kill ends a connection.
 func TestDaemon(t *testing.T) {
 	in := browser(t)
-	origin, client := daemon(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "penstock.yaml")
+	origin, client := startDaemon(t, dir, strings.ReplaceAll(configuration, "DIR", dir))
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	listeners, err := client.Listeners(ctx)
@@ -207,4 +207,36 @@ func TestDaemon(t *testing.T) {
 		t.Errorf("the connection went on: %d, %v", n, err)
 	}
 	b.soon("the flow is gone", fmt.Sprintf("!document.querySelector(\"#flow-list [data-id='%d']\")", first.ID))
+
+	// What was done is told: the flow with its cause, the end with who asked for it.
+	b.soon("the ended flow is listed", fmt.Sprintf("[...document.querySelectorAll('#ended-list tbody tr')].some(tr => tr.querySelector('[title=\"Flow %d\"]') && tr.innerText.includes('killed'))", first.ID))
+	ended, err := client.Ended(ctx, api.Filter{Listener: "front"}, false, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ended.Flows) != 1 || ended.Flows[0].ID != first.ID || ended.Flows[0].Cause != "killed" || ended.Flows[0].Up.Bytes != 4000 || ended.Flows[0].Connect == 0 {
+		t.Errorf("ended flows are %+v", ended.Flows)
+	}
+	b.soon("the event has its actor", fmt.Sprintf("[...document.querySelectorAll('#event-list li')].some(li => li.innerText.includes('%d') && /the flow was ended by full token, 127\\.0\\.0\\.1:/.test(li.innerText))", first.ID))
+
+	// A reload is looked at before it is made: it ends the flows of a listener that the file no longer has.
+	b.soon("the file says what runs", "document.getElementById('diff').innerText === 'The file says what runs.'")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := bytes.Index(text, []byte("  names:\n"))
+	shorter := slices.Concat(text[:names], text[bytes.Index(text, []byte("groups:\n")):])
+	if err := os.WriteFile(file, shorter, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.key(kb.Escape) // the detail
+	b.click("#reload-now")
+	b.soon("the effect is told", "document.querySelector('dialog.confirm[open] .effect')?.innerText === 'Ends or drains 2 flows.'")
+	if got := b.texts("dialog.confirm[open] .changes li"); len(got) == 0 || !strings.HasPrefix(got[0], "listener names removed – 2 flows end or drain") {
+		t.Errorf("the changes are %q", got)
+	}
+	b.click("dialog.confirm[open] [type=submit]")
+	b.soon("the listener is gone", "[...document.querySelectorAll('#listener-list tbody tr')].every(tr => !tr.innerText.startsWith('names')) && document.querySelectorAll('#listener-list tbody tr').length === 2")
+	b.soon("the reload has its actor", "[...document.querySelectorAll('#event-list li')].some(li => /reload[^]*by full token, /.test(li.innerText))")
 }

@@ -2,9 +2,10 @@
 // as they are in page, embedded. There is no build step. The page asks its own
 // server and nobody else, by the API that docs/api/openapi.yaml describes.
 //
-// page/main.js keeps the connection and gives what comes in to one module for
-// each part of the page; page/dom.js is the only one that makes elements, and
-// sets text as text: names come from clients and files.
+// page/main.js passes what comes in to one module for each part of the page. It comes from
+// page/feed.js, which runs in a worker that all tabs share (page/worker.js), or in the
+// page where the browser has none; page/topology.js asks for listeners and groups. Only
+// page/dom.js makes elements, and it sets text as text: names come from clients and files.
 //
 // The charts are uPlot, in page/uplot with its licence and version;
 // renew-uplot brings another one.

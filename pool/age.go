@@ -9,296 +9,295 @@ import (
 	"weak"
 )
 
-// A book is the part of a pool that hits do not touch.
-type book[T any] struct {
-	mu     sync.Mutex
-	regret regret
-	waited int // collections that did not count, because the pool is patient
+// coldState is the part of a pool that a hit does not use.
+type coldState[T any] struct {
+	mu        sync.Mutex
+	retention retention
+	skipped   int // collections since the last step of ageing
 
-	watch   atomic.Bool  // New is to be timed
-	newTime atomic.Int64 // what New took meanwhile, in nanoseconds
-	refused atomic.Uint64
-	cycles  atomic.Uint64         // how often the pool aged
-	alarm   atomic.Pointer[alarm] // tells of the end of the next collection; nil at rest
+	timeNew  atomic.Bool  // New is timed
+	newTime  atomic.Int64 // of New while timeNew is set, in nanoseconds
+	refused  atomic.Uint64
+	steps    atomic.Uint64            // of ageing
+	notifier atomic.Pointer[notifier] // of the end of the next collection; nil if the pool is empty
 
-	// For collections that come too fast for the alarm; under mu. See idle.
-	seen   uint64        // collections, when the alarm was set
-	missed bool          // there was more than one between the last two alarms
-	nap    *time.Timer   // calls idle
-	delay  time.Duration // what nap waits for
-	calls  uint64        // calls of the pool when nap was set
+	// For collections that follow each other too fast for the notifier; under mu. See onIdle.
+	cyclesAtArm  uint64        // collections when the notifier was set
+	missedCycle  bool          // more than one ended between the last two notifications
+	idleTimer    *time.Timer   // calls onIdle
+	idleDelay    time.Duration // of idleTimer
+	callsAtTimer uint64        // calls of the pool when idleTimer was set
 
-	// Of a pool without locks, under mu.
-	primary *generation[T] // what Pool.local points into
-	held    *generation[T] // the victim, while the pool is patient
-	past    []*past[T]     // the victim and older ones, until they are freed
-	demoted uint64         // collections, when the victim became that
-	total   tally          // what was counted in generations that are freed
-	freed   uint64         // objects that were freed with them
+	// For a pool without locks; under mu.
+	primary        *generation[T]      // Pool.local points to its first shard
+	retained       *generation[T]      // the victim, while a step of ageing takes more than one collection
+	old            []*oldGeneration[T] // the victim and older ones, until they are freed
+	cyclesAtDemote uint64              // collections when the victim was demoted
+	total          tally               // of the generations that were freed
+	freed          uint64              // objects that were freed with them
 
-	locked locked[T] // of a pool with Drop or Max
+	locked locked[T] // for a pool with Drop or Max
 }
 
-// A generation is the shards of all CPUs between two collections.
+// A generation has the shards of all CPUs between two collections.
 type generation[T any] struct {
 	shards []shard[T]
 	counts []counts
 }
 
-// A past is a generation that is not the primary one any more. It does not keep
-// the shards: the collector frees them unless somebody is at work there.
-type past[T any] struct {
+// An oldGeneration is a generation that is no longer the primary one. It refers to its
+// shards weakly: the collector frees them unless a goroutine is using one.
+type oldGeneration[T any] struct {
 	shards weak.Pointer[shard[T]]
 	counts []counts
-	taken  atomic.Int64 // by CPUs that came after it, and have no counts here
+	taken  atomic.Int64 // by CPUs that had no shard in it
 }
 
-// left returns how many objects are left of it.
-func (g *past[T]) left() int { return left(g.counts) - int(g.taken.Load()) }
+// left returns the number of objects that are left in g.
+func (g *oldGeneration[T]) left() int { return left(g.counts) - int(g.taken.Load()) }
 
-// first returns the first of the shards, or nil if they are freed. It must not be
+// first returns the first of the shards, or nil if they have been freed. It must not be
 // called in a section, because it may wait for the collector.
-func (g *past[T]) first() *shard[T] {
+func (g *oldGeneration[T]) first() *shard[T] {
 	if g == nil {
 		return nil
 	}
 	return g.shards.Value()
 }
 
-// ledger returns the pool's book, a new one at the first call.
-func (p *Pool[T]) ledger() *book[T] {
-	if b := p.book.Load(); b != nil {
-		return b
+// state returns the pool's coldState, which it makes at the first call.
+func (p *Pool[T]) state() *coldState[T] {
+	if cold := p.cold.Load(); cold != nil {
+		return cold
 	}
-	b := &book[T]{}
+	cold := &coldState[T]{}
 	if p.exact() {
-		b.locked.shards = make([]lockedShard[T], p.gate.width())
+		cold.locked.shards = make([]lockedShard[T], p.gate.width())
 	}
-	p.book.CompareAndSwap(nil, b)
-	return p.book.Load()
+	p.cold.CompareAndSwap(nil, cold)
+	return p.cold.Load()
 }
 
-// open makes a primary generation that has shard number id.
+// open makes a primary generation with a shard of number id.
 func (p *Pool[T]) open(id int) {
-	b := p.ledger()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.primary != nil && id < len(b.primary.shards) {
+	cold := p.state()
+	cold.mu.Lock()
+	defer cold.mu.Unlock()
+	if cold.primary != nil && id < len(cold.primary.shards) {
 		return
 	}
-	p.demote(b) // there may be more CPUs than there were
+	p.demote(cold) // there may be more CPUs than there were
 	width := max(p.gate.width(), int(p.size.Load()))
 	g := &generation[T]{shards: make([]shard[T], width), counts: make([]counts, width)}
 	for i := range g.shards {
 		g.shards[i].counts = &g.counts[i]
 	}
-	b.primary = g
+	cold.primary = g
 	p.local.Store(&g.shards[0])
 	p.size.Store(uintptr(width))
-	p.arm(b)
+	p.arm(cold)
 }
 
-// demote makes the primary generation the victim. b.mu is held.
-func (p *Pool[T]) demote(b *book[T]) {
-	g := b.primary
+// demote makes the primary generation the victim. cold.mu is held.
+func (p *Pool[T]) demote(cold *coldState[T]) {
+	g := cold.primary
 	if g == nil {
 		return
 	}
-	old := &past[T]{shards: weak.Make(&g.shards[0]), counts: g.counts}
-	b.past = append(b.past, old)
-	b.primary = nil
-	// victim before local: whoever finds nothing in the primary generation looks
-	// whether there is a new victim.
+	old := &oldGeneration[T]{shards: weak.Make(&g.shards[0]), counts: g.counts}
+	cold.old = append(cold.old, old)
+	cold.primary = nil
+	// victim before local: a Get that finds nothing in the primary generation checks
+	// for a new victim.
 	p.victim.Store(old)
 	p.local.Store(nil)
 }
 
-// An alarm tells that a collection ended. There are two ways, both once: its
-// cleanup runs, which may take a while, or somebody finds weak to be cleared,
-// which it is at once.
-type alarm struct {
+// A notifier reports, once, that a collection has ended: a cleanup is called, which may
+// take a while, and weak is cleared, which happens at once.
+type notifier struct {
 	weak weak.Pointer[sentinel]
 }
 
-// A sentinel is garbage from birth. It is too large for the tiny allocator, which
-// would tie its life to that of its neighbours. One that is born while the
-// collector marks outlives that collection.
+// A sentinel is an object that nothing refers to, and that the next collection frees. It
+// is too large for the tiny allocator, which would free it together with its neighbours.
+// A sentinel made while the collector marks survives that collection.
 type sentinel [4]uintptr
 
-// arm asks to be told of the end of the next collection, unless that is so
-// already. The cleanup refers to p, so p lives on until then, reachable or not.
-// b.mu is held.
-func (p *Pool[T]) arm(b *book[T]) {
-	if b.alarm.Load() != nil {
+// arm sets a notifier for the end of the next collection, unless there is one. The cleanup
+// refers to p, so p is not freed before that. cold.mu is held.
+func (p *Pool[T]) arm(cold *coldState[T]) {
+	if cold.notifier.Load() != nil {
 		return
 	}
-	a := &alarm{weak.Make(new(sentinel))}
-	b.alarm.Store(a)
-	// Another sentinel: to look at one through a weak pointer while the collector
-	// marks keeps it alive.
-	runtime.AddCleanup(new(sentinel), func(a *alarm) { p.collected(a) }, a)
-	b.seen = collections()
+	a := &notifier{weak.Make(new(sentinel))}
+	cold.notifier.Store(a)
+	// This is a second sentinel, because reading a weak pointer while the collector marks
+	// keeps the object alive.
+	runtime.AddCleanup(new(sentinel), func(a *notifier) { p.collected(a) }, a)
+	cold.cyclesAtArm = collections()
 	if p.exact() {
-		p.wake(b)
+		p.startIdleTimer(cold)
 	}
 }
 
-// collected is called when a collection ended, which a tells.
-func (p *Pool[T]) collected(a *alarm) {
-	b := p.book.Load()
-	p.age(b, a)
-	p.dropLeaving(b)
+// collected is called by the cleanup of a, when a collection has ended.
+func (p *Pool[T]) collected(a *notifier) {
+	cold := p.cold.Load()
+	p.age(cold, a)
+	p.dropLeaving(cold)
 }
 
-// notice ages the pool if a collection ended and the cleanup has not run yet. It
-// must not be called in a section.
+// notice ages the pool if a collection has ended and the cleanup has not run yet. It must
+// not be called in a section.
 func (p *Pool[T]) notice() {
-	if b := p.book.Load(); b != nil {
-		if a := b.alarm.Load(); a != nil && a.weak.Value() == nil {
-			p.age(b, a)
+	if cold := p.cold.Load(); cold != nil {
+		if a := cold.notifier.Load(); a != nil && a.weak.Value() == nil {
+			p.age(cold, a)
 		}
 	}
 }
 
-// age moves the generations on, once for each alarm.
-func (p *Pool[T]) age(b *book[T], a *alarm) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.alarm.Load() == a {
-		p.ageLocked(b)
+// age makes one step of ageing for each notifier.
+func (p *Pool[T]) age(cold *coldState[T], a *notifier) {
+	cold.mu.Lock()
+	defer cold.mu.Unlock()
+	if cold.notifier.Load() == a {
+		p.ageLocked(cold)
 	}
 }
 
-// ageLocked is age. b.mu is held.
-func (p *Pool[T]) ageLocked(b *book[T]) {
-	p.fold(b)
-	patience := b.regret.patience(b.sum(), b.newTime.Swap(0), time.Now())
+// ageLocked is age with cold.mu held.
+func (p *Pool[T]) ageLocked(cold *coldState[T]) {
+	p.fold(cold)
+	wanted := cold.retention.cyclesPerStep(cold.sum(), cold.newTime.Swap(0), time.Now())
 	now := collections()
-	b.missed = now > b.seen+1
-	if b.waited++; b.waited >= patience {
-		b.waited = 0
+	cold.missedCycle = now > cold.cyclesAtArm+1
+	if cold.skipped++; cold.skipped >= wanted {
+		cold.skipped = 0
 		if p.exact() {
-			b.regret.dropped(b.locked.age())
+			cold.retention.aged(cold.locked.age())
 		} else {
-			b.held = nil
-			if patience > 1 {
-				b.held = b.primary
+			cold.retained = nil
+			if wanted > 1 {
+				cold.retained = cold.primary
 			}
-			p.demote(b)
-			b.demoted = now
-			p.wake(b)
+			p.demote(cold)
+			cold.cyclesAtDemote = now
+			p.startIdleTimer(cold)
 		}
 	}
-	b.watch.Store(b.regret.watch())
-	b.cycles.Add(1)
-	// The old alarm stays until here, so that notice waits for what is under way;
-	// and goes before the look at what is left, so that a later Put arms again.
-	b.alarm.Store(nil)
-	if b.primary != nil || b.held != nil || b.locked.kept() > 0 {
-		p.arm(b)
-		b.missed = b.missed || b.seen > now
+	cold.timeNew.Store(cold.retention.needsNewTime())
+	cold.steps.Add(1)
+	// The old notifier stays until here, so that notice waits for this step. It is removed
+	// before the pool is checked for objects, so that a later Put arms again.
+	cold.notifier.Store(nil)
+	if cold.primary != nil || cold.retained != nil || cold.locked.kept() > 0 {
+		p.arm(cold)
+		cold.missedCycle = cold.missedCycle || cold.cyclesAtArm > now
 	}
 }
 
-// idleAfter is how long a pool must be unused before idle acts.
+// idleAfter is how long a pool must be unused before onIdle ages it.
 const idleAfter = 20 * time.Millisecond
 
-// wake has idle called. b.mu is held.
-func (p *Pool[T]) wake(b *book[T]) {
-	b.calls = b.sum().calls()
-	b.delay = idleAfter
-	if b.nap == nil {
-		b.nap = time.AfterFunc(b.delay, p.idle)
+// startIdleTimer has onIdle called after idleAfter. cold.mu is held.
+func (p *Pool[T]) startIdleTimer(cold *coldState[T]) {
+	cold.callsAtTimer = cold.sum().calls()
+	cold.idleDelay = idleAfter
+	if cold.idleTimer == nil {
+		cold.idleTimer = time.AfterFunc(cold.idleDelay, p.onIdle)
 	} else {
-		b.nap.Reset(b.delay)
+		cold.idleTimer.Reset(cold.idleDelay)
 	}
 }
 
-// idle catches up with a collection that the pool missed. That happens where
-// collections follow each other closely: an alarm's cleanup may run when the
-// next one is on its way, and what is made while the collector marks outlives
-// that collection, the next alarm too; and so does a victim that somebody looks
-// at meanwhile. A pool in use is better off when a collection that it may have
-// missed does not count. Until the next one is over, which may take long, idle
-// comes back after twice the time.
-func (p *Pool[T]) idle() {
-	b := p.book.Load()
-	b.mu.Lock()
-	calls := b.sum().calls()
-	unused := calls == b.calls
-	b.calls = calls
+// onIdle makes up for a collection that the pool has missed, if the pool is not in use.
+// The pool misses collections that follow each other closely: a notifier's cleanup may run
+// during the next collection, and objects that are made while the collector marks survive
+// that collection. This applies to the next notifier, and to a victim that is read
+// meanwhile. For a pool in use it is better that a missed collection does not count. While
+// it is not known whether a collection was missed, onIdle is called again after twice the
+// time.
+func (p *Pool[T]) onIdle() {
+	cold := p.cold.Load()
+	cold.mu.Lock()
+	calls := cold.sum().calls()
+	unused := calls == cold.callsAtTimer
+	cold.callsAtTimer = calls
 	now := collections()
 	again := false
 	switch {
 	case p.exact():
-		again = b.alarm.Load() != nil
-		if again && unused && (b.missed || now > b.seen) {
-			p.ageLocked(b) // sets nap
+		again = cold.notifier.Load() != nil
+		if again && unused && (cold.missedCycle || now > cold.cyclesAtArm) {
+			p.ageLocked(cold) // starts the timer
 			again = false
 		}
-	case b.held == nil && p.victim.Load() != nil:
-		again = now == b.demoted && !(unused && b.missed)
+	case cold.retained == nil && p.victim.Load() != nil:
+		again = now == cold.cyclesAtDemote && !(unused && cold.missedCycle)
 		if !again {
 			p.victim.Store(nil)
 		}
 	}
 	if again {
-		b.delay *= 2
-		b.nap.Reset(b.delay)
+		cold.idleDelay *= 2
+		cold.idleTimer.Reset(cold.idleDelay)
 	}
-	b.mu.Unlock()
-	p.dropLeaving(b)
+	cold.mu.Unlock()
+	p.dropLeaving(cold)
 }
 
-// fold adds up the numbers of the generations that are freed. b.mu is held.
-func (p *Pool[T]) fold(b *book[T]) {
-	rest := b.past[:0]
-	for _, g := range b.past {
+// fold adds the statistics of the generations that have been freed to those of the pool.
+// cold.mu is held.
+func (p *Pool[T]) fold(cold *coldState[T]) {
+	rest := cold.old[:0]
+	for _, g := range cold.old {
 		if g.first() != nil {
 			rest = append(rest, g)
 			continue
 		}
 		p.victim.CompareAndSwap(g, nil)
-		b.total.add(g.counts)
+		cold.total.add(g.counts)
 		n := g.left()
-		b.freed += uint64(n)
-		b.regret.dropped(n)
+		cold.freed += uint64(n)
+		cold.retention.aged(n)
 	}
-	clear(b.past[len(rest):])
-	b.past = rest
+	clear(cold.old[len(rest):])
+	cold.old = rest
 }
 
 // Drain drops all objects in the pool and returns how many there were. When it returns,
 // Drop has returned for each of them, and for each that aged before. Objects that are put
 // while Drain runs may stay in the pool.
 func (p *Pool[T]) Drain() int {
-	b := p.book.Load()
-	if b == nil {
+	cold := p.cold.Load()
+	if cold == nil {
 		return 0
 	}
 	if p.exact() {
-		return p.drainLocked(b)
+		return p.drainLocked(cold)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	cold.mu.Lock()
+	defer cold.mu.Unlock()
 	n := 0
-	p.fold(b)
-	for _, g := range b.past {
+	p.fold(cold)
+	for _, g := range cold.old {
 		if g == p.victim.Load() {
 			n += g.left()
 		}
 	}
-	if b.primary != nil {
-		n += left(b.primary.counts)
+	if cold.primary != nil {
+		n += left(cold.primary.counts)
 	}
-	p.demote(b)
+	p.demote(cold)
 	p.victim.Store(nil)
-	b.held = nil
+	cold.retained = nil
 	return n
 }
 
-// collections returns how many collections ended so far. The number changes
-// while the world is stopped.
+// collections returns the number of collections that have ended. It changes while the
+// world is stopped.
 func collections() uint64 {
 	s := [1]metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(s[:])

@@ -274,7 +274,7 @@ func TestUnlink(t *testing.T) {
 	}
 }
 
-// What is dropped is dropped in slices: whoever waits for the CPU gets it in
+// Objects are dropped in slices: a goroutine that waits for the CPU gets it in
 // between.
 func TestDropYields(t *testing.T) {
 	withProcs(t, 1)
@@ -317,14 +317,14 @@ func TestPatienceShared(t *testing.T) {
 	withProcs(t, 1)
 	made := 0
 	p := Pool[int]{New: func() int { made++; return 1 }}
-	b := p.ledger()
+	cold := p.state()
 	for range 100 {
 		p.Put(1)
 	}
-	b.mu.Lock()
-	b.regret.more = maxPatience - 1
-	b.mu.Unlock()
-	for range maxPatience + 2 { // a little use in each cycle
+	cold.mu.Lock()
+	cold.retention.extraCycles = maxCycles - 1
+	cold.mu.Unlock()
+	for range maxCycles + 2 { // a little use in each cycle
 		p.Put(p.Get())
 		cycle(t, &p)
 	}
@@ -333,31 +333,31 @@ func TestPatienceShared(t *testing.T) {
 	}
 	// The last use: a generation is held, and there is no other.
 	p.Put(p.Get())
-	b.mu.Lock()
-	b.regret.more, b.waited = maxPatience-1, maxPatience
-	b.mu.Unlock()
+	cold.mu.Lock()
+	cold.retention.extraCycles, cold.skipped = maxCycles-1, maxCycles
+	cold.mu.Unlock()
 	cycle(t, &p)
-	b.mu.Lock()
-	if b.held == nil || b.primary != nil {
-		t.Error("a patient pool does not hold its victim")
+	cold.mu.Lock()
+	if cold.retained == nil || cold.primary != nil {
+		t.Error("a pool whose steps take several collections does not retain its victim")
 	}
-	b.mu.Unlock()
+	cold.mu.Unlock()
 	for range 3 {
 		cycle(t, &p)
 	}
 	if s := p.Stats(); s.Kept != 0 {
 		t.Fatalf("not used, and %+v", s)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.held != nil || b.alarm.Load() != nil {
+	cold.mu.Lock()
+	defer cold.mu.Unlock()
+	if cold.retained != nil || cold.notifier.Load() != nil {
 		t.Fatal("an idle pool holds a generation, or waits for a collection")
 	}
-	b.held = &generation[int]{}
-	b.mu.Unlock()
+	cold.retained = &generation[int]{}
+	cold.mu.Unlock()
 	p.Drain()
-	b.mu.Lock()
-	if b.held != nil {
+	cold.mu.Lock()
+	if cold.retained != nil {
 		t.Fatal("a drained pool holds a generation")
 	}
 }
@@ -367,35 +367,35 @@ func TestPatienceShared(t *testing.T) {
 func TestIdle(t *testing.T) {
 	manualGC(t)
 	withProcs(t, 1)
-	set := func(b *book[int], missed bool) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.nap.Stop()
-		b.missed = missed
-		b.delay = time.Hour
+	set := func(cold *coldState[int], missed bool) {
+		cold.mu.Lock()
+		defer cold.mu.Unlock()
+		cold.idleTimer.Stop()
+		cold.missedCycle = missed
+		cold.idleDelay = time.Hour
 	}
-	pending := func(b *book[int]) bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.delay == 2*time.Hour && b.nap.Stop()
+	pending := func(cold *coldState[int]) bool {
+		cold.mu.Lock()
+		defer cold.mu.Unlock()
+		return cold.idleDelay == 2*time.Hour && cold.idleTimer.Stop()
 	}
 	t.Run("locked", func(t *testing.T) {
 		drops := 0
 		p := Pool[int]{Drop: func(int) { drops++ }}
 		p.Put(1)
 		cycle(t, &p)
-		b := p.ledger()
-		set(b, true)
+		cold := p.state()
+		set(cold, true)
 		p.Put(2)
-		if p.idle(); drops != 0 || !pending(b) {
+		if p.onIdle(); drops != 0 || !pending(cold) {
 			t.Fatalf("a pool in use dropped %d objects, or is not looked at again", drops)
 		}
-		set(b, false)
-		if p.idle(); drops != 0 || !pending(b) {
+		set(cold, false)
+		if p.onIdle(); drops != 0 || !pending(cold) {
 			t.Fatalf("a pool that missed no collection dropped %d objects, or is not looked at again", drops)
 		}
-		set(b, true)
-		if p.idle(); drops != 1 {
+		set(cold, true)
+		if p.onIdle(); drops != 1 {
 			t.Fatalf("an idle pool that missed a collection dropped %d objects", drops)
 		}
 	})
@@ -406,23 +406,23 @@ func TestIdle(t *testing.T) {
 		var p Pool[int]
 		p.Put(1)
 		cycle(t, &p)
-		b := p.ledger()
-		set(b, true)
+		cold := p.state()
+		set(cold, true)
 		p.Put(2)
-		if p.idle(); p.victim.Load() == nil || !pending(b) {
+		if p.onIdle(); p.victim.Load() == nil || !pending(cold) {
 			t.Fatal("a pool in use lost its victim, or is not looked at again")
 		}
-		set(b, false)
-		if p.idle(); p.victim.Load() == nil || !pending(b) {
+		set(cold, false)
+		if p.onIdle(); p.victim.Load() == nil || !pending(cold) {
 			t.Fatal("a pool that missed no collection lost its victim, or is not looked at again")
 		}
-		set(b, true)
-		b.held = &generation[int]{}
-		if p.idle(); p.victim.Load() == nil {
-			t.Fatal("a patient pool lost its victim")
+		set(cold, true)
+		cold.retained = &generation[int]{}
+		if p.onIdle(); p.victim.Load() == nil {
+			t.Fatal("a pool whose steps take several collections lost its victim")
 		}
-		b.held = nil
-		if p.idle(); p.victim.Load() != nil {
+		cold.retained = nil
+		if p.onIdle(); p.victim.Load() != nil {
 			t.Fatal("an idle pool that missed a collection has a victim")
 		}
 	})
@@ -458,8 +458,8 @@ func TestAgeIdle(t *testing.T) {
 		}
 		eventually(t, "the pool to rest", func() bool {
 			runtime.GC()
-			b := p.ledger()
-			return b.alarm.Load() == nil && b.locked.kept() == 0
+			cold := p.state()
+			return cold.notifier.Load() == nil && cold.locked.kept() == 0
 		})
 		if s := p.Stats(); s.Puts != uint64(procs*each) || s.Drops != s.Puts || s.Kept != 0 {
 			t.Fatalf("%+v", s)
@@ -578,7 +578,7 @@ func TestProcsChangeShared(t *testing.T) {
 	runtime.GOMAXPROCS(1)
 	cycle(t, &p)
 	p.Put(1)
-	if size, n := p.size.Load(), len(p.ledger().primary.shards); size != 2 || n != 2 {
+	if size, n := p.size.Load(), len(p.state().primary.shards); size != 2 || n != 2 {
 		t.Fatalf("%d shards, and the size is %d; there were 2", n, size)
 	}
 }
@@ -588,12 +588,12 @@ func TestDrainWaits(t *testing.T) {
 	entered, release, drained := make(chan bool), make(chan bool), make(chan bool)
 	p := Pool[int]{Drop: func(int) { entered <- true; <-release }}
 	p.Put(1)
-	b := p.ledger()
-	b.mu.Lock()
-	b.locked.age()
-	b.locked.age()
-	b.mu.Unlock()
-	go p.dropLeaving(b)
+	cold := p.state()
+	cold.mu.Lock()
+	cold.locked.age()
+	cold.locked.age()
+	cold.mu.Unlock()
+	go p.dropLeaving(cold)
 	<-entered
 	go func() { p.Drain(); close(drained) }()
 	select {
@@ -613,12 +613,12 @@ func TestNoticeLocked(t *testing.T) {
 	for _, call := range []func(*Pool[int]){func(p *Pool[int]) { p.Put(1) }, func(p *Pool[int]) { p.Get() }} {
 		p := Pool[int]{Drop: func(int) {}}
 		p.Put(1)
-		b := p.ledger()
-		b.alarm.Store(&alarm{}) // its sentinel is gone, and no cleanup tells
+		cold := p.state()
+		cold.notifier.Store(&notifier{}) // its sentinel is gone, and no cleanup tells
 		for range noticeEvery {
 			call(&p)
 		}
-		if n := b.cycles.Load(); n != 1 {
+		if n := cold.steps.Load(); n != 1 {
 			t.Errorf("aged %d times after one collection", n)
 		}
 	}

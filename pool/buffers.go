@@ -24,7 +24,7 @@ type Buffers struct {
 
 	class    [classes]Pool[*byte]
 	oversize atomic.Uint64
-	kept     atomic.Int64 // bytes; only if there is a bound
+	kept     atomic.Int64 // bytes; only counted if there is a Max
 	once     sync.Once
 }
 
@@ -82,7 +82,7 @@ func (b *Buffers) Put(buf []byte) {
 	}
 	c := classOf(n)
 	if classSize(c) > n {
-		c-- // between two classes it serves the smaller
+		c-- // a buffer between two classes is one of the smaller class
 	}
 	size := classSize(c)
 	if b.Max > 0 {
@@ -98,8 +98,8 @@ func (b *Buffers) Put(buf []byte) {
 	b.class[c].Put(unsafe.SliceData(buf))
 }
 
-// countDrops has the buffers that age out counted. It comes before the first use
-// of any class: a Get is one too, after which a pool's ager reads Drop.
+// countDrops has aged buffers subtracted from kept. It is called before the first use of
+// any class, because a pool reads Drop after its first use.
 func (b *Buffers) countDrops() {
 	for c := range b.class {
 		size := int64(classSize(c))
@@ -129,7 +129,7 @@ func (b *Buffers) Stats() BuffersStats {
 	return s
 }
 
-// poisoned is what a pooled buffer holds in a debug build.
+// poisoned is the value of the bytes of a pooled buffer in a debug build.
 const poisoned = 0xDB
 
 func poison(buf []byte) {

@@ -2,7 +2,7 @@ package pool
 
 import "math/bits"
 
-// Buffers come in classes, four a doubling: 64, 80, 96, 112, 128, 160 … bytes.
+// Buffers have four size classes for each power of two: 64, 80, 96, 112, 128, 160 … bytes.
 // Class c holds (4 + c%4) << (minShift - 2 + c/4) bytes.
 const (
 	minShift = 6
@@ -15,8 +15,8 @@ func classSize(c int) int {
 	return (4 + c&3) << (minShift - 2 + c>>2)
 }
 
-// classOf returns the smallest class that holds n bytes, n at most MaxBuffer. It
-// panics if n is negative.
+// classOf returns the smallest class that holds n bytes, which must be at most MaxBuffer.
+// It panics if n is negative.
 func classOf(n int) int {
 	if n <= 1<<minShift {
 		_ = make([]byte, min(n, 0)) // panics as make does

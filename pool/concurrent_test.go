@@ -113,7 +113,7 @@ func testExactlyOnce(t *testing.T, most int, drop bool) {
 		t.Errorf("made %d, dropped %d, but %+v", made.Load(), drops.Load(), s)
 	}
 	if most > 0 {
-		if n := p.ledger().locked.size.Load(); n != 0 {
+		if n := p.state().locked.size.Load(); n != 0 {
 			t.Errorf("an empty pool of at most %d counts %d objects", most, n)
 		}
 	}
@@ -173,7 +173,7 @@ func TestMaxConcurrent(t *testing.T) {
 			if kept > most || int64(kept) != drops.Load()-before || made.Load() != drops.Load() {
 				t.Fatalf("kept %d of at most %d; made %d, dropped %d", kept, most, made.Load(), drops.Load())
 			}
-			if n := p.ledger().locked.size.Load(); n != 0 {
+			if n := p.state().locked.size.Load(); n != 0 {
 				t.Fatalf("an empty pool of at most %d counts %d objects", most, n)
 			}
 		}

@@ -2,11 +2,11 @@
 
 package pool
 
-// A counter is written only by whoever is in its shard, and read by anybody at
-// any time. It is one machine word and not atomic, because an atomic store
-// would cost as much as all the rest of a Put: the Go memory model lets a racing
-// read of a word return some value that was written there, and for statistics
-// any recent one will do. The race detector gets the atomic twin.
+// A counter is written only in a section of its shard, and read by any goroutine at any
+// time. It is one machine word and not atomic, because an atomic store would cost as much
+// as the rest of a Put. By the Go memory model, a racing read of a word returns some value
+// that was written there, and any recent one is good enough for statistics. With the race
+// detector it is atomic.
 type counter uint
 
 func (c *counter) inc() { *c++ }

@@ -4,8 +4,8 @@ package pool
 
 import "sync/atomic"
 
-// A counter is written only by whoever is in its shard, and read by anybody at
-// any time. Under the race detector it is atomic.
+// A counter is written only in a section of its shard, and read by any goroutine at any
+// time. With the race detector it is atomic.
 type counter struct{ v atomic.Uint64 }
 
 func (c *counter) inc() { c.v.Add(1) }

@@ -5,9 +5,9 @@ package pool
 // debugging is whether the build has the tag penstock_debug.
 const debugging = false
 
-type witness struct{}
+type tracker struct{}
 
-func (*witness) got(any)         {}
-func (*witness) put(any)         {}
-func (*witness) left(any)        {}
-func (*witness) leaks() []string { return nil }
+func (*tracker) got(any)         {}
+func (*tracker) put(any)         {}
+func (*tracker) left(any)        {}
+func (*tracker) leaks() []string { return nil }

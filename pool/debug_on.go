@@ -16,16 +16,16 @@ import (
 // debugging is whether the build has the tag penstock_debug.
 const debugging = true
 
-// A witness knows where each object of a pool is. It knows objects by address, and
-// so only pointers, slices, maps and channels. It does not keep them alive.
-type witness struct {
-	mu   sync.Mutex
-	byID map[uintptr]*fate
-	lost []*fate
+// A tracker records where each object of a pool is. It identifies objects by address, so
+// only pointers, slices, maps and channels. It does not keep them alive.
+type tracker struct {
+	mu     sync.Mutex
+	byID   map[uintptr]*objectState
+	leaked []*objectState
 }
 
-// A fate is what last happened to an object.
-type fate struct {
+// An objectState is what last happened to an object.
+type objectState struct {
 	pooled bool
 	stack  []uintptr // of the Get or Put
 	sum    uint64    // of the object's memory when it was put
@@ -48,11 +48,11 @@ func identity(x any) (id uintptr, memory []byte) {
 	case reflect.Map, reflect.Chan, reflect.UnsafePointer:
 		return v.Pointer(), nil
 	}
-	return 0, nil // others, and what has no memory of its own
+	return 0, nil // other kinds, and objects without memory of their own
 }
 
 // got notes that Get returns x.
-func (w *witness) got(x any) {
+func (w *tracker) got(x any) {
 	id, memory := identity(x)
 	if id == 0 {
 		return
@@ -63,14 +63,14 @@ func (w *witness) got(x any) {
 	if f != nil && f.pooled {
 		f.check(memory)
 	} else if f != nil {
-		// Got and never put: the collector had it, and its memory is used anew.
-		w.lost = append(w.lost, f)
+		// Returned by Get and never put: it was collected, and its memory is used again.
+		w.leaked = append(w.leaked, f)
 	}
-	w.set(id, &fate{stack: callers()})
+	w.set(id, &objectState{stack: callers()})
 }
 
 // put notes that x was put.
-func (w *witness) put(x any) {
+func (w *tracker) put(x any) {
 	id, memory := identity(x)
 	if id == 0 {
 		return
@@ -80,11 +80,11 @@ func (w *witness) put(x any) {
 	if f := w.byID[id]; f != nil && f.pooled {
 		panic("pool: put twice; it was put before at\n" + f.where())
 	}
-	w.set(id, &fate{pooled: true, stack: callers(), sum: maphash.Bytes(seed, memory)})
+	w.set(id, &objectState{pooled: true, stack: callers(), sum: maphash.Bytes(seed, memory)})
 }
 
 // left notes that x left the pool for good.
-func (w *witness) left(x any) {
+func (w *tracker) left(x any) {
 	id, memory := identity(x)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,19 +94,19 @@ func (w *witness) left(x any) {
 	}
 }
 
-func (w *witness) set(id uintptr, f *fate) {
+func (w *tracker) set(id uintptr, f *objectState) {
 	if w.byID == nil {
-		w.byID = map[uintptr]*fate{}
+		w.byID = map[uintptr]*objectState{}
 	}
 	w.byID[id] = f
 }
 
-// leaks returns the stacks of the Gets whose objects were not put since.
-func (w *witness) leaks() []string {
+// leaks returns the stack of the Get of each object that was not put back.
+func (w *tracker) leaks() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []string
-	for _, f := range w.lost {
+	for _, f := range w.leaked {
 		all = append(all, f.where())
 	}
 	for _, f := range w.byID {
@@ -119,7 +119,7 @@ func (w *witness) leaks() []string {
 }
 
 // check panics if the object was written to while it was pooled.
-func (f *fate) check(memory []byte) {
+func (f *objectState) check(memory []byte) {
 	if maphash.Bytes(seed, memory) != f.sum {
 		panic("pool: used after Put; it was put at\n" + f.where())
 	}
@@ -130,7 +130,7 @@ func callers() []uintptr {
 	return stack[:runtime.Callers(3, stack)]
 }
 
-func (f *fate) where() string {
+func (f *objectState) where() string {
 	var b strings.Builder
 	for frames := runtime.CallersFrames(f.stack); ; {
 		frame, more := frames.Next()

@@ -33,14 +33,14 @@ func eachProcs(t *testing.T, test func(t *testing.T)) {
 // cycle runs one collection and returns when p has aged by it, or is at rest.
 func cycle[T any](t *testing.T, p *Pool[T]) {
 	t.Helper()
-	b := p.ledger()
-	before, armed := b.cycles.Load(), b.alarm.Load() != nil
+	cold := p.state()
+	before, armed := cold.steps.Load(), cold.notifier.Load() != nil
 	runtime.GC()
 	if !armed {
 		return
 	}
-	eventually(t, "the pool to age", func() bool { return b.cycles.Load() > before })
-	p.dropLeaving(b) // or waits until it is done
+	eventually(t, "the pool to age", func() bool { return cold.steps.Load() > before })
+	p.dropLeaving(cold) // or waits until it is done
 }
 
 // eventually waits for what cond tells of.

@@ -8,39 +8,39 @@ import (
 	"unsafe"
 )
 
-// A pool with Drop or Max has one set of shards for all its life, each with a
-// lock. That costs a few nanoseconds, and every object is within reach from
-// every CPU at any time: for Get, for Drain, for ageing, and for the count.
+// A pool with Drop or Max always has the same shards, each with a lock. A lock costs a few
+// nanoseconds, and makes each object available to each CPU at any time: to Get, Drain,
+// ageing and the count.
 //
 //	Put -> young --(a collection ended)--> old --(the next one ended)--> leaving -> Drop
 //
-// An object moves by being moved from one slice to another under the lock, or
-// with the whole slice.
+// Objects move from one slice to another under the lock, or with the whole slice.
 type lockedShard[T any] struct {
-	mu         sync.Mutex // after locked.mu
+	mu         sync.Mutex // locked after coldState.mu
 	young, old []T
 	tally      tally
 	calls      uint
 	_          [2*cacheLine - 2*unsafe.Sizeof([]T(nil)) - unsafe.Sizeof(sync.Mutex{}) - unsafe.Sizeof(tally{}) - unsafe.Sizeof(uint(0))]byte
 }
 
-// A locked is what a pool with Drop or Max has in its book.
+// locked is the part of coldState for a pool with Drop or Max.
 type locked[T any] struct {
 	shards []lockedShard[T]
-	size   atomic.Int64 // objects, if there is a bound
+	size   atomic.Int64 // objects, if there is a Max
 	gone   atomic.Uint64
 
-	dropping sync.Mutex // held while objects are dropped; before book.mu
+	dropping sync.Mutex // held while objects are dropped; locked before coldState.mu
 
-	leaving [][]T // to be dropped; under book.mu
+	leaving [][]T // to be dropped; under coldState.mu
 }
 
-// noticeEvery is how many calls of a shard there are to one look whether a collection ended.
+// noticeEvery is how many calls of a shard there are for each check whether a collection
+// has ended.
 const noticeEvery = 16
 
 // getLocked is getSlow of a pool with locks.
 func (p *Pool[T]) getLocked(id int) (x T, found bool) {
-	l := &p.ledger().locked
+	l := &p.state().locked
 	id %= len(l.shards)
 	if x, found = l.get(p, id); found {
 		if p.Max > 0 {
@@ -82,7 +82,8 @@ func (l *locked[T]) get(p *Pool[T], id int) (x T, found bool) {
 	return x, false
 }
 
-// lock locks s, the caller's own, and now and then looks whether a collection ended.
+// lock locks s, the caller's own shard, and sometimes checks whether a collection has
+// ended.
 func (p *Pool[T]) lock(s *lockedShard[T]) {
 	s.mu.Lock()
 	if s.calls++; s.calls%noticeEvery == 1 {
@@ -113,8 +114,8 @@ func (s *lockedShard[T]) take(old bool) (x T, found bool) {
 
 // putLocked is putSlow of a pool with locks.
 func (p *Pool[T]) putLocked(id int, x T) {
-	b := p.ledger()
-	l := &b.locked
+	cold := p.state()
+	l := &cold.locked
 	if p.Max > 0 && !l.takeRoom(int64(p.Max)) {
 		p.refuse(x)
 		return
@@ -124,15 +125,15 @@ func (p *Pool[T]) putLocked(id int, x T) {
 	s.young = append(s.young, x)
 	s.tally.puts++
 	s.mu.Unlock()
-	// After the object is there: the pool goes to rest when it finds none.
-	if b.alarm.Load() == nil {
-		b.mu.Lock()
-		p.arm(b)
-		b.mu.Unlock()
+	// Arm after the object has been added, because ageing disarms a pool that is empty.
+	if cold.notifier.Load() == nil {
+		cold.mu.Lock()
+		p.arm(cold)
+		cold.mu.Unlock()
 	}
 }
 
-// takeRoom counts one more object, unless there are most already.
+// takeRoom counts one more object, unless there are already as many as most.
 func (l *locked[T]) takeRoom(most int64) bool {
 	for {
 		n := l.size.Load()
@@ -145,7 +146,7 @@ func (l *locked[T]) takeRoom(most int64) bool {
 	}
 }
 
-// kept returns how many objects there are.
+// kept returns the number of objects.
 func (l *locked[T]) kept() int {
 	n := 0
 	for i := range l.shards {
@@ -157,8 +158,8 @@ func (l *locked[T]) kept() int {
 	return n
 }
 
-// age lets the old objects leave, makes the young ones old, and returns how many
-// leave. book.mu is held.
+// age has the old objects leave, makes the young ones old, and returns how many leave.
+// coldState.mu is held.
 func (l *locked[T]) age() int {
 	n := 0
 	for i := range l.shards {
@@ -171,7 +172,8 @@ func (l *locked[T]) age() int {
 	return n
 }
 
-// leave has xs dropped later, and returns how many they are. book.mu is held.
+// leave adds xs to the objects to be dropped and returns how many they are.
+// coldState.mu is held.
 func (l *locked[T]) leave(xs []T) int {
 	if len(xs) > 0 {
 		l.leaving = append(l.leaving, xs)
@@ -180,11 +182,11 @@ func (l *locked[T]) leave(xs []T) int {
 }
 
 // drainLocked is Drain of a pool with locks.
-func (p *Pool[T]) drainLocked(b *book[T]) int {
-	l := &b.locked
+func (p *Pool[T]) drainLocked(cold *coldState[T]) int {
+	l := &cold.locked
 	l.dropping.Lock()
 	defer l.dropping.Unlock()
-	b.mu.Lock()
+	cold.mu.Lock()
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
@@ -193,32 +195,32 @@ func (p *Pool[T]) drainLocked(b *book[T]) int {
 		s.old, s.young = nil, nil
 		s.mu.Unlock()
 	}
-	b.mu.Unlock()
-	return p.drop(b)
+	cold.mu.Unlock()
+	return p.drop(cold)
 }
 
-// dropLeaving drops what is to leave, and returns when all of it is dropped.
-func (p *Pool[T]) dropLeaving(b *book[T]) {
-	b.locked.dropping.Lock()
-	defer b.locked.dropping.Unlock()
-	p.drop(b)
+// dropLeaving drops the objects that leave, and returns when all of them are dropped.
+func (p *Pool[T]) dropLeaving(cold *coldState[T]) {
+	cold.locked.dropping.Lock()
+	defer cold.locked.dropping.Unlock()
+	p.drop(cold)
 }
 
-// dropSlice is for how long the pool drops objects in one go. Stopping the world
-// takes that much longer if it comes meanwhile.
+// dropSlice is how long the pool drops objects without yielding. Stopping the world may
+// take that much longer.
 const dropSlice = 50 * time.Microsecond
 
-// drop drops what is to leave and returns how many objects that were.
-// locked.dropping is held.
-func (p *Pool[T]) drop(b *book[T]) int {
-	l := &b.locked
+// drop drops the objects that leave and returns how many they were. locked.dropping is
+// held.
+func (p *Pool[T]) drop(cold *coldState[T]) int {
+	l := &cold.locked
 	n := 0
 	start := time.Now()
 	for {
-		b.mu.Lock()
+		cold.mu.Lock()
 		all := l.leaving
 		l.leaving = nil
-		b.mu.Unlock()
+		cold.mu.Unlock()
 		if len(all) == 0 {
 			return n
 		}
@@ -242,7 +244,7 @@ func (p *Pool[T]) dropOne(l *locked[T], x *T) {
 	}
 	l.gone.Add(1)
 	if debugging {
-		p.witness.left(*x)
+		p.tracker.left(*x)
 	}
 	if p.Drop != nil {
 		p.Drop(*x)

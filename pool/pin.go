@@ -9,13 +9,12 @@ import (
 
 // A gate lets one goroutine at a time into each shard.
 //
-// Here a shard belongs to a P of Go's scheduler, and whoever runs on that P is
-// in it: pinning keeps the goroutine on the P, so sections of one shard follow
-// each other. The runtime tolerates these two names for users (they are on the
-// list of golang.org/issue/67401, "do not remove or change the type
-// signature"). Build with the tag penstock_portable to do without them.
+// Here each shard belongs to a P of Go's scheduler. Pinning keeps a goroutine on its P, so
+// sections of one shard follow each other. The runtime permits the use of these two
+// functions ("do not remove or change the type signature", golang.org/issue/67401). With
+// the build tag penstock_portable they are not used.
 //
-// A pinned goroutine must not block, panic or call what users gave us.
+// A pinned goroutine must not block, panic, or call functions of the user.
 type gate struct{}
 
 //go:linkname procPin runtime.procPin
@@ -29,5 +28,5 @@ func (*gate) enter() int { return procPin() }
 
 func (*gate) leave(int) { procUnpin() }
 
-// width returns how many shards there may be. It can grow.
+// width returns the number of shards. It may grow.
 func (*gate) width() int { return runtime.GOMAXPROCS(0) }

@@ -11,8 +11,8 @@ import (
 // A gate lets one goroutine at a time into each shard.
 //
 // Here each shard has a lock, and a sync.Pool of locks remembers which P used
-// which shard last. It needs nothing from the runtime but costs a sync.Pool's
-// Get and Put and a lock for each section.
+// which shard last. It needs nothing from the runtime, but each section costs a Get and a
+// Put of a sync.Pool and a lock.
 type gate struct {
 	lanes atomic.Pointer[[]lane]
 	last  sync.Pool // *lane
@@ -55,5 +55,5 @@ func (g *gate) all() []lane {
 	}
 }
 
-// width returns how many shards there may be.
+// width returns the number of shards.
 func (g *gate) width() int { return len(g.all()) }

@@ -62,19 +62,19 @@ type Pool[T any] struct {
 	// means no limit.
 	Max int
 
-	// local is the first of size shards: the primary generation, one shard per
-	// CPU. It is nil while there is none. size never shrinks, is stored after
-	// local and loaded before it, so local always has size shards or more.
-	witness witness
+	// local is the first of the shards of the primary generation, one per CPU, or nil if
+	// there is no primary generation. size is their number. It never shrinks, is stored
+	// after local and loaded before it, so local always has at least size shards.
+	tracker tracker
 	gate    gate
 	size    atomic.Uintptr
 	local   atomic.Pointer[shard[T]]
-	victim  atomic.Pointer[past[T]] // the primary generation of the last cycle
-	book    atomic.Pointer[book[T]] // all that is not needed on a hit
+	victim  atomic.Pointer[oldGeneration[T]] // the primary generation of the last cycle
+	cold    atomic.Pointer[coldState[T]]     // everything that a hit does not need
 }
 
-// exact reports whether the pool is of the kind with locked shards: whether
-// somebody is told of each object that leaves, or counts on the bound.
+// exact reports whether the pool has locked shards, because it calls Drop, has a Max, or
+// is debugged.
 func (p *Pool[T]) exact() bool { return p.Drop != nil || p.Max > 0 || debugging }
 
 // Get takes an object out of the pool, or makes one with New if there is none. It blocks
@@ -130,8 +130,8 @@ func (p *Pool[T]) Put(x T) {
 	p.putSlow(id, x)
 }
 
-// getSlow is Get when the magazine is empty, or there is none. The caller has
-// entered the gate, and getSlow leaves it.
+// getSlow is Get if the magazine is empty or there is none. The caller has entered the
+// gate, and getSlow leaves it.
 func (p *Pool[T]) getSlow(id int) T {
 	var x T
 	var found bool
@@ -145,25 +145,25 @@ func (p *Pool[T]) getSlow(id int) T {
 		x = p.make()
 	}
 	if debugging {
-		p.witness.got(x)
+		p.tracker.got(x)
 	}
 	return x
 }
 
-// make calls New, and times it if that matters.
+// make calls New, and measures the time if retention needs it.
 func (p *Pool[T]) make() T {
-	b := p.ledger()
-	if !b.watch.Load() {
+	cold := p.state()
+	if !cold.timeNew.Load() {
 		return p.New()
 	}
 	start := time.Now()
 	x := p.New()
-	b.newTime.Add(int64(time.Since(start)))
+	cold.newTime.Add(int64(time.Since(start)))
 	return x
 }
 
-// putSlow is Put when the magazine has no room, or there is none. The caller has
-// entered the gate, and putSlow leaves it.
+// putSlow is Put if the magazine is full or there is none. The caller has entered the
+// gate, and putSlow leaves it.
 func (p *Pool[T]) putSlow(id int, x T) {
 	if !p.exact() {
 		p.putShared(id, x)
@@ -171,16 +171,16 @@ func (p *Pool[T]) putSlow(id int, x T) {
 	}
 	p.gate.leave(id)
 	if debugging {
-		p.witness.put(x)
+		p.tracker.put(x)
 	}
 	p.putLocked(id, x)
 }
 
-// refuse drops x, which Put did not keep.
+// refuse drops x, which Put does not keep.
 func (p *Pool[T]) refuse(x T) {
-	p.ledger().refused.Add(1)
+	p.state().refused.Add(1)
 	if debugging {
-		p.witness.left(x)
+		p.tracker.left(x)
 	}
 	if p.Drop != nil {
 		p.Drop(x)
@@ -189,4 +189,4 @@ func (p *Pool[T]) refuse(x T) {
 
 // Leaks returns the stack of the Get call of each object that was not put back. It is for
 // tests, and returns nil without the build tag penstock_debug.
-func (p *Pool[T]) Leaks() []string { return p.witness.leaks() }
+func (p *Pool[T]) Leaks() []string { return p.tracker.leaks() }

@@ -119,7 +119,7 @@ func TestMax(t *testing.T) {
 				cycle(t, &p)
 				p.Drain()
 			}
-			if n := p.ledger().locked.size.Load(); n != 0 {
+			if n := p.state().locked.size.Load(); n != 0 {
 				t.Fatalf("an empty pool of at most %d counts %d objects", most, n)
 			}
 		})

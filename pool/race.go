@@ -9,9 +9,8 @@ import (
 
 const raceEnabled = true
 
-// The race detector knows nothing of pinning. These two tell it what pinning
-// guarantees: the sections of one shard follow each other. All else in the
-// package is left for it to judge.
+// The race detector does not know about pinning. These two functions tell it what pinning
+// guarantees: the sections of one shard follow each other. It checks everything else.
 
 // raceEnter orders the caller after every section of the shard at p so far.
 func raceEnter(p unsafe.Pointer) { runtime.RaceAcquire(p) }

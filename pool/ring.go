@@ -4,26 +4,27 @@ import "sync/atomic"
 
 // A ring is a bounded queue of objects with one producer and many consumers.
 //
-// The producer (whoever is in the shard that owns the ring) pushes and pops at
-// the head; anybody pops at the tail. Both ends move several objects at once:
+// The producer, which is the goroutine in the shard of the ring, pushes and pops at the
+// head. Consumers, which may be any goroutine, pop at the tail. Both move several objects
+// at once:
 //
 //	        tail            head
 //	         v               v
 //	... gone | o  o  o  o  o | free ...
 //	 popTail ->             <- popHead, push ->
 //
-// Objects between tail and head belong to the ring. A successful move of an
-// index takes what it passed: from then on those slots are the mover's, which
-// copies the objects out and clears the slots.
+// Objects between tail and head belong to the ring. A goroutine that has moved an index
+// owns the slots that the index has passed: it copies the objects out and clears the
+// slots.
 //
-// The producer may write a slot again only when the consumer that emptied it is
-// done. Consumers therefore add what they cleared to done; when done has caught
-// up with tail, every slot before tail is free, and the producer notes that in
-// quiet. No slot carries a mark of its own, so a slot is exactly a T.
+// The producer may write a slot again only when the consumer has cleared it. Therefore
+// consumers add the number of slots that they have cleared to done. When done is equal to
+// tail, every slot before tail is free, and the producer notes that in freeBefore. A slot
+// has no mark of its own, so it is exactly a T.
 type ring[T any] struct {
-	headTail atomic.Uint64 // head in the upper half, tail in the lower; both wrap
-	done     atomic.Uint32 // objects that consumers took and cleared
-	quiet    uint32        // producer only: all slots before it are free
+	headTail   atomic.Uint64 // head in the upper half, tail in the lower; both wrap
+	done       atomic.Uint32 // objects that consumers have taken and cleared
+	freeBefore uint32        // producer only: all slots before it are free
 
 	slots []T // length is a power of two
 
@@ -47,15 +48,15 @@ func (r *ring[T]) len() int {
 // push adds as many of xs as there is room for and returns how many.
 // Producer only.
 func (r *ring[T]) push(xs []T) int {
-	// done before tail: done never passes tail, so if the tail read later equals
-	// it, no consumer was at work when done was read.
+	// done before tail: done is never beyond tail, so if a tail read later is equal to it,
+	// no consumer was clearing slots when done was read.
 	done := r.done.Load()
 	head, tail := unpack(r.headTail.Load())
 	if done == tail {
-		r.quiet = tail
+		r.freeBefore = tail
 	}
 	size := uint32(len(r.slots))
-	n := min(size-(head-r.quiet), uint32(len(xs)))
+	n := min(size-(head-r.freeBefore), uint32(len(xs)))
 	if n == 0 {
 		return 0
 	}
@@ -116,8 +117,8 @@ func (r *ring[T]) take(to []T, at uint32) {
 	}
 }
 
-// A chain is a queue without a bound: a list of rings, each as a rule twice as
-// long as the one before. The producer pushes to the youngest ring, and pops from it first;
+// A chain is an unbounded queue: a list of rings, each usually twice as long as the one
+// before. The producer pushes to the youngest ring, and pops from it first;
 // consumers pop from the oldest and unlink it when it is empty for good.
 type chain[T any] struct {
 	head *ring[T] // producer only
@@ -140,7 +141,7 @@ func (c *chain[T]) push(xs []T) {
 		if len(xs) == 0 {
 			return
 		}
-		// A ring that seems full may only wait for consumers to be done.
+		// A ring may only seem full, while consumers clear slots.
 		size := len(r.slots)
 		if r.len() > size/2 {
 			size *= 2
@@ -168,8 +169,8 @@ func (c *chain[T]) popHead(to []T) int {
 func (c *chain[T]) popTail(to []T) int {
 	r := c.tail.Load()
 	for r != nil {
-		// next before the pop: a ring that has a successor gets nothing more, so
-		// if it is empty after that, it stays empty and may be unlinked.
+		// next before the pop: nothing is pushed to a ring that has a successor, so if it
+		// is empty after that, it stays empty and may be unlinked.
 		next := r.next.Load()
 		if n := r.popTail(to); n > 0 {
 			return n

@@ -123,7 +123,7 @@ func TestRingWraps(t *testing.T) {
 	const start = 1<<32 - 5
 	r.headTail.Store(start<<32 | start)
 	r.done.Store(start)
-	r.quiet = start
+	r.freeBefore = start
 	to := make([]int, 8)
 	for i := range 10 {
 		if n := r.push([]int{1, 2, 3, 4, 5, 6, 7, 8, 9}); n != 8 {

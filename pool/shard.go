@@ -4,27 +4,27 @@ import (
 	"unsafe"
 )
 
-// A pool without Drop and Max has shards that need no lock, in generations. A
-// generation is what the pool took in between two collections:
+// A pool without Drop and Max has shards without locks, in generations. A generation has
+// the objects that were put between two collections:
 //
 //	primary --(a collection ended)--> victim --(the next one ends)--> gone
 //
-// The primary generation is reached through Pool.local. The victim is only
-// weakly referred to: objects are taken out of it, and the next collection frees
-// what is left, with all that the pool had to keep it. Nothing is cleared or
-// walked, and nobody has to know when the last user has left a generation.
+// Pool.local refers to the primary generation. The reference to the victim is weak:
+// objects are taken out of it, and the next collection frees the rest together with the
+// shards. Nothing has to be cleared, and it does not matter when the last goroutine leaves
+// a generation.
 //
-// A shard is one CPU's part of a generation: a magazine that only its CPU
-// touches, with plain loads and stores, and behind it a chain from which the
-// other CPUs take. Objects move between the two several at a time, so that many
-// Gets and Puts share the chain's atomic operations.
+// A shard is the part of a generation for one CPU: a magazine, which only that CPU uses,
+// with plain loads and stores, and a chain, from which other CPUs take objects. Objects
+// move between the two several at a time, so that many Gets and Puts share the atomic
+// operations of the chain.
 //
 //	Put -> [ magazine ] -> half of it when full  -> [ chain ] -> other CPUs
 //	Get <- [ magazine ] <- some of it when empty <- [ chain ]
 //
-// What is in a magazine no other CPU can take. So a CPU has one only after
-// coldCalls calls in this generation. Until then objects go to the chain one by
-// one, where everybody finds them.
+// Other CPUs cannot take objects from a magazine. So a shard has one only after coldCalls
+// calls in its generation. Until then objects go to the chain one by one, where all CPUs
+// find them.
 type shard[T any] struct {
 	// items[:n] are the magazine's objects. It is nil while the shard is cold.
 	items  []T
@@ -33,14 +33,14 @@ type shard[T any] struct {
 	calls  uint // until there is a magazine
 	_      [cacheLine - 6*unsafe.Sizeof(uintptr(0))]byte
 
-	// What other CPUs read is on another cache line than what this one writes.
+	// Other CPUs read the chain, which is on another cache line than the fields above.
 	chain chain[T]
 	_     [shardSize - cacheLine - 2*unsafe.Sizeof(uintptr(0))]byte
 }
 
 const (
 	cacheLine = 64
-	shardSize = 2 * cacheLine // whatever the objects are
+	shardSize = 2 * cacheLine // for objects of any type
 
 	coldCalls = 256
 )
@@ -56,8 +56,8 @@ func magazineCap[T any]() int {
 	return max(1, min(depth, depthBytes/int(max(1, unsafe.Sizeof(x)))))
 }
 
-// shardAt returns the shard i places after first. It is not generic: a generic
-// function needs its dictionary, and that shows in Get and Put.
+// shardAt returns the shard i places after first. It is not generic, because the
+// dictionary of a generic function would make Get and Put slower.
 func shardAt(first unsafe.Pointer, i int) unsafe.Pointer {
 	return unsafe.Add(first, i*shardSize)
 }
@@ -67,11 +67,11 @@ func (s *shard[T]) at(i int) *shard[T] {
 	return (*shard[T])(shardAt(unsafe.Pointer(s), i))
 }
 
-// visit takes the caller, who has entered the gate at id, into its shard; it
-// opens the pool first if it must. It returns the shard and its number, which may
-// be another one then, and the shards of its generation. Those are a slice, because
-// size may grow meanwhile, with a wider generation.
-func (p *Pool[T]) visit(id int) (_ int, all []shard[T], s *shard[T]) {
+// enterShard begins a section in the caller's shard, and opens the pool first if it has to.
+// The caller has entered the gate at id. enterShard returns the shard's number, which may be
+// another one, the shards of its generation, and the shard. The shards are a slice because
+// size may grow meanwhile, with a larger generation.
+func (p *Pool[T]) enterShard(id int) (_ int, all []shard[T], s *shard[T]) {
 	for {
 		size := p.size.Load()
 		if first := p.local.Load(); uintptr(id) < size && first != nil {
@@ -94,13 +94,13 @@ func (p *Pool[T]) leave(id int, s *shard[T]) {
 
 // putShared is putSlow of a pool without locks.
 func (p *Pool[T]) putShared(id int, x T) {
-	id, _, s := p.visit(id)
+	id, _, s := p.enterShard(id)
 	if s.cold() {
-		// What is put after a collection must not go where the next one will
-		// free it, so a cold shard looks at each call whether there was one.
+		// An object that is put after a collection must not go to a generation that the
+		// next one frees, so a cold shard checks for a collection at each call.
 		p.leave(id, s)
 		p.notice()
-		id, _, s = p.visit(p.gate.enter())
+		id, _, s = p.enterShard(p.gate.enter())
 	}
 	s.put(x)
 	s.counts.puts.inc()
@@ -128,7 +128,7 @@ func (s *shard[T]) put(x T) {
 // cold reports whether the shard has no magazine yet.
 func (s *shard[T]) cold() bool { return s.items == nil }
 
-// warm counts a call, and gives a cold shard its magazine when it is time.
+// warm counts a call, and gives a cold shard a magazine after coldCalls.
 func (s *shard[T]) warm() {
 	if s.cold() {
 		if s.calls++; s.calls > coldCalls {
@@ -139,19 +139,19 @@ func (s *shard[T]) warm() {
 
 // getShared is getSlow of a pool without locks.
 func (p *Pool[T]) getShared(id int) (x T, found bool) {
-	// The victim is looked at only when it is needed.
-	var victim *past[T]
+	// The victim is only read if it is needed.
+	var victim *oldGeneration[T]
 	var s, old *shard[T]
 	for {
 		var all []shard[T]
-		id, all, s = p.visit(id)
+		id, all, s = p.enterShard(id)
 		if x, found = s.get(); !found {
 			x, found = s.steal(all, id)
 		}
 		if !found && old != nil {
 			x, found = victim.take(id, s, old)
 		}
-		// If the generations moved on meanwhile, there is another place to look.
+		// If the pool has aged meanwhile, there is a new victim.
 		if found || p.victim.Load() == victim {
 			break
 		}
@@ -228,7 +228,7 @@ func (s *shard[T]) steal(all []shard[T], id int) (x T, found bool) {
 // take takes an object from the victim g, whose shards begin at old. The caller is
 // in s, shard number id of the primary generation. Objects leave one by one, so
 // that what is not needed ages out.
-func (g *past[T]) take(id int, s, old *shard[T]) (x T, found bool) {
+func (g *oldGeneration[T]) take(id int, s, old *shard[T]) (x T, found bool) {
 	var one [1]T
 	for i := range g.counts {
 		v := old.at((id + i) % len(g.counts))
@@ -260,18 +260,18 @@ func (g *past[T]) take(id int, s, old *shard[T]) (x T, found bool) {
 	return x, false
 }
 
-// counts are what one CPU did in one generation. They outlive the generation's
+// counts are the counters of one CPU in one generation. They outlive the generation's
 // shards. Only the CPU writes them.
 type counts struct {
 	hits, puts         counter
 	misses, news       counter
 	steals, victimHits counter
-	taken              counter // objects that it took out of this generation when that was the victim
+	taken              counter // objects that it took out of this generation while that was the victim
 
 	_ [2*cacheLine - 7*unsafe.Sizeof(uintptr(0))]byte
 }
 
-// left returns how many objects are left of a generation with these counts.
+// left returns the number of objects in a generation with these counts.
 func left(cs []counts) int {
 	var in, out uint64
 	for i := range cs {

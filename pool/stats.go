@@ -16,33 +16,33 @@ type Stats struct {
 
 // Stats returns the pool's statistics. It is too slow for a hot path.
 func (p *Pool[T]) Stats() Stats {
-	b := p.book.Load()
-	if b == nil {
+	cold := p.cold.Load()
+	if cold == nil {
 		return Stats{}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	cold.mu.Lock()
+	defer cold.mu.Unlock()
 	if p.exact() {
-		gone, kept := b.locked.gone.Load(), b.locked.kept()
-		return p.stats(b, b.sum(), gone, kept)
+		gone, kept := cold.locked.gone.Load(), cold.locked.kept()
+		return p.stats(cold, cold.sum(), gone, kept)
 	}
-	// The counters go on while they are added up. Puts are counted before what
-	// takes away from them, so that Kept is never told too high.
-	p.fold(b)
-	puts := b.sum().puts
-	t := b.sum()
-	gone := b.freed
-	for _, g := range b.past {
+	// The counters increase while they are added up. Puts are read before the counters
+	// that are subtracted from them, so that Kept is never too high.
+	p.fold(cold)
+	puts := cold.sum().puts
+	t := cold.sum()
+	gone := cold.freed
+	for _, g := range cold.old {
 		if g != p.victim.Load() {
 			gone += uint64(max(0, g.left()))
 		}
 	}
-	return p.stats(b, t, gone, int(puts-t.hits-gone))
+	return p.stats(cold, t, gone, int(puts-t.hits-gone))
 }
 
-// stats returns the numbers, given how many objects are gone and are kept.
-func (p *Pool[T]) stats(b *book[T], t tally, gone uint64, kept int) Stats {
-	refused := b.refused.Load()
+// stats returns the statistics, given how many objects have left and how many are kept.
+func (p *Pool[T]) stats(cold *coldState[T], t tally, gone uint64, kept int) Stats {
+	refused := cold.refused.Load()
 	return Stats{
 		Gets:       t.hits + t.misses,
 		Hits:       t.hits,
@@ -56,21 +56,21 @@ func (p *Pool[T]) stats(b *book[T], t tally, gone uint64, kept int) Stats {
 	}
 }
 
-// A tally is the sum of what many shards count.
+// A tally is the sum of the counters of many shards.
 type tally struct {
 	hits, misses, news, puts, steals, victimHits uint64
 }
 
-// sum returns the pool's counters. b.mu is held.
-func (b *book[T]) sum() tally {
-	t := b.total
-	for _, g := range b.past {
+// sum returns the pool's counters. cold.mu is held.
+func (cold *coldState[T]) sum() tally {
+	t := cold.total
+	for _, g := range cold.old {
 		t.add(g.counts)
 	}
-	if b.primary != nil {
-		t.add(b.primary.counts)
+	if cold.primary != nil {
+		t.add(cold.primary.counts)
 	}
-	b.locked.sum(&t)
+	cold.locked.sum(&t)
 	return t
 }
 
@@ -89,7 +89,7 @@ func (l *locked[T]) sum(t *tally) {
 	}
 }
 
-// calls returns how often the pool was used.
+// calls returns the number of calls of Get and Put.
 func (t tally) calls() uint64 { return t.hits + t.misses + t.puts }
 
 // add adds the counters of a generation.

@@ -21,7 +21,7 @@ func TestStealStaysInItsGeneration(t *testing.T) {
 	var p Pool[*int]
 	p.local.Store(&memory[0])
 	p.size.Store(2)
-	_, generation, s := p.visit(0)
+	_, generation, s := p.enterShard(0)
 	p.size.Store(4) // by open, on another CPU
 	if x, found := s.steal(generation, 0); found {
 		t.Errorf("stole %p from behind the generation", x)

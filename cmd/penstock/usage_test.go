@@ -81,8 +81,8 @@ func TestHelp(t *testing.T) {
 	}
 	list, _ := command(t, "--help")
 	help := ""
-	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+)  `).FindAllStringSubmatch(list, -1) {
-		of, _ := command(t, m[1], "--help")
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)  `).FindAllStringSubmatch(list, -1) {
+		of, _ := command(t, append(strings.Fields(m[1]), "--help")...)
 		help += of
 	}
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))

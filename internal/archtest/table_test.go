@@ -104,6 +104,7 @@ var table = []rule{
 		"cmd/penstock/internal/config":    assembled,
 		"cmd/penstock/internal/console":   assembled,
 		"cmd/penstock/internal/convert":   assembled,
+		"cmd/penstock/internal/manual":    assembled,
 		"cmd/penstock/internal/doctor":    assembled,
 		"cmd/penstock/internal/admit":     assembled,
 		"cmd/penstock/internal/route":     assembled,
@@ -133,6 +134,9 @@ var table = []rule{
 		"go.yaml.in/yaml/v4/plugin/loaderlimits": "its limit on nesting",
 	}, tests: edges{
 		"github.com/santhosh-tekuri/jsonschema/v6": "the schema as other programs read it",
+	}},
+	{pkg: "cmd/penstock/internal/manual", code: edges{
+		"github.com/alecthomas/kong": "the grammar that pages and completion are made from",
 	}},
 	{pkg: "cmd/penstock/internal/convert", code: edges{
 		"cmd/penstock/internal/spec": shared,

@@ -25,8 +25,14 @@ func printVersion(w io.Writer) {
 	fmt.Fprintf(w, "penstock %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
+// release is the version of a released build, which the linker sets (-X).
+var release string
+
 // version returns the build's version, with the revision if it is known.
 func version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

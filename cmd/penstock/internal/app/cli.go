@@ -24,6 +24,9 @@ type commands struct {
 	Doctor  doctor.Cmd `cmd:"" help:"Examine this host: what is missing, what that costs, and how to fix it."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 
+	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
+	Manual     manualCmd     `cmd:"" hidden:"" help:"Write the manual pages."`
+
 	console.Commands
 }
 
@@ -131,6 +134,10 @@ func Main(args []string, stdout, stderr *os.File) int {
 		return c.Explain.run(stdout, stderr)
 	case "convert":
 		return c.Convert.run(stdout, stderr)
+	case "completion":
+		return c.Completion.run(parser.Model, stdout)
+	case "manual":
+		return c.Manual.run(parser.Model, stderr)
 	case "schema":
 		stdout.Write(config.Schema())
 	default:
@@ -159,7 +166,9 @@ func usageMessage(err error) string {
 			node = perr.Context.Model.Node
 		}
 		for _, c := range node.Children {
-			allowed = append(allowed, c.Name)
+			if !c.Hidden {
+				allowed = append(allowed, c.Name)
+			}
 		}
 		if len(allowed) == 0 {
 			allowed = []string{"flags only"}

@@ -21,7 +21,7 @@ const maxOriginal = 4 << 20
 // convertCmd is the command convert.
 type convertCmd struct {
 	Files []string `arg:"" name:"FILE" help:"haproxy.cfg or nginx.conf, or - for standard input. Several files are read as one configuration."`
-	From  string   `enum:"auto,haproxy,nginx" default:"auto" placeholder:"PRODUCT" help:"What the file was written for: haproxy, nginx, or auto to find out (${default})."`
+	From  string   `enum:"auto,haproxy,nginx" default:"auto" placeholder:"PRODUCT" help:"What the file was written for: haproxy, nginx, or auto (the default), which looks at the file."`
 }
 
 // Help returns the text that penstock convert --help prints below the flags.

@@ -3,6 +3,7 @@ package relay
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ type plain struct {
 	slab   slab[plainFlow]
 	events []uint32 // slots
 	dues   []uint32
-	turns  int
+	turns  atomic.Int64
+	more   bool          // turn's answer
 	wake   time.Duration // until's answer
 	asked  []ref
 	closed bool
@@ -35,7 +37,7 @@ func (p *plain) event(slot uint32, _ int, _ uint32) {
 		p.hook(slot)
 	}
 }
-func (p *plain) turn() bool           { p.turns++; return false }
+func (p *plain) turn() bool           { p.turns.Add(1); return p.more }
 func (p *plain) until() time.Duration { return p.wake }
 func (p *plain) due(slot uint32)      { p.dues = append(p.dues, slot) }
 func (p *plain) request(r *request)   { p.asked = append(p.asked, r.ref) }
@@ -171,20 +173,37 @@ func TestLoopTimers(t *testing.T) {
 // A handler that wants a turn has one, without an event.
 func TestLoopUntil(t *testing.T) {
 	l, p, _ := newPlain(t)
-	for _, want := range []func() time.Duration{
-		func() time.Duration { return 0 },
-		func() time.Duration { return l.now + 5*time.Millisecond },
+	for name, want := range map[string]func() time.Duration{
+		"at once":    func() time.Duration { return 0 },
+		"in a while": func() time.Duration { return l.now + 5*time.Millisecond },
 	} {
-		turns := 0
-		l.ask(func() { turns, p.wake = p.turns, want() })
-		time.Sleep(20 * time.Millisecond) // without asking the loop, which would wake it
+		var before int64
+		l.ask(func() { before, p.wake = p.turns.Load(), want() })
+		// The turn of the request is one, and nothing else is asked of the loop.
+		eventually(t, "turns "+name, func() bool { return p.turns.Load() >= before+3 })
+		l.ask(func() { p.wake = never })
+	}
+}
+
+// Timers do not go by a time whose events a handler has left for its next turn.
+func TestLoopSeen(t *testing.T) {
+	l, p, _ := newPlain(t)
+	var seen time.Duration
+	l.ask(func() { p.more = true })
+	l.ask(func() { seen = l.seen })
+	for range unseenMost / 4 {
 		l.ask(func() {
-			p.wake = never
-			if p.turns < turns+2 { // one of its own, and the one that reads this
-				t.Errorf("%d turns", p.turns-turns)
+			if l.seen != seen {
+				t.Errorf("seen up to %v, and events of %v are left", l.seen, seen)
 			}
 		})
 	}
+	l.ask(func() { p.more = false })
+	l.ask(func() {
+		if l.seen <= seen {
+			t.Errorf("still seen up to %v", l.seen)
+		}
+	})
 }
 
 // Requests are handled in their order, by the handler that they are for.
@@ -215,7 +234,7 @@ func TestLoopWalk(t *testing.T) {
 	l, one, two := newPlain(t)
 	const n = 3 * walkBurst
 	visits := make(map[ref]handler)
-	turns := make(map[int]int)
+	turns := make(map[int64]int)
 	after := false
 	var wg sync.WaitGroup
 	wg.Add(1)
@@ -229,7 +248,7 @@ func TestLoopWalk(t *testing.T) {
 		}
 		l.walk(func(owner handler, slot uint32) {
 			visits[ref{slot, *l.slots.gen(slot)}] = owner
-			turns[one.turns]++
+			turns[one.turns.Load()]++
 		}, func() { after = true }, &wg)
 	})
 	wg.Wait()

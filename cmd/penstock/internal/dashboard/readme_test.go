@@ -134,7 +134,7 @@ func TestReadmePicture(t *testing.T) {
 
 	b := open(t, in, origin)
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}})
-	b.do(chromedp.EmulateViewport(1280, 1640))
+	b.do(chromedp.EmulateViewport(1280, 1486))
 	b.enter("#token input", full)
 	b.live()
 	for time.Since(began) < 5*time.Minute+10*time.Second {

@@ -139,6 +139,11 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 		if was == nil || missing != isMissing(was) {
 			s.notifyLookup(w, LookupEvent{Err: err, Missing: missing})
 		}
+		if !missing && w.missingTimer != nil {
+			// Nobody says any more that the name does not exist.
+			w.missingTimer.Stop()
+			w.missingTimer = nil
+		}
 		if missing && w.missingTimer == nil && len(w.targets) > 0 && w.query.Lookups.Keep > 0 {
 			w.missingTimer = s.after(w.query.Lookups.Keep, func(now time.Time) { s.removeMissing(ctx, w, now) })
 		}

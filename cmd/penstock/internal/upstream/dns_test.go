@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -605,3 +606,53 @@ func (*script) RemoteAddr() net.Addr             { return nil }
 func (*script) SetDeadline(time.Time) error      { return nil }
 func (*script) SetReadDeadline(time.Time) error  { return nil }
 func (*script) SetWriteDeadline(time.Time) error { return nil }
+
+// scripted gives the answers that a test sends.
+type scripted chan func(update func([]Target, error))
+
+func (a scripted) Watch(ctx context.Context, update func([]Target, error)) {
+	for {
+		select {
+		case do := <-a:
+			do(update)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// A name that is missing, and then cannot be looked up before Keep is over, keeps its members: the
+// last word is that nobody knows.
+func TestMissingAndThenSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(scripted)
+		s, g := set(t, &spec.Group{
+			Balance: "round-robin", Lookups: spec.Lookups{Keep: time.Minute},
+			Members: []spec.Member{{Weight: 1, To: spec.Endpoint{Kind: spec.TCP, Host: "app.test.", Port: 7}}},
+		}, Options{Discoverer: func(spec.Discover) Discoverer { return answers }})
+		defer s.Close()
+		missing := &net.DNSError{Err: "no such host", IsNotFound: true}
+		silence := &net.DNSError{Err: "server misbehaving", IsTemporary: true}
+		say := func(targets []Target, err error) {
+			answers <- func(update func([]Target, error)) { update(targets, err) }
+			synctest.Wait()
+		}
+		say([]Target{{Addr: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("192.0.2.1:7")}}}, nil)
+		say(nil, missing)
+		time.Sleep(30 * time.Second)
+		say(nil, silence)
+		time.Sleep(time.Hour)
+		if g.Len() != 1 {
+			t.Errorf("%d members after silence", g.Len())
+		}
+		say(nil, missing)
+		time.Sleep(59 * time.Second)
+		if synctest.Wait(); g.Len() != 1 {
+			t.Errorf("%d members before the time is over", g.Len())
+		}
+		time.Sleep(2 * time.Second)
+		if synctest.Wait(); g.Len() != 0 {
+			t.Errorf("%d members of a name that does not exist", g.Len())
+		}
+	})
+}

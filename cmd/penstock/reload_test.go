@@ -372,3 +372,28 @@ listeners: {NAME: {listen: "tcp://127.0.0.1:{0}", limits: {flows: 1}, to: "{1}"}
 	d.records(3)
 	name(t, d.to("after"))
 }
+
+// A listener that gets another name at the same address goes on: its flows are not those of a
+// removed one.
+func TestRenamedListenerKeepsItsFlows(t *testing.T) {
+	t.Parallel()
+	up := speak(t, "up")
+	port := freePort(t)
+	const text = `
+listeners: {NAME: {listen: "tcp://127.0.0.1:{0}", to: "{1}", removed: {live-flows: close}}}
+`
+	d := runFile(t, strings.Replace(text, "NAME", "before", 1), port, up.url())
+	c := d.to("before")
+	name(t, c)
+	d.write(t, strings.Replace(text, "NAME", "after", 1), port, up.url())
+	if diff := d.reload(); diff.Flows != 0 {
+		t.Errorf("the reload ends flows: %+v", diff)
+	}
+	mustPing(t, c)
+	// At another address it is another listener.
+	d.write(t, strings.Replace(text, "NAME", "moved", 1), freePort(t), up.url())
+	if diff := d.reload(); diff.Flows != 1 {
+		t.Errorf("the reload ends %d flows, want 1: %+v", diff.Flows, diff)
+	}
+	mustEnd(t, c)
+}

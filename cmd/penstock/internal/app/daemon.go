@@ -238,12 +238,27 @@ func (f *activeConfig) isRemoved(p *flowState) (spec.Removed, bool) {
 		return spec.Removed{}, false
 	}
 	gone := m != nil && m.Removed()
-	if s := f.plans[p.plan.spec.Name]; s == nil {
+	if s := f.planOf(p.plan.spec); s == nil {
 		gone = true
 	} else if r := s.routesByName[w.route.Name]; r == nil || r.To.Name != w.route.To.Name {
 		gone = true
 	}
 	return w.route.Removed, gone
+}
+
+// planOf returns the plan of the listener that has taken over the sockets of another one, which may
+// have had another name; nil: there is none.
+func (f *activeConfig) planOf(l *spec.Listener) *listenerPlan {
+	if s := f.plans[l.Name]; s != nil {
+		return s
+	}
+	key := bindKeyOf(l, 0)
+	for _, s := range f.plans {
+		if bindKeyOf(s.spec, 0) == key {
+			return s
+		}
+	}
+	return nil
 }
 
 // memberChanged logs a change of a member's state.

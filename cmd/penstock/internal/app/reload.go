@@ -152,6 +152,7 @@ func badConfig(err error) *api.Problem {
 // describeDiff converts a diff for the API and counts the open flows that each change ends, now or
 // after a drain. A flow whose route keeps such flows continues.
 func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
+	old := d.active.Load()
 	later := keysNeedingRestart(diff)
 	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later) > 0}
 	type key struct{ kind, name string }
@@ -192,7 +193,15 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 				continue
 			}
 			n := p.names()
+			l := p.plan.spec
+			if plan := old.planOf(l); plan != nil {
+				l = plan.spec // by its present name
+				n.listener = l.Name
+			}
 			loses, ends := diff.Loses(n.listener, n.route, n.group, n.member)
+			if goesOn(p, l, cfg) {
+				loses, ends = diff.Loses("", "", n.group, n.member)
+			}
 			if w := p.target.Load(); !loses || !ends && (w == nil || w.route.Removed.What == "keep") {
 				continue
 			}
@@ -206,6 +215,20 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 		return true
 	})
 	return out
+}
+
+// goesOn reports whether a flow's listener, which is now as given, only gets another name in a
+// configuration, and the flow's route leads to the same group.
+func goesOn(p *flowState, now *spec.Listener, cfg *spec.Config) bool {
+	w := p.target.Load()
+	if w == nil || slices.ContainsFunc(cfg.Listeners, func(l *spec.Listener) bool { return l.Name == now.Name }) {
+		return false
+	}
+	key := bindKeyOf(now, 0)
+	i := slices.IndexFunc(cfg.Listeners, func(l *spec.Listener) bool { return bindKeyOf(l, 0) == key })
+	return i >= 0 && slices.ContainsFunc(routesOf(cfg.Listeners[i]), func(r *spec.Route) bool {
+		return r.Name == w.route.Name && r.To.Name == w.route.To.Name
+	})
 }
 
 // changeNames maps the names of changes in package config to those of the API.

@@ -129,7 +129,7 @@ func (h *Half) Path() (Path, Why) {
 	switch {
 	case h.Spliced > 0:
 		return PathSplice, WhyNone
-	case h.In == 0:
+	case h.Out == 0:
 		return PathNone, h.why
 	}
 	return PathCopy, h.reason()

@@ -79,3 +79,25 @@ func TestLoopByName(t *testing.T) {
 	}
 	d.line("member leads back to its listener; it gets no flows")
 }
+
+// Flows go to the members that do not lead back.
+func TestLoopIsPassedOver(t *testing.T) {
+	t.Parallel()
+	port, up := freePort(t), speak(t, "up")
+	d := runFile(t, `
+listeners: {l: {listen: "tcp://127.0.0.1:{0}", to: g}}
+groups: {g: {balance: first, retries: 0, members: ["tcp://localhost:{0}", "{1}"]}}
+`, port, up.url())
+	d.line("member leads back to its listener; it gets no flows")
+	for range 3 {
+		c := d.to("l")
+		if n := name(t, c); n != "up" {
+			t.Errorf("a client went to %s", n)
+		}
+		c.Close()
+	}
+	records := d.records(3)
+	for _, r := range records[len(records)-3:] {
+		mustBe(t, r, "cause", "end", "member", up.url())
+	}
+}

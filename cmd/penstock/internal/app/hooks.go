@@ -152,11 +152,21 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		}
 		m, reason = d.pick(f, p)
 	}
+	var looping *upstream.Member
+	for skips := 0; m != nil && d.leadsBack(p, m.Addr()); skips++ {
+		looping = m
+		if skips == maxSkips {
+			m, reason = nil, spec.ReasonLoop
+			break
+		}
+		p.lease.Skip()
+		m, reason = d.pick(f, p)
+	}
+	if looping != nil && m == nil && reason != spec.ReasonNone && attempt == 0 {
+		p.member.Store(looping)
+		reason = spec.ReasonLoop
+	}
 	switch {
-	case m != nil && d.leadsBack(p, m.Addr()):
-		p.member.Store(m)
-		p.reason = spec.ReasonLoop
-		return nil
 	case m != nil:
 		p.member.Store(m)
 		p.moveTo(d.series(p))
@@ -169,6 +179,9 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	p.reason = reason
 	return nil
 }
+
+// maxSkips bounds how many members that lead back to the listener a flow passes over.
+const maxSkips = 16
 
 // portOffset returns which port of the listener's range a client came to.
 func portOffset(f *relay.Flow, p *flowState) int {

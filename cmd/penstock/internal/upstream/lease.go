@@ -20,6 +20,7 @@ type Lease struct {
 	seed       uint64        // where in the balancer's order the flow begins
 	failedTime time.Duration // time spent on failed attempts
 	tried      []*Member
+	skipped    int        // number of tried that were not tried, see Skip
 	triedArray [1]*Member // backing array of tried, so that the first retry does not allocate
 
 	// Guarded by the queue's lock if everQueued.
@@ -93,6 +94,15 @@ func (l *Lease) abandonMember() {
 	l.group.releaseSlot(m)
 }
 
+// Skip returns the slot of the lease's member: the flow will not try it, and that does not count as
+// an attempt.
+func (l *Lease) Skip() {
+	if l.Member() != nil {
+		l.abandonMember()
+		l.skipped++
+	}
+}
+
 // take tries to reserve a slot of m. full reports that only a free slot was missing.
 func (l *Lease) take(m *Member) (ok, full bool) {
 	if !l.canUse(m) {
@@ -118,6 +128,6 @@ func (l *Lease) failure(cfg *spec.Group) spec.Reason {
 
 // exhausted reports whether no further attempt is allowed.
 func (l *Lease) exhausted(cfg *spec.Group) bool {
-	budget := cfg.Timeouts.Retries
-	return len(l.tried) > cfg.Retries || len(l.tried) > 0 && budget > 0 && l.failedTime >= budget
+	budget, attempts := cfg.Timeouts.Retries, len(l.tried)-l.skipped
+	return attempts > cfg.Retries || attempts > 0 && budget > 0 && l.failedTime >= budget
 }

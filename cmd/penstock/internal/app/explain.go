@@ -198,6 +198,9 @@ func (e *explanation) group(g *spec.Group, lookup lookupFunc) {
 			if m.Name != text {
 				text = m.Name + " at " + text
 			}
+			if m.To.Ports() > 1 {
+				text += ", at the port with the offset of the client's"
+			}
 			if m.Weight != 1 {
 				text += fmt.Sprintf(", weight %d", m.Weight)
 			}

@@ -301,6 +301,18 @@ groups: {api: {members: [tcp://127.0.0.1:3], check: {http: {path: /ready}}}}
 	}
 }
 
+// The layers of docs/examples.
+func TestExampleLayers(t *testing.T) {
+	const dir = "../../../../docs/examples/layers/"
+	c, warnings, err := load(dir+"penstock.yaml", dir+"production.yaml")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	if len(c.Listeners) != 1 || c.Listeners[0].Listen.Port != 443 || len(c.Groups) != 2 || c.Groups[1].Check.Kind != "tcp" || len(c.Groups[0].Members) != 3 {
+		t.Errorf("%s", c.Text)
+	}
+}
+
 func TestStdin(t *testing.T) {
 	write(t, map[string]string{"in": "drain: 9s\n", "base.yaml": minimal})
 	in, err := os.Open("in")

@@ -1,16 +1,16 @@
 package clienthello
 
-// fragments reads the next n bytes of a handshake message, wherever the records
-// end that it is in. It is a value: a copy reads the same bytes again. The first
-// error stays, and what is read after it is zero.
+// fragments reads the next n bytes of a handshake message, which may be divided into records
+// anywhere. It is a value: a copy reads the same bytes again. After the first error, reads
+// return zero values.
 type fragments struct {
-	b    []byte // received, from the place of the reader on
+	b    []byte // received and not read
 	left int    // bytes of b's first record that are not read
 	n    int
 	err  error
 }
 
-// run gives the next bytes that are together, at most limit, at least one.
+// run returns the next bytes of one record, at least one and at most limit.
 func (r *fragments) run(limit int) []byte {
 	if r.err == nil && limit > r.n {
 		r.err = errLength
@@ -30,7 +30,7 @@ func (r *fragments) run(limit int) []byte {
 }
 
 // record reads the header of a record: type 1, version 2, length 2. The second
-// half of the version says nothing (RFC 8446, 5.1).
+// byte of the version has no meaning (RFC 8446, 5.1).
 func (r *fragments) record() {
 	if len(r.b) < 5 {
 		r.err = ErrIncomplete
@@ -49,7 +49,7 @@ func (r *fragments) skip(n int) {
 	}
 }
 
-// read fills p, and gives it.
+// read fills p and returns it.
 func (r *fragments) read(p []byte) []byte {
 	for rest := p; len(rest) > 0 && r.err == nil; {
 		rest = rest[copy(rest, r.run(len(rest))):]
@@ -57,7 +57,7 @@ func (r *fragments) read(p []byte) []byte {
 	return p
 }
 
-// number reads a big-endian number of so many bytes.
+// number reads a big-endian number of the given number of bytes.
 func (r *fragments) number(bytes int) (v int) {
 	for range bytes {
 		for _, c := range r.run(1) {
@@ -70,8 +70,8 @@ func (r *fragments) number(bytes int) (v int) {
 	return v
 }
 
-// vector reads a length of so many bytes, and goes past what follows: that is for
-// the reader that it gives.
+// vector reads a length of the given number of bytes and skips as many bytes, for which it
+// returns a reader.
 func (r *fragments) vector(bytes int) fragments {
 	n := r.number(bytes)
 	inner := *r

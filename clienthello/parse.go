@@ -153,7 +153,7 @@ func parseBody(r *fragments) (Hello, error) {
 	return h, nil
 }
 
-// extensions are those that say something here.
+// extensions holds the contents of the extensions that are used.
 type extensions struct {
 	names, protocols, versions extension
 	ech                        bool
@@ -164,7 +164,7 @@ type extension struct {
 	here bool
 }
 
-// findExtensions finds them in the rest of the message. It changes nothing
+// findExtensions finds the extensions in the rest of the message. It changes nothing
 // through r but what r has read, so that Parse's b need not be on the heap.
 func findExtensions(r *fragments) (e extensions, err error) {
 	if r.n == 0 {
@@ -211,8 +211,8 @@ func parseVersions(r *fragments) ([]uint16, error) {
 	return versions, nil
 }
 
-// versionsUpTo is what a client offers without a list: TLS 1.2 (RFC 8446,
-// 4.2.1), or the given version if that is older, and every one down to TLS 1.0.
+// versionsUpTo returns the versions that a client without a list offers: TLS 1.2 (RFC 8446,
+// 4.2.1), or the given version if that is older, and all older ones down to TLS 1.0.
 func versionsUpTo(version int) []uint16 {
 	n := min(version, versionTLS12) - versionTLS10 + 1
 	if n <= 0 {
@@ -252,9 +252,8 @@ func parseNames(r *fragments) (name string, err error) {
 	return name, nil
 }
 
-// cleanName gives a DNS name as a string of its own, in lower case and without a
-// dot at its end; b is overwritten. An underscore is not allowed in a host name,
-// but there are names with one.
+// cleanName returns a DNS name as a new string, in lower case and without a trailing dot. It
+// overwrites b. It accepts underscores, which are not allowed in host names but in use.
 func cleanName(b []byte) (string, error) {
 	if n := len(b) - 1; b[n] == '.' {
 		b = b[:n]
@@ -288,7 +287,7 @@ func cleanName(b []byte) (string, error) {
 	if label == 0 || len(b) > 253 {
 		return "", errName
 	}
-	if !alphabetic { // numbers and dots are an address, or are taken for one by somebody
+	if !alphabetic { // digits and dots are an address, or some programs take them for one
 		return "", errLiteral
 	}
 	return string(b), nil
@@ -310,7 +309,7 @@ func parseProtocols(r *fragments) ([]string, error) {
 			return nil, rest.err
 		}
 	}
-	// One string holds all, with the lengths between.
+	// One string holds all protocols with their length bytes.
 	var text strings.Builder
 	text.Grow(list.n)
 	var buf [256]byte

@@ -31,15 +31,15 @@ type socket interface {
 	syscall.Conn
 }
 
-// driver is one way to move batches. There are two: whole batches with the
-// kernel's help, and one datagram at a time with the net package.
+// driver moves batches. There are two: one moves whole batches with the kernel's help,
+// the other one datagram at a time with package net.
 type driver interface {
-	// read blocks until at least one message came or an error did. Without wait
-	// it returns 0 and no error where it would block.
+	// read blocks until it has received at least one message, or an error. Without wait it
+	// returns 0 and a nil error instead of blocking.
 	read(ms []Message, wait bool) (int, error)
 
-	// write blocks until all messages left or one failed, and returns how many
-	// did before it.
+	// write blocks until all messages were sent or one has failed, and returns how many were
+	// sent before it.
 	write(ms []Message) (int, error)
 }
 
@@ -150,18 +150,17 @@ func (c *Conn) WriteBatch(ms []Message) (n int, err error) {
 	return c.driver.write(ms)
 }
 
-// fail gives an error the form of the net package's, so that it says which
-// socket it was.
+// fail wraps an error as package net does, so that it names the socket.
 func (c *Conn) fail(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.sock.LocalAddr().Network(), Source: c.sock.LocalAddr(), Addr: c.sock.RemoteAddr(), Err: err}
 }
 
-// failCall is fail for what a system call returned.
+// failCall is fail for the error of a system call.
 func (c *Conn) failCall(op, call string, errno syscall.Errno) error {
 	return c.fail(op, os.NewSyscallError(call, errno))
 }
 
-// failWait is fail for what the netpoller said: closed, or past the deadline.
+// failWait is fail for an error of the netpoller: closed, or past the deadline.
 func (c *Conn) failWait(op string, err error) error {
 	if oe, ok := errors.AsType[*net.OpError](err); ok {
 		err = oe.Err
@@ -169,12 +168,12 @@ func (c *Conn) failWait(op string, err error) error {
 	return c.fail(op, err)
 }
 
-// badSegment is the error of a message whose Segment is not a valid size.
+// badSegment returns the error of a message with an invalid Segment.
 func (c *Conn) badSegment(m *Message) error {
 	return fmt.Errorf("segment of %d bytes: %w", m.Segment, syscall.EINVAL)
 }
 
-// plain is ap without the IPv6 form of an IPv4 address.
+// plain returns ap with an IPv4 address in IPv6 form converted to IPv4.
 func plain(ap netip.AddrPort) netip.AddrPort {
 	if ap.Addr().Is4In6() {
 		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
@@ -182,17 +181,17 @@ func plain(ap netip.AddrPort) netip.AddrPort {
 	return ap
 }
 
-// toPeer reports whether ap needs no address on a connected socket.
+// toPeer reports whether ap is the peer of a connected socket.
 func (c *Conn) toPeer(ap netip.AddrPort) bool {
 	return c.remote.IsValid() && plain(ap) == c.remote
 }
 
-// toPath reports whether a message to path needs no address on a Unix socket.
+// toPath reports whether path is empty or the peer of a connected Unix socket.
 func (c *Conn) toPath(path string) bool {
 	return path == "" || c.path != nil && path == c.path.Name
 }
 
-// short says that a buffer cannot hold a super-packet.
+// short returns the error of a buffer that is too short for super-packets.
 func (c *Conn) short(n int) error {
 	return c.fail("read", fmt.Errorf("buffer of %d bytes where super-packets of up to %d arrive: %w", n, MaxSize, io.ErrShortBuffer))
 }

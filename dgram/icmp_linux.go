@@ -9,8 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// maxKept bounds the errors that were taken from the kernel's queue for the
-// netpoller's sake, before ReadErrors asked for them.
+// maxKept is the maximum number of errors that drainErrors keeps for ReadErrors.
 const maxKept = 64
 
 // icmpErrors reads a socket's error queue.

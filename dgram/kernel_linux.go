@@ -16,7 +16,7 @@ type kernel struct {
 	c      *Conn
 	raw    syscall.RawConn
 	family sys.Family
-	peer6  bool  // the peer of a connected socket has a true IPv6 address
+	peer6  bool  // the peer of a connected socket has an IPv6 address
 	tos4   uint8 // the socket's own TOS byte, whose upper six bits are kept
 	tos6   uint8 // the same for IPv6's traffic class
 	count  int   // most datagrams in a run; 1 without GSO
@@ -44,7 +44,7 @@ func bestDriver(c *Conn, cfg Config) (driver, error) {
 	return k, nil
 }
 
-// setUp asks the kernel for what cfg wants and notes in the mode what it gave.
+// setUp sets the options that cfg needs, and sets the mode to what the kernel supports.
 func (k *kernel) setUp(fd uintptr, cfg Config) (errno sys.Errno) {
 	if k.family, errno = sys.SocketFamily(fd); errno != 0 {
 		return errno
@@ -58,8 +58,8 @@ func (k *kernel) setUp(fd uintptr, cfg Config) (errno sys.Errno) {
 	if k.family == sys.Unix {
 		return 0
 	}
-	// Both are asked in any case: the socket may have been given a segment size or
-	// GRO before, and then No… switches them off.
+	// Both calls are made in any case: a segment size or GRO may have been set on the socket
+	// before, and NoGSO and NoGRO reset them.
 	m.GSO = sys.HasGSO(fd) && !cfg.NoGSO
 	m.GRO = sys.SetGRO(fd, !cfg.NoGRO) == 0 && !cfg.NoGRO
 	m.ECN = cfg.ECN && sys.SetRecvTOS(fd, k.family) == 0
@@ -92,15 +92,15 @@ func (k *kernel) v6(a netip.Addr) bool {
 	return a.Is6() && !a.Is4In6()
 }
 
-// observeDrops takes a fresh reading where the kernel gives one: the counter
-// that comes with a datagram is as old as the datagram.
+// observeDrops reads the kernel's counter: the one that comes with a datagram is as old as
+// the datagram.
 func (c *Conn) observeDrops() {
 	if !c.mode.Lost {
 		return
 	}
 	raw, err := c.sock.SyscallConn()
 	if err != nil {
-		return // closed: the last reading stands
+		return // closed: the last reading is kept
 	}
 	_ = raw.Control(func(fd uintptr) { // likewise
 		if n, errno := sys.Drops(fd); errno == 0 {

@@ -7,20 +7,19 @@ import (
 	"time"
 )
 
-// nameAge is for how long an interface keeps the name that was looked up. The
-// net package uses the same.
+// nameAge is how long the name of an interface is remembered, as in package net.
 const nameAge = 60 * time.Second
 
-// zones turns the scope of a link-local address into a zone and back. It needs
-// no lock: the reader has one and the writer another, each used by whoever has
-// the turn. Looking up costs a system call or two, and is done once a minute.
+// zones converts the scopes of link-local addresses to zones and back. It needs no lock: the
+// reader and the writer each have their own, and use it with their lock held. A lookup makes
+// one or two system calls, and is repeated once a minute.
 type zones struct {
 	since  time.Time
 	names  map[uint32]string
 	scopes map[string]uint32
 
-	// Addresses seen lately, with their zone: attaching one to an address is a
-	// look-up in a table of the whole process.
+	// Recent addresses with their zones. Without them, WithZone would look up the zone in a
+	// table of the process each time.
 	last [16]zoned
 }
 
@@ -30,15 +29,14 @@ type zoned struct {
 	addr  netip.Addr
 }
 
-// refresh forgets names that may have changed. It is called once a batch, and
-// only for batches with a zone in them.
+// refresh forgets names that may have changed. It is called once per batch with a zone.
 func (z *zones) refresh() {
 	if now := time.Now(); now.Sub(z.since) > nameAge {
 		*z = zones{since: now, names: make(map[uint32]string), scopes: make(map[string]uint32)}
 	}
 }
 
-// attach gives an address the zone that the kernel knows as scope.
+// attach returns an address with the zone of scope.
 func (z *zones) attach(bare netip.Addr, scope uint32) netip.Addr {
 	seen := &z.last[bare.As16()[15]%uint8(len(z.last))]
 	if seen.bare != bare || seen.scope != scope {
@@ -59,8 +57,8 @@ func (z *zones) name(scope uint32) string {
 	return name
 }
 
-// scope is the index that a zone stands for: an interface's name, or digits. ok
-// is false where there is no such interface.
+// scope returns the index of a zone, which is the name of an interface or a number. ok is
+// false if there is no such interface.
 func (z *zones) scope(zone string) (scope uint32, ok bool) {
 	if zone == "" {
 		return 0, true
@@ -79,14 +77,13 @@ func (z *zones) scope(zone string) (scope uint32, ok bool) {
 	return scope, true
 }
 
-// maxPaths bounds the memory of paths. Beyond it all are forgotten.
+// maxPaths is the maximum number of paths remembered. Beyond it all are forgotten.
 const maxPaths = 1024
 
-// paths turns the bytes of a Unix socket's path into a string without a new
-// one each time.
+// paths converts Unix socket paths to strings, without allocating for a known path.
 type paths struct{ m map[string]string }
 
-// get returns the path as the net package writes it: a leading NUL becomes @.
+// get returns the path as package net does: a leading NUL becomes @.
 func (p *paths) get(b []byte) string {
 	if len(b) == 0 {
 		return ""
@@ -106,7 +103,7 @@ func (p *paths) get(b []byte) string {
 	return s
 }
 
-// withAddr is ap with another address.
+// withAddr returns ap with another address.
 func withAddr(ap netip.AddrPort, a netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(a, ap.Port())
 }

@@ -25,9 +25,9 @@ type rules struct {
 // noRuns sends every datagram by itself.
 var noRuns = rules{limit: segment.Limit{Count: 1}}
 
-// plan sets e to what leaves next from position at: as many neighbours as may
-// stand in one run, or else one datagram. It touches no payload. The entry is
-// filled where it lies, since copying one costs more than planning it.
+// plan sets e to what is sent next from position at: as many consecutive messages as can be
+// one run, or one datagram. It does not touch the payload. It sets *e in place, because
+// copying an entry costs more than planning it.
 func (r *rules) plan(e *entry, ms []Message, at position) {
 	first := &ms[at.msg]
 	rest := len(first.Buf) - at.off
@@ -51,8 +51,8 @@ func (r *rules) plan(e *entry, ms []Message, at position) {
 	}
 }
 
-// alike reports whether two messages may leave under one header: all that the
-// header says must be equal.
+// alike reports whether two messages can be sent with one header: everything in the header
+// must be equal.
 func (r *rules) alike(a, b *Message) bool {
 	return a.Addr == b.Addr && a.ECN == b.ECN && a.Local == b.Local && a.Interface == b.Interface &&
 		b.Segment >= 0 && len(b.Control) == 0 && (!r.pace || a.Time.Equal(b.Time))

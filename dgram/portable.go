@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// portable is the driver for every system: one datagram at a time, through the
-// net package. It knows addresses and lengths, and none of the metadata.
+// portable is the driver for every system. It moves one datagram at a time with package
+// net, and has addresses and lengths but no other metadata.
 type portable struct {
 	c    *Conn
 	udp  *net.UDPConn // one of the two is nil

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// reader receives batches. What a call needs beside its messages lives here
-// from one call to the next: headers, and the function given to the netpoller,
-// bound once. mu is held while waiting too, as the socket's own read lock is.
+// reader receives batches. It keeps what a call needs from one call to the next, so that a
+// call does not allocate: the headers, and the function for the netpoller. mu is held while
+// a call waits, as the socket's own read lock is.
 type reader struct {
 	k     *kernel
 	mu    sync.Mutex
@@ -60,8 +60,8 @@ func (r *reader) read(ms []Message, wait bool) (int, error) {
 	return r.n, err
 }
 
-// grown is how many headers are made for a batch of n, so that slowly growing
-// batches do not make them each time.
+// grown returns how many headers to make for a batch of n, so that slowly growing batches do
+// not make new ones each time.
 func grown(n int) int {
 	size := 8
 	for size < n {
@@ -70,8 +70,8 @@ func grown(n int) int {
 	return size
 }
 
-// receive is one try. It is called with the socket's read lock held. One
-// message is short work, which is not worth telling the scheduler about.
+// receive makes one attempt. It is called with the socket's read lock held. For one message
+// it uses a raw system call, which is short and does not involve the scheduler.
 func (r *reader) receive(fd uintptr) bool {
 	for {
 		if r.one {
@@ -86,8 +86,8 @@ func (r *reader) receive(fd uintptr) bool {
 	}
 }
 
-// wait receives at least one message, or says why not. A call that does not wait
-// may also receive none.
+// wait receives at least one message or returns an error. A call that does not wait may
+// receive none.
 func (r *reader) wait() error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		r.n, r.errno = 0, 0
@@ -102,12 +102,11 @@ func (r *reader) wait() error {
 		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return r.k.c.failWait("read", err)
 		}
-		// The netpoller gives a socket up for reading when it is told of an error
-		// and of nothing else, until the next event of any kind (runtime/netpoll.go,
-		// eventErr). That is an error queue with something in it while the send
-		// buffer is full: empty the queue, and look for messages without waiting
-		// until the event has come.
-		if r.k.family != sys.Unix { // where there is no queue, and MSG_ERRQUEUE takes a datagram
+		// After an event with an error and nothing else, the netpoller fails all reads until
+		// the next event of any kind (runtime/netpoll.go, eventErr). That happens when the
+		// error queue is not empty and the send buffer is full. So empty the queue, and check
+		// for messages at intervals until there is another event.
+		if r.k.family != sys.Unix { // which has no queue, and where MSG_ERRQUEUE takes a datagram
 			r.k.c.drainErrors()
 		}
 		if err := r.k.raw.Control(func(fd uintptr) { r.receive(fd) }); err != nil {
@@ -124,8 +123,8 @@ func (r *reader) wait() error {
 	}
 }
 
-// failed is the error of a receive, which a call that does not wait has not got
-// if there was nothing to receive.
+// failed returns the error of a receive: nil if there was nothing to receive for a call that
+// does not wait.
 func (r *reader) failed() error {
 	if r.errno == sys.EAGAIN && r.try {
 		return nil
@@ -133,7 +132,7 @@ func (r *reader) failed() error {
 	return r.k.c.failCall("read", "recvmmsg", r.errno)
 }
 
-// take fills in what is known of the messages received.
+// take sets the fields of the messages received.
 func (r *reader) take(ms []Message) {
 	c := r.k.c
 	fresh := false
@@ -167,7 +166,7 @@ func (r *reader) take(ms []Message) {
 			}
 		}
 		if len(control) > 0 {
-			r.tell(m, control)
+			r.setMetadata(m, control)
 		}
 		datagrams += int64(segment.Count(n, m.Segment))
 		bytes += int64(n)
@@ -180,8 +179,8 @@ func (r *reader) take(ms []Message) {
 	}
 }
 
-// tell fills in what the control messages say.
-func (r *reader) tell(m *Message, control []byte) {
+// setMetadata sets the fields of m from control messages.
+func (r *reader) setMetadata(m *Message, control []byte) {
 	c := sys.ParseControl(control)
 	if 0 < c.Segment && c.Segment < m.N {
 		m.Segment = c.Segment

@@ -11,15 +11,15 @@ import (
 	"github.com/penstock/penstock/internal/segment"
 )
 
-// routes remembers which destinations refuse runs, and of what size. The zero
-// AddrPort's address stands for the peer of a connected socket.
+// routes remembers which destinations refuse runs, and of what size. The zero Addr stands
+// for the peer of a connected socket.
 type routes struct {
-	known    atomic.Int32 // destinations remembered, so that the usual case takes no lock
+	known    atomic.Int32 // destinations remembered; the usual case is 0 and takes no lock
 	mu       sync.Mutex
 	refusals segment.Refusals
 }
 
-// largest is the greatest datagram that may be part of a run to a.
+// largest returns the maximum size of a datagram in a run to a.
 func (r *routes) largest(a netip.Addr) int {
 	if r.known.Load() == 0 {
 		return math.MaxInt
@@ -31,8 +31,8 @@ func (r *routes) largest(a netip.Addr) int {
 	return f.Largest
 }
 
-// refuse notes that a run of datagrams of the given size to a failed, and that
-// the same datagrams went through one by one.
+// refuse records that a run of datagrams of the given size to a was refused, and that the
+// same datagrams could be sent one by one.
 func (r *routes) refuse(a netip.Addr, size int, errno syscall.Errno) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,8 +40,8 @@ func (r *routes) refuse(a netip.Addr, size int, errno syscall.Errno) {
 	r.known.Store(int32(r.refusals.Len()))
 }
 
-// refusesRuns reports whether errno may mean that it is the run, and not its
-// datagrams, that cannot be sent.
+// refusesRuns reports whether errno may mean that the run cannot be sent but its datagrams
+// can.
 func refusesRuns(errno syscall.Errno) bool {
 	return errno == syscall.EIO || errno == syscall.EINVAL || errno == syscall.EMSGSIZE
 }

@@ -11,21 +11,20 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// writer sends batches. As with reader, all that a call needs beside its
-// messages is kept from one call to the next.
+// writer sends batches. Like reader, it keeps what a call needs from one call to the next.
 //
-// A batch goes through two places: at is where planning goes on, done is how
-// far the kernel has taken it. Between them lie the entries packed into vec, of
-// which the first sent have left.
+// There are two positions in a batch: at is where planning continues, and done is how far
+// the batch has been sent. The entries between them are packed into vec, and the first sent
+// of them have been sent.
 //
 //	messages  0 ........ done ........ at ........ len(ms)
-//	          left       packed        to plan
+//	          sent       packed        to plan
 type writer struct {
 	k    *kernel
 	mu   sync.Mutex
 	vec  *sys.Vector
 	step func(fd uintptr) bool
-	send func(v *sys.Vector, fd uintptr, from, to int) (int, sys.Errno) // a seam: tests refuse runs here
+	send func(v *sys.Vector, fd uintptr, from, to int) (int, sys.Errno) // replaced by tests, which refuse runs
 
 	ms       []Message
 	at, done position
@@ -34,7 +33,7 @@ type writer struct {
 	err      error     // why at could not be packed
 	errno    sys.Errno // why done could not be sent
 
-	// A run that was refused: its datagrams up to singly are sent one by one.
+	// After a run was refused, the datagrams up to singly are sent one by one.
 	singly  position
 	refused refused
 	again   bool // the run at done has failed once
@@ -43,8 +42,8 @@ type writer struct {
 	clock clock
 }
 
-// refused is a run that the kernel did not take, until one of its datagrams
-// has gone through alone and so proves that it was the run.
+// refused is a run that the kernel has refused. It is kept until one of its datagrams has
+// been sent alone, which proves that the kernel refused the run and not the datagrams.
 type refused struct {
 	errno sys.Errno
 	size  int
@@ -57,7 +56,8 @@ func (w *writer) init(k *kernel) {
 	w.send = send
 }
 
-// send is short work for one header, which is not worth telling the scheduler about.
+// send uses a raw system call for one header, which is short and does not involve the
+// scheduler.
 func send(v *sys.Vector, fd uintptr, from, to int) (int, sys.Errno) {
 	if to-from == 1 {
 		return v.SendRaw(fd, from, to)
@@ -95,8 +95,8 @@ func (w *writer) write(ms []Message) (int, error) {
 	return w.done.msg, err
 }
 
-// flush sends until all has left, an error stops it, or the socket's buffer is
-// full: then it returns false, and is called again when there is room. It is
+// flush sends until everything has been sent, there is an error, or the socket's buffer is
+// full. In the last case it returns false, and is called again when there is room. It is
 // called with the socket's write lock held.
 func (w *writer) flush(fd uintptr) bool {
 	for {
@@ -115,7 +115,7 @@ func (w *writer) flush(fd uintptr) bool {
 			return false
 		case refusesRuns(errno) && w.entries[w.sent].run.Segmented():
 			if errno == sys.EMSGSIZE && !w.again {
-				w.again = true // it may be what a router said of an earlier datagram, to anybody
+				w.again = true // it may be the error of an earlier datagram
 				continue
 			}
 			w.again = false
@@ -127,7 +127,7 @@ func (w *writer) flush(fd uintptr) bool {
 	}
 }
 
-// left notes that n more entries have gone.
+// left records that n more entries have been sent.
 func (w *writer) left(n int) {
 	if n == 0 {
 		return
@@ -161,8 +161,8 @@ func (w *writer) left(n int) {
 	}
 }
 
-// fallBack takes the run that was refused apart. Whether it was the run, and
-// not something that its datagrams share, shows when one of them has left.
+// fallBack has the datagrams of a refused run sent one by one. When one of them has been
+// sent, it is certain that the run was refused and not its datagrams.
 func (w *writer) fallBack(errno sys.Errno) {
 	e := &w.entries[w.sent]
 	w.singly = e.end
@@ -173,8 +173,8 @@ func (w *writer) fallBack(errno sys.Errno) {
 	w.vec.Release()
 }
 
-// pack plans entries from at on, as many as the vector holds. While it is not
-// known whether a run was refused for being one, it goes no further than that run.
+// pack plans entries from at on, as many as fit into the vector. While it is not certain
+// that a run was refused for being a run, pack does not go beyond that run.
 func (w *writer) pack() {
 	w.vec.Release()
 	w.sent = 0
@@ -203,7 +203,7 @@ func (w *writer) pack() {
 	}
 }
 
-// rules are those for the run that begins with m.
+// rules returns the rules for the run that begins with m.
 func (w *writer) rules(m *Message) rules {
 	if w.k.count == 1 || w.at.before(w.singly) {
 		return noRuns
@@ -223,7 +223,7 @@ func (w *writer) rules(m *Message) rules {
 	return rules{limit: limit, pace: w.k.c.mode.Pace}
 }
 
-// buffers adds the payload of e to the message opened last.
+// buffers adds the payload of e to the message that was opened last.
 func (w *writer) buffers(e *entry) {
 	if e.end.off > 0 {
 		w.vec.Add(w.ms[e.begin.msg].Buf[e.begin.off:e.end.off])
@@ -235,7 +235,7 @@ func (w *writer) buffers(e *entry) {
 	}
 }
 
-// address sets where message i goes; false, with err set, where it cannot.
+// address sets the destination of message i. It sets err and returns false if it cannot.
 func (w *writer) address(i int, m *Message) bool {
 	var n int
 	switch {
@@ -275,7 +275,7 @@ func (w *writer) address(i int, m *Message) bool {
 	return true
 }
 
-// control sets message i's control messages; false, with err set, where there
+// control sets the control messages of message i. It sets err and returns false if there
 // are too many.
 func (w *writer) control(i int, m *Message, run *segment.Run) bool {
 	plain := m.ECN == NotECT && m.Interface == 0 && !m.Local.IsValid() && len(m.Control) == 0 && !w.k.c.mode.Pace

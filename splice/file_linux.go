@@ -9,15 +9,15 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// regular reports whether f is a regular file: another could make sendfile(2) wait.
+// regular reports whether f is a regular file. Other files could make sendfile(2) block.
 func regular(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode().IsRegular()
 }
 
-// sendFile carries up to limit bytes of a regular file, from where its offset is,
-// to a stream socket. A file that sendfile(2) refuses is copied, and so is what
-// comes after what it calls the end, which for some files in /proc it is not.
+// sendFile moves up to limit bytes of a regular file, from its offset on, to a stream socket.
+// It copies a file that sendfile(2) refuses, and what follows the end that sendfile(2)
+// reports, which for some files in /proc is not the end.
 func sendFile(dst net.Conn, out syscall.RawConn, src *os.File, limit int64, w *watcher) (t Transfer, atSrc bool, err error) {
 	in, err := src.SyscallConn()
 	if err != nil {

@@ -12,16 +12,15 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// shared is the pipe budget of all copies of the process: Copy has no owner
-// that could bring one.
+// shared is the pipe budget of all calls of Copy and Relay in the process.
 var shared = sync.OnceValue(func() *pump.Pipes { return pump.NewPipes(sys.Linux{}, 0, 0) })
 
-// turnBudget is how much one turn moves before deadlines and Close are looked at again.
+// turnBudget is how much one turn moves before deadlines and Close are checked again.
 const turnBudget = 4 << 20
 
-// move carries one direction, of which it reads up to limit bytes: by the pump
-// between stream sockets, by sendfile(2) from a file to one, else by a copy. read
-// is delivered first.
+// move moves one direction, and reads up to limit bytes: with the pump between stream
+// sockets, with sendfile(2) from a file to a stream socket, and otherwise by copying. It
+// delivers read first.
 func (cfg *Config) move(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher) (Transfer, bool, error) {
 	out, tcpOut := stream(dst)
 	in, tcp := stream(src)
@@ -45,13 +44,13 @@ func (cfg *Config) move(dst io.Writer, src io.Reader, read []byte, limit int64, 
 	return m.transfer(), atSrc, err
 }
 
-// obeys reports whether c is a connection that its deadlines always stop.
+// obeys reports whether deadlines always stop reads and writes of c.
 func obeys(c net.Conn) bool {
 	rc, _ := stream(c)
 	return rc != nil
 }
 
-// stream gives the raw connection of a stream socket, nil for anything else.
+// stream returns the raw connection of a stream socket, or nil for anything else.
 func stream(c any) (rc syscall.RawConn, tcp bool) {
 	switch c := c.(type) {
 	case *net.TCPConn:
@@ -67,10 +66,9 @@ func stream(c any) (rc syscall.RawConn, tcp bool) {
 
 // mover waits on Go's netpoller for a pump's half.
 //
-// A turn touches both sockets, so it runs inside the raw calls of both, which
-// keep the descriptors from being closed under it. Waiting for the source holds
-// the source's read lock, waiting for the destination its write lock, never
-// both.
+// A turn uses both sockets, so it runs inside raw calls of both, which keep the descriptors
+// open. A mover that waits for the source holds the source's read lock, and one that waits
+// for the destination holds its write lock, but never both.
 type mover struct {
 	half     pump.Half
 	env      pump.Env
@@ -127,14 +125,14 @@ func (m *mover) run() (atSrc bool, err error) {
 	}
 }
 
-// readable has the source's descriptor; false waits for it.
+// readable is called with the source's descriptor. It returns false to wait for it.
 func (m *mover) readable(fd uintptr) bool {
 	m.fd = int(fd)
 	m.outErr = m.out.Write(m.onTurn)
 	return m.outErr != nil || m.state != pump.WantRead
 }
 
-// turn has both descriptors.
+// turn is called with the destination's descriptor, while fd is the source's.
 func (m *mover) turn(fd uintptr) bool {
 	m.begin()
 	m.state = m.half.Turn(&m.env, m.fd, int(fd), int(min(m.limit-m.half.In, turnBudget)))
@@ -142,10 +140,10 @@ func (m *mover) turn(fd uintptr) bool {
 	return true
 }
 
-// writable has the destination's descriptor; false waits for it.
+// writable is called with the destination's descriptor. It returns false to wait for it.
 func (m *mover) writable(fd uintptr) bool {
 	m.begin()
-	sys.SetNonblock(int(fd)) // somebody may have made it blocking meanwhile
+	sys.SetNonblock(int(fd)) // it may have been made blocking meanwhile
 	m.state = m.half.Flush(&m.env, int(fd))
 	if m.state == pump.WantWrite {
 		m.in.Control(m.onFull)
@@ -154,14 +152,14 @@ func (m *mover) writable(fd uintptr) bool {
 	return m.state != pump.WantWrite
 }
 
-// full has the source's descriptor while the destination takes nothing.
+// full is called with the source's descriptor while the destination accepts nothing.
 func (m *mover) full(fd uintptr) {
 	sys.SetNonblock(int(fd))
 	m.half.Ahead(&m.env, int(fd))
 }
 
-// begin takes the scratch buffer, which is on lease for one turn, so that one
-// who waits holds no memory.
+// begin gets the scratch buffer, which is only needed for one turn, so that a mover that
+// waits holds no memory.
 func (m *mover) begin() {
 	m.env.Scratch = buffers.Get(pump.ScratchSize)
 	m.watcher.writes.Add(1)
@@ -185,7 +183,7 @@ func (m *mover) transfer() Transfer {
 	return t
 }
 
-// failure words a system call's error as package net does.
+// failure returns a system call's error in the form of package net.
 func (m *mover) failure() error {
 	op, call, c := "write", "send", m.dst
 	if m.half.AtSrc {

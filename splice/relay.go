@@ -32,7 +32,8 @@ func (cfg *Config) RelayLive(ctx context.Context, a, b net.Conn, live *Live) (Re
 	if ctx.Err() != nil {
 		return Result{Cause: CauseCanceled}, canceled(ctx)
 	}
-	// One of the directions has a goroutine of its own, whose panic nobody could recover.
+	// One direction runs on a goroutine of its own, in which the caller could not recover a
+	// panic.
 	switch {
 	case a == nil:
 		return Result{Cause: CauseAFailed}, errNoConn
@@ -72,7 +73,7 @@ func (cfg *Config) RelayLive(ctx context.Context, a, b net.Conn, live *Live) (Re
 	return Result{Up: p.moved[0], Down: p.moved[1], Cause: p.cause}, p.err
 }
 
-// pair is a Relay under way. Direction 0 goes from conn[0] to conn[1].
+// pair is a running Relay. Direction 0 is from conn[0] to conn[1].
 type pair struct {
 	cfg     *Config
 	conn    [2]net.Conn // as given
@@ -94,8 +95,8 @@ type pair struct {
 // grace is how long a connection may take to notice its deadline.
 const grace = 500 * time.Millisecond
 
-// carryBoth carries both directions and returns when they are over, or, false,
-// when one of them does not stop although the pair has ended.
+// carryBoth moves both directions and returns true when both are over. It returns false if
+// one of them does not stop although the pair has ended.
 func (p *pair) carryBoth() bool {
 	p.mu.Lock()
 	p.stopped = make(chan struct{})
@@ -135,7 +136,7 @@ func (p *pair) carryBoth() bool {
 	return true
 }
 
-// carry moves direction d to its end, and passes that on.
+// carry moves direction d to its end, and passes the end on.
 func (p *pair) carry(d int) {
 	src, dst := d, 1-d
 	w := &p.watcher[d]
@@ -161,7 +162,7 @@ func (p *pair) carry(d int) {
 	p.halfEnded()
 }
 
-// account notes what direction d has moved, unless Relay has left it.
+// account records what direction d has moved, unless Relay has returned without it.
 func (p *pair) account(d int, t Transfer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +174,7 @@ func (p *pair) account(d int, t Transfer) bool {
 	return true
 }
 
-// halfEnded notes that a direction has ended well.
+// halfEnded records that a direction has ended without an error.
 func (p *pair) halfEnded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,11 +183,11 @@ func (p *pair) halfEnded() {
 	}
 }
 
-// resetSeenBy tells whether the other direction, which writes to the connection
-// that has just ended, has ended the pair. A socket tells of a reset once, to
-// whoever asks first; to a reader after that it looks like the end of the stream.
-// So a write that is under way there is waited for. One that blocks for longer is
-// not being told of a reset, which wakes a writer as it wakes a reader.
+// resetSeenBy reports whether the other direction, which writes to the connection that has
+// just ended, has ended the pair. A socket reports a reset only once, to a reader or a
+// writer; to a reader after that it looks like the end of the stream. So resetSeenBy waits
+// for a write in progress. A write that blocks for longer has not received a reset, because
+// a reset also wakes writers.
 func (p *pair) resetSeenBy(other int) bool {
 	const yields, sleeps = 100, 100 // a turn of the pump takes microseconds
 	writes := &p.watcher[other].writes
@@ -201,7 +202,7 @@ func (p *pair) resetSeenBy(other int) bool {
 	return p.ended.Load()
 }
 
-// end notes the first cause, and stops both directions.
+// end records the first cause, and stops both directions.
 func (p *pair) end(c Cause, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,8 +217,8 @@ func (p *pair) end(c Cause, err error) {
 	}
 }
 
-// setDeadlines sets the deadlines of both connections, and of the sockets inside,
-// which a wrapper's own SetDeadline need not reach.
+// setDeadlines sets the deadlines of both connections and of the sockets inside them, which
+// the SetDeadline method of a wrapper need not do.
 func (p *pair) setDeadlines(at time.Time) {
 	for _, c := range p.conn {
 		c.SetDeadline(at)
@@ -227,9 +228,10 @@ func (p *pair) setDeadlines(at time.Time) {
 	}
 }
 
-// watch ends the pair when no byte has moved for the limit. It looks four times
-// as often, so that the data path need not read a clock, and counts its looks:
-// after a pause of the whole process, bytes that wait are moved before the next.
+// watch ends the pair when no byte has moved for the limit. It compares the counters four
+// times per limit, so that the data path does not have to read a clock, and counts how often
+// they are unchanged: after the process was stopped, bytes that have arrived meanwhile are
+// moved before the next comparison.
 func (p *pair) watch(limit time.Duration, c Cause, what string) {
 	const looks = 4
 	p.watches.Go(func() {
@@ -267,7 +269,7 @@ func (p *pair) watchContext(ctx context.Context) (forget func()) {
 	}
 }
 
-// canceled is the error of a context that has ended.
+// canceled returns the error for a context that has ended.
 func canceled(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != ctx.Err() {
 		return fmt.Errorf("splice: %w: %w", ctx.Err(), cause)
@@ -275,8 +277,8 @@ func canceled(ctx context.Context) error {
 	return fmt.Errorf("splice: %w", ctx.Err())
 }
 
-// closeWrite passes the end of a stream on, by the wrapper's own way if it has
-// one; errors.ErrUnsupported where there is none.
+// closeWrite calls CloseWrite of c, or of the connection inside it. It returns
+// errors.ErrUnsupported if neither has that method.
 func closeWrite(c net.Conn) error {
 	type closer interface{ CloseWrite() error }
 	for _, c := range []net.Conn{c, pump.Inner(c)} {

@@ -106,7 +106,7 @@ func (l *Live) Up() Transfer { return l.dir[0].load() }
 // Down returns what has moved from b to a.
 func (l *Live) Down() Transfer { return l.dir[1].load() }
 
-// reset forgets an earlier Copy or Relay.
+// reset sets all counters to zero.
 func (l *Live) reset() {
 	for d := range l.dir {
 		g := &l.dir[d]
@@ -117,7 +117,7 @@ func (l *Live) reset() {
 	}
 }
 
-// moved changes whenever a byte has moved.
+// moved returns a number that changes whenever a byte has moved.
 func (l *Live) moved() (n int64) {
 	for d := range l.dir {
 		n += l.dir[d].read.Load() + l.dir[d].written.Load()
@@ -130,8 +130,8 @@ type gauge struct {
 	how                    atomic.Uint32 // Path and Why
 }
 
-// load reads the smaller number of each pair first, and store writes it last, so
-// that nobody sees more written than read, or more spliced than written.
+// load reads the smaller number of each pair first, and store writes it last, so that the
+// result never has more bytes written than read, or more spliced than written.
 func (g *gauge) load() (t Transfer) {
 	how := g.how.Load()
 	t.Path, t.Why = Path(how>>8), Why(how)
@@ -218,7 +218,7 @@ func (cfg *Config) CopyLive(dst io.Writer, src io.Reader, live *Live) (written i
 			return 0, nil
 		}
 	} else if c, ok := src.(net.Conn); ok {
-		// Under a limit a wrapper is only read: TakeRead might give too much.
+		// With a limit a wrapper is only read, because TakeRead might return too much.
 		src, read = pump.Inner(c), pump.TakeRead(c)
 	}
 	if c, ok := dst.(net.Conn); ok {
@@ -232,18 +232,18 @@ func (cfg *Config) CopyLive(dst io.Writer, src io.Reader, live *Live) (written i
 	return t.Written, undelivered(t, err)
 }
 
-// noLimit is the limit of a direction that has none.
+// noLimit stands for no limit.
 const noLimit = math.MaxInt64
 
-// watcher is where a direction shows what it does. The zero value has nobody who looks.
+// watcher shows what a direction does to other goroutines.
 type watcher struct {
-	gauge *gauge // nil: nobody counts
+	gauge *gauge // nil if nothing is counted
 
-	// writes counts a direction's writes twice, when they begin and when they have
-	// gone well. It is odd while one is under way, and after one that has failed.
+	// writes increases when a write begins, and again when it has succeeded. It is odd
+	// during a write, and after one that has failed.
 	writes atomic.Uint32
-	// left says that Relay has returned without the direction, which must touch
-	// nothing any more.
+	// left is true when Relay has returned before the direction has ended. The direction
+	// must then not count anything any more.
 	left atomic.Bool
 }
 
@@ -253,7 +253,7 @@ func (w *watcher) tell(t Transfer) {
 	}
 }
 
-// undelivered adds to an error what was lost by it.
+// undelivered wraps err in an UndeliveredError if bytes were read and not written.
 func undelivered(t Transfer, err error) error {
 	if lost := t.Read - t.Written; err != nil && lost > 0 {
 		return &UndeliveredError{lost, err}
@@ -261,7 +261,7 @@ func undelivered(t Transfer, err error) error {
 	return err
 }
 
-// causeOf says whose fault an error is.
+// causeOf returns the cause for an error of side a or b.
 func causeOf(err error, sideA bool) Cause {
 	reset := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 	switch {

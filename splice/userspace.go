@@ -14,11 +14,11 @@ var buffers pool.Buffers
 // userBuffer is io.Copy's buffer size.
 const userBuffer = 32 << 10
 
-// errInvalidWrite is what io.Copy says of a Write that breaks its contract.
+// errInvalidWrite is io.Copy's error for an invalid result of Write.
 var errInvalidWrite = errors.New("invalid write result")
 
-// moveUser carries a direction through user-space memory, by Read and Write. It
-// goes on from t, and reads up to limit bytes.
+// moveUser moves a direction through user space with Read and Write. It continues from t,
+// and reads up to limit bytes.
 func moveUser(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher, t Transfer) (_ Transfer, atSrc bool, err error) {
 	buf := buffers.Get(userBuffer)
 	defer buffers.Put(buf)

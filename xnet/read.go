@@ -13,18 +13,17 @@ import (
 )
 
 const (
-	// inBatch is how many super-packets are asked for at once. A read of 8 fills
-	// at most half a mebibyte, which is as much as a cache near the CPU holds.
+	// inBatch is the maximum number of super-packets per read. 8 of them fill at most half a
+	// mebibyte, which fits into a CPU's cache.
 	inBatch = 8
 
-	// controlSize is room for all control messages that a super-packet can come with.
+	// controlSize is enough for all control messages of a super-packet.
 	controlSize = 512
 )
 
-// reader receives messages and hands them out as datagrams. With split, what
-// the kernel gave and nobody has fetched yet waits in in[next:got], of which
-// the first message's bytes before off are gone. Without, datagrams are
-// received where the caller wants them.
+// reader receives messages and returns them as datagrams. With split, messages that were
+// received and not yet returned are in in[next:got]; of the first of them, the bytes before
+// off were returned. Without split, datagrams are received into the caller's buffers.
 type reader struct {
 	c     *net.UDPConn
 	d     *dgram.Conn
@@ -62,15 +61,15 @@ func (r *reader) one(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err 
 	return m.N, m.NN, m.Flags, m.Addr.(*net.UDPAddr), nil
 }
 
-// usable is for a RawConn's Read, which looks at the socket before it calls it:
-// the error says that it is closed, or past its deadline.
+// usable is an argument for a RawConn's Read, which returns an error without calling it if
+// the socket is closed or past its deadline.
 func usable(uintptr) bool { return true }
 
 func (r *reader) readLocked(ms []ipv4.Message, wait bool) (int, error) {
 	if len(ms) == 0 {
 		return 0, nil
 	}
-	if r.next < r.got { // the kernel will not be asked
+	if r.next < r.got { // there will be no system call
 		if err := r.raw.Read(usable); err != nil {
 			return 0, err
 		}
@@ -113,7 +112,7 @@ func (r *reader) receive(in []dgram.Message, wait bool) (int, error) {
 	return n, err
 }
 
-// hand copies the next datagram that waits to m.
+// hand copies the next datagram to m.
 func (r *reader) hand(m *ipv4.Message) {
 	from := &r.in[r.next]
 	d := from.Buf[r.off:from.N]
@@ -135,7 +134,7 @@ func (r *reader) hand(m *ipv4.Message) {
 	}
 }
 
-// describe sets what a message says about its datagram.
+// describe sets the fields of a message except for its buffers.
 func (r *reader) describe(m *ipv4.Message, from *dgram.Message, cut bool) {
 	m.Addr = r.addrs.get(from.Addr)
 	m.Flags = 0
@@ -147,8 +146,7 @@ func (r *reader) describe(m *ipv4.Message, from *dgram.Message, cut bool) {
 	}
 }
 
-// whole reports whether every message has one buffer, so that the kernel can
-// fill it.
+// whole reports whether every message has exactly one buffer, which the kernel can fill.
 func whole(ms []ipv4.Message) bool {
 	for i := range ms {
 		if len(ms[i].Buffers) != 1 {
@@ -167,7 +165,7 @@ func (r *reader) direct(ms []ipv4.Message) (int, error) {
 	for i := range ms {
 		in[i] = dgram.Message{Buf: ms[i].Buffers[0], Control: ms[i].OOB[:0:len(ms[i].OOB)]}
 		if len(ms[i].OOB) == 0 {
-			in[i].Control = r.none[:0] // too short for any, so that what is left out is told
+			in[i].Control = r.none[:0] // too short for a control message, so that the flag tells of it
 		}
 	}
 	n, err := r.d.ReadBatch(in)
@@ -175,16 +173,16 @@ func (r *reader) direct(ms []ipv4.Message) (int, error) {
 		ms[i].N, ms[i].NN = in[i].N, len(in[i].Control)
 		r.describe(&ms[i], &in[i], false)
 	}
-	clear(in) // no caller's buffer stays referenced
+	clear(in) // do not keep the caller's buffers
 	return n, err
 }
 
-// maxAddrs bounds the memory of addrs. Beyond it all are forgotten.
+// maxAddrs is the maximum number of addresses remembered. Beyond it all are forgotten.
 const maxAddrs = 4096
 
-// addrs keeps one *net.UDPAddr for each source, so that receiving makes none.
+// addrs keeps one *net.UDPAddr for each source, so that receiving does not allocate.
 type addrs struct {
-	v6    bool // of an IPv6 socket: IPv4 addresses have 16 bytes, as the net package gives them
+	v6    bool // an IPv6 socket, for which IPv4 addresses have 16 bytes, as in package net
 	last  netip.AddrPort
 	addr  *net.UDPAddr
 	known map[netip.AddrPort]*net.UDPAddr

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/dgram"
 )
 
-// writer sends what x/net's messages say.
+// writer sends messages of x/net with dgram.
 type writer struct {
 	d      *dgram.Conn
 	theirs batches
@@ -42,8 +42,8 @@ func (w *writer) write(ms []ipv4.Message) (sent int, err error) {
 	return 0, err
 }
 
-// some sends the messages up to the first that dgram does not take, or else
-// that one. The error is that of message n.
+// some sends the messages before the first that dgram cannot send, or, if that is the first
+// of all, sends it with x/net. The error is that of message n.
 func (w *writer) some(ms []ipv4.Message) (n int, err error) {
 	out := w.translate(ms)
 	if len(out) > 0 {
@@ -52,22 +52,22 @@ func (w *writer) some(ms []ipv4.Message) (n int, err error) {
 	for i := range ms[:n] {
 		ms[i].N, ms[i].NN, ms[i].Flags = out[i].N, len(ms[i].OOB), 0
 	}
-	clear(w.out[:len(ms)]) // no caller's buffer stays referenced
+	clear(w.out[:len(ms)]) // do not keep the caller's buffers
 	w.scratch = w.scratch[:0]
 	switch {
 	case n == 0 && (len(out) == 0 || errors.Is(err, net.ErrWriteToConnected)):
 		n, err = w.theirs.WriteBatch(ms[:1], 0)
 		n = max(n, 0)
 	case errors.Is(err, net.ErrWriteToConnected):
-		err = nil // its turn comes
+		err = nil // it is returned by the next call
 	}
 	return n, err
 }
 
-// maxControl is how much OOB dgram takes.
+// maxControl is the maximum length of OOB that dgram can send.
 const maxControl = 384
 
-// translate fills out with the messages up to the first that dgram does not take.
+// translate fills out with the messages before the first that dgram cannot send.
 func (w *writer) translate(ms []ipv4.Message) []dgram.Message {
 	w.reserve(ms)
 	for i := range ms {
@@ -98,7 +98,8 @@ func (w *writer) translate(ms []ipv4.Message) []dgram.Message {
 	return w.out[:len(ms)]
 }
 
-// reserve makes room for all that has to be gathered, so that it does not move later.
+// reserve allocates scratch for all messages with several buffers, so that it does not move
+// later.
 func (w *writer) reserve(ms []ipv4.Message) {
 	total := 0
 	for i := range ms {
@@ -113,7 +114,7 @@ func (w *writer) reserve(ms []ipv4.Message) {
 	}
 }
 
-// addrPort is a.AddrPort, where an empty IP means this host, as net has it.
+// addrPort returns a.AddrPort, with this host for an empty IP, as in package net.
 func (w *writer) addrPort(a *net.UDPAddr) netip.AddrPort {
 	if len(a.IP) == 0 {
 		return netip.AddrPortFrom(w.any, uint16(a.Port))

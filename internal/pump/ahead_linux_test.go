@@ -34,7 +34,7 @@ func TestAhead(t *testing.T) {
 				if sent += int64(n); err != nil {
 					t.Fatalf("%v with %d bytes held", err, w.half.Held())
 				}
-				w.half.sated = false // as after some progress
+				w.half.aheadStopped = false // as after some progress
 				if st := w.turn(1 << 20); st != WantWrite {
 					t.Fatalf("state %d", st)
 				}
@@ -77,7 +77,7 @@ func TestAheadSated(t *testing.T) {
 func TestAheadAgain(t *testing.T) {
 	w, off := stalled(t, "unix")
 	w.turn(1 << 20)
-	if !w.half.sated {
+	if !w.half.aheadStopped {
 		t.Fatal("there was nothing more to read, and it does not know")
 	}
 	w.write(off+50_000, 50_000)
@@ -101,7 +101,7 @@ func TestAheadReset(t *testing.T) {
 		t.Fatalf("state %d", st)
 	}
 	w.near.Close()
-	w.half.sated = false
+	w.half.aheadStopped = false
 	if st := w.turn(1 << 20); st != WantWrite || w.half.Err != sys.ECONNRESET {
 		t.Fatalf("state %d, %v seen", st, w.half.Err)
 	}

@@ -266,7 +266,7 @@ func TestLowatRests(t *testing.T) {
 	w := newTransfer(t, "tcp4", "tcp4")
 	w.env.Lowat = 100_000
 	off := w.stream(0)
-	for i := range restsMost {
+	for i := range maxEmptyTurns {
 		if !w.half.Lagging() {
 			t.Fatalf("no mark after %d looks", i)
 		}

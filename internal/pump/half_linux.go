@@ -72,14 +72,14 @@ type Half struct {
 	// bytes spliced to it have to wait. It is false when that is done.
 	Enlarge bool
 
-	splicing bool
-	lowat    bool
-	ended    bool
-	streak   uint8
-	rests    uint8
-	why      Why
-	sated    bool  // nothing more came, or fit, when the pipe was last filled further
-	own      int32 // bytes of rest that did not come from the source, and do not count as taken or delivered
+	splicing     bool
+	lowat        bool
+	ended        bool
+	streak       uint8
+	emptyTurns   uint8
+	why          Why
+	aheadStopped bool  // nothing more came, or fit, when the pipe was last filled further
+	own          int32 // bytes of rest that did not come from the source, and do not count as taken or delivered
 
 	idleAt    int32 // In, in MiB rounded up, when the source last proved not to be streaming
 	rescuedAt int32 // In, in MiB, when bytes below the mark were last late
@@ -98,17 +98,17 @@ const (
 	smallRead   = 8 << 10
 	bigStreak   = 2
 	smallStreak = 4
-	// spliceMost is the length requested in one splice. A pipe counts slots, and a slot can hold a
+	// maxSplice is the length requested in one splice. A pipe counts slots, and a slot can hold a
 	// fragment of 32 KiB, so more than its nominal size fits.
-	spliceMost = 4 << 20
+	maxSplice = 4 << 20
 	// enlargeAt is the number of bytes held for a Unix destination from which its send buffer, 208
 	// KiB by default, counts as too small.
 	enlargeAt = 128 << 10
 	// A source gets a low-water mark after this many bytes, and loses it after this many empty
 	// turns of the timer.
-	earned    = earnedMiB << 20
-	earnedMiB = 16
-	restsMost = 8
+	earned        = earnedMiB << 20
+	earnedMiB     = 16
+	maxEmptyTurns = 8
 )
 
 // Refuse sets the reason why the half must not splice.
@@ -268,7 +268,7 @@ func (h *Half) flushPipe(env *Env, dst int) State {
 	}
 	h.Out += int64(n)
 	h.Spliced += int64(n)
-	h.sated = false
+	h.aheadStopped = false
 	h.drained(env, n)
 	return Again
 }
@@ -365,7 +365,7 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 			sys.SetNonblock(dst)
 		}
 	}
-	n, e := env.Kernel.Splice(src, h.pipe.w, env.most(spliceMost, left))
+	n, e := env.Kernel.Splice(src, h.pipe.w, env.most(maxSplice, left))
 	switch {
 	case e == sys.EINTR:
 		return 0, Again
@@ -384,7 +384,7 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 	}
 	h.In += int64(n)
 	h.inPipe = int32(n)
-	h.rests = 0
+	h.emptyTurns = 0
 	if moved == 0 && h.lowat && n < env.Lowat {
 		h.rescue(env, src)
 	}
@@ -401,7 +401,7 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 // write while the destination's peer reads, and neither waits for the other. The pipe is filled at
 // most to its size. TCP does not need this, because the source has its own receive buffer.
 func (h *Half) Ahead(env *Env, src int) {
-	if h.TCP || h.sated || h.inPipe == 0 || !h.splicing || h.Err != 0 || env.Hard {
+	if h.TCP || h.aheadStopped || h.inPipe == 0 || !h.splicing || h.Err != 0 || env.Hard {
 		return
 	}
 	room := env.Pipes.size - int(h.inPipe) // a slot can hold more than a page
@@ -412,7 +412,7 @@ func (h *Half) Ahead(env *Env, src int) {
 	switch {
 	case e == sys.EINTR:
 	case e == sys.EAGAIN, e == sys.EINVAL, e == 0 && n == 0:
-		h.sated = true // or the source has ended or cannot be spliced: fill finds out when the pipe is empty
+		h.aheadStopped = true // or the source has ended or cannot be spliced: fill finds out when the pipe is empty
 	case e != 0:
 		h.fail(e, true) // what the pipe holds is delivered first
 	default:
@@ -429,7 +429,7 @@ func (h *Half) wait(env *Env, src, moved int) {
 	case h.lowat && moved == 0:
 		// A turn by the timer found nothing. A source that pauses for long gets its mark back when
 		// it streams again.
-		if h.rests++; h.rests >= restsMost {
+		if h.emptyTurns++; h.emptyTurns >= maxEmptyTurns {
 			h.mark(env, src, 1)
 		}
 	case !h.lowat && env.Lowat > 1 && moved < env.Lowat && h.TCP && h.mib()-h.idleAt >= earnedMiB:
@@ -460,7 +460,7 @@ func (h *Half) mark(env *Env, src, n int) {
 		h.idleAt = h.mib() + 1
 	}
 	h.lowat = e == 0 && n > 1
-	h.rests = 0
+	h.emptyTurns = 0
 }
 
 // stopSplicing goes back to copying, for the reason why: WhyNone for small reads, after which an

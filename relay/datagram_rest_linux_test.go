@@ -125,7 +125,7 @@ func TestRestEnds(t *testing.T) {
 }
 
 // No more sockets rest than the bound allows, and one that gives way does so for a flow.
-func TestRestGivesWay(t *testing.T) {
+func TestRestingSocketsMakeRoom(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
 	r.e.datagrams.maxResting = 3 // before the loop has a datagram port
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
@@ -147,7 +147,7 @@ func TestRestGivesWay(t *testing.T) {
 }
 
 // A resting socket gives way to a client of streams too, and to its upstream.
-func TestRestGivesWayToStreams(t *testing.T) {
+func TestRestingSocketsMakeRoomForStreams(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
 	asked := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
 	streams := r.listenAt(Addr{Network: TCP, AddrPort: loopback}, ListenConfig{}, echoServer(t, "tcp4"))

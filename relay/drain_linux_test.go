@@ -103,7 +103,7 @@ func TestDrainDeadline(t *testing.T) {
 		r.expect(CauseDrained)
 	}
 	for _, c := range clients {
-		if _, err := ending(t, c); errors.Is(err, errTimeout) {
+		if _, err := readToEnd(t, c); errors.Is(err, errTimeout) {
 			t.Error(err)
 		}
 	}

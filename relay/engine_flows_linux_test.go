@@ -149,8 +149,8 @@ func crowd(t testing.TB, l *Listener, n int) {
 	}
 }
 
-// A walk is in slices, and the loop goes on between any two of them: an echo
-// goes round through the one loop while yield has a slice in hand.
+// A walk is done in slices, and the loop goes on between any two of them: an echo
+// goes round through the one loop while yield holds a slice.
 func TestFlowsStopNoLoop(t *testing.T) {
 	const n = 1500
 	r := newRig(t, Config{Loops: 1})

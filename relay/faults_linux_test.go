@@ -151,8 +151,8 @@ func TestRealDescriptorLimit(t *testing.T) {
 	say(t, warm, warm, "hello")
 	warm.Close()
 	r.expect(CauseEnd)
-	waiting := dial(t, echo)
-	say(t, waiting, waiting, "hello")
+	first := dial(t, echo)
+	say(t, first, first, "hello")
 
 	var filler []*os.File
 	fill := func() {
@@ -200,7 +200,7 @@ func TestRealDescriptorLimit(t *testing.T) {
 	if rec.Up.Path != PathCopy || rec.Up.Why != WhyPipes {
 		t.Logf("spliced, with a pipe from before: %+v", rec.Up)
 	}
-	waiting.Close()
+	first.Close()
 	r.expect(CauseEnd)
 
 	// Nothing is left behind by what could not be made.

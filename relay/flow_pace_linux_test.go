@@ -26,19 +26,19 @@ func TestBandwidth(t *testing.T) {
 			burst := max(c.rate/10, paceLeast)
 			var wg sync.WaitGroup
 			start := time.Now()
-			for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+			for _, ends := range [][2]net.Conn{{a, b}, {b, a}} {
 				wg.Go(func() {
 					for off := 0; off < c.bytes; off += testnet.MaxChunk {
-						way[0].Write(testnet.NewPattern(3).At(int64(off), min(c.bytes-off, testnet.MaxChunk)))
+						ends[0].Write(testnet.NewPattern(3).At(int64(off), min(c.bytes-off, testnet.MaxChunk)))
 					}
-					closeWrite(t, way[0])
+					closeWrite(t, ends[0])
 				})
 				wg.Go(func() {
 					got := 0
 					buf := make([]byte, 32<<10)
 					pattern := testnet.NewPattern(3)
 					for {
-						n, err := way[1].Read(buf)
+						n, err := ends[1].Read(buf)
 						if e := pattern.Check(int64(got), buf[:n]); e != nil {
 							t.Error(e)
 						}
@@ -83,7 +83,7 @@ func TestBandwidthRests(t *testing.T) {
 	hear(t, b, "\x00") // the flow is alive
 	reset(t, a)
 	r.expect(CauseClientReset)
-	ending(t, b)
+	readToEnd(t, b)
 }
 
 // What was sniffed counts for the bandwidth, and built-in upstreams have one.
@@ -104,7 +104,7 @@ func TestBandwidthOfBuiltins(t *testing.T) {
 			a.Write(make([]byte, n))
 			closeWrite(t, a)
 		}()
-		got, err := ending(t, a)
+		got, err := readToEnd(t, a)
 		took := time.Since(start)
 		if err != nil || network == Echo && got != n+int64(len(greeting)) {
 			t.Errorf("%v: %d bytes, %v", network, got, err)

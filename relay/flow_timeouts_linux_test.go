@@ -27,7 +27,7 @@ func TestLife(t *testing.T) {
 		if rec := r.expect(CauseLife); rec.Duration < life {
 			t.Errorf("%+v", rec)
 		}
-		ending(t, a)
+		readToEnd(t, a)
 	})
 	hole, _ := fullQueue(t, "tcp4")
 	pre := &preamble{max: 100, timeout: time.Hour}

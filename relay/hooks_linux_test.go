@@ -233,7 +233,7 @@ func TestOneRecordEach(t *testing.T) {
 				c.(*net.TCPConn).SetLinger(0)
 			case 1:
 				c.(*net.TCPConn).CloseWrite()
-				ending(t, c)
+				readToEnd(t, c)
 			}
 		})
 	}

@@ -258,9 +258,9 @@ func TestAcceptQueueIsTaken(t *testing.T) {
 			t.Run("net="+network+"/by="+how, func(t *testing.T) {
 				r := newRig(t, Config{Loops: 1})
 				l, release := busyLoop(r, network)
-				const waiting = 100 // more than one burst
+				const clientCount = 100 // more than one burst
 				var clients []net.Conn
-				for range waiting {
+				for range clientCount {
 					clients = append(clients, dial(t, l))
 				}
 				ended := make(chan error, 1)
@@ -284,7 +284,7 @@ func TestAcceptQueueIsTaken(t *testing.T) {
 				if err := <-ended; err != nil {
 					t.Error(err)
 				}
-				for range waiting + 1 {
+				for range clientCount + 1 {
 					r.expect(CauseEnd)
 				}
 			})

@@ -100,15 +100,15 @@ func (r Record) LogValue() slog.Value {
 	if r.Attempts > 1 {
 		attrs = append(attrs, slog.Int("attempts", r.Attempts))
 	}
-	attrs = append(attrs, slog.String("path_up", r.Up.way()), slog.String("path_down", r.Down.way()))
+	attrs = append(attrs, slog.String("path_up", r.Up.pathText()), slog.String("path_down", r.Down.pathText()))
 	if r.Err != nil {
 		attrs = append(attrs, slog.String("error", r.Err.Error()))
 	}
 	return slog.GroupValue(attrs...)
 }
 
-// way is how the bytes went, and why not a faster way: "splice", "copy: small reads".
-func (t *Transfer) way() string {
+// pathText returns the path and, if there is one, the reason why not a faster one: "splice", "copy: small reads".
+func (t *Transfer) pathText() string {
 	if t.Path == PathCopy && t.Why != WhyNone {
 		return t.Path.String() + ": " + t.Why.String()
 	}

@@ -366,8 +366,8 @@ func fill(t *testing.T, c net.Conn) {
 	c.SetWriteDeadline(time.Time{})
 }
 
-// ending reads c to its end: nil is a clean one.
-func ending(t *testing.T, c net.Conn) (n int64, err error) {
+// readToEnd reads c to its end; the error is nil if the end is clean.
+func readToEnd(t *testing.T, c net.Conn) (n int64, err error) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(patience))
 	return io.Copy(io.Discard, c)
@@ -376,7 +376,7 @@ func ending(t *testing.T, c net.Conn) (n int64, err error) {
 // wantEnd wants a clean end at c.
 func wantEnd(t *testing.T, c net.Conn) {
 	t.Helper()
-	if n, err := ending(t, c); n != 0 || err != nil {
+	if n, err := readToEnd(t, c); n != 0 || err != nil {
 		t.Errorf("%d bytes and %v, want a clean end", n, err)
 	}
 }
@@ -385,7 +385,7 @@ func wantEnd(t *testing.T, c net.Conn) {
 // that its peer learns, unix(7).
 func wantReset(t *testing.T, c net.Conn) {
 	t.Helper()
-	_, err := ending(t, c)
+	_, err := readToEnd(t, c)
 	if _, tcp := c.(*net.TCPConn); tcp && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the end is %v, want a reset", err)
 	}

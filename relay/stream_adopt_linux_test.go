@@ -74,7 +74,7 @@ func TestAdoptLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			hear(t, a, "birds")
-			ending(t, a)
+			readToEnd(t, a)
 			r.record()
 		})
 	}

@@ -90,10 +90,10 @@ func TestNeverSplice(t *testing.T) {
 
 // An end goes through after the last byte, and the other direction goes on.
 func TestHalfClose(t *testing.T) {
-	for _, way := range []string{"client first", "upstream first"} {
-		t.Run(way, func(t *testing.T) {
+	for _, side := range []string{"client first", "upstream first"} {
+		t.Run(side, func(t *testing.T) {
 			eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
-				if way == "upstream first" {
+				if side == "upstream first" {
 					a, b = b, a
 				}
 				say(t, a, b, "my last words")
@@ -119,12 +119,12 @@ func TestHalfClose(t *testing.T) {
 // A reset of one side is a reset of the other, not an end, while a flow is
 // idle, in the middle of bulk, and with bytes held for a slow reader.
 func TestReset(t *testing.T) {
-	for _, way := range []string{"client", "upstream"} {
+	for _, side := range []string{"client", "upstream"} {
 		for _, when := range []string{"idle", "bulk", "held"} {
-			t.Run("by="+way+"/when="+when, func(t *testing.T) {
+			t.Run("by="+side+"/when="+when, func(t *testing.T) {
 				eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
 					cause := CauseClientReset
-					if way == "upstream" {
+					if side == "upstream" {
 						a, b, cause = b, a, CauseUpstreamReset
 					}
 					say(t, a, b, "hello")
@@ -136,7 +136,7 @@ func TestReset(t *testing.T) {
 						if _, tcp := a.(*net.TCPConn); !tcp {
 							// bytes that nobody reads make a Unix socket's close a reset
 							b.Write([]byte("x"))
-							eventually(t, "a byte for "+way, func() bool {
+							eventually(t, "a byte for "+side, func() bool {
 								s := r.e.Stats()
 								sum := s.Total()
 								return sum.BytesWritten > 6
@@ -170,10 +170,10 @@ func TestResetWhileStalled(t *testing.T) {
 	r := newRig(t, Config{})
 	var sides [][2]net.Conn // that is reset, and that has stopped
 	for _, p := range pairs {
-		for _, way := range []string{"client", "upstream"} {
+		for _, side := range []string{"client", "upstream"} {
 			for _, ended := range []bool{false, true} { // what is held has the end of the stream behind it
 				a, b := r.flow(p[0], p[1], ListenConfig{})
-				if way == "upstream" {
+				if side == "upstream" {
 					a, b = b, a
 				}
 				say(t, a, b, "hello")
@@ -209,11 +209,11 @@ func TestResetWhileStalled(t *testing.T) {
 // A side that has ended may be reset all the same, and the other one, which
 // waits to answer, learns of it.
 func TestResetAfterHalfClose(t *testing.T) {
-	for _, way := range []string{"client", "upstream"} {
-		t.Run("by="+way, func(t *testing.T) {
+	for _, side := range []string{"client", "upstream"} {
+		t.Run("by="+side, func(t *testing.T) {
 			eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
 				cause := CauseClientReset
-				if way == "upstream" {
+				if side == "upstream" {
 					a, b, cause = b, a, CauseUpstreamReset
 				}
 				say(t, b, a, "first part")

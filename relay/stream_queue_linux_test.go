@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// lot is a parking lot: Upstream has a flow wait as often as it says.
+// lot is a set of queued flows: Upstream queues a flow as often as waits says.
 type lot struct {
 	waits  int
 	to     *Addr
@@ -122,8 +122,8 @@ func TestParkAfterFailure(t *testing.T) {
 }
 
 // A client that ends its side keeps its place; one that is gone does not.
-func TestParkedClients(t *testing.T) {
-	park := func(t *testing.T, network string) (*rig, *lot, *server, net.Conn, FlowRef) {
+func TestQueuedClients(t *testing.T) {
+	queue := func(t *testing.T, network string) (*rig, *lot, *server, net.Conn, FlowRef) {
 		r := newRig(t, Config{})
 		s := newServer(t, "tcp4")
 		lot := newLot(1, s.addr)
@@ -132,7 +132,7 @@ func TestParkedClients(t *testing.T) {
 	}
 	for _, network := range []string{"tcp4", "unix"} {
 		t.Run("half-close/client="+network, func(t *testing.T) {
-			r, _, s, a, ref := park(t, network)
+			r, _, s, a, ref := queue(t, network)
 			io.WriteString(a, "question")
 			closeWrite(t, a)
 			time.Sleep(20 * time.Millisecond)
@@ -147,7 +147,7 @@ func TestParkedClients(t *testing.T) {
 		})
 	}
 	t.Run("reset", func(t *testing.T) {
-		r, lot, _, a, ref := park(t, "tcp4")
+		r, lot, _, a, ref := queue(t, "tcp4")
 		io.WriteString(a, "nobody reads this")
 		reset(t, a)
 		if rec := r.expect(CauseClientGone); rec.Attempts != 0 || rec.Up.Read != 0 || rec.Queued <= 0 {
@@ -159,7 +159,7 @@ func TestParkedClients(t *testing.T) {
 		}
 	})
 	t.Run("closed Unix socket", func(t *testing.T) {
-		r, _, _, a, _ := park(t, "unix")
+		r, _, _, a, _ := queue(t, "unix")
 		a.Close()
 		r.expect(CauseClientGone)
 	})
@@ -251,7 +251,7 @@ func TestResumeAtOnce(t *testing.T) {
 	}
 }
 
-// To park and to resume allocates nothing.
+// Queuing and resuming a flow does not allocate.
 func TestResumeDoesNotAllocate(t *testing.T) {
 	e := plainEngine(t, Config{Loops: 1})
 	refs := make(chan FlowRef, 1)

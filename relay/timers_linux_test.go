@@ -29,8 +29,8 @@ func TestIdle(t *testing.T) {
 				if took := time.Since(last); took < idle || rec.Duration < 2*idle {
 					t.Errorf("it took %v more, %v in all", took, rec.Duration)
 				}
-				ending(t, a)
-				ending(t, b)
+				readToEnd(t, a)
+				readToEnd(t, b)
 				return true
 			})
 		})
@@ -130,7 +130,7 @@ func TestLastWordsCountFromTheFailure(t *testing.T) {
 	failed := time.Now()
 	reset(t, b)
 	time.Sleep(4 * tick) // several looks at the timers
-	ending(t, a)
+	readToEnd(t, a)
 	if took := time.Since(failed); took > failedDrain*2/3 {
 		t.Skipf("this machine stopped for %v", took)
 	}

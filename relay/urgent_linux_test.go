@@ -23,7 +23,7 @@ func (u urgent) say(c net.Conn, ends bool) error {
 				return err
 			}
 		}
-		if _, err := c.Write(u.letters(i)); err != nil {
+		if _, err := c.Write(u.run(i)); err != nil {
 			return err
 		}
 	}
@@ -33,15 +33,15 @@ func (u urgent) say(c net.Conn, ends bool) error {
 	return nil
 }
 
-// letters is run i: no run has the letter of the next one.
-func (u urgent) letters(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, u[i]) }
+// run returns run i. No run has the same byte as the next one.
+func (u urgent) run(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, u[i]) }
 
 // check wants got to be the runs. The kernel hands the last urgent byte out of
 // band only, so that nobody reads it from the stream; one that a later one has
 // overtaken is part of the stream (tcp(7)), if it had not been passed over yet.
 func (u urgent) check(got []byte) error {
 	for i := range u {
-		run := u.letters(i)
+		run := u.run(i)
 		if !bytes.HasPrefix(got, run) {
 			return fmt.Errorf("run %d of %d bytes is not whole", i, len(run))
 		}

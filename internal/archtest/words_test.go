@@ -19,14 +19,9 @@ import (
 func TestWords(t *testing.T) {
 	never, names := glossary(t)
 	files := textFiles(t, ".go", ".md", ".yaml", ".yml", ".json", ".js", ".mjs", ".html", ".css", ".sh", ".service", ".socket", ".fish", ".bash")
-	left := map[string]int{}
 	report := func(name, word, found, before string) {
-		switch line := 1 + strings.Count(before, "\n"); {
-		case allowedWord(name, word):
-		case slices.Contains(pending, word):
-			left[word]++
-			t.Logf("%s:%d: %q, pending", name, line, found)
-		default:
+		if !allowedWord(name, word) {
+			line := 1 + strings.Count(before, "\n")
 			t.Errorf("%s:%d: %q: the glossary of CONTRIBUTING.md has another word for %q", name, line, found, word)
 		}
 	}
@@ -57,21 +52,11 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
-	for _, word := range pending {
-		if left[word] == 0 {
-			t.Logf("%q is gone: take it off the list of pending words", word)
-		}
-	}
 	for _, e := range wordExceptions {
 		if !e.used {
 			t.Errorf("the exception of %q in %s is not needed any more", e.word, e.where)
 		}
 	}
-}
-
-// pending are words of the glossary that are still being replaced.
-var pending = []string{
-	"ending", "extra", "in force", "in hand", "letter", "parked", "parking", "stuck", "waiting", "way", "force",
 }
 
 // A word of the glossary has another meaning in these places. The table is not a place for what is still to be renamed.

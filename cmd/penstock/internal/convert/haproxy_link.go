@@ -370,18 +370,18 @@ func (h *haproxyPlan) groupSettings(x *proxy, first *server, f *fields) {
 	} else {
 		f.set("retries", number(retries, 100), "Without option redispatch HAProxy tries the same server again; Penstock always goes on to another member.")
 	}
-	capped, waiting := false, 0
+	capped, queued := false, 0
 	for _, s := range x.servers {
 		capped = capped || s.maxconn > 0
-		waiting = min(waiting+s.maxqueue, many)
+		queued = min(queued+s.maxqueue, many)
 	}
 	if capped {
-		if waiting == 0 {
-			waiting = 1024
-			f.sub("queue", "size", number(waiting, many))
+		if queued == 0 {
+			queued = 1024
+			f.sub("queue", "size", number(queued, many))
 			f.set("queue", f.get("queue"), "HAProxy's queue has no bound unless maxqueue says one.")
 		} else {
-			f.sub("queue", "size", number(waiting, many))
+			f.sub("queue", "size", number(queued, many))
 		}
 		wait := x.timeouts["queue"]
 		if wait == 0 {

@@ -478,8 +478,8 @@ func (n *nginxPlan) upstream(u *directive, f *fields, network string) (int, bool
 	return len(members) + len(discover), true
 }
 
-// serverExtra is what a server says for its group.
-type serverExtra struct {
+// serverOptions is what a server says for its group.
+type serverOptions struct {
 	failures int
 	outFor   time.Duration
 	slow     time.Duration
@@ -487,24 +487,24 @@ type serverExtra struct {
 }
 
 // member converts a server of an upstream.
-func (n *nginxPlan) member(d *directive, network string) (m fields, more serverExtra) {
-	more = serverExtra{failures: 1, outFor: 10 * time.Second}
+func (n *nginxPlan) member(d *directive, network string) (m fields, more serverOptions) {
+	more = serverOptions{failures: 1, outFor: 10 * time.Second}
 	address, service := d.arg(0), ""
-	var extra fields
+	var further fields
 	for _, a := range d.args[min(1, len(d.args)):] {
 		key, value, _ := strings.Cut(a, "=")
 		k, isNumber := count(value)
 		switch key {
 		case "weight":
 			if isNumber && k > 1 {
-				extra.set("weight", number(k, 256))
+				further.set("weight", number(k, 256))
 			}
 			if k > 256 {
 				n.note(d.at, "server %s: weight %d is more than 256, the most", address, k)
 			}
 		case "max_conns":
 			if isNumber && k > 0 {
-				extra.set("max-flows", number(k, many))
+				further.set("max-flows", number(k, many))
 			}
 		case "max_fails":
 			if isNumber {
@@ -519,9 +519,9 @@ func (n *nginxPlan) member(d *directive, network string) (m fields, more serverE
 				more.slow = t
 			}
 		case "backup":
-			extra.set("backup", raw("true"))
+			further.set("backup", raw("true"))
 		case "down":
-			extra.set("drained", raw("true"))
+			further.set("drained", raw("true"))
 		case "resolve":
 		case "service":
 			service = value
@@ -541,7 +541,7 @@ func (n *nginxPlan) member(d *directive, network string) (m fields, more serverE
 		}
 		more.discover = true
 		m.set("srv", name)
-		for _, g := range extra {
+		for _, g := range further {
 			if g.key == "max-flows" {
 				m = append(m, g)
 			}
@@ -553,5 +553,5 @@ func (n *nginxPlan) member(d *directive, network string) (m fields, more serverE
 		return nil, more
 	}
 	m.set("to", url)
-	return append(m, extra...), more
+	return append(m, further...), more
 }

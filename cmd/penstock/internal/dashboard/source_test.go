@@ -272,11 +272,11 @@ func (h *house) Draining() api.Drain                            { return api.Dra
 
 func emptyHouse() *house {
 	none := api.Histogram{Bounds: []float64{0.001}, Counts: []int64{0, 0}}
-	return &house{began: time.Now(), status: api.Status{Version: "v1.2.3", Config: inForce(), Sample: api.Sample{State: api.StateReady, Hash: inForce().Hash,
+	return &house{began: time.Now(), status: api.Status{Version: "v1.2.3", Config: runningConfig(), Sample: api.Sample{State: api.StateReady, Hash: runningConfig().Hash,
 		Loops: []api.Loop{{}, {}}, Latency: api.Latency{Connect: none, FirstByte: none}, Resources: api.Resources{MaxFDs: 1 << 19, PipesMax: 4096}}}}
 }
 
-func inForce() api.ConfigInfo {
+func runningConfig() api.ConfigInfo {
 	return api.ConfigInfo{Source: "/etc/penstock/penstock.yaml", Hash: strings.Repeat("9f3c51e07ab2d864", 4), Loaded: time.Now().Add(-26 * time.Hour)}
 }
 

@@ -75,8 +75,8 @@ func (g *Group) Pick(l *Lease, c Client) (*Member, spec.Reason) {
 	if l.exhausted(t.cfg) {
 		return nil, l.failure(t.cfg)
 	}
-	if waiting := g.queue.len(); waiting > 0 { // new flows do not overtake queued ones
-		if waiting >= t.cfg.Queue.Size {
+	if queued := g.queue.len(); queued > 0 { // new flows do not overtake queued ones
+		if queued >= t.cfg.Queue.Size {
 			return nil, spec.ReasonQueueFull
 		}
 		return nil, spec.ReasonNone

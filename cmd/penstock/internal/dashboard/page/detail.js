@@ -1,4 +1,4 @@
-// One flow: its way, its data path, and what the kernel knows of both legs.
+// One flow: its route, its data path, and what the kernel knows of both legs.
 
 import {get} from './api.js';
 import {dialog, killFlow, tell} from './dialogs.js';
@@ -19,7 +19,7 @@ export async function showFlow(id, killed) {
     return;
   }
   const problem = el('p.problem', {role: 'alert', hidden: true});
-  const way = el('ol.way');
+  const route = el('ol.route');
   const facts = el('dl.facts');
   const paths = el('div.pair');
   const legs = el('div.scroll', {role: 'region', tabindex: 0, 'aria-label': 'TCP of both legs'});
@@ -27,9 +27,9 @@ export async function showFlow(id, killed) {
     ended();
     killed();
   })}, 'End this flow…');
-  const node = dialog('Flow ' + shortID(id), 'detail', problem, way, paths, el('h3', {}, 'TCP of both legs'), legs, el('h3', {}, 'Facts'), facts, el('footer', {}, kill));
+  const node = dialog('Flow ' + shortID(id), 'detail', problem, route, paths, el('h3', {}, 'TCP of both legs'), legs, el('h3', {}, 'Facts'), facts, el('footer', {}, kill));
   const show = (f) => {
-    fillWay(way, f);
+    fillSteps(route, f);
     keyed(paths, [['up', 'Client to upstream', f.up], ['down', 'Upstream to client', f.down]], ([key]) => key, direction, fillDirection);
     fillLegs(legs, f);
     fillFacts(facts, f);
@@ -59,14 +59,14 @@ export async function showFlow(id, killed) {
   timer = setTimeout(follow, every);
 }
 
-function fillWay(way, f) {
+function fillSteps(route, f) {
   const steps = [
     ['client', f.client, f.sni && 'SNI ' + f.sni],
     ['listener', f.listener, f.local],
     ['route', f.route || '–', f.group && 'to ' + f.group],
     ['upstream', f.upstream || '–', f.member],
   ];
-  keyed(way, steps, ([name]) => name, () => el('li', {}, el('div.quiet'), el('div.what'), el('div.quiet')), (li, step) => step.forEach((s, i) => text(li.children[i], s || '')));
+  keyed(route, steps, ([name]) => name, () => el('li', {}, el('div.quiet'), el('div.what'), el('div.quiet')), (li, step) => step.forEach((s, i) => text(li.children[i], s || '')));
 }
 
 const direction = () => el('section', {}, el('h3'), el('p.path'), el('p.quiet'), el('dl.facts'));

@@ -322,7 +322,7 @@ func TestPatienceShared(t *testing.T) {
 		p.Put(1)
 	}
 	cold.mu.Lock()
-	cold.retention.extraCycles = maxCycles - 1
+	cold.retention.moreCycles = maxCycles - 1
 	cold.mu.Unlock()
 	for range maxCycles + 2 { // a little use in each cycle
 		p.Put(p.Get())
@@ -334,7 +334,7 @@ func TestPatienceShared(t *testing.T) {
 	// The last use: a generation is held, and there is no other.
 	p.Put(p.Get())
 	cold.mu.Lock()
-	cold.retention.extraCycles, cold.skipped = maxCycles-1, maxCycles
+	cold.retention.moreCycles, cold.skipped = maxCycles-1, maxCycles
 	cold.mu.Unlock()
 	cycle(t, &p)
 	cold.mu.Lock()

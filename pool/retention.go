@@ -12,8 +12,8 @@ import "time"
 // then while it does not. For a pool that was not used since the last collection the
 // number is one, whatever it was before.
 type retention struct {
-	extraCycles  int    // collections of a step beyond the first
-	quietCycles  int    // collections since extraCycles has changed
+	moreCycles   int    // collections of a step beyond the first
+	quietCycles  int    // collections since moreCycles has changed
 	recentlyAged uint64 // objects that aged lately
 
 	// As of the last collection.
@@ -24,7 +24,7 @@ type retention struct {
 
 const (
 	maxCycles = 16
-	quietFor  = 8 // collections after which extraCycles decreases
+	quietFor  = 8 // collections after which moreCycles decreases
 
 	minNewTime   = 2 * time.Microsecond // a faster New does not matter
 	newTimeShare = 8                    // one eighth of the time
@@ -41,10 +41,10 @@ func (r *retention) cyclesPerStep(t tally, newTime int64, now time.Time) int {
 	costly := time.Duration(newTime) > max(passed/newTimeShare, time.Duration(news)*minNewTime)
 	switch {
 	case again > r.recentlyAged/8 && costly:
-		r.extraCycles, r.quietCycles = min(2*r.extraCycles+1, maxCycles-1), 0
-	case r.extraCycles > 0:
+		r.moreCycles, r.quietCycles = min(2*r.moreCycles+1, maxCycles-1), 0
+	case r.moreCycles > 0:
 		if r.quietCycles++; r.quietCycles >= quietFor {
-			r.extraCycles, r.quietCycles = r.extraCycles-1, 0
+			r.moreCycles, r.quietCycles = r.moreCycles-1, 0
 		}
 	}
 	r.recentlyAged -= again
@@ -52,7 +52,7 @@ func (r *retention) cyclesPerStep(t tally, newTime int64, now time.Time) int {
 	if calls == 0 {
 		return 1
 	}
-	return 1 + r.extraCycles
+	return 1 + r.moreCycles
 }
 
 // aged notes that n objects have aged.

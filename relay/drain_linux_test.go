@@ -311,3 +311,30 @@ func TestStatsAfterClose(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A loop that is asked to close a listener and whether it drains in one turn says so when
+// the listener is closed: no flow ends afterwards that would.
+func TestDrainWithClosingPort(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	r.listen("tcp4", ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}})
+	l := r.e.loops[0]
+	entered, leave := make(chan bool), make(chan bool)
+	l.post(request{do: func() { close(entered); <-leave }})
+	<-entered
+	drained := make(chan error, 1)
+	go func() { drained <- r.e.Drain(context.Background()) }()
+	eventually(t, "the loop is asked both", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.incoming) == 2
+	})
+	close(leave)
+	select {
+	case err := <-drained:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Drain does not return")
+	}
+}

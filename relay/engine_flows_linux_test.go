@@ -354,3 +354,60 @@ func BenchmarkFlows(b *testing.B) {
 		})
 	}
 }
+
+// What a side does not take is held, and a flow says how much in each direction.
+func TestFlowHeld(t *testing.T) {
+	r := newRig(t, Config{})
+	a, b := r.flow("tcp4", "tcp4", ListenConfig{})
+	for name, c := range map[string]struct {
+		from net.Conn
+		held func(*FlowInfo) (held, read, written int64)
+	}{
+		"up":   {a, func(i *FlowInfo) (int64, int64, int64) { return i.Up.Held, i.Up.Read, i.Up.Written }},
+		"down": {b, func(i *FlowInfo) (int64, int64, int64) { return i.Down.Held, i.Down.Read, i.Down.Written }},
+	} {
+		ended := make(chan bool)
+		go func() {
+			defer close(ended)
+			for buf := make([]byte, 64<<10); ; {
+				if _, err := c.from.Write(buf); err != nil {
+					return
+				}
+			}
+		}()
+		eventually(t, "bytes are held: "+name, func() bool {
+			held, read, written := c.held(&list(r.e)[0])
+			return held > 0 && held == read-written
+		})
+		c.from.SetWriteDeadline(time.Now())
+		<-ended
+	}
+	r.e.Close()
+	r.expect(CauseClosed)
+}
+
+// A flow that is queued says for how long so far.
+func TestFlowQueued(t *testing.T) {
+	r := newRig(t, Config{})
+	dial(t, r.listen("tcp4", ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr { f.Queue(); return nil }}}))
+	var id uint64
+	eventually(t, "it is queued", func() bool {
+		infos := list(r.e)
+		if len(infos) == 0 || infos[0].State != StateQueued {
+			return false
+		}
+		id = infos[0].ID
+		return true
+	})
+	last := time.Duration(0)
+	for range 2 {
+		eventually(t, "it has waited for longer", func() bool {
+			d, ok := r.e.Flow(id)
+			longer := ok && d.Queued > last && d.Queued <= d.Duration
+			last = d.Queued
+			return longer
+		})
+	}
+	r.e.Close()
+	r.expect(CauseClosed)
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
@@ -19,7 +20,7 @@ func TestActions(t *testing.T) {
 		name string
 		do   func(*testing.T, context.Context)
 	}{
-		{"member", namesEffects}, {"filtered flows", endsFlows}, {"reload", reloads}, {"drain", drains}, {"audit", tellsWho},
+		{"member", namesEffects}, {"members at run time", addsMembers}, {"filtered flows", endsFlows}, {"reload", reloads}, {"drain", drains}, {"audit", tellsWho},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,16 +65,16 @@ func namesEffects(t *testing.T, in context.Context) {
 	if got := eval[string](b, fmt.Sprintf("document.querySelector(%q).className", yes)); got != "danger" {
 		t.Errorf("the button is %s", got)
 	}
-	b.fill(question+" .block input", "32")
+	b.fill(question+" .typed input", "32")
 	b.soon("it is not enough", fmt.Sprintf("document.querySelector(%q).disabled", yes))
-	b.fill(question+" .block input", "1")
+	b.fill(question+" .typed input", "1")
 	b.click(yes)
 	b.soon("the member is disabled", "document.querySelector('#group-list tbody tr:nth-child(2) .state').innerText === 'disabled'")
 
 	// The only member that is available.
 	b.click("#group-list article:nth-child(2) tbody tr .act button")
 	b.choose("drain", "No other member of web is available: its new flows will be refused.", "Drain unix:///run/web.sock", true)
-	b.fill(question+" .block input", "web")
+	b.fill(question+" .typed input", "web")
 	b.click(yes)
 	b.soon("the member is drained", "document.querySelector('#group-list article:nth-child(2) .state').innerText === 'drained'")
 	s.now(func() {
@@ -81,6 +82,38 @@ func namesEffects(t *testing.T, in context.Context) {
 			t.Errorf("changes are %q, want %q", h.changes, want)
 		}
 	})
+}
+
+// Members come and go at run time; how they differ from the file is shown, and can be undone.
+func addsMembers(t *testing.T, in context.Context) {
+	h := busyHouse()
+	s := serve(t, h)
+	b := show(t, in, s, full)
+	const group = "#group-list article:first-child "
+	b.click(group + "header button")
+	b.soon("an address is wanted", fmt.Sprintf("document.querySelector(%q)?.disabled", yes))
+	b.mayFail()
+	b.fill(question+" [name=address]", "10.20.0.14")
+	b.click(yes)
+	b.soon("what is wrong is told", fmt.Sprintf("document.querySelector(%q)?.innerText.includes('a URL, such as')", question+" .problem"))
+	eval[chromedp.Void](b, fmt.Sprintf("document.querySelector(%q).value = ''", question+" [name=address]"))
+	b.fill(question+" [name=address]", "tcp://10.20.0.14:8443")
+	b.fill(question+" [name=name]", "api-4")
+	b.soon("the effect is told", fmt.Sprintf("document.querySelector(%q).innerText === 'api sends new flows there, too.'", question+" .effect"))
+	b.click(yes)
+	b.soon("it is there", fmt.Sprintf("document.querySelectorAll(%q).length === 4 && document.querySelector(%q).innerText.includes('1 differ from the file')", group+"tbody tr", group+"header"))
+	b.soon("it is told beside the configuration", "document.querySelector('#member-changes li')?.innerText.startsWith('api / api-4 added: to tcp://10.20.0.14:8443') && document.getElementById('member-yaml').textContent.startsWith('groups:')")
+
+	b.click(group + "tbody tr:nth-child(2) .act button")
+	b.choose("remove", "Takes api-2 out of api; what becomes of its 321 flows the route says.", "Remove api-2", false)
+	b.click(yes)
+	b.soon("it is gone", fmt.Sprintf("document.querySelectorAll(%q).length === 3 && document.querySelectorAll('#member-changes li').length === 2", group+"tbody tr"))
+	b.click("#member-changes li:first-child button")
+	b.click(yes)
+	b.soon("the first is undone", fmt.Sprintf("document.querySelectorAll(%q).length === 2 && document.querySelectorAll('#member-changes li').length === 1", group+"tbody tr"))
+	for _, want := range []string{"was added at tcp://10.20.0.14:8443, weight 1", "was removed"} {
+		b.soon("the event is there", fmt.Sprintf("[...document.querySelectorAll('#event-list li')].some(li => li.innerText.includes(%q) && li.innerText.includes('by full token'))", want))
+	}
 }
 
 // All flows of a filter are ended at once: the number is told, and a great one typed.
@@ -109,7 +142,7 @@ func endsFlows(t *testing.T, in context.Context) {
 	b.soon("the number is told", "document.getElementById('end-flows').innerText === 'End these 117 flows…'")
 	b.click("#end-flows")
 	b.soon("it has to be typed", fmt.Sprintf("document.querySelector(%q)?.disabled", yes))
-	b.fill(question+" .block input", "117")
+	b.fill(question+" .typed input", "117")
 	b.click(yes)
 	b.soon("the end is told", "document.getElementById('said').innerText === '117 flows were ended.'")
 }
@@ -123,11 +156,11 @@ func reloads(t *testing.T, in context.Context) {
 	if got := b.texts("#diff-list li"); len(got) != 2 || got[0] != "member api/api-2 removed – 412 flows end or drain" || got[1] != "listener tls changed: limits.flows" {
 		t.Errorf("the changes are %q", got)
 	}
-	b.click("#configuration details summary")
+	b.click("#running-text summary")
 	b.soon("the text is there", fmt.Sprintf("document.getElementById('config-text').textContent === %q", h.text))
 	b.click("#reload-now")
 	b.soon("it asks", fmt.Sprintf("document.querySelector(%q)?.innerText === 'Ends or drains 412 flows.'", question+" .effect"))
-	b.fill(question+" .block input", "412")
+	b.fill(question+" .typed input", "412")
 	b.click(yes)
 	b.soon("it is done", "document.getElementById('said').innerText === 'Reloaded: 2 changes.' && document.getElementById('diff').innerText === 'The file says what runs.'")
 	s.now(func() {
@@ -147,7 +180,7 @@ func drains(t *testing.T, in context.Context) {
 	b := show(t, in, s, full)
 	b.click("#drain-now")
 	b.soon("it asks", fmt.Sprintf("/^Refuses all new clients; \\d+ flows are left to end\\.$/.test(document.querySelector(%q)?.innerText) && document.querySelector(%q).disabled", question+" .effect", yes))
-	b.fill(question+" .block input", "drain")
+	b.fill(question+" .typed input", "drain")
 	b.key(kb.Enter)
 	b.soon("the daemon drains", "document.getElementById('draining').checkVisibility() && document.title === '▼ draining – Penstock'")
 }

@@ -20,20 +20,21 @@ import (
 // can be set, and what is asked of it is kept. That a daemon says it is tested
 // with the daemon.
 type house struct {
-	mu        sync.Mutex
-	status    api.Status
-	listeners []api.Listener
-	groups    []api.Group
-	flows     []api.FlowDetail
-	ended     []api.EndedFlow
-	text      string   // of the configuration
-	diff      api.Diff // what a reload would change
-	bad       []api.ConfigError
-	reloads   int
-	drained   bool
-	changes   []string // GROUP/MEMBER STATE
-	began     time.Time
-	moves     bool // totals grow with time
+	mu          sync.Mutex
+	status      api.Status
+	listeners   []api.Listener
+	groups      []api.Group
+	flows       []api.FlowDetail
+	ended       []api.EndedFlow
+	text        string   // of the configuration
+	diff        api.Diff // what a reload would change
+	bad         []api.ConfigError
+	reloads     int
+	differences []api.MemberDifference
+	drained     bool
+	changes     []string // GROUP/MEMBER STATE
+	began       time.Time
+	moves       bool // totals grow with time
 }
 
 // now is what the house says; the caller may change it while nobody asks.
@@ -156,15 +157,60 @@ func (h *house) Groups() []api.Group {
 
 func (h *house) Counters() admin.Counters { return admin.Counters{} }
 
-func (*house) AddMember(group string, m api.NewMember) ([]api.Member, error) {
-	return nil, api.NotFound("group", group, "")
+// group is called with the lock.
+func (h *house) group(name string) (*api.Group, error) {
+	for i := range h.groups {
+		if h.groups[i].Name == name {
+			return &h.groups[i], nil
+		}
+	}
+	return nil, api.NotFound("group", name, "those of the house")
 }
 
-func (*house) RemoveMember(_, member string) ([]api.Member, error) {
-	return nil, api.NotFound("member", member, "")
+func (h *house) AddMember(group string, m api.NewMember) ([]api.Member, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, err := h.group(group)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(m.Address, "://") {
+		return nil, api.NewProblem(400, "address: "+api.Quote(m.Address), "a URL, such as tcp://10.0.0.1:80")
+	}
+	member := api.Member{Name: cmp.Or(m.Name, m.Address), Address: m.Address, State: "up", Available: true, Weight: max(1, m.Weight), Backup: m.Backup, MaxFlows: m.MaxFlows}
+	g.Members = append(slices.Clip(g.Members), member)
+	g.Changed++
+	h.differences = append(h.differences, api.MemberDifference{Group: group, Member: member.Name, What: "added", Fields: []api.FieldDifference{{Name: "to", Running: m.Address}}})
+	return []api.Member{member}, nil
 }
 
-func (*house) MemberChanges() api.MemberChanges { return api.MemberChanges{} }
+func (h *house) RemoveMember(group, member string) ([]api.Member, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, err := h.group(group)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.Name == member || m.Address == member })
+	if i < 0 {
+		return nil, api.NotFound("member", member, "those of the group")
+	}
+	removed := g.Members[i]
+	g.Members = slices.Delete(slices.Clone(g.Members), i, i+1)
+	was := len(h.differences)
+	h.differences = slices.DeleteFunc(h.differences, func(d api.MemberDifference) bool { return d.Member == removed.Name })
+	if len(h.differences) == was {
+		h.differences = append(h.differences, api.MemberDifference{Group: group, Member: removed.Name, What: "removed"})
+	}
+	g.Changed = len(h.differences)
+	return []api.Member{removed}, nil
+}
+
+func (h *house) MemberChanges() api.MemberChanges {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return api.MemberChanges{Changes: slices.Clone(h.differences), YAML: "groups:\n  api: {}\n"}
+}
 
 func (h *house) SetMember(group, member string, change api.MemberChange) (changed []api.Member, err error) {
 	h.mu.Lock()

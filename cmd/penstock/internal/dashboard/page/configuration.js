@@ -1,9 +1,10 @@
 // The running configuration, what a reload would change, and the end of the daemon.
 
 import {ask, get} from './api.js';
-import {confirm, flowsText, tell} from './dialogs.js';
+import {confirm, flowsText, tell, undoMember} from './dialogs.js';
 import {el, keyed, say, text} from './dom.js';
 import {count, moment} from './format.js';
+import {follow, reload as reloadLists} from './topology.js';
 
 let shownHash = '';
 let diff = null;
@@ -16,6 +17,7 @@ export function start() {
   at('reload-now').addEventListener('click', () => look(true));
   at('look-again').addEventListener('click', () => look(false));
   at('drain-now').addEventListener('click', drain);
+  follow((now, part) => part === 'groups' && members(now.groups));
 }
 
 export function sample(s) {
@@ -107,6 +109,21 @@ function drain() {
     await ask('POST', '/v1/drain');
     tell('The daemon drains.');
   });
+}
+
+let changed = false; // members differ from the file
+
+// members shows how those that run differ from the file, after changes at run time.
+async function members(groups) {
+  const any = groups.some((g) => g.changed);
+  if (!any && !changed) return;
+  changed = any;
+  const answer = any ? await get('/v1/changes') : {changes: [], yaml: ''};
+  const was = (f) => (f.file && f.running ? `${f.name} ${f.running} instead of ${f.file}` : f.running ? `${f.name} ${f.running}` : '');
+  keyed(at('member-changes'), answer.changes, (d) => JSON.stringify(d), (d) => el('li', {}, `${d.group} / ${d.member} ${d.what}` + (d.fields.some(was) ? ': ' + d.fields.map(was).filter(Boolean).join(', ') : '') + ' ',
+    el('button.link.full', {type: 'button', 'aria-label': `Undo: ${d.group} / ${d.member}`, onclick: () => undoMember(d, reloadLists)}, 'Undo…')), () => {});
+  text(at('member-yaml'), answer.yaml);
+  at('members-differ').hidden = !any;
 }
 
 export const problem = (err) => say(at('config-problem'), err);

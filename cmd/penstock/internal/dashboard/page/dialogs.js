@@ -38,7 +38,7 @@ export function confirm(title, body, weigh, act) {
   const what = el('b');
   const typed = el('input', {type: 'text', autocomplete: 'off', spellcheck: false, 'aria-describedby': 'effect'});
   effect.id = 'effect';
-  const ask_ = el('label.block', {}, 'Type ', what, ' to go on ', typed);
+  const ask_ = el('label.block.typed', {}, 'Type ', what, ' to go on ', typed);
   const go = el('button', {type: 'submit'});
   const no = el('button', {type: 'button', onclick: () => node.close()}, 'Cancel');
   const form = el('form', {autocomplete: 'off'}, ...body, effect, ask_, error, el('footer', {}, no, go));
@@ -126,6 +126,7 @@ export function changeMember(group, member, done) {
     ['enable', 'Enable', 'takes new flows, whatever the file says; health still decides'],
     ['drain', 'Drain', 'takes no new flows' + goOn],
     ['disable', 'Disable', 'takes no new flows' + (flows ? `; ends ${flowsText(flows)}` : '')],
+    ['remove', 'Remove', 'leaves the group' + (flows ? `; ${flowsText(flows)} go on, drain or end as “removed” of the route says` : '')],
     ['file', 'As the file says', 'forgets what was set here'],
   ];
   const weight = el('input', {type: 'number', name: 'weight', id: 'weight', min: 0, max: 256, step: 1, value: member.weight, required: true});
@@ -134,27 +135,72 @@ export function changeMember(group, member, done) {
     el('p.quiet', {}, `${member.address} in ${group.name}: ${member.state}, ${flowsText(member.flows)} open. A change lasts until the process ends, or the file says something else.`), also,
     el('fieldset', {}, el('legend', {}, 'New flows'), ...changes.map(([value, name, what]) => el('label.choice', {},
       el('input', {type: 'radio', name: 'state', value, checked: value === '', autofocus: value === ''}), el('span', {}, name, what && el('span.quiet', {}, ' – ' + what))))),
+    el('label.block', {}, 'Address ', el('input', {type: 'text', name: 'address', value: member.address, spellcheck: false, required: true})),
     el('p', {}, el('label', {for: 'weight'}, 'Weight '), weight, el('span.quiet', {}, ' 1 to 256; 0: the file’s')),
   ].filter(Boolean), (form) => {
     const state = form.get('state');
     const weighs = Number(form.get('weight')) !== member.weight;
+    const moves = form.get('address').trim() !== member.address;
     const ends = state === 'disable' ? flows : 0;
-    const last = (state === 'disable' || state === 'drain') && others === 0 && member.available;
+    const last = ['disable', 'drain', 'remove'].includes(state) && others === 0 && member.available;
     const effect = [
       ends ? `Ends ${flowsText(ends)}.` : '',
+      state === 'remove' ? `Takes ${member.name} out of ${group.name}` + (flows ? `; what becomes of its ${flowsText(flows)} the route says.` : '.') : '',
+      moves && state !== 'remove' ? `New flows are connected to ${form.get('address').trim()}.` : '',
       last ? `No other member of ${group.name} is available: its new flows will be refused.` : '',
     ].filter(Boolean).join(' ');
-    const verb = {enable: 'Enable', drain: 'Drain', disable: 'Disable', file: 'Set as the file says:'}[state];
+    const verb = {enable: 'Enable', drain: 'Drain', disable: 'Disable', file: 'Set as the file says:', remove: 'Remove'}[state];
     return {
-      yes: verb ? `${verb} ${member.name}` + (ends ? `, end ${flowsText(ends)}` : '') : weighs ? `Set the weight to ${form.get('weight')}` : 'Change the member',
-      danger: ends > 0 || last, effect, type: last ? group.name : ends >= many ? String(ends) : '', off: !state && !weighs,
+      yes: verb ? `${verb} ${member.name}` + (ends ? `, end ${flowsText(ends)}` : '') : moves ? 'Change the address' : weighs ? `Set the weight to ${form.get('weight')}` : 'Change the member',
+      danger: ends > 0 || last || state === 'remove' && flows > 0, effect, type: last ? group.name : ends >= many ? String(ends) : '', off: !state && !weighs && !moves,
     };
   }, async (form) => {
+    const path = `/v1/groups/${encodeURIComponent(group.name)}/members/${encodeURIComponent(key)}`;
+    if (form.get('state') === 'remove') {
+      await ask('DELETE', path);
+      tell(`${member.name} was removed from ${group.name}.`);
+      return done();
+    }
     const change = {};
+    if (form.get('address').trim() !== member.address) change.address = form.get('address').trim();
     if (form.get('state')) change.state = form.get('state');
     if (Number(form.get('weight')) !== member.weight) change.weight = Number(form.get('weight'));
-    const now = await ask('PATCH', `/v1/groups/${encodeURIComponent(group.name)}/members/${encodeURIComponent(key)}`, change);
+    const now = await ask('PATCH', path, change);
     tell(`${member.name} is ${now.members[0].state}, weight ${now.members[0].weight}.`);
+    done();
+  });
+}
+
+// addMember asks for a member that the file does not have.
+export function addMember(group, done) {
+  const field = (name, label, attrs) => el('label.block', {}, label, ' ', el('input', {name, spellcheck: false, autocomplete: 'off', ...attrs}));
+  confirm('Add a member to ' + group.name, [
+    el('p.quiet', {}, 'It stays until the process ends, or the file has a member of that name. The configuration below shows what to put into the file.'),
+    field('address', 'Address', {type: 'text', required: true, placeholder: 'tcp://10.0.0.1:80', autofocus: true}),
+    field('name', 'Name', {type: 'text', placeholder: 'the address'}),
+    field('weight', 'Weight', {type: 'number', min: 1, max: 256, value: 1, required: true}),
+    field('max_flows', 'Flows at most; 0: no limit', {type: 'number', min: 0, value: 0, required: true}),
+    el('label.check-box', {}, el('input', {type: 'checkbox', name: 'backup'}), 'Backup: takes flows only if no other member can'),
+  ], (form) => ({yes: 'Add the member', off: !form.get('address').trim(), effect: form.get('address').trim() ? `${group.name} sends new flows there, too.` : ''}), async (form) => {
+    const m = {address: form.get('address').trim(), weight: Number(form.get('weight'))};
+    if (form.get('name').trim()) m.name = form.get('name').trim();
+    if (Number(form.get('max_flows'))) m.max_flows = Number(form.get('max_flows'));
+    if (form.has('backup')) m.backup = true;
+    await ask('POST', `/v1/groups/${encodeURIComponent(group.name)}/members`, m);
+    tell(`${m.name || m.address} was added to ${group.name}.`);
+    done();
+  });
+}
+
+// undoMember asks, and has a member as the file says.
+export function undoMember(d, done) {
+  const path = `/v1/groups/${encodeURIComponent(d.group)}/members/${encodeURIComponent(d.member)}`;
+  const added = d.what === 'added';
+  confirm(added ? `Remove ${d.member}?` : `Have ${d.member} as the file says?`, [
+    el('p', {}, `${d.group} / ${d.member} was ${d.what} at run time.`),
+  ], () => ({yes: added ? 'Remove the member' : 'As the file says', danger: added, effect: added ? `Takes ${d.member} out of ${d.group}; what becomes of its flows the route says.` : ''}), async () => {
+    await (added ? ask('DELETE', path) : ask('PATCH', path, {state: 'file'}));
+    tell(`${d.member} is as the file says.`);
     done();
   });
 }

@@ -1,6 +1,6 @@
 // Listeners with their routes, groups with their members.
 
-import {changeMember} from './dialogs.js';
+import {addMember, changeMember} from './dialogs.js';
 import {attr, el, keyed, table, text, two} from './dom.js';
 import {filterLink, flowsURL, suggest} from './flows.js';
 import {bytes, count, exact, moment, span} from './format.js';
@@ -155,7 +155,7 @@ function panel(g) {
     again();
   }});
   node.append(
-    el('header', {}, el('h3'), el('span.badge'), el('p.quiet')),
+    el('header', {}, el('h3'), el('span.badge'), el('p.quiet'), el('button.full', {type: 'button', 'aria-label': 'Add a member to ' + g.name, onclick: () => addMember(node.item, reload)}, 'Add a member…')),
     el('p.empty', {hidden: true}),
     node.tools,
     el('div.scroll', {role: 'region', tabindex: 0}, node.table.node), node.more);
@@ -174,7 +174,7 @@ function fillPanel(node, g) {
   head.children[1].dataset.is = is;
   const q = g.queue;
   const queue = q.size || q.queued_total ? `queue ${count(q.flows)} of ${count(q.size)}, ${count(q.queued_total)} entered, ${count(q.timed_out)} timed out, ${count(q.full)} found it full` : 'no queue';
-  text(head.children[2], [g.balance, `${count(g.flows)} flows`, `${count(g.retries)} retries`, `${count(g.refused)} refused`, queue, ...latency(node, g)].join(' · '));
+  text(head.children[2], [g.balance, `${count(g.flows)} flows`, `${count(g.retries)} retries`, `${count(g.refused)} refused`, queue, ...latency(node, g), ...(g.changed ? [`${count(g.changed)} differ from the file`] : [])].join(' · '));
   const long = g.members.length > few;
   tools.hidden = !long;
   const problems = g.members.filter(broken).length;

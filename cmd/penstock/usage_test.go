@@ -80,6 +80,10 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	list, _ := command(t, "--help")
+	// Commands are grouped by what one wants, in this order.
+	if !regexp.MustCompile(`(?s)Run a relay:\n  relay .*\n  run .*Work on a configuration:\n  check .*Look at a running daemon:\n  status .*Change a running daemon:\n  kill .*Other commands:\n  doctor `).MatchString(list) {
+		t.Errorf("the commands are not grouped: %s", list)
+	}
 	help := ""
 	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)  `).FindAllStringSubmatch(list, -1) {
 		of, _ := command(t, append(strings.Fields(m[1]), "--help")...)

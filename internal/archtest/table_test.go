@@ -96,7 +96,8 @@ var table = []rule{
 	{pkg: "cmd/penstock", code: edges{
 		"cmd/penstock/internal/app": "main starts it",
 	}, tests: edges{
-		"relay": "a listener that accepts nobody, so that its queue is full",
+		"relay":                 "a listener that accepts nobody, so that its queue is full",
+		"github.com/creack/pty": "the greeting is tested at a real terminal",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
 		"cmd/penstock/internal/spec":      shared,

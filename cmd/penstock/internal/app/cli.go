@@ -15,19 +15,29 @@ import (
 
 // commands is the grammar of the command line.
 type commands struct {
-	Relay   relayCmd   `cmd:"" help:"Relay the clients of one listener to upstreams in turn."`
-	Run     runCmd     `cmd:"" help:"Run the daemon with a configuration file."`
-	Check   checkCmd   `cmd:"" help:"Check a configuration, and show what it would change."`
-	Explain explainCmd `cmd:"" help:"Explain how a connection would be routed, and why."`
-	Schema  schemaCmd  `cmd:"" help:"Print the JSON Schema of configurations, for editors."`
-	Convert convertCmd `cmd:"" help:"Convert a configuration of HAProxy or nginx."`
-	Doctor  doctor.Cmd `cmd:"" help:"Examine this host: what is missing, what that costs, and how to fix it."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Relay   relayCmd   `cmd:"" group:"run" help:"Relay the clients of one listener to upstreams in turn."`
+	Run     runCmd     `cmd:"" group:"run" help:"Run the daemon with a configuration file."`
+	Check   checkCmd   `cmd:"" group:"config" help:"Check a configuration, and show what it would change."`
+	Explain explainCmd `cmd:"" group:"config" help:"Explain how a connection would be routed, and why."`
+	Schema  schemaCmd  `cmd:"" group:"config" help:"Print the JSON Schema of configurations, for editors."`
+	Convert convertCmd `cmd:"" group:"config" help:"Convert a configuration of HAProxy or nginx."`
 
 	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
 	Manual     manualCmd     `cmd:"" hidden:"" help:"Write the manual pages."`
 
 	console.Commands
+
+	Doctor  doctor.Cmd `cmd:"" group:"other" help:"Examine this host: what is missing, what that costs, and how to fix it."`
+	Version versionCmd `cmd:"" group:"other" help:"Print the version."`
+}
+
+// helpGroups are the headings of penstock --help, in order.
+var helpGroups = []kong.Group{
+	{Key: "run", Title: "Run a relay:"},
+	{Key: "config", Title: "Work on a configuration:"},
+	{Key: "look", Title: "Look at a running daemon:"},
+	{Key: "change", Title: "Change a running daemon:"},
+	{Key: "other", Title: "Other commands:"},
 }
 
 type versionCmd struct{}
@@ -101,7 +111,7 @@ func Main(args []string, stdout, stderr *os.File) int {
 	parser, err := kong.New(&c, kong.Name("penstock"),
 		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets.\n\n"+exitCodeHelp),
 		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
+		kong.ExplicitGroups(helpGroups), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitFailed

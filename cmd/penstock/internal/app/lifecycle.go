@@ -59,12 +59,16 @@ type lifecycle struct {
 	level slog.LevelVar
 	log   *slog.Logger
 	lines *logWriter
-	d     *daemon
-	watch *fileWatch // of the source's files
+	// screen is nil unless a person watches. stopScreen removes its live line; it may be called
+	// more than once.
+	screen     *screen
+	stopScreen func()
+	d          *daemon
+	watch      *fileWatch // of the source's files
 }
 
 func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
-	l.log, l.lines = newLog(stderr, &cfg.Log, &l.level)
+	l.log, l.lines, l.screen = newLog(stderr, &cfg.Log, &l.level)
 	defer l.lines.close()
 	// From here on signals come to this function. A reader of the log or a
 	// socket must not end the daemon by going away: without SIGPIPE, writing returns an error.
@@ -129,7 +133,8 @@ const startLookups = time.Second
 
 // serve runs a daemon that has started, and closes it.
 func (l *lifecycle) serve(signals <-chan os.Signal) int {
-	l.d.ready()
+	l.greet()
+	defer l.stopScreen()
 	l.logNotifyError(systemd.Ready("serving"))
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })
 	if err != nil {
@@ -154,6 +159,34 @@ func (l *lifecycle) serve(signals <-chan os.Signal) int {
 			}
 		case <-l.d.shutdown.requested:
 			return l.drain(nil, signals)
+		}
+	}
+}
+
+// greet announces that the daemon is ready: to a person with a greeting and a live line, to
+// others with log lines.
+func (l *lifecycle) greet() {
+	l.stopScreen = func() {}
+	l.d.ready(l.screen == nil)
+	if l.screen == nil {
+		return
+	}
+	var files []string
+	if l.source != nil {
+		files = l.source.Paths
+	}
+	l.lines.Write([]byte(l.d.greeting(files)))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.screen.run(ctx, l.d)
+	}()
+	l.stopScreen = func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(logCloseWait): // the terminal was stopped
 		}
 	}
 }
@@ -224,6 +257,7 @@ wait:
 			}
 		}
 	}
+	l.stopScreen()
 	l.d.engine.Close() // also ends the drain
 	l.d.close()        // writes the last records of flows
 	stats := l.d.engine.Stats()

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -10,15 +11,26 @@ import (
 )
 
 // newLog returns the log that a configuration asks for, at a level that can be changed
-// later. Format and level must be valid. The caller must close the writer.
-func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *logWriter) {
+// later. Format and level must be valid. The screen is nil unless a person watches. The
+// caller must close the writer.
+func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *logWriter, *screen) {
 	level.Set(levelOf(cfg.Level))
-	w := newLogWriter(out)
+	var person *screen
+	var to io.Writer = out
+	if cfg.Format == "auto" {
+		if person = newScreen(out); person != nil {
+			to = person
+		}
+	}
+	w := newLogWriter(to)
 	opt := &slog.HandlerOptions{Level: level}
 	var h slog.Handler
-	if cfg.Format == "text" || cfg.Format == "auto" && isTerminal(out) {
+	switch {
+	case person != nil:
+		h = newPersonHandler(w, level)
+	case cfg.Format == "text" || cfg.Format == "auto" && isTerminal(out):
 		h = slog.NewTextHandler(w, opt)
-	} else {
+	default:
 		opt.ReplaceAttr = seconds
 		h = slog.NewJSONHandler(w, opt)
 	}
@@ -26,7 +38,7 @@ func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *l
 	log := slog.New(limiter)
 	w.beforeClose = limiter.reportAllLeftOut
 	w.onDropped = func(n int64) { log.Warn("the log dropped lines", "dropped", n) }
-	return log, w
+	return log, w, person
 }
 
 // levelOf and levelName convert between slog's levels and the names in a configuration.

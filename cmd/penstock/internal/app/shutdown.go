@@ -43,13 +43,17 @@ func (d *daemon) drain() <-chan error {
 	return drained
 }
 
-// ready logs that the daemon serves, and makes its status say so.
-func (d *daemon) ready() {
+// ready sets the status of the daemon to ready. If announce is true it also logs a line for
+// each listener.
+func (d *daemon) ready(announce bool) {
 	d.shutdown.mu.Lock()
 	d.shutdown.ready = true
 	d.shutdown.mu.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !announce {
+		return
+	}
 	f := d.active.Load()
 	for _, l := range f.Listeners {
 		upstreams, seen := 0, map[*spec.Group]bool{}

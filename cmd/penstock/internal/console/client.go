@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/charmbracelet/x/term"
-
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
@@ -42,13 +40,7 @@ type out struct {
 }
 
 func newOut(f *os.File) out {
-	o := out{File: f}
-	if term.IsTerminal(f.Fd()) {
-		if o.width, _, _ = term.GetSize(f.Fd()); o.width <= 0 {
-			o.width = 80
-		}
-	}
-	return o
+	return out{File: f, width: TerminalWidth(f)}
 }
 
 // run calls do with a client, and with a context that ends with an interrupt. It prints an

@@ -181,13 +181,13 @@ func (p *Point) Open() int64 {
 	return max(n, 0)
 }
 
-// Snapshot appends all series to points, in no particular order. It does not stop the
-// event loops, so numbers that belong together may differ by the flows that end meanwhile.
+// Snapshot appends all series to points, in no particular order. It does not stop the event loops,
+// so related numbers may differ by the flows that end meanwhile.
 //
-// The bytes of a flow are counted when it ends. If live is not nil, Snapshot calls it to
-// add what open flows have moved so far, each with its series. The bytes and datagrams of
-// a series never decrease from one Snapshot to the next, even if a flow ends between
-// reading the counters and calling live.
+// The bytes of a flow are counted when it ends. If live is not nil, Snapshot calls it to add what
+// open flows have moved so far, each with its series. The bytes and datagrams of a series never
+// decrease from one Snapshot to the next, even if a flow ends between reading the counters and
+// calling live.
 func (c *Counters) Snapshot(points []Point, live func(add func(s *Series, up, down Volume))) []Point {
 	c.snap.Lock()
 	defer c.snap.Unlock()

@@ -63,7 +63,7 @@ func (s *Server) ended(w http.ResponseWriter, r *http.Request) error {
 
 const endedNames = "problems, cause, limit, source, listener, route, group, member, kind, path, min_age, max_age, min_bytes"
 
-// fileDiff tells what a reload would change now.
+// fileDiff returns what a reload would change now.
 func (s *Server) fileDiff(w http.ResponseWriter, r *http.Request) error {
 	d, err := s.source.FileDiff(r.Context())
 	if err != nil {

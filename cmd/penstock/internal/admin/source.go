@@ -49,7 +49,8 @@ type Source interface {
 	// their new state. The change has been checked. An unknown group or member is
 	// api.NotFound.
 	SetMember(group, member string, change api.MemberChange) ([]api.Member, error)
-	// AddMember adds a member, which has been checked but for its address, and returns it.
+	// AddMember adds a member, of which everything except for the address has been checked, and
+	// returns it.
 	AddMember(group string, m api.NewMember) ([]api.Member, error)
 	// RemoveMember removes the member with the given name or address, and returns what was
 	// removed. Its flows are treated as their routes say for removed members.

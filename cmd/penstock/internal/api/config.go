@@ -32,7 +32,7 @@ type ConfigError struct {
 	Allowed string `json:"allowed,omitempty"`
 }
 
-// Diff tells what a new configuration changed, or would change.
+// Diff describes what a new configuration changed, or would change.
 type Diff struct {
 	Applied bool     `json:"applied"` // false if nothing was changed
 	Hash    string   `json:"hash"`    // of the new configuration

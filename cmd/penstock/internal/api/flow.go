@@ -38,7 +38,7 @@ type Flow struct {
 // Bytes returns the bytes of both directions.
 func (f *Flow) Bytes() int64 { return f.Up.Bytes + f.Down.Bytes }
 
-// Transfer tells what one direction has moved.
+// Transfer describes what one direction has moved.
 type Transfer struct {
 	Bytes            int64  `json:"bytes"`             // taken by the receiving socket
 	Held             int64  `json:"held,omitempty"`    // read, but not yet taken by that socket

@@ -157,7 +157,7 @@ const (
 	maxMemberCap  = 1 << 20
 )
 
-// Check returns an error if the member is invalid, but for its address.
+// Check returns an error if the member is invalid. It does not check the address.
 func (m *NewMember) Check() error {
 	switch {
 	case m.Address == "":

@@ -70,7 +70,7 @@ func (p *flowState) moveTo(s *account.Series) {
 	p.series.Store(s)
 }
 
-// localOf returns the address that the client connected to. The engine is asked once.
+// localOf returns the address that the client connected to. It asks the engine once.
 func (p *flowState) localOf(f *relay.Flow) *relay.Addr {
 	if p.local == nil {
 		at := f.Local()

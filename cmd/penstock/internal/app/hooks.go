@@ -229,7 +229,7 @@ func (p *flowState) hashKey(w *routeTarget) string {
 	return ""
 }
 
-// connected is the hook that is told how an attempt to connect ended.
+// connected is the hook that is called when an attempt to connect has ended.
 func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p := stateOf(f)
 	p.lease.Connected(err, took)

@@ -197,7 +197,7 @@ func (l *lifecycle) load() (*spec.Config, error) {
 		return nil, errors.New("this daemon has no configuration file: it was started by penstock relay")
 	}
 	cfg, warnings, err := l.source.Load(rules...)
-	l.watch.follow(l.source.Inputs()) // also after an error, which a change of these files may mend
+	l.watch.follow(l.source.Inputs()) // also after an error, which a change of these files may fix
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (w *logWriter) run() {
 		select {
 		case <-w.wake:
 		case <-w.quit:
-			ended = true // flush once more, for what came meanwhile
+			ended = true // flush once more, for lines that came meanwhile
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (d *snapshot) Status() api.Status {
 }
 
 // A snapshot answers from one reading of the counters and of all open flows, which is expensive
-// when there are many. It is for one goroutine.
+// when there are many. It is not safe for concurrent use.
 type snapshot struct {
 	*daemon
 	points func() []account.Point

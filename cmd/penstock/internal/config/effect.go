@@ -26,7 +26,7 @@ func (r *reader) warnFile(f *file) {
 		r.warnNoEffect("only a file has permissions", &f.AccessLog.Mode)
 	}
 	if k := f.Admin.Listen.Kind; k == spec.Unix {
-		const why = "on a Unix socket, the permissions of its path decide, and no token is asked for"
+		const why = "on a Unix socket, the permissions of its path decide, and no token is needed"
 		r.warnNoEffect(why, &f.tokens.all)
 		r.warnNoEffect(why, &f.tokens.read)
 	}

@@ -60,7 +60,7 @@ type snapshot struct {
 	Events []api.Event `json:"events"`
 }
 
-// snapshot takes two samples a second apart, and measures flows meanwhile.
+// snapshot takes two samples a second apart, and measures flows in between.
 func (c *TopCmd) snapshot(ctx context.Context, client *api.Client) (s snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -89,7 +89,7 @@ func TestConditions(t *testing.T) {
 		"unless net":                           "[{[] [] [] false}] [10.0.0.0/8 192.0.2.0/24]",
 		"if a !one":                            "[{[] [a.example.org] [] true}] [10.0.0.1/32]",
 		"if !a":                                "a negated condition has no counterpart",
-		"if !one or a":                         "a negated condition beside others has no counterpart",
+		"if !one or a":                         "a negated condition together with others has no counterpart",
 		"if bad":                               "dst_port has no counterpart (a listener for each port has routes of its own)",
 		"if nobody":                            "the acl nobody is not known",
 		"if { src 10.0.0.1":                    "a brace does not end",

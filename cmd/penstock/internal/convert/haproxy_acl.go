@@ -277,7 +277,7 @@ func (h *haproxyPlan) conditions(x *proxy, here at, words []string) (conds []con
 	case terms == 1 && !unless:
 		return conds, negated, ""
 	}
-	return nil, nil, "a negated condition beside others has no counterpart"
+	return nil, nil, "a negated condition together with others has no counterpart"
 }
 
 // and returns what both ask; ok is false if no client can meet it.
@@ -326,7 +326,7 @@ func (h *haproxyPlan) use(x *proxy, l line) {
 	}
 	for _, c := range conds {
 		if c.tls && len(c.sni)+len(c.alpn) == 0 {
-			why = "that a client speaks TLS is no condition of its own; name the server names"
+			why = "whether a client speaks TLS is not a condition of a route; use server names"
 		}
 	}
 	if why != "" {

@@ -39,7 +39,7 @@ func (h *haproxyPlan) checkOption(x *proxy, l line) {
 	case "smtpchk":
 		x.check.send, x.check.expect = []byte("HELO localhost\r\n"), []byte("220 ")
 	default:
-		h.note(l.at, "option %s: no counterpart; members are asked by connecting", kind)
+		h.note(l.at, "option %s: no counterpart; members are checked by connecting", kind)
 		x.check.kind = "tcp-check"
 	}
 }
@@ -120,7 +120,7 @@ func (h *haproxyPlan) tcpCheck(x *proxy, l line) {
 	tooMuch := func() {
 		c.tooMuch = true
 		c.send, c.expect = nil, nil
-		h.note(l.at, "tcp-check: more than one question and answer has no counterpart; members are asked by connecting")
+		h.note(l.at, "tcp-check: more than one request and answer has no counterpart; members are checked by connecting")
 	}
 	switch w[0] {
 	case "connect":
@@ -259,7 +259,7 @@ func (h *haproxyPlan) checkFields(x *proxy, f *fields) {
 			k.set("expect", octets(c.expect))
 		}
 	case len(c.expect) > 0:
-		h.note(c.at, "a check that only listens has no counterpart; members are asked by connecting")
+		h.note(c.at, "a check that only listens has no counterpart; members are checked by connecting")
 	}
 	f.set("check", fields{{key: kind, value: k}}, comments...)
 }

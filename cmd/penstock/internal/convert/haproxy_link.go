@@ -174,7 +174,7 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 	return true
 }
 
-// comment adds comments to a key, if it is there.
+// comment adds comments to a key, if the key exists.
 func (h *haproxyPlan) comment(l *listener, key string, comments []string) {
 	if v := l.fields.get(key); v != nil {
 		l.fields.set(key, v, comments...)
@@ -356,7 +356,7 @@ func (h *haproxyPlan) template(s *server, port string) (d fields, ok bool) {
 	return d, true
 }
 
-// groupSettings sets what a group has beside its members.
+// groupSettings sets the keys of a group other than its members.
 func (h *haproxyPlan) groupSettings(x *proxy, first *server, f *fields) {
 	if t := x.timeouts["connect"]; t > 0 {
 		f.sub("timeouts", "connect", duration(t))

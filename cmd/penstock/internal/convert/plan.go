@@ -172,7 +172,7 @@ func (p *plan) listen(at at, name, url string) *listener {
 	return l
 }
 
-// v6only tells that a listener at [::] took IPv6 only.
+// v6only notes that a listener at [::] accepted only IPv6.
 func (p *plan) v6only(l *listener) {
 	if strings.Contains(l.url, "[::]") {
 		l.comments = append(l.comments, "IPv6 only in the original. Here IPv4 clients come in too, unless a listener at 0.0.0.0 has the port, or net.ipv6.bindv6only is 1.")

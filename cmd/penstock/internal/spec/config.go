@@ -77,7 +77,7 @@ type Listener struct {
 	Transparent bool // IP_TRANSPARENT: accept connections to addresses that are not this host's
 	Interface   string
 
-	Replies     int    // datagrams: end a flow after so many replies; 0: do not
+	Replies     int    // datagrams: end a flow after this many replies; 0 means never
 	Unreachable string // datagrams: what an ICMP error does: next, end, ignore
 
 	Routes []*Route // in order: the first that matches is taken
@@ -93,7 +93,7 @@ type Sniff struct {
 	Timeout time.Duration
 }
 
-// Limits of flows. 0 is no limit.
+// Limits of flows. 0 means no limit.
 type Limits struct { // of all listeners together; Source and Bandwidth are unused here
 	Flows     int     // at once
 	NewFlows  float64 // per second

@@ -18,8 +18,8 @@ const (
 	Discard
 )
 
-// Datagrams tells whether an endpoint of the kind carries datagrams, and
-// Streams whether it carries streams. What is built in carries both.
+// Datagrams reports whether an endpoint of the kind carries datagrams, and Streams whether it
+// carries streams. What is built in carries both.
 func (k Kind) Datagrams() bool { return k == UDP || k == Unixgram || k == Echo || k == Discard }
 
 // Streams is the other half of Datagrams.
@@ -42,7 +42,7 @@ const (
 	MaxUDPPorts = 4096
 )
 
-// Ports returns the number of ports: 1 if it is no range.
+// Ports returns the number of ports, which is 1 if it is not a range.
 func (e Endpoint) Ports() int {
 	if e.LastPort == 0 {
 		return 1

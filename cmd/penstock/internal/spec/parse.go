@@ -160,7 +160,7 @@ func validHost(host string) bool {
 			return false
 		}
 	}
-	// Four numbers that are no address, and the like, are not names either.
+	// Four numbers that are not an address are not a name either.
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if last != "" && '0' <= last[0] && last[0] <= '9' && strings.Trim(last, "0123456789") == "" {
 		_, err := netip.ParseAddr(host)
@@ -169,8 +169,7 @@ func validHost(host string) bool {
 	return host == "" || last != "" || len(host) > 1
 }
 
-// maxPath is what sun_path takes beside its closing or leading zero byte
-// (unix(7)).
+// maxPath is the length of sun_path without its final or leading zero byte (unix(7)).
 const maxPath = 107
 
 func parsePath(scheme, rest string) (path, problem string) {

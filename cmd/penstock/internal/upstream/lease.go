@@ -40,8 +40,8 @@ const (
 	reserved // resumed: member is set, and Pick has not returned it yet
 )
 
-// A Resumer is told that a queued flow may continue. Resume is called at most once for each Wait,
-// from any goroutine. It does nothing if the flow has ended.
+// A Resumer is notified when a queued flow may continue. Resume is called at most once for each
+// Wait, from any goroutine. It does nothing if the flow has ended.
 type Resumer interface{ Resume() }
 
 // Member returns the member that the lease holds; nil if there is none.

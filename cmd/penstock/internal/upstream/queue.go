@@ -95,7 +95,7 @@ func (q *queue) close() (all []Resumer) {
 	return all
 }
 
-// leave removes l from the queue, if it is there. What was reserved for it stays in l.member.
+// leave removes l from the queue, if it is in it. What was reserved for it stays in l.member.
 func (q *queue) leave(l *Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -33,7 +33,7 @@ export class Chart {
     this.canvas = el('div.plot', {'aria-hidden': 'true'});
     this.summary = el('p.hidden', {id: 'chart-' + ++charts});
     this.body = el('tbody');
-    // The same as numbers, for those who cannot see the lines or want to copy them.
+    // The same as numbers, for people who cannot see the lines or want to copy them.
     this.table = el('details', {ontoggle: () => this.tabulate()}, el('summary', {}, 'As a table', el('span.hidden', {}, ': ' + title)),
       el('table.plain', {}, el('caption.hidden', {}, title + ', a line for each half minute'),
         el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'Time'), ...lines.map((l) => el('th.num', {scope: 'col'}, l.name)))), this.body));

@@ -25,8 +25,8 @@ export function attr(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 }
 
-// keyed makes the children of parent follow a list: a child stays the same
-// element for as long as its key is there, so that focus and scrolling stay.
+// keyed makes the children of parent follow a list: a child stays the same element for as long as
+// its key exists, so that focus and scrolling stay.
 export function keyed(parent, list, keyOf, make, update) {
   const known = new Map();
   for (const child of parent.children) known.set(child.key, child);

@@ -44,6 +44,7 @@ func (r *rig) closeDatagrams() {
 	t, s := r.t, r.e.Stats()
 	sum := s.Total()
 	d := &sum.Datagrams
+	r.checkPools()
 	dropped := int64(0)
 	for _, n := range d.Dropped {
 		dropped += n

@@ -55,6 +55,17 @@ func newRig(t *testing.T, cfg Config) *rig {
 	return r
 }
 
+// checkPools finds what flows have not given back.
+func (r *rig) checkPools() {
+	for name, x := range map[string]pool.Stats{
+		"early states": r.e.streams.early.Stats(), "adoptions": r.e.streams.adoptions.Stats(), "arrivals": r.e.streams.arrivals.Stats(), "paces": r.e.datagrams.paces.Stats(),
+	} {
+		if x.Gets != x.Puts {
+			r.t.Errorf("%s: %d taken, %d given back", name, x.Gets, x.Puts)
+		}
+	}
+}
+
 // close closes the engine, unless the test has, and balances it.
 func (r *rig) close() {
 	r.e.Close()
@@ -71,13 +82,7 @@ func (r *rig) close() {
 			t.Errorf("buffers of %d bytes: %d taken, %d given back", c.Size, c.Gets, c.Puts)
 		}
 	}
-	for name, x := range map[string]pool.Stats{
-		"early states": r.e.streams.early.Stats(), "adoptions": r.e.streams.adoptions.Stats(), "arrivals": r.e.streams.arrivals.Stats(), "paces": r.e.datagrams.paces.Stats(),
-	} {
-		if x.Gets != x.Puts {
-			t.Errorf("%s: %d taken, %d given back", name, x.Gets, x.Puts)
-		}
-	}
+	r.checkPools()
 	var want LoopStats
 	ids := make(map[uint64]bool)
 	for _, rec := range r.all {

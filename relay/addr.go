@@ -39,9 +39,16 @@ func (n *Network) UnmarshalText(text []byte) error {
 // LogValue returns the network's name. It implements [slog.LogValuer].
 func (n Network) LogValue() slog.Value { return slog.StringValue(n.String()) }
 
-// datagrams reports whether the network is one of datagrams only. Echo and Discard
-// take streams and datagrams.
-func (n Network) datagrams() bool { return n == UDP || n == Unixgram }
+// Streams reports whether the network carries streams. A built-in one carries streams and
+// datagrams.
+func (n Network) Streams() bool { return n != UDP && n != Unixgram }
+
+// Datagrams reports whether the network carries datagrams. A built-in one carries streams and
+// datagrams.
+func (n Network) Datagrams() bool { return n == UDP || n == Unixgram || n.BuiltIn() }
+
+// BuiltIn reports whether the network is an upstream of the engine itself: [Echo] or [Discard].
+func (n Network) BuiltIn() bool { return n == Echo || n == Discard }
 
 // Addr is an address to listen on or to connect to. It is comparable.
 type Addr struct {

@@ -21,7 +21,7 @@ func (d *datagrams) connect(f *datagramFlow) Cause {
 		f.attempts++
 		f.since = l.now
 		f.requests, f.answers, f.drops = 0, 0, 0
-		if to.Network == Echo || to.Network == Discard {
+		if to.Network.BuiltIn() {
 			f.echo = to.Network == Echo
 			f.connect = max(1, l.now-f.start)
 			return CauseNone
@@ -52,7 +52,7 @@ func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
 
 // dial connects a socket to f.to. That does not block.
 func (d *datagrams) dial(f *datagramFlow) error {
-	if !f.to.Network.datagrams() {
+	if f.to.Network.Streams() {
 		return errNoDatagrams
 	}
 	if err := sockaddr(&d.address, *f.to); err != nil {

@@ -40,7 +40,7 @@ func (s *streams) connect(f *streamFlow) {
 		f.to = to
 		f.attempts++
 		f.since = s.loop.now
-		if to.Network == Echo || to.Network == Discard {
+		if to.Network.BuiltIn() {
 			s.builtin(f)
 			return
 		}

@@ -210,7 +210,9 @@ var table = []rule{
 	}, tests: edges{
 		"github.com/alecthomas/kong": "command lines are parsed as app parses them",
 	}},
-	{pkg: "cmd/penstock/internal/spec"},
+	{pkg: "cmd/penstock/internal/spec", code: edges{
+		"relay": "the networks of endpoints, and their URLs",
+	}},
 	{pkg: "cmd/penstock/internal/api", code: edges{
 		"relay": "addresses and their URLs",
 	}},

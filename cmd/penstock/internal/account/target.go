@@ -35,7 +35,7 @@ func syslogServer(to string) (spec.Endpoint, error) {
 		rest = "udp://" + rest
 	}
 	e, err := spec.ParseUpstream(rest)
-	if err != nil || e.Kind == spec.Echo || e.Kind == spec.Discard || e.Ports() > 1 {
+	if err != nil || e.Kind.BuiltIn() || e.Ports() > 1 {
 		return spec.Endpoint{}, fmt.Errorf("invalid syslog server %q; allowed: %s", to, allowedTarget)
 	}
 	return e, nil

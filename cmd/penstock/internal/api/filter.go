@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/relay"
 )
 
 // Filter selects flows. All conditions that are set must hold; the zero value matches every
@@ -73,7 +75,7 @@ func (f *Filter) words() []word {
 	return []word{
 		{"listener", &f.Listener, nil}, {"route", &f.Route, nil}, {"group", &f.Group, nil}, {"member", &f.Member, nil},
 		{"state", &f.State, FlowStates}, {"kind", &f.Kind, []string{"stream", "datagram"}},
-		{"path", &f.Path, []string{"none", "copy", "splice", "gso"}},
+		{"path", &f.Path, paths()},
 	}
 }
 
@@ -230,4 +232,12 @@ func takeTime(q url.Values, name string, most time.Duration) (time.Duration, err
 // refuse returns the error for an invalid parameter.
 func refuse(name, value, allowed string) error {
 	return NewProblem(http.StatusBadRequest, name+": "+Quote(value), allowed)
+}
+
+// paths returns the names of the data paths.
+func paths() (names []string) {
+	for p := range relay.NumPaths {
+		names = append(names, relay.Path(p).String())
+	}
+	return names
 }

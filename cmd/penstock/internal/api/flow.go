@@ -99,3 +99,6 @@ type TCPInfo struct {
 type Killed struct {
 	Killed int64 `json:"killed"`
 }
+
+// IsNetwork reports whether a word is the scheme of an address.
+func IsNetwork(scheme string) bool { return new(relay.Network).UnmarshalText([]byte(scheme)) == nil }

@@ -140,14 +140,10 @@ func (d *daemon) inherit(l *spec.Listener, c relay.ListenConfig) (*relay.Listene
 		len(streams), len(packets), l.Inherit)
 }
 
-var networks = map[spec.Kind]relay.Network{
-	spec.TCP: relay.TCP, spec.UDP: relay.UDP, spec.Unix: relay.Unix, spec.Unixgram: relay.Unixgram,
-}
-
 // listenAddr returns the address to bind: all addresses if there is no host, and for a name
 // its first address, IPv4 before IPv6.
 func listenAddr(ctx context.Context, e spec.Endpoint) (relay.Addr, error) {
-	network := networks[e.Kind]
+	network := e.Kind
 	switch ip := e.Addr(); {
 	case e.Path != "":
 		return relay.Addr{Network: network, Path: e.Path}, nil

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -148,7 +147,7 @@ func shortestPath(next map[string][]string, from, to string) []string {
 // literalAddrs returns the addresses of a group's members that need no lookup.
 func literalAddrs(g *spec.Group) (list []memberAddr) {
 	for _, m := range g.Members {
-		if a, ok := upstream.Literal(m.To); ok {
+		if a, ok := m.To.Literal(); ok {
 			list = append(list, memberAddr{a, m.To.Ports()})
 		}
 	}
@@ -171,7 +170,7 @@ func checkCycles(d *ownListeners, listeners []*spec.Listener) error {
 // configuredAddrs returns the addresses of a listener as configured; none: they are not known yet.
 func configuredAddrs(l *spec.Listener) (list []relay.Addr) {
 	for i := range l.Listen.Ports() {
-		if a, ok := upstream.Literal(l.Listen.At(i)); ok && l.Inherit == "" && (a.Path != "" || a.AddrPort.Port() != 0) {
+		if a, ok := l.Listen.At(i).Literal(); ok && l.Inherit == "" && (a.Path != "" || a.AddrPort.Port() != 0) {
 			list = append(list, a)
 		}
 	}

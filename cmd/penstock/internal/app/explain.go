@@ -120,7 +120,7 @@ func explain(cfg *spec.Config, listener string, lookup lookupFunc, m route.Meta)
 type lookupFunc func(to spec.Endpoint, service string) string
 
 func lookedUp(to spec.Endpoint, service string) string {
-	if _, ok := upstream.Literal(to); ok && service == "" {
+	if _, ok := to.Literal(); ok && service == "" {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
@@ -236,7 +236,7 @@ func (e *explanation) group(g *spec.Group, lookup lookupFunc) {
 
 // path names the fastest data path that the flow can have.
 func (e *explanation) path(cfg *spec.Config, l *spec.Listener, r *spec.Route) {
-	builtin := func(m spec.Member) bool { return m.To.Kind == spec.Echo || m.To.Kind == spec.Discard }
+	builtin := func(m spec.Member) bool { return m.To.Kind.BuiltIn() }
 	switch {
 	case slices.ContainsFunc(r.To.Members, builtin):
 		e.Path = "copy: the upstream is built in"

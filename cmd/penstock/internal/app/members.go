@@ -184,7 +184,7 @@ func (d *daemon) memberEndpoint(g *spec.Group, text string) (spec.Endpoint, erro
 				"as many ports as the listener, or one port")
 		}
 	}
-	a, ok := upstream.Literal(e)
+	a, ok := e.Literal()
 	if !ok {
 		return e, nil
 	}

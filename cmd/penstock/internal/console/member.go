@@ -34,7 +34,7 @@ func (a *memberArg) UnmarshalText(b []byte) error {
 // splitURL splits an argument that begins with the URL of a group.
 func splitURL(s string) (group, member string, ok bool) {
 	scheme, rest, found := strings.Cut(s, ":")
-	if !found || !slices.Contains([]string{"tcp", "udp", "unix", "unixgram", "echo", "discard"}, scheme) {
+	if !found || !api.IsNetwork(scheme) {
 		return "", "", false
 	}
 	// The member is the second URL, if there is one.

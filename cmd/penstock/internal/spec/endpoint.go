@@ -3,27 +3,20 @@ package spec
 import (
 	"net/netip"
 	"strconv"
+
+	"github.com/penstock/penstock/relay"
 )
 
-// Kind is what an endpoint is.
-type Kind uint8
+// Kind is what an endpoint is: a network of the engine.
+type Kind = relay.Network
 
-// The kinds.
+// The kinds that a configuration treats by name.
 const (
-	TCP Kind = iota + 1
-	UDP
-	Unix
-	Unixgram
-	Echo
-	Discard
+	TCP      = relay.TCP
+	UDP      = relay.UDP
+	Unix     = relay.Unix
+	Unixgram = relay.Unixgram
 )
-
-// Datagrams reports whether an endpoint of the kind carries datagrams, and Streams whether it
-// carries streams. What is built in carries both.
-func (k Kind) Datagrams() bool { return k == UDP || k == Unixgram || k == Echo || k == Discard }
-
-// Streams is the other half of Datagrams.
-func (k Kind) Streams() bool { return k != UDP && k != Unixgram }
 
 // Endpoint is one parsed URL. It is comparable.
 type Endpoint struct {
@@ -66,40 +59,32 @@ func (e Endpoint) Addr() netip.AddrPort {
 	return netip.AddrPortFrom(ip, e.Port)
 }
 
-// String returns the URL. Parsing it gives the same endpoint again.
-func (e Endpoint) String() string {
-	switch e.Kind {
-	case TCP:
-		return "tcp://" + e.hostPort()
-	case UDP:
-		return "udp://" + e.hostPort()
-	case Unix:
-		return pathURL("unix:", e.Path)
-	case Unixgram:
-		return pathURL("unixgram:", e.Path)
-	case Echo:
-		return "echo:"
-	case Discard:
-		return "discard:"
+// Literal returns the address of an endpoint that needs no lookup, and reports whether it is one.
+// For a TCP or UDP endpoint with no host it is the unspecified IPv6 address.
+func (e Endpoint) Literal() (relay.Addr, bool) {
+	a := relay.Addr{Network: e.Kind, Path: e.Path}
+	if e.Kind != TCP && e.Kind != UDP {
+		return a, true
 	}
-	return ""
+	if a.AddrPort = e.Addr(); e.Host == "" {
+		a.AddrPort = netip.AddrPortFrom(netip.IPv6Unspecified(), e.Port)
+	}
+	return a, a.AddrPort.IsValid()
 }
 
-func (e Endpoint) hostPort() string {
+// String returns the URL. Parsing it gives the same endpoint again.
+func (e Endpoint) String() string {
+	if e.Kind != TCP && e.Kind != UDP {
+		a, _ := e.Literal()
+		return a.String()
+	}
 	host := e.Host
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
 		host = "[" + host + "]"
 	}
-	text := host + ":" + strconv.Itoa(int(e.Port))
+	text := e.Kind.String() + "://" + host + ":" + strconv.Itoa(int(e.Port))
 	if e.LastPort != 0 {
 		text += "-" + strconv.Itoa(int(e.LastPort))
 	}
 	return text
-}
-
-func pathURL(scheme, path string) string {
-	if path != "" && path[0] == '@' {
-		return scheme + path
-	}
-	return scheme + "//" + path
 }

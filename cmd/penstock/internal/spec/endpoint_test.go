@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/penstock/penstock/relay"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -30,8 +32,8 @@ func TestParse(t *testing.T) {
 		"unixgram:@penstock":       {Kind: Unixgram, Path: "@penstock"},
 		"tcp://:30000-30999":       {Kind: TCP, Port: 30000, LastPort: 30999},
 		"udp://[::1]:1-16384":      {Kind: UDP, Host: "::1", Port: 1, LastPort: 16384},
-		"echo:":                    {Kind: Echo},
-		"discard:":                 {Kind: Discard},
+		"echo:":                    {Kind: relay.Echo},
+		"discard:":                 {Kind: relay.Discard},
 	} {
 		got, err := ParseUpstream(s)
 		if err != nil {

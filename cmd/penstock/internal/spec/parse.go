@@ -29,7 +29,7 @@ func (e *Error) Error() string {
 func ParseListener(s string) (Endpoint, error) {
 	e, problem := parse(s)
 	if problem == "" {
-		if e.Kind == Echo || e.Kind == Discard {
+		if e.Kind.BuiltIn() {
 			problem = "only an upstream can be built in"
 		}
 	}
@@ -62,38 +62,28 @@ func parse(s string) (e Endpoint, problem string) {
 	if !ok || strings.ContainsAny(scheme, "./[]@") {
 		return e, "no scheme"
 	}
-	switch scheme {
-	case "tcp", "udp":
-		e.Kind = TCP
-		if scheme == "udp" {
-			e.Kind = UDP
+	if scheme == "" {
+		return e, "no scheme"
+	}
+	if e.Kind.UnmarshalText([]byte(scheme)) != nil {
+		if _, err := strconv.ParseUint(rest, 10, 16); err == nil {
+			return e, "no scheme" // NAME:PORT
 		}
+		return e, fmt.Sprintf("unknown scheme %q", scheme)
+	}
+	switch {
+	case e.Kind == TCP || e.Kind == UDP:
 		rest, ok := strings.CutPrefix(rest, "//")
 		if !ok {
 			return e, scheme + ": is followed by //HOST:PORT"
 		}
 		problem = e.parseHostPort(rest)
-	case "unix", "unixgram":
-		e.Kind = Unix
-		if scheme == "unixgram" {
-			e.Kind = Unixgram
-		}
-		e.Path, problem = parsePath(scheme, rest)
-	case "echo", "discard":
-		e.Kind = Echo
-		if scheme == "discard" {
-			e.Kind = Discard
-		}
+	case e.Kind.BuiltIn():
 		if rest != "" {
 			problem = scheme + ": is followed by nothing"
 		}
-	case "":
-		problem = "no scheme"
 	default:
-		problem = fmt.Sprintf("unknown scheme %q", scheme)
-		if _, err := strconv.ParseUint(rest, 10, 16); err == nil {
-			problem = "no scheme" // NAME:PORT
-		}
+		e.Path, problem = parsePath(scheme, rest)
 	}
 	return e, problem
 }

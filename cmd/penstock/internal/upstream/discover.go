@@ -72,7 +72,7 @@ func lookupKey(cfg *spec.Group, d spec.Discover) spec.Discover {
 // lookups returns all lookups of a group.
 func lookups(cfg *spec.Group) (ds []spec.Discover) {
 	for _, m := range cfg.Members {
-		if _, ok := Literal(m.To); !ok {
+		if _, ok := m.To.Literal(); !ok {
 			ds = append(ds, lookupOf(cfg, m.To))
 		}
 	}

@@ -108,7 +108,7 @@ func (w dnsWatch) lookup(ctx context.Context) (targets []Target, ttl time.Durati
 
 func (w dnsWatch) targets(ips []netip.Addr, port uint16, weight int, backup bool) (ts []Target) {
 	for _, ip := range ips {
-		addr := relay.Addr{Network: networks[w.query.Network], AddrPort: netip.AddrPortFrom(ip, port)}
+		addr := relay.Addr{Network: w.query.Network, AddrPort: netip.AddrPortFrom(ip, port)}
 		ts = append(ts, Target{Addr: addr, Weight: weight, Backup: backup})
 	}
 	return ts

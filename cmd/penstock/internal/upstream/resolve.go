@@ -10,29 +10,6 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-var networks = map[spec.Kind]relay.Network{
-	spec.TCP:      relay.TCP,
-	spec.UDP:      relay.UDP,
-	spec.Unix:     relay.Unix,
-	spec.Unixgram: relay.Unixgram,
-	spec.Echo:     relay.Echo,
-	spec.Discard:  relay.Discard,
-}
-
-// Literal returns the address of an endpoint that needs no lookup, and reports whether it is one.
-// For a TCP or UDP endpoint with no host it is the unspecified IPv6 address.
-func Literal(e spec.Endpoint) (relay.Addr, bool) {
-	network := networks[e.Kind]
-	if network != relay.TCP && network != relay.UDP {
-		return relay.Addr{Network: network, Path: e.Path}, true
-	}
-	if e.Host == "" {
-		return relay.Addr{Network: network, AddrPort: netip.AddrPortFrom(netip.IPv6Unspecified(), e.Port)}, true
-	}
-	ip := e.Addr()
-	return relay.Addr{Network: network, AddrPort: ip}, ip.IsValid()
-}
-
 // A Resolver looks up names: [net.Resolver] is one.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
@@ -40,10 +17,10 @@ type Resolver interface {
 
 // Resolve returns the addresses of an endpoint, at least one.
 func Resolve(ctx context.Context, r Resolver, e spec.Endpoint) ([]relay.Addr, error) {
-	if networks[e.Kind] == 0 {
+	if e.Kind == 0 {
 		return nil, fmt.Errorf("%v: not an endpoint", e)
 	}
-	if addr, ok := Literal(e); ok {
+	if addr, ok := e.Literal(); ok {
 		return []relay.Addr{addr}, nil
 	}
 	ips, err := lookupIPs(ctx, r, e.Host)
@@ -52,7 +29,7 @@ func Resolve(ctx context.Context, r Resolver, e spec.Endpoint) ([]relay.Addr, er
 	}
 	addrs := make([]relay.Addr, len(ips))
 	for i, ip := range ips {
-		addrs[i] = relay.Addr{Network: networks[e.Kind], AddrPort: netip.AddrPortFrom(ip, e.Port)}
+		addrs[i] = relay.Addr{Network: e.Kind, AddrPort: netip.AddrPortFrom(ip, e.Port)}
 	}
 	return addrs, nil
 }

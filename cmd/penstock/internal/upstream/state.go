@@ -278,7 +278,7 @@ func (g *Group) configuredMembers() (ws []memberSpec) {
 		if w.name == "" {
 			w.name = m.To.String()
 		}
-		if addr, ok := Literal(m.To); ok {
+		if addr, ok := m.To.Literal(); ok {
 			w.addr, w.literal = addr, true
 			ws = append(ws, w)
 			continue

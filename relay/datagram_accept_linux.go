@@ -21,7 +21,6 @@ type datagramPort struct {
 	wild      bool // bound to no address: each datagram has the one that it was sent to
 	draining  bool // new clients are refused
 	dirty     bool // in datagrams.dirty
-	in        *sys.Vector
 	flows     map[datagramKey]*datagramFlow
 	paths     map[string]*datagramFlow // of a Unix port, instead
 	recent    *datagramFlow            // the flow that the last message was of
@@ -80,12 +79,7 @@ func (d *datagrams) listen(p *datagramPort) {
 	}
 	p.number = d.loop.addSource(p)
 	d.ports = append(d.ports, p)
-	p.in = sys.NewVector(dgramBatch, dgramBatch, p.family)
-	for i, b := range d.buffers {
-		p.in.SetBuf(i, b)
-	}
-	p.out.init(d, p.family)
-	p.out.ownReplies(p)
+	p.out = outbox{d: d, port: p}
 	if p.family == sys.Unix {
 		p.paths = make(map[string]*datagramFlow)
 	} else {
@@ -148,15 +142,15 @@ func (d *datagrams) lost(last *uint32, now uint32) {
 // receive reads datagrams of clients, groups them by flow, and forwards those of each
 // flow in their order.
 func (d *datagrams) receive(p *datagramPort) {
-	kernel := d.shared.kernel
+	kernel, in := d.shared.kernel, d.input(p.family)
 	for range dgramRounds {
-		n, e := kernel.RecvBatch(p.fd, p.family, p.in, 0, dgramBatch)
+		n, e := kernel.RecvBatch(p.fd, p.family, in, 0, dgramBatch)
 		if e != 0 {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
 		d.stats.ReadCalls++
 		for i := range n {
-			d.take(p, i)
+			d.take(p, in, i)
 		}
 		for _, f := range d.touched {
 			d.forward(f)
@@ -164,7 +158,7 @@ func (d *datagrams) receive(p *datagramPort) {
 		clear(d.touched)
 		d.touched = d.touched[:0]
 		d.echoes.flush() // the memory of the echoes is about to be used again
-		p.in.Rearm(0, n)
+		in.Rearm(0, n)
 		if n < dgramBatch {
 			return
 		}
@@ -172,9 +166,24 @@ func (d *datagrams) receive(p *datagramPort) {
 	d.unread = true
 }
 
+// input returns the vector that batches are received with, which the ports of a family share.
+func (d *datagrams) input(family sys.Family) *sys.Vector {
+	in := &d.inputs[0]
+	if family == sys.Unix {
+		in = &d.inputs[1]
+	}
+	if *in == nil {
+		*in = sys.NewVector(dgramBatch, dgramBatch, family)
+		for i, b := range d.buffers {
+			(*in).SetBuf(i, b)
+		}
+	}
+	return *in
+}
+
 // take assigns message i of the batch to its flow, which may be new.
-func (d *datagrams) take(p *datagramPort, i int) {
-	n, flags, name, control := p.in.Received(i)
+func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int) {
+	n, flags, name, control := in.Received(i)
 	var c sys.Control
 	if len(control) > 0 {
 		c = sys.ParseControl(control)

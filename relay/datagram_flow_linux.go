@@ -52,6 +52,7 @@ type datagrams struct {
 	answered   ages
 	rests      queue[resting] // sockets of flows that have ended
 	buffers    [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
+	inputs     [2]*sys.Vector // with the buffers: for IP addresses and for paths
 	batch      [dgramBatch]message
 	touched    []*datagramFlow // flows of the batch at hand, in the order of their first message
 	toUpstream outbox          // to the upstream of one flow at a time

@@ -52,8 +52,11 @@ func (o *outbox) init(d *datagrams, family sys.Family) {
 	*o = outbox{d: d, v: sys.NewVector(dgramBatch, outboxPieces, family), pieces: make([]piece, 0, outboxPieces)}
 }
 
-// ownReplies makes the memory that a port's replies are received into.
-func (o *outbox) ownReplies(p *datagramPort) {
+// ownReplies makes the memory of a port's outbox, and that which its replies are received into. A
+// port has none before its first reply: of a range of ports most may be idle.
+func (o *outbox) ownReplies() {
+	p := o.port
+	o.init(o.d, p.family)
 	o.port = p
 	o.replies = sys.NewVector(dgramBatch, dgramBatch, 0)
 	for i, b := range dgramBuffers() {
@@ -65,6 +68,9 @@ func (o *outbox) ownReplies(p *datagramPort) {
 // and how many may. What is queued may refer to the messages before it. They
 // become free only here, before a read, and only when nothing is queued.
 func (o *outbox) lease() (from, n int) {
+	if o.replies == nil {
+		o.ownReplies()
+	}
 	if o.n == 0 {
 		o.leased = 0
 	}
@@ -192,7 +198,7 @@ func (o *outbox) seal() {
 // A connected socket may report what an earlier datagram has met, on whatever
 // call comes next (udp(7)): the item at hand is then sent again.
 func (o *outbox) flush() {
-	if o.blocked {
+	if o.blocked || o.v == nil {
 		return
 	}
 	o.seal()

@@ -381,7 +381,7 @@ func (e *core) dupConn(c net.Conn) (int, error) {
 		}
 		return e.duplicated(d, err)
 	}
-	return -1, fmt.Errorf("relay: %T is no stream socket: %w", c, errors.ErrUnsupported)
+	return -1, fmt.Errorf("relay: %T is not a stream socket: %w", c, errors.ErrUnsupported)
 }
 
 // dup gives a second descriptor of what rc is about.

@@ -32,7 +32,7 @@ func printGroups(o out, list api.Groups, now time.Time) {
 		if i > 0 {
 			fmt.Fprintln(o)
 		}
-		fmt.Fprintf(o, "%s: %s, %s flows, %s retries", printable(g.Name), printable(g.Balance), count(g.Flows), count(g.Retries))
+		fmt.Fprintf(o, "%s: %s, %s, %s retries", printable(g.Name), printable(g.Balance), plural(g.Flows, "flow"), count(g.Retries))
 		if q := g.Queue; q.Size > 0 {
 			fmt.Fprintf(o, ", queue %d of %d (%s queued, %s timed out, %s refused while full)", q.Flows, q.Size, count(q.QueuedTotal), count(q.TimedOut), count(q.Full))
 		}
@@ -53,7 +53,7 @@ func printGroups(o out, list api.Groups, now time.Time) {
 
 // lookupProblem returns what is wrong with a name.
 func lookupProblem(l *api.Lookup) string {
-	text := fmt.Sprintf("%s members", count(int64(l.Members)))
+	text := plural(int64(l.Members), "member")
 	if l.LeftOut > 0 {
 		text += fmt.Sprintf(", %s more are left out", count(int64(l.LeftOut)))
 	}

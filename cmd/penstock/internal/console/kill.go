@@ -99,13 +99,13 @@ func (c *KillCmd) killByFilter(ctx context.Context, client *api.Client, o out, s
 		return printJSON(o, done)
 	case c.DryRun:
 		printFlows(o, list, false)
-		fmt.Fprintf(o, "would end %s flows\n", count(list.Matched))
+		fmt.Fprintf(o, "would end %s\n", plural(list.Matched, "flow"))
 		return nil
 	case !c.Yes:
 		return usageError{fmt.Sprintf("%s flows match; --yes ends them, --dry-run shows them", count(list.Matched))}
 	}
 	if !c.JSON && list.Matched > 0 {
-		fmt.Fprintf(stderr, "ending %s flows ...\n", count(list.Matched))
+		fmt.Fprintf(stderr, "ending %s ...\n", plural(list.Matched, "flow"))
 	}
 	if done.Killed, err = client.KillAll(ctx, filter); err != nil {
 		return err
@@ -113,6 +113,6 @@ func (c *KillCmd) killByFilter(ctx context.Context, client *api.Client, o out, s
 	if c.JSON {
 		return printJSON(o, done)
 	}
-	fmt.Fprintf(o, "ended %s flows\n", count(done.Killed))
+	fmt.Fprintf(o, "ended %s\n", plural(done.Killed, "flow"))
 	return nil
 }

@@ -64,7 +64,7 @@ func (c *MemberFlags) change(stdout, stderr *os.File, change api.MemberChange) i
 func printMembers(o out, group string, members []api.Member) {
 	for i := range members {
 		m := &members[i]
-		fmt.Fprintf(o, "%s/%s: %s, weight %d, %s flows\n", printable(group), printable(memberName(m)), m.State, m.Weight, count(m.Flows))
+		fmt.Fprintf(o, "%s/%s: %s, weight %d, %s\n", printable(group), printable(memberName(m)), m.State, m.Weight, plural(m.Flows, "flow"))
 	}
 }
 

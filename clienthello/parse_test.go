@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// parse tells a ClientHello that is not all there by more.
+// parse is Parse; more reports that the ClientHello is incomplete.
 func parse(b []byte) (h Hello, more bool, err error) {
 	if h, err = Parse(b); err == ErrIncomplete {
 		return h, true, nil
@@ -71,7 +71,7 @@ func hello(tb testing.TB, cfg *tls.Config) []byte {
 	return c.got
 }
 
-// echConfigs is an ECHConfigList (RFC 9849, 4) for a key that nobody has.
+// echConfigs is an ECHConfigList (RFC 9849, 4) for a key that no server has.
 func echConfigs(tb testing.TB, public string) []byte {
 	tb.Helper()
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
@@ -207,7 +207,7 @@ func TestHelloOfOpenSSL(t *testing.T) {
 		}
 		c.Close()
 		l.Close()
-		_ = cmd.Wait() // it fails, for nobody answered
+		_ = cmd.Wait() // it fails, because there is no answer
 	}
 }
 

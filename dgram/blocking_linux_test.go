@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestBlocking: a socket whose description somebody has made blocking, as
+// TestBlocking: a socket whose description was made blocking, as
 // os.File.Fd does, waits as any other: its deadlines hold, and while it waits a
 // collection can stop the world.
 func TestBlocking(t *testing.T) {

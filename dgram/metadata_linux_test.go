@@ -241,7 +241,7 @@ func TestICMPErrors(t *testing.T) {
 			}
 			m := []Message{{Buf: []byte("anyone?"), Addr: p.to}}
 			mustWrite(t, c, m)
-			// The kernel tells the next call, once.
+			// The next call returns the error, once.
 			p.send.SetReadDeadline(time.Now().Add(patience))
 			if n, err := c.ReadBatch(MakeMessages(1)); n != 0 || !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Errorf("ReadBatch = %d, %v; want ECONNREFUSED", n, err)
@@ -428,7 +428,7 @@ func TestBuffers(t *testing.T) {
 		if got, err := set(100_000); err != nil || got != 100_000 {
 			t.Errorf("%s buffer: granted %d of 100,000, %v", name, got, err)
 		}
-		// More than net.core.rmem_max allows anybody without privilege.
+		// More than net.core.rmem_max allows without CAP_NET_ADMIN.
 		if got, err := set(1 << 40 >> 12); err != nil || got <= 0 {
 			t.Errorf("%s buffer: granted %d, %v", name, got, err)
 		}
@@ -511,7 +511,7 @@ func TestControlIsReset(t *testing.T) {
 	})
 }
 
-// TestWhatWasCut: a cut datagram and cut control messages are told apart.
+// TestWhatWasCut: a cut datagram and cut control messages have different flags.
 func TestWhatWasCut(t *testing.T) {
 	for _, row := range []struct {
 		size, room int

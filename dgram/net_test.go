@@ -173,7 +173,7 @@ func datagrams(ms []Message) (all [][]byte) {
 	return all
 }
 
-// sameDatagrams says how what came differs from what was sent; "" if not at all.
+// sameDatagrams describes how the datagrams received differ from those sent; "" means not at all.
 func sameDatagrams(came []got, sent [][]byte) string {
 	if len(came) != len(sent) {
 		return fmt.Sprintf("%d datagrams, want %d", len(came), len(sent))

@@ -15,7 +15,7 @@ import (
 
 // TestDescriptors: whatever a peer passes beside its bytes, no descriptor stays
 // in this process. Each datagram carries the writing end of a pipe as often as
-// one message can; the pipe ends when nobody holds that end any more.
+// one message can; the pipe ends when no process has that end any more.
 func TestDescriptors(t *testing.T) {
 	const solSocket, soTimestampNS, soPassCred, soPassPidfd = 1, 35, 16, 76 // socket(7), unix(7); the last since Linux 6.5
 	all := levels

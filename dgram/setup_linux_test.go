@@ -10,7 +10,7 @@ import (
 )
 
 // TestSwitchedOff: a socket that was given GRO or a segment size before does
-// without them when it is told to.
+// without them if the Config says so.
 func TestSwitchedOff(t *testing.T) {
 	const solUDP, udpSegment = 17, 103 // udp(7)
 	t.Run("GRO", func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// TestListenReusePortIsNobodyElses: a free port is one that nobody has. With the
+// TestListenReusePortIsNobodyElses: a free port is one that no socket has. With the
 // option set first, the kernel takes any port whose sockets have it too.
 func TestListenReusePortIsNobodyElses(t *testing.T) {
 	if !testnet.Netns(t) {
@@ -38,7 +38,7 @@ func TestListenReusePortIsNobodyElses(t *testing.T) {
 			t.Errorf("with no port free: %d, %v", port, err)
 		}
 	}
-	// A port that is named is shared with whoever else shares it.
+	// A given port is shared with other sockets that share it.
 	if _, err := open("127.0.0.1:40000"); err != nil {
 		t.Error(err)
 	}

@@ -107,7 +107,7 @@ func TestUnixPair(t *testing.T) {
 				t.Errorf("an unnamed socket is called %q", g.m.Path)
 			}
 		}
-		// The peer may be named, and nobody else.
+		// The path may be the peer's, and no other.
 		client.SetWriteDeadline(time.Time{})
 		mustWrite(t, s, []Message{{Buf: []byte("x"), Path: server.LocalAddr().String()}})
 		collect(t, r, 1)

@@ -229,7 +229,7 @@ func TestAgeFreesByItself(t *testing.T) {
 			t.Fatalf("after one collection: %+v", s)
 		}
 		first := weak.Make(p.victim.Load().first())
-		runtime.GC() // and nobody is asked
+		runtime.GC() // without a call of the pool
 		for i, w := range seen {
 			if w.Value() != nil {
 				t.Fatalf("object %d is still held", i)
@@ -308,7 +308,7 @@ func TestDropYields(t *testing.T) {
 }
 
 // A pool that New is too dear for keeps its objects for longer, also without
-// Drop, and not when nobody uses it.
+// Drop, and not while it is unused.
 func TestPatienceShared(t *testing.T) {
 	if debugging {
 		t.Skip("a debug build has the other kind of pool")
@@ -331,7 +331,7 @@ func TestPatienceShared(t *testing.T) {
 	if s := p.Stats(); s.Kept < 99 || made > 0 {
 		t.Fatalf("made %d; %+v", made, s)
 	}
-	// The last use: a generation is held, and there is no other.
+	// The last use: a generation is retained, and there is no other.
 	p.Put(p.Get())
 	cold.mu.Lock()
 	cold.retention.moreCycles, cold.skipped = maxCycles-1, maxCycles
@@ -363,7 +363,7 @@ func TestPatienceShared(t *testing.T) {
 }
 
 // What idle does when nothing else happens: a collection that may have been missed
-// counts only if nobody uses the pool, and until one is missed idle comes back later.
+// counts only if the pool is unused; until one is missed, onIdle is called again later.
 func TestIdle(t *testing.T) {
 	manualGC(t)
 	withProcs(t, 1)
@@ -428,7 +428,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// A pool that nobody touches ages too, on every CPU, and then costs nothing.
+// An unused pool ages too, on every CPU, and then costs nothing.
 func TestAgeIdle(t *testing.T) {
 	eachProcs(t, func(t *testing.T) {
 		manualGC(t)
@@ -471,7 +471,7 @@ func TestAgeIdle(t *testing.T) {
 	})
 }
 
-// A pool that nobody refers to is dropped, and all that it held.
+// A pool that is no longer referenced is freed, and its objects are dropped.
 func TestPoolDroppedWhileFull(t *testing.T) {
 	var drops atomic.Int64
 	const n = 1000

@@ -22,8 +22,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// Whatever was put, Get gives the length that was asked for, and memory that
-// nobody else has.
+// Whatever was put, Get returns a buffer of the length requested, and of memory that is
+// not in use.
 func TestBuffersLength(t *testing.T) {
 	eachProcs(t, func(t *testing.T) {
 		var b Buffers

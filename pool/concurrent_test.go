@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A thing must be dropped once, and not while anybody has it.
+// A thing must be dropped once, and not while it is in use.
 type thing struct {
 	state atomic.Int32 // who has it
 	data  int          // plain on purpose: the race detector watches the hand-over

@@ -43,7 +43,7 @@ func cycle[T any](t *testing.T, p *Pool[T]) {
 	p.dropLeaving(cold) // or waits until it is done
 }
 
-// eventually waits for what cond tells of.
+// eventually waits until cond returns true.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !cond(); {

@@ -75,7 +75,7 @@ func TestModel(t *testing.T) {
 		leave := func() {}
 		if most == shared {
 			p.Drop, p.Max = nil, 0
-			leave = func() { // nobody tells
+			leave = func() { // there is no Drop
 				for x := range m.want {
 					m.gone[x] = true
 				}

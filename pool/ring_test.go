@@ -61,7 +61,7 @@ func TestChainModel(t *testing.T) {
 	}
 }
 
-// Each object pushed comes out once, whoever takes it.
+// Each object that was pushed is popped once, by any goroutine.
 func TestChainConcurrent(t *testing.T) {
 	total := 300_000
 	if raceEnabled || testing.Short() {

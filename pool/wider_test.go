@@ -6,9 +6,9 @@ import (
 )
 
 // While a goroutine is in a generation, another CPU may open a wider one: there
-// are more CPUs than before. Whoever looks for an object in the old generation
+// are more CPUs than before. A goroutine that looks for an object in the old one
 // then stays within it. Behind its two shards the test has put two more, which
-// are somebody else's memory.
+// belong to something else.
 func TestStealStaysInItsGeneration(t *testing.T) {
 	var memory [4]shard[*int]
 	var counts [2]counts

@@ -20,7 +20,7 @@ func blocking(t *testing.T, c net.Conn) {
 	t.Cleanup(func() { file.Close() })
 }
 
-// A descriptor that somebody has made blocking stops neither Copy nor the process:
+// A descriptor that was made blocking stops neither Copy nor the process:
 // deadlines are kept.
 func TestBlocking(t *testing.T) {
 	eachLine(t, lines[:4], func(t *testing.T, r *rig) {

@@ -241,7 +241,7 @@ func (c resetting) Write([]byte) (int, error) {
 	return 0, syscall.ECONNRESET
 }
 
-// closeTeller tells of CloseWrite.
+// closeTeller records calls of CloseWrite.
 type closeTeller struct {
 	net.Conn
 	closed atomic.Bool

@@ -1,6 +1,6 @@
 package splice
 
-// leased tells how many pipes hold bytes of copies that run now.
+// leased returns how many pipes hold bytes of running copies.
 func leased() int64 { return shared().Stats().Leased }
 
 // takePipes leases every pipe that there is, until the call of what it returns.

@@ -96,7 +96,7 @@ func expectEnd(c net.Conn) error {
 	return nil
 }
 
-// both runs both and gives their errors.
+// both runs both and returns their errors.
 func both(f, g func() error) error {
 	second := make(chan error, 1)
 	go func() { second <- g() }()

@@ -111,7 +111,7 @@ var lines = []line{
 
 func (l line) String() string { return l.src.name + "-to-" + l.dst.name }
 
-// fast tells whether bulk must be spliced.
+// fast reports whether bulk data must be spliced.
 func (l line) fast() bool { return l.src.socket && l.dst.socket && runtime.GOOS == "linux" }
 
 // path fails the test unless t says that bulk went the way it must.
@@ -318,7 +318,7 @@ func (r *rig) read(tb testing.TB, n int) {
 	}
 }
 
-// drain receives until the stream ends, and checks what comes.
+// drain receives until the stream ends, and checks the bytes.
 func (r *rig) drain(tb testing.TB) error {
 	tb.Helper()
 	r.to.SetReadDeadline(time.Now().Add(patience))
@@ -390,7 +390,7 @@ func endWriting(c net.Conn) error {
 	return c.Close()
 }
 
-// canReset tells whether reset can be felt on connections of kind k.
+// canReset reports whether a reset can be seen on connections of kind k.
 func (k kind) canReset() bool { return k.socket }
 
 // unread makes near's byte wait at far, so that closing far is a reset for a

@@ -24,7 +24,7 @@ type Conn struct {
 	theirs batches
 }
 
-// batches are the calls of x/net that a Conn has, too.
+// batches are the batch calls of x/net.
 type batches interface {
 	ReadBatch(ms []ipv4.Message, flags int) (int, error)
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)

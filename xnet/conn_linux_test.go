@@ -95,7 +95,7 @@ func TestControlOfTwoFamilies(t *testing.T) {
 	}
 }
 
-// TestWhatWasCut: a cut datagram and cut control messages are told apart, and
+// TestWhatWasCut: a cut datagram and cut control messages have different flags, and
 // nothing is left of what a message said before.
 func TestWhatWasCut(t *testing.T) {
 	for name, cfg := range configs {

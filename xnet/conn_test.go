@@ -246,7 +246,7 @@ func TestErrors(t *testing.T) {
 	if n, err := c.WriteBatch(nil, 0); n != 0 || err != nil {
 		t.Errorf("write of nothing: %d, %v", n, err)
 	}
-	// What stands before the bad one leaves; the bad one is told then.
+	// The messages before the bad one are sent; the next call returns its error.
 	bad := append(one[:1:1], ipv4.Message{Buffers: one[0].Buffers, Addr: &net.IPAddr{}})
 	if n, err := c.WriteBatch(bad, 0); n != 1 || err != nil {
 		t.Errorf("one good, one bad: %d, %v", n, err)

@@ -165,7 +165,7 @@ func (r *reader) direct(ms []ipv4.Message) (int, error) {
 	for i := range ms {
 		in[i] = dgram.Message{Buf: ms[i].Buffers[0], Control: ms[i].OOB[:0:len(ms[i].OOB)]}
 		if len(ms[i].OOB) == 0 {
-			in[i].Control = r.none[:0] // too short for a control message, so that the flag tells of it
+			in[i].Control = r.none[:0] // too short for a control message, so that Flags says that they were cut
 		}
 	}
 	n, err := r.d.ReadBatch(in)

@@ -105,7 +105,7 @@ func addsMembers(t *testing.T, in context.Context) {
 	b.soon("it is told beside the configuration", "document.querySelector('#member-changes li')?.innerText.startsWith('api / api-4 added: to tcp://10.20.0.14:8443') && document.getElementById('member-yaml').textContent.startsWith('groups:')")
 
 	b.click(group + "tbody tr:nth-child(2) .act button")
-	b.choose("remove", "Takes api-2 out of api; what becomes of its 321 flows the route says.", "Remove api-2", false)
+	b.choose("remove", "Removes api-2 from api; the route decides what happens to its 321 flows.", "Remove api-2", false)
 	b.click(yes)
 	b.soon("it is gone", fmt.Sprintf("document.querySelectorAll(%q).length === 3 && document.querySelectorAll('#member-changes li').length === 2", group+"tbody tr"))
 	b.click("#member-changes li:first-child button")

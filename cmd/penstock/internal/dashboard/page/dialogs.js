@@ -83,7 +83,7 @@ export const flowsText = (n) => (n === 1 ? '1 flow' : count(n) + ' flows');
 export function killFlow(flow, done) {
   confirm('End flow ' + shortID(flow.id) + '?', [
     el('p', {}, flow.client + ' → ' + (flow.upstream || flow.listener)),
-    el('p.quiet', {}, 'Both connections are closed at once; bytes that are under way are dropped.'),
+    el('p.quiet', {}, 'Both connections are closed at once; bytes in transit are dropped.'),
   ], () => ({yes: 'End this flow', danger: true, effect: 'Ends 1 flow.'}), async () => {
     await ask('DELETE', '/v1/flows/' + flow.id);
     tell('Flow ' + shortID(flow.id) + ' was ended.');
@@ -104,7 +104,7 @@ export async function endFlows(filter, described, done) {
   }
   confirm(`End ${flowsText(n)}?`, [
     el('p', {}, 'Every open flow with: ', el('b', {}, described)),
-    el('p.quiet', {}, 'Their connections are closed at once; bytes that are under way are dropped. Flows that come to match until then are ended, too. Clients may connect again.'),
+    el('p.quiet', {}, 'Their connections are closed at once; bytes in transit are dropped. Flows that begin to match until then end too. Clients may connect again.'),
   ], () => ({yes: `End ${flowsText(n)}`, danger: true, effect: `Ends ${flowsText(n)}.`, type: n >= many ? String(n) : ''}), async () => {
     const {killed} = await ask('DELETE', '/v1/flows?' + filter);
     tell(`${flowsText(killed)} ${killed === 1 ? 'was' : 'were'} ended.`);
@@ -145,7 +145,7 @@ export function changeMember(group, member, done) {
     const last = ['disable', 'drain', 'remove'].includes(state) && others === 0 && member.available;
     const effect = [
       ends ? `Ends ${flowsText(ends)}.` : '',
-      state === 'remove' ? `Takes ${member.name} out of ${group.name}` + (flows ? `; what becomes of its ${flowsText(flows)} the route says.` : '.') : '',
+      state === 'remove' ? `Removes ${member.name} from ${group.name}` + (flows ? `; the route decides what happens to its ${flowsText(flows)}.` : '.') : '',
       moves && state !== 'remove' ? `New flows are connected to ${form.get('address').trim()}.` : '',
       last ? `No other member of ${group.name} is available: its new flows will be refused.` : '',
     ].filter(Boolean).join(' ');
@@ -198,7 +198,7 @@ export function undoMember(d, done) {
   const added = d.what === 'added';
   confirm(added ? `Remove ${d.member}?` : `Have ${d.member} as the file says?`, [
     el('p', {}, `${d.group} / ${d.member} was ${d.what} at run time.`),
-  ], () => ({yes: added ? 'Remove the member' : 'As the file says', danger: added, effect: added ? `Takes ${d.member} out of ${d.group}; what becomes of its flows the route says.` : ''}), async () => {
+  ], () => ({yes: added ? 'Remove the member' : 'As the file says', danger: added, effect: added ? `Removes ${d.member} from ${d.group}; the route decides what happens to its flows.` : ''}), async () => {
     await (added ? ask('DELETE', path) : ask('PATCH', path, {state: 'file'}));
     tell(`${d.member} is as the file says.`);
     done();

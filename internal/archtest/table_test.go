@@ -99,6 +99,7 @@ var table = []rule{
 		"relay":                 "a listener that accepts nobody, so that its queue is full",
 		"github.com/creack/pty": "the greeting is tested at a real terminal",
 	}},
+	{pkg: "cmd/penstock/dist"},
 	{pkg: "cmd/penstock/internal/app", code: edges{
 		"cmd/penstock/internal/spec":      shared,
 		"cmd/penstock/internal/api":       shared,

@@ -1,0 +1,350 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+var folder string // of the release that the tests share
+
+func TestMain(m *testing.M) {
+	testnet.Main(m, func() (func(), error) {
+		var err error
+		folder, err = os.MkdirTemp("", "dist-test")
+		return func() { os.RemoveAll(folder) }, err
+	})
+}
+
+const version = "1.2.3"
+
+var root = filepath.Join("..", "..", "..")
+
+// packages makes a release for this host's architecture, once.
+var packages = sync.OnceValue(func() error {
+	// A static binary from packages that are compiled already: -trimpath and
+	// CGO_ENABLED=0, as a release has it, would compile everything anew.
+	binary := filepath.Join(folder, "penstock")
+	build := exec.Command("go", "build", "-ldflags", "-linkmode external -extldflags -static -X github.com/penstock/penstock/cmd/penstock/internal/app.release=v"+version, "-o", binary, "./cmd/penstock")
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return testRelease().make()
+})
+
+func testRelease() *release {
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		panic(err)
+	}
+	return &release{root: absolute, out: filepath.Join(folder, "out"), version: version, time: time.Unix(1790000000, 0).UTC(), arches: []string{runtime.GOARCH}, binary: filepath.Join(folder, "penstock")}
+}
+
+// made returns a file of the release.
+func made(t *testing.T, name string) string {
+	t.Helper()
+	if testnet.RaceEnabled {
+		t.Skip("nothing here is concurrent")
+	}
+	if err := packages(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(folder, "out", strings.ReplaceAll(name, "ARCH", runtime.GOARCH))
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func need(t *testing.T, tools ...string) {
+	t.Helper()
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
+}
+
+// output runs a command that must succeed.
+func output(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", argv, err, out)
+	}
+	return string(out)
+}
+
+// Made twice, the release is the same to the byte, with its checksums.
+func TestReproducible(t *testing.T) {
+	first := filepath.Dir(made(t, "SHA256SUMS"))
+	r := testRelease()
+	r.out = t.TempDir()
+	if err := r.make(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := os.ReadDir(first)
+	if err != nil || len(names) != 6 {
+		t.Fatal(names, err)
+	}
+	sums, err := os.ReadFile(filepath.Join(first, "SHA256SUMS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		a, err1 := os.ReadFile(filepath.Join(first, n.Name()))
+		b, err2 := os.ReadFile(filepath.Join(r.out, n.Name()))
+		if err := errors.Join(err1, err2); err != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s differs the second time, %v", n.Name(), err)
+		}
+		if line := fmt.Sprintf("%x  %s\n", sha256.Sum256(a), n.Name()); n.Name() != "SHA256SUMS" && !strings.Contains(string(sums), line) {
+			t.Errorf("SHA256SUMS has no line %s", line)
+		}
+	}
+}
+
+// The .deb is installed, used and removed in a copy of this machine that is thrown away.
+func TestDebian(t *testing.T) {
+	deb := made(t, "penstock_"+version+"_ARCH.deb")
+	need(t, "dpkg", "unshare", "systemd-analyze", "man")
+	if os.Getuid() != 0 {
+		t.Skip("only root can install a package")
+	}
+	// An overlay over / in a mount namespace of its own: what is written goes to a
+	// tmpfs that ends with the namespace.
+	setup := `set -eu
+mount -t tmpfs tmpfs /mnt
+mkdir /mnt/upper /mnt/work /mnt/root
+mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
+mount -t proc proc /mnt/root/proc
+mount -t tmpfs tmpfs /mnt/root/run
+mount --bind /dev /mnt/root/dev
+cp "$1" /mnt/root/penstock.deb
+`
+	if out, err := exec.Command("unshare", "-m", "sh", "-c", setup, "sh", deb).CombinedOutput(); err != nil {
+		t.Skipf("no overlay here: %v, %s", err, out)
+	}
+	use := `set -eu
+fail() { echo "FAILED: $*"; exit 1; }
+find /etc /usr /var/log -path '*penstock*' -not -path '/usr/local/*' > /before
+dpkg -i /penstock.deb
+penstock version | grep -q "penstock v1.2.3 "
+penstock check -c /etc/penstock/penstock.yaml
+[ ! -e /etc/systemd/system/multi-user.target.wants/penstock.service ] || fail "it enabled itself"
+grep -q '^Type=notify$' /usr/lib/systemd/system/penstock.service && grep -q '^ExecReload=' /usr/lib/systemd/system/penstock.service
+systemd-analyze verify penstock.service 2>&1 | grep -i penstock && fail "the unit"
+man --warnings penstock-run > /dev/null 2> /warnings; [ ! -s /warnings ] || fail "$(cat /warnings)"
+bash -c '. /usr/share/bash-completion/completions/penstock && complete -p penstock'
+dpkg -V penstock
+# It runs as the unit runs it: with that configuration, and not as root.
+mkdir /run/penstock && chown 65532 /run/penstock
+setpriv --reuid 65532 --regid 65532 --clear-groups --no-new-privs penstock run -c /etc/penstock/penstock.yaml 2> /log &
+for i in $(seq 300); do [ -S /run/penstock/admin.sock ] && break; sleep 0.1; done
+penstock status | grep -q try || fail "$(cat /log)"
+kill $!; wait $! || fail "$(cat /log)"
+# A changed configuration survives an upgrade and a removal, but not a purge.
+echo '# mine' >> /etc/penstock/penstock.yaml
+dpkg --force-confdef --force-confold -i /penstock.deb
+grep -q '^# mine' /etc/penstock/penstock.yaml
+dpkg -r penstock
+[ ! -e /usr/bin/penstock ] || fail "the program stayed"
+grep -q '^# mine' /etc/penstock/penstock.yaml
+dpkg -P penstock
+find /etc /usr /var/log -path '*penstock*' -not -path '/usr/local/*' > /after
+diff /before /after || fail "purged, it left something"
+echo WELL
+`
+	out, err := exec.Command("unshare", "-m", "sh", "-c", setup+"exec chroot /mnt/root sh -c \"$2\"", "sh", deb, use).CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), "WELL\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, err := os.Stat("/etc/penstock"); err == nil {
+		t.Error("the machine was touched")
+	}
+}
+
+func TestRPM(t *testing.T) {
+	rpm := made(t, "penstock-"+version+"-1."+rpmArch(runtime.GOARCH)+".rpm")
+	need(t, "rpm")
+	list := output(t, "rpm", "-qlp", rpm)
+	for _, want := range []string{"/usr/bin/penstock\n", "/usr/lib/systemd/system/penstock.service\n", "/etc/penstock/penstock.yaml\n", "/usr/share/man/man1/penstock-run.1.gz\n", "/usr/share/zsh/site-functions/_penstock\n"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("%s is missing in\n%s", want, list)
+		}
+	}
+	if strings.Contains(list, "vendor-completions") {
+		t.Errorf("Debian's folder of zsh:\n%s", list)
+	}
+	if config := output(t, "rpm", "-qcp", rpm); config != "/etc/penstock/penstock.yaml\n" {
+		t.Errorf("configuration files: %s", config)
+	}
+	if check := output(t, "rpm", "-K", "--nosignature", rpm); !strings.Contains(check, "digests OK") {
+		t.Error(check)
+	}
+	if info := output(t, "rpm", "-qip", rpm); !strings.Contains(info, "Version     : "+version+"\n") || !strings.Contains(info, "License     : Apache-2.0\n") {
+		t.Error(info)
+	}
+}
+
+// The image is what its digests say, and runs without root and with nothing else.
+func TestImage(t *testing.T) {
+	image := untar(t, mustRead(t, made(t, "penstock-"+version+"-linux-ARCH.oci.tar")))
+	parse := func(text []byte, to any) {
+		t.Helper()
+		if err := json.Unmarshal(text, to); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	blob := func(d descriptor) []byte {
+		t.Helper()
+		text := image["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
+		if len(text) != d.Size || fmt.Sprintf("sha256:%x", sha256.Sum256(text)) != d.Digest {
+			t.Fatalf("the blob %+v has %d bytes", d, len(text))
+		}
+		return text
+	}
+	var index struct{ Manifests []descriptor }
+	parse(image["index.json"], &index)
+	var manifest struct {
+		Config descriptor
+		Layers []descriptor
+	}
+	parse(blob(index.Manifests[0]), &manifest)
+	var config struct {
+		Architecture string
+		Config       struct {
+			User            string
+			Entrypoint, Cmd []string
+		}
+		RootFS struct {
+			DiffIDs []string `json:"diff_ids"`
+		}
+	}
+	parse(blob(manifest.Config), &config)
+	if config.Architecture != runtime.GOARCH || config.Config.User != "65532:65532" {
+		t.Errorf("%+v", config)
+	}
+	var docker []struct {
+		Config string
+		Layers []string
+	}
+	parse(image["manifest.json"], &docker)
+	if image[docker[0].Config] == nil || image[docker[0].Layers[0]] == nil {
+		t.Errorf("%+v", docker)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(blob(manifest.Layers[0])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer, err := io.ReadAll(z)
+	if err != nil || fmt.Sprintf("sha256:%x", sha256.Sum256(layer)) != config.RootFS.DiffIDs[0] {
+		t.Fatalf("%v, the layer is not %s", err, config.RootFS.DiffIDs)
+	}
+	need(t, "setpriv", "chroot", "tar")
+	if os.Getuid() != 0 {
+		t.Skip("only root can change the root folder")
+	}
+	dir := t.TempDir()
+	unpack := exec.Command("tar", "-x", "-C", dir)
+	unpack.Stdin = bytes.NewReader(layer)
+	if out, err := unpack.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	in := []string{"chroot", "--userspec=65532:65532", dir}
+	if out := output(t, append(in, config.Config.Entrypoint[0], "version")...); !strings.HasPrefix(out, "penstock v"+version+" ") {
+		t.Error(out)
+	}
+	argv := append(append(in, config.Config.Entrypoint...), config.Config.Cmd...)
+	daemon := exec.Command(argv[0], argv[1:]...)
+	var log bytes.Buffer
+	daemon.Stderr = &log
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- daemon.Wait() }()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		out, err := exec.Command("chroot", "--userspec=65532:65532", dir, "/usr/bin/penstock", "status").CombinedOutput()
+		if err == nil && strings.Contains(string(out), "try") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%v: %s", err, out)
+			break
+		}
+	}
+	daemon.Process.Signal(os.Interrupt)
+	if err := <-ended; err != nil {
+		t.Errorf("%v: %s", err, &log)
+	}
+}
+
+// The list of contents names the program, the toolchain, and every module with its version.
+func TestSBOM(t *testing.T) {
+	var doc struct {
+		SpdxVersion string
+		Packages    []struct{ Name, VersionInfo string }
+	}
+	if err := json.Unmarshal(mustRead(t, made(t, "penstock-"+version+"-linux-ARCH.spdx.json")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, p := range doc.Packages {
+		if p.VersionInfo == "" || p.VersionInfo == "(devel)" {
+			t.Errorf("%s has no version", p.Name)
+		}
+		found[p.Name] = p.VersionInfo
+	}
+	for name, want := range map[string]string{ourModule: "v" + version, ourModule + "/cmd/penstock": "v" + version, "stdlib": strings.TrimPrefix(runtime.Version(), "go"), "github.com/alecthomas/kong": "v1.17.0"} {
+		if found[name] != want {
+			t.Errorf("%s: %q, want %q", name, found[name], want)
+		}
+	}
+	if doc.SpdxVersion != "SPDX-2.3" || len(found) < 20 {
+		t.Errorf("%s with %d packages", doc.SpdxVersion, len(found))
+	}
+}
+
+func mustRead(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// untar returns the files of an archive.
+func untar(t *testing.T, text []byte) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for r := tar.NewReader(bytes.NewReader(text)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[h.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

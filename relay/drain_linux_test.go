@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -336,5 +338,31 @@ func TestDrainWithClosingPort(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Fatal("Drain does not return")
+	}
+}
+
+// At the end of Drain's context a listener that waits for descriptors closes, too.
+func TestDrainEndsClosingPorts(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	streams := r.e.streams.all[0]
+	r.e.streams.rest = time.Hour
+	ln := r.listen("unix", ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}})
+	r.k.Fail(testkernel.Accept, sys.EMFILE, -1)
+	dial(t, ln)
+	eventually(t, "the listener rests", func() bool { return r.e.streams.resting.Load() == 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	drained := make(chan error, 1)
+	go func() { drained <- r.e.Drain(ctx) }()
+	closing := func() (n int) {
+		streams.loop.ask(func() { n = len(streams.closingPorts) })
+		return n
+	}
+	eventually(t, "the listener is to close", func() bool { return closing() == 1 })
+	cancel()
+	if err := <-drained; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if n := closing(); n != 0 {
+		t.Errorf("%d ports still wait for descriptors", n)
 	}
 }

@@ -283,6 +283,26 @@ func TestLoopWalk(t *testing.T) {
 	})
 }
 
+// Whoever waits for a walk does so no longer than for the loop's end.
+func TestLoopEndsWithWalk(t *testing.T) {
+	l, p, _ := newPlain(t)
+	var wg sync.WaitGroup
+	wg.Add(1)
+	left := false
+	l.ask(func() {
+		for l.slots.len() <= 3*walkBurst {
+			l.slots.add(p)
+		}
+		l.walk(func(handler, uint32) {}, func() { left = true }, &wg)
+		l.closing = true
+	})
+	wg.Wait()
+	<-l.ended
+	if left {
+		t.Error("the walk was finished")
+	}
+}
+
 // A source has events while it has a number, which another one may have afterwards.
 func TestLoopSources(t *testing.T) {
 	l, _, _ := newPlain(t)

@@ -211,7 +211,7 @@ listeners:
 	silent.Close()
 
 	d.mustTurnAway("strict", string(half))
-	mustBe(t, d.records(3)[2], "listener", "strict", "cause", "refused", "reason", "sniff-timeout")
+	mustBe(t, d.records(3)[2], "listener", "strict", "cause", "refused", "reason", "sniff-timeout", "path_up", "none")
 	d.mustTurnAway("strict", "")
 	mustBe(t, d.records(4)[3], "listener", "strict", "cause", "refused", "reason", "sniff-timeout")
 	d.mustTurnAway("short", string(half)+strings.Repeat("x", 512-len(half)))

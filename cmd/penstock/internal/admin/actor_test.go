@@ -26,7 +26,7 @@ func TestChangesNameTheirActor(t *testing.T) {
 	for _, c := range []struct{ method, path, body, kind, message string }{
 		{"PATCH", member, `{"state":"drain"}`, "member", "was set to drained, weight 10"},
 		{"DELETE", "/v1/flows/3", "", "kill", "the flow was ended"},
-		{"DELETE", "/v1/flows?listener=dns", "", "kill", "flows were ended"},
+		{"DELETE", "/v1/flows?listener=dns", "", "kill", "flows ended"},
 		{"PUT", "/v1/log", `{"level":"debug"}`, "log", "the level of the log was set to debug"},
 		{"POST", "/v1/drain", "", "drain", "drain requested"},
 	} {

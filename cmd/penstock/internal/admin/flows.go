@@ -238,7 +238,7 @@ func (s *Server) killFlows(w http.ResponseWriter, r *http.Request) error {
 	}
 	n := s.source.Kill(r.Context(), ids)
 	values := f.Query()
-	s.event(r, "info", "kill", values.Encode(), fmt.Sprintf("%d flows were ended", n))
+	s.event(r, "info", "kill", values.Encode(), fmt.Sprintf("flows ended: %d", n))
 	reply(w, api.Killed{Killed: n})
 	return nil
 }

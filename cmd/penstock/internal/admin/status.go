@@ -147,7 +147,7 @@ func (s *Server) draining(w http.ResponseWriter, _ *http.Request) error {
 
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) error {
 	s.source.Drain()
-	s.event(r, "info", "drain", "daemon", fmt.Sprintf("drain requested; %d flows are open", s.source.Draining().Flows))
+	s.event(r, "info", "drain", "daemon", fmt.Sprintf("drain requested; open flows: %d", s.source.Draining().Flows))
 	return s.draining(w, r)
 }
 

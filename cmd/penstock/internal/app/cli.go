@@ -22,13 +22,13 @@ type commands struct {
 	Schema  schemaCmd  `cmd:"" group:"config" help:"Print the JSON Schema of configurations, for editors."`
 	Convert convertCmd `cmd:"" group:"config" help:"Convert a configuration of HAProxy or nginx."`
 
-	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
-	Manual     manualCmd     `cmd:"" hidden:"" help:"Write the manual pages."`
+	Manual manualCmd `cmd:"" hidden:"" help:"Write the manual pages."`
 
 	console.Commands
 
-	Doctor  doctor.Cmd `cmd:"" group:"other" help:"Examine this host: what is missing, what that costs, and how to fix it."`
-	Version versionCmd `cmd:"" group:"other" help:"Print the version."`
+	Doctor     doctor.Cmd    `cmd:"" group:"other" help:"Examine this host: what is missing, what that costs, and how to fix it."`
+	Completion completionCmd `cmd:"" group:"other" help:"Print the completion script of a shell."`
+	Version    versionCmd    `cmd:"" group:"other" help:"Print the version."`
 }
 
 // helpGroups are the headings of penstock --help, in order.

@@ -29,7 +29,7 @@ const (
 	dgramRounds = 4
 	// maxWidth is the most messages taken from one upstream's socket in a turn.
 	maxWidth = 32
-	// The sizes of socket buffers that are asked for, in bytes.
+	// The requested sizes of socket buffers, in bytes.
 	portRecvBuffer, portSendBuffer, upstreamRecvBuffer = 4 << 20, 1 << 20, 1 << 20
 )
 
@@ -77,7 +77,7 @@ type datagramShare struct {
 	maxResting int
 }
 
-// init sets the bounds of an engine that may have so many descriptors.
+// init sets the limits of an engine that may have this many descriptors.
 func (sh *datagramShare) init(cfg *Config, files uint64) {
 	sh.maxFlows = int64(cfg.MaxDatagramFlows)
 	if sh.maxFlows <= 0 {

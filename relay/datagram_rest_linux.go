@@ -6,17 +6,17 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// An upstream may answer late, or once more, when the flow has ended. The kernel
-// gives a port out again at once (at random, udp_lib_get_port in net/ipv4/udp.c,
-// Linux 6.18), so that the answer would reach the next flow towards that upstream
-// which happens to get the port. So the socket of a flow that has moved something
-// lately rests before it is closed: it keeps its port, and is not read.
+// An upstream may answer late, or once more, when the flow has ended. The kernel gives a port out
+// again at once (at random, udp_lib_get_port in net/ipv4/udp.c, Linux 6.18), so that the answer
+// would reach the next flow towards that upstream which happens to get the port. So the socket of a
+// flow that has moved something lately rests before it is closed: it keeps its port, and is not
+// read.
 //
-// Resting sockets give way to flows: where descriptors or ports run out, or the
-// bound is reached, the one that has rested for longest is closed.
+// Resting sockets make room for flows: if descriptors or ports run out, or the bound is reached,
+// the one that has rested for longest is closed.
 //
-// Unix sockets do not rest: the kernel chooses their names out of a million,
-// and a full one would block an upstream that answers it (unix(7)).
+// Unix sockets do not rest: the kernel chooses their names out of a million, and a full one would
+// block an upstream that answers it (unix(7)).
 
 const (
 	// restTime is how long a socket rests: as long as a resolver usually waits

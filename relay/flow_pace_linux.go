@@ -44,7 +44,7 @@ func (p *pace) burst() float64 {
 	return max(float64(p.rate)*paceBurst.Seconds(), paceLeast)
 }
 
-// start fills the buckets, but for what the direction up holds already.
+// start fills the buckets, except for what the direction up holds already.
 func (p *pace) start(now time.Duration, held int) {
 	for i := range p.bucket {
 		p.bucket[i].tokens, p.bucket[i].at = p.burst(), now

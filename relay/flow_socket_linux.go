@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-var errNoSource = errors.New("relay: no source address is of the upstream's family")
+var errNoSource = errors.New("relay: no source address has the upstream's address family")
 
 // socketKind is what the options of a socket depend on.
 type socketKind struct {

@@ -13,7 +13,7 @@ type request struct {
 	to  handler         // if do is nil
 	ref ref             // which flow it is about
 	arg any             // what else is to be known: a pointer
-	wg  *sync.WaitGroup // told when what is asked for is done; may be nil
+	wg  *sync.WaitGroup // notified when the request is done; may be nil
 }
 
 // mailbox is how others reach a loop: a slice under a mutex, and an eventfd

@@ -15,7 +15,7 @@ type walk struct {
 	wg    *sync.WaitGroup // told at the end, or when the loop ends
 }
 
-// walk begins to visit the flows that are there now. wg has been told to wait for it.
+// walk begins to visit the current flows. The caller has added it to wg.
 func (l *loop) walk(visit func(owner handler, slot uint32), after func(), wg *sync.WaitGroup) {
 	l.walks = append(l.walks, &walk{l.slots.len(), visit, after, wg})
 }

@@ -63,8 +63,8 @@ const (
 	// acceptBurst is how many clients are accepted from one listener before
 	// flows have their turn.
 	acceptBurst = 32
-	// acceptRest is how long the listeners of a loop rest after an accept that failed for
-	// want of a descriptor or of memory.
+	// acceptRest is how long the listeners of a loop rest after an accept that failed for lack of a
+	// descriptor or of memory.
 	acceptRest = 50 * time.Millisecond
 	// acceptLast bounds how long a closing listener accepts the clients in its queue:
 	// descriptors may be short, and more clients may come.

@@ -12,8 +12,8 @@ import (
 var errNoStream = errors.New("relay: the upstream of a stream flow is not a stream address")
 
 const (
-	// attemptsMost is how many attempts to connect there are before a flow ends for
-	// want of an upstream. Hooks.Upstream documents it.
+	// attemptsMost is how many attempts to connect there are before a flow ends for lack of an
+	// upstream. Hooks.Upstream documents it.
 	attemptsMost = 32
 	// retryFirst is the pause before the first of the others. Each is twice as
 	// long as the one before, up to retryMost.

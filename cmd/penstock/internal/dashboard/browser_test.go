@@ -139,22 +139,30 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 // eval is what a JavaScript expression gives.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	v, err := evaluate[T](b, expression)
 	if err != nil {
 		b.t.Fatalf("%s: %v", expression, err)
 	}
 	return v
 }
 
+func evaluate[T any](b *tab, expression string) (T, error) {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+}
+
 // soon waits for an expression to be true.
 func (b *tab) soon(what, expression string) {
 	b.t.Helper()
 	deadline := time.Now().Add(patience)
-	for !eval[bool](b, "Boolean("+expression+")") {
+	for {
+		is, err := evaluate[bool](b, "Boolean("+expression+")")
+		if is {
+			return
+		}
 		if time.Now().After(deadline) {
-			b.t.Fatalf("not within %v: %s\n%.2000s", patience, what, b.text("body"))
+			b.t.Fatalf("not within %v: %s: %v\n%.2000s", patience, what, err, b.text("body")) // err: the page was being loaded anew
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

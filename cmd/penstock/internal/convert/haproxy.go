@@ -359,6 +359,10 @@ func (h *haproxyPlan) balance(x *proxy, l line) {
 			x.balance = "maglev"
 			break
 		}
+		if len(l.words) > 2 && (l.words[2] == "req.ssl_sni" || l.words[2] == "req_ssl_sni") {
+			x.balance, x.hash = "maglev", "sni"
+			break
+		}
 		h.note(l.at, "%s: no counterpart; round-robin takes its place", strings.Join(l.words, " "))
 		x.balance = "round-robin"
 	case "random":

@@ -306,6 +306,9 @@ func (h *haproxyPlan) backend(x *proxy, port string) *group {
 		}[x.balance])
 		f[len(f)-1].comments = slices.DeleteFunc(f[len(f)-1].comments, func(s string) bool { return s == "" })
 	}
+	if x.hash != "" {
+		f.set("hash", raw(x.hash))
+	}
 	if x.balance == "first" {
 		for i := range members {
 			members[i] = slices.DeleteFunc(members[i], func(g field) bool { return g.key == "weight" })

@@ -437,6 +437,12 @@ func (n *nginxPlan) upstream(u *directive, f *fields, network string) (int, bool
 			case "$remote_addr", "$binary_remote_addr":
 			case "$remote_addr$remote_port", "$remote_addr:$remote_port", "$binary_remote_addr$remote_port":
 				hash = "4-tuple"
+			case "$ssl_preread_server_name":
+				if network == "tcp" {
+					hash = "sni"
+					break
+				}
+				n.note(d.at, "hash %s: no counterpart; the client's address takes its place", d.arg(0))
 			default:
 				n.note(d.at, "hash %s: no counterpart; the client's address takes its place", d.arg(0))
 			}
@@ -458,7 +464,7 @@ func (n *nginxPlan) upstream(u *directive, f *fields, network string) (int, bool
 			(*f)[len(*f)-1].comments = []string{"maglev is a consistent hash; which client goes to which member differs from nginx."}
 		}
 	}
-	if hash != "" {
+	if hash != "" && balance == "maglev" {
 		f.set("hash", raw(hash))
 	}
 	if len(members) > 0 {

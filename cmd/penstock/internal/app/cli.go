@@ -92,11 +92,11 @@ func (c *relayCmd) Validate() error {
 	for _, u := range c.Upstreams {
 		switch {
 		case c.Listen.Kind.Datagrams() && !u.Kind.Datagrams():
-			return fmt.Errorf("%q: a stream upstream behind a datagram listener; allowed: udp://HOST:PORT, unixgram:///PATH, unixgram:@NAME, echo: or discard:", u.String())
+			return fmt.Errorf("%q: a stream upstream behind a datagram listener; allowed: echo:, discard:, udp://HOST:PORT, unixgram:///PATH or unixgram:@NAME", u.String())
 		case u.Ports() > 1 && u.Ports() != c.Listen.Ports():
 			return fmt.Errorf("%q: %d ports behind a listener with %d; allowed: as many ports as the listener, or one", u.String(), u.Ports(), c.Listen.Ports())
 		case c.Listen.Kind.Streams() && !u.Kind.Streams():
-			return fmt.Errorf("%q: a datagram upstream behind a stream listener; allowed: tcp://HOST:PORT, unix:///PATH, unix:@NAME, echo: or discard:", u.String())
+			return fmt.Errorf("%q: a datagram upstream behind a stream listener; allowed: echo:, discard:, tcp://HOST:PORT, unix:///PATH or unix:@NAME", u.String())
 		}
 	}
 	return nil

@@ -32,11 +32,6 @@ type flag struct {
 // arg is a positional argument.
 type arg struct{ name, help string }
 
-// name returns the command as it is typed, with the program's name.
-func (e *entry) name(program string) string {
-	return strings.Join(append([]string{program}, e.path...), " ")
-}
-
 // page returns the name of the command's manual page.
 func (e *entry) page(program string) string {
 	return strings.Join(append([]string{program}, e.path...), "-")

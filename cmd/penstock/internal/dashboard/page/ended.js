@@ -69,8 +69,8 @@ function changed() {
 
 async function load() {
   const problems = form.elements.problems.checked;
-  const cause = form.elements.cause.value;
   const answer = await get('/v1/ended?' + new URLSearchParams({problems, limit: kept}));
+  const cause = form.elements.cause.value; // as it is now: it may have been chosen meanwhile
   const causes = new Map();
   for (const f of answer.flows) for (const name of new Set([f.cause, f.reason].filter(Boolean))) causes.set(name, (causes.get(name) || 0) + 1);
   if (cause && !causes.has(cause)) causes.set(cause, 0);

@@ -67,6 +67,14 @@ reload: {watch: "${PENSTOCK_TEST_WATCH:-true}"}
 	c.begin(t, cmd)
 	c.mustReach("web", "one")
 
+	// What a reload would change is asked of the same files, and the API shows no values of variables.
+	if diff, err := c.admin.FileDiff(c.ctx()); err != nil || len(diff.Changes) > 0 {
+		t.Errorf("what a reload would change: %+v, %v", diff, err)
+	}
+	if shown, err := c.admin.Config(c.ctx()); err != nil || strings.Contains(shown.Text, one.url()) || !strings.Contains(shown.Text, "${PENSTOCK_TEST_API}") {
+		t.Errorf("the running configuration: %v\n%s", err, shown.Text)
+	}
+
 	// A new file in the folder is read without a request.
 	write("conf.d/20-two.yaml", "listeners: {two: {listen: 'tcp://127.0.0.1:0', to: '{0}'}}\n", two.url())
 	eventually(t, "the new file is taken", func() bool {

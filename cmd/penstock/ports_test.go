@@ -181,7 +181,7 @@ func TestPortRangeDescriptors(t *testing.T) {
 	script := fmt.Sprintf(`ulimit -n 4096; exec %s"$0" relay --loops=2 --log-format=json tcp://%s:20000-29999 echo:`, drop, ownAddr(3))
 	out, err := exec.Command("sh", "-c", script, binary).CombinedOutput()
 	var exit *exec.ExitError
-	const want = "10000 ports in ranges need 20000 descriptors (one per port and loop), more than half of the limit of 4096; allowed: a limit of at least 40000"
+	const want = "10000 ports of listeners need 20000 descriptors (one per port and loop), more than half of the limit of 4096; allowed: a limit of at least 40000"
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), want) {
 		t.Errorf("%v, %s", err, out)
 	}

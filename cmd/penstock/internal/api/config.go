@@ -20,7 +20,7 @@ type FailedReload struct {
 // Config is the running configuration, without its secrets.
 type Config struct {
 	ConfigInfo
-	Text string `json:"text"` // the text of the file, without secrets
+	Text string `json:"text"` // the text of the file, or of all files together, with variables as written
 }
 
 // ConfigError is an error in a configuration.

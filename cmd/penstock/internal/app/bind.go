@@ -51,7 +51,7 @@ func bindKeyOf(l *spec.Listener, i int) bindKey {
 // paused until they are updated. On an error it returns what it has bound so far.
 func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) (map[bindKey]*boundListener, error) {
 	posts := map[bindKey]*boundListener{}
-	if err := d.checkPortRanges(listeners); err != nil {
+	if err := d.checkPorts(listeners); err != nil {
 		return posts, err
 	}
 	for _, l := range listeners {
@@ -78,18 +78,16 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 	return posts, nil
 }
 
-// checkPortRanges returns an error if ranges of ports need more descriptors than the process may
-// have: one for each port and loop.
-func (d *daemon) checkPortRanges(listeners []*spec.Listener) error {
+// checkPorts returns an error if listeners need more descriptors than the process may have: one for
+// each port and loop.
+func (d *daemon) checkPorts(listeners []*spec.Listener) error {
 	ports := 0
 	for _, l := range listeners {
-		if n := l.Listen.Ports(); n > 1 {
-			ports += n
-		}
+		ports += l.Listen.Ports()
 	}
 	loops := len(d.engine.Stats().Loops)
 	if needed, limit := int64(ports*loops), maxFDs(); limit > 0 && needed > limit/2 {
-		return fmt.Errorf("%d ports in ranges need %d descriptors (one per port and loop), more than half of the limit of %d; allowed: a limit of at least %d (LimitNOFILE= of systemd, ulimit -n), fewer ports, or fewer loops",
+		return fmt.Errorf("%d ports of listeners need %d descriptors (one per port and loop), more than half of the limit of %d; allowed: a limit of at least %d (LimitNOFILE= of systemd, ulimit -n), fewer ports, or fewer loops",
 			ports, needed, limit, 2*needed)
 	}
 	return nil

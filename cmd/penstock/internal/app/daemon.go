@@ -28,7 +28,8 @@ import (
 type daemon struct {
 	log        *slog.Logger
 	level      *slog.LevelVar
-	load       func() (*spec.Config, error) // reads the configuration file
+	load       func() (*spec.Config, error) // reads the configuration for a reload
+	read       func() (*spec.Config, error) // reads it without effect; nil: there is no file
 	started    time.Time
 	engine     *relay.Engine
 	set        *upstream.Set

@@ -111,6 +111,12 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		return err
 	}
 	l.d.load = l.load
+	if l.source != nil {
+		l.d.read = func() (*spec.Config, error) {
+			cfg, _, err := l.source.Load(rules...)
+			return cfg, err
+		}
+	}
 	switch err = l.d.apply(ctx, cfg); {
 	case err != nil:
 	case l.source == nil:

@@ -87,10 +87,10 @@ func (d *daemon) notifyManager() {
 // FileDiff returns what a reload would change now.
 func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
 	old := d.active.Load()
-	if old.Source == "" {
+	if d.read == nil {
 		return api.Diff{}, api.NewProblem(http.StatusConflict, "this daemon has no configuration file: it was started by penstock relay", "")
 	}
-	cfg, _, err := config.Load(old.Source, rules...)
+	cfg, err := d.read()
 	if err != nil {
 		return api.Diff{}, badConfig(err)
 	}

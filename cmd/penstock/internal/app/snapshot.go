@@ -196,10 +196,11 @@ func (d *daemon) configStatus(f *activeConfig) api.ConfigInfo {
 	return api.ConfigInfo{Source: f.Source, Hash: hashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed}
 }
 
-// Config returns the running configuration. Tokens are in files of their own and not part of it.
+// Config returns the running configuration. Tokens are in files of their own and not part of it, and
+// variables are shown as written: their values may be secrets.
 func (d *daemon) Config() api.Config {
 	f := d.active.Load()
-	return api.Config{ConfigInfo: d.configStatus(f), Text: string(f.Text)}
+	return api.Config{ConfigInfo: d.configStatus(f), Text: string(f.Written)}
 }
 
 // Listeners returns the listeners in the order of the file.

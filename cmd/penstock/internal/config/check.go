@@ -40,14 +40,12 @@ func (r *reader) checkPorts(f *file) {
 	total, udp := 0, 0
 	for _, l := range f.listeners {
 		ports := l.Listen.Ports()
-		if ports > 1 {
-			total += ports
-			if l.Listen.Kind == spec.UDP {
-				udp += ports
-			}
+		total += ports
+		if l.Listen.Kind == spec.UDP {
+			udp += ports
 		}
 		if total > spec.MaxPorts || udp > spec.MaxUDPPorts {
-			r.fail(r.at(&l.Listen, l), fault{problem: fmt.Sprintf("the listeners up to this one have %d ports in ranges, %d of them UDP", total, udp), allowed: fmt.Sprintf("up to %d in all listeners together, up to %d of them UDP", spec.MaxPorts, spec.MaxUDPPorts)})
+			r.fail(r.at(&l.Listen, l), fault{problem: fmt.Sprintf("the listeners up to this one have %d ports, %d of them UDP", total, udp), allowed: fmt.Sprintf("up to %d in all listeners together, up to %d of them UDP", spec.MaxPorts, spec.MaxUDPPorts)})
 			return
 		}
 		if l.Listen.Kind == 0 || l.Listen.Path == "" && l.Listen.Port == 0 {

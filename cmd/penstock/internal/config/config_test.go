@@ -77,6 +77,7 @@ func TestDefaults(t *testing.T) {
 			To: group, Default: &spec.Route{Name: "default", To: group, Removed: removed, Timeouts: timeouts},
 		}},
 	}
+	want.Written = want.Text
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\n %+v\n %+v\nwant %+v\n %+v\n %+v", c, c.Listeners[0], c.Groups[0], want, want.Listeners[0], group)
 	}

@@ -92,7 +92,7 @@ func TestSchema(t *testing.T) {
 		v, ok := asJSON(text)
 		if !ok { // with aliases, which an editor resolves
 			l := &loader{r: &reader{places: map[any]*place{}}}
-			v, ok = asJSON(l.parse(&source{name: path}, text).yaml())
+			v, ok = asJSON(l.parse(&source{name: path}, text).yaml(true))
 		}
 		if err := s.Validate(v); err != nil || !ok {
 			t.Errorf("%s: %v, %v", path, ok, err)

@@ -95,16 +95,19 @@ type loader struct {
 	reads  bool                        // includes are read
 	source *Source
 
-	text     []byte              // of the first text
-	seen     map[string]*source  // files of this layer, by path without symbolic links
-	number   int                 // of texts
-	size     int                 // of all texts, in bytes
-	aliased  int                 // values that come from aliases
-	tooLarge bool                // reported
-	unset    bool                // a variable is not set
-	expanded map[*yaml.Node]bool // scalars of this text that have variables
-	tags     map[string]string   // what tagOf returned for this text
-	composed bool                // the configuration is not just the first text
+	text      []byte                // of the first text
+	seen      map[string]*source    // files of this layer, by path without symbolic links
+	number    int                   // of texts
+	size      int                   // of all texts, in bytes, with what variables and aliases add
+	variables int                   // scalars with variables
+	aliased   int                   // values that come from aliases
+	tooLarge  bool                  // reported
+	unset     bool                  // a variable is not set
+	expanded  map[*yaml.Node]bool   // scalars of this text that have variables
+	tags      map[string]string     // what tagOf returned for this text
+	written   map[*yaml.Node]string // those scalars before that
+	composed  bool                  // the configuration is not just the first text
+	varied    bool                  // variables have values
 }
 
 // finish reads the tree of the whole configuration.
@@ -116,10 +119,7 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 		r.start = &place{from: t.from, index: -1, line: t.Line, col: t.Column}
 		fileKeys.read(r, node{t, r.start}, f)
 		c = r.resolve(f)
-		c.Source, c.Text = name, l.text
-		if l.composed {
-			c.Text = t.yaml()
-		}
+		c.Source, c.Text, c.Written = name, l.text, l.text
 		for _, rule := range rules {
 			if value := rule.Of(c); *value != "" {
 				if err := rule.Check(*value); err != nil {
@@ -132,6 +132,12 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 	inOrder(r.warnings)
 	if len(r.errs) > 0 {
 		return nil, r.warnings, Errors(r.errs)
+	}
+	if l.composed || l.varied {
+		c.Text = t.yaml(true)
+	}
+	if l.composed {
+		c.Written = t.yaml(false)
 	}
 	return c, r.warnings, nil
 }

@@ -331,3 +331,65 @@ func TestStdin(t *testing.T) {
 		}
 	}
 }
+
+// A variable's value may be a secret: what the API shows has the variables as they are written.
+func TestWritten(t *testing.T) {
+	const web = "groups: {web: {members: [tcp://127.0.0.1:81], check: {send-expect: {send: 'AUTH ${PASSWORD}', expect: OK, every: '${EVERY:-2s}'}}}}\nlisteners: {web: {listen: tcp://:80, to: web}}\n"
+	write(t, map[string]string{"one.yaml": web + "# a comment\n", "main.yaml": "include: web.yaml\n", "web.yaml": web, "over.yaml": "listeners: {web: {limits: {flows: 7}}}\nx-literal: a\n"})
+	t.Setenv("PASSWORD", "hunter2 $${")
+	for _, paths := range [][]string{{"one.yaml"}, {"main.yaml"}, {"web.yaml", "over.yaml"}} {
+		c, _, err := load(paths...)
+		if err != nil {
+			t.Errorf("%s: %v", paths, err)
+			continue
+		}
+		if !strings.Contains(string(c.Text), "hunter2") {
+			t.Errorf("%s: Text without the value:\n%s", paths, c.Text)
+		}
+		if text := string(c.Written); strings.Contains(text, "hunter2") || !strings.Contains(text, "AUTH ${PASSWORD}") || !strings.Contains(text, "${EVERY:-2s}") {
+			t.Errorf("%s: Written:\n%s", paths, text)
+		}
+		if text := string(c.Written); len(paths) == 1 && paths[0] == "one.yaml" && text != web+"# a comment\n" {
+			t.Errorf("%s: Written is not the file:\n%s", paths, text)
+		}
+	}
+}
+
+// Few bytes of a file must not take minutes or gigabytes: variables, aliases of long values, and
+// merge keys are bounded.
+func TestComposeBombs(t *testing.T) {
+	value := strings.Repeat("a", 60_000)
+	bombs := map[string]struct{ text, want string }{
+		"many variables": {"x-v: [" + strings.Repeat("'${V:-b}',", 200_000) + "]\n" + minimal, "too many values have variables"},
+		"distinct variables": {"x-v: [" + func() string {
+			var b strings.Builder
+			for i := range 200_000 {
+				fmt.Fprintf(&b, "'${V:-%d}',", i)
+			}
+			return b.String()
+		}() + "]\n" + minimal, "too many values have variables"},
+		"long values":  {"x-v: [" + strings.Repeat("'${LONG}',", 9000) + "]\n" + minimal, "too large with its variables expanded"},
+		"long aliases": {"x-a: &a " + strings.Repeat("a", 1<<20) + "\ndrain: '${V:-1s}'\ngroups: {g: {members: [" + strings.Repeat("*a,", 90_000) + "]}}\n" + minimal, "aliases make the file too large"},
+		"merge keys": {"x-m: &m {k: 1}\nx-t:\n" + func() string {
+			var b strings.Builder
+			for i := range 100_000 {
+				fmt.Fprintf(&b, "  k%d: 1\n", i)
+			}
+			return b.String()
+		}() + "  <<: [" + strings.Repeat("*m,", 30_000) + "]\n" + minimal, ""},
+	}
+	for name, bomb := range bombs {
+		t.Run(name, func(t *testing.T) {
+			write(t, map[string]string{"main.yaml": bomb.text})
+			t.Setenv("LONG", value)
+			begin := time.Now()
+			_, _, err := load("main.yaml")
+			if took := time.Since(begin); took > 20*time.Second {
+				t.Errorf("took %v", took)
+			}
+			if bomb.want == "" && err != nil || bomb.want != "" && (err == nil || !strings.Contains(err.Error(), bomb.want) || len(err.(Errors)) != 1) {
+				t.Errorf("got %.300v, want %q", err, bomb.want)
+			}
+		})
+	}
+}

@@ -19,7 +19,8 @@ type tree struct {
 	Value        string
 	Content      []*tree // of a mapping: keys and values in turn
 	from         *source
-	expanded     bool // it has variables: read as a string if it does not fit otherwise
+	expanded     bool   // it has variables: read as a string if it does not fit otherwise
+	written      string // the scalar before its variables were expanded; empty: it has none
 	Line, Column int
 }
 
@@ -56,7 +57,7 @@ func (l *loader) document(from *source, text []byte) *tree {
 		l.syntax(from, err)
 		return nil
 	}
-	l.expanded, l.tags = map[*yaml.Node]bool{}, map[string]string{}
+	l.expanded, l.written, l.tags = map[*yaml.Node]bool{}, map[*yaml.Node]string{}, map[string]string{}
 	l.expandAll(from, doc.Content[0])
 	return l.resolve(from, doc.Content[0], 0, false)
 }
@@ -94,15 +95,16 @@ func (l *loader) resolve(from *source, y *yaml.Node, depth int, aliased bool) *t
 	for y.Kind == yaml.AliasNode {
 		y, aliased = y.Alias, true
 	}
-	t.Kind, t.Tag, t.Value, t.expanded = y.Kind, y.ShortTag(), y.Value, l.expanded[y]
+	t.Kind, t.Tag, t.Value, t.expanded, t.written = y.Kind, y.ShortTag(), y.Value, l.expanded[y], l.written[y]
 	if aliased {
 		l.aliased++
+		l.size += len(y.Value)
 	}
-	f := fault{problem: "aliases make the file too large", allowed: fmt.Sprintf("up to %d values", maxAliased)}
+	f := fault{problem: "aliases make the file too large", allowed: fmt.Sprintf("up to %d values, and %d bytes", maxAliased, maxFile)}
 	if depth > maxAliasedDepth {
 		f = fault{problem: "aliases are nested too deeply, or a value contains itself", allowed: fmt.Sprintf("up to %d levels", maxAliasedDepth)}
 	}
-	if l.aliased > maxAliased || depth > maxAliasedDepth {
+	if l.aliased > maxAliased || aliased && l.size > maxFile || depth > maxAliasedDepth {
 		if !l.tooLarge {
 			l.r.fail(&place{from: from, index: -1, line: t.Line, col: t.Column}, f)
 		}
@@ -130,9 +132,7 @@ func (l *loader) resolve(from *source, y *yaml.Node, depth int, aliased bool) *t
 			t.Content = append(t.Content, key, value)
 		}
 	}
-	for _, m := range merged {
-		t.inherit(m)
-	}
+	t.inherit(merged)
 	return t
 }
 
@@ -152,12 +152,24 @@ func (l *loader) mappingsToMerge(key, value *tree) []*tree {
 	return list
 }
 
-// inherit adds the keys of m that t does not have.
-func (t *tree) inherit(m *tree) {
+// inherit adds the keys of the merged mappings that t does not have. The first one that has a key
+// counts.
+func (t *tree) inherit(merged []*tree) {
+	if len(merged) == 0 {
+		return
+	}
 	index := t.index()
-	for i := 0; i+1 < len(m.Content); i += 2 {
-		if _, ok := index[m.Content[i].Value]; !ok {
-			t.Content = append(t.Content, m.Content[i], m.Content[i+1])
+	for _, m := range merged {
+		first := len(t.Content)
+		for i := 0; i+1 < len(m.Content); i += 2 {
+			if _, ok := index[m.Content[i].Value]; !ok {
+				t.Content = append(t.Content, m.Content[i], m.Content[i+1])
+			}
+		}
+		for i := first; i < len(t.Content); i += 2 {
+			if t.Content[i].Kind == yaml.ScalarNode {
+				index[t.Content[i].Value] = i
+			}
 		}
 	}
 }
@@ -184,22 +196,28 @@ func (t *tree) filter(keep func(key string, value *tree) bool) {
 	t.Content = kept
 }
 
-// yaml writes the value as YAML. It reads as the same value without files, anchors and variables.
-func (t *tree) yaml() []byte {
-	text, err := yaml.Dump(t.node(), yaml.WithV3Defaults(), yaml.WithIndent(2))
+// yaml writes the value as YAML, without included files and anchors. If expanded is true, it has no
+// variables either, and reads as the same value everywhere. Otherwise the variables are as written,
+// and their values, which may be secrets, are not shown.
+func (t *tree) yaml(expanded bool) []byte {
+	text, err := yaml.Dump(t.node(expanded), yaml.WithV3Defaults(), yaml.WithIndent(2))
 	if err != nil {
 		panic("config: write: " + err.Error()) // it was read from YAML
 	}
 	return text
 }
 
-func (t *tree) node() *yaml.Node {
+func (t *tree) node(expanded bool) *yaml.Node {
 	n := &yaml.Node{Kind: t.Kind, Tag: t.Tag, Value: t.Value}
-	if t.Kind == yaml.ScalarNode {
+	switch {
+	case t.Kind != yaml.ScalarNode:
+	case t.written != "" && !expanded:
+		n.Tag, n.Value = "!!str", t.written
+	default:
 		n.Value = strings.ReplaceAll(t.Value, "${", "$${")
 	}
 	for _, c := range t.Content {
-		n.Content = append(n.Content, c.node())
+		n.Content = append(n.Content, c.node(expanded))
 	}
 	return n
 }

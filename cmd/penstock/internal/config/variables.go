@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -13,8 +14,10 @@ import (
 // or a string, as the key needs it, whether it is quoted or not: in {loops: "${LOOPS}"} YAML
 // requires the quotes.
 
-// maxExpanded bounds a scalar with its variables expanded, in bytes.
-const maxExpanded = 64 << 10
+const (
+	maxExpanded  = 64 << 10 // bytes of a scalar with its variables expanded
+	maxVariables = 10_000   // scalars with variables
+)
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
@@ -33,15 +36,24 @@ func (l *loader) expandAll(from *source, y *yaml.Node) {
 		if !strings.Contains(y.Value, "${") {
 			return
 		}
+		if l.tooLarge {
+			return
+		}
 		text, f := expand(y.Value, l.lookup)
+		if l.variables++; l.variables > maxVariables {
+			text, f, l.tooLarge = "", &fault{problem: "too many values have variables", allowed: fmt.Sprintf("up to %d", maxVariables)}, true
+		} else if l.size += max(0, len(text)-len(y.Value)); l.size > maxFile {
+			text, f, l.tooLarge = "", &fault{problem: "the configuration is too large with its variables expanded", allowed: fmt.Sprintf("up to %d bytes", maxFile)}, true
+		}
 		if f != nil {
 			l.r.fail(&place{from: from, index: -1, line: y.Line, col: y.Column}, *f)
 			text = "" // reported; what follows from it is not
 			l.unset = true
 		}
 		if text != strings.ReplaceAll(y.Value, "$${", "${") {
-			l.composed = true
+			l.varied = true
 		}
+		l.written[y] = y.Value
 		if y.Value = text; y.ShortTag() == "!!str" {
 			l.expanded[y] = true
 			tag, ok := l.tags[text]

@@ -11,7 +11,8 @@ import (
 // the routes of one listener; every reference is resolved.
 type Config struct {
 	Source    string // the file's name, for messages; empty if there is none
-	Text      []byte // the file; nil if there is none
+	Text      []byte // the configuration as one text that needs no other files and no variables; nil if there is none
+	Written   []byte // Text with the variables as written: their values may be secrets
 	Engine    Engine
 	Limits    Limits // of all listeners together; Source and Bandwidth are not used here
 	Log       Log

@@ -179,9 +179,14 @@ func (d *datagrams) limit(f *Flow) *pace {
 	return df.pace
 }
 
-// event is called with the readiness of an upstream's socket.
+// event is called with the readiness of an upstream's socket. It may be that of the
+// upstream before, if an earlier event of the same wait has taken the flow to another
+// one: the next socket then has nothing to read, and a built-in upstream has no socket.
 func (d *datagrams) event(slot uint32, _ int, ev uint32) {
 	f := d.slab.at(slot)
+	if f.builtin() {
+		return
+	}
 	gen := f.gen
 	if ev&sys.Out != 0 && f.held != nil {
 		d.release(f)

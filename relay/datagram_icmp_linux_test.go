@@ -144,3 +144,34 @@ func TestUnreachableForLong(t *testing.T) {
 	tellGram(t, c, l.Addr(), "arrives")
 	hearGram(t, s, "arrives")
 }
+
+// A datagram that meets the error of an earlier one takes the flow to the next
+// upstream, and closes the socket of the one before. The same wait may have given
+// an event of that socket: it is not handled as one of the next.
+func TestEventOfTheUpstreamBefore(t *testing.T) {
+	for _, network := range []string{"udp4", "udp6"} {
+		t.Run(network, func(t *testing.T) {
+			r := newDatagramRig(t, Config{Loops: 1})
+			s, c := packetSocket(t, network), packetSocket(t, network)
+			gone, echo := gramAddr(s.LocalAddr()), Addr{Network: Echo}
+			s.Close()
+			l := r.listenAt(gramPlace(t, network), ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, attempt int) *Addr {
+				if attempt > 0 {
+					return &echo
+				}
+				// It waits at the port when the first one's error comes.
+				if _, err := c.WriteTo([]byte("two"), gramNet(f.Listener().Addr())); err != nil {
+					t.Error(err)
+				}
+				return &gone
+			}}})
+			tellGram(t, c, l.Addr(), "one")
+			hearGram(t, c, "two")
+			askGram(t, c, l.Addr(), "three")
+			l.Close()
+			if rec := r.expect(CauseClosed); rec.Attempts != 2 || rec.Up.Datagrams != 3 || rec.Down.Datagrams != 2 {
+				t.Errorf("%+v", rec)
+			}
+		})
+	}
+}

@@ -41,7 +41,7 @@ func (n Network) LogValue() slog.Value { return slog.StringValue(n.String()) }
 
 // Streams reports whether the network carries streams. A built-in one carries streams and
 // datagrams.
-func (n Network) Streams() bool { return n != UDP && n != Unixgram }
+func (n Network) Streams() bool { return n == TCP || n == Unix || n.BuiltIn() }
 
 // Datagrams reports whether the network carries datagrams. A built-in one carries streams and
 // datagrams.

@@ -52,7 +52,7 @@ func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
 
 // dial connects a socket to f.to. That does not block.
 func (d *datagrams) dial(f *datagramFlow) error {
-	if f.to.Network.Streams() {
+	if !f.to.Network.Datagrams() {
 		return errNoDatagrams
 	}
 	if err := sockaddr(&d.address, *f.to); err != nil {

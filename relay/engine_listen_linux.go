@@ -56,7 +56,7 @@ func (e *Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, 
 	l.addr = localAddr(fd)
 	if err := l.setOptions(fd, &l.cfg.Load().Socket, &fresh); err != nil {
 		l.closeSockets()
-		return nil, fmt.Errorf("relay: serve %s: %w", l.addr, err)
+		return nil, fmt.Errorf("relay: listen on %s: %w", l.addr, err)
 	}
 	if err := l.begin(); err != nil {
 		return nil, err
@@ -71,7 +71,9 @@ func (e *Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, 
 // inherit returns a second descriptor of a bound socket of the given type; one of
 // streams must listen.
 func (e *core) inherit(c any, want int) (int, sys.Family, error) {
-	no := func(err error) (int, sys.Family, error) { return -1, 0, fmt.Errorf("relay: serve a %T: %w", c, err) }
+	no := func(err error) (int, sys.Family, error) {
+		return -1, 0, fmt.Errorf("relay: listen on a %T: %w", c, err)
+	}
 	in, ok := c.(syscall.Conn)
 	if !ok {
 		return no(errors.ErrUnsupported)
@@ -128,7 +130,7 @@ func (e *Engine) ListenOnPacket(inherited net.PacketConn, cfg ListenConfig) (*Li
 	}
 	if err := l.setUpPort(fd, family); err != nil {
 		l.closeSockets()
-		return nil, fmt.Errorf("relay: serve %s: %w", l.addr, err)
+		return nil, fmt.Errorf("relay: listen on %s: %w", l.addr, err)
 	}
 	if err := l.begin(); err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func TestSenselessConfig(t *testing.T) {
 		"Backlog is -1":                 {Hooks: up, Backlog: -1},
 		"Mode is 512":                   {Hooks: up, Mode: 0o1000},
 		"Replies is -1":                 {Hooks: up, Datagram: DatagramConfig{Replies: -1}},
-		"Unreachable is 3":              {Hooks: up, Datagram: DatagramConfig{OnUnreachable: 3}},
+		"OnUnreachable is 3":            {Hooks: up, Datagram: DatagramConfig{OnUnreachable: 3}},
 		"DSCP is 64":                    {Hooks: up, Socket: SocketOptions{DSCP: 64}},
 		"FastOpen is -1":                {Hooks: up, Socket: SocketOptions{FastOpen: -1}},
 		"KeepAlive is -1":               {Hooks: up, Socket: SocketOptions{KeepAlive: -1}},
@@ -84,7 +84,7 @@ func TestStages(t *testing.T) {
 		Admit: func(f *Flow) Cause {
 			want("Admit", f, nil, ErrStage, ErrStage, nil, nil)
 			if err := f.StartSniff(0, 0); err == nil {
-				t.Error("Sniff of no bytes")
+				t.Error("StartSniff of no bytes")
 			}
 			return CauseNone
 		},
@@ -118,7 +118,7 @@ func TestStages(t *testing.T) {
 	hooks.Sniff, hooks.Upstream = nil, func(*Flow, int) *Addr { return nil }
 	hooks.Admit = func(f *Flow) Cause {
 		if err := f.StartSniff(10, 0); err == nil || errors.Is(err, ErrStage) {
-			t.Errorf("Sniff without the hook: %v", err)
+			t.Errorf("StartSniff without the hook: %v", err)
 		}
 		return CauseRefused
 	}

@@ -44,7 +44,7 @@ func (f *Flow) StartSniff(max int, timeout time.Duration) error {
 	case f.cfg.Hooks.Sniff == nil:
 		return errNoSniffHook
 	case max <= 0:
-		return fmt.Errorf("relay: Sniff of at most %d bytes", max)
+		return fmt.Errorf("relay: StartSniff of at most %d bytes", max)
 	}
 	if timeout <= 0 {
 		timeout = DefaultSniffTimeout

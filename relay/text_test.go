@@ -180,6 +180,19 @@ func logged(a slog.Attr) string {
 	return strings.TrimSpace(b.String())
 }
 
+// What the built-in upstreams are for both kinds of flow, a value that is not a
+// network is for neither.
+func TestNetworkKinds(t *testing.T) {
+	for _, c := range []struct {
+		n                  Network
+		streams, datagrams bool
+	}{{0, false, false}, {TCP, true, false}, {Unix, true, false}, {Echo, true, true}, {Discard, true, true}, {UDP, false, true}, {Unixgram, false, true}, {Unixgram + 1, false, false}} {
+		if c.n.Streams() != c.streams || c.n.Datagrams() != c.datagrams {
+			t.Errorf("%d %q: streams %v, datagrams %v", c.n, c.n, c.n.Streams(), c.n.Datagrams())
+		}
+	}
+}
+
 func FuzzAddr(f *testing.F) {
 	for _, s := range []string{"", "tcp://10.0.0.1:80", "udp://[fe80::1%e0]:53", "unix:///a", "unix:@a", "unix:a", "unix:////", "echo:", "tcp://"} {
 		f.Add(s)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -26,10 +27,10 @@ import (
 //
 // \tnewDaemon ──▶ apply ──▶ apply (a reload) ... ──▶ drain ──▶ close
 type daemon struct {
-	log        *slog.Logger
-	level      *slog.LevelVar
-	load       func() (*spec.Config, error) // reads the configuration for a reload
-	read       func() (*spec.Config, error) // reads it without effect; nil: there is no file
+	log   *slog.Logger
+	level *slog.LevelVar
+	// load reads the configuration; nil: there is no file.
+	load       func() (*spec.Config, config.Warnings, error)
 	started    time.Time
 	engine     *relay.Engine
 	set        *upstream.Set

@@ -82,7 +82,7 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	} else {
 		l.log.Debug("descriptor limit", "limit", n)
 	}
-	l.warn(l.warnings)
+	warn(l.log, l.warnings)
 	var err error
 	if l.watch, err = watchFiles(l.source); err != nil {
 		l.log.Warn("cannot watch the configuration files", "error", err)
@@ -99,9 +99,9 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	return l.serve(signals)
 }
 
-func (l *lifecycle) warn(warnings config.Warnings) {
+func warn(log *slog.Logger, warnings config.Warnings) {
 	for _, w := range warnings {
-		l.log.Warn("configuration", "warning", w.Error())
+		log.Warn("configuration", "warning", w.Error())
 	}
 }
 
@@ -110,12 +110,8 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg); err != nil {
 		return err
 	}
-	l.d.load = l.load
 	if l.source != nil {
-		l.d.read = func() (*spec.Config, error) {
-			cfg, _, err := l.source.Load(rules...)
-			return cfg, err
-		}
+		l.d.load = l.load
 	}
 	switch err = l.d.apply(ctx, cfg); {
 	case err != nil:
@@ -197,18 +193,11 @@ func (l *lifecycle) greet() {
 	}
 }
 
-// load reads the configuration file.
-func (l *lifecycle) load() (*spec.Config, error) {
-	if l.source == nil {
-		return nil, errors.New("this daemon has no configuration file: it was started by penstock relay")
-	}
+// load reads the configuration.
+func (l *lifecycle) load() (*spec.Config, config.Warnings, error) {
 	cfg, warnings, err := l.source.Load(rules...)
 	l.watch.follow(l.source.Inputs()) // also after an error, which a change of these files may fix
-	if err != nil {
-		return nil, err
-	}
-	l.warn(warnings)
-	return cfg, nil
+	return cfg, warnings, err
 }
 
 // reload makes the file the running configuration. If it is invalid nothing changes, and the log

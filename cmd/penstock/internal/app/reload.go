@@ -22,6 +22,10 @@ import (
 
 // reloads counts reloads and remembers the last failure.
 type reloads struct {
+	// order is held from reading the configuration until it is the running one. Otherwise an
+	// earlier reading could replace a later one.
+	order sync.Mutex
+
 	mu     sync.Mutex
 	good   int64
 	bad    int64
@@ -36,11 +40,14 @@ func (d *daemon) Reload(ctx context.Context) (api.Diff, error) {
 
 // reload is Reload for by: an operator, a signal, or a change of the file.
 func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
+	d.reloads.order.Lock()
+	defer d.reloads.order.Unlock()
 	old := d.active.Load()
-	cfg, err := d.load()
+	cfg, warnings, err := d.read()
 	var diff config.Diff
 	var told api.Diff
 	if err == nil {
+		warn(d.log, warnings)
 		diff = config.Compare(old.Config, cfg)
 		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
@@ -84,17 +91,21 @@ func (d *daemon) notifyManager() {
 	}
 }
 
+// read reads the configuration as a reload does.
+func (d *daemon) read() (*spec.Config, config.Warnings, error) {
+	if d.load == nil {
+		return nil, nil, api.NewProblem(http.StatusConflict, "this daemon has no configuration file: it was started by penstock relay", "")
+	}
+	return d.load()
+}
+
 // FileDiff returns what a reload would change now.
 func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
-	old := d.active.Load()
-	if d.read == nil {
-		return api.Diff{}, api.NewProblem(http.StatusConflict, "this daemon has no configuration file: it was started by penstock relay", "")
-	}
-	cfg, err := d.read()
+	cfg, _, err := d.read()
 	if err != nil {
 		return api.Diff{}, badConfig(err)
 	}
-	return d.describeDiff(config.Compare(old.Config, cfg), cfg), nil
+	return d.describeDiff(config.Compare(d.active.Load().Config, cfg), cfg), nil
 }
 
 // Diff returns what the configuration in text would change.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"net"
 	"os"
 	"path/filepath"
@@ -165,4 +166,120 @@ groups:
 	if text, err := os.ReadFile(filepath.Join(d.dir, "penstock.yaml")); err != nil || !strings.Contains(string(text), "extra") {
 		t.Errorf("%v: %s", err, text)
 	}
+}
+
+// What penstock diff --yaml prints is a configuration, whatever operators have done: also after a
+// member without a name was moved, and for the only kinds of names that the file may have.
+func TestMembersWrittenBackAreAConfiguration(t *testing.T) {
+	t.Parallel()
+	one, two, three := speak(t, "one"), speak(t, "two"), speak(t, "three")
+	const text = `
+reload: {watch: false}
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
+groups:
+  all: {members: ["{0}", "{1}"]}
+`
+	d := runFile(t, text, one.url(), two.url())
+	for _, name := range []string{"${HOME}", "a b", "a/b", "\u009b2J", "-x", strings.Repeat("x", 64), "tcp://10.0.0.1:1"} {
+		_, err := d.admin.AddMember(d.ctx(), "all", api.NewMember{Name: name, Address: three.url()})
+		if err == nil || !strings.Contains(err.Error(), "name of 1 to 63 letters") {
+			t.Errorf("a member named %q: %v", name, err)
+		}
+	}
+	if _, err := d.admin.SetMember(d.ctx(), "all", one.url(), api.MemberChange{Address: three.url()}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := d.admin.MemberChanges(d.ctx())
+	if err != nil || len(m.Changes) != 1 {
+		t.Fatalf("%v, %+v", err, m)
+	}
+	d.write(t, strings.Split(text, "groups:")[0]+m.YAML)
+	if _, err := d.admin.Reload(d.ctx()); err != nil {
+		t.Fatalf("%v\n%s", err, m.YAML)
+	}
+	if m, err := d.admin.MemberChanges(d.ctx()); err != nil || len(m.Changes) != 0 {
+		t.Errorf("%v, %+v", err, m)
+	}
+	g, err := d.admin.Group(d.ctx(), "all")
+	if err != nil || len(g.Members) != 2 || g.Members[0].Address != three.url() || g.Members[1].Address != two.url() {
+		t.Errorf("%v, %+v", err, g.Members)
+	}
+	for range 4 {
+		c := d.to("a")
+		if got := name(t, c); got != "two" && got != "three" {
+			t.Errorf("a client was served by %s", got)
+		}
+		c.Close()
+	}
+}
+
+// A change of a member is made as a whole, or not at all.
+func TestMemberChangeIsWhole(t *testing.T) {
+	t.Parallel()
+	one, two := speak(t, "one"), speak(t, "two")
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(one.url(), "tcp://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := runFile(t, `
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
+groups: {all: {members: [{name: named, to: "tcp://localhost:{0}"}]}}
+`, port)
+	eventually(t, "localhost is found", func() bool {
+		g, err := d.admin.Group(d.ctx(), "all")
+		return err == nil && len(g.Members) > 0
+	})
+	weight := 9
+	// An address of a name cannot be moved alone.
+	_, err = d.admin.SetMember(d.ctx(), "all", one.url(), api.MemberChange{State: "drain", Weight: &weight, Address: two.url()})
+	if err == nil || !strings.Contains(err.Error(), "one address of member") {
+		t.Errorf("%v", err)
+	}
+	g, err := d.admin.Group(d.ctx(), "all")
+	if err != nil || len(g.Members) == 0 {
+		t.Fatalf("%v, %+v", err, g)
+	}
+	for _, m := range g.Members {
+		if m.Weight != 1 || m.State != "up" {
+			t.Errorf("%s %s: %s, weight %d after a change that was refused", m.Name, m.Address, m.State, m.Weight)
+		}
+	}
+	c := d.to("a")
+	if got := name(t, c); got != "one" {
+		t.Errorf("a client was served by %q", got)
+	}
+	c.Close()
+}
+
+// The address of a member with a range of ports, as the API shows it, is one of its names.
+func TestRangeMemberByAddress(t *testing.T) {
+	t.Parallel()
+	host := ownAddr(40)
+	speakPorts(t, host, 30000, 30002)
+	at := "tcp://" + host + ":30000-30002"
+	d := runFile(t, `
+listeners: {a: {listen: "tcp://{0}:31000-31002", to: all}}
+groups: {all: {members: [{name: range, to: "{1}"}]}}
+`, host, at)
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", net.JoinHostPort(host, "31001"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	c := dial()
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "port 30001\n" {
+		t.Fatalf("%v, %q", err, line)
+	}
+	for _, state := range []string{"drain", "enable", "disable"} {
+		m, err := d.admin.SetMember(d.ctx(), "all", at, api.MemberChange{State: state})
+		want := map[string]string{"drain": "drained", "enable": "up", "disable": "disabled"}[state]
+		if err != nil || len(m.Members) != 1 || m.Members[0].State != want {
+			t.Errorf("%s: %v, %+v", state, err, m)
+		}
+	}
+	mustEnd(t, c)
 }

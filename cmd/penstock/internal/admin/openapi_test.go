@@ -274,7 +274,6 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"POST", "/v1/groups/none/members", `{"address":"tcp://10.0.0.9:80"}`, "/v1/groups/{group}/members", 404},
 		{"POST", "/v1/groups/backends/members", `{}`, "/v1/groups/{group}/members", 400},
 		{"POST", "/v1/groups/backends/members", `{"address":"tcp://10.0.0.9:80","weight":257}`, "/v1/groups/{group}/members", 400},
-		{"POST", "/v1/groups/backends/members", `{"address":"tcp://10.0.0.9:80","name":"a\u0007b"}`, "/v1/groups/{group}/members", 400},
 		{"POST", "/v1/groups/backends/members", `{"address":"tcp://10.0.0.9:80","max_flows":-1}`, "/v1/groups/{group}/members", 400},
 		{"DELETE", member, "", "/v1/groups/{group}/members/{member}", 200},
 		{"DELETE", "/v1/groups/backends/members/none", "", "/v1/groups/{group}/members/{member}", 404},

@@ -151,19 +151,15 @@ type NewMember struct {
 	MaxFlows int    `json:"max_flows,omitempty"` // 0 for no limit
 }
 
-// The limits of a NewMember.
-const (
-	maxMemberName = 128
-	maxMemberCap  = 1 << 20
-)
+// maxMemberCap is the maximum of NewMember.MaxFlows.
+const maxMemberCap = 1 << 20
 
-// Check returns an error if the member is invalid. It does not check the address.
+// Check returns an error if the member is invalid. It does not check the address and the name,
+// for which the rules of the configuration hold.
 func (m *NewMember) Check() error {
 	switch {
 	case m.Address == "":
 		return NewProblem(http.StatusBadRequest, "address: missing", "a URL, such as tcp://10.0.0.1:80")
-	case len(m.Name) > maxMemberName || strings.ContainsFunc(m.Name, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return NewProblem(http.StatusBadRequest, "name: "+Quote(m.Name), fmt.Sprintf("at most %d bytes, without control characters", maxMemberName))
 	case m.Weight < 0 || m.Weight > 256:
 		return NewProblem(http.StatusBadRequest, fmt.Sprintf("weight: %d", m.Weight), "1 to 256, or 0 for 1")
 	case m.MaxFlows < 0 || m.MaxFlows > maxMemberCap:

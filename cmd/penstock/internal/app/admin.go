@@ -50,7 +50,7 @@ func (d *daemon) closeAdmin() {
 // endMemberFlows ends the flows of a member that an operator has disabled.
 func (d *daemon) endMemberFlows(group, name string) {
 	d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
-		if m := p.member.Load(); m != nil && m.Group().Name() == group && (m.Name() == name || m.Addr().String() == name) {
+		if m := p.member.Load(); m != nil && m.Group().Name() == group && m.Is(name) {
 			d.ends.add(time.Now(), f.ID)
 		}
 	})

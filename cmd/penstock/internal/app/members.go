@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
@@ -27,6 +28,10 @@ func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.M
 	if change.Address != "" {
 		if to, err = d.memberEndpoint(g, change.Address); err != nil {
 			return nil, err
+		}
+		// Nothing may have changed when the move is refused.
+		if err := d.set.CheckMove(group, name); err != nil {
+			return nil, memberProblem(err)
 		}
 	}
 	if change.State == "file" {
@@ -62,6 +67,11 @@ func (d *daemon) AddMember(group string, m api.NewMember) ([]api.Member, error) 
 	to, err := d.memberEndpoint(g, m.Address)
 	if err != nil {
 		return nil, err
+	}
+	if m.Name != "" {
+		if err := config.CheckName(m.Name); err != nil {
+			return nil, problemOf(http.StatusBadRequest, err)
+		}
 	}
 	added := spec.Member{Name: m.Name, To: to, Weight: max(1, m.Weight), Backup: m.Backup, MaxFlows: m.MaxFlows}
 	if added.Name == "" {
@@ -118,7 +128,8 @@ func writeMembers(b *strings.Builder, group string, members []spec.Member) {
 	for _, m := range members {
 		to := m.To.String()
 		fmt.Fprintf(b, "      - {to: %s", quoted(to))
-		if m.Name != "" && m.Name != to {
+		// A member that was moved may be named after its old address, which a file cannot say.
+		if m.Name != to && config.CheckName(m.Name) == nil {
 			fmt.Fprintf(b, ", name: %s", quoted(m.Name))
 		}
 		if m.Weight > 1 {
@@ -213,6 +224,11 @@ func memberProblem(err error) error {
 	if errors.As(err, &bad) {
 		status = http.StatusBadRequest
 	}
+	return problemOf(status, err)
+}
+
+// problemOf returns an error as an answer of the API.
+func problemOf(status int, err error) *api.Problem {
 	detail, allowed, _ := strings.Cut(err.Error(), "; allowed: ")
 	return api.NewProblem(status, detail, allowed)
 }

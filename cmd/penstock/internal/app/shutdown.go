@@ -63,7 +63,7 @@ func (d *daemon) ready(announce bool) {
 				upstreams += d.set.Group(r.To.Name).Len()
 			}
 		}
-		d.log.Info("ready", "name", l.Name, "listener", addressText(d.bound[bindKeyOf(l, 0)].Addr(), l.Listen.Ports()), "upstreams", upstreams)
+		d.log.Info("ready", "name", l.Name, "listener", spec.URL(d.bound[bindKeyOf(l, 0)].Addr(), l.Listen.Ports()), "upstreams", upstreams)
 	}
 }
 

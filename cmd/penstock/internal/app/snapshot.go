@@ -2,7 +2,6 @@ package app
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -231,7 +230,7 @@ func (d *snapshot) Listeners() []api.Listener {
 			out.Kind = "datagram"
 		}
 		if p := posts[bindKeyOf(l, 0)]; p != nil {
-			out.Address = addressText(p.Addr(), l.Listen.Ports())
+			out.Address = spec.URL(p.Addr(), l.Listen.Ports())
 		}
 		for k, n := range byRoute {
 			if k.listener == l.Name {
@@ -248,15 +247,6 @@ func (d *snapshot) Listeners() []api.Listener {
 		list = append(list, out)
 	}
 	return list
-}
-
-// addressText returns an address, which may be the first one of a range of ports, as a URL.
-func addressText(a relay.Addr, ports int) string {
-	text := a.String()
-	if ports > 1 {
-		text += fmt.Sprintf("-%d", int(a.AddrPort.Port())+ports-1)
-	}
-	return text
 }
 
 func addTotals(n, m *api.Numbers) {
@@ -347,7 +337,7 @@ func (d *snapshot) Groups() []api.Group {
 // member converts a member for the API.
 func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	out := api.Member{
-		Name: m.Name, Address: addressText(m.Addr, m.Ports), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.Why, Since: m.Since,
+		Name: m.Name, Address: spec.URL(m.Addr, m.Ports), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.Why, Since: m.Since,
 		Available: m.AcceptsFlows, Weight: m.Weight, Backup: m.Backup, Discovered: m.Discovered, MaxFlows: m.MaxFlows,
 		Connects: int64(m.Connects), Failures: int64(m.Failures), ConnectSeconds: m.ConnectTime.Seconds(), Numbers: n,
 	}

@@ -98,6 +98,14 @@ const (
 
 var nameRE = regexp.MustCompile(namePattern)
 
+// CheckName returns an error if s cannot be the name of a listener, group, route or member.
+func CheckName(s string) error {
+	if problem := checkName(s); problem != "" {
+		return fmt.Errorf("%s; allowed: %s", problem, allowedName)
+	}
+	return nil
+}
+
 func checkName(s string) string {
 	if !nameRE.MatchString(s) {
 		return "invalid name " + quote(s)

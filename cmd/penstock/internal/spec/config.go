@@ -42,9 +42,9 @@ type Log struct {
 
 // AccessLog configures the log with a line per flow.
 type AccessLog struct {
-	To     string // the group of clients that no route matches; nil: they are refused
+	To     string // stdout, stderr, an absolute path, or a syslog URL; empty: no log
 	Format string // "json", or a template with the fields of docs/operations.md
-	Mode   uint32 // permissions of a Unix socket's path; 0: from the umask
+	Mode   uint32 // permissions of a file that is created; 0: the default
 }
 
 // Admin configures the admin listener.
@@ -95,7 +95,7 @@ type Sniff struct {
 }
 
 // Limits of flows. 0 means no limit.
-type Limits struct { // of all listeners together; Source and Bandwidth are unused here
+type Limits struct {
 	Flows     int     // at once
 	NewFlows  float64 // per second
 	Burst     int     // of NewFlows; 0: a second's worth

@@ -72,6 +72,15 @@ func (e Endpoint) Literal() (relay.Addr, bool) {
 	return a, a.AddrPort.IsValid()
 }
 
+// URL returns an address, which may be the first one of a range of ports, as a URL.
+func URL(a relay.Addr, ports int) string {
+	text := a.String()
+	if ports > 1 {
+		text += "-" + strconv.Itoa(int(a.AddrPort.Port())+ports-1)
+	}
+	return text
+}
+
 // String returns the URL. Parsing it gives the same endpoint again.
 func (e Endpoint) String() string {
 	if e.Kind != TCP && e.Kind != UDP {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -70,6 +71,9 @@ func (m *Member) AddrAt(i int) *relay.Addr {
 
 // Name returns the member's name: from the file, or the URL of its address.
 func (m *Member) Name() string { return m.name }
+
+// Is reports whether operators may call the member by a name: its name, or the URL of its address.
+func (m *Member) Is(name string) bool { return m.name == name || spec.URL(m.addr, m.ports) == name }
 
 // Group returns the member's group.
 func (m *Member) Group() *Group { return m.group }

@@ -53,7 +53,7 @@ func (s *Set) changeOverride(group, member string, set func(*Member, time.Time))
 	}
 	now, found := time.Now(), false
 	for _, m := range g.members {
-		if m.name == member || m.addr.String() == member {
+		if m.Is(member) {
 			set(m, now)
 			found = true
 		}

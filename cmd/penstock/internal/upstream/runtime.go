@@ -74,7 +74,7 @@ func (g *Group) find(member string) (int, error) {
 	}
 	for _, m := range g.members {
 		switch {
-		case m.name != member && m.addr.String() != member:
+		case !m.Is(member):
 		case m.discovered:
 			return 0, fmt.Errorf("member %q was found by a lookup; allowed: drain, disable, weight", member)
 		default:
@@ -130,6 +130,18 @@ func (s *Set) RemoveMember(group, member string) error {
 		delete(c.moved, name)
 		return nil
 	})
+}
+
+// CheckMove returns the error that MoveMember would return.
+func (s *Set) CheckMove(group, member string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.Group(group)
+	if g == nil {
+		return fmt.Errorf("no group %q", group)
+	}
+	_, err := g.find(member)
+	return err
 }
 
 // MoveMember gives a member another address. Its state, weight and mode go with it.

@@ -83,6 +83,7 @@ func (h *haproxyPlan) bind(x *proxy, l line) {
 			h.note(l.at, "bind %s left out: %s", address, why)
 			continue
 		}
+		h.abns(l.at, address)
 		c := b
 		c.url = url
 		c.fields = append(fields(nil), b.fields...)
@@ -103,7 +104,7 @@ func bindURL(s string) (url, why string) {
 		}
 	case "unix":
 		return "unix://" + rest, ""
-	case "abns":
+	case "abns", "abnsz":
 		return "unix:@" + rest, ""
 	case "ipv4", "tcp4", "tcp", "ipv6", "tcp6":
 	case "fd":
@@ -177,6 +178,7 @@ func (h *haproxyPlan) server(x *proxy, l line) {
 			return
 		}
 		s.name = w[0]
+		h.abns(l.at, w[1])
 		h.address(&s, w[1])
 		w = w[2:]
 	case "server-template":
@@ -191,6 +193,7 @@ func (h *haproxyPlan) server(x *proxy, l line) {
 		s.template, _ = count(most)
 		s.template = max(s.template, 1)
 		s.name = w[0]
+		h.abns(l.at, w[2])
 		h.address(&s, w[2])
 		w = w[3:]
 	}
@@ -213,17 +216,25 @@ func (h *haproxyPlan) server(x *proxy, l line) {
 	x.servers = append(x.servers, s)
 }
 
+// abns notes an address whose other end cannot be another program.
+func (h *haproxyPlan) abns(at at, address string) {
+	if strings.HasPrefix(address, "abns@") {
+		h.note(at, "%s: HAProxy pads this name with zero bytes, Penstock does not: both ends must be converted", address)
+	}
+}
+
 // address reads where a server is.
 func (h *haproxyPlan) address(s *server, text string) {
 	family, rest, ok := strings.Cut(text, "@")
 	if !ok {
 		family, rest = "", text
 	}
-	if family == "unix" || family == "abns" || family == "" && strings.HasPrefix(text, "/") {
+	switch {
+	case family == "unix" || family == "" && strings.HasPrefix(text, "/"):
 		s.unix, s.address = true, rest
-		if family == "abns" {
-			s.address = "@" + rest
-		}
+		return
+	case family == "abns" || family == "abnsz":
+		s.unix, s.address = true, "@"+rest
 		return
 	}
 	i := strings.LastIndexByte(rest, ':')

@@ -108,10 +108,13 @@ func (n *nginxPlan) fillListener(s *settings, d *directive, l *listener, pass *d
 	var rules []accessRule
 	for _, a := range s.access {
 		r := accessRule{allow: a.name == "allow", at: a.at}
-		if a.arg(0) == "unix:" {
-			continue
-		}
-		if a.arg(0) != "all" {
+		switch {
+		case a.arg(0) == "all":
+		case a.arg(0) == "unix:":
+			if !strings.HasPrefix(l.url, "unix") {
+				continue
+			}
+		default:
 			p, ok := prefix(a.arg(0))
 			if !ok {
 				n.note(a.at, "%s %s: not a range of addresses; the listener %s is left out", a.name, a.arg(0), l.name)

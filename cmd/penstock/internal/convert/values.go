@@ -193,21 +193,20 @@ func access(rules []accessRule) (allow, deny []string, bad *accessRule) {
 	return allow, deny, nil
 }
 
-// setAccess sets allow and deny of a listener by rules.
+// setAccess sets allow and deny of a listener by rules. It reports false if the listener cannot be
+// had.
 func (p *plan) setAccess(l *listener, rules []accessRule) bool {
+	if strings.HasPrefix(l.url, "unix") {
+		return p.unixAccess(l, rules)
+	}
 	allow, deny, bad := access(rules)
 	switch {
 	case bad != nil && bad.from == nil:
-		p.note(bad.at, "the listener %s refuses everybody, and is left out", l.name)
+		p.refusesAll(l, bad)
 		return false
 	case bad != nil:
 		p.note(bad.at, "the order of these rules has no counterpart: allow and deny of a listener are two lists, and deny counts more; the listener %s is left out", l.name)
 		return false
-	case strings.HasPrefix(l.url, "unix"):
-		if len(allow)+len(deny) > 0 {
-			p.note(rules[0].at, "clients of the Unix socket of the listener %s have no address: allow and deny are left out", l.name)
-		}
-		return true
 	}
 	if len(allow) > 0 {
 		l.fields.set("allow", allow)
@@ -216,6 +215,27 @@ func (p *plan) setAccess(l *listener, rules []accessRule) bool {
 		l.fields.set("deny", deny)
 	}
 	return true
+}
+
+// unixAccess reports whether a Unix socket admits its clients. They have no address, so no rule
+// with a range matches any of them, and one that matches everybody decides for all.
+func (p *plan) unixAccess(l *listener, rules []accessRule) bool {
+	for i, r := range rules {
+		switch {
+		case r.from != nil:
+			p.note(r.at, "clients of the Unix socket of %s have no address: allow and deny with addresses are left out", l.name)
+		case r.allow:
+			return true
+		default:
+			p.refusesAll(l, &rules[i])
+			return false
+		}
+	}
+	return true
+}
+
+func (p *plan) refusesAll(l *listener, r *accessRule) {
+	p.note(r.at, "the listener %s refuses everybody, and is left out", l.name)
 }
 
 func quoted(words []string) string {

@@ -24,10 +24,11 @@ type Source struct {
 	// Paths are files, folders of files, or [Stdin]. Later ones are overlays of earlier ones.
 	Paths []string
 
-	mu    sync.Mutex
-	stdin *[]byte // what was read of standard input, once
-	files []string
-	dirs  []string
+	mu     sync.Mutex
+	kept   map[string][]byte // what was read, once, of paths that are not files: standard input and pipes
+	loaded bool              // by an earlier call of Load
+	files  []string
+	dirs   []string
 }
 
 // String returns the paths as messages name them.
@@ -55,12 +56,13 @@ func (s *Source) Inputs() (files, folders []string) {
 }
 
 // Load reads the configuration, with the files that it includes and names. The error is an
-// [Errors], or the error of reading one of the paths themselves. Standard input is read the first
-// time; further calls use the same text.
+// [Errors], or the error of reading one of the paths themselves. Standard input, and a pipe such as
+// that of <(command), is read the first time; further calls use the same text.
 func (s *Source) Load(rules ...Rule) (*spec.Config, Warnings, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &loader{env: os.LookupEnv, reads: true, source: s}
+	defer func() { s.loaded = true }()
 	l.r = &reader{places: map[any]*place{}, secrets: func(from, name string) ([]byte, error) {
 		return readAtMost(relativeTo(from, name), maxToken+2)
 	}}
@@ -145,15 +147,8 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 // layer reads one path of the command line.
 func (l *loader) layer(path string) (*tree, error) {
 	from := &source{name: sourceName(path), order: l.number}
-	if path == Stdin {
-		if l.source.stdin == nil {
-			text, err := io.ReadAll(io.LimitReader(os.Stdin, maxFile+1))
-			if err != nil {
-				return nil, fmt.Errorf("stdin: %w", err)
-			}
-			l.source.stdin = &text
-		}
-		return l.parse(from, *l.source.stdin), nil
+	if text, ok := l.source.kept[path]; ok {
+		return l.parse(from, text), nil
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		l.number++
@@ -165,6 +160,13 @@ func (l *loader) layer(path string) (*tree, error) {
 		}
 		return t, nil
 	}
+	if !isFile(path) {
+		text, err := l.source.keep(path)
+		if err != nil {
+			return nil, err
+		}
+		return l.parse(from, text), nil
+	}
 	l.source.files = append(l.source.files, path)
 	text, err := readAtMost(path, maxFile+1)
 	if err != nil {
@@ -174,6 +176,43 @@ func (l *loader) layer(path string) (*tree, error) {
 		l.seen[real] = from
 	}
 	return l.parse(from, text), nil
+}
+
+// keep reads standard input, or a path that is not a file, and keeps the text for later calls of
+// Load. It is an error if there were earlier calls: the path was a file then, and a reload must not
+// wait for whoever writes to a pipe.
+func (s *Source) keep(path string) (text []byte, err error) {
+	if s.loaded {
+		return nil, notAFile(path)
+	}
+	f := os.Stdin
+	if path != Stdin {
+		if f, err = os.Open(path); err != nil {
+			return nil, err
+		}
+		defer f.Close()
+	}
+	if text, err = io.ReadAll(io.LimitReader(f, maxFile+1)); err != nil {
+		return nil, fmt.Errorf("%s: %w", sourceName(path), err)
+	}
+	if s.kept == nil {
+		s.kept = map[string][]byte{}
+	}
+	s.kept[path] = text
+	return text, nil
+}
+
+// isFile reports whether a path names a regular file, or nothing at all.
+func isFile(path string) bool {
+	if path == Stdin {
+		return false
+	}
+	info, err := os.Stat(path)
+	return err != nil || info.Mode().IsRegular()
+}
+
+func notAFile(path string) error {
+	return fmt.Errorf("%s is not a regular file", plain(path))
 }
 
 // parse returns the tree of a text, joined with the files that it includes. It returns nil if the
@@ -407,8 +446,12 @@ func relativeTo(file, path string) string {
 	return filepath.Join(filepath.Dir(file), path)
 }
 
-// readAtMost reads the first n bytes of a file, which may be endless.
+// readAtMost reads the first n bytes of a regular file. A pipe is not even opened: that would wait
+// for its other end.
 func readAtMost(path string, n int64) ([]byte, error) {
+	if !isFile(path) {
+		return nil, notAFile(path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -349,7 +349,7 @@ func TestDrainEndsClosingPorts(t *testing.T) {
 	ln := r.listen("unix", ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}})
 	r.k.Fail(testkernel.Accept, sys.EMFILE, -1)
 	dial(t, ln)
-	eventually(t, "the listener rests", func() bool { return r.e.streams.resting.Load() == 1 })
+	eventually(t, "the listener rests", func() bool { s := r.e.Stats(); return s.LoopsPaused == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(ctx) }()

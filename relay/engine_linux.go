@@ -207,6 +207,7 @@ func (e *Engine) Stats() Stats {
 	}
 	wg.Wait()
 	s.Buffers = e.buffers.Stats()
+	s.LoopsPaused = int64(e.streams.resting.Load())
 	if e.streams.pipes != nil {
 		p := e.streams.pipes.Stats()
 		s.PipesOpen, s.PipesLeased, s.PipesMax, s.PipesRefused = p.Open, p.Leased, p.Max, p.Refused

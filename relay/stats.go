@@ -12,6 +12,9 @@ type Stats struct {
 	// The pipes that are open, and of them those that hold bytes; the maximum; and how
 	// often a direction found no free one.
 	PipesOpen, PipesLeased, PipesMax, PipesRefused int64
+	// LoopsPaused is the number of loops that accept no stream clients at present, because a
+	// descriptor or memory was missing. It is a gauge.
+	LoopsPaused int64
 	// Buffers are the buffers for bytes that a slow side has not taken, for sniffed
 	// bytes, and for held datagrams.
 	Buffers pool.BuffersStats

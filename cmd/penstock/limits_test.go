@@ -5,11 +5,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -26,8 +28,33 @@ func TestDescriptorTableFull(t *testing.T) {
 	}
 	// Enough of them leave to make room for the rest.
 	const limit, flows, leave = 40, 60, 45
-	script := fmt.Sprintf(`ulimit -n %d; exec %s"$0" relay --log-flows=all --loops=1 tcp://127.0.0.1:0 echo:`, limit, drop)
+	dir := shortDir(t)
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "penstock.yaml")
+	text := places(dir, "admin: {listen: 'unix://{dir}/admin.sock'}\nlog: {flows: all}\nengine: {loops: 1}\nlisteners: {a: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\n", nil)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(`ulimit -n %d; exec %s"$0" run -c %s`, limit, drop, file)
 	d := run(t, exec.Command("sh", "-c", script, binary))
+	admin, err := api.NewClient("unix://"+dir+"/admin.sock", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(admin.Close)
+	state := func() string {
+		t.Helper()
+		l, err := admin.Listeners(t.Context())
+		if err != nil || len(l.Listeners) != 1 {
+			t.Fatalf("%v, %+v", err, l)
+		}
+		return l.Listeners[0].State
+	}
+	if s := state(); s != "open" {
+		t.Errorf("the listener is %s at the start", s)
+	}
 
 	// There are more clients than descriptors: each sends, and the first ones get an answer.
 	conns := make([]net.Conn, flows)
@@ -57,6 +84,8 @@ func TestDescriptorTableFull(t *testing.T) {
 	} else if spent := cpuTime(t, d) - before; spent > 100*time.Millisecond {
 		t.Errorf("the daemon spun: %v of CPU in 300 ms of waiting", spent)
 	}
+	// An operator sees it, although the daemon has no descriptor left.
+	eventually(t, "the listener is resting", func() bool { return state() == "resting" })
 
 	// Each client that leaves makes room for one that waits.
 	for i, c := range conns {
@@ -67,6 +96,7 @@ func TestDescriptorTableFull(t *testing.T) {
 			c.Close()
 		}
 	}
+	eventually(t, "the listener is open", func() bool { return state() == "open" })
 	for _, c := range conns[leave:] {
 		mustPing(t, c)
 		c.Close()

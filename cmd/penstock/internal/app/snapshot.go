@@ -223,11 +223,14 @@ func (d *snapshot) Listeners() []api.Listener {
 	if d.Draining().State == api.StateDraining {
 		state = "closed"
 	}
+	stats := d.engine.Stats()
 	list := []api.Listener{}
 	for _, l := range f.Listeners {
 		out := api.Listener{Name: l.Name, Kind: "stream", State: state, Routes: []api.Route{}}
 		if l.Datagrams {
 			out.Kind = "datagram"
+		} else if state == "open" && stats.LoopsPaused > 0 {
+			out.State = "resting"
 		}
 		if p := posts[bindKeyOf(l, 0)]; p != nil {
 			out.Address = spec.URL(p.Addr(), l.Listen.Ports())

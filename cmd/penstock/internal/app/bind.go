@@ -50,15 +50,15 @@ func bindKeyOf(l *spec.Listener, i int) bindKey {
 // bindListeners returns the bound sockets of listeners: those that exist, and new ones, which are
 // paused until they are updated. On an error it returns what it has bound so far.
 func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) (map[bindKey]*boundListener, error) {
-	posts := map[bindKey]*boundListener{}
+	bound := map[bindKey]*boundListener{}
 	if err := d.checkPorts(listeners); err != nil {
-		return posts, err
+		return bound, err
 	}
 	for _, l := range listeners {
 		var at relay.Addr // of the first port; a name is looked up once
 		for i, b := range bindKeysOf(l) {
 			if p := d.bound[b]; p != nil {
-				posts[b] = p
+				bound[b] = p
 				continue
 			}
 			var err error
@@ -70,12 +70,12 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 				p, err = d.listen(l, at, i)
 			}
 			if err != nil {
-				return posts, fmt.Errorf("listener %s: %w", l.Name, err)
+				return bound, fmt.Errorf("listener %s: %w", l.Name, err)
 			}
-			posts[b] = p
+			bound[b] = p
 		}
 	}
-	return posts, nil
+	return bound, nil
 }
 
 // checkPorts returns an error if listeners need more descriptors than the process may have: one for
@@ -93,10 +93,10 @@ func (d *daemon) checkPorts(listeners []*spec.Listener) error {
 	return nil
 }
 
-// closeListeners closes the listeners of posts that are not in others.
-func (d *daemon) closeListeners(posts, others map[bindKey]*boundListener) {
+// closeListeners closes the listeners of bound that are not in others.
+func (d *daemon) closeListeners(bound, others map[bindKey]*boundListener) {
 	var wg sync.WaitGroup
-	for b, p := range posts {
+	for b, p := range bound {
 		if others[b] != p {
 			wg.Go(func() { p.Close() })
 		}

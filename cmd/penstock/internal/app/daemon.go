@@ -66,7 +66,7 @@ type boundListener struct {
 
 // newDaemon returns a daemon without a configuration. The caller must close it. logDropped returns
 // the number of log lines dropped.
-func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *spec.Config) (*daemon, error) {
+func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config) (*daemon, error) {
 	d := &daemon{
 		log: log, level: level, started: time.Now(), bound: map[bindKey]*boundListener{},
 		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})},
@@ -79,7 +79,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, lost func() int64, cfg *s
 		d.inherited.Close()
 		return nil, err
 	}
-	d.accounting = newAccounting(log, lost)
+	d.accounting = newAccounting(log, logDropped)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: func(*upstream.Member) { d.endRemovedFlows() }})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
@@ -106,17 +106,17 @@ func engineConfig(e *spec.Engine) relay.Config {
 func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	posts, err := d.bindListeners(ctx, cfg.Listeners)
-	doors := newOwnListeners(cfg.Listeners, func(l *spec.Listener) (list []relay.Addr) {
+	bound, err := d.bindListeners(ctx, cfg.Listeners)
+	own := newOwnListeners(cfg.Listeners, func(l *spec.Listener) (list []relay.Addr) {
 		for _, b := range bindKeysOf(l) {
-			if p := posts[b]; p != nil {
+			if p := bound[b]; p != nil {
 				list = append(list, p.Addr())
 			}
 		}
 		return list
 	})
 	if err == nil {
-		err = checkCycles(doors, cfg.Listeners)
+		err = checkCycles(own, cfg.Listeners)
 	}
 	if err == nil {
 		err = checkCapabilities(cfg.Groups)
@@ -125,14 +125,14 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		err = d.accounting.configure(cfg)
 	}
 	if err != nil {
-		d.closeListeners(posts, d.bound)
+		d.closeListeners(bound, d.bound)
 		return err
 	}
 	old := d.active.Load()
 	if !old.since.IsZero() {
 		cfg = keepUntilRestart(old.Config, cfg)
 	}
-	next := &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), plans: map[string]*listenerPlan{}, ownListeners: doors}
+	next := &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), plans: map[string]*listenerPlan{}, ownListeners: own}
 	// Removed groups serve until no listener leads to them.
 	leaving := removedGroups(old.Config, cfg)
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
@@ -141,7 +141,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		var gate *admit.Controller
 		keys := bindKeysOf(l)
 		for _, b := range keys {
-			if was := posts[b].plan.Load(); was != nil {
+			if was := bound[b].plan.Load(); was != nil {
 				gate = was.gate
 				break
 			}
@@ -152,7 +152,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		s := newListenerPlan(l, admit.NewController(next.total, l, gate), d.set, d.accounting.counters)
 		next.plans[l.Name] = s
 		for _, b := range keys {
-			p := posts[b]
+			p := bound[b]
 			p.plan.Store(s)
 			if err := p.Update(d.listenConfig(l, p)); err != nil {
 				d.log.Warn("socket option not changed before the next start", "listener", p.Addr().String(), "error", err)
@@ -164,8 +164,8 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		d.set.Apply(cfg.Groups)
 	}
 	gone := d.bound
-	d.bound = posts
-	d.closeListeners(gone, posts)
+	d.bound = bound
+	d.closeListeners(gone, bound)
 	d.updateCycles()
 	d.endRemovedFlows()
 	return nil
@@ -304,12 +304,12 @@ func (d *daemon) lookupChanged(e upstream.LookupEvent) {
 }
 
 // panicChanged logs that a group begins or stops sending flows to members that are down.
-func (d *daemon) panicChanged(group string, panics bool, well, all int) {
+func (d *daemon) panicChanged(group string, panics bool, up, all int) {
 	level, message := slog.LevelWarn, "too few members are up: all get flows"
 	if !panics {
 		level, message = slog.LevelInfo, "enough members are up again"
 	}
-	d.log.Log(context.Background(), level, message, "group", group, "up", well, "members", all)
+	d.log.Log(context.Background(), level, message, "group", group, "up", up, "members", all)
 	d.event(level, "health", group, message)
 }
 

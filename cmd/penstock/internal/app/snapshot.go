@@ -205,7 +205,7 @@ func (d *daemon) Config() api.Config {
 // Listeners returns the listeners in the order of the file.
 func (d *snapshot) Listeners() []api.Listener {
 	d.mu.Lock()
-	f, posts := d.active.Load(), d.bound
+	f, bound := d.active.Load(), d.bound
 	d.mu.Unlock()
 	byRoute := map[names]api.Numbers{}
 	// A flow that moves from one series to another during the reading is counted
@@ -232,7 +232,7 @@ func (d *snapshot) Listeners() []api.Listener {
 		} else if state == "open" && stats.LoopsPaused > 0 {
 			out.State = "resting"
 		}
-		if p := posts[bindKeyOf(l, 0)]; p != nil {
+		if p := bound[bindKeyOf(l, 0)]; p != nil {
 			out.Address = spec.URL(p.Addr(), l.Listen.Ports())
 		}
 		for k, n := range byRoute {

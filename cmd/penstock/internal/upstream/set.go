@@ -23,7 +23,7 @@ type Options struct {
 	LookupChanged func(LookupEvent)
 	// PanicChanged, if not nil, is called when a group's panic begins or ends, with the number of
 	// members that are up, and of all that are neither drained nor disabled.
-	PanicChanged func(group string, panics bool, well, all int)
+	PanicChanged func(group string, panics bool, up, all int)
 	// MemberRemoved, if not nil, is called with members that the configuration, or discovery, no
 	// longer has. They get no new flows; their open flows are the caller's business.
 	MemberRemoved func(*Member)

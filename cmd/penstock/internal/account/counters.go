@@ -2,6 +2,7 @@ package account
 
 import (
 	"hash/maphash"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +14,9 @@ import (
 // counted together, with the member [Other]. A series takes one to two KB.
 const maxSeries = 16384
 
+// minSlots is the least size of the table.
+const minSlots = 64
+
 // Counters counts flows by listener, route, group and member, for metrics and the admin
 // API. Event loops look up a series without a lock; only a new key takes one.
 type Counters struct {
@@ -20,7 +24,7 @@ type Counters struct {
 	max   int
 	table atomic.Pointer[table]
 	mu    sync.Mutex // guards changes of the table; held briefly, because a loop may wait for it
-	snap  sync.Mutex // guards Snapshot, and what each series has reported
+	snap  sync.Mutex // guards Snapshot and Forget, and what each series has reported; before mu
 }
 
 // table is a hash table with open addressing, at most half full. A slot changes from nil
@@ -34,7 +38,7 @@ type table struct {
 // NewCounters returns counters without any series.
 func NewCounters() *Counters {
 	c := &Counters{seed: maphash.MakeSeed(), max: maxSeries}
-	c.table.Store(&table{slots: make([]atomic.Pointer[Series], 64)})
+	c.table.Store(&table{slots: make([]atomic.Pointer[Series], minSlots)})
 	return c
 }
 
@@ -56,7 +60,7 @@ func (c *Counters) createLocked(k Key) *Series {
 	if s != nil {
 		return s
 	}
-	if k.Member != "" && k.Member != Other && t.members >= c.max {
+	if k.hasOwnMember() && t.members >= c.max {
 		return c.createLocked(Key{k.Listener, k.Route, k.Group, Other})
 	}
 	if 2*(t.used+1) > len(t.slots) {
@@ -83,7 +87,7 @@ func (c *Counters) insertLocked(t *table, s *Series) {
 		i = (i + 1) & mask
 	}
 	t.used++
-	if s.key.Member != "" && s.key.Member != Other {
+	if s.key.hasOwnMember() {
 		t.members++
 	}
 	t.slots[i].Store(s)
@@ -112,37 +116,49 @@ func (c *Counters) Record(s *Series, e *Entry) {
 	s.End(e)
 }
 
-// Forget removes the series for which remove returns true: those of a listener, route,
-// group or member that the configuration, or DNS, no longer has. Snapshot no longer
-// returns them. Their open flows are counted, when they end, for the member [Other] of the
-// same group, unless remove returns true for that one too.
-func (c *Counters) Forget(remove func(Key) bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := c.table.Load()
+// Forget removes the series for which gone returns true and that have no open flow: those of
+// members that the configuration, DNS and the API no longer have. Their counts are added to those
+// of the member [Other] of the same listener, route and group, so no sum over members decreases.
+// Series without a member stay. Forget looks at each series once, and holds up no event loop but
+// one that needs a new series.
+func (c *Counters) Forget(gone func(Key) bool) {
+	c.snap.Lock() // no Snapshot sees counts that are neither here nor there
+	defer c.snap.Unlock()
+	t := c.table.Load() // a series that is added meanwhile is not looked at
 	removed := make(map[*Series]bool)
 	for i := range t.slots {
-		if s := t.slots[i].Load(); s != nil && remove(s.key) {
+		if s := t.slots[i].Load(); s != nil && s.key.hasOwnMember() && s.open() <= 0 && gone(s.key) {
 			removed[s] = true
 		}
 	}
 	if len(removed) == 0 {
 		return
 	}
+	c.removeLocked(removed)
 	for s := range removed {
-		k := Key{s.key.Listener, s.key.Route, s.key.Group, Other}
-		open := s.open()
-		if open <= 0 || remove(k) {
-			continue
-		}
-		successor := c.createLocked(k)
-		// Flows that end in the successor must have begun there. A flow that begins or
-		// ends at this moment may be missed: the number of open flows is then off by one.
-		successor.begun.Add(open)
-		s.successor.Store(successor)
+		successor := s.successor.Load()
+		s.moveCounts()
+		successor.reportedUp.add(s.reportedUp)
+		successor.reportedDown.add(s.reportedDown)
+		// A loop that looked up s, or that was about to count a flow there, may still do so. Once
+		// nobody has s any more, no such count can be missing.
+		runtime.SetFinalizer(s, (*Series).moveCounts)
 	}
-	t = c.table.Load()
-	c.rebuildLocked(t, len(t.slots), removed)
+}
+
+// removeLocked gives series a successor and removes them from the table. c.snap is locked.
+func (c *Counters) removeLocked(removed map[*Series]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range removed {
+		s.successor.Store(c.createLocked(Key{s.key.Listener, s.key.Route, s.key.Group, Other}))
+	}
+	t := c.table.Load()
+	n := len(t.slots)
+	for n > minSlots && 4*(t.used-len(removed)+1) <= n {
+		n /= 2
+	}
+	c.rebuildLocked(t, n, removed)
 }
 
 // Volume is an amount of data.

@@ -3,6 +3,8 @@ package account
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -99,39 +101,202 @@ func TestManyMembers(t *testing.T) {
 	}
 }
 
-// A removed member is no longer reported; its flows are counted for another.
+// The counts of a member that is gone go to the member Other, once it has no open flow; nothing
+// but its name is gone, and a member that comes back starts anew.
 func TestForget(t *testing.T) {
 	c := NewCounters()
-	k := Key{"https", "api", "app", "app-1"}
+	k, other := Key{"https", "api", "app", "app-1"}, Key{"https", "api", "app", Other}
 	s := c.Series(k)
 	s.Begin()
 	s.Begin()
+	s.Attempt(nil)
+	s.Attempt(errors.New("refused"))
 	c.Record(s, entry())
+	sum := func() Point { // as /metrics and the API add up a group
+		var all Point
+		for _, p := range c.Snapshot(nil, nil) {
+			all.Begun += p.Begun
+			all.Attempts += p.Attempts
+			all.Failures += p.Failures
+			all.Retries += p.Retries
+			all.Up.add(p.Up.Volume)
+			all.Down.add(p.Down.Volume)
+			all.Duration.Add(&p.Duration)
+			all.FirstByte.Add(&p.FirstByte)
+			all.Connect.Add(&p.Connect)
+			for i := range p.Ended {
+				all.Ended[i] += p.Ended[i]
+			}
+			for i := range p.Reasons {
+				all.Reasons[i] += p.Reasons[i]
+			}
+			for i := range p.Up.Paths {
+				all.Up.Paths[i] += p.Up.Paths[i]
+				all.Down.Paths[i] += p.Down.Paths[i]
+			}
+			all.Up.DatagramsDropped += p.Up.DatagramsDropped
+			all.Down.Dropped += p.Down.Dropped
+		}
+		return all
+	}
+	app1 := func(k Key) bool { return k.Member == "app-1" }
 	c.Forget(func(Key) bool { return false })
-	c.Forget(func(k Key) bool { return k.Member == "app-1" })
-	other := Key{"https", "api", "app", Other}
-	all := points(c)
-	if p := all[other]; len(all) != 1 || p.Open() != 1 || p.Up.Bytes != 0 {
-		t.Fatalf("%+v", all)
+	c.Forget(app1)
+	if p := points(c)[k]; p.Open() != 1 || len(points(c)) != 1 {
+		t.Fatalf("with an open flow: %+v", p)
 	}
+	c.Record(s, entry())
+	before := sum()
+	c.Forget(app1)
+	if p := points(c)[other]; p.Begun != 2 || p.Open() != 0 || len(points(c)) != 1 {
+		t.Fatalf("%+v", p)
+	}
+	if after := sum(); !reflect.DeepEqual(after, before) {
+		t.Errorf("the sum was\n%+v, is\n%+v", before, after)
+	}
+	s.Begin() // a flow that had found the series before
 	live := c.Snapshot(nil, func(add func(*Series, Volume, Volume)) { add(s, Volume{3, 0}, Volume{}) })
-	if live[0].Up.Bytes != 3 {
-		t.Errorf("%+v", live[0])
+	if len(live) != 1 || live[0].Up.Bytes != before.Up.Bytes+3 {
+		t.Errorf("%+v", live)
 	}
 	c.Record(s, entry())
-	if p := points(c)[other]; p.Open() != 0 || p.Begun != 1 || p.Up.Bytes != 10 {
+	if p := points(c)[other]; p.Open() != 0 || p.Begun != 3 || p.Up.Bytes != 30 {
 		t.Errorf("%+v", p)
 	}
-	s = c.Series(k) // it is added again
-	s.Begin()
-	if p := points(c)[k]; p.Begun != 1 {
-		t.Errorf("%+v", p)
-	}
-	// A whole listener leaves nothing behind, and its flows may still end.
-	c.Forget(func(k Key) bool { return k.Listener == "https" })
-	c.Record(s, entry())
-	if all := points(c); len(all) != 0 {
+	again := c.Series(k)
+	again.Begin()
+	c.Record(again, entry())
+	if all := points(c); again == s || all[k].Begun != 1 || all[k].Up.Bytes != 10 || all[other].Begun != 3 {
 		t.Errorf("%+v", all)
+	}
+	c.Forget(func(Key) bool { return true })
+	if all := points(c); len(all) != 1 || all[other].Begun != 4 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// A report never has less than the one before, even if a member goes while the bytes of its last
+// flow were reported and not yet counted.
+func TestForgetKeepsReportedBytes(t *testing.T) {
+	c := NewCounters()
+	k := Key{"l", "r", "g", "m"}
+	s := c.Series(k)
+	c.Series(Key{"l", "r", "g", Other}).up.bytes.Add(7)
+	report := func(live int64) (sum int64) {
+		for _, p := range c.Snapshot(nil, func(add func(*Series, Volume, Volume)) { add(s, Volume{live, 0}, Volume{}) }) {
+			sum += p.Up.Bytes
+		}
+		return sum
+	}
+	if got := report(40); got != 47 {
+		t.Fatal(got)
+	}
+	c.Forget(func(Key) bool { return true })
+	if got := report(0); got != 47 {
+		t.Errorf("%d after it has gone", got)
+	}
+	s.up.bytes.Add(41) // as a loop does that was about to count when Forget moved the rest
+	s = nil
+	deadline := time.Now().Add(time.Minute)
+	for got := int64(0); got != 48; {
+		if runtime.GC(); time.Now().After(deadline) {
+			t.Fatalf("%d; want 48", got)
+		}
+		got = points(c)[Key{"l", "r", "g", Other}].Up.Bytes
+	}
+}
+
+// However many members come and go, the number of series and the size of the table are bounded.
+func TestMembersComeAndGo(t *testing.T) {
+	c := NewCounters()
+	const members, batch = 10_000, 100
+	for i := range members {
+		e := entry()
+		e.Member = strconv.Itoa(i)
+		c.Record(nil, e)
+		if i%batch == batch-1 {
+			c.Forget(func(k Key) bool { return k.Member != e.Member })
+			if n := len(points(c)); n != 2 {
+				t.Fatalf("%d series after %d members", n, i+1)
+			}
+		}
+	}
+	if p := points(c)[Key{"https", "api", "app", Other}]; p.Begun != members-1 || p.Up.Bytes != 10*(members-1) {
+		t.Errorf("%+v", p)
+	}
+	if n := len(c.table.Load().slots); n > 4*batch {
+		t.Errorf("a table of %d slots for 2 series", n)
+	}
+}
+
+// No flow that begins, moves or ends while its member goes is lost, and no report decreases.
+func TestForgetConcurrently(t *testing.T) {
+	c := NewCounters()
+	const loops, flows, members = 4, 3000, 20
+	var wg, others sync.WaitGroup
+	for range loops {
+		wg.Go(func() {
+			e := entry()
+			for i := range flows {
+				s := c.Series(Key{"https", "api", "app", "m" + strconv.Itoa(i%members)})
+				s.Begin()
+				s.Attempt(nil)
+				to := c.Series(Key{"https", "api", "app", "m" + strconv.Itoa((i+1)%members)})
+				s.Move(to)
+				c.Record(to, e)
+			}
+		})
+	}
+	total := func() (sum Point) {
+		for _, p := range c.Snapshot(nil, nil) {
+			sum.Begun += p.Begun
+			sum.MovedIn += p.MovedIn
+			sum.Attempts += p.Attempts
+			sum.Up.Bytes += p.Up.Bytes
+			sum.Duration.Count += p.Duration.Count
+			sum.Ended[relay.CauseUpstreamReset] += p.Ended[relay.CauseUpstreamReset]
+		}
+		return sum
+	}
+	stop := make(chan struct{})
+	repeat := func(f func()) {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					f()
+				}
+			}
+		})
+	}
+	repeat(func() { c.Forget(func(Key) bool { return true }) })
+	var last int64
+	repeat(func() {
+		p := total()
+		if p.Up.Bytes < last {
+			t.Errorf("%d bytes after %d", p.Up.Bytes, last)
+		}
+		last = p.Up.Bytes
+	})
+	wg.Wait()
+	close(stop)
+	others.Wait()
+	c.Forget(func(Key) bool { return true })
+	const all = loops * flows
+	deadline := time.Now().Add(time.Minute)
+	for { // the counts of a loop that was just about to count arrive later
+		p := total()
+		if p.Begun == all && p.MovedIn == 0 && p.Attempts == all && p.Up.Bytes == 10*all && p.Duration.Count == all && p.Ended[relay.CauseUpstreamReset] == all {
+			break
+		}
+		if runtime.GC(); time.Now().After(deadline) {
+			t.Fatalf("of %d flows: %+v", all, p)
+		}
+	}
+	if n := len(points(c)); n != 1 {
+		t.Errorf("%d series", n)
 	}
 }
 

@@ -36,6 +36,11 @@ func (h *histogram) observe(bounds []time.Duration, d time.Duration) {
 	h.sum.Add(int64(d))
 }
 
+func (h *histogram) moveFrom(from *histogram) {
+	moveAll(h.buckets[:], from.buckets[:])
+	move(&h.sum, &from.sum)
+}
+
 func (h *histogram) read(bounds []time.Duration) Histogram {
 	r := Histogram{Bounds: bounds, Sum: time.Duration(h.sum.Load())}
 	for i := range len(bounds) + 1 {

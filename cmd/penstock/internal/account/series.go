@@ -15,6 +15,9 @@ type Key struct{ Listener, Route, Group, Member string }
 // too many members or because the member was removed.
 const Other = "other"
 
+// hasOwnMember reports whether k is the key of one member only.
+func (k *Key) hasOwnMember() bool { return k.Member != "" && k.Member != Other }
+
 // Series counts the flows of one key. Its methods are called on event loops: they take no
 // lock and allocate nothing.
 //
@@ -24,7 +27,7 @@ const Other = "other"
 // that moved away or ended.
 type Series struct {
 	key       Key
-	successor atomic.Pointer[Series] // counts for this series after it was removed
+	successor atomic.Pointer[Series] // counts for this series after Forget removed it
 
 	begun, movedIn, movedOut     atomic.Int64
 	attempts, failures, retries  atomic.Int64
@@ -99,6 +102,42 @@ func (s *Series) current() *Series {
 			return s
 		}
 		s = successor
+	}
+}
+
+// moveCounts moves what s has counted to its successor.
+func (s *Series) moveCounts() {
+	to := s.current()
+	for _, c := range []struct{ to, from *atomic.Int64 }{
+		{&to.begun, &s.begun}, {&to.movedIn, &s.movedIn}, {&to.movedOut, &s.movedOut},
+		{&to.attempts, &s.attempts}, {&to.failures, &s.failures}, {&to.retries, &s.retries},
+	} {
+		move(c.to, c.from)
+	}
+	moveAll(to.ended[:], s.ended[:])
+	moveAll(to.reasons[:], s.reasons[:])
+	to.up.moveFrom(&s.up)
+	to.down.moveFrom(&s.down)
+	to.connect.moveFrom(&s.connect)
+	to.firstByte.moveFrom(&s.firstByte)
+	to.duration.moveFrom(&s.duration)
+}
+
+func (d *direction) moveFrom(from *direction) {
+	move(&d.bytes, &from.bytes)
+	move(&d.datagrams, &from.datagrams)
+	move(&d.dropped, &from.dropped)
+	move(&d.datagramsDropped, &from.datagramsDropped)
+	moveAll(d.paths[:], from.paths[:])
+	moveAll(d.whys[:], from.whys[:])
+}
+
+// move moves a count. What is added to from meanwhile is moved now or stays there.
+func move(to, from *atomic.Int64) { add(to, from.Swap(0)) }
+
+func moveAll(to, from []atomic.Int64) {
+	for i := range from {
+		move(&to[i], &from[i])
 	}
 }
 

@@ -44,6 +44,9 @@ type daemon struct {
 	shutdown   shutdown
 	reloads    reloads
 
+	closing    chan struct{}  // closed by close
+	background sync.WaitGroup // goroutines that end when closing is closed
+
 	mu    sync.Mutex // serializes changes
 	bound map[bindKey]*boundListener
 }
@@ -69,7 +72,7 @@ type boundListener struct {
 func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config) (*daemon, error) {
 	d := &daemon{
 		log: log, level: level, started: time.Now(), bound: map[bindKey]*boundListener{},
-		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})},
+		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{}),
 	}
 	var err error
 	if d.inherited, err = systemd.Inherit(); err != nil {
@@ -83,6 +86,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: func(*upstream.Member) { d.endRemovedFlows() }})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
+	d.background.Go(d.forgetMembers)
 	return d, nil
 }
 
@@ -322,6 +326,8 @@ func (d *daemon) reopen() {
 // close closes everything, flows too. It may be called in any state, once.
 func (d *daemon) close() {
 	d.closeAdmin()
+	close(d.closing)
+	d.background.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.engine.Close()

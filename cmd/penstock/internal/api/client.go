@@ -70,9 +70,13 @@ func (c *Client) FileDiff(ctx context.Context) (d Diff, err error) {
 }
 
 // Ended lists the flows that ended last and match a filter, latest first. If problems is
-// true, it lists only those with a problem. A limit of 0 is the default of the daemon.
-func (c *Client) Ended(ctx context.Context, f Filter, problems bool, limit int) (l EndedFlows, err error) {
+// true, it lists only those with a problem; if cause is not empty, only those with that cause or
+// reason. A limit of 0 is the default of the daemon.
+func (c *Client) Ended(ctx context.Context, f Filter, problems bool, cause string, limit int) (l EndedFlows, err error) {
 	q := f.Query()
+	if cause != "" {
+		q.Set("cause", cause)
+	}
 	q.Set("problems", strconv.FormatBool(problems))
 	if limit > 0 {
 		q.Set("limit", strconv.Itoa(limit))

@@ -20,6 +20,7 @@ type Commands struct {
 	Top     TopCmd     `cmd:"" group:"look" help:"Watch the daemon live."`
 	Flows   FlowsCmd   `cmd:"" group:"look" help:"List open flows."`
 	Flow    FlowCmd    `cmd:"" group:"look" help:"Show one flow, with what the kernel knows of its sockets."`
+	Ended   EndedCmd   `cmd:"" group:"look" help:"List the flows that ended last, with their causes."`
 	Kill    KillCmd    `cmd:"" group:"change" help:"End flows."`
 	Groups  GroupsCmd  `cmd:"" group:"look" help:"List groups and their members."`
 	Drain   DrainCmd   `cmd:"" group:"change" help:"Send no new flows to a member. Its open flows continue."`

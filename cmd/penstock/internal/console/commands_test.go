@@ -45,6 +45,27 @@ func TestFlows(t *testing.T) {
 	}
 }
 
+func TestEnded(t *testing.T) {
+	r := newRig(t, newDaemon())
+	contains(t, r.good("ended"), "192.0.2.10:50000", "upstream-refused", "refused: no-member", "connect: connection refused", "3 of 3 ended flows")
+	for filter, want := range map[string]string{
+		"--problems": "2 of 2 ended flows", "--cause=no-member": "1 of 3 ended flows", "--cause=end": "1 of 3 ended flows", "--cause=idle": "0 of 3 ended flows",
+		"--from=192.0.2.0/24": "2 of 3 ended flows", "--group=nobody": "0 of 3 ended flows", "--older=1m": "1 of 3 ended flows", "--limit=1": "1 of 3 ended flows", "--limit=0": "3 of 3 ended flows",
+	} {
+		contains(t, r.good("ended", filter), want)
+	}
+	lines := strings.Split(strings.TrimSpace(r.good("ended", "--json", "--cause", "refused")), "\n")
+	var f api.EndedFlow
+	if err := json.Unmarshal([]byte(lines[0]), &f); err != nil || f.ID != 3 || f.Reason != "no-member" || len(lines) != 1 {
+		t.Errorf("%d lines, the first is flow %d, %v", len(lines), f.ID, err)
+	}
+	for _, args := range [][]string{{"--limit=-1"}, {"--limit=10001"}, {"--older=-5s"}, {"--state=relaying"}, {"--idle=1s"}} {
+		if code, _, stderr := r.run(append([]string{"ended"}, args...)...); code != exitUsage {
+			t.Errorf("%q: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
+
 func TestFlow(t *testing.T) {
 	r := newRig(t, newDaemon())
 	got := r.good("flow", "2")

@@ -13,34 +13,59 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Filter holds the flags that select flows. A flow must match all that are given.
+// Filter holds the flags that select open flows. A flow must match all that are given.
 type Filter struct {
+	EndedFilter
+	State string        `placeholder:"STATE" enum:",sniffing,queued,connecting,relaying" default:"" help:"Flows that are sniffing, queued, connecting or relaying."`
+	Idle  time.Duration `placeholder:"TIME" help:"Flows that have moved no bytes for at least this long."`
+}
+
+// EndedFilter holds the flags that select ended flows too. A flow must match all that are given.
+type EndedFilter struct {
 	From     from          `placeholder:"CIDR" help:"Flows of clients in this network, or with this address."`
 	Listener string        `placeholder:"NAME" help:"Flows of this listener."`
 	Route    string        `placeholder:"NAME" help:"Flows of this route."`
 	Group    string        `placeholder:"NAME" help:"Flows of this group."`
 	Member   string        `placeholder:"NAME" help:"Flows of this member."`
-	State    string        `placeholder:"STATE" enum:",sniffing,queued,connecting,relaying" default:"" help:"Flows that are sniffing, queued, connecting or relaying."`
 	Kind     string        `placeholder:"KIND" enum:",stream,datagram" default:"" help:"Flows of this kind: stream or datagram."`
 	Path     string        `placeholder:"PATH" enum:",none,copy,splice,gso" default:"" help:"Flows with this data path in either direction: none, copy, splice or gso."`
-	Older    time.Duration `placeholder:"TIME" help:"Flows that are at least this old."`
-	Younger  time.Duration `placeholder:"TIME" help:"Flows that are at most this old."`
-	Idle     time.Duration `placeholder:"TIME" help:"Flows that have moved no bytes for at least this long."`
+	Older    time.Duration `placeholder:"TIME" help:"Flows that are, or were when they ended, at least this old."`
+	Younger  time.Duration `placeholder:"TIME" help:"Flows that are, or were when they ended, at most this old."`
 	MinBytes size          `placeholder:"SIZE" help:"Flows that have moved at least this much, in both directions together: bytes, or a number with KiB, MiB, GiB or TiB."`
 }
 
 // api returns the filter of the API.
 func (f *Filter) api() api.Filter {
+	a := f.EndedFilter.api()
+	a.State, a.MinIdle = f.State, f.Idle
+	return a
+}
+
+// api returns the filter of the API.
+func (f *EndedFilter) api() api.Filter {
 	return api.Filter{Source: f.From.prefix, Listener: f.Listener, Route: f.Route, Group: f.Group, Member: f.Member,
-		State: f.State, Kind: f.Kind, Path: f.Path, MinAge: f.Older, MaxAge: f.Younger, MinIdle: f.Idle, MinBytes: int64(f.MinBytes)}
+		Kind: f.Kind, Path: f.Path, MinAge: f.Older, MaxAge: f.Younger, MinBytes: int64(f.MinBytes)}
 }
 
 // Validate checks what the types of the flags do not. Kong calls it.
 func (f *Filter) Validate() error {
-	for name, d := range map[string]time.Duration{"--older": f.Older, "--younger": f.Younger, "--idle": f.Idle} {
-		if d < 0 {
-			return fmt.Errorf("%s: %v; allowed: 0 or more", name, d)
-		}
+	if err := f.EndedFilter.Validate(); err != nil {
+		return err
+	}
+	return notNegative("--idle", f.Idle)
+}
+
+// Validate checks what the types of the flags do not. Kong calls it.
+func (f *EndedFilter) Validate() error {
+	if err := notNegative("--older", f.Older); err != nil {
+		return err
+	}
+	return notNegative("--younger", f.Younger)
+}
+
+func notNegative(flag string, d time.Duration) error {
+	if d < 0 {
+		return fmt.Errorf("%s: %v; allowed: 0 or more", flag, d)
 	}
 	return nil
 }

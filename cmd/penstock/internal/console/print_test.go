@@ -28,6 +28,7 @@ func TestPrinted(t *testing.T) {
 		f.Rate = float64(f.ID) * 1e6
 		flows.Flows = append(flows.Flows, f)
 	}
+	ended := api.EndedFlows{Flows: endedFlows(), Kept: 1234}
 	datagrams := d.flows[0]
 	datagrams.Kind, datagrams.ClientTCP, datagrams.UpstreamTCP, datagrams.Peer = "datagram", nil, nil, datagrams.Client
 	datagrams.Up.Datagrams, datagrams.Down.DatagramsDropped = 7, 2
@@ -42,6 +43,8 @@ func TestPrinted(t *testing.T) {
 		{"flows", func(o out) { printFlows(o, flows, false) }},
 		{"flows-rate", func(o out) { printFlows(o, flows, true) }},
 		{"flows-none", func(o out) { printFlows(o, api.Flows{}, false) }},
+		{"ended", func(o out) { printEnded(o, ended, epoch.Add(time.Hour)) }},
+		{"ended-none", func(o out) { printEnded(o, api.EndedFlows{Kept: 512}, epoch) }},
 		{"flow", func(o out) { printFlow(o, &d.flows[0], o.width) }},
 		{"flow-datagrams", func(o out) { printFlow(o, &datagrams, o.width) }},
 		{"diff", func(o out) { printDiff(o, d.diff) }},
@@ -54,6 +57,7 @@ func TestPrinted(t *testing.T) {
 		name  string
 		print func(out)
 	}{
+		{"ended-80", func(o out) { printEnded(o, ended, epoch.Add(time.Hour)) }},
 		{"flows-80", func(o out) { printFlows(o, flows, false) }},
 		{"groups-80", func(o out) { printGroups(o, api.Groups{Groups: d.groups}, epoch.Add(25*time.Hour)) }},
 	} {

@@ -376,7 +376,29 @@ func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
 	return api.Diff{}, nil
 }
 
-func (d *daemon) Ended(bool) []api.EndedFlow { return nil }
+func (d *daemon) Ended(problems bool) (list []api.EndedFlow) {
+	for _, e := range endedFlows() {
+		if e.Problem || !problems {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// endedFlows are a flow that its client ended, one that no upstream took, and one that was refused.
+func endedFlows() []api.EndedFlow {
+	var list []api.EndedFlow
+	for i, client := range []string{"192.0.2.10:50000", "192.0.2.11:50001", "[2001:db8:85a3:1111:2222:8a2e:370:7334]:50002"} {
+		f := newFlow(uint64(i+1), client).Flow
+		list = append(list, api.EndedFlow{ID: f.ID, Kind: f.Kind, Listener: f.Listener, Route: f.Route, Group: f.Group, Member: f.Member, Client: f.Client, Upstream: f.Upstream,
+			Start: f.Start, End: f.Start.Add(time.Duration(f.Age * 1e9)), Duration: f.Age, Attempts: 1, Up: f.Up, Down: f.Down, Cause: "end"})
+	}
+	list[1].Cause, list[1].Error, list[1].Problem, list[1].Duration = "upstream-refused", "connect: connection refused", true, 0.0012
+	refused := &list[2]
+	refused.Cause, refused.Reason, refused.Problem, refused.Duration = "refused", "no-member", true, 0.000085
+	refused.Upstream, refused.Member, refused.Up, refused.Down = relay.Addr{}, "", api.Transfer{Path: "none"}, api.Transfer{Path: "none"}
+	return list
+}
 
 func (d *daemon) Level() string {
 	d.mu.Lock()

@@ -210,7 +210,7 @@ func TestDaemon(t *testing.T) {
 
 	// What was done is told: the flow with its cause, the end with who asked for it.
 	b.soon("the ended flow is listed", fmt.Sprintf("[...document.querySelectorAll('#ended-list tbody tr')].some(tr => tr.querySelector('[title=\"Flow %d\"]') && tr.innerText.includes('killed'))", first.ID))
-	ended, err := client.Ended(ctx, api.Filter{Listener: "front"}, false, 10)
+	ended, err := client.Ended(ctx, api.Filter{Listener: "front"}, false, "", 10)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,6 +109,19 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// Without a read token in the configuration, the empty token is none.
+func TestNoReadToken(t *testing.T) {
+	s := New(&synthetic{}, Config{Token: token})
+	for _, header := range []string{"", "Bearer", "Bearer ", "Bearer  "} {
+		if got := s.tokenAccess(header); got != open {
+			t.Errorf("%q grants %d", header, got)
+		}
+	}
+	if got := s.tokenAccess("Bearer " + token); got != full {
+		t.Errorf("the token grants %d", got)
+	}
+}
+
 // The dashboard's files are for everybody, and may load nothing from elsewhere.
 func TestPage(t *testing.T) {
 	r := newRig(t, &synthetic{})

@@ -285,6 +285,7 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"PATCH", member, `{"colour":"red"}`, "/v1/groups/{group}/members/{member}", 400},
 		{"PATCH", member, `{"weight":7} {}`, "/v1/groups/{group}/members/{member}", 400},
 		{"PATCH", member, `weight=7`, "/v1/groups/{group}/members/{member}", 415},
+		{"PATCH", member, `{"weight":7,"wieght":8}`, "/v1/groups/{group}/members/{member}", 400},
 		{"GET", "/v1/flows", "", "/v1/flows", 200},
 		{"GET", "/v1/flows?listener=none", "", "/v1/flows", 200},
 		{"GET", "/v1/flows?limit=10", "", "/v1/flows", 200},

@@ -243,7 +243,7 @@ type FieldDifference struct{ Name, File, Running string }
 // file would have to have. The caller holds the Set's lock.
 func (g *Group) differences() (list []MemberDifference, running []spec.Member) {
 	overrides := g.overrides()
-	if len(overrides) == 0 && g.cfg == g.file {
+	if g.cfg == g.file && !slices.ContainsFunc(g.members, func(m *Member) bool { return m.override != (settings{}) }) {
 		return nil, nil
 	}
 	for _, m := range g.cfg.Members {
@@ -274,12 +274,19 @@ func (g *Group) differences() (list []MemberDifference, running []spec.Member) {
 			list = append(list, d)
 		}
 	}
-	for _, m := range g.members {
-		if m.discovered && m.override != (settings{}) {
+	for _, m := range g.members { // those of which the file has no entry of their own
+		_, whole := overrides[m.name]
+		if (m.discovered || !whole) && m.override != (settings{}) {
 			file := spec.Member{Weight: max(1, m.configured.weight), Drained: m.configured.mode == Drain}
 			now := file
 			now.Weight, now.Drained = m.weight(), m.override.mode == Drain || m.override.mode == Disable
-			list = append(list, MemberDifference{Member: m.name, What: "changed", Fields: fieldDifferences(&file, &now, m.override.mode)})
+			name := m.name
+			if !whole {
+				name = spec.URL(m.addr, m.ports)
+			}
+			if fields := fieldDifferences(&file, &now, m.override.mode); len(fields) > 0 {
+				list = append(list, MemberDifference{Member: name, What: "changed", Fields: fields})
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.changes.removed)) {
@@ -289,8 +296,8 @@ func (g *Group) differences() (list []MemberDifference, running []spec.Member) {
 	return list, running
 }
 
-// overrides returns the overrides by the names of members. If a name has several members, their
-// override counts only if it is the same for all.
+// overrides returns the overrides by the names of members. A name whose members differ in theirs is
+// left out.
 func (g *Group) overrides() map[string]settings {
 	var all map[string]settings
 	for _, m := range g.members {
@@ -301,12 +308,13 @@ func (g *Group) overrides() map[string]settings {
 	if all == nil {
 		return nil
 	}
+	whole := maps.Clone(all)
 	for _, m := range g.members {
 		if o, ok := all[m.name]; ok && o != m.override {
-			all[m.name] = settings{}
+			delete(whole, m.name)
 		}
 	}
-	return all
+	return whole
 }
 
 func fieldDifferences(file, running *spec.Member, mode Mode) (list []FieldDifference) {

@@ -131,6 +131,11 @@ func TestMovedMember(t *testing.T) {
 	if err := s.RemoveMember("g", "far"); err != nil || g.Len() != 2 {
 		t.Errorf("%v, %d members", err, g.Len())
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.watches) != 0 {
+		t.Errorf("%d lookups go on for a member that was removed", len(s.watches))
+	}
 }
 
 // An answer finds members once, and closes a channel then.
@@ -156,6 +161,79 @@ func TestMemberChangesAreBounded(t *testing.T) {
 		if (err != nil) != (i == MaxAdded) {
 			t.Fatalf("%d: %v", i, err)
 		}
+	}
+}
+
+// A removed member of the file comes back as it was, or not at all; where members are discovered,
+// all of the file's may go; and a closed Set has nothing to change.
+func TestMemberChangeErrors(t *testing.T) {
+	s, _ := set(t, &spec.Group{Balance: "first", Members: members(2)}, Options{})
+	if err := s.RemoveMember("g", "m1"); err != nil {
+		t.Fatal(err)
+	}
+	changed := members(2)[1]
+	changed.MaxFlows = 7
+	if err := s.AddMember("g", changed); err == nil || !strings.Contains(err.Error(), "which was removed") {
+		t.Errorf("another member of that name: %v", err)
+	}
+	if err := s.AddMember("g", members(2)[1]); err != nil || s.Snapshot()[0].Differences != nil {
+		t.Errorf("the same member: %v, %+v", err, s.Snapshot()[0].Differences)
+	}
+	s.Close()
+	if err := s.AddMember("g", spec.Member{Name: "x", To: changed.To}); err == nil {
+		t.Error("a closed Set took a member")
+	}
+
+	given := make(chan struct{})
+	s, g := set(t, &spec.Group{Balance: "first", Members: members(1), Discover: []spec.Discover{{Network: spec.TCP, Host: "x.test", Port: 1}}}, Options{
+		Discoverer: func(spec.Discover) Discoverer { return answer{nil, given} },
+	})
+	<-given
+	if err := s.RemoveMember("g", "m0"); err != nil || g.Len() != 0 {
+		t.Errorf("%v, %d members", err, g.Len())
+	}
+}
+
+// What an operator said of one address of a name is a difference, but nothing that the file can
+// say of the name.
+func TestOneAddressDiffers(t *testing.T) {
+	at := func(s string) Target {
+		return Target{Addr: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort(s)}}
+	}
+	given := make(chan struct{})
+	s, _ := set(t, &spec.Group{Balance: "first", Members: []spec.Member{{Name: "app", To: spec.Endpoint{Kind: spec.TCP, Host: "app.test", Port: 80}, Weight: 1}}}, Options{
+		Discoverer: func(spec.Discover) Discoverer { return answer{[]Target{at("192.0.2.1:80"), at("192.0.2.2:80")}, given} },
+	})
+	<-given
+	if err := s.SetWeight("g", "tcp://192.0.2.2:80", 9); err != nil {
+		t.Fatal(err)
+	}
+	snap := s.Snapshot()[0]
+	want := []MemberDifference{{"tcp://192.0.2.2:80", "changed", []FieldDifference{{"weight", "1", "9"}}}}
+	if fmt.Sprint(snap.Differences) != fmt.Sprint(want) || len(snap.Running) != 1 || snap.Running[0].Weight != 1 {
+		t.Errorf("%+v, %+v, want %+v", snap.Differences, snap.Running, want)
+	}
+	if err := s.SetWeight("g", "app", 9); err != nil {
+		t.Fatal(err)
+	}
+	snap = s.Snapshot()[0]
+	want[0].Member = "app"
+	if fmt.Sprint(snap.Differences) != fmt.Sprint(want) || snap.Running[0].Weight != 9 {
+		t.Errorf("%+v, %+v, want %+v", snap.Differences, snap.Running, want)
+	}
+}
+
+// A flow that comes to a group that was removed is not queued there for ever.
+func TestRemovedGroupQueuesNothing(t *testing.T) {
+	s, g := set(t, &spec.Group{Balance: "first", Members: members(1), Queue: spec.Queue{Size: 8}}, Options{})
+	s.Apply(nil)
+	var l Lease
+	defer l.Release()
+	if m, reason := g.Pick(&l, Client{}); m != nil || reason != spec.ReasonNoMember {
+		t.Errorf("%v, %v", m, reason)
+	}
+	if m, reason := g.Wait(&l, nil); m != nil || reason != spec.ReasonQueueFull {
+		t.Errorf("queued: %v, %v", m, reason)
 	}
 }
 

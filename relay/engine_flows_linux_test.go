@@ -72,7 +72,7 @@ func TestFlows(t *testing.T) {
 		t.Fatalf("%v, %+v", ok, flow)
 	}
 	for side, tcp := range []*TCPInfo{flow.ClientTCP, flow.UpstreamTCP} {
-		if tcp == nil || tcp.State != "established" || tcp.RTT <= 0 || tcp.Cwnd <= 0 || tcp.MSS <= 0 || tcp.Congestion == "" || tcp.MPTCP || tcp.FastOpen {
+		if tcp == nil || tcp.State != "established" || tcp.RTT <= 0 || tcp.Cwnd <= 0 || tcp.MSS <= 0 || tcp.RecvSpace <= 0 || tcp.Congestion == "" || tcp.MPTCP || tcp.FastOpen {
 			t.Errorf("side %d: %+v", side, tcp)
 		}
 	}

@@ -69,7 +69,7 @@ func tcpInfo(fd int) *TCPInfo {
 	t := &TCPInfo{
 		State: tcpStates[0], RTT: micro(k.Rtt), RTTVar: micro(k.Rttvar), MinRTT: micro(k.Min_rtt), Cwnd: int(k.Snd_cwnd), MSS: int(k.Snd_mss),
 		Unacked: int(k.Unacked), Lost: int(k.Lost), Retransmits: int(k.Total_retrans), BytesAcked: int64(k.Bytes_acked),
-		BytesReceived: int64(k.Bytes_received), NotSent: int64(k.Notsent_bytes), DeliveryRate: int64(k.Delivery_rate),
+		BytesReceived: int64(k.Bytes_received), NotSent: int64(k.Notsent_bytes), RecvSpace: int64(k.Rcv_space), DeliveryRate: int64(k.Delivery_rate),
 		SACK: k.Options&sys.OptSACK != 0, ECN: k.Options&sys.OptECN != 0, Timestamps: k.Options&sys.OptTimestamps != 0,
 		WindowScale: k.Options&sys.OptWScale != 0, FastOpen: k.Options&sys.OptSynData != 0, MPTCP: sys.IsMPTCP(fd),
 	}

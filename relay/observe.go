@@ -58,6 +58,7 @@ type TCPInfo struct {
 	BytesAcked    int64  // bytes sent and acknowledged
 	BytesReceived int64  // bytes received
 	NotSent       int64  // bytes in the send queue that have not been sent
+	RecvSpace     int64  // bytes: the space for received data that the kernel aims at
 	DeliveryRate  int64  // bytes per second
 	PacingRate    int64  // bytes per second; 0 means no pacing
 	Congestion    string // the congestion control algorithm

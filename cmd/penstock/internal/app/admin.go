@@ -138,7 +138,7 @@ func tcpInfo(t *relay.TCPInfo) *api.TCPInfo {
 	return &api.TCPInfo{
 		State: t.State, RTT: t.RTT.Seconds(), RTTVar: t.RTTVar.Seconds(), MinRTT: t.MinRTT.Seconds(),
 		Retransmits: int64(t.Retransmits), Lost: int64(t.Lost), Cwnd: int64(t.Cwnd), MSS: int64(t.MSS), Unacked: int64(t.Unacked), Unsent: t.NotSent,
-		PacingRate: t.PacingRate, DeliveryRate: t.DeliveryRate, Congestion: t.Congestion,
+		PacingRate: t.PacingRate, DeliveryRate: t.DeliveryRate, RecvSpace: t.RecvSpace, Congestion: t.Congestion,
 	}
 }
 

@@ -23,6 +23,7 @@ type explainCmd struct {
 	Config   []string   `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it."`
 	Listener string     `required:"" placeholder:"NAME" help:"The listener that the client connects to."`
 	From     netip.Addr `placeholder:"ADDRESS" help:"The client's address; none for a Unix client."`
+	Port     uint16     `placeholder:"PORT" help:"The port that the client connects to, of a listener with a range of ports."`
 	SNI      string     `name:"sni" placeholder:"NAME" help:"The server name in the client's ClientHello."`
 	ALPN     []string   `name:"alpn" placeholder:"PROTOCOL" help:"The protocols that its ClientHello offers, separated by commas."`
 	Lookup   bool       `help:"Look up the names of members in DNS."`
@@ -57,7 +58,7 @@ func (c *explainCmd) run(stdout, stderr *os.File) int {
 	if c.Lookup {
 		lookup = lookedUp
 	}
-	e, err := explain(cfg, c.Listener, lookup, route.Meta{Client: spec.CanonicalAddr(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN})
+	e, err := explain(cfg, c.Listener, c.Port, lookup, route.Meta{Client: spec.CanonicalAddr(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN})
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitUsage
@@ -74,7 +75,8 @@ func (c *explainCmd) run(stdout, stderr *os.File) int {
 	return exitOK
 }
 
-func explain(cfg *spec.Config, listener string, lookup lookupFunc, m route.Meta) (*explanation, error) {
+// explain explains what becomes of a client at a port of a listener; 0 is any of its ports.
+func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, m route.Meta) (*explanation, error) {
 	var names []string
 	var l *spec.Listener
 	for _, x := range cfg.Listeners {
@@ -85,6 +87,16 @@ func explain(cfg *spec.Config, listener string, lookup lookupFunc, m route.Meta)
 	}
 	if l == nil {
 		return nil, fmt.Errorf("no listener %q; allowed: %s", listener, strings.Join(names, ", "))
+	}
+	offset := -1 // of the client's port in the range
+	if port > 0 {
+		if offset = int(port) - int(l.Listen.Port); l.Inherit != "" || l.Listen.Port == 0 || offset < 0 || offset >= l.Listen.Ports() {
+			allowed := "none, as it has no ports"
+			if l.Listen.Port > 0 {
+				allowed = "a port of " + l.Listen.String()
+			}
+			return nil, fmt.Errorf("--port: the listener %s does not have port %d; allowed: %s", l.Name, port, allowed)
+		}
 	}
 	e := &explanation{Listener: l.Name, Listen: l.Listen.String()}
 	if l.Inherit != "" {
@@ -110,7 +122,7 @@ func explain(cfg *spec.Config, listener string, lookup lookupFunc, m route.Meta)
 		return e, nil
 	}
 	e.Route, e.Group = found.Route.Name, found.Route.To.Name
-	e.group(found.Route.To, lookup)
+	e.group(found.Route.To, offset, lookup)
 	e.path(cfg, l, found.Route)
 	return e, nil
 }
@@ -187,18 +199,23 @@ func (e *explanation) source(l *spec.Listener, m route.Meta) {
 	}
 }
 
-// group lists the members, and says how one is chosen.
-func (e *explanation) group(g *spec.Group, lookup lookupFunc) {
+// group lists the members, and says how one is chosen. The client's port has the offset in its
+// range; it is negative if the port is not known.
+func (e *explanation) group(g *spec.Group, offset int, lookup lookupFunc) {
 	for _, backup := range []bool{false, true} {
 		for _, m := range g.Members {
 			if m.Backup != backup {
 				continue
 			}
-			text := m.To.String()
-			if m.Name != text {
+			to := m.To
+			if offset >= 0 && to.Ports() > 1 {
+				to = to.At(offset)
+			}
+			text := to.String()
+			if m.Name != m.To.String() {
 				text = m.Name + " at " + text
 			}
-			if m.To.Ports() > 1 {
+			if to.Ports() > 1 {
 				text += ", at the port with the offset of the client's"
 			}
 			if m.Weight != 1 {

@@ -36,7 +36,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&got, "$ %s: %s from %s, %q %q\n", c.file, c.listener, c.from, c.sni, c.alpn)
-		e, err := explain(cfg, c.listener, func(spec.Endpoint, string) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn})
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn})
 		if err != nil {
 			fmt.Fprintln(&got, err)
 			continue
@@ -69,6 +69,40 @@ func TestExplainLookup(t *testing.T) {
 		}
 		if got := lookedUp(to, ""); !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", url, got, want)
+		}
+	}
+}
+
+// A client of a range reaches each member at the port with the same offset.
+func TestExplainPort(t *testing.T) {
+	cfg, err := config.Parse("f", []byte("listeners: {r: {listen: 'tcp://:30000-30009', to: g}, u: {listen: 'unix:///run/u', to: 'tcp://10.0.0.9:9'}, one: {listen: 'tcp://:80', to: 'tcp://10.0.0.9:9'}}\n"+
+		"groups: {g: {members: [{to: 'tcp://10.0.0.5:40000-40009', name: a}, 'tcp://10.0.0.6:30000-30009', 'tcp://10.0.0.7:7']}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		listener string
+		port     uint16
+		want     string
+	}{
+		{"r", 30007, "a at tcp://10.0.0.5:40007 tcp://10.0.0.6:30007 tcp://10.0.0.7:7"},
+		{"r", 30000, "a at tcp://10.0.0.5:40000 tcp://10.0.0.6:30000 tcp://10.0.0.7:7"},
+		{"r", 0, "a at tcp://10.0.0.5:40000-40009, at the port with the offset of the client's tcp://10.0.0.6:30000-30009, at the port with the offset of the client's tcp://10.0.0.7:7"},
+		{"one", 80, "tcp://10.0.0.9:9"},
+		{"r", 30010, "--port: the listener r does not have port 30010; allowed: a port of tcp://:30000-30009"},
+		{"r", 29999, "--port: the listener r does not have port 29999; allowed: a port of tcp://:30000-30009"},
+		{"one", 81, "--port: the listener one does not have port 81; allowed: a port of tcp://:80"},
+		{"u", 1, "--port: the listener u does not have port 1; allowed: none, as it has no ports"},
+	} {
+		e, err := explain(cfg, c.listener, c.port, func(spec.Endpoint, string) string { return "" }, route.Meta{})
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else {
+			got = strings.Join(e.Members, " ")
+		}
+		if got != c.want {
+			t.Errorf("%s, port %d: %q, want %q", c.listener, c.port, got, c.want)
 		}
 	}
 }

@@ -73,10 +73,9 @@ func TestCutShortSparesWhatHasEnded(t *testing.T) {
 		b.Write(testnet.NewPattern(1).At(0, n))
 		closeWrite(t, b)
 	}()
-	eventually(t, "the answer is in the client's socket", func() bool {
-		s := r.e.Stats()
-		sum := s.Total()
-		return sum.BytesWritten == n
+	eventually(t, "the answer and its end are in the client's socket", func() (ended bool) {
+		r.e.onLoops(func(f *Flow) { ended = streamOf(f).over(down) })
+		return ended
 	})
 	killOne(t, r, CauseRemoved)
 	rec := r.expect(CauseRemoved)
@@ -118,6 +117,10 @@ func TestCutShortSparesWhatHasEndedBeforeUnread(t *testing.T) {
 			return f.Down.Written == n && (stalled || f.Up.Read == sent)
 		})
 	}
+	eventually(t, "the answer's end is in the client's socket", func() (ended bool) {
+		r.e.onLoops(func(f *Flow) { ended = streamOf(f).over(down) })
+		return ended
+	})
 	a.Write(chunk)
 	a.Write(chunk)
 	killOne(t, r, CauseRemoved)

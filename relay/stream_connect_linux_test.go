@@ -305,6 +305,24 @@ func TestNoPauseForClientThatEnded(t *testing.T) {
 	}
 }
 
+// A Unix client that has closed its socket while its upstream was being connected
+// has no use for the next one.
+func TestNoNextUpstreamForClientThatHungUp(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	hole, _ := fullQueue(t, "unix")
+	c := dial(t, r.listen("unix", ListenConfig{Timeouts: Timeouts{Connect: patience}}, hole, &Addr{Network: Echo}))
+	eventually(t, "an attempt is under way", func() bool { f := list(r.e); return len(f) == 1 && f[0].Attempts == 1 })
+	c.Close()
+	eventually(t, "the end is noticed", func() (hungUp bool) {
+		r.e.onLoops(func(f *Flow) { hungUp = streamOf(f).hungUp })
+		return hungUp
+	})
+	r.e.onLoops(func(f *Flow) { f.SetTimeouts(Timeouts{Connect: time.Millisecond}) })
+	if rec := r.expect(CauseClientGone); rec.Attempts != 1 {
+		t.Errorf("%+v", rec)
+	}
+}
+
 // The pauses grow, and the attempts have an end.
 func TestAttemptsEnd(t *testing.T) {
 	var f streamFlow

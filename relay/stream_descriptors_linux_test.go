@@ -57,17 +57,21 @@ func TestFlowWaitsForDescriptor(t *testing.T) {
 // A flow that waits for a descriptor ends as others do, and then the listeners
 // accept again.
 func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
-	for _, how := range []string{"reset", "killed", "closed"} {
+	for _, how := range []string{"reset", "hung up", "killed", "closed"} {
 		t.Run(how, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 2})
 			r.e.streams.rest = time.Hour
-			far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
+			network := "tcp4"
+			if how == "hung up" {
+				network = "unix" // where no error says so
+			}
+			far := r.listen(network, ListenConfig{}, echoServer(t, "tcp4"))
 			near := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 			c := dial(t, far)
 			eventually(t, "it waits", func() bool { return r.e.streams.starved.Load() == 1 })
 			switch how {
-			case "reset":
+			case "reset", "hung up":
 				reset(t, c)
 				r.expect(CauseClientGone)
 			case "killed":

@@ -175,3 +175,27 @@ func TestEventOfTheUpstreamBefore(t *testing.T) {
 		})
 	}
 }
+
+// A flow that ends when what it held is sent does not read the answer that came with
+// the same event.
+func TestHeldDatagramMeetsError(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s, c := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{OnUnreachable: UnreachableEnd}}, &up)
+	tellGram(t, c, l.Addr(), "one")
+	from := hearGram(t, s, "one")
+	r.k.Fail(testkernel.Send, sys.EAGAIN, -1)
+	tellGram(t, c, l.Addr(), "two")
+	eventually(t, "the second one is held", func() bool { return r.dgramStats().BytesHeld > 0 })
+	release := holdLoop(r)
+	r.k.Heal()
+	r.k.Fail(testkernel.Send, sys.ECONNREFUSED, 1)
+	if _, err := s.WriteTo([]byte("answer"), from); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if rec := r.expect(CauseUpstreamRefused); rec.Up.Datagrams != 1 || rec.Up.DatagramsDropped != 1 || rec.Down.Datagrams != 0 {
+		t.Errorf("%+v", rec)
+	}
+}

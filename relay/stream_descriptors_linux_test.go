@@ -23,7 +23,7 @@ func TestFlowWaitsForDescriptor(t *testing.T) {
 			r := newRig(t, Config{Loops: loops})
 			r.e.streams.rest = time.Hour
 			far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
-			near := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
+			near := r.listen("unix", ListenConfig{}, &Addr{Network: Echo}) // all loops accept from it
 			x, y := r.adopted("tcp4", "unix", PairConfig{})
 			say(t, x, y, "hello")
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
@@ -88,6 +88,28 @@ func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
 			r.expect(CauseEnd)
 		})
 	}
+}
+
+// A descriptor that a timer makes free is used at once, too: nothing else may happen.
+func TestTimerFreesDescriptor(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	r.e.streams.rest = time.Hour
+	far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
+	x, y := r.adopted("tcp4", "unix", PairConfig{Timeouts: Timeouts{Idle: time.Hour}})
+	say(t, x, y, "hello")
+	r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
+	c := dial(t, far)
+	eventually(t, "it waits", func() bool { return r.e.streams.starved.Load() == 1 })
+	r.k.Heal()
+	r.e.onLoops(func(f *Flow) {
+		if f.Listener() == nil {
+			f.SetTimeouts(Timeouts{Idle: time.Since(r.e.start) - f.active + 4*tick})
+		}
+	})
+	r.expect(CauseIdle)
+	say(t, c, c, "at last")
+	c.Close()
+	r.expect(CauseEnd)
 }
 
 // With a table that is really full, and clients that come faster than others leave,

@@ -205,3 +205,27 @@ func TestNoDescriptorForTheNextUpstream(t *testing.T) {
 	r.expect(CauseUpstreamRefused)
 	askGram(t, c, l.Addr(), "third")
 }
+
+// A flow that has had all its replies goes on if its client asks again before the turn
+// ends.
+func TestAskedAgainInTheSameTurn(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s, c := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, &up)
+	tellGram(t, c, l.Addr(), "one")
+	from := gramAddr(hearGram(t, s, "one"))
+	release := holdLoop(r)
+	tellGram(t, s, from, "first answer") // whose event comes first
+	tellGram(t, c, l.Addr(), "two")
+	release()
+	hearGram(t, c, "first answer")
+	if again := gramAddr(hearGram(t, s, "two")); again != from {
+		t.Fatalf("another flow asks: %v, then %v", from, again)
+	}
+	tellGram(t, s, from, "second answer")
+	hearGram(t, c, "second answer")
+	if rec := r.expect(CauseAnswered); rec.Up.Datagrams != 2 || rec.Down.Datagrams != 2 {
+		t.Errorf("%+v", rec)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,6 +137,12 @@ func TestRestingSocketsMakeRoom(t *testing.T) {
 	if s := r.dgramStats(); s.Resting != 3 || s.RestingClosedEarly != 2 {
 		t.Errorf("%+v", s)
 	}
+	r.e.loops[0].ask(func() { // a late answer takes little memory
+		n, err := syscall.GetsockoptInt(r.e.datagrams.all[0].rests.first().fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+		if err != nil || n > 4096 {
+			t.Errorf("the receive buffer has %d bytes, %v", n, err)
+		}
+	})
 	for _, errno := range []sys.Errno{sys.EMFILE, sys.EAGAIN} {
 		r.k.Fail(testkernel.Datagram, errno, 1)
 		askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")

@@ -107,6 +107,7 @@ func TestTimerFreesDescriptor(t *testing.T) {
 		}
 	})
 	r.expect(CauseIdle)
+	eventually(t, "it does not wait any more", func() bool { return r.e.streams.starved.Load() == 0 }) // which wakes no loop
 	say(t, c, c, "at last")
 	c.Close()
 	r.expect(CauseEnd)

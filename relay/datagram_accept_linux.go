@@ -101,16 +101,8 @@ func (d *datagrams) sweep(p *datagramPort, wg *sync.WaitGroup) {
 	}, func() { d.unlisten(p) }, wg)
 }
 
-// unlisten closes a port and ends its flows, which have no other socket to their clients.
+// unlisten closes a port, whose flows have ended.
 func (d *datagrams) unlisten(p *datagramPort) {
-	if !slices.Contains(d.ports, p) {
-		return
-	}
-	d.slab.each(func(f *datagramFlow) {
-		if f.port == p {
-			d.end(f, CauseClosed, nil)
-		}
-	})
 	d.readDrops(p)
 	d.ports = slices.DeleteFunc(d.ports, func(q *datagramPort) bool { return q == p })
 	d.loop.removeSource(p.number)

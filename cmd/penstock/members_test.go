@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -108,6 +109,9 @@ groups:
 	}
 	check()
 	if out := penstock("status"); !strings.Contains(out, "2 members differ") {
+		t.Error(out)
+	}
+	if out := penstock("groups"); !strings.Contains(out, "one: removed at run time") || !regexp.MustCompile(`(?m)^extra .*  added$`).MatchString(out) {
 		t.Error(out)
 	}
 	// A reload keeps it all.

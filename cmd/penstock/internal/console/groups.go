@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
@@ -17,16 +18,24 @@ type GroupsCmd struct {
 
 // Run executes the command.
 func (c *GroupsCmd) Run(stdout, stderr *os.File) int {
-	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Groups, error) {
+	var changes api.MemberChanges
+	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (list api.Groups, err error) {
 		if c.Group == "" {
-			return client.Groups(ctx)
+			list, err = client.Groups(ctx)
+		} else {
+			var g api.Group
+			g, err = client.Group(ctx, c.Group)
+			list.Groups = []api.Group{g}
 		}
-		g, err := client.Group(ctx, c.Group)
-		return api.Groups{Groups: []api.Group{g}}, err
-	}, func(o out, g api.Groups) { printGroups(o, g, time.Now()) })
+		changed := slices.ContainsFunc(list.Groups, func(g api.Group) bool { return g.Changed > 0 })
+		if err == nil && changed && !c.JSON {
+			changes, err = client.MemberChanges(ctx)
+		}
+		return list, err
+	}, func(o out, g api.Groups) { printGroups(o, g, changes.Changes, time.Now()) })
 }
 
-func printGroups(o out, list api.Groups, now time.Time) {
+func printGroups(o out, list api.Groups, changes []api.MemberDifference, now time.Time) {
 	for i := range list.Groups {
 		g := &list.Groups[i]
 		if i > 0 {
@@ -45,8 +54,18 @@ func printGroups(o out, list api.Groups, now time.Time) {
 				fmt.Fprintf(o, "  %s: %s\n", printable(l.Name), lookupProblem(&l))
 			}
 		}
+		differs := map[string]string{}
+		for _, d := range changes {
+			switch {
+			case d.Group != g.Name:
+			case d.What == "removed":
+				fmt.Fprintf(o, "  %s: removed at run time\n", printable(d.Member))
+			default:
+				differs[d.Member] = d.What
+			}
+		}
 		if len(g.Members) > 0 {
-			memberTable(g.Members, now).print(o)
+			memberTable(g.Members, differs, now).print(o)
 		}
 	}
 }
@@ -63,16 +82,26 @@ func lookupProblem(l *api.Lookup) string {
 	return text
 }
 
-func memberTable(members []api.Member, now time.Time) *table {
-	t := newTable("~MEMBER", "STATE", ">FOR", "?>WEIGHT", ">FLOWS", "?>UP", "?>DOWN", "?>CONNECT", "?>FAILURES", "~WHY")
+// memberTable returns a table of members. If differs is not empty, a column says which ones were
+// added or changed at run time, by name.
+func memberTable(members []api.Member, differs map[string]string, now time.Time) *table {
+	heads := []string{"~MEMBER", "STATE", ">FOR", "?>WEIGHT", ">FLOWS", "?>UP", "?>DOWN", "?>CONNECT", "?>FAILURES", "~WHY"}
+	if len(differs) > 0 {
+		heads = append(heads, "RUN TIME")
+	}
+	t := newTable(heads...)
 	for i := range members {
 		m := &members[i]
 		flows := count(m.Flows)
 		if m.MaxFlows > 0 {
 			flows += " of " + count(int64(m.MaxFlows))
 		}
-		t.add(memberName(m), m.State, since(m, now), fmt.Sprint(m.Weight), flows, volume(float64(m.BytesUp)), volume(float64(m.BytesDown)),
-			span(m.ConnectSeconds/float64(max(1, m.Connects))), count(m.Failures), dash(why(m, now)))
+		cells := []string{memberName(m), m.State, since(m, now), fmt.Sprint(m.Weight), flows, volume(float64(m.BytesUp)), volume(float64(m.BytesDown)),
+			span(m.ConnectSeconds / float64(max(1, m.Connects))), count(m.Failures), dash(why(m, now))}
+		if len(differs) > 0 {
+			cells = append(cells, dash(differs[m.Name]))
+		}
+		t.add(cells...)
 	}
 	return t
 }

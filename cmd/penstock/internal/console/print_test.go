@@ -28,6 +28,12 @@ func TestPrinted(t *testing.T) {
 		f.Rate = float64(f.ID) * 1e6
 		flows.Flows = append(flows.Flows, f)
 	}
+	changes := []api.MemberDifference{
+		{Group: "web", Member: "tcp://10.0.0.1:80", What: "changed", Fields: []api.FieldDifference{{Name: "weight", File: "1", Running: "10"}, {Name: "state", File: "drain", Running: "enable"}}},
+		{Group: "web", Member: "tcp://10.0.0.2:80", What: "added", Fields: []api.FieldDifference{{Name: "to", Running: "tcp://10.0.0.2:80"}}},
+		{Group: "web", Member: "tcp://10.0.0.3:80", What: "removed", Fields: []api.FieldDifference{{Name: "to", File: "tcp://10.0.0.3:80"}}},
+		{Group: "other", Member: "udp://10.0.0.53:53", What: "added"},
+	}
 	ended := api.EndedFlows{Flows: endedFlows(), Kept: 1234}
 	datagrams := d.flows[0]
 	datagrams.Kind, datagrams.ClientTCP, datagrams.UpstreamTCP, datagrams.Peer = "datagram", nil, nil, datagrams.Client
@@ -39,7 +45,8 @@ func TestPrinted(t *testing.T) {
 		{"status", func(o out) { printStatus(o, d.status) }},
 		{"status-failed", func(o out) { printStatus(o, failed) }},
 		{"status-empty", func(o out) { printStatus(o, api.Status{}) }},
-		{"groups", func(o out) { printGroups(o, api.Groups{Groups: d.groups}, epoch.Add(25*time.Hour)) }},
+		{"groups", func(o out) { printGroups(o, api.Groups{Groups: d.groups}, nil, epoch.Add(25*time.Hour)) }},
+		{"groups-changed", func(o out) { printGroups(o, api.Groups{Groups: d.groups}, changes, epoch.Add(25*time.Hour)) }},
 		{"flows", func(o out) { printFlows(o, flows, false) }},
 		{"flows-rate", func(o out) { printFlows(o, flows, true) }},
 		{"flows-none", func(o out) { printFlows(o, api.Flows{}, false) }},
@@ -58,8 +65,9 @@ func TestPrinted(t *testing.T) {
 		print func(out)
 	}{
 		{"ended-80", func(o out) { printEnded(o, ended, epoch.Add(time.Hour)) }},
+		{"groups-changed-80", func(o out) { printGroups(o, api.Groups{Groups: d.groups}, changes, epoch.Add(25*time.Hour)) }},
 		{"flows-80", func(o out) { printFlows(o, flows, false) }},
-		{"groups-80", func(o out) { printGroups(o, api.Groups{Groups: d.groups}, epoch.Add(25*time.Hour)) }},
+		{"groups-80", func(o out) { printGroups(o, api.Groups{Groups: d.groups}, nil, epoch.Add(25*time.Hour)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := printed(t, 80, c.print)

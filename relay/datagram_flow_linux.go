@@ -54,13 +54,14 @@ type datagrams struct {
 	buffers    [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
 	inputs     [2]*sys.Vector // with the buffers: for IP addresses and for paths
 	batch      [dgramBatch]message
-	touched    []*datagramFlow // flows of the batch at hand, in the order of their first message
-	toUpstream outbox          // to the upstream of one flow at a time
-	echoes     outbox          // echoes, by one port at a time
-	single     *sys.Vector     // for the datagrams of a refused run
-	dirty      []*datagramPort
-	finished   []ref // flows that have had all their replies
-	unread     bool  // a port may hold more than this turn has taken
+	touched    []*datagramFlow  // flows of the batch at hand, in the order of their first message
+	toUpstream outbox           // to the upstream of one flow at a time
+	echoes     outbox           // echoes, by one port at a time
+	single     *sys.Vector      // for the datagrams of a refused run
+	dirty      []*datagramPort  // whose outboxes have memory that the end of the turn may return
+	memory     [2][]replyMemory // that no outbox has: for IP addresses and for paths
+	finished   []ref            // flows that have had all their replies
+	unread     bool             // a port may hold more than this turn has taken
 	refusals   segment.Refusals
 	stats      *DatagramStats
 }
@@ -201,12 +202,7 @@ func (d *datagrams) event(slot uint32, _ int, ev uint32) {
 
 // turn ends a turn of the loop: what was gathered leaves.
 func (d *datagrams) turn() (more bool) {
-	for _, p := range d.dirty {
-		p.dirty = false
-		p.out.flush()
-	}
-	clear(d.dirty)
-	d.dirty = d.dirty[:0]
+	d.flushReplies()
 	d.closeRests()
 	for _, r := range d.finished {
 		if f := d.slab.find(r); f != nil && f.full() {

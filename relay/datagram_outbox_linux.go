@@ -10,8 +10,8 @@ import (
 // Payload is not copied. There are two kinds of outbox, by who owns the memory:
 //
 //   - A port's, datagramPort.out, gathers the replies of all its flows until the
-//     loop's turn ends, or for longer while the port's socket is full. It owns
-//     the memory that they are received into: see lease.
+//     loop's turn ends, or for longer while the port's socket is full. It has
+//     the memory that they are received into: see lease and replyMemory.
 //   - The others are given memory that belongs to the caller, until flush
 //     returns: they never wait, and are empty then. datagrams.toUpstream sends to the
 //     upstream of one flow at a time, datagrams.echoes returns echoes by one port at
@@ -52,25 +52,14 @@ func (o *outbox) init(d *datagrams, family sys.Family) {
 	*o = outbox{d: d, v: sys.NewVector(dgramBatch, outboxPieces, family), pieces: make([]piece, 0, outboxPieces)}
 }
 
-// ownReplies makes the memory of a port's outbox, and that which its replies are received into. A
-// port has none before its first reply: of a range of ports most may be idle.
-func (o *outbox) ownReplies() {
-	p := o.port
-	o.init(o.d, p.family)
-	o.port = p
-	o.replies = sys.NewVector(dgramBatch, dgramBatch, 0)
-	for i, b := range dgramBuffers() {
-		o.replies.SetBuf(i, b)
-	}
-}
-
 // lease returns the first of the messages of replies that may be received into,
 // and how many may. What is queued may refer to the messages before it. They
 // become free only here, before a read, and only when nothing is queued.
 func (o *outbox) lease() (from, n int) {
 	if o.replies == nil {
-		o.ownReplies()
+		o.borrow()
 	}
+	o.d.mark(o.port)
 	if o.n == 0 {
 		o.leased = 0
 	}
@@ -166,10 +155,6 @@ func (o *outbox) open(f *datagramFlow) bool {
 		o.v.SetNameLen(i, copy(o.v.Name(i), f.path))
 	} else {
 		o.v.SetNameLen(i, copy(o.v.Name(i), f.name[:f.nameLen]))
-	}
-	if o.replies != nil && !p.dirty {
-		p.dirty = true
-		o.d.dirty = append(o.d.dirty, p)
 	}
 	return true
 }

@@ -142,6 +142,7 @@ func (d *datagrams) watch(f *datagramFlow) {
 // unblock is called when a port's socket has room again.
 func (d *datagrams) unblock(p *datagramPort) {
 	p.out.unblock()
+	d.mark(p)
 	p.out.flush()
 	if p.out.blocked {
 		return

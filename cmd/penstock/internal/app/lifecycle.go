@@ -72,9 +72,8 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	defer l.lines.close()
 	// From here on signals come to this function. A reader of the log or a
 	// socket must not end the daemon by going away: without SIGPIPE, writing returns an error.
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1)
-	defer signal.Stop(signals)
+	signals := notifySignals()
+	defer signals.close()
 	signal.Ignore(syscall.SIGPIPE)
 
 	if n, err := raiseFdLimit(); err != nil {
@@ -134,7 +133,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 const startLookups = time.Second
 
 // serve runs a daemon that has started, and closes it.
-func (l *lifecycle) serve(signals <-chan os.Signal) int {
+func (l *lifecycle) serve(signals signals) int {
 	l.greet()
 	defer l.stopScreen()
 	l.logNotifyError(systemd.Ready("serving"))
@@ -145,16 +144,18 @@ func (l *lifecycle) serve(signals <-chan os.Signal) int {
 		defer watchdog()
 	}
 	for {
+		select { // the end comes before what else there is to do
+		case s := <-signals.end:
+			return l.drain(s, signals)
+		default:
+		}
 		select {
-		case s := <-signals:
-			switch s {
-			case syscall.SIGHUP:
-				l.reload("signal")
-			case syscall.SIGUSR1:
-				l.d.reopen()
-			default:
-				return l.drain(s, signals)
-			}
+		case s := <-signals.end:
+			return l.drain(s, signals)
+		case <-signals.reload:
+			l.reload("signal")
+		case <-signals.reopen:
+			l.d.reopen()
 		case <-l.watch.changed:
 			if l.d.active.Load().Reload.Watch {
 				l.reload("the configuration files have changed")
@@ -223,7 +224,7 @@ func (l *lifecycle) logNotifyError(err error) {
 const sameSignal = 200 * time.Millisecond
 
 // drain drains and closes the daemon. s is the signal that began it; nil: a request by the API.
-func (l *lifecycle) drain(s os.Signal, signals <-chan os.Signal) int {
+func (l *lifecycle) drain(s os.Signal, signals signals) int {
 	cfg, by := l.d.active.Load(), "request"
 	if s != nil {
 		by = s.String()
@@ -241,12 +242,10 @@ wait:
 				code, how = exitCut, "deadline passed"
 			}
 			break wait
-		case again := <-signals:
-			switch {
-			case again == syscall.SIGUSR1:
-				l.d.reopen()
-			case again == syscall.SIGHUP, again == s && time.Since(began) < sameSignal:
-			default:
+		case <-signals.reopen:
+			l.d.reopen()
+		case again := <-signals.end:
+			if again != s || time.Since(began) >= sameSignal {
 				code, how = exitAtOnce, "second signal"
 				break wait
 			}

@@ -94,6 +94,10 @@ fuzz: ## run every fuzz target for FUZZTIME (2s)
 release-check: ## make the release VERSION in a clone, and use its modules as anyone else would
 	.ci/release "$(VERSION)"
 
+.PHONY: dist
+dist: ## make the packages, images and archives of the release VERSION in dist/
+	$(GO) run ./cmd/penstock/dist -version "$(VERSION)"
+
 .PHONY: clean
-clean: ## remove the built binaries
-	rm -rf bin
+clean: ## remove what build and dist made
+	rm -rf bin dist

@@ -86,8 +86,8 @@ func ParseAddr(url string) (Addr, error) {
 	return a, nil
 }
 
-// String returns the address as a URL that [ParseAddr] accepts. The string of the
-// zero Addr is empty.
+// String returns the address as a URL that [ParseAddr] accepts. A Unix socket without a name, as
+// most clients have, is "unix:" or "unixgram:". The string of the zero Addr is empty.
 func (a Addr) String() string {
 	b, _ := a.AppendText(nil)
 	return string(b)

@@ -11,7 +11,7 @@ type EndedFlow struct {
 	Group     string    `json:"group,omitempty"`
 	Member    string    `json:"member,omitempty"`
 	Client    Addr      `json:"client"`
-	Upstream  Addr      `json:"upstream"` // connected or tried last; empty if none was tried
+	Upstream  Addr      `json:"upstream,omitzero"` // connected or tried last; absent if none was tried
 	SNI       string    `json:"sni,omitempty"`
 	Start     time.Time `json:"start"`
 	End       time.Time `json:"end"`

@@ -6,8 +6,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Addr is the address of one side of a flow. Its text is a URL as in the configuration, or
-// empty if there is no address yet.
+// Addr is the address of one side of a flow. Its text is a URL as in the configuration, "unix:" or
+// "unixgram:" for a Unix socket without a name, as most clients have, or empty if there is no
+// address.
 type Addr = relay.Addr
 
 // FlowStates are the values of Flow.State.
@@ -23,7 +24,7 @@ type Flow struct {
 	Group    string    `json:"group,omitempty"`
 	Member   string    `json:"member,omitempty"`
 	Client   Addr      `json:"client"`
-	Upstream Addr      `json:"upstream"` // connected or being tried
+	Upstream Addr      `json:"upstream,omitzero"` // connected or being tried; absent if there is none yet
 	SNI      string    `json:"sni,omitempty"`
 	Start    time.Time `json:"start"`
 	Age      float64   `json:"age"`

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"syscall"
 	"testing"
 	"time"
 
@@ -138,9 +137,8 @@ func TestRestingSocketsMakeRoom(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	r.e.loops[0].ask(func() { // a late answer takes little memory
-		n, err := syscall.GetsockoptInt(r.e.datagrams.all[0].rests.first().fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF)
-		if err != nil || n > 4096 {
-			t.Errorf("the receive buffer has %d bytes, %v", n, err)
+		if n, e := sys.ReceiveBuffer.Get(r.e.datagrams.all[0].rests.first().fd); e != 0 || n > 4096 {
+			t.Errorf("the receive buffer has %d bytes, %v", n, e)
 		}
 	})
 	for _, errno := range []sys.Errno{sys.EMFILE, sys.EAGAIN} {

@@ -186,6 +186,10 @@ func usageMessage(err error) string {
 	case strings.HasSuffix(text, `but got "EOL" (<EOL>)`):
 		flag, _, _ := strings.Cut(text, ":")
 		return flag + ": needs a value"
+	case strings.Contains(text, " must be one of "):
+		name, rest, _ := strings.Cut(text, " must be one of ")
+		list, got, _ := strings.Cut(rest, " but got ")
+		return name + ": unknown value " + got + "; allowed: " + strings.NewReplacer(`"`, "", ",", ", ").Replace(list)
 	default:
 		return text
 	}

@@ -16,7 +16,7 @@ const (
 	// gatherTime is how long the writer lets entries accumulate before it writes them.
 	// Each time that it runs costs the scheduler a few system calls and a loop its CPU.
 	gatherTime = 20 * time.Millisecond
-	// closeTimeout bounds how long Close waits for a writer that is stuck.
+	// closeTimeout bounds how long Close waits for a writer that blocks.
 	closeTimeout = time.Second
 	// reportInterval is the interval at which dropped records are reported.
 	reportInterval = 10 * time.Second
@@ -124,7 +124,7 @@ func (l *Log) Reopen() {
 }
 
 // Close writes the remaining records and ends the log. It waits at most a second for a
-// writer that is stuck, whose records are then dropped. The engine must be closed before.
+// writer that blocks, whose records are then dropped. The engine must be closed before.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -145,7 +145,7 @@ func (l *Log) close() {
 	late.Reset(closeTimeout / 4)
 	select {
 	case <-l.reported:
-	case <-late.C: // the daemon's log is stuck too
+	case <-late.C: // the daemon's log blocks too
 	}
 }
 
@@ -200,7 +200,7 @@ func (l *Log) count(written, failed int, err error) {
 }
 
 // report logs at intervals how many records were dropped since its last message. It runs
-// on a goroutine of its own, because the writer may be stuck.
+// on a goroutine of its own, because the writer may block.
 func (l *Log) report(every time.Duration) {
 	defer close(l.reported)
 	tick := time.NewTicker(every)

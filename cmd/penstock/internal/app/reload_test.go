@@ -2,6 +2,7 @@ package app
 
 import (
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,5 +37,18 @@ func TestReloadsKeepTheirOrder(t *testing.T) {
 	wg.Wait()
 	if got := d.active.Load().Drain; got != n {
 		t.Errorf("reading %d is the running configuration, want %d", got, n)
+	}
+}
+
+// What a reload does not apply stays in the running configuration, and everything else is replaced.
+func TestKeepUntilRestart(t *testing.T) {
+	old := &spec.Config{Engine: spec.Engine{Loops: 1}, Admin: spec.Admin{Token: "old"}, Log: spec.Log{Format: "json", Level: "info"}, Drain: 1}
+	next := &spec.Config{Engine: spec.Engine{Loops: 2}, Admin: spec.Admin{Token: "new"}, Log: spec.Log{Format: "text", Level: "warn"}, Drain: 2}
+	want := &spec.Config{Engine: old.Engine, Admin: old.Admin, Log: spec.Log{Format: "json", Level: "warn"}, Drain: 2}
+	if got := keepUntilRestart(old, next); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if next.Engine.Loops != 2 || next.Log.Format != "text" {
+		t.Errorf("the new configuration was changed: %+v", next)
 	}
 }

@@ -98,7 +98,7 @@ func (d Diff) Empty() bool {
 }
 
 // Loses reports whether an open flow loses its listener, route, group or member, and whether it
-// must then end whatever its route says of such flows. The names are those of the old
+// must then end whatever its route says about such flows. The names are those of the old
 // configuration. Loses takes constant time.
 func (d Diff) Loses(listener, route, group, member string) (loses, ends bool) {
 	for _, p := range [...]flowPlace{{listener: listener}, {listener: listener, route: route}, {group: group}, {group: group, member: member}} {

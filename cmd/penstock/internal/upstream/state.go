@@ -240,7 +240,7 @@ func (g *Group) refresh(now time.Time, why string) {
 		if m == nil {
 			m = &Member{name: w.name, addr: w.addr, ports: w.ports, group: g}
 			m.since, m.configured = now, w.settings
-			// A member that moves keeps what an operator said of it.
+			// A member that moves keeps its operator's settings.
 			if i := slices.IndexFunc(g.members, func(was *Member) bool { return was.name == w.name }); i >= 0 && w.literal {
 				m.configured, m.override = g.members[i].configured, g.members[i].override
 			}

@@ -25,7 +25,7 @@ export function sample(s) {
   at('drain-now').disabled = s.state === 'draining';
 }
 
-// show takes what the status says of the configuration.
+// show takes the configuration part of a status.
 export async function show(c) {
   text(at('config-source'), c.source || 'command line');
   text(at('config-loaded'), moment(c.loaded));

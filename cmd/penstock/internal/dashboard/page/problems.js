@@ -23,13 +23,13 @@ export function sample(s) {
   show();
 }
 
-// configuration takes what the status says of it.
+// configuration takes the configuration part of a status.
 export function configuration(c) {
   config = c;
   show();
 }
 
-// gap forgets: what was is no news of what is.
+// gap forgets the samples: after a gap in the stream they say nothing about the present.
 export function gap() {
   samples = [];
 }

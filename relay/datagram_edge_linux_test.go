@@ -229,3 +229,29 @@ func TestAskedAgainInTheSameTurn(t *testing.T) {
 		t.Errorf("%+v", rec)
 	}
 }
+
+// A flow that ends while its port's socket is full drops the replies that wait there:
+// they are in its record, and nobody else's.
+func TestEndWhilePortIsFull(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s, c := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
+	tellGram(t, c, l.Addr(), "one")
+	from := gramAddr(hearGram(t, s, "one"))
+	r.k.Fail(testkernel.SendBatch, sys.EAGAIN, -1)
+	tellGram(t, s, from, "answer")
+	eventually(t, "the answer waits", func() (waits bool) {
+		r.e.onLoops(func(f *Flow) { waits = f.owner.(*datagrams).of(f).pending == 1 })
+		return waits
+	})
+	killOne(t, r, CauseKilled)
+	if rec := r.expect(CauseKilled); rec.Down.Read != 6 || rec.Down.DatagramsDropped != 1 || rec.Down.Datagrams != 0 {
+		t.Errorf("%+v", rec)
+	}
+	r.k.Heal()
+	tellGram(t, c, l.Addr(), "two")
+	from = gramAddr(hearGram(t, s, "two"))
+	tellGram(t, s, from, "second answer")
+	hearGram(t, c, "second answer")
+}

@@ -260,7 +260,7 @@ func TestBuiltins(t *testing.T) {
 				t.Error(rep.Err)
 			}
 			rec := r.expect(CauseEnd)
-			if rec.Up.Read != n || rec.Up.Written != n || rec.Down.Read != 0 || rec.Upstream.Network != Echo || rec.Connect <= 0 {
+			if rec.Up.Read != n || rec.Up.Written != n || rec.Down.Read != n || rec.Down.Written != n || rec.Upstream.Network != Echo || rec.Connect <= 0 || rec.FirstByte <= 0 {
 				t.Errorf("%+v", rec)
 			}
 			a = dial(t, r.listen(client, ListenConfig{}, refusing(t), &Addr{Network: Discard}))

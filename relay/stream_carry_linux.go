@@ -140,7 +140,12 @@ func (s *streams) carry(f *streamFlow, h int) {
 		s.loop.stats.BytesRead += half.In - in
 		s.loop.stats.BytesWritten += half.Out - out
 		s.loop.stats.BytesSpliced += half.Spliced - spliced
-		if h == down && f.firstByte == 0 {
+		if f.echo { // what was written is what came back, too: see transfer
+			s.loop.stats.BytesRead += half.Out - out
+			s.loop.stats.BytesWritten += half.Out - out
+			s.loop.stats.BytesSpliced += half.Spliced - spliced
+		}
+		if (h == down || f.echo && half.Out != out) && f.firstByte == 0 {
 			f.firstByte = max(1, s.loop.now-f.start-f.connect)
 		}
 	}

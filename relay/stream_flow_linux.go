@@ -170,9 +170,18 @@ func (s *streams) describe(f *Flow, i *FlowInfo) {
 	}
 }
 
+// transfer is the account of one direction. An echo has one half, from the client to
+// the client: what it has written went up and came down.
 func (s *streams) transfer(f *Flow, direction int) Transfer {
-	half := &s.of(f).half[direction]
+	sf := s.of(f)
+	half := &sf.half[direction]
+	if sf.echo {
+		half = &sf.half[up]
+	}
 	t := Transfer{Read: half.In, Written: half.Out, Spliced: half.Spliced}
+	if sf.echo && direction == down {
+		t.Read = half.Out
+	}
 	path, why := half.Path()
 	t.Path, t.Why = Path(path), Why(why)
 	return t

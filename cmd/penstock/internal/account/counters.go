@@ -118,7 +118,7 @@ func (c *Counters) Record(s *Series, e *Entry) {
 
 // Forget removes the series for which gone returns true and that have no open flow: those of
 // members that the configuration, DNS and the API no longer have. Their counts are added to those
-// of the member [Other] of the same listener, route and group, so no sum over members decreases.
+// of [Gone] of the same listener, route and group, so no sum over members decreases.
 // Series without a member stay. Forget looks at each series once, and holds up no event loop but
 // one that needs a new series.
 func (c *Counters) Forget(gone func(Key) bool) {
@@ -151,7 +151,7 @@ func (c *Counters) removeLocked(removed map[*Series]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range removed {
-		s.successor.Store(c.createLocked(Key{s.key.Listener, s.key.Route, s.key.Group, Other}))
+		s.successor.Store(c.createLocked(Key{s.key.Listener, s.key.Route, s.key.Group, Gone}))
 	}
 	t := c.table.Load()
 	n := len(t.slots)

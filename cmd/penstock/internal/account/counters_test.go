@@ -96,16 +96,16 @@ func TestManyMembers(t *testing.T) {
 	e.Member = "new"
 	c.Record(nil, e)
 	all = points(c)
-	if len(all) != 101 || all[Key{"https", "api", "app", "new"}].Begun != 1 {
+	if len(all) != 102 || all[Key{"https", "api", "app", "new"}].Begun != 1 || all[Key{"https", "api", "app", Gone}].Begun != 2 {
 		t.Errorf("%d series after one has left", len(all))
 	}
 }
 
-// The counts of a member that is gone go to the member Other, once it has no open flow; nothing
+// The counts of a member that is gone go to the member Gone, once it has no open flow; nothing
 // but its name is gone, and a member that comes back starts anew.
 func TestForget(t *testing.T) {
 	c := NewCounters()
-	k, other := Key{"https", "api", "app", "app-1"}, Key{"https", "api", "app", Other}
+	k, past := Key{"https", "api", "app", "app-1"}, Key{"https", "api", "app", Gone}
 	s := c.Series(k)
 	s.Begin()
 	s.Begin()
@@ -148,7 +148,7 @@ func TestForget(t *testing.T) {
 	c.Record(s, entry())
 	before := sum()
 	c.Forget(app1)
-	if p := points(c)[other]; p.Begun != 2 || p.Open() != 0 || len(points(c)) != 1 {
+	if p := points(c)[past]; p.Begun != 2 || p.Open() != 0 || len(points(c)) != 1 {
 		t.Fatalf("%+v", p)
 	}
 	if after := sum(); !reflect.DeepEqual(after, before) {
@@ -160,17 +160,17 @@ func TestForget(t *testing.T) {
 		t.Errorf("%+v", live)
 	}
 	c.Record(s, entry())
-	if p := points(c)[other]; p.Open() != 0 || p.Begun != 3 || p.Up.Bytes != 30 {
+	if p := points(c)[past]; p.Open() != 0 || p.Begun != 3 || p.Up.Bytes != 30 {
 		t.Errorf("%+v", p)
 	}
 	again := c.Series(k)
 	again.Begin()
 	c.Record(again, entry())
-	if all := points(c); again == s || all[k].Begun != 1 || all[k].Up.Bytes != 10 || all[other].Begun != 3 {
+	if all := points(c); again == s || all[k].Begun != 1 || all[k].Up.Bytes != 10 || all[past].Begun != 3 {
 		t.Errorf("%+v", all)
 	}
 	c.Forget(func(Key) bool { return true })
-	if all := points(c); len(all) != 1 || all[other].Begun != 4 {
+	if all := points(c); len(all) != 1 || all[past].Begun != 4 {
 		t.Errorf("%+v", all)
 	}
 }
@@ -181,7 +181,7 @@ func TestForgetKeepsReportedBytes(t *testing.T) {
 	c := NewCounters()
 	k := Key{"l", "r", "g", "m"}
 	s := c.Series(k)
-	c.Series(Key{"l", "r", "g", Other}).up.bytes.Add(7)
+	c.Series(Key{"l", "r", "g", Gone}).up.bytes.Add(7)
 	report := func(live int64) (sum int64) {
 		for _, p := range c.Snapshot(nil, func(add func(*Series, Volume, Volume)) { add(s, Volume{live, 0}, Volume{}) }) {
 			sum += p.Up.Bytes
@@ -202,7 +202,7 @@ func TestForgetKeepsReportedBytes(t *testing.T) {
 		if runtime.GC(); time.Now().After(deadline) {
 			t.Fatalf("%d; want 48", got)
 		}
-		got = points(c)[Key{"l", "r", "g", Other}].Up.Bytes
+		got = points(c)[Key{"l", "r", "g", Gone}].Up.Bytes
 	}
 }
 
@@ -221,7 +221,7 @@ func TestMembersComeAndGo(t *testing.T) {
 			}
 		}
 	}
-	if p := points(c)[Key{"https", "api", "app", Other}]; p.Begun != members-1 || p.Up.Bytes != 10*(members-1) {
+	if p := points(c)[Key{"https", "api", "app", Gone}]; p.Begun != members-1 || p.Up.Bytes != 10*(members-1) {
 		t.Errorf("%+v", p)
 	}
 	if n := len(c.table.Load().slots); n > 4*batch {

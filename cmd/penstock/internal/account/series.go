@@ -12,11 +12,17 @@ import (
 type Key struct{ Listener, Route, Group, Member string }
 
 // Other is the Member of flows whose member has no series of its own, because there were
-// too many members or because the member was removed.
+// too many members.
 const Other = "other"
 
+// Gone is the Member under which Forget keeps the past of members that are gone, for sums by
+// listener, route and group. No member can have this name. It is not exported as a series of
+// flows: Prometheus would take the past of a member for traffic of the moment at which it was
+// added, while a series that ends is nothing special.
+const Gone = "(gone)"
+
 // hasOwnMember reports whether k is the key of one member only.
-func (k *Key) hasOwnMember() bool { return k.Member != "" && k.Member != Other }
+func (k *Key) hasOwnMember() bool { return k.Member != "" && k.Member != Other && k.Member != Gone }
 
 // Series counts the flows of one key. Its methods are called on event loops: they take no
 // lock and allocate nothing.

@@ -105,11 +105,11 @@ var metricSets = []anySet{
 		counter("penstock_flow_bytes_total", "Bytes that the receiving socket has taken, by direction.", func(d *account.Direction) float64 { return float64(d.Bytes) }),
 	}},
 	&metricSet[account.Direction]{labels: append(seriesLabels[:4:4], "direction"), each: func(s *state, yield func(*account.Direction, labelValues)) {
-		for i := range s.Points {
-			if p := &s.Points[i]; p.Up.Datagrams != 0 || p.Down.Datagrams != 0 { // streams have none
+		eachPoint(s, func(p *account.Point, _ labelValues) {
+			if p.Up.Datagrams != 0 || p.Down.Datagrams != 0 { // streams have none
 				yieldDirections(p, yield)
 			}
-		}
+		})
 	}, metrics: []metric[account.Direction]{
 		counter("penstock_flow_datagrams_total", "Datagrams that the receiving socket has taken, by direction.", func(d *account.Direction) float64 { return float64(d.Datagrams) }),
 	}},
@@ -224,17 +224,17 @@ func (c *count) value() float64 { return float64(c.n) }
 // poolClass is one size of the buffers of the engine.
 type poolClass struct{ gets, allocations, idle, buffers float64 }
 
+// eachPoint leaves out [account.Gone].
 func eachPoint(s *state, yield func(*account.Point, labelValues)) {
 	for i := range s.Points {
-		p := &s.Points[i]
-		yield(p, labelValues{p.Listener, p.Route, p.Group, p.Member})
+		if p := &s.Points[i]; p.Member != account.Gone {
+			yield(p, labelValues{p.Listener, p.Route, p.Group, p.Member})
+		}
 	}
 }
 
 func eachDirection(s *state, yield func(*account.Direction, labelValues)) {
-	for i := range s.Points {
-		yieldDirections(&s.Points[i], yield)
-	}
+	eachPoint(s, func(p *account.Point, _ labelValues) { yieldDirections(p, yield) })
 }
 
 func yieldDirections(p *account.Point, yield func(*account.Direction, labelValues)) {

@@ -111,6 +111,10 @@ func (s *synthetic) Counters() Counters {
 		}
 		c.Points = append(c.Points, p)
 	}
+	past := account.Point{Key: account.Key{Listener: "web", Route: "default", Group: "backends", Member: account.Gone}, Begun: 2}
+	past.Ended[relay.CauseEnd] = 2
+	past.Up.Volume, past.Connect = account.Volume{Bytes: 1 << 20, Datagrams: 1}, h
+	c.Points = append(c.Points, past)
 	return c
 }
 

@@ -70,9 +70,9 @@ func TestForgetGoneMembers(t *testing.T) {
 	if err := d.apply(context.Background(), load("'tcp://127.0.0.1:2'")); err != nil {
 		t.Fatal(err)
 	}
-	check(map[string]int64{names[1]: 1, "added": 1, "": 1, account.Other: 1})
+	check(map[string]int64{names[1]: 1, "added": 1, "": 1, account.Gone: 1})
 	if err := d.set.RemoveMember("web", "added"); err != nil {
 		t.Fatal(err)
 	}
-	check(map[string]int64{names[1]: 1, "": 1, account.Other: 2})
+	check(map[string]int64{names[1]: 1, "": 1, account.Gone: 2})
 }

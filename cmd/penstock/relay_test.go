@@ -55,8 +55,9 @@ func TestEveryPair(t *testing.T) {
 
 func TestBuiltinUpstreams(t *testing.T) {
 	t.Run("echo", func(t *testing.T) {
-		d := relay(t, "tcp://127.0.0.1:0", "echo:")
+		d := relay(t, "--log-flows=all", "tcp://127.0.0.1:0", "echo:")
 		mustEcho(t, d.dial(), 1<<20, 1000)
+		mustBe(t, d.line("flow"), "cause", "end", "bytes_up", float64(1<<20), "bytes_down", float64(1<<20))
 	})
 	t.Run("discard", func(t *testing.T) {
 		d := relay(t, "--log-flows=all", "tcp://127.0.0.1:0", "discard:")
@@ -65,7 +66,7 @@ func TestBuiltinUpstreams(t *testing.T) {
 		if r.Err != "" || r.Received != 0 {
 			t.Errorf("%+v", r)
 		}
-		if flow := d.line("flow"); flow["cause"] != "end" || flow["bytes_up"] != float64(1<<20) {
+		if flow := d.line("flow"); flow["cause"] != "end" || flow["bytes_up"] != float64(1<<20) || flow["bytes_down"] != 0.0 {
 			t.Errorf("%v", flow)
 		}
 	})

@@ -184,7 +184,7 @@ func TestRPM(t *testing.T) {
 	rpm := made(t, "penstock-"+version+"-1."+rpmArch(runtime.GOARCH)+".rpm")
 	need(t, "rpm")
 	list := output(t, "rpm", "-qlp", rpm)
-	for _, want := range []string{"/usr/bin/penstock\n", "/usr/lib/systemd/system/penstock.service\n", "/etc/penstock/penstock.yaml\n", "/usr/share/man/man1/penstock-run.1.gz\n", "/usr/share/zsh/site-functions/_penstock\n"} {
+	for _, want := range []string{"/usr/bin/penstock\n", "/usr/lib/systemd/system/penstock.service\n", "/etc/penstock/penstock.yaml\n", "/usr/share/man/man1/penstock-run.1.gz\n", "/usr/share/doc/penstock/examples/layers/production.yaml\n", "/usr/share/zsh/site-functions/_penstock\n"} {
 		if !strings.Contains(list, want) {
 			t.Errorf("%s is missing in\n%s", want, list)
 		}

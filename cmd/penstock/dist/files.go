@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -44,12 +45,15 @@ func (r *release) commonFiles(binary, work string) (files []entry, err error) {
 	read("packaging/penstock.socket", doc+"examples/penstock.socket", nil)
 	read("LICENSE", doc+"copyright", nil)
 	read("CHANGELOG.md", doc+"CHANGELOG.md.gz", func(e *entry) { e.text = compress(e.text) })
-	examples, e := filepath.Glob(filepath.Join(r.root, "docs", "examples", "*.yaml"))
+	examples := os.DirFS(filepath.Join(r.root, "docs", "examples"))
+	e := fs.WalkDir(examples, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			read("docs/examples/"+name, doc+"examples/"+name, nil)
+		}
+		return err
+	})
 	if e != nil {
 		return nil, e
-	}
-	for _, name := range examples {
-		read("docs/examples/"+filepath.Base(name), doc+"examples/"+filepath.Base(name), nil)
 	}
 	read("docs/prometheus/alerts.yaml", doc+"examples/alerts.yaml", nil)
 

@@ -24,7 +24,7 @@ func TestCauseNames(t *testing.T) {
 		seen[name] = c
 	}
 	if causes.String() != "unknown" || Cause(255).String() != "unknown" {
-		t.Error("what is no cause has a name")
+		t.Error("an invalid cause has a name")
 	}
 }
 

@@ -458,7 +458,7 @@ func TestDropNames(t *testing.T) {
 		}
 	}
 	if drops.String() != "unknown" {
-		t.Error("what is no reason has a name")
+		t.Error("an invalid reason has a name")
 	}
 }
 

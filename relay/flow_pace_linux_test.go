@@ -153,7 +153,7 @@ func TestBandwidthCountsWhatIsHeld(t *testing.T) {
 	r.expect(CauseClientReset)
 }
 
-// A negative bandwidth, and none, is no bound, and leaves nothing behind.
+// A bandwidth of zero or less means no bound, and leaves nothing behind.
 func TestNoBandwidth(t *testing.T) {
 	for _, rate := range []int64{0, -5} {
 		r := newRig(t, Config{})

@@ -178,7 +178,7 @@ func TestSource(t *testing.T) {
 	if len(from) != 2 || from["127.0.0.2:40000"] != 3 || from["127.0.0.3:40000"] != 3 {
 		t.Errorf("upstreams saw %v", from)
 	}
-	// What is of the other family is no source; neither is a client on a Unix socket.
+	// An address of the other family cannot be a source; neither can a client on a Unix socket.
 	for _, d := range []*DialConfig{{Source: d.Source[1:2]}, {FromClient: true}} {
 		a := dial(t, r.listen("unix", ListenConfig{Dial: d}, servers[0].addr))
 		wantEnd(t, a)

@@ -108,7 +108,7 @@ func TestSharedListenersTakeTurns(t *testing.T) {
 }
 
 // A path that a dead process left behind is taken over; one that somebody
-// listens on is not, and neither is a file that is no socket.
+// listens on is not, and neither is a file that is not a socket.
 func TestUnixPath(t *testing.T) {
 	r := newRig(t, Config{})
 	path := socketPath(t)

@@ -99,7 +99,7 @@ func TestSlab(t *testing.T) {
 	}
 }
 
-// Generation 0 is no flow's: it is that of sources and the mailbox in events.
+// No flow has generation 0: in events it means a source or the mailbox.
 func TestGenerationWraps(t *testing.T) {
 	var table slots
 	h := newHandlerOfTest(&table)

@@ -200,7 +200,7 @@ func TestReadDeadline(t *testing.T) {
 		}
 		var timeout net.Error
 		if !errors.As(err, &timeout) || !timeout.Timeout() {
-			t.Errorf("%v is no timeout", err)
+			t.Errorf("%v is not a timeout", err)
 		}
 		// The connection is as good as before.
 		r.src.SetReadDeadline(time.Time{})

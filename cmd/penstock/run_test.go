@@ -162,7 +162,7 @@ func recordsOf(t *testing.T, file string, n int) (list []map[string]any) {
 			}
 			var r map[string]any
 			if err := json.Unmarshal(line, &r); err != nil {
-				t.Fatalf("%q is no JSON: %v", line, err)
+				t.Fatalf("%q is not JSON: %v", line, err)
 			}
 			list = append(list, r)
 		}

@@ -96,7 +96,7 @@ func TestHelp(t *testing.T) {
 	flags := regexp.MustCompile("`(--[a-z-]+)")
 	for _, m := range flags.FindAllSubmatch(doc, -1) {
 		if !strings.Contains(help, string(m[1])) && string(m[1]) != "--help" {
-			t.Errorf("docs/operations.md names %s, which is no flag", m[1])
+			t.Errorf("docs/operations.md names %s, which is not a flag", m[1])
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s %s over the Unix socket: %d", route.method, route.path, got.status)
 		}
 	}
-	// What is no route tells nothing to who has no token.
+	// An unknown path reveals nothing to a client without a token.
 	for _, path := range []string{"/v1/none", "/v1/flows/1/x", "/x", "/v1/"} {
 		if got := r.overTCP("GET", path, http.Header{}); got.status != 401 {
 			t.Errorf("%s without a token: %d", path, got.status)

@@ -91,7 +91,7 @@ func FuzzCompose(f *testing.F) {
 			return
 		}
 		if c == nil {
-			return // the second text alone is no configuration
+			return // the second text alone is not a configuration
 		}
 		complete(t, c)
 		again, err := Parse("fuzz", c.Text)

@@ -32,7 +32,7 @@ func compiled(t testing.TB) *jsonschema.Schema {
 }
 
 // asJSON is what an editor gives to a schema: keys are texts whatever they look
-// like. It is false for what is no document.
+// like. It is false for what is not a document.
 func asJSON(text []byte) (any, bool) {
 	var doc yaml.Node
 	if err := yaml.Load(text, &doc, yaml.WithUniqueKeys(false)); err != nil || len(doc.Content) == 0 {
@@ -156,7 +156,7 @@ func TestSchemaAgrees(t *testing.T) {
 		_, err := Parse("x", []byte(text))
 		v, ok := asJSON([]byte(text))
 		if !ok {
-			t.Fatalf("%s is no YAML", text)
+			t.Fatalf("%s is not YAML", text)
 		}
 		invalid := s.Validate(v)
 		switch {

@@ -16,10 +16,14 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// refusing is a TCP address that nobody listens on.
+// refusing is a TCP address that nobody listens on. Its IP is no other test's, so that its
+// port is not given to a listener meanwhile.
 func refusing(t *testing.T) *Addr {
 	t.Helper()
-	l := testnet.Listen(t, "tcp4")
+	l, err := net.Listen("tcp4", "127.66.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	l.Close()
 	return fromNet(l.Addr())
 }

@@ -34,12 +34,13 @@ const (
 	CauseUpstreamRefused              // an ICMP error said that nothing receives datagrams at the upstream
 	CauseRemoved                      // for Engine.Kill: the flow's upstream was removed
 	CauseKilled                       // for Engine.Kill
+	CauseCrashed                      // the process died or handed over, and the flow could not go on; see Engine.Restore
 	causes
 )
 
 var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "client-gone", "client-reset", "upstream-reset",
 	"client-failed", "upstream-failed", "queue-timeout", "first-byte", "life", "idle", "half-closed", "drained", "closed",
-	"answered", "evicted", "upstream-refused", "removed", "killed"}
+	"answered", "evicted", "upstream-refused", "removed", "killed", "crashed"}
 
 // broken reports whether a side's connection broke. The other side is then reset too,
 // even if the stream towards it has ended, so that an upstream that still works for a

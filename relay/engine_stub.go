@@ -46,6 +46,14 @@ func (*Engine) Kill(id uint64, c Cause) bool { return false }
 // Stats returns the zero Stats.
 func (*Engine) Stats() Stats { return Stats{} }
 
+// Restore returns [errors.ErrUnsupported].
+func (*Engine) Restore(cfg RestoreConfig) (Restored, error) {
+	return Restored{}, errors.ErrUnsupported
+}
+
+// HandOver returns [errors.ErrUnsupported].
+func (*Engine) HandOver(ctx context.Context) error { return errors.ErrUnsupported }
+
 // Drain returns nil.
 func (*Engine) Drain(ctx context.Context) error { return nil }
 
@@ -117,6 +125,9 @@ func (*Flow) SetTimeouts(t Timeouts) {}
 
 // SetBandwidth returns [ErrStage].
 func (*Flow) SetBandwidth(bytesPerSecond int64) error { return ErrStage }
+
+// Changed does nothing.
+func (*Flow) Changed() {}
 
 // Queue returns [ErrStage].
 func (*Flow) Queue() error { return ErrStage }

@@ -79,6 +79,9 @@ type Config struct {
 	// leaves time for existing flows; 0 means 16,384, and a negative value means no
 	// limit. Datagrams beyond it are dropped as [DropLimited].
 	MaxNewDatagramFlows int
+
+	// Keep has flows outlive the process; if it is nil, they end with it.
+	Keep *Keep
 }
 
 // Timeouts are the timeouts of a flow, accurate to about a tenth of a second. Only
@@ -190,6 +193,11 @@ type PairConfig struct {
 	Done func(*Record)
 	// Value is the Value of the flow's record.
 	Value any
+	// Name says what to do with the pair in the next process, if the engine has
+	// Config.Keep: it is given to RestoreConfig.Pair, with what Encode encodes. A pair
+	// without a name ends with its process.
+	Name   string
+	Encode func(*Encoder)
 }
 
 // ListenConfig configures a listener and its flows. Hooks.Upstream is required.
@@ -251,6 +259,17 @@ type Hooks struct {
 	// call [Flow.Preface]. The upstream of a datagram flow counts as connected when its
 	// first answer arrives; took is then [Record.FirstByte].
 	Connected func(f *Flow, to *Addr, took time.Duration, err error)
+
+	// Encode, if not nil, encodes what the hooks know of the flow, for a flow that
+	// outlives its process (Config.Keep). It is called when the flow is settled, and
+	// after [Flow.Changed]. If it encodes more than [MaxEncoded] bytes, the flow is not
+	// settled.
+	Encode func(f *Flow, e *Encoder)
+
+	// Decode, if not nil, is called in the next process with what Encode has encoded,
+	// before the flow goes on. It may set the flow's value, timeouts and client. If it
+	// returns an error, the flow ends with [CauseCrashed].
+	Decode func(f *Flow, d *Decoder) error
 
 	// Done, if not nil, is called exactly once for each accepted client, including
 	// those that Admit refused. The record is valid during the call.

@@ -35,6 +35,9 @@ type LoopStats struct {
 	BytesWritten  int64            // to clients and upstreams
 	BytesSpliced  int64            // of BytesWritten, those that never were in user space
 	BytesDropped  int64            // bytes read and not written
+	Kept          int64            // gauge: flows that would outlive the process; see Config.Keep
+	KeepErrors    int64            // attempts to keep a flow that failed
+	Restored      int64            // flows that outlived another process and went on here
 	AcceptErrors  int64            // failed accepts
 	AcceptPauses  int64            // of AcceptErrors, those without a free descriptor or memory, after which the loop pauses accepting
 	Waits         int64            // epoll_wait calls
@@ -71,6 +74,9 @@ func (s Stats) Total() (t LoopStats) {
 		t.BytesWritten += l.BytesWritten
 		t.BytesSpliced += l.BytesSpliced
 		t.BytesDropped += l.BytesDropped
+		t.Kept += l.Kept
+		t.KeepErrors += l.KeepErrors
+		t.Restored += l.Restored
 		t.AcceptErrors += l.AcceptErrors
 		t.AcceptPauses += l.AcceptPauses
 		t.Waits += l.Waits

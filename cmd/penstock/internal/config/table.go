@@ -42,6 +42,8 @@ var fileKeys = keysOf("file",
 	section("access-log", accessLogKeys, "One line for each flow that has ended.", func(f *file) *spec.AccessLog { return &f.AccessLog }),
 	section("admin", adminKeys, "The admin listener, which serves the API, metrics and the dashboard.", func(f *file) *file { return f }),
 	section("reload", reloadKeys, "When the configuration is read again.", func(f *file) *spec.Reload { return &f.Reload }),
+	field("keeper", either(none[spec.Keeper](), pointer(keeperKeys.filled())), spec.KeeperByDefault, "A second, small process that holds the sockets of flows and starts the worker again when it dies, so that flows continue. {}: with the default values; none: one process.",
+		func(f *file) **spec.Keeper { return &f.Keeper }),
 	field("drain", duration(0, "0"), "30s", "How long flows may continue after the first signal to stop. 0: end them at once.", func(f *file) *time.Duration { return &f.Drain }),
 	comparedByPart(required(field("listeners", byName(listenerKeys.typ, func(l *listener, name string) { l.Name = name }), "", "Where clients connect, by name.",
 		func(f *file) *[]*listener { return &f.listeners }))),
@@ -113,6 +115,14 @@ var adminKeys = keysOf("admin",
 
 var reloadKeys = keysOf("reload",
 	field("watch", boolean(true), "false", "Reload when the configuration changes on disk, not only on SIGHUP or by the API.", func(r *spec.Reload) *bool { return &r.Watch }),
+)
+
+var keeperKeys = keysOf("keeper",
+	field("keep-after", duration(0, "0"), "1s", "Hold a flow once it has relayed for this long; shorter flows cost nothing, and end with the worker. 0: at once.", func(k *spec.Keeper) *time.Duration { return &k.KeepAfter }),
+	field("watchdog", duration(100*time.Millisecond, "never"), "10s", "Kill a worker whose event loops have not answered for this long, and start it again.", func(k *spec.Keeper) *time.Duration { return &k.Watchdog }),
+	field("start-timeout", duration(100*time.Millisecond, ""), "30s", "How long a worker may take to start. Of an upgrade that takes longer nothing remains: the old binary continues.", func(k *spec.Keeper) *time.Duration { return &k.StartTimeout }),
+	field("healthy-after", duration(0, "0"), "10s", "How long the worker of an upgrade must run: if it dies earlier, the old binary continues.", func(k *spec.Keeper) *time.Duration { return &k.HealthyAfter }),
+	field("max-restart-delay", duration(100*time.Millisecond, ""), "10s", "A worker is started again at once, and after repeated failures with growing delays up to this one.", func(k *spec.Keeper) *time.Duration { return &k.MaxRestartDelay }),
 )
 
 // Sections that listeners, routes and groups share.

@@ -19,10 +19,24 @@ type Config struct {
 	AccessLog AccessLog
 	Admin     Admin
 	Reload    Reload
+	Keeper    *Keeper       // nil: the daemon runs without a keeper
 	Drain     time.Duration // how long flows may continue after the first signal
 	Listeners []*Listener   // in the file's order
 	Groups    []*Group      // in the file's order
 }
+
+// Keeper configures the keeper, the process that holds the sockets of flows and starts the worker.
+type Keeper struct {
+	KeepAfter       time.Duration // a flow is held once it has relayed for this long; 0: at once
+	Watchdog        time.Duration // a worker whose loops do not answer for this long is killed; 0: never
+	StartTimeout    time.Duration // a worker that is not ready after this long is killed
+	HealthyAfter    time.Duration // a worker that has run for this long after an upgrade is good
+	MaxRestartDelay time.Duration // bounds the growing delay between restarts
+}
+
+// KeeperByDefault is the value of the key keeper in a configuration that does not have it: none, or
+// {} for a keeper with the default values.
+const KeeperByDefault = "none"
 
 // Engine configures the engine; changes need a restart.
 type Engine struct {

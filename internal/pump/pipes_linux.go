@@ -9,7 +9,8 @@ import (
 
 // Pipe is an empty pipe leased from [Pipes].
 type Pipe struct {
-	r, w int
+	r, w       int
+	generation uint32 // of the pipes in this slot; see PipeKey
 	link
 }
 
@@ -31,7 +32,10 @@ type Pipe struct {
 type Pipes struct {
 	kernel  sys.Kernel
 	size    int
-	slots   []Pipe
+	most    int          // pipes that may be open
+	slots   []Pipe       // most of them, and more if an earlier process used more
+	holder  PipeHolder   // nil: the pipes end with the process
+	earlier earlierPipes // pipes that are on neither stack, and that nobody has leased yet
 	idle    stack
 	vacant  stack
 	resting atomic.Int64 // pipes on the idle stack
@@ -63,11 +67,18 @@ func NewPipes(k sys.Kernel, size, max int) *Pipes {
 	if max <= 0 {
 		max = MaxPipes
 	}
-	ps := &Pipes{kernel: k, size: size, slots: make([]Pipe, max)}
+	ps := newPipes(k, size, max)
 	for i := range ps.slots {
-		p := &ps.slots[max-1-i]
-		p.at = uint32(max - i)
-		ps.vacant.push(p)
+		ps.vacant.push(&ps.slots[max-1-i])
+	}
+	return ps
+}
+
+// newPipes returns a budget with n slots that are on neither stack.
+func newPipes(k sys.Kernel, size, n int) *Pipes {
+	ps := &Pipes{kernel: k, size: size, most: n, slots: make([]Pipe, n)}
+	for i := range ps.slots {
+		ps.slots[i].at = uint32(i + 1)
 	}
 	return ps
 }
@@ -85,8 +96,12 @@ func (ps *Pipes) Get() *Pipe {
 	return p
 }
 
-// Put takes back a pipe that is empty.
+// Put takes back a pipe that is empty, to lend it again.
 func (ps *Pipes) Put(p *Pipe) {
+	if int(p.at) > ps.most {
+		ps.Destroy(p)
+		return
+	}
 	ps.leased.Add(-1)
 	ps.resting.Add(1)
 	ps.idle.push(p)
@@ -112,7 +127,7 @@ type PipeStats struct {
 
 // Stats returns the budget's gauges and counters.
 func (ps *Pipes) Stats() PipeStats {
-	return PipeStats{Open: ps.open.Load(), Leased: ps.leased.Load(), Max: int64(len(ps.slots)), Refused: ps.refused.Load()}
+	return PipeStats{Open: ps.open.Load(), Leased: ps.leased.Load(), Max: int64(ps.most), Refused: ps.refused.Load()}
 }
 
 // take takes the most recently used idle pipe, or returns nil if there is none.
@@ -139,8 +154,9 @@ func (ps *Pipes) create() *Pipe {
 		return nil
 	}
 	p.r, p.w = r, w
+	p.generation++
 	ps.open.Add(1)
-	if got < min(minPipe, ps.size) {
+	if got < min(minPipe, ps.size) || !ps.hold(p) {
 		ps.close(p)
 		return nil
 	}
@@ -151,8 +167,11 @@ func (ps *Pipes) create() *Pipe {
 func (ps *Pipes) close(p *Pipe) {
 	ps.kernel.Close(p.r)
 	ps.kernel.Close(p.w)
+	ps.drop(p)
 	ps.open.Add(-1)
-	ps.vacant.push(p)
+	if int(p.at) <= ps.most {
+		ps.vacant.push(p)
+	}
 }
 
 // closeIdle closes up to n idle pipes.

@@ -3,10 +3,10 @@ package pump
 import (
 	"maps"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -97,7 +97,10 @@ func die(ps *Pipes, leased ...*Pipe) {
 
 func put(t *testing.T, p *Pipe, text string) {
 	t.Helper()
-	if n, err := syscall.Write(p.w, []byte(text)); n != len(text) || err != nil {
+	fd, _ := sys.Dup(p.w)
+	f := os.NewFile(uintptr(fd), "pipe")
+	defer f.Close()
+	if n, err := f.WriteString(text); err != nil {
 		t.Fatal(n, err)
 	}
 }

@@ -82,6 +82,9 @@ var table = []rule{
 		"internal/feature": probes,
 		"pool":             pooled,
 	}},
+	{pkg: "keeper", code: edges{
+		"internal/sys": kernel,
+	}},
 
 	// For tests only: the tests of every package of the library may use these (testsOfAll).
 	{pkg: "internal/testnet", code: edges{

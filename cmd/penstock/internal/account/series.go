@@ -61,6 +61,10 @@ func (s *Series) Key() Key { return s.key }
 // Begin counts a flow that begins.
 func (s *Series) Begin() { s.current().begun.Add(1) }
 
+// Continue counts a flow that began in another process and goes on in this one: the series has
+// counted its beginning already. It is called once for each, before Counters.Settle.
+func (s *Series) Continue() { s.current().begun.Add(1) }
+
 // Move moves a flow from s to another series.
 func (s *Series) Move(to *Series) {
 	to.current().movedIn.Add(1) // first, so that the flow is never in no series

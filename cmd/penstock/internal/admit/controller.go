@@ -136,6 +136,38 @@ func (g *Controller) Identify(t *Admission, client netip.Addr, now time.Time) sp
 	return why
 }
 
+// State returns the admission as two words, from which Controller.Restore makes it again in another
+// process.
+func (t *Admission) State() (source, flags uint64) {
+	if t.counted {
+		source, flags = t.source, flagCounted
+	}
+	if t.expectsProxy {
+		flags |= flagExpectsProxy
+	}
+	return source, flags
+}
+
+// The flags of Admission.State. They are part of what one version tells another.
+const (
+	flagCounted      = 1
+	flagExpectsProxy = 2
+)
+
+// Restore admits a flow that another process had admitted, without any check: it is open already.
+// It counts for the listener, the total and its source again. source and flags are those that
+// Admission.State returned there.
+func (g *Controller) Restore(source, flags uint64) Admission {
+	t := Admission{counts: g.counts, expectsProxy: flags&flagExpectsProxy != 0}
+	if flags&flagCounted != 0 {
+		t.source, t.counted = source, true
+		t.counts.sources.restore(source)
+	}
+	g.listener.flows.Add(1)
+	g.total.flows.Add(1)
+	return t
+}
+
 // Release releases the admission. Further calls do nothing.
 func (t *Admission) Release() {
 	if t.counts == nil {

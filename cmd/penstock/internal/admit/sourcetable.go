@@ -117,6 +117,17 @@ func (t *sourceTable) enter(key uint64, b sourceLimit, now time.Time) spec.Reaso
 	return spec.ReasonNone
 }
 
+// restore counts a flow of a source without any check.
+func (t *sourceTable) restore(key uint64) {
+	s := t.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	src := s.sources[key]
+	src.flows++
+	s.sources[key] = src
+	s.peak = max(s.peak, len(s.sources))
+}
+
 func (t *sourceTable) leave(key uint64) {
 	s := t.shard(key)
 	s.mu.Lock()

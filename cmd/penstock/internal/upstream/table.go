@@ -1,7 +1,10 @@
 package upstream
 
 import (
+	"sync"
+
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
 )
 
 // table is what Pick reads. It never changes; what its balancers count they guard themselves.
@@ -10,6 +13,26 @@ type table struct {
 	members []*Member // of the group, in whatever state
 	// Backups get flows while no primary can take one, because all are down or full.
 	primary, backup balancer
+
+	indexed sync.Once
+	index   map[memberKey]*Member // for Group.Restore
+}
+
+// find returns the member with a name and address, nil if there is none.
+func (t *table) find(k memberKey) *Member {
+	t.indexed.Do(func() {
+		t.index = make(map[memberKey]*Member, len(t.members))
+		for _, m := range t.members {
+			t.index[memberKey{m.name, m.addr}] = m
+		}
+	})
+	return t.index[k]
+}
+
+// memberKey identifies a member of a group.
+type memberKey struct {
+	name string
+	addr relay.Addr
 }
 
 // seed returns where the search of a new flow begins, in primaries and backups alike.

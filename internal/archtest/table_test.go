@@ -53,6 +53,9 @@ var table = []rule{
 	}},
 	{pkg: "internal/segment"},
 	{pkg: "internal/enum"},
+	{pkg: "internal/ledger", code: edges{
+		"internal/sys": kernel,
+	}},
 	{pkg: "internal/pump", code: edges{
 		"internal/enum":    named,
 		"internal/sys":     kernel,

@@ -41,6 +41,17 @@ type Kernel interface {
 	// RcvLowat sets how many bytes must be queued before the socket counts as readable. socket(7),
 	// SO_RCVLOWAT.
 	RcvLowat(fd, n int) Errno
+	// RecvOne is Recv with a header that the kernel writes the result into, before it returns. The
+	// result is in m even if the caller does not live to get it. Descriptors that come along are
+	// dropped. recvmmsg(2).
+	RecvOne(fd int, m *Message, p []byte) (int, Errno)
+	// SendOne is Send with such a header. sendmmsg(2).
+	SendOne(fd int, m *Message, p []byte) (int, Errno)
+	// Disconnect ends a TCP connection with a reset, for all who have the socket, and drops what is
+	// queued. Other sockets refuse. connect(2), AF_UNSPEC.
+	Disconnect(fd int) Errno
+	// ShutdownBoth ends both directions of a stream, for all who have the socket. shutdown(2).
+	ShutdownBoth(fd int) Errno
 	// Close closes fd. close(2).
 	Close(fd int) Errno
 

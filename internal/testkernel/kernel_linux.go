@@ -32,11 +32,15 @@ const (
 	RecvBatch
 	SendBatch
 	SendRun // a SendBatch whose first message is a GSO run
+	RecvOne
+	SendOne
+	Disconnect
+	ShutdownBoth
 	calls
 )
 
 var callNames = [calls]string{"recv", "discard", "send", "splice-in", "splice-out", "at-mark", "read-pipe", "pipe", "socket", "connect", "accept",
-	"shutdown", "rcvlowat", "close", "datagram", "recv-batch", "send-batch", "send-run"}
+	"shutdown", "rcvlowat", "close", "datagram", "recv-batch", "send-batch", "send-run", "recv-one", "send-one", "disconnect", "shutdown-both"}
 
 func (c Call) String() string { return callNames[c] }
 

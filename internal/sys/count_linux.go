@@ -1,0 +1,168 @@
+package sys
+
+import (
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// TCPCounts is what the kernel knows of the bytes that have passed between a TCP socket and its users.
+// Both counters are raw: they begin wherever the connection began, and include what is not data. Who
+// wants to know what has passed since some moment takes the difference to the counts at that moment.
+//
+//   - An active opener's Written starts at 1, its SYN.
+//   - A FIN that was sent is one more in Written from shutdown(2) on; one that was received is one more in
+//     Consumed as soon as it has arrived, even if bytes before it are unread.
+//   - An urgent byte that was skipped is one more in Consumed.
+type TCPCounts struct {
+	Consumed uint64 // bytes that were taken from the socket: received, and not queued any more
+	Written  uint64 // bytes that the socket has accepted: acknowledged, or queued
+	State    TCPState
+	// Urgent says that urgent data is unread. The kernel then counts as queued only what is before it,
+	// so that Consumed is too large by an unknown amount.
+	Urgent bool
+}
+
+// TCPState is a state of a TCP connection. include/net/tcp_states.h.
+type TCPState uint8
+
+// The states. What a process has in its hands is never in TIME_WAIT: the kernel keeps that state apart,
+// and the socket goes to TCPClose.
+const (
+	TCPEstablished TCPState = 1
+	TCPSynSent     TCPState = 2
+	TCPSynReceived TCPState = 3
+	TCPFinWait1    TCPState = 4
+	TCPFinWait2    TCPState = 5
+	TCPTimeWait    TCPState = 6
+	TCPClose       TCPState = 7
+	TCPCloseWait   TCPState = 8
+	TCPLastAck     TCPState = 9
+	TCPListen      TCPState = 10
+	TCPClosing     TCPState = 11
+)
+
+// FINs reports whether Written and Consumed include a FIN, which are not data. In TCPClose nobody knows:
+// known is false.
+func (s TCPState) FINs() (sent, received, known bool) {
+	switch s {
+	case TCPFinWait1, TCPFinWait2:
+		return true, false, true
+	case TCPClosing, TCPLastAck, TCPTimeWait:
+		return true, true, true
+	case TCPCloseWait:
+		return false, true, true
+	}
+	return false, false, s != TCPClose
+}
+
+// ReadTCPCounts returns the counts of a TCP socket. They are exact as of one moment, even under traffic,
+// as long as nobody uses the socket meanwhile: the kernel gives them in several answers, and ReadTCPCounts
+// asks again until the first and the last agree. EAGAIN means that they never did. EINVAL means that fd is
+// not a TCP connection, EOPNOTSUPP that it is multipath TCP. tcp(7), TCP_INFO, SIOCINQ, SIOCOUTQ.
+func ReadTCPCounts(fd int) (TCPCounts, Errno) {
+	const attempts = 1000 // each fails only if a segment came during two microseconds
+	var infos [2]tcpInfo
+	if e := readInfo(fd, &infos[0]); e != 0 {
+		return TCPCounts{}, e
+	}
+	for i := range attempts {
+		before, after := &infos[i&1], &infos[i&1^1]
+		in, e := queued(fd, unix.SIOCINQ)
+		if e != 0 {
+			return TCPCounts{}, e
+		}
+		out, e := queued(fd, unix.SIOCOUTQ)
+		if e != 0 {
+			return TCPCounts{}, e
+		}
+		urgent := hasUrgent(fd)
+		if e := readInfo(fd, after); e != 0 {
+			return TCPCounts{}, e
+		}
+		if before.State == after.State && before.BytesAcked == after.BytesAcked && before.BytesTaken == after.BytesTaken {
+			return TCPCounts{
+				Consumed: after.BytesTaken - uint64(in),
+				Written:  after.BytesAcked + uint64(out),
+				State:    TCPState(after.State),
+				Urgent:   urgent,
+			}, 0
+		}
+	}
+	return TCPCounts{}, EAGAIN
+}
+
+// tcpInfo is the beginning of struct tcp_info, up to what is needed. The counters came with Linux 4.1.
+// include/uapi/linux/tcp.h.
+type tcpInfo struct {
+	State         uint8
+	_             [7]uint8
+	_             [24]uint32
+	_             [2]uint64
+	BytesAcked    uint64
+	BytesTaken uint64
+}
+
+func readInfo(fd int, info *tcpInfo) Errno {
+	n := uint32(unsafe.Sizeof(*info))
+	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO, uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&n)), 0)
+	switch {
+	case e == 0 && n < uint32(unsafe.Sizeof(*info)):
+		return EOPNOTSUPP
+	case e == unix.ENOPROTOOPT || e == unix.EOPNOTSUPP && !IsPlainTCP(fd):
+		return EINVAL
+	}
+	return e
+}
+
+// IsPlainTCP reports whether fd is a TCP socket, but not one of multipath TCP, which has several
+// connections and none of the counters. socket(7), SO_PROTOCOL.
+func IsPlainTCP(fd int) bool {
+	p, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if e != 0 || p != unix.IPPROTO_TCP {
+		return false
+	}
+	d, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	return e == 0 && (d == unix.AF_INET || d == unix.AF_INET6)
+}
+
+// ReadQueued returns how many bytes of a pipe or a stream socket can be read now. Of a Unix datagram or
+// UDP socket it is the length of the next datagram. ioctl_tty(2), pipe(7), tcp(7), FIONREAD.
+func ReadQueued(fd int) (int, Errno) { return queued(fd, unix.SIOCINQ) }
+
+// WriteQueued returns how many bytes a socket has accepted that its peer has not: of TCP, those not
+// acknowledged yet. tcp(7), unix(7), SIOCOUTQ.
+func WriteQueued(fd int) (int, Errno) { return queued(fd, unix.SIOCOUTQ) }
+
+func queued(fd int, what uintptr) (int, Errno) {
+	var n int32
+	_, _, e := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), what, uintptr(unsafe.Pointer(&n)))
+	return int(n), e
+}
+
+// hasUrgent reports whether a TCP socket has unread urgent data. ppoll(2), POLLPRI.
+func hasUrgent(fd int) bool {
+	pfd := unix.PollFd{Fd: int32(fd), Events: unix.POLLPRI}
+	var now unix.Timespec
+	n, _, e := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&pfd)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return e == 0 && n > 0 && pfd.Revents&unix.POLLPRI != 0
+}
+
+// The clock of the runtime and CLOCK_MONOTONIC run alike, and the runtime reads its own without a system
+// call; so one comparison suffices.
+var monotonicStart, runtimeStart = func() (int64, time.Time) {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
+		return 0, time.Now()
+	}
+	return ts.Nano(), time.Now()
+}()
+
+// MonotonicNow returns CLOCK_MONOTONIC in nanoseconds: the time since the machine was started, the same
+// in every process. clock_gettime(2).
+func MonotonicNow() int64 { return MonotonicAt(time.Now()) }
+
+// MonotonicAt returns what CLOCK_MONOTONIC was, or will be, at t, a time that has a monotonic reading.
+func MonotonicAt(t time.Time) int64 { return monotonicStart + int64(t.Sub(runtimeStart)) }

@@ -58,9 +58,11 @@ var table = []rule{
 	}},
 	{pkg: "internal/pump", code: edges{
 		"internal/enum":    named,
+		"internal/ledger":  "a half notes what it has in its hands, for the next process",
 		"internal/sys":     kernel,
 		"internal/feature": probes,
-		"pool":             pooled,
+	}, tests: edges{
+		"pool": pooled,
 	}},
 	{pkg: "splice", code: edges{
 		"internal/enum":    named,
@@ -71,6 +73,7 @@ var table = []rule{
 	}},
 	{pkg: "relay", code: edges{
 		"internal/enum":    named,
+		"internal/ledger":  "what the next process needs to go on",
 		"internal/pump":    onePump,
 		"internal/segment": segments,
 		"internal/sys":     kernel,

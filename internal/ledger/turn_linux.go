@@ -24,6 +24,10 @@ const (
 	PhaseDraining
 	// PhaseFlushing: the record's block is being sent.
 	PhaseFlushing
+	// PhaseFilling: bytes are being moved from the source to the pipe.
+	PhaseFilling
+	// PhaseEmptying: bytes are being moved from the pipe to the destination.
+	PhaseEmptying
 )
 
 // Note is what a turn note says.

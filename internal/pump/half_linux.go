@@ -1,16 +1,18 @@
 package pump
 
 import (
+	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
-	"github.com/penstock/penstock/pool"
 )
 
 // Env is shared by halves that run one after the other: on one event loop, or in one blocking copy.
 type Env struct {
 	Kernel  sys.Kernel
-	Pipes   *Pipes        // if nil, nothing is spliced
-	Buffers *pool.Buffers // where bytes are held for a slow reader
-	Scratch []byte        // the copy's buffer; it holds nothing between turns
+	Pipes   *Pipes  // if nil, nothing is spliced
+	Buffers Buffers // where bytes are held for a slow reader
+	Scratch []byte  // the copy's buffer; it holds nothing between turns
+	// Note is that of the half whose turn it is, if its flow outlives the process.
+	Note *Note
 	// Lowat, when above 1, is the SO_RCVLOWAT of a source that streams, in
 	// bytes; the owner must then give lagging halves a turn within a short time.
 	Lowat int
@@ -21,6 +23,14 @@ type Env struct {
 	// Hard makes a turn's budget the maximum that it reads, instead of the amount after which it
 	// ends. It is set for a source with limited bandwidth.
 	Hard bool
+}
+
+// Buffers is where a half gets its buffers: a *pool.Buffers, or a *ledger.Arena.
+type Buffers interface {
+	// Get returns a buffer of length n with arbitrary contents.
+	Get(n int) []byte
+	// Put takes back a buffer that Get has returned.
+	Put(b []byte)
 }
 
 // ScratchSize is the size of Env.Scratch: four 16 KiB writes at once, and
@@ -178,7 +188,10 @@ func (h *Half) Turn(env *Env, src, dst, budget int) State {
 		if h.lowat && !h.splicing { // the destination refused a splice
 			h.mark(env, src, 1)
 		}
-		if h.ended {
+		switch {
+		case h.Err != 0: // from Ahead
+			return Failed
+		case h.ended:
 			return End
 		}
 		if moved >= budget {
@@ -223,14 +236,21 @@ func (h *Half) Flush(env *Env, dst int) State {
 }
 
 func (h *Half) flushRest(env *Env, dst int) State {
-	n, e := len(h.rest)-int(h.off), sys.Errno(0)
-	if !h.Sink {
+	n, e, nt := len(h.rest)-int(h.off), sys.Errno(0), env.Note
+	switch {
+	case h.Sink:
+	case nt != nil:
+		n, e = nt.sendRest(env, h, dst, h.rest[h.off:])
+	default:
 		n, e = env.Kernel.Send(dst, h.rest[h.off:])
 	}
 	switch {
 	case e == sys.EINTR:
 		return Again
 	case e == sys.EAGAIN:
+		if nt != nil {
+			nt.idle()
+		}
 		return WantWrite
 	case e != 0:
 		return h.fail(e, false)
@@ -242,19 +262,35 @@ func (h *Half) flushRest(env *Env, dst int) State {
 		n -= own
 	}
 	h.Out += int64(n)
-	if int(h.off) == len(h.rest) {
-		env.Buffers.Put(h.rest)
+	rest := h.rest
+	if int(h.off) == len(rest) {
 		h.rest, h.off = nil, 0
+	}
+	if nt != nil {
+		if h.rest == nil {
+			nt.block(nil)
+		}
+		nt.Done(h)
+	}
+	if h.rest == nil {
+		env.Buffers.Put(rest)
 	}
 	return Again
 }
 
 func (h *Half) flushPipe(env *Env, dst int) State {
+	nt := env.Note
+	if nt != nil {
+		nt.begin(h, ledger.PhaseEmptying)
+	}
 	n, e := env.Kernel.Splice(h.pipe.r, dst, int(h.inPipe))
 	switch {
 	case e == sys.EINTR:
 		return Again
 	case e == sys.EAGAIN:
+		if nt != nil {
+			nt.idle()
+		}
 		if h.Enlarge && h.inPipe >= enlargeAt {
 			h.Enlarge = false
 			sys.EnlargeSendBuffer(dst)
@@ -269,12 +305,19 @@ func (h *Half) flushPipe(env *Env, dst int) State {
 	h.Out += int64(n)
 	h.Spliced += int64(n)
 	h.aheadStopped = false
+	if nt != nil {
+		nt.Done(h)
+	}
 	h.drained(env, n)
 	return Again
 }
 
 // copyOut serves a destination that the kernel does not splice to, by copying what the pipe holds.
 func (h *Half) copyOut(env *Env) State {
+	nt := env.Note
+	if nt != nil {
+		nt.begin(h, ledger.PhaseDraining)
+	}
 	n, e := env.Kernel.ReadPipe(h.pipe.r, env.Scratch)
 	switch {
 	case e == sys.EINTR:
@@ -282,8 +325,11 @@ func (h *Half) copyOut(env *Env) State {
 	case e != 0:
 		return h.fail(e, false)
 	}
-	h.drained(env, n)
 	h.keep(env, env.Scratch[:n])
+	if nt != nil {
+		nt.Done(h)
+	}
+	h.drained(env, n) // which may give the pipe to others: nothing refers to it any more
 	return Again
 }
 
@@ -306,7 +352,14 @@ func (env *Env) most(n, left int) int {
 // copy moves the bytes of one read through the scratch buffer.
 func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 	buf := env.Scratch[:env.most(len(env.Scratch), left)]
-	n, e := env.Kernel.Recv(src, buf)
+	var n, m int
+	var e sys.Errno
+	nt := env.Note
+	if nt == nil {
+		n, e = env.Kernel.Recv(src, buf)
+	} else if n, e = nt.receive(env, h, src, buf); e == sys.EAGAIN || e == 0 && n == 0 {
+		nt.idle()
+	}
 	switch {
 	case e == sys.EINTR:
 		return 0, Again
@@ -319,14 +372,23 @@ func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 		return 0, Again
 	}
 	h.In += int64(n)
-	h.note(env, n)
-	m, e := env.Kernel.Send(dst, buf[:n])
+	h.streaked(env, n)
+	if nt == nil {
+		m, e = env.Kernel.Send(dst, buf[:n])
+	} else {
+		m, e = nt.sendRead(env, dst, buf[:n])
+	}
 	if e != 0 && e != sys.EAGAIN && e != sys.EINTR {
 		return n, h.fail(e, false)
 	}
 	h.Out += int64(m)
 	if m < n {
 		h.keep(env, buf[m:n])
+	}
+	if nt != nil {
+		nt.Done(h)
+	}
+	if m < n {
 		return n, Again
 	}
 	if h.Exact && n < len(buf) && !h.splicing {
@@ -335,8 +397,8 @@ func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 	return n, Again
 }
 
-// note counts consecutive big reads; enough of them start splicing.
-func (h *Half) note(env *Env, n int) {
+// streaked counts consecutive big reads; enough of them start splicing.
+func (h *Half) streaked(env *Env, n int) {
 	if n < bigRead {
 		h.streak = 0
 		return
@@ -352,9 +414,7 @@ func (h *Half) note(env *Env, n int) {
 // the end of the stream is queued behind the urgent byte, splice(2) returns 0 instead. In both
 // cases a copy finds out, and skips the byte. moved is what this turn has moved before.
 func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
-	if h.Err != 0 { // from Ahead
-		return 0, Failed
-	}
+	nt := env.Note
 	if h.pipe == nil {
 		if h.pipe = env.Pipes.Get(); h.pipe == nil {
 			h.stopSplicing(env, src, WhyPipes)
@@ -364,8 +424,17 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 			sys.SetNonblock(src)
 			sys.SetNonblock(dst)
 		}
+		if nt != nil {
+			nt.pipe(h.pipe)
+		}
+	}
+	if nt != nil {
+		nt.begin(h, ledger.PhaseFilling)
 	}
 	n, e := env.Kernel.Splice(src, h.pipe.w, env.most(maxSplice, left))
+	if nt != nil && (e == sys.EAGAIN || e == sys.EINVAL || e == 0 && n == 0) {
+		nt.idle()
+	}
 	switch {
 	case e == sys.EINTR:
 		return 0, Again
@@ -384,6 +453,9 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 	}
 	h.In += int64(n)
 	h.inPipe = int32(n)
+	if nt != nil {
+		nt.Done(h)
+	}
 	h.emptyTurns = 0
 	if moved == 0 && h.lowat && n < env.Lowat {
 		h.rescue(env, src)
@@ -408,16 +480,30 @@ func (h *Half) Ahead(env *Env, src int) {
 	if room <= 0 {
 		return
 	}
+	nt := env.Note
+	if nt != nil {
+		nt.begin(h, ledger.PhaseFilling)
+	}
 	n, e := env.Kernel.Splice(src, h.pipe.w, room)
+	if nt != nil && (e == 0 && n == 0 || e == sys.EAGAIN || e == sys.EINTR || e == sys.EINVAL) {
+		nt.idle()
+	}
 	switch {
 	case e == sys.EINTR:
 	case e == sys.EAGAIN, e == sys.EINVAL, e == 0 && n == 0:
 		h.aheadStopped = true // or the source has ended or cannot be spliced: fill finds out when the pipe is empty
 	case e != 0:
 		h.fail(e, true) // what the pipe holds is delivered first
+		if nt != nil {
+			nt.failed(e) // the socket does not tell it again
+			nt.idle()
+		}
 	default:
 		h.In += int64(n)
 		h.inPipe += int32(n)
+		if nt != nil {
+			nt.Done(h)
+		}
 	}
 }
 
@@ -500,6 +586,9 @@ func (h *Half) keep(env *Env, p []byte) {
 	h.rest = env.Buffers.Get(len(p))
 	h.off = 0
 	copy(h.rest, p)
+	if env.Note != nil {
+		env.Note.block(h.rest)
+	}
 }
 
 func (h *Half) fail(e sys.Errno, atSrc bool) State {
@@ -510,8 +599,12 @@ func (h *Half) fail(e sys.Errno, atSrc bool) State {
 // release returns an empty pipe to the budget.
 func (h *Half) release(env *Env) {
 	if h.pipe != nil && h.inPipe == 0 {
-		env.Pipes.Put(h.pipe)
+		p := h.pipe
 		h.pipe = nil
+		if env.Note != nil {
+			env.Note.pipe(nil) // before another half can get it
+		}
+		env.Pipes.Put(p)
 	}
 }
 

@@ -7,6 +7,7 @@ SHELL := /bin/bash
 GO ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 2s
+KILLS ?= 1000
 
 # The modules of go.work. The library and xnet compile everywhere; the daemon and the benchmarks are for Linux.
 EVERYWHERE := . $(patsubst %/go.mod,%,$(wildcard xnet/go.mod))
@@ -85,6 +86,10 @@ bench: ## measure everything in bench/README.md, with raw text and pictures: abo
 .PHONY: bench-compare
 bench-compare: ## compare this checkout with the commit BASE, about 2 minutes; fails if a load became slower
 	$(GO) run ./bench/relay compare -base "$(BASE)"
+
+.PHONY: chaos
+chaos: ## kill the process that carries the traffic KILLS (1000) times under load: about 20 minutes
+	$(GO) run ./bench/chaos -kills $(KILLS)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (2s)

@@ -1,0 +1,232 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestPattern(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	whole := make([]byte, 5000)
+	fill(whole, 77, down, 0)
+	scratch := make([]byte, 5000)
+	for range 2000 {
+		at, n := r.IntN(4000), r.IntN(1000)
+		p := make([]byte, n)
+		fill(p, 77, down, int64(at))
+		if !bytes.Equal(p, whole[at:at+n]) {
+			t.Fatalf("fill of %d bytes at %d differs", n, at)
+		}
+		if flow, d, offset, ok := owner(p); n >= 23 && (!ok || flow != 77 || d != down || offset != int64(at)) {
+			t.Fatalf("%d bytes at %d are said to be of flow %d, %v, offset %d (%v)", n, at, flow, d, offset, ok)
+		}
+		if good, wrong := compare(p, scratch, 77, down, int64(at)); good != n || wrong != nil {
+			t.Fatalf("compare says %d of %d, %+v", good, n, wrong)
+		}
+	}
+	for x := range uint64(1000) {
+		x *= 0x123456789abcdef
+		if unmix(mix(x)) != x {
+			t.Fatalf("unmix(mix(%#x)) = %#x", x, unmix(mix(x)))
+		}
+	}
+	lost := append(bytes.Clone(whole[:100]), whole[107:]...)
+	if good, wrong := compare(lost, scratch, 77, down, 0); good != 100 || wrong.lost != 7 {
+		t.Errorf("7 missing bytes: %d, %+v", good, wrong)
+	}
+	twice := append(bytes.Clone(whole[:100]), whole[90:]...)
+	if good, wrong := compare(twice, make([]byte, 6000), 77, down, 0); good != 100 || wrong.duplicate != 10 {
+		t.Errorf("10 bytes twice: %d, %+v", good, wrong)
+	}
+	other := bytes.Clone(whole)
+	fill(other[64:], 78, up, 1000)
+	if good, wrong := compare(other, scratch, 77, down, 0); good != 64 || wrong.lost+wrong.duplicate != 0 || !strings.Contains(wrong.text, "flow 78, up, offset 1000") {
+		t.Errorf("another flow's bytes: %d, %+v", good, wrong)
+	}
+}
+
+// output is where a run in a test writes; it may be read while the run goes on.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// TestFaultsAreFound runs the load through a relay that makes one mistake, which must be found, and be
+// called what it is.
+func TestFaultsAreFound(t *testing.T) {
+	for _, c := range []struct {
+		network, fault string
+		shapes         string
+		found          []counter // one of them at least
+	}{
+		{"tcp", "", "bulk both ways,ping-pong,slow upstream,half-closed up,half-closed down,bulk reset,idle reset", nil},
+		{"tcp", "lose", "bulk up", []counter{bytesMissing}},
+		{"tcp", "lose many", "bulk up", []counter{bytesMissing}},
+		{"tcp", "twice", "bulk up", []counter{bytesDuplicate}},
+		{"tcp", "wrong", "bulk up", []counter{bytesWrong}},
+		{"tcp", "end", "bulk up", []counter{earlyEOF}},
+		{"tcp", "reset", "bulk up", []counter{flowsLost}},
+		{"tcp", "swap", "bulk up,sizes,bulk both ways", []counter{bytesWrong, bytesMissing}},
+		{"tcp", "clean", "bulk reset,idle reset", []counter{earlyEOF}},
+		{"udp", "", "", nil},
+		{"udp", "replaced", "", []counter{datagramFlowsLost}},
+		{"udp", "other client", "", []counter{datagramsWrong}},
+		{"udp", "answer twice", "", []counter{datagramsDuplicate}},
+		{"udp", "request twice", "", []counter{datagramsDuplicate}},
+	} {
+		t.Run(c.network+" "+strings.ReplaceAll(c.fault, " ", "-"), func(t *testing.T) {
+			var out output
+			w := newWorld(rand.Uint64(), &out, t.TempDir())
+			t.Log("seed", w.seed)
+			var upstream string
+			if c.network == "udp" {
+				pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				upstream = pc.LocalAddr().String()
+				w.serveDatagrams(pc)
+			} else {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				upstream = l.Addr().String()
+				w.serve(l, 0)
+			}
+			b, addr := startBroken(t, c.network, upstream, c.fault)
+			w.places = []*place{{name: c.fault, network: c.network, addr: addr, upstream: c.network}}
+			w.load(1, func(s *shape, _ *place) bool {
+				return strings.Contains(","+c.shapes+",", ","+s.name+",")
+			})
+			w.loadDatagrams(2)
+			w.newClients(5 * ms)
+			if c.fault == "" {
+				time.Sleep(2 * time.Second)
+			}
+			// Until the mistake has been made and has had its effect.
+			for end := time.Now().Add(30 * time.Second); c.fault != "" && w.tally.good(); time.Sleep(10 * ms) {
+				if time.Now().After(end) {
+					break
+				}
+			}
+			if err := w.finish(); err != nil {
+				t.Error(err)
+			}
+			b.close()
+			w.closeUpstreams()
+			if c.found == nil {
+				if !w.tally.good() {
+					t.Errorf("faults of a relay without any:\n%s", out.String())
+				}
+				if c.network == "tcp" && w.tally.get(flowsWhole) == 0 || c.network == "udp" && w.tally.get(datagramsAnswered) == 0 {
+					t.Error("nothing was relayed")
+				}
+				return
+			}
+			sum := int64(0)
+			for _, f := range c.found {
+				sum += w.tally.get(f)
+			}
+			if sum == 0 {
+				w.tally.print()
+				t.Errorf("the fault was not found as such:\n%s", out.String())
+			}
+		})
+	}
+}
+
+// TestRefusedClientsAreFound: nobody listens.
+func TestRefusedClientsAreFound(t *testing.T) {
+	var out output
+	w := newWorld(1, &out, t.TempDir())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	w.places = []*place{{name: "nobody", network: "tcp", addr: l.Addr().String(), upstream: "tcp"}}
+	w.run(w.make(newcomer, w.places[0]))
+	if w.tally.get(clientsRefused) != 1 || w.tally.good() {
+		t.Errorf("a refused client was not found:\n%s", out.String())
+	}
+}
+
+// TestExcuses: what a kill may end, and what not.
+func TestExcuses(t *testing.T) {
+	var out output
+	w := newWorld(1, &out, t.TempDir())
+	w.keepAfter, w.slack = time.Second, time.Second
+	via := &place{name: "x", network: "tcp", upstream: "tcp"}
+	f := w.make(newcomer, via)
+	if w.excused(f) {
+		t.Error("a flow is excused without a kill")
+	}
+	now := time.Now()
+	f.start = now.Add(-10 * time.Second)
+	f.relaying.Store(now.Add(-10 * time.Second).UnixNano())
+	number := w.kills.add(kill{at: now})
+	w.kills.gone(number, now)
+	if w.excused(f) {
+		t.Error("a flow of 10 s is excused, which had settled")
+	}
+	f.relaying.Store(now.Add(-1500 * ms).UnixNano())
+	if !w.excused(f) {
+		t.Error("a flow of 1.5 s is not excused, which may not have settled")
+	}
+	// What is written after the worker's death and arrives proves that the flow has outlived it.
+	f.directions[up].written.Store(100)
+	f.directions[up].read.Store(40)
+	f.died(number)
+	if f.moved(up, 60); !w.excused(f) {
+		t.Error("bytes that were written before prove nothing")
+	}
+	f.directions[up].written.Store(110)
+	if f.moved(up, 10); w.excused(f) {
+		t.Error("a flow that outlived the kill is excused by it")
+	}
+	planned := w.make(newcomer, via)
+	if number := w.kills.add(kill{at: time.Now(), plan: true}); w.excused(planned) {
+		t.Errorf("a flow is excused by upgrade %d", number)
+	}
+}
+
+func TestMetricsParser(t *testing.T) {
+	m := parseMetrics([]byte(`# HELP penstock_a_total A.
+# TYPE penstock_a_total counter
+penstock_a_total{listener="x",cause="y z"} 3
+penstock_a_total{listener="x",cause="w"} 4
+# TYPE penstock_g gauge
+penstock_g{listener="x"} 1
+# TYPE penstock_h histogram
+penstock_h_bucket{listener="x",le="+Inf"} 2
+penstock_h_sum{listener="x"} 1.5
+`))
+	if got := m.sum("penstock_a_total", "listener")["x"]; got != 7 {
+		t.Errorf("sum = %v", got)
+	}
+	for series, grows := range map[string]bool{`penstock_g{listener="x"}`: false, `penstock_h_sum{listener="x"}`: true, `penstock_a_total{listener="x",cause="w"}`: true} {
+		if m.grows[series] != grows {
+			t.Errorf("%s may only grow: %v", series, m.grows[series])
+		}
+	}
+}

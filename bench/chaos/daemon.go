@@ -1,0 +1,313 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// daemon is a running penstock, with its keeper if it has one.
+type daemon struct {
+	cmd  *exec.Cmd
+	dir  string
+	pid  int
+	kept bool // it has a keeper
+	done chan struct{}
+	err  error
+
+	http http.Client
+}
+
+// logLine is one line of the daemon's log, or of what a dying process says.
+type logLine struct {
+	msg   string
+	attrs map[string]any
+}
+
+// options are those of the daemon's configuration.
+type options struct {
+	dir       string
+	host      string // a loopback address that only this run uses
+	keeper    string // the value of the key keeper; "": none
+	loops     int
+	backPorts [4]int
+}
+
+// places returns the listeners of the configuration, and its text.
+func (o options) places() (all []*place, config string) {
+	unixPath := func(name string) string { return filepath.Join(o.dir, name) }
+	port := 20000
+	next := func() string { port++; return fmt.Sprintf("%s:%d", o.host, port) }
+	tcp := func(p place) *place { p.network, p.addr = "tcp", next(); return &p }
+	unix := func(p place) *place { p.network, p.addr = "unix", unixPath(p.name); return &p }
+	all = []*place{
+		tcp(place{name: "tcp-tcp", upstream: "tcp"}),
+		tcp(place{name: "tcp-unix", upstream: "unix"}),
+		unix(place{name: "unix-tcp", upstream: "tcp"}),
+		unix(place{name: "unix-unix", upstream: "unix"}),
+		tcp(place{name: "tcp-echo", upstream: "tcp", echo: true}),
+		tcp(place{name: "header-v1", upstream: "tcp", gets: 1}),
+		tcp(place{name: "header-v2", upstream: "tcp", sends: 1, gets: 2}),
+		tcp(place{name: "header-in", upstream: "tcp", sends: 2}),
+		tcp(place{name: "limited", upstream: "tcp", slow: true}),
+		{name: "udp", network: "udp", addr: next(), upstream: "udp"},
+		{name: "udp-echo", network: "udp", addr: next(), upstream: "udp", echo: true},
+		{name: "unixgram", network: "unixgram", addr: unixPath("unixgram"), upstream: "unixgram"},
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "engine: {loops: %d}\n", o.loops)
+	if o.keeper != "" {
+		fmt.Fprintf(&b, "keeper: %s\n", o.keeper)
+	}
+	fmt.Fprintf(&b, "admin: {listen: \"unix://%s\"}\naccess-log: {to: %q}\ndrain: 5s\nlog: {format: json, flows: none}\n", unixPath("admin"), unixPath("access.log"))
+	fmt.Fprintf(&b, "groups:\n  tcp: {members: [\"tcp://%s\"]}\n  v1: {members: [\"tcp://%s\"], proxy-protocol: v1}\n  v2: {members: [\"tcp://%s\"], proxy-protocol: v2}\n",
+		o.upstream(0), o.upstream(1), o.upstream(2))
+	fmt.Fprintf(&b, "  unix: {members: [\"unix://%s\"]}\n  udp: {members: [\"udp://%s\"]}\n  unixgram: {members: [\"unixgram://%s\"]}\n",
+		unixPath("upstream"), o.upstream(0), unixPath("upstream-gram"))
+	fmt.Fprintln(&b, "listeners:")
+	for _, p := range all {
+		at, to, more := p.network+"://"+p.addr, p.upstream, ""
+		switch {
+		case p.echo:
+			to = `"echo:"`
+		case p.gets > 0:
+			to = fmt.Sprint("v", p.gets)
+		}
+		if p.sends > 0 {
+			more += ", proxy-protocol: {from: 127.0.0.0/8}"
+		}
+		if p.slow {
+			more += ", limits: {bandwidth: 8MiB/s}"
+		}
+		fmt.Fprintf(&b, "  %s: {listen: %q, to: %s%s}\n", p.name, at, to, more)
+	}
+	return all, b.String()
+}
+
+// upstream returns the address of an upstream, by the version of the PROXY header that it gets.
+func (o options) upstream(header int) string { return fmt.Sprintf("%s:%d", o.host, 20900+header) }
+
+// listen starts the upstreams.
+func (o options) listen(w *world) error {
+	for header := range 3 {
+		l, err := net.Listen("tcp", o.upstream(header))
+		if err != nil {
+			return err
+		}
+		w.serve(l, header)
+	}
+	l, err := net.Listen("unix", filepath.Join(o.dir, "upstream"))
+	if err != nil {
+		return err
+	}
+	w.serve(l, 0)
+	udp, err := net.ListenPacket("udp", o.upstream(0))
+	if err != nil {
+		return err
+	}
+	udp.(*net.UDPConn).SetReadBuffer(4 << 20)
+	w.serveDatagrams(udp)
+	gram, err := net.ListenPacket("unixgram", filepath.Join(o.dir, "upstream-gram"))
+	if err != nil {
+		return err
+	}
+	w.serveDatagrams(gram)
+	return nil
+}
+
+// start runs the daemon with a configuration, and returns when it is ready.
+func start(binary, config string, o options) (*daemon, error) {
+	file := filepath.Join(o.dir, "penstock.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		return nil, err
+	}
+	d := &daemon{dir: o.dir, kept: o.keeper != "", done: make(chan struct{})}
+	d.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(o.dir, "admin"))
+	}}
+	d.cmd = exec.Command(binary, "run", "-c", file)
+	log, err := os.Create(filepath.Join(o.dir, "daemon.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	d.cmd.Stderr = log // a file, so that nobody has to read for the daemon to go on
+	d.cmd.Env = append(os.Environ(), "GOTRACEBACK=single")
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	d.pid = d.cmd.Process.Pid
+	go func() { d.err = d.cmd.Wait(); close(d.done) }()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * ms) {
+		if _, err = d.get("/readyz"); err == nil {
+			return d, nil
+		}
+		select {
+		case <-d.done:
+			return nil, fmt.Errorf("the daemon ended at once: %v\n%s", d.err, d.logTail(20))
+		default:
+		}
+		if time.Now().After(end) {
+			d.kill()
+			return nil, fmt.Errorf("the daemon is not ready after %v: %w\n%s", patience, err, d.logTail(20))
+		}
+	}
+}
+
+// get returns the answer of the admin listener.
+func (d *daemon) get(path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := d.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	return b, err
+}
+
+// worker returns the process that carries the traffic: the keeper's youngest child that is alive.
+func (d *daemon) worker() (int, error) {
+	if !d.kept {
+		return d.pid, nil
+	}
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.pid))
+	if err != nil {
+		return 0, err
+	}
+	youngest := 0
+	for _, name := range tasks {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		for _, f := range strings.Fields(string(b)) {
+			if pid, err := strconv.Atoi(f); err == nil && alive(pid) {
+				youngest = max(youngest, pid)
+			}
+		}
+	}
+	if youngest == 0 {
+		return 0, errors.New("the keeper has no worker")
+	}
+	return youngest, nil
+}
+
+// alive reports whether a process runs: it exists, and is not a zombie.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
+}
+
+// killWorker sends a signal to the worker, and returns when it is dead: for SIGSTOP, when the keeper
+// has had enough of it. Every flow is told.
+func (d *daemon) killWorker(w *world, sig syscall.Signal) error {
+	pid, err := d.worker()
+	if err != nil {
+		return err
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	number := w.kills.add(kill{at: time.Now(), how: sig.String()})
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+		return err
+	}
+	if err := waitDead(fd); err != nil {
+		return fmt.Errorf("worker %d, %v: %w", pid, sig, err)
+	}
+	w.died(number, time.Now())
+	return nil
+}
+
+// waitDead waits until the process of a pidfd has ended.
+func waitDead(fd int) error {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000)
+		if n == 1 {
+			return nil
+		}
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+	}
+	return fmt.Errorf("it is alive after %v", patience)
+}
+
+// stop ends the daemon as an operator does, and returns its exit code.
+func (d *daemon) stop() (int, error) {
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-d.done:
+		return d.cmd.ProcessState.ExitCode(), nil
+	case <-time.After(patience):
+		d.kill()
+		return -1, fmt.Errorf("the daemon has not ended %v after SIGTERM", patience)
+	}
+}
+
+// kill ends the daemon and its worker at once.
+func (d *daemon) kill() {
+	worker, err := d.worker()
+	d.cmd.Process.Kill()
+	if err == nil && d.kept {
+		syscall.Kill(worker, syscall.SIGKILL)
+	}
+	<-d.done
+}
+
+// log returns the lines of the daemon's log so far.
+func (d *daemon) log() (lines []logLine) {
+	f, err := os.Open(filepath.Join(d.dir, "daemon.log"))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		line := logLine{msg: in.Text()}
+		if json.Unmarshal(in.Bytes(), &line.attrs) == nil {
+			line.msg, _ = line.attrs["msg"].(string)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// logTail returns the last lines of the daemon's log.
+func (d *daemon) logTail(n int) string {
+	b, _ := os.ReadFile(filepath.Join(d.dir, "daemon.log"))
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,308 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A datagram has a header and bytes of its flow's pattern:
+//
+//	0  magic
+//	8  flow
+//	16 number of the datagram, from 1
+//	24 direction
+//	28 CRC-32 of the bytes before
+const datagramHeader = 32
+
+var datagramMagic = [8]byte{'c', 'h', 'a', 'o', 's', 0xfe, 0, '\n'}
+
+func makeDatagram(b []byte, flow, number uint64, d direction) []byte {
+	copy(b, datagramMagic[:])
+	binary.LittleEndian.PutUint64(b[8:], flow)
+	binary.LittleEndian.PutUint64(b[16:], number)
+	binary.LittleEndian.PutUint32(b[24:], uint32(d))
+	binary.LittleEndian.PutUint32(b[28:], crc32.ChecksumIEEE(b[:28]))
+	fill(b[datagramHeader:], flow, d, int64(number)*2048)
+	return b
+}
+
+var errDatagram = errors.New("wrong datagram")
+
+// readDatagram returns what a datagram says of itself; every byte has been checked.
+func readDatagram(b []byte) (flow, number uint64, d direction, err error) {
+	if len(b) < datagramHeader || [8]byte(b[:8]) != datagramMagic || binary.LittleEndian.Uint32(b[28:]) != crc32.ChecksumIEEE(b[:28]) {
+		return 0, 0, 0, fmt.Errorf("%w: %d bytes: % x", errDatagram, len(b), b[:min(len(b), datagramHeader)])
+	}
+	flow, number = binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	d = direction(binary.LittleEndian.Uint32(b[24:]))
+	var scratch [2048]byte
+	if _, wrong := compare(b[datagramHeader:], scratch[:], flow, d, int64(number)*2048); wrong != nil {
+		return flow, number, d, fmt.Errorf("%w: %d of flow %d, %v: %s", errDatagram, number, flow, d, wrong.text)
+	}
+	return flow, number, d, nil
+}
+
+// datagramFlow is a datagram client and its upstream.
+type datagramFlow struct {
+	id    uint64
+	via   *place
+	start time.Time
+
+	mu      sync.Mutex
+	from    string // the relay's address, as the upstream sees it
+	since   time.Time
+	proven  int64 // the last kill that the flow has survived
+	kill    int64
+	mark    uint64 // the last datagram sent before that kill
+	sent    uint64
+	arrived map[uint64]bool // at the upstream, lately
+
+	answered atomic.Int64
+}
+
+func (f *datagramFlow) String() string {
+	return fmt.Sprintf("datagram flow %d (%s, %v old)", f.id, f.via.name, time.Since(f.start).Round(time.Millisecond))
+}
+
+func (f *datagramFlow) died(number int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kill, f.mark = number, f.sent
+}
+
+// arrive is told of a datagram at the upstream. The same flow must come from the same address always:
+// another one means that the relay has made a new flow of it.
+func (w *world) arrive(f *datagramFlow, number uint64, from string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.arrived[number] {
+		w.tally.count(datagramsDuplicate, 1)
+		w.tally.fault("%v: datagram %d came twice", f, number)
+	}
+	f.arrived[number] = true
+	delete(f.arrived, number-min(number, 1000))
+	switch {
+	case f.from == "":
+		f.from, f.since = from, time.Now()
+	case f.from == from:
+		if f.kill > 0 && number > f.mark {
+			f.proven = f.kill
+		}
+	case w.kills.between(f.start, f.since.Add(w.keepAfter+w.slack), f.proven):
+		w.tally.count(unsettledDatagram, 1)
+		f.from, f.since = from, time.Now()
+	default:
+		w.tally.count(datagramFlowsLost, 1)
+		w.tally.fault("%v: after %v its datagrams come from %s, before from %s; survived kill %d of %d", f, time.Since(f.since).Round(time.Millisecond), from, f.from, f.proven, w.kills.number())
+		f.from, f.since = from, time.Now()
+	}
+}
+
+// serveDatagrams answers every datagram with one of the same length.
+func (w *world) serveDatagrams(conn net.PacketConn) {
+	w.closers = append(w.closers, conn)
+	w.upstreams.Go(func() {
+		b := make([]byte, 2048)
+		for {
+			n, from, err := conn.ReadFrom(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				continue // an ICMP error
+			}
+			id, number, d, err := readDatagram(b[:n])
+			if err != nil || d != up {
+				w.tally.count(datagramsWrong, 1)
+				w.tally.fault("an upstream got from %v: %v, direction %v", from, err, d)
+				continue
+			}
+			v, ok := w.datagrams.Load(id)
+			if !ok {
+				continue // its client has gone
+			}
+			f := v.(*datagramFlow)
+			w.arrive(f, number, from.String())
+			conn.WriteTo(makeDatagram(b[:n], id, number, down), from)
+		}
+	})
+}
+
+func (w *world) makeDatagramFlow(via *place) *datagramFlow {
+	f := &datagramFlow{id: w.nextFlow.Add(1), via: via, start: time.Now(), arrived: make(map[uint64]bool)}
+	w.datagrams.Store(f.id, f)
+	return f
+}
+
+// dialDatagrams returns the socket of a client.
+func (w *world) dialDatagrams(f *datagramFlow) (net.Conn, error) {
+	if f.via.network == "unixgram" {
+		own := &net.UnixAddr{Net: "unixgram", Name: filepath.Join(w.dir, fmt.Sprint("c", f.id))}
+		return net.DialUnix("unixgram", own, &net.UnixAddr{Net: "unixgram", Name: f.via.addr})
+	}
+	return net.Dial(f.via.network, f.via.addr)
+}
+
+// send sends one datagram. An upstream may answer it even before send returns.
+func (w *world) send(f *datagramFlow, conn net.Conn, b []byte) error {
+	f.mu.Lock()
+	f.sent++
+	number := f.sent
+	f.mu.Unlock()
+	conn.SetWriteDeadline(time.Now().Add(patience))
+	_, err := conn.Write(makeDatagram(b, f.id, number, up))
+	return err
+}
+
+// receive waits for a datagram and checks that it is this client's, and new.
+func (w *world) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint64]bool, by time.Duration) (number uint64, ok bool) {
+	conn.SetReadDeadline(time.Now().Add(by))
+	n, err := conn.Read(b)
+	if err != nil {
+		return 0, false
+	}
+	want := down
+	if f.via.echo {
+		want = up
+	}
+	id, number, d, err := readDatagram(b[:n])
+	switch {
+	case err != nil || d != want || id != f.id:
+		w.tally.count(datagramsWrong, 1)
+		w.tally.fault("%v got datagram %d of flow %d, %v: %v", f, number, id, d, err)
+		return 0, false
+	case seen[number]:
+		w.tally.count(datagramsDuplicate, 1)
+		w.tally.fault("%v: the answer %d came twice", f, number)
+		return 0, false
+	}
+	seen[number] = true
+	delete(seen, number-min(number, 1000))
+	if f.via.echo {
+		f.mu.Lock()
+		if f.since.IsZero() {
+			f.since = time.Now()
+		}
+		f.mu.Unlock()
+	}
+	w.tally.count(datagramsAnswered, 1)
+	return number, true
+}
+
+// talkDatagrams plays a datagram client that sends bursts and waits for the answers, until the time is
+// over. Lost datagrams are counted; that nothing more is answered is a fault.
+func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, life time.Duration) {
+	f := w.makeDatagramFlow(via)
+	defer w.datagrams.Delete(f.id)
+	conn, err := w.dialDatagrams(f)
+	if err != nil {
+		w.tally.count(clientsRefused, 1)
+		w.tally.fault("%v: %v", f, err)
+		return
+	}
+	defer conn.Close()
+	if via.network == "unixgram" {
+		defer os.Remove(conn.LocalAddr().String())
+	}
+	r := w.random(f.id, 0)
+	b, seen := make([]byte, 2048), make(map[uint64]bool)
+	stop := f.start.Add(life)
+	last := time.Now()
+	var known int64
+	for !w.stopping.Load() && (life == 0 || time.Now().Before(stop)) {
+		first := f.sent + 1
+		sent := time.Now()
+		for range burst {
+			if err := w.send(f, conn, b[:datagramSize(r, burst)]); err != nil {
+				w.sleep(ms) // as if it were lost on the way
+			}
+		}
+		left := burst
+		for left > 0 {
+			number, ok := w.receive(f, conn, b, seen, 300*ms)
+			if !ok {
+				break
+			}
+			if number >= first {
+				left--
+				known = w.answered(sent, known)
+			}
+			last = time.Now()
+		}
+		w.tally.count(datagramsLost, int64(left))
+		if time.Since(last) > patience {
+			w.tally.count(datagramFlowsLost, 1)
+			w.tally.fault("%v: no answer for %v", f, patience)
+			return
+		}
+		w.sleep(pauseBetween(r, pauses))
+	}
+}
+
+// datagramSize returns the size of the next datagram: any in a conversation, and full ones in a
+// transfer.
+func datagramSize(r *rand.Rand, burst int) int {
+	if burst > 8 {
+		return 1200
+	}
+	return between(r, datagramHeader, 1400)
+}
+
+// newDatagramClient sends one datagram, again until it is answered.
+func (w *world) newDatagramClient(via *place) {
+	f := w.makeDatagramFlow(via)
+	defer w.datagrams.Delete(f.id)
+	conn, err := w.dialDatagrams(f)
+	if err != nil {
+		w.tally.count(clientsRefused, 1)
+		w.tally.fault("%v: %v", f, err)
+		return
+	}
+	defer conn.Close()
+	b, seen := make([]byte, 2048), make(map[uint64]bool)
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		w.send(f, conn, b[:64])
+		if _, ok := w.receive(f, conn, b, seen, 300*ms); ok {
+			w.tally.count(newDatagramClients, 1)
+			return
+		}
+		w.tally.count(datagramsLost, 1)
+	}
+	w.tally.count(clientsRefused, 1)
+	w.tally.fault("%v: no answer for %v", f, patience)
+}
+
+// loadDatagrams starts n clients of each kind at each datagram listener.
+func (w *world) loadDatagrams(n int) {
+	for _, p := range w.places {
+		if p.network != "udp" && p.network != "unixgram" {
+			continue
+		}
+		for range n {
+			w.clients.Go(func() { // requests and replies, all the time
+				w.talkDatagrams(p, 1, [2]time.Duration{0, 20 * ms}, 0)
+			})
+			w.clients.Go(func() { // some, and then a new client
+				for !w.stopping.Load() {
+					w.talkDatagrams(p, 4, [2]time.Duration{0, 100 * ms}, 12*time.Second)
+				}
+			})
+		}
+		if p.network == "udp" {
+			w.clients.Go(func() { // bulk, as a QUIC transfer does
+				w.talkDatagrams(p, 48, [2]time.Duration{0, 5 * ms}, 0)
+			})
+		}
+	}
+}

@@ -1,0 +1,258 @@
+//go:build linux
+
+// Chaos kills the process that carries the traffic, again and again, under a load that knows each of
+// its bytes, and ends with a balance: what was lost, wrong or came twice.
+//
+//	go run ./bench/chaos                             # the load alone, for 30 s
+//	go run ./bench/chaos -kills 1000                 # the worker is killed a thousand times
+//	go run ./bench/chaos -kills 1000 -seed 7         # with the same choices as another run
+//
+// Every byte of a flow is a function of the flow, the direction and the offset, so that a wrong one
+// says whose it is.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/bench/internal/proc"
+)
+
+// settings are those of one run.
+type settings struct {
+	binary    string
+	kills     int
+	every     time.Duration // between two kills, on average
+	duration  time.Duration // of a run without kills
+	flows     int           // of each shape at each listener
+	clients   time.Duration // between two new clients
+	keepAfter time.Duration
+	slack     time.Duration
+	watchdog  time.Duration
+	keeper    bool
+	loops     int
+	seed      uint64
+	keep      bool // keep the files
+	which     func(*shape, *place) bool
+}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.binary, "binary", "", "the daemon; default: it is built")
+	flag.IntVar(&s.kills, "kills", 0, "how often the worker is killed")
+	flag.DurationVar(&s.every, "every", 700*ms, "time between two kills, on average")
+	flag.DurationVar(&s.duration, "duration", 30*time.Second, "how long a run without kills takes")
+	flag.IntVar(&s.flows, "flows", 1, "stream flows of each shape at each listener, and datagram clients of each kind")
+	flag.DurationVar(&s.clients, "clients", 5*ms, "time between two new clients")
+	flag.DurationVar(&s.keepAfter, "keep-after", 200*ms, "the configuration's keep-after")
+	flag.DurationVar(&s.slack, "slack", 2*time.Second, "how much older a flow must be to count as settled")
+	flag.DurationVar(&s.watchdog, "watchdog", 2*time.Second, "the configuration's watchdog")
+	flag.BoolVar(&s.keeper, "keeper", false, "run the daemon with a keeper even if nothing is killed")
+	flag.IntVar(&s.loops, "loops", 2, "event loops")
+	flag.Uint64Var(&s.seed, "seed", rand.Uint64()>>1, "seed of everything random")
+	flag.BoolVar(&s.keep, "keep-files", false, "keep the folder with log, records and configuration")
+	flag.DurationVar(&patience, "patience", patience, "how long a flow may stand still")
+	flag.Parse()
+	good, err := s.run(os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+	if !good {
+		os.Exit(1)
+	}
+}
+
+// drainedLate is the daemon's exit code if flows were open at the end of the drain: datagram flows are,
+// which end only when they have been idle for long.
+const drainedLate = 3
+
+// build makes the daemon.
+func build(to string, flags ...string) error {
+	args := append(append([]string{"build", "-buildvcs=false", "-o", to}, flags...), "github.com/penstock/penstock/cmd/penstock")
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build penstock: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// run runs the load, and reports whether the balance is good.
+func (s settings) run(out io.Writer) (good bool, err error) {
+	fmt.Fprintf(out, "seed %d\n", s.seed)
+	if _, err := proc.RaiseFiles(100_000); err != nil {
+		return false, err
+	}
+	dir, err := os.MkdirTemp("", "penstock-chaos-")
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if s.keep || !good {
+			fmt.Fprintln(out, "files:", dir)
+		} else {
+			os.RemoveAll(dir)
+		}
+	}()
+	if s.binary == "" {
+		s.binary = filepath.Join(dir, "penstock")
+		if err := build(s.binary); err != nil {
+			return false, err
+		}
+	}
+	sockets := filepath.Join(dir, "clients")
+	if err := os.Mkdir(sockets, 0o755); err != nil {
+		return false, err
+	}
+	r := rand.New(rand.NewPCG(s.seed, 1))
+	// An address of 127.0.0.0/8 that nobody else has; the choice depends on the process, not on the seed.
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
+	o := options{dir: dir, host: host, loops: s.loops}
+	if s.kills > 0 || s.keeper {
+		o.keeper = s.keeperConfig()
+	}
+	w := newWorld(s.seed, out, sockets)
+	w.keepAfter, w.slack = s.keepAfter, s.slack
+	var config string
+	w.places, config = o.places()
+	if err := o.listen(w); err != nil {
+		return false, err
+	}
+	defer w.closeUpstreams()
+	d, err := start(s.binary, config, o)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		select {
+		case <-d.done:
+		default:
+			d.kill()
+		}
+	}()
+	scraper := watch(w, d)
+	w.load(s.flows, s.which)
+	w.loadDatagrams(s.flows)
+	w.newClients(s.clients)
+	if err := s.chaos(w, d, r); err != nil {
+		w.tally.count(otherFaults, 1)
+		w.tally.fault("%v\nlast lines of the log:\n%s", err, d.logTail(10))
+	}
+	if err := w.finish(); err != nil {
+		w.tally.count(flowsLost, 1)
+		w.tally.fault("%v", err)
+	}
+	if err := scraper.balance(); err != nil {
+		w.tally.count(otherFaults, 1)
+		w.tally.fault("metrics: %v", err)
+	}
+	code, err := d.stop()
+	if err != nil || code != 0 && code != drainedLate {
+		w.tally.count(otherFaults, 1)
+		w.tally.fault("the daemon ended with code %d: %v", code, err)
+	}
+	if err := w.checkRecords(dir); err != nil {
+		return false, err
+	}
+	s.printKills(w, d, scraper)
+	w.tally.print()
+	good = w.tally.good()
+	fmt.Fprintf(out, "\n%s, seed %d\n", map[bool]string{true: "all is well", false: "FAULTS"}[good], s.seed)
+	return good, nil
+}
+
+// keeperConfig returns the value of the key keeper.
+func (s settings) keeperConfig() string {
+	return fmt.Sprintf("{keep-after: %v, watchdog: %v}", s.keepAfter, s.watchdog)
+}
+
+// deaths are the ways in which a worker dies, the more frequent ones several times.
+var deaths = []syscall.Signal{
+	syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL,
+	syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL,
+	syscall.SIGSEGV, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGABRT, syscall.SIGSTOP,
+}
+
+// chaos kills the worker as often as asked, or waits.
+func (s settings) chaos(w *world, d *daemon, r *rand.Rand) error {
+	begin := time.Now()
+	progress := time.Now()
+	show := func(done int) {
+		if time.Since(progress) >= 10*time.Second {
+			progress = time.Now()
+			fmt.Fprintf(w.tally.out, "%6v  %d kills, %d flows open, %d made, %d outlived a kill, %.1f GB, faults: %v\n", time.Since(begin).Round(time.Second), done, w.open.Load(),
+				w.tally.get(flowsMade), w.tally.get(flowsKept), float64(w.tally.get(bytesMoved))/1e9, !w.tally.good())
+		}
+	}
+	ended := func() error {
+		select {
+		case <-d.done:
+			return fmt.Errorf("the daemon ended: %v", d.err)
+		default:
+			return nil
+		}
+	}
+	if s.kills == 0 {
+		for time.Since(begin) < s.duration {
+			time.Sleep(100 * ms)
+			if err := ended(); err != nil {
+				return err
+			}
+			show(0)
+		}
+		return nil
+	}
+	time.Sleep(s.keepAfter + s.slack)
+	for i := range s.kills {
+		pause := time.Duration(r.Int64N(int64(2*s.every) + 1))
+		if r.IntN(8) == 0 {
+			pause /= 20 // while the next worker starts
+		}
+		time.Sleep(pause)
+		if err := s.killOne(w, d, deaths[r.IntN(len(deaths))]); err != nil {
+			if e := ended(); e != nil {
+				return e
+			}
+			return err
+		}
+		show(i + 1)
+	}
+	time.Sleep(2 * time.Second)
+	return ended()
+}
+
+// killOne kills the worker once there is one.
+func (s settings) killOne(w *world, d *daemon, sig syscall.Signal) (err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(ms) {
+		if err = d.killWorker(w, sig); err == nil {
+			return nil
+		}
+		select {
+		case <-d.done:
+			return err
+		default:
+		}
+	}
+	return err
+}
+
+// printKills tells how often the worker died, and in what way.
+func (s settings) printKills(w *world, d *daemon, t *watcher) {
+	how := make(map[string]int)
+	for _, k := range w.kills.all {
+		how[k.how]++
+	}
+	fmt.Fprintf(w.tally.out, "\n%d kills:", len(w.kills.all))
+	for _, sig := range []string{"killed", "segmentation fault", "aborted", "stopped (signal)", "upgrade"} {
+		if how[sig] > 0 {
+			fmt.Fprintf(w.tally.out, " %s %d", sig, how[sig])
+		}
+	}
+	fmt.Fprintf(w.tally.out, "\n%d scrapes, %d while there was no worker\n", t.scrapes, t.failed)
+}

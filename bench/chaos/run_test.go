@@ -1,0 +1,40 @@
+//go:build linux
+
+package main
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// TestWithoutKills runs the load through the daemon, and nothing happens to it.
+func TestWithoutKills(t *testing.T) {
+	runSettings(t, settings{duration: 3 * time.Second})
+}
+
+// runSettings runs the program with the daemon of this checkout, which has the race detector if the test
+// has, and fails if the balance is not good.
+func runSettings(t *testing.T, s settings) string {
+	t.Helper()
+	s.binary = filepath.Join(t.TempDir(), "penstock")
+	var flags []string
+	if testnet.RaceEnabled {
+		flags = append(flags, "-race")
+	}
+	if err := build(s.binary, flags...); err != nil {
+		t.Fatal(err)
+	}
+	s.flows, s.loops, s.clients = 1, 2, 10*ms
+	var out output
+	good, err := s.run(&out)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if !good {
+		t.Errorf("the balance is not good:\n%s", out.String())
+	}
+	return out.String()
+}

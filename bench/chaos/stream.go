@@ -1,0 +1,329 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// prefaceSize is the length of what a client says first: a magic number and the number of its flow.
+const prefaceSize = 16
+
+var magic = [8]byte{'c', 'h', 'a', 'o', 's', 0xff, 0, '\n'}
+
+// patience is how long a flow may not move, though it should.
+var patience = 60 * time.Second
+
+// pieces are buffers for one read or write, and for what it should be.
+var pieces = sync.Pool{New: func() any { return new([2][128 * kib]byte) }}
+
+// stream is one end of a flow: the socket of its client or of its upstream.
+type stream struct {
+	w    *world
+	f    *flow
+	side int // 0: the client, 1: the upstream
+	conn net.Conn
+	own  direction // what it writes
+	come direction // what it reads
+
+	mu    sync.Mutex
+	worst verdict // the worst of both halves
+	rand  *rand.Rand
+}
+
+func (w *world) stream(f *flow, side int, conn net.Conn) *stream {
+	s := &stream{w: w, f: f, side: side, conn: conn, own: up, come: down, rand: w.random(f.id, uint64(side))}
+	if side == 1 {
+		s.own, s.come = down, up
+	}
+	if f.via.echo {
+		s.come = up
+	}
+	return s
+}
+
+func (s *stream) plan() plan {
+	if s.side == 0 {
+		return s.f.shape.client
+	}
+	return s.f.shape.upstream
+}
+
+// run writes and reads until both directions have ended, closes the socket, and reports whether all
+// went well.
+func (s *stream) run() bool {
+	if p := s.plan(); p.readPauses[1] > 0 {
+		if b, ok := s.conn.(interface{ SetReadBuffer(int) error }); ok {
+			b.SetReadBuffer(32 * kib)
+		}
+	}
+	if s.f.shape.reset && int(s.f.id%2) == s.side {
+		stop := time.AfterFunc(time.Until(s.f.stop), s.reset)
+		defer stop.Stop()
+	}
+	if s.f.shape.talk {
+		s.talk()
+	} else {
+		reader := rand.New(rand.NewPCG(s.rand.Uint64(), 0))
+		var both sync.WaitGroup
+		both.Go(s.write)
+		both.Go(func() { s.read(reader) })
+		both.Wait()
+	}
+	s.conn.Close()
+	return s.worst == endGood
+}
+
+// reset resets the connection.
+func (s *stream) reset() {
+	s.f.resetBy.CompareAndSwap(0, int32(s.side)+1)
+	if c, ok := s.conn.(*net.TCPConn); ok {
+		c.SetLinger(0)
+	}
+	s.conn.Close()
+}
+
+// over is told how a half ended.
+func (s *stream) over(e verdict) {
+	s.mu.Lock()
+	s.worst = max(s.worst, e)
+	s.mu.Unlock()
+	if e != endGood {
+		if e == endFault {
+			s.reset() // the other end need not wait
+		}
+		s.conn.Close() // wakes the other half
+	}
+}
+
+// late reports whether the part of the flow's life is over.
+func (s *stream) late(part float64) bool {
+	if s.w.stopping.Load() {
+		return true
+	}
+	stop := s.f.stop
+	if part > 0 {
+		stop = s.f.start.Add(time.Duration(part * float64(stop.Sub(s.f.start))))
+	}
+	return time.Now().After(stop)
+}
+
+// write writes until the time is over, and then ends its direction.
+func (s *stream) write() {
+	p := s.plan()
+	for i := 1; !p.quiet; i++ {
+		if !s.put(between(s.rand, p.sizes[0], p.sizes[1])) {
+			return
+		}
+		if s.late(p.early) {
+			break
+		}
+		if i%p.burst == 0 {
+			s.w.sleep(pauseBetween(s.rand, p.pauses))
+		}
+	}
+	for p.quiet && !s.late(0) {
+		s.w.sleep(min(time.Until(s.f.stop), time.Second))
+	}
+	s.finish()
+}
+
+// put writes n bytes, and reports whether it could.
+func (s *stream) put(n int) bool {
+	c := &s.f.directions[s.own]
+	b := pieces.Get().(*[2][128 * kib]byte)
+	defer pieces.Put(b)
+	at := c.written.Load()
+	fill(b[0][:n], s.f.id, s.own, at)
+	c.written.Add(int64(n))
+	s.conn.SetWriteDeadline(time.Now().Add(patience))
+	if m, err := s.conn.Write(b[0][:n]); err != nil {
+		s.over(s.w.close(s.f, s.side, s.own, at+int64(m), err))
+		return false
+	}
+	return true
+}
+
+// finish ends the direction that this end writes. A flow that is to be reset does not end otherwise.
+func (s *stream) finish() {
+	if s.f.shape.reset && !s.w.stopping.Load() {
+		return
+	}
+	c := &s.f.directions[s.own]
+	c.total.Store(c.written.Load())
+	if err := s.conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		s.over(s.w.close(s.f, s.side, s.own, c.written.Load(), err))
+	}
+}
+
+// read reads to the end, and compares.
+func (s *stream) read(r *rand.Rand) {
+	p := s.plan()
+	b := pieces.Get().(*[2][128 * kib]byte)
+	defer pieces.Put(b)
+	c := &s.f.directions[s.come]
+	for {
+		most := len(b[0])
+		slow := p.readPauses[1] > 0 && c.total.Load() < 0 && !s.w.stopping.Load()
+		if slow {
+			most = between(r, p.readSizes[0], p.readSizes[1])
+		}
+		n, err := s.conn.Read(s.deadline(b[0][:most]))
+		if n > 0 && !s.check(b[0][:n], b) {
+			return
+		}
+		if err != nil {
+			s.over(s.w.close(s.f, s.side, s.come, c.read.Load(), err))
+			return
+		}
+		if slow {
+			s.w.sleep(pauseBetween(r, p.readPauses))
+		}
+	}
+}
+
+// deadline sets the deadline of a read, and returns p.
+func (s *stream) deadline(p []byte) []byte {
+	by := time.Now()
+	other := s.f.shape.client
+	if s.side == 0 {
+		other = s.f.shape.upstream
+	}
+	if s.f.stop.After(by) && (other.quiet || other.early > 0 || s.f.shape.elder && s.f.via.echo) {
+		by = s.f.stop // nothing need come before
+	}
+	s.conn.SetReadDeadline(by.Add(patience))
+	return p
+}
+
+// check compares what has been read. If a byte is wrong it reads on for a moment, so that the bytes can
+// say whose they are.
+func (s *stream) check(p []byte, b *[2][128 * kib]byte) bool {
+	c := &s.f.directions[s.come]
+	at := c.read.Load()
+	good, wrong := compare(p, b[1][:], s.f.id, s.come, at)
+	if good > 0 {
+		if s.f.relaying.Load() == 0 {
+			s.f.relaying.Store(time.Now().UnixNano())
+		}
+		s.f.moved(s.come, good)
+		s.w.tally.count(bytesMoved, int64(good))
+	}
+	if wrong == nil {
+		return true
+	}
+	if len(p)-good < 24 && len(p)+24 <= len(b[0]) {
+		s.conn.SetReadDeadline(time.Now().Add(time.Second))
+		n, _ := io.ReadAtLeast(s.conn, b[0][len(p):], 24)
+		_, wrong = compare(b[0][:len(p)+n], b[1][:], s.f.id, s.come, at)
+	}
+	switch {
+	case wrong.lost > 0:
+		s.w.tally.count(bytesMissing, wrong.lost)
+	case wrong.duplicate > 0:
+		s.w.tally.count(bytesDuplicate, wrong.duplicate)
+	default:
+		s.w.tally.count(bytesWrong, int64(len(p)-good))
+	}
+	s.w.tally.fault("%v: %v, offset %d, side %d: %s", s.f, s.come, wrong.offset, s.side, wrong.text)
+	s.over(endFault)
+	return false
+}
+
+// talk sends messages and waits for answers of the same length, or answers.
+func (s *stream) talk() {
+	p := s.f.shape.client
+	sizes := s.w.random(s.f.id, 7) // the same at both ends
+	var seen int64
+	for i := 1; ; i++ {
+		n := between(sizes, p.sizes[0], p.sizes[1])
+		if s.side == 0 && s.late(0) {
+			break
+		}
+		sent := time.Now()
+		if s.side == 0 && !s.put(n) {
+			return
+		}
+		if ok, ended := s.exactly(n); !ok {
+			return
+		} else if ended {
+			break
+		}
+		if s.side == 1 && !s.put(n) {
+			return
+		}
+		if s.side == 1 {
+			continue
+		}
+		s.w.tally.count(pings, 1)
+		seen = s.w.answered(sent, seen)
+		if p.burst > 0 {
+			s.w.sleep(pauseBetween(s.rand, p.pauses))
+		}
+	}
+	s.finish()
+	if s.side == 0 {
+		s.read(s.rand)
+	}
+}
+
+// exactly reads n bytes, or, at an upstream and in front of a message, the end of the stream.
+func (s *stream) exactly(n int) (ok, ended bool) {
+	b := pieces.Get().(*[2][128 * kib]byte)
+	defer pieces.Put(b)
+	for left := n; left > 0; {
+		m, err := s.conn.Read(s.deadline(b[0][:left]))
+		if m > 0 && !s.check(b[0][:m], b) {
+			return false, false
+		}
+		left -= m
+		if err == nil {
+			continue
+		}
+		at := s.f.directions[s.come].read.Load()
+		e := s.w.close(s.f, s.side, s.come, at, err)
+		s.over(e)
+		return e == endGood && s.side == 1, true
+	}
+	return true, false
+}
+
+// answered is told of an answer to what was sent at a time, and returns the number of the last kill
+// that the client knows of. An answer to what was sent after the kill ends the client's pause.
+func (w *world) answered(sent time.Time, seen int64) int64 {
+	one, number := w.kills.last()
+	if number == seen || one.dead.IsZero() || sent.Before(one.at) {
+		return seen
+	}
+	pause := time.Since(one.at)
+	w.tally.pause(pause)
+	if w.firstAnswer.Swap(number) < number {
+		w.tally.firstPause(pause)
+	}
+	return number
+}
+
+// preface returns what a flow's client says first.
+func (f *flow) preface() []byte {
+	return binary.LittleEndian.AppendUint64(magic[:], f.id)
+}
+
+var errPreface = errors.New("not a preface")
+
+// readPreface returns the number of the flow.
+func readPreface(r io.Reader) (uint64, error) {
+	var b [prefaceSize]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return 0, err
+	}
+	if [8]byte(b[:8]) != magic {
+		return 0, errPreface
+	}
+	return binary.LittleEndian.Uint64(b[8:]), nil
+}

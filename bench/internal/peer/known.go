@@ -70,7 +70,9 @@ defaults
 	}
 }
 
-var streamModule = sync.OnceValues(func() (string, error) { return findStreamModule("nginx") })
+// StreamModule returns the line that loads the stream module of the installed nginx, which is empty if
+// the module is built in, or an error if nginx does not have it.
+var StreamModule = sync.OnceValues(func() (string, error) { return findStreamModule("nginx") })
 
 // findStreamModule returns the line that loads nginx's stream module, which is empty if the module
 // is built in, or an error if the module is missing.
@@ -123,11 +125,11 @@ stream {
 		UDP:  true,
 		Ask:  []string{"nginx", "-v"},
 		complete: func() error {
-			_, err := streamModule()
+			_, err := StreamModule()
 			return err
 		},
 		plan: func(s Setup) Plan {
-			module, _ := streamModule() // without it the peer counts as not installed
+			module, _ := StreamModule() // without it the peer counts as not installed
 			file := filepath.Join(s.Dir, "nginx.conf")
 			options, replies := " backlog=4096", ""
 			if s.UDP {

@@ -1,0 +1,86 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary act as the child that a round is run in.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "round" {
+		main()
+		return
+	}
+	var err error
+	if folder, err = os.MkdirTemp("", "outlive-test-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+// run runs events in rounds too short to mean anything.
+func run(t *testing.T, relay, events string) string {
+	b := &bench{TCP: 10, UDP: 5, New: 20 * time.Millisecond, Settle: 300 * time.Millisecond, Watch: 700 * time.Millisecond, Deadline: 300 * time.Millisecond}
+	b.Penstock = build(t)
+	var out bytes.Buffer
+	// Only root may create namespaces.
+	if err := b.run(&out, strings.Split(relay, ","), strings.Split(events, ","), 1, os.Geteuid() != 0); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	return out.String()
+}
+
+// Without a keeper a crash ends every flow, and the count says so.
+func TestCrashAlone(t *testing.T) {
+	t.Parallel()
+	out := run(t, "penstock-alone", "crash")
+	if !strings.Contains(out, "\t10 tcp-flows\t0 tcp-alive\t") || !strings.Contains(out, "\t5 udp-flows\t0 udp-alive\t") || !strings.Contains(out, "\t2 starts\t") {
+		t.Error(out)
+	}
+}
+
+// Each peer goes through everything that it has.
+func TestPeers(t *testing.T) {
+	for _, name := range []string{"haproxy", "nginx"} {
+		r, _ := find(relays, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := r.missing(nil); err != nil {
+				t.Skip(err)
+			}
+			out := run(t, name, "crash,upgrade,upgrade-deadline,ten")
+			for event, want := range map[string]string{"crash": "0 tcp-alive", "upgrade": "10 tcp-alive"} {
+				if !strings.Contains(out, "event="+event+"/relay="+name+"\t1\t10 tcp-flows\t"+want+"\t") {
+					t.Errorf("%s: want %s\n%s", event, want, out)
+				}
+			}
+		})
+	}
+}
+
+// build builds the daemon, once for all tests.
+func build(t *testing.T) string {
+	t.Helper()
+	text, err := built()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return filepath.Join(folder, "penstock")
+}
+
+var (
+	folder string
+	built  = sync.OnceValues(func() ([]byte, error) {
+		return exec.Command("go", "build", "-o", filepath.Join(folder, "penstock"), "github.com/penstock/penstock/cmd/penstock").CombinedOutput()
+	})
+)

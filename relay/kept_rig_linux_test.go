@@ -83,16 +83,18 @@ func (k *keptTable) closeAll(fds []int) {
 	}
 }
 
-// count returns how much of a kind is held.
-func (k *keptTable) count(kind holdKind) (n int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for key := range k.m {
-		if kindOf(key) == kind {
-			n++
+// expect waits until n of a kind are held: what the child says comes by another way than its answers.
+func (k *keptTable) expect(kind holdKind, n int) {
+	k.t.Helper()
+	held := 0
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if held = len(k.heldOf(kind)); held == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			k.t.Fatalf("%d of kind %d are held, want %d", held, kind, n)
 		}
 	}
-	return n
 }
 
 // A message is: what ('h' hold, 'd' drop), key, label.

@@ -48,9 +48,7 @@ func TestQueuedClientsOutliveProcess(t *testing.T) {
 				if network != "unix" && loops[1] > want {
 					want = loops[1]
 				}
-				if n := k.count(holdListener); n != want {
-					t.Errorf("%d sockets are held, want %d", n, want)
-				}
+				k.expect(holdListener, want)
 			})
 		}
 	}
@@ -75,18 +73,16 @@ func TestClosedListenerIsNotHeld(t *testing.T) {
 	o := keptOrder{Listen: []string{keptPlace(t, "tcp4"), keptPlace(t, "unix"), keptPlace(t, "udp4"), keptPlace(t, "unixgram")}, Upstream: "echo:"}
 	p := k.start(o)
 	o.Listen = p.urls()
-	if n := k.count(holdListener); n != 2+1+2+1 {
-		t.Errorf("%d sockets are held", n)
-	}
+	k.expect(holdListener, 2+1+2+1)
 	p.kill()
 	o.Listen = o.Listen[:1]
 	p = k.start(o)
-	eventually(t, "what nobody asks for is dropped", func() bool { return k.count(holdListener) == 2 })
+	k.expect(holdListener, 2)
 	if labels := k.labels(holdListener); len(labels) != 1 || labels[0] != o.Listen[0] {
 		t.Errorf("held: %v", labels)
 	}
 	p.ask("close")
-	eventually(t, "a closed listener is dropped", func() bool { return k.count(holdListener) == 0 })
+	k.expect(holdListener, 0)
 	if c, err := net.DialTimeout("tcp", toNet(p.addrs[0]).String(), patience); err == nil {
 		c.Close()
 		t.Error("somebody still listens")
@@ -108,6 +104,7 @@ func TestOptionsOfHeldListener(t *testing.T) {
 		p.kill()
 		o.Socket = next
 		p = k.start(o)
+		k.expect(holdListener, 2)
 		for _, x := range k.heldOf(holdListener) {
 			tcp := x.Label[:3] == "tcp"
 			got, ok := (&Listener{addr: p.addrs[0]}).optionsOf(x.FDs[0], &next)
@@ -118,9 +115,6 @@ func TestOptionsOfHeldListener(t *testing.T) {
 			if !ok || got != next {
 				t.Errorf("%s has %+v, want %+v", x.Label, got, next)
 			}
-		}
-		if n := k.count(holdListener); n != 2 {
-			t.Errorf("%d sockets are held", n)
 		}
 	}
 }

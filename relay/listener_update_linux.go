@@ -39,7 +39,7 @@ func (l *Listener) Update(cfg ListenConfig) error {
 		return fmt.Errorf("relay: update %s: %w", l.addr, err)
 	}
 	l.cfg.Store(next)
-	if l.paused && !next.Paused && !e.awaitsRestore {
+	if l.paused && !next.Paused {
 		l.paused = false
 		l.start()
 	}
@@ -51,10 +51,7 @@ func (l *Listener) unchangeable(next, old *ListenConfig) error {
 	if next.Paused && !l.paused {
 		return errors.New("a listener that accepts cannot be paused: Paused is for the start")
 	}
-	return l.unchangeableOption(&next.Socket, &old.Socket)
-}
-
-func (l *Listener) unchangeableOption(o, was *SocketOptions) error {
+	o, was := &next.Socket, &old.Socket
 	for i := range socketOptions {
 		opt := &socketOptions[i]
 		if opt.unchangeable != nil && slices.Contains(opt.on, l.addr.Network) && opt.differs(o, was) && opt.unchangeable(o, was) {
@@ -72,7 +69,7 @@ func (l *Listener) change(next, old *ListenConfig) error {
 		}
 	}
 	for _, p := range l.sockets() {
-		if err := l.setOptions(p.socket().fd, &next.Socket, &old.Socket); err != nil {
+		if err := l.setOptions(p.socket(), &next.Socket, &old.Socket); err != nil {
 			return err
 		}
 		if err := p.change(next, old); err != nil {

@@ -47,6 +47,7 @@ var table = []rule{
 	}},
 	{pkg: "internal/sys", code: edges{
 		"golang.org/x/sys/unix": "constants and structures of the kernel's ABI",
+		"golang.org/x/sys/cpu":  "the machine's byte order, as a constant",
 	}},
 	{pkg: "internal/feature", code: edges{
 		"internal/sys": "probes are system calls",

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // The sizes and limits of version 1.
@@ -107,7 +109,7 @@ func (h *header) words() []*uint64 {
 func (h *header) write(b []byte) {
 	h.order = uint64(binary.NativeEndian.Uint32([]byte{0x0d, 0x0c, 0x0b, 0x0a}))
 	for i, w := range h.words() {
-		binary.LittleEndian.PutUint64(b[8+8*i:], *w)
+		sys.Store64(b[8+8*i:], *w)
 	}
 	copy(b, magic)
 }
@@ -119,7 +121,7 @@ func readHeader(b []byte, size int64) (h header, err error) {
 		return h, fmt.Errorf("%w: no magic number", ErrInvalid)
 	}
 	for i, w := range h.words() {
-		*w = binary.LittleEndian.Uint64(b[8+8*i:])
+		*w = sys.Load64(b[8+8*i:])
 	}
 	switch {
 	case h.version != Version:

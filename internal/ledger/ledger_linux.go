@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
@@ -163,8 +162,8 @@ func (l *Ledger) All() iter.Seq2[uint32, Record] {
 	}
 }
 
-func (l *Ledger) word(at int) uint64       { return binary.LittleEndian.Uint64(l.mem[at:]) }
-func (l *Ledger) setWord(at int, v uint64) { binary.LittleEndian.PutUint64(l.mem[at:], v) }
+func (l *Ledger) word(at int) uint64       { return sys.Load64(l.mem[at:]) }
+func (l *Ledger) setWord(at int, v uint64) { sys.Store64(l.mem[at:], v) }
 
 // Reserve marks the blocks that a record names as used, so that [Arena.Get] does not give them away. The
 // records of a ledger that was opened must all be reserved before the first Get. It reports false, and

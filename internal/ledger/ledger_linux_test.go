@@ -4,10 +4,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
-	"github.com/penstock/penstock/internal/testnet"
 )
-
-func TestMain(m *testing.M) { testnet.Main(m) }
 
 // small returns a ledger that is closed at the end of the test.
 func small(t testing.TB) *Ledger {

@@ -1,6 +1,6 @@
 package ledger
 
-import "encoding/binary"
+import "github.com/penstock/penstock/internal/sys"
 
 // Record is what a ledger knows of one flow. Its methods read and write single fields; each is one load or
 // one store. The meaning of kinds, flags, causes and states is that of the package that relays.
@@ -28,8 +28,8 @@ const (
 
 // The common fields.
 
-func (r Record) Generation() uint32     { return binary.LittleEndian.Uint32(r.p[0:]) }
-func (r Record) SetGeneration(v uint32) { binary.LittleEndian.PutUint32(r.p[0:], v) }
+func (r Record) Generation() uint32     { return sys.Load32(r.p[0:]) }
+func (r Record) SetGeneration(v uint32) { sys.Store32(r.p[0:], v) }
 func (r Record) Kind() uint8            { return r.p[4] }
 func (r Record) SetKind(v uint8)        { r.p[4] = v }
 func (r Record) Cause() uint8           { return r.p[5] }
@@ -38,34 +38,34 @@ func (r Record) Crashes() uint8         { return r.p[6] }
 func (r Record) SetCrashes(v uint8)     { r.p[6] = v }
 func (r Record) State() uint8           { return r.p[7] }
 func (r Record) SetState(v uint8)       { r.p[7] = v }
-func (r Record) Flags() uint32          { return binary.LittleEndian.Uint32(r.p[8:]) }
-func (r Record) SetFlags(v uint32)      { binary.LittleEndian.PutUint32(r.p[8:], v) }
-func (r Record) Listener() uint32       { return binary.LittleEndian.Uint32(r.p[12:]) } // a string
-func (r Record) SetListener(ref uint32) { binary.LittleEndian.PutUint32(r.p[12:], ref) }
-func (r Record) Start() int64           { return int64(binary.LittleEndian.Uint64(r.p[16:])) }
-func (r Record) SetStart(v int64)       { binary.LittleEndian.PutUint64(r.p[16:], uint64(v)) }
-func (r Record) Connect() int64         { return int64(binary.LittleEndian.Uint64(r.p[24:])) }
-func (r Record) SetConnect(v int64)     { binary.LittleEndian.PutUint64(r.p[24:], uint64(v)) }
-func (r Record) FirstByte() int64       { return int64(binary.LittleEndian.Uint64(r.p[32:])) }
-func (r Record) SetFirstByte(v int64)   { binary.LittleEndian.PutUint64(r.p[32:], uint64(v)) }
-func (r Record) Queued() int64          { return int64(binary.LittleEndian.Uint64(r.p[40:])) }
-func (r Record) SetQueued(v int64)      { binary.LittleEndian.PutUint64(r.p[40:], uint64(v)) }
+func (r Record) Flags() uint32          { return sys.Load32(r.p[8:]) }
+func (r Record) SetFlags(v uint32)      { sys.Store32(r.p[8:], v) }
+func (r Record) Listener() uint32       { return sys.Load32(r.p[12:]) } // a string
+func (r Record) SetListener(ref uint32) { sys.Store32(r.p[12:], ref) }
+func (r Record) Start() int64           { return int64(sys.Load64(r.p[16:])) }
+func (r Record) SetStart(v int64)       { sys.Store64(r.p[16:], uint64(v)) }
+func (r Record) Connect() int64         { return int64(sys.Load64(r.p[24:])) }
+func (r Record) SetConnect(v int64)     { sys.Store64(r.p[24:], uint64(v)) }
+func (r Record) FirstByte() int64       { return int64(sys.Load64(r.p[32:])) }
+func (r Record) SetFirstByte(v int64)   { sys.Store64(r.p[32:], uint64(v)) }
+func (r Record) Queued() int64          { return int64(sys.Load64(r.p[40:])) }
+func (r Record) SetQueued(v int64)      { sys.Store64(r.p[40:], uint64(v)) }
 
 // The blob's block and length are one word, so that they change together: 16 bits of length (the upper
 // ones are Errno's), and 32 of reference would cross it, so the word at 48 has them and nothing else.
 func (r Record) blob() (ref uint32, n int) {
-	w := binary.LittleEndian.Uint64(r.p[48:])
+	w := sys.Load64(r.p[48:])
 	return uint32(w), int(w >> 32 & 0xffff)
 }
 
 func (r Record) setBlob(ref uint32, n int) {
-	w := binary.LittleEndian.Uint64(r.p[48:])
-	binary.LittleEndian.PutUint64(r.p[48:], w&(0xffff<<48)|uint64(n)<<32|uint64(ref))
+	w := sys.Load64(r.p[48:])
+	sys.Store64(r.p[48:], w&(0xffff<<48)|uint64(n)<<32|uint64(ref))
 }
 
 // Errno is the error that the flow has failed with.
-func (r Record) Errno() uint16     { return binary.LittleEndian.Uint16(r.p[54:]) }
-func (r Record) SetErrno(v uint16) { binary.LittleEndian.PutUint16(r.p[54:], v) }
+func (r Record) Errno() uint16     { return sys.Load16(r.p[54:]) }
+func (r Record) SetErrno(v uint16) { sys.Store16(r.p[54:], v) }
 
 // BlobBlock returns the block with the bytes that belong to the record, for [Arena.Reserve]; a ref of 0
 // means that there is none.
@@ -77,35 +77,35 @@ func (r Record) Half(i int) Half { return Half{(*[halfSize]byte)(r.p[halvesAt+(i
 // Half is one direction of a stream.
 type Half struct{ p *[halfSize]byte }
 
-func (h Half) In() int64          { return int64(binary.LittleEndian.Uint64(h.p[0:])) }
-func (h Half) SetIn(v int64)      { binary.LittleEndian.PutUint64(h.p[0:], uint64(v)) }
-func (h Half) Out() int64         { return int64(binary.LittleEndian.Uint64(h.p[8:])) }
-func (h Half) SetOut(v int64)     { binary.LittleEndian.PutUint64(h.p[8:], uint64(v)) }
-func (h Half) Spliced() int64     { return int64(binary.LittleEndian.Uint64(h.p[16:])) }
-func (h Half) SetSpliced(v int64) { binary.LittleEndian.PutUint64(h.p[16:], uint64(v)) }
-func (h Half) InBase() int32      { return int32(binary.LittleEndian.Uint32(h.p[24:])) }
-func (h Half) SetInBase(v int32)  { binary.LittleEndian.PutUint32(h.p[24:], uint32(v)) }
-func (h Half) OutBase() int32     { return int32(binary.LittleEndian.Uint32(h.p[28:])) }
-func (h Half) SetOutBase(v int32) { binary.LittleEndian.PutUint32(h.p[28:], uint32(v)) }
-func (h Half) Pipe() uint32       { return binary.LittleEndian.Uint32(h.p[32:]) } // its number and 1; 0: none
-func (h Half) SetPipe(v uint32)   { binary.LittleEndian.PutUint32(h.p[32:], v) }
-func (h Half) Offset() uint32     { return binary.LittleEndian.Uint32(h.p[36:]) } // bytes of the block that are delivered
-func (h Half) SetOffset(v uint32) { binary.LittleEndian.PutUint32(h.p[36:], v) }
-func (h Half) Own() uint32        { return binary.LittleEndian.Uint32(h.p[48:]) } // bytes held that are not the source's
-func (h Half) SetOwn(v uint32)    { binary.LittleEndian.PutUint32(h.p[48:], v) }
-func (h Half) Aux() uint32        { return binary.LittleEndian.Uint32(h.p[52:]) } // spare
-func (h Half) SetAux(v uint32)    { binary.LittleEndian.PutUint32(h.p[52:], v) }
+func (h Half) In() int64          { return int64(sys.Load64(h.p[0:])) }
+func (h Half) SetIn(v int64)      { sys.Store64(h.p[0:], uint64(v)) }
+func (h Half) Out() int64         { return int64(sys.Load64(h.p[8:])) }
+func (h Half) SetOut(v int64)     { sys.Store64(h.p[8:], uint64(v)) }
+func (h Half) Spliced() int64     { return int64(sys.Load64(h.p[16:])) }
+func (h Half) SetSpliced(v int64) { sys.Store64(h.p[16:], uint64(v)) }
+func (h Half) InBase() int32      { return int32(sys.Load32(h.p[24:])) }
+func (h Half) SetInBase(v int32)  { sys.Store32(h.p[24:], uint32(v)) }
+func (h Half) OutBase() int32     { return int32(sys.Load32(h.p[28:])) }
+func (h Half) SetOutBase(v int32) { sys.Store32(h.p[28:], uint32(v)) }
+func (h Half) Pipe() uint32       { return sys.Load32(h.p[32:]) } // its number and 1; 0: none
+func (h Half) SetPipe(v uint32)   { sys.Store32(h.p[32:], v) }
+func (h Half) Offset() uint32     { return sys.Load32(h.p[36:]) } // bytes of the block that are delivered
+func (h Half) SetOffset(v uint32) { sys.Store32(h.p[36:], v) }
+func (h Half) Own() uint32        { return sys.Load32(h.p[48:]) } // bytes held that are not the source's
+func (h Half) SetOwn(v uint32)    { sys.Store32(h.p[48:], v) }
+func (h Half) Aux() uint32        { return sys.Load32(h.p[52:]) } // spare
+func (h Half) SetAux(v uint32)    { sys.Store32(h.p[52:], v) }
 
 // Block returns the block of bytes that wait to be delivered, and how many were put there; a ref of 0
 // means that there is none.
 func (h Half) Block() (ref uint32, n int) {
-	w := binary.LittleEndian.Uint64(h.p[40:])
+	w := sys.Load64(h.p[40:])
 	return uint32(w), int(w >> 32 & 0x7fffffff)
 }
 
 // SetBlock stores both in one word.
 func (h Half) SetBlock(ref uint32, n int) {
-	binary.LittleEndian.PutUint64(h.p[40:], uint64(n)<<32|uint64(ref))
+	sys.Store64(h.p[40:], uint64(n)<<32|uint64(ref))
 }
 
 // Gram returns what a record knows of a datagram flow.
@@ -123,14 +123,14 @@ type Addr struct {
 }
 
 func getAddr(b []byte) Addr {
-	return Addr{IP: [16]byte(b), Port: binary.LittleEndian.Uint16(b[16:]), Len: b[18], Zone: binary.LittleEndian.Uint32(b[20:])}
+	return Addr{IP: [16]byte(b), Port: sys.Load16(b[16:]), Len: b[18], Zone: sys.Load32(b[20:])}
 }
 
 func setAddr(b []byte, a Addr) {
 	copy(b, a.IP[:])
-	binary.LittleEndian.PutUint16(b[16:], a.Port)
+	sys.Store16(b[16:], a.Port)
 	b[18] = a.Len
-	binary.LittleEndian.PutUint32(b[20:], a.Zone)
+	sys.Store32(b[20:], a.Zone)
 }
 
 // Client is the client's address; a Unix client's path belongs into the blob. Local is the address that
@@ -139,20 +139,20 @@ func (g Gram) Client() Addr         { return getAddr(g.p[0:24]) }
 func (g Gram) SetClient(a Addr)     { setAddr(g.p[0:24], a) }
 func (g Gram) Local() Addr          { return getAddr(g.p[24:48]) }
 func (g Gram) SetLocal(a Addr)      { setAddr(g.p[24:48], a) }
-func (g Gram) Requests() uint64     { return binary.LittleEndian.Uint64(g.p[48:]) }
-func (g Gram) SetRequests(v uint64) { binary.LittleEndian.PutUint64(g.p[48:], v) }
-func (g Gram) Answers() uint64      { return binary.LittleEndian.Uint64(g.p[56:]) }
-func (g Gram) SetAnswers(v uint64)  { binary.LittleEndian.PutUint64(g.p[56:], v) }
+func (g Gram) Requests() uint64     { return sys.Load64(g.p[48:]) }
+func (g Gram) SetRequests(v uint64) { sys.Store64(g.p[48:], v) }
+func (g Gram) Answers() uint64      { return sys.Load64(g.p[56:]) }
+func (g Gram) SetAnswers(v uint64)  { sys.Store64(g.p[56:], v) }
 func (g Gram) Moved(i int) Moved    { return Moved{(*[32]byte)(g.p[64+(i&1)*32:])} }
 
 // Moved are the counters of one direction of a datagram flow.
 type Moved struct{ p *[32]byte }
 
-func (m Moved) Read() int64          { return int64(binary.LittleEndian.Uint64(m.p[0:])) }
-func (m Moved) SetRead(v int64)      { binary.LittleEndian.PutUint64(m.p[0:], uint64(v)) }
-func (m Moved) Written() int64       { return int64(binary.LittleEndian.Uint64(m.p[8:])) }
-func (m Moved) SetWritten(v int64)   { binary.LittleEndian.PutUint64(m.p[8:], uint64(v)) }
-func (m Moved) Datagrams() int64     { return int64(binary.LittleEndian.Uint64(m.p[16:])) }
-func (m Moved) SetDatagrams(v int64) { binary.LittleEndian.PutUint64(m.p[16:], uint64(v)) }
-func (m Moved) Dropped() int64       { return int64(binary.LittleEndian.Uint64(m.p[24:])) }
-func (m Moved) SetDropped(v int64)   { binary.LittleEndian.PutUint64(m.p[24:], uint64(v)) }
+func (m Moved) Read() int64          { return int64(sys.Load64(m.p[0:])) }
+func (m Moved) SetRead(v int64)      { sys.Store64(m.p[0:], uint64(v)) }
+func (m Moved) Written() int64       { return int64(sys.Load64(m.p[8:])) }
+func (m Moved) SetWritten(v int64)   { sys.Store64(m.p[8:], uint64(v)) }
+func (m Moved) Datagrams() int64     { return int64(sys.Load64(m.p[16:])) }
+func (m Moved) SetDatagrams(v int64) { sys.Store64(m.p[16:], uint64(v)) }
+func (m Moved) Dropped() int64       { return int64(sys.Load64(m.p[24:])) }
+func (m Moved) SetDropped(v int64)   { sys.Store64(m.p[24:], uint64(v)) }

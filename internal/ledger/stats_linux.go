@@ -46,7 +46,7 @@ func StatsOf[T any](l *Ledger) (*T, error) {
 		half ^= 1
 		b := l.header.stats.of(l.mem)[half*statsHalf : (half+1)*statsHalf]
 		clear(b)
-		binary.LittleEndian.PutUint32(b, uint32(len(text)))
+		sys.Store32(b, uint32(len(text)))
 		copy(b[4:], text)
 		words = b[statsNames:]
 		for i, name := range names {
@@ -60,7 +60,7 @@ func StatsOf[T any](l *Ledger) (*T, error) {
 // statsHalf returns the names and the words of one half; no names if they are damaged.
 func (l *Ledger) statsHalf(i int) (names string, words []byte) {
 	b := l.header.stats.of(l.mem)[i*statsHalf : (i+1)*statsHalf]
-	if n := binary.LittleEndian.Uint32(b); n <= statsNames-4 {
+	if n := sys.Load32(b); n <= statsNames-4 {
 		names = string(b[4 : 4+n])
 	}
 	return names, b[statsNames:]

@@ -1,8 +1,9 @@
 package ledger
 
 import (
-	"encoding/binary"
 	"fmt"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // table has the interned strings: one after the other, each behind a byte with its length. A string's
@@ -58,7 +59,7 @@ func (l *Ledger) Intern(s string) (uint32, bool) {
 	t.mem[t.n] = byte(len(s))
 	copy(t.mem[t.n+1:], s)
 	t.n += 1 + len(s)
-	binary.LittleEndian.PutUint64(t.used, uint64(t.n))
+	sys.Store64(t.used, uint64(t.n))
 	t.add(string(t.mem[ref:t.n]), ref)
 	return ref, true
 }

@@ -1,6 +1,6 @@
 package ledger
 
-import "encoding/binary"
+import "github.com/penstock/penstock/internal/sys"
 
 // What a half moved before the system call that its phase stands for. While the phase is not PhaseNone,
 // this counts, and not what the record says.
@@ -8,23 +8,23 @@ import "encoding/binary"
 // SetCounts stores what the half has taken from its source, and what its destination has accepted. It is
 // called before Set.
 func (t Turn) SetCounts(in, out int64) {
-	binary.LittleEndian.PutUint64(t.p[16:], uint64(in))
-	binary.LittleEndian.PutUint64(t.p[24:], uint64(out))
+	sys.Store64(t.p[16:], uint64(in))
+	sys.Store64(t.p[24:], uint64(out))
 }
 
 // Counts returns what SetCounts has stored.
 func (t Turn) Counts() (in, out int64) {
-	return int64(binary.LittleEndian.Uint64(t.p[16:])), int64(binary.LittleEndian.Uint64(t.p[24:]))
+	return int64(sys.Load64(t.p[16:])), int64(sys.Load64(t.p[24:]))
 }
 
 // SetCounted stores which of the half's bytes the loop's counters include.
 func (t Turn) SetCounted(in, out, spliced int64) {
-	binary.LittleEndian.PutUint64(t.p[32:], uint64(in))
-	binary.LittleEndian.PutUint64(t.p[40:], uint64(out))
-	binary.LittleEndian.PutUint64(t.p[48:], uint64(spliced))
+	sys.Store64(t.p[32:], uint64(in))
+	sys.Store64(t.p[40:], uint64(out))
+	sys.Store64(t.p[48:], uint64(spliced))
 }
 
 // Counted returns what SetCounted has stored.
 func (t Turn) Counted() (in, out, spliced int64) {
-	return int64(binary.LittleEndian.Uint64(t.p[32:])), int64(binary.LittleEndian.Uint64(t.p[40:])), int64(binary.LittleEndian.Uint64(t.p[48:]))
+	return int64(sys.Load64(t.p[32:])), int64(sys.Load64(t.p[40:])), int64(sys.Load64(t.p[48:]))
 }

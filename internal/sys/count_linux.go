@@ -60,9 +60,12 @@ func (s TCPState) FINs() (sent, received, known bool) {
 
 // ReadTCPCounts returns the counts of a TCP socket. They are exact as of one moment, even under traffic,
 // as long as nobody uses the socket meanwhile: the kernel gives them in several answers, and ReadTCPCounts
-// asks again until the first and the last agree. EAGAIN means that they never did. EINVAL means that fd is
-// not a TCP connection, EOPNOTSUPP that it is multipath TCP. tcp(7), TCP_INFO, SIOCINQ, SIOCOUTQ.
+// asks again until the first and the last agree. EAGAIN means that they never did. EOPNOTSUPP means that fd
+// is not a socket of plain TCP, EINVAL that it listens. tcp(7), TCP_INFO, SIOCINQ, SIOCOUTQ.
 func ReadTCPCounts(fd int) (TCPCounts, Errno) {
+	if !IsPlainTCP(fd) {
+		return TCPCounts{}, EOPNOTSUPP
+	}
 	const attempts = 1000 // each fails only if a segment came during two microseconds
 	var infos [2]tcpInfo
 	if e := readInfo(fd, &infos[0]); e != 0 {
@@ -97,35 +100,28 @@ func ReadTCPCounts(fd int) (TCPCounts, Errno) {
 // tcpInfo is the beginning of struct tcp_info, up to what is needed. The counters came with Linux 4.1.
 // include/uapi/linux/tcp.h.
 type tcpInfo struct {
-	State         uint8
-	_             [7]uint8
-	_             [24]uint32
-	_             [2]uint64
-	BytesAcked    uint64
+	State      uint8
+	_          [7]uint8
+	_          [24]uint32
+	_          [2]uint64
+	BytesAcked uint64
 	BytesTaken uint64
 }
 
 func readInfo(fd int, info *tcpInfo) Errno {
 	n := uint32(unsafe.Sizeof(*info))
 	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO, uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&n)), 0)
-	switch {
-	case e == 0 && n < uint32(unsafe.Sizeof(*info)):
-		return EOPNOTSUPP
-	case e == unix.ENOPROTOOPT || e == unix.EOPNOTSUPP && !IsPlainTCP(fd):
-		return EINVAL
+	if e == 0 && n < uint32(unsafe.Sizeof(*info)) {
+		return EOPNOTSUPP // Linux 4.0 or older
 	}
 	return e
 }
 
-// IsPlainTCP reports whether fd is a TCP socket, but not one of multipath TCP, which has several
-// connections and none of the counters. socket(7), SO_PROTOCOL.
+// IsPlainTCP reports whether fd is a TCP socket, but not one of multipath TCP: that has several
+// connections, and answers with the counts of the first. socket(7), SO_PROTOCOL.
 func IsPlainTCP(fd int) bool {
 	p, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if e != 0 || p != unix.IPPROTO_TCP {
-		return false
-	}
-	d, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	return e == 0 && (d == unix.AF_INET || d == unix.AF_INET6)
+	return e == 0 && p == unix.IPPROTO_TCP
 }
 
 // ReadQueued returns how many bytes of a pipe or a stream socket can be read now. Of a Unix datagram or

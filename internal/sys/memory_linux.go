@@ -1,9 +1,11 @@
 package sys
 
 import (
+	"math/bits"
 	"reflect"
 	"unsafe"
 
+	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,7 +82,7 @@ func PunchHole(fd int, offset, n int64) Errno {
 }
 
 // Cast returns the memory of b as a *T, so that its fields are read and written in place. T must consist
-// of integers of fixed size only, without pointers: the garbage collector does not look there, and its
+// of numbers only, without pointers: the garbage collector does not look there, and its
 // write barrier would stumble over what another process has left. b must be large enough, and as aligned
 // as T (pages of a mapping are); otherwise Cast panics.
 func Cast[T any](b []byte) *T {
@@ -104,7 +106,7 @@ func hasPointers(t reflect.Type) bool {
 		}
 		return false
 	}
-	return t.Kind() > reflect.Complex128 || t.Kind() == reflect.Uintptr
+	return t.Kind() > reflect.Complex128
 }
 
 // Offset returns where in b the memory of part begins, even if part is empty. It reports false if that is
@@ -113,4 +115,45 @@ func Offset(b, part []byte) (int, bool) {
 	// Addresses below that of b wrap around.
 	n := uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	return int(n), n < uintptr(len(b))
+}
+
+// Store64 stores v little-endian at the beginning of b, which must be aligned for it, with one instruction
+// on every machine: whoever shares the memory never sees a part of it. So do Store32 and Store16. A
+// compiler may drop a store that a later one covers, unless there is a call between them.
+func Store64(b []byte, v uint64) { *(*uint64)(unsafe.Pointer((*[8]byte)(b))) = little64(v) }
+
+// Store32 is described at Store64.
+func Store32(b []byte, v uint32) { *(*uint32)(unsafe.Pointer((*[4]byte)(b))) = little32(v) }
+
+// Store16 is described at Store64.
+func Store16(b []byte, v uint16) { *(*uint16)(unsafe.Pointer((*[2]byte)(b))) = little16(v) }
+
+// Load64 returns what Store64 has stored. So do Load32 and Load16.
+func Load64(b []byte) uint64 { return little64(*(*uint64)(unsafe.Pointer((*[8]byte)(b)))) }
+
+// Load32 is described at Load64.
+func Load32(b []byte) uint32 { return little32(*(*uint32)(unsafe.Pointer((*[4]byte)(b)))) }
+
+// Load16 is described at Load64.
+func Load16(b []byte) uint16 { return little16(*(*uint16)(unsafe.Pointer((*[2]byte)(b)))) }
+
+func little64(v uint64) uint64 {
+	if cpu.IsBigEndian {
+		return bits.ReverseBytes64(v)
+	}
+	return v
+}
+
+func little32(v uint32) uint32 {
+	if cpu.IsBigEndian {
+		return bits.ReverseBytes32(v)
+	}
+	return v
+}
+
+func little16(v uint16) uint16 {
+	if cpu.IsBigEndian {
+		return bits.ReverseBytes16(v)
+	}
+	return v
 }

@@ -15,19 +15,19 @@ import (
 type datagramPort struct {
 	datagrams *datagrams
 	listener  *Listener
-	fd        int
-	number    int // of the loop's sources
-	family    sys.Family
-	wild      bool // bound to no address: each datagram has the one that it was sent to
-	draining  bool // new clients are refused
-	dirty     bool // in datagrams.dirty
-	flows     map[datagramKey]*datagramFlow
-	paths     map[string]*datagramFlow // of a Unix port, instead
-	recent    *datagramFlow            // the flow that the last message was of
-	drops     uint32                   // SO_RXQ_OVFL's last reading
-	out       outbox                   // replies
-	answers   answerTimes
-	blocked   []ref // flows that are not read while the socket is full
+	*listenSocket
+	number   int // of the loop's sources
+	family   sys.Family
+	wild     bool // bound to no address: each datagram has the one that it was sent to
+	draining bool // new clients are refused
+	dirty    bool // in datagrams.dirty
+	flows    map[datagramKey]*datagramFlow
+	paths    map[string]*datagramFlow // of a Unix port, instead
+	recent   *datagramFlow            // the flow that the last message was of
+	drops    uint32                   // SO_RXQ_OVFL's last reading
+	out      outbox                   // replies
+	answers  answerTimes
+	blocked  []ref // flows that are not read while the socket is full
 }
 
 // datagramKey names a flow of a port: the client's address as the kernel wrote it,
@@ -37,11 +37,17 @@ type datagramKey struct {
 	local [16]byte
 }
 
-func (p *datagramPort) socket() int { return p.fd }
+func (p *datagramPort) loop() int { return p.datagrams.loop.index }
+
+func (p *datagramPort) socket() *listenSocket { return p.listenSocket }
 
 func (p *datagramPort) change(next, _ *ListenConfig) error {
 	setPortBuffers(p.fd, &next.Socket)
 	return nil
+}
+
+func (p *datagramPort) setUp(_ *ListenConfig, was *SocketOptions) error {
+	return p.listener.setUpPort(p.fd, p.family, was)
 }
 
 func (p *datagramPort) start() {
@@ -107,7 +113,7 @@ func (d *datagrams) unlisten(p *datagramPort) {
 	d.ports = slices.DeleteFunc(d.ports, func(q *datagramPort) bool { return q == p })
 	d.loop.removeSource(p.number)
 	d.loop.unwatch(p.fd) // somebody else may have the socket too
-	d.shared.kernel.Close(p.fd)
+	p.listener.closeSocket(p.listenSocket)
 }
 
 // readDrops asks the kernel how many datagrams a port has lost.

@@ -27,6 +27,9 @@ func checkFields(fields ...field) error {
 
 // check finds what makes no sense.
 func (c *Config) check() error {
+	if c.Keep != nil && c.Keep.Holder == nil {
+		return errors.New("relay: Keep.Holder is nil")
+	}
 	return checkFields(
 		field{"Config.Loops", int64(c.Loops), 0, maxLoops},
 		field{"Config.MaxPipes", int64(max(c.MaxPipes, -1)), -1, maxPipes},

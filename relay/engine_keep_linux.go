@@ -13,7 +13,12 @@ import (
 // when all flows have been looked at.
 func (e *Engine) Restore(cfg RestoreConfig) (Restored, error) {
 	notInHook("Restore")
-	return Restored{}, errors.ErrUnsupported
+	if e.holding == nil {
+		return Restored{}, errors.ErrUnsupported
+	}
+	e.releaseEarlier()
+	e.startListeners()
+	return Restored{}, nil
 }
 
 // HandOver stops the engine and leaves its flows to the next process, those too that

@@ -46,8 +46,12 @@ type core struct {
 	mu        sync.Mutex
 	listeners map[*Listener]struct{}
 	state     engineState
-	done      chan struct{} // closed when every loop has ended
-	quiet     chan struct{} // closed, and made anew, when a loop that drains has nothing left
+	// awaitsRestore: Listeners do not take clients before Restore, since datagrams of an earlier
+	// process's flows may be among what they receive.
+	awaitsRestore bool
+	earlier       earlierHeld   // flows and ledgers that Restore has not handled yet
+	done          chan struct{} // closed when every loop has ended
+	quiet         chan struct{} // closed, and made anew, when a loop that drains has nothing left
 }
 
 type engineState uint8
@@ -82,12 +86,6 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 		quiet:     make(chan struct{}),
 	}
 	e.dups.New = newDuplicator
-	var pipes *pump.Pipes
-	if cfg.MaxPipes >= 0 {
-		pipes = pump.NewPipes(k, cfg.PipeSize, cfg.MaxPipes)
-	}
-	e.streams.init(pipes)
-	e.datagrams.init(&cfg, files)
 	for i := range cfg.Loops {
 		l, err := newLoop(i, e.start, cfg.Dedicated, e.quieten)
 		if err != nil {
@@ -96,10 +94,18 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 			}
 			return nil, fmt.Errorf("relay: make event loop: %w", err)
 		}
+		e.loops = append(e.loops, l)
+	}
+	if cfg.Keep != nil {
+		e.holding, e.earlier = newHolding(k, cfg.Keep)
+		e.awaitsRestore = len(cfg.Keep.Held) > 0
+	}
+	e.streams.init(e.newPipes())
+	e.datagrams.init(&cfg, files)
+	for _, l := range e.loops {
 		// In this order: what datagrams gathered leaves before streams have their turn.
 		newDatagrams(l, &e.shared, &e.datagrams)
 		newStreams(l, &e.shared, &e.streams)
-		e.loops = append(e.loops, l)
 	}
 	var wg sync.WaitGroup
 	for _, l := range e.loops {
@@ -322,6 +328,10 @@ func (e *core) close() error {
 	e.mu.Unlock()
 	<-e.done
 	e.closing.Wait()
+	if e.holding != nil {
+		e.holding.close()
+		e.releaseEarlier()
+	}
 	if e.streams.pipes != nil {
 		e.streams.pipes.Drain()
 	}

@@ -19,22 +19,31 @@ func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 		return nil, err
 	}
 	l.addr = addr
+	earlier := l.takeEarlier()
 	switch addr.Network {
 	case TCP:
-		err = e.streams.bindTCP(l)
+		err = e.streams.bindTCP(l, earlier)
 	case Unix:
-		err = e.streams.bindUnix(l)
+		err = e.streams.bindUnix(l, earlier)
 	case UDP:
-		err = e.datagrams.bindUDP(l)
+		err = e.datagrams.bindUDP(l, earlier)
 	case Unixgram:
-		err = e.datagrams.bindUnixgram(l)
+		err = e.datagrams.bindUnixgram(l, earlier)
 	default:
 		err = errors.New("not an address to listen on")
 	}
+	if err == nil {
+		err = l.setUpEarlier(earlier)
+	}
 	if err != nil {
+		l.giveBack(addr, earlier)
 		l.closeSockets()
 		return nil, fmt.Errorf("relay: listen on %s: %w", addr, err)
 	}
+	if addr.AddrPort.Port() == 0 {
+		addr = l.addr
+	}
+	l.hold(addr)
 	return l, l.begin()
 }
 
@@ -51,13 +60,14 @@ func (e *Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, 
 	if err != nil {
 		return nil, err
 	}
-	e.streams.share(l, fd)
+	e.streams.share(l, &listenSocket{fd: fd})
 	l.inherited = true
 	l.addr = localAddr(fd)
 	if err := l.setOptions(fd, &l.cfg.Load().Socket, &fresh); err != nil {
 		l.closeSockets()
 		return nil, fmt.Errorf("relay: listen on %s: %w", l.addr, err)
 	}
+	l.holdInherited()
 	if err := l.begin(); err != nil {
 		return nil, err
 	}
@@ -121,17 +131,19 @@ func (e *Engine) ListenOnPacket(inherited net.PacketConn, cfg ListenConfig) (*Li
 	if family == sys.Unix {
 		l.addr.Network = Unixgram
 	}
-	e.datagrams.add(l, 0, fd, family)
+	e.datagrams.add(l, 0, &listenSocket{fd: fd}, family)
+	l.inherited = true
 	if family != sys.Unix {
 		// What whoever bound it may have set: a queue of errors, which nobody would
 		// read, and a segment size, by which replies would be cut.
 		sys.SetRecvErr(uintptr(fd), family, false)
 		sys.HasGSO(uintptr(fd))
 	}
-	if err := l.setUpPort(fd, family); err != nil {
+	if err := l.setUpPort(fd, family, &fresh); err != nil {
 		l.closeSockets()
 		return nil, fmt.Errorf("relay: listen on %s: %w", l.addr, err)
 	}
+	l.holdInherited()
 	if err := l.begin(); err != nil {
 		return nil, err
 	}

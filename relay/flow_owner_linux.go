@@ -55,6 +55,7 @@ type shared struct {
 	cfg     Config
 	start   time.Time
 	buffers pool.Buffers
+	holding *holding // nil without Config.Keep
 }
 
 // ownerOf returns the owner of the flow in a slot, or nil if the slot is free.

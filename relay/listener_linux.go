@@ -33,8 +33,11 @@ type port interface {
 	// stop takes the port back from the loop, and tells wg when that has let go.
 	// With drain the port's flows keep it, if they need it, until the loop ends.
 	stop(drain bool, wg *sync.WaitGroup)
-	// socket returns the port's descriptor.
-	socket() int
+	// loop returns the index of the port's loop.
+	loop() int
+	socket() *listenSocket
+	// setUp sets on a socket of an earlier process, which has the options was, what a new one gets.
+	setUp(cfg *ListenConfig, was *SocketOptions) error
 	// change sets on the socket what differs between two configurations, socket
 	// options apart.
 	change(next, old *ListenConfig) error
@@ -95,7 +98,7 @@ func (l *Listener) begin() error {
 	// before the one by which Close takes the port back.
 	defer e.mu.Unlock()
 	e.listeners[l] = struct{}{}
-	if l.paused = l.cfg.Load().Paused; !l.paused {
+	if l.paused = l.cfg.Load().Paused || e.awaitsRestore; !l.paused {
 		l.start()
 	}
 	return nil
@@ -128,7 +131,7 @@ func (l *Listener) stop(drain bool, wg *sync.WaitGroup) {
 // closeSockets undoes a listener that never began.
 func (l *Listener) closeSockets() {
 	for _, p := range l.sockets() {
-		l.engine.kernel.Close(p.socket())
+		l.closeSocket(p.socket())
 	}
 	if l.path != "" {
 		sys.Unlink(l.path)

@@ -39,7 +39,7 @@ func (l *Listener) Update(cfg ListenConfig) error {
 		return fmt.Errorf("relay: update %s: %w", l.addr, err)
 	}
 	l.cfg.Store(next)
-	if l.paused && !next.Paused {
+	if l.paused && !next.Paused && !e.awaitsRestore {
 		l.paused = false
 		l.start()
 	}
@@ -51,7 +51,10 @@ func (l *Listener) unchangeable(next, old *ListenConfig) error {
 	if next.Paused && !l.paused {
 		return errors.New("a listener that accepts cannot be paused: Paused is for the start")
 	}
-	o, was := &next.Socket, &old.Socket
+	return l.unchangeableOption(&next.Socket, &old.Socket)
+}
+
+func (l *Listener) unchangeableOption(o, was *SocketOptions) error {
 	for i := range socketOptions {
 		opt := &socketOptions[i]
 		if opt.unchangeable != nil && slices.Contains(opt.on, l.addr.Network) && opt.differs(o, was) && opt.unchangeable(o, was) {
@@ -69,7 +72,7 @@ func (l *Listener) change(next, old *ListenConfig) error {
 		}
 	}
 	for _, p := range l.sockets() {
-		if err := l.setOptions(p.socket(), &next.Socket, &old.Socket); err != nil {
+		if err := l.setOptions(p.socket().fd, &next.Socket, &old.Socket); err != nil {
 			return err
 		}
 		if err := p.change(next, old); err != nil {

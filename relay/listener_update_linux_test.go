@@ -99,7 +99,7 @@ func TestUpdateDatagrams(t *testing.T) {
 			}
 			r.expect(CauseAnswered)
 			for _, p := range l.sockets() {
-				fd := p.socket()
+				fd := p.socket().fd
 				if v, _ := sys.ReceiveBuffer.Get(fd); v != 200_000 {
 					t.Errorf("receive buffer %d", v)
 				}
@@ -124,7 +124,7 @@ func TestUpdateSockets(t *testing.T) {
 	check := func() {
 		t.Helper()
 		for _, p := range l.sockets() {
-			fd := p.socket()
+			fd := p.socket().fd
 			for o, want := range map[sys.Option]int{sys.NoDelay: 0, sys.KeepAlive: 0, sys.UserTimeout: 1000, sys.TypeOfService: 46 << 2,
 				sys.FastOpen: 7, sys.ReceiveBuffer: 200_000} {
 				if v, e := o.Get(fd); v != want || e != 0 {

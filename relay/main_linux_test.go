@@ -11,5 +11,8 @@ func TestMain(m *testing.M) {
 	if order, ok := os.LookupEnv(childEnv); ok {
 		os.Exit(runChild(order))
 	}
+	if order, ok := os.LookupEnv(keptEnv); ok {
+		os.Exit(runKept(order))
+	}
 	testnet.Main(m)
 }

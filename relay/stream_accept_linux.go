@@ -20,19 +20,31 @@ import (
 type streamPort struct {
 	streams  *streams
 	listener *Listener
-	fd       int
-	number   int             // of the loop's sources, while it is not closing
-	until    time.Duration   // closing: when it is closed even if clients still wait
-	closed   *sync.WaitGroup // closing: done when it is closed
+	*listenSocket
+	number int             // of the loop's sources, while it is not closing
+	until  time.Duration   // closing: when it is closed even if clients still wait
+	closed *sync.WaitGroup // closing: done when it is closed
 }
 
-func (p *streamPort) socket() int { return p.fd }
+func (p *streamPort) loop() int { return p.streams.loop.index }
+
+func (p *streamPort) socket() *listenSocket { return p.listenSocket }
 
 func (p *streamPort) change(next, old *ListenConfig) error {
 	if next.Backlog == old.Backlog {
 		return nil
 	}
 	if e := sys.Relisten(p.fd, next.Backlog); e != 0 {
+		return fmt.Errorf("listen: %w", e)
+	}
+	return nil
+}
+
+func (p *streamPort) setUp(cfg *ListenConfig, was *SocketOptions) error {
+	if err := p.listener.setOptions(p.fd, &cfg.Socket, was); err != nil {
+		return err
+	}
+	if e := sys.Relisten(p.fd, cfg.Backlog); e != 0 {
 		return fmt.Errorf("listen: %w", e)
 	}
 	return nil
@@ -143,7 +155,7 @@ func (s *streams) expireClosing() {
 
 func (s *streams) closePort(p *streamPort) {
 	if ln := p.listener; ln.shared < 0 || ln.open.Add(-1) == 0 {
-		s.env.Kernel.Close(p.fd)
+		ln.closeSocket(p.listenSocket)
 	}
 	p.closed.Done()
 	s.loop.checkDrained()

@@ -63,6 +63,19 @@ func SetInterface(fd int, name string) Errno {
 	return setString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, name)
 }
 
+// Interface returns the name of the device that the socket's packets must use, or "" if any may.
+// socket(7), SO_BINDTODEVICE.
+func Interface(fd int) (string, Errno) {
+	var b [unix.IFNAMSIZ]byte
+	n := uint32(len(b))
+	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE,
+		uintptr(unsafe.Pointer(&b)), uintptr(unsafe.Pointer(&n)), 0)
+	if e != 0 {
+		return "", e
+	}
+	return unix.ByteSliceToString(b[:min(int(n), len(b))]), 0
+}
+
 // SetTransparent lets the socket use addresses that are not this host's. It needs CAP_NET_ADMIN or
 // CAP_NET_RAW. ip(7), IP_TRANSPARENT; IPV6_TRANSPARENT, Linux 2.6.37.
 func SetTransparent(fd int, family Family, on bool) Errno {
@@ -92,6 +105,16 @@ func Relisten(fd, backlog int) Errno {
 func Multipath(fd int) bool {
 	v, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	return e == 0 && v == unix.IPPROTO_MPTCP
+}
+
+// HasMultipath reports whether the kernel makes multipath TCP sockets. net.mptcp.enabled.
+func HasMultipath() bool {
+	fd, e := Linux{}.Socket(IPv4, true)
+	if e != 0 {
+		return false
+	}
+	defer Linux{}.Close(fd)
+	return Multipath(fd)
 }
 
 // IsMPTCP reports whether the connection is multipath: both the socket and the peer are.

@@ -22,6 +22,7 @@ var (
 	TypeOfService     = Option{unix.SOL_IP, unix.IP_TOS}
 	TrafficClass      = Option{unix.SOL_IPV6, unix.IPV6_TCLASS}
 	Transparent       = Option{unix.SOL_IP, unix.IP_TRANSPARENT}
+	Transparent6      = Option{unix.SOL_IPV6, unix.IPV6_TRANSPARENT}
 )
 
 // Get reads the option of a socket. getsockopt(2).

@@ -109,6 +109,16 @@ func SocketKind(fd int) (family Family, typ int, listening bool, errno Errno) {
 	return Family(f), t, l != 0, e
 }
 
+// SameSocket reports whether two descriptors are of one socket. socket(7), SO_COOKIE, Linux 4.12.
+func SameSocket(a, b int) bool {
+	x, err := unix.GetsockoptUint64(a, unix.SOL_SOCKET, unix.SO_COOKIE)
+	if err != nil {
+		return false
+	}
+	y, err := unix.GetsockoptUint64(b, unix.SOL_SOCKET, unix.SO_COOKIE)
+	return err == nil && x == y
+}
+
 // SockStream is the type of a stream socket, as returned by SocketKind.
 const SockStream = unix.SOCK_STREAM
 

@@ -1,0 +1,490 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// A keptProcess is an engine in a child process that may be killed: the test holds its descriptors,
+// and gives them to the next one.
+
+// keptEnv carries the order to the child.
+const keptEnv = "PENSTOCK_RELAY_KEPT"
+
+type keptOrder struct {
+	Loops     int
+	After     time.Duration // Keep.After; 0: at once
+	Listen    []string      // addresses
+	Upstream  string        // of all flows
+	Datagram  DatagramConfig
+	Timeouts  Timeouts
+	Socket    SocketOptions
+	Bandwidth int64
+	Items     int // that the child is given
+}
+
+// keptCall is what the test asks of the child, on its standard input, and keptAnswer the answer.
+type keptCall struct{ Do string }
+
+type keptAnswer struct {
+	Addrs    []string
+	Restored Restored
+	Stats    Stats
+	Record   *keptRecord // at any time
+	Err      string
+}
+
+type keptRecord struct {
+	ID           uint64
+	Peer, Value  string
+	Up, Down     Transfer
+	Cause        Cause
+	Begun, Known time.Duration // Start, as the time since now, and Duration
+}
+
+// keptTable is what the test holds.
+type keptTable struct {
+	t  *testing.T
+	mu sync.Mutex
+	m  map[holdKey]Held
+}
+
+func newKeptTable(t *testing.T) *keptTable {
+	testnet.CheckLeaks(t)
+	k := &keptTable{t: t, m: make(map[holdKey]Held)}
+	t.Cleanup(func() {
+		for _, x := range k.m {
+			k.closeAll(x.FDs)
+		}
+	})
+	return k
+}
+
+func (k *keptTable) closeAll(fds []int) {
+	for _, fd := range fds {
+		sys.Linux{}.Close(fd)
+	}
+}
+
+// expect waits until n of a kind are held: what the child says comes by another way than its answers.
+func (k *keptTable) expect(kind holdKind, n int) {
+	k.t.Helper()
+	held := 0
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if held = len(k.heldOf(kind)); held == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			k.t.Fatalf("%d of kind %d are held, want %d", held, kind, n)
+		}
+	}
+}
+
+// A message is: what ('h' hold, 'd' drop), key, label.
+func (k *keptTable) message(p []byte, fds []int) {
+	key := holdKey{binary.LittleEndian.Uint64(p[1:]), binary.LittleEndian.Uint64(p[9:])}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	old, ok := k.m[key]
+	if p[0] == 'd' {
+		delete(k.m, key)
+		k.closeAll(old.FDs)
+		return
+	}
+	if ok {
+		k.t.Errorf("key %x is held already", key)
+		k.closeAll(old.FDs)
+	}
+	k.m[key] = Held{Key: key, Label: string(p[17:]), FDs: fds}
+}
+
+func keptMessage(what byte, key holdKey, label string) []byte {
+	p := binary.LittleEndian.AppendUint64([]byte{what}, key[0])
+	return append(binary.LittleEndian.AppendUint64(p, key[1]), label...)
+}
+
+// keptHolder is the child's Holder.
+type keptHolder struct {
+	mu  sync.Mutex
+	fd  int
+	buf sys.FDBuffer
+}
+
+func (h *keptHolder) send(p []byte, fds []int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for {
+		switch e := h.buf.Send(h.fd, p, fds); e {
+		case 0:
+			return nil
+		case sys.EAGAIN, sys.EINTR:
+			time.Sleep(100 * time.Microsecond) // the test reads
+		default:
+			return e
+		}
+	}
+}
+
+func (h *keptHolder) Hold(key [2]uint64, label string, fds []int) error {
+	return h.send(keptMessage('h', key, label), fds)
+}
+
+func (h *keptHolder) Drop(key [2]uint64) { h.send(keptMessage('d', key, ""), nil) }
+
+func (h *keptHolder) Flush() error { return nil }
+
+// keptProcess is the test's end of a child.
+type keptProcess struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	answers chan keptAnswer
+	records chan keptRecord
+	told    chan struct{} // closed when all that the child has said is in the table
+	gone    chan struct{} // closed when its standard output has ended
+	addrs   []Addr
+	keptAnswer
+}
+
+// start starts a child, which is given all that is held. It has restored its flows when start returns.
+func (k *keptTable) start(o keptOrder) *keptProcess {
+	k.t.Helper()
+	if o.Loops == 0 {
+		o.Loops = 2
+	}
+	own, its, e := sys.Pair()
+	if e != 0 {
+		k.t.Fatal(e)
+	}
+	k.mu.Lock()
+	var items []Held
+	for _, x := range k.m {
+		items = append(items, x)
+	}
+	k.mu.Unlock()
+	o.Items = len(items)
+	text, err := json.Marshal(o)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	p := &keptProcess{t: k.t, answers: make(chan keptAnswer, 1), records: make(chan keptRecord, 100_000), told: make(chan struct{}), gone: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", keptEnv+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	file := os.NewFile(uintptr(its), "holder")
+	p.cmd.ExtraFiles = []*os.File{file}
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		k.t.Fatal(err)
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		k.t.Fatal(err)
+	}
+	file.Close()
+	k.t.Cleanup(p.kill)
+	go p.hear(stdout)
+	conn := seqpacket(k.t, own)
+	go func() {
+		defer close(p.told)
+		defer conn.Close()
+		var buf sys.FDBuffer
+		for _, x := range items {
+			b := keptMessage('h', x.Key, x.Label)
+			untilReady(conn.raw.Write, func(fd int) sys.Errno { return buf.Send(fd, b, x.FDs) })
+		}
+		b := make([]byte, 1024)
+		for {
+			var n int
+			var fds []int
+			var lost bool
+			err := untilReady(conn.raw.Read, func(fd int) (e sys.Errno) {
+				n, fds, lost, e = buf.Recv(fd, b, nil)
+				return e
+			})
+			if err != nil || n == 0 {
+				return
+			}
+			if lost {
+				k.t.Error("descriptors of the child were lost")
+			}
+			k.message(b[:n], fds)
+		}
+	}()
+	p.keptAnswer = p.answer()
+	for _, a := range p.Addrs {
+		at, err := ParseAddr(a)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		p.addrs = append(p.addrs, at)
+	}
+	return p
+}
+
+// rawConn is one end of a pair of sockets, on the netpoller.
+type rawConn struct {
+	net.Conn
+	raw syscall.RawConn
+}
+
+func seqpacket(t *testing.T, fd int) *rawConn {
+	f := os.NewFile(uintptr(fd), "holder")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rc, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rawConn{c, rc}
+}
+
+// untilReady calls do when the socket is ready, until the error is another than EAGAIN.
+func untilReady(ready func(func(uintptr) bool) error, do func(fd int) sys.Errno) error {
+	var e sys.Errno
+	err := ready(func(fd uintptr) bool {
+		e = do(int(fd))
+		return e != sys.EAGAIN && e != sys.EINTR
+	})
+	if err == nil && e != 0 {
+		err = e
+	}
+	return err
+}
+
+func (p *keptProcess) hear(stdout io.Reader) {
+	defer close(p.gone)
+	d := json.NewDecoder(bufio.NewReader(stdout))
+	for {
+		var a keptAnswer
+		if d.Decode(&a) != nil {
+			return
+		}
+		if a.Record != nil {
+			p.records <- *a.Record
+		} else {
+			p.answers <- a
+		}
+	}
+}
+
+func (p *keptProcess) answer() keptAnswer {
+	p.t.Helper()
+	select {
+	case a := <-p.answers:
+		if a.Err != "" {
+			p.t.Fatal("child: ", a.Err)
+		}
+		return a
+	case <-p.gone:
+		p.t.Fatal("the child is gone")
+	case <-time.After(patience):
+		p.t.Fatal("no answer from the child")
+	}
+	return keptAnswer{}
+}
+
+func (p *keptProcess) ask(do string) keptAnswer {
+	p.t.Helper()
+	if err := json.NewEncoder(p.stdin).Encode(keptCall{do}); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.answer()
+}
+
+// kill kills the child, and returns when its last word is in the table.
+func (p *keptProcess) kill() {
+	p.cmd.Process.Kill()
+	<-p.told
+	<-p.gone
+	p.cmd.Wait()
+	p.stdin.Close()
+}
+
+// runKept is the child's main function.
+func runKept(text string) int {
+	out := json.NewEncoder(os.Stdout)
+	var mu sync.Mutex
+	say := func(a keptAnswer) {
+		mu.Lock()
+		defer mu.Unlock()
+		out.Encode(a)
+	}
+	if err := serveKept(text, say); err != nil {
+		say(keptAnswer{Err: err.Error()})
+		return 1
+	}
+	return 0
+}
+
+func serveKept(text string, say func(keptAnswer)) error {
+	var o keptOrder
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return err
+	}
+	const fd = 3
+	sys.SetNonblock(fd)
+	h := &keptHolder{fd: fd}
+	keep := &Keep{After: o.After, Holder: h}
+	if o.After == 0 {
+		keep.After = -1
+	}
+	b := make([]byte, 1024)
+	for len(keep.Held) < o.Items {
+		n, fds, lost, e := h.buf.Recv(fd, b, nil)
+		switch {
+		case e == sys.EAGAIN:
+			time.Sleep(100 * time.Microsecond)
+			continue
+		case e != 0 || n == 0 || lost:
+			return fmt.Errorf("receive item %d: %w, %d bytes, lost %v", len(keep.Held), e, n, lost)
+		}
+		key := holdKey{binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint64(b[9:])}
+		keep.Held = append(keep.Held, Held{Key: key, Label: string(b[17:n]), FDs: fds})
+	}
+	e, err := New(Config{Loops: o.Loops, Keep: keep})
+	if err != nil {
+		return err
+	}
+	var to *Addr
+	if o.Upstream != "" {
+		to = new(Addr)
+		if *to, err = ParseAddr(o.Upstream); err != nil {
+			return err
+		}
+	}
+	cfg := ListenConfig{Datagram: o.Datagram, Timeouts: o.Timeouts, Socket: o.Socket, Hooks: keptHooks(to, o.Bandwidth, say)}
+	var a keptAnswer
+	for _, url := range o.Listen {
+		at, err := ParseAddr(url)
+		if err != nil {
+			return err
+		}
+		l, err := e.Listen(at, cfg)
+		if err != nil {
+			return err
+		}
+		a.Addrs = append(a.Addrs, l.Addr().String())
+	}
+	if a.Restored, err = e.Restore(RestoreConfig{}); err != nil {
+		return err
+	}
+	say(a)
+	in := json.NewDecoder(os.Stdin)
+	for {
+		var c keptCall
+		if in.Decode(&c) != nil {
+			return e.Close()
+		}
+		var a keptAnswer
+		switch c.Do {
+		case "stats":
+			a.Stats = e.Stats()
+		case "handover":
+			if err := e.HandOver(context.Background()); err != nil {
+				a.Err = err.Error()
+			}
+		case "close":
+			if err := e.Close(); err != nil {
+				a.Err = err.Error()
+			}
+		}
+		say(a)
+	}
+}
+
+// keptHooks are hooks whose flows have a value: the client and how often the flow was decoded.
+func keptHooks(to *Addr, bandwidth int64, say func(keptAnswer)) Hooks {
+	return Hooks{
+		Admit: func(f *Flow) Cause {
+			f.SetValue(f.Peer().String())
+			if bandwidth > 0 {
+				f.SetBandwidth(bandwidth)
+			}
+			return CauseNone
+		},
+		Upstream: func(_ *Flow, attempt int) *Addr {
+			if attempt > 0 {
+				return nil
+			}
+			return to
+		},
+		Encode: func(f *Flow, e *Encoder) { e.String(f.Value().(string)) },
+		Decode: func(f *Flow, d *Decoder) error {
+			f.SetValue(d.String() + "'")
+			return d.Err()
+		},
+		Done: func(r *Record) {
+			value, _ := r.Value.(string)
+			say(keptAnswer{Record: &keptRecord{
+				ID: r.ID, Peer: r.Peer.String(), Value: value, Up: r.Up, Down: r.Down, Cause: r.Cause,
+				Begun: time.Since(r.Start), Known: r.Duration,
+			}})
+		},
+	}
+}
+
+func (k *keptTable) labels(kind holdKind) (labels []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, x := range k.m {
+		if kindOf(key) == kind {
+			labels = append(labels, x.Label)
+		}
+	}
+	slices.Sort(labels)
+	return slices.Compact(labels)
+}
+
+func (p *keptProcess) urls() []string { return strings.Fields(strings.Join(p.Addrs, " ")) }
+
+func (k *keptTable) heldOf(kind holdKind) (all []Held) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, x := range k.m {
+		if kindOf(key) == kind {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// stop stops the child where it is, until it is killed.
+func (p *keptProcess) stop() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		p.t.Fatal(err)
+	}
+	eventually(p.t, "all threads are stopped", func() bool {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		for _, task := range tasks {
+			b, _ := os.ReadFile(task)
+			if _, after, _ := strings.Cut(string(b), ") "); !strings.HasPrefix(after, "T") {
+				return false
+			}
+		}
+		return len(tasks) > 0
+	})
+}

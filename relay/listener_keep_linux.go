@@ -1,0 +1,174 @@
+package relay
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// takeEarlier returns the sockets that an earlier process had at the listener's address, if the
+// listener can use them. They are all taken, even if they are more than loops: the kernel resets the
+// clients that wait at one that is closed.
+func (l *Listener) takeEarlier() []*listenSocket {
+	h := l.engine.holding
+	if h == nil {
+		return nil
+	}
+	label := l.addr.String()
+	sockets := h.take(label)
+	want := &l.cfg.Load().Socket
+	for _, s := range sockets {
+		if was, ok := l.optionsOf(s.fd, want); !ok || l.unchangeableOption(want, &was) != nil {
+			h.giveBack(label, sockets) // for Restore to close
+			return nil
+		}
+	}
+	return sockets
+}
+
+// giveBack undoes takeEarlier after a listener could not be made: who tries again gets them.
+func (l *Listener) giveBack(addr Addr, earlier []*listenSocket) {
+	if len(earlier) == 0 {
+		return
+	}
+	l.ports = slices.DeleteFunc(l.ports, func(p port) bool { return slices.Contains(earlier, p.socket()) })
+	l.shared, l.path = -1, ""
+	l.engine.holding.giveBack(addr.String(), earlier)
+}
+
+// takePath makes the path of an earlier process's socket the listener's.
+func (l *Listener) takePath() error {
+	if l.addr.Path[0] == '@' {
+		return nil
+	}
+	l.path = l.addr.Path
+	if mode := l.cfg.Load().Mode; mode != 0 {
+		return sys.Chmod(l.path, mode)
+	}
+	return nil
+}
+
+// setUpEarlier sets on sockets of an earlier process what differs from the listener's configuration.
+func (l *Listener) setUpEarlier(earlier []*listenSocket) error {
+	cfg := l.cfg.Load()
+	for _, p := range l.sockets() {
+		s := p.socket()
+		if !slices.Contains(earlier, s) {
+			continue
+		}
+		was, ok := l.optionsOf(s.fd, &cfg.Socket)
+		if !ok {
+			was = fresh
+		}
+		if err := p.setUp(cfg, &was); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold has those sockets held that are not yet.
+func (l *Listener) hold(addr Addr) {
+	h := l.engine.holding
+	if h == nil {
+		return
+	}
+	for _, p := range l.sockets() {
+		if s := p.socket(); s.key == (holdKey{}) {
+			h.holdSocket(p.loop(), s, addr.String())
+		}
+	}
+}
+
+// holdInherited is hold for a listener that somebody else has bound, who may have given the same
+// socket to an earlier process, too.
+func (l *Listener) holdInherited() {
+	h := l.engine.holding
+	if h == nil {
+		return
+	}
+	label := l.addr.String()
+	own := l.ports[0].socket()
+	earlier := h.take(label)
+	for i, s := range earlier {
+		if sys.SameSocket(s.fd, own.fd) {
+			own.key = s.key
+			l.engine.kernel.Close(s.fd)
+			earlier = slices.Delete(earlier, i, i+1)
+			break
+		}
+	}
+	h.giveBack(label, earlier)
+	l.hold(l.addr)
+}
+
+// closeSocket closes one of the listener's sockets.
+func (l *Listener) closeSocket(s *listenSocket) {
+	if h := l.engine.holding; h != nil {
+		if !l.inherited && l.addr.Network != UDP {
+			l.engine.kernel.ShutdownBoth(s.fd) // the duplicate would go on listening until it is closed
+		}
+		h.dropSocket(s)
+	}
+	l.engine.kernel.Close(s.fd)
+}
+
+// optionsOf returns the options that a socket has. Those that want leaves to the kernel, and that
+// cannot be told from what an earlier configuration has set, are as in want.
+func (l *Listener) optionsOf(fd int, want *SocketOptions) (was SocketOptions, ok bool) {
+	was = *want
+	was.RecvBuffer, was.SendBuffer = 0, 0 // set them again: the kernel doubles and limits them
+	family, e := sys.SocketFamily(uintptr(fd))
+	if e != 0 {
+		return was, false
+	}
+	get := func(o sys.Option) int {
+		v, errno := o.Get(fd)
+		if errno != 0 {
+			e = errno
+		}
+		return v
+	}
+	if l.addr.Network == TCP || l.addr.Network == UDP {
+		if family == sys.IPv6 {
+			was.DSCP = uint8(get(sys.TrafficClass) >> 2)
+			was.Transparent = get(sys.Transparent6) != 0
+		} else {
+			was.DSCP = uint8(get(sys.TypeOfService) >> 2)
+			was.Transparent = get(sys.Transparent) != 0
+		}
+		was.Mark = uint32(get(sys.Mark))
+		var errno sys.Errno
+		if was.Interface, errno = sys.Interface(fd); errno != 0 {
+			e = errno
+		}
+	}
+	if l.addr.Network == TCP {
+		l.optionsOfTCP(fd, want, &was, get)
+	}
+	return was, e == 0
+}
+
+func (l *Listener) optionsOfTCP(fd int, want, was *SocketOptions, get func(sys.Option) int) {
+	const seconds, millis = time.Second, time.Millisecond
+	was.Nagle = get(sys.NoDelay) == 0
+	was.KeepAlive = 0
+	if get(sys.KeepAlive) != 0 {
+		was.KeepAlive = time.Duration(get(sys.KeepAliveIdle)) * seconds
+	}
+	if want.KeepAliveInterval > 0 {
+		was.KeepAliveInterval = time.Duration(get(sys.KeepAliveInterval)) * seconds
+	}
+	if want.KeepAliveCount > 0 {
+		was.KeepAliveCount = get(sys.KeepAliveCount)
+	}
+	was.UserTimeout = time.Duration(get(sys.UserTimeout)) * millis
+	if want.Congestion != "" {
+		was.Congestion, _ = sys.Congestion(fd)
+	}
+	was.FastOpen = get(sys.FastOpen)
+	if was.MPTCP = sys.Multipath(fd); want.MPTCP && !was.MPTCP {
+		was.MPTCP = !sys.HasMultipath() // a new socket would not have it either
+	}
+}

@@ -1,0 +1,120 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// Clients that wait in the queues of a process that was killed are served by the next one, however
+// many loops it has, and so are those that come while there is none.
+func TestQueuedClientsOutliveProcess(t *testing.T) {
+	const clients = 100
+	for _, network := range []string{"tcp4", "unix"} {
+		for _, loops := range [][2]int{{2, 2}, {3, 1}, {1, 3}} {
+			t.Run(fmt.Sprintf("%s/loops=%d,%d", network, loops[0], loops[1]), func(t *testing.T) {
+				k := newKeptTable(t)
+				upstream := echoServer(t, "tcp4")
+				o := keptOrder{Loops: loops[0], Listen: []string{keptPlace(t, network)}, Upstream: upstream.String()}
+				p := k.start(o)
+				o.Listen = p.urls()
+				// It is stopped, so that it cannot accept, and then killed.
+				p.stop()
+				var all []net.Conn
+				for range clients {
+					all = append(all, testnet.Dial(t, toNet(p.addrs[0])))
+				}
+				p.kill()
+				for range clients {
+					all = append(all, testnet.Dial(t, toNet(p.addrs[0])))
+				}
+				o.Loops = loops[1]
+				next := k.start(o)
+				if next.addrs[0] != p.addrs[0] {
+					t.Errorf("it listens on %v, and did on %v", next.addrs[0], p.addrs[0])
+				}
+				all = append(all, testnet.Dial(t, toNet(next.addrs[0])))
+				for i, c := range all {
+					say(t, c, c, fmt.Sprintf("client %d", i))
+					c.Close()
+				}
+				want := loops[0]
+				if network == "unix" {
+					want = 1
+				}
+				if network != "unix" && loops[1] > want {
+					want = loops[1]
+				}
+				k.expect(holdListener, want)
+			})
+		}
+	}
+}
+
+func keptPlace(t *testing.T, network string) string {
+	switch network {
+	case "tcp4":
+		return "tcp://127.0.0.1:0"
+	case "udp4":
+		return "udp://127.0.0.1:0"
+	case "unixgram":
+		return "unixgram://" + unixPlace(t)
+	}
+	return "unix://" + socketPath(t)
+}
+
+// A listener that is closed is not held any more, and nobody can reach it; one that nobody asks for
+// is closed by the next process.
+func TestClosedListenerIsNotHeld(t *testing.T) {
+	k := newKeptTable(t)
+	o := keptOrder{Listen: []string{keptPlace(t, "tcp4"), keptPlace(t, "unix"), keptPlace(t, "udp4"), keptPlace(t, "unixgram")}, Upstream: "echo:"}
+	p := k.start(o)
+	o.Listen = p.urls()
+	k.expect(holdListener, 2+1+2+1)
+	p.kill()
+	o.Listen = o.Listen[:1]
+	p = k.start(o)
+	k.expect(holdListener, 2)
+	if labels := k.labels(holdListener); len(labels) != 1 || labels[0] != o.Listen[0] {
+		t.Errorf("held: %v", labels)
+	}
+	p.ask("close")
+	k.expect(holdListener, 0)
+	if c, err := net.DialTimeout("tcp", toNet(p.addrs[0]).String(), patience); err == nil {
+		c.Close()
+		t.Error("somebody still listens")
+	}
+}
+
+// A next process sets the options that differ, as Update does, and binds anew where that is not possible.
+func TestOptionsOfHeldListener(t *testing.T) {
+	k := newKeptTable(t)
+	o := keptOrder{Loops: 1, Listen: []string{keptPlace(t, "tcp4"), keptPlace(t, "udp4")}, Upstream: "echo:"}
+	o.Socket = SocketOptions{Nagle: true, KeepAlive: 30 * time.Second, DSCP: 10, UserTimeout: 7 * time.Second}
+	p := k.start(o)
+	o.Listen = p.urls()
+	for _, next := range []SocketOptions{
+		{KeepAlive: 40 * time.Second, KeepAliveInterval: 5 * time.Second, KeepAliveCount: 3, RecvBuffer: 100_000},
+		{DSCP: 46},
+		o.Socket,
+	} {
+		p.kill()
+		o.Socket = next
+		p = k.start(o)
+		k.expect(holdListener, 2)
+		for _, x := range k.heldOf(holdListener) {
+			tcp := x.Label[:3] == "tcp"
+			got, ok := (&Listener{addr: p.addrs[0]}).optionsOf(x.FDs[0], &next)
+			if !tcp {
+				got, ok = (&Listener{addr: p.addrs[1]}).optionsOf(x.FDs[0], &next)
+			}
+			got.RecvBuffer = next.RecvBuffer
+			if !ok || got != next {
+				t.Errorf("%s has %+v, want %+v", x.Label, got, next)
+			}
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -22,9 +23,13 @@ const minSlots = 64
 type Counters struct {
 	seed  maphash.Seed
 	max   int
+	rows  *counts.Table
 	table atomic.Pointer[table]
 	mu    sync.Mutex // guards changes of the table; held briefly, because a loop may wait for it
 	snap  sync.Mutex // guards Snapshot and Forget, and what each series has reported; before mu
+
+	unknownEnded []int // words of flows that ended by causes that only another version knows
+	torn         int64 // flows of the process before that had arrived in a series and not left the one before; guarded by snap
 }
 
 // table is a hash table with open addressing, at most half full. A slot changes from nil
@@ -35,10 +40,30 @@ type table struct {
 	members int // of used, those that count against the bound; guarded by Counters.mu
 }
 
-// NewCounters returns counters without any series.
-func NewCounters() *Counters {
-	c := &Counters{seed: maphash.MakeSeed(), max: maxSeries}
+// NewCounters returns counters without any series, which end with the process.
+func NewCounters() *Counters { return OpenCounters(counts.Heap(Layout())) }
+
+// OpenCounters returns counters whose series are rows of a table with the layout Layout. Those of
+// the process before count on: see Series.Continue and Settle.
+func OpenCounters(rows *counts.Table) *Counters {
+	c := &Counters{seed: maphash.MakeSeed(), max: maxSeries, rows: rows, unknownEnded: rows.Unknown(seriesWords, endedPrefix)}
 	c.table.Store(&table{slots: make([]atomic.Pointer[Series], minSlots)})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, row := range rows.Rows() {
+		k, ok := decodeKey(row.Key())
+		if !ok {
+			row.Remove()
+			continue
+		}
+		s := c.addLocked(k, row)
+		c.torn += s.words[movedInAt].Load() - s.words[movedOutAt].Load()
+		if open := s.open(); open >= 0 {
+			s.inherited.Store(open)
+		} else { // the last end or move was counted, and its counterpart was not
+			s.words[begunAt].Add(-open)
+		}
+	}
 	return c
 }
 
@@ -63,10 +88,16 @@ func (c *Counters) createLocked(k Key) *Series {
 	if k.hasOwnMember() && t.members >= c.max {
 		return c.createLocked(Key{k.Listener, k.Route, k.Group, Other})
 	}
+	return c.addLocked(k, c.rows.New(k.encode()))
+}
+
+// addLocked adds the series of a key that has none.
+func (c *Counters) addLocked(k Key, row *counts.Row) *Series {
+	t := c.table.Load()
 	if 2*(t.used+1) > len(t.slots) {
 		t = c.rebuildLocked(t, 2*len(t.slots), nil)
 	}
-	s = &Series{key: k}
+	s := &Series{key: k, row: row, words: (*words)(row.Words()), table: c}
 	c.insertLocked(t, s)
 	return s
 }
@@ -106,10 +137,57 @@ func (c *Counters) rebuildLocked(old *table, n int, removed map[*Series]bool) *t
 	return t
 }
 
-// Settle counts the flows that were open in another process, and for which Series.Continue was not
-// called, as ended with relay.CauseCrashed, and returns their number. It is called once, when all
-// flows were restored; live is that of Snapshot.
-func (c *Counters) Settle(live func(add func(s *Series, up, down Volume))) (crashed int64) { return 0 }
+// Settle counts the flows that were open in the process before, and for which Series.Continue was
+// not called, as ended with relay.CauseCrashed, and returns their number. It is called once, when all
+// flows were restored; live is that of Snapshot. The bytes of such flows are counted as far as they
+// were reported, so that the reports go on from there.
+func (c *Counters) Settle(live func(add func(s *Series, up, down Volume))) (crashed int64) {
+	c.snap.Lock()
+	defer c.snap.Unlock()
+	points := make(map[*Series]*Point)
+	t := c.table.Load()
+	for i := range t.slots {
+		s := t.slots[i].Load()
+		if s == nil {
+			continue
+		}
+		n := s.inherited.Swap(0)
+		if n > 0 && c.torn > 0 { // a move ends in the series that it began in
+			moved := min(n, c.torn)
+			s.words[movedOutAt].Add(moved)
+			c.torn -= moved
+			n -= moved
+		}
+		if n > 0 {
+			s.words[endedAt+int(relay.CauseCrashed)].Add(n)
+			crashed += n
+			points[s] = &Point{}
+			s.read(points[s])
+		}
+	}
+	if len(points) == 0 {
+		return 0
+	}
+	if live != nil {
+		live(func(s *Series, up, down Volume) {
+			if p := points[s.current()]; p != nil {
+				p.Up.Volume.add(up)
+				p.Down.Volume.add(down)
+			}
+		})
+	}
+	for s, p := range points {
+		s.words.up().catchUp(p.Up.Volume, s.words.reportedUp().load())
+		s.words.down().catchUp(p.Down.Volume, s.words.reportedDown().load())
+	}
+	return crashed
+}
+
+// catchUp adds what was reported and is not there any more.
+func (d *direction) catchUp(is, reported Volume) {
+	add(&d[bytesAt], max(0, reported.Bytes-is.Bytes))
+	add(&d[datagramsAt], max(0, reported.Datagrams-is.Datagrams))
+}
 
 // Record counts the end of a flow in s, the series that the flow is in. If s is nil, the
 // flow begins and ends in the series of e's names.
@@ -141,10 +219,8 @@ func (c *Counters) Forget(gone func(Key) bool) {
 	}
 	c.removeLocked(removed)
 	for s := range removed {
-		successor := s.successor.Load()
 		s.moveCounts()
-		successor.reportedUp.add(s.reportedUp)
-		successor.reportedDown.add(s.reportedDown)
+		s.row.Remove()
 		// A loop that looked up s, or that was about to count a flow there, may still do so. Once
 		// nobody has s any more, no such count can be missing.
 		runtime.SetFinalizer(s, (*Series).moveCounts)
@@ -184,6 +260,7 @@ type Point struct {
 	Begun                        int64                  // flows that began in this series
 	MovedIn                      int64                  // flows that moved here from other series, minus those that moved away
 	Ended                        [relay.NumCauses]int64 // ended flows, by cause
+	EndedUnknown                 int64                  // ended flows, by causes that only another version knows
 	Reasons                      [spec.NumReasons]int64 // ended flows, by the daemon's reason if it had one
 	Attempts                     int64                  // attempts to connect
 	Failures                     int64                  // attempts that failed
@@ -195,7 +272,7 @@ type Point struct {
 // Open returns the number of open flows. It may be off by those that began or ended while
 // the point was read.
 func (p *Point) Open() int64 {
-	n := p.Begun + p.MovedIn
+	n := p.Begun + p.MovedIn - p.EndedUnknown
 	for _, e := range p.Ended {
 		n -= e
 	}
@@ -236,8 +313,8 @@ func (c *Counters) Snapshot(points []Point, live func(add func(s *Series, up, do
 	}
 	for i, s := range all {
 		p := &points[first+i]
-		s.reportedUp.raise(&p.Up.Volume)
-		s.reportedDown.raise(&p.Down.Volume)
+		s.words.reportedUp().raise(&p.Up.Volume)
+		s.words.reportedDown().raise(&p.Down.Volume)
 	}
 	return points
 }
@@ -247,35 +324,45 @@ func (v *Volume) add(w Volume) {
 	v.Datagrams += w.Datagrams
 }
 
+func (v *volume) load() Volume { return Volume{v[0].Load(), v[1].Load()} }
+
 // raise sets both volumes to the greater of the two.
-func (v *Volume) raise(w *Volume) {
-	*v = Volume{max(v.Bytes, w.Bytes), max(v.Datagrams, w.Datagrams)}
-	*w = *v
+func (v *volume) raise(w *Volume) {
+	for i, n := range [...]*int64{&w.Bytes, &w.Datagrams} {
+		if was := v[i].Load(); was < *n {
+			v[i].Store(*n)
+		} else {
+			*n = was
+		}
+	}
 }
 
 // read fills p. It reads ends before beginnings, so that Open is not too low.
 func (s *Series) read(p *Point) {
+	w := s.words
 	p.Key = s.key
 	for i := range p.Ended {
-		p.Ended[i] = s.ended[i].Load()
+		p.Ended[i] = w[endedAt+i].Load()
 	}
+	p.EndedUnknown = s.endedUnknown()
 	for i := range p.Reasons {
-		p.Reasons[i] = s.reasons[i].Load()
+		p.Reasons[i] = w[reasonsAt+i].Load()
 	}
-	movedOut := s.movedOut.Load()
-	p.Begun, p.MovedIn = s.begun.Load(), s.movedIn.Load()-movedOut
-	p.Failures, p.Attempts, p.Retries = s.failures.Load(), s.attempts.Load(), s.retries.Load()
-	s.up.read(&p.Up)
-	s.down.read(&p.Down)
-	p.Connect, p.FirstByte, p.Duration = s.connect.read(connectBounds), s.firstByte.read(connectBounds), s.duration.read(durationBounds)
+	movedOut := w[movedOutAt].Load()
+	p.Begun, p.MovedIn = w[begunAt].Load(), w[movedInAt].Load()-movedOut
+	p.Failures, p.Attempts, p.Retries = w[failuresAt].Load(), w[attemptsAt].Load(), w[retriesAt].Load()
+	w.up().read(&p.Up)
+	w.down().read(&p.Down)
+	p.Connect, p.FirstByte, p.Duration = w.connect().read(connectBounds), w.firstByte().read(connectBounds), w.duration().read(durationBounds)
+	runtime.KeepAlive(s)
 }
 
 func (d *direction) read(p *Direction) {
-	p.Bytes, p.Datagrams, p.Dropped, p.DatagramsDropped = d.bytes.Load(), d.datagrams.Load(), d.dropped.Load(), d.datagramsDropped.Load()
+	p.Bytes, p.Datagrams, p.Dropped, p.DatagramsDropped = d[bytesAt].Load(), d[datagramsAt].Load(), d[droppedAt].Load(), d[datagramsDroppedAt].Load()
 	for i := range p.Paths {
-		p.Paths[i] = d.paths[i].Load()
+		p.Paths[i] = d[pathsAt+i].Load()
 	}
 	for i := range p.Whys {
-		p.Whys[i] = d.whys[i].Load()
+		p.Whys[i] = d[whysAt+i].Load()
 	}
 }

@@ -181,7 +181,7 @@ func TestForgetKeepsReportedBytes(t *testing.T) {
 	c := NewCounters()
 	k := Key{"l", "r", "g", "m"}
 	s := c.Series(k)
-	c.Series(Key{"l", "r", "g", Gone}).up.bytes.Add(7)
+	c.Series(Key{"l", "r", "g", Gone}).words.up()[bytesAt].Add(7)
 	report := func(live int64) (sum int64) {
 		for _, p := range c.Snapshot(nil, func(add func(*Series, Volume, Volume)) { add(s, Volume{live, 0}, Volume{}) }) {
 			sum += p.Up.Bytes
@@ -195,7 +195,7 @@ func TestForgetKeepsReportedBytes(t *testing.T) {
 	if got := report(0); got != 47 {
 		t.Errorf("%d after it has gone", got)
 	}
-	s.up.bytes.Add(41) // as a loop does that was about to count when Forget moved the rest
+	s.words.up()[bytesAt].Add(41) // as a loop does that was about to count when Forget moved the rest
 	s = nil
 	deadline := time.Now().Add(time.Minute)
 	for got := int64(0); got != 48; {

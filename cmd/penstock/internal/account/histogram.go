@@ -6,7 +6,8 @@ import (
 )
 
 // The upper bounds of the buckets of histograms. A value that equals a bound is in its
-// bucket; one more bucket holds the values above the last bound.
+// bucket; one more bucket holds the values above the last bound. The bounds are part of the names by which
+// another version knows the buckets: with other bounds, what was counted is not shown.
 var (
 	connectBounds = []time.Duration{
 		100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
@@ -22,29 +23,22 @@ var (
 // maxBuckets is the number of buckets of the larger histogram.
 const maxBuckets = 17
 
-type histogram struct {
-	buckets [maxBuckets]atomic.Int64
-	sum     atomic.Int64 // nanoseconds
-}
+// histogram has the buckets, and then the sum in nanoseconds.
+type histogram [histogramWords]atomic.Int64
 
 func (h *histogram) observe(bounds []time.Duration, d time.Duration) {
 	i := 0
 	for i < len(bounds) && d > bounds[i] {
 		i++
 	}
-	h.buckets[i].Add(1)
-	h.sum.Add(int64(d))
-}
-
-func (h *histogram) moveFrom(from *histogram) {
-	moveAll(h.buckets[:], from.buckets[:])
-	move(&h.sum, &from.sum)
+	h[i].Add(1)
+	h[maxBuckets].Add(int64(d))
 }
 
 func (h *histogram) read(bounds []time.Duration) Histogram {
-	r := Histogram{Bounds: bounds, Sum: time.Duration(h.sum.Load())}
+	r := Histogram{Bounds: bounds, Sum: time.Duration(h[maxBuckets].Load())}
 	for i := range len(bounds) + 1 {
-		r.Counts[i] = h.buckets[i].Load()
+		r.Counts[i] = h[i].Load()
 		r.Count += r.Counts[i]
 	}
 	return r

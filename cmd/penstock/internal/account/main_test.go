@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -13,7 +14,12 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(countingChild) != "" {
+		countForever()
+	}
+	testnet.Main(m)
+}
 
 // patience bounds every wait for something that is about to happen.
 const patience = 30 * time.Second

@@ -1,8 +1,10 @@
 package account
 
 import (
+	"runtime"
 	"sync/atomic"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -31,76 +33,90 @@ func (k *Key) hasOwnMember() bool { return k.Member != "" && k.Member != Other &
 // while it is sniffed, and then in those of its route and of the members that it tries. The
 // flows that are open in a series are those that began in it or moved to it, minus those
 // that moved away or ended.
+//
+// The counts are words of a row of a table, which may lie in memory that outlives the process. The
+// row is reachable only by the Series, and its memory is used again once it is not: each method
+// keeps the Series reachable until it has counted.
 type Series struct {
 	key       Key
 	successor atomic.Pointer[Series] // counts for this series after Forget removed it
+	row       *counts.Row
+	*words    // of the row
+	table     *Counters
 
-	begun, movedIn, movedOut     atomic.Int64
-	attempts, failures, retries  atomic.Int64
-	ended                        [relay.NumCauses]atomic.Int64
-	reasons                      [spec.NumReasons]atomic.Int64
-	up, down                     direction // to the upstream, and to the client
-	connect, firstByte, duration histogram
-
-	// The volumes that Snapshot last returned, which must not decrease.
-	// Guarded by Counters.snap.
-	reportedUp, reportedDown Volume
-}
-
-// direction counts one direction.
-type direction struct {
-	bytes, datagrams, dropped, datagramsDropped atomic.Int64
-
-	paths [relay.NumPaths]atomic.Int64
-	whys  [relay.NumWhys]atomic.Int64
+	// inherited is the number of flows that were open in the process before, and that neither
+	// Continue nor Settle has counted yet.
+	inherited atomic.Int64
 }
 
 // Key returns the key of the series.
 func (s *Series) Key() Key { return s.key }
 
 // Begin counts a flow that begins.
-func (s *Series) Begin() { s.current().begun.Add(1) }
+func (s *Series) Begin() {
+	at := s.current()
+	at.words[begunAt].Add(1)
+	runtime.KeepAlive(at)
+}
 
 // Continue counts a flow that began in another process and goes on in this one: the series has
 // counted its beginning already. It is called once for each, before Counters.Settle.
-func (s *Series) Continue() { s.current().begun.Add(1) }
+func (s *Series) Continue() {
+	at := s.current()
+	for {
+		n := at.inherited.Load()
+		if n <= 0 { // the series has not counted it, or has counted its end
+			at.Begin()
+			return
+		}
+		if at.inherited.CompareAndSwap(n, n-1) {
+			return
+		}
+	}
+}
 
 // Move moves a flow from s to another series.
 func (s *Series) Move(to *Series) {
-	to.current().movedIn.Add(1) // first, so that the flow is never in no series
-	s.current().movedOut.Add(1)
+	to, from := to.current(), s.current()
+	to.words[movedInAt].Add(1) // first, so that the flow is never in no series
+	from.words[movedOutAt].Add(1)
+	runtime.KeepAlive(to)
+	runtime.KeepAlive(from)
 }
 
 // Attempt counts an attempt to connect, and its failure if err is not nil.
 func (s *Series) Attempt(err error) {
 	s = s.current()
-	s.attempts.Add(1)
+	s.words[attemptsAt].Add(1)
 	if err != nil {
-		s.failures.Add(1)
+		s.words[failuresAt].Add(1)
 	}
+	runtime.KeepAlive(s)
 }
 
 // End counts the end of a flow.
 func (s *Series) End(e *Entry) {
 	s = s.current()
-	if int(e.Cause) < len(s.ended) {
-		s.ended[e.Cause].Add(1)
+	w := s.words
+	if int(e.Cause) < relay.NumCauses {
+		w[endedAt+int(e.Cause)].Add(1)
 	}
 	if e.Reason > spec.ReasonNone && e.Reason < spec.NumReasons {
-		s.reasons[e.Reason].Add(1)
+		w[reasonsAt+int(e.Reason)].Add(1)
 	}
 	if n := e.Retries(); n > 0 {
-		s.retries.Add(int64(n))
+		w[retriesAt].Add(int64(n))
 	}
-	s.up.add(&e.Up)
-	s.down.add(&e.Down)
+	w.up().add(&e.Up)
+	w.down().add(&e.Down)
 	if e.Connect > 0 && !e.Datagrams { // connecting a datagram socket involves no peer
-		s.connect.observe(connectBounds, e.Connect-e.Queued)
+		w.connect().observe(connectBounds, e.Connect-e.Queued)
 	}
 	if e.FirstByte > 0 {
-		s.firstByte.observe(connectBounds, e.FirstByte)
+		w.firstByte().observe(connectBounds, e.FirstByte)
 	}
-	s.duration.observe(durationBounds, e.Duration)
+	w.duration().observe(durationBounds, e.Duration)
+	runtime.KeepAlive(s)
 }
 
 // current returns the series that counts for s: s itself, or its successor if it was
@@ -115,60 +131,36 @@ func (s *Series) current() *Series {
 	}
 }
 
-// moveCounts moves what s has counted to its successor.
-func (s *Series) moveCounts() {
-	to := s.current()
-	for _, c := range []struct{ to, from *atomic.Int64 }{
-		{&to.begun, &s.begun}, {&to.movedIn, &s.movedIn}, {&to.movedOut, &s.movedOut},
-		{&to.attempts, &s.attempts}, {&to.failures, &s.failures}, {&to.retries, &s.retries},
-	} {
-		move(c.to, c.from)
-	}
-	moveAll(to.ended[:], s.ended[:])
-	moveAll(to.reasons[:], s.reasons[:])
-	to.up.moveFrom(&s.up)
-	to.down.moveFrom(&s.down)
-	to.connect.moveFrom(&s.connect)
-	to.firstByte.moveFrom(&s.firstByte)
-	to.duration.moveFrom(&s.duration)
-}
-
-func (d *direction) moveFrom(from *direction) {
-	move(&d.bytes, &from.bytes)
-	move(&d.datagrams, &from.datagrams)
-	move(&d.dropped, &from.dropped)
-	move(&d.datagramsDropped, &from.datagramsDropped)
-	moveAll(d.paths[:], from.paths[:])
-	moveAll(d.whys[:], from.whys[:])
-}
-
-// move moves a count. What is added to from meanwhile is moved now or stays there.
-func move(to, from *atomic.Int64) { add(to, from.Swap(0)) }
-
-func moveAll(to, from []atomic.Int64) {
-	for i := range from {
-		move(&to[i], &from[i])
-	}
-}
+// moveCounts moves what s has counted to its successor. What is added meanwhile is moved now or
+// stays.
+func (s *Series) moveCounts() { s.row.MoveTo(s.current().row) }
 
 // open returns the number of open flows.
 func (s *Series) open() int64 {
 	n := int64(0)
-	for i := range s.ended {
-		n -= s.ended[i].Load()
+	for i := range relay.NumCauses {
+		n -= s.words[endedAt+i].Load()
 	}
-	return n + s.begun.Load() + s.movedIn.Load() - s.movedOut.Load()
+	return n - s.endedUnknown() + s.words[begunAt].Load() + s.words[movedInAt].Load() - s.words[movedOutAt].Load()
+}
+
+// endedUnknown returns the number of flows that ended by causes that only another version knows.
+func (s *Series) endedUnknown() (n int64) {
+	for _, i := range s.table.unknownEnded {
+		n += s.row.Words()[i].Load()
+	}
+	return n
 }
 
 func (d *direction) add(t *relay.Transfer) {
-	add(&d.bytes, t.Written)
-	add(&d.datagrams, t.Datagrams)
-	add(&d.dropped, t.BytesDropped())
-	add(&d.datagramsDropped, t.DatagramsDropped)
+	add(&d[bytesAt], t.Written)
+	add(&d[datagramsAt], t.Datagrams)
+	add(&d[droppedAt], t.BytesDropped())
+	add(&d[datagramsDroppedAt], t.DatagramsDropped)
 	if t.Path != relay.PathNone && int(t.Path) < relay.NumPaths {
-		d.paths[t.Path].Add(1)
+		d[pathsAt+int(t.Path)].Add(1)
 		if t.Path == relay.PathCopy && int(t.Why) < relay.NumWhys {
-			d.whys[t.Why].Add(1)
+			d[whysAt+int(t.Why)].Add(1)
 		}
 	}
 }

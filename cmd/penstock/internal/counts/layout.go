@@ -46,7 +46,14 @@ const (
 
 // The words before the rows of a table.
 const (
-	usedAt     = iota // rows from the first on that were ever used
+	usedAt = iota // rows from the first on that were ever used
+	// What Row.MoveTo is doing, so that the next process finishes it.
+	movingAt // noMove, rowMove or wordMove
+	fromAt   // slots
+	toAt
+	wordAt       // the word that is being moved,
+	fromBeforeAt // what it was in both rows
+	toBeforeAt
 	tableWords = 8
 )
 
@@ -144,7 +151,7 @@ func readDirectory(mem []atomic.Int64) ([]place, error) {
 		return nil, fmt.Errorf("memory of %d words that says %d, with a directory of %d bytes", len(mem), size, length)
 	}
 	directory := unpack(mem[headerWords:], int(length))
-	if sum := int64(crc64.Checksum(directory, crcTable)); sum != mem[checksumAt].Load() {
+	if sum := checksum(directory); sum != mem[checksumAt].Load() {
 		return nil, errors.New("the directory of the counters is damaged")
 	}
 	var places []place
@@ -172,6 +179,8 @@ func readDirectory(mem []atomic.Int64) ([]place, error) {
 }
 
 var crcTable = crc64.MakeTable(crc64.ECMA)
+
+func checksum(directory []byte) int64 { return int64(crc64.Checksum(directory, crcTable)) }
 
 // pack writes bytes into words, eight in each.
 func pack(mem []atomic.Int64, b string) {

@@ -2,7 +2,6 @@ package counts
 
 import (
 	"fmt"
-	"hash/crc64"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,7 +26,7 @@ func Create(mem []atomic.Int64, layouts ...Layout) (*Memory, error) {
 	mem[versionAt].Store(version)
 	mem[sizeAt].Store(int64(size))
 	mem[lengthAt].Store(int64(len(directory)))
-	mem[checksumAt].Store(int64(crc64.Checksum(directory, crcTable)))
+	mem[checksumAt].Store(checksum(directory))
 	pack(mem[headerWords:], string(directory))
 	mem[magicAt].Store(magic)
 	return open(mem, places)

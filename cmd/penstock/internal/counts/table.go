@@ -191,6 +191,9 @@ func (t *Table) read() error {
 			return fmt.Errorf("row %d has state %d", slot, state)
 		}
 	}
+	if err := t.finishMove(); err != nil {
+		return err
+	}
 	for _, slot := range unused { // once nothing can be wrong any more
 		t.clear(slot)
 	}

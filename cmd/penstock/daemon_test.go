@@ -207,6 +207,13 @@ func netAddr(t *testing.T, u string) net.Addr {
 		}
 		return a
 	}
+	if rest, ok := strings.CutPrefix(u, "udp://"); ok {
+		a, err := net.ResolveUDPAddr("udp", rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
 	return &net.UnixAddr{Net: "unix", Name: strings.TrimPrefix(strings.TrimPrefix(u, "unix:"), "//")}
 }
 

@@ -86,6 +86,32 @@ func TestWeb(t *testing.T) {
 // pgbench checks each answer of PostgreSQL, over TCP to a Unix socket.
 func TestPostgres(t *testing.T) {
 	need(t, "pgbench")
+	socket := postgres(t)
+	d := relay(t, "tcp://127.0.0.1:0", "unix://"+socket)
+	host, at, err := net.SplitHostPort(d.addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("pgbench", append([]string{"-h", host, "-p", at, "-U", "bench", "postgres"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("pgbench %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	bench("-i", "-q")
+	for _, args := range [][]string{{"-c", "8", "-t", "50"}, {"-c", "8", "-t", "20", "-C", "-S"}, {"-c", "4", "-t", "50", "-S", "-M", "prepared"}} {
+		if out := bench(args...); !strings.Contains(out, "number of failed transactions: 0") {
+			t.Errorf("pgbench %v:\n%s", args, out)
+		}
+	}
+}
+
+// postgres starts a PostgreSQL server and returns the path of its socket. It takes the user bench
+// without a password.
+func postgres(t *testing.T) (socket string) {
+	t.Helper()
 	bin := postgresFolder(t)
 	dir, err := os.MkdirTemp("", "pg") // a Unix socket's path must be short
 	if err != nil {
@@ -111,35 +137,10 @@ func TestPostgres(t *testing.T) {
 		server.Process.Signal(os.Interrupt)
 		server.Wait()
 	})
-	socket := filepath.Join(dir, ".s.PGSQL."+port)
-	eventually(t, "PostgreSQL comes up", func() bool {
-		c, err := net.Dial("unix", socket)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	})
-	d := relay(t, "tcp://127.0.0.1:0", "unix://"+socket)
-	host, at, err := net.SplitHostPort(d.addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	bench := func(args ...string) string {
-		t.Helper()
-		out, err := exec.Command("pgbench", append([]string{"-h", host, "-p", at, "-U", "bench", "postgres"}, args...)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("pgbench %v: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
 	eventually(t, "PostgreSQL takes clients", func() bool {
-		return exec.Command("pgbench", "-h", host, "-p", at, "-U", "bench", "-i", "-q", "postgres").Run() == nil
+		return exec.Command(filepath.Join(bin, "pg_isready"), "-q", "-h", dir, "-p", port).Run() == nil
 	})
-	for _, args := range [][]string{{"-c", "8", "-t", "50"}, {"-c", "8", "-t", "20", "-C", "-S"}, {"-c", "4", "-t", "50", "-S", "-M", "prepared"}} {
-		if out := bench(args...); !strings.Contains(out, "number of failed transactions: 0") {
-			t.Errorf("pgbench %v:\n%s", args, out)
-		}
-	}
+	return filepath.Join(dir, ".s.PGSQL."+port)
 }
 
 // postgresFolder returns the folder of the newest PostgreSQL's programs, which Debian does not have

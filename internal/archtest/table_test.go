@@ -244,6 +244,7 @@ var testsOfAll = map[string]edges{
 		"internal/testnet":               forTests,
 		"cmd/penstock/internal/api":      "tests use the running daemon as its operators do",
 		"github.com/pires/go-proxyproto": "headers of other proxies, in front of the daemon and behind it",
+		"golang.org/x/net/quic":          "a QUIC connection that outlives the daemon's worker",
 	},
 	"bench": {"internal/testnet": forTests},
 	"xnet":  {"internal/testnet": forTests, "relay": "a QUIC transfer through the engine"},

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -104,10 +105,11 @@ type unixListener struct {
 	*net.UnixListener
 	path string
 	self fs.FileInfo
+	left atomic.Bool // see LeavePath
 }
 
 func (l *unixListener) Close() error {
-	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.self) {
+	if now, err := os.Lstat(l.path); err == nil && !l.left.Load() && os.SameFile(now, l.self) {
 		os.Remove(l.path)
 	}
 	return l.UnixListener.Close()

@@ -191,7 +191,8 @@ func TestTypesAreDescribed(t *testing.T) {
 		api.ListenerSummary{}, api.GroupSummary{}, api.Drain{}, api.Level{}, api.Events{}, api.Event{}, api.ConfigInfo{}, api.Config{}, api.Diff{}, api.Change{},
 		api.Listeners{}, api.Listener{}, api.Route{}, api.Groups{}, api.Group{}, api.Queue{}, api.Member{}, api.Members{}, api.Check{}, api.MemberChange{},
 		api.Flows{}, api.Flow{}, api.Transfer{}, api.FlowDetail{}, api.TCPInfo{}, api.Killed{},
-		api.EndedFlows{}, api.EndedFlow{}, api.Histogram{}, api.Latency{}, api.Refusal{}} {
+		api.EndedFlows{}, api.EndedFlow{}, api.Histogram{}, api.Latency{}, api.Refusal{},
+		api.Keeper{}, api.StartCount{}, api.WorkerStart{}, api.RestoredFlows{}, api.LostFlows{}} {
 		typ := reflect.TypeOf(v)
 		properties, required := map[string]bool{}, map[string]bool{}
 		d.fields("#/components/schemas/"+typ.Name(), properties, required)

@@ -55,6 +55,9 @@ func (s *Server) fullStatus() api.Status {
 	st.Paths = nonNil(st.Paths)
 	st.Refusals = nonNil(st.Refusals)
 	nonNilLatency(&st.Latency)
+	if st.Keeper != nil {
+		nonNilKeeper(st.Keeper)
+	}
 	st.Listeners, st.Groups = []api.ListenerSummary{}, []api.GroupSummary{}
 	for _, l := range source.Listeners() {
 		st.Listeners = append(st.Listeners, api.ListenerSummary{Name: l.Name, Numbers: l.Numbers})
@@ -75,6 +78,16 @@ func (s *Server) fullStatus() api.Status {
 func nonNilLatency(l *api.Latency) {
 	for _, h := range []*api.Histogram{&l.Connect, &l.FirstByte} {
 		h.Bounds, h.Counts = nonNil(h.Bounds), nonNil(h.Counts)
+	}
+}
+
+// nonNilKeeper replaces the nil lists of k in the same way.
+func nonNilKeeper(k *api.Keeper) {
+	k.Starts, k.Total.Lost = nonNil(k.Starts), nonNil(k.Total.Lost)
+	if k.Last != nil {
+		last := *k.Last // which others read
+		last.Lost = nonNil(last.Lost)
+		k.Last = &last
 	}
 }
 

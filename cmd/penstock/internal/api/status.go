@@ -33,8 +33,9 @@ type Sample struct {
 	Paths     []PathCount       `json:"paths"`
 	Listeners []ListenerSummary `json:"listeners"`
 	Groups    []GroupSummary    `json:"groups"`
-	Refusals  []Refusal         `json:"refusals"` // that have occurred
-	Latency   Latency           `json:"latency"`  // of all flows
+	Refusals  []Refusal         `json:"refusals"`         // that have occurred
+	Latency   Latency           `json:"latency"`          // of all flows
+	Keeper    *Keeper           `json:"keeper,omitempty"` // nil: there is none
 }
 
 // Numbers counts flows and what they moved.
@@ -127,7 +128,7 @@ type Event struct {
 	ID      uint64    `json:"id"` // ascending from 1
 	Time    time.Time `json:"time"`
 	Level   string    `json:"level"`   // info, warn or error
-	Kind    string    `json:"kind"`    // health, reload, member, drain, kill, log, listener, discovery
+	Kind    string    `json:"kind"`    // health, reload, member, drain, kill, log, listener, discovery, worker
 	Subject string    `json:"subject"` // a listener, GROUP/MEMBER or a file
 	Message string    `json:"message"`
 	By      string    `json:"by,omitempty"` // who asked for it; empty: nobody did, it happened

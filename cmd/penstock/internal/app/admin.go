@@ -18,9 +18,12 @@ func (d *daemon) serveAdmin() error {
 	if cfg.Listen.Kind == 0 {
 		return nil
 	}
-	l, err := admin.Listen(cfg.Listen, cfg.Mode)
-	if err != nil {
-		return err
+	l := d.keeping.adminListener()
+	if l == nil {
+		var err error
+		if l, err = admin.Listen(cfg.Listen, cfg.Mode); err != nil {
+			return err
+		}
 	}
 	d.accounting.recent.Store(account.NewRecent())
 	d.server = admin.New(d, admin.Config{

@@ -37,11 +37,14 @@ type daemon struct {
 	accounting *accounting
 	ends       *endSchedule
 	inherited  *systemd.Sockets
+	manager    *systemd.Manager
+	keeping    *keeping // nil: there is no keeper
 	events     *admin.Events
 	server     *admin.Server // nil: there is no admin listener
 	active     atomic.Pointer[activeConfig]
 	cycles     atomic.Pointer[map[hop][]string] // nil: no member leads back to its listener
 	shutdown   shutdown
+	decoded    atomic.Int64 // flows of earlier workers that were decoded
 	reloads    reloads
 
 	closing    chan struct{}  // closed by close
@@ -69,16 +72,18 @@ type boundListener struct {
 
 // newDaemon returns a daemon without a configuration. The caller must close it. logDropped returns
 // the number of log lines dropped.
-func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config) (*daemon, error) {
+func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping) (*daemon, error) {
 	d := &daemon{
-		log: log, level: level, started: time.Now(), bound: map[bindKey]*boundListener{},
+		log: log, level: level, started: time.Now(), keeping: k, manager: k.manager(), bound: map[bindKey]*boundListener{},
 		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{}),
 	}
 	var err error
 	if d.inherited, err = systemd.Inherit(); err != nil {
 		return nil, err
 	}
-	if d.engine, err = relay.New(engineConfig(&cfg.Engine)); err != nil {
+	engine := engineConfig(&cfg.Engine)
+	engine.Keep = k.keepConfig(cfg.Keeper)
+	if d.engine, err = relay.New(engine); err != nil {
 		d.inherited.Close()
 		return nil, err
 	}
@@ -132,7 +137,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		d.closeListeners(bound, d.bound)
 		return err
 	}
-	old := d.active.Load()
+	old, configured := d.active.Load(), cfg
 	if !old.since.IsZero() {
 		cfg = keepUntilRestart(old.Config, cfg)
 	}
@@ -172,6 +177,9 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.closeListeners(gone, bound)
 	d.updateCycles()
 	d.endRemovedFlows()
+	if err := d.keeping.saveConfig(configured); err != nil {
+		d.log.Warn("the keeper does not have the present configuration", "error", err)
+	}
 	return nil
 }
 
@@ -326,6 +334,7 @@ func (d *daemon) reopen() {
 // close closes everything, flows too. It may be called in any state, once.
 func (d *daemon) close() {
 	d.closeAdmin()
+	d.keeping.close()
 	close(d.closing)
 	d.background.Wait()
 	d.mu.Lock()

@@ -20,6 +20,7 @@ type flowState struct {
 	lease     upstream.Lease
 	header    *admit.Header // PROXY header received; nil: none
 	local     *relay.Addr   // address that the client connected to; nil: not asked for yet
+	connected bool          // to an upstream
 
 	hello        atomic.Pointer[clienthello.Hello]
 	target       atomic.Pointer[routeTarget]

@@ -32,6 +32,8 @@ func (d *daemon) hooks() relay.Hooks {
 		Sniff:     d.sniff,
 		Upstream:  d.upstream,
 		Connected: d.connected,
+		Encode:    d.encode,
+		Decode:    d.decode,
 		Done:      d.done,
 	}
 }
@@ -240,6 +242,7 @@ func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, er
 	if w := p.target.Load(); w.proxy != nil {
 		f.Preface(d.proxyHeader(f, p, w.proxy))
 	}
+	p.connected = true
 }
 
 // series returns the series that counts a flow while it has its present member.

@@ -27,16 +27,42 @@ func (runCmd) Help() string {
 }
 
 func (c *runCmd) run(stderr *os.File) int {
+	k, ok := connect(stderr)
+	if !ok {
+		return exitFailed
+	}
 	source := &config.Source{Paths: c.Config}
 	cfg, warnings, err := source.Load(rules...)
+	l := &lifecycle{source: source, warnings: warnings, keeping: k}
+	if err != nil && k.goesOn() {
+		if saved, failed := k.savedConfig(); failed == nil {
+			l.failedLoad, cfg, err = err, saved, nil
+		}
+	}
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
+		k.giveUp()
 		return exitUsage
 	}
-	return (&lifecycle{source: source, warnings: warnings}).run(cfg, stderr)
+	return l.run(cfg, stderr)
 }
 
-func (c *relayCmd) run(stderr *os.File) int { return (&lifecycle{}).run(c.config(), stderr) }
+func (c *relayCmd) run(stderr *os.File) int {
+	k, ok := connect(stderr)
+	if !ok {
+		return exitFailed
+	}
+	return (&lifecycle{keeping: k}).run(c.config(), stderr)
+}
+
+// connect returns the connection to the keeper; nil if there is none. It reports whether all is well.
+func connect(stderr *os.File) (*keeping, bool) {
+	k, err := connectKeeper()
+	if err != nil {
+		fmt.Fprintln(stderr, "penstock: connect to the keeper:", err)
+	}
+	return k, err == nil
+}
 
 // configMessage returns the message for a person about a configuration that cannot be used.
 func configMessage(err error) string {
@@ -53,8 +79,10 @@ func configMessage(err error) string {
 // \t                       ├──deadline──▶ closed (3)
 // \t                       └──signal──▶ closed (4)
 type lifecycle struct {
-	source   *config.Source // of penstock run; nil: penstock relay
-	warnings config.Warnings
+	source     *config.Source // of penstock run; nil: penstock relay
+	warnings   config.Warnings
+	failedLoad error    // the source could not be read, and the configuration is the last good one
+	keeping    *keeping // nil: there is no keeper
 
 	level slog.LevelVar
 	log   *slog.Logger
@@ -68,6 +96,10 @@ type lifecycle struct {
 }
 
 func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
+	if cfg.Keeper != nil && l.keeping == nil {
+		fmt.Fprintln(stderr, "penstock:", becomeKeeper(cfg.Keeper, &cfg.Log, stderr))
+		return exitFailed
+	}
 	l.log, l.lines, l.screen = newLog(stderr, &cfg.Log, &l.level)
 	defer l.lines.close()
 	// From here on signals come to this function. A reader of the log or a
@@ -82,6 +114,11 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		l.log.Debug("descriptor limit", "limit", n)
 	}
 	warn(l.log, l.warnings)
+	if l.failedLoad != nil {
+		for _, line := range strings.Split(configMessage(l.failedLoad), "\n") {
+			l.log.Error("invalid configuration; the last good one is used", "error", line)
+		}
+	}
 	var err error
 	if l.watch, err = watchFiles(l.source); err != nil {
 		l.log.Warn("cannot watch the configuration files", "error", err)
@@ -106,14 +143,23 @@ func warn(log *slog.Logger, warnings config.Warnings) {
 
 // start starts a daemon. The end of ctx ends lookups of names.
 func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
-	if l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg); err != nil {
+	if err = l.keeping.prepare(cfg); err == nil {
+		l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg, l.keeping)
+	}
+	if err != nil {
+		l.keeping.giveUp()
+		l.keeping.close()
 		return err
 	}
 	if l.source != nil {
 		l.d.load = l.load
 	}
-	switch err = l.d.apply(ctx, cfg); {
+	if err = l.d.apply(ctx, cfg); err == nil {
+		err = l.d.restore()
+	}
+	switch {
 	case err != nil:
+	case l.keeping != nil && !l.keeping.first(): // clients wait
 	case l.source == nil:
 		err = l.d.waitForLookups(ctx, lookupTimeout) // a wrong name on the command line stays wrong
 	default:
@@ -123,6 +169,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		err = l.d.serveAdmin()
 	}
 	if err != nil {
+		l.keeping.giveUp()
 		l.d.close()
 	}
 	return err
@@ -136,7 +183,8 @@ const startLookups = time.Second
 func (l *lifecycle) serve(signals signals) int {
 	l.greet()
 	defer l.stopScreen()
-	l.logNotifyError(systemd.Ready("serving"))
+	handOver := l.d.serveKeeper()
+	l.logNotifyError(l.d.manager.Ready("serving"))
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })
 	if err != nil {
 		l.log.Warn("no watchdog", "error", err)
@@ -162,6 +210,8 @@ func (l *lifecycle) serve(signals signals) int {
 			}
 		case <-l.d.shutdown.requested:
 			return l.drain(nil, signals)
+		case <-handOver:
+			return l.handOver()
 		}
 	}
 }
@@ -204,7 +254,7 @@ func (l *lifecycle) load() (*spec.Config, config.Warnings, error) {
 // reload makes the file the running configuration. If it is invalid nothing changes, and the log
 // says why.
 func (l *lifecycle) reload(why string) {
-	l.logNotifyError(systemd.Reloading("reloading"))
+	l.logNotifyError(l.d.manager.Reloading("reloading"))
 	ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 	defer cancel()
 	l.d.reload(ctx, why) // also tells the manager that the reload is over
@@ -230,9 +280,10 @@ func (l *lifecycle) drain(s os.Signal, signals signals) int {
 		by = s.String()
 	}
 	began := time.Now()
+	l.keeping.exiting()
 	drained := l.d.drain()
 	l.log.Info("draining", "signal", by, "flows", l.d.Draining().AtStart, "deadline", cfg.Drain)
-	l.logNotifyError(systemd.Stopping("draining", cfg.Drain))
+	l.logNotifyError(l.d.manager.Stopping("draining", cfg.Drain))
 	code, how := exitOK, "drained"
 wait:
 	for {

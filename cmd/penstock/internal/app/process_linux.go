@@ -3,10 +3,14 @@ package app
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -95,4 +99,53 @@ func dialControl(d *spec.Dial) func(network, address string, c syscall.RawConn) 
 		}
 		return err
 	}
+}
+
+// ownBinary returns the path of this program, at which an upgrade will look for another version: the one
+// that it was started by, because that may be a link that will lead elsewhere. exec is a path that
+// executes this very file, even if it was replaced meanwhile.
+func ownBinary() (path, exec string, err error) {
+	const self = "/proc/self/exe"
+	running, err := os.Stat(self)
+	if err != nil {
+		return "", "", err
+	}
+	for _, find := range []func() (string, error){lookOwnName, os.Executable} {
+		if path, err = find(); err != nil {
+			continue
+		}
+		if at, err := os.Stat(path); err == nil && os.SameFile(at, running) {
+			return path, path, nil
+		}
+	}
+	return path, self, err
+}
+
+// lookOwnName returns the absolute path of the name that this program was started by.
+func lookOwnName() (string, error) {
+	path, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
+}
+
+// execve replaces the program of this process.
+func execve(path string, args, env []string) error {
+	return os.NewSyscallError("execve", syscall.Exec(path, args, env))
+}
+
+// nameProcess sets the name that lists of processes show. A program that was executed by descriptor is
+// named after a number.
+func nameProcess(name string) {
+	os.WriteFile("/proc/self/comm", []byte(name), 0) // of no use but to people
+}
+
+// memoryFile returns an empty file in memory, which ends with its last descriptor.
+func memoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }

@@ -4,6 +4,7 @@ package app
 
 import (
 	"errors"
+	"os"
 	"syscall"
 	"time"
 
@@ -22,3 +23,11 @@ func cpuTime() time.Duration { return 0 }
 func tryDial(*spec.Dial) error { return nil }
 
 func dialControl(*spec.Dial) func(network, address string, c syscall.RawConn) error { return nil }
+
+func ownBinary() (path, exec string, err error) { return "", "", errors.ErrUnsupported }
+
+func execve(path string, args, env []string) error { return errors.ErrUnsupported }
+
+func nameProcess(name string) {}
+
+func memoryFile(name string) (*os.File, error) { return nil, errors.ErrUnsupported }

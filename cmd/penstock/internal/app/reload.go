@@ -16,7 +16,6 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -86,7 +85,7 @@ func (d *daemon) notifyManager() {
 		status = "serving with the previous configuration; the last reload failed: " + f.Errors[0].Message
 	}
 	d.reloads.mu.Unlock()
-	if err := systemd.Ready(status); err != nil {
+	if err := d.manager.Ready(status); err != nil {
 		d.log.Warn("cannot notify the service manager", "error", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // Of reloads at the same time, the one that read the configuration last is the one that stays.
 func TestReloadsKeepTheirOrder(t *testing.T) {
-	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}})
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

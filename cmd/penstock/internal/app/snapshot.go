@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
@@ -58,6 +59,11 @@ func (d *snapshot) Status() api.Status {
 		LogLinesDropped:   journal + access,
 	}
 	s.Paths = paths(points)
+	healthyAfter := time.Duration(0)
+	if f.Keeper != nil {
+		healthyAfter = f.Keeper.HealthyAfter
+	}
+	s.Keeper = d.keeping.status(&stats, healthyAfter)
 	return s
 }
 
@@ -76,13 +82,7 @@ func (d *daemon) snapshot() *snapshot { return &snapshot{d, sync.OnceValue(d.rea
 
 // readCounters reads the counters, including what open flows have moved so far.
 func (d *daemon) readCounters() []account.Point {
-	return d.accounting.counters.Snapshot(nil, func(add func(*account.Series, account.Volume, account.Volume)) {
-		d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
-			if s := p.series.Load(); s != nil {
-				add(s, moved(&f.Up), moved(&f.Down))
-			}
-		})
-	})
+	return d.accounting.counters.Snapshot(nil, d.liveVolumes)
 }
 
 // Status, Listeners, Groups and Counters return the present state.

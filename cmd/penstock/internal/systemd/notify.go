@@ -8,27 +8,45 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
+// A Manager is told the daemon's state. The zero Manager sends it to NOTIFY_SOCKET, or nowhere if that is
+// not set.
+type Manager struct {
+	// Through, if not nil, is given the state instead. The manager may listen only to the service's main
+	// process, which then passes it on.
+	Through func(state string)
+}
+
 // Ready reports that the daemon serves: at the start, and at the end of a reload.
-func Ready(status string) error { return notify("READY=1\nSTATUS=" + oneLine(status)) }
+func (m *Manager) Ready(status string) error {
+	return m.notify("READY=1\nSTATUS=" + oneLine(status))
+}
 
 // Reloading reports the beginning of a reload; Ready must follow, whether it succeeds or not. With
 // Type=notify-reload the manager needs its time (MONOTONIC_USEC) to tell this reload from an
 // earlier one.
-func Reloading(status string) error {
-	return notify("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=" + oneLine(status))
+func (m *Manager) Reloading(status string) error {
+	return m.notify("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=" + oneLine(status))
 }
 
 // Stopping reports that the daemon drains, for at most the given time: the manager does not kill
 // it meanwhile, even if TimeoutStopSec= is shorter.
-func Stopping(status string, most time.Duration) error {
-	return notify(fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d\nSTATUS=%s", (most + stopReserve).Microseconds(), oneLine(status)))
+func (m *Manager) Stopping(status string, most time.Duration) error {
+	return m.notify(fmt.Sprintf("STOPPING=1\nEXTEND_TIMEOUT_USEC=%d\nSTATUS=%s", (most + stopReserve).Microseconds(), oneLine(status)))
 }
 
 // stopReserve is the time for what is done after the drain.
 const stopReserve = 5 * time.Second
 
 // Status sets the line that systemctl status shows.
-func Status(status string) error { return notify("STATUS=" + oneLine(status)) }
+func (m *Manager) Status(status string) error { return m.notify("STATUS=" + oneLine(status)) }
+
+func (m *Manager) notify(state string) error {
+	if m.Through != nil {
+		m.Through(state)
+		return nil
+	}
+	return notify(state)
+}
 
 // notify sends assignments to NOTIFY_SOCKET. It does nothing if that is not set.
 func notify(state string) error {

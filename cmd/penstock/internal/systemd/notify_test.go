@@ -41,10 +41,10 @@ func TestNotify(t *testing.T) {
 		say  func() error
 		want string // a regular expression
 	}{
-		{func() error { return Ready("3 listeners") }, `READY=1\nSTATUS=3 listeners`},
-		{func() error { return Reloading("SIGHUP") }, `RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]*\nSTATUS=SIGHUP`},
-		{func() error { return Status("two\nREADY=1") }, `STATUS=two READY=1`},
-		{func() error { return Stopping("draining", 30*time.Second) }, `STOPPING=1\nEXTEND_TIMEOUT_USEC=35000000\nSTATUS=draining`},
+		{func() error { return new(Manager).Ready("3 listeners") }, `READY=1\nSTATUS=3 listeners`},
+		{func() error { return new(Manager).Reloading("SIGHUP") }, `RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]*\nSTATUS=SIGHUP`},
+		{func() error { return new(Manager).Status("two\nREADY=1") }, `STATUS=two READY=1`},
+		{func() error { return new(Manager).Stopping("draining", 30*time.Second) }, `STOPPING=1\nEXTEND_TIMEOUT_USEC=35000000\nSTATUS=draining`},
 	} {
 		if err := c.say(); err != nil {
 			t.Fatal(err)
@@ -57,11 +57,11 @@ func TestNotify(t *testing.T) {
 
 func TestNobodyToNotify(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	if err := Ready("x"); err != nil {
+	if err := new(Manager).Ready("x"); err != nil {
 		t.Error(err)
 	}
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
-	if err := Ready("x"); err == nil {
+	if err := new(Manager).Ready("x"); err == nil {
 		t.Error("a manager that is gone is no error")
 	}
 }
@@ -105,7 +105,7 @@ func TestWatchdogUnwell(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nobody asks the loops")
 	}
-	if err := Status("first"); err != nil {
+	if err := new(Manager).Status("first"); err != nil {
 		t.Fatal(err)
 	}
 	if got := next(); got != "STATUS=first" {

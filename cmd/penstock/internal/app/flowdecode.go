@@ -1,0 +1,152 @@
+package app
+
+import (
+	"errors"
+	"time"
+
+	"github.com/penstock/penstock/clienthello"
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/route"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// An encodedFlow is what encode has encoded of a flow, before it is looked up by name in the running
+// configuration.
+type encodedFlow struct {
+	flags             uint64
+	source, admission uint64 // see admit.Admission.State
+	names
+	member  relay.Addr // first port of the member; zero: there is none
+	removed spec.Removed
+	series  account.Key
+}
+
+// decode is the hook that gives its state to a flow of an earlier worker.
+func (d *daemon) decode(f *relay.Flow, dec *relay.Decoder) error {
+	p, e := &flowState{}, encodedFlow{}
+	if err := e.decode(dec, p); err != nil {
+		return err
+	}
+	return d.reenter(f, p, &e)
+}
+
+// decode reads what encode has encoded; what needs no configuration is set in p.
+func (e *encodedFlow) decode(dec *relay.Decoder, p *flowState) (err error) {
+	e.flags = dec.Uint()
+	e.source, e.admission = dec.Uint(), dec.Uint()
+	e.names = names{dec.String(), dec.String(), dec.String(), dec.String()}
+	if e.member, err = decodeAddr(dec); err != nil {
+		return err
+	}
+	e.removed = spec.Removed{What: dec.String()}
+	e.removed.After, e.removed.Jitter = time.Duration(dec.Uint()), time.Duration(dec.Uint())
+	p.reason = reasonNamed(dec.String())
+	if e.flags&encodedSeries != 0 {
+		e.series = account.Key{Listener: dec.String(), Route: dec.String(), Group: dec.String(), Member: dec.String()}
+	}
+	if e.flags&encodedLocal != 0 {
+		at, err := decodeAddr(dec)
+		if err != nil {
+			return err
+		}
+		p.local = &at
+	}
+	if e.flags&encodedHello != 0 {
+		hello := &clienthello.Hello{ServerName: string(dec.Bytes())}
+		for range min(dec.Uint(), maxEncodedALPN) {
+			hello.SupportedProtos = append(hello.SupportedProtos, string(dec.Bytes()))
+		}
+		p.hello.Store(hello)
+	}
+	if e.flags&encodedHeader != 0 {
+		if p.header, err = decodeHeader(dec); err != nil {
+			return err
+		}
+	}
+	p.connected = e.flags&encodedConnected != 0
+	return dec.Err()
+}
+
+// reasonNamed returns the reason with a name; none if this version does not know it.
+func reasonNamed(name string) spec.Reason {
+	for r := range spec.NumReasons {
+		if r.String() == name {
+			return r
+		}
+	}
+	return spec.ReasonNone
+}
+
+// errNoListener is the error of a flow that would still need its listener's settings.
+var errNoListener = errors.New("the listener is gone, and the flow is not connected yet")
+
+// reenter completes a flow's state with the objects that its names stand for, and has the flow count
+// again where it counted before. Nothing is checked: the flow is open. What the configuration no longer
+// has is replaced by objects that stand for it, so that the flow ends as a reload would have ended it.
+func (d *daemon) reenter(f *relay.Flow, p *flowState, e *encodedFlow) error {
+	p.plan = d.planNamed(planOf(f), e.listener)
+	if p.plan.gate == nil && !p.connected {
+		return errNoListener
+	}
+	if e.route != "" {
+		w := p.plan.targetNamed(e.route, e.group)
+		if w == nil {
+			w = d.goneTarget(e, f.Timeouts())
+		}
+		p.target.Store(w)
+		f.SetTimeouts(w.timeouts)
+		f.SetDial(w.dial)
+		if w.route.Bandwidth > 0 {
+			f.SetBandwidth(w.route.Bandwidth)
+		}
+		if e.member.Network != 0 {
+			p.member.Store(w.group.Restore(&p.lease, e.names.member, e.member))
+		}
+	}
+	if p.plan.gate != nil {
+		p.admission = p.plan.gate.Restore(e.source, e.admission)
+	}
+	if e.flags&encodedSeries != 0 {
+		s := d.accounting.counters.Series(e.series)
+		s.Continue()
+		p.series.Store(s)
+	}
+	f.SetValue(p)
+	d.decoded.Add(1)
+	return nil
+}
+
+// planNamed returns the plan that a flow was accepted under: now, the present one of its listener, or
+// if the configuration has no listener of that name, one that stands for it.
+func (d *daemon) planNamed(now *listenerPlan, name string) *listenerPlan {
+	if now != nil && now.spec.Name == name {
+		return now
+	}
+	gone := &listenerPlan{spec: &spec.Listener{Name: name}}
+	if now != nil {
+		gone.gate = now.gate
+		gone.spec.Datagrams = now.spec.Datagrams
+	}
+	gone.routes = route.New(gone.spec)
+	return gone
+}
+
+// targetNamed returns the target of a route that leads to a group; nil: there is none.
+func (s *listenerPlan) targetNamed(name, group string) *routeTarget {
+	if r := s.routesByName[name]; r != nil && r.To.Name == group {
+		return s.targets[r]
+	}
+	return nil
+}
+
+// goneTarget returns a target that stands for a route that the configuration no longer has.
+func (d *daemon) goneTarget(e *encodedFlow, t relay.Timeouts) *routeTarget {
+	group := &spec.Group{Name: e.group}
+	return &routeTarget{
+		route:    &spec.Route{Name: e.route, To: group, Removed: e.removed},
+		group:    d.set.RestoreGroup(e.group),
+		dial:     &relay.DialConfig{},
+		timeouts: t,
+	}
+}

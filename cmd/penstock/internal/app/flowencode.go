@@ -1,0 +1,130 @@
+package app
+
+import (
+	"slices"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// A flow that outlives its worker travels as names: the next worker may have another configuration,
+// or be another version, so nothing refers to a position or a number. What a later version adds comes
+// at the end, and an earlier version does not read it.
+//
+// Parts of the encoding that are not always there have a bit in its flags.
+const (
+	encodedLocal     = 1 << iota // the address that the client connected to
+	encodedHello                 // the server name and protocols of a ClientHello
+	encodedHeader                // the PROXY header received
+	encodedSeries                // a series counts the flow
+	encodedConnected             // an upstream was connected
+)
+
+// maxEncodedALPN bounds the protocols that are encoded: a ClientHello may have more than fits.
+const maxEncodedALPN = 512
+
+// encode is the hook that encodes what the daemon knows of a flow.
+func (d *daemon) encode(f *relay.Flow, e *relay.Encoder) {
+	p, ok := f.Value().(*flowState)
+	if !ok {
+		return
+	}
+	hello, header, series := p.hello.Load(), p.header, p.series.Load()
+	if p.connected {
+		header = nil // its work is done
+	}
+	flags := uint64(0)
+	set := func(bit uint64, is bool) {
+		if is {
+			flags |= bit
+		}
+	}
+	set(encodedLocal, p.local != nil)
+	set(encodedHello, hello != nil)
+	set(encodedHeader, header != nil)
+	set(encodedSeries, series != nil)
+	set(encodedConnected, p.connected)
+	e.Uint(flags)
+	source, admission := p.admission.State()
+	e.Uint(source)
+	e.Uint(admission)
+
+	n := p.names()
+	for _, name := range [...]string{n.listener, n.route, n.group, n.member} {
+		e.String(name)
+	}
+	var member relay.Addr
+	if m := p.member.Load(); m != nil {
+		member = *m.Addr()
+	}
+	encodeAddr(e, &member)
+	removed := spec.Removed{}
+	if w := p.target.Load(); w != nil {
+		removed = w.route.Removed
+	}
+	e.String(removed.What)
+	e.Uint(uint64(removed.After))
+	e.Uint(uint64(removed.Jitter))
+	e.String(p.reason.String())
+	if series != nil {
+		k := series.Key()
+		for _, name := range [...]string{k.Listener, k.Route, k.Group, k.Member} {
+			e.String(name)
+		}
+	}
+	if p.local != nil {
+		encodeAddr(e, p.local)
+	}
+	if hello != nil {
+		e.Bytes([]byte(hello.ServerName))
+		protos, size := hello.SupportedProtos, 0
+		for i, name := range protos {
+			if size += len(name); size > maxEncodedALPN {
+				protos = protos[:i]
+				break
+			}
+		}
+		e.Uint(uint64(len(protos)))
+		for _, name := range protos {
+			e.Bytes([]byte(name))
+		}
+	}
+	if header != nil {
+		encodeHeader(e, header)
+	}
+}
+
+func encodeAddr(e *relay.Encoder, a *relay.Addr) {
+	text, _ := a.AppendText(nil)
+	e.Bytes(text)
+}
+
+func decodeAddr(dec *relay.Decoder) (a relay.Addr, err error) {
+	return a, a.UnmarshalText(dec.Bytes())
+}
+
+// encodeHeader encodes a PROXY header as it would be sent: in version 2, which has room for all of it.
+func encodeHeader(e *relay.Encoder, h *admit.Header) {
+	again := *h
+	again.Version = 2
+	b, err := again.Append(nil)
+	if err != nil {
+		b = nil // too long, which the limit of a received header rules out
+	}
+	e.Uint(uint64(h.Version))
+	e.Bytes(b)
+}
+
+func decodeHeader(dec *relay.Decoder) (*admit.Header, error) {
+	version := dec.Uint()
+	h, _, more, err := admit.ParseProxy(slices.Clone(dec.Bytes()))
+	switch {
+	case err != nil:
+		return nil, err
+	case more:
+		return nil, relay.ErrEncoding
+	}
+	h.Version = int(version)
+	return &h, nil
+}

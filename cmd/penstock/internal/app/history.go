@@ -1,0 +1,88 @@
+package app
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/relay"
+)
+
+// history is what has happened to the workers of a keeper. It is a document that the keeper holds.
+type history struct {
+	Since  time.Time         `json:"since"` // the start of the first worker
+	Starts map[string]int64  `json:"starts"`
+	Last   *api.WorkerStart  `json:"last,omitempty"`
+	Total  api.RestoredFlows `json:"total"`
+	Pause  float64           `json:"pause"`
+}
+
+// readHistory returns what the workers before have written, or an empty history.
+func readHistory(d *document) (h history) {
+	text, err := d.read()
+	if err != nil || json.Unmarshal(text, &h) != nil {
+		h = history{}
+	}
+	if h.Since.IsZero() {
+		h.Since = time.Now()
+	}
+	return h
+}
+
+// add adds the start of a worker.
+func (h *history) add(w *api.WorkerStart) {
+	if h.Starts == nil {
+		h.Starts = map[string]int64{}
+	}
+	h.Starts[w.Reason]++
+	for _, n := range h.Starts {
+		w.Number += n
+	}
+	h.Last = w
+	h.Pause += w.Pause
+	h.Total.Restored += w.Restored
+	h.Total.Holding += w.Holding
+	h.Total.Bytes += w.Bytes
+	for _, l := range w.Lost {
+		i := slices.IndexFunc(h.Total.Lost, func(t api.LostFlows) bool { return t.Reason == l.Reason })
+		if i < 0 {
+			h.Total.Lost = append(h.Total.Lost, api.LostFlows{Reason: l.Reason})
+			i = len(h.Total.Lost) - 1
+		}
+		h.Total.Lost[i].Count += l.Count
+	}
+}
+
+func (k *keeping) saveHistory() {
+	text, err := json.Marshal(&k.past)
+	if err == nil {
+		err = k.historyFile.write(text)
+	}
+	_ = err // the counts would begin anew with the next worker, which is not worth a failure
+}
+
+// status returns the state of the keeper for the API; nil: there is none.
+func (k *keeping) status(stats *relay.Stats, healthyAfter time.Duration) *api.Keeper {
+	if k == nil {
+		return nil
+	}
+	total := stats.Total()
+	s := &api.Keeper{
+		PID: k.start.Keeper, Up: true, Since: k.past.Since, Worker: os.Getpid(), WorkerSince: k.began, Healthy: true,
+		Flows: total.Kept, Errors: total.KeepErrors, Held: int64(k.Stats().Items), Total: k.past.Total, Pause: k.past.Pause, Last: k.past.Last,
+	}
+	select {
+	case <-k.Lost():
+		s.Up = false
+	default:
+	}
+	if last := k.past.Last; last != nil && last.Reason == "upgrade" {
+		s.Healthy = time.Since(last.Time) >= healthyAfter
+	}
+	for _, reason := range api.StartReasons {
+		s.Starts = append(s.Starts, api.StartCount{Reason: reason, Count: k.past.Starts[reason]})
+	}
+	return s
+}

@@ -1,0 +1,295 @@
+package app
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/keeper"
+	"github.com/penstock/penstock/relay"
+)
+
+// keeping is a worker's connection to its keeper, with what the keeper holds for the daemon itself. What it
+// holds for the engine passes through to the engine.
+//
+// \tconnectKeeper ──▶ prepared ──▶ (the daemon starts) ──▶ restored ──▶ ready
+type keeping struct {
+	*keeper.Worker
+	start   keeper.Start
+	began   time.Time
+	version string // of this program
+
+	config *document // the last configuration that was applied
+	engine []relay.Held
+	others map[string]keeper.Item // by label: what is held for other parts of the daemon
+
+	admin net.Listener // its path stays unless the worker exits for good
+
+	historyFile *document
+	past        history // written when a worker starts
+}
+
+// The kinds of items that are the daemon's own: the highest byte of the key. Those below 128 are the
+// engine's.
+const (
+	kindDocument = 128 + iota
+	kindAdmin
+	kindCounters
+)
+
+// The labels of the daemon's own items.
+const (
+	labelConfig  = earlykeeper.LabelConfig
+	labelHistory = "history"
+)
+
+// connectKeeper returns the connection to the keeper that has started this process; nil: none has.
+func connectKeeper() (*keeping, error) {
+	w, err := keeper.Connect()
+	if w == nil || err != nil {
+		return nil, err
+	}
+	k := &keeping{Worker: w, start: w.Start(), began: time.Now(), version: version(), others: map[string]keeper.Item{}}
+	nameProcess("penstock")
+	if os.Getenv("LISTEN_FDS") != "" { // the sockets of the service manager, which the keeper passes on
+		os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
+	}
+	k.take()
+	if _, ok := k.others[labelConfig]; ok {
+		if k.config, err = k.document(labelConfig); err != nil {
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+// take sorts what has come from the keeper.
+func (k *keeping) take() {
+	for _, item := range k.Held() {
+		if kind := item.Key[0] >> 56; kind < kindDocument {
+			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
+			continue
+		}
+		if len(item.FDs) == 0 {
+			continue // no room for it
+		}
+		if _, ok := k.others[item.Label]; ok {
+			closeItem(item) // an earlier worker died while it replaced the item
+			k.Drop(item.Key)
+			continue
+		}
+		k.others[item.Label] = item
+	}
+}
+
+func closeItem(item keeper.Item) {
+	for _, fd := range item.FDs {
+		os.NewFile(uintptr(fd), item.Label).Close()
+	}
+}
+
+// first reports whether this is the first worker of its keeper.
+func (k *keeping) first() bool { return k.start.Reason == keeper.First }
+
+// document returns the document with a label: the one that is held, or a new one.
+func (k *keeping) document(label string) (*document, error) {
+	if item, ok := k.others[label]; ok {
+		delete(k.others, label)
+		d := &document{file: os.NewFile(uintptr(item.FDs[0]), label)}
+		_, err := d.read()
+		if err == nil || errors.Is(err, errNoDocument) {
+			return d, nil
+		}
+		d.close() // damaged: begin anew
+		k.Drop(item.Key)
+	}
+	f, err := memoryFile(label)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.hold(kindDocument, label, f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &document{file: f}, nil
+}
+
+// hold has the keeper hold a file. It is called before the engine is made, because an error of Flush is
+// also that of whatever others have given to Hold.
+func (k *keeping) hold(kind uint64, label string, f *os.File) error {
+	key := [2]uint64{kind << 56, uint64(time.Now().UnixNano())}
+	for {
+		c, err := f.SyscallConn()
+		if err != nil {
+			return err
+		}
+		held := errors.New("closed")
+		if err := c.Control(func(fd uintptr) { held = k.Hold(key, label, []int{int(fd)}) }); err != nil {
+			return err
+		}
+		if held != nil {
+			return fmt.Errorf("hold %s: %w", label, held)
+		}
+		switch err := k.Flush(); {
+		case errors.Is(err, keeper.ErrBusy):
+			time.Sleep(time.Millisecond)
+		case err != nil:
+			return fmt.Errorf("hold %s: %w", label, err)
+		default:
+			return nil
+		}
+	}
+}
+
+// savedConfig is the document of the configuration.
+type savedConfig struct {
+	Source    string `json:"source"`
+	Text      []byte `json:"text"`
+	Written   []byte `json:"written"`
+	Token     string `json:"token,omitempty"`
+	ReadToken string `json:"read_token,omitempty"`
+}
+
+// savedConfig returns the last configuration that a worker before this one has applied.
+func (k *keeping) savedConfig() (*spec.Config, error) {
+	if k.config == nil {
+		return nil, errNoDocument
+	}
+	text, err := k.config.read()
+	if err != nil {
+		return nil, err
+	}
+	var s savedConfig
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	cfg, err := config.Parse(s.Source, s.Text, rules...)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken = s.Written, s.Token, s.ReadToken
+	return cfg, nil
+}
+
+// saveConfig has the next worker find a configuration.
+func (k *keeping) saveConfig(cfg *spec.Config) error {
+	if k == nil || k.config == nil || cfg.Text == nil {
+		return nil
+	}
+	text, err := json.Marshal(savedConfig{cfg.Source, cfg.Text, cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken})
+	if err == nil {
+		err = k.config.write(text)
+	}
+	return err
+}
+
+// keepConfig returns the engine's configuration of what it keeps; nil: nothing.
+func (k *keeping) keepConfig(cfg *spec.Keeper) *relay.Keep {
+	if k == nil {
+		return nil
+	}
+	after := time.Second
+	if cfg != nil {
+		after = cfg.KeepAfter
+	}
+	if after == 0 {
+		after = -1 // at once
+	}
+	return &relay.Keep{After: after, Holder: k.Worker, Held: k.engine}
+}
+
+// becomeKeeper makes this process the keeper of a worker that runs the same command line. It returns only
+// if that fails.
+func becomeKeeper(cfg *spec.Keeper, log *spec.Log, stderr *os.File) error {
+	path, self, err := ownBinary()
+	if err != nil {
+		return err
+	}
+	raiseFdLimit() // the keeper holds as many descriptors as the worker has
+	s := earlykeeper.Settings{
+		Binary: path, Watchdog: cfg.Watchdog, StartTimeout: cfg.StartTimeout, HealthyAfter: cfg.HealthyAfter, MaxRestartDelay: cfg.MaxRestartDelay,
+		LogFormat: log.Format,
+	}
+	if s.LogFormat == "auto" {
+		if s.LogFormat = "json"; isTerminal(stderr) {
+			s.LogFormat = "text"
+		}
+	}
+	if pid, err := strconv.Atoi(os.Getenv("LISTEN_PID")); err == nil && pid == os.Getpid() {
+		s.Inherited, _ = strconv.Atoi(os.Getenv("LISTEN_FDS"))
+	}
+	args := append([]string{"penstock: keeper"}, os.Args[1:]...)
+	return fmt.Errorf("become the keeper: %w", execve(self, args, append(os.Environ(), earlykeeper.Variable+"="+s.Text())))
+}
+
+// labelAdmin is the beginning of the label of the admin listener's socket; its address follows.
+const labelAdmin = "admin "
+
+// listenAdmin makes the admin listener, on the socket that the worker before had or on a new one, which
+// the keeper holds from then on.
+func (k *keeping) listenAdmin(cfg *spec.Admin) (err error) {
+	label := labelAdmin + cfg.Listen.String()
+	if cfg.Listen.Kind == 0 || len(label) > keeper.MaxLabel {
+		return nil
+	}
+	if item, ok := k.others[label]; ok {
+		delete(k.others, label)
+		f := os.NewFile(uintptr(item.FDs[0]), label)
+		defer f.Close()
+		if k.admin, err = admin.Inherit(f, cfg.Listen, cfg.Mode); err == nil {
+			admin.LeavePath(k.admin, true)
+		}
+		return err
+	}
+	if k.admin, err = admin.Listen(cfg.Listen, cfg.Mode); err != nil {
+		return err
+	}
+	f, err := admin.File(k.admin)
+	if err == nil {
+		defer f.Close()
+		err = k.hold(kindAdmin, label, f)
+	}
+	if err == nil {
+		admin.LeavePath(k.admin, true)
+	}
+	return err
+}
+
+// adminListener returns the admin listener; nil: there is none.
+func (k *keeping) adminListener() net.Listener {
+	if k == nil {
+		return nil
+	}
+	return k.admin
+}
+
+// close closes the admin listener.
+func (k *keeping) close() {
+	if k != nil && k.admin != nil {
+		k.admin.Close()
+	}
+}
+
+// dropOthers closes what this worker has not taken over. An admin socket at another address is not held
+// any longer; what only another version knows stays held for it.
+func (k *keeping) dropOthers() {
+	for label, item := range k.others {
+		closeItem(item)
+		if url, ok := strings.CutPrefix(label, labelAdmin); ok {
+			k.Drop(item.Key)
+			if path, ok := strings.CutPrefix(url, "unix://"); ok {
+				os.Remove(path)
+			}
+		}
+	}
+	clear(k.others)
+}

@@ -1,0 +1,230 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
+	"github.com/penstock/penstock/keeper"
+	"github.com/penstock/penstock/relay"
+)
+
+// handOverTimeout bounds how long a worker takes to make room for another one. If it takes longer, the
+// keeper kills it, and the flows continue as after a crash.
+const handOverTimeout = 5 * time.Second
+
+// manager returns where the state of the daemon goes: with a keeper, through it, because the service
+// manager listens to its main process only.
+func (k *keeping) manager() *systemd.Manager {
+	if k == nil {
+		return &systemd.Manager{}
+	}
+	return &systemd.Manager{Through: k.Notify}
+}
+
+// goesOn reports whether there were flows before this worker, so that it should start even with a
+// configuration that is older than the file. An upgrade can be refused instead.
+func (k *keeping) goesOn() bool {
+	return k != nil && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback || k.start.Reason == keeper.Restart)
+}
+
+// giveUp is called when this worker cannot start. The first one then ends the keeper too, so that the
+// operator, or the service manager, gets the exit code.
+func (k *keeping) giveUp() {
+	if k != nil && k.first() {
+		k.exiting()
+	}
+}
+
+// exiting is called at the beginning of a planned end.
+func (k *keeping) exiting() {
+	if k != nil {
+		k.Exiting()
+		if k.admin != nil {
+			admin.LeavePath(k.admin, false)
+		}
+	}
+}
+
+// prepare says that this worker is able to run, waits until the one before has ended, and takes over
+// what that had.
+func (k *keeping) prepare(cfg *spec.Config) error {
+	if k == nil {
+		return nil
+	}
+	info := "penstock " + k.version
+	if cfg.Source != "" {
+		info += ", configuration " + cfg.Source + ": good"
+	}
+	if err := k.Prepared(info); err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	k.start = k.Start()
+	k.take()
+	var err error
+	if k.config == nil {
+		k.config, err = k.document(labelConfig)
+	}
+	if err == nil {
+		k.historyFile, err = k.document(labelHistory)
+	}
+	if err != nil {
+		return err
+	}
+	k.past = readHistory(k.historyFile)
+	if err := k.listenAdmin(&cfg.Admin); err != nil {
+		return err
+	}
+	k.dropOthers()
+	return nil
+}
+
+// restore has the flows of the worker before this one continue, and tells what became of them.
+func (d *daemon) restore() error {
+	k := d.keeping
+	if k == nil {
+		return nil
+	}
+	r, err := d.engine.Restore(relay.RestoreConfig{Listener: d.goneListener})
+	switch {
+	case errors.Is(err, errors.ErrUnsupported) && k.first():
+		return nil
+	case err != nil:
+		return fmt.Errorf("restore flows: %w", err)
+	}
+	crashed := d.accounting.counters.Settle(d.liveVolumes)
+	if k.first() {
+		return nil
+	}
+	// Of the lost flows, those whose state could be decoded have ended in their series; the others are
+	// among those that Settle has counted, with the flows that were not settled.
+	undecoded := int64(r.TotalLost()) - (d.decoded.Load() - int64(r.Flows+r.Ended))
+	r.Lost[relay.LossUnsettled] += int(max(0, crashed-max(0, undecoded)))
+	w := api.WorkerStart{
+		Time: time.Now(), Reason: k.start.Reason.String(), Cause: k.start.Died.String(), Version: k.version,
+		Pause:         k.Start().Downtime.Seconds(),
+		RestoredFlows: api.RestoredFlows{Restored: int64(r.Flows), Holding: int64(r.Holding), Bytes: r.Bytes},
+	}
+	for l, n := range r.Lost {
+		if n > 0 {
+			w.Lost = append(w.Lost, api.LostFlows{Reason: relay.Loss(l).String(), Count: int64(n)})
+		}
+	}
+	k.past.add(&w)
+	k.saveHistory()
+	d.tellStart(&w)
+	d.endRemovedFlows()
+	return nil
+}
+
+// tellStart logs the start of a worker after the first one.
+func (d *daemon) tellStart(w *api.WorkerStart) {
+	message, level := "", slog.LevelInfo
+	switch w.Reason {
+	case "crash":
+		message, level = "worker restarted after "+w.Cause, slog.LevelWarn
+	case "upgrade":
+		message = "upgraded to " + w.Version
+	case "rollback":
+		message, level = "upgrade undone: the worker ended with "+w.Cause, slog.LevelWarn
+	default:
+		message = "worker replaced"
+	}
+	told := fmt.Sprintf("%s: %s continue, %d lost, %.2f s without traffic", message, counted(int(w.Restored), "flow"), w.TotalLost(), w.Pause)
+	attrs := []any{"reason", w.Reason, "cause", w.Cause, "flows", w.Restored, "holding", w.Holding, "held_bytes", w.Bytes, "lost", w.TotalLost(), "pause", time.Duration(w.Pause * float64(time.Second))}
+	for _, l := range w.Lost {
+		attrs = append(attrs, "lost_"+l.Reason, l.Count)
+	}
+	d.log.Log(context.Background(), level, told, attrs...)
+	d.event(level, "worker", "daemon", told)
+}
+
+// goneListener returns the configuration for flows of a listener that the configuration no longer has.
+func (d *daemon) goneListener(string) (relay.ListenConfig, bool) {
+	return relay.ListenConfig{Hooks: d.hooks(), Value: &boundListener{}}, true
+}
+
+// liveVolumes calls add with what open flows have moved so far.
+func (d *daemon) liveVolumes(add func(*account.Series, account.Volume, account.Volume)) {
+	d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
+		if s := p.series.Load(); s != nil {
+			add(s, moved(&f.Up), moved(&f.Down))
+		}
+	})
+}
+
+// serveKeeper tells the keeper that this worker runs, and from time to time that its loops answer. The
+// channel receives when the keeper wants another worker to take over.
+func (d *daemon) serveKeeper() <-chan struct{} {
+	k := d.keeping
+	if k == nil {
+		return nil
+	}
+	handOver := make(chan struct{}, 1)
+	k.OnHandOver(func() { handOver <- struct{}{} })
+	if err := k.Ready(); err != nil {
+		d.log.Warn("cannot tell the keeper that the worker is ready", "error", err)
+	}
+	d.background.Go(d.heartbeat)
+	d.background.Go(d.watchKeeper)
+	return handOver
+}
+
+// heartbeatInterval is how often the loops are asked whether they are alive, unless the watchdog's limit
+// is so short that it must be more often.
+const heartbeatInterval = time.Second
+
+// heartbeat tells the keeper that the loops answer, until the daemon closes. It asks all of them, so
+// that one that hangs is noticed.
+func (d *daemon) heartbeat() {
+	every := heartbeatInterval
+	if cfg := d.active.Load().Keeper; cfg != nil && cfg.Watchdog > 0 {
+		every = min(every, cfg.Watchdog/4)
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		d.engine.Stats()
+		d.keeping.Alive()
+		select {
+		case <-tick.C:
+		case <-d.closing:
+			return
+		}
+	}
+}
+
+// watchKeeper tells when the keeper is gone.
+func (d *daemon) watchKeeper() {
+	select {
+	case <-d.keeping.Lost():
+		const told = "the keeper is gone: flows end with this process, and it cannot be upgraded"
+		d.log.Error(told)
+		d.event(slog.LevelError, "worker", "daemon", told)
+	case <-d.closing:
+	}
+}
+
+// handOver makes room for another worker: flows and sockets are left to it.
+func (l *lifecycle) handOver() int {
+	l.log.Info("handing over to another worker")
+	l.stopScreen()
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
+	defer cancel()
+	l.d.closeAdmin()
+	if err := l.d.engine.HandOver(ctx); err != nil {
+		l.log.Warn("not everything could be handed over in order", "error", err)
+	}
+	l.d.accounting.close()
+	if err := l.keeping.HandedOver(); err != nil {
+		l.log.Warn("hand over", "error", err)
+	}
+	return exitOK // the engine keeps its descriptors: closing them would end flows
+}

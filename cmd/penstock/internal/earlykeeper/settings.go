@@ -1,0 +1,41 @@
+package earlykeeper
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Variable is the environment variable that makes the program a keeper. Its value is a [Settings] as JSON.
+const Variable = "PENSTOCK_KEEPER"
+
+// LabelConfig is the label of the item that a worker has from the beginning, before it takes over: the
+// last configuration that was applied.
+const LabelConfig = "config"
+
+// Settings are what the keeper is told by the process that it was: it reads no configuration.
+type Settings struct {
+	Binary          string        `json:"binary"`              // path of the program, for upgrades
+	Inherited       int           `json:"inherited,omitempty"` // descriptors from 3 on that the worker inherits
+	Watchdog        time.Duration `json:"watchdog"`            // negative: none
+	StartTimeout    time.Duration `json:"start_timeout"`
+	HealthyAfter    time.Duration `json:"healthy_after"` // negative: at once
+	MaxRestartDelay time.Duration `json:"max_restart_delay"`
+	LogFormat       string        `json:"log_format"` // of the keeper's own lines: json or text
+}
+
+// Text returns the value of the variable.
+func (s *Settings) Text() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return string(text)
+}
+
+func parse(text string) (s Settings, err error) {
+	if err = json.Unmarshal([]byte(text), &s); err != nil {
+		return s, fmt.Errorf("%s: %w", Variable, err)
+	}
+	return s, nil
+}

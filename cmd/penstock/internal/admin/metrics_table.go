@@ -199,6 +199,46 @@ var metricSets = []anySet{
 		gauge("penstock_pool_idle_buffers", "Unused buffers in the pool.", func(p *poolClass) float64 { return p.idle }),
 		gauge("penstock_pool_buffers", "Buffers of the pool, used and unused.", func(p *poolClass) float64 { return p.buffers }),
 	}},
+	&metricSet[api.Keeper]{each: func(s *state, yield func(*api.Keeper, labelValues)) {
+		if s.Keeper != nil {
+			yield(s.Keeper, labelValues{})
+		}
+	}, metrics: []metric[api.Keeper]{
+		gauge("penstock_keeper_up", "1 while the keeper runs; 0 if it is gone, so that flows would end with the worker. Missing without a keeper, like the other metrics of the keeper.", func(k *api.Keeper) float64 { return boolValue(k.Up) }),
+		gauge("penstock_keeper_flows", "Open flows that would continue if the worker died now.", func(k *api.Keeper) float64 { return float64(k.Flows) }),
+		gauge("penstock_keeper_items", "What the keeper holds: flows, sockets of listeners, pipes and shared memory.", func(k *api.Keeper) float64 { return float64(k.Held) }),
+		counter("penstock_keeper_errors_total", "Attempts to have a flow held that failed. Most are repeated.", func(k *api.Keeper) float64 { return float64(k.Errors) }),
+		counter("penstock_keeper_restored_flows_total", "Flows that continued in another worker.", func(k *api.Keeper) float64 { return float64(k.Total.Restored) }),
+		counter("penstock_keeper_holding_flows_total", "Of the restored flows, those of which the worker before had read bytes that it had not delivered.", func(k *api.Keeper) float64 { return float64(k.Total.Holding) }),
+		counter("penstock_keeper_held_bytes_total", "Bytes that a worker had read and not delivered when it ended, and that the next one delivered.", func(k *api.Keeper) float64 { return float64(k.Total.Bytes) }),
+		counter("penstock_keeper_pause_seconds_total", "Time that traffic stood still between the end of a worker and the start of the next one.", func(k *api.Keeper) float64 { return k.Pause }),
+	}},
+	&metricSet[api.StartCount]{labels: []string{"reason"}, each: func(s *state, yield func(*api.StartCount, labelValues)) {
+		if s.Keeper == nil {
+			return
+		}
+		for i := range s.Keeper.Starts {
+			yield(&s.Keeper.Starts[i], labelValues{s.Keeper.Starts[i].Reason})
+		}
+	}, metrics: []metric[api.StartCount]{
+		counter("penstock_keeper_worker_starts_total", "Workers that were started after the first one, by reason (crash, upgrade, rollback, restart).", func(c *api.StartCount) float64 { return float64(c.Count) }),
+	}},
+	&metricSet[count]{labels: []string{"reason"}, each: func(s *state, yield func(*count, labelValues)) {
+		if s.Keeper == nil {
+			return
+		}
+		for l := range relay.NumLosses {
+			n := int64(0)
+			for _, lost := range s.Keeper.Total.Lost {
+				if lost.Reason == relay.Loss(l).String() {
+					n = lost.Count
+				}
+			}
+			yield(&count{n}, labelValues{relay.Loss(l).String()})
+		}
+	}, metrics: []metric[count]{
+		counter("penstock_keeper_lost_flows_total", "Flows that ended with their worker, by reason; see docs/upgrades.md.", (*count).value),
+	}},
 	&metricSet[LogCounters]{labels: []string{"log"}, each: func(s *state, yield func(*LogCounters, labelValues)) {
 		for i := range s.Logs {
 			yield(&s.Logs[i], labelValues{s.Logs[i].Name})

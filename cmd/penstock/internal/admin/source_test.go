@@ -52,6 +52,10 @@ func (s *synthetic) Status() api.Status {
 	st.Resources = api.Resources{MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, DatagramsLost: 3, GSOFallbacks: 2, DatagramHeldBytes: 100, LogLinesDropped: 7, CPU: 12.5}
 	st.Refusals = []api.Refusal{{Listener: "web", Reason: "denied", Count: 9}, {Listener: "web", Reason: "no-member", Count: 1}}
 	st.Latency.Connect = api.Histogram{Bounds: []float64{0.001, 0.1}, Counts: []int64{5, 2, 1}, Sum: 0.5}
+	st.Keeper = &api.Keeper{PID: 4700, Up: true, Since: epoch, Worker: 4711, WorkerSince: epoch, Healthy: true, Flows: 800, Errors: 2, Held: 830, Pause: 0.08,
+		Starts: []api.StartCount{{Reason: "crash", Count: 1}},
+		Last:   &api.WorkerStart{Number: 1, Time: epoch, Reason: "crash", Cause: "signal 9", Version: "v1.2.3", Pause: 0.08, RestoredFlows: api.RestoredFlows{Restored: 812}},
+		Total:  api.RestoredFlows{Restored: 812, Holding: 5, Bytes: 70000, Lost: []api.LostFlows{{Reason: "unsettled", Count: 3}}}}
 	st.Paths = []api.PathCount{{Path: "splice", Directions: 10}, {Path: "copy", Why: "small reads", Directions: 5}}
 	return st
 }

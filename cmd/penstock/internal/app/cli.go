@@ -73,6 +73,7 @@ type relayCmd struct {
 	Loops    count `default:"0" placeholder:"N" help:"Event loops (0: one per CPU)."`
 	Pipes    count `default:"0" placeholder:"N" help:"Maximum number of pipes for splicing (0: the engine's default)."`
 	NoSplice bool  `help:"Never splice; copy all data."`
+	Keep     bool  `help:"Run a second, small process that keeps flows when this one dies or is upgraded (SIGUSR2)."`
 
 	LogFormat string `enum:"auto,text,json" default:"auto" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal, JSON otherwise."`
 	LogLevel  string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`

@@ -43,7 +43,13 @@ func (c *relayCmd) config() *spec.Config {
 	if c.NoSplice {
 		pipes = -1
 	}
+	var keep *spec.Keeper
+	if c.Keep {
+		k := spec.DefaultKeeper
+		keep = &k
+	}
 	return &spec.Config{
+		Keeper: keep,
 		Engine: spec.Engine{
 			Loops: int(c.Loops), Pipes: pipes, NoGSO: c.NoGSO, NoGRO: c.NoGRO,
 			MaxFlows: int(c.MaxFlows), MaxNewFlows: int(c.MaxNewFlows),

@@ -66,6 +66,9 @@ func statusPairs(s *api.Status) [][2]string {
 	if f := s.Config.Failed; f != nil {
 		list = append(list, [2]string{"", fmt.Sprintf("the reload at %s failed and changed nothing: %s", f.Time.Local().Format(time.DateTime), configErrors(f.Errors, "; "))})
 	}
+	if s.Keeper != nil {
+		list = append(list, keeperPairs(s)...)
+	}
 	changed := 0
 	for _, g := range s.Groups {
 		changed += g.Changed

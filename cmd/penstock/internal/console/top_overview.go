@@ -19,6 +19,9 @@ type section struct {
 func (m *model) overview(room int) []line {
 	body := append(m.graphs(), m.resources()...)
 	body = append(body, m.loops()...)
+	if l := keeperLine(m.status.Keeper); l != nil {
+		body = append(body, l)
+	}
 	var sections []section
 	for _, s := range []struct {
 		*table

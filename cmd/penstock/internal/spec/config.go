@@ -34,6 +34,9 @@ type Keeper struct {
 	MaxRestartDelay time.Duration // bounds the growing delay between restarts
 }
 
+// DefaultKeeper has the default values.
+var DefaultKeeper = Keeper{KeepAfter: time.Second, Watchdog: 10 * time.Second, StartTimeout: 30 * time.Second, HealthyAfter: 10 * time.Second, MaxRestartDelay: 10 * time.Second}
+
 // KeeperByDefault is the value of the key keeper in a configuration that does not have it: none, or
 // {} for a keeper with the default values.
 const KeeperByDefault = "none"

@@ -82,6 +82,9 @@ type Config struct {
 	// executes the new binary in place once the upgrade is final.
 	KeepSelf bool
 
+	// NotifyEvery is how often Notify is called with WATCHDOG=1 while the keeper works. 0: never.
+	NotifyEvery time.Duration
+
 	// Log is called with what happens to the workers, on the goroutine of Run. It must not block.
 	Log func(Event)
 	// Notify is called with lines for the service manager, as for sd_notify(3): READY=1, STOPPING=1,
@@ -153,13 +156,14 @@ const (
 
 // Upgrade describes an upgrade that is under way or over.
 type Upgrade struct {
-	ID     uint64 // counts upgrades since the keeper began
-	State  State
-	Binary string // path of the new binary
-	DryRun bool
-	Info   string // what the new worker said in Prepared
-	Reason string // why it was refused or rolled back
-	Keeper string // what became of the keeper itself: empty, "upgraded", or why it was not
+	ID      uint64 // counts upgrades since the keeper began
+	State   State
+	Binary  string // path of the new binary
+	DryRun  bool
+	Restart bool   // the same binary, by [Worker.Restart]
+	Info    string // what the new worker said in Prepared
+	Reason  string // why it was refused or rolled back
+	Keeper  string // what became of the keeper itself: empty, "upgraded", or why it was not
 }
 
 // Over reports whether nothing further happens to u.

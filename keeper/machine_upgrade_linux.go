@@ -1,0 +1,176 @@
+package keeper
+
+import (
+	"time"
+)
+
+// An upgrade, and a restart, which is an upgrade to the same binary:
+//
+//	         standby prepared      old worker gone       ready          Config.Healthy
+//	Checking ---------------> HandingOver -------> Starting ---> Proving -------> Done
+//	   |  \ dry run: Checked                           |             |
+//	   | standby gone                                  | new one died, or too late
+//	   v                                               v             v
+//	Refused                                        RolledBack: the binary before is started again
+
+// beginUpgrade starts a worker from the binary at a path beside the active one.
+func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restart bool, now time.Time) {
+	refuse := func(why string) {
+		m.cfg.Log(Event{Kind: UpgradeStep, Upgrade: Upgrade{ID: m.upgrade.ID, State: Refused, Binary: path, DryRun: dry, Restart: restart, Reason: why}})
+		if p := m.peer(asker); p != nil {
+			u := Upgrade{State: Refused, Binary: path, DryRun: dry, Restart: restart, Reason: why}
+			p.send(m, appendControl(nil, kindUpgraded, 0, append([]uint64{token}, u.words()...), u.texts()...))
+		}
+	}
+	switch {
+	case m.stopping:
+		refuse("the keeper stops")
+		return
+	case m.standby != nil || !m.upgrade.Over():
+		refuse("another upgrade is under way")
+		return
+	case m.active == nil || !m.active.ready || m.active.exiting || m.active.killed != "":
+		refuse("there is no worker that could hand over")
+		return
+	}
+	b, reason := m.active.binary, Restart
+	if !restart {
+		var err error
+		if b, err = m.port.open(path); err != nil {
+			refuse(err.Error())
+			return
+		}
+		m.opened = append(m.opened, b)
+		reason = Upgraded
+	}
+	p, err := m.startPeer(b, reason, now)
+	if err != nil {
+		m.releaseUnused()
+		refuse(err.Error())
+		return
+	}
+	m.standby, m.from, m.to, m.asker, m.token = p, m.active.binary, b, asker, token
+	m.upgrade = Upgrade{ID: m.upgrade.ID + 1, Binary: b.path, DryRun: dry, Restart: restart}
+	m.step(Checking, "")
+}
+
+// step brings the upgrade to another state, and tells who wants to know.
+func (m *machine) step(s State, why string) {
+	u := &m.upgrade
+	u.State = s
+	if why != "" {
+		u.Reason = why
+	}
+	m.cfg.Log(Event{Kind: UpgradeStep, Upgrade: *u, Items: m.table.len()})
+	m.tellUpgrade()
+	if u.Over() {
+		m.from, m.to = nil, nil
+	}
+}
+
+func (m *machine) tellUpgrade() {
+	if p := m.active; p != nil && p.hello {
+		p.send(m, appendControl(nil, kindUpgraded, 0, m.upgradeWords(p), m.upgradeTexts()...))
+	}
+}
+
+func (m *machine) upgradeWords(p *peer) []uint64 {
+	token := uint64(0)
+	if p.id == m.asker {
+		token = m.token
+	}
+	return append([]uint64{token}, m.upgrade.words()...)
+}
+
+func (m *machine) upgradeTexts() []string { return m.upgrade.texts() }
+
+func (u *Upgrade) words() []uint64 {
+	return []uint64{u.ID, uint64(u.State), wordOf(u.DryRun), wordOf(u.Restart)}
+}
+
+func (u *Upgrade) texts() []string { return []string{u.Binary, u.Info, u.Reason, u.Keeper} }
+
+// standbyPrepared goes on with the upgrade: a dry run is over.
+func (m *machine) standbyPrepared(now time.Time) {
+	if m.upgrade.DryRun {
+		m.kill(m.standby, "dry run")
+		return
+	}
+	p := m.active
+	if p == nil || p.killed != "" || p.exiting { // it is about to be gone
+		return
+	}
+	m.step(HandingOver, "")
+	p.asked = true
+	p.aliveBy = time.Time{}
+	p.endBy = now.Add(m.cfg.HandOverTimeout)
+	p.send(m, appendHeader(nil, kindHandOver, 0))
+}
+
+// giveEarly begins to give everything to the worker on standby: the active one has nothing more to say.
+func (m *machine) giveEarly(now time.Time) {
+	if p := m.standby; p != nil && p.prepared && p.killed == "" && !p.hand.full {
+		p.hand = handOut{on: true, full: true, window: firstWindow, onTheWay: p.hand.onTheWay, flying: p.hand.flying}
+		p.send(m, appendHeader(nil, kindBegin, 0))
+		m.pump(p, now)
+	}
+}
+
+// takeOver is called when the worker that was asked to hand over has gone.
+func (m *machine) takeOver(now time.Time) {
+	p := m.standby
+	if p == nil || p.killed != "" {
+		m.rollBack("the new worker ended before it could begin", now)
+		return
+	}
+	m.giveEarly(now)
+	m.standby, m.active = nil, p
+	m.current = p.binary
+	m.fellBack = false
+	p.startBy = now.Add(m.cfg.ReadyTimeout)
+	m.step(Starting, "")
+	m.tryGo(p, now)
+}
+
+// standbyGone is called when the worker on standby has gone.
+func (m *machine) standbyGone(p *peer, d Death, now time.Time) {
+	m.ended(p, d)
+	switch {
+	case m.upgrade.State != Checking:
+		// HandingOver: the active worker has begun to end; takeOver finds that nobody is there.
+	case m.upgrade.DryRun && p.prepared && d.Why == "dry run":
+		m.step(Checked, "")
+	default:
+		m.step(Refused, d.String())
+	}
+}
+
+// rollBack starts the binary before the upgrade again.
+func (m *machine) rollBack(why string, now time.Time) {
+	if m.standby != nil {
+		m.kill(m.standby, "rolled back")
+	}
+	if m.from != nil {
+		m.current = m.from
+	}
+	m.step(RolledBack, why)
+	m.reason = Rollback
+	m.startIn(0, now)
+}
+
+// proved is called when the new worker has been ready for long enough.
+func (m *machine) proved(p *peer, now time.Time) {
+	m.deaths = 0
+	m.step(Done, "")
+	m.releaseUnused()
+	if !m.cfg.KeepSelf && !m.upgrade.Restart {
+		m.port.replace(p.binary)
+	}
+}
+
+// notReplaced is called when the keeper could not be replaced by another binary.
+func (m *machine) notReplaced(b *executable, why string) {
+	m.cfg.Log(Event{Kind: KeeperKept, Binary: b.path, Text: why})
+	m.upgrade.Keeper = why
+	m.tellUpgrade()
+}

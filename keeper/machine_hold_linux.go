@@ -68,7 +68,8 @@ func (m *machine) drop(p *peer, msg *message) {
 func (m *machine) ackEvery() int { return min(max(min(m.cfg.MaxItems, m.limit)/32, 1), 256) }
 
 func (m *machine) acknowledge(p *peer) {
-	if m.held < m.ackEvery() {
+	near := m.table.len() >= m.cfg.MaxItems/16*15 || m.table.descriptors >= m.limit/16*15
+	if m.held == 0 || m.held < m.ackEvery() && !near {
 		return
 	}
 	m.held = 0
@@ -78,18 +79,18 @@ func (m *machine) acknowledge(p *peer) {
 // handOut is the progress of giving items to a worker. Descriptors that do not arrive vanish without an error, so
 // each batch is answered with what did arrive, and few are on their way at any time.
 type handOut struct {
-	on       bool
-	full     bool // all items, not only those for standby
-	marked   bool // kindMark was sent
-	sentAll  bool // kindAll was sent
-	order    order
-	window   int // how many descriptors may be on their way
-	onTheWay []batch
-	flying   int // descriptors in onTheWay
-	retryAt  time.Time
-	items    int
-	fds      int
-	missing  int // items whose descriptors did not arrive
+	on         bool
+	full       bool // all items, not only those for standby
+	marked     bool // kindMark was sent
+	sentAll    bool // kindAll was sent
+	order      order
+	window     int // how many descriptors may be on their way
+	unanswered []batch
+	flying     int // descriptors in unanswered
+	retryAt    time.Time
+	items      int
+	fds        int
+	missing    int // items whose descriptors did not arrive
 }
 
 type batch struct {
@@ -102,7 +103,7 @@ const (
 	maxBatchFDs = 253 // SCM_MAX_FD
 )
 
-func (h *handOut) complete() bool { return h.on && h.full && h.sentAll && len(h.onTheWay) == 0 }
+func (h *handOut) complete() bool { return h.on && h.full && h.sentAll && len(h.unanswered) == 0 }
 
 // pump sends what p can take: first the messages that did not fit before, then items.
 func (m *machine) pump(p *peer, now time.Time) {
@@ -185,7 +186,7 @@ func (m *machine) sendBatch(p *peer, h *handOut, now time.Time) bool {
 	}
 	p.seq++
 	h.order = o
-	h.onTheWay = append(h.onTheWay, batch{p.seq, n, len(fds)})
+	h.unanswered = append(h.unanswered, batch{p.seq, n, len(fds)})
 	h.flying += len(fds)
 	h.items += n
 	h.fds += len(fds)
@@ -194,12 +195,12 @@ func (m *machine) sendBatch(p *peer, h *handOut, now time.Time) bool {
 
 func (m *machine) onGot(p *peer, msg *message, now time.Time) {
 	h := &p.hand
-	if len(h.onTheWay) == 0 || h.onTheWay[0].seq != msg.seq || msg.word(0) > uint64(h.onTheWay[0].items) {
+	if len(h.unanswered) == 0 || h.unanswered[0].seq != msg.seq || msg.word(0) > uint64(h.unanswered[0].items) {
 		m.lie(p, "an answer to nothing")
 		return
 	}
-	b := h.onTheWay[0]
-	h.onTheWay = h.onTheWay[1:]
+	b := h.unanswered[0]
+	h.unanswered = h.unanswered[1:]
 	h.flying -= b.fds
 	h.window = min(h.window+b.fds, firstWindow)
 	if missing := b.items - int(msg.word(0)); missing > 0 {

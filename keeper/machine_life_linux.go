@@ -101,7 +101,7 @@ func (m *machine) tick(now time.Time) {
 		}
 		switch {
 		case due(p.endBy, now):
-			m.kill(p, "not handed over in time")
+			m.kill(p, p.endWhy)
 		case due(p.startBy, now):
 			m.kill(p, late(p))
 		case due(p.aliveBy, now):
@@ -195,5 +195,13 @@ func (m *machine) stop() {
 		if p != nil {
 			m.port.signal(p.id, syscall.SIGKILL)
 		}
+	}
+}
+
+// hungUp is called when a worker has closed its end of the connection, as it does when it exits.
+func (m *machine) hungUp(id int, now time.Time) {
+	if p := m.peer(id); p != nil && p.killed == "" && p.endBy.IsZero() {
+		p.startBy, p.aliveBy = time.Time{}, time.Time{}
+		p.endBy, p.endWhy = now.Add(m.cfg.HandOverTimeout), "it closed its connection and did not end"
 	}
 }

@@ -117,6 +117,7 @@ type peer struct {
 	aliveBy  time.Time
 	suspect  bool // aliveBy has passed once
 	endBy    time.Time
+	endWhy   string
 	hand     handOut
 	seq      uint32
 	out      [][]byte // messages without descriptors that did not fit

@@ -103,14 +103,14 @@ func (m *machine) standbyPrepared(now time.Time) {
 	m.step(HandingOver, "")
 	p.asked = true
 	p.aliveBy = time.Time{}
-	p.endBy = now.Add(m.cfg.HandOverTimeout)
+	p.endBy, p.endWhy = now.Add(m.cfg.HandOverTimeout), "not handed over in time"
 	p.send(m, appendHeader(nil, kindHandOver, 0))
 }
 
 // giveEarly begins to give everything to the worker on standby: the active one has nothing more to say.
 func (m *machine) giveEarly(now time.Time) {
 	if p := m.standby; p != nil && p.prepared && p.killed == "" && !p.hand.full {
-		p.hand = handOut{on: true, full: true, window: firstWindow, onTheWay: p.hand.onTheWay, flying: p.hand.flying}
+		p.hand = handOut{on: true, full: true, window: firstWindow, unanswered: p.hand.unanswered, flying: p.hand.flying}
 		p.send(m, appendHeader(nil, kindBegin, 0))
 		m.pump(p, now)
 	}
@@ -165,6 +165,16 @@ func (m *machine) proved(p *peer, now time.Time) {
 	m.releaseUnused()
 	if !m.cfg.KeepSelf && !m.upgrade.Restart {
 		m.port.replace(p.binary)
+	}
+}
+
+// replaced is called when the keeper is another binary than before.
+func (m *machine) replaced(now time.Time) {
+	m.upgrade.Keeper = "upgraded"
+	m.cfg.Log(Event{Kind: KeeperUpgraded, PID: m.active.pid, Binary: m.active.binary.path, Items: m.table.len()})
+	m.tellUpgrade()
+	if m.cfg.NotifyEvery > 0 {
+		m.notifyAt = now.Add(m.cfg.NotifyEvery)
 	}
 }
 

@@ -102,13 +102,13 @@ func (m *message) parse(b []byte) error {
 	m.kind = msgKind(b[0])
 	m.seq = binary.LittleEndian.Uint32(b[4:])
 	count := int(binary.LittleEndian.Uint16(b[2:]))
-	b = b[headerSize:]
 	switch {
 	case !m.kind.fromKeeper() && !m.kind.fromWorker():
 		return errKind
 	case m.kind.hasItems():
-		return m.parseItems(b, count)
+		return m.parseItems(b[headerSize:], count)
 	case m.kind.hasKeys():
+		b = b[headerSize:]
 		if len(b) != count*keySize {
 			return errCount
 		}
@@ -117,6 +117,18 @@ func (m *message) parse(b []byte) error {
 		}
 		return nil
 	}
+	return m.parseControl(b)
+}
+
+// parseControl parses a message of words and texts, of any kind.
+func (m *message) parseControl(b []byte) error {
+	m.words, m.texts = m.words[:0], m.texts[:0]
+	if len(b) < headerSize {
+		return errShort
+	}
+	m.kind = msgKind(b[0])
+	count := int(binary.LittleEndian.Uint16(b[2:]))
+	b = b[headerSize:]
 	if count > maxWords || len(b) < 8*count {
 		return errCount
 	}

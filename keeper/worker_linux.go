@@ -2,45 +2,191 @@ package keeper
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // Worker is the worker's end of the connection to its keeper. Its methods may be called from several
 // goroutines.
-type Worker struct{}
+type Worker struct {
+	file *os.File
+	raw  syscall.RawConn
+	lost chan struct{}
+	mark chan struct{} // closed when the items for standby are there
+	goOn chan struct{} // closed when the keeper says go
+	wake chan struct{} // the writer has something to do
+
+	mu        sync.Mutex
+	out       outbox
+	start     Start
+	diedAt    int64 // CLOCK_MONOTONIC
+	isReady   time.Time
+	preview   []Item // what came before the last kindBegin
+	items     []Item
+	marked    int // how many of items were there at the mark
+	going     bool
+	handed    bool
+	aliveDue  bool
+	upgrade   Upgrade
+	token     uint64
+	watchers  map[uint64]func(Upgrade)
+	onHand    func()
+	handDue   bool
+	onRefused func(key [2]uint64)
+	refused   uint64
+}
 
 // Connect connects a worker to the keeper that started it. It returns nil and no error if no keeper
 // did: the program then calls [Run], or works without one.
 //
 // Connect takes the environment variable that the keeper has set out of the environment. It waits
 // until the keeper has answered, and until the items with the labels of [Config.Standby] are there.
-func Connect() (*Worker, error) { return nil, nil }
+func Connect() (*Worker, error) {
+	text, ok := os.LookupEnv(workerEnv)
+	if !ok {
+		return nil, nil
+	}
+	os.Unsetenv(workerEnv)
+	fd, err := strconv.Atoi(text)
+	if err != nil || fd < 0 || !sys.IsPair(fd) {
+		return nil, fmt.Errorf("keeper: %s=%s is not a connection to a keeper", workerEnv, text)
+	}
+	// The pair was made by the keeper, and a keeper is the parent.
+	if pid, e := sys.PeerPID(fd); e != 0 || pid != os.Getppid() {
+		sys.Linux{}.Close(fd)
+		return nil, ErrLost
+	}
+	sys.SetCloseOnExec(fd, true)
+	sys.SetNonblock(fd)
+	// The process was started by the number of a descriptor, which became its name.
+	os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
+	w, err := newWorker(fd)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-w.mark:
+		return w, nil
+	case <-w.lost:
+		return nil, ErrLost
+	}
+}
 
-// Held returns what the workers before this one had the keeper hold. Until [Worker.Prepared] has returned,
-// these are the items with the labels of [Config.Standby]. The descriptors are duplicates that belong
-// to the caller from now on; closing them does not change what is held. Each item is returned once.
-func (w *Worker) Held() []Item { return nil }
+// newWorker takes over fd and says hello.
+func newWorker(fd int) (*Worker, error) {
+	f := os.NewFile(uintptr(fd), "keeper")
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("keeper: %w", err)
+	}
+	w := &Worker{file: f, raw: raw, lost: make(chan struct{}), mark: make(chan struct{}), goOn: make(chan struct{}), wake: make(chan struct{}, 1),
+		watchers: make(map[uint64]func(Upgrade))}
+	w.out.fd = fd
+	if err := w.tell(appendControl(nil, kindHello, 0, []uint64{protocol})); err != nil {
+		f.Close()
+		return nil, err
+	}
+	go w.read()
+	go w.write()
+	return w, nil
+}
 
-// Hold has the keeper hold duplicates of descriptors under a key, which must not be in use. It only
-// queues them: they are held as soon as the next Flush has returned no error, and until then they must
-// stay open. The descriptors still belong to the caller. Hold does not wait.
+// Held returns what the workers before this one had the keeper hold.
 //
-// An error says that the item cannot be held: the label or the number of descriptors exceeds
-// its limit ([MaxLabel], [MaxDescriptors]), the keeper's limits are reached ([ErrFull]), or there is no
-// keeper any more ([ErrLost]).
-func (w *Worker) Hold(key [2]uint64, label string, fds []int) error { return ErrLost }
+// Until [Worker.Prepared] has returned, these are the items with the labels of [Config.Standby], to look at: the
+// descriptors belong to the package, and may be closed when Prepared returns. After that these are
+// all items, and their descriptors belong to the caller. They are duplicates: closing them does not change what is
+// held.
+func (w *Worker) Held() []Item {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.going {
+		if w.preview != nil {
+			return w.preview
+		}
+		return w.items[:w.marked:w.marked]
+	}
+	return w.items
+}
 
-// Drop ends the holding of an item. The keeper closes its duplicates. Drop does not wait and never
-// fails: what cannot be sent at the next Flush is sent as soon as possible.
-func (w *Worker) Drop(key [2]uint64) {}
+// Hold has the keeper hold duplicates of descriptors under a key that is not in use. It only queues them. They
+// are held when a Flush has returned nil, and until then, or until Drop, they must stay open. The
+// descriptors still belong to the caller. Hold does not wait. Items of the last worker, which [Worker.Held] returns,
+// are still held.
+//
+// An error says that the item cannot be held, and is not queued: the label or the number of descriptors exceeds
+// its limit ([ErrItem]), the keeper's limits are reached ([ErrFull]), too much is queued ([ErrBusy]),
+// or there is no keeper any more ([ErrLost]).
+func (w *Worker) Hold(key [2]uint64, label string, fds []int) error {
+	if len(label) > MaxLabel || len(fds) > MaxDescriptors {
+		return ErrItem
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isLost() || w.handed {
+		return ErrLost
+	}
+	return w.out.hold(key, label, fds)
+}
 
-// Flush sends what Hold and Drop have queued. It does not wait. If it returns an error, nothing of what
-// was given to Hold since the last Flush is held. The error is [ErrBusy] if the keeper has not read
-// what was sent before: the caller calls Hold and Flush again, a little later.
-func (w *Worker) Flush() error { return ErrLost }
+// Drop ends the holding of an item, or takes back what was queued. The keeper closes its duplicates. Drop does not wait and never
+// fails: what cannot be sent at the next Flush is sent as soon as possible. A key that is not held
+// has no effect.
+func (w *Worker) Drop(key [2]uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isLost() && !w.handed {
+		w.out.drop(key)
+	}
+}
+
+// Flush sends what Hold and Drop have queued. It does not wait. If it returns nil, all that was given to
+// Hold before, by whichever goroutine, is held: it survives this process from now on. If it
+// returns an error, some of it is not held yet and stays queued: the caller either calls Flush again a little
+// later, or drops what it does not want to be held. The error is [ErrBusy] if the keeper has not read what was
+// sent before, or this worker was not told to go yet (see Prepared), ErrLost, or that of the system call, such as EBADF: then
+// the items with such a descriptor are no longer queued.
+func (w *Worker) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.isLost() || w.handed:
+		return ErrLost
+	case w.out.empty():
+		return nil
+	case !w.going:
+		return ErrBusy
+	}
+	err := w.out.flush()
+	if !w.out.empty() {
+		w.wakeWriter()
+	}
+	return err
+}
 
 // Start describes why this worker was started.
-func (w *Worker) Start() Start { return Start{} }
+func (w *Worker) Start() Start {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.start
+	if w.diedAt != 0 {
+		now := sys.MonotonicNow()
+		if !w.isReady.IsZero() {
+			now = sys.MonotonicAt(w.isReady)
+		}
+		s.Downtime = time.Duration(now - w.diedAt)
+	}
+	return s
+}
 
 // Prepared says that this worker is able to run: its configuration and the items that it has are
 // valid. info is shown to whoever asked for an upgrade. Prepared waits until the worker before
@@ -48,63 +194,361 @@ func (w *Worker) Start() Start { return Start{} }
 // makes it run, and calls Ready.
 //
 // A worker that finds itself unable to run exits instead: its message goes to the standard error stream.
-func (w *Worker) Prepared(info string) error { return ErrLost }
+func (w *Worker) Prepared(info string) error {
+	if err := w.tell(appendControl(nil, kindPrepared, 0, nil, info)); err != nil {
+		return err
+	}
+	select {
+	case <-w.goOn:
+		return nil
+	case <-w.lost:
+		return ErrLost
+	}
+}
 
 // Ready says that this worker runs.
-func (w *Worker) Ready() error { return ErrLost }
+func (w *Worker) Ready() error {
+	w.mu.Lock()
+	w.isReady = time.Now()
+	w.mu.Unlock()
+	return w.tell(appendHeader(nil, kindReady, 0))
+}
 
 // Alive says that this worker still runs. A worker that is ready calls it several times within
-// [Config.Watchdog].
-func (w *Worker) Alive() {}
+// [Config.Watchdog]. Alive does not wait.
+func (w *Worker) Alive() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isLost() && !w.out.send(appendHeader(nil, kindAlive, 0), nil) {
+		w.aliveDue = true
+		w.wakeWriter()
+	}
+}
 
 // Notify passes lines on to the service manager, as sd_notify(3) has them. The keeper accepts STATUS,
 // RELOADING, READY, STOPPING, MONOTONIC_USEC, EXTEND_TIMEOUT_USEC and ERRNO.
-func (w *Worker) Notify(state string) {}
+func (w *Worker) Notify(state string) { w.tell(appendControl(nil, kindNotify, 0, nil, state)) }
 
 // Exiting says that this worker is about to exit for good: the keeper does not start another one, and
 // exits with its code.
-func (w *Worker) Exiting() {}
+func (w *Worker) Exiting() { w.tell(appendHeader(nil, kindExiting, 0)) }
 
-// Restart asks the keeper to replace this worker by a new process of the same binary. The old one is
-// asked to hand over, as for an upgrade.
-func (w *Worker) Restart() error { return ErrLost }
+// Restart asks the keeper to replace this worker by a new process of the same binary. The new one is
+// started beside this one, which is then asked to hand over, as for an upgrade.
+func (w *Worker) Restart() error {
+	return w.tell(appendControl(nil, kindRestart, 0, []uint64{0, 0}, ""))
+}
 
 // OnHandOver sets the function that is called, on a goroutine of its own, when the keeper asks this worker to make
-// room for another one. It brings what it holds up to date, calls HandedOver, and exits.
-func (w *Worker) OnHandOver(f func()) {}
+// room for another one. It brings what it holds up to date, calls HandedOver, and exits. Without a
+// function the worker is killed.
+func (w *Worker) OnHandOver(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onHand = f
+	if w.handDue && f != nil {
+		w.handDue = false
+		go f()
+	}
+}
 
-// HandedOver waits until everything has been sent to the keeper, and says that this worker has nothing
-// more to say. The process exits then; its exit code is not looked at.
-func (w *Worker) HandedOver() error { return ErrLost }
+// HandedOver waits until everything that was queued has been sent to the keeper, and says that this worker has nothing
+// more to say. The process exits then, at once; its exit code is not looked at.
+func (w *Worker) HandedOver() error {
+	err := w.wait(func() bool {
+		e := w.out.flush()
+		return e != ErrBusy
+	})
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.handed = true
+	w.mu.Unlock()
+	return w.tell(appendControl(nil, kindHandedOver, 0, []uint64{0}))
+}
 
 // Upgrade asks the keeper to replace this worker by a process of another binary. An empty path is that of the
 // keeper's configuration. The new process is started beside this one and must call Prepared, which is all
 // that happens in a dry run. Then this worker is asked to hand over.
 //
-// progress is called whenever the upgrade has reached another state. Upgrade returns when the upgrade is over;
+// progress, if not nil, is called whenever the upgrade has reached another state. Upgrade returns when the upgrade is over;
 // usually this process has ended before, and the next one learns by [Start] and LastUpgrade what
-// happened. The error is nil, ErrLost, or that of ctx.
+// happened. The error is nil, [ErrLost], or that of ctx.
 func (w *Worker) Upgrade(ctx context.Context, binary string, dryRun bool, progress func(Upgrade)) (Upgrade, error) {
-	return Upgrade{}, ErrLost
+	over := make(chan Upgrade, 1)
+	w.mu.Lock()
+	w.token++
+	token := w.token
+	w.watchers[token] = func(u Upgrade) {
+		if progress != nil {
+			progress(u)
+		}
+		if u.Over() {
+			select {
+			case over <- u:
+			default:
+			}
+		}
+	}
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.watchers, token)
+		w.mu.Unlock()
+	}()
+	if err := w.tell(appendControl(nil, kindUpgrade, 0, []uint64{token, wordOf(dryRun)}, binary)); err != nil {
+		return Upgrade{}, err
+	}
+	select {
+	case u := <-over:
+		return u, nil
+	case <-w.lost:
+		return Upgrade{}, ErrLost
+	case <-ctx.Done():
+		return Upgrade{}, ctx.Err()
+	}
 }
 
 // LastUpgrade returns the latest upgrade, which may be under way.
-func (w *Worker) LastUpgrade() Upgrade { return Upgrade{} }
+func (w *Worker) LastUpgrade() Upgrade {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.upgrade
+}
 
 // OnRefused sets the function that is called with the key of each item that the keeper did not take after
 // all, because it ran out of descriptors. It is called on a goroutine of this package.
-func (w *Worker) OnRefused(f func(key [2]uint64)) {}
+func (w *Worker) OnRefused(f func(key [2]uint64)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onRefused = f
+}
 
 // Stats returns the numbers of this connection.
-func (w *Worker) Stats() Stats { return Stats{} }
+func (w *Worker) Stats() Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.out.stats()
+	s.Refused = w.refused
+	return s
+}
 
 // Lost returns a channel that is closed when the keeper has gone. The worker works on; nothing is
 // held any more.
-func (w *Worker) Lost() <-chan struct{} { return nil }
+func (w *Worker) Lost() <-chan struct{} { return w.lost }
 
-// Run is the keeper: it starts a worker and holds its descriptors until a worker has ended as planned.
-// It returns the exit code for the process. An error says why nothing could be started.
-//
-// Run takes over the signals of the process: SIGTERM, SIGINT, SIGHUP and SIGUSR1 are passed on to the worker, and
-// SIGUSR2 is an upgrade to the file that is now at the path of [Config.Binary]. It is called once.
-func Run(cfg Config) (exitCode int, err error) { return 1, errors.ErrUnsupported }
+func (w *Worker) isLost() bool {
+	select {
+	case <-w.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+// tell sends a message, and waits until there is room for it.
+func (w *Worker) tell(b []byte) error {
+	return w.wait(func() bool { return w.out.send(b, nil) })
+}
+
+// wait calls f with the lock until it returns true, whenever there is room in the socket.
+func (w *Worker) wait(f func() bool) error {
+	err := w.raw.Write(func(uintptr) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return f() || w.out.broken
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil || w.out.broken || w.isLost() {
+		return ErrLost
+	}
+	return nil
+}
+
+func (w *Worker) wakeWriter() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write sends drops, and a sign of life, that did not fit before. Items stay for the next Flush: whoever holds them
+// must learn whether they are held.
+func (w *Worker) write() {
+	for {
+		select {
+		case <-w.wake:
+		case <-w.lost:
+			return
+		}
+		w.wait(func() bool {
+			if w.aliveDue {
+				w.aliveDue = !w.out.send(appendHeader(nil, kindAlive, 0), nil)
+			}
+			return !w.aliveDue && (!w.going || w.out.flushDrops())
+		})
+	}
+}
+
+// read handles the keeper's messages until there are no more.
+func (w *Worker) read() {
+	defer func() {
+		w.mu.Lock()
+		w.out.broken = true // before the descriptor's number may be somebody else's
+		close(w.lost)
+		w.mu.Unlock()
+		w.file.Close()
+	}()
+	var fb sys.FDBuffer
+	var msg message
+	buf := make([]byte, maxMessage)
+	fds := make([]int, 0, maxBatchFDs)
+	for {
+		var n int
+		var lost bool
+		var errno sys.Errno
+		err := w.raw.Read(func(fd uintptr) bool {
+			n, fds, lost, errno = fb.Recv(int(fd), buf, fds[:0])
+			return errno != sys.EAGAIN && errno != sys.EINTR
+		})
+		if err != nil || errno != 0 || n == 0 {
+			closeAll(fds)
+			return
+		}
+		if err := msg.parse(buf[:n]); err != nil || !msg.kind.fromKeeper() || msg.kind != kindItems && len(fds) > 0 || !lost && len(fds) != msg.descriptors() {
+			closeAll(fds) // not the keeper that we know
+			return
+		}
+		w.handle(&msg, fds)
+	}
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		sys.Linux{}.Close(fd)
+	}
+}
+
+func (w *Worker) handle(msg *message, fds []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch msg.kind {
+	case kindWelcome:
+		w.setStart(msg)
+	case kindItems:
+		got := w.receive(msg, fds)
+		w.reply(appendControl(nil, kindGot, msg.seq, []uint64{uint64(got)}))
+	case kindMark:
+		if !closed(w.mark) {
+			w.marked = len(w.items)
+			close(w.mark)
+		}
+	case kindBegin:
+		w.preview = slices.Clip(w.items)
+		w.items = nil
+		w.start.Missing = 0
+	case kindGo:
+		w.setStart(msg)
+		if !w.going {
+			w.going = true
+			for _, item := range w.preview {
+				closeAll(item.FDs)
+			}
+			w.preview = nil
+			close(w.goOn)
+		}
+	case kindHandOver:
+		switch {
+		case w.onHand != nil:
+			go w.onHand()
+		default:
+			w.handDue = true
+			w.reply(appendControl(nil, kindHandedOver, 0, []uint64{1}))
+		}
+	case kindHeld:
+		w.out.acknowledged(msg)
+	case kindRefused:
+		w.refused += uint64(len(msg.keys))
+		if f := w.onRefused; f != nil {
+			keys := slices.Clone(msg.keys)
+			go func() {
+				for _, k := range keys {
+					f(k)
+				}
+			}()
+		}
+	case kindUpgraded:
+		u := upgradeOf(msg, 1, 0)
+		if u.ID != 0 || u.State != Refused {
+			w.upgrade, w.start.Upgrade = u, u
+		}
+		if f := w.watchers[msg.word(0)]; f != nil {
+			w.mu.Unlock()
+			f(u)
+			w.mu.Lock()
+		}
+	}
+}
+
+// reply sends a message that the keeper waits for; it reads all the time.
+func (w *Worker) reply(b []byte) {
+	if w.out.send(b, nil) {
+		return
+	}
+	w.mu.Unlock()
+	w.tell(b)
+	w.mu.Lock()
+}
+
+func (w *Worker) setStart(msg *message) {
+	w.start = Start{
+		Reason:   Reason(msg.word(1)),
+		Died:     Death{PID: int(msg.word(2)), Code: int(msg.word(3)), Signal: int(msg.word(4)), Why: msg.text(0)},
+		Restarts: int(msg.word(6)),
+		Total:    int(msg.word(7)),
+		FellBack: msg.word(8) != 0,
+		Keeper:   os.Getppid(),
+		Missing:  w.start.Missing,
+		Upgrade:  upgradeOf(msg, 15, 1),
+	}
+	w.upgrade = w.start.Upgrade
+	w.diedAt = int64(msg.word(5))
+	w.out.limits(msg)
+}
+
+// upgradeOf reads what Upgrade.words and Upgrade.texts have written.
+func upgradeOf(msg *message, word, text int) Upgrade {
+	return Upgrade{ID: msg.word(word), State: State(msg.word(word + 1)), DryRun: msg.word(word+2) != 0, Restart: msg.word(word+3) != 0,
+		Binary: msg.text(text), Info: msg.text(text + 1), Reason: msg.text(text + 2), Keeper: msg.text(text + 3)}
+}
+
+// receive takes over items, and returns how many of them have all their descriptors.
+func (w *Worker) receive(msg *message, fds []int) (got int) {
+	all := slices.Clone(fds)
+	for i := range msg.items {
+		item := &msg.items[i]
+		own := all[:min(item.fds, len(all)):min(item.fds, len(all))]
+		all = all[len(own):]
+		if len(own) < item.fds {
+			closeAll(own)
+			w.items = append(w.items, Item{Key: item.key, Label: item.label})
+			w.start.Missing++
+			continue
+		}
+		got++
+		w.items = append(w.items, Item{Key: item.key, Label: item.label, FDs: own})
+	}
+	closeAll(all)
+	return got
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,251 @@
+package keeper
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// The keeper is replaced in three steps. The new binary is started as a child and asked whether it
+// reads this state (Run answers, in answerAsked). The readers stop between two messages. Then the keeper executes the
+// binary: same process, same descriptors, same children; the worker notices nothing.
+
+// answer is what a binary said about the state.
+type answer struct {
+	binary *executable
+	no     string // why not, or empty
+}
+
+// askTimeout bounds how long a binary may take to answer.
+const askTimeout = 10 * time.Second
+
+// replace implements port.
+func (r *runner) replace(b *executable) {
+	if r.replacing != nil || r.askPID.Load() != 0 {
+		return
+	}
+	memfd, err := r.saveState()
+	if err != nil {
+		r.m.notReplaced(b, err.Error())
+		return
+	}
+	defer sys.Linux{}.Close(memfd)
+	in, out, err := os.Pipe()
+	if err != nil {
+		r.m.notReplaced(b, err.Error())
+		return
+	}
+	defer out.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		in.Close()
+		r.m.notReplaced(b, err.Error())
+		return
+	}
+	defer null.Close()
+	no := int(null.Fd())
+	pid, e := startProgram(b, os.Args, append(os.Environ(), askEnv+"=3,4"), "", []int{no, no, 2, memfd, int(out.Fd())})
+	if e != 0 {
+		in.Close()
+		r.m.notReplaced(b, e.Error())
+		return
+	}
+	r.askPID.Store(int64(pid))
+	go func() {
+		in.SetReadDeadline(time.Now().Add(askTimeout))
+		text, err := io.ReadAll(io.LimitReader(in, 1024))
+		in.Close()
+		sys.Signal(pid, syscall.SIGKILL)
+		sys.WaitExit(pid)
+		sys.Reap(pid)
+		r.askPID.Store(0)
+		a := answer{binary: b}
+		switch {
+		case string(text) == answerYes:
+		case len(text) > 0:
+			a.no = strings.TrimSpace(string(text))
+		case err != nil:
+			a.no = "it does not say whether it reads this keeper's state"
+		default:
+			a.no = "it does not know how to replace a keeper"
+		}
+		r.answers <- a
+	}()
+}
+
+const answerYes = "yes\n"
+
+// answerAsked answers if this process was started to be asked.
+func answerAsked() (exitCode int, ok bool) {
+	text, ok := os.LookupEnv(askEnv)
+	if !ok {
+		return 0, false
+	}
+	os.Unsetenv(askEnv)
+	var memfd, out int
+	if _, err := fmt.Sscanf(text, "%d,%d", &memfd, &out); err != nil {
+		return 1, true
+	}
+	f := os.NewFile(uintptr(out), "answer")
+	defer f.Close()
+	_, err := loadState(memfd, Config{}.withDefaults(), 0)
+	if err != nil {
+		f.WriteString(err.Error() + "\n")
+		return 1, true
+	}
+	f.WriteString(answerYes)
+	return 0, true
+}
+
+func (r *runner) onAnswer(a answer) {
+	switch {
+	case a.no != "":
+		r.m.notReplaced(a.binary, a.no)
+	case r.m.standby != nil || !r.m.upgrade.Over() || r.m.active == nil || !r.m.active.ready || r.m.stopping:
+		r.m.notReplaced(a.binary, "something else had to be done meanwhile")
+	default:
+		r.replacing, r.paused = a.binary, 0
+		for _, c := range r.conns {
+			c.pause()
+		}
+	}
+}
+
+// execute replaces the program of this process.
+func (r *runner) execute(signals <-chan os.Signal) {
+	b := r.replacing
+	m := r.m
+	defer func() { // it failed, or there is no reason any more
+		r.replacing = nil
+		for _, c := range r.conns {
+			c.resume()
+		}
+	}()
+	if m.active == nil || m.standby != nil || m.finished || m.stopping {
+		m.notReplaced(b, "something else had to be done meanwhile")
+		return
+	}
+	if len(m.active.out) > 0 {
+		m.notReplaced(b, "the worker does not read its messages")
+		return
+	}
+	r.closer.wait()
+	for done := false; !done; {
+		select {
+		case s := <-signals:
+			if s != syscall.SIGCHLD {
+				m.signal(s.(syscall.Signal), time.Now())
+			}
+		default:
+			done = true
+		}
+	}
+	m.upgrade.Keeper = "upgraded"
+	memfd, err := r.saveState()
+	if err != nil {
+		m.notReplaced(b, err.Error())
+		return
+	}
+	defer sys.Linux{}.Close(memfd)
+	r.setCloseOnExec(memfd, false)
+	e := sys.Execute("/proc/self/fd/"+strconv.Itoa(b.fd), os.Args, append(os.Environ(), stateEnv+"="+strconv.Itoa(memfd)))
+	r.setCloseOnExec(memfd, true)
+	m.notReplaced(b, e.Error())
+}
+
+// setCloseOnExec sets or clears FD_CLOEXEC of everything that the next program needs.
+func (r *runner) setCloseOnExec(memfd int, on bool) {
+	sys.SetCloseOnExec(memfd, on)
+	for _, c := range r.conns {
+		sys.SetCloseOnExec(c.fd, on)
+	}
+	for _, b := range r.m.opened {
+		sys.SetCloseOnExec(b.fd, on)
+	}
+	for _, f := range r.cfg.Inherit {
+		sys.SetCloseOnExec(int(f.Fd()), on)
+	}
+	r.m.table.all(func(_ [2]uint64, _ string, fds []int) {
+		for _, fd := range fds {
+			sys.SetCloseOnExec(fd, on)
+		}
+	})
+}
+
+func (r *runner) saveState() (memfd int, err error) {
+	conns := make(map[int]savedConn)
+	for id, c := range r.conns {
+		conns[id] = savedConn{c.fd, c.pid}
+	}
+	b := r.m.save(conns)
+	memfd, e := sys.Memfd("keeper", int64(len(b)))
+	if e != 0 {
+		return -1, os.NewSyscallError("memfd_create", e)
+	}
+	mem, e := sys.Map(memfd, int64(len(b)))
+	if e != 0 {
+		sys.Linux{}.Close(memfd)
+		return -1, os.NewSyscallError("mmap", e)
+	}
+	copy(mem, b)
+	sys.Unmap(mem)
+	return memfd, nil
+}
+
+func loadState(memfd int, cfg Config, limit int) (*state, error) {
+	size, e := sys.SealedSize(memfd)
+	if e != 0 {
+		return nil, errState
+	}
+	mem, e := sys.Map(memfd, size)
+	if e != 0 {
+		return nil, os.NewSyscallError("mmap", e)
+	}
+	defer sys.Unmap(mem)
+	return load(mem, cfg, limit, time.Now())
+}
+
+// restore goes on with the state of the program that this one has replaced, if there is one.
+func (r *runner) restore(now time.Time) (bool, error) {
+	text, ok := os.LookupEnv(stateEnv)
+	if !ok {
+		return false, nil
+	}
+	os.Unsetenv(stateEnv)
+	memfd, err := strconv.Atoi(text)
+	if err != nil {
+		return false, errState
+	}
+	defer sys.Linux{}.Close(memfd)
+	s, err := loadState(memfd, r.cfg, r.m.limit)
+	if err != nil {
+		return false, err
+	}
+	r.m = s.m
+	r.m.port = r
+	for id, saved := range s.conns {
+		c, err := newConn(id, saved.pid, saved.fd, r.events)
+		if err != nil {
+			return false, err
+		}
+		r.conns[id] = c
+		r.lastID = max(r.lastID, id)
+	}
+	r.setCloseOnExec(memfd, true)
+	for _, c := range r.conns {
+		go c.watch()
+		go c.read()
+	}
+	// The process was executed by the number of a descriptor, which became its name.
+	if len(os.Args) > 0 {
+		os.WriteFile("/proc/self/comm", []byte(os.Args[0][strings.LastIndexByte(os.Args[0], '/')+1:]), 0)
+	}
+	r.m.replaced(now)
+	return true, nil
+}

@@ -1,0 +1,508 @@
+package keeper
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// childEnv has the order for a child process, a childConfig.
+const childEnv = "PENSTOCK_KEEPER_TEST"
+
+// patience bounds every wait of a test.
+const patience = 60 * time.Second
+
+// childConfig is what a keeper process of a test, and its workers, are to do.
+type childConfig struct {
+	Config  testConfig
+	Control string // Unix socket of the test, to which each worker connects
+	Limit   uint64 // RLIMIT_NOFILE of the workers, if not 0
+}
+
+// testConfig has the fields of Config that can be sent to a process.
+type testConfig struct {
+	Binary                                                                 string
+	Standby                                                                []string
+	ConnectTimeout, ReadyTimeout, HandOverTimeout, Watchdog, Healthy, Good time.Duration
+	Backoff, MaxBackoff, NotifyEvery                                       time.Duration
+	MaxDeaths, MaxItems                                                    int
+	KeepSelf                                                               bool
+}
+
+func (c testConfig) config() (to Config) {
+	from := reflect.ValueOf(c)
+	for i := range from.NumField() {
+		reflect.ValueOf(&to).Elem().FieldByName(from.Type().Field(i).Name).Set(from.Field(i))
+	}
+	return to
+}
+
+// runChild is the main function of keepers and workers: as in a program that uses the package.
+func runChild(text string) int {
+	var c childConfig
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 90
+	}
+	name := filepath.Base(os.Args[0])
+	if exe, err := os.Executable(); err == nil {
+		name = filepath.Base(exe)
+	}
+	if strings.HasPrefix(name, "mute") && os.Getenv(askEnv) == "" && os.Getenv(stateEnv) == "" {
+		select {} // a binary that never connects
+	}
+	if strings.HasPrefix(name, "deaf") && (os.Getenv(askEnv) != "" || os.Getenv(stateEnv) != "") {
+		return 91 // a binary that knows nothing of replacing a keeper
+	}
+	if strings.HasPrefix(name, "manual") && os.Getenv(workerEnv) != "" {
+		return runManual(name)
+	}
+	w, err := Connect()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 92
+	}
+	if w != nil {
+		return runTestWorker(w, c)
+	}
+	cfg := c.Config.config()
+	cfg.Log = func(e Event) { fmt.Println("event", e.Kind, e) }
+	cfg.Notify = func(s string) { fmt.Println("notify", strings.ReplaceAll(s, "\n", " ")) }
+	code, err := Run(cfg)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return code
+}
+
+// command is what a test asks of a worker, reply the answer.
+type command struct {
+	Do     string
+	Key    uint64
+	N      int
+	Label  string
+	Text   string
+	DryRun bool
+}
+
+type reply struct {
+	Err     string
+	PID     int
+	Start   Start
+	Items   []Item
+	Stats   Stats
+	Upgrade Upgrade
+	Steps   []string
+	Text    string
+	FDs     int
+	Took    time.Duration
+	Missing int
+}
+
+// runTestWorker does what the test orders.
+func runTestWorker(w *Worker, c childConfig) int {
+	if c.Limit != 0 {
+		// Only the soft limit: keepers and workers start with the hard one.
+		sys.SetDescriptorLimit(int(c.Limit))
+	}
+	conn, err := net.Dial("unix", c.Control)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 93
+	}
+	in, out := json.NewDecoder(conn), json.NewEncoder(conn)
+	out.Encode(reply{PID: os.Getpid(), Start: w.Start()})
+	var handOver = make(chan struct{}, 1)
+	var handler bool
+	open := make(map[uint64][]*os.File)
+	for {
+		var o command
+		if err := in.Decode(&o); err != nil {
+			select {
+			case <-w.Lost():
+				return 0
+			default:
+				select {} // the test has ended, or this worker is to hang
+			}
+		}
+		var r reply
+		fail := func(err error) {
+			if err != nil && r.Err == "" {
+				r.Err = err.Error()
+			}
+		}
+		switch o.Do {
+		case "held":
+			r.Items = w.Held()
+			for _, i := range r.Items {
+				if i.FDs == nil {
+					r.Missing++
+				}
+			}
+			if len(r.Items) > 100 {
+				r.Items = r.Items[:100]
+			}
+			r.FDs = len(w.Held())
+		case "read": // what a held pipe contains
+			for _, item := range w.Held() {
+				if item.Key[0] == o.Key {
+					b := make([]byte, 100)
+					n, err := syscall.Read(item.FDs[0], b)
+					fail(err)
+					r.Text = string(b[:max(n, 0)])
+				}
+			}
+		case "pipe": // hold a pipe with a text in it
+			pr, pw, err := os.Pipe()
+			fail(err)
+			pw.WriteString(o.Text)
+			open[o.Key] = []*os.File{pr, pw}
+			fail(w.Hold([2]uint64{o.Key, 1}, o.Label, []int{int(pr.Fd()), int(pw.Fd())}))
+			if r.Err == "" {
+				fail(flush(w))
+			}
+		case "many": // hold N pipes
+			began := time.Now()
+			for i := range o.N {
+				var p [2]int
+				fail(syscall.Pipe2(p[:], syscall.O_CLOEXEC))
+				for {
+					err := w.Hold([2]uint64{o.Key + uint64(i), 1}, "", p[:])
+					if err != ErrBusy {
+						fail(err)
+						break
+					}
+					fail(flush(w))
+				}
+				if i%64 == 63 || i == o.N-1 {
+					fail(flush(w))
+				}
+				if o.Label == "close" {
+					syscall.Close(p[0])
+					syscall.Close(p[1])
+				}
+			}
+			r.Took = time.Since(began)
+		case "drop":
+			for i := range max(o.N, 1) {
+				w.Drop([2]uint64{o.Key + uint64(i), 1})
+			}
+			fail(w.Flush())
+		case "prepared":
+			fail(w.Prepared(o.Text))
+			r.Start = w.Start()
+		case "ready":
+			fail(w.Ready())
+			go func() {
+				for {
+					w.Alive()
+					time.Sleep(20 * time.Millisecond)
+				}
+			}()
+		case "ready-mute":
+			fail(w.Ready())
+		case "start":
+			r.Start = w.Start()
+		case "notify":
+			w.Notify(o.Text)
+		case "handler":
+			handler = true
+			w.OnHandOver(func() { handOver <- struct{}{} })
+		case "wait-hand-over":
+			if handler {
+				<-handOver
+			}
+		case "handed-over":
+			fail(w.HandedOver())
+		case "upgrade":
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			r.Upgrade, err = w.Upgrade(ctx, o.Text, o.DryRun, func(u Upgrade) { r.Steps = append(r.Steps, u.State.String()) })
+			cancel()
+			fail(err)
+		case "upgrade-async":
+			go w.Upgrade(context.Background(), o.Text, o.DryRun, nil)
+		case "restart":
+			fail(w.Restart())
+		case "last-upgrade":
+			r.Upgrade = w.LastUpgrade()
+		case "stats":
+			r.Stats = w.Stats()
+		case "lost":
+			<-w.Lost()
+		case "exit":
+			if o.Text == "exiting" {
+				w.Exiting()
+			}
+			os.Exit(o.N)
+		case "hang":
+			select {}
+		case "fds":
+			r.FDs = countFDs(os.Getpid())
+		case "signal": // waits for a signal
+			r.Text = <-gotSignal
+		case "memory":
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			r.N(int(m.HeapAlloc))
+		default:
+			fail(errors.New("unknown command " + o.Do))
+		}
+		if err := out.Encode(r); err != nil {
+			select {}
+		}
+	}
+}
+
+func (r *reply) N(n int) { r.FDs = n }
+
+var gotSignal = make(chan string, 10)
+
+// flush is what a worker does that may wait.
+func flush(w *Worker) error {
+	for {
+		err := w.Flush()
+		if err != ErrBusy {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func countFDs(pid int) int {
+	names, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
+	if err != nil {
+		return -1
+	}
+	return len(names)
+}
+
+// rig is a keeper process, and the workers that have connected to the test.
+type rig struct {
+	testing.TB
+	dir     string
+	l       net.Listener
+	cmd     *exec.Cmd
+	lines   chan string
+	mu      sync.Mutex
+	seen    []string
+	ended   chan struct{}
+	code    int
+	workers []*testWorker
+}
+
+type testWorker struct {
+	rig  *rig
+	pid  int
+	out  *json.Encoder
+	in   *json.Decoder
+	conn net.Conn
+	Start
+}
+
+// newRig starts a keeper with short times, except for what change sets.
+func newRig(tb testing.TB, change ...func(*childConfig)) *rig {
+	tb.Helper()
+	r := &rig{TB: tb, dir: tb.TempDir(), lines: make(chan string, 10000), ended: make(chan struct{})}
+	c := childConfig{Control: filepath.Join(r.dir, "control"), Config: testConfig{
+		Standby: []string{"early"}, Backoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond,
+		ConnectTimeout: patience, ReadyTimeout: patience, HandOverTimeout: patience, Watchdog: patience, Healthy: -1, Good: time.Hour, KeepSelf: true,
+	}}
+	c.Config.Binary = r.binary("worker")
+	for _, f := range change {
+		f(&c)
+	}
+	var err error
+	if r.l, err = net.Listen("unix", c.Control); err != nil {
+		tb.Fatal(err)
+	}
+	text, _ := json.Marshal(c)
+	r.cmd = exec.Command(r.binary("keeper"))
+	r.cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	r.cmd.Stderr = os.Stderr
+	stdout, err := r.cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for s := bufio.NewScanner(stdout); s.Scan(); {
+			r.mu.Lock()
+			r.seen = append(r.seen, s.Text())
+			r.mu.Unlock()
+			r.lines <- s.Text()
+		}
+	}()
+	go func() {
+		var ws syscall.WaitStatus
+		if state, err := r.cmd.Process.Wait(); err == nil {
+			ws = state.Sys().(syscall.WaitStatus)
+		}
+		r.code = ws.ExitStatus()
+		close(r.ended)
+	}()
+	tb.Cleanup(func() {
+		for _, w := range r.workers {
+			w.conn.Close()
+		}
+		r.l.Close()
+		r.cmd.Process.Kill()
+		<-r.ended
+		for _, w := range r.workers {
+			syscall.Kill(w.pid, syscall.SIGKILL)
+		}
+		<-read
+		if tb.Failed() {
+			r.mu.Lock()
+			tb.Log("keeper said:\n" + strings.Join(r.seen, "\n"))
+			r.mu.Unlock()
+		}
+	})
+	return r
+}
+
+// binary returns the path of this test binary under another name, which decides how it acts.
+func (r *rig) binary(name string) string {
+	path := filepath.Join(r.dir, name)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		r.Fatal(err)
+	}
+	if os.Link(exe, path) != nil {
+		b, err := os.ReadFile(exe)
+		if err == nil {
+			err = os.WriteFile(path, b, 0o755)
+		}
+		if err != nil {
+			r.Fatal(err)
+		}
+	}
+	return path
+}
+
+// worker waits for the next worker that connects.
+func (r *rig) worker() *testWorker {
+	r.Helper()
+	r.l.(*net.UnixListener).SetDeadline(time.Now().Add(patience))
+	conn, err := r.l.Accept()
+	if err != nil {
+		r.Fatalf("no worker: %v", err)
+	}
+	w := &testWorker{rig: r, conn: conn, in: json.NewDecoder(conn), out: json.NewEncoder(conn)}
+	r.workers = append(r.workers, w)
+	first := w.reply()
+	w.pid, w.Start = first.PID, first.Start
+	return w
+}
+
+// runningWorker waits for the next worker and makes it ready.
+func (r *rig) runningWorker() *testWorker {
+	r.Helper()
+	w := r.worker()
+	w.Start = w.do("prepared").Start
+	w.do("ready")
+	return w
+}
+
+func (w *testWorker) reply() (x reply) {
+	w.rig.Helper()
+	w.conn.SetReadDeadline(time.Now().Add(patience))
+	if err := w.in.Decode(&x); err != nil {
+		w.rig.Fatalf("worker %d: %v", w.pid, err)
+	}
+	if x.Err != "" {
+		w.rig.Fatalf("worker %d: %s", w.pid, x.Err)
+	}
+	return x
+}
+
+func (w *testWorker) send(o command) {
+	w.rig.Helper()
+	if err := w.out.Encode(o); err != nil {
+		w.rig.Fatalf("worker %d: %v", w.pid, err)
+	}
+}
+
+func (w *testWorker) order(o command) reply {
+	w.rig.Helper()
+	w.send(o)
+	return w.reply()
+}
+
+func (w *testWorker) do(what string) reply {
+	w.rig.Helper()
+	return w.order(command{Do: what})
+}
+
+func (w *testWorker) kill() {
+	w.rig.Helper()
+	if err := syscall.Kill(w.pid, syscall.SIGKILL); err != nil {
+		w.rig.Fatal(err)
+	}
+}
+
+// event waits until the keeper has said a line that contains all texts.
+func (r *rig) event(texts ...string) string {
+	r.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case line := <-r.lines:
+			all := true
+			for _, s := range texts {
+				all = all && strings.Contains(line, s)
+			}
+			if all {
+				return line
+			}
+		case <-timeout:
+			r.Fatalf("the keeper did not say %q", texts)
+		}
+	}
+}
+
+// exit waits for the end of the keeper and returns its exit code.
+func (r *rig) exit() int {
+	r.Helper()
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		r.Fatal("the keeper does not end")
+	}
+	return r.code
+}
+
+// settled waits until f returns true.
+func (r *rig) settled(what string, f func() bool) {
+	r.Helper()
+	for end := time.Now().Add(patience); !f(); {
+		if time.Now().After(end) {
+			r.Fatalf("not settled: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func runManual(string) int { return 94 }

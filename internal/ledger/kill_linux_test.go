@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -41,6 +42,10 @@ func oneCall(receive bool) error {
 	if err != nil {
 		return err
 	}
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
 	m := l.Turn().WriteMessage()
 	if receive {
 		m = l.Turn().ReadMessage()
@@ -51,7 +56,7 @@ func oneCall(receive bool) error {
 	} else {
 		sys.Linux{}.SendOne(childDestination, m, l.Scratch()[:300])
 	}
-	syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	self.Kill()
 	select {}
 }
 
@@ -126,7 +131,7 @@ func startChild(t *testing.T, what string, l *Ledger, source, destination int) (
 			cmd.Process.Kill()
 		}
 		cmd.Wait()
-		if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
+		if cmd.ProcessState.Exited() {
 			t.Fatalf("the child ended by itself: %v", cmd.ProcessState)
 		}
 	}
@@ -135,12 +140,19 @@ func startChild(t *testing.T, what string, l *Ledger, source, destination int) (
 // stream returns a pair of Unix stream sockets, non-blocking.
 func stream(t *testing.T) (a, b int) {
 	t.Helper()
-	p, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
+	fd := func(c net.Conn) (n int) {
+		rc, err := c.(syscall.Conn).SyscallConn()
+		if err == nil {
+			err = rc.Control(func(fd uintptr) { n = int(fd) })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return n
 	}
-	t.Cleanup(func() { syscall.Close(p[0]); syscall.Close(p[1]) })
-	return p[0], p[1]
+	x, y := testnet.Pair(t, "unix")
+	return fd(x), fd(y)
 }
 
 // TestKilledAfterCall: what a system call has moved is in the ledger, even if its caller did nothing

@@ -42,11 +42,10 @@ func Create(cfg Config) (*Ledger, error) {
 	if cfg.Arena == 0 {
 		cfg.Arena = maxArena
 	}
-	cfg.Arena = (cfg.Arena + MaxBlock - 1) &^ (MaxBlock - 1)
 	if cfg.Loop < 0 || cfg.Loop > 255 || cfg.Slots < 0 || cfg.Slots > MaxSlots || cfg.Arena < 0 || cfg.Arena > maxArena {
 		return nil, fmt.Errorf("ledger: %w", sys.EINVAL)
 	}
-	h := layout(cfg.Loop, cfg.Slots, cfg.Arena)
+	h := layout(cfg.Loop, cfg.Slots, (cfg.Arena+MaxBlock-1)&^(MaxBlock-1))
 	h.made, h.madeWall = uint64(sys.MonotonicNow()), uint64(time.Now().UnixNano())
 	fd, e := sys.Memfd("penstock-ledger", int64(h.fileBytes))
 	if e != 0 {

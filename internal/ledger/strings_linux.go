@@ -32,7 +32,11 @@ func (t *table) load(used uint64) error {
 			return fmt.Errorf("%w: a string at %d", ErrInvalid, at)
 		}
 		t.n += 1 + size
-		t.add(string(t.mem[at+1:t.n]), uint32(at+1))
+		s := string(t.mem[at+1 : t.n])
+		if _, ok := t.refs[s]; ok || s == "" { // never written; and there would be no bound
+			return fmt.Errorf("%w: string %q again", ErrInvalid, s)
+		}
+		t.add(s, uint32(at+1))
 	}
 	return nil
 }

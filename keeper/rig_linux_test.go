@@ -163,8 +163,10 @@ func runTestWorker(w *Worker, c childConfig) int {
 			for _, item := range w.Held() {
 				if item.Key[0] == o.Key {
 					b := make([]byte, 100)
-					n, err := syscall.Read(item.FDs[0], b)
-					fail(err)
+					n, e := sys.Linux{}.ReadPipe(item.FDs[0], b)
+					if e != 0 {
+						fail(e)
+					}
 					r.Text = string(b[:max(n, 0)])
 				}
 			}
@@ -180,10 +182,13 @@ func runTestWorker(w *Worker, c childConfig) int {
 		case "many": // hold N pipes
 			began := time.Now()
 			for i := range o.N {
-				var p [2]int
-				fail(syscall.Pipe2(p[:], syscall.O_CLOEXEC))
+				pr, pw, _, e := sys.Linux{}.Pipe(4096)
+				if e != 0 {
+					fail(e)
+				}
+				p := []int{pr, pw}
 				for {
-					err := w.Hold([2]uint64{o.Key + uint64(i), 1}, "", p[:])
+					err := w.Hold([2]uint64{o.Key + uint64(i), 1}, "", p)
 					if err != ErrBusy {
 						fail(err)
 						break
@@ -194,8 +199,7 @@ func runTestWorker(w *Worker, c childConfig) int {
 					fail(flush(w))
 				}
 				if o.Label == "close" {
-					syscall.Close(p[0])
-					syscall.Close(p[1])
+					closeAll(p)
 				}
 			}
 			r.Took = time.Since(began)
@@ -353,11 +357,9 @@ func newRig(tb testing.TB, change ...func(*childConfig)) *rig {
 		}
 	}()
 	go func() {
-		var ws syscall.WaitStatus
 		if state, err := r.cmd.Process.Wait(); err == nil {
-			ws = state.Sys().(syscall.WaitStatus)
+			r.code = state.ExitCode()
 		}
-		r.code = ws.ExitStatus()
 		close(r.ended)
 	}()
 	tb.Cleanup(func() {
@@ -368,7 +370,7 @@ func newRig(tb testing.TB, change ...func(*childConfig)) *rig {
 		r.cmd.Process.Kill()
 		<-r.ended
 		for _, w := range r.workers {
-			syscall.Kill(w.pid, syscall.SIGKILL)
+			sys.Signal(w.pid, syscall.SIGKILL)
 		}
 		<-read
 		if tb.Failed() {
@@ -458,8 +460,8 @@ func (w *testWorker) do(what string) reply {
 
 func (w *testWorker) kill() {
 	w.rig.Helper()
-	if err := syscall.Kill(w.pid, syscall.SIGKILL); err != nil {
-		w.rig.Fatal(err)
+	if e := sys.Signal(w.pid, syscall.SIGKILL); e != 0 {
+		w.rig.Fatal(e)
 	}
 }
 

@@ -1,10 +1,19 @@
 #!/bin/sh
-# After installation and upgrade, of .deb and .rpm. Nothing is enabled or started, and
-# a running daemon goes on: a restart would end its flows.
+# After installation and upgrade, of .deb and .rpm. Nothing is enabled or started. A running daemon with a keeper is
+# upgraded in place, with all its flows; without one it goes on, because a restart would end them. Nothing that fails
+# here makes the package fail.
 set -e
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload || true
 	if systemctl is-active --quiet penstock.service; then
-		echo "penstock.service still runs the previous version. To change to this one: systemctl restart penstock"
+		if [ "${PENSTOCK_UPGRADE:-yes}" = no ]; then
+			echo "penstock.service still runs the previous version. To change to this one: penstock upgrade"
+		elif ! penstock status --json 2>/dev/null | grep -q '"worker_pid"'; then
+			echo "penstock.service still runs the previous version. To change to this one: systemctl restart penstock, which ends its flows"
+		elif timeout 180 penstock upgrade; then
+			echo "penstock.service runs this version; its flows continue."
+		else
+			echo "penstock.service could not be upgraded in place and still runs the previous version. To try again: penstock upgrade"
+		fi
 	fi
 fi

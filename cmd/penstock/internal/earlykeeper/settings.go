@@ -7,7 +7,7 @@ import (
 )
 
 // Variable is the environment variable that makes the program a keeper. Its value is a [Settings] as JSON.
-const Variable = "PENSTOCK_KEEPER"
+const Variable = "PENSTOCK_KEEPER_SETTINGS"
 
 // LabelConfig is the label of the item that a worker has from the beginning, before it takes over: the
 // last configuration that was applied.

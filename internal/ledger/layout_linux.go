@@ -79,11 +79,30 @@ const (
 	statsAt   = 2064 // which half of the stats' part is used
 )
 
-// known are the required features that this version knows.
-const known = 0
+// format makes a program that stands for a later version in tests of upgrades. The linker sets it (-X), to
+// "longer" for ledgers with longer records and an optional feature, which this version understands, or to
+// "required" for ledgers with a feature that only such a program knows.
+var format = ""
+
+const (
+	longerBy        = 64
+	optionalFeature = 1 << 40
+	requiredFeature = 1 << 40
+)
+
+// known returns the required features that this version knows.
+func known() uint64 {
+	if format == "required" {
+		return requiredFeature
+	}
+	return 0
+}
 
 func layout(loop, slots int, arena int64) header {
-	h := header{version: Version, loop: uint64(loop), slots: uint64(slots), stride: RecordSize}
+	h := header{version: Version, required: known(), loop: uint64(loop), slots: uint64(slots), stride: RecordSize}
+	if format == "longer" {
+		h.optional, h.stride = optionalFeature, RecordSize+longerBy
+	}
 	at := uint64(headerSize)
 	place := func(size uint64) part {
 		p := part{at, (size + page - 1) &^ (page - 1)}
@@ -126,8 +145,8 @@ func readHeader(b []byte, size int64) (h header, err error) {
 	switch {
 	case h.version != Version:
 		return h, fmt.Errorf("%w: %d, not %d", ErrVersion, h.version, Version)
-	case h.required&^known != 0:
-		return h, fmt.Errorf("%w: unknown feature %#x", ErrVersion, h.required&^known)
+	case h.required&^known() != 0:
+		return h, fmt.Errorf("%w: unknown feature %#x", ErrVersion, h.required&^known())
 	case h.order != uint64(binary.NativeEndian.Uint32([]byte{0x0d, 0x0c, 0x0b, 0x0a})):
 		return h, fmt.Errorf("%w: of another byte order", ErrInvalid)
 	case h.fileBytes != uint64(size):

@@ -97,6 +97,7 @@ func TestFaultsAreFound(t *testing.T) {
 			var out output
 			w := newWorld(rand.Uint64(), &out, t.TempDir())
 			t.Log("seed", w.seed)
+			w.haste = 10
 			var upstream string
 			if c.network == "udp" {
 				pc, err := net.ListenPacket("udp", "127.0.0.1:0")

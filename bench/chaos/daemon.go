@@ -24,12 +24,13 @@ import (
 
 // daemon is a running penstock, with its keeper if it has one.
 type daemon struct {
-	cmd  *exec.Cmd
-	dir  string
-	pid  int
-	kept bool // it has a keeper
-	done chan struct{}
-	err  error
+	binary string
+	cmd    *exec.Cmd
+	dir    string
+	pid    int
+	kept   bool // it has a keeper
+	done   chan struct{}
+	err    error
 
 	http http.Client
 }
@@ -137,7 +138,7 @@ func start(binary, config string, o options) (*daemon, error) {
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		return nil, err
 	}
-	d := &daemon{dir: o.dir, kept: o.keeper != "", done: make(chan struct{})}
+	d := &daemon{binary: binary, dir: o.dir, kept: o.keeper != "", done: make(chan struct{})}
 	d.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(o.dir, "admin"))
 	}}
@@ -262,6 +263,24 @@ func waitDead(fd int) error {
 		}
 	}
 	return fmt.Errorf("it is alive after %v", patience)
+}
+
+// over reports whether the daemon has ended.
+func (d *daemon) over() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// ended returns an error if the daemon has ended.
+func (d *daemon) ended() error {
+	if d.over() {
+		return fmt.Errorf("the daemon ended: %v", d.err)
+	}
+	return nil
 }
 
 // stop ends the daemon as an operator does, and returns its exit code.

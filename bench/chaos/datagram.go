@@ -219,7 +219,7 @@ func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, li
 	b, seen := make([]byte, 2048), make(map[uint64]bool)
 	stop := f.start.Add(life)
 	last := time.Now()
-	var known int64
+	var waits pinger
 	for !w.stopping.Load() && (life == 0 || time.Now().Before(stop)) {
 		first := f.sent + 1
 		sent := time.Now()
@@ -236,7 +236,7 @@ func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, li
 			}
 			if number >= first {
 				left--
-				known = w.answered(sent, known)
+				waits.answered(w, sent)
 			}
 			last = time.Now()
 		}

@@ -30,37 +30,38 @@ func madeUpHeader(f *flow) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, client.Port()), local.Port())
 }
 
-// readHeader reads a header of the version and nothing behind it, and returns the client's address.
-func readHeader(r io.Reader, version int) (string, error) {
+// readHeader reads a header of the version and nothing behind it, and returns the client's address and
+// the header's length.
+func readHeader(r io.Reader, version int) (client string, size int64, err error) {
 	if version == 1 {
 		var line []byte
 		for b := make([]byte, 1); !bytes.HasSuffix(line, []byte("\r\n")); line = append(line, b[0]) {
 			if _, err := io.ReadFull(r, b); err != nil {
-				return "", err
+				return "", 0, err
 			}
 			if len(line) > 107 {
-				return "", fmt.Errorf("%w: %q", errHeader, line)
+				return "", 0, fmt.Errorf("%w: %q", errHeader, line)
 			}
 		}
 		part := strings.Fields(string(line))
 		if len(part) != 6 || part[0] != "PROXY" || part[1] != "TCP4" {
-			return "", fmt.Errorf("%w: %q", errHeader, line)
+			return "", 0, fmt.Errorf("%w: %q", errHeader, line)
 		}
-		return part[2] + ":" + part[4], nil
+		return part[2] + ":" + part[4], int64(len(line)), nil
 	}
 	var b [16]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
-		return "", err
+		return "", 0, err
 	}
 	if !bytes.Equal(b[:12], signature) || b[12] != 0x21 || b[13] != 0x11 {
-		return "", fmt.Errorf("%w: % x", errHeader, b)
+		return "", 0, fmt.Errorf("%w: % x", errHeader, b)
 	}
 	rest := make([]byte, binary.BigEndian.Uint16(b[14:]))
 	if _, err := io.ReadFull(r, rest); err != nil {
-		return "", err
+		return "", 0, err
 	}
 	if len(rest) < 12 {
-		return "", fmt.Errorf("%w: %d bytes of addresses", errHeader, len(rest))
+		return "", 0, fmt.Errorf("%w: %d bytes of addresses", errHeader, len(rest))
 	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(rest[:4])), binary.BigEndian.Uint16(rest[8:])).String(), nil
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(rest[:4])), binary.BigEndian.Uint16(rest[8:])).String(), int64(len(b) + len(rest)), nil
 }

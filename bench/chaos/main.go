@@ -5,6 +5,7 @@
 //
 //	go run ./bench/chaos                             # the load alone, for 30 s
 //	go run ./bench/chaos -kills 1000                 # the worker is killed a thousand times
+//	go run ./bench/chaos -upgrades 200               # it is upgraded and downgraded instead
 //	go run ./bench/chaos -kills 1000 -seed 7         # with the same choices as another run
 //
 // Every byte of a flow is a function of the flow, the direction and the offset, so that a wrong one
@@ -12,6 +13,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -29,6 +31,7 @@ import (
 type settings struct {
 	binary    string
 	kills     int
+	upgrades  int
 	every     time.Duration // between two kills, on average
 	duration  time.Duration // of a run without kills
 	flows     int           // of each shape at each listener
@@ -41,12 +44,19 @@ type settings struct {
 	seed      uint64
 	keep      bool // keep the files
 	which     func(*shape, *place) bool
+
+	format          string // of the ledgers, in a run with upgrades
+	buildFlags      []string
+	begin, progress time.Time
 }
 
 func main() {
+	actBad()
 	var s settings
 	flag.StringVar(&s.binary, "binary", "", "the daemon; default: it is built")
 	flag.IntVar(&s.kills, "kills", 0, "how often the worker is killed")
+	flag.IntVar(&s.upgrades, "upgrades", 0, "how often the daemon is upgraded, to another version and back, instead of killed")
+	flag.StringVar(&s.format, "format", "longer", "with -upgrades, what is different in the ledgers of the first version: longer or required, which today's version must refuse")
 	flag.DurationVar(&s.every, "every", 700*ms, "time between two kills, on average")
 	flag.DurationVar(&s.duration, "duration", 30*time.Second, "how long a run without kills takes")
 	flag.IntVar(&s.flows, "flows", 1, "stream flows of each shape at each listener, and datagram clients of each kind")
@@ -84,7 +94,7 @@ func build(to string, flags ...string) error {
 }
 
 // run runs the load, and reports whether the balance is good.
-func (s settings) run(out io.Writer) (good bool, err error) {
+func (s *settings) run(out io.Writer) (good bool, err error) {
 	fmt.Fprintf(out, "seed %d\n", s.seed)
 	if _, err := proc.RaiseFiles(100_000); err != nil {
 		return false, err
@@ -102,7 +112,11 @@ func (s settings) run(out io.Writer) (good bool, err error) {
 	}()
 	if s.binary == "" {
 		s.binary = filepath.Join(dir, "penstock")
-		if err := build(s.binary); err != nil {
+		make := func() error { return build(s.binary, s.buildFlags...) }
+		if s.upgrades > 0 {
+			make = func() error { return s.buildFormat(s.binary, "v98.0.0") }
+		}
+		if err := make(); err != nil {
 			return false, err
 		}
 	}
@@ -114,7 +128,7 @@ func (s settings) run(out io.Writer) (good bool, err error) {
 	// An address of 127.0.0.0/8 that nobody else has; the choice depends on the process, not on the seed.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
 	o := options{dir: dir, host: host, loops: s.loops}
-	if s.kills > 0 || s.keeper {
+	if s.kills > 0 || s.upgrades > 0 || s.keeper {
 		o.keeper = s.keeperConfig()
 	}
 	w := newWorld(s.seed, out, sockets)
@@ -130,9 +144,7 @@ func (s settings) run(out io.Writer) (good bool, err error) {
 		return false, err
 	}
 	defer func() {
-		select {
-		case <-d.done:
-		default:
+		if !d.over() {
 			d.kill()
 		}
 	}()
@@ -168,8 +180,8 @@ func (s settings) run(out io.Writer) (good bool, err error) {
 }
 
 // keeperConfig returns the value of the key keeper.
-func (s settings) keeperConfig() string {
-	return fmt.Sprintf("{keep-after: %v, watchdog: %v}", s.keepAfter, s.watchdog)
+func (s *settings) keeperConfig() string {
+	return fmt.Sprintf("{keep-after: %v, watchdog: %v, max-restart-delay: 100ms, start-timeout: 5s, healthy-after: 500ms}", s.keepAfter, s.watchdog)
 }
 
 // deaths are the ways in which a worker dies, the more frequent ones several times.
@@ -179,35 +191,33 @@ var deaths = []syscall.Signal{
 	syscall.SIGSEGV, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGABRT, syscall.SIGSTOP,
 }
 
-// chaos kills the worker as often as asked, or waits.
-func (s settings) chaos(w *world, d *daemon, r *rand.Rand) error {
-	begin := time.Now()
-	progress := time.Now()
-	show := func(done int) {
-		if time.Since(progress) >= 10*time.Second {
-			progress = time.Now()
-			fmt.Fprintf(w.tally.out, "%6v  %d kills, %d flows open, %d made, %d outlived a kill, %.1f GB, faults: %v\n", time.Since(begin).Round(time.Second), done, w.open.Load(),
-				w.tally.get(flowsMade), w.tally.get(flowsKept), float64(w.tally.get(bytesMoved))/1e9, !w.tally.good())
-		}
+// chaos does to the daemon what was asked for, or nothing for some time.
+func (s *settings) chaos(w *world, d *daemon, r *rand.Rand) error {
+	s.begin, s.progress = time.Now(), time.Now()
+	switch {
+	case s.upgrades > 0:
+		return s.upgradeAll(w, d, r)
+	case s.kills > 0:
+		return s.killAll(w, d, r)
 	}
-	ended := func() error {
-		select {
-		case <-d.done:
-			return fmt.Errorf("the daemon ended: %v", d.err)
-		default:
-			return nil
-		}
+	for time.Since(s.begin) < s.duration && !d.over() {
+		time.Sleep(100 * ms)
+		s.show(w, 0)
 	}
-	if s.kills == 0 {
-		for time.Since(begin) < s.duration {
-			time.Sleep(100 * ms)
-			if err := ended(); err != nil {
-				return err
-			}
-			show(0)
-		}
-		return nil
+	return d.ended()
+}
+
+// show shows the progress every ten seconds.
+func (s *settings) show(w *world, done int) {
+	if time.Since(s.progress) >= 10*time.Second {
+		s.progress = time.Now()
+		fmt.Fprintf(w.tally.out, "%6v  %d kills, %d flows open, %d made, %d outlived a kill, %.1f GB, faults: %v\n", time.Since(s.begin).Round(time.Second), done, w.open.Load(),
+			w.tally.get(flowsMade), w.tally.get(flowsKept), float64(w.tally.get(bytesMoved))/1e9, !w.tally.good())
 	}
+}
+
+// killAll kills the worker as often as asked.
+func (s *settings) killAll(w *world, d *daemon, r *rand.Rand) error {
 	time.Sleep(s.keepAfter + s.slack)
 	for i := range s.kills {
 		pause := time.Duration(r.Int64N(int64(2*s.every) + 1))
@@ -216,34 +226,29 @@ func (s settings) chaos(w *world, d *daemon, r *rand.Rand) error {
 		}
 		time.Sleep(pause)
 		if err := s.killOne(w, d, deaths[r.IntN(len(deaths))]); err != nil {
-			if e := ended(); e != nil {
-				return e
-			}
-			return err
+			return errors.Join(d.ended(), err)
 		}
-		show(i + 1)
+		s.show(w, i+1)
 	}
 	time.Sleep(2 * time.Second)
-	return ended()
+	return d.ended()
 }
 
 // killOne kills the worker once there is one.
-func (s settings) killOne(w *world, d *daemon, sig syscall.Signal) (err error) {
+func (s *settings) killOne(w *world, d *daemon, sig syscall.Signal) (err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(ms) {
 		if err = d.killWorker(w, sig); err == nil {
 			return nil
 		}
-		select {
-		case <-d.done:
+		if d.over() {
 			return err
-		default:
 		}
 	}
 	return err
 }
 
 // printKills tells how often the worker died, and in what way.
-func (s settings) printKills(w *world, d *daemon, t *watcher) {
+func (s *settings) printKills(w *world, d *daemon, t *watcher) {
 	how := make(map[string]int)
 	for _, k := range w.kills.all {
 		how[k.how]++

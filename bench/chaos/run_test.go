@@ -3,12 +3,18 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
 )
+
+func TestMain(m *testing.M) {
+	actBad()
+	os.Exit(m.Run())
+}
 
 // TestWithoutKills runs the load through the daemon, and nothing happens to it.
 func TestWithoutKills(t *testing.T) {
@@ -20,11 +26,10 @@ func TestWithoutKills(t *testing.T) {
 func runSettings(t *testing.T, s settings) string {
 	t.Helper()
 	s.binary = filepath.Join(t.TempDir(), "penstock")
-	var flags []string
 	if testnet.RaceEnabled {
-		flags = append(flags, "-race")
+		s.buildFlags = []string{"-race"}
 	}
-	if err := build(s.binary, flags...); err != nil {
+	if err := build(s.binary, s.buildFlags...); err != nil {
 		t.Fatal(err)
 	}
 	s.flows, s.loops, s.clients = 1, 2, 10*ms

@@ -9,7 +9,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // prefaceSize is the length of what a client says first: a magic number and the number of its flow.
@@ -31,14 +34,15 @@ type stream struct {
 	conn net.Conn
 	own  direction // what it writes
 	come direction // what it reads
+	said int64     // bytes that the other side said before those of the direction
 
 	mu    sync.Mutex
 	worst verdict // the worst of both halves
 	rand  *rand.Rand
 }
 
-func (w *world) stream(f *flow, side int, conn net.Conn) *stream {
-	s := &stream{w: w, f: f, side: side, conn: conn, own: up, come: down, rand: w.random(f.id, uint64(side))}
+func (w *world) stream(f *flow, side int, conn net.Conn, said int64) *stream {
+	s := &stream{w: w, f: f, side: side, conn: conn, said: said, own: up, come: down, rand: w.random(f.id, uint64(side))}
 	if side == 1 {
 		s.own, s.come = down, up
 	}
@@ -179,13 +183,36 @@ func (s *stream) read(r *rand.Rand) {
 			return
 		}
 		if err != nil {
-			s.over(s.w.close(s.f, s.side, s.come, c.read.Load(), err))
+			s.over(s.w.close(s.f, s.side, s.come, c.read.Load(), s.truth(err)))
 			return
 		}
 		if slow {
 			s.w.sleep(pauseBetween(r, p.readPauses))
 		}
 	}
+}
+
+// truth returns the error of a read. The kernel tells of a reset once: if this end's writer was told, the
+// reader gets the end of the stream.
+func (s *stream) truth(err error) error {
+	c, ok := s.conn.(*net.TCPConn)
+	if ok && errors.Is(err, io.EOF) && !finArrived(c, s.said+s.f.directions[s.come].read.Load()) {
+		return syscall.ECONNRESET
+	}
+	return err
+}
+
+// finArrived reports whether the peer has ended its stream, of which all bytes have been read: the kernel
+// counts a FIN like a byte.
+func finArrived(c *net.TCPConn, read int64) bool {
+	arrived := true
+	if raw, err := c.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) {
+			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			arrived = err != nil || info.Bytes_received != uint64(read)
+		})
+	}
+	return arrived
 }
 
 // deadline sets the deadline of a read, and returns p.
@@ -240,7 +267,7 @@ func (s *stream) check(p []byte, b *[2][128 * kib]byte) bool {
 func (s *stream) talk() {
 	p := s.f.shape.client
 	sizes := s.w.random(s.f.id, 7) // the same at both ends
-	var seen int64
+	var waits pinger
 	for i := 1; ; i++ {
 		n := between(sizes, p.sizes[0], p.sizes[1])
 		if s.side == 0 && s.late(0) {
@@ -262,7 +289,7 @@ func (s *stream) talk() {
 			continue
 		}
 		s.w.tally.count(pings, 1)
-		seen = s.w.answered(sent, seen)
+		waits.answered(s.w, sent)
 		if p.burst > 0 {
 			s.w.sleep(pauseBetween(s.rand, p.pauses))
 		}
@@ -287,26 +314,40 @@ func (s *stream) exactly(n int) (ok, ended bool) {
 			continue
 		}
 		at := s.f.directions[s.come].read.Load()
-		e := s.w.close(s.f, s.side, s.come, at, err)
+		e := s.w.close(s.f, s.side, s.come, at, s.truth(err))
 		s.over(e)
 		return e == endGood && s.side == 1, true
 	}
 	return true, false
 }
 
-// answered is told of an answer to what was sent at a time, and returns the number of the last kill
-// that the client knows of. An answer to what was sent after the kill ends the client's pause.
-func (w *world) answered(sent time.Time, seen int64) int64 {
+// pinger measures how long a client waits because of a kill or an upgrade.
+type pinger struct {
+	seen    int64 // the last one whose pause was measured
+	longest time.Duration
+}
+
+// answered is told of an answer to what was sent at a time. After a kill, the first answer to what was
+// sent later ends the client's pause. Of an upgrade nobody outside knows the moment: the pause is the
+// longest time that the client has waited for an answer meanwhile.
+func (p *pinger) answered(w *world, sent time.Time) {
 	one, number := w.kills.last()
-	if number == seen || one.dead.IsZero() || sent.Before(one.at) {
-		return seen
+	if number == p.seen || number == 0 {
+		return
 	}
 	pause := time.Since(one.at)
+	if one.plan {
+		p.longest = max(p.longest, time.Since(sent))
+		pause = p.longest
+	}
+	if one.dead.IsZero() || sent.Before(one.at) || one.plan && sent.Before(one.dead) {
+		return
+	}
+	p.seen, p.longest = number, 0
 	w.tally.pause(pause)
-	if w.firstAnswer.Swap(number) < number {
+	if w.firstAnswer.Swap(number) < number && !one.plan {
 		w.tally.firstPause(pause)
 	}
-	return number
 }
 
 // preface returns what a flow's client says first.

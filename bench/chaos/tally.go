@@ -27,6 +27,8 @@ const (
 	unsettled
 	unsettledDatagram
 	flowsKept
+	upgradesDone
+	upgradesRefused
 	// From here on every one must be 0.
 	bytesMissing
 	bytesWrong

@@ -55,6 +55,7 @@ type world struct {
 	slack     time.Duration // how much later than that they are sure to have settled
 	dir       string        // for the sockets of clients
 	places    []*place
+	haste     time.Duration // flows live so many times shorter; 0: as long as their shapes say
 	tally     *tally
 	kills     kills
 
@@ -128,10 +129,10 @@ func (w *world) serve(l net.Listener, header int) {
 func (w *world) upstream(conn net.Conn, header int) {
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(patience))
-	says := ""
+	says, said := "", int64(0)
 	if header > 0 {
 		var err error
-		if says, err = readHeader(conn, header); err != nil {
+		if says, said, err = readHeader(conn, header); err != nil {
 			if errors.Is(err, errHeader) {
 				w.tally.count(headersWrong, 1)
 				w.tally.fault("PROXY header: %v", err)
@@ -164,7 +165,7 @@ func (w *world) upstream(conn net.Conn, header int) {
 		w.tally.fault("%v: the PROXY header says %q, not %q", f, says, want)
 	}
 	f.relaying.Store(time.Now().UnixNano())
-	f.upstreamGood = w.stream(f, 1, conn).run()
+	f.upstreamGood = w.stream(f, 1, conn, said+prefaceSize).run()
 }
 
 // make makes a flow of a shape through a place.
@@ -175,7 +176,7 @@ func (w *world) make(s *shape, via *place) *flow {
 	}
 	f := &flow{id: id, shape: s, via: via, start: time.Now(), upstreamDone: make(chan struct{})}
 	r := w.random(id, 3)
-	f.stop = f.start.Add(pauseBetween(r, s.life))
+	f.stop = f.start.Add(pauseBetween(r, s.life) / max(w.haste, 1))
 	if s.elder {
 		f.stop = w.end
 	}
@@ -197,7 +198,7 @@ func (w *world) run(f *flow) bool {
 	if err != nil {
 		return false
 	}
-	good := w.stream(f, 0, conn).run()
+	good := w.stream(f, 0, conn, 0).run()
 	if f.taken.Load() {
 		select {
 		case <-f.upstreamDone:

@@ -65,6 +65,7 @@ var wordExceptions = []*wordException{
 	{where: "splice/", word: "b-reset", why: "as for a-reset"},
 	{where: "splice/", word: "a-failed", why: "as for a-reset"},
 	{where: "splice/", word: "b-failed", why: "as for a-reset"},
+	{where: "bench/chaos/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
 	{where: "relay/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
 	{where: "cmd/penstock/internal/config/errors.go", word: "backend", why: "the names that other products have, to suggest ours"},
 	{where: "cmd/penstock/internal/config/errors.go", word: "frontend", why: "as for backend"},

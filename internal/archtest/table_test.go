@@ -162,6 +162,7 @@ var table = []rule{
 		"cmd/penstock/internal/config": "whatever is converted is a valid configuration",
 	}},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
+		"cmd/penstock/internal/counts":    shared,
 		"cmd/penstock/internal/spec":      shared,
 		"relay":                           public,
 		"github.com/cespare/xxhash/v2":    "a hash that is the same in every process, so that parallel relays agree; no dependencies",

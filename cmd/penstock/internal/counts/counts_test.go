@@ -274,6 +274,29 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// Take finds the rows of the process before, and gives up those that nobody has taken when it needs
+// their room.
+func TestTake(t *testing.T) {
+	layout := Layout{Name: "t", Words: []string{"w"}, Key: 8, Rows: 3}
+	mem, m := create(t, layout)
+	for i, key := range []string{"a", "b", "c"} {
+		m.Table("t").Take(key).Words()[0].Store(int64(i + 1))
+	}
+	again, err := Open(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tb := again.Table("t")
+	b := tb.Take("b")
+	if b.Words()[0].Load() != 2 || len(tb.Rows()) != 2 {
+		t.Error("the row was not found")
+	}
+	d, e, f := tb.Take("d"), tb.Take("e"), tb.Take("f")
+	if d.slot < 0 || e.slot < 0 || f.slot >= 0 || d.Words()[0].Load() != 0 || len(tb.Rows()) != 0 || b.Words()[0].Load() != 2 {
+		t.Errorf("slots %d, %d, %d", d.slot, e.slot, f.slot)
+	}
+}
+
 // A table is compared with a map, through many openings.
 func TestAgainstMap(t *testing.T) {
 	seed := rand.Uint64()

@@ -18,9 +18,9 @@ type Table struct {
 	mem    []atomic.Int64 // nil: all rows are in the heap
 
 	mu    sync.Mutex
-	free  []int         // rows below the ones never used
-	found map[*Row]bool // those of the process before that were not removed
-	heap  int           // rows ever that had to be in the heap, because the table was full or the key too long
+	free  []int           // rows below the ones never used
+	found map[string]*Row // those of the process before that were neither taken nor removed
+	heap  int             // rows ever that had to be in the heap, because the table was full or the key too long
 }
 
 // The states of a row, in its first word, with the length and a checksum of its key:
@@ -54,18 +54,22 @@ func (r *Row) Key() string { return r.key }
 // ones. They may be used as long as the row is reachable.
 func (r *Row) Words() []atomic.Int64 { return r.words }
 
-// Rows returns the rows that the table had when its memory was opened, apart from those that were
-// removed since, in no particular order.
+// Rows returns the rows that the table had when its memory was opened, apart from those that Take
+// has returned or that were removed since, in no particular order.
 func (t *Table) Rows() []*Row {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Collect(maps.Keys(t.found))
+	return slices.Collect(maps.Values(t.found))
 }
 
 // Full reports whether a new row would be in the heap.
 func (t *Table) Full() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.fullLocked()
+}
+
+func (t *Table) fullLocked() bool {
 	return t.mem != nil && len(t.free) == 0 && t.used() >= t.place.Rows
 }
 
@@ -77,11 +81,34 @@ func (t *Table) NotKept() int {
 	return t.heap
 }
 
+// Take returns the row with that key: one of Rows, which is then no longer among them, or else a new
+// one. If the table is full, the others of Rows are given up, because nobody has asked for them so far.
+func (t *Table) Take(key string) *Row {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.found[key]; r != nil {
+		delete(t.found, key)
+		return r
+	}
+	if t.fullLocked() {
+		for key, r := range t.found {
+			t.clear(r.slot)
+			t.free = append(t.free, r.slot)
+			delete(t.found, key)
+		}
+	}
+	return t.newLocked(key)
+}
+
 // New adds a row with that key, whose words are 0. No other row may have the key. If the table's
 // memory has no room for it, the row is in the heap, and ends with the process.
 func (t *Table) New(key string) *Row {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.newLocked(key)
+}
+
+func (t *Table) newLocked(key string) *Row {
 	r := &Row{table: t, key: key, slot: -1}
 	if t.mem != nil && len(key) <= t.place.Key {
 		r.slot = t.takeLocked()
@@ -107,7 +134,9 @@ func (r *Row) Remove() {
 	t := r.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.found, r)
+	if t.found[r.key] == r {
+		delete(t.found, r.key)
+	}
 	if r.slot < 0 || t.row(r.slot)[0].Load()&0xff == removed {
 		return
 	}
@@ -165,8 +194,7 @@ func (t *Table) read() error {
 	if used < 0 || used > int64(t.place.Rows) {
 		return fmt.Errorf("%d of %d rows", used, t.place.Rows)
 	}
-	t.found = make(map[*Row]bool)
-	keys := make(map[string]bool)
+	t.found = make(map[string]*Row)
 	var unused []int
 	for slot := range int(used) {
 		row := t.row(slot)
@@ -182,11 +210,10 @@ func (t *Table) read() error {
 			if w != rowState(inUse, key) {
 				return fmt.Errorf("the key of row %d is damaged", slot)
 			}
-			if keys[key] {
+			if t.found[key] != nil {
 				return errors.New("two rows have the same key")
 			}
-			keys[key] = true
-			t.found[&Row{table: t, key: key, slot: slot, words: t.wordsOf(row)}] = true
+			t.found[key] = &Row{table: t, key: key, slot: slot, words: t.wordsOf(row)}
 		default:
 			return fmt.Errorf("row %d has state %d", slot, state)
 		}

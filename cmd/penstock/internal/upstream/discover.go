@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -43,7 +44,8 @@ type watch struct {
 	err          error
 	answeredAt   time.Time // when the last answer came
 	leftOut      int       // members of the last good answer that were left out
-	failures     uint64
+	counts       *counts.Row
+	restored     bool        // the targets are those of the process before, and answered is closed
 	missingTimer *time.Timer // removes the members of a name that does not exist; nil: it exists
 }
 
@@ -93,7 +95,8 @@ func lookupName(d spec.Discover) string {
 // watch begins a lookup. The caller holds s.mu.
 func (s *Set) watch(d spec.Discover) *watch {
 	ctx, cancel := context.WithCancel(s.ctx)
-	w := &watch{query: d, answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel}
+	w := &watch{query: d, answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel, counts: s.countLookup(lookupName(d))}
+	w.restore(s.saved, time.Now())
 	finder := s.opt.Discoverer(d)
 	s.start(func() {
 		finder.Watch(ctx, func(targets []Target, err error) { s.applyAnswer(ctx, w, targets, err) })
@@ -104,12 +107,8 @@ func (s *Set) watch(d spec.Discover) *watch {
 // inherit takes over the members of a watch that looks up the same with other settings, so that a
 // reload removes no members. The caller holds the Set's lock.
 func (w *watch) inherit(from map[spec.Discover]*watch) {
-	asked := func(d spec.Discover) spec.Discover {
-		d.Every, d.Lookups = 0, spec.Lookups{}
-		return d
-	}
 	for d, old := range from {
-		if old != w && old.answeredOK && asked(d) == asked(w.query) {
+		if old != w && old.answeredOK && queryText(d) == queryText(w.query) {
 			w.answeredOK, w.targets = true, old.targets
 			return
 		}
@@ -127,14 +126,14 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 	if ctx.Err() != nil {
 		return
 	}
-	first, was := w.answeredAt.IsZero(), w.err
-	if first {
+	was := w.err
+	if w.answeredAt.IsZero() && !w.restored {
 		close(w.answered)
 	}
 	now := time.Now()
 	w.answeredAt, w.err = now, err
 	if err != nil {
-		w.failures++
+		w.counts.Words()[lookupFailuresAt].Add(1)
 		missing := isMissing(err)
 		if was == nil || missing != isMissing(was) {
 			s.notifyLookup(w, LookupEvent{Err: err, Missing: missing})
@@ -163,6 +162,7 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 	w.leftOut = cut
 	if !w.answeredOK || !slices.Equal(targets, w.targets) {
 		w.answeredOK, w.targets = true, targets
+		s.touch()
 		s.refresh(w, now, "found by "+lookupName(w.query))
 	}
 	if change {

@@ -9,8 +9,8 @@ import (
 // succeeded records a successful attempt. One that began before the member was ejected does not
 // shorten its next ejection.
 func (m *Member) succeeded(took time.Duration) {
-	m.connected.Add(1)
-	m.connectTime.Add(int64(took))
+	m.counts.add(connectsAt, 1)
+	m.counts.add(connectTimeAt, int64(took))
 	if m.failuresInARow.Load() != 0 {
 		m.failuresInARow.Store(0)
 	}
@@ -22,7 +22,7 @@ func (m *Member) succeeded(took time.Duration) {
 // failed records a failed attempt. The one that reaches the limit has the member ejected, on
 // another goroutine, because failed runs on event loops.
 func (m *Member) failed(err error) {
-	m.failures.Add(1)
+	m.counts.add(failuresAt, 1)
 	if isLocalError(err) {
 		return
 	}
@@ -70,14 +70,19 @@ func (m *Member) eject(err error) {
 		}
 	}
 	d = min(d, max(cfg.Max, cfg.For))
-	m.ejections++
+	m.counts.add(ejectionsAt, 1)
 	m.failuresInARow.Store(0)
 	m.ejected = true
 	now := time.Now()
 	m.ejectedUntil = now.Add(d)
 	g.updateState(m, now, err.Error())
-	m.ejectTimer = g.set.after(d, func(now time.Time) {
+	m.endEjectionAfter(d)
+}
+
+// endEjectionAfter ends the member's ejection later. The caller holds the Set's lock.
+func (m *Member) endEjectionAfter(d time.Duration) {
+	m.ejectTimer = m.group.set.after(d, func(now time.Time) {
 		m.ejected = false
-		g.updateState(m, now, "ejection is over")
+		m.group.updateState(m, now, "ejection is over")
 	})
 }

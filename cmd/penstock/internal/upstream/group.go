@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -15,6 +16,7 @@ type Group struct {
 	set     *Set
 	table   atomic.Pointer[table]
 	queue   queue
+	row     *counts.Row
 	removed atomic.Bool // written under the Set's lock
 
 	groupState

@@ -43,8 +43,9 @@ func (h *health) record(at time.Time, took time.Duration, err error) {
 	h.streak++
 }
 
-// apply applies the result of a check to the state. The first one decides at once.
-func (h *health) apply(well bool, rise, fall int) {
+// apply applies the result of a check to the state. The first one decides at once. It returns the
+// results in a row that contradict the state.
+func (h *health) apply(well bool, rise, fall int) (contrary int) {
 	against, other, need := !well, failing, fall
 	if h.state == failing {
 		against, other, need = well, passing, rise
@@ -61,6 +62,7 @@ func (h *health) apply(well bool, rise, fall int) {
 			h.state, h.contrary = other, 0
 		}
 	}
+	return h.contrary
 }
 
 // A checker checks a member at intervals. Its timer and its stop method are guarded by the Set's
@@ -149,7 +151,9 @@ func (c *checker) run() {
 	}
 	h := &c.m.health
 	h.record(now, now.Sub(start), err)
-	h.apply(err == nil, c.cfg.Rise, c.cfg.Fall)
+	if was := h.contrary; h.apply(err == nil, c.cfg.Rise, c.cfg.Fall) != was {
+		s.touch()
+	}
 	why := "check passed"
 	if err != nil {
 		why = "check: " + err.Error()

@@ -18,15 +18,10 @@ type Member struct {
 	group *Group
 
 	// Read and written by event loops.
-	acceptsFlows atomic.Bool  // new ones
-	limit        atomic.Int32 // open flows; 0: no limit
-	active       atomic.Int32 // leases held
-	total        atomic.Uint64
-	failures     atomic.Uint64 // connects that failed
-	// Connects that did not fail, and how long they took together, in nanoseconds.
-	connected atomic.Uint64
-	// Successful connects, and how long they took together, in nanoseconds.
-	connectTime    atomic.Int64
+	acceptsFlows   atomic.Bool  // new ones
+	limit          atomic.Int32 // open flows; 0: no limit
+	active         atomic.Int32 // leases held
+	counts         memberCounts
 	failuresInARow atomic.Int32 // since the last successful connect
 	ejecting       atomic.Bool  // an ejection is under way
 	// Ejections since the last successful connect.
@@ -47,9 +42,8 @@ type memberState struct {
 	slowStartSince       time.Time // when it began to accept flows; zero: it is not in slow start
 	health               health
 	checker              *checker
-	ejected              bool      // ejected
-	ejectedUntil         time.Time // end of the last ejection
-	ejections            uint64
+	ejected              bool        // ejected
+	ejectedUntil         time.Time   // end of the last ejection
 	ejectTimer           *time.Timer // ends an ejection
 	removed              atomic.Bool // written under the Set's lock
 }
@@ -92,7 +86,7 @@ func (m *Member) reserve() bool {
 			return false
 		}
 		if m.active.CompareAndSwap(n, n+1) {
-			m.total.Add(1)
+			m.counts.add(totalAt, 1)
 			return true
 		}
 	}

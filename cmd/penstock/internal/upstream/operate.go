@@ -61,5 +61,6 @@ func (s *Set) changeOverride(group, member string, set func(*Member, time.Time))
 	if !found {
 		return &NoMemberError{group, member}
 	}
+	s.touch()
 	return nil
 }

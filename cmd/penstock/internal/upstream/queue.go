@@ -12,7 +12,7 @@ import (
 // slot is freed before the count is read. So at least one of the two sees the other.
 type queue struct {
 	n           atomic.Int32
-	total       atomic.Uint64 // flows that were ever queued
+	total       *atomic.Int64 // flows that were ever queued
 	mu          sync.Mutex
 	first, last *Lease
 	closed      bool // no flow may be queued any more

@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"sync/atomic"
+
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -37,6 +39,7 @@ func (s *Set) RestoreGroup(name string) *Group {
 		return g
 	}
 	g := &Group{name: name, set: s}
+	g.queue.total = new(atomic.Int64)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g.removed.Store(true)

@@ -215,6 +215,7 @@ func (s *Set) changeMembers(group string, change func(*Group) error) error {
 	if err := change(g); err != nil {
 		return err
 	}
+	s.touch()
 	g.cfg = g.changes.apply(g.file)
 	s.startWatches(g.cfg)
 	g.refresh(time.Now(), "operator")

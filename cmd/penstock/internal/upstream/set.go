@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -32,6 +33,11 @@ type Options struct {
 	// Discoverer returns the Discoverer of a lookup; nil: [DNS] with the system's resolver.
 	Discoverer func(spec.Discover) Discoverer
 
+	// Counts has the tables of Layouts; nil: what is counted ends with the process.
+	Counts *counts.Memory
+	// Saved is what the Set of the process before has saved; nil: nothing.
+	Saved *SavedSet
+
 	// probe replaces [probe] in tests.
 	probe func(ctx context.Context, g *spec.Group, to relay.Addr) error
 }
@@ -47,10 +53,15 @@ type Set struct {
 	jobs   jobQueue
 	probes chan struct{} // room for checks that run at the same time
 	groups atomic.Pointer[map[string]*Group]
+	tables tables
+	// revision counts the changes of what Save returns.
+	revision atomic.Uint64
 
-	mu      sync.Mutex
-	closed  bool
-	watches map[spec.Discover]*watch
+	mu         sync.Mutex
+	closed     bool
+	watches    map[spec.Discover]*watch
+	lookupRows map[string]*lookupCounts // by name
+	saved      *saved                   // nil: nothing
 }
 
 // maxProbes bounds the checks that run at the same time. Others wait, so that intervals grow when
@@ -65,7 +76,9 @@ func NewSet(opt Options) *Set {
 	if opt.probe == nil {
 		opt.probe = func(ctx context.Context, g *spec.Group, to relay.Addr) error { return probe(ctx, g, to, opt.Control) }
 	}
-	s := &Set{opt: opt, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch)}
+	s := &Set{opt: opt, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch),
+		tables: tablesOf(opt.Counts), lookupRows: make(map[string]*lookupCounts), saved: newSaved(opt.Saved, time.Now())}
+	s.opt.Saved = nil
 	s.groups.Store(new(map[string]*Group))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.jobs.wake = make(chan struct{}, 1)
@@ -89,10 +102,13 @@ func (s *Set) Apply(groups []*spec.Group) {
 	}
 	now := time.Now()
 	old, next := *s.groups.Load(), make(map[string]*Group, len(groups))
+	turns := make(map[*Group][2]uint64) // of new groups
 	for _, cfg := range groups {
 		g := old[cfg.Name]
 		if g == nil {
 			g = &Group{name: cfg.Name, set: s}
+			g.startCounting()
+			turns[g] = g.restore()
 		}
 		g.file, g.cfg = cfg, g.changes.apply(cfg)
 		next[cfg.Name] = g
@@ -100,8 +116,12 @@ func (s *Set) Apply(groups []*spec.Group) {
 	}
 	for _, g := range next {
 		g.refresh(now, "configured")
+		if t, ok := turns[g]; ok {
+			g.setTurns(t)
+		}
 	}
 	s.groups.Store(&next)
+	s.touch()
 	for name, g := range old {
 		if next[name] == nil {
 			g.remove(now)
@@ -131,6 +151,7 @@ func (s *Set) stopUnusedWatches() {
 	maps.DeleteFunc(s.watches, func(d spec.Discover, w *watch) bool {
 		if !used[d] {
 			w.cancel()
+			s.endLookup(lookupName(d))
 			if w.missingTimer != nil {
 				w.missingTimer.Stop()
 			}

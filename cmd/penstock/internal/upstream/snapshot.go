@@ -69,7 +69,7 @@ func (s *Set) Snapshot() []GroupSnapshot {
 	defer s.mu.Unlock()
 	var all []GroupSnapshot
 	for _, g := range *s.groups.Load() {
-		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Panic: g.panic, Queued: g.queue.len(), QueuedTotal: g.queue.total.Load()}
+		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Panic: g.panic, Queued: g.queue.len(), QueuedTotal: uint64(g.queue.total.Load())}
 		if snap.Differences, snap.Running = g.differences(); snap.Differences == nil {
 			snap.Running = nil
 		}
@@ -78,7 +78,7 @@ func (s *Set) Snapshot() []GroupSnapshot {
 		}
 		for _, d := range lookups(g.cfg) {
 			w := s.watches[d]
-			snap.Lookups = append(snap.Lookups, LookupSnapshot{lookupName(d), len(w.targets), w.leftOut, w.failures, w.answeredAt, text(w.err)})
+			snap.Lookups = append(snap.Lookups, LookupSnapshot{lookupName(d), len(w.targets), w.leftOut, uint64(w.counts.Words()[lookupFailuresAt].Load()), w.answeredAt, text(w.err)})
 		}
 		all = append(all, snap)
 	}
@@ -90,7 +90,7 @@ func (m *Member) snapshot() MemberSnapshot {
 	return MemberSnapshot{
 		Name: m.name, Addr: m.addr, Ports: m.ports, Weight: m.weight(), Backup: m.backup, MaxFlows: int(m.limit.Load()),
 		State: m.state, AcceptsFlows: m.acceptsFlows.Load(), Since: m.since, Why: m.why, Until: m.ejectedUntil, Mode: m.override.mode, Discovered: m.discovered,
-		Active: m.Active(), Total: m.total.Load(), Connects: m.connected.Load(), ConnectTime: time.Duration(m.connectTime.Load()), Failures: m.failures.Load(), Ejections: m.ejections,
+		Active: m.Active(), Total: m.counts.load(totalAt), Connects: m.counts.load(connectsAt), ConnectTime: time.Duration(m.counts.load(connectTimeAt)), Failures: m.counts.load(failuresAt), Ejections: m.counts.load(ejectionsAt),
 		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak,
 	}
 }

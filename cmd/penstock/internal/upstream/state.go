@@ -61,6 +61,7 @@ func (g *Group) updateState(m *Member, now time.Time, why string) {
 	}
 	if from := m.state; state != from {
 		m.state, m.since, m.why = state, now, why
+		g.set.touch()
 		if event := g.set.opt.MemberChanged; event != nil {
 			e := MemberEvent{now, g.name, m.name, m.addr, from, state, why}
 			g.set.jobs.add(func() { event(e) })
@@ -239,9 +240,11 @@ func (g *Group) refresh(now time.Time, why string) {
 		m := old[k]
 		if m == nil {
 			m = &Member{name: w.name, addr: w.addr, ports: w.ports, group: g}
+			m.counts = newMemberCounts(g.set.tables.members, m.id())
 			m.since, m.configured = now, w.settings
 			// A member that moves keeps its operator's settings.
-			if i := slices.IndexFunc(g.members, func(was *Member) bool { return was.name == w.name }); i >= 0 && w.literal {
+			if m.restore(now) {
+			} else if i := slices.IndexFunc(g.members, func(was *Member) bool { return was.name == w.name }); i >= 0 && w.literal {
 				m.configured, m.override = g.members[i].configured, g.members[i].override
 			}
 		}
@@ -310,6 +313,7 @@ func (g *Group) remove(now time.Time) {
 	}
 	g.members = nil
 	g.removed.Store(true)
+	g.row.Remove()
 	g.cfg = &spec.Group{Name: g.name, Balance: g.cfg.Balance}
 	g.buildTable(now)
 	for _, r := range g.queue.close() {
@@ -320,6 +324,7 @@ func (g *Group) remove(now time.Time) {
 // remove takes a member out of service and reports it. The caller holds the Set's lock.
 func (m *Member) remove(now time.Time, why string) {
 	m.removed.Store(true)
+	m.counts.row.Remove()
 	m.stopTimers()
 	m.group.updateState(m, now, why)
 	if gone := m.group.set.opt.MemberRemoved; gone != nil {

@@ -382,8 +382,8 @@ func TestReload(t *testing.T) {
 		t.Error(gone)
 	}
 	mu.Unlock()
-	if g.members[0] != m0 || m0.Active() != 1 || m0.total.Load() != 1 {
-		t.Errorf("m0 has lost what it had: %d, %d", m0.Active(), m0.total.Load())
+	if g.members[0] != m0 || m0.Active() != 1 || m0.counts.load(totalAt) != 1 {
+		t.Errorf("m0 has lost what it had: %d, %d", m0.Active(), m0.counts.load(totalAt))
 	}
 	if got := pick(t, g, 900, true, nil); got[0] < 700 || got[1] < 50 || got[2] < 50 {
 		t.Errorf("new weights: %v", got)

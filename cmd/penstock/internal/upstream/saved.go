@@ -1,0 +1,321 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// A SavedSet is what a Set knows that the configuration does not say, for the next process: the
+// changes of operators, and what is known about members. It is written as JSON. What the next
+// process has no use for, it ignores.
+type SavedSet struct {
+	Groups  []SavedGroup  `json:"groups,omitempty"`
+	Lookups []SavedLookup `json:"lookups,omitempty"`
+}
+
+// A SavedGroup is the state of a group.
+type SavedGroup struct {
+	Name    string           `json:"name"`
+	Panic   bool             `json:"panic,omitempty"`
+	Turns   [2]uint64        `json:"turns"` // of primaries and backups, for round-robin
+	Added   []SavedNewMember `json:"added,omitempty"`
+	Removed []SavedNewMember `json:"removed,omitempty"`
+	Moved   []SavedMove      `json:"moved,omitempty"`
+	Members []SavedMember    `json:"members,omitempty"`
+}
+
+// A SavedNewMember is a member as a configuration has it.
+type SavedNewMember struct {
+	Name     string `json:"name,omitempty"`
+	To       string `json:"to"`
+	Weight   int    `json:"weight,omitempty"`
+	Backup   bool   `json:"backup,omitempty"`
+	MaxFlows int    `json:"max-flows,omitempty"`
+	Drained  bool   `json:"drained,omitempty"`
+}
+
+// A SavedMove is another address of a member of the file.
+type SavedMove struct {
+	Name string `json:"name"`
+	File string `json:"file"`
+	To   string `json:"to"`
+}
+
+// A SavedMember is the state of a member.
+type SavedMember struct {
+	Name string `json:"name"`
+	URL  string `json:"url"` // of its address
+
+	Weight int `json:"weight,omitempty"` // as configured
+	Mode   int `json:"mode,omitempty"`
+	// As an operator wants them.
+	OwnWeight int `json:"own-weight,omitempty"`
+	OwnMode   int `json:"own-mode,omitempty"`
+
+	State          int       `json:"state"`
+	Since          time.Time `json:"since,omitzero"`
+	Why            string    `json:"why,omitempty"`
+	SlowStartSince time.Time `json:"slow-start-since,omitzero"`
+
+	FailuresInARow  int       `json:"failures-in-a-row,omitempty"`
+	EjectionsInARow int       `json:"ejections-in-a-row,omitempty"`
+	Ejected         bool      `json:"ejected,omitempty"`
+	EjectedUntil    time.Time `json:"ejected-until,omitzero"`
+
+	Check    int           `json:"check,omitempty"` // a checkState
+	Contrary int           `json:"contrary,omitempty"`
+	Checked  time.Time     `json:"checked,omitzero"`
+	Took     time.Duration `json:"took,omitempty"`
+	Err      string        `json:"err,omitempty"`
+	Streak   int           `json:"streak,omitempty"`
+}
+
+// A SavedLookup is the last good answer to a lookup.
+type SavedLookup struct {
+	Query   string   `json:"query"`
+	Targets []Target `json:"targets"`
+}
+
+// Limits of what is believed of a saved text.
+const (
+	maxSavedText = 512 // bytes of a name, an address, a reason
+	maxStreak    = 1 << 30
+	// claimTime is how long members and names that appear only later, by discovery, find what was
+	// saved of them.
+	claimTime = 5 * time.Minute
+)
+
+// saved is what was saved by the process before and nobody has taken yet. It is guarded by the
+// Set's lock.
+type saved struct {
+	until   time.Time
+	groups  map[string]*SavedGroup
+	members map[string]*SavedMember // by memberID
+	lookups map[string][]Target
+}
+
+func newSaved(s *SavedSet, now time.Time) *saved {
+	if s == nil {
+		return nil
+	}
+	out := &saved{until: now.Add(claimTime), groups: map[string]*SavedGroup{}, members: map[string]*SavedMember{}, lookups: map[string][]Target{}}
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		out.groups[g.Name] = g
+		for j := range g.Members {
+			out.members[memberID(g.Name, g.Members[j].Name, g.Members[j].URL)] = &g.Members[j]
+		}
+	}
+	for _, l := range s.Lookups {
+		out.lookups[l.Query] = l.Targets
+	}
+	return out
+}
+
+// touch notes that something has changed that Save would return. The caller holds the Set's lock.
+func (s *Set) touch() { s.revision.Add(1) }
+
+// Revision returns a number that changes with what Save returns, apart from what changes with each
+// check and each flow.
+func (s *Set) Revision() uint64 { return s.revision.Load() }
+
+// Save returns the state of the Set for the next process, which passes it as Options.Saved.
+func (s *Set) Save() SavedSet {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out SavedSet
+	for _, g := range *s.groups.Load() {
+		out.Groups = append(out.Groups, g.save())
+	}
+	slices.SortFunc(out.Groups, func(a, b SavedGroup) int { return strings.Compare(a.Name, b.Name) })
+	for d, w := range s.watches {
+		if w.answeredOK {
+			out.Lookups = append(out.Lookups, SavedLookup{queryText(d), w.targets})
+		}
+	}
+	slices.SortFunc(out.Lookups, func(a, b SavedLookup) int { return strings.Compare(a.Query, b.Query) })
+	return out
+}
+
+func (g *Group) save() SavedGroup {
+	out := SavedGroup{Name: g.name, Panic: g.panic}
+	if t := g.table.Load(); t != nil {
+		for i, b := range []balancer{t.primary, t.backup} {
+			if r, ok := b.(*roundRobin); ok {
+				out.Turns[i] = r.turn.Load()
+			}
+		}
+	}
+	for i := range g.changes.added {
+		out.Added = append(out.Added, saveNew(g.changes.added[i]))
+	}
+	for _, m := range g.changes.removed {
+		out.Removed = append(out.Removed, saveNew(m))
+	}
+	for name, m := range g.changes.moved {
+		out.Moved = append(out.Moved, SavedMove{name, m.file.String(), m.to.String()})
+	}
+	slices.SortFunc(out.Removed, func(a, b SavedNewMember) int { return strings.Compare(a.Name+a.To, b.Name+b.To) })
+	slices.SortFunc(out.Moved, func(a, b SavedMove) int { return strings.Compare(a.Name, b.Name) })
+	for _, m := range g.members {
+		out.Members = append(out.Members, m.save())
+	}
+	return out
+}
+
+func saveNew(m spec.Member) SavedNewMember {
+	return SavedNewMember{Name: m.Name, To: m.To.String(), Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows, Drained: m.Drained}
+}
+
+func (m *Member) save() SavedMember {
+	h := &m.health
+	return SavedMember{
+		Name: m.name, URL: spec.URL(m.addr, m.ports),
+		Weight: m.configured.weight, Mode: int(m.configured.mode), OwnWeight: m.override.weight, OwnMode: int(m.override.mode),
+		State: int(m.state), Since: m.since, Why: short(m.why), SlowStartSince: m.slowStartSince,
+		FailuresInARow: int(m.failuresInARow.Load()), EjectionsInARow: int(m.ejectionsInARow.Load()), Ejected: m.ejected, EjectedUntil: m.ejectedUntil,
+		Check: int(h.state), Contrary: h.contrary, Checked: h.at, Took: h.took, Err: short(text(h.err)), Streak: h.streak,
+	}
+}
+
+func short(s string) string {
+	if len(s) > maxSavedText {
+		s = strings.ToValidUTF8(s[:maxSavedText], "")
+	}
+	return s
+}
+
+// queryText returns a lookup without the settings that change nothing about the answer, as text.
+func queryText(d spec.Discover) string {
+	d.Every, d.Lookups = 0, spec.Lookups{}
+	return fmt.Sprintf("%+v", d)
+}
+
+// restore takes over the operators' changes of a group that was saved. It is called before the file
+// is applied to a new group. The caller holds the Set's lock.
+func (g *Group) restore() (turns [2]uint64) {
+	if g.set.saved == nil {
+		return turns
+	}
+	from := g.set.saved.groups[g.name]
+	if from == nil {
+		return turns
+	}
+	delete(g.set.saved.groups, g.name)
+	g.panic = from.Panic
+	for _, m := range from.Added[:min(len(from.Added), MaxAdded)] {
+		if a, ok := m.member(); ok && a.Name != "" && !slices.ContainsFunc(g.changes.added, func(o spec.Member) bool { return o.Name == a.Name }) {
+			g.changes.added = append(g.changes.added, a)
+		}
+	}
+	for _, m := range from.Removed {
+		if r, ok := m.member(); ok {
+			setIn(&g.changes.removed, nameOf(&r), r)
+		}
+	}
+	for _, m := range from.Moved {
+		file, err := spec.ParseUpstream(m.File)
+		to, err2 := spec.ParseUpstream(m.To)
+		if err == nil && err2 == nil && validText(m.Name) {
+			setIn(&g.changes.moved, m.Name, move{file, to})
+		}
+	}
+	return from.Turns
+}
+
+// member returns the member that was saved, if it is one that a configuration could have.
+func (m *SavedNewMember) member() (spec.Member, bool) {
+	to, err := spec.ParseUpstream(m.To)
+	ok := err == nil && validText(m.Name) && m.Weight >= 0 && m.Weight <= 256 && m.MaxFlows >= 0 && m.MaxFlows <= 1<<30
+	return spec.Member{Name: m.Name, To: to, Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows, Drained: m.Drained}, ok
+}
+
+func validText(s string) bool {
+	return len(s) <= maxSavedText && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd })
+}
+
+// setTurns continues the turns of round-robin, so that a restart does not favour the first members.
+// The caller holds the Set's lock.
+func (g *Group) setTurns(turns [2]uint64) {
+	t := g.table.Load()
+	for i, b := range []balancer{t.primary, t.backup} {
+		if r, ok := b.(*roundRobin); ok {
+			r.turn.Store(turns[i])
+		}
+	}
+}
+
+// restore takes over what was saved about a new member: it begins in the state that it had, without
+// a report. The caller holds the Set's lock, and updates the state next.
+func (m *Member) restore(now time.Time) bool {
+	s := m.group.set.saved
+	if s == nil {
+		return false
+	}
+	id := m.id()
+	from := s.members[id]
+	if from == nil {
+		return false
+	}
+	delete(s.members, id)
+	if now.After(s.until) || !from.valid() {
+		return false
+	}
+	past := func(t time.Time) time.Time { // no time is in the future, whatever the clock was
+		if t.After(now) {
+			return now
+		}
+		return t
+	}
+	m.configured = settings{from.Weight, Mode(from.Mode)}
+	m.override = settings{from.OwnWeight, Mode(from.OwnMode)}
+	m.state, m.since, m.why = State(from.State), past(from.Since), from.Why
+	m.slowStartSince = past(from.SlowStartSince)
+	m.failuresInARow.Store(int32(from.FailuresInARow))
+	m.ejectionsInARow.Store(int32(from.EjectionsInARow))
+	m.ejectedUntil = from.EjectedUntil
+	m.health = health{state: checkState(from.Check), contrary: from.Contrary, at: past(from.Checked), took: from.Took, streak: from.Streak}
+	if from.Err != "" {
+		m.health.err = errors.New(from.Err)
+	}
+	if cfg := m.group.cfg.Eject; cfg != nil && from.Ejected && from.EjectedUntil.After(now) {
+		rest := min(from.EjectedUntil.Sub(now), max(cfg.Max, cfg.For))
+		m.ejected, m.ejectedUntil = true, now.Add(rest)
+		m.endEjectionAfter(rest)
+	}
+	// What it was, so that it does not seem to come up now.
+	m.acceptsFlows.Store(m.state >= Checking || m.group.panic && (m.state == Down || m.state == Ejected))
+	return true
+}
+
+// valid reports whether every value is one that a member can have.
+func (m *SavedMember) valid() bool {
+	between := func(n, least, most int) bool { return n >= least && n <= most }
+	return between(m.Weight, 0, 256) && between(m.OwnWeight, 0, 256) && between(m.Mode, 0, int(Disable)) && between(m.OwnMode, 0, int(Disable)) &&
+		between(m.State, int(Removed), int(Up)) && between(m.FailuresInARow, 0, maxStreak) && between(m.EjectionsInARow, 0, maxStreak) &&
+		between(m.Check, 0, int(failing)) && between(m.Contrary, 0, maxStreak) && between(m.Streak, 0, maxStreak) && m.Took >= 0 &&
+		len(m.Why) <= 4*maxSavedText && len(m.Err) <= 4*maxSavedText
+}
+
+// restore takes over the targets of a watch that were saved. The members are there at once, and the
+// next answer updates them. The caller holds the Set's lock.
+func (w *watch) restore(s *saved, now time.Time) {
+	if s == nil || now.After(s.until) {
+		return
+	}
+	targets, ok := s.lookups[queryText(w.query)]
+	if !ok || len(targets) > maxTargets || slices.ContainsFunc(targets, func(t Target) bool { return !t.valid() }) {
+		return
+	}
+	w.answeredOK, w.restored, w.targets = true, true, slices.Clone(targets)
+	close(w.answered)
+}
+
+func (t *Target) valid() bool {
+	return validText(t.Name) && t.Weight >= 0 && t.Weight <= 256 && t.Addr.AddrPort.IsValid()
+}

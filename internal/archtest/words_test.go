@@ -67,6 +67,7 @@ var wordExceptions = []*wordException{
 	{where: "splice/", word: "b-failed", why: "as for a-reset"},
 	{where: "bench/chaos/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
 	{where: "relay/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
+	{where: "docs/kernel.md", word: "bytes_received", why: "as in relay/"},
 	{where: "cmd/penstock/internal/config/errors.go", word: "backend", why: "the names that other products have, to suggest ours"},
 	{where: "cmd/penstock/internal/config/errors.go", word: "frontend", why: "as for backend"},
 	{where: "cmd/penstock/internal/convert/", word: "backend", why: "the directives of HAProxy and nginx"},

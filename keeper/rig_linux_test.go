@@ -130,6 +130,7 @@ func runTestWorker(w *Worker, c childConfig) int {
 	out.Encode(reply{PID: os.Getpid(), Start: w.Start()})
 	var handOver = make(chan struct{}, 1)
 	var handler bool
+	var held []Item
 	open := make(map[uint64][]*os.File)
 	for {
 		var o command
@@ -149,7 +150,8 @@ func runTestWorker(w *Worker, c childConfig) int {
 		}
 		switch o.Do {
 		case "held":
-			r.Items = w.Held()
+			held = append(held, w.Held()...)
+			r.Items = held
 			for _, i := range r.Items {
 				if i.FDs == nil {
 					r.Missing++
@@ -158,9 +160,9 @@ func runTestWorker(w *Worker, c childConfig) int {
 			if len(r.Items) > 100 {
 				r.Items = r.Items[:100]
 			}
-			r.FDs = len(w.Held())
+			r.FDs = len(held)
 		case "read": // what a held pipe contains
-			for _, item := range w.Held() {
+			for _, item := range held {
 				if item.Key[0] == o.Key {
 					b := make([]byte, 100)
 					n, e := sys.Linux{}.ReadPipe(item.FDs[0], b)

@@ -29,9 +29,9 @@ type Worker struct {
 	start     Start
 	diedAt    int64 // CLOCK_MONOTONIC
 	isReady   time.Time
-	preview   []Item // what came before the last kindBegin
 	items     []Item
-	marked    int // how many of items were there at the mark
+	marked    int                // how many of items were there at the mark
+	returned  map[[2]uint64]bool // by Held, before Prepared
 	going     bool
 	handed    bool
 	aliveDue  bool
@@ -88,7 +88,7 @@ func newWorker(fd int) (*Worker, error) {
 		f.Close()
 		return nil, fmt.Errorf("keeper: %w", err)
 	}
-	w := &Worker{file: f, raw: raw, lost: make(chan struct{}), mark: make(chan struct{}), goOn: make(chan struct{}), wake: make(chan struct{}, 1),
+	w := &Worker{file: f, raw: raw, lost: make(chan struct{}), mark: make(chan struct{}), goOn: make(chan struct{}), wake: make(chan struct{}, 1), returned: make(map[[2]uint64]bool),
 		watchers: make(map[uint64]func(Upgrade))}
 	w.out.fd = fd
 	if err := w.tell(appendControl(nil, kindHello, 0, []uint64{protocol})); err != nil {
@@ -102,20 +102,30 @@ func newWorker(fd int) (*Worker, error) {
 
 // Held returns what the workers before this one had the keeper hold.
 //
-// Until [Worker.Prepared] has returned, these are the items with the labels of [Config.Standby], to look at: the
-// descriptors belong to the package, and may be closed when Prepared returns. After that these are
-// all items, and their descriptors belong to the caller. They are duplicates: closing them does not change what is
-// held.
+// Until [Worker.Prepared] has returned, these are items with the labels of [Config.Standby]. In an upgrade, the old
+// worker still runs then, and may change or drop them. After that these are the other items; each item is returned
+// once. The descriptors belong to the caller. They are duplicates: closing them does not change what is held.
 func (w *Worker) Held() []Item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.going {
-		if w.preview != nil {
-			return w.preview
-		}
-		return w.items[:w.marked:w.marked]
+	n := w.marked
+	if w.going {
+		n = len(w.items)
 	}
-	return w.items
+	var items []Item
+	for _, item := range w.items[:n] {
+		if !w.returned[item.Key] {
+			items = append(items, item)
+		}
+	}
+	if w.going {
+		w.items, w.returned, w.marked = nil, nil, 0
+		return items
+	}
+	for _, item := range items {
+		w.returned[item.Key] = true
+	}
+	return items
 }
 
 // Hold has the keeper hold duplicates of descriptors under a key that is not in use. It only queues them. They
@@ -446,17 +456,16 @@ func (w *Worker) handle(msg *message, fds []int) {
 			close(w.mark)
 		}
 	case kindBegin:
-		w.preview = slices.Clip(w.items)
-		w.items = nil
-		w.start.Missing = 0
+		for _, item := range w.items {
+			if !w.returned[item.Key] {
+				closeAll(item.FDs)
+			}
+		}
+		w.items, w.marked, w.start.Missing = nil, 0, 0
 	case kindGo:
 		w.setStart(msg)
 		if !w.going {
 			w.going = true
-			for _, item := range w.preview {
-				closeAll(item.FDs)
-			}
-			w.preview = nil
 			close(w.goOn)
 		}
 	case kindHandOver:
@@ -538,6 +547,10 @@ func (w *Worker) receive(msg *message, fds []int) (got int) {
 			continue
 		}
 		got++
+		if w.returned[item.key] { // before kindBegin
+			closeAll(own)
+			own = nil
+		}
 		w.items = append(w.items, Item{Key: item.key, Label: item.label, FDs: own})
 	}
 	closeAll(all)

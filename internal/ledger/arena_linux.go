@@ -44,8 +44,9 @@ type chunk struct {
 const (
 	classes  = 11 // 64 << 0 to 64 << 10
 	unitBits = 28 // a reference has the block's place in units of 64 bytes, and above it its class and 1
-	// maxFree limits how many free chunks wait for a Trim.
-	maxFree = 1024
+	// maxFree limits how many free chunks wait for a Trim: 4 MiB. To free a chunk and to touch its pages
+	// again takes about as long as to fill it.
+	maxFree = 64
 )
 
 func (a *Arena) init(fd int, offset int64, mem []byte) { a.fd, a.offset, a.mem = fd, offset, mem }

@@ -2,7 +2,9 @@ package sys
 
 import (
 	"bytes"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -343,6 +345,74 @@ func TestQueued(t *testing.T) {
 		if n, e := ReadQueued(fd); n != 5000 || e != 0 {
 			t.Errorf("%d bytes in the pipe, %v", n, e)
 		}
+	}
+}
+
+// TestMap: mappings take memory only where they were touched, and are not part of core dumps.
+func TestMap(t *testing.T) {
+	const size = 1 << 30
+	fd, e := Memfd("penstock-map", size)
+	if e != 0 {
+		t.Fatal(e)
+	}
+	closeLater(t, fd)
+	if n, e := SealedSize(fd); n != size || e != 0 {
+		t.Errorf("size %d, %v", n, e)
+	}
+	if err := unix.Ftruncate(fd, 10); err == nil {
+		t.Error("the file shrinks")
+	}
+	b, e := Map(fd, size)
+	if e != 0 {
+		t.Fatal(e)
+	}
+	defer Unmap(b)
+	b[size-1], b[1<<20] = 1, 2
+	var st unix.Stat_t
+	blocks := func() int64 {
+		if err := unix.Fstat(fd, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * 512
+	}
+	if n := blocks(); n == 0 || n > 1<<16 {
+		t.Errorf("two pages take %d bytes", n)
+	}
+	if e := PunchHole(fd, 1<<20, 1<<20); e != 0 || b[1<<20] != 0 || b[size-1] != 1 {
+		t.Errorf("%v; the freed page has %d, the other %d", e, b[1<<20], b[size-1])
+	}
+	text, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, part, found := bytes.Cut(text, []byte("penstock-map"))
+	_, part, flags := bytes.Cut(part, []byte("VmFlags:"))
+	part, _, _ = bytes.Cut(part, []byte("\n"))
+	if !found || !flags || !slices.Contains(strings.Fields(string(part)), "dd") {
+		t.Errorf("the mapping has the flags %q, without dd: it would be dumped", part)
+	}
+	if n, ok := Offset(b, b[5:5]); n != 5 || !ok {
+		t.Errorf("offset %d, %v", n, ok)
+	}
+	if _, ok := Offset(b[:100], b[100:]); ok {
+		t.Error("what is behind a slice is in it")
+	}
+	if _, ok := Offset(b[100:], b); ok {
+		t.Error("what is before a slice is in it")
+	}
+	for name, f := range map[string]func(){
+		"a pointer":   func() { Cast[struct{ p *int }](b) },
+		"too short":   func() { Cast[[9]uint64](b[:71]) },
+		"not aligned": func() { Cast[uint64](b[4:]) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: Cast did not panic", name)
+				}
+			}()
+			f()
+		}()
 	}
 }
 

@@ -60,6 +60,14 @@ func Map(fd int, size int64) ([]byte, Errno) {
 	if err != nil {
 		return nil, errnoOf(err)
 	}
+	// Most of a large mapping has no memory. A core dump would touch each page, and every page that is
+	// touched is taken from the machine for as long as the file exists; huge pages would take 2 MiB for
+	// a single record. EINVAL means that the kernel has none.
+	if err := unix.Madvise(b, unix.MADV_DONTDUMP); err != nil {
+		unix.Munmap(b)
+		return nil, errnoOf(err)
+	}
+	unix.Madvise(b, unix.MADV_NOHUGEPAGE)
 	return b, 0
 }
 

@@ -90,7 +90,7 @@ func (sh *datagramShare) init(cfg *Config, files uint64) {
 }
 
 // newDatagrams makes the datagrams of a loop, and adds them to the loop and the share.
-func newDatagrams(l *loop, all *shared, share *datagramShare) *datagrams {
+func newDatagrams(l *loop, all *shared, share *datagramShare, k *keeping) *datagrams {
 	cfg := &all.cfg
 	d := &datagrams{
 		share: share,
@@ -99,7 +99,7 @@ func newDatagrams(l *loop, all *shared, share *datagramShare) *datagrams {
 		stats: &l.stats.Datagrams,
 		tick:  -1,
 	}
-	d.loop, d.shared = l, all
+	d.loop, d.shared, d.keep = l, all, k
 	d.slab.slots, d.slab.owner = &l.slots, d
 	const ticks = int(time.Second / tick) // per second
 	switch n := cfg.MaxNewDatagramFlows; {
@@ -178,6 +178,13 @@ func (d *datagrams) limit(f *Flow) *pace {
 		df.pace = d.share.paces.Get()
 	}
 	return df.pace
+}
+
+func (d *datagrams) rate(f *Flow) int64 {
+	if p := d.of(f).pace; p != nil {
+		return p.rate
+	}
+	return 0
 }
 
 // event is called with the readiness of an upstream's socket. It may be that of the

@@ -3,22 +3,231 @@ package relay
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/sys"
 )
+
+// restoreBurst is how many flows a loop restores before others have their turn.
+const restoreBurst = 64
 
 // Restore has the flows of a process that died, or that has handed over, go on. It is
 // called once, on an engine with Config.Keep, when all listeners have been made: flows
 // are given to the listeners with their addresses. It closes what Keep.Held has and
 // nobody needs. For each flow that is lost it resets the flow's TCP connections, and
 // calls Hooks.Done with [CauseCrashed] if Hooks.Decode knows the flow. Restore returns
-// when all flows have been looked at.
+// when all flows have been looked at. Listeners accept nobody before.
 func (e *Engine) Restore(cfg RestoreConfig) (Restored, error) {
 	notInHook("Restore")
 	if e.holding == nil {
 		return Restored{}, errors.ErrUnsupported
 	}
+	var mu sync.Mutex
+	restored := e.lost
+	e.lost = Restored{}
+	listener := e.listenerFinder(&cfg)
+	var wg sync.WaitGroup
+	for _, s := range e.streams.all {
+		own := new(Restored)
+		t := &restorer{cfg: &cfg, listener: listener, result: own}
+		wg.Add(1)
+		done := func() {
+			mu.Lock()
+			restored.add(own)
+			mu.Unlock()
+			wg.Done()
+		}
+		if !s.loop.post(request{do: func() { e.restoreSome(s, t, done) }}) {
+			wg.Done()
+		}
+	}
+	wg.Wait()
 	e.releaseEarlier()
 	e.startListeners()
-	return Restored{}, nil
+	return restored, nil
+}
+
+// restoreSome restores the next flows of a loop, on its goroutine.
+func (e *core) restoreSome(s *streams, t *restorer, done func()) {
+	for range restoreBurst {
+		x, ok := s.keep.next()
+		if !ok {
+			s.keep.releaseEarlier()
+			done()
+			return
+		}
+		switch x.record.Kind() {
+		case ledger.KindStream:
+			s.restore(&x, t)
+		default:
+			s.keep.abandon(&x)
+			t.result.Lost[LossLedger]++
+		}
+	}
+	if !s.loop.post(request{do: func() { e.restoreSome(s, t, done) }}) {
+		done() // the engine closes
+	}
+}
+
+// listenerFinder returns a function that returns the listener with an address. For a listener that is
+// gone it makes one that accepts nobody, if there is a configuration.
+func (e *core) listenerFinder(cfg *RestoreConfig) func(addr string) *Listener {
+	found := make(map[string]*Listener)
+	e.mu.Lock()
+	for l := range e.listeners {
+		found[l.addr.String()] = l
+	}
+	e.mu.Unlock()
+	var mu sync.Mutex
+	return func(addr string) *Listener {
+		mu.Lock()
+		defer mu.Unlock()
+		if l, ok := found[addr]; ok {
+			return l
+		}
+		found[addr] = e.goneListener(cfg, addr)
+		return found[addr]
+	}
+}
+
+func (e *core) goneListener(cfg *RestoreConfig, addr string) *Listener {
+	if cfg.Listener == nil {
+		return nil
+	}
+	c, ok := cfg.Listener(addr)
+	if !ok {
+		return nil
+	}
+	a, err := ParseAddr(addr)
+	if err != nil {
+		return nil
+	}
+	full, err := complete(c)
+	if err != nil {
+		return nil
+	}
+	l := &Listener{engine: &Engine{e}, addr: a, shared: -1}
+	l.cfg.Store(full)
+	return l
+}
+
+// openLedgers opens the ledgers of an earlier process. The engine has at least as many loops as that one
+// had loops with flows, so that flows stay where they are, and keep their IDs.
+func (e *core) openLedgers() {
+	base := sys.MonotonicAt(e.start)
+	e.ledgers = make(map[int]earlierLedger)
+	for _, x := range e.earlier.ledgers {
+		i := loopOf(x.Key)
+		l, err := ledger.Open(x.FDs[0])
+		if err != nil || l.Loop() != i || i >= maxLoops {
+			if err == nil {
+				l.Close()
+			} else {
+				e.kernel.Close(x.FDs[0])
+			}
+			e.holding.drop(x.Key)
+			// The next ledger of this loop needs another key.
+			if before := e.ledgers[i]; before.key[1] < x.Key[1] && before.ledger == nil {
+				e.ledgers[i] = earlierLedger{key: x.Key}
+			}
+			continue
+		}
+		if before := e.ledgers[i]; before.ledger != nil {
+			if before.key[1] > x.Key[1] {
+				l, x.Key, before = before.ledger, before.key, earlierLedger{l, x.Key}
+			}
+			before.ledger.Close()
+			e.holding.drop(before.key)
+		}
+		e.ledgers[i] = earlierLedger{l, x.Key}
+		base = min(base, l.Made())
+		for range l.All() {
+			e.cfg.Loops = max(e.cfg.Loops, i+1)
+			break
+		}
+	}
+	e.earlier.ledgers = nil
+	e.start = e.start.Add(time.Duration(base - sys.MonotonicAt(e.start)))
+	e.base = base
+	for i, l := range e.ledgers {
+		if i >= e.cfg.Loops {
+			if l.ledger != nil {
+				l.ledger.Close()
+			}
+			e.holding.drop(l.key)
+			delete(e.ledgers, i)
+		}
+	}
+}
+
+// earlierLedger is a ledger of an earlier process, or nil, if it could not be read.
+type earlierLedger struct {
+	ledger *ledger.Ledger
+	key    holdKey
+}
+
+// newKeeping makes what a loop needs for flows to outlive the process, and gives it what an earlier
+// process had.
+func (e *core) newKeeping(l *loop) (*keeping, error) {
+	x := e.ledgers[l.index]
+	k, err := newKeeping(l, e.holding, e.cfg.Keep, e.base, x.ledger, x.key)
+	if err != nil {
+		return nil, err
+	}
+	k.reserve()
+	flows := e.earlier.flows[:0]
+	for _, f := range e.earlier.flows {
+		switch {
+		case loopOf(f.Key) != l.index:
+			flows = append(flows, f)
+		case x.ledger == nil:
+			e.lost.Lost[LossLedger]++
+			for _, fd := range f.FDs {
+				resetSocket(e.kernel, fd)
+			}
+			e.holding.release(f)
+		default:
+			k.earlier[f.Key] = f.FDs
+		}
+	}
+	e.earlier.flows = flows
+	k.resolve(e.streams.pipes)
+	return k, nil
+}
+
+// reserveSlots makes the slots of an earlier process's flows those of their handlers, which do not give
+// them to other flows.
+func (e *core) reserveSlots(l *loop, k *keeping) {
+	l.slots.base = (k.newest + 1) &^ 1
+	s, d := e.streams.all[l.index], e.datagrams.all[l.index]
+	for slot, r := range k.ledger.All() {
+		for slot >= l.slots.len() {
+			// Chunks without a flow go to whoever has the next one.
+			if r.Kind() == ledger.KindDatagram {
+				d.slab.grow()
+			} else {
+				s.slab.grow()
+			}
+		}
+	}
+	var taken []uint32
+	for slot := range k.ledger.All() {
+		taken = append(taken, slot)
+	}
+	s.slab.reserve(taken)
+	d.slab.reserve(taken)
+}
+
+func (r *Restored) add(o *Restored) {
+	r.Flows += o.Flows
+	r.Ended += o.Ended
+	r.Holding += o.Holding
+	r.Bytes += o.Bytes
+	for i, n := range o.Lost {
+		r.Lost[i] += n
+	}
 }
 
 // HandOver stops the engine and leaves its flows to the next process, those too that
@@ -32,7 +241,3 @@ func (e *Engine) HandOver(ctx context.Context) error {
 	notInHook("HandOver")
 	return errors.ErrUnsupported
 }
-
-// Changed has Hooks.Encode called again for a flow that is settled, because what it
-// encodes has changed.
-func (f *Flow) Changed() {}

@@ -49,9 +49,12 @@ type core struct {
 	// awaitsRestore: Listeners do not take clients before Restore, since datagrams of an earlier
 	// process's flows may be among what they receive.
 	awaitsRestore bool
-	earlier       earlierHeld   // flows and ledgers that Restore has not handled yet
-	done          chan struct{} // closed when every loop has ended
-	quiet         chan struct{} // closed, and made anew, when a loop that drains has nothing left
+	ledgers       map[int]earlierLedger // of an earlier process, by loop
+	base          int64                 // CLOCK_MONOTONIC at start
+	lost          Restored              // flows that New could not give to Restore
+	earlier       earlierHeld           // flows and ledgers that Restore has not handled yet
+	done          chan struct{}         // closed when every loop has ended
+	quiet         chan struct{}         // closed, and made anew, when a loop that drains has nothing left
 }
 
 type engineState uint8
@@ -86,26 +89,35 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 		quiet:     make(chan struct{}),
 	}
 	e.dups.New = newDuplicator
-	for i := range cfg.Loops {
+	if cfg.Keep != nil {
+		e.holding, e.earlier = newHolding(k, cfg.Keep)
+		e.awaitsRestore = len(cfg.Keep.Held) > 0
+		e.openLedgers()
+	}
+	for i := range e.cfg.Loops {
 		l, err := newLoop(i, e.start, cfg.Dedicated, e.quieten)
 		if err != nil {
-			for _, l := range e.loops {
-				l.free()
-			}
+			e.freeLoops()
 			return nil, fmt.Errorf("relay: make event loop: %w", err)
 		}
 		e.loops = append(e.loops, l)
 	}
-	if cfg.Keep != nil {
-		e.holding, e.earlier = newHolding(k, cfg.Keep)
-		e.awaitsRestore = len(cfg.Keep.Held) > 0
-	}
 	e.streams.init(e.newPipes())
 	e.datagrams.init(&cfg, files)
 	for _, l := range e.loops {
+		var k *keeping
+		if cfg.Keep != nil {
+			if k, err = e.newKeeping(l); err != nil {
+				e.freeLoops()
+				return nil, err
+			}
+		}
 		// In this order: what datagrams gathered leaves before streams have their turn.
-		newDatagrams(l, &e.shared, &e.datagrams)
-		newStreams(l, &e.shared, &e.streams)
+		newDatagrams(l, &e.shared, &e.datagrams, k)
+		newStreams(l, &e.shared, &e.streams, k)
+		if k != nil {
+			e.reserveSlots(l, k)
+		}
 	}
 	var wg sync.WaitGroup
 	for _, l := range e.loops {
@@ -118,6 +130,18 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	engine := &Engine{e}
 	runtime.AddCleanup(engine, func(e *core) { go e.closeUnreachable() }, e)
 	return engine, nil
+}
+
+// freeLoops closes what an engine has that could not be made.
+func (e *core) freeLoops() {
+	for _, l := range e.loops {
+		l.free()
+	}
+	for _, s := range e.streams.all {
+		if s.keep != nil {
+			s.keep.ledger.Close()
+		}
+	}
 }
 
 // closeUnreachable ends an engine that nobody can close any more, after its flows.
@@ -331,6 +355,9 @@ func (e *core) close() error {
 	if e.holding != nil {
 		e.holding.close()
 		e.releaseEarlier()
+		for _, s := range e.streams.all {
+			s.keep.close()
+		}
 	}
 	if e.streams.pipes != nil {
 		e.streams.pipes.Drain()

@@ -24,6 +24,8 @@ type Flow struct {
 	slot, gen uint32
 	attempts  uint16
 	cause     Cause // already known, while the flow still delivers
+	kept      bool  // it has a record, and its sockets are held: it outlives the process
+	one       uint8 // kept streams: see streamFlow.recvOne
 	echo      bool  // the upstream is built in: what comes goes back
 	owner     flowOwner
 	listener  *Listener     // nil for an adopted pair

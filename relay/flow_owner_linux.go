@@ -25,6 +25,9 @@ type flowOwner interface {
 	// too late for that.
 	limit(f *Flow) *pace
 
+	// rate returns the bound on f's bandwidth in bytes a second; 0: there is none.
+	rate(f *Flow) int64
+
 	// local returns the address at this host's end towards the client, and
 	// remote the one at the other end of the socket of either side.
 	local(f *Flow) Addr
@@ -41,7 +44,9 @@ type flowOwner interface {
 type tenant struct {
 	loop     *loop
 	shared   *shared
+	keep     *keeping     // nil without Config.Keep
 	timeouts *Timeouts    // the last that a flow was given other than its listener's
+	info     sys.TCPInfo  // of the socket that was looked at last
 	record   Record       // of the flow that ends
 	address  sys.Sockaddr // of the client that was accepted last, or the upstream that was dialled last
 	sources  int          // of DialConfig.Source, which are taken in turn

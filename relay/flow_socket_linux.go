@@ -161,6 +161,9 @@ func (t *tenant) prepareSocket(fd int, k socketKind, d *DialConfig, f *Flow) err
 	if err := setOptions(fd, k, &d.Socket, &fresh); err != nil {
 		return err
 	}
+	if t.keep != nil && lingerUnsettled && k.network == TCP {
+		sys.SetLingerReset(fd) // until the flow ends well
+	}
 	if k.family == sys.Unix || len(d.Source) == 0 && !d.FromClient {
 		return nil
 	}

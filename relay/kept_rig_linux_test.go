@@ -69,12 +69,18 @@ type keptTable struct {
 func newKeptTable(t *testing.T) *keptTable {
 	testnet.CheckLeaks(t)
 	k := &keptTable{t: t, m: make(map[holdKey]Held)}
-	t.Cleanup(func() {
-		for _, x := range k.m {
-			k.closeAll(x.FDs)
-		}
-	})
+	t.Cleanup(k.release)
 	return k
+}
+
+// release lets go of everything.
+func (k *keptTable) release() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, x := range k.m {
+		k.closeAll(x.FDs)
+	}
+	clear(k.m)
 }
 
 func (k *keptTable) closeAll(fds []int) {
@@ -201,7 +207,10 @@ func (k *keptTable) start(o keptOrder) *keptProcess {
 		k.t.Fatal(err)
 	}
 	file.Close()
-	k.t.Cleanup(p.kill)
+	k.t.Cleanup(func() {
+		p.kill()
+		k.release() // peers wait for the ends of their connections
+	})
 	go p.hear(stdout)
 	conn := seqpacket(k.t, own)
 	go func() {

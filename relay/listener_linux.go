@@ -199,5 +199,8 @@ func (l *Listener) setOptions(fd int, o, was *SocketOptions) error {
 	if e != 0 {
 		return e
 	}
+	if l.engine.holding != nil && lingerUnsettled && l.addr.Network == TCP {
+		sys.SetLingerReset(fd) // of accepted sockets, until their flows end well
+	}
 	return setOptions(fd, socketKind{network: l.addr.Network, family: family}, o, was)
 }

@@ -1,5 +1,7 @@
 package relay
 
+import "slices"
+
 // slab holds the flows of one handler, each at its slot of the loop's table, in
 // chunks that never move. A slot is used again when its flow has ended.
 type slab[T any] struct {
@@ -23,6 +25,26 @@ func (s *slab[T]) take() (*T, ref) {
 	s.live++
 	s.slots.live++
 	return s.at(i), ref{i, *gen}
+}
+
+// reserve takes free slots, in ascending order, out of those that take gives away, for a later takeAt.
+func (s *slab[T]) reserve(slots []uint32) {
+	s.free = slices.DeleteFunc(s.free, func(i uint32) bool {
+		_, found := slices.BinarySearch(slots, i)
+		return found
+	})
+}
+
+// takeAt takes the flow of a reserved slot, with a given generation, which is odd. It returns nil if the
+// slot is not the owner's, or in use.
+func (s *slab[T]) takeAt(r ref) *T {
+	if r.slot >= s.slots.len() || s.slots.chunks[r.slot/slotChunkSize].owner != s.owner || inUse(*s.slots.gen(r.slot)) {
+		return nil
+	}
+	*s.slots.gen(r.slot) = r.gen
+	s.live++
+	s.slots.live++
+	return s.at(r.slot)
 }
 
 // grow adds a chunk.

@@ -7,7 +7,8 @@ type ref struct{ slot, gen uint32 }
 // which keeps in its slab what the slots stand for. Slots do not move.
 type slots struct {
 	chunks []*slotChunk
-	live   int // slots in use
+	live   int    // slots in use
+	base   uint32 // the generation that new slots begin with: even, and above that of all flows of an earlier process
 }
 
 const slotChunkSize = 64
@@ -22,7 +23,11 @@ type slotChunk struct {
 
 // add makes a chunk of free slots for owner and returns its number.
 func (t *slots) add(owner handler) int {
-	t.chunks = append(t.chunks, &slotChunk{owner: owner})
+	c := &slotChunk{owner: owner}
+	for i := range c.gens {
+		c.gens[i] = t.base
+	}
+	t.chunks = append(t.chunks, c)
 	return len(t.chunks) - 1
 }
 

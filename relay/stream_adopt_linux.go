@@ -15,17 +15,24 @@ func (s *streams) adopt(x *adoption) {
 	f := s.newFlow(streamRelaying, x.fd[sideClient], x.fd[sideUpstream])
 	f.timeouts, f.done, f.value = s.shareTimeouts(&x.config.Timeouts), x.config.Done, x.config.Value
 	f.tcp = x.tcp
+	if s.keep != nil && x.config.Name != "" {
+		s.keepPair(f, x.config.Name, x.config.Encode)
+	}
 	s.loop.stats.Adopted++
 	for side := range f.fd {
 		if f.tcp[side] {
 			// The caller's SO_LINGER no longer counts: a reset would destroy what
 			// was delivered, and a wait in close(2) would stop the loop.
-			sys.ClearLinger(int(f.fd[side]))
+			if s.keep != nil && lingerUnsettled {
+				sys.SetLingerReset(int(f.fd[side])) // until the flow ends well
+			} else {
+				sys.ClearLinger(int(f.fd[side]))
+			}
 		}
 		f.half[side].Preload(&s.env, x.read[side])
 		s.loop.stats.BytesRead += int64(len(x.read[side]))
 	}
-	if f.done != nil {
+	if f.done != nil || s.named(f) {
 		s.notePeers(f)
 	}
 	for side := range f.fd {

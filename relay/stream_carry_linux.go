@@ -13,6 +13,9 @@ func (s *streams) event(slot uint32, side int, ev uint32) {
 	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
 		f.odd[side] = true
 		f.half[side].Exact = false
+		if f.kept {
+			s.noteOdd(f, side)
+		}
 	}
 	readable := ev&(sys.In|sys.RdHup|sys.Hup|sys.Err) != 0
 	if f.state != streamRelaying {
@@ -89,6 +92,9 @@ func (s *streams) sideError(f *streamFlow, side int) {
 	if w == pump.WantRead || w == pump.Again && !f.throttled || f.cause != CauseNone {
 		return
 	}
+	if f.kept {
+		s.keep.turn.Begin(f.slot, f.gen)
+	}
 	e := sys.SockError(int(f.fd[side]))
 	if e == 0 {
 		return
@@ -116,6 +122,9 @@ func (s *streams) relay(f *streamFlow) {
 	}
 	s.deliver(f)
 	s.rearm(f)
+	if s.keep != nil && !f.kept && (f.listener != nil || s.named(f)) {
+		s.keep.add(f.ref(), s.loop.now)
+	}
 }
 
 // carry lets one half move bytes, and handles the state that it is in afterwards.
@@ -127,7 +136,11 @@ func (s *streams) carry(f *streamFlow, h int) {
 	if f.early != nil {
 		budget = s.paced(f, h)
 	}
+	if f.kept {
+		s.noteTurn(f, h)
+	}
 	f.wait[h] = half.Turn(&s.env, int(f.fd[h]), dst, budget)
+	s.env.Note = nil
 	if f.early != nil {
 		s.env.Hard = false
 		f.early.pace.spend(h, half.In-in)
@@ -148,6 +161,9 @@ func (s *streams) carry(f *streamFlow, h int) {
 		if (h == down || f.echo && half.Out != out) && f.firstByte == 0 {
 			f.firstByte = max(1, s.loop.now-f.start-f.connect)
 		}
+	}
+	if f.kept {
+		s.noteCounted(f, h)
 	}
 	switch f.wait[h] {
 	case pump.Again:
@@ -191,6 +207,10 @@ func (s *streams) halfEnd(f *streamFlow, h int) {
 		// close(2) includes what shutdown(2) would do
 		s.end(f, CauseEnd, nil)
 	default:
+		if f.kept {
+			f.one |= oneRecv << (1 - h) // once it is closed, nobody knows if its counter includes an end
+			s.noteFlags(f, 0)
+		}
 		s.env.Kernel.ShutdownWrite(int(f.fd[1-h]))
 		s.rearm(f)
 	}
@@ -208,6 +228,9 @@ func (s *streams) halfFailed(f *streamFlow, h int) {
 	if half.AtSrc || f.over(1-h) {
 		s.end(f, f.cause, f.err)
 		return
+	}
+	if f.kept {
+		s.noteHalfFailed(f, h)
 	}
 	half.Close(&s.env)
 	s.rearm(f)
@@ -234,6 +257,9 @@ func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
 		f.cause = CauseClientFailed
 	default:
 		f.cause = CauseUpstreamFailed
+	}
+	if f.kept {
+		s.noteFailed(f, e)
 	}
 }
 

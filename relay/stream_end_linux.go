@@ -17,6 +17,9 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 		s.share.starved.Add(-1) // flowEnded wakes the ports
 	}
 	s.freeEarly(f)
+	if f.kept {
+		s.noteFinal(f, c, err)
+	}
 	var dropped int64
 	for h := range f.half {
 		dropped += f.half[h].Close(&s.env)
@@ -29,18 +32,34 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 		if fd < 0 {
 			continue
 		}
+		reset := f.tcp[side] && s.resets(f, side, c)
+		if f.kept {
+			s.endSocket(f, side, reset)
+			continue
+		}
 		switch {
 		case !f.tcp[side]:
-		case c.broken() || !f.complete(side):
+		case reset:
 			sys.SetLingerReset(int(fd))
-		case !f.over(side):
-			s.discard(int(fd))
+		default:
+			if s.keep != nil && lingerUnsettled {
+				sys.ClearLinger(int(fd))
+			}
+			if !f.over(side) {
+				s.discard(int(fd))
+			}
 		}
 		s.env.Kernel.Close(int(fd))
+	}
+	if f.kept {
+		s.keep.end(f.ref())
 	}
 	s.loop.stats.Ended[c]++
 	s.loop.stats.BytesDropped += dropped
 	s.loop.disarm(f.slot)
+	if f.listener == nil {
+		delete(s.pairs, f.slot)
+	}
 	if f.listener == nil && f.to != nil {
 		s.addrs = append(s.addrs, f.to) // notePeers took it
 	}

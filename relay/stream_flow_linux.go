@@ -32,13 +32,14 @@ type streams struct {
 	addrs        []*Addr       // of adopted pairs that have ended
 	ports        []*streamPort // that accept clients, or rest
 	closingPorts []*streamPort
-	resting      time.Duration     // until when the ports rest; 0: they do not
-	starved      queue[starvedRef] // flows that wait for a descriptor
-	retryStarved bool              // a descriptor may have become free for them
-	ready        queue[ref]        // flows whose budget was spent
-	lagging      queue[lagRef]     // flows that the low-water mark may hold back
-	load         atomic.Int64      // flows, with those that are in the mailbox
-	rests        atomic.Bool       // the ports rest, and have not been woken yet
+	resting      time.Duration       // until when the ports rest; 0: they do not
+	starved      queue[starvedRef]   // flows that wait for a descriptor
+	retryStarved bool                // a descriptor may have become free for them
+	ready        queue[ref]          // flows whose budget was spent
+	pairs        map[uint32]keptPair // pairs given to Relay that outlive the process, by slot
+	lagging      queue[lagRef]       // flows that the low-water mark may hold back
+	load         atomic.Int64        // flows, with those that are in the mailbox
+	rests        atomic.Bool         // the ports rest, and have not been woken yet
 }
 
 // streamShare is what the streams of all loops share.
@@ -63,11 +64,16 @@ func (sh *streamShare) init(pipes *pump.Pipes) {
 }
 
 // newStreams makes the streams of a loop, and adds them to the loop and the share.
-func newStreams(l *loop, all *shared, share *streamShare) *streams {
+func newStreams(l *loop, all *shared, share *streamShare, k *keeping) *streams {
 	s := &streams{share: share}
-	s.loop, s.shared = l, all
+	s.loop, s.shared, s.keep = l, all, k
 	s.slab.slots, s.slab.owner = &l.slots, s
-	s.env = pump.Env{Kernel: all.kernel, Pipes: share.pipes, Buffers: &all.buffers, Scratch: make([]byte, pump.ScratchSize), Lowat: all.cfg.LowWaterMark}
+	s.env = pump.Env{Kernel: all.kernel, Pipes: share.pipes, Lowat: all.cfg.LowWaterMark}
+	if k := s.keep; k != nil {
+		s.env.Buffers, s.env.Scratch = k.ledger.Arena(), k.ledger.Scratch()
+	} else {
+		s.env.Buffers, s.env.Scratch = &all.buffers, make([]byte, pump.ScratchSize)
+	}
 	l.handlers = append(l.handlers, s)
 	share.all = append(share.all, s)
 	return s
@@ -129,6 +135,9 @@ func (s *streams) newFlow(state streamState, client, upstream int) *streamFlow {
 	f.init(s, r, s.loop.now)
 	f.state = state
 	f.fd = [2]int32{int32(client), int32(upstream)}
+	if s.keep != nil {
+		s.keep.begun(r)
+	}
 	return f
 }
 
@@ -204,6 +213,10 @@ func (s *streams) turn() (more bool) {
 	s.turnClosing()
 	s.turnReady()
 	s.turnLagging()
+	if s.keep != nil {
+		s.keep.turn.End()
+		s.keep.settleSome(s.loop.now)
+	}
 	return false
 }
 
@@ -217,6 +230,9 @@ func (s *streams) until() time.Duration {
 	}
 	if s.resting > 0 {
 		at = min(at, s.resting)
+	}
+	if s.keep != nil {
+		at = min(at, s.keep.until())
 	}
 	return at
 }

@@ -11,6 +11,13 @@ func (s *streams) limit(f *Flow) *pace {
 	return &s.earlyOf(sf).pace
 }
 
+func (s *streams) rate(f *Flow) int64 {
+	if x := s.of(f).early; x != nil {
+		return x.pace.rate
+	}
+	return 0
+}
+
 // paced is the budget of a turn for a flow with a bound on its bandwidth.
 func (s *streams) paced(f *streamFlow, h int) int {
 	s.env.Hard = true

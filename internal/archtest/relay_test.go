@@ -23,11 +23,12 @@ import (
 var relayLayers = map[string][]string{
 	"types":    {"flow", "listener"}, // hooks are given a Flow, which tells its listener
 	"loop":     {"types"},            // LoopStats
-	"flow":     {"loop", "types", "listener"},
-	"listener": {"loop", "flow", "types", "engine"}, // which owns it, and closes it
-	"stream":   {"loop", "flow", "listener", "types"},
-	"datagram": {"loop", "flow", "listener", "types"},
-	"engine":   {"loop", "flow", "listener", "types", "stream", "datagram"},
+	"keep":     {"loop", "types"},
+	"flow":     {"loop", "keep", "types", "listener"},
+	"listener": {"loop", "flow", "keep", "types", "engine"}, // which owns it, and closes it
+	"stream":   {"loop", "keep", "flow", "listener", "types"},
+	"datagram": {"loop", "keep", "flow", "listener", "types"},
+	"engine":   {"loop", "keep", "flow", "listener", "types", "stream", "datagram"},
 }
 
 // What waits knows nothing of what moves, and the two kinds of flow nothing of each

@@ -111,6 +111,12 @@ func (l *Ledger) FD() int { return l.fd }
 // Loop returns the index of the loop that the ledger was made for.
 func (l *Ledger) Loop() int { return int(l.header.loop) }
 
+// Made returns when the ledger was created, on CLOCK_MONOTONIC.
+func (l *Ledger) Made() int64 { return int64(l.header.made) }
+
+// Top returns a number that is above every slot whose record is valid.
+func (l *Ledger) Top() uint32 { return l.top }
+
 // Slots returns the number of records.
 func (l *Ledger) Slots() int { return int(l.header.slots) }
 

@@ -17,8 +17,9 @@ const (
 const (
 	// InlineBlob is the number of bytes that a record holds itself; more take a block.
 	InlineBlob = RecordSize - inlineAt
-	// MaxBlob is the maximum number of bytes that belong to a record.
-	MaxBlob = 4096
+	// MaxBlob is the maximum number of bytes that belong to a record: 4,096 of the hooks, and what the
+	// engine itself needs.
+	MaxBlob = 5120
 
 	halvesAt = 56 // of streams
 	halfSize = 56

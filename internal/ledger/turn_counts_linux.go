@@ -28,3 +28,10 @@ func (t Turn) SetCounted(in, out, spliced int64) {
 func (t Turn) Counted() (in, out, spliced int64) {
 	return int64(sys.Load64(t.p[32:])), int64(sys.Load64(t.p[40:])), int64(sys.Load64(t.p[48:]))
 }
+
+// Newest returns what SetNewest has stored.
+func (t Turn) Newest() uint32 { return sys.Load32(t.p[56:]) }
+
+// SetNewest stores the highest generation that a slot of the loop has had, of flows without a record too,
+// so that the next process gives none of them to another flow.
+func (t Turn) SetNewest(v uint32) { sys.Store32(t.p[56:], v) }

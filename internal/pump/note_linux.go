@@ -46,14 +46,14 @@ func (nt *Note) Of(number int, record ledger.Half, recvOne, sendOne bool) {
 
 // begin notes that a system call follows.
 func (nt *Note) begin(h *Half, phase ledger.Phase) {
-	nt.turn.SetCounts(h.In, h.raw())
+	nt.turn.SetCounts(h.In, h.Raw())
 	nt.turn.Set(nt.number, phase, 0)
 }
 
 // Done notes that h has nothing in its hands but what its record says.
 func (nt *Note) Done(h *Half) {
 	nt.record.SetIn(h.In)
-	nt.record.SetOut(h.raw())
+	nt.record.SetOut(h.Raw())
 	nt.record.SetSpliced(h.Spliced)
 	nt.turn.Set(nt.number, ledger.PhaseNone, 0)
 }
@@ -117,7 +117,7 @@ func (nt *Note) pipe(p *Pipe) {
 // a buffer of h is not in the arena.
 func (h *Half) Store(record ledger.Half, arena *ledger.Arena) bool {
 	record.SetIn(h.In)
-	record.SetOut(h.raw())
+	record.SetOut(h.Raw())
 	record.SetSpliced(h.Spliced)
 	record.SetPipe(0)
 	if h.pipe != nil {
@@ -158,6 +158,6 @@ func (h *Half) Restore(in, out, spliced int64, x Held) {
 	}
 }
 
-// raw is the number of bytes that the destination has accepted, own bytes included, less the number of
+// Raw returns the number of bytes that the destination has accepted, own bytes included, less the number of
 // all own bytes: while these are not delivered it is negative.
-func (h *Half) raw() int64 { return h.Out - int64(h.own) }
+func (h *Half) Raw() int64 { return h.Out - int64(h.own) }

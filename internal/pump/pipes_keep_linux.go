@@ -124,3 +124,19 @@ func (ps *Pipes) drop(p *Pipe) {
 		ps.holder.DropPipe(p.Key())
 	}
 }
+
+// Queued returns how many bytes a pipe of an earlier process holds that nobody has leased yet; ok is
+// false if there is no such pipe.
+func (ps *Pipes) Queued(number uint32) (n int, ok bool) {
+	if ps == nil {
+		return 0, false
+	}
+	ps.earlier.Lock()
+	defer ps.earlier.Unlock()
+	p := ps.earlier.pipes[number]
+	if p == nil {
+		return 0, false
+	}
+	n, e := sys.ReadQueued(p.r)
+	return n, e == 0
+}

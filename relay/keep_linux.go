@@ -1,0 +1,212 @@
+package relay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/pump"
+)
+
+const (
+	defaultAfter = time.Second
+	// settleBurst is how many flows are settled in one turn of the loop.
+	settleBurst = 120
+	// settleFirst and settleMost are the first and the longest pause after the holder has failed.
+	settleFirst = 100 * time.Millisecond
+	settleMost  = 10 * time.Second
+)
+
+// lingerUnsettled has a TCP socket that nobody has said a good end for reset by close(2). A process that
+// dies closes the sockets of the flows that are not settled, and their peers must not take that for the
+// end of the stream.
+const lingerUnsettled = true
+
+// keeping is what a loop does so that its flows outlive the process. It belongs to the loop's
+// goroutine.
+//
+//	         Keep.After            Holder.Flush
+//	relaying ──────────▶ published ────────────▶ kept ─▶ ending ─▶ dropped
+//	    ▲                    │
+//	    └────────────────────┘ the holder fails: after a pause
+//
+// A record is published before the holder is asked to hold the flow's sockets, and is freed before
+// the holder is asked to drop them. So sockets that are held without a record are those of a flow
+// that has ended.
+type keeping struct {
+	holding *holding
+	ledger  *ledger.Ledger
+	key     holdKey // of the ledger
+	turn    ledger.Turn
+	note    *pump.Note
+	slots   *slots
+	stats   *LoopStats
+	index   int           // the loop's
+	after   time.Duration // see Keep.After; not negative
+	base    int64         // CLOCK_MONOTONIC at the engine's start
+	newest  uint32        // the highest generation of all slots
+
+	unsettled queue[unsettledRef] // flows that are not settled yet, by time
+	retry     time.Duration       // until when nothing is settled
+	pause     time.Duration       // the last pause
+	batch     []Held
+	refs      []ref
+	fds       [settleBurst][2]int
+	encoder   Encoder
+
+	// Of the process before: the sockets of flows by their keys, which Restore takes out.
+	earlier map[holdKey][]int
+	at      uint32 // the slot that is restored next
+}
+
+// unsettledRef is a flow, and when it is to be settled.
+type unsettledRef struct {
+	ref
+	at time.Duration
+}
+
+// verdict is what settle says about a flow.
+type verdict uint8
+
+const (
+	settleNow   verdict = iota
+	settleLater         // try again
+	settleNever         // the flow ends with its process
+)
+
+// settler is a handler whose flows can be settled.
+type settler interface {
+	// settle fills in the record of a flow, and the sockets that are to be held, of which those
+	// that do not exist are -1.
+	settle(slot uint32, r ledger.Record, fds *[2]int) verdict
+	// settled is called when the sockets are held.
+	settled(slot uint32)
+}
+
+// flowKey is the key of a flow's sockets.
+func (k *keeping) flowKey(r ref) holdKey {
+	return newHoldKey(holdFlow, k.index, uint64(r.slot), uint64(r.gen))
+}
+
+// add has a flow settled when it is time.
+func (k *keeping) add(r ref, now time.Duration) { k.unsettled.push(unsettledRef{r, now + k.after}) }
+
+// begun notes the generation of a new flow, so that the next process does not use it again.
+func (k *keeping) begun(r ref) {
+	if r.gen > k.newest {
+		k.newest = r.gen
+		k.turn.SetNewest(r.gen)
+	}
+}
+
+// until returns when the next flow is to be settled.
+func (k *keeping) until() time.Duration {
+	if k.unsettled.len() == 0 {
+		return never
+	}
+	return max(k.unsettled.first().at, k.retry, 1) // 0 would mean at once, again and again
+}
+
+// settleSome settles the flows whose time has come.
+func (k *keeping) settleSome(now time.Duration) {
+	if now < k.retry {
+		return
+	}
+	k.batch, k.refs = k.batch[:0], k.refs[:0]
+	for range min(k.unsettled.len(), settleBurst) {
+		if k.unsettled.first().at > now {
+			break
+		}
+		r := k.unsettled.pop().ref
+		h, ok := k.slots.find(r).(settler)
+		if !ok || int(r.slot) >= k.ledger.Slots() {
+			continue
+		}
+		n := len(k.batch)
+		switch h.settle(r.slot, k.ledger.Begin(r.slot), &k.fds[n]) {
+		case settleNow:
+			k.ledger.Publish(r.slot, r.gen)
+			fds := k.fds[n][:]
+			if fds[1] < 0 {
+				fds = fds[:1]
+			}
+			k.batch = append(k.batch, Held{Key: k.flowKey(r), FDs: fds})
+			k.refs = append(k.refs, r)
+		case settleLater:
+			k.unsettled.push(unsettledRef{r, now + max(k.after, tick)})
+		case settleNever:
+		}
+	}
+	if len(k.batch) == 0 {
+		return
+	}
+	if k.holding.hold(k.batch...) != nil {
+		k.pause = min(max(2*k.pause, settleFirst), settleMost)
+		k.retry = now + k.pause
+		for _, r := range k.refs {
+			k.free(r.slot)
+			k.stats.KeepErrors++
+			k.unsettled.push(unsettledRef{r, now})
+		}
+		return
+	}
+	k.pause = 0
+	for _, r := range k.refs {
+		k.stats.Kept++
+		k.slots.find(r).(settler).settled(r.slot)
+	}
+}
+
+// free frees the record of a flow and its blob.
+func (k *keeping) free(slot uint32) {
+	k.ledger.Free(slot)
+	k.ledger.SetBlob(k.ledger.Record(slot), nil)
+}
+
+// end is called when a flow that was kept has ended: its record is free, its sockets are closed.
+func (k *keeping) end(r ref) {
+	k.stats.Kept--
+	k.free(r.slot)
+	k.holding.drop(k.flowKey(r))
+}
+
+// Intern implements interner.
+func (k *keeping) Intern(s string) (uint32, bool) { return k.ledger.Intern(s) }
+
+// Text implements interner.
+func (k *keeping) Text(n uint32) (string, bool) { return k.ledger.String(n) }
+
+// newKeeping makes what a loop needs; l is an earlier process's ledger, or nil. The descriptors in
+// earlier belong to it.
+func newKeeping(loop *loop, h *holding, cfg *Keep, base int64, l *ledger.Ledger, key holdKey) (*keeping, error) {
+	if l == nil {
+		var err error
+		if l, err = ledger.Create(ledger.Config{Loop: loop.index}); err != nil {
+			return nil, fmt.Errorf("relay: make ledger: %w", err)
+		}
+		key = newHoldKey(holdLedger, loop.index, uint64(loop.index), key[1]+1)
+		if err := h.hold(Held{Key: key, Label: "ledger", FDs: []int{l.FD()}}); err != nil {
+			l.Close()
+			return nil, fmt.Errorf("relay: hold ledger: %w", err)
+		}
+	}
+	after := cfg.After
+	if after == 0 {
+		after = defaultAfter
+	}
+	k := &keeping{
+		holding: h, ledger: l, key: key, turn: l.Turn(), note: pump.NewNote(l), slots: &loop.slots, stats: &loop.stats,
+		index: loop.index, base: base, after: max(after, 0),
+		earlier: make(map[holdKey][]int),
+	}
+	k.newest = k.turn.Newest()
+	k.encoder.strings = k
+	return k, nil
+}
+
+// close ends the keeping when no flow is left.
+func (k *keeping) close() {
+	k.releaseEarlier()
+	k.holding.drop(k.key)
+	k.ledger.Close()
+}

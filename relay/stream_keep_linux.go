@@ -1,0 +1,254 @@
+package relay
+
+import (
+	"math"
+
+	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// keptPair is what a pair given to Relay needs to outlive the process.
+type keptPair struct {
+	name   string
+	encode func(*Encoder)
+}
+
+// keepPair has a pair given to Relay outlive the process.
+func (s *streams) keepPair(f *streamFlow, name string, encode func(*Encoder)) {
+	if s.pairs == nil {
+		s.pairs = make(map[uint32]keptPair)
+	}
+	s.pairs[f.slot] = keptPair{name, encode}
+}
+
+// named reports whether f is a pair with a name.
+func (s *streams) named(f *streamFlow) bool {
+	_, ok := s.pairs[f.slot]
+	return ok
+}
+
+// The bits of Flow.one, shifted by a side.
+const (
+	oneRecv = 1 << 0
+	oneSend = 1 << 2
+)
+
+// recvOne reports whether what is read from a side is noted by a message header, because the kernel does
+// not count it.
+func (f *streamFlow) recvOne(side int) bool { return f.one&(oneRecv<<side) != 0 }
+
+// sendOne reports the same of what is written.
+func (f *streamFlow) sendOne(side int) bool { return f.one&(oneSend<<side) != 0 }
+
+// settle implements settler.
+func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
+	f := s.slab.at(slot)
+	if f.state != streamRelaying || f.cause != CauseNone || f.listener == nil && !s.named(f) {
+		return settleNever
+	}
+	r.SetKind(ledger.KindStream)
+	var flags uint32
+	for side, fd := range f.fd {
+		fds[side] = int(fd)
+		if fd < 0 {
+			continue
+		}
+		if f.tcp[side] {
+			flags |= recordTCP << side
+		}
+		if !s.count(f, side, r) {
+			f.one |= oneRecv<<side | oneSend<<side
+			flags |= recordNoBase << side
+		}
+		if f.finSent(side) || f.odd[side] {
+			f.one |= oneRecv << side
+		}
+	}
+	for h := range f.half {
+		if f.wait[h] == pump.Failed {
+			return settleNever
+		}
+		if !f.half[h].Store(r.Half(h), s.keep.ledger.Arena()) {
+			return settleLater // a buffer that was too large for the ledger: it is delivered soon, or never
+		}
+	}
+	flags |= f.flags()
+	if f.echo {
+		flags |= recordEcho
+	} else if f.fd[sideUpstream] < 0 {
+		flags |= recordDiscard
+	}
+	name, encode := "", (func(*Encoder))(nil)
+	if pair, ok := s.pairs[slot]; ok {
+		flags |= recordPair
+		name, encode = pair.name, pair.encode
+	}
+	r.SetFlags(flags)
+	if s.writeRecord(&f.Flow, r, name, encode) != nil {
+		s.loop.stats.KeepErrors++
+		s.keep.ledger.SetBlob(r, nil)
+		return settleNever
+	}
+	return settleNow
+}
+
+// flags are those flags of the record that change while the flow is kept.
+func (f *streamFlow) flags() (flags uint32) {
+	for side := range f.fd {
+		if f.recvOne(side) {
+			flags |= recordRecvOne << side
+		}
+		if f.sendOne(side) {
+			flags |= recordSendOne << side
+		}
+		if f.finSent(side) {
+			flags |= recordFinSent << side
+		}
+	}
+	return flags
+}
+
+// finSent reports whether the end of the stream towards a side was passed on, while the flow relays.
+func (f *streamFlow) finSent(side int) bool {
+	return !f.echo && f.fd[sideUpstream] >= 0 && f.wait[1-side] == pump.End
+}
+
+// count stores how the flow's counts differ from those of a side's socket. It reports false if the kernel
+// does not count there, or if the difference is too large for the record.
+func (s *streams) count(f *streamFlow, side int, r ledger.Record) bool {
+	if !f.tcp[side] {
+		return false
+	}
+	c, e := sys.ReadTCPCounts(int(f.fd[side]))
+	if e != 0 || c.Urgent || c.State == sys.TCPClose {
+		return false
+	}
+	in := f.half[side].In - int64(consumed(&c))
+	out := int64(0)
+	for h := range f.half {
+		if f.dstSide(h) == side && (h == up || !f.echo) {
+			out = f.half[h].Raw() - int64(written(&c))
+			r.Half(h).SetOutBase(int32(out))
+		}
+	}
+	r.Half(side).SetInBase(int32(in))
+	return in == int64(int32(in)) && out == int64(int32(out)) && in != math.MinInt32
+}
+
+// settled implements settler.
+func (s *streams) settled(slot uint32) {
+	f := s.slab.at(slot)
+	f.kept = true
+	r := s.record(f)
+	r.SetFlags(r.Flags() | recordHeld)
+}
+
+// record returns the record of a flow that is kept.
+func (s *streams) record(f *streamFlow) ledger.Record { return s.keep.ledger.Record(f.slot) }
+
+// noteTurn names the flow and the half whose turn begins.
+func (s *streams) noteTurn(f *streamFlow, h int) {
+	k, half := s.keep, &f.half[h]
+	k.turn.Begin(f.slot, f.gen)
+	k.turn.SetCounted(half.In, half.Out, half.Spliced)
+	k.note.Of(h, s.record(f).Half(h), f.recvOne(h), f.sendOne(f.dstSide(h)))
+	s.env.Note = k.note
+}
+
+// noteCounted notes that the loop's counters include what the half has moved.
+func (s *streams) noteCounted(f *streamFlow, h int) {
+	half := &f.half[h]
+	s.keep.turn.SetCounted(half.In, half.Out, half.Spliced)
+	if half.Sink {
+		s.keep.note.Done(half)
+	}
+	r := s.record(f)
+	if r.Crashes() != 0 {
+		r.SetCrashes(0) // it was not this flow that the process died of
+	}
+	if f.firstByte != 0 && r.FirstByte() == 0 {
+		r.SetFirstByte(int64(f.firstByte))
+	}
+}
+
+// noteFlags updates the flags of a flow that is kept.
+func (s *streams) noteFlags(f *streamFlow, more uint32) {
+	r := s.record(f)
+	r.SetFlags(r.Flags() | f.flags() | more)
+}
+
+// noteUrgent notes that urgent data has come from a side, or may have: the kernel's counter then includes
+// bytes that no read returns.
+func (s *streams) noteOdd(f *streamFlow, side int) {
+	if !f.recvOne(side) {
+		f.one |= oneRecv << side
+		s.noteFlags(f, 0)
+	}
+}
+
+// noteFailed notes that a side has failed: its socket tells that only once.
+func (s *streams) noteFailed(f *streamFlow, e sys.Errno) {
+	r := s.record(f)
+	r.SetErrno(uint16(e))
+	r.SetCause(uint8(f.cause))
+}
+
+// noteHalfFailed notes that a half carries nothing any more, and that what it held is dropped.
+func (s *streams) noteHalfFailed(f *streamFlow, h int) {
+	s.noteFlags(f, recordFailed<<h)
+	s.keep.note.Of(h, s.record(f).Half(h), false, false)
+	s.keep.note.Done(&f.half[h])
+	half := s.record(f).Half(h)
+	half.SetBlock(0, 0)
+	half.SetPipe(0)
+}
+
+// noteFinal notes that the flow ends, and how, so that the next process finishes that.
+func (s *streams) noteFinal(f *streamFlow, c Cause, err error) {
+	k, r := s.keep, s.record(f)
+	k.turn.Begin(f.slot, f.gen)
+	for h := range f.half { // without what is in somebody's hands
+		half := r.Half(h)
+		half.SetIn(f.half[h].In)
+		half.SetOut(f.half[h].Raw())
+		half.SetSpliced(f.half[h].Spliced)
+	}
+	var flags uint32
+	for side, fd := range f.fd {
+		if fd >= 0 && f.tcp[side] && s.resets(f, side, c) {
+			flags |= recordReset << side
+		}
+	}
+	if e, ok := err.(sys.Errno); ok {
+		r.SetErrno(uint16(e))
+	}
+	r.SetCause(uint8(c))
+	r.SetFlags(r.Flags() | flags)
+	r.SetState(recordFinal)
+}
+
+// resets reports whether the end of a flow for the cause c resets a TCP side.
+func (s *streams) resets(f *streamFlow, side int, c Cause) bool {
+	return c.broken() || !f.complete(side)
+}
+
+// endSocket closes a side of a flow that is kept. The holder has the socket too, so that close(2) alone
+// would not end the connection.
+func (s *streams) endSocket(f *streamFlow, side int, reset bool) {
+	fd := int(f.fd[side])
+	s.loop.unwatch(fd)
+	switch {
+	case reset:
+		resetSocket(s.env.Kernel, fd)
+	case f.tcp[side]:
+		sys.ClearLinger(fd)
+		if !f.over(side) {
+			s.discard(fd)
+		}
+		s.env.Kernel.ShutdownBoth(fd)
+	default:
+		s.env.Kernel.ShutdownBoth(fd)
+	}
+	s.env.Kernel.Close(fd)
+}

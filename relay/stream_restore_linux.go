@@ -1,0 +1,268 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// restore has a flow of an earlier process go on, or ends it.
+func (s *streams) restore(x *earlierFlow, t *restorer) {
+	r := x.record
+	f := s.slab.takeAt(x.ref)
+	if f == nil {
+		s.keep.abandon(x)
+		t.result.Lost[LossInconsistent]++
+		return
+	}
+	f.init(s, x.ref, s.loop.now)
+	s.load.Add(1)
+	f.state, f.kept = streamRelaying, true
+	s.loop.stats.Kept++
+	for h := range f.half {
+		f.wait[h] = pump.WantRead
+	}
+	f.fd = [2]int32{-1, -1}
+	for side, fd := range x.fds[:min(len(x.fds), 2)] {
+		f.fd[side] = int32(fd)
+	}
+	for side := range f.fd {
+		f.tcp[side] = r.Flags()&(recordTCP<<side) != 0
+		if r.Flags()&(recordRecvOne<<side) != 0 {
+			f.one |= oneRecv << side
+		}
+		if r.Flags()&(recordSendOne<<side) != 0 {
+			f.one |= oneSend << side
+		}
+	}
+	loss := s.restoreFlow(f, x, t)
+	final := r.State() == recordFinal
+	if loss == losses && !final {
+		loss = s.restoreHalves(f, r, t)
+	}
+	if loss != losses {
+		t.result.Lost[loss]++
+		if loss == LossHook || loss == LossListener {
+			f.done = nil // nobody knows the flow
+		}
+		s.endLost(f, r, CauseCrashed)
+		return
+	}
+	if final {
+		t.result.Ended++
+		s.endLost(f, r, Cause(r.Cause()))
+		return
+	}
+	t.result.Flows++
+	s.loop.stats.Restored++
+	s.goOn(f, r)
+}
+
+// restoreFlow restores all of a flow but its halves.
+func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
+	r, flags := x.record, x.record.Flags()
+	if flags&recordDamaged != 0 {
+		return LossInconsistent
+	}
+	m, err := s.readRecord(&f.Flow, r)
+	if err != nil {
+		return LossInconsistent
+	}
+	f.peer = m.peer.AddrPort
+	if flags&recordPair != 0 {
+		if t.cfg.Pair == nil {
+			return LossListener
+		}
+		pair, err := t.cfg.Pair(m.name, &m.decoder)
+		if err != nil {
+			return LossListener
+		}
+		f.timeouts, f.done, f.value = s.shareTimeouts(&pair.Timeouts), pair.Done, pair.Value
+		s.keepPair(f, m.name, pair.Encode)
+	} else {
+		l := t.listener(m.name)
+		if l == nil {
+			return LossListener
+		}
+		f.inherit(l)
+		f.done = f.cfg.Hooks.Done
+		if decode := f.cfg.Hooks.Decode; decode != nil {
+			if decode(&f.Flow, &m.decoder) != nil {
+				return LossHook
+			}
+		}
+	}
+	if m.own != nil {
+		f.timeouts = s.shareTimeouts(m.own)
+	}
+	if m.rate > 0 {
+		s.earlyOf(f).pace.rate = m.rate
+	}
+	builtin := flags&(recordEcho|recordDiscard) != 0
+	switch {
+	case x.fds == nil && flags&recordHeld == 0:
+		return LossUnsettled
+	case x.fds == nil, !builtin && len(x.fds) < 2:
+		return LossDescriptors
+	case r.Crashes() >= crashesMost:
+		return LossRepeated
+	}
+	f.echo = flags&recordEcho != 0
+	f.half[up].Sink = flags&recordDiscard != 0
+	return losses
+}
+
+// crashesMost is how often the process may die in the turn of a flow, without one good turn in between.
+const crashesMost = 2
+
+// restoreHalves restores what the halves hold.
+func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Loss {
+	if r.Flags()&recordOdd != 0 {
+		for side := range f.fd {
+			if s.closedState(f, side) {
+				return losses // goOn finds that it was reset
+			}
+		}
+		return LossInconsistent
+	}
+	var bytes int64
+	for h := range f.half {
+		rec, half := r.Half(h), &f.half[h]
+		in, out := rec.In(), rec.Out()
+		if half.Sink {
+			in = max(in, out) // the next store would have made them equal
+			half.Restore(in, in, 0, pump.Held{})
+			continue
+		}
+		if r.Flags()&(recordFailed<<h) != 0 || h == down && f.fd[sideUpstream] < 0 {
+			half.Restore(in, out, rec.Spliced(), pump.Held{})
+			continue
+		}
+		held := pump.Held{Err: sys.Errno(rec.Aux())}
+		if p := rec.Pipe(); p > 0 && s.env.Pipes != nil {
+			n, ok := s.env.Pipes.Queued(p - 1)
+			if !ok {
+				return LossDescriptors
+			}
+			if held.Piped = n; n > 0 {
+				held.Pipe = s.env.Pipes.Lease(p - 1)
+			}
+		}
+		rest := in - out - int64(held.Piped)
+		ref, n := rec.Block()
+		if rest > 0 && rest <= int64(n) && ref != 0 {
+			held.Block, _ = s.keep.ledger.Arena().Bytes(ref, n)
+			held.Rest = int(rest)
+		}
+		half.Restore(in, out, rec.Spliced(), held)
+		if int64(held.Rest) != rest || rest > 0 && held.Block == nil {
+			return LossInconsistent
+		}
+		rec.SetPipe(0)
+		if held.Piped > 0 {
+			rec.SetPipe(held.Pipe.Key().Number + 1)
+		}
+		bytes += rest + int64(held.Piped)
+	}
+	if bytes > 0 {
+		t.result.Holding++
+		t.result.Bytes += bytes
+	}
+	return losses
+}
+
+// closedState reports whether a side's connection is not there any more.
+func (s *streams) closedState(f *streamFlow, side int) bool {
+	return f.fd[side] >= 0 && f.tcp[side] && sys.Info(int(f.fd[side]), &s.info) == 0 && sys.TCPState(s.info.State) == sys.TCPClose
+}
+
+// goOn has a restored flow carry bytes again.
+func (s *streams) goOn(f *streamFlow, r ledger.Record) {
+	flags := r.Flags()
+	s.relay(f)
+	gen := f.gen
+	for h := range f.half {
+		switch {
+		case flags&(recordFailed<<h) != 0:
+			f.wait[h] = pump.Failed
+		case flags&(recordFinSent<<f.dstSide(h)) != 0 && !f.echo, h == down && f.fd[sideUpstream] < 0:
+			f.wait[h] = pump.End
+		}
+	}
+	f.cause = Cause(r.Cause())
+	if e := r.Errno(); e != 0 {
+		f.err = sys.Errno(e)
+	}
+	for side, fd := range f.fd {
+		if fd < 0 {
+			continue
+		}
+		if f.tcp[side] {
+			s.env.Kernel.RcvLowat(int(fd), 1)
+		}
+		if flags&(recordFinSent<<side) != 0 {
+			s.env.Kernel.ShutdownWrite(int(fd)) // again: nobody knows if it came to that
+		}
+		if e := s.watch(f, side); e != 0 {
+			s.end(f, CauseNoDescriptors, e)
+			return
+		}
+	}
+	for side := range f.fd {
+		if f.cause == CauseNone && s.closedState(f, side) && !s.orderly(f, side, r) {
+			e := sys.SockError(int(f.fd[side]))
+			if e == 0 {
+				e = sys.ECONNRESET
+			}
+			s.failed(f, side, e)
+		}
+	}
+	if f.cause != CauseNone && (flags&recordOdd != 0 || f.half[up].Held()+f.half[down].Held() == 0) {
+		s.end(f, f.cause, f.err)
+		return
+	}
+	s.rearm(f)
+	for h := range f.half {
+		if f.alive(gen) && !f.over(h) {
+			s.carry(f, h)
+		}
+	}
+}
+
+// orderly reports whether a connection that is closed has ended well in both directions. A reset whose
+// error the dead process has already taken from the socket looks like an end otherwise.
+func (s *streams) orderly(f *streamFlow, side int, r ledger.Record) bool {
+	if !f.finSent(side) || r.Flags()&(recordNoBase<<side) != 0 {
+		return false
+	}
+	c, e := sys.ReadTCPCounts(int(f.fd[side]))
+	// Of a closed connection nobody subtracts the end that was received.
+	return e == 0 && int64(c.Consumed)+int64(r.Half(side).InBase())-f.half[side].In == 1
+}
+
+// endLost ends a flow that cannot go on, or that was about to end.
+func (s *streams) endLost(f *streamFlow, r ledger.Record, c Cause) {
+	flags := r.Flags()
+	for h := range f.half {
+		half, rec := &f.half[h], r.Half(h)
+		if half.Held() == 0 && flags&recordDamaged == 0 {
+			in, out := rec.In(), max(rec.Out(), 0)
+			half.Restore(max(in, out), out, rec.Spliced(), pump.Held{})
+		}
+		if r.State() == recordFinal && flags&(recordReset<<f.dstSide(h)) == 0 ||
+			flags&(recordFinSent<<f.dstSide(h)) != 0 && !f.echo {
+			f.wait[h] = pump.End
+		}
+	}
+	if f.timeouts == nil {
+		f.timeouts = s.shareTimeouts(&Timeouts{})
+	}
+	var err error
+	if e := r.Errno(); e != 0 {
+		err = sys.Errno(e)
+	}
+	if flags&recordDamaged != 0 {
+		s.keep.ledger.Begin(f.slot) // forgets the blocks that are not its own
+	}
+	s.end(f, c, err)
+}

@@ -510,3 +510,5 @@ func (r *rig) settled(what string, f func() bool) {
 }
 
 func runManual(string) int { return 94 }
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -192,7 +192,7 @@ func TestTypesAreDescribed(t *testing.T) {
 		api.Listeners{}, api.Listener{}, api.Route{}, api.Groups{}, api.Group{}, api.Queue{}, api.Member{}, api.Members{}, api.Check{}, api.MemberChange{},
 		api.Flows{}, api.Flow{}, api.Transfer{}, api.FlowDetail{}, api.TCPInfo{}, api.Killed{},
 		api.EndedFlows{}, api.EndedFlow{}, api.Histogram{}, api.Latency{}, api.Refusal{},
-		api.Keeper{}, api.StartCount{}, api.WorkerStart{}, api.RestoredFlows{}, api.LostFlows{}} {
+		api.Keeper{}, api.StartCount{}, api.WorkerStart{}, api.RestoredFlows{}, api.LostFlows{}, api.Upgrade{}, api.UpgradeStep{}} {
 		typ := reflect.TypeOf(v)
 		properties, required := map[string]bool{}, map[string]bool{}
 		d.fields("#/components/schemas/"+typ.Name(), properties, required)
@@ -263,6 +263,8 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"POST", "/v1/config/diff", "bad: 1\n", "/v1/config/diff", 422},
 		{"GET", "/v1/config/diff", "", "/v1/config/diff", 200},
 		{"POST", "/v1/reload", "", "/v1/reload", 200},
+		{"POST", "/v1/upgrade", `{"binary":"/usr/bin/penstock","dry_run":true}`, "/v1/upgrade", 200},
+		{"POST", "/v1/upgrade", `{"binary":"penstock"}`, "/v1/upgrade", 400},
 		{"GET", "/v1/listeners", "", "/v1/listeners", 200},
 		{"GET", "/v1/groups", "", "/v1/groups", 200},
 		{"GET", "/v1/groups/empty", "", "/v1/groups/{group}", 200},

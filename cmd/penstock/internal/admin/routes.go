@@ -30,6 +30,7 @@ var routes = []route{
 	{"GET", "/v1/config/diff", read, 0, (*Server).fileDiff},
 	{"POST", "/v1/config/diff", full, maxConfig, (*Server).diff},
 	{"POST", "/v1/reload", full, 0, (*Server).reload},
+	{"POST", "/v1/upgrade", full, maxBody, (*Server).upgrade},
 	{"GET", "/v1/listeners", read, 0, (*Server).listeners},
 	{"GET", "/v1/groups", read, 0, (*Server).groups},
 	{"GET", "/v1/groups/{group}", read, 0, (*Server).group},

@@ -90,6 +90,29 @@ func (c *Client) Reload(ctx context.Context) (d Diff, err error) {
 	return d, c.do(ctx, "POST", "/v1/reload", "", nil, &d)
 }
 
+// Upgrade has another process take over, and calls step with each step as it comes. It returns the last
+// one; if that has neither Done nor Error, the daemon has handed over, and the status of the next process
+// tells the result.
+func (c *Client) Upgrade(ctx context.Context, u Upgrade, step func(UpgradeStep)) (last UpgradeStep, err error) {
+	b, err := json.Marshal(u)
+	if err != nil {
+		return last, err
+	}
+	resp, err := c.open(ctx, "POST", "/v1/upgrade", "application/json", b)
+	if err != nil {
+		return last, err
+	}
+	defer resp.Body.Close()
+	for dec := json.NewDecoder(resp.Body); ; {
+		var next UpgradeStep
+		if err := dec.Decode(&next); err != nil {
+			return last, ctx.Err() // the end, in whatever way
+		}
+		last = next
+		step(next)
+	}
+}
+
 // Listeners lists the listeners with their routes.
 func (c *Client) Listeners(ctx context.Context) (l Listeners, err error) {
 	return l, c.get(ctx, "/v1/listeners", &l)

@@ -77,11 +77,9 @@ type Upgrade struct {
 
 // UpgradeStep is one line of the answer to an upgrade. The last line has Done or Error, unless the
 // answer ends because the worker that gives it has handed over: then the status of the next worker
-// tells how it ended.
+// tells how it ended, see Keeper.Last.
 type UpgradeStep struct {
 	Step  string `json:"step"`
-	Done  bool   `json:"done,omitempty"`  // the upgrade was not begun or is complete
-	Error string `json:"error,omitempty"` // nothing has changed
-	// Number is what WorkerStart.Number will be.
-	Number int64 `json:"number,omitempty"`
+	Done  bool   `json:"done,omitempty"`  // nothing more will happen
+	Error string `json:"error,omitempty"` // why nothing was changed
 }

@@ -25,8 +25,8 @@ type accounting struct {
 	closedDrops  [2]int64 // lines dropped by logs that are closed: flowLog, access
 }
 
-func newAccounting(log *slog.Logger, logDropped func() int64) *accounting {
-	return &accounting{counters: account.NewCounters(), log: log, logDropped: logDropped, loggedFlows: account.LogNone}
+func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters) *accounting {
+	return &accounting{counters: counters, log: log, logDropped: logDropped, loggedFlows: account.LogNone}
 }
 
 // configure opens the logs that a configuration asks for. On an error nothing changes.

@@ -87,7 +87,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		d.inherited.Close()
 		return nil, err
 	}
-	d.accounting = newAccounting(log, logDropped)
+	d.accounting = newAccounting(log, logDropped, k.counters())
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: func(*upstream.Member) { d.endRemovedFlows() }})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/keeper"
@@ -29,8 +30,12 @@ type keeping struct {
 	version string // of this program
 
 	config *document // the last configuration that was applied
-	engine []relay.Held
-	others map[string]keeper.Item // by label: what is held for other parts of the daemon
+	// lastConfig is that of the worker before, from the beginning.
+	lastConfig    []byte
+	lastConfigErr error
+	engine        []relay.Held
+	others        map[string]keeper.Item // by label: what is held for other parts of the daemon
+	counts        *counts.Memory         // of the counters
 
 	admin net.Listener // its path stays unless the worker exits for good
 
@@ -59,20 +64,31 @@ func connectKeeper() (*keeping, error) {
 		return nil, err
 	}
 	k := &keeping{Worker: w, start: w.Start(), began: time.Now(), version: version(), others: map[string]keeper.Item{}}
-	nameProcess("penstock")
 	if os.Getenv("LISTEN_FDS") != "" { // the sockets of the service manager, which the keeper passes on
 		os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	}
-	k.take()
-	if _, ok := k.others[labelConfig]; ok {
-		if k.config, err = k.document(labelConfig); err != nil {
-			return nil, err
-		}
-	}
+	k.lastConfig, k.lastConfigErr = previewDocument(k.Held(), labelConfig)
 	return k, nil
 }
 
-// take sorts what has come from the keeper.
+// previewDocument reads a document of the worker before, which may still run. The descriptor belongs to
+// the connection.
+func previewDocument(items []keeper.Item, label string) ([]byte, error) {
+	for _, item := range items {
+		if item.Label == label && len(item.FDs) > 0 {
+			f, err := os.Open("/proc/self/fd/" + strconv.Itoa(item.FDs[0]))
+			if err != nil {
+				return nil, err
+			}
+			d := &document{file: f}
+			defer d.close()
+			return d.read()
+		}
+	}
+	return nil, errNoDocument
+}
+
+// take sorts what has come from the keeper. Its descriptors belong to this process from then on.
 func (k *keeping) take() {
 	for _, item := range k.Held() {
 		if kind := item.Key[0] >> 56; kind < kindDocument {
@@ -123,30 +139,35 @@ func (k *keeping) document(label string) (*document, error) {
 	return &document{file: f}, nil
 }
 
-// hold has the keeper hold a file. It is called before the engine is made, because an error of Flush is
-// also that of whatever others have given to Hold.
+// hold has the keeper hold a file.
 func (k *keeping) hold(kind uint64, label string, f *os.File) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var held error
+	if err := c.Control(func(fd uintptr) { held = k.holdFD(kind, label, int(fd)) }); err != nil {
+		return err
+	}
+	return held
+}
+
+// holdFD has the keeper hold a descriptor. It is called before the engine is made, because an error of
+// Flush is also that of whatever others have given to Hold.
+func (k *keeping) holdFD(kind uint64, label string, fd int) error {
 	key := [2]uint64{kind << 56, uint64(time.Now().UnixNano())}
 	for {
-		c, err := f.SyscallConn()
-		if err != nil {
-			return err
+		err := k.Hold(key, label, []int{fd})
+		if err == nil {
+			err = k.Flush()
 		}
-		held := errors.New("closed")
-		if err := c.Control(func(fd uintptr) { held = k.Hold(key, label, []int{int(fd)}) }); err != nil {
-			return err
-		}
-		if held != nil {
-			return fmt.Errorf("hold %s: %w", label, held)
-		}
-		switch err := k.Flush(); {
-		case errors.Is(err, keeper.ErrBusy):
-			time.Sleep(time.Millisecond)
-		case err != nil:
-			return fmt.Errorf("hold %s: %w", label, err)
-		default:
+		switch {
+		case err == nil:
 			return nil
+		case !errors.Is(err, keeper.ErrBusy):
+			return fmt.Errorf("have the keeper hold %s: %w", label, err)
 		}
+		time.Sleep(time.Millisecond) // it reads at once what it was sent
 	}
 }
 
@@ -161,15 +182,11 @@ type savedConfig struct {
 
 // savedConfig returns the last configuration that a worker before this one has applied.
 func (k *keeping) savedConfig() (*spec.Config, error) {
-	if k.config == nil {
-		return nil, errNoDocument
-	}
-	text, err := k.config.read()
-	if err != nil {
-		return nil, err
+	if k.lastConfigErr != nil {
+		return nil, k.lastConfigErr
 	}
 	var s savedConfig
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err := json.Unmarshal(k.lastConfig, &s); err != nil {
 		return nil, err
 	}
 	cfg, err := config.Parse(s.Source, s.Text, rules...)

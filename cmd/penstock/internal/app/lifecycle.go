@@ -143,7 +143,7 @@ func warn(log *slog.Logger, warnings config.Warnings) {
 
 // start starts a daemon. The end of ctx ends lookups of names.
 func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
-	if err = l.keeping.prepare(cfg); err == nil {
+	if err = l.keeping.prepare(cfg, l.log); err == nil {
 		l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg, l.keeping)
 	}
 	if err != nil {

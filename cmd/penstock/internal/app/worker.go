@@ -55,7 +55,7 @@ func (k *keeping) exiting() {
 
 // prepare says that this worker is able to run, waits until the one before has ended, and takes over
 // what that had.
-func (k *keeping) prepare(cfg *spec.Config) error {
+func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 	if k == nil {
 		return nil
 	}
@@ -69,16 +69,20 @@ func (k *keeping) prepare(cfg *spec.Config) error {
 	k.start = k.Start()
 	k.take()
 	var err error
-	if k.config == nil {
-		k.config, err = k.document(labelConfig)
-	}
-	if err == nil {
+	if k.config, err = k.document(labelConfig); err == nil {
 		k.historyFile, err = k.document(labelHistory)
 	}
 	if err != nil {
 		return err
 	}
 	k.past = readHistory(k.historyFile)
+	var damaged error
+	if k.counts, damaged, err = k.openCounters(); err != nil {
+		return err
+	}
+	if damaged != nil {
+		log.Error("counters begin at 0, because those of the worker before are damaged", "error", damaged)
+	}
 	if err := k.listenAdmin(&cfg.Admin); err != nil {
 		return err
 	}

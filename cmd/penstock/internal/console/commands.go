@@ -31,5 +31,6 @@ type Commands struct {
 	Members MembersCmd `cmd:"" group:"change" help:"Add, remove and change members at run time."`
 	Diff    DiffCmd    `cmd:"" group:"look" help:"Show how the running daemon differs from its file."`
 	Reload  ReloadCmd  `cmd:"" group:"change" help:"Read the configuration file again and apply it."`
+	Upgrade UpgradeCmd `cmd:"" group:"change" help:"Replace the running daemon by another binary, while its flows continue."`
 	Log     LogCmd     `cmd:"" group:"change" help:"Show or change the level of the log."`
 }

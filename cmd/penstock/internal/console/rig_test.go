@@ -187,7 +187,10 @@ type daemon struct {
 	bad     []api.ConfigError
 	diff    api.Diff
 	level   string
-	looked  func(*daemon) // called with mu when groups are asked for
+	// afterUpgrade are the states of the keeper after an upgrade, one for each question; upgraded is
+	// what is left of them.
+	afterUpgrade, upgraded []*api.Keeper
+	looked                 func(*daemon) // called with mu when groups are asked for
 }
 
 var epoch = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
@@ -240,6 +243,9 @@ func (d *daemon) Status() api.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Every sample finds that something has moved.
+	if len(d.upgraded) > 0 {
+		d.status.Keeper, d.upgraded = d.upgraded[0], d.upgraded[1:]
+	}
 	d.status.Totals.BytesDown += 1 << 30
 	d.status.Totals.Begun += 100
 	return d.status
@@ -414,3 +420,21 @@ func (d *daemon) SetLevel(level string) {
 
 func (d *daemon) Drain()              {}
 func (d *daemon) Draining() api.Drain { return api.Drain{State: api.StateReady} }
+
+// Upgrade is good for a dry run, refuses the binary /bad, and otherwise ends in the middle, as if the daemon
+// had handed over: the status then has d.afterUpgrade.
+func (d *daemon) Upgrade(_ context.Context, u api.Upgrade, step func(api.UpgradeStep)) error {
+	step(api.UpgradeStep{Step: "checking " + u.Binary})
+	switch {
+	case u.DryRun:
+		step(api.UpgradeStep{Step: "penstock v2", Done: true})
+	case u.Binary == "/bad":
+		step(api.UpgradeStep{Step: "refused", Error: "it exited with code 1"})
+	default:
+		step(api.UpgradeStep{Step: "handing over"})
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.upgraded = d.afterUpgrade
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// UpgradeCmd replaces the worker of a running daemon.
+type UpgradeCmd struct {
+	ClientFlags
+	Binary string `placeholder:"PATH" help:"The new binary. Default: the file that is now at the path of the running one."`
+	DryRun bool   `help:"Only check whether the new binary could take over: that it starts, and accepts the configuration."`
+}
+
+// Help returns the text that penstock upgrade --help prints below the flags.
+func (UpgradeCmd) Help() string {
+	return "Open flows continue in the new worker. If it does not start, or ends within keeper.healthy-after, the old binary continues. The daemon needs a keeper (keeper: {} in its configuration).\n\n" +
+		"Exit codes: 0: the new binary runs (with --dry-run: it could); 1: nothing was changed; 3: the new worker failed, and the old binary runs again."
+}
+
+// exitRolledBack says that an upgrade was undone.
+const exitRolledBack = 3
+
+// rolledBack is the error of an upgrade that was undone.
+type rolledBack struct{ text string }
+
+func (e rolledBack) Error() string { return e.text }
+
+// Run executes the command. It prints the steps as they come.
+func (c *UpgradeCmd) Run(stdout, stderr *os.File) int {
+	undone := false
+	code := c.run(stderr, func(ctx context.Context, client *api.Client) error {
+		u := api.Upgrade{Binary: c.Binary, DryRun: c.DryRun}
+		if u.Binary != "" {
+			path, err := filepath.Abs(u.Binary)
+			if err != nil {
+				return err
+			}
+			u.Binary = path
+		}
+		w, err := c.upgrade(ctx, client, u, stderr)
+		undone = errors.As(err, new(rolledBack))
+		switch {
+		case err != nil:
+			return err
+		case c.JSON && w != nil:
+			return printJSON(stdout, w)
+		case w != nil:
+			fmt.Fprintln(stdout, printable(fmt.Sprintf("upgraded to %s: %s", w.Version, outcome(w))))
+		case !c.JSON:
+			fmt.Fprintln(stdout, "the new binary could take over; nothing was changed")
+		}
+		return nil
+	})
+	if undone {
+		return exitRolledBack
+	}
+	return code
+}
+
+// upgradePoll is how often the next worker is asked for the result.
+const upgradePoll = 50 * time.Millisecond
+
+// upgradePatience bounds how long no worker may answer.
+const upgradePatience = 2 * time.Minute
+
+// upgrade asks for an upgrade and waits for its end. It returns the start of the new worker; nil after a
+// dry run.
+func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgrade, progress *os.File) (*api.WorkerStart, error) {
+	before, err := call(ctx, client.Status)
+	if err != nil {
+		return nil, err
+	}
+	number := int64(0)
+	if before.Keeper != nil && before.Keeper.Last != nil {
+		number = before.Keeper.Last.Number
+	}
+	tell := func(text string) {
+		if !c.JSON && text != "" {
+			fmt.Fprintln(progress, printable(text)+" ...")
+		}
+	}
+	last, err := client.Upgrade(ctx, u, func(step api.UpgradeStep) {
+		if step.Error == "" && !step.Done {
+			tell(step.Step)
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case last.Error != "":
+		return nil, errors.New(last.Error + "; nothing was changed")
+	case last.Done:
+		return nil, nil
+	}
+	return c.result(ctx, client, number, tell)
+}
+
+// result asks the workers that come after the one with a number how the upgrade has ended.
+func (c *UpgradeCmd) result(ctx context.Context, client *api.Client, number int64, tell func(string)) (*api.WorkerStart, error) {
+	heard := time.Now()
+	watching := false
+	for {
+		s, err := call(ctx, client.Status)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil && time.Since(heard) > upgradePatience:
+			return nil, fmt.Errorf("no worker answers: %w", err)
+		case err != nil:
+		case s.Keeper == nil:
+			return nil, errors.New("another daemon answers, which has no keeper")
+		case s.Keeper.Last == nil || s.Keeper.Last.Number <= number:
+			if time.Since(heard) > upgradePatience {
+				return nil, errors.New("the old worker goes on; its log says why")
+			}
+		default:
+			heard = time.Now()
+			switch w := s.Keeper.Last; {
+			case w.Reason == "rollback":
+				return nil, rolledBack{fmt.Sprintf("the new worker failed (%s), and the old binary runs again: %s", w.Cause, outcome(w))}
+			case w.Reason != "upgrade":
+				return nil, rolledBack{fmt.Sprintf("the worker was started again %s: %s", startWhy(w), outcome(w))}
+			case s.Keeper.Healthy:
+				return w, nil
+			case !watching:
+				watching = true
+				tell(fmt.Sprintf("%s runs: %s; the old binary comes back if it ends soon", w.Version, outcome(w)))
+			}
+		}
+		select {
+		case <-time.After(upgradePoll):
+		case <-ctx.Done():
+		}
+	}
+}

@@ -1,8 +1,11 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -232,12 +235,78 @@ func (r *Restored) add(o *Restored) {
 
 // HandOver stops the engine and leaves its flows to the next process, those too that
 // are not settled: of a stream that still sniffs or connects, the client and what it
-// has sent are held. No connection is closed. The program should end soon afterwards,
-// because the engine keeps its descriptors open until Close.
+// has sent are held. No connection is closed, and clients wait in the queues of the
+// listeners. A flow that cannot be handed over, such as a pair without a name, ends with
+// [CauseCrashed].
 //
-// If ctx ends first, HandOver returns its error, and the engine goes on. After Close it
-// returns [net.ErrClosed], and [errors.ErrUnsupported] without Config.Keep.
+// The program should end soon afterwards: the engine keeps its descriptors until then.
+// If ctx ends first or the holder fails, HandOver returns the error and the engine goes
+// on. After Close or HandOver it returns [net.ErrClosed], and [errors.ErrUnsupported]
+// without Config.Keep.
 func (e *Engine) HandOver(ctx context.Context) error {
 	notInHook("HandOver")
-	return errors.ErrUnsupported
+	if e.holding == nil {
+		return errors.ErrUnsupported
+	}
+	e.mu.Lock()
+	before := e.state
+	if before == closed || e.handing {
+		e.mu.Unlock()
+		return net.ErrClosed
+	}
+	e.handing = true
+	e.stopping.Store(true)
+	e.mu.Unlock()
+	err := e.handOver(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.handing = false
+		e.stopping.Store(before != running)
+		return err
+	}
+	e.state = closed
+	return nil
+}
+
+func (e *core) handOver(ctx context.Context) error {
+	// First without stopping anybody for long, and then what is left.
+	e.each(func(s *streams) { s.stopAccepting() })
+	failed := make([]bool, len(e.loops))
+	for i, s := range e.streams.all {
+		more := true
+		for more && !failed[i] && ctx.Err() == nil {
+			var left int
+			s.loop.ask(func() {
+				before := s.keep.unsettled.len()
+				failed[i] = !s.keep.settle(s.loop.now, true)
+				left = s.keep.unsettled.len()
+				more = left > 0 && left < before
+			})
+		}
+	}
+	if err := ctx.Err(); err != nil || slices.Contains(failed, true) {
+		e.each(func(s *streams) { s.startAccepting() })
+		return cmp.Or(err, errNotHeld)
+	}
+	e.each(func(s *streams) {
+		s.handOver()
+		s.loop.handed, s.loop.closing = true, true
+	})
+	<-e.done
+	return nil
+}
+
+var errNotHeld = errors.New("relay: the holder does not hold the flows")
+
+// each calls do on each loop, and waits.
+func (e *core) each(do func(*streams)) {
+	var wg sync.WaitGroup
+	for _, s := range e.streams.all {
+		wg.Add(1)
+		if !s.loop.post(request{do: func() { do(s) }, wg: &wg}) {
+			wg.Done()
+		}
+	}
+	wg.Wait()
 }

@@ -50,6 +50,7 @@ type core struct {
 	// process's flows may be among what they receive.
 	awaitsRestore bool
 	ledgers       map[int]earlierLedger // of an earlier process, by loop
+	handing       bool                  // HandOver was called, and has not failed
 	base          int64                 // CLOCK_MONOTONIC at start
 	lost          Restored              // flows that New could not give to Restore
 	earlier       earlierHeld           // flows and ledgers that Restore has not handled yet

@@ -109,12 +109,17 @@ func (k *keeping) until() time.Duration {
 
 // settleSome settles the flows whose time has come.
 func (k *keeping) settleSome(now time.Duration) {
-	if now < k.retry {
-		return
+	if now >= k.retry {
+		k.settle(now, false)
 	}
+}
+
+// settle settles the next flows, early that is before their time. It reports false if the holder has
+// failed.
+func (k *keeping) settle(now time.Duration, early bool) bool {
 	k.batch, k.refs = k.batch[:0], k.refs[:0]
 	for range min(k.unsettled.len(), settleBurst) {
-		if k.unsettled.first().at > now {
+		if k.unsettled.first().at > now && !early {
 			break
 		}
 		r := k.unsettled.pop().ref
@@ -138,7 +143,7 @@ func (k *keeping) settleSome(now time.Duration) {
 		}
 	}
 	if len(k.batch) == 0 {
-		return
+		return true
 	}
 	if k.holding.hold(k.batch...) != nil {
 		k.pause = min(max(2*k.pause, settleFirst), settleMost)
@@ -148,13 +153,24 @@ func (k *keeping) settleSome(now time.Duration) {
 			k.stats.KeepErrors++
 			k.unsettled.push(unsettledRef{r, now})
 		}
-		return
+		return false
 	}
 	k.pause = 0
 	for _, r := range k.refs {
 		k.stats.Kept++
 		k.slots.find(r).(settler).settled(r.slot)
 	}
+	return true
+}
+
+// settleAll settles all flows that can be, and reports false if the holder has failed.
+func (k *keeping) settleAll(now time.Duration) bool {
+	for n := k.unsettled.len(); n > 0; n -= settleBurst {
+		if !k.settle(now, true) {
+			return false
+		}
+	}
+	return true
 }
 
 // free frees the record of a flow and its blob.

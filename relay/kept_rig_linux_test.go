@@ -37,6 +37,8 @@ type keptOrder struct {
 	Timeouts  Timeouts
 	Socket    SocketOptions
 	Bandwidth int64
+	Sniff     int // bytes that are sniffed
+	Preface   int // bytes that are sent to the upstream first
 	Items     int // that the child is given
 }
 
@@ -384,7 +386,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 			return err
 		}
 	}
-	cfg := ListenConfig{Datagram: o.Datagram, Timeouts: o.Timeouts, Socket: o.Socket, Hooks: keptHooks(to, o.Bandwidth, say)}
+	cfg := ListenConfig{Datagram: o.Datagram, Timeouts: o.Timeouts, Socket: o.Socket, Hooks: keptHooks(to, &o, say)}
 	var a keptAnswer
 	for _, url := range o.Listen {
 		at, err := ParseAddr(url)
@@ -425,12 +427,27 @@ func serveKept(text string, say func(keptAnswer)) error {
 }
 
 // keptHooks are hooks whose flows have a value: the client and how often the flow was decoded.
-func keptHooks(to *Addr, bandwidth int64, say func(keptAnswer)) Hooks {
+func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
+	bandwidth := o.Bandwidth
 	return Hooks{
+		Sniff: func(_ *Flow, b []byte, _ bool) (int, SniffNext) {
+			if len(b) < o.Sniff {
+				return 0, SniffMore
+			}
+			return 0, SniffDone
+		},
+		Connected: func(f *Flow, _ *Addr, _ time.Duration, err error) {
+			if err == nil && o.Preface > 0 {
+				f.Preface(testnet.NewPattern(9).At(0, o.Preface))
+			}
+		},
 		Admit: func(f *Flow) Cause {
 			f.SetValue(f.Peer().String())
 			if bandwidth > 0 {
 				f.SetBandwidth(bandwidth)
+			}
+			if o.Sniff > 0 {
+				f.StartSniff(o.Sniff, patience)
 			}
 			return CauseNone
 		},

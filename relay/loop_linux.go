@@ -53,6 +53,7 @@ type loop struct {
 	draining    bool          // somebody wants to know when no flow is left
 	drained     func()        // called when it is draining and no flow is left
 	closing     bool
+	handed      bool // closing: the flows are the next process's
 	stats       LoopStats
 	stall       stall
 	ended       chan struct{}
@@ -141,7 +142,9 @@ func (l *loop) run() {
 		l.handle(&l.requests[i])
 	}
 	for _, h := range l.handlers {
-		h.close()
+		if !l.handed {
+			h.close()
+		}
 	}
 	for _, w := range l.walks {
 		w.wg.Done()

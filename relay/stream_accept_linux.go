@@ -103,6 +103,9 @@ func (s *streams) listen(p *streamPort) {
 }
 
 func (s *streams) watchPort(p *streamPort) {
+	if s.handing {
+		return
+	}
 	events := uint32(sys.In)
 	if p.listener.shared >= 0 {
 		events |= sys.Exclusive

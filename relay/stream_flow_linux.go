@@ -34,6 +34,7 @@ type streams struct {
 	closingPorts []*streamPort
 	resting      time.Duration       // until when the ports rest; 0: they do not
 	starved      queue[starvedRef]   // flows that wait for a descriptor
+	handing      bool                // the flows are being handed over, and clients are left to the next process
 	retryStarved bool                // a descriptor may have become free for them
 	ready        queue[ref]          // flows whose budget was spent
 	pairs        map[uint32]keptPair // pairs given to Relay that outlive the process, by slot
@@ -121,6 +122,7 @@ const (
 	streamQueued
 	streamStarved // waits for a descriptor
 	streamRelaying
+	streamHanded // it is the next process's, and nothing is done about it any more
 )
 
 // lagRef is a flow, and since when it may be held back.

@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"math"
-
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
@@ -44,7 +42,10 @@ func (f *streamFlow) sendOne(side int) bool { return f.one&(oneSend<<side) != 0 
 // settle implements settler.
 func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 	f := s.slab.at(slot)
-	if f.state != streamRelaying || f.cause != CauseNone || f.listener == nil && !s.named(f) {
+	if f.state != streamRelaying {
+		return s.settleEarly(f, r, fds)
+	}
+	if f.cause != CauseNone || f.listener == nil && !s.named(f) {
 		return settleNever
 	}
 	r.SetKind(ledger.KindStream)
@@ -57,7 +58,11 @@ func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 		if f.tcp[side] {
 			flags |= recordTCP << side
 		}
-		if !s.count(f, side, r) {
+		counted, open := s.count(f, side, r)
+		if !open {
+			return settleLater // it is about to end; or has not begun, with TCP Fast Open
+		}
+		if !counted {
 			f.one |= oneRecv<<side | oneSend<<side
 			flags |= recordNoBase << side
 		}
@@ -114,15 +119,16 @@ func (f *streamFlow) finSent(side int) bool {
 	return !f.echo && f.fd[sideUpstream] >= 0 && f.wait[1-side] == pump.End
 }
 
-// count stores how the flow's counts differ from those of a side's socket. It reports false if the kernel
-// does not count there, or if the difference is too large for the record.
-func (s *streams) count(f *streamFlow, side int, r ledger.Record) bool {
+// count stores how the flow's counts differ from those of a side's socket. counted is false if the kernel
+// does not count there, or if the difference is too large for the record; open is false if the socket has
+// no connection.
+func (s *streams) count(f *streamFlow, side int, r ledger.Record) (counted, open bool) {
 	if !f.tcp[side] {
-		return false
+		return false, true
 	}
 	c, e := sys.ReadTCPCounts(int(f.fd[side]))
 	if e != 0 || c.Urgent || c.State == sys.TCPClose {
-		return false
+		return false, c.State != sys.TCPClose || e != 0
 	}
 	in := f.half[side].In - int64(consumed(&c))
 	out := int64(0)
@@ -133,13 +139,15 @@ func (s *streams) count(f *streamFlow, side int, r ledger.Record) bool {
 		}
 	}
 	r.Half(side).SetInBase(int32(in))
-	return in == int64(int32(in)) && out == int64(int32(out)) && in != math.MinInt32
+	return in == int64(int32(in)) && out == int64(int32(out)), true
 }
 
 // settled implements settler.
 func (s *streams) settled(slot uint32) {
 	f := s.slab.at(slot)
-	f.kept = true
+	if f.state == streamRelaying {
+		f.kept = true
+	}
 	r := s.record(f)
 	r.SetFlags(r.Flags() | recordHeld)
 }

@@ -36,8 +36,8 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 		}
 	}
 	loss := s.restoreFlow(f, x, t)
-	final := r.State() == recordFinal
-	if loss == losses && !final {
+	final, early := r.State() == recordFinal, r.State() == recordEarly
+	if loss == losses && !final && !early {
 		loss = s.restoreHalves(f, r, t)
 	}
 	if loss != losses {
@@ -54,6 +54,10 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 		return
 	}
 	t.result.Flows++
+	if early {
+		s.restoreEarly(f, r)
+		return
+	}
 	s.loop.stats.Restored++
 	s.goOn(f, r)
 }
@@ -98,7 +102,7 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
 	if m.rate > 0 {
 		s.earlyOf(f).pace.rate = m.rate
 	}
-	builtin := flags&(recordEcho|recordDiscard) != 0
+	builtin := flags&(recordEcho|recordDiscard) != 0 || r.State() == recordEarly
 	switch {
 	case x.fds == nil && flags&recordHeld == 0:
 		return LossUnsettled
@@ -245,6 +249,9 @@ func (s *streams) endLost(f *streamFlow, r ledger.Record, c Cause) {
 	flags := r.Flags()
 	for h := range f.half {
 		half, rec := &f.half[h], r.Half(h)
+		if r.State() == recordEarly {
+			break
+		}
 		if half.Held() == 0 && flags&recordDamaged == 0 {
 			in, out := rec.In(), max(rec.Out(), 0)
 			half.Restore(max(in, out), out, rec.Spliced(), pump.Held{})

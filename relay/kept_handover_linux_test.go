@@ -1,0 +1,96 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// All flows go on in the next process after a planned change, also those that are not settled.
+func TestHandOver(t *testing.T) {
+	for _, p := range pairs {
+		t.Run(p[0]+"-"+p[1], func(t *testing.T) {
+			k := newKeptTable(t)
+			upstream := echoServer(t, p[1])
+			o := keptOrder{Loops: 2, After: patience, Listen: []string{keptPlace(t, p[0])}, Upstream: upstream.String()}
+			proc := k.start(o)
+			o.Listen = proc.urls()
+			var all []*flowConn
+			for i := range 50 {
+				c := &flowConn{testnet.Dial(t, toNet(proc.addrs[0])), fmt.Sprintf("flow %d", i)}
+				say(t, c, c, c.name)
+				all = append(all, c)
+			}
+			for range 3 {
+				proc.ask("handover")
+				k.settled(len(all))
+				late := &flowConn{testnet.Dial(t, toNet(proc.addrs[0])), "late"}
+				proc.kill()
+				proc = k.start(o)
+				if r := proc.Restored; r.Flows != len(all) || r.TotalLost() != 0 {
+					t.Fatalf("%+v", r)
+				}
+				say(t, late, late, late.name)
+				late.Close()
+				for _, c := range all {
+					say(t, c, c, c.name)
+				}
+			}
+			for _, c := range all {
+				c.Close()
+			}
+			k.settled(0)
+			for range all {
+				select {
+				case rec := <-proc.records:
+					if rec.Cause != CauseEnd {
+						t.Errorf("%+v", rec)
+					}
+				case <-proc.gone:
+					t.Fatal("the child is gone")
+				}
+			}
+		})
+	}
+}
+
+// flowConn is a connection that tells its flow by what it says.
+type flowConn struct {
+	net.Conn
+	name string
+}
+
+// A client that is still sniffed, and one whose upstream does not answer yet, begin again at their stage.
+func TestHandOverEarly(t *testing.T) {
+	for _, network := range []string{"tcp4", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			k := newKeptTable(t)
+			upstream := echoServer(t, "tcp4")
+			o := keptOrder{Loops: 2, After: patience, Listen: []string{keptPlace(t, network)}, Upstream: upstream.String(), Sniff: 9}
+			proc := k.start(o)
+			o.Listen = proc.urls()
+			c := testnet.Dial(t, toNet(proc.addrs[0]))
+			for _, part := range []string{"one", "two", "six"} {
+				if _, err := c.Write([]byte(part)); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "the client is sniffed", func() bool { return proc.ask("stats").Stats.Flows() == 1 })
+				proc.ask("handover")
+				proc.kill()
+				proc = k.start(o)
+				if r := proc.Restored; r.Flows != 1 || r.TotalLost() != 0 {
+					t.Fatalf("%+v", r)
+				}
+			}
+			hear(t, c, "onetwosix")
+			say(t, c, c, "more")
+			c.Close()
+			k.settled(0)
+			if rec := <-proc.records; rec.Cause != CauseEnd || rec.Up.Read != 13 || rec.Down.Written != 13 {
+				t.Errorf("%+v", rec)
+			}
+		})
+	}
+}

@@ -1,0 +1,124 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/ledger"
+)
+
+// A flow that does not relay yet is only ever handed over: then the client's socket is held, and what it
+// has sent. In the next process it begins again at its stage, and is not kept before it has relayed for
+// Keep.After. The fields of the halves have other meanings in its record: the block of the first half is
+// what was read from the client, In of the second the most that the sniffing hook asked for, and Out its
+// timeout.
+
+// settleEarly fills in the record of a flow that does not relay yet.
+func (s *streams) settleEarly(f *streamFlow, r ledger.Record, fds *[2]int) verdict {
+	if f.listener == nil || f.state == streamAdmitting {
+		return settleNever
+	}
+	r.SetKind(ledger.KindStream)
+	r.SetState(recordEarly)
+	fds[0], fds[1] = int(f.fd[sideClient]), -1
+	if x := f.early; x != nil {
+		if len(x.held) > 0 {
+			ref, ok := s.keep.ledger.Arena().Ref(x.held)
+			if !ok {
+				return settleNever
+			}
+			r.Half(up).SetBlock(ref, len(x.held))
+		}
+		r.Half(down).SetIn(int64(x.most))
+		r.Half(down).SetOut(int64(x.patience))
+	}
+	var flags uint32
+	if f.tcp[sideClient] {
+		flags = recordTCP << sideClient
+	}
+	if f.state == streamSniffing {
+		flags |= recordSniffing
+	}
+	r.SetFlags(flags)
+	attempts := f.attempts
+	if f.state != streamSniffing && f.state != streamQueued && f.attempts > 0 {
+		f.attempts-- // the one that is under way is made again
+	}
+	err := s.writeRecord(&f.Flow, r, "", nil)
+	f.attempts = attempts
+	if err != nil {
+		s.keep.ledger.SetBlob(r, nil)
+		return settleNever
+	}
+	return settleNow
+}
+
+// restoreEarly has a flow that did not relay yet begin again at its stage.
+func (s *streams) restoreEarly(f *streamFlow, r ledger.Record) {
+	flags := r.Flags()
+	x := s.earlyOf(f)
+	if ref, n := r.Half(up).Block(); ref != 0 {
+		x.held, _ = s.keep.ledger.Arena().Bytes(ref, n)
+	}
+	x.most, x.patience = int(r.Half(down).In()), time.Duration(r.Half(down).Out())
+	f.tcp[sideUpstream] = false
+	f.to = nil
+	f.connect = 0
+	if e := s.watch(f, sideClient); e != 0 {
+		s.end(f, CauseNoDescriptors, e)
+		return
+	}
+	// It is a flow like others now, and not held any more.
+	f.kept = false
+	s.keep.end(f.ref())
+	if flags&recordSniffing == 0 || f.cfg.Hooks.Sniff == nil {
+		f.state = streamConnecting
+		s.connect(f)
+		return
+	}
+	f.state = streamSniffing
+	s.rearm(f)
+	if len(x.held) > 0 {
+		s.show(f, false)
+	}
+}
+
+// stopAccepting leaves clients in the queues of the listeners, for the next process.
+func (s *streams) stopAccepting() {
+	if s.resting == 0 {
+		for _, p := range s.ports {
+			s.loop.unwatch(p.fd)
+		}
+	}
+	s.handing = true
+}
+
+// startAccepting undoes stopAccepting.
+func (s *streams) startAccepting() {
+	s.handing = false
+	if s.resting == 0 {
+		for _, p := range s.ports {
+			s.watchPort(p)
+		}
+	}
+}
+
+// handOver settles what is left, and ends what cannot be. The loop ends with this turn, in which kept flows
+// may still carry bytes.
+func (s *streams) handOver() {
+	s.slab.each(func(f *streamFlow) {
+		if f.state != streamRelaying {
+			s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.now})
+		}
+	})
+	s.keep.settleAll(s.loop.now)
+	s.slab.each(func(f *streamFlow) {
+		switch {
+		case f.kept:
+		case s.keep.ledger.Record(f.slot).Generation() != f.gen:
+			s.end(f, CauseCrashed, nil)
+		default:
+			f.state = streamHanded
+			s.loop.disarm(f.slot)
+		}
+	})
+}

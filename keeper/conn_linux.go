@@ -95,7 +95,9 @@ func (c *conn) read() {
 				left = afterDeath
 				continue
 			}
-		case errno == sys.EINTR:
+		case errno == sys.EINTR, errno == sys.ECONNRESET:
+			// ECONNRESET comes once, and before what is still to be read: the worker died before it had
+			// read everything (unix_release_sock, __skb_try_recv_datagram, Linux 6.18).
 			continue
 		case n > 0 && left != 0:
 			if left > 0 {

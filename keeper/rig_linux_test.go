@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -32,7 +33,8 @@ const patience = 60 * time.Second
 type childConfig struct {
 	Config  testConfig
 	Control string // Unix socket of the test, to which each worker connects
-	Limit   uint64 // RLIMIT_NOFILE of the workers, if not 0
+	// LimitAfterCrash is RLIMIT_NOFILE of workers after a crash, if not 0.
+	LimitAfterCrash int
 }
 
 // testConfig has the fields of Config that can be sent to a process.
@@ -72,6 +74,12 @@ func runChild(text string) int {
 	}
 	if strings.HasPrefix(name, "manual") && os.Getenv(workerEnv) != "" {
 		return runManual(name)
+	}
+	if c.LimitAfterCrash != 0 && os.Getenv(workerEnv) != "" {
+		if _, err := os.Stat(c.Control + ".first"); err == nil {
+			sys.SetDescriptorLimit(c.LimitAfterCrash)
+		}
+		os.WriteFile(c.Control+".first", nil, 0o644)
 	}
 	w, err := Connect()
 	if err != nil {
@@ -117,10 +125,6 @@ type reply struct {
 
 // runTestWorker does what the test orders.
 func runTestWorker(w *Worker, c childConfig) int {
-	if c.Limit != 0 {
-		// Only the soft limit: keepers and workers start with the hard one.
-		sys.SetDescriptorLimit(int(c.Limit))
-	}
 	conn, err := net.Dial("unix", c.Control)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -260,8 +264,34 @@ func runTestWorker(w *Worker, c childConfig) int {
 			select {}
 		case "fds":
 			r.FDs = countFDs(os.Getpid())
+		case "catch":
+			signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGINT)
 		case "signal": // waits for a signal
-			r.Text = <-gotSignal
+			r.Text = (<-signals).String()
+		case "drop-held":
+			for _, item := range held {
+				closeAll(item.FDs)
+				w.Drop(item.Key)
+			}
+			held = nil
+			fail(flush(w))
+		case "churn": // holds and drops until it dies; each line says that one more pipe is held
+			for i := uint64(0); ; i++ {
+				pr, pw, _, e := sys.Linux{}.Pipe(4096)
+				if e != 0 {
+					select {}
+				}
+				w.Hold([2]uint64{o.Key + i, 1}, "", []int{pr, pw})
+				if flush(w) != nil {
+					select {}
+				}
+				if i%3 != 0 {
+					w.Drop([2]uint64{o.Key + i, 1})
+					closeAll([]int{pr, pw})
+				} else {
+					out.Encode(reply{})
+				}
+			}
 		case "memory":
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
@@ -277,7 +307,7 @@ func runTestWorker(w *Worker, c childConfig) int {
 
 func (r *reply) N(n int) { r.FDs = n }
 
-var gotSignal = make(chan string, 10)
+var signals = make(chan os.Signal, 10)
 
 // flush is what a worker does that may wait.
 func flush(w *Worker) error {
@@ -371,9 +401,7 @@ func newRig(tb testing.TB, change ...func(*childConfig)) *rig {
 		r.l.Close()
 		r.cmd.Process.Kill()
 		<-r.ended
-		for _, w := range r.workers {
-			sys.Signal(w.pid, syscall.SIGKILL)
-		}
+		r.killWorkers() // or one of them would keep the pipe open
 		<-read
 		if tb.Failed() {
 			r.mu.Lock()
@@ -382,6 +410,17 @@ func newRig(tb testing.TB, change ...func(*childConfig)) *rig {
 		}
 	})
 	return r
+}
+
+// killWorkers kills what the keeper has left.
+func (r *rig) killWorkers() {
+	processes, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, p := range processes {
+		if exe, err := os.Readlink(p); err == nil && strings.HasPrefix(exe, r.dir+"/") {
+			pid, _ := strconv.Atoi(strings.Split(p, "/")[2])
+			sys.Signal(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // binary returns the path of this test binary under another name, which decides how it acts.

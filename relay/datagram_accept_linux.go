@@ -18,9 +18,11 @@ type datagramPort struct {
 	*listenSocket
 	number   int // of the loop's sources
 	family   sys.Family
-	wild     bool // bound to no address: each datagram has the one that it was sent to
-	draining bool // new clients are refused
-	dirty    bool // in datagrams.dirty
+	name     string // while flows are restored: the listener's address
+	wild     bool   // bound to no address: each datagram has the one that it was sent to
+	draining bool   // new clients are refused
+	attached bool   // it is among the sources of the loop, and may have flows
+	dirty    bool   // in datagrams.dirty
 	flows    map[datagramKey]*datagramFlow
 	paths    map[string]*datagramFlow // of a Unix port, instead
 	recent   *datagramFlow            // the flow that the last message was of
@@ -48,6 +50,11 @@ func (p *datagramPort) change(next, _ *ListenConfig) error {
 
 func (p *datagramPort) setUp(_ *ListenConfig, was *SocketOptions) error {
 	return p.listener.setUpPort(p.fd, p.family, was)
+}
+
+// prepare has the loop attach the port.
+func (p *datagramPort) prepare() {
+	p.datagrams.loop.post(request{do: func() { p.datagrams.attach(p) }})
 }
 
 func (p *datagramPort) start() {
@@ -80,6 +87,16 @@ func (p *datagramPort) event(ev uint32) {
 
 // listen begins to receive from a port.
 func (d *datagrams) listen(p *datagramPort) {
+	d.attach(p)
+	d.loop.watch(p.fd, sys.In, sourceToken(p.number))
+}
+
+// attach makes a port ready for flows. It does not receive from it.
+func (d *datagrams) attach(p *datagramPort) {
+	if p.attached {
+		return
+	}
+	p.attached, p.name = true, p.listener.addr.String()
 	if d.buffers == nil {
 		d.prepare()
 	}
@@ -91,7 +108,6 @@ func (d *datagrams) listen(p *datagramPort) {
 	} else {
 		p.flows = make(map[datagramKey]*datagramFlow)
 	}
-	d.loop.watch(p.fd, sys.In, sourceToken(p.number))
 }
 
 // sweep ends the flows of a port, some at a time, closes the port, and calls wg.Done.
@@ -214,6 +230,7 @@ func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int) {
 		p.recent = f
 	}
 	f.moved[up].read += int64(len(m.b))
+	d.noteLater(f)
 	if d.exceeds(f, up, len(m.b)) {
 		d.drop(f, up, DropLimited, len(m.b), count)
 		return
@@ -271,7 +288,6 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, n, count
 	f := d.newFlow(p)
 	if p.family == sys.Unix {
 		f.path = string(name)
-		p.paths[f.path] = f
 	} else {
 		f.nameLen = uint8(copy(f.name[:], name))
 		ap, _ := sys.GetAddrPort(name)
@@ -282,8 +298,8 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, n, count
 				f.zone = uint32(c.Interface)
 			}
 		}
-		p.flows[p.key(name, c.Local)] = f
 	}
+	p.put(f)
 	d.setRuns(f, down, p.family, f.v6)
 	d.silent.add(f)
 	d.stats.Begun++
@@ -299,7 +315,41 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, n, count
 		return refuse(DropRefused)
 	}
 	d.rearm(f)
+	if d.keep != nil {
+		d.keep.add(f.ref(), d.loop.now)
+	}
 	return f
+}
+
+// clientName returns the client's address as the kernel wrote it.
+func (f *datagramFlow) clientName() []byte {
+	if f.port.family == sys.Unix {
+		return []byte(f.path)
+	}
+	return f.name[:f.nameLen]
+}
+
+// put adds a flow to the port's table.
+func (p *datagramPort) put(f *datagramFlow) {
+	if p.family == sys.Unix {
+		p.paths[f.path] = f
+	} else {
+		p.flows[p.key(f.name[:f.nameLen], f.localAddr)] = f
+	}
+}
+
+// remove removes a flow from the port's table, if it is there.
+func (p *datagramPort) remove(f *datagramFlow) {
+	if p.family == sys.Unix {
+		if p.paths[f.path] == f {
+			delete(p.paths, f.path)
+		}
+	} else if k := p.key(f.name[:f.nameLen], f.localAddr); p.flows[k] == f {
+		delete(p.flows, k)
+	}
+	if p.recent == f {
+		p.recent = nil
+	}
 }
 
 // newFlow takes a slot for a new flow of a port.
@@ -308,6 +358,9 @@ func (d *datagrams) newFlow(p *datagramPort) *datagramFlow {
 	f.init(d, r, d.loop.now)
 	f.inherit(p.listener)
 	f.fd, f.port, f.first, f.width = -1, p, -1, 1
+	if d.keep != nil {
+		d.keep.begun(r)
+	}
 	return f
 }
 

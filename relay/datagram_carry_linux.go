@@ -18,6 +18,10 @@ func (d *datagrams) forward(f *datagramFlow) {
 	d.ageList(f).touch(f)
 	i := f.first
 	f.first = -1
+	if f.kept {
+		d.noteBegin(f)
+		defer d.noteEnd(f, f.gen)
+	}
 	if f.builtin() {
 		for ; i >= 0; i = d.batch[i].next {
 			d.carryBuiltin(f, d.batch[i].b, d.batch[i].seg)
@@ -109,5 +113,6 @@ func (d *datagrams) drop(f *datagramFlow, dir int, why Drop, n, count int) {
 	d.loop.stats.BytesDropped += int64(n)
 	if f != nil {
 		f.moved[dir].dropped += int64(count)
+		d.noteLater(f)
 	}
 }

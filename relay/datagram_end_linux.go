@@ -1,9 +1,6 @@
 package relay
 
-import (
-	"github.com/penstock/penstock/internal/segment"
-	"github.com/penstock/penstock/internal/sys"
-)
+import "github.com/penstock/penstock/internal/segment"
 
 // kill ends a flow at the request of others.
 func (d *datagrams) kill(f *Flow, c Cause) { d.end(d.of(f), c, nil) }
@@ -11,6 +8,9 @@ func (d *datagrams) kill(f *Flow, c Cause) { d.end(d.of(f), c, nil) }
 // end closes a flow, gives back what it held, and hands out its record.
 func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	p := f.port
+	if f.kept {
+		d.noteFinal(f, c, err)
+	}
 	if f.pending > 0 {
 		d.echoes.flush()
 		p.out.flush()
@@ -26,14 +26,8 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 		d.fill(&f.Flow, c, err)
 	}
 	d.closeUpstream(f)
-	if p.family == sys.Unix {
-		delete(p.paths, f.path)
-	} else {
-		delete(p.flows, p.key(f.name[:f.nameLen], f.localAddr))
-	}
-	if p.recent == f {
-		p.recent = nil
-	}
+	d.dropKept(d.unkeep(f)) // an upstream without a socket
+	p.remove(f)
 	d.ageList(f).remove(f)
 	d.loop.disarm(f.slot)
 	if f.pace != nil {

@@ -61,6 +61,7 @@ type datagrams struct {
 	dirty      []*datagramPort  // whose outboxes have memory that the end of the turn may return
 	memory     [2][]replyMemory // that no outbox has: for IP addresses and for paths
 	finished   []ref            // flows that have had all their replies
+	noting     []ref            // flows that are kept and have moved something in this turn
 	unread     bool             // a port may hold more than this turn has taken
 	refusals   segment.Refusals
 	stats      *DatagramStats
@@ -138,6 +139,8 @@ type datagramFlow struct {
 	answered          bool  // the upstream has answered at least once
 	blocked           bool  // replies are not read while the port's socket is full
 	v6                bool  // the client is an IPv6 one, and not 4-in-6
+	noting            bool  // in datagrams.noting
+	suspect           bool  // the process before died while it handled the flow
 	width             uint8
 	streak            int8
 	why               [2]Why
@@ -196,6 +199,10 @@ func (d *datagrams) event(slot uint32, _ int, ev uint32) {
 		return
 	}
 	gen := f.gen
+	if f.kept {
+		d.noteBegin(f)
+		defer d.noteEnd(f, gen)
+	}
 	if ev&sys.Out != 0 && f.held != nil {
 		d.release(f)
 		if !f.alive(gen) {
@@ -217,6 +224,7 @@ func (d *datagrams) turn() (more bool) {
 		}
 	}
 	d.finished = d.finished[:0]
+	d.noteAll()
 	more, d.unread = d.unread, false
 	return more
 }

@@ -277,6 +277,7 @@ func (o *outbox) credit(it *item, bytes, count int) {
 	m := &it.f.moved[o.dir()]
 	m.written += int64(bytes)
 	m.datagrams += int64(count)
+	o.d.noteLater(it.f)
 	o.d.loop.stats.BytesWritten += int64(bytes)
 	o.d.stats.Sent += int64(count)
 }

@@ -57,6 +57,7 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	d.stats.Received += int64(count)
 	d.loop.stats.BytesRead += int64(len(b))
 	f.moved[down].read += int64(len(b))
+	d.noteLater(f)
 	switch {
 	case flags&sys.MsgTrunc != 0:
 		d.drop(f, down, DropTruncated, len(b), count)

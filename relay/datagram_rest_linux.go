@@ -34,6 +34,7 @@ const (
 type resting struct {
 	fd    int
 	until time.Duration
+	key   holdKey // that it is held under; zero: it is not
 }
 
 // closeUpstream ends the use of a flow's socket.
@@ -41,18 +42,27 @@ func (d *datagrams) closeUpstream(f *datagramFlow) {
 	if f.fd < 0 {
 		return
 	}
-	fd := int(f.fd)
+	fd, key := int(f.fd), d.unkeep(f)
 	f.fd = -1
 	if f.upstreamFamily() == sys.Unix || f.moved[up].datagrams == 0 || d.loop.now-f.active >= d.share.restTime {
+		if key != (holdKey{}) {
+			d.loop.unwatch(fd) // the holder has the socket too
+			d.dropKept(key)
+		}
 		d.shared.kernel.Close(fd)
 		return
 	}
+	d.rest(fd, key)
+}
+
+// rest keeps a socket for a while, and does not read from it.
+func (d *datagrams) rest(fd int, key holdKey) {
 	if d.rests.len() >= d.share.maxResting {
 		d.closeOldestRest()
 	}
 	d.loop.unwatch(fd)
 	sys.SetBuffers(fd, restBuffer, 0)
-	d.rests.push(resting{fd, d.loop.now + d.share.restTime})
+	d.rests.push(resting{fd, d.loop.now + d.share.restTime, key})
 	d.stats.Resting++
 }
 
@@ -67,7 +77,9 @@ func (d *datagrams) closeRests() {
 }
 
 func (d *datagrams) closeRest() {
-	d.shared.kernel.Close(d.rests.pop().fd)
+	r := d.rests.pop()
+	d.shared.kernel.Close(r.fd)
+	d.dropKept(r.key)
 	d.stats.Resting--
 }
 

@@ -43,3 +43,19 @@ func (e *core) startListeners() {
 		}
 	}
 }
+
+// attachPorts has the datagram ports of all listeners ready for the flows of an earlier process. They
+// do not receive before startListeners.
+func (e *core) attachPorts() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for l := range e.listeners {
+		if l.paused && l.addr.Network.Datagrams() {
+			l.attached = true
+			l.open.Store(int32(len(l.ports)))
+			for _, p := range l.ports {
+				p.(*datagramPort).prepare()
+			}
+		}
+	}
+}

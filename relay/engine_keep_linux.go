@@ -31,6 +31,7 @@ func (e *Engine) Restore(cfg RestoreConfig) (Restored, error) {
 	restored := e.lost
 	e.lost = Restored{}
 	listener := e.listenerFinder(&cfg)
+	e.attachPorts()
 	var wg sync.WaitGroup
 	for _, s := range e.streams.all {
 		own := new(Restored)
@@ -57,6 +58,7 @@ func (e *core) restoreSome(s *streams, t *restorer, done func()) {
 	for range restoreBurst {
 		x, ok := s.keep.next()
 		if !ok {
+			e.datagrams.all[s.loop.index].restoreRests()
 			s.keep.releaseEarlier()
 			done()
 			return
@@ -64,6 +66,8 @@ func (e *core) restoreSome(s *streams, t *restorer, done func()) {
 		switch x.record.Kind() {
 		case ledger.KindStream:
 			s.restore(&x, t)
+		case ledger.KindDatagram:
+			e.datagrams.all[s.loop.index].restore(&x, t)
 		default:
 			s.keep.abandon(&x)
 			t.result.Lost[LossLedger]++

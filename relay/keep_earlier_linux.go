@@ -12,6 +12,9 @@ type earlierFlow struct {
 	fds    []int // nil: they were not held
 }
 
+// crashesMost is how often the process may die in the turn of a flow, without one good turn in between.
+const crashesMost = 2
+
 // pipeTeller tells how many bytes a pipe of the earlier process holds, by its number.
 type pipeTeller interface {
 	Queued(number uint32) (n int, ok bool)

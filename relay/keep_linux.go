@@ -132,6 +132,11 @@ func (k *keeping) settle(now time.Duration, early bool) bool {
 		case settleNow:
 			k.ledger.Publish(r.slot, r.gen)
 			fds := k.fds[n][:]
+			if fds[0] < 0 { // there is nothing to hold
+				k.stats.Kept++
+				h.settled(r.slot)
+				continue
+			}
 			if fds[1] < 0 {
 				fds = fds[:1]
 			}
@@ -180,10 +185,14 @@ func (k *keeping) free(slot uint32) {
 }
 
 // end is called when a flow that was kept has ended: its record is free, its sockets are closed.
-func (k *keeping) end(r ref) {
+func (k *keeping) end(r ref) { k.holding.drop(k.forget(r)) }
+
+// forget frees the record of a flow that was kept, and returns the key of its sockets, which are still
+// held.
+func (k *keeping) forget(r ref) holdKey {
 	k.stats.Kept--
 	k.free(r.slot)
-	k.holding.drop(k.flowKey(r))
+	return k.flowKey(r)
 }
 
 // Intern implements interner.

@@ -75,8 +75,14 @@ func (l *Listener) hold(addr Addr) {
 		return
 	}
 	for _, p := range l.sockets() {
-		if s := p.socket(); s.key == (holdKey{}) {
+		// The key has the loop, so that the next process gives the socket to the same one, where the
+		// flows are that came by it.
+		if s := p.socket(); s.key == (holdKey{}) || loopOf(s.key) != p.loop() {
+			old := *s
 			h.holdSocket(p.loop(), s, addr.String())
+			if old.key != (holdKey{}) {
+				h.dropSocket(&old)
+			}
 		}
 	}
 }

@@ -23,6 +23,7 @@ type Listener struct {
 	open      atomic.Int32                 // ports that the loops have not let go of; the last one closes shared
 	inherited bool                         // somebody else bound it, and may share it still
 	path      string                       // to remove at the end
+	attached  bool                         // under Engine.mu: flows of an earlier process may use its ports, though it is paused
 	paused    bool                         // under Engine.mu, until it is out of Engine.listeners
 }
 
@@ -116,7 +117,7 @@ func (l *Listener) start() {
 // With drain, flows of datagrams keep their sockets until the loop ends.
 // Engine.mu is held.
 func (l *Listener) stop(drain bool, wg *sync.WaitGroup) {
-	if l.paused {
+	if l.paused && !l.attached {
 		l.closeSockets()
 		return
 	}

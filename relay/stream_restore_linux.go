@@ -116,9 +116,6 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
 	return losses
 }
 
-// crashesMost is how often the process may die in the turn of a flow, without one good turn in between.
-const crashesMost = 2
-
 // restoreHalves restores what the halves hold.
 func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Loss {
 	if r.Flags()&recordOdd != 0 {

@@ -146,6 +146,11 @@ func (g Gram) Answers() uint64      { return sys.Load64(g.p[56:]) }
 func (g Gram) SetAnswers(v uint64)  { sys.Store64(g.p[56:], v) }
 func (g Gram) Moved(i int) Moved    { return Moved{(*[32]byte)(g.p[64+(i&1)*32:])} }
 
+// Socket is the number of the listener's socket that the client has sent to, and 1; 0 means that it is not
+// known.
+func (g Gram) Socket() uint32     { return sys.Load32(g.p[128:]) }
+func (g Gram) SetSocket(v uint32) { sys.Store32(g.p[128:], v) }
+
 // Moved are the counters of one direction of a datagram flow.
 type Moved struct{ p *[32]byte }
 

@@ -29,6 +29,9 @@ type Sockaddr struct {
 // MaxUnixPath is the longest path of a Unix socket, without its final NUL. unix(7).
 const MaxUnixPath = unix.SizeofSockaddrUnix - 2 - 1
 
+// Raw returns the address as the kernel writes it. It shares the memory of s.
+func (s *Sockaddr) Raw() []byte { return s.raw[:s.n] }
+
 // Family returns the address's family, or 0 for an address that was never filled.
 func (s *Sockaddr) Family() Family { return Family(binary.NativeEndian.Uint16(s.raw[:])) }
 

@@ -1,0 +1,443 @@
+package relay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// gramUpstream is an upstream of datagrams that knows its clients: each datagram begins with the name of
+// its flow. It answers with the same, and can send on its own.
+type gramUpstream struct {
+	t    *testing.T
+	conn net.PacketConn
+	addr Addr
+
+	mu   sync.Mutex
+	from map[string]net.Addr // by flow: where its datagrams come from
+}
+
+func newGramUpstream(t *testing.T, network string) *gramUpstream {
+	u := &gramUpstream{t: t, conn: packetSocket(t, network), from: make(map[string]net.Addr)}
+	u.addr = gramAddr(u.conn.LocalAddr())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		b := make([]byte, 1<<16)
+		for {
+			n, from, err := u.conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			flow, _, _ := strings.Cut(string(b[:n]), " ")
+			u.mu.Lock()
+			if was := u.from[flow]; was != nil && was.String() != from.String() {
+				t.Errorf("flow %s came from %v, and comes from %v", flow, was, from)
+			}
+			u.from[flow] = from
+			u.mu.Unlock()
+			u.conn.WriteTo(append(b[:n:n], '!'), from)
+		}
+	})
+	t.Cleanup(func() { u.conn.Close(); wg.Wait() })
+	return u
+}
+
+// push sends to the client of a flow.
+func (u *gramUpstream) push(flow, text string) {
+	u.t.Helper()
+	u.mu.Lock()
+	to := u.from[flow]
+	u.mu.Unlock()
+	if _, err := u.conn.WriteTo([]byte(flow+" "+text), to); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// gramClient is one client, whose datagrams begin with its name.
+type gramClient struct {
+	net.PacketConn
+	name string
+}
+
+func gramClients(t *testing.T, network string, n int) (all []gramClient) {
+	for i := range n {
+		all = append(all, gramClient{packetSocket(t, network), fmt.Sprintf("flow%d", i)})
+	}
+	return all
+}
+
+func (c *gramClient) tell(t *testing.T, to Addr, text string) {
+	t.Helper()
+	tellGram(t, c, to, c.name+" "+text)
+}
+
+func (c *gramClient) hear(t *testing.T, to Addr, text string) {
+	t.Helper()
+	from := hearGram(t, c, c.name+" "+text)
+	if at := gramAddr(from); at != to {
+		t.Fatalf("%s hears %q from %v, and has written to %v", c.name, text, at, to)
+	}
+}
+
+// Sessions of datagrams go on when the process is killed, again and again: the upstream sees the same
+// port, and what clients and upstreams send while there is no process waits in the sockets.
+func TestDatagramFlowsOutliveProcess(t *testing.T) {
+	const kills = 3
+	for _, network := range grams {
+		for _, loops := range [][]int{{2, 2}, {1, 3, 2}, {3, 1}} {
+			t.Run(fmt.Sprintf("%s/loops=%v", network, loops), func(t *testing.T) {
+				clients := 20
+				if network == "unixgram" {
+					clients = 4 // a queue has room for 10 datagrams, net.unix.max_dgram_qlen
+				}
+				k := newKeptTable(t)
+				u := newGramUpstream(t, network)
+				place := "udp://[::1]:0"
+				if network != "udp6" {
+					place = keptPlace(t, network)
+				}
+				o := keptOrder{Loops: loops[0], Listen: []string{place}, Upstream: u.addr.String()}
+				p := k.start(o)
+				o.Listen = p.urls()
+				to := p.addrs[0]
+				all := gramClients(t, network, clients)
+				for _, c := range all {
+					c.tell(t, to, "first")
+					c.hear(t, to, "first!")
+				}
+				for i := range kills {
+					k.expect(holdFlow, clients)
+					p.ask("stats") // the turns in which they had their answers have ended
+					p.kill()
+					for _, c := range all {
+						c.tell(t, to, fmt.Sprint("client ", i))
+						u.push(c.name, fmt.Sprint("upstream ", i))
+					}
+					o.Loops = loops[(i+1)%len(loops)]
+					p = k.start(o)
+					if p.Restored.Flows != clients || p.Restored.TotalLost() != 0 {
+						t.Fatalf("restored: %+v", p.Restored)
+					}
+					for _, c := range all {
+						c.hearBoth(t, to, fmt.Sprint("upstream ", i), fmt.Sprintf("client %d!", i))
+						c.tell(t, to, "next")
+						c.hear(t, to, "next!")
+					}
+				}
+				s := p.ask("stats").Stats
+				if n := s.Flows(); n != int64(clients) {
+					t.Errorf("%d flows, want %d", n, clients)
+				}
+				p.ask("close")
+				for range all {
+					rec := <-p.records
+					want := int64(1 + 2*kills)
+					if rec.Cause != CauseClosed || rec.Up.Datagrams != want || rec.Down.Datagrams != want+kills || rec.Value != rec.Peer+"'" {
+						t.Errorf("record: %+v", rec)
+					}
+				}
+				k.expect(holdFlow, 0)
+				k.expect(holdListener, 0)
+				k.expect(holdLedger, 0)
+			})
+		}
+	}
+}
+
+// hearBoth hears two texts in any order.
+func (c *gramClient) hearBoth(t *testing.T, to Addr, a, b string) {
+	t.Helper()
+	buf := make([]byte, 1<<16)
+	want := map[string]bool{c.name + " " + a: true, c.name + " " + b: true}
+	for range 2 {
+		c.SetReadDeadline(time.Now().Add(patience))
+		n, from, err := c.ReadFrom(buf)
+		if err != nil || !want[string(buf[:n])] || gramAddr(from) != to {
+			t.Fatalf("%s hears %q from %v, %v; want %v", c.name, buf[:n], from, err, want)
+		}
+		delete(want, string(buf[:n]))
+	}
+}
+
+// Flows to built-in upstreams have no socket of their own, and outlive the process all the same.
+func TestBuiltInDatagramFlowsOutliveProcess(t *testing.T) {
+	for _, upstream := range []string{"echo:", "discard:"} {
+		t.Run(upstream, func(t *testing.T) {
+			k := newKeptTable(t)
+			o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: upstream}
+			p := k.start(o)
+			o.Listen = p.urls()
+			to := p.addrs[0]
+			c := gramClients(t, "udp4", 1)[0]
+			const kills = 3
+			for i := range kills {
+				c.tell(t, to, "text")
+				if upstream == "echo:" {
+					c.hear(t, to, "text")
+				}
+				eventually(t, "the flow is kept", func() bool { s := p.ask("stats").Stats; n := s.Total(); return n.Kept == 1 && n.BytesRead > 0 })
+				p.kill()
+				if p = k.start(o); p.Restored.Flows != 1 {
+					t.Fatalf("restored: %+v", p.Restored)
+				}
+				_ = i
+			}
+			p.ask("close")
+			rec := <-p.records
+			back := int64(0)
+			if upstream == "echo:" {
+				back = kills
+			}
+			if rec.Up.Datagrams != kills || rec.Down.Datagrams != back || rec.Cause != CauseClosed {
+				t.Errorf("record: %+v", rec)
+			}
+			k.expect(holdFlow, 0)
+		})
+	}
+}
+
+// A flow with a limit on its replies ends in the process that its last reply reaches, and its socket rests
+// there and in the next process: nobody else gets its port.
+func TestRestOutlivesProcess(t *testing.T) {
+	k := newKeptTable(t)
+	u := newGramUpstream(t, "udp4")
+	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Datagram: DatagramConfig{Replies: 2}}
+	p := k.start(o)
+	o.Listen = p.urls()
+	c := gramClients(t, "udp4", 1)[0]
+	c.tell(t, p.addrs[0], "text")
+	c.hear(t, p.addrs[0], "text!")
+	k.expect(holdFlow, 1)
+	p.ask("stats") // the turn in which it had its answer has ended
+	p.kill()
+	p = k.start(o)
+	u.push(c.name, "second")
+	c.hear(t, p.addrs[0], "second")
+	rec := <-p.records
+	p.ask("stats")
+	if rec.Cause != CauseAnswered || rec.Up.Datagrams != 1 || rec.Down.Datagrams != 2 {
+		t.Errorf("record: %+v", rec)
+	}
+	p.kill()
+	p = k.start(o)
+	if p.Restored != (Restored{}) {
+		t.Errorf("restored: %+v", p.Restored)
+	}
+	s := p.ask("stats").Stats
+	if total := s.Total(); total.Datagrams.Resting != 1 || total.Datagrams.Flows != 0 {
+		t.Errorf("stats: %+v", total.Datagrams)
+	}
+	u.push(c.name, "late")
+	k.expect(holdFlow, 0) // it is closed after its time
+	p.ask("close")
+}
+
+// A flow whose upstream is gone goes on to the next one after the process was killed, and is kept again.
+func TestRestoredFlowFindsUpstreamGone(t *testing.T) {
+	k := newKeptTable(t)
+	u := newGramUpstream(t, "udp4")
+	o := keptOrder{Loops: 1, Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String()}
+	p := k.start(o)
+	o.Listen = p.urls()
+	c := gramClients(t, "udp4", 1)[0]
+	c.tell(t, p.addrs[0], "text")
+	c.hear(t, p.addrs[0], "text!")
+	k.expect(holdFlow, 1)
+	p.kill()
+	u.conn.Close()
+	p = k.start(o)
+	c.tell(t, p.addrs[0], "text")
+	rec := <-p.records
+	if rec.Cause != CauseUpstreamRefused || rec.Value != rec.Peer+"'" {
+		t.Errorf("record: %+v", rec)
+	}
+	p.ask("close")
+	k.expect(holdFlow, 0)
+}
+
+// Timeouts go on: the life of a flow is counted from its true start.
+func TestLifeOfRestoredDatagramFlow(t *testing.T) {
+	k := newKeptTable(t)
+	const life = 2 * time.Second
+	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: "echo:", Timeouts: Timeouts{Life: life}}
+	p := k.start(o)
+	o.Listen = p.urls()
+	c := gramClients(t, "udp4", 1)[0]
+	c.tell(t, p.addrs[0], "text")
+	c.hear(t, p.addrs[0], "text")
+	for range 3 {
+		p.ask("stats")
+		p.kill()
+		p = k.start(o)
+	}
+	var rec keptRecord
+	select {
+	case rec = <-p.records:
+	case <-time.After(patience):
+		t.Fatal("the flow lives on")
+	}
+	if rec.Cause != CauseLife || rec.Known < life || rec.Begun < life {
+		t.Errorf("record: %+v", rec)
+	}
+}
+
+// Under load the process is killed again and again at random moments. Each datagram that arrives belongs to
+// the one who gets it, and no session is lost: the upstream sees the same ports to the end.
+func TestDatagramLoadOutlivesKills(t *testing.T) {
+	const clients, kills = 16, 12
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for _, network := range []string{"udp4", "udp6"} {
+		t.Run(network, func(t *testing.T) {
+			k := newKeptTable(t)
+			u := newSealedUpstream(t, network)
+			place := map[string]string{"udp4": "udp://0.0.0.0:0", "udp6": "udp://[::]:0"}[network]
+			o := keptOrder{Listen: []string{place}, Upstream: u.addr.String()}
+			p := k.start(o)
+			o.Listen = p.urls()
+			ip := map[string]string{"udp4": "127.0.0.1", "udp6": "::1"}[network]
+			to := Addr{Network: UDP, AddrPort: netip.AddrPortFrom(netip.MustParseAddr(ip), p.addrs[0].AddrPort.Port())}
+			all := make([]*sealedClient, clients)
+			for i := range all {
+				all[i] = &sealedClient{PacketConn: packetSocket(t, network), flow: uint32(i + 1)}
+				all[i].answered(t, to)
+			}
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			for i, c := range all {
+				wg.Go(func() { c.load(t, to, rand.New(rand.NewPCG(seed, uint64(i+1))), stop) })
+			}
+			for range kills {
+				k.expect(holdFlow, clients)
+				time.Sleep(time.Duration(rnd.IntN(30)) * time.Millisecond)
+				p.kill()
+				if p = k.start(o); p.Restored.Flows != clients || p.Restored.TotalLost() != 0 {
+					t.Errorf("restored: %+v", p.Restored)
+				}
+			}
+			close(stop)
+			wg.Wait()
+			var got, sent int64
+			for _, c := range all {
+				c.answered(t, to)
+				got, sent = got+c.got, sent+int64(c.n)
+			}
+			s := p.ask("stats").Stats
+			total := s.Total()
+			t.Logf("%d sent, %d answers; of the last process: %+v", sent, got, total.Datagrams)
+			if total.Datagrams.Flows != clients || total.Kept != clients {
+				t.Errorf("%d flows, %d kept, want %d", total.Datagrams.Flows, total.Kept, clients)
+			}
+		})
+	}
+}
+
+// sealedUpstream answers each datagram of [seal] with itself, and sees that a flow keeps its port.
+type sealedUpstream struct{ addr Addr }
+
+func newSealedUpstream(t *testing.T, network string) *sealedUpstream {
+	conn := packetSocket(t, network)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		ports := make(map[uint32]string)
+		b := make([]byte, 1<<16)
+		for {
+			n, from, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			flow, number := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
+			if err := broken(b[:n], n, flow, number); err != nil {
+				t.Error("upstream: ", err)
+			}
+			if was := ports[flow]; was != "" && was != from.String() {
+				t.Errorf("flow %d came from %s, and comes from %s", flow, was, from)
+			}
+			ports[flow] = from.String()
+			conn.WriteTo(b[:n], from)
+		}
+	})
+	t.Cleanup(func() { conn.Close(); wg.Wait() })
+	return &sealedUpstream{gramAddr(conn.LocalAddr())}
+}
+
+// sealedClient is a client whose datagrams are sealed.
+type sealedClient struct {
+	net.PacketConn
+	flow, n uint32
+	got     int64
+}
+
+// check sees that a datagram is the client's own.
+func (c *sealedClient) check(b []byte, from net.Addr, to Addr) error {
+	if len(b) < sealHead || gramAddr(from) != to {
+		return fmt.Errorf("%d bytes from %v, want them from %v", len(b), from, to)
+	}
+	n := binary.LittleEndian.Uint32(b[4:])
+	if n > c.n {
+		return fmt.Errorf("number %d of %d", n, c.n)
+	}
+	c.got++
+	return broken(b, len(b), c.flow, n)
+}
+
+// answered asks until there is an answer.
+func (c *sealedClient) answered(t *testing.T, to Addr) {
+	t.Helper()
+	b := make([]byte, 1<<16)
+	rnd := rand.New(rand.NewPCG(0, 0))
+	for deadline := time.Now().Add(patience); ; {
+		c.n++
+		c.WriteTo(seal(b[:100], c.flow, c.n, rnd), gramNet(to))
+		c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		for {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				break
+			}
+			if err := c.check(b[:n], from, to); err != nil {
+				t.Error(err)
+			}
+			if binary.LittleEndian.Uint32(b[4:]) == c.n {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("client %d has no answer", c.flow)
+			return
+		}
+	}
+}
+
+// load sends bursts and hears what comes, until stop.
+func (c *sealedClient) load(t *testing.T, to Addr, rnd *rand.Rand, stop chan struct{}) {
+	b := make([]byte, 1<<16)
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		for range 1 + rnd.IntN(8) {
+			c.n++
+			c.WriteTo(seal(b[:sealHead+8*rnd.IntN(120)], c.flow, c.n, rnd), gramNet(to))
+		}
+		c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		for {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				break
+			}
+			if err := c.check(b[:n], from, to); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// restore has a flow of an earlier process go on, or ends it.
+func (d *datagrams) restore(x *earlierFlow, t *restorer) {
+	r := x.record
+	f := d.slab.takeAt(x.ref)
+	if f == nil {
+		d.keep.abandon(x)
+		t.result.Lost[LossInconsistent]++
+		return
+	}
+	d.share.flows.Add(1)
+	f.init(d, x.ref, d.loop.now)
+	f.fd, f.first, f.width = -1, -1, 1
+	if len(x.fds) > 0 {
+		f.fd = int32(x.fds[0])
+	}
+	f.kept, f.suspect = true, r.Crashes() > 0
+	d.loop.stats.Kept++
+	loss := d.restoreFlow(f, x, t)
+	switch {
+	case loss != losses:
+		t.result.Lost[loss]++
+		d.endLost(f, r, CauseCrashed, loss != LossHook && loss != LossListener)
+	case r.State() == recordFinal:
+		t.result.Ended++
+		d.endLost(f, r, Cause(r.Cause()), true)
+	default:
+		if e := d.goOn(f); e != 0 {
+			t.result.Lost[LossResources]++
+			d.end(f, CauseCrashed, e)
+			return
+		}
+		t.result.Flows++
+		d.loop.stats.Restored++
+	}
+}
+
+// restoreFlow restores all that a record knows, and has the port know the flow.
+func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Loss {
+	r, flags := x.record, x.record.Flags()
+	if flags&recordDamaged != 0 {
+		return LossInconsistent
+	}
+	m, err := d.readRecord(&f.Flow, r)
+	if err != nil || f.to == nil {
+		return LossInconsistent
+	}
+	p := d.portOf(m.name, r)
+	if p == nil {
+		return LossListener
+	}
+	f.port = p
+	if !d.restoreFields(f, r, m.peer) {
+		f.port = nil
+		return LossInconsistent
+	}
+	f.inherit(f.port.listener)
+	if m.own != nil {
+		f.timeouts = d.shareTimeouts(m.own)
+	}
+	if m.rate > 0 {
+		p := d.limit(&f.Flow)
+		p.rate = m.rate
+		p.start(d.loop.now, 0)
+	}
+	if decode := f.cfg.Hooks.Decode; decode != nil && decode(&f.Flow, &m.decoder) != nil {
+		return LossHook
+	}
+	switch builtin := flags&(recordEcho|recordDiscard) != 0; {
+	case !builtin && flags&recordHeld == 0:
+		return LossUnsettled
+	case !builtin && f.fd < 0:
+		return LossDescriptors
+	case r.Crashes() >= crashesMost:
+		return LossRepeated
+	case f.to.Network.BuiltIn() != builtin:
+		return LossInconsistent
+	}
+	return losses
+}
+
+// portOf returns the port that a flow came by, or nil. A client's datagrams go on coming by the same
+// socket; another one of the listener is as good for replies only.
+func (d *datagrams) portOf(name string, r ledger.Record) (p *datagramPort) {
+	socket := r.Gram().Socket()
+	for _, q := range d.ports {
+		if q.name != name {
+			continue
+		}
+		if socket > 0 && q.listenSocket.key != (holdKey{}) && numberOf(q.listenSocket.key) == uint64(socket-1) {
+			return q
+		}
+		if p == nil {
+			p = q
+		}
+	}
+	return p
+}
+
+// restoreFields restores what settle and note have written, and has the port know the flow. It reports
+// false if that is not possible: then the port does not know it.
+func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, peer Addr) bool {
+	p, g := f.port, r.Gram()
+	if p.family == sys.Unix {
+		f.path = unixName(peer.Path)
+	} else {
+		client := g.Client()
+		f.nameLen = uint8(sys.PutAddrPort(f.name[:], p.family, noted(client), client.Zone))
+		if f.nameLen == 0 || !returnable(f.name[:f.nameLen]) {
+			return false
+		}
+		f.v6 = noted(client).Addr().Is6()
+	}
+	local := g.Local()
+	if f.localAddr, f.zone = noted(local).Addr(), local.Zone; p.wild != f.localAddr.IsValid() {
+		return false
+	}
+	for i := range f.moved {
+		m := g.Moved(i)
+		f.moved[i] = moved{read: m.Read(), written: m.Written(), datagrams: m.Datagrams(), dropped: m.Dropped()}
+	}
+	f.requests, f.answers = int64(g.Requests()), int64(g.Answers())
+	flags := r.Flags()
+	f.answered = flags&recordAnswered != 0
+	f.echo = flags&recordEcho != 0
+	if d.find(p, f.clientName(), f.localAddr) != nil {
+		return false // two records of one client
+	}
+	p.put(f)
+	d.ageList(f).add(f)
+	return true
+}
+
+// goOn has a restored flow carry datagrams again.
+func (d *datagrams) goOn(f *datagramFlow) sys.Errno {
+	if !f.builtin() {
+		// What the kernel dropped before is not counted again.
+		f.drops, _ = sys.Drops(uintptr(f.fd))
+		if e := d.loop.watch(int(f.fd), f.events(), f.ref().token(sideUpstream)); e != 0 {
+			return e
+		}
+		ip := f.to.AddrPort.Addr()
+		d.setRuns(f, up, f.upstreamFamily(), ip.Is6() && !ip.Is4In6())
+	}
+	d.setRuns(f, down, f.port.family, f.v6)
+	d.rearm(f)
+	if f.full() {
+		d.finished = append(d.finished, f.ref())
+	}
+	return 0
+}
+
+// endLost ends a flow that cannot go on, or that was about to end. known says whether hooks know it,
+// and get its record.
+func (d *datagrams) endLost(f *datagramFlow, r ledger.Record, c Cause, known bool) {
+	var err error
+	if e := r.Errno(); e != 0 {
+		err = sys.Errno(e)
+	}
+	if r.Flags()&recordDamaged != 0 {
+		d.keep.ledger.Begin(f.slot) // forgets the blocks that are not its own
+	}
+	if f.port != nil {
+		if !known {
+			f.cfg = new(ListenConfig)
+		}
+		d.end(f, c, err)
+		return
+	}
+	if f.fd >= 0 {
+		d.shared.kernel.Close(int(f.fd))
+	}
+	d.dropKept(d.unkeep(f))
+	d.slab.put(f.slot)
+	d.loop.stats.Ended[c]++
+	d.share.flows.Add(-1)
+	d.loop.flowEnded()
+}
+
+// restoreRests has the sockets of flows that had ended rest again, so that nobody else gets their
+// ports. It is called when all flows are restored: what is left has no record.
+func (d *datagrams) restoreRests() {
+	for key, fds := range d.keep.earlier {
+		if len(fds) != 1 {
+			continue
+		}
+		family, kind, _, e := sys.SocketKind(fds[0])
+		if e == 0 && kind == sys.SockDgram && family != sys.Unix {
+			delete(d.keep.earlier, key)
+			d.rest(fds[0], key)
+		}
+	}
+}

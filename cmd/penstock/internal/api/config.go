@@ -39,6 +39,8 @@ type Diff struct {
 	Changes []Change `json:"changes"`
 	Flows   int64    `json:"flows"`   // open flows that end or drain
 	Restart bool     `json:"restart"` // some changes need a restart, and were not applied
+	// NewWorker tells that another worker takes over to apply some changes. Open flows continue.
+	NewWorker bool `json:"new_worker,omitempty"`
 }
 
 // Change is one difference.
@@ -49,4 +51,6 @@ type Change struct {
 	Fields  []string `json:"fields,omitempty"`
 	Flows   int64    `json:"flows"` // open flows that end or drain
 	Restart bool     `json:"restart,omitempty"`
+	// NewWorker tells that another worker applies the change.
+	NewWorker bool `json:"new_worker,omitempty"`
 }

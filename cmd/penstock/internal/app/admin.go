@@ -19,6 +19,9 @@ func (d *daemon) serveAdmin() error {
 		return nil
 	}
 	l := d.keeping.adminListener()
+	if l == nil && d.keeping != nil {
+		return nil // logged
+	}
 	if l == nil {
 		var err error
 		if l, err = admin.Listen(cfg.Listen, cfg.Mode); err != nil {

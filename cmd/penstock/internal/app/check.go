@@ -120,6 +120,9 @@ func printDiff(w io.Writer, d *api.Diff) {
 		if c.Restart {
 			fmt.Fprint(w, ": only after a restart")
 		}
+		if c.NewWorker {
+			fmt.Fprint(w, ": by a new worker, while flows continue")
+		}
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "%s in all will end\n", counted(int(d.Flows), "open flow"))

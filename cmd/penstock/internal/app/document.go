@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -30,20 +31,32 @@ const (
 var errNoDocument = errors.New("the document has never been written")
 
 // read returns the newest text.
-func (d *document) read() (text []byte, err error) {
+func (d *document) read() ([]byte, error) {
+	texts, err := d.readBoth()
+	if len(texts) == 0 {
+		return nil, err
+	}
+	return texts[0], nil
+}
+
+// readBoth returns the texts that can be read, the newest first. If there are none, the error says why.
+func (d *document) readBoth() (texts [][]byte, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err = errNoDocument
 	for i := range uint64(2) {
-		number, t, failed := d.readCopy(i)
+		number, text, failed := d.readCopy(i)
 		switch {
-		case failed == nil && number >= d.number:
-			d.number, text, err = number, t, nil
-		case failed != nil && text == nil && !errors.Is(failed, errNoDocument):
+		case failed == nil && number > d.number:
+			d.number = number
+			texts = append([][]byte{text}, texts...)
+		case failed == nil:
+			texts = append(texts, text)
+		case !errors.Is(failed, errNoDocument):
 			err = failed
 		}
 	}
-	return text, err
+	return texts, err
 }
 
 func (d *document) readCopy(i uint64) (number uint64, text []byte, err error) {
@@ -72,8 +85,11 @@ func (d *document) readCopy(i uint64) (number uint64, text []byte, err error) {
 	return number, text, nil
 }
 
-// write makes text the newest one.
+// write makes text the newest one. If it is that already, the older one stays.
 func (d *document) write(text []byte) error {
+	if was, err := d.read(); err == nil && bytes.Equal(was, text) {
+		return nil
+	}
 	if len(text) > maxDocument {
 		return fmt.Errorf("a document of %d bytes; allowed: up to %d", len(text), maxDocument)
 	}

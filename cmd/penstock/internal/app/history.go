@@ -70,13 +70,8 @@ func (k *keeping) status(stats *relay.Stats, healthyAfter time.Duration) *api.Ke
 	}
 	total := stats.Total()
 	s := &api.Keeper{
-		PID: k.start.Keeper, Up: true, Since: k.past.Since, Worker: os.Getpid(), WorkerSince: k.began, Healthy: true,
+		PID: k.start.Keeper, Up: k.up(), Since: k.past.Since, Worker: os.Getpid(), WorkerSince: k.began, Healthy: true,
 		Flows: total.Kept, Errors: total.KeepErrors, Held: int64(k.Stats().Items), Total: k.past.Total, Pause: k.past.Pause, Last: k.past.Last,
-	}
-	select {
-	case <-k.Lost():
-		s.Up = false
-	default:
 	}
 	if last := k.past.Last; last != nil && last.Reason == "upgrade" {
 		s.Healthy = time.Since(last.Time) >= healthyAfter
@@ -85,4 +80,17 @@ func (k *keeping) status(stats *relay.Stats, healthyAfter time.Duration) *api.Ke
 		s.Starts = append(s.Starts, api.StartCount{Reason: reason, Count: k.past.Starts[reason]})
 	}
 	return s
+}
+
+// up reports whether there is a keeper.
+func (k *keeping) up() bool {
+	if k == nil {
+		return false
+	}
+	select {
+	case <-k.Lost():
+		return false
+	default:
+		return true
+	}
 }

@@ -30,8 +30,8 @@ type keeping struct {
 	version string // of this program
 
 	config *document // the last configuration that was applied
-	// lastConfig is that of the worker before, from the beginning.
-	lastConfig    []byte
+	// lastConfigs are those of the workers before, the latest first. They are there from the beginning.
+	lastConfigs   [][]byte
 	lastConfigErr error
 	engine        []relay.Held
 	others        map[string]keeper.Item // by label: what is held for other parts of the daemon
@@ -67,13 +67,13 @@ func connectKeeper() (*keeping, error) {
 	if os.Getenv("LISTEN_FDS") != "" { // the sockets of the service manager, which the keeper passes on
 		os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	}
-	k.lastConfig, k.lastConfigErr = previewDocument(k.Held(), labelConfig)
+	k.lastConfigs, k.lastConfigErr = previewDocument(k.Held(), labelConfig)
 	return k, nil
 }
 
 // previewDocument reads a document of the worker before, which may still run. The descriptor belongs to
 // the connection.
-func previewDocument(items []keeper.Item, label string) ([]byte, error) {
+func previewDocument(items []keeper.Item, label string) ([][]byte, error) {
 	for _, item := range items {
 		if item.Label == label && len(item.FDs) > 0 {
 			f, err := os.Open("/proc/self/fd/" + strconv.Itoa(item.FDs[0]))
@@ -82,7 +82,7 @@ func previewDocument(items []keeper.Item, label string) ([]byte, error) {
 			}
 			d := &document{file: f}
 			defer d.close()
-			return d.read()
+			return d.readBoth()
 		}
 	}
 	return nil, errNoDocument
@@ -180,13 +180,23 @@ type savedConfig struct {
 	ReadToken string `json:"read_token,omitempty"`
 }
 
-// savedConfig returns the last configuration that a worker before this one has applied.
-func (k *keeping) savedConfig() (*spec.Config, error) {
-	if k.lastConfigErr != nil {
-		return nil, k.lastConfigErr
+// savedConfig returns the last configuration that a worker before this one has applied, or if this version
+// cannot read that, the one before.
+func (k *keeping) savedConfig() (cfg *spec.Config, err error) {
+	err = k.lastConfigErr
+	for _, text := range k.lastConfigs {
+		if cfg, failed := parseSavedConfig(text); failed == nil {
+			return cfg, nil
+		} else if err == nil || errors.Is(err, errNoDocument) {
+			err = failed
+		}
 	}
+	return nil, err
+}
+
+func parseSavedConfig(text []byte) (*spec.Config, error) {
 	var s savedConfig
-	if err := json.Unmarshal(k.lastConfig, &s); err != nil {
+	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, err
 	}
 	cfg, err := config.Parse(s.Source, s.Text, rules...)
@@ -255,7 +265,7 @@ const labelAdmin = "admin "
 // the keeper holds from then on.
 func (k *keeping) listenAdmin(cfg *spec.Admin) (err error) {
 	label := labelAdmin + cfg.Listen.String()
-	if cfg.Listen.Kind == 0 || len(label) > keeper.MaxLabel {
+	if cfg.Listen.Kind == 0 {
 		return nil
 	}
 	if item, ok := k.others[label]; ok {

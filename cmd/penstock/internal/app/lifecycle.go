@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,10 +35,8 @@ func (c *runCmd) run(stderr *os.File) int {
 	source := &config.Source{Paths: c.Config}
 	cfg, warnings, err := source.Load(rules...)
 	l := &lifecycle{source: source, warnings: warnings, keeping: k}
-	if err != nil && k.goesOn() {
-		if saved, failed := k.savedConfig(); failed == nil {
-			l.failedLoad, cfg, err = err, saved, nil
-		}
+	if k.unplanned() || err != nil && k.goesOn() {
+		cfg, err = l.resume(cfg, err)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
@@ -53,6 +52,24 @@ func (c *relayCmd) run(stderr *os.File) int {
 		return exitFailed
 	}
 	return (&lifecycle{keeping: k}).run(c.config(), stderr)
+}
+
+// resume returns the configuration of a worker that comes after one that died: that of the worker before.
+// The source may have changed since, and nobody has asked for a reload. loaded and failed are the result
+// of reading it; it is used only if nothing else is left.
+func (l *lifecycle) resume(loaded *spec.Config, failed error) (*spec.Config, error) {
+	saved, err := l.keeping.savedConfig()
+	switch {
+	case err != nil:
+		return loaded, failed
+	case failed != nil:
+		l.stale = failed
+	case !bytes.Equal(saved.Text, loaded.Text):
+		l.stale = fmt.Errorf("%s has changed since; penstock reload applies it", loaded.Source)
+	default:
+		return loaded, nil
+	}
+	return saved, nil
 }
 
 // connect returns the connection to the keeper; nil if there is none. It reports whether all is well.
@@ -79,10 +96,10 @@ func configMessage(err error) string {
 // \t                       ├──deadline──▶ closed (3)
 // \t                       └──signal──▶ closed (4)
 type lifecycle struct {
-	source     *config.Source // of penstock run; nil: penstock relay
-	warnings   config.Warnings
-	failedLoad error    // the source could not be read, and the configuration is the last good one
-	keeping    *keeping // nil: there is no keeper
+	source   *config.Source // of penstock run; nil: penstock relay
+	warnings config.Warnings
+	stale    error    // why the configuration is that of the worker before, and not the source's; nil: it is the source's
+	keeping  *keeping // nil: there is no keeper
 
 	level slog.LevelVar
 	log   *slog.Logger
@@ -114,9 +131,9 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		l.log.Debug("descriptor limit", "limit", n)
 	}
 	warn(l.log, l.warnings)
-	if l.failedLoad != nil {
-		for _, line := range strings.Split(configMessage(l.failedLoad), "\n") {
-			l.log.Error("invalid configuration; the last good one is used", "error", line)
+	if l.stale != nil {
+		for _, line := range strings.Split(configMessage(l.stale), "\n") {
+			l.log.Error("the configuration is that of the worker before", "error", line)
 		}
 	}
 	var err error

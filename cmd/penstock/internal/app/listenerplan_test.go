@@ -129,10 +129,10 @@ func TestKeysNeedingRestart(t *testing.T) {
 		}
 		return c
 	}
-	old := parse("engine: {loops: 1}\nlog: {format: text, level: info}")
-	next := parse("engine: {loops: 2}\nlog: {format: json, level: debug}\nadmin: {listen: 'unix:///x'}")
-	got := keysNeedingRestart(config.Compare(old, next))
-	want := map[string]bool{"engine.loops": true, "log.format": true, "admin.listen": true}
+	old := parse("engine: {loops: 1}\nlog: {format: text, level: info}\nkeeper: none")
+	next := parse("engine: {loops: 2}\nlog: {format: json, level: debug}\nadmin: {listen: 'unix:///x'}\nkeeper: {}")
+	got := (&daemon{}).later(config.Compare(old, next), old, next).service
+	want := map[string]bool{"engine.loops": true, "log.format": true, "admin.listen": true, "keeper": true}
 	for _, k := range got {
 		if !want[k] {
 			t.Errorf("%s needs no restart", k)
@@ -143,7 +143,7 @@ func TestKeysNeedingRestart(t *testing.T) {
 		t.Errorf("%v need one, and it was not told: %v", want, got)
 	}
 	kept := keepUntilRestart(old, next)
-	if got := keysNeedingRestart(config.Compare(old, kept)); len(got) > 0 {
+	if got := (&daemon{}).later(config.Compare(old, kept), old, kept).service; len(got) > 0 {
 		t.Errorf("%v are said to have changed", got)
 	}
 	if kept.Log.Level != "debug" || next.Engine.Loops != 2 {

@@ -68,8 +68,15 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.reloads.failed = nil
 	d.level.Set(levelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
-	if told.Restart {
-		d.log.Warn("some changes take effect only after a restart", "keys", strings.Join(keysNeedingRestart(diff), ", "))
+	later := d.later(diff, old.Config, cfg)
+	if len(later.service) > 0 {
+		d.log.Warn("some changes take effect only after a restart", "keys", strings.Join(later.service, ", "))
+	}
+	if len(later.worker) > 0 {
+		d.log.Info("another worker takes over, because a running one cannot change these", "keys", strings.Join(later.worker, ", "))
+		if err := d.keeping.Restart(); err != nil {
+			d.log.Error("no other worker", "error", err)
+		}
 	}
 	d.eventBy(by, slog.LevelInfo, "reload", cfg.Source, "configuration loaded")
 	told.Applied = true
@@ -119,18 +126,44 @@ func (d *daemon) Diff(_ context.Context, text []byte) (api.Diff, error) {
 	return d.describeDiff(config.Compare(old.Config, cfg), cfg), nil
 }
 
-// keysNeedingRestart returns the changed keys that a reload does not apply: the engine's, the
-// admin listener's, and the format of the log.
-func keysNeedingRestart(d config.Diff) (keys []string) {
-	for _, c := range d.Restart {
-		keys = append(keys, c.Key)
+// laterKeys are changed keys that a reload does not apply.
+type laterKeys struct {
+	worker  []string // another worker of the same keeper does
+	service []string // the next start of the service does
+}
+
+// later returns the changed keys that a reload does not apply: the engine's, the admin listener's, the
+// format of the log, and the keeper's.
+func (d *daemon) later(diff config.Diff, old, next *spec.Config) (l laterKeys) {
+	worker := &l.service
+	if d.keeping.up() {
+		worker = &l.worker
 	}
-	for _, c := range d.Settings {
-		if strings.HasPrefix(c.Key, "admin") || c.Key == "log.format" {
-			keys = append(keys, c.Key)
+	for _, c := range diff.Restart {
+		*worker = append(*worker, c.Key)
+	}
+	for _, c := range diff.Settings {
+		switch {
+		case strings.HasPrefix(c.Key, "admin"), c.Key == "log.format":
+			*worker = append(*worker, c.Key)
+		case c.Key == "keeper" && onlyKeepAfter(old.Keeper, next.Keeper):
+			*worker = append(*worker, c.Key)
+		case c.Key == "keeper":
+			l.service = append(l.service, c.Key)
 		}
 	}
-	return keys
+	return l
+}
+
+// onlyKeepAfter reports whether two configurations of the keeper differ in nothing but keep-after, which is
+// the worker's.
+func onlyKeepAfter(a, b *spec.Keeper) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	same := *a
+	same.KeepAfter = b.KeepAfter
+	return same == *b
 }
 
 // keepUntilRestart returns next with the settings that a reload does not apply taken from old, so
@@ -138,7 +171,7 @@ func keysNeedingRestart(d config.Diff) (keys []string) {
 // that.
 func keepUntilRestart(old, next *spec.Config) *spec.Config {
 	kept := *next
-	kept.Engine, kept.Admin, kept.Log.Format = old.Engine, old.Admin, old.Log.Format
+	kept.Engine, kept.Admin, kept.Log.Format, kept.Keeper = old.Engine, old.Admin, old.Log.Format, old.Keeper
 	return &kept
 }
 
@@ -163,15 +196,18 @@ func badConfig(err error) *api.Problem {
 // after a drain. A flow whose route keeps such flows continues.
 func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	old := d.active.Load()
-	later := keysNeedingRestart(diff)
-	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later) > 0}
+	later := d.later(diff, old.Config, cfg)
+	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later.service) > 0, NewWorker: len(later.worker) > 0}
 	type key struct{ kind, name string }
 	place := map[key]int{}
-	add := func(kind, name, what string, changes []config.Change, restart bool) {
+	add := func(kind, name, what string, changes []config.Change) {
 		if what == "" {
 			return
 		}
-		c := api.Change{Kind: kind, Name: name, What: changeNames[what], Restart: restart}
+		c := api.Change{Kind: kind, Name: name, What: changeNames[what]}
+		if kind == "setting" {
+			c.Restart, c.NewWorker = slices.Contains(later.service, name), slices.Contains(later.worker, name)
+		}
 		for _, f := range changes {
 			c.Fields = append(c.Fields, f.Key)
 		}
@@ -179,21 +215,21 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 		out.Changes = append(out.Changes, c)
 	}
 	for _, c := range diff.Restart {
-		add("setting", c.Key, config.Changed, []config.Change{c}, true)
+		add("setting", c.Key, config.Changed, []config.Change{c})
 	}
 	for _, c := range diff.Settings {
-		add("setting", c.Key, config.Changed, []config.Change{c}, slices.Contains(later, c.Key))
+		add("setting", c.Key, config.Changed, []config.Change{c})
 	}
 	for _, l := range diff.Listeners {
-		add("listener", l.Name, l.What, l.Changes, false)
+		add("listener", l.Name, l.What, l.Changes)
 		for _, r := range l.Routes {
-			add("route", l.Name+"/"+r.Name, r.What, r.Changes, false)
+			add("route", l.Name+"/"+r.Name, r.What, r.Changes)
 		}
 	}
 	for _, g := range diff.Groups {
-		add("group", g.Name, g.What, g.Changes, false)
+		add("group", g.Name, g.What, g.Changes)
 		for _, m := range g.Members {
-			add("member", g.Name+"/"+m.Name, m.What, m.Changes, false)
+			add("member", g.Name+"/"+m.Name, m.What, m.Changes)
 		}
 	}
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {

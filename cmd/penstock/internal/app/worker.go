@@ -35,6 +35,11 @@ func (k *keeping) goesOn() bool {
 	return k != nil && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback || k.start.Reason == keeper.Restart)
 }
 
+// unplanned reports whether the worker before has died.
+func (k *keeping) unplanned() bool {
+	return k != nil && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback)
+}
+
 // giveUp is called when this worker cannot start. The first one then ends the keeper too, so that the
 // operator, or the service manager, gets the exit code.
 func (k *keeping) giveUp() {
@@ -83,8 +88,10 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 	if damaged != nil {
 		log.Error("counters begin at 0, because those of the worker before are damaged", "error", damaged)
 	}
-	if err := k.listenAdmin(&cfg.Admin); err != nil {
+	if err := k.listenAdmin(&cfg.Admin); err != nil && k.first() {
 		return err
+	} else if err != nil { // flows are more important
+		log.Error("no admin listener", "error", err)
 	}
 	k.dropOthers()
 	return nil

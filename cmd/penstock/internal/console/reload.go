@@ -44,12 +44,18 @@ func printDiff(o out, d api.Diff) {
 		if c.Restart {
 			fields += " (needs a restart)"
 		}
+		if c.NewWorker {
+			fields += " (by a new worker)"
+		}
 		t.add(c.Kind, c.Name, c.What, count(c.Flows), dash(strings.TrimSpace(fields)))
 	}
 	t.print(o)
 	fmt.Fprintf(o, "\n%s, %s; running configuration %.12s\n", plural(int64(len(d.Changes)), "change"), plural(d.Flows, "flow")+" end or drain", d.Hash)
 	if d.Restart {
 		fmt.Fprintln(o, "changes that need a restart were not applied")
+	}
+	if d.NewWorker && d.Applied {
+		fmt.Fprintln(o, "a new worker takes over now; open flows continue")
 	}
 }
 

@@ -37,6 +37,7 @@ type keptOrder struct {
 	Timeouts  Timeouts
 	Socket    SocketOptions
 	Bandwidth int64
+	NoPipes   bool
 	Sniff     int // bytes that are sniffed
 	Preface   int // bytes that are sent to the upstream first
 	Items     int // that the child is given
@@ -375,7 +376,11 @@ func serveKept(text string, say func(keptAnswer)) error {
 		key := holdKey{binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint64(b[9:])}
 		keep.Held = append(keep.Held, Held{Key: key, Label: string(b[17:n]), FDs: fds})
 	}
-	e, err := New(Config{Loops: o.Loops, Keep: keep})
+	pipes := 0
+	if o.NoPipes {
+		pipes = -1
+	}
+	e, err := New(Config{Loops: o.Loops, MaxPipes: pipes, Keep: keep})
 	if err != nil {
 		return err
 	}

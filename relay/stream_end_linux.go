@@ -56,6 +56,8 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 		s.env.Kernel.Close(int(fd))
 	}
 	if f.kept {
+		// Before its record is handed out: a process that dies in between does so without one. The other
+		// order would give two, and let a hook that panics do so again and again.
 		s.keep.end(f.ref())
 	}
 	s.loop.stats.Ended[c]++

@@ -104,12 +104,14 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
 	}
 	builtin := flags&(recordEcho|recordDiscard) != 0 || r.State() == recordEarly
 	switch {
+	case r.State() == recordFinal && r.Crashes() < crashesMost:
+		return losses
 	case x.fds == nil && flags&recordHeld == 0:
 		return LossUnsettled
-	case x.fds == nil, !builtin && len(x.fds) < 2:
-		return LossDescriptors
 	case r.Crashes() >= crashesMost:
 		return LossRepeated
+	case x.fds == nil, !builtin && len(x.fds) < 2:
+		return LossDescriptors
 	}
 	f.echo = flags&recordEcho != 0
 	f.half[up].Sink = flags&recordDiscard != 0

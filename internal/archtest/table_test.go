@@ -114,6 +114,7 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/dist"},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/counts":      shared,
 		"cmd/penstock/internal/spec":        shared,
 		"cmd/penstock/internal/api":         shared,
 		"cmd/penstock/internal/config":      assembled,
@@ -128,7 +129,6 @@ var table = []rule{
 		"cmd/penstock/internal/admin":       assembled,
 		"cmd/penstock/internal/dashboard":   assembled,
 		"cmd/penstock/internal/systemd":     "notifications to the service manager, and its sockets",
-		"cmd/penstock/internal/counts":      "the memory of the counters, which the keeper holds",
 		"cmd/penstock/internal/earlykeeper": "the settings of the keeper, which app gives to it",
 		"clienthello":                       public,
 		"relay":                             public,

@@ -44,7 +44,9 @@ func (e *Events) After(id uint64) api.Events {
 	}
 	for id < e.last {
 		id++
-		out.Events = append(out.Events, e.ring[id%keptEvents])
+		if v := &e.ring[id%keptEvents]; v.ID == id { // it may not have been restored
+			out.Events = append(out.Events, *v)
+		}
 	}
 	return out
 }
@@ -57,4 +59,21 @@ func (e *Events) Last() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.last
+}
+
+// Latest returns the latest events, n at most, oldest first.
+func (e *Events) Latest(n int) []api.Event {
+	return e.After(e.Last() - min(e.Last(), uint64(n))).Events
+}
+
+// Restore adds events of the process before, whose IDs ascend. It is called before Add.
+func (e *Events) Restore(list []api.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, v := range list {
+		if v.ID > e.last && v.ID < 1<<62 {
+			e.last = v.ID
+			e.ring[e.last%keptEvents] = v
+		}
+	}
 }

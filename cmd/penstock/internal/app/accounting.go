@@ -13,6 +13,7 @@ import (
 // configuration may replace the logs.
 type accounting struct {
 	counters   *account.Counters
+	values     *values
 	log        *slog.Logger
 	logDropped func() int64 // returns the number of log lines dropped
 	access     atomic.Pointer[account.Log]
@@ -25,8 +26,8 @@ type accounting struct {
 	closedDrops  [2]int64 // lines dropped by logs that are closed: flowLog, access
 }
 
-func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters) *accounting {
-	return &accounting{counters: counters, log: log, logDropped: logDropped, loggedFlows: account.LogNone}
+func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *values) *accounting {
+	return &accounting{counters: counters, values: v, log: log, logDropped: logDropped, loggedFlows: account.LogNone}
 }
 
 // configure opens the logs that a configuration asks for. On an error nothing changes.
@@ -74,11 +75,13 @@ func (b *accounting) reopen() {
 }
 
 // dropped returns the number of lines of the daemon's log and of the access log that were
-// dropped since the start, because the queue was full or because writing failed.
+// dropped since the start of the service, because the queue was full or because writing failed.
 func (b *accounting) dropped() (journal, access int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.logDropped() + b.closedDrops[0] + b.flowLog.Load().Stats().Dropped(), b.closedDrops[1] + b.access.Load().Stats().Dropped()
+	journal = b.logDropped() + b.closedDrops[0] + b.flowLog.Load().Stats().Dropped()
+	access = b.closedDrops[1] + b.access.Load().Stats().Dropped()
+	return b.values.goOn("log.dropped", journal), b.values.goOn("access-log.dropped", access)
 }
 
 // close writes what is queued. No flow is open any more.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/keeper"
 )
 
@@ -13,7 +14,9 @@ import (
 const labelCounters = "counters"
 
 // counterLayouts are the tables of the counters' memory.
-func counterLayouts() []counts.Layout { return []counts.Layout{account.Layout()} }
+func counterLayouts() []counts.Layout {
+	return append([]counts.Layout{account.Layout(), valuesLayout}, upstream.Layouts()...)
+}
 
 // openCounters returns the memory in which the worker before counted. If there is none, if it is damaged,
 // or if another version has arranged it differently, there is new memory, with the same counts as far

@@ -39,6 +39,7 @@ type daemon struct {
 	inherited  *systemd.Sockets
 	manager    *systemd.Manager
 	keeping    *keeping // nil: there is no keeper
+	kept       *kept
 	events     *admin.Events
 	server     *admin.Server // nil: there is no admin listener
 	active     atomic.Pointer[activeConfig]
@@ -87,11 +88,19 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		d.inherited.Close()
 		return nil, err
 	}
-	d.accounting = newAccounting(log, logDropped, k.counters())
+	if d.kept = k.takeKept(); !d.kept.before.Started.IsZero() {
+		d.started = d.kept.before.Started
+	}
+	d.events.Restore(d.kept.before.Events)
+	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
-	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: func(*upstream.Member) { d.endRemovedFlows() }})
+	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: func(*upstream.Member) { d.endRemovedFlows() },
+		Counts: d.kept.counts, Saved: &d.kept.before.Members})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
+	if d.kept.file != nil {
+		d.background.Go(d.saveChanges)
+	}
 	return d, nil
 }
 
@@ -142,6 +151,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		cfg = keepUntilRestart(old.Config, cfg)
 	}
 	next := &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), plans: map[string]*listenerPlan{}, ownListeners: own}
+	d.kept.restoreTotal(next.total)
 	// Removed groups serve until no listener leads to them.
 	leaving := removedGroups(old.Config, cfg)
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
@@ -158,7 +168,9 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		if was := old.plans[l.Name]; gate == nil && was != nil {
 			gate = was.gate
 		}
-		s := newListenerPlan(l, admit.NewController(next.total, l, gate), d.set, d.accounting.counters)
+		gate = admit.NewController(next.total, l, gate)
+		d.kept.restoreLimits(l.Name, gate)
+		s := newListenerPlan(l, gate, d.set, d.accounting.counters)
 		next.plans[l.Name] = s
 		for _, b := range keys {
 			p := bound[b]

@@ -36,6 +36,7 @@ type keeping struct {
 	engine        []relay.Held
 	others        map[string]keeper.Item // by label: what is held for other parts of the daemon
 	counts        *counts.Memory         // of the counters
+	kept          *kept                  // what is counted and known
 
 	admin net.Listener // its path stays unless the worker exits for good
 

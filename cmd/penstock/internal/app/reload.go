@@ -31,6 +31,12 @@ type reloads struct {
 	failed *api.FailedReload // the last one, if it failed
 }
 
+// The names of the counts of reloads, which go on in the next worker.
+const (
+	reloadsGood = "reloads.good"
+	reloadsBad  = "reloads.bad"
+)
+
 // Reload reads the configuration again and makes it the running one. If it is invalid nothing
 // changes, and the error and the log say why.
 func (d *daemon) Reload(ctx context.Context) (api.Diff, error) {
@@ -56,6 +62,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	defer d.reloads.mu.Unlock()
 	if err != nil {
 		d.reloads.bad++
+		d.kept.values.goOn(reloadsBad, d.reloads.bad)
 		problem := badConfig(err)
 		d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
 		for _, e := range strings.Split(configMessage(err), "\n") {
@@ -65,6 +72,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		return api.Diff{}, problem
 	}
 	d.reloads.good++
+	d.kept.values.goOn(reloadsGood, d.reloads.good)
 	d.reloads.failed = nil
 	d.level.Set(levelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)

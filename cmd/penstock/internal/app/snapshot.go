@@ -23,7 +23,7 @@ var _ admin.Source = (*daemon)(nil)
 
 // Status returns the state of the daemon.
 func (d *snapshot) Status() api.Status {
-	f, stats := d.active.Load(), d.engine.Stats()
+	f, stats := d.active.Load(), d.kept.values.engine(d.engine.Stats())
 	s := api.Status{Version: version(), PID: os.Getpid(), Started: d.started, Config: d.configStatus(f)}
 	s.State, s.Hash = d.Draining().State, s.Config.Hash
 	points := d.points()
@@ -358,11 +358,11 @@ func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 func (d *snapshot) Counters() admin.Counters {
 	flowLog, access := d.accounting.dropped()
 	c := admin.Counters{
-		Points: d.points(), Engine: d.engine.Stats(),
-		Logs: []admin.LogCounters{{Name: "log", Dropped: flowLog, LeftOut: leftOut(d.log)}, {Name: "access", Dropped: access}},
+		Points: d.points(), Engine: d.kept.values.engine(d.engine.Stats()),
+		Logs: []admin.LogCounters{{Name: "log", Dropped: flowLog, LeftOut: d.kept.values.goOn("log.left-out", leftOut(d.log))}, {Name: "access", Dropped: access}},
 	}
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
-	c.Reloads, c.FailedReloads = d.reloads.good, d.reloads.bad
+	c.Reloads, c.FailedReloads = d.kept.values.goOn(reloadsGood, d.reloads.good), d.kept.values.goOn(reloadsBad, d.reloads.bad)
 	return c
 }

@@ -88,6 +88,7 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 	if damaged != nil {
 		log.Error("counters begin at 0, because those of the worker before are damaged", "error", damaged)
 	}
+	k.kept = k.openKept(log)
 	if err := k.listenAdmin(&cfg.Admin); err != nil && k.first() {
 		return err
 	} else if err != nil { // flows are more important
@@ -233,6 +234,7 @@ func (l *lifecycle) handOver() int {
 	if err := l.d.engine.HandOver(ctx); err != nil {
 		l.log.Warn("not everything could be handed over in order", "error", err)
 	}
+	l.d.saveState(allSavedSources)
 	l.d.accounting.close()
 	if err := l.keeping.HandedOver(); err != nil {
 		l.log.Warn("hand over", "error", err)

@@ -1,0 +1,59 @@
+package app
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/counts"
+	"github.com/penstock/penstock/relay"
+)
+
+// values continue counters that begin at 0 in each process, and that are small or kept elsewhere: what
+// one worker has reported, the next one adds to what it counts. What was counted after the last report
+// of a worker that died is missing, but no report decreases.
+type values struct {
+	table *counts.Table
+
+	mu   sync.Mutex
+	rows map[string]*value
+}
+
+type value struct {
+	row    *counts.Row
+	before int64 // what the workers before have reported
+}
+
+var valuesLayout = counts.Layout{Name: "values", Words: []string{"value"}, Key: 64, Rows: 256}
+
+func newValues(t *counts.Table) *values { return &values{table: t, rows: map[string]*value{}} }
+
+// goOn returns what a counter is that stands at n in this process.
+func (v *values) goOn(name string, n int64) int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r := v.rows[name]
+	if r == nil {
+		row := v.table.Take(name)
+		r = &value{row, row.Words()[0].Load()}
+		v.rows[name] = r
+	}
+	n += r.before
+	if reported := &r.row.Words()[0]; n > reported.Load() {
+		reported.Store(n)
+	}
+	return n
+}
+
+// goOn continues the counters of the engine that are not in its own memory.
+func (v *values) engine(s relay.Stats) relay.Stats {
+	s.PipesRefused = v.goOn("pipes.refused", s.PipesRefused)
+	for i := range s.Buffers.Classes {
+		c := &s.Buffers.Classes[i]
+		name := "buffers." + strconv.Itoa(c.Size)
+		gets, made := c.Gets, c.Gets-c.Hits
+		c.Gets = uint64(v.goOn(name+".gets", int64(gets)))
+		c.Hits = c.Gets - uint64(v.goOn(name+".made", int64(made)))
+		c.Puts += c.Gets - gets // so that the difference, which is what is in use, stays
+	}
+	return s
+}

@@ -43,3 +43,14 @@ func TestCrash(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 }
+
+// A worker that only ends what it has, and holds nothing new, does not call Flush.
+func TestDropWithoutFlush(t *testing.T) {
+	r := newRig(t)
+	w := r.runningWorker()
+	before := countFDs(r.cmd.Process.Pid)
+	w.order(command{Do: "many", Key: 100, N: 10, Label: "close"})
+	r.settled("items are held", func() bool { return countFDs(r.cmd.Process.Pid) > before })
+	w.order(command{Do: "drop", Key: 100, N: 10, Label: "no flush"})
+	r.settled("the keeper has closed its duplicates", func() bool { return countFDs(r.cmd.Process.Pid) <= before })
+}

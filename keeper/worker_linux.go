@@ -35,6 +35,7 @@ type Worker struct {
 	going     bool
 	handed    bool
 	aliveDue  bool
+	dropDue   bool // the writer will be woken for drops
 	upgrade   Upgrade
 	token     uint64
 	watchers  map[uint64]func(Upgrade)
@@ -149,13 +150,17 @@ func (w *Worker) Hold(key [2]uint64, label string, fds []int) error {
 }
 
 // Drop ends the holding of an item, or takes back what was queued. The keeper closes its duplicates. Drop does not wait and never
-// fails: what cannot be sent at the next Flush is sent as soon as possible. A key that is not held
+// fails: it is sent with the next Flush, or a moment later without one. A key that is not held
 // has no effect.
 func (w *Worker) Drop(key [2]uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.isLost() && !w.handed {
 		w.out.drop(key)
+		if !w.dropDue {
+			w.dropDue = true
+			time.AfterFunc(dropAfter, w.wakeWriter)
+		}
 	}
 }
 
@@ -384,6 +389,9 @@ func (w *Worker) wakeWriter() {
 	}
 }
 
+// dropAfter is how long drops are collected: a worker that only ends flows calls no Flush.
+const dropAfter = 50 * time.Millisecond
+
 // write sends drops, and a sign of life, that did not fit before. Items stay for the next Flush: whoever holds them
 // must learn whether they are held.
 func (w *Worker) write() {
@@ -397,6 +405,7 @@ func (w *Worker) write() {
 			if w.aliveDue {
 				w.aliveDue = !w.out.send(appendHeader(nil, kindAlive, 0), nil)
 			}
+			w.dropDue = false
 			return !w.aliveDue && (!w.going || w.out.flushDrops())
 		})
 	}

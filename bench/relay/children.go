@@ -50,7 +50,11 @@ func generate(args []string) error {
 	fs.DurationVar(&cfg.Warm, "warm", 0, "load before the window")
 	fs.DurationVar(&cfg.Window, "window", 0, "length of the measurement")
 	fs.BoolVar(&cfg.Verify, "verify", false, "check every byte instead of measuring")
+	admin := fs.String("admin", "", "the admin socket of a relay with a keeper")
 	fs.Parse(args)
+	if *admin != "" {
+		cfg.Settled = func() (int64, error) { return peer.Settled(*admin) }
+	}
 	spec, err := load.Parse(*text)
 	if err != nil {
 		return err
@@ -87,11 +91,11 @@ func (b *bench) startSink(l namedLoad, verify bool) (addr string, pid int, stop 
 }
 
 // runGenerator runs the generator as a child and returns its result.
-func (b *bench) runGenerator(l namedLoad, addr string, relay, sink int, verify bool) (load.Result, error) {
+func (b *bench) runGenerator(l namedLoad, addr string, admin string, relay, sink int, verify bool) (load.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.warm+b.window+90*time.Second)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, b.self, "generate", "-load", l.text, "-addr", addr, "-relay", strconv.Itoa(relay), "-sink", strconv.Itoa(sink), "-cpus", b.place.cpus,
+	cmd := exec.CommandContext(ctx, b.self, "generate", "-load", l.text, "-addr", addr, "-admin", admin, "-relay", strconv.Itoa(relay), "-sink", strconv.Itoa(sink), "-cpus", b.place.cpus,
 		"-warm", b.warm.String(), "-window", b.window.String(), "-verify="+strconv.FormatBool(verify))
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -26,6 +26,10 @@ var (
 	busy     = figure{"relay-busy-%", func(r load.Result) float64 { return 100 * r.RelayCPU.Seconds() / r.Window.Seconds() }}
 	loadBusy = figure{"generator-busy-%", func(r load.Result) float64 { return 100 * r.LoadCPU.Seconds() / r.Window.Seconds() }}
 	rssEach  = figure{"KB/conn", func(r load.Result) float64 { return float64(r.RSSAfter-r.RSSBefore) / float64(r.Ops) }}
+	once     = figure{"KB-once/conn", func(r load.Result) float64 { return float64(r.OnceKB) / float64(r.Ops) }}
+	closing  = figure{"close-cpu-us/op", func(r load.Result) float64 { return micros(r.CloseCPU) / float64(r.Ops) }}
+	first    = figure{"first-process-cpu-us/op", func(r load.Result) float64 { return micros(r.FirstCPU) / float64(r.Ops) }}
+	settled  = figure{"settled", func(r load.Result) float64 { return float64(r.Settled) }}
 	conns    = figure{"conns", func(r load.Result) float64 { return float64(r.Conns) }}
 	others   = figure{"others-%", func(r load.Result) float64 { return 100 * r.Others.Seconds() / r.Window.Seconds() }}
 	loss     = figure{"loss-%", func(r load.Result) float64 { return 100 * float64(r.Lost) / float64(max(1, r.Sent)) }}
@@ -51,8 +55,10 @@ func figures(s load.Spec) (judged figure, shown []figure) {
 		return cpuPerOp, []figure{opRate, p50, p99, conns, rss, busy, loadBusy, others}
 	case load.Connect:
 		return cpuPerOp, []figure{opRate, p50, p99, rss, busy, loadBusy, others}
+	case load.Settle:
+		return cpuPerOp, []figure{first, closing, conns, rss, others}
 	default:
-		return rssEach, []figure{conns, rss, cpuPerOp, others}
+		return rssEach, []figure{once, conns, rss, cpuPerOp, others}
 	}
 }
 
@@ -73,6 +79,8 @@ func describe(s load.Spec) string {
 		return fmt.Sprintf("%d connections, %d bytes and their echo", s.Conns, s.Size)
 	case load.Connect:
 		return fmt.Sprintf("connect, %d bytes and their echo, close; %d at a time", s.Size, s.Conns)
+	case load.Settle:
+		return fmt.Sprintf("%d idle connections: CPU time of the relay while nothing happens but that its keeper begins to hold them, and while they end", s.Conns)
 	default:
 		return fmt.Sprintf("%d connections, each after one echo of %d bytes", s.Conns, s.Size)
 	}

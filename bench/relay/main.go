@@ -58,7 +58,7 @@ type settings struct {
 }
 
 func (s *settings) flags(fs *flag.FlagSet) {
-	fs.StringVar(&s.loadList, "loads", s.loadList, "loads to run, in order: bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS]")
+	fs.StringVar(&s.loadList, "loads", s.loadList, "loads to run, in order: bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], settle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS]")
 	fs.IntVar(&s.rounds, "rounds", s.rounds, "rounds of each load; each runs every relay once")
 	fs.IntVar(&s.tries, "tries", 4, "maximum number of measurements while something else runs on the relay's CPUs; the least disturbed one is used")
 	fs.StringVar(&s.loopList, "loops", "1", "threads or processes of a relay that carry traffic; several numbers give several rows")

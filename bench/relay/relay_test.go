@@ -117,6 +117,35 @@ func TestObserved(t *testing.T) {
 	}
 }
 
+// TestKept checks that the flows of every load that lasts are held before its window, by both kinds
+// of keeper, and those of short ones by neither count.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	b, out := newBench(t, "penstock-keep,penstock-keep0,penstock-alone", "bulk16kx2,pingpong8,connect,idle50,udp1200x2,udpping4")
+	check(t, b, out)
+	for _, l := range b.loads {
+		for line := range strings.Lines(out.String()) {
+			if l.Kind == load.Connect || !strings.HasPrefix(line, "BenchmarkRelay/load="+l.text+"/") {
+				continue
+			}
+			want := fmt.Sprintf("\t%d settled\n", l.Conns)
+			if strings.HasSuffix(line, want) == strings.Contains(line, "penstock-alone") {
+				t.Errorf("want %q with a keeper, in %s", want, line)
+			}
+		}
+	}
+}
+
+// TestSettle checks that the costs of holding are computed.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	b, out := newBench(t, "penstock-keep5,penstock-alone", "settle8")
+	check(t, b, out)
+	if want := "# settle8, loops 1: penstock-keep5 - penstock-alone, us per flow, medians: "; !strings.Contains(out.String(), want) {
+		t.Errorf("no line %q in\n%s", want, out)
+	}
+}
+
 // TestNotInstalled checks that the output names a relay that is not installed.
 func TestNotInstalled(t *testing.T) {
 	b, out := newBench(t, "penstock,envoy", "pingpong1")

@@ -168,7 +168,7 @@ func (b *bench) undisturbed(l namedLoad, s subject) (best load.Result, err error
 
 // once runs one load through one relay, with fresh processes.
 func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err error) {
-	if n := s.Fit(l.Conns, b.files); n < l.Conns && (l.Kind == load.Idle || l.Kind == load.PingPong) {
+	if n := s.Fit(l.Conns, b.files); n < l.Conns && (l.Kind == load.Idle || l.Kind == load.Settle || l.Kind == load.PingPong) {
 		l.Conns = n
 		l.text = l.Spec.String()
 	}
@@ -196,7 +196,11 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 			}
 		}
 		unwatch := watched(s.Peer, setup)
-		r, err = b.runGenerator(l, listen, relay.PID, sink, verify)
+		admin := ""
+		if s.Admin != nil {
+			admin = s.Admin(setup)
+		}
+		r, err = b.runGenerator(l, listen, admin, relay.PID, sink, verify)
 		err = errors.Join(err, unwatch())
 		if profiled != nil {
 			err = errors.Join(err, profiled.end(r))

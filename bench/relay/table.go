@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/penstock/penstock/bench/internal/load"
@@ -17,6 +18,9 @@ func (b *bench) line(l namedLoad, s subject, r load.Result) {
 	fmt.Fprintf(b.out, "BenchmarkRelay/load=%s/peer=%s/loops=%d\t%d", l.text, s.Name, s.loops, r.Ops)
 	for _, f := range append([]figure{judged}, shown...) {
 		fmt.Fprintf(b.out, "\t%.4g %s", f.of(r), f.unit)
+	}
+	if r.Kept {
+		fmt.Fprintf(b.out, "\t%.4g %s", settled.of(r), settled.unit)
 	}
 	fmt.Fprintln(b.out)
 }
@@ -46,8 +50,36 @@ func (b *bench) table(l namedLoad, results [][]load.Result) (verdicts []string) 
 }
 
 func (b *bench) tableAndVerdicts(l namedLoad, results [][]load.Result) {
-	for _, v := range b.table(l, results) {
+	verdicts := b.table(l, results)
+	if l.Kind == load.Settle {
+		b.differences(l, results)
+		return
+	}
+	for _, v := range verdicts {
 		fmt.Fprintln(b.out, v)
+	}
+}
+
+// differences prints what holding a flow costs: the first relay minus each of the others, which have
+// no keeper, round by round.
+func (b *bench) differences(l namedLoad, results [][]load.Result) {
+	subjects := b.subjects()
+	for i, s := range subjects {
+		first := slices.IndexFunc(subjects, func(f subject) bool { return f.loops == s.loops })
+		if i == first || len(results[i]) == 0 || len(results[i]) != len(results[first]) {
+			continue
+		}
+		fmt.Fprintf(b.out, "# %s, loops %d: %s - %s, us per flow, medians:", l.text, s.loops, subjects[first].Name, s.Name)
+		sum := 0.0
+		for _, f := range []figure{cpuPerOp, closing} {
+			var all []float64
+			for round, r := range results[i] {
+				all = append(all, f.of(results[first][round])-f.of(r))
+			}
+			sum += stat.Median(all)
+			fmt.Fprintf(b.out, " %.2f %s,", stat.Median(all), f.unit)
+		}
+		fmt.Fprintf(b.out, " together %.2f\n", sum)
 	}
 }
 

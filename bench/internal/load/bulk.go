@@ -38,6 +38,9 @@ func runBulk(spec Spec, cfg Config) (Result, error) {
 		}()
 	}
 	time.Sleep(cfg.Warm)
+	if err := awaitSettled(spec, cfg, sleep); err != nil {
+		return Result{}, err
+	}
 	var r Result
 	m := meter{cfg: cfg}
 	err = m.begin()

@@ -75,7 +75,11 @@ func runFlood(spec Spec, cfg Config) (r Result, err error) {
 		}
 		return nil
 	}
-	if err := until(time.Now().Add(cfg.Warm)); err != nil {
+	on := func(d time.Duration) error { return until(time.Now().Add(d)) }
+	if err := on(cfg.Warm); err != nil {
+		return r, err
+	}
+	if err := awaitSettled(spec, cfg, on); err != nil {
 		return r, err
 	}
 	total := func() (sent, received int64) {

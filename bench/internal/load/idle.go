@@ -25,26 +25,52 @@ func runIdle(spec Spec, cfg Config) (Result, error) {
 	unix.Close(first[0].fd)
 	time.Sleep(cfg.Warm)
 
-	var r Result
-	if r.RSSBefore, err = proc.RSS(proc.Tree(cfg.Relay)); err != nil {
-		return r, err
+	if cfg.Settled != nil {
+		// The first question costs a penstock memory once. Later ones come after the readings.
+		if _, err := cfg.Settled(); err != nil {
+			return Result{}, err
+		}
 	}
+	before, err := proc.MemoryOf(proc.Tree(cfg.Relay))
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{RSSBefore: before.RSS}
+	base := proc.Files(cfg.Relay)
 	m := meter{cfg: cfg}
 	if err := m.begin(); err != nil {
 		return r, err
 	}
+	if _, err := openAllIdle(to, spec); err != nil {
+		return r, err
+	}
+	time.Sleep(cfg.Window)
+	if err := awaitHeld(spec, cfg, base); err != nil {
+		return r, err
+	}
+	r.Ops = int64(spec.Conns)
+	after, err := proc.MemoryOf(proc.Tree(cfg.Relay))
+	if err != nil {
+		return r, err
+	}
+	r.OnceKB = after.Once() - before.Once()
+	if err := m.end(&r); err != nil {
+		return r, err
+	}
+	return r, r.allSettled(spec)
+}
+
+// openAllIdle opens all connections of a load in small steps, which the relay's backlog holds.
+func openAllIdle(to *unix.SockaddrInet4, spec Spec) (all []pinger, err error) {
 	const step = 32
-	var all []pinger
 	for len(all) < spec.Conns {
 		ps, err := openIdle(to, min(step, spec.Conns-len(all)), spec.Size)
 		if err != nil {
-			return r, fmt.Errorf("after %d connections: %w", len(all), err)
+			return nil, fmt.Errorf("after %d connections: %w", len(all), err)
 		}
 		all = append(all, ps...)
 	}
-	time.Sleep(cfg.Window)
-	r.Ops = int64(spec.Conns)
-	return r, m.end(&r)
+	return all, nil
 }
 
 // openIdle opens n connections and does a round trip on each.

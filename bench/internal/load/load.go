@@ -20,13 +20,14 @@ const (
 	PingPong   Kind = "pingpong"   // each connection sends Size bytes and waits for the echo
 	Connect    Kind = "connect"    // connect, send Size bytes, read the echo, close; Conns of them at a time
 	Idle       Kind = "idle"       // connections that did one ping-pong and then nothing
+	Settle     Kind = "settle"     // idle connections that a keeper begins to hold, and their end
 	Flood      Kind = "udp"        // one-way UDP flows as fast as a window of datagrams allows; the sink reports what it got
 	UDPPing    Kind = "udpping"    // each UDP flow sends Size bytes and waits for the echo
 	UDPConnect Kind = "udpsession" // a new UDP flow, Size bytes and their echo, close; Conns of them at a time
 )
 
 // Spec is one load. Its text form is KIND, for bulk followed by the size of a write, then the
-// number of connections: bulk1m, bulk16kx4, pingpong64, connect, idle10000. A ping-pong with
+// number of connections: bulk1m, bulk16kx4, pingpong64, connect, idle10000, settle4500. A ping-pong with
 // messages of another size than 64 bytes is pingpongSIZExCONNS: pingpong16kx64. UDP loads are
 // udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS].
 type Spec struct {
@@ -50,7 +51,7 @@ var (
 	bulkForm  = regexp.MustCompile(`^bulk(\d+)([km]?)(?:x(\d+))?$`)
 	sizedForm = regexp.MustCompile(`^pingpong(\d+)([km]?)x(\d+)$`)
 	udpForm   = regexp.MustCompile(`^udp(gso)?(\d+)(?:x(\d+))?$`)
-	otherForm = regexp.MustCompile(`^(pingpong|connect|idle|udpping|udpsession)(\d*)$`)
+	otherForm = regexp.MustCompile(`^(pingpong|connect|idle|settle|udpping|udpsession)(\d*)$`)
 )
 
 // Parse parses the text form of a load.
@@ -86,7 +87,7 @@ func Parse(s string) (Spec, error) {
 	}
 	if m := otherForm.FindStringSubmatch(s); m != nil {
 		spec := Spec{Kind: Kind(m[1]), Size: messageSize}
-		spec.Conns = map[Kind]int{PingPong: 64, Connect: 32, Idle: 10000, UDPPing: 64, UDPConnect: 32}[spec.Kind]
+		spec.Conns = map[Kind]int{PingPong: 64, Connect: 32, Idle: 10000, Settle: 4500, UDPPing: 64, UDPConnect: 32}[spec.Kind]
 		if spec.UDP() {
 			spec.Size = 200
 		}
@@ -95,7 +96,7 @@ func Parse(s string) (Spec, error) {
 		}
 		return spec, spec.check(s)
 	}
-	return Spec{}, fmt.Errorf("load %q: want bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS or udpsession[FLOWS], such as bulk16k, bulk1mx4, pingpong64", s)
+	return Spec{}, fmt.Errorf("load %q: want bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], settle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS or udpsession[FLOWS], such as bulk16k, bulk1mx4, pingpong64", s)
 }
 
 func (s Spec) check(text string) error {
@@ -138,13 +139,18 @@ type Result struct {
 	Bytes     int64         // sent into the relay
 	Window    time.Duration // how long it took
 	RelayCPU  time.Duration // user and system time of the relay's processes
-	LoadCPU   time.Duration // the same for the generator
+	FirstCPU  time.Duration // the part of the first of them, which is the keeper if there is one
+	LoadCPU   time.Duration // user and system time of the generator
 	Others    time.Duration // CPU time of everything except relay, generator and sink
 	P50, P99  time.Duration // of a round trip, or from connect to the echo
 	Sent      int64         // all datagrams of a UDP load, including those of the warm-up
 	Lost      int64         // those of Sent that never arrived, or never came back
-	RSSBefore int64         // KB that the relay held before an idle load
+	RSSBefore int64         // KB that the relay held before an idle load; what its processes share counts for each
 	RSSAfter  int64         // KB that it held at the end of the window
+	OnceKB    int64         // KB by which it grew under an idle load, without counting anything twice
+	Kept      bool          // the relay has a keeper
+	Settled   int64         // flows that it held at the end of the window
+	CloseCPU  time.Duration // user and system time of the relay's processes when the connections of Settle ended
 }
 
 // Config says where a generator sends and which processes it watches.
@@ -156,6 +162,10 @@ type Config struct {
 	Warm   time.Duration // before the window
 	Window time.Duration
 	Verify bool // bulk only: check every byte of a short transfer and measure nothing
+
+	// Settled returns how many flows the relay's keeper holds; nil means that there is no keeper.
+	// The window of a load whose flows last begins when all are held.
+	Settled func() (int64, error)
 }
 
 // Run drives the load to its end.
@@ -179,6 +189,8 @@ func drive(spec Spec, cfg Config) (Result, error) {
 		return runConnect(spec, cfg)
 	case spec.Kind == Idle:
 		return runIdle(spec, cfg)
+	case spec.Kind == Settle:
+		return runSettle(spec, cfg)
 	}
 	return Result{}, fmt.Errorf("unknown kind of load %q", spec.Kind)
 }

@@ -31,6 +31,7 @@ func TestParse(t *testing.T) {
 		{"udpping64", Spec{Kind: UDPPing, Size: 200, Conns: 64}},
 		{"udpsession", Spec{Kind: UDPConnect, Size: 200, Conns: 32}},
 		{"idle", Spec{Kind: Idle, Size: 64, Conns: 10000}},
+		{"settle", Spec{Kind: Settle, Size: 64, Conns: 4500}},
 	} {
 		got, err := Parse(c.text)
 		if err != nil || got != c.want {

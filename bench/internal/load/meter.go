@@ -19,6 +19,7 @@ type meter struct {
 	relay []int // its processes, looked up once traffic flows
 	start time.Time
 	cpu   time.Duration
+	first time.Duration // of the relay's first process
 	own   time.Duration
 	rest  time.Duration // sink's, and the CPUs' idle time
 }
@@ -29,6 +30,9 @@ func (m *meter) begin() (err error) {
 		return err
 	}
 	if m.rest, err = m.idleAndSink(); err != nil {
+		return err
+	}
+	if m.first, err = proc.CPU(m.relay[:1]); err != nil {
 		return err
 	}
 	m.cpu, err = proc.CPU(m.relay)
@@ -52,6 +56,11 @@ func (m *meter) end(r *Result) error {
 	if err != nil {
 		return fmt.Errorf("the relay ended under load: %w", err)
 	}
+	first, err := proc.CPU(m.relay[:1])
+	if err != nil {
+		return err
+	}
+	r.FirstCPU = first - m.first
 	own, err := proc.CPU([]int{os.Getpid()})
 	r.RelayCPU, r.LoadCPU = cpu-m.cpu, own-m.own
 	if err != nil {
@@ -64,7 +73,11 @@ func (m *meter) end(r *Result) error {
 	// The kernel counts idle time in hundredths of a second, so the difference may be slightly
 	// negative.
 	r.Others = max(0, time.Duration(proc.Count(m.cfg.CPUs))*r.Window-r.RelayCPU-r.LoadCPU-(rest-m.rest))
-	r.RSSAfter, err = proc.RSS(m.relay)
+	if r.RSSAfter, err = proc.RSS(m.relay); err != nil || m.cfg.Settled == nil {
+		return err
+	}
+	r.Kept = true
+	r.Settled, err = m.cfg.Settled()
 	return err
 }
 

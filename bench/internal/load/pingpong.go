@@ -153,7 +153,11 @@ func window(spec Spec, cfg Config, turn func() error, lat *latency) (Result, err
 		}
 		return nil
 	}
-	if err := until(time.Now().Add(cfg.Warm)); err != nil {
+	on := func(d time.Duration) error { return until(time.Now().Add(d)) }
+	if err := on(cfg.Warm); err != nil {
+		return Result{}, err
+	}
+	if err := awaitSettled(spec, cfg, on); err != nil {
 		return Result{}, err
 	}
 	var r Result

@@ -30,6 +30,9 @@ type Peer struct {
 	// Watch, if not nil, makes an operator's requests to the relay until ctx ends.
 	Watch func(ctx context.Context, s Setup) error
 
+	// Admin, if not nil, returns the admin socket of a penstock with a keeper, for Settled.
+	Admin func(s Setup) string
+
 	// plan returns the command line, and the configuration file if there is one.
 	plan func(s Setup) Plan
 }
@@ -62,7 +65,7 @@ type Binaries struct {
 
 // All returns every known peer.
 func All(bin Binaries) []Peer {
-	return append(observed(bin.Penstock),
+	return append(append(observed(bin.Penstock), kept(bin.Penstock)...),
 		Penstock("penstock", "this checkout", bin.Penstock),
 		stages(bin.Penstock),
 		haproxy("haproxy", "splice forced", true),

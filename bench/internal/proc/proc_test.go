@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestCPUIsStatWithoutRounding compares the clock with fields 14 and 15 of /proc/PID/stat
@@ -98,5 +100,37 @@ func TestIdle(t *testing.T) {
 		if grew, most := after-before, n*(time.Since(start)+20*time.Millisecond); before <= 0 || grew < 0 || grew > most {
 			t.Errorf("CPUs %q: idle for %v, then %v more, want 0 to %v", cpus, before, grew, most)
 		}
+	}
+}
+
+// TestMemfd: a page of a memfd counts once, mapped by nobody.
+func TestMemfd(t *testing.T) {
+	pids := []int{os.Getpid(), os.Getpid()}
+	before, err := MemoryOf(pids[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := Files(os.Getpid())
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if n := Files(os.Getpid()); n != files+1 {
+		t.Errorf("%d files, and %d with one more", files, n)
+	}
+	const size = 1 << 20
+	if _, err := unix.Write(fd, make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	after, err := MemoryOf(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Memfd-before.Memfd != size>>10 {
+		t.Errorf("a memfd of %d KB counts %d KB", size>>10, after.Memfd-before.Memfd)
+	}
+	if m := (Memory{PSS: 100, Shmem: 30, Memfd: 50}); m.Once() != 120 {
+		t.Errorf("%+v: %d", m, m.Once())
 	}
 }

@@ -44,17 +44,22 @@ func (d *document) readBoth() (texts [][]byte, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err = errNoDocument
+	newest := uint64(0)
 	for i := range uint64(2) {
 		number, text, failed := d.readCopy(i)
 		switch {
-		case failed == nil && number > d.number:
-			d.number = number
+		case failed == nil && number > newest:
+			newest = number
 			texts = append([][]byte{text}, texts...)
 		case failed == nil:
 			texts = append(texts, text)
 		case !errors.Is(failed, errNoDocument):
 			err = failed
 		}
+	}
+	d.number = max(d.number, newest)
+	if len(texts) > 0 {
+		err = nil
 	}
 	return texts, err
 }

@@ -54,6 +54,22 @@ func closeAll(conns []net.Conn) {
 // metric returns the sum of the samples of a series whose labels contain a text.
 func (c *configured) metric(series, labels string) (sum float64) {
 	c.t.Helper()
+	for line := range strings.Lines(c.metrics()) {
+		if rest, ok := strings.CutPrefix(line, series); ok && strings.HasPrefix(rest, "{") && strings.Contains(rest, labels) {
+			f := strings.Fields(rest)
+			v, err := strconv.ParseFloat(f[len(f)-1], 64)
+			if err != nil {
+				c.t.Fatalf("%q: %v", line, err)
+			}
+			sum += v
+		}
+	}
+	return sum
+}
+
+// metrics returns all metrics as text.
+func (c *configured) metrics() string {
+	c.t.Helper()
 	h := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", filepath.Join(c.dir, "admin.sock"))
 	}}}
@@ -66,17 +82,7 @@ func (c *configured) metric(series, labels string) (sum float64) {
 	if err != nil || resp.StatusCode != 200 {
 		c.t.Fatalf("%v, %s", err, resp.Status)
 	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, series); ok && strings.HasPrefix(rest, "{") && strings.Contains(rest, labels) {
-			f := strings.Fields(rest)
-			v, err := strconv.ParseFloat(f[len(f)-1], 64)
-			if err != nil {
-				c.t.Fatalf("%q: %v", line, err)
-			}
-			sum += v
-		}
-	}
-	return sum
+	return string(text)
 }
 
 // A flood above each limit: as many clients as the limit allows are admitted, and the others are

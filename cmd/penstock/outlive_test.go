@@ -23,6 +23,14 @@ const restores = false
 func runKept(t *testing.T, text string, values ...any) *kept {
 	t.Helper()
 	k := &kept{configured: runFile(t, text+"\nkeeper: {keep-after: 0s}\n", values...)}
+	t.Cleanup(func() { // the worker outlives its keeper, and the test waits for what both write
+		if worker := k.worker(); worker != 0 {
+			k.cmd.Process.Kill()
+			if p, err := os.FindProcess(worker); err == nil {
+				p.Kill()
+			}
+		}
+	})
 	eventually(t, "the API answers", k.answers)
 	k.idle = k.sockets()
 	k.alone = !restores

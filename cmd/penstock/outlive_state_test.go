@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// What a worker has counted and what it knows goes on in the next one, however it ended: no counter
+// decreases, operators' changes stay, and no member is unknown.
+func TestStateOutlivesWorker(t *testing.T) {
+	t.Parallel()
+	one, two := speak(t, "one"), speak(t, "two")
+	k := runKept(t, `
+reload: {watch: false}
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all, limits: {new-flows: 1000/s, source: {new-flows: 100/s}}}}
+groups:
+  all:
+    balance: round-robin
+    check: {tcp: {every: 1h}}
+    members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}, {name: three, to: "tcp://127.0.0.1:1"}]
+`, one.url(), two.url())
+	k.alone = false
+	members := func() (list []string) {
+		g, err := k.admin.Group(k.ctx(), "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range g.Members {
+			list = append(list, fmt.Sprintf("%s %s %s weight %d since %s checked %v connects %d of %d", m.Name, m.Address, m.State, m.Weight, m.Since.Format(time.RFC3339Nano), m.Check != nil, m.Connects, m.Failures))
+		}
+		return list
+	}
+	eventually(t, "the members are checked", func() bool {
+		g, err := k.admin.Group(k.ctx(), "all")
+		return err == nil && !slices.ContainsFunc(g.Members, func(m api.Member) bool { return m.Check == nil })
+	})
+	for range 7 {
+		c := k.to("a")
+		name(t, c)
+		c.Close()
+	}
+	eventually(t, "the flows have ended", func() bool {
+		s, err := k.admin.Status(k.ctx())
+		return err == nil && s.Totals.Flows == 0 && s.Totals.Begun >= 7
+	})
+	weight := 9
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(k.admin.SetMember(k.ctx(), "all", "one", api.MemberChange{State: "drain"}))
+	must(k.admin.SetMember(k.ctx(), "all", "two", api.MemberChange{Weight: &weight}))
+	must(k.admin.AddMember(k.ctx(), "all", api.NewMember{Name: "four", Address: two.url()}))
+	must(k.admin.Reload(k.ctx()))
+	eventually(t, "the new member is checked", func() bool {
+		return !strings.Contains(strings.Join(members(), "\n"), "checking")
+	})
+	before, counted, status := members(), k.counters(t), k.status(t)
+	events, err := k.admin.Events(k.ctx(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second) // the state is written within a second
+	for round := range 3 {
+		k.crash()
+		if got := members(); !slices.Equal(got, before) {
+			t.Errorf("round %d: members are\n%s\nwere\n%s", round, strings.Join(got, "\n"), strings.Join(before, "\n"))
+		}
+		now := k.counters(t)
+		for series, n := range counted {
+			if m, ok := now[series]; !ok || m < n {
+				t.Errorf("round %d: %s is %v, was %v", round, series, m, n)
+			}
+		}
+		counted = now
+		if s := k.status(t); !s.Started.Equal(status.Started) || s.Totals.Begun != status.Totals.Begun {
+			t.Errorf("round %d: started %v, was %v; %d flows begun, were %d", round, s.Started, status.Started, s.Totals.Begun, status.Totals.Begun)
+		}
+		again, err := k.admin.Events(k.ctx(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range events.Events {
+			if i >= len(again.Events) || again.Events[i].ID != e.ID || again.Events[i].Message != e.Message {
+				t.Fatalf("round %d: event %d is missing: %+v", round, i, e)
+			}
+		}
+	}
+	c := k.to("a") // one is drained, three is down
+	if got := name(t, c); got != "two" {
+		t.Errorf("a client goes to %q", got)
+	}
+	c.Close()
+}
+
+func (k *kept) status(t *testing.T) api.Status {
+	t.Helper()
+	s, err := k.admin.Status(k.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// counters returns the counters of the daemon's own, by series. Those of the event loops are the
+// engine's.
+func (k *kept) counters(t *testing.T) map[string]float64 {
+	t.Helper()
+	all, counter := map[string]float64{}, false
+	for line := range strings.Lines(k.metrics()) {
+		line = strings.TrimSpace(line)
+		if kind, ok := strings.CutPrefix(line, "# TYPE penstock_"); ok {
+			counter = strings.HasSuffix(kind, " counter") || strings.HasSuffix(kind, " histogram")
+			continue
+		}
+		at := strings.LastIndexByte(line, ' ')
+		if !counter || !strings.HasPrefix(line, "penstock_") || strings.HasPrefix(line, "penstock_loop_") || at < 0 {
+			continue
+		}
+		n, err := strconv.ParseFloat(line[at+1:], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[line[:at]] = n
+	}
+	if len(all) == 0 {
+		t.Fatal("no counters")
+	}
+	return all
+}

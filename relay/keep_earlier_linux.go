@@ -88,6 +88,10 @@ func (k *keeping) resolveHalf(r ledger.Record, note ledger.Note, pipes pipeTelle
 		}
 		hands.moved = n
 	}
+	reads := note.Phase == ledger.PhaseReading || note.Phase == ledger.PhaseFilling
+	if reads && hands.moved == 0 && r.Flags()&(recordTCP<<src) == 0 {
+		r.SetFlags(r.Flags() | recordDoubt<<src)
+	}
 	in, out, from, to, ok := hands.resolve()
 	if !ok {
 		odd()

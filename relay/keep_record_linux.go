@@ -15,6 +15,7 @@ const (
 	recordSniffing = 1 << 16
 	recordDamaged  = 1 << 18 // found by the next process
 	recordNoBase   = 1 << 19 // half: its counters were too far from the kernel's
+	recordDoubt    = 1 << 22 // side: the process may have taken an error from the Unix socket; found by the next process
 	recordOdd      = 1 << 21 // inconsistent with the kernel's counters, found by the next process
 )
 

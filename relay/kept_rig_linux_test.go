@@ -38,9 +38,10 @@ type keptOrder struct {
 	Socket    SocketOptions
 	Bandwidth int64
 	NoPipes   bool
-	Sniff     int // bytes that are sniffed
-	Preface   int // bytes that are sent to the upstream first
-	Items     int // that the child is given
+	Pair      string // the child dials it and Upstream, and gives both to Relay, if nothing is held
+	Sniff     int    // bytes that are sniffed
+	Preface   int    // bytes that are sent to the upstream first
+	Items     int    // that the child is given
 }
 
 // keptCall is what the test asks of the child, on its standard input, and keptAnswer the answer.
@@ -404,8 +405,19 @@ func serveKept(text string, say func(keptAnswer)) error {
 		}
 		a.Addrs = append(a.Addrs, l.Addr().String())
 	}
-	if a.Restored, err = e.Restore(RestoreConfig{}); err != nil {
+	hooks := keptHooks(to, &o, say)
+	pair := func(name string, d *Decoder) (PairConfig, error) {
+		return PairConfig{Name: name, Value: d.String() + "'", Done: hooks.Done}, d.Err()
+	}
+	if a.Restored, err = e.Restore(RestoreConfig{Pair: pair}); err != nil {
 		return err
+	}
+	if o.Pair != "" && o.Items == 0 {
+		if err := relayPair(e, o.Pair, o.Upstream, PairConfig{
+			Name: "pair", Value: "value", Done: hooks.Done, Encode: func(e *Encoder) { e.String("value") },
+		}); err != nil {
+			return err
+		}
 	}
 	say(a)
 	in := json.NewDecoder(os.Stdin)
@@ -518,4 +530,19 @@ func (p *keptProcess) stop() {
 		}
 		return len(tasks) > 0
 	})
+}
+
+// relayPair gives connections to two addresses to Relay.
+func relayPair(e *Engine, a, b string, cfg PairConfig) error {
+	var conns [2]net.Conn
+	for i, url := range []string{a, b} {
+		at, err := ParseAddr(url)
+		if err != nil {
+			return err
+		}
+		if conns[i], err = net.Dial(toNet(at).Network(), toNet(at).String()); err != nil {
+			return err
+		}
+	}
+	return e.Relay(conns[0], conns[1], cfg)
 }

@@ -220,6 +220,13 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) {
 			s.failed(f, side, e)
 		}
 	}
+	for side := range f.fd {
+		if flags&(recordDoubt<<side) != 0 && f.cause == CauseNone && !f.finSent(side) && sys.HungUp(int(f.fd[side])) {
+			// Its peer has closed it, and perhaps with bytes that it had not read. The dead process may
+			// have been told, and nobody is told twice.
+			s.failed(f, side, sys.ECONNRESET)
+		}
+	}
 	if f.cause != CauseNone && (flags&recordOdd != 0 || f.half[up].Held()+f.half[down].Held() == 0) {
 		s.end(f, f.cause, f.err)
 		return

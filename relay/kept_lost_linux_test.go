@@ -1,0 +1,118 @@
+package relay
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// edit changes the ledger of a process that was killed.
+func (k *keptTable) edit(do func(l *ledger.Ledger)) {
+	k.t.Helper()
+	for _, x := range k.heldOf(holdLedger) {
+		fd, e := sys.Dup(x.FDs[0])
+		if e != 0 {
+			k.t.Fatal(e)
+		}
+		l, err := ledger.Open(fd)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		do(l)
+		l.Close()
+	}
+}
+
+// Flows that cannot go on are reset on both sides, and have one record, if their hooks know them.
+func TestLostFlows(t *testing.T) {
+	first := func(k *keptTable, do func(l *ledger.Ledger, slot uint32, r ledger.Record)) {
+		k.edit(func(l *ledger.Ledger) {
+			for slot, r := range l.All() {
+				do(l, slot, r)
+				return
+			}
+		})
+	}
+	for _, c := range []struct {
+		name   string
+		loss   Loss
+		record bool
+		damage func(j *journey)
+	}{
+		{"inconsistent", LossInconsistent, true, func(j *journey) {
+			first(j.k, func(_ *ledger.Ledger, _ uint32, r ledger.Record) { r.Half(up).SetIn(r.Half(up).In() + 5) })
+		}},
+		{"repeated", LossRepeated, true, func(j *journey) {
+			name := func(l *ledger.Ledger, slot uint32, r ledger.Record) { l.Turn().Begin(slot, r.Generation()) }
+			first(j.k, name)
+			j.next(j.k.t)
+			j.proc.kill()
+			first(j.k, func(_ *ledger.Ledger, _ uint32, r ledger.Record) { r.SetCrashes(1) })
+			first(j.k, name)
+		}},
+		{"descriptors", LossDescriptors, true, func(j *journey) {
+			for _, x := range j.k.heldOf(holdFlow) {
+				j.k.message(keptMessage('d', x.Key, ""), nil)
+			}
+		}},
+		{"listener", LossListener, false, func(j *journey) { j.o.Listen = nil }},
+		{"hook", LossHook, false, func(j *journey) {
+			first(j.k, func(l *ledger.Ledger, _ uint32, r ledger.Record) {
+				b, _ := l.Blob(r)
+				l.SetBlob(r, b[:len(b)-1])
+			})
+		}},
+		{"damaged", LossInconsistent, false, func(j *journey) {
+			first(j.k, func(l *ledger.Ledger, _ uint32, r ledger.Record) { r.Half(up).SetBlock(0xf<<28, 7) })
+		}},
+		{"ledger", LossLedger, false, func(j *journey) {
+			for _, x := range j.k.heldOf(holdLedger) {
+				if _, err := syscall.Pwrite(x.FDs[0], []byte("another"), 0); err != nil {
+					j.k.t.Fatal(err)
+				}
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newKeptTable(t)
+			s := newServer(t, "tcp4")
+			o := keptOrder{Loops: 1, Listen: []string{keptPlace(t, "tcp4")}, Upstream: s.addr.String()}
+			j := &journey{k: k, o: o, proc: k.start(o)}
+			j.o.Listen = j.proc.urls()
+			a := j.dial(t)
+			b := s.accept(t)
+			say(t, a, b, "up")
+			say(t, b, a, "down")
+			j.proc.ask("stats") // the turn is over
+			j.proc.kill()
+			c.damage(j)
+			j.proc = k.start(j.o)
+			r := j.proc.Restored
+			if r.Flows != 0 || r.TotalLost() != 1 || r.Lost[c.loss] != 1 {
+				t.Errorf("%+v", r)
+			}
+			for _, end := range []interface {
+				Read([]byte) (int, error)
+				SetReadDeadline(time.Time) error
+			}{a, b} {
+				end.SetReadDeadline(time.Now().Add(patience))
+				if n, err := end.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("read %d, %v, want a reset", n, err)
+				}
+			}
+			k.settled(0)
+			j.proc.kill()
+			j.collect()
+			switch {
+			case !c.record && len(j.records) > 0, c.record && len(j.records) != 1:
+				t.Errorf("%+v", j.records)
+			case c.record && (j.records[0].Cause != CauseCrashed || j.records[0].Up.Written != 2 || j.records[0].Down.Written != 4):
+				t.Errorf("%+v", j.records[0])
+			}
+		})
+	}
+}

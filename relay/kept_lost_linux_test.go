@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -71,9 +72,12 @@ func TestLostFlows(t *testing.T) {
 		}},
 		{"ledger", LossLedger, false, func(j *journey) {
 			for _, x := range j.k.heldOf(holdLedger) {
-				if _, err := syscall.Pwrite(x.FDs[0], []byte("another"), 0); err != nil {
-					j.k.t.Fatal(err)
+				fd, _ := sys.Dup(x.FDs[0])
+				f := os.NewFile(uintptr(fd), "ledger")
+				if _, err := f.WriteAt([]byte("another"), 0); err != nil {
+					j.k.t.Error(err)
 				}
+				f.Close()
 			}
 		}},
 	} {

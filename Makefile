@@ -80,7 +80,7 @@ bench-quick: ## measure the relay and its peers, main rows only: about 3 minutes
 	bench/run quick
 
 .PHONY: bench
-bench: ## measure everything in bench/README.md, with raw text and pictures: about half an hour, best as root
+bench: ## measure everything in bench/README.md, with raw text and pictures: about an hour, best as root
 	bench/run full
 
 .PHONY: bench-compare

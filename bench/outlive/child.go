@@ -151,52 +151,19 @@ func (b *bench) measure() (res result, err error) {
 	if err != nil {
 		return res, err
 	}
-	s := setup{bench: b}
-	if b.Event == "upgrade-deadline" {
-		s.deadline = b.Deadline
-	}
-	if s.dir, err = os.MkdirTemp("", "outlive"); err != nil {
-		return res, err
-	}
-	defer os.RemoveAll(s.dir)
 	up, err := newUpstream()
 	if err != nil {
 		return res, err
 	}
-	s.upstream, s.upstreamUDP = up.stream.Addr().String(), up.datagram.LocalAddr().String()
-	if s.listen, err = freeAddress(); err != nil {
+	s := setup{bench: b, upstream: up.stream.Addr().String(), upstreamUDP: up.datagram.LocalAddr().String()}
+	if b.Event == "upgrade-deadline" {
+		s.deadline = b.Deadline
+	}
+	v, err := r.begin(&s)
+	if err != nil {
 		return res, err
 	}
-	for name, text := range r.files(s) {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
-			return res, err
-		}
-	}
-	v := &service{r: r, s: s}
-	if v.out, err = os.Create(filepath.Join(s.dir, "output")); err != nil {
-		return res, err
-	}
-	defer v.out.Close()
-	defer func() {
-		if err != nil {
-			text, _ := os.ReadFile(v.out.Name())
-			more, _ := os.ReadFile(filepath.Join(s.dir, "error.log"))
-			err = fmt.Errorf("%w; it printed: %.2000s%.2000s", err, text, more)
-		}
-	}()
-	defer v.stop()
-	if err := v.start(); err != nil {
-		return res, err
-	}
-	if err := wait(r.name+" to listen", func() bool {
-		c, err := net.Dial("tcp", s.listen)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil && v.main() != 0
-	}); err != nil {
-		return res, err
-	}
+	defer func() { err = v.end(err) }()
 	datagrams := 0
 	if r.udp {
 		datagrams = b.UDP
@@ -223,6 +190,58 @@ func (b *bench) measure() (res result, err error) {
 		res.Memory = memory
 	}
 	return res, nil
+}
+
+// begin starts a relay in a folder of its own, and returns when it listens.
+func (r *relay) begin(s *setup) (v *service, err error) {
+	if s.dir, err = os.MkdirTemp("", "outlive"); err != nil {
+		return nil, err
+	}
+	v = &service{r: r, s: *s}
+	defer func() {
+		if err != nil {
+			err = v.end(err)
+		}
+	}()
+	if s.listen, err = freeAddress(); err != nil {
+		return v, err
+	}
+	for name, text := range r.files(*s) {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
+			return v, err
+		}
+	}
+	v.s = *s
+	if v.out, err = os.Create(filepath.Join(s.dir, "output")); err != nil {
+		return v, err
+	}
+	if err := v.start(); err != nil {
+		return v, err
+	}
+	return v, wait(r.name+" to listen", func() bool {
+		c, err := net.Dial("tcp", s.listen)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil && v.main() != 0
+	})
+}
+
+// end ends the relay. It adds what the relay has printed to an error.
+func (v *service) end(err error) error {
+	v.stop()
+	if err != nil {
+		text, _ := os.ReadFile(filepath.Join(v.s.dir, "output"))
+		more, _ := os.ReadFile(filepath.Join(v.s.dir, "error.log"))
+		err = fmt.Errorf("%w; it printed: %.2000s%.2000s", err, text, more)
+	}
+	if v.out != nil {
+		v.out.Close()
+	}
+	if v.s.dir != "" {
+		os.RemoveAll(v.s.dir)
+	}
+	return err
 }
 
 // freeAddress returns an address that no TCP or UDP socket has. No connection of the load, and none

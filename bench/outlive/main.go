@@ -4,14 +4,17 @@
 // upgraded: for penstock with and without its keeper, HAProxy and nginx, under the same load.
 //
 //	go run ./bench/outlive -rounds 5
+//	go run ./bench/outlive pause -rounds 20
 //
 // Each round has fresh processes in a network namespace of their own: TCP connections and UDP flows
 // that send a message and wait for its echo again and again, and new clients all the time. Then the
 // relay's worker is killed, or the relay is upgraded as its manual says.
+//
+// Outlive pause measures how long the clients of a penstock with a keeper wait then, if the daemon
+// has thousands of connections.
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -22,7 +25,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/report"
 )
 
@@ -42,6 +44,19 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == "round" {
 		if err := child(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) > 1 && (os.Args[1] == "pause" || os.Args[1] == "pause-round") {
+		var err error
+		if os.Args[1] == "pause" {
+			err = pauseCommand(os.Args[2:])
+		} else {
+			err = pauseChild(os.Args[2])
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "outlive:", err)
 			os.Exit(1)
 		}
 		return
@@ -67,27 +82,37 @@ func main() {
 }
 
 func (b *bench) main(relayNames, eventNames []string, rounds int, host bool, file string) error {
-	out := io.Writer(os.Stdout)
-	if file != "" {
-		f, err := os.Create(file)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		out = io.MultiWriter(os.Stdout, f)
-	}
-	dir, err := os.MkdirTemp("", "penstock-outlive-")
+	out, done, err := b.prepare(file)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer done()
+	return b.run(out, relayNames, eventNames, rounds, host)
+}
+
+// prepare opens the output, which is also written to a file if one is named, and builds the daemon.
+func (b *bench) prepare(file string) (out io.Writer, done func(), err error) {
+	dir, err := os.MkdirTemp("", "penstock-outlive-")
+	if err != nil {
+		return nil, nil, err
+	}
+	out, done = os.Stdout, func() { os.RemoveAll(dir) }
 	if b.Penstock == "" {
 		b.Penstock = filepath.Join(dir, "penstock")
 		if text, err := exec.Command("go", "build", "-o", b.Penstock, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-			return fmt.Errorf("build penstock: %w\n%s", err, text)
+			done()
+			return nil, nil, fmt.Errorf("build penstock: %w\n%s", err, text)
 		}
 	}
-	return b.run(out, relayNames, eventNames, rounds, host)
+	if file == "" {
+		return out, done, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return io.MultiWriter(os.Stdout, f), func() { f.Close(); os.RemoveAll(dir) }, nil
 }
 
 // run runs all rounds and prints a line for each, and the table of medians.
@@ -138,30 +163,10 @@ func (b *bench) run(out io.Writer, relayNames, eventNames []string, rounds int, 
 
 // round runs one round in a child, which is in a network namespace of its own unless host is true.
 func (b *bench) round(relay, event string, host bool) (res result, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return res, err
-	}
 	one := *b
 	one.Relay, one.Event = relay, event
-	text, err := json.Marshal(one)
-	if err != nil {
-		return res, err
-	}
-	run := func() error {
-		cmd := exec.Command(self, "round", string(text))
-		var failure strings.Builder
-		cmd.Stderr = &failure
-		out, err := cmd.Output()
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, failure.String())
-		}
-		return json.Unmarshal(out, &res)
-	}
-	if host {
-		return res, run()
-	}
-	return res, proc.InNamespace("", run)
+	err = inChild("round", one, "", host, &res)
+	return res, err
 }
 
 type named interface{ called() string }

@@ -15,7 +15,7 @@ import (
 
 // TestMain lets the test binary act as the child that a round is run in.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == "round" {
+	if len(os.Args) == 3 && (os.Args[1] == "round" || os.Args[1] == "pause-round") {
 		main()
 		return
 	}
@@ -46,6 +46,25 @@ func TestCrashAlone(t *testing.T) {
 	out := run(t, "penstock-alone", "crash")
 	if !strings.Contains(out, "\t10 tcp-flows\t0 tcp-alive\t") || !strings.Contains(out, "\t5 udp-flows\t0 udp-alive\t") || !strings.Contains(out, "\t2 starts\t") {
 		t.Error(out)
+	}
+}
+
+// Every connection lives through both events, and those that wait are seen to.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	p := &pauseBench{Conns: 40, Active: 10, Around: 50 * time.Millisecond, rounds: 1, host: os.Geteuid() != 0, events: []string{"crash", "upgrade"}}
+	p.Penstock = build(t)
+	var out bytes.Buffer
+	if err := p.run(&out); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for _, event := range p.events {
+		if !strings.Contains(out.String(), "BenchmarkPause/event="+event+"/conns=40/active=10\t1\t40 settled\t0 cut\t") {
+			t.Errorf("%s: want 40 flows settled and none cut\n%s", event, &out)
+		}
+	}
+	if strings.Contains(out.String(), "| crash | first-byte-p50-ms | 0 |") {
+		t.Errorf("no connection has waited\n%s", &out)
 	}
 }
 

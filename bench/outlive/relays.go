@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -63,6 +64,8 @@ type setup struct {
 	upstream    string
 	upstreamUDP string
 	deadline    time.Duration // 0: none
+	loops       int           // of penstock; 0: as many as it likes
+	keeper      string        // the section of penstock's configuration, "": {}
 }
 
 func (r *relay) called() string { return r.name }
@@ -100,8 +103,11 @@ func penstock(name, note string, keeper bool) *relay {
 		files: func(s setup) map[string]string {
 			text := fmt.Sprintf("admin: {listen: \"unix://%s/admin.sock\"}\nlisteners:\n  stream: {listen: \"tcp://%s\", to: \"tcp://%s\"}\n  datagram: {listen: \"udp://%s\", to: \"udp://%s\"}\n",
 				s.dir, s.listen, s.upstream, s.listen, s.upstreamUDP)
+			if s.loops > 0 {
+				text += fmt.Sprintf("engine: {loops: %d}\n", s.loops)
+			}
 			if keeper {
-				text += "keeper: {}\n"
+				text += "keeper: " + cmp.Or(s.keeper, "{}") + "\n"
 			}
 			return map[string]string{"penstock.yaml": text}
 		},

@@ -1,0 +1,292 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	loads "github.com/penstock/penstock/bench/internal/load"
+	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/report"
+	"github.com/penstock/penstock/bench/internal/stat"
+)
+
+// pauseBench is what was asked for on the command line of outlive pause. A child gets the same, as
+// JSON.
+type pauseBench struct {
+	bench
+	Conns, Active int
+	Around        time.Duration
+	CPUs          string
+	Loops         int
+
+	rounds int
+	host   bool
+	events []string
+}
+
+// pauseResult is one round, in ms.
+type pauseResult struct {
+	Settled       int64
+	Cut           int
+	FirstP50      float64
+	FirstP99      float64
+	FirstLongest  float64
+	GapP50        float64
+	GapP99        float64
+	GapLongest    float64
+	BeforeP50     float64
+	BeforeP99     float64
+	BeforeLongest float64
+	Took          float64
+	Errors        []string
+}
+
+type pauseFigure struct {
+	unit string
+	of   func(r pauseResult) float64
+}
+
+// figuresOf returns the figures of an event. Before an upgrade stops the old worker, bytes move, so
+// that its begin says nothing about the first one after it.
+func figuresOf(event string) []pauseFigure {
+	return slices.DeleteFunc(slices.Clone(pauseFigures), func(f pauseFigure) bool {
+		return event == "upgrade" && strings.HasPrefix(f.unit, "first-byte")
+	})
+}
+
+// pauseFigures are the figures of a round.
+var pauseFigures = []pauseFigure{
+	{"settled", func(r pauseResult) float64 { return float64(r.Settled) }},
+	{"cut", func(r pauseResult) float64 { return float64(r.Cut) }},
+	{"first-byte-p50-ms", func(r pauseResult) float64 { return r.FirstP50 }},
+	{"first-byte-p99-ms", func(r pauseResult) float64 { return r.FirstP99 }},
+	{"first-byte-max-ms", func(r pauseResult) float64 { return r.FirstLongest }},
+	{"gap-p50-ms", func(r pauseResult) float64 { return r.GapP50 }},
+	{"gap-p99-ms", func(r pauseResult) float64 { return r.GapP99 }},
+	{"gap-max-ms", func(r pauseResult) float64 { return r.GapLongest }},
+	{"gap-before-p50-ms", func(r pauseResult) float64 { return r.BeforeP50 }},
+	{"gap-before-p99-ms", func(r pauseResult) float64 { return r.BeforeP99 }},
+	{"gap-before-max-ms", func(r pauseResult) float64 { return r.BeforeLongest }},
+	{"event-ms", func(r pauseResult) float64 { return r.Took }},
+}
+
+// pauseCommand is outlive pause.
+func pauseCommand(args []string) error {
+	p := &pauseBench{}
+	fs := flag.NewFlagSet("outlive pause", flag.ExitOnError)
+	fs.IntVar(&p.rounds, "rounds", 20, "rounds of each event")
+	events := fs.String("events", "crash,upgrade", "what happens")
+	fs.BoolVar(&p.host, "host", os.Geteuid() != 0, "do not make network namespaces, for which root is needed")
+	file := fs.String("out", "", "also write the output to this file")
+	fs.StringVar(&p.Penstock, "penstock", "", "the penstock to measure; built from this checkout unless given")
+	fs.IntVar(&p.Conns, "conns", 4500, "TCP connections, each with two sockets of the relay")
+	fs.IntVar(&p.Active, "active", 450, "of these, those that send a message and wait for its echo all the time")
+	fs.DurationVar(&p.Around, "around", time.Second, "load before the event, and after it")
+	fs.StringVar(&p.CPUs, "cpus", "", "bind relay and load to these CPUs, such as 0 (empty: all)")
+	fs.IntVar(&p.Loops, "loops", 0, "loops of the relay; 0: as many as it likes")
+	fs.Parse(args)
+	if fs.NArg() > 0 || p.Active < 1 || p.Active > p.Conns || p.rounds < 1 {
+		return fmt.Errorf("pause: want no argument but flags, and 1 to %d active connections", p.Conns)
+	}
+	p.events = strings.Split(*events, ",")
+	out, done, err := p.prepare(*file)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return p.run(out)
+}
+
+// run runs all rounds and prints a line for each, and the medians.
+func (p *pauseBench) run(out io.Writer) error {
+	if err := report.Machine(out); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "rounds: %d\nconnections: %d\nactive: %d\naround: %v\nfresh-network-namespace: %v\ncpus: %s\n", p.rounds, p.Conns, p.Active, p.Around, !p.host, cmp.Or(p.CPUs, "all"))
+	results := map[string][]pauseResult{}
+	for range p.rounds {
+		for _, event := range p.events {
+			if event != "crash" && event != "upgrade" {
+				return fmt.Errorf("event %q: allowed: crash, upgrade", event)
+			}
+			r, err := p.round(event)
+			if err != nil {
+				return fmt.Errorf("%s: %w", event, err)
+			}
+			results[event] = append(results[event], r)
+			fmt.Fprintf(out, "BenchmarkPause/event=%s/conns=%d/active=%d\t1", event, p.Conns, p.Active)
+			for _, f := range figuresOf(event) {
+				fmt.Fprintf(out, "\t%.4g %s", f.of(r), f.unit)
+			}
+			fmt.Fprintln(out)
+			for _, text := range r.Errors {
+				fmt.Fprintf(out, "# cut: %s\n", text)
+			}
+		}
+	}
+	fmt.Fprintf(out, "#\n# medians of the rounds, and the lowest and the highest\n#\n# | event | figure | median | lowest | highest |\n# |---|---|---|---|---|\n")
+	for _, event := range p.events {
+		for _, f := range figuresOf(event) {
+			var all []float64
+			for _, r := range results[event] {
+				all = append(all, f.of(r))
+			}
+			slices.Sort(all)
+			fmt.Fprintf(out, "# | %s | %s | %.4g | %.4g | %.4g |\n", event, f.unit, stat.Median(all), all[0], all[len(all)-1])
+		}
+	}
+	return nil
+}
+
+// round runs one round in a child.
+func (p *pauseBench) round(event string) (r pauseResult, err error) {
+	one := *p
+	one.Event = event
+	err = inChild("pause-round", one, p.CPUs, p.host, &r)
+	return r, err
+}
+
+// pauseChild runs one round and prints its result.
+func pauseChild(text string) error {
+	p := &pauseBench{}
+	if err := json.Unmarshal([]byte(text), p); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("prctl: %w", err)
+	}
+	files, err := proc.RaiseFiles(20000)
+	if err != nil {
+		return err
+	}
+	if need := 2*p.Conns + 100; need > files {
+		return fmt.Errorf("%d connections need %d files of a process, %d are allowed", p.Conns, need, files)
+	}
+	r, err := p.measure()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+func (p *pauseBench) measure() (res pauseResult, err error) {
+	// The upstream is in this process. More than one connection: one thread serves all.
+	sink, err := loads.NewSink(loads.Spec{Kind: loads.PingPong, Size: 64, Conns: 2}, false)
+	if err != nil {
+		return res, err
+	}
+	go sink.Serve()
+	r, err := find(relays, "penstock")
+	if err != nil {
+		return res, err
+	}
+	// An upgrade is over when the new worker is healthy. The pause is long over then, and in ten
+	// seconds, as by default, a busy machine has longer ones by itself.
+	s := setup{bench: &p.bench, upstream: sink.Addr, upstreamUDP: sink.Addr, loops: p.Loops, keeper: "{healthy-after: 1s}"}
+	v, err := r.begin(&s)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = v.end(err) }()
+	admin := filepath.Join(s.dir, "admin.sock")
+	cfg := loads.PauseConfig{
+		Addr: s.listen, Conns: p.Conns, Active: p.Active, Around: p.Around,
+		Settled: func() (int64, error) { return peer.Settled(admin) },
+		Event:   func() (<-chan error, error) { return nil, v.crashed() },
+	}
+	if p.Event == "upgrade" {
+		cfg.Event = func() (<-chan error, error) {
+			over := make(chan error, 1)
+			go func() { over <- r.upgrade(s, v.main()) }()
+			return over, nil
+		}
+	}
+	got, err := loads.Pause(cfg)
+	if err != nil {
+		return res, err
+	}
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	return pauseResult{
+		Settled: got.Settled, Cut: got.Cut, Errors: got.Errors, Took: ms(got.Took),
+		FirstP50: ms(got.First.At(0.5)), FirstP99: ms(got.First.At(0.99)), FirstLongest: ms(got.First.At(1)),
+		GapP50: ms(got.Gap.At(0.5)), GapP99: ms(got.Gap.At(0.99)), GapLongest: ms(got.Gap.At(1)),
+		BeforeP50: ms(got.Before.At(0.5)), BeforeP99: ms(got.Before.At(0.99)), BeforeLongest: ms(got.Before.At(1)),
+	}, nil
+}
+
+// crashed kills the worker and returns when it has ended: then it moves no byte any more.
+func (v *service) crashed() error {
+	workers := proc.Tree(v.main())[1:]
+	if len(workers) == 0 {
+		return fmt.Errorf("%s has no worker", v.r.name)
+	}
+	var ends []unix.PollFd
+	for _, pid := range workers {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			return fmt.Errorf("pidfd_open: %w", err)
+		}
+		defer unix.Close(fd)
+		ends = append(ends, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	for _, pid := range workers {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			return fmt.Errorf("kill: %w", err)
+		}
+	}
+	for i := range ends {
+		for ends[i].Revents == 0 {
+			if _, err := unix.Poll(ends[i:i+1], int(patience.Milliseconds())); err != nil && err != unix.EINTR {
+				return fmt.Errorf("poll: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// inChild runs this program again for one round, in a network namespace of its own unless host is
+// true.
+func inChild(word string, what any, cpus string, host bool, res any) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	run := func() error {
+		if cpus != "" {
+			if err := proc.Pin(cpus); err != nil {
+				return err
+			}
+		}
+		cmd := exec.Command(self, word, string(text))
+		var failure strings.Builder
+		cmd.Stderr = &failure
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, failure.String())
+		}
+		return json.Unmarshal(out, res)
+	}
+	if host {
+		return proc.OnHost(run)
+	}
+	return proc.InNamespace("", run)
+}

@@ -19,6 +19,12 @@ const DefaultDatagramIdle = 60 * time.Second
 // address that the client writes to. Datagrams that arrive together are sent together,
 // in GSO runs or at least in one system call.
 //
+// With [Config].Keep a flow outlives its process: it goes on with the same ports on both
+// sides, and what waits in the queues of its sockets is delivered. What the process had
+// received and not sent is lost, that is the datagrams of one turn of each loop and those
+// held for upstreams whose sockets were full. They are counted as [DropCrashed] in
+// [DatagramStats], and in the record as bytes that were read and not written.
+//
 // A flow needs about 500 bytes of memory. While the socket of its upstream is full it
 // holds up to 128 KiB of datagrams; all flows of a loop together hold up to 32 MiB.
 // Further datagrams are dropped and counted. So a full upstream delays only its own
@@ -77,11 +83,12 @@ const (
 	DropNoRoom                  // from a new client, without a free descriptor or port, or a flow to evict
 	DropDraining                // from a new client, while the engine drains
 	DropEnded                   // held when the flow ended
+	DropCrashed                 // in the memory of a process that died; see Config.Keep
 	drops
 )
 
 var dropNames = [drops]string{"full", "too-big", "filtered", "no-buffers", "unreachable", "failed", "truncated", "no-return", "refused", "limited", "no-room",
-	"draining", "ended"}
+	"draining", "ended", "crashed"}
 
 // String returns the reason's name, such as "too-big".
 func (d Drop) String() string { return enum.Name(dropNames[:], d) }

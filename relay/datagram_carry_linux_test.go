@@ -359,7 +359,7 @@ func FuzzOutbox(f *testing.F) {
 		defer recv.Close()
 		recv.SetReadBuffer(4 << 20)
 		e := &core{shared: shared{kernel: sys.Linux{}, cfg: Config{NoGSO: !gso}}}
-		d := newDatagrams(&loop{}, &e.shared, &e.datagrams, nil)
+		d := newDatagrams(&loop{stats: new(LoopStats)}, &e.shared, &e.datagrams, nil)
 		d.prepare()
 		ln := &Listener{engine: &Engine{e}}
 		ln.cfg.Store(&ListenConfig{})

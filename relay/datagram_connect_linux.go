@@ -43,7 +43,7 @@ func (d *datagrams) connect(f *datagramFlow) Cause {
 // attemptFailed closes the attempt's socket and calls the hook.
 func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
 	if f.kept { // the key of its socket is the next one's
-		d.dropKept(d.unkeep(f))
+		d.dropFlow(f)
 		d.keep.add(f.ref(), d.loop.now)
 	}
 	d.closeUpstream(f)

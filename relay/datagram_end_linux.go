@@ -26,7 +26,7 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 		d.fill(&f.Flow, c, err)
 	}
 	d.closeUpstream(f)
-	d.dropKept(d.unkeep(f)) // an upstream without a socket
+	d.dropFlow(f) // an upstream without a socket
 	p.remove(f)
 	d.ageList(f).remove(f)
 	d.loop.disarm(f.slot)

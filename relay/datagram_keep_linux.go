@@ -125,20 +125,52 @@ func (d *datagrams) noteFinal(f *datagramFlow, c Cause, err error) {
 }
 
 // unkeep ends the keeping of a flow whose socket is closed or has another use from now on. It returns
-// the key under which the socket still is held.
-func (d *datagrams) unkeep(f *datagramFlow) holdKey {
-	if !f.kept {
-		return holdKey{}
+// the key of the socket, which is still held if the flow was kept.
+func (d *datagrams) unkeep(f *datagramFlow) (k holdKey) {
+	switch {
+	case f.kept:
+		f.kept, f.noting = false, false
+		k = d.keep.forget(f.ref())
+	case d.keep != nil:
+		k = d.keep.flowKey(f.ref())
 	}
-	f.kept, f.noting = false, false
-	return d.keep.forget(f.ref())
+	return k
 }
 
-// dropKept has a socket dropped that unkeep has returned the key of.
-func (d *datagrams) dropKept(k holdKey) {
-	if k != (holdKey{}) {
-		d.keep.holding.drop(k)
+// dropFlow is unkeep, and has the socket dropped.
+func (d *datagrams) dropFlow(f *datagramFlow) {
+	if f.kept {
+		d.keep.holding.drop(d.unkeep(f))
 	}
+}
+
+// handOver leaves the flows to the next process, and has the sockets held that rest. What flows hold for
+// upstreams whose sockets are full is dropped.
+func (d *datagrams) handOver() {
+	d.flushReplies()
+	d.slab.each(func(f *datagramFlow) {
+		if !f.kept {
+			d.end(f, CauseCrashed, nil)
+			return
+		}
+		d.dropHeld(f)
+		if f.pending > 0 {
+			f.port.out.forget(f)
+		}
+	})
+	d.noteAll()
+	var all []Held
+	for range d.rests.len() {
+		r := d.rests.pop()
+		if !r.held {
+			all = append(all, Held{Key: r.key, FDs: []int{r.fd}})
+		}
+		if len(all) == settleBurst {
+			d.keep.holding.hold(all...)
+			all = all[:0]
+		}
+	}
+	d.keep.holding.hold(all...) // if that fails, the ports are somebody else's sooner
 }
 
 // unixName is the inverse of unixPath: the address of a Unix socket as the kernel writes it. unix(7).

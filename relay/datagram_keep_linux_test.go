@@ -441,3 +441,71 @@ func (c *sealedClient) load(t *testing.T, to Addr, rnd *rand.Rand, stop chan str
 		}
 	}
 }
+
+// A planned end is the same event: all flows are handed over at once, those too that just began, and what
+// rests; no datagram that came meanwhile is lost.
+func TestDatagramsHandOver(t *testing.T) {
+	for _, network := range grams {
+		t.Run(network, func(t *testing.T) {
+			k := newKeptTable(t)
+			u := newGramUpstream(t, network)
+			place := "udp://[::1]:0"
+			if network != "udp6" {
+				place = keptPlace(t, network)
+			}
+			const clients, times = 4, 4
+			o := keptOrder{Listen: []string{place}, Upstream: u.addr.String(), After: time.Hour}
+			p := k.start(o)
+			o.Listen = p.urls()
+			to := p.addrs[0]
+			all := gramClients(t, network, clients)
+			for i := range times {
+				for _, c := range all {
+					c.tell(t, to, "text")
+					c.hear(t, to, "text!")
+				}
+				p.ask("handover")
+				k.expect(holdFlow, clients)
+				for _, c := range all {
+					c.tell(t, to, fmt.Sprint("meanwhile ", i))
+				}
+				p.kill() // it has nothing more to do
+				if p = k.start(o); p.Restored.Flows != clients || p.Restored.TotalLost() != 0 {
+					t.Fatalf("restored: %+v", p.Restored)
+				}
+				for _, c := range all {
+					c.hear(t, to, fmt.Sprintf("meanwhile %d!", i))
+				}
+			}
+			p.ask("close")
+			for range all {
+				if rec := <-p.records; rec.Cause != CauseClosed || rec.Up.Datagrams != 2*times || rec.Down.Datagrams != 2*times {
+					t.Errorf("record: %+v", rec)
+				}
+			}
+			k.expect(holdFlow, 0)
+		})
+	}
+}
+
+// Sockets that rest when the process hands over rest in the next one.
+func TestRestsAreHandedOver(t *testing.T) {
+	k := newKeptTable(t)
+	u := newGramUpstream(t, "udp4")
+	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Datagram: DatagramConfig{Replies: 1}, After: time.Hour}
+	p := k.start(o)
+	o.Listen = p.urls()
+	c := gramClients(t, "udp4", 1)[0]
+	c.tell(t, p.addrs[0], "text")
+	c.hear(t, p.addrs[0], "text!")
+	<-p.records
+	p.ask("handover")
+	k.expect(holdFlow, 1)
+	p.kill()
+	p = k.start(o)
+	s := p.ask("stats").Stats
+	if total := s.Total(); total.Datagrams.Resting != 1 || total.Datagrams.Flows != 0 {
+		t.Errorf("stats: %+v", total.Datagrams)
+	}
+	k.expect(holdFlow, 0)
+}

@@ -34,7 +34,8 @@ const (
 type resting struct {
 	fd    int
 	until time.Duration
-	key   holdKey // that it is held under; zero: it is not
+	key   holdKey // see datagrams.unkeep
+	held  bool    // under the key
 }
 
 // closeUpstream ends the use of a flow's socket.
@@ -42,27 +43,28 @@ func (d *datagrams) closeUpstream(f *datagramFlow) {
 	if f.fd < 0 {
 		return
 	}
+	kept := f.kept
 	fd, key := int(f.fd), d.unkeep(f)
 	f.fd = -1
 	if f.upstreamFamily() == sys.Unix || f.moved[up].datagrams == 0 || d.loop.now-f.active >= d.share.restTime {
-		if key != (holdKey{}) {
+		if kept {
 			d.loop.unwatch(fd) // the holder has the socket too
-			d.dropKept(key)
+			d.keep.holding.drop(key)
 		}
 		d.shared.kernel.Close(fd)
 		return
 	}
-	d.rest(fd, key)
+	d.rest(fd, key, kept)
 }
 
 // rest keeps a socket for a while, and does not read from it.
-func (d *datagrams) rest(fd int, key holdKey) {
+func (d *datagrams) rest(fd int, key holdKey, held bool) {
 	if d.rests.len() >= d.share.maxResting {
 		d.closeOldestRest()
 	}
 	d.loop.unwatch(fd)
 	sys.SetBuffers(fd, restBuffer, 0)
-	d.rests.push(resting{fd, d.loop.now + d.share.restTime, key})
+	d.rests.push(resting{fd, d.loop.now + d.share.restTime, key, held})
 	d.stats.Resting++
 }
 
@@ -79,7 +81,9 @@ func (d *datagrams) closeRests() {
 func (d *datagrams) closeRest() {
 	r := d.rests.pop()
 	d.shared.kernel.Close(r.fd)
-	d.dropKept(r.key)
+	if r.held {
+		d.keep.holding.drop(r.key)
+	}
 	d.stats.Resting--
 }
 

@@ -176,7 +176,7 @@ func (d *datagrams) endLost(f *datagramFlow, r ledger.Record, c Cause, known boo
 	if f.fd >= 0 {
 		d.shared.kernel.Close(int(f.fd))
 	}
-	d.dropKept(d.unkeep(f))
+	d.dropFlow(f)
 	d.slab.put(f.slot)
 	d.loop.stats.Ended[c]++
 	d.share.flows.Add(-1)
@@ -193,7 +193,7 @@ func (d *datagrams) restoreRests() {
 		family, kind, _, e := sys.SocketKind(fds[0])
 		if e == 0 && kind == sys.SockDgram && family != sys.Unix {
 			delete(d.keep.earlier, key)
-			d.rest(fds[0], key)
+			d.rest(fds[0], key, true)
 		}
 	}
 }

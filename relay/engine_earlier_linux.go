@@ -3,6 +3,7 @@ package relay
 import (
 	"slices"
 
+	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/pump"
 )
 
@@ -57,5 +58,13 @@ func (e *core) attachPorts() {
 				p.(*datagramPort).prepare()
 			}
 		}
+	}
+}
+
+// noteStats has the counters of a loop that there is no more go on as those of another one.
+func (e *core) noteStats(l *ledger.Ledger) {
+	if s, err := ledger.StatsOf[LoopStats](l); err == nil {
+		s.resetGauges()
+		e.earlier.stats.add(s)
 	}
 }

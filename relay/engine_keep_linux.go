@@ -60,6 +60,7 @@ func (e *core) restoreSome(s *streams, t *restorer, done func()) {
 		if !ok {
 			e.datagrams.all[s.loop.index].restoreRests()
 			s.keep.releaseEarlier()
+			s.balanceStats()
 			done()
 			return
 		}
@@ -161,6 +162,7 @@ func (e *core) openLedgers() {
 	for i, l := range e.ledgers {
 		if i >= e.cfg.Loops {
 			if l.ledger != nil {
+				e.noteStats(l.ledger)
 				l.ledger.Close()
 			}
 			e.holding.drop(l.key)
@@ -182,6 +184,9 @@ func (e *core) newKeeping(l *loop) (*keeping, error) {
 	k, err := newKeeping(l, e.holding, e.cfg.Keep, e.base, x.ledger, x.key)
 	if err != nil {
 		return nil, err
+	}
+	if l.index == 0 {
+		l.stats.add(&e.earlier.stats)
 	}
 	k.reserve()
 	flows := e.earlier.flows[:0]
@@ -295,6 +300,7 @@ func (e *core) handOver(ctx context.Context) error {
 	}
 	e.each(func(s *streams) {
 		s.handOver()
+		e.datagrams.all[s.loop.index].handOver()
 		s.loop.handed, s.loop.closing = true, true
 	})
 	<-e.done

@@ -232,7 +232,7 @@ func (e *Engine) Stats() Stats {
 		wg.Add(1)
 		if !l.post(request{do: func() { e.loopStats(i, &s.Loops[i]) }, wg: &wg}) {
 			<-l.ended
-			s.Loops[i] = l.stats
+			s.Loops[i] = *l.stats
 			wg.Done()
 		}
 	}
@@ -250,7 +250,7 @@ func (e *Engine) Stats() Stats {
 func (e *core) loopStats(i int, s *LoopStats) {
 	l, d := e.loops[i], e.datagrams.all[i]
 	d.readAllDrops()
-	*s = l.stats
+	*s = *l.stats
 	s.Flows = int64(l.slots.live)
 	s.Datagrams.Flows = int64(d.slab.live)
 	s.LongestTurn = l.stall.longest(l.now)

@@ -65,6 +65,7 @@ type unheldSocket struct {
 type earlierHeld struct {
 	ledgers, flows []Held
 	pipes          []pump.HeldPipe
+	stats          LoopStats // of loops that there are no more
 }
 
 // newHolding returns the access to k.Holder, and what k.Held has for others than listeners. The engine

@@ -215,12 +215,18 @@ func newKeeping(loop *loop, h *holding, cfg *Keep, base int64, l *ledger.Ledger,
 			return nil, fmt.Errorf("relay: hold ledger: %w", err)
 		}
 	}
+	stats, err := ledger.StatsOf[LoopStats](l)
+	if err != nil {
+		return nil, fmt.Errorf("relay: counters: %w", err)
+	}
+	loop.stats = stats
+	loop.stats.resetGauges()
 	after := cfg.After
 	if after == 0 {
 		after = defaultAfter
 	}
 	k := &keeping{
-		holding: h, ledger: l, key: key, turn: l.Turn(), note: pump.NewNote(l), slots: &loop.slots, stats: &loop.stats,
+		holding: h, ledger: l, key: key, turn: l.Turn(), note: pump.NewNote(l), slots: &loop.slots, stats: stats,
 		index: loop.index, base: base, after: max(after, 0),
 		earlier: make(map[holdKey][]int),
 	}

@@ -430,6 +430,8 @@ func serveKept(text string, say func(keptAnswer)) error {
 		switch c.Do {
 		case "stats":
 			a.Stats = e.Stats()
+		case "kill flows":
+			e.endFlows(CauseKilled)
 		case "handover":
 			if err := e.HandOver(context.Background()); err != nil {
 				a.Err = err.Error()

@@ -54,7 +54,7 @@ type loop struct {
 	drained     func()        // called when it is draining and no flow is left
 	closing     bool
 	handed      bool // closing: the flows are the next process's
-	stats       LoopStats
+	stats       *LoopStats
 	stall       stall
 	ended       chan struct{}
 }
@@ -92,7 +92,7 @@ type source interface {
 
 // newLoop makes a loop. It calls drained when it is draining and has no flow left.
 func newLoop(index int, start time.Time, dedicated bool, drained func()) (*loop, error) {
-	l := &loop{index: index, start: start, dedicated: dedicated, drained: drained, epoll: -1, ended: make(chan struct{})}
+	l := &loop{index: index, start: start, dedicated: dedicated, drained: drained, epoll: -1, stats: new(LoopStats), ended: make(chan struct{})}
 	l.wake = -1
 	l.settled.L = &l.mu
 	var err error
@@ -149,7 +149,9 @@ func (l *loop) run() {
 	for _, w := range l.walks {
 		w.wg.Done()
 	}
-	l.stats.LongestTurn = l.stall.longest(l.now)
+	last := *l.stats // which may lie in a ledger, and is asked for later
+	last.LongestTurn = l.stall.longest(l.now)
+	l.stats = &last
 	l.free()
 	close(l.ended)
 }

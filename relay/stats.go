@@ -6,7 +6,8 @@ import (
 	"github.com/penstock/penstock/pool"
 )
 
-// Stats are the counters of an engine since it was made, and its gauges.
+// Stats are the counters of an engine since it was made, and its gauges. With [Config].Keep the
+// counters of Loops go on from those of the process before.
 type Stats struct {
 	Loops []LoopStats
 	// The pipes that are open, and of them those that hold bytes; the maximum; and how
@@ -61,30 +62,39 @@ func (s Stats) Flows() (n int64) {
 // Total returns the sums over all loops; LongestTurn is the longest of all.
 func (s Stats) Total() (t LoopStats) {
 	for i := range s.Loops {
-		l := &s.Loops[i]
-		t.Flows += l.Flows
-		t.Accepted += l.Accepted
-		t.Adopted += l.Adopted
-		t.Connects += l.Connects
-		t.ConnectErrors += l.ConnectErrors
-		for c := range l.Ended {
-			t.Ended[c] += l.Ended[c]
-		}
-		t.BytesRead += l.BytesRead
-		t.BytesWritten += l.BytesWritten
-		t.BytesSpliced += l.BytesSpliced
-		t.BytesDropped += l.BytesDropped
-		t.Kept += l.Kept
-		t.KeepErrors += l.KeepErrors
-		t.Restored += l.Restored
-		t.AcceptErrors += l.AcceptErrors
-		t.AcceptPauses += l.AcceptPauses
-		t.Waits += l.Waits
-		t.Wakeups += l.Wakeups
-		t.Events += l.Events
-		t.Busy += l.Busy
-		t.LongestTurn = max(t.LongestTurn, l.LongestTurn)
-		t.Datagrams.add(&l.Datagrams)
+		t.add(&s.Loops[i])
 	}
 	return t
+}
+
+// resetGauges sets to 0 what an earlier process had, and is not there any more.
+func (s *LoopStats) resetGauges() {
+	s.Flows, s.Kept, s.LongestTurn = 0, 0, 0
+	s.Datagrams.Flows, s.Datagrams.BytesHeld, s.Datagrams.Resting = 0, 0, 0
+}
+
+func (s *LoopStats) add(o *LoopStats) {
+	s.Flows += o.Flows
+	s.Accepted += o.Accepted
+	s.Adopted += o.Adopted
+	s.Connects += o.Connects
+	s.ConnectErrors += o.ConnectErrors
+	for c := range o.Ended {
+		s.Ended[c] += o.Ended[c]
+	}
+	s.BytesRead += o.BytesRead
+	s.BytesWritten += o.BytesWritten
+	s.BytesSpliced += o.BytesSpliced
+	s.BytesDropped += o.BytesDropped
+	s.Kept += o.Kept
+	s.KeepErrors += o.KeepErrors
+	s.Restored += o.Restored
+	s.AcceptErrors += o.AcceptErrors
+	s.AcceptPauses += o.AcceptPauses
+	s.Waits += o.Waits
+	s.Wakeups += o.Wakeups
+	s.Events += o.Events
+	s.Busy += o.Busy
+	s.LongestTurn = max(s.LongestTurn, o.LongestTurn)
+	s.Datagrams.add(&o.Datagrams)
 }

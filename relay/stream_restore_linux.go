@@ -279,3 +279,27 @@ func (s *streams) endLost(f *streamFlow, r ledger.Record, c Cause) {
 	}
 	s.end(f, c, err)
 }
+
+// balanceStats counts what the earlier process could not: the end of flows that were not settled, and
+// what was lost with it. It is called when the loop's flows are restored.
+func (s *streams) balanceStats() {
+	st := s.loop.stats
+	open := st.Accepted + st.Adopted - int64(s.loop.slots.live)
+	for _, n := range st.Ended {
+		open -= n
+	}
+	st.Ended[CauseCrashed] += max(open, 0)
+	bytes := st.BytesRead - st.BytesWritten - st.BytesDropped
+	s.slab.each(func(f *streamFlow) {
+		for h := range f.half {
+			bytes -= f.half[h].In - f.half[h].Out
+		}
+	})
+	st.BytesDropped += max(bytes, 0)
+	d := &st.Datagrams
+	lost := d.Received - d.Sent
+	for _, n := range d.Dropped {
+		lost -= n
+	}
+	d.Dropped[DropCrashed] += max(lost, 0)
+}

@@ -58,7 +58,14 @@ func (e Event) String() string {
 	case FellBack:
 		fmt.Fprintf(&b, "the last binary that worked is used: %s", e.Binary)
 	case UpgradeStep:
-		fmt.Fprintf(&b, "upgrade %d to %s: %s", e.Upgrade.ID, e.Upgrade.Binary, e.Upgrade.State)
+		b.WriteString("upgrade")
+		if e.Upgrade.ID != 0 {
+			fmt.Fprintf(&b, " %d", e.Upgrade.ID)
+		}
+		if e.Upgrade.Binary != "" {
+			b.WriteString(" to " + e.Upgrade.Binary)
+		}
+		fmt.Fprintf(&b, ": %s", e.Upgrade.State)
 		if e.Upgrade.Reason != "" {
 			fmt.Fprintf(&b, ": %s", e.Upgrade.Reason)
 		}

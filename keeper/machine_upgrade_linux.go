@@ -16,9 +16,11 @@ import (
 // beginUpgrade starts a worker from the binary at a path beside the active one.
 func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restart bool, now time.Time) {
 	refuse := func(why string) {
-		m.cfg.Log(Event{Kind: UpgradeStep, Upgrade: Upgrade{ID: m.upgrade.ID, State: Refused, Binary: path, DryRun: dry, Restart: restart, Reason: why}})
-		if p := m.peer(asker); p != nil {
-			u := Upgrade{State: Refused, Binary: path, DryRun: dry, Restart: restart, Reason: why}
+		u := Upgrade{State: Refused, Binary: path, DryRun: dry, Restart: restart, Reason: why}
+		p := m.peer(asker)
+		if p == nil { // a worker that asks is told, and must not be able to fill the log
+			m.cfg.Log(Event{Kind: UpgradeStep, Upgrade: u, Items: m.table.len()})
+		} else {
 			p.send(m, appendControl(nil, kindUpgraded, 0, append([]uint64{token}, u.words()...), u.texts()...))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -214,7 +215,7 @@ func runTestWorker(w *Worker, c childConfig) int {
 				w.Drop([2]uint64{o.Key + uint64(i), 1})
 			}
 			if o.Label != "no flush" {
-				fail(w.Flush())
+				fail(flush(w))
 			}
 		case "prepared":
 			fail(w.Prepared(o.Text))
@@ -276,6 +277,28 @@ func runTestWorker(w *Worker, c childConfig) int {
 				w.Drop(item.Key)
 			}
 			held = nil
+			fail(flush(w))
+		case "odd":
+			fail(holdOdd(w))
+		case "bad":
+			fail(holdBad(w))
+		case "lie":
+			fail(lie(w, o.Text))
+		case "crowd": // holds until the keeper, which is stopped, has too much to read
+			sys.SetDescriptorLimit(100)
+			pr, pw, _, _ := sys.Linux{}.Pipe(4096)
+			fds := slices.Repeat([]int{pr, pw}, MaxDescriptors/2)
+			for i := 0; ; i++ {
+				fail(w.Hold([2]uint64{o.Key + uint64(i), 1}, "", fds))
+				if err := w.Flush(); err == ErrBusy {
+					r.FDs = i + 1
+					break
+				} else if err != nil || i > 10_000 {
+					fail(fmt.Errorf("item %d: %v", i, err))
+					break
+				}
+			}
+		case "flush":
 			fail(flush(w))
 		case "churn": // holds and drops until it dies; each line says that one more pipe is held
 			for i := uint64(0); ; i++ {

@@ -278,6 +278,19 @@ func runTestWorker(w *Worker, c childConfig) int {
 			}
 			held = nil
 			fail(flush(w))
+		case "same": // hold one pipe N times, as fast as possible
+			pr, pw, _, _ := sys.Linux{}.Pipe(4096)
+			for i := range o.N {
+				err := w.Hold([2]uint64{o.Key + uint64(i), 1}, "", []int{pr, pw})
+				for ; err == ErrFull; err = w.Hold([2]uint64{o.Key + uint64(i), 1}, "", []int{pr, pw}) {
+					time.Sleep(time.Millisecond) // the keeper has not said yet that it has dropped the last ones
+				}
+				fail(err)
+				if i%126 == 125 || i == o.N-1 {
+					fail(flush(w))
+				}
+			}
+			closeAll([]int{pr, pw})
 		case "odd":
 			fail(holdOdd(w))
 		case "bad":

@@ -125,8 +125,8 @@ func holdOdd(w *Worker) error {
 	return flush(w)
 }
 
-// More descriptors on their way than the limit of the user allows: Flush says so, and nothing is lost.
-func TestTooManyOnTheirWay(t *testing.T) {
+// More descriptors in flight than the limit of the user allows: Flush says so, and nothing is lost.
+func TestTooManyInFlight(t *testing.T) {
 	r := newRig(t)
 	w := r.runningWorker()
 	sys.Signal(r.cmd.Process.Pid, syscall.SIGSTOP)

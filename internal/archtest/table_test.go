@@ -91,6 +91,8 @@ var table = []rule{
 	}},
 	{pkg: "keeper", code: edges{
 		"internal/sys": kernel,
+	}, tests: edges{
+		"relay": "the example: an engine whose flows outlive the process",
 	}},
 
 	// For tests only: the tests of every package of the library may use these (testsOfAll).

@@ -175,6 +175,25 @@ func TestNoRoomInWorker(t *testing.T) {
 	r.settled("descriptors of the keeper", func() bool { return countFDs(r.cmd.Process.Pid) < 40 })
 }
 
+// A keeper that has fewer descriptors than it thought: what does not arrive is refused, the rest is held.
+func TestNoRoomInKeeper(t *testing.T) {
+	r := newRig(t, func(c *childConfig) { c.KeeperLimit = 150 })
+	w := r.runningWorker()
+	w.order(command{Do: "many", Key: 1000, N: 100})
+	w.rig.settled("refused items", func() bool { return w.do("stats").Stats.Refused > 0 })
+	open := countFDs(r.cmd.Process.Pid)
+	refused := int(w.do("stats").Stats.Refused)
+	w.order(command{Do: "drop", Key: 1000, N: 10})
+	r.settled("descriptors of the keeper", func() bool { return countFDs(r.cmd.Process.Pid) == open-20 })
+	w.order(command{Do: "pipe", Key: 1, Text: "room again"})
+	w.order(command{Do: "drop", Key: 1010, N: 20}) // the keeper needs a few to start a worker
+	w.kill()
+	w = r.runningWorker()
+	if held := w.do("held"); held.FDs != 100-refused-30+1 || held.Missing != 0 {
+		t.Errorf("%d items, %d refused, %d missing", held.FDs, refused, held.Missing)
+	}
+}
+
 // A keeper at its limits refuses at once, and takes more when there is room again.
 func TestKeeperFull(t *testing.T) {
 	r := newRig(t, func(c *childConfig) { c.Config.MaxItems = 100 })

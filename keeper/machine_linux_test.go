@@ -717,3 +717,19 @@ func TestRandomScripts(t *testing.T) {
 		}
 	}
 }
+
+// FuzzState: a keeper's state can be anything, and is refused or understood.
+func FuzzState(f *testing.F) {
+	w := newWorld(f, Config{}, 100)
+	w.ready(1)
+	w.say(1, holdOf(1, "label", 3), w.fds(3)...)
+	w.say(1, holdOf(2, "", 2), w.fds(2)...)
+	f.Add(w.m.save(map[int]savedConn{1: {5, 6}}))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := load(b, w.m.cfg, 100, w.now)
+		if err == nil && (s.m.active == nil || s.m.current == nil) {
+			t.Fatal("understood without what is necessary")
+		}
+	})
+}

@@ -36,6 +36,8 @@ type childConfig struct {
 	Control string // Unix socket of the test, to which each worker connects
 	// LimitAfterCrash is RLIMIT_NOFILE of workers after a crash, if not 0.
 	LimitAfterCrash int
+	// KeeperLimit is RLIMIT_NOFILE of the keeper from the first ready worker on, if not 0.
+	KeeperLimit int
 }
 
 // testConfig has the fields of Config that can be sent to a process.
@@ -91,7 +93,12 @@ func runChild(text string) int {
 		return runTestWorker(w, c)
 	}
 	cfg := c.Config.config()
-	cfg.Log = func(e Event) { fmt.Println("event", e.Kind, e) }
+	cfg.Log = func(e Event) {
+		if e.Kind == WorkerReady && c.KeeperLimit != 0 {
+			sys.SetDescriptorLimit(c.KeeperLimit)
+		}
+		fmt.Println("event", e.Kind, e)
+	}
 	cfg.Notify = func(s string) { fmt.Println("notify", strings.ReplaceAll(s, "\n", " ")) }
 	code, err := Run(cfg)
 	if err != nil {

@@ -42,36 +42,55 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		for _, p := range pairs {
 			t.Run("load="+c.name+"/a="+p[0]+"/b="+p[1], func(t *testing.T) {
 				e := plainEngine(t, Config{Loops: 2})
-				a, innerA := testnet.Pair(t, p[0])
-				innerB, b := testnet.Pair(t, p[1])
-				if err := e.Relay(innerA, innerB, PairConfig{}); err != nil {
-					t.Fatal(err)
-				}
-				send, recv := make([]byte, c.size), make([]byte, c.size)
-				go1, done := make(chan net.Conn), make(chan error)
-				go func() {
-					for c := range go1 {
-						_, err := c.Write(send)
-						done <- err
-					}
-				}()
-				defer close(go1)
-				pass := func(from, to net.Conn) {
-					go1 <- from
-					if _, err := io.ReadFull(to, recv); err != nil {
-						t.Fatal(err)
-					}
-					if err := <-done; err != nil {
-						t.Fatal(err)
-					}
-				}
-				noAllocs(t, 100, func() {
-					pass(a, b)
-					pass(b, a)
-				})
+				steadyState(t, e, p, c.size, PairConfig{})
+			})
+			t.Run("load="+c.name+"/kept/a="+p[0]+"/b="+p[1], func(t *testing.T) {
+				e := plainEngine(t, Config{Loops: 2, Keep: &Keep{After: -1, Holder: nobody{}}})
+				steadyState(t, e, p, c.size, PairConfig{Name: "pair"})
 			})
 		}
 	}
+}
+
+// nobody is a Holder that holds nothing.
+type nobody struct{}
+
+func (nobody) Hold([2]uint64, string, []int) error { return nil }
+func (nobody) Drop([2]uint64)                      {}
+func (nobody) Flush() error                        { return nil }
+
+func steadyState(t *testing.T, e *Engine, p [2]string, size int, cfg PairConfig) {
+	t.Helper()
+	a, innerA := testnet.Pair(t, p[0])
+	innerB, b := testnet.Pair(t, p[1])
+	if err := e.Relay(innerA, innerB, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Name != "" {
+		eventually(t, "the pair is kept", func() bool { return e.Stats().Total().Kept == 1 })
+	}
+	send, recv := make([]byte, size), make([]byte, size)
+	go1, done := make(chan net.Conn), make(chan error)
+	go func() {
+		for c := range go1 {
+			_, err := c.Write(send)
+			done <- err
+		}
+	}()
+	defer close(go1)
+	pass := func(from, to net.Conn) {
+		go1 <- from
+		if _, err := io.ReadFull(to, recv); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	noAllocs(t, 100, func() {
+		pass(a, b)
+		pass(b, a)
+	})
 }
 
 // To hand a pair over allocates nothing, from the call to the record. (Where a

@@ -271,7 +271,7 @@ func TestPairOutlivesProcesses(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 			}
-			if rec := j.done(t, 1)[0]; rec.Cause != CauseEnd || rec.Up.Read != size || rec.Down.Read != size || j.kills > 0 && rec.Value != "value'" {
+			if rec := j.done(t, 1)[0]; rec.Cause != CauseEnd || rec.Up.Read != size || rec.Down.Read != size || j.total.Flows > 0 && rec.Value != "value'" {
 				t.Errorf("%+v", rec)
 			}
 		})

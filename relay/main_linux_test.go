@@ -14,5 +14,8 @@ func TestMain(m *testing.M) {
 	if order, ok := os.LookupEnv(keptEnv); ok {
 		os.Exit(runKept(order))
 	}
+	if order, ok := os.LookupEnv(lastCallEnv); ok {
+		os.Exit(runLastCall(order))
+	}
 	testnet.Main(m)
 }

@@ -17,10 +17,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -260,4 +263,31 @@ func (s *settings) printKills(w *world, d *daemon, t *watcher) {
 		}
 	}
 	fmt.Fprintf(w.tally.out, "\n%d scrapes, %d while there was no worker\n", t.scrapes, t.failed)
+	// What the workers found that were started after another one.
+	starts, holding := 0, 0
+	sums := make(map[string]float64)
+	for _, line := range d.log() {
+		if _, ok := line.attrs["held_bytes"]; !ok {
+			continue
+		}
+		starts++
+		for name, v := range line.attrs {
+			if n, ok := v.(float64); ok {
+				sums[name] += n
+			}
+		}
+		if n, _ := line.attrs["holding"].(float64); n > 0 {
+			holding++
+		}
+	}
+	if starts == 0 {
+		return
+	}
+	fmt.Fprintf(w.tally.out, "%d workers started after another one, and %d of them found bytes in its hands: %.0f bytes of %.0f flows; %.0f times a flow was restored\n",
+		starts, holding, sums["held_bytes"], sums["holding"], sums["flows"])
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		if reason, ok := strings.CutPrefix(name, "lost_"); ok {
+			fmt.Fprintf(w.tally.out, "%15.0f  flows were not restored: %s\n", sums[name], reason)
+		}
+	}
 }

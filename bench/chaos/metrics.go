@@ -79,13 +79,14 @@ type watcher struct {
 
 	mu      sync.Mutex
 	most    map[string]float64
+	told    map[string]bool // metrics of which a decrease was told
 	last    metrics
 	scrapes int
 	failed  int
 }
 
 func watch(w *world, d *daemon) *watcher {
-	t := &watcher{w: w, d: d, done: make(chan struct{}), most: make(map[string]float64)}
+	t := &watcher{w: w, d: d, done: make(chan struct{}), most: make(map[string]float64), told: make(map[string]bool)}
 	go func() {
 		defer close(t.done)
 		for !w.stopping.Load() {
@@ -113,7 +114,10 @@ func (t *watcher) scrape() error {
 		}
 		if most, ok := t.most[series]; ok && v < most {
 			t.w.tally.count(decreases, 1)
-			t.w.tally.fault("the counter %s was %v and is %v", series, most, v)
+			if name, _, _ := strings.Cut(series, "{"); !t.told[name] {
+				t.told[name] = true
+				t.w.tally.fault("the counter %s was %v and is %v", series, most, v)
+			}
 		}
 		t.most[series] = v
 	}

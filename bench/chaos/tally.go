@@ -60,6 +60,8 @@ var counterNames = [counters]string{
 	unsettled:          "stream flows not settled at a kill, and ended by it",
 	unsettledDatagram:  "datagram flows not settled at a kill, and replaced",
 	flowsKept:          "stream flows that outlived a kill",
+	upgradesDone:       "upgrades",
+	upgradesRefused:    "upgrades to a binary that does not work, undone or refused",
 	bytesMissing:       "bytes lost",
 	bytesWrong:         "bytes wrong",
 	bytesDuplicate:     "bytes that came twice",

@@ -232,6 +232,10 @@ func (w *world) dial(f *flow) (net.Conn, error) {
 		time.Sleep(time.Millisecond)
 		conn, err = new(net.Dialer).DialContext(ctx, f.via.network, f.via.addr)
 	}
+	if errors.Is(err, syscall.ECONNRESET) && w.excused(f) {
+		w.early(f) // it had been accepted
+		return nil, err
+	}
 	if err != nil {
 		w.tally.count(clientsRefused, 1)
 		w.tally.fault("%v: %v", f, err)
@@ -309,25 +313,27 @@ func (w *world) newClients(every time.Duration) {
 		}
 	}
 	room := make(chan struct{}, 2000)
+	one := func(f func()) {
+		select {
+		case room <- struct{}{}:
+			w.clients.Go(func() { f(); <-room })
+		default: // as many are at it as may be
+		}
+	}
 	w.clients.Go(func() {
-		for i := 0; !w.stopping.Load(); i++ {
-			w.sleep(every)
-			for _, one := range []func(){
-				func() {
-					if len(streams) > 0 && w.run(w.make(newcomer, streams[i%len(streams)])) {
-						w.tally.count(newClients, 1)
-					}
-				},
-				func() {
-					if len(datagrams) > 0 {
-						w.newDatagramClient(datagrams[i%len(datagrams)])
-					}
-				},
-			} {
-				select {
-				case room <- struct{}{}:
-					w.clients.Go(func() { one(); <-room })
-				default: // as many are at it as may be
+		begin := time.Now()
+		for made := 0; !w.stopping.Load(); w.sleep(every) {
+			for due := int(time.Since(begin) / every); made < due; made++ {
+				i := made
+				if len(streams) > 0 {
+					one(func() {
+						if w.run(w.make(newcomer, streams[i%len(streams)])) {
+							w.tally.count(newClients, 1)
+						}
+					})
+				}
+				if len(datagrams) > 0 {
+					one(func() { w.newDatagramClient(datagrams[i%len(datagrams)]) })
 				}
 			}
 		}

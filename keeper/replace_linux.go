@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -211,6 +212,16 @@ func loadState(memfd int, cfg Config, limit int) (*state, error) {
 	return load(mem, cfg, limit, time.Now())
 }
 
+// nameProcess names this process after its first argument, unless it has named itself: it was executed by the
+// number of a descriptor, which became its name. proc_pid_comm(5).
+func nameProcess() {
+	const file = "/proc/self/comm"
+	now, err := os.ReadFile(file)
+	if _, no := strconv.Atoi(strings.TrimSpace(string(now))); err == nil && no == nil && len(os.Args) > 0 {
+		os.WriteFile(file, []byte(filepath.Base(os.Args[0])), 0)
+	}
+}
+
 // restore goes on with the state of the program that this one has replaced, if there is one.
 func (r *runner) restore(now time.Time) (bool, error) {
 	text, ok := os.LookupEnv(stateEnv)
@@ -242,10 +253,7 @@ func (r *runner) restore(now time.Time) (bool, error) {
 		go c.watch()
 		go c.read()
 	}
-	// The process was executed by the number of a descriptor, which became its name.
-	if len(os.Args) > 0 {
-		os.WriteFile("/proc/self/comm", []byte(os.Args[0][strings.LastIndexByte(os.Args[0], '/')+1:]), 0)
-	}
+	nameProcess()
 	r.m.replaced(now)
 	return true, nil
 }

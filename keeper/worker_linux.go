@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -67,8 +66,7 @@ func Connect() (*Worker, error) {
 	}
 	sys.SetCloseOnExec(fd, true)
 	sys.SetNonblock(fd)
-	// The process was started by the number of a descriptor, which became its name.
-	os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
+	nameProcess()
 	w, err := newWorker(fd)
 	if err != nil {
 		return nil, err

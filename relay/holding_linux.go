@@ -89,10 +89,24 @@ func newHolding(kernel sys.Kernel, k *Keep) (*holding, earlierHeld) {
 			h.release(x)
 		}
 	}
-	for _, s := range h.earlier {
+	for label, s := range h.earlier {
 		slices.SortFunc(s, func(a, b *listenSocket) int { return cmp.Compare(numberOf(a.key), numberOf(b.key)) })
+		h.earlier[label] = h.unique(s)
 	}
 	return h, e
+}
+
+// unique drops all but the last of several keys of one socket: the process died before it had dropped
+// the others.
+func (h *holding) unique(all []*listenSocket) (u []*listenSocket) {
+	for i, s := range all {
+		if slices.ContainsFunc(all[i+1:], func(other *listenSocket) bool { return sys.SameSocket(s.fd, other.fd) }) {
+			h.release(Held{Key: s.key, FDs: []int{s.fd}})
+			continue
+		}
+		u = append(u, s)
+	}
+	return u
 }
 
 // release closes what nobody needs. The descriptors of the engine's owner stay the owner's.

@@ -189,7 +189,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.closeListeners(gone, bound)
 	d.updateCycles()
 	d.endRemovedFlows()
-	if err := d.keeping.saveConfig(configured); err != nil {
+	if err := d.keeping.saveConfig(configured, bound); err != nil {
 		d.log.Warn("the keeper does not have the present configuration", "error", err)
 	}
 	return nil

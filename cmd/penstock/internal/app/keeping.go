@@ -179,6 +179,17 @@ type savedConfig struct {
 	Written   []byte `json:"written"`
 	Token     string `json:"token,omitempty"`
 	ReadToken string `json:"read_token,omitempty"`
+	// Ports are the addresses of listeners on any free port, by name.
+	Ports map[string]relay.Addr `json:"ports,omitempty"`
+}
+
+// freePorts returns the addresses that listeners on any free port had in the worker before.
+func (k *keeping) freePorts() map[string]relay.Addr {
+	var s savedConfig
+	if k == nil || len(k.lastConfigs) == 0 || json.Unmarshal(k.lastConfigs[0], &s) != nil {
+		return nil
+	}
+	return s.Ports
 }
 
 // savedConfig returns the last configuration that a worker before this one has applied, or if this version
@@ -209,11 +220,17 @@ func parseSavedConfig(text []byte) (*spec.Config, error) {
 }
 
 // saveConfig has the next worker find a configuration.
-func (k *keeping) saveConfig(cfg *spec.Config) error {
-	if k == nil || k.config == nil || cfg.Text == nil {
+func (k *keeping) saveConfig(cfg *spec.Config, bound map[bindKey]*boundListener) error {
+	if k == nil || k.config == nil {
 		return nil
 	}
-	text, err := json.Marshal(savedConfig{cfg.Source, cfg.Text, cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken})
+	ports := map[string]relay.Addr{}
+	for b, l := range bound {
+		if b.freePortName != "" {
+			ports[b.freePortName] = l.Addr()
+		}
+	}
+	text, err := json.Marshal(savedConfig{cfg.Source, cfg.Text, cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken, ports})
 	if err == nil {
 		err = k.config.write(text)
 	}

@@ -30,6 +30,10 @@ func init() {
 	os.Exit(code)
 }
 
+// maxConnectTimeout bounds how long a worker may take until it connects to the keeper: it has done nothing
+// else before.
+const maxConnectTimeout = 10 * time.Second
+
 // run is the keeper. Its arguments, but for its own name, are those of the worker.
 func run(s *Settings) (code int, err error) {
 	os.WriteFile("/proc/self/comm", []byte("penstock-keeper"), 0) // execve(2) by descriptor names it after a number
@@ -50,14 +54,16 @@ func run(s *Settings) (code int, err error) {
 		Env: slices.DeleteFunc(os.Environ(), func(e string) bool {
 			return strings.HasPrefix(e, Variable+"=") || strings.HasPrefix(e, "NOTIFY_SOCKET=")
 		}),
-		Inherit:      inherited,
-		Standby:      []string{LabelConfig},
-		ReadyTimeout: s.StartTimeout,
-		Watchdog:     never(s.Watchdog),
-		Healthy:      never(s.HealthyAfter),
-		MaxBackoff:   s.MaxRestartDelay,
-		Log:          log.event,
-		Notify:       notifier(),
+		Inherit: inherited,
+		Standby: []string{LabelConfig},
+		// A program that is none of ours does not even connect.
+		ConnectTimeout: min(s.StartTimeout, maxConnectTimeout),
+		ReadyTimeout:   s.StartTimeout,
+		Watchdog:       never(s.Watchdog),
+		Healthy:        never(s.HealthyAfter),
+		MaxBackoff:     s.MaxRestartDelay,
+		Log:            log.event,
+		Notify:         notifier(),
 	})
 }
 

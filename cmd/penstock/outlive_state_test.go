@@ -25,7 +25,6 @@ groups:
     check: {tcp: {every: 1h}}
     members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}, {name: three, to: "tcp://127.0.0.1:1"}]
 `, one.url(), two.url())
-	k.alone = false
 	members := func() (list []string) {
 		g, err := k.admin.Group(k.ctx(), "all")
 		if err != nil {

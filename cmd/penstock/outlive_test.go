@@ -6,35 +6,41 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
 // kept is a daemon that runs under a keeper: its worker can be killed and upgraded.
 type kept struct {
 	*configured
-	idle  int  // sockets that the keeper has without a flow
-	alone bool // nothing happens to the worker
+	idle int // sockets that the keeper has without a flow
 }
 
-// restores says that this version restores flows and has penstock upgrade.
-const restores = false
+// keeperOfTests holds each flow at once, and upgrades do not take longer than they must.
+const keeperOfTests = "\nkeeper: {keep-after: 0s, healthy-after: 100ms}\n"
 
 // runKept starts penstock run with a configuration and a keeper, which holds each flow at once.
 func runKept(t *testing.T, text string, values ...any) *kept {
 	t.Helper()
-	k := &kept{configured: runFile(t, text+"\nkeeper: {keep-after: 0s}\n", values...)}
-	t.Cleanup(func() { // the worker outlives its keeper, and the test waits for what both write
-		if worker := k.worker(); worker != 0 {
-			k.cmd.Process.Kill()
-			if p, err := os.FindProcess(worker); err == nil {
+	k := &kept{configured: runFile(t, text+keeperOfTests, values...)}
+	k.endWorker(t)
+	eventually(t, "the API answers", k.answers)
+	k.idle = k.sockets()
+	return k
+}
+
+// endWorker ends the worker at the end of the test, if it still runs: it outlives its keeper, too.
+func (k *kept) endWorker(t *testing.T) {
+	t.Cleanup(func() {
+		if k.cmd.Process.Signal(syscall.SIGSTOP) != nil {
+			return // it has exited, and so has the worker
+		}
+		for _, pid := range k.children() {
+			if p, err := os.FindProcess(pid); err == nil {
 				p.Kill()
 			}
 		}
 	})
-	eventually(t, "the API answers", k.answers)
-	k.idle = k.sockets()
-	k.alone = !restores
-	return k
 }
 
 func (k *kept) answers() bool {
@@ -42,19 +48,28 @@ func (k *kept) answers() bool {
 	return err == nil
 }
 
-// worker returns the process that relays, or 0 if there is none for now.
+// worker returns the process that relays, or 0 if there is none for now, or more than one.
 func (k *kept) worker() int {
-	main := k.cmd.Process.Pid
-	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(main) + "/task/*/children")
-	last := 0
+	if all := k.children(); len(all) == 1 {
+		return all[0]
+	}
+	return 0
+}
+
+// children returns the processes that the keeper has started and that have not ended.
+func (k *kept) children() (pids []int) {
+	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(k.cmd.Process.Pid) + "/task/*/children")
 	for _, task := range tasks {
 		text, _ := os.ReadFile(task)
 		for _, f := range strings.Fields(string(text)) {
-			pid, _ := strconv.Atoi(f)
-			last = max(last, pid)
+			stat, _ := os.ReadFile("/proc/" + f + "/stat")
+			if i := strings.LastIndex(string(stat), ") "); i >= 0 && stat[i+2] != 'Z' {
+				pid, _ := strconv.Atoi(f)
+				pids = append(pids, pid)
+			}
 		}
 	}
-	return last
+	return pids
 }
 
 // sockets returns how many sockets the keeper has.
@@ -75,9 +90,6 @@ func (k *kept) sockets() (n int) {
 // settled waits until the keeper holds this many sockets of flows.
 func (k *kept) settled(n int) {
 	k.t.Helper()
-	if k.alone {
-		return
-	}
 	eventually(k.t, "the flows are held", func() bool { return k.sockets() >= k.idle+n })
 }
 
@@ -108,9 +120,6 @@ func (k *kept) upgrade() {
 // replaced waits until another worker than before answers.
 func (k *kept) replaced(do func(worker int)) {
 	k.t.Helper()
-	if k.alone {
-		return
-	}
 	before := k.worker()
 	if before == 0 {
 		k.t.Fatal("there is no worker")

@@ -90,8 +90,10 @@ func (b *brokenRelay) pass(dst, src net.Conn, upward bool) {
 	p := make([]byte, 32<<10)
 	for moved := 0; ; {
 		n, err := src.Read(p)
-		if errors.Is(err, io.EOF) && b.fault != "clean" && !finArrived(src.(*net.TCPConn), int64(moved)) {
-			err = syscall.ECONNRESET // of which a write of the other direction was told
+		if errors.Is(err, io.EOF) && b.fault != "clean" {
+			if arrived, _ := finArrived(src.(*net.TCPConn), int64(moved)); !arrived {
+				err = syscall.ECONNRESET // of which a write of the other direction was told
+			}
 		}
 		// Behind the prefaces, and once.
 		out, whom := p[:n], dst

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,6 +22,11 @@ func TestWithoutKills(t *testing.T) {
 	runSettings(t, settings{duration: 3 * time.Second})
 }
 
+// TestKills is the short form of make chaos.
+func TestKills(t *testing.T) {
+	runSettings(t, settings{kills: 6, every: 700 * ms, keepAfter: 200 * ms, slack: 5 * time.Second, watchdog: 10 * time.Second})
+}
+
 // runSettings runs the program with the daemon of this checkout, which has the race detector if the test
 // has, and fails if the balance is not good.
 func runSettings(t *testing.T, s settings) string {
@@ -32,7 +38,7 @@ func runSettings(t *testing.T, s settings) string {
 	if err := build(s.binary, s.buildFlags...); err != nil {
 		t.Fatal(err)
 	}
-	s.flows, s.loops, s.clients = 1, 2, 10*ms
+	s.flows, s.loops, s.clients, s.seed = 1, 2, 10*ms, rand.Uint64()>>1
 	var out output
 	good, err := s.run(&out)
 	if err != nil {

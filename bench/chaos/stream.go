@@ -196,23 +196,33 @@ func (s *stream) read(r *rand.Rand) {
 // reader gets the end of the stream.
 func (s *stream) truth(err error) error {
 	c, ok := s.conn.(*net.TCPConn)
-	if ok && errors.Is(err, io.EOF) && !finArrived(c, s.said+s.f.directions[s.come].read.Load()) {
+	if !ok || !errors.Is(err, io.EOF) {
+		return err
+	}
+	arrived, cerr := finArrived(c, s.said+s.f.directions[s.come].read.Load())
+	switch {
+	case cerr != nil:
+		return net.ErrClosed // by this end's writer, which has said why
+	case !arrived:
 		return syscall.ECONNRESET
 	}
 	return err
 }
 
 // finArrived reports whether the peer has ended its stream, of which all bytes have been read: the kernel
-// counts a FIN like a byte.
-func finArrived(c *net.TCPConn, read int64) bool {
-	arrived := true
-	if raw, err := c.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) {
-			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-			arrived = err != nil || info.Bytes_received != uint64(read)
-		})
+// counts a FIN like a byte. The error is that of a connection that is closed.
+func finArrived(c *net.TCPConn, read int64) (arrived bool, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false, err
 	}
-	return arrived
+	cerr := raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			arrived = info.Bytes_received != uint64(read)
+		}
+	})
+	return arrived, errors.Join(err, cerr)
 }
 
 // deadline sets the deadline of a read, and returns p.

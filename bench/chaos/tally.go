@@ -23,6 +23,7 @@ const (
 	newDatagramClients
 	datagramsAnswered
 	datagramsLost
+	datagramsLate
 	resets
 	unsettled
 	unsettledDatagram
@@ -56,6 +57,7 @@ var counterNames = [counters]string{
 	newDatagramClients: "new datagram clients that were served",
 	datagramsAnswered:  "datagrams that were answered",
 	datagramsLost:      "datagrams that were not answered",
+	datagramsLate:      "late answers that came to the next client with the same port",
 	resets:             "resets that arrived as resets",
 	unsettled:          "stream flows not settled at a kill, and ended by it",
 	unsettledDatagram:  "datagram flows not settled at a kill, and replaced",

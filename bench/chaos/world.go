@@ -65,6 +65,7 @@ type world struct {
 	nextFlow    atomic.Uint64
 	flows       sync.Map // number -> *flow
 	datagrams   sync.Map // number -> *datagramFlow
+	locals      sync.Map // number of a datagram flow -> address of its client
 	firstAnswer atomic.Int64
 	open        atomic.Int64
 	opened      sync.Map // place name -> *atomic.Int64: connections that clients made

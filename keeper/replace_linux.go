@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -119,7 +120,7 @@ func (r *runner) onAnswer(a answer) {
 }
 
 // execute replaces the program of this process.
-func (r *runner) execute(signals <-chan os.Signal) {
+func (r *runner) execute(signals chan os.Signal) {
 	b := r.replacing
 	m := r.m
 	defer func() { // it failed, or there is no reason any more
@@ -155,7 +156,11 @@ func (r *runner) execute(signals <-chan os.Signal) {
 	}
 	defer sys.Linux{}.Close(memfd)
 	r.setCloseOnExec(memfd, false)
+	// Go's runtime unblocks these two when a program starts, before it has handlers; they would end it. It
+	// respects that they are ignored, until signal.Notify. One that comes in between is lost.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
 	e := sys.Execute("/proc/self/fd/"+strconv.Itoa(b.fd), os.Args, append(os.Environ(), stateEnv+"="+strconv.Itoa(memfd)))
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT)
 	r.setCloseOnExec(memfd, true)
 	m.notReplaced(b, e.Error())
 }

@@ -90,7 +90,7 @@ func Run(cfg Config) (exitCode int, err error) {
 	return r.m.exitCode, nil
 }
 
-func (r *runner) loop(signals <-chan os.Signal) {
+func (r *runner) loop(signals chan os.Signal) {
 	m := r.m
 	timer := time.NewTimer(0)
 	defer timer.Stop()

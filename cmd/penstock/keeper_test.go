@@ -23,20 +23,9 @@ import (
 func runKeeper(t *testing.T, settings, text string, values ...any) *kept {
 	t.Helper()
 	k := &kept{configured: runFile(t, text+"\nkeeper: {keep-after: 0, healthy-after: 0, "+settings+"}\n", values...)}
-	k.killAll(t)
+	k.endWorker(t)
 	eventually(t, "the API answers", k.answers)
 	return k
-}
-
-// killAll ends the keeper and its workers at the end of the test.
-func (k *kept) killAll(t *testing.T) {
-	t.Cleanup(func() {
-		k.cmd.Process.Signal(syscall.SIGSTOP) // it starts no other worker
-		for worker := k.worker(); worker != 0; worker = 0 {
-			sendSignal(worker, syscall.SIGKILL)
-		}
-		k.cmd.Process.Kill()
-	})
 }
 
 func sendSignal(pid int, s os.Signal) error {
@@ -126,7 +115,9 @@ func (k *kept) started(n int64) (w api.WorkerStart) {
 // end sends the worker a signal.
 func (k *kept) end(s syscall.Signal) {
 	k.t.Helper()
-	if err := sendSignal(k.worker(), s); err != nil {
+	worker := 0
+	eventually(k.t, "there is one worker", func() bool { worker = k.worker(); return worker != 0 })
+	if err := sendSignal(worker, s); err != nil {
 		k.t.Fatal(err)
 	}
 }

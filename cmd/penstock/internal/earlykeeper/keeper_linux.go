@@ -52,7 +52,7 @@ func run(s *Settings) (code int, err error) {
 		Binary: s.Binary,
 		Args:   append([]string{program}, os.Args[1:]...),
 		Env: slices.DeleteFunc(os.Environ(), func(e string) bool {
-			return strings.HasPrefix(e, Variable+"=") || strings.HasPrefix(e, "NOTIFY_SOCKET=")
+			return strings.HasPrefix(e, "PENSTOCK_KEEPER") || strings.HasPrefix(e, "NOTIFY_SOCKET=")
 		}),
 		Inherit: inherited,
 		Standby: []string{LabelConfig},

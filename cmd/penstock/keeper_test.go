@@ -380,3 +380,32 @@ func TestKeeperIsSmall(t *testing.T) {
 		t.Errorf("%d KB of its own, %v", anon, err)
 	}
 }
+
+// A configuration from standard input is that of every worker.
+func TestKeeperStdin(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	cmd := exec.Command(binary, "run", "-c", "-")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		io.WriteString(in, "keeper: {keep-after: 0}\nadmin: {listen: 'unix://"+dir+"/admin.sock'}\nlisteners: {tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\n")
+		in.Close()
+	}()
+	k := &kept{configured: &configured{dir: dir}}
+	k.begin(t, cmd)
+	k.endWorker(t)
+	eventually(t, "the API answers", k.answers)
+	c := testnet.Dial(t, k.at("tcp"))
+	mustPing(t, c)
+	k.holds(1)
+	k.end(syscall.SIGKILL)
+	mustPing(t, c)
+	k.started(1)
+	if code, out := k.command("upgrade", "--dry-run"); code != 0 {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	mustPing(t, c)
+}

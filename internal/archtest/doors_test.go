@@ -35,7 +35,7 @@ var exceptions = []exception{
 	{where: "relay", what: "unsafe", names: []string{"Sizeof"}, why: "the size of a flow is documented, and a test checks it"},
 	{where: "cmd/penstock/internal/app/process_linux.go", what: "syscall",
 		names: []string{"Getrlimit", "Setrlimit", "Rlimit", "RLIMIT_NOFILE", "Getrusage", "Rusage", "RUSAGE_SELF",
-			"Socket", "AF_INET", "SOCK_STREAM", "SOCK_CLOEXEC", "Close", "SetsockoptInt", "SOL_SOCKET", "SO_MARK", "SOL_IP", "IP_TRANSPARENT", "BindToDevice", "Exec"},
+			"Socket", "AF_INET", "SOCK_STREAM", "SOCK_CLOEXEC", "Close", "SetsockoptInt", "SOL_SOCKET", "SO_MARK", "SOL_IP", "IP_TRANSPARENT", "BindToDevice", "Exec", "Dup3"},
 		why: "the daemon raises its descriptor limit, reports its CPU time, tries on a socket of its own whether it may set the options " +
 			"that a configuration asks for, makes its checks take the route of flows, and becomes the keeper: none of that belongs in the library or on the data path"},
 	{where: "cmd/penstock/internal/app/process_linux.go", what: "golang.org/x/sys/unix", names: []string{"MemfdCreate", "MFD_CLOEXEC"},

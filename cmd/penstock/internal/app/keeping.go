@@ -252,9 +252,36 @@ func (k *keeping) keepConfig(cfg *spec.Keeper) *relay.Keep {
 	return &relay.Keep{After: after, Holder: k.Worker, Held: k.engine}
 }
 
+// passStdin makes a configuration that was read from standard input the standard input of the keeper and
+// of its workers, as a file in memory.
+func passStdin(source *config.Source) error {
+	if source == nil {
+		return nil
+	}
+	for path, text := range source.Passing() {
+		if path != config.Stdin {
+			return fmt.Errorf("%s cannot be read again, as each worker of a keeper does; allowed: files, folders, and - for standard input", path)
+		}
+		f, err := memoryFile("stdin")
+		if err == nil {
+			_, err = f.Write(text)
+		}
+		if err == nil {
+			err = useAsStdin(f)
+		}
+		if err != nil {
+			return fmt.Errorf("pass on standard input: %w", err)
+		}
+	}
+	return nil
+}
+
 // becomeKeeper makes this process the keeper of a worker that runs the same command line. It returns only
 // if that fails.
-func becomeKeeper(cfg *spec.Keeper, log *spec.Log, stderr *os.File) error {
+func becomeKeeper(cfg *spec.Keeper, log *spec.Log, source *config.Source, stderr *os.File) error {
+	if err := passStdin(source); err != nil {
+		return err
+	}
 	path, self, err := ownBinary()
 	if err != nil {
 		return err

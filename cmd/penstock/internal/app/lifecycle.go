@@ -114,7 +114,7 @@ type lifecycle struct {
 
 func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	if cfg.Keeper != nil && l.keeping == nil {
-		fmt.Fprintln(stderr, "penstock:", becomeKeeper(cfg.Keeper, &cfg.Log, stderr))
+		fmt.Fprintln(stderr, "penstock:", becomeKeeper(cfg.Keeper, &cfg.Log, l.source, stderr))
 		return exitFailed
 	}
 	l.log, l.lines, l.screen = newLog(stderr, &cfg.Log, &l.level)

@@ -28,6 +28,6 @@ func ownBinary() (path, exec string, err error) { return "", "", errors.ErrUnsup
 
 func execve(path string, args, env []string) error { return errors.ErrUnsupported }
 
-func nameProcess(name string) {}
+func useAsStdin(f *os.File) error { return errors.ErrUnsupported }
 
 func memoryFile(name string) (*os.File, error) { return nil, errors.ErrUnsupported }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -192,7 +193,11 @@ func (s *Source) keep(path string) (text []byte, err error) {
 		}
 		defer f.Close()
 	}
-	if text, err = io.ReadAll(io.LimitReader(f, maxFile+1)); err != nil {
+	var r io.Reader = f
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		r = io.NewSectionReader(f, 0, maxFile+1) // another worker has the same standard input, and reads it again
+	}
+	if text, err = io.ReadAll(io.LimitReader(r, maxFile+1)); err != nil {
 		return nil, fmt.Errorf("%s: %w", sourceName(path), err)
 	}
 	if s.kept == nil {
@@ -200,6 +205,14 @@ func (s *Source) keep(path string) (text []byte, err error) {
 	}
 	s.kept[path] = text
 	return text, nil
+}
+
+// Passing returns the texts of paths that cannot be read twice, such as pipes: those that Load has read
+// and that another process would not find. Standard input has the path [Stdin].
+func (s *Source) Passing() map[string][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.kept)
 }
 
 // isFile reports whether a path names a regular file, or nothing at all.

@@ -132,6 +132,7 @@ func (d *daemon) restore() error {
 	k.past.add(&w)
 	k.saveHistory()
 	d.tellStart(&w)
+	d.saveState(savedSources) // the event, should this worker die soon, too
 	d.endRemovedFlows()
 	return nil
 }

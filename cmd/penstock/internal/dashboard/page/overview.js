@@ -149,5 +149,12 @@ function resources(s, per) {
     lost('Log lines dropped', 'log_lines_dropped', 'lines'),
     {name: 'Processor', value: r.cpu && cpu != null ? percent(cpu) : '–', note: 'of one CPU'},
     {name: 'Heap', value: bytes(r.heap_bytes), note: count(r.goroutines) + ' goroutines'},
+    ...(s.keeper ? [keeper(s.keeper)] : []),
   ]);
+}
+
+function keeper(k) {
+  const lost = (w) => w.lost.reduce((n, l) => n + l.count, 0);
+  const last = k.last ? `${k.last.reason}: ${count(k.last.restored)} flows continued, ${count(lost(k.last))} lost, ${span(k.last.pause)}` : 'no worker has died';
+  return {name: 'Keeper', value: k.up ? `holds ${count(k.flows)} flows` : 'gone', note: k.up ? last : 'flows would end with the worker', warn: !k.up};
 }

@@ -125,11 +125,19 @@ function ofFlows() {
 
 const endedURL = (r) => '?' + new URLSearchParams({ended: 'problems', cause: r.reason}) + '#ended';
 
+function ofKeeper(first, last) {
+  if (!last) return [];
+  if (!last.up) return [{key: 'keeper', level: 'bad', href: '#resources', what: 'The keeper is gone', more: 'Flows would end with the worker. Start the service again when that suits.'}];
+  const crashes = (k) => k ? k.starts.reduce((n, s) => n + (s.reason === 'crash' || s.reason === 'rollback' ? s.count : 0), 0) : 0;
+  const n = crashes(last) - crashes(first);
+  return n > 0 && last.last ? [{key: 'worker', level: 'odd', href: '#resources', what: `The worker was started again ${n === 1 ? 'once' : count(n) + ' times'} in the last minute`, more: `The last time after ${last.last.cause}; ${count(last.last.restored)} flows continued.`}] : [];
+}
+
 function ofResources() {
   if (!samples.length) return [];
   const last = samples[samples.length - 1].resources;
   const first = samples[0].resources;
-  const list = [];
+  const list = ofKeeper(samples[0].keeper, samples[samples.length - 1].keeper);
   if (last.fds && last.fds > 0.9 * last.max_fds) list.push({key: 'fds', level: 'bad', href: '#resources', what: `${count(last.fds)} of ${count(last.max_fds)} descriptors are open`, more: 'At the bound no client is accepted.'});
   const grown = (name, what, more) => {
     const n = last[name] - first[name];

@@ -292,7 +292,10 @@ func becomeKeeper(cfg *spec.Keeper, log *spec.Log, source *config.Source, stderr
 		LogFormat: log.Format,
 	}
 	if s.LogFormat == "auto" {
-		if s.LogFormat = "json"; isTerminal(stderr) {
+		switch s.LogFormat = "json"; {
+		case newScreen(stderr) != nil:
+			s.LogFormat = earlykeeper.LogForPerson
+		case isTerminal(stderr):
 			s.LogFormat = "text"
 		}
 	}

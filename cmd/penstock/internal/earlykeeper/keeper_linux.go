@@ -37,7 +37,7 @@ const maxConnectTimeout = 10 * time.Second
 // run is the keeper. Its arguments, but for its own name, are those of the worker.
 func run(s *Settings) (code int, err error) {
 	os.WriteFile("/proc/self/comm", []byte("penstock-keeper"), 0) // execve(2) by descriptor names it after a number
-	log := &logger{json: s.LogFormat == "json"}
+	log := &logger{format: s.LogFormat}
 	var inherited []*os.File
 	for i := range s.Inherited {
 		inherited = append(inherited, os.NewFile(uintptr(3+i), "inherited"))
@@ -68,7 +68,7 @@ func run(s *Settings) (code int, err error) {
 }
 
 // logger writes the keeper's own lines, in the format of the worker's log.
-type logger struct{ json bool }
+type logger struct{ format string }
 
 // loud are the events that an operator should look at.
 var loud = []keeper.Kind{keeper.WorkerDied, keeper.WorkerKilled, keeper.WorkerLied, keeper.StartDelayed, keeper.FellBack, keeper.KeeperKept, keeper.Problem}
@@ -79,7 +79,13 @@ func (l *logger) event(e keeper.Event) {
 		level = "WARN"
 	}
 	now := time.Now()
-	if !l.json {
+	switch l.format {
+	case LogForPerson:
+		if level == "WARN" { // above the live line, which the worker writes again
+			fmt.Fprintf(os.Stderr, "\r\x1b[K%s warn: keeper: %s\n", now.Format(time.TimeOnly), e)
+		}
+		return
+	case "text":
 		fmt.Fprintf(os.Stderr, "time=%s level=%s msg=%q event=%s pid=%d\n", now.Format("2006-01-02T15:04:05.000Z07:00"), level, "keeper: "+e.String(), e.Kind, e.PID)
 		return
 	}

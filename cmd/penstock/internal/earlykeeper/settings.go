@@ -21,8 +21,11 @@ type Settings struct {
 	StartTimeout    time.Duration `json:"start_timeout"`
 	HealthyAfter    time.Duration `json:"healthy_after"` // negative: at once
 	MaxRestartDelay time.Duration `json:"max_restart_delay"`
-	LogFormat       string        `json:"log_format"` // of the keeper's own lines: json or text
+	LogFormat       string        `json:"log_format"` // of the keeper's own lines: json, text or LogForPerson
 }
+
+// LogForPerson is the log format for a terminal on which a person watches: only what goes wrong is told.
+const LogForPerson = "person"
 
 // Text returns the value of the variable.
 func (s *Settings) Text() string {

@@ -214,7 +214,7 @@ func (l *Ledger) SetBlob(r Record, p []byte) bool {
 		return false
 	}
 	oldRef, oldLen := r.blob()
-	if len(p) <= InlineBlob && (oldRef != 0 || oldLen == 0) {
+	if len(p) == 0 || len(p) <= InlineBlob && (oldRef != 0 || oldLen == 0) {
 		copy(r.p[inlineAt:], p)
 		r.setBlob(0, len(p))
 	} else {

@@ -66,8 +66,10 @@ type Half struct {
 	In      int64 // bytes taken from the source
 	Out     int64 // bytes that the destination's socket accepted
 	Spliced int64 // the part of Out that was never in user-space memory
-	Err     sys.Errno
-	AtSrc   bool // whether Err came from the source
+	// Err is the error of a half that has failed. One of the source may be known before: what the source
+	// had sent until then is still delivered.
+	Err   sys.Errno
+	AtSrc bool // whether Err came from the source
 
 	// Exact says that a read shorter than asked for has emptied the source, so that the next read
 	// can wait for an edge, and that no urgent data was seen, at which splice(2) would stop. True
@@ -188,10 +190,7 @@ func (h *Half) Turn(env *Env, src, dst, budget int) State {
 		if h.lowat && !h.splicing { // the destination refused a splice
 			h.mark(env, src, 1)
 		}
-		switch {
-		case h.Err != 0: // from Ahead
-			return Failed
-		case h.ended:
+		if h.ended {
 			return End
 		}
 		if moved >= budget {
@@ -363,6 +362,8 @@ func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 	switch {
 	case e == sys.EINTR:
 		return 0, Again
+	case n == 0 && h.Err != 0:
+		return 0, h.fail(h.Err, true)
 	case e == sys.EAGAIN:
 		return 0, WantRead
 	case e != 0:
@@ -438,7 +439,7 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 	switch {
 	case e == sys.EINTR:
 		return 0, Again
-	case e == sys.EAGAIN && !(h.TCP && !h.Exact && env.Kernel.AtMark(src)):
+	case e == sys.EAGAIN && h.Err == 0 && !(h.TCP && !h.Exact && env.Kernel.AtMark(src)):
 		h.release(env)
 		h.wait(env, src, moved)
 		return 0, WantRead

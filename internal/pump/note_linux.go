@@ -70,6 +70,13 @@ func (nt *Note) receive(env *Env, h *Half, src int, p []byte) (int, sys.Errno) {
 	}
 	nt.recv.Clear()
 	nt.begin(h, ledger.PhaseReading)
+	n, e := env.Kernel.RecvOne(src, nt.recv, p)
+	if e == 0 || e == sys.EAGAIN || e == sys.EINTR {
+		return n, e
+	}
+	// recvmmsg(2) takes an error from the socket before the bytes that came in front of it.
+	nt.failed(e) // the socket does not tell it again
+	h.Err, h.AtSrc = e, true
 	return env.Kernel.RecvOne(src, nt.recv, p)
 }
 
@@ -139,7 +146,7 @@ type Held struct {
 	Rest  int    // the number of bytes at the block's end that wait to be sent
 	Pipe  *Pipe  // leased; nil: none
 	Piped int    // the number of bytes in the pipe
-	// Err is the error that the source has failed with.
+	// Err is the error that the source has failed with; what it still has is delivered first.
 	Err sys.Errno
 }
 

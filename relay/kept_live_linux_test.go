@@ -1,0 +1,37 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"testing"
+
+	"github.com/penstock/penstock/internal/pump"
+)
+
+// What a side has sent before it broke the connection arrives, also if the loop reads it only then:
+// recvmmsg(2), unlike recv(2), tells an error before it gives the bytes in front of it.
+func TestLastBytesOfKeptFlow(t *testing.T) {
+	eachPair(t, Config{Loops: 1, Keep: &Keep{After: -1, Holder: nobody{}}}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+		say(t, a, b, "up")
+		say(t, b, a, "down")
+		io.WriteString(a, "unread")
+		closeWrite(t, a) // what comes from b is read by recvmmsg from now on, over TCP too
+		eventually(t, "the end is passed on", func() (ended bool) {
+			r.e.onLoops(func(f *Flow) { ended = f.kept && streamOf(f).wait[up] == pump.End })
+			return ended
+		})
+		// b breaks the connection while the loop is busy.
+		busy, free := make(chan struct{}), make(chan struct{})
+		r.e.loops[0].post(request{do: func() {
+			close(busy)
+			<-free
+		}})
+		<-busy
+		io.WriteString(b, "last")
+		reset(t, b)
+		close(free)
+		hear(t, a, "last")
+		wantReset(t, a)
+		r.expect(CauseUpstreamReset)
+	})
+}

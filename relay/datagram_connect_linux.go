@@ -43,10 +43,13 @@ func (d *datagrams) connect(f *datagramFlow) Cause {
 // attemptFailed closes the attempt's socket and calls the hook.
 func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
 	if f.kept { // the key of its socket is the next one's
+		if f.fd >= 0 {
+			d.loop.unwatch(int(f.fd)) // the holder has the socket too
+		}
 		d.dropFlow(f)
 		d.keep.add(f.ref(), d.loop.now)
 	}
-	d.closeUpstream(f)
+	d.closeUpstream(f, false)
 	f.err = err
 	d.loop.stats.ConnectErrors++
 	if hook := f.cfg.Hooks.Connected; hook != nil {

@@ -25,7 +25,7 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	if done != nil {
 		d.fill(&f.Flow, c, err)
 	}
-	d.closeUpstream(f)
+	d.closeUpstream(f, true)
 	d.dropFlow(f) // an upstream without a socket
 	p.remove(f)
 	d.ageList(f).remove(f)

@@ -34,12 +34,13 @@ const (
 type resting struct {
 	fd    int
 	until time.Duration
-	key   holdKey // see datagrams.unkeep
+	key   holdKey // see datagrams.unkeep; zero: it can not be held
 	held  bool    // under the key
 }
 
-// closeUpstream ends the use of a flow's socket.
-func (d *datagrams) closeUpstream(f *datagramFlow) {
+// closeUpstream ends the use of a flow's socket. last says that the flow ends, too: otherwise it may need
+// its key again.
+func (d *datagrams) closeUpstream(f *datagramFlow, last bool) {
 	if f.fd < 0 {
 		return
 	}
@@ -53,6 +54,9 @@ func (d *datagrams) closeUpstream(f *datagramFlow) {
 		}
 		d.shared.kernel.Close(fd)
 		return
+	}
+	if !last {
+		key = holdKey{}
 	}
 	d.rest(fd, key, kept)
 }

@@ -33,6 +33,7 @@ type keptOrder struct {
 	After     time.Duration // Keep.After; 0: at once
 	Listen    []string      // addresses
 	Upstream  string        // of all flows
+	Next      string        // the upstream after that
 	Datagram  DatagramConfig
 	Timeouts  Timeouts
 	Socket    SocketOptions
@@ -471,10 +472,15 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 			return CauseNone
 		},
 		Upstream: func(_ *Flow, attempt int) *Addr {
-			if attempt > 0 {
-				return nil
+			switch attempt {
+			case 0:
+				return to
+			case 1:
+				if a, err := ParseAddr(o.Next); err == nil {
+					return &a
+				}
 			}
-			return to
+			return nil
 		},
 		Encode: func(f *Flow, e *Encoder) { e.String(f.Value().(string)) },
 		Decode: func(f *Flow, d *Decoder) error {

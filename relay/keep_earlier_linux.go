@@ -115,14 +115,17 @@ func (k *keeping) resolveHalf(r ledger.Record, note ledger.Note, pipes pipeTelle
 	}
 	half.SetIn(in)
 	half.SetOut(out)
-	k.countEarlier(half, r.Flags())
+	k.countEarlier(note.Half, half, r.Flags())
 }
 
 // countEarlier adds to the loop's counters what the half has moved since the process counted it last.
-func (k *keeping) countEarlier(half ledger.Half, flags uint32) {
-	in, out, spliced := k.turn.Counted()
+func (k *keeping) countEarlier(h uint8, half ledger.Half, flags uint32) {
+	in, out, spliced, ok := k.turn.Counted(h)
+	if !ok {
+		return // it has not had its turn
+	}
 	dIn, dOut, dSpliced := half.In()-in, max(half.Out(), 0)-out, half.Spliced()-spliced
-	k.turn.SetCounted(half.In(), max(half.Out(), 0), half.Spliced())
+	k.turn.SetCounted(h, half.In(), max(half.Out(), 0), half.Spliced())
 	if flags&recordEcho != 0 {
 		dIn, dOut, dSpliced = dIn+dOut, 2*dOut, 2*dSpliced
 	}

@@ -159,7 +159,7 @@ func (s *streams) record(f *streamFlow) ledger.Record { return s.keep.ledger.Rec
 func (s *streams) noteTurn(f *streamFlow, h int) {
 	k, half := s.keep, &f.half[h]
 	k.turn.Begin(f.slot, f.gen)
-	k.turn.SetCounted(half.In, half.Out, half.Spliced)
+	k.turn.SetCounted(uint8(h), half.In, half.Out, half.Spliced)
 	k.note.Of(h, s.record(f).Half(h), f.recvOne(h), f.sendOne(f.dstSide(h)))
 	s.env.Note = k.note
 }
@@ -167,7 +167,7 @@ func (s *streams) noteTurn(f *streamFlow, h int) {
 // noteCounted notes that the loop's counters include what the half has moved.
 func (s *streams) noteCounted(f *streamFlow, h int) {
 	half := &f.half[h]
-	s.keep.turn.SetCounted(half.In, half.Out, half.Spliced)
+	s.keep.turn.SetCounted(uint8(h), half.In, half.Out, half.Spliced)
 	if half.Sink {
 		s.keep.note.Done(half)
 	}

@@ -17,16 +17,17 @@ func (t Turn) Counts() (in, out int64) {
 	return int64(sys.Load64(t.p[16:])), int64(sys.Load64(t.p[24:]))
 }
 
-// SetCounted stores which of the half's bytes the loop's counters include.
-func (t Turn) SetCounted(in, out, spliced int64) {
+// SetCounted stores which bytes of a half of the flow the loop's counters include. Begin forgets that.
+func (t Turn) SetCounted(half uint8, in, out, spliced int64) {
 	sys.Store64(t.p[32:], uint64(in))
 	sys.Store64(t.p[40:], uint64(out))
 	sys.Store64(t.p[48:], uint64(spliced))
+	sys.Store32(t.p[60:], uint32(half)+1)
 }
 
-// Counted returns what SetCounted has stored.
-func (t Turn) Counted() (in, out, spliced int64) {
-	return int64(sys.Load64(t.p[32:])), int64(sys.Load64(t.p[40:])), int64(sys.Load64(t.p[48:]))
+// Counted returns what SetCounted has stored. It reports false if that was not about this half.
+func (t Turn) Counted(half uint8) (in, out, spliced int64, ok bool) {
+	return int64(sys.Load64(t.p[32:])), int64(sys.Load64(t.p[40:])), int64(sys.Load64(t.p[48:])), sys.Load32(t.p[60:]) == uint32(half)+1
 }
 
 // Newest returns what SetNewest has stored.

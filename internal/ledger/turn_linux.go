@@ -42,6 +42,7 @@ type Note struct {
 //go:noinline
 func (t Turn) Begin(slot, generation uint32) {
 	sys.Store64(t.p[8:], 0)
+	sys.Store32(t.p[60:], 0) // see SetCounted
 	sys.Store64(t.p[0:], uint64(generation)<<32|uint64(slot))
 }
 

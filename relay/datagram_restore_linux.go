@@ -47,6 +47,9 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Lo
 	if flags&recordDamaged != 0 {
 		return LossInconsistent
 	}
+	if deadly(r) {
+		return LossRepeated
+	}
 	m, err := d.readRecord(&f.Flow, r)
 	if err != nil || f.to == nil {
 		return LossInconsistent

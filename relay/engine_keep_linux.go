@@ -64,6 +64,8 @@ func (e *core) restoreSome(s *streams, t *restorer, done func()) {
 			done()
 			return
 		}
+		// A flow that the process dies of while it is restored is not tried for ever.
+		s.keep.turn.Begin(x.slot, x.gen)
 		switch x.record.Kind() {
 		case ledger.KindStream:
 			s.restore(&x, t)
@@ -73,6 +75,7 @@ func (e *core) restoreSome(s *streams, t *restorer, done func()) {
 			s.keep.abandon(&x)
 			t.result.Lost[LossLedger]++
 		}
+		s.keep.turn.End()
 	}
 	if !s.loop.post(request{do: func() { e.restoreSome(s, t, done) }}) {
 		done() // the engine closes

@@ -15,6 +15,10 @@ type earlierFlow struct {
 // crashesMost is how often the process may die in the turn of a flow, without one good turn in between.
 const crashesMost = 2
 
+// deadly reports whether the process has died once more when the flow was to be ended for that reason, and
+// its hooks were told. Now they are not.
+func deadly(r ledger.Record) bool { return r.Crashes() > crashesMost }
+
 // pipeTeller tells how many bytes a pipe of the earlier process holds, by its number.
 type pipeTeller interface {
 	Queued(number uint32) (n int, ok bool)

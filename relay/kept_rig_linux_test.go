@@ -41,6 +41,7 @@ type keptOrder struct {
 	NoPipes   bool
 	Pair      string // the child dials it and Upstream, and gives both to Relay, if nothing is held
 	Sniff     int    // bytes that are sniffed
+	Poison    string // the client of the flow whose Hooks.Decode kills the child
 	Preface   int    // bytes that are sent to the upstream first
 	Items     int    // that the child is given
 }
@@ -174,8 +175,8 @@ type keptProcess struct {
 	keptAnswer
 }
 
-// start starts a child, which is given all that is held. It has restored its flows when start returns.
-func (k *keptTable) start(o keptOrder) *keptProcess {
+// begin starts a child, which is given all that is held.
+func (k *keptTable) begin(o keptOrder) *keptProcess {
 	k.t.Helper()
 	if o.Loops == 0 {
 		o.Loops = 2
@@ -244,6 +245,13 @@ func (k *keptTable) start(o keptOrder) *keptProcess {
 			k.message(b[:n], fds)
 		}
 	}()
+	return p
+}
+
+// start is begin, and waits until the child has restored its flows.
+func (k *keptTable) start(o keptOrder) *keptProcess {
+	k.t.Helper()
+	p := k.begin(o)
 	p.keptAnswer = p.answer()
 	for _, a := range p.Addrs {
 		at, err := ParseAddr(a)
@@ -485,6 +493,10 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 		Encode: func(f *Flow, e *Encoder) { e.String(f.Value().(string)) },
 		Decode: func(f *Flow, d *Decoder) error {
 			f.SetValue(d.String() + "'")
+			if o.Poison != "" && f.Peer().String() == o.Poison {
+				sys.Signal(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
 			return d.Err()
 		},
 		Done: func(r *Record) {

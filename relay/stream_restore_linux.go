@@ -68,6 +68,9 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
 	if flags&recordDamaged != 0 {
 		return LossInconsistent
 	}
+	if deadly(r) {
+		return LossRepeated
+	}
 	m, err := s.readRecord(&f.Flow, r)
 	if err != nil {
 		return LossInconsistent

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"cmp"
 	"context"
 	"errors"
@@ -15,6 +16,21 @@ import (
 
 // restoreBurst is how many flows a loop restores before others have their turn.
 const restoreBurst = 64
+
+// CheckHeld reports whether this version of the package can read what was held for an engine. If not, it
+// returns why, and [Engine.Restore] would lose all flows of a loop. The other process may still run: a
+// new version of a program calls CheckHeld before it takes over. The descriptors stay the caller's.
+func CheckHeld(held []Held) error {
+	for _, x := range held {
+		if kindOf(x.Key) != holdLedger || len(x.FDs) == 0 {
+			continue
+		}
+		if err := ledger.Check(x.FDs[0]); err != nil {
+			return fmt.Errorf("relay: flows of loop %d: %w", loopOf(x.Key), err)
+		}
+	}
+	return nil
+}
 
 // Restore has the flows of a process that died, or that has handed over, go on. It is
 // called once, on an engine with Config.Keep, when all listeners have been made: flows

@@ -46,6 +46,9 @@ func (*Engine) Kill(id uint64, c Cause) bool { return false }
 // Stats returns the zero Stats.
 func (*Engine) Stats() Stats { return Stats{} }
 
+// CheckHeld returns [errors.ErrUnsupported].
+func CheckHeld(held []Held) error { return errors.ErrUnsupported }
+
 // Restore returns [errors.ErrUnsupported].
 func (*Engine) Restore(cfg RestoreConfig) (Restored, error) {
 	return Restored{}, errors.ErrUnsupported

@@ -50,6 +50,7 @@ type settings struct {
 
 	format          string // of the ledgers, in a run with upgrades
 	buildFlags      []string
+	good, bad       []program // to upgrade to
 	begin, progress time.Time
 }
 
@@ -122,6 +123,12 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 		if err := make(); err != nil {
 			return false, err
 		}
+	}
+	if s.upgrades > 0 {
+		if s.good, s.bad, err = s.binaries(dir); err != nil {
+			return false, err
+		}
+		s.watchdog = max(s.watchdog, 10*time.Second) // nothing is to hang
 	}
 	sockets := filepath.Join(dir, "clients")
 	if err := os.Mkdir(sockets, 0o755); err != nil {

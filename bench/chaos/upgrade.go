@@ -91,10 +91,7 @@ func (s *settings) binaries(dir string) (good, bad []program, err error) {
 // upgradeAll upgrades the daemon as often as asked, there and back, and every so often to a binary that
 // does not work.
 func (s *settings) upgradeAll(w *world, d *daemon, r *rand.Rand) error {
-	good, bad, err := s.binaries(d.dir)
-	if err != nil {
-		return err
-	}
+	good, bad := s.good, s.bad
 	time.Sleep(s.keepAfter + s.slack)
 	running := ""
 	for i := range s.upgrades {

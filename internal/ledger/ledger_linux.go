@@ -91,6 +91,25 @@ func Open(fd int) (*Ledger, error) {
 	return l, nil
 }
 
+// Check reports whether this version can read a ledger, which the process that writes it may still use. It
+// returns what [Open] would return. The descriptor stays the caller's.
+func Check(fd int) error {
+	size, e := sys.SealedSize(fd)
+	if e != 0 {
+		return fmt.Errorf("%w: %w", ErrInvalid, e)
+	}
+	if size < headerSize {
+		return fmt.Errorf("%w: %d bytes", ErrInvalid, size)
+	}
+	mem, e := sys.Map(fd, size)
+	if e != 0 {
+		return fmt.Errorf("mmap: %w", e)
+	}
+	defer sys.Unmap(mem)
+	_, err := readHeader(mem, size)
+	return err
+}
+
 func newLedger(fd int, mem []byte, h header) *Ledger {
 	l := &Ledger{fd: fd, mem: mem, header: h, records: h.records.of(mem), stride: int(h.stride)}
 	l.strings.init(h.strings.of(mem), mem[stringsAt:stringsAt+8])

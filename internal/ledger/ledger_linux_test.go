@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"encoding/binary"
+	"errors"
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -92,5 +94,17 @@ func TestReopen(t *testing.T) {
 	again, err := StatsOf[struct{ B, C int64 }](m)
 	if err != nil || again.B != 42 || again.C != 0 {
 		t.Errorf("stats %+v, %v", again, err)
+	}
+}
+
+// Check says what Open would say, while the process that writes the ledger still uses it.
+func TestCheck(t *testing.T) {
+	l := small(t)
+	if err := Check(l.FD()); err != nil {
+		t.Errorf("a ledger of this version: %v", err)
+	}
+	binary.LittleEndian.PutUint64(l.mem[16:], 1<<50) // the word after the version
+	if err := Check(l.FD()); !errors.Is(err, ErrVersion) {
+		t.Errorf("a ledger with an unknown feature: %v", err)
 	}
 }

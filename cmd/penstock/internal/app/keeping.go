@@ -68,7 +68,13 @@ func connectKeeper() (*keeping, error) {
 	if os.Getenv("LISTEN_FDS") != "" { // the sockets of the service manager, which the keeper passes on
 		os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	}
-	k.lastConfigs, k.lastConfigErr = previewDocument(k.Held(), labelConfig)
+	items := k.Held()
+	for _, item := range items {
+		if item.Key[0]>>56 < kindDocument {
+			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
+		}
+	}
+	k.lastConfigs, k.lastConfigErr = previewDocument(items, labelConfig)
 	return k, nil
 }
 

@@ -68,6 +68,9 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 	if cfg.Source != "" {
 		info += ", configuration " + cfg.Source + ": good"
 	}
+	if err := relay.CheckHeld(k.engine); err != nil && !k.goesOn() {
+		return err // the worker before still runs, and all flows would be lost
+	}
 	if err := k.Prepared(info); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}

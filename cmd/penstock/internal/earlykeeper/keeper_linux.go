@@ -55,7 +55,7 @@ func run(s *Settings) (code int, err error) {
 			return strings.HasPrefix(e, "PENSTOCK_KEEPER") || strings.HasPrefix(e, "NOTIFY_SOCKET=")
 		}),
 		Inherit: inherited,
-		Standby: []string{LabelConfig},
+		Standby: []string{LabelConfig, labelLedger},
 		// A program that is none of ours does not even connect.
 		ConnectTimeout: min(s.StartTimeout, maxConnectTimeout),
 		ReadyTimeout:   s.StartTimeout,

@@ -13,6 +13,10 @@ const Variable = "PENSTOCK_KEEPER_SETTINGS"
 // last configuration that was applied.
 const LabelConfig = "config"
 
+// labelLedger is the label of package relay for the memory of flows. A worker of another version has it
+// from the beginning too, to see whether it can read it.
+const labelLedger = "ledger"
+
 // Settings are what the keeper is told by the process that it was: it reads no configuration.
 type Settings struct {
 	Binary          string        `json:"binary"`              // path of the program, for upgrades

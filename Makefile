@@ -8,6 +8,7 @@ GO ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 2s
 KILLS ?= 1000
+UPGRADES ?= 200
 
 # The modules of go.work. The library and xnet compile everywhere; the daemon and the benchmarks are for Linux.
 EVERYWHERE := . $(patsubst %/go.mod,%,$(wildcard xnet/go.mod))
@@ -88,8 +89,11 @@ bench-compare: ## compare this checkout with the commit BASE, about 2 minutes; f
 	$(GO) run ./bench/relay compare -base "$(BASE)"
 
 .PHONY: chaos
-chaos: ## kill the process that carries the traffic KILLS (1000) times under load: about 20 minutes
+chaos: ## under load, kill the process that carries the traffic KILLS (1000) times, at each of its system calls, and upgrade it UPGRADES (200) times: about 40 minutes
+	$(GO) test -count=1 -run TestEachCallIsTheLast ./relay -every-call
 	$(GO) run ./bench/chaos -kills $(KILLS)
+	$(GO) run ./bench/chaos -upgrades $(UPGRADES)
+	$(GO) run ./bench/chaos -upgrades $(UPGRADES) -format required
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (2s)

@@ -163,6 +163,9 @@ func (h *Half) Restore(in, out, spliced int64, x Held) {
 	if x.Piped > 0 {
 		h.pipe, h.inPipe, h.splicing = x.Pipe, int32(x.Piped), true
 	}
+	if x.Rest > 0 && x.Piped > 0 { // copyOut was at work: the destination refuses a splice
+		h.splicing, h.why = false, WhyKernel
+	}
 }
 
 // Raw returns the number of bytes that the destination has accepted, own bytes included, less the number of

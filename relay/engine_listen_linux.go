@@ -61,7 +61,7 @@ func (e *Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, 
 		return nil, err
 	}
 	e.streams.share(l, &listenSocket{fd: fd})
-	l.inherited = true
+	l.inherited = true // before its options are set
 	l.addr = localAddr(fd)
 	if err := l.setOptions(fd, &l.cfg.Load().Socket, &fresh); err != nil {
 		l.closeSockets()

@@ -22,6 +22,7 @@ type Listener struct {
 	shared    int                          // the descriptor that the ports share; -1: each has its own
 	open      atomic.Int32                 // ports that the loops have not let go of; the last one closes shared
 	inherited bool                         // somebody else bound it, and may share it still
+	lingers   bool                         // inherited: clients of before have SO_LINGER from an engine with Keep
 	path      string                       // to remove at the end
 	attached  bool                         // under Engine.mu: flows of an earlier process may use its ports, though it is paused
 	paused    bool                         // under Engine.mu, until it is out of Engine.listeners
@@ -202,6 +203,9 @@ func (l *Listener) setOptions(fd int, o, was *SocketOptions) error {
 	}
 	if l.engine.holding != nil && lingerUnsettled && l.addr.Network == TCP {
 		sys.SetLingerReset(fd) // of accepted sockets, until their flows end well
+	} else if l.inherited && l.addr.Network == TCP && sys.LingerResets(fd) {
+		sys.ClearLinger(fd)
+		l.lingers = true
 	}
 	return setOptions(fd, socketKind{network: l.addr.Network, family: family}, o, was)
 }

@@ -46,7 +46,7 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 		case reset:
 			sys.SetLingerReset(int(fd))
 		default:
-			if s.keep != nil && lingerUnsettled {
+			if s.keep != nil && lingerUnsettled || f.listener != nil && f.listener.lingers {
 				sys.ClearLinger(int(fd))
 			}
 			if !f.over(side) {

@@ -204,6 +204,12 @@ func SetLingerReset(fd int) Errno { return setLinger(fd, unix.Linger{Onoff: 1}) 
 // deliver what is unsent. socket(7), SO_LINGER.
 func ClearLinger(fd int) Errno { return setLinger(fd, unix.Linger{}) }
 
+// LingerResets reports whether SetLingerReset was called.
+func LingerResets(fd int) bool {
+	l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER)
+	return err == nil && l.Onoff != 0 && l.Linger == 0
+}
+
 func setLinger(fd int, l unix.Linger) Errno {
 	_, _, e := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&l)), unix.SizeofLinger, 0)
 	return e

@@ -1,0 +1,69 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// A listener that somebody else has bound outlives an engine with Keep, and its options do, too. The flows
+// of an engine without Keep end as well as ever: what their clients have not read yet is not destroyed.
+func TestListenerAfterEngineWithKeep(t *testing.T) {
+	testnet.CheckLeaks(t)
+	bound, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bound.Close()
+	s := newServer(t, "tcp4")
+	done := make(chan Record, 10)
+	listen := func(cfg Config) (*Engine, *Listener) {
+		t.Helper()
+		e, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := bound.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		again, err := net.FileListener(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := e.ListenOn(again, ListenConfig{Hooks: Hooks{
+			Upstream: func(*Flow, int) *Addr { return s.addr },
+			Done:     func(r *Record) { done <- *r },
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e, l
+	}
+	first, _ := listen(Config{Loops: 1, Keep: &Keep{Holder: nobody{}}})
+	first.Close()
+	before := testnet.Dial(t, bound.Addr()) // waits in the queue
+	second, _ := listen(Config{Loops: 1})
+	defer second.Close()
+	for _, c := range []net.Conn{before, testnet.Dial(t, bound.Addr())} {
+		const size = 400 << 10 // more than the client's buffer, less than with that of the engine
+		if err := c.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+			t.Fatal(err)
+		}
+		b := s.accept(t)
+		go func() {
+			b.Write(make([]byte, size))
+			b.Close()
+		}()
+		closeWrite(t, c)
+		if r := <-done; r.Cause != CauseEnd {
+			t.Errorf("%v", r.Cause)
+		}
+		if n, err := io.Copy(io.Discard, c); n != size || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	}
+}

@@ -151,14 +151,22 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Los
 				return LossDescriptors
 			}
 			if held.Piped = n; n > 0 {
-				held.Pipe = s.env.Pipes.Lease(p - 1)
+				if held.Pipe = s.env.Pipes.Lease(p - 1); held.Pipe == nil {
+					return LossDescriptors // another loop's flow names it, too
+				}
 			}
 		}
 		rest := in - out - int64(held.Piped)
 		ref, n := rec.Block()
-		if rest > 0 && rest <= int64(n) && ref != 0 {
+		switch {
+		case ref == 0:
+		case rest > 0 && rest <= int64(n):
 			held.Block, _ = s.keep.ledger.Arena().Bytes(ref, n)
 			held.Rest = int(rest)
+		case rest == 0: // its last byte was sent
+			rec.SetBlock(0, 0)
+			b, _ := s.keep.ledger.Arena().Bytes(ref, n)
+			s.keep.ledger.Arena().Put(b)
 		}
 		half.Restore(in, out, rec.Spliced(), held)
 		if int64(held.Rest) != rest || rest > 0 && held.Block == nil {

@@ -409,3 +409,46 @@ func TestKeeperStdin(t *testing.T) {
 	}
 	mustPing(t, c)
 }
+
+// The configuration that a worker after a crash has is the last one, whoever applied it, and each worker uses
+// the same memory for it.
+func TestReloadBetweenCrashes(t *testing.T) {
+	t.Parallel()
+	const one = "listeners:\n  tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}\n"
+	const settings = "keeper: {keep-after: 0, healthy-after: 0, max-restart-delay: 100ms}\n"
+	k := runKeeper(t, "max-restart-delay: 100ms", one)
+	a := testnet.Dial(t, k.at("tcp"))
+	mustPing(t, a)
+	k.holds(1)
+	k.end(syscall.SIGKILL)
+	k.started(1)
+	k.write(t, one+"  later: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}\n"+settings)
+	if code, out := k.command("reload"); code != 0 {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	b := testnet.Dial(t, k.at("later"))
+	mustPing(t, b)
+	k.holds(2)
+	held := func() int64 {
+		s, err := k.admin.Status(k.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Keeper.Held
+	}
+	before := held()
+	for n := range int64(3) {
+		k.end(syscall.SIGKILL)
+		mustPing(t, b)
+		if w := k.started(n + 2); w.Restored != 2 || w.TotalLost() != 0 {
+			t.Errorf("%+v", w)
+		}
+		mustPing(t, a)
+	}
+	if code, out := k.command("upgrade"); code != 0 {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	k.started(5)
+	eventually(t, "the keeper holds no more than before", func() bool { return held() <= before })
+	mustPing(t, testnet.Dial(t, k.at("later")))
+}

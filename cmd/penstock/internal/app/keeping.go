@@ -33,6 +33,7 @@ type keeping struct {
 	// lastConfigs are those of the workers before, the latest first. They are there from the beginning.
 	lastConfigs   [][]byte
 	lastConfigErr error
+	early         []keeper.Item // what was there from the beginning; Held does not return it again
 	engine        []relay.Held
 	others        map[string]keeper.Item // by label: what is held for other parts of the daemon
 	counts        *counts.Memory         // of the counters
@@ -68,13 +69,13 @@ func connectKeeper() (*keeping, error) {
 	if os.Getenv("LISTEN_FDS") != "" { // the sockets of the service manager, which the keeper passes on
 		os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	}
-	items := k.Held()
-	for _, item := range items {
+	k.early = k.Held()
+	for _, item := range k.early {
 		if item.Key[0]>>56 < kindDocument {
 			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
 		}
 	}
-	k.lastConfigs, k.lastConfigErr = previewDocument(items, labelConfig)
+	k.lastConfigs, k.lastConfigErr = previewDocument(k.early, labelConfig)
 	return k, nil
 }
 
@@ -97,7 +98,8 @@ func previewDocument(items []keeper.Item, label string) ([][]byte, error) {
 
 // take sorts what has come from the keeper. Its descriptors belong to this process from then on.
 func (k *keeping) take() {
-	for _, item := range k.Held() {
+	k.engine = nil
+	for _, item := range append(k.early, k.Held()...) {
 		if kind := item.Key[0] >> 56; kind < kindDocument {
 			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
 			continue

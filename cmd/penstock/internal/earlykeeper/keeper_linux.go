@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/keeper"
@@ -19,14 +21,19 @@ func init() {
 	if !ok {
 		return
 	}
+	// What reads standard error may go away: writing then returns an error, and does not end the keeper. The
+	// handler is not inherited by the worker, as SIG_IGN would be.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	lines := newOutlet(func(line string) { os.Stderr.WriteString(line) })
 	s, err := parse(text)
 	code := 1
 	if err == nil {
-		code, err = run(&s)
+		code, err = run(&s, lines)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "penstock: keeper:", err)
+		lines.put(fmt.Sprintln("penstock: keeper:", err))
 	}
+	lines.close(time.Second)
 	os.Exit(code)
 }
 
@@ -35,9 +42,9 @@ func init() {
 const maxConnectTimeout = 10 * time.Second
 
 // run is the keeper. Its arguments, but for its own name, are those of the worker.
-func run(s *Settings) (code int, err error) {
+func run(s *Settings, lines *outlet) (code int, err error) {
 	os.WriteFile("/proc/self/comm", []byte("penstock-keeper"), 0) // execve(2) by descriptor names it after a number
-	log := &logger{format: s.LogFormat}
+	log := &logger{format: s.LogFormat, lines: lines}
 	var inherited []*os.File
 	for i := range s.Inherited {
 		inherited = append(inherited, os.NewFile(uintptr(3+i), "inherited"))
@@ -48,12 +55,10 @@ func run(s *Settings) (code int, err error) {
 		}
 		return d
 	}
-	return keeper.Run(keeper.Config{
-		Binary: s.Binary,
-		Args:   append([]string{program}, os.Args[1:]...),
-		Env: slices.DeleteFunc(os.Environ(), func(e string) bool {
-			return strings.HasPrefix(e, "PENSTOCK_KEEPER") || strings.HasPrefix(e, "NOTIFY_SOCKET=")
-		}),
+	cfg := keeper.Config{
+		Binary:  s.Binary,
+		Args:    append([]string{program}, os.Args[1:]...),
+		Env:     slices.DeleteFunc(os.Environ(), notForWorker),
 		Inherit: inherited,
 		Standby: []string{LabelConfig, labelLedger},
 		// A program that is none of ours does not even connect.
@@ -63,12 +68,26 @@ func run(s *Settings) (code int, err error) {
 		Healthy:        never(s.HealthyAfter),
 		MaxBackoff:     s.MaxRestartDelay,
 		Log:            log.event,
-		Notify:         notifier(),
-	})
+	}
+	if states := notifier(); states != nil {
+		defer states.close(time.Second)
+		cfg.Notify = func(state string) { states.put(state) }
+		cfg.NotifyEvery = pingEvery(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), os.Getpid())
+	}
+	return keeper.Run(cfg)
+}
+
+// notForWorker reports whether an assignment is the keeper's alone. The service manager listens to its main
+// process, which is the keeper, and that tells it that all is well.
+func notForWorker(e string) bool {
+	return strings.HasPrefix(e, "PENSTOCK_KEEPER") || strings.HasPrefix(e, "NOTIFY_SOCKET=") || strings.HasPrefix(e, "WATCHDOG_")
 }
 
 // logger writes the keeper's own lines, in the format of the worker's log.
-type logger struct{ format string }
+type logger struct {
+	format string
+	lines  *outlet
+}
 
 // loud are the events that an operator should look at.
 var loud = []keeper.Kind{keeper.WorkerDied, keeper.WorkerKilled, keeper.WorkerLied, keeper.StartDelayed, keeper.FellBack, keeper.KeeperKept, keeper.Problem}
@@ -82,11 +101,11 @@ func (l *logger) event(e keeper.Event) {
 	switch l.format {
 	case LogForPerson:
 		if level == "WARN" { // above the live line, which the worker writes again
-			fmt.Fprintf(os.Stderr, "\r\x1b[K%s warn: keeper: %s\n", now.Format(time.TimeOnly), e)
+			l.lines.put(fmt.Sprintf("\r\x1b[K%s warn: keeper: %s\n", now.Format(time.TimeOnly), e))
 		}
 		return
 	case "text":
-		fmt.Fprintf(os.Stderr, "time=%s level=%s msg=%q event=%s pid=%d\n", now.Format("2006-01-02T15:04:05.000Z07:00"), level, "keeper: "+e.String(), e.Kind, e.PID)
+		l.lines.put(fmt.Sprintf("time=%s level=%s msg=%q event=%s pid=%d\n", now.Format("2006-01-02T15:04:05.000Z07:00"), level, "keeper: "+e.String(), e.Kind, e.PID))
 		return
 	}
 	line := struct {
@@ -99,6 +118,6 @@ func (l *logger) event(e keeper.Event) {
 	}{now, level, "keeper", e.Kind.String(), e.String(), e.PID}
 	b, err := json.Marshal(&line)
 	if err == nil {
-		os.Stderr.Write(append(b, '\n'))
+		l.lines.put(string(append(b, '\n')))
 	}
 }

@@ -195,8 +195,9 @@ func (k *keeping) forget(r ref) holdKey {
 	return k.flowKey(r)
 }
 
-// Intern implements interner.
-func (k *keeping) Intern(s string) (uint32, bool) { return k.ledger.Intern(s) }
+// Intern implements interner. There may be ever new addresses and names; without one of these a flow's
+// bytes are longer, but without its listener's name the flow is not kept.
+func (k *keeping) Intern(s string) (uint32, bool) { return k.ledger.InternMore(s) }
 
 // Text implements interner.
 func (k *keeping) Text(n uint32) (string, bool) { return k.ledger.String(n) }

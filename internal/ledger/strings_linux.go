@@ -68,6 +68,18 @@ func (l *Ledger) Intern(s string) (uint32, bool) {
 	return ref, true
 }
 
+// InternMore is Intern, except that it leaves a quarter of the room to Intern: for strings of which there
+// may come ever more.
+func (l *Ledger) InternMore(s string) (uint32, bool) {
+	if ref, ok := l.strings.refs[s]; ok {
+		return ref, true
+	}
+	if t := &l.strings; s != "" && t.n+1+len(s) > len(t.mem)-len(t.mem)/4 {
+		return 0, false
+	}
+	return l.Intern(s)
+}
+
 // String returns an interned string, which stays valid after Close. It reports false if ref refers to
 // none.
 func (l *Ledger) String(ref uint32) (string, bool) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // What a side has sent before it broke the connection arrives, also if the loop reads it only then:
@@ -34,4 +35,22 @@ func TestLastBytesOfKeptFlow(t *testing.T) {
 		wantReset(t, a)
 		r.expect(CauseUpstreamReset)
 	})
+}
+
+// So do they when the process is killed before it has read them.
+func TestLastBytesOutliveProcess(t *testing.T) {
+	s := newServer(t, "tcp4")
+	j, _ := newJourney(t, "tcp4", "tcp4", testnet.Script{}, keptOrder{Upstream: s.addr.String()})
+	a := j.dial(t)
+	b := s.accept(t)
+	say(t, a, b, "up")
+	say(t, b, a, "down")
+	j.k.settled(1)
+	j.proc.stop()
+	io.WriteString(b, "last")
+	reset(t, b)
+	j.next(t)
+	hear(t, a, "last")
+	wantReset(t, a)
+	j.k.settled(0)
 }

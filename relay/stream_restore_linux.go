@@ -238,7 +238,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) {
 			s.failed(f, side, sys.ECONNRESET)
 		}
 	}
-	if f.cause != CauseNone && (flags&recordOdd != 0 || f.half[up].Held()+f.half[down].Held() == 0) {
+	if f.cause != CauseNone && (flags&recordOdd != 0 || f.over(up) && f.over(down)) {
 		s.end(f, f.cause, f.err)
 		return
 	}

@@ -37,7 +37,8 @@ func (p *Pattern) At(off int64, n int) []byte {
 }
 
 // Check compares got with the stream from offset off on, and returns an error that names the first
-// wrong byte.
+// wrong byte. It also says how long the bytes are wrong, and from where in the stream they come: lost
+// and repeated bytes are told from overwritten ones, also by a failure that nobody can repeat.
 func (p *Pattern) Check(off int64, got []byte) error {
 	for len(got) > 0 {
 		n := min(len(got), MaxChunk)
@@ -45,11 +46,37 @@ func (p *Pattern) Check(off int64, got []byte) error {
 		if !bytes.Equal(got[:n], want) {
 			for i := range n {
 				if got[i] != want[i] {
-					return fmt.Errorf("byte %d is %#02x, want %#02x", off+int64(i), got[i], want[i])
+					return fmt.Errorf("byte %d is %#02x, want %#02x; %s", off+int64(i), got[i], want[i], p.wrong(off+int64(i), got[i:n], want[i:]))
 				}
 			}
 		}
 		got, off = got[n:], off+int64(n)
 	}
 	return nil
+}
+
+// wrong describes a stretch of wrong bytes. The first byte of got is wrong, and at off.
+func (p *Pattern) wrong(off int64, got, want []byte) string {
+	const same = 8 // so many right bytes in a row are no accident
+	length, right := len(got), 0
+	for i := range got {
+		if right++; got[i] != want[i] {
+			right = 0
+		}
+		if right == same {
+			length = i + 1 - same
+			break
+		}
+	}
+	s := fmt.Sprintf("wrong for %d", length)
+	if length == len(got) {
+		s = fmt.Sprintf("wrong up to the last of %d bytes", length)
+	}
+	if length < same {
+		return fmt.Sprintf("%s: %x instead of %x", s, got[:length], want[:length])
+	}
+	if at := bytes.Index(p.table, got[:same]); at >= 0 {
+		return fmt.Sprintf("%s, which belong %+d from there (modulo %d)", s, int64(at)-off%period, period)
+	}
+	return s + ", which are not of this stream"
 }

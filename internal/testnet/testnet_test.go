@@ -1,7 +1,9 @@
 package testnet
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -189,5 +191,30 @@ func TestWantRace(t *testing.T) {
 	cmd.Env = append(os.Environ(), WantRace+"=1")
 	if out, err := cmd.CombinedOutput(); err == nil {
 		t.Errorf("tests ran without -race:\n%s", out)
+	}
+}
+
+// A failure says how long the bytes are wrong and where they come from.
+func TestWrongBytes(t *testing.T) {
+	const off = 2*period + 1000
+	p, other := NewPattern(1), NewPattern(2)
+	changed := func(from, to int, by []byte) []byte {
+		got := bytes.Clone(p.At(off, 4096))
+		copy(got[from:to], by)
+		return got
+	}
+	for want, got := range map[string][]byte{
+		"wrong for 100, which belong +300 from there (modulo 1048573)":                   changed(50, 150, p.At(off+350, 100)),
+		"wrong up to the last of 4046 bytes, which belong -64 from there (modulo 1048573)": append(changed(0, 0, nil)[:50:50], p.At(off-14, 4046)...),
+		"wrong for 100, which are not of this stream":                                    changed(50, 150, other.At(off+50, 100)),
+	} {
+		if err := p.Check(off, got); err == nil || !strings.HasSuffix(err.Error(), want) || !strings.HasPrefix(err.Error(), fmt.Sprintf("byte %d is ", off+50)) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	right := p.At(off, 4096)[50]
+	want := fmt.Sprintf("byte %d is %#02x, want %#02x; wrong for 1: %02x instead of %02x", off+50, ^right, right, ^right, right)
+	if err := p.Check(off, changed(50, 51, []byte{^right})); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }

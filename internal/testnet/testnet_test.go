@@ -204,9 +204,9 @@ func TestWrongBytes(t *testing.T) {
 		return got
 	}
 	for want, got := range map[string][]byte{
-		"wrong for 100, which belong +300 from there (modulo 1048573)":                   changed(50, 150, p.At(off+350, 100)),
+		"wrong for 100, which belong +300 from there (modulo 1048573)":                     changed(50, 150, p.At(off+350, 100)),
 		"wrong up to the last of 4046 bytes, which belong -64 from there (modulo 1048573)": append(changed(0, 0, nil)[:50:50], p.At(off-14, 4046)...),
-		"wrong for 100, which are not of this stream":                                    changed(50, 150, other.At(off+50, 100)),
+		"wrong for 100, which are not of this stream":                                      changed(50, 150, other.At(off+50, 100)),
 	} {
 		if err := p.Check(off, got); err == nil || !strings.HasSuffix(err.Error(), want) || !strings.HasPrefix(err.Error(), fmt.Sprintf("byte %d is ", off+50)) {
 			t.Errorf("%v, want %s", err, want)

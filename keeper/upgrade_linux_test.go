@@ -325,3 +325,15 @@ func TestWorkerDiesWhileKeeperIsReplaced(t *testing.T) {
 		r.event("keeper-")
 	}
 }
+
+// A keeper with few descriptors can open a binary, too.
+func TestUpgradeWithFewDescriptors(t *testing.T) {
+	r := newRig(t, func(c *childConfig) { c.KeeperLimit = 100 })
+	w := r.runningWorker()
+	r.event("worker-ready")
+	w.send(command{Do: "upgrade", Text: r.binary("next"), DryRun: true})
+	r.worker().send(command{Do: "prepared"})
+	if u := w.reply().Upgrade; u.State != Checked {
+		t.Errorf("%+v", u)
+	}
+}

@@ -142,7 +142,7 @@ func OpenProgram(path string) (int, Errno) {
 		return -1, unix.EACCES
 	}
 	// Preparing the descriptors of a child must not overwrite it.
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, firstHigh)
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, min(firstHigh, DescriptorLimit()/2))
 	if err != nil {
 		return -1, errnoOf(err)
 	}

@@ -245,7 +245,9 @@ func TestUpgradeBySignal(t *testing.T) {
 	path := r.binary("worker")
 	os.Remove(path)
 	w.kill()
+	r.event("worker-died")
 	w = r.runningWorker()
+	r.event("worker-ready") // the keeper knows it, too
 	os.Link(r.binary("next"), path)
 	sys.Signal(r.cmd.Process.Pid, syscall.SIGUSR2)
 	next := r.worker()

@@ -153,7 +153,11 @@ func (d *daemon) tellStart(w *api.WorkerStart) {
 	default:
 		message = "worker replaced"
 	}
-	told := fmt.Sprintf("%s: %s continue, %d lost, %.2f s without traffic", message, counted(int(w.Restored), "flow"), w.TotalLost(), w.Pause)
+	verb := "continue"
+	if w.Restored == 1 {
+		verb = "continues"
+	}
+	told := fmt.Sprintf("%s: %s %s, %d lost, %.2f s without traffic", message, counted(int(w.Restored), "flow"), verb, w.TotalLost(), w.Pause)
 	attrs := []any{"reason", w.Reason, "cause", w.Cause, "flows", w.Restored, "holding", w.Holding, "held_bytes", w.Bytes, "lost", w.TotalLost(), "pause", time.Duration(w.Pause * float64(time.Second))}
 	for _, l := range w.Lost {
 		attrs = append(attrs, "lost_"+l.Reason, l.Count)

@@ -119,50 +119,53 @@ func (r *runner) onAnswer(a answer) {
 	}
 }
 
-// execute replaces the program of this process.
+// execute replaces the program of this process. While signals wait it does nothing: they come first, and the
+// caller tries again.
 func (r *runner) execute(signals chan os.Signal) {
+	if len(signals) > 0 || r.execNow(signals) {
+		return
+	}
+	// It failed, or there is no reason any more.
+	r.replacing = nil
+	for _, c := range r.conns {
+		c.resume()
+	}
+}
+
+// execNow reports whether to try again. It returns only if the program was not replaced.
+func (r *runner) execNow(signals chan os.Signal) (again bool) {
 	b := r.replacing
 	m := r.m
-	defer func() { // it failed, or there is no reason any more
-		r.replacing = nil
-		for _, c := range r.conns {
-			c.resume()
-		}
-	}()
 	if m.active == nil || m.standby != nil || m.finished || m.stopping {
 		m.notReplaced(b, "something else had to be done meanwhile")
-		return
+		return false
 	}
 	if len(m.active.out) > 0 {
 		m.notReplaced(b, "the worker does not read its messages")
-		return
+		return false
 	}
 	r.closer.wait()
-	for done := false; !done; {
-		select {
-		case s := <-signals:
-			if s != syscall.SIGCHLD {
-				m.signal(s.(syscall.Signal), time.Now())
-			}
-		default:
-			done = true
-		}
-	}
+	before := m.upgrade.Keeper
 	m.upgrade.Keeper = "upgraded"
 	memfd, err := r.saveState()
 	if err != nil {
 		m.notReplaced(b, err.Error())
-		return
+		return false
 	}
 	defer sys.Linux{}.Close(memfd)
 	r.setCloseOnExec(memfd, false)
+	defer r.setCloseOnExec(memfd, true)
 	// Go's runtime unblocks these two when a program starts, before it has handlers; they would end it. It
 	// respects that they are ignored, until signal.Notify. One that comes in between is lost.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
+	defer signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT)
+	if len(signals) > 0 { // what they change is not in the saved state
+		m.upgrade.Keeper = before
+		return true
+	}
 	e := sys.Execute("/proc/self/fd/"+strconv.Itoa(b.fd), os.Args, append(os.Environ(), stateEnv+"="+strconv.Itoa(memfd)))
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT)
-	r.setCloseOnExec(memfd, true)
 	m.notReplaced(b, e.Error())
+	return false
 }
 
 // setCloseOnExec sets or clears FD_CLOEXEC of everything that the next program needs.

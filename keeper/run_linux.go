@@ -73,13 +73,14 @@ func Run(cfg Config) (exitCode int, err error) {
 	r.closer.start()
 	defer r.closer.stop()
 
+	// Before restore, which tells that the keeper was replaced: who has read that may send a signal.
+	signal.Notify(signals, take...)
+	defer signal.Stop(signals)
 	now := time.Now()
 	restored, err := r.restore(now)
 	if err != nil {
 		return 1, fmt.Errorf("keeper: %w", err)
 	}
-	signal.Notify(signals, take...)
-	defer signal.Stop(signals)
 	if !restored {
 		if err := r.m.begin(now); err != nil {
 			return 1, fmt.Errorf("keeper: start %s: %w", r.path(""), err)

@@ -301,6 +301,25 @@ func TestKeeperUpgrade(t *testing.T) {
 	}
 }
 
+// A signal that is sent as soon as the keeper says that it was replaced reaches the worker.
+func TestSignalAfterKeeperUpgrade(t *testing.T) {
+	r := newRig(t, func(c *childConfig) { c.Config.KeepSelf = false })
+	w := r.runningWorker()
+	for i := range 10 {
+		w = w.upgrade(r.binary("next" + itoa(i%2)))
+		w.do("catch")
+		r.event("keeper-upgraded")
+		sys.Signal(r.cmd.Process.Pid, syscall.SIGHUP)
+		if got := w.do("signal").Text; got != "hangup" {
+			t.Errorf("round %d: %s", i, got)
+		}
+	}
+	sys.Signal(r.cmd.Process.Pid, syscall.SIGTERM)
+	if got := w.do("signal").Text; got != "terminated" {
+		t.Error(got)
+	}
+}
+
 // A binary that does not answer as a keeper does replaces the worker only.
 func TestKeeperStays(t *testing.T) {
 	r := newRig(t, func(c *childConfig) { c.Config.KeepSelf = false })

@@ -117,7 +117,7 @@ type Death struct {
 	PID    int
 	Code   int    // exit code, if Signal is 0
 	Signal int    // signal that ended the process, or 0
-	Why    string // why the keeper ended it, or empty: the keeper did not
+	Why    string // why the keeper ended it, or why it did itself ([Worker.Failing]), or empty
 }
 
 // Start describes why and when this worker was started.

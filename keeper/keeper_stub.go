@@ -47,6 +47,9 @@ func (*Worker) Notify(state string) {}
 // Exiting does nothing.
 func (*Worker) Exiting() {}
 
+// Failing does nothing.
+func (*Worker) Failing(why string) {}
+
 // Restart returns [errors.ErrUnsupported].
 func (*Worker) Restart() error { return errors.ErrUnsupported }
 

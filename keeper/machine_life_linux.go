@@ -3,8 +3,10 @@ package keeper
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
+	"unicode"
 )
 
 // gone is called when a worker's process has ended and its last message has been handled. The process was reaped.
@@ -14,6 +16,9 @@ func (m *machine) gone(id int, d Death, now time.Time) {
 		return
 	}
 	d.PID, d.Why = p.pid, p.killed
+	if d.Why == "" && d.Code != 0 {
+		d.Why = p.failing
+	}
 	if p == m.standby {
 		m.standby = nil
 		m.standbyGone(p, d, now)
@@ -43,6 +48,16 @@ func (m *machine) gone(id int, d Death, now time.Time) {
 		m.kill(m.standby, "the keeper ends")
 	}
 	m.releaseUnused()
+}
+
+// printable returns a worker's text without control characters: it goes to logs and to the service manager.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 func exitCode(d Death) int {
@@ -135,6 +150,7 @@ func (m *machine) tick(now time.Time) {
 			m.releaseUnused()
 		}
 	}
+	m.beginRestart(now)
 }
 
 func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
@@ -163,6 +179,9 @@ func (m *machine) next() (at time.Time) {
 			sooner(p.aliveBy)
 			sooner(p.hand.retryAt)
 		}
+	}
+	if m.restartPossible() {
+		sooner(m.active.readyAt)
 	}
 	sooner(m.startAt)
 	sooner(m.notifyAt)

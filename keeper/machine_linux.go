@@ -86,6 +86,9 @@ type machine struct {
 	to      *executable // where it leads
 	asker   int         // id of the worker that asked, or 0
 	token   uint64      // how it knows the answer
+	// restartDue: the active worker wants to be replaced, and what an upgrade leads to may not know why.
+	restartDue bool
+	replacing  bool // the port was asked to replace the keeper and has not answered
 
 	finished bool
 	exitCode int
@@ -111,6 +114,7 @@ type peer struct {
 	handedOver bool
 	exiting    bool
 	killed     string // why, if the keeper has killed it
+	failing    string // why it is about to exit, as it says itself
 	lied       bool
 
 	startBy  time.Time // deadline of the phase it is in, or zero
@@ -155,7 +159,7 @@ func (m *machine) begin(now time.Time) error {
 
 // startActive starts the worker that is next.
 func (m *machine) startActive(now time.Time) error {
-	m.startAt = time.Time{}
+	m.startAt, m.restartDue = time.Time{}, false
 	p, err := m.startPeer(m.current, m.reason, now)
 	if err != nil {
 		return err
@@ -234,6 +238,8 @@ func (m *machine) handle(id int, b []byte, fds []int, lost bool, now time.Time) 
 		}
 	case kindExiting:
 		p.exiting = true
+	case kindFailing:
+		p.failing = printable(msg.text(0))
 	case kindHandedOver:
 		if !p.asked || p.handedOver {
 			m.lie(p, "handed over unasked")
@@ -251,7 +257,12 @@ func (m *machine) handle(id int, b []byte, fds []int, lost bool, now time.Time) 
 			m.lie(p, "an upgrade before it was ready")
 			return
 		}
-		m.beginUpgrade(p.id, msg.word(0), msg.text(0), msg.word(1) != 0, msg.kind == kindRestart, now)
+		if msg.kind == kindRestart {
+			m.restartDue = true
+			m.beginRestart(now)
+			return
+		}
+		m.beginUpgrade(p.id, msg.word(0), msg.text(0), msg.word(1) != 0, false, now)
 	}
 }
 

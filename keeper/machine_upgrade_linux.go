@@ -28,7 +28,7 @@ func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restar
 	case m.stopping:
 		refuse("the keeper stops")
 		return
-	case m.standby != nil || !m.upgrade.Over():
+	case m.standby != nil || !m.upgrade.Over() && !m.restarted():
 		refuse("another upgrade is under way")
 		return
 	case m.active == nil || !m.active.ready || m.active.exiting || m.active.killed != "":
@@ -51,9 +51,32 @@ func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restar
 		refuse(err.Error())
 		return
 	}
+	if m.restarted() {
+		m.step(Done, "")
+	}
 	m.standby, m.from, m.to, m.asker, m.token = p, m.active.binary, b, asker, token
 	m.upgrade = Upgrade{ID: m.upgrade.ID + 1, Binary: b.path, DryRun: dry, Restart: restart}
 	m.step(Checking, "")
+}
+
+// restarted reports whether a restart is on trial. There is no other binary to go back to, and what comes next
+// need not wait for the end of the trial.
+func (m *machine) restarted() bool { return m.upgrade.State == Proving && m.upgrade.Restart }
+
+// restartPossible reports whether a restart that is due can begin.
+func (m *machine) restartPossible() bool {
+	p := m.active
+	return m.restartDue && !m.stopping && !m.replacing && m.standby == nil && (m.upgrade.Over() || m.restarted()) &&
+		p != nil && p.ready && !p.lied && !p.exiting && p.killed == ""
+}
+
+// beginRestart begins a restart that is due, unless it has to wait for the end of an upgrade. It must not be
+// forgotten: the worker has told somebody that it will happen.
+func (m *machine) beginRestart(now time.Time) {
+	if m.restartPossible() {
+		m.restartDue = false
+		m.beginUpgrade(0, 0, "", false, true, now) // nobody waits for the answer: a failure is logged
+	}
 }
 
 // step brings the upgrade to another state, and tells who wants to know.
@@ -166,6 +189,7 @@ func (m *machine) proved(p *peer, now time.Time) {
 	m.step(Done, "")
 	m.releaseUnused()
 	if !m.cfg.KeepSelf && !m.upgrade.Restart {
+		m.replacing = true
 		m.port.replace(p.binary)
 	}
 }
@@ -182,6 +206,7 @@ func (m *machine) replaced(now time.Time) {
 
 // notReplaced is called when the keeper could not be replaced by another binary.
 func (m *machine) notReplaced(b *executable, why string) {
+	m.replacing = false
 	m.cfg.Log(Event{Kind: KeeperKept, Binary: b.path, Text: why})
 	m.upgrade.Keeper = why
 	m.tellUpgrade()

@@ -206,7 +206,7 @@ func (w *Worker) Start() Start {
 // this one has ended, and until all items have arrived. When it has returned nil, the caller does what
 // makes it run, and calls Ready.
 //
-// A worker that finds itself unable to run exits instead: its message goes to the standard error stream.
+// A worker that finds itself unable to run calls [Worker.Failing] and exits instead.
 func (w *Worker) Prepared(info string) error {
 	if err := w.tell(appendControl(nil, kindPrepared, 0, nil, info)); err != nil {
 		return err
@@ -246,8 +246,15 @@ func (w *Worker) Notify(state string) { w.tell(appendControl(nil, kindNotify, 0,
 // exits with its code.
 func (w *Worker) Exiting() { w.tell(appendHeader(nil, kindExiting, 0)) }
 
+// Failing says why this worker is about to exit with an exit code other than 0. The reason is part of its
+// [Death]: whoever asked for an upgrade is told, and the next worker.
+func (w *Worker) Failing(why string) {
+	w.tell(appendControl(nil, kindFailing, 0, nil, why))
+}
+
 // Restart asks the keeper to replace this worker by a new process of the same binary. The new one is
-// started beside this one, which is then asked to hand over, as for an upgrade.
+// started beside this one, which is then asked to hand over, as for an upgrade. While an upgrade is under
+// way or on trial, the restart waits for its end.
 func (w *Worker) Restart() error {
 	return w.tell(appendControl(nil, kindRestart, 0, []uint64{0, 0}, ""))
 }

@@ -33,7 +33,7 @@ type Event struct {
 	Died    Death         // for WorkerDied and WorkerEnded
 	Wait    time.Duration // for StartDelayed
 	Items   int           // what is held
-	Upgrade Upgrade       // for UpgradeStep
+	Upgrade Upgrade       // for UpgradeStep, and for WorkerKilled on standby
 	Text    string
 }
 

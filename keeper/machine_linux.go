@@ -370,7 +370,11 @@ func (m *machine) lie(p *peer, what string) {
 func (m *machine) kill(p *peer, why string) {
 	if p.killed == "" {
 		p.killed = why
-		m.cfg.Log(Event{Kind: WorkerKilled, PID: p.pid, Binary: p.binary.path, Text: why})
+		e := Event{Kind: WorkerKilled, PID: p.pid, Binary: p.binary.path, Items: m.table.len(), Text: why}
+		if p == m.standby {
+			e.Upgrade = m.upgrade
+		}
+		m.cfg.Log(e)
 	}
 	p.startBy, p.aliveBy, p.endBy = time.Time{}, time.Time{}, time.Time{}
 	m.port.signal(p.id, syscall.SIGKILL)

@@ -166,7 +166,7 @@ func (m *machine) standbyGone(p *peer, d Death, now time.Time) {
 	case m.upgrade.DryRun && p.prepared && d.Why == "dry run":
 		m.step(Checked, "")
 	default:
-		m.step(Refused, d.String())
+		m.step(Refused, "the new worker ended: "+d.String())
 	}
 }
 

@@ -8,7 +8,9 @@ if [ -d /run/systemd/system ]; then
 	if systemctl is-active --quiet penstock.service; then
 		if [ "${PENSTOCK_UPGRADE:-yes}" = no ]; then
 			echo "penstock.service still runs the previous version. To change to this one: penstock upgrade"
-		elif ! penstock status --json 2>/dev/null | grep -q '"worker_pid"'; then
+		elif ! status=$(penstock status --json 2>/dev/null); then
+			echo "penstock.service still runs the previous version, and does not answer at the default admin socket. To change to this one: penstock upgrade --admin URL, if it has a keeper; or systemctl restart penstock, which ends its flows"
+		elif ! echo "$status" | grep -q '"worker_pid"'; then
 			echo "penstock.service still runs the previous version. To change to this one: systemctl restart penstock, which ends its flows"
 		elif timeout 180 penstock upgrade; then
 			echo "penstock.service runs this version; its flows continue."

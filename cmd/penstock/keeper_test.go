@@ -172,14 +172,20 @@ func TestWorkerDiesWithBrokenFile(t *testing.T) {
 	k.end(syscall.SIGKILL)
 	f.answer("after the crash")
 	k.started(1)
-	if line := k.line("the configuration is that of the worker before"); !strings.Contains(fmt.Sprint(line["error"]), k.file) {
+	if line := k.line("the configuration is that of the worker before"); !strings.Contains(fmt.Sprint(line["why"]), k.file) {
 		t.Errorf("%v", line)
 	}
 	if code, out := k.command("reload"); code == 0 {
 		t.Errorf("a broken file was reloaded: %s", out)
 	}
-	if code, out := k.command("upgrade"); code != 1 || !strings.Contains(out, "nothing was changed") {
-		t.Errorf("exit code %d: %s", code, out)
+	if code, out := k.command("upgrade"); code != 1 || !strings.Contains(out, "nothing was changed") || !strings.Contains(out, k.file+":3:1: ") {
+		t.Errorf("the answer to an upgrade does not say what is wrong with the file: exit code %d: %s", code, out)
+	}
+	events, err := k.admin.Events(k.ctx(), 0)
+	for _, want := range []string{"the configuration is that of the worker before: " + k.file + ":3:1: ", "upgrade refused: the new worker ended: exit code 2 (" + k.file + ":3:1: "} {
+		if err != nil || !slices.ContainsFunc(events.Events, func(e api.Event) bool { return strings.HasPrefix(e.Message, want) }) {
+			t.Errorf("no event %q: %+v, %v", want, events, err)
+		}
 	}
 	f.answer("end")
 }
@@ -263,7 +269,7 @@ func TestReloadChangesEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out := k.command("reload")
-	if code != 0 || !strings.Contains(out, "a new worker takes over now") || strings.Contains(out, "needs a restart") {
+	if code != 0 || !strings.Contains(out, "a new worker takes over") || strings.Contains(out, "needs a restart") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if w := k.started(1); w.Reason != "restart" || w.Restored != 3 || w.TotalLost() != 0 {
@@ -272,6 +278,42 @@ func TestReloadChangesEngine(t *testing.T) {
 	f.answer("end")
 	if s, err := k.admin.Status(k.ctx()); err != nil || len(s.Loops) != loops {
 		t.Errorf("%d loops, want %d: %v", len(s.Loops), loops, err)
+	}
+}
+
+// Reloads that follow each other while the last new worker is still on trial have new workers, too.
+func TestReloadsChangeEngine(t *testing.T) {
+	t.Parallel()
+	const text = "listeners: {tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\nengine: {loops: 1}\n"
+	k := &kept{configured: runFile(t, text+"keeper: {keep-after: 0, healthy-after: 1h}\n")}
+	k.endWorker(t)
+	eventually(t, "the API answers", k.answers)
+	began, err := k.admin.Status(k.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := int64(1); n <= 3; n++ {
+		file, err := os.ReadFile(k.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file = []byte(strings.Replace(string(file), fmt.Sprintf("loops: %d", n), fmt.Sprintf("loops: %d", n+1), 1))
+		if err := os.WriteFile(k.file, file, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if code, out := k.command("reload"); code != 0 {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+		if w := k.started(n); w.Reason != "restart" {
+			t.Errorf("%+v", w)
+		}
+		s, err := k.admin.Status(k.ctx())
+		if err != nil || len(s.Loops) != int(n+1) {
+			t.Fatalf("%d loops, want %d: %v", len(s.Loops), n+1, err)
+		}
+		if !s.Keeper.Since.Equal(began.Keeper.Since) {
+			t.Errorf("counts begin at %v, and began at %v", s.Keeper.Since, began.Keeper.Since)
+		}
 	}
 }
 

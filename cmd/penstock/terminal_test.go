@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -90,6 +94,34 @@ func TestGreeting(t *testing.T) {
 		if err := <-exited; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// With a keeper the terminal shows the keeper's lines as the worker's, above the live line, and greets once.
+func TestGreetingWithKeeper(t *testing.T) {
+	own := fmt.Sprintf("--drain-timeout=%dms", 1000000+os.Getpid()) // by which the worker is found
+	tty, see, exited := screenOf(t, 120, "relay", "tcp://127.0.0.1:0", "echo:", "--keep", own)
+	see(regexp.MustCompile(`(?s)Try it:.*0 flows open`))
+	eventually(t, "the worker is killed", func() bool {
+		names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, name := range names {
+			args, _ := os.ReadFile(name)
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			if bytes.HasPrefix(args, []byte("penstock\x00")) && bytes.Contains(args, []byte(own)) && sendSignal(pid, os.Kill) == nil {
+				return true
+			}
+		}
+		return false
+	})
+	all := see(regexp.MustCompile(`(?s)^(.*\r\x1b\[K\d\d:\d\d:\d\d warn: keeper: worker \d+ died: signal 9.*\d\d:\d\d:\d\d warn: worker restarted after signal 9: 0 flows continue.*0 flows open)`))
+	if n := strings.Count(all[1], "Try it:"); n != 1 {
+		t.Errorf("%d greetings: %q", n, all[1])
+	}
+	if _, err := io.WriteString(tty, "\x03"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-exited; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestPostinstall(t *testing.T) {
 		{"an upgrade that fails", broken, active, "", "could not be upgraded in place", "runs this version"},
 		{"not wanted", keeper, active, "PENSTOCK_UPGRADE=no", "still runs the previous version. To change to this one: penstock upgrade", "upgrading"},
 		{"no keeper", alone, active, "", "systemctl restart penstock", "begun"},
-		{"a daemon that does not answer", silent, active, "", "systemctl restart penstock", "runs this version"},
+		{"a daemon that does not answer", silent, active, "", "penstock upgrade --admin URL", "runs this version"},
 		{"no daemon", keeper, stopped, "", "", "penstock"},
 		{"a broken systemctl", keeper, "exit 1", "", "", "penstock"},
 	} {

@@ -113,7 +113,7 @@ type Check struct {
 }
 
 // MemberChange is the body of a PATCH of a member. A field that is nil or empty changes
-// nothing. The change lasts until the process ends, or until the file changes the same
+// nothing. The change lasts until the daemon ends, or until the file changes the same
 // setting.
 type MemberChange struct {
 	Weight  *int   `json:"weight,omitempty"`  // 1 to 256; 0 for the configured weight
@@ -141,7 +141,7 @@ func (c *MemberChange) Check() error {
 	return nil
 }
 
-// NewMember is the body of a POST of a member. It stays until the process ends, or the file has a
+// NewMember is the body of a POST of a member. It stays until the daemon ends, or the file has a
 // member of that name.
 type NewMember struct {
 	Address  string `json:"address"`             // a URL

@@ -24,7 +24,7 @@ type runCmd struct {
 
 // Help returns the text that penstock run --help prints below the flags.
 func (runCmd) Help() string {
-	return "SIGHUP reloads the configuration, SIGUSR1 reopens log files. The first SIGINT or SIGTERM stops listening and lets flows finish; a second one ends them all at once.\n\n" + exitCodeHelp
+	return "SIGHUP reloads the configuration, SIGUSR1 reopens log files, and with a keeper, SIGUSR2 upgrades to the file that is now at the path of the binary. The first SIGINT or SIGTERM stops listening and lets flows finish; a second one ends them all at once.\n\n" + exitCodeHelp
 }
 
 func (c *runCmd) run(stderr *os.File) int {
@@ -40,7 +40,7 @@ func (c *runCmd) run(stderr *os.File) int {
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
-		k.giveUp()
+		k.giveUp(err)
 		return exitUsage
 	}
 	return l.run(cfg, stderr)
@@ -133,7 +133,7 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	warn(l.log, l.warnings)
 	if l.stale != nil {
 		for _, line := range strings.Split(configMessage(l.stale), "\n") {
-			l.log.Error("the configuration is that of the worker before", "error", line)
+			l.log.Error("the configuration is that of the worker before", "why", line)
 		}
 	}
 	var err error
@@ -164,12 +164,15 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg, l.keeping)
 	}
 	if err != nil {
-		l.keeping.giveUp()
+		l.keeping.giveUp(err)
 		l.keeping.close()
 		return err
 	}
 	if l.source != nil {
 		l.d.load = l.load
+	}
+	if l.stale != nil {
+		l.d.event(slog.LevelError, "reload", cfg.Source, "the configuration is that of the worker before: "+strings.ReplaceAll(strings.TrimPrefix(configMessage(l.stale), "penstock: "), "\n", "; "))
 	}
 	if err = l.d.apply(ctx, cfg); err == nil {
 		err = l.d.restore()
@@ -186,7 +189,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		err = l.d.serveAdmin()
 	}
 	if err != nil {
-		l.keeping.giveUp()
+		l.keeping.giveUp(err)
 		l.d.close()
 	}
 	return err
@@ -237,7 +240,8 @@ func (l *lifecycle) serve(signals signals) int {
 // others with log lines.
 func (l *lifecycle) greet() {
 	l.stopScreen = func() {}
-	l.d.ready(l.screen == nil)
+	first := l.keeping == nil || l.keeping.first() // the next ones have told what continues
+	l.d.ready(l.screen == nil && first)
 	if l.screen == nil {
 		return
 	}
@@ -245,7 +249,9 @@ func (l *lifecycle) greet() {
 	if l.source != nil {
 		files = l.source.Paths
 	}
-	l.lines.Write([]byte(l.d.greeting(files)))
+	if first {
+		l.lines.Write([]byte(l.d.greeting(files)))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
@@ -26,6 +27,7 @@ func (d *daemon) Upgrade(ctx context.Context, u api.Upgrade, step func(api.Upgra
 	case err != nil:
 		return err
 	case up.State == keeper.Refused || up.State == keeper.RolledBack:
+		d.event(slog.LevelWarn, "worker", "daemon", "upgrade refused: "+up.Reason)
 		step(api.UpgradeStep{Step: up.State.String(), Error: up.Reason})
 	default:
 		step(api.UpgradeStep{Step: stepText(&up), Done: true})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
@@ -41,10 +42,14 @@ func (k *keeping) unplanned() bool {
 }
 
 // giveUp is called when this worker cannot start. The first one then ends the keeper too, so that the
-// operator, or the service manager, gets the exit code.
-func (k *keeping) giveUp() {
-	if k != nil && k.first() {
+// operator, or the service manager, gets the exit code. Of others the keeper learns why.
+func (k *keeping) giveUp(err error) {
+	switch {
+	case k == nil:
+	case k.first():
 		k.exiting()
+	default:
+		k.Failing(strings.ReplaceAll(strings.TrimPrefix(configMessage(err), "penstock: "), "\n", "; "))
 	}
 }
 
@@ -84,6 +89,9 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 		return err
 	}
 	k.past = readHistory(k.historyFile)
+	if k.first() {
+		k.saveHistory() // its beginning
+	}
 	var damaged error
 	if k.counts, damaged, err = k.openCounters(); err != nil {
 		return err

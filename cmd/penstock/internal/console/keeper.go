@@ -31,11 +31,19 @@ func lastStart(k *api.Keeper) string {
 	var starts []string
 	for _, c := range k.Starts {
 		if c.Count > 0 {
-			starts = append(starts, count(c.Count)+" "+c.Reason)
+			starts = append(starts, startCount(c))
 		}
 	}
 	return printable(fmt.Sprintf("workers started since %s: %s; the last one at %s, %s: %s",
 		k.Since.Local().Format(time.DateTime), strings.Join(starts, ", "), w.Time.Local().Format(time.DateTime), startWhy(w), outcome(w)))
+}
+
+// startCount tells how often a worker was started for one reason.
+func startCount(c api.StartCount) string {
+	if c.Reason == "crash" && c.Count != 1 {
+		return count(c.Count) + " crashes"
+	}
+	return plural(c.Count, c.Reason)
 }
 
 // startWhy tells why a worker was started.

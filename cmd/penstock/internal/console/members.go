@@ -13,8 +13,8 @@ import (
 
 // MembersCmd has the commands that change the list of a group's members.
 type MembersCmd struct {
-	Add    MembersAddCmd    `cmd:"" help:"Add a member to a group, until the process ends or the file has a member of that name."`
-	Remove MembersRemoveCmd `cmd:"" help:"Remove a member from a group, until the process ends or the file changes it."`
+	Add    MembersAddCmd    `cmd:"" help:"Add a member to a group, until the daemon ends or the file has a member of that name."`
+	Remove MembersRemoveCmd `cmd:"" help:"Remove a member from a group, until the daemon ends or the file changes it."`
 	Set    MembersSetCmd    `cmd:"" help:"Change the address or the weight of a member."`
 }
 

@@ -55,7 +55,7 @@ func printDiff(o out, d api.Diff) {
 		fmt.Fprintln(o, "changes that need a restart were not applied")
 	}
 	if d.NewWorker && d.Applied {
-		fmt.Fprintln(o, "a new worker takes over now; open flows continue")
+		fmt.Fprintln(o, "a new worker takes over; open flows continue")
 	}
 }
 

@@ -92,11 +92,18 @@ type logger struct {
 // loud are the events that an operator should look at.
 var loud = []keeper.Kind{keeper.WorkerDied, keeper.WorkerKilled, keeper.WorkerLied, keeper.StartDelayed, keeper.FellBack, keeper.KeeperKept, keeper.Problem}
 
-func (l *logger) event(e keeper.Event) {
-	level := "INFO"
-	if slices.Contains(loud, e.Kind) {
-		level = "WARN"
+func levelOf(e keeper.Event) string {
+	switch {
+	case e.Kind == keeper.WorkerKilled && e.Upgrade.DryRun: // as it was asked to
+		return "INFO"
+	case slices.Contains(loud, e.Kind), e.Kind == keeper.UpgradeStep && (e.Upgrade.State == keeper.Refused || e.Upgrade.State == keeper.RolledBack):
+		return "WARN"
 	}
+	return "INFO"
+}
+
+func (l *logger) event(e keeper.Event) {
+	level := levelOf(e)
 	now := time.Now()
 	switch l.format {
 	case LogForPerson:

@@ -1,10 +1,10 @@
 package relay
 
 import (
-	"fmt"
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync"

@@ -2,9 +2,13 @@ package relay
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -92,5 +96,56 @@ func TestHandOverEarly(t *testing.T) {
 				t.Errorf("%+v", rec)
 			}
 		})
+	}
+}
+
+// A flow goes on whose upstream has sent its answer, has ended well and is gone, while the client takes its
+// time. The upstream's socket is closed then, as after a reset, which must stay one.
+func TestHandOverAfterUpstreamIsDone(t *testing.T) {
+	s := newServer(t, "tcp4")
+	k := newKeptTable(t)
+	// The client's side takes less than the answer, and what is left fits into the upstream's socket.
+	o := keptOrder{Loops: 1, After: patience, Listen: []string{keptPlace(t, "tcp4")}, Upstream: s.addr.String(), Socket: SocketOptions{SendBuffer: 4 << 10}}
+	proc := k.start(o)
+	o.Listen = proc.urls()
+	dial := net.Dialer{Timeout: patience, Control: func(_, _ string, rc syscall.RawConn) error {
+		return rc.Control(func(fd uintptr) { syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
+	}}
+	a, err := dial.Dial("tcp4", toNet(proc.addrs[0]).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b := s.accept(t)
+	say(t, a, b, "ask")
+	closeWrite(t, a)
+	expectEOF(t, b)
+	answer := strings.Repeat("answer ", 8000)
+	io.WriteString(b, answer)
+	closeWrite(t, b)
+	rc, err := b.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all of the answer is at the relay", func() (done bool) {
+		rc.Control(func(fd uintptr) {
+			c, e := sys.ReadTCPCounts(int(fd))
+			done = e == 0 && c.State == sys.TCPClose
+		})
+		return done
+	})
+	for range 2 {
+		proc.ask("handover")
+		proc.kill()
+		proc = k.start(o)
+		if r := proc.Restored; r.Flows != 1 || r.TotalLost() != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	hear(t, a, answer)
+	expectEOF(t, a)
+	k.settled(0)
+	if rec := <-proc.records; rec.Cause != CauseEnd || rec.Down.Written != int64(len(answer)) {
+		t.Errorf("%+v", rec)
 	}
 }

@@ -121,14 +121,22 @@ func (f *streamFlow) finSent(side int) bool {
 
 // count stores how the flow's counts differ from those of a side's socket. counted is false if the kernel
 // does not count there, or if the difference is too large for the record; open is false if the socket has
-// no connection.
+// no connection, unless that has ended well in both directions.
 func (s *streams) count(f *streamFlow, side int, r ledger.Record) (counted, open bool) {
 	if !f.tcp[side] {
 		return false, true
 	}
 	c, e := sys.ReadTCPCounts(int(f.fd[side]))
-	if e != 0 || c.Urgent || c.State == sys.TCPClose {
-		return false, c.State != sys.TCPClose || e != 0
+	if e == 0 && c.State == sys.TCPClose {
+		if !f.finSent(side) || sys.HasError(int(f.fd[side])) {
+			return false, false
+		}
+		// It has ended well in both directions: the error of a reset would still be there, or have failed
+		// the flow. The base says so: the end that was received is no byte, see orderly.
+		c.Consumed--
+	}
+	if e != 0 || c.Urgent {
+		return false, true
 	}
 	in := f.half[side].In - int64(consumed(&c))
 	out := int64(0)

@@ -19,3 +19,12 @@ func HungUp(fd int) bool {
 	left, e := ReadQueued(fd)
 	return e == 0 && left == 0
 }
+
+// HasError reports whether a socket has an error that nobody has been told yet. Unlike SockError it leaves
+// the error there. ppoll(2), POLLERR.
+func HasError(fd int) bool {
+	pfd := unix.PollFd{Fd: int32(fd)}
+	var now unix.Timespec
+	n, _, e := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&pfd)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return e != 0 || n > 0 && pfd.Revents&(unix.POLLERR|unix.POLLNVAL) != 0
+}

@@ -17,8 +17,9 @@ import (
 // relayed for some time. Flows that are not settled end with their process, and their
 // TCP connections are reset.
 type Keep struct {
-	// After is how long a flow relays until it is settled; 0 means a second, and a
-	// negative value means at once.
+	// After is how long a flow relays at most until it is settled; 0 means a second, and a
+	// negative value means at once. Flows that began at about the same time are settled
+	// together, which is up to an eighth of After earlier.
 	After time.Duration
 	// Holder holds descriptors for the engine. It is required.
 	Holder Holder

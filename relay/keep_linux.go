@@ -12,6 +12,9 @@ const (
 	defaultAfter = time.Second
 	// settleBurst is how many flows are settled in one turn of the loop.
 	settleBurst = 120
+	// Flows are settled together whose time comes within a part of Keep.After, or settleTogether.
+	settleParts    = 8
+	settleTogether = 250 * time.Millisecond
 	// settleFirst and settleMost are the first and the longest pause after the holder has failed.
 	settleFirst = 100 * time.Millisecond
 	settleMost  = 10 * time.Second
@@ -53,6 +56,7 @@ type keeping struct {
 	refs      []ref
 	fds       [settleBurst][2]int
 	encoder   Encoder
+	text      []byte // of internAddr
 
 	// Of the process before: the sockets of flows by their keys, which Restore takes out.
 	earlier map[holdKey][]int
@@ -88,8 +92,15 @@ func (k *keeping) flowKey(r ref) holdKey {
 	return newHoldKey(holdFlow, k.index, uint64(r.slot), uint64(r.gen))
 }
 
-// add has a flow settled when it is time.
-func (k *keeping) add(r ref, now time.Duration) { k.unsettled.push(unsettledRef{r, now + k.after}) }
+// add has a flow settled when it is time. Flows that began one after the other are settled together: to
+// wake up for each of them, and to wake up the holder, would take longer than all the rest.
+func (k *keeping) add(r ref, now time.Duration) {
+	at := now + k.after
+	if together := min(k.after/settleParts, settleTogether); together > 0 {
+		at -= at % together // rather sooner than later
+	}
+	k.unsettled.push(unsettledRef{r, at})
+}
 
 // begun notes the generation of a new flow, so that the next process does not use it again.
 func (k *keeping) begun(r ref) {

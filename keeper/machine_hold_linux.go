@@ -149,7 +149,7 @@ func (m *machine) sendBatch(p *peer, h *handOut, now time.Time) bool {
 			endOfPass = true
 			break
 		}
-		s := &m.table.slots[at]
+		s := m.table.slot(at)
 		label := m.table.labels[at]
 		// One item always goes, however small the window is, if nothing else is on its way.
 		if int(s.n)+len(fds) > room && (n > 0 || h.flying > 0) || int(s.n)+len(fds) > maxBatchFDs || len(msg)+itemHead+len(label) > maxMessage {

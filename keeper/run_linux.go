@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,13 @@ const (
 // to being refused, binaries, and the runtime.
 const reserve = 320
 
+const (
+	// gcPercent is the keeper's GOGC, if the environment has none.
+	gcPercent = 20
+	// trimAfter is how long after a worker is ready the keeper gives back memory.
+	trimAfter = time.Second
+)
+
 // runner makes the system calls of a keeper.
 type runner struct {
 	cfg    Config
@@ -37,6 +45,9 @@ type runner struct {
 	events chan event
 	sender sys.FDBuffer
 	closer closer
+
+	trimmed int       // id of the last worker that was ready
+	trimAt  time.Time // when to call trim; zero: it was called
 
 	answers   chan answer
 	replacing *executable // the readers are pausing for it
@@ -76,6 +87,11 @@ func Run(cfg Config) (exitCode int, err error) {
 	// Before restore, which tells that the keeper was replaced: who has read that may send a signal.
 	signal.Notify(signals, take...)
 	defer signal.Stop(signals)
+	// The keeper allocates next to nothing while it works, and has a small heap.
+	if os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+	}
+
 	now := time.Now()
 	restored, err := r.restore(now)
 	if err != nil {
@@ -96,7 +112,14 @@ func (r *runner) loop(signals chan os.Signal) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for !m.finished {
-		if at := m.next(); at.IsZero() {
+		if m.active != nil && m.active.ready && r.trimmed != m.active.id {
+			r.trimmed, r.trimAt = m.active.id, time.Now().Add(trimAfter)
+		}
+		at := m.next()
+		if at.IsZero() || !r.trimAt.IsZero() && r.trimAt.Before(at) {
+			at = r.trimAt
+		}
+		if at.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(time.Until(at))
@@ -113,12 +136,25 @@ func (r *runner) loop(signals chan os.Signal) {
 		case a := <-r.answers:
 			r.onAnswer(a)
 		case <-timer.C:
-			m.tick(time.Now())
+			now := time.Now()
+			m.tick(now)
+			r.trim(now)
 		}
 		if r.replacing != nil && r.paused == len(r.conns) {
 			r.execute(signals)
 		}
 	}
+}
+
+// trim gives back what the start of a worker took: of the program, which is mostly the worker's, pages
+// that the keeper does not need again soon, and of the heap what is free.
+func (r *runner) trim(now time.Time) {
+	if r.trimAt.IsZero() || now.Before(r.trimAt) {
+		return
+	}
+	r.trimAt = time.Time{}
+	debug.FreeOSMemory()
+	sys.TrimPrograms()
 }
 
 func (r *runner) onEvent(e event) {

@@ -1,11 +1,16 @@
 package keeper
 
+import "hash/maphash"
+
 // table has the items that the keeper holds. An item with up to two descriptors and no label, which most
-// are, takes 32 bytes and its place in the index.
+// are, takes 32 bytes and 5 to 11 in the index.
 type table struct {
-	index  map[[2]uint64]int32
-	slots  []slot
-	vacant int32 // first slot that is not in use, plus 1
+	seed   maphash.Seed
+	index  []int32  // open addressing by key: place of the item, plus 1; 0: nothing
+	chunks [][]slot // all of chunkSize, so that growing copies nothing
+	size   int32    // places that were ever used
+	items  int
+	vacant int32 // first place that is not in use, plus 1
 	labels map[int32]string
 	more   map[int32][]int32 // descriptors of items that have more than two
 
@@ -15,30 +20,81 @@ type table struct {
 type slot struct {
 	key      [2]uint64
 	fds      [2]int32
-	next     int32 // the next vacant slot, plus 1
+	next     int32 // the next vacant place, plus 1
 	n        uint8 // number of descriptors
 	used     bool
 	labelled bool
 }
 
+const chunkSize = 256
+
 func newTable() *table {
-	return &table{index: make(map[[2]uint64]int32), labels: make(map[int32]string), more: make(map[int32][]int32)}
+	return &table{seed: maphash.MakeSeed(), index: make([]int32, 64), labels: make(map[int32]string), more: make(map[int32][]int32)}
 }
 
-func (t *table) len() int { return len(t.index) }
+func (t *table) len() int { return t.items }
+
+func (t *table) slot(at int32) *slot { return &t.chunks[at/chunkSize][at%chunkSize] }
+
+// home is where the search for a key begins.
+func (t *table) home(key [2]uint64) int {
+	return int(maphash.Comparable(t.seed, key) & uint64(len(t.index)-1))
+}
+
+// find returns where in the index a key is, or would be added, and whether it is there.
+func (t *table) find(key [2]uint64) (i int, ok bool) {
+	for i = t.home(key); t.index[i] != 0; i = (i + 1) & (len(t.index) - 1) {
+		if t.slot(t.index[i]-1).key == key {
+			return i, true
+		}
+	}
+	return i, false
+}
+
+// grow makes the index twice as large.
+func (t *table) grow() {
+	old := t.index
+	t.index = make([]int32, 2*len(old))
+	for _, n := range old {
+		if n != 0 {
+			i, _ := t.find(t.slot(n - 1).key)
+			t.index[i] = n
+		}
+	}
+}
+
+// forget empties a place of the index, and moves up those that are behind it because it was taken.
+func (t *table) forget(i int) {
+	mask := len(t.index) - 1
+	for j := (i + 1) & mask; t.index[j] != 0; j = (j + 1) & mask {
+		home := t.home(t.slot(t.index[j] - 1).key)
+		if (j-home)&mask >= (j-i)&mask {
+			t.index[i] = t.index[j]
+			i = j
+		}
+	}
+	t.index[i] = 0
+}
 
 // add adds an item, whose descriptors belong to the table from then on. It returns false if the key is in
 // use.
 func (t *table) add(key [2]uint64, label string, fds []int) bool {
-	if _, taken := t.index[key]; taken {
+	if 4*(t.items+1) > 3*len(t.index) {
+		t.grow()
+	}
+	i, taken := t.find(key)
+	if taken {
 		return false
 	}
 	at := t.vacant - 1
 	if at < 0 {
-		at = int32(len(t.slots))
-		t.slots = append(t.slots, slot{})
+		at = t.size
+		t.size++
+		if int(at/chunkSize) == len(t.chunks) {
+			t.chunks = append(t.chunks, make([]slot, chunkSize))
+		}
 	}
-	s := &t.slots[at]
+	s := t.slot(at)
 	t.vacant = s.next
 	*s = slot{key: key, n: uint8(len(fds)), used: true, labelled: label != ""}
 	if len(fds) <= len(s.fds) {
@@ -55,21 +111,24 @@ func (t *table) add(key [2]uint64, label string, fds []int) bool {
 	if label != "" {
 		t.labels[at] = label
 	}
-	t.index[key] = at
+	t.index[i] = at + 1
+	t.items++
 	t.descriptors += len(fds)
 	return true
 }
 
 // remove removes an item and appends its descriptors, which belong to the caller, to fds.
 func (t *table) remove(key [2]uint64, fds []int) ([]int, bool) {
-	at, ok := t.index[key]
+	i, ok := t.find(key)
 	if !ok {
 		return fds, false
 	}
+	at := t.index[i] - 1
 	fds = t.appendFDs(at, fds)
-	s := &t.slots[at]
+	t.forget(i)
+	s := t.slot(at)
 	t.descriptors -= int(s.n)
-	delete(t.index, key)
+	t.items--
 	delete(t.more, at)
 	delete(t.labels, at)
 	*s = slot{next: t.vacant}
@@ -78,7 +137,7 @@ func (t *table) remove(key [2]uint64, fds []int) ([]int, bool) {
 }
 
 func (t *table) appendFDs(at int32, fds []int) []int {
-	s := &t.slots[at]
+	s := t.slot(at)
 	if list, ok := t.more[at]; ok {
 		for _, fd := range list {
 			fds = append(fds, int(fd))
@@ -95,8 +154,8 @@ func (t *table) appendFDs(at int32, fds []int) []int {
 // others with labels, then those without, of which there are many. If a worker runs out of
 // descriptors, what it cannot do without has come first.
 type order struct {
-	pass int // 0, 1, 2; 3: no more
-	at   int // next slot
+	pass int   // 0, 1, 2; 3: no more
+	at   int32 // next place
 }
 
 const passes = 3
@@ -104,21 +163,21 @@ const passes = 3
 // next returns the next item in the order, from o on, and moves o behind it. ok is false at the end of the
 // pass that o was in: o is then at the begin of the next one.
 func (t *table) next(o *order, standby map[string]bool) (at int32, ok bool) {
-	for ; o.at < len(t.slots); o.at++ {
-		s := &t.slots[o.at]
+	for ; o.at < t.size; o.at++ {
+		s := t.slot(o.at)
 		if !s.used {
 			continue
 		}
 		pass := 2
 		if s.labelled {
 			pass = 1
-			if standby[t.labels[int32(o.at)]] {
+			if standby[t.labels[o.at]] {
 				pass = 0
 			}
 		}
 		if pass == o.pass {
 			o.at++
-			return int32(o.at - 1), true
+			return o.at - 1, true
 		}
 	}
 	*o = order{pass: o.pass + 1}
@@ -128,10 +187,10 @@ func (t *table) next(o *order, standby map[string]bool) (at int32, ok bool) {
 // all calls f with every item.
 func (t *table) all(f func(key [2]uint64, label string, fds []int)) {
 	var fds []int
-	for at := range t.slots {
-		if t.slots[at].used {
-			fds = t.appendFDs(int32(at), fds[:0])
-			f(t.slots[at].key, t.labels[int32(at)], fds)
+	for at := range t.size {
+		if s := t.slot(at); s.used {
+			fds = t.appendFDs(at, fds[:0])
+			f(s.key, t.labels[at], fds)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestTable(t *testing.T) {
 		if !ok {
 			continue
 		}
-		s := tab.slots[at]
+		s := tab.slot(at)
 		w := want[s.key]
 		wantPass := 2
 		switch w.label {

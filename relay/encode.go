@@ -91,13 +91,20 @@ func (d *Decoder) String() string {
 		return ""
 	case n == 0:
 		return string(d.Bytes())
-	case d.strings != nil && n-1 <= 1<<32-1:
-		if s, ok := d.strings.Text(uint32(n - 1)); ok {
-			return s
-		}
 	}
-	d.fail()
-	return ""
+	s, ok := d.text(n)
+	if !ok {
+		d.fail()
+	}
+	return s
+}
+
+// text returns the string that Encoder.String has encoded as the number n.
+func (d *Decoder) text(n uint64) (string, bool) {
+	if d.err != nil || d.strings == nil || n == 0 || n-1 > 1<<32-1 {
+		return "", false
+	}
+	return d.strings.Text(uint32(n - 1))
 }
 
 // Bytes decodes bytes. They are valid until the hook returns and must not be changed.

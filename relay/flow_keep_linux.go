@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"encoding/binary"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/internal/ledger"
@@ -16,20 +18,29 @@ const encodingVersion = 1
 // errEncodedTooMuch is for those who look for the reason why a flow is not kept.
 var errNotEncoded = errors.New("relay: what the hooks encode does not fit")
 
+// The bits of the number that follows the version: values that are not zero follow.
+const (
+	encodedAttempts = 1 << iota
+	encodedQueued
+	encodedClient
+	encodedUpstream
+	encodedTimeouts
+	encodedRate
+)
+
 // writeRecord writes what both kinds of flows have in common. name and encode are those of a pair
 // given to Relay.
 func (t *tenant) writeRecord(f *Flow, r ledger.Record, name string, encode func(*Encoder)) error {
 	k := t.keep
 	r.SetStart(k.base + int64(f.start))
-	r.SetConnect(int64(f.connect))
 	r.SetFirstByte(int64(f.firstByte))
-	r.SetQueued(int64(f.queued))
 	r.SetCause(uint8(f.cause))
-	listener := name
+	ref, ok := uint32(0), false
 	if f.listener != nil {
-		listener = f.listener.addr.String()
+		ref, ok = k.internAddr(f.listener.addr)
+	} else {
+		ref, ok = k.ledger.Intern(name)
 	}
-	ref, ok := k.ledger.Intern(listener)
 	if !ok {
 		return errNotEncoded
 	}
@@ -37,26 +48,46 @@ func (t *tenant) writeRecord(f *Flow, r ledger.Record, name string, encode func(
 	return t.writeBytes(f, r, encode)
 }
 
-// writeBytes writes what has no fixed size.
+// writeBytes writes what has no fixed size, in as few bytes as possible: a record has room for few.
 func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*Encoder)) error {
 	e := &t.keep.encoder
 	e.buf = e.buf[:0]
+	rate, flags := f.owner.rate(f), uint64(0)
+	set := func(bit uint64, is bool) {
+		if is {
+			flags |= bit
+		}
+	}
+	set(encodedAttempts, f.attempts != 0)
+	set(encodedQueued, f.queued != 0)
+	set(encodedClient, f.client != nil)
+	set(encodedUpstream, f.to != nil)
+	set(encodedTimeouts, f.cfg == nil || *f.timeouts != f.cfg.Timeouts)
+	set(encodedRate, rate != 0)
 	e.Uint(encodingVersion)
-	e.Uint(uint64(f.attempts))
-	e.address(addrOrZero(f.client))
+	e.Uint(flags)
+	e.Uint(uint64(f.connect))
 	e.address(f.owner.remote(f, sideClient))
-	if f.listener == nil {
-		e.Uint(0) // as String does without a table: each pair has another address
-		e.address(addrOrZero(f.to))
-	} else {
-		e.String(addrOrZero(f.to).String())
+	if f.attempts != 0 {
+		e.Uint(uint64(f.attempts))
 	}
-	var own *Timeouts
-	if f.cfg == nil || *f.timeouts != f.cfg.Timeouts {
-		own = f.timeouts
+	if f.queued != 0 {
+		e.Uint(uint64(f.queued))
 	}
-	e.timeouts(own)
-	e.Uint(uint64(f.owner.rate(f)))
+	if f.client != nil {
+		e.address(*f.client)
+	}
+	if f.to != nil {
+		t.encodeUpstream(f, e)
+	}
+	if flags&encodedTimeouts != 0 {
+		for _, d := range f.timeouts.all() {
+			e.Uint(uint64(*d))
+		}
+	}
+	if rate != 0 {
+		e.Uint(uint64(rate))
+	}
 	n := len(e.buf)
 	switch {
 	case f.listener == nil:
@@ -72,54 +103,109 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*Encoder)) err
 	return nil
 }
 
-func addrOrZero(a *Addr) Addr {
-	if a == nil {
-		return Addr{}
+// encodeUpstream encodes what String would, of an address that many flows share.
+func (t *tenant) encodeUpstream(f *Flow, e *Encoder) {
+	if f.listener != nil {
+		if ref, ok := t.keep.internAddr(*f.to); ok {
+			e.Uint(uint64(ref) + 1)
+			return
+		}
 	}
-	return *a
+	e.Uint(0) // each pair has another address
+	e.address(*f.to)
 }
+
+// internAddr interns an address.
+func (k *keeping) internAddr(a Addr) (uint32, bool) {
+	k.text, _ = a.AppendText(k.text[:0])
+	return k.ledger.Intern(string(k.text))
+}
+
+// How an address is encoded: as text, or as the bytes of the IP address and the port.
+const (
+	addressText = iota
+	addressTCP4
+	addressTCP6
+	addressUDP4
+	addressUDP6
+)
 
 // address encodes an address that few flows share.
 func (e *Encoder) address(a Addr) {
-	at := len(e.buf)
-	e.Uint(0)
-	e.buf, _ = a.AppendText(e.buf)
-	// Addresses are shorter than 128 bytes, and their length is one byte.
-	if n := len(e.buf) - at - 1; n < 128 {
-		e.buf[at] = byte(n)
-	} else {
-		e.buf = e.buf[:at+1]
+	ip, form := a.AddrPort.Addr(), uint64(addressText)
+	switch {
+	case ip.Zone() != "" || !ip.IsValid():
+	case a.Network == TCP:
+		form = addressTCP4
+	case a.Network == UDP:
+		form = addressUDP4
 	}
+	if form != addressText && !ip.Is4() {
+		form++
+	}
+	e.Uint(form)
+	switch form {
+	case addressText:
+		at := len(e.buf)
+		e.Uint(0)
+		e.buf, _ = a.AppendText(e.buf)
+		// Addresses are shorter than 128 bytes, and their length is one byte.
+		if n := len(e.buf) - at - 1; n < 128 {
+			e.buf[at] = byte(n)
+		} else {
+			e.buf = e.buf[:at+1]
+		}
+		return
+	case addressTCP4, addressUDP4:
+		b := ip.As4()
+		e.buf = append(e.buf, b[:]...)
+	default:
+		b := ip.As16()
+		e.buf = append(e.buf, b[:]...)
+	}
+	e.buf = binary.BigEndian.AppendUint16(e.buf, a.AddrPort.Port())
 }
 
 func (d *Decoder) address() (a Addr) {
-	if a.UnmarshalText(d.Bytes()) != nil {
+	form := d.Uint()
+	n := 16
+	switch form {
+	case addressText:
+		if a.UnmarshalText(d.Bytes()) != nil {
+			d.fail()
+		}
+		return a
+	case addressTCP4, addressUDP4:
+		n = 4
+	case addressTCP6, addressUDP6:
+	default:
 		d.fail()
+		return a
+	}
+	if len(d.buf) < n+2 {
+		d.fail()
+		return a
+	}
+	ip, _ := netip.AddrFromSlice(d.buf[:n])
+	a.AddrPort = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(d.buf[n:]))
+	d.buf = d.buf[n+2:]
+	a.Network = TCP
+	if form >= addressUDP4 {
+		a.Network = UDP
 	}
 	return a
 }
 
-// timeouts encodes timeouts; nil: the listener's.
-func (e *Encoder) timeouts(t *Timeouts) {
-	if t == nil {
-		e.Uint(0)
-		return
+// upstream decodes what encodeUpstream has encoded.
+func (d *Decoder) upstream() (a Addr) {
+	n := d.Uint()
+	if n == 0 {
+		return d.address()
 	}
-	e.Uint(1)
-	for _, d := range t.all() {
-		e.Uint(uint64(*d))
+	if s, ok := d.text(n); !ok || a.UnmarshalText([]byte(s)) != nil {
+		d.fail()
 	}
-}
-
-func (d *Decoder) timeouts() *Timeouts {
-	if d.Uint() == 0 {
-		return nil
-	}
-	t := new(Timeouts)
-	for _, p := range t.all() {
-		*p = time.Duration(d.Uint())
-	}
-	return t
+	return a
 }
 
 func (t *Timeouts) all() [6]*time.Duration {
@@ -146,9 +232,7 @@ type remembered struct {
 func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) {
 	k := t.keep
 	f.start = time.Duration(r.Start() - k.base)
-	f.connect = time.Duration(r.Connect())
 	f.firstByte = time.Duration(r.FirstByte())
-	f.queued = time.Duration(r.Queued())
 	f.active, f.since = t.loop.now, t.loop.now
 	m.name, _ = k.ledger.String(r.Listener())
 	b, ok := k.ledger.Blob(r)
@@ -160,19 +244,32 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	if d.Uint() != encodingVersion {
 		return m, ErrEncoding
 	}
-	f.attempts = uint16(d.Uint())
-	if a := d.address(); a != (Addr{}) {
-		f.client = &a
-	}
+	flags := d.Uint()
+	f.connect = time.Duration(d.Uint())
 	m.peer = d.address()
-	if s := d.String(); s != "" {
+	if flags&encodedAttempts != 0 {
+		f.attempts = uint16(d.Uint())
+	}
+	if flags&encodedQueued != 0 {
+		f.queued = time.Duration(d.Uint())
+	}
+	if flags&encodedClient != 0 {
+		f.client = new(Addr)
+		*f.client = d.address()
+	}
+	if flags&encodedUpstream != 0 {
 		f.to = new(Addr)
-		if err := f.to.UnmarshalText([]byte(s)); err != nil {
-			return m, err
+		*f.to = d.upstream()
+	}
+	if flags&encodedTimeouts != 0 {
+		m.own = new(Timeouts)
+		for _, p := range m.own.all() {
+			*p = time.Duration(d.Uint())
 		}
 	}
-	m.own = d.timeouts()
-	m.rate = int64(d.Uint())
+	if flags&encodedRate != 0 {
+		m.rate = int64(d.Uint())
+	}
 	return m, d.err
 }
 

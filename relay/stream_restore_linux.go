@@ -144,7 +144,7 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Los
 			half.Restore(in, out, rec.Spliced(), pump.Held{})
 			continue
 		}
-		held := pump.Held{Err: sys.Errno(rec.Aux())}
+		held := pump.Held{Err: sys.Errno(rec.Errno())}
 		if p := rec.Pipe(); p > 0 && s.env.Pipes != nil {
 			n, ok := s.env.Pipes.Queued(p - 1)
 			if !ok {

@@ -293,7 +293,7 @@ func FuzzOpen(f *testing.F) {
 	h := layout(2, 8, 4*MaxBlock)
 	rec := h.records.offset
 	f.Add(patch(), true)
-	f.Add(patch(topAt, 1<<40, rec+48, 11<<unitBits|1<<40, rec+halvesAt+40, 1<<62), true)
+	f.Add(patch(topAt, 1<<40, rec+32, 11<<unitBits|1<<40, rec+halvesAt+40, 1<<62), true)
 	f.Add(patch(h.turn.offset, 1<<32, h.turn.offset+8, ^uint64(0)), true)
 	f.Add(patch(h.stats.offset, 1<<16, statsAt, 1, stringsAt, 3), true)
 	f.Fuzz(func(t *testing.T, b []byte, patched bool) {

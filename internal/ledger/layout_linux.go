@@ -13,7 +13,7 @@ const (
 	Version = 1
 
 	// RecordSize is the size of a record as this version knows it. A ledger may have longer ones.
-	RecordSize = 256
+	RecordSize = 176
 	// ScratchSize is the size of the scratch buffer.
 	ScratchSize = 64 << 10
 	// MaxSlots is the maximum number of records.

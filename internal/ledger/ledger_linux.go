@@ -217,24 +217,26 @@ func (l *Ledger) Reserve(r Record) bool {
 func (l *Ledger) Blob(r Record) ([]byte, bool) {
 	ref, n := r.blob()
 	if ref == 0 {
-		if n > InlineBlob {
+		b := r.inline()
+		if n > len(b) {
 			return nil, false
 		}
-		return r.p[inlineAt : inlineAt+n : inlineAt+n], true
+		return b[:n:n], true
 	}
 	return l.arena.Bytes(ref, n)
 }
 
-// SetBlob stores a copy of p, of at most [MaxBlob] bytes, as the bytes that belong to a record, and frees
-// the block of those before. It reports false, and changes nothing, if there is no room. A reader never
-// sees half of it: if the bytes lie in the record, and others did before, they go to a block.
+// SetBlob stores a copy of p, of at most [MaxBlob] bytes, as the bytes that belong to a record of which the
+// kind is set, and frees the block of those before. It reports false, and changes nothing, if there is no
+// room. A reader never sees half of it: if the bytes lie in the record, and others did before, they go to
+// a block.
 func (l *Ledger) SetBlob(r Record, p []byte) bool {
 	if len(p) > MaxBlob {
 		return false
 	}
 	oldRef, oldLen := r.blob()
-	if len(p) == 0 || len(p) <= InlineBlob && (oldRef != 0 || oldLen == 0) {
-		copy(r.p[inlineAt:], p)
+	if inline := r.inline(); len(p) == 0 || len(p) <= len(inline) && (oldRef != 0 || oldLen == 0) {
+		copy(inline, p)
 		r.setBlob(0, len(p))
 	} else {
 		b := l.arena.Get(len(p))

@@ -15,17 +15,27 @@ const (
 )
 
 const (
-	// InlineBlob is the number of bytes that a record holds itself; more take a block.
-	InlineBlob = RecordSize - inlineAt
 	// MaxBlob is the maximum number of bytes that belong to a record: 4,096 of the hooks, and what the
 	// engine itself needs.
 	MaxBlob = 5120
 
-	halvesAt = 56 // of streams
-	halfSize = 56
-	gramAt   = 56 // of datagrams
-	inlineAt = 192
+	halvesAt = 40 // of streams
+	halfSize = 48
+	gramAt   = 40 // of datagrams
+	gramSize = 132
+
+	inlineStream = halvesAt + 2*halfSize
+	inlineGram   = gramAt + gramSize
 )
+
+// inline returns the bytes that a record holds itself; a blob that is longer takes a block. Streams have
+// room for what the daemon knows of most of them.
+func (r Record) inline() []byte {
+	if r.Kind() == KindDatagram {
+		return r.p[inlineGram:]
+	}
+	return r.p[inlineStream:]
+}
 
 // The common fields.
 
@@ -45,28 +55,24 @@ func (r Record) Listener() uint32       { return sys.Load32(r.p[12:]) } // a str
 func (r Record) SetListener(ref uint32) { sys.Store32(r.p[12:], ref) }
 func (r Record) Start() int64           { return int64(sys.Load64(r.p[16:])) }
 func (r Record) SetStart(v int64)       { sys.Store64(r.p[16:], uint64(v)) }
-func (r Record) Connect() int64         { return int64(sys.Load64(r.p[24:])) }
-func (r Record) SetConnect(v int64)     { sys.Store64(r.p[24:], uint64(v)) }
-func (r Record) FirstByte() int64       { return int64(sys.Load64(r.p[32:])) }
-func (r Record) SetFirstByte(v int64)   { sys.Store64(r.p[32:], uint64(v)) }
-func (r Record) Queued() int64          { return int64(sys.Load64(r.p[40:])) }
-func (r Record) SetQueued(v int64)      { sys.Store64(r.p[40:], uint64(v)) }
+func (r Record) FirstByte() int64       { return int64(sys.Load64(r.p[24:])) }
+func (r Record) SetFirstByte(v int64)   { sys.Store64(r.p[24:], uint64(v)) }
 
 // The blob's block and length are one word, so that they change together: 16 bits of length (the upper
-// ones are Errno's), and 32 of reference would cross it, so the word at 48 has them and nothing else.
+// ones are Errno's), and 32 of reference would cross it, so the word at 32 has them and nothing else.
 func (r Record) blob() (ref uint32, n int) {
-	w := sys.Load64(r.p[48:])
+	w := sys.Load64(r.p[32:])
 	return uint32(w), int(w >> 32 & 0xffff)
 }
 
 func (r Record) setBlob(ref uint32, n int) {
-	w := sys.Load64(r.p[48:])
-	sys.Store64(r.p[48:], w&(0xffff<<48)|uint64(n)<<32|uint64(ref))
+	w := sys.Load64(r.p[32:])
+	sys.Store64(r.p[32:], w&(0xffff<<48)|uint64(n)<<32|uint64(ref))
 }
 
 // Errno is the error that the flow has failed with.
-func (r Record) Errno() uint16     { return sys.Load16(r.p[54:]) }
-func (r Record) SetErrno(v uint16) { sys.Store16(r.p[54:], v) }
+func (r Record) Errno() uint16     { return sys.Load16(r.p[38:]) }
+func (r Record) SetErrno(v uint16) { sys.Store16(r.p[38:], v) }
 
 // BlobBlock returns the block with the bytes that belong to the record, for [Arena.Reserve]; a ref of 0
 // means that there is none.
@@ -90,12 +96,8 @@ func (h Half) OutBase() int32     { return int32(sys.Load32(h.p[28:])) }
 func (h Half) SetOutBase(v int32) { sys.Store32(h.p[28:], uint32(v)) }
 func (h Half) Pipe() uint32       { return sys.Load32(h.p[32:]) } // its number and 1; 0: none
 func (h Half) SetPipe(v uint32)   { sys.Store32(h.p[32:], v) }
-func (h Half) Offset() uint32     { return sys.Load32(h.p[36:]) } // bytes of the block that are delivered
-func (h Half) SetOffset(v uint32) { sys.Store32(h.p[36:], v) }
-func (h Half) Own() uint32        { return sys.Load32(h.p[48:]) } // bytes held that are not the source's
-func (h Half) SetOwn(v uint32)    { sys.Store32(h.p[48:], v) }
-func (h Half) Aux() uint32        { return sys.Load32(h.p[52:]) } // spare
-func (h Half) SetAux(v uint32)    { sys.Store32(h.p[52:], v) }
+func (h Half) Errno() uint32      { return sys.Load32(h.p[36:]) } // what the source has failed with
+func (h Half) SetErrno(v uint32)  { sys.Store32(h.p[36:], v) }
 
 // Block returns the block of bytes that wait to be delivered, and how many were put there; a ref of 0
 // means that there is none.
@@ -110,10 +112,10 @@ func (h Half) SetBlock(ref uint32, n int) {
 }
 
 // Gram returns what a record knows of a datagram flow.
-func (r Record) Gram() Gram { return Gram{(*[inlineAt - gramAt]byte)(r.p[gramAt:])} }
+func (r Record) Gram() Gram { return Gram{(*[gramSize]byte)(r.p[gramAt:])} }
 
 // Gram is a datagram flow.
-type Gram struct{ p *[inlineAt - gramAt]byte }
+type Gram struct{ p *[gramSize]byte }
 
 // Addr is an IP address with port and zone as a record stores it, without pointers.
 type Addr struct {

@@ -103,7 +103,7 @@ func (nt *Note) sendRest(env *Env, h *Half, dst int, p []byte) (int, sys.Errno) 
 }
 
 // failed notes that the source has failed, while bytes are still to be delivered.
-func (nt *Note) failed(e sys.Errno) { nt.record.SetAux(uint32(e)) }
+func (nt *Note) failed(e sys.Errno) { nt.record.SetErrno(uint32(e)) }
 
 // block notes the block that the half has; nil: none.
 func (nt *Note) block(b []byte) {
@@ -130,7 +130,7 @@ func (h *Half) Store(record ledger.Half, arena *ledger.Arena) bool {
 	if h.pipe != nil {
 		record.SetPipe(h.pipe.at)
 	}
-	record.SetAux(uint32(h.Err))
+	record.SetErrno(uint32(h.Err))
 	record.SetBlock(0, 0)
 	if h.rest == nil {
 		return true

@@ -28,6 +28,12 @@ func (d *daemon) decode(f *relay.Flow, dec *relay.Decoder) error {
 	if err := e.decode(dec, p); err != nil {
 		return err
 	}
+	if e.flags&encodedUpstream != 0 {
+		if f.Upstream() == nil {
+			return relay.ErrEncoding
+		}
+		e.member = *f.Upstream()
+	}
 	return d.reenter(f, p, &e)
 }
 
@@ -36,13 +42,18 @@ func (e *encodedFlow) decode(dec *relay.Decoder, p *flowState) (err error) {
 	e.flags = dec.Uint()
 	e.source, e.admission = dec.Uint(), dec.Uint()
 	e.names = names{dec.String(), dec.String(), dec.String(), dec.String()}
-	if e.member, err = decodeAddr(dec); err != nil {
-		return err
-	}
-	e.removed = spec.Removed{What: dec.String()}
-	e.removed.After, e.removed.Jitter = time.Duration(dec.Uint()), time.Duration(dec.Uint())
 	p.reason = reasonNamed(dec.String())
-	if e.flags&encodedSeries != 0 {
+	if e.flags&encodedMember != 0 {
+		if e.member, err = decodeAddr(dec); err != nil {
+			return err
+		}
+	}
+	if e.flags&encodedRemoved != 0 {
+		if e.removed, err = decodeRemoved(dec.String()); err != nil {
+			return err
+		}
+	}
+	if e.series = e.key(); e.flags&encodedNames != 0 {
 		e.series = account.Key{Listener: dec.String(), Route: dec.String(), Group: dec.String(), Member: dec.String()}
 	}
 	if e.flags&encodedLocal != 0 {
@@ -66,6 +77,14 @@ func (e *encodedFlow) decode(dec *relay.Decoder, p *flowState) (err error) {
 	}
 	p.connected = e.flags&encodedConnected != 0
 	return dec.Err()
+}
+
+// decodeRemoved is the inverse of encodeRemoved.
+func decodeRemoved(text string) (r spec.Removed, err error) {
+	dec := relay.NewDecoder([]byte(text))
+	r.What = dec.String()
+	r.After, r.Jitter = time.Duration(dec.Uint()), time.Duration(dec.Uint())
+	return r, dec.Err()
 }
 
 // reasonNamed returns the reason with a name; none if this version does not know it.
@@ -148,5 +167,6 @@ func (d *daemon) goneTarget(e *encodedFlow, t relay.Timeouts) *routeTarget {
 		group:    d.set.RestoreGroup(e.group),
 		dial:     &relay.DialConfig{},
 		timeouts: t,
+		removed:  encodeRemoved(e.removed),
 	}
 }

@@ -19,6 +19,10 @@ const (
 	encodedHeader                // the PROXY header received
 	encodedSeries                // a series counts the flow
 	encodedConnected             // an upstream was connected
+	encodedMember                // the address of the member, if the flow's upstream is another one
+	encodedUpstream              // the member has the address of the flow's upstream
+	encodedRemoved               // what happens to flows of a route that a reload removes
+	encodedNames                 // the names of the series, if they are others than those of the flow
 )
 
 // maxEncodedALPN bounds the protocols that are encoded: a ClientHello may have more than fits.
@@ -30,6 +34,7 @@ func (d *daemon) encode(f *relay.Flow, e *relay.Encoder) {
 	if !ok {
 		return
 	}
+	// A few bytes more take twice the memory: most flows have only what fits into their record.
 	hello, header, series := p.hello.Load(), p.header, p.series.Load()
 	if p.connected {
 		header = nil // its work is done
@@ -45,29 +50,28 @@ func (d *daemon) encode(f *relay.Flow, e *relay.Encoder) {
 	set(encodedHeader, header != nil)
 	set(encodedSeries, series != nil)
 	set(encodedConnected, p.connected)
+	n, member, upstream := p.names(), p.member.Load(), f.Upstream()
+	isUpstream := member != nil && upstream != nil && *member.Addr() == *upstream
+	set(encodedUpstream, isUpstream)
+	set(encodedMember, member != nil && !isUpstream)
+	target := p.target.Load()
+	set(encodedRemoved, target != nil)
+	set(encodedNames, series != nil && series.Key() != n.key())
 	e.Uint(flags)
 	source, admission := p.admission.State()
 	e.Uint(source)
 	e.Uint(admission)
-
-	n := p.names()
 	for _, name := range [...]string{n.listener, n.route, n.group, n.member} {
 		e.String(name)
 	}
-	var member relay.Addr
-	if m := p.member.Load(); m != nil {
-		member = *m.Addr()
-	}
-	encodeAddr(e, &member)
-	removed := spec.Removed{}
-	if w := p.target.Load(); w != nil {
-		removed = w.route.Removed
-	}
-	e.String(removed.What)
-	e.Uint(uint64(removed.After))
-	e.Uint(uint64(removed.Jitter))
 	e.String(p.reason.String())
-	if series != nil {
+	if flags&encodedMember != 0 {
+		encodeAddr(e, member.Addr())
+	}
+	if flags&encodedRemoved != 0 {
+		e.String(target.removed)
+	}
+	if flags&encodedNames != 0 {
 		k := series.Key()
 		for _, name := range [...]string{k.Listener, k.Route, k.Group, k.Member} {
 			e.String(name)
@@ -93,6 +97,16 @@ func (d *daemon) encode(f *relay.Flow, e *relay.Encoder) {
 	if header != nil {
 		encodeHeader(e, header)
 	}
+}
+
+// encodeRemoved returns what happens to the flows of a route that a reload removes, as a string that its
+// flows share.
+func encodeRemoved(r spec.Removed) string {
+	var e relay.Encoder
+	e.String(r.What)
+	e.Uint(uint64(r.After))
+	e.Uint(uint64(r.Jitter))
+	return string(e.Encoded())
 }
 
 func encodeAddr(e *relay.Encoder, a *relay.Addr) {

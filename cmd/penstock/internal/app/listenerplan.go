@@ -35,6 +35,7 @@ type routeTarget struct {
 	byLocal  bool       // the address that the client connected to is part of the hash
 	hashSNI  bool       // the server name is hashed
 	hashTLV  uint8      // the type of the TLV that is hashed; 0: none
+	removed  string     // route.Removed, as flows encode it
 }
 
 // newListenerPlan returns the plan of a listener whose groups are in set.
@@ -59,6 +60,7 @@ func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set) *routeTa
 		timeouts: timeouts(r.Timeouts),
 		byLocal:  upstream.UsesLocal(g),
 		hashSNI:  g.Hash == "sni",
+		removed:  encodeRemoved(r.Removed),
 	}
 	w.hashTLV, _ = g.HashTLV()
 	if g.Timeouts.Connect > 0 {

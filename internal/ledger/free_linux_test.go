@@ -4,12 +4,13 @@ import "testing"
 
 // What belongs to a record goes back to the arena with it, wherever it was.
 func TestSetBlobOfNothing(t *testing.T) {
-	for _, n := range []int{0, 1, InlineBlob, InlineBlob + 1, MaxBlob} {
+	for _, n := range []int{0, 1, RecordSize - inlineStream, RecordSize - inlineStream + 1, MaxBlob} {
 		l, err := Create(Config{Slots: 1, Arena: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := l.Begin(0)
+		r.SetKind(KindStream)
 		if !l.SetBlob(r, make([]byte, n)) {
 			t.Fatal("no room")
 		}

@@ -220,14 +220,19 @@ func loadState(memfd int, cfg Config, limit int) (*state, error) {
 	return load(mem, cfg, limit, time.Now())
 }
 
-// nameProcess names this process after its first argument, unless it has named itself: it was executed by the
-// number of a descriptor, which became its name. proc_pid_comm(5).
+// nameProcess names this process and all of its threads after its first argument, unless it has named itself:
+// then its threads get that name. It was executed by the number of a descriptor, which became its name.
+// proc_pid_comm(5).
 func nameProcess() {
-	const file = "/proc/self/comm"
-	now, err := os.ReadFile(file)
-	if _, no := strconv.Atoi(strings.TrimSpace(string(now))); err == nil && no == nil && len(os.Args) > 0 {
-		os.WriteFile(file, []byte(filepath.Base(os.Args[0])), 0)
+	now, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		return
 	}
+	name := strings.TrimSpace(string(now))
+	if _, no := strconv.Atoi(name); no == nil && len(os.Args) > 0 {
+		name = filepath.Base(os.Args[0])
+	}
+	nameThreads(name)
 }
 
 // restore goes on with the state of the program that this one has replaced, if there is one.

@@ -91,6 +91,7 @@ func Run(cfg Config) (exitCode int, err error) {
 	if os.Getenv("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	}
+	nameProcess()
 
 	now := time.Now()
 	restored, err := r.restore(now)

@@ -2,6 +2,9 @@ package relay
 
 import (
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/internal/ledger"
@@ -37,17 +40,18 @@ const lingerUnsettled = true
 // the holder is asked to drop them. So sockets that are held without a record are those of a flow
 // that has ended.
 type keeping struct {
-	holding *holding
-	ledger  *ledger.Ledger
-	key     holdKey // of the ledger
-	turn    ledger.Turn
-	note    *pump.Note
-	slots   *slots
-	stats   *LoopStats
-	index   int           // the loop's
-	after   time.Duration // see Keep.After; not negative
-	base    int64         // CLOCK_MONOTONIC at the engine's start
-	newest  uint32        // the highest generation of all slots
+	holding  *holding
+	ledger   *ledger.Ledger
+	key      holdKey // of the ledger
+	turn     ledger.Turn
+	note     *pump.Note
+	slots    *slots
+	stats    *LoopStats
+	index    int           // the loop's
+	after    time.Duration // see Keep.After; not negative
+	base     int64         // CLOCK_MONOTONIC at the engine's start
+	fastOpen bool          // the system lets every listener accept data with the SYN
+	newest   uint32        // the highest generation of all slots
 
 	unsettled queue[unsettledRef] // flows that are not settled yet, by time
 	retry     time.Duration       // until when nothing is settled
@@ -243,8 +247,20 @@ func newKeeping(loop *loop, h *holding, cfg *Keep, base int64, l *ledger.Ledger,
 		earlier: make(map[holdKey][]int),
 	}
 	k.newest = k.turn.Newest()
+	k.fastOpen = fastOpenByDefault()
 	k.encoder.strings = k
 	return k, nil
+}
+
+// fastOpenByDefault reports whether listeners accept data with the SYN although nobody has asked for it.
+// tcp(7), ip-sysctl.rst: tcp_fastopen, 0x400.
+func fastOpenByDefault() bool {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_fastopen")
+	if err != nil {
+		return true
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	return err != nil || n&0x400 != 0
 }
 
 // close ends the keeping when no flow is left.

@@ -259,6 +259,7 @@ func (s *streams) accepted(from *Listener, fd int, peer netip.AddrPort) {
 	f.inherit(from)
 	f.done = f.cfg.Hooks.Done
 	f.tcp[sideClient] = from.addr.Network == TCP
+	f.straight = true
 	f.peer = peer
 	s.loop.stats.Accepted++
 	if e := s.watch(f, sideClient); e != 0 {

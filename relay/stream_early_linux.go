@@ -20,6 +20,7 @@ type earlyState struct {
 // earlyOf returns the flow's early state, which it makes if there is none.
 func (s *streams) earlyOf(f *streamFlow) *earlyState {
 	if f.early == nil {
+		f.straight = false // a hook may take bytes, or add some
 		f.early = s.share.early.Get()
 	}
 	return f.early

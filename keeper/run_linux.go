@@ -88,7 +88,7 @@ func Run(cfg Config) (exitCode int, err error) {
 	signal.Notify(signals, take...)
 	defer signal.Stop(signals)
 	// The keeper allocates next to nothing while it works, and has a small heap.
-	if os.Getenv("GOGC") == "" {
+	if _, ok := os.LookupEnv("GOGC"); !ok {
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	}
 	nameProcess()

@@ -81,9 +81,12 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*Encoder)) err
 		t.encodeUpstream(f, e)
 	}
 	if flags&encodedTimeouts != 0 {
+		k := t.keep // many flows share them
+		k.text = k.text[:0]
 		for _, d := range f.timeouts.all() {
-			e.Uint(uint64(*d))
+			k.text = binary.AppendUvarint(k.text, uint64(*d))
 		}
+		e.String(string(k.text))
 	}
 	if rate != 0 {
 		e.Uint(uint64(rate))
@@ -263,8 +266,12 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	}
 	if flags&encodedTimeouts != 0 {
 		m.own = new(Timeouts)
+		all := NewDecoder([]byte(d.String()))
 		for _, p := range m.own.all() {
-			*p = time.Duration(d.Uint())
+			*p = time.Duration(all.Uint())
+		}
+		if all.Err() != nil {
+			d.fail()
 		}
 	}
 	if flags&encodedRate != 0 {

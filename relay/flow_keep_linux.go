@@ -37,7 +37,7 @@ func (t *tenant) writeRecord(f *Flow, r ledger.Record, name string, encode func(
 	r.SetCause(uint8(f.cause))
 	ref, ok := uint32(0), false
 	if f.listener != nil {
-		ref, ok = k.internAddr(f.listener.addr)
+		ref, ok = k.ledger.Intern(string(k.addrText(f.listener.addr)))
 	} else {
 		ref, ok = k.ledger.Intern(name)
 	}
@@ -109,7 +109,7 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*Encoder)) err
 // encodeUpstream encodes what String would, of an address that many flows share.
 func (t *tenant) encodeUpstream(f *Flow, e *Encoder) {
 	if f.listener != nil {
-		if ref, ok := t.keep.internAddr(*f.to); ok {
+		if ref, ok := t.keep.Intern(string(t.keep.addrText(*f.to))); ok {
 			e.Uint(uint64(ref) + 1)
 			return
 		}
@@ -118,10 +118,10 @@ func (t *tenant) encodeUpstream(f *Flow, e *Encoder) {
 	e.address(*f.to)
 }
 
-// internAddr interns an address.
-func (k *keeping) internAddr(a Addr) (uint32, bool) {
+// addrText returns an address as text, which is valid until the next call.
+func (k *keeping) addrText(a Addr) []byte {
 	k.text, _ = a.AppendText(k.text[:0])
-	return k.ledger.Intern(string(k.text))
+	return k.text
 }
 
 // How an address is encoded: as text, or as the bytes of the IP address and the port.

@@ -60,7 +60,7 @@ type keeping struct {
 	refs      []ref
 	fds       [settleBurst][2]int
 	encoder   Encoder
-	text      []byte // of internAddr
+	text      []byte // of addrText and timeouts
 
 	// Of the process before: the sockets of flows by their keys, which Restore takes out.
 	earlier map[holdKey][]int

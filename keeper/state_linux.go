@@ -23,14 +23,6 @@ const (
 	stateSignal msgKind = 104 // words: a signal for the worker
 )
 
-// What a binary is used for.
-const (
-	useCurrent = 1 << iota
-	useGood
-	useFrom
-	useTo
-)
-
 // state is what a keeper leaves to the binary that it executes.
 type state struct {
 	m     *machine

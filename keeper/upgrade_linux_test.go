@@ -246,7 +246,7 @@ func TestUpgradeBySignal(t *testing.T) {
 	os.Remove(path)
 	w.kill()
 	r.event("worker-died")
-	w = r.runningWorker()
+	r.runningWorker()
 	r.event("worker-ready") // the keeper knows it, too
 	os.Link(r.binary("next"), path)
 	sys.Signal(r.cmd.Process.Pid, syscall.SIGUSR2)

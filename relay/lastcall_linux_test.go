@@ -27,7 +27,6 @@ type lastCallEnd struct {
 	conn      net.Conn
 	out, in   *testnet.Pattern
 	sent, got int64
-	total     *int64 // what the other end sends in all
 }
 
 var errShort = errors.New("the stream ended too early")

@@ -43,11 +43,10 @@ type logLine struct {
 
 // options are those of the daemon's configuration.
 type options struct {
-	dir       string
-	host      string // a loopback address that only this run uses
-	keeper    string // the value of the key keeper; "": none
-	loops     int
-	backPorts [4]int
+	dir    string
+	host   string // a loopback address that only this run uses
+	keeper string // the value of the key keeper; "": none
+	loops  int
 }
 
 // places returns the listeners of the configuration, and its text.

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -67,8 +66,6 @@ type datagramFlow struct {
 	mark    uint64 // the last datagram sent before that kill
 	sent    uint64
 	arrived map[uint64]bool // at the upstream, lately
-
-	answered atomic.Int64
 }
 
 func (f *datagramFlow) String() string {

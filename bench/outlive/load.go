@@ -86,15 +86,6 @@ func newLoad(addr string) *load {
 func (l *load) mark()                    { l.marked.Store(int64(time.Since(l.began))) }
 func (l *load) sinceMark() time.Duration { return time.Since(l.began) - time.Duration(l.marked.Load()) }
 
-func (l *load) over() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // sleep waits for d, or for the end, which it reports.
 func (l *load) sleep(d time.Duration) bool {
 	select {

@@ -109,7 +109,7 @@ func TestHandOverAfterUpstreamIsDone(t *testing.T) {
 	proc := k.start(o)
 	o.Listen = proc.urls()
 	dial := net.Dialer{Timeout: patience, Control: func(_, _ string, rc syscall.RawConn) error {
-		return rc.Control(func(fd uintptr) { syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
+		return rc.Control(func(fd uintptr) { sys.SetBuffers(int(fd), 4<<10, 0) })
 	}}
 	a, err := dial.Dial("tcp4", toNet(proc.addrs[0]).String())
 	if err != nil {

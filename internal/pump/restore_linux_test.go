@@ -1,7 +1,6 @@
 package pump
 
 import (
-	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -15,9 +14,7 @@ func TestRestoreDraining(t *testing.T) {
 	eachPair(t, func(t *testing.T, w *transfer) {
 		const base, rest, piped, more = 10_000, 3000, 9000, 20_000
 		x := Held{Block: append(w.buffers.Get(5000)[:0], pattern().At(base-(5000-rest), 5000)...), Rest: rest, Pipe: w.env.Pipes.Get(), Piped: piped}
-		if n, err := syscall.Write(x.Pipe.w, pattern().At(base+rest, piped)); n != piped || err != nil {
-			t.Fatal(n, err)
-		}
+		put(t, x.Pipe, string(pattern().At(base+rest, piped)))
 		w.half.Restore(base+rest+piped, base, 0, x)
 		w.write(base+rest+piped, more)
 		w.k.Fail(testkernel.Send, sys.EAGAIN, -1)

@@ -97,8 +97,12 @@ func reasonNamed(name string) spec.Reason {
 	return spec.ReasonNone
 }
 
-// errNoListener is the error of a flow that would still need its listener's settings.
-var errNoListener = errors.New("the listener is gone, and the flow is not connected yet")
+// The errors of flows that are not connected yet: they would still need the settings of their listener,
+// or a route.
+var (
+	errNoListener = errors.New("the listener is gone, and the flow is not connected yet")
+	errNoRoute    = errors.New("the route is gone, no other one fits, and the flow is not connected yet")
+)
 
 // reenter completes a flow's state with the objects that its names stand for, and has the flow count
 // again where it counted before. Nothing is checked: the flow is open. What the configuration no longer
@@ -108,8 +112,15 @@ func (d *daemon) reenter(f *relay.Flow, p *flowState, e *encodedFlow) error {
 	if p.plan.gate == nil && !p.connected {
 		return errNoListener
 	}
-	if e.route != "" {
-		w := p.plan.targetNamed(e.route, e.group)
+	w := p.plan.targetNamed(e.route, e.group)
+	switch {
+	case e.route == "":
+	case !p.connected && w == nil:
+		// It goes where the running configuration says, as after a reload.
+		if !d.route(f, p) {
+			return errNoRoute
+		}
+	default:
 		if w == nil {
 			w = d.goneTarget(e, f.Timeouts())
 		}
@@ -119,7 +130,9 @@ func (d *daemon) reenter(f *relay.Flow, p *flowState, e *encodedFlow) error {
 		if w.route.Bandwidth > 0 {
 			f.SetBandwidth(w.route.Bandwidth)
 		}
-		if e.member.Network != 0 {
+		// A flow that is not connected yet picks a member again. The one that it was about to connect to
+		// has not failed, and must not count as one that has been tried.
+		if p.connected && e.member.Network != 0 {
 			p.member.Store(w.group.Restore(&p.lease, e.names.member, e.member))
 		}
 	}

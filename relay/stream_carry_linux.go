@@ -92,11 +92,19 @@ func (s *streams) sideError(f *streamFlow, side int) {
 	if w == pump.WantRead || w == pump.Again && !f.throttled || f.cause != CauseNone {
 		return
 	}
+	fd := int(f.fd[side])
+	if !sys.HasError(fd) {
+		return
+	}
 	if f.kept {
 		s.keep.turn.Begin(f.slot, f.gen)
+		s.noteFailed(f, causeOf(side, sys.ECONNRESET), sys.ECONNRESET) // the socket tells its error only once
 	}
-	e := sys.SockError(int(f.fd[side]))
+	e := sys.SockError(fd)
 	if e == 0 {
+		if f.kept {
+			s.noteFailed(f, CauseNone, 0)
+		}
 		return
 	}
 	s.failed(f, side, e)
@@ -246,21 +254,24 @@ func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
 	if f.cause != CauseNone {
 		return
 	}
-	f.err = e
+	f.err, f.cause = e, causeOf(side, e)
+	if f.kept {
+		s.noteFailed(f, f.cause, e)
+	}
+}
+
+// causeOf returns the cause of a flow of which a side has failed with e.
+func causeOf(side int, e sys.Errno) Cause {
 	reset := e == sys.ECONNRESET || e == sys.EPIPE
 	switch {
 	case reset && side == sideClient:
-		f.cause = CauseClientReset
+		return CauseClientReset
 	case reset:
-		f.cause = CauseUpstreamReset
+		return CauseUpstreamReset
 	case side == sideClient:
-		f.cause = CauseClientFailed
-	default:
-		f.cause = CauseUpstreamFailed
+		return CauseClientFailed
 	}
-	if f.kept {
-		s.noteFailed(f, e)
-	}
+	return CauseUpstreamFailed
 }
 
 // turnReady gives some of the flows whose budget was spent their next turn. The others

@@ -224,10 +224,10 @@ func (s *streams) noteOdd(f *streamFlow, side int) {
 }
 
 // noteFailed notes that a side has failed: its socket tells that only once.
-func (s *streams) noteFailed(f *streamFlow, e sys.Errno) {
+func (s *streams) noteFailed(f *streamFlow, c Cause, e sys.Errno) {
 	r := s.record(f)
 	r.SetErrno(uint16(e))
-	r.SetCause(uint8(f.cause))
+	r.SetCause(uint8(c))
 }
 
 // noteHalfFailed notes that a half carries nothing any more, and that what it held is dropped.

@@ -60,6 +60,17 @@ func TestLostFlows(t *testing.T) {
 				j.k.message(keptMessage('d', x.Key, ""), nil)
 			}
 		}},
+		{"resources", LossResources, true, func(j *journey) {
+			for _, x := range j.k.heldOf(holdFlow) {
+				f, err := os.Open(os.Args[0])
+				if err != nil {
+					j.k.t.Fatal(err)
+				}
+				j.k.closeAll(x.FDs[1:])
+				x.FDs[1], _ = sys.Dup(int(f.Fd())) // epoll(7) takes no regular file
+				f.Close()
+			}
+		}},
 		{"listener", LossListener, false, func(j *journey) { j.o.Listen = nil }},
 		{"hook", LossHook, false, func(j *journey) {
 			first(j.k, func(l *ledger.Ledger, _ uint32, r ledger.Record) {

@@ -53,13 +53,18 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 		s.endLost(f, r, Cause(r.Cause()))
 		return
 	}
-	t.result.Flows++
 	if early {
+		t.result.Flows++
 		s.restoreEarly(f, r)
 		return
 	}
+	if e := s.goOn(f, r); e != 0 {
+		t.result.Lost[LossResources]++
+		s.end(f, CauseCrashed, e)
+		return
+	}
+	t.result.Flows++
 	s.loop.stats.Restored++
-	s.goOn(f, r)
 }
 
 // restoreFlow restores all of a flow but its halves.
@@ -190,8 +195,8 @@ func (s *streams) closedState(f *streamFlow, side int) bool {
 	return f.fd[side] >= 0 && f.tcp[side] && sys.Info(int(f.fd[side]), &s.info) == 0 && sys.TCPState(s.info.State) == sys.TCPClose
 }
 
-// goOn has a restored flow carry bytes again.
-func (s *streams) goOn(f *streamFlow, r ledger.Record) {
+// goOn has a restored flow carry bytes again. An error says that it cannot.
+func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 	flags := r.Flags()
 	s.relay(f)
 	gen := f.gen
@@ -218,8 +223,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) {
 			s.env.Kernel.ShutdownWrite(int(fd)) // again: nobody knows if it came to that
 		}
 		if e := s.watch(f, side); e != 0 {
-			s.end(f, CauseNoDescriptors, e)
-			return
+			return e
 		}
 	}
 	for side := range f.fd {
@@ -240,7 +244,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) {
 	}
 	if f.cause != CauseNone && (flags&recordOdd != 0 || f.over(up) && f.over(down)) {
 		s.end(f, f.cause, f.err)
-		return
+		return 0
 	}
 	s.rearm(f)
 	for h := range f.half {
@@ -248,6 +252,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) {
 			s.carry(f, h)
 		}
 	}
+	return 0
 }
 
 // orderly reports whether a connection that is closed has ended well in both directions. A reset whose

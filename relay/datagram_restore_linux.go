@@ -72,6 +72,9 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Lo
 		p.rate = m.rate
 		p.start(d.loop.now, 0)
 	}
+	if flags&recordStale != 0 {
+		return LossHook
+	}
 	if decode := f.cfg.Hooks.Decode; decode != nil && decode(&f.Flow, &m.decoder) != nil {
 		return LossHook
 	}

@@ -288,8 +288,9 @@ func (f *Flow) Changed() {
 	}
 	t := f.owner.base()
 	r := t.keep.ledger.Record(f.slot)
-	if t.writeBytes(f, r, nil) != nil {
-		// The next process would believe what is not true any more. It has the flow end.
-		r.SetFlags(r.Flags() | recordDamaged)
+	// Without it, the next process would believe what is not true any more. It has the flow end.
+	r.SetFlags(r.Flags() | recordStale)
+	if t.writeBytes(f, r, nil) == nil {
+		r.SetFlags(r.Flags() &^ recordStale)
 	}
 }

@@ -13,6 +13,7 @@ const (
 	recordFailed   = 1 << 12 // half: a write failed, and the half carries nothing any more
 	recordReset    = 1 << 14 // side: the end of the flow resets it
 	recordSniffing = 1 << 16
+	recordStale    = 1 << 17 // what the hooks have changed does not fit
 	recordDamaged  = 1 << 18 // found by the next process
 	recordNoBase   = 1 << 19 // half: its counters were too far from the kernel's
 	recordDoubt    = 1 << 22 // side: the process may have taken an error from the Unix socket; found by the next process

@@ -54,3 +54,27 @@ func TestLastBytesOutliveProcess(t *testing.T) {
 	wantReset(t, a)
 	j.k.settled(0)
 }
+
+// A flow whose hooks want to write more than fits is not continued with what they wrote before, and is again
+// after a change that fits.
+func TestChangedTooMuch(t *testing.T) {
+	size := 1
+	hooks := Hooks{Encode: func(_ *Flow, e *Encoder) { e.Bytes(make([]byte, size)) }}
+	eachPair(t, Config{Loops: 1, Keep: &Keep{After: -1, Holder: nobody{}}}, ListenConfig{Hooks: hooks}, func(t *testing.T, r *rig, a, b net.Conn) {
+		say(t, a, b, "up")
+		eventually(t, "the flow is kept", func() (kept bool) {
+			r.e.onLoops(func(f *Flow) { kept = f.kept })
+			return kept
+		})
+		r.e.onLoops(func(f *Flow) {
+			record := f.owner.base().keep.ledger.Record(f.slot)
+			for _, size = range []int{10, MaxEncoded + 1, 100, 1} {
+				f.Changed()
+				if stale := record.Flags()&recordStale != 0; stale != (size > MaxEncoded) {
+					t.Errorf("%d bytes: stale %v", size, stale)
+				}
+			}
+		})
+		say(t, b, a, "down")
+	})
+}

@@ -78,6 +78,9 @@ func TestLostFlows(t *testing.T) {
 				l.SetBlob(r, b[:len(b)-1])
 			})
 		}},
+		{"stale", LossHook, false, func(j *journey) {
+			first(j.k, func(_ *ledger.Ledger, _ uint32, r ledger.Record) { r.SetFlags(r.Flags() | recordStale) })
+		}},
 		{"damaged", LossInconsistent, false, func(j *journey) {
 			first(j.k, func(l *ledger.Ledger, _ uint32, r ledger.Record) { r.Half(up).SetBlock(0xf<<28, 7) })
 		}},

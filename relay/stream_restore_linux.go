@@ -98,6 +98,9 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
 		}
 		f.inherit(l)
 		f.done = f.cfg.Hooks.Done
+		if flags&recordStale != 0 {
+			return LossHook
+		}
 		if decode := f.cfg.Hooks.Decode; decode != nil {
 			if decode(&f.Flow, &m.decoder) != nil {
 				return LossHook
@@ -277,6 +280,10 @@ func (s *streams) endLost(f *streamFlow, r ledger.Record, c Cause) {
 		if half.Held() == 0 && flags&recordDamaged == 0 {
 			in, out := rec.In(), max(rec.Out(), 0)
 			half.Restore(max(in, out), out, rec.Spliced(), pump.Held{})
+			if b, ok := s.keep.ledger.Arena().Bytes(rec.Block()); ok { // it is nobody's any more
+				rec.SetBlock(0, 0)
+				s.keep.ledger.Arena().Put(b)
+			}
 		}
 		if r.State() == recordFinal && flags&(recordReset<<f.dstSide(h)) == 0 ||
 			flags&(recordFinSent<<f.dstSide(h)) != 0 && !f.echo {

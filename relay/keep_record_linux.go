@@ -16,6 +16,7 @@ const (
 	recordStale    = 1 << 17 // what the hooks have changed does not fit
 	recordDamaged  = 1 << 18 // found by the next process
 	recordNoBase   = 1 << 19 // half: its counters were too far from the kernel's
+	recordUrgent   = 1 << 24 // side: urgent data has come: the kernel's counter may include bytes that no read returned
 	recordDoubt    = 1 << 22 // side: the process may have taken an error from the Unix socket; found by the next process
 	recordOdd      = 1 << 21 // inconsistent with the kernel's counters, found by the next process
 )

@@ -14,7 +14,7 @@ func (s *streams) event(slot uint32, side int, ev uint32) {
 		f.odd[side] = true
 		f.half[side].Exact = false
 		if f.kept {
-			s.noteOdd(f, side)
+			s.noteOdd(f, side, ev&sys.Pri != 0)
 		}
 	}
 	readable := ev&(sys.In|sys.RdHup|sys.Hup|sys.Err) != 0

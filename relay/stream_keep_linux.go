@@ -214,9 +214,12 @@ func (s *streams) noteFlags(f *streamFlow, more uint32) {
 	r.SetFlags(r.Flags() | f.flags() | more)
 }
 
-// noteUrgent notes that urgent data has come from a side, or may have: the kernel's counter then includes
-// bytes that no read returns.
-func (s *streams) noteOdd(f *streamFlow, side int) {
+// noteOdd notes that a side may have ended, or has sent urgent data: what is read from it is then noted by a
+// message header, because the kernel's counter includes what no read returns.
+func (s *streams) noteOdd(f *streamFlow, side int, urgent bool) {
+	if urgent {
+		s.noteFlags(f, recordUrgent<<side)
+	}
 	if !f.recvOne(side) {
 		f.one |= oneRecv << side
 		s.noteFlags(f, 0)

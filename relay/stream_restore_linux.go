@@ -261,7 +261,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 // orderly reports whether a connection that is closed has ended well in both directions. A reset whose
 // error the dead process has already taken from the socket looks like an end otherwise.
 func (s *streams) orderly(f *streamFlow, side int, r ledger.Record) bool {
-	if !f.finSent(side) || r.Flags()&(recordNoBase<<side) != 0 {
+	if !f.finSent(side) || r.Flags()&((recordNoBase|recordUrgent)<<side) != 0 {
 		return false
 	}
 	c, e := sys.ReadTCPCounts(int(f.fd[side]))

@@ -30,6 +30,7 @@ func runIdle(spec Spec, cfg Config) (Result, error) {
 		if _, err := cfg.Settled(); err != nil {
 			return Result{}, err
 		}
+		time.Sleep(2500 * time.Millisecond) // a keeper gives back what starting took a second after its worker is ready
 	}
 	before, err := proc.MemoryOf(proc.Tree(cfg.Relay))
 	if err != nil {

@@ -302,15 +302,18 @@ func (e *core) handOver(ctx context.Context) error {
 	e.each(func(s *streams) { s.stopAccepting() })
 	failed := make([]bool, len(e.loops))
 	for i, s := range e.streams.all {
-		more := true
-		for more && !failed[i] && ctx.Err() == nil {
-			var left int
+		last := time.Now().Add(settleLast)
+		for more := true; more && ctx.Err() == nil; {
 			s.loop.ask(func() {
 				before := s.keep.unsettled.len()
 				failed[i] = !s.keep.settle(s.loop.now, true)
-				left = s.keep.unsettled.len()
+				left := s.keep.unsettled.len()
 				more = left > 0 && left < before
 			})
+			if failed[i] && time.Now().Before(last) { // the holder is busy
+				more = true
+				time.Sleep(time.Millisecond)
+			}
 		}
 	}
 	if err := ctx.Err(); err != nil || slices.Contains(failed, true) {

@@ -16,6 +16,7 @@ type memoryHolder struct {
 	t      *testing.T
 	mu     sync.Mutex
 	broken bool
+	busy   int // how often a Flush fails before one succeeds
 	queued []Held
 	held   map[holdKey]Held
 }
@@ -53,8 +54,13 @@ func (h *memoryHolder) Flush() error {
 	defer h.mu.Unlock()
 	queued := h.queued
 	h.queued = nil
+	broken := h.broken
+	if len(queued) > 0 && h.busy > 0 {
+		h.busy--
+		broken = true
+	}
 	for _, x := range queued {
-		if h.broken {
+		if broken {
 			for _, fd := range x.FDs {
 				sys.Linux{}.Close(fd)
 			}
@@ -65,7 +71,7 @@ func (h *memoryHolder) Flush() error {
 		}
 		h.held[x.Key] = x
 	}
-	if h.broken && len(queued) > 0 {
+	if broken && len(queued) > 0 {
 		return errors.New("broken")
 	}
 	return nil
@@ -227,5 +233,35 @@ func TestInheritedListenerIsHeldOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A holder that is busy while a loop settles its last flows is asked again, and no flow is lost.
+func TestSettleWithBusyHolder(t *testing.T) {
+	testnet.CheckLeaks(t)
+	h := newMemoryHolder(t)
+	e, err := New(Config{Loops: 1, Keep: &Keep{Holder: h, After: patience}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	l, err := e.Listen(Addr{Network: TCP, AddrPort: loopback}, toEcho)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, l)
+	defer c.Close()
+	say(t, c, c, "text")
+	h.mu.Lock()
+	h.busy = 20
+	h.mu.Unlock()
+	s := e.streams.all[0]
+	s.loop.ask(func() {
+		if !s.keep.settleAll(s.loop.now) {
+			t.Error("the holder has failed")
+		}
+	})
+	if n := h.count(holdFlow); n != 1 {
+		t.Errorf("%d flows are held, want 1", n)
 	}
 }

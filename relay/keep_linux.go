@@ -183,15 +183,23 @@ func (k *keeping) settle(now time.Duration, early bool) bool {
 	return true
 }
 
-// settleAll settles all flows that can be, and reports false if the holder has failed.
+// settleAll settles all flows that can be. A holder that is busy is asked again for a while: what is not
+// held now ends with the process. It reports false if the holder has failed for that long.
 func (k *keeping) settleAll(now time.Duration) bool {
+	last := time.Now().Add(settleLast)
 	for n := k.unsettled.len(); n > 0; n -= settleBurst {
-		if !k.settle(now, true) {
-			return false
+		for !k.settle(now, true) {
+			if time.Now().After(last) {
+				return false
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
 	return true
 }
+
+// settleLast bounds how long a loop that hands over waits for a holder that is busy.
+const settleLast = time.Second
 
 // free frees the record of a flow and its blob.
 func (k *keeping) free(slot uint32) {

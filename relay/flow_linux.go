@@ -26,6 +26,7 @@ type Flow struct {
 	cause     Cause // already known, while the flow still delivers
 	kept      bool  // it has a record, and its sockets are held: it outlives the process
 	one       uint8 // kept streams: see streamFlow.recvOne
+	straight  bool  // streams: all that was taken from the client has counted, and nothing else went to the upstream
 	echo      bool  // the upstream is built in: what comes goes back
 	owner     flowOwner
 	listener  *Listener     // nil for an adopted pair

@@ -104,7 +104,6 @@ type streamFlow struct {
 	backlogFull bool           // the upstream's accept queue is full: the attempt is repeated at the next tick
 	hungUp      bool           // the client has closed a Unix socket while there was no upstream
 	ended       bool           // the client has ended its side meanwhile
-	straight    bool           // all that was taken from the client has counted, and nothing else went to the upstream
 	throttled   bool           // a half has used up its share of the bandwidth: it goes on at the next tick
 	early       *earlyState    // nil: it needs none
 	peer        netip.AddrPort // the client's, of TCP

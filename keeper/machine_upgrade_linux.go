@@ -200,7 +200,7 @@ func (m *machine) replaced(now time.Time) {
 	m.cfg.Log(Event{Kind: KeeperUpgraded, PID: m.active.pid, Binary: m.active.binary.path, Items: m.table.len()})
 	m.tellUpgrade()
 	if m.cfg.NotifyEvery > 0 {
-		m.notifyAt = now.Add(m.cfg.NotifyEvery)
+		m.notifyAt = now // the program before may have told it for the last time long ago
 	}
 }
 

@@ -103,3 +103,25 @@ func TestFailing(t *testing.T) {
 		t.Errorf("%+v", sent)
 	}
 }
+
+// A service manager's watchdog is told in time that the keeper works, even if the keeper is replaced again and
+// again before it would tell the next time.
+func TestWatchdogAcrossUpgrades(t *testing.T) {
+	const every = 15 * time.Second
+	w := newWorld(t, Config{NotifyEvery: every}, 100)
+	w.ready(1)
+	told := w.now
+	for range 10 {
+		for range 11 {
+			w.lines = nil
+			w.pass(time.Second)
+			if w.saw("WATCHDOG=1") {
+				told = w.now
+			}
+			if silent := w.now.Sub(told); silent > every+time.Second {
+				t.Fatalf("nothing was told for %v", silent)
+			}
+		}
+		w.saveAndLoad()
+	}
+}

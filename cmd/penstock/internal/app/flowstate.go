@@ -20,13 +20,13 @@ type flowState struct {
 	lease     upstream.Lease
 	header    *admit.Header // PROXY header received; nil: none
 	local     *relay.Addr   // address that the client connected to; nil: not asked for yet
-	connected bool          // to an upstream
 
 	hello        atomic.Pointer[clienthello.Hello]
 	target       atomic.Pointer[routeTarget]
 	member       atomic.Pointer[upstream.Member]
 	series       atomic.Pointer[account.Series] // counts the flow; nil: none yet
 	reason       spec.Reason
+	connected    bool        // to an upstream
 	endScheduled atomic.Bool // the flow is in the endSchedule
 }
 

@@ -65,7 +65,7 @@ func (g *Group) Pick(l *Lease, c Client) (*Member, spec.Reason) {
 	case l.group == nil:
 		l.group = g
 		l.seed = t.seed(c)
-	case l.everQueued:
+	case l.place != nil:
 		m, again := g.queue.resumed(l)
 		if m != nil || again {
 			return m, spec.ReasonNone
@@ -92,7 +92,7 @@ func (g *Group) Pick(l *Lease, c Client) (*Member, spec.Reason) {
 		return nil, spec.ReasonNone
 	case full:
 		return nil, spec.ReasonQueueFull
-	case len(l.tried) > 0:
+	case len(l.tried()) > 0:
 		return nil, spec.ReasonConnectFailed
 	case t.cfg.Queue.Size > 0 && !g.removed.Load():
 		return nil, spec.ReasonNone // a member may come up before the queue timeout

@@ -15,30 +15,24 @@ import (
 // \t  │ Wait           ▲                              │ Release
 // \t  ▼                │ Pick                         ▼
 // \tqueued ──slot──▶ reserved ──────Release───────▶ empty
+//
+// Each open flow has a lease, and few of them have failed or waited: what only those need is
+// allocated when they do.
 type Lease struct {
-	group      *Group
-	seed       uint64        // where in the balancer's order the flow begins
-	failedTime time.Duration // time spent on failed attempts
-	tried      []*Member
-	skipped    int        // number of tried that were not tried, see Skip
-	triedArray [1]*Member // backing array of tried, so that the first retry does not allocate
-
-	// Guarded by the queue's lock if everQueued.
-	member     *Member // one of its slots is this lease's
-	resume     Resumer
-	prev, next *Lease
-	state      leaseState
-
-	everQueued bool // it has been queued: read state under the queue's lock
+	group  *Group
+	seed   uint64      // where in the balancer's order the flow begins
+	given  *givenUp    // nil: it has given no member up
+	member *Member     // one of its slots is this lease's; guarded by the queue's lock if place is not nil
+	place  *queuePlace // nil: it was not queued, or has had its answer
 }
 
-type leaseState uint8
-
-const (
-	notQueued leaseState = iota
-	queued
-	reserved // resumed: member is set, and Pick has not returned it yet
-)
+// givenUp are the members that a flow will not try again.
+type givenUp struct {
+	members []*Member
+	array   [1]*Member    // backing array of members, for most flows
+	skipped int           // number of members that were not tried, see Skip
+	took    time.Duration // time spent on failed attempts
+}
 
 // A Resumer is notified when a queued flow may continue. Resume is called at most once for each
 // Wait, from any goroutine. It does nothing if the flow has ended.
@@ -46,7 +40,7 @@ type Resumer interface{ Resume() }
 
 // Member returns the member that the lease holds; nil if there is none.
 func (l *Lease) Member() *Member {
-	if l.everQueued {
+	if l.place != nil {
 		l.group.queue.mu.Lock()
 		defer l.group.queue.mu.Unlock()
 	}
@@ -62,7 +56,7 @@ func (l *Lease) Connected(err error, took time.Duration) {
 	case err == nil:
 		m.succeeded(took)
 	default:
-		l.failedTime += took
+		l.givenUp().took += took
 		m.failed(err)
 	}
 }
@@ -74,7 +68,7 @@ func (l *Lease) Release() {
 	if g == nil {
 		return
 	}
-	if l.everQueued {
+	if l.place != nil {
 		g.queue.leave(l)
 	}
 	if l.member != nil {
@@ -83,12 +77,27 @@ func (l *Lease) Release() {
 	*l = Lease{}
 }
 
+// givenUp returns what l knows of the members that it has given up, which it makes if there is nothing.
+func (l *Lease) givenUp() *givenUp {
+	if l.given == nil {
+		l.given = new(givenUp)
+		l.given.members = l.given.array[:0]
+	}
+	return l.given
+}
+
+// tried returns the members that the flow will not try again.
+func (l *Lease) tried() []*Member {
+	if l.given == nil {
+		return nil
+	}
+	return l.given.members
+}
+
 // abandonMember ends the attempt on a member that failed: the flow will not try it again.
 func (l *Lease) abandonMember() {
-	if l.tried == nil {
-		l.tried = l.triedArray[:0]
-	}
-	l.tried = append(l.tried, l.member)
+	g := l.givenUp()
+	g.members = append(g.members, l.member)
 	m := l.member
 	l.member = nil
 	l.group.releaseSlot(m)
@@ -99,7 +108,7 @@ func (l *Lease) abandonMember() {
 func (l *Lease) Skip() {
 	if l.Member() != nil {
 		l.abandonMember()
-		l.skipped++
+		l.given.skipped++
 	}
 }
 
@@ -115,7 +124,9 @@ func (l *Lease) take(m *Member) (ok, full bool) {
 }
 
 // canUse reports whether the flow may use m, apart from a free slot.
-func (l *Lease) canUse(m *Member) bool { return m.acceptsFlows.Load() && !slices.Contains(l.tried, m) }
+func (l *Lease) canUse(m *Member) bool {
+	return m.acceptsFlows.Load() && !slices.Contains(l.tried(), m)
+}
 
 // failure returns the reason of an exhausted lease: only a group with retries has a limit of
 // retries that can be reached.
@@ -128,6 +139,9 @@ func (l *Lease) failure(cfg *spec.Group) spec.Reason {
 
 // exhausted reports whether no further attempt is allowed.
 func (l *Lease) exhausted(cfg *spec.Group) bool {
-	budget, attempts := cfg.Timeouts.Retries, len(l.tried)-l.skipped
-	return attempts > cfg.Retries || attempts > 0 && budget > 0 && l.failedTime >= budget
+	if l.given == nil {
+		return false
+	}
+	budget, attempts := cfg.Timeouts.Retries, len(l.given.members)-l.given.skipped
+	return attempts > cfg.Retries || attempts > 0 && budget > 0 && l.given.took >= budget
 }

@@ -14,9 +14,25 @@ type queue struct {
 	n           atomic.Int32
 	total       *atomic.Int64 // flows that were ever queued
 	mu          sync.Mutex
-	first, last *Lease
+	first, last *queuePlace
 	closed      bool // no flow may be queued any more
 }
+
+// queuePlace is a lease in the queue. The queue's lock guards it.
+type queuePlace struct {
+	lease      *Lease
+	resume     Resumer
+	prev, next *queuePlace
+	state      placeState
+}
+
+type placeState uint8
+
+const (
+	notQueued placeState = iota
+	queued
+	reserved // resumed: the lease's member is set, and Pick has not returned it yet
+)
 
 func (q *queue) len() int { return int(q.n.Load()) }
 
@@ -38,14 +54,13 @@ func (q *queue) enter(l *Lease, r Resumer, size int, pick func() *Member) (m *Me
 			return m, false
 		}
 	}
-	l.everQueued, l.state, l.resume = true, queued, r
-	l.prev, l.next = q.last, nil
+	w := &queuePlace{lease: l, resume: r, state: queued, prev: q.last}
 	if q.last != nil {
-		q.last.next = l
+		q.last.next = w
 	} else {
-		q.first = l
+		q.first = w
 	}
-	q.last = l
+	q.last, l.place = w, w
 	return nil, false
 }
 
@@ -54,14 +69,14 @@ func (q *queue) enter(l *Lease, r Resumer, size int, pick func() *Member) (m *Me
 func (q *queue) next(pick func(*Lease) *Member) Resumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for l := q.first; l != nil; l = l.next {
-		if m := pick(l); m != nil {
-			r := l.resume
-			q.remove(l)
-			l.member, l.state = m, reserved
+	for w := q.first; w != nil; w = w.next {
+		if m := pick(w.lease); m != nil {
+			r := w.resume
+			q.remove(w)
+			w.lease.member, w.state = m, reserved
 			return r
 		}
-		if len(l.tried) == 0 {
+		if len(w.lease.tried()) == 0 {
 			return nil // if this one, which has tried none, finds no member, none of them does
 		}
 	}
@@ -72,14 +87,13 @@ func (q *queue) next(pick func(*Lease) *Member) Resumer {
 func (q *queue) resumed(l *Lease) (m *Member, again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch l.state {
+	switch l.place.state {
 	case queued:
 		return nil, true
 	case reserved:
 		m = l.member
-		l.state = notQueued
 	}
-	l.everQueued = false
+	l.place = nil
 	return m, false
 }
 
@@ -99,23 +113,23 @@ func (q *queue) close() (all []Resumer) {
 func (q *queue) leave(l *Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l.state == queued {
-		q.remove(l)
+	if l.place.state == queued {
+		q.remove(l.place)
 	}
-	l.everQueued, l.state = false, notQueued
+	l.place = nil
 }
 
-func (q *queue) remove(l *Lease) {
-	if l.prev != nil {
-		l.prev.next = l.next
+func (q *queue) remove(w *queuePlace) {
+	if w.prev != nil {
+		w.prev.next = w.next
 	} else {
-		q.first = l.next
+		q.first = w.next
 	}
-	if l.next != nil {
-		l.next.prev = l.prev
+	if w.next != nil {
+		w.next.prev = w.prev
 	} else {
-		q.last = l.prev
+		q.last = w.prev
 	}
-	l.prev, l.next, l.resume, l.state = nil, nil, nil, notQueued
+	w.prev, w.next, w.resume, w.state = nil, nil, nil, notQueued
 	q.n.Add(-1)
 }

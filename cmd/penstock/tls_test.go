@@ -131,12 +131,12 @@ listeners:
 		mustEcho(t, client, size, 256<<10)
 		r := d.records(i + 1)[i]
 		mustBe(t, r, "listener", "tls", "route", c.route, "cause", "end")
-		for _, way := range []string{"up", "down"} {
+		for _, half := range []string{"up", "down"} {
 			// A busy machine may hand a stream over in reads so small that copying is the right path at the end.
-			if r["path_"+way] == "splice" {
+			if r["path_"+half] == "splice" {
 				spliced++
 			} else {
-				mustBe(t, r, "path_"+way, "copy", "why_"+way, "small reads")
+				mustBe(t, r, "path_"+half, "copy", "why_"+half, "small reads")
 			}
 		}
 		if r["bytes_up"].(float64) < size {

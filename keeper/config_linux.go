@@ -43,3 +43,33 @@ func (c *Config) backoff(deaths int) time.Duration {
 	}
 	return min(d, c.MaxBackoff)
 }
+
+// times returns the times that a worker can change.
+func (c *Config) times() Times {
+	return Times{ReadyTimeout: c.ReadyTimeout, Watchdog: c.Watchdog, Healthy: c.Healthy, MaxBackoff: c.MaxBackoff}
+}
+
+// set sets the times that are not 0.
+func (c *Config) set(t Times) {
+	for _, x := range []struct {
+		to *time.Duration
+		d  time.Duration
+	}{{&c.ReadyTimeout, t.ReadyTimeout}, {&c.Watchdog, t.Watchdog}, {&c.Healthy, t.Healthy}, {&c.MaxBackoff, t.MaxBackoff}} {
+		if x.d != 0 {
+			*x.to = x.d
+		}
+	}
+}
+
+// timesWords is the number of words of Times in a message.
+const timesWords = 4
+
+func (t Times) words() []uint64 {
+	return []uint64{uint64(t.ReadyTimeout), uint64(t.Watchdog), uint64(t.Healthy), uint64(t.MaxBackoff)}
+}
+
+// timesOf reads what Times.words has written. No time is longer than a year: it is added to others.
+func timesOf(msg *message, at int) Times {
+	get := func(i int) time.Duration { return min(time.Duration(msg.word(at+i)), 365*24*time.Hour) }
+	return Times{ReadyTimeout: max(0, get(0)), Watchdog: get(1), Healthy: get(2), MaxBackoff: max(0, get(3))}
+}

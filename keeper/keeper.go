@@ -92,6 +92,15 @@ type Config struct {
 	Notify func(state string)
 }
 
+// Times are the times of [Config] that a worker can change while the keeper runs ([Worker.SetTimes]). Zero leaves a time as
+// it is, and a negative one means the same as in Config.
+type Times struct {
+	ReadyTimeout time.Duration
+	Watchdog     time.Duration
+	Healthy      time.Duration
+	MaxBackoff   time.Duration
+}
+
 // Item is something that the keeper holds: descriptors under a key that the worker chose.
 type Item struct {
 	Key   [2]uint64
@@ -112,6 +121,9 @@ const (
 	Restart                // planned restart with the same binary
 )
 
+// reasonCount is the number of reasons.
+const reasonCount = int(Restart) + 1
+
 // Death says how a worker ended.
 type Death struct {
 	PID    int
@@ -125,10 +137,13 @@ type Start struct {
 	Reason Reason
 	// Died is the end of the worker before, if there was one.
 	Died Death
-	// Downtime is the time since the end of the worker before: it grows until the worker is ready.
+	// Downtime is the time since the end of the last worker that was ready: it grows until this one is.
 	Downtime time.Duration
 	// Restarts counts the deaths in a row before this start; Total counts those since the keeper began.
 	Restarts, Total int
+	// Starts counts the workers that were started to work since the keeper began, by [Reason]: this one, and those that
+	// died before they were ready, too.
+	Starts [5]int
 	// FellBack reports that this is not the binary that was to run: that one died too often.
 	FellBack bool
 	// Keeper is the process id of the keeper.

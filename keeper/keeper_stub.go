@@ -59,6 +59,12 @@ func (*Worker) OnHandOver(f func()) {}
 // HandedOver returns [errors.ErrUnsupported].
 func (*Worker) HandedOver() error { return errors.ErrUnsupported }
 
+// Stay returns [errors.ErrUnsupported].
+func (*Worker) Stay(why string) error { return errors.ErrUnsupported }
+
+// SetTimes returns [errors.ErrUnsupported].
+func (*Worker) SetTimes(t Times) error { return errors.ErrUnsupported }
+
 // Upgrade returns [errors.ErrUnsupported].
 func (*Worker) Upgrade(ctx context.Context, binary string, dryRun bool, progress func(Upgrade)) (Upgrade, error) {
 	return Upgrade{}, errors.ErrUnsupported

@@ -20,13 +20,16 @@ func (m *machine) gone(id int, d Death, now time.Time) {
 		d.Why = p.failing
 	}
 	if p == m.standby {
-		m.standby = nil
+		m.standby, m.failed = nil, d
 		m.standbyGone(p, d, now)
 		m.releaseUnused()
 		return
 	}
 	m.active = nil
-	m.died, m.diedAt = d, now
+	m.died = d
+	if p.ready || m.diedAt.IsZero() {
+		m.diedAt = now
+	}
 	switch {
 	case m.stopping || p.exiting && p.killed == "" && !p.asked:
 		m.ended(p, d)

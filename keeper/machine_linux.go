@@ -74,8 +74,10 @@ type machine struct {
 	everReady  bool
 	deaths     int // in a row
 	restarts   int // since the keeper began
+	starts     [reasonCount]int
 	died       Death
-	diedAt     time.Time
+	diedAt     time.Time // end of the last worker that was ready
+	failed     Death     // of the last worker on standby
 	stopping   bool
 	stopSignal syscall.Signal
 	pending    []syscall.Signal // for a worker that cannot take them yet
@@ -164,8 +166,14 @@ func (m *machine) startActive(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	m.active = p
+	m.setActive(p)
 	return nil
+}
+
+// setActive makes p the worker that is to work.
+func (m *machine) setActive(p *peer) {
+	m.active = p
+	m.starts[p.reason]++
 }
 
 func (m *machine) startPeer(b *executable, r Reason, now time.Time) (*peer, error) {
@@ -240,6 +248,15 @@ func (m *machine) handle(id int, b []byte, fds []int, lost bool, now time.Time) 
 		p.exiting = true
 	case kindFailing:
 		p.failing = printable(msg.text(0))
+	case kindStaying:
+		m.onStaying(p, printable(msg.text(0)), now)
+	case kindTimes:
+		if p == m.active {
+			m.cfg.set(timesOf(msg, 0))
+			if p.ready && !p.asked {
+				m.setAlive(p, now)
+			}
+		}
 	case kindHandedOver:
 		if !p.asked || p.handedOver {
 			m.lie(p, "handed over unasked")
@@ -334,6 +351,7 @@ func (m *machine) onReady(p *peer, now time.Time) {
 }
 
 func (m *machine) setAlive(p *peer, now time.Time) {
+	p.aliveBy = time.Time{}
 	if m.cfg.Watchdog > 0 {
 		p.aliveBy = now.Add(m.cfg.Watchdog)
 	}
@@ -423,5 +441,8 @@ func (m *machine) sendStart(p *peer, kind msgKind) {
 	words := []uint64{protocol, uint64(p.reason), uint64(m.died.PID), uint64(m.died.Code), uint64(m.died.Signal), diedAt, uint64(m.deaths),
 		uint64(m.restarts), wordOf(m.fellBack), uint64(m.cfg.MaxItems), uint64(m.limit), uint64(m.table.len()), uint64(m.table.descriptors), uint64(m.ackEvery())}
 	words = append(words, m.upgradeWords(p)...)
+	for _, n := range m.starts {
+		words = append(words, uint64(n))
+	}
 	p.send(m, appendControl(nil, kind, 0, words, append([]string{m.died.Why}, m.upgradeTexts()...)...))
 }

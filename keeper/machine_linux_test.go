@@ -270,6 +270,7 @@ func TestLies(t *testing.T) {
 		{"two hellos", "two first", func(w *world) { w.say(1, message{kind: kindHello, words: []uint64{protocol}}) }},
 		{"prepared twice", "prepared", func(w *world) { w.say(1, message{kind: kindPrepared}) }},
 		{"handed over unasked", "unasked", func(w *world) { w.say(1, message{kind: kindHandedOver}) }},
+		{"stays unasked", "unasked", func(w *world) { w.say(1, message{kind: kindStaying}) }},
 		{"an answer to nothing", "answer to nothing", func(w *world) { w.say(1, message{kind: kindGot, seq: 9, words: []uint64{1}}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -569,7 +570,7 @@ func (w *world) script(b []byte) {
 		case 12:
 			w.say(id, message{kind: kindHandedOver, words: []uint64{uint64(next() % 2)}})
 		case 13:
-			w.say(id, message{kind: kindExiting})
+			w.say(id, []message{{kind: kindExiting}, {kind: kindStaying}, {kind: kindTimes, words: Times{Watchdog: time.Duration(next()-9) * time.Second, MaxBackoff: time.Duration(next())}.words()}}[next()%3])
 		case 14, 15:
 			if w.procs[id] != nil {
 				w.die(id, Death{Signal: next() % 2 * 9, Code: next() % 3})
@@ -602,6 +603,10 @@ func (w *world) script(b []byte) {
 			}
 		case 30, 31:
 			if a := w.m.active; a != nil && a.asked && !a.handedOver {
+				if next()%4 == 0 {
+					w.say(a.id, message{kind: kindStaying, texts: []string{"no"}})
+					break
+				}
 				w.say(a.id, message{kind: kindHandedOver, words: []uint64{0}})
 				w.die(a.id, Death{})
 			}

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"syscall"
 	"time"
 )
 
@@ -132,6 +133,25 @@ func (m *machine) standbyPrepared(now time.Time) {
 	p.send(m, appendHeader(nil, kindHandOver, 0))
 }
 
+// onStaying goes on with a worker that was asked to hand over and cannot.
+func (m *machine) onStaying(p *peer, why string, now time.Time) {
+	switch {
+	case !p.asked || p.handedOver:
+		m.lie(p, "stays unasked")
+		return
+	case p.killed != "" || p.exiting:
+		return
+	}
+	p.asked = false
+	p.endBy, p.endWhy = time.Time{}, ""
+	m.setAlive(p, now)
+	why = "the worker cannot hand over: " + why
+	m.step(Refused, why)
+	if m.standby != nil {
+		m.kill(m.standby, why)
+	}
+}
+
 // giveEarly begins to give everything to the worker on standby: the active one has nothing more to say.
 func (m *machine) giveEarly(now time.Time) {
 	if p := m.standby; p != nil && p.prepared && p.killed == "" && !p.hand.full {
@@ -145,11 +165,17 @@ func (m *machine) giveEarly(now time.Time) {
 func (m *machine) takeOver(now time.Time) {
 	p := m.standby
 	if p == nil || p.killed != "" {
-		m.rollBack("the new worker ended before it could begin", now)
+		// The next worker is told about the one that failed: the one before it has ended as it was asked to.
+		m.died = m.failed
+		if p != nil {
+			m.died = Death{PID: p.pid, Signal: int(syscall.SIGKILL), Why: p.killed}
+		}
+		m.rollBack("the new worker ended before it could begin: "+m.died.String(), now)
 		return
 	}
 	m.giveEarly(now)
-	m.standby, m.active = nil, p
+	m.standby = nil
+	m.setActive(p)
 	m.current = p.binary
 	m.fellBack = false
 	p.startBy = now.Add(m.cfg.ReadyTimeout)
@@ -162,7 +188,7 @@ func (m *machine) standbyGone(p *peer, d Death, now time.Time) {
 	m.ended(p, d)
 	switch {
 	case m.upgrade.State != Checking:
-		// HandingOver: the active worker has begun to end; takeOver finds that nobody is there.
+		// HandingOver: the active worker has begun to end; takeOver finds that nobody is there. Refused: it stays.
 	case m.upgrade.DryRun && p.prepared && d.Why == "dry run":
 		m.step(Checked, "")
 	default:

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -123,5 +124,138 @@ func TestWatchdogAcrossUpgrades(t *testing.T) {
 			}
 		}
 		w.saveAndLoad()
+	}
+}
+
+// handingOver brings an upgrade from process 1 to process 2 to where process 1 has been asked to hand over.
+func (w *world) handingOver() {
+	w.tb.Helper()
+	w.say(1, message{kind: kindUpgrade, words: []uint64{1, 0}, texts: []string{"new"}})
+	w.hello(2)
+	w.say(2, message{kind: kindPrepared, texts: []string{"fine"}})
+	if w.m.upgrade.State != HandingOver {
+		w.tb.Fatalf("%+v", w.m.upgrade)
+	}
+}
+
+// A worker that cannot hand over goes on: the upgrade is refused, the watchdog watches it again, and it can be asked
+// once more.
+func TestStaying(t *testing.T) {
+	w := newWorld(t, Config{Watchdog: time.Minute, HandOverTimeout: time.Second, KeepSelf: true}, 100)
+	w.ready(1)
+	w.say(1, holdOf(1, "", 2), w.fds(2)...)
+	w.handingOver()
+	w.procs[1].sent = nil
+	w.say(1, message{kind: kindStaying, texts: []string{"no\nroom"}})
+	sent := w.procs[1].sent
+	if len(sent) != 1 || upgradeOf(&sent[0], 1, 0).Reason != "the worker cannot hand over: no room" || upgradeOf(&sent[0], 1, 0).State != Refused || sent[0].word(0) != 1 {
+		t.Errorf("%+v", sent)
+	}
+	if !w.procs[2].killed || w.procs[1].killed {
+		t.Errorf("%v", w.lines)
+	}
+	w.die(2, Death{Signal: 9})
+	w.pass(2 * time.Second)
+	w.say(1, holdOf(2, "", 2), w.fds(2)...)
+	w.say(1, message{kind: kindAlive})
+	if w.procs[1].killed || w.m.table.len() != 2 || w.m.upgrade.State != Refused {
+		t.Errorf("%v", w.lines)
+	}
+	w.say(1, message{kind: kindUpgrade, words: []uint64{2, 0}, texts: []string{"new"}})
+	w.hello(3)
+	w.say(3, message{kind: kindPrepared, texts: []string{"fine"}})
+	w.say(1, message{kind: kindHandedOver, words: []uint64{0}})
+	w.die(1, Death{})
+	w.answer(3)
+	w.say(3, message{kind: kindReady})
+	w.pass(10 * time.Second)
+	if w.m.upgrade.State != Done || w.procs[3].got != 4 {
+		t.Errorf("%+v, %d descriptors", w.m.upgrade, w.procs[3].got)
+	}
+	// One that stays and hangs is found out.
+	w.say(3, message{kind: kindUpgrade, words: []uint64{1, 0}, texts: []string{"new"}})
+	w.hello(4)
+	w.say(4, message{kind: kindPrepared})
+	w.say(3, message{kind: kindStaying})
+	w.die(4, Death{Signal: 9})
+	w.pass(2 * time.Minute)
+	w.pass(2 * time.Minute)
+	if !w.procs[3].killed {
+		t.Error("a worker that stayed is not watched")
+	}
+}
+
+// A worker on standby that dies while the old one hands over is the one that the next worker, and whoever asked, is told
+// about: the old one has ended as it was asked to.
+func TestStandbyDiesDuringHandOver(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		die  func(w *world)
+		want Death
+	}{
+		{"dead", func(w *world) { w.die(2, Death{Signal: 11}) }, Death{PID: 1002, Signal: 11}},
+		{"about to be dead", func(w *world) { w.m.kill(w.m.standby, "not ready in time") }, Death{PID: 1002, Signal: 9, Why: "not ready in time"}},
+	} {
+		w := newWorld(t, Config{}, 100)
+		w.ready(1)
+		w.handingOver()
+		c.die(w)
+		w.say(1, message{kind: kindHandedOver, words: []uint64{0}})
+		w.die(1, Death{})
+		if w.m.died != c.want || !strings.Contains(w.m.upgrade.Reason, c.want.String()) || w.m.upgrade.State != RolledBack {
+			t.Errorf("%s: %+v, %+v", c.name, w.m.died, w.m.upgrade)
+		}
+	}
+}
+
+// Workers that die before they are ready count as starts, and their time as one in which nobody worked.
+func TestDeathsBeforeReady(t *testing.T) {
+	w := newWorld(t, Config{Backoff: time.Second, MaxBackoff: time.Second}, 100)
+	w.ready(1)
+	ended := w.now
+	w.die(1, Death{Signal: 9})
+	w.now = w.now.Add(time.Second)
+	w.die(2, Death{Signal: 9})
+	w.pass(time.Second)
+	w.hello(3)
+	w.die(3, Death{Signal: 9})
+	w.pass(time.Second)
+	w.ready(4)
+	if want := [...]int{First: 1, Crash: 3, Restart: 0}; w.m.starts != want {
+		t.Errorf("%v, want %v", w.m.starts, want)
+	}
+	if !w.m.diedAt.Equal(ended) {
+		t.Errorf("nobody has worked since %v, want %v", w.m.diedAt, ended)
+	}
+	n := w.m.starts
+	if w.saveAndLoad(); w.m.starts != n {
+		t.Errorf("the next keeper counts %v, want %v", w.m.starts, n)
+	}
+}
+
+// A worker changes the keeper's times, for the next keeper, too.
+func TestSetTimes(t *testing.T) {
+	w := newWorld(t, Config{Watchdog: time.Hour}, 100)
+	w.ready(1)
+	w.say(1, message{kind: kindTimes, words: Times{Watchdog: time.Second, Healthy: -1, MaxBackoff: time.Minute}.words()})
+	want := Times{ReadyTimeout: time.Minute, Watchdog: time.Second, Healthy: -1, MaxBackoff: time.Minute}
+	if got := w.m.cfg.times(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if w.saveAndLoad(); w.m.cfg.times() != want {
+		t.Errorf("the next keeper has %+v, want %+v", w.m.cfg.times(), want)
+	}
+	w.pass(2 * time.Second)
+	w.pass(2 * time.Second)
+	if !w.procs[1].killed {
+		t.Error("the new watchdog has no effect")
+	}
+	w.die(1, Death{Signal: 9})
+	w.ready(2)
+	w.say(2, message{kind: kindTimes, words: Times{Watchdog: -1 << 63, ReadyTimeout: -1, MaxBackoff: 1<<63 - 1}.words()})
+	w.pass(1000 * time.Hour)
+	w.pass(1000 * time.Hour)
+	if w.procs[2].killed || w.m.cfg.ReadyTimeout != time.Minute || w.m.cfg.MaxBackoff > 365*24*time.Hour {
+		t.Errorf("%+v, %v", w.m.cfg.times(), w.lines)
 	}
 }

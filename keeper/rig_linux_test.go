@@ -248,6 +248,8 @@ func runTestWorker(w *Worker, c childConfig) int {
 			if handler {
 				<-handOver
 			}
+		case "stay":
+			fail(w.Stay(o.Text))
 		case "handed-over":
 			fail(w.HandedOver())
 		case "upgrade":

@@ -44,7 +44,12 @@ func (m *machine) save(conns map[int]savedConn) []byte {
 	words := []uint64{stateVersion, uint64(m.died.PID), uint64(m.died.Code), uint64(m.died.Signal), clockOf(m.diedAt), uint64(m.deaths),
 		uint64(m.restarts), wordOf(m.fellBack), wordOf(m.everReady), wordOf(m.stopping), uint64(m.stopSignal), clockOf(now), uint64(m.table.len()), uint64(m.asker), m.token}
 	words = append(words, m.upgrade.words()...)
-	add(stateMain, append(words, wordOf(m.restartDue)), append([]string{m.died.Why}, m.upgrade.texts()...)...)
+	words = append(words, wordOf(m.restartDue))
+	words = append(words, m.cfg.times().words()...)
+	for _, n := range m.starts {
+		words = append(words, uint64(n))
+	}
+	add(stateMain, words, append([]string{m.died.Why}, m.upgrade.texts()...)...)
 	for _, e := range m.opened {
 		use := uint64(0)
 		for i, is := range []*executable{m.current, m.good, m.from, m.to} {
@@ -144,6 +149,10 @@ func (s *state) take(msg *message, items *uint64, now time.Time) bool {
 		m.asker, m.token = int(msg.word(13)), msg.word(14)
 		m.upgrade = upgradeOf(msg, 15, 1)
 		m.restartDue = msg.word(19) != 0
+		m.cfg.set(timesOf(msg, 20))
+		for i := range m.starts {
+			m.starts[i] = int(msg.word(20 + timesWords + i))
+		}
 	case stateBinary:
 		e := &executable{fd: int(msg.word(0)), path: msg.text(0)}
 		m.opened = append(m.opened, e)

@@ -218,6 +218,25 @@ func TestUpgradeHangs(t *testing.T) {
 	r.event(": done")
 }
 
+// A worker that cannot hand over says so, and goes on with what it has; the next upgrade may succeed.
+func TestUpgradeStays(t *testing.T) {
+	r := newRig(t)
+	w := r.runningWorker()
+	w.order(command{Do: "pipe", Key: 7, Text: "hello"})
+	w.do("handler")
+	w.order(command{Do: "upgrade-async", Text: r.binary("next")})
+	r.worker().send(command{Do: "prepared"})
+	w.do("wait-hand-over")
+	w.order(command{Do: "stay", Text: "no room"})
+	w.learns(func(u Upgrade) bool { return u.State == Refused && u.Reason == "the worker cannot hand over: no room" })
+	r.event("worker-ended", "signal 9 (the worker cannot hand over: no room)")
+	w.order(command{Do: "pipe", Key: 8, Text: "later"})
+	next := w.upgrade(r.binary("next"))
+	if held := next.do("held"); held.FDs != 2 || next.Reason != Upgraded || next.Starts != [5]int{First: 1, Upgraded: 1} {
+		t.Errorf("%d items, %+v", held.FDs, next.Start)
+	}
+}
+
 func TestRestart(t *testing.T) {
 	r := newRig(t)
 	w := r.runningWorker()

@@ -58,13 +58,15 @@ const (
 	kindDrop       msgKind = 42 // keys
 	kindUpgrade    msgKind = 43 // words: token, 1 for a dry run; texts: path
 	kindFailing    msgKind = 44 // texts: why the worker is about to exit
+	kindStaying    msgKind = 45 // answer to kindHandOver; texts: why the worker does not end
+	kindTimes      msgKind = 46 // words of Times
 )
 
 func (k msgKind) hasItems() bool { return k == kindItems || k == kindHold }
 func (k msgKind) hasKeys() bool  { return k == kindRefused || k == kindDrop }
 
 // fromWorker reports whether a worker sends messages of this kind.
-func (k msgKind) fromWorker() bool { return k >= kindHello && k <= kindFailing }
+func (k msgKind) fromWorker() bool { return k >= kindHello && k <= kindTimes }
 func (k msgKind) fromKeeper() bool { return k >= kindWelcome && k <= kindUpgraded }
 
 // message is a message of either end. Its slices are used again by the next parse.

@@ -242,6 +242,11 @@ func (w *Worker) Alive() {
 // RELOADING, READY, STOPPING, MONOTONIC_USEC, EXTEND_TIMEOUT_USEC and ERRNO.
 func (w *Worker) Notify(state string) { w.tell(appendControl(nil, kindNotify, 0, nil, state)) }
 
+// SetTimes changes times of the keeper's [Config], for this worker and those after it.
+func (w *Worker) SetTimes(t Times) error {
+	return w.tell(appendControl(nil, kindTimes, 0, t.words()))
+}
+
 // Exiting says that this worker is about to exit for good: the keeper does not start another one, and
 // exits with its code.
 func (w *Worker) Exiting() { w.tell(appendHeader(nil, kindExiting, 0)) }
@@ -260,8 +265,8 @@ func (w *Worker) Restart() error {
 }
 
 // OnHandOver sets the function that is called, on a goroutine of its own, when the keeper asks this worker to make
-// room for another one. It brings what it holds up to date, calls HandedOver, and exits. Without a
-// function the worker is killed.
+// room for another one. It brings what it holds up to date, calls HandedOver, and exits. If it cannot, it calls Stay.
+// Without a function the worker is killed.
 func (w *Worker) OnHandOver(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,6 +291,12 @@ func (w *Worker) HandedOver() error {
 	w.handed = true
 	w.mu.Unlock()
 	return w.tell(appendControl(nil, kindHandedOver, 0, []uint64{0}))
+}
+
+// Stay says that this worker was asked to hand over and cannot, and why. It goes on, and the upgrade is refused. It may be
+// asked again later.
+func (w *Worker) Stay(why string) error {
+	return w.tell(appendControl(nil, kindStaying, 0, nil, why))
 }
 
 // Upgrade asks the keeper to replace this worker by a process of another binary. An empty path is that of the
@@ -525,6 +536,9 @@ func (w *Worker) reply(b []byte) {
 	w.mu.Lock()
 }
 
+// startWords is where Start.Starts begins in a message with a Start.
+const startWords = 19
+
 func (w *Worker) setStart(msg *message) {
 	w.start = Start{
 		Reason:   Reason(msg.word(1)),
@@ -535,6 +549,9 @@ func (w *Worker) setStart(msg *message) {
 		Keeper:   os.Getppid(),
 		Missing:  w.start.Missing,
 		Upgrade:  upgradeOf(msg, 15, 1),
+	}
+	for i := range w.start.Starts {
+		w.start.Starts[i] = int(msg.word(startWords + i))
 	}
 	w.upgrade = w.start.Upgrade
 	w.diedAt = int64(msg.word(5))

@@ -8,43 +8,39 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pires/go-proxyproto"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testkernel"
 )
 
 // lateServer is an upstream whose accept queue is full, until open is called.
 type lateServer struct {
-	t    *testing.T
-	path string
-	file *os.File
-	head net.Conn // in the queue
+	t     *testing.T
+	file  *os.File
+	heads int // clients in the queue
 }
 
 // beLate returns a server on a Unix socket, because attempts to connect to it go on at the next tick.
 func beLate(t *testing.T, path string) *lateServer {
 	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	const backlog = 1
+	file, err := testkernel.ListenUnix(path, backlog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &lateServer{t: t, path: path, file: os.NewFile(uintptr(fd), path)}
-	t.Cleanup(func() { s.file.Close() })
-	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { file.Close() })
+	for range backlog + 1 {
+		head, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { head.Close() })
 	}
-	if err := syscall.Listen(fd, 0); err != nil { // it has room for one
-		t.Fatal(err)
-	}
-	if s.head, err = net.Dial("unix", path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.head.Close() })
-	return s
+	return &lateServer{t: t, file: file, heads: backlog + 1}
 }
 
 // open has the server accept clients, which begin with a PROXY header, and returns the next one and the
@@ -55,11 +51,13 @@ func (s *lateServer) open() <-chan *proxyproto.Header {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	first, err := plain.Accept()
-	if err != nil {
-		s.t.Fatal(err)
+	for range s.heads {
+		head, err := plain.Accept()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		head.Close()
 	}
-	first.Close()
 	l := &proxyproto.Listener{Listener: plain, ReadHeaderTimeout: patience}
 	headers := make(chan *proxyproto.Header, 1)
 	over := make(chan struct{})

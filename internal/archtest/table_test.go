@@ -252,6 +252,7 @@ var testsOfAll = map[string]edges{
 	},
 	"cmd/penstock": {
 		"internal/testnet":               forTests,
+		"internal/testkernel":            "a server whose queue is full",
 		"cmd/penstock/internal/api":      "tests use the running daemon as its operators do",
 		"github.com/pires/go-proxyproto": "headers of other proxies, in front of the daemon and behind it",
 		"golang.org/x/net/quic":          "a QUIC connection that outlives the daemon's worker",

@@ -192,7 +192,11 @@ func (m *machine) standbyGone(p *peer, d Death, now time.Time) {
 	case m.upgrade.DryRun && p.prepared && d.Why == "dry run":
 		m.step(Checked, "")
 	default:
-		m.step(Refused, "the new worker ended: "+d.String())
+		why := "the new worker ended: " + d.String()
+		if !p.hello && d.Why == "" {
+			why += ", before it connected to the keeper; what it wrote to standard error may say why"
+		}
+		m.step(Refused, why)
 	}
 }
 

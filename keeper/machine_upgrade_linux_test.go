@@ -105,6 +105,18 @@ func TestFailing(t *testing.T) {
 	}
 }
 
+// A program that is no worker, or one too old to know a keeper, ends before it connects. Whoever asked for the
+// upgrade learns where to look.
+func TestUpgradeToOther(t *testing.T) {
+	w := newWorld(t, Config{}, 100)
+	w.ready(1)
+	w.say(1, message{kind: kindUpgrade, words: []uint64{1, 0}, texts: []string{"other"}})
+	w.die(2, Death{Code: 2})
+	if u := w.m.upgrade; u.State != Refused || u.Reason != "the new worker ended: exit code 2, before it connected to the keeper; what it wrote to standard error may say why" {
+		t.Errorf("%+v", u)
+	}
+}
+
 // A service manager's watchdog is told in time that the keeper works, even if the keeper is replaced again and
 // again before it would tell the next time.
 func TestWatchdogAcrossUpgrades(t *testing.T) {

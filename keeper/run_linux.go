@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -246,7 +247,11 @@ func (r *runner) start(b *executable) (id, pid int, err error) {
 	pid, e = startProgram(b, args, env, r.cfg.Dir, files)
 	if e != 0 {
 		sys.Linux{}.Close(ours)
-		return 0, 0, fmt.Errorf("start a worker: %w", &os.PathError{Op: "execute", Path: b.path, Err: e})
+		err = &os.PathError{Op: "execute", Path: b.path, Err: e}
+		if e == sys.ENOEXEC {
+			err = fmt.Errorf("%w; it is not a program for %s/%s", err, runtime.GOOS, runtime.GOARCH)
+		}
+		return 0, 0, fmt.Errorf("start a worker: %w", err)
 	}
 	preferVictim(pid)
 	r.lastID++

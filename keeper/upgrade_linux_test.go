@@ -117,7 +117,7 @@ func TestUpgradeRefused(t *testing.T) {
 	refused(r.dir, "", nil)
 	text := filepath.Join(r.dir, "text")
 	os.WriteFile(text, []byte("not a program"), 0o755)
-	refused(text, "exec format error", nil)
+	refused(text, "exec format error; it is not a program for linux/", nil)
 	refused(r.binary("mute"), "not connected in time", nil)
 	os.Chmod(text, 0o644)
 	refused(text, "permission denied", nil)

@@ -124,7 +124,7 @@ func SetRecvBuffer(fd, n int) Errno {
 // SockDgram is the type of a datagram socket, as returned by SocketKind.
 const SockDgram = unix.SOCK_DGRAM
 
-// The error numbers that sending a datagram may end with.
+// The error numbers that sending a datagram, or starting a program, may end with.
 const (
 	EIO          = syscall.EIO
 	EMSGSIZE     = syscall.EMSGSIZE
@@ -137,5 +137,6 @@ const (
 	EPROTO       = syscall.EPROTO
 	ENOTCONN     = syscall.ENOTCONN
 	ENOENT       = syscall.ENOENT
+	ENOEXEC      = syscall.ENOEXEC
 	EACCES       = syscall.EACCES
 )

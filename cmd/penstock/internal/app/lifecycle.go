@@ -224,6 +224,10 @@ func (l *lifecycle) serve(signals signals) int {
 			l.reload("signal")
 		case <-signals.reopen:
 			l.d.reopen()
+		case <-signals.upgrade:
+			if l.keeping == nil {
+				l.log.Warn("SIGUSR2 has no effect: an upgrade needs a keeper (keeper: {} in the configuration)")
+			}
 		case <-l.watch.changed:
 			if l.d.active.Load().Reload.Watch {
 				l.reload("the configuration files have changed")

@@ -13,13 +13,16 @@ type signals struct {
 	end    chan os.Signal // SIGINT and SIGTERM
 	reload chan os.Signal // SIGHUP
 	reopen chan os.Signal // SIGUSR1
+
+	upgrade chan os.Signal // SIGUSR2, which is for the keeper
 }
 
 func notifySignals() signals {
-	s := signals{make(chan os.Signal, 2), make(chan os.Signal, 1), make(chan os.Signal, 1)}
+	s := signals{make(chan os.Signal, 2), make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)}
 	signal.Notify(s.end, os.Interrupt, syscall.SIGTERM)
 	signal.Notify(s.reload, syscall.SIGHUP)
 	signal.Notify(s.reopen, syscall.SIGUSR1)
+	signal.Notify(s.upgrade, syscall.SIGUSR2)
 	return s
 }
 

@@ -58,7 +58,7 @@ func (f *ClientFlags) run(stderr *os.File, do func(context.Context, *api.Client)
 	if err == nil {
 		return exitOK
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !errors.As(err, new(goesOn)) {
 		err = errors.New("interrupted")
 	}
 	fmt.Fprintln(stderr, "penstock:", f.explain(err))

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
-// keeperPairs returns the state of the keeper in one or two lines.
+// keeperPairs returns the state of the keeper in one line, or three.
 func keeperPairs(s *api.Status) [][2]string {
 	k := s.Keeper
 	if !k.Up {
@@ -20,22 +20,25 @@ func keeperPairs(s *api.Status) [][2]string {
 	}
 	list := [][2]string{{"keeper", line}}
 	if k.Last != nil {
-		list = append(list, [2]string{"", lastStart(k)})
+		list = append(list, [2]string{"", starts(k)}, [2]string{"", lastStart(k.Last)})
 	}
 	return list
 }
 
-// lastStart tells about the latest start of a worker.
-func lastStart(k *api.Keeper) string {
-	w := k.Last
-	var starts []string
+// starts counts the starts of workers by reason.
+func starts(k *api.Keeper) string {
+	var list []string
 	for _, c := range k.Starts {
 		if c.Count > 0 {
-			starts = append(starts, startCount(c))
+			list = append(list, startCount(c))
 		}
 	}
-	return printable(fmt.Sprintf("workers started since %s: %s; the last one at %s, %s: %s",
-		k.Since.Local().Format(time.DateTime), strings.Join(starts, ", "), w.Time.Local().Format(time.DateTime), startWhy(w), outcome(w)))
+	return printable(fmt.Sprintf("since %s: %s", k.Since.Local().Format(time.DateTime), strings.Join(list, ", ")))
+}
+
+// lastStart tells about the latest start of a worker.
+func lastStart(w *api.WorkerStart) string {
+	return printable(fmt.Sprintf("last start %s, %s: %s", w.Time.Local().Format(time.DateTime), startWhy(w), outcome(w)))
 }
 
 // startCount tells how often a worker was started for one reason.

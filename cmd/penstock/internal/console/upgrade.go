@@ -32,6 +32,13 @@ type rolledBack struct{ text string }
 
 func (e rolledBack) Error() string { return e.text }
 
+// goesOn is the error of a command that was interrupted while the daemon goes on with what it was asked for.
+type goesOn struct{}
+
+func (goesOn) Error() string {
+	return "interrupted; the upgrade goes on, and penstock status says how it ends"
+}
+
 // Run executes the command. It prints the steps as they come.
 func (c *UpgradeCmd) Run(stdout, stderr *os.File) int {
 	undone := false
@@ -44,7 +51,11 @@ func (c *UpgradeCmd) Run(stdout, stderr *os.File) int {
 			}
 			u.Binary = path
 		}
-		w, err := c.upgrade(ctx, client, u, stderr)
+		begun := false
+		w, err := c.upgrade(ctx, client, u, stderr, &begun)
+		if ctx.Err() != nil && begun && !u.DryRun {
+			err = goesOn{}
+		}
 		undone = errors.As(err, new(rolledBack))
 		switch {
 		case err != nil:
@@ -71,8 +82,8 @@ const upgradePoll = 50 * time.Millisecond
 const upgradePatience = 2 * time.Minute
 
 // upgrade asks for an upgrade and waits for its end. It returns the start of the new worker; nil after a
-// dry run.
-func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgrade, progress *os.File) (*api.WorkerStart, error) {
+// dry run. begun becomes true when the daemon has begun.
+func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgrade, progress *os.File, begun *bool) (*api.WorkerStart, error) {
 	before, err := call(ctx, client.Status)
 	if err != nil {
 		return nil, err
@@ -87,6 +98,7 @@ func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgr
 		}
 	}
 	last, err := client.Upgrade(ctx, u, func(step api.UpgradeStep) {
+		*begun = true
 		if step.Error == "" && !step.Done {
 			tell(step.Step)
 		}
@@ -94,12 +106,25 @@ func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgr
 	switch {
 	case err != nil:
 		return nil, err
+	case last.Error != "" && before.Keeper != nil && hidden(before.Keeper.Worker, u.Binary):
+		return nil, errors.New(last.Error + "; the daemon does not see this file: a service has folders /home, /root and /tmp of its own. Nothing was changed")
 	case last.Error != "":
 		return nil, errors.New(last.Error + "; nothing was changed")
 	case last.Done:
 		return nil, nil
 	}
 	return c.result(ctx, client, number, tell)
+}
+
+// hidden reports whether a file that is here is not where a process on this machine looks for it.
+func hidden(pid int, file string) bool {
+	root := fmt.Sprintf("/proc/%d/root/", pid)
+	if _, err := os.Stat(root + "proc"); err != nil { // another machine, or another user's process
+		return false
+	}
+	_, here := os.Stat(file)
+	_, there := os.Stat(root + file)
+	return file != "" && here == nil && errors.Is(there, os.ErrNotExist)
 }
 
 // result asks the workers that come after the one with a number how the upgrade has ended.

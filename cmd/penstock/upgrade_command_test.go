@@ -28,8 +28,8 @@ func TestUpgradeInterrupted(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stuck := time.AfterFunc(4*patience, func() { cmd.Process.Kill() })
-	defer stuck.Stop()
+	late := time.AfterFunc(4*patience, func() { cmd.Process.Kill() })
+	defer late.Stop()
 	var said strings.Builder
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		said.WriteString(lines.Text() + "\n")

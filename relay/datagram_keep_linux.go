@@ -147,6 +147,7 @@ func (d *datagrams) dropFlow(f *datagramFlow) {
 // handOver leaves the flows to the next process, and has the sockets held that rest. What flows hold for
 // upstreams whose sockets are full is dropped.
 func (d *datagrams) handOver() {
+	d.keep.settleAll(d.loop.now)
 	d.flushReplies()
 	d.slab.each(func(f *datagramFlow) {
 		if !f.kept {

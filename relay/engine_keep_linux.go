@@ -320,11 +320,7 @@ func (e *core) handOver(ctx context.Context) error {
 		e.each(func(s *streams) { s.startAccepting() })
 		return cmp.Or(err, errNotHeld)
 	}
-	e.each(func(s *streams) {
-		s.handOver()
-		e.datagrams.all[s.loop.index].handOver()
-		s.loop.handed, s.loop.closing = true, true
-	})
+	e.each(func(s *streams) { s.loop.handing, s.loop.closing = true, true })
 	<-e.done
 	return nil
 }

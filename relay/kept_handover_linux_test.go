@@ -1,12 +1,14 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
@@ -148,4 +150,56 @@ func TestHandOverAfterUpstreamIsDone(t *testing.T) {
 	if rec := <-proc.records; rec.Cause != CauseEnd || rec.Down.Written != int64(len(answer)) {
 		t.Errorf("%+v", rec)
 	}
+}
+
+// A pair that is given to Relay just before the engine hands over, and that its loop sees last of all, ends with
+// a record like others without a name.
+func TestHandOverLatePair(t *testing.T) {
+	a, b := newServer(t, "tcp4"), newServer(t, "unix")
+	k := newKeptTable(t)
+	proc := k.start(keptOrder{Loops: 1, Pair: a.addr.String(), Upstream: b.addr.String(), LatePair: true})
+	proc.ask("handover, late pair")
+	wantReset(t, a.accept(t))
+	expectEOF(t, b.accept(t))
+	proc.kill()
+	select {
+	case rec := <-proc.records:
+		if rec.Cause != CauseCrashed {
+			t.Errorf("%+v", rec)
+		}
+	default:
+		t.Error("there is no record")
+	}
+}
+
+// handOverLatePair hands over, and gives a pair to Relay meanwhile.
+func handOverLatePair(e *Engine, a, b string, done func(*Record)) error {
+	s := e.streams.all[0]
+	x := e.streams.adoptions.Get()
+	*x = adoption{tcp: [2]bool{true, false}, config: PairConfig{Done: done}}
+	for i, url := range []string{a, b} {
+		at, err := ParseAddr(url)
+		if err != nil {
+			return err
+		}
+		c, err := net.Dial(toNet(at).Network(), toNet(at).String())
+		if err != nil {
+			return err
+		}
+		if x.fd[i], err = e.dupConn(c); err != nil {
+			return err
+		}
+		c.Close()
+	}
+	s.loop.reserve() // as Relay does first
+	s.load.Add(1)
+	result := make(chan error, 1)
+	go func() { result <- e.HandOver(context.Background()) }()
+	for shut := false; !shut; time.Sleep(time.Millisecond) {
+		s.loop.mu.Lock()
+		shut = s.loop.shut
+		s.loop.mu.Unlock()
+	}
+	s.loop.postReserved(&request{to: s, arg: x})
+	return <-result
 }

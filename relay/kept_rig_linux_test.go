@@ -40,6 +40,7 @@ type keptOrder struct {
 	Bandwidth int64
 	NoPipes   bool
 	Pair      string // the child dials it and Upstream, and gives both to Relay, if nothing is held
+	LatePair  bool   // the child gives them to Relay while it hands over
 	Sniff     int    // bytes that are sniffed
 	Poison    string // the client of the flow whose Hooks.Decode kills the child
 	Preface   int    // bytes that are sent to the upstream first
@@ -421,7 +422,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 	if a.Restored, err = e.Restore(RestoreConfig{Pair: pair}); err != nil {
 		return err
 	}
-	if o.Pair != "" && o.Items == 0 {
+	if o.Pair != "" && o.Items == 0 && !o.LatePair {
 		if err := relayPair(e, o.Pair, o.Upstream, PairConfig{
 			Name: "pair", Value: "value", Done: hooks.Done, Encode: func(e *Encoder) { e.String("value") },
 		}); err != nil {
@@ -430,6 +431,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 	}
 	say(a)
 	in := json.NewDecoder(os.Stdin)
+	stopped := make(chan struct{})
 	for {
 		var c keptCall
 		if in.Decode(&c) != nil {
@@ -439,6 +441,25 @@ func serveKept(text string, say func(keptAnswer)) error {
 		switch c.Do {
 		case "stats":
 			a.Stats = e.Stats()
+		case "turn": // of the first loop: it has seen what came before
+			e.loops[0].ask(func() {})
+		case "stop the last loop":
+			begun := make(chan struct{})
+			e.loops[len(e.loops)-1].post(request{do: func() {
+				close(begun)
+				<-stopped
+			}})
+			<-begun
+		case "start the last loop":
+			close(stopped)
+		case "handover, closing":
+			if err := closeAndHandOver(e, func() { close(stopped) }); err != nil {
+				a.Err = err.Error()
+			}
+		case "handover, late pair":
+			if err := handOverLatePair(e, o.Pair, o.Upstream, hooks.Done); err != nil {
+				a.Err = err.Error()
+			}
 		case "kill flows":
 			e.endFlows(CauseKilled)
 		case "handover":

@@ -11,9 +11,8 @@ import (
 
 // Listener accepts clients for an engine. On TCP and UDP each loop has its own socket
 // on the shared port (SO_REUSEPORT), and the kernel spreads clients over them. A Unix
-// or an inherited listener is one socket. All loops accept streams from it, and a loop
-// hands a client on to another one that has fewer flows; datagrams are received by one
-// loop.
+// or an inherited listener is one socket. Of streams, the loop that has the fewest flows
+// accepts the next client from it; datagrams are received by one loop.
 type Listener struct {
 	engine    *Engine
 	addr      Addr

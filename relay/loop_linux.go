@@ -53,7 +53,7 @@ type loop struct {
 	draining    bool          // somebody wants to know when no flow is left
 	drained     func()        // called when it is draining and no flow is left
 	closing     bool
-	handed      bool // closing: the flows are the next process's
+	handing     bool // closing: the flows are the next process's
 	stats       *LoopStats
 	stall       stall
 	ended       chan struct{}
@@ -80,6 +80,8 @@ type handler interface {
 	freed()
 	// close ends all flows and closes the sources.
 	close()
+	// handOver is called instead of close if the next process is to go on with the flows.
+	handOver()
 }
 
 // never is the end of all time.
@@ -142,7 +144,9 @@ func (l *loop) run() {
 		l.handle(&l.requests[i])
 	}
 	for _, h := range l.handlers {
-		if !l.handed {
+		if l.handing {
+			h.handOver()
+		} else {
 			h.close()
 		}
 	}

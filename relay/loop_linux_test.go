@@ -43,6 +43,7 @@ func (p *plain) due(slot uint32)      { p.dues = append(p.dues, slot) }
 func (p *plain) request(r *request)   { p.asked = append(p.asked, r.ref) }
 func (p *plain) spare() bool          { return false }
 func (p *plain) freed()               {}
+func (p *plain) handOver()            {}
 func (p *plain) close() {
 	p.closed = true
 	p.slab.each(p.end)

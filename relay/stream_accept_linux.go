@@ -2,9 +2,9 @@ package relay
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -22,6 +22,7 @@ type streamPort struct {
 	listener *Listener
 	*listenSocket
 	number int             // of the loop's sources, while it is not closing
+	called atomic.Bool     // the loop has been asked to accept, and has not begun to
 	until  time.Duration   // closing: when it is closed even if clients still wait
 	closed *sync.WaitGroup // closing: done when it is closed
 }
@@ -62,14 +63,7 @@ func (p *streamPort) stop(_ bool, wg *sync.WaitGroup) {
 }
 
 // event is called when clients wait.
-func (p *streamPort) event(uint32) { p.streams.accept(p) }
-
-// arrival is a client that one loop has accepted and hands on to another.
-type arrival struct {
-	listener *Listener
-	fd       int            // the new loop owns it
-	peer     netip.AddrPort // not valid on Unix
-}
+func (p *streamPort) event(uint32) { p.streams.serve(p) }
 
 const (
 	// acceptBurst is how many clients are accepted from one listener before
@@ -108,7 +102,7 @@ func (s *streams) watchPort(p *streamPort) {
 	}
 	events := uint32(sys.In)
 	if p.listener.shared >= 0 {
-		events |= sys.Exclusive
+		events |= sys.Exclusive | sys.Edge // once, to one of the loops: see serve
 	}
 	s.loop.watch(p.fd, events, sourceToken(p.number))
 }
@@ -164,6 +158,48 @@ func (s *streams) closePort(p *streamPort) {
 	s.loop.checkDrained()
 }
 
+// serve accepts clients from a port, a burst at a time.
+//
+// If all loops accept from one socket, the kernel keeps waking the same loop as long as that is idle,
+// EPOLLEXCLUSIVE notwithstanding. So before each client, that loop calls another one which has fewer flows,
+// and the client waits in the queue until the loop accepts it that serves it: a client that one loop had
+// accepted for another would be lost with the process. One event tells one loop of all clients that have
+// come. That loop, or the one that it has called, goes on until the queue is empty.
+func (s *streams) serve(p *streamPort) {
+	if s.accept(p) == acceptMore && p.listener.shared >= 0 {
+		p.call() // there is no event for those who still wait
+	}
+}
+
+// pass calls a loop that has fewer flows, if there is one.
+func (s *streams) pass(p *streamPort) bool {
+	own := s.load.Load()
+	to, least := s, own-own/8 // a small difference is not worth waking another loop
+	for _, other := range s.share.all {
+		if n := other.load.Load(); n < least {
+			to, least = other, n
+		}
+	}
+	return to != s && p.listener.ports[to.loop.index].(*streamPort).call()
+}
+
+// call has the port's loop serve the port. It reports false if that loop has ended.
+func (p *streamPort) call() bool {
+	if p.called.CompareAndSwap(false, true) && !p.streams.loop.post(request{to: p.streams, arg: p}) {
+		p.called.Store(false)
+		return false
+	}
+	return true
+}
+
+// answer serves a port after a call. One that rests or closes finds its clients by itself.
+func (s *streams) answer(p *streamPort) {
+	p.called.Store(false) // before the queue is looked at, which whoever comes now is in
+	if s.resting == 0 && !s.handing && slices.Contains(s.ports, p) {
+		s.serve(p)
+	}
+}
+
 // accept accepts a burst of clients.
 func (s *streams) accept(p *streamPort) accepting {
 	if p.listener.inherited {
@@ -175,10 +211,14 @@ func (s *streams) accept(p *streamPort) accepting {
 			s.restPorts()
 			return acceptStarved
 		}
+		if p.listener.shared >= 0 && p.closed == nil && s.pass(p) {
+			return acceptNone // for this loop
+		}
 		fd, e := s.env.Kernel.Accept(p.fd, &s.address)
 		switch e {
 		case 0:
-			s.place(p.listener, fd)
+			s.load.Add(1)
+			s.accepted(p.listener, fd)
 		case sys.EAGAIN:
 			return acceptNone
 		case sys.EMFILE, sys.ENFILE, sys.ENOBUFS, sys.ENOMEM:
@@ -205,45 +245,11 @@ func (s *streams) accept(p *streamPort) accepting {
 	return acceptMore
 }
 
-// place begins a client's flow on this loop, or on one that has fewer flows. If all
-// loops accept from one socket, the kernel keeps waking the same loop as long as that is
-// idle, EPOLLEXCLUSIVE notwithstanding.
-func (s *streams) place(ln *Listener, fd int) {
-	var peer netip.AddrPort
-	if ln.addr.Network == TCP {
-		peer = s.address.AddrPort()
-	}
-	if ln.shared >= 0 {
-		own := s.load.Load()
-		to, least := s, own-own/8 // a small difference is not worth waking another loop
-		for _, other := range s.share.all {
-			if n := other.load.Load(); n < least {
-				to, least = other, n
-			}
-		}
-		if to != s {
-			to.load.Add(1)
-			a := s.share.arrivals.Get()
-			*a = arrival{ln, fd, peer}
-			if to.loop.post(request{to: to, arg: a}) {
-				return
-			}
-			*a = arrival{}
-			s.share.arrivals.Put(a)
-			to.load.Add(-1)
-		}
-	}
-	s.load.Add(1)
-	s.accepted(ln, fd, peer)
-}
-
-// request begins the flow of a client or of a pair, or resumes one.
+// request accepts clients, begins the flow of a pair, or resumes a flow.
 func (s *streams) request(r *request) {
 	switch x := r.arg.(type) {
-	case *arrival:
-		s.accepted(x.listener, x.fd, x.peer)
-		*x = arrival{}
-		s.share.arrivals.Put(x)
+	case *streamPort:
+		s.answer(x)
 	case *adoption:
 		s.adopt(x)
 		*x = adoption{}
@@ -253,14 +259,16 @@ func (s *streams) request(r *request) {
 	}
 }
 
-// accepted begins the flow of a client, which owns fd. peer is not valid on Unix.
-func (s *streams) accepted(from *Listener, fd int, peer netip.AddrPort) {
+// accepted begins the flow of the client that was accepted last; it owns fd.
+func (s *streams) accepted(from *Listener, fd int) {
 	f := s.newFlow(streamAdmitting, fd, -1)
 	f.inherit(from)
 	f.done = f.cfg.Hooks.Done
 	f.tcp[sideClient] = from.addr.Network == TCP
 	f.straight = true
-	f.peer = peer
+	if f.tcp[sideClient] {
+		f.peer = s.address.AddrPort()
+	}
 	s.loop.stats.Accepted++
 	if e := s.watch(f, sideClient); e != 0 {
 		s.end(f, CauseNoDescriptors, e)

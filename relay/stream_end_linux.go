@@ -6,11 +6,7 @@ import (
 )
 
 // kill ends a flow at the request of others.
-func (s *streams) kill(f *Flow, c Cause) {
-	if sf := s.of(f); sf.state != streamHanded {
-		s.end(sf, c, nil)
-	}
-}
+func (s *streams) kill(f *Flow, c Cause) { s.end(s.of(f), c, nil) }
 
 // end closes a flow, gives back what it held, and hands out its record.
 func (s *streams) end(f *streamFlow, c Cause, err error) {

@@ -49,7 +49,6 @@ type streamShare struct {
 	all       []*streams  // one per loop
 	early     pool.Pool[*earlyState]
 	adoptions pool.Pool[*adoption]
-	arrivals  pool.Pool[*arrival]
 	resting   atomic.Int32  // loops whose ports rest
 	starved   atomic.Int32  // flows that wait for a descriptor
 	rest      time.Duration // how long ports rest that found no descriptor
@@ -61,7 +60,6 @@ func (sh *streamShare) init(pipes *pump.Pipes) {
 	sh.rest = acceptRest
 	sh.early.New = func() *earlyState { return new(earlyState) }
 	sh.adoptions.New = func() *adoption { return new(adoption) }
-	sh.arrivals.New = func() *arrival { return new(arrival) }
 }
 
 // newStreams makes the streams of a loop, and adds them to the loop and the share.
@@ -122,7 +120,6 @@ const (
 	streamQueued
 	streamStarved // waits for a descriptor
 	streamRelaying
-	streamHanded // it is the next process's, and nothing is done about it any more
 )
 
 // lagRef is a flow, and since when it may be held back.

@@ -102,9 +102,13 @@ func (s *streams) startAccepting() {
 	}
 }
 
-// handOver settles what is left, and ends what cannot be. The loop ends with this turn, in which kept flows
-// may still carry bytes.
+// handOver settles what is left, and ends what cannot be. Clients that still wait at a listener that is being
+// closed are the next process's: it accepts them if it listens there, and otherwise closes the socket.
 func (s *streams) handOver() {
+	for _, p := range s.closingPorts {
+		p.closed.Done()
+	}
+	s.closingPorts = nil
 	s.slab.each(func(f *streamFlow) {
 		if f.state != streamRelaying {
 			s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.now})
@@ -112,13 +116,9 @@ func (s *streams) handOver() {
 	})
 	s.keep.settleAll(s.loop.now)
 	s.slab.each(func(f *streamFlow) {
-		switch {
-		case f.kept:
-		case s.keep.ledger.Record(f.slot).Generation() != f.gen:
+		if !f.kept && s.keep.ledger.Record(f.slot).Generation() != f.gen {
 			s.end(f, CauseCrashed, nil)
-		default:
-			f.state = streamHanded
-			s.loop.disarm(f.slot)
 		}
 	})
+	s.keep.turn.End()
 }

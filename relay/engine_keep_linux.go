@@ -14,9 +14,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// restoreBurst is how many flows a loop restores before others have their turn.
-const restoreBurst = 64
-
 // CheckHeld reports whether this version of the package can read what was held for an engine. If not, it
 // returns why, and [Engine.Restore] would lose all flows of a loop. The other process may still run: a
 // new version of a program calls CheckHeld before it takes over. The descriptors stay the caller's.
@@ -43,42 +40,54 @@ func (e *Engine) Restore(cfg RestoreConfig) (Restored, error) {
 	if e.holding == nil {
 		return Restored{}, errors.ErrUnsupported
 	}
-	var mu sync.Mutex
 	restored := e.lost
 	e.lost = Restored{}
 	listener := e.listenerFinder(&cfg)
 	e.attachPorts()
-	var wg sync.WaitGroup
-	for _, s := range e.streams.all {
-		own := new(Restored)
-		t := &restorer{cfg: &cfg, listener: listener, result: own}
-		wg.Add(1)
-		done := func() {
-			mu.Lock()
-			restored.add(own)
-			mu.Unlock()
-			wg.Done()
-		}
-		if !s.loop.post(request{do: func() { e.restoreSome(s, t, done) }}) {
-			wg.Done()
-		}
-	}
-	wg.Wait()
+	e.inSteps(&restored, func(s *streams, own *Restored) bool {
+		return e.restoreSome(s, &restorer{cfg: &cfg, listener: listener, result: own})
+	})
+	// When all flows that relay count again in the hooks, those begin that need their permission.
+	e.inSteps(&restored, (*streams).beginSome)
 	e.releaseEarlier()
 	e.startListeners()
 	return restored, nil
 }
 
+// inSteps calls step on each loop, in turn after turn until it reports that there is no more to do, waits, and
+// adds the results.
+func (e *core) inSteps(sum *Restored, step func(s *streams, own *Restored) (more bool)) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, s := range e.streams.all {
+		own := new(Restored)
+		var next func()
+		next = func() {
+			if step(s, own) && s.loop.post(request{do: next}) {
+				return
+			}
+			mu.Lock()
+			sum.add(own)
+			mu.Unlock()
+			wg.Done()
+		}
+		wg.Add(1)
+		if !s.loop.post(request{do: next}) { // the engine closes
+			wg.Done()
+		}
+	}
+	wg.Wait()
+}
+
 // restoreSome restores the next flows of a loop, on its goroutine.
-func (e *core) restoreSome(s *streams, t *restorer, done func()) {
+func (e *core) restoreSome(s *streams, t *restorer) (more bool) {
 	for range restoreBurst {
 		x, ok := s.keep.next()
 		if !ok {
 			e.datagrams.all[s.loop.index].restoreRests()
 			s.keep.releaseEarlier()
 			s.balanceStats()
-			done()
-			return
+			return false
 		}
 		// A flow that the process dies of while it is restored is not tried for ever.
 		s.keep.turn.Begin(x.slot, x.gen)
@@ -93,9 +102,7 @@ func (e *core) restoreSome(s *streams, t *restorer, done func()) {
 		}
 		s.keep.turn.End()
 	}
-	if !s.loop.post(request{do: func() { e.restoreSome(s, t, done) }}) {
-		done() // the engine closes
-	}
+	return true
 }
 
 // listenerFinder returns a function that returns the listener with an address. For a listener that is

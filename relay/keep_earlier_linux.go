@@ -12,6 +12,9 @@ type earlierFlow struct {
 	fds    []int // nil: they were not held
 }
 
+// restoreBurst is how many flows a loop restores before others have their turn.
+const restoreBurst = 64
+
 // crashesMost is how often the process may die in the turn of a flow, without one good turn in between.
 const crashesMost = 2
 

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ type keptOrder struct {
 	LatePair  bool   // the child gives them to Relay while it hands over
 	Sniff     int    // bytes that are sniffed
 	Poison    string // the client of the flow whose Hooks.Decode kills the child
+	Connected int    // flows that are connected; later ones are queued. 0: all are connected
+	Decoded   int    // flows that Hooks.Decode must have seen before Hooks.Upstream is called
 	Preface   int    // bytes that are sent to the upstream first
 	Items     int    // that the child is given
 }
@@ -478,6 +481,8 @@ func serveKept(text string, say func(keptAnswer)) error {
 // keptHooks are hooks whose flows have a value: the client and how often the flow was decoded.
 func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 	bandwidth := o.Bandwidth
+	var decoded, connected atomic.Int32
+	var early atomic.Bool
 	return Hooks{
 		Sniff: func(_ *Flow, b []byte, _ bool) (int, SniffNext) {
 			if len(b) < o.Sniff {
@@ -500,7 +505,14 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 			}
 			return CauseNone
 		},
-		Upstream: func(_ *Flow, attempt int) *Addr {
+		Upstream: func(f *Flow, attempt int) *Addr {
+			if n := int(decoded.Load()); n < o.Decoded && early.CompareAndSwap(false, true) {
+				say(keptAnswer{Err: fmt.Sprintf("an upstream is asked for after %d flows were decoded", n)})
+			}
+			if o.Connected > 0 && int(connected.Add(1)) > o.Connected {
+				f.Queue()
+				return nil
+			}
 			switch attempt {
 			case 0:
 				return to
@@ -514,6 +526,7 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 		Encode: func(f *Flow, e *Encoder) { e.String(f.Value().(string)) },
 		Decode: func(f *Flow, d *Decoder) error {
 			f.SetValue(d.String() + "'")
+			decoded.Add(1)
 			if o.Poison != "" && f.Peer().String() == o.Poison {
 				sys.Signal(os.Getpid(), syscall.SIGKILL)
 				select {}

@@ -171,12 +171,12 @@ func (s *streams) serve(p *streamPort) {
 	}
 }
 
-// pass calls a loop that has fewer flows, if there is one.
+// pass calls a loop that has fewer flows and does not rest, if there is one.
 func (s *streams) pass(p *streamPort) bool {
 	own := s.load.Load()
 	to, least := s, own-own/8 // a small difference is not worth waking another loop
 	for _, other := range s.share.all {
-		if n := other.load.Load(); n < least {
+		if n := other.load.Load(); n < least && !other.rests.Load() {
 			to, least = other, n
 		}
 	}

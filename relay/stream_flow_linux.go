@@ -37,6 +37,7 @@ type streams struct {
 	handing      bool                // the flows are being handed over, and clients are left to the next process
 	retryStarved bool                // a descriptor may have become free for them
 	ready        queue[ref]          // flows whose budget was spent
+	restored     queue[ref]          // see streamRestored
 	pairs        map[uint32]keptPair // pairs given to Relay that outlive the process, by slot
 	lagging      queue[lagRef]       // flows that the low-water mark may hold back
 	load         atomic.Int64        // flows, with those that are in the mailbox
@@ -113,6 +114,7 @@ type streamState uint8
 
 const (
 	streamAdmitting streamState = iota + 1
+	streamRestored              // it did not relay yet in the process before, and begins again when all flows are restored
 	streamSniffing
 	streamChoosing // in Hooks.Upstream
 	streamConnecting
@@ -173,7 +175,7 @@ func (s *streams) describe(f *Flow, i *FlowInfo) {
 		i.State = StateSniffing
 	case streamQueued:
 		i.State = StateQueued
-	case streamChoosing, streamConnecting, streamRetrying, streamStarved:
+	case streamRestored, streamChoosing, streamConnecting, streamRetrying, streamStarved:
 		i.State = StateConnecting
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // A flow that does not relay yet is only ever handed over: then the client's socket is held, and what it
@@ -52,9 +53,9 @@ func (s *streams) settleEarly(f *streamFlow, r ledger.Record, fds *[2]int) verdi
 	return settleNow
 }
 
-// restoreEarly has a flow that did not relay yet begin again at its stage.
+// restoreEarly restores a flow that did not relay yet. It begins again at its stage when all flows are restored:
+// until the hooks know those that relay, they cannot tell whether there is room for it.
 func (s *streams) restoreEarly(f *streamFlow, r ledger.Record) {
-	flags := r.Flags()
 	x := s.earlyOf(f)
 	if ref, n := r.Half(up).Block(); ref != 0 {
 		x.held, _ = s.keep.ledger.Arena().Bytes(ref, n)
@@ -63,23 +64,53 @@ func (s *streams) restoreEarly(f *streamFlow, r ledger.Record) {
 	f.tcp[sideUpstream] = false
 	f.to = nil
 	f.connect = 0
-	if e := s.watch(f, sideClient); e != 0 {
-		s.end(f, CauseNoDescriptors, e)
-		return
+	f.state = streamRestored
+	s.restored.push(f.ref())
+}
+
+// beginSome has some of the restored flows that did not relay yet begin again, and reports whether there are more.
+func (s *streams) beginSome(result *Restored) (more bool) {
+	for range restoreBurst {
+		if s.restored.len() == 0 {
+			return false
+		}
+		f := s.slab.find(s.restored.pop())
+		if f == nil {
+			result.Ended++ // somebody has killed it meanwhile
+			continue
+		}
+		s.keep.turn.Begin(f.slot, f.gen)
+		if e := s.begin(f); e != 0 {
+			result.Lost[LossResources]++
+			s.end(f, CauseCrashed, e)
+		} else {
+			result.Flows++
+		}
+		s.keep.turn.End()
 	}
+	return true
+}
+
+// begin has a restored flow begin again at its stage. An error says that it cannot.
+func (s *streams) begin(f *streamFlow) sys.Errno {
+	if e := s.watch(f, sideClient); e != 0 {
+		return e
+	}
+	sniffing := s.record(f).Flags()&recordSniffing != 0 && f.cfg.Hooks.Sniff != nil
 	// It is a flow like others now, and not held any more.
 	f.kept = false
 	s.keep.end(f.ref())
-	if flags&recordSniffing == 0 || f.cfg.Hooks.Sniff == nil {
+	if !sniffing {
 		f.state = streamConnecting
 		s.connect(f)
-		return
+		return 0
 	}
 	f.state = streamSniffing
 	s.rearm(f)
-	if len(x.held) > 0 {
+	if len(f.early.held) > 0 {
 		s.show(f, false)
 	}
+	return 0
 }
 
 // stopAccepting leaves clients in the queues of the listeners, for the next process.
@@ -110,7 +141,7 @@ func (s *streams) handOver() {
 	}
 	s.closingPorts = nil
 	s.slab.each(func(f *streamFlow) {
-		if f.state != streamRelaying {
+		if f.state != streamRelaying && !f.kept {
 			s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.now})
 		}
 	})

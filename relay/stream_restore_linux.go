@@ -54,7 +54,6 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 		return
 	}
 	if early {
-		t.result.Flows++
 		s.restoreEarly(f, r)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -18,13 +19,60 @@ func TestOverview(t *testing.T) {
 		name string
 		do   func(*testing.T, context.Context)
 	}{
-		{"problems", listsProblems}, {"map", mapsTraffic}, {"daemon dead", callsNothingWell}, {"daemon hangs", noticesSilence}, {"latency", showsLatency}, {"charts in words", describesCharts},
+		{"problems", listsProblems}, {"keeper", tellsOfKeeper}, {"map", mapsTraffic}, {"daemon dead", callsNothingWell}, {"daemon hangs", noticesSilence}, {"latency", showsLatency}, {"charts in words", describesCharts},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			test.do(t, in)
 		})
 	}
+}
+
+// Who opens the page after the worker has died learns it, with what became of the flows; after an upgrade nothing is
+// broken. Without a keeper there is nothing to tell.
+func tellsOfKeeper(t *testing.T, in context.Context) {
+	h := busyHouse()
+	h.moves = false
+	for i := range h.groups {
+		h.groups[i].Lookups = nil
+	}
+	keeper := func(reason string, up bool) {
+		h.now(func() {
+			h.status.Keeper = &api.Keeper{PID: 71, Up: up, Since: time.Now().Add(-time.Hour), Worker: 83, WorkerSince: time.Now().Add(-time.Minute), Healthy: reason != "upgrade", Flows: 812,
+				Starts: []api.StartCount{{Reason: "crash", Count: 2}, {Reason: "upgrade", Count: 1}, {Reason: "restart"}},
+				Last: &api.WorkerStart{Number: 3, Time: time.Now().Add(-time.Minute), Reason: reason, Cause: "signal 9", Version: "v1.3.0", Pause: 0.08,
+					RestoredFlows: api.RestoredFlows{Restored: 812, Lost: []api.LostFlows{{Reason: "unsettled", Count: 3}}}}}
+		})
+	}
+	s := serve(t, h)
+	b := show(t, in, s, full)
+	panel := func(what, want string) {
+		t.Helper()
+		b.soon(what, fmt.Sprintf("document.getElementById('keeper').innerText.includes(%q)", want))
+	}
+	b.soon("the page is there", "document.querySelector('#resources li')")
+	if eval[bool](b, "document.getElementById('keeper').checkVisibility()") {
+		t.Error("a keeper is shown, and there is none")
+	}
+	keeper("crash", true)
+	problem := func(what, want string) {
+		t.Helper()
+		b.soon(what, fmt.Sprintf("document.getElementById('problem-list').innerText.includes(%q)", want))
+	}
+	problem("the crash is a problem", "(signal 9), and another one goes on")
+	problem("what became of the flows", "812 flows continued, 3 lost (3 unsettled)")
+	panel("the keeper has the flows", "holds 812 flows")
+	panel("starts are counted", "2 crashes, 1 upgrade")
+	keeper("rollback", true)
+	problem("the rollback is a problem", "The upgrade was undone at ")
+	panel("it says why", "to undo an upgrade (signal 9)")
+	keeper("upgrade", true)
+	panel("the upgrade is told", "for the upgrade to v1.3.0")
+	panel("it is on trial", "on trial after an upgrade")
+	b.soon("an upgrade is no problem", "!document.getElementById('problem-list').innerText.match(/worker|upgrade/)")
+	keeper("crash", false)
+	problem("the end of the keeper is a problem", "The keeper is gone")
+	panel("the panel says so", "gone")
 }
 
 const problemLines = "#problem-list li a"

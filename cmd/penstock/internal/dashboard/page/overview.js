@@ -2,8 +2,9 @@
 
 import {Chart} from './charts.js';
 import {attr, el, keyed, table, text} from './dom.js';
-import {bytes, count, each, percent, rate, span} from './format.js';
+import {bytes, count, each, moment, percent, rate, span} from './format.js';
 import {quantile, since} from './histogram.js';
+import {flows, outcome, startWhy, unplanned} from './workers.js';
 
 const charts = [];
 const quantiles = [0.5, 0.9, 0.99];
@@ -76,6 +77,7 @@ export function sample(s) {
   figures(s.totals);
   loops(s, per);
   resources(s, per);
+  keeper(s);
   const directions = s.paths.reduce((sum, p) => sum + p.directions, 0);
   document.getElementById('no-paths').hidden = s.paths.length > 0;
   pathTable.node.hidden = s.paths.length === 0;
@@ -149,12 +151,28 @@ function resources(s, per) {
     lost('Log lines dropped', 'log_lines_dropped', 'lines'),
     {name: 'Processor', value: r.cpu && cpu != null ? percent(cpu) : '–', note: 'of one CPU'},
     {name: 'Heap', value: bytes(r.heap_bytes), note: count(r.goroutines) + ' goroutines'},
-    ...(s.keeper ? [keeper(s.keeper)] : []),
   ]);
 }
 
-function keeper(k) {
-  const lost = (w) => w.lost.reduce((n, l) => n + l.count, 0);
-  const last = k.last ? `${k.last.reason}: ${count(k.last.restored)} flows continued, ${count(lost(k.last))} lost, ${span(k.last.pause)}` : 'no worker has died';
-  return {name: 'Keeper', value: k.up ? `holds ${count(k.flows)} flows` : 'gone', note: k.up ? last : 'flows would end with the worker', warn: !k.up};
+// keeper tells about the process that holds the flows, and about the workers that it has started.
+function keeper(s) {
+  const k = s.keeper;
+  document.getElementById('keeper').hidden = !k;
+  if (!k) return;
+  const starts = k.starts.filter((r) => r.count > 0);
+  const w = k.last;
+  keyed(document.getElementById('keeper-list'), k.up ? [
+    {name: 'Keeper', value: `holds ${flows(k.flows)}`, note: `process ${k.pid}`},
+    {name: 'Worker', value: `has run for ${span(Math.max(0, Math.round((Date.parse(s.time) - Date.parse(k.worker_since)) / 1000)))}`, note: `process ${k.worker_pid}` + (k.healthy ? '' : ', on trial after an upgrade: if it ends, the old binary comes back')},
+    {name: 'Started again', value: starts.length ? starts.map((r) => times(r)).join(', ') : 'never', note: `since ${moment(k.since)}`},
+    ...(w ? [{name: 'Last start', value: `${moment(w.time)}, ${startWhy(w)}`, note: outcome(w), warn: unplanned(w)}] : []),
+  ] : [{name: 'Keeper', value: 'gone', note: 'flows would end with the worker', warn: true}],
+  (r) => r.name,
+  () => el('li', {}, el('span.name'), el('span.value'), el('span.note')),
+  (li, r) => {
+    [r.name, r.value, r.note].forEach((t, i) => text(li.children[i], t));
+    li.classList.toggle('warn', Boolean(r.warn));
+  });
 }
+
+const times = (r) => `${count(r.count)} ${r.reason === 'crash' && r.count !== 1 ? 'crashe' : r.reason}${r.count === 1 ? '' : 's'}`;

@@ -4,6 +4,7 @@ import {attr, el, keyed, text} from './dom.js';
 import {count, moment, span} from './format.js';
 import {broken, follow, now} from './topology.js';
 import {title} from './title.js';
+import {outcome, unplanned} from './workers.js';
 
 const minute = 60; // s that refusals and failures are looked back
 const named = 3; // members that a line names
@@ -125,19 +126,23 @@ function ofFlows() {
 
 const endedURL = (r) => '?' + new URLSearchParams({ended: 'problems', cause: r.reason}) + '#ended';
 
-function ofKeeper(first, last) {
-  if (!last) return [];
-  if (!last.up) return [{key: 'keeper', level: 'bad', href: '#resources', what: 'The keeper is gone', more: 'Flows would end with the worker. Start the service again when that suits.'}];
-  const crashes = (k) => k ? k.starts.reduce((n, s) => n + (s.reason === 'crash' || s.reason === 'rollback' ? s.count : 0), 0) : 0;
-  const n = crashes(last) - crashes(first);
-  return n > 0 && last.last ? [{key: 'worker', level: 'odd', href: '#resources', what: `The worker was started again ${n === 1 ? 'once' : count(n) + ' times'} in the last minute`, more: `The last time after ${last.last.cause}; ${count(last.last.restored)} flows continued.`}] : [];
+// recent is how long the death of a worker counts as a problem: somebody has to look why it died.
+const recent = 10 * 60; // s
+
+function ofKeeper(s) {
+  const k = s.keeper;
+  if (!k) return [];
+  if (!k.up) return [{key: 'keeper', level: 'bad', href: '#keeper', what: 'The keeper is gone', more: 'Flows would end with the worker. Start the service again when that suits.'}];
+  const w = k.last;
+  if (!w || !unplanned(w) || Date.parse(s.time) - Date.parse(w.time) > recent * 1000) return [];
+  return [{key: 'worker', level: 'odd', href: '#keeper', what: w.reason === 'crash' ? `The worker died at ${moment(w.time)} (${w.cause}), and another one goes on` : `The upgrade was undone at ${moment(w.time)}: the new worker ended with ${w.cause}`, more: outcome(w) + '.'}];
 }
 
 function ofResources() {
   if (!samples.length) return [];
   const last = samples[samples.length - 1].resources;
   const first = samples[0].resources;
-  const list = ofKeeper(samples[0].keeper, samples[samples.length - 1].keeper);
+  const list = ofKeeper(samples[samples.length - 1]);
   if (last.fds && last.fds > 0.9 * last.max_fds) list.push({key: 'fds', level: 'bad', href: '#resources', what: `${count(last.fds)} of ${count(last.max_fds)} descriptors are open`, more: 'At the bound no client is accepted.'});
   const grown = (name, what, more) => {
     const n = last[name] - first[name];

@@ -158,6 +158,7 @@ mkdir /run/penstock && chown 65532 /run/penstock
 setpriv --reuid 65532 --regid 65532 --clear-groups --no-new-privs penstock run -c /etc/penstock/penstock.yaml 2> /log &
 for i in $(seq 300); do [ -S /run/penstock/admin.sock ] && break; sleep 0.1; done
 penstock status | grep -q try || fail "$(cat /log)"
+penstock status | grep -q '^keeper' || fail "no keeper: $(cat /log)"
 kill $!; wait $! || fail "$(cat /log)"
 # A changed configuration survives an upgrade and a removal, but not a purge.
 echo '# mine' >> /etc/penstock/penstock.yaml
@@ -257,7 +258,7 @@ func TestImage(t *testing.T) {
 	if err != nil || fmt.Sprintf("sha256:%x", sha256.Sum256(layer)) != config.RootFS.DiffIDs[0] {
 		t.Fatalf("%v, the layer is not %s", err, config.RootFS.DiffIDs)
 	}
-	need(t, "setpriv", "chroot", "tar")
+	need(t, "unshare", "chroot", "tar")
 	if os.Getuid() != 0 {
 		t.Skip("only root can change the root folder")
 	}
@@ -271,7 +272,12 @@ func TestImage(t *testing.T) {
 	if out := output(t, append(in, config.Config.Entrypoint[0], "version")...); !strings.HasPrefix(out, "penstock v"+version+" ") {
 		t.Error(out)
 	}
-	argv := append(append(in, config.Config.Entrypoint...), config.Config.Cmd...)
+	// Whatever runs a container mounts /proc in it. The keeper needs it.
+	if err := os.Mkdir(filepath.Join(dir, "proc"), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		t.Fatal(err)
+	}
+	argv := append([]string{"unshare", "-m", "sh", "-c", `mount -t proc proc "$0" && exec "$@"`, filepath.Join(dir, "proc")}, in...)
+	argv = append(append(argv, config.Config.Entrypoint...), config.Config.Cmd...)
 	daemon := exec.Command(argv[0], argv[1:]...)
 	var log bytes.Buffer
 	daemon.Stderr = &log
@@ -282,7 +288,7 @@ func TestImage(t *testing.T) {
 	go func() { ended <- daemon.Wait() }()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		out, err := exec.Command("chroot", "--userspec=65532:65532", dir, "/usr/bin/penstock", "status").CombinedOutput()
-		if err == nil && strings.Contains(string(out), "try") {
+		if err == nil && strings.Contains(string(out), "try") && strings.Contains(string(out), "\nkeeper ") {
 			break
 		}
 		if time.Now().After(deadline) {

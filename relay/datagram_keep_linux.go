@@ -49,7 +49,7 @@ func (d *datagrams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 		d.keep.ledger.SetBlob(r, nil)
 		return settleNever
 	}
-	f.note(r)
+	d.note(f, r)
 	return settleNow
 }
 
@@ -77,15 +77,16 @@ func (d *datagrams) noteAll() {
 	for _, r := range d.noting {
 		if f := d.slab.find(r); f != nil && f.kept {
 			f.noting = false
-			f.note(d.record(f))
+			d.note(f, d.record(f))
 		}
 	}
 	d.noting = d.noting[:0]
 }
 
 // note writes what changes while the flow goes on.
-func (f *datagramFlow) note(r ledger.Record) {
+func (d *datagrams) note(f *datagramFlow, r ledger.Record) {
 	g := r.Gram()
+	g.SetActive(d.noteTime(f.active))
 	for i := range f.moved {
 		m, to := &f.moved[i], g.Moved(i)
 		to.SetRead(m.read)
@@ -116,7 +117,7 @@ func (d *datagrams) noteEnd(f *datagramFlow, gen uint32) {
 // noteFinal notes that the flow ends, so that the next process finishes that.
 func (d *datagrams) noteFinal(f *datagramFlow, c Cause, err error) {
 	r := d.record(f)
-	f.note(r)
+	d.note(f, r)
 	if e, ok := errors.AsType[sys.Errno](err); ok {
 		r.SetErrno(uint16(e))
 	}

@@ -287,6 +287,71 @@ func TestLifeOfRestoredDatagramFlow(t *testing.T) {
 	}
 }
 
+// Where there are as many flows as may be, the one that was silent for longest makes room for a new one:
+// also if the process before has seen that silence.
+func TestAgesOfRestoredDatagramFlows(t *testing.T) {
+	k := newKeptTable(t)
+	u := newGramUpstream(t, "udp4")
+	o := keptOrder{Loops: 1, Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Datagrams: 3}
+	p := k.start(o)
+	o.Listen = p.urls()
+	to := p.addrs[0]
+	clients := gramClients(t, "udp4", 4)
+	answered := func(c *gramClient, text string) {
+		t.Helper()
+		c.tell(t, to, text)
+		c.hear(t, to, text+"!")
+	}
+	for i := range 3 {
+		answered(&clients[i], "begin")
+	}
+	k.expect(holdFlow, 3)
+	// The first one goes on until its silence is shorter than that of the others by more than is noted.
+	for begin := time.Now(); time.Since(begin) < 100*time.Millisecond; {
+		answered(&clients[0], "I am still here")
+	}
+	p.kill()
+	p = k.start(o)
+	answered(&clients[3], "let me in")
+	answered(&clients[0], "and I go on") // by the same port, as the upstream sees
+	if s := p.ask("stats").Stats.Total(); s.Ended[CauseEvicted] != 1 {
+		t.Errorf("%d flows have made room", s.Ended[CauseEvicted])
+	}
+}
+
+// A flow that is idle ends, though the process dies more often than that takes.
+func TestIdleTimeoutOfRestoredDatagramFlow(t *testing.T) {
+	k := newKeptTable(t)
+	const idle = 500 * time.Millisecond
+	o := keptOrder{Loops: 1, Listen: []string{keptPlace(t, "udp4")}, Upstream: "echo:", Timeouts: Timeouts{Idle: idle}}
+	p := k.start(o)
+	o.Listen = p.urls()
+	clients := gramClients(t, "udp4", 2)
+	for i := range clients {
+		clients[i].tell(t, p.addrs[0], "text")
+		clients[i].hear(t, p.addrs[0], "text")
+	}
+	for begin := time.Now(); ; {
+		for c, began := &clients[1], time.Now(); time.Since(began) < idle/5; {
+			c.tell(t, p.addrs[0], "I go on")
+			c.hear(t, p.addrs[0], "I go on")
+		}
+		p.kill()
+		for len(p.records) > 0 {
+			switch rec := <-p.records; {
+			case rec.Cause != CauseIdle:
+				t.Errorf("record: %+v", rec)
+			case rec.Up.Datagrams == 1: // on a busy machine the other one may seem idle, too
+				return
+			}
+		}
+		if time.Since(begin) > patience {
+			t.Fatal("the flow lives on")
+		}
+		p = k.start(o)
+	}
+}
+
 // Under load the process is killed again and again at random moments. Each datagram that arrives belongs to
 // the one who gets it, and no session is lost: the upstream sees the same ports to the end.
 func TestDatagramLoadOutlivesKills(t *testing.T) {

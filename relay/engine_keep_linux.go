@@ -84,7 +84,9 @@ func (e *core) restoreSome(s *streams, t *restorer) (more bool) {
 	for range restoreBurst {
 		x, ok := s.keep.next()
 		if !ok {
-			e.datagrams.all[s.loop.index].restoreRests()
+			d := e.datagrams.all[s.loop.index]
+			d.restoreAges()
+			d.restoreRests()
 			s.keep.releaseEarlier()
 			s.balanceStats()
 			return false

@@ -35,6 +35,20 @@ func (k *keeping) reserve() {
 		}
 	}
 	k.ledger.Arena().Sweep()
+	k.lastActive = lastActive(k.ledger)
+}
+
+// lastActive returns when one of the flows of an earlier process carried something last.
+func lastActive(l *ledger.Ledger) (last uint32) {
+	for _, r := range l.All() {
+		if r.Kind() != ledger.KindDatagram {
+			continue
+		}
+		if at := r.Gram().Active(); last == 0 || at != 0 && int32(at-last) > 0 {
+			last = at
+		}
+	}
+	return last
 }
 
 // resolve finds out what the process had in its hands when it died: the flow that the turn note names

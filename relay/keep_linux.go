@@ -65,6 +65,8 @@ type keeping struct {
 	// Of the process before: the sockets of flows by their keys, which Restore takes out.
 	earlier map[holdKey][]int
 	at      uint32 // the slot that is restored next
+	// When one of its datagram flows carried something last, as records have it.
+	lastActive uint32
 }
 
 // unsettledRef is a flow, and when it is to be settled.

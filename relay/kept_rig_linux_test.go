@@ -48,6 +48,7 @@ type keptOrder struct {
 	Decoded   int    // flows that Hooks.Decode must have seen before Hooks.Upstream is called
 	Preface   int    // bytes that are sent to the upstream first
 	Items     int    // that the child is given
+	Datagrams int    // Config.MaxDatagramFlows
 }
 
 // keptCall is what the test asks of the child, on its standard input, and keptAnswer the answer.
@@ -394,7 +395,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 	if o.NoPipes {
 		pipes = -1
 	}
-	e, err := New(Config{Loops: o.Loops, MaxPipes: pipes, Keep: keep})
+	e, err := New(Config{Loops: o.Loops, MaxPipes: pipes, MaxDatagramFlows: o.Datagrams, Keep: keep})
 	if err != nil {
 		return err
 	}

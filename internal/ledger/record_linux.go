@@ -22,7 +22,7 @@ const (
 	halvesAt = 40 // of streams
 	halfSize = 48
 	gramAt   = 40 // of datagrams
-	gramSize = 132
+	gramSize = 136
 
 	inlineStream = halvesAt + 2*halfSize
 	inlineGram   = gramAt + gramSize
@@ -152,6 +152,11 @@ func (g Gram) Moved(i int) Moved    { return Moved{(*[32]byte)(g.p[64+(i&1)*32:]
 // known.
 func (g Gram) Socket() uint32     { return sys.Load32(g.p[128:]) }
 func (g Gram) SetSocket(v uint32) { sys.Store32(g.p[128:], v) }
+
+// Active is when the flow carried something last, in units of 2^24 ns (17 ms), of which the upper bits are
+// missing; 0 means that it is not known.
+func (g Gram) Active() uint32     { return sys.Load32(g.p[132:]) }
+func (g Gram) SetActive(v uint32) { sys.Store32(g.p[132:], v) }
 
 // Moved are the counters of one direction of a datagram flow.
 type Moved struct{ p *[32]byte }

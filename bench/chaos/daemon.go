@@ -4,6 +4,8 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,6 +94,9 @@ func (o options) places() (all []*place, config string) {
 		if p.sends > 0 {
 			more += ", proxy-protocol: {from: 127.0.0.0/8}"
 		}
+		if p.network == "udp" || p.network == "unixgram" {
+			more += ", timeouts: {idle: 20s}" // so that clients which have gone do not fill the table
+		}
 		if p.slow {
 			more += ", limits: {bandwidth: 8MiB/s}"
 		}
@@ -170,6 +175,16 @@ func start(binary, config string, o options) (*daemon, error) {
 	}
 }
 
+// ready waits until the worker relays, and has restored what the one before left.
+func (d *daemon) ready() (err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end) && !d.over(); time.Sleep(10 * ms) {
+		if _, err = d.get("/readyz"); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("no worker is ready after %v: %w", patience, cmp.Or(err, d.err))
+}
+
 // get returns the answer of the admin listener.
 func (d *daemon) get(path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -227,6 +242,14 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
+// executes reports whether a child of the keeper executes its own binary. Before, its memory is the
+// keeper's, which the kernel has wait for it (vfork(2)): to stop it is to stop the keeper.
+func (d *daemon) executes(pid int) bool {
+	keeper, kerr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.pid))
+	child, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return kerr == nil && err == nil && !bytes.Equal(keeper, child)
+}
+
 // killWorker sends a signal to the worker, and returns when it is dead: for SIGSTOP, when the keeper
 // has had enough of it. Every flow is told.
 func (d *daemon) killWorker(w *world, sig syscall.Signal) error {
@@ -239,6 +262,9 @@ func (d *daemon) killWorker(w *world, sig syscall.Signal) error {
 		return err
 	}
 	defer unix.Close(fd)
+	if sig == syscall.SIGSTOP && !d.executes(pid) {
+		return fmt.Errorf("the worker %d does not execute its binary yet", pid)
+	}
 	number := w.kills.add(kill{at: time.Now(), how: sig.String()})
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
 		return err

@@ -35,7 +35,7 @@ type settings struct {
 	binary    string
 	kills     int
 	upgrades  int
-	every     time.Duration // between two kills, on average
+	every     time.Duration // from when a worker relays to when it is killed, on average
 	duration  time.Duration // of a run without kills
 	flows     int           // of each shape at each listener
 	clients   time.Duration // between two new clients
@@ -61,7 +61,7 @@ func main() {
 	flag.IntVar(&s.kills, "kills", 0, "how often the worker is killed")
 	flag.IntVar(&s.upgrades, "upgrades", 0, "how often the daemon is upgraded, to another version and back, instead of killed")
 	flag.StringVar(&s.format, "format", "longer", "with -upgrades, what is different in the ledgers of the first version: longer or required, which today's version must refuse")
-	flag.DurationVar(&s.every, "every", 700*ms, "time between two kills, on average")
+	flag.DurationVar(&s.every, "every", 700*ms, "time from when a worker relays to when it is killed, on average")
 	flag.DurationVar(&s.duration, "duration", 30*time.Second, "how long a run without kills takes")
 	flag.IntVar(&s.flows, "flows", 1, "stream flows of each shape at each listener, and datagram clients of each kind")
 	flag.DurationVar(&s.clients, "clients", 5*ms, "time between two new clients")
@@ -232,7 +232,9 @@ func (s *settings) killAll(w *world, d *daemon, r *rand.Rand) error {
 	for i := range s.kills {
 		pause := time.Duration(r.Int64N(int64(2*s.every) + 1))
 		if r.IntN(8) == 0 {
-			pause /= 20 // while the next worker starts
+			pause /= 8 // while the next worker starts
+		} else if err := d.ready(); err != nil {
+			return errors.Join(d.ended(), err)
 		}
 		time.Sleep(pause)
 		if err := s.killOne(w, d, deaths[r.IntN(len(deaths))]); err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -146,10 +147,18 @@ func (s *stream) put(n int) bool {
 	at := c.written.Load()
 	fill(b[0][:n], s.f.id, s.own, at)
 	c.written.Add(int64(n))
-	s.conn.SetWriteDeadline(time.Now().Add(patience))
-	if m, err := s.conn.Write(b[0][:n]); err != nil {
-		s.over(s.w.close(s.f, s.side, s.own, at+int64(m), err))
-		return false
+	for rest := b[0][:n]; len(rest) > 0; {
+		read := c.read.Load()
+		s.conn.SetWriteDeadline(time.Now().Add(patience))
+		m, err := s.conn.Write(rest)
+		rest = rest[m:]
+		if errors.Is(err, os.ErrDeadlineExceeded) && c.read.Load() > read {
+			continue // a slow reader, and large buffers on the way
+		}
+		if err != nil {
+			s.over(s.w.close(s.f, s.side, s.own, at+int64(n-len(rest)), err))
+			return false
+		}
 	}
 	return true
 }

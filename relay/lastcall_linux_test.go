@@ -255,7 +255,7 @@ func lastCallRun(t *testing.T, s lastCallShape, dies ...int) (calls int, err err
 			waits = false
 		case <-time.After(10 * time.Millisecond):
 			// If the flow ended before its upstream was connected, nobody comes.
-			if (client != nil && n.unsettled() || s.resets) && l != nil && time.Since(done) > time.Second {
+			if (client != nil && n.excused() || s.resets) && l != nil && time.Since(done) > time.Second {
 				l.Close()
 			}
 		}
@@ -275,7 +275,7 @@ func lastCallRun(t *testing.T, s lastCallShape, dies ...int) (calls int, err err
 			err = errors.New("upstream: the client's reset came as the end of the stream")
 		case end.err == nil:
 		case end.name == "upstream" && s.resets && reset:
-		case n.unsettled() && (reset || end.unix && errors.Is(end.err, errShort)):
+		case n.excused() && (reset || end.unix && errors.Is(end.err, errShort)):
 		default:
 			err = errors.Join(err, fmt.Errorf("%s: %w", end.name, end.err))
 		}
@@ -289,8 +289,9 @@ func lastCallRun(t *testing.T, s lastCallShape, dies ...int) (calls int, err err
 	return calls, nil
 }
 
-// unsettled reports whether a child died while the flow was not held.
-func (n *nursery) unsettled() bool {
+// excused reports whether the flow may end with a reset: a child died while it was not held, or two
+// children died while they handled it.
+func (n *nursery) excused() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, d := range n.deaths {
@@ -298,14 +299,19 @@ func (n *nursery) unsettled() bool {
 			return true
 		}
 	}
+	for _, r := range n.restored {
+		if r.Lost[LossRepeated] > 0 {
+			return true
+		}
+	}
 	return false
 }
 
-// settle waits until the death of the child that was to die is known.
+// settle waits until the death of a child that was to die is known, and what the next one has restored.
 func (n *nursery) settle() {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		n.mu.Lock()
-		known := len(n.deaths) > 0 || len(n.dies) == 0 || n.err != nil
+		known := (len(n.deaths) > 0 || len(n.dies) == 0) && n.line != nil || n.err != nil
 		n.mu.Unlock()
 		if known {
 			return
@@ -352,6 +358,43 @@ func TestEachCallIsTheLast(t *testing.T) {
 				}
 			}
 			t.Logf("%d calls, %d deaths", calls, tried)
+		})
+	}
+}
+
+// TestEachCallOfRestoringIsTheLast: a process dies in the middle of a transfer, and the next one at each of
+// the system calls with which it restores the flow and goes on.
+func TestEachCallOfRestoringIsTheLast(t *testing.T) {
+	for _, p := range []*feature.Probe{feature.Splice, feature.ReusePort, feature.EpollExclusive} {
+		testnet.Need(t, p)
+	}
+	tried := map[string]bool{"slow reader": true, "slow splice": true, "half-close": true, "echo": true, "Unix to Unix, slow": true, "TCP to Unix, bulk": true}
+	for _, s := range lastCallShapes() {
+		if !tried[s.name] {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			calls, err := lastCallRun(t, s)
+			if err != nil {
+				t.Fatalf("without a death: %v", err)
+			}
+			const most = 24 // calls of the next process
+			stride, first := 8, 1+int(time.Now().UnixNano()%8)
+			if *everyCall {
+				stride, first = 1, 1
+			}
+			for at := first; at <= most; at += stride {
+				for _, after := range []bool{false, true} {
+					s := s
+					s.order.After = after
+					if _, err := lastCallRun(t, s, calls/2, at); err != nil {
+						t.Errorf("call %d, and then call %d of the next process, after %v: %v", calls/2, at, after, err)
+						if !*everyCall {
+							return
+						}
+					}
+				}
+			}
 		})
 	}
 }

@@ -95,7 +95,7 @@ func (o options) places() (all []*place, config string) {
 			more += ", proxy-protocol: {from: 127.0.0.0/8}"
 		}
 		if p.network == "udp" || p.network == "unixgram" {
-			more += ", timeouts: {idle: 20s}" // so that clients which have gone do not fill the table
+			more += ", timeouts: {idle: 8s}" // so that clients which have gone do not fill the table
 		}
 		if p.slow {
 			more += ", limits: {bandwidth: 8MiB/s}"
@@ -154,6 +154,7 @@ func start(binary, config string, o options) (*daemon, error) {
 	defer log.Close()
 	d.cmd.Stderr = log // a file, so that nobody has to read for the daemon to go on
 	d.cmd.Env = append(os.Environ(), "GOTRACEBACK=single")
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for this process
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
 	}

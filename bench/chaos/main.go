@@ -8,7 +8,7 @@
 //	go run ./bench/chaos -upgrades 200               # it is upgraded and downgraded instead
 //	go run ./bench/chaos -kills 1000 -seed 7         # with the same choices as another run
 //
-// Every byte of a flow is a function of the flow, the direction and the offset, so that a wrong one
+// An interrupt ends a run with its balance so far. Every byte of a flow is a function of the flow, the direction and the offset, so that a wrong one
 // says whose it is.
 package main
 
@@ -21,6 +21,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,6 +53,7 @@ type settings struct {
 	buildFlags      []string
 	good, bad       []program // to upgrade to
 	begin, progress time.Time
+	interrupt       chan os.Signal
 }
 
 func main() {
@@ -74,6 +76,8 @@ func main() {
 	flag.BoolVar(&s.keep, "keep-files", false, "keep the folder with log, records and configuration")
 	flag.DurationVar(&patience, "patience", patience, "how long a flow may stand still")
 	flag.Parse()
+	s.interrupt = make(chan os.Signal, 1)
+	signal.Notify(s.interrupt, os.Interrupt)
 	good, err := s.run(os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
@@ -191,7 +195,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 
 // keeperConfig returns the value of the key keeper.
 func (s *settings) keeperConfig() string {
-	return fmt.Sprintf("{keep-after: %v, watchdog: %v, max-restart-delay: 100ms, start-timeout: 5s, healthy-after: 500ms}", s.keepAfter, s.watchdog)
+	return fmt.Sprintf("{keep-after: %v, watchdog: %v, max-restart-delay: 100ms, start-timeout: 20s, healthy-after: 500ms}", s.keepAfter, s.watchdog)
 }
 
 // deaths are the ways in which a worker dies, the more frequent ones several times.
@@ -210,11 +214,21 @@ func (s *settings) chaos(w *world, d *daemon, r *rand.Rand) error {
 	case s.kills > 0:
 		return s.killAll(w, d, r)
 	}
-	for time.Since(s.begin) < s.duration && !d.over() {
+	for time.Since(s.begin) < s.duration && !d.over() && !s.interrupted() {
 		time.Sleep(100 * ms)
 		s.show(w, 0)
 	}
 	return d.ended()
+}
+
+// interrupted reports whether the run is to end now, with a balance of what was.
+func (s *settings) interrupted() bool {
+	select {
+	case <-s.interrupt:
+		return true
+	default:
+		return false
+	}
 }
 
 // show shows the progress every ten seconds.
@@ -230,6 +244,9 @@ func (s *settings) show(w *world, done int) {
 func (s *settings) killAll(w *world, d *daemon, r *rand.Rand) error {
 	time.Sleep(s.keepAfter + s.slack)
 	for i := range s.kills {
+		if s.interrupted() {
+			break
+		}
 		pause := time.Duration(r.Int64N(int64(2*s.every) + 1))
 		if r.IntN(8) == 0 {
 			pause /= 8 // while the next worker starts

@@ -95,6 +95,9 @@ func (s *settings) upgradeAll(w *world, d *daemon, r *rand.Rand) error {
 	time.Sleep(s.keepAfter + s.slack)
 	running := ""
 	for i := range s.upgrades {
+		if s.interrupted() {
+			break
+		}
 		time.Sleep(time.Duration(r.Int64N(int64(2*s.every) + 1)))
 		b := good[i%len(good)]
 		if i%10 == 9 {

@@ -47,8 +47,26 @@ type file struct {
 func newFile(name string, mode uint32, format formatter) (*file, error) {
 	s := &file{name: name, mode: fs.FileMode(mode), format: format}
 	var err error
-	s.f, err = s.open()
+	if s.f, err = s.open(); err == nil {
+		s.midLine = tornFile(s.f)
+	}
 	return s, err
+}
+
+// tornFile reports whether a file ends in the middle of a line: whoever wrote it was killed while it did.
+func tornFile(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	r, err := os.Open(f.Name()) // f cannot be read
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	var last [1]byte
+	_, err = r.ReadAt(last[:], info.Size()-1)
+	return err == nil && last[0] != '\n'
 }
 
 func (s *file) open() (*os.File, error) {
@@ -109,7 +127,7 @@ func (s *file) reopen() error {
 	old := s.f
 	s.f = f
 	s.mu.Unlock()
-	s.midLine = false
+	s.midLine = tornFile(f)
 	return old.Close()
 }
 

@@ -161,6 +161,59 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// A process that is killed while it writes leaves a part of a line. The next one begins a line of its own,
+// when it opens the file and when it opens it again.
+func TestTornFile(t *testing.T) {
+	testnet.CheckLeaks(t)
+	name := filepath.Join(t.TempDir(), "access.log")
+	tear := func(part string) {
+		f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+		if err == nil {
+			_, err = f.WriteString(part)
+			f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := newFormatter("{id} {member}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tear("1 m1\n2 ")
+	s, err := newFile(name, 0o600, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	write := func(id uint64) {
+		e := entry()
+		e.ID = id
+		s.put(e)
+		if written, _, err := s.flush(); written != 1 {
+			t.Fatal(written, err)
+		}
+	}
+	write(3)
+	tear("4 m")
+	if err := s.reopen(); err != nil {
+		t.Fatal(err)
+	}
+	write(5)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for line := range strings.Lines(string(text)) {
+		id, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		ids = append(ids, id)
+	}
+	if got := strings.Join(ids, " "); got != "1 2 3 4 5" {
+		t.Errorf("lines begin with %s:\n%s", got, text)
+	}
+}
+
 // A write that ends within a line does not spoil the next one.
 func TestTornLine(t *testing.T) {
 	r, w, err := os.Pipe()

@@ -89,9 +89,10 @@ bench-compare: ## compare this checkout with the commit BASE, about 2 minutes; f
 	$(GO) run ./bench/relay compare -base "$(BASE)"
 
 .PHONY: chaos
-chaos: ## under load, kill the process that carries the traffic KILLS (1000) times, at each of its system calls, and upgrade it UPGRADES (200) times: about 40 minutes
-	$(GO) test -count=1 -run TestEachCallIsTheLast ./relay -every-call
+chaos: ## under load, kill the process that carries the traffic KILLS (1000) times with splice and as often without, at each of its system calls, and upgrade it UPGRADES (200) times: about an hour
+	$(GO) test -count=1 -timeout 30m -run 'TestEachCall' ./relay -every-call
 	$(GO) run ./bench/chaos -kills $(KILLS)
+	$(GO) run ./bench/chaos -kills $(KILLS) -copy
 	$(GO) run ./bench/chaos -upgrades $(UPGRADES)
 	$(GO) run ./bench/chaos -upgrades $(UPGRADES) -format required
 

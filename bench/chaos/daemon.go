@@ -49,6 +49,7 @@ type options struct {
 	host   string // a loopback address that only this run uses
 	keeper string // the value of the key keeper; "": none
 	loops  int
+	copy   bool // never splice
 }
 
 // places returns the listeners of the configuration, and its text.
@@ -73,7 +74,11 @@ func (o options) places() (all []*place, config string) {
 		{name: "unixgram", network: "unixgram", addr: unixPath("unixgram"), upstream: "unixgram"},
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "engine: {loops: %d}\n", o.loops)
+	pipes := 0 // the engine's default
+	if o.copy {
+		pipes = -1
+	}
+	fmt.Fprintf(&b, "engine: {loops: %d, pipes: %d}\n", o.loops, pipes)
 	if o.keeper != "" {
 		fmt.Fprintf(&b, "keeper: %s\n", o.keeper)
 	}

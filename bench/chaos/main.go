@@ -5,6 +5,7 @@
 //
 //	go run ./bench/chaos                             # the load alone, for 30 s
 //	go run ./bench/chaos -kills 1000                 # the worker is killed a thousand times
+//	go run ./bench/chaos -kills 1000 -copy           # and never splices
 //	go run ./bench/chaos -upgrades 200               # it is upgraded and downgraded instead
 //	go run ./bench/chaos -kills 1000 -seed 7         # with the same choices as another run
 //
@@ -45,6 +46,7 @@ type settings struct {
 	watchdog  time.Duration
 	keeper    bool
 	loops     int
+	copy      bool
 	seed      uint64
 	keep      bool // keep the files
 	which     func(*shape, *place) bool
@@ -72,6 +74,7 @@ func main() {
 	flag.DurationVar(&s.watchdog, "watchdog", 2*time.Second, "the configuration's watchdog")
 	flag.BoolVar(&s.keeper, "keeper", false, "run the daemon with a keeper even if nothing is killed")
 	flag.IntVar(&s.loops, "loops", 2, "event loops")
+	flag.BoolVar(&s.copy, "copy", false, "nothing is spliced, so that more bytes are in the worker's own memory")
 	flag.Uint64Var(&s.seed, "seed", rand.Uint64()>>1, "seed of everything random")
 	flag.BoolVar(&s.keep, "keep-files", false, "keep the folder with log, records and configuration")
 	flag.DurationVar(&patience, "patience", patience, "how long a flow may stand still")
@@ -141,7 +144,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	r := rand.New(rand.NewPCG(s.seed, 1))
 	// An address of 127.0.0.0/8 that nobody else has; the choice depends on the process, not on the seed.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
-	o := options{dir: dir, host: host, loops: s.loops}
+	o := options{dir: dir, host: host, loops: s.loops, copy: s.copy}
 	if s.kills > 0 || s.upgrades > 0 || s.keeper {
 		o.keeper = s.keeperConfig()
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -128,7 +129,14 @@ func (d *daemon) upgrade(w *world, b program) error {
 	number := w.kills.add(kill{at: time.Now(), how: "upgrade", plan: true})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, d.binary, "upgrade", "--admin", "unix://"+filepath.Join(d.dir, "admin"), "--binary", b.path).CombinedOutput()
+	var out []byte
+	for {
+		out, err = exec.CommandContext(ctx, d.binary, "upgrade", "--admin", "unix://"+filepath.Join(d.dir, "admin"), "--binary", b.path).CombinedOutput()
+		if err == nil || ctx.Err() != nil || !bytes.Contains(out, []byte("another upgrade is under way; nothing was changed")) {
+			break
+		}
+		time.Sleep(100 * ms) // the keeper still replaces itself
+	}
 	after, werr := d.worker()
 	w.died(number, time.Now())
 	switch {

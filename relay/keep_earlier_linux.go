@@ -132,7 +132,7 @@ func (k *keeping) resolveHalf(r ledger.Record, note ledger.Note, pipes pipeTelle
 		}
 	}
 	if note.Phase == ledger.PhaseEmptying {
-		half.SetSpliced(half.Spliced() + out - hands.out)
+		half.SetSpliced(k.turn.Spliced() + out - hands.out) // the record may have them already
 	}
 	half.SetIn(in)
 	half.SetOut(out)

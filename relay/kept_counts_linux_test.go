@@ -1,9 +1,11 @@
 package relay
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // What the process that died had moved and not counted is counted by the next one, and nothing else is: not
@@ -43,4 +45,40 @@ func TestCountsOfLastTurn(t *testing.T) {
 		}
 	}
 	say(t, a, b, "up")
+}
+
+// Bytes of which the record said that they were spliced, before it said that this was over, are counted once.
+func TestSplicedCountsOnce(t *testing.T) {
+	s := newServer(t, "tcp4")
+	j, _ := newJourney(t, "tcp4", "tcp4", testnet.Script{}, keptOrder{Upstream: s.addr.String()})
+	a := j.dial(t)
+	b := s.accept(t)
+	for range 40 { // enough to be spliced
+		say(t, b, a, strings.Repeat("much ", 20_000))
+	}
+	j.proc.ask("turn")
+	j.proc.kill()
+	var want int64
+	j.k.edit(func(l *ledger.Ledger) {
+		for slot, r := range l.All() {
+			const last = 1000
+			half := r.Half(down)
+			if want = half.Spliced(); want < last || half.Pipe() != 0 {
+				t.Fatalf("%d bytes were spliced, pipe %d", want, half.Pipe())
+			}
+			n := l.Turn()
+			n.Begin(slot, r.Generation())
+			n.SetSpliced(want - last)
+			n.SetCounts(half.In(), half.Out()-last)
+			n.Set(down, ledger.PhaseEmptying, 0)
+		}
+	})
+	j.proc = j.k.start(j.o)
+	say(t, a, b, "on")
+	a.Close()
+	b.Close()
+	j.k.settled(0)
+	if rec := <-j.proc.records; rec.Down.Spliced != want {
+		t.Errorf("%d bytes were spliced, want %d: %+v", rec.Down.Spliced, want, rec.Down)
+	}
 }

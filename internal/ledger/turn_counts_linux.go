@@ -17,6 +17,13 @@ func (t Turn) Counts() (in, out int64) {
 	return int64(sys.Load64(t.p[16:])), int64(sys.Load64(t.p[24:]))
 }
 
+// SetSpliced stores what a half has spliced before a call for which PhaseEmptying stands. It is called before
+// Set.
+func (t Turn) SetSpliced(v int64) { sys.Store64(t.p[splicedAt:], uint64(v)) }
+
+// Spliced returns what SetSpliced has stored.
+func (t Turn) Spliced() int64 { return int64(sys.Load64(t.p[splicedAt:])) }
+
 // SetCounted stores which bytes of a half of the flow the loop's counters include. Begin forgets that.
 func (t Turn) SetCounted(half uint8, in, out, spliced int64) {
 	sys.Store64(t.p[32:], uint64(in))

@@ -65,10 +65,11 @@ func (t Turn) Note() Note {
 	}
 }
 
-// The places of the messages in the note.
+// The places of the messages in the note, and of what SetSpliced stores.
 const (
-	readAt  = 64
-	writeAt = 192
+	readAt    = 64
+	writeAt   = 192
+	splicedAt = 320
 )
 
 // ReadMessage returns the header for receives of a flow whose progress the kernel notes, and WriteMessage

@@ -280,6 +280,7 @@ func (h *Half) flushRest(env *Env, dst int) State {
 func (h *Half) flushPipe(env *Env, dst int) State {
 	nt := env.Note
 	if nt != nil {
+		nt.turn.SetSpliced(h.Spliced)
 		nt.begin(h, ledger.PhaseEmptying)
 	}
 	n, e := env.Kernel.Splice(h.pipe.r, dst, int(h.inPipe))

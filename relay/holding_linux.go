@@ -242,7 +242,8 @@ func (h *holding) close() {
 // dropSocket is called when a listener's socket is about to be closed.
 func (h *holding) dropSocket(s *listenSocket) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	delete(h.unheld, s.key)
-	h.mu.Unlock()
 	h.drop(s.key)
+	h.holder.Flush() // at once, if the holder can: the address is in use until then
 }

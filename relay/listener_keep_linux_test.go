@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,4 +118,59 @@ func TestOptionsOfHeldListener(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A listener that is closed has its sockets dropped at once: until the holder closes them, the address is in use.
+func TestClosedListenerIsDroppedAtOnce(t *testing.T) {
+	for _, network := range []string{"tcp4", "udp4", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			h := &flushedHolder{dropped: make(map[holdKey]bool)}
+			r := newRig(t, Config{Loops: 2, Keep: &Keep{Holder: h}})
+			at, err := ParseAddr(keptPlace(t, network))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := r.e.Listen(at, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if len(h.dropped) == 0 {
+				t.Error("no socket was dropped")
+			}
+			for key, flushed := range h.dropped {
+				if !flushed {
+					t.Errorf("Drop of %x was not followed by Flush", key)
+				}
+			}
+		})
+	}
+}
+
+// flushedHolder notes which sockets of listeners were dropped, and if that was flushed.
+type flushedHolder struct {
+	nobody
+	mu      sync.Mutex
+	dropped map[holdKey]bool
+}
+
+func (h *flushedHolder) Drop(key [2]uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if kindOf(key) == holdListener {
+		h.dropped[key] = false
+	}
+}
+
+func (h *flushedHolder) Flush() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key := range h.dropped {
+		h.dropped[key] = true
+	}
+	return nil
 }

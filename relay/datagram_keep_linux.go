@@ -61,6 +61,8 @@ func (d *datagrams) settled(slot uint32) {
 	r.SetFlags(r.Flags() | recordHeld)
 }
 
+func (d *datagrams) encoder(*Flow) func(*Encoder) { return nil }
+
 // record returns the record of a flow that is kept.
 func (d *datagrams) record(f *datagramFlow) ledger.Record { return d.keep.ledger.Record(f.slot) }
 

@@ -290,7 +290,7 @@ func (f *Flow) Changed() {
 	r := t.keep.ledger.Record(f.slot)
 	// Without it, the next process would believe what is not true any more. It has the flow end.
 	r.SetFlags(r.Flags() | recordStale)
-	if t.writeBytes(f, r, nil) == nil {
+	if t.writeBytes(f, r, f.owner.encoder(f)) == nil {
 		r.SetFlags(r.Flags() &^ recordStale)
 	}
 }

@@ -25,6 +25,9 @@ type flowOwner interface {
 	// too late for that.
 	limit(f *Flow) *pace
 
+	// encoder returns what encodes the bytes of a pair given to Relay; nil: nothing does.
+	encoder(f *Flow) func(*Encoder)
+
 	// rate returns the bound on f's bandwidth in bytes a second; 0: there is none.
 	rate(f *Flow) int64
 

@@ -2,9 +2,12 @@ package relay
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
@@ -85,4 +88,95 @@ func TestHandOverEarlyWithoutEpoll(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	k.settled(0)
+}
+
+// A flow that is about to try its upstream again does so in the next process. What was sniffed is the record's,
+// what the client has sent behind that is its socket's, and nobody has anything else.
+func TestHandOverRetrying(t *testing.T) {
+	for _, network := range []string{"tcp4", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			k := newKeptTable(t)
+			place := Addr{Network: Unix, Path: socketPath(t)}
+			o := keptOrder{Loops: 2, After: patience, Listen: []string{keptPlace(t, network)}, Upstream: place.String(), Retry: true, Sniff: 5}
+			proc := k.start(o)
+			o.Listen = proc.urls()
+			c := testnet.Dial(t, toNet(proc.addrs[0]))
+			say := func(text string) {
+				if _, err := io.WriteString(c, text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			say("early")
+			eventually(t, "it is tried again", func() bool { return proc.ask("stats").Stats.Total().ConnectErrors >= attemptsAtOnce })
+			say(" and late")
+			proc.ask("handover")
+			proc.kill()
+			l, err := net.Listen("unix", place.Path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			proc = k.start(o)
+			if r := proc.Restored; r.Flows != 1 || r.TotalLost() != 0 {
+				t.Fatalf("%+v", r)
+			}
+			b := (&server{Listener: l}).accept(t)
+			hear(t, b, "early and late")
+			closeWrite(t, c)
+			expectEOF(t, b)
+			b.Close()
+			expectEOF(t, c)
+			k.settled(0)
+			if rec := <-proc.records; rec.Cause != CauseEnd || rec.Up.Read != 14 || rec.Up.Written != 14 {
+				t.Errorf("%+v", rec)
+			}
+		})
+	}
+}
+
+// A preface that the upstream has not taken yet is delivered by the next process, once. Until then it is the
+// record's; what the client has sent is its socket's, since nothing is read before the preface has left.
+func TestHandOverUndeliveredPreface(t *testing.T) {
+	const own = 60_000
+	k := newKeptTable(t)
+	config := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) error {
+		return rc.Control(func(fd uintptr) { sys.SetBuffers(int(fd), 4<<10, 0) })
+	}}
+	l, err := config.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	o := keptOrder{Loops: 1, After: patience, Listen: []string{keptPlace(t, "tcp4")}, Upstream: fromNet(l.Addr()).String(), Preface: own, Socket: SocketOptions{SendBuffer: 4 << 10}}
+	proc := k.start(o)
+	o.Listen = proc.urls()
+	a := testnet.Dial(t, toNet(proc.addrs[0]))
+	b := (&server{Listener: l}).accept(t)
+	io.WriteString(a, "and then the client")
+	eventually(t, "the upstream is connected", func() bool { return proc.ask("stats").Stats.Total().Connects == 1 })
+	for range 2 {
+		proc.ask("handover")
+		proc.kill()
+		proc = k.start(o)
+		if r := proc.Restored; r.Flows != 1 || r.TotalLost() != 0 || r.Holding != 1 || r.Bytes == 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	got := make([]byte, own)
+	b.SetReadDeadline(time.Now().Add(patience))
+	if n, err := io.ReadFull(b, got); err != nil {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	if err := testnet.NewPattern(9).Check(0, got); err != nil {
+		t.Error(err)
+	}
+	hear(t, b, "and then the client")
+	say(t, b, a, "answer")
+	a.Close()
+	expectEOF(t, b)
+	b.Close()
+	k.settled(0)
+	if rec := <-proc.records; rec.Cause != CauseEnd || rec.Up.Written != 19 {
+		t.Errorf("%+v", rec)
+	}
 }

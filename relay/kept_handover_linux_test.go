@@ -110,14 +110,7 @@ func TestHandOverAfterUpstreamIsDone(t *testing.T) {
 	o := keptOrder{Loops: 1, After: patience, Listen: []string{keptPlace(t, "tcp4")}, Upstream: s.addr.String(), Socket: SocketOptions{SendBuffer: 4 << 10}}
 	proc := k.start(o)
 	o.Listen = proc.urls()
-	dial := net.Dialer{Timeout: patience, Control: func(_, _ string, rc syscall.RawConn) error {
-		return rc.Control(func(fd uintptr) { sys.SetBuffers(int(fd), 4<<10, 0) })
-	}}
-	a, err := dial.Dial("tcp4", toNet(proc.addrs[0]).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
+	a := smallClient(t, toNet(proc.addrs[0]).String())
 	b := s.accept(t)
 	say(t, a, b, "ask")
 	closeWrite(t, a)
@@ -150,6 +143,61 @@ func TestHandOverAfterUpstreamIsDone(t *testing.T) {
 	if rec := <-proc.records; rec.Cause != CauseEnd || rec.Down.Written != int64(len(answer)) {
 		t.Errorf("%+v", rec)
 	}
+}
+
+// A flow whose upstream has been reset, and that still delivers what came before, goes on with that, and ends for
+// that cause.
+func TestHandOverAfterReset(t *testing.T) {
+	s := newServer(t, "tcp4")
+	k := newKeptTable(t)
+	o := keptOrder{Loops: 1, After: patience, Listen: []string{keptPlace(t, "tcp4")}, Upstream: s.addr.String(), Socket: SocketOptions{SendBuffer: 4 << 10}}
+	proc := k.start(o)
+	o.Listen = proc.urls()
+	a := smallClient(t, toNet(proc.addrs[0]).String())
+	b := s.accept(t)
+	say(t, a, b, "ask")
+	io.WriteString(b, strings.Repeat("answer ", 20_000))
+	eventually(t, "the client's side is full", func() bool {
+		down := proc.ask("stats").Stats.Total()
+		return down.BytesRead > down.BytesWritten
+	})
+	reset(t, b)
+	eventually(t, "the reset is seen", func() bool {
+		causes := proc.ask("causes").Addrs
+		return len(causes) == 0 || causes[0] != CauseNone.String()
+	})
+	proc.ask("handover") // within the second that the client has, unless the machine is busy
+	first := proc
+	proc.kill()
+	proc = k.start(o)
+	if r := proc.Restored; r.TotalLost() != 0 {
+		t.Errorf("%+v", r)
+	}
+	var rec keptRecord
+	select {
+	case rec = <-first.records:
+	case rec = <-proc.records:
+	case <-time.After(patience):
+		t.Fatal("there is no record")
+	}
+	if rec.Cause != CauseUpstreamReset {
+		t.Errorf("%+v", rec)
+	}
+	k.settled(0)
+}
+
+// smallClient connects with a small receive buffer.
+func smallClient(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	dial := net.Dialer{Timeout: patience, Control: func(_, _ string, rc syscall.RawConn) error {
+		return rc.Control(func(fd uintptr) { sys.SetBuffers(int(fd), 4<<10, 0) })
+	}}
+	c, err := dial.Dial("tcp4", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // A pair that is given to Relay just before the engine hands over, and that its loop sees last of all, ends with

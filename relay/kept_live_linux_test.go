@@ -3,6 +3,8 @@ package relay
 import (
 	"io"
 	"net"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/penstock/penstock/internal/pump"
@@ -58,8 +60,9 @@ func TestLastBytesOutliveProcess(t *testing.T) {
 // A flow whose hooks want to write more than fits is not continued with what they wrote before, and is again
 // after a change that fits.
 func TestChangedTooMuch(t *testing.T) {
-	size := 1
-	hooks := Hooks{Encode: func(_ *Flow, e *Encoder) { e.Bytes(make([]byte, size)) }}
+	var size atomic.Int64
+	size.Store(1)
+	hooks := Hooks{Encode: func(_ *Flow, e *Encoder) { e.Bytes(make([]byte, size.Load())) }}
 	eachPair(t, Config{Loops: 1, Keep: &Keep{After: -1, Holder: nobody{}}}, ListenConfig{Hooks: hooks}, func(t *testing.T, r *rig, a, b net.Conn) {
 		say(t, a, b, "up")
 		eventually(t, "the flow is kept", func() (kept bool) {
@@ -68,13 +71,34 @@ func TestChangedTooMuch(t *testing.T) {
 		})
 		r.e.onLoops(func(f *Flow) {
 			record := f.owner.base().keep.ledger.Record(f.slot)
-			for _, size = range []int{10, MaxEncoded + 1, 100, 1} {
+			for _, n := range []int64{10, MaxEncoded + 1, 100, 1} {
+				size.Store(n)
 				f.Changed()
-				if stale := record.Flags()&recordStale != 0; stale != (size > MaxEncoded) {
-					t.Errorf("%d bytes: stale %v", size, stale)
+				if stale := record.Flags()&recordStale != 0; stale != (n > MaxEncoded) {
+					t.Errorf("%d bytes: stale %v", n, stale)
 				}
 			}
 		})
 		say(t, b, a, "down")
+	})
+}
+
+// A pair with a name that has changed is encoded by what it was given with.
+func TestChangedPair(t *testing.T) {
+	r := newRig(t, Config{Loops: 1, Keep: &Keep{After: -1, Holder: nobody{}}})
+	a, b := r.adopted("tcp4", "unix", PairConfig{Name: "pair", Encode: func(e *Encoder) { e.String("value") }})
+	say(t, a, b, "up")
+	eventually(t, "the flow is kept", func() (kept bool) {
+		r.e.onLoops(func(f *Flow) { kept = f.kept })
+		return kept
+	})
+	r.e.onLoops(func(f *Flow) {
+		l := f.owner.base().keep.ledger
+		blob, _ := l.Blob(l.Record(f.slot))
+		before := slices.Clone(blob)
+		f.Changed()
+		if blob, ok := l.Blob(l.Record(f.slot)); !ok || !slices.Equal(blob, before) {
+			t.Errorf("%q, %v, was %q", blob, ok, before)
+		}
 	})
 }

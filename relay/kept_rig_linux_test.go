@@ -45,6 +45,7 @@ type keptOrder struct {
 	Sniff     int    // bytes that are sniffed
 	Poison    string // the client of the flow whose Hooks.Decode kills the child
 	Connected int    // flows that are connected; later ones are queued. 0: all are connected
+	Retry     bool   // each attempt is made to Upstream
 	Decoded   int    // flows that Hooks.Decode must have seen before Hooks.Upstream is called
 	Preface   int    // bytes that are sent to the upstream first
 	Items     int    // that the child is given
@@ -445,6 +446,8 @@ func serveKept(text string, say func(keptAnswer)) error {
 		switch c.Do {
 		case "stats":
 			a.Stats = e.Stats()
+		case "causes":
+			e.onLoops(func(f *Flow) { a.Addrs = append(a.Addrs, f.cause.String()) })
 		case "turn": // of the first loop: it has seen what came before
 			e.loops[0].ask(func() {})
 		case "stop the last loop":
@@ -513,6 +516,9 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 			if o.Connected > 0 && int(connected.Add(1)) > o.Connected {
 				f.Queue()
 				return nil
+			}
+			if o.Retry {
+				attempt = 0
 			}
 			switch attempt {
 			case 0:

@@ -26,6 +26,8 @@ func (s *streams) named(f *streamFlow) bool {
 	return ok
 }
 
+func (s *streams) encoder(f *Flow) func(*Encoder) { return s.pairs[f.slot].encode }
+
 // The bits of Flow.one, shifted by a side.
 const (
 	oneRecv = 1 << 0
@@ -45,7 +47,7 @@ func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 	if f.state != streamRelaying {
 		return s.settleEarly(f, r, fds)
 	}
-	if f.cause != CauseNone || f.listener == nil && !s.named(f) {
+	if f.listener == nil && !s.named(f) {
 		return settleNever
 	}
 	r.SetKind(ledger.KindStream)
@@ -60,7 +62,7 @@ func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 		}
 		counted, open := s.count(f, side, r)
 		if !open {
-			return settleLater // it is about to end; or has not begun, with TCP Fast Open
+			return settleLater // it has not begun, with TCP Fast Open
 		}
 		if !counted {
 			f.one |= oneRecv<<side | oneSend<<side
@@ -70,9 +72,12 @@ func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 			f.one |= oneRecv << side
 		}
 	}
+	if e, ok := f.err.(sys.Errno); ok && f.cause != CauseNone { // it still delivers what came before its end
+		r.SetErrno(uint16(e))
+	}
 	for h := range f.half {
 		if f.wait[h] == pump.Failed {
-			return settleNever
+			flags |= recordFailed << h
 		}
 		if !f.half[h].Store(r.Half(h), s.keep.ledger.Arena()) {
 			return settleLater // a buffer that was too large for the ledger: it is delivered soon, or never
@@ -121,7 +126,7 @@ func (f *streamFlow) finSent(side int) bool {
 
 // countless reports whether a side's counters are what the flow's counts make them.
 func (s *streams) countless(f *streamFlow, side int) bool {
-	if !f.straight || f.odd[side] || f.finSent(side) || s.keep.fastOpen || f.cfg.Socket.FastOpen > 0 {
+	if !f.straight || f.cause != CauseNone || f.odd[side] || f.finSent(side) || s.keep.fastOpen || f.cfg.Socket.FastOpen > 0 {
 		return false
 	}
 	if side == sideUpstream && f.dialConfig().Socket.FastOpen > 0 {
@@ -132,7 +137,7 @@ func (s *streams) countless(f *streamFlow, side int) bool {
 
 // count stores how the flow's counts differ from those of a side's socket. counted is false if the kernel
 // does not count there, or if the difference is too large for the record; open is false if the socket has
-// no connection, unless that has ended well in both directions.
+// no connection yet.
 func (s *streams) count(f *streamFlow, side int, r ledger.Record) (counted, open bool) {
 	if !f.tcp[side] {
 		return false, true
@@ -148,7 +153,10 @@ func (s *streams) count(f *streamFlow, side int, r ledger.Record) (counted, open
 	}
 	c, e := sys.ReadTCPCounts(int(f.fd[side]))
 	if e == 0 && c.State == sys.TCPClose {
-		if !f.finSent(side) || sys.HasError(int(f.fd[side])) {
+		if f.cause != CauseNone || sys.HasError(int(f.fd[side])) {
+			return false, true // it was reset: nobody knows if its counter includes an end
+		}
+		if !f.finSent(side) {
 			return false, false
 		}
 		// It has ended well in both directions: the error of a reset would still be there, or have failed

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -309,32 +308,37 @@ func (e *Engine) HandOver(ctx context.Context) error {
 func (e *core) handOver(ctx context.Context) error {
 	// First without stopping anybody for long, and then what is left.
 	e.each(func(s *streams) { s.stopAccepting() })
-	failed := make([]bool, len(e.loops))
+	failed := make([]error, len(e.loops))
 	for i, s := range e.streams.all {
 		last := time.Now().Add(settleLast)
 		for more := true; more && ctx.Err() == nil; {
 			s.loop.ask(func() {
 				before := s.keep.unsettled.len()
-				failed[i] = !s.keep.settle(s.loop.now, true)
+				failed[i] = nil
+				if !s.keep.settle(s.loop.now, true) {
+					failed[i] = s.keep.failure
+				}
 				left := s.keep.unsettled.len()
 				more = left > 0 && left < before
 			})
-			if failed[i] && time.Now().Before(last) { // the holder is busy
+			if failed[i] != nil && time.Now().Before(last) { // the holder is busy
 				more = true
 				time.Sleep(time.Millisecond)
 			}
 		}
 	}
-	if err := ctx.Err(); err != nil || slices.Contains(failed, true) {
+	err := ctx.Err()
+	if holder := cmp.Or(failed...); holder != nil {
+		err = fmt.Errorf("relay: not all flows are held: %w", holder)
+	}
+	if err != nil {
 		e.each(func(s *streams) { s.startAccepting() })
-		return cmp.Or(err, errNotHeld)
+		return err
 	}
 	e.each(func(s *streams) { s.loop.handing, s.loop.closing = true, true })
 	<-e.done
 	return nil
 }
-
-var errNotHeld = errors.New("relay: the holder does not hold the flows")
 
 // each calls do on each loop, and waits.
 func (e *core) each(do func(*streams)) {

@@ -61,6 +61,7 @@ type keeping struct {
 	fds       [settleBurst][2]int
 	encoder   Encoder
 	text      []byte // of addrText and timeouts
+	failure   error  // of the holder, at the last attempt
 
 	// Of the process before: the sockets of flows by their keys, which Restore takes out.
 	earlier map[holdKey][]int
@@ -167,7 +168,7 @@ func (k *keeping) settle(now time.Duration, early bool) bool {
 	if len(k.batch) == 0 {
 		return true
 	}
-	if k.holding.hold(k.batch...) != nil {
+	if k.failure = k.holding.hold(k.batch...); k.failure != nil {
 		k.pause = min(max(2*k.pause, settleFirst), settleMost)
 		k.retry = now + k.pause
 		for _, r := range k.refs {

@@ -232,6 +232,16 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 	}
+	// The API answers before the keeper knows that the worker is ready; until then another upgrade is under way.
+	eventually(t, "the upgrades are final", func() bool {
+		final := 0
+		for _, l := range k.wait("keeper", 1) {
+			if l["event"] == "upgrade" && strings.HasSuffix(fmt.Sprint(l["detail"]), ": done") {
+				final++
+			}
+		}
+		return final == 2
+	})
 	k.signal(syscall.SIGUSR2)
 	if w := k.started(3); w.Reason != "upgrade" || w.Restored != 3 {
 		t.Errorf("SIGUSR2: %+v", w)

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// keptFlows is the number of ended flows that Recent keeps, and also of those with a problem.
-	keptFlows = 512
+	// MaxRecent is the number of ended flows that Recent keeps, and also of those with a problem.
+	MaxRecent = 512
 	// recentQueue bounds the flows that wait to be added.
 	recentQueue = 1024
 )
@@ -64,12 +64,12 @@ type window struct {
 }
 
 func (w *window) add(e *Entry) {
-	if len(w.entries) < keptFlows {
+	if len(w.entries) < MaxRecent {
 		w.entries = append(w.entries, *e)
 		return
 	}
 	w.entries[w.next] = *e
-	w.next = (w.next + 1) % keptFlows
+	w.next = (w.next + 1) % MaxRecent
 }
 
 func (w *window) list() []Entry {

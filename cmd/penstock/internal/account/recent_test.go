@@ -33,14 +33,14 @@ func TestRecent(t *testing.T) {
 	enter(1, relay.CauseEnd)
 	enter(2, relay.CauseRefused)
 	enter(3, relay.CauseConnectTimeout)
-	for i := range keptFlows + 10 {
+	for i := range MaxRecent + 10 {
 		e := failedWith(relay.CauseEnd)
 		e.ID = uint64(100 + i)
 		r.Record(e)
 	}
 	enter(5000, relay.CauseEnd)
 	all, problems := r.Last(false), r.Last(true)
-	if len(all) != keptFlows || all[0].ID != 5000 || all[1].ID != 100+keptFlows+9 || all[keptFlows-1].ID != all[1].ID-keptFlows+2 {
+	if len(all) != MaxRecent || all[0].ID != 5000 || all[1].ID != 100+MaxRecent+9 || all[MaxRecent-1].ID != all[1].ID-MaxRecent+2 {
 		t.Errorf("%d flows, first %d, then %d, last %d", len(all), all[0].ID, all[1].ID, all[len(all)-1].ID)
 	}
 	if len(problems) != 2 || problems[0].ID != 3 || problems[1].ID != 2 {

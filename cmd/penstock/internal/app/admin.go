@@ -43,12 +43,12 @@ func (d *daemon) serveAdmin() error {
 
 func urlOf(a net.Addr) string { return a.Network() + "://" + a.String() }
 
-// closeAdmin stops the admin server, which has a second for pending answers.
-func (d *daemon) closeAdmin() {
+// closeAdmin stops the admin server. most bounds the time for pending answers.
+func (d *daemon) closeAdmin(most time.Duration) {
 	if d.server == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	d.server.Close(ctx)
 }

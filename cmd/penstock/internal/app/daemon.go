@@ -47,6 +47,8 @@ type daemon struct {
 	shutdown   shutdown
 	decoded    atomic.Int64 // flows of earlier workers that were decoded
 	reloads    reloads
+	// endedBefore returns the flows that ended in the worker before this one.
+	endedBefore func() savedEnded
 
 	closing    chan struct{}  // closed by close
 	background sync.WaitGroup // goroutines that end when closing is closed
@@ -91,6 +93,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	if d.kept = k.takeKept(); !d.kept.before.Started.IsZero() {
 		d.started = d.kept.before.Started
 	}
+	d.endedBefore = sync.OnceValue(k.readEnded)
 	d.events.Restore(d.kept.before.Events)
 	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
@@ -189,6 +192,9 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.closeListeners(gone, bound)
 	d.updateCycles()
 	d.endRemovedFlows()
+	if err := d.keeping.setTimes(cfg.Keeper); err != nil {
+		d.log.Warn("the keeper does not know the present times", "error", err)
+	}
 	if err := d.keeping.saveConfig(configured, bound); err != nil {
 		d.log.Warn("the keeper does not have the present configuration", "error", err)
 	}
@@ -345,7 +351,7 @@ func (d *daemon) reopen() {
 
 // close closes everything, flows too. It may be called in any state, once.
 func (d *daemon) close() {
-	d.closeAdmin()
+	d.closeAdmin(time.Second)
 	d.keeping.close()
 	close(d.closing)
 	d.background.Wait()

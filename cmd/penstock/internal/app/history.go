@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -31,12 +32,18 @@ func readHistory(d *document) (h history) {
 	return h
 }
 
-// add adds the start of a worker.
-func (h *history) add(w *api.WorkerStart) {
+// add adds the start of a worker. starts are all starts that the keeper has counted, by [keeper.Reason]: of workers that
+// died before they had restored anything, it alone knows.
+func (h *history) add(w *api.WorkerStart, starts []int) {
 	if h.Starts == nil {
 		h.Starts = map[string]int64{}
 	}
 	h.Starts[w.Reason]++
+	for i, n := range starts {
+		if r := keeper.Reason(i); r != keeper.First {
+			h.Starts[r.String()] = max(h.Starts[r.String()], int64(n))
+		}
+	}
 	for _, n := range h.Starts {
 		w.Number += n
 	}

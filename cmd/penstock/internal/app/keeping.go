@@ -41,6 +41,7 @@ type keeping struct {
 
 	admin net.Listener // its path stays unless the worker exits for good
 
+	ended       *document // the flows that ended last
 	historyFile *document
 	past        history // written when a worker starts
 }
@@ -295,10 +296,8 @@ func becomeKeeper(cfg *spec.Keeper, log *spec.Log, source *config.Source, stderr
 		return err
 	}
 	raiseFdLimit() // the keeper holds as many descriptors as the worker has
-	s := earlykeeper.Settings{
-		Binary: path, Watchdog: cfg.Watchdog, StartTimeout: cfg.StartTimeout, HealthyAfter: cfg.HealthyAfter, MaxRestartDelay: cfg.MaxRestartDelay,
-		LogFormat: log.Format,
-	}
+	s := settingsOf(cfg)
+	s.Binary, s.LogFormat = path, log.Format
 	if s.LogFormat == "auto" {
 		switch s.LogFormat = "json"; {
 		case newScreen(stderr) != nil:
@@ -312,6 +311,19 @@ func becomeKeeper(cfg *spec.Keeper, log *spec.Log, source *config.Source, stderr
 	}
 	args := append([]string{"penstock: keeper"}, os.Args[1:]...)
 	return fmt.Errorf("become the keeper: %w", execve(self, args, append(os.Environ(), earlykeeper.Variable+"="+s.Text())))
+}
+
+func settingsOf(cfg *spec.Keeper) earlykeeper.Settings {
+	return earlykeeper.Settings{Watchdog: cfg.Watchdog, StartTimeout: cfg.StartTimeout, HealthyAfter: cfg.HealthyAfter, MaxRestartDelay: cfg.MaxRestartDelay}
+}
+
+// setTimes tells the keeper the times of a configuration. It began with those of an earlier one.
+func (k *keeping) setTimes(cfg *spec.Keeper) error {
+	if k == nil || cfg == nil || !k.up() {
+		return nil
+	}
+	s := settingsOf(cfg)
+	return k.SetTimes(s.Times())
 }
 
 // labelAdmin is the beginning of the label of the admin listener's socket; its address follows.

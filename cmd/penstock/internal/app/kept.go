@@ -70,6 +70,7 @@ type savedRest struct {
 	Total   *admit.SavedLimits           `json:"total,omitempty"`
 	Limits  map[string]admit.SavedLimits `json:"limits,omitempty"` // by listener
 	Events  []api.Event                  `json:"events,omitempty"`
+	Failed  *api.FailedReload            `json:"failed_reload,omitempty"` // the last one, if it failed
 }
 
 const stateVersion = 1
@@ -175,7 +176,7 @@ func (d *daemon) saveState(sources int) {
 	now, f := time.Now(), d.active.Load()
 	events := d.events.Last()
 	err := k.updateMembers(d.set, now, sources == allSavedSources)
-	rest := savedRest{Started: d.started, Limits: map[string]admit.SavedLimits{}, Events: d.events.Latest(savedEvents)}
+	rest := savedRest{Started: d.started, Limits: map[string]admit.SavedLimits{}, Events: d.events.Latest(savedEvents), Failed: d.reloads.lastFailed()}
 	if f.total != nil && f.total.Saves() {
 		total := f.total.Save(now)
 		rest.Total = &total

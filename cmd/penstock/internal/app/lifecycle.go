@@ -171,6 +171,9 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.source != nil {
 		l.d.load = l.load
 	}
+	if l.keeping.unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds
+		l.d.reloads.failed = l.d.kept.before.Failed
+	}
 	if l.stale != nil {
 		l.d.event(slog.LevelError, "reload", cfg.Source, "the configuration is that of the worker before: "+strings.ReplaceAll(strings.TrimPrefix(configMessage(l.stale), "penstock: "), "\n", "; "))
 	}
@@ -204,7 +207,7 @@ func (l *lifecycle) serve(signals signals) int {
 	l.greet()
 	defer l.stopScreen()
 	handOver := l.d.serveKeeper()
-	l.logNotifyError(l.d.manager.Ready("serving"))
+	l.d.notifyManager()
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })
 	if err != nil {
 		l.log.Warn("no watchdog", "error", err)
@@ -235,7 +238,9 @@ func (l *lifecycle) serve(signals signals) int {
 		case <-l.d.shutdown.requested:
 			return l.drain(nil, signals)
 		case <-handOver:
-			return l.handOver()
+			if l.handOver() {
+				return exitOK // the engine keeps its descriptors: closing them would end flows
+			}
 		}
 	}
 }

@@ -131,7 +131,7 @@ func TestKeysNeedingRestart(t *testing.T) {
 	}
 	old := parse("engine: {loops: 1}\nlog: {format: text, level: info}\nkeeper: none")
 	next := parse("engine: {loops: 2}\nlog: {format: json, level: debug}\nadmin: {listen: 'unix:///x'}\nkeeper: {}")
-	got := (&daemon{}).later(config.Compare(old, next), old, next).service
+	got := (&daemon{}).later(config.Compare(old, next)).service
 	want := map[string]bool{"engine.loops": true, "log.format": true, "admin.listen": true, "keeper": true}
 	for _, k := range got {
 		if !want[k] {
@@ -143,11 +143,22 @@ func TestKeysNeedingRestart(t *testing.T) {
 		t.Errorf("%v need one, and it was not told: %v", want, got)
 	}
 	kept := keepUntilRestart(old, next)
-	if got := (&daemon{}).later(config.Compare(old, kept), old, kept).service; len(got) > 0 {
+	if got := (&daemon{}).later(config.Compare(old, kept)).service; len(got) > 0 {
 		t.Errorf("%v are said to have changed", got)
 	}
 	if kept.Log.Level != "debug" || next.Engine.Loops != 2 {
 		t.Errorf("%+v, %+v", kept.Log, next.Engine)
+	}
+	// Of a keeper that stays, the times are told to it, and what the engine does for it stays.
+	old, next = parse("keeper: {keep-after: 1s}"), parse("keeper: {keep-after: 2s, watchdog: 3s, max-restart-delay: 4s}")
+	kept = keepUntilRestart(old, next)
+	want2 := *next.Keeper
+	want2.KeepAfter = old.Keeper.KeepAfter
+	if *kept.Keeper != want2 || old.Keeper.Watchdog == want2.Watchdog || next.Keeper.KeepAfter == want2.KeepAfter {
+		t.Errorf("%+v, want %+v", kept.Keeper, want2)
+	}
+	if kept := keepUntilRestart(old, parse("keeper: none")); kept.Keeper == nil || *kept.Keeper != *old.Keeper {
+		t.Errorf("%+v", kept.Keeper)
 	}
 }
 

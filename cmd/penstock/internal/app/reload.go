@@ -31,6 +31,12 @@ type reloads struct {
 	failed *api.FailedReload // the last one, if it failed
 }
 
+func (r *reloads) lastFailed() *api.FailedReload {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
 // The names of the counts of reloads, which go on in the next worker.
 const (
 	reloadsGood = "reloads.good"
@@ -57,7 +63,10 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
 	}
-	defer func() { d.notifyManager() }()
+	defer func() {
+		d.notifyManager()
+		d.saveState(savedSources) // the next worker tells, too, that the last reload failed
+	}()
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
 	if err != nil {
@@ -76,7 +85,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.reloads.failed = nil
 	d.level.Set(levelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
-	later := d.later(diff, old.Config, cfg)
+	later := d.later(diff)
 	if len(later.service) > 0 {
 		d.log.Warn("some changes take effect only after a restart", "keys", strings.Join(later.service, ", "))
 	}
@@ -94,12 +103,10 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 // notifyManager tells the service manager that the daemon serves, and whether the last reload
 // failed.
 func (d *daemon) notifyManager() {
-	d.reloads.mu.Lock()
 	status := "serving"
-	if f := d.reloads.failed; f != nil && len(f.Errors) > 0 {
+	if f := d.reloads.lastFailed(); f != nil && len(f.Errors) > 0 {
 		status = "serving with the previous configuration; the last reload failed: " + f.Errors[0].Message
 	}
-	d.reloads.mu.Unlock()
 	if err := d.manager.Ready(status); err != nil {
 		d.log.Warn("cannot notify the service manager", "error", err)
 	}
@@ -141,8 +148,9 @@ type laterKeys struct {
 }
 
 // later returns the changed keys that a reload does not apply: the engine's, the admin listener's, the
-// format of the log, and the keeper's.
-func (d *daemon) later(diff config.Diff, old, next *spec.Config) (l laterKeys) {
+// format of the log, and of the keeper whether there is one and what the engine does for it. The keeper's times
+// are told to it.
+func (d *daemon) later(diff config.Diff) (l laterKeys) {
 	worker := &l.service
 	if d.keeping.up() {
 		worker = &l.worker
@@ -154,24 +162,13 @@ func (d *daemon) later(diff config.Diff, old, next *spec.Config) (l laterKeys) {
 		switch {
 		case strings.HasPrefix(c.Key, "admin"), c.Key == "log.format":
 			*worker = append(*worker, c.Key)
-		case c.Key == "keeper" && onlyKeepAfter(old.Keeper, next.Keeper):
-			*worker = append(*worker, c.Key)
 		case c.Key == "keeper":
 			l.service = append(l.service, c.Key)
+		case c.Key == "keeper.keep-after", strings.HasPrefix(c.Key, "keeper.") && !d.keeping.up():
+			*worker = append(*worker, c.Key)
 		}
 	}
 	return l
-}
-
-// onlyKeepAfter reports whether two configurations of the keeper differ in nothing but keep-after, which is
-// the worker's.
-func onlyKeepAfter(a, b *spec.Keeper) bool {
-	if a == nil || b == nil {
-		return false
-	}
-	same := *a
-	same.KeepAfter = b.KeepAfter
-	return same == *b
 }
 
 // keepUntilRestart returns next with the settings that a reload does not apply taken from old, so
@@ -180,6 +177,11 @@ func onlyKeepAfter(a, b *spec.Keeper) bool {
 func keepUntilRestart(old, next *spec.Config) *spec.Config {
 	kept := *next
 	kept.Engine, kept.Admin, kept.Log.Format, kept.Keeper = old.Engine, old.Admin, old.Log.Format, old.Keeper
+	if old.Keeper != nil && next.Keeper != nil {
+		k := *next.Keeper
+		k.KeepAfter = old.Keeper.KeepAfter
+		kept.Keeper = &k
+	}
 	return &kept
 }
 
@@ -204,7 +206,7 @@ func badConfig(err error) *api.Problem {
 // after a drain. A flow whose route keeps such flows continues.
 func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	old := d.active.Load()
-	later := d.later(diff, old.Config, cfg)
+	later := d.later(diff)
 	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later.service) > 0, NewWorker: len(later.worker) > 0}
 	type key struct{ kind, name string }
 	place := map[key]int{}

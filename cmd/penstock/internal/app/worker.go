@@ -82,11 +82,13 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 	k.start = k.Start()
 	k.take()
 	var err error
-	if k.config, err = k.document(labelConfig); err == nil {
-		k.historyFile, err = k.document(labelHistory)
-	}
-	if err != nil {
-		return err
+	for _, d := range []struct {
+		to    **document
+		label string
+	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended, labelEnded}} {
+		if *d.to, err = k.document(d.label); err != nil {
+			return err
+		}
 	}
 	k.past = readHistory(k.historyFile)
 	if k.first() {
@@ -140,7 +142,7 @@ func (d *daemon) restore() error {
 			w.Lost = append(w.Lost, api.LostFlows{Reason: relay.Loss(l).String(), Count: int64(n)})
 		}
 	}
-	k.past.add(&w)
+	k.past.add(&w, k.start.Starts[:])
 	k.saveHistory()
 	d.tellStart(&w)
 	d.saveState(savedSources) // the event, should this worker die soon, too
@@ -212,21 +214,53 @@ const heartbeatInterval = time.Second
 // heartbeat tells the keeper that the loops answer, until the daemon closes. It asks all of them, so
 // that one that hangs is noticed.
 func (d *daemon) heartbeat() {
-	every := heartbeatInterval
-	if cfg := d.active.Load().Keeper; cfg != nil && cfg.Watchdog > 0 {
-		every = min(every, cfg.Watchdog/4)
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	var failures keepFailures
 	for {
-		d.engine.Stats()
+		stats := d.engine.Stats()
 		d.keeping.Alive()
+		total := stats.Total()
+		if text, level := failures.look(total.KeepErrors, time.Now()); text != "" {
+			s := d.keeping.Stats()
+			d.log.Log(context.Background(), level, text, "descriptors", s.Descriptors, "most_descriptors", s.MaxDescriptors, "items", s.Items, "most_items", s.MaxItems)
+			d.event(level, "worker", "daemon", text)
+		}
+		every := heartbeatInterval
+		if cfg := d.active.Load().Keeper; cfg != nil && cfg.Watchdog > 0 {
+			every = min(every, cfg.Watchdog/4)
+		}
 		select {
-		case <-tick.C:
+		case <-time.After(every):
 		case <-d.closing:
 			return
 		}
 	}
+}
+
+// keepFailures knows whether the keeper refuses to hold flows.
+type keepFailures struct {
+	looked bool
+	errors int64
+	last   time.Time // zero: it does not
+}
+
+// calmAfter is how long nothing must be refused until all is well again: a loop tries again every ten seconds.
+const calmAfter = 30 * time.Second
+
+// look takes the number of errors so far and returns what is to be told, or an empty text.
+func (r *keepFailures) look(errors int64, now time.Time) (text string, level slog.Level) {
+	more := errors > r.errors && r.looked
+	r.errors, r.looked = errors, true
+	switch {
+	case more && r.last.IsZero():
+		text, level = "some flows are not held, and would end with this worker", slog.LevelWarn
+		r.last = now
+	case more:
+		r.last = now
+	case !r.last.IsZero() && now.Sub(r.last) >= calmAfter:
+		text, level = "all flows are held again", slog.LevelInfo
+		r.last = time.Time{}
+	}
+	return text, level
 }
 
 // watchKeeper tells when the keeper is gone.
@@ -240,20 +274,37 @@ func (d *daemon) watchKeeper() {
 	}
 }
 
-// handOver makes room for another worker: flows and sockets are left to it.
-func (l *lifecycle) handOver() int {
+// lastAnswers bounds how long the last answers of the admin server may take while nobody relays.
+const lastAnswers = 50 * time.Millisecond
+
+// handOver makes room for another worker: flows and sockets are left to it. It reports false if the flows cannot be
+// handed over, so that they would be lost: then this worker goes on, and the keeper is told.
+func (l *lifecycle) handOver() bool {
 	l.log.Info("handing over to another worker")
-	l.stopScreen()
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()
-	l.d.closeAdmin()
-	if err := l.d.engine.HandOver(ctx); err != nil {
-		l.log.Warn("not everything could be handed over in order", "error", err)
+	if err := l.d.saveEnded(); err != nil { // flows that end from now on are not in the next worker's list
+		l.log.Warn("the next worker does not know the flows that ended last", "error", err)
 	}
+	if err := l.d.engine.HandOver(ctx); err != nil {
+		l.d.stay(err)
+		return false
+	}
+	l.stopScreen()
+	l.d.closeAdmin(lastAnswers)
 	l.d.saveState(allSavedSources)
 	l.d.accounting.close()
 	if err := l.keeping.HandedOver(); err != nil {
 		l.log.Warn("hand over", "error", err)
 	}
-	return exitOK // the engine keeps its descriptors: closing them would end flows
+	return true
+}
+
+// stay has this worker go on, because it cannot hand over.
+func (d *daemon) stay(why error) {
+	d.log.Error("this worker goes on, because it cannot hand over", "error", why)
+	d.event(slog.LevelError, "worker", "daemon", "this worker goes on, because it cannot hand over: "+why.Error())
+	if err := d.keeping.Stay(why.Error()); err != nil {
+		d.log.Warn("cannot tell the keeper that the worker goes on", "error", err)
+	}
 }

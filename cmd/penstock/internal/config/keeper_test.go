@@ -25,3 +25,27 @@ func TestKeeperDefaults(t *testing.T) {
 		}
 	}
 }
+
+// Two keepers are compared key by key.
+func TestKeeperDiff(t *testing.T) {
+	parse := func(text string) *spec.Config {
+		cfg, err := Parse("test", []byte("keeper: "+text+"\nlisteners: {a: {listen: 'tcp://127.0.0.1:1', to: 'echo:'}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	for _, c := range []struct {
+		old, new, want string
+	}{
+		{"{}", "{watchdog: 10s}", "no difference\n"},
+		{"{keep-after: 2s, watchdog: 0}", "{max-restart-delay: 3s}", "settings                    changed\n" +
+			"  keeper.keep-after         2s -> 1s\n  keeper.watchdog           never -> 10s\n  keeper.max-restart-delay  10s -> 3s\n"},
+		{"none", "{watchdog: never}", "settings  changed\n  keeper  none -> {watchdog: never}\n"},
+		{"{}", "none", "settings  changed\n  keeper  {} -> none\n"},
+	} {
+		if got := Compare(parse(c.old), parse(c.new)).String(); got != c.want {
+			t.Errorf("%s to %s:\n%s\nwant\n%s", c.old, c.new, got, c.want)
+		}
+	}
+}

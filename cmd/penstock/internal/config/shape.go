@@ -69,6 +69,18 @@ func comparedByPart[T any](k key[T]) key[T] {
 	return k
 }
 
+// comparedByKey returns a key whose value is an optional mapping: two mappings are compared key by key.
+func comparedByKey[T, V any](k key[T], of mapping[V], get func(*T) *V) key[T] {
+	k.compare = func(path string, a, b *T, to *[]Change) {
+		if x, y := get(a), get(b); x != nil && y != nil {
+			changes(of, path, x, y, to)
+		} else if was, is := k.show(a), k.show(b); was != is {
+			*to = append(*to, Change{k.name, was, is})
+		}
+	}
+	return k
+}
+
 // mapping is a mapping with fixed keys that is read into a T.
 type mapping[T any] struct {
 	typ[T]

@@ -49,12 +49,7 @@ func run(s *Settings, lines *outlet) (code int, err error) {
 	for i := range s.Inherited {
 		inherited = append(inherited, os.NewFile(uintptr(3+i), "inherited"))
 	}
-	never := func(d time.Duration) time.Duration {
-		if d == 0 {
-			return -1
-		}
-		return d
-	}
+	times := s.Times()
 	cfg := keeper.Config{
 		Binary:  s.Binary,
 		Args:    append([]string{program}, os.Args[1:]...),
@@ -63,10 +58,10 @@ func run(s *Settings, lines *outlet) (code int, err error) {
 		Standby: []string{LabelConfig, labelLedger},
 		// A program that is none of ours does not even connect.
 		ConnectTimeout: min(s.StartTimeout, maxConnectTimeout),
-		ReadyTimeout:   s.StartTimeout,
-		Watchdog:       never(s.Watchdog),
-		Healthy:        never(s.HealthyAfter),
-		MaxBackoff:     s.MaxRestartDelay,
+		ReadyTimeout:   times.ReadyTimeout,
+		Watchdog:       times.Watchdog,
+		Healthy:        times.Healthy,
+		MaxBackoff:     times.MaxBackoff,
 		Log:            log.event,
 	}
 	if states := notifier(); states != nil {

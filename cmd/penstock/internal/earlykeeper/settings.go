@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/penstock/penstock/keeper"
 )
 
 // Variable is the environment variable that makes the program a keeper. Its value is a [Settings] as JSON.
@@ -21,11 +23,22 @@ const labelLedger = "ledger"
 type Settings struct {
 	Binary          string        `json:"binary"`              // path of the program, for upgrades
 	Inherited       int           `json:"inherited,omitempty"` // descriptors from 3 on that the worker inherits
-	Watchdog        time.Duration `json:"watchdog"`            // negative: none
+	Watchdog        time.Duration `json:"watchdog"`            // 0: none
 	StartTimeout    time.Duration `json:"start_timeout"`
-	HealthyAfter    time.Duration `json:"healthy_after"` // negative: at once
+	HealthyAfter    time.Duration `json:"healthy_after"` // 0: at once
 	MaxRestartDelay time.Duration `json:"max_restart_delay"`
 	LogFormat       string        `json:"log_format"` // of the keeper's own lines: json, text or LogForPerson
+}
+
+// Times returns the times of s as package keeper has them.
+func (s *Settings) Times() keeper.Times {
+	never := func(d time.Duration) time.Duration {
+		if d == 0 {
+			return -1
+		}
+		return d
+	}
+	return keeper.Times{ReadyTimeout: s.StartTimeout, Watchdog: never(s.Watchdog), Healthy: never(s.HealthyAfter), MaxBackoff: s.MaxRestartDelay}
 }
 
 // LogForPerson is the log format for a terminal on which a person watches: only what goes wrong is told.

@@ -29,12 +29,8 @@ const (
 // to being refused, binaries, and the runtime.
 const reserve = 320
 
-const (
-	// gcPercent is the keeper's GOGC, if the environment has none.
-	gcPercent = 20
-	// trimAfter is how long after a worker is ready the keeper gives back memory.
-	trimAfter = time.Second
-)
+// gcPercent is the keeper's GOGC, if the environment has none.
+const gcPercent = 20
 
 // runner makes the system calls of a keeper.
 type runner struct {
@@ -47,8 +43,7 @@ type runner struct {
 	sender sys.FDBuffer
 	closer closer
 
-	trimmed int       // id of the last worker that was ready
-	trimAt  time.Time // when to call trim; zero: it was called
+	trimmer trimmer
 
 	answers   chan answer
 	replacing *executable // the readers are pausing for it
@@ -114,12 +109,10 @@ func (r *runner) loop(signals chan os.Signal) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for !m.finished {
-		if m.active != nil && m.active.ready && r.trimmed != m.active.id {
-			r.trimmed, r.trimAt = m.active.id, time.Now().Add(trimAfter)
-		}
+		r.trimmer.plan(m, time.Now())
 		at := m.next()
-		if at.IsZero() || !r.trimAt.IsZero() && r.trimAt.Before(at) {
-			at = r.trimAt
+		if trimAt := r.trimmer.at; at.IsZero() || !trimAt.IsZero() && trimAt.Before(at) {
+			at = trimAt
 		}
 		if at.IsZero() {
 			timer.Stop()
@@ -140,23 +133,14 @@ func (r *runner) loop(signals chan os.Signal) {
 		case <-timer.C:
 			now := time.Now()
 			m.tick(now)
-			r.trim(now)
+			if r.trimmer.due(m, now) {
+				trim()
+			}
 		}
 		if r.replacing != nil && r.paused == len(r.conns) {
 			r.execute(signals)
 		}
 	}
-}
-
-// trim gives back what the start of a worker took: of the program, which is mostly the worker's, pages
-// that the keeper does not need again soon, and of the heap what is free.
-func (r *runner) trim(now time.Time) {
-	if r.trimAt.IsZero() || now.Before(r.trimAt) {
-		return
-	}
-	r.trimAt = time.Time{}
-	debug.FreeOSMemory()
-	sys.TrimPrograms()
 }
 
 func (r *runner) onEvent(e event) {

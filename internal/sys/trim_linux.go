@@ -23,23 +23,23 @@ func TrimPrograms() (bytes int64) {
 	defer f.Close()
 	var m mapping
 	for sc := bufio.NewScanner(f); sc.Scan(); {
-		fields := strings.Fields(sc.Text())
-		if len(fields) < 2 {
-			continue
-		}
-		if !strings.HasSuffix(fields[0], ":") {
+		line := sc.Bytes()
+		if len(line) == 0 || line[0] < 'A' || line[0] > 'Z' {
 			// 00400000-00452000 r-xp 00000000 08:02 173521    /usr/bin/penstock
-			m = parseMapping(fields)
+			m = parseMapping(strings.Fields(string(line)))
 			continue
 		}
-		n, _ := strconv.ParseInt(fields[1], 10, 64)
-		switch fields[0] {
-		case "Rss:":
-			m.resident = n << 10
-		case "Anonymous:", "Swap:":
-			m.own = m.own || n != 0
-		case "VmFlags:": // the last line of each
-			if m.size > 0 && !m.own {
+		if m.size == 0 {
+			continue
+		}
+		name, value, _ := strings.Cut(string(line), ":")
+		switch name {
+		case "Rss":
+			m.resident = kilobytes(value)
+		case "Anonymous", "Swap":
+			m.own = m.own || kilobytes(value) != 0
+		case "VmFlags": // the last line of each
+			if !m.own {
 				if _, _, e := syscall.RawSyscall(unix.SYS_MADVISE, m.at, m.size, unix.MADV_DONTNEED); e == 0 {
 					bytes += m.resident
 				}
@@ -48,6 +48,12 @@ func TrimPrograms() (bytes int64) {
 		}
 	}
 	return bytes
+}
+
+// kilobytes reads "     140 kB".
+func kilobytes(s string) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(s, " kB")), 10, 64)
+	return n << 10
 }
 
 // mapping is a mapping of a file that is not writable; size is 0 if it is another one.

@@ -11,27 +11,28 @@ import (
 )
 
 // runIdle opens the connections, tests each with one round trip, and reads the relay's memory
-// before and after. The first reading comes after one connection was served, so that one-time
-// allocations are not counted.
+// before and after. The first reading comes when one connection is served, and held if there is a
+// keeper, so that what happens once is not counted. That connection stays open.
 func runIdle(spec Spec, cfg Config) (Result, error) {
 	to, err := sockaddr(cfg.Addr)
 	if err != nil {
 		return Result{}, err
 	}
-	first, err := openIdle(to, 1, spec.Size)
-	if err != nil {
+	files := proc.Files(cfg.Relay)
+	if _, err := openIdle(to, 1, spec.Size); err != nil {
 		return Result{}, err
 	}
-	unix.Close(first[0].fd)
 	time.Sleep(cfg.Warm)
-
+	if err := awaitHeld(Spec{Kind: Idle, Conns: 1}, cfg, files); err != nil {
+		return Result{}, err
+	}
 	if cfg.Settled != nil {
 		// The first question costs a penstock memory once. Later ones come after the readings.
 		if _, err := cfg.Settled(); err != nil {
 			return Result{}, err
 		}
-		time.Sleep(2500 * time.Millisecond) // a keeper gives back what starting took a second after its worker is ready
 	}
+	time.Sleep(2500 * time.Millisecond) // a keeper gives back what starting took a second after its worker is ready
 	before, err := proc.MemoryOf(proc.Tree(cfg.Relay))
 	if err != nil {
 		return Result{}, err

@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,6 +101,41 @@ groups:
 		t.Errorf("a client goes to %q", got)
 	}
 	c.Close()
+}
+
+// Records of flows that a worker was killed with before it had written them are counted.
+func TestAccessLogCountsDeaths(t *testing.T) {
+	need(t, "mkfifo")
+	t.Parallel()
+	fifo := filepath.Join(shortDir(t), "fifo") // nobody reads it
+	if out, err := exec.Command("mkfifo", fifo).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	k := runKept(t, `
+listeners: {denied: {listen: "tcp://127.0.0.1:0", deny: 127.0.0.0/8, to: "tcp://127.0.0.1:1"}}
+access-log: {to: "{0}"}
+`, fifo)
+	const clients = 1000
+	denied := k.at("denied").String()
+	for range clients {
+		if c, err := net.Dial("tcp", denied); err == nil { // else it was refused that fast
+			c.Close()
+		}
+	}
+	eventually(t, "all are refused", func() bool { return k.status(t).Totals.Begun == clients })
+	dropped := func() float64 { return k.metric("penstock_log_lines_dropped_total", `log="access"`) }
+	if n := dropped(); n != 0 {
+		t.Errorf("%v lines are dropped, and nobody died", n)
+	}
+	k.crash()
+	n := dropped()
+	if n < clients/2 || n > clients { // the pipe has the others
+		t.Errorf("%v lines of %d are dropped", n, clients)
+	}
+	k.crash()
+	if again := dropped(); again < n || again > clients {
+		t.Errorf("%v lines are dropped, and were %v", again, n)
+	}
 }
 
 func (k *kept) status(t *testing.T) api.Status {

@@ -20,7 +20,7 @@ func NewFlowLog(log *slog.Logger, which string) *Log {
 	if which == LogNone {
 		return nil
 	}
-	return newLog("log", which, ringSize, log, flowLogSink{log}, reportInterval)
+	return newLog("log", which, ringSize, log, flowLogSink{log}, reportInterval, Progress{})
 }
 
 // flowLogSink is a sink that writes to the daemon's own log.

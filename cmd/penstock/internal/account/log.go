@@ -45,6 +45,21 @@ type Log struct {
 
 	overflowed, written, failed atomic.Int64
 	lastErr                     atomic.Pointer[error]
+	progress                    Progress
+}
+
+// Progress counts the records of a log in memory that may outlive the process: what was taken and
+// is not done with is dropped if the process is killed.
+type Progress struct {
+	Taken *atomic.Int64
+	Done  *atomic.Int64 // written, or dropped
+}
+
+// Dropped returns how many records an earlier process was killed with, and forgets them. It is
+// called before the log is opened.
+func (p Progress) Dropped() int64 {
+	taken := p.Taken.Load()
+	return max(taken-p.Done.Swap(taken), 0)
 }
 
 // sink is where a writer writes. The writer alone calls it, except for abort.
@@ -73,7 +88,7 @@ func (s LogStats) Dropped() int64 { return s.Overflowed + s.Failed }
 // Open opens the access log of cfg, or returns nil if cfg has none. Dropped records are
 // reported to log. The caller must close it. Open returns an error if a file cannot be
 // opened; a syslog server that does not answer is not an error, and is tried again.
-func Open(cfg spec.AccessLog, log *slog.Logger) (*Log, error) {
+func Open(cfg spec.AccessLog, log *slog.Logger, p Progress) (*Log, error) {
 	if cfg.To == "" {
 		return nil, nil
 	}
@@ -85,14 +100,19 @@ func Open(cfg spec.AccessLog, log *slog.Logger) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("access log: %w", err)
 	}
-	return newLog("access log", LogAll, ringSize, log, s, reportInterval), nil
+	return newLog("access log", LogAll, ringSize, log, s, reportInterval, p), nil
 }
 
-func newLog(name, which string, size int, daemonLog *slog.Logger, s sink, reportEvery time.Duration) *Log {
+// newLog returns a log whose progress is counted in p; the zero Progress is memory of its own.
+func newLog(name, which string, size int, daemonLog *slog.Logger, s sink, reportEvery time.Duration, p Progress) *Log {
+	if p.Taken == nil {
+		p = Progress{new(atomic.Int64), new(atomic.Int64)}
+	}
 	l := &Log{
 		name: name, which: which, daemonLog: daemonLog, sink: s, ring: newRing(size),
 		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1),
 		quit: make(chan struct{}), done: make(chan struct{}), abandoned: make(chan struct{}), reported: make(chan struct{}),
+		progress: p,
 	}
 	go l.write()
 	go l.report(reportEvery)
@@ -105,8 +125,10 @@ func (l *Log) Record(e *Entry) {
 	if l == nil || l.which == LogFailed && !e.Failed() {
 		return
 	}
+	l.progress.Taken.Add(1)
 	if !l.ring.put(e) {
 		l.overflowed.Add(1)
+		l.progress.Done.Add(1)
 		return
 	}
 	if !l.wakeSent.Load() && !l.wakeSent.Swap(true) {
@@ -194,6 +216,7 @@ func (l *Log) drain() {
 func (l *Log) count(written, failed int, err error) {
 	l.written.Add(int64(written))
 	l.failed.Add(int64(failed))
+	l.progress.Done.Add(int64(written + failed))
 	if err != nil {
 		l.lastErr.Store(&err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ func TestCloseIsBounded(t *testing.T) {
 // What the hook does on a loop allocates nothing, as app calls it.
 func TestRecordAllocatesNothing(t *testing.T) {
 	for _, which := range []string{LogFailed, LogAll} {
-		j := newLog("log", which, ringSize, textLog(io.Discard), discard{}, reportInterval)
+		j := newLog("log", which, ringSize, textLog(io.Discard), discard{}, reportInterval, Progress{})
 		r := &entry().Record
 		r.Cause = relay.CauseEnd
 		if n := testing.AllocsPerRun(1000, func() { j.Record(&Entry{Record: *r}) }); n != 0 {
@@ -158,4 +159,42 @@ func BenchmarkRecord(b *testing.B) {
 			l.Record(e)
 		}
 	})
+}
+
+// blockedSink is a sink that is not done with its first line before it is released.
+type blockedSink struct {
+	discard
+	release chan struct{}
+}
+
+func (s blockedSink) put(*Entry) (int, int, error) { <-s.release; return 1, 0, nil }
+
+// What a process that is killed had taken and not written is counted by the next one, once.
+func TestDroppedByDeath(t *testing.T) {
+	testnet.CheckLeaks(t)
+	newProgress := func() Progress { return Progress{new(atomic.Int64), new(atomic.Int64)} }
+	p := newProgress()
+	release := make(chan struct{})
+	l := newLog("log", LogAll, 4, textLog(io.Discard), blockedSink{release: release}, reportInterval, p)
+	for range 7 {
+		l.Record(failedWith(relay.CauseEnd))
+	}
+	if over := l.Stats().Overflowed; over != 3 { // the one that the writer has is in the ring still
+		t.Errorf("%d did not fit", over)
+	}
+	if n, again := p.Dropped(), p.Dropped(); n != 4 || again != 0 {
+		t.Errorf("dropped %d and then %d, want 4 and 0", n, again)
+	}
+	close(release)
+	l.Close()
+
+	p = newProgress()
+	l = newLog("log", LogAll, 4, textLog(io.Discard), discard{}, reportInterval, p)
+	for range 7 {
+		l.Record(failedWith(relay.CauseEnd))
+	}
+	l.Close()
+	if n := p.Dropped(); n != 0 || p.Taken.Load() != 7 {
+		t.Errorf("dropped %d of %d, want 0 of 7", n, p.Taken.Load())
+	}
 }

@@ -24,7 +24,7 @@ type Recent struct {
 // NewRecent returns an empty Recent. The caller must close it.
 func NewRecent() *Recent {
 	r := &Recent{}
-	r.log = newLog("recent flows", LogAll, recentQueue, slog.New(slog.DiscardHandler), recentSink{r}, reportInterval)
+	r.log = newLog("recent flows", LogAll, recentQueue, slog.New(slog.DiscardHandler), recentSink{r}, reportInterval, Progress{})
 	return r
 }
 

@@ -244,7 +244,7 @@ var metricSets = []anySet{
 			yield(&s.Logs[i], labelValues{s.Logs[i].Name})
 		}
 	}, metrics: []metric[LogCounters]{
-		counter("penstock_log_lines_dropped_total", "Lines that were not written, because the log was too slow or writing failed, by log (log: the log of the daemon; access: the access log).", func(l *LogCounters) float64 { return float64(l.Dropped) }),
+		counter("penstock_log_lines_dropped_total", "Lines that were not written, because the log was too slow, writing failed or a worker was killed, by log (log: the log of the daemon; access: the access log).", func(l *LogCounters) float64 { return float64(l.Dropped) }),
 		counter("penstock_log_lines_left_out_total", "Lines that were left out because their message came too often, by log.", func(l *LogCounters) float64 { return float64(l.LeftOut) }),
 	}},
 }

@@ -15,7 +15,8 @@ type accounting struct {
 	counters   *account.Counters
 	values     *values
 	log        *slog.Logger
-	logDropped func() int64 // returns the number of log lines dropped
+	logDropped func() int64     // returns the number of log lines dropped
+	progress   account.Progress // of the access log
 	access     atomic.Pointer[account.Log]
 	flowLog    atomic.Pointer[account.Log]
 	recent     atomic.Pointer[account.Recent] // nil: nobody can ask
@@ -27,7 +28,14 @@ type accounting struct {
 }
 
 func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *values) *accounting {
-	return &accounting{counters: counters, values: v, log: log, logDropped: logDropped, loggedFlows: account.LogNone}
+	b := &accounting{counters: counters, values: v, log: log, logDropped: logDropped, loggedFlows: account.LogNone}
+	b.progress = account.Progress{Taken: v.word("access-log.taken"), Done: v.word("access-log.done")}
+	if n := b.progress.Dropped(); n > 0 {
+		log.Warn("the worker before was killed with flow records that were not in the access log yet", "dropped", n)
+		b.closedDrops[1] = n
+		b.dropped() // counted for good
+	}
+	return b
 }
 
 // configure opens the logs that a configuration asks for. On an error nothing changes.
@@ -35,7 +43,7 @@ func (b *accounting) configure(cfg *spec.Config) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cfg.AccessLog != b.accessConfig {
-		next, err := account.Open(cfg.AccessLog, b.log)
+		next, err := account.Open(cfg.AccessLog, b.log, b.progress)
 		if err != nil {
 			return err
 		}
@@ -75,7 +83,8 @@ func (b *accounting) reopen() {
 }
 
 // dropped returns the number of lines of the daemon's log and of the access log that were
-// dropped since the start of the service, because the queue was full or because writing failed.
+// dropped since the start of the service, because the queue was full, because writing failed, or because a
+// worker was killed.
 func (b *accounting) dropped() (journal, access int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

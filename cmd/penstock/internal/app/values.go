@@ -3,6 +3,7 @@ package app
 import (
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/relay"
@@ -44,7 +45,10 @@ func (v *values) goOn(name string, n int64) int64 {
 	return n
 }
 
-// goOn continues the counters of the engine that are not in its own memory.
+// word returns a counter that is counted in the memory itself, from what the worker before left.
+func (v *values) word(name string) *atomic.Int64 { return &v.table.Take(name).Words()[0] }
+
+// engine continues the counters of the engine that are not in its own memory.
 func (v *values) engine(s relay.Stats) relay.Stats {
 	s.PipesRefused = v.goOn("pipes.refused", s.PipesRefused)
 	for i := range s.Buffers.Classes {

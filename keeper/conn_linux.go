@@ -24,7 +24,7 @@ const (
 	gotMessage what = iota
 	hungUp          // the worker has closed its end
 	wasWritable
-	wasPaused // the reader has ended because of conn.pause
+	wasPaused // the reader has ended because of conn.beginPause
 	wasGone   // the process has ended and all of its messages were read; it was not reaped
 )
 
@@ -38,8 +38,18 @@ type conn struct {
 	events  chan<- event
 	next    chan struct{} // the reader may read the next message
 	dead    chan struct{} // closed when the process has ended
-	pausing chan struct{} // closed by pause
+	pausing chan struct{} // closed by beginPause
+	pause   pause         // of the reader; belongs to the runner
 }
+
+// pause is the state of a reader.
+type pause uint8
+
+const (
+	reading pause = iota
+	pausing       // it was asked to end between two messages
+	paused
+)
 
 // newConn takes over fd, a non-blocking socket.
 func newConn(id, pid, fd int, events chan<- event) (*conn, error) {
@@ -125,14 +135,16 @@ func (c *conn) read() {
 	}
 }
 
-// pause ends the reader between two messages.
-func (c *conn) pause() {
+// beginPause ends the reader between two messages.
+func (c *conn) beginPause() {
+	c.pause = pausing
 	close(c.pausing)
 	c.file.SetReadDeadline(longAgo)
 }
 
 // resume starts the reader again.
 func (c *conn) resume() {
+	c.pause = reading
 	c.pausing = make(chan struct{})
 	c.file.SetReadDeadline(time.Time{})
 	select {

@@ -112,23 +112,27 @@ func (r *runner) onAnswer(a answer) {
 	case r.m.standby != nil || !r.m.upgrade.Over() || r.m.active == nil || !r.m.active.ready || r.m.stopping:
 		r.m.notReplaced(a.binary, "something else had to be done meanwhile")
 	default:
-		r.replacing, r.paused = a.binary, 0
+		r.replacing = a.binary
 		for _, c := range r.conns {
-			c.pause()
+			c.beginPause()
+			r.pausing++
 		}
 	}
 }
 
-// execute replaces the program of this process. While signals wait it does nothing: they come first, and the
-// caller tries again.
-func (r *runner) execute(signals chan os.Signal) {
-	if len(signals) > 0 || r.execNow(signals) {
+// tryExecute replaces the program of this process when all readers have paused. While signals wait it does nothing:
+// they come first, and the caller tries again. A signal may have started another worker meanwhile, whose reader was
+// never asked to pause.
+func (r *runner) tryExecute(signals chan os.Signal) {
+	if r.replacing == nil || r.pausing > 0 || len(signals) > 0 || r.execNow(signals) {
 		return
 	}
 	// It failed, or there is no reason any more.
 	r.replacing = nil
 	for _, c := range r.conns {
-		c.resume()
+		if c.pause == paused {
+			c.resume()
+		}
 	}
 }
 

@@ -46,8 +46,8 @@ type runner struct {
 	trimmer trimmer
 
 	answers   chan answer
-	replacing *executable // the readers are pausing for it
-	paused    int
+	replacing *executable // the readers pause for it
+	pausing   int         // readers that have not paused yet
 	askPID    atomic.Int64
 }
 
@@ -137,9 +137,7 @@ func (r *runner) loop(signals chan os.Signal) {
 				trim()
 			}
 		}
-		if r.replacing != nil && r.paused == len(r.conns) {
-			r.execute(signals)
-		}
+		r.tryExecute(signals)
 	}
 }
 
@@ -154,9 +152,13 @@ func (r *runner) onEvent(e event) {
 	case wasWritable:
 		r.m.writable(e.id, now)
 	case wasPaused:
-		r.paused++
+		r.pausing--
+		e.from.pause = paused
 	case wasGone:
 		c := e.from
+		if c.pause == pausing {
+			r.pausing--
+		}
 		delete(r.conns, c.id)
 		c.file.Close()
 		var d Death

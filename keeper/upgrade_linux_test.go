@@ -339,6 +339,28 @@ func TestSignalAfterKeeperUpgrade(t *testing.T) {
 	}
 }
 
+// An upgrade that is asked for by a signal in the middle of the keeper's own upgrade: the keeper goes on reading what its
+// workers say.
+func TestUpgradeWhileKeeperIsReplaced(t *testing.T) {
+	r := newRig(t, func(c *childConfig) { c.Config.KeepSelf = false })
+	w := r.runningWorker()
+	for i := range 16 {
+		w = w.upgrade(r.binary("next" + itoa(i%2)))
+		w.do("handler")
+		time.Sleep(time.Duration(i) * 3 * time.Millisecond) // any moment of the replacement will do
+		sys.Signal(r.cmd.Process.Pid, syscall.SIGUSR2)
+		w.order(command{Do: "upgrade-async", Text: r.binary("next")}) // if the signal came just before execve
+		next := r.worker()
+		next.send(command{Do: "prepared"})
+		w.do("wait-hand-over")
+		w.do("handed-over")
+		w.send(command{Do: "exit"})
+		next.reply()
+		next.do("ready")
+		w = next
+	}
+}
+
 // A binary that does not answer as a keeper does replaces the worker only.
 func TestKeeperStays(t *testing.T) {
 	r := newRig(t, func(c *childConfig) { c.Config.KeepSelf = false })

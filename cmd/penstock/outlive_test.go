@@ -95,9 +95,14 @@ func (k *kept) crash() {
 func (k *kept) upgrade() {
 	k.t.Helper()
 	k.replaced(func(int) {
-		if out, err := exec.Command(binary, "upgrade", "--admin", "unix://"+k.dir+"/admin.sock").CombinedOutput(); err != nil {
-			k.t.Fatalf("penstock upgrade: %v\n%s", err, out)
-		}
+		// The daemon calls itself healthy a moment before the keeper does, for which the last upgrade goes on until then.
+		eventually(k.t, "an upgrade is possible", func() bool {
+			out, err := exec.Command(binary, "upgrade", "--admin", "unix://"+k.dir+"/admin.sock").CombinedOutput()
+			if err != nil && !strings.Contains(string(out), "another upgrade is under way") {
+				k.t.Fatalf("penstock upgrade: %v\n%s", err, out)
+			}
+			return err == nil
+		})
 	})
 }
 

@@ -87,8 +87,9 @@ function sample(s) {
   if (s.last_event !== youngest || s.config_hash !== hash) {
     youngest = s.last_event;
     hash = s.config_hash;
-    // An event may be a reload that failed, which only the status tells.
-    Promise.all([events.load(youngest), get('/v1/status').then(identity)]).catch((err) => {
+    // An event may be a reload that failed, which only the status tells. An answer that comes after the connection has
+    // gone says nothing about now.
+    Promise.all([events.load(youngest), get('/v1/status').then((s) => document.documentElement.dataset.connection === 'gone' || identity(s))]).catch((err) => {
       if (err.status === undefined) throw err;
       youngest = -1; // the next sample tries again
     });

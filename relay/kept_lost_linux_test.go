@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"io"
 	"os"
 	"syscall"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // edit changes the ledger of a process that was killed.
@@ -123,6 +125,9 @@ func TestLostFlows(t *testing.T) {
 				}
 			}
 			k.settled(0)
+			if n := j.proc.ask("arenas").Lent; n != 0 {
+				t.Errorf("the arena has lent %d bytes", n)
+			}
 			j.proc.kill()
 			j.collect()
 			switch {
@@ -132,5 +137,63 @@ func TestLostFlows(t *testing.T) {
 				t.Errorf("%+v", j.records[0])
 			}
 		})
+	}
+}
+
+// What a flow had sent before it relayed is given back if the flow cannot go on.
+func TestLostEarlyFlow(t *testing.T) {
+	k := newKeptTable(t)
+	o := keptOrder{Loops: 1, After: patience, Listen: []string{keptPlace(t, "tcp4")}, Upstream: "echo:", Sniff: 9}
+	proc := k.start(o)
+	c := testnet.Dial(t, toNet(proc.addrs[0]))
+	io.WriteString(c, "begun")
+	eventually(t, "it is sniffed", func() bool { return proc.ask("arenas").Lent > 0 })
+	proc.ask("handover")
+	proc.kill()
+	o.Listen = nil
+	proc = k.start(o)
+	if r := proc.Restored; r.Flows != 0 || r.TotalLost() != 1 || r.Lost[LossListener] != 1 {
+		t.Errorf("%+v", r)
+	}
+	k.settled(0)
+	if n := proc.ask("arenas").Lent; n != 0 {
+		t.Errorf("the arena has lent %d bytes", n)
+	}
+	wantReset(t, c)
+}
+
+// A flow of which nobody knows what was in the hands of the process, because its client has reset the
+// connection, ends for that cause, with what it had moved until then.
+func TestResetInDoubt(t *testing.T) {
+	s := newServer(t, "tcp4")
+	j, _ := newJourney(t, "tcp4", "tcp4", testnet.Script{}, keptOrder{Upstream: s.addr.String()})
+	a := j.dial(t)
+	b := s.accept(t)
+	say(t, a, b, "up")
+	say(t, b, a, "down")
+	j.proc.ask("turn")
+	j.proc.kill()
+	reset(t, a)
+	j.k.edit(func(l *ledger.Ledger) {
+		for slot, r := range l.All() {
+			block := l.Arena().Get(100) // of what was to be delivered
+			ref, _ := l.Arena().Ref(block)
+			r.Half(down).SetIn(r.Half(down).In() + 100)
+			r.Half(down).SetBlock(ref, 100)
+			n := l.Turn()
+			n.Begin(slot, r.Generation())
+			n.SetCounts(r.Half(up).In(), r.Half(up).Out())
+			n.Set(up, ledger.PhaseReading, 0)
+		}
+	})
+	j.proc = j.k.start(j.o)
+	wantReset(t, b)
+	j.k.settled(0)
+	if n := j.proc.ask("arenas").Lent; n != 0 {
+		t.Errorf("the arena has lent %d bytes", n)
+	}
+	rec := <-j.proc.records
+	if rec.Cause != CauseClientReset || rec.Up.Read != 2 || rec.Up.Written != 2 || rec.Down.Read != 104 || rec.Down.Written != 4 {
+		t.Errorf("%+v", rec)
 	}
 }

@@ -60,6 +60,7 @@ type keptAnswer struct {
 	Restored Restored
 	Stats    Stats
 	Record   *keptRecord // at any time
+	Lent     int64       // by the arenas
 	Err      string
 }
 
@@ -448,6 +449,8 @@ func serveKept(text string, say func(keptAnswer)) error {
 			a.Stats = e.Stats()
 		case "causes":
 			e.onLoops(func(f *Flow) { a.Addrs = append(a.Addrs, f.cause.String()) })
+		case "arenas":
+			e.each(func(s *streams) { atomic.AddInt64(&a.Lent, s.keep.ledger.Arena().Used()) })
 		case "turn": // of the first loop: it has seen what came before
 			e.loops[0].ask(func() {})
 		case "stop the last loop":

@@ -133,6 +133,9 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Los
 	if r.Flags()&recordOdd != 0 {
 		for side := range f.fd {
 			if s.closedState(f, side) {
+				for h := range f.half {
+					s.restoreCounts(&f.half[h], r.Half(h))
+				}
 				return losses // goOn finds that it was reset
 			}
 		}
@@ -170,10 +173,8 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Los
 		case rest > 0 && rest <= int64(n):
 			held.Block, _ = s.keep.ledger.Arena().Bytes(ref, n)
 			held.Rest = int(rest)
-		case rest == 0: // its last byte was sent
-			rec.SetBlock(0, 0)
-			b, _ := s.keep.ledger.Arena().Bytes(ref, n)
-			s.keep.ledger.Arena().Put(b)
+		default: // its last byte was sent, if the record is right
+			s.freeBlock(rec)
 		}
 		half.Restore(in, out, rec.Spliced(), held)
 		if int64(held.Rest) != rest || rest > 0 && held.Block == nil {
@@ -190,6 +191,21 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Los
 		t.result.Bytes += bytes
 	}
 	return losses
+}
+
+// restoreCounts restores what a half has moved. What it held is nobody's any more.
+func (s *streams) restoreCounts(half *pump.Half, rec ledger.Half) {
+	in, out := rec.In(), max(rec.Out(), 0)
+	half.Restore(max(in, out), out, rec.Spliced(), pump.Held{})
+	s.freeBlock(rec)
+}
+
+// freeBlock gives back the block that the record of a half names, if any.
+func (s *streams) freeBlock(rec ledger.Half) {
+	if b, ok := s.keep.ledger.Arena().Bytes(rec.Block()); ok {
+		rec.SetBlock(0, 0)
+		s.keep.ledger.Arena().Put(b)
+	}
 }
 
 // closedState reports whether a side's connection is not there any more.
@@ -229,7 +245,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 		}
 	}
 	for side := range f.fd {
-		if f.cause == CauseNone && s.closedState(f, side) && !s.orderly(f, side, r) {
+		if f.cause == CauseNone && s.closedState(f, side) && (flags&recordOdd != 0 || !s.orderly(f, side, r)) {
 			e := sys.SockError(int(f.fd[side]))
 			if e == 0 {
 				e = sys.ECONNRESET
@@ -274,15 +290,13 @@ func (s *streams) endLost(f *streamFlow, r ledger.Record, c Cause) {
 	for h := range f.half {
 		half, rec := &f.half[h], r.Half(h)
 		if r.State() == recordEarly {
-			break
+			if flags&recordDamaged == 0 {
+				s.freeBlock(rec)
+			}
+			continue
 		}
 		if half.Held() == 0 && flags&recordDamaged == 0 {
-			in, out := rec.In(), max(rec.Out(), 0)
-			half.Restore(max(in, out), out, rec.Spliced(), pump.Held{})
-			if b, ok := s.keep.ledger.Arena().Bytes(rec.Block()); ok { // it is nobody's any more
-				rec.SetBlock(0, 0)
-				s.keep.ledger.Arena().Put(b)
-			}
+			s.restoreCounts(half, rec)
 		}
 		if r.State() == recordFinal && flags&(recordReset<<f.dstSide(h)) == 0 ||
 			flags&(recordFinSent<<f.dstSide(h)) != 0 && !f.echo {

@@ -24,6 +24,13 @@ func (l *Listener) takeEarlier() []*listenSocket {
 			return nil
 		}
 	}
+	if l.addr.Path != "" {
+		// A path leads to the socket that was bound to it last. The process may have died while it closed
+		// another one, which had left it the path.
+		for ; len(sockets) > 1; sockets = sockets[1:] {
+			h.release(Held{Key: sockets[0].key, FDs: []int{sockets[0].fd}})
+		}
+	}
 	return sockets
 }
 

@@ -2,11 +2,14 @@ package relay
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -173,4 +176,62 @@ func (h *flushedHolder) Flush() error {
 		h.dropped[key] = true
 	}
 	return nil
+}
+
+// Of two sockets that were bound to a path, one that was being closed and the one after it, the next process
+// takes that which clients reach.
+func TestHeldListenersOfPath(t *testing.T) {
+	for _, network := range []string{"unix", "unixgram"} {
+		t.Run(network, func(t *testing.T) {
+			k := newKeptTable(t)
+			at := keptPlace(t, network)
+			o := keptOrder{Loops: 2, Listen: []string{at}, Upstream: "echo:"}
+			proc := k.start(o)
+			path := proc.addrs[0].Path
+			proc.kill()
+			for n := range uint64(2) {
+				os.Remove(path)
+				key := newHoldKey(holdListener, 0, 100+n, 1)
+				k.message(keptMessage('h', key, at), []int{boundTo(t, network, path)})
+			}
+			proc = k.start(o)
+			if network == "unix" {
+				c := testnet.Dial(t, toNet(proc.addrs[0]))
+				say(t, c, c, "anybody")
+			} else {
+				askGram(t, packetSocket(t, network), proc.addrs[0], "anybody")
+			}
+			k.expect(holdListener, 1)
+		})
+	}
+}
+
+// boundTo returns a socket that was bound to a path.
+func boundTo(t *testing.T, network, path string) int {
+	t.Helper()
+	var c io.Closer
+	var err error
+	if network == "unix" {
+		c, err = net.ListenUnix(network, &net.UnixAddr{Net: network, Name: path})
+	} else {
+		c, err = net.ListenUnixgram(network, &net.UnixAddr{Net: network, Name: path})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if l, ok := c.(*net.UnixListener); ok {
+		l.SetUnlinkOnClose(false)
+	}
+	f, err := c.(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fd, e := sys.Dup(int(f.Fd()))
+	if e != 0 {
+		t.Fatal(e)
+	}
+	sys.SetNonblock(fd)
+	return fd
 }

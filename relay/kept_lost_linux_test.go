@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"syscall"
@@ -195,5 +196,37 @@ func TestResetInDoubt(t *testing.T) {
 	rec := <-j.proc.records
 	if rec.Cause != CauseClientReset || rec.Up.Read != 2 || rec.Up.Written != 2 || rec.Down.Read != 104 || rec.Down.Written != 4 {
 		t.Errorf("%+v", rec)
+	}
+}
+
+// A reset of which the dead process has taken the error from the socket, where it looks like an end then, is not
+// taken for one, whether the stream towards that side has ended or not.
+func TestResetThatWasTaken(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ended %v", ended), func(t *testing.T) {
+			s := newServer(t, "tcp4")
+			j, _ := newJourney(t, "tcp4", "tcp4", testnet.Script{}, keptOrder{Upstream: s.addr.String()})
+			a := j.dial(t)
+			b := s.accept(t)
+			say(t, a, b, "up")
+			say(t, b, a, "down")
+			if ended {
+				closeWrite(t, b)
+				expectEOF(t, a)
+			}
+			j.proc.ask("turn")
+			j.proc.kill()
+			reset(t, a)
+			for _, x := range j.k.heldOf(holdFlow) {
+				eventually(t, "the reset has come", func() bool { return sys.HasError(x.FDs[sideClient]) })
+				sys.SockError(x.FDs[sideClient])
+			}
+			j.proc = j.k.start(j.o)
+			wantReset(t, b)
+			j.k.settled(0)
+			if rec := <-j.proc.records; rec.Cause != CauseClientReset {
+				t.Errorf("%+v", rec)
+			}
+		})
 	}
 }

@@ -208,15 +208,15 @@ func (w *Worker) Start() Start {
 //
 // A worker that finds itself unable to run calls [Worker.Failing] and exits instead.
 func (w *Worker) Prepared(info string) error {
-	if err := w.tell(appendControl(nil, kindPrepared, 0, nil, info)); err != nil {
-		return err
-	}
+	w.tell(appendControl(nil, kindPrepared, 0, nil, info))
 	select {
 	case <-w.goOn:
-		return nil
 	case <-w.lost:
-		return ErrLost
 	}
+	if closed(w.goOn) { // also if the keeper has gone since: everything is here, and nobody else has it
+		return nil
+	}
+	return ErrLost
 }
 
 // Ready says that this worker runs.
@@ -440,6 +440,7 @@ func (w *Worker) read() {
 	var msg message
 	buf := make([]byte, maxMessage)
 	fds := make([]int, 0, maxBatchFDs)
+	reset := false
 	for {
 		var n int
 		var lost bool
@@ -448,6 +449,10 @@ func (w *Worker) read() {
 			n, fds, lost, errno = fb.Recv(int(fd), buf, fds[:0])
 			return errno != sys.EAGAIN && errno != sys.EINTR
 		})
+		if err == nil && errno == sys.ECONNRESET && !reset { // once, and before what is still to be read: see conn.read
+			reset = true
+			continue
+		}
 		if err != nil || errno != 0 || n == 0 {
 			closeAll(fds)
 			return

@@ -331,6 +331,11 @@ func (e *core) handOver(ctx context.Context) error {
 	if holder := cmp.Or(failed...); holder != nil {
 		err = fmt.Errorf("relay: not all flows are held: %w", holder)
 	}
+	if err == nil { // the flows may all have been held long ago, by a holder that has gone
+		if holder := e.holding.flush(settleLast); holder != nil {
+			err = fmt.Errorf("relay: the flows are not held: %w", holder)
+		}
+	}
 	if err != nil {
 		e.each(func(s *streams) { s.startAccepting() })
 		return err

@@ -146,6 +146,18 @@ func (h *holding) holdLocked(all ...Held) error {
 	return err
 }
 
+// flush reports whether the holder still holds. It may be busy for some time.
+func (h *holding) flush(most time.Duration) (err error) {
+	for last := time.Now().Add(most); ; time.Sleep(time.Millisecond) {
+		h.mu.Lock()
+		err = h.holder.Flush()
+		h.mu.Unlock()
+		if err == nil || time.Now().After(last) {
+			return err
+		}
+	}
+}
+
 func (h *holding) drop(k holdKey) { h.holder.Drop(k) }
 
 // HoldPipe implements [pump.PipeHolder].

@@ -71,7 +71,7 @@ func (k *keeping) saveHistory() {
 }
 
 // status returns the state of the keeper for the API; nil: there is none.
-func (k *keeping) status(stats *relay.Stats, healthyAfter time.Duration) *api.Keeper {
+func (k *keeping) status(stats *relay.Stats) *api.Keeper {
 	if k == nil {
 		return nil
 	}
@@ -81,7 +81,9 @@ func (k *keeping) status(stats *relay.Stats, healthyAfter time.Duration) *api.Ke
 		Flows: total.Kept, Errors: total.KeepErrors, Held: int64(k.Stats().Items), Total: k.past.Total, Pause: k.past.Pause, Last: k.past.Last,
 	}
 	if last := k.past.Last; last != nil && last.Reason == "upgrade" {
-		s.Healthy = time.Since(last.Time) >= healthyAfter
+		// The keeper says so, and from then on it takes the next request. The latest upgrade may be one after that.
+		now := k.LastUpgrade()
+		s.Healthy = now.Over() || now.ID != k.start.Upgrade.ID || !s.Up
 	}
 	for _, reason := range api.StartReasons {
 		s.Starts = append(s.Starts, api.StartCount{Reason: reason, Count: k.past.Starts[reason]})

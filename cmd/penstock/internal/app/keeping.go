@@ -172,7 +172,7 @@ func (k *keeping) holdFD(kind uint64, label string, fd int) error {
 			err = k.Flush()
 		}
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, keeper.ErrLost): // without a keeper this worker can still relay
 			return nil
 		case !errors.Is(err, keeper.ErrBusy):
 			return fmt.Errorf("have the keeper hold %s: %w", label, err)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
@@ -59,11 +58,7 @@ func (d *snapshot) Status() api.Status {
 		LogLinesDropped:   journal + access,
 	}
 	s.Paths = paths(points)
-	healthyAfter := time.Duration(0)
-	if f.Keeper != nil {
-		healthyAfter = f.Keeper.HealthyAfter
-	}
-	s.Keeper = d.keeping.status(&stats, healthyAfter)
+	s.Keeper = d.keeping.status(&stats)
 	return s
 }
 

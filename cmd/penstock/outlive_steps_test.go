@@ -1,0 +1,306 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// steps is a daemon in the middle of an upgrade, with a flow of each network.
+type steps struct {
+	*kept
+	flows    *flowsOf
+	old, new int // processes
+	file     []byte
+	pipe     *os.File // of the configuration
+}
+
+// checking begins an upgrade. The new worker waits for its configuration, which comes through a named pipe.
+func checking(t *testing.T, healthyAfter string) *steps {
+	need(t, "mkfifo")
+	text := "reload: {watch: false}\n" + threeListeners + "\nkeeper: {keep-after: 0, max-restart-delay: 100ms, healthy-after: " + healthyAfter + "}\n"
+	s := &steps{kept: &kept{configured: runFile(t, text, speak(t, "one").url())}}
+	s.endWorker(t)
+	eventually(t, "the API answers", s.answers)
+	s.flows = threeFlows(s.kept)
+	eventually(t, "there is one worker", func() bool { s.old = s.worker(); return s.old != 0 })
+	var err error
+	if s.file, err = os.ReadFile(s.kept.file); err != nil {
+		t.Fatal(err)
+	}
+	fifo := s.kept.file + ".fifo"
+	if out, err := exec.Command("mkfifo", fifo).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Rename(fifo, s.kept.file); err != nil {
+		t.Fatal(err)
+	}
+	if s.pipe, err = os.OpenFile(s.kept.file, os.O_RDWR, 0); err != nil { // so that nobody waits to open it
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.pipe.Close() })
+	s.signal(syscall.SIGUSR2)
+	s.state("checking")
+	eventually(t, "the new worker is there", func() bool {
+		for _, pid := range s.children() {
+			if pid != s.old {
+				s.new = pid
+			}
+		}
+		return s.new != 0
+	})
+	eventually(t, "the new worker reads its configuration", func() bool { return s.has(s.new, s.kept.file) > 0 })
+	t.Cleanup(func() { // the keeper may be gone
+		sendSignal(s.old, syscall.SIGKILL)
+		sendSignal(s.new, syscall.SIGKILL)
+	})
+	return s
+}
+
+// state waits until the keeper has said that the upgrade has reached a state.
+func (s *steps) state(name string) {
+	s.t.Helper()
+	eventually(s.t, "the upgrade is "+name, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, line := range s.lines {
+			if line["event"] == "upgrade" && strings.Contains(fmt.Sprint(line["detail"]), ": "+name) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// configuration gives the new worker what it waits for, and puts the file back.
+func (s *steps) configuration() {
+	s.t.Helper()
+	_, err := s.pipe.Write(s.file)
+	if err == nil {
+		err = s.pipe.Close() // the end of the configuration
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.restoreFile()
+}
+
+func (s *steps) restoreFile() {
+	s.t.Helper()
+	if err := os.WriteFile(s.kept.file+".new", s.file, 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Rename(s.kept.file+".new", s.kept.file); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// handingOver goes on to where the old worker, which is stopped, is asked to hand over.
+func (s *steps) handingOver() {
+	s.t.Helper()
+	s.to(s.old, syscall.SIGSTOP)
+	s.configuration()
+	s.state("handing-over")
+}
+
+// starting goes on to where the old worker has gone, and the new one, which is stopped, is to begin.
+func (s *steps) starting() {
+	s.t.Helper()
+	s.handingOver()
+	s.to(s.new, syscall.SIGSTOP)
+	s.to(s.old, syscall.SIGCONT)
+	s.state("starting")
+}
+
+// restoring goes on to where the new worker makes its engine: it has everything.
+func (s *steps) restoring() {
+	s.t.Helper()
+	s.starting()
+	s.to(s.new, syscall.SIGCONT)
+	eventually(s.t, "the new worker makes its engine", func() bool {
+		return s.has(s.new, "anon_inode:[eventpoll]") > 1 // that of Go's runtime is one
+	})
+}
+
+func (s *steps) proving() {
+	s.t.Helper()
+	s.configuration()
+	s.state("proving")
+}
+
+func (s *steps) to(pid int, signal syscall.Signal) {
+	s.t.Helper()
+	if err := sendSignal(pid, signal); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// gone waits for the end of a process whose parent may have gone, too.
+func (s *steps) gone(pid int) {
+	s.t.Helper()
+	eventually(s.t, "the process has ended", func() bool { return !s.lives(pid) })
+}
+
+func (s *steps) lives(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	at := strings.LastIndex(string(stat), ") ")
+	return err == nil && at >= 0 && stat[at+2] != 'Z'
+}
+
+// has returns how many descriptors of a process are for a file.
+func (s *steps) has(pid int, file string) (n int) {
+	fds, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fd/*")
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && to == file {
+			n++
+		}
+	}
+	return n
+}
+
+// alone checks that a worker without a keeper relays, and says so.
+func (s *steps) alone(worker int) {
+	s.t.Helper()
+	s.line("the keeper is gone: flows end with this process, and it cannot be upgraded")
+	s.flows.answer("without a keeper")
+	status, err := s.admin.Status(s.ctx())
+	if err != nil || status.Keeper == nil || status.Keeper.Up || status.Keeper.Worker != worker || status.Totals.Flows != 3 {
+		s.t.Errorf("%+v, %v", status.Keeper, err)
+	}
+	c := testnet.Dial(s.t, s.at("tcp"))
+	name(s.t, c)
+	c.Close()
+}
+
+// The keeper is killed at each step of an upgrade. Flows go on with the worker that has them.
+func TestKeeperDiesDuringUpgrade(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		at   func(*steps)
+		old  bool // this worker goes on
+	}{
+		{"checking", func(*steps) {}, true},
+		{"handing over", (*steps).handingOver, true},
+		{"restoring", (*steps).restoring, false},
+		{"proving", (*steps).proving, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := checking(t, "1h")
+			c.at(s)
+			s.signal(syscall.SIGKILL)
+			if c.name == "checking" {
+				s.configuration()
+			}
+			sendSignal(s.old, syscall.SIGCONT)
+			if c.old {
+				s.gone(s.new)
+				s.alone(s.old)
+			} else {
+				s.gone(s.old)
+				s.alone(s.new)
+			}
+		})
+	}
+	// The old worker has handed over to the keeper, which has not given everything to the new one: only the keeper
+	// has the flows.
+	t.Run("starting", func(t *testing.T) {
+		t.Parallel()
+		s := checking(t, "1h")
+		s.starting()
+		s.signal(syscall.SIGKILL)
+		s.to(s.new, syscall.SIGCONT)
+		s.gone(s.old)
+		s.gone(s.new)
+		s.line("cannot start") // it says that the keeper has gone
+		for i, c := range s.flows.list[:2] {
+			c.SetReadDeadline(time.Now().Add(patience))
+			n, err := c.Read(make([]byte, 1))
+			if e, ok := err.(net.Error); n > 0 || err == nil || ok && e.Timeout() {
+				t.Errorf("flow %d did not end: %d bytes, %v", i, n, err)
+			}
+		}
+	})
+	// The keeper executes the new binary. The worker does not notice, and goes on without it.
+	for i := range 5 {
+		t.Run(fmt.Sprint("executing ", i), func(t *testing.T) {
+			t.Parallel()
+			s := checking(t, "0")
+			s.configuration()
+			s.state("done")
+			time.Sleep(time.Duration(i) * 10 * time.Millisecond) // any moment will do
+			s.signal(syscall.SIGKILL)
+			s.alone(s.new)
+		})
+	}
+}
+
+// The old or the new worker is killed at each step of an upgrade. Flows go on with the other, or with the next one.
+func TestWorkerDiesDuringUpgrade(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		at   func(*steps)
+		old  bool   // is killed
+		want string // reason of the worker that goes on; "": the old one does
+	}{
+		{"old one, checking", (*steps).restoreFile, true, "crash"},
+		{"old one, handing over", (*steps).handingOver, true, "upgrade"},
+		{"new one, checking", (*steps).restoreFile, false, ""},
+		{"new one, handing over", (*steps).handingOver, false, "rollback"},
+		{"new one, starting", (*steps).starting, false, "rollback"},
+		{"new one, restoring", (*steps).restoring, false, "rollback"},
+		{"new one, proving", (*steps).proving, false, "rollback"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := checking(t, "1h")
+			c.at(s)
+			if c.old {
+				s.to(s.old, syscall.SIGKILL)
+			} else {
+				s.to(s.new, syscall.SIGKILL)
+				s.gone(s.new)
+				sendSignal(s.old, syscall.SIGCONT)
+			}
+			s.flows.answer("after the kill")
+			if c.want != "" {
+				if w := s.started(1); w.Reason != c.want || w.Restored != 3 || w.TotalLost() != 0 {
+					t.Errorf("%+v", w)
+				}
+			} else if s.worker() != s.old {
+				t.Errorf("worker %d, was %d", s.worker(), s.old)
+			}
+			// And the daemon can be upgraded, unless the keeper is still in the middle of one.
+			if c.want != "upgrade" {
+				if code, out := s.command("upgrade", "--dry-run"); code != 0 {
+					t.Errorf("exit code %d: %s", code, out)
+				}
+			}
+			s.flows.answer("end")
+		})
+	}
+}
+
+// An upgrade can be followed by another one at once: penstock upgrade ends when the keeper says that it is over.
+func TestUpgradeAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	k := runKeeper(t, "", threeListeners, speak(t, "one").url())
+	f := threeFlows(k)
+	for i := range 10 {
+		if code, out := k.command("upgrade", "--binary", binary); code != 0 || !strings.Contains(out, "3 flows continued, 0 lost") {
+			t.Fatalf("upgrade %d: exit code %d: %s", i, code, out)
+		}
+	}
+	f.answer("end")
+}

@@ -174,7 +174,14 @@ func (w *Worker) Flush() error {
 	switch {
 	case w.isLost() || w.handed:
 		return ErrLost
+	case w.out.empty() && !w.going:
+		return nil
 	case w.out.empty():
+		// What was held before still is, unless the keeper has gone and the reader does not know it yet. A keeper that
+		// has no room for a message is there.
+		if w.out.send(appendHeader(nil, kindAlive, 0), nil) && w.out.broken {
+			return ErrLost
+		}
 		return nil
 	case !w.going:
 		return ErrBusy

@@ -97,7 +97,7 @@ func (o options) places() (all []*place, config string) {
 			to = fmt.Sprint("v", p.gets)
 		}
 		if p.sends > 0 {
-			more += ", proxy-protocol: {from: 127.0.0.0/8}"
+			more += ", proxy-protocol: {from: 127.0.0.0/8}, sniff: {timeout: 5m}" // a client that has no CPU time may send its header late
 		}
 		if p.network == "udp" || p.network == "unixgram" {
 			more += ", timeouts: {idle: 8s}" // so that clients which have gone do not fill the table

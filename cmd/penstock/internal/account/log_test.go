@@ -144,7 +144,7 @@ func (discard) close()                       {}
 func BenchmarkRecord(b *testing.B) {
 	e := entry()
 	b.Run("room=yes", func(b *testing.B) {
-		l := &Log{which: LogAll, ring: newRing(ringSize), wake: make(chan struct{}, 1)}
+		l := &Log{which: LogAll, ring: newRing(ringSize), wake: make(chan struct{}, 1), progress: Progress{new(atomic.Int64), new(atomic.Int64)}}
 		b.ReportAllocs()
 		for b.Loop() {
 			l.Record(e)
@@ -153,7 +153,7 @@ func BenchmarkRecord(b *testing.B) {
 		}
 	})
 	b.Run("room=no", func(b *testing.B) {
-		l := &Log{which: LogAll, ring: newRing(1), wake: make(chan struct{}, 1)}
+		l := &Log{which: LogAll, ring: newRing(1), wake: make(chan struct{}, 1), progress: Progress{new(atomic.Int64), new(atomic.Int64)}}
 		b.ReportAllocs()
 		for b.Loop() {
 			l.Record(e)

@@ -301,8 +301,8 @@ func (e *core) drain(ctx context.Context) error {
 }
 
 // drained reports whether no flow is left, and none can come. Each loop first
-// reads what was posted to it: after that it takes nobody in, nor gives a client
-// to another loop, so that their loads only fall.
+// reads what was posted to it: after that it takes nobody in, nor calls another
+// loop to do so, so that their loads only fall.
 func (e *core) drained() bool {
 	accepting := make([]bool, len(e.loops))
 	var wg sync.WaitGroup

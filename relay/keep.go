@@ -38,7 +38,9 @@ type Holder interface {
 	// in use has no effect.
 	Drop(key [2]uint64)
 	// Flush returns nil when everything given to Hold is held. After an error, nothing
-	// that was given to Hold since the last Flush that returned nil is held.
+	// that was given to Hold since the last Flush that returned nil is held. HandOver
+	// calls it once more with nothing to hold: then an error says that the holder has
+	// gone, and the engine keeps its flows.
 	Flush() error
 }
 

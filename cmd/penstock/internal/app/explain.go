@@ -231,6 +231,10 @@ func (e *explanation) group(g *spec.Group, offset int, lookup lookupFunc) {
 		}
 	}
 	for _, d := range g.Discover {
+		if d.Registry.Kind != "" {
+			e.Members = append(e.Members, fmt.Sprintf("what the registry %s has: %s", d.Registry.Name, d))
+			continue
+		}
 		if d.Service != "" {
 			e.Members = append(e.Members, "SRV records of "+d.Service+lookup(spec.Endpoint{}, d.Service))
 			continue

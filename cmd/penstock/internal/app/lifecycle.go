@@ -20,6 +20,8 @@ import (
 // runCmd is the command run.
 type runCmd struct {
 	Config []string `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it."`
+	Node   string   `env:"PENSTOCK_NODE" placeholder:"ID" help:"Who this relay is among others (default: the host's name)."`
+	Zone   string   `env:"PENSTOCK_ZONE" placeholder:"ZONE" help:"The zone that this relay is in, for groups with zone: prefer."`
 }
 
 // Help returns the text that penstock run --help prints below the flags.
@@ -32,7 +34,7 @@ func (c *runCmd) run(stderr *os.File) int {
 	if !ok {
 		return exitFailed
 	}
-	source := &config.Source{Paths: c.Config}
+	source := &config.Source{Paths: c.Config, Node: c.node()}
 	cfg, warnings, err := source.Load(rules...)
 	l := &lifecycle{source: source, warnings: warnings, keeping: k}
 	if k.unplanned() || err != nil && k.goesOn() {
@@ -44,6 +46,25 @@ func (c *runCmd) run(stderr *os.File) int {
 		return exitUsage
 	}
 	return l.run(cfg, stderr)
+}
+
+// node returns who the relay is.
+func (c *runCmd) node() spec.Node {
+	n := spec.Node{ID: c.Node, Zone: c.Zone}
+	if n.ID == "" {
+		n.ID, _ = os.Hostname()
+	}
+	return n
+}
+
+// Validate is called by kong.
+func (c *runCmd) Validate() error {
+	for flag, text := range map[string]string{"--node": c.Node, "--zone": c.Zone} {
+		if !spec.ValidNode(text) && text != "" {
+			return fmt.Errorf("%s: invalid name %q; allowed: up to 253 letters, digits, _, . and -, not beginning with . or -", flag, text)
+		}
+	}
+	return nil
 }
 
 func (c *relayCmd) run(stderr *os.File) int {

@@ -186,7 +186,7 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 	}
 	for _, d := range g.Discover {
 		if !fits(d.Network) {
-			bad("the discovered members of", plain(d.Host+d.Service))
+			bad("the discovered members of", plain(d.String()))
 			return
 		}
 	}
@@ -261,6 +261,27 @@ func (r *reader) checkGroup(g *spec.Group) {
 }
 
 func (r *reader) checkDiscover(d *spec.Discover) {
+	only := func(kind string, values ...any) {
+		for _, v := range values {
+			if r.isSet(v) && d.Registry.Kind != kind {
+				r.fail(r.at(v), fault{problem: "has no effect without " + kind, allowed: "together with " + kind})
+			}
+		}
+	}
+	only("kubernetes", &d.PortName)
+	only("consul", &d.Tags, &d.Datacenter, &d.Stale)
+	if d.Registry.Kind != "" {
+		if r.isSet(&d.Port) && d.Registry.Kind != "kubernetes" {
+			r.fail(r.at(&d.Port), fault{problem: "members found in " + d.Registry.Kind + " have their own ports", allowed: "port together with dns or kubernetes"})
+		}
+		if r.isSet(&d.Port) && r.isSet(&d.PortName) {
+			r.fail(r.at(&d.PortName), fault{problem: "cannot be combined with port", allowed: "port or port-name"})
+		}
+		if r.isSet(&d.Every) {
+			r.warn(r.at(&d.Every), fault{problem: "has no effect: " + d.Registry.Kind + " tells changes at once"})
+		}
+		return
+	}
 	if d.Service != "" {
 		if r.isSet(&d.Port) || r.isSet(&d.Network) {
 			r.fail(r.at(&d.Port, &d.Network), fault{problem: "SRV records determine port and network", allowed: "port and network together with dns"})
@@ -306,7 +327,7 @@ func misfit(g *spec.Group) *fault {
 	}
 	for _, d := range g.Discover {
 		if c.Port == 0 && (c.Kind == "udp") != (d.Network == spec.UDP) {
-			return &fault{problem: "the check does not fit the discovered members of " + plain(d.Host+d.Service), allowed: "udp for datagrams, the others for streams, or a port of its own"}
+			return &fault{problem: "the check does not fit the discovered members of " + plain(d.String()), allowed: "udp for datagrams, the others for streams, or a port of its own"}
 		}
 	}
 	return nil

@@ -74,7 +74,7 @@ type flowPlace struct{ listener, route, group, member string }
 func Compare(old, new *spec.Config) Diff {
 	d := Diff{lost: map[flowPlace]bool{}}
 	changes(engineKeys, "engine.", &old.Engine, &new.Engine, &d.Restart)
-	changes(fileKeys, "", &file{Config: *old}, &file{Config: *new}, &d.Settings)
+	changes(fileKeys, "", fileOf(old), fileOf(new), &d.Settings)
 	d.Settings = slices.DeleteFunc(d.Settings, func(c Change) bool { return slices.Contains(d.Restart, c) })
 	if old.Admin.Token != new.Admin.Token || old.Admin.ReadToken != new.Admin.ReadToken {
 		d.Settings = append(d.Settings, Change{"admin tokens", "one", "another"})

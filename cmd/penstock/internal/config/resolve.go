@@ -24,6 +24,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 	for _, g := range c.Groups {
 		r.group(g, &base.group)
 	}
+	r.registries(f)
 	for _, l := range f.listeners {
 		listenerKeys.fill(r, l, &base.listener)
 		if l.Inherit == "" && l.Listen.Kind != 0 && !r.isSet(&l.Datagrams) {

@@ -24,6 +24,8 @@ const Stdin = "-"
 type Source struct {
 	// Paths are files, folders of files, or [Stdin]. Later ones are overlays of earlier ones.
 	Paths []string
+	// Node becomes the Node of each configuration.
+	Node spec.Node
 
 	mu     sync.Mutex
 	kept   map[string][]byte // what was read, once, of paths that are not files: standard input and pipes
@@ -123,6 +125,9 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 		fileKeys.read(r, node{t, r.start}, f)
 		c = r.resolve(f)
 		c.Source, c.Text, c.Written = name, l.text, l.text
+		if l.source != nil {
+			c.Node = l.source.Node
+		}
 		for _, rule := range rules {
 			if value := rule.Of(c); *value != "" {
 				if err := rule.Check(*value); err != nil {

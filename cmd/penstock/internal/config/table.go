@@ -12,10 +12,11 @@ import (
 // file is a whole configuration before its references are resolved.
 type file struct {
 	spec.Config
-	tokens    tokens
-	defaults  defaults
-	listeners []*listener
-	include   []string // always empty: included files are joined before the keys are read
+	tokens     tokens
+	defaults   defaults
+	listeners  []*listener
+	registries []*registry
+	include    []string // always empty: included files are joined before the keys are read
 }
 
 // tokens are the paths of the token files.
@@ -45,6 +46,7 @@ var fileKeys = keysOf("file",
 	comparedByKey(field("keeper", either(none[spec.Keeper](), pointer(keeperKeys.filled())), spec.KeeperByDefault, "A second, small process that holds the sockets of flows and starts the worker again when it dies, so that flows continue. {}: with the default values; none: one process.",
 		func(f *file) **spec.Keeper { return &f.Keeper }), keeperKeys, func(f *file) *spec.Keeper { return f.Keeper }),
 	field("drain", duration(0, "0"), "30s", "How long flows may continue after the first signal to stop. 0: end them at once.", func(f *file) *time.Duration { return &f.Drain }),
+	field("registries", byName(registryKeys.typ, func(g *registry, name string) { g.Name = name }).shown(showRegistries), "", "Where members are found, besides DNS, by name: see discover.", func(f *file) *[]*registry { return &f.registries }),
 	comparedByPart(required(field("listeners", byName(listenerKeys.typ, func(l *listener, name string) { l.Name = name }), "", "Where clients connect, by name.",
 		func(f *file) *[]*listener { return &f.listeners }))),
 	comparedByPart(field("groups", byName(groupKeys.typ, func(g *spec.Group, name string) { g.Name = name }), "", "Sets of upstreams, by name.",

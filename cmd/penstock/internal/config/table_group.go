@@ -13,8 +13,9 @@ var groupKeys = keysOf("group",
 	balanceKey(func(g *spec.Group) *spec.Group { return g }),
 	field("hash", hashType, "", "What maglev hashes. source: the client's address; 4-tuple: both addresses and ports; sni: the server name of a TLS client; tlv:0xNN: a TLV of the client's PROXY header. A client without a server name or TLV is hashed by its address. Default: source.", func(g *spec.Group) *string { return &g.Hash }),
 	comparedByPart(field("members", list(either(memberURL, memberKeys.filled())), "", "Upstreams, each a URL or a mapping.", func(g *spec.Group) *[]spec.Member { return &g.Members })),
-	field("discover", list(discoverKeys.filled()), "", "Upstreams that are found by DNS.", func(g *spec.Group) *[]spec.Discover { return &g.Discover }),
-	section("lookups", lookupKeys, "How answers of DNS are used, for discover and for members with a host name.", func(g *spec.Group) *spec.Lookups { return &g.Lookups }),
+	field("discover", list(discoverKeys.filled()), "", "Upstreams that are found by DNS or in a registry.", func(g *spec.Group) *[]spec.Discover { return &g.Discover }),
+	field("zone", choice(func(word string) bool { return word == "prefer" }, "none", "prefer").shown(zoneWord), "none", "prefer: use members of the relay's own zone (penstock run --zone), and others when those do not suffice. none: zones do not matter.", func(g *spec.Group) *bool { return &g.PreferZone }),
+	section("lookups", lookupKeys, "How answers of DNS and registries are used, for discover and for members with a host name.", func(g *spec.Group) *spec.Lookups { return &g.Lookups }),
 	section("timeouts", groupTimeoutKeys, "Timeouts of connecting.", func(g *spec.Group) *spec.GroupTimeouts { return &g.Timeouts }),
 	retriesKey(func(g *spec.Group) *spec.Group { return g }),
 	section("queue", queueKeys, "Where flows wait while every member is down or at its max-flows.", func(g *spec.Group) *spec.Queue { return &g.Queue }),
@@ -73,18 +74,34 @@ var memberKeys = keysOf("member",
 
 var discoverKeys = keysOf("discover",
 	field("dns", host, "", "A host name whose addresses become members.", func(d *spec.Discover) *string { return &d.Host }),
-	field("port", whole[uint16](1, 65535), "", "With dns: the members' port.", func(d *spec.Discover) *uint16 { return &d.Port }),
 	field("srv", service, "", "A service whose SRV records become members.", func(d *spec.Discover) *string { return &d.Service }),
-	field("network", choice(networkOf, "tcp", "udp").shown(wordOf), "tcp", "With dns: the members' protocol. srv names its own.", func(d *spec.Discover) *spec.Kind { return &d.Network }),
-	field("every", duration(time.Second, ""), "30s", "Time between look-ups.", func(d *spec.Discover) *time.Duration { return &d.Every }),
-	field("weight", count(256), "0", "Weight of each member. 0: 1, or with srv the record's weight.", func(d *spec.Discover) *int { return &d.Weight }),
+	registryKey("etcd", "A prefix of keys in etcd. Each key below it is a member: its value is an address, or JSON.", `^/[^\x00-\x1f\x7f]+$`, "a prefix that begins with /"),
+	registryKey("consul", "A service in Consul. Its healthy instances become members.", `^[A-Za-z0-9_.-]{1,253}$`, "the name of a service"),
+	registryKey("kubernetes", "A service in Kubernetes, NAMESPACE/SERVICE. The endpoints of its EndpointSlices become members.", `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`, "NAMESPACE/SERVICE"),
+	registryKey("xds", "A ClusterLoadAssignment of an xDS control plane (EDS).", `^[^\x00-\x1f\x7f]+$`, "a name"),
+	field("registry", nameType, "", "Which of registries to use. Default: the only one of this kind.", func(d *spec.Discover) *string { return &d.Registry.Name }),
+	field("port", whole[uint16](1, 65535), "", "With dns: the members' port. With kubernetes: the port to use, where the service has several.", func(d *spec.Discover) *uint16 { return &d.Port }),
+	field("port-name", texts("port name", "the name of a port", `^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$`, same), "", "With kubernetes: the name of the port to use.", func(d *spec.Discover) *string { return &d.PortName }),
+	field("tags", tagList, "", "With consul: tags that an instance must have.", func(d *spec.Discover) *string { return &d.Tags }),
+	field("datacenter", texts("datacenter", "the name of a datacenter", `^[A-Za-z0-9_-]{1,128}$`, same), "", "With consul: where to look. Default: the datacenter of the agent.", func(d *spec.Discover) *string { return &d.Datacenter }),
+	field("stale", boolean(true), "false", "With consul: any server may answer, not only the leader.", func(d *spec.Discover) *bool { return &d.Stale }),
+	field("network", choice(networkOf, "tcp", "udp").shown(wordOf), "tcp", "The members' protocol. srv names its own.", func(d *spec.Discover) *spec.Kind { return &d.Network }),
+	field("every", duration(time.Second, ""), "30s", "Time between look-ups in DNS.", func(d *spec.Discover) *time.Duration { return &d.Every }),
+	field("weight", count(256), "0", "Weight of each member. 0: what the source says, or 1.", func(d *spec.Discover) *int { return &d.Weight }),
 	field("max-flows", count(maxCount), "0", "Maximum number of open flows per member. 0: no limit.", func(d *spec.Discover) *int { return &d.MaxFlows }),
-).oneOf("dns", "srv")
+).oneOf(append([]string{"dns", "srv"}, spec.RegistryKinds...)...)
 
 var lookupKeys = keysOf("lookups",
 	field("keep", duration(time.Second, "forever"), "30s", "How long members stay after DNS has said that their name does not exist or has no address. As long as the resolver fails or does not answer, they stay.", func(l *spec.Lookups) *time.Duration { return &l.Keep }),
 	field("max-members", whole[int](1, 4096), "4096", "Maximum number of members per name. Further ones are left out, and the log says so.", func(l *spec.Lookups) *int { return &l.MaxMembers }),
 )
+
+func zoneWord(prefer bool) string {
+	if prefer {
+		return "prefer"
+	}
+	return "none"
+}
 
 func networkOf(word string) spec.Kind {
 	if word == "udp" {

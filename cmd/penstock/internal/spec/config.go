@@ -10,19 +10,27 @@ import (
 // A Config is a complete configuration. Names are unique among listeners, among groups, and among
 // the routes of one listener; every reference is resolved.
 type Config struct {
-	Source    string // the file's name, for messages; empty if there is none
-	Text      []byte // the configuration as one text that needs no other files and no variables; nil if there is none
-	Written   []byte // Text with the variables as written: their values may be secrets
-	Engine    Engine
-	Limits    Limits // of all listeners together; Source and Bandwidth are not used here
-	Log       Log
-	AccessLog AccessLog
-	Admin     Admin
-	Reload    Reload
-	Keeper    *Keeper       // nil: the daemon runs without a keeper
-	Drain     time.Duration // how long flows may continue after the first signal
-	Listeners []*Listener   // in the file's order
-	Groups    []*Group      // in the file's order
+	Source     string // the file's name, for messages; empty if there is none
+	Text       []byte // the configuration as one text that needs no other files and no variables; nil if there is none
+	Written    []byte // Text with the variables as written: their values may be secrets
+	Engine     Engine
+	Limits     Limits // of all listeners together; Source and Bandwidth are not used here
+	Log        Log
+	AccessLog  AccessLog
+	Admin      Admin
+	Reload     Reload
+	Keeper     *Keeper       // nil: the daemon runs without a keeper
+	Node       Node          // from the command line: files may be shared by many relays
+	Drain      time.Duration // how long flows may continue after the first signal
+	Registries []*Registry   // in the file's order
+	Listeners  []*Listener   // in the file's order
+	Groups     []*Group      // in the file's order
+}
+
+// Node is who a relay is among others.
+type Node struct {
+	ID   string // unique in a fleet
+	Zone string // empty: none
 }
 
 // Keeper configures the keeper, the process that holds the sockets of flows and starts the worker.
@@ -179,6 +187,8 @@ type Group struct {
 	Members  []Member
 	Discover []Discover
 	Lookups  Lookups
+	// PreferZone prefers members of the relay's own zone.
+	PreferZone bool
 
 	Timeouts  GroupTimeouts
 	Retries   int // further members to try after a failed connect
@@ -214,16 +224,34 @@ type Member struct {
 	Drained  bool // gets no new flows
 }
 
-// Discover describes members that are found by DNS.
+// Discover describes members that are found by DNS, or in a registry. It is comparable.
 type Discover struct {
 	Network  Kind   // TCP or UDP
 	Host     string // for A and AAAA
-	Port     uint16 // for A and AAAA
+	Port     uint16 // for A and AAAA, and Kubernetes; 0: not set
 	Service  string // for SRV: _name._proto.domain; Host and Port are then unused
 	Every    time.Duration
 	Lookups  Lookups // the group's
-	Weight   int     // of each member; 0: 1, or for SRV the record's
+	Weight   int     // of each member; 0: 1, or the source's
 	MaxFlows int
+
+	Registry   Registry // Kind is empty for DNS
+	Key        string   // etcd: a prefix; Consul: a service; Kubernetes: NAMESPACE/SERVICE; xDS: a ClusterLoadAssignment
+	PortName   string   // Kubernetes
+	Tags       string   // Consul: which a member must have, separated by commas
+	Datacenter string   // Consul; empty: the agent's
+	Stale      bool     // Consul: any server may answer
+}
+
+// String returns what is looked for, for messages.
+func (d Discover) String() string {
+	switch {
+	case d.Registry.Kind != "":
+		return d.Registry.Kind + " " + d.Key
+	case d.Service != "":
+		return d.Service
+	}
+	return Endpoint{Kind: d.Network, Host: d.Host, Port: d.Port}.String()
 }
 
 // Lookups configures DNS lookups of a group, including those of its members' names.

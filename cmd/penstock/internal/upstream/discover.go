@@ -85,12 +85,7 @@ func lookups(cfg *spec.Group) (ds []spec.Discover) {
 }
 
 // lookupName returns the name of a lookup, for messages.
-func lookupName(d spec.Discover) string {
-	if d.Service != "" {
-		return d.Service
-	}
-	return spec.Endpoint{Kind: d.Network, Host: d.Host, Port: d.Port}.String()
-}
+func lookupName(d spec.Discover) string { return d.String() }
 
 // watch begins a lookup. The caller holds s.mu.
 func (s *Set) watch(d spec.Discover) *watch {

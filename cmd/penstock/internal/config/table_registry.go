@@ -1,0 +1,173 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// registry is a spec.Registry with its servers as written.
+type registry struct {
+	spec.Registry
+	etcd, consul, xds []string
+	kubernetes        string
+}
+
+// serverURL is a server of a registry: a host and a port, without a path.
+var serverURL = texts("URL", "http://HOST:PORT or https://HOST:PORT", `^https?://[^/?#@\s]+:[0-9]{1,5}$`, func(s string) (string, *fault) {
+	_, address, _ := strings.Cut(s, "://")
+	if e, err := spec.ParseUpstream("tcp://" + address); err != nil || e.LastPort != 0 {
+		return "", faultf("invalid URL %s", quote(s))
+	}
+	return s, nil
+})
+
+var absolutePath = texts("path", "an absolute path", `^/[^\x00-\x1f\x7f]+$`, same)
+
+var registryKeys = keysOf("registry",
+	field("etcd", nonEmptyList(serverURL), "", "The servers of an etcd cluster (version 3.4 or later, with its JSON gateway, which is on by default).", func(g *registry) *[]string { return &g.etcd }),
+	field("consul", nonEmptyList(serverURL), "", "Consul agents or servers.", func(g *registry) *[]string { return &g.consul }),
+	field("kubernetes", texts("Kubernetes API server", "in-cluster, the absolute path of a kubeconfig, or https://HOST:PORT", `^(in-cluster|/[^\x00-\x1f\x7f]+|https?://[^/?#@\s]+:[0-9]{1,5})$`, same), "", "A Kubernetes API server. in-cluster: that of the cluster in which the relay runs, with its service account; a path: as a kubeconfig says.", func(g *registry) *string { return &g.kubernetes }),
+	field("xds", nonEmptyList(serverURL), "", "Servers of an xDS control plane (delta ADS over gRPC).", func(g *registry) *[]string { return &g.xds }),
+	field("context", text("context", 256), "", "With a kubeconfig: the context to use. Default: its current one.", func(g *registry) *string { return &g.Context }),
+	section("tls", registryTLSKeys, "With https: certificates.", func(g *registry) *spec.Registry { return &g.Registry }),
+	field("token-file", absolutePath, "", "File with the token that is sent with each request; not for etcd. It is read again when it changes.", func(g *registry) *string { return &g.TokenFile }),
+	field("user-file", absolutePath, "", "With etcd: file with USER:PASSWORD.", func(g *registry) *string { return &g.UserFile }),
+).oneOf(spec.RegistryKinds...)
+
+var registryTLSKeys = keysOf("registry.tls",
+	field("ca", absolutePath, "", "File with the certificates that the server's must be signed by. Default: the system's.", func(g *spec.Registry) *string { return &g.CA }),
+	field("certificate", absolutePath, "", "File with the client's certificate. The files are read again when they change.", func(g *spec.Registry) *string { return &g.Cert }),
+	field("key", absolutePath, "", "File with the key of the client's certificate.", func(g *spec.Registry) *string { return &g.Key }),
+	field("name", host, "", "The name in the server's certificate. Default: the host of the URL.", func(g *spec.Registry) *string { return &g.ServerName }),
+)
+
+// registryKey returns the key of discover that looks in a registry of one kind.
+func registryKey(kind, doc, pattern, allowed string) key[spec.Discover] {
+	of := texts(kind, allowed, pattern, same)
+	return compositeField(kind, typ[spec.Discover]{of.shape, func(r *reader, n node, d *spec.Discover) {
+		d.Registry.Kind = kind
+		of.read(r, n, &d.Key)
+	}, func(d spec.Discover) string {
+		if d.Registry.Kind != kind {
+			return ""
+		}
+		return of.show(d.Key)
+	}}, doc, func(d *spec.Discover) *string { return &d.Key })
+}
+
+// tagList is a list of tags, which is kept as one string so that a Discover can be compared.
+var tagList = func() typ[string] {
+	of := list(texts("tag", "a tag without commas", `^[^,\x00-\x1f\x7f]{1,255}$`, same))
+	return typ[string]{of.shape, func(r *reader, n node, to *string) {
+		var tags []string
+		of.read(r, n, &tags)
+		slices.Sort(tags)
+		*to = strings.Join(slices.Compact(tags), ",")
+	}, func(s string) string {
+		if s == "" {
+			return "[]"
+		}
+		return "[" + strings.ReplaceAll(s, ",", ", ") + "]"
+	}}
+}()
+
+// fileOf returns a configuration as a file, for comparing.
+func fileOf(c *spec.Config) *file {
+	f := &file{Config: *c}
+	for _, g := range c.Registries {
+		own := &registry{Registry: *g}
+		switch list := g.ServerList(); g.Kind {
+		case "etcd":
+			own.etcd = list
+		case "consul":
+			own.consul = list
+		case "xds":
+			own.xds = list
+		default:
+			own.kubernetes = g.Servers
+		}
+		f.registries = append(f.registries, own)
+	}
+	return f
+}
+
+func showRegistries(list []*registry) string {
+	parts := make([]string, len(list))
+	for i, g := range list {
+		parts[i] = g.Name + ": " + registryKeys.show(*g)
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// registries completes the registries of a file, and what discover says about them.
+func (r *reader) registries(f *file) {
+	for _, g := range f.registries {
+		registryKeys.fill(r, g, nil)
+		for kind, servers := range map[string][]string{"etcd": g.etcd, "consul": g.consul, "xds": g.xds, "kubernetes": {g.kubernetes}} {
+			if text := strings.Join(servers, " "); text != "" {
+				g.Kind, g.Servers = kind, text
+			}
+		}
+		f.Registries = append(f.Registries, &g.Registry)
+		r.checkRegistry(g)
+	}
+	for _, g := range f.Groups {
+		for i := range g.Discover {
+			r.findRegistry(f, &g.Discover[i])
+		}
+	}
+}
+
+func (r *reader) checkRegistry(g *registry) {
+	if (g.Cert == "") != (g.Key == "") {
+		r.fail(r.at(&g.Cert, &g.Key), fault{problem: "a certificate without its key, or a key without its certificate", allowed: "certificate and key together"})
+	}
+	if strings.Contains(" "+g.Servers, " http://") && g.CA+g.Cert+g.Key+g.ServerName != "" {
+		r.fail(r.at(&g.CA, &g.Cert, &g.Key, &g.ServerName), fault{problem: "has no effect without TLS", allowed: "tls together with https://"})
+	}
+	only := func(v *string, what string, ok bool) {
+		if r.isSet(v) && !ok && g.Kind != "" {
+			r.fail(r.at(v), fault{problem: "has no effect with " + g.Kind, allowed: what})
+		}
+	}
+	only(&g.UserFile, "with etcd", g.Kind == "etcd")
+	only(&g.TokenFile, "with consul, kubernetes or xds", g.Kind != "etcd")
+	only(&g.Context, "with a kubeconfig", g.Kind == "kubernetes" && strings.HasPrefix(g.Servers, "/"))
+}
+
+// findRegistry gives a discover entry its registry: the named one, or the only one of its kind.
+func (r *reader) findRegistry(f *file, d *spec.Discover) {
+	kind, name := d.Registry.Kind, d.Registry.Name
+	if kind == "" {
+		if name != "" {
+			r.fail(r.at(&d.Registry.Name), fault{problem: "has no effect with DNS", allowed: "registry together with " + strings.Join(spec.RegistryKinds, ", ")})
+		}
+		return
+	}
+	var fit []*registry
+	var names []string
+	for _, g := range f.registries {
+		if g.Kind == kind && (name == "" || g.Name == name) {
+			fit = append(fit, g)
+		}
+		if g.Kind == kind {
+			names = append(names, g.Name)
+		}
+	}
+	switch {
+	case len(fit) == 1:
+		d.Registry = fit[0].Registry
+	case name != "":
+		f := fault{problem: "no " + kind + " registry " + plain(name), near: suggest(name, names), allowed: firstNames(names)}
+		if len(names) == 0 {
+			f.allowed = "the name of one in registries"
+		}
+		r.fail(r.at(&d.Registry.Name), f)
+	case len(fit) == 0:
+		r.fail(r.at(&d.Key, d), fault{problem: "there is no " + kind + " registry", allowed: "registries with one of kind " + kind})
+	default:
+		r.fail(r.at(&d.Key, d), fault{problem: "there are several " + kind + " registries", allowed: "registry: one of " + firstNames(names)})
+	}
+}

@@ -320,6 +320,10 @@ func (d *daemon) lookupChanged(e upstream.LookupEvent) {
 		d.event(level, "lookup", e.Name, message)
 	}
 	switch {
+	case e.Removed && e.Vanished > 0:
+		tell(slog.LevelWarn, "members removed, because the answers have been without them for lookups.keep", "vanished", e.Vanished)
+	case e.Vanished > 0:
+		tell(slog.LevelWarn, "the answer lacks too many members at once (lookups.vanish); they stay", "vanished", e.Vanished)
 	case e.Removed:
 		tell(slog.LevelWarn, "members removed, because their name does not exist", "error", e.Err.Error())
 	case e.Err != nil && e.Missing:

@@ -12,7 +12,7 @@ import (
 func (c *relayCmd) config() *spec.Config {
 	group := &spec.Group{
 		Name: "upstreams", Balance: "round-robin", Retries: max(len(c.Upstreams)-1, retriesOfNames),
-		Lookups:  spec.Lookups{Keep: 30 * time.Second},
+		Lookups:  spec.Lookups{Keep: 30 * time.Second, Vanish: 0.5},
 		Timeouts: spec.GroupTimeouts{Connect: time.Duration(c.ConnectTimeout)},
 	}
 	for _, u := range c.Upstreams {

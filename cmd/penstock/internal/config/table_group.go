@@ -93,7 +93,8 @@ var discoverKeys = keysOf("discover",
 
 var lookupKeys = keysOf("lookups",
 	field("keep", duration(time.Second, "forever"), "30s", "How long members stay after DNS has said that their name does not exist or has no address. As long as the resolver fails or does not answer, they stay.", func(l *spec.Lookups) *time.Duration { return &l.Keep }),
-	field("max-members", whole[int](1, 4096), "4096", "Maximum number of members per name. Further ones are left out, and the log says so.", func(l *spec.Lookups) *int { return &l.MaxMembers }),
+	field("max-members", whole[int](1, 65536), "10000", "Maximum number of members per name or source. Further ones are left out, and the log says so.", func(l *spec.Lookups) *int { return &l.MaxMembers }),
+	field("vanish", someShare, "0.5", "If an answer has so few members that more than this share of them is gone, or none at all, they stay until the answers have been so for keep. One of several may always go.", func(l *spec.Lookups) *float64 { return &l.Vanish }),
 )
 
 func zoneWord(prefer bool) string {

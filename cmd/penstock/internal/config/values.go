@@ -248,24 +248,30 @@ func count(most int64) typ[int] { return whole[int](0, most) }
 
 const maxCount = 1 << 30
 
-// share is a number from 0 to 1.
-var share = scalar("share", "a number from 0 to 1", map[string]any{"type": "number", "minimum": 0, "maximum": 1},
-	func(text, tag string) (float64, *fault) {
+// share is a number from 0 to 1, and someShare one that is not 0.
+var (
+	share     = shareFrom("share", 0)
+	someShare = shareFrom("part", 0.01)
+)
+
+func shareFrom(name string, least float64) typ[float64] {
+	return scalar(name, fmt.Sprintf("a number from %v to 1", least), map[string]any{"type": "number", "minimum": least, "maximum": 1}, func(text, tag string) (float64, *fault) {
 		x, err := strconv.ParseFloat(text, 64)
 		if tag != "!!int" && tag != "!!float" || err != nil {
 			f := faultf("%s is not a number", quote(text))
 			if percent, ok := strings.CutSuffix(text, "%"); ok {
-				if x, err := strconv.ParseFloat(percent, 64); err == nil && x >= 0 && x <= 100 {
+				if x, err := strconv.ParseFloat(percent, 64); err == nil && x >= 100*least && x <= 100 {
 					f.near = strconv.FormatFloat(x/100, 'g', -1, 64)
 				}
 			}
 			return 0, f
 		}
-		if !(x >= 0 && x <= 1) {
+		if !(x >= least && x <= 1) {
 			return 0, faultf("%s is out of range", quote(text))
 		}
 		return x, nil
 	})
+}
 
 // parseSize parses a number of bytes. The fault suggests the right spelling of a unit.
 func parseSize(text string) (int64, *fault) {

@@ -259,7 +259,10 @@ type Lookups struct {
 	// Keep is how long members stay after DNS has answered that their name does not exist or has
 	// no address; 0: for ever. They stay in any case while lookups fail.
 	Keep       time.Duration
-	MaxMembers int // of one name; 0: 4096
+	MaxMembers int // of one name or source; 0: no limit but that of package upstream
+	// Vanish is the share of the members that one answer may remove. If it removes more, or all,
+	// they stay, unless the answer is the same for Keep. One of several may always go. 0: any number.
+	Vanish float64
 }
 
 // Queue configures the queue of flows while every member is down or at its limit.

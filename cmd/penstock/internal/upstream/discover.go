@@ -23,14 +23,26 @@ type Discoverer interface {
 
 // A Target is a discovered member.
 type Target struct {
-	Name   string // empty: the address's URL
-	Addr   relay.Addr
-	Weight int // 1 to 256; a weight in the configuration takes precedence
-	Backup bool
+	Name     string // empty: the address's URL
+	Addr     relay.Addr
+	Weight   int // 1 to 256; a weight in the configuration takes precedence
+	Backup   bool
+	Zone     string `json:",omitempty"` // empty: none
+	Priority int    `json:",omitempty"` // 0 is used first; backups are used after all priorities
+	Draining bool   `json:",omitempty"` // gets no new flows; its flows finish
+	// Metadata is a canonical JSON object of at most MaxMetadata bytes; empty: none. It is a string,
+	// so that Targets compare.
+	Metadata string `json:",omitempty"`
 }
 
+// MaxMetadata bounds the metadata of a member.
+const MaxMetadata = 1 << 10
+
 // maxTargets is the maximum number of members in one answer; the rest is left out.
-const maxTargets = 4096
+const maxTargets = 1 << 16
+
+// maxPriority is the greatest priority of a member.
+const maxPriority = 1<<16 - 1
 
 // A watch is a lookup that is repeated. Groups share it. The fields after cancel are guarded by
 // the Set's lock.
@@ -43,10 +55,12 @@ type watch struct {
 	answeredOK   bool // there was a good answer
 	err          error
 	answeredAt   time.Time // when the last answer came
+	goodAt       time.Time // when the last good answer came
 	leftOut      int       // members of the last good answer that were left out
 	counts       *counts.Row
 	restored     bool        // the targets are those of the process before, and answered is closed
 	missingTimer *time.Timer // removes the members of a name that does not exist; nil: it exists
+	doubt        *doubt      // nil: the last good answer is believed
 }
 
 // A LookupEvent is a change of a lookup's result.
@@ -57,7 +71,10 @@ type LookupEvent struct {
 	Missing bool  // DNS says that the name does not exist or has no address; otherwise the lookup failed
 	Members int   // present number of members
 	LeftOut int   // members left out because of Lookups.MaxMembers
-	Removed bool  // the members were removed, because the name has been missing for Lookups.Keep
+	Removed bool  // the members were removed, because the answer has been so for Lookups.Keep
+	// Vanished is how many members the last answer no longer has, if they are so many that they
+	// stay: see spec.Lookups.Vanish.
+	Vanished int
 }
 
 // lookupOf returns the lookup of a member whose endpoint has a name.
@@ -128,6 +145,7 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 	now := time.Now()
 	w.answeredAt, w.err = now, err
 	if err != nil {
+		w.doubt.pause()
 		w.counts.Words()[lookupFailuresAt].Add(1)
 		missing := isMissing(err)
 		if was == nil || missing != isMissing(was) {
@@ -153,15 +171,19 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 	}
 	cut := max(0, len(targets)-most)
 	targets = targets[:len(targets)-cut]
-	change := was != nil || cut > 0 && w.leftOut == 0
+	targets, vanished := s.judge(ctx, w, targets)
+	change := (was != nil) != (vanished > 0) || cut > 0 && w.leftOut == 0
 	w.leftOut = cut
+	if vanished == 0 {
+		w.goodAt = now
+	}
 	if !w.answeredOK || !slices.Equal(targets, w.targets) {
 		w.answeredOK, w.targets = true, targets
 		s.touch()
 		s.refresh(w, now, "found by "+lookupName(w.query))
 	}
 	if change {
-		s.notifyLookup(w, LookupEvent{LeftOut: cut})
+		s.notifyLookup(w, LookupEvent{Err: w.err, LeftOut: cut, Vanished: vanished})
 	}
 }
 
@@ -171,7 +193,7 @@ func (s *Set) removeMissing(ctx context.Context, w *watch, now time.Time) {
 	if ctx.Err() != nil || w.missingTimer == nil {
 		return
 	}
-	w.missingTimer, w.targets, w.leftOut = nil, nil, 0
+	w.missingTimer, w.targets, w.leftOut, w.doubt = nil, nil, 0, nil
 	s.refresh(w, now, "found by "+lookupName(w.query))
 	s.notifyLookup(w, LookupEvent{Err: w.err, Missing: true, Removed: true})
 }

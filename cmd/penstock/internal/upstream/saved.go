@@ -317,5 +317,6 @@ func (w *watch) restore(s *saved, now time.Time) {
 }
 
 func (t *Target) valid() bool {
-	return validText(t.Name) && t.Weight >= 0 && t.Weight <= 256 && t.Addr.AddrPort.IsValid()
+	return validText(t.Name) && t.Weight >= 0 && t.Weight <= 256 && t.Addr.AddrPort.IsValid() &&
+		validText(t.Zone) && t.Priority >= 0 && t.Priority <= maxPriority && len(t.Metadata) <= MaxMetadata
 }

@@ -155,6 +155,7 @@ func (s *Set) stopUnusedWatches() {
 			if w.missingTimer != nil {
 				w.missingTimer.Stop()
 			}
+			w.doubt.pause()
 		}
 		return !used[d]
 	})

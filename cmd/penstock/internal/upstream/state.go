@@ -17,7 +17,7 @@ type State uint8
 const (
 	Removed  State = iota // from the configuration, or no longer discovered
 	Disabled              // by an operator; not checked either
-	Drained               // by the file or an operator
+	Drained               // by the file, by what was discovered, or by an operator
 	Down                  // checks fail
 	Ejected               // for a time, after failed connects
 	Checking
@@ -299,6 +299,9 @@ func (g *Group) configuredMembers() (ws []memberSpec) {
 			}
 			if d.Weight != 0 {
 				w.settings.weight = d.Weight
+			}
+			if t.Draining {
+				w.settings.mode = Drain
 			}
 			ws = append(ws, w)
 		}

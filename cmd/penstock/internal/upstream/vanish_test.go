@@ -1,0 +1,171 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// found returns targets, by the last byte of their addresses.
+func found(numbers ...int) (ts []Target) {
+	for _, n := range numbers {
+		ts = append(ts, foundAt(n))
+	}
+	return ts
+}
+
+func foundAt(n int) Target {
+	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, byte(n >> 16), byte(n >> 8), byte(n)}), 80)
+	return Target{Name: fmt.Sprint("m", n), Weight: 1, Addr: relay.Addr{Network: relay.TCP, AddrPort: addr}}
+}
+
+
+// startSource returns a Set with a group whose members are those of a source.
+func startSource(t testing.TB, cfg *spec.Group, opt Options) (*Set, *Group, func([]Target, error)) {
+	t.Helper()
+	answers := make(scripted)
+	opt.Discoverer = func(spec.Discover) Discoverer { return answers }
+	if cfg.Discover == nil {
+		cfg.Discover = []spec.Discover{{Network: spec.TCP, Host: "source", Port: 80}}
+	}
+	s, g := set(t, cfg, opt)
+	return s, g, func(targets []Target, err error) {
+		done := make(chan struct{})
+		answers <- func(update func([]Target, error)) { update(targets, err); close(done) }
+		<-done
+	}
+}
+
+func TestTooMany(t *testing.T) {
+	for _, c := range []struct {
+		had, has int
+		share    float64
+		want     bool
+	}{
+		{1, 0, 1, true}, {1, 0, 0.5, true}, {10, 0, 1, true}, {2, 1, 0.01, false}, {2, 1, 0.5, false}, {3, 1, 0.5, true}, {4, 2, 0.5, false},
+		{4, 1, 0.5, true}, {10, 5, 0.5, false}, {10, 4, 0.5, true}, {10, 1, 1, false}, {10, 8, 0.1, true}, {10, 9, 0.01, false}, {10, 10, 0.01, false},
+		{10, 20, 0.01, false}, {0, 0, 0.5, false}, {5, 0, 0, false},
+	} {
+		if got := tooMany(c.had, c.has, c.share); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// An answer that lacks too many members removes none of them until it has been so for a while; what
+// it says of the others applies. Each change is told once.
+func TestVanish(t *testing.T) {
+	var mu sync.Mutex
+	var events []LookupEvent
+	cfg := &spec.Group{Balance: "random", Lookups: spec.Lookups{Keep: time.Hour, Vanish: 0.5}}
+	s, _, tell := startSource(t, cfg, Options{LookupChanged: func(e LookupEvent) { mu.Lock(); defer mu.Unlock(); events = append(events, e) }})
+	check := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, m := range s.Snapshot()[0].Members {
+			got = append(got, m.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	told := func(want LookupEvent) {
+		t.Helper()
+		eventually(t, "an event", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) > 0 })
+		mu.Lock()
+		defer mu.Unlock()
+		e := events[0]
+		if len(events) != 1 || e.Vanished != want.Vanished || e.Members != want.Members || e.Removed != want.Removed || (e.Err == nil) != (want.Err == nil) || e.Missing {
+			t.Errorf("%+v, want %+v", events, want)
+		}
+		events = nil
+	}
+	some := errors.New("some")
+	tell(found(1, 2, 3, 4, 5, 6), nil)
+	tell(found(2, 3, 4, 5, 6), nil)
+	tell(found(2, 3, 4), nil)
+	tell(found(7, 8, 9), nil) // replaced
+	tell(found(7, 8, 9, 10), nil)
+	check("answers that are believed", "m7", "m8", "m9", "m10")
+
+	tell(nil, nil)
+	told(LookupEvent{Err: some, Vanished: 4, Members: 4})
+	check("an empty answer", "m7", "m8", "m9", "m10")
+	drained := found(11, 8)
+	drained[1].Draining = true
+	tell(drained[1:], nil)
+	check("too few", "m8", "m7", "m9", "m10")
+	if m := memberNamed(s, "m8"); m.State != Drained || m.Mode != AsFile {
+		t.Errorf("%+v", m)
+	}
+	if l := s.Snapshot()[0].Lookups[0]; l.Err == "" || l.Failures != 2 {
+		t.Errorf("%+v", l)
+	}
+	tell(drained, nil) // two of four
+	told(LookupEvent{Members: 2})
+	check("an answer that is believed again", "m11", "m8")
+	if l := s.Snapshot()[0].Lookups[0]; l.Err != "" {
+		t.Errorf("%+v", l)
+	}
+	tell(nil, nil)
+	told(LookupEvent{Err: some, Vanished: 2, Members: 2})
+	tell(nil, some)
+	tell(found(8), nil) // not drained any more, and one of two may go
+	told(LookupEvent{Members: 1})
+	check("one of two", "m8")
+	if m := memberNamed(s, "m8"); m.State != Up {
+		t.Errorf("%+v", m)
+	}
+
+	// It has been so for long enough.
+	next := *s.Group("g").Config()
+	next.Lookups.Keep = time.Millisecond
+	s.Apply([]*spec.Group{&next})
+	check("after a reload", "m8")
+	tell(nil, nil)
+	eventually(t, "no members", func() bool { return len(memberNames(s)) == 0 })
+	eventually(t, "events", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) == 2 })
+	if e := events[1]; !e.Removed || e.Vanished != 1 || e.Members != 0 || e.Err != nil {
+		t.Errorf("%+v", events)
+	}
+}
+
+// While the source fails, nobody says that members are gone.
+func TestVanishWhileTheSourceFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, g, tell := startSource(t, &spec.Group{Balance: "random", Lookups: spec.Lookups{Keep: time.Minute, Vanish: 0.5}}, Options{})
+		defer s.Close()
+		after := func(d time.Duration, want int) {
+			t.Helper()
+			time.Sleep(d)
+			if synctest.Wait(); g.Len() != want {
+				t.Errorf("%d members, want %d", g.Len(), want)
+			}
+		}
+		tell(found(1, 2, 3), nil)
+		tell(found(1), nil)
+		after(59*time.Second, 3)
+		tell(nil, errors.New("away"))
+		after(time.Hour, 3)
+		tell(found(1), nil)
+		after(59*time.Second, 3)
+		after(2*time.Second, 1)
+	})
+}
+
+func memberNamed(s *Set, name string) MemberSnapshot {
+	for _, m := range s.Snapshot()[0].Members {
+		if m.Name == name {
+			return m
+		}
+	}
+	return MemberSnapshot{}
+}

@@ -192,8 +192,13 @@ func short(s string) string {
 
 // queryText returns a lookup without the settings that change nothing about the answer, as text.
 func queryText(d spec.Discover) string {
-	d.Every, d.Lookups = 0, spec.Lookups{}
-	return fmt.Sprintf("%+v", d)
+	if d.Registry.Kind == "" { // as versions without registries wrote it
+		return fmt.Sprintf("{Network:%+v Host:%s Port:%d Service:%s Every:0s Lookups:{Keep:0s MaxMembers:0} Weight:%d MaxFlows:%d}",
+			d.Network, d.Host, d.Port, d.Service, d.Weight, d.MaxFlows)
+	}
+	type plain spec.Discover // without its method
+	d.Every, d.Lookups, d.Registry.Name = 0, spec.Lookups{}, ""
+	return fmt.Sprintf("%+v", plain(d))
 }
 
 // restore takes over the operators' changes of a group that was saved. It is called before the file

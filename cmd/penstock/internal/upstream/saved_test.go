@@ -316,3 +316,19 @@ func (lookupFails) Watch(ctx context.Context, update func([]Target, error)) {
 	update(nil, errors.New("no answer"))
 	<-ctx.Done()
 }
+
+// A lookup is recognized in what another version has saved; registries are told apart by all that
+// matters, which are no names.
+func TestQueryText(t *testing.T) {
+	d := spec.Discover{Network: spec.TCP, Host: "a.b", Port: 80, Every: time.Second, Lookups: spec.Lookups{Keep: 1, Vanish: 0.5}}
+	if got, want := queryText(d), "{Network:tcp Host:a.b Port:80 Service: Every:0s Lookups:{Keep:0s MaxMembers:0} Weight:0 MaxFlows:0}"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	r := spec.Discover{Registry: spec.Registry{Name: "x", Kind: "consul", Servers: "http://a:1"}, Key: "web", Tags: "v2"}
+	same, other, elsewhere := r, r, r
+	same.Registry.Name, same.Lookups.Keep = "y", time.Hour
+	other.Tags, elsewhere.Registry.Servers = "v3", "http://b:1"
+	if queryText(r) != queryText(same) || queryText(r) == queryText(other) || queryText(r) == queryText(elsewhere) {
+		t.Error(queryText(r))
+	}
+}

@@ -10,12 +10,15 @@ FUZZTIME ?= 2s
 KILLS ?= 1000
 UPGRADES ?= 200
 
-# The modules of go.work. The library and xnet compile everywhere; the daemon and the benchmarks are for Linux.
+# The modules of go.work. The library and xnet compile everywhere; the daemon and the benchmarks are for Linux. The servers of
+# tests are large, have no tests themselves, and are built once.
 EVERYWHERE := . $(patsubst %/go.mod,%,$(wildcard xnet/go.mod))
 LINUX      := $(patsubst %/go.mod,%,$(wildcard cmd/penstock/go.mod bench/go.mod))
-MODULES    := $(EVERYWHERE) $(LINUX)
+TESTED     := $(EVERYWHERE) $(LINUX)
+MODULES    := $(TESTED) $(patsubst %/go.mod,%,$(wildcard fleettest/go.mod))
 packages    = $(foreach m,$(1),./$(if $(filter .,$m),,$m/)...)
 ALL        := $(call packages,$(MODULES))
+WITH_TESTS := $(call packages,$(TESTED))
 
 # git refuses to answer in a checkout that belongs to another user; that must not stop the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -61,12 +64,16 @@ table: # the import table and the other rules of internal/archtest
 	$(STEP) "architecture" $(GO) test -count=1 ./internal/archtest
 
 .PHONY: test
-test: ## the tests of all modules
-	$(STEP) "tests" $(GO) test -count=1 $(ALL)
+test: servers ## the tests of all modules
+	$(STEP) "tests" $(GO) test -count=1 $(WITH_TESTS)
+
+.PHONY: servers
+servers: # the servers that tests run; a minute, once, that no test's time-out should pay for
+	$(STEP) "servers of tests" bash -c 'cd fleettest && $(GO) tool -n fleetservers'
 
 .PHONY: race
-race: ## the same under the race detector; fails if the detector is not available
-	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -count=1 $(ALL)
+race: servers ## the same under the race detector; fails if the detector is not available
+	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -count=1 $(WITH_TESTS)
 
 .PHONY: cross
 cross: ## build and vet for the other platforms
@@ -74,7 +81,7 @@ cross: ## build and vet for the other platforms
 
 .PHONY: bench-once
 bench-once: ## run every benchmark once, to see that it still works; the figures mean nothing
-	$(STEP) "each benchmark once" $(GO) test -run '^$$' -bench . -benchtime 1x $(ALL)
+	$(STEP) "each benchmark once" $(GO) test -run '^$$' -bench . -benchtime 1x $(WITH_TESTS)
 
 .PHONY: bench-quick
 bench-quick: ## measure the relay and its peers, main rows only: about 3 minutes, best as root

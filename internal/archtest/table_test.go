@@ -31,6 +31,7 @@ const (
 	exposition = "the formats of Prometheus, and negotiation with scrapers"
 
 	shared    = "the shared types of the daemon"
+	clients   = "HTTP, credentials and back-off, as all clients of registries"
 	assembled = "app assembles the daemon, and only app imports all of its packages"
 	longest   = "longest prefix match in a few nanoseconds; it has no dependencies of its own"
 )
@@ -172,6 +173,14 @@ var table = []rule{
 		"golang.org/x/net/dns/dnsmessage": "package net does not return the TTL",
 	}},
 	{pkg: "cmd/penstock/internal/counts"},
+	{pkg: "cmd/penstock/internal/remote", code: edges{
+		"cmd/penstock/internal/spec": shared,
+	}},
+	{pkg: "cmd/penstock/internal/etcd", code: edges{
+		"cmd/penstock/internal/spec":   shared,
+		"cmd/penstock/internal/remote": clients,
+	}},
+	{pkg: "cmd/penstock/internal/testfleet"},
 	{pkg: "cmd/penstock/internal/account", code: edges{
 		"cmd/penstock/internal/counts": shared,
 		"cmd/penstock/internal/spec":   shared,
@@ -251,11 +260,12 @@ var testsOfAll = map[string]edges{
 		"internal/testkernel": "system calls that count and fail",
 	},
 	"cmd/penstock": {
-		"internal/testnet":               forTests,
-		"internal/testkernel":            "a server whose queue is full",
-		"cmd/penstock/internal/api":      "tests use the running daemon as its operators do",
-		"github.com/pires/go-proxyproto": "headers of other proxies, in front of the daemon and behind it",
-		"golang.org/x/net/quic":          "a QUIC connection that outlives the daemon's worker",
+		"internal/testnet":                forTests,
+		"internal/testkernel":             "a server whose queue is full",
+		"cmd/penstock/internal/api":       "tests use the running daemon as its operators do",
+		"cmd/penstock/internal/testfleet": "real servers of registries and control planes",
+		"github.com/pires/go-proxyproto":  "headers of other proxies, in front of the daemon and behind it",
+		"golang.org/x/net/quic":           "a QUIC connection that outlives the daemon's worker",
 	},
 	"bench": {"internal/testnet": forTests},
 	"xnet":  {"internal/testnet": forTests, "relay": "a QUIC transfer through the engine"},
@@ -271,6 +281,7 @@ var freeModules = map[string]edges{
 		"relay":  measured,
 		"xnet":   measured,
 	},
+	"fleettest": {},
 	"xnet": {
 		"dgram": "the batch API of x/net is built on it",
 		"pool":  pooled,
@@ -281,9 +292,13 @@ var freeModules = map[string]edges{
 // others.
 var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/api", "cmd/penstock/internal/counts"}
 
-// edgesBetween are the exceptions: admin reads the counters of account, which would otherwise
-// need a second set of types and code to copy them.
-var edgesBetween = map[string]string{"cmd/penstock/internal/admin": "cmd/penstock/internal/account"}
+// edgesBetween are the exceptions: admin reads the counters of account, which would otherwise need a second
+// set of types and code to copy them; and what the daemon knows from registries comes in layers, from HTTP to
+// members and configurations.
+var edgesBetween = map[string][]string{
+	"cmd/penstock/internal/admin": {"cmd/penstock/internal/account"},
+	"cmd/penstock/internal/etcd":  {"cmd/penstock/internal/remote"},
+}
 
 // nested lists the folders of the nested modules.
-var nested = []string{"cmd/penstock", "bench", "xnet"}
+var nested = []string{"cmd/penstock", "bench", "fleettest", "xnet"}

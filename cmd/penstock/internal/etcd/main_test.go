@@ -1,0 +1,70 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// patience is how long anything may take on a busy machine.
+const patience = 30 * time.Second
+
+// quick has times for tests.
+func quick(servers ...string) Config {
+	return Config{
+		Remote:  remote.Config{Servers: servers},
+		Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+		Silence: 200 * time.Millisecond,
+		Timeout: 5 * time.Second,
+	}
+}
+
+func open(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func start(t *testing.T, flags ...string) (*testfleet.Server, *Client) {
+	t.Helper()
+	testnet.CheckLeaks(t)
+	s := testfleet.Etcd(t, flags...)
+	return s, open(t, quick(s.URL))
+}
+
+func mustPut(t *testing.T, c *Client, key, value string, lease LeaseID) int64 {
+	t.Helper()
+	revision, err := c.Put(t.Context(), key, []byte(value), lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+// until waits until ok holds.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// admin sends a request that the client does not offer.
+func admin(t *testing.T, c *Client, path string, in any) {
+	t.Helper()
+	if err := c.call(context.Background(), path, in, new(struct{}), true); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}

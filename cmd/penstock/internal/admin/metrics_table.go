@@ -41,6 +41,22 @@ var metricSets = []anySet{
 	}, metrics: []metric[state]{
 		gauge("penstock_config_info", "Always 1, labeled with the SHA-256 of the running configuration.", always[state]),
 	}},
+	&metricSet[api.RemoteConfig]{labels: []string{"source", "version"}, each: func(s *state, yield func(*api.RemoteConfig, labelValues)) {
+		for i := range s.Config.Remote {
+			yield(&s.Config.Remote[i], labelValues{s.Config.Remote[i].Source, s.Config.Remote[i].Version})
+		}
+	}, metrics: []metric[api.RemoteConfig]{
+		gauge("penstock_config_remote_info", "Always 1, labeled with the version that runs of a configuration in a registry.", always[api.RemoteConfig]),
+	}},
+	&metricSet[api.RemoteConfig]{labels: []string{"source"}, each: func(s *state, yield func(*api.RemoteConfig, labelValues)) {
+		for i := range s.Config.Remote {
+			yield(&s.Config.Remote[i], labelValues{s.Config.Remote[i].Source})
+		}
+	}, metrics: []metric[api.RemoteConfig]{
+		gauge("penstock_config_remote_up", "1 while the registry answers that a configuration comes from; 0 while it does not, or has none that can be used.", func(r *api.RemoteConfig) float64 { return boolValue(r.Error == "") }),
+		gauge("penstock_config_remote_refused", "1 while the registry asks for a version that this relay cannot apply, so that the one before goes on.", func(r *api.RemoteConfig) float64 { return boolValue(r.Refused != nil) }),
+		gauge("penstock_config_remote_saved", "1 while the version that runs is from the disk or from the worker before, because the registry has not answered yet.", func(r *api.RemoteConfig) float64 { return boolValue(r.Saved != "") }),
+	}},
 	&metricSet[count]{labels: []string{"result"}, each: func(s *state, yield func(*count, labelValues)) {
 		yield(&count{s.Reloads}, labelValues{"success"})
 		yield(&count{s.FailedReloads}, labelValues{"failure"})

@@ -9,6 +9,28 @@ type ConfigInfo struct {
 	Loaded time.Time `json:"loaded"`
 	// Failed is the last reload, if it failed.
 	Failed *FailedReload `json:"failed,omitempty"`
+	// Remote are the texts that are kept in registries.
+	Remote []RemoteConfig `json:"remote,omitempty"`
+}
+
+// RemoteConfig is a text of the configuration that is kept in a registry, and which of its versions runs.
+type RemoteConfig struct {
+	Source    string    `json:"source"` // its URL, without options
+	Version   string    `json:"version"`
+	Published time.Time `json:"published,omitzero"`
+	// Saved is where the version is from, as long as the registry has not answered: a file, or the worker before.
+	Saved string `json:"saved,omitempty"`
+	// Error is why the registry does not answer, or has nothing that can be used; empty: all is well.
+	Error   string          `json:"error,omitempty"`
+	Since   time.Time       `json:"since,omitzero"` // of the error
+	Refused *RefusedVersion `json:"refused,omitempty"`
+}
+
+// RefusedVersion is the version that the registry asks for, if it cannot be applied.
+type RefusedVersion struct {
+	Version string    `json:"version"`
+	Error   string    `json:"error"`
+	Time    time.Time `json:"time"`
 }
 
 // FailedReload is a reload that changed nothing.

@@ -24,7 +24,7 @@ var rules = []config.Rule{
 
 // checkCmd is the command check.
 type checkCmd struct {
-	Config []string `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it."`
+	Config []string `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, - for standard input, or a text in etcd: etcd://HOST:PORT/KEY. Several are layers: each one changes those before it."`
 	Diff   []string `sep:"none" placeholder:"RUNNING" help:"Also show what FILE would change, compared with another configuration (several are layers, as above) or with the daemon whose admin listener is at unix:///PATH or tcp://HOST:PORT."`
 	Print  bool     `help:"Print the configuration as one file, with its layers, included files and variables resolved."`
 	Token  string   `env:"PENSTOCK_TOKEN" placeholder:"TOKEN" help:"The token of an admin listener on TCP."`
@@ -37,7 +37,7 @@ func (checkCmd) Help() string {
 }
 
 func (c *checkCmd) run(stdout, stderr *os.File) int {
-	source := &config.Source{Paths: c.Config}
+	source := &config.Source{Paths: c.Config, Remote: fetchLayer}
 	cfg, warnings, err := source.Load(rules...)
 	var errs config.Errors
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
@@ -71,7 +71,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 
 // compareWithFile prints what FILE changes compared with another file.
 func (c *checkCmd) compareWithFile(stdout io.Writer, cfg *spec.Config) error {
-	old, _, err := (&config.Source{Paths: c.Diff}).Load(rules...)
+	old, _, err := (&config.Source{Paths: c.Diff, Remote: fetchLayer}).Load(rules...)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,7 @@ type daemon struct {
 	shutdown   shutdown
 	decoded    atomic.Int64 // flows of earlier workers that were decoded
 	reloads    reloads
+	remotes    *remotes
 	// endedBefore returns the flows that ended in the worker before this one.
 	endedBefore func() savedEnded
 

@@ -49,7 +49,7 @@ type explanation struct {
 }
 
 func (c *explainCmd) run(stdout, stderr *os.File) int {
-	cfg, _, err := (&config.Source{Paths: c.Config}).Load(rules...)
+	cfg, _, err := (&config.Source{Paths: c.Config, Remote: fetchLayer}).Load(rules...)
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
 		return exitUsage

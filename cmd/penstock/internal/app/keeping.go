@@ -183,11 +183,12 @@ func (k *keeping) holdFD(kind uint64, label string, fd int) error {
 
 // savedConfig is the document of the configuration.
 type savedConfig struct {
-	Source    string `json:"source"`
-	Text      []byte `json:"text"`
-	Written   []byte `json:"written"`
-	Token     string `json:"token,omitempty"`
-	ReadToken string `json:"read_token,omitempty"`
+	Source    string       `json:"source"`
+	Text      []byte       `json:"text"`
+	Written   []byte       `json:"written"`
+	Token     string       `json:"token,omitempty"`
+	ReadToken string       `json:"read_token,omitempty"`
+	Layers    []spec.Layer `json:"layers,omitempty"`
 	// Ports are the addresses of listeners on any free port, by name.
 	Ports map[string]relay.Addr `json:"ports,omitempty"`
 }
@@ -199,6 +200,19 @@ func (k *keeping) freePorts() map[string]relay.Addr {
 		return nil
 	}
 	return s.Ports
+}
+
+// layersBefore returns the texts from registries that the worker before had, by path.
+func (k *keeping) layersBefore() map[string]spec.Layer {
+	var s savedConfig
+	if k == nil || len(k.lastConfigs) == 0 || json.Unmarshal(k.lastConfigs[0], &s) != nil {
+		return nil
+	}
+	layers := make(map[string]spec.Layer, len(s.Layers))
+	for _, l := range s.Layers {
+		layers[l.Path] = l
+	}
+	return layers
 }
 
 // savedConfig returns the last configuration that a worker before this one has applied, or if this version
@@ -224,7 +238,7 @@ func parseSavedConfig(text []byte) (*spec.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken = s.Written, s.Token, s.ReadToken
+	cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken, cfg.Layers = s.Written, s.Token, s.ReadToken, s.Layers
 	return cfg, nil
 }
 
@@ -239,7 +253,7 @@ func (k *keeping) saveConfig(cfg *spec.Config, bound map[bindKey]*boundListener)
 			ports[b.freePortName] = l.Addr()
 		}
 	}
-	text, err := json.Marshal(savedConfig{cfg.Source, cfg.Text, cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken, ports})
+	text, err := json.Marshal(savedConfig{cfg.Source, cfg.Text, cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken, cfg.Layers, ports})
 	if err == nil {
 		err = k.config.write(text)
 	}

@@ -19,9 +19,10 @@ import (
 
 // runCmd is the command run.
 type runCmd struct {
-	Config []string `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it."`
+	Config []string `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, - for standard input, or what penstock publish has put into etcd: etcd://HOST:PORT/KEY. Several are layers: each one changes those before it."`
 	Node   string   `env:"PENSTOCK_NODE" placeholder:"ID" help:"Who this relay is among others (default: the host's name)."`
 	Zone   string   `env:"PENSTOCK_ZONE" placeholder:"ZONE" help:"The zone that this relay is in, for groups with zone: prefer."`
+	State  string   `env:"PENSTOCK_STATE,STATE_DIRECTORY" placeholder:"DIR" help:"The folder for what a start needs while registries are away: the last good configuration from etcd, and members (default: $$STATE_DIRECTORY, which systemd sets)."`
 }
 
 // Help returns the text that penstock run --help prints below the flags.
@@ -34,9 +35,23 @@ func (c *runCmd) run(stderr *os.File) int {
 	if !ok {
 		return exitFailed
 	}
-	source := &config.Source{Paths: c.Config, Node: c.node()}
+	remotes, err := openRemotes(c.Config, c.node(), c.stateFolder())
+	if err != nil {
+		fmt.Fprintln(stderr, configMessage(err))
+		k.giveUp(err)
+		return exitUsage
+	}
+	defer remotes.close()
+	if !remotes.awaitFirst(k, stderr) {
+		k.exiting()
+		return exitOK
+	}
+	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.text}
 	cfg, warnings, err := source.Load(rules...)
-	l := &lifecycle{source: source, warnings: warnings, keeping: k}
+	if err != nil && !k.goesOn() && remotes.fallBack(err) {
+		cfg, warnings, err = source.Load(rules...)
+	}
+	l := &lifecycle{source: source, remotes: remotes, warnings: warnings, keeping: k}
 	if k.unplanned() || err != nil && k.goesOn() {
 		cfg, err = l.resume(cfg, err)
 	}
@@ -55,6 +70,12 @@ func (c *runCmd) node() spec.Node {
 		n.ID, _ = os.Hostname()
 	}
 	return n
+}
+
+// stateFolder returns the folder for what outlives the process. systemd may name several.
+func (c *runCmd) stateFolder() string {
+	folder, _, _ := strings.Cut(c.State, ":")
+	return folder
 }
 
 // Validate is called by kong.
@@ -90,6 +111,7 @@ func (l *lifecycle) resume(loaded *spec.Config, failed error) (*spec.Config, err
 	default:
 		return loaded, nil
 	}
+	saved.Node = l.source.Node
 	return saved, nil
 }
 
@@ -118,6 +140,7 @@ func configMessage(err error) string {
 // \t                       └──signal──▶ closed (4)
 type lifecycle struct {
 	source   *config.Source // of penstock run; nil: penstock relay
+	remotes  *remotes       // what of it is in registries
 	warnings config.Warnings
 	stale    error    // why the configuration is that of the worker before, and not the source's; nil: it is the source's
 	keeping  *keeping // nil: there is no keeper
@@ -192,13 +215,14 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.source != nil {
 		l.d.load = l.load
 	}
+	l.d.remotes = l.remotes
 	if l.keeping.unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds
 		l.d.reloads.failed = l.d.kept.before.Failed
 	}
 	if l.stale != nil {
 		l.d.event(slog.LevelError, "reload", cfg.Source, "the configuration is that of the worker before: "+strings.ReplaceAll(strings.TrimPrefix(configMessage(l.stale), "penstock: "), "\n", "; "))
 	}
-	if err = l.d.apply(ctx, cfg); err == nil {
+	if err = l.applyFirst(ctx, cfg); err == nil {
 		err = l.d.restore()
 	}
 	switch {
@@ -215,6 +239,20 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if err != nil {
 		l.keeping.giveUp(err)
 		l.d.close()
+	}
+	return err
+}
+
+// applyFirst applies the first configuration. If that fails, it applies the last good one from disk, if there is one.
+func (l *lifecycle) applyFirst(ctx context.Context, cfg *spec.Config) error {
+	err := l.d.apply(ctx, cfg)
+	if err != nil && ctx.Err() == nil && l.stale == nil && !l.keeping.goesOn() && l.remotes.fallBack(err) {
+		if saved, _, failed := l.load(); failed == nil {
+			err = l.d.apply(ctx, keepUntilRestart(cfg, saved)) // the engine and the admin listener are there already
+		}
+	}
+	if err == nil {
+		l.d.settleRemotes(nil)
 	}
 	return err
 }
@@ -255,6 +293,11 @@ func (l *lifecycle) serve(signals signals) int {
 		case <-l.watch.changed:
 			if l.d.active.Load().Reload.Watch {
 				l.reload("the configuration files have changed")
+			}
+		case <-l.remotes.changes():
+			l.remotes.tell(l.d.tellRemote)
+			if why := l.remotes.pending(); why != "" {
+				l.reload(why)
 			}
 		case <-l.d.shutdown.requested:
 			return l.drain(nil, signals)

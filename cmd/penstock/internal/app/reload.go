@@ -54,6 +54,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.reloads.order.Lock()
 	defer d.reloads.order.Unlock()
 	old := d.active.Load()
+	d.remotes.take()
 	cfg, warnings, err := d.read()
 	var diff config.Diff
 	var told api.Diff
@@ -63,6 +64,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
 	}
+	d.settleRemotes(err)
 	defer func() {
 		d.notifyManager()
 		d.saveState(savedSources) // the next worker tells, too, that the last reload failed
@@ -98,6 +100,19 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.eventBy(by, slog.LevelInfo, "reload", cfg.Source, "configuration loaded")
 	told.Applied = true
 	return told, nil
+}
+
+// settleRemotes says what has become of the versions that a reload has taken from registries.
+func (d *daemon) settleRemotes(err error) {
+	if failed := d.remotes.settle(err); failed != nil {
+		d.log.Warn("the last good configuration is not on the disk: a start without the registry would use an older one, or wait", "error", failed)
+	}
+}
+
+// tellRemote logs something about a registry.
+func (d *daemon) tellRemote(level slog.Level, subject, message string) {
+	d.log.Log(context.Background(), level, message, "source", subject)
+	d.event(level, "reload", subject, message)
 }
 
 // notifyManager tells the service manager that the daemon serves, and whether the last reload

@@ -187,7 +187,7 @@ func addTimes(sum *api.Histogram, h *account.Histogram) {
 func (d *daemon) configStatus(f *activeConfig) api.ConfigInfo {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
-	return api.ConfigInfo{Source: f.Source, Hash: hashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed}
+	return api.ConfigInfo{Source: f.Source, Hash: hashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed, Remote: d.remotes.status()}
 }
 
 // Config returns the running configuration. Tokens are in files of their own and not part of it, and

@@ -22,8 +22,11 @@ const Stdin = "-"
 
 // Source is where a configuration comes from. Its methods may be called concurrently.
 type Source struct {
-	// Paths are files, folders of files, or [Stdin]. Later ones are overlays of earlier ones.
+	// Paths are files, folders of files, [Stdin], or texts in registries as [spec.IsRemote] has them. Later ones
+	// are overlays of earlier ones.
 	Paths []string
+	// Remote returns the present text of a path that names a registry. It returns at once. nil: there are none.
+	Remote func(path string) (spec.Layer, error)
 	// Node becomes the Node of each configuration.
 	Node spec.Node
 
@@ -47,6 +50,9 @@ func sourceName(path string) string {
 	if path == Stdin {
 		return "stdin"
 	}
+	if spec.IsRemote(path) {
+		path, _, _ = strings.Cut(path, "?")
+	}
 	return path
 }
 
@@ -67,6 +73,9 @@ func (s *Source) Load(rules ...Rule) (*spec.Config, Warnings, error) {
 	l := &loader{env: os.LookupEnv, reads: true, source: s}
 	defer func() { s.loaded = true }()
 	l.r = &reader{places: map[any]*place{}, secrets: func(from, name string) ([]byte, error) {
+		if spec.IsRemote(from) && !filepath.IsAbs(name) {
+			return nil, fmt.Errorf("%s is relative, and this text is in no folder", plain(name))
+		}
 		return readAtMost(relativeTo(from, name), maxToken+2)
 	}}
 	s.files, s.dirs = nil, nil
@@ -111,6 +120,7 @@ type loader struct {
 	expanded  map[*yaml.Node]bool   // scalars of this text that have variables
 	tags      map[string]string     // what tagOf returned for this text
 	written   map[*yaml.Node]string // those scalars before that
+	layers    []spec.Layer          // the texts of registries
 	composed  bool                  // the configuration is not just the first text
 	varied    bool                  // variables have values
 }
@@ -126,7 +136,7 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 		c = r.resolve(f)
 		c.Source, c.Text, c.Written = name, l.text, l.text
 		if l.source != nil {
-			c.Node = l.source.Node
+			c.Node, c.Layers = l.source.Node, l.layers
 		}
 		for _, rule := range rules {
 			if value := rule.Of(c); *value != "" {
@@ -156,6 +166,9 @@ func (l *loader) layer(path string) (*tree, error) {
 	if text, ok := l.source.kept[path]; ok {
 		return l.parse(from, text), nil
 	}
+	if spec.IsRemote(path) {
+		return l.remote(path, from)
+	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		l.number++
 		t := &tree{Kind: yaml.MappingNode, Tag: "!!map", from: from, Line: 1, Column: 1}
@@ -182,6 +195,20 @@ func (l *loader) layer(path string) (*tree, error) {
 		l.seen[real] = from
 	}
 	return l.parse(from, text), nil
+}
+
+// remote reads a text that is kept in a registry.
+func (l *loader) remote(path string, from *source) (*tree, error) {
+	if l.source.Remote == nil {
+		return nil, fmt.Errorf("%s: a text in a registry is not read here", from.name)
+	}
+	layer, err := l.source.Remote(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", from.name, err)
+	}
+	l.layers = append(l.layers, layer)
+	from.remote = true
+	return l.parse(from, layer.Text), nil
 }
 
 // keep reads standard input, or a path that is not a file, and keeps the text for later calls of
@@ -280,7 +307,7 @@ func (l *loader) parse(from *source, text []byte) *tree {
 		switch {
 		case item.Kind != yaml.ScalarNode || item.Tag != "!!str" || item.Value == "":
 			l.r.fail(at, fault{problem: "is " + kindOf(item), allowed: allowedInclude})
-		case !l.reads:
+		case !l.reads || from.remote:
 			l.r.fail(at, fault{problem: "other files are not read here", allowed: "the whole configuration in one text"})
 		default:
 			l.include(t, relativeTo(from.name, item.Value), at)

@@ -29,6 +29,8 @@ type source struct {
 	name  string
 	order int    // among all texts, for the order of messages
 	at    *place // of the include that names it; nil if a command line does
+	// remote is whether the text is kept in a registry, and not in a file.
+	remote bool
 }
 
 // document parses the only document of a text. It returns nil if that failed, or if the text is

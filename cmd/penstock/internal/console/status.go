@@ -66,6 +66,11 @@ func statusPairs(s *api.Status) [][2]string {
 	if f := s.Config.Failed; f != nil {
 		list = append(list, [2]string{"", fmt.Sprintf("the reload at %s failed and changed nothing: %s", f.Time.Local().Format(time.DateTime), configErrors(f.Errors, "; "))})
 	}
+	for i := range s.Config.Remote {
+		for _, line := range remoteLines(&s.Config.Remote[i], s.Time) {
+			list = append(list, [2]string{"", line})
+		}
+	}
 	if s.Keeper != nil {
 		list = append(list, keeperPairs(s)...)
 	}
@@ -96,6 +101,28 @@ func statusPairs(s *api.Status) [][2]string {
 		list = append(list, [2]string{"logs", count(r.LogLinesDropped) + " lines dropped"})
 	}
 	return list
+}
+
+// remoteLines says which version of a text in a registry runs, and what is wrong.
+func remoteLines(r *api.RemoteConfig, now time.Time) (lines []string) {
+	text := r.Source + ": version " + r.Version
+	if !r.Published.IsZero() {
+		text += " of " + r.Published.Local().Format(time.DateTime)
+	}
+	if r.Saved != "" {
+		text += ", from " + r.Saved
+	}
+	lines = append(lines, text)
+	if r.Error != "" {
+		lines = append(lines, fmt.Sprintf("%s: for %s: %s", r.Source, age(now.Sub(r.Since).Seconds()), r.Error))
+	}
+	if f := r.Refused; f != nil {
+		lines = append(lines, fmt.Sprintf("%s: version %s was refused at %s: %s", r.Source, f.Version, f.Time.Local().Format(time.DateTime), f.Error))
+	}
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return lines
 }
 
 // bounded returns a gauge with its bound, if that is known.

@@ -21,10 +21,19 @@ type Config struct {
 	Reload     Reload
 	Keeper     *Keeper       // nil: the daemon runs without a keeper
 	Node       Node          // from the command line: files may be shared by many relays
+	Layers     []Layer       // the texts that came from a registry, in the order of the command line
 	Drain      time.Duration // how long flows may continue after the first signal
 	Registries []*Registry   // in the file's order
 	Listeners  []*Listener   // in the file's order
 	Groups     []*Group      // in the file's order
+}
+
+// A Layer is one version of a text of a configuration that is kept in a registry.
+type Layer struct {
+	Path    string    `json:"path"` // as the command line has it, see [ParseRemote]
+	Version string    `json:"version"`
+	At      time.Time `json:"at"` // when the version was published, or if that is not known, when it was received
+	Text    []byte    `json:"text"`
 }
 
 // Node is who a relay is among others.

@@ -1,0 +1,164 @@
+package app
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// A goodFile keeps the last version of a remote text that was applied, in a folder of this host, so that the
+// relay starts while the registry is away. It is a configuration that can be read and checked, after a few
+// lines of comments:
+//
+// \t# Penstock's last good configuration, sha256 of what follows this line: HEX
+// \t# source: etcd://10.0.0.1:2379/penstock/edge
+// \t# version: 12
+// \t# published: 2026-11-22T13:00:00Z
+// \t#
+// \tlisteners: ...
+//
+// The file before it is kept beside it, and used if this one cannot be read.
+type goodFile struct {
+	path string
+	name string // of the source, without options
+}
+
+const (
+	goodFileBegins = "# Penstock's last good configuration, sha256 of what follows this line: "
+	maxGoodFile    = 8 << 20
+	previousSuffix = ".previous"
+)
+
+// newGoodFile returns the file of a source in a folder; nil if there is no folder.
+func newGoodFile(folder, path string) *goodFile {
+	if folder == "" {
+		return nil
+	}
+	name := nameOfRemote(path)
+	sum := sha256.Sum256([]byte(name))
+	return &goodFile{filepath.Join(folder, "config-"+hex.EncodeToString(sum[:6])+".yaml"), name}
+}
+
+// read returns the version that was kept. from is the file; the error is that of the newest file that
+// cannot be used. Without either, there is none.
+func (f *goodFile) read() (l spec.Layer, from string, err error) {
+	if f == nil {
+		return l, "", nil
+	}
+	for _, path := range []string{f.path, f.path + previousSuffix} {
+		l, failed := f.readFile(path)
+		switch {
+		case failed == nil:
+			return l, path, err
+		case !errors.Is(failed, fs.ErrNotExist) && err == nil:
+			err = fmt.Errorf("%s: %w", path, failed)
+		}
+	}
+	return spec.Layer{}, "", err
+}
+
+func (f *goodFile) readFile(path string) (spec.Layer, error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return spec.Layer{}, err
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, maxGoodFile+1))
+	if err != nil {
+		return spec.Layer{}, err
+	}
+	return parseGoodFile(text, f.name)
+}
+
+var errDamaged = errors.New("the file is damaged, or was changed by hand")
+
+// parseGoodFile reads what format has written for the same source.
+func parseGoodFile(text []byte, source string) (l spec.Layer, err error) {
+	first, rest, ok := bytes.Cut(text, []byte("\n"))
+	sum, begins := strings.CutPrefix(string(first), goodFileBegins)
+	if !ok || !begins || len(text) > maxGoodFile || sum != hashOf(rest) {
+		return l, errDamaged
+	}
+	r := bufio.NewReader(bytes.NewReader(rest))
+	left := len(rest)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return l, errDamaged
+		}
+		left -= len(line)
+		key, value, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(line, "# "), "\n"), ": ")
+		switch key {
+		case "source":
+			l.Path = value
+		case "version":
+			l.Version = value
+		case "published":
+			if l.At, err = time.Parse(time.RFC3339Nano, value); err != nil {
+				return l, errDamaged
+			}
+		case "#":
+			l.Text = rest[len(rest)-left:]
+			if l.Path != source {
+				return l, fmt.Errorf("it is a configuration from %s", l.Path)
+			}
+			if l.Version == "" {
+				return l, errDamaged
+			}
+			return l, nil
+		}
+	}
+}
+
+func (f *goodFile) format(l *spec.Layer) []byte {
+	rest := fmt.Appendf(nil, "# source: %s\n# version: %s\n# published: %s\n#\n%s", f.name, plainLine(l.Version), l.At.UTC().Format(time.RFC3339Nano), l.Text)
+	return append([]byte(goodFileBegins+hashOf(rest)+"\n"), rest...)
+}
+
+// write keeps a version. It returns when it is on the disk.
+func (f *goodFile) write(l *spec.Layer) error {
+	if f == nil {
+		return nil
+	}
+	folder := filepath.Dir(f.path)
+	next, err := os.CreateTemp(folder, ".config-*") // its mode is 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(next.Name())
+	_, err = next.Write(f.format(l))
+	if err == nil {
+		err = next.Sync()
+	}
+	if closed := next.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		if err = os.Rename(f.path, f.path+previousSuffix); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err == nil { // if the host goes down before this, the previous one is used
+		err = os.Rename(next.Name(), f.path)
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}

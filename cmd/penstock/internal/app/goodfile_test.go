@@ -1,0 +1,88 @@
+package app
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+const testRemote = "etcd://10.0.0.1:2379/penstock/edge"
+
+func layerOf(version, text string) spec.Layer {
+	return spec.Layer{Path: testRemote, Version: version, At: time.Date(2026, 11, 22, 13, 0, 0, 5, time.UTC), Text: []byte(text)}
+}
+
+// What was written is read again, only its owner can read it, and of a damaged file the one before is used.
+func TestGoodFile(t *testing.T) {
+	dir := t.TempDir()
+	f := newGoodFile(dir, testRemote+"?user-file=/etc/user")
+	if l, from, err := f.read(); from != "" || err != nil || l.Version != "" {
+		t.Errorf("of an empty folder: %v, %q, %v", l, from, err)
+	}
+	one, two := layerOf("12", "listeners: {}\n# no newline"), layerOf("13", "")
+	for _, l := range []spec.Layer{one, two} {
+		if err := f.write(&l); err != nil {
+			t.Fatal(err)
+		}
+		got, from, err := f.read()
+		if err != nil || from != f.path || !sameText(&got, &l) || !got.At.Equal(l.At) || got.Path != testRemote {
+			t.Errorf("%+v, %q, %v; want %+v", got, from, err, l)
+		}
+	}
+	info, err := os.Stat(f.path)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, damaged := range []string{"", string(text[:len(text)-1]), string(text) + "x", strings.Replace(string(text), "13", "14", 1), "listeners: {}\n"} {
+		if err := os.WriteFile(f.path, []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, from, err := f.read(); !errors.Is(err, errDamaged) || from != f.path+previousSuffix || !sameText(&got, &one) {
+			t.Errorf("of %q: %+v, %q, %v", damaged, got, from, err)
+		}
+	}
+	if err := os.Remove(f.path); err != nil { // the host went down between the two renames
+		t.Fatal(err)
+	}
+	if got, _, err := f.read(); err != nil || !sameText(&got, &one) {
+		t.Errorf("without the newest: %+v, %v", got, err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, ".config-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+	if err := os.Rename(f.path+previousSuffix, newGoodFile(dir, "etcd://10.0.0.2:2379/other").path); err != nil {
+		t.Fatal(err)
+	}
+	if got, from, err := newGoodFile(dir, "etcd://10.0.0.2:2379/other").read(); err == nil || from != "" {
+		t.Errorf("the file of another source: %+v, %q, %v", got, from, err)
+	}
+}
+
+func FuzzGoodFile(f *testing.F) {
+	g := newGoodFile("/", testRemote)
+	l := layerOf("12", "listeners: {}\n")
+	f.Add(g.format(&l))
+	f.Add([]byte(goodFileBegins + hashOf([]byte("#\n")) + "\n#\n"))
+	f.Add([]byte("x"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, text := range [][]byte{text, append([]byte(goodFileBegins+hashOf(text)+"\n"), text...)} {
+			l, err := parseGoodFile(text, testRemote)
+			if err != nil {
+				continue
+			}
+			if again, err := parseGoodFile(g.format(&l), testRemote); err != nil || string(again.Text) != string(l.Text) || again.Version != plainLine(l.Version) {
+				t.Errorf("%+v became %+v, %v", l, again, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,338 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// remotes are the texts of the configuration that are kept in registries. A nil *remotes has none.
+type remotes struct {
+	layers  []*remoteLayer
+	changed chan struct{} // receives after anything was delivered
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+}
+
+// openRemotes begins to follow those of the paths of a configuration that name registries. folder is where
+// the last good versions are kept; empty: nowhere. The caller must close what it returns.
+func openRemotes(paths []string, node spec.Node, folder string) (*remotes, error) {
+	r := &remotes{changed: make(chan struct{}, 1)}
+	for _, path := range paths {
+		if !spec.IsRemote(path) || r.layer(path) != nil {
+			continue
+		}
+		registry, key, err := spec.ParseRemote(path)
+		if err != nil {
+			return nil, err
+		}
+		client, err := newRemoteClient(registry, key, node)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", nameOfRemote(path), err)
+		}
+		r.layers = append(r.layers, &remoteLayer{path: path, client: client, file: newGoodFile(folder, path)})
+	}
+	if len(r.layers) == 0 {
+		return nil, nil
+	}
+	r.start()
+	return r, nil
+}
+
+// start begins to follow.
+func (r *remotes) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	for _, l := range r.layers {
+		r.ended.Go(func() {
+			l.client.follow(ctx, func(next spec.Layer, err error) {
+				l.deliver(next, err)
+				r.wake()
+			})
+		})
+	}
+}
+
+func (r *remotes) wake() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// close ends the following.
+func (r *remotes) close() {
+	if r != nil {
+		r.cancel()
+		r.ended.Wait()
+	}
+}
+
+func (r *remotes) layer(path string) *remoteLayer {
+	if r == nil {
+		return nil
+	}
+	for _, l := range r.layers {
+		if l.path == path {
+			return l
+		}
+	}
+	return nil
+}
+
+// text is config.Source.Remote.
+func (r *remotes) text(path string) (spec.Layer, error) {
+	l := r.layer(path)
+	if l == nil {
+		return spec.Layer{}, fmt.Errorf("it is not followed")
+	}
+	return l.text()
+}
+
+// changes receives when something may have changed.
+func (r *remotes) changes() <-chan struct{} {
+	if r == nil {
+		return nil
+	}
+	return r.changed
+}
+
+// Times of the start. A registry that refuses connections is not waited for.
+const (
+	firstAnswer   = 3 * time.Second  // how long a registry may take, if there is a last good version
+	awaitLines    = 10 * time.Second // interval of the lines that say so
+	fromWorker    = "the worker before"
+	waitForRemote = "waiting for the configuration"
+)
+
+// awaitFirst is await, while there is no configuration that says how the log is.
+func (r *remotes) awaitFirst(k *keeping, stderr *os.File) bool {
+	if r == nil {
+		return true
+	}
+	log, lines, screen := newLog(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar))
+	_ = screen
+	defer lines.close()
+	return r.await(k, log)
+}
+
+// await waits until there is a version of each text: the one that the worker before had; or what the
+// registry has; or if that does not answer, the last good one. Without any it waits until the registry
+// answers. It reports false if a signal has ended it.
+func (r *remotes) await(k *keeping, log *slog.Logger) bool {
+	if r == nil {
+		return true
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	before := k.layersBefore()
+	for _, l := range r.layers {
+		if saved, ok := before[l.path]; ok && !k.first() {
+			l.use(saved, fromWorker)
+		}
+	}
+	patience := time.NewTimer(firstAnswer)
+	defer patience.Stop()
+	patient := true
+	lines := time.NewTicker(awaitLines)
+	defer lines.Stop()
+	looked, told := map[*remoteLayer]bool{}, map[*remoteLayer]bool{}
+	for {
+		missing := 0
+		for _, l := range r.layers {
+			answered, failed := l.ready()
+			if answered {
+				continue
+			}
+			if (failed != nil || !patient) && !looked[l] {
+				looked[l] = true
+				saved, from, err := l.file.read()
+				if err != nil {
+					log.Error("the last good configuration cannot be used", "error", err)
+				}
+				if from != "" {
+					l.use(saved, from)
+					continue
+				}
+			}
+			if missing++; failed != nil && !told[l] {
+				told[l] = true
+				log.Warn(waitForRemote, "source", nameOfRemote(l.path), "error", messageOf(failed))
+				k.manager().Status(waitForRemote + ": " + messageOf(failed))
+			}
+		}
+		if missing == 0 {
+			return true
+		}
+		select {
+		case <-r.changed:
+		case <-patience.C:
+			patient = false
+		case <-lines.C:
+			clear(told)
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// ready takes the latest version, if there is one, and reports whether a version was taken.
+func (r *remoteLayer) ready() (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.taken.Version == "" && r.latest.Version != "" {
+		r.taken = r.latest
+	}
+	return r.taken.Version != "", r.failed
+}
+
+// take has the next Source.Load read the latest versions.
+func (r *remotes) take() {
+	if r != nil {
+		for _, l := range r.layers {
+			l.take()
+		}
+	}
+}
+
+// settle says what has become of the versions that were taken. The error is that of writing them to disk.
+func (r *remotes) settle(err error) (failed error) {
+	if r == nil {
+		return nil
+	}
+	for _, l := range r.layers {
+		if write := l.settle(err); write.Version != "" {
+			if err := l.file.write(&write); err != nil {
+				failed = err
+			}
+		}
+	}
+	r.wake() // a refusal is to be told
+	return failed
+}
+
+// fallBack has the next Source.Load read the last good versions from disk instead of those that have
+// just failed. It reports whether that makes a difference.
+func (r *remotes) fallBack(err error) (differs bool) {
+	if r == nil {
+		return false
+	}
+	for _, l := range r.layers {
+		saved, from, _ := l.file.read()
+		if from == "" || !l.replace(saved, from, err) {
+			continue
+		}
+		differs = true
+	}
+	return differs
+}
+
+// replace refuses the version that was taken, if it is another one than saved, which is taken instead.
+func (r *remoteLayer) replace(saved spec.Layer, from string, err error) bool {
+	r.mu.Lock()
+	same := sameText(&saved, &r.taken)
+	r.mu.Unlock()
+	if same {
+		return false
+	}
+	r.settle(err)
+	r.use(saved, from)
+	return true
+}
+
+// pending returns what the log says about a version that is to be applied; empty: there is none.
+func (r *remotes) pending() string {
+	if r != nil {
+		for _, l := range r.layers {
+			if l.pending() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return nameOfRemote(l.path) + " has version " + l.latest.Version
+			}
+		}
+	}
+	return ""
+}
+
+// status returns the state of the layers for the API.
+func (r *remotes) status() (list []api.RemoteConfig) {
+	if r != nil {
+		for _, l := range r.layers {
+			list = append(list, l.status())
+		}
+	}
+	return list
+}
+
+// tell logs that a registry does not answer, or that it answers again.
+func (r *remotes) tell(event func(level slog.Level, subject, message string)) {
+	if r == nil {
+		return
+	}
+	for _, l := range r.layers {
+		if level, message := l.news(); message != "" {
+			event(level, nameOfRemote(l.path), message)
+		}
+	}
+}
+
+// news returns what is new about whether the registry answers; nothing: an empty message.
+func (r *remoteLayer) news() (slog.Level, string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := ""
+	if r.failed != nil {
+		now = messageOf(r.failed)
+	}
+	if (now == "") == (r.told == "") {
+		r.told = now // another error of the same failure is in the status
+		return 0, ""
+	}
+	r.told = now
+	if now == "" {
+		return slog.LevelInfo, "the registry answers again"
+	}
+	return slog.LevelWarn, fmt.Sprintf("version %s%s goes on: %s", r.good.Version, r.from(), now)
+}
+
+// from says where the version that runs is from, if it is not from the registry. The caller holds the lock.
+func (r *remoteLayer) from() string {
+	if r.saved == "" {
+		return ""
+	}
+	text := " from " + r.saved
+	if !r.good.At.IsZero() {
+		text = " of " + r.good.At.Local().Format(time.DateTime) + text
+	}
+	return text
+}
+
+// nameOfRemote returns the URL of a registry without its options, for messages.
+func nameOfRemote(path string) string {
+	name, _, _ := strings.Cut(path, "?")
+	return name
+}
+
+// messageOf returns an error on one line.
+func messageOf(err error) string {
+	return plainLine(strings.ReplaceAll(strings.TrimPrefix(configMessage(err), "penstock: "), "\n", "; "))
+}
+
+// plainLine returns a text without control characters.
+func plainLine(s string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return ' '
+		}
+		return c
+	}, s)
+}

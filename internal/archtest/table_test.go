@@ -128,6 +128,7 @@ var table = []rule{
 		"cmd/penstock/internal/admit":       assembled,
 		"cmd/penstock/internal/route":       assembled,
 		"cmd/penstock/internal/upstream":    assembled,
+		"cmd/penstock/internal/discover":    assembled,
 		"cmd/penstock/internal/account":     assembled,
 		"cmd/penstock/internal/admin":       assembled,
 		"cmd/penstock/internal/dashboard":   assembled,
@@ -179,6 +180,13 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/etcd", code: edges{
 		"cmd/penstock/internal/spec":   shared,
 		"cmd/penstock/internal/remote": clients,
+	}},
+	{pkg: "cmd/penstock/internal/discover", code: edges{
+		"relay":                          public,
+		"cmd/penstock/internal/spec":     shared,
+		"cmd/penstock/internal/etcd":     "members that are keys of etcd",
+		"cmd/penstock/internal/remote":   clients,
+		"cmd/penstock/internal/upstream": "it has the interface of sources of members, and what a member is",
 	}},
 	{pkg: "cmd/penstock/internal/testfleet"},
 	{pkg: "cmd/penstock/internal/account", code: edges{
@@ -296,8 +304,9 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 // set of types and code to copy them; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
-	"cmd/penstock/internal/admin": {"cmd/penstock/internal/account"},
-	"cmd/penstock/internal/etcd":  {"cmd/penstock/internal/remote"},
+	"cmd/penstock/internal/admin":    {"cmd/penstock/internal/account"},
+	"cmd/penstock/internal/etcd":     {"cmd/penstock/internal/remote"},
+	"cmd/penstock/internal/discover": {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream"},
 }
 
 // nested lists the folders of the nested modules.

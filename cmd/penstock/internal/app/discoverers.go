@@ -1,0 +1,24 @@
+package app
+
+import (
+	"log/slog"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/discover"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+)
+
+// newDiscoverers returns what finds the members of a lookup: DNS, or the registry that the lookup names.
+func newDiscoverers(log *slog.Logger) func(spec.Discover) upstream.Discoverer {
+	registries := discover.New(discover.Options{
+		LeftOut: func(what spec.Discover, problem string) {
+			log.Warn("member left out", "name", what.String(), "problem", problem)
+		},
+	})
+	return func(what spec.Discover) upstream.Discoverer {
+		if found := registries.Discoverer(what); found != nil {
+			return found
+		}
+		return upstream.DNS{}.Discoverer(what)
+	}
+}

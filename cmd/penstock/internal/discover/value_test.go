@@ -1,0 +1,81 @@
+package discover
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+)
+
+func TestMemberValues(t *testing.T) {
+	for _, c := range []struct {
+		value, addr string
+		more        upstream.Target
+	}{
+		{"10.0.0.7:80", "tcp://10.0.0.7:80", upstream.Target{Weight: 1}},
+		{" tcp://[2001:db8::1]:443\n", "tcp://[2001:db8::1]:443", upstream.Target{Weight: 1}},
+		{`{"to":"10.0.0.7:80"}`, "tcp://10.0.0.7:80", upstream.Target{Weight: 1}},
+		{`{"to":"tcp://10.0.0.7:80","weight":3,"zone":"a","priority":2,"backup":true,"draining":true,"metadata":{"b":2.50,"a":"x"},"other":[1]}`, "tcp://10.0.0.7:80",
+			upstream.Target{Weight: 3, Zone: "a", Priority: 2, Backup: true, Draining: true, Metadata: `{"a":"x","b":2.50}`}},
+	} {
+		got, problem := parseMember("m", []byte(c.value), spec.TCP)
+		text := got.Addr.String()
+		c.more.Name, c.more.Addr = "m", got.Addr
+		if problem != "" || text != c.addr || got != c.more {
+			t.Errorf("%s: %+v, %q", c.value, got, problem)
+		}
+	}
+	if got, problem := parseMember("m", []byte("10.0.0.7:53"), spec.UDP); problem != "" || got.Addr.String() != "udp://10.0.0.7:53" {
+		t.Errorf("%+v, %q", got, problem)
+	}
+	for value, want := range map[string]string{
+		"":                                   "invalid address",
+		"10.0.0.7":                           "no port",
+		"example.org:80":                     "not an IP address",
+		"10.0.0.7:80-90":                     "not an IP address and one port",
+		"udp://10.0.0.7:80":                  "not a tcp address",
+		"unix:///run/x":                      "not a tcp address",
+		"discard:":                           "invalid address",
+		"{":                                  "not the JSON",
+		"{}":                                 `"to" is missing`,
+		`{"to":5}`:                           "to is a number",
+		`{"to":"10.0.0.7:80","weight":0}`:    "weight 0",
+		`{"to":"10.0.0.7:80","weight":1e9}`:  "not the JSON",
+		`{"to":"10.0.0.7:80","priority":-1}`: "priority -1",
+		`{"to":"10.0.0.7:80","zone":"a\nb"}`: "control characters",
+		`{"to":"10.0.0.7:80","metadata":[]}`: "metadata is not",
+		`{"to":"10.0.0.7:80","metadata":{"a":"` + strings.Repeat("x", 2000) + `"}}`: "metadata has more",
+		strings.Repeat("x", 5000): "more than 4096 bytes",
+		"\xff":                    "not UTF-8",
+	} {
+		if _, problem := parseMember("m", []byte(value), spec.TCP); !strings.Contains(problem, want) {
+			t.Errorf("%.40q: %q, want %q", value, problem, want)
+		}
+	}
+	for _, name := range []string{"", "a\n", "\xff", strings.Repeat("x", 300)} {
+		if _, problem := parseMember(name, []byte("10.0.0.7:80"), spec.TCP); problem == "" {
+			t.Errorf("%q is a name", name)
+		}
+	}
+}
+
+// FuzzMember: what is taken has an address of the network and is within all bounds, and problems stand in one line.
+func FuzzMember(f *testing.F) {
+	for _, s := range []string{"10.0.0.7:80", "{", `{"to":"tcp://10.0.0.7:80","weight":3,"zone":"a","priority":2,"backup":true,"draining":true,"metadata":{"b":2}}`, "\xff", "unix:@x", "[::1%lo]:1"} {
+		f.Add("name", []byte(s))
+	}
+	f.Fuzz(func(t *testing.T, name string, value []byte) {
+		m, problem := parseMember(name, value, spec.TCP)
+		switch {
+		case problem != "":
+			if strings.ContainsAny(problem, "\n\r") || !utf8.ValidString(problem) {
+				t.Errorf("%q", problem)
+			}
+		case m.Name != name || m.Addr.Network != spec.TCP || !m.Addr.AddrPort.IsValid() || m.Weight < 1 || m.Weight > 256 || m.Priority < 0 || m.Priority > maxPriority ||
+			len(m.Metadata) > upstream.MaxMetadata || len(m.Zone) > maxZone:
+			t.Errorf("%+v", m)
+		}
+	})
+}

@@ -188,6 +188,11 @@ var table = []rule{
 		"cmd/penstock/internal/remote":   clients,
 		"cmd/penstock/internal/upstream": "it has the interface of sources of members, and what a member is",
 	}},
+	{pkg: "cmd/penstock/internal/fleet", code: edges{
+		"cmd/penstock/internal/spec":   shared,
+		"cmd/penstock/internal/etcd":   "a fleet is kept there",
+		"cmd/penstock/internal/remote": clients,
+	}},
 	{pkg: "cmd/penstock/internal/testfleet"},
 	{pkg: "cmd/penstock/internal/account", code: edges{
 		"cmd/penstock/internal/counts": shared,
@@ -307,6 +312,7 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/admin":    {"cmd/penstock/internal/account"},
 	"cmd/penstock/internal/etcd":     {"cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/discover": {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream"},
+	"cmd/penstock/internal/fleet":    {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
 }
 
 // nested lists the folders of the nested modules.

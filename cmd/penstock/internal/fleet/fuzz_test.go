@@ -1,0 +1,80 @@
+package fleet
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+)
+
+// What is read is bounded, and is read the same again.
+func FuzzReport(f *testing.F) {
+	f.Add([]byte(`{"node":"a","state":"ready","groups":{"web":{"up":1,"all":2,"down":["x"]}},"refused":{"version":3,"error":"no"},"sources":[{"name":"dns","age":1}]}`))
+	f.Add([]byte(`{"node":"-"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := ParseReport(text)
+		if err != nil {
+			return
+		}
+		if len(r.Groups) > maxGroups || len(r.Sources) > maxSources {
+			t.Fatalf("%d groups, %d sources", len(r.Groups), len(r.Sources))
+		}
+		again(t, r, ParseReport)
+	})
+}
+
+func FuzzOrder(f *testing.F) {
+	f.Add([]byte(`{"id":"0123456789abcdef","kind":"flows","member":"x","limit":10}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if o, err := ParseOrder(text); err == nil {
+			again(t, o, ParseOrder)
+		}
+		if o, err := ParseDrain(text); err == nil {
+			again(t, o, ParseDrain)
+		}
+		ParseHolder(text)
+		ParseEntry(text)
+	})
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"state":"done","flows":[{"id":"1","client":"tcp://127.0.0.1:1"}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if a, err := ParseAnswer(text); err == nil {
+			if len(a.Flows) > MaxFlows {
+				t.Fatalf("%d flows", len(a.Flows))
+			}
+			again(t, a, ParseAnswer)
+		}
+	})
+}
+
+func FuzzCheckResult(f *testing.F) {
+	f.Add([]byte(`{"up":true}`), "/p/checks/0123456789abcdef/node")
+	f.Add([]byte(`["0123456789abcdef"]`), "/p/checks/")
+	f.Fuzz(func(t *testing.T, text []byte, key string) {
+		if r, err := ParseResult(text); err == nil {
+			again(t, r, ParseResult)
+		}
+		if s, err := ParseScopes(text); err == nil && len(s) > maxScopes {
+			t.Fatalf("%d scopes", len(s))
+		}
+		if member, node, ok := splitResult(key, "/p/checks/"); ok && "/p/checks/"+member+"/"+node != key {
+			t.Fatalf("%q: %q, %q", key, member, node)
+		}
+	})
+}
+
+func again[T any](t *testing.T, v T, parse func([]byte) (T, error)) {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Skip("a time that JSON does not have")
+	}
+	w, err := parse(text)
+	if err != nil {
+		return // escapes may make it too long
+	}
+	if second, err := json.Marshal(w); err != nil || !reflect.DeepEqual(second, text) {
+		t.Fatalf("%s\nbecomes\n%s\n%v", text, second, err)
+	}
+}

@@ -1,0 +1,104 @@
+package fleet
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// patience is how long anything may take on a busy machine.
+const patience = 60 * time.Second
+
+const testKey = "/penstock/test"
+
+// A world is an etcd server and what a test runs with it.
+type world struct {
+	*testing.T
+	server *testfleet.Server
+	client *etcd.Client // of the operator
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	w := &world{T: t, server: testfleet.Etcd(t)}
+	w.client = w.open()
+	return w
+}
+
+func (w *world) open() *etcd.Client {
+	w.Helper()
+	c, err := etcd.New(etcd.Config{
+		Remote:  remote.Config{Servers: []string{w.server.URL}},
+		Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}, Silence: 500 * time.Millisecond,
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(c.Close)
+	return c
+}
+
+func (w *world) operator() *Operator { return &Operator{w.client, testKey, "test"} }
+
+// until waits until ok holds.
+func (w *world) until(what string, ok func() bool) {
+	w.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func (w *world) nodes() []Node {
+	w.Helper()
+	list, err := w.operator().Nodes(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return list
+}
+
+// A member of the fleet.
+type relay struct {
+	*Presence
+	stop  func()
+	lease chan etcd.LeaseID
+}
+
+// relay runs a Presence. Its lease is short.
+func (w *world) relay(id string, change func(*PresenceConfig)) *relay {
+	r := &relay{lease: make(chan etcd.LeaseID, 100)}
+	cfg := PresenceConfig{
+		Client: w.open(), Key: testKey, Node: spec.Node{ID: id, Zone: "a"}, TTL: 2 * time.Second, Least: 50 * time.Millisecond,
+		Report: func() Report { return Report{State: "ready", Penstock: "test", Host: Host{Name: "host-of-" + id}} },
+		Carry:  func(context.Context, Order) Answer { return Answer{State: "done"} },
+		Drain:  func(*DrainOrder) {},
+		Leased: func(l etcd.LeaseID) { r.lease <- l },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	r.Presence = NewPresence(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
+	r.stop = func() {
+		cancel()
+		<-done
+	}
+	w.Cleanup(r.stop)
+	return r
+}

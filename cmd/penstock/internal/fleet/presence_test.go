@@ -1,0 +1,237 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
+)
+
+// A relay reports, says what changes, and is gone when its lease is.
+func TestPresence(t *testing.T) {
+	w := newWorld(t)
+	var flows atomic.Int64
+	var refused atomic.Bool
+	r := w.relay("one", func(c *PresenceConfig) {
+		c.Interval = time.Hour
+		c.Report = func() Report {
+			r := Report{State: "ready", Flows: flows.Load()}
+			if refused.Load() {
+				r.Refused = &Refused{Version: 7, Error: "no such group"}
+			}
+			return r
+		}
+	})
+	w.until("it reports", func() bool { n := w.nodes(); return len(n) == 1 && n[0].Node == "one" && n[0].Healthy() })
+	if r := w.nodes()[0]; r.Zone != "a" || r.At.IsZero() {
+		t.Errorf("%+v", r)
+	}
+	written := r.Status().Reports
+	flows.Store(5) // a number alone waits for the interval
+	r.Changed()
+	refused.Store(true)
+	r.Changed()
+	w.until("it reports the refusal", func() bool { n := w.nodes()[0]; return n.Refused != nil && n.Flows == 5 && !n.Healthy() })
+	if n := r.Status().Reports; n != written+1 {
+		t.Errorf("%d reports, was %d", n, written)
+	}
+	r.stop()
+	w.until("it is gone", func() bool { return len(w.nodes()) == 0 })
+	second := w.relay("one", nil)
+	w.until("it is back", func() bool { return second.Status().Present })
+	lease := <-second.lease
+	second.stop()
+	second.Leave(t.Context(), lease)
+	if n := w.nodes(); len(n) != 0 {
+		t.Errorf("it has left, and is there: %+v", n)
+	}
+}
+
+// The next process of a relay goes on with its lease.
+func TestNextProcess(t *testing.T) {
+	w := newWorld(t)
+	first := w.relay("one", nil)
+	w.until("it is present", func() bool { return first.Status().Present })
+	lease := <-first.lease
+	first.stop()
+	second := w.relay("one", func(c *PresenceConfig) {
+		c.Lease = lease
+		c.Report = func() Report { return Report{State: "ready", Penstock: "next"} }
+	})
+	w.until("the next one reports", func() bool { n := w.nodes(); return len(n) == 1 && n[0].Penstock == "next" })
+	if n := len(second.lease); n != 0 {
+		t.Errorf("it took %d leases of its own", n)
+	}
+}
+
+// Of two relays with one id the second is told, and takes the place of the first one when that is gone.
+func TestSameID(t *testing.T) {
+	w := newWorld(t)
+	first := w.relay("one", nil)
+	w.until("the first one is present", func() bool { return first.Status().Present })
+	told := make(chan string, 10)
+	second := w.relay("one", func(c *PresenceConfig) {
+		c.Report = func() Report { return Report{State: "ready", Host: Host{Name: "elsewhere"}} }
+		c.Tell = func(level slog.Level, message string, _ error) {
+			if level == slog.LevelError {
+				told <- message
+			}
+		}
+	})
+	select {
+	case message := <-told:
+		if !strings.Contains(message, "the same id one") {
+			t.Errorf("told: %s", message)
+		}
+	case <-time.After(patience):
+		t.Fatal("the second one was not told")
+	}
+	w.until("an operator sees both", func() bool {
+		n := w.nodes()
+		return len(n) == 1 && n[0].Conflicts == 1 && n[0].Host.Name == "host-of-one"
+	})
+	if s := second.Status(); s.Present || !strings.Contains(s.Conflict, "host-of-one") {
+		t.Errorf("%+v", s)
+	}
+	first.stop()
+	w.until("the second one takes the place", func() bool { return second.Status().Present && second.Status().Conflict == "" })
+	if n := w.nodes()[0]; n.Host.Name != "elsewhere" {
+		t.Errorf("%+v", n)
+	}
+}
+
+// etcd goes away, and comes back with or without its data.
+func TestPresenceWithoutEtcd(t *testing.T) {
+	w := newWorld(t)
+	var lost, again atomic.Int64
+	r := w.relay("one", func(c *PresenceConfig) {
+		c.Tell = func(level slog.Level, message string, _ error) {
+			if strings.HasPrefix(message, "no contact") {
+				lost.Add(1)
+			} else if strings.HasPrefix(message, "contact") {
+				again.Add(1)
+			}
+		}
+	})
+	w.until("it is present", func() bool { return r.Status().Present })
+	w.server.Kill()
+	w.until("it notices", func() bool { return lost.Load() == 1 && !r.Status().Present })
+	w.server.Restart()
+	w.until("it is back", func() bool { return again.Load() == 1 && r.Status().Present })
+	w.server.Restart("-data", t.TempDir())
+	w.until("it is there in an empty etcd", func() bool { n := w.nodes(); return len(n) == 1 && n[0].Healthy() })
+}
+
+// Orders are carried out once, and answered; a relay that does not answer is named.
+func TestOrders(t *testing.T) {
+	w := newWorld(t)
+	var carried atomic.Int64
+	carry := func(c *PresenceConfig) {
+		c.Carry = func(_ context.Context, o Order) Answer {
+			carried.Add(1)
+			return Answer{State: "done", Changes: len(o.Member)}
+		}
+	}
+	one, two := w.relay("one", carry), w.relay("two", carry)
+	w.until("both are present", func() bool { return one.Status().Present && two.Status().Present })
+	op := w.operator()
+	answers := map[string]Answer{}
+	ask := func(order Order, timeout time.Duration, nodes ...string) []string {
+		t.Helper()
+		clear(answers)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		silent, err := op.Ask(ctx, nodes, order, func(a Answer) { answers[a.Node] = a })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return silent
+	}
+	if silent := ask(Order{Kind: OrderFlows, Member: "abc"}, patience, "one", "two"); len(silent) != 0 || len(answers) != 2 || answers["two"].Changes != 3 {
+		t.Errorf("silent %v, %+v", silent, answers)
+	}
+	if n := carried.Load(); n != 2 {
+		t.Errorf("carried out %d times", n)
+	}
+	if ask(Order{Kind: "dance"}, patience, "one"); answers["one"].State != "refused" || !strings.Contains(answers["one"].Error, "dance") {
+		t.Errorf("%+v", answers)
+	}
+	if silent := ask(Order{Kind: OrderReload}, 300*time.Millisecond, "nobody"); len(silent) != 1 || silent[0] != "nobody" {
+		t.Errorf("silent %v", silent)
+	}
+	w.until("orders and answers are gone", func() bool {
+		a, _, err := w.client.Prefix(t.Context(), testKey+"/answers/")
+		b, _, err2 := w.client.Prefix(t.Context(), ordersPrefix(testKey))
+		return err == nil && err2 == nil && len(a)+len(b) == 0
+	})
+	// What another process of the relay has begun is not begun again.
+	before := carried.Load()
+	lease, err := w.client.Grant(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := newID()
+	if _, err := w.client.Do(t.Context(), etcd.Txn{Then: []etcd.Op{
+		etcd.Put(answerKey(testKey, id, "one"), []byte(`{"state":"begun"}`), lease),
+		etcd.Put(nodeOrdersPrefix(testKey, "one")+id, []byte(`{"kind":"reload"}`), lease),
+		etcd.Put(nodeOrdersPrefix(testKey, "one")+newID(), []byte(`{"kind":"reload"}`), 0), // has no lease: void
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if silent := ask(Order{Kind: OrderReload}, patience, "one"); len(silent) != 0 || carried.Load() != before+1 {
+		t.Errorf("silent %v, carried out %d times", silent, carried.Load()-before)
+	}
+}
+
+// An order to drain stays until it is taken back, also for a process that comes later.
+func TestDrainOrder(t *testing.T) {
+	w := newWorld(t)
+	drains := make(chan string, 100)
+	note := func(c *PresenceConfig) {
+		c.Drain = func(o *DrainOrder) {
+			if o == nil {
+				drains <- "serve"
+			} else {
+				drains <- o.By + " " + o.Why
+			}
+		}
+	}
+	next := func(want string) {
+		t.Helper()
+		select {
+		case got := <-drains:
+			if got != want {
+				t.Fatalf("%q, want %q", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("nothing; want %q", want)
+		}
+	}
+	op := w.operator()
+	r := w.relay("one", note)
+	next("serve")
+	for range 2 { // the second time it is no news
+		if _, err := op.SetDrain(t.Context(), []string{"one"}, true, "new disk"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next("test new disk")
+	if n := w.nodes()[0]; n.Drain == nil || n.Drain.Why != "new disk" {
+		t.Errorf("%+v", n)
+	}
+	r.stop()
+	w.relay("one", note)
+	next("test new disk")
+	if changed, err := op.SetDrain(t.Context(), []string{"one", "two"}, false, ""); err != nil || len(changed) != 1 {
+		t.Errorf("%v, %v", changed, err)
+	}
+	next("serve")
+	entries, err := ReadLog(t.Context(), w.client, testKey, 10)
+	if err != nil || len(entries) != 2 || entries[0].What != "undrain" || entries[1].Text != "new disk" || entries[1].By != "test" {
+		t.Errorf("%+v, %v", entries, err)
+	}
+}

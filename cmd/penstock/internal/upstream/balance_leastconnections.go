@@ -1,77 +1,118 @@
 package upstream
 
-import "sync"
+import (
+	"math/rand/v2"
+	"sync"
+)
 
 // leastConnections chooses the member with the fewest flows for its weight, from a heap.
 type leastConnections struct {
-	*heap // of the members that it was built for; only read unless it is state.current
+	list  []weightedMember // that it was built for
 	state *heapState
 }
 
-// heapState is shared with the balancers before and after. Critical sections take a few
-// comparisons.
+// heapState is shared with the balancers of the tier before and after: the heap has the members of the
+// last one. Critical sections take a few comparisons, unless many members change at once.
 type heapState struct {
-	mu          sync.Mutex
-	current     *heap
+	mu sync.Mutex
+	heap
 	virtualTime uint64 // breaks ties
 }
 
 func newLeastConnections(c *candidates) balancer {
-	b := &leastConnections{heap: &heap{}, state: &heapState{}}
-	if old, ok := c.old.(*leastConnections); ok {
-		b.state = old.state
+	b := &leastConnections{state: c.state.heap}
+	// Weights are always in the units of slow start, so that none changes when one begins.
+	b.list = make([]weightedMember, 0, len(c.all))
+	for _, w := range c.all {
+		if w.m.acceptsFlows.Load() {
+			b.list = append(b.list, weightedMember{w.m, w.weight * w.m.step()})
+		}
 	}
+	old, _ := c.old.(*leastConnections)
+	if b.state == nil {
+		b.state = &heapState{}
+		c.state.heap, old = b.state, nil
+	}
+	var was []weightedMember
+	if old != nil {
+		was = old.list
+	}
+	gone, changed := differenceOf(was, b.list, b.state)
 	b.state.mu.Lock()
 	defer b.state.mu.Unlock()
-	b.heap.fill(b.state.virtualTime, c.accepting())
-	b.state.current = b.heap
+	if old == nil || len(gone)+len(changed) > len(b.list)/4 {
+		b.state.fill(b.state.virtualTime, b.list)
+		return b
+	}
+	for _, m := range gone {
+		b.state.remove(m)
+	}
+	for i, w := range changed {
+		b.state.put(w, b.state.virtualTime+uint64(i))
+	}
 	return b
 }
 
-func (b *leastConnections) seed(Client) uint64 { return 0 }
+// differenceOf returns what a heap that has the members of one list needs to have those of another.
+// The caller holds the Set's lock.
+func differenceOf(was, list []weightedMember, h *heapState) (gone []*Member, changed []weightedMember) {
+	for _, w := range was {
+		w.m.marked = false
+	}
+	for _, w := range list {
+		w.m.marked = true
+		if w.m.heaped != h || w.m.heapWeight != w.weight {
+			if w.m.heaped != nil && w.m.heaped != h {
+				w.m.moved.Store(true)
+			}
+			w.m.heaped, w.m.heapWeight = h, w.weight
+			changed = append(changed, w)
+		}
+	}
+	for _, w := range was {
+		if !w.m.marked {
+			gone = append(gone, w.m)
+			if w.m.heaped == h {
+				w.m.heaped = nil
+			}
+		}
+	}
+	return gone, changed
+}
+
+func (b *leastConnections) seed(Client) uint64 { return rand.Uint64() }
 
 // pick reserves the top member or, if the lease cannot use it, the best one that it can.
 func (b *leastConnections) pick(l *Lease) (m *Member, full bool) {
-	if len(b.members) == 0 {
-		return nil, false
-	}
-	b.state.mu.Lock()
-	defer b.state.mu.Unlock()
-	best := -1
-	for i := range b.members {
-		a := &b.members[i]
-		if l.canUse(a.m) {
-			if !a.m.full() && (best < 0 || a.before(&b.members[best])) {
-				best = i
-			}
-			full = true
+	s := b.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		best := s.best(l, 0, -1)
+		if best < 0 {
+			return nil, false
 		}
-		if i == 0 && (best == 0 || full) {
-			break // no other is better
+		a := &s.members[best]
+		m = a.m
+		switch {
+		case a.full:
+			return nil, true // as all that are not better
+		case m.reserve():
+			s.virtualTime = max(s.virtualTime, a.virtualTime)
+			a.virtualTime = s.virtualTime + stride/uint64(a.weight)
+			s.fix(best)
+			return m, false
 		}
+		s.fix(best) // it is full by now
 	}
-	if best < 0 {
-		return nil, full
-	}
-	m = b.members[best].m
-	if !m.reserve() {
-		return nil, true
-	}
-	if h := b.state.current; h.has(m) {
-		a := &h.members[m.heapIndex.Load()]
-		b.state.virtualTime = max(b.state.virtualTime, a.virtualTime)
-		a.virtualTime = b.state.virtualTime + stride/uint64(a.weight)
-		h.fix(m)
-	}
-	return m, false
 }
 
 // released moves m to its new place in the heap.
-func (b *leastConnections) released(m *Member) {
-	b.state.mu.Lock()
-	defer b.state.mu.Unlock()
-	if b.state.current.has(m) {
-		b.state.current.fix(m)
+func (s *heapState) released(m *Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.find(m); i >= 0 {
+		s.fix(i)
 	}
 }
 
@@ -99,6 +140,18 @@ func (a *heapMember) before(b *heapMember) bool {
 	return x < y || x == y && a.virtualTime < b.virtualTime
 }
 
+// best returns the index of the best member that a lease can use, at or below i, if it is better than
+// the one at index than; otherwise than. It looks only below members that the lease cannot use.
+func (h *heap) best(l *Lease, i, than int) int {
+	switch {
+	case i >= len(h.members) || than >= 0 && !h.members[i].before(&h.members[than]):
+		return than
+	case l.canUse(h.members[i].m):
+		return i
+	}
+	return h.best(l, 2*i+2, h.best(l, 2*i+1, than))
+}
+
 // fill builds the heap from members, whose virtual times are in order from the given one.
 func (h *heap) fill(virtualTime uint64, members []weightedMember) {
 	h.members = make([]heapMember, len(members))
@@ -111,17 +164,55 @@ func (h *heap) fill(virtualTime uint64, members []weightedMember) {
 	}
 }
 
-// has reports whether m is in the heap. Its heapIndex may be that of another heap.
-func (h *heap) has(m *Member) bool {
-	i := int(m.heapIndex.Load())
-	return i < len(h.members) && h.members[i].m == m
+// put adds a member, or gives it another weight.
+func (h *heap) put(w weightedMember, virtualTime uint64) {
+	i := h.find(w.m)
+	if i < 0 {
+		i = len(h.members)
+		w.m.heapIndex.Store(int32(i))
+		h.members = append(h.members, heapMember{virtualTime: virtualTime})
+	}
+	h.members[i].weightedMember = w
+	h.fix(i)
 }
 
-// fix rereads the flows of m, which is in the heap, and restores the order.
-func (h *heap) fix(m *Member) {
-	i := int(m.heapIndex.Load())
+// remove removes a member, if the heap has it.
+func (h *heap) remove(m *Member) {
+	i := h.find(m)
+	if i < 0 {
+		return
+	}
+	last := len(h.members) - 1
+	h.swap(i, last)
+	h.members[last] = heapMember{}
+	h.members = h.members[:last]
+	if i < last {
+		h.down(h.up(i))
+	}
+}
+
+// find returns the index of m, or -1 if m is not in the heap. The heapIndex of a member that was moved
+// from one tier to another may be that of the other heap.
+func (h *heap) find(m *Member) int {
+	if i := int(m.heapIndex.Load()); i < len(h.members) && h.members[i].m == m {
+		return i
+	}
+	if !m.moved.Load() {
+		return -1
+	}
+	for i := range h.members {
+		if h.members[i].m == m {
+			m.heapIndex.Store(int32(i))
+			return i
+		}
+	}
+	return -1
+}
+
+// fix rereads the flows of the member at an index, and restores the order.
+func (h *heap) fix(i int) {
 	a := &h.members[i]
-	a.active, a.full = int64(m.active.Load()), m.full()
+	a.active, a.full = int64(a.m.active.Load()), a.m.full()
 	h.down(h.up(i))
 }
 

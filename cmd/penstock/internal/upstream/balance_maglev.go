@@ -1,8 +1,10 @@
 package upstream
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -15,7 +17,8 @@ import (
 // configuration only.
 type maglevBalancer struct {
 	sequence
-	hash string
+	order []int32 // of members, by their hashes
+	hash  string
 }
 
 func newMaglev(c *candidates) balancer {
@@ -23,10 +26,23 @@ func newMaglev(c *candidates) balancer {
 	if b, ok := c.old.(*maglevBalancer); ok {
 		old = &b.sequence
 	}
-	b := &maglevBalancer{newSequence(c.all, old, func(all []weightedMember) []int32 { return maglevTable(all, maglevSize) }), c.cfg.Hash}
-	if c.steps != nil {
-		for _, w := range c.all {
-			b.slowStart = append(b.slowStart, c.step(w.m))
+	b := &maglevBalancer{hash: c.cfg.Hash}
+	if old, ok := c.old.(*maglevBalancer); ok && slices.Equal(old.members, c.all) {
+		b.order = old.order
+	} else {
+		b.order = maglevOrder(c.all)
+	}
+	b.sequence = newSequence(c, c.all, old, func(all []weightedMember) []int32 { return maglevTable(all, b.order, maglevSize) })
+	b.rest = make([]weightedMember, 0, len(c.all))
+	for _, i := range b.order { // the same on all relays, too
+		if w := c.all[i]; w.m.acceptsFlows.Load() {
+			b.rest = append(b.rest, w)
+		}
+	}
+	if c.slowStart {
+		b.slowStart = make([]int, len(c.all))
+		for i, w := range c.all {
+			b.slowStart[i] = w.m.step()
 		}
 	}
 	return b
@@ -61,38 +77,51 @@ func hash(what string, c Client) uint64 {
 // 2016, section 5.3).
 const maglevSize = 65537
 
+// maglevHash returns the two hashes of a member's name and address that its permutation follows from.
+func maglevHash(m *Member) [2]uint64 {
+	if m.hash == ([2]uint64{}) {
+		key := m.name + "\x00" + m.addr.String()
+		m.hash = [2]uint64{xxhash.Sum64String(key), xxhash.Sum64String(key + "\x00skip")}
+	}
+	return m.hash
+}
+
+// maglevOrder returns the indexes of members in the order of their hashes, so that all relays with the
+// same members have the same order, whatever the order in which they got to know them.
+func maglevOrder(members []weightedMember) []int32 {
+	order := make([]int32, len(members))
+	for i, w := range members {
+		order[i] = int32(i)
+		maglevHash(w.m)
+	}
+	slices.SortFunc(order, func(i, j int32) int {
+		a, b := members[i].m, members[j].m
+		if c := cmp.Compare(a.hash[0], b.hash[0]); c != 0 {
+			return c
+		}
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.addr.String(), b.addr.String()))
+	})
+	return order
+}
+
 // maglevTable fills a table of a prime size: each member in turn takes the next free place of its
 // own permutation (section 3.4 of the paper), a member of less than the greatest weight only in
-// proportion. Members are ordered by a hash of name and address, so that all relays with the same
-// members have the same table.
-func maglevTable(members []weightedMember, size int) []int32 {
+// proportion. It depends on the order, and not on the indexes of members.
+func maglevTable(members []weightedMember, order []int32, size int) []int32 {
 	if len(members) == 0 {
 		return nil
 	}
 	type permutation struct {
-		id           uint64
-		index        int32
-		weight, owed int
-		next, skip   int
+		index, weight, owed, next, skip int32
 	}
 	ps := make([]permutation, len(members))
-	most := 0
-	for i, s := range members {
-		key := s.m.name + "\x00" + s.m.addr.String()
-		a, b := xxhash.Sum64String(key), xxhash.Sum64String(key+"\x00skip")
-		ps[i] = permutation{id: a, index: int32(i), weight: s.weight,
-			next: int(a % uint64(size)), skip: int(b%uint64(size-1)) + 1}
-		most = max(most, s.weight)
+	most := int32(0)
+	for i, index := range order {
+		w := members[index]
+		h := maglevHash(w.m)
+		ps[i] = permutation{index: index, weight: int32(w.weight), next: int32(h[0] % uint64(size)), skip: int32(h[1]%uint64(size-1)) + 1}
+		most = max(most, int32(w.weight))
 	}
-	slices.SortFunc(ps, func(a, b permutation) int {
-		switch {
-		case a.id < b.id:
-			return -1
-		case a.id > b.id:
-			return 1
-		}
-		return int(a.index - b.index)
-	})
 	places := make([]int32, size)
 	for i := range places {
 		places[i] = -1
@@ -105,7 +134,9 @@ func maglevTable(members []weightedMember, size int) []int32 {
 			}
 			p.owed -= most
 			for places[p.next] >= 0 {
-				p.next = (p.next + p.skip) % size
+				if p.next += p.skip; p.next >= int32(size) {
+					p.next -= int32(size)
+				}
 			}
 			places[p.next] = p.index
 			if filled++; filled == size {

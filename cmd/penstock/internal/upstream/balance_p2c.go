@@ -11,7 +11,7 @@ func newP2C(c *candidates) balancer {
 	if b, ok := c.old.(*twoChoices); ok {
 		old = &b.sequence
 	}
-	return &twoChoices{newSequence(c.accepting(), old, spread)}
+	return &twoChoices{newSequence(c, c.accepting(), old, spread)}
 }
 
 func (b *twoChoices) seed(Client) uint64 { return rand.Uint64() }

@@ -10,7 +10,7 @@ func newRandom(c *candidates) balancer {
 	if b, ok := c.old.(*randomBalancer); ok {
 		old = &b.sequence
 	}
-	return &randomBalancer{newSequence(c.accepting(), old, spread)}
+	return &randomBalancer{newSequence(c, c.accepting(), old, spread)}
 }
 
 func (b *randomBalancer) seed(Client) uint64 { return rand.Uint64() }

@@ -9,11 +9,11 @@ type roundRobin struct {
 }
 
 func newRoundRobin(c *candidates) balancer {
-	old, ok := c.old.(*roundRobin)
-	if !ok {
-		old = &roundRobin{turn: new(atomic.Uint64)}
+	var old *sequence
+	if b, ok := c.old.(*roundRobin); ok {
+		old = &b.sequence
 	}
-	return &roundRobin{newSequence(c.accepting(), &old.sequence, spread), old.turn}
+	return &roundRobin{newSequence(c, c.accepting(), old, spread), c.turn}
 }
 
 func (b *roundRobin) seed(Client) uint64 { return b.turn.Add(1) - 1 }

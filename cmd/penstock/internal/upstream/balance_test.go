@@ -19,6 +19,9 @@ func sharesOf(weights ...int) (ss []weightedMember) {
 	return ss
 }
 
+// tableOf returns the Maglev table of members.
+func tableOf(ms []weightedMember) []int32 { return maglevTable(ms, maglevOrder(ms), maglevSize) }
+
 // balancerNames returns the names of all balancers.
 func balancerNames() (names []string) {
 	for _, b := range spec.Balancers {
@@ -206,7 +209,7 @@ func TestMaglevEven(t *testing.T) {
 			weights[i] = 1
 		}
 		counts := make([]int, n)
-		for _, i := range maglevTable(sharesOf(weights...), maglevSize) {
+		for _, i := range tableOf(sharesOf(weights...)) {
 			counts[i]++
 		}
 		if most, least := slices.Max(counts), slices.Min(counts); most-least > 1 {
@@ -215,7 +218,7 @@ func TestMaglevEven(t *testing.T) {
 	}
 	weights := []int{1, 3, 10, 256}
 	counts := make([]int, 4)
-	for _, i := range maglevTable(sharesOf(weights...), maglevSize) {
+	for _, i := range tableOf(sharesOf(weights...)) {
 		counts[i]++
 	}
 	for i, w := range weights {
@@ -230,7 +233,7 @@ func TestMaglevOrder(t *testing.T) {
 	a := sharesOf(1, 2, 3, 4, 5, 6, 7)
 	b := slices.Clone(a)
 	slices.Reverse(b)
-	x, y := maglevTable(a, maglevSize), maglevTable(b, maglevSize)
+	x, y := tableOf(a), tableOf(b)
 	for i := range x {
 		if a[x[i]].m != b[y[i]].m {
 			t.Fatalf("place %d is %s's and %s's", i, a[x[i]].m.name, b[y[i]].m.name)
@@ -289,7 +292,7 @@ func TestMaglevDisruption(t *testing.T) {
 		}
 		all := sharesOf(weights...)
 		left := all[c.leave:]
-		before, after := maglevTable(all, maglevSize), maglevTable(left, maglevSize)
+		before, after := tableOf(all), tableOf(left)
 		moved := 0
 		for i := range before {
 			if int(before[i]) >= c.leave && all[before[i]].m != left[after[i]].m {
@@ -392,7 +395,7 @@ func BenchmarkTable(b *testing.B) {
 			}
 			cfg := &spec.Group{Balance: kind}
 			for b.Loop() {
-				newBalancer(&candidates{cfg: cfg, all: ms})
+				newBalancer(&candidates{cfg: cfg, all: ms, state: &tierState{}})
 			}
 		})
 	}

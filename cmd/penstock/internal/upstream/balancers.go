@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -16,20 +17,17 @@ var balancers = map[string]func(*candidates) balancer{
 	"first":             newFirst,
 }
 
-// newBalancer builds the balancer of a group.
+// newBalancer builds the balancer of a tier.
 func newBalancer(c *candidates) balancer { return balancers[spec.BalancerNamed(c.cfg.Balance).Name](c) }
 
-// A balancer chooses among the primary or among the backup members of a group. Its methods run on
-// event loops: they do not block.
+// A balancer chooses among the members of a tier. Its methods run on event loops: they do not block.
 type balancer interface {
-	// seed returns where the search for a member begins, for a new flow. What is tried after a
-	// failure follows from it.
+	// seed returns where the search for a member begins, for a new flow: in which tier, and where in
+	// it. What is tried after a failure follows from it.
 	seed(Client) uint64
 	// pick reserves a slot of a member that l can use. full reports that there is such a member,
 	// but that none has a free slot.
 	pick(l *Lease) (m *Member, full bool)
-	// released is called after a slot of m, which the group has or has had, was returned.
-	released(m *Member)
 }
 
 // Client is what a balancer may hash.
@@ -39,14 +37,15 @@ type Client struct {
 	Key   string         // what the hashes sni and tlv hash; empty: its address instead
 }
 
-// candidates are the members that a balancer is built for: the primaries or the backups of a
-// group.
+// candidates are the members that a balancer is built for: those of a tier.
 type candidates struct {
 	cfg *spec.Group
 	all []weightedMember
-	// steps are the slow-start steps of members that have not reached slowStartSteps.
-	steps map[*Member]int
-	// old is the balancer in the same place before; nil: none. What is unchanged may be taken over.
+	// slowStart says that a member of the group has not reached the last step.
+	slowStart bool
+	state     *tierState
+	turn      *atomic.Uint64 // the group's, for round-robin
+	// old is the balancer of the tier before; nil: none. What is unchanged may be taken over.
 	old balancer
 }
 
@@ -58,22 +57,23 @@ type weightedMember struct {
 
 // accepting returns the members that accept flows. While one is in slow start, all weights are in
 // smaller units.
-func (c *candidates) accepting() (list []weightedMember) {
+func (c *candidates) accepting() []weightedMember {
+	all := true
+	for _, w := range c.all {
+		all = all && w.m.acceptsFlows.Load()
+	}
+	if all && !c.slowStart {
+		return c.all
+	}
+	list := make([]weightedMember, 0, len(c.all))
 	for _, w := range c.all {
 		if !w.m.acceptsFlows.Load() {
 			continue
 		}
-		if c.steps != nil {
-			w.weight *= c.step(w.m)
+		if c.slowStart {
+			w.weight *= w.m.step()
 		}
 		list = append(list, w)
 	}
 	return list
-}
-
-func (c *candidates) step(m *Member) int {
-	if step, ok := c.steps[m]; ok {
-		return step
-	}
-	return slowStartSteps
 }

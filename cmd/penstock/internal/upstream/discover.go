@@ -208,14 +208,14 @@ func isMissing(err error) bool {
 // refresh updates the groups that use a watch. The caller holds s.mu.
 func (s *Set) refresh(w *watch, now time.Time, why string) {
 	for _, g := range s.users(w) {
-		g.refresh(now, why)
+		g.refresh(now, why, false)
 	}
 }
 
 // users returns the groups that use a watch. The caller holds s.mu.
 func (s *Set) users(w *watch) (list []*Group) {
 	for _, g := range *s.groups.Load() {
-		if slices.Contains(lookups(g.cfg), w.query) {
+		if slices.ContainsFunc(g.entries, func(e entry) bool { return e.watch == w }) {
 			list = append(list, g)
 		}
 	}

@@ -54,13 +54,7 @@ func (m *Member) eject(err error) {
 	if cfg == nil || g.set.closed || !m.acceptsFlows.Load() || m.ejected {
 		return
 	}
-	out := 1
-	for _, other := range g.members {
-		if other.ejected {
-			out++
-		}
-	}
-	if float64(out) > cfg.Share*float64(len(g.members))+1e-9 {
+	if out := g.ejected + 1; float64(out) > cfg.Share*float64(len(g.members))+1e-9 {
 		return
 	}
 	d := cfg.For

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,16 +18,27 @@ type Group struct {
 	row     *counts.Row
 	removed atomic.Bool // written under the Set's lock
 
+	accepting atomic.Int32  // members that accept flows; written under the Set's lock
+	turn      atomic.Uint64 // of round-robin
+
 	groupState
 }
 
 // groupState is guarded by the Set's lock.
 type groupState struct {
-	file           *spec.Group // as configured
-	cfg            *spec.Group // with the changes of operators
-	changes        memberChanges
-	members        []*Member // in the file's order; those of one name by address
+	file    *spec.Group // as configured
+	cfg     *spec.Group // with the changes of operators
+	changes memberChanges
+	// members are in the file's order, those of one name by address. The slice never changes: tables
+	// have it too.
+	members        []*Member
+	byKey          map[nameAndPorts]*Member
+	entries        []entry
+	refreshes      uint64
+	up, all        int // members that are up, and those that are neither drained nor disabled
+	ejected        int
 	buildScheduled bool      // the table will be rebuilt soon
+	buildAfter     time.Time // of a large group: the table is not rebuilt before, except at a reload
 	slowStartTimer *time.Timer
 	hadMembers     bool // has had a table with members
 	panic          bool // too few members are up, so all get flows
@@ -49,7 +59,7 @@ func (g *Group) Len() int { return len(g.table.Load().members) }
 
 // Open reports whether some member accepts flows, whether or not it has room.
 func (g *Group) Open() bool {
-	return slices.ContainsFunc(g.table.Load().members, func(m *Member) bool { return m.acceptsFlows.Load() })
+	return g.accepting.Load() > 0
 }
 
 // Pick chooses a member for a flow: when it first connects, and again after each failed attempt,
@@ -121,8 +131,10 @@ func (g *Group) Wait(l *Lease, r Resumer) (*Member, spec.Reason) {
 
 // releaseSlot returns a slot of m, which goes to the first flow in the queue.
 func (g *Group) releaseSlot(m *Member) {
-	m.active.Add(-1)
-	g.table.Load().released(m)
+	active, most := m.active.Add(-1), m.limit.Load()
+	if t := m.tier.Load(); t != nil {
+		t.released(m, most > 0 && active+1 >= most)
+	}
 	g.wake()
 }
 

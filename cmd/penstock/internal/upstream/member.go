@@ -13,6 +13,7 @@ import (
 // member of that name and address, across reloads.
 type Member struct {
 	name  string
+	given string // the name, unless it is the address's URL
 	addr  relay.Addr
 	ports int // from that of addr on; 1: it is not a range
 	group *Group
@@ -27,26 +28,50 @@ type Member struct {
 	// Ejections since the last successful connect.
 	ejectionsInARow atomic.Int32
 
-	heapIndex atomic.Int32 // in a heap of leastConnections
+	tier      atomic.Pointer[tierState] // of the last table; nil: it was in none
+	heapIndex atomic.Int32              // in the heap of leastConnections
+	moved     atomic.Bool               // from one heap to another
 	memberState
 }
 
 // memberState is guarded by the Set's lock.
 type memberState struct {
 	configured, override settings // settings of the file, and an operator's, which take precedence
-	backup               bool
-	state                State
-	since                time.Time
-	why                  string    // cause of the state
-	discovered           bool      // found by a lookup, not listed in the file
-	slowStartSince       time.Time // when it began to accept flows; zero: it is not in slow start
-	health               health
-	checker              *checker
-	ejected              bool        // ejected
-	ejectedUntil         time.Time   // end of the last ejection
-	ejectTimer           *time.Timer // ends an ejection
-	removed              atomic.Bool // written under the Set's lock
+	memberFacts
+	index          int32  // in the group's list
+	refreshed      uint64 // the last refresh that found it
+	counted        counted
+	state          State
+	since          time.Time
+	why            string    // cause of the state
+	slowStartSince time.Time // when it began to accept flows; zero: it is not in slow start
+	missingSteps   int       // of slow start, in the last table
+	health         health
+	checker        *checker
+	ejected        bool        // ejected
+	ejectedUntil   time.Time   // end of the last ejection
+	ejectTimer     *time.Timer // ends an ejection
+	removed        atomic.Bool // written under the Set's lock
+
+	hash [2]uint64 // of maglev; zero: not computed yet
+
+	// Of least-connections: the heap that has the member, and with which weight.
+	heaped     *heapState
+	heapWeight int
+	marked     bool // in the list that is being compared
 }
+
+// memberFacts is what the file, or what was discovered, says of a member and does not change its state.
+type memberFacts struct {
+	backup     bool
+	discovered bool // found by a lookup, not listed in the file
+	zone       string
+	priority   int
+	metadata   string
+}
+
+// counted says as what a member is counted in its group.
+type counted struct{ up, all, ejected bool }
 
 // Addr returns the address to connect to. The pointer is the same on each call, and the address
 // never changes.

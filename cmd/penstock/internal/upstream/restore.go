@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
@@ -18,7 +19,9 @@ func (g *Group) Restore(l *Lease, name string, addr relay.Addr) *Member {
 	m := g.memberAt(name, addr)
 	l.member = m
 	m.active.Add(1)
-	g.table.Load().released(m) // which reads its flows again
+	if t := m.tier.Load(); t != nil {
+		t.released(m, false) // which reads its flows again
+	}
 	return m
 }
 
@@ -45,8 +48,6 @@ func (s *Set) RestoreGroup(name string) *Group {
 	g.removed.Store(true)
 	g.file = &spec.Group{Name: name, Balance: spec.Balancers[0].Name}
 	g.cfg = g.file
-	t := &table{cfg: g.cfg}
-	t.primary, t.backup = newBalancer(&candidates{cfg: g.cfg}), newBalancer(&candidates{cfg: g.cfg})
-	g.table.Store(t)
+	g.buildTable(time.Now())
 	return g
 }

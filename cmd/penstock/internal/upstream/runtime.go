@@ -218,7 +218,8 @@ func (s *Set) changeMembers(group string, change func(*Group) error) error {
 	s.touch()
 	g.cfg = g.changes.apply(g.file)
 	s.startWatches(g.cfg)
-	g.refresh(time.Now(), "operator")
+	g.configure()
+	g.refresh(time.Now(), "operator", true)
 	s.stopUnusedWatches()
 	return nil
 }

@@ -22,7 +22,7 @@ type SavedSet struct {
 type SavedGroup struct {
 	Name    string           `json:"name"`
 	Panic   bool             `json:"panic,omitempty"`
-	Turns   [2]uint64        `json:"turns"` // of primaries and backups, for round-robin
+	Turns   [2]uint64        `json:"turns"` // of round-robin; the second one is unused
 	Added   []SavedNewMember `json:"added,omitempty"`
 	Removed []SavedNewMember `json:"removed,omitempty"`
 	Moved   []SavedMove      `json:"moved,omitempty"`
@@ -144,13 +144,7 @@ func (s *Set) Save() SavedSet {
 
 func (g *Group) save() SavedGroup {
 	out := SavedGroup{Name: g.name, Panic: g.panic}
-	if t := g.table.Load(); t != nil {
-		for i, b := range []balancer{t.primary, t.backup} {
-			if r, ok := b.(*roundRobin); ok {
-				out.Turns[i] = r.turn.Load()
-			}
-		}
-	}
+	out.Turns[0] = g.turn.Load()
 	for i := range g.changes.added {
 		out.Added = append(out.Added, saveNew(g.changes.added[i]))
 	}
@@ -247,12 +241,7 @@ func validText(s string) bool {
 // setTurns continues the turns of round-robin, so that a restart does not favour the first members.
 // The caller holds the Set's lock.
 func (g *Group) setTurns(turns [2]uint64) {
-	t := g.table.Load()
-	for i, b := range []balancer{t.primary, t.backup} {
-		if r, ok := b.(*roundRobin); ok {
-			r.turn.Store(turns[i])
-		}
-	}
+	g.turn.Store(turns[0])
 }
 
 // restore takes over what was saved about a new member: it begins in the state that it had, without
@@ -294,7 +283,7 @@ func (m *Member) restore(now time.Time) bool {
 		m.endEjectionAfter(rest)
 	}
 	// What it was, so that it does not seem to come up now.
-	m.acceptsFlows.Store(m.state >= Checking || m.group.panic && (m.state == Down || m.state == Ejected))
+	m.accept(m.state >= Checking || m.group.panic && (m.state == Down || m.state == Ejected))
 	return true
 }
 

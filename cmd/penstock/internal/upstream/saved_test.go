@@ -73,7 +73,7 @@ func TestSaved(t *testing.T) {
 		if first.Revision() == revision {
 			t.Error("the revision has not changed")
 		}
-		turn := first.Group("g").table.Load().primary.(*roundRobin).turn
+		turn := &first.Group("g").turn
 		turn.Store(41)
 		want := describe(first)
 		saved := throughJSON(t, first.Save())
@@ -92,7 +92,7 @@ func TestSaved(t *testing.T) {
 		if got := describe(next); !slices.Equal(got, want) {
 			t.Errorf("after the restart\n%s\nbefore\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		if n := next.Group("g").table.Load().primary.(*roundRobin).turn.Load(); n != 41 {
+		if n := next.Group("g").turn.Load(); n != 41 {
 			t.Errorf("turn %d", n)
 		}
 		for flow := range 20 {

@@ -12,12 +12,17 @@ type sequence struct {
 	members   []weightedMember
 	places    []int32 // indexes of members
 	slowStart []int   // by member: its step, so that of slowStartSteps flows it gets only as many; nil: all
+	// Those that accept flows, in the order in which pickRest looks at them.
+	rest        []weightedMember
+	inFileOrder bool // rest is looked at from its beginning
+	full        *fullness
+	state       *tierState
 }
 
 // newSequence returns the sequence of members, whose places fill returns, unless old has the same
 // members.
-func newSequence(members []weightedMember, old *sequence, fill func([]weightedMember) []int32) sequence {
-	s := sequence{members: members}
+func newSequence(c *candidates, members []weightedMember, old *sequence, fill func([]weightedMember) []int32) sequence {
+	s := sequence{members: members, rest: members, state: c.state, full: &fullness{}}
 	if old != nil && slices.Equal(old.members, members) {
 		s.places = old.places
 	} else if len(members) > 0 {
@@ -32,18 +37,20 @@ const (
 	maxWalk  = 64 // places of the sequence before each member is tried once
 )
 
-// pick searches the sequence from the lease's place, and when that takes long, all members from
-// there.
-func (s *sequence) pick(l *Lease) (m *Member, full bool) {
+// pick searches the sequence from the lease's place.
+func (s *sequence) pick(l *Lease) (m *Member, full bool) { return s.pickFrom(l, l.seed) }
+
+// pickFrom searches the sequence from a place, and when that takes long, all members that accept
+// flows.
+func (s *sequence) pickFrom(l *Lease, seed uint64) (m *Member, full bool) {
 	n := len(s.places)
 	if n == 0 {
 		return nil, false
 	}
-	at := int(l.seed % uint64(n))
-	first := int(s.places[at])
+	at := int(seed % uint64(n))
 	for range min(n, maxWalk) {
 		i := s.places[at]
-		if s.slowStart == nil || l.seed>>32%slowStartSteps < uint64(s.slowStart[i]) {
+		if s.slowStart == nil || seed>>32%slowStartSteps < uint64(s.slowStart[i]) {
 			ok, f := l.take(s.members[i].m)
 			if ok {
 				return s.members[i].m, false
@@ -57,19 +64,44 @@ func (s *sequence) pick(l *Lease) (m *Member, full bool) {
 	if n <= maxWalk {
 		return nil, full
 	}
-	for i := range s.members {
-		w := s.members[(first+i)%len(s.members)]
-		ok, f := l.take(w.m)
+	return s.pickRest(l, seed)
+}
+
+// pickRest looks at each member once. While all are full, only the first flow does so after one of
+// them had a free slot.
+func (s *sequence) pickRest(l *Lease, seed uint64) (m *Member, full bool) {
+	if len(s.rest) == 0 {
+		return nil, false
+	}
+	first := len(l.tried()) == 0
+	freed := s.state.room.freed.Load()
+	if known, full := s.full.at(freed); known && first {
+		return nil, full
+	}
+	if m := s.state.room.last.Load(); m != nil && m.tier.Load() == s.state && !s.inFileOrder {
+		if ok, _ := l.take(m); ok {
+			return m, false
+		}
+	}
+	at := 0
+	if !s.inFileOrder {
+		at = int(seed % uint64(len(s.rest)))
+	}
+	for range s.rest {
+		ok, f := l.take(s.rest[at].m)
 		if ok {
-			return w.m, false
+			return s.rest[at].m, false
 		}
 		full = full || f
+		if at++; at == len(s.rest) {
+			at = 0
+		}
+	}
+	if first {
+		s.full.note(freed, full)
 	}
 	return nil, full
 }
-
-// released does nothing: members are chosen by their present flows, if at all.
-func (s *sequence) released(*Member) {}
 
 // draw returns a random member, by weight.
 func (s *sequence) draw() weightedMember { return s.members[s.places[rand.IntN(len(s.places))]] }

@@ -30,6 +30,8 @@ type Options struct {
 	MemberRemoved func(*Member)
 	// Control sets socket options of checks; nil: none are set.
 	Control Control
+	// Zone is the relay's own zone; empty: none.
+	Zone string
 	// Discoverer returns the Discoverer of a lookup; nil: [DNS] with the system's resolver.
 	Discoverer func(spec.Discover) Discoverer
 
@@ -115,7 +117,8 @@ func (s *Set) Apply(groups []*spec.Group) {
 		s.startWatches(g.cfg)
 	}
 	for _, g := range next {
-		g.refresh(now, "configured")
+		g.configure()
+		g.refresh(now, "configured", true)
 		if t, ok := turns[g]; ok {
 			g.setTurns(t)
 		}

@@ -11,8 +11,11 @@ import (
 type table struct {
 	cfg     *spec.Group
 	members []*Member // of the group, in whatever state
-	// Backups get flows while no primary can take one, because all are down or full.
-	primary, backup balancer
+	tiers   []tier    // at least one, in the order in which they are tried
+	// first is the tier in which flows begin, if several is false. Otherwise each flow begins in one,
+	// by the tiers' shares.
+	first   int
+	several bool
 
 	indexed sync.Once
 	index   map[memberKey]*Member // for Group.Restore
@@ -35,21 +38,43 @@ type memberKey struct {
 	addr relay.Addr
 }
 
-// seed returns where the search of a new flow begins, in primaries and backups alike.
-func (t *table) seed(c Client) uint64 { return t.primary.seed(c) }
+// seed returns where the search of a new flow begins, in all tiers alike.
+func (t *table) seed(c Client) uint64 { return t.tiers[0].seed(c) }
 
-// pick reserves a slot of a member for l. full reports that there is a member, but that none has
-// a free slot.
-func (t *table) pick(l *Lease) (m *Member, full bool) {
-	if m, full = t.primary.pick(l); m != nil {
-		return m, false
+// begin returns the tier in which a flow begins. It is the same one for the same seed as long as the
+// shares are the same, and when they change, it is another one for no more flows than they say.
+func (t *table) begin(seed uint64) int {
+	if !t.several {
+		return t.first
 	}
-	m, fullToo := t.backup.pick(l)
-	return m, m == nil && (full || fullToo)
+	at := uint32(seed * golden >> 32)
+	i := 0
+	for i < len(t.tiers)-1 && at > t.tiers[i].until {
+		i++
+	}
+	return i
 }
 
-// released tells the balancers that a slot of m is free.
-func (t *table) released(m *Member) {
-	t.primary.released(m)
-	t.backup.released(m)
+// golden is 2^64 divided by the golden ratio: the multiples of it, as of a turn that is counted, are
+// spread evenly.
+const golden = 0x9e3779b97f4a7c15
+
+// pick reserves a slot of a member for l: of the tier in which the flow begins, or else of the first
+// one that has a member. full reports that there is a member, but that none has a free slot.
+func (t *table) pick(l *Lease) (m *Member, full bool) {
+	begin := t.begin(l.seed)
+	if m, full = t.tiers[begin].pick(l); m != nil {
+		return m, false
+	}
+	for i := range t.tiers {
+		if i == begin {
+			continue
+		}
+		m, fullToo := t.tiers[i].pick(l)
+		if m != nil {
+			return m, false
+		}
+		full = full || fullToo
+	}
+	return nil, full
 }

@@ -27,7 +27,6 @@ func foundAt(n int) Target {
 	return Target{Name: fmt.Sprint("m", n), Weight: 1, Addr: relay.Addr{Network: relay.TCP, AddrPort: addr}}
 }
 
-
 // startSource returns a Set with a group whose members are those of a source.
 func startSource(t testing.TB, cfg *spec.Group, opt Options) (*Set, *Group, func([]Target, error)) {
 	t.Helper()

@@ -1,0 +1,245 @@
+package upstream
+
+import (
+	"cmp"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// A memberSpec is a member as configured or discovered.
+type memberSpec struct {
+	nameAndPorts
+	settings settings
+	limit    int
+	literal  bool // has one address, which needs no lookup
+	memberFacts
+}
+
+// nameAndPorts identifies a member of a group. The name of a member that is called as its address is
+// empty.
+type nameAndPorts struct {
+	name  string
+	addr  relay.Addr
+	ports int // from that of addr on
+}
+
+// An entry is an entry of a group's members, or of what it discovers.
+type entry struct {
+	memberSpec
+	watch    *watch // finds the addresses, or members; nil: the entry is a member
+	discover bool
+}
+
+// configure prepares what refresh reads of a new configuration. Its watches must have begun. The
+// caller holds the Set's lock.
+func (g *Group) configure() {
+	g.entries = nil
+	for _, m := range g.cfg.Members {
+		e := entry{memberSpec: memberSpec{settings: settings{weight: m.Weight}, limit: m.MaxFlows}}
+		e.backup, e.ports = m.Backup, m.To.Ports()
+		if m.Drained {
+			e.settings.mode = Drain
+		}
+		if addr, ok := m.To.Literal(); ok {
+			e.addr, e.literal = addr, true
+			e.name = nameUnless(m.Name, spec.URL(addr, e.ports))
+		} else {
+			e.name = cmp.Or(m.Name, m.To.String())
+			e.watch = g.set.watches[lookupOf(g.cfg, m.To)]
+		}
+		g.entries = append(g.entries, e)
+	}
+	for _, d := range g.cfg.Discover {
+		e := entry{memberSpec: memberSpec{settings: settings{weight: d.Weight}, limit: d.MaxFlows}, watch: g.set.watches[lookupKey(g.cfg, d)], discover: true}
+		e.ports, e.discovered = 1, true
+		g.entries = append(g.entries, e)
+	}
+}
+
+func nameUnless(name, url string) string {
+	if name == url {
+		return ""
+	}
+	return name
+}
+
+// wanted returns the members in the file's order, those of one entry as the lookup returned them. What
+// it yields is valid until the next one.
+func (g *Group) wanted() iter.Seq[*memberSpec] {
+	return func(yield func(*memberSpec) bool) {
+		for i := range g.entries {
+			e := g.entries[i] // a copy
+			if e.watch == nil {
+				if !yield(&e.memberSpec) {
+					return
+				}
+				continue
+			}
+			weight, mode := e.settings.weight, e.settings.mode
+			for i := range e.watch.targets {
+				t := &e.watch.targets[i]
+				e.addr = t.Addr
+				if e.discover {
+					e.name, e.backup, e.zone, e.priority, e.metadata = t.Name, t.Backup, t.Zone, t.Priority, t.Metadata
+					if strings.HasPrefix(e.name, "tcp://") || strings.HasPrefix(e.name, "udp://") {
+						e.name = nameUnless(e.name, t.Addr.String())
+					}
+					e.settings = settings{cmp.Or(weight, t.Weight), mode}
+				}
+				if t.Draining {
+					e.settings.mode = Drain
+				}
+				if !yield(&e.memberSpec) {
+					return
+				}
+				e.settings.mode = mode
+			}
+		}
+	}
+}
+
+// is reports whether m is the member with a name, address and ports.
+func (m *Member) is(k *nameAndPorts) bool {
+	return m.addr == k.addr && m.ports == k.ports && m.given == k.name
+}
+
+// refresh updates the members from the configuration and discovery, and builds the table. why says
+// what changed. Unless everything may have changed, which a new configuration can, only members that
+// are new, gone, or described otherwise are looked at more closely. The caller holds the Set's lock.
+func (g *Group) refresh(now time.Time, why string, everything bool) {
+	g.refreshes++
+	if g.byKey == nil {
+		g.byKey = make(map[nameAndPorts]*Member)
+	}
+	before := g.members
+	members := make([]*Member, 0, len(before)+16)
+	var changed []*Member
+	var byName map[string]*Member
+	kept, next := 0, 0 // next is where in the list of before the next member is expected
+	for w := range g.wanted() {
+		var m *Member
+		if next < len(before) && before[next].is(&w.nameAndPorts) {
+			m = before[next]
+			next++
+		} else if m = g.byKey[w.nameAndPorts]; m != nil && m.refreshed != g.refreshes {
+			next = int(m.index) + 1
+		}
+		if m != nil && m.refreshed == g.refreshes {
+			continue // another entry has it too
+		}
+		if m != nil {
+			kept++
+			m.refreshed, m.index = g.refreshes, int32(len(members))
+			members = append(members, m)
+			if everything || m.configured != w.settings || m.memberFacts != w.memberFacts || int(m.limit.Load()) != w.limit {
+				m.set(w)
+				changed = append(changed, m)
+			}
+			continue
+		}
+		m = &Member{name: w.name, given: w.name, addr: w.addr, ports: w.ports, group: g}
+		if m.name == "" {
+			m.name = spec.URL(m.addr, m.ports)
+		}
+		m.counts = newMemberCounts(g.set.tables.members, m.id())
+		m.since, m.configured = now, w.settings
+		if !m.restore(now) && w.literal && len(before) > 0 {
+			// A member that moves keeps its operator's settings.
+			if byName == nil {
+				byName = make(map[string]*Member, len(before))
+				for _, was := range before {
+					if byName[was.name] == nil {
+						byName[was.name] = was
+					}
+				}
+			}
+			if was := byName[m.name]; was != nil {
+				m.configured, m.override = was.configured, was.override
+			}
+		}
+		g.byKey[w.nameAndPorts] = m
+		m.refreshed, m.index = g.refreshes, int32(len(members))
+		members = append(members, m)
+		m.set(w)
+		changed = append(changed, m)
+	}
+	g.members = members
+	for _, m := range changed {
+		m.updateChecker()
+		g.setState(m, now, why)
+	}
+	if kept < len(before) {
+		gone := strings.Replace(why, "found", "no longer found", 1)
+		for _, m := range before {
+			if m.refreshed != g.refreshes {
+				m.remove(now, gone)
+			}
+		}
+	}
+	g.updatePanic()
+	if everything {
+		g.buildTable(now)
+	} else {
+		g.buildForAnswer(now)
+	}
+}
+
+// set applies what is said of a member. An operator's settings stay until the same ones change. The
+// caller holds the Set's lock.
+func (m *Member) set(w *memberSpec) {
+	if m.configured.weight != w.settings.weight {
+		m.override.weight = 0
+	}
+	if m.configured.mode != w.settings.mode {
+		m.override.mode = AsFile
+	}
+	m.configured, m.memberFacts = w.settings, w.memberFacts
+	if m.limit.Swap(int32(w.limit)) != int32(w.limit) {
+		if t := m.tier.Load(); t != nil {
+			t.released(m, true)
+		}
+	}
+}
+
+// remove takes a group out of service. The caller holds the Set's lock.
+func (g *Group) remove(now time.Time) {
+	for _, m := range g.members {
+		m.remove(now, "configured")
+	}
+	g.members, g.entries = nil, nil
+	g.removed.Store(true)
+	g.row.Remove()
+	g.cfg = &spec.Group{Name: g.name, Balance: g.cfg.Balance}
+	g.buildTable(now)
+	for _, r := range g.queue.close() {
+		r.Resume()
+	}
+}
+
+// remove takes a member out of service and reports it. The caller holds the Set's lock, and updates
+// the group's panic.
+func (m *Member) remove(now time.Time, why string) {
+	delete(m.group.byKey, nameAndPorts{m.given, m.addr, m.ports})
+	m.removed.Store(true)
+	m.counts.row.Remove()
+	m.stopTimers()
+	m.group.setState(m, now, why)
+	if gone := m.group.set.opt.MemberRemoved; gone != nil {
+		m.group.set.jobs.add(func() { gone(m) })
+	}
+}
+
+// stopTimers stops the member's checks and timers.
+func (m *Member) stopTimers() {
+	if m.checker != nil {
+		m.checker.stop()
+		m.checker = nil
+	}
+	if m.ejectTimer != nil {
+		m.ejectTimer.Stop()
+	}
+}

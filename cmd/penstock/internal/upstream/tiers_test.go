@@ -1,0 +1,296 @@
+package upstream
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// The rules in numbers: how much of the flows each tier gets for how much of its weight accepts flows.
+func TestShares(t *testing.T) {
+	level := func(p int) tierKey { return tierKey{priority: p} }
+	foreign := func(p int) tierKey { return tierKey{priority: p, foreign: true} }
+	backup := tierKey{backup: true}
+	for _, c := range []struct {
+		what  string
+		keys  []tierKey
+		loads []load // all, accepting
+		zones []int
+		want  []float64
+	}{
+		{"one tier", []tierKey{level(0)}, []load{{10, 10}}, []int{1}, []float64{1}},
+		{"one tier, few up", []tierKey{level(0)}, []load{{10, 1}}, []int{1}, []float64{1}},
+		{"none up", []tierKey{level(0), backup}, []load{{10, 0}, {10, 0}}, []int{0, 0}, []float64{0, 0}},
+		{"a backup is not used while another member is up", []tierKey{level(0), backup}, []load{{10, 1}, {10, 10}}, []int{1, 1}, []float64{1, 0}},
+		{"nor by shares when none is", []tierKey{level(0), backup}, []load{{10, 0}, {10, 10}}, []int{0, 1}, []float64{0, 0}},
+
+		{"all of the first priority up", []tierKey{level(0), level(1)}, []load{{10, 10}, {10, 10}}, []int{1, 1}, []float64{1, 0}},
+		{"72 of 100 up are enough", []tierKey{level(0), level(1)}, []load{{100, 72}, {10, 10}}, []int{1, 1}, []float64{1, 0}},
+		{"half", []tierKey{level(0), level(1)}, []load{{10, 5}, {10, 10}}, []int{1, 1}, []float64{0.7, 0.3}},
+		{"a quarter", []tierKey{level(0), level(7)}, []load{{100, 25}, {10, 10}}, []int{1, 1}, []float64{0.35, 0.65}},
+		{"none", []tierKey{level(0), level(1)}, []load{{10, 0}, {10, 10}}, []int{0, 1}, []float64{0, 1}},
+		{"three levels", []tierKey{level(0), level(1), level(2)}, []load{{10, 2}, {10, 3}, {10, 10}}, []int{1, 1, 1}, []float64{0.28, 0.42, 0.3}},
+		{"all levels too low: in proportion", []tierKey{level(0), level(1), backup}, []load{{10, 1}, {10, 3}, {10, 10}}, []int{1, 1, 1}, []float64{0.25, 0.75, 0}},
+
+		{"even zones", []tierKey{level(0), foreign(0)}, []load{{10, 10}, {20, 20}}, []int{3, 3}, []float64{1, 0}},
+		{"the own zone is larger", []tierKey{level(0), foreign(0)}, []load{{20, 20}, {10, 10}}, []int{2, 2}, []float64{1, 0}},
+		{"8 of 10 in one of two zones are enough: 1.4 of even is 0.8*2*1.4/1.8", []tierKey{level(0), foreign(0)}, []load{{10, 8}, {10, 10}}, []int{2, 2}, []float64{1, 0}},
+		{"half of the own zone", []tierKey{level(0), foreign(0)}, []load{{10, 5}, {10, 10}}, []int{2, 2}, []float64{1.4 * 5 * 2 / 15, 1 - 1.4*5*2/15}},
+		{"one of three zones has a tenth of its part", []tierKey{level(0), foreign(0)}, []load{{1, 1}, {20, 20}}, []int{3, 3}, []float64{0.2, 0.8}},
+		{"none in the own zone", []tierKey{level(0), foreign(0)}, []load{{10, 0}, {10, 10}}, []int{1, 1}, []float64{0, 1}},
+		{"none elsewhere", []tierKey{level(0), foreign(0)}, []load{{10, 1}, {10, 0}}, []int{1, 1}, []float64{1, 0}},
+		{"no other tier", []tierKey{level(0)}, []load{{10, 5}}, []int{1}, []float64{1}},
+		{"zones and levels", []tierKey{level(0), foreign(0), level(1), foreign(1)}, []load{{10, 2}, {10, 8}, {1, 1}, {1, 1}}, []int{2, 2, 2, 2},
+			[]float64{0.7 * 0.56, 0.7 * 0.44, 0.3, 0}},
+	} {
+		got := shares(c.keys, c.loads, c.zones)
+		for i := range got {
+			if math.Abs(got[i]-c.want[i]) > 1e-9 {
+				t.Errorf("%s: %.4f, want %.4f", c.what, got, c.want)
+				break
+			}
+		}
+	}
+}
+
+// zoned returns targets with a zone and a priority each.
+func zoned(from, n int, zone string, priority int) []Target {
+	var ts []Target
+	for i := range n {
+		target := foundAt(from + i)
+		target.Zone, target.Priority = zone, priority
+		ts = append(ts, target)
+	}
+	return ts
+}
+
+// counts returns how many of n new flows each zone and priority gets, in thousandths.
+func countZones(t *testing.T, g *Group, n int, hold bool) map[string]int {
+	t.Helper()
+	got := map[string]int{}
+	for i := range n {
+		l := new(Lease)
+		m, why := g.Pick(l, Client{Addr: clients(i), Local: nobody})
+		if m == nil {
+			got[why.String()]++
+			continue
+		}
+		g.set.mu.Lock()
+		got[fmt.Sprintf("%s%d", m.zone, m.priority)]++
+		g.set.mu.Unlock()
+		if !hold {
+			l.Release()
+		}
+	}
+	return got
+}
+
+// Flows are spread as the shares say, with every balancer.
+func TestZonesAndPriorities(t *testing.T) {
+	for _, balance := range balancerNames() {
+		cfg := &spec.Group{Balance: balance, PreferZone: true}
+		s, g, tell := startSource(t, cfg, Options{Zone: "a"})
+		check := func(what string, want map[string]float64) {
+			t.Helper()
+			const n = 20000
+			got := countZones(t, g, n, false)
+			for k := range got {
+				if _, ok := want[k]; !ok {
+					t.Errorf("%s: %s: %v, want %v", balance, what, got, want)
+				}
+			}
+			for k, share := range want {
+				// 20000 draws differ from their mean by more than 6 standard deviations once in 10^9.
+				if d := math.Abs(float64(got[k]) - share*n); d > 6*math.Sqrt(n*share*(1-share)+1) {
+					t.Errorf("%s: %s: %v, want %v", balance, what, got, want)
+				}
+			}
+		}
+		disable := func(names ...int) {
+			for _, i := range names {
+				if err := s.SetMode("g", fmt.Sprint("m", i), Disable); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		down := func(names ...int) {
+			s.mu.Lock()
+			for _, i := range names {
+				for _, m := range g.members {
+					if m.name == fmt.Sprint("m", i) {
+						m.health.state = failing
+						g.updateState(m, m.since, "test")
+					}
+				}
+			}
+			g.buildTable(m0(g).since)
+			s.mu.Unlock()
+		}
+		tell(slices.Concat(zoned(0, 4, "a", 0), zoned(10, 4, "b", 0), zoned(20, 4, "a", 1)), nil)
+		check("all up", map[string]float64{"a0": 1})
+		down(0, 1)
+		own := 1.4 * 2 * 2 / 6
+		check("half of the own zone down", map[string]float64{"a0": own, "b0": 1 - own})
+		down(2, 10, 11, 12) // 2 of 8: the first level gets 0.35
+		check("most of the level down", map[string]float64{"a0": 0.35, "a1": 0.65})
+		down(3, 13)
+		check("the level down", map[string]float64{"a1": 1})
+		down(20, 21, 22, 23)
+		check("all down", map[string]float64{"no-member": 1})
+		disable(0)
+
+		// What is drained does not count: the rest is enough.
+		tell(slices.Concat(zoned(30, 2, "a", 0), zoned(40, 2, "b", 0), zoned(50, 1, "c", 1)), nil)
+		if err := s.SetMode("g", "m30", Drain); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		g.buildTable(m0(g).since)
+		s.mu.Unlock()
+		check("one of two is drained", map[string]float64{"a0": 1.4 * 1 * 2 / 3, "b0": 1 - 1.4*2/3})
+	}
+}
+
+func m0(g *Group) *Member { return g.members[0] }
+
+// Without a preference, and without a zone of the relay, zones do not matter.
+func TestZonesDoNotMatter(t *testing.T) {
+	for _, c := range []struct {
+		prefer bool
+		zone   string
+	}{{false, "a"}, {true, ""}} {
+		_, g, tell := startSource(t, &spec.Group{Balance: "round-robin", PreferZone: c.prefer}, Options{Zone: c.zone})
+		tell(slices.Concat(zoned(0, 1, "a", 0), zoned(10, 1, "b", 0)), nil)
+		if got := countZones(t, g, 100, false); got["a0"] != 50 || got["b0"] != 50 {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// Members that are at their max-flows spill over: to other zones, then to other levels, then nowhere.
+func TestFullTiersSpillOver(t *testing.T) {
+	for _, balance := range balancerNames() {
+		_, g, tell := startSource(t, &spec.Group{Balance: balance, PreferZone: true,
+			Discover: []spec.Discover{{Network: spec.TCP, Host: "source", Port: 80, MaxFlows: 10}}}, Options{Zone: "a"})
+		ts := slices.Concat(zoned(0, 2, "a", 0), zoned(10, 3, "b", 0), zoned(20, 1, "b", 1), zoned(30, 1, "a", 9))
+		ts[len(ts)-1].Backup = true
+		tell(ts, nil)
+		want := []map[string]int{{"a0": 20}, {"b0": 30}, {"b1": 10}, {"a9": 10}, {"queue-full": 5}}
+		for i, n := range []int{20, 30, 10, 10, 5} {
+			if got := countZones(t, g, n, true); fmt.Sprint(got) != fmt.Sprint(want[i]) {
+				t.Errorf("%s: %d: %v, want %v", balance, i, got, want[i])
+			}
+		}
+	}
+}
+
+// A client stays in its zone and with its member, and when the shares change, only as many clients
+// move as the shares say; all come back.
+func TestMaglevKeepsClientsInTheirTiers(t *testing.T) {
+	s, g, tell := startSource(t, &spec.Group{Balance: "maglev", PreferZone: true}, Options{Zone: "a"})
+	tell(slices.Concat(zoned(0, 20, "a", 0), zoned(100, 20, "b", 0)), nil)
+	where := func() (list []*Member) {
+		for i := range 20000 {
+			var l Lease
+			m, _ := g.Pick(&l, Client{Addr: clients(i), Local: nobody})
+			list = append(list, m)
+			l.Release()
+		}
+		return list
+	}
+	set := func(n int, state checkState) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, m := range g.members[:n] {
+			m.health.state = state
+			g.updateState(m, m.since, "test")
+		}
+		g.buildTable(m0(g).since)
+	}
+	before := where()
+	set(10, failing) // own share: 1.4*10*2/30 = 0.933
+	after := where()
+	var moved, toOthers int
+	for i, m := range before {
+		switch {
+		case after[i].zone != "a":
+			toOthers++
+		case m.health.state != failing && after[i] != m:
+			moved++
+		}
+	}
+	if x := float64(toOthers) / float64(len(before)); math.Abs(x-(1-1.4*20/30)) > 0.02 {
+		t.Errorf("%.3f go to another zone", x)
+	}
+	if moved > 0 {
+		t.Errorf("%d of members that stayed up moved within the zone", moved)
+	}
+	set(10, passing)
+	if !slices.Equal(before, where()) {
+		t.Error("not all clients came back")
+	}
+}
+
+// One who writes too many priorities gets the first ones; the others are as the last. Whatever
+// members there are, each is in one tier, and the tiers are in order.
+func TestSortMembers(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	s := NewSet(Options{Zone: "z1"})
+	defer s.Close()
+	for range 300 {
+		g := &Group{set: s}
+		g.cfg = &spec.Group{PreferZone: r.IntN(2) == 0}
+		levels := 1 + r.IntN(40)
+		for range r.IntN(100) {
+			m := &Member{group: g}
+			m.backup, m.priority, m.zone = r.IntN(5) == 0, r.IntN(levels), fmt.Sprint("z", r.IntN(3))
+			m.acceptsFlows.Store(r.IntN(2) == 0)
+			m.counted.all = m.acceptsFlows.Load() || r.IntN(2) == 0
+			g.members = append(g.members, m)
+		}
+		sorted := g.sortMembers()
+		if !slices.IsSortedFunc(sorted.keys, tierKey.compare) || len(sorted.keys) > 2*maxLevels+2 || len(sorted.keys) == 0 {
+			t.Fatalf("seed %d: %+v", seed, sorted.keys)
+		}
+		n, last := 0, -1
+		for i, k := range sorted.keys {
+			if !k.backup {
+				last = k.priority
+			}
+			n += len(sorted.members[i])
+			for _, w := range sorted.members[i] {
+				if w.m.backup != k.backup || !k.backup && w.m.priority != k.priority && w.m.priority < k.priority {
+					t.Fatalf("seed %d: %+v in %+v", seed, w.m.memberFacts, k)
+				}
+				if !k.backup && w.m.priority == k.priority && k.foreign != (g.cfg.PreferZone && w.m.zone != "z1") {
+					t.Fatalf("seed %d: %+v in %+v", seed, w.m.memberFacts, k)
+				}
+			}
+		}
+		for i, k := range sorted.keys {
+			for _, w := range sorted.members[i] {
+				if !k.backup && w.m.priority != k.priority && k.priority != last {
+					t.Fatalf("seed %d: %+v in %+v", seed, w.m.memberFacts, k)
+				}
+			}
+		}
+		if n != len(g.members) {
+			t.Fatalf("seed %d: %d of %d members", seed, n, len(g.members))
+		}
+		sum := 0.0
+		for _, x := range shares(sorted.keys, sorted.loads, sorted.zoneCounts()) {
+			if x < 0 || x > 1 {
+				t.Fatalf("seed %d: share %v", seed, x)
+			}
+			sum += x
+		}
+		if sum != 0 && math.Abs(sum-1) > 1e-9 {
+			t.Fatalf("seed %d: shares are %v together", seed, sum)
+		}
+	}
+}

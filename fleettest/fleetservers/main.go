@@ -1,6 +1,7 @@
 // Fleetservers runs a real server for tests, as a child process of the test.
 //
 //	fleetservers etcd -data DIR [flags]
+//	fleetservers ads -resources FILE [flags]
 //
 // A server writes one line to its standard output when it is ready, "ready URL", and ends when its
 // standard input does, so that it never outlives the test. Its log goes to standard error.
@@ -16,6 +17,7 @@ import (
 
 // servers are the subcommands. Each runs until its server has failed.
 var servers = map[string]func(args []string) error{
+	"ads":  runADS,
 	"etcd": runEtcd,
 }
 

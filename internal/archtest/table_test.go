@@ -193,6 +193,13 @@ var table = []rule{
 		"cmd/penstock/internal/etcd":   "a fleet is kept there",
 		"cmd/penstock/internal/remote": clients,
 	}},
+	{pkg: "cmd/penstock/internal/xds", code: edges{
+		"cmd/penstock/internal/spec":                    shared,
+		"cmd/penstock/internal/config":                  "its errors are told with resource and field instead of the line",
+		"cmd/penstock/internal/remote":                  "requests, certificates and back-off, as of all clients of registries",
+		"golang.org/x/time/rate":                        "a server that floods is read slowly",
+		"google.golang.org/protobuf/encoding/protowire": "the encoding of protobuf without generated types, which would be megabytes; other dependencies have it anyway",
+	}},
 	{pkg: "cmd/penstock/internal/testfleet"},
 	{pkg: "cmd/penstock/internal/account", code: edges{
 		"cmd/penstock/internal/counts": shared,
@@ -311,7 +318,8 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/admin":    {"cmd/penstock/internal/account"},
 	"cmd/penstock/internal/etcd":     {"cmd/penstock/internal/remote"},
-	"cmd/penstock/internal/discover": {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream"},
+	"cmd/penstock/internal/discover": {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream", "cmd/penstock/internal/xds"},
+	"cmd/penstock/internal/xds":      {"cmd/penstock/internal/config", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/fleet":    {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
 }
 

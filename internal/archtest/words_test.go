@@ -75,6 +75,8 @@ var wordExceptions = []*wordException{
 	{where: "cmd/penstock/internal/convert/", word: "session", why: "as for backend"},
 	{where: "cmd/penstock/internal/convert/", word: "force", why: "as for backend"},
 	{where: "docs/migration.md", word: "backend", why: "as for backend"},
+	{where: "cmd/penstock/internal/xds/", word: "session", why: "names of Envoy's fields"},
+	{where: "cmd/penstock/internal/xds/", word: "extra", why: "names of Envoy's fields"},
 }
 
 type wordException struct {

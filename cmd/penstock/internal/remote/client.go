@@ -28,6 +28,8 @@ type Config struct {
 
 	HTTP2       bool          // speak HTTP/2 also without TLS, and nothing else
 	DialTimeout time.Duration // 0: 5 s
+	PingAfter   time.Duration // of silence on a connection of HTTP/2; 0: 15 s
+	PingTimeout time.Duration // until a connection without an answer is closed; 0: 10 s
 }
 
 // A Client makes requests to the servers of an engine. Its methods may be called from several goroutines.
@@ -87,7 +89,7 @@ func New(cfg Config) (*Client, error) {
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true, // a small answer could become a large one
 		ForceAttemptHTTP2:     secure,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: or(cfg.PingAfter, 15*time.Second), PingTimeout: or(cfg.PingTimeout, 10*time.Second)},
 		Protocols:             new(http.Protocols),
 	}
 	if cfg.HTTP2 {

@@ -1,0 +1,335 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// Options configure a Client.
+type Options struct {
+	Node Node
+	// Registry is the control plane. The first of its servers that works is used; when it fails, the
+	// next one is tried.
+	Registry spec.Registry
+	// Changed, if not nil, is called when a stream begins to work, and with an error when it has
+	// failed. Calls come one at a time.
+	Changed func(server string, err error)
+
+	ping time.Duration // in tests; 0: the default
+}
+
+// A Client has at most one stream to a control plane, which all types share. It starts with the
+// first subscription. Its methods are safe for concurrent use.
+type Client struct {
+	opt    Options
+	http   *remote.Client
+	cancel context.CancelFunc
+	done   chan struct{}
+	wanted chan struct{} // closed when there is a subscription
+	seed   maphash.Seed
+
+	mu     sync.Mutex
+	types  []*typeState // in the order in which requests are sent
+	stream *stream      // nil: none
+	begun  bool         // wanted is closed
+}
+
+// A typeState is what the client and the control plane know of one type.
+type typeState struct {
+	url      string
+	wildcard bool
+	names    map[string]bool   // subscribed to, unless wildcard
+	versions map[string]string // of what the server has sent, taken or refused, so that it is not sent again
+
+	// handle takes a response, on the goroutine that reads the stream. It, or somebody later, must
+	// call Reply.
+	handle func(*Response)
+	// failed is called when the stream has failed, and with nil when it works again.
+	failed func(error)
+
+	// Refusals in a row, without a response that was accepted between them, and of the last of
+	// them how often in a row its content came.
+	refusals, repeated int
+	refused            uint64 // hash of the content
+
+	// Of the present stream.
+	requested   bool // the first request was sent
+	subscribe   []string
+	unsubscribe []string
+	replies     []reply
+}
+
+type reply struct {
+	nonce   string
+	refusal string
+}
+
+// NewClient returns a Client, which the caller must close. The error is that of the registry's files.
+func NewClient(opt Options) (*Client, error) {
+	cfg := remote.Of(opt.Registry)
+	cfg.HTTP2, cfg.PingAfter, cfg.PingTimeout = true, opt.ping, opt.ping
+	h, err := remote.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Client{opt: opt, http: h, cancel: cancel, done: make(chan struct{}), wanted: make(chan struct{}), seed: maphash.MakeSeed()}
+	go c.run(ctx)
+	return c, nil
+}
+
+// Close ends the stream and waits for the last call of a handler.
+func (c *Client) Close() {
+	c.cancel()
+	<-c.done
+	c.http.Close()
+}
+
+// healthyAfter is how long a stream must have lasted for the back-off to begin anew when it fails. A server
+// that sends something and fails is not asked without end.
+const healthyAfter = 30 * time.Second
+
+func (c *Client) run(ctx context.Context) {
+	defer close(c.done)
+	select {
+	case <-c.wanted:
+	case <-ctx.Done():
+		return
+	}
+	var backoff remote.Backoff
+	for at := 0; ; at++ {
+		server := c.http.Servers()[at%len(c.http.Servers())].String()
+		began := time.Now()
+		err := c.talk(ctx, server)
+		c.http.Close() // a connection that has failed is not used again
+		if ctx.Err() != nil {
+			return
+		}
+		c.report(server, err)
+		if time.Since(began) >= healthyAfter {
+			backoff = remote.Backoff{}
+		}
+		if backoff.Wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// report tells everybody that the stream has failed, or that it works.
+func (c *Client) report(server string, err error) {
+	if c.opt.Changed != nil {
+		c.opt.Changed(server, err)
+	}
+	c.mu.Lock()
+	types := slices.Clone(c.types)
+	c.mu.Unlock()
+	for _, t := range types {
+		if t.failed != nil {
+			t.failed(err)
+		}
+	}
+}
+
+// Types, in the order in which Envoy asks for them: what refers comes after what it refers to.
+const (
+	clusterURL   = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	endpointsURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	listenerURL  = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	// ConfigurationURL is the type of Penstock's own resource; see docs/xds.md.
+	ConfigurationURL = "type.googleapis.com/penstock.v1.Configuration"
+)
+
+// add adds a type. Its names are subscribed to later, unless it has a wildcard subscription.
+func (c *Client) add(t *typeState) {
+	t.names, t.versions = map[string]bool{}, map[string]string{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.types = append(c.types, t)
+	if t.wildcard {
+		c.wake()
+	}
+}
+
+// subscribe adds names to those that are subscribed to.
+func (c *Client) subscribe(t *typeState, names ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		if !t.names[name] {
+			t.names[name] = true
+			t.subscribe = append(t.subscribe, name)
+		}
+	}
+	c.wake()
+}
+
+// unsubscribe removes names.
+func (c *Client) unsubscribe(t *typeState, names ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		if t.names[name] {
+			delete(t.names, name)
+			delete(t.versions, name)
+			t.unsubscribe = append(t.unsubscribe, name)
+		}
+	}
+	c.wake()
+}
+
+// wake has the stream write what there is to write. The caller holds the lock.
+func (c *Client) wake() {
+	if !c.begun {
+		c.begun = true
+		close(c.wanted)
+	}
+	if c.stream != nil {
+		select {
+		case c.stream.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// begin makes s the stream: all types are asked for anew, with the versions that are known.
+func (c *Client) begin(s *stream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stream = s
+	for _, t := range c.types {
+		t.requested, t.subscribe, t.unsubscribe, t.replies = false, nil, nil, nil
+	}
+	c.wake()
+}
+
+// requests returns what is to be written now.
+func (c *Client) requests() (list []request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.types {
+		if !t.requested {
+			if !t.wildcard && len(t.names) == 0 {
+				t.subscribe, t.unsubscribe = nil, nil
+				continue // without names it would be a wildcard subscription
+			}
+			t.requested = true
+			list = append(list, request{url: t.url, subscribe: slices.Sorted(maps.Keys(t.names)), known: maps.Clone(t.versions)})
+			t.subscribe, t.unsubscribe = nil, nil
+		}
+		if len(t.subscribe)+len(t.unsubscribe) > 0 {
+			// A name may have come and gone, or gone and come, since the last request.
+			gone := slices.DeleteFunc(t.unsubscribe, func(name string) bool { return t.names[name] })
+			come := slices.DeleteFunc(t.subscribe, func(name string) bool { return !t.names[name] })
+			list = append(list, request{url: t.url, subscribe: come, unsubscribe: gone})
+			t.subscribe, t.unsubscribe = nil, nil
+		}
+		for _, r := range t.replies {
+			list = append(list, request{url: t.url, nonce: r.nonce, refusal: r.refusal})
+		}
+		t.replies = nil
+	}
+	return list
+}
+
+// received notes a response of the stream s, and has its type handle it.
+func (c *Client) received(s *stream, r *Response) error {
+	c.mu.Lock()
+	i := slices.IndexFunc(c.types, func(t *typeState) bool { return t.url == r.url && t.requested })
+	if i < 0 {
+		c.mu.Unlock()
+		return errors.New("the control plane sent resources of a type that was not asked for: " + oneLine(r.url))
+	}
+	t := c.types[i]
+	if !t.wildcard { // a name may have been unsubscribed from meanwhile
+		r.Resources = slices.DeleteFunc(r.Resources, func(res Resource) bool { return !t.names[res.Name] })
+	}
+	for _, res := range r.Resources {
+		t.versions[res.Name] = res.Version
+	}
+	for _, name := range r.Removed {
+		delete(t.versions, name)
+	}
+	r.client, r.stream, r.of = c, s, t
+	c.mu.Unlock()
+	t.handle(r)
+	return nil
+}
+
+// Reply tells the control plane whether the response was accepted: nil, or why it was refused. It
+// must be called once.
+//
+// A server that sends again what was refused, each time it is told, would have both sides busy with
+// it for good. Therefore it is told more and more slowly; a server that finds something new that is wrong,
+// each time, is told after half a second.
+func (r *Response) Reply(err error) {
+	c, t := r.client, r.of
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stream != r.stream {
+		return // the stream has ended, and with it the nonce
+	}
+	if err == nil {
+		t.refusals, t.repeated, t.refused = 0, 0, 0
+		t.replies = append(t.replies, reply{nonce: r.nonce})
+		c.wake()
+		return
+	}
+	content := r.hash(c.seed)
+	if t.refusals++; t.refusals > 1 && content == t.refused {
+		t.repeated++
+	} else {
+		t.repeated = 0
+	}
+	t.refused = content
+	answer := func() {
+		t.replies = append(t.replies, reply{r.nonce, err.Error()})
+		c.wake()
+	}
+	if t.refusals == 1 {
+		answer()
+		return
+	}
+	time.AfterFunc(refusalDelay(t.repeated), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.stream == r.stream {
+			answer()
+		}
+	})
+}
+
+// refusalDelay returns the delay of a refusal whose content has been refused n times before in a row.
+func refusalDelay(n int) time.Duration {
+	const least, most = 500 * time.Millisecond, 30 * time.Second
+	if n > 6 {
+		return most
+	}
+	return least << max(0, n-1)
+}
+
+// hash returns a hash of the response's content, without versions.
+func (r *Response) hash(seed maphash.Seed) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, res := range r.Resources {
+		h.WriteString(res.Name)
+		h.WriteByte(0)
+		h.WriteString(res.URL)
+		h.WriteByte(0)
+		h.Write(res.Value)
+		h.WriteByte(1)
+	}
+	for _, name := range r.Removed {
+		h.WriteString(name)
+		h.WriteByte(2)
+	}
+	return h.Sum64()
+}

@@ -1,0 +1,135 @@
+package xds
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Envoy looks for the most specific filter chain; here the first route that matches is taken. So the
+// conditions of each chain are taken apart into classes of equal specificity, and sorted.
+
+// maxRoutes bounds the routes of one listener.
+const maxRoutes = 4096
+
+// A routePlan is a route: those conditions of a chain that are equally specific.
+type routePlan struct {
+	*chain
+	name string
+	sni  []string
+	from []netip.Prefix
+	rank rank
+}
+
+// A rank is how specific a route is. Server names come first, then protocols, then addresses, as in
+// Envoy.
+type rank struct {
+	sni  int // 1<<16: whole names; otherwise the length of what follows the wildcard; 0: any
+	alpn int
+	bits int // of prefixes; -1: any
+}
+
+func (a rank) compare(b rank) int {
+	return cmp.Or(cmp.Compare(b.sni, a.sni), cmp.Compare(b.alpn, a.alpn), cmp.Compare(b.bits, a.bits))
+}
+
+func rankOfName(s string) int {
+	if end, wild := strings.CutPrefix(s, "*"); wild {
+		return len(end)
+	}
+	return 1 << 16
+}
+
+// routes returns the routes of a listener, the most specific first.
+func (l *listenerPlan) routes() (list []routePlan) {
+	for _, c := range l.chains {
+		names, prefixes := map[int][]string{}, map[int][]netip.Prefix{}
+		for _, s := range c.sni {
+			names[rankOfName(s)] = append(names[rankOfName(s)], s)
+		}
+		if len(c.sni) == 0 {
+			names[0] = nil
+		}
+		for _, p := range c.from {
+			prefixes[p.Bits()] = append(prefixes[p.Bits()], p)
+		}
+		if len(c.from) == 0 {
+			prefixes[-1] = nil
+		}
+		if len(list)+len(names)*len(prefixes) > maxRoutes {
+			l.o.fail("filter_chains", "more than %d routes", maxRoutes)
+			return list
+		}
+		var own []routePlan
+		for sni, s := range names {
+			for bits, p := range prefixes {
+				r := routePlan{chain: c, sni: s, from: p, rank: rank{sni: sni, bits: bits}}
+				if len(c.alpn) > 0 {
+					r.rank.alpn = 1
+				}
+				own = append(own, r)
+			}
+		}
+		slices.SortFunc(own, func(a, b routePlan) int { return a.rank.compare(b.rank) })
+		for i := range own {
+			own[i].name = c.name
+			if i > 0 {
+				own[i].name = fmt.Sprintf("%.58s.%d", c.name, i+1)
+			}
+		}
+		list = append(list, own...)
+	}
+	slices.SortStableFunc(list, func(a, b routePlan) int { return a.rank.compare(b.rank) })
+	l.warnFallThrough()
+	return list
+}
+
+// warnFallThrough warns where Envoy would refuse a client that goes to a less specific route here.
+func (l *listenerPlan) warnFallThrough() {
+	for _, c := range l.chains {
+		if len(c.sni) == 0 || len(c.from)+len(c.alpn) == 0 {
+			continue
+		}
+		covered := slices.ContainsFunc(l.chains, func(other *chain) bool {
+			return other != c && len(other.from)+len(other.alpn) == 0 && slices.ContainsFunc(other.sni, func(s string) bool { return slices.Contains(c.sni, s) })
+		})
+		if !covered {
+			c.at.warn("server_names", "a client with one of these names that meets no other condition of the chain goes on to less specific routes, where Envoy would use the default filter chain, or refuse it")
+		}
+	}
+}
+
+// section returns a route.
+func (r *routePlan) section(group string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{name: %s", quote(r.name))
+	if len(r.from) > 0 {
+		list := make([]string, len(r.from))
+		for i, p := range r.from {
+			list[i] = p.String()
+		}
+		b.WriteString(", from: " + quoteList(list))
+	}
+	if len(r.sni) > 0 {
+		b.WriteString(", sni: " + quoteList(r.sni))
+	}
+	if len(r.alpn) > 0 {
+		b.WriteString(", alpn: " + quoteList(r.alpn))
+	}
+	b.WriteString(", to: " + quote(group) + ", timeouts: {" + r.timeouts() + "}}")
+	return b.String()
+}
+
+// timeouts returns the keys of timeouts.
+func (c *chain) timeouts() string {
+	text := "idle: " + duration(c.idle)
+	if !c.use.udp {
+		text += ", half-closed: " + duration(c.idle)
+	}
+	if c.life > 0 {
+		text += ", life: " + exact(c.life)
+	}
+	return text
+}

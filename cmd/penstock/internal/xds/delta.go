@@ -1,0 +1,260 @@
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The messages of the delta protocol, envoy.service.discovery.v3. Numbers of fields are those of
+// discovery.proto.
+
+// A Node says to the control plane which relay this is.
+type Node struct {
+	ID       string
+	Cluster  string // of relays; for the control plane's use
+	Zone     string
+	Version  string            // of Penstock
+	Metadata map[string]string // for the control plane's use
+}
+
+// A request is a DeltaDiscoveryRequest.
+type request struct {
+	node        *Node // in the first request of a stream
+	url         string
+	subscribe   []string
+	unsubscribe []string
+	known       map[string]string // versions by name; in the first request of a type
+	nonce       string
+	refusal     string // empty: none
+}
+
+// maxReason is the maximum length of the reason of a refusal. Servers limit headers and messages; a
+// reason of thousands of lines helps nobody.
+const maxReason = 4 << 10
+
+func (r *request) append(b []byte) []byte {
+	if r.node != nil {
+		b = appendBytes(b, 1, r.node.append(nil))
+	}
+	b = appendText(b, 2, r.url)
+	for _, name := range r.subscribe {
+		b = appendText(b, 3, name)
+	}
+	for _, name := range r.unsubscribe {
+		b = appendText(b, 4, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.known)) {
+		entry := appendText(nil, 1, name)
+		b = appendBytes(b, 5, appendText(entry, 2, r.known[name]))
+	}
+	if r.nonce != "" {
+		b = appendText(b, 6, r.nonce)
+	}
+	if r.refusal != "" {
+		status := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), codeInvalid)
+		reason := r.refusal
+		if len(reason) > maxReason {
+			reason = reason[:maxReason] + "..."
+		}
+		b = appendBytes(b, 7, appendText(status, 2, reason))
+	}
+	return b
+}
+
+func (n *Node) append(b []byte) []byte {
+	b = appendText(b, 1, n.ID)
+	if n.Cluster != "" {
+		b = appendText(b, 2, n.Cluster)
+	}
+	if len(n.Metadata) > 0 {
+		var fields []byte
+		for _, key := range slices.Sorted(maps.Keys(n.Metadata)) {
+			entry := appendText(nil, 1, key)
+			entry = appendBytes(entry, 2, appendText(nil, 3, n.Metadata[key]))
+			fields = appendBytes(fields, 1, entry)
+		}
+		b = appendBytes(b, 3, fields)
+	}
+	if n.Zone != "" {
+		b = appendBytes(b, 4, appendText(nil, 2, n.Zone))
+	}
+	b = appendText(b, 6, "penstock")
+	return appendText(b, 7, n.Version)
+}
+
+func appendText(b []byte, n protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), s)
+}
+
+func appendBytes(b []byte, n protowire.Number, v []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
+}
+
+// A Response is a DeltaDiscoveryResponse. Its bytes belong to it.
+type Response struct {
+	Version   string // of the whole, for messages; servers may leave it empty
+	Resources []Resource
+	Removed   []string // names
+
+	url, nonce string
+
+	client *Client
+	stream *stream
+	of     *typeState
+}
+
+// A Resource is one resource of a response.
+type Resource struct {
+	Name    string
+	Version string
+	URL     string // of the type of Value; empty: nothing but a sign of life
+	Value   []byte
+	TTL     time.Duration // 0: none
+}
+
+// Bounds of what one response may have.
+const (
+	maxResources = 100_000
+	maxName      = 4 << 10
+)
+
+// parseResponse reads a DeltaDiscoveryResponse. It takes over b.
+func parseResponse(b []byte) (*Response, error) {
+	r := &Response{}
+	err := eachField(b, func(n protowire.Number, v rawValue) error {
+		switch n {
+		case 1:
+			r.Version = v.text()
+		case 2:
+			if len(r.Resources) >= maxResources {
+				return fmt.Errorf("more than %d resources", maxResources)
+			}
+			res, err := parseResource(v.b)
+			if err != nil {
+				return fmt.Errorf("resources[%d]: %w", len(r.Resources), err)
+			}
+			r.Resources = append(r.Resources, res)
+		case 4:
+			r.url = v.text()
+		case 5:
+			r.nonce = v.text()
+		case 6:
+			if len(r.Removed) >= maxResources {
+				return fmt.Errorf("more than %d removed_resources", maxResources)
+			}
+			r.Removed = append(r.Removed, v.text())
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("invalid DeltaDiscoveryResponse: %w", err)
+	}
+	if r.url == "" || r.nonce == "" {
+		return nil, errors.New("invalid DeltaDiscoveryResponse: no type_url or no nonce")
+	}
+	return r, nil
+}
+
+func parseResource(b []byte) (r Resource, err error) {
+	err = eachField(b, func(n protowire.Number, v rawValue) error {
+		switch n {
+		case 1:
+			r.Version = v.text()
+		case 2:
+			r.URL, r.Value, err = parseAny(v.b)
+			return err
+		case 3:
+			r.Name = v.text()
+		case 6:
+			r.TTL, err = parseDuration(v.b)
+			return err
+		}
+		return nil
+	})
+	return r, err
+}
+
+// parseAny reads a google.protobuf.Any.
+func parseAny(b []byte) (url string, value []byte, err error) {
+	err = eachField(b, func(n protowire.Number, v rawValue) error {
+		switch n {
+		case 1:
+			url = v.text()
+		case 2:
+			value = v.b
+		}
+		return nil
+	})
+	return url, value, err
+}
+
+// parseDuration reads a google.protobuf.Duration.
+func parseDuration(b []byte) (time.Duration, error) {
+	var seconds, nanos int64
+	err := eachField(b, func(n protowire.Number, v rawValue) error {
+		switch n {
+		case 1:
+			seconds = int64(v.n)
+		case 2:
+			nanos = int64(int32(v.n))
+		}
+		return nil
+	})
+	const most = 315_576_000_000 // seconds; duration.proto
+	if err == nil && (seconds < -most || seconds > most || nanos <= -1e9 || nanos >= 1e9) {
+		err = errors.New("invalid duration")
+	}
+	const longest = int64(1<<63-1) / int64(time.Second)
+	seconds = min(max(seconds, -longest+1), longest-1)
+	return time.Duration(seconds)*time.Second + time.Duration(nanos), err
+}
+
+// A rawValue is the value of a field: b of a text, a message or packed numbers, n of everything else.
+type rawValue struct {
+	kind protowire.Type
+	n    uint64
+	b    []byte
+}
+
+func (v rawValue) text() string { return string(v.b[:min(len(v.b), maxName)]) }
+
+var errWire = errors.New("not a valid protobuf message")
+
+// eachField calls f with each field of a message, and stops at its first error.
+func eachField(b []byte, f func(protowire.Number, rawValue) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return errWire
+		}
+		b = b[n:]
+		v := rawValue{kind: kind}
+		switch kind {
+		case protowire.VarintType:
+			v.n, n = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			v.n, n = protowire.ConsumeFixed64(b)
+		case protowire.Fixed32Type:
+			var x uint32
+			x, n = protowire.ConsumeFixed32(b)
+			v.n = uint64(x)
+		case protowire.BytesType:
+			v.b, n = protowire.ConsumeBytes(b)
+		default:
+			return errWire // groups are not used by any message of proto3
+		}
+		if n < 0 {
+			return errWire
+		}
+		b = b[n:]
+		if err := f(number, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+)
+
+// ErrMissing is the error of an assignment that the control plane has removed. Members stay for now.
+var ErrMissing = errors.New("the control plane has removed the ClusterLoadAssignment")
+
+// minInterval is the least time between two updates of a watch; what comes in between is merged.
+const minInterval = 100 * time.Millisecond
+
+// Endpoints has the assignments of a client. Each is asked for as long as somebody watches it.
+type Endpoints struct {
+	c *Client
+	t *typeState
+
+	mu     sync.Mutex
+	failed error // of the stream; nil: it works
+	byName map[string]*assignments
+	// changed, if not nil, is called after the first answer about a name.
+	changed func()
+}
+
+// assignments is what is known of one name.
+type assignments struct {
+	watches  map[*watch]bool
+	held     bool // by hold
+	answered bool
+	latest   *Assignment // nil: none yet
+	err      error       // it was removed or refused; nil: neither
+}
+
+// A watch is signalled when there is something new.
+type watch struct{ signal chan struct{} }
+
+// Endpoints returns the assignments of the client. It must be called once.
+func (c *Client) Endpoints() *Endpoints {
+	e := &Endpoints{c: c, byName: map[string]*assignments{}}
+	e.t = &typeState{url: endpointsURL, handle: e.handle, failed: e.streamFailed}
+	c.add(e.t)
+	return e
+}
+
+// Watch calls update with the assignment of that name, at the start if it is known and whenever it
+// changes, and with an error when it cannot be had; what was known before then still holds. It returns
+// when ctx ends.
+func (e *Endpoints) Watch(ctx context.Context, name string, update func(*Assignment, error)) {
+	w := &watch{make(chan struct{}, 1)}
+	e.mu.Lock()
+	a := e.need(name)
+	a.watches[w] = true
+	if a.latest != nil || a.err != nil || e.failed != nil {
+		w.signal <- struct{}{}
+	}
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(a.watches, w)
+		e.release(name, a)
+	}()
+	for {
+		select {
+		case <-w.signal:
+		case <-ctx.Done():
+			return
+		}
+		e.mu.Lock()
+		latest, err := a.latest, a.err
+		if e.failed != nil {
+			err = e.failed
+		}
+		e.mu.Unlock()
+		switch {
+		case err != nil:
+			update(nil, err)
+		case latest != nil:
+			update(latest, nil)
+		}
+		if remote.Sleep(ctx, minInterval) != nil {
+			return
+		}
+	}
+}
+
+// need returns what is known of a name, and asks for it. The caller holds the lock.
+func (e *Endpoints) need(name string) *assignments {
+	a := e.byName[name]
+	if a == nil {
+		a = &assignments{watches: map[*watch]bool{}}
+		e.byName[name] = a
+		e.c.subscribe(e.t, name)
+	}
+	return a
+}
+
+// release forgets a name that nobody needs. The caller holds the lock.
+func (e *Endpoints) release(name string, a *assignments) {
+	if len(a.watches) == 0 && !a.held && e.byName[name] == a {
+		delete(e.byName, name)
+		e.c.unsubscribe(e.t, name)
+	}
+}
+
+// hold asks for these names, and no longer for those that it was given before; groups watch them later. It
+// reports how many have not been answered.
+func (e *Endpoints) hold(names []string) (missing int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	wanted := map[string]bool{}
+	for _, name := range names {
+		wanted[name] = true
+		a := e.need(name)
+		a.held = true
+		if !a.answered {
+			missing++
+		}
+	}
+	for name, a := range e.byName {
+		if a.held && !wanted[name] {
+			a.held = false
+			e.release(name, a)
+		}
+	}
+	return missing
+}
+
+// handle takes a response. An assignment is taken or refused by itself: members change whenever they do.
+func (e *Endpoints) handle(r *Response) {
+	var errs assembleErrors
+	first := false
+	e.mu.Lock()
+	for _, res := range r.Resources {
+		a := e.byName[res.Name]
+		if a == nil || res.URL == "" && res.Value == nil {
+			continue // not needed any more, or a sign of life
+		}
+		parsed, _, err := parseAssignmentResource(res)
+		first = first || !a.answered
+		a.answered = true
+		if a.err = err; err == nil {
+			a.latest = parsed
+		} else {
+			errs = append(errs, resourceError{endpointsURL, res.Name, problemsOf(err)})
+		}
+		a.notify()
+	}
+	for _, name := range r.Removed {
+		if a := e.byName[name]; a != nil {
+			first = first || !a.answered
+			a.answered, a.err = true, ErrMissing
+			a.notify()
+		}
+	}
+	changed := e.changed
+	e.mu.Unlock()
+	if len(errs) > 0 {
+		r.Reply(errs)
+	} else {
+		r.Reply(nil)
+	}
+	if first && changed != nil {
+		changed()
+	}
+}
+
+func problemsOf(err error) []Problem {
+	if p, ok := err.(problems); ok {
+		return p
+	}
+	return []Problem{{"", err.Error()}}
+}
+
+func (a *assignments) notify() {
+	for w := range a.watches {
+		select {
+		case w.signal <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// streamFailed notes that the stream has failed, or that it works again.
+func (e *Endpoints) streamFailed(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failed = err
+	for _, a := range e.byName {
+		a.notify()
+	}
+}

@@ -1,0 +1,244 @@
+package xds
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// A Member is an endpoint of a ClusterLoadAssignment.
+type Member struct {
+	To       spec.Endpoint // its Kind is TCP for an address with a port, whatever the group needs
+	Weight   int           // 1 to 256
+	Zone     string
+	Priority int
+	Draining bool
+	Backup   bool
+	Metadata string // a JSON object; empty: none
+
+	at *object
+}
+
+// Bounds of members.
+const (
+	maxMembers  = 1 << 16
+	maxWeight   = 256
+	maxPriority = 127 // Envoy's is 128 priorities
+	maxMetadata = 1 << 10
+)
+
+// An Assignment is what a ClusterLoadAssignment says.
+type Assignment struct {
+	Name    string
+	Members []Member
+}
+
+// parseAssignment reads the members of an assignment. Host names are errors unless names is set.
+func parseAssignment(o *object, names bool) *Assignment {
+	a := &Assignment{Name: o.text("cluster_name")}
+	heaviest := uint64(0)
+	var weights []uint64
+	seen := map[spec.Endpoint]bool{}
+	for _, locality := range o.objects("endpoints") {
+		zone := locality.object("locality").text("zone")
+		priority, _ := locality.number("priority")
+		if priority > maxPriority {
+			locality.fail("priority", "%d is not a priority; allowed: 0 to %d", priority, maxPriority)
+		}
+		if zone != "" && !spec.ValidNode(zone) {
+			locality.object("locality").warn("zone", "ignored: %s is not the name of a zone; allowed: letters, digits, _, . and -", oneLine(zone))
+			zone = ""
+		}
+		for _, e := range locality.objects("lb_endpoints") {
+			if len(a.Members) >= maxMembers {
+				locality.fail("lb_endpoints", "more than %d members", maxMembers)
+				return a
+			}
+			m := Member{Zone: zone, Priority: int(priority), at: e}
+			endpoint := e.object("endpoint")
+			if endpoint == nil {
+				e.fail("endpoint", "missing")
+				continue
+			}
+			var ok bool
+			if m.To, ok = endpoint.endpoint("address", names); !ok {
+				continue
+			}
+			if seen[m.To] {
+				e.fail("endpoint", "the member %s is there twice", m.To)
+				continue
+			}
+			seen[m.To] = true
+			switch status, _ := e.number("health_status"); status {
+			case 0, 1: // UNKNOWN, HEALTHY
+			case 2, 3, 4: // UNHEALTHY, DRAINING, TIMEOUT
+				m.Draining = true
+			case 5: // DEGRADED
+				m.Backup = true
+			default:
+				e.fail("health_status", "unknown value %d", status)
+			}
+			m.Metadata = e.metadata()
+			w, set := e.number("load_balancing_weight")
+			if set && w == 0 {
+				e.fail("load_balancing_weight", "0 is not a weight; allowed: 1 to 4294967295")
+			}
+			weights = append(weights, max(w, 1))
+			heaviest = max(heaviest, w)
+			a.Members = append(a.Members, m)
+		}
+	}
+	for i := range a.Members {
+		w := weights[i]
+		if heaviest > maxWeight {
+			w = max(1, (w*maxWeight+heaviest/2)/heaviest)
+		}
+		a.Members[i].Weight = int(w)
+	}
+	return a
+}
+
+// metadata returns the metadata of an endpoint as a canonical JSON object.
+func (o *object) metadata() string {
+	m := o.object("metadata")
+	if m == nil {
+		return ""
+	}
+	all := map[string]any{}
+	for _, v := range m.values {
+		if v.f.name != "filter_metadata" {
+			continue
+		}
+		key, value, err := parseEntry(v.b)
+		if err != nil {
+			m.fail("filter_metadata", "%v", err)
+			return ""
+		}
+		fields, err := parseStruct(value)
+		if err != nil {
+			m.fail("filter_metadata", "%s: %v", oneLine(key), err)
+			return ""
+		}
+		all[key] = fields
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(all)
+	if err != nil || len(text) > maxMetadata {
+		m.warn("filter_metadata", "left out: its JSON has more than %d bytes", maxMetadata)
+		return ""
+	}
+	return string(text)
+}
+
+// endpoint reads an Address as an endpoint of streams. It reports an error otherwise.
+func (o *object) endpoint(name string, names bool) (e spec.Endpoint, ok bool) {
+	a := o.object(name)
+	if a == nil {
+		o.fail(name, "missing")
+		return e, false
+	}
+	switch s, p := a.object("socket_address"), a.object("pipe"); {
+	case s != nil:
+		if e, ok = s.socket(); !ok {
+			return e, false
+		}
+		if _, err := netip.ParseAddr(e.Host); err != nil && !names {
+			s.fail("address", "%s is not an address", oneLine(e.Host))
+			return e, false
+		}
+		if e.Port == 0 {
+			s.fail("port_value", "an endpoint needs a port from 1 to 65535")
+			return e, false
+		}
+		return e, true
+	case p != nil:
+		return p.pipe()
+	}
+	a.fail("", "neither a socket_address nor a pipe")
+	return e, false
+}
+
+// socket reads a SocketAddress. Any host that can be one is accepted.
+func (o *object) socket() (e spec.Endpoint, ok bool) {
+	port, _ := o.number("port_value")
+	if port > 65535 {
+		o.fail("port_value", "%d is not a port", port)
+		return e, false
+	}
+	if protocol, _ := o.number("protocol"); protocol > 1 {
+		o.fail("protocol", "unknown value %d", protocol)
+		return e, false
+	}
+	host := o.text("address")
+	if host == "" {
+		o.fail("address", "missing")
+		return e, false
+	}
+	e = spec.Endpoint{Kind: spec.TCP, Host: host, Port: uint16(port)}
+	if a, err := netip.ParseAddr(host); err == nil {
+		if a.Zone() != "" {
+			o.fail("address", "%s has a zone, which addresses here have not", oneLine(host))
+			return e, false
+		}
+		e.Host = a.Unmap().String()
+	}
+	if parsed, err := spec.ParseListener(e.String()); err != nil || parsed != e {
+		o.fail("address", "%s is neither a name nor an address", oneLine(host))
+		return e, false
+	}
+	return e, true
+}
+
+// pipe reads a Pipe.
+func (o *object) pipe() (e spec.Endpoint, ok bool) {
+	path := o.text("path")
+	e = spec.Endpoint{Kind: spec.Unix, Path: path}
+	if !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "@") {
+		o.fail("path", "%q is not an absolute path", oneLine(path))
+		return e, false
+	}
+	if parsed, err := spec.ParseUpstream(e.String()); err != nil || parsed != e {
+		o.fail("path", "%q cannot be a Unix socket", oneLine(path))
+		return e, false
+	}
+	return e, true
+}
+
+// parseAssignmentResource reads a resource of type ClusterLoadAssignment.
+func parseAssignmentResource(r Resource) (*Assignment, []Problem, error) {
+	d := &decoder{}
+	if r.URL != endpointsURL {
+		return nil, nil, fmt.Errorf("type %s; expected %s", oneLine(r.URL), endpointsURL)
+	}
+	o := d.decode(&assignmentTable, r.Value)
+	a := parseAssignment(o, false)
+	if a.Name == "" {
+		a.Name = r.Name
+	}
+	if a.Name != r.Name {
+		o.fail("cluster_name", "%s, but the resource is named %s", oneLine(a.Name), oneLine(r.Name))
+	}
+	for i := range a.Members {
+		a.Members[i].at = nil // and with it what was decoded
+	}
+	if len(d.errs) > 0 {
+		return nil, d.warnings, problems(d.errs)
+	}
+	return a, d.warnings, nil
+}
+
+// problems are errors as one.
+type problems []Problem
+
+func (p problems) Error() string {
+	texts := make([]string, len(p))
+	for i := range p {
+		texts[i] = p[i].String()
+	}
+	return strings.Join(texts, "\n")
+}

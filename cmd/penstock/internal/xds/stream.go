@@ -1,0 +1,139 @@
+package xds
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// method is the path of the one method that is called.
+const method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+
+// settleTime is how long a stream must have been open, without a message, to count as one that works: a
+// server that has nothing new to say says nothing. That it is there, pings tell (package remote).
+const settleTime = 2 * time.Second
+
+// Bounds of how fast responses are read.
+const (
+	maxRate  = 200 // a second
+	maxBurst = 2000
+)
+
+// A stream is one call of the method.
+type stream struct {
+	wake chan struct{}
+}
+
+// talk has one stream with a server, until it ends. The error is why.
+func (c *Client) talk(ctx context.Context, server string) (err error) {
+	s := &stream{wake: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancelCause(ctx)
+	body, w := io.Pipe()
+	written := make(chan struct{})
+	working := &workingOnce{report: func() { c.report(server, nil) }}
+	defer func() {
+		c.mu.Lock()
+		c.stream = nil
+		c.mu.Unlock()
+		cancel(nil)
+		w.Close()
+		<-written
+		working.stop()
+	}()
+	c.begin(s)
+	go func() {
+		defer close(written)
+		if err := c.write(ctx, s, w); err != nil {
+			cancel(err)
+		}
+	}()
+
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { working.after(settleTime) }})
+	req, err := http.NewRequestWithContext(traced, http.MethodPost, server+method, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Te", "trailers")
+	req.Header.Set("User-Agent", "penstock/"+c.opt.Node.Version)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return plainError(ctx, err)
+	}
+	defer resp.Body.Close()
+	if err := checkAnswer(resp); err != nil {
+		return err
+	}
+	limit := rate.NewLimiter(maxRate, maxBurst)
+	for {
+		message, err := readFrame(resp.Body, maxMessage)
+		if err == io.EOF {
+			if err, ok := statusOf(resp.Trailer); ok {
+				return err
+			}
+			return errors.New("the control plane ended the stream without a status")
+		}
+		if err != nil {
+			return plainError(ctx, err)
+		}
+		r, err := parseResponse(message)
+		if err != nil {
+			return err
+		}
+		working.now()
+		if err := c.received(s, r); err != nil {
+			return err
+		}
+		if err := limit.Wait(ctx); err != nil {
+			return plainError(ctx, err)
+		}
+	}
+}
+
+// plainError returns the error of a stream without what is known anyway.
+func plainError(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	var in *url.Error
+	if errors.As(err, &in) {
+		err = in.Err
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the control plane closed the connection")
+	}
+	return fmt.Errorf("stream: %s", oneLine(err.Error()))
+}
+
+// write writes requests as they come up, until ctx ends.
+func (c *Client) write(ctx context.Context, s *stream, w *io.PipeWriter) error {
+	defer context.AfterFunc(ctx, func() { w.CloseWithError(context.Cause(ctx)) })()
+	node := &c.opt.Node
+	var frames bytes.Buffer
+	for {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return nil
+		}
+		frames.Reset()
+		for _, r := range c.requests() {
+			r.node, node = node, nil
+			frames.Write(appendFrame(nil, r.append(nil)))
+		}
+		if frames.Len() == 0 {
+			continue
+		}
+		if _, err := w.Write(frames.Bytes()); err != nil {
+			return err
+		}
+	}
+}

@@ -185,6 +185,7 @@ var table = []rule{
 		"relay":                          public,
 		"cmd/penstock/internal/spec":     shared,
 		"cmd/penstock/internal/etcd":     "members that are keys of etcd",
+		"go.yaml.in/yaml/v4":             "kubeconfig files; the configuration is read with it, too",
 		"cmd/penstock/internal/remote":   clients,
 		"cmd/penstock/internal/upstream": "it has the interface of sources of members, and what a member is",
 	}},

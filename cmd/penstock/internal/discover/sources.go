@@ -21,6 +21,8 @@ type Options struct {
 
 	// etcd changes the settings of clients in tests.
 	etcd func(*etcd.Config)
+	// backoff is that of Consul and Kubernetes; tests shorten it.
+	backoff remote.Backoff
 }
 
 // Sources are the sources of members of all registries. Sources of one registry share a client. The zero value
@@ -45,6 +47,10 @@ func (s *Sources) Discoverer(d spec.Discover) upstream.Discoverer {
 	switch d.Registry.Kind {
 	case "etcd":
 		return etcdSource{s, d}
+	case "consul":
+		return consulSource{s, d}
+	case "kubernetes":
+		return s.kubernetes(d)
 	}
 	return nil
 }

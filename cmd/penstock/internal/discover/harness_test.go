@@ -1,0 +1,135 @@
+package discover
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 30 * time.Second
+
+// A watched is a source whose reports a test reads.
+type watched struct {
+	t  *testing.T
+	mu sync.Mutex
+	// What was told last; have: there was a list.
+	list   []upstream.Target
+	have   bool
+	err    error
+	lists  int
+	errors int
+	told   chan struct{} // closed at the next report
+	wrong  []string
+}
+
+// watchFor watches a lookup until the test ends.
+func watchFor(t *testing.T, d spec.Discover) *watched {
+	t.Helper()
+	w := &watched{t: t, told: make(chan struct{})}
+	s := New(Options{LeftOut: func(_ spec.Discover, problem string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.wrong = append(w.wrong, problem)
+		w.touch()
+	}, Interval: time.Millisecond, backoff: remote.Backoff{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond}})
+	w.run(s.Discoverer(d))
+	return w
+}
+
+func (w *watched) run(source upstream.Discoverer) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		source.Watch(ctx, w.update)
+	}()
+	w.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+func (w *watched) touch() {
+	close(w.told)
+	w.told = make(chan struct{})
+}
+
+func (w *watched) update(list []upstream.Target, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err = err; err == nil {
+		w.list, w.have = list, true
+		w.lists++
+	} else {
+		w.errors++
+	}
+	w.touch()
+}
+
+// until waits until ok, which is called with the lock held, says so.
+func (w *watched) until(what string, ok func() bool) {
+	w.t.Helper()
+	late := time.After(patience)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for !ok() {
+		told := w.told
+		w.mu.Unlock()
+		select {
+		case <-told:
+			w.mu.Lock()
+		case <-late:
+			w.mu.Lock()
+			w.t.Fatalf("%s: still not after %v: %q, error %v, wrong %q", what, patience, showTargets(w.list), w.err, w.wrong)
+		}
+	}
+}
+
+// wants waits for members, written as showTargets does.
+func (w *watched) wants(want string) {
+	w.t.Helper()
+	w.until("members "+want, func() bool { return w.have && w.err == nil && showTargets(w.list) == want })
+}
+
+// fails waits for an error, which must have a part.
+func (w *watched) fails(part string) {
+	w.t.Helper()
+	w.until("an error with "+part, func() bool { return w.err != nil && strings.Contains(w.err.Error(), part) })
+}
+
+// keeps checks that the members of the last list are still these.
+func (w *watched) keeps(want string) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := showTargets(w.list); got != want {
+		w.t.Errorf("members %q, want %q", got, want)
+	}
+}
+
+// showTargets writes members with what is unusual about them.
+func showTargets(list []upstream.Target) string {
+	var parts []string
+	for _, t := range list {
+		s := t.Addr.AddrPort.String()
+		if t.Weight != 1 {
+			s += fmt.Sprintf("*%d", t.Weight)
+		}
+		if t.Zone != "" {
+			s += "@" + t.Zone
+		}
+		if t.Draining {
+			s += " draining"
+		}
+		parts = append(parts, s)
+	}
+	return strings.Join(parts, ", ")
+}

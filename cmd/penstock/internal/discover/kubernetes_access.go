@@ -1,0 +1,123 @@
+package discover
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// serviceAccount is where Kubernetes puts the credentials of a pod.
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// A kubeAccess is where an API server is, and as whom it is asked.
+type kubeAccess struct {
+	remote.Config
+	path  string // before /apis, as with servers behind a proxy for several clusters; usually empty
+	token string // bearer token; with Config.TokenFile it is unused
+}
+
+// accessOf returns the access of a registry. Files of credentials are read by the client, and again when they
+// change; a kubeconfig and the environment are read here.
+func accessOf(r spec.Registry, getenv func(string) string, account string) (kubeAccess, error) {
+	switch {
+	case r.Servers == "in-cluster":
+		host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
+		if host == "" || port == "" {
+			return kubeAccess{}, errors.New("in-cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod of a Kubernetes cluster")
+		}
+		return kubeAccess{Config: remote.Config{
+			Servers:   []string{"https://" + net.JoinHostPort(host, port)},
+			CA:        filepath.Join(account, "ca.crt"),
+			TokenFile: filepath.Join(account, "token"),
+		}}, nil
+	case strings.HasPrefix(r.Servers, "/"):
+		b, err := readBounded(r.Servers, maxKubeconfig)
+		if err != nil {
+			return kubeAccess{}, err
+		}
+		a, err := parseKubeconfig(b, filepath.Dir(r.Servers), r.Context)
+		if err != nil {
+			return a, fmt.Errorf("%s: %w", r.Servers, err)
+		}
+		// What the registry says comes first.
+		if r.TokenFile != "" {
+			a.TokenFile = r.TokenFile
+		}
+		if r.CA != "" {
+			a.CA, a.CAData = r.CA, nil
+		}
+		if r.Cert != "" {
+			a.Cert, a.Key, a.CertData, a.KeyData = r.Cert, r.Key, nil, nil
+		}
+		if r.ServerName != "" {
+			a.ServerName = r.ServerName
+		}
+		return a, nil
+	}
+	return kubeAccess{Config: remote.Config{
+		Servers: r.ServerList(), CA: r.CA, Cert: r.Cert, Key: r.Key, ServerName: r.ServerName, TokenFile: r.TokenFile,
+	}}, nil
+}
+
+// A kubeClient asks an API server.
+type kubeClient struct {
+	*remote.Client
+	access kubeAccess
+}
+
+func (a kubeAccess) client() (*kubeClient, error) {
+	c, err := remote.New(a.Config)
+	if err != nil {
+		return nil, err
+	}
+	return &kubeClient{c, a}, nil
+}
+
+// bearer returns the token that the next request has.
+func (c *kubeClient) bearer() string {
+	if c.access.TokenFile == "" {
+		return c.access.token
+	}
+	token, _ := c.Token()
+	return token
+}
+
+// request makes a GET request for a path below the server's, and returns the token that it has.
+func (c *kubeClient) request(path string, query url.Values) (r *http.Request, token string, err error) {
+	u := *c.Servers()[0]
+	u.Path, u.RawQuery = c.access.path+path, query.Encode()
+	r, err = http.NewRequest(http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, "", err
+	}
+	r.Header.Set("Accept", "application/json")
+	r.Header.Set("User-Agent", "penstock")
+	if token = c.bearer(); token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r, token, nil
+}
+
+const maxKubeconfig = 1 << 20
+
+// readBounded reads a file of at most most bytes.
+func readBounded(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := remote.Read(f, most)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,209 @@
+package discover
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/relay"
+)
+
+// kubeMembers makes members from the slices of a service, which overlap at times.
+type kubeMembers struct {
+	query   spec.Discover
+	service string
+	feed    *feed
+
+	slices map[string]*keptSlice
+	found  map[netip.AddrPort][]foundEndpoint // each in all slices that have it; port 0: it has none that fits
+	total  int                                // endpoints in all slices
+	ready  int                                // addresses that are ready
+	err    error                              // why the slices make no members
+}
+
+func newKubeMembers(d spec.Discover, service string, f *feed) *kubeMembers {
+	return &kubeMembers{query: d, service: service, feed: f, slices: map[string]*keptSlice{}, found: map[netip.AddrPort][]foundEndpoint{}}
+}
+
+// put adds a slice, or replaces it. It returns the addresses whose endpoint has changed.
+func (m *kubeMembers) put(s *endpointSlice) (changed []netip.AddrPort, k *keptSlice, err error) {
+	name := s.Metadata.Name
+	if name == "" || len(name) > 253 {
+		return nil, nil, fmt.Errorf("an EndpointSlice has the invalid name %q", text(name, 40))
+	}
+	if s.Metadata.Labels[serviceLabel] != m.service {
+		return nil, nil, nil // it is not what was asked for
+	}
+	k = s.keep(m.query)
+	old := m.slices[name]
+	if old == nil && len(m.slices) >= maxSlices || m.total+len(k.endpoints) > maxEndpoints {
+		return nil, nil, fmt.Errorf("the service has more than %d EndpointSlices or %d endpoints", maxSlices, maxEndpoints)
+	}
+	return m.replace(name, k), k, nil
+}
+
+// change adds a slice, or replaces it, and tells what has changed.
+func (m *kubeMembers) change(s *endpointSlice) error {
+	some := m.ready > 0
+	changed, k, err := m.put(s)
+	if k == nil {
+		return err
+	}
+	return m.tell(some != (m.ready > 0), changed, map[string]*keptSlice{s.Metadata.Name: k})
+}
+
+// remove removes a slice, and tells what has changed.
+func (m *kubeMembers) remove(name string) error {
+	some := m.ready > 0
+	changed := m.replace(name, nil)
+	return m.tell(some != (m.ready > 0), changed, nil)
+}
+
+// replace puts a slice in the place of another; nil: there is none any more. It returns the addresses whose endpoint has changed.
+func (m *kubeMembers) replace(name string, next *keptSlice) (changed []netip.AddrPort) {
+	before := map[netip.AddrPort]foundEndpoint{}
+	note := func(at netip.AddrPort) {
+		if _, ok := before[at]; !ok {
+			before[at] = m.winner(at)
+		}
+	}
+	if old := m.slices[name]; old != nil {
+		m.total -= len(old.at)
+		for _, at := range old.at {
+			note(at)
+			rest := slices.DeleteFunc(m.found[at], func(e foundEndpoint) bool { return e.slice == name })
+			if len(rest) == 0 {
+				delete(m.found, at)
+			} else {
+				m.found[at] = rest
+			}
+		}
+		delete(m.slices, name)
+	}
+	if next != nil {
+		m.slices[name] = next
+		m.total += len(next.endpoints)
+		for _, e := range next.endpoints {
+			note(e.at)
+			m.found[e.at] = append(m.found[e.at], e)
+			next.at = append(next.at, e.at)
+		}
+		next.endpoints = nil
+	}
+	for at, was := range before {
+		is := m.winner(at)
+		if is == was {
+			continue
+		}
+		m.ready += readyCount(is) - readyCount(was)
+		changed = append(changed, at)
+	}
+	return changed
+}
+
+// winner returns the endpoint of an address, which has no slice if there is none.
+func (m *kubeMembers) winner(at netip.AddrPort) (e foundEndpoint) {
+	for i, other := range m.found[at] {
+		if other.slice = ""; i == 0 || cmp.Or(cmp.Compare(other.state, e.state), cmp.Compare(other.metadata, e.metadata), cmp.Compare(other.zone, e.zone)) < 0 {
+			e = other
+		}
+	}
+	return e
+}
+
+func readyCount(e foundEndpoint) int {
+	if e.at.Port() != 0 && e.state == ready {
+		return 1
+	}
+	return 0
+}
+
+// tell tells the feed of a change: of all addresses, or of some.
+func (m *kubeMembers) tell(all bool, changed []netip.AddrPort, said map[string]*keptSlice) error {
+	had := m.err
+	if m.err = m.checkPorts(); m.err != nil {
+		m.feed.failed(m.err)
+		return nil
+	}
+	all = all || had != nil
+	err := m.feed.change(all, func(e *edits) {
+		if all {
+			for at := range m.found {
+				m.tellOne(e, at)
+			}
+		} else {
+			for _, at := range changed {
+				m.tellOne(e, at)
+			}
+		}
+		for name, k := range said {
+			for i, problem := range k.wrong {
+				e.reject(fmt.Sprintf("%s #%d", name, i), problem)
+			}
+			k.wrong = nil
+		}
+	})
+	if err == nil {
+		m.feed.connected()
+	}
+	return err
+}
+
+func (m *kubeMembers) tellOne(e *edits, at netip.AddrPort) {
+	w := m.winner(at)
+	switch {
+	case at.Port() == 0:
+	case !w.at.IsValid():
+		e.remove(at.String())
+	default:
+		e.set(at.String(), upstream.Target{
+			Addr:     relay.Addr{Network: m.query.Network, AddrPort: at},
+			Weight:   1,
+			Zone:     w.zone,
+			Draining: w.state == terminating || w.state == terminatingServing && m.ready > 0,
+			Metadata: w.metadata,
+		})
+	}
+}
+
+// checkPorts returns an error if no slice has the port, or several ports fit.
+func (m *kubeMembers) checkPorts() error {
+	d := m.query
+	var has []string
+	fits, endpoints := 0, 0
+	for _, k := range m.slices {
+		if len(k.at) == 0 {
+			continue
+		}
+		endpoints += len(k.at)
+		if k.at[0].Port() != 0 {
+			fits++
+		}
+		for _, p := range k.ports {
+			name := fmt.Sprintf("%q", p.name)
+			if d.PortName != "" || d.Port != 0 { // otherwise the number may differ between the endpoints of a named port
+				name += fmt.Sprintf(" (%d)", p.port)
+			}
+			if len(has) < 20 && !slices.Contains(has, name) {
+				has = append(has, name)
+			}
+		}
+	}
+	several := d.PortName == "" && d.Port == 0 && len(has) > 1
+	if endpoints == 0 || fits > 0 && !several {
+		return nil
+	}
+	slices.Sort(has)
+	list, protocol := strings.Join(has, ", "), protocolOf(d.Network)
+	switch {
+	case several:
+		return fmt.Errorf("the service %s has several %s ports, and port or port-name must say which: %s", d.Key, protocol, list)
+	case len(has) == 0:
+		return fmt.Errorf("the service %s has no %s port; port can give a number", d.Key, protocol)
+	}
+	return fmt.Errorf("no %s port of the service %s fits; it has %s", protocol, d.Key, list)
+}

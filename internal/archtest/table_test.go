@@ -129,6 +129,7 @@ var table = []rule{
 		"cmd/penstock/internal/route":       assembled,
 		"cmd/penstock/internal/upstream":    assembled,
 		"cmd/penstock/internal/discover":    assembled,
+		"cmd/penstock/internal/xds":         assembled,
 		"cmd/penstock/internal/account":     assembled,
 		"cmd/penstock/internal/admin":       assembled,
 		"cmd/penstock/internal/dashboard":   assembled,
@@ -187,6 +188,7 @@ var table = []rule{
 		"cmd/penstock/internal/etcd":     "members that are keys of etcd",
 		"go.yaml.in/yaml/v4":             "kubeconfig files; the configuration is read with it, too",
 		"cmd/penstock/internal/remote":   clients,
+		"cmd/penstock/internal/xds":      "members of control planes",
 		"cmd/penstock/internal/upstream": "it has the interface of sources of members, and what a member is",
 	}},
 	{pkg: "cmd/penstock/internal/fleet", code: edges{

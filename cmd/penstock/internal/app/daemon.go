@@ -99,7 +99,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: func(*upstream.Member) { d.endRemovedFlows() },
-		Discoverer: newDiscoverers(log), Zone: cfg.Node.Zone, Counts: d.kept.counts, Saved: &d.kept.before.Members})
+		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, Counts: d.kept.counts, Saved: &d.kept.before.Members})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
 	if d.kept.file != nil {

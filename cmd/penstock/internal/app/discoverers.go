@@ -6,14 +6,16 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/discover"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/cmd/penstock/internal/xds"
 )
 
 // newDiscoverers returns what finds the members of a lookup: DNS, or the registry that the lookup names.
-func newDiscoverers(log *slog.Logger) func(spec.Discover) upstream.Discoverer {
+func newDiscoverers(log *slog.Logger, node spec.Node) func(spec.Discover) upstream.Discoverer {
 	registries := discover.New(discover.Options{
 		LeftOut: func(what spec.Discover, problem string) {
 			log.Warn("member left out", "name", what.String(), "problem", problem)
 		},
+		XDS: func(r spec.Registry) (*xds.Shared, error) { return controlPlanes.Get(r, node, version()) },
 	})
 	return func(what spec.Discover) upstream.Discoverer {
 		if found := registries.Discoverer(what); found != nil {

@@ -24,6 +24,9 @@ type remoteClient interface {
 
 // newRemoteClient returns the client of a registry.
 func newRemoteClient(r spec.Registry, key string, node spec.Node) (remoteClient, error) {
+	if r.Kind == "xds" {
+		return &xdsText{registry: r, name: key, node: node}, nil
+	}
 	return nil, fmt.Errorf("this version cannot read configurations from %s", r.Kind)
 }
 
@@ -73,6 +76,9 @@ func (r *remoteLayer) deliver(next spec.Layer, err error) {
 		r.good, r.saved = next, ""
 		r.again = r.again || r.bad.Version != ""
 		r.bad, r.why = spec.Layer{}, nil
+		if !r.again {
+			r.client.applied(next.Version) // it runs already
+		}
 	}
 }
 

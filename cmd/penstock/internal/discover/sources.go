@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/cmd/penstock/internal/xds"
 )
 
 // Options configure Sources. All are optional.
@@ -18,6 +19,9 @@ type Options struct {
 	// LeftOut is called with what is wrong about a member that is therefore left out. It is called once for each
 	// wrong value, and at most maxComplaints times in a minute for each source; then with how many there were more.
 	LeftOut func(what spec.Discover, problem string)
+
+	// XDS returns the client of a control plane, which the caller releases; nil: there is nothing for xDS.
+	XDS func(spec.Registry) (*xds.Shared, error)
 
 	// etcd changes the settings of clients in tests.
 	etcd func(*etcd.Config)
@@ -51,6 +55,10 @@ func (s *Sources) Discoverer(d spec.Discover) upstream.Discoverer {
 		return consulSource{s, d}
 	case "kubernetes":
 		return s.kubernetes(d)
+	case "xds":
+		if s.opt.XDS != nil {
+			return xdsSource{s, d}
+		}
 	}
 	return nil
 }

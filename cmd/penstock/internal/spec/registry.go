@@ -30,7 +30,7 @@ var RegistryKinds = []string{"etcd", "consul", "kubernetes", "xds"}
 func (r Registry) ServerList() []string { return strings.Fields(r.Servers) }
 
 // allowedRemote is what ParseRemote allows, for the ends of messages.
-const allowedRemote = "etcd://HOST:PORT[,HOST:PORT...]/KEY, xds://HOST:PORT[,HOST:PORT...], with TLS etcds:// and xdss://; options: ?ca=FILE&cert=FILE&key=FILE&name=HOST&user-file=FILE&token-file=FILE"
+const allowedRemote = "etcd://HOST:PORT[,HOST:PORT...]/KEY, xds://HOST:PORT[,HOST:PORT...][/NAME], with TLS etcds:// and xdss://; options: ?ca=FILE&cert=FILE&key=FILE&name=HOST&user-file=FILE&token-file=FILE"
 
 // IsRemote reports whether a command line names a registry instead of a file.
 func IsRemote(s string) bool {
@@ -40,7 +40,8 @@ func IsRemote(s string) bool {
 
 // ParseRemote parses the URL of a registry on a command line, such as
 // etcds://10.0.0.1:2379,10.0.0.2:2379/penstock/edge?ca=/etc/etcd/ca.pem. The key is the path, with its leading
-// slash and without trailing ones; that of xDS is empty. The error is an [*Error].
+// slash and without trailing ones. Of xDS it is the name of a Configuration, without slashes around it; empty: Envoy's
+// resources are used. The error is an [*Error].
 func ParseRemote(s string) (r Registry, key string, err error) {
 	fail := func(format string, args ...any) (Registry, string, error) {
 		return Registry{}, "", &Error{s, fmt.Sprintf(format, args...), allowedRemote}
@@ -101,14 +102,12 @@ func ParseRemote(s string) (r Registry, key string, err error) {
 	}
 	key = "/" + strings.Trim(path, "/")
 	switch {
-	case r.Kind == "xds" && key != "/":
-		return fail("an xDS server has no keys")
-	case r.Kind == "xds":
-		key = ""
-	case key == "/":
-		return fail("the key is missing")
 	case len(key) > 512 || strings.Contains(key, "//"):
 		return fail("invalid key %q", key)
+	case r.Kind == "xds":
+		key = key[1:]
+	case key == "/":
+		return fail("the key is missing")
 	}
 	return r, key, nil
 }

@@ -27,10 +27,13 @@ type Configuration struct {
 	warm      time.Duration
 
 	wake chan struct{}
+	// failed is called when the stream has failed, and with nil when it works again.
+	failed func(error)
 
 	mu        sync.Mutex
 	resources map[string]*offered // by type
 	pending   []*Response         // without a reply
+	ended     bool                // Follow has returned
 	since     time.Time           // of the first of pending
 }
 
@@ -46,26 +49,54 @@ type offered struct {
 // resources are used.
 func (c *Client) Configuration(endpoints *Endpoints, name string) *Configuration {
 	f := &Configuration{c: c, endpoints: endpoints, registry: c.opt.Registry, name: name, warm: warmTime, wake: make(chan struct{}, 1), resources: map[string]*offered{}}
-	if name != "" {
-		t := &typeState{url: ConfigurationURL, handle: f.handle}
-		c.add(t)
-		f.resources[t.url] = &offered{byName: map[string]Resource{}}
-		c.subscribe(t, name)
-		return f
-	}
-	endpoints.mu.Lock()
-	endpoints.changed = f.poke
-	endpoints.mu.Unlock()
-	for _, url := range []string{clusterURL, listenerURL} {
+	for _, url := range f.urls() {
 		f.resources[url] = &offered{byName: map[string]Resource{}}
-		c.add(&typeState{url: url, wildcard: true, handle: f.handle})
 	}
 	return f
+}
+
+// urls returns the types.
+func (f *Configuration) urls() []string {
+	if f.name != "" {
+		return []string{ConfigurationURL}
+	}
+	return []string{clusterURL, listenerURL}
+}
+
+// start asks for the resources.
+func (f *Configuration) start() {
+	f.endpoints.mu.Lock()
+	f.endpoints.changed = f.poke
+	f.endpoints.mu.Unlock()
+	for i, url := range f.urls() {
+		t := &typeState{url: url, wildcard: f.name == "", handle: f.handle}
+		if i == 0 {
+			t.failed = f.tell
+		}
+		f.c.add(t)
+		if f.name != "" {
+			f.c.subscribe(t, f.name)
+		}
+	}
+}
+
+// tell calls failed.
+func (f *Configuration) tell(err error) {
+	f.mu.Lock()
+	failed := f.failed
+	f.mu.Unlock()
+	if failed != nil {
+		failed(err)
+	}
 }
 
 // handle takes a response of any of the types. Follow replies.
 func (f *Configuration) handle(r *Response) {
 	f.mu.Lock()
+	if f.ended {
+		f.mu.Unlock()
+		return
+	}
 	o := f.resources[r.url]
 	for _, res := range r.Resources {
 		if res.URL == "" && res.Value == nil {
@@ -93,8 +124,19 @@ func (f *Configuration) poke() {
 }
 
 // Follow calls apply with each new configuration, until ctx ends. The configuration is accepted if apply
-// returns nil; otherwise the control plane is told why it was refused, and the one before stays.
-func (f *Configuration) Follow(ctx context.Context, apply func(*Text) error) {
+// returns nil; otherwise the control plane is told why it was refused, and the one before stays. failed is
+// called when the stream has failed, with nil when it works, and when the control plane has nothing that can be
+// used. It may be called on another goroutine.
+func (f *Configuration) Follow(ctx context.Context, failed func(error), apply func(*Text) error) {
+	f.mu.Lock()
+	f.failed = failed
+	f.mu.Unlock()
+	f.start()
+	defer func() {
+		f.mu.Lock()
+		f.ended, f.pending = true, nil
+		f.mu.Unlock()
+	}()
 	var applied []byte // the last text that was
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -129,11 +171,12 @@ func (f *Configuration) Follow(ctx context.Context, apply func(*Text) error) {
 			timer.Reset(time.Until(until))
 			continue
 		}
-		if err == nil && !bytes.Equal(text.YAML, applied) {
+		switch {
+		case err != nil:
+			f.tell(err) // nothing that can be used
+		case !bytes.Equal(text.YAML, applied):
 			text.Version = version
-			if err = apply(text); err != nil {
-				err = text.Explain(err)
-			}
+			err = apply(text)
 		}
 		if err == nil {
 			applied = text.YAML

@@ -2,18 +2,18 @@ package xds
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 )
 
-// ErrMissing is the error of an assignment that the control plane has removed. Members stay for now.
-var ErrMissing = errors.New("the control plane has removed the ClusterLoadAssignment")
-
-// minInterval is the least time between two updates of a watch; what comes in between is merged.
-const minInterval = 100 * time.Millisecond
+// Times of a watch. What comes within the interval is merged; an assignment that does not change is confirmed
+// while the stream works, so that its age is known.
+const (
+	minInterval = 100 * time.Millisecond
+	heartbeat   = 30 * time.Second
+)
 
 // Endpoints has the assignments of a client. Each is asked for as long as somebody watches it.
 type Endpoints struct {
@@ -32,8 +32,8 @@ type assignments struct {
 	watches  map[*watch]bool
 	held     bool // by hold
 	answered bool
-	latest   *Assignment // nil: none yet
-	err      error       // it was removed or refused; nil: neither
+	latest   *Assignment // nil: none yet; without members after it was removed
+	err      error       // it was refused; nil: it was not
 }
 
 // A watch is signalled when there is something new.
@@ -48,8 +48,8 @@ func (c *Client) Endpoints() *Endpoints {
 }
 
 // Watch calls update with the assignment of that name, at the start if it is known and whenever it
-// changes, and with an error when it cannot be had; what was known before then still holds. It returns
-// when ctx ends.
+// changes, and with an error when it cannot be had; what was known before then still holds. An assignment that
+// the control plane has removed has no members. It returns when ctx ends.
 func (e *Endpoints) Watch(ctx context.Context, name string, update func(*Assignment, error)) {
 	w := &watch{make(chan struct{}, 1)}
 	e.mu.Lock()
@@ -65,9 +65,12 @@ func (e *Endpoints) Watch(ctx context.Context, name string, update func(*Assignm
 		delete(a.watches, w)
 		e.release(name, a)
 	}()
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
 	for {
 		select {
 		case <-w.signal:
+		case <-beat.C:
 		case <-ctx.Done():
 			return
 		}
@@ -154,7 +157,7 @@ func (e *Endpoints) handle(r *Response) {
 	for _, name := range r.Removed {
 		if a := e.byName[name]; a != nil {
 			first = first || !a.answered
-			a.answered, a.err = true, ErrMissing
+			a.answered, a.latest, a.err = true, &Assignment{Name: name}, nil
 			a.notify()
 		}
 	}

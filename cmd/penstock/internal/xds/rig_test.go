@@ -121,9 +121,10 @@ func follow(t *testing.T, c *Client, name string) *follower {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		conf.Follow(ctx, func(text *Text) error {
+		conf.Follow(ctx, nil, func(text *Text) error {
 			_, err := config.Parse("control plane", text.YAML)
 			if err != nil {
+				err = text.Explain(func(string) bool { return true }, err)
 				f.errs <- err
 				return err
 			}

@@ -32,9 +32,9 @@ func (p place) String() string {
 	return p.resource + ": " + p.path
 }
 
-// Explain returns an error of the text with resource and field instead of the line, as far as it is one
-// that package config found.
-func (t *Text) Explain(err error) error {
+// Explain returns an error of package config with resource and field instead of the line, as far as it is in
+// a file that in reports to be this text.
+func (t *Text) Explain(in func(file string) bool, err error) error {
 	var errs config.Errors
 	if !errors.As(err, &errs) {
 		return err
@@ -42,7 +42,7 @@ func (t *Text) Explain(err error) error {
 	texts := make([]string, len(errs))
 	for i, e := range errs {
 		texts[i] = e.Error()
-		if e.Line >= 1 && e.Line <= len(t.places) && t.places[e.Line-1].resource != "" {
+		if in(e.File) && e.Line >= 1 && e.Line <= len(t.places) && t.places[e.Line-1].resource != "" {
 			texts[i] = t.places[e.Line-1].String() + ": " + e.Message()
 			if e.Allowed != "" {
 				texts[i] += "; allowed: " + e.Allowed

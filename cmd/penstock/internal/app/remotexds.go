@@ -1,0 +1,109 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/xds"
+)
+
+// controlPlanes are the clients of control planes of this process: groups find members, and the configuration comes,
+// by the same stream.
+var controlPlanes xds.Pool
+
+// An xdsText is a configuration of an xDS control plane. The control plane is told what became of each version once
+// it runs or has been refused.
+type xdsText struct {
+	registry spec.Registry
+	name     string // of Penstock's own resource; empty: Envoy's resources
+	node     spec.Node
+
+	mu     sync.Mutex
+	last   spec.Layer       // the last that was delivered
+	result chan error       // receives what became of it; nil: nobody expects it
+	bad    map[string]error // the last version that was refused
+}
+
+func (x *xdsText) follow(ctx context.Context, deliver func(spec.Layer, error)) {
+	shared, err := controlPlanes.Get(x.registry, x.node, version())
+	var c *xds.Configuration
+	if err == nil {
+		defer shared.Release()
+		c, err = shared.Configuration(x.name)
+	}
+	if err != nil {
+		deliver(spec.Layer{}, err)
+		<-ctx.Done()
+		return
+	}
+	c.Follow(ctx, func(err error) {
+		if err != nil {
+			deliver(spec.Layer{}, err)
+			return
+		}
+		x.mu.Lock()
+		last := x.last
+		x.mu.Unlock()
+		if last.Version != "" {
+			deliver(last, nil)
+		}
+	}, func(t *xds.Text) error { return x.apply(ctx, t, deliver) })
+}
+
+// apply delivers a text, and waits until it runs or has been refused.
+func (x *xdsText) apply(ctx context.Context, t *xds.Text, deliver func(spec.Layer, error)) error {
+	next := spec.Layer{Version: versionOf(t), At: time.Now(), Text: t.YAML}
+	x.mu.Lock()
+	if err := x.bad[next.Version]; err != nil {
+		x.mu.Unlock()
+		return err // it would not be tried again
+	}
+	result := make(chan error, 1)
+	x.last, x.result = next, result
+	x.mu.Unlock()
+	deliver(next, nil)
+	select {
+	case err := <-result:
+		if err != nil {
+			err = t.Explain(func(file string) bool { return strings.HasPrefix(file, "xds") && spec.IsRemote(file) }, err)
+			x.mu.Lock()
+			x.bad = map[string]error{next.Version: err}
+			x.mu.Unlock()
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// versionOf returns a version that no other text has: control planes give versions to resources, not to what they
+// make together.
+func versionOf(t *xds.Text) string {
+	h := fnv.New64a()
+	h.Write(t.YAML)
+	v := t.Version
+	if len(v) > 24 {
+		v = v[:12]
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%s-%08x", plainLine(v), uint32(h.Sum64())), "-")
+}
+
+func (x *xdsText) applied(version string)            { x.settle(version, nil) }
+func (x *xdsText) refused(version string, why error) { x.settle(version, why) }
+
+func (x *xdsText) settle(version string, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err == nil {
+		delete(x.bad, version)
+	}
+	if x.result != nil && version == x.last.Version {
+		x.result <- err
+		x.result = nil
+	}
+}

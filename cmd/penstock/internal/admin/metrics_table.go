@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
@@ -168,6 +169,7 @@ var metricSets = []anySet{
 	}, metrics: []metric[api.Lookup]{
 		gauge("penstock_lookup_success", "1 if the last lookup of the name found addresses; 0 if it failed, while the members of the last good one may still be in use.", func(l *api.Lookup) float64 { return boolValue(l.Error == "" && !l.Time.IsZero()) }),
 		gauge("penstock_lookup_members", "Members that the name resolves to.", func(l *api.Lookup) float64 { return float64(l.Members) }),
+		gauge("penstock_lookup_good_time_seconds", "Unix time of the last good answer, 0 before the first one. A registry that is watched answers when something changes, and when it can be reached again.", func(l *api.Lookup) float64 { return unixSeconds(l.GoodTime) }),
 		counter("penstock_lookup_failures_total", "Failed lookups of the name.", func(l *api.Lookup) float64 { return float64(l.Failures) }),
 	}},
 	&metricSet[api.Member]{labels: []string{"group", "member", "address"}, each: func(s *state, yield func(*api.Member, labelValues)) {
@@ -344,4 +346,12 @@ func boolValue(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// unixSeconds returns a time for a metric; 0: never.
+func unixSeconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1e3
 }

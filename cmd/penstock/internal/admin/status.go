@@ -64,6 +64,11 @@ func (s *Server) fullStatus() api.Status {
 	}
 	for _, g := range source.Groups() {
 		sum := api.GroupSummary{Name: g.Name, Members: len(g.Members), Changed: g.Changed, Queued: g.Queue.Flows, Numbers: g.Numbers}
+		for _, l := range g.Lookups {
+			if l.Error != "" && (sum.LookupError == "" || l.GoodTime.Before(sum.LookupGoodTime)) {
+				sum.LookupError, sum.LookupGoodTime = l.Name+": "+l.Error, l.GoodTime
+			}
+		}
 		for i := range g.Members {
 			if g.Members[i].Available {
 				sum.Up++

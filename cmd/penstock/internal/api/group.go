@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -53,13 +54,15 @@ type Group struct {
 	Members []Member `json:"members"`
 }
 
-// Lookup is the result of DNS lookups of a name.
+// Lookup is the result of looking up a name in DNS, or in a registry.
 type Lookup struct {
 	Name     string    `json:"name"`
+	Registry string    `json:"registry,omitempty"` // where it is looked up; absent: DNS
 	Members  int       `json:"members"`            // that the name has now
 	LeftOut  int       `json:"left_out,omitempty"` // members beyond lookups.max-members
 	Failures int64     `json:"failures"`           // failed lookups
 	Time     time.Time `json:"time,omitzero"`      // of the last lookup; absent before the first has ended
+	GoodTime time.Time `json:"good_time,omitzero"` // of the last good answer, which may be from before the start; absent before the first
 	Error    string    `json:"error,omitempty"`    // of the last lookup; the members are then those of the last good one
 }
 
@@ -80,21 +83,25 @@ var States = []string{"disabled", "drained", "down", "ejected", "checking", "slo
 // Member is one upstream of a group. Name and address together are unique: a name
 // that DNS resolves to several addresses is several members.
 type Member struct {
-	Name           string    `json:"name"`
-	Address        string    `json:"address"`
-	State          string    `json:"state"` // one of States
-	Why            string    `json:"why,omitempty"`
-	Since          time.Time `json:"since,omitzero"`
-	Until          time.Time `json:"until,omitzero"` // of ejected: when the ejection ends
-	Available      bool      `json:"available"`      // takes new flows now
-	Weight         int       `json:"weight"`         // 1 to 256
-	Backup         bool      `json:"backup"`
-	Discovered     bool      `json:"discovered"`      // by DNS, not in the file
-	MaxFlows       int       `json:"max_flows"`       // 0 for no cap
-	Connects       int64     `json:"connects"`        // successful attempts to connect
-	Failures       int64     `json:"failures"`        // failed attempts to connect
-	ConnectSeconds float64   `json:"connect_seconds"` // total of all successful attempts
-	Check          *Check    `json:"check,omitempty"`
+	Name           string          `json:"name"`
+	Address        string          `json:"address"`
+	State          string          `json:"state"` // one of States
+	Why            string          `json:"why,omitempty"`
+	Since          time.Time       `json:"since,omitzero"`
+	Until          time.Time       `json:"until,omitzero"` // of ejected: when the ejection ends
+	Available      bool            `json:"available"`      // takes new flows now
+	Weight         int             `json:"weight"`         // 1 to 256
+	Backup         bool            `json:"backup"`
+	Zone           string          `json:"zone,omitempty"`
+	Priority       int             `json:"priority,omitempty"` // 0 is used first
+	Draining       bool            `json:"draining,omitempty"` // its registry says that it gets no new flows
+	Metadata       json.RawMessage `json:"metadata,omitempty"` // what its registry knows of it, an object
+	Discovered     bool            `json:"discovered"`         // by DNS or in a registry, not in the file
+	MaxFlows       int             `json:"max_flows"`          // 0 for no cap
+	Connects       int64           `json:"connects"`           // successful attempts to connect
+	Failures       int64           `json:"failures"`           // failed attempts to connect
+	ConnectSeconds float64         `json:"connect_seconds"`    // total of all successful attempts
+	Check          *Check          `json:"check,omitempty"`
 	Numbers
 }
 

@@ -98,6 +98,9 @@ type GroupSummary struct {
 	Up      int    `json:"up"`      // members that take new flows
 	Changed int    `json:"changed"` // members that differ from the file
 	Queued  int    `json:"queued"`  // flows in its queue
+	// LookupError is the error of one of its lookups, and LookupGoodTime when its last good answer came.
+	LookupError    string    `json:"lookup_error,omitempty"`
+	LookupGoodTime time.Time `json:"lookup_good_time,omitzero"`
 	Numbers
 }
 

@@ -48,6 +48,8 @@ type daemon struct {
 	decoded    atomic.Int64 // flows of earlier workers that were decoded
 	reloads    reloads
 	remotes    *remotes
+	answers    *answersFile // nil: the last good answers are not kept on disk
+	removals   removals
 	// endedBefore returns the flows that ended in the worker before this one.
 	endedBefore func() savedEnded
 
@@ -79,7 +81,7 @@ type boundListener struct {
 func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping) (*daemon, error) {
 	d := &daemon{
 		log: log, level: level, started: time.Now(), keeping: k, manager: k.manager(), bound: map[bindKey]*boundListener{},
-		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{}),
+		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{}), removals: removals{wake: make(chan struct{}, 1)},
 	}
 	var err error
 	if d.inherited, err = systemd.Inherit(); err != nil {
@@ -98,10 +100,15 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.events.Restore(d.kept.before.Events)
 	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
-	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: func(*upstream.Member) { d.endRemovedFlows() },
-		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, Counts: d.kept.counts, Saved: &d.kept.before.Members})
+	d.answers = newAnswersFile(cfg.Node.State, log)
+	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: d.memberRemoved,
+		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Counts: d.kept.counts, Saved: &d.kept.before.Members})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
+	d.background.Go(d.lookForRemoved)
+	if d.answers != nil {
+		d.background.Go(d.saveAnswers)
+	}
 	if d.kept.file != nil {
 		d.background.Go(d.saveChanges)
 	}

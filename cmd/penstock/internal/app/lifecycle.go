@@ -65,7 +65,7 @@ func (c *runCmd) run(stderr *os.File) int {
 
 // node returns who the relay is.
 func (c *runCmd) node() spec.Node {
-	n := spec.Node{ID: c.Node, Zone: c.Zone}
+	n := spec.Node{ID: c.Node, Zone: c.Zone, State: c.stateFolder()}
 	if n.ID == "" {
 		n.ID, _ = os.Hostname()
 	}

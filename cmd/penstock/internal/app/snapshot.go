@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"net/netip"
 	"os"
@@ -319,7 +320,7 @@ func (d *snapshot) Groups() []api.Group {
 			out.Changed = len(snap.Differences)
 			for _, l := range snap.Lookups {
 				out.Lookups = append(out.Lookups, api.Lookup{
-					Name: l.Name, Members: l.Targets, LeftOut: l.LeftOut, Failures: int64(l.Failures), Time: l.At, Error: l.Err,
+					Name: l.Name, Registry: l.Registry, Members: l.Targets, LeftOut: l.LeftOut, Failures: int64(l.Failures), Time: l.At, GoodTime: l.GoodAt, Error: l.Err,
 				})
 			}
 			for i := range snap.Members {
@@ -336,10 +337,13 @@ func (d *snapshot) Groups() []api.Group {
 func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	out := api.Member{
 		Name: m.Name, Address: spec.URL(m.Addr, m.Ports), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.Why, Since: m.Since,
-		Available: m.AcceptsFlows, Weight: m.Weight, Backup: m.Backup, Discovered: m.Discovered, MaxFlows: m.MaxFlows,
+		Available: m.AcceptsFlows, Weight: m.Weight, Backup: m.Backup, Zone: m.Zone, Priority: m.Priority, Draining: m.Draining, Discovered: m.Discovered, MaxFlows: m.MaxFlows,
 		Connects: int64(m.Connects), Failures: int64(m.Failures), ConnectSeconds: m.ConnectTime.Seconds(), Numbers: n,
 	}
 	out.Flows = int64(m.Active)
+	if m.Metadata != "" && json.Valid([]byte(m.Metadata)) {
+		out.Metadata = json.RawMessage(m.Metadata)
+	}
 	if m.State == upstream.Ejected {
 		out.Until = m.Until
 	}

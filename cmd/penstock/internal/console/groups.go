@@ -51,7 +51,7 @@ func printGroups(o out, list api.Groups, changes []api.MemberDifference, now tim
 		fmt.Fprintln(o)
 		for _, l := range g.Lookups {
 			if l.Error != "" || l.LeftOut > 0 {
-				fmt.Fprintf(o, "  %s: %s\n", printable(l.Name), lookupProblem(&l))
+				fmt.Fprintf(o, "  %s: %s\n", printable(l.Name), lookupProblem(&l, now))
 			}
 		}
 		differs := map[string]string{}
@@ -71,21 +71,33 @@ func printGroups(o out, list api.Groups, changes []api.MemberDifference, now tim
 }
 
 // lookupProblem returns what is wrong with a name.
-func lookupProblem(l *api.Lookup) string {
+func lookupProblem(l *api.Lookup, now time.Time) string {
 	text := plural(int64(l.Members), "member")
 	if l.LeftOut > 0 {
 		text += fmt.Sprintf(", %s more are left out", count(int64(l.LeftOut)))
 	}
 	if l.Error != "" {
-		text += "; " + printable(l.Error)
+		text += "; " + printable(l.Error) + goodAge(l.GoodTime, now)
 	}
 	return text
+}
+
+// goodAge says how old the last good answer to a lookup is.
+func goodAge(at, now time.Time) string {
+	if at.IsZero() {
+		return "; there was no good answer yet"
+	}
+	return fmt.Sprintf("; the last good answer is %s old", age(now.Sub(at).Seconds()))
 }
 
 // memberTable returns a table of members. If differs is not empty, a column says which ones were
 // added or changed at run time, by name.
 func memberTable(members []api.Member, differs map[string]string, now time.Time) *table {
 	heads := []string{"~MEMBER", "STATE", ">FOR", "?>WEIGHT", ">FLOWS", "?>UP", "?>DOWN", "?>CONNECT", "?>FAILURES", "~WHY"}
+	placed := slices.ContainsFunc(members, func(m api.Member) bool { return m.Zone != "" || m.Priority != 0 })
+	if placed {
+		heads = append(heads, "?ZONE", "?>PRIORITY")
+	}
 	if len(differs) > 0 {
 		heads = append(heads, "RUN TIME")
 	}
@@ -98,6 +110,9 @@ func memberTable(members []api.Member, differs map[string]string, now time.Time)
 		}
 		cells := []string{memberName(m), m.State, since(m, now), fmt.Sprint(m.Weight), flows, volume(float64(m.BytesUp)), volume(float64(m.BytesDown)),
 			span(m.ConnectSeconds / float64(max(1, m.Connects))), count(m.Failures), dash(why(m, now))}
+		if placed {
+			cells = append(cells, dash(m.Zone), fmt.Sprint(m.Priority))
+		}
 		if len(differs) > 0 {
 			cells = append(cells, dash(differs[m.Name]))
 		}
@@ -125,6 +140,8 @@ func since(m *api.Member, now time.Time) string {
 // why returns why a member is in its state.
 func why(m *api.Member, now time.Time) string {
 	switch {
+	case m.Draining && m.State == "drained":
+		return "its registry says so"
 	case m.Why != "":
 		return m.Why
 	case m.State == "ejected" && !m.Until.IsZero():

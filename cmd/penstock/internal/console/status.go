@@ -81,6 +81,11 @@ func statusPairs(s *api.Status) [][2]string {
 	if changed > 0 {
 		list = append(list, [2]string{"", fmt.Sprintf("%s from it at run time; penstock diff shows them", differ(changed))})
 	}
+	for _, g := range s.Groups {
+		if g.LookupError != "" {
+			list = append(list, [2]string{"", fmt.Sprintf("group %s: %s%s", g.Name, g.LookupError, goodAge(g.LookupGoodTime, s.Time))})
+		}
+	}
 	busy := 0.0
 	for _, l := range s.Loops {
 		busy += l.Busy

@@ -40,6 +40,8 @@ type Layer struct {
 type Node struct {
 	ID   string // unique in a fleet
 	Zone string // empty: none
+	// State is the folder for what later processes need while registries are away; empty: none.
+	State string
 }
 
 // Keeper configures the keeper, the process that holds the sockets of flows and starts the worker.

@@ -109,6 +109,7 @@ func (s *Set) watch(d spec.Discover) *watch {
 	ctx, cancel := context.WithCancel(s.ctx)
 	w := &watch{query: d, answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel, counts: s.countLookup(lookupName(d))}
 	w.restore(s.saved, time.Now())
+	w.restoreFromDisk(s, time.Now())
 	finder := s.opt.Discoverer(d)
 	s.start(func() {
 		finder.Watch(ctx, func(targets []Target, err error) { s.applyAnswer(ctx, w, targets, err) })
@@ -121,7 +122,7 @@ func (s *Set) watch(d spec.Discover) *watch {
 func (w *watch) inherit(from map[spec.Discover]*watch) {
 	for d, old := range from {
 		if old != w && old.answeredOK && queryText(d) == queryText(w.query) {
-			w.answeredOK, w.targets = true, old.targets
+			w.answeredOK, w.targets, w.goodAt = true, old.targets, old.goodAt
 			return
 		}
 	}
@@ -180,6 +181,7 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 	if !w.answeredOK || !slices.Equal(targets, w.targets) {
 		w.answeredOK, w.targets = true, targets
 		s.touch()
+		s.answersRevision.Add(1)
 		s.refresh(w, now, "found by "+lookupName(w.query))
 	}
 	if change {
@@ -194,6 +196,7 @@ func (s *Set) removeMissing(ctx context.Context, w *watch, now time.Time) {
 		return
 	}
 	w.missingTimer, w.targets, w.leftOut, w.doubt = nil, nil, 0, nil
+	s.answersRevision.Add(1)
 	s.refresh(w, now, "found by "+lookupName(w.query))
 	s.notifyLookup(w, LookupEvent{Err: w.err, Missing: true, Removed: true})
 }

@@ -77,8 +77,9 @@ type SavedMember struct {
 
 // A SavedLookup is the last good answer to a lookup.
 type SavedLookup struct {
-	Query   string   `json:"query"`
-	Targets []Target `json:"targets"`
+	Query   string    `json:"query"`
+	At      time.Time `json:"at,omitzero"` // when it came
+	Targets []Target  `json:"targets"`
 }
 
 // Limits of what is believed of a saved text.
@@ -96,14 +97,14 @@ type saved struct {
 	until   time.Time
 	groups  map[string]*SavedGroup
 	members map[string]*SavedMember // by memberID
-	lookups map[string][]Target
+	lookups map[string]SavedLookup
 }
 
 func newSaved(s *SavedSet, now time.Time) *saved {
 	if s == nil {
 		return nil
 	}
-	out := &saved{until: now.Add(claimTime), groups: map[string]*SavedGroup{}, members: map[string]*SavedMember{}, lookups: map[string][]Target{}}
+	out := &saved{until: now.Add(claimTime), groups: map[string]*SavedGroup{}, members: map[string]*SavedMember{}, lookups: map[string]SavedLookup{}}
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		out.groups[g.Name] = g
@@ -112,7 +113,7 @@ func newSaved(s *SavedSet, now time.Time) *saved {
 		}
 	}
 	for _, l := range s.Lookups {
-		out.lookups[l.Query] = l.Targets
+		out.lookups[l.Query] = l
 	}
 	return out
 }
@@ -135,7 +136,7 @@ func (s *Set) Save() SavedSet {
 	slices.SortFunc(out.Groups, func(a, b SavedGroup) int { return strings.Compare(a.Name, b.Name) })
 	for d, w := range s.watches {
 		if w.answeredOK {
-			out.Lookups = append(out.Lookups, SavedLookup{queryText(d), w.targets})
+			out.Lookups = append(out.Lookups, SavedLookup{queryText(d), w.goodAt, w.targets})
 		}
 	}
 	slices.SortFunc(out.Lookups, func(a, b SavedLookup) int { return strings.Compare(a.Query, b.Query) })
@@ -302,11 +303,15 @@ func (w *watch) restore(s *saved, now time.Time) {
 	if s == nil || now.After(s.until) {
 		return
 	}
-	targets, ok := s.lookups[queryText(w.query)]
+	l, ok := s.lookups[queryText(w.query)]
+	targets := l.Targets
 	if !ok || len(targets) > maxTargets || slices.ContainsFunc(targets, func(t Target) bool { return !t.valid() }) {
 		return
 	}
-	w.answeredOK, w.restored, w.targets = true, true, slices.Clone(targets)
+	w.answeredOK, w.restored, w.targets, w.goodAt = true, true, slices.Clone(targets), l.At
+	if w.goodAt.After(now) {
+		w.goodAt = now
+	}
 	close(w.answered)
 }
 

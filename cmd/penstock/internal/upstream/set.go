@@ -39,6 +39,9 @@ type Options struct {
 	Counts *counts.Memory
 	// Saved is what the Set of the process before has saved; nil: nothing.
 	Saved *SavedSet
+	// LastGood are the last good answers of registries that are known from elsewhere, for lookups that
+	// Saved does not have; see Set.GoodAnswers.
+	LastGood []SavedLookup
 
 	// probe replaces [probe] in tests.
 	probe func(ctx context.Context, g *spec.Group, to relay.Addr) error
@@ -57,7 +60,8 @@ type Set struct {
 	groups atomic.Pointer[map[string]*Group]
 	tables tables
 	// revision counts the changes of what Save returns.
-	revision atomic.Uint64
+	revision        atomic.Uint64
+	answersRevision atomic.Uint64 // of what GoodAnswers returns
 
 	mu         sync.Mutex
 	closed     bool

@@ -31,6 +31,9 @@ type MemberSnapshot struct {
 	Ports        int // of a range that begins at Addr's; 1: it is not a range
 	Weight       int // effective
 	Backup       bool
+	Zone         string
+	Priority     int
+	Metadata     string // a JSON object; empty: none
 	MaxFlows     int
 	State        State
 	AcceptsFlows bool // new ones
@@ -39,6 +42,7 @@ type MemberSnapshot struct {
 	Until        time.Time // end of the last ejection
 	Mode         Mode      // set by an operator
 	Discovered   bool      // found by a lookup, not listed in the file
+	Draining     bool      // the lookup says so
 
 	Active      int
 	Total       uint64        // leases ever
@@ -56,10 +60,12 @@ type MemberSnapshot struct {
 // A LookupSnapshot describes a lookup at one moment.
 type LookupSnapshot struct {
 	Name     string
+	Registry string // where it is looked up, by the name in the configuration; empty: DNS
 	Targets  int
 	LeftOut  int       // members left out because of Lookups.MaxMembers
 	Failures uint64    // lookups without a good answer
 	At       time.Time // when the last answer came; zero: none yet
+	GoodAt   time.Time // when the last good answer came, maybe to an earlier process; zero: none yet
 	Err      string    // of the last answer; empty: it was good
 }
 
@@ -73,12 +79,14 @@ func (s *Set) Snapshot() []GroupSnapshot {
 		if snap.Differences, snap.Running = g.differences(); snap.Differences == nil {
 			snap.Running = nil
 		}
+		snap.Members = make([]MemberSnapshot, 0, len(g.members))
 		for _, m := range g.members {
 			snap.Members = append(snap.Members, m.snapshot())
 		}
 		for _, d := range lookups(g.cfg) {
 			w := s.watches[d]
-			snap.Lookups = append(snap.Lookups, LookupSnapshot{lookupName(d), len(w.targets), w.leftOut, uint64(w.counts.Words()[lookupFailuresAt].Load()), w.answeredAt, text(w.err)})
+			snap.Lookups = append(snap.Lookups, LookupSnapshot{Name: lookupName(d), Registry: d.Registry.Name, Targets: len(w.targets), LeftOut: w.leftOut,
+				Failures: uint64(w.counts.Words()[lookupFailuresAt].Load()), At: w.answeredAt, GoodAt: w.goodAt, Err: text(w.err)})
 		}
 		all = append(all, snap)
 	}
@@ -88,8 +96,8 @@ func (s *Set) Snapshot() []GroupSnapshot {
 
 func (m *Member) snapshot() MemberSnapshot {
 	return MemberSnapshot{
-		Name: m.name, Addr: m.addr, Ports: m.ports, Weight: m.weight(), Backup: m.backup, MaxFlows: int(m.limit.Load()),
-		State: m.state, AcceptsFlows: m.acceptsFlows.Load(), Since: m.since, Why: m.why, Until: m.ejectedUntil, Mode: m.override.mode, Discovered: m.discovered,
+		Name: m.name, Addr: m.addr, Ports: m.ports, Weight: m.weight(), Backup: m.backup, Zone: m.zone, Priority: m.priority, Metadata: m.metadata, MaxFlows: int(m.limit.Load()),
+		State: m.state, AcceptsFlows: m.acceptsFlows.Load(), Since: m.since, Why: m.why, Until: m.ejectedUntil, Mode: m.override.mode, Discovered: m.discovered, Draining: m.discovered && m.configured.mode == Drain,
 		Active: m.Active(), Total: m.counts.load(totalAt), Connects: m.counts.load(connectsAt), ConnectTime: time.Duration(m.counts.load(connectTimeAt)), Failures: m.counts.load(failuresAt), Ejections: m.counts.load(ejectionsAt),
 		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak,
 	}

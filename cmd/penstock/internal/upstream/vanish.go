@@ -73,6 +73,7 @@ func (s *Set) believe(ctx context.Context, w *watch, d *doubt, now time.Time) {
 	vanished := len(d.before) - len(d.answer)
 	w.doubt, w.err, w.targets, w.goodAt = nil, nil, d.answer, now
 	s.touch()
+	s.answersRevision.Add(1)
 	s.refresh(w, now, "found by "+lookupName(w.query))
 	s.notifyLookup(w, LookupEvent{Removed: true, Vanished: vanished})
 }

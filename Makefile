@@ -9,6 +9,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 2s
 KILLS ?= 1000
 UPGRADES ?= 200
+CHANGES ?= 1000
+SOURCE ?= etcd
 
 # The modules of go.work. The library and xnet compile everywhere; the daemon and the benchmarks are for Linux. The servers of
 # tests are large, have no tests themselves, and are built once.
@@ -102,6 +104,10 @@ chaos: ## under load, kill the process that carries the traffic KILLS (1000) tim
 	$(GO) run ./bench/chaos -kills $(KILLS) -copy
 	$(GO) run ./bench/chaos -upgrades $(UPGRADES)
 	$(GO) run ./bench/chaos -upgrades $(UPGRADES) -format required
+
+.PHONY: churn
+churn: servers ## under load, change the members of groups CHANGES (1000) times in a registry of the kind SOURCE (etcd): about 4 minutes
+	$(GO) run ./bench/chaos -changes $(CHANGES) -source $(SOURCE)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (2s)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/registry"
 )
 
 func TestPattern(t *testing.T) {
@@ -208,6 +210,60 @@ func TestExcuses(t *testing.T) {
 	planned := w.make(newcomer, via)
 	if number := w.kills.add(kill{at: time.Now(), plan: true}); w.excused(planned) {
 		t.Errorf("a flow is excused by upgrade %d", number)
+	}
+}
+
+// TestWrongMembersAreFound: a flow that began after the relay had left its member.
+func TestWrongMembersAreFound(t *testing.T) {
+	var out output
+	w := newWorld(1, &out, t.TempDir())
+	via := &place{name: "x", network: "tcp", upstream: "tcp"}
+	e := &endpoint{service: "tcp", addr: "127.0.0.1:1"}
+	before := w.make(newcomer, via)
+	before.at.Store(e)
+	w.took(e, before, before.start)
+	before.directions[up].written.Store(10)
+	before.directions[up].read.Store(10)
+	w.leave(e, 1)
+	w.took(e, before, before.start) // it was on its way
+	if !w.tally.good() {
+		t.Errorf("a flow that began before is at fault:\n%s", out.String())
+	}
+	before.directions[up].written.Store(11)
+	if before.moved(up, 1); before.proven.Load() != 1 {
+		t.Error("a flow that goes on after its member has gone is not seen to")
+	}
+	w.took(e, w.make(newcomer, via), time.Now())
+	if w.tally.get(wrongMember) != 1 || w.tally.good() {
+		t.Errorf("a flow to a member that was gone is not found:\n%s", out.String())
+	}
+	e.left.Store(0)
+	if w.took(e, w.make(newcomer, via), time.Now()); w.tally.get(wrongMember) != 1 {
+		t.Error("a flow to a member that has returned is at fault")
+	}
+}
+
+// TestShownMembers: when the relay's list has a member as the registry has it.
+func TestShownMembers(t *testing.T) {
+	list := shown{"a": {Name: "a", Address: "tcp://127.0.0.1:1", State: "up", Weight: 2}, "b": {Name: "b", Address: "tcp://127.0.0.1:2", State: "drained", Weight: 1}}
+	for _, c := range []struct {
+		m     registry.Member
+		there bool
+		want  bool
+	}{
+		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 2}, true, true},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 3}, true, false},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:2", Weight: 2}, true, false},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 2, Draining: true}, true, false},
+		{registry.Member{Name: "b", Addr: "127.0.0.1:2", Weight: 1, Draining: true}, true, true},
+		{registry.Member{Name: "b", Addr: "127.0.0.1:2", Weight: 1}, true, false},
+		{registry.Member{Name: "c", Addr: "127.0.0.1:3", Weight: 1}, true, false},
+		{registry.Member{Name: "c"}, false, true},
+		{registry.Member{Name: "a"}, false, false},
+	} {
+		if got := list.has(&churnMember{Member: c.m, there: c.there}); got != c.want {
+			t.Errorf("%+v, there %v: %v", c.m, c.there, got)
+		}
 	}
 }
 

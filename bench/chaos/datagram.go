@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -59,7 +60,8 @@ type datagramFlow struct {
 	start time.Time
 
 	mu      sync.Mutex
-	from    string // the relay's address, as the upstream sees it
+	at      atomic.Pointer[endpoint] // the member of a registry that has it
+	from    string                   // the relay's address, as the upstream sees it
 	since   time.Time
 	proven  int64 // the last kill that the flow has survived
 	kill    int64
@@ -80,7 +82,10 @@ func (f *datagramFlow) died(number int64) {
 
 // arrive is told of a datagram at the upstream. The same flow must come from the same address always:
 // another one means that the relay has made a new flow of it.
-func (w *world) arrive(f *datagramFlow, number uint64, from string) {
+func (w *world) arrive(f *datagramFlow, number uint64, from string, at *endpoint) {
+	if at != nil && f.at.CompareAndSwap(nil, at) {
+		w.took(at, f, f.start)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.arrived[number] {
@@ -107,7 +112,10 @@ func (w *world) arrive(f *datagramFlow, number uint64, from string) {
 }
 
 // serveDatagrams answers every datagram with one of the same length.
-func (w *world) serveDatagrams(conn net.PacketConn) {
+func (w *world) serveDatagrams(conn net.PacketConn) { w.serveDatagramsAt(conn, nil) }
+
+// serveDatagramsAt does so for a member of a registry.
+func (w *world) serveDatagramsAt(conn net.PacketConn, at *endpoint) {
 	w.closers = append(w.closers, conn)
 	w.upstreams.Go(func() {
 		b := make([]byte, 2048)
@@ -130,7 +138,7 @@ func (w *world) serveDatagrams(conn net.PacketConn) {
 				continue // its client has gone
 			}
 			f := v.(*datagramFlow)
-			w.arrive(f, number, from.String())
+			w.arrive(f, number, from.String(), at)
 			conn.WriteTo(makeDatagram(b[:n], id, number, down), from)
 		}
 	})
@@ -145,7 +153,11 @@ func (w *world) makeDatagramFlow(via *place) *datagramFlow {
 // dialDatagrams returns the socket of a client.
 func (w *world) dialDatagrams(f *datagramFlow) (net.Conn, error) {
 	if f.via.network == "udp" {
-		conn, err := net.Dial(f.via.network, f.via.addr)
+		var dialer net.Dialer
+		if f.via.own {
+			dialer.LocalAddr = &net.UDPAddr{IP: net.IPv4(127, byte(128+f.id>>16), byte(f.id>>8), byte(f.id))}
+		}
+		conn, err := dialer.Dial(f.via.network, f.via.addr)
 		if err == nil {
 			w.locals.Store(f.id, conn.LocalAddr().String())
 		}
@@ -218,6 +230,7 @@ func (w *world) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint6
 func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, life time.Duration) {
 	f := w.makeDatagramFlow(via)
 	defer w.datagrams.Delete(f.id)
+	defer w.countOutlived(f)
 	conn, err := w.dialDatagrams(f)
 	if err != nil {
 		w.tally.count(clientsRefused, 1)
@@ -260,6 +273,15 @@ func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, li
 			return
 		}
 		w.sleep(pauseBetween(r, pauses))
+	}
+}
+
+// countOutlived counts a flow that went on although its member was removed, drained or moved.
+func (w *world) countOutlived(f *datagramFlow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at.Load() != nil && f.proven > 0 {
+		w.tally.count(datagramsOutlived, 1)
 	}
 }
 

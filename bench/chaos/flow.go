@@ -24,8 +24,9 @@ type flow struct {
 	local  net.Addr // of the client's socket
 	header string   // the client's address as the PROXY header says it; "" if there is none
 
-	relaying atomic.Int64 // when the upstream had the first byte, in ns since 1970; 0 before
-	taken    atomic.Bool  // an upstream has it
+	relaying atomic.Int64             // when the upstream had the first byte, in ns since 1970; 0 before
+	taken    atomic.Bool              // an upstream has it
+	at       atomic.Pointer[endpoint] // where, if that is a member of a registry
 	lostOnce sync.Once
 	resetBy  atomic.Int32 // 0: nobody; 1: the client; 2: the upstream
 

@@ -7,6 +7,7 @@
 //	go run ./bench/chaos -kills 1000                 # the worker is killed a thousand times
 //	go run ./bench/chaos -kills 1000 -copy           # and never splices
 //	go run ./bench/chaos -upgrades 200               # it is upgraded and downgraded instead
+//	go run ./bench/chaos -changes 1000               # the members of its groups, which are in etcd, change instead
 //	go run ./bench/chaos -kills 1000 -seed 7         # with the same choices as another run
 //
 // An interrupt ends a run with its balance so far. Every byte of a flow is a function of the flow, the direction and the offset, so that a wrong one
@@ -30,6 +31,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/registry"
 )
 
 // settings are those of one run.
@@ -37,6 +39,10 @@ type settings struct {
 	binary    string
 	kills     int
 	upgrades  int
+	changes   int
+	source    string        // of the members that change
+	between   time.Duration // two changes, on average
+	restarts  int           // of the registry
 	every     time.Duration // from when a worker relays to when it is killed, on average
 	duration  time.Duration // of a run without kills
 	flows     int           // of each shape at each listener
@@ -64,6 +70,10 @@ func main() {
 	flag.StringVar(&s.binary, "binary", "", "the daemon; default: it is built")
 	flag.IntVar(&s.kills, "kills", 0, "how often the worker is killed")
 	flag.IntVar(&s.upgrades, "upgrades", 0, "how often the daemon is upgraded, to another version and back, instead of killed")
+	flag.IntVar(&s.changes, "changes", 0, "how often the members of groups change, in a registry, while nothing is killed but that")
+	flag.StringVar(&s.source, "source", "etcd", "with -changes, the kind of `registry`: "+strings.Join(registry.Kinds(), ", "))
+	flag.DurationVar(&s.between, "between", 100*ms, "time between two changes, on average")
+	flag.IntVar(&s.restarts, "restarts", 10, "with -changes, how often the registry is killed and started again")
 	flag.StringVar(&s.format, "format", "longer", "with -upgrades, what is different in the ledgers of the first version: longer or required, which today's version must refuse")
 	flag.DurationVar(&s.every, "every", 700*ms, "time from when a worker relays to when it is killed, on average")
 	flag.DurationVar(&s.duration, "duration", 30*time.Second, "how long a run without kills takes")
@@ -150,12 +160,25 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	}
 	w := newWorld(s.seed, out, sockets)
 	w.keepAfter, w.slack = s.keepAfter, s.slack
-	var config string
-	w.places, config = o.places()
-	if err := o.listen(w); err != nil {
-		return false, err
-	}
 	defer w.closeUpstreams()
+	var config string
+	var c *churn
+	if s.changes > 0 {
+		reg, err := s.newRegistry(dir)
+		if err != nil {
+			return false, err
+		}
+		defer reg.Close()
+		if c, err = newChurn(w, reg, host); err != nil {
+			return false, err
+		}
+		w.places, config = o.churnPlaces(reg)
+	} else {
+		w.places, config = o.places()
+		if err := o.listen(w); err != nil {
+			return false, err
+		}
+	}
 	d, err := start(s.binary, config, o)
 	if err != nil {
 		return false, err
@@ -165,11 +188,18 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 			d.kill()
 		}
 	}()
-	scraper := watch(w, d)
+	anew := ""
+	if c != nil {
+		anew = "penstock_member_"
+		if err := c.start(d); err != nil {
+			return false, fmt.Errorf("%w\n%s", err, d.logTail(10))
+		}
+	}
+	scraper := watch(w, d, anew)
 	w.load(s.flows, s.which)
 	w.loadDatagrams(s.flows)
 	w.newClients(s.clients)
-	if err := s.chaos(w, d, r); err != nil {
+	if err := s.chaos(w, d, c, r); err != nil {
 		w.tally.count(otherFaults, 1)
 		w.tally.fault("%v\nlast lines of the log:\n%s", err, d.logTail(10))
 	}
@@ -189,11 +219,24 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	if err := w.checkRecords(dir); err != nil {
 		return false, err
 	}
-	s.printKills(w, d, scraper)
+	if c != nil {
+		c.print(out)
+	} else {
+		s.printKills(w, d, scraper)
+	}
 	w.tally.print()
 	good = w.tally.good()
 	fmt.Fprintf(out, "\n%s, seed %d\n", map[bool]string{true: "all is well", false: "FAULTS"}[good], s.seed)
 	return good, nil
+}
+
+// newRegistry starts the registry that has the members.
+func (s *settings) newRegistry(dir string) (registry.Registry, error) {
+	data := filepath.Join(dir, "registry")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return nil, err
+	}
+	return registry.New(s.source, data)
 }
 
 // keeperConfig returns the value of the key keeper.
@@ -209,9 +252,11 @@ var deaths = []syscall.Signal{
 }
 
 // chaos does to the daemon what was asked for, or nothing for some time.
-func (s *settings) chaos(w *world, d *daemon, r *rand.Rand) error {
+func (s *settings) chaos(w *world, d *daemon, c *churn, r *rand.Rand) error {
 	s.begin, s.progress = time.Now(), time.Now()
 	switch {
+	case c != nil:
+		return s.churnAll(c, r)
 	case s.upgrades > 0:
 		return s.upgradeAll(w, d, r)
 	case s.kills > 0:
@@ -238,7 +283,7 @@ func (s *settings) interrupted() bool {
 func (s *settings) show(w *world, done int) {
 	if time.Since(s.progress) >= 10*time.Second {
 		s.progress = time.Now()
-		fmt.Fprintf(w.tally.out, "%6v  %d kills, %d flows open, %d made, %d outlived a kill, %.1f GB, faults: %v\n", time.Since(s.begin).Round(time.Second), done, w.open.Load(),
+		fmt.Fprintf(w.tally.out, "%6v  %d done, %d flows open, %d made, %d outlived a kill, %.1f GB, faults: %v\n", time.Since(s.begin).Round(time.Second), done, w.open.Load(),
 			w.tally.get(flowsMade), w.tally.get(flowsKept), float64(w.tally.get(bytesMoved))/1e9, !w.tally.good())
 	}
 }

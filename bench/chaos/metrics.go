@@ -77,6 +77,8 @@ type watcher struct {
 	d    *daemon
 	done chan struct{}
 
+	anew string // prefix of the series that may begin anew, because what they count may go and return; empty: none
+
 	mu      sync.Mutex
 	most    map[string]float64
 	told    map[string]bool // metrics of which a decrease was told
@@ -85,8 +87,8 @@ type watcher struct {
 	failed  int
 }
 
-func watch(w *world, d *daemon) *watcher {
-	t := &watcher{w: w, d: d, done: make(chan struct{}), most: make(map[string]float64), told: make(map[string]bool)}
+func watch(w *world, d *daemon, anew string) *watcher {
+	t := &watcher{w: w, d: d, anew: anew, done: make(chan struct{}), most: make(map[string]float64), told: make(map[string]bool)}
 	go func() {
 		defer close(t.done)
 		for !w.stopping.Load() {
@@ -109,7 +111,7 @@ func (t *watcher) scrape() error {
 	t.scrapes++
 	t.last = parseMetrics(text)
 	for series, v := range t.last.values {
-		if !t.last.grows[series] {
+		if !t.last.grows[series] || t.anew != "" && strings.HasPrefix(series, t.anew) {
 			continue
 		}
 		if most, ok := t.most[series]; ok && v < most {

@@ -27,6 +27,11 @@ func TestKills(t *testing.T) {
 	runSettings(t, settings{kills: 6, every: 700 * ms, keepAfter: 200 * ms, slack: 5 * time.Second, watchdog: 10 * time.Second})
 }
 
+// TestChanges is the short form of make churn.
+func TestChanges(t *testing.T) {
+	runSettings(t, settings{changes: 20, source: "etcd", between: 50 * ms, restarts: 1})
+}
+
 // runSettings runs the program with the daemon of this checkout, which has the race detector if the test
 // has, and fails if the balance is not good.
 func runSettings(t *testing.T, s settings) string {

@@ -28,6 +28,9 @@ const (
 	unsettled
 	unsettledDatagram
 	flowsKept
+	memberChanges
+	flowsOutlived
+	datagramsOutlived
 	upgradesDone
 	upgradesRefused
 	// From here on every one must be 0.
@@ -44,6 +47,9 @@ const (
 	decreases
 	unbalanced
 	recordsWrong
+	wrongMember
+	unusedMembers
+	changesLost
 	otherFaults
 	counters
 )
@@ -62,6 +68,9 @@ var counterNames = [counters]string{
 	unsettled:          "stream flows not settled at a kill, and ended by it",
 	unsettledDatagram:  "datagram flows not settled at a kill, and replaced",
 	flowsKept:          "stream flows that outlived a kill",
+	memberChanges:      "changes of members in a registry",
+	flowsOutlived:      "stream flows that went on after their member was removed, drained or moved",
+	datagramsOutlived:  "datagram flows that did",
 	upgradesDone:       "upgrades",
 	upgradesRefused:    "upgrades to a binary that does not work, undone or refused",
 	bytesMissing:       "bytes lost",
@@ -77,6 +86,9 @@ var counterNames = [counters]string{
 	decreases:          "counters of the metrics that decreased",
 	unbalanced:         "listeners whose begun flows are not those ended and open",
 	recordsWrong:       "records wrong, or of one flow twice",
+	wrongMember:        "new flows to a member that the relay had left",
+	unusedMembers:      "members that got no flow",
+	changesLost:        "changes that the relay never knew",
 	otherFaults:        "other faults",
 }
 

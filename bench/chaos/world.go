@@ -25,6 +25,7 @@ type place struct {
 	echo     bool   // the relay itself is the upstream
 	sends    int    // version of the PROXY header that the client sends; 0: none
 	gets     int    // version of the PROXY header that the upstream gets; 0: none
+	own      bool   // each datagram client has an IP address that none had before
 	slow     bool   // its bandwidth is limited, so that it takes long to drain
 }
 
@@ -107,7 +108,10 @@ func (w *world) sleep(d time.Duration) {
 }
 
 // serve accepts the relay's connections at an upstream.
-func (w *world) serve(l net.Listener, header int) {
+func (w *world) serve(l net.Listener, header int) { w.serveAt(l, header, nil) }
+
+// serveAt does so for a member of a registry.
+func (w *world) serveAt(l net.Listener, header int, at *endpoint) {
 	w.closers = append(w.closers, l)
 	w.upstreams.Go(func() {
 		for {
@@ -120,14 +124,14 @@ func (w *world) serve(l net.Listener, header int) {
 				w.tally.fault("upstream %v: %v", l.Addr(), err)
 				return
 			}
-			w.upstreams.Go(func() { w.upstream(conn, header) })
+			w.upstreams.Go(func() { w.upstream(conn, header, at) })
 		}
 	})
 }
 
 // upstream plays the upstream of one flow. A connection that ends before its preface is a client's
 // loss, which the client reports.
-func (w *world) upstream(conn net.Conn, header int) {
+func (w *world) upstream(conn net.Conn, header int, at *endpoint) {
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(patience))
 	says, said := "", int64(0)
@@ -164,6 +168,10 @@ func (w *world) upstream(conn net.Conn, header int) {
 	if want := f.header; header > 0 && says != want {
 		w.tally.count(headersWrong, 1)
 		w.tally.fault("%v: the PROXY header says %q, not %q", f, says, want)
+	}
+	if at != nil {
+		f.at.Store(at)
+		w.took(at, f, f.start)
 	}
 	f.relaying.Store(time.Now().UnixNano())
 	f.upstreamGood = w.stream(f, 1, conn, said+prefaceSize).run()
@@ -214,7 +222,10 @@ func (w *world) run(f *flow) bool {
 		w.tally.fault("%v: it ended well, but no upstream had it", f)
 		return false
 	}
-	if f.proven.Load() > 0 {
+	switch {
+	case f.proven.Load() > 0 && f.at.Load() != nil:
+		w.tally.count(flowsOutlived, 1)
+	case f.proven.Load() > 0:
 		w.tally.count(flowsKept, 1)
 	}
 	if good {

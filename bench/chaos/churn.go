@@ -1,0 +1,516 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/bench/internal/registry"
+)
+
+// An endpoint is the address of a member, at which this process listens until the end of the run. The relay must send a new
+// flow only to one that is in use; a flow that is there goes on, whatever becomes of the member.
+//
+// \tin use ──removed, drained or moved, and the relay was seen to know it──▶ left
+// \t  ▲                                                                       │
+// \t  └─────────────────── the registry is about to say it ◀──────────────────┘
+type endpoint struct {
+	service string
+	addr    string
+	left    atomic.Int64 // when the relay was seen to have left it, in ns since 1970; 0: it may be in use
+	flows   atomic.Int64 // that began here
+	last    atomic.Int64 // when the last one began
+}
+
+func (e *endpoint) String() string { return e.service + " at " + e.addr }
+
+// took is told of a new flow that came to an endpoint. A flow whose client came after the relay was seen to have left the
+// endpoint must not be there.
+func (w *world) took(e *endpoint, what fmt.Stringer, start time.Time) {
+	e.flows.Add(1)
+	e.last.Store(time.Now().UnixNano())
+	if left := e.left.Load(); left != 0 && start.UnixNano() > left {
+		w.tally.count(wrongMember, 1)
+		w.tally.fault("%v began %v after the relay had left the member %v", what, start.Sub(time.Unix(0, left)).Round(time.Microsecond), e)
+	}
+}
+
+// leave is told that the relay was seen to have left an endpoint. What its flows send from now on proves that they go on.
+func (w *world) leave(e *endpoint, change int64) {
+	e.left.Store(time.Now().UnixNano())
+	w.flows.Range(func(_, v any) bool {
+		if f := v.(*flow); f.at.Load() == e {
+			f.died(change)
+		}
+		return true
+	})
+	w.datagrams.Range(func(_, v any) bool {
+		if f := v.(*datagramFlow); f.at.Load() == e {
+			f.died(change)
+		}
+		return true
+	})
+}
+
+// The members of a service: never fewer than leastMembers that take new flows, so that few changes are never most of them.
+const (
+	leastMembers = 6
+	mostMembers  = 14
+)
+
+// A churnMember is a member that the registry has, or had.
+type churnMember struct {
+	registry.Member
+	at      *endpoint
+	there   bool // the registry has it
+	pending *change
+}
+
+// A change of a member, until the relay shows it.
+type change struct {
+	number int64
+	what   string
+	at     time.Time
+	left   *endpoint // which the relay leaves with it; nil: none
+	back   bool      // it came right after the server's start
+}
+
+// A service is the members of some groups.
+type service struct {
+	name    string
+	network string
+	groups  []string
+	members []*churnMember
+	back    bool // the server has been started again, and the relay has shown no change of the service since
+}
+
+// taking returns the members that take new flows.
+func (s *service) taking() (list []*churnMember) {
+	for _, m := range s.members {
+		if m.there && !m.Draining {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// churn changes the members that a daemon finds in a registry.
+type churn struct {
+	w        *world
+	d        *daemon
+	registry registry.Registry
+	host     string
+	services []*service
+	named    int
+	changes  int64
+	restarts int
+	kinds    map[string]int
+	delays   []time.Duration // from a change until the relay shows it
+	later    []time.Duration // the same for those that are made before the relay is back in contact with a server
+	replaced int             // changes that were followed by another one of the same member before
+}
+
+// churnGroups are the groups of the configuration, with their service and balancer.
+var churnGroups = []struct{ name, service, network, balance string }{
+	{"round-robin", "tcp", "tcp", "round-robin"},
+	{"p2c", "tcp", "tcp", "p2c"},
+	{"maglev", "tcp", "tcp", "maglev, hash: 4-tuple"},
+	{"udp", "udp", "udp", "round-robin"},
+}
+
+// churnPlaces returns the listeners of a configuration whose members are in a registry, and its text.
+func (o options) churnPlaces(r registry.Registry) (all []*place, config string) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "engine: {loops: %d}\nadmin: {listen: \"unix://%s\"}\naccess-log: {to: %q}\ndrain: 2s\nlog: {format: json, flows: none}\n",
+		o.loops, filepath.Join(o.dir, "admin"), filepath.Join(o.dir, "access.log"))
+	fmt.Fprintf(&b, "registries:\n  it: %s\ngroups:\n", r.Registry())
+	for _, g := range churnGroups {
+		fmt.Fprintf(&b, "  %s: {balance: %s, discover: [%s]}\n", g.name, g.balance, r.Discover(g.service, g.network))
+	}
+	fmt.Fprintln(&b, "listeners:")
+	for i, g := range churnGroups {
+		p := &place{name: g.name, network: g.network, upstream: g.network, addr: fmt.Sprintf("%s:%d", o.host, 20001+i), own: true}
+		more := ""
+		if g.network == "udp" {
+			more = ", timeouts: {idle: 8s}"
+		}
+		fmt.Fprintf(&b, "  %s: {listen: \"%s://%s\", to: %s%s}\n", p.name, p.network, p.addr, g.name, more)
+		all = append(all, p)
+	}
+	return all, b.String()
+}
+
+// newChurn returns the services with their first members, which the registry has.
+func newChurn(w *world, r registry.Registry, host string) (*churn, error) {
+	c := &churn{w: w, registry: r, host: host, kinds: make(map[string]int)}
+	for _, g := range churnGroups {
+		i := slices.IndexFunc(c.services, func(s *service) bool { return s.name == g.service })
+		if i < 0 {
+			i = len(c.services)
+			c.services = append(c.services, &service{name: g.service, network: g.network})
+		}
+		c.services[i].groups = append(c.services[i].groups, g.name)
+	}
+	for _, s := range c.services {
+		for range leastMembers + 2 {
+			m, err := c.newMember(s)
+			if err == nil {
+				err = c.put(s, m)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c, nil
+}
+
+// newEndpoint starts an upstream.
+func (c *churn) newEndpoint(s *service) (*endpoint, error) {
+	e := &endpoint{service: s.name}
+	if s.network == "udp" {
+		conn, err := net.ListenPacket("udp", c.host+":0")
+		if err != nil {
+			return nil, err
+		}
+		conn.(*net.UDPConn).SetReadBuffer(4 << 20)
+		e.addr = conn.LocalAddr().String()
+		c.w.serveDatagramsAt(conn, e)
+		return e, nil
+	}
+	l, err := net.Listen("tcp", c.host+":0")
+	if err != nil {
+		return nil, err
+	}
+	e.addr = l.Addr().String()
+	c.w.serveAt(l, 0, e)
+	return e, nil
+}
+
+func (c *churn) newMember(s *service) (*churnMember, error) {
+	at, err := c.newEndpoint(s)
+	if err != nil {
+		return nil, err
+	}
+	c.named++
+	m := &churnMember{Member: registry.Member{Name: fmt.Sprint("m", c.named), Addr: at.addr, Weight: 1}, at: at}
+	s.members = append(s.members, m)
+	return m, nil
+}
+
+// put tells the registry of a member.
+func (c *churn) put(s *service, m *churnMember) error {
+	if !m.Draining {
+		m.at.left.Store(0)
+	}
+	m.there = true
+	return c.registry.Put(s.name, m.Member)
+}
+
+// step makes one change.
+func (c *churn) step(r *rand.Rand) error {
+	s := c.services[0]
+	if r.IntN(4) == 0 {
+		s = c.services[1]
+	}
+	taking := s.taking()
+	pick := func(list []*churnMember) *churnMember { return list[r.IntN(len(list))] }
+	only := func(fits func(*churnMember) bool) (list []*churnMember) {
+		for _, m := range s.members {
+			if fits(m) {
+				list = append(list, m)
+			}
+		}
+		return list
+	}
+	for {
+		var m *churnMember
+		var left *endpoint
+		var err error
+		what := []string{"add", "remove", "remove", "return", "drain", "undrain", "move", "weight"}[r.IntN(8)]
+		switch what {
+		case "add":
+			if len(taking) >= mostMembers {
+				continue
+			}
+			if m, err = c.newMember(s); err != nil {
+				return err
+			}
+			m.there, m.Weight = true, 1+r.IntN(4)
+		case "remove": // one that takes flows, or one that is drained and perhaps has none left
+			list := only(func(m *churnMember) bool { return m.there && (m.Draining || len(taking) > leastMembers) })
+			if len(list) == 0 {
+				continue
+			}
+			m = pick(list)
+			m.there, m.Draining, left = false, false, m.at
+		case "return": // with its address
+			list := only(func(m *churnMember) bool { return !m.there })
+			if len(list) == 0 || len(taking) >= mostMembers {
+				continue
+			}
+			m = pick(list)
+			m.there = true
+		case "drain":
+			if len(taking) <= leastMembers {
+				continue
+			}
+			m = pick(taking)
+			m.Draining, left = true, m.at
+		case "undrain":
+			list := only(func(m *churnMember) bool { return m.there && m.Draining })
+			if len(list) == 0 {
+				continue
+			}
+			m = pick(list)
+			m.Draining = false
+		case "move":
+			m = pick(taking)
+			left = m.at
+			if m.at, err = c.newEndpoint(s); err != nil {
+				return err
+			}
+			m.Addr = m.at.addr
+		case "weight":
+			m = pick(taking)
+			m.Weight = 1 + (m.Weight+r.IntN(7))%8
+		}
+		if m.pending != nil {
+			c.replaced++
+		}
+		c.changes++
+		c.kinds[what]++
+		m.pending = &change{number: c.changes, what: what, at: time.Now(), left: left, back: s.back}
+		c.w.tally.count(memberChanges, 1)
+		if !m.there {
+			return c.registry.Remove(s.name, m.Name)
+		}
+		return c.put(s, m)
+	}
+}
+
+// shown is what the relay says of the members of a group, by name.
+type shown map[string]struct {
+	Name, Address, State string
+	Weight               int
+}
+
+// has reports whether the relay's list has a member as the registry has it.
+func (l shown) has(m *churnMember) bool {
+	is, ok := l[m.Name]
+	if !m.there || !ok {
+		return ok == m.there
+	}
+	return strings.HasSuffix(is.Address, m.Addr) && is.Weight == m.Weight && (is.State == "drained") == m.Draining
+}
+
+// groups asks the relay for its members, by group.
+func (c *churn) groups() (map[string]shown, error) {
+	text, err := c.d.get("/v1/groups")
+	if err != nil {
+		return nil, err
+	}
+	var in struct {
+		Groups []struct {
+			Name    string
+			Members []struct {
+				Name, Address, State string
+				Weight               int
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &in); err != nil {
+		return nil, fmt.Errorf("/v1/groups: %w: %.200s", err, text)
+	}
+	all := make(map[string]shown)
+	for _, g := range in.Groups {
+		all[g.Name] = make(shown)
+		for _, m := range g.Members {
+			all[g.Name][m.Name] = m
+		}
+	}
+	return all, nil
+}
+
+// look finds out which changes the relay knows, and returns how many it does not know yet.
+func (c *churn) look() (pending int, err error) {
+	groups, err := c.groups()
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range c.services {
+		for _, m := range s.members {
+			if m.pending == nil {
+				continue
+			}
+			if slices.ContainsFunc(s.groups, func(g string) bool { return !groups[g].has(m) }) {
+				pending++
+				continue
+			}
+			if delay := time.Since(m.pending.at); m.pending.back {
+				c.later, s.back = append(c.later, delay), false
+			} else {
+				c.delays = append(c.delays, delay)
+			}
+			if m.pending.left != nil {
+				c.w.leave(m.pending.left, m.pending.number)
+			}
+			m.pending = nil
+		}
+	}
+	return pending, nil
+}
+
+// settle waits until the relay knows all changes, and then until each member that takes new flows has got one.
+func (c *churn) settle() error {
+	pending, err := 0, error(nil)
+	for end := time.Now().Add(patience); ; time.Sleep(20 * ms) {
+		if pending, err = c.look(); err == nil && pending == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			for _, s := range c.services {
+				for _, m := range s.members {
+					if m.pending != nil {
+						c.w.tally.count(changesLost, 1)
+						c.w.tally.fault("change %d, %s of %s %s: the relay does not know it after %v", m.pending.number, m.pending.what, s.name, m.Name, patience)
+					}
+				}
+			}
+			return errors.Join(err, c.d.ended())
+		}
+	}
+	now := time.Now()
+	for end := now.Add(patience); ; time.Sleep(20 * ms) {
+		var without []*churnMember
+		for _, s := range c.services {
+			for _, m := range s.taking() {
+				if m.at.last.Load() < now.UnixNano() {
+					without = append(without, m)
+				}
+			}
+		}
+		if len(without) == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			for _, m := range without {
+				c.w.tally.count(unusedMembers, 1)
+				c.w.tally.fault("member %s, %v, has got no flow for %v", m.Name, m.at, patience)
+			}
+			return nil
+		}
+	}
+}
+
+// start waits until the relay has all members.
+func (c *churn) start(d *daemon) error {
+	c.d = d
+	for _, s := range c.services {
+		for _, m := range s.members {
+			m.pending = &change{at: time.Now()}
+		}
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(20 * ms) {
+		pending, err := c.look()
+		if err == nil && pending == 0 {
+			c.delays = nil
+			return nil
+		}
+		if time.Now().After(end) {
+			return errors.Join(err, fmt.Errorf("%d members are not known after %v", pending, patience))
+		}
+	}
+}
+
+// restart kills the registry's server, sees to it that the relay keeps its members, and starts it again.
+func (c *churn) restart() error {
+	if err := c.settle(); err != nil { // what the registry said last may be on its way
+		return err
+	}
+	c.registry.Kill()
+	c.restarts++
+	c.w.sleep(time.Second)
+	for _, s := range c.services {
+		for _, m := range s.members {
+			m.pending = &change{at: time.Now()}
+		}
+	}
+	delays := c.delays
+	if pending, err := c.look(); err != nil || pending > 0 {
+		c.w.tally.count(otherFaults, 1)
+		c.w.tally.fault("while the registry was away, %d members are not as they were: %v", pending, err)
+	}
+	c.delays = delays
+	for _, s := range c.services {
+		s.back = true
+		for _, m := range s.members {
+			m.pending = nil
+		}
+	}
+	return c.registry.Start()
+}
+
+// churnAll makes the changes, and kills the registry now and then.
+func (s *settings) churnAll(c *churn, r *rand.Rand) error {
+	for i := range s.changes {
+		if s.interrupted() {
+			break
+		}
+		if err := errors.Join(c.step(r), c.d.ended()); err != nil {
+			return fmt.Errorf("change %d: %w", c.changes, err)
+		}
+		for end := time.Now().Add(time.Duration(r.Int64N(int64(2*s.between) + 1))); ; c.w.sleep(10 * ms) {
+			if _, err := c.look(); err != nil {
+				return err
+			}
+			if !time.Now().Before(end) {
+				break
+			}
+		}
+		if s.restarts > 0 && (i+1)%max(1, s.changes/(s.restarts+1)) == 0 && c.restarts < s.restarts {
+			if err := c.restart(); err != nil {
+				return err
+			}
+		}
+		s.show(c.w, i+1)
+	}
+	return c.settle()
+}
+
+// print says what was changed, and how soon the relay knew it.
+func (c *churn) print(out io.Writer) {
+	fmt.Fprintf(out, "\n%d changes of members:", c.changes)
+	for _, what := range []string{"add", "remove", "return", "drain", "undrain", "move", "weight"} {
+		fmt.Fprintf(out, " %s %d", what, c.kinds[what])
+	}
+	endpoints, left := 0, 0
+	for _, s := range c.services {
+		for _, m := range s.members {
+			endpoints++
+			if !m.there {
+				left++
+			}
+		}
+	}
+	fmt.Fprintf(out, "\n%d members, %d of them removed in the end; the registry was killed and started again %d times\n", endpoints, left, c.restarts)
+	show := func(what string, all []time.Duration) {
+		if n := len(all); n > 0 {
+			slices.Sort(all)
+			fmt.Fprintf(out, "%s: p50 %v, p99 %v, longest %v (of %d)\n", what, all[n/2].Round(ms), all[n*99/100].Round(ms), all[n-1].Round(ms), n)
+		}
+	}
+	show("from a change until the relay shows it", c.delays)
+	show("from a change right after the server's start", c.later)
+	fmt.Fprintf(out, "%d changes were followed by another one of the same member before the relay showed them\n", c.replaced)
+}

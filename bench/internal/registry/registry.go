@@ -1,0 +1,131 @@
+//go:build linux
+
+// Package registry has the engines in which a relay finds the members of its groups, and changes these members as
+// an operator's programs do. etcd and the xDS server are real ones (program fleetservers, module fleettest).
+package registry
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Member is an upstream as a registry says it.
+type Member struct {
+	Name     string
+	Addr     string // HOST:PORT
+	Weight   int
+	Draining bool
+}
+
+// A Registry has services, each with members by name. Its methods are for one goroutine at a time.
+type Registry interface {
+	// Registry returns the value of an entry of registries in a configuration.
+	Registry() string
+	// Discover returns the entry of a group's discover that finds the members of a service.
+	Discover(service, network string) string
+	// Put adds or replaces a member. Remove removes it.
+	Put(service string, m Member) error
+	Remove(service, name string) error
+	// Kill ends the server at once. Start starts it again, at the same address and with the same data.
+	Kill()
+	Start() error
+	// PID returns the server's process; 0: it is this one.
+	PID() int
+	Close()
+}
+
+// kinds are what starts each kind of registry, with a folder for its data.
+var kinds = map[string]func(dir string) (Registry, error){
+	"etcd": newEtcd,
+}
+
+// Kinds returns the kinds of registries that there are.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// New starts a registry of a kind. dir is an empty folder for its data.
+func New(kind, dir string) (Registry, error) {
+	start := kinds[kind]
+	if start == nil {
+		return nil, fmt.Errorf("unknown registry %q; allowed: %s", kind, strings.Join(Kinds(), ", "))
+	}
+	return start(dir)
+}
+
+// program returns the path of fleetservers. It builds it if need be, which takes a minute the first time.
+var program = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "tool", "-n", "fleetservers").Output()
+	if e := (*exec.ExitError)(nil); errors.As(err, &e) {
+		return "", fmt.Errorf("build fleetservers: %w\n%s", err, e.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
+})
+
+// server is a process of fleetservers.
+type server struct {
+	args   []string // of the first start
+	url    string
+	cmd    *exec.Cmd // nil: it does not run
+	stdin  io.Closer // the server ends with it
+	stderr bytes.Buffer
+}
+
+// Start starts the server, again at the same address.
+func (s *server) Start() error {
+	path, err := program()
+	if err != nil {
+		return err
+	}
+	args := s.args
+	if s.url != "" {
+		args = append(slices.Clone(args), "-listen", s.url)
+	}
+	s.stderr.Reset()
+	cmd := exec.Command(path, args...)
+	cmd.Stderr = &s.stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.cmd, s.stdin = cmd, stdin
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	word, url, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if err != nil || word != "ready" {
+		s.Kill()
+		return fmt.Errorf("%s is not ready: %q, %v\n%s", args[0], line, err, s.stderr.Bytes())
+	}
+	s.url, _, _ = strings.Cut(url, " ")
+	return nil
+}
+
+// Kill ends the server at once.
+func (s *server) Kill() {
+	if s.cmd != nil {
+		s.cmd.Process.Kill()
+		s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+func (s *server) Close() { s.Kill() }
+
+func (s *server) PID() int {
+	if s.cmd == nil {
+		return 0
+	}
+	return s.cmd.Process.Pid
+}

@@ -22,6 +22,10 @@ type commands struct {
 	Schema  schemaCmd  `cmd:"" group:"config" help:"Print the JSON Schema of configurations, for editors."`
 	Convert convertCmd `cmd:"" group:"config" help:"Convert a configuration of HAProxy or nginx."`
 
+	Publish  publishCmd  `cmd:"" group:"fleet" help:"Give all relays of a fleet a configuration, by etcd, or some of them first."`
+	Rollback rollbackCmd `cmd:"" group:"fleet" help:"Give them an earlier one again."`
+	History  historyCmd  `cmd:"" group:"fleet" help:"Show the versions of a fleet's configuration, and how they differ."`
+
 	Manual manualCmd `cmd:"" hidden:"" help:"Write the manual pages."`
 
 	console.Commands
@@ -37,6 +41,7 @@ var helpGroups = []kong.Group{
 	{Key: "config", Title: "Work on a configuration:"},
 	{Key: "look", Title: "Look at a running daemon:"},
 	{Key: "change", Title: "Change a running daemon:"},
+	{Key: "fleet", Title: "Operate many relays:"},
 	{Key: "other", Title: "Other commands:"},
 }
 
@@ -143,6 +148,12 @@ func Main(args []string, stdout, stderr *os.File) int {
 		return c.Check.run(stdout, stderr)
 	case "explain":
 		return c.Explain.run(stdout, stderr)
+	case "publish":
+		return c.Publish.run(stdout, stderr)
+	case "rollback":
+		return c.Rollback.run(stdout, stderr)
+	case "history":
+		return c.History.run(stdout, stderr)
 	case "convert":
 		return c.Convert.run(stdout, stderr)
 	case "completion":

@@ -20,7 +20,7 @@ func fetchLayer(path string) (spec.Layer, error) {
 		return spec.Layer{}, err
 	}
 	host, _ := os.Hostname()
-	client, err := newRemoteClient(registry, key, spec.Node{ID: host})
+	client, err := newRemoteClient(registry, key, spec.Node{ID: host}, spec.Layer{})
 	if err != nil {
 		return spec.Layer{}, err
 	}

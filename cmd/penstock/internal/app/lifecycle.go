@@ -35,7 +35,7 @@ func (c *runCmd) run(stderr *os.File) int {
 	if !ok {
 		return exitFailed
 	}
-	remotes, err := openRemotes(c.Config, c.node(), c.stateFolder())
+	remotes, err := openRemotes(c.Config, c.node(), c.stateFolder(), k)
 	if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
 		k.giveUp(err)

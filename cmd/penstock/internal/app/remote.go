@@ -22,9 +22,13 @@ type remoteClient interface {
 	refused(version string, why error)
 }
 
-// newRemoteClient returns the client of a registry.
-func newRemoteClient(r spec.Registry, key string, node spec.Node) (remoteClient, error) {
-	if r.Kind == "xds" {
+// newRemoteClient returns the client of a registry. last is the version that ran last, as the disk or the worker
+// before has it; without a version, none is known.
+func newRemoteClient(r spec.Registry, key string, node spec.Node, last spec.Layer) (remoteClient, error) {
+	switch r.Kind {
+	case "etcd":
+		return newEtcdConfig(r, key, node, last)
+	case "xds":
 		return &xdsText{registry: r, name: key, node: node}, nil
 	}
 	return nil, fmt.Errorf("this version cannot read configurations from %s", r.Kind)
@@ -35,9 +39,11 @@ func newRemoteClient(r spec.Registry, key string, node spec.Node) (remoteClient,
 // \tlatest, as the registry has it ──take──▶ taken, which Source.Load reads ──settle──▶ good, which runs
 // \t                                           └──settle, with an error──▶ refused
 type remoteLayer struct {
-	path   string
-	client remoteClient
-	file   *goodFile // nil: nothing is kept on disk
+	path    string
+	client  remoteClient
+	file    *goodFile // nil: nothing is kept on disk
+	last    lastGood  // at the start
+	damaged error     // what was wrong with the file then
 
 	mu       sync.Mutex
 	latest   spec.Layer // without a version: the registry has not answered yet
@@ -51,6 +57,12 @@ type remoteLayer struct {
 	since    time.Time
 	answered bool   // since the start
 	told     string // of failed, what is in the log
+}
+
+// lastGood is a version that has run before.
+type lastGood struct {
+	spec.Layer
+	from string // where it is from; empty: there is none
 }
 
 // sameText reports whether two layers are the same version.
@@ -109,11 +121,11 @@ func (r *remoteLayer) text() (spec.Layer, error) {
 }
 
 // use takes a version that the registry has not confirmed.
-func (r *remoteLayer) use(saved spec.Layer, from string) {
+func (r *remoteLayer) use(last lastGood) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	saved.Path = r.path
-	r.taken, r.saved = saved, from
+	r.taken, r.saved = last.Layer, last.from
+	r.taken.Path = r.path
 }
 
 // settle says what has become of the version that was taken. It returns what should be written to disk;

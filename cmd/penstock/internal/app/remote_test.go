@@ -51,7 +51,9 @@ func (f *fakeRegistry) has(l spec.Layer, err error) {
 
 func followed(t *testing.T, folder string) (*remotes, *fakeRegistry) {
 	f := newFakeRegistry()
-	r := &remotes{changed: make(chan struct{}, 1), layers: []*remoteLayer{{path: testRemote, client: f, file: newGoodFile(folder, testRemote)}}}
+	l := &remoteLayer{path: testRemote, client: f, file: newGoodFile(folder, testRemote)}
+	l.last.Layer, l.last.from, l.damaged = l.file.read()
+	r := &remotes{changed: make(chan struct{}, 1), layers: []*remoteLayer{l}}
 	r.start()
 	t.Cleanup(r.close)
 	return r, f

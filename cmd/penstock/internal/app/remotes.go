@@ -25,8 +25,9 @@ type remotes struct {
 
 // openRemotes begins to follow those of the paths of a configuration that name registries. folder is where
 // the last good versions are kept; empty: nowhere. The caller must close what it returns.
-func openRemotes(paths []string, node spec.Node, folder string) (*remotes, error) {
+func openRemotes(paths []string, node spec.Node, folder string, k *keeping) (*remotes, error) {
 	r := &remotes{changed: make(chan struct{}, 1)}
+	before := k.layersBefore()
 	for _, path := range paths {
 		if !spec.IsRemote(path) || r.layer(path) != nil {
 			continue
@@ -35,11 +36,16 @@ func openRemotes(paths []string, node spec.Node, folder string) (*remotes, error
 		if err != nil {
 			return nil, err
 		}
-		client, err := newRemoteClient(registry, key, node)
-		if err != nil {
+		l := &remoteLayer{path: path, file: newGoodFile(folder, path)}
+		if saved, ok := before[path]; ok {
+			l.last = lastGood{saved, fromWorker}
+		} else {
+			l.last.Layer, l.last.from, l.damaged = l.file.read()
+		}
+		if l.client, err = newRemoteClient(registry, key, node, l.last.Layer); err != nil {
 			return nil, fmt.Errorf("%s: %w", nameOfRemote(path), err)
 		}
-		r.layers = append(r.layers, &remoteLayer{path: path, client: client, file: newGoodFile(folder, path)})
+		r.layers = append(r.layers, l)
 	}
 	if len(r.layers) == 0 {
 		return nil, nil
@@ -134,10 +140,12 @@ func (r *remotes) await(k *keeping, log *slog.Logger) bool {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	before := k.layersBefore()
 	for _, l := range r.layers {
-		if saved, ok := before[l.path]; ok && !k.first() {
-			l.use(saved, fromWorker)
+		if l.damaged != nil {
+			log.Error("the last good configuration cannot be used", "error", l.damaged)
+		}
+		if l.last.from == fromWorker {
+			l.use(l.last)
 		}
 	}
 	patience := time.NewTimer(firstAnswer)
@@ -145,7 +153,7 @@ func (r *remotes) await(k *keeping, log *slog.Logger) bool {
 	patient := true
 	lines := time.NewTicker(awaitLines)
 	defer lines.Stop()
-	looked, told := map[*remoteLayer]bool{}, map[*remoteLayer]bool{}
+	told := map[*remoteLayer]bool{}
 	for {
 		missing := 0
 		for _, l := range r.layers {
@@ -153,16 +161,9 @@ func (r *remotes) await(k *keeping, log *slog.Logger) bool {
 			if answered {
 				continue
 			}
-			if (failed != nil || !patient) && !looked[l] {
-				looked[l] = true
-				saved, from, err := l.file.read()
-				if err != nil {
-					log.Error("the last good configuration cannot be used", "error", err)
-				}
-				if from != "" {
-					l.use(saved, from)
-					continue
-				}
+			if (failed != nil || !patient) && l.last.from != "" {
+				l.use(l.last)
+				continue
 			}
 			if missing++; failed != nil && !told[l] {
 				told[l] = true
@@ -227,25 +228,23 @@ func (r *remotes) fallBack(err error) (differs bool) {
 		return false
 	}
 	for _, l := range r.layers {
-		saved, from, _ := l.file.read()
-		if from == "" || !l.replace(saved, from, err) {
-			continue
+		if l.last.from != "" && l.replace(err) {
+			differs = true
 		}
-		differs = true
 	}
 	return differs
 }
 
-// replace refuses the version that was taken, if it is another one than saved, which is taken instead.
-func (r *remoteLayer) replace(saved spec.Layer, from string, err error) bool {
+// replace refuses the version that was taken, if it is not the last good one, which is taken instead.
+func (r *remoteLayer) replace(err error) bool {
 	r.mu.Lock()
-	same := sameText(&saved, &r.taken)
+	same := sameText(&r.last.Layer, &r.taken)
 	r.mu.Unlock()
 	if same {
 		return false
 	}
 	r.settle(err)
-	r.use(saved, from)
+	r.use(r.last)
 	return true
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,8 @@ type Source struct {
 	Paths []string
 	// Remote returns the present text of a path that names a registry. It returns at once. nil: there are none.
 	Remote func(path string) (spec.Layer, error)
+	// NoTokens has the files with tokens not read: this host may not have them.
+	NoTokens bool
 	// Node becomes the Node of each configuration.
 	Node spec.Node
 
@@ -75,6 +78,9 @@ func (s *Source) Load(rules ...Rule) (*spec.Config, Warnings, error) {
 	l.r = &reader{places: map[any]*place{}, secrets: func(from, name string) ([]byte, error) {
 		if spec.IsRemote(from) && !filepath.IsAbs(name) {
 			return nil, fmt.Errorf("%s is relative, and this text is in no folder", plain(name))
+		}
+		if s.NoTokens {
+			return []byte(fmt.Sprintf("%x", sha256.Sum256([]byte(name)))), nil
 		}
 		return readAtMost(relativeTo(from, name), maxToken+2)
 	}}

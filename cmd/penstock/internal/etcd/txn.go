@@ -81,6 +81,11 @@ func DeleteRange(key, end string) Op { return Op{Delete: &deleteRequest{[]byte(k
 // Get reads a key.
 func Get(key string) Op { return Op{Range: &rangeRequest{Key: []byte(key)}} }
 
+// GetKeys reads the keys that begin with prefix, without their values.
+func GetKeys(prefix string) Op {
+	return Op{Range: &rangeRequest{Key: []byte(beginning(prefix)), End: []byte(PrefixEnd(prefix)), KeysOnly: true}}
+}
+
 // GetPrefix reads at most limit keys that begin with prefix; 0: all, if they fit into one answer.
 func GetPrefix(prefix string, limit int) Op {
 	return Op{Range: &rangeRequest{Key: []byte(beginning(prefix)), End: []byte(PrefixEnd(prefix)), Limit: int64Text(limit)}}

@@ -78,3 +78,24 @@ func again[T any](t *testing.T, v T, parse func([]byte) (T, error)) {
 		t.Fatalf("%s\nbecomes\n%s\n%v", text, second, err)
 	}
 }
+
+// FuzzVersion: what is published is bounded, and is read the same again.
+func FuzzVersion(f *testing.F) {
+	f.Add([]byte(`{"version":2,"hash":"` + HashOf("x") + `","text":"x","parent":1,"by":"a","at":"2026-11-22T13:00:00Z","message":"m"}`))
+	f.Add([]byte(`{"version":2,"hash":"` + HashOf("x") + `","last":3}`))
+	f.Add([]byte(`{"version":3,"hash":"` + HashOf("x") + `","below":"00ff00ff00ff00ff","by":"a"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if v, err := ParseVersion(text); err == nil {
+			if HashOf(v.Text) != v.Hash || len(v.Message) > maxMessage+3 {
+				t.Errorf("%+v", v)
+			}
+		}
+		if c, err := ParseCurrent(text); err == nil {
+			again(t, c, ParseCurrent)
+		}
+		if c, err := ParseCanary(text); err == nil {
+			again(t, c, ParseCanary)
+			c.Has("node")
+		}
+	})
+}

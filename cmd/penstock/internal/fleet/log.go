@@ -28,6 +28,10 @@ const (
 	maxEntry  = 8 << 10
 )
 
+func logKey(key string, at time.Time) string {
+	return fmt.Sprintf("%s%013d-%s", logPrefix(key), at.UnixMilli(), newID())
+}
+
 // Log adds an entry.
 func Log(ctx context.Context, c *etcd.Client, key string, e Entry) error {
 	if e.At.IsZero() {
@@ -38,9 +42,14 @@ func Log(ctx context.Context, c *etcd.Client, key string, e Entry) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Put(ctx, fmt.Sprintf("%s%013d-%s", logPrefix(key), e.At.UnixMilli(), newID()), text, 0); err != nil {
+	if _, err := c.Put(ctx, logKey(key, e.At), text, 0); err != nil {
 		return err
 	}
+	return sometimesTrimLog(ctx, c, key)
+}
+
+// sometimesTrimLog is called after every entry.
+func sometimesTrimLog(ctx context.Context, c *etcd.Client, key string) error {
 	if rand.N(trimEvery) == 0 {
 		return trimLog(ctx, c, key, maxLog)
 	}

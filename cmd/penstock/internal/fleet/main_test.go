@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +47,20 @@ func (w *world) open() *etcd.Client {
 	}
 	w.Cleanup(c.Close)
 	return c
+}
+
+// post sends a request that the client does not have.
+func (w *world) post(path, body string) {
+	w.Helper()
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := c.Post(w.server.URL+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		w.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		w.Fatalf("%s: %s", path, res.Status)
+	}
 }
 
 func (w *world) operator() *Operator { return &Operator{w.client, testKey, "test"} }

@@ -1,0 +1,146 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/console"
+	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
+)
+
+// share is a part of a whole: 5%, or 0.05.
+type share float64
+
+func (s *share) UnmarshalText(b []byte) error {
+	text, percent := strings.CutSuffix(string(b), "%")
+	v, err := strconv.ParseFloat(text, 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v > 0 && v <= 1) {
+		return fmt.Errorf("invalid share %q; allowed: more than 0%% and up to 100%%, such as 5%%", b)
+	}
+	*s = share(v)
+	return nil
+}
+
+const (
+	takeBackTimeout = 10 * time.Second // after a signal, too
+	allRunTimeout   = 30 * time.Second // how long the others are waited for after a canary
+)
+
+// try has canaries run a draft, and then all relays, or none.
+func (c *publishCmd) try(ctx context.Context, o *fleet.Operator, s fleet.State, draft fleet.Draft, stdout *os.File) (int, error) {
+	t, err := o.Try(ctx, s, draft, float64(*c.Canary))
+	if err != nil {
+		return exitFailed, c.explain(ctx, o, err, stdout)
+	}
+	v := t.Version.Version
+	fmt.Fprintf(stdout, "version %d is tried for %v by %s of %d: %s\n", v, time.Duration(c.Wait), counted(len(t.Canaries), "relay"), len(t.Canaries)+t.Others, shortList(t.Canaries))
+	line := newProgressLine(stdout)
+	p := t.Watch(ctx, time.Duration(c.Wait), func(p fleet.Progress) { line.show(canaryLine(&p)) })
+	line.done()
+	if p.Outcome == fleet.Good {
+		if err := t.Promote(ctx); err != nil {
+			return exitTakenBack, err
+		}
+		fmt.Fprintf(stdout, "published version %d\n", v)
+		return c.await(ctx, o, v, allRunTimeout, stdout)
+	}
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTimeout)
+	defer cancel()
+	err = t.TakeBack(back, p.Why)
+	why := fmt.Sprintf("version %d was taken back: %s", v, p.Why)
+	if err != nil {
+		why += "; " + err.Error()
+	}
+	return exitTakenBack, errors.New(why)
+}
+
+// await waits until all relays run a version.
+func (c *publishCmd) await(ctx context.Context, o *fleet.Operator, version int64, most time.Duration, stdout *os.File) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	line := newProgressLine(stdout)
+	p := o.AwaitVersion(ctx, version, func(p fleet.Progress) { line.show(runLine(version, &p)) })
+	line.done()
+	if p.Outcome == fleet.Good {
+		return exitOK, nil
+	}
+	why := fmt.Sprintf("not all relays run version %d: %s", version, p.Why)
+	if len(p.Refused) > 0 {
+		why = fmt.Sprintf("version %d was refused by %s", version, shortList(p.Refused))
+	}
+	return exitTakenBack, errors.New(why + "; penstock fleet status shows all; penstock rollback goes back")
+}
+
+func canaryLine(p *fleet.Progress) string {
+	text := fmt.Sprintf("%d of %d run it; %s; elsewhere %s", p.Run, p.Of, sumsText(&p.Canaries), sumsText(&p.Others))
+	if p.Why != "" {
+		text += "; " + p.Why
+	}
+	return text
+}
+
+func sumsText(s *fleet.Sums) string {
+	return fmt.Sprintf("%s: %d refused, %d failed connects, %d failed", counted(int(s.Begun), "flow"), s.Refusals, s.ConnectFailures, s.Failed)
+}
+
+func runLine(version int64, p *fleet.Progress) string {
+	text := fmt.Sprintf("%d of %s run version %d", p.Run, counted(p.Of, "relay"), version)
+	if len(p.Refused) > 0 {
+		text += fmt.Sprintf(", %d refused it", len(p.Refused))
+	}
+	return text
+}
+
+// shortList returns the first names of a list.
+func shortList(names []string) string {
+	const most = 5
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if n := len(names) - most; n > 0 {
+		text += fmt.Sprintf(", and %d more", n)
+	}
+	return console.Printable(text)
+}
+
+// A progressLine shows what changes all the time: in one line of a terminal, and otherwise as lines, not too many.
+type progressLine struct {
+	out   *os.File
+	width int // of a terminal; 0: it is none
+	last  string
+	at    time.Time
+}
+
+// linesEvery is the time between two lines that are not on a terminal.
+const linesEvery = 5 * time.Second
+
+func newProgressLine(out *os.File) *progressLine {
+	return &progressLine{out: out, width: console.TerminalWidth(out)}
+}
+
+func (l *progressLine) show(text string) {
+	text = console.Printable(text)
+	switch {
+	case l.width > 0:
+		fmt.Fprint(l.out, eraseLine, text[:min(len(text), l.width-1)])
+	case text == l.last || time.Since(l.at) < linesEvery:
+		return
+	default:
+		fmt.Fprintln(l.out, text)
+		l.at = time.Now()
+	}
+	l.last = text
+}
+
+// done ends the line.
+func (l *progressLine) done() {
+	if l.width > 0 && l.last != "" {
+		fmt.Fprintln(l.out)
+	}
+}

@@ -1,0 +1,301 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+)
+
+// A State is what is published, at one moment.
+type State struct {
+	Current Current // without a version: nothing is
+	Canary  *Canary // nil: none
+	Problem error   // why KEY/config cannot be read, although it is there
+
+	mod, canaryMod int64 // revisions of the keys; 0: they do not exist
+}
+
+// State returns what is published.
+func (o *Operator) State(ctx context.Context) (State, error) {
+	r, err := o.Client.Do(ctx, etcd.Txn{Then: []etcd.Op{etcd.Get(configKey(o.Key)), etcd.Get(canaryKey(o.Key))}})
+	if err != nil {
+		return State{}, err
+	}
+	return stateOf(r.Answers), nil
+}
+
+// stateOf reads the answers to Get of both keys.
+func stateOf(answers []etcd.Answer) (s State) {
+	if kvs := answers[0].KVs; len(kvs) == 1 {
+		s.mod = kvs[0].Mod
+		s.Current, s.Problem = ParseCurrent(kvs[0].Value)
+	}
+	if kvs := answers[1].KVs; len(kvs) == 1 {
+		s.canaryMod = kvs[0].Mod
+		c, err := ParseCanary(kvs[0].Value)
+		if err != nil {
+			c = Canary{By: "somebody who wrote what cannot be read"}
+		}
+		s.Canary = &c
+	}
+	return s
+}
+
+// Version returns a version.
+func (o *Operator) Version(ctx context.Context, n int64) (Version, error) {
+	return readVersion(ctx, o.Client, o.Key, n)
+}
+
+// A ConflictError says that something was published meanwhile, or that a canary is out.
+type ConflictError struct {
+	State State
+	By    Version // of the new current version, if that is another one; it may have no text
+}
+
+func (e *ConflictError) Error() string {
+	switch {
+	case e.By.Version != 0:
+		text := fmt.Sprintf("%s published version %d at %s", e.By.By, e.By.Version, e.By.At.Local().Format(time.DateTime))
+		if e.By.Message != "" {
+			text += " (" + e.By.Message + ")"
+		}
+		return text + " meanwhile; nothing was published"
+	case e.State.Canary != nil:
+		c := e.State.Canary
+		return fmt.Sprintf("%s tries version %d with %d relays since %s; wait for the end, or end that with --end-canary", c.By, c.Version, c.Relays, c.Since.Local().Format(time.DateTime))
+	case e.State.mod == 0:
+		return "the configuration was deleted meanwhile; nothing was published"
+	}
+	return "somebody has changed the configuration meanwhile; nothing was published"
+}
+
+// ErrTooLarge is returned for a configuration that etcd does not take.
+var ErrTooLarge = errors.New("the configuration is too large for etcd, which takes requests of 1.5 MiB (--max-request-bytes of its servers)")
+
+// A Draft is a text to be published.
+type Draft struct {
+	Text    string
+	Message string
+	// EndCanary ends a canary that is out, instead of refusing to publish.
+	EndCanary bool
+}
+
+// next returns the version that a draft becomes after a state. Its number is above all that there are, and above
+// those that relays run, should etcd have been restored from a backup.
+func (o *Operator) next(ctx context.Context, s *State, d *Draft) (Version, error) {
+	if err := checkText(d.Text); err != nil {
+		return Version{}, err
+	}
+	n := s.Current.Last
+	r, err := o.Client.Do(ctx, etcd.Txn{Then: []etcd.Op{etcd.GetKeys(versionsPrefix(o.Key))}})
+	if err != nil {
+		return Version{}, err
+	}
+	for _, kv := range r.Answers[0].KVs {
+		if number, ok := numberOf(kv.Key, versionsPrefix(o.Key)); ok {
+			n = max(n, number)
+		}
+	}
+	kvs, _, err := o.Client.Prefix(ctx, nodesPrefix(o.Key))
+	if err != nil {
+		return Version{}, err
+	}
+	for _, kv := range kvs {
+		if r, err := ParseReport(kv.Value); err == nil && r.Version < maxNumber {
+			n = max(n, r.Version)
+		}
+	}
+	if n >= maxNumber {
+		return Version{}, fmt.Errorf("version %d is the last number; what is below %s must be deleted to begin anew", n, o.Key)
+	}
+	return Version{Version: n + 1, Hash: HashOf(d.Text), By: o.By, At: time.Now().UTC(), Message: oneLine(d.Message), Parent: s.Current.Version, Text: d.Text}, nil
+}
+
+// Publish makes a draft the version that all relays run, if nothing was published since the state was read:
+// otherwise the error is a [ConflictError].
+func (o *Operator) Publish(ctx context.Context, s State, d Draft, what string) (Version, error) {
+	if s.Canary != nil && !d.EndCanary {
+		return Version{}, &ConflictError{State: s}
+	}
+	v, err := o.next(ctx, &s, &d)
+	if err != nil {
+		return Version{}, err
+	}
+	ops := []etcd.Op{
+		etcd.Put(versionKey(o.Key, v.Version), encode(&v), 0),
+		etcd.Put(configKey(o.Key), encode(&Current{v.Version, v.Hash, v.Version}), 0),
+		o.entry(what, v.Version, v.Message),
+	}
+	if s.Canary != nil {
+		ops = append(ops, etcd.Delete(canaryKey(o.Key)), o.entry("end-canary", s.Canary.Version, "for version "+fmt.Sprint(v.Version)))
+	}
+	return v, o.commit(ctx, &s, &v, append(ops, o.prune(v.Version, v.Version)...))
+}
+
+// commit makes changes, if nothing has changed since a state was read. v is a version that they make.
+func (o *Operator) commit(ctx context.Context, s *State, v *Version, ops []etcd.Op) error {
+	r, err := o.Client.Do(ctx, etcd.Txn{
+		If:   []etcd.Compare{etcd.ModIs(configKey(o.Key), s.mod), etcd.ModIs(canaryKey(o.Key), s.canaryMod)},
+		Then: ops,
+		Else: []etcd.Op{etcd.Get(configKey(o.Key)), etcd.Get(canaryKey(o.Key))},
+	})
+	switch {
+	case err != nil:
+		return o.look(ctx, v, err)
+	case !r.Succeeded:
+		return o.conflict(ctx, s, stateOf(r.Answers))
+	}
+	return nil
+}
+
+// conflict returns the error that tells who was first.
+func (o *Operator) conflict(ctx context.Context, was *State, now State) error {
+	e := &ConflictError{State: now}
+	if n := now.Current.Version; n != was.Current.Version && n != 0 {
+		v, err := o.Version(ctx, n)
+		if err != nil {
+			v = Version{Version: n, By: "somebody"}
+		}
+		e.By = v
+	}
+	return e
+}
+
+// lookTimeout bounds how long an operator looks whether a change was made.
+const lookTimeout = 15 * time.Second
+
+// look finds out whether the changes that make a version were made, although the request has failed.
+func (o *Operator) look(ctx context.Context, v *Version, failed error) error {
+	var answered *etcd.Error
+	if errors.As(failed, &answered) && slices.Contains(refusals, answered.Code) {
+		if len(v.Text) > largeText {
+			return fmt.Errorf("%w: %w", ErrTooLarge, failed)
+		}
+		return failed
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	wait := remote.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
+	for {
+		kv, _, err := o.Client.Get(ctx, versionKey(o.Key, v.Version))
+		switch {
+		case err == nil && string(kv.Value) == string(encode(v)):
+			return nil
+		case err == nil:
+			return fmt.Errorf("nothing was published: %w", failed)
+		}
+		if wait.Wait(ctx) != nil {
+			return fmt.Errorf("whether the version was published is not known, because etcd does not answer; penstock history shows it: %w", failed)
+		}
+	}
+}
+
+// refusals are the status codes of gRPC with which a server refuses what is too large: invalid argument, and
+// resource exhausted. The second one, it has for too many requests and a full database, too.
+var refusals = []int{3, 8}
+
+// largeText is more than a text may have if it is to blame for a refusal.
+const largeText = 1 << 20
+
+// entry returns the operation that adds to the log.
+func (o *Operator) entry(what string, version int64, text string) etcd.Op {
+	e := Entry{At: time.Now(), By: shorten(o.By), What: what, To: fmt.Sprintf("version %d", version), Text: shorten(text)}
+	return etcd.Put(logKey(o.Key, e.At), encode(&e), 0)
+}
+
+// prune returns the operations that remove old versions, but not the current one.
+func (o *Operator) prune(last, current int64) []etcd.Op {
+	end := min(last-KeptVersions+1, current)
+	if end <= 1 {
+		return nil
+	}
+	return []etcd.Op{etcd.DeleteRange(versionKey(o.Key, 0), versionKey(o.Key, end))}
+}
+
+// ErrNoChange is returned when what is to be published is current already.
+var ErrNoChange = errors.New("this text is current already")
+
+// Rollback publishes the text of an earlier version again, as a new version; to is 0 for the one before the
+// current one. If a canary is out and to is 0, it only ends that, and the version is the current one.
+func (o *Operator) Rollback(ctx context.Context, to int64, message string) (v, old Version, err error) {
+	s, err := o.State(ctx)
+	if err != nil {
+		return v, old, err
+	}
+	if s.Problem != nil && to == 0 {
+		return v, old, fmt.Errorf("%s cannot be read, so that it is not known what was before: %w; allowed: --to", configKey(o.Key), s.Problem)
+	}
+	if s.Canary != nil && to == 0 {
+		return o.endCanary(ctx, &s, message)
+	}
+	if to == 0 {
+		now, err := o.Version(ctx, s.Current.Version)
+		if err != nil {
+			return v, old, err
+		}
+		if to = now.Parent; to == 0 {
+			return v, old, fmt.Errorf("version %d is the first one", now.Version)
+		}
+	}
+	if old, err = o.Version(ctx, to); err != nil {
+		return v, old, err
+	}
+	if old.Hash == s.Current.Hash && s.Canary == nil {
+		return v, old, ErrNoChange
+	}
+	about := fmt.Sprintf("rollback to version %d", to)
+	if message != "" {
+		about += ": " + message
+	}
+	v, err = o.Publish(ctx, s, Draft{Text: old.Text, Message: about, EndCanary: true}, "rollback")
+	return v, old, err
+}
+
+// endCanary ends somebody's canary.
+func (o *Operator) endCanary(ctx context.Context, s *State, message string) (v, old Version, err error) {
+	r, err := o.Client.Do(ctx, etcd.Txn{
+		If:   []etcd.Compare{etcd.ModIs(canaryKey(o.Key), s.canaryMod)},
+		Then: []etcd.Op{etcd.Delete(canaryKey(o.Key)), o.entry("end-canary", s.Canary.Version, message)},
+		Else: []etcd.Op{etcd.Get(configKey(o.Key)), etcd.Get(canaryKey(o.Key))},
+	})
+	if err == nil && !r.Succeeded {
+		err = o.conflict(ctx, s, stateOf(r.Answers))
+	}
+	if err != nil {
+		return v, old, err
+	}
+	v, err = o.Version(ctx, s.Current.Version)
+	return v, Version{Version: s.Canary.Version}, err
+}
+
+// History returns the latest versions, the latest first, at most a number of them. Those that are no longer
+// there, or cannot be read, are left out.
+func (o *Operator) History(ctx context.Context, most int) ([]Version, State, error) {
+	r, err := o.Client.Do(ctx, etcd.Txn{Then: []etcd.Op{etcd.Get(configKey(o.Key)), etcd.Get(canaryKey(o.Key)), etcd.GetKeys(versionsPrefix(o.Key))}})
+	if err != nil {
+		return nil, State{}, err
+	}
+	var list []Version
+	for _, kv := range slices.Backward(r.Answers[2].KVs) {
+		if len(list) == most {
+			break
+		}
+		n, ok := numberOf(kv.Key, versionsPrefix(o.Key))
+		if !ok {
+			continue
+		}
+		v, err := o.Version(ctx, n)
+		if ctx.Err() != nil {
+			return nil, State{}, ctx.Err()
+		}
+		if err == nil {
+			list = append(list, v)
+		}
+	}
+	return list, stateOf(r.Answers[:2]), nil
+}

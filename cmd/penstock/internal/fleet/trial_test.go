@@ -1,0 +1,311 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A tester is a relay that follows the configuration and reports, without relaying anything.
+type tester struct {
+	*followed
+	name string
+	mu   sync.Mutex
+	r    Report
+	// refuses returns why a text cannot be applied; nil: it can.
+	refuses func(text string) error
+	last    Report
+}
+
+func (x *tester) report() Report {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	v, _ := x.runs()
+	if v.Version != 0 && v.Version != x.r.Version {
+		if err := x.refuses(v.Text); err != nil {
+			x.r.Refused = &Refused{Version: v.Version, Error: err.Error(), At: time.Now()}
+		} else {
+			x.r.Version, x.r.Refused = v.Version, nil
+		}
+	} else {
+		x.r.Refused = nil
+	}
+	x.r.State = "ready"
+	return x.r
+}
+
+// change changes what a relay reports.
+func (x *tester) change(f func(*Report)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f(&x.r)
+}
+
+func (w *world) testers(n int) (list []*tester) {
+	w.Helper()
+	for i := range n {
+		x := &tester{name: fmt.Sprintf("relay-%d", i), refuses: func(string) error { return nil }}
+		x.followed = w.follow(x.name, 0)
+		r := w.relay(x.name, func(c *PresenceConfig) { c.Report = x.report })
+		done := make(chan struct{})
+		ended := make(chan struct{})
+		go func() { // as a relay that has applied something
+			defer close(ended)
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(20 * time.Millisecond):
+					r.Changed()
+				}
+			}
+		}()
+		w.Cleanup(func() { close(done); <-ended })
+		list = append(list, x)
+	}
+	w.until("all report a version", func() bool {
+		nodes := w.nodes()
+		return len(nodes) == n && !slices.ContainsFunc(nodes, func(n Node) bool { return n.Report.Version == 0 })
+	})
+	return list
+}
+
+func (w *world) try(text string, share float64) *Trial {
+	w.Helper()
+	o := w.operator()
+	s, err := o.State(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	t, err := o.Try(w.Context(), s, Draft{Text: text, Message: "try " + text}, share)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return t
+}
+
+// all waits until relays run a version.
+func (w *world) all(relays []*tester, version int64) {
+	w.Helper()
+	for _, x := range relays {
+		w.comes(x.followed, version)
+	}
+}
+
+func quiet(Progress) {}
+
+// A good canary is promoted, a bad one goes back, and the other relays never see it.
+func TestTrial(t *testing.T) {
+	w := newWorld(t)
+	w.publish("one")
+	relays := w.testers(4)
+	tr := w.try("two", 0.5)
+	if len(tr.Canaries) != 2 || tr.Others != 2 {
+		t.Fatalf("canaries %v, others %d", tr.Canaries, tr.Others)
+	}
+	canary := func(x *tester) bool { return slices.Contains(tr.Canaries, x.name) }
+	if p := tr.Watch(t.Context(), time.Second, quiet); p.Outcome != Good || p.Run != 2 || p.Of != 2 {
+		t.Fatalf("%+v", p)
+	}
+	for _, x := range relays {
+		if v, err := x.runs(); err != nil || (v.Version == 2) != canary(x) {
+			t.Errorf("%s runs version %d, %v", x.name, v.Version, err)
+		}
+	}
+	if _, err := w.operator().Try(t.Context(), tr.state, Draft{Text: "three"}, 0.5); err == nil || !strings.Contains(err.Error(), "tries version 2 with 2 relays") {
+		t.Errorf("a second canary: %v", err)
+	}
+	if err := tr.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.all(relays, 2)
+	if p := w.operator().AwaitVersion(t.Context(), 2, quiet); p.Outcome != Good || p.Run != 4 {
+		t.Errorf("%+v", p)
+	}
+
+	for _, x := range relays {
+		x.refuses = func(text string) error {
+			if text == "three" {
+				return errors.New("an invalid port")
+			}
+			return nil
+		}
+	}
+	tr = w.try("three", 0.01)
+	if len(tr.Canaries) != 1 {
+		t.Errorf("canaries %v", tr.Canaries)
+	}
+	p := tr.Watch(t.Context(), time.Minute, quiet)
+	if p.Outcome != Bad || !strings.Contains(p.Why, tr.Canaries[0]+": an invalid port") {
+		t.Errorf("%+v", p)
+	}
+	if err := tr.TakeBack(t.Context(), p.Why); err != nil {
+		t.Fatal(err)
+	}
+	w.all(relays, 2)
+
+	tr = w.try("four", 0.5)
+	bad := make(chan struct{})
+	var once sync.Once
+	p = tr.Watch(t.Context(), time.Minute, func(p Progress) {
+		if p.Run == 2 {
+			once.Do(func() { close(bad) })
+			for _, x := range relays {
+				x.change(func(r *Report) {
+					r.Begun += 100
+					if canary(x) {
+						r.ConnectFailures += 10
+					}
+				})
+			}
+		}
+	})
+	<-bad
+	if p.Outcome != Bad || !strings.Contains(p.Why, "connects failed on the canaries") {
+		t.Errorf("%+v", p)
+	}
+	if err := tr.TakeBack(t.Context(), p.Why); err != nil {
+		t.Fatal(err)
+	}
+	w.all(relays, 2)
+	if v := w.publish("five"); v.Version != 5 || v.Parent != 2 {
+		t.Errorf("%+v", v)
+	}
+	w.all(relays, 5)
+	log, err := ReadLog(t.Context(), w.client, testKey, 100)
+	var did []string
+	for _, e := range slices.Backward(log) {
+		did = append(did, e.What+" "+e.To)
+	}
+	want := "publish version 1, canary version 2, promote version 2, canary version 3, take-back version 3, canary version 4, take-back version 4, publish version 5"
+	if got := strings.Join(did, ", "); err != nil || got != want {
+		t.Errorf("the log has %s, %v; want %s", got, err, want)
+	}
+}
+
+// Whoever tries a version dies: its lease ends, and the canaries go back.
+func TestTrialEndsWithItsProcess(t *testing.T) {
+	w := newWorld(t)
+	w.publish("one")
+	relays := w.testers(2)
+	tr := w.try("two", 1)
+	w.all(relays, 2)
+	tr.cancel() // nobody keeps the lease alive
+	tr.ended.Wait()
+	tr.o.revoke(tr.lease) // as the end of it would do
+	w.all(relays, 1)
+	p := tr.Watch(t.Context(), time.Minute, quiet)
+	if p.Outcome != Bad || !strings.Contains(p.Why, "somebody has ended the trial") {
+		t.Errorf("%+v", p)
+	}
+	var conflict *ConflictError
+	if err := tr.Promote(t.Context()); !errors.As(err, &conflict) {
+		t.Errorf("promoted, %v", err)
+	}
+	w.all(relays, 1)
+}
+
+// Somebody else ends a trial, by a rollback or by publishing.
+func TestTrialEndedByOthers(t *testing.T) {
+	w := newWorld(t)
+	w.publish("one")
+	relays := w.testers(2)
+	other := &Operator{w.client, testKey, "other"}
+	tr := w.try("two", 1)
+	w.all(relays, 2)
+	if _, err := other.Publish(t.Context(), tr.state, Draft{Text: "x"}, "publish"); err == nil {
+		t.Error("published while a version is tried")
+	}
+	v, old, err := other.Rollback(t.Context(), 0, "no")
+	if err != nil || v.Version != 1 || old.Version != 2 {
+		t.Errorf("%+v, %+v, %v", v, old, err)
+	}
+	w.all(relays, 1)
+	if p := tr.Watch(t.Context(), time.Minute, quiet); p.Outcome != Bad || !strings.Contains(p.Why, "ended the trial") {
+		t.Errorf("%+v", p)
+	}
+	if err := tr.TakeBack(t.Context(), "ended"); err != nil {
+		t.Error(err)
+	}
+	tr = w.try("three", 1)
+	w.all(relays, 3)
+	w.publish("four")
+	w.all(relays, 4)
+	p := tr.Watch(t.Context(), time.Minute, quiet)
+	if p.Outcome != Bad || !strings.Contains(p.Why, "published version 4") {
+		t.Errorf("%+v", p)
+	}
+	if err := tr.Promote(t.Context()); err == nil {
+		t.Error("promoted after another version")
+	}
+	w.all(relays, 4)
+}
+
+// A trial goes on while the server is restarted, and ends well.
+func TestTrialThroughRestart(t *testing.T) {
+	w := newWorld(t)
+	w.publish("one")
+	relays := w.testers(2)
+	tr := w.try("two", 0.5)
+	restart := sync.OnceFunc(func() {
+		w.server.Kill()
+		w.server.Restart()
+	})
+	p := tr.Watch(t.Context(), 2*time.Second, func(p Progress) {
+		if p.Run == 1 {
+			restart()
+		}
+	})
+	if p.Outcome != Good {
+		t.Fatalf("%+v", p)
+	}
+	if err := tr.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.all(relays, 2)
+}
+
+// What cannot be tried is said before anything is written.
+func TestTrialRefused(t *testing.T) {
+	w := newWorld(t)
+	o := w.operator()
+	try := func() error {
+		s, err := o.State(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = o.Try(t.Context(), s, Draft{Text: "x"}, 0.5)
+		return err
+	}
+	if err := try(); !errors.Is(err, ErrFirst) {
+		t.Errorf("the first version: %v", err)
+	}
+	w.publish("one")
+	if err := try(); !errors.Is(err, ErrNoRelays) {
+		t.Errorf("without relays: %v", err)
+	}
+	s, err := o.State(t.Context())
+	if err != nil || s.Current.Last != 1 || s.Canary != nil {
+		t.Errorf("%+v, %v", s, err)
+	}
+	relays := w.testers(1)
+	tr := w.try("two", 0.5)
+	ctx, cancel := context.WithCancel(t.Context())
+	p := tr.Watch(ctx, time.Minute, func(p Progress) {
+		if p.Run == 1 {
+			cancel()
+		}
+	})
+	if cancel(); p.Outcome != Bad || p.Why != "interrupted" {
+		t.Errorf("%+v", p)
+	}
+	if err := tr.TakeBack(t.Context(), p.Why); err != nil {
+		t.Error(err)
+	}
+	w.all(relays, 1)
+}

@@ -109,6 +109,14 @@ chaos: ## under load, kill the process that carries the traffic KILLS (1000) tim
 churn: servers ## under load, change the members of groups CHANGES (1000) times in a registry of the kind SOURCE (etcd): about 4 minutes
 	$(GO) run ./bench/chaos -changes $(CHANGES) -source $(SOURCE)
 
+.PHONY: kube
+kube: build ## members from a real kube-apiserver, which takes 8 minutes of CPU to build; needs ip(8), and root or namespaces of users
+	cd fleettest && $(GO) build -o ../bin/ ./fleetservers
+	cd fleettest/kube && GOWORK=off $(GO) build -o ../../bin/ k8s.io/kubernetes/cmd/kube-apiserver
+	cd fleettest/kube && GOWORK=off $(GO) vet . && GOWORK=off $(GO) test -c -o ../../bin/kube.test .
+	unshare $(if $(filter-out 0,$(shell id -u)),--user --map-root-user) --net bin/kube.test -test.v -test.timeout 10m \
+		-penstock bin/penstock -fleetservers bin/fleetservers -apiserver bin/kube-apiserver -docs docs/fleet.md
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (2s)
 	$(STEP) "fuzz targets" .ci/fuzz $(FUZZTIME)

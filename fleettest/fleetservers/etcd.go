@@ -45,6 +45,7 @@ func runEtcd(args []string) error {
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: *cert, KeyFile: *key, TrustedCAFile: *ca, ClientCertAuth: *ca != ""}
 	cfg.UnsafeNoFsync = true // tests kill processes, not machines
+	cfg.BcryptCost = 4       // of made-up passwords
 	cfg.TickMs, cfg.ElectionMs = 50, 500
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {

@@ -21,8 +21,12 @@ var (
 	errSilent   = errors.New("no answer in time")
 )
 
-// maxIdle is the maximum number of messages without a change in a second. Servers report progress much less often.
-const maxIdle = 1000
+// In a second, a watch may have maxIdle messages without a change, where servers report progress much less often; and reads
+// not much more than maxBusy changes.
+const (
+	maxIdle = 1000
+	maxBusy = 20_000
+)
 
 type watchRequest struct {
 	Create struct {
@@ -139,8 +143,9 @@ type watch struct {
 	created bool
 	pending []Event // of a message that came in fragments
 	size    int64   // of pending
-	idle    int     // messages without a change in the second that began at second
 	second  time.Time
+	idle    int // messages without a change in the second that began at second
+	busy    int // changes in it
 }
 
 // run handles messages until something fails. A server that is silent is asked whether it still works.
@@ -195,6 +200,9 @@ func (w *watch) message(ctx context.Context, m watchMessage) error {
 		return w.c.at(w.server, err)
 	}
 	r := m.Result
+	if err := w.pace(ctx, len(r.Events)); err != nil {
+		return err
+	}
 	if r.Canceled {
 		if r.Compacted > 0 {
 			return &CompactedError{int64(r.Compacted)}
@@ -202,7 +210,7 @@ func (w *watch) message(ctx context.Context, m watchMessage) error {
 		w.c.forget(w.token) // the reason may be that it has expired
 		return w.c.at(w.server, fmt.Errorf("the server canceled the watch: %s", remote.Line([]byte(r.Reason))))
 	}
-	if r.Created {
+	if r.Created && !w.created {
 		if err := w.begin(ctx, r); err != nil {
 			return err
 		}
@@ -230,14 +238,27 @@ func (w *watch) begin(ctx context.Context, r *watchResponse) error {
 	return w.probe(ctx)
 }
 
-// progress handles a message without changes: everything up to the revision has been sent.
-func (w *watch) progress(revision int64) error {
-	if now := time.Now(); now.Sub(w.second) > time.Second {
-		w.second, w.idle = now, 0
+// pace bounds how much a server can make its client do: messages without changes are an error if there are very many, and
+// changes are read more slowly.
+func (w *watch) pace(ctx context.Context, changes int) error {
+	now := time.Now()
+	if now.Sub(w.second) > time.Second {
+		w.second, w.idle, w.busy = now, 0, 0
 	}
-	if w.idle++; w.idle > maxIdle {
+	if changes == 0 {
+		w.idle++
+	}
+	if w.idle > maxIdle {
 		return w.c.at(w.server, fmt.Errorf("more than %d messages without a change in a second", maxIdle))
 	}
+	if w.busy += changes; w.busy > maxBusy {
+		return remote.Sleep(ctx, w.second.Add(time.Second).Sub(now))
+	}
+	return nil
+}
+
+// progress handles a message without changes: everything up to the revision has been sent.
+func (w *watch) progress(revision int64) error {
 	if revision > w.revision {
 		w.revision = revision
 		w.update(nil, revision)

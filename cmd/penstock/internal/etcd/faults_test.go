@@ -1,0 +1,291 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+)
+
+// A server that is killed: what changes until the client is back is not missed, and nothing is listed again.
+func TestServerKilled(t *testing.T) {
+	server, c := start(t)
+	proxy := testfleet.NewProxy(t, server.URL)
+	mustPut(t, c, "/a/0", "zero", 0)
+	m := follow(t, open(t, quick(proxy.URL)), "/a/")
+	until(t, "contact", m.connected)
+	server.Kill()
+	until(t, "loss of contact", m.isLost)
+	proxy.Cut()
+	server.Restart()
+	mustPut(t, c, "/a/1", "one", 0)
+	if _, err := c.Delete(t.Context(), "/a/0"); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Mend()
+	until(t, "the changes", m.is(map[string]string{"/a/1": "one"}))
+	until(t, "contact", m.connected)
+	if m.numLists() != 1 {
+		t.Errorf("%d lists", m.numLists())
+	}
+}
+
+// A server that is stopped looks like a partition: no connection breaks, but nobody answers.
+func TestServerStopped(t *testing.T) {
+	server, c := start(t)
+	mustPut(t, c, "/a/0", "zero", 0)
+	cfg := quick(server.URL)
+	cfg.Timeout = 500 * time.Millisecond
+	m := follow(t, open(t, cfg), "/a/")
+	until(t, "contact", m.connected)
+	server.Pause()
+	until(t, "loss of contact", m.isLost)
+	m.mu.Lock()
+	if text := m.errs[len(m.errs)-1].Error(); text != server.URL+": no answer in time" {
+		t.Error(text)
+	}
+	m.mu.Unlock()
+	server.Resume()
+	mustPut(t, c, "/a/0", "one", 0)
+	until(t, "the change", m.is(map[string]string{"/a/0": "one"}))
+}
+
+// One of several servers goes: the next one is used. One that answers nothing, too.
+func TestFailOver(t *testing.T) {
+	server, c := start(t)
+	mustPut(t, c, "/a/0", "0", 0)
+	proxies := []*testfleet.Proxy{testfleet.NewProxy(t, server.URL), testfleet.NewProxy(t, server.URL), testfleet.NewProxy(t, server.URL)}
+	cfg := quick(proxies[0].URL, proxies[1].URL, proxies[2].URL)
+	cfg.Timeout = 500 * time.Millisecond
+	f := open(t, cfg)
+	m := follow(t, f, "/a/")
+	until(t, "contact", m.connected)
+	for i := range 4 {
+		used := proxies[f.current.Load()]
+		if i%2 == 0 {
+			used.Cut()
+		} else {
+			used.Freeze(true)
+		}
+		want := map[string]string{"/a/0": fmt.Sprint(i)}
+		mustPut(t, c, "/a/0", want["/a/0"], 0)
+		until(t, "a change by another server", m.is(want))
+		if i%2 == 0 {
+			used.Mend()
+		} else {
+			used.Freeze(false)
+		}
+	}
+	if m.numLists() != 1 {
+		t.Errorf("%d lists", m.numLists())
+	}
+}
+
+// A network that takes its time is no reason to give up, and nothing is missed.
+func TestSlowNetwork(t *testing.T) {
+	server, c := start(t)
+	proxy := testfleet.NewProxy(t, server.URL)
+	proxy.Delay(50 * time.Millisecond)
+	cfg := quick(proxy.URL)
+	cfg.PageKeys, cfg.Timeout = 10, patience
+	want := map[string]string{}
+	for i := range 30 {
+		k := fmt.Sprintf("/a/%02d", i)
+		want[k] = strings.Repeat("x", 1000)
+		mustPut(t, c, k, want[k], 0)
+	}
+	m := follow(t, open(t, cfg), "/a/")
+	until(t, "the list", m.is(want))
+	for i := range 10 {
+		k := fmt.Sprintf("/a/%02d", i)
+		want[k] = fmt.Sprint(i)
+		mustPut(t, c, k, want[k], 0)
+	}
+	until(t, "the changes", m.is(want))
+}
+
+// What happened while the client was away is compacted: it lists again, and notices what is gone.
+func TestCompacted(t *testing.T) {
+	server, c := start(t)
+	proxy := testfleet.NewProxy(t, server.URL)
+	for i := range 5 {
+		mustPut(t, c, fmt.Sprintf("/a/%d", i), "old", 0)
+	}
+	m := follow(t, open(t, quick(proxy.URL)), "/a/")
+	until(t, "contact", m.connected)
+	proxy.Cut()
+	until(t, "loss of contact", m.isLost)
+	if _, err := c.Do(t.Context(), Txn{Then: []Op{DeleteRange("/a/1", "/a/4")}}); err != nil {
+		t.Fatal(err)
+	}
+	revision := mustPut(t, c, "/a/0", "new", 0)
+	mustPut(t, c, "/a/9", "new", 0)
+	admin(t, c, "/v3/kv/compaction", map[string]any{"revision": fmt.Sprint(revision)})
+	err := c.Watch(t.Context(), "/a/", 1, func([]Event, int64) {})
+	var compacted *CompactedError
+	if !errors.As(err, &compacted) || compacted.Revision != revision {
+		t.Errorf("%v, want compacted at %d", err, revision)
+	}
+	proxy.Mend()
+	until(t, "the new state", m.is(map[string]string{"/a/0": "new", "/a/4": "old", "/a/9": "new"}))
+	if m.numLists() != 2 {
+		t.Errorf("%d lists", m.numLists())
+	}
+}
+
+// Changes that are larger than a message come in fragments.
+func TestFragments(t *testing.T) {
+	_, c := start(t)
+	revision := mustPut(t, c, "/b", "", 0)
+	want := map[string]string{}
+	for i := range 16 {
+		k := fmt.Sprintf("/a/%02d", i)
+		want[k] = strings.Repeat(fmt.Sprint(i%10), 400_000)
+		mustPut(t, c, k, want[k], 0)
+	}
+	got, calls := map[string]string{}, 0
+	ctx, cancel := context.WithCancel(t.Context())
+	err := c.Watch(ctx, "/a/", revision, func(events []Event, _ int64) {
+		for _, e := range events {
+			got[e.KV.Key] = string(e.KV.Value)
+		}
+		if calls++; len(got) == len(want) {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || !maps.Equal(got, want) {
+		t.Errorf("%v, %d keys in %d calls", err, len(got), calls)
+	}
+}
+
+// A cluster that was restored from a backup has older revisions. They are refused at first, and believed after a while.
+func TestRestoredFromBackup(t *testing.T) {
+	server, c := start(t)
+	for i := range 5 {
+		mustPut(t, c, fmt.Sprintf("/a/%d", i), "x", 0)
+	}
+	cfg := quick(server.URL)
+	cfg.StaleAfter = time.Second
+	f := open(t, cfg)
+	m := follow(t, f, "/a/")
+	m.mu.Lock()
+	m.restored = true
+	m.mu.Unlock()
+	until(t, "contact", m.connected)
+	server.Restart("-data", t.TempDir())
+	fresh := open(t, quick(server.URL))
+	mustPut(t, fresh, "/a/7", "y", 0)
+	until(t, "the restored state", m.is(map[string]string{"/a/7": "y"}))
+	stale := false
+	m.mu.Lock()
+	for _, err := range m.errs {
+		var e *StaleError
+		stale = stale || errors.As(err, &e)
+	}
+	m.mu.Unlock()
+	if !stale || f.epoch() != 1 {
+		t.Errorf("stale %v, epoch %d", stale, f.epoch())
+	}
+	mustPut(t, fresh, "/a/8", "z", 0)
+	until(t, "a change", m.is(map[string]string{"/a/7": "y", "/a/8": "z"}))
+
+	// Another one, which is of the same cluster, refuses what c has seen.
+	if _, err := c.Put(t.Context(), "/a/x", nil, 0); !errors.As(err, new(*StaleError)) {
+		t.Error(err)
+	}
+}
+
+// With users: a token is got when it is needed, and again when it is no longer good.
+func TestTokens(t *testing.T) {
+	server, c := start(t, "-token-ttl", "1")
+	for path, in := range map[string]any{"user/add": map[string]string{"name": "root", "password": "first"}, "role/add": map[string]string{"name": "root"}} {
+		admin(t, c, "/v3/auth/"+path, in)
+	}
+	admin(t, c, "/v3/auth/user/grant", map[string]string{"user": "root", "role": "root"})
+	admin(t, c, "/v3/auth/enable", struct{}{})
+	if _, err := c.Put(t.Context(), "/a/0", nil, 0); err == nil {
+		t.Error("a client without a user may write")
+	}
+	file := filepath.Join(t.TempDir(), "user")
+	writeUser := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeUser("root:first")
+	cfg := quick(server.URL)
+	cfg.Remote.UserFile = file
+	idle := open(t, cfg)
+	mustPut(t, idle, "/b", "", 0)
+	expired, since := idle.auth.token, time.Now()
+	u := open(t, cfg)
+	mustPut(t, u, "/a/0", "x", 0)
+	m := follow(t, u, "/a/")
+	until(t, "contact", m.connected)
+
+	// A token that the server does not know, or no longer: for a request, and for a watch.
+	u.auth.Lock()
+	u.auth.token = "unknown.1"
+	u.auth.Unlock()
+	mustPut(t, u, "/a/1", "y", 0)
+	other := open(t, cfg)
+	other.auth.token = "unknown.1"
+	until(t, "a watch with a new token", follow(t, other, "/a/").is(map[string]string{"/a/0": "x", "/a/1": "y"}))
+	until(t, "the end of a token", func() bool {
+		time.Sleep(time.Until(since.Add(2200 * time.Millisecond)))
+		since = time.Now() // each use makes it last longer
+		err := idle.post(t.Context(), 0, "/v3/kv/range", expired, []byte(`{"key":"YQ=="}`), new(rangeResponse))
+		var e *Error
+		return errors.As(err, &e) && e.Code == codeUnauthenticated
+	})
+	mustPut(t, idle, "/b", "", 0)
+	if idle.auth.token == expired {
+		t.Error("the token is the old one")
+	}
+	server.Restart()
+	mustPut(t, u, "/a/1", "z", 0)
+	until(t, "a change after a restart", m.is(map[string]string{"/a/0": "x", "/a/1": "z"}))
+
+	// A change of users makes tokens older than the users.
+	admin(t, u, "/v3/auth/user/add", map[string]string{"name": "other", "password": "x"})
+	mustPut(t, u, "/a/2", "z", 0)
+
+	// Another password, in the file too.
+	admin(t, u, "/v3/auth/user/changepw", map[string]string{"name": "root", "password": "second"})
+	if _, err := u.Put(t.Context(), "/a/3", nil, 0); err == nil || !strings.Contains(err.Error(), "user root") {
+		t.Error(err)
+	}
+	writeUser("root:second")
+	mustPut(t, u, "/a/3", "", 0)
+	until(t, "a change with another password", m.is(map[string]string{"/a/0": "x", "/a/1": "z", "/a/2": "z", "/a/3": ""}))
+}
+
+// With all servers away, each attempt is one round of all, and there is a wait after it.
+func TestAllServersAway(t *testing.T) {
+	server, _ := start(t)
+	a, b := testfleet.NewProxy(t, server.URL), testfleet.NewProxy(t, server.URL)
+	server.Kill()
+	cfg := quick(a.URL, b.URL)
+	cfg.Backoff = remote.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}
+	m := follow(t, open(t, cfg), "/a/")
+	attempts := func() int {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.errs)
+	}
+	until(t, "30 attempts", func() bool { return attempts() >= 30 })
+	if n, most := a.Accepted()+b.Accepted(), 2*2*(attempts()+1); n > most {
+		t.Errorf("%d connections, want at most %d", n, most)
+	}
+	server.Restart()
+	until(t, "contact", m.connected)
+}

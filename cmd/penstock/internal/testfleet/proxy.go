@@ -1,0 +1,155 @@
+package testfleet
+
+import (
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A Proxy passes TCP connections on to a server, and can cut, freeze and delay them: the network between a client
+// and a server that is well.
+type Proxy struct {
+	URL string // as the server's, with the proxy's address
+
+	address  string
+	to       string
+	accepted atomic.Int64
+	delay    atomic.Int64 // of each piece of data
+	frozen   atomic.Bool
+
+	mu       sync.Mutex
+	listener net.Listener // nil: cut
+	conns    map[net.Conn]bool
+	wg       sync.WaitGroup
+	closed   chan struct{}
+}
+
+// NewProxy starts a proxy in front of a server, until the test ends.
+func NewProxy(tb testing.TB, server string) *Proxy {
+	tb.Helper()
+	u, err := url.Parse(server)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{to: u.Host, address: "127.0.0.1:0", conns: make(map[net.Conn]bool), closed: make(chan struct{})}
+	if err := p.listen(); err != nil {
+		tb.Fatal(err)
+	}
+	u.Host = p.address
+	p.URL = u.String()
+	tb.Cleanup(func() {
+		close(p.closed)
+		p.Cut()
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *Proxy) listen() error {
+	l, err := net.Listen("tcp", p.address)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listener, p.address = l, l.Addr().String()
+	p.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.accepted.Add(1)
+			p.wg.Go(func() { p.serve(c) })
+		}
+	})
+	return nil
+}
+
+// Accepted returns how many connections clients have made.
+func (p *Proxy) Accepted() int { return int(p.accepted.Load()) }
+
+// Cut closes all connections and refuses new ones.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		p.listener.Close()
+		p.listener = nil
+	}
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
+// Mend undoes Cut. It waits as long as somebody else has the port.
+func (p *Proxy) Mend() {
+	for p.listen() != nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Freeze stops the passing on of data, in new connections too, until it is called with false.
+func (p *Proxy) Freeze(frozen bool) { p.frozen.Store(frozen) }
+
+// Delay delays each piece of data by d.
+func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
+
+// add notes a connection, unless the proxy is cut.
+func (p *Proxy) add(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		p.conns[c] = true
+	}
+	return p.listener != nil
+}
+
+func (p *Proxy) remove(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+}
+
+func (p *Proxy) serve(c net.Conn) {
+	defer c.Close()
+	s, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	if !p.add(c) || !p.add(s) {
+		p.remove(c)
+		return
+	}
+	defer p.remove(c)
+	defer p.remove(s)
+	var wg sync.WaitGroup
+	wg.Go(func() { p.copy(s, c) })
+	p.copy(c, s)
+	wg.Wait()
+}
+
+// copy copies until an error, and then closes both.
+func (p *Proxy) copy(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		time.Sleep(time.Duration(p.delay.Load()))
+		for p.frozen.Load() {
+			select {
+			case <-p.closed:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		if _, werr := to.Write(buf[:n]); werr != nil || err != nil {
+			return
+		}
+	}
+}

@@ -94,6 +94,10 @@ func (g *Group) Pick(l *Lease, c Client) (*Member, spec.Reason) {
 		return nil, spec.ReasonNone
 	}
 	m, full := t.pick(l)
+	for m == nil && t != g.table.Load() { // its members may have gone while they were looked at
+		t = g.table.Load()
+		m, full = t.pick(l)
+	}
 	switch {
 	case m != nil:
 		l.member = m

@@ -3,6 +3,7 @@ package upstream
 import (
 	"cmp"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -168,8 +169,19 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 		changed = append(changed, m)
 	}
 	g.members = members
+	var others []*Member
 	for _, m := range changed {
 		m.updateChecker()
+		if m.acceptsFlows.Load() {
+			others = append(others, m)
+		} else {
+			g.setState(m, now, why) // those that begin to accept flows come first
+		}
+	}
+	if (len(others) > 0 || kept < len(before)) && !slices.ContainsFunc(before, g.staysOpen) && g.accepting.Load() > 0 {
+		g.buildTable(now) // flows must find the new members before the last one of the old ones closes
+	}
+	for _, m := range others {
 		g.setState(m, now, why)
 	}
 	if kept < len(before) {
@@ -186,6 +198,12 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 	} else {
 		g.buildForAnswer(now)
 	}
+}
+
+// staysOpen reports whether a member that accepts flows still does so after the present refresh. The
+// caller holds the Set's lock.
+func (g *Group) staysOpen(m *Member) bool {
+	return m.refreshed == g.refreshes && m.acceptsFlows.Load() && g.acceptsFlows(m.currentState())
 }
 
 // set applies what is said of a member. An operator's settings stay until the same ones change. The

@@ -3,6 +3,7 @@ package upstream
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -217,5 +218,57 @@ func checkHeap(t *testing.T, b *leastConnections) {
 		if in[w.m] != w.weight {
 			t.Errorf("%s has weight %d, in the heap %d", w.m.name, w.weight, in[w.m])
 		}
+	}
+}
+
+// While all members are replaced in one answer, and old ones are drained, each flow finds one.
+func TestFlowsWhileAllMembersAreReplaced(t *testing.T) {
+	for _, balance := range balancerNames() {
+		t.Run("balance="+balance, func(t *testing.T) {
+			source := make(scripted)
+			cfg := &spec.Group{Balance: balance, Discover: []spec.Discover{{Network: spec.TCP, Host: "x", Port: 80}}}
+			_, g := set(t, cfg, Options{Discoverer: func(spec.Discover) Discoverer { return source }})
+			answer := func(ts []Target) {
+				done := make(chan struct{})
+				source <- func(update func([]Target, error)) { update(ts, nil); close(done) }
+				<-done
+			}
+			list := func(turn int, draining bool) (ts []Target) {
+				for i := range 8 {
+					target := foundAt(10*turn + i)
+					target.Weight, target.Draining = 1, draining
+					ts = append(ts, target)
+				}
+				return ts
+			}
+			answer(list(0, false))
+			stop, none := make(chan struct{}), make(chan int)
+			go func() {
+				missing := 0
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						none <- missing
+						return
+					default:
+					}
+					l := new(Lease)
+					if m, _ := g.Pick(l, Client{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1)}); m == nil {
+						missing++
+					}
+					l.Release()
+				}
+			}()
+			for turn := range 8 {
+				answer(append(list(turn, true), list(turn+1, false)...))
+				answer(list(turn+1, false))
+				answer(list(turn+1000, false))
+				answer(list(turn+1, false))
+			}
+			close(stop)
+			if missing := <-none; missing > 0 {
+				t.Errorf("%d flows found no member, though there always were some", missing)
+			}
+		})
 	}
 }

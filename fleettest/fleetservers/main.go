@@ -2,6 +2,7 @@
 //
 //	fleetservers etcd -data DIR [flags]
 //	fleetservers ads -resources FILE [flags]
+//	fleetservers fields MESSAGE...
 //
 // A server writes one line to its standard output when it is ready, "ready URL", and ends when its
 // standard input does, so that it never outlives the test. Its log goes to standard error.
@@ -25,6 +26,13 @@ func main() {
 	var name string
 	if len(os.Args) > 1 {
 		name = os.Args[1]
+	}
+	if name == "fields" {
+		if err := printFields(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "fleetservers fields:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	run, ok := servers[name]
 	if !ok {

@@ -77,6 +77,8 @@ var wordExceptions = []*wordException{
 	{where: "docs/migration.md", word: "backend", why: "as for backend"},
 	{where: "cmd/penstock/internal/xds/", word: "session", why: "names of Envoy's fields"},
 	{where: "cmd/penstock/internal/xds/", word: "extra", why: "names of Envoy's fields"},
+	{where: "docs/xds.md", word: "session", why: "names of Envoy's fields"},
+	{where: "docs/xds.md", word: "extra", why: "names of Envoy's fields"},
 }
 
 type wordException struct {

@@ -278,6 +278,11 @@ func (r *remotes) tell(event func(level slog.Level, subject, message string)) {
 		return
 	}
 	for _, l := range r.layers {
+		if w, ok := l.client.(interface{ warnings() []string }); ok {
+			for _, text := range w.warnings() {
+				event(slog.LevelWarn, nameOfRemote(l.path), text)
+			}
+		}
 		if level, message := l.news(); message != "" {
 			event(level, nameOfRemote(l.path), message)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,9 @@ type xdsText struct {
 	last   spec.Layer       // the last that was delivered
 	result chan error       // receives what became of it; nil: nobody expects it
 	bad    map[string]error // the last version that was refused
+
+	new []string // warnings that were not logged
+	old []string // the last that were
 }
 
 func (x *xdsText) follow(ctx context.Context, deliver func(spec.Layer, error)) {
@@ -65,6 +69,9 @@ func (x *xdsText) apply(ctx context.Context, t *xds.Text, deliver func(spec.Laye
 	}
 	result := make(chan error, 1)
 	x.last, x.result = next, result
+	if !slices.Equal(t.Warnings, x.old) {
+		x.new, x.old = t.Warnings, t.Warnings
+	}
 	x.mu.Unlock()
 	deliver(next, nil)
 	select {
@@ -79,6 +86,15 @@ func (x *xdsText) apply(ctx context.Context, t *xds.Text, deliver func(spec.Laye
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// warnings returns what was ignored, once.
+func (x *xdsText) warnings() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	list := x.new
+	x.new = nil
+	return list
 }
 
 // versionOf returns a version that no other text has: control planes give versions to resources, not to what they

@@ -121,7 +121,7 @@ func assemble(registry spec.Registry, listeners, clusters map[string]Resource) (
 	if len(order) == 0 {
 		w.line(1, "{}", place{})
 	}
-	a.text = &Text{YAML: []byte(w.b.String()), places: w.places}
+	a.text = &Text{}
 	for _, l := range plans {
 		errs = collect(errs, listenerURL, l.name, l.d)
 		a.warn("Listener", l.name, l.d)
@@ -132,6 +132,15 @@ func assemble(registry spec.Registry, listeners, clusters map[string]Resource) (
 	if len(errs) > 0 {
 		return a, errs
 	}
+	head := &writer{}
+	head.line(0, "# Made of Envoy's resources. Ignored, each with a reason:", place{})
+	for _, text := range a.text.Warnings {
+		head.line(0, "# - "+oneLine(text), place{})
+	}
+	if len(a.text.Warnings) == 0 {
+		head = &writer{}
+	}
+	a.text.YAML, a.text.places = []byte(head.b.String()+w.b.String()), append(head.places, w.places...)
 	return a, nil
 }
 

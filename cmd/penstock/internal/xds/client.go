@@ -23,7 +23,9 @@ type Options struct {
 	// failed. Calls come one at a time.
 	Changed func(server string, err error)
 
-	ping time.Duration // in tests; 0: the default
+	// In tests; zero: as always.
+	ping  time.Duration
+	after func(time.Duration, func())
 }
 
 // A Client has at most one stream to a control plane, which all types share. It starts with the
@@ -74,6 +76,9 @@ type reply struct {
 
 // NewClient returns a Client, which the caller must close. The error is that of the registry's files.
 func NewClient(opt Options) (*Client, error) {
+	if opt.after == nil {
+		opt.after = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
+	}
 	cfg := remote.Of(opt.Registry)
 	cfg.HTTP2, cfg.PingAfter, cfg.PingTimeout = true, opt.ping, opt.ping
 	h, err := remote.New(cfg)
@@ -297,7 +302,7 @@ func (r *Response) Reply(err error) {
 		answer()
 		return
 	}
-	time.AfterFunc(refusalDelay(t.repeated), func() {
+	c.opt.after(refusalDelay(t.repeated), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.stream == r.stream {

@@ -143,8 +143,13 @@ var matcherTable = message{"xds.type.matcher.v3.Matcher", "", []field{
 
 var onMatchTable = message{"xds.type.matcher.v3.Matcher.OnMatch", "", []field{
 	{1, "matcher", otherKind, refused, nil, "a listener of datagrams has one cluster"},
-	{2, "action", messageKind, done, &extensionTable, "envoy.extensions.filters.udp.udp_proxy.v3.Route"},
+	{2, "action", messageKind, done, &actionTable, "envoy.extensions.filters.udp.udp_proxy.v3.Route"},
 	{3, "keep_matching", numberKind, refused, nil, "a listener of datagrams has one cluster"},
+}}
+
+var actionTable = message{"xds.core.v3.TypedExtensionConfig", "", []field{
+	{1, "name", textKind, silent, nil, "the type of typed_config counts"},
+	{2, "typed_config", anyKind, done, nil, ""},
 }}
 
 var udpRouteTable = message{"envoy.extensions.filters.udp.udp_proxy.v3.Route", "", []field{

@@ -1,0 +1,129 @@
+package xds
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+)
+
+// A scenario is a Listener and a Cluster, and lines of what becomes of them: of the text, of warnings (begins with
+// "warning: "), or of the error ("error: ").
+type scenario struct {
+	name              string
+	listener, cluster map[string]any
+	want              []string
+}
+
+var scenarios = []scenario{
+	{"plain", plainListener, plainCluster, []string{`listen: "tcp://127.0.0.1:8080"`, `to: "web"`, `timeouts: {idle: 1h, half-closed: 1h}`, `discover: [{xds: "web", registry: control-plane}]`, "connect: 1s", "retries: 0", "panic: 0.5", "balance: round-robin"}},
+	{"SNI, ALPN and addresses, the most specific first", map[string]any{"name": "web", "address": socket("127.0.0.1", 8080),
+		"listener_filters": map[string]any{"typed_config": packed{&tlsInspectorTable, map[string]any{"max_client_hello_size": 8192}}},
+		"filter_chains": []any{
+			withKeys(tcpChain(map[string]any{"server_names": []any{"*.example.com", "www.Example.com"}, "transport_protocol": "tls"}, nil), map[string]any{"name": "names"}),
+			withKeys(tcpChain(map[string]any{"application_protocols": "h2"}, map[string]any{"idle_timeout": time.Minute, "max_downstream_connection_duration": time.Hour}), map[string]any{"name": "h2"}),
+			withKeys(tcpChain(map[string]any{"source_prefix_ranges": []any{map[string]any{"address_prefix": "10.0.0.0", "prefix_len": 8}, map[string]any{"address_prefix": "10.1.0.0", "prefix_len": 16}}}, nil), map[string]any{"name": "near by"}),
+		}, "default_filter_chain": tcpChain(nil, map[string]any{"max_connect_attempts": 3})}, plainCluster, []string{
+		"max: 8192", "timeout: 15s",
+		`- {name: "names", sni: ["www.example.com"], to: "web", timeouts: {idle: 1h, half-closed: 1h}}`,
+		`- {name: "names.2", sni: ["*.example.com"], to: "web", timeouts: {idle: 1h, half-closed: 1h}}`,
+		`- {name: "h2", alpn: ["h2"], to: "web", timeouts: {idle: 1m, half-closed: 1m, life: 1h}}`,
+		`- {name: "near-by-b1914ddc", from: ["10.1.0.0/16"], to: "web", timeouts: {idle: 1h, half-closed: 1h}}`,
+		`"web.attempts-3":`, "retries: 2"}},
+	{"PROXY protocol in and out", withKeys(plainListener, map[string]any{"listener_filters": map[string]any{"typed_config": packed{&proxyFilterTable, nil}}, "listener_filters_timeout": 2 * time.Second}),
+		withKeys(plainCluster, map[string]any{"transport_socket": map[string]any{"typed_config": packed{&upstreamProxyTable, map[string]any{
+			"config":           map[string]any{"version": 1, "pass_through_tlvs": map[string]any{"match_type": 1, "tlv_type": []any{1, 2}}, "added_tlvs": map[string]any{"type": 0xE0, "value": "x"}},
+			"transport_socket": map[string]any{"typed_config": packed{&rawBufferTable, nil}}}}}}),
+		[]string{`from: ["0.0.0.0/0", "::/0"]`, "timeout: 2s", "version: 2", "forward: [0x01, 0x02]", "tlvs: {0xE0: hex:78}"}},
+	{"datagrams", map[string]any{"name": "web", "address": map[string]any{"socket_address": map[string]any{"protocol": 1, "address": "::", "port_value": 53}},
+		"listener_filters": map[string]any{"typed_config": packed{&udpProxyTable, map[string]any{"matcher": map[string]any{"on_no_match": map[string]any{"action": map[string]any{"typed_config": packed{&udpRouteTable, map[string]any{"cluster": "web"}}}}}}}}},
+		plainCluster, []string{`listen: "udp://[::]:53"`, "timeouts: {idle: 1m}", `discover: [{xds: "web", registry: control-plane, network: udp}]`}},
+	{"members", plainListener, withKeys(staticCluster, map[string]any{"lb_policy": 5, "circuit_breakers": map[string]any{"thresholds": []any{map[string]any{"priority": 1, "max_connections": 5}, map[string]any{"max_connections": 7}}, "per_host_thresholds": map[string]any{"max_connections": 3}}}),
+		[]string{`- {to: "tcp://10.0.0.1:80", weight: 3, max-flows: 3}`, `- {to: "tcp://10.0.0.2:80", max-flows: 3}`, "balance: maglev", "flows: 7"}},
+	{"names of hosts", plainListener, map[string]any{"name": "web", "type": typeStrictDNS, "dns_refresh_rate": time.Minute, "load_assignment": map[string]any{"endpoints": []any{
+		map[string]any{"lb_endpoints": map[string]any{"endpoint": endpoint("a.example", 80)}}, map[string]any{"priority": 1, "lb_endpoints": map[string]any{"health_status": 3, "endpoint": endpoint("b.example", 80)}}}}},
+		[]string{`- {to: "tcp://a.example:80"}`, `- {to: "tcp://b.example:80", backup: true, drained: true}`, "warning: Cluster web: dns_refresh_rate: ignored: names are looked up again"}},
+	{"checks and ejection", plainListener, withKeys(plainCluster, map[string]any{"health_checks": map[string]any{"timeout": time.Second, "interval": 2 * time.Second, "interval_jitter_percent": 30, "unhealthy_threshold": 2, "healthy_threshold": 1, "alt_port": 81,
+		"http_health_check": map[string]any{"path": "/health", "host": "h", "method": 2, "expected_statuses": map[string]any{"start": 200, "end": 300}}},
+		"outlier_detection": map[string]any{"consecutive_5xx": 3, "max_ejection_percent": 50}}),
+		[]string{"http:", "every: 2s", "fall: 2", "rise: 1", "jitter: 0.3", "port: 81", `path: "/health"`, "method: HEAD", `statuses: ["200-299"]`, "failures: 3", "for: 30s", "max: 5m", "share: 0.5"}},
+	{"a check with bytes", plainListener, withKeys(plainCluster, map[string]any{"health_checks": map[string]any{"timeout": time.Second, "interval": time.Second, "unhealthy_threshold": 1, "healthy_threshold": 1,
+		"tcp_health_check": map[string]any{"send": map[string]any{"text": "50494e47"}, "receive": map[string]any{"binary": "PONG"}}}}), []string{"send-expect:", "send: hex:50494e47", "expect: hex:504f4e47"}},
+	{"policy", plainListener, withKeys(plainCluster, map[string]any{"load_balancing_policy": map[string]any{"policies": []any{
+		map[string]any{"typed_extension_config": map[string]any{"typed_config": packed{&addressTable, nil}}},
+		map[string]any{"typed_extension_config": map[string]any{"typed_config": packed{&leastRequestPolicyTable, map[string]any{"slow_start_config": map[string]any{"slow_start_window": 10 * time.Second}, "locality_lb_config": map[string]any{"zone_aware_lb_config": map[string]any{}}}}}}}},
+		"common_lb_config": map[string]any{"healthy_panic_threshold": 0.0}}), []string{"balance: p2c", "slow-start: 10s", "zone: prefer"}},
+	{"sockets", withKeys(plainListener, map[string]any{"address": map[string]any{"pipe": map[string]any{"path": "/run/x.sock", "mode": 0o660}}, "tcp_backlog_size": 100}),
+		withKeys(plainCluster, map[string]any{"upstream_bind_config": map[string]any{"source_address": map[string]any{"address": "10.0.0.9"}}, "upstream_connection_options": map[string]any{"tcp_keepalive": map[string]any{"keepalive_time": 60}}}),
+		[]string{`listen: "unix:///run/x.sock"`, `mode: "0660"`, "backlog: 100", `source: ["10.0.0.9"]`, "keepalive: 60s"}},
+
+	{"TLS", withKeys(plainListener, map[string]any{"filter_chains": withKeys(tcpChain(nil, nil), map[string]any{"transport_socket": map[string]any{"typed_config": packed{&message{name: "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"}, nil}}})}), plainCluster,
+		[]string{"error: Listener web: filter_chains[0].transport_socket.typed_config: envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext is not supported; allowed: envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"}},
+	{"fields that are refused", withKeys(plainListener, map[string]any{"use_original_dst": true, "bind_to_port": false, "freebind": false}), withKeys(plainCluster, map[string]any{"lb_policy": 6}),
+		[]string{"error: Listener web: use_original_dst: not supported: connections are not handed to other listeners", "error: Listener web: bind_to_port: not supported", "error: Cluster web: lb_policy: not supported: 6"}},
+	{"what package config refuses", plainListener, withKeys(plainCluster, map[string]any{"health_checks": map[string]any{"timeout": time.Second, "interval": time.Second, "unhealthy_threshold": 1000, "tcp_health_check": map[string]any{}}}),
+		[]string{"error: Cluster web: health_checks[0].unhealthy_threshold: groups.web.check.tcp.fall: \"1000\" is out of range"}},
+	{"a listener of datagrams with chains", withKeys(plainListener, map[string]any{"address": map[string]any{"socket_address": map[string]any{"protocol": 1, "address": "::", "port_value": 53}}}), plainCluster,
+		[]string{"error: Listener web: filter_chains: a listener of datagrams has none", "error: Listener web: listener_filters: a listener of datagrams needs udp_proxy"}},
+}
+
+func TestAssemble(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			a, err := assemble(registryOf("http://127.0.0.1:1"), map[string]Resource{"web": {Name: "web", URL: listenerURL, Value: encode(t, &listenerTable, s.listener)}},
+				map[string]Resource{"web": {Name: "web", URL: clusterURL, Value: encode(t, &clusterTable, s.cluster)}})
+			var got strings.Builder
+			if err == nil {
+				got.Write(a.text.YAML)
+				if _, err = config.Parse("text", a.text.YAML); err != nil {
+					err = a.text.Explain(func(string) bool { return true }, err)
+				}
+				for _, w := range a.text.Warnings {
+					got.WriteString("warning: " + w + "\n")
+				}
+			}
+			if err != nil {
+				got.WriteString("error: " + strings.ReplaceAll(err.Error(), "\n", "\nerror: ") + "\n")
+			}
+			wrong := false
+			at := 0
+			for _, want := range s.want {
+				if strings.HasPrefix(want, "- {name:") { // in this order
+					i := strings.Index(got.String()[at:], want)
+					if i >= 0 {
+						at += i
+					}
+					wrong = wrong || i < 0
+				} else if !strings.Contains(got.String(), want) {
+					wrong = true
+				}
+				if wrong {
+					t.Errorf("%s is missing in", want)
+					break
+				}
+			}
+			if refused := strings.HasPrefix(s.want[0], "error: "); wrong || refused != (err != nil) {
+				t.Errorf("\n%s", got.String())
+			}
+		})
+	}
+}
+
+// Names are the same whatever else there is, and differ if the control plane's do.
+func TestNames(t *testing.T) {
+	seen := map[string]string{}
+	for _, s := range []string{"web", "outbound|80||web.default.svc", "outbound-80--web.default.svc", ".web", "-web", "", "|", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 65), "ü"} {
+		name := nameOf(s)
+		if err := config.CheckName(name); err != nil {
+			t.Errorf("%q: %v", s, err)
+		}
+		if other, ok := seen[name]; ok {
+			t.Errorf("%q and %q are %s", s, other, name)
+		}
+		seen[name] = s
+	}
+	if nameOf("web") != "web" {
+		t.Error(nameOf("web"))
+	}
+}

@@ -1,0 +1,123 @@
+package xds
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A fakeStream is one call of the method at a server that does what the test says.
+type fakeStream struct {
+	w http.ResponseWriter
+	r *http.Request
+}
+
+// said is a DeltaDiscoveryRequest.
+type said struct {
+	url, nonce, refusal    string
+	subscribe, unsubscribe []string
+	known                  map[string]string
+}
+
+// read reads one request.
+func (s *fakeStream) read() (q said, err error) {
+	b, err := readFrame(s.r.Body, maxMessage)
+	if err != nil {
+		return q, err
+	}
+	q.known = map[string]string{}
+	return q, eachField(b, func(n protowire.Number, v rawValue) error {
+		switch n {
+		case 2:
+			q.url = v.text()
+		case 3:
+			q.subscribe = append(q.subscribe, v.text())
+		case 4:
+			q.unsubscribe = append(q.unsubscribe, v.text())
+		case 5:
+			key, value, err := parseEntry(v.b)
+			q.known[key] = string(value)
+			return err
+		case 6:
+			q.nonce = v.text()
+		case 7:
+			return eachField(v.b, func(n protowire.Number, v rawValue) error {
+				if n == 2 {
+					q.refusal = string(v.b)
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+}
+
+// open sends the headers.
+func (s *fakeStream) open() {
+	s.w.Header().Set("Content-Type", "application/grpc")
+	s.w.Header().Set("Trailer", "Grpc-Status, Grpc-Message")
+	s.w.WriteHeader(http.StatusOK)
+	s.flush()
+}
+
+func (s *fakeStream) flush() { http.NewResponseController(s.w).Flush() }
+
+func (s *fakeStream) send(message []byte) {
+	s.w.Write(appendFrame(nil, message))
+	s.flush()
+}
+
+func (s *fakeStream) end(status, message string) {
+	s.w.Header().Set("Grpc-Status", status)
+	s.w.Header().Set("Grpc-Message", message)
+}
+
+// response encodes a DeltaDiscoveryResponse.
+func response(url, nonce string, removed []string, resources ...Resource) []byte {
+	b := appendText(nil, 1, "v")
+	for _, r := range resources {
+		res := appendText(appendText(nil, 1, r.Version), 3, r.Name)
+		b = appendBytes(b, 2, appendBytes(res, 2, appendBytes(appendText(nil, 1, r.URL), 2, r.Value)))
+	}
+	b = appendText(appendText(b, 4, url), 5, nonce)
+	for _, name := range removed {
+		b = appendText(b, 6, name)
+	}
+	return b
+}
+
+// newFake starts a server. Each call of the method is a call of serve.
+func newFake(t *testing.T, secure bool, serve func(*fakeStream)) *httptest.Server {
+	t.Helper()
+	var calls sync.WaitGroup
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		defer calls.Done()
+		if r.URL.Path != method || r.Header.Get("Content-Type") != "application/grpc" || r.Header.Get("Te") != "trailers" || r.ProtoMajor != 2 {
+			t.Errorf("%s %s %v", r.Proto, r.URL.Path, r.Header)
+		}
+		serve(&fakeStream{w, r})
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Config.Protocols.SetHTTP2(true)
+	if s.EnableHTTP2 = secure; secure {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+		calls.Wait()
+	})
+	return s
+}
+
+// drain reads requests until the client ends the stream.
+func (s *fakeStream) drain() { io.Copy(io.Discard, s.r.Body) }

@@ -1,0 +1,250 @@
+package xds
+
+import (
+	"context"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// watched returns a client that watches one assignment, and what it is told.
+func watched(t *testing.T, opt Options) (answers chan *Assignment, errs chan error) {
+	t.Helper()
+	answers, errs = make(chan *Assignment, 1000), make(chan error, 1000)
+	c := newTestClient(t, opt)
+	e := c.Endpoints()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.Watch(ctx, "web", func(a *Assignment, err error) {
+			if err != nil {
+				errs <- err
+			} else {
+				answers <- a
+			}
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return answers, errs
+}
+
+// Whatever a server answers that is not the protocol, the stream ends with a clear error, and is tried again.
+func TestBadServers(t *testing.T) {
+	testnet.CheckLeaks(t)
+	status := func(s *fakeStream, code, text string) {
+		s.w.Header().Set("Content-Type", "application/grpc")
+		s.w.Header().Set("Grpc-Status", code)
+		s.w.Header().Set("Grpc-Message", text)
+	}
+	for _, tt := range []struct {
+		name, want string
+		serve      func(s *fakeStream)
+	}{
+		{"not found", "the control plane answered 404 Not Found", func(s *fakeStream) { s.w.WriteHeader(404) }},
+		{"a web page", `content of type "text/html"`, func(s *fakeStream) { s.w.Header().Set("Content-Type", "text/html"); s.w.WriteHeader(200) }},
+		{"no such method", "UNIMPLEMENTED: unknown method (it must serve DeltaAggregatedResources", func(s *fakeStream) { status(s, "12", "unknown method") }},
+		{"no permission", "PERMISSION_DENIED: not you, relay", func(s *fakeStream) { status(s, "7", "not you%2C relay") }},
+		{"unknown status", "code 99", func(s *fakeStream) { status(s, "99", "") }},
+		{"odd status", "UNKNOWN", func(s *fakeStream) { status(s, "many\tthings", "") }},
+		{"status at the end", "UNAVAILABLE: going away", func(s *fakeStream) { s.open(); s.end("14", "going away") }},
+		{"no status", "ended the stream without a status", func(s *fakeStream) { s.open() }},
+		{"compressed", "compressed message (flag 1)", func(s *fakeStream) { s.open(); s.w.Write([]byte{1, 0, 0, 0, 1, 0}); s.flush(); s.drain() }},
+		{"oversize", "message of 4294967295 bytes; allowed: up to 16777216", func(s *fakeStream) { s.open(); s.w.Write([]byte{0, 255, 255, 255, 255}); s.flush(); s.drain() }},
+		{"cut", "the control plane closed the connection", func(s *fakeStream) { s.open(); s.w.Write([]byte{0, 0, 0, 0, 9, 1}); s.end("0", "") }},
+		{"garbage", "invalid DeltaDiscoveryResponse: not a valid protobuf message", func(s *fakeStream) { s.open(); s.send([]byte("\xff\xffgarbage")); s.drain() }},
+		{"no nonce", "no type_url or no nonce", func(s *fakeStream) { s.open(); s.send(response(endpointsURL, "", nil)); s.drain() }},
+		{"another type", "of a type that was not asked for: type.googleapis.com/envoy.config.cluster.v3.Cluster", func(s *fakeStream) { s.open(); s.send(response(clusterURL, "1", nil)); s.drain() }},
+		{"reset", "stream: ", func(s *fakeStream) { s.open(); panic(http.ErrAbortHandler) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var mu sync.Mutex
+			calls := 0
+			s := newFake(t, false, func(f *fakeStream) {
+				f.read()
+				mu.Lock()
+				calls++
+				mu.Unlock()
+				tt.serve(f)
+			})
+			_, errs := watched(t, Options{Registry: registryOf(s.URL)})
+			select {
+			case err := <-errs:
+				if !strings.Contains(err.Error(), tt.want) || strings.ContainsAny(err.Error(), "\n\t") {
+					t.Errorf("%v; want %q", err, tt.want)
+				}
+			case <-time.After(patience):
+				t.Fatal("no error")
+			}
+			eventually(t, "another attempt", func() bool { mu.Lock(); defer mu.Unlock(); return calls >= 2 })
+		})
+	}
+}
+
+// A server without HTTP/2, and none at all.
+func TestNoServer(t *testing.T) {
+	testnet.CheckLeaks(t)
+	old := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(old.Close)
+	for _, url := range []string{old.URL, "http://127.0.0.1:1"} {
+		_, errs := watched(t, Options{Registry: registryOf(url)})
+		select {
+		case err := <-errs:
+			if !strings.HasPrefix(err.Error(), "stream: ") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("no error")
+		}
+	}
+}
+
+// A server that sends the same wrong content each time it is told gets answers more and more slowly, and one that
+// makes it good again gets one at once.
+func TestRefusedAgain(t *testing.T) {
+	testnet.CheckLeaks(t)
+	good := encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})
+	bad := encode(t, &assignmentTable, map[string]any{"cluster_name": "other"})
+	other := encode(t, &assignmentTable, map[string]any{"cluster_name": "another"})
+	var mu sync.Mutex
+	var delays []time.Duration
+	var answers []said
+	s := newFake(t, false, func(f *fakeStream) {
+		f.read()
+		f.open()
+		for i := range 15 {
+			value := bad
+			if i >= 10 {
+				value = other
+			}
+			if i >= 13 {
+				value = good
+			}
+			f.send(response(endpointsURL, "n", nil, Resource{Name: "web", Version: "1", URL: endpointsURL, Value: value}))
+			q, err := f.read()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			answers = append(answers, q)
+			mu.Unlock()
+		}
+		f.drain()
+	})
+	watched(t, Options{Registry: registryOf(s.URL), after: func(d time.Duration, do func()) {
+		mu.Lock()
+		delays = append(delays, d)
+		mu.Unlock()
+		go do()
+	}})
+	eventually(t, "15 answers", func() bool { mu.Lock(); defer mu.Unlock(); return len(answers) >= 15 })
+	mu.Lock()
+	defer mu.Unlock()
+	for i, q := range answers {
+		if (q.refusal != "") != (i < 13) || q.nonce != "n" || len(q.subscribe) > 0 {
+			t.Errorf("answer %d: %+v", i, q)
+		}
+	}
+	half := 500 * time.Millisecond
+	want := []time.Duration{half, 2 * half, 4 * half, 8 * half, 16 * half, 32 * half, 30 * time.Second, 30 * time.Second, 30 * time.Second, half, half, 2 * half}
+	if !slices.Equal(delays, want) {
+		t.Errorf("delays %v, want %v", delays, want)
+	}
+}
+
+// What was refused is among the versions that a new stream begins with, so that it is not sent again.
+func TestRefusedVersionIsKnown(t *testing.T) {
+	testnet.CheckLeaks(t)
+	bad := encode(t, &assignmentTable, map[string]any{"cluster_name": "other"})
+	firsts := make(chan said, 100)
+	s := newFake(t, false, func(f *fakeStream) {
+		q, _ := f.read()
+		firsts <- q
+		f.open()
+		if len(q.known) == 0 {
+			f.send(response(endpointsURL, "n", nil, Resource{Name: "web", Version: "7", URL: endpointsURL, Value: bad}))
+			f.read()
+			f.end("14", "")
+			return
+		}
+		f.drain()
+	})
+	watched(t, Options{Registry: registryOf(s.URL)})
+	if q := <-firsts; q.url != endpointsURL || !slices.Equal(q.subscribe, []string{"web"}) || len(q.known) != 0 {
+		t.Errorf("%+v", q)
+	}
+	if q := <-firsts; q.known["web"] != "7" || !slices.Equal(q.subscribe, []string{"web"}) {
+		t.Errorf("%+v", q)
+	}
+}
+
+// The control plane that stops answering is left for the next one.
+func TestFailover(t *testing.T) {
+	testnet.CheckLeaks(t)
+	one, two := newPlane(t, endpointsOn("9001")), newPlane(t, endpointsOn("9002"))
+	answers, _ := watched(t, Options{Registry: registryOf(one.URL, two.URL), ping: 200 * time.Millisecond})
+	ports := func(want uint16) {
+		t.Helper()
+		for end := time.After(patience); ; {
+			select {
+			case a := <-answers:
+				if len(a.Members) == 1 && a.Members[0].To.Port == want {
+					return
+				}
+			case <-end:
+				t.Fatalf("no answer with port %d", want)
+			}
+		}
+	}
+	ports(9001)
+	one.Pause()
+	ports(9002)
+	one.Resume()
+	two.Kill()
+	ports(9001)
+}
+
+// TLS, with an authority of its own and a token.
+func TestCredentials(t *testing.T) {
+	testnet.CheckLeaks(t)
+	token := make(chan string, 100)
+	s := newFake(t, true, func(f *fakeStream) {
+		token <- f.r.Header.Get("Authorization")
+		f.read()
+		f.open()
+		f.send(response(endpointsURL, "n", nil, Resource{Name: "web", URL: endpointsURL, Value: encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})}))
+		f.drain()
+	})
+	dir := t.TempDir()
+	r := registryOf(s.URL)
+	r.CA, r.TokenFile = filepath.Join(dir, "ca.pem"), filepath.Join(dir, "token")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	for path, text := range map[string][]byte{r.CA: ca, r.TokenFile: []byte("secret\n")} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answers, errs := watched(t, Options{Registry: r})
+	select {
+	case a := <-answers:
+		if a.Name != "web" || len(a.Members) != 0 {
+			t.Errorf("%+v", a)
+		}
+	case err := <-errs:
+		t.Fatal(err)
+	case <-time.After(patience):
+		t.Fatal("no answer")
+	}
+	if got := <-token; got != "Bearer secret" {
+		t.Errorf("Authorization: %q", got)
+	}
+}

@@ -71,6 +71,14 @@ func relay(t *testing.T, args ...string) *daemon {
 // run is like relay, for a command that ends up as penstock relay.
 func run(t *testing.T, cmd *exec.Cmd) *daemon {
 	t.Helper()
+	d := launch(t, cmd)
+	d.listener, _ = d.line("ready")["listener"].(string)
+	return d
+}
+
+// launch starts a command, and does not wait for it.
+func launch(t *testing.T, cmd *exec.Cmd) *daemon {
+	t.Helper()
 	cmd.Env = append(cmd.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -95,7 +103,6 @@ func run(t *testing.T, cmd *exec.Cmd) *daemon {
 		cmd.Process.Kill()
 		d.exit()
 	})
-	d.listener, _ = d.line("ready")["listener"].(string)
 	return d
 }
 

@@ -54,6 +54,12 @@ func runFile(t *testing.T, text string, values ...any) *configured {
 func (c *configured) begin(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	c.daemon = run(t, cmd)
+	c.connect(t)
+}
+
+// connect makes the client of the admin listener.
+func (c *configured) connect(t *testing.T) {
+	t.Helper()
 	var err error
 	if c.admin, err = api.NewClient("unix://"+c.dir+"/admin.sock", ""); err != nil {
 		t.Fatal(err)

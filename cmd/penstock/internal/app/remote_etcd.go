@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
@@ -20,7 +21,8 @@ type etcdConfig struct {
 }
 
 func newEtcdConfig(r spec.Registry, key string, node spec.Node, last spec.Layer) (*etcdConfig, error) {
-	client, err := etcd.New(etcd.Config{Remote: remote.Of(r)})
+	// Relays that have lost contact come back within seconds: each attempt is one small request.
+	client, err := etcd.New(etcd.Config{Remote: remote.Of(r), Backoff: remote.Backoff{Max: 5 * time.Second}})
 	if err != nil {
 		return nil, err
 	}

@@ -117,7 +117,7 @@ const (
 	firstAnswer   = 3 * time.Second  // how long a registry may take, if there is a last good version
 	awaitLines    = 10 * time.Second // interval of the lines that say so
 	fromWorker    = "the worker before"
-	waitForRemote = "waiting for the configuration"
+	waitForRemote = "configuration: none yet"
 )
 
 // awaitFirst is await, while there is no configuration that says how the log is.

@@ -245,24 +245,31 @@ func TestWrongMembersAreFound(t *testing.T) {
 
 // TestShownMembers: when the relay's list has a member as the registry has it.
 func TestShownMembers(t *testing.T) {
-	list := shown{"a": {Name: "a", Address: "tcp://127.0.0.1:1", State: "up", Weight: 2}, "b": {Name: "b", Address: "tcp://127.0.0.1:2", State: "drained", Weight: 1}}
+	list := shown{"127.0.0.1:1": {State: "up", Weight: 2}, "127.0.0.1:2": {State: "drained", Weight: 1}}
 	for _, c := range []struct {
 		m     registry.Member
 		there bool
+		left  string // where it was
 		want  bool
 	}{
-		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 2}, true, true},
-		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 3}, true, false},
-		{registry.Member{Name: "a", Addr: "127.0.0.1:2", Weight: 2}, true, false},
-		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 2, Draining: true}, true, false},
-		{registry.Member{Name: "b", Addr: "127.0.0.1:2", Weight: 1, Draining: true}, true, true},
-		{registry.Member{Name: "b", Addr: "127.0.0.1:2", Weight: 1}, true, false},
-		{registry.Member{Name: "c", Addr: "127.0.0.1:3", Weight: 1}, true, false},
-		{registry.Member{Name: "c"}, false, true},
-		{registry.Member{Name: "a"}, false, false},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 2}, true, "", true},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 3}, true, "", false},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:2", Weight: 2}, true, "", false},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 2, Draining: true}, true, "", false},
+		{registry.Member{Name: "b", Addr: "127.0.0.1:2", Weight: 1, Draining: true}, true, "", true},
+		{registry.Member{Name: "b", Addr: "127.0.0.1:2", Weight: 1}, true, "", false},
+		{registry.Member{Name: "c", Addr: "127.0.0.1:3", Weight: 1}, true, "", false},
+		{registry.Member{Name: "c", Addr: "127.0.0.1:3"}, false, "", true},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:1"}, false, "", false},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 2}, true, "127.0.0.1:9", true},
+		{registry.Member{Name: "a", Addr: "127.0.0.1:1", Weight: 2}, true, "127.0.0.1:2", false},
 	} {
-		if got := list.has(&churnMember{Member: c.m, there: c.there}); got != c.want {
-			t.Errorf("%+v, there %v: %v", c.m, c.there, got)
+		m := &churnMember{Member: c.m, there: c.there, pending: &change{}}
+		if c.left != "" {
+			m.pending.left = &endpoint{addr: c.left}
+		}
+		if got := list.has(m); got != c.want {
+			t.Errorf("%+v, there %v, before at %q: %v", c.m, c.there, c.left, got)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,6 +84,9 @@ type change struct {
 	at     time.Time
 	left   *endpoint // which the relay leaves with it; nil: none
 	back   bool      // it came right after the server's start
+	// It followed another one that the relay had not shown. What the relay shows may then be older than both: the change is
+	// there only if a later one of another member is, because a registry's changes come in order.
+	follows bool
 }
 
 // A service is the members of some groups.
@@ -91,7 +95,8 @@ type service struct {
 	network string
 	groups  []string
 	members []*churnMember
-	back    bool // the server has been started again, and the relay has shown no change of the service since
+	shown   int64 // the last change that the relay shows
+	back    bool  // the server has been started again, and the relay has shown no change of the service since
 }
 
 // taking returns the members that take new flows.
@@ -285,33 +290,45 @@ func (c *churn) step(r *rand.Rand) error {
 			m = pick(taking)
 			m.Weight = 1 + (m.Weight+r.IntN(7))%8
 		}
-		if m.pending != nil {
-			c.replaced++
-		}
-		c.changes++
-		c.kinds[what]++
-		m.pending = &change{number: c.changes, what: what, at: time.Now(), left: left, back: s.back}
-		c.w.tally.count(memberChanges, 1)
-		if !m.there {
-			return c.registry.Remove(s.name, m.Name)
-		}
-		return c.put(s, m)
+		return c.change(s, m, what, left)
 	}
 }
 
-// shown is what the relay says of the members of a group, by name.
-type shown map[string]struct {
-	Name, Address, State string
-	Weight               int
+// change tells the registry of a change.
+func (c *churn) change(s *service, m *churnMember, what string, left *endpoint) error {
+	if m.pending != nil {
+		c.replaced++
+	}
+	c.changes++
+	c.kinds[what]++
+	m.pending = &change{number: c.changes, what: what, at: time.Now(), left: left, back: s.back, follows: m.pending != nil}
+	c.w.tally.count(memberChanges, 1)
+	if !m.there {
+		return c.registry.Remove(s.name, m.Name)
+	}
+	return c.put(s, m)
 }
 
-// has reports whether the relay's list has a member as the registry has it.
+// shown is what the relay says of the members of a group, by address.
+type shown map[string]shownMember
+
+type shownMember struct {
+	Address, State string
+	Weight         int
+}
+
+// has reports whether the relay's list has a member as the registry has it, and not where it was before the change.
 func (l shown) has(m *churnMember) bool {
-	is, ok := l[m.Name]
+	if left := m.pending.left; left != nil && left.addr != m.Addr {
+		if _, ok := l[left.addr]; ok {
+			return false
+		}
+	}
+	is, ok := l[m.Addr]
 	if !m.there || !ok {
 		return ok == m.there
 	}
-	return strings.HasSuffix(is.Address, m.Addr) && is.Weight == m.Weight && (is.State == "drained") == m.Draining
+	return is.Weight == m.Weight && (is.State == "drained") == m.Draining
 }
 
 // groups asks the relay for its members, by group.
@@ -323,10 +340,7 @@ func (c *churn) groups() (map[string]shown, error) {
 	var in struct {
 		Groups []struct {
 			Name    string
-			Members []struct {
-				Name, Address, State string
-				Weight               int
-			}
+			Members []shownMember
 		}
 	}
 	if err := json.Unmarshal(text, &in); err != nil {
@@ -336,10 +350,28 @@ func (c *churn) groups() (map[string]shown, error) {
 	for _, g := range in.Groups {
 		all[g.Name] = make(shown)
 		for _, m := range g.Members {
-			all[g.Name][m.Name] = m
+			_, addr, _ := strings.Cut(m.Address, "://")
+			all[g.Name][addr] = m
 		}
 	}
 	return all, nil
+}
+
+// pending returns the members with a change that the relay does not show yet.
+func (s *service) pending() (list []*churnMember) {
+	for _, m := range s.members {
+		if m.pending != nil {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // look finds out which changes the relay knows, and returns how many it does not know yet.
@@ -349,14 +381,16 @@ func (c *churn) look() (pending int, err error) {
 		return 0, err
 	}
 	for _, s := range c.services {
-		for _, m := range s.members {
-			if m.pending == nil {
-				continue
-			}
-			if slices.ContainsFunc(s.groups, func(g string) bool { return !groups[g].has(m) }) {
+		waiting := s.pending()
+		slices.SortStableFunc(waiting, func(a, b *churnMember) int { // those that prove that others are there come first
+			return cmp.Compare(boolInt(a.pending.follows), boolInt(b.pending.follows))
+		})
+		for _, m := range waiting {
+			if slices.ContainsFunc(s.groups, func(g string) bool { return !groups[g].has(m) }) || m.pending.follows && s.shown < m.pending.number {
 				pending++
 				continue
 			}
+			s.shown = max(s.shown, m.pending.number)
 			if delay := time.Since(m.pending.at); m.pending.back {
 				c.later, s.back = append(c.later, delay), false
 			} else {
@@ -380,14 +414,15 @@ func (c *churn) settle() error {
 		}
 		if time.Now().After(end) {
 			for _, s := range c.services {
-				for _, m := range s.members {
-					if m.pending != nil {
-						c.w.tally.count(changesLost, 1)
-						c.w.tally.fault("change %d, %s of %s %s: the relay does not know it after %v", m.pending.number, m.pending.what, s.name, m.Name, patience)
-					}
+				for _, m := range s.pending() {
+					c.w.tally.count(changesLost, 1)
+					c.w.tally.fault("change %d, %s of %s %s: the relay does not know it after %v", m.pending.number, m.pending.what, s.name, m.Name, patience)
 				}
 			}
 			return errors.Join(err, c.d.ended())
+		}
+		if err := c.prove(); err != nil {
+			return err
 		}
 	}
 	now := time.Now()
@@ -413,6 +448,26 @@ func (c *churn) settle() error {
 	}
 }
 
+// prove makes a further change of a service of which only changes are pending that need one as their proof.
+func (c *churn) prove() error {
+	for _, s := range c.services {
+		waiting := s.pending()
+		if len(waiting) == 0 || slices.ContainsFunc(waiting, func(m *churnMember) bool { return !m.pending.follows }) {
+			continue
+		}
+		for _, m := range s.members {
+			if m.there && m.pending == nil {
+				m.Weight = 1 + m.Weight%8
+				if err := c.change(s, m, "weight", nil); err != nil {
+					return err
+				}
+				break
+			}
+		}
+	}
+	return nil
+}
+
 // start waits until the relay has all members.
 func (c *churn) start(d *daemon) error {
 	c.d = d
@@ -425,6 +480,9 @@ func (c *churn) start(d *daemon) error {
 		pending, err := c.look()
 		if err == nil && pending == 0 {
 			c.delays = nil
+			for _, s := range c.services {
+				s.shown = 0
+			}
 			return nil
 		}
 		if time.Now().After(end) {

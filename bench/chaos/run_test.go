@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/registry"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -29,7 +30,12 @@ func TestKills(t *testing.T) {
 
 // TestChanges is the short form of make churn.
 func TestChanges(t *testing.T) {
-	runSettings(t, settings{changes: 20, source: "etcd", between: 50 * ms, restarts: 1})
+	for _, source := range registry.Kinds() {
+		t.Run("source="+source, func(t *testing.T) {
+			t.Parallel()
+			runSettings(t, settings{changes: 20, source: source, between: 50 * ms, restarts: 1})
+		})
+	}
 }
 
 // runSettings runs the program with the daemon of this checkout, which has the race detector if the test

@@ -45,6 +45,7 @@ type Registry interface {
 // kinds are what starts each kind of registry, with a folder for its data.
 var kinds = map[string]func(dir string) (Registry, error){
 	"etcd": newEtcd,
+	"xds":  newXDS,
 }
 
 // Kinds returns the kinds of registries that there are.

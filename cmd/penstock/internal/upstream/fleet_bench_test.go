@@ -3,8 +3,13 @@ package upstream
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/metrics"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -60,5 +65,93 @@ func BenchmarkChange(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkFleet measures a second of 100 changes in a group, ten at a time: how much of a CPU that
+// takes in all, with everything that follows (tables, events, collecting garbage), and what a Pick on
+// a loop costs meanwhile, beside what it costs while nothing changes. The CPU time is that of the
+// process without the picks: run it with the axis picks=0 for that.
+func BenchmarkFleet(b *testing.B) {
+	for _, balance := range balancerNames() {
+		for _, changes := range []int{0, 10} {
+			for _, picks := range []int{0, 1000} { // per millisecond
+				b.Run(fmt.Sprintf("members=10000/balance=%s/changes=%d/picks=%d", balance, 10*changes, picks), func(b *testing.B) {
+					f := newFleet(10000, 1)
+					_, g, tell := startSource(b, &spec.Group{Balance: balance}, Options{MemberChanged: func(MemberEvent) {}, MemberRemoved: func(*Member) {}})
+					answers := [][]Target{f.list}
+					for range 7 {
+						answers = append(answers, f.change(changes))
+					}
+					answers = append(answers, answers[6], answers[5], answers[4], answers[3], answers[2], answers[1]) // and back
+					tell(f.list, nil)
+					runtime.GC()
+					before, picked, took, at := cpuSeconds(), 0, time.Duration(0), 0
+					b.ResetTimer()
+					for range b.N {
+						for range 10 {
+							end := time.Now().Add(100 * time.Millisecond)
+							if changes > 0 {
+								at++
+								go tell(slices.Clone(answers[at%len(answers)]), nil)
+							}
+							for i := 0; picks > 0 && time.Now().Before(end); i++ {
+								start := time.Now()
+								for j := range picks {
+									var l Lease
+									g.Pick(&l, Client{Addr: clients(i*picks + j), Local: nobody})
+									l.Release()
+								}
+								took += time.Since(start)
+								picked += picks
+								time.Sleep(time.Millisecond)
+							}
+							time.Sleep(time.Until(end))
+						}
+					}
+					b.StopTimer()
+					b.ReportMetric(100*(cpuSeconds()-before)/b.Elapsed().Seconds(), "%CPU")
+					if picked > 0 {
+						b.ReportMetric(float64(took)/float64(picked), "ns/pick")
+					}
+				})
+			}
+		}
+	}
+}
+
+// cpuSeconds returns how long the threads of this process have run, on Linux.
+func cpuSeconds() float64 {
+	sum := 0.0
+	files, _ := filepath.Glob("/proc/self/task/*/schedstat")
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		var ns float64
+		fmt.Sscan(string(text), &ns)
+		sum += ns / 1e9
+	}
+	return sum
+}
+
+// BenchmarkMemory measures the heap that a member takes, in a group and in its tables.
+func BenchmarkMemory(b *testing.B) {
+	for _, balance := range balancerNames() {
+		b.Run("members=10000/balance="+balance, func(b *testing.B) {
+			for range b.N {
+				heap := func() uint64 {
+					runtime.GC()
+					runtime.GC()
+					list := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+					metrics.Read(list)
+					return list[0].Value.Uint64()
+				}
+				f := newFleet(10000, 1)
+				before := heap()
+				_, _, tell := startSource(b, &spec.Group{Balance: balance}, Options{})
+				tell(f.list, nil)
+				b.ReportMetric(float64(heap()-before)/10000, "B/member")
+				runtime.KeepAlive(f)
+			}
+		})
 	}
 }

@@ -294,3 +294,77 @@ func TestSortMembers(t *testing.T) {
 		}
 	}
 }
+
+// In a large group in which all members are full, a slot that becomes free is found at once, and none
+// that is free is missed.
+func TestFullLargeGroups(t *testing.T) {
+	const n = 500
+	for _, balance := range balancerNames() {
+		seed := rand.Uint64()
+		r := rand.New(rand.NewPCG(seed, 5))
+		ms := members(n)
+		for i := range ms {
+			ms[i].MaxFlows, ms[i].Backup = 1+i%2, i%10 == 9
+		}
+		s, g := set(t, &spec.Group{Balance: balance, Members: ms}, Options{})
+		pick := func(i int) (*Lease, *Member) {
+			l := new(Lease)
+			m, why := g.Pick(l, Client{Addr: clients(i), Local: nobody})
+			if m == nil && why != spec.ReasonQueueFull {
+				t.Fatalf("%s: seed %d: %v", balance, seed, why)
+			}
+			return l, m
+		}
+		var held []*Lease
+		for i := range n + n/2 {
+			l, m := pick(i)
+			if m == nil {
+				t.Fatalf("%s: seed %d: full with %d flows", balance, seed, i)
+			}
+			held = append(held, l)
+		}
+		for i := range 1000 {
+			if _, m := pick(i); m != nil {
+				t.Fatalf("%s: seed %d: a flow too many", balance, seed)
+			}
+			k := 1 + r.IntN(3)
+			for range k {
+				at := r.IntN(len(held))
+				held[at].Release()
+				held = slices.Delete(held, at, at+1)
+			}
+			if i%100 == 50 { // full members that are disabled leave nothing, and one that is enabled has room
+				if err := s.SetMode("g", held[0].Member().name, Disable); err != nil {
+					t.Fatal(err)
+				}
+				if l, m := pick(i); m != nil {
+					held = append(held, l)
+				}
+				if err := s.SetMode("g", held[0].Member().name, AsFile); err != nil {
+					t.Fatal(err)
+				}
+				s.mu.Lock()
+				g.buildTable(m0(g).since)
+				s.mu.Unlock()
+				for {
+					l, m := pick(i)
+					if m == nil {
+						break
+					}
+					held = append(held, l)
+				}
+				continue
+			}
+			for range k {
+				l, m := pick(r.IntN(1 << 16))
+				if m == nil {
+					t.Fatalf("%s: seed %d: %d slots were free", balance, seed, k)
+				}
+				held = append(held, l)
+			}
+		}
+		for _, l := range held {
+			l.Release()
+		}
+	}
+}

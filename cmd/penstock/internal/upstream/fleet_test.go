@@ -1,0 +1,72 @@
+package upstream
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// Flows come and go on several loops while members change and are full. No count of flows is lost, and
+// afterwards every slot can be had.
+func TestSlotsWhileMembersChange(t *testing.T) {
+	for _, balance := range balancerNames() {
+		cfg := &spec.Group{Balance: balance, PreferZone: true, Discover: []spec.Discover{{Network: spec.TCP, Host: "source", Port: 80, MaxFlows: 2}}}
+		s, g, tell := startSource(t, cfg, Options{Zone: "z0"})
+		f := newFleet(300, 9)
+		place := func() []Target {
+			ts := f.change(6)
+			for i := range ts {
+				ts[i].Zone, ts[i].Priority = []string{"z0", "z1"}[(i+f.next)%2], i%3
+			}
+			return ts
+		}
+		tell(place(), nil)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for loop := range 3 {
+			wg.Go(func() {
+				leases := make([]Lease, 250) // 750 flows for 600 slots
+				for i := loop; ; i++ {
+					select {
+					case <-stop:
+						for j := range leases {
+							leases[j].Release()
+						}
+						return
+					default:
+					}
+					l := &leases[i%len(leases)]
+					l.Release()
+					m, _ := g.Pick(l, Client{Addr: clients(i), Local: nobody})
+					if m != nil && i%5 == 0 {
+						g.Pick(l, Client{Addr: clients(i), Local: nobody}) // it did not connect
+					}
+				}
+			})
+		}
+		for range 40 {
+			tell(place(), nil)
+		}
+		close(stop)
+		wg.Wait()
+		s.mu.Lock()
+		g.buildTable(time.Now())
+		s.mu.Unlock()
+		held := make([]Lease, 600)
+		for i := range held {
+			if m, why := g.Pick(&held[i], Client{Addr: clients(i), Local: nobody}); m == nil {
+				t.Fatalf("%s: %d of 600 flows have a slot: %v", balance, i, why)
+			}
+		}
+		for i := range held {
+			held[i].Release()
+		}
+		for _, m := range g.table.Load().members {
+			if m.Active() != 0 {
+				t.Errorf("%s: %d flows of %s are left", balance, m.Active(), m.name)
+			}
+		}
+	}
+}

@@ -121,6 +121,9 @@ func (k *kept) restoreTotal(t *admit.Total) {
 const (
 	saveInterval = time.Second
 	saveAnyway   = 30 * time.Second
+	saveLarge    = 256 << 10 // bytes of the text of members, from which on saving is delayed
+	saveShare    = 50        // by so many times what the last one took
+	saveWait     = 10 * time.Second
 )
 
 // The bounds of what is saved in between, and of what is saved when another worker takes over.
@@ -134,16 +137,30 @@ const (
 func (d *daemon) saveChanges() {
 	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
+	next := time.Time{}
 	for {
 		select {
 		case <-tick.C:
-			if d.stateChanged() {
+			if start := time.Now(); !start.Before(next) && d.stateChanged() {
 				d.saveState(savedSources)
+				next = d.kept.nextSave(start)
 			}
 		case <-d.closing:
 			return
 		}
 	}
+}
+
+// nextSave returns when the next save may begin after one that has ended now: members of large groups
+// that change all the time take at most a part of the time.
+func (k *kept) nextSave(start time.Time) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	if len(k.members) < saveLarge {
+		return now
+	}
+	return now.Add(min(saveShare*now.Sub(start), saveWait))
 }
 
 func (d *daemon) stateChanged() bool {

@@ -30,9 +30,10 @@ func (g *Group) scheduleBuild() {
 }
 
 // buildForAnswer builds the table after a lookup has changed the members: at once, or soon if that was
-// done a moment ago and takes its time. The caller holds the Set's lock.
+// done a moment ago and takes its time. The few members that stay must not carry the flows of all
+// meanwhile. The caller holds the Set's lock.
 func (g *Group) buildForAnswer(now time.Time) {
-	if now.Before(g.buildAfter) && g.hadMembers {
+	if now.Before(g.buildAfter) && g.hadMembers && 2*g.added <= len(g.members) {
 		g.scheduleBuild()
 	} else {
 		g.buildTable(now)
@@ -42,7 +43,7 @@ func (g *Group) buildForAnswer(now time.Time) {
 // buildTable builds the table from the present members. The caller holds the Set's lock.
 func (g *Group) buildTable(now time.Time) {
 	start := time.Now()
-	g.buildScheduled = false
+	g.buildScheduled, g.added = false, 0
 	slowStart := false
 	for _, m := range g.members {
 		m.missingSteps = 0

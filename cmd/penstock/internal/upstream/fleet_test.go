@@ -70,3 +70,25 @@ func TestSlotsWhileMembersChange(t *testing.T) {
 		}
 	}
 }
+
+// The tables of a large group follow its members: at once where most are new, and otherwise soon.
+func TestTablesOfLargeGroupsFollow(t *testing.T) {
+	s, g, tell := startSource(t, &spec.Group{Balance: "round-robin"}, Options{})
+	f := newFleet(2000, 3)
+	tell(f.list, nil)
+	s.mu.Lock()
+	g.buildAfter = time.Now().Add(time.Hour)
+	s.mu.Unlock()
+	tell(append(f.list[:0:0], newFleet(5000, 3).list[2000:]...), nil)
+	if n := len(g.table.Load().tiers[0].balancer.(*roundRobin).members); n != 3000 {
+		t.Errorf("%d members in the table, want 3000", n)
+	}
+	s.mu.Lock()
+	g.buildAfter = time.Now().Add(100 * time.Millisecond)
+	s.mu.Unlock()
+	tell(newFleet(5001, 3).list[2000:], nil)
+	if n := len(g.table.Load().tiers[0].balancer.(*roundRobin).members); n != 3000 && n != 3001 {
+		t.Errorf("%d members in the table", n)
+	}
+	eventually(t, "the table", func() bool { return len(g.table.Load().tiers[0].balancer.(*roundRobin).members) == 3001 })
+}

@@ -37,6 +37,7 @@ type groupState struct {
 	refreshes      uint64
 	up, all        int // members that are up, and those that are neither drained nor disabled
 	ejected        int
+	added          int       // members since the last table
 	buildScheduled bool      // the table will be rebuilt soon
 	buildAfter     time.Time // of a large group: the table is not rebuilt before, except at a reload
 	slowStartTimer *time.Timer

@@ -163,6 +163,7 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 			}
 		}
 		g.byKey[w.nameAndPorts] = m
+		g.added++
 		m.refreshed, m.index = g.refreshes, int32(len(members))
 		members = append(members, m)
 		m.set(w)

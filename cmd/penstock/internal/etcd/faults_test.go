@@ -256,8 +256,36 @@ func TestTokens(t *testing.T) {
 	until(t, "a change after a restart", m.is(map[string]string{"/a/0": "x", "/a/1": "z"}))
 
 	// A change of users makes tokens older than the users.
-	admin(t, u, "/v3/auth/user/add", map[string]string{"name": "other", "password": "x"})
+	admin(t, u, "/v3/auth/user/add", map[string]string{"name": "reader", "password": "x"})
+	admin(t, u, "/v3/auth/role/add", map[string]string{"name": "reader"})
+	admin(t, u, "/v3/auth/role/grant", map[string]any{"name": "reader", "perm": map[string]any{"permType": "READ", "key": []byte("/a/"), "range_end": []byte("/a0")}})
+	admin(t, u, "/v3/auth/user/grant", map[string]string{"user": "reader", "role": "reader"})
 	mustPut(t, u, "/a/2", "z", 0)
+
+	// The right to read the prefix is all that following it needs.
+	reader := cfg
+	reader.Remote.UserFile = filepath.Join(t.TempDir(), "reader")
+	if err := os.WriteFile(reader.Remote.UserFile, []byte("reader:x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, reader)
+	var denied *Error
+	if _, err := r.Put(t.Context(), "/a/2", nil, 0); !errors.As(err, &denied) || denied.Code != 7 {
+		t.Error(err)
+	}
+	if _, _, err := r.Prefix(t.Context(), "/b"); !errors.As(err, &denied) || denied.Code != 7 {
+		t.Error(err)
+	}
+	reads := follow(t, r, "/a/")
+	until(t, "contact of a reader", reads.connected)
+	until(t, "a probe", func() bool {
+		r.probed.Lock()
+		defer r.probed.Unlock()
+		return !r.probed.at.IsZero()
+	})
+	if reads.isLost() {
+		t.Error("the reader has lost contact")
+	}
 
 	// Another password, in the file too.
 	admin(t, u, "/v3/auth/user/changepw", map[string]string{"name": "root", "password": "second"})

@@ -381,11 +381,11 @@ func (c *churn) look() (pending int, err error) {
 		return 0, err
 	}
 	for _, s := range c.services {
-		waiting := s.pending()
-		slices.SortStableFunc(waiting, func(a, b *churnMember) int { // those that prove that others are there come first
+		open := s.pending()
+		slices.SortStableFunc(open, func(a, b *churnMember) int { // those that prove that others are there come first
 			return cmp.Compare(boolInt(a.pending.follows), boolInt(b.pending.follows))
 		})
-		for _, m := range waiting {
+		for _, m := range open {
 			if slices.ContainsFunc(s.groups, func(g string) bool { return !groups[g].has(m) }) || m.pending.follows && s.shown < m.pending.number {
 				pending++
 				continue
@@ -451,8 +451,8 @@ func (c *churn) settle() error {
 // prove makes a further change of a service of which only changes are pending that need one as their proof.
 func (c *churn) prove() error {
 	for _, s := range c.services {
-		waiting := s.pending()
-		if len(waiting) == 0 || slices.ContainsFunc(waiting, func(m *churnMember) bool { return !m.pending.follows }) {
+		open := s.pending()
+		if len(open) == 0 || slices.ContainsFunc(open, func(m *churnMember) bool { return !m.pending.follows }) {
 			continue
 		}
 		for _, m := range s.members {

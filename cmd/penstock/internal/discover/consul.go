@@ -27,6 +27,7 @@ const (
 	maxStaleness = 10 * time.Second
 
 	maxConsulAnswer = 1 << 28 // bytes; it is read instance by instance
+	maxInstance     = 1 << 20 // bytes of an instance with its checks
 	maxInstances    = 1 << 16
 )
 
@@ -42,7 +43,7 @@ func (c consulSource) Watch(ctx context.Context, update func([]upstream.Target, 
 
 // A consulWatch is a consulSource that is watched.
 type consulWatch struct {
-	what   spec.Discover
+	consulSource
 	feed   *feed
 	client *remote.Client // nil: none yet
 	server int            // which of the client's servers is asked
@@ -52,7 +53,7 @@ type consulWatch struct {
 }
 
 func (c consulSource) follow(ctx context.Context, f *feed) {
-	w := &consulWatch{what: c.what, feed: f, failed: c.sources.opt.backoff}
+	w := &consulWatch{consulSource: c, feed: f, failed: c.sources.opt.backoff}
 	defer func() {
 		if w.client != nil {
 			w.client.Close()
@@ -116,7 +117,7 @@ func (c *consulWatch) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.sources.opt.timeout(timeout), errSlow)
 	defer cancel()
 	answer, err := c.client.Do(request.WithContext(ctx))
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -35,7 +36,8 @@ type consulCheck struct{ CheckID, Status string }
 
 // readInstances reads the answer to a query, an array.
 func readInstances(r io.Reader) (list []consulFound, err error) {
-	d := json.NewDecoder(r)
+	item := &remote.BoundedReader{R: r, Left: maxInstance}
+	d := json.NewDecoder(item)
 	if t, err := d.Token(); err != nil {
 		return nil, unexpected(err)
 	} else if t == nil {
@@ -44,6 +46,7 @@ func readInstances(r io.Reader) (list []consulFound, err error) {
 		return nil, fmt.Errorf("the answer is no JSON array")
 	}
 	for d.More() {
+		item.Left = maxInstance
 		var e consulInstance
 		if err := d.Decode(&e); err != nil {
 			return nil, unexpected(err)

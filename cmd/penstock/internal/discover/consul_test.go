@@ -224,11 +224,14 @@ func TestConsulFaults(t *testing.T) {
 			fmt.Fprint(w, "[]")
 		}, "is this Consul?"},
 		{"5 MB", page("[" + strings.Repeat(`{"Node":{"Node":"n"}},`, 5<<20/22)), "more than 65536 instances"},
+		{"an instance of 5 MB", page(`[{"Node":{"Node":"` + strings.Repeat("n", 5<<20)), "too large"},
 		{"429", func(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "Your IP is issuing too many concurrent connections", http.StatusTooManyRequests)
 		}, "429"},
 		{"500", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "No cluster leader", 500) }, "No cluster leader"},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound) }, "redirects are not followed"},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		}, "redirects are not followed"},
 		{"closed", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

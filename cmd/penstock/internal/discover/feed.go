@@ -61,11 +61,11 @@ var errTooMany = fmt.Errorf("there are far more than %d members", maxMembers)
 func (f *feed) change(all bool, edit func(e *edits)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before := f.changes
+	before, said := f.changes, f.wrong
 	if all {
 		f.changes, f.all, f.wrong = make(map[string]*target), true, nil
 	}
-	edit(&edits{f})
+	edit(&edits{f, said})
 	if f.full() {
 		f.changes, f.all = before, false
 		return errTooMany
@@ -78,7 +78,10 @@ func (f *feed) change(all bool, edit func(e *edits)) error {
 func (f *feed) full() bool { return len(f.members)+len(f.changes)+len(f.wrong) > 4*maxMembers }
 
 // edits changes the members of a feed. It is valid during a call of feed.change.
-type edits struct{ f *feed }
+type edits struct {
+	f    *feed
+	said map[string]string // what was wrong with values before: a complete list that still has them is no news
+}
 
 // set adds or changes a member.
 func (e *edits) set(key string, t upstream.Target) { e.put(key, &t, "") }
@@ -88,7 +91,7 @@ func (e *edits) remove(key string) { e.put(key, nil, "") }
 
 // reject removes a member whose value is wrong, and says what is wrong with it.
 func (e *edits) reject(key, problem string) {
-	if f := e.f; f.wrong[key] != problem && !f.full() {
+	if f := e.f; f.wrong[key] != problem && e.said[key] != problem && !f.full() {
 		f.complain(fmt.Sprintf("%q: %s", key, problem))
 	}
 	e.put(key, nil, problem)

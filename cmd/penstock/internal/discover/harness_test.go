@@ -33,14 +33,20 @@ type watched struct {
 // watchFor watches a lookup until the test ends.
 func watchFor(t *testing.T, d spec.Discover) *watched {
 	t.Helper()
+	return watchWith(t, d, Options{})
+}
+
+func watchWith(t *testing.T, d spec.Discover, opt Options) *watched {
+	t.Helper()
 	w := &watched{t: t, told: make(chan struct{})}
-	s := New(Options{LeftOut: func(_ spec.Discover, problem string) {
+	opt.LeftOut = func(_ spec.Discover, problem string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.wrong = append(w.wrong, problem)
 		w.touch()
-	}, Interval: time.Millisecond, backoff: remote.Backoff{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond}})
-	w.run(s.Discoverer(d))
+	}
+	opt.Interval, opt.backoff = time.Millisecond, remote.Backoff{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond}
+	w.run(New(opt).Discoverer(d))
 	return w
 }
 

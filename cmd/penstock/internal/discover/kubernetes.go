@@ -22,7 +22,7 @@ import (
 const (
 	kubePage      = 25      // EndpointSlices per page of a list: each may have 1,000 endpoints, but has 100 by default
 	maxKubePages  = 1000    // of a list
-	maxKubeList   = 1 << 28 // bytes of a page; it is read slice by slice
+	maxKubeList   = 1 << 27 // bytes of a page; it is read slice by slice
 	maxKubeObject = 4 << 20 // bytes of an EndpointSlice: etcd takes 1.5 MB
 	maxEndpoints  = 1 << 16 // of a service
 	maxSlices     = 1 << 12 // of a service
@@ -159,7 +159,7 @@ func (k *kubeSource) selector() url.Values {
 
 // list reads all slices of the service, page by page.
 func (k *kubeWatch) list(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, k.sources.opt.timeout(listTimeout), errSlow)
 	defer cancel()
 	found := newKubeMembers(k.what, k.service, k.feed)
 	query := k.selector()
@@ -208,14 +208,14 @@ func (k *kubeWatch) watch(ctx context.Context) error {
 	query.Set("allowWatchBookmarks", "true")
 	query.Set("resourceVersion", k.version)
 	query.Set("timeoutSeconds", strconv.Itoa(int(last/time.Second)))
-	slow := time.AfterFunc(answerTimeout, func() { cancel(errSlow) })
+	slow := time.AfterFunc(k.sources.opt.timeout(answerTimeout), func() { cancel(errSlow) })
 	answer, err := k.get(ctx, query)
 	slow.Stop()
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	defer time.AfterFunc(last+watchGrace, func() { cancel(errSlow) }).Stop()
+	defer time.AfterFunc(k.sources.opt.timeout(last+watchGrace), func() { cancel(errSlow) }).Stop()
 	k.failed.Working()
 	k.closed.Working()
 	if k.members.err == nil {

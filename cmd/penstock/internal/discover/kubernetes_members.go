@@ -23,6 +23,7 @@ type kubeMembers struct {
 	total  int                                // endpoints in all slices
 	ready  int                                // addresses that are ready
 	err    error                              // why the slices make no members
+	right  []string                           // keys of what was wrong and is gone, or right now
 }
 
 func newKubeMembers(d spec.Discover, service string, f *feed) *kubeMembers {
@@ -73,6 +74,9 @@ func (m *kubeMembers) replace(name string, next *keptSlice) (changed []netip.Add
 	}
 	if old := m.slices[name]; old != nil {
 		m.total -= len(old.at)
+		for i := range old.said {
+			m.right = append(m.right, wrongKey(name, i))
+		}
 		for _, at := range old.at {
 			note(at)
 			rest := slices.DeleteFunc(m.found[at], func(e foundEndpoint) bool { return e.slice == name })
@@ -140,11 +144,17 @@ func (m *kubeMembers) tell(all bool, changed []netip.AddrPort, said map[string]*
 				m.tellOne(e, at)
 			}
 		}
+		for _, key := range m.right {
+			if !all {
+				e.remove(key)
+			}
+		}
+		m.right = nil
 		for name, k := range said {
 			for i, problem := range k.wrong {
-				e.reject(fmt.Sprintf("%s #%d", name, i), problem)
+				e.reject(wrongKey(name, i), problem)
 			}
-			k.wrong = nil
+			k.said, k.wrong = len(k.wrong), nil
 		}
 	})
 	if err == nil {
@@ -152,6 +162,9 @@ func (m *kubeMembers) tell(all bool, changed []netip.AddrPort, said map[string]*
 	}
 	return err
 }
+
+// wrongKey is the feed's key of what is wrong with a slice.
+func wrongKey(slice string, i int) string { return fmt.Sprintf("%s #%d", slice, i) }
 
 func (m *kubeMembers) tellOne(e *edits, at netip.AddrPort) {
 	w := m.winner(at)

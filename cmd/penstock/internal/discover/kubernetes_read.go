@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 )
 
 type listMeta struct {
@@ -15,9 +17,11 @@ type listMeta struct {
 // readList reads an EndpointSliceList, and calls each with one slice after the other, so that no more than one is in
 // memory.
 func readList(r io.Reader, each func(*endpointSlice) error) (meta listMeta, err error) {
-	d := json.NewDecoder(r)
+	item := &remote.BoundedReader{R: r, Left: maxKubeObject}
+	d := json.NewDecoder(item)
 	isList := false
 	err = readObject(d, func(key string) error {
+		item.Left = maxKubeObject
 		switch key {
 		case "kind":
 			var kind string
@@ -32,6 +36,7 @@ func readList(r io.Reader, each func(*endpointSlice) error) (meta listMeta, err 
 			return d.Decode(&meta)
 		case "items":
 			return readArray(d, func() error {
+				item.Left = maxKubeObject
 				var s endpointSlice
 				if err := d.Decode(&s); err != nil {
 					return err

@@ -83,6 +83,7 @@ type keptSlice struct {
 	ports     []keptPort // that fit the protocol
 	anyPort   bool       // it has no ports, or one without a number
 	wrong     []string   // what is wrong with endpoints that are left out, only until it has been said
+	said      int        // how many of those have been
 }
 
 // A foundEndpoint is an endpoint of a slice.

@@ -191,7 +191,8 @@ func TestKubernetesFaults(t *testing.T) {
 		{"always gone", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "Gone", http.StatusGone) }, "410"},
 		{"closed", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, ""},
 		{"5 MB", page(js, `{"kind":"EndpointSliceList","items":[`+strings.Repeat(`{"metadata":{"name":"x"}},`, 200000)), "unexpected EOF"},
-		{"one object of 5 MB", page(js, `{"type":"ADDED","object":{"kind":"`+strings.Repeat("x", 5<<20)+`"}}`), ""},
+		{"a slice of 5 MB", page(js, `{"kind":"EndpointSliceList","items":[{"kind":"`+strings.Repeat("x", 5<<20)+`"}]}`), "too large"},
+		{"an event of 5 MB", page(js, `{"type":"ADDED","object":{"kind":"`+strings.Repeat("x", 5<<20)+`"}}`), "too large"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -25,8 +25,9 @@ type Options struct {
 
 	// etcd changes the settings of clients in tests.
 	etcd func(*etcd.Config)
-	// backoff is that of Consul and Kubernetes; tests shorten it.
+	// backoff is that of Consul and Kubernetes, and slow, if it is set, how long they wait for an answer; tests shorten both.
 	backoff remote.Backoff
+	slow    time.Duration
 }
 
 // Sources are the sources of members of all registries. Sources of one registry share a client. The zero value

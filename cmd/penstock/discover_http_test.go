@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+)
+
+// Members of Consul and Kubernetes drain and come back while a flow goes on, the same lookup serves two groups with one
+// watch, and a registry that answers nonsense, or that its service is gone, empties no group.
+func TestMembersInConsulAndKubernetes(t *testing.T) {
+	t.Parallel()
+	ports := [2]int{}
+	for i := range ports {
+		_, port, _ := net.SplitHostPort(strings.TrimPrefix(echoServer(t), "tcp://"))
+		ports[i], _ = strconv.Atoi(port)
+	}
+	consul, kube := testfleet.NewConsul(t), testfleet.NewKubernetes(t)
+	// set makes the first server drain, or not, beside the second one.
+	setConsul := func(draining bool) {
+		one := testfleet.ConsulInstance{ID: "one", Node: "n", Address: "127.0.0.1", Port: ports[0]}
+		if draining {
+			one.Checks = map[string]string{"_node_maintenance": "critical"}
+		}
+		consul.Set("web", one, testfleet.ConsulInstance{ID: "two", Node: "n", Address: "127.0.0.1", Port: ports[1]})
+	}
+	setKube := func(draining bool) {
+		slice := func(port int, terminating bool) string {
+			return fmt.Sprintf(`{"addressType":"IPv4","ports":[{"name":"http","port":%d}],"endpoints":[{"addresses":["127.0.0.1"],"conditions":{"ready":%v,"serving":true,"terminating":%v}}]}`, port, !terminating, terminating)
+		}
+		kube.Put("shop", "web-1", "web", slice(ports[0], draining))
+		kube.Put("shop", "web-2", "web", slice(ports[1], false))
+	}
+	setConsul(false)
+	setKube(false)
+	d := runFile(t, `
+reload: {watch: false}
+registries:
+  dc1: {consul: ["{0}"]}
+  kube: {kubernetes: "{1}", tls: {ca: {2}}}
+listeners:
+  c: {listen: "tcp://127.0.0.1:0", to: consul}
+  k: {listen: "tcp://127.0.0.1:0", to: kube}
+groups:
+  consul: {discover: [{consul: web}]}
+  kube: {discover: [{kubernetes: shop/web, port-name: http}]}
+  again: {discover: [{kubernetes: shop/web, port-name: http}]}
+`, consul.URL, kube.URL, kube.CAFile())
+	states := func(group string) string {
+		groups, err := d.admin.Groups(d.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []string
+		for _, g := range groups.Groups {
+			for _, m := range g.Members {
+				if g.Name == group {
+					list = append(list, strings.Replace(strings.Replace(m.Name, fmt.Sprint(ports[0]), "one", 1), fmt.Sprint(ports[1]), "two", 1)+" "+m.State)
+				}
+			}
+		}
+		if ports[1] < ports[0] && len(list) == 2 {
+			list[0], list[1] = list[1], list[0]
+		}
+		return strings.Join(list, ", ")
+	}
+	// says waits for a line about a group.
+	says := func(group, msg string) {
+		t.Helper()
+		eventually(t, group+": "+msg, func() bool {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return slices.ContainsFunc(d.lines, func(l map[string]any) bool { return l["msg"] == msg && strings.Contains(fmt.Sprint(l["group"]), group) })
+		})
+	}
+	const both, drained = "tcp://127.0.0.1:one up, tcp://127.0.0.1:two up", "tcp://127.0.0.1:one drained, tcp://127.0.0.1:two up"
+	for _, c := range []struct {
+		listener, group string
+		set             func(bool)
+		fault           func(http.HandlerFunc)
+		empty           func()
+	}{
+		{"c", "consul", setConsul, consul.Fault, func() { consul.Set("web") }},
+		{"k", "kube", setKube, kube.Fault, func() { kube.Delete("shop", "web-1"); kube.Delete("shop", "web-2") }},
+	} {
+		eventually(t, "the members of "+c.group, func() bool { return states(c.group) == both })
+		var flows []net.Conn
+		for range 2 { // one to each
+			conn, err := net.Dial("tcp", d.at(c.listener).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			flows = append(flows, conn)
+		}
+		c.set(true)
+		eventually(t, "a drained member of "+c.group, func() bool { return states(c.group) == drained })
+		c.set(false)
+		eventually(t, "both members of "+c.group, func() bool { return states(c.group) == both })
+		c.fault(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, "[")
+		})
+		if c.group == "kube" {
+			kube.CloseWatches()
+		}
+		says(c.group, "lookup failed; its members stay")
+		c.fault(nil)
+		says(c.group, "lookup works again")
+		c.empty()
+		says(c.group, "the answer lacks too many members at once (lookups.vanish); they stay")
+		if got := states(c.group); got != both {
+			t.Errorf("the service is gone, and its members are %q", got)
+		}
+		for _, conn := range flows {
+			if _, err := io.WriteString(conn, "hello\n"); err != nil {
+				t.Error(err)
+			}
+			if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || line != "hello\n" {
+				t.Errorf("a flow of %s: %q, %v", c.group, line, err)
+			}
+		}
+	}
+	lists := 0
+	for _, r := range kube.Requests() {
+		if r.URL.Query().Get("watch") == "" {
+			lists++
+		}
+	}
+	if lists > 4 { // two groups use one lookup; the fault needs others
+		t.Errorf("%d lists", lists)
+	}
+}

@@ -253,6 +253,7 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/console", code: edges{
 		"cmd/penstock/internal/api":       shared,
 		"cmd/penstock/internal/spec":      shared,
+		"cmd/penstock/internal/fleet":     "commands about many relays talk to the fleet's registry, not to a daemon",
 		"charm.land/bubbletea/v2":         "the live view: keys, resizing, and writing only the cells that changed, which matters over ssh",
 		"charm.land/lipgloss/v2":          "styles for it, which bubbletea adapts to the terminal and NO_COLOR",
 		"github.com/charmbracelet/x/term": "whether the output is a terminal, and how wide it is",
@@ -329,6 +330,7 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/discover": {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream", "cmd/penstock/internal/xds"},
 	"cmd/penstock/internal/xds":      {"cmd/penstock/internal/config", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/fleet":    {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
+	"cmd/penstock/internal/console":  {"cmd/penstock/internal/fleet"},
 }
 
 // nested lists the folders of the nested modules.

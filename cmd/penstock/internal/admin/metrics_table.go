@@ -58,6 +58,18 @@ var metricSets = []anySet{
 		gauge("penstock_config_remote_refused", "1 while the registry asks for a version that this relay cannot apply, so that the one before goes on.", func(r *api.RemoteConfig) float64 { return boolValue(r.Refused != nil) }),
 		gauge("penstock_config_remote_saved", "1 while the version that runs is from the disk or from the worker before, because the registry has not answered yet.", func(r *api.RemoteConfig) float64 { return boolValue(r.Saved != "") }),
 	}},
+	&metricSet[api.Fleet]{each: func(s *state, yield func(*api.Fleet, labelValues)) {
+		if s.Fleet != nil {
+			yield(s.Fleet, labelValues{})
+		}
+	}, metrics: []metric[api.Fleet]{
+		gauge("penstock_fleet_present", "1 while the relay reports to its fleet and gets orders; 0 while it has no contact, or another relay has the same id. Absent if it is in no fleet.", func(f *api.Fleet) float64 { return boolValue(f.Present) }),
+		gauge("penstock_fleet_conflict", "1 while another relay has the same id, so that this one does not report.", func(f *api.Fleet) float64 { return boolValue(f.Conflict != "") }),
+		counter("penstock_fleet_reports_total", "Reports written to the fleet's registry.", func(f *api.Fleet) float64 { return float64(f.Reports) }),
+		counter("penstock_fleet_failures_total", "Requests to the fleet's registry that failed.", func(f *api.Fleet) float64 { return float64(f.Failures) }),
+		gauge("penstock_fleet_shared_members", "Members whose health checks are shared with other relays.", func(f *api.Fleet) float64 { return float64(f.SharedMembers) }),
+		gauge("penstock_fleet_checked_members", "Members whose health checks are shared, and that this relay checks.", func(f *api.Fleet) float64 { return float64(f.CheckedMembers) }),
+	}},
 	&metricSet[count]{labels: []string{"result"}, each: func(s *state, yield func(*count, labelValues)) {
 		yield(&count{s.Reloads}, labelValues{"success"})
 		yield(&count{s.FailedReloads}, labelValues{"failure"})

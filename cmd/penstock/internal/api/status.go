@@ -7,6 +7,7 @@ const (
 	StateStarting = "starting"
 	StateReady    = "ready"
 	StateDraining = "draining"
+	StateDrained  = "drained" // the fleet's operator wants no new flows; the daemon goes on
 )
 
 // Status is the state of the daemon.
@@ -36,6 +37,7 @@ type Sample struct {
 	Refusals  []Refusal         `json:"refusals"`         // that have occurred
 	Latency   Latency           `json:"latency"`          // of all flows
 	Keeper    *Keeper           `json:"keeper,omitempty"` // nil: there is none
+	Fleet     *Fleet            `json:"fleet,omitempty"`  // nil: the relay is in none
 }
 
 // Numbers counts flows and what they moved.
@@ -131,7 +133,7 @@ type Event struct {
 	ID      uint64    `json:"id"` // ascending from 1
 	Time    time.Time `json:"time"`
 	Level   string    `json:"level"`   // info, warn or error
-	Kind    string    `json:"kind"`    // health, reload, member, drain, kill, log, listener, discovery, worker
+	Kind    string    `json:"kind"`    // health, reload, member, drain, kill, log, listener, discovery, worker, fleet
 	Subject string    `json:"subject"` // a listener, GROUP/MEMBER or a file
 	Message string    `json:"message"`
 	By      string    `json:"by,omitempty"` // who asked for it; empty: nobody did, it happened

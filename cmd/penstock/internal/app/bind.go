@@ -61,6 +61,9 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 				bound[b] = p
 				continue
 			}
+			if d.nodeDrain.closed && l.Inherit == "" {
+				continue
+			}
 			var err error
 			if at.Network == 0 && l.Inherit == "" {
 				at, err = listenAddr(ctx, l.Listen)
@@ -118,6 +121,11 @@ func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*boundListener,
 		at.AddrPort = netip.AddrPortFrom(at.AddrPort.Addr(), at.AddrPort.Port()+uint16(i))
 	}
 	if was, ok := d.keeping.freePorts()[l.Name]; ok && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
+		if p.Listener, err = d.engine.Listen(was, c); err == nil {
+			return p, nil
+		}
+	}
+	if was, ok := d.nodeDrain.ports[l.Name]; ok && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
 		if p.Listener, err = d.engine.Listen(was, c); err == nil {
 			return p, nil
 		}

@@ -56,8 +56,12 @@ type daemon struct {
 	closing    chan struct{}  // closed by close
 	background sync.WaitGroup // goroutines that end when closing is closed
 
-	mu    sync.Mutex // serializes changes
-	bound map[bindKey]*boundListener
+	drainedWord *atomic.Int64 // 1: the fleet's operator has drained this relay
+	fleet       *fleetPart
+
+	mu        sync.Mutex // serializes changes
+	bound     map[bindKey]*boundListener
+	nodeDrain nodeDrain
 }
 
 // An activeConfig is the running configuration and what was built from it.
@@ -97,12 +101,15 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		d.started = d.kept.before.Started
 	}
 	d.endedBefore = sync.OnceValue(k.readEnded)
+	d.drainedWord = d.kept.values.word("fleet.drained")
+	d.nodeDrain.closed = d.drained()
+	d.fleet = newFleetPart(d, cfg.Node)
 	d.events.Restore(d.kept.before.Events)
 	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.answers = newAnswersFile(cfg.Node.State, log)
 	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: d.memberRemoved,
-		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Counts: d.kept.counts, Saved: &d.kept.before.Members})
+		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: d.kept.counts, Saved: &d.kept.before.Members})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
 	d.background.Go(d.lookForRemoved)
@@ -165,13 +172,16 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.kept.restoreTotal(next.total)
 	// Removed groups serve until no listener leads to them.
 	leaving := removedGroups(old.Config, cfg)
+	d.fleet.expect(cfg)
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
 	for _, l := range cfg.Listeners {
 		// Counts of limits are kept with the sockets, or if all are new, with the name.
 		var gate *admit.Controller
 		keys := bindKeysOf(l)
 		for _, b := range keys {
-			if was := bound[b].plan.Load(); was != nil {
+			if p := bound[b]; p == nil {
+				continue
+			} else if was := p.plan.Load(); was != nil {
 				gate = was.gate
 				break
 			}
@@ -183,13 +193,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		d.kept.restoreLimits(l.Name, gate)
 		s := newListenerPlan(l, gate, d.set, d.accounting.counters)
 		next.plans[l.Name] = s
-		for _, b := range keys {
-			p := bound[b]
-			p.plan.Store(s)
-			if err := p.Update(d.listenConfig(l, p)); err != nil {
-				d.log.Warn("socket option not changed before the next start", "listener", p.Addr().String(), "error", err)
-			}
-		}
+		d.usePlan(l, s, bound)
 	}
 	d.active.Store(next)
 	if len(leaving) > 0 {
@@ -200,6 +204,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.closeListeners(gone, bound)
 	d.updateCycles()
 	d.endRemovedFlows()
+	d.fleet.use(cfg)
 	if err := d.keeping.setTimes(cfg.Keeper); err != nil {
 		d.log.Warn("the keeper does not know the present times", "error", err)
 	}
@@ -303,6 +308,7 @@ func (f *activeConfig) planOf(l *spec.Listener) *listenerPlan {
 
 // memberChanged logs a change of a member's state.
 func (d *daemon) memberChanged(e upstream.MemberEvent) {
+	d.fleet.changed()
 	if (e.From == upstream.Removed || e.To == upstream.Removed) && d.active.Load().ownListeners.listenerAt(e.Addr) != "" {
 		d.updateCycles()
 	}
@@ -322,6 +328,7 @@ func (d *daemon) memberChanged(e upstream.MemberEvent) {
 
 // lookupChanged logs the failure or recovery of a lookup.
 func (d *daemon) lookupChanged(e upstream.LookupEvent) {
+	d.fleet.changed()
 	groups := strings.Join(e.Groups, ", ")
 	tell := func(level slog.Level, message string, attrs ...any) {
 		d.log.Log(context.Background(), level, message, append([]any{"group", groups, "name", e.Name, "members", e.Members}, attrs...)...)
@@ -365,6 +372,7 @@ func (d *daemon) reopen() {
 func (d *daemon) close() {
 	d.closeAdmin(time.Second)
 	d.keeping.close()
+	d.stopNodeDrain()
 	close(d.closing)
 	d.background.Wait()
 	d.mu.Lock()

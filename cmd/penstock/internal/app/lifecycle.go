@@ -216,6 +216,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		l.d.load = l.load
 	}
 	l.d.remotes = l.remotes
+	l.d.fleet.of(l.source)
 	if l.keeping.unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds
 		l.d.reloads.failed = l.d.kept.before.Failed
 	}

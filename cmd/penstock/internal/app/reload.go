@@ -67,6 +67,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.settleRemotes(err)
 	defer func() {
 		d.notifyManager()
+		d.fleet.changed()
 		d.saveState(savedSources) // the next worker tells, too, that the last reload failed
 	}()
 	d.reloads.mu.Lock()

@@ -99,7 +99,7 @@ func (d *daemon) greeting(files []string) string {
 	b.WriteString("\n\n")
 	try := ""
 	for _, l := range cfg.Listeners {
-		at := spec.URL(d.bound[bindKeyOf(l, 0)].Addr(), l.Listen.Ports())
+		at := d.listensAt(l)
 		var to []string
 		seen := map[*spec.Group]bool{}
 		for _, r := range routesOf(l) {

@@ -34,6 +34,7 @@ func (d *daemon) drain() <-chan error {
 	e.flowsAtStart = stats.Flows()
 	deadline := e.deadline
 	e.mu.Unlock()
+	d.fleet.changed()
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	drained := make(chan error, 1)
 	go func() {
@@ -49,6 +50,7 @@ func (d *daemon) ready(announce bool) {
 	d.shutdown.mu.Lock()
 	d.shutdown.ready = true
 	d.shutdown.mu.Unlock()
+	d.fleet.changed()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !announce {
@@ -63,8 +65,16 @@ func (d *daemon) ready(announce bool) {
 				upstreams += d.set.Group(r.To.Name).Len()
 			}
 		}
-		d.log.Info("ready", "name", l.Name, "listener", spec.URL(d.bound[bindKeyOf(l, 0)].Addr(), l.Listen.Ports()), "upstreams", upstreams)
+		d.log.Info("ready", "name", l.Name, "listener", d.listensAt(l), "upstreams", upstreams)
 	}
+}
+
+// listensAt returns the URL of a listener, with its actual port if it is open. The caller holds the lock.
+func (d *daemon) listensAt(l *spec.Listener) string {
+	if p := d.bound[bindKeyOf(l, 0)]; p != nil {
+		return spec.URL(p.Addr(), l.Listen.Ports())
+	}
+	return l.Listen.String()
 }
 
 // Drain begins the shutdown, unless it has begun, like a first signal.
@@ -80,6 +90,8 @@ func (d *daemon) Draining() api.Drain {
 	switch {
 	case !e.since.IsZero():
 		state = api.StateDraining
+	case e.ready && d.drained():
+		state = api.StateDrained
 	case !e.ready:
 		state = api.StateStarting
 	}

@@ -60,6 +60,7 @@ func (d *snapshot) Status() api.Status {
 	}
 	s.Paths = paths(points)
 	s.Keeper = d.keeping.status(&stats)
+	s.Fleet = d.fleet.status()
 	return s
 }
 
@@ -230,6 +231,8 @@ func (d *snapshot) Listeners() []api.Listener {
 		}
 		if p := bound[bindKeyOf(l, 0)]; p != nil {
 			out.Address = spec.URL(p.Addr(), l.Listen.Ports())
+		} else { // this relay is drained
+			out.Address, out.State = l.Listen.String(), "closed"
 		}
 		for k, n := range byRoute {
 			if k.listener == l.Name {

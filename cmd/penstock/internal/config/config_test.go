@@ -70,6 +70,7 @@ func TestDefaults(t *testing.T) {
 		AccessLog: spec.AccessLog{Format: "json", Mode: 0o640},
 		Admin:     spec.Admin{Mode: 0o600},
 		Drain:     30 * time.Second,
+		Fleet:     spec.Fleet{DrainGrace: spec.DefaultDrainGrace},
 		Groups:    []*spec.Group{group},
 		Listeners: []*spec.Listener{{
 			Name: "web", Listen: spec.Endpoint{Kind: spec.TCP, Port: 80},

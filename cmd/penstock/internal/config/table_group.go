@@ -157,6 +157,7 @@ func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
 		field("rise", whole[int](1, 100), "2", "Number of successful checks in a row that brings a member up.", func(c *spec.Check) *int { return &c.Rise }),
 		field("fall", whole[int](1, 100), "3", "Number of failed checks in a row that takes a member down.", func(c *spec.Check) *int { return &c.Fall }),
 		field("source", address, "", "Connect from this address. Default: the group's source; where that is client, an address of this host.", func(c *spec.Check) *netip.Addr { return &c.Source }),
+		field("shared", count(100), "0", "In a fleet: how many relays check a member, for all of them. 0: each relay checks for itself, as also one does that has no contact with the fleet.", func(c *spec.Check) *int { return &c.Shared }),
 		field("port", whole[uint16](1, 65535), "", "The port to check. Default: the member's, or the first one of its range.", func(c *spec.Check) *uint16 { return &c.Port }),
 	}, own...)
 	of := keysOf("check."+kind, keys...)

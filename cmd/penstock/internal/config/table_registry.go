@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -105,14 +106,15 @@ func showRegistries(list []*registry) string {
 func (r *reader) registries(f *file) {
 	for _, g := range f.registries {
 		registryKeys.fill(r, g, nil)
-		for kind, servers := range map[string][]string{"etcd": g.etcd, "consul": g.consul, "xds": g.xds, "kubernetes": {g.kubernetes}} {
+		for i, servers := range [][]string{g.etcd, g.consul, {g.kubernetes}, g.xds} {
 			if text := strings.Join(servers, " "); text != "" {
-				g.Kind, g.Servers = kind, text
+				g.Kind, g.Servers = spec.RegistryKinds[i], text
 			}
 		}
 		f.Registries = append(f.Registries, &g.Registry)
 		r.checkRegistry(g)
 	}
+	r.findFleet(f)
 	for _, g := range f.Groups {
 		for i := range g.Discover {
 			r.findRegistry(f, &g.Discover[i])
@@ -139,10 +141,14 @@ func (r *reader) checkRegistry(g *registry) {
 
 // findRegistry gives a discover entry its registry: the named one, or the only one of its kind.
 func (r *reader) findRegistry(f *file, d *spec.Discover) {
+	r.findRegistryAt(f, d, r.at(&d.Registry.Name, &d.Key, d))
+}
+
+func (r *reader) findRegistryAt(f *file, d *spec.Discover, at *place) {
 	kind, name := d.Registry.Kind, d.Registry.Name
 	if kind == "" {
 		if name != "" {
-			r.fail(r.at(&d.Registry.Name), fault{problem: "has no effect with DNS", allowed: "registry together with " + strings.Join(spec.RegistryKinds, ", ")})
+			r.fail(at, fault{problem: "has no effect with DNS", allowed: "registry together with " + strings.Join(spec.RegistryKinds, ", ")})
 		}
 		return
 	}
@@ -164,10 +170,31 @@ func (r *reader) findRegistry(f *file, d *spec.Discover) {
 		if len(names) == 0 {
 			f.allowed = "the name of one in registries"
 		}
-		r.fail(r.at(&d.Registry.Name), f)
+		r.fail(at, f)
 	case len(fit) == 0:
-		r.fail(r.at(&d.Key, d), fault{problem: "there is no " + kind + " registry", allowed: "registries with one of kind " + kind})
+		r.fail(at, fault{problem: "there is no " + kind + " registry", allowed: "registries with one of kind " + kind})
 	default:
-		r.fail(r.at(&d.Key, d), fault{problem: "there are several " + kind + " registries", allowed: "registry: one of " + firstNames(names)})
+		r.fail(at, fault{problem: "there are several " + kind + " registries", allowed: "registry: one of " + firstNames(names)})
+	}
+}
+
+// The fleet.
+
+var fleetKeys = keysOf("fleet",
+	field("etcd", texts("key", "a key that begins with /", `^/[^\x00-\x1f\x7f]+$`, func(s string) (string, *fault) { return strings.TrimRight(s, "/"), nil }), "", "The key of the fleet in etcd. Default: with penstock run -c etcd://..., that of the configuration.", func(f *spec.Fleet) *string { return &f.Key }),
+	field("registry", nameType, "", "Which of registries to use. Default: the only etcd.", func(f *spec.Fleet) *string { return &f.Registry.Name }),
+	field("drain-grace", duration(0, "0"), "5s", "How long a relay goes on accepting after it was ordered to drain. It is not ready from the beginning, so that load balancers in front can see that.", func(f *spec.Fleet) *time.Duration { return &f.DrainGrace }),
+)
+
+// findFleet gives the fleet its registry.
+func (r *reader) findFleet(f *file) {
+	d := spec.Discover{Registry: f.Fleet.Registry, Key: f.Fleet.Key}
+	switch {
+	case f.Fleet.Key != "":
+		d.Registry.Kind = "etcd"
+		r.findRegistryAt(f, &d, r.at(&f.Fleet.Registry.Name, &f.Fleet.Key))
+		f.Fleet.Registry = d.Registry
+	case f.Fleet.Registry.Name != "":
+		r.fail(r.at(&f.Fleet.Registry.Name), fault{problem: "has no effect without a key", allowed: "registry together with etcd"})
 	}
 }

@@ -32,5 +32,6 @@ type Commands struct {
 	Diff    DiffCmd    `cmd:"" group:"look" help:"Show how the running daemon differs from its file."`
 	Reload  ReloadCmd  `cmd:"" group:"change" help:"Read the configuration file again and apply it."`
 	Upgrade UpgradeCmd `cmd:"" group:"change" help:"Replace the running daemon by another binary, while its flows continue."`
+	Fleet   FleetCmd   `cmd:"" group:"fleet" help:"Look at and change many relays at once."`
 	Log     LogCmd     `cmd:"" group:"change" help:"Show or change the level of the log."`
 }

@@ -74,6 +74,9 @@ func statusPairs(s *api.Status) [][2]string {
 	if s.Keeper != nil {
 		list = append(list, keeperPairs(s)...)
 	}
+	if s.Fleet != nil {
+		list = append(list, fleetPairs(s.Fleet, s.Time)...)
+	}
 	changed := 0
 	for _, g := range s.Groups {
 		changed += g.Changed

@@ -688,3 +688,15 @@ func ParseResult(text []byte) (Result, error) {
 	r.Why = shorten(r.Why)
 	return r, nil
 }
+
+// Count returns how many members are shared, and how many of them this relay checks.
+func (c *Checks) Count() (shared, checked int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.members {
+		if m.share.Check {
+			checked++
+		}
+	}
+	return len(c.members), checked
+}

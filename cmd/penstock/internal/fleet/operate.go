@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -116,14 +117,8 @@ func (o *Operator) Ask(ctx context.Context, nodes []string, order Order, each fu
 			err = e
 		}
 	}()
-	for part := range slices.Chunk(nodes, maxOps) {
-		var ops []etcd.Op
-		for _, node := range part {
-			ops = append(ops, etcd.Put(nodeOrdersPrefix(o.Key, node)+order.ID, text, lease))
-		}
-		if _, err := o.Client.Do(ctx, etcd.Txn{Then: ops}); err != nil {
-			return nil, err
-		}
+	if err := o.give(ctx, nodes, order.ID, text, lease); err != nil {
+		return nil, err
 	}
 	missing := make(map[string]bool, len(nodes))
 	for _, n := range nodes {
@@ -158,6 +153,48 @@ func (o *Operator) Ask(ctx context.Context, nodes []string, order Order, each fu
 		}
 	}, nil)
 	return slices.Sorted(maps.Keys(missing)), nil
+}
+
+// give writes an order to relays.
+func (o *Operator) give(ctx context.Context, nodes []string, id string, text []byte, lease etcd.LeaseID) error {
+	for part := range slices.Chunk(nodes, maxOps) {
+		var ops []etcd.Op
+		for _, node := range part {
+			ops = append(ops, etcd.Put(nodeOrdersPrefix(o.Key, node)+id, text, lease))
+		}
+		if _, err := o.Client.Do(ctx, etcd.Txn{Then: ops}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Hold gives an order to relays that holds until ctx ends, and keeps it alive. If this process dies, the order ends
+// soon.
+func (o *Operator) Hold(ctx context.Context, nodes []string, order Order) error {
+	order.ID, order.By, order.At = newID(), o.By, time.Now()
+	text, err := json.Marshal(&order)
+	if err != nil {
+		return err
+	}
+	lease, err := o.Client.Grant(ctx, defaultTTL)
+	if err != nil {
+		remote.Sleep(ctx, time.Second)
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		o.Client.Revoke(ctx, lease)
+	}()
+	err = o.give(ctx, nodes, order.ID, text, lease)
+	for err == nil || !errors.Is(err, etcd.ErrNoLease) {
+		if remote.Sleep(ctx, defaultTTL/4) != nil {
+			return ctx.Err()
+		}
+		_, err = o.Client.KeepAlive(ctx, lease)
+	}
+	return err
 }
 
 // SetDrain orders relays to take no new flows, or with on false, to take them again. It returns those of which
@@ -212,4 +249,58 @@ func (o *Operator) Await(ctx context.Context, done func([]Node) (bool, error)) e
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// Open returns the operator of a fleet. The caller must close it.
+func Open(r spec.Registry, key, by string) (*Operator, error) {
+	c, err := etcd.New(etcd.Config{Remote: remote.Of(r)})
+	if err != nil {
+		return nil, err
+	}
+	return &Operator{c, key, by}, nil
+}
+
+// Close closes the connections.
+func (o *Operator) Close() { o.Client.Close() }
+
+// Lock waits for one of the places of a lock: see Acquire.
+func (o *Operator) Lock(ctx context.Context, name string, places int, why string, full func([]Holder)) (*Lock, error) {
+	return Acquire(ctx, LockConfig{Client: o.Client, Key: o.Key, Name: name, Places: places, Holder: Holder{By: o.By, Why: shorten(why)}, Full: full})
+}
+
+// ReadLog returns the last entries of the fleet's log, the latest first; most below 0: all.
+func (o *Operator) ReadLog(ctx context.Context, most int) ([]Entry, error) {
+	return ReadLog(ctx, o.Client, o.Key, most)
+}
+
+// Watch calls update with all reports, and then whenever there are others, until ctx ends. broken is called when
+// there is no contact, and with nil when there is again.
+func (o *Operator) Watch(ctx context.Context, update func([]Node), broken func(error)) {
+	prefix := nodesPrefix(o.Key)
+	nodes := map[string]Node{}
+	o.Client.Follow(ctx, prefix, func(ch etcd.Change) {
+		if ch.All {
+			clear(nodes)
+		}
+		for _, kv := range ch.KVs {
+			if id, ok := below(kv.Key, prefix); ok && spec.ValidNode(id) {
+				r, err := ParseReport(kv.Value)
+				n := Node{Report: r}
+				n.Node = id
+				if err != nil {
+					n.Error = shorten(err.Error())
+				}
+				nodes[id] = n
+			}
+		}
+		for _, key := range ch.Deleted {
+			id, _ := below(key, prefix)
+			delete(nodes, id)
+		}
+		list := make([]Node, 0, len(nodes))
+		for _, id := range slices.Sorted(maps.Keys(nodes)) {
+			list = append(list, nodes[id])
+		}
+		update(list)
+	}, func(err error, _ time.Time) { broken(err) })
 }

@@ -19,8 +19,9 @@ type Config struct {
 	AccessLog  AccessLog
 	Admin      Admin
 	Reload     Reload
-	Keeper     *Keeper       // nil: the daemon runs without a keeper
-	Node       Node          // from the command line: files may be shared by many relays
+	Keeper     *Keeper // nil: the daemon runs without a keeper
+	Node       Node    // from the command line: files may be shared by many relays
+	Fleet      Fleet
 	Layers     []Layer       // the texts that came from a registry, in the order of the command line
 	Drain      time.Duration // how long flows may continue after the first signal
 	Registries []*Registry   // in the file's order
@@ -43,6 +44,18 @@ type Node struct {
 	// State is the folder for what later processes need while registries are away; empty: none.
 	State string
 }
+
+// Fleet configures the part of a relay in a fleet, in which relays are operated together. It is comparable.
+type Fleet struct {
+	Registry Registry // an etcd; without a Kind: that which the configuration is from, if it is from one
+	Key      string   // in it, without a slash at the end
+	// DrainGrace is how long a relay that was ordered to drain accepts clients, so that a load balancer in
+	// front has time to see that it is not ready.
+	DrainGrace time.Duration
+}
+
+// DefaultDrainGrace is the default of Fleet.DrainGrace.
+const DefaultDrainGrace = 5 * time.Second
 
 // Keeper configures the keeper, the process that holds the sockets of flows and starts the worker.
 type Keeper struct {
@@ -292,6 +305,7 @@ type Check struct {
 	Fall     int
 	Port     uint16     // instead of the member's; 0: the member's
 	Source   netip.Addr // to connect from; zero: the group's
+	Shared   int        // how many relays of a fleet check a member for all; 0: each one for itself
 	Send     []byte     // of send-expect and udp
 	Expect   []byte     // what the answer must contain; empty: any answer
 	Method   string     // of http

@@ -27,11 +27,21 @@ type health struct {
 	state    checkState
 	contrary int // results in a row that contradict the state
 
+	shared checkState // what the relays that check the member for all have found; unknown: the state counts
+
 	// The last result, for snapshots.
 	at     time.Time
 	took   time.Duration
 	err    error
 	streak int // results in a row equal to the last one
+}
+
+// effective returns the state that counts.
+func (h *health) effective() checkState {
+	if h.shared != unknown {
+		return h.shared
+	}
+	return h.state
 }
 
 // record keeps a result for snapshots.
@@ -74,6 +84,8 @@ type checker struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	timer  *time.Timer
+	shared SharedMember // nil: this relay checks for itself
+	share  CheckShare   // what holds if it is not
 }
 
 // firstCheckSpread is the time, per member of a group, over which the first checks are spread, so
@@ -91,6 +103,7 @@ func (m *Member) updateChecker() {
 		}
 		if m.checker != nil {
 			m.checker.stop()
+			m.health.state, m.health.shared = m.health.effective(), unknown
 		}
 		m.checker = &checker{m: m, cfg: cfg, group: g.cfg}
 		m.checker.start(min(cfg.Every, time.Duration(len(g.members))*firstCheckSpread))
@@ -106,13 +119,22 @@ func (m *Member) updateChecker() {
 // start starts the timer, for a random time within the given one.
 func (c *checker) start(first time.Duration) {
 	c.ctx, c.cancel = context.WithCancel(c.m.group.set.ctx)
-	c.timer = time.AfterFunc(rand.N(first+1), c.run)
+	c.timer = time.AfterFunc(time.Hour, c.run)
+	c.beginSharing()
+	if c.share.Check {
+		c.timer.Reset(rand.N(first + 1))
+	} else {
+		c.timer.Stop()
+	}
 }
 
 // stop stops the checker; a check that is running has no effect any more.
 func (c *checker) stop() {
 	c.cancel()
 	c.timer.Stop()
+	if c.shared != nil {
+		c.shared.Leave()
+	}
 }
 
 // next returns the time until the next check: the interval, plus or minus up to half the jitter's
@@ -146,7 +168,7 @@ func (c *checker) run() {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.ctx.Err() != nil {
+	if c.ctx.Err() != nil || !c.share.Check {
 		return
 	}
 	h := &c.m.health
@@ -157,6 +179,9 @@ func (c *checker) run() {
 	why := "check passed"
 	if err != nil {
 		why = "check: " + err.Error()
+	}
+	if c.shared != nil && h.state != unknown {
+		c.shared.Found(h.state == passing, why)
 	}
 	c.m.group.updateState(c.m, now, why)
 	c.timer.Reset(c.next())

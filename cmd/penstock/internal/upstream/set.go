@@ -35,6 +35,10 @@ type Options struct {
 	// Discoverer returns the Discoverer of a lookup; nil: [DNS] with the system's resolver.
 	Discoverer func(spec.Discover) Discoverer
 
+	// Share shares the checks of groups whose Check.Shared is not 0 with other relays; nil: each relay checks
+	// for itself. It is called with the Set's lock held, and must not call the Set.
+	Share func(SharedCheck) (SharedMember, CheckShare)
+
 	// Counts has the tables of Layouts; nil: what is counted ends with the process.
 	Counts *counts.Memory
 	// Saved is what the Set of the process before has saved; nil: nothing.

@@ -149,11 +149,11 @@ func (m *Member) currentState() State {
 		return Disabled
 	case mode == Drain:
 		return Drained
-	case m.health.state == failing:
+	case m.health.effective() == failing:
 		return Down
 	case m.ejected:
 		return Ejected
-	case m.health.state == unknown && m.checker != nil:
+	case m.health.effective() == unknown && m.checker != nil:
 		return Checking
 	}
 	return Up

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -25,9 +26,6 @@ func NewEtcd(dir string) (*Etcd, error) {
 	return e, e.Start()
 }
 
-// URL returns the address of its clients.
-func (e *Etcd) URL() string { return e.url }
-
 func (e *Etcd) Registry() string { return fmt.Sprintf("{etcd: [%q]}", e.url) }
 
 func (e *Etcd) Discover(service, network string) string {
@@ -36,21 +34,33 @@ func (e *Etcd) Discover(service, network string) string {
 
 func prefix(service string) string { return "/churn/" + service + "/" }
 
-func (e *Etcd) Put(service string, m Member) error {
-	value, err := json.Marshal(map[string]any{"to": m.Addr, "weight": max(m.Weight, 1), "draining": m.Draining})
-	if err != nil {
-		return err
+func (e *Etcd) Put(service string, m Member) error { return e.post("/v3/kv/put", put(service, m)) }
+
+// put returns the request that puts a member.
+func put(service string, m Member) map[string][]byte {
+	value, _ := json.Marshal(map[string]any{"to": m.Addr, "weight": max(m.Weight, 1), "draining": m.Draining}) // strings and numbers
+	return map[string][]byte{"key": []byte(prefix(service) + m.Name), "value": value}
+}
+
+// maxOps is how many operations etcd takes in one transaction (--max-txn-ops).
+const maxOps = 128
+
+// PutAll puts many members.
+func (e *Etcd) PutAll(service string, list []Member) error {
+	for some := range slices.Chunk(list, maxOps) {
+		var ops []any
+		for _, m := range some {
+			ops = append(ops, map[string]any{"requestPut": put(service, m)})
+		}
+		if err := e.post("/v3/kv/txn", map[string]any{"success": ops}); err != nil {
+			return err
+		}
 	}
-	return e.PutKey(prefix(service)+m.Name, value)
+	return nil
 }
 
 func (e *Etcd) Remove(service, name string) error {
 	return e.post("/v3/kv/deleterange", map[string][]byte{"key": []byte(prefix(service) + name)})
-}
-
-// PutKey sets a key.
-func (e *Etcd) PutKey(key string, value []byte) error {
-	return e.post("/v3/kv/put", map[string][]byte{"key": []byte(key), "value": value})
 }
 
 func (e *Etcd) post(path string, in any) error {

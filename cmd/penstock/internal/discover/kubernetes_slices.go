@@ -161,14 +161,22 @@ func protocolOf(network spec.Kind) string {
 	return "TCP"
 }
 
-// metadata returns the names of the node and the pod as JSON.
+// metadata returns the names of the node and the pod as JSON. Every change of a slice calls it for all endpoints, which is why
+// names that need no escaping, as all of Kubernetes, are put together by hand.
 func (e *sliceEndpoint) metadata() string {
-	m := map[string]any{}
-	if e.NodeName != "" {
-		m["node"] = text(e.NodeName, 253)
+	node, pod := text(e.NodeName, 253), ""
+	if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+		pod = text(e.TargetRef.Name, 253)
 	}
-	if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && e.TargetRef.Name != "" {
-		m["pod"] = text(e.TargetRef.Name, 253)
+	if spec.ValidNode(node) && spec.ValidNode(pod) {
+		return `{"node":"` + node + `","pod":"` + pod + `"}`
+	}
+	m := map[string]any{}
+	if node != "" {
+		m["node"] = node
+	}
+	if pod != "" {
+		m["pod"] = pod
 	}
 	return metadata(m)
 }

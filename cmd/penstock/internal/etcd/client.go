@@ -54,10 +54,11 @@ type Client struct {
 		epoch    int       // how often an older one was believed
 	}
 
-	probed struct { // the last good probe, which watches of the same server share
+	probed struct { // the last probe, which watches of the same server share
 		sync.Mutex
-		at     time.Time
+		at     time.Time // when it ended
 		server int
+		err    error
 	}
 }
 
@@ -288,12 +289,14 @@ func (c *Client) observe(n int, h header, floor int64) error {
 }
 
 // probe asks a server for a key. What it answers does not matter, as long as it is an answer: a server that
-// was stopped, or is cut off from the others, has none.
+// was stopped, or is cut off from the others, has none. What one watch finds out holds for those that have
+// asked meanwhile.
 func (c *Client) probe(ctx context.Context, n int, key string) error {
+	asked := time.Now()
 	c.probed.Lock()
 	defer c.probed.Unlock()
-	if c.probed.server == n && time.Since(c.probed.at) < c.cfg.Silence/2 {
-		return nil
+	if p := &c.probed; p.server == n && (p.at.After(asked) || p.err == nil && time.Since(p.at) < c.cfg.Silence/2) {
+		return p.err
 	}
 	body, err := json.Marshal(rangeRequest{Key: []byte(key)})
 	if err != nil {
@@ -303,8 +306,8 @@ func (c *Client) probe(ctx context.Context, n int, key string) error {
 	if e := (*Error)(nil); errors.As(err, &e) && !e.temporary() {
 		err = nil
 	}
-	if err == nil {
-		c.probed.server, c.probed.at = n, time.Now()
+	if ctx.Err() == nil {
+		c.probed.server, c.probed.at, c.probed.err = n, time.Now(), err
 	}
 	return err
 }

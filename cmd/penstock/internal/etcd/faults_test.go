@@ -141,6 +141,80 @@ func TestCompacted(t *testing.T) {
 	}
 }
 
+// What a server says of its progress moves the client on: without changes, compaction does not make it list again.
+func TestProgress(t *testing.T) {
+	_, c := start(t, "-progress", "100ms")
+	begin := mustPut(t, c, "/b", "", 0)
+	last := mustPut(t, c, "/b", "x", 0)
+	watch := func(from, until int64) (reached int64, err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		err = c.Watch(ctx, "/a/", from, func(events []Event, revision int64) {
+			if len(events) > 0 {
+				t.Errorf("%+v", events)
+			}
+			if reached = revision; revision >= until {
+				cancel()
+			}
+		})
+		return reached, err
+	}
+	reached, err := watch(begin, last)
+	if !errors.Is(err, context.Canceled) || reached < last {
+		t.Fatalf("revision %d, %v, want %d", reached, err, last)
+	}
+	admin(t, c, "/v3/kv/compaction", map[string]any{"revision": fmt.Sprint(last)})
+	if reached, err := watch(reached, reached); !errors.Is(err, context.Canceled) || reached < last {
+		t.Errorf("revision %d, %v", reached, err)
+	}
+	if _, err := watch(begin-1, last); !errors.As(err, new(*CompactedError)) {
+		t.Error(err)
+	}
+}
+
+// A watch that was silent for very long is made again, and nobody notices.
+func TestRenewal(t *testing.T) {
+	server, c := start(t)
+	proxy := testfleet.NewProxy(t, server.URL)
+	cfg := quick(proxy.URL)
+	cfg.Silence, cfg.Renew = 20*time.Millisecond, 50*time.Millisecond
+	mustPut(t, c, "/a/0", "x", 0)
+	m := follow(t, open(t, cfg), "/a/")
+	until(t, "three watches", func() bool { return proxy.Accepted() >= 4 })
+	mustPut(t, c, "/a/0", "y", 0)
+	until(t, "a change", m.is(map[string]string{"/a/0": "y"}))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lists != 1 || len(m.errs) > 0 {
+		t.Errorf("%d lists, %v", m.lists, m.errs)
+	}
+}
+
+// Many watches of one server notice together that it does not answer.
+func TestProbesAreShared(t *testing.T) {
+	server, c := start(t)
+	cfg := quick(server.URL)
+	cfg.Timeout = 300 * time.Millisecond
+	shared := open(t, cfg)
+	mustPut(t, c, "/a/0", "x", 0)
+	var all []*mirror
+	for range 20 {
+		all = append(all, follow(t, shared, "/a/"))
+	}
+	for _, m := range all {
+		until(t, "contact", m.connected)
+	}
+	server.Pause()
+	for _, m := range all {
+		until(t, "loss of contact", m.isLost)
+	}
+	server.Resume()
+	mustPut(t, c, "/a/0", "y", 0)
+	for _, m := range all {
+		until(t, "the change", m.is(map[string]string{"/a/0": "y"}))
+	}
+}
+
 // Changes that are larger than a message come in fragments.
 func TestFragments(t *testing.T) {
 	_, c := start(t)

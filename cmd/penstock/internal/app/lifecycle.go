@@ -175,6 +175,11 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		l.log.Debug("descriptor limit", "limit", n)
 	}
 	warn(l.log, l.warnings)
+	for _, g := range cfg.Groups {
+		if g.PreferZone && cfg.Node.Zone == "" {
+			l.log.Warn("zone: prefer has no effect, because the relay has no zone; see penstock run --zone", "group", g.Name)
+		}
+	}
 	if l.stale != nil {
 		for _, line := range strings.Split(configMessage(l.stale), "\n") {
 			l.log.Error("the configuration is that of the worker before", "why", line)

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,10 +40,26 @@ func TestPrinted(t *testing.T) {
 	datagrams := d.flows[0]
 	datagrams.Kind, datagrams.ClientTCP, datagrams.UpstreamTCP, datagrams.Peer = "datagram", nil, nil, datagrams.Client
 	datagrams.Up.Datagrams, datagrams.Down.DatagramsDropped = 7, 2
+	zones := api.Group{Name: "mesh", Balance: "maglev", Lookups: []api.Lookup{
+		{Name: "etcd /services/mesh/", Registry: "main", Members: 3, Failures: 2, Time: epoch, GoodTime: epoch.Add(-time.Hour), Error: "connection refused"},
+		{Name: "consul mesh", Registry: "dc1", Error: "no answer", Failures: 1}}}
+	for i := range 3 {
+		m := d.groups[0].Members[0]
+		m.Name, m.Address, m.Zone, m.Priority, m.Draining = fmt.Sprint("m", i), fmt.Sprintf("tcp://10.1.0.%d:80", i), []string{"eu-1a", "eu-1b", ""}[i], i/2, i == 1
+		if m.Draining {
+			m.State = "drained"
+		}
+		zones.Members = append(zones.Members, m)
+	}
+	away := d.status
+	away.Groups = slices.Clone(away.Groups)
+	away.Groups[0].LookupError, away.Groups[0].LookupGoodTime = "etcd /services/mesh/: connection refused", away.Time.Add(-time.Hour)
 	for _, c := range []struct {
 		name  string
 		print func(out)
 	}{
+		{"groups-zones", func(o out) { printGroups(o, api.Groups{Groups: []api.Group{zones}}, nil, epoch.Add(25*time.Hour)) }},
+		{"status-away", func(o out) { printStatus(o, away) }},
 		{"status", func(o out) { printStatus(o, d.status) }},
 		{"status-failed", func(o out) { printStatus(o, failed) }},
 		{"status-empty", func(o out) { printStatus(o, api.Status{}) }},

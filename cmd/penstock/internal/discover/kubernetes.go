@@ -121,7 +121,7 @@ func (k *kubeSource) access() (kubeAccess, error) {
 
 func (k *kubeWatch) disconnect() {
 	if k.client != nil {
-		k.client.Close()
+		k.sources.release(k.what.Registry, k.client)
 		k.client = nil
 	}
 }
@@ -133,7 +133,7 @@ func (k *kubeWatch) round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if k.client, err = access.client(); err != nil {
+		if k.client, err = k.sources.kubeClient(k.what.Registry, access); err != nil {
 			return err
 		}
 		// A version means nothing to another server, and may be one of the future to one whose data were restored meanwhile.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
@@ -67,10 +68,11 @@ func accessOf(r spec.Registry, getenv func(string) string, account string) (kube
 	}}, nil
 }
 
-// A kubeClient asks an API server.
+// A kubeClient asks an API server. The sources of a registry share it, so that their watches have one connection.
 type kubeClient struct {
 	*remote.Client
 	access kubeAccess
+	users  int // guarded by Sources.mu
 }
 
 func (a kubeAccess) client() (*kubeClient, error) {
@@ -78,7 +80,38 @@ func (a kubeAccess) client() (*kubeClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kubeClient{c, a}, nil
+	return &kubeClient{Client: c, access: a}, nil
+}
+
+// kubeClient returns a client of a registry, which release must be called for.
+func (s *Sources) kubeClient(r spec.Registry, a kubeAccess) (*kubeClient, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.kube[r]
+	if c == nil || !reflect.DeepEqual(c.access, a) { // a kubeconfig has changed: those who use the old client still finish
+		var err error
+		if c, err = a.client(); err != nil {
+			return nil, err
+		}
+		if s.kube == nil {
+			s.kube = make(map[spec.Registry]*kubeClient)
+		}
+		s.kube[r] = c
+	}
+	c.users++
+	return c, nil
+}
+
+func (s *Sources) release(r spec.Registry, c *kubeClient) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.users--; c.users > 0 {
+		return
+	}
+	c.Close()
+	if s.kube[r] == c {
+		delete(s.kube, r)
+	}
 }
 
 // bearer returns the token that the next request has.

@@ -217,6 +217,48 @@ func TestKubernetesFaults(t *testing.T) {
 	}
 }
 
+// TestKubernetesConnections: the watches of all services of a registry have one connection, also after it was closed.
+func TestKubernetesConnections(t *testing.T) {
+	testnet.CheckLeaks(t)
+	k := testfleet.NewKubernetes(t)
+	d := shopWeb(k)
+	sources := New(Options{Interval: time.Millisecond})
+	var all []*watched
+	for i := range 5 {
+		name := fmt.Sprintf("s%d", i)
+		k.Put("shop", name, name, slice(80, up("10.0.0.1")))
+		d.Key = "shop/" + name
+		w := &watched{t: t, told: make(chan struct{})}
+		w.run(sources.Discoverer(d))
+		w.wants("10.0.0.1:80")
+		all = append(all, w)
+	}
+	connections := func(from int) int {
+		addresses := map[string]bool{}
+		for _, r := range k.Requests()[from:] {
+			addresses[r.RemoteAddr] = true
+		}
+		return len(addresses)
+	}
+	if n := connections(0); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	k.Stop()
+	for _, w := range all {
+		w.until("an error", func() bool { return w.err != nil })
+	}
+	before := len(k.Requests())
+	k.Start()
+	for i, w := range all {
+		name := fmt.Sprintf("s%d", i)
+		k.Put("shop", name, name, slice(80, up("10.0.0.2")))
+		w.wants("10.0.0.2:80")
+	}
+	if n := connections(before); n > 2 { // two may be made at the same time, before either is known to be HTTP/2
+		t.Errorf("%d connections after a restart", n)
+	}
+}
+
 // TestKubernetesRedirect: a token goes to no other server.
 func TestKubernetesRedirect(t *testing.T) {
 	testnet.CheckLeaks(t)

@@ -37,6 +37,7 @@ type Sources struct {
 
 	mu      sync.Mutex
 	clients map[spec.Registry]*sharedClient
+	kube    map[spec.Registry]*kubeClient
 }
 
 // New returns Sources.

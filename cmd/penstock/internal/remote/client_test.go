@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -103,7 +104,7 @@ func startTLS(t *testing.T) *tlsServer {
 		return &tls.Config{Certificates: []tls.Certificate{s.pair}, ClientCAs: s.clients, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2", "http/1.1"}}, nil
 	}}
 	s.EnableHTTP2 = true
-	s.Config.ErrorLog = nil
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that do not believe the server are part of the test
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s

@@ -38,7 +38,7 @@ func (x *xdsText) follow(ctx context.Context, deliver func(spec.Layer, error)) {
 	var c *xds.Configuration
 	if err == nil {
 		defer shared.Release()
-		c, err = shared.Configuration(x.name)
+		c, err = shared.Configuration(x.name, x.registry.Partial)
 	}
 	if err != nil {
 		deliver(spec.Layer{}, err)

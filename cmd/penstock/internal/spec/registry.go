@@ -21,6 +21,9 @@ type Registry struct {
 	ServerName string // in the server's certificate; empty: the host of the URL
 	TokenFile  string // a bearer token, or Consul's; empty: none
 	UserFile   string // USER:PASSWORD of etcd; empty: none
+
+	// Partial applies those of Envoy's resources that can be, instead of all or none; from a command line.
+	Partial bool
 }
 
 // RegistryKinds are the kinds of registries.
@@ -30,7 +33,7 @@ var RegistryKinds = []string{"etcd", "consul", "kubernetes", "xds"}
 func (r Registry) ServerList() []string { return strings.Fields(r.Servers) }
 
 // allowedRemote is what ParseRemote allows, for the ends of messages.
-const allowedRemote = "etcd://HOST:PORT[,HOST:PORT...]/KEY, xds://HOST:PORT[,HOST:PORT...][/NAME], with TLS etcds:// and xdss://; options: ?ca=FILE&cert=FILE&key=FILE&name=HOST&user-file=FILE&token-file=FILE"
+const allowedRemote = "etcd://HOST:PORT[,HOST:PORT...]/KEY, xds://HOST:PORT[,HOST:PORT...][/NAME], with TLS etcds:// and xdss://; options: ?ca=FILE&cert=FILE&key=FILE&name=HOST&user-file=FILE&token-file=FILE&partial=true"
 
 // IsRemote reports whether a command line names a registry instead of a file.
 func IsRemote(s string) bool {
@@ -79,6 +82,12 @@ func ParseRemote(s string) (r Registry, key string, err error) {
 		return fail("the options after ? cannot be read")
 	}
 	fields := map[string]*string{"ca": &r.CA, "cert": &r.Cert, "key": &r.Key, "name": &r.ServerName, "user-file": &r.UserFile, "token-file": &r.TokenFile}
+	if r.Partial = options.Get("partial") == "true"; options.Has("partial") {
+		if !r.Partial || r.Kind != "xds" || strings.Trim(path, "/") != "" {
+			return fail("partial=true is for Envoy's resources")
+		}
+		delete(options, "partial")
+	}
 	for name, values := range options {
 		to := fields[name]
 		switch {

@@ -19,8 +19,11 @@ func TestParseRemote(t *testing.T) {
 	if r, key, err = spec.ParseRemote("xds://mesh:18000/edge/"); r != (spec.Registry{Kind: "xds", Servers: "http://mesh:18000"}) || key != "edge" || err != nil {
 		t.Errorf("%+v, %q, %v", r, key, err)
 	}
+	if r, key, err = spec.ParseRemote("xds://mesh:18000?partial=true"); r != (spec.Registry{Kind: "xds", Servers: "http://mesh:18000", Partial: true}) || key != "" || err != nil {
+		t.Errorf("%+v, %q, %v", r, key, err)
+	}
 	for _, bad := range []string{"", "etcd:", "etcd://", "etcd://h/k", "etcd://h:1", "etcd://h:1/", "etcd://h:0/k", "etcd://h:1-2/k", "etcd://:1/k", "etcd://h:1/a//b", "etcd://h:1/k?ca=/x",
-		"etcds://h:1/k?ca=x", "etcds://h:1/k?cert=/x", "etcds://h:1/k?ca=/x&ca=/y", "etcds://h:1/k?other=/x", "etcd://h:1/k?token-file=/t", "xds://h:1/a//b", "xds://h:1?user-file=/u", "file:///x", "etcd://h:1/k%zz?%zz", "etcd://h:1/a b",
+		"etcds://h:1/k?ca=x", "etcds://h:1/k?cert=/x", "etcds://h:1/k?ca=/x&ca=/y", "etcds://h:1/k?other=/x", "etcd://h:1/k?token-file=/t", "xds://h:1/a//b", "xds://h:1?user-file=/u", "xds://h:1/k?partial=true", "xds://h:1?partial=no", "etcd://h:1/k?partial=true", "file:///x", "etcd://h:1/k%zz?%zz", "etcd://h:1/a b",
 		"etcd://h:1/" + strings.Repeat("k", 600)} {
 		if r, key, err := spec.ParseRemote(bad); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %+v, %q, %v", bad, r, key, err)

@@ -24,11 +24,14 @@ type Configuration struct {
 	endpoints *Endpoints
 	registry  spec.Registry
 	name      string
+	partial   bool // per resource
 	warm      time.Duration
 
 	wake chan struct{}
 	// failed is called when the stream has failed, and with nil when it works again.
 	failed func(error)
+
+	good resourceSet // that the last text was made of, if partial; for Follow
 
 	mu        sync.Mutex
 	resources map[string]*offered // by type
@@ -42,13 +45,17 @@ type offered struct {
 	answered bool
 	version  string
 	byName   map[string]Resource
+	bytes    int // of the values
 }
+
+// maxBytes bounds the values of one type.
+const maxBytes = 64 << 20
 
 // Configuration returns the configuration of a client. It must be called once. The registry is that of the
 // client; endpoints are those of the same client. name is that of Penstock's own resource; empty: Envoy's
-// resources are used.
-func (c *Client) Configuration(endpoints *Endpoints, name string) *Configuration {
-	f := &Configuration{c: c, endpoints: endpoints, registry: c.opt.Registry, name: name, warm: warmTime, wake: make(chan struct{}, 1), resources: map[string]*offered{}}
+// resources are used, as a whole or not at all, or with partial each that can be.
+func (c *Client) Configuration(endpoints *Endpoints, name string, partial bool) *Configuration {
+	f := &Configuration{c: c, endpoints: endpoints, registry: c.opt.Registry, name: name, partial: partial, warm: warmTime, wake: make(chan struct{}, 1), resources: map[string]*offered{}}
 	for _, url := range f.urls() {
 		f.resources[url] = &offered{byName: map[string]Resource{}}
 	}
@@ -102,9 +109,12 @@ func (f *Configuration) handle(r *Response) {
 		if res.URL == "" && res.Value == nil {
 			continue // a sign of life
 		}
+		o.bytes += len(res.Value) - len(o.byName[res.Name].Value)
+		res.Value = bytes.Clone(res.Value) // the message goes
 		o.byName[res.Name] = res
 	}
 	for _, name := range r.Removed {
+		o.bytes -= len(o.byName[name].Value)
 		delete(o.byName, name)
 	}
 	o.answered, o.version = true, r.Version
@@ -151,9 +161,13 @@ func (f *Configuration) Follow(ctx context.Context, failed func(error), apply fu
 		pending := f.pending
 		late := time.Since(f.since) >= f.warm
 		until := f.since.Add(f.warm)
-		snapshot := map[string]map[string]Resource{}
+		snapshot := resourceSet{}
 		complete := true
+		large := ""
 		for url, o := range f.resources {
+			if o.bytes > maxBytes || len(o.byName) > maxResources {
+				large = kindOf(url)
+			}
 			snapshot[url] = maps.Clone(o.byName)
 			complete = complete && o.answered
 		}
@@ -162,38 +176,45 @@ func (f *Configuration) Follow(ctx context.Context, failed func(error), apply fu
 		if len(pending) == 0 {
 			continue
 		}
-		var text *Text
-		err, closed := errors.New("the control plane has sent no Clusters, or no Listeners"), false
-		if complete {
-			text, err, closed = f.make(snapshot, late)
+		m, err := made{}, errors.New("the control plane has sent no Clusters, or no Listeners")
+		switch {
+		case large != "":
+			err, late = fmt.Errorf("too many resources: the values of type %s have more than %d bytes, or there are more than %d", large, maxBytes, maxResources), true
+		case complete:
+			m, err = f.make(snapshot, late)
 		}
-		if !late && (!complete || err == nil && !closed) {
+		if !late && (!complete || err == nil && !m.closed) {
 			timer.Reset(time.Until(until))
 			continue
 		}
 		switch {
 		case err != nil:
 			f.tell(err) // nothing that can be used
-		case !bytes.Equal(text.YAML, applied):
-			text.Version = version
-			err = apply(text)
+		case !bytes.Equal(m.text.YAML, applied):
+			m.text.Version = version
+			err = apply(m.text)
 		}
 		if err == nil {
-			applied = text.YAML
+			applied, f.good = m.text.YAML, m.used
 		}
-		f.reply(pending, err)
+		f.reply(pending, err, m.wrong)
 	}
 }
 
-// reply replies to responses, which are no longer pending.
-func (f *Configuration) reply(list []*Response, err error) {
+// reply replies to responses, which are no longer pending. err is that of the whole; wrong are resources that were
+// refused by themselves.
+func (f *Configuration) reply(list []*Response, err error, wrong assembleErrors) {
 	f.mu.Lock()
 	f.pending = f.pending[len(list):]
 	f.since = time.Now()
 	more := len(f.pending) > 0
 	f.mu.Unlock()
 	for _, r := range list {
-		r.Reply(err)
+		if err != nil {
+			r.Reply(err)
+		} else {
+			r.Reply(wrong.of(r.url))
+		}
 	}
 	if more {
 		f.poke()
@@ -212,29 +233,41 @@ func (f *Configuration) version() string {
 	return "Listeners " + l + ", Clusters " + c
 }
 
-// make makes a text. closed is whether everything that it refers to is there; with late it need not be.
-func (f *Configuration) make(resources map[string]map[string]Resource, late bool) (t *Text, err error, closed bool) {
+// A made is a text, and how it was made.
+type made struct {
+	text   *Text
+	used   resourceSet    // what it was made of, if partial
+	wrong  assembleErrors // of resources that were not used, if partial
+	closed bool           // everything that it refers to is there; or never will be
+}
+
+// make makes a text. With late nothing more is expected to come.
+func (f *Configuration) make(resources resourceSet, late bool) (m made, err error) {
 	if f.name != "" {
 		r, ok := resources[ConfigurationURL][f.name]
 		if !ok {
-			return nil, fmt.Errorf("the Configuration %s was removed; the one before stays", oneLine(f.name)), true
+			return m, fmt.Errorf("the Configuration %s was removed; the one before stays", oneLine(f.name))
 		}
-		t, err := parseConfiguration(r)
-		return t, err, true
+		m.text, err = parseConfiguration(r)
+		m.closed = true
+		return m, err
 	}
-	a, err := assemble(f.registry, resources[listenerURL], resources[clusterURL])
-	if len(a.open) > 0 && late {
-		errs, _ := err.(assembleErrors)
-		for _, o := range a.open {
-			errs = append(errs, resourceError{listenerURL, o.from, []Problem{{o.path, "there is no Cluster " + oneLine(o.to)}}})
+	var a *assembly
+	if f.partial {
+		a, m.used, m.wrong, err = f.makePartly(resources, late)
+	} else {
+		a, err = assemble(f.registry, resources[listenerURL], resources[clusterURL])
+		if late && len(a.open) > 0 {
+			errs, _ := err.(assembleErrors)
+			err = append(errs, openErrors(a.open)...)
 		}
-		return nil, errs, false
 	}
 	if err != nil {
-		return nil, err, true
+		return m, err
 	}
-	missing := f.endpoints.hold(a.eds)
-	return a.text, nil, len(a.open) == 0 && missing == 0
+	m.text = a.text
+	m.closed = f.endpoints.hold(a.eds) == 0 && len(a.open) == 0
+	return m, nil
 }
 
 // parseConfiguration reads Penstock's own resource.

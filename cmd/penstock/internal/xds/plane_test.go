@@ -33,7 +33,7 @@ func TestPlane(t *testing.T) {
 	testnet.CheckLeaks(t)
 	p := newPlane(t, clusterWeb, listenerWeb, endpointsWeb)
 	c := newTestClient(t, Options{Registry: registryOf(p.URL)})
-	f := follow(t, c, "")
+	f := follow(t, c, "", false)
 	first := f.next(t)
 	for _, want := range []string{`listen: "tcp://127.0.0.1:18080"`, `discover: [{xds: "web", registry: control-plane}]`, `to: "web"`} {
 		if !strings.Contains(string(first.YAML), want) {
@@ -153,7 +153,7 @@ func TestPlaneOwnType(t *testing.T) {
 	testnet.CheckLeaks(t)
 	p := newPlane(t, `{"@type": "type.googleapis.com/penstock.v1.Configuration", "name": "edge", "text": "listeners:\n  a: {listen: 'tcp://127.0.0.1:1', to: 'echo:'}\n"}`)
 	c := newTestClient(t, Options{Registry: registryOf(p.URL)})
-	f := follow(t, c, "edge")
+	f := follow(t, c, "edge", false)
 	if text := f.next(t); !strings.Contains(string(text.YAML), "127.0.0.1:1'") {
 		t.Errorf("%s", text.YAML)
 	}
@@ -165,4 +165,41 @@ func TestPlaneOwnType(t *testing.T) {
 	eventually(t, "the reason is seen by the control plane", func() bool {
 		return len(p.find(func(e exchange) bool { return strings.Contains(e.Error, "did you mean listeners?") })) == 1
 	})
+}
+
+// Per resource: what is wrong stays as it was, or is left out, and the rest is applied.
+func TestPlanePartial(t *testing.T) {
+	testnet.CheckLeaks(t)
+	other := strings.NewReplacer(`"name": "web"`, `"name": "other"`, "18080", "18090").Replace(listenerWeb)
+	p := newPlane(t, clusterWeb, listenerBad, other, endpointsWeb)
+	c := newTestClient(t, Options{Registry: registryOf(p.URL)})
+	f := follow(t, c, "", true)
+	if text := string(f.next(t).YAML); strings.Contains(text, "18080") || !strings.Contains(text, "18090") {
+		t.Errorf("not only the good one:\n%s", text)
+	}
+	refused := func(n int) {
+		t.Helper()
+		eventually(t, "the wrong one is refused", func() bool {
+			return len(p.find(func(e exchange) bool { return e.Type == listenerURL && strings.HasPrefix(e.Error, "Listener web: ") })) == n
+		})
+		if n := len(p.find(func(e exchange) bool { return e.Type == clusterURL && e.Error != "" })); n > 0 {
+			t.Errorf("%d refusals of Clusters", n)
+		}
+	}
+	refused(1)
+	p.serve(clusterWeb, listenerWeb, other, endpointsWeb)
+	if text := string(f.next(t).YAML); !strings.Contains(text, "18080") || !strings.Contains(text, "18090") {
+		t.Errorf("not both:\n%s", text)
+	}
+	p.serve(clusterWeb, listenerBad, strings.Replace(other, "18090", "18091", 1), endpointsWeb)
+	if text := string(f.next(t).YAML); !strings.Contains(text, "18080") || !strings.Contains(text, "18091") {
+		t.Errorf("not the good one before, and the new one:\n%s", text)
+	}
+	refused(2)
+	// What only package config finds.
+	p.serve(clusterWeb, strings.Replace(listenerWeb, `"filterChains"`, `"tcpFastOpenQueueLength": 100000, "filterChains"`, 1), other, endpointsWeb)
+	if text := string(f.next(t).YAML); !strings.Contains(text, "18080") || !strings.Contains(text, "18090") || strings.Contains(text, "100000") {
+		t.Errorf("not the good one before, and the new one:\n%s", text)
+	}
+	refused(3)
 }

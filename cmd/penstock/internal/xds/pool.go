@@ -32,7 +32,7 @@ type Shared struct {
 
 // Get returns the client of a control plane. The caller must call Release. version is Penstock's.
 func (p *Pool) Get(r spec.Registry, node spec.Node, version string) (*Shared, error) {
-	r.Name = ""
+	r.Name, r.Partial = "", false
 	key := poolKey{r, node}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,14 +54,14 @@ func (p *Pool) Get(r spec.Registry, node spec.Node, version string) (*Shared, er
 
 // Configuration returns the configuration of the control plane; see [Client.Configuration]. There can be one at
 // a time.
-func (s *Shared) Configuration(name string) (*Configuration, error) {
+func (s *Shared) Configuration(name string, partial bool) (*Configuration, error) {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
 	if s.configured {
 		return nil, errors.New("one control plane cannot have two layers of the configuration")
 	}
 	s.configured = true
-	return s.Client.Configuration(s.Endpoints, name), nil
+	return s.Client.Configuration(s.Endpoints, name, partial), nil
 }
 
 // Release gives the client back. The last one closes it.

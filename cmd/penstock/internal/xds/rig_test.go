@@ -114,9 +114,9 @@ type follower struct {
 	errs  chan error
 }
 
-func follow(t *testing.T, c *Client, name string) *follower {
+func follow(t *testing.T, c *Client, name string, partial bool) *follower {
 	f := &follower{make(chan *Text, 100), make(chan error, 100)}
-	conf := c.Configuration(c.Endpoints(), name)
+	conf := c.Configuration(c.Endpoints(), name, partial)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

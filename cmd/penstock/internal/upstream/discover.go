@@ -149,7 +149,7 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 		w.doubt.pause()
 		w.counts.Words()[lookupFailuresAt].Add(1)
 		missing := isMissing(err)
-		if was == nil || missing != isMissing(was) {
+		if was == nil || missing != isMissing(was) || isDoubt(was) {
 			s.notifyLookup(w, LookupEvent{Err: err, Missing: missing})
 		}
 		if !missing && w.missingTimer != nil {
@@ -173,7 +173,7 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 	cut := max(0, len(targets)-most)
 	targets = targets[:len(targets)-cut]
 	targets, vanished := s.judge(ctx, w, targets)
-	change := (was != nil) != (vanished > 0) || cut > 0 && w.leftOut == 0
+	change := was != nil && vanished == 0 || vanished > 0 && !isDoubt(was) || cut > 0 && w.leftOut == 0
 	w.leftOut = cut
 	if vanished == 0 {
 		w.goodAt = now

@@ -22,6 +22,12 @@ func (e *VanishedError) Error() string {
 	return fmt.Sprintf("the answer has %d of %d members; they stay for now (lookups.vanish)", e.Has, e.Had)
 }
 
+// isDoubt reports whether an error is that of an answer that is doubted.
+func isDoubt(err error) bool {
+	_, ok := err.(*VanishedError)
+	return ok
+}
+
 // tooMany reports whether of so many members too many are gone for a share that may go at once. One
 // of several may always go, and the last one never.
 func tooMany(had, has int, share float64) bool {

@@ -117,6 +117,10 @@ func TestVanish(t *testing.T) {
 	tell(nil, nil)
 	told(LookupEvent{Err: some, Vanished: 2, Members: 2})
 	tell(nil, some)
+	told(LookupEvent{Err: some, Members: 2})
+	tell(nil, nil)
+	told(LookupEvent{Err: some, Vanished: 2, Members: 2})
+	tell(nil, nil)
 	tell(found(8), nil) // not drained any more, and one of two may go
 	told(LookupEvent{Members: 1})
 	check("one of two", "m8")

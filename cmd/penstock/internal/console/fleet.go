@@ -139,6 +139,11 @@ func (c *FleetStatusCmd) Run(stdout, stderr *os.File) int {
 			return err
 		}
 		v := newFleetView(all, time.Now())
+		state, err := call(ctx, o.State)
+		if err != nil {
+			return err
+		}
+		v.setPublished(&state)
 		list := slices.DeleteFunc(slices.Clone(all), func(n fleet.Node) bool {
 			return c.Zone != "" && n.Zone != c.Zone || c.Refused && n.Refused == nil || c.Odd && len(v.odd(&n)) == 0 ||
 				len(c.Nodes) > 0 && !slices.Contains(c.Nodes, n.Node) ||
@@ -163,7 +168,8 @@ func (c *FleetStatusCmd) Run(stdout, stderr *os.File) int {
 type fleetView struct {
 	nodes   []fleet.Node
 	now     time.Time
-	version int64  // the newest that a relay runs; 0: none has one
+	version int64  // the newest that a relay runs, or that is published for all; 0: there is none
+	canary  int64  // the version that some relays try; 0: none
 	hash    string // that most relays run
 }
 
@@ -179,6 +185,16 @@ func newFleetView(nodes []fleet.Node, now time.Time) *fleetView {
 		}
 	}
 	return v
+}
+
+// setPublished says which version relays should run.
+func (v *fleetView) setPublished(s *fleet.State) {
+	if s.Current.Version != 0 {
+		v.version = s.Current.Version
+	}
+	if s.Canary != nil {
+		v.canary = s.Canary.Version
+	}
 }
 
 // versionText returns the version that a relay runs, or the beginning of the hash of its configuration.
@@ -209,8 +225,12 @@ func (v *fleetView) odd(n *fleet.Node) (list []string) {
 		add("refused %s: %s", what, n.Refused.Error)
 	}
 	switch {
+	case v.canary != 0 && n.Version == v.canary:
+		add("tries the canary")
 	case n.Version != 0 && n.Version < v.version:
 		add("behind")
+	case n.Version > v.version:
+		add("ahead")
 	case n.Version == 0 && n.Hash != "" && n.Hash != v.hash:
 		add("another configuration than most")
 	}
@@ -220,6 +240,9 @@ func (v *fleetView) odd(n *fleet.Node) (list []string) {
 			text += ": " + n.Drain.Why
 		}
 		add("%s", text)
+	}
+	if n.Drain == nil && n.State == "drained" {
+		add("drained")
 	}
 	if names, more := downMembers(n); len(names) > 0 {
 		text := "down: " + strings.Join(names, ", ")
@@ -281,12 +304,14 @@ func (v *fleetView) pairs(url string) [][2]string {
 		{"fleet", url},
 		{"relays", plural(int64(len(v.nodes)), "relay") + countsOf(states)},
 	}
-	config := "version"
-	if v.version == 0 {
-		config = "hash"
-	}
 	if len(versions) > 0 {
-		text := config + " of the configuration" + countsOf(versions)
+		what := "version"
+		if v.version == 0 {
+			what = "configurations (by hash)"
+		} else if len(versions) > 1 {
+			what = "versions"
+		}
+		text := what + " " + strings.TrimPrefix(countsAt(versions), ": ")
 		if refused > 0 {
 			text += "; " + count(refused) + " have refused one"
 			if refused == 1 {
@@ -302,6 +327,15 @@ func (v *fleetView) pairs(url string) [][2]string {
 
 // countsOf returns ": 3 ready, 1 drained", the most frequent first.
 func countsOf(counts map[string]int) string {
+	return listCounts(counts, func(name string, n int) string { return fmt.Sprintf("%d %s", n, name) })
+}
+
+// countsAt returns ": 13 at 20 relays, 12 at 1 relay".
+func countsAt(counts map[string]int) string {
+	return listCounts(counts, func(name string, n int) string { return name + " at " + plural(int64(n), "relay") })
+}
+
+func listCounts(counts map[string]int, text func(string, int) string) string {
 	names := make([]string, 0, len(counts))
 	for name := range counts {
 		names = append(names, name)
@@ -319,7 +353,7 @@ func countsOf(counts map[string]int) string {
 			parts = append(parts, fmt.Sprintf("%d others", len(names)-most))
 			break
 		}
-		parts = append(parts, fmt.Sprintf("%d %s", counts[name], name))
+		parts = append(parts, text(name, counts[name]))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -32,11 +32,17 @@ func (w *world) checker(id string, k int, members ...string) *checkingRelay {
 	for _, m := range members {
 		r.share(m, k)
 	}
+	r.runChecks(w, r.client)
+	return r
+}
+
+// runChecks runs the checks until the relay ends.
+func (r *checkingRelay) runChecks(w *world, client *etcd.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.checks.Run(ctx, r.client, testKey)
+		r.checks.Run(ctx, client, testKey)
 	}()
 	stop := r.stop
 	r.stop = sync.OnceFunc(func() {
@@ -45,7 +51,6 @@ func (w *world) checker(id string, k int, members ...string) *checkingRelay {
 		<-done
 	})
 	w.Cleanup(r.stop)
-	return r
 }
 
 func (r *checkingRelay) share(member string, k int) {

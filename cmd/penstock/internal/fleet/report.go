@@ -3,6 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -80,14 +81,14 @@ const (
 	maxText    = 500
 )
 
-// Bound shortens what is too long for a report.
+// Bound shortens what is too long for a report. It changes nothing that r refers to.
 func (r *Report) Bound() {
 	if r.Refused != nil {
 		refused := *r.Refused
 		refused.Error = shorten(refused.Error)
 		r.Refused = &refused
 	}
-	r.Sources = r.Sources[:min(len(r.Sources), maxSources)]
+	r.Sources = slices.Clone(r.Sources[:min(len(r.Sources), maxSources)])
 	for i := range r.Sources {
 		r.Sources[i].Name, r.Sources[i].Error = shorten(r.Sources[i].Name), shorten(r.Sources[i].Error)
 	}
@@ -109,6 +110,7 @@ func (r *Report) Bound() {
 		}
 		r.Groups = groups
 	}
+	r.Groups = maps.Clone(r.Groups)
 	for name, g := range r.Groups {
 		g.Down = slices.Clone(g.Down[:min(len(g.Down), maxDown)])
 		for i := range g.Down {

@@ -40,7 +40,7 @@ func (s *synthetic) Status() api.Status {
 	defer s.mu.Unlock()
 	st := api.Status{Version: "v1.2.3", Config: api.ConfigInfo{Source: "/etc/penstock.yaml", Hash: strings.Repeat("ab", 32), Loaded: epoch}}
 	st.Fleet = &api.Fleet{Source: "etcd://10.0.0.1:2379/penstock/edge", Node: "relay-1", Present: true, Since: epoch, Reported: epoch, Reports: 17, Failures: 2, SharedMembers: 12, CheckedMembers: 3}
-	st.Config.Remote = []api.RemoteConfig{{Source: "etcd://10.0.0.1:2379/penstock/edge", Version: "12", Published: epoch, Saved: "/var/lib/penstock/config-1234.yaml", Error: "connection refused", Since: epoch,
+	st.Config.Remote = []api.RemoteConfig{{Source: "etcd://10.0.0.1:2379/penstock/edge", Version: "12", Published: epoch, Trial: true, Saved: "/var/lib/penstock/config-1234.yaml", Error: "connection refused", Since: epoch,
 		Refused: &api.RefusedVersion{Version: "13", Error: "listeners.web: invalid port", Time: epoch}}}
 	if s.bad != nil {
 		st.Config.Failed = &api.FailedReload{Time: epoch, Errors: s.bad}

@@ -18,6 +18,7 @@ type RemoteConfig struct {
 	Source    string    `json:"source"` // its URL, without options
 	Version   string    `json:"version"`
 	Published time.Time `json:"published,omitzero"`
+	Trial     bool      `json:"trial,omitempty"` // only some relays run the version, and may be told to go back
 	// Saved is where the version is from, as long as the registry has not answered: a file, or the worker before.
 	Saved string `json:"saved,omitempty"`
 	// Error is why the registry does not answer, or has nothing that can be used; empty: all is well.

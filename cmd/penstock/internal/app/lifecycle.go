@@ -302,6 +302,7 @@ func (l *lifecycle) serve(signals signals) int {
 			}
 		case <-l.remotes.changes():
 			l.remotes.tell(l.d.tellRemote)
+			l.d.tellNotKept(l.remotes.keep())
 			if why := l.remotes.pending(); why != "" {
 				l.reload(why)
 			}

@@ -105,7 +105,12 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 
 // settleRemotes says what has become of the versions that a reload has taken from registries.
 func (d *daemon) settleRemotes(err error) {
-	if failed := d.remotes.settle(err); failed != nil {
+	d.tellNotKept(d.remotes.settle(err))
+}
+
+// tellNotKept logs that a version could not be written to disk.
+func (d *daemon) tellNotKept(failed error) {
+	if failed != nil {
 		d.log.Warn("the last good configuration is not on the disk: a start without the registry would use an older one, or wait", "error", failed)
 	}
 }

@@ -52,6 +52,7 @@ type remoteLayer struct {
 	saved    string     // where good is from, if the registry has not answered; empty: from the registry
 	bad      spec.Layer // was refused
 	again    bool       // the registry has gone back to good, so that a reload ends well
+	promoted bool       // good was a trial, and is not any more
 	why      *api.RefusedVersion
 	failed   error // why the registry does not answer; nil: it does
 	since    time.Time
@@ -85,6 +86,7 @@ func (r *remoteLayer) deliver(next spec.Layer, err error) {
 	next.Path = r.path
 	r.latest = next
 	if sameText(&next, &r.good) {
+		r.promoted = r.promoted || r.good.Trial && !next.Trial
 		r.good, r.saved = next, ""
 		r.again = r.again || r.bad.Version != ""
 		r.bad, r.why = spec.Layer{}, nil
@@ -108,6 +110,17 @@ func (r *remoteLayer) take() {
 	if r.latest.Version != "" {
 		r.taken, r.again = r.latest, false
 	}
+}
+
+// keep returns what should be written to disk, because it is no longer a trial.
+func (r *remoteLayer) keep() (write spec.Layer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.promoted {
+		r.promoted = false
+		write = r.good
+	}
+	return write
 }
 
 // text is Source.Remote.
@@ -138,6 +151,8 @@ func (r *remoteLayer) settle(err error) (write spec.Layer) {
 		if !sameText(&r.taken, &r.good) {
 			if sameText(&r.taken, &r.latest) {
 				r.saved = ""
+			}
+			if sameText(&r.taken, &r.latest) && !r.latest.Trial { // a start without the registry is no trial
 				write = r.taken
 			}
 			r.good = r.taken
@@ -162,7 +177,7 @@ func (r *remoteLayer) settle(err error) (write spec.Layer) {
 func (r *remoteLayer) status() api.RemoteConfig {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := api.RemoteConfig{Source: nameOfRemote(r.path), Version: r.good.Version, Published: r.good.At, Saved: r.saved, Refused: r.why}
+	s := api.RemoteConfig{Source: nameOfRemote(r.path), Version: r.good.Version, Published: r.good.At, Trial: r.good.Trial, Saved: r.saved, Refused: r.why}
 	if r.failed != nil {
 		s.Error, s.Since = messageOf(r.failed), r.since
 	}

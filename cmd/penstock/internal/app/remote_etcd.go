@@ -34,7 +34,7 @@ func (c *etcdConfig) follow(ctx context.Context, deliver func(spec.Layer, error)
 	defer c.client.Close()
 	f := fleet.Follower{Client: c.client, Key: c.key, Node: c.node, Ran: c.ran}
 	f.Run(ctx, func(v fleet.Version, err error) {
-		deliver(spec.Layer{Version: strconv.FormatInt(v.Version, 10), At: v.At, Text: []byte(v.Text)}, err)
+		deliver(spec.Layer{Version: strconv.FormatInt(v.Version, 10), At: v.At, Text: []byte(v.Text), Trial: v.Trial}, err)
 	})
 }
 

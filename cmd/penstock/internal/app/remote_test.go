@@ -195,3 +195,47 @@ func TestRemoteFallBack(t *testing.T) {
 		t.Error("fell back to what has failed")
 	}
 }
+
+// A version that is only tried is not on the disk before it is no longer a trial.
+func TestRemoteTrial(t *testing.T) {
+	dir := t.TempDir()
+	r, f := followed(t, dir)
+	one, two := layerOf("1", "a"), layerOf("2", "b")
+	disk := func(want string) {
+		t.Helper()
+		if err := r.keep(); err != nil {
+			t.Fatal(err)
+		}
+		if l, _, err := newGoodFile(dir, testRemote).read(); err != nil || l.Version != want {
+			t.Errorf("the disk has version %q, %v; want %q", l.Version, err, want)
+		}
+	}
+	apply := func(l spec.Layer) {
+		t.Helper()
+		f.has(l, nil)
+		r.take()
+		if err := r.settle(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tried := two
+	tried.Trial = true
+	apply(one)
+	disk("1")
+	apply(tried)
+	disk("1")
+	if s := r.status()[0]; s.Version != "2" || !s.Trial {
+		t.Errorf("%+v", s)
+	}
+	apply(one)
+	disk("1")
+	apply(tried)
+	f.has(two, nil)
+	if why := r.pending(); why != "" {
+		t.Errorf("pending: %s", why)
+	}
+	disk("2")
+	if s := r.status()[0]; s.Version != "2" || s.Trial {
+		t.Errorf("%+v", s)
+	}
+}

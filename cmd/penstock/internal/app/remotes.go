@@ -221,6 +221,20 @@ func (r *remotes) settle(err error) (failed error) {
 	return failed
 }
 
+// keep writes versions to disk that are no longer trials.
+func (r *remotes) keep() (failed error) {
+	if r != nil {
+		for _, l := range r.layers {
+			if write := l.keep(); write.Version != "" {
+				if err := l.file.write(&write); err != nil {
+					failed = err
+				}
+			}
+		}
+	}
+	return failed
+}
+
 // fallBack has the next Source.Load read the last good versions from disk instead of those that have
 // just failed. It reports whether that makes a difference.
 func (r *remotes) fallBack(err error) (differs bool) {

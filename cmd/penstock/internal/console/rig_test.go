@@ -204,7 +204,7 @@ func newDaemon() *daemon {
 	}}}
 	d.status = api.Status{Version: "v1.2.3", Started: epoch, PID: 4711,
 		Config: api.ConfigInfo{Source: "/etc/penstock/penstock.yaml", Hash: strings.Repeat("ab", 32), Loaded: epoch, Remote: []api.RemoteConfig{
-			{Source: "etcd://10.0.0.1:2379/penstock/edge", Version: "12", Published: epoch, Saved: "/var/lib/penstock/config-1234.yaml", Error: "connection refused", Since: epoch,
+			{Source: "etcd://10.0.0.1:2379/penstock/edge", Version: "12", Published: epoch, Trial: true, Saved: "/var/lib/penstock/config-1234.yaml", Error: "connection refused", Since: epoch,
 				Refused: &api.RefusedVersion{Version: "13", Error: "listeners.web: invalid port", Time: epoch.Add(time.Minute)}}}},
 		Sample: api.Sample{Time: epoch.Add(25 * time.Hour), Uptime: 90000, State: "ready", Totals: numbers,
 			Loops:     []api.Loop{{Flows: 2, Busy: 1200, LongestTurn: 0.002, Events: 3e6, Waits: 2e6, Wakeups: 1e6}, {Flows: 1, Busy: 600.5}},

@@ -117,6 +117,9 @@ func remoteLines(r *api.RemoteConfig, now time.Time) (lines []string) {
 	if !r.Published.IsZero() {
 		text += " of " + r.Published.Local().Format(time.DateTime)
 	}
+	if r.Trial {
+		text += ", which only some relays try"
+	}
 	if r.Saved != "" {
 		text += ", from " + r.Saved
 	}

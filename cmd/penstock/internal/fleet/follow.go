@@ -99,22 +99,22 @@ func (f *Follower) apply(ch etcd.Change) {
 }
 
 // target returns the version that the relay is to run.
-func (f *Follower) target() (version int64, hash string, err error) {
+func (f *Follower) target() (version int64, hash string, trial bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch c := f.canary; {
 	case f.contact != nil:
-		return 0, "", f.contact
+		return 0, "", false, f.contact
 	case f.problem != nil:
-		return 0, "", f.problem
+		return 0, "", false, f.problem
 	case f.current == nil:
-		return 0, "", errNotPublished
+		return 0, "", false, errNotPublished
 	case f.current.Last < f.Ran:
-		return 0, "", fmt.Errorf("there have been %d versions, but this relay has run version %d: that was another fleet, or etcd was restored from a backup; the next penstock publish makes it good", f.current.Last, f.Ran)
+		return 0, "", false, fmt.Errorf("there have been %d versions, but this relay has run version %d: that was another fleet, or etcd was restored from a backup; the next penstock publish makes it good", f.current.Last, f.Ran)
 	case c != nil && c.Version > f.current.Version && c.Has(f.Node):
-		return c.Version, c.Hash, nil
+		return c.Version, c.Hash, true, nil
 	}
-	return f.current.Version, f.current.Hash, nil
+	return f.current.Version, f.current.Hash, false, nil
 }
 
 // read reads the texts of versions and delivers them.
@@ -130,13 +130,13 @@ func (f *Follower) read(ctx context.Context, deliver func(Version, error)) {
 		case <-again:
 		}
 		again = nil
-		n, hash, err := f.target()
+		n, hash, trial, err := f.target()
 		if err == nil && (n != last.Version || hash != last.Hash) {
 			var v Version
 			if v, err = readVersion(ctx, f.Client, f.Key, n); err == nil && v.Hash != hash {
 				err = fmt.Errorf("the text of version %d is not the one that %s names: its hash is another one", n, configKey(f.Key))
 			}
-			if now, nowHash, _ := f.target(); now != 0 && (now != n || nowHash != hash) {
+			if now, nowHash, _, _ := f.target(); now != 0 && (now != n || nowHash != hash) {
 				f.changed() // meanwhile it is another one
 				continue
 			}
@@ -154,6 +154,7 @@ func (f *Follower) read(ctx context.Context, deliver func(Version, error)) {
 			deliver(Version{}, err)
 			continue
 		}
+		last.Trial = trial
 		f.mu.Lock()
 		f.Ran = max(f.Ran, last.Version)
 		f.mu.Unlock()

@@ -90,8 +90,8 @@ func (o *Operator) Try(ctx context.Context, s State, d Draft, share float64) (*T
 		err = &ConflictError{State: t.state}
 	}
 	if err != nil {
-		o.revoke(t.lease) // which takes the canary back
-		return nil, err
+		o.revoke(t.lease) // which takes the canary back, or it ends by itself
+		return nil, fmt.Errorf("the trial was not begun, or ends within %v: %w", trialTTL, err)
 	}
 	alive, cancel := context.WithCancel(context.Background())
 	t.cancel = cancel

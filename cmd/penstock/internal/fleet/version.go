@@ -42,6 +42,7 @@ type Version struct {
 	Message string    `json:"message,omitempty"`
 	Parent  int64     `json:"parent,omitempty"` // the version that was current before
 	Text    string    `json:"text"`
+	Trial   bool      `json:"-"` // it runs because this relay is a canary
 }
 
 // The bounds of versions. A request to etcd has at most 1.5 MiB, unless the server is configured otherwise.

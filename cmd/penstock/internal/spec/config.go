@@ -35,6 +35,7 @@ type Layer struct {
 	Version string    `json:"version"`
 	At      time.Time `json:"at"` // when the version was published, or if that is not known, when it was received
 	Text    []byte    `json:"text"`
+	Trial   bool      `json:"trial,omitempty"` // only some relays run it, and may be told to go back
 }
 
 // Node is who a relay is among others.

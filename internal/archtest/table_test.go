@@ -118,6 +118,13 @@ var table = []rule{
 		"keeper": "it runs one; anything more would be initialised first, and cost the keeper memory",
 	}},
 	{pkg: "cmd/penstock/dist"},
+	{pkg: "cmd/penstock/scale", code: edges{
+		"cmd/penstock/internal/spec":   shared,
+		"cmd/penstock/internal/remote": clients,
+		"cmd/penstock/internal/etcd":   "relays without an engine, which are what the daemon does with etcd",
+		"cmd/penstock/internal/fleet":  "the same: versions and reports; and it publishes",
+		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
+	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
 		"cmd/penstock/internal/counts":      shared,
 		"cmd/penstock/internal/spec":        shared,

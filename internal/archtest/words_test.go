@@ -66,6 +66,8 @@ var wordExceptions = []*wordException{
 	{where: "splice/", word: "a-failed", why: "as for a-reset"},
 	{where: "splice/", word: "b-failed", why: "as for a-reset"},
 	{where: "bench/chaos/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
+	{where: "cmd/penstock/scale/", word: "bytes_received", why: "what ss(8) prints"},
+	{where: "cmd/penstock/scale/", word: "bytes_sent", why: "as for bytes_received"},
 	{where: "relay/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
 	{where: "docs/kernel.md", word: "bytes_received", why: "as in relay/"},
 	{where: "cmd/penstock/internal/config/errors.go", word: "backend", why: "the names that other products have, to suggest ours"},

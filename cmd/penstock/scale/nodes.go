@@ -145,7 +145,7 @@ func (n *node) runXDS(ctx context.Context) {
 		return
 	}
 	defer shared.Release()
-	c, err := shared.Configuration(n.key)
+	c, err := shared.Configuration(n.key, false)
 	if err != nil {
 		return
 	}

@@ -39,18 +39,22 @@ func (s *Set) GoodAnswers() (list []SavedLookup) {
 func (s *Set) AnswersRevision() uint64 { return s.answersRevision.Load() }
 
 // EncodeAnswers returns answers as a text for DecodeAnswers. Those that would make it longer than
-// MaxAnswers are left out.
-func EncodeAnswers(list []SavedLookup) ([]byte, error) {
+// MaxAnswers are left out, and of the others the members that DecodeAnswers would not take.
+func EncodeAnswers(list []SavedLookup) ([]byte, error) { return encodeAnswers(list, MaxAnswers) }
+
+func encodeAnswers(list []SavedLookup, most int) ([]byte, error) {
 	out := answers{Version: answersVersion}
 	size := 0
 	for _, l := range list {
+		l.Targets = usable(l.Targets)
 		text, err := json.Marshal(l)
 		if err != nil {
 			return nil, err
 		}
-		if size += len(text) + 1; size > MaxAnswers-100 {
-			break
+		if size+len(text)+1 > most-100 {
+			continue
 		}
+		size += len(text) + 1
 		out.Lookups = append(out.Lookups, l)
 	}
 	return json.Marshal(out)
@@ -78,8 +82,12 @@ func DecodeAnswers(text []byte) ([]SavedLookup, error) {
 }
 
 // restoreFromDisk takes over what the Set knows of a lookup from an earlier process. The members are
-// there at once; the first answer is waited for all the same. The caller holds the Set's lock.
+// there at once; the first answer is waited for all the same. That is for the start: what a group that
+// comes much later had then says nothing. The caller holds the Set's lock.
 func (w *watch) restoreFromDisk(s *Set, now time.Time) {
+	if now.After(s.lastGoodUntil) {
+		s.opt.LastGood = nil
+	}
 	i := slices.IndexFunc(s.opt.LastGood, func(l SavedLookup) bool { return l.Query == queryText(w.query) })
 	if w.answeredOK || i < 0 || w.query.Registry.Kind == "" {
 		return

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
 )
 
 // The last good answers of registries survive the process, and those of DNS, which is asked anew, do
@@ -121,6 +123,66 @@ func FuzzDecodeAnswers(f *testing.F) {
 		l.Release()
 		if _, err := EncodeAnswers(s.GoodAnswers()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// What was written can be read, whatever one of the members is: else a start without registries would
+// have no members at all.
+func TestAnswersWithOddMembers(t *testing.T) {
+	unix := Target{Weight: 1, Addr: relay.Addr{Network: relay.Unix, Path: "/run/web"}}
+	d := spec.Discover{Registry: spec.Registry{Kind: "xds", Servers: "http://a:1"}, Key: "web"}
+	cfg := &spec.Group{Balance: "random", Discover: []spec.Discover{d}}
+	s, _, tell := startSource(t, cfg, Options{})
+	ts := append(found(1, 2, 3, 4, 5), unix)
+	ts[0].Name, ts[1].Zone, ts[2].Metadata, ts[3].Name = "a\ufffd", "z\n", strings.Repeat("x", MaxMetadata+1), strings.Repeat("n", maxSavedText+1)
+	tell(ts, nil)
+	text, err := EncodeAnswers(s.GoodAnswers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := DecodeAnswers(text)
+	if err != nil || len(list) != 1 || !slices.Equal(list[0].Targets, []Target{ts[4], unix}) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	next := NewSet(Options{Saved: throughJSON(t, s.Save()), Discoverer: func(spec.Discover) Discoverer { return make(scripted) }})
+	defer next.Close()
+	next.Apply([]*spec.Group{s.Group("g").Config()})
+	if n := next.Group("g").Len(); n != 2 {
+		t.Errorf("%d members after an upgrade", n)
+	}
+}
+
+// An answer that is too large for the file does not keep others out.
+func TestAnswersThatAreTooLarge(t *testing.T) {
+	list := []SavedLookup{{Query: "a", Targets: found(1)}, {Query: "b", Targets: found(1, 2, 3, 4, 5, 6, 7, 8, 9)}, {Query: "c", Targets: found(2)}}
+	text, err := encodeAnswers(list, 800)
+	if err != nil || len(text) > 800 {
+		t.Fatal(len(text), err)
+	}
+	got, err := DecodeAnswers(text)
+	if err != nil || len(got) != 2 || got[0].Query != "a" || got[1].Query != "c" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// The members of a lookup from an earlier process are for the start: a group that comes by a reload
+// much later begins without them.
+func TestLastGoodIsForTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := spec.Discover{Registry: spec.Registry{Kind: "etcd", Servers: "http://a:1"}, Key: "/web"}
+		cfg := &spec.Group{Name: "g", Balance: "random", Discover: []spec.Discover{d}}
+		s := NewSet(Options{LastGood: []SavedLookup{{Query: queryText(d), Targets: found(1, 2)}}, Discoverer: func(spec.Discover) Discoverer { return make(scripted) }})
+		defer s.Close()
+		s.Apply([]*spec.Group{cfg})
+		if n := s.Group("g").Len(); n != 2 {
+			t.Errorf("%d members", n)
+		}
+		s.Apply(nil)
+		time.Sleep(claimTime + time.Second)
+		s.Apply([]*spec.Group{cfg})
+		if n := s.Group("g").Len(); n != 0 {
+			t.Errorf("%d members", n)
 		}
 	})
 }

@@ -304,18 +304,26 @@ func (w *watch) restore(s *saved, now time.Time) {
 		return
 	}
 	l, ok := s.lookups[queryText(w.query)]
-	targets := l.Targets
-	if !ok || len(targets) > maxTargets || slices.ContainsFunc(targets, func(t Target) bool { return !t.valid() }) {
+	if !ok {
 		return
 	}
-	w.answeredOK, w.restored, w.targets, w.goodAt = true, true, slices.Clone(targets), l.At
+	w.answeredOK, w.restored, w.targets, w.goodAt = true, true, slices.Clone(usable(l.Targets)), l.At
 	if w.goodAt.After(now) {
 		w.goodAt = now
 	}
 	close(w.answered)
 }
 
+// usable returns those of the targets that another process takes over.
+func usable(targets []Target) []Target {
+	targets = targets[:min(len(targets), maxTargets)]
+	if !slices.ContainsFunc(targets, func(t Target) bool { return !t.valid() }) {
+		return targets
+	}
+	return slices.DeleteFunc(slices.Clone(targets), func(t Target) bool { return !t.valid() })
+}
+
 func (t *Target) valid() bool {
-	return validText(t.Name) && t.Weight >= 0 && t.Weight <= 256 && t.Addr.AddrPort.IsValid() &&
+	return validText(t.Name) && t.Weight >= 0 && t.Weight <= 256 && (t.Addr.AddrPort.IsValid() || t.Addr.Path != "") &&
 		validText(t.Zone) && t.Priority >= 0 && t.Priority <= maxPriority && len(t.Metadata) <= MaxMetadata
 }

@@ -72,6 +72,8 @@ type Set struct {
 	watches    map[spec.Discover]*watch
 	lookupRows map[string]*lookupCounts // by name
 	saved      *saved                   // nil: nothing
+	// lastGoodUntil is until when opt.LastGood is used.
+	lastGoodUntil time.Time
 }
 
 // maxProbes bounds the checks that run at the same time. Others wait, so that intervals grow when
@@ -87,7 +89,7 @@ func NewSet(opt Options) *Set {
 		opt.probe = func(ctx context.Context, g *spec.Group, to relay.Addr) error { return probe(ctx, g, to, opt.Control) }
 	}
 	s := &Set{opt: opt, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch),
-		tables: tablesOf(opt.Counts), lookupRows: make(map[string]*lookupCounts), saved: newSaved(opt.Saved, time.Now())}
+		tables: tablesOf(opt.Counts), lookupRows: make(map[string]*lookupCounts), saved: newSaved(opt.Saved, time.Now()), lastGoodUntil: time.Now().Add(claimTime)}
 	s.opt.Saved = nil
 	s.groups.Store(new(map[string]*Group))
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -40,6 +40,13 @@ func newLeastConnections(c *candidates) balancer {
 	gone, changed := differenceOf(was, b.list, b.state)
 	b.state.mu.Lock()
 	defer b.state.mu.Unlock()
+	defer func() { // none of them is in a heap, unless it has moved
+		for _, m := range gone {
+			if m.heaped == nil {
+				m.moved.Store(false)
+			}
+		}
+	}()
 	if old == nil || len(gone)+len(changed) > len(b.list)/4 {
 		b.state.fill(b.state.virtualTime, b.list)
 		return b
@@ -101,9 +108,24 @@ func (b *leastConnections) pick(l *Lease) (m *Member, full bool) {
 			s.virtualTime = max(s.virtualTime, a.virtualTime)
 			a.virtualTime = s.virtualTime + stride/uint64(a.weight)
 			s.fix(best)
+			if s.virtualTime >= 2*epoch {
+				s.rewind()
+			}
 			return m, false
 		}
 		s.fix(best) // it is full by now
+	}
+}
+
+// epoch is what rewind subtracts.
+const epoch = 1 << 62
+
+// rewind sets all virtual times back before they overflow, which keeps the order of the members.
+func (s *heapState) rewind() {
+	s.virtualTime -= epoch
+	for i := range s.members {
+		a := &s.members[i]
+		a.virtualTime -= min(a.virtualTime, epoch)
 	}
 }
 

@@ -202,6 +202,22 @@ func TestLeastConnectionsIdle(t *testing.T) {
 	}
 }
 
+// The virtual time that breaks ties comes to its end after some 10^8 flows, and begins anew without a
+// member that gets all of them.
+func TestLeastConnectionsForVeryLong(t *testing.T) {
+	_, g := set(t, &spec.Group{Balance: "least-connections", Members: members(5)}, Options{})
+	h := g.table.Load().tiers[0].balancer.(*leastConnections).state
+	const late = math.MaxUint64 - 4*stride
+	h.virtualTime = late
+	for i := range h.members {
+		h.members[i].virtualTime += late
+	}
+	got := pick(t, g, 1000, false, nil)
+	if !slices.Equal(got, []int{200, 200, 200, 200, 200}) {
+		t.Error(got)
+	}
+}
+
 func TestMaglevEven(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10, 100, 1000} {
 		weights := make([]int, n)

@@ -272,3 +272,32 @@ func TestFlowsWhileAllMembersAreReplaced(t *testing.T) {
 		})
 	}
 }
+
+// Of a member that has moved from tier to tier, only the heap of the last one is searched, and none
+// after it has left that.
+func TestMovedMembersAreForgotten(t *testing.T) {
+	_, g, tell := startSource(t, &spec.Group{Balance: "least-connections"}, Options{})
+	answer := func(priorities ...int) {
+		ts := found(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+		for i, p := range priorities {
+			ts[i].Priority, ts[i].Draining = max(p, 0), p < 0
+		}
+		tell(ts, nil)
+	}
+	answer(0, 0, 0, 0, 0, 0, 0, 0, 0, 1)
+	m := g.members[0]
+	answer(1, 0, 0, 0, 0, 0, 0, 0, 0, 1)
+	answer(0, 0, 0, 0, 0, 0, 0, 0, 0, 1)
+	if !m.moved.Load() {
+		t.Error("it has not moved")
+	}
+	answer(-1, 0, 0, 0, 0, 0, 0, 0, 0, 1)
+	if m.moved.Load() || m.heaped != nil {
+		t.Error("it is searched for")
+	}
+	g.set.mu.Lock()
+	defer g.set.mu.Unlock()
+	for _, tier := range g.table.Load().tiers {
+		checkHeap(t, tier.balancer.(*leastConnections))
+	}
+}

@@ -153,7 +153,7 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 			if byName == nil {
 				byName = make(map[string]*Member, len(before))
 				for _, was := range before {
-					if byName[was.name] == nil {
+					if byName[was.name] == nil && !was.discovered {
 						byName[was.name] = was
 					}
 				}
@@ -207,13 +207,14 @@ func (g *Group) staysOpen(m *Member) bool {
 	return m.refreshed == g.refreshes && m.acceptsFlows.Load() && g.acceptsFlows(m.currentState())
 }
 
-// set applies what is said of a member. An operator's settings stay until the same ones change. The
-// caller holds the Set's lock.
+// set applies what is said of a member. An operator's settings stay until the same ones change; but a
+// registry that drains a member, and takes that back, does not give flows to one that an operator has
+// drained or disabled. The caller holds the Set's lock.
 func (m *Member) set(w *memberSpec) {
 	if m.configured.weight != w.settings.weight {
 		m.override.weight = 0
 	}
-	if m.configured.mode != w.settings.mode {
+	if m.configured.mode != w.settings.mode && !(w.discovered && m.override.mode >= Drain) {
 		m.override.mode = AsFile
 	}
 	m.configured, m.memberFacts = w.settings, w.memberFacts

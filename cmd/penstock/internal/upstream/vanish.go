@@ -64,7 +64,7 @@ func (s *Set) judge(ctx context.Context, w *watch, answer []Target) (targets []T
 	}
 	targets = append(targets, answer...)
 	for _, t := range before {
-		if !has[memberKey{t.Name, t.Addr}] {
+		if !has[memberKey{t.Name, t.Addr}] && len(targets) < maxTargets {
 			targets = append(targets, t)
 		}
 	}

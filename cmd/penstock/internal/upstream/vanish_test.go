@@ -172,3 +172,52 @@ func memberNamed(s *Set, name string) MemberSnapshot {
 	}
 	return MemberSnapshot{}
 }
+
+// Each kind of trouble is told when it begins, also when another one was there before.
+func TestVanishAndFailuresInTurn(t *testing.T) {
+	events := make(chan LookupEvent, 10)
+	_, g, tell := startSource(t, &spec.Group{Balance: "random", Lookups: spec.Lookups{Keep: time.Hour, Vanish: 0.5}}, Options{LookupChanged: func(e LookupEvent) { events <- e }})
+	told := func(vanished int, fails bool) {
+		t.Helper()
+		select {
+		case e := <-events:
+			if e.Vanished != vanished || (e.Err != nil) != fails || e.Missing || e.Removed {
+				t.Errorf("%+v", e)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("no event")
+		}
+	}
+	tell(found(1, 2, 3), nil)
+	away := errors.New("away")
+	tell(nil, away)
+	told(0, true)
+	tell(nil, nil) // restored without its data
+	told(3, true)
+	tell(nil, nil)
+	tell(nil, away)
+	told(0, true)
+	tell(nil, away)
+	tell(found(1), nil)
+	told(2, true)
+	tell(found(1, 2, 3), nil)
+	told(0, false)
+	tell(nil, nil)
+	told(3, true)
+	if len(events) > 0 {
+		t.Errorf("more: %+v", <-events)
+	}
+
+	// Members that stay do not come on top of as many others as one answer may have.
+	many := make([]int, maxTargets)
+	for i := range many {
+		many[i] = i
+	}
+	tell(found(many...), nil)
+	told(0, false)
+	tell(found(1<<20, 1<<20+1), nil)
+	told(maxTargets-2, true)
+	if n := g.Len(); n != maxTargets {
+		t.Errorf("%d members", n)
+	}
+}

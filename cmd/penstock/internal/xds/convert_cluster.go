@@ -70,7 +70,7 @@ func newCluster(r Resource) *cluster {
 			o.fail("load_assignment", "missing")
 			break
 		}
-		c.static = parseAssignment(a, kind != typeStatic).Members
+		c.static = parseAssignment(a, kind != typeStatic, nil).Members
 	default:
 		o.fail("type", "not supported: %d; allowed: STATIC, STRICT_DNS, LOGICAL_DNS, EDS", kind)
 	}

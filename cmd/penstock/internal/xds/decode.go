@@ -121,7 +121,10 @@ func (d *decoder) value(f *field, raw rawValue, in *object) (v value, set bool, 
 		}
 		v.n, set = uint64(t), t != 0
 	case messageKind:
-		if f.outcome == done {
+		switch {
+		case f.of == &endpointTable: // decoded later, if it is not known: see endpointCache
+			v.b = raw.b
+		case f.outcome == done:
 			v.object = d.message(f.of, raw.b, in, f, in.count(f))
 		}
 		set = true

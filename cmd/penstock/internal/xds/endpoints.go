@@ -34,6 +34,7 @@ type assignments struct {
 	answered bool
 	latest   *Assignment // nil: none yet; without members after it was removed
 	err      error       // it was refused; nil: it was not
+	cache    endpointCache
 }
 
 // A watch is signalled when there is something new.
@@ -96,7 +97,7 @@ func (e *Endpoints) Watch(ctx context.Context, name string, update func(*Assignm
 func (e *Endpoints) need(name string) *assignments {
 	a := e.byName[name]
 	if a == nil {
-		a = &assignments{watches: map[*watch]bool{}}
+		a = &assignments{watches: map[*watch]bool{}, cache: endpointCache{}}
 		e.byName[name] = a
 		e.c.subscribe(e.t, name)
 	}
@@ -144,7 +145,7 @@ func (e *Endpoints) handle(r *Response) {
 		if a == nil || res.URL == "" && res.Value == nil {
 			continue // not needed any more, or a sign of life
 		}
-		parsed, _, err := parseAssignmentResource(res)
+		parsed, _, err := parseAssignmentResource(res, a.cache)
 		first = first || !a.answered
 		a.answered = true
 		if a.err = err; err == nil {

@@ -67,6 +67,7 @@ func TestBadServers(t *testing.T) {
 		{"reset", "stream: ", func(s *fakeStream) { s.open(); panic(http.ErrAbortHandler) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			var mu sync.Mutex
 			calls := 0
 			s := newFake(t, false, func(f *fakeStream) {
@@ -191,7 +192,7 @@ func TestRefusedVersionIsKnown(t *testing.T) {
 func TestFailover(t *testing.T) {
 	testnet.CheckLeaks(t)
 	one, two := newPlane(t, endpointsOn("9001")), newPlane(t, endpointsOn("9002"))
-	answers, _ := watched(t, Options{Registry: registryOf(one.URL, two.URL), ping: 200 * time.Millisecond})
+	answers, _ := watched(t, Options{Registry: registryOf(one.URL, two.URL), ping: 500 * time.Millisecond})
 	ports := func(want uint16) {
 		t.Helper()
 		for end := time.After(patience); ; {
@@ -246,5 +247,38 @@ func TestCredentials(t *testing.T) {
 	}
 	if got := <-token; got != "Bearer secret" {
 		t.Errorf("Authorization: %q", got)
+	}
+}
+
+// Close ends a stream whatever it is doing, at once.
+func TestClose(t *testing.T) {
+	testnet.CheckLeaks(t)
+	value := encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})
+	s := newFake(t, false, func(f *fakeStream) {
+		f.read()
+		f.open()
+		f.send(response(endpointsURL, "n", nil, Resource{Name: "web", URL: endpointsURL, Value: value}))
+		f.drain()
+	})
+	for range 100 {
+		answered := make(chan bool, 1)
+		c := newTestClient(t, Options{Registry: registryOf(s.URL), Node: Node{ID: "relay-1"}})
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.Endpoints().Watch(ctx, "web", func(a *Assignment, _ error) {
+				if a != nil {
+					select {
+					case answered <- true:
+					default: // again, because the stream works
+					}
+				}
+			})
+		}()
+		<-answered
+		cancel()
+		<-done
+		c.Close()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +56,12 @@ func FuzzResponse(f *testing.F) {
 func FuzzAssignment(f *testing.F) {
 	f.Add(encode(f, &assignmentTable, richAssignment))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a, _, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: b})
+		cache := endpointCache{}
+		a, _, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
+		again, _, err2 := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
+		if (err == nil) != (err2 == nil) || err == nil && !slices.Equal(a.Members, again.Members) {
+			t.Errorf("%v, and with the cache %v", err, err2)
+		}
 		if err != nil {
 			return
 		}

@@ -36,12 +36,28 @@ type Assignment struct {
 	Members []Member
 }
 
-// parseAssignment reads the members of an assignment. Host names are errors unless names is set.
-func parseAssignment(o *object, names bool) *Assignment {
+// An endpointCache has the endpoints of an assignment as they were read before, by their bytes: a control plane
+// sends all of them whenever one changes.
+type endpointCache map[string]endpointEntry
+
+// An endpointEntry is what an LbEndpoint says.
+type endpointEntry struct {
+	member Member
+	weight uint64 // as it was sent; 0: not at all
+}
+
+// parseAssignment reads the members of an assignment. Host names are errors unless names is set. What is
+// read without a problem is kept in the cache, unless that is nil.
+func parseAssignment(o *object, names bool, cache endpointCache) *Assignment {
 	a := &Assignment{Name: o.text("cluster_name")}
+	total := 0
+	for _, locality := range o.objects("endpoints") {
+		total += len(locality.values)
+	}
+	total = min(total, maxMembers)
+	a.Members = make([]Member, 0, total)
+	weights, seen := make([]uint64, 0, total), make(map[spec.Endpoint]bool, total)
 	heaviest := uint64(0)
-	var weights []uint64
-	seen := map[spec.Endpoint]bool{}
 	for _, locality := range o.objects("endpoints") {
 		zone := locality.object("locality").text("zone")
 		priority, _ := locality.number("priority")
@@ -52,43 +68,41 @@ func parseAssignment(o *object, names bool) *Assignment {
 			locality.object("locality").warn("zone", "ignored: %s is not the name of a zone; allowed: letters, digits, _, . and -", oneLine(zone))
 			zone = ""
 		}
-		for _, e := range locality.objects("lb_endpoints") {
+		index := 0
+		for _, v := range locality.values {
+			if v.f.of != &endpointTable {
+				continue
+			}
 			if len(a.Members) >= maxMembers {
 				locality.fail("lb_endpoints", "more than %d members", maxMembers)
 				return a
 			}
-			m := Member{Zone: zone, Priority: int(priority), at: e}
-			endpoint := e.object("endpoint")
-			if endpoint == nil {
-				e.fail("endpoint", "missing")
+			e, ok := cache[string(v.b)]
+			if !ok {
+				d := locality.d
+				before := len(d.errs) + len(d.warnings)
+				decoded := d.message(&endpointTable, v.b, locality, v.f, index)
+				e, ok = decoded.entry(names)
+				if ok && cache != nil && before == len(d.errs)+len(d.warnings) {
+					cache[string(v.b)] = e
+				}
+				if cache == nil {
+					e.member.at = decoded
+				}
+			}
+			index++
+			if !ok {
 				continue
 			}
-			var ok bool
-			if m.To, ok = endpoint.endpoint("address", names); !ok {
+			if seen[e.member.To] {
+				locality.fail("lb_endpoints", "the member %s is there twice", e.member.To)
 				continue
 			}
-			if seen[m.To] {
-				e.fail("endpoint", "the member %s is there twice", m.To)
-				continue
-			}
-			seen[m.To] = true
-			switch status, _ := e.number("health_status"); status {
-			case 0, 1: // UNKNOWN, HEALTHY
-			case 2, 3, 4: // UNHEALTHY, DRAINING, TIMEOUT
-				m.Draining = true
-			case 5: // DEGRADED
-				m.Backup = true
-			default:
-				e.fail("health_status", "unknown value %d", status)
-			}
-			m.Metadata = e.metadata()
-			w, set := e.number("load_balancing_weight")
-			if set && w == 0 {
-				e.fail("load_balancing_weight", "0 is not a weight; allowed: 1 to 4294967295")
-			}
-			weights = append(weights, max(w, 1))
-			heaviest = max(heaviest, w)
-			a.Members = append(a.Members, m)
+			seen[e.member.To] = true
+			e.member.Zone, e.member.Priority = zone, int(priority)
+			weights = append(weights, max(e.weight, 1))
+			heaviest = max(heaviest, e.weight)
+			a.Members = append(a.Members, e.member)
 		}
 	}
 	for i := range a.Members {
@@ -98,7 +112,38 @@ func parseAssignment(o *object, names bool) *Assignment {
 		}
 		a.Members[i].Weight = int(w)
 	}
+	if len(cache) > 2*len(a.Members)+100 {
+		clear(cache) // most of it has gone
+	}
 	return a
+}
+
+// entry reads an LbEndpoint, and reports whether it is a member.
+func (o *object) entry(names bool) (e endpointEntry, ok bool) {
+	endpoint := o.object("endpoint")
+	if endpoint == nil {
+		o.fail("endpoint", "missing")
+		return e, false
+	}
+	if e.member.To, ok = endpoint.endpoint("address", names); !ok {
+		return e, false
+	}
+	switch status, _ := o.number("health_status"); status {
+	case 0, 1: // UNKNOWN, HEALTHY
+	case 2, 3, 4: // UNHEALTHY, DRAINING, TIMEOUT
+		e.member.Draining = true
+	case 5: // DEGRADED
+		e.member.Backup = true
+	default:
+		o.fail("health_status", "unknown value %d", status)
+	}
+	e.member.Metadata = o.metadata()
+	w, set := o.number("load_balancing_weight")
+	if set && w == 0 {
+		o.fail("load_balancing_weight", "0 is not a weight; allowed: 1 to 4294967295")
+	}
+	e.weight = w & (1<<32 - 1)
+	return e, true
 }
 
 // metadata returns the metadata of an endpoint as a canonical JSON object.
@@ -209,22 +254,20 @@ func (o *object) pipe() (e spec.Endpoint, ok bool) {
 	return e, true
 }
 
-// parseAssignmentResource reads a resource of type ClusterLoadAssignment.
-func parseAssignmentResource(r Resource) (*Assignment, []Problem, error) {
+// parseAssignmentResource reads a resource of type ClusterLoadAssignment. The cache may be that of an earlier
+// version.
+func parseAssignmentResource(r Resource, cache endpointCache) (*Assignment, []Problem, error) {
 	d := &decoder{}
 	if r.URL != endpointsURL {
 		return nil, nil, fmt.Errorf("type %s; expected %s", oneLine(r.URL), endpointsURL)
 	}
 	o := d.decode(&assignmentTable, r.Value)
-	a := parseAssignment(o, false)
+	a := parseAssignment(o, false, cache)
 	if a.Name == "" {
 		a.Name = r.Name
 	}
 	if a.Name != r.Name {
 		o.fail("cluster_name", "%s, but the resource is named %s", oneLine(a.Name), oneLine(r.Name))
-	}
-	for i := range a.Members {
-		a.Members[i].at = nil // and with it what was decoded
 	}
 	if len(d.errs) > 0 {
 		return nil, d.warnings, problems(d.errs)

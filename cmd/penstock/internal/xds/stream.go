@@ -113,9 +113,15 @@ func plainError(ctx context.Context, err error) error {
 	return fmt.Errorf("stream: %s", oneLine(err.Error()))
 }
 
-// write writes requests as they come up, until ctx ends.
+// write writes requests as they come up, until ctx ends. Then it closes w, because nothing else ends the stream: once
+// it has the headers of the answer, net/http notices the end of a context only when the body's Read returns.
 func (c *Client) write(ctx context.Context, s *stream, w *io.PipeWriter) error {
-	defer context.AfterFunc(ctx, func() { w.CloseWithError(context.Cause(ctx)) })()
+	stop := context.AfterFunc(ctx, func() { w.CloseWithError(context.Cause(ctx)) }) // also while a Write is blocked
+	defer func() {
+		if stop() {
+			w.CloseWithError(context.Canceled)
+		}
+	}()
 	node := &c.opt.Node
 	var frames bytes.Buffer
 	for {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -22,9 +23,10 @@ type relays struct {
 	s      *settings
 	dir    string
 	server server
+	host   string // an address of 127.0.0.0/8 that nobody else has, as no outgoing connection has either
 
 	children []child
-	ports    map[string]int // of the daemons' listeners
+	addrs    map[string]string // of the daemons' listeners
 	reading  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -45,7 +47,7 @@ type child struct {
 type got struct{ at time.Time }
 
 func newFleet(s *settings, dir string, r server) *relays {
-	return &relays{s: s, dir: dir, server: r, ports: map[string]int{}, have: map[string]event{}, contact: map[string]event{}}
+	return &relays{s: s, dir: dir, server: r, host: fmt.Sprintf("127.%d.%d.%d", 1+rand.N(250), rand.N(250), 1+rand.N(250)), addrs: map[string]string{}, have: map[string]event{}, contact: map[string]event{}}
 }
 
 func (f *relays) size() int { return f.s.daemons + f.s.nodes }
@@ -82,15 +84,10 @@ func (f *relays) start() error {
 	}
 	for i := range f.s.daemons {
 		name := fmt.Sprintf("daemon-%05d", i)
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		l.Close()
-		f.ports[name] = port
+		addr := fmt.Sprintf("%s:%d", f.host, 10000+i)
+		f.addrs[name] = addr
 		file := filepath.Join(f.dir, name+".yaml")
-		own := fmt.Sprintf("engine: {loops: 1}\nlisteners: {own: {listen: \"tcp://127.0.0.1:%d\", to: \"echo:\"}}\n", port)
+		own := fmt.Sprintf("engine: {loops: 1}\nlisteners: {own: {listen: \"tcp://%s\", to: \"echo:\"}}\n", addr)
 		if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
 			return err
 		}
@@ -229,8 +226,8 @@ func (f *relays) all(what string, some func() map[string]event) (map[string]got,
 
 // unreachable returns the daemons that do not relay, each with an error.
 func (f *relays) unreachable() (lost []string) {
-	for name, port := range f.ports {
-		if err := f.echo(port); err != nil {
+	for name, addr := range f.addrs {
+		if err := f.echo(addr); err != nil {
 			lost = append(lost, fmt.Sprintf("%s: %v", name, err))
 		}
 	}
@@ -239,8 +236,8 @@ func (f *relays) unreachable() (lost []string) {
 }
 
 // echo sends something to a listener, which must come back.
-func (f *relays) echo(port int) error {
-	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), f.s.patience)
+func (f *relays) echo(addr string) error {
+	c, err := net.DialTimeout("tcp", addr, f.s.patience)
 	if err != nil {
 		return err
 	}

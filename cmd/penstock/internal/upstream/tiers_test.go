@@ -96,7 +96,7 @@ func TestZonesAndPriorities(t *testing.T) {
 		s, g, tell := startSource(t, cfg, Options{Zone: "a"})
 		check := func(what string, want map[string]float64) {
 			t.Helper()
-			const n = 20000
+			const n = 5000
 			got := countZones(t, g, n, false)
 			for k := range got {
 				if _, ok := want[k]; !ok {
@@ -104,7 +104,7 @@ func TestZonesAndPriorities(t *testing.T) {
 				}
 			}
 			for k, share := range want {
-				// 20000 draws differ from their mean by more than 6 standard deviations once in 10^9.
+				// 5000 draws differ from their mean by more than 6 standard deviations once in 10^9.
 				if d := math.Abs(float64(got[k]) - share*n); d > 6*math.Sqrt(n*share*(1-share)+1) {
 					t.Errorf("%s: %s: %v, want %v", balance, what, got, want)
 				}

@@ -25,7 +25,7 @@ const exitTakenBack = 3
 
 // fleetFlags are the flags of commands that change what a fleet has in etcd.
 type fleetFlags struct {
-	Fleet   string `arg:"" name:"URL" help:"Where the fleet's configuration is: etcd://HOST:PORT[,HOST:PORT...]/KEY, or etcds:// with TLS."`
+	Fleet   string `arg:"" env:"PENSTOCK_FLEET" name:"URL" help:"Where the fleet's configuration is: etcd://HOST:PORT[,HOST:PORT...]/KEY, or etcds:// with TLS (or $$${env})."`
 	By      string `env:"PENSTOCK_BY" placeholder:"WHO" help:"Who you are, for the history (default: USER@HOST)."`
 	Message string `short:"m" placeholder:"TEXT" help:"Why, for the history."`
 }

@@ -49,7 +49,7 @@ func (c *rollbackCmd) run(stdout, stderr *os.File) int {
 
 // historyCmd is the command history.
 type historyCmd struct {
-	Fleet string   `arg:"" name:"URL" help:"Where the fleet's configuration is: etcd://HOST:PORT[,HOST:PORT...]/KEY, or etcds:// with TLS."`
+	Fleet string   `arg:"" env:"PENSTOCK_FLEET" name:"URL" help:"Where the fleet's configuration is: etcd://HOST:PORT[,HOST:PORT...]/KEY, or etcds:// with TLS (or $$${env})."`
 	Limit count    `default:"20" placeholder:"N" help:"At most this many versions (${default})."`
 	Show  int64    `placeholder:"VERSION" help:"Print the text of a version."`
 	Diff  []string `sep:"," placeholder:"N[,M]" help:"Show the lines that version N has changed, or those that differ between N and M."`

@@ -29,23 +29,24 @@ import (
 type Checks struct {
 	cfg ChecksConfig
 
-	mu      sync.Mutex
-	members map[string]*sharedMember     // by id
-	scopes  map[string]int               // how many members have it
-	lease   etcd.LeaseID                 // 0: this relay is not present
-	scoped  bool                         // scopes or nodes have changed
-	stale   map[string]bool              // members to look at
-	write   map[string]bool              // members whose result is to be written or removed
-	wake    chan struct{}                // receives when there is something to decide
-	writes  chan struct{}                // receives when there is something to write
-	nodes   map[string]map[string]bool   // scopes, by node
-	ranked  map[string][]rankedNode      // nodes, by scope
-	results map[string]map[string]Result // by member and node, also of members that this relay does not have
-	listed  [2]bool                      // checkers, results: there was a list
-	lost    [2]bool                      // checkers, results: there is no contact
-	away    time.Time                    // since when the relay is not present, or there is no contact; zero: all is well
-	alone   bool                         // this relay checks everything for itself
-	joins   time.Time                    // when it stops to
+	mu       sync.Mutex
+	members  map[string]*sharedMember     // by id
+	scopes   map[string]int               // how many members have it
+	lease    etcd.LeaseID                 // 0: this relay is not present
+	scoped   bool                         // scopes or nodes have changed
+	rankedAt time.Time                    // when that was last taken into account
+	stale    map[string]bool              // members to look at
+	write    map[string]bool              // members whose result is to be written or removed
+	wake     chan struct{}                // receives when there is something to decide
+	writes   chan struct{}                // receives when there is something to write
+	nodes    map[string]map[string]bool   // scopes, by node
+	ranked   map[string][]rankedNode      // nodes, by scope
+	results  map[string]map[string]Result // by member and node, also of members that this relay does not have
+	listed   [2]bool                      // checkers, results: there was a list
+	lost     [2]bool                      // checkers, results: there is no contact
+	away     time.Time                    // since when the relay is not present, or there is no contact; zero: all is well
+	alone    bool                         // this relay checks everything for itself
+	joins    time.Time                    // when it stops to
 }
 
 // ChecksConfig configures Checks. Times are 0 for their defaults.
@@ -404,8 +405,8 @@ func (c *Checks) decideAll() {
 	var updates []update
 	c.mu.Lock()
 	all := c.settle(now)
-	if c.scoped {
-		c.scoped, all = false, true
+	if c.scoped && now.Sub(c.rankedAt) >= rankInterval(len(c.nodes)) {
+		c.scoped, all, c.rankedAt = false, true, now
 		c.rank()
 	}
 	for id, m := range c.members {
@@ -456,6 +457,12 @@ func (c *Checks) settle(now time.Time) bool {
 		c.cfg.Tell(slog.LevelInfo, "health checks are shared with the fleet", nil)
 	}
 	return c.alone != was
+}
+
+// rankInterval is the least time between two looks at who checks all members: when many relays start at once, each
+// of them changes something for a few members.
+func rankInterval(nodes int) time.Duration {
+	return min(time.Second, time.Duration(nodes)*time.Millisecond)
 }
 
 // rank lists the nodes of each scope. The caller holds the lock.

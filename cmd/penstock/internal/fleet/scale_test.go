@@ -18,6 +18,7 @@ import (
 var (
 	scaleRelays  = flag.Int("relays", 0, "relays of TestScale; 0: it is skipped")
 	scaleMembers = flag.Int("members", 100, "members of TestScale, whose checks are shared")
+	scaleStagger = flag.Duration("stagger", 20*time.Millisecond, "time between the starts of relays of TestScale")
 	scaleTime    = flag.Duration("measure", 30*time.Second, "how long TestScale measures")
 )
 
@@ -39,6 +40,7 @@ func TestScale(t *testing.T) {
 	began := time.Now()
 	var relays []*checkingRelay
 	for i := range *scaleRelays {
+		time.Sleep(*scaleStagger)
 		relays = append(relays, w.simulated(fmt.Sprintf("relay-%04d", i), groups, members))
 	}
 	known := func(up bool, member string) func() bool {

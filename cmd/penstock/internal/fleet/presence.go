@@ -297,10 +297,12 @@ func (c *candidate) stay(ctx context.Context) error {
 	for {
 		var err error
 		wrote := false
+		var begun time.Time
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-alive.C:
+			begun = time.Now()
 			_, err = cfg.Client.KeepAlive(ctx, c.lease)
 		case <-report.C:
 			r, text := c.report()
@@ -318,11 +320,16 @@ func (c *candidate) stay(ctx context.Context) error {
 		var lost *lostError
 		switch {
 		case err == nil:
-			c.until = time.Now().Add(cfg.TTL)
 			c.p.worked(wrote)
 			wait.Working()
-			alive.Reset(c.aliveIn())
-			report.Reset(c.reportIn())
+			// Neither keeps the other from being done: a report does not keep the lease alive, and one that is to
+			// be written soon must not wait for the next interval.
+			if wrote {
+				report.Reset(c.reportIn())
+			} else {
+				c.until = begun.Add(cfg.TTL)
+				alive.Reset(c.aliveIn())
+			}
 		case errors.Is(err, etcd.ErrNoLease), errors.As(err, &lost):
 			return err
 		default: // etcd is away; it gives leases their time again when it is back

@@ -2,13 +2,20 @@ package fleet
 
 import (
 	"context"
+	"io"
+	"log"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 )
 
 // A relay reports, says what changes, and is gone when its lease is.
@@ -233,5 +240,36 @@ func TestDrainOrder(t *testing.T) {
 	entries, err := ReadLog(t.Context(), w.client, testKey, 10)
 	if err != nil || len(entries) != 2 || entries[0].What != "undrain" || entries[1].Text != "new disk" || entries[1].By != "test" {
 		t.Errorf("%+v, %v", entries, err)
+	}
+}
+
+// A relay that has much to report keeps its lease alive: reports do not, and used to put that off for ever, so
+// that a relay whose members change every second, or one that a trial watches, was gone every 15 seconds.
+func TestReportsDoNotPutOffKeepAlive(t *testing.T) {
+	w := newWorld(t)
+	var kept atomic.Int64
+	origin, err := url.Parse(w.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(origin)
+	forward.FlushInterval = -1 // watches
+	forward.ErrorLog = log.New(io.Discard, "", 0)
+	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v3/lease/keepalive" {
+			kept.Add(1)
+		}
+		forward.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(front.Close)
+	c, err := etcd.New(etcd.Config{Remote: remote.Config{Servers: []string{front.URL}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := w.relay("one", func(cfg *PresenceConfig) { cfg.Client, cfg.TTL, cfg.Interval = c, 6*time.Second, 50*time.Millisecond })
+	t.Cleanup(func() { r.stop(); c.Close(); front.CloseClientConnections() })
+	w.until("it keeps its lease alive twice", func() bool { return kept.Load() >= 2 })
+	if n := len(r.lease); n != 1 {
+		t.Errorf("it had %d leases, and %d reports", n, r.Status().Reports)
 	}
 }

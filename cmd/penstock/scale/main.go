@@ -5,6 +5,7 @@
 //
 //	go run ./cmd/penstock/scale -daemons 300 -nodes 1000 -publishes 30 -out result.txt
 //	go run ./cmd/penstock/scale -server ads
+//	go run ./cmd/penstock/scale -daemons 100 -nodes 0 -members 20 -shared 3     # health checks that daemons share
 //
 // A simulated relay has no engine: it is the code with which a daemon follows its configuration and reports, in one of
 // a few child processes. Everything is measured from outside: when a relay runs a configuration, from the log of the
@@ -13,6 +14,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -39,6 +41,9 @@ type settings struct {
 	padding    int
 	file       string
 	storms     int
+	members    int // that daemons check; 0: none
+	shared     int // how many check each
+	every      time.Duration
 }
 
 func main() {
@@ -63,6 +68,9 @@ func main() {
 	flag.DurationVar(&s.stagger, "stagger", 50*time.Millisecond, "time between the starts of two daemons")
 	flag.DurationVar(&s.patience, "patience", 2*time.Minute, "how long anything may take")
 	flag.IntVar(&s.padding, "size", 8192, "`bytes` of the configuration that is published")
+	flag.IntVar(&s.members, "members", 0, "instead of publishing, measure health checks of so many members; with -nodes 0")
+	flag.IntVar(&s.shared, "shared", 3, "with -members, how many daemons check a member; 0: all")
+	flag.DurationVar(&s.every, "every", time.Second, "with -members, time between two checks")
 	flag.StringVar(&s.file, "out", "", "also write everything to this `FILE`")
 	flag.Parse()
 	out := io.Writer(os.Stdout)
@@ -82,8 +90,8 @@ func main() {
 }
 
 // text returns the n-th version of the configuration. Its drain is the number.
-func (s *settings) text(n int) string {
-	head := fmt.Sprintf("drain: %ds\nlog: {format: json, flows: none}\ngroups:\n  g: {members: [\"tcp://127.0.0.1:9\"]}\n", n)
+func (s *settings) text(n int, members ...*target) string {
+	head := fmt.Sprintf("drain: %ds\nlog: {format: json, flows: none}\ngroups:\n  g: %s\n", n, s.group(members))
 	const line = "# a configuration as long as that of a relay with some dozens of listeners\n"
 	return head + strings.Repeat(line, max(0, s.padding-len(head))/len(line))
 }
@@ -108,11 +116,16 @@ func (s *settings) run(out io.Writer) (err error) {
 		return err
 	}
 	defer r.close()
-	if err := r.publish(s.text(1)); err != nil {
-		return err
-	}
 	f := newFleet(s, dir, r)
 	defer f.close()
+	c, err := newChecked(f.host, s.members)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := r.publish(s.text(1, c.list...)); err != nil {
+		return err
+	}
 	begin := time.Now()
 	f.version(1)
 	if err := f.start(); err != nil {
@@ -123,6 +136,10 @@ func (s *settings) run(out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "# all %d relays run the configuration %v after the first one was started\n", f.size(), time.Since(begin).Round(time.Millisecond))
 	time.Sleep(min(s.rest, 10*time.Second)) // until their starts are over
+	if s.members > 0 {
+		time.Sleep(min(s.rest, 30*time.Second)) // until they have found each other
+		return errors.Join(s.checks(out, f, c), f.check())
+	}
 	rest, err := measure(r, s.rest)
 	if err != nil {
 		return err

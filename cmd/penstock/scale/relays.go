@@ -30,10 +30,11 @@ type relays struct {
 	reading  sync.WaitGroup
 
 	mu      sync.Mutex
-	number  int              // of the version that is being published
-	have    map[string]event // the last version of each
-	contact map[string]event // since forgetContact
-	ended   []string         // children that ended, and must not
+	number  int                   // of the version that is being published
+	have    map[string]event      // the last version of each
+	contact map[string]event      // since forgetContact
+	states  map[memberState]event // since forgetStates
+	ended   []string              // children that ended, and must not
 	closing bool
 }
 
@@ -47,7 +48,7 @@ type child struct {
 type got struct{ at time.Time }
 
 func newFleet(s *settings, dir string, r server) *relays {
-	return &relays{s: s, dir: dir, server: r, host: fmt.Sprintf("127.%d.%d.%d", 1+rand.N(250), rand.N(250), 1+rand.N(250)), addrs: map[string]string{}, have: map[string]event{}, contact: map[string]event{}}
+	return &relays{s: s, dir: dir, server: r, host: fmt.Sprintf("127.%d.%d.%d", 1+rand.N(250), rand.N(250), 1+rand.N(250)), addrs: map[string]string{}, have: map[string]event{}, contact: map[string]event{}, states: map[memberState]event{}}
 }
 
 func (f *relays) size() int { return f.s.daemons + f.s.nodes }
@@ -87,7 +88,11 @@ func (f *relays) start() error {
 		addr := fmt.Sprintf("%s:%d", f.host, 10000+i)
 		f.addrs[name] = addr
 		file := filepath.Join(f.dir, name+".yaml")
-		own := fmt.Sprintf("engine: {loops: 1}\nlisteners: {own: {listen: \"tcp://%s\", to: \"echo:\"}}\n", addr)
+		to := "\"echo:\""
+		if f.s.members > 0 {
+			to = "g"
+		}
+		own := fmt.Sprintf("engine: {loops: 1}\nlisteners: {own: {listen: \"tcp://%s\", to: %s}}\n", addr, to)
 		if err := os.WriteFile(file, []byte(own), 0o600); err != nil {
 			return err
 		}
@@ -141,16 +146,19 @@ func (f *relays) readEvents(in io.Reader) {
 func (f *relays) readLog(name string, in io.Reader) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		var line struct {
-			Time     time.Time
-			Msg      string
-			Name     string
-			Listener string
+			Time       time.Time
+			Msg        string
+			Name       string
+			Member, To string
 		}
 		if json.Unmarshal(lines.Bytes(), &line) != nil {
 			continue
 		}
 		e := event{Node: name, At: line.Time.UnixNano()}
 		switch {
+		case line.Msg == "member":
+			f.noteState(name, line.Member, line.To, line.Time)
+			continue
 		case line.Msg == "ready" && line.Name == "own", line.Msg == "reloaded":
 			f.mu.Lock()
 			e.Version = f.number

@@ -26,6 +26,7 @@ func TestScale(t *testing.T) {
 	if _, err := exec.LookPath("ss"); err != nil {
 		t.Skip("ss (iproute2) is not installed")
 	}
+	t.Parallel()
 	for _, server := range []string{"etcd", "ads"} {
 		t.Run("server="+server, func(t *testing.T) {
 			t.Parallel()
@@ -41,6 +42,21 @@ func TestScale(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestChecks does so for health checks that daemons share.
+func TestChecks(t *testing.T) {
+	t.Parallel()
+	s := settings{server: "etcd", daemons: 3, members: 2, shared: 1, every: 100 * time.Millisecond, rest: 300 * time.Millisecond, storms: 1, patience: time.Minute, padding: 1000}
+	var out bytes.Buffer
+	if err := s.run(&out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	for name, want := range map[string]int{"BenchmarkChecks/": 1, "BenchmarkMember/": 2} {
+		if got := strings.Count(out.String(), name); got != want {
+			t.Errorf("%d lines of %s, want %d:\n%s", got, name, want, out.String())
+		}
 	}
 }
 

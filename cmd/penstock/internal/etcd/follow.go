@@ -84,7 +84,7 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		f.wait.Working()
 	})
-	if compacted := (*CompactedError)(nil); errors.As(err, &compacted) || errors.Is(err, errRestored) {
+	if compacted := (*CompactedError)(nil); errors.As(err, &compacted) || errors.Is(err, errRestored) || errors.Is(err, errWentBack) {
 		f.revision = 0
 	}
 	return err

@@ -19,6 +19,8 @@ var (
 	// errRestored ends a watch when an older revision is believed: see StaleError.
 	errRestored = errors.New("the cluster was restored from a backup")
 	errSilent   = errors.New("no answer in time")
+	// errWentBack ends a watch of which a change comes too late: others may have been missed, too.
+	errWentBack = errors.New("the watch went back")
 )
 
 // In a second, a watch may have maxIdle messages without a change, where servers report progress much less often; and reads
@@ -272,7 +274,7 @@ func (w *watch) changes(r *watchResponse) error {
 	for i := range r.Events {
 		e := &r.Events[i]
 		if int64(e.KV.Mod) <= w.revision || len(w.pending) > 0 && int64(e.KV.Mod) < w.pending[len(w.pending)-1].KV.Mod {
-			return w.c.at(w.server, fmt.Errorf("the watch went back to revision %d", int64(e.KV.Mod)))
+			return w.c.at(w.server, fmt.Errorf("%w to revision %d", errWentBack, int64(e.KV.Mod)))
 		}
 		w.pending = append(w.pending, Event{e.Type == "DELETE", e.KV.kv()})
 		w.size += int64(len(e.KV.Key) + len(e.KV.Value))

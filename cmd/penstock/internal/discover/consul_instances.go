@@ -84,10 +84,10 @@ func (e *consulInstance) found() consulFound {
 		f.at = e.Node.Address
 	}
 	if w := e.Service.Weights.Passing; w != nil {
-		f.passing = *w
+		f.passing = min(*w, maxConsulWeight)
 	}
 	if w := e.Service.Weights.Warning; w != nil {
-		f.warning = *w
+		f.warning = min(*w, maxConsulWeight)
 	}
 	for _, z := range []string{
 		e.Service.Meta["zone"], e.Service.Meta["availability_zone"], e.Service.Locality.zone(),
@@ -133,8 +133,11 @@ func (e *consulInstance) status() string {
 	return status
 }
 
-// maxWeight is the maximum weight of a Target.
-const maxWeight = 256
+// maxWeight is the maximum weight of a Target, maxConsulWeight that of Consul.
+const (
+	maxWeight       = 256
+	maxConsulWeight = 65535
+)
 
 // tellInstances tells the members that instances make.
 func tellInstances(f *feed, list []consulFound, d spec.Discover) error {
@@ -150,7 +153,7 @@ func tellInstances(f *feed, list []consulFound, d spec.Discover) error {
 			}
 			ip, err := netip.ParseAddr(i.at)
 			if err != nil || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || i.port < 1 || i.port > 65535 {
-				e.reject(i.id, fmt.Sprintf("%q, port %d: an IP address and a port are needed", text(i.at, 60), i.port))
+				e.reject("instance "+i.id, fmt.Sprintf("%q, port %d: an IP address and a port are needed", text(i.at, 60), i.port))
 				continue
 			}
 			weight := i.passing

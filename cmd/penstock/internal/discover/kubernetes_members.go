@@ -41,7 +41,11 @@ func (m *kubeMembers) put(s *endpointSlice) (changed []netip.AddrPort, k *keptSl
 	}
 	k = s.keep(m.query)
 	old := m.slices[name]
-	if old == nil && len(m.slices) >= maxSlices || m.total+len(k.endpoints) > maxEndpoints {
+	total := m.total + len(k.endpoints)
+	if old != nil {
+		total -= len(old.at)
+	}
+	if old == nil && len(m.slices) >= maxSlices || total > maxEndpoints {
 		return nil, nil, fmt.Errorf("the service has more than %d EndpointSlices or %d endpoints", maxSlices, maxEndpoints)
 	}
 	return m.replace(name, k), k, nil

@@ -185,3 +185,28 @@ func TestKubernetesTooManyEndpoints(t *testing.T) {
 		t.Error("a slice without a name is taken")
 	}
 }
+
+// A service with as many endpoints as are allowed can still change them.
+func TestFullServiceChanges(t *testing.T) {
+	m := newKubeMembers(spec.Discover{Network: spec.TCP, Port: 80}, "web", newTestFeed())
+	put := func(slice, last int) error {
+		s := endpointSlice{Metadata: objectMeta{Name: fmt.Sprint(slice), Labels: map[string]string{serviceLabel: "web"}}, AddressType: "IPv4", Endpoints: make([]sliceEndpoint, 1024)}
+		for i := range s.Endpoints {
+			s.Endpoints[i].Addresses = []string{fmt.Sprintf("10.%d.%d.%d", slice, i>>8, i&255)}
+		}
+		s.Endpoints[1023].Addresses[0] = fmt.Sprintf("10.%d.200.%d", slice, last)
+		_, _, err := m.put(&s)
+		return err
+	}
+	for i := range maxEndpoints / 1024 {
+		if err := put(i, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := put(3, 1); err != nil {
+		t.Error(err)
+	}
+	if put(64, 0) == nil {
+		t.Error("there may be more than maxEndpoints")
+	}
+}

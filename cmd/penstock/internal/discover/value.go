@@ -54,7 +54,7 @@ func parseMember(name string, value []byte, network spec.Kind) (t upstream.Targe
 	case m.Priority < 0 || m.Priority > maxPriority:
 		return t, fmt.Sprintf("priority %d is not from 0 to %d", m.Priority, maxPriority)
 	case len(m.Zone) > maxZone || strings.ContainsFunc(m.Zone, unprintable):
-		return t, "the zone has control characters, or is too long"
+		return t, "the zone has control characters, or ones that are not UTF-8, or is too long"
 	}
 	if t.Metadata, problem = canonicalObject(m.Metadata); problem != "" {
 		return t, problem
@@ -110,7 +110,8 @@ func checkName(name string) string {
 	return ""
 }
 
-func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+// unprintable reports whether a character is not for names: also not the one that stands for what is not UTF-8.
+func unprintable(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
 
 // canonicalObject returns a JSON object with sorted keys and without spaces; nothing and {} are empty.
 func canonicalObject(b json.RawMessage) (text, problem string) {

@@ -79,3 +79,12 @@ func FuzzMember(f *testing.F) {
 		}
 	})
 }
+
+// U+FFFD stands for what is not UTF-8 in texts that pass through JSON, as the last good answers do.
+func TestReplacementCharacter(t *testing.T) {
+	for name, value := range map[string]string{"a\ufffd": "10.0.0.7:80", "a": `{"to":"10.0.0.7:80","zone":"\ufffd"}`, "b": `{"to":"10.0.0.7:80","zone":"\ud800"}`} {
+		if _, problem := parseMember(name, []byte(value), spec.TCP); problem == "" {
+			t.Errorf("%q: %s is a member", name, value)
+		}
+	}
+}

@@ -34,16 +34,30 @@ type xdsText struct {
 }
 
 func (x *xdsText) follow(ctx context.Context, deliver func(spec.Layer, error)) {
-	shared, err := controlPlanes.Get(x.registry, x.node, version())
-	var c *xds.Configuration
-	if err == nil {
-		defer shared.Release()
-		c, err = shared.Configuration(x.name, x.registry.Partial)
+	for ctx.Err() == nil {
+		if err := x.followWith(ctx, deliver); err != nil {
+			deliver(spec.Layer{}, err)
+		}
+		select {
+		case <-time.After(filesInterval):
+		case <-ctx.Done():
+		}
 	}
+}
+
+// filesInterval is how often it is tried again to read the files of a registry that cannot be read.
+const filesInterval = 5 * time.Second
+
+// followWith returns at the end of ctx, or an error at once.
+func (x *xdsText) followWith(ctx context.Context, deliver func(spec.Layer, error)) error {
+	shared, err := controlPlanes.Get(x.registry, x.node, version())
 	if err != nil {
-		deliver(spec.Layer{}, err)
-		<-ctx.Done()
-		return
+		return err
+	}
+	defer shared.Release()
+	c, err := shared.Configuration(x.name, x.registry.Partial)
+	if err != nil {
+		return err
 	}
 	c.Follow(ctx, func(err error) {
 		if err != nil {
@@ -57,6 +71,7 @@ func (x *xdsText) follow(ctx context.Context, deliver func(spec.Layer, error)) {
 			deliver(last, nil)
 		}
 	}, func(t *xds.Text) error { return x.apply(ctx, t, deliver) })
+	return nil
 }
 
 // apply delivers a text, and waits until it runs or has been refused.

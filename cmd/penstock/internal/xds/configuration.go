@@ -194,6 +194,9 @@ func (f *Configuration) Follow(ctx context.Context, failed func(error), apply fu
 			m.text.Version = version
 			err = apply(m.text)
 		}
+		if ctx.Err() != nil {
+			return // nothing was decided
+		}
 		if err == nil {
 			applied, f.good = m.text.YAML, m.used
 		}

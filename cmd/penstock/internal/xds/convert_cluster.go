@@ -109,11 +109,11 @@ func (c *cluster) section(g *groupPlan) *section {
 	if common.has("zone_aware_lb_config") {
 		s.set("zone", "prefer", common.path("zone_aware_lb_config"))
 	}
-	if f := common.percent("healthy_panic_threshold", 0.5); f > 0 {
-		s.set("panic", share(f), "common_lb_config.healthy_panic_threshold")
-	}
 	c.check(s)
 	c.eject(s)
+	if f := common.percent("healthy_panic_threshold", 0.5); f > 0 && (o.has("health_checks") || o.has("outlier_detection")) {
+		s.set("panic", share(f), "common_lb_config.healthy_panic_threshold") // otherwise members never go down
+	}
 	c.proxy(s)
 	c.source(s, g)
 	keepalive(s.in("tcp"), o.object("upstream_connection_options").object("tcp_keepalive"))

@@ -17,7 +17,7 @@ type scenario struct {
 }
 
 var scenarios = []scenario{
-	{"plain", plainListener, plainCluster, []string{`listen: "tcp://127.0.0.1:8080"`, `to: "web"`, `timeouts: {idle: 1h, half-closed: 1h}`, `discover: [{xds: "web", registry: control-plane}]`, "connect: 1s", "retries: 0", "panic: 0.5", "balance: round-robin"}},
+	{"plain", plainListener, plainCluster, []string{`listen: "tcp://127.0.0.1:8080"`, `to: "web"`, `timeouts: {idle: 1h, half-closed: 1h}`, `discover: [{xds: "web", registry: control-plane}]`, "connect: 1s", "retries: 0", "balance: round-robin"}},
 	{"SNI, ALPN and addresses, the most specific first", map[string]any{"name": "web", "address": socket("127.0.0.1", 8080),
 		"listener_filters": map[string]any{"typed_config": packed{&tlsInspectorTable, map[string]any{"max_client_hello_size": 8192}}},
 		"filter_chains": []any{
@@ -47,7 +47,7 @@ var scenarios = []scenario{
 	{"checks and ejection", plainListener, withKeys(plainCluster, map[string]any{"health_checks": map[string]any{"timeout": time.Second, "interval": 2 * time.Second, "interval_jitter_percent": 30, "unhealthy_threshold": 2, "healthy_threshold": 1, "alt_port": 81,
 		"http_health_check": map[string]any{"path": "/health", "host": "h", "method": 2, "expected_statuses": map[string]any{"start": 200, "end": 300}}},
 		"outlier_detection": map[string]any{"consecutive_5xx": 3, "max_ejection_percent": 50}}),
-		[]string{"http:", "every: 2s", "fall: 2", "rise: 1", "jitter: 0.3", "port: 81", `path: "/health"`, "method: HEAD", `statuses: ["200-299"]`, "failures: 3", "for: 30s", "max: 5m", "share: 0.5"}},
+		[]string{"http:", "every: 2s", "fall: 2", "rise: 1", "jitter: 0.3", "port: 81", `path: "/health"`, "method: HEAD", `statuses: ["200-299"]`, "panic: 0.5", "failures: 3", "for: 30s", "max: 5m", "share: 0.5"}},
 	{"a check with bytes", plainListener, withKeys(plainCluster, map[string]any{"health_checks": map[string]any{"timeout": time.Second, "interval": time.Second, "unhealthy_threshold": 1, "healthy_threshold": 1,
 		"tcp_health_check": map[string]any{"send": map[string]any{"text": "50494e47"}, "receive": map[string]any{"binary": "PONG"}}}}), []string{"send-expect:", "send: hex:50494e47", "expect: hex:504f4e47"}},
 	{"policy", plainListener, withKeys(plainCluster, map[string]any{"load_balancing_policy": map[string]any{"policies": []any{

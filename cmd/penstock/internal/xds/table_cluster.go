@@ -93,7 +93,7 @@ var slowStartTable = message{"envoy.config.cluster.v3.Cluster.SlowStartConfig", 
 }}
 
 var commonTable = message{"envoy.config.cluster.v3.Cluster.CommonLbConfig", "", []field{
-	{1, "healthy_panic_threshold", percentKind, done, nil, "`panic`; 50% if it is not set, as in Envoy"},
+	{1, "healthy_panic_threshold", percentKind, done, nil, "`panic`, with checks or outlier detection; 50% if it is not set, as in Envoy"},
 	{2, "zone_aware_lb_config", rawKind, done, nil, "`zone: prefer`"},
 	{3, "locality_weighted_lb_config", otherKind, ignored, nil, "localities have no weights"},
 	{4, "update_merge_window", durationKind, silent, nil, "changes are merged for 100 ms"},

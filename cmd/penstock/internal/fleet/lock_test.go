@@ -47,7 +47,7 @@ func TestLock(t *testing.T) {
 func TestLockHolderDies(t *testing.T) {
 	w := newWorld(t)
 	take := func(ctx context.Context, by string, full func([]Holder)) (*Lock, error) {
-		return Acquire(ctx, LockConfig{Client: w.open(), Key: testKey, Name: "roll", Places: 1, Holder: Holder{By: by}, TTL: 2 * time.Second, Full: full})
+		return Acquire(ctx, LockConfig{Client: w.open(), Key: testKey, Name: "roll", Places: 1, Holder: Holder{By: by}, TTL: 4 * time.Second, Full: full})
 	}
 	dead, err := take(t.Context(), "dead", nil)
 	if err != nil {

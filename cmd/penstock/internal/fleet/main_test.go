@@ -95,7 +95,7 @@ type relay struct {
 func (w *world) relay(id string, change func(*PresenceConfig)) *relay {
 	r := &relay{lease: make(chan etcd.LeaseID, 100)}
 	cfg := PresenceConfig{
-		Client: w.open(), Key: testKey, Node: spec.Node{ID: id, Zone: "a"}, TTL: 2 * time.Second, Least: 50 * time.Millisecond,
+		Client: w.open(), Key: testKey, Node: spec.Node{ID: id, Zone: "a"}, TTL: 6 * time.Second, Least: 50 * time.Millisecond,
 		Report: func() Report { return Report{State: "ready", Penstock: "test", Host: Host{Name: "host-of-" + id}} },
 		Carry:  func(context.Context, Order) Answer { return Answer{State: "done"} },
 		Drain:  func(*DrainOrder) {},

@@ -121,25 +121,15 @@ func (s *Set) watch(d spec.Discover) *watch {
 // it up in the same registry before its servers or credentials changed, so that a reload removes no
 // members. The caller holds the Set's lock.
 func (w *watch) inherit(from map[spec.Discover]*watch) {
-	for _, same := range [...]func(a, b spec.Discover) bool{sameQuery, sameInRegistry} {
+	for _, text := range [...]func(spec.Discover) string{queryText, namedText} {
+		want := text(w.query)
 		for d, old := range from {
-			if old != w && old.answeredOK && same(d, w.query) {
+			if old != w && old.answeredOK && want != "" && text(d) == want {
 				w.answeredOK, w.targets, w.goodAt = true, old.targets, old.goodAt
 				return
 			}
 		}
 	}
-}
-
-func sameQuery(a, b spec.Discover) bool { return queryText(a) == queryText(b) }
-
-// sameInRegistry reports whether two lookups are of the same thing in a registry of the same name.
-func sameInRegistry(a, b spec.Discover) bool {
-	if a.Registry.Kind != b.Registry.Kind || a.Registry.Name != b.Registry.Name || a.Registry.Name == "" {
-		return false
-	}
-	a.Registry, b.Registry = spec.Registry{Kind: a.Registry.Kind}, spec.Registry{Kind: a.Registry.Kind}
-	return sameQuery(a, b)
 }
 
 // applyAnswer applies an answer to a watch.

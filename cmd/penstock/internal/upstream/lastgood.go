@@ -28,7 +28,7 @@ func (s *Set) GoodAnswers() (list []SavedLookup) {
 	defer s.mu.Unlock()
 	for d, w := range s.watches {
 		if w.answeredOK && d.Registry.Kind != "" {
-			list = append(list, SavedLookup{queryText(d), w.goodAt, w.targets})
+			list = append(list, w.save())
 		}
 	}
 	slices.SortFunc(list, func(a, b SavedLookup) int { return strings.Compare(a.Query, b.Query) })
@@ -88,11 +88,10 @@ func (w *watch) restoreFromDisk(s *Set, now time.Time) {
 	if now.After(s.lastGoodUntil) {
 		s.opt.LastGood = nil
 	}
-	i := slices.IndexFunc(s.opt.LastGood, func(l SavedLookup) bool { return l.Query == queryText(w.query) })
-	if w.answeredOK || i < 0 || w.query.Registry.Kind == "" {
+	l := savedOf(w.query, s.opt.LastGood)
+	if w.answeredOK || l == nil || w.query.Registry.Kind == "" {
 		return
 	}
-	l := s.opt.LastGood[i]
 	w.answeredOK, w.targets, w.goodAt = true, l.Targets, l.At
 	if w.goodAt.After(now) {
 		w.goodAt = now

@@ -68,6 +68,12 @@ func TestGoodAnswers(t *testing.T) {
 		t.Errorf("%d members", g.Len())
 	}
 
+	moved := *cfg
+	moved.Discover = []spec.Discover{registry}
+	moved.Discover[0].Registry.Servers, moved.Discover[0].Registry.CA = "http://b:1", "/ca"
+	if _, g, _ := startSource(t, &moved, Options{LastGood: list}); g.Len() != 3 {
+		t.Errorf("%d members of a registry whose servers have changed", g.Len())
+	}
 	other := *cfg
 	other.Discover = []spec.Discover{registry}
 	other.Discover[0].Key = "/other"
@@ -104,7 +110,7 @@ func FuzzDecodeAnswers(f *testing.F) {
 	d := spec.Discover{Registry: spec.Registry{Kind: "etcd", Servers: "http://a:1"}, Key: "/web"}
 	targets := found(1, 2)
 	targets[0].Zone, targets[0].Metadata, targets[1].Draining = "z", "{}", true
-	text, err := EncodeAnswers([]SavedLookup{{queryText(d), time.Unix(1, 0), targets}})
+	text, err := EncodeAnswers([]SavedLookup{{queryText(d), namedText(d), time.Unix(1, 0), targets}})
 	if err != nil {
 		f.Fatal(err)
 	}

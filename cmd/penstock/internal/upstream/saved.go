@@ -78,7 +78,8 @@ type SavedMember struct {
 // A SavedLookup is the last good answer to a lookup.
 type SavedLookup struct {
 	Query   string    `json:"query"`
-	At      time.Time `json:"at,omitzero"` // when it came
+	Named   string    `json:"named,omitempty"` // the query of a registry by its name, in case its servers change
+	At      time.Time `json:"at,omitzero"`     // when it came
 	Targets []Target  `json:"targets"`
 }
 
@@ -97,23 +98,20 @@ type saved struct {
 	until   time.Time
 	groups  map[string]*SavedGroup
 	members map[string]*SavedMember // by memberID
-	lookups map[string]SavedLookup
+	lookups []SavedLookup
 }
 
 func newSaved(s *SavedSet, now time.Time) *saved {
 	if s == nil {
 		return nil
 	}
-	out := &saved{until: now.Add(claimTime), groups: map[string]*SavedGroup{}, members: map[string]*SavedMember{}, lookups: map[string]SavedLookup{}}
+	out := &saved{until: now.Add(claimTime), groups: map[string]*SavedGroup{}, members: map[string]*SavedMember{}, lookups: s.Lookups}
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		out.groups[g.Name] = g
 		for j := range g.Members {
 			out.members[memberID(g.Name, g.Members[j].Name, g.Members[j].URL)] = &g.Members[j]
 		}
-	}
-	for _, l := range s.Lookups {
-		out.lookups[l.Query] = l
 	}
 	return out
 }
@@ -134,9 +132,9 @@ func (s *Set) Save() SavedSet {
 		out.Groups = append(out.Groups, g.save())
 	}
 	slices.SortFunc(out.Groups, func(a, b SavedGroup) int { return strings.Compare(a.Name, b.Name) })
-	for d, w := range s.watches {
+	for _, w := range s.watches {
 		if w.answeredOK {
-			out.Lookups = append(out.Lookups, SavedLookup{queryText(d), w.goodAt, w.targets})
+			out.Lookups = append(out.Lookups, w.save())
 		}
 	}
 	slices.SortFunc(out.Lookups, func(a, b SavedLookup) int { return strings.Compare(a.Query, b.Query) })
@@ -191,9 +189,41 @@ func queryText(d spec.Discover) string {
 		return fmt.Sprintf("{Network:%+v Host:%s Port:%d Service:%s Every:0s Lookups:{Keep:0s MaxMembers:0} Weight:%d MaxFlows:%d}",
 			d.Network, d.Host, d.Port, d.Service, d.Weight, d.MaxFlows)
 	}
-	type plain spec.Discover // without its method
-	d.Every, d.Lookups, d.Registry.Name = 0, spec.Lookups{}, ""
-	return fmt.Sprintf("%+v", plain(d))
+	r := d.Registry
+	return fmt.Sprintf("%s %q context %q: %s", r.Kind, r.Servers, r.Context, soughtText(d))
+}
+
+// namedText returns a lookup in a registry with the registry's name instead of its servers; empty: it has
+// none.
+func namedText(d spec.Discover) string {
+	if d.Registry.Kind == "" || d.Registry.Name == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s %q: %s", d.Registry.Kind, d.Registry.Name, soughtText(d))
+}
+
+// soughtText returns what is looked for in a registry.
+func soughtText(d spec.Discover) string {
+	return fmt.Sprintf("%q network %v port %d port-name %q tags %q datacenter %q stale %v weight %d max-flows %d",
+		d.Key, d.Network, d.Port, d.PortName, d.Tags, d.Datacenter, d.Stale, d.Weight, d.MaxFlows)
+}
+
+// savedOf returns what was saved of a lookup, or else of the same one in a registry of the same name that
+// had other servers; nil: nothing.
+func savedOf(d spec.Discover, list []SavedLookup) *SavedLookup {
+	query, named := queryText(d), namedText(d)
+	i := slices.IndexFunc(list, func(l SavedLookup) bool { return l.Query == query })
+	if i < 0 && named != "" {
+		i = slices.IndexFunc(list, func(l SavedLookup) bool { return l.Named == named })
+	}
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+func (w *watch) save() SavedLookup {
+	return SavedLookup{queryText(w.query), namedText(w.query), w.goodAt, w.targets}
 }
 
 // restore takes over the operators' changes of a group that was saved. It is called before the file
@@ -303,8 +333,8 @@ func (w *watch) restore(s *saved, now time.Time) {
 	if s == nil || now.After(s.until) {
 		return
 	}
-	l, ok := s.lookups[queryText(w.query)]
-	if !ok {
+	l := savedOf(w.query, s.lookups)
+	if l == nil {
 		return
 	}
 	w.answeredOK, w.restored, w.targets, w.goodAt = true, true, slices.Clone(usable(l.Targets)), l.At

@@ -324,11 +324,21 @@ func TestQueryText(t *testing.T) {
 	if got, want := queryText(d), "{Network:tcp Host:a.b Port:80 Service: Every:0s Lookups:{Keep:0s MaxMembers:0} Weight:0 MaxFlows:0}"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	r := spec.Discover{Registry: spec.Registry{Name: "x", Kind: "consul", Servers: "http://a:1"}, Key: "web", Tags: "v2"}
+	r := spec.Discover{Registry: spec.Registry{Name: "x", Kind: "consul", Servers: "http://a:1"}, Key: "web", Tags: "v2", Network: spec.TCP}
 	same, other, elsewhere := r, r, r
 	same.Registry.Name, same.Lookups.Keep = "y", time.Hour
 	other.Tags, elsewhere.Registry.Servers = "v3", "http://b:1"
 	if queryText(r) != queryText(same) || queryText(r) == queryText(other) || queryText(r) == queryText(elsewhere) {
 		t.Error(queryText(r))
+	}
+	if namedText(r) != namedText(elsewhere) || namedText(r) == namedText(other) || namedText(r) == namedText(same) || namedText(d) != "" {
+		t.Error(namedText(r))
+	}
+	// Of another text the next version would recognize nothing.
+	if got, want := queryText(r), `consul "http://a:1" context "": "web" network tcp port 0 port-name "" tags "v2" datacenter "" stale false weight 0 max-flows 0`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := namedText(r), `consul "x": "web" network tcp port 0 port-name "" tags "v2" datacenter "" stale false weight 0 max-flows 0`; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

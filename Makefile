@@ -106,7 +106,7 @@ chaos: ## under load, kill the process that carries the traffic KILLS (1000) tim
 	$(GO) run ./bench/chaos -upgrades $(UPGRADES) -format required
 
 .PHONY: churn
-churn: servers ## under load, change the members of groups CHANGES (1000) times in a registry of the kind SOURCE (etcd, or xds): about 4 minutes
+churn: servers ## under load, change the members of groups CHANGES (1000) times in a registry of the kind SOURCE (etcd; or xds, consul, kubernetes): about 4 minutes
 	$(GO) run ./bench/chaos -changes $(CHANGES) -source $(SOURCE)
 
 .PHONY: kube

@@ -243,6 +243,9 @@ func (c *churn) step(r *rand.Rand) error {
 		var left *endpoint
 		var err error
 		what := []string{"add", "remove", "remove", "return", "drain", "undrain", "move", "weight"}[r.IntN(8)]
+		if !c.registry.Can(registry.Weights) && what == "weight" || !c.registry.Can(registry.Draining) && what == "drain" {
+			continue
+		}
 		switch what {
 		case "add":
 			if len(taking) >= mostMembers {
@@ -251,7 +254,9 @@ func (c *churn) step(r *rand.Rand) error {
 			if m, err = c.newMember(s); err != nil {
 				return err
 			}
-			m.there, m.Weight = true, 1+r.IntN(4)
+			if m.there = true; c.registry.Can(registry.Weights) {
+				m.Weight = 1 + r.IntN(4)
+			}
 		case "remove": // one that takes flows, or one that is drained and perhaps has none left
 			list := only(func(m *churnMember) bool { return m.there && (m.Draining || len(taking) > leastMembers) })
 			if len(list) == 0 {
@@ -280,18 +285,24 @@ func (c *churn) step(r *rand.Rand) error {
 			m = pick(list)
 			m.Draining = false
 		case "move":
-			m = pick(taking)
-			left = m.at
-			if m.at, err = c.newEndpoint(s); err != nil {
-				return err
-			}
-			m.Addr = m.at.addr
+			return c.move(s, pick(taking))
 		case "weight":
 			m = pick(taking)
 			m.Weight = 1 + (m.Weight+r.IntN(7))%8
 		}
 		return c.change(s, m, what, left)
 	}
+}
+
+// move gives a member another address.
+func (c *churn) move(s *service, m *churnMember) error {
+	left := m.at
+	at, err := c.newEndpoint(s)
+	if err != nil {
+		return err
+	}
+	m.at, m.Addr = at, at.addr
+	return c.change(s, m, "move", left)
 }
 
 // change tells the registry of a change.
@@ -456,13 +467,20 @@ func (c *churn) prove() error {
 			continue
 		}
 		for _, m := range s.members {
-			if m.there && m.pending == nil {
-				m.Weight = 1 + m.Weight%8
-				if err := c.change(s, m, "weight", nil); err != nil {
-					return err
-				}
-				break
+			if !m.there || m.Draining || m.pending != nil {
+				continue
 			}
+			var err error
+			if c.registry.Can(registry.Weights) {
+				m.Weight = 1 + m.Weight%8
+				err = c.change(s, m, "weight", nil)
+			} else {
+				err = c.move(s, m)
+			}
+			if err != nil {
+				return err
+			}
+			break
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@
 //	go run ./bench/chaos -kills 1000                 # the worker is killed a thousand times
 //	go run ./bench/chaos -kills 1000 -copy           # and never splices
 //	go run ./bench/chaos -upgrades 200               # it is upgraded and downgraded instead
-//	go run ./bench/chaos -changes 1000               # the members of its groups, which are in etcd, change instead
+//	go run ./bench/chaos -changes 1000               # the members of its groups, which are in a registry, change instead
 //	go run ./bench/chaos -kills 1000 -seed 7         # with the same choices as another run
 //
 // An interrupt ends a run with its balance so far. Every byte of a flow is a function of the flow, the direction and the offset, so that a wrong one

@@ -1,7 +1,8 @@
 //go:build linux
 
 // Package registry has the engines in which a relay finds the members of its groups, and changes these members as
-// an operator's programs do. etcd and the xDS server are real ones (program fleetservers, module fleettest).
+// an operator's programs do. etcd and the xDS server are real ones (program fleetservers, module fleettest);
+// Consul and Kubernetes are stand-ins that follow their documentation.
 package registry
 
 import (
@@ -31,6 +32,8 @@ type Registry interface {
 	Registry() string
 	// Discover returns the entry of a group's discover that finds the members of a service.
 	Discover(service, network string) string
+	// Can reports whether the registry has what not all have: Weights or Draining.
+	Can(what string) bool
 	// Put adds or replaces a member. Remove removes it.
 	Put(service string, m Member) error
 	Remove(service, name string) error
@@ -42,10 +45,18 @@ type Registry interface {
 	Close()
 }
 
+// What not all registries have.
+const (
+	Weights  = "weights"
+	Draining = "draining"
+)
+
 // kinds are what starts each kind of registry, with a folder for its data.
 var kinds = map[string]func(dir string) (Registry, error){
-	"etcd": newEtcd,
-	"xds":  newXDS,
+	"consul":     newConsul,
+	"etcd":       newEtcd,
+	"kubernetes": newKubernetes,
+	"xds":        newXDS,
 }
 
 // Kinds returns the kinds of registries that there are.
@@ -123,6 +134,8 @@ func (s *server) Kill() {
 }
 
 func (s *server) Close() { s.Kill() }
+
+func (s *server) Can(string) bool { return true }
 
 func (s *server) PID() int {
 	if s.cmd == nil {

@@ -50,7 +50,6 @@ func (x *xds) Remove(service, name string) error {
 
 // write replaces the file that the server follows.
 func (x *xds) write() error {
-	type object = map[string]any
 	resources := []object{}
 	for _, service := range slices.Sorted(maps.Keys(x.services)) {
 		endpoints := []object{}

@@ -18,13 +18,21 @@ type resourceError struct {
 	problems  []Problem
 }
 
+// maxReasons bounds the text of the errors of all resources: nobody reads more.
+const maxReasons = 64 << 10
+
 // assembleErrors are the errors of all resources.
 type assembleErrors []resourceError
 
 func (e assembleErrors) Error() string {
 	var all problems
+	size := 0
 	for _, r := range e {
 		for _, p := range r.problems {
+			if size > maxReasons {
+				continue
+			}
+			size += len(p.Path) + len(p.Text)
 			path := place{kindOf(r.URL) + " " + oneLine(r.Name), p.Path}
 			all = append(all, Problem{path.String(), p.Text})
 		}
@@ -69,8 +77,12 @@ func assemble(registry spec.Registry, listeners, clusters map[string]Resource) (
 	var plans []*listenerPlan
 	used := map[string]*cluster{}
 	var order []string
+	values := 0
 	for i, name := range slices.Sorted(maps.Keys(listeners)) {
 		l := newListener(listeners[name])
+		if values += l.d.values; values > maxAllValues {
+			return a, tooManyValues(listenerURL, name)
+		}
 		plans = append(plans, l)
 		for _, c := range l.uses() {
 			if c.cluster == "" {
@@ -84,6 +96,9 @@ func assemble(registry spec.Registry, listeners, clusters map[string]Resource) (
 			if used[c.cluster] == nil {
 				used[c.cluster] = newCluster(r)
 				order = append(order, c.cluster)
+				if values += used[c.cluster].d.values; values > maxAllValues {
+					return a, tooManyValues(clusterURL, c.cluster)
+				}
 			}
 			used[c.cluster].users[i] = true
 			used[c.cluster].group(c.use)
@@ -142,6 +157,14 @@ func assemble(registry spec.Registry, listeners, clusters map[string]Resource) (
 	}
 	a.text.YAML, a.text.places = []byte(head.b.String()+w.b.String()), append(head.places, w.places...)
 	return a, nil
+}
+
+// maxAllValues bounds the values of all resources together: each takes about a hundred bytes while they are
+// assembled, and two on the wire.
+const maxAllValues = 1 << 21
+
+func tooManyValues(url, name string) error {
+	return assembleErrors{{url, name, []Problem{{"", fmt.Sprintf("all resources together have more than %d values", maxAllValues)}}}}
 }
 
 func collect(errs assembleErrors, url, name string, d *decoder) assembleErrors {

@@ -1,11 +1,13 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +27,7 @@ type Options struct {
 
 	// In tests; zero: as always.
 	ping  time.Duration
+	slow  time.Duration
 	after func(time.Duration, func())
 }
 
@@ -48,19 +51,22 @@ type Client struct {
 type typeState struct {
 	url      string
 	wildcard bool
-	names    map[string]bool   // subscribed to, unless wildcard
-	versions map[string]string // of what the server has sent, taken or refused, so that it is not sent again
+	names    map[string]bool // subscribed to, unless wildcard
+	// versions are those of what the server has sent, so that it is not sent again: empty while it has not been
+	// accepted, because a control plane must not take what was refused for what runs. A new stream has it sent,
+	// and refused, again.
+	versions map[string]string
 
 	// handle takes a response, on the goroutine that reads the stream. It, or somebody later, must
-	// call Reply.
-	handle func(*Response)
+	// call Reply. An error ends the stream.
+	handle func(*Response) error
 	// failed is called when the stream has failed, and with nil when it works again.
 	failed func(error)
 
 	// Refusals in a row, without a response that was accepted between them, and of the last of
 	// them how often in a row its content came.
 	refusals, repeated int
-	refused            uint64 // hash of the content
+	refused            []uint64 // hashes of the last contents, at most maxRefused
 
 	// Of the present stream.
 	requested   bool // the first request was sent
@@ -79,6 +85,7 @@ func NewClient(opt Options) (*Client, error) {
 	if opt.after == nil {
 		opt.after = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
 	}
+	opt.slow = cmp.Or(opt.slow, slowTime)
 	cfg := remote.Of(opt.Registry)
 	cfg.HTTP2, cfg.PingAfter, cfg.PingTimeout = true, opt.ping, opt.ping
 	h, err := remote.New(cfg)
@@ -256,16 +263,47 @@ func (c *Client) received(s *stream, r *Response) error {
 	if !t.wildcard { // a name may have been unsubscribed from meanwhile
 		r.Resources = slices.DeleteFunc(r.Resources, func(res Resource) bool { return !t.names[res.Name] })
 	}
+	if len(t.replies) >= maxReplies {
+		c.mu.Unlock()
+		return errors.New("the control plane sends, and does not read the replies")
+	}
+	r.client, r.stream, r.of = c, s, t
+	if name, twice := r.twice(); twice {
+		c.mu.Unlock()
+		r.Reply(errors.New("the resource " + oneLine(name) + " is there twice"))
+		return nil
+	}
 	for _, res := range r.Resources {
-		t.versions[res.Name] = res.Version
+		if !res.empty() {
+			t.versions[res.Name] = ""
+		}
 	}
 	for _, name := range r.Removed {
 		delete(t.versions, name)
 	}
-	r.client, r.stream, r.of = c, s, t
 	c.mu.Unlock()
-	t.handle(r)
-	return nil
+	return t.handle(r)
+}
+
+// maxReplies bounds the replies that the control plane has not taken yet.
+const maxReplies = 1000
+
+// twice returns a name that a response has twice: nobody could say what it shall be.
+func (r *Response) twice() (string, bool) {
+	seen := make(map[string]bool, len(r.Resources)+len(r.Removed))
+	for i := range r.Resources {
+		if seen[r.Resources[i].Name] {
+			return r.Resources[i].Name, true
+		}
+		seen[r.Resources[i].Name] = true
+	}
+	for _, name := range r.Removed {
+		if seen[name] {
+			return name, true
+		}
+		seen[name] = true
+	}
+	return "", false
 }
 
 // Reply tells the control plane whether the response was accepted: nil, or why it was refused. It
@@ -281,34 +319,60 @@ func (r *Response) Reply(err error) {
 	if c.stream != r.stream {
 		return // the stream has ended, and with it the nonce
 	}
+	for _, res := range r.Resources {
+		if _, ok := t.versions[res.Name]; ok && err == nil && !res.empty() { // it was not removed meanwhile
+			t.versions[res.Name] = res.Version
+		} else if ok && err != nil {
+			t.versions[res.Name] = ""
+		}
+	}
 	if err == nil {
-		t.refusals, t.repeated, t.refused = 0, 0, 0
+		t.refusals, t.repeated, t.refused = 0, 0, nil
 		t.replies = append(t.replies, reply{nonce: r.nonce})
 		c.wake()
 		return
 	}
-	content := r.hash(c.seed)
-	if t.refusals++; t.refusals > 1 && content == t.refused {
+	content := r.digest(c.seed)
+	if t.refusals++; slices.Contains(t.refused, content) {
 		t.repeated++
 	} else {
 		t.repeated = 0
+		if len(t.refused) == maxRefused {
+			t.refused = t.refused[1:]
+		}
+		t.refused = append(t.refused, content)
 	}
-	t.refused = content
-	answer := func() {
-		t.replies = append(t.replies, reply{r.nonce, err.Error()})
-		c.wake()
-	}
+	// What is kept until then is small.
+	stream, answer := r.stream, reply{r.nonce, shortReason(err)}
 	if t.refusals == 1 {
-		answer()
+		t.replies = append(t.replies, answer)
+		c.wake()
 		return
 	}
 	c.opt.after(refusalDelay(t.repeated), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.stream == r.stream {
-			answer()
+		if c.stream == stream {
+			t.replies = append(t.replies, answer)
+			c.wake()
 		}
 	})
+}
+
+// maxRefused is how many contents are known again: a server may alternate between some that are all refused.
+const maxRefused = 8
+
+// maxReason is the maximum length of the reason of a refusal. Servers limit headers and messages; a
+// reason of thousands of lines helps nobody.
+const maxReason = 4 << 10
+
+// shortReason returns the reason of a refusal: text that a server can read.
+func shortReason(err error) string {
+	text := err.Error()
+	if len(text) > maxReason {
+		text = text[:maxReason] + "..."
+	}
+	return strings.ToValidUTF8(text, "?")
 }
 
 // refusalDelay returns the delay of a refusal whose content has been refused n times before in a row.
@@ -320,8 +384,11 @@ func refusalDelay(n int) time.Duration {
 	return least << max(0, n-1)
 }
 
-// hash returns a hash of the response's content, without versions.
-func (r *Response) hash(seed maphash.Seed) uint64 {
+// digest returns a hash of the response's content, without versions.
+func (r *Response) digest(seed maphash.Seed) uint64 {
+	if r.content != 0 {
+		return r.content
+	}
 	var h maphash.Hash
 	h.SetSeed(seed)
 	for _, res := range r.Resources {
@@ -337,4 +404,12 @@ func (r *Response) hash(seed maphash.Seed) uint64 {
 		h.WriteByte(2)
 	}
 	return h.Sum64()
+}
+
+// drop forgets the values, which may be large, of a response that waits for its reply.
+func (r *Response) drop() {
+	r.content = r.digest(r.client.seed)
+	for i := range r.Resources {
+		r.Resources[i].Value = nil
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -33,11 +34,12 @@ type Configuration struct {
 
 	good resourceSet // that the last text was made of, if partial; for Follow
 
-	mu        sync.Mutex
-	resources map[string]*offered // by type
-	pending   []*Response         // without a reply
-	ended     bool                // Follow has returned
-	since     time.Time           // of the first of pending
+	mu         sync.Mutex
+	resources  map[string]*offered // by type
+	pending    []*Response         // without a reply
+	unanswered int                 // bytes of the messages of pending
+	ended      bool                // Follow has returned
+	since      time.Time           // of the first of pending
 }
 
 // offered is what the control plane has sent of one type: taken, refused or not decided yet.
@@ -98,18 +100,27 @@ func (f *Configuration) tell(err error) {
 }
 
 // handle takes a response of any of the types. Follow replies.
-func (f *Configuration) handle(r *Response) {
+func (f *Configuration) handle(r *Response) error {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.ended {
-		f.mu.Unlock()
-		return
+		return nil
+	}
+	if f.unanswered += r.size; f.unanswered > maxBytes && len(f.pending) > 0 {
+		f.unanswered -= r.size
+		return errors.New("the control plane sends faster than configurations can be applied")
 	}
 	o := f.resources[r.url]
 	for _, res := range r.Resources {
-		if res.URL == "" && res.Value == nil {
-			continue // a sign of life
+		if res.empty() {
+			continue
 		}
-		o.bytes += len(res.Value) - len(o.byName[res.Name].Value)
+		had, ok := o.byName[res.Name]
+		if !ok && len(o.byName) > 2*maxResources || o.bytes+len(res.Value)-len(had.Value) > maxBytes+maxMessage {
+			f.unanswered -= r.size
+			return errors.New(o.tooMany(r.url)) // Follow has said so, to no avail
+		}
+		o.bytes += len(res.Value) - len(had.Value)
 		res.Value = bytes.Clone(res.Value) // the message goes
 		o.byName[res.Name] = res
 	}
@@ -117,13 +128,19 @@ func (f *Configuration) handle(r *Response) {
 		o.bytes -= len(o.byName[name].Value)
 		delete(o.byName, name)
 	}
+	r.drop()
 	o.answered, o.version = true, r.Version
 	if len(f.pending) == 0 {
 		f.since = time.Now()
 	}
 	f.pending = append(f.pending, r)
-	f.mu.Unlock()
 	f.poke()
+	return nil
+}
+
+// tooMany says that there is more than is kept.
+func (o *offered) tooMany(url string) string {
+	return fmt.Sprintf("too many resources: the values of type %s have more than %d bytes, or there are more than %d", kindOf(url), maxBytes, maxResources)
 }
 
 func (f *Configuration) poke() {
@@ -166,7 +183,7 @@ func (f *Configuration) Follow(ctx context.Context, failed func(error), apply fu
 		large := ""
 		for url, o := range f.resources {
 			if o.bytes > maxBytes || len(o.byName) > maxResources {
-				large = kindOf(url)
+				large = o.tooMany(url)
 			}
 			snapshot[url] = maps.Clone(o.byName)
 			complete = complete && o.answered
@@ -179,12 +196,13 @@ func (f *Configuration) Follow(ctx context.Context, failed func(error), apply fu
 		m, err := made{}, errors.New("the control plane has sent no Clusters, or no Listeners")
 		switch {
 		case large != "":
-			err, late = fmt.Errorf("too many resources: the values of type %s have more than %d bytes, or there are more than %d", large, maxBytes, maxResources), true
+			err, late = errors.New(large), true
 		case complete:
 			m, err = f.make(snapshot, late)
 		}
 		if !late && (!complete || err == nil && !m.closed) {
 			timer.Reset(time.Until(until))
+			remote.Sleep(ctx, minInterval)
 			continue
 		}
 		switch {
@@ -201,14 +219,28 @@ func (f *Configuration) Follow(ctx context.Context, failed func(error), apply fu
 			applied, f.good = m.text.YAML, m.used
 		}
 		f.reply(pending, err, m.wrong)
+		// What comes meanwhile is one change: whoever sends without waiting for replies keeps nobody busy.
+		pause := minInterval
+		if err != nil {
+			pause = refusedPause
+		}
+		if remote.Sleep(ctx, pause) != nil {
+			return
+		}
 	}
 }
+
+// refusedPause is the time between two configurations of which the first one was refused.
+const refusedPause = 500 * time.Millisecond
 
 // reply replies to responses, which are no longer pending. err is that of the whole; wrong are resources that were
 // refused by themselves.
 func (f *Configuration) reply(list []*Response, err error, wrong assembleErrors) {
 	f.mu.Lock()
 	f.pending = f.pending[len(list):]
+	for _, r := range list {
+		f.unanswered -= r.size
+	}
 	f.since = time.Now()
 	more := len(f.pending) > 0
 	f.mu.Unlock()

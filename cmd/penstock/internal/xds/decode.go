@@ -65,6 +65,9 @@ func (d *decoder) message(m *message, b []byte, up *object, as *field, index int
 			return fmt.Errorf("more than %d values", maxValues)
 		}
 		f := m.field(n)
+		if f == nil && len(d.warnings) >= maxProblems {
+			return nil // its path costs more than it
+		}
 		if f == nil {
 			d.warn(o.path(""), "unknown field "+strconv.Itoa(int(n))+" is ignored")
 			return nil

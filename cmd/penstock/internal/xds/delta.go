@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -33,10 +34,6 @@ type request struct {
 	refusal     string // empty: none
 }
 
-// maxReason is the maximum length of the reason of a refusal. Servers limit headers and messages; a
-// reason of thousands of lines helps nobody.
-const maxReason = 4 << 10
-
 func (r *request) append(b []byte) []byte {
 	if r.node != nil {
 		b = appendBytes(b, 1, r.node.append(nil))
@@ -57,11 +54,7 @@ func (r *request) append(b []byte) []byte {
 	}
 	if r.refusal != "" {
 		status := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), codeInvalid)
-		reason := r.refusal
-		if len(reason) > maxReason {
-			reason = reason[:maxReason] + "..."
-		}
-		b = appendBytes(b, 7, appendText(status, 2, reason))
+		b = appendBytes(b, 7, appendText(status, 2, r.refusal))
 	}
 	return b
 }
@@ -102,11 +95,16 @@ type Response struct {
 	Removed   []string // names
 
 	url, nonce string
+	size       int    // of the message
+	content    uint64 // see drop; 0: not known yet
 
 	client *Client
 	stream *stream
 	of     *typeState
 }
+
+// empty reports whether there is no resource, but a sign of life of it.
+func (r *Resource) empty() bool { return r.URL == "" && r.Value == nil }
 
 // A Resource is one resource of a response.
 type Resource struct {
@@ -125,7 +123,7 @@ const (
 
 // parseResponse reads a DeltaDiscoveryResponse. It takes over b.
 func parseResponse(b []byte) (*Response, error) {
-	r := &Response{}
+	r := &Response{size: len(b)}
 	err := eachField(b, func(n protowire.Number, v rawValue) error {
 		switch n {
 		case 1:
@@ -142,12 +140,18 @@ func parseResponse(b []byte) (*Response, error) {
 		case 4:
 			r.url = v.text()
 		case 5:
-			r.nonce = v.text()
+			var err error
+			r.nonce, err = v.name()
+			return err
 		case 6:
 			if len(r.Removed) >= maxResources {
 				return fmt.Errorf("more than %d removed_resources", maxResources)
 			}
-			r.Removed = append(r.Removed, v.text())
+			name, err := v.name()
+			if err != nil {
+				return fmt.Errorf("removed_resources[%d]: %w", len(r.Removed), err)
+			}
+			r.Removed = append(r.Removed, name)
 		}
 		return nil
 	})
@@ -161,15 +165,17 @@ func parseResponse(b []byte) (*Response, error) {
 }
 
 func parseResource(b []byte) (r Resource, err error) {
-	err = eachField(b, func(n protowire.Number, v rawValue) error {
+	err = eachField(b, func(n protowire.Number, v rawValue) (err error) {
 		switch n {
 		case 1:
-			r.Version = v.text()
+			r.Version, err = v.name()
+			return err
 		case 2:
 			r.URL, r.Value, err = parseAny(v.b)
 			return err
 		case 3:
-			r.Name = v.text()
+			r.Name, err = v.name()
+			return err
 		case 6:
 			r.TTL, err = parseDuration(v.b)
 			return err
@@ -221,7 +227,17 @@ type rawValue struct {
 	b    []byte
 }
 
+// text returns a text, which is cut if it is too long.
 func (v rawValue) text() string { return string(v.b[:min(len(v.b), maxName)]) }
+
+// name returns a text that is to be said again to the control plane. Part of one, or bytes that are no text, would
+// be another one, or what it cannot read.
+func (v rawValue) name() (string, error) {
+	if len(v.b) > maxName || !utf8.Valid(v.b) {
+		return "", fmt.Errorf("not a text of at most %d bytes", maxName)
+	}
+	return string(v.b), nil
+}
 
 var errWire = errors.New("not a valid protobuf message")
 

@@ -136,13 +136,13 @@ func (e *Endpoints) hold(names []string) (missing int) {
 }
 
 // handle takes a response. An assignment is taken or refused by itself: members change whenever they do.
-func (e *Endpoints) handle(r *Response) {
+func (e *Endpoints) handle(r *Response) error {
 	var errs assembleErrors
 	first := false
 	e.mu.Lock()
 	for _, res := range r.Resources {
 		a := e.byName[res.Name]
-		if a == nil || res.URL == "" && res.Value == nil {
+		if a == nil || res.empty() {
 			continue // not needed any more, or a sign of life
 		}
 		parsed, _, err := parseAssignmentResource(res, a.cache)
@@ -172,6 +172,7 @@ func (e *Endpoints) handle(r *Response) {
 	if first && changed != nil {
 		changed()
 	}
+	return nil
 }
 
 func problemsOf(err error) []Problem {

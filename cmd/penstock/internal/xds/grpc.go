@@ -28,21 +28,33 @@ func appendFrame(b, message []byte) []byte {
 
 // readFrame reads one message. The error is io.EOF at the end of the stream, between messages.
 func readFrame(r io.Reader, most int) ([]byte, error) {
-	var prefix [prefixSize]byte
-	if _, err := io.ReadFull(r, prefix[:]); err != nil {
+	size, err := readPrefix(r, most)
+	if err != nil {
 		return nil, err
 	}
+	return readMessage(r, size)
+}
+
+// readPrefix reads what precedes a message, and returns its size.
+func readPrefix(r io.Reader, most int) (int, error) {
+	var prefix [prefixSize]byte
+	if _, err := io.ReadFull(r, prefix[:]); err != nil {
+		return 0, err
+	}
 	if prefix[0] != 0 {
-		return nil, fmt.Errorf("gRPC: compressed message (flag %d), although no compression was offered", prefix[0])
+		return 0, fmt.Errorf("gRPC: compressed message (flag %d), although no compression was offered", prefix[0])
 	}
 	size := binary.BigEndian.Uint32(prefix[1:])
 	if uint64(size) > uint64(most) {
-		return nil, fmt.Errorf("gRPC: message of %d bytes; allowed: up to %d", size, most)
+		return 0, fmt.Errorf("gRPC: message of %d bytes; allowed: up to %d", size, most)
 	}
-	// What has not arrived costs nothing: the buffer grows with what has.
-	var b []byte
-	for len(b) < int(size) {
-		n := min(int(size)-len(b), max(len(b), 64<<10))
+	return int(size), nil
+}
+
+// readMessage reads a message. What has not arrived costs nothing: the buffer grows with what has.
+func readMessage(r io.Reader, size int) (b []byte, err error) {
+	for len(b) < size {
+		n := min(size-len(b), max(len(b), 64<<10))
 		b = append(b, make([]byte, n)...)
 		if _, err := io.ReadFull(r, b[len(b)-n:]); err != nil {
 			if err == io.EOF {

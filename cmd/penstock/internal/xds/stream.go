@@ -21,11 +21,20 @@ const method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggr
 // server that has nothing new to say says nothing. That it is there, pings tell (package remote).
 const settleTime = 2 * time.Second
 
-// Bounds of how fast responses are read.
+// Bounds of how fast responses are read. A message of more than costBytes counts as several: reading it is work.
 const (
-	maxRate  = 200 // a second
-	maxBurst = 2000
+	maxRate   = 200 // a second
+	maxBurst  = 2000
+	costBytes = 64 << 10
 )
+
+// Bounds of how slowly a message may come. A server that stops in the middle of one answers pings, and says nothing more.
+const (
+	slowTime  = time.Minute
+	leastRate = 16 << 10 // bytes a second, besides
+)
+
+var errSlow = errors.New("the control plane takes too long to send a message")
 
 // A stream is one call of the method.
 type stream struct {
@@ -74,13 +83,19 @@ func (c *Client) talk(ctx context.Context, server string) (err error) {
 	}
 	limit := rate.NewLimiter(maxRate, maxBurst)
 	for {
-		message, err := readFrame(resp.Body, maxMessage)
+		size, err := readPrefix(resp.Body, maxMessage)
 		if err == io.EOF {
 			if err, ok := statusOf(resp.Trailer); ok {
 				return err
 			}
 			return errors.New("the control plane ended the stream without a status")
 		}
+		if err != nil {
+			return plainError(ctx, err)
+		}
+		slow := time.AfterFunc(c.opt.slow+time.Duration(size/leastRate)*time.Second, func() { cancel(errSlow) })
+		message, err := readMessage(resp.Body, size)
+		slow.Stop()
 		if err != nil {
 			return plainError(ctx, err)
 		}
@@ -92,7 +107,7 @@ func (c *Client) talk(ctx context.Context, server string) (err error) {
 		if err := c.received(s, r); err != nil {
 			return err
 		}
-		if err := limit.Wait(ctx); err != nil {
+		if err := limit.WaitN(ctx, 1+len(message)/costBytes); err != nil {
 			return plainError(ctx, err)
 		}
 	}

@@ -1,0 +1,259 @@
+package xds
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// A server that alternates between contents that are all refused is told as slowly as one that repeats one of them.
+func TestRefusedInTurns(t *testing.T) {
+	testnet.CheckLeaks(t)
+	var mu sync.Mutex
+	var delays []time.Duration
+	s := newFake(t, false, func(f *fakeStream) {
+		f.read()
+		f.open()
+		for i := range 12 {
+			bad := encode(t, &assignmentTable, map[string]any{"cluster_name": fmt.Sprint("other", i%3)})
+			f.send(response(endpointsURL, "n", nil, Resource{Name: "web", Version: fmt.Sprint(i), URL: endpointsURL, Value: bad}))
+			if _, err := f.read(); err != nil {
+				return
+			}
+		}
+		f.drain()
+	})
+	watched(t, Options{Registry: registryOf(s.URL), after: func(d time.Duration, do func()) {
+		mu.Lock()
+		delays = append(delays, d)
+		mu.Unlock()
+		go do()
+	}})
+	eventually(t, "11 delays", func() bool { mu.Lock(); defer mu.Unlock(); return len(delays) == 11 })
+	half := 500 * time.Millisecond
+	want := []time.Duration{half, half, half, 2 * half, 4 * half, 8 * half, 16 * half, 32 * half, 30 * time.Second, 30 * time.Second, 30 * time.Second}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(delays, want) {
+		t.Errorf("delays %v, want %v", delays, want)
+	}
+}
+
+// A response that has a resource twice, or with its removal, is refused, and changes nothing.
+func TestTwice(t *testing.T) {
+	testnet.CheckLeaks(t)
+	good := encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})
+	web := Resource{Name: "web", Version: "1", URL: endpointsURL, Value: good}
+	answers := make(chan said, 10)
+	s := newFake(t, false, func(f *fakeStream) {
+		f.read()
+		f.open()
+		f.send(response(endpointsURL, "a", nil, web, web))
+		for i, next := range [][]byte{response(endpointsURL, "b", []string{"web"}, web), response(endpointsURL, "c", []string{"web", "web"}), response(endpointsURL, "d", nil, web)} {
+			q, err := f.read()
+			if err != nil {
+				return
+			}
+			answers <- q
+			if i == 0 {
+				f.send(response(endpointsURL, "x", nil))
+				f.read() // so that the next refusal is not delayed
+			}
+			f.send(next)
+		}
+		q, _ := f.read()
+		answers <- q
+		f.drain()
+	})
+	watched(t, Options{Registry: registryOf(s.URL), after: func(_ time.Duration, do func()) { go do() }})
+	for _, nonce := range []string{"a", "b", "c", "d"} {
+		select {
+		case q := <-answers:
+			if q.nonce != nonce || strings.Contains(q.refusal, "web is there twice") != (nonce != "d") {
+				t.Errorf("%+v", q)
+			}
+		case <-time.After(patience):
+			t.Fatal("no answer")
+		}
+	}
+}
+
+// A sign of life of a resource is not the resource: its version is not claimed.
+func TestSignOfLifeIsNotClaimed(t *testing.T) {
+	testnet.CheckLeaks(t)
+	firsts := make(chan said, 100)
+	s := newFake(t, false, func(f *fakeStream) {
+		q, _ := f.read()
+		firsts <- q
+		f.open()
+		b := appendBytes(nil, 2, appendText(appendText(nil, 1, "7"), 3, "web"))
+		f.send(appendText(appendText(b, 4, endpointsURL), 5, "n"))
+		f.read()
+		f.end("14", "")
+	})
+	watched(t, Options{Registry: registryOf(s.URL)})
+	<-firsts
+	if q := <-firsts; len(q.known) != 0 {
+		t.Errorf("%+v", q)
+	}
+}
+
+// A server that sends and does not read, or stops in the middle of a message, is left.
+func TestDeafAndSlow(t *testing.T) {
+	testnet.CheckLeaks(t)
+	for _, tt := range []struct {
+		want  string
+		serve func(*fakeStream)
+	}{
+		{"does not read the replies", func(f *fakeStream) {
+			f.open()
+			for i := 0; f.r.Context().Err() == nil; i++ {
+				f.send(response(endpointsURL, fmt.Sprintf("%04000d", i), nil))
+			}
+		}},
+		{"takes too long to send a message", func(f *fakeStream) {
+			f.open()
+			f.w.Write([]byte{0, 0, 0, 0, 9, 1})
+			f.flush()
+			f.drain()
+		}},
+	} {
+		s := newFake(t, false, func(f *fakeStream) {
+			f.read()
+			tt.serve(f)
+		})
+		_, errs := watched(t, Options{Registry: registryOf(s.URL), slow: 200 * time.Millisecond})
+		select {
+		case err := <-errs:
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v; want %s", err, tt.want)
+			}
+		case <-time.After(patience):
+			t.Errorf("not left: %s", tt.want)
+		}
+	}
+}
+
+// Whatever comes while a configuration is applied, or for types that are full, is not kept without bound.
+func TestWhatIsKept(t *testing.T) {
+	c := newTestClient(t, Options{Registry: registryOf("http://127.0.0.1:1")})
+	send := func(f *Configuration, size int, resources ...Resource) error {
+		r := &Response{url: listenerURL, nonce: "n", size: size, client: c, Resources: resources}
+		r.of = &typeState{versions: map[string]string{}}
+		return f.handle(r)
+	}
+	full := func(f *Configuration, next func(i int) error) (n int) {
+		for ; n < 1000; n++ {
+			if err := next(n); err != nil {
+				return n
+			}
+		}
+		t.Error("everything is kept")
+		return n
+	}
+	f := c.Configuration(c.Endpoints(), "", false)
+	web := Resource{Name: "web", URL: listenerURL, Value: []byte("x")}
+	if n := full(f, func(int) error { return send(f, maxMessage, web) }); n != maxBytes/maxMessage {
+		t.Errorf("%d messages wait", n)
+	}
+	for _, r := range f.pending {
+		if r.Resources[0].Value != nil || r.Resources[0].Name != "web" {
+			t.Errorf("%+v waits", r.Resources[0])
+		}
+	}
+	if string(f.resources[listenerURL].byName["web"].Value) != "x" {
+		t.Error("the value is gone")
+	}
+	f.reply(f.pending, nil, nil)
+	if err := send(f, maxMessage, web); err != nil || f.unanswered != maxMessage {
+		t.Errorf("after the replies %d bytes wait: %v", f.unanswered, err)
+	}
+
+	f = c.Configuration(f.endpoints, "", false)
+	value := make([]byte, maxMessage/4)
+	n := full(f, func(i int) error {
+		return send(f, 1, Resource{Name: fmt.Sprint(i), URL: listenerURL, Value: value})
+	})
+	if o := f.resources[listenerURL]; o.bytes > maxBytes+maxMessage || n < maxBytes/len(value) {
+		t.Errorf("%d bytes of %d resources are kept", o.bytes, n)
+	}
+	f = c.Configuration(f.endpoints, "", false)
+	n = full(f, func(i int) error {
+		many := make([]Resource, maxResources/2)
+		for j := range many {
+			many[j] = Resource{Name: fmt.Sprint(i, j), URL: listenerURL, Value: value[:0]}
+		}
+		return send(f, 1, many...)
+	})
+	if n > 5 {
+		t.Errorf("%d resources are kept", len(f.resources[listenerURL].byName))
+	}
+}
+
+// Configurations that come faster than they can be looked at are one change.
+func TestFloodIsOneChange(t *testing.T) {
+	testnet.CheckLeaks(t)
+	const all = 60
+	s := newFake(t, false, func(f *fakeStream) {
+		f.read()
+		f.open()
+		for i := range all {
+			value := appendText(nil, 1, fmt.Sprint("# ", i))
+			f.send(response(ConfigurationURL, fmt.Sprint(i), nil, Resource{Name: "edge", Version: fmt.Sprint(i), URL: ConfigurationURL, Value: value}))
+		}
+		f.drain()
+	})
+	c := newTestClient(t, Options{Registry: registryOf(s.URL)})
+	conf := c.Configuration(c.Endpoints(), "edge", false)
+	ctx, cancel := context.WithCancel(t.Context())
+	var texts []string
+	conf.Follow(ctx, nil, func(text *Text) error {
+		if texts = append(texts, string(text.YAML)); texts[len(texts)-1] == fmt.Sprint("# ", all-1) {
+			cancel()
+		}
+		return errors.New("wrong")
+	})
+	if len(texts) > all/2 {
+		t.Errorf("%d configurations were tried", len(texts))
+	}
+}
+
+// The values of all resources together are bounded, not only those of each.
+func TestManyValues(t *testing.T) {
+	field := protowire.AppendVarint(protowire.AppendTag(nil, 15000, protowire.VarintType), 1)
+	value := bytes.Repeat(field, maxValues-1)
+	listeners := map[string]Resource{}
+	for _, name := range []string{"a", "b", "c"} {
+		listeners[name] = Resource{Name: name, URL: listenerURL, Value: value}
+	}
+	_, err := assemble(registryOf("http://127.0.0.1:1"), listeners, nil)
+	if err == nil || err.Error() != "Listener c: all resources together have more than 2097152 values" {
+		t.Errorf("%v", err)
+	}
+}
+
+// The reason of a refusal is short, and text.
+func TestReason(t *testing.T) {
+	text := shortReason(errors.New("x" + strings.Repeat("ü", maxReason))) // cut in the middle of one
+	if !utf8.ValidString(text) || len(text) > maxReason+10 {
+		t.Errorf("%d bytes, valid: %v", len(text), utf8.ValidString(text))
+	}
+	var errs assembleErrors
+	for range maxReasons {
+		errs = append(errs, resourceError{listenerURL, "web", []Problem{{"a", "b"}, {"c", "d"}}})
+	}
+	if n := len(errs.Error()); n > 20*maxReasons {
+		t.Errorf("%d bytes", n)
+	}
+}

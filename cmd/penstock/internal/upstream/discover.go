@@ -48,6 +48,7 @@ const maxPriority = 1<<16 - 1
 // the Set's lock.
 type watch struct {
 	query        spec.Discover
+	text, named  string          // queryText and namedText of query
 	answered     chan struct{}   // closed after the first answer, good or bad
 	ended        <-chan struct{} // closed when no group needs the watch any more
 	cancel       context.CancelFunc
@@ -107,7 +108,7 @@ func lookupName(d spec.Discover) string { return d.String() }
 // watch begins a lookup. The caller holds s.mu.
 func (s *Set) watch(d spec.Discover) *watch {
 	ctx, cancel := context.WithCancel(s.ctx)
-	w := &watch{query: d, answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel, counts: s.countLookup(lookupName(d))}
+	w := &watch{query: d, text: queryText(d), named: namedText(d), answered: make(chan struct{}), ended: ctx.Done(), cancel: cancel, counts: s.countLookup(lookupName(d))}
 	w.restore(s.saved, time.Now())
 	w.restoreFromDisk(s, time.Now())
 	finder := s.opt.Discoverer(d)
@@ -121,14 +122,19 @@ func (s *Set) watch(d spec.Discover) *watch {
 // it up in the same registry before its servers or credentials changed, so that a reload removes no
 // members. The caller holds the Set's lock.
 func (w *watch) inherit(from map[spec.Discover]*watch) {
-	for _, text := range [...]func(spec.Discover) string{queryText, namedText} {
-		want := text(w.query)
-		for d, old := range from {
-			if old != w && old.answeredOK && want != "" && text(d) == want {
-				w.answeredOK, w.targets, w.goodAt = true, old.targets, old.goodAt
-				return
-			}
+	var named *watch
+	for _, old := range from {
+		switch {
+		case old == w || !old.answeredOK:
+		case old.text == w.text:
+			w.answeredOK, w.targets, w.goodAt = true, old.targets, old.goodAt
+			return
+		case old.named == w.named && w.named != "":
+			named = old
 		}
+	}
+	if named != nil {
+		w.answeredOK, w.targets, w.goodAt = true, named.targets, named.goodAt
 	}
 }
 

@@ -88,7 +88,7 @@ func (w *watch) restoreFromDisk(s *Set, now time.Time) {
 	if now.After(s.lastGoodUntil) {
 		s.opt.LastGood = nil
 	}
-	l := savedOf(w.query, s.opt.LastGood)
+	l := w.savedIn(s.opt.LastGood)
 	if w.answeredOK || l == nil || w.query.Registry.Kind == "" {
 		return
 	}

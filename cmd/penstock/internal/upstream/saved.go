@@ -208,13 +208,12 @@ func soughtText(d spec.Discover) string {
 		d.Key, d.Network, d.Port, d.PortName, d.Tags, d.Datacenter, d.Stale, d.Weight, d.MaxFlows)
 }
 
-// savedOf returns what was saved of a lookup, or else of the same one in a registry of the same name that
+// savedIn returns what was saved of a lookup, or else of the same one in a registry of the same name that
 // had other servers; nil: nothing.
-func savedOf(d spec.Discover, list []SavedLookup) *SavedLookup {
-	query, named := queryText(d), namedText(d)
-	i := slices.IndexFunc(list, func(l SavedLookup) bool { return l.Query == query })
-	if i < 0 && named != "" {
-		i = slices.IndexFunc(list, func(l SavedLookup) bool { return l.Named == named })
+func (w *watch) savedIn(list []SavedLookup) *SavedLookup {
+	i := slices.IndexFunc(list, func(l SavedLookup) bool { return l.Query == w.text })
+	if i < 0 && w.named != "" {
+		i = slices.IndexFunc(list, func(l SavedLookup) bool { return l.Named == w.named })
 	}
 	if i < 0 {
 		return nil
@@ -223,7 +222,7 @@ func savedOf(d spec.Discover, list []SavedLookup) *SavedLookup {
 }
 
 func (w *watch) save() SavedLookup {
-	return SavedLookup{queryText(w.query), namedText(w.query), w.goodAt, w.targets}
+	return SavedLookup{w.text, w.named, w.goodAt, w.targets}
 }
 
 // restore takes over the operators' changes of a group that was saved. It is called before the file
@@ -333,7 +332,7 @@ func (w *watch) restore(s *saved, now time.Time) {
 	if s == nil || now.After(s.until) {
 		return
 	}
-	l := savedOf(w.query, s.lookups)
+	l := w.savedIn(s.lookups)
 	if l == nil {
 		return
 	}

@@ -221,3 +221,26 @@ func TestVanishAndFailuresInTurn(t *testing.T) {
 		t.Errorf("%d members", n)
 	}
 }
+
+// An answer is compared with the members before the doubt began, and not with those that stay besides it.
+func TestVanishOfWhatWasBefore(t *testing.T) {
+	s, g, tell := startSource(t, &spec.Group{Balance: "random", Lookups: spec.Lookups{Keep: time.Hour, Vanish: 0.5}}, Options{})
+	tell(found(1, 2, 3, 4), nil)
+	tell(found(11), nil)
+	if g.Len() != 5 {
+		t.Errorf("%d members", g.Len())
+	}
+	w := s.watches[lookups(g.Config())[0]]
+	old := w.doubt
+	tell(found(11, 12), nil)
+	if g.Len() != 2 {
+		t.Errorf("%d members, want the two of the answer", g.Len())
+	}
+	// The time of a doubt that has ended comes too late.
+	s.mu.Lock()
+	s.believe(t.Context(), w, old, time.Now())
+	s.mu.Unlock()
+	if g.Len() != 2 {
+		t.Errorf("%d members after the end of a doubt that was over", g.Len())
+	}
+}

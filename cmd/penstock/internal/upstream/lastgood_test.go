@@ -192,3 +192,15 @@ func TestLastGoodIsForTheStart(t *testing.T) {
 		}
 	})
 }
+
+// A clock that was set back does not make answers younger than now.
+func TestAnswersAreNotOfTheFuture(t *testing.T) {
+	d := spec.Discover{Registry: spec.Registry{Kind: "etcd", Servers: "http://a:1"}, Key: "/web"}
+	list := []SavedLookup{{Query: queryText(d), At: time.Now().Add(time.Hour), Targets: found(1)}}
+	for _, opt := range []Options{{LastGood: list}, {Saved: &SavedSet{Lookups: list}}} {
+		s, _, _ := startSource(t, &spec.Group{Balance: "random", Discover: []spec.Discover{d}}, opt)
+		if at := s.Snapshot()[0].Lookups[0].GoodAt; at.IsZero() || at.After(time.Now()) {
+			t.Error(at)
+		}
+	}
+}

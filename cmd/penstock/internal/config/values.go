@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -57,12 +58,13 @@ func notString(text, tag string) *fault {
 
 // texts returns the type of strings with a pattern, which the schema and the reader share.
 func texts[V any](name, allowed, pattern string, parse func(string) (V, *fault)) typ[V] {
-	re := regexp.MustCompile(pattern)
+	// Compiled when a value is read: a configuration uses few of the keys, and a repetition of up to 255 takes kilobytes.
+	re := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 	return scalar(name, allowed, map[string]any{"type": "string", "pattern": pattern}, func(text, tag string) (v V, f *fault) {
 		if f := notString(text, tag); f != nil {
 			return v, f
 		}
-		if !re.MatchString(text) {
+		if !re().MatchString(text) {
 			if v, f = parse(text); f == nil {
 				f = faultf("invalid %s %s", name, quote(text))
 			}

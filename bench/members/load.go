@@ -90,7 +90,8 @@ func newLoad(addr string, rate int) *load {
 			case <-time.After(time.Millisecond):
 			}
 			for due := int(time.Since(begin).Seconds() * float64(rate)); made < due; made++ {
-				l.work.Go(func() { l.client(byte(made)) })
+				mark := byte(made)
+				l.work.Go(func() { l.client(mark) })
 			}
 		}
 	})

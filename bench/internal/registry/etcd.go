@@ -22,7 +22,7 @@ func newEtcd(dir string) (Registry, error) { return NewEtcd(dir) }
 
 // NewEtcd starts an etcd server.
 func NewEtcd(dir string) (*Etcd, error) {
-	e := &Etcd{server: server{args: []string{"etcd", "-data", dir}}, http: http.Client{Timeout: 10 * time.Second}}
+	e := &Etcd{server: server{args: []string{"etcd", "-data", dir}}, http: http.Client{Timeout: time.Minute}}
 	return e, e.Start()
 }
 

@@ -2,6 +2,9 @@ package discover
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
@@ -36,6 +39,16 @@ func (s etcdSource) follow(ctx context.Context, f *feed) {
 	}
 }
 
+// feedKey returns the key of a name in a feed: of one that is longer than names may be, which in etcd can be more than a
+// megabyte, only the beginning.
+func feedKey(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return fmt.Sprintf("%s... (%d bytes, %x)", strings.ToValidUTF8(name[:100], ""), len(name), sum[:8])
+}
+
 // followWith follows the prefix until ctx ends or there are too many members.
 func (s etcdSource) followWith(ctx context.Context, f *feed, client *etcd.Client) error {
 	ctx, end := context.WithCancelCause(ctx)
@@ -44,15 +57,15 @@ func (s etcdSource) followWith(ctx context.Context, f *feed, client *etcd.Client
 	client.Follow(ctx, prefix, func(c etcd.Change) {
 		err := f.change(c.All, func(e *edits) {
 			for _, kv := range c.KVs {
-				key := kv.Key[min(len(prefix), len(kv.Key)):]
-				if t, problem := parseMember(key, kv.Value, s.what.Network); problem != "" {
-					e.reject(key, problem)
+				name := kv.Key[min(len(prefix), len(kv.Key)):]
+				if t, problem := parseMember(name, kv.Value, s.what.Network); problem != "" {
+					e.reject(feedKey(name), problem)
 				} else {
-					e.set(key, t)
+					e.set(name, t)
 				}
 			}
 			for _, k := range c.Deleted {
-				e.remove(k[min(len(prefix), len(k)):])
+				e.remove(feedKey(k[min(len(prefix), len(k)):]))
 			}
 		})
 		if err != nil {

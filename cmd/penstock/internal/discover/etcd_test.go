@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -76,4 +77,62 @@ func TestEtcdCredentialsMissing(t *testing.T) {
 	if err := find(t, d).fails(); !strings.Contains(err.Error(), d.Registry.UserFile) {
 		t.Error(err)
 	}
+}
+
+// Keys and values that are far too long are said in a few words, and go like others.
+func TestEtcdLongKeys(t *testing.T) {
+	testnet.CheckLeaks(t)
+	server := testfleet.Etcd(t)
+	c := etcdClient(t, server.URL)
+	long := "/web/" + strings.Repeat("x", 500_000)
+	for key, value := range map[string]string{"/web/a": "10.0.0.1:80", long + "1": "10.0.0.2:80", long + "2": "10.0.0.3:80", "/web/value": strings.Repeat("y", 4000)} {
+		if _, err := c.Put(t.Context(), key, []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := newTestFeed()
+	var wrong []string
+	f.leftOut = func(_ spec.Discover, problem string) { wrong = append(wrong, problem) }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	source := etcdSource{New(Options{}), inEtcd("/web/", server.URL)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		source.followWith(ctx, f, c)
+	}()
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for late := time.After(patience); ; {
+			f.mu.Lock()
+			found := ok()
+			f.mu.Unlock()
+			if found {
+				return
+			}
+			select {
+			case <-f.wake:
+			case <-late:
+				t.Fatal(what)
+			}
+		}
+	}
+	until("a list", func() bool { return f.listed })
+	until("what is wrong", func() bool { return len(f.wrong) == 3 })
+	for _, problem := range wrong {
+		if len(problem) > 1000 {
+			t.Errorf("%d bytes are said: %.100s", len(problem), problem)
+		}
+	}
+	for key, problem := range f.wrong {
+		if len(key)+len(problem) > 1000 {
+			t.Errorf("%d bytes are kept: %.100s", len(key)+len(problem), key)
+		}
+	}
+	if _, err := c.Delete(t.Context(), long+"1"); err != nil {
+		t.Fatal(err)
+	}
+	until("one is gone", func() bool { return len(f.wrong) == 2 })
+	cancel()
+	<-done
 }

@@ -18,6 +18,7 @@ const (
 	heartbeat         = 30 * time.Second // an unchanged list is confirmed this often while there is contact
 	maxMembers        = 1 << 16
 	maxComplaints     = 10 // per minute
+	maxProblem        = 500
 )
 
 // A feed lies between a source, which changes members one by one, and the group, which gets complete lists. Members
@@ -91,6 +92,7 @@ func (e *edits) remove(key string) { e.put(key, nil, "") }
 
 // reject removes a member whose value is wrong, and says what is wrong with it.
 func (e *edits) reject(key, problem string) {
+	problem = text(problem, maxProblem)
 	if f := e.f; f.wrong[key] != problem && e.said[key] != problem && !f.full() {
 		f.complain(fmt.Sprintf("%q: %s", key, problem))
 	}

@@ -161,3 +161,50 @@ func TestMostMembersAreNew(t *testing.T) {
 		t.Errorf("the table has %d members: it is built for each change", g.Len())
 	}
 }
+
+// A flow that waits gets the slot that becomes free first, in whatever tier, also if the member has moved
+// to another one since, and a slot that a greater limit makes.
+func TestQueueInAllTiers(t *testing.T) {
+	for _, balance := range balancerNames() {
+		cfg := &spec.Group{Balance: balance, Queue: spec.Queue{Size: 10, Timeout: time.Hour}}
+		s, g, tell, held := fullGroup(t, cfg)
+		ts := hundred()
+		move := func(priority func(i int) int) {
+			for i := range ts {
+				ts[i].Priority = priority(i)
+			}
+			tell(slices.Clone(ts))
+		}
+		enter := func() (*Lease, *flow) {
+			t.Helper()
+			l, f := new(Lease), new(flow)
+			if m, why := g.Pick(l, Client{Addr: nobody}); m != nil || why != spec.ReasonNone {
+				t.Fatalf("%s: %v, %v", balance, m, why)
+			}
+			if m, why := g.Wait(l, f); m != nil || why != spec.ReasonNone {
+				t.Fatalf("%s: %v, %v", balance, m, why)
+			}
+			return l, f
+		}
+		for turn, priority := range []func(i int) int{func(i int) int { return 0 }, func(i int) int { return i % 3 }, func(i int) int { return 2 - i%3 }} {
+			move(priority)
+			for _, m := range []*Member{g.table.Load().members[turn], g.table.Load().members[97+turn]} {
+				l, f := enter()
+				held[m].Release()
+				if got, _ := g.Pick(l, Client{}); f.resumed != 1 || got != m {
+					t.Fatalf("%s, turn %d: resumed %d times, with %v", balance, turn, f.resumed, got)
+				}
+				held[m] = l
+			}
+		}
+		l, f := enter()
+		next := *cfg
+		next.Discover = slices.Clone(cfg.Discover)
+		next.Discover[0].MaxFlows = 2
+		s.Apply([]*spec.Group{&next})
+		if got, _ := g.Pick(l, Client{}); f.resumed != 1 || got == nil {
+			t.Errorf("%s: resumed %d times, with %v, after the limit has grown", balance, f.resumed, got)
+		}
+		l.Release()
+	}
+}

@@ -244,3 +244,36 @@ func TestChangesAfterTheirProgress(t *testing.T) {
 	until(t, "the change", m.is(map[string]string{"/a/0": "y"}))
 	until(t, "contact", m.connected)
 }
+
+// A server that begins a watch with an older revision is asked at once whether it was restored from a
+// backup: until the watch is silent for long, members that are long gone could be used.
+func TestWatchOfOlderRevision(t *testing.T) {
+	for name, header := range map[string]string{"older": `"cluster_id":"1","revision":"3"`, "other": `"cluster_id":"2","revision":"9"`} {
+		t.Run(name, func(t *testing.T) { watchOfOlder(t, header) })
+	}
+}
+
+func watchOfOlder(t *testing.T, header string) {
+	var lists atomic.Int64
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v3/watch":
+			fmt.Fprintf(w, `{"result":{"header":{%s},"created":true}}`, header)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		case lists.Add(1) == 1:
+			io.WriteString(w, goodList)
+		default:
+			fmt.Fprintf(w, `{"header":{%s}}`, header)
+		}
+	})
+	cfg := quick(f.URL)
+	cfg.Silence = time.Hour
+	m := follow(t, open(t, cfg), "/a/")
+	until(t, "loss of contact", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		var stale *StaleError
+		return len(m.errs) > 0 && errors.As(m.errs[0], &stale)
+	})
+}

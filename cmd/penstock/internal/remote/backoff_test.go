@@ -83,3 +83,13 @@ func FuzzLine(f *testing.F) {
 		}
 	})
 }
+
+// What has worked once begins anew once: a server that fails from then on is asked less and less often.
+func TestBackoffAfterItHasWorked(t *testing.T) {
+	b := Backoff{Min: time.Second, Max: time.Minute, Healthy: time.Nanosecond, bound: 32 * time.Second, working: time.Now().Add(-time.Hour)}
+	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		if b.Next(); b.bound != want {
+			t.Errorf("the bound is %v, want %v", b.bound, want)
+		}
+	}
+}

@@ -270,3 +270,37 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 }
+
+// A file that is away, empty or too large while it is replaced leaves what it had; and the next content
+// is used.
+func TestFileThatIsAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one\r\nrest")
+	c, err := New(Config{Servers: []string{"http://127.0.0.1:1"}, TokenFile: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := func(want string) {
+		t.Helper()
+		if got, err := c.Token(); got != want || err != nil {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	wants("one")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	wants("one")
+	write("")
+	wants("one")
+	write(strings.Repeat("x", maxFile+1))
+	wants("one")
+	write("two")
+	wants("two")
+}

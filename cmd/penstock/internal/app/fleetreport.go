@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -53,8 +54,9 @@ func (d *daemon) fleetReport() fleet.Report {
 			r.Sources = append(r.Sources, fleet.Source{Name: l.Name, Age: ageOf(l.At), Error: l.Err})
 		}
 	}
-	slices.SortFunc(r.Sources, func(a, b fleet.Source) int { // those with errors first, because there may be too many
-		return cmp.Or(-cmp.Compare(min(1, len(a.Error)), min(1, len(b.Error))), cmp.Compare(a.Name, b.Name))
+	sort.Slice(r.Sources, func(i, j int) bool { // those with errors first, because there may be too many
+		a, b := &r.Sources[i], &r.Sources[j]
+		return cmp.Or(-cmp.Compare(min(1, len(a.Error)), min(1, len(b.Error))), cmp.Compare(a.Name, b.Name)) < 0
 	})
 	r.Sources = slices.CompactFunc(r.Sources, func(a, b fleet.Source) bool { return a.Name == b.Name })
 	return r
@@ -140,8 +142,9 @@ func (d *daemon) fleetFlows(ctx context.Context, o *fleet.Order) fleet.Answer {
 		limit = fleet.MaxFlows
 	}
 	cut := func() {
-		slices.SortFunc(a.Flows, func(x, y fleet.Flow) int {
-			return cmp.Or(cmp.Compare(y.Up+y.Down, x.Up+x.Down), cmp.Compare(x.ID, y.ID))
+		sort.Slice(a.Flows, func(i, j int) bool {
+			x, y := &a.Flows[i], &a.Flows[j]
+			return cmp.Or(cmp.Compare(y.Up+y.Down, x.Up+x.Down), cmp.Compare(x.ID, y.ID)) < 0
 		})
 		a.Flows = a.Flows[:min(len(a.Flows), limit)]
 	}

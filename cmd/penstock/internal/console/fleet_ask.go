@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -76,8 +77,9 @@ func (c *FleetFlowsCmd) Run(stdout, stderr *os.File) int {
 			return err
 		}
 		res.Silent = append(res.Silent, silent...)
-		slices.SortFunc(res.Flows, func(a, b nodeFlow) int {
-			return cmp.Or(cmp.Compare(b.Up+b.Down, a.Up+a.Down), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
+		sort.Slice(res.Flows, func(i, j int) bool {
+			a, b := &res.Flows[i], &res.Flows[j]
+			return cmp.Or(cmp.Compare(b.Up+b.Down, a.Up+a.Down), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID)) < 0
 		})
 		if c.JSON {
 			return printJSON(stdout, res)

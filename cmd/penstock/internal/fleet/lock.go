@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
@@ -137,7 +137,7 @@ func older(keys map[string]etcd.KV, own etcd.KV) []Holder {
 			before = append(before, kv)
 		}
 	}
-	slices.SortFunc(before, func(a, b etcd.KV) int { return int(a.Create - b.Create) })
+	sort.Slice(before, func(i, j int) bool { return before[i].Create < before[j].Create })
 	list := make([]Holder, len(before))
 	for i, kv := range before {
 		list[i], _ = ParseHolder(kv.Value)

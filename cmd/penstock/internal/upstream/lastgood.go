@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"sort"
 	"time"
 )
 
@@ -31,7 +31,7 @@ func (s *Set) GoodAnswers() (list []SavedLookup) {
 			list = append(list, w.save())
 		}
 	}
-	slices.SortFunc(list, func(a, b SavedLookup) int { return strings.Compare(a.Query, b.Query) })
+	sort.Slice(list, func(i, j int) bool { return list[i].Query < list[j].Query })
 	return list
 }
 

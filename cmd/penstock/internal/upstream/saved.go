@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -137,7 +138,7 @@ func (s *Set) Save() SavedSet {
 			out.Lookups = append(out.Lookups, w.save())
 		}
 	}
-	slices.SortFunc(out.Lookups, func(a, b SavedLookup) int { return strings.Compare(a.Query, b.Query) })
+	sort.Slice(out.Lookups, func(i, j int) bool { return out.Lookups[i].Query < out.Lookups[j].Query })
 	return out
 }
 

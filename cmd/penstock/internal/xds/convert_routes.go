@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -72,7 +73,7 @@ func (l *listenerPlan) routes() (list []routePlan) {
 				own = append(own, r)
 			}
 		}
-		slices.SortFunc(own, func(a, b routePlan) int { return a.rank.compare(b.rank) })
+		sort.Slice(own, func(i, j int) bool { return own[i].rank.compare(own[j].rank) < 0 })
 		for i := range own {
 			own[i].name = c.name
 			if i > 0 {
@@ -81,7 +82,7 @@ func (l *listenerPlan) routes() (list []routePlan) {
 		}
 		list = append(list, own...)
 	}
-	slices.SortStableFunc(list, func(a, b routePlan) int { return a.rank.compare(b.rank) })
+	sort.SliceStable(list, func(i, j int) bool { return list[i].rank.compare(list[j].rank) < 0 })
 	l.warnFallThrough()
 	return list
 }

@@ -131,13 +131,17 @@ func (f *goodFile) write(l *spec.Layer) error {
 	if f == nil {
 		return nil
 	}
+	text := f.format(l)
+	if len(text) > maxGoodFile { // it could not be read, and would drive out what can be
+		return fmt.Errorf("version %s has %d bytes; kept are up to %d", plainLine(l.Version), len(text), maxGoodFile)
+	}
 	folder := filepath.Dir(f.path)
 	next, err := os.CreateTemp(folder, ".config-*") // its mode is 0600
 	if err != nil {
 		return err
 	}
 	defer os.Remove(next.Name())
-	_, err = next.Write(f.format(l))
+	_, err = next.Write(text)
 	if err == nil {
 		err = next.Sync()
 	}

@@ -34,6 +34,13 @@ func TestGoodFile(t *testing.T) {
 			t.Errorf("%+v, %q, %v; want %+v", got, from, err, l)
 		}
 	}
+	large := layerOf("14", strings.Repeat("x", maxGoodFile))
+	if err := f.write(&large); err == nil || !strings.Contains(err.Error(), "version 14 has 8388") {
+		t.Errorf("of what cannot be read: %v", err)
+	}
+	if got, from, err := f.read(); err != nil || from != f.path || !sameText(&got, &two) {
+		t.Errorf("after what is too large: %+v, %q, %v", got, from, err)
+	}
 	info, err := os.Stat(f.path)
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)

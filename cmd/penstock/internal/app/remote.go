@@ -52,6 +52,7 @@ type remoteLayer struct {
 	saved    string     // where good is from, if the registry has not answered; empty: from the registry
 	bad      spec.Layer // was refused
 	again    bool       // the registry has gone back to good, so that a reload ends well
+	back     bool       // taken was good again
 	promoted bool       // good was a trial, and is not any more
 	why      *api.RefusedVersion
 	failed   error // why the registry does not answer; nil: it does
@@ -108,7 +109,7 @@ func (r *remoteLayer) take() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.latest.Version != "" {
-		r.taken, r.again = r.latest, false
+		r.taken, r.back, r.again = r.latest, r.again, false
 	}
 }
 
@@ -146,6 +147,7 @@ func (r *remoteLayer) use(last lastGood) {
 func (r *remoteLayer) settle(err error) (write spec.Layer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer func() { r.back = false }()
 	switch {
 	case err == nil:
 		if !sameText(&r.taken, &r.good) {
@@ -162,6 +164,9 @@ func (r *remoteLayer) settle(err error) (write spec.Layer) {
 			r.client.applied(r.good.Version)
 		}
 	case sameText(&r.taken, &r.good): // something else is wrong
+		if r.back && sameText(&r.good, &r.latest) {
+			r.client.applied(r.good.Version) // it goes on, whatever that is
+		}
 	default:
 		r.bad = r.taken
 		r.why = &api.RefusedVersion{Version: r.taken.Version, Error: messageOf(err), Time: time.Now()}

@@ -239,3 +239,29 @@ func TestRemoteTrial(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// A registry that goes back to what runs is told that it runs, also if the reload fails because of something else: the
+// client of a control plane waits for that.
+func TestRemoteGoesBackWhileSomethingElseIsWrong(t *testing.T) {
+	r, f := followed(t, "")
+	one, two := layerOf("1", "a"), layerOf("2", "b")
+	f.has(one, nil)
+	if !r.await(nil, noLog) {
+		t.Fatal("a signal")
+	}
+	r.settle(nil)
+	f.has(two, nil)
+	r.take()
+	r.settle(errors.New("wrong"))
+	f.has(one, nil)
+	f.mu.Lock()
+	f.said = nil
+	f.mu.Unlock()
+	r.take()
+	r.settle(errors.New("another file is wrong"))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.said) != 1 || f.said[0] != "applied 1" {
+		t.Errorf("said: %q", f.said)
+	}
+}

@@ -111,13 +111,13 @@ func (c *carrier) setDrain(o *DrainOrder) {
 
 // end forgets an order that is gone, and its answer.
 func (c *carrier) end(id string) {
-	c.p.mu.Lock()
-	delete(c.p.fast, id)
-	c.p.mu.Unlock()
 	c.mu.Lock()
 	lease := c.mine[id]
 	delete(c.mine, id)
 	c.mu.Unlock()
+	c.p.mu.Lock()
+	delete(c.p.fast, id)
+	c.p.mu.Unlock()
 	if lease != 0 {
 		c.ends.Go(func() { // as many as orders that were carried out
 			ctx, cancel := context.WithTimeout(c.ctx, 5*time.Second)
@@ -145,30 +145,31 @@ func (c *carrier) carry(kv etcd.KV) {
 		cfg.Tell(slog.LevelWarn, "an order was not carried out", err)
 		return
 	}
+	c.mu.Lock()
+	c.mine[id] = lease // before the order may end: see end
+	c.mu.Unlock()
 	key := answerKey(cfg.Key, id, cfg.Node.ID)
 	r, err := cfg.Client.Do(ctx, etcd.Txn{
 		If:   []etcd.Compare{etcd.Absent(key), etcd.CreateIs(kv.Key, kv.Create)},
 		Then: []etcd.Op{etcd.Put(key, c.text(id, Answer{State: "begun"}), lease)},
 	})
 	if err != nil || !r.Succeeded {
+		c.mu.Lock()
+		delete(c.mine, id)
+		c.mu.Unlock()
 		cfg.Client.Revoke(ctx, lease)
 		if err != nil {
 			cfg.Tell(slog.LevelWarn, "an order was not carried out", err)
 		}
 		return
 	}
-	c.mu.Lock()
-	c.mine[id] = lease
-	c.mu.Unlock()
 	o, err := ParseOrder(kv.Value)
 	a := Answer{State: "refused"}
 	switch {
 	case err != nil:
 		a.Error = err.Error()
 	case o.Kind == OrderReport:
-		c.p.mu.Lock()
-		c.p.fast[id] = time.Duration(max(1, o.Every)) * time.Second
-		c.p.mu.Unlock()
+		c.reportEvery(id, time.Duration(max(1, o.Every))*time.Second)
 		c.p.Changed()
 		a.State = "done"
 	default:
@@ -177,6 +178,17 @@ func (c *carrier) carry(kv etcd.KV) {
 	}
 	if _, err := cfg.Client.Put(ctx, key, c.text(id, a), lease); err != nil {
 		cfg.Tell(slog.LevelWarn, "the answer to an order could not be written", err)
+	}
+}
+
+// reportEvery has the relay report more often, unless the order has ended meanwhile.
+func (c *carrier) reportEvery(id string, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.mine[id]; ok {
+		c.p.mu.Lock()
+		c.p.fast[id] = d
+		c.p.mu.Unlock()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -206,24 +207,47 @@ func (o *Operator) SetDrain(ctx context.Context, nodes []string, on bool, why st
 	}
 	for _, node := range nodes {
 		key := drainKey(o.Key, node)
-		t := etcd.Txn{If: []etcd.Compare{etcd.Absent(key)}, Then: []etcd.Op{etcd.Put(key, text, 0)}}
-		what := "drain"
+		// The log has what was done, also if the answer is lost.
+		t := etcd.Txn{If: []etcd.Compare{etcd.Absent(key)}, Then: []etcd.Op{etcd.Put(key, text, 0), o.entryOf("drain", node, why)}}
 		if !on {
-			t, what = etcd.Txn{If: []etcd.Compare{etcd.Present(key)}, Then: []etcd.Op{etcd.Delete(key)}}, "undrain"
+			t = etcd.Txn{If: []etcd.Compare{etcd.Present(key)}, Then: []etcd.Op{etcd.Delete(key), o.entryOf("undrain", node, why)}}
 		}
 		r, err := o.Client.Do(ctx, t)
 		if err != nil {
-			return changed, err
+			r.Succeeded, err = o.lookDrain(ctx, key, text, on, err)
 		}
-		if !r.Succeeded {
-			continue
+		if err != nil {
+			return changed, fmt.Errorf("%s: %w", node, err)
 		}
-		changed = append(changed, node)
-		if err := o.Log(ctx, what, node, why); err != nil {
-			return changed, err
+		if r.Succeeded {
+			changed = append(changed, node)
 		}
 	}
+	sometimesTrimLog(ctx, o.Client, o.Key) // or the next one does it
 	return changed, nil
+}
+
+// lookDrain finds out whether an order to drain was given, or taken back, although the request has failed.
+func (o *Operator) lookDrain(ctx context.Context, key string, text []byte, on bool, failed error) (done bool, err error) {
+	var answered *etcd.Error
+	if errors.As(failed, &answered) {
+		return false, failed
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	wait := remote.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
+	for {
+		kv, _, err := o.Client.Get(ctx, key)
+		switch {
+		case err == nil && on && string(kv.Value) == string(text), err == nil && !on && kv.Version == 0:
+			return true, nil
+		case err == nil:
+			return false, failed
+		}
+		if wait.Wait(ctx) != nil {
+			return false, fmt.Errorf("whether it was asked is not known, because etcd does not answer; penstock fleet status shows it: %w", failed)
+		}
+	}
 }
 
 // Log adds an entry to the fleet's log.

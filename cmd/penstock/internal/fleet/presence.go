@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -370,11 +369,7 @@ func (c *candidate) report() (Report, []byte) {
 	r := cfg.Report()
 	r.Node, r.Zone, r.At = cfg.Node.ID, cfg.Node.Zone, time.Now()
 	r.Bound()
-	text, err := json.Marshal(&r)
-	if err != nil { // strings and numbers
-		panic(err)
-	}
-	return r, text
+	return r, r.text()
 }
 
 // aliveIn returns the time until the lease is to be kept alive: a third of its time, at most.

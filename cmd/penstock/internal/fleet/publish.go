@@ -85,6 +85,9 @@ type Draft struct {
 	EndCanary bool
 }
 
+// maxLead is how far a relay may be ahead of what is published: one that reports any number must not use them up.
+const maxLead = 1_000_000
+
 // next returns the version that a draft becomes after a state. Its number is above all that there are, and above
 // those that relays run, should etcd have been restored from a backup.
 func (o *Operator) next(ctx context.Context, s *State, d *Draft) (Version, error) {
@@ -106,7 +109,7 @@ func (o *Operator) next(ctx context.Context, s *State, d *Draft) (Version, error
 		return Version{}, err
 	}
 	for _, kv := range kvs {
-		if r, err := ParseReport(kv.Value); err == nil && r.Version < maxNumber {
+		if r, err := ParseReport(kv.Value); err == nil && r.Version-s.Current.Last < maxLead {
 			n = max(n, r.Version)
 		}
 	}
@@ -150,6 +153,7 @@ func (o *Operator) commit(ctx context.Context, s *State, v *Version, ops []etcd.
 	case !r.Succeeded:
 		return o.conflict(ctx, s, stateOf(r.Answers))
 	}
+	sometimesTrimLog(ctx, o.Client, o.Key) // or the next one does it
 	return nil
 }
 
@@ -204,17 +208,25 @@ const largeText = 1 << 20
 
 // entry returns the operation that adds to the log.
 func (o *Operator) entry(what string, version int64, text string) etcd.Op {
-	e := Entry{At: time.Now(), By: shorten(o.By), What: what, To: fmt.Sprintf("version %d", version), Text: shorten(text)}
+	return o.entryOf(what, fmt.Sprintf("version %d", version), text)
+}
+
+func (o *Operator) entryOf(what, to, text string) etcd.Op {
+	e := Entry{At: time.Now(), By: shorten(o.By), What: what, To: to, Text: shorten(text)}
 	return etcd.Put(logKey(o.Key, e.At), encode(&e), 0)
 }
 
 // prune returns the operations that remove old versions, but not the current one.
 func (o *Operator) prune(last, current int64) []etcd.Op {
-	end := min(last-KeptVersions+1, current)
+	end := last - KeptVersions + 1
 	if end <= 1 {
 		return nil
 	}
-	return []etcd.Op{etcd.DeleteRange(versionKey(o.Key, 0), versionKey(o.Key, end))}
+	ops := []etcd.Op{etcd.DeleteRange(versionKey(o.Key, 0), versionKey(o.Key, min(end, current)))}
+	if current+1 < end { // those in between were tried and taken back
+		ops = append(ops, etcd.DeleteRange(versionKey(o.Key, current+1), versionKey(o.Key, end)))
+	}
+	return ops
 }
 
 // ErrNoChange is returned when what is to be published is current already.

@@ -295,9 +295,63 @@ func TestKeptVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ops := w.operator().prune(last+1, 1)
-	if len(ops) != 0 || s.Current.Version != last+1 {
-		t.Errorf("the current version would go: %v, %+v", ops, s.Current)
+	if s.Current.Version != last+1 {
+		t.Errorf("%+v", s.Current)
+	}
+}
+
+// Versions that were tried and taken back do not pile up for as long as none is published, and the one that relays run
+// stays.
+func TestVersionsThatWereTried(t *testing.T) {
+	w := newWorld(t)
+	const current, last = 5, KeptVersions + 20
+	for n := int64(1); n <= last; n++ {
+		if _, err := w.client.Put(t.Context(), versionKey(testKey, n), encode(&Version{Version: n, Hash: HashOf("x"), Text: "x"}), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.client.Do(t.Context(), etcd.Txn{Then: w.operator().prune(last, current)}); err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := w.operator().History(t.Context(), 1000)
+	if err != nil || len(list) != KeptVersions+1 || list[KeptVersions].Version != current || list[KeptVersions-1].Version != last-KeptVersions+1 {
+		t.Errorf("%d versions, %v", len(list), err)
+	}
+}
+
+// The log is bounded, although nothing but publish writes to it.
+func TestLogOfPublish(t *testing.T) {
+	w := newWorld(t)
+	const all = maxLog + 150
+	var ops []etcd.Op
+	for i := range all {
+		if ops = append(ops, w.operator().entryOf("test", fmt.Sprint(i), "")); len(ops) == maxOps || i == all-1 {
+			if _, err := w.client.Do(t.Context(), etcd.Txn{Then: ops}); err != nil {
+				t.Fatal(err)
+			}
+			ops = nil
+		}
+	}
+	n := 0
+	w.until("it is trimmed", func() bool {
+		w.publish(fmt.Sprint(n))
+		n++
+		list, err := w.operator().ReadLog(t.Context(), -1)
+		return err == nil && len(list) < all
+	})
+}
+
+// A relay that reports a number that is far from what is published does not use up the numbers.
+func TestNumbersOfOthers(t *testing.T) {
+	w := newWorld(t)
+	for i, n := range []int64{7, maxNumber - 1, maxNumber} {
+		r := Report{Node: fmt.Sprint("n", i), Version: n}
+		if _, err := w.client.Put(t.Context(), nodeKey(testKey, r.Node), encode(&r), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := w.publish("first"); v.Version != 8 {
+		t.Errorf("version %d", v.Version)
 	}
 }
 

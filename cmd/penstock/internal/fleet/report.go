@@ -120,6 +120,33 @@ func (r *Report) Bound() {
 	}
 }
 
+// text returns a report as it is written. If it is larger than others read, it says less.
+func (r *Report) text() []byte {
+	short := *r
+	for _, less := range []func(){
+		func() {},
+		func() {
+			short.Groups = maps.Clone(r.Groups)
+			for name, g := range short.Groups {
+				g.Down = nil
+				short.Groups[name] = g
+			}
+		},
+		func() { short.Sources = nil },
+		func() { short.Groups = nil },
+	} {
+		less()
+		text, err := json.Marshal(&short)
+		if err != nil { // strings and numbers
+			panic(err)
+		}
+		if len(text) <= maxReport {
+			return text
+		}
+	}
+	return []byte("{}") // it has nothing else that is long
+}
+
 func compare(a, b string) int {
 	switch {
 	case a < b:

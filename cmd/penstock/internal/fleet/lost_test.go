@@ -1,0 +1,99 @@
+package fleet
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+)
+
+// An answer that is lost after etcd has done what was asked is not the failure of what was asked, and the log has it.
+func TestLostAnswerToDrain(t *testing.T) {
+	w := newWorld(t)
+	var lose atomic.Bool
+	origin, err := url.Parse(w.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(origin)
+	forward.ErrorLog = log.New(io.Discard, "", 0)
+	forward.ModifyResponse = func(r *http.Response) error {
+		if strings.HasSuffix(r.Request.URL.Path, "/txn") && lose.CompareAndSwap(true, false) {
+			panic(http.ErrAbortHandler)
+		}
+		return nil
+	}
+	front := httptest.NewServer(forward)
+	t.Cleanup(front.Close)
+	c, err := etcd.New(etcd.Config{Remote: remote.Config{Servers: []string{front.URL}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	o := &Operator{c, testKey, "test"}
+	for i, on := range []bool{true, false} {
+		lose.Store(true)
+		changed, err := o.SetDrain(t.Context(), []string{"one"}, on, "why")
+		if err != nil || len(changed) != 1 || lose.Load() {
+			t.Errorf("drain %v: %v, %v", on, changed, err)
+		}
+		if list, err := o.ReadLog(t.Context(), -1); err != nil || len(list) != i+1 || list[0].To != "one" || list[0].Text != "why" {
+			t.Errorf("%+v, %v", list, err)
+		}
+	}
+	if changed, err := o.SetDrain(t.Context(), []string{"one"}, false, ""); err != nil || len(changed) != 0 {
+		t.Errorf("not drained: %v, %v", changed, err)
+	}
+}
+
+// An order to report more often that ends while it is being carried out is over.
+func TestOrderEndsMeanwhile(t *testing.T) {
+	p := NewPresence(PresenceConfig{Interval: time.Hour})
+	c := &carrier{p: p, mine: map[string]etcd.LeaseID{"b": 0}}
+	c.reportEvery("a", time.Second)
+	if d := p.interval(); d != time.Hour {
+		t.Errorf("every %v for an order that has ended", d)
+	}
+	c.reportEvery("b", time.Second)
+	if d := p.interval(); d != time.Second {
+		t.Errorf("every %v", d)
+	}
+	c.end("b")
+	if d := p.interval(); d != time.Hour {
+		t.Errorf("every %v after the end", d)
+	}
+}
+
+// However long the names are, a report can be read, and says how many members are up.
+func TestReportFits(t *testing.T) {
+	long := strings.Repeat("<", maxText)
+	r := Report{Node: "one", State: "ready", Groups: map[string]Group{}}
+	for i := range maxGroups {
+		r.Groups[fmt.Sprint("group", i)] = Group{Up: 1, All: 6, Down: []string{long, long, long, long, long}}
+	}
+	for i := range maxSources {
+		r.Sources = append(r.Sources, Source{Name: fmt.Sprint(i, long), Error: long})
+	}
+	r.Bound()
+	got, err := ParseReport(r.text())
+	if err != nil || len(got.Groups) != maxGroups || got.Groups["group7"].All != 6 {
+		t.Errorf("%d groups, %v", len(got.Groups), err)
+	}
+	if len(r.Groups["group7"].Down) != maxDown || len(r.Sources) != maxSources {
+		t.Error("the report itself was changed")
+	}
+	r = Report{Node: "one", Groups: map[string]Group{"web": {All: 1, Down: []string{"a"}}}, Sources: []Source{{Name: "x"}}}
+	if got, err := ParseReport(r.text()); err != nil || len(got.Groups["web"].Down) != 1 || len(got.Sources) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

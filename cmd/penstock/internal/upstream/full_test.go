@@ -208,3 +208,21 @@ func TestQueueInAllTiers(t *testing.T) {
 		l.Release()
 	}
 }
+
+// Backups that are full are members without a free slot, and not no members.
+func TestFullBackups(t *testing.T) {
+	cfg := &spec.Group{Balance: "random", Members: members(2)}
+	cfg.Members[1].Backup, cfg.Members[1].MaxFlows = true, 1
+	s, g := set(t, cfg, Options{})
+	if err := s.SetMode("g", "m0", Disable); err != nil {
+		t.Fatal(err)
+	}
+	var first, second Lease
+	if m, why := g.Pick(&first, Client{Addr: nobody}); m == nil || m.Name() != "m1" {
+		t.Errorf("%v, %v", m, why)
+	}
+	if m, why := g.Pick(&second, Client{Addr: nobody}); m != nil || why != spec.ReasonQueueFull {
+		t.Errorf("%v, %v", m, why)
+	}
+	first.Release()
+}

@@ -210,3 +210,32 @@ func TestFullServiceChanges(t *testing.T) {
 		t.Error("there may be more than maxEndpoints")
 	}
 }
+
+// What changes while it is not clear which port is meant is not forgotten.
+func TestChangesWhilePortsAreUnclear(t *testing.T) {
+	f := newTestFeed()
+	m := newKubeMembers(spec.Discover{Network: spec.TCP}, "web", f)
+	change := func(name, body string) {
+		t.Helper()
+		if err := m.change(parseSlice(t, name, body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin := strings.Replace(slice(81, up("10.0.0.2")), `"http"`, `"admin"`, 1)
+	if err := m.tell(true, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	change("s0", slice(80, up("10.0.0.1")))
+	f.list()
+	change("s1", admin)
+	if m.err == nil {
+		t.Fatal("two ports are no error")
+	}
+	change("s2", slice(80, up("10.0.0.4")))
+	if err := m.remove("s1"); err != nil {
+		t.Fatal(err)
+	}
+	if list, _, err := f.list(); err != nil || showTargets(list) != "10.0.0.1:80, 10.0.0.4:80" {
+		t.Errorf("%s, %v", showTargets(list), err)
+	}
+}

@@ -133,3 +133,13 @@ func TestFollow(t *testing.T) {
 	}
 	until(t, "nothing left", m.is(map[string]string{}))
 }
+
+// Of several changes of a key that come together, the last one counts, whichever kind it is.
+func TestLastChangeOfAKeyCounts(t *testing.T) {
+	put := func(key string, mod int64) Event { return Event{KV: KV{Key: key, Mod: mod}} }
+	gone := func(key string, mod int64) Event { return Event{Delete: true, KV: KV{Key: key, Mod: mod}} }
+	ch := change([]Event{gone("a", 8), put("b", 8), put("a", 9), gone("b", 9), put("c", 9), put("c", 9)}, 9)
+	if len(ch.KVs) != 2 || ch.KVs[0].Key != "a" || ch.KVs[1].Key != "c" || len(ch.Deleted) != 1 || ch.Deleted[0] != "b" || ch.All || ch.Revision != 9 {
+		t.Errorf("%+v", ch)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -276,4 +277,30 @@ func watchOfOlder(t *testing.T, header string) {
 		var stale *StaleError
 		return len(m.errs) > 0 && errors.As(m.errs[0], &stale)
 	})
+}
+
+// A server that gives tokens and takes none is asked twice, and not without end.
+func TestTokensThatAreNeverGood(t *testing.T) {
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v3/auth/authenticate" {
+			io.WriteString(w, `{"token":"t"}`)
+			return
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+		io.WriteString(w, `{"code":16,"message":"invalid auth token"}`)
+	})
+	cfg := quick(f.URL)
+	cfg.Timeout = patience
+	cfg.Remote.UserFile = t.TempDir() + "/user"
+	if err := os.WriteFile(cfg.Remote.UserFile, []byte("u:p\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, _, err := open(t, cfg).Get(ctx, "a"); err == nil || !strings.Contains(err.Error(), "invalid auth token") {
+		t.Error(err)
+	}
+	if n := f.requests.Load(); n != 4 {
+		t.Errorf("%d requests, want 4", n)
+	}
 }

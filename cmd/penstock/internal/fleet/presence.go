@@ -20,9 +20,8 @@ import (
 // \tapplying ──its key is free──▶ present ──lease ended──▶ applying
 // \t   └──another relay has the id for longer than a lease──▶ conflict ──key is free──▶ present
 type Presence struct {
-	cfg    PresenceConfig
-	wake   chan struct{}
-	checks *Checks // nil: none
+	cfg  PresenceConfig
+	wake chan struct{}
 
 	mu     sync.Mutex
 	status Status

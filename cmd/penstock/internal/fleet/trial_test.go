@@ -19,7 +19,6 @@ type tester struct {
 	r    Report
 	// refuses returns why a text cannot be applied; nil: it can.
 	refuses func(text string) error
-	last    Report
 }
 
 func (x *tester) report() Report {

@@ -53,20 +53,29 @@ func TestLockHolderDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.stop(nil) // as if it was killed: the lease is not kept alive
-	<-dead.done
-	seen := make(chan string, 10)
-	second, err := take(t.Context(), "second", func(h []Holder) { seen <- h[0].By })
+	second, err := take(t.Context(), "second", func(h []Holder) {
+		if h[0].By != "dead" {
+			t.Errorf("it waits for %q", h[0].By)
+		}
+		dead.stop(nil) // as if it was killed: the lease is not kept alive
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if by := <-seen; by != "dead" {
-		t.Errorf("it waited for %q", by)
+	select {
+	case <-dead.done:
+	default:
+		t.Error("it did not wait for the one that is dead")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := take(ctx, "third", nil); err == nil {
-		t.Error("two have it")
+		select {
+		case <-second.Lost(): // on a machine that is very busy
+			t.Skip("the lease ended too soon")
+		default:
+			t.Error("two have it")
+		}
 	}
 	w.server.Pause()
 	select {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"flag"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,7 +15,10 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Set("test.parallel", "6") // the tests wait for leases most of the time; a flag of the command line comes after this
+	testnet.Main(m)
+}
 
 // patience is how long anything may take on a busy machine.
 const patience = 60 * time.Second
@@ -40,7 +44,7 @@ func (w *world) open() *etcd.Client {
 	w.Helper()
 	c, err := etcd.New(etcd.Config{
 		Remote:  remote.Config{Servers: []string{w.server.URL}},
-		Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}, Silence: 500 * time.Millisecond,
+		Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}, Silence: 500 * time.Millisecond, Timeout: patience / 2,
 	})
 	if err != nil {
 		w.Fatal(err)

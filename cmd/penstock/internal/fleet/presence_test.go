@@ -61,12 +61,12 @@ func TestPresence(t *testing.T) {
 // The next process of a relay goes on with its lease.
 func TestNextProcess(t *testing.T) {
 	w := newWorld(t)
-	first := w.relay("one", nil)
+	first := w.relay("one", func(c *PresenceConfig) { c.TTL = 2 * patience })
 	w.until("it is present", func() bool { return first.Status().Present })
 	lease := <-first.lease
 	first.stop()
 	second := w.relay("one", func(c *PresenceConfig) {
-		c.Lease = lease
+		c.Lease, c.TTL = lease, 2*patience
 		c.Report = func() Report { return Report{State: "ready", Penstock: "next"} }
 	})
 	w.until("the next one reports", func() bool { n := w.nodes(); return len(n) == 1 && n[0].Penstock == "next" })
@@ -82,6 +82,7 @@ func TestSameID(t *testing.T) {
 	w.until("the first one is present", func() bool { return first.Status().Present })
 	told := make(chan string, 10)
 	second := w.relay("one", func(c *PresenceConfig) {
+		c.TTL = 3 * time.Second
 		c.Report = func() Report { return Report{State: "ready", Host: Host{Name: "elsewhere"}} }
 		c.Tell = func(level slog.Level, message string, _ error) {
 			if level == slog.LevelError {
@@ -105,6 +106,9 @@ func TestSameID(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	first.stop()
+	for range len(first.lease) { // its end is what TestPresence waits for
+		w.client.Revoke(t.Context(), <-first.lease)
+	}
 	w.until("the second one takes the place", func() bool { return second.Status().Present && second.Status().Conflict == "" })
 	if n := w.nodes()[0]; n.Host.Name != "elsewhere" {
 		t.Errorf("%+v", n)
@@ -126,9 +130,9 @@ func TestPresenceWithoutEtcd(t *testing.T) {
 	})
 	w.until("it is present", func() bool { return r.Status().Present })
 	w.server.Kill()
-	w.until("it notices", func() bool { return lost.Load() == 1 && !r.Status().Present })
+	w.until("it notices", func() bool { return lost.Load() > 0 && !r.Status().Present })
 	w.server.Restart()
-	w.until("it is back", func() bool { return again.Load() == 1 && r.Status().Present })
+	w.until("it is back", func() bool { return again.Load() > 0 && r.Status().Present })
 	w.server.Restart("-data", t.TempDir())
 	w.until("it is there in an empty etcd", func() bool { n := w.nodes(); return len(n) == 1 && n[0].Healthy() })
 }
@@ -231,6 +235,7 @@ func TestDrainOrder(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	r.stop()
+	r.Leave(t.Context(), <-r.lease)
 	w.relay("one", note)
 	next("test new disk")
 	if changed, err := op.SetDrain(t.Context(), []string{"one", "two"}, false, ""); err != nil || len(changed) != 1 {

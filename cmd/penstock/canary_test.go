@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 )
 
 // reporting waits until n relays report that they run a version.
@@ -145,6 +147,27 @@ func (p *published) trial(long, text string, values ...any) *exec.Cmd {
 	return cmd
 }
 
+// shortenLease gives a key that has a lease one that ends soon.
+func (p *published) shortenLease(key string) {
+	p.Helper()
+	c, err := etcd.New(etcd.Config{Remote: remote.Config{Servers: []string{p.URL}}, Timeout: patience})
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer c.Close()
+	kv, _, err := c.Get(p.Context(), key)
+	if err != nil || kv.Lease == 0 {
+		p.Fatalf("%+v, %v", kv, err)
+	}
+	lease, err := c.Grant(p.Context(), 2*time.Second)
+	if err != nil {
+		p.Fatal(err)
+	}
+	if _, err := c.Put(p.Context(), key, kv.Value, lease); err != nil {
+		p.Fatal(err)
+	}
+}
+
 // Publish is killed while it tries a version: the canary goes back when the lease ends, which no restart of etcd
 // prevents.
 func TestCanaryPublisherKilled(t *testing.T) {
@@ -167,6 +190,7 @@ func TestCanaryPublisherKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Wait()
+	p.shortenLease("/penstock/edge/config/canary")
 	p.Restart()
 	for deadline := time.Now().Add(fleetPatience); countOf(versions(relays), "1") != 2; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -46,7 +46,7 @@ func buildDaemon() (remove func(), err error) {
 }
 
 // patience bounds every wait for something that is expected to happen.
-const patience = 20 * time.Second
+const patience = 40 * time.Second
 
 // daemon is a running penstock.
 type daemon struct {

@@ -139,7 +139,7 @@ groups: {all: {members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
 		Silent  []string
 		Flows   []struct{ Node, Member string }
 	}
-	if err := json.Unmarshal([]byte(f.good("flows", "--member", "one", "--json")), &flows); err != nil {
+	if err := json.Unmarshal([]byte(f.good("flows", "--member", "one", "--timeout", fleetPatience.String(), "--json")), &flows); err != nil {
 		t.Fatal(err)
 	}
 	if flows.Matched != 3 || flows.Relays != 3 || len(flows.Silent) != 0 || len(flows.Flows) != 3 || flows.Flows[0].Member != "one" {
@@ -182,7 +182,7 @@ groups: {all: {members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
 
 	// One relay refuses its configuration: the others are not told to reload after it.
 	f.daemons[1].write(t, "nonsense", 0)
-	if out, code := f.command("reload", "--max-unavailable", "1"); code == 0 || !strings.Contains(out, "1 of 3 relays reloaded") || !strings.Contains(out, "r1: ") {
+	if out, code := f.command("reload", "--max-unavailable", "1", "--timeout", fleetPatience.String()); code == 0 || !strings.Contains(out, "1 of 3 relays reloaded") || !strings.Contains(out, "r1: ") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	f.until("its report says so", func() bool { return f.nodes()[1].Refused != nil })
@@ -190,7 +190,7 @@ groups: {all: {members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
 		t.Error(out)
 	}
 	f.daemons[1].write(t, f.text, f.values...)
-	f.good("reload")
+	f.good("reload", "--timeout", fleetPatience.String())
 
 	// A command for each relay in turn.
 	list := t.TempDir() + "/list"
@@ -226,7 +226,7 @@ func TestFleetSharesChecks(t *testing.T) {
 	one, two := speak(t, "one"), speak(t, "two")
 	f := newRelays(t, 4, `
 listeners: {web: {listen: "tcp://127.0.0.1:0", to: all}}
-groups: {all: {check: {tcp: {every: 100ms, fall: 2, rise: 1, shared: 2}}, members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
+groups: {all: {check: {tcp: {every: 100ms, timeout: 30s, fall: 2, rise: 1, shared: 2}}, members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
 `, one.url(), two.url())
 	states := func() (checkers int, up, down int) {
 		for _, d := range f.daemons {

@@ -120,7 +120,7 @@ func TestCanary(t *testing.T) {
 	eventually(t, "one relay tries version 5", func() bool { return countOf(versions(relays), "5") == 1 })
 	i := slices.Index(versions(relays), "5")
 	p.is(relays[i], "a trial", func(r api.RemoteConfig) bool { return r.Trial })
-	if out, code := p.publish(nil, publishedText+"# six\n", two.url()); code != 1 || !strings.Contains(out, "tester tries version 5 with 1 relays") {
+	if out, code := p.publish(nil, publishedText+"# six\n", two.url()); code != 1 || !strings.Contains(out, "tester tries version 5 with 1 relay") {
 		t.Errorf("published while a version is tried: %d, %s", code, out)
 	}
 	cmd.Process.Signal(os.Interrupt)

@@ -126,6 +126,17 @@ func (f *goodFile) format(l *spec.Layer) []byte {
 	return append([]byte(goodFileBegins+hashOf(rest)+"\n"), rest...)
 }
 
+// createIn creates a file with the mode 0600 in a folder, and the folder if it is not there.
+func createIn(folder, pattern string) (*os.File, error) {
+	f, err := os.CreateTemp(folder, pattern)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(folder, 0o700); err == nil {
+			f, err = os.CreateTemp(folder, pattern)
+		}
+	}
+	return f, err
+}
+
 // write keeps a version. It returns when it is on the disk.
 func (f *goodFile) write(l *spec.Layer) error {
 	if f == nil {
@@ -136,7 +147,7 @@ func (f *goodFile) write(l *spec.Layer) error {
 		return fmt.Errorf("version %s has %d bytes; kept are up to %d", plainLine(l.Version), len(text), maxGoodFile)
 	}
 	folder := filepath.Dir(f.path)
-	next, err := os.CreateTemp(folder, ".config-*") // its mode is 0600
+	next, err := createIn(folder, ".config-*")
 	if err != nil {
 		return err
 	}

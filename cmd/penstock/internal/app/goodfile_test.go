@@ -93,3 +93,21 @@ func FuzzGoodFile(f *testing.F) {
 		}
 	})
 }
+
+// The folder is created if it is not there, also when somebody has removed it.
+func TestGoodFileFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "penstock", "edge")
+	f := newGoodFile(dir, testRemote)
+	l := spec.Layer{Text: []byte("x"), Version: "1"}
+	for range 2 {
+		if err := f.write(&l); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := os.Stat(dir); err != nil || s.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v", s, err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

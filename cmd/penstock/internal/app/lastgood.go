@@ -62,7 +62,7 @@ func (f *answersFile) write(list []upstream.SavedLookup) error {
 	if err != nil {
 		return err
 	}
-	next, err := os.CreateTemp(filepath.Dir(f.path), ".members-*") // its mode is 0600
+	next, err := createIn(filepath.Dir(f.path), ".members-*")
 	if err != nil {
 		return err
 	}

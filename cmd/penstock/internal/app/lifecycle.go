@@ -22,7 +22,7 @@ type runCmd struct {
 	Config []string `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, - for standard input, or what penstock publish has put into etcd: etcd://HOST:PORT/KEY. Several are layers: each one changes those before it."`
 	Node   string   `env:"PENSTOCK_NODE" placeholder:"ID" help:"Who this relay is among others (default: the host's name)."`
 	Zone   string   `env:"PENSTOCK_ZONE" placeholder:"ZONE" help:"The zone that this relay is in, for groups with zone: prefer."`
-	State  string   `env:"PENSTOCK_STATE,STATE_DIRECTORY" placeholder:"DIR" help:"The folder for what a start needs while registries are away: the last good configuration from etcd, and members (default: $$STATE_DIRECTORY, which systemd sets)."`
+	State  string   `env:"PENSTOCK_STATE,STATE_DIRECTORY" placeholder:"DIR" help:"The folder for what a start needs while registries are away: the last good configuration from etcd, and members. It is created if it is not there (default: $$STATE_DIRECTORY, which systemd sets)."`
 }
 
 // Help returns the text that penstock run --help prints below the flags.

@@ -56,14 +56,20 @@ func (c *publishCmd) Validate() error {
 	return nil
 }
 
+// registry returns where the fleet is.
+func (f *fleetFlags) registry() (spec.Registry, string, error) {
+	registry, key, err := spec.ParseRemote(f.Fleet)
+	if err == nil && registry.Kind != "etcd" {
+		err = fmt.Errorf("%s: nothing can be published there; allowed: etcd://HOST:PORT/KEY", nameOfRemote(f.Fleet))
+	}
+	return registry, key, err
+}
+
 // operator returns the client of a fleet.
 func (f *fleetFlags) operator() (*fleet.Operator, error) {
-	registry, key, err := spec.ParseRemote(f.Fleet)
+	registry, key, err := f.registry()
 	if err != nil {
 		return nil, err
-	}
-	if registry.Kind != "etcd" {
-		return nil, fmt.Errorf("%s: nothing can be published there; allowed: etcd://HOST:PORT/KEY", nameOfRemote(f.Fleet))
 	}
 	client, err := etcd.New(etcd.Config{Remote: remote.Of(registry)})
 	if err != nil {
@@ -111,6 +117,10 @@ func (f *fleetFlags) runFleet(stderr io.Writer, do func(context.Context, *fleet.
 }
 
 func (c *publishCmd) run(stdout, stderr *os.File) int {
+	if _, _, err := c.registry(); err != nil {
+		fmt.Fprintln(stderr, console.Printable(configMessage(err)))
+		return exitUsage
+	}
 	source := &config.Source{Paths: c.Config, Remote: fetchLayer, NoTokens: true}
 	cfg, warnings, err := source.Load(rules...)
 	if err == nil {
@@ -142,6 +152,9 @@ func (c *publishCmd) publish(ctx context.Context, o *fleet.Operator, cfg *spec.C
 	s, err := o.State(ctx)
 	if err != nil {
 		return exitFailed, err
+	}
+	if s.Problem != nil {
+		fmt.Fprintf(stdout, "what is published cannot be read, and is replaced: %s\n", console.Printable(messageOf(s.Problem)))
 	}
 	draft := fleet.Draft{Text: string(cfg.Layers[0].Text), Message: c.Message, EndCanary: c.EndCanary}
 	if s.Current.Version != 0 {

@@ -69,7 +69,11 @@ func (c *publishCmd) await(ctx context.Context, o *fleet.Operator, version int64
 	line := newProgressLine(stdout)
 	p := o.AwaitVersion(ctx, version, func(p fleet.Progress) { line.show(runLine(version, &p)) })
 	line.done()
-	if p.Outcome == fleet.Good {
+	switch {
+	case p.Outcome == fleet.Good && p.Of == 0:
+		fmt.Fprintln(stdout, "no relay reports that it has its configuration from there")
+		return exitOK, nil
+	case p.Outcome == fleet.Good:
 		return exitOK, nil
 	}
 	why := fmt.Sprintf("not all relays run version %d: %s", version, p.Why)
@@ -112,35 +116,42 @@ func shortList(names []string) string {
 // A progressLine shows what changes all the time: in one line of a terminal, and otherwise as lines, not too many.
 type progressLine struct {
 	out   *os.File
-	width int // of a terminal; 0: it is none
-	last  string
-	at    time.Time
+	width int       // of a terminal; 0: it is none
+	last  string    // given
+	shown string    // printed, if this is no terminal
+	at    time.Time // when it was, or the beginning
 }
 
 // linesEvery is the time between two lines that are not on a terminal.
 const linesEvery = 5 * time.Second
 
 func newProgressLine(out *os.File) *progressLine {
-	return &progressLine{out: out, width: console.TerminalWidth(out)}
+	return &progressLine{out: out, width: console.TerminalWidth(out), at: time.Now()}
 }
 
 func (l *progressLine) show(text string) {
 	text = console.Printable(text)
+	l.last = text
 	switch {
 	case l.width > 0:
 		fmt.Fprint(l.out, eraseLine, text[:min(len(text), l.width-1)])
-	case text == l.last || time.Since(l.at) < linesEvery:
-		return
-	default:
-		fmt.Fprintln(l.out, text)
-		l.at = time.Now()
+	case text != l.shown && time.Since(l.at) >= linesEvery:
+		l.print()
 	}
-	l.last = text
+}
+
+func (l *progressLine) print() {
+	fmt.Fprintln(l.out, l.last)
+	l.shown, l.at = l.last, time.Now()
 }
 
 // done ends the line.
 func (l *progressLine) done() {
-	if l.width > 0 && l.last != "" {
+	switch {
+	case l.last == "":
+	case l.width > 0:
 		fmt.Fprintln(l.out)
+	case l.last != l.shown:
+		l.print()
 	}
 }

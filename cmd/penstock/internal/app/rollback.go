@@ -22,7 +22,7 @@ type rollbackCmd struct {
 
 // Help returns the text that penstock rollback --help prints below the flags.
 func (rollbackCmd) Help() string {
-	return "The old text is published again as a new version, so that the history goes on. While a version is tried, rollback without --to only ends that.\n\n" +
+	return "The text of the version before is published again as a new version, so that the history goes on. While a version is tried, rollback without --to only ends that.\n\n" +
 		"Exit codes: 0: it is published; 1: nothing was changed; 3: with --wait, not all relays run it."
 }
 
@@ -35,7 +35,9 @@ func (c *rollbackCmd) run(stdout, stderr *os.File) int {
 			return exitOK, nil
 		case err != nil:
 			return exitFailed, err
-		case old.Version > v.Version:
+		case old.Version == 0:
+			fmt.Fprintf(stdout, "the trial, which could not be read, is over; version %d goes on\n", v.Version)
+		case old.Hash == "":
 			fmt.Fprintf(stdout, "version %d is no longer tried; version %d goes on\n", old.Version, v.Version)
 		default:
 			fmt.Fprintf(stdout, "published version %d, which is version %d of %s again\n", v.Version, old.Version, old.At.Local().Format(time.DateTime))
@@ -58,7 +60,7 @@ type historyCmd struct {
 
 // Help returns the text that penstock history --help prints below the flags.
 func (historyCmd) Help() string {
-	return "The last 100 versions are kept. Of those that are neither current nor tried, the state is \"before\" if all relays ran it, and \"taken back\" if only canaries did."
+	return "The last 100 versions are kept. Of those that are neither current nor tried, the state is \"before\" if all relays were given it, and \"taken back\" if only canaries were; \"unknown\" if that cannot be told, because what was published in between is gone."
 }
 
 // historyEntry is a version in JSON.
@@ -100,9 +102,12 @@ func (c *historyCmd) run(stdout, stderr *os.File) int {
 // entriesOf says of each version what has become of it. list has the latest first.
 func entriesOf(list []fleet.Version, s *fleet.State) []historyEntry {
 	entries := make([]historyEntry, len(list))
-	ran := s.Current.Version // the next older one that all relays ran
+	ran := s.Current.Version // the next older one that all relays ran; 0: it is not known
 	for i, v := range list {
 		e := historyEntry{v.Version, "taken back", v.At, v.By, v.Message, v.Hash, v.Parent, len(v.Text)}
+		if v.Version < ran {
+			ran = 0
+		}
 		switch {
 		case s.Canary != nil && v.Version == s.Canary.Version:
 			e.State = "tried"
@@ -110,6 +115,8 @@ func entriesOf(list []fleet.Version, s *fleet.State) []historyEntry {
 			e.State, ran = "current", v.Parent
 		case v.Version == ran:
 			e.State, ran = "before", v.Parent
+		case ran == 0:
+			e.State = "unknown"
 		}
 		entries[i] = e
 	}

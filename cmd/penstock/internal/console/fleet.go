@@ -170,6 +170,8 @@ type fleetView struct {
 	now     time.Time
 	version int64  // the newest that a relay runs, or that is published for all; 0: there is none
 	canary  int64  // the version that some relays try; 0: none
+	trial   string // who has them try it; empty: nobody
+	problem string // why what is published cannot be read
 	hash    string // that most relays run
 }
 
@@ -192,8 +194,15 @@ func (v *fleetView) setPublished(s *fleet.State) {
 	if s.Current.Version != 0 {
 		v.version = s.Current.Version
 	}
-	if s.Canary != nil {
-		v.canary = s.Canary.Version
+	if s.Problem != nil {
+		v.problem = s.Problem.Error()
+	}
+	if c := s.Canary; c != nil {
+		v.canary = c.Version
+		v.trial = fmt.Sprintf("version %d by %s, with %s", c.Version, c.By, plural(int64(c.Relays), "relay"))
+		if c.Version == 0 {
+			v.trial = "by " + c.By
+		}
 	}
 }
 
@@ -289,6 +298,10 @@ func (v *fleetView) pairs(url string) [][2]string {
 			states["absent"]++
 			continue
 		}
+		if n.Error != "" {
+			states["unreadable"]++
+			continue
+		}
 		states[dash(n.State)]++
 		versions[versionText(n)]++
 		flows += n.Flows
@@ -304,14 +317,14 @@ func (v *fleetView) pairs(url string) [][2]string {
 		{"fleet", url},
 		{"relays", plural(int64(len(v.nodes)), "relay") + countsOf(states)},
 	}
+	if v.problem != "" {
+		list = append(list, [2]string{"published", "cannot be read: " + v.problem})
+	}
+	if v.trial != "" {
+		list = append(list, [2]string{"tried", v.trial})
+	}
 	if len(versions) > 0 {
-		what := "version"
-		if v.version == 0 {
-			what = "configurations (by hash)"
-		} else if len(versions) > 1 {
-			what = "versions"
-		}
-		text := what + " " + strings.TrimPrefix(countsAt(versions), ": ")
+		text := strings.TrimPrefix(v.countsRun(versions), ": ")
 		if refused > 0 {
 			text += "; " + count(refused) + " have refused one"
 			if refused == 1 {
@@ -330,9 +343,19 @@ func countsOf(counts map[string]int) string {
 	return listCounts(counts, func(name string, n int) string { return fmt.Sprintf("%d %s", n, name) })
 }
 
-// countsAt returns ": 13 at 20 relays, 12 at 1 relay".
-func countsAt(counts map[string]int) string {
-	return listCounts(counts, func(name string, n int) string { return name + " at " + plural(int64(n), "relay") })
+// countsRun returns ": 20 relays run version 13, 1 relay runs version 12".
+func (v *fleetView) countsRun(counts map[string]int) string {
+	what := "version"
+	if v.version == 0 {
+		what = "configuration"
+	}
+	return listCounts(counts, func(name string, n int) string {
+		verb := "run"
+		if n == 1 {
+			verb = "runs"
+		}
+		return fmt.Sprintf("%s %s %s %s", plural(int64(n), "relay"), verb, what, dash(name))
+	})
 }
 
 func listCounts(counts map[string]int, text func(string, int) string) string {
@@ -368,6 +391,10 @@ func (v *fleetView) table(nodes []fleet.Node) *table {
 		n := &nodes[i]
 		if !n.Present() {
 			t.add(n.Node, "", "", "absent", "", "", "", "", "", "", "", strings.Join(v.odd(n), "; "))
+			continue
+		}
+		if n.Error != "" {
+			t.add(n.Node, "", "", "unreadable", "", "", "", "", "", "", "", strings.Join(v.odd(n), "; "))
 			continue
 		}
 		up, all := 0, 0

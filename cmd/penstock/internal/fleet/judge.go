@@ -192,12 +192,14 @@ func membersDown(reports, prior map[string]Report, canaries map[string]bool) str
 // progressOf says how many relays run a version. It is Good if all do, and Bad if some have refused it and the
 // others run it.
 func progressOf(reports map[string]Report, version int64) Progress {
-	p := Progress{Of: len(reports)}
-	if reports == nil {
-		return p
-	}
+	var p Progress
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
-		switch r := reports[name]; {
+		r := reports[name]
+		if r.Version == 0 && (r.Refused == nil || r.Refused.Version == 0) {
+			continue // its configuration is from elsewhere
+		}
+		p.Of++
+		switch {
 		case r.Refused != nil && r.Refused.Version == version:
 			p.Refused = append(p.Refused, name+": "+r.Refused.Error)
 		case r.Version >= version:

@@ -119,3 +119,15 @@ func TestLineDiff(t *testing.T) {
 		t.Errorf("%d lines", len(got))
 	}
 }
+
+// Relays that have their configuration from elsewhere are not waited for.
+func TestProgressOf(t *testing.T) {
+	p := progressOf(map[string]Report{"file": {}, "bad-file": {Refused: &Refused{Error: "x"}}, "new": {Version: 3}}, 3)
+	if p.Outcome != Good || p.Run != 1 || p.Of != 1 {
+		t.Errorf("%+v", p)
+	}
+	p = progressOf(map[string]Report{"old": {Version: 2}, "refuses": {Version: 2, Refused: &Refused{Version: 3, Error: "x"}}}, 3)
+	if p.Outcome != Undecided || p.Of != 2 || len(p.Refused) != 1 || p.Why == "" {
+		t.Errorf("%+v", p)
+	}
+}

@@ -164,7 +164,7 @@ func (p *Presence) failed(err error) {
 		s.Err = err
 		s.Failures++
 	})
-	if first {
+	if first && !errors.As(err, new(*takenError)) { // which is told when it is known what it means
 		p.cfg.Tell(slog.LevelWarn, "no contact with the fleet", err)
 	}
 }
@@ -189,9 +189,17 @@ func (p *Presence) worked(reported bool) {
 }
 
 // takenError says that another relay has the id.
-type takenError struct{ by string }
+type takenError struct {
+	by    string
+	waits time.Duration // it may be a process of this relay that was killed: how long its lease lasts at most; 0: it is not
+}
 
-func (e *takenError) Error() string { return "the id is taken: " + e.by }
+func (e *takenError) Error() string {
+	if e.waits > 0 {
+		return fmt.Sprintf("there is a report with this id from %s; if that was killed, it is gone in %v", e.by, e.waits)
+	}
+	return "the id is taken: " + e.by
+}
 
 // A candidate is the part of a Presence that only its goroutine uses.
 type candidate struct {
@@ -199,6 +207,7 @@ type candidate struct {
 	lease   etcd.LeaseID // 0: none
 	until   time.Time    // when the lease ends, unless it is kept alive
 	created int64        // revision of the key's creation
+	unsaid  bool         // the last report could not be written
 	last    Report       // written
 	at      time.Time    // when it was
 	looked  time.Time    // when there was last a report to write or not
@@ -261,15 +270,20 @@ func (c *candidate) apply(ctx context.Context) error {
 // lease ends soon.
 func (c *candidate) taken(ctx context.Context, kv etcd.KV, text []byte) error {
 	cfg, now := &c.p.cfg, time.Now()
-	if c.other.since.IsZero() || c.other.created != kv.Create {
+	begins := c.other.since.IsZero() || c.other.created != kv.Create
+	if begins {
 		c.other.created, c.other.since = kv.Create, now
 	}
 	by := "another relay"
 	if r, err := ParseReport(kv.Value); err == nil {
 		by = fmt.Sprintf("%s, which runs since %s", shorten(r.Host.Name), r.Since.UTC().Format(time.RFC3339))
 	}
-	err := &takenError{by}
+	err := &takenError{by: by}
 	if now.Sub(c.other.since) < cfg.TTL+cfg.TTL/3 {
+		err.waits = cfg.TTL
+		if begins {
+			cfg.Tell(slog.LevelInfo, "not yet in the fleet: "+err.Error(), nil)
+		}
 		return err
 	}
 	c.p.update(func(s *Status) { s.Conflict = by })
@@ -317,9 +331,13 @@ func (c *candidate) stay(ctx context.Context) error {
 		}
 		var lost *lostError
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return ctx.Err()
 		case err == nil:
-			c.p.worked(wrote)
-			wait.Working()
+			if c.unsaid = c.unsaid && !wrote; !c.unsaid { // to keep a lease alive needs no rights, but to report does
+				c.p.worked(wrote)
+				wait.Working()
+			}
 			// Neither keeps the other from being done: a report does not keep the lease alive, and one that is to
 			// be written soon must not wait for the next interval.
 			if wrote {
@@ -358,6 +376,7 @@ func (c *candidate) write(ctx context.Context, r Report, text []byte) error {
 	if err == nil && !res.Succeeded {
 		err = &lostError{}
 	}
+	c.unsaid = err != nil
 	return err
 }
 

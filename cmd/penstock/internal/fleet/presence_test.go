@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
 )
 
 // A relay reports, says what changes, and is gone when its lease is.
@@ -276,5 +278,56 @@ func TestReportsDoNotPutOffKeepAlive(t *testing.T) {
 	w.until("it keeps its lease alive twice", func() bool { return kept.Load() >= 2 })
 	if n := len(r.lease); n != 1 {
 		t.Errorf("it had %d leases, and %d reports", n, r.Status().Reports)
+	}
+}
+
+// A relay that may keep its lease alive, but not report, says so once, and tries again.
+func TestReportsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t, server: testfleet.Etcd(t, "--max-request-bytes", "4096")}
+	w.client = w.open()
+	var large atomic.Bool
+	var told atomic.Int64
+	r := w.relay("one", func(c *PresenceConfig) {
+		c.Report = func() Report {
+			r := Report{State: "ready", Groups: map[string]Group{}}
+			if large.Load() {
+				for i := range 100 {
+					r.Groups[fmt.Sprintf("%050d", i)] = Group{Up: 1, All: 1}
+				}
+			}
+			return r
+		}
+		c.Tell = func(level slog.Level, _ string, _ error) {
+			if level == slog.LevelWarn {
+				told.Add(1)
+			}
+		}
+	})
+	w.until("it is present", func() bool { return r.Status().Present })
+	large.Store(true)
+	r.Changed()
+	w.until("it has tried several times", func() bool { return r.Status().Failures >= 5 })
+	if s := r.Status(); s.Err == nil || told.Load() != 1 {
+		t.Errorf("told %d times, %+v", told.Load(), s)
+	}
+	large.Store(false)
+	w.until("it reports", func() bool { return r.Status().Err == nil })
+}
+
+// A relay that is started again after it was killed waits for the lease of the process before, and does not call
+// that a conflict.
+func TestStartAfterKill(t *testing.T) {
+	w := newWorld(t)
+	first := w.relay("one", nil)
+	w.until("the first one is present", func() bool { return first.Status().Present })
+	first.stop() // its lease goes on
+	told := make(chan string, 10)
+	second := w.relay("one", func(c *PresenceConfig) {
+		c.Tell = func(level slog.Level, message string, _ error) { told <- fmt.Sprint(level, " ", message) }
+	})
+	w.until("the second one is present", func() bool { return second.Status().Present })
+	if m := <-told; !strings.HasPrefix(m, "INFO not yet in the fleet: there is a report with this id from host-of-one") {
+		t.Error(m)
 	}
 }

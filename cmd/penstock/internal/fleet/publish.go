@@ -60,18 +60,30 @@ type ConflictError struct {
 func (e *ConflictError) Error() string {
 	switch {
 	case e.By.Version != 0:
-		text := fmt.Sprintf("%s published version %d at %s", e.By.By, e.By.Version, e.By.At.Local().Format(time.DateTime))
-		if e.By.Message != "" {
-			text += " (" + e.By.Message + ")"
-		}
-		return text + " meanwhile; nothing was published"
+		return publishedBy(&e.By) + " meanwhile; nothing was published"
 	case e.State.Canary != nil:
 		c := e.State.Canary
-		return fmt.Sprintf("%s tries version %d with %d relays since %s; wait for the end, or end that with --end-canary", c.By, c.Version, c.Relays, c.Since.Local().Format(time.DateTime))
+		if c.Version == 0 {
+			return c.By + " has a version tried; penstock rollback ends that, and so does --end-canary"
+		}
+		relays := "1 relay"
+		if c.Relays != 1 {
+			relays = fmt.Sprint(c.Relays, " relays")
+		}
+		return fmt.Sprintf("%s tries version %d with %s since %s; wait for the end, or end that with --end-canary", c.By, c.Version, relays, c.Since.Local().Format(time.DateTime))
 	case e.State.mod == 0:
 		return "the configuration was deleted meanwhile; nothing was published"
 	}
 	return "somebody has changed the configuration meanwhile; nothing was published"
+}
+
+// publishedBy says who published a version, and when.
+func publishedBy(v *Version) string {
+	text := fmt.Sprintf("%s published version %d at %s", v.By, v.Version, v.At.Local().Format(time.DateTime))
+	if v.Message != "" {
+		text += " (" + v.Message + ")"
+	}
+	return text
 }
 
 // ErrTooLarge is returned for a configuration that etcd does not take.
@@ -89,24 +101,27 @@ type Draft struct {
 const maxLead = 1_000_000
 
 // next returns the version that a draft becomes after a state. Its number is above all that there are, and above
-// those that relays run, should etcd have been restored from a backup.
-func (o *Operator) next(ctx context.Context, s *State, d *Draft) (Version, error) {
+// those that relays run, should etcd have been restored from a backup. oldest is the first of the latest versions,
+// which are kept.
+func (o *Operator) next(ctx context.Context, s *State, d *Draft) (v Version, oldest int64, err error) {
 	if err := checkText(d.Text); err != nil {
-		return Version{}, err
+		return v, 0, err
 	}
 	n := s.Current.Last
 	r, err := o.Client.Do(ctx, etcd.Txn{Then: []etcd.Op{etcd.GetKeys(versionsPrefix(o.Key))}})
 	if err != nil {
-		return Version{}, err
+		return v, 0, err
 	}
+	var kept []int64
 	for _, kv := range r.Answers[0].KVs {
 		if number, ok := numberOf(kv.Key, versionsPrefix(o.Key)); ok {
 			n = max(n, number)
+			kept = append(kept, number)
 		}
 	}
 	kvs, _, err := o.Client.Prefix(ctx, nodesPrefix(o.Key))
 	if err != nil {
-		return Version{}, err
+		return v, 0, err
 	}
 	for _, kv := range kvs {
 		if r, err := ParseReport(kv.Value); err == nil && r.Version-s.Current.Last < maxLead {
@@ -114,9 +129,12 @@ func (o *Operator) next(ctx context.Context, s *State, d *Draft) (Version, error
 		}
 	}
 	if n >= maxNumber {
-		return Version{}, fmt.Errorf("version %d is the last number; what is below %s must be deleted to begin anew", n, o.Key)
+		return v, 0, fmt.Errorf("version %d is the last number; what is below %s must be deleted to begin anew", n, o.Key)
 	}
-	return Version{Version: n + 1, Hash: HashOf(d.Text), By: o.By, At: time.Now().UTC(), Message: oneLine(d.Message), Parent: s.Current.Version, Text: d.Text}, nil
+	if len(kept) >= KeptVersions {
+		oldest = kept[len(kept)-KeptVersions+1] // with the new one, so many are kept
+	}
+	return Version{Version: n + 1, Hash: HashOf(d.Text), By: o.By, At: time.Now().UTC(), Message: oneLine(d.Message), Parent: s.Current.Version, Text: d.Text}, oldest, nil
 }
 
 // Publish makes a draft the version that all relays run, if nothing was published since the state was read:
@@ -125,7 +143,7 @@ func (o *Operator) Publish(ctx context.Context, s State, d Draft, what string) (
 	if s.Canary != nil && !d.EndCanary {
 		return Version{}, &ConflictError{State: s}
 	}
-	v, err := o.next(ctx, &s, &d)
+	v, oldest, err := o.next(ctx, &s, &d)
 	if err != nil {
 		return Version{}, err
 	}
@@ -137,7 +155,7 @@ func (o *Operator) Publish(ctx context.Context, s State, d Draft, what string) (
 	if s.Canary != nil {
 		ops = append(ops, etcd.Delete(canaryKey(o.Key)), o.entry("end-canary", s.Canary.Version, "for version "+fmt.Sprint(v.Version)))
 	}
-	return v, o.commit(ctx, &s, &v, append(ops, o.prune(v.Version, v.Version)...))
+	return v, o.commit(ctx, &s, &v, append(ops, o.prune(oldest, v.Version)...))
 }
 
 // commit makes changes, if nothing has changed since a state was read. v is a version that they make.
@@ -216,9 +234,9 @@ func (o *Operator) entryOf(what, to, text string) etcd.Op {
 	return etcd.Put(logKey(o.Key, e.At), encode(&e), 0)
 }
 
-// prune returns the operations that remove old versions, but not the current one.
-func (o *Operator) prune(last, current int64) []etcd.Op {
-	end := last - KeptVersions + 1
+// prune returns the operations that remove versions before the oldest that is kept, but not the current one.
+func (o *Operator) prune(oldest, current int64) []etcd.Op {
+	end := oldest
 	if end <= 1 {
 		return nil
 	}
@@ -228,6 +246,9 @@ func (o *Operator) prune(last, current int64) []etcd.Op {
 	}
 	return ops
 }
+
+// ErrNothing is returned when there is no version to go back from.
+var ErrNothing = errors.New("nothing has been published")
 
 // ErrNoChange is returned when what is to be published is current already.
 var ErrNoChange = errors.New("this text is current already")
@@ -245,13 +266,16 @@ func (o *Operator) Rollback(ctx context.Context, to int64, message string) (v, o
 	if s.Canary != nil && to == 0 {
 		return o.endCanary(ctx, &s, message)
 	}
+	if to == 0 && s.Current.Version == 0 {
+		return v, old, ErrNothing
+	}
 	if to == 0 {
 		now, err := o.Version(ctx, s.Current.Version)
 		if err != nil {
 			return v, old, err
 		}
 		if to = now.Parent; to == 0 {
-			return v, old, fmt.Errorf("version %d is the first one", now.Version)
+			return v, old, fmt.Errorf("there is no version before version %d; allowed: --to, with one that penstock history lists", now.Version)
 		}
 	}
 	if old, err = o.Version(ctx, to); err != nil {

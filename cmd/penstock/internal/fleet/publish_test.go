@@ -310,7 +310,7 @@ func TestVersionsThatWereTried(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.client.Do(t.Context(), etcd.Txn{Then: w.operator().prune(last, current)}); err != nil {
+	if _, err := w.client.Do(t.Context(), etcd.Txn{Then: w.operator().prune(last-KeptVersions+1, current)}); err != nil {
 		t.Fatal(err)
 	}
 	list, _, err := w.operator().History(t.Context(), 1000)
@@ -352,6 +352,38 @@ func TestNumbersOfOthers(t *testing.T) {
 	}
 	if v := w.publish("first"); v.Version != 8 {
 		t.Errorf("version %d", v.Version)
+	}
+}
+
+// The number of versions is what counts, not their numbers: these jump when etcd was restored, or a relay lies.
+func TestKeptVersionsAfterJump(t *testing.T) {
+	w := newWorld(t)
+	w.publish("one")
+	w.publish("two")
+	report := func(version int64) {
+		t.Helper()
+		if _, err := w.client.Put(t.Context(), nodeKey(testKey, "liar"), encode(&Report{Node: "liar", Version: version, At: time.Now()}), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report(50_000)
+	if v := w.publish("three"); v.Version != 50_001 {
+		t.Errorf("version %d", v.Version)
+	}
+	report(maxNumber - 1)
+	if v := w.publish("four"); v.Version != 50_002 {
+		t.Errorf("version %d: nobody could publish any more", v.Version)
+	}
+	if list, _, err := w.operator().History(t.Context(), 10); err != nil || len(list) != 4 {
+		t.Errorf("%d versions, %v", len(list), err)
+	}
+}
+
+// There is nothing to go back to.
+func TestRollbackOfNothing(t *testing.T) {
+	w := newWorld(t)
+	if _, _, err := w.operator().Rollback(t.Context(), 0, ""); !errors.Is(err, ErrNothing) {
+		t.Error(err)
 	}
 }
 

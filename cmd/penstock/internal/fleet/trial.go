@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ func (o *Operator) Try(ctx context.Context, s State, d Draft, share float64) (*T
 	case s.Current.Version == 0:
 		return nil, ErrFirst
 	}
-	v, err := o.next(ctx, &s, &d)
+	v, oldest, err := o.next(ctx, &s, &d)
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +81,9 @@ func (o *Operator) Try(ctx context.Context, s State, d Draft, share float64) (*T
 		etcd.Put(versionKey(o.Key, v.Version), encode(&v), 0),
 		etcd.Put(configKey(o.Key), encode(&Current{s.Current.Version, s.Current.Hash, v.Version}), 0),
 		etcd.Put(canaryKey(o.Key), encode(&c), t.lease),
-		o.entry("canary", v.Version, fmt.Sprintf("%d of %d relays: %s", c.Relays, len(present), v.Message)),
+		o.entry("canary", v.Version, strings.TrimSuffix(fmt.Sprintf("%d of %d relays: %s", c.Relays, len(present), v.Message), ": ")),
 	}
-	if err := o.commit(ctx, &s, &v, append(ops, o.prune(v.Version, s.Current.Version)...)); err != nil {
+	if err := o.commit(ctx, &s, &v, append(ops, o.prune(oldest, s.Current.Version)...)); err != nil {
 		o.revoke(t.lease)
 		return nil, err
 	}
@@ -239,7 +240,11 @@ func (t *Trial) over(ctx context.Context) (bool, string) {
 		return false, "etcd does not answer: " + err.Error()
 	}
 	if s.canaryMod != t.state.canaryMod || s.mod != t.state.mod {
-		return true, "somebody has ended the trial: " + t.o.conflict(ctx, &t.state, s).Error()
+		why := "somebody has ended the trial"
+		if e := (*ConflictError)(nil); errors.As(t.o.conflict(ctx, &t.state, s), &e) && e.By.Version != 0 {
+			why += ": " + publishedBy(&e.By)
+		}
+		return true, why + "; penstock fleet log shows who did what"
 	}
 	return false, ""
 }
@@ -250,9 +255,13 @@ func (o *Operator) AwaitVersion(ctx context.Context, version int64, tell func(Pr
 	defer view.close()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+	p := Progress{Why: "no reports could be read"}
 	for {
-		p := progressOf(view.reports(), version)
-		if tell(p); p.Outcome != Undecided {
+		if reports := view.reports(); reports != nil {
+			p = progressOf(reports, version)
+			tell(p)
+		}
+		if p.Outcome != Undecided {
 			return p
 		}
 		select {

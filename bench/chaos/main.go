@@ -188,14 +188,12 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 			d.kill()
 		}
 	}()
-	anew := ""
 	if c != nil {
-		anew = "penstock_member_"
 		if err := c.start(d); err != nil {
 			return false, fmt.Errorf("%w\n%s", err, d.logTail(10))
 		}
 	}
-	scraper := watch(w, d, anew)
+	scraper := watch(w, d, c != nil)
 	w.load(s.flows, s.which)
 	w.loadDatagrams(s.flows)
 	w.newClients(s.clients)

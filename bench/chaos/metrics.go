@@ -77,7 +77,9 @@ type watcher struct {
 	d    *daemon
 	done chan struct{}
 
-	anew string // prefix of the series that may begin anew, because what they count may go and return; empty: none
+	// churn says that members go and return. The daemon forgets the series of those that are gone, so that they
+	// begin anew, and their flows are missing in the sums of a listener: records say whether each has ended.
+	churn bool
 
 	mu      sync.Mutex
 	most    map[string]float64
@@ -87,8 +89,8 @@ type watcher struct {
 	failed  int
 }
 
-func watch(w *world, d *daemon, anew string) *watcher {
-	t := &watcher{w: w, d: d, anew: anew, done: make(chan struct{}), most: make(map[string]float64), told: make(map[string]bool)}
+func watch(w *world, d *daemon, churn bool) *watcher {
+	t := &watcher{w: w, d: d, churn: churn, done: make(chan struct{}), most: make(map[string]float64), told: make(map[string]bool)}
 	go func() {
 		defer close(t.done)
 		for !w.stopping.Load() {
@@ -111,7 +113,7 @@ func (t *watcher) scrape() error {
 	t.scrapes++
 	t.last = parseMetrics(text)
 	for series, v := range t.last.values {
-		if !t.last.grows[series] || t.anew != "" && strings.HasPrefix(series, t.anew) {
+		if !t.last.grows[series] || t.churn && label(series, "member") != "" {
 			continue
 		}
 		if most, ok := t.most[series]; ok && v < most {
@@ -170,7 +172,7 @@ func (t *watcher) balance() error {
 			clients = fmt.Sprint(n)
 		}
 		fmt.Fprintf(t.w.tally.out, "%-10s %12s %12.0f %12.0f %12.0f\n", name, clients, begun[name], ended[name], open[name])
-		if begun[name] != ended[name]+open[name] {
+		if begun[name] != ended[name]+open[name] && !t.churn {
 			t.w.tally.count(unbalanced, 1)
 			t.w.tally.fault("listener %s: %v flows began, but %v have ended and %v are open", name, begun[name], ended[name], open[name])
 		}

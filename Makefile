@@ -10,6 +10,7 @@ FUZZTIME ?= 2s
 KILLS ?= 1000
 UPGRADES ?= 200
 CHANGES ?= 1000
+PACKAGES ?= 4
 SOURCE ?= etcd
 
 # The modules of go.work. The library and xnet compile everywhere; the daemon and the benchmarks are for Linux. The servers of
@@ -66,8 +67,8 @@ table: # the import table and the other rules of internal/archtest
 	$(STEP) "architecture" $(GO) test -count=1 ./internal/archtest
 
 .PHONY: test
-test: servers ## the tests of all modules
-	$(STEP) "tests" $(GO) test -count=1 $(WITH_TESTS)
+test: servers ## the tests of all modules, those of PACKAGES (4) packages at the same time: many wait for a lease, a time-out or a browser
+	$(STEP) "tests" $(GO) test -p $(PACKAGES) -count=1 $(WITH_TESTS)
 
 .PHONY: servers
 servers: # the servers that tests run; a minute, once, that no test's time-out should pay for
@@ -75,7 +76,7 @@ servers: # the servers that tests run; a minute, once, that no test's time-out s
 
 .PHONY: race
 race: servers ## the same under the race detector; fails if the detector is not available
-	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -count=1 $(WITH_TESTS)
+	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -p $(PACKAGES) -count=1 $(WITH_TESTS)
 
 .PHONY: cross
 cross: ## build and vet for the other platforms

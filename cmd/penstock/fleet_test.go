@@ -206,6 +206,9 @@ groups: {all: {members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	f.good("undrain", "r2")
+	if out, code := f.command("undrain", "r22"); code != 1 || !strings.Contains(out, "no relay \"r22\" is present or drained") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
 	if out, code := f.command("lock", "x", "--", "sh", "-c", "exit 7"); code != 7 {
 		t.Errorf("exit code %d: %s", code, out)
 	}

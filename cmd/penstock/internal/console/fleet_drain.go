@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 )
 
@@ -179,6 +180,15 @@ type FleetServeCmd struct {
 // Run executes the command.
 func (c *FleetServeCmd) Run(stdout, stderr *os.File) int {
 	return c.run(stderr, func(ctx context.Context, o *fleet.Operator) error {
+		all, err := nodesOf(ctx, o)
+		if err != nil {
+			return err
+		}
+		for _, name := range c.Nodes { // those that are absent but have an order to drain are listed, too
+			if !slices.ContainsFunc(all, func(n fleet.Node) bool { return n.Node == name }) {
+				return fmt.Errorf("no relay %s is present or drained; penstock fleet status shows who is", api.Quote(name))
+			}
+		}
 		changed, err := call(ctx, func(ctx context.Context) ([]string, error) { return o.SetDrain(ctx, c.Nodes, false, "") })
 		if err != nil {
 			return err

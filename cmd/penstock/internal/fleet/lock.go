@@ -91,7 +91,9 @@ func (l *Lock) await(ctx context.Context, cfg *LockConfig, prefix string) error 
 				clear(keys)
 			}
 			for _, kv := range ch.KVs {
-				keys[kv.Key] = kv
+				if kv.Lease != 0 { // nobody takes a place for ever
+					keys[kv.Key] = kv
+				}
 			}
 			for _, k := range ch.Deleted {
 				delete(keys, k)

@@ -107,3 +107,18 @@ func TestLog(t *testing.T) {
 		t.Errorf("%d entries, %v", len(list), err)
 	}
 }
+
+// A key without a lease, which nobody but a person can have written, keeps nobody waiting.
+func TestLockGarbage(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.client.Put(t.Context(), lockPrefix(testKey, "roll")+"zzz", []byte("{"), 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	l, err := Acquire(ctx, LockConfig{Client: w.client, Key: testKey, Name: "roll", Places: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Release()
+}

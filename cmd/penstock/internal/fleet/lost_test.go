@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -8,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,5 +98,74 @@ func TestReportFits(t *testing.T) {
 	r = Report{Node: "one", Groups: map[string]Group{"web": {All: 1, Down: []string{"a"}}}, Sources: []Source{{Name: "x"}}}
 	if got, err := ParseReport(r.text()); err != nil || len(got.Groups["web"].Down) != 1 || len(got.Sources) != 1 {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A canary that has ended since the state was read is a conflict, although the current version is the same: who
+// publishes has seen something else.
+func TestCanaryEndsBeforePublish(t *testing.T) {
+	w := newWorld(t)
+	w.publish("first")
+	r := Report{Node: "one", Version: 1, State: "ready", At: time.Now()}
+	if _, err := w.client.Put(t.Context(), nodeKey(testKey, r.Node), encode(&r), 0); err != nil {
+		t.Fatal(err)
+	}
+	o := w.operator()
+	s, err := o.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trial, err := o.Try(t.Context(), s, Draft{Text: "second"}, 0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = o.State(t.Context()); err != nil || s.Canary == nil {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if err := trial.TakeBack(t.Context(), "why"); err != nil {
+		t.Fatal(err)
+	}
+	var conflict *ConflictError
+	if _, err := o.Publish(t.Context(), s, Draft{Text: "third", EndCanary: true}, "publish"); !errors.As(err, &conflict) {
+		t.Errorf("published: %v", err)
+	}
+}
+
+// One relay of three that check a member, and lies, decides nothing; nor does one that is the first to say something.
+func TestMajorityOfChecks(t *testing.T) {
+	for _, tt := range []struct {
+		up    []bool // what those who are ranked first found
+		known bool
+		want  bool
+	}{
+		{[]bool{false}, false, false},
+		{[]bool{true, false}, true, true},
+		{[]bool{false, false}, true, false},
+		{[]bool{false, true, true}, true, true},
+		{[]bool{false, true, false}, true, false},
+		{[]bool{true, true, true, false, false, false}, true, true}, // those behind do not count
+	} {
+		c := NewChecks(ChecksConfig{Node: "self"})
+		c.alone = false
+		m, _ := c.Share(SharedCheck{Scope: "web", Member: "a", Checkers: 3, Patience: time.Hour, Update: func(Share) {}})
+		var nodes []string
+		for i := range 8 {
+			name := fmt.Sprint("n", i)
+			c.nodes[name] = map[string]bool{m.m.Scope: true}
+			nodes = append(nodes, name)
+		}
+		c.rank()
+		slices.SortFunc(nodes, func(a, b string) int {
+			return -cmp.Compare(rankOf(hash64(a), m.m.hash), rankOf(hash64(b), m.m.hash))
+		})
+		c.results[m.m.id] = map[string]Result{}
+		for i, up := range tt.up {
+			c.results[m.m.id][nodes[i]] = Result{Up: up}
+		}
+		c.results[m.m.id]["stranger"] = Result{} // takes no part
+		c.decide(m.m, time.Now())
+		if s := m.m.share; s.Known != tt.known || s.Up != tt.want {
+			t.Errorf("%v: %+v", tt.up, s)
+		}
 	}
 }

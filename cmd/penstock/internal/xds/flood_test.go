@@ -257,3 +257,43 @@ func TestReason(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 }
+
+// A reply that comes after the end of its stream says nothing on the next one, whose nonces are others.
+func TestReplyAfterTheEnd(t *testing.T) {
+	c := newTestClient(t, Options{Registry: registryOf("http://127.0.0.1:1")})
+	of := &typeState{versions: map[string]string{"web": ""}}
+	r := &Response{client: c, stream: &stream{}, of: of, nonce: "n", Resources: []Resource{{Name: "web", Version: "1", URL: endpointsURL}}}
+	r.Reply(nil)
+	r.Reply(errors.New("wrong"))
+	if len(of.replies) != 0 || of.refusals != 0 || of.versions["web"] != "" {
+		t.Errorf("%+v", of)
+	}
+}
+
+// What was accepted ends a row of refusals: the next one is told at once.
+func TestAcceptedEndsTheRow(t *testing.T) {
+	delays := 0
+	c := newTestClient(t, Options{Registry: registryOf("http://127.0.0.1:1"), after: func(time.Duration, func()) { delays++ }})
+	s := &stream{wake: make(chan struct{}, 1)}
+	c.begin(s)
+	of := &typeState{}
+	for i, want := range []int{0, 1, 1, 1, 2} {
+		var err error
+		if i != 2 {
+			err = errors.New("wrong")
+		}
+		(&Response{client: c, stream: s, of: of, nonce: "n"}).Reply(err)
+		if delays != want {
+			t.Errorf("reply %d: %d were delayed, want %d", i, delays, want)
+		}
+	}
+}
+
+// Resources of a type that this stream has not asked for yet, because nobody needs one, end it.
+func TestNotAskedFor(t *testing.T) {
+	c := newTestClient(t, Options{Registry: registryOf("http://127.0.0.1:1")})
+	c.Endpoints()
+	if err := c.received(&stream{}, &Response{url: endpointsURL, nonce: "n"}); err == nil || !strings.Contains(err.Error(), "not asked for") {
+		t.Errorf("%v", err)
+	}
+}

@@ -188,6 +188,13 @@ func TestWhatIsKept(t *testing.T) {
 	if o := f.resources[listenerURL]; o.bytes > maxBytes+maxMessage || n < maxBytes/len(value) {
 		t.Errorf("%d bytes of %d resources are kept", o.bytes, n)
 	}
+	gone := &Response{url: listenerURL, nonce: "n", client: c}
+	for name := range f.resources[listenerURL].byName {
+		gone.Removed = append(gone.Removed, name)
+	}
+	if err := f.handle(gone); err != nil || f.resources[listenerURL].bytes != 0 {
+		t.Errorf("%d bytes of nothing: %v", f.resources[listenerURL].bytes, err)
+	}
 	f = c.Configuration(f.endpoints, "", false)
 	n = full(f, func(i int) error {
 		many := make([]Resource, maxResources/2)
@@ -240,6 +247,31 @@ func TestManyValues(t *testing.T) {
 	_, err := assemble(registryOf("http://127.0.0.1:1"), listeners, nil)
 	if err == nil || err.Error() != "Listener c: all resources together have more than 2097152 values" {
 		t.Errorf("%v", err)
+	}
+}
+
+// A stream on which nothing comes for long, between messages, goes on.
+func TestSilentIsNotSlow(t *testing.T) {
+	testnet.CheckLeaks(t)
+	const slow = 100 * time.Millisecond
+	s := newFake(t, false, func(f *fakeStream) {
+		f.read()
+		f.open()
+		for i := range 2 {
+			f.send(response(endpointsURL, fmt.Sprint(i), nil, Resource{Name: "web", URL: endpointsURL, Value: encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})}))
+			f.read()
+			time.Sleep(3 * slow) // longer than a message may take
+		}
+		f.end("9", "the end")
+	})
+	_, errs := watched(t, Options{Registry: registryOf(s.URL), slow: slow})
+	select {
+	case err := <-errs:
+		if !strings.Contains(err.Error(), "the end") {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(patience):
+		t.Error("no end")
 	}
 }
 

@@ -114,15 +114,16 @@ func TestDeafAndSlow(t *testing.T) {
 	testnet.CheckLeaks(t)
 	for _, tt := range []struct {
 		want  string
+		slow  time.Duration
 		serve func(*fakeStream)
 	}{
-		{"does not read the replies", func(f *fakeStream) {
+		{"does not read the replies", 0, func(f *fakeStream) {
 			f.open()
 			for i := 0; f.r.Context().Err() == nil; i++ {
 				f.send(response(endpointsURL, fmt.Sprintf("%04000d", i), nil))
 			}
 		}},
-		{"takes too long to send a message", func(f *fakeStream) {
+		{"takes too long to send a message", 50 * time.Millisecond, func(f *fakeStream) {
 			f.open()
 			f.w.Write([]byte{0, 0, 0, 0, 9, 1})
 			f.flush()
@@ -133,7 +134,7 @@ func TestDeafAndSlow(t *testing.T) {
 			f.read()
 			tt.serve(f)
 		})
-		_, errs := watched(t, Options{Registry: registryOf(s.URL), slow: 200 * time.Millisecond})
+		_, errs := watched(t, Options{Registry: registryOf(s.URL), slow: tt.slow})
 		select {
 		case err := <-errs:
 			if !strings.Contains(err.Error(), tt.want) {
@@ -253,14 +254,16 @@ func TestManyValues(t *testing.T) {
 // A stream on which nothing comes for long, between messages, goes on.
 func TestSilentIsNotSlow(t *testing.T) {
 	testnet.CheckLeaks(t)
-	const slow = 100 * time.Millisecond
+	const slow = 2 * time.Second
 	s := newFake(t, false, func(f *fakeStream) {
 		f.read()
 		f.open()
 		for i := range 2 {
 			f.send(response(endpointsURL, fmt.Sprint(i), nil, Resource{Name: "web", URL: endpointsURL, Value: encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})}))
 			f.read()
-			time.Sleep(3 * slow) // longer than a message may take
+			if i == 0 {
+				time.Sleep(slow + slow/4) // longer than a message may take
+			}
 		}
 		f.end("9", "the end")
 	})

@@ -332,3 +332,12 @@ func TestNotAskedFor(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A text of the control plane is a text of the configuration: no variable of the relay's, and no YAML.
+func TestQuote(t *testing.T) {
+	for s, want := range map[string]string{"a${HOME}$b": `"a$${HOME}$b"`, "a\"\n- b: \\": `"a\"\u000a- b: \\"`, "\u0085\u2028": `"\u0085\u2028"`} {
+		if got := quote(s); got != want {
+			t.Errorf("%q became %s, want %s", s, got, want)
+		}
+	}
+}

@@ -58,6 +58,10 @@ func ParseRemote(s string) (r Registry, key string, err error) {
 	scheme, rest, _ := strings.Cut(s, "://")
 	rest, query, _ := strings.Cut(rest, "?")
 	hosts, path, _ := strings.Cut(rest, "/")
+	if strings.Contains(rest, "@") { // also where a password has a slash
+		s = scheme + "://...@..."
+		return fail("a URL has no user and no password: it is seen by others, and kept; allowed with etcd: user-file=FILE")
+	}
 	r.Kind = strings.TrimSuffix(scheme, "s")
 	http := "http://"
 	if scheme == "etcds" || scheme == "xdss" {

@@ -31,6 +31,16 @@ func TestParseRemote(t *testing.T) {
 	}
 }
 
+// A password in a URL is not repeated in the message.
+func TestParseRemoteHidesPasswords(t *testing.T) {
+	for _, s := range []string{"etcd://user:geheim@h:1/k", "etcds://user:ge/heim@h:1/k", "xds://geheim@h:1", "etcd://user:geheim@[::1]:2379,h:1/k?user-file=/u"} {
+		_, _, err := spec.ParseRemote(s)
+		if err == nil || strings.Contains(err.Error(), "heim") || !strings.Contains(err.Error(), "user-file") {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
 // FuzzParseRemote: what is parsed has servers that can be dialled, and errors stand in one line.
 func FuzzParseRemote(f *testing.F) {
 	for _, s := range []string{"etcd://h:1/k", "xdss://a:1,b:2?name=x&token-file=/t", "etcds://[::1]:1/k?ca=/x"} {

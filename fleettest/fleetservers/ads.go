@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"sync"
@@ -64,7 +65,14 @@ func runADS(args []string) error {
 	if *resources == "" {
 		return errors.New("-resources is required")
 	}
-	u, err := freePort(*listen)
+	var u *url.URL
+	var l net.Listener
+	err := whileInUse(func() (err error) {
+		if u, err = freePort(*listen); err == nil {
+			l, err = net.Listen("tcp", u.Host)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -102,10 +110,6 @@ func runADS(args []string) error {
 	}
 	s := grpc.NewServer(options...)
 	discovery.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(context.Background(), mux, rec.callbacks()))
-	l, err := net.Listen("tcp", u.Host)
-	if err != nil {
-		return err
-	}
 	ready(u.String())
 	return s.Serve(l)
 }

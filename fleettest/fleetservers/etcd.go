@@ -32,22 +32,26 @@ func runEtcd(args []string) error {
 	if cfg.Dir == "" {
 		return errors.New("-data is required")
 	}
-	u, err := freePort(*listen)
-	if err != nil {
-		return err
-	}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*u}, []url.URL{*u}
-	peers, err := freePort("http://127.0.0.1:0") // nobody uses it: there is one server
-	if err != nil {
-		return err
-	}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peers}, []url.URL{*peers}
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: *cert, KeyFile: *key, TrustedCAFile: *ca, ClientCertAuth: *ca != ""}
 	cfg.UnsafeNoFsync = true // tests kill processes, not machines
 	cfg.BcryptCost = 4       // of made-up passwords
 	cfg.TickMs, cfg.ElectionMs = 50, 500
-	e, err := embed.StartEtcd(cfg)
+	var u *url.URL
+	var e *embed.Etcd
+	err := whileInUse(func() (err error) {
+		if u, err = freePort(*listen); err != nil {
+			return err
+		}
+		peers, err := freePort("http://127.0.0.1:0") // nobody uses it: there is one server
+		if err != nil {
+			return err
+		}
+		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*u}, []url.URL{*u}
+		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peers}, []url.URL{*peers}
+		cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+		e, err = embed.StartEtcd(cfg)
+		return err
+	})
 	if err != nil {
 		return err
 	}

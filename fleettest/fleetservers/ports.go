@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"syscall"
+	"time"
 )
 
 // Ports are chosen below the range that Linux gives to outgoing connections (ip_local_port_range begins
@@ -25,4 +27,16 @@ func freePort(text string) (*url.URL, error) {
 		}
 	}
 	return nil, errors.New("no free port")
+}
+
+// whileInUse calls listen until it returns another error than that an address is in use, for at most 10 seconds:
+// another server may have taken the port that freePort has just found, or look at the moment whether it is free.
+func whileInUse(listen func() error) (err error) {
+	for range 100 {
+		if err = listen(); !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
 }

@@ -40,7 +40,7 @@ const (
 	previousSuffix = ".previous"
 )
 
-// newGoodFile returns the file of a source in a folder; nil if there is no folder.
+// newGoodFile returns the file in which a folder keeps the last good version of a source, or nil without a folder.
 func newGoodFile(folder, path string) *goodFile {
 	if folder == "" {
 		return nil

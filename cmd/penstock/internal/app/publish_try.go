@@ -118,7 +118,7 @@ type progressLine struct {
 	out   *os.File
 	width int       // of a terminal; 0: it is none
 	last  string    // given
-	shown string    // printed, if this is no terminal
+	shown string    // the last line, where the output is not a terminal
 	at    time.Time // when it was, or the beginning
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -113,7 +114,7 @@ func (r *remoteLayer) take() {
 	}
 }
 
-// keep returns what should be written to disk, because it is no longer a trial.
+// keep returns the version to write to disk after its trial ended well; without a version, there is none.
 func (r *remoteLayer) keep() (write spec.Layer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +130,7 @@ func (r *remoteLayer) text() (spec.Layer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.taken.Version == "" {
-		return spec.Layer{}, fmt.Errorf("there is no version yet")
+		return spec.Layer{}, errors.New("there is no version yet")
 	}
 	return r.taken, nil
 }
@@ -151,11 +152,11 @@ func (r *remoteLayer) settle(err error) (write spec.Layer) {
 	switch {
 	case err == nil:
 		if !sameText(&r.taken, &r.good) {
-			if sameText(&r.taken, &r.latest) {
+			if sameText(&r.taken, &r.latest) { // otherwise it is from the disk, and the registry has not answered
 				r.saved = ""
-			}
-			if sameText(&r.taken, &r.latest) && !r.latest.Trial { // a start without the registry is no trial
-				write = r.taken
+				if !r.latest.Trial {
+					write = r.taken
+				}
 			}
 			r.good = r.taken
 		}

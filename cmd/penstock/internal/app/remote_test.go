@@ -196,7 +196,7 @@ func TestRemoteFallBack(t *testing.T) {
 	}
 }
 
-// A version that is only tried is not on the disk before it is no longer a trial.
+// A version that is being tried is written to disk only after its trial ended well.
 func TestRemoteTrial(t *testing.T) {
 	dir := t.TempDir()
 	r, f := followed(t, dir)

@@ -120,7 +120,7 @@ const (
 	waitForRemote = "configuration: none yet"
 )
 
-// awaitFirst is await, while there is no configuration that says how the log is.
+// awaitFirst calls await before there is a configuration that says how to log.
 func (r *remotes) awaitFirst(k *keeping, stderr *os.File) bool {
 	if r == nil {
 		return true
@@ -221,7 +221,7 @@ func (r *remotes) settle(err error) (failed error) {
 	return failed
 }
 
-// keep writes versions to disk that are no longer trials.
+// keep writes the versions whose trials ended well to disk.
 func (r *remotes) keep() (failed error) {
 	if r != nil {
 		for _, l := range r.layers {

@@ -38,7 +38,7 @@ func (c *rollbackCmd) run(stdout, stderr *os.File) int {
 		case old.Version == 0:
 			fmt.Fprintf(stdout, "the trial, which could not be read, is over; version %d goes on\n", v.Version)
 		case old.Hash == "":
-			fmt.Fprintf(stdout, "version %d is no longer tried; version %d goes on\n", old.Version, v.Version)
+			fmt.Fprintf(stdout, "the trial of version %d has ended; version %d goes on\n", old.Version, v.Version)
 		default:
 			fmt.Fprintf(stdout, "published version %d, which is version %d of %s again\n", v.Version, old.Version, old.At.Local().Format(time.DateTime))
 		}

@@ -58,7 +58,7 @@ type deniedError struct {
 
 func (e *deniedError) Unwrap() error { return e.error }
 
-// A statusError is an answer that is no success.
+// A statusError is an answer with another status than 200.
 type statusError struct {
 	remote.StatusError
 	retryAfter time.Duration
@@ -67,7 +67,7 @@ type statusError struct {
 // maxRetryAfter bounds what a server may ask for.
 const maxRetryAfter = time.Minute
 
-// checkAnswer returns an error if an answer is no success, or not JSON. token is what the request had.
+// checkAnswer returns an error unless an answer has status 200 and is JSON. token is the one that the request had.
 func checkAnswer(answer *http.Response, token string) error {
 	if answer.StatusCode == http.StatusOK {
 		if kind := answer.Header.Get("Content-Type"); kind != "application/json" && !strings.HasPrefix(kind, "application/json;") {

@@ -205,7 +205,7 @@ func consulIndex(h http.Header, before uint64) (uint64, error) {
 }
 
 // A consulPace spreads the queries of a service that changes all the time, or of a server that does not block: some at once, and
-// then one a second, as Consul's documentation asks for.
+// then one per second, as Consul's documentation asks.
 type consulPace struct {
 	at   time.Time // until when room was counted
 	room int       // queries that may follow at once

@@ -37,7 +37,7 @@ func (b *BoundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A StatusError is an answer that is no success.
+// A StatusError is an answer with a status that reports a failure.
 type StatusError struct {
 	Status int
 	Text   string // the beginning of the body, on one line

@@ -17,6 +17,7 @@ SOURCE ?= etcd
 # tests are large, have no tests themselves, and are built once.
 EVERYWHERE := . $(patsubst %/go.mod,%,$(wildcard xnet/go.mod))
 LINUX      := $(patsubst %/go.mod,%,$(wildcard cmd/penstock/go.mod bench/go.mod))
+RELEASED   := $(EVERYWHERE) $(patsubst %/go.mod,%,$(wildcard cmd/penstock/go.mod))
 TESTED     := $(EVERYWHERE) $(LINUX)
 MODULES    := $(TESTED) $(patsubst %/go.mod,%,$(wildcard fleettest/go.mod))
 packages    = $(foreach m,$(1),./$(if $(filter .,$m),,$m/)...)
@@ -44,7 +45,7 @@ check: ## every test and check: the targets below, in this order
 	[ -z "$$failed" ]
 
 .PHONY: lint
-lint: fmt vet staticcheck tidy table ## formatting, vet, staticcheck, go.mod files, imports, words and Markdown
+lint: fmt vet staticcheck vulns tidy table ## formatting, vet, staticcheck, known vulnerabilities, go.mod files, imports, words and Markdown
 
 .PHONY: fmt
 fmt: # fails if a file is not formatted, and names the file
@@ -57,6 +58,10 @@ vet: # go vet in all modules
 .PHONY: staticcheck
 staticcheck: # the only linter besides vet, at a pinned version that is in no go.mod
 	$(STEP) staticcheck $(GO) run $(STATICCHECK) $(ALL)
+
+.PHONY: vulns
+vulns: # no call of a function with a known vulnerability in what is released; says so if the database cannot be reached
+	$(STEP) govulncheck .ci/vulns $(call packages,$(RELEASED))
 
 .PHONY: tidy
 tidy: # every go.mod lists exactly what its module needs

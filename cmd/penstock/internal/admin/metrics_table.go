@@ -211,6 +211,22 @@ var metricSets = []anySet{
 		counter("penstock_loop_wakeups_total", "Calls of epoll_wait that had to sleep.", func(l *api.Loop) float64 { return float64(l.Wakeups) }),
 		gauge("penstock_loop_longest_turn_seconds", "Longest turn of the loop, from one wait to the next, in the last 15 to 30 seconds.", func(l *api.Loop) float64 { return l.LongestTurn }),
 	}},
+	&metricSet[api.OverloadResource]{labels: []string{"resource"}, each: func(s *state, yield func(*api.OverloadResource, labelValues)) {
+		for i := range s.Overload.Resources {
+			yield(&s.Overload.Resources[i], labelValues{s.Overload.Resources[i].Name})
+		}
+	}, metrics: []metric[api.OverloadResource]{
+		gauge("penstock_overload_pressure", "Used share of a resource that has a limit, 0 to 1, and above 1 beyond the limit.", func(r *api.OverloadResource) float64 { return r.Pressure }),
+		gauge("penstock_overload_limit", "Limit of the resource, in its own unit: bytes of memory, descriptors.", func(r *api.OverloadResource) float64 { return float64(r.Limit) }),
+	}},
+	&metricSet[api.OverloadAction]{labels: []string{"action", "resource"}, each: func(s *state, yield func(*api.OverloadAction, labelValues)) {
+		for i := range s.Overload.Actions {
+			yield(&s.Overload.Actions[i], labelValues{s.Overload.Actions[i].Name, s.Overload.Actions[i].Resource})
+		}
+	}, metrics: []metric[api.OverloadAction]{
+		gauge("penstock_overload_active", "1 while the daemon does this because a resource is short.", func(a *api.OverloadAction) float64 { return boolValue(a.Active) }),
+		counter("penstock_overload_shed_total", "What the action has turned away, ended or given back: flows or datagrams.", func(a *api.OverloadAction) float64 { return float64(a.Count) }),
+	}},
 	&metricSet[count]{labels: []string{"reason"}, each: func(s *state, yield func(*count, labelValues)) {
 		for reason, n := range s.total.Datagrams.Dropped {
 			yield(&count{n}, labelValues{relay.Drop(reason).String()})

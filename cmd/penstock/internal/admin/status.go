@@ -54,6 +54,7 @@ func (s *Server) fullStatus() api.Status {
 	st.Loops = nonNil(st.Loops)
 	st.Paths = nonNil(st.Paths)
 	st.Refusals = nonNil(st.Refusals)
+	st.Overload.Resources, st.Overload.Actions = nonNil(st.Overload.Resources), nonNil(st.Overload.Actions)
 	nonNilLatency(&st.Latency)
 	if st.Keeper != nil {
 		nonNilKeeper(st.Keeper)

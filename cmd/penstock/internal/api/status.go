@@ -31,6 +31,7 @@ type Sample struct {
 	Totals    Numbers           `json:"totals"`
 	Loops     []Loop            `json:"loops"`
 	Resources Resources         `json:"resources"`
+	Overload  Overload          `json:"overload"`
 	Paths     []PathCount       `json:"paths"`
 	Listeners []ListenerSummary `json:"listeners"`
 	Groups    []GroupSummary    `json:"groups"`

@@ -58,6 +58,7 @@ func (d *snapshot) Status() api.Status {
 		DatagramHeldBytes: total.Datagrams.BytesHeld,
 		LogLinesDropped:   journal + access,
 	}
+	s.Overload = d.overload(&stats)
 	s.Paths = paths(points)
 	s.Keeper = d.keeping.status(&stats)
 	s.Fleet = d.fleet.status()

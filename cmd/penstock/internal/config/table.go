@@ -77,6 +77,7 @@ var engineKeys = keysOf("engine",
 	field("gro", boolean(false), "true", "Receive datagrams in runs that the kernel has merged (UDP_GRO).", func(e *spec.Engine) *bool { return &e.NoGRO }),
 	field("max-flows", count(maxCount), "0", "Maximum number of datagram flows. Above it, a new flow replaces the least useful one. 0: derived from the descriptor limit.", func(e *spec.Engine) *int { return &e.MaxFlows }),
 	field("max-new-flows", count(maxCount), "0", "Maximum number of datagram flows that each loop starts per second. 0: the engine's default.", func(e *spec.Engine) *int { return &e.MaxNewFlows }),
+	field("memory", memoryType, "auto", "Memory that the daemon may use, with what the kernel holds for its sockets and pipes. As it runs short, the daemon stops taking new flows and then ends flows that are stalled or idle, never busy ones: docs/operations.md, Overload. auto: the limit of the control group, if it has one; none: no limit.", func(e *spec.Engine) *int64 { return &e.Memory }),
 )
 
 var limitsKeys = keysOf("limits",

@@ -73,6 +73,44 @@ var sourceType = func() typ[spec.Dial] {
 	}}
 }()
 
+// The least and the most that engine.memory may be. A daemon without flows takes about 25 MiB.
+const (
+	minMemory = 32 << 20
+	maxMemory = 1 << 50
+)
+
+// memoryType is a number of bytes, auto or none.
+var memoryType = scalar("memory", "auto, none, or at least 32MiB, as a number or with KiB, MiB, GiB or TiB", map[string]any{"anyOf": []any{
+	map[string]any{"enum": []any{"auto", "none"}},
+	map[string]any{"type": "integer", "minimum": minMemory, "maximum": maxMemory},
+	map[string]any{"type": "string", "pattern": spec.SizePattern}}},
+	func(text, tag string) (int64, *fault) {
+		switch {
+		case text == "auto":
+			return spec.MemoryAuto, nil
+		case text == "none":
+			return spec.MemoryNone, nil
+		case tag == "!!float" || tag == "!!bool":
+			return 0, faultf("invalid size %s", quote(text))
+		}
+		n, f := parseSize(text)
+		switch {
+		case f != nil && f.near == "":
+			f.near = suggest(text, []string{"auto", "none"})
+		case f == nil && (n < minMemory || n > maxMemory):
+			f = faultf("%s is out of range", quote(text))
+		}
+		return n, f
+	}).shown(func(n int64) string {
+	switch n {
+	case spec.MemoryAuto:
+		return "auto"
+	case spec.MemoryNone:
+		return "none"
+	}
+	return spec.FormatSize(n)
+})
+
 var congestion = texts("congestion control", "a name such as cubic or bbr", `^[a-z0-9_-]{1,15}$`, same)
 
 // netInterface is the name of a network interface. IFNAMSIZ of net/if.h is 16 with the

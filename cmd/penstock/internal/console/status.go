@@ -105,6 +105,7 @@ func statusPairs(s *api.Status) [][2]string {
 		[2]string{"descriptors", bounded(r.FDs, r.MaxFDs)},
 		[2]string{"pipes", fmt.Sprintf("%s, %s in use, %s refused", bounded(r.PipesOpen, r.PipesMax), count(r.PipesLeased), count(r.PipesRefused))},
 		[2]string{"memory", fmt.Sprintf("%s heap, %s of held datagrams, %d goroutines", volume(float64(r.HeapBytes)), volume(float64(r.DatagramHeldBytes)), r.Goroutines)})
+	list = append(list, overloadPairs(&s.Overload)...)
 	if r.LogLinesDropped > 0 {
 		list = append(list, [2]string{"logs", count(r.LogLinesDropped) + " lines dropped"})
 	}

@@ -22,6 +22,9 @@ func (m *model) overview(room int) []line {
 	if l := keeperLine(m.status.Keeper); l != nil {
 		body = append(body, l)
 	}
+	if l := overloadLine(&m.status.Overload); l != nil {
+		body = append(body, l)
+	}
 	var sections []section
 	for _, s := range []struct {
 		*table

@@ -79,9 +79,16 @@ type Engine struct {
 	Loops        int // 0: one per CPU
 	Pipes        int // 0: the engine's default; negative: never splice
 	NoGSO, NoGRO bool
-	MaxFlows     int // maximum number of datagram flows; 0: derived from the descriptor limit
-	MaxNewFlows  int // new datagram flows per second and loop; 0: the engine's default
+	MaxFlows     int   // maximum number of datagram flows; 0: derived from the descriptor limit
+	MaxNewFlows  int   // new datagram flows per second and loop; 0: the engine's default
+	Memory       int64 // bytes that the daemon may use, MemoryAuto or MemoryNone
 }
+
+// Values of Engine.Memory that are not a number of bytes.
+const (
+	MemoryAuto = 0 // the limits of the process's control groups
+	MemoryNone = -1
+)
 
 // Log configures the daemon's own log.
 type Log struct {

@@ -1,0 +1,11 @@
+package app
+
+import (
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/relay"
+)
+
+// overload returns how close the daemon is to its limits. Each resource adds its rows here.
+func (d *daemon) overload(_ *relay.Stats) (o api.Overload) {
+	return o
+}

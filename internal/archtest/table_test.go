@@ -96,6 +96,10 @@ var table = []rule{
 		"relay": "the example: an engine whose flows outlive the process",
 	}},
 
+	{pkg: "sandbox", code: edges{
+		"internal/sys": kernel,
+	}},
+
 	// For tests only: the tests of every package of the library may use these (testsOfAll).
 	{pkg: "internal/testnet", code: edges{
 		"internal/feature": "tests declare the kernel features that they need",

@@ -1,0 +1,208 @@
+//go:build linux
+
+// Flood shows what a flood of datagrams from forged addresses does to the sessions that a relay has,
+// and to new clients that are honest: for penstock and nginx, in turn, with the same load.
+//
+//	go run ./bench/flood -rates 5000,20000,60000,120000 -rounds 3
+//	go run ./bench/flood -kinds one,many,all,known -relays penstock,nginx-rcvbuf
+//
+// Each round has fresh processes in a network namespace of its own: an upstream that echoes, a relay,
+// old sessions that each send a datagram at a steady rate, new clients, and then the flood. A
+// datagram has its client's number in each of its bytes' making, so that a reply that went to
+// another client is seen. Needs root, and ip(8).
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/report"
+)
+
+// A bench is what was asked for on the command line. A child gets the same, as JSON.
+type bench struct {
+	Penstock string // the program
+	Flows    int
+	Every    time.Duration // between datagrams of a session
+	New      int           // honest new clients a second, of each sort
+	Calm     time.Duration // before the flood
+	Flood    time.Duration
+	Size     int // bytes of each datagram
+	Loops    int
+	Replies  int
+	Engine   string // more keys of the engine
+	Listener string // more keys of the listener
+	Profile  string // folder for profiles of the relay
+
+	Relay, Kind string // of the round that a child runs
+	Rate        int
+}
+
+func main() {
+	if len(os.Args) > 1 {
+		var err error
+		switch os.Args[1] {
+		case "round":
+			err = child(os.Args[2])
+		case "echo":
+			err = echo(os.Args[2])
+		case "forge":
+			err = forge(os.Args[2:])
+		default:
+			err = command()
+		}
+		exit(err)
+	}
+	exit(command())
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "flood:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func command() error {
+	b := &bench{}
+	rounds := flag.Int("rounds", 1, "rounds")
+	relays := flag.String("relays", "penstock,nginx,nginx-rcvbuf", "relays")
+	kinds := flag.String("kinds", "all", "where the flood's datagrams come from: "+strings.Join(kindNames(), ", "))
+	rates := flag.String("rates", "5000,20000,60000,120000", "datagrams of the flood per second")
+	out := flag.String("out", "", "also write the output to this file")
+	flag.StringVar(&b.Penstock, "penstock", "", "the penstock to measure; built from this checkout unless given")
+	flag.IntVar(&b.Flows, "flows", 200, "old flows")
+	flag.DurationVar(&b.Every, "every", 100*time.Millisecond, "time between the datagrams of a session")
+	flag.IntVar(&b.New, "new", 20, "new clients per second of known networks, and as many of quiet ones")
+	flag.DurationVar(&b.Calm, "calm", 2*time.Second, "time before the flood")
+	flag.DurationVar(&b.Flood, "flood", 6*time.Second, "length of the flood")
+	flag.IntVar(&b.Size, "size", 64, "bytes of each datagram")
+	flag.IntVar(&b.Loops, "loops", 1, "event loops of the relay")
+	flag.IntVar(&b.Replies, "replies", 0, "a flow ends after this many replies to each datagram; 0: never")
+	flag.StringVar(&b.Engine, "engine", "", "further keys of penstock's engine, such as \"max-new-flows: 500\"")
+	flag.StringVar(&b.Listener, "listener", "", "further keys of penstock's listener, such as \"amplification: 3\"")
+	flag.StringVar(&b.Profile, "profile", "", "folder for profiles of each relay during the flood, made with perf(1)")
+	flag.Parse()
+	for kind := range strings.SplitSeq(*kinds, ",") {
+		if !slices.Contains(kindNames(), kind) {
+			return fmt.Errorf("kind %q: allowed: %s", kind, strings.Join(kindNames(), ", "))
+		}
+	}
+	dir, err := os.MkdirTemp("", "penstock-flood-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if b.Penstock == "" {
+		b.Penstock = filepath.Join(dir, "penstock")
+		if text, err := exec.Command("go", "build", "-o", b.Penstock, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
+			return fmt.Errorf("build penstock: %w\n%s", err, text)
+		}
+	}
+	w := io.Writer(os.Stdout)
+	if *out != "" {
+		f, err := os.Create(*out)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		w = io.MultiWriter(os.Stdout, f)
+	}
+	return b.run(w, strings.Split(*relays, ","), strings.Split(*kinds, ","), strings.Split(*rates, ","), *rounds)
+}
+
+// run runs all rounds, the relays in turn, and prints a line for each, and the table of medians.
+func (b *bench) run(out io.Writer, relays, kinds, rates []string, rounds int) error {
+	if err := report.Machine(out); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "rounds: %d\nold-flows: %d\nevery: %v\nnew-clients: 2 x %d/s\ncalm: %v\nflood: %v\nsize: %d\nloops: %d\nreplies: %d\nengine: {%s}\nlistener: {%s}\n",
+		rounds, b.Flows, b.Every, b.New, b.Calm, b.Flood, b.Size, b.Loops, b.Replies, b.Engine, b.Listener)
+	peers, err := peer.Pick(peer.All(peer.Binaries{Penstock: b.Penstock}), strings.Join(relays, ","))
+	if err != nil {
+		return err
+	}
+	for _, p := range peers {
+		if err := p.Missing(); err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+		version, err := p.Version()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s: %s (%s)\n", p.Name, version, p.Note)
+	}
+	var all []result
+	for round := range rounds {
+		for _, kind := range kinds {
+			for _, rate := range rates {
+				for i := range relays {
+					one := *b
+					one.Relay, one.Kind = relays[(i+round)%len(relays)], kind
+					if one.Rate, err = strconv.Atoi(rate); err != nil {
+						return fmt.Errorf("rate %q: want a number", rate)
+					}
+					res, err := one.round()
+					if err != nil {
+						return fmt.Errorf("%s, %s, %s/s: %w", one.Relay, kind, rate, err)
+					}
+					fmt.Fprintln(out, res.line())
+					all = append(all, res)
+				}
+			}
+		}
+	}
+	table(out, all)
+	return nil
+}
+
+// round runs one round in a child process.
+func (b *bench) round() (res result, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return res, err
+	}
+	arg, err := json.Marshal(b)
+	if err != nil {
+		return res, err
+	}
+	cmd := exec.Command(self, "round", string(arg))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	text, err := cmd.Output()
+	if err != nil {
+		return res, fmt.Errorf("%w\n%s", err, text)
+	}
+	return res, json.Unmarshal(text, &res)
+}
+
+// child runs one round and prints its result.
+func child(text string) error {
+	b := &bench{}
+	if err := json.Unmarshal([]byte(text), b); err != nil {
+		return err
+	}
+	if _, err := proc.RaiseFiles(60_000); err != nil {
+		return err
+	}
+	return proc.InNamespace("", func() error {
+		res, err := b.measure()
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(res)
+	})
+}

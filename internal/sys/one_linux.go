@@ -43,6 +43,9 @@ func (m *Message) Moved() (n int, ok bool) { return int(m.n), m.n != unmoved }
 // Clear forgets the last call.
 func (m *Message) Clear() { m.n = unmoved }
 
+// SetMoved stores what the kernel would: kernels of tests have no other way.
+func (m *Message) SetMoved(n int) { m.n = uint32(n) }
+
 // RecvOne implements [Kernel].
 func (Linux) RecvOne(fd int, m *Message, p []byte) (int, Errno) {
 	if len(p) == 0 {

@@ -17,6 +17,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Good, time.Minute)
 	set(&c.Backoff, 100*time.Millisecond)
 	set(&c.MaxBackoff, 10*time.Second)
+	set(&c.AskTimeout, 5*time.Second)
 	if c.MaxDeaths <= 0 {
 		c.MaxDeaths = 5
 	}

@@ -1,6 +1,9 @@
 package keeper
 
-import "errors"
+import (
+	"errors"
+	"syscall"
+)
 
 var (
 	// ErrLost is returned when the keeper has gone.
@@ -11,4 +14,24 @@ var (
 	ErrBusy = errors.New("keeper: busy")
 	// ErrItem is returned by Hold when the label is too long or there are too many descriptors.
 	ErrItem = errors.New("keeper: label too long or too many descriptors")
+	// ErrPolicy is returned by SetPolicy when the policy is too long, or was set before, and by Ask when the request is
+	// too long.
+	ErrPolicy = errors.New("keeper: policy or request too long, or policy set twice")
 )
+
+// AskError is returned by [Worker.Ask] when the keeper has answered, and not with a descriptor.
+type AskError struct {
+	Text string
+	// Errno is why the keeper's system call failed, or 0.
+	Errno syscall.Errno
+}
+
+func (e *AskError) Error() string { return "keeper: " + e.Text }
+
+// Unwrap returns Errno, if it is not 0.
+func (e *AskError) Unwrap() error {
+	if e.Errno == 0 {
+		return nil
+	}
+	return e.Errno
+}

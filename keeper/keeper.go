@@ -30,6 +30,12 @@ const MaxLabel = 255
 // MaxDescriptors is the maximum number of descriptors of one item.
 const MaxDescriptors = 64
 
+// MaxPolicy and MaxRequest are the maximum lengths of a policy ([Worker.SetPolicy]) and of a request ([Worker.Ask]) in bytes.
+const (
+	MaxPolicy  = 256 << 10
+	MaxRequest = 16 << 10
+)
+
 // Config configures [Run]. The zero value of each field stands for the default that it names.
 type Config struct {
 	// Binary is the path of the worker's program. Empty: the program that is running. The file is
@@ -84,6 +90,14 @@ type Config struct {
 
 	// NotifyEvery is how often Notify is called with WATCHDOG=1 while the keeper works. 0: never.
 	NotifyEvery time.Duration
+
+	// Broker opens what workers may not open themselves ([Worker.Ask]). It is called with the worker's policy ([Worker.SetPolicy])
+	// and its request, which may come from an attacker: it checks the one against the other, and has no other use for either. It
+	// returns a descriptor, which then belongs to the keeper and must have FD_CLOEXEC set, or an error, whose text and
+	// [syscall.Errno] the worker gets. It is called on goroutines of its own, four at most at a time. Nil: workers cannot ask.
+	Broker func(policy, request string) (fd int, err error)
+	// AskTimeout bounds the time to an answer. The worker gets ETIMEDOUT, and what Broker returns later is closed. 0: 5 s.
+	AskTimeout time.Duration
 
 	// Log is called with what happens to the workers, on the goroutine of Run. It must not block.
 	Log func(Event)

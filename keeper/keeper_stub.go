@@ -70,6 +70,20 @@ func (*Worker) Upgrade(ctx context.Context, binary string, dryRun bool, progress
 	return Upgrade{}, errors.ErrUnsupported
 }
 
+// MayAsk returns false.
+func (*Worker) MayAsk() bool { return false }
+
+// Policy returns an empty text.
+func (*Worker) Policy() string { return "" }
+
+// SetPolicy returns [errors.ErrUnsupported].
+func (*Worker) SetPolicy(policy string) error { return errors.ErrUnsupported }
+
+// Ask returns [errors.ErrUnsupported].
+func (*Worker) Ask(ctx context.Context, request string) (fd int, err error) {
+	return -1, errors.ErrUnsupported
+}
+
 // LastUpgrade returns the zero Upgrade.
 func (*Worker) LastUpgrade() Upgrade { return Upgrade{} }
 

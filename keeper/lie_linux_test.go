@@ -40,6 +40,17 @@ var lies = map[string]func(w *Worker, send func(b []byte, fds ...int)){
 			send(b, make([]int, rand.IntN(4))...)
 		}
 	},
+	"second policy": func(w *Worker, send func([]byte, ...int)) {
+		send(message{kind: kindPolicy, words: []uint64{0, 1}}.encode())
+		send(message{kind: kindPolicy, words: []uint64{0}, texts: []string{"/"}}.encode())
+	},
+	"too many requests": func(w *Worker, send func([]byte, ...int)) {
+		send(message{kind: kindPolicy, words: []uint64{0, 1}}.encode())
+		for i := range uint32(10_000) {
+			send(message{kind: kindAsk, seq: i, texts: []string{"open /etc/passwd"}}.encode())
+		}
+		send(appendHeader(nil, kindGo, 0))
+	},
 	"flood": func(w *Worker, send func([]byte, ...int)) {
 		for i := range 20_000 {
 			send(holdOf(uint64(i), "label", 1).encode(), 0)

@@ -1,6 +1,9 @@
 package keeper
 
-import "time"
+import (
+	"syscall"
+	"time"
+)
 
 // hold takes what a worker has the keeper hold.
 func (m *machine) hold(p *peer, msg *message, fds []int, lost bool) {
@@ -108,7 +111,7 @@ func (h *handOut) complete() bool { return h.on && h.full && h.sentAll && len(h.
 // pump sends what p can take: first the messages that did not fit before, then items.
 func (m *machine) pump(p *peer, now time.Time) {
 	for !p.blocked && len(p.out) > 0 {
-		if !p.try(m, p.out[0]) {
+		if !p.try(m, &p.out[0]) {
 			return
 		}
 		p.out = p.out[1:]
@@ -211,29 +214,63 @@ func (m *machine) onGot(p *peer, msg *message, now time.Time) {
 	m.tryGo(p, now)
 }
 
+// outgoing is a message to a worker, and the descriptor that goes along, or -1.
+type outgoing struct {
+	b  []byte
+	fd int
+}
+
 // send sends a message without descriptors, now or as soon as it fits.
-func (p *peer) send(m *machine, b []byte) {
+func (p *peer) send(m *machine, b []byte) { p.post(m, outgoing{b, -1}) }
+
+// post sends a message, now or as soon as it fits. The descriptor belongs to p.
+func (p *peer) post(m *machine, o outgoing) {
 	if p.blocked || len(p.out) > 0 {
 		if len(p.out) >= maxOut {
+			m.closeOne(o.fd)
 			m.lie(p, "it does not read its messages")
 			return
 		}
-		p.out = append(p.out, b)
+		p.out = append(p.out, o)
 		return
 	}
-	if !p.try(m, b) {
-		p.out = append(p.out, b)
+	if !p.try(m, &o) {
+		p.out = append(p.out, o)
 	}
 }
 
-// try reports whether a message is done with.
-func (p *peer) try(m *machine, b []byte) bool {
-	switch m.port.send(p.id, b, nil) {
-	case sentFull, sentMany:
+// try reports whether a message is done with. It takes back a descriptor that cannot be sent.
+func (p *peer) try(m *machine, o *outgoing) bool {
+	var fds []int
+	if o.fd >= 0 {
+		fds = []int{o.fd}
+	}
+	switch result := m.port.send(p.id, o.b, fds); {
+	case result == sentMany && o.fd >= 0:
+		// Nobody says when there are fewer. The worker may ask again.
+		m.closeOne(o.fd)
+		*o = outgoing{refusal(seqOf(o.b), uint64(syscall.ETOOMANYREFS), "too many descriptors are on their way"), -1}
+		return p.try(m, o)
+	case result == sentFull || result == sentMany:
 		p.blocked = true
 		return false
 	}
+	m.closeOne(o.fd)
 	return true
+}
+
+// forget closes what was on its way to a worker that has gone.
+func (p *peer) forget(m *machine) {
+	for _, o := range p.out {
+		m.closeOne(o.fd)
+	}
+	p.out = nil
+}
+
+func (m *machine) closeOne(fd int) {
+	if fd >= 0 {
+		m.port.close([]int{fd})
+	}
 }
 
 // writable is called when there is room again in the socket to a worker.

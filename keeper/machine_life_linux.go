@@ -15,6 +15,7 @@ func (m *machine) gone(id int, d Death, now time.Time) {
 	if p == nil {
 		return
 	}
+	p.forget(m)
 	d.PID, d.Why = p.pid, p.killed
 	if d.Why == "" && d.Code != 0 {
 		d.Why = p.failing
@@ -130,6 +131,7 @@ func (m *machine) tick(now time.Time) {
 			p.suspect = true
 			p.aliveBy = now.Add(min(m.cfg.Watchdog/8, time.Second))
 		}
+		m.expire(p, now)
 		if h := &p.hand; due(h.retryAt, now) {
 			h.retryAt = time.Time{}
 			m.pump(p, now)
@@ -181,6 +183,9 @@ func (m *machine) next() (at time.Time) {
 			sooner(p.startBy)
 			sooner(p.aliveBy)
 			sooner(p.hand.retryAt)
+			if len(p.pending) > 0 {
+				sooner(p.pending[0].due)
+			}
 		}
 	}
 	if m.restartPossible() {

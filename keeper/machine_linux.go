@@ -24,6 +24,8 @@ type port interface {
 	// open opens the binary at a path; an empty one is that of the configuration.
 	open(path string) (*executable, error)
 	release(b *executable)
+	// broker has Config.Broker open what a worker asks for. The machine is told by brokered.
+	broker(id int, seq uint32, policy, request string)
 	// replace executes b in place of the keeper, or answers by machine.notReplaced.
 	replace(b *executable)
 }
@@ -61,6 +63,7 @@ type machine struct {
 	table *table
 
 	standbyLabels map[string]bool
+	policy        string // of the last worker that was ready
 	active        *peer
 	standby       *peer
 
@@ -126,9 +129,15 @@ type peer struct {
 	endWhy   string
 	hand     handOut
 	seq      uint32
-	out      [][]byte // messages without descriptors that did not fit
+	out      []outgoing // messages that did not fit
 	blocked  bool
 	lastHold uint32
+
+	asks    bool   // it knows messages about policies and requests
+	policy  string // of this worker, or of the one before
+	partial []byte // of a policy that is arriving
+	sealed  bool   // it has said which policy is its own
+	pending []asked
 }
 
 // maxOut bounds peer.out: a worker that does not read its messages is ended.
@@ -182,7 +191,7 @@ func (m *machine) startPeer(b *executable, r Reason, now time.Time) (*peer, erro
 		return nil, err
 	}
 	m.cfg.Log(Event{Kind: WorkerStarted, PID: pid, Reason: r, Binary: b.path, Items: m.table.len()})
-	return &peer{id: id, pid: pid, binary: b, reason: r, startBy: now.Add(m.cfg.ConnectTimeout)}, nil
+	return &peer{id: id, pid: pid, binary: b, reason: r, policy: m.policy, startBy: now.Add(m.cfg.ConnectTimeout)}, nil
 }
 
 func (m *machine) peer(id int) *peer {
@@ -269,6 +278,10 @@ func (m *machine) handle(id int, b []byte, fds []int, lost bool, now time.Time) 
 		m.giveEarly(now)
 	case kindDrop:
 		m.drop(p, msg)
+	case kindPolicy:
+		m.onPolicy(p, msg)
+	case kindAsk:
+		m.onAsk(p, msg, now)
 	case kindUpgrade, kindRestart:
 		if p != m.active || !p.ready {
 			m.lie(p, "an upgrade before it was ready")
@@ -294,7 +307,9 @@ func (m *machine) onHello(p *peer, msg *message, now time.Time) {
 	}
 	p.hello = true
 	p.startBy = now.Add(m.cfg.ReadyTimeout)
+	p.asks = msg.word(1)&featureAsk != 0
 	m.sendStart(p, kindWelcome)
+	m.sendPolicy(p)
 	p.hand = handOut{on: true, full: p == m.active, window: firstWindow}
 	m.pump(p, now)
 }
@@ -336,6 +351,9 @@ func (m *machine) onReady(p *peer, now time.Time) {
 	p.ready, p.readyAt, p.startBy = true, now, time.Time{}
 	m.setAlive(p, now)
 	m.cfg.Log(Event{Kind: WorkerReady, PID: p.pid, Reason: p.reason, Binary: p.binary.path, Items: m.table.len()})
+	if p.asks {
+		m.policy = p.policy
+	}
 	if !m.everReady {
 		m.everReady = true
 		m.cfg.Notify("READY=1")
@@ -444,5 +462,6 @@ func (m *machine) sendStart(p *peer, kind msgKind) {
 	for _, n := range m.starts {
 		words = append(words, uint64(n))
 	}
+	words = append(words, m.features())
 	p.send(m, appendControl(nil, kind, 0, words, append([]string{m.died.Why}, m.upgradeTexts()...)...))
 }

@@ -25,6 +25,7 @@ type world struct {
 	replaced []*executable
 	noStart  bool
 	result   sent // of the next sends
+	asked    []brokered
 }
 
 type proc struct {
@@ -115,7 +116,28 @@ func (w *world) release(b *executable) {
 	delete(w.bins, b)
 }
 
+func (w *world) broker(id int, seq uint32, policy, text string) {
+	w.asked = append(w.asked, brokered{request: request{id, seq, policy, text}, fd: -1})
+}
+
+// brokered answers the first request that waits, with a new descriptor or an error.
+func (w *world) brokered(err error) {
+	if len(w.asked) == 0 {
+		return
+	}
+	b := w.asked[0]
+	w.asked = w.asked[1:]
+	if err == nil {
+		b.fd = w.fds(1)[0]
+	}
+	w.m.brokered(b.id, b.seq, b.fd, err)
+	w.check()
+}
+
 func (w *world) replace(b *executable) { w.replaced = append(w.replaced, b) }
+
+// noBroker makes a machine take requests; the world answers them.
+func noBroker(policy, request string) (int, error) { panic("not called") }
 
 // fds returns n new descriptors.
 func (w *world) fds(n int) (fds []int) {
@@ -140,7 +162,21 @@ func (w *world) check() {
 			}
 		}
 	})
-	if held != len(w.opened) || held != m.table.descriptors {
+	moving := 0 // answers that wait for room
+	for _, p := range []*peer{m.active, m.standby} {
+		if p == nil {
+			continue
+		}
+		if len(p.pending) > maxAsks || len(p.policy) > MaxPolicy || len(p.partial) > MaxPolicy+partSize {
+			w.tb.Fatalf("%d requests and a policy of %d bytes", len(p.pending), len(p.policy))
+		}
+		for _, o := range p.out {
+			if o.fd >= 0 {
+				moving++
+			}
+		}
+	}
+	if held+moving != len(w.opened) || held != m.table.descriptors {
 		w.tb.Fatalf("%d descriptors are held, %d are open, %d are counted", held, len(w.opened), m.table.descriptors)
 	}
 	if m.table.len() > m.cfg.MaxItems || held > m.limit {
@@ -527,7 +563,7 @@ func (w *world) script(b []byte) {
 		}
 		id := w.lastID - next()%2
 		p := w.m.peer(id)
-		op := next() % 40
+		op := next() % 44
 		if polite && (op <= 22 && op != 16) && next()%16 != 0 {
 			op = 24
 		}
@@ -621,8 +657,17 @@ func (w *world) script(b []byte) {
 			if a := w.m.active; a != nil {
 				w.say(a.id, message{kind: kindDrop, keys: [][2]uint64{{uint64(next()), 0}}})
 			}
+		case 38:
+			m := message{kind: kindPolicy, words: []uint64{uint64(next() % 8 / 7), uint64(next() % 2)}, texts: []string{strings.Repeat("p", next()*16)}}
+			w.say(id, m)
+		case 39, 40:
+			if p != nil && p.asks && p.sealed && !p.lied {
+				w.say(id, message{kind: kindAsk, seq: uint32(next()), texts: []string{"request"}})
+			}
+		case 41, 42, 43:
+			w.brokered([]error{nil, nil, syscall.EACCES, errors.New("no")}[next()%4])
 		case 23: // the keeper is replaced, if it may be
-			if m := w.m; m.upgrade.Over() && m.standby == nil && m.active != nil && m.active.ready && !m.stopping {
+			if m := w.m; m.upgrade.Over() && m.standby == nil && m.active != nil && m.active.ready && !m.stopping && len(m.active.pending)+len(m.active.partial)+len(m.active.out) == 0 {
 				w.saveAndLoad()
 			}
 		}
@@ -645,7 +690,7 @@ func (w *world) sane(id int) {
 	w.answer(id)
 	switch {
 	case !p.hello:
-		w.say(id, message{kind: kindHello, words: []uint64{protocol}})
+		w.say(id, message{kind: kindHello, words: []uint64{protocol, featureAsk}})
 		w.answer(id)
 	case !p.prepared && p.hand.marked:
 		w.say(id, message{kind: kindPrepared})
@@ -673,7 +718,8 @@ func (w *world) saveAndLoad() {
 	old := w.m
 	w.m = s.m
 	w.m.port = w
-	if w.m.table.len() != old.table.len() || w.m.deaths != old.deaths || w.m.upgrade != old.upgrade || w.m.active.binary.path != old.active.binary.path {
+	if w.m.table.len() != old.table.len() || w.m.deaths != old.deaths || w.m.upgrade != old.upgrade || w.m.active.binary.path != old.active.binary.path ||
+		w.m.active.asks && (w.m.active.policy != old.active.policy || w.m.policy != old.policy || w.m.active.sealed != old.active.sealed) {
 		w.tb.Fatal("something was lost")
 	}
 	w.m.replaced(w.now)
@@ -686,7 +732,7 @@ func FuzzMachine(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1, 0, 2, 0, 4, 1, 2, 2, 1, 0, 2, 2, 0, 0, 14, 0, 0, 0, 0, 0, 1, 0, 8, 0, 2})
 	f.Add([]byte{0, 0, 0, 0, 1, 0, 2, 0, 10, 1, 0, 0, 0, 0, 0, 1, 1, 12, 0, 0, 1, 14, 0, 0, 0, 2, 0, 16, 200, 200, 0, 23})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		w := newWorld(t, Config{MaxItems: 40, Standby: []string{"early"}, Healthy: time.Second, MaxDeaths: 2}, 60)
+		w := newWorld(t, Config{MaxItems: 40, Broker: noBroker, Standby: []string{"early"}, Healthy: time.Second, MaxDeaths: 2}, 60)
 		w.script(b)
 	})
 }
@@ -705,7 +751,7 @@ func TestRandomScripts(t *testing.T) {
 			x ^= x << 17
 			binary.LittleEndian.PutUint64(b[at:], x)
 		}
-		w := newWorld(t, Config{MaxItems: 40, Standby: []string{"early"}, Healthy: time.Second, MaxDeaths: 2}, 60)
+		w := newWorld(t, Config{MaxItems: 40, Broker: noBroker, Standby: []string{"early"}, Healthy: time.Second, MaxDeaths: 2}, 60)
 		w.script(b[:])
 		for _, line := range w.lines {
 			for _, what := range []string{": handing-over", ": starting", ": done", ": checked", ": refused", ": rolled-back", "worker-died", "worker-ended", "worker-lied",

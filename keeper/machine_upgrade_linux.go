@@ -96,7 +96,7 @@ func (m *machine) step(s State, why string) {
 
 func (m *machine) tellUpgrade() {
 	if p := m.active; p != nil && p.hello {
-		p.send(m, appendControl(nil, kindUpgraded, 0, m.upgradeWords(p), m.upgradeTexts()...))
+		p.send(m, appendControl(nil, kindUpgraded, 0, append(m.upgradeWords(p), m.features()), m.upgradeTexts()...))
 	}
 }
 

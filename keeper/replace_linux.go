@@ -144,6 +144,13 @@ func (r *runner) execNow(signals chan os.Signal) (again bool) {
 		m.notReplaced(b, "something else had to be done meanwhile")
 		return false
 	}
+	if len(m.active.pending) > 0 { // the broker ends with this program; each answer comes within Config.AskTimeout
+		return true
+	}
+	if len(m.active.partial) > 0 {
+		m.notReplaced(b, "the worker is setting its policy")
+		return false
+	}
 	if len(m.active.out) > 0 {
 		m.notReplaced(b, "the worker does not read its messages")
 		return false

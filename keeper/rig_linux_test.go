@@ -45,7 +45,7 @@ type testConfig struct {
 	Binary                                                                 string
 	Standby                                                                []string
 	ConnectTimeout, ReadyTimeout, HandOverTimeout, Watchdog, Healthy, Good time.Duration
-	Backoff, MaxBackoff, NotifyEvery                                       time.Duration
+	Backoff, MaxBackoff, NotifyEvery, AskTimeout                           time.Duration
 	MaxDeaths, MaxItems                                                    int
 	KeepSelf                                                               bool
 }
@@ -100,6 +100,7 @@ func runChild(text string) int {
 		fmt.Println("event", e.Kind, e)
 	}
 	cfg.Notify = func(s string) { fmt.Println("notify", strings.ReplaceAll(s, "\n", " ")) }
+	cfg.Broker = testBroker
 	code, err := Run(cfg)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -265,6 +266,12 @@ func runTestWorker(w *Worker, c childConfig) int {
 			r.Upgrade = w.LastUpgrade()
 		case "stats":
 			r.Stats = w.Stats()
+		case "policy":
+			fail(w.SetPolicy(o.Text))
+		case "inherited":
+			r.Text = w.Policy()
+		case "ask":
+			r.Text = ask(w, o.Text)
 		case "lost":
 			<-w.Lost()
 		case "exit":

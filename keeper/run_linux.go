@@ -45,6 +45,11 @@ type runner struct {
 
 	trimmer trimmer
 
+	brokered chan brokered
+	over     chan struct{} // closed when nobody reads brokered any more
+	requests []request     // that no goroutine of the broker has begun
+	brokers  int           // goroutines that are at work
+
 	answers   chan answer
 	replacing *executable // the readers pause for it
 	pausing   int         // readers that have not paused yet
@@ -64,7 +69,7 @@ func Run(cfg Config) (exitCode int, err error) {
 	if code, ok := answerAsked(); ok {
 		return code, nil
 	}
-	r := &runner{cfg: cfg.withDefaults(), conns: make(map[int]*conn), events: make(chan event), answers: make(chan answer, 1)}
+	r := &runner{cfg: cfg.withDefaults(), conns: make(map[int]*conn), events: make(chan event), answers: make(chan answer, 1), brokered: make(chan brokered), over: make(chan struct{})}
 	if r.own, err = os.Executable(); err != nil {
 		return 1, fmt.Errorf("keeper: find the program: %w", err)
 	}
@@ -100,6 +105,7 @@ func Run(cfg Config) (exitCode int, err error) {
 		}
 	}
 	r.loop(signals)
+	close(r.over)
 	r.end()
 	return r.m.exitCode, nil
 }
@@ -130,6 +136,8 @@ func (r *runner) loop(signals chan os.Signal) {
 			m.signal(s.(syscall.Signal), time.Now())
 		case a := <-r.answers:
 			r.onAnswer(a)
+		case b := <-r.brokered:
+			r.onBrokered(b)
 		case <-timer.C:
 			now := time.Now()
 			m.tick(now)

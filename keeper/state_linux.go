@@ -3,6 +3,7 @@ package keeper
 import (
 	"encoding/binary"
 	"errors"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ const (
 	stateWorker msgKind = 102 // words of a peer
 	stateItem   msgKind = 103 // words: key, descriptors; texts: label
 	stateSignal msgKind = 104 // words: a signal for the worker
+	statePolicy msgKind = 105 // texts: a part of the worker's policy; only if the worker, and so the binary that comes, knows of it
 )
 
 // state is what a keeper leaves to the binary that it executes.
@@ -68,7 +70,12 @@ func (m *machine) save(conns map[int]savedConn) []byte {
 			}
 		}
 		add(stateWorker, []uint64{uint64(p.id), uint64(p.pid), uint64(c.fd), uint64(index), uint64(p.reason), wordOf(p.hello), wordOf(p.prepared),
-			wordOf(p.going), wordOf(p.ready), clockOf(p.readyAt), wordOf(p.exiting), uint64(p.seq), uint64(p.lastHold)}, p.killed)
+			wordOf(p.going), wordOf(p.ready), clockOf(p.readyAt), wordOf(p.exiting), uint64(p.seq), uint64(p.lastHold), wordOf(p.asks), wordOf(p.sealed)}, p.killed)
+		if p.asks && p.policy != "" {
+			for _, texts := range parts(p.policy) {
+				add(statePolicy, nil, texts...)
+			}
+		}
 	}
 	for _, s := range m.pending {
 		add(stateSignal, []uint64{uint64(s)})
@@ -167,7 +174,7 @@ func (s *state) take(msg *message, items *uint64, now time.Time) bool {
 		}
 		p := &peer{id: int(msg.word(0)), pid: int(msg.word(1)), binary: m.opened[msg.word(3)], reason: Reason(msg.word(4)),
 			hello: msg.word(5) != 0, prepared: msg.word(6) != 0, going: msg.word(7) != 0, ready: msg.word(8) != 0,
-			readyAt: timeAt(msg.word(9), now), exiting: msg.word(10) != 0, seq: uint32(msg.word(11)), lastHold: uint32(msg.word(12)), killed: msg.text(0)}
+			readyAt: timeAt(msg.word(9), now), exiting: msg.word(10) != 0, seq: uint32(msg.word(11)), lastHold: uint32(msg.word(12)), asks: msg.word(13) != 0, sealed: msg.word(14) != 0, killed: msg.text(0)}
 		p.hand = handOut{on: true, full: true, marked: true, sentAll: true}
 		if p.ready {
 			m.setAlive(p, now)
@@ -178,6 +185,12 @@ func (s *state) take(msg *message, items *uint64, now time.Time) bool {
 		s.conns[p.id] = savedConn{int(msg.word(2)), p.pid}
 	case stateSignal:
 		m.pending = append(m.pending, syscall.Signal(msg.word(0)))
+	case statePolicy:
+		if m.active == nil || len(m.policy) > MaxPolicy {
+			return false
+		}
+		m.policy += strings.Join(msg.texts, "")
+		m.active.policy = m.policy
 	case stateItem:
 		if len(msg.words) < 2 {
 			return false

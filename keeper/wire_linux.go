@@ -15,7 +15,8 @@ import (
 // followed by count items (key, number of descriptors, length of the label, label), count keys, or
 // count words and then texts, each with its length. The descriptors of items go along as SCM_RIGHTS, in
 // the order of the items. Both ends come from different versions of this package during an upgrade: a later
-// version appends words and texts to a message, and a reader ignores those that it does not know.
+// version appends words and texts to a message, and a reader ignores those that it does not know. A message of a new kind
+// is sent only to an end that has said that it knows it: features.
 const (
 	protocol = 1 // changes when a version no longer understands an older one
 
@@ -27,6 +28,9 @@ const (
 	itemHead   = 16 + 2
 	keySize    = 16
 )
+
+// featureAsk: the worker may ask, and the keeper answers.
+const featureAsk = 1
 
 // msgKind is the kind of a message. The numbers are part of the protocol.
 type msgKind uint8
@@ -43,9 +47,11 @@ const (
 	kindHeld     msgKind = 8 // seq: the last kindHold that was read; words: items, descriptors
 	kindRefused  msgKind = 9 // keys that were not taken
 	kindUpgraded msgKind = 10
+	kindPolicyIs msgKind = 11 // words: 1 if more follows; texts: a part of the policy of the worker before
+	kindAnswer   msgKind = 12 // seq: of kindAsk; words: 1 if a descriptor comes along, error number; texts: why there is none
 
 	// From the worker.
-	kindHello      msgKind = 32 // words: protocol
+	kindHello      msgKind = 32 // words: protocol, features
 	kindGot        msgKind = 33 // seq: of kindItems; words: items whose descriptors all arrived
 	kindPrepared   msgKind = 34 // texts: info
 	kindReady      msgKind = 35
@@ -60,14 +66,16 @@ const (
 	kindFailing    msgKind = 44 // texts: why the worker is about to exit
 	kindStaying    msgKind = 45 // answer to kindHandOver; texts: why the worker does not end
 	kindTimes      msgKind = 46 // words of Times
+	kindPolicy     msgKind = 47 // words: 1 if more follows, 1 to keep that of the worker before; texts: a part
+	kindAsk        msgKind = 48 // texts: parts of a request; answered by kindAnswer
 )
 
 func (k msgKind) hasItems() bool { return k == kindItems || k == kindHold }
 func (k msgKind) hasKeys() bool  { return k == kindRefused || k == kindDrop }
 
 // fromWorker reports whether a worker sends messages of this kind.
-func (k msgKind) fromWorker() bool { return k >= kindHello && k <= kindTimes }
-func (k msgKind) fromKeeper() bool { return k >= kindWelcome && k <= kindUpgraded }
+func (k msgKind) fromWorker() bool { return k >= kindHello && k <= kindAsk }
+func (k msgKind) fromKeeper() bool { return k >= kindWelcome && k <= kindAnswer }
 
 // message is a message of either end. Its slices are used again by the next parse.
 type message struct {
@@ -177,6 +185,9 @@ func (m *message) parseItems(b []byte, count int) error {
 
 // descriptors returns the number of descriptors that should have come with the message.
 func (m *message) descriptors() (n int) {
+	if m.kind == kindAnswer && m.word(0) != 0 {
+		return 1
+	}
 	for i := range m.items {
 		n += m.items[i].fds
 	}
@@ -234,6 +245,22 @@ func appendControl(b []byte, kind msgKind, seq uint32, words []uint64, texts ...
 		b = append(b, s...)
 	}
 	return b
+}
+
+// partSize is how much of a long text goes into one message.
+const partSize = 4 * maxText
+
+// parts cuts a text into texts for one message or more.
+func parts(s string) (messages [][]string) {
+	for first := true; first || len(s) > 0; first = false {
+		var texts []string
+		for part := s[:min(len(s), partSize)]; len(part) > 0; {
+			n := min(len(part), maxText)
+			texts, part = append(texts, part[:n]), part[n:]
+		}
+		messages, s = append(messages, texts), s[min(len(s), partSize):]
+	}
+	return messages
 }
 
 func wordOf(b bool) uint64 {

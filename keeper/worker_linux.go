@@ -42,6 +42,13 @@ type Worker struct {
 	handDue   bool
 	onRefused func(key [2]uint64)
 	refused   uint64
+
+	mayAsk    bool // the keeper answers
+	inherited []byte
+	sealed    bool
+	asks      chan struct{} // room for requests that wait
+	lastAsk   uint32
+	open      map[uint32]chan answered
 }
 
 // Connect connects a worker to the keeper that started it. It returns nil and no error if no keeper
@@ -88,9 +95,9 @@ func newWorker(fd int) (*Worker, error) {
 		return nil, fmt.Errorf("keeper: %w", err)
 	}
 	w := &Worker{file: f, raw: raw, lost: make(chan struct{}), mark: make(chan struct{}), goOn: make(chan struct{}), wake: make(chan struct{}, 1), returned: make(map[[2]uint64]bool),
-		watchers: make(map[uint64]func(Upgrade))}
+		watchers: make(map[uint64]func(Upgrade)), asks: make(chan struct{}, maxAsks), open: make(map[uint32]chan answered)}
 	w.out.fd = fd
-	if err := w.tell(appendControl(nil, kindHello, 0, []uint64{protocol})); err != nil {
+	if err := w.tell(appendControl(nil, kindHello, 0, []uint64{protocol, featureAsk})); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -464,7 +471,7 @@ func (w *Worker) read() {
 			closeAll(fds)
 			return
 		}
-		if err := msg.parse(buf[:n]); err != nil || !msg.kind.fromKeeper() || msg.kind != kindItems && len(fds) > 0 || !lost && len(fds) != msg.descriptors() {
+		if err := msg.parse(buf[:n]); err != nil || !msg.kind.fromKeeper() || msg.kind != kindItems && msg.kind != kindAnswer && len(fds) > 0 || !lost && len(fds) != msg.descriptors() {
 			closeAll(fds) // not the keeper that we know
 			return
 		}
@@ -487,6 +494,12 @@ func (w *Worker) handle(msg *message, fds []int) {
 	case kindItems:
 		got := w.receive(msg, fds)
 		w.reply(appendControl(nil, kindGot, msg.seq, []uint64{uint64(got)}))
+	case kindPolicyIs:
+		for _, s := range msg.texts {
+			w.inherited = append(w.inherited, s...)
+		}
+	case kindAnswer:
+		w.answered(msg, fds)
 	case kindMark:
 		if !closed(w.mark) {
 			w.marked = len(w.items)
@@ -526,6 +539,9 @@ func (w *Worker) handle(msg *message, fds []int) {
 			}()
 		}
 	case kindUpgraded:
+		if len(msg.words) > 5 { // another keeper may be at the other end now
+			w.mayAsk = msg.word(5)&featureAsk != 0
+		}
 		u := upgradeOf(msg, 1, 0)
 		if u.ID != 0 || u.State != Refused {
 			w.upgrade, w.start.Upgrade = u, u
@@ -565,6 +581,7 @@ func (w *Worker) setStart(msg *message) {
 	for i := range w.start.Starts {
 		w.start.Starts[i] = int(msg.word(startWords + i))
 	}
+	w.mayAsk = msg.word(startWords+len(w.start.Starts))&featureAsk != 0
 	w.upgrade = w.start.Upgrade
 	w.diedAt = int64(msg.word(5))
 	w.out.limits(msg)

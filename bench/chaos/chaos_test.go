@@ -14,46 +14,6 @@ import (
 	"github.com/penstock/penstock/bench/internal/registry"
 )
 
-func TestPattern(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 1))
-	whole := make([]byte, 5000)
-	fill(whole, 77, down, 0)
-	scratch := make([]byte, 5000)
-	for range 2000 {
-		at, n := r.IntN(4000), r.IntN(1000)
-		p := make([]byte, n)
-		fill(p, 77, down, int64(at))
-		if !bytes.Equal(p, whole[at:at+n]) {
-			t.Fatalf("fill of %d bytes at %d differs", n, at)
-		}
-		if flow, d, offset, ok := owner(p); n >= 23 && (!ok || flow != 77 || d != down || offset != int64(at)) {
-			t.Fatalf("%d bytes at %d are said to be of flow %d, %v, offset %d (%v)", n, at, flow, d, offset, ok)
-		}
-		if good, wrong := compare(p, scratch, 77, down, int64(at)); good != n || wrong != nil {
-			t.Fatalf("compare says %d of %d, %+v", good, n, wrong)
-		}
-	}
-	for x := range uint64(1000) {
-		x *= 0x123456789abcdef
-		if unmix(mix(x)) != x {
-			t.Fatalf("unmix(mix(%#x)) = %#x", x, unmix(mix(x)))
-		}
-	}
-	lost := append(bytes.Clone(whole[:100]), whole[107:]...)
-	if good, wrong := compare(lost, scratch, 77, down, 0); good != 100 || wrong.lost != 7 {
-		t.Errorf("7 missing bytes: %d, %+v", good, wrong)
-	}
-	twice := append(bytes.Clone(whole[:100]), whole[90:]...)
-	if good, wrong := compare(twice, make([]byte, 6000), 77, down, 0); good != 100 || wrong.duplicate != 10 {
-		t.Errorf("10 bytes twice: %d, %+v", good, wrong)
-	}
-	other := bytes.Clone(whole)
-	fill(other[64:], 78, up, 1000)
-	if good, wrong := compare(other, scratch, 77, down, 0); good != 64 || wrong.lost+wrong.duplicate != 0 || !strings.Contains(wrong.text, "flow 78, up, offset 1000") {
-		t.Errorf("another flow's bytes: %d, %+v", good, wrong)
-	}
-}
-
 // output is where a run in a test writes; it may be read while the run goes on.
 type output struct {
 	mu sync.Mutex

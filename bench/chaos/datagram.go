@@ -3,10 +3,8 @@
 package main
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -14,44 +12,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/pattern"
 )
-
-// A datagram has a header and bytes of its flow's pattern:
-//
-//	0  magic
-//	8  flow
-//	16 number of the datagram, from 1
-//	24 direction
-//	28 CRC-32 of the bytes before
-const datagramHeader = 32
-
-var datagramMagic = [8]byte{'c', 'h', 'a', 'o', 's', 0xfe, 0, '\n'}
-
-func makeDatagram(b []byte, flow, number uint64, d direction) []byte {
-	copy(b, datagramMagic[:])
-	binary.LittleEndian.PutUint64(b[8:], flow)
-	binary.LittleEndian.PutUint64(b[16:], number)
-	binary.LittleEndian.PutUint32(b[24:], uint32(d))
-	binary.LittleEndian.PutUint32(b[28:], crc32.ChecksumIEEE(b[:28]))
-	fill(b[datagramHeader:], flow, d, int64(number)*2048)
-	return b
-}
-
-var errDatagram = errors.New("wrong datagram")
-
-// readDatagram returns what a datagram says of itself; every byte has been checked.
-func readDatagram(b []byte) (flow, number uint64, d direction, err error) {
-	if len(b) < datagramHeader || [8]byte(b[:8]) != datagramMagic || binary.LittleEndian.Uint32(b[28:]) != crc32.ChecksumIEEE(b[:28]) {
-		return 0, 0, 0, fmt.Errorf("%w: %d bytes: % x", errDatagram, len(b), b[:min(len(b), datagramHeader)])
-	}
-	flow, number = binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
-	d = direction(binary.LittleEndian.Uint32(b[24:]))
-	var scratch [2048]byte
-	if _, wrong := compare(b[datagramHeader:], scratch[:], flow, d, int64(number)*2048); wrong != nil {
-		return flow, number, d, fmt.Errorf("%w: %d of flow %d, %v: %s", errDatagram, number, flow, d, wrong.text)
-	}
-	return flow, number, d, nil
-}
 
 // datagramFlow is a datagram client and its upstream.
 type datagramFlow struct {
@@ -127,7 +90,7 @@ func (w *world) serveDatagramsAt(conn net.PacketConn, at *endpoint) {
 			if err != nil {
 				continue // an ICMP error
 			}
-			id, number, d, err := readDatagram(b[:n])
+			id, number, d, err := pattern.ReadDatagram(b[:n])
 			if err != nil || d != up {
 				w.tally.count(datagramsWrong, 1)
 				w.tally.fault("an upstream got from %v: %v, direction %v", from, err, d)
@@ -139,7 +102,7 @@ func (w *world) serveDatagramsAt(conn net.PacketConn, at *endpoint) {
 			}
 			f := v.(*datagramFlow)
 			w.arrive(f, number, from.String(), at)
-			conn.WriteTo(makeDatagram(b[:n], id, number, down), from)
+			conn.WriteTo(pattern.MakeDatagram(b[:n], id, number, down), from)
 		}
 	})
 }
@@ -183,7 +146,7 @@ func (w *world) send(f *datagramFlow, conn net.Conn, b []byte) error {
 	number := f.sent
 	f.mu.Unlock()
 	conn.SetWriteDeadline(time.Now().Add(patience))
-	_, err := conn.Write(makeDatagram(b, f.id, number, up))
+	_, err := conn.Write(pattern.MakeDatagram(b, f.id, number, up))
 	return err
 }
 
@@ -198,7 +161,7 @@ func (w *world) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint6
 	if f.via.echo {
 		want = up
 	}
-	id, number, d, err := readDatagram(b[:n])
+	id, number, d, err := pattern.ReadDatagram(b[:n])
 	switch {
 	case err == nil && d == want && id != f.id && w.had(id, conn.LocalAddr().String()):
 		w.tally.count(datagramsLate, 1)
@@ -291,7 +254,7 @@ func datagramSize(r *rand.Rand, burst int) int {
 	if burst > 8 {
 		return 1200
 	}
-	return between(r, datagramHeader, 1400)
+	return between(r, pattern.DatagramHeader, 1400)
 }
 
 // newDatagramClient sends one datagram, again until it is answered.

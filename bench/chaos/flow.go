@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/pattern"
 )
 
 // flow is one stream flow, with what both of its ends know.
@@ -38,6 +40,8 @@ type flow struct {
 	proven atomic.Int64 // index+1 of the last kill that the flow is known to have survived
 }
 
+const up, down = pattern.Up, pattern.Down
+
 // counts are of one direction of a flow.
 type counts struct {
 	written atomic.Int64 // bytes given to the socket, or about to be
@@ -53,7 +57,7 @@ func (f *flow) String() string {
 }
 
 // moved is told that n bytes of a direction have been read.
-func (f *flow) moved(d direction, n int) {
+func (f *flow) moved(d pattern.Direction, n int) {
 	c := &f.directions[d]
 	read := c.read.Add(int64(n))
 	// Bytes that were written after the worker had died were relayed by its successor.
@@ -85,7 +89,7 @@ const (
 
 // close is told how reading or writing at one end ended: err is io.EOF, or an error of the socket, and
 // at is the offset. It reports a fault if that must not be.
-func (w *world) close(f *flow, side int, d direction, at int64, err error) verdict {
+func (w *world) close(f *flow, side int, d pattern.Direction, at int64, err error) verdict {
 	c := &f.directions[d]
 	switch {
 	case errors.Is(err, io.EOF):

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/pattern"
 )
 
 // prefaceSize is the length of what a client says first: a magic number and the number of its flow.
@@ -33,9 +35,9 @@ type stream struct {
 	f    *flow
 	side int // 0: the client, 1: the upstream
 	conn net.Conn
-	own  direction // what it writes
-	come direction // what it reads
-	said int64     // bytes that the other side said before those of the direction
+	own  pattern.Direction // what it writes
+	come pattern.Direction // what it reads
+	said int64             // bytes that the other side said before those of the direction
 
 	mu    sync.Mutex
 	worst verdict // the worst of both halves
@@ -145,7 +147,7 @@ func (s *stream) put(n int) bool {
 	b := pieces.Get().(*[2][128 * kib]byte)
 	defer pieces.Put(b)
 	at := c.written.Load()
-	fill(b[0][:n], s.f.id, s.own, at)
+	pattern.Fill(b[0][:n], s.f.id, s.own, at)
 	c.written.Add(int64(n))
 	for rest := b[0][:n]; len(rest) > 0; {
 		read := c.read.Load()
@@ -253,7 +255,7 @@ func (s *stream) deadline(p []byte) []byte {
 func (s *stream) check(p []byte, b *[2][128 * kib]byte) bool {
 	c := &s.f.directions[s.come]
 	at := c.read.Load()
-	good, wrong := compare(p, b[1][:], s.f.id, s.come, at)
+	good, wrong := pattern.Compare(p, b[1][:], s.f.id, s.come, at)
 	if good > 0 {
 		if s.f.relaying.Load() == 0 {
 			s.f.relaying.Store(time.Now().UnixNano())
@@ -267,17 +269,17 @@ func (s *stream) check(p []byte, b *[2][128 * kib]byte) bool {
 	if len(p)-good < 24 && len(p)+24 <= len(b[0]) {
 		s.conn.SetReadDeadline(time.Now().Add(time.Second))
 		n, _ := io.ReadAtLeast(s.conn, b[0][len(p):], 24)
-		_, wrong = compare(b[0][:len(p)+n], b[1][:], s.f.id, s.come, at)
+		_, wrong = pattern.Compare(b[0][:len(p)+n], b[1][:], s.f.id, s.come, at)
 	}
 	switch {
-	case wrong.lost > 0:
-		s.w.tally.count(bytesMissing, wrong.lost)
-	case wrong.duplicate > 0:
-		s.w.tally.count(bytesDuplicate, wrong.duplicate)
+	case wrong.Lost > 0:
+		s.w.tally.count(bytesMissing, wrong.Lost)
+	case wrong.Duplicate > 0:
+		s.w.tally.count(bytesDuplicate, wrong.Duplicate)
 	default:
 		s.w.tally.count(bytesWrong, int64(len(p)-good))
 	}
-	s.w.tally.fault("%v: %v, offset %d, side %d: %s", s.f, s.come, wrong.offset, s.side, wrong.text)
+	s.w.tally.fault("%v: %v, offset %d, side %d: %s", s.f, s.come, wrong.Offset, s.side, wrong.Text)
 	s.over(endFault)
 	return false
 }

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/pattern"
 )
 
 // place is a listener of the relay, and what is behind it.
@@ -180,7 +182,7 @@ func (w *world) upstream(conn net.Conn, header int, at *endpoint) {
 // make makes a flow of a shape through a place.
 func (w *world) make(s *shape, via *place) *flow {
 	id := w.nextFlow.Add(1)
-	if id >= maxFlow {
+	if id >= pattern.MaxFlow {
 		panic("more flows than there are numbers")
 	}
 	f := &flow{id: id, shape: s, via: via, start: time.Now(), upstreamDone: make(chan struct{})}

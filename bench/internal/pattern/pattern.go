@@ -1,6 +1,8 @@
 //go:build linux
 
-package main
+// Package pattern makes bytes that say whose they are: every byte of a flow is a function of the flow, the direction
+// and the offset. So a byte that is missing, wrong or that comes twice is noticed, and whose it is.
+package pattern
 
 import (
 	"bytes"
@@ -8,15 +10,15 @@ import (
 	"fmt"
 )
 
-// direction is one of the two of a flow.
-type direction int
+// Direction is one of the two of a flow.
+type Direction int
 
 const (
-	up   direction = iota // client to upstream
-	down                  // upstream to client
+	Up   Direction = iota // client to upstream
+	Down                  // upstream to client
 )
 
-func (d direction) String() string { return [...]string{"up", "down"}[d] }
+func (d Direction) String() string { return [...]string{"up", "down"}[d] }
 
 // The bytes of a flow are 64-bit words, each a reversible mix of the flow's number, the direction and
 // the word's index. So any 23 bytes in a row name the flow, direction and offset that they belong to,
@@ -24,10 +26,10 @@ func (d direction) String() string { return [...]string{"up", "down"}[d] }
 const (
 	indexBits = 39
 	flowBits  = 24
-	maxFlow   = 1 << flowBits
+	MaxFlow   = 1 << flowBits // above the number of any flow
 )
 
-func word(flow uint64, d direction, index uint64) uint64 {
+func word(flow uint64, d Direction, index uint64) uint64 {
 	return mix(flow<<(indexBits+1) | uint64(d)<<indexBits | index)
 }
 
@@ -46,8 +48,8 @@ func unmix(x uint64) uint64 {
 	return (x ^ x>>30 ^ x>>60) - 0x9e3779b97f4a7c15
 }
 
-// fill writes what a direction of a flow has from offset on.
-func fill(p []byte, flow uint64, d direction, offset int64) {
+// Fill writes what a direction of a flow has from offset on.
+func Fill(p []byte, flow uint64, d Direction, offset int64) {
 	index := uint64(offset) / 8
 	if skip := int(offset % 8); skip > 0 {
 		var b [8]byte
@@ -66,8 +68,8 @@ func fill(p []byte, flow uint64, d direction, offset int64) {
 	}
 }
 
-// owner returns the flow, direction and offset of the first byte of p, if two whole words of p say so.
-func owner(p []byte) (flow uint64, d direction, offset int64, ok bool) {
+// Owner returns the flow, direction and offset of the first byte of p, if two whole words of p say so.
+func Owner(p []byte) (flow uint64, d Direction, offset int64, ok bool) {
 	for shift := 0; shift < 8 && len(p) >= shift+16; shift++ {
 		x, y := unmix(binary.LittleEndian.Uint64(p[shift:])), unmix(binary.LittleEndian.Uint64(p[shift+8:]))
 		flow, index := x>>(indexBits+1), x&(1<<indexBits-1)
@@ -75,25 +77,25 @@ func owner(p []byte) (flow uint64, d direction, offset int64, ok bool) {
 		if y != x+1 || flow == 0 || offset < 0 {
 			continue
 		}
-		return flow, direction(x >> indexBits & 1), offset, true
+		return flow, Direction(x >> indexBits & 1), offset, true
 	}
 	return 0, 0, 0, false
 }
 
-// mismatch describes the first wrong byte of p, which should be what a direction of a flow has from
+// Mismatch describes the first wrong byte of p, which should be what a direction of a flow has from
 // offset on. The number of bytes that are missing or came twice is 0 if p does not say.
-type mismatch struct {
-	offset    int64 // of the first wrong byte
-	lost      int64 // bytes are missing in front of it
-	duplicate int64 // bytes came again
-	text      string
+type Mismatch struct {
+	Offset    int64 // of the first wrong byte
+	Lost      int64 // bytes are missing in front of it
+	Duplicate int64 // bytes came again
+	Text      string
 }
 
-// compare returns how many bytes of p are right, and what is wrong with the next one; nil if all are
+// Compare returns how many bytes of p are right, and what is wrong with the next one; nil if all are
 // right. It uses scratch, which is at least as long as p.
-func compare(p, scratch []byte, flow uint64, d direction, offset int64) (int, *mismatch) {
+func Compare(p, scratch []byte, flow uint64, d Direction, offset int64) (int, *Mismatch) {
 	want := scratch[:len(p)]
-	fill(want, flow, d, offset)
+	Fill(want, flow, d, offset)
 	if bytes.Equal(p, want) {
 		return len(p), nil
 	}
@@ -101,19 +103,19 @@ func compare(p, scratch []byte, flow uint64, d direction, offset int64) (int, *m
 	for p[i] == want[i] {
 		i++
 	}
-	m := &mismatch{offset: offset + int64(i)}
-	gotFlow, gotDirection, at, ok := owner(p[i:])
+	m := &Mismatch{Offset: offset + int64(i)}
+	gotFlow, gotDirection, at, ok := Owner(p[i:])
 	switch {
 	case !ok:
-		m.text = fmt.Sprintf("nobody's bytes: % x", p[i:min(i+16, len(p))])
-	case gotFlow == flow && gotDirection == d && at > m.offset:
-		m.lost = at - m.offset
-		m.text = fmt.Sprintf("%d bytes are missing", m.lost)
+		m.Text = fmt.Sprintf("nobody's bytes: % x", p[i:min(i+16, len(p))])
+	case gotFlow == flow && gotDirection == d && at > m.Offset:
+		m.Lost = at - m.Offset
+		m.Text = fmt.Sprintf("%d bytes are missing", m.Lost)
 	case gotFlow == flow && gotDirection == d:
-		m.duplicate = m.offset - at
-		m.text = fmt.Sprintf("the %d bytes before came again", m.duplicate)
+		m.Duplicate = m.Offset - at
+		m.Text = fmt.Sprintf("the %d bytes before came again", m.Duplicate)
 	default:
-		m.text = fmt.Sprintf("bytes of flow %d, %v, offset %d", gotFlow, gotDirection, at)
+		m.Text = fmt.Sprintf("bytes of flow %d, %v, offset %d", gotFlow, gotDirection, at)
 	}
 	return i, m
 }

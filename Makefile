@@ -12,6 +12,7 @@ UPGRADES ?= 200
 CHANGES ?= 1000
 PACKAGES ?= 4
 SOURCE ?= etcd
+RESULTS ?= bin/faults
 
 # The modules of go.work. The library and xnet compile everywhere; the daemon and the benchmarks are for Linux. The servers of
 # tests are large, have no tests themselves, and are built once.
@@ -114,6 +115,10 @@ chaos: ## under load, kill the process that carries the traffic KILLS (1000) tim
 .PHONY: churn
 churn: servers ## under load, change the members of groups CHANGES (1000) times in a registry of the kind SOURCE (etcd; or xds, consul, kubernetes): about 4 minutes
 	$(GO) run ./bench/chaos -changes $(CHANGES) -source $(SOURCE)
+
+.PHONY: faults
+faults: ## do each of many faults to the daemon, HAProxy and nginx, and write docs/faults.md: under 20 minutes
+	$(GO) run ./bench/faults -out "$(RESULTS)" -docs docs/faults.md
 
 .PHONY: kube
 kube: build ## members from a real kube-apiserver, which takes 8 minutes of CPU to build; needs ip(8), and root or namespaces of users

@@ -1,0 +1,342 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/pattern"
+)
+
+// patience bounds each wait for something that must happen.
+const patience = 30 * time.Second
+
+// A cell is what one process measures: one fault, done to one relay.
+type cell struct {
+	Kind, Relay string
+	Dir         string // which it may fill
+	Penstock    string
+	Keys        string // what penstock schema says
+	Short       bool   // no figures, only what must hold at any speed
+}
+
+// world is what a fault acts on: members, flows and the relay between them.
+type world struct {
+	cell
+	k       *kind
+	r       *relay
+	dir     string
+	began   time.Time
+	space   *space
+	link    *link
+	members []*member
+	service *service
+	meter   *meter
+	old     *oldFlows
+	fresh   *newClients
+	freshUD *newClients
+	setup   setup
+	dns     *nameServer
+	helpers map[int]bool // processes that are not the relay's
+
+	over    chan struct{} // closed at the end
+	now     atomic.Int32  // phase
+	ended   atomic.Int64  // when the fault ended, in ns since the world began
+	hit     map[int]bool  // members that had the fault
+	restart bool          // the fault ends processes: that is no end that nobody asked for
+	cleanup []func()
+
+	mu     sync.Mutex
+	notes  map[string]float64
+	failed error
+}
+
+func (w *world) phase() phase        { return phase(w.now.Load()) }
+func (w *world) faultEnd() time.Time { return w.began.Add(time.Duration(w.ended.Load())) }
+
+// note adds to a figure of the fault.
+func (w *world) note(name string, n float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notes[name] += n
+}
+
+// fail notes an error that makes the measurement useless.
+func (w *world) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed == nil {
+		w.failed = err
+	}
+}
+
+// sleep waits, but not longer than the world lasts.
+func (w *world) sleep(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-w.over:
+	}
+}
+
+// last is how long a fault of some duration lasts: in the short form less.
+func (w *world) last(d time.Duration) time.Duration {
+	if w.Short {
+		return min(d, 1500*time.Millisecond)
+	}
+	return d
+}
+
+// many is how many of something there are: in the short form fewer.
+func (w *world) many(n int) int {
+	if w.Short {
+		return max(1, n/10)
+	}
+	return n
+}
+
+// hits names the members that will have the fault. Old flows at them are counted by themselves.
+func (w *world) hits(members ...int) {
+	for _, m := range members {
+		w.hit[m] = true
+	}
+}
+
+// cellMain measures, and prints the outcome as JSON.
+func cellMain(text string) error {
+	w := &world{began: time.Now(), over: make(chan struct{}), hit: make(map[int]bool), notes: make(map[string]float64), helpers: make(map[int]bool)}
+	if err := json.Unmarshal([]byte(text), &w.cell); err != nil {
+		return err
+	}
+	w.dir, w.k, w.r = w.Dir, findKind(w.Kind), findRelay(w.Relay)
+	o := &outcome{Kind: w.Kind, Relay: w.Relay}
+	err := w.measure(o)
+	for i := len(w.cleanup) - 1; i >= 0; i-- {
+		w.cleanup[i]()
+	}
+	if err = errors.Join(err, w.failed); err != nil && o.Absent == "" {
+		o.Error = err.Error()
+		if w.service != nil {
+			o.Error += "; it printed: " + w.service.printed()
+		}
+	}
+	o.Seconds = time.Since(w.began).Seconds()
+	o.judge(w.k, w.r, w.Short)
+	fmt.Println(o.json())
+	return nil
+}
+
+func (w *world) measure(o *outcome) error {
+	if err := mountProc(); err != nil {
+		return err
+	}
+	if err := w.begin(o); err != nil || o.Absent != "" {
+		return err
+	}
+	streams, datagrams := w.k.needs.Streams, 16
+	if streams == 0 {
+		streams = 24
+	}
+	if !w.r.udp {
+		datagrams = 0
+	}
+	if err := w.old.begin(streams, datagrams); err != nil {
+		return err
+	}
+	w.fresh = newNewClients(w, "tcp")
+	w.fresh.begin(25 * time.Millisecond)
+	if w.r.udp {
+		w.freshUD = newNewClients(w, "udp")
+		w.freshUD.begin(50 * time.Millisecond)
+	}
+	time.Sleep(1800 * time.Millisecond) // penstock's keeper holds flows that are a second old
+	w.meter = newMeter(w)
+	had := w.r.counters(w)
+	o.MemoryBefore, o.FilesBefore = w.meter.memory, w.meter.files
+	cpu, from := w.meter.used(), time.Now()
+	w.old.mark()
+	w.now.Store(int32(during))
+	if err := w.k.fault(w); err != nil {
+		return err
+	}
+	w.ended.Store(int64(time.Since(w.began)))
+	w.now.Store(int32(after))
+	w.meter.look()
+	o.CPU, o.Lasted = (w.meter.used() - cpu).Seconds(), time.Since(from).Seconds()
+	limit := 8 * time.Second
+	if w.Short {
+		limit = patience
+	}
+	rest := time.After(w.last(2 * time.Second))
+	still := w.old.settle(limit)
+	<-rest
+	close(w.meter.stop)
+	w.meter.done.Wait()
+	w.meter.look()
+	o.Counters = grown(had, w.r.counters(w))
+	o.MemoryPeak, o.FilesPeak, o.FilesAfter, o.Processes = w.meter.peak, w.meter.filesPeak, w.meter.files, w.meter.processes
+	var back time.Duration
+	o.New, back = w.fresh.finish()
+	o.Back = inMillis(back)
+	if w.freshUD != nil {
+		o.Dgm, _ = w.freshUD.finish()
+	}
+	o.Old = w.old.finish(w.hit, from, still)
+	w.service.mu.Lock()
+	if !w.restart {
+		o.Ends, o.End = w.service.ends, w.service.end
+	}
+	w.service.mu.Unlock()
+	w.service.stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o.Notes = w.notes
+	return nil
+}
+
+// mountProc makes /proc that of this process' namespace.
+func mountProc() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	return nil
+}
+
+// begin sets everything up, and returns when the relay serves.
+func (w *world) begin(o *outcome) (err error) {
+	n := w.k.needs
+	members := n.Members
+	if members == 0 {
+		members = 4
+	}
+	w.setup = setup{needs: n, dir: w.dir, penstock: w.Penstock, members: members, log: filepath.Join(w.dir, "log"),
+		has: func(key string) bool { return strings.Contains(w.Keys, `"`+key+`"`) }}
+	text, absent := w.r.config(&w.setup)
+	if o.Absent = absent; absent != "" {
+		return nil
+	}
+	if w.space, err = newSpace(); err != nil {
+		return err
+	}
+	if w.link, err = wire(w.space, n, members); err != nil {
+		return err
+	}
+	w.old = newOldFlows(w)
+	for i := range members {
+		m := &member{index: i, w: w}
+		if err := m.start(); err != nil {
+			return err
+		}
+		w.members = append(w.members, m)
+	}
+	if err := w.syslog(); err != nil {
+		return err
+	}
+	if n.DNS {
+		if w.dns, err = newNameServer(worldIP, members); err != nil {
+			return err
+		}
+	}
+	l := launch{Argv: w.r.argv(&w.setup), Dir: w.dir, Files: n.Files, ReadOnly: n.ReadOnly, NoCaps: n.NoCaps}
+	if l.Files == 0 {
+		l.Files = 65536
+	}
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		l.Files = min(l.Files, limit.Max)
+	}
+	if absent, err := w.place(&l); err != nil || absent != "" {
+		o.Absent = absent
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, w.r.file), []byte(text), 0o644); err != nil {
+		return err
+	}
+	w.service = &service{w: w, launch: l}
+	if w.service.out, err = w.output(); err != nil {
+		return err
+	}
+	if err := w.service.start(); err != nil {
+		return err
+	}
+	return w.serves()
+}
+
+// place makes what a launch needs, as far as the fault asks for it.
+func (w *world) place(l *launch) (absent string, err error) {
+	n := w.k.needs
+	if n.DNS {
+		l.ResolvConf = filepath.Join(w.dir, "resolv.conf")
+		if err := os.WriteFile(l.ResolvConf, []byte("nameserver "+worldIP+"\noptions timeout:1 attempts:2\n"), 0o644); err != nil {
+			return "", err
+		}
+	}
+	if n.Monotonic > 0 {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			return "", err
+		}
+		l.Monotonic = n.Monotonic - time.Duration(now.Nano())
+	}
+	if n.NoCaps && realRoot() {
+		l.User = 65534
+		if err := chownAll(w.dir, l.User); err != nil {
+			return "", err
+		}
+	}
+	if n.Memory > 0 {
+		if l.Cgroup, err = w.cgroup(n.Memory); err != nil {
+			return "no cgroup with a limit of memory can be made here: " + err.Error(), nil
+		}
+	}
+	return "", nil
+}
+
+// serves waits until a client is served.
+func (w *world) serves() error {
+	ask := func() error {
+		c, err := net.DialTimeout("tcp", relayAddr(streamPort), time.Second)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(2 * time.Second))
+		id := w.old.next.Add(1)
+		if _, err := c.Write(preface(wantEcho, id)); err != nil {
+			return err
+		}
+		p := pieces.Get().(*piece)
+		defer pieces.Put(p)
+		if err := writeMessage(c, p, 100, id, pattern.Up, 0); err != nil {
+			return err
+		}
+		_, err = readMessage(c, p, id, pattern.Down, 0)
+		return err
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the relay serves nobody after %v: %w", patience, err)
+		}
+		if w.service.ends > 3 {
+			return fmt.Errorf("the relay does not start: %s", w.service.end)
+		}
+	}
+}

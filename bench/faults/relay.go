@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/bench/internal/peer"
 )
@@ -40,6 +41,8 @@ type setup struct {
 	penstock string
 	log      string // where the lines go that needs.Log asks for
 	members  int
+	limit    time.Duration         // of a health check
+	connect  time.Duration         // timeout of a connect
 	has      func(key string) bool // reports whether the program knows a key; of penstock
 }
 
@@ -80,7 +83,7 @@ var penstock = &relay{
 			fmt.Fprintf(&b, "access-log: {to: stderr}\nlog: {level: debug, flows: all}\n")
 		}
 		group := func(name, network string) {
-			fmt.Fprintf(&b, "  %s:\n    timeouts: {connect: 1s}\n", name)
+			fmt.Fprintf(&b, "  %s:\n    timeouts: {connect: %v}\n", name, s.connect)
 			switch {
 			case s.DNS:
 				fmt.Fprintf(&b, "    discover: {dns: members.test, port: %d, network: %s, every: 1s}\n", memberPort, network)
@@ -94,9 +97,9 @@ var penstock = &relay{
 				return
 			}
 			if s.Verify {
-				fmt.Fprintf(&b, "    check: {send-expect: {every: 500ms, timeout: 500ms, rise: 2, fall: 2, send: \"hex:%x\", expect: well}}\n", preface(wantCheck, 0))
+				fmt.Fprintf(&b, "    check: {send-expect: {every: 500ms, timeout: %v, rise: 2, fall: 2, send: \"hex:%x\", expect: well}}\n", s.limit, preface(wantCheck, 0))
 			} else {
-				fmt.Fprintf(&b, "    check: {tcp: {every: 500ms, timeout: 500ms, rise: 2, fall: 2}}\n")
+				fmt.Fprintf(&b, "    check: {tcp: {every: 500ms, timeout: %v, rise: 2, fall: 2}}\n", s.limit)
 			}
 		}
 		fmt.Fprintf(&b, "groups:\n")

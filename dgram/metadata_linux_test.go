@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // batchLevels are those with metadata.
@@ -289,9 +290,7 @@ func TestLoneError(t *testing.T) {
 		c := bestLevel.with(func(c *Config) { c.Errors = true }).conn(t, p.recv)
 		k := c.driver.(*kernel)
 		k.raw = &failingOnce{k.raw, 3}
-		dead := newPath(t, "v4")
-		to := local(dead.recv)
-		dead.recv.Close()
+		to := netip.MustParseAddrPort("127.0.0.1:" + testnet.Port(t))
 		mustWrite(t, c, []Message{{Buf: []byte("x"), Addr: to}})
 		send := bestLevel.conn(t, p.send)
 		if arrived {

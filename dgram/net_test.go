@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // path is a way for datagrams: a sender's and a receiver's socket, and the
@@ -71,36 +73,38 @@ func newPath(tb testing.TB, kind string) path {
 		p.send = c
 	}
 	const v4, v6 = "127.0.0.1:0", "[::1]:0"
+	port := testnet.Port(tb) // of the receiver: tests close it, and then nobody is there
+	own4, own6 := "127.0.0.1:"+port, "[::1]:"+port
 	switch kind {
 	case "v4":
-		open("udp4", v4, "udp4", v4)
+		open("udp4", v4, "udp4", own4)
 		p.to, p.from, p.max = local(p.recv), local(p.send), max4
 	case "v6":
-		open("udp6", v6, "udp6", v6)
+		open("udp6", v6, "udp6", own6)
 		p.to, p.from, p.max = local(p.recv), local(p.send), max6
 	case "connected-v4":
-		connect("udp4", v4)
+		connect("udp4", own4)
 		p.from, p.max = local(p.send), max4
 	case "connected-v6":
-		connect("udp6", v6)
+		connect("udp6", own6)
 		p.from, p.max = local(p.send), max6
 	case "connected-named":
-		connect("udp4", v4)
+		connect("udp4", own4)
 		p.to, p.from, p.max = local(p.recv), local(p.send), max4
 	case "dual-to-v4":
-		open("udp", ":0", "udp4", v4)
+		open("udp", ":0", "udp4", own4)
 		p.to, p.from, p.max = local(p.recv), at(p.send, "127.0.0.1"), max4
 	case "dual-to-v6":
-		open("udp", ":0", "udp6", v6)
+		open("udp", ":0", "udp6", own6)
 		p.to, p.from, p.max = local(p.recv), at(p.send, "::1"), max6
 	case "v4-to-dual":
-		open("udp4", v4, "udp", ":0")
+		open("udp4", v4, "udp", ":"+port)
 		p.to, p.from, p.max = at(p.recv, "127.0.0.1"), local(p.send), max4
 	case "mapped-on-v4":
-		open("udp4", v4, "udp4", v4)
+		open("udp4", v4, "udp4", own4)
 		p.to, p.from, p.max = at(p.recv, "::ffff:127.0.0.1"), local(p.send), max4
 	case "mapped-on-dual":
-		open("udp", ":0", "udp", ":0")
+		open("udp", ":0", "udp", ":"+port)
 		p.to, p.from, p.max = at(p.recv, "::ffff:127.0.0.1"), at(p.send, "127.0.0.1"), max4
 	default:
 		tb.Fatalf("no path %q", kind)

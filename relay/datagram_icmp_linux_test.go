@@ -152,9 +152,8 @@ func TestEventOfTheUpstreamBefore(t *testing.T) {
 	for _, network := range []string{"udp4", "udp6"} {
 		t.Run(network, func(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1})
-			s, c := packetSocket(t, network), packetSocket(t, network)
-			gone, echo := gramAddr(s.LocalAddr()), Addr{Network: Echo}
-			s.Close()
+			c := packetSocket(t, network)
+			gone, echo := gramPlace(t, network), Addr{Network: Echo}
 			l := r.listenAt(gramPlace(t, network), ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, attempt int) *Addr {
 				if attempt > 0 {
 					return &echo

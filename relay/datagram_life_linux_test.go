@@ -131,9 +131,7 @@ func TestUnreachable(t *testing.T) {
 	for _, policy := range []UnreachableAction{UnreachableNext, UnreachableEnd, UnreachableIgnore} {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1})
-			s := packetSocket(t, "udp4")
-			at := s.LocalAddr().String()
-			first := gramAddr(s.LocalAddr())
+			first := gramPlace(t, "udp4")
 			second := gramEcho(t, "udp4")
 			if policy == UnreachableEnd {
 				second = nil
@@ -147,7 +145,6 @@ func TestUnreachable(t *testing.T) {
 				},
 			})
 			c := packetSocket(t, "udp4")
-			s.Close()
 			switch policy {
 			case UnreachableNext:
 				tellGram(t, c, l.Addr(), "lost")
@@ -169,11 +166,7 @@ func TestUnreachable(t *testing.T) {
 			if policy == UnreachableNext {
 				return
 			}
-			again, err := net.ListenPacket("udp4", at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			echoOn(t, again)
+			echoOn(t, packetSocketAt(t, first.AddrPort.String()))
 			askGram(t, c, l.Addr(), "it is back")
 			l.Close()
 			r.expect(CauseClosed)

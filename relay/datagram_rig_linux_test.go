@@ -138,9 +138,9 @@ func gramNet(a Addr) net.Addr {
 func gramPlace(t testing.TB, network string) Addr {
 	switch network {
 	case "udp4":
-		return Addr{Network: UDP, AddrPort: loopback}
+		return Addr{Network: UDP, AddrPort: netip.MustParseAddrPort("127.0.0.1:" + testnet.Port(t))}
 	case "udp6":
-		return Addr{Network: UDP, AddrPort: netip.MustParseAddrPort("[::1]:0")}
+		return Addr{Network: UDP, AddrPort: netip.MustParseAddrPort("[::1]:" + testnet.Port(t))}
 	}
 	return Addr{Network: Unixgram, Path: unixPlace(t)}
 }

@@ -61,9 +61,9 @@ func TestQueuedClientsOutliveProcess(t *testing.T) {
 func keptPlace(t *testing.T, network string) string {
 	switch network {
 	case "tcp4":
-		return "tcp://127.0.0.1:0"
+		return "tcp://127.0.0.1:" + testnet.Port(t)
 	case "udp4":
-		return "udp://127.0.0.1:0"
+		return "udp://127.0.0.1:" + testnet.Port(t)
 	case "unixgram":
 		return "unixgram://" + unixPlace(t)
 	}

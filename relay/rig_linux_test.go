@@ -171,9 +171,9 @@ func (r *rig) place(network string) Addr {
 	r.t.Helper()
 	switch network {
 	case "tcp4":
-		return Addr{Network: TCP, AddrPort: loopback}
+		return Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:" + testnet.Port(r.t))}
 	case "tcp6":
-		return Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("[::1]:0")}
+		return Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("[::1]:" + testnet.Port(r.t))}
 	case "unix":
 		return Addr{Network: Unix, Path: socketPath(r.t)}
 	}

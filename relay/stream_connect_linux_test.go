@@ -16,16 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// refusing is a TCP address that nobody listens on. Its IP is no other test's, so that its
-// port is not given to a listener meanwhile.
+// refusing is a TCP address that nobody listens on.
 func refusing(t *testing.T) *Addr {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.66.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	return fromNet(l.Addr())
+	return &Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:" + testnet.Port(t))}
 }
 
 // fullQueue is an address whose accept queue is full, so that a connection is

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/registry"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // output is where a run in a test writes; it may be read while the run goes on.
@@ -122,12 +123,7 @@ func TestFaultsAreFound(t *testing.T) {
 func TestRefusedClientsAreFound(t *testing.T) {
 	var out output
 	w := newWorld(1, &out, t.TempDir())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	w.places = []*place{{name: "nobody", network: "tcp", addr: l.Addr().String(), upstream: "tcp"}}
+	w.places = []*place{{name: "nobody", network: "tcp", addr: "127.0.0.1:" + testnet.Port(t), upstream: "tcp"}}
 	w.run(w.make(newcomer, w.places[0]))
 	if w.tally.get(clientsRefused) != 1 || w.tally.good() {
 		t.Errorf("a refused client was not found:\n%s", out.String())

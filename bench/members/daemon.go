@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/registry"
+	"github.com/penstock/penstock/internal/testport"
 )
 
 // patience is how long anything may take.
@@ -27,17 +28,23 @@ type daemon struct {
 	done chan struct{}
 	err  error
 	addr string // of its listener
+	free func() // ends the reservation of its port
 	log  string
 	http http.Client
 }
 
 func startDaemon(s *settings, dir string, etcd *registry.Etcd) (*daemon, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, release, err := testport.Reserve()
 	if err != nil {
 		return nil, err
 	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := "127.0.0.1:" + port
+	started := false
+	defer func() {
+		if !started {
+			release()
+		}
+	}()
 	admin := filepath.Join(dir, "admin")
 	config := fmt.Sprintf("engine: {loops: %d}\nadmin: {listen: \"unix://%s\"}\nlog: {level: warn, flows: none}\nregistries: {it: %s}\ngroups:\n  g: {balance: %q, discover: [%s]}\nlisteners:\n  l: {listen: \"tcp://%s\", to: g}\n",
 		s.loops, admin, etcd.Registry(), s.balance, etcd.Discover(service, "tcp"), addr)
@@ -45,7 +52,7 @@ func startDaemon(s *settings, dir string, etcd *registry.Etcd) (*daemon, error) 
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		return nil, err
 	}
-	d := &daemon{done: make(chan struct{}), addr: addr, log: filepath.Join(dir, "daemon.log")}
+	d := &daemon{done: make(chan struct{}), addr: addr, free: release, log: filepath.Join(dir, "daemon.log")}
 	d.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", admin)
 	}}
@@ -61,6 +68,7 @@ func startDaemon(s *settings, dir string, etcd *registry.Etcd) (*daemon, error) 
 		return nil, err
 	}
 	go func() { d.err = d.cmd.Wait(); close(d.done) }()
+	started = true
 	return d, nil
 }
 
@@ -69,6 +77,7 @@ func (d *daemon) pid() int { return d.cmd.Process.Pid }
 func (d *daemon) kill() {
 	d.cmd.Process.Kill()
 	<-d.done
+	d.free()
 	d.http.CloseIdleConnections()
 }
 

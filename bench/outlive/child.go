@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/internal/testport"
 )
 
 // child runs one round and prints its result. It adopts the processes of relays that run in the
@@ -44,6 +45,7 @@ func child(text string) error {
 type service struct {
 	r       *relay
 	s       setup
+	release func() // ends the reservation of the port
 	out     *os.File
 	stopped atomic.Bool
 	begun   atomic.Int64 // starts
@@ -203,9 +205,12 @@ func (r *relay) begin(s *setup) (v *service, err error) {
 			err = v.end(err)
 		}
 	}()
-	if s.listen, err = freeAddress(); err != nil {
+	port, release, err := testport.Reserve()
+	if err != nil {
 		return v, err
 	}
+	v.release = release
+	s.listen = net.JoinHostPort("127.0.7.1", port) // no connection of the load, or of the relay, has this IP address as the local one
 	for name, text := range r.files(*s) {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
 			return v, err
@@ -238,23 +243,11 @@ func (v *service) end(err error) error {
 	if v.out != nil {
 		v.out.Close()
 	}
+	if v.release != nil {
+		v.release()
+	}
 	if v.s.dir != "" {
 		os.RemoveAll(v.s.dir)
 	}
 	return err
-}
-
-// freeAddress returns an address that no TCP or UDP socket has. No connection of the load, and none
-// of the relay, has its IP address as the local one.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.7.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	u, err := net.ListenPacket("udp", l.Addr().String())
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), u.Close()
 }

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/internal/testport"
 )
 
 type namedLoad struct {
@@ -178,10 +178,12 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 			return err
 		}
 		defer stop()
-		listen, err := freeAddr()
+		port, release, err := testport.Reserve()
 		if err != nil {
 			return err
 		}
+		defer release()
+		listen := "127.0.0.1:" + port
 		setup := l.setup()
 		setup.Listen, setup.Upstream, setup.Loops, setup.Files, setup.Dir = listen, upstream, s.loops, b.files, b.dir
 		relay, err := peer.Start(s.Peer, setup)
@@ -249,14 +251,4 @@ func (b *bench) inPlace(f func() error) error {
 		return proc.OnHost(pinned)
 	}
 	return proc.InNamespace(b.place.congestion, pinned)
-}
-
-// freeAddr returns an address that is currently free.
-func freeAddr() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/report"
+	"github.com/penstock/penstock/internal/testport"
 )
 
 // window is the longest time for which the daemon remembers its longest turn.
@@ -83,12 +84,12 @@ func run(flows, reloads int, pace time.Duration) (err error) {
 	}
 	defer upstream.Close()
 	go echo(upstream)
-	front, err := net.Listen("tcp", "127.0.7.1:0")
+	port, release, err := testport.Reserve()
 	if err != nil {
 		return err
 	}
-	b.setup = peer.Setup{Listen: front.Addr().String(), Upstream: upstream.Addr().String(), Dir: b.dir}
-	front.Close()
+	defer release()
+	b.setup = peer.Setup{Listen: net.JoinHostPort("127.0.7.1", port), Upstream: upstream.Addr().String(), Dir: b.dir}
 	b.admin = http.Client{Timeout: patience, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(b.dir, "admin.sock"))
 	}}}

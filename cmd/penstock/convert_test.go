@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // HAProxy and nginx accept the originals that the tests of package convert convert.
@@ -141,7 +143,7 @@ func convertAndRun(t *testing.T, file, port string) string {
 	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
-	ours := freePort(t)
+	ours := testnet.Port(t)
 	text := strings.Replace(stdout.String(), "tcp://127.0.0.1:"+port, "tcp://127.0.0.1:"+ours, 1)
 	if text == stdout.String() {
 		t.Fatalf("no listener at %s:\n%s", port, text)
@@ -174,7 +176,7 @@ func TestConvertHAProxyRouting(t *testing.T) {
 	need(t, "haproxy")
 	t.Parallel()
 	one, wild, office, web := speak(t, "one"), speak(t, "wild"), speak(t, "office"), speak(t, "web")
-	port, file := freePort(t), filepath.Join(t.TempDir(), "haproxy.cfg")
+	port, file := testnet.Port(t), filepath.Join(t.TempDir(), "haproxy.cfg")
 	if err := os.WriteFile(file, fmt.Appendf(nil, `
 defaults
   mode tcp
@@ -225,7 +227,7 @@ func TestConvertNginxRouting(t *testing.T) {
 	need(t, "nginx")
 	t.Parallel()
 	one, wild, acme, web := speak(t, "one"), speak(t, "wild"), speak(t, "acme"), speak(t, "web")
-	port, dir := freePort(t), t.TempDir()
+	port, dir := testnet.Port(t), t.TempDir()
 	file := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(file, fmt.Appendf(nil, `%sdaemon off;
 master_process off;

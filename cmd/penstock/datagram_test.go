@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // datagramEcho answers every datagram with its name and the datagram.
@@ -105,12 +107,7 @@ func TestDatagramUpstreamsInTurn(t *testing.T) {
 
 // If nothing listens at an upstream, the flow goes on to the next one once the ICMP error has come.
 func TestDatagramUpstreamUnreachable(t *testing.T) {
-	dead, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.Close()
-	d := relay(t, "udp://127.0.0.1:0", "udp://"+dead.LocalAddr().String(), "echo:")
+	d := relay(t, "udp://127.0.0.1:0", "udp://127.0.0.1:"+testnet.Port(t), "echo:")
 	c := datagramClient(t, d)
 	buf := make([]byte, 10)
 	for deadline := time.Now().Add(patience); ; {

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // A configuration in which a listener relays to itself, directly or through others, is an error.
 func TestLoopsAreRefused(t *testing.T) {
 	t.Parallel()
-	port, other := freePort(t), freePort(t)
+	port, other := testnet.Port(t), testnet.Port(t)
 	for name, text := range map[string]string{
 		"itself":       `{l: {listen: "tcp://127.0.0.1:{0}", to: "tcp://127.0.0.1:{0}"}}`,
 		"all":          `{l: {listen: "tcp://:{0}", to: "tcp://127.0.0.2:{0}"}}`,
@@ -51,7 +53,7 @@ listeners:
 // A name that resolves to the listener itself costs a few flows, not every descriptor.
 func TestLoopByName(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := testnet.Port(t)
 	d := runFile(t, `listeners: {l: {listen: "tcp://127.0.0.1:{0}", to: "tcp://localhost:{0}"}}`, port)
 	visit := func() {
 		c, err := net.Dial("tcp", "127.0.0.1:"+port)
@@ -83,7 +85,7 @@ func TestLoopByName(t *testing.T) {
 // Flows go to the members that do not lead back.
 func TestLoopIsPassedOver(t *testing.T) {
 	t.Parallel()
-	port, up := freePort(t), speak(t, "up")
+	port, up := testnet.Port(t), speak(t, "up")
 	d := runFile(t, `
 listeners: {l: {listen: "tcp://127.0.0.1:{0}", to: g}}
 groups: {g: {balance: first, retries: 0, members: ["tcp://localhost:{0}", "{1}"]}}

@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"golang.org/x/net/quic"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // Real clients and real servers: what they have begun goes on while the worker is killed and the
@@ -159,7 +161,7 @@ func TestRedisOutlives(t *testing.T) {
 	need(t, "redis-server", "redis-cli")
 	t.Parallel()
 	dir := shortDir(t)
-	port := freePort(t)
+	port := testnet.Port(t)
 	startRedis(t, filepath.Join(dir, "redis"), "--port", port, "--bind", "127.0.0.1")
 	k := runKept(t, "listeners: {redis: {listen: \"tcp://127.0.0.1:0\", to: \"tcp://127.0.0.1:{0}\"}}", port)
 	host, at := k.hostPort("redis")
@@ -245,7 +247,7 @@ func sshd(t *testing.T) (port, key string) {
 			t.Skip("sshd is not installed")
 		}
 	}
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), testnet.Port(t)
 	for _, name := range []string{"server", "client"} {
 		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name)).CombinedOutput(); err != nil {
 			t.Fatalf("ssh-keygen: %v\n%s", err, out)

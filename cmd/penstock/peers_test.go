@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // One client at a time, with members of weights 1 and 2: the light one is chosen as nginx chooses
@@ -18,7 +20,7 @@ func TestLeastConnectionsBesidePeers(t *testing.T) {
 listeners: {l: {listen: "tcp://127.0.0.1:0", to: g}}
 groups: {g: {balance: least-connections, members: [{to: "{0}"}, {to: "{1}", weight: 2}]}}
 `, light.url(), heavy.url())
-	ports := [2]string{freePort(t), freePort(t)}
+	ports := [2]string{testnet.Port(t), testnet.Port(t)}
 	write := func(name, text string) string {
 		file := filepath.Join(d.dir, name)
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

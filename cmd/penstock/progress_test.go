@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testnet"
 	engine "github.com/penstock/penstock/relay"
 )
 
@@ -132,15 +133,10 @@ groups:
 // counts.
 func TestUnreachableIsNoRefusal(t *testing.T) {
 	t.Parallel()
-	gone, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.Close()
 	d := runFile(t, `
 log: {flows: all}
-listeners: {u: {listen: "udp://127.0.0.1:0", to: "udp://{0}"}}
-`, gone.LocalAddr())
+listeners: {u: {listen: "udp://127.0.0.1:0", to: "udp://127.0.0.1:{0}"}}
+`, testnet.Port(t))
 	if _, err := datagramClient(t, d.daemon).Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}

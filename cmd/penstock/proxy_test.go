@@ -191,7 +191,7 @@ func TestBehindHAProxy(t *testing.T) {
 listeners:
   in: {listen: "tcp://127.0.0.1:0", sniff: {timeout: 1m}, proxy-protocol: {from: 127.0.0.0/8}, to: "{0}"}
 `, up.url())
-	front := net.JoinHostPort("127.0.54.1", freePort(t))
+	front := net.JoinHostPort("127.0.54.1", testnet.Port(t))
 	conf := filepath.Join(d.dir, "haproxy.cfg")
 	text := fmt.Sprintf("global\n  maxconn 100\ndefaults\n  mode tcp\n  timeout connect 20s\n  timeout client 20s\n  timeout server 20s\nlisten l\n  bind %s\n  server s %s send-proxy-v2\n", front, d.at("in"))
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {

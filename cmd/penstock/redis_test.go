@@ -22,7 +22,7 @@ func TestRedisBenchmark(t *testing.T) {
 	need(t, "redis-server", "redis-benchmark")
 	dir := t.TempDir()
 	server := filepath.Join(dir, "redis")
-	port := freePort(t)
+	port := testnet.Port(t)
 	startRedis(t, server, "--port", port, "--bind", "127.0.0.1")
 
 	requests, size := "10000", "20000"
@@ -209,12 +209,4 @@ func mustPong(t *testing.T, c net.Conn) {
 	if err := pong(c); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// freePort returns a port that is currently free.
-func freePort(t *testing.T) string {
-	l := testnet.Listen(t, "tcp4")
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }

@@ -356,7 +356,7 @@ groups:
 func TestRenamedListenerKeepsItsLimits(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")
-	port := freePort(t)
+	port := testnet.Port(t)
 	const text = `
 listeners: {NAME: {listen: "tcp://127.0.0.1:{0}", limits: {flows: 1}, to: "{1}"}}
 `
@@ -378,7 +378,7 @@ listeners: {NAME: {listen: "tcp://127.0.0.1:{0}", limits: {flows: 1}, to: "{1}"}
 func TestRenamedListenerKeepsItsFlows(t *testing.T) {
 	t.Parallel()
 	up := speak(t, "up")
-	port := freePort(t)
+	port := testnet.Port(t)
 	const text = `
 listeners: {NAME: {listen: "tcp://127.0.0.1:{0}", to: "{1}", removed: {live-flows: close}}}
 `
@@ -391,7 +391,7 @@ listeners: {NAME: {listen: "tcp://127.0.0.1:{0}", to: "{1}", removed: {live-flow
 	}
 	mustPing(t, c)
 	// At another address it is another listener.
-	d.write(t, strings.Replace(text, "NAME", "moved", 1), freePort(t), up.url())
+	d.write(t, strings.Replace(text, "NAME", "moved", 1), testnet.Port(t), up.url())
 	if diff := d.reload(); diff.Flows != 1 {
 		t.Errorf("the reload ends %d flows, want 1: %+v", diff.Flows, diff)
 	}

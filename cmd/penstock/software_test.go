@@ -39,7 +39,7 @@ func up(t *testing.T, what, addr string) {
 // nginx serves files to wrk, over persistent connections and over new ones.
 func TestWeb(t *testing.T) {
 	need(t, "nginx", "wrk")
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), testnet.Port(t)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func postgres(t *testing.T) (socket string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	data, port := filepath.Join(dir, "data"), freePort(t)
+	data, port := filepath.Join(dir, "data"), testnet.Port(t)
 	as := nobody(t, dir)
 	command := func(tool string, args ...string) *exec.Cmd {
 		argv := append(append(slices.Clip(as), filepath.Join(bin, tool)), args...)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // need skips the test if a program is not installed.
@@ -42,7 +44,7 @@ func serveDNS(t *testing.T, ip string) (addr, queries string) {
 	t.Helper()
 	need(t, "nsd", "dnsperf")
 	dir := t.TempDir()
-	port := freePort(t)
+	port := testnet.Port(t)
 	files := map[string]string{
 		"zone": "$ORIGIN example.test.\n$TTL 60\n@ SOA ns hostmaster 1 60 60 60 60\n@ NS ns\nns A 192.0.2.1\n* A 192.0.2.2\n",
 		"conf": fmt.Sprintf("server:\n  ip-address: %s\n  port: %s\n  username: \"\"\n  chroot: \"\"\n  zonesdir: %q\n  pidfile: \"\"\n  rrl-ratelimit: 0\n  database: \"\"\n  zonelistfile: %q\n  xfrdfile: %q\n"+
@@ -140,8 +142,8 @@ func TestIperfUDP(t *testing.T) {
 
 func iperfUDP(t *testing.T, mode ...string) {
 	port := iperf(t)
-	tcp := relay(t, "tcp://127.0.0.1:0", "tcp://127.0.0.1:"+port)
-	_, front, _ := net.SplitHostPort(strings.TrimPrefix(tcp.listener, "tcp://"))
+	front := testnet.Port(t)
+	relay(t, "tcp://127.0.0.1:"+front, "tcp://127.0.0.1:"+port)
 	udp := relay(t, "udp://127.0.0.1:"+front, "udp://127.0.0.1:"+port)
 	// With its default buffers it loses some on a busy machine even without a relay.
 	args := append([]string{"-u", "-c", "127.0.0.1", "-p", front, "-b", "20M", "-w", "1M", "-t", "1", "-l", "1200", "-J"}, mode...)
@@ -168,7 +170,7 @@ func iperfUDP(t *testing.T, mode ...string) {
 // find out whether the server listens.
 func iperf(t *testing.T) (port string) {
 	t.Helper()
-	port = freePort(t)
+	port = testnet.Port(t)
 	serve(t, "iperf3", "-s", "-B", "127.0.0.1", "-p", port)
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		b, err := os.ReadFile("/proc/net/tcp")

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // What docs/upgrades.md tells people to try works as it stands there.
@@ -26,7 +28,7 @@ func TestUpgradesTry(t *testing.T) {
 	if err := os.Symlink(binary, filepath.Join(dir, "penstock")); err != nil {
 		t.Fatal(err)
 	}
-	script := strings.NewReplacer("7000", freePort(t), "/tmp/outlive.sock", filepath.Join(dir, "outlive.sock")).Replace(blocks[0][1])
+	script := strings.NewReplacer("7000", testnet.Port(t), "/tmp/outlive.sock", filepath.Join(dir, "outlive.sock")).Replace(blocks[0][1])
 	cmd := exec.Command("timeout", fmt.Sprint(4*int(patience.Seconds())), "bash", "-c", script+"\nwait\n")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0")

@@ -53,6 +53,7 @@ const configurationType = "type.googleapis.com/penstock.v1.Configuration"
 func runADS(args []string) error {
 	set := flag.NewFlagSet("ads", flag.ContinueOnError)
 	listen := set.String("listen", "http://127.0.0.1:0", "`URL`; port 0: any free one")
+	ports := set.String("ports", "", portsUsage)
 	resources := set.String("resources", "", "`file` with resources: a JSON object with the list \"resources\", each an object with \"@type\"; required")
 	record := set.String("record", "", "`file` to which requests and responses are appended, a line of JSON for each")
 	cert := set.String("cert", "", "certificate `file` of an https URL")
@@ -65,10 +66,11 @@ func runADS(args []string) error {
 	if *resources == "" {
 		return errors.New("-resources is required")
 	}
+	free := portSource{given: *ports}
 	var u *url.URL
 	var l net.Listener
 	err := whileInUse(func() (err error) {
-		if u, err = freePort(*listen); err == nil {
+		if u, err = free.url(*listen); err == nil {
 			l, err = net.Listen("tcp", u.Host)
 		}
 		return err

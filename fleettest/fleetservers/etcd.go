@@ -16,6 +16,7 @@ func runEtcd(args []string) error {
 	cfg := embed.NewConfig()
 	set.StringVar(&cfg.Dir, "data", "", "data `folder`, required")
 	listen := set.String("listen", "http://127.0.0.1:0", "client `URL`; port 0: any free one")
+	ports := set.String("ports", "", portsUsage)
 	cert := set.String("cert", "", "certificate `file` of an https URL")
 	key := set.String("key", "", "its key `file`")
 	ca := set.String("ca", "", "`file` of the authority that clients' certificates must be of; empty: clients need none")
@@ -29,6 +30,7 @@ func runEtcd(args []string) error {
 	if err := set.Parse(args); err != nil {
 		return err
 	}
+	free := portSource{given: *ports}
 	if cfg.Dir == "" {
 		return errors.New("-data is required")
 	}
@@ -39,10 +41,10 @@ func runEtcd(args []string) error {
 	var u *url.URL
 	var e *embed.Etcd
 	err := whileInUse(func() (err error) {
-		if u, err = freePort(*listen); err != nil {
+		if u, err = free.url(*listen); err != nil {
 			return err
 		}
-		peers, err := freePort("http://127.0.0.1:0") // nobody uses it: there is one server
+		peers, err := free.url("http://127.0.0.1:0") // nobody uses it: there is one server
 		if err != nil {
 			return err
 		}

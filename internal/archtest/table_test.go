@@ -101,8 +101,12 @@ var table = []rule{
 	}},
 
 	// For tests only: the tests of every package of the library may use these (testsOfAll).
+	{pkg: "internal/testport", tests: edges{
+		"internal/testnet": forTests,
+	}},
 	{pkg: "internal/testnet", code: edges{
-		"internal/feature": "tests declare the kernel features that they need",
+		"internal/testport": "a test's addresses are its own",
+		"internal/feature":  "tests declare the kernel features that they need",
 	}},
 	{pkg: "internal/testkernel", code: edges{
 		"internal/sys": "it replaces system calls by ones that fail and count",
@@ -219,7 +223,9 @@ var table = []rule{
 		"golang.org/x/time/rate":                        "a server that floods is read slowly",
 		"google.golang.org/protobuf/encoding/protowire": "the encoding of protobuf without generated types, which would be megabytes; other dependencies have it anyway",
 	}},
-	{pkg: "cmd/penstock/internal/testfleet"},
+	{pkg: "cmd/penstock/internal/testfleet", code: edges{
+		"internal/testnet": "a server comes back at its address",
+	}},
 	{pkg: "cmd/penstock/internal/account", code: edges{
 		"cmd/penstock/internal/counts": shared,
 		"cmd/penstock/internal/spec":   shared,
@@ -315,11 +321,12 @@ var testsOfAll = map[string]edges{
 // of this repository only what is listed.
 var freeModules = map[string]edges{
 	"bench": {
-		"pool":   measured,
-		"dgram":  measured,
-		"splice": measured,
-		"relay":  measured,
-		"xnet":   measured,
+		"pool":              measured,
+		"dgram":             measured,
+		"splice":            measured,
+		"relay":             measured,
+		"xnet":              measured,
+		"internal/testport": "a relay that is measured needs a port before it listens",
 	},
 	"fleettest": {},
 	"xnet": {
@@ -327,6 +334,9 @@ var freeModules = map[string]edges{
 		"pool":  pooled,
 	},
 }
+
+// testOnly are the packages that no code imports except for each other's.
+var testOnly = []string{"internal/testnet", "internal/testport", "internal/testkernel", "internal/archtest", "cmd/penstock/internal/testfleet"}
 
 // sharedTypes are the packages that all packages of the daemon may import. Only app may import the
 // others.

@@ -16,11 +16,20 @@ import (
 // socket in the abstract namespace, which only exists on Linux.
 var Networks = []string{"tcp4", "tcp6", "unix", "abstract"}
 
-// Listen returns a listener of one of [Networks] on a free loopback address. It is closed when the
-// test ends. If the machine lacks the network (no ::1, no abstract names), the test is skipped.
+// Listen returns a listener of one of [Networks] on a loopback address, which stays the test's own until it ends, as
+// that of [Port] does, even if the listener is closed earlier. It is closed when the test ends. If the
+// machine lacks the network (no ::1, no abstract names), the test is skipped.
 func Listen(tb testing.TB, network string) net.Listener {
 	tb.Helper()
-	l, err := listen(network)
+	return listen(tb, network, func() string { return Port(tb) })
+}
+
+// anyPort is for listeners whose address nobody uses when they are closed.
+func anyPort() string { return "0" }
+
+func listen(tb testing.TB, network string, port func() string) net.Listener {
+	tb.Helper()
+	l, err := tryListen(network, port)
 	if errors.Is(err, errNoNetwork) {
 		tb.Skipf("%s: %v", network, err)
 	}
@@ -35,7 +44,7 @@ func Listen(tb testing.TB, network string) net.Listener {
 // are closed when the test ends; they may be closed earlier.
 func Pair(tb testing.TB, network string) (a, b net.Conn) {
 	tb.Helper()
-	l := Listen(tb, network)
+	l := listen(tb, network, anyPort)
 	defer l.Close()
 	a = Dial(tb, l.Addr())
 	return a, accept(tb, l)
@@ -57,8 +66,8 @@ const patience = 20 * time.Second
 
 var errNoNetwork = errors.New("this machine does not have it")
 
-func listen(network string) (net.Listener, error) {
-	p, err := newPlace(network)
+func tryListen(network string, port func() string) (net.Listener, error) {
+	p, err := newPlace(network, port)
 	if err != nil {
 		return nil, err
 	}
@@ -74,17 +83,17 @@ func listen(network string) (net.Listener, error) {
 // for it, if any.
 type place struct{ network, addr, dir string }
 
-func newPlace(network string) (place, error) {
+func newPlace(network string, port func() string) (place, error) {
 	switch network {
 	case "tcp4":
-		return place{"tcp4", "127.0.0.1:0", ""}, nil
+		return place{"tcp4", "127.0.0.1:" + port(), ""}, nil
 	case "tcp6":
 		l, err := net.Listen("tcp6", "[::1]:0")
 		if err != nil {
 			return place{}, errors.Join(errNoNetwork, err)
 		}
 		l.Close()
-		return place{"tcp6", "[::1]:0", ""}, nil
+		return place{"tcp6", "[::1]:" + port(), ""}, nil
 	case "unix":
 		// Not the test's own directory: sun_path has at most 108 bytes, and tests have long names.
 		dir, err := os.MkdirTemp("", "ps")

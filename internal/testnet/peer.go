@@ -40,7 +40,7 @@ type Peer struct {
 // test ends.
 func Start(tb testing.TB, network string, s Script) (net.Conn, *Peer) {
 	tb.Helper()
-	l := Listen(tb, network)
+	l := listen(tb, network, anyPort)
 	defer l.Close()
 	p := start(tb, order{Network: l.Addr().Network(), Addr: l.Addr().String(), Script: s})
 	return accept(tb, l), p
@@ -58,7 +58,7 @@ func StartDialer(tb testing.TB, addr net.Addr, s Script) *Peer {
 // address to dial.
 func StartServer(tb testing.TB, network string, s Script) (net.Addr, *Peer) {
 	tb.Helper()
-	at, err := newPlace(network)
+	at, err := newPlace(network, func() string { return Port(tb) })
 	if errors.Is(err, errNoNetwork) {
 		tb.Skipf("%s: %v", network, err)
 	}

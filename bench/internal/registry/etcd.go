@@ -81,6 +81,6 @@ func (e *Etcd) post(path string, in any) error {
 }
 
 func (e *Etcd) Close() {
-	e.Kill()
+	e.server.Close()
 	e.http.CloseIdleConnections()
 }

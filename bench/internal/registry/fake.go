@@ -3,17 +3,19 @@
 package registry
 
 import (
-	"math/rand/v2"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
+
+	"github.com/penstock/penstock/internal/testport"
 )
 
 // A fake is an HTTP server in this process, which stands for one that cannot be had as a Go module.
 type fake struct {
 	addr  string
 	serve http.HandlerFunc
+
+	release func() // ends the reservation of the port
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
@@ -23,14 +25,16 @@ type fake struct {
 
 func newFake(serve http.HandlerFunc) (*fake, error) {
 	f := &fake{serve: serve, changed: make(chan struct{})}
-	var err error
-	for range 100 { // below the range of outgoing connections, so that the port stays free after Kill
-		f.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.N(12000)))
-		if err = f.Start(); err == nil {
-			return f, nil
-		}
+	port, release, err := testport.Reserve()
+	if err != nil {
+		return nil, err
 	}
-	return nil, err
+	f.addr, f.release = "127.0.0.1:"+port, release
+	if err := f.Start(); err != nil {
+		release()
+		return nil, err
+	}
+	return f, nil
 }
 
 // Start starts the server, again at the same address.
@@ -57,7 +61,11 @@ func (f *fake) Kill() {
 	}
 }
 
-func (f *fake) Close()   { f.Kill() }
+func (f *fake) Close() {
+	f.Kill()
+	f.release()
+}
+
 func (f *fake) PID() int { return 0 }
 
 // touch tells whoever follows that something has changed. The caller holds f.mu.

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/penstock/penstock/internal/testport"
 )
 
 // A Member is an upstream as a registry says it.
@@ -87,6 +89,9 @@ type server struct {
 	cmd    *exec.Cmd // nil: it does not run
 	stdin  io.Closer // the server ends with it
 	stderr bytes.Buffer
+
+	ports   []string // reserved for the server: clients', peers'
+	release []func()
 }
 
 // Start starts the server, again at the same address.
@@ -95,9 +100,16 @@ func (s *server) Start() error {
 	if err != nil {
 		return err
 	}
-	args := s.args
+	for len(s.ports) < 2 {
+		port, release, err := testport.Reserve()
+		if err != nil {
+			return err
+		}
+		s.ports, s.release = append(s.ports, port), append(s.release, release)
+	}
+	args := append(slices.Clone(s.args), "-ports", strings.Join(s.ports, ","))
 	if s.url != "" {
-		args = append(slices.Clone(args), "-listen", s.url)
+		args = append(args, "-listen", s.url)
 	}
 	s.stderr.Reset()
 	cmd := exec.Command(path, args...)
@@ -133,7 +145,13 @@ func (s *server) Kill() {
 	}
 }
 
-func (s *server) Close() { s.Kill() }
+func (s *server) Close() {
+	s.Kill()
+	for _, f := range s.release {
+		f()
+	}
+	s.ports, s.release = nil, nil
+}
 
 func (s *server) Can(string) bool { return true }
 

@@ -21,6 +21,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 var readme = flag.String("readme", "", "a file: take the README's picture there, of a real daemon that has been under load for five minutes")
@@ -69,12 +71,7 @@ func TestReadmePicture(t *testing.T) {
 			case group == "DB":
 				url = "tcp://" + answerStreams(t, nil)
 			case group == "API" && i == 2: // one that is down
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				l.Close()
-				url = "tcp://" + l.Addr().String()
+				url = "tcp://127.0.0.1:" + testnet.Port(t)
 			default:
 				url = "tcp://" + answerStreams(t, &tls.Config{Certificates: []tls.Certificate{certificate}})
 			}

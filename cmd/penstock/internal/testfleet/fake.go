@@ -9,15 +9,15 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // A fake is an HTTP server in this process which stands for one that cannot be had, or takes too long to build. It listens on
@@ -47,14 +47,9 @@ func newFake(tb testing.TB, secure bool, serve http.HandlerFunc) *fake {
 		f.newCertificate()
 		scheme = "https://"
 	}
-	for range 100 { // below the range of outgoing connections, so that the port stays free during Stop
-		f.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+mathrand.N(12000)))
-		if l, err := net.Listen("tcp", f.address); err == nil {
-			f.start(l)
-			break
-		}
-	}
+	f.address = "127.0.0.1:" + testnet.Port(tb)
 	f.URL = scheme + f.address
+	f.Start()
 	tb.Cleanup(f.Stop)
 	return f
 }

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // A Proxy passes TCP connections on to a server, and can cut, freeze and delay them: the network between a client
@@ -14,6 +16,7 @@ import (
 type Proxy struct {
 	URL string // as the server's, with the proxy's address
 
+	tb       testing.TB
 	address  string
 	to       string
 	accepted atomic.Int64
@@ -34,7 +37,7 @@ func NewProxy(tb testing.TB, server string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{to: u.Host, address: "127.0.0.1:0", conns: make(map[net.Conn]bool), closed: make(chan struct{})}
+	p := &Proxy{tb: tb, to: u.Host, address: "127.0.0.1:" + testnet.Port(tb), conns: make(map[net.Conn]bool), closed: make(chan struct{})}
 	if err := p.listen(); err != nil {
 		tb.Fatal(err)
 	}
@@ -55,7 +58,7 @@ func (p *Proxy) listen() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.listener, p.address = l, l.Addr().String()
+	p.listener = l
 	p.wg.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -85,10 +88,11 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Mend undoes Cut. It waits as long as somebody else has the port.
+// Mend undoes Cut.
 func (p *Proxy) Mend() {
-	for p.listen() != nil {
-		time.Sleep(10 * time.Millisecond)
+	p.tb.Helper()
+	if err := p.listen(); err != nil {
+		p.tb.Error(err)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // program returns the path of fleetservers, and builds it if need be. That takes a minute when none of its
@@ -49,7 +51,7 @@ func Etcd(tb testing.TB, flags ...string) *Server {
 // Start starts a server of a kind that fleetservers has, and waits until it is ready.
 func Start(tb testing.TB, kind string, flags ...string) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, kind: kind, flags: flags}
+	s := &Server{tb: tb, kind: kind, flags: append([]string{"-ports", testnet.Port(tb) + "," + testnet.Port(tb)}, flags...)}
 	s.start()
 	tb.Cleanup(func() {
 		s.Kill()
@@ -118,9 +120,7 @@ func (s *Server) signal(sig syscall.Signal) {
 func (s *Server) Restart(flags ...string) {
 	s.tb.Helper()
 	s.Kill()
-	if s.kind == "etcd" || s.kind == "ads" {
-		s.flags = append(s.flags, "-listen", s.URL)
-	}
+	s.flags = append(s.flags, "-listen", s.URL)
 	s.flags = append(s.flags, flags...)
 	s.start()
 }

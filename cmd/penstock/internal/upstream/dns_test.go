@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -119,22 +120,16 @@ func at(server string) DNS {
 // listenBoth listens on one port of UDP and TCP.
 func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
 	t.Helper()
-	for range 100 {
-		p, err := net.ListenPacket("udp", loopback+":0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := net.Listen("tcp", p.LocalAddr().String())
-		if err == nil {
-			return p, l
-		}
-		p.Close()
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			t.Fatal(err)
-		}
+	at := loopback + ":" + testnet.Port(t)
+	p, err := net.ListenPacket("udp", at)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free for both")
-	return nil, nil
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, l
 }
 
 func record(name string, ttl uint32, body dnsmessage.ResourceBody) dnsmessage.Resource {
@@ -482,10 +477,7 @@ func TestNSD(t *testing.T) {
 	if _, err := exec.LookPath("nsd"); err != nil {
 		t.Skip("nsd is not installed")
 	}
-	p, l := listenBoth(t)
-	address := p.LocalAddr().(*net.UDPAddr)
-	p.Close()
-	l.Close()
+	port := testnet.Port(t)
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
@@ -502,7 +494,7 @@ func TestNSD(t *testing.T) {
 	zoneFile("app A 192.0.2.1\napp AAAA 2001:db8::1\n")
 	write("nsd.conf", fmt.Sprintf(`
 server:
-	ip-address: %s@%d
+	ip-address: %s@%s
 	server-count: 1
 	username: ""
 	chroot: ""
@@ -518,7 +510,7 @@ remote-control:
 zone:
 	name: test
 	zonefile: test.zone
-`, loopback, address.Port, dir))
+`, loopback, port, dir))
 	server := exec.Command("nsd", "-d", "-c", filepath.Join(dir, "nsd.conf"))
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -527,7 +519,7 @@ zone:
 		server.Process.Signal(os.Interrupt)
 		server.Wait()
 	}()
-	d := at(address.String())
+	d := at(loopback + ":" + port)
 	app := spec.Discover{Network: spec.TCP, Service: "_app._tcp.test."}
 	eventually(t, "nsd", func() bool {
 		_, _, err := lookup(t, d, app)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -62,7 +63,7 @@ func addrOf(a net.Addr) relay.Addr {
 
 func listen(t *testing.T, network string) net.Listener {
 	t.Helper()
-	address := loopback + ":0"
+	address := loopback + ":" + testnet.Port(t)
 	if network == "unix" {
 		address = filepath.Join(t.TempDir(), "s")
 	}
@@ -208,7 +209,7 @@ func TestProbeHTTP(t *testing.T) {
 
 func TestProbeUDP(t *testing.T) {
 	for _, network := range []string{"udp", "unixgram"} {
-		address := loopback + ":0"
+		address := loopback + ":" + testnet.Port(t)
 		if network == "unixgram" {
 			address = filepath.Join(t.TempDir(), "s")
 		}

@@ -269,7 +269,8 @@ func lastCallRun(t *testing.T, s lastCallShape, dies ...int) (calls int, err err
 		err  error
 		unix bool
 	}{{"client", client, unix(s.listen)}, {"upstream", upstream, unix(s.upstream)}} {
-		reset := errors.Is(end.err, syscall.ECONNRESET) || errors.Is(end.err, syscall.EPIPE)
+		reset := errors.Is(end.err, syscall.ECONNRESET) || errors.Is(end.err, syscall.EPIPE) ||
+			errors.Is(end.err, syscall.ENOTCONN) // shutdown(2) of a connection that was reset
 		switch {
 		case end.err == nil && end.name == "upstream" && s.resets && !nobody:
 			err = errors.New("upstream: the client's reset came as the end of the stream")

@@ -66,6 +66,13 @@ func (m *meter) look() {
 	m.peak, m.filesPeak, m.processes = max(m.peak, memory), max(m.filesPeak, files), max(m.processes, len(tree))
 }
 
+// uses returns the memory and the descriptors of now.
+func (m *meter) uses() (kb int64, files int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.memory, m.files
+}
+
 // used returns the CPU time so far.
 func (m *meter) used() (sum time.Duration) {
 	m.mu.Lock()

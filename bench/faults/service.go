@@ -80,6 +80,13 @@ func (v *service) ended(how string) {
 	}
 }
 
+// deaths returns how often the relay has ended, and how it did first.
+func (v *service) deaths() (int, string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ends, v.end
+}
+
 func (v *service) first() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -169,7 +169,7 @@ func (w *world) measure(o *outcome) error {
 	}
 	w.meter = newMeter(w)
 	had := w.r.counters(w)
-	o.MemoryBefore, o.FilesBefore = w.meter.memory, w.meter.files
+	o.MemoryBefore, o.FilesBefore = w.meter.uses()
 	cpu, from := w.meter.used(), time.Now()
 	w.old.mark()
 	w.now.Store(int32(during))
@@ -357,8 +357,8 @@ func (w *world) serves() error {
 		if time.Now().After(end) {
 			return fmt.Errorf("the relay serves nobody after %v: %w", patience, err)
 		}
-		if w.service.ends > 3 {
-			return fmt.Errorf("the relay does not start: %s", w.service.end)
+		if n, how := w.service.deaths(); n > 3 {
+			return fmt.Errorf("the relay does not start: %s", how)
 		}
 	}
 }

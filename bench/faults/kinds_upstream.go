@@ -9,13 +9,14 @@ import (
 // upstreamKinds are faults of members.
 var upstreamKinds = []*kind{
 	{
-		name: "killed", part: "Upstreams", title: "Two of four members killed", short: true,
+		name: "killed", part: "Upstreams", title: "Two of four members killed", short: true, sudden: true,
 		what: "The processes of two members die: their connections are reset, and connects are refused.",
 		want: "Flows at the other members do not notice. Flows at the dead ones end at once, so that clients can come again. No new client is refused or cut off.",
 		fault: func(w *world) error {
 			w.hits(0, 1)
 			w.members[0].kill()
 			w.members[1].kill()
+			w.begins()
 			time.Sleep(w.last(4 * time.Second))
 			return again(w, 0, 1)
 		},

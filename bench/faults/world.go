@@ -64,6 +64,9 @@ type world struct {
 	failed error
 }
 
+// begins is called when the fault has begun: what clients do that come from now on counts as during it.
+func (w *world) begins() { w.now.Store(int32(during)) }
+
 func (w *world) phase() phase        { return phase(w.now.Load()) }
 func (w *world) faultEnd() time.Time { return w.began.Add(time.Duration(w.ended.Load())) }
 
@@ -172,7 +175,9 @@ func (w *world) measure(o *outcome) error {
 	o.MemoryBefore, o.FilesBefore = w.meter.uses()
 	cpu, from := w.meter.used(), time.Now()
 	w.old.mark()
-	w.now.Store(int32(during))
+	if !w.k.sudden {
+		w.begins()
+	}
 	if err := w.k.fault(w); err != nil {
 		return err
 	}

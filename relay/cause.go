@@ -35,12 +35,13 @@ const (
 	CauseRemoved                      // for Engine.Kill: the flow's upstream was removed
 	CauseKilled                       // for Engine.Kill
 	CauseCrashed                      // the process died or handed over, and the flow could not go on; see Engine.Restore
+	CauseOverload                     // the process was short of memory; see Engine.Shed
 	causes
 )
 
 var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "client-gone", "client-reset", "upstream-reset",
 	"client-failed", "upstream-failed", "queue-timeout", "first-byte", "life", "idle", "half-closed", "drained", "closed",
-	"answered", "evicted", "upstream-refused", "removed", "killed", "crashed"}
+	"answered", "evicted", "upstream-refused", "removed", "killed", "crashed", "overload"}
 
 // broken reports whether a side's connection broke. The other side is then reset too,
 // even if the stream towards it has ended, so that an upstream that still works for a

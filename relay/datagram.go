@@ -84,11 +84,12 @@ const (
 	DropDraining                // from a new client, while the engine drains
 	DropEnded                   // held when the flow ended
 	DropCrashed                 // in the memory of a process that died; see Config.Keep
+	DropOverload                // from a new client, while Overload.NoDatagramFlows is set
 	drops
 )
 
 var dropNames = [drops]string{"full", "too-big", "filtered", "no-buffers", "unreachable", "failed", "truncated", "no-return", "refused", "limited", "no-room",
-	"draining", "ended", "crashed"}
+	"draining", "ended", "crashed", "overload"}
 
 // String returns the reason's name, such as "too-big".
 func (d Drop) String() string { return enum.Name(dropNames[:], d) }

@@ -280,6 +280,8 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, n, count
 		return refuse(DropDraining)
 	case p.family != sys.Unix && !returnable(name):
 		return refuse(DropNoReturn)
+	case d.share.gate.Load():
+		return refuse(DropOverload)
 	case !d.allowed():
 		return refuse(DropLimited)
 	case !d.reserve():

@@ -44,27 +44,27 @@ type datagrams struct {
 	gso   bool
 	gro   bool
 	// The bound on how many flows may begin per tick.
-	perTick    int
-	tick       int64 // when left was filled up
-	left       int
-	ports      []*datagramPort
-	silent     ages // flows that had no answer yet: the first to be evicted
-	answered   ages
-	rests      queue[resting] // sockets of flows that have ended
-	buffers    [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
-	inputs     [2]*sys.Vector // with the buffers: for IP addresses and for paths
-	batch      [dgramBatch]message
-	touched    []*datagramFlow  // flows of the batch at hand, in the order of their first message
-	toUpstream outbox           // to the upstream of one flow at a time
-	echoes     outbox           // echoes, by one port at a time
-	single     *sys.Vector      // for the datagrams of a refused run
-	dirty      []*datagramPort  // whose outboxes have memory that the end of the turn may return
-	memory     [2][]replyMemory // that no outbox has: for IP addresses and for paths
-	finished   []ref            // flows that have had all their replies
-	noting     []ref            // flows that are kept and have moved something in this turn
-	unread     bool             // a port may hold more than this turn has taken
-	refusals   segment.Refusals
-	stats      *DatagramStats
+	perTick     int
+	tick        int64 // when left was filled up
+	left        int
+	ports       []*datagramPort
+	silent      ages // flows that had no answer yet: the first to be evicted
+	answered    ages
+	rests       queue[resting] // sockets of flows that have ended
+	buffers     [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
+	inputs      [2]*sys.Vector // with the buffers: for IP addresses and for paths
+	batch       [dgramBatch]message
+	touched     []*datagramFlow  // flows of the batch at hand, in the order of their first message
+	toUpstream  outbox           // to the upstream of one flow at a time
+	echoes      outbox           // echoes, by one port at a time
+	single      *sys.Vector      // for the datagrams of a refused run
+	dirty       []*datagramPort  // whose outboxes have memory that the end of the turn may return
+	spareMemory [2][]replyMemory // that no outbox has: for IP addresses and for paths
+	finished    []ref            // flows that have had all their replies
+	noting      []ref            // flows that are kept and have moved something in this turn
+	unread      bool             // a port may hold more than this turn has taken
+	refusals    segment.Refusals
+	stats       *DatagramStats
 }
 
 // datagramShare is what the datagrams of all loops share.
@@ -73,6 +73,8 @@ type datagramShare struct {
 	paces    pool.Pool[*pace]
 	flows    atomic.Int64
 	maxFlows int64
+	gate     atomic.Bool // no flow begins; see Overload
+	less     atomic.Bool // no further flow holds datagrams
 	// The sockets of flows that have ended: how long each rests, and how many do
 	// per loop.
 	restTime   time.Duration

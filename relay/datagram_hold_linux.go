@@ -19,7 +19,7 @@ const (
 // holdBack holds a message until the socket has room, or drops it if too much is held.
 func (d *datagrams) holdBack(f *datagramFlow, b []byte, seg int) {
 	need := holdHeader + len(b)
-	if f.held == nil && d.stats.BytesHeld+holdMost <= holdTotal {
+	if f.held == nil && d.stats.BytesHeld+holdMost <= holdTotal && !d.share.less.Load() {
 		f.held = d.shared.buffers.Get(holdMost)[:0]
 		d.stats.BytesHeld += holdMost
 		d.watch(f)

@@ -19,9 +19,9 @@ const maxReplyMemory = 8
 // memoryOf returns the memory for ports of a family.
 func (d *datagrams) memoryOf(family sys.Family) *[]replyMemory {
 	if family == sys.Unix {
-		return &d.memory[1]
+		return &d.spareMemory[1]
 	}
-	return &d.memory[0]
+	return &d.spareMemory[0]
 }
 
 // borrow gives a port's outbox its memory until [outbox.giveBack]. If too many ports of the loop

@@ -46,6 +46,18 @@ func (*Engine) Kill(id uint64, c Cause) bool { return false }
 // Stats returns the zero Stats.
 func (*Engine) Stats() Stats { return Stats{} }
 
+// SetOverload does nothing.
+func (*Engine) SetOverload(o Overload) {}
+
+// Shed returns the zero Shed.
+func (*Engine) Shed(s Shedding) Shed { return Shed{} }
+
+// Trim does nothing.
+func (*Engine) Trim() {}
+
+// MemoryUse returns the zero MemoryUse.
+func (*Engine) MemoryUse() MemoryUse { return MemoryUse{} }
+
 // CheckHeld returns [errors.ErrUnsupported].
 func CheckHeld(held []Held) error { return errors.ErrUnsupported }
 

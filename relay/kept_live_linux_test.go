@@ -102,3 +102,24 @@ func TestChangedPair(t *testing.T) {
 		}
 	})
 }
+
+// A flow that was shed does not come back in the next process, and the others do.
+func TestKeptFlowIsShed(t *testing.T) {
+	k := newKeptTable(t)
+	o := keptOrder{Loops: 2, Listen: []string{keptPlace(t, "tcp4")}, Upstream: "echo:"}
+	p := k.start(o)
+	o.Listen = p.urls()
+	shed, stays := testnet.Dial(t, toNet(p.addrs[0])), testnet.Dial(t, toNet(p.addrs[0]))
+	say(t, shed, shed, "text")
+	say(t, stays, stays, "text")
+	k.settled(2)
+	say(t, stays, stays, "busy")
+	p.ask("shed")
+	wantReset(t, shed)
+	p.kill()
+	p = k.start(o)
+	if r := p.Restored; r.Flows != 1 || r.TotalLost() != 0 {
+		t.Errorf("%+v, want one flow", r)
+	}
+	say(t, stays, stays, "on it goes")
+}

@@ -470,6 +470,8 @@ func serveKept(text string, say func(keptAnswer)) error {
 			if err := handOverLatePair(e, o.Pair, o.Upstream, hooks.Done); err != nil {
 				a.Err = err.Error()
 			}
+		case "shed": // the flow that has been idle for longest
+			e.Shed(Shedding{Idle: true, Bytes: 1})
 		case "kill flows":
 			e.endFlows(CauseKilled)
 		case "handover":

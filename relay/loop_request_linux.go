@@ -133,3 +133,15 @@ func (l *loop) handle(r *request) {
 		r.wg.Done()
 	}
 }
+
+// inTurns calls do on the loop, some turns later than a request would; or with ended, on any goroutine, if
+// the loop ends before.
+func (l *loop) inTurns(n int, do func(ended bool)) {
+	step := func() { do(false) }
+	if n > 0 {
+		step = func() { l.inTurns(n-1, do) }
+	}
+	if !l.post(request{do: step}) {
+		do(true)
+	}
+}

@@ -207,7 +207,7 @@ func (s *streams) accept(p *streamPort) accepting {
 	}
 	failed := 0
 	for range acceptBurst {
-		if s.share.starved.Load() > 0 {
+		if s.share.starved.Load() > 0 || s.share.gate.Load() {
 			s.restPorts()
 			return acceptStarved
 		}

@@ -52,6 +52,7 @@ type streamShare struct {
 	adoptions pool.Pool[*adoption]
 	resting   atomic.Int32  // loops whose ports rest
 	starved   atomic.Int32  // flows that wait for a descriptor
+	gate      atomic.Bool   // no client is accepted; see Overload
 	rest      time.Duration // how long ports rest that found no descriptor
 }
 

@@ -23,6 +23,8 @@ type Env struct {
 	// Hard makes a turn's budget the maximum that it reads, instead of the amount after which it
 	// ends. It is set for a source with limited bandwidth.
 	Hard bool
+	// Most, if not 0, bounds what one read copies, and so what is held if the destination takes nothing.
+	Most int
 }
 
 // Buffers is where a half gets its buffers: a *pool.Buffers, or a *ledger.Arena.
@@ -128,6 +130,9 @@ func (h *Half) Refuse(w Why) { h.why = w }
 
 // Held returns the number of bytes taken and not yet delivered.
 func (h *Half) Held() int { return len(h.rest) - int(h.off) + int(h.inPipe) }
+
+// Memory returns the memory of what is held: the size of the buffer, and the bytes in the pipe.
+func (h *Half) Memory() (buffer, pipe int) { return cap(h.rest), int(h.inPipe) }
 
 // Ended reports whether the source has ended; bytes may still be held.
 func (h *Half) Ended() bool { return h.ended }
@@ -351,7 +356,11 @@ func (env *Env) most(n, left int) int {
 
 // copy moves the bytes of one read through the scratch buffer.
 func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
-	buf := env.Scratch[:env.most(len(env.Scratch), left)]
+	size := len(env.Scratch)
+	if env.Most > 0 {
+		size = min(size, env.Most)
+	}
+	buf := env.Scratch[:env.most(size, left)]
 	var n, m int
 	var e sys.Errno
 	nt := env.Note

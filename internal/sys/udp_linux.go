@@ -196,6 +196,20 @@ func Drops(fd uintptr) (uint32, Errno) {
 	return info[unix.SK_MEMINFO_DROPS], e
 }
 
+// SocketMemory returns the bytes of kernel memory that a socket has for data, received and to be sent; 0 if
+// the kernel does not say. SO_MEMINFO, Linux 4.12.
+func SocketMemory(fd int) int64 {
+	var info [unix.SK_MEMINFO_VARS]uint32
+	n := uint32(unsafe.Sizeof(info))
+	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&n)), 0)
+	if e != 0 {
+		return 0
+	}
+	return int64(info[unix.SK_MEMINFO_RMEM_ALLOC]) + int64(info[unix.SK_MEMINFO_WMEM_QUEUED]) + int64(info[unix.SK_MEMINFO_FWD_ALLOC]) +
+		int64(info[unix.SK_MEMINFO_OPTMEM]) + int64(info[unix.SK_MEMINFO_BACKLOG])
+}
+
 // Monotonic returns the current time of CLOCK_MONOTONIC.
 func Monotonic() time.Duration {
 	var ts unix.Timespec

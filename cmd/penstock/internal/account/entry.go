@@ -30,7 +30,7 @@ func (e *Entry) Retries() int { return max(e.Attempts-1, 0) }
 func (e *Entry) Failed() bool {
 	switch e.Cause {
 	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseQueueTimeout, relay.CauseFirstByte,
-		relay.CauseClientFailed, relay.CauseUpstreamFailed, relay.CauseUpstreamRefused, relay.CauseCrashed:
+		relay.CauseClientFailed, relay.CauseUpstreamFailed, relay.CauseUpstreamRefused, relay.CauseCrashed, relay.CauseOverload:
 		return true
 	}
 	return false

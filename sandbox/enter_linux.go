@@ -202,7 +202,7 @@ func (e *entry) calls(log bool) {
 		return
 	}
 	p := &e.policy
-	err := sys.FilterCalls(sys.CallFilter{Log: log, Modes: p.Modes, Multipath: p.Multipath, NoFastOpen: e.got.Connect})
+	err := sys.FilterCalls(sys.CallFilter{Log: log, Modes: p.Modes, Multipath: p.Multipath, Unix: p.Unix, NoFastOpen: e.got.Connect})
 	if err == nil && e.cgo {
 		e.set(NoNewPrivs, true)
 	}

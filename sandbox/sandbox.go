@@ -19,7 +19,9 @@
 //     the standard library and this library call: no program is started, no process is made, nothing is traced or mounted,
 //     no memory becomes executable. seccomp(2).
 //
-// What the layers do not restrict: UDP ports, and connections to Unix sockets in the file system.
+// What the layers do not restrict: UDP ports; a port that the kernel chooses, by listening without binding; which Unix sockets of the file
+// system are connected to, if there may be any; and what can be learned of files without opening them, such as that
+// they exist.
 //
 // # Programs with cgo
 //
@@ -59,6 +61,11 @@ type Policy struct {
 	AnyConnect, AnyBind bool
 	// Multipath allows sockets of multipath TCP. Landlock does not restrict their ports.
 	Multipath bool
+
+	// Unix allows new Unix sockets. Landlock does not restrict to which of those in the file system they are connected, and a
+	// process that runs as root reaches every service's, such as that of a container engine. Pairs of connected sockets are always
+	// allowed, and sockets that are open stay so.
+	Unix bool
 
 	// User is the user and group that the process becomes. Nil: it stays what it is.
 	User *User

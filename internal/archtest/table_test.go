@@ -98,6 +98,8 @@ var table = []rule{
 
 	{pkg: "sandbox", code: edges{
 		"internal/sys": kernel,
+	}, tests: edges{
+		"internal/testattack": "what must be refused",
 	}},
 
 	// For tests only: the tests of every package of the library may use these (testsOfAll).
@@ -110,6 +112,9 @@ var table = []rule{
 	}},
 	{pkg: "internal/testkernel", code: edges{
 		"internal/sys": "it replaces system calls by ones that fail and count",
+	}},
+	{pkg: "internal/testattack", code: edges{
+		"golang.org/x/sys/unix": "the numbers of system calls",
 	}},
 	{pkg: "internal/archtest"},
 

@@ -19,6 +19,7 @@ type CallFilter struct {
 	Log        bool // let everything pass, and log what would be refused
 	Modes      bool // chmod
 	Multipath  bool // sockets of multipath TCP
+	Unix       bool // Unix sockets, other than pairs
 	NoFastOpen bool // no connection begins with a send, which Landlock does not see
 }
 
@@ -43,7 +44,6 @@ var always = []struct {
 	{unix.SYS_PWRITE64, "files"},
 	{unix.SYS_CLOSE, "everything"},
 	{unix.SYS_SPLICE, "the data path"},
-	{unix.SYS_TEE, "the data path"},
 	{unix.SYS_PIPE2, "the data path; the runtime's notifications"},
 	{unix.SYS_RECVFROM, "the data path"},
 	{unix.SYS_RECVMSG, "control messages; descriptors from the keeper"},
@@ -108,7 +108,6 @@ var always = []struct {
 	{unix.SYS_FUTEX, "the runtime"},
 	{unix.SYS_SCHED_YIELD, "the runtime"},
 	{unix.SYS_SCHED_GETAFFINITY, "the runtime counts processors, again and again since Go 1.25"},
-	{unix.SYS_SCHED_SETAFFINITY, "loops stay on their processor"},
 	{unix.SYS_NANOSLEEP, "the runtime"},
 	{unix.SYS_CLOCK_NANOSLEEP, "C libraries"},
 	{unix.SYS_CLOCK_GETTIME, "where the vDSO cannot answer"},
@@ -122,8 +121,6 @@ var always = []struct {
 	{unix.SYS_TIMER_CREATE, "CPU profiles of threads"},
 	{unix.SYS_TIMER_SETTIME, "CPU profiles of threads"},
 	{unix.SYS_TIMER_DELETE, "CPU profiles of threads"},
-	{unix.SYS_TIMERFD_CREATE, "timers in epoll"},
-	{unix.SYS_TIMERFD_SETTIME, "timers in epoll"},
 	{unix.SYS_RESTART_SYSCALL, "the kernel continues a call after a stop"},
 	{unix.SYS_MEMBARRIER, "race detectors, C libraries"},
 	{unix.SYS_RSEQ, "C libraries' threads"},
@@ -156,16 +153,20 @@ func ifArguments(f CallFilter, pid uint32) []listed {
 		streams = append(streams, unix.IPPROTO_MPTCP)
 	}
 	const kind = ^uint32(unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)
+	sockets := rule{
+		{is(0, unix.AF_INET, unix.AF_INET6), bits32(1, kind, unix.SOCK_STREAM), is(2, streams...)},
+		{is(0, unix.AF_INET, unix.AF_INET6), bits32(1, kind, unix.SOCK_DGRAM), is(2, 0, unix.IPPROTO_UDP)},
+		{is(0, unix.AF_NETLINK), bits32(1, kind, unix.SOCK_RAW, unix.SOCK_DGRAM), is(2, unix.NETLINK_ROUTE)},
+	}
+	if f.Unix {
+		sockets = append(sockets, []condition{is(0, unix.AF_UNIX), bits32(1, kind, unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), is(2, 0)})
+	}
 	calls := []listed{
 		// Sockets of streams and datagrams: no raw sockets, no packets, no netlink but for the routing tables that package net reads,
 		// and no protocol that Landlock does not know.
-		{unix.SYS_SOCKET, rule{
-			{is(0, unix.AF_INET, unix.AF_INET6), bits32(1, kind, unix.SOCK_STREAM), is(2, streams...)},
-			{is(0, unix.AF_INET, unix.AF_INET6), bits32(1, kind, unix.SOCK_DGRAM), is(2, 0, unix.IPPROTO_UDP)},
-			{is(0, unix.AF_UNIX), bits32(1, kind, unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), is(2, 0)},
-			{is(0, unix.AF_NETLINK), bits32(1, kind, unix.SOCK_RAW, unix.SOCK_DGRAM), is(2, unix.NETLINK_ROUTE)},
-		}},
-		{unix.SYS_SOCKETPAIR, rule{{is(0, unix.AF_UNIX)}}},
+		{unix.SYS_SOCKET, sockets},
+		// A pair of datagram sockets could be connected elsewhere.
+		{unix.SYS_SOCKETPAIR, rule{{is(0, unix.AF_UNIX), bits32(1, kind, unix.SOCK_STREAM, unix.SOCK_SEQPACKET), is(2, 0)}}},
 		// Threads, and no processes or namespaces.
 		{unix.SYS_CLONE, rule{{bits32(0, ^uint32(libcThread), goThread)}}},
 		// Memory never becomes code.

@@ -9,9 +9,6 @@ const (
 
 // ofArch are calls that other architectures do not have.
 var ofArch = []listed{
-	{unix.SYS_ARCH_PRCTL, rule{{is(0, 0x1002)}}}, // ARCH_SET_FS: threads of C libraries
-	{unix.SYS_POLL, nil},                         // C libraries
-	{unix.SYS_STAT, nil},                         // package syscall
-	{unix.SYS_OPEN, nil},                         // the runtime; Landlock restricts which
-	{unix.SYS_TIME, nil},                         // where the vDSO cannot answer
+	{unix.SYS_POLL, nil}, // C libraries' resolvers
+	{unix.SYS_TIME, nil}, // where the vDSO cannot answer
 }

@@ -8,6 +8,6 @@ import "golang.org/x/sys/unix"
 const CallsKnown = false
 
 // CallFilter says how the list of calls depends on the policy.
-type CallFilter struct{ Log, Modes, Multipath, NoFastOpen bool }
+type CallFilter struct{ Log, Modes, Multipath, Unix, NoFastOpen bool }
 
 func assembleCalls(CallFilter, int) ([]unix.SockFilter, error) { return nil, ENOSYS }

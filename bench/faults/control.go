@@ -133,7 +133,7 @@ func reloadHAProxy(w *world) error {
 		if newestChild(main) > before {
 			return nil
 		}
-		if time.Since(last) > time.Second {
+		if time.Since(last) > 300*time.Millisecond {
 			syscall.Kill(main, syscall.SIGUSR2)
 			last = time.Now()
 		}

@@ -27,15 +27,14 @@ const (
 
 // A nameServer answers each question for an A record with the addresses of the members.
 type nameServer struct {
-	lie     atomic.Int32
-	members int
-	asked   atomic.Int64
-	udp     *net.UDPConn
-	other   *net.UDPConn
+	lie   atomic.Int32
+	asked atomic.Int64
+	udp   *net.UDPConn
+	other *net.UDPConn
 }
 
-func newNameServer(host string, members int) (*nameServer, error) {
-	d := &nameServer{members: members}
+func newNameServer(host string) (*nameServer, error) {
+	d := &nameServer{}
 	c, err := net.ListenPacket("udp", host+":53")
 	if err != nil {
 		return nil, err
@@ -72,7 +71,7 @@ func (d *nameServer) serve() {
 			d.garble(q, from)
 		case stranger:
 			d.other.WriteToUDPAddrPort(answer(q, 3, nil, false), from)
-			d.udp.WriteToUDPAddrPort(answer(q, 0, d.addrs(d.members), false), from)
+			d.udp.WriteToUDPAddrPort(answer(q, 0, d.addrs(members), false), from)
 		case failure:
 			d.udp.WriteToUDPAddrPort(answer(q, 2, nil, false), from)
 		case absent:
@@ -80,20 +79,20 @@ func (d *nameServer) serve() {
 		case huge:
 			d.udp.WriteToUDPAddrPort(answer(q, 0, nil, true), from)
 		case turns:
-			n := d.members
+			n := members
 			if count%2 == 0 {
 				n = 1
 			}
 			d.udp.WriteToUDPAddrPort(answer(q, 0, d.addrs(n), false), from)
 		default:
-			d.udp.WriteToUDPAddrPort(answer(q, 0, d.addrs(d.members), false), from)
+			d.udp.WriteToUDPAddrPort(answer(q, 0, d.addrs(members), false), from)
 		}
 	}
 }
 
 // garble sends one of several kinds of nonsense.
 func (d *nameServer) garble(q []byte, to netip.AddrPort) {
-	a := answer(q, 0, d.addrs(d.members), false)
+	a := answer(q, 0, d.addrs(members), false)
 	switch rand.IntN(4) {
 	case 0:
 		for i := range a {
@@ -128,9 +127,9 @@ func (d *nameServer) serveTCP(l net.Listener) {
 				if _, err := io.ReadFull(c, q); err != nil || len(q) < 17 {
 					return
 				}
-				addrs := d.addrs(d.members)
+				addrs := d.addrs(members)
 				if lie(d.lie.Load()) == huge {
-					for i := range 4000 - len(addrs) {
+					for i := range 1000 - len(addrs) {
 						addrs = append(addrs, netip.AddrFrom4([4]byte{10, 78, byte(i >> 8), byte(i)}))
 					}
 				}

@@ -51,7 +51,7 @@ func TestKinds(t *testing.T) {
 	parts := make(map[string]bool)
 	last := ""
 	for _, k := range kinds {
-		if k.name == "" || k.title == "" || k.fault == nil || k.expect == nil || !strings.HasSuffix(k.what, ".") || !strings.HasSuffix(k.want, ".") {
+		if k.name == "" || k.title == "" || k.fault == nil || k.expect == nil || !strings.HasSuffix(strings.TrimSuffix(k.what, ")"), ".") || !strings.HasSuffix(k.want, ".") {
 			t.Errorf("kind %q is not complete", k.name)
 		}
 		if seen[k.name] || seen[anchor(k.title)] {

@@ -76,6 +76,9 @@ func (n *newClients) one() {
 	switch {
 	case err == nil:
 		c.Served++
+		if took > time.Second {
+			c.Slow++
+		}
 		n.waits[when] = append(n.waits[when], took)
 		if when == after && n.back == 0 {
 			n.back = time.Since(n.w.faultEnd())

@@ -3,10 +3,7 @@
 package main
 
 import (
-	"net"
 	"time"
-
-	"github.com/penstock/penstock/bench/internal/pattern"
 )
 
 // limitKinds are resources that come to their end.
@@ -17,12 +14,13 @@ var limitKinds = []*kind{
 		want:  "Flows that are there go on, of streams and of datagrams. A client that is accepted is also served; others wait in the kernel's queue until descriptors are free, and nobody is reset.",
 		needs: needs{Files: 256},
 		fault: func(w *world) error {
-			held := holders(w, 300)
-			defer held.free()
 			if w.r.udp {
 				go strangers(w, 100)
 			}
+			c := join(w, 300, streamPort, "", w.holder)
 			time.Sleep(w.last(4 * time.Second))
+			w.now.Store(int32(after))
+			c.leave()
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
@@ -35,64 +33,69 @@ var limitKinds = []*kind{
 			v.back(o, time.Second)
 		},
 	},
-}
-
-// A crowd is clients that hold their connections.
-type crowd struct {
-	w     *world
-	conns []net.Conn
-}
-
-// holders connects clients that send a message, wait for its answer, and then only hold the connection.
-func holders(w *world, n int) *crowd {
-	c := &crowd{w: w}
-	for range n {
-		conn, err := net.DialTimeout("tcp", relayAddr(streamPort), time.Second)
-		if err != nil {
-			w.note("holders refused", 1)
-			continue
-		}
-		c.conns = append(c.conns, conn)
-		go func() {
-			id := w.old.next.Add(1)
-			p := pieces.Get().(*piece)
-			defer pieces.Put(p)
-			conn.Write(preface(wantEcho, id))
-			writeMessage(conn, p, 100, id, pattern.Up, 0)
-			if _, err := readMessage(conn, p, id, pattern.Down, 0); err == nil {
-				w.note("holders served", 1)
-				var b [1]byte
-				_, err = conn.Read(b[:])
-			} else if w.phase() != during {
-				return // it was given up, or the fault is over
+	{
+		name: "burst", part: "Limits", title: "A burst at slow upstreams",
+		what:  "The relay may have 1,500 descriptors, each upstream accepts one connection per 4 ms, and 3,000 clients with one message each come at the same time.",
+		want:  "All of them are served; those for whom there is no room wait in the kernel's queue. Nobody is accepted and then reset.",
+		needs: needs{Files: 1500},
+		fault: func(w *world) error {
+			for _, m := range w.members {
+				m.pace.Store(int64(4 * time.Millisecond))
 			}
-			if w.phase() == during {
-				w.note("holders cut off", 1)
+			c := join(w, w.many(3000), streamPort, "", w.single(12*time.Second))
+			for end := time.Now().Add(12 * time.Second); time.Now().Before(end) && w.noted("singles served")+w.noted("singles cut off")+w.noted("singles late") < w.noted("of a crowd, connected"); {
+				time.Sleep(20 * time.Millisecond)
 			}
-		}()
-	}
-	return c
-}
-
-// free ends the crowd.
-func (c *crowd) free() {
-	c.w.now.Store(int32(after))
-	for _, conn := range c.conns {
-		conn.Close()
-	}
-}
-
-// strangers are datagram clients, so many per second, that send once and are gone.
-func strangers(w *world, rate int) {
-	b := make([]byte, 200)
-	for w.phase() == during {
-		c, err := net.Dial("udp", relayAddr(streamPort))
-		if err != nil {
-			return
-		}
-		c.Write(pattern.MakeDatagram(b, w.old.next.Add(1), 1, pattern.Up))
-		c.Close()
-		w.note("datagram clients", 1)
-		time.Sleep(time.Second / time.Duration(rate))
-	}
+			c.leave()
+			for _, m := range w.members {
+				m.pace.Store(0)
+			}
+			return nil
+		},
+		expect: func(o *outcome, v *verdict) {
+			v.alive(o)
+			v.kept(o)
+			v.want(o.Notes["singles cut off"] == 0, "%.0f of %.0f accepted clients cut off", o.Notes["singles cut off"], o.Notes["of a crowd, connected"])
+			v.measured(o.Notes["singles late"] == 0, "%.0f clients without an answer after 12 s", o.Notes["singles late"])
+			d, a := o.New.During, o.New.After
+			v.want(d.Cut+a.Cut == 0, "%d of %d other new clients cut off", d.Cut+a.Cut, d.Tried+a.Tried)
+			v.back(o, time.Second)
+		},
+	},
+	{
+		name: "memory", part: "Limits", title: "A limit of memory", alone: true,
+		what:  "A cgroup gives the relay 96 MB. 6,000 clients send as much as they can to upstreams that do not read, so that each fills what the relay holds for a flow. (HAProxy and nginx cannot know of the limit; the number of their connections is what fits by their manuals.)",
+		want:  "The relay is not killed. It ends flows that stand still before it harms one that moves: old flows do not notice.",
+		needs: needs{Memory: 96 << 20},
+		fault: func(w *world) error {
+			c := join(w, w.many(6000), streamPort, "", w.pusher(wantDeaf, 256<<10))
+			time.Sleep(w.last(4 * time.Second))
+			c.leave()
+			return nil
+		},
+		expect: func(o *outcome, v *verdict) {
+			v.alive(o)
+			v.kept(o)
+			v.flowing(o, 2*time.Second, 0.01)
+			v.back(o, 2*time.Second)
+		},
+	},
+	{
+		name: "stalled", part: "Limits", title: "9,000 stalled flows", alone: true,
+		what: "9,000 clients send as much as they can, up to 128 KiB each, to upstreams that do not read, and stay for 4 s.",
+		want: "Old flows go on, and new clients are served within 2 s. The relay's own memory stays below 128 MB more than before.",
+		fault: func(w *world) error {
+			c := join(w, w.many(9000), streamPort, "", w.pusher(wantDeaf, 128<<10))
+			time.Sleep(w.last(4 * time.Second))
+			c.leave()
+			return nil
+		},
+		expect: func(o *outcome, v *verdict) {
+			v.alive(o)
+			v.kept(o)
+			v.served(o, 2*time.Second)
+			v.flowing(o, 2*time.Second, 0.01)
+			v.memory(o, 128)
+		},
+	},
 }

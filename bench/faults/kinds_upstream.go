@@ -49,6 +49,109 @@ var upstreamKinds = []*kind{
 			v.flowing(o, time.Second, 0.005)
 		},
 	},
+	{
+		name: "paused", part: "Upstreams", title: "A member stopped",
+		what:  "One of four members is stopped, as by SIGSTOP: its kernel still accepts connections, and nothing is answered. After 8 s it goes on.",
+		want:  "Health checks that expect an answer notice within two seconds; until then, a share of the new clients waits. Old flows at the member go on with all of their bytes once it does.",
+		needs: needs{Verify: true},
+		fault: func(w *world) error {
+			w.hits(0)
+			w.members[0].pause()
+			time.Sleep(w.last(8 * time.Second))
+			w.members[0].resume()
+			return nil
+		},
+		expect: func(o *outcome, v *verdict) {
+			v.alive(o)
+			v.kept(o)
+			v.hit(o)
+			d := o.New.During
+			v.want(d.Refused+d.Cut == 0, "%d of %d new clients refused or cut off", d.Refused+d.Cut, d.Tried)
+			v.measured(float64(d.Late+d.Slow) <= 0.1*float64(d.Tried), "%d of %d new clients waited for more than a second", d.Late+d.Slow, d.Tried)
+			v.flowing(o, time.Second, 0.005)
+		},
+	},
+	{
+		name: "deaf", alone: true, part: "Upstreams", title: "Upstreams that never read",
+		what: "200 clients send as much as they can to upstreams that never read.",
+		want: "Other flows do not notice, and each of the stalled ones holds a bounded amount of memory.",
+		fault: func(w *world) error {
+			c := join(w, 200, streamPort, "", w.pusher(wantDeaf, 64<<20))
+			time.Sleep(w.last(4 * time.Second))
+			c.leave()
+			return nil
+		},
+		expect: func(o *outcome, v *verdict) {
+			v.alive(o)
+			v.kept(o)
+			v.served(o, 500*time.Millisecond)
+			v.flowing(o, time.Second, 0.005)
+			v.memory(o, 32)
+		},
+	},
+	{
+		name: "drip", alone: true, part: "Upstreams", title: "Upstreams that take one byte a second",
+		what: "200 clients send as much as they can to upstreams that read and write one byte per second.",
+		want: "Other flows do not notice, and hardly any CPU time goes into the slow ones.",
+		fault: func(w *world) error {
+			c := join(w, 200, streamPort, "", w.pusher(wantDrip, 64<<20))
+			time.Sleep(w.last(4 * time.Second))
+			c.leave()
+			return nil
+		},
+		expect: func(o *outcome, v *verdict) {
+			v.alive(o)
+			v.kept(o)
+			v.served(o, 500*time.Millisecond)
+			v.flowing(o, time.Second, 0.005)
+			v.memory(o, 32)
+		},
+	},
+	{
+		name: "flapping", part: "Upstreams", title: "Members that come and go",
+		what: "For 5 s, each of four members in turn refuses connects for 300 ms; connections that it has go on.",
+		want: "Connects are tried at another member. At most one new client in fifty is cut off: one whose connection was in the queue of a listener that closed.",
+		fault: func(w *world) error {
+			for i, end := 0, time.Now().Add(w.last(5*time.Second)); time.Now().Before(end); i++ {
+				m := w.members[i%members]
+				m.down()
+				time.Sleep(300 * time.Millisecond)
+				if err := m.start(); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		expect: func(o *outcome, v *verdict) {
+			v.alive(o)
+			v.kept(o)
+			// A connection that waits in the queue of a listener is reset when the listener closes.
+			d := o.New.During
+			v.want(float64(d.Refused+d.Cut) <= 0.02*float64(d.Tried), "%d of %d new clients refused or cut off", d.Refused+d.Cut, d.Tried)
+			v.measured(d.P99.D() < 500*time.Millisecond, "new clients waited %v (p99)", d.P99.round())
+			v.back(o, time.Second)
+			v.flowing(o, time.Second, 0.005)
+		},
+	},
+	{
+		name: "all-down", part: "Upstreams", title: "All members down, and back",
+		what: "For 3 s all members refuse connects; connections that they have go on.",
+		want: "Old flows go on. New clients are told at once, and are served within 2 s after the first member is back.",
+		fault: func(w *world) error {
+			for _, m := range w.members {
+				m.down()
+			}
+			time.Sleep(w.last(3 * time.Second))
+			return again(w, 0, 1, 2, 3)
+		},
+		expect: func(o *outcome, v *verdict) {
+			v.alive(o)
+			v.kept(o)
+			v.flowing(o, time.Second, 0.005)
+			v.measured(o.New.During.Late == 0, "%d of %d new clients were not told within %v", o.New.During.Late, o.New.During.Tried, newPatience)
+			v.back(o, 2*time.Second)
+		},
+	},
 }
 
 // again starts members again.

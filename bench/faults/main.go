@@ -104,6 +104,9 @@ func (r *run) main(names, on, results, docs, from string) (err error) {
 	if r.dir, err = os.MkdirTemp("", "faults-"); err != nil {
 		return err
 	}
+	if err := os.Chmod(r.dir, 0o755); err != nil { // a relay may run as another user
+		return err
+	}
 	defer os.Remove(r.dir) // unless something was kept in it
 	var all []*outcome
 	about := ""

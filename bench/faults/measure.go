@@ -48,6 +48,7 @@ func newMeter(w *world) *meter {
 }
 
 func (m *meter) look() {
+	m.deaths()
 	tree := m.w.service.tree()
 	var memory int64
 	files := 0
@@ -64,6 +65,26 @@ func (m *meter) look() {
 	}
 	m.memory, m.files = memory, files
 	m.peak, m.filesPeak, m.processes = max(m.peak, memory), max(m.filesPeak, files), max(m.processes, len(tree))
+}
+
+// deaths notes processes that carried traffic and are gone, though the first process is not: it has had
+// another worker started, or will.
+func (m *meter) deaths() {
+	now := make(map[int]bool)
+	for _, pid := range m.w.service.workers() {
+		now[pid] = true
+	}
+	if m.w.service.first() == 0 {
+		return // that is noted already
+	}
+	for pid := range m.workers {
+		if !now[pid] && gone(pid) && !m.w.replace.Load() {
+			m.w.service.mu.Lock()
+			m.w.service.ended("a process that carried traffic was killed")
+			m.w.service.mu.Unlock()
+		}
+	}
+	m.workers = now
 }
 
 // uses returns the memory and the descriptors of now.

@@ -41,9 +41,14 @@ type member struct {
 	stop  chan struct{} // closed while the member runs; nil while it is stopped and before it has run
 
 	connects atomic.Int64 // connections that it accepted
-	replies  atomic.Int64 // datagrams that it sends for one
 	pace     atomic.Int64 // least time between two accepts, in ns
 }
+
+// A datagram of a flow with this number or a higher one is answered by so many large ones.
+const (
+	amplified = pattern.MaxFlow / 2
+	replies   = 20
+)
 
 var running = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
@@ -61,11 +66,15 @@ func (m *member) start() error {
 		return nil
 	}
 	var err error
-	if m.ln, err = net.Listen("tcp", m.addr()); err != nil {
+	addr := m.addr()
+	if m.w.k.needs.Wild {
+		addr = fmt.Sprintf("0.0.0.0:%d", memberPort)
+	}
+	if m.ln, err = net.Listen("tcp", addr); err != nil {
 		return err
 	}
 	go m.accept(m.ln)
-	if m.udp == nil {
+	if m.udp == nil && !m.w.k.needs.Wild {
 		c, err := net.ListenPacket("udp", m.addr())
 		if err != nil {
 			return err
@@ -175,6 +184,9 @@ func (m *member) serve(c net.Conn) {
 	case wantCheck:
 		c.Write([]byte("well"))
 	case wantDeaf:
+		if t, ok := c.(*net.TCPConn); ok {
+			t.SetReadBuffer(4096)
+		}
 		<-m.w.over
 	case wantDrip:
 		b := make([]byte, 1)
@@ -188,7 +200,7 @@ func (m *member) serve(c net.Conn) {
 			m.w.sleep(time.Second)
 		}
 	default:
-		m.w.note("garbage at a member", 1)
+		m.w.note("garbage at members", 1)
 	}
 }
 
@@ -227,12 +239,12 @@ func (m *member) datagrams(c *net.UDPConn) {
 		m.wait()
 		id, number, d, err := pattern.ReadDatagram(b[:n])
 		if err != nil || d != pattern.Up {
-			m.w.note("garbage datagrams at a member", 1)
+			m.w.note("garbage datagrams at members", 1)
 			continue
 		}
 		m.w.old.arrive(id, from, m.index)
-		if k := m.replies.Load(); k > 0 {
-			for range k {
+		if id >= amplified {
+			for range replies {
 				c.WriteToUDPAddrPort(pattern.MakeDatagram(b[:1200], id, number, pattern.Down), from)
 			}
 			continue

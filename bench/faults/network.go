@@ -94,7 +94,7 @@ func sysctls() error {
 }
 
 // wire connects this process' namespace and the relay's: by a pair of devices, or by a link in user space.
-func wire(s *space, n needs, members int) (*link, error) {
+func wire(s *space, n needs) (*link, error) {
 	if err := sysctls(); err != nil {
 		return nil, err
 	}
@@ -113,6 +113,9 @@ func wire(s *space, n needs, members int) (*link, error) {
 	here := []string{"addr add " + worldIP + "/24 dev w0", "link set w0 up"}
 	for i := range members {
 		here = append(here, "addr add "+memberIP(i)+"/32 dev lo")
+	}
+	if n.Wild {
+		here = append(here, "route add local 10.78.0.0/16 dev lo")
 	}
 	if err := ip(here...); err != nil {
 		return nil, err

@@ -191,12 +191,8 @@ func (o *oldFlows) arrive(id uint64, from netip.AddrPort, at int) {
 func (o *oldFlows) send(f *oldDatagrams) {
 	r := rand.New(rand.NewPCG(f.id, 2))
 	b := make([]byte, 1400)
-	limit := len(b)
-	if m := o.w.k.needs.MTU; m > 0 {
-		limit = m - 100
-	}
 	for number := uint64(1); !o.stopping.Load(); number++ {
-		size := pattern.DatagramHeader + r.IntN(limit-pattern.DatagramHeader)
+		size := pattern.DatagramHeader + r.IntN(len(b)-pattern.DatagramHeader)
 		f.mu.Lock()
 		f.sent[number] = time.Now()
 		f.asked++

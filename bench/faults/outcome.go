@@ -10,7 +10,6 @@ import (
 // ms is a time in milliseconds in JSON.
 type millis float64
 
-func since(t time.Time) millis        { return inMillis(time.Since(t)) }
 func inMillis(d time.Duration) millis { return millis(float64(d.Microseconds()) / 1000) }
 func (m millis) D() time.Duration     { return time.Duration(float64(m) * float64(time.Millisecond)) }
 func (m millis) round() time.Duration { return roundTime(m.D()) }
@@ -92,6 +91,7 @@ type clients struct {
 	Cut     int    `json:"cut"`     // accepted, and ended without the whole answer
 	Late    int    `json:"late"`    // without an answer in time
 	Wrong   int    `json:"wrong"`
+	Slow    int    `json:"slow"` // served, after more than a second
 	P50     millis `json:"p50"`
 	P99     millis `json:"p99"`
 	Max     millis `json:"max"`

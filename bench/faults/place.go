@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -10,7 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
+	"time"
 )
 
 // realRoot reports whether there are other users in this user namespace.
@@ -35,32 +36,36 @@ func chownAll(dir string, user int) error {
 
 // cgroup makes a cgroup with a limit of memory, of version 2 or 1, and returns its folder.
 func (w *world) cgroup(limit int64) (string, error) {
-	name := fmt.Sprintf("penstock-faults-%s", filepath.Base(w.dir))
+	name := "penstock-faults-" + filepath.Base(w.dir)
 	var last error
-	for _, try := range []struct{ root, file string }{{"/sys/fs/cgroup", "memory.max"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}} {
+	for _, try := range []struct{ root, is, file string }{{"/sys/fs/cgroup", "cgroup.controllers", "memory.max"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.limit_in_bytes"}} {
+		if _, err := os.Stat(filepath.Join(try.root, try.is)); err != nil {
+			last = err
+			continue
+		}
 		dir := filepath.Join(try.root, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			last = err
 			continue
 		}
-		w.cleanup = append(w.cleanup, func() { os.Remove(dir) })
-		if err := os.WriteFile(filepath.Join(dir, try.file), []byte(strconv.FormatInt(limit, 10)), 0); err != nil {
-			os.Remove(dir)
-			last = err
-			continue
+		w.cleanup = append(w.cleanup, func() {
+			for end := time.Now().Add(patience); os.Remove(dir) != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			}
+		})
+		if last = setLimit(filepath.Join(dir, try.file), limit); last == nil {
+			return dir, nil
 		}
-		return dir, nil
 	}
 	return "", last
 }
 
-// output is what the relay has as its standard output and error.
-func (w *world) output() (*os.File, error) {
-	path := filepath.Join(w.dir, "output")
-	if w.r == haproxy && w.k.needs.Log == "file" {
-		path = w.setup.log // it writes its log there
+func setLimit(path string, limit int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
 	}
-	return os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	_, err = fmt.Fprint(f, limit)
+	return errors.Join(err, f.Close())
 }
 
 // syslog takes what relays log, and counts what HAProxy says of how its sessions ended
@@ -88,12 +93,4 @@ func (w *world) syslog() error {
 		}
 	}()
 	return nil
-}
-
-// fifo makes the log a FIFO that somebody has open and nobody reads.
-func fifo(path string) (*os.File, error) {
-	if err := syscall.Mkfifo(path, 0o666); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(path, os.O_RDWR, 0)
 }

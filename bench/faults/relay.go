@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/peer"
@@ -30,6 +31,8 @@ type relay struct {
 
 	// reload makes the running relay read its configuration again, and returns when that is decided.
 	reload func(w *world) error
+	// nudge asks for a reload and does not wait for it.
+	nudge func(w *world)
 	// counters returns the relay's own counters by name.
 	counters func(w *world) map[string]float64
 }
@@ -39,8 +42,7 @@ type setup struct {
 	needs
 	dir      string
 	penstock string
-	log      string // where the lines go that needs.Log asks for
-	members  int
+	log      string                // where the lines go that needs.Log asks for
 	limit    time.Duration         // of a health check
 	connect  time.Duration         // timeout of a connect
 	has      func(key string) bool // reports whether the program knows a key; of penstock
@@ -75,7 +77,7 @@ var penstock = &relay{
 		var b strings.Builder
 		fmt.Fprintf(&b, "engine: {loops: 2}\nkeeper: {}\ndrain: 2s\nadmin: {listen: \"unix://%s/admin.sock\"}\n", s.dir)
 		switch s.Log {
-		case "file":
+		case "full", "fifo":
 			fmt.Fprintf(&b, "access-log: {to: %q}\n", s.log)
 		case "syslog":
 			fmt.Fprintf(&b, "access-log: {to: \"syslog:unix://%s\"}\n", s.log)
@@ -86,10 +88,10 @@ var penstock = &relay{
 			fmt.Fprintf(&b, "  %s:\n    timeouts: {connect: %v}\n", name, s.connect)
 			switch {
 			case s.DNS:
-				fmt.Fprintf(&b, "    discover: {dns: members.test, port: %d, network: %s, every: 1s}\n", memberPort, network)
+				fmt.Fprintf(&b, "    discover: [{dns: members.test, port: %d, network: %s, every: 1s}]\n", memberPort, network)
 			default:
 				fmt.Fprintf(&b, "    members:\n")
-				for i := range s.members {
+				for i := range members {
 					fmt.Fprintf(&b, "      - {name: m%d, to: \"%s://%s:%d\"}\n", i+1, network, memberIP(i), memberPort)
 				}
 			}
@@ -119,6 +121,7 @@ var penstock = &relay{
 		return b.String(), ""
 	},
 	reload:   reloadPenstock,
+	nudge:    func(w *world) { reloadPenstock(w) }, // that it is refused is what is wanted
 	counters: countPenstock,
 }
 
@@ -137,7 +140,10 @@ var haproxy = &relay{
 			return "", "relays no datagrams"
 		}
 		var b strings.Builder
-		fmt.Fprintf(&b, "global\n    nbthread 2\n    stats socket %s/stats.sock level admin expose-fd listeners\n", s.dir)
+		fmt.Fprintf(&b, "global\n    nbthread 2\n    stats socket %s/stats.sock level admin expose-fd listeners\n    stats maxconn 400\n", s.dir)
+		if s.Memory > 0 { // 33 KB a connection, says management.txt, 6
+			fmt.Fprintf(&b, "    maxconn %d\n", (s.Memory-10<<20)/(33<<10))
+		}
 		switch s.Log {
 		case "":
 			fmt.Fprintf(&b, "    log %s:%d local0\n", worldIP, syslogPort)
@@ -158,7 +164,7 @@ var haproxy = &relay{
 		if s.DNS {
 			fmt.Fprintf(&b, "    server-template m 8 members.test:%d resolvers dns init-addr none resolve-prefer ipv4\n", memberPort)
 		} else {
-			for i := range s.members {
+			for i := range members {
 				fmt.Fprintf(&b, "    server m%d %s:%d\n", i+1, memberIP(i), memberPort)
 			}
 		}
@@ -173,6 +179,7 @@ var haproxy = &relay{
 		return b.String(), ""
 	},
 	reload:   reloadHAProxy,
+	nudge:    func(w *world) { syscall.Kill(w.service.first(), syscall.SIGUSR2) },
 	counters: countHAProxy,
 }
 
@@ -192,9 +199,6 @@ var nginx = &relay{
 		return []string{"nginx", "-e", "stderr", "-c", filepath.Join(s.dir, "nginx.conf")}
 	},
 	config: func(s *setup) (string, string) {
-		if s.Verify {
-			return "", "has no health checks that ask"
-		}
 		module, _ := peer.StreamModule()
 		user := ""
 		if os.Geteuid() == 0 && !s.NoCaps {
@@ -204,18 +208,22 @@ var nginx = &relay{
 		if files == 0 {
 			files = 20000
 		}
+		connections := files - 16
+		if s.Memory > 0 { // two buffers of 16 KB a flow, which has two connections, in two workers
+			connections = uint64(s.Memory-16<<20) / (32 << 10)
+		}
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s%sdaemon off;\nworker_processes 2;\npid %s/nginx.pid;\nerror_log %s;\n", module, user, s.dir, errorLog(s))
 		if s.Files == 0 {
 			fmt.Fprintf(&b, "worker_rlimit_nofile %d;\n", files)
 		}
-		fmt.Fprintf(&b, "events { worker_connections %d; }\n", files-16)
+		fmt.Fprintf(&b, "events { worker_connections %d; }\n", connections)
 		if s.Admin {
 			fmt.Fprintf(&b, "http {\n    access_log off;\n    client_body_temp_path %[1]s/a; proxy_temp_path %[1]s/b; fastcgi_temp_path %[1]s/c; uwsgi_temp_path %[1]s/d; scgi_temp_path %[1]s/e;\n    server { listen %[2]s; location / { stub_status; } }\n}\n", s.dir, relayAddr(adminPort))
 		}
 		fmt.Fprintf(&b, "stream {\n    proxy_connect_timeout 1s;\n    proxy_timeout 120s;\n    log_format one '$protocol $status';\n")
 		switch s.Log {
-		case "file":
+		case "full", "fifo":
 			fmt.Fprintf(&b, "    access_log %s one;\n", s.log)
 		case "stderr":
 			fmt.Fprintf(&b, "    access_log /dev/stderr one;\n")
@@ -231,12 +239,16 @@ var nginx = &relay{
 			to = "$members"
 		} else {
 			fmt.Fprintf(&b, "    upstream main {\n")
-			for i := range s.members {
-				fmt.Fprintf(&b, "        server %s:%d max_fails=1 fail_timeout=2s;\n", memberIP(i), memberPort)
+			for i := range members {
+				fmt.Fprintf(&b, "        server %s:%d max_fails=1 fail_timeout=1s;\n", memberIP(i), memberPort)
 			}
 			fmt.Fprintf(&b, "    }\n")
 		}
-		fmt.Fprintf(&b, "    server { listen %s backlog=4096; proxy_pass %s; }\n    server { listen %s udp reuseport; proxy_pass %s; }\n", relayAddr(streamPort), to, relayAddr(streamPort), to)
+		few := ""
+		if s.Few {
+			few = " proxy_responses 1;"
+		}
+		fmt.Fprintf(&b, "    server { listen %s backlog=4096; proxy_pass %s; }\n    server { listen %s udp reuseport; proxy_pass %s;%s }\n", relayAddr(streamPort), to, relayAddr(streamPort), to, few)
 		if s.Proxy {
 			fmt.Fprintf(&b, "    server { listen %s backlog=4096 proxy_protocol; proxy_protocol_timeout 2s; proxy_pass %s; }\n", relayAddr(proxyPort), to)
 		}
@@ -247,6 +259,7 @@ var nginx = &relay{
 		return b.String(), ""
 	},
 	reload:   reloadNginx,
+	nudge:    func(w *world) { syscall.Kill(w.service.first(), syscall.SIGHUP) },
 	counters: countNginx,
 }
 

@@ -31,7 +31,6 @@ type service struct {
 	stopped bool
 	ends    int
 	end     string
-	traffic []int // processes that carry traffic, when last seen
 }
 
 // start starts the relay.
@@ -95,9 +94,7 @@ func (v *service) first() int {
 
 // tree returns all processes of the relay, also those that linger after a reload.
 func (v *service) tree() []int {
-	return slices.DeleteFunc(proc.Tree(os.Getpid())[1:], func(pid int) bool {
-		return v.w.helpers[pid] || gone(pid)
-	})
+	return slices.DeleteFunc(proc.Tree(os.Getpid())[1:], gone)
 }
 
 // workers returns the processes that carry traffic: the children of the first, or that one alone.
@@ -149,7 +146,7 @@ func (v *service) printed() string {
 	var all string
 	for _, name := range []string{"output", "error.log"} {
 		b, _ := os.ReadFile(filepath.Join(v.w.dir, name))
-		all += string(b[max(0, len(b)-1500):])
+		all += string(b[max(0, len(b)-700):])
 	}
 	return all
 }

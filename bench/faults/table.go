@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -29,7 +30,8 @@ func (o *outcome) short() string {
 	case o.Absent != "":
 		return "- " + o.Absent
 	case o.Error != "":
-		return "NOT MEASURED: " + o.Error
+		line, _, _ := strings.Cut(o.Error, "\n")
+		return "NOT MEASURED: " + line
 	case o.Held:
 		return "held"
 	}
@@ -114,6 +116,9 @@ func figures(o *outcome) string {
 			all = append(all, fmt.Sprintf("%s %s", name, number(m[name])))
 		}
 	}
+	if n := o.Notes["connections"]; n > 0 {
+		all = append(all, fmt.Sprintf("CPU time of a connection %.0f us", o.CPU/n*1e6))
+	}
 	return strings.Join(all, ", ")
 }
 
@@ -129,6 +134,9 @@ func (r *run) about() string {
 	var machine strings.Builder
 	report.Machine(&machine) // it names what it can find
 	parts := strings.Split(strings.TrimSpace(machine.String()), "\n")
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		parts = append(parts, "load before: "+strings.Fields(string(b))[0])
+	}
 	for _, l := range r.relays {
 		argv := l.version
 		if argv == nil {

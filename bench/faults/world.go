@@ -33,6 +33,9 @@ type cell struct {
 	Short       bool   // no figures, only what must hold at any speed
 }
 
+// members is how many upstreams there are.
+const members = 4
+
 // world is what a fault acts on: members, flows and the relay between them.
 type world struct {
 	cell
@@ -50,13 +53,13 @@ type world struct {
 	freshUD *newClients
 	setup   setup
 	dns     *nameServer
-	helpers map[int]bool // processes that are not the relay's
+	reader  *reader
 
 	over    chan struct{} // closed at the end
 	now     atomic.Int32  // phase
 	ended   atomic.Int64  // when the fault ended, in ns since the world began
 	hit     map[int]bool  // members that had the fault
-	restart bool          // the fault ends processes: that is no end that nobody asked for
+	replace atomic.Bool   // the fault replaces processes that carry traffic: their ends are no complaint
 	cleanup []func()
 
 	mu     sync.Mutex
@@ -75,6 +78,13 @@ func (w *world) note(name string, n float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.notes[name] += n
+}
+
+// noted returns a figure of the fault.
+func (w *world) noted(name string) float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.notes[name]
 }
 
 // fail notes an error that makes the measurement useless.
@@ -119,7 +129,7 @@ func (w *world) hits(members ...int) {
 
 // cellMain measures, and prints the outcome as JSON.
 func cellMain(text string) error {
-	w := &world{began: time.Now(), over: make(chan struct{}), hit: make(map[int]bool), notes: make(map[string]float64), helpers: make(map[int]bool)}
+	w := &world{began: time.Now(), over: make(chan struct{}), hit: make(map[int]bool), notes: make(map[string]float64)}
 	if err := json.Unmarshal([]byte(text), &w.cell); err != nil {
 		return err
 	}
@@ -148,11 +158,9 @@ func (w *world) measure(o *outcome) error {
 	if err := w.begin(o); err != nil || o.Absent != "" {
 		return err
 	}
-	streams, datagrams := w.k.needs.Streams, 16
-	if streams == 0 {
-		streams = 24
-	}
-	if !w.r.udp {
+	udp := w.r.udp && !w.k.needs.Wild
+	streams, datagrams := 24, 16
+	if !udp {
 		datagrams = 0
 	}
 	if err := w.old.begin(streams, datagrams); err != nil {
@@ -160,7 +168,7 @@ func (w *world) measure(o *outcome) error {
 	}
 	w.fresh = newNewClients(w, "tcp")
 	w.fresh.begin(25 * time.Millisecond)
-	if w.r.udp {
+	if udp {
 		w.freshUD = newNewClients(w, "udp")
 		w.freshUD.begin(50 * time.Millisecond)
 	}
@@ -204,11 +212,7 @@ func (w *world) measure(o *outcome) error {
 		o.Dgm, _ = w.freshUD.finish()
 	}
 	o.Old = w.old.finish(w.hit, from, still)
-	w.service.mu.Lock()
-	if !w.restart {
-		o.Ends, o.End = w.service.ends, w.service.end
-	}
-	w.service.mu.Unlock()
+	o.Ends, o.End = w.service.deaths()
 	w.service.stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -243,11 +247,7 @@ func mountProc() error {
 // begin sets everything up, and returns when the relay serves.
 func (w *world) begin(o *outcome) (err error) {
 	n := w.k.needs
-	members := n.Members
-	if members == 0 {
-		members = 4
-	}
-	w.setup = setup{needs: n, dir: w.dir, penstock: w.Penstock, members: members, limit: 500 * time.Millisecond, connect: time.Second, log: filepath.Join(w.dir, "log"),
+	w.setup = setup{needs: n, dir: w.dir, penstock: w.Penstock, limit: 500 * time.Millisecond, connect: time.Second, log: filepath.Join(w.dir, "log"),
 		has: func(key string) bool { return strings.Contains(w.Keys, `"`+key+`"`) }}
 	if w.Short { // the machine may be so busy that members answer late
 		w.setup.limit, w.setup.connect = patience, patience
@@ -259,12 +259,15 @@ func (w *world) begin(o *outcome) (err error) {
 	if w.space, err = newSpace(); err != nil {
 		return err
 	}
-	if w.link, err = wire(w.space, n, members); err != nil {
+	if w.link, err = wire(w.space, n); err != nil {
 		return err
 	}
 	w.old = newOldFlows(w)
 	for i := range members {
 		m := &member{index: i, w: w}
+		if n.Wild && i > 0 {
+			break
+		}
 		if err := m.start(); err != nil {
 			return err
 		}
@@ -274,7 +277,7 @@ func (w *world) begin(o *outcome) (err error) {
 		return err
 	}
 	if n.DNS {
-		if w.dns, err = newNameServer(worldIP, members); err != nil {
+		if w.dns, err = newNameServer(worldIP); err != nil {
 			return err
 		}
 	}
@@ -324,6 +327,9 @@ func (w *world) place(l *launch) (absent string, err error) {
 		if err := chownAll(w.dir, l.User); err != nil {
 			return "", err
 		}
+	}
+	if err := w.logs(); err != nil {
+		return "", err
 	}
 	if n.Memory > 0 {
 		if l.Cgroup, err = w.cgroup(n.Memory); err != nil {

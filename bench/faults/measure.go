@@ -26,7 +26,9 @@ type meter struct {
 	filesPeak int
 	processes int
 	cpu       map[int]time.Duration // by process, also of those that have ended
-	workers   map[int]bool
+
+	one     sync.Mutex   // held while somebody looks; before mu
+	workers map[int]bool // processes that carry traffic, guarded by one
 }
 
 func newMeter(w *world) *meter {
@@ -48,6 +50,8 @@ func newMeter(w *world) *meter {
 }
 
 func (m *meter) look() {
+	m.one.Lock()
+	defer m.one.Unlock()
 	m.deaths()
 	tree := m.w.service.tree()
 	var memory int64

@@ -377,7 +377,6 @@ var memory = []attempt{
 	call("remap_file_pages", unix.SYS_REMAP_FILE_PAGES, bad, 0, 0, 0, 0),
 	call("shmget", unix.SYS_SHMGET, bad, 0, bad),
 	call("userfaultfd", unix.SYS_USERFAULTFD, bad),
-	call("memfd_secret", unix.SYS_MEMFD_SECRET, bad),
 	call("vmsplice", unix.SYS_VMSPLICE, bad, 0, 0, 0),
 	refuse("personality", func(Target) errno {
 		_, _, e := syscall.Syscall(unix.SYS_PERSONALITY, 0xffffffff, 0, 0)

@@ -4,6 +4,7 @@ import "golang.org/x/sys/unix"
 
 // ofArch are attempts with calls that other architectures do not have.
 var ofArch = []attempt{
+	call("memfd_secret", unix.SYS_MEMFD_SECRET, bad),
 	call("iopl", unix.SYS_IOPL, 3),
 	call("ioperm", unix.SYS_IOPERM, bad, bad, 1),
 	call("modify_ldt", unix.SYS_MODIFY_LDT, 99, 0, 0),

@@ -205,9 +205,14 @@ var absentCalls = []uint32{unix.SYS_CLONE3, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_
 // newerCalls is above the calls that were known when the list was made.
 const newerCalls = 480
 
-// assembleCalls returns the filter for this process.
+// assembleCalls returns the program for a process.
 func assembleCalls(f CallFilter, pid int) ([]unix.SockFilter, error) {
-	to := filter{arch: auditArch, tooHigh: otherABI, newer: newerCalls, hot: hotCalls, absent: absentCalls,
+	return assemble(callFilter(f, pid))
+}
+
+// callFilter returns the filter for a process.
+func callFilter(f CallFilter, pid int) *filter {
+	to := &filter{arch: auditArch, tooHigh: otherABI, newer: newerCalls, hot: hotCalls, absent: absentCalls,
 		deny: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM), missing: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS), foreign: unix.SECCOMP_RET_KILL_PROCESS,
 		calls: ifArguments(f, uint32(pid))}
 	if f.Log {
@@ -217,5 +222,5 @@ func assembleCalls(f CallFilter, pid int) ([]unix.SockFilter, error) {
 		to.calls = append(to.calls, listed{c.nr, nil})
 	}
 	to.calls = append(to.calls, ofArch...)
-	return assemble(&to)
+	return to
 }

@@ -195,6 +195,40 @@ func (w *testWorker) upgradeWhile(binary string, f func(next *testWorker)) *test
 	return next
 }
 
+// A worker cannot have any binary run with the keeper's privileges.
+func TestCheckBinary(t *testing.T) {
+	var asked []string
+	w := newWorld(t, Config{Broker: noBroker, CheckBinary: func(policy, path string, fd int) error {
+		asked = append(asked, policy+" "+path)
+		if path != "good" {
+			return errors.New("not this one")
+		}
+		return nil
+	}}, 100)
+	w.sane(1)
+	w.say(1, message{kind: kindPolicy, words: []uint64{0, 0}, texts: []string{"policy"}})
+	for range 3 {
+		w.sane(1)
+	}
+	upgrade := func(path string) message {
+		w.say(1, message{kind: kindUpgrade, words: []uint64{7, 1}, texts: []string{path}})
+		sent := w.procs[1].sent
+		return sent[len(sent)-1]
+	}
+	if m := upgrade("bad"); State(m.word(2)) != Refused || m.text(2) != "not this one" {
+		t.Errorf("%+v", m)
+	}
+	for _, path := range []string{"good", ""} { // dry runs
+		if m := upgrade(path); State(m.word(2)) != Checking {
+			t.Errorf("%q: %+v", path, m)
+		}
+		w.die(w.lastID, Death{Code: 1})
+	}
+	if got := strings.Join(asked, ", "); got != "policy bad, policy good" {
+		t.Errorf("asked: %s", got)
+	}
+}
+
 // A worker of before gets no message that it does not know, and a keeper of before neither.
 func TestAskOtherVersions(t *testing.T) {
 	w := newWorld(t, Config{Broker: noBroker}, 100)

@@ -96,6 +96,11 @@ type Config struct {
 	// returns a descriptor, which then belongs to the keeper and must have FD_CLOEXEC set, or an error, whose text and
 	// [syscall.Errno] the worker gets. It is called on goroutines of its own, four at most at a time. Nil: workers cannot ask.
 	Broker func(policy, request string) (fd int, err error)
+	// CheckBinary says whether a worker may be replaced by another binary that it names ([Worker.Upgrade]): the next worker begins
+	// with the keeper's privileges, so a worker without them must not choose a file that it can write. It is called with the worker's
+	// policy, the path, and the open file, on the goroutine of Run, and must not block. Nil: each binary is accepted. That of
+	// Binary is not checked.
+	CheckBinary func(policy, path string, fd int) error
 	// AskTimeout bounds the time to an answer. The worker gets ETIMEDOUT, and what Broker returns later is closed. 0: 5 s.
 	AskTimeout time.Duration
 

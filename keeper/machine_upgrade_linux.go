@@ -43,6 +43,13 @@ func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restar
 			refuse(err.Error())
 			return
 		}
+		if p := m.peer(asker); p != nil && path != "" && m.cfg.CheckBinary != nil {
+			if err := m.cfg.CheckBinary(p.policy, b.path, b.fd); err != nil {
+				m.port.release(b)
+				refuse(err.Error())
+				return
+			}
+		}
 		m.opened = append(m.opened, b)
 		reason = Upgraded
 	}

@@ -79,7 +79,7 @@ const (
 	DropTruncated               // longer than the 65,536 bytes that are read
 	DropNoReturn                // the client has no address to which replies could be sent
 	DropRefused                 // from a new client that a hook refused or that had no upstream
-	DropLimited                 // from a new client, beyond Config.MaxNewDatagramFlows; or beyond Flow.SetBandwidth
+	DropLimited                 // from a new client, beyond Config.MaxNewDatagramFlows or the time for new flows; or beyond Flow.SetBandwidth
 	DropNoRoom                  // from a new client, without a free descriptor or port, or a flow to evict
 	DropDraining                // from a new client, while the engine drains
 	DropEnded                   // held when the flow ended
@@ -116,6 +116,7 @@ type DatagramStats struct {
 	Received           int64           // datagrams received, from clients and upstreams
 	Sent               int64           // datagrams sent, to clients and upstreams
 	Dropped            [NumDrops]int64 // datagrams received and not sent, by Drop
+	Crowded            int64           // datagrams of new clients dropped as DropLimited because the loop had fallen behind; see Config.MaxNewDatagramFlows
 	Lost               int64           // datagrams that the kernel dropped before they were received (SO_RXQ_OVFL)
 	BytesHeld          int64           // gauge: bytes held for upstreams whose sockets are full
 	Resting            int64           // gauge: resting sockets; see DatagramConfig
@@ -136,6 +137,7 @@ func (s *DatagramStats) add(o *DatagramStats) {
 	for i := range s.Dropped {
 		s.Dropped[i] += o.Dropped[i]
 	}
+	s.Crowded += o.Crowded
 	s.Lost += o.Lost
 	s.BytesHeld += o.BytesHeld
 	s.Resting += o.Resting

@@ -157,27 +157,64 @@ func (d *datagrams) lost(last *uint32, now uint32) {
 // flow in their order.
 func (d *datagrams) receive(p *datagramPort) {
 	kernel, in := d.shared.kernel, d.input(p.family)
-	for range dgramRounds {
+	d.admission.fill(d.loop.now, d.loop.stats.Busy, d.verified.n > 0 || d.loop.slots.live > d.slab.live)
+	for rounds, work := 0, 0; rounds < dgramReads && work < dgramRounds*dgramBatch && d.admission.more(d.loop.now, d.beginning); rounds++ {
 		n, e := kernel.RecvBatch(p.fd, p.family, in, 0, dgramBatch)
 		if e != 0 {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
 		d.stats.ReadCalls++
+		d.admission.received(d.loop.now, n == dgramBatch)
+		limited := d.stats.Dropped[DropLimited]
 		for i := range n {
 			d.take(p, in, i)
 		}
-		for _, f := range d.touched {
-			d.forward(f)
+		d.forwardTouched()
+		if len(d.strangers) > 0 {
+			d.meet(p, in)
 		}
-		clear(d.touched)
-		d.touched = d.touched[:0]
 		d.echoes.flush() // the memory of the echoes is about to be used again
 		in.Rearm(0, n)
 		if n < dgramBatch {
 			return
 		}
+		work += n - min(n, int(d.stats.Dropped[DropLimited]-limited))
 	}
 	d.unread = true
+}
+
+// forwardTouched forwards the messages that were assigned to flows.
+func (d *datagrams) forwardTouched() {
+	for _, f := range d.touched {
+		d.forward(f)
+	}
+	clear(d.touched)
+	d.touched = d.touched[:0]
+}
+
+// meet begins the flows of clients that have none, as far as there is time for that; see admission.
+func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
+	start := d.loop.clock()
+	for _, i := range d.strangers {
+		_, _, name, control := in.Received(int(i))
+		var c sys.Control
+		if len(control) > 0 {
+			c = sys.ParseControl(control)
+		}
+		f := d.find(p, name, c.Local)
+		if f == nil { // it may have begun with another message of the batch
+			f = d.begin(p, name, &c, int(i))
+		}
+		if f != nil {
+			p.recent = f
+			d.assign(f, int(i))
+		}
+	}
+	d.strangers = d.strangers[:0]
+	d.forwardTouched()
+	took := d.loop.clock() - start
+	d.admission.took(took)
+	d.beginning += took
 }
 
 // input returns the vector that batches are received with, which the ports of a family share.
@@ -195,7 +232,7 @@ func (d *datagrams) input(family sys.Family) *sys.Vector {
 	return *in
 }
 
-// take assigns message i of the batch to its flow, which may be new.
+// take assigns message i of the batch to its flow, or puts it among those of strangers.
 func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int) {
 	n, flags, name, control := in.Received(i)
 	var c sys.Control
@@ -222,17 +259,24 @@ func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int) {
 	f := p.recent
 	if f == nil || !f.matches(name, c.Local) {
 		if f = d.find(p, name, c.Local); f == nil {
-			f = d.begin(p, name, &c, len(m.b), count)
-			if f == nil {
-				return
-			}
+			d.strangers = append(d.strangers, int16(i))
+			return
 		}
 		p.recent = f
 	}
+	d.assign(f, i)
+}
+
+// assign adds message i of the batch to those of its flow.
+func (d *datagrams) assign(f *datagramFlow, i int) {
+	m := &d.batch[i]
 	f.moved[up].read += int64(len(m.b))
 	d.noteLater(f)
+	if !f.verified && f.moved[down].datagrams > 0 {
+		d.verify(f)
+	}
 	if d.exceeds(f, up, len(m.b)) {
-		d.drop(f, up, DropLimited, len(m.b), count)
+		d.drop(f, up, DropLimited, len(m.b), segment.Count(len(m.b), m.seg))
 		return
 	}
 	if f.first < 0 {
@@ -268,11 +312,12 @@ func (p *datagramPort) key(name []byte, local netip.Addr) (k datagramKey) {
 	return k
 }
 
-// begin begins the flow of a new client, whose first message has n bytes in count
-// datagrams. If the client is refused, it drops the message and returns nil.
-func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, n, count int) *datagramFlow {
+// begin begins the flow of a new client, whose first message is message i of the batch. If the client is
+// refused, it drops the message and returns nil.
+func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *datagramFlow {
 	refuse := func(why Drop) *datagramFlow {
-		d.drop(nil, up, why, n, count)
+		m := &d.batch[i]
+		d.drop(nil, up, why, len(m.b), segment.Count(len(m.b), m.seg))
 		return nil
 	}
 	switch {
@@ -284,9 +329,13 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, n, count
 		return refuse(DropOverload)
 	case !d.allowed():
 		return refuse(DropLimited)
+	case !d.admission.admit(d.admission.networks.of(p.family, name), d.loop.now):
+		d.stats.Crowded += int64(segment.Count(len(d.batch[i].b), d.batch[i].seg))
+		return refuse(DropLimited)
 	case !d.reserve():
 		return refuse(DropNoRoom)
 	}
+	d.left--
 	f := d.newFlow(p)
 	if p.family == sys.Unix {
 		f.path = string(name)

@@ -57,7 +57,7 @@ func (d *datagrams) noteTime(at time.Duration) uint32 {
 // restoreAges gives the restored flows the ages that they had when the process before carried something
 // last: for how long nobody relayed does not count. It is called when all flows are restored.
 func (d *datagrams) restoreAges() {
-	for _, a := range []*ages{&d.silent, &d.answered} {
+	for _, a := range []*ages{&d.silent, &d.answered, &d.verified} {
 		all := make([]*datagramFlow, 0, a.n)
 		for f := a.oldest; f != nil; f = f.newer {
 			all = append(all, f)

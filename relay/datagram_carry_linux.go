@@ -71,11 +71,14 @@ func (d *datagrams) answer(f *datagramFlow, count int) {
 	waited := d.loop.now - f.active // since the client's last datagram, before the first answer
 	f.active = d.loop.now
 	if f.answered {
-		d.answered.touch(f)
+		d.ageList(f).touch(f)
 	} else {
 		d.silent.remove(f)
 		f.answered = true
 		d.answered.add(f)
+		if !d.admission.pressed(d.loop.now) {
+			d.knows(f)
+		}
 		f.firstByte = max(1, waited)
 		f.port.answers.add(d.loop.now, f.firstByte)
 		if hook := f.cfg.Hooks.Connected; hook != nil && !f.builtin() {
@@ -85,6 +88,20 @@ func (d *datagrams) answer(f *datagramFlow, count int) {
 	if f.full() {
 		d.finished = append(d.finished, f.ref())
 	}
+}
+
+// verify notes that a client has sent something since a reply was sent to it.
+func (d *datagrams) verify(f *datagramFlow) {
+	d.ageList(f).remove(f)
+	f.verified = true
+	d.verified.add(f)
+	d.knows(f)
+}
+
+// knows notes that honest clients are in the networks of a flow's client.
+func (d *datagrams) knows(f *datagramFlow) {
+	a := &d.admission
+	a.networks.know(a.networks.of(f.port.family, f.clientName()), d.loop.now)
 }
 
 // full reports whether the flow has had all its replies, as DatagramConfig.Replies says.

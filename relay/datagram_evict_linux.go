@@ -63,11 +63,7 @@ func (d *datagrams) allowed() bool {
 	if now := int64(d.loop.now / tick); now != d.tick {
 		d.tick, d.left = now, d.perTick
 	}
-	if d.left == 0 {
-		return false
-	}
-	d.left--
-	return true
+	return d.left > 0
 }
 
 // reserve makes room for one flow under the engine's bound.
@@ -81,7 +77,10 @@ func (d *datagrams) reserve() bool {
 
 // evict ends the flow that is worth least, but not keep: the one silent for
 // longest among those that have waited in vain for an answer, or else among
-// those that had one, as long as they have half of the places.
+// those that had one, as long as they have half of the places. Of these the ones
+// whose clients are not verified go first, and the others stay while new clients
+// are refused for want of time: in a flood no forged address takes a place from
+// a flow that goes back and forth.
 func (d *datagrams) evict(keep *datagramFlow) bool {
 	now := d.loop.now
 	look := evictLook
@@ -92,10 +91,18 @@ func (d *datagrams) evict(keep *datagramFlow) bool {
 			return true
 		}
 	}
-	if d.answered.n < d.silent.n {
+	if d.answered.n+d.verified.n < d.silent.n {
 		return false
 	}
-	for f := d.answered.oldest; f != nil; f = f.newer {
+	return d.evictOldest(&d.answered, keep) || !d.admission.pressed(now) && d.evictOldest(&d.verified, keep)
+}
+
+// evictOldest ends the flow of a list that was silent for longest.
+func (d *datagrams) evictOldest(a *ages, keep *datagramFlow) bool {
+	for f := a.oldest; f != nil; f = f.newer {
+		if f.active >= d.loop.now {
+			return false // it has carried something in this turn, and so have those that follow
+		}
 		if f.evictable(keep) {
 			d.end(f, CauseEvicted, nil)
 			return true
@@ -111,7 +118,10 @@ func (f *datagramFlow) evictable(keep *datagramFlow) bool {
 
 // ageList returns the list that f is in.
 func (d *datagrams) ageList(f *datagramFlow) *ages {
-	if f.answered {
+	switch {
+	case f.verified:
+		return &d.verified
+	case f.answered:
 		return &d.answered
 	}
 	return &d.silent

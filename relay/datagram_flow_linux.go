@@ -27,6 +27,9 @@ const (
 	defaultNewFlows = 16384
 	// dgramRounds bounds how many batches one turn takes from a listener.
 	dgramRounds = 4
+	// dgramReads bounds how many it takes if it drops most of what is in them, which costs little: the
+	// sooner they are out of the way, the sooner come those behind them.
+	dgramReads = 32
 	// maxWidth is the most messages taken from one upstream's socket in a turn.
 	maxWidth = 32
 	// The requested sizes of socket buffers, in bytes.
@@ -48,13 +51,17 @@ type datagrams struct {
 	tick        int64 // when left was filled up
 	left        int
 	ports       []*datagramPort
-	silent      ages // flows that had no answer yet: the first to be evicted
-	answered    ages
+	admission   admission
+	beginning   time.Duration  // how long flows began in this turn
+	silent      ages           // flows that had no answer yet: the first to be evicted
+	answered    ages           // those that had one
+	verified    ages           // and have sent something since; see datagramFlow.verified
 	rests       queue[resting] // sockets of flows that have ended
 	buffers     [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
 	inputs      [2]*sys.Vector // with the buffers: for IP addresses and for paths
 	batch       [dgramBatch]message
 	touched     []*datagramFlow  // flows of the batch at hand, in the order of their first message
+	strangers   []int16          // messages of the batch at hand whose clients have no flow
 	toUpstream  outbox           // to the upstream of one flow at a time
 	echoes      outbox           // echoes, by one port at a time
 	single      *sys.Vector      // for the datagrams of a refused run
@@ -113,6 +120,7 @@ func newDatagrams(l *loop, all *shared, share *datagramShare, k *keeping) *datag
 	default:
 		d.perTick = max(1, n/ticks)
 	}
+	d.admission.init(cfg.MaxNewDatagramFlows < 0)
 	l.handlers = append(l.handlers, d)
 	share.all = append(share.all, d)
 	return d
@@ -139,6 +147,7 @@ type datagramFlow struct {
 	Flow
 	fd                int32 // towards the upstream; -1: built in
 	answered          bool  // the upstream has answered at least once
+	verified          bool  // the client has sent something since a reply was sent to it; it does not forge its address, then
 	blocked           bool  // replies are not read while the port's socket is full
 	v6                bool  // the client is an IPv6 one, and not 4-in-6
 	noting            bool  // in datagrams.noting
@@ -227,7 +236,7 @@ func (d *datagrams) turn() (more bool) {
 	}
 	d.finished = d.finished[:0]
 	d.noteAll()
-	more, d.unread = d.unread, false
+	more, d.unread, d.beginning = d.unread, false, 0
 	return more
 }
 

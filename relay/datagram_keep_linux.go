@@ -14,8 +14,11 @@ import (
 // of the sockets. Datagrams that the process had received and not yet sent are lost: those of one
 // turn of the loop, and those held for upstreams whose sockets were full.
 
-// recordAnswered is a flag of the record of a datagram flow; see flow_keep_linux.go for the others.
-const recordAnswered = 1 << 24
+// Flags of the record of a datagram flow; see flow_keep_linux.go for the others.
+const (
+	recordAnswered = 1 << (24 + iota)
+	recordVerified
+)
 
 // settle implements settler.
 func (d *datagrams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
@@ -101,6 +104,9 @@ func (d *datagrams) note(f *datagramFlow, r ledger.Record) {
 	if f.answered {
 		r.SetFirstByte(int64(f.firstByte))
 		r.SetFlags(r.Flags() | recordAnswered)
+	}
+	if f.verified {
+		r.SetFlags(r.Flags() | recordVerified)
 	}
 }
 

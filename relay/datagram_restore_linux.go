@@ -133,13 +133,16 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, peer Addr) b
 	}
 	f.requests, f.answers = int64(g.Requests()), int64(g.Answers())
 	flags := r.Flags()
-	f.answered = flags&recordAnswered != 0
+	f.answered, f.verified = flags&recordAnswered != 0, flags&recordVerified != 0
 	f.echo = flags&recordEcho != 0
 	if d.find(p, f.clientName(), f.localAddr) != nil {
 		return false // two records of one client
 	}
 	p.put(f)
 	d.ageList(f).add(f)
+	if f.verified {
+		d.knows(f)
+	}
 	return true
 }
 

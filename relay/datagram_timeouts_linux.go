@@ -20,5 +20,8 @@ func (d *datagrams) due(slot uint32) {
 		d.end(f, dl.cause, nil)
 		return
 	}
+	if f.verified {
+		d.knows(f) // still
+	}
 	d.rearm(f)
 }

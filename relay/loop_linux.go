@@ -121,10 +121,13 @@ func (l *loop) free() {
 	}
 }
 
+// clock returns the time since the engine's start.
+func (l *loop) clock() time.Duration { return time.Since(l.start) }
+
 func (l *loop) run() {
 	for !l.closing {
 		n, all := l.wait()
-		l.now = time.Since(l.start)
+		l.now = l.clock()
 		for i := range n {
 			l.event(&l.events[i])
 		}

@@ -35,7 +35,7 @@ func (s *stall) roll(now time.Duration) {
 
 // endTurn ends a turn: it accounts for the time since the last wait.
 func (l *loop) endTurn() {
-	now := time.Since(l.start)
+	now := l.clock()
 	turn := now - l.now
 	l.stats.Busy += turn
 	l.stall.add(now, turn)

@@ -75,9 +75,15 @@ type Config struct {
 	MaxDatagramFlows int
 
 	// MaxNewDatagramFlows is the maximum number of datagram flows that each loop begins
-	// per second, so that a flood of datagrams from ever new, perhaps forged, addresses
-	// leaves time for existing flows; 0 means 16,384, and a negative value means no
-	// limit. Datagrams beyond it are dropped as [DropLimited].
+	// per second; 0 means 16,384, and a negative value means no limit. Datagrams of new
+	// clients beyond it are dropped as [DropLimited].
+	//
+	// Unless it is negative, a loop that falls behind with its datagrams begins only as many as
+	// a third of the time allows that its other work has left, so that a flood of datagrams
+	// from ever new, perhaps forged, addresses leaves time for existing flows. Half of
+	// that third is for clients of networks (an IPv4 /24, an IPv6 /48) that are known from
+	// flows that went back and forth, and networks that have begun less lately come first.
+	// DatagramStats.Crowded counts the others.
 	MaxNewDatagramFlows int
 
 	// Keep has flows outlive the process; if it is nil, they end with it.

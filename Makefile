@@ -11,6 +11,7 @@ KILLS ?= 1000
 UPGRADES ?= 200
 CHANGES ?= 1000
 PACKAGES ?= 4
+DURATION ?= 2h
 SOURCE ?= etcd
 RESULTS ?= bin/faults
 
@@ -119,6 +120,10 @@ churn: servers ## under load, change the members of groups CHANGES (1000) times 
 .PHONY: faults
 faults: ## do each of many faults to the daemon, HAProxy and nginx, and write docs/faults.md: under 20 minutes
 	$(GO) run ./bench/faults -out "$(RESULTS)" -docs docs/faults.md
+
+.PHONY: soak
+soak: ## everything together for DURATION (2h) at a modest load, with phases in which nothing is killed; fails if anything is lost, left over, or grows
+	$(GO) run ./bench/chaos -soak $(DURATION) -slack 10s
 
 .PHONY: kube
 kube: build ## members from a real kube-apiserver, which takes 8 minutes of CPU to build; needs ip(8), and root or namespaces of users

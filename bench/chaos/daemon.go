@@ -141,16 +141,22 @@ func (o options) listen(w *world) error {
 	return nil
 }
 
+// newDaemon returns a daemon that is not started yet.
+func newDaemon(binary, dir string, kept bool) *daemon {
+	d := &daemon{binary: binary, dir: dir, kept: kept, done: make(chan struct{})}
+	d.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "admin"))
+	}}
+	return d
+}
+
 // start runs the daemon with a configuration, and returns when it is ready.
 func start(binary, config string, o options) (*daemon, error) {
 	file := filepath.Join(o.dir, "penstock.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		return nil, err
 	}
-	d := &daemon{binary: binary, dir: o.dir, kept: o.keeper != "", done: make(chan struct{})}
-	d.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(o.dir, "admin"))
-	}}
+	d := newDaemon(binary, o.dir, o.keeper != "")
 	d.cmd = exec.Command(binary, "run", "-c", file)
 	log, err := os.Create(filepath.Join(o.dir, "daemon.log"))
 	if err != nil {

@@ -141,6 +141,7 @@ func (w *world) had(id uint64, addr string) bool {
 
 // send sends one datagram. An upstream may answer it even before send returns.
 func (w *world) send(f *datagramFlow, conn net.Conn, b []byte) error {
+	w.allow(len(b))
 	f.mu.Lock()
 	f.sent++
 	number := f.sent

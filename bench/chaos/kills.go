@@ -3,6 +3,7 @@
 package main
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -34,6 +35,13 @@ func (k *kills) gone(number int64, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.all[number-1].dead = at
+}
+
+// list returns all deaths so far.
+func (k *kills) list() []kill {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.all)
 }
 
 func (k *kills) number() int {

@@ -8,6 +8,7 @@
 //	go run ./bench/chaos -kills 1000 -copy           # and never splices
 //	go run ./bench/chaos -upgrades 200               # it is upgraded and downgraded instead
 //	go run ./bench/chaos -changes 1000               # the members of its groups, which are in a registry, change instead
+//	go run ./bench/chaos -soak 2h                    # everything together for long, at a modest load, and then: what is left over, and what grows
 //	go run ./bench/chaos -kills 1000 -seed 7         # with the same choices as another run
 //
 // An interrupt ends a run with its balance so far. Every byte of a flow is a function of the flow, the direction and the offset, so that a wrong one
@@ -39,6 +40,11 @@ type settings struct {
 	binary    string
 	kills     int
 	upgrades  int
+	soak      time.Duration
+	rate      float64       // MiB per second of a soak's load
+	growth    float64       // MiB per hour by which the RSS of a soak's processes may grow
+	sampling  time.Duration // between two samples of a soak
+	report    time.Duration // between two lines of a soak's progress
 	changes   int
 	source    string        // of the members that change
 	between   time.Duration // two changes, on average
@@ -74,6 +80,10 @@ func main() {
 	flag.StringVar(&s.source, "source", "etcd", "with -changes, the kind of `registry`: "+strings.Join(registry.Kinds(), ", "))
 	flag.DurationVar(&s.between, "between", 100*ms, "time between two changes, on average")
 	flag.IntVar(&s.restarts, "restarts", 10, "with -changes, how often the registry is killed and started again")
+	flag.DurationVar(&s.soak, "soak", 0, "how long everything happens at a modest load, with long phases in which nothing is killed, so that a leak can be seen")
+	flag.Float64Var(&s.rate, "rate", 16, "with -soak, the load in `MiB` per second, of which a write costs 8 KiB besides its bytes")
+	flag.Float64Var(&s.growth, "growth", 4, "with -soak, by how many `MiB` per hour the memory of a process may grow; more, with 95% confidence, is a fault")
+	flag.DurationVar(&s.report, "report", time.Minute, "with -soak, time between two lines of progress")
 	flag.StringVar(&s.format, "format", "longer", "with -upgrades, what is different in the ledgers of the first version: longer or required, which today's version must refuse")
 	flag.DurationVar(&s.every, "every", 700*ms, "time from when a worker relays to when it is killed, on average")
 	flag.DurationVar(&s.duration, "duration", 30*time.Second, "how long a run without kills takes")
@@ -155,7 +165,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	// An address of 127.0.0.0/8 that nobody else has; the choice depends on the process, not on the seed.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
 	o := options{dir: dir, host: host, loops: s.loops, copy: s.copy}
-	if s.kills > 0 || s.upgrades > 0 || s.keeper {
+	if s.kills > 0 || s.upgrades > 0 || s.soak > 0 || s.keeper {
 		o.keeper = s.keeperConfig()
 	}
 	w := newWorld(s.seed, out, sockets)
@@ -163,7 +173,16 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	defer w.closeUpstreams()
 	var config string
 	var c *churn
-	if s.changes > 0 {
+	var k *soak
+	if s.soak > 0 {
+		if k, err = s.newSoak(w, o); err != nil {
+			return false, err
+		}
+		w.places, config = k.places()
+		if err := errors.Join(o.listen(w), k.listen()); err != nil {
+			return false, err
+		}
+	} else if s.changes > 0 {
 		reg, err := s.newRegistry(dir)
 		if err != nil {
 			return false, err
@@ -193,11 +212,16 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 			return false, fmt.Errorf("%w\n%s", err, d.logTail(10))
 		}
 	}
+	if k != nil {
+		if err := k.begin(d); err != nil {
+			return false, fmt.Errorf("%w\n%s", err, d.logTail(10))
+		}
+	}
 	scraper := watch(w, d, c != nil)
 	w.load(s.flows, s.which)
 	w.loadDatagrams(s.flows)
 	w.newClients(s.clients)
-	if err := s.chaos(w, d, c, r); err != nil {
+	if err := s.chaos(w, d, c, k, r); err != nil {
 		w.tally.count(otherFaults, 1)
 		w.tally.fault("%v\nlast lines of the log:\n%s", err, d.logTail(10))
 	}
@@ -208,6 +232,9 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	if err := scraper.balance(); err != nil {
 		w.tally.count(otherFaults, 1)
 		w.tally.fault("metrics: %v", err)
+	}
+	if k != nil {
+		k.end()
 	}
 	code, err := d.stop()
 	if err != nil || code != 0 && code != drainedLate {
@@ -250,9 +277,11 @@ var deaths = []syscall.Signal{
 }
 
 // chaos does to the daemon what was asked for, or nothing for some time.
-func (s *settings) chaos(w *world, d *daemon, c *churn, r *rand.Rand) error {
+func (s *settings) chaos(w *world, d *daemon, c *churn, k *soak, r *rand.Rand) error {
 	s.begin, s.progress = time.Now(), time.Now()
 	switch {
+	case k != nil:
+		return k.run(r)
 	case c != nil:
 		return s.churnAll(c, r)
 	case s.upgrades > 0:

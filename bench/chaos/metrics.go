@@ -79,7 +79,8 @@ type watcher struct {
 
 	// churn says that members go and return. The daemon forgets the series of those that are gone, so that they
 	// begin anew, and their flows are missing in the sums of a listener: records say whether each has ended.
-	churn bool
+	churn    bool
+	changing map[string]bool // the same of single listeners and groups, by name
 
 	mu      sync.Mutex
 	most    map[string]float64
@@ -90,7 +91,10 @@ type watcher struct {
 }
 
 func watch(w *world, d *daemon, churn bool) *watcher {
-	t := &watcher{w: w, d: d, churn: churn, done: make(chan struct{}), most: make(map[string]float64), told: make(map[string]bool)}
+	t := &watcher{w: w, d: d, churn: churn, changing: make(map[string]bool), done: make(chan struct{}), most: make(map[string]float64), told: make(map[string]bool)}
+	for _, p := range w.places {
+		t.changing[p.name] = p.changing
+	}
 	go func() {
 		defer close(t.done)
 		for !w.stopping.Load() {
@@ -113,7 +117,7 @@ func (t *watcher) scrape() error {
 	t.scrapes++
 	t.last = parseMetrics(text)
 	for series, v := range t.last.values {
-		if !t.last.grows[series] || t.churn && label(series, "member") != "" {
+		if !t.last.grows[series] || label(series, "member") != "" && (t.churn || t.changing[label(series, "listener")] || t.changing[label(series, "group")]) {
 			continue
 		}
 		if most, ok := t.most[series]; ok && v < most {
@@ -172,7 +176,7 @@ func (t *watcher) balance() error {
 			clients = fmt.Sprint(n)
 		}
 		fmt.Fprintf(t.w.tally.out, "%-10s %12s %12.0f %12.0f %12.0f\n", name, clients, begun[name], ended[name], open[name])
-		if begun[name] != ended[name]+open[name] && !t.churn {
+		if begun[name] != ended[name]+open[name] && !t.churn && !t.changing[name] {
 			t.w.tally.count(unbalanced, 1)
 			t.w.tally.fault("listener %s: %v flows began, but %v have ended and %v are open", name, begun[name], ended[name], open[name])
 		}

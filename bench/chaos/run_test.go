@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +16,14 @@ import (
 
 func TestMain(m *testing.M) {
 	actBad()
-	os.Exit(m.Run())
+	if dir := os.Getenv(leakyEnv); dir != "" {
+		os.Exit(leaky(dir))
+	}
+	code := m.Run()
+	if built != "" {
+		os.RemoveAll(built)
+	}
+	os.Exit(code)
 }
 
 // TestWithoutKills runs the load through the daemon, and nothing happens to it.
@@ -68,15 +76,26 @@ func runSettings(t *testing.T, s settings) string {
 	return out.String()
 }
 
-// buildDaemon builds the daemon of this checkout.
-func buildDaemon(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "penstock")
+// built is the folder of the daemon that the tests run, once there is one.
+var built string
+
+// makeDaemon builds the daemon of this checkout, once for all tests.
+var makeDaemon = sync.OnceValues(func() (binary string, err error) {
+	if built, err = os.MkdirTemp("", "penstock-chaos-"); err != nil {
+		return "", err
+	}
 	var flags []string
 	if testnet.RaceEnabled {
 		flags = []string{"-race"}
 	}
-	if err := build(binary, flags...); err != nil {
+	binary = filepath.Join(built, "penstock")
+	return binary, build(binary, flags...)
+})
+
+func buildDaemon(t *testing.T) string {
+	t.Helper()
+	binary, err := makeDaemon()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return binary

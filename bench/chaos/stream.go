@@ -143,6 +143,7 @@ func (s *stream) write() {
 
 // put writes n bytes, and reports whether it could.
 func (s *stream) put(n int) bool {
+	s.w.allow(n)
 	c := &s.f.directions[s.own]
 	b := pieces.Get().(*[2][128 * kib]byte)
 	defer pieces.Put(b)

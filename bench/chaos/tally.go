@@ -50,6 +50,7 @@ const (
 	wrongMember
 	unusedMembers
 	changesLost
+	leaks
 	otherFaults
 	counters
 )
@@ -89,6 +90,7 @@ var counterNames = [counters]string{
 	wrongMember:        "new flows to a member that the relay had left",
 	unusedMembers:      "members that got no flow",
 	changesLost:        "changes that the relay never knew",
+	leaks:              "kinds of things left over when all flows have ended, or memory that grows",
 	otherFaults:        "other faults",
 }
 

@@ -29,6 +29,7 @@ type place struct {
 	gets     int    // version of the PROXY header that the upstream gets; 0: none
 	own      bool   // each datagram client has an IP address that none had before
 	slow     bool   // its bandwidth is limited, so that it takes long to drain
+	changing bool   // the members of its group change
 }
 
 // unix reports whether the socket of a side is a Unix socket.
@@ -58,9 +59,13 @@ type world struct {
 	slack     time.Duration // how much later than that they are sure to have settled
 	dir       string        // for the sockets of clients
 	places    []*place
+	rate      float64       // bytes per second that all flows together may send, each write counting writeCost more; 0: any number
 	haste     time.Duration // flows live so many times shorter; 0: as long as their shapes say
 	tally     *tally
 	kills     kills
+
+	rateMu sync.Mutex
+	free   time.Time // when the next write may begin
 
 	stopping    atomic.Bool
 	stop        chan struct{} // closed when stopping
@@ -107,6 +112,25 @@ func (w *world) sleep(d time.Duration) {
 	case <-t.C:
 	case <-w.stop:
 	}
+}
+
+// writeCost is what a write, and what follows from it, costs in comparison with its bytes.
+const writeCost = 8 * kib
+
+// allow waits until n bytes may be written. When the run stops it lets everything pass.
+func (w *world) allow(n int) {
+	if w.rate == 0 || w.stopping.Load() {
+		return
+	}
+	w.rateMu.Lock()
+	now := time.Now()
+	if w.free.Before(now) {
+		w.free = now
+	}
+	wait := w.free.Sub(now)
+	w.free = w.free.Add(time.Duration(float64(n+writeCost) / w.rate * float64(time.Second)))
+	w.rateMu.Unlock()
+	w.sleep(wait)
 }
 
 // serve accepts the relay's connections at an upstream.

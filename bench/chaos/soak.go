@@ -1,0 +1,372 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A soak is long phases in which nothing dies, with short ones between them in which the worker is killed and upgraded.
+// All the time the configuration is reloaded, with other members and listeners, and members are added and removed by
+// the API.
+//
+//	quiet ── storm ── quiet ── storm ── … ── quiet
+//
+// Only a quiet phase is long enough to tell whether memory grows; the last one ends with a balance.
+type soak struct {
+	s       *settings
+	w       *world
+	d       *daemon
+	o       options
+	config  string // with soakMembers and soakListener in it
+	first   string // that the daemon begins with
+	balance *soakBalance
+	rand    *rand.Rand // of changes
+	binary  [2]program // to upgrade to, there and back
+
+	mu       sync.Mutex
+	phase    string
+	replaced int // times that the keeper has replaced itself
+	reloads  int
+	changes  int // of members, by the API
+	failed   int // requests while there was no worker
+}
+
+// What a soak replaces in its configuration.
+const (
+	soakMembers  = "SOAK-MEMBERS"
+	soakListener = "SOAK-LISTENER"
+)
+
+// soakGroup is the group, and the listener, whose members change. The daemon forgets the numbers of members that are
+// gone, so that their flows are missing in its sums.
+const soakGroup = "changing"
+
+// soakUpstreams are the members that the file has, or not; the last one is the API's.
+const soakUpstreams = 5
+
+// soakUpstream returns the address of an upstream whose membership changes.
+func (o options) soakUpstream(i int) string { return fmt.Sprintf("%s:%d", o.host, 20950+i) }
+
+// soakPlaces returns the listeners of a soak, and its configuration, in which soakMembers and soakListener are to be replaced.
+func (o options) soakPlaces() (all []*place, config string) {
+	all, config = o.places()
+	p := &place{name: soakGroup, network: "tcp", addr: o.host + ":20940", upstream: "tcp", changing: true}
+	config = strings.Replace(config, "groups:\n", fmt.Sprintf("groups:\n  %s: {members: [%s]}\n", soakGroup, soakMembers), 1)
+	config += fmt.Sprintf("  %s: {listen: \"tcp://%s\", to: %s}\n%s", p.name, p.addr, soakGroup, soakListener)
+	return append(all, p), config
+}
+
+// fill returns the configuration with other members, and with a listener more or not.
+func (k *soak) fill() string {
+	var members []string
+	for i := range soakUpstreams - 1 {
+		if k.rand.IntN(2) == 0 {
+			members = append(members, fmt.Sprintf("{to: \"tcp://%s\", weight: %d}", k.o.soakUpstream(i), 1+k.rand.IntN(8)))
+		}
+	}
+	if len(members) == 0 {
+		members = append(members, fmt.Sprintf("\"tcp://%s\"", k.o.soakUpstream(0)))
+	}
+	listener := ""
+	if k.rand.IntN(2) == 0 {
+		listener = fmt.Sprintf("  more: {listen: \"tcp://%s:20941\", to: %s}\n", k.o.host, soakGroup)
+	}
+	return strings.NewReplacer(soakMembers, strings.Join(members, ", "), soakListener, listener).Replace(k.config)
+}
+
+// newSoak prepares a soak.
+func (s *settings) newSoak(w *world, o options) (*soak, error) {
+	if s.sampling == 0 {
+		s.sampling = time.Second
+	}
+	w.rate = s.rate * mib
+	s.between = max(s.between, s.soak/2000)
+	k := &soak{s: s, w: w, o: o, rand: w.random(0, 9)}
+	k.balance = newSoakBalance(min(max(s.soak/200, 200*ms), 20*time.Second), s.growth)
+	other := filepath.Join(o.dir, "penstock-other") // the same one: what it does is not what is tested, but that it takes over
+	text, err := os.ReadFile(s.binary)
+	if err == nil {
+		err = os.WriteFile(other, text, 0o755)
+	}
+	k.binary = [2]program{{name: "other", path: other}, {name: "first", path: s.binary}}
+	return k, err
+}
+
+// places returns the listeners of the load, and the first configuration.
+func (k *soak) places() (all []*place, config string) {
+	all, k.config = k.o.soakPlaces()
+	k.first = k.fill()
+	return all, k.first
+}
+
+// listen starts the upstreams whose membership changes.
+func (k *soak) listen() error {
+	for i := range soakUpstreams {
+		l, err := net.Listen("tcp", k.o.soakUpstream(i))
+		if err != nil {
+			return err
+		}
+		k.w.serve(l, 0)
+	}
+	return nil
+}
+
+// begin notes what the daemon has before the load comes.
+func (k *soak) begin(d *daemon) (err error) {
+	k.d = d
+	k.balance.before, err = leastCensus(d.census)
+	return err
+}
+
+// run is the whole soak.
+func (k *soak) run(r *rand.Rand) error {
+	end := time.Now().Add(k.s.soak)
+	cycle := min(max(k.s.soak/4, 2*time.Second), 20*time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { k.sample(ctx) })
+	all.Go(func() { k.change(ctx) })
+	all.Go(func() { k.show(ctx) })
+	defer func() {
+		cancel()
+		all.Wait()
+	}()
+	for n := 0; time.Until(end) > 0; n++ {
+		k.enter("quiet")
+		if err := k.pause(min(cycle*4/5, time.Until(end))); err != nil || k.s.interrupted() {
+			return err
+		}
+		if time.Until(end) < cycle/2 { // no time for a storm and a quiet phase after it
+			if err := k.pause(time.Until(end)); err != nil {
+				return err
+			}
+			break
+		}
+		k.enter("storm")
+		if err := k.storm(r, time.Now().Add(cycle/5), n); err != nil {
+			return err
+		}
+	}
+	return k.d.ended()
+}
+
+func (k *soak) enter(phase string) {
+	k.mu.Lock()
+	k.phase = phase
+	k.mu.Unlock()
+}
+
+// pause waits, unless the daemon ends or the run is to end now.
+func (k *soak) pause(d time.Duration) error {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * ms) {
+		if err := k.d.ended(); err != nil {
+			return err
+		}
+		select {
+		case sig := <-k.s.interrupt:
+			k.s.interrupt <- sig // the phases after this one end too
+			return nil
+		default:
+		}
+	}
+	return nil
+}
+
+// storm kills the worker until a time, and upgrades the daemon there and back.
+func (k *soak) storm(r *rand.Rand, until time.Time, n int) error {
+	for _, b := range k.binary {
+		if err := k.d.ready(); err != nil {
+			return err
+		}
+		if err := k.d.upgrade(k.w, b); err != nil {
+			return err
+		}
+		k.mu.Lock()
+		k.replaced++
+		k.mu.Unlock()
+	}
+	for first := true; first || time.Now().Before(until); first = false {
+		if err := k.d.ready(); err != nil {
+			return errors.Join(k.d.ended(), err)
+		}
+		if err := k.pause(time.Duration(r.Int64N(int64(2*k.s.every) + 1))); err != nil {
+			return err
+		}
+		if err := k.s.killOne(k.w, k.d, deaths[r.IntN(len(deaths))]); err != nil {
+			return errors.Join(k.d.ended(), err)
+		}
+	}
+	return k.d.ready()
+}
+
+// sample measures once a second.
+func (k *soak) sample(ctx context.Context) {
+	for begin := time.Now(); ctx.Err() == nil; wait(ctx, k.s.sampling) {
+		if c, err := k.d.census(); err == nil {
+			k.mu.Lock()
+			k.balance.sample(&c, time.Since(begin), k.replaced)
+			k.mu.Unlock()
+		}
+	}
+}
+
+// wait returns after d, or when the context ends.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// change reloads the configuration and changes members, until the context ends.
+func (k *soak) change(ctx context.Context) {
+	for {
+		wait(ctx, time.Duration(k.rand.Int64N(int64(2*k.s.between)+1)))
+		if ctx.Err() != nil {
+			return
+		}
+		act, count := k.reload, &k.reloads
+		if k.rand.IntN(3) == 0 {
+			act, count = k.changeMember, &k.changes
+		}
+		var err error
+		for end := time.Now().Add(patience); ctx.Err() == nil; wait(ctx, 100*ms) {
+			if err = act(); err == nil || !errors.Is(err, errNoWorker) || time.Now().After(end) {
+				break
+			}
+			k.mu.Lock()
+			k.failed++
+			k.mu.Unlock()
+		}
+		k.mu.Lock()
+		*count++
+		k.mu.Unlock()
+		if err != nil && ctx.Err() == nil {
+			k.w.tally.count(otherFaults, 1)
+			k.w.tally.fault("a reload or a change of members: %v", err)
+		}
+	}
+}
+
+// errNoWorker is returned while there is nobody who answers.
+var errNoWorker = errors.New("no worker answers")
+
+// reload has another configuration loaded.
+func (k *soak) reload() error { return k.load(k.fill()) }
+
+func (k *soak) load(config string) error {
+	file := filepath.Join(k.o.dir, "penstock.yaml")
+	if err := os.WriteFile(file+".new", []byte(config), 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return err
+	}
+	_, err := k.d.ask(http.MethodPost, "/v1/reload", "")
+	return err
+}
+
+// changeMember adds the API's member, or removes it.
+func (k *soak) changeMember() error {
+	const list = "/v1/groups/" + soakGroup
+	text, err := k.d.ask(http.MethodGet, list, "")
+	if err != nil {
+		return err
+	}
+	var g struct {
+		Members []struct{ Name, Address string }
+	}
+	if err := json.Unmarshal(text, &g); err != nil {
+		return fmt.Errorf("%s: %w: %s", list, err, text)
+	}
+	own := "tcp://" + k.o.soakUpstream(soakUpstreams-1)
+	for _, m := range g.Members {
+		if m.Address == own {
+			_, err = k.d.ask(http.MethodDelete, list+"/members/api", "")
+			return err
+		}
+	}
+	_, err = k.d.ask(http.MethodPost, list+"/members", fmt.Sprintf(`{"name": "api", "address": %q}`, own))
+	return err
+}
+
+// ask sends a request with a body to the admin listener.
+func (d *daemon) ask(method, path, body string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := d.http.Do(req)
+	if err != nil {
+		return nil, errors.Join(errNoWorker, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return nil, errors.Join(errNoWorker, err)
+	case resp.StatusCode == http.StatusServiceUnavailable: // it starts, or hands over
+		return nil, fmt.Errorf("%w: %s", errNoWorker, bytes.TrimSpace(b))
+	case resp.StatusCode/100 != 2:
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(b))
+	}
+	return b, nil
+}
+
+// show shows the progress, once a minute.
+func (k *soak) show(ctx context.Context) {
+	for begin := time.Now(); ; {
+		if wait(ctx, k.s.report); ctx.Err() != nil {
+			return
+		}
+		c, err := k.d.census()
+		k.mu.Lock()
+		t := k.w.tally
+		fmt.Fprintf(t.out, "%7v %s: %d flows open, %d made, %.2f GB, %d kills, %d reloads, %d changes of members; ", time.Since(begin).Round(time.Second), k.phase,
+			k.w.open.Load(), t.get(flowsMade), float64(t.get(bytesMoved))/1e9, len(slices.DeleteFunc(k.w.kills.list(), func(k kill) bool { return k.plan })), k.reloads, k.changes)
+		if err != nil {
+			fmt.Fprintf(t.out, "%v", err)
+		} else {
+			fmt.Fprintf(t.out, "worker %.1f MiB, %.0f fds, %.0f goroutines, %.0f pipes; keeper %.1f MiB, %.0f fds", c.workerRSS/1024, c.workerFDs, c.goroutines, c.pipes, c.keeperRSS/1024, c.keeperFDs)
+		}
+		fmt.Fprintf(t.out, "; faults: %v\n", !t.good())
+		k.mu.Unlock()
+	}
+}
+
+// end compares what the daemon has when all flows have ended with what it had before. Its caller has ended them.
+func (k *soak) end() {
+	if err := k.load(k.first); err != nil { // it has as many listeners as there were
+		k.w.tally.count(otherFaults, 1)
+		k.w.tally.fault("the last reload: %v", err)
+	}
+	after, over, err := settleCensus(&k.balance.before, k.d.census, patience)
+	if err != nil {
+		over = append(over, err.Error())
+	}
+	fmt.Fprintf(k.w.tally.out, "\n%d reloads and %d changes of members by the API; %d requests met no worker and were repeated\n", k.reloads, k.changes, k.failed)
+	for _, fault := range k.balance.print(k.w.tally.out, &after, over) {
+		k.w.tally.count(leaks, 1)
+		k.w.tally.fault("%s", fault)
+	}
+}

@@ -61,7 +61,7 @@ groups:
 	}
 	stop := make(chan struct{})
 	var load sync.WaitGroup
-	var served atomic.Int64
+	var served, visits atomic.Int64
 	visit := func() error {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -72,6 +72,7 @@ groups:
 		if _, err := readName(c); err != nil {
 			return err
 		}
+		visits.Add(1)
 		return pingOn(c)
 	}
 	always := func(do func() error) {
@@ -125,7 +126,7 @@ groups:
 		mustPing(t, c)
 	}
 	s, err := d.admin.Status(d.ctx())
-	if err != nil || s.Totals.Refused+s.Totals.Failed > 0 || s.Totals.Begun < served.Load()/20 {
+	if err != nil || s.Totals.Refused+s.Totals.Failed > 0 || s.Totals.Begun < visits.Load() {
 		t.Errorf("%v, %+v", err, s.Totals)
 	}
 }
@@ -276,7 +277,10 @@ listeners:
 	}
 	same()
 	taken.Close()
-	d.reload()
+	eventually(t, "the address is free", func() bool { // a process that another test has just started may have a copy of the listener
+		_, err := d.admin.Reload(d.ctx())
+		return err == nil
+	})
 	late := d.to("taken")
 	if n := name(t, late); n != "two" {
 		t.Errorf("a client went to %s", n)

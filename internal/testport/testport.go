@@ -9,7 +9,6 @@ package testport
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strconv"
 )
 
@@ -20,12 +19,13 @@ const first, last = 10000, 19999
 // tries bounds the search. One in a hundred ports or so is taken even if all packages are tested at once.
 const tries = 1000
 
-// Reserve returns a port at which no TCP or UDP socket of any address listens. Until release is called,
+// Reserve returns a port that no TCP or UDP socket of any address had when that was looked up last, a few seconds ago at most. Until release is called,
 // no other call of Reserve returns it, in any process of this network namespace (Linux only; elsewhere, other
 // processes may). The reservation ends with the process.
 //
-// Reserve opens one descriptor, which release closes. The port itself stays free: whoever has the number may
-// listen there, close, and listen again, also in another process.
+// Reserve opens one descriptor, which release closes. It never opens a socket at the port itself, not even to see whether it
+// is free: a process that another goroutine is just starting would have a copy of that socket between fork and exec, and the
+// port would be in use for as long.
 func Reserve() (port string, release func(), err error) {
 	low, high := outgoing()
 	all := low <= first && last <= high // then there is no better port
@@ -38,25 +38,11 @@ func Reserve() (port string, release func(), err error) {
 		if err != nil {
 			continue
 		}
-		port = strconv.Itoa(n)
-		if err = free(port); err == nil {
-			return port, release, nil
+		if !inUse(n) {
+			return strconv.Itoa(n), release, nil
 		}
 		release()
+		err = fmt.Errorf("port %d is in use", n)
 	}
 	return "", nil, fmt.Errorf("testport: no port between %d and %d can be reserved: %w", first, last, err)
-}
-
-// free returns an error if a socket of any address has the port. The caller has claimed it.
-func free(port string) error {
-	l, err := net.Listen("tcp", ":"+port)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	u, err := net.ListenPacket("udp", ":"+port)
-	if err != nil {
-		return err
-	}
-	return u.Close()
 }

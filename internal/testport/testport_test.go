@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	testnet.Main(m)
 }
 
-// each is how many ports a process reserves: with all processes, a fourth of all that there are.
-const each, processes = 120, 20
+// each is how many ports a process reserves: with all processes, a tenth of all that there are.
+const each, processes = 60, 16
 
 // reserveAll reserves ports, listens at each, and prints them. It keeps them until its standard input ends.
 func reserveAll() int {

@@ -8,12 +8,14 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -57,11 +59,26 @@ func newFake(tb testing.TB, secure bool, serve http.HandlerFunc) *fake {
 // Start listens again after Stop, at the same address.
 func (f *fake) Start() {
 	f.tb.Helper()
-	l, err := net.Listen("tcp", f.address)
-	if err != nil {
+	if err := whileInUse(func() error {
+		l, err := net.Listen("tcp", f.address)
+		if err == nil {
+			f.start(l)
+		}
+		return err
+	}); err != nil {
 		f.tb.Fatal(err)
 	}
-	f.start(l)
+}
+
+// whileInUse calls listen until the address is not in use any more, for at most 30 seconds. Although it is reserved and its last
+// listener was closed, a process that another goroutine has just started may have a copy of that one until it executes its program.
+func whileInUse(listen func() error) (err error) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if err = listen(); !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+	}
+	return err
 }
 
 func (f *fake) start(l net.Listener) {

@@ -91,7 +91,7 @@ func (p *Proxy) Cut() {
 // Mend undoes Cut.
 func (p *Proxy) Mend() {
 	p.tb.Helper()
-	if err := p.listen(); err != nil {
+	if err := whileInUse(p.listen); err != nil {
 		p.tb.Error(err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 // A census is what the processes of a daemon have at one moment.
 type census struct {
 	worker     int     // its process
-	workerRSS  float64 // KiB
+	workerRSS  float64 // KiB, without the pages of files
 	keeperRSS  float64
 	workerFDs  float64
 	keeperFDs  float64
@@ -40,16 +42,15 @@ func (d *daemon) census() (c census, err error) {
 		return c, err
 	}
 	m := parseMetrics(text)
-	rss, err := proc.RSS([]int{c.worker})
-	if err != nil {
+	if c.workerRSS, err = ownRSS(c.worker); err != nil {
 		return c, err
 	}
-	c.workerRSS, c.workerFDs = float64(rss), float64(proc.Files(c.worker))
+	c.workerFDs = float64(proc.Files(c.worker))
 	if d.kept {
-		if rss, err = proc.RSS([]int{d.pid}); err != nil {
+		if c.keeperRSS, err = ownRSS(d.pid); err != nil {
 			return c, err
 		}
-		c.keeperRSS, c.keeperFDs = float64(rss), float64(proc.Files(d.pid))
+		c.keeperFDs = float64(proc.Files(d.pid))
 	}
 	c.goroutines, c.pipes, c.leased = m.values["go_goroutines"], m.values["penstock_pipes_open"], m.values["penstock_pipes_leased"]
 	c.resting, c.items = m.values["penstock_datagram_resting_sockets"], m.values["penstock_keeper_items"]
@@ -60,6 +61,28 @@ func (d *daemon) census() (c census, err error) {
 		return c, errors.New("the worker was replaced meanwhile")
 	}
 	return c, nil
+}
+
+// ownRSS returns the resident memory of a process in KiB, without that of files, such as its binary: the kernel takes
+// their pages from a process that does not use them for a while, and gives them back later.
+func ownRSS(pid int) (kib float64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 && (f[0] == "RssAnon:" || f[0] == "RssShmem:") {
+			n, err := strconv.ParseFloat(f[1], 64)
+			if err != nil {
+				return 0, err
+			}
+			kib += n
+		}
+	}
+	if kib == 0 {
+		return 0, fmt.Errorf("process %d has no memory of its own", pid)
+	}
+	return kib, nil
 }
 
 // The lines of the balance of what a process has: what it had before the load came, and what it has when all flows
@@ -130,9 +153,10 @@ type soakBalance struct {
 	longest        struct{ fds, goroutines float64 }
 }
 
-func newSoakBalance(window time.Duration, mibPerHour float64) *soakBalance {
+func newSoakBalance(window, warm time.Duration, mibPerHour float64) *soakBalance {
 	b := &soakBalance{bound: mibPerHour * 1024 / 3600}
 	b.worker.window, b.keeper.window = window, window
+	b.worker.warm, b.keeper.warm = warm, warm
 	return b
 }
 
@@ -141,6 +165,23 @@ func (b *soakBalance) sample(c *census, at time.Duration, replaced int) {
 	b.worker.add(fmt.Sprint(c.worker), at, c.workerRSS)
 	b.keeper.add(fmt.Sprint(replaced), at, c.keeperRSS)
 	b.longest.fds, b.longest.goroutines = max(b.longest.fds, c.workerFDs), max(b.longest.goroutines, c.goroutines)
+}
+
+// memoryAborts returns how many connections of this network namespace the kernel has reset because TCP had no memory left,
+// which is a limit of the whole machine (net.ipv4.tcp_mem): whoever else runs on it may cause that.
+func memoryAborts() int64 {
+	text, _ := os.ReadFile("/proc/self/net/netstat")
+	lines := strings.Split(string(text), "\n")
+	for i := 1; i < len(lines); i++ {
+		names, values := strings.Fields(lines[i-1]), strings.Fields(lines[i])
+		for j := range min(len(names), len(values)) {
+			if names[j] == "TCPAbortOnMemory" {
+				n, _ := strconv.ParseInt(values[j], 10, 64)
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // print writes the balance, and returns what must not be.
@@ -166,7 +207,7 @@ func (b *soakBalance) print(out io.Writer, after *census, over []string) (faults
 		fmt.Fprintf(out, "%10.0f %10s %10.0f  %s\n", l.was, most, l.is, l.name)
 	}
 	faults = append(faults, over...)
-	fmt.Fprintf(out, "\nslope of the RSS, which must not be significantly above %s:\n", perHour(b.bound))
+	fmt.Fprintf(out, "\nslope of the RSS without files, which must not be significantly above %s:\n", perHour(b.bound))
 	for _, s := range []struct {
 		name   string
 		series *series

@@ -141,7 +141,6 @@ func (w *world) had(id uint64, addr string) bool {
 
 // send sends one datagram. An upstream may answer it even before send returns.
 func (w *world) send(f *datagramFlow, conn net.Conn, b []byte) error {
-	w.allow(len(b))
 	f.mu.Lock()
 	f.sent++
 	number := f.sent
@@ -211,6 +210,7 @@ func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, li
 	last := time.Now()
 	var waits pinger
 	for !w.stopping.Load() && (life == 0 || time.Now().Before(stop)) {
+		w.allow(2 * burst * 1200)
 		first := f.sent + 1
 		sent := time.Now()
 		for range burst {

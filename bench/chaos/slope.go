@@ -12,6 +12,7 @@ import (
 // A series is one number of a process over time, in segments: a process that is replaced begins anew.
 type series struct {
 	window   time.Duration // samples are taken together, by their median
+	warm     time.Duration // the beginning of a segment that is left out, if that is more than a third
 	segments []*segment
 }
 
@@ -50,7 +51,7 @@ type trend struct {
 }
 
 // trend fits one slope to all segments, each with a level of its own, by least squares. The first third of each is left
-// out: a process that begins takes memory for its caches and pools. Neighbouring windows resemble each other, because the
+// out, or more if it is short: a process that begins takes memory for its caches and pools. Neighbouring windows resemble each other, because the
 // memory of a process goes up and down with its garbage collections: the interval is as wide as that of so many fewer points as the
 // correlation of neighbours, r, says, (1-r)/(1+r) of them.
 func (s *series) trend() (t trend, ok bool) {
@@ -59,6 +60,9 @@ func (s *series) trend() (t trend, ok bool) {
 	var tt, ty float64
 	for _, g := range s.segments {
 		points := g.points[len(g.points)/3:]
+		for len(points) > 0 && points[0].at-g.points[0].at < s.warm.Seconds() {
+			points = points[1:]
+		}
 		if len(points) < leastPoints {
 			continue
 		}

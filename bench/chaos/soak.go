@@ -39,6 +39,7 @@ type soak struct {
 	binary  [2]program // to upgrade to, there and back
 
 	mu       sync.Mutex
+	aborts   int64 // memoryAborts at the beginning
 	phase    string
 	replaced int // times that the keeper has replaced itself
 	reloads  int
@@ -97,7 +98,7 @@ func (s *settings) newSoak(w *world, o options) (*soak, error) {
 	w.rate = s.rate * mib
 	s.between = max(s.between, s.soak/2000)
 	k := &soak{s: s, w: w, o: o, rand: w.random(0, 9)}
-	k.balance = newSoakBalance(min(max(s.soak/200, 200*ms), 20*time.Second), s.growth)
+	k.balance = newSoakBalance(min(max(s.soak/200, 200*ms), 20*time.Second), 2*time.Minute, s.growth)
 	other := filepath.Join(o.dir, "penstock-other") // the same one: what it does is not what is tested, but that it takes over
 	text, err := os.ReadFile(s.binary)
 	if err == nil {
@@ -128,7 +129,7 @@ func (k *soak) listen() error {
 
 // begin notes what the daemon has before the load comes.
 func (k *soak) begin(d *daemon) (err error) {
-	k.d = d
+	k.d, k.aborts = d, memoryAborts()
 	k.balance.before, err = leastCensus(d.census)
 	return err
 }
@@ -136,7 +137,7 @@ func (k *soak) begin(d *daemon) (err error) {
 // run is the whole soak.
 func (k *soak) run(r *rand.Rand) error {
 	end := time.Now().Add(k.s.soak)
-	cycle := min(max(k.s.soak/4, 2*time.Second), 20*time.Minute)
+	cycle := min(max(k.s.soak/4, min(k.s.soak/2, 5*time.Minute)), 20*time.Minute)
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() { k.sample(ctx) })
@@ -365,6 +366,9 @@ func (k *soak) end() {
 		over = append(over, err.Error())
 	}
 	fmt.Fprintf(k.w.tally.out, "\n%d reloads and %d changes of members by the API; %d requests met no worker and were repeated\n", k.reloads, k.changes, k.failed)
+	if n := memoryAborts() - k.aborts; n > 0 {
+		fmt.Fprintf(k.w.tally.out, "%d connections were reset by the kernel, because TCP had no memory left on this machine: that many of the faults may have no other reason\n", n)
+	}
 	for _, fault := range k.balance.print(k.w.tally.out, &after, over) {
 		k.w.tally.count(leaks, 1)
 		k.w.tally.fault("%s", fault)

@@ -217,7 +217,7 @@ func TestLeaksAreFound(t *testing.T) {
 func TestGrowthIsFound(t *testing.T) {
 	d := startLeaky(t)
 	for _, grows := range []bool{false, true} { // 1,800 MiB/h; the least that a heap of nothing does is far less
-		b := newSoakBalance(time.Second, 200)
+		b := newSoakBalance(time.Second, 0, 200)
 		b.before = mustCensus(t, d)
 		for i := range 30 { // half a minute, as far as the balance knows
 			if grows {

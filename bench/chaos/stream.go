@@ -125,7 +125,9 @@ func (s *stream) late(part float64) bool {
 func (s *stream) write() {
 	p := s.plan()
 	for i := 1; !p.quiet; i++ {
-		if !s.put(between(s.rand, p.sizes[0], p.sizes[1])) {
+		n := between(s.rand, p.sizes[0], p.sizes[1])
+		s.w.allow(n)
+		if !s.put(n) {
 			return
 		}
 		if s.late(p.early) {
@@ -143,7 +145,6 @@ func (s *stream) write() {
 
 // put writes n bytes, and reports whether it could.
 func (s *stream) put(n int) bool {
-	s.w.allow(n)
 	c := &s.f.directions[s.own]
 	b := pieces.Get().(*[2][128 * kib]byte)
 	defer pieces.Put(b)
@@ -294,6 +295,9 @@ func (s *stream) talk() {
 		n := between(sizes, p.sizes[0], p.sizes[1])
 		if s.side == 0 && s.late(0) {
 			break
+		}
+		if s.side == 0 {
+			s.w.allow(2 * n) // with the answer
 		}
 		sent := time.Now()
 		if s.side == 0 && !s.put(n) {

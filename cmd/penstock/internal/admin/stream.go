@@ -93,6 +93,11 @@ func (h *hub) send(sample []byte, stop <-chan struct{}) {
 
 // serveStream sends a sample at once and then one per second, as server-sent events.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) error {
+	if r.Method == http.MethodHead {
+		// Its answer has no body, so the client sends its next request, which nobody would read.
+		w.Header().Set("Content-Type", "text/event-stream")
+		return nil
+	}
 	c := s.stream.join()
 	if c == nil {
 		w.Header().Set("Retry-After", "5")

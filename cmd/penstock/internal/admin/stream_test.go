@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,22 @@ func TestStream(t *testing.T) {
 		t.Error(err)
 	}
 	soon(t, "the reader has left", func() bool { return r.server.stream.count() == 0 })
+}
+
+// The answer to HEAD ends, and the connection is free for the next request.
+func TestHeadOfTheStream(t *testing.T) {
+	r := newRig(t, &synthetic{})
+	conn, err := net.Dial("unix", r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(eventually))
+	io.WriteString(conn, "HEAD /v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	text, err := io.ReadAll(conn)
+	if n := strings.Count(string(text), "HTTP/1.1 200 OK"); n != 2 || err != nil || r.server.stream.count() != 0 {
+		t.Errorf("%d answers, %v: %s", n, err, text)
+	}
 }
 
 // A reader that never reads is dropped, what it held is given back, and the next one is served.

@@ -24,7 +24,8 @@ TESTED     := $(EVERYWHERE) $(LINUX)
 MODULES    := $(TESTED) $(patsubst %/go.mod,%,$(wildcard fleettest/go.mod))
 packages    = $(foreach m,$(1),./$(if $(filter .,$m),,$m/)...)
 ALL        := $(call packages,$(MODULES))
-WITH_TESTS := $(call packages,$(TESTED))
+# The two packages whose tests take longest begin first, so that the others are not done long before them.
+WITH_TESTS := ./relay ./cmd/penstock/internal/dashboard $(call packages,$(TESTED))
 
 # git refuses to answer in a checkout that belongs to another user; that must not stop the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -74,8 +75,8 @@ table: # the import table and the other rules of internal/archtest
 	$(STEP) "architecture" $(GO) test -count=1 ./internal/archtest
 
 .PHONY: test
-test: servers ## the tests of all modules, those of PACKAGES (4) packages at the same time: many wait for a lease, a time-out or a browser
-	$(STEP) "tests" $(GO) test -p $(PACKAGES) -count=1 $(WITH_TESTS)
+test: servers ## the tests of all modules, those of PACKAGES (4) packages at the same time: many wait for a lease, a time-out or a browser; go vet is a step of lint
+	$(STEP) "tests" $(GO) test -vet=off -p $(PACKAGES) -count=1 $(WITH_TESTS)
 
 .PHONY: servers
 servers: # the servers that tests run; a minute, once, that no test's time-out should pay for
@@ -91,7 +92,7 @@ cross: ## build and vet for the other platforms
 
 .PHONY: bench-once
 bench-once: ## run every benchmark once, to see that it still works; the figures mean nothing
-	$(STEP) "each benchmark once" $(GO) test -run '^$$' -bench . -benchtime 1x $(WITH_TESTS)
+	$(STEP) "each benchmark once" $(GO) test -vet=off -run '^$$' -bench . -benchtime 1x $(WITH_TESTS)
 
 .PHONY: bench-quick
 bench-quick: ## measure the relay and its peers, main rows only: about 3 minutes, best as root

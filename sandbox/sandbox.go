@@ -47,7 +47,9 @@ type Policy struct {
 	// Read are files, and folders with everything beneath them, that may be opened for reading, and folders that may be listed.
 	// Write are files that may also be written, and folders in which files, folders, Unix sockets and FIFOs may be
 	// made, renamed and removed. What is open already stays open. A path is resolved when the process enters; one that does not
-	// exist then is left out, and listed in [Report.Absent]. What is made there later is not covered: name the folder.
+	// exist then is left out, and listed in [Report.Absent]. What is made there later is not covered: name the folder. That is so of
+	// /proc/self, too, which the kernel may forget and make again at any time: name /proc. What it tells of other processes
+	// is still refused if it takes the right to trace them.
 	Read, Write []string
 	// AnyFile leaves files as they are.
 	AnyFile bool

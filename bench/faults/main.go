@@ -42,6 +42,7 @@ type run struct {
 	short    bool
 	keep     bool
 	out      io.Writer
+	lines    io.Writer // gets each outcome as JSON at once, so that a run that is interrupted is not lost; nil: nobody does
 }
 
 func main() {
@@ -120,6 +121,18 @@ func (r *run) main(names, on, results, docs, from string) (err error) {
 		}
 		about = r.about()
 		fmt.Fprintf(r.out, "%s\n\n", about)
+		if results != "" {
+			if err := os.MkdirAll(results, 0o755); err != nil {
+				return err
+			}
+			f, err := os.Create(filepath.Join(results, "faults.jsonl"))
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			fmt.Fprintf(f, "# %s\n", about)
+			r.lines = f
+		}
 		start := time.Now()
 		all = r.all()
 		fmt.Fprintf(r.out, "\n%d measurements in %v\n\n", len(all), time.Since(start).Round(time.Second))
@@ -192,6 +205,9 @@ func (r *run) all() []*outcome {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, o)
+		if r.lines != nil {
+			fmt.Fprintln(r.lines, o.json())
+		}
 		fmt.Fprintf(r.out, "%-18s %-9s %5.1f s  %s\n", o.Kind, o.Relay, o.Seconds, o.short())
 	}
 	for _, list := range []struct {

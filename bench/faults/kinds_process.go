@@ -94,7 +94,7 @@ var processKinds = []*kind{
 	},
 	{
 		name: "config", part: "Processes", title: "Garbage as configuration", short: true,
-		what: "30 times, the configuration is overwritten with random bytes, cut short with a few of them behind, or damaged, and read again; then the good one.",
+		what: "30 times, the configuration is replaced by random bytes, cut short with a few of them behind, or damaged, and read again; then the good one.",
 		want: "The running configuration goes on, nobody notices, and the good one is taken at the end.",
 		fault: func(w *world) error {
 			w.replace.Store(true)
@@ -102,6 +102,12 @@ var processKinds = []*kind{
 			good, err := os.ReadFile(path)
 			if err != nil {
 				return err
+			}
+			write := func(text []byte) error { // a reload never finds half of it
+				if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+					return err
+				}
+				return os.Rename(path+".new", path)
 			}
 			for i := range w.many(30) {
 				bad := random(500)
@@ -111,13 +117,13 @@ var processKinds = []*kind{
 				case 2:
 					bad = bytes.Replace(good, []byte("main"), []byte("m ain }{"), 1+rand.IntN(3))
 				}
-				if err := os.WriteFile(path, bad, 0o644); err != nil {
+				if err := write(bad); err != nil {
 					return err
 				}
 				w.r.nudge(w)
 				time.Sleep(50 * time.Millisecond)
 			}
-			if err := os.WriteFile(path, good, 0o644); err != nil {
+			if err := write(good); err != nil {
 				return err
 			}
 			if err := w.r.reload(w); err != nil {

@@ -140,7 +140,10 @@ var haproxy = &relay{
 			return "", "relays no datagrams"
 		}
 		var b strings.Builder
-		fmt.Fprintf(&b, "global\n    nbthread 2\n    stats socket %s/stats.sock level admin expose-fd listeners\n    stats maxconn 400\n", s.dir)
+		fmt.Fprintf(&b, "global\n    nbthread 2\n    stats socket %s/stats.sock level admin expose-fd listeners\n", s.dir)
+		if s.Admin { // each takes a descriptor
+			fmt.Fprintf(&b, "    stats maxconn 400\n")
+		}
 		if s.Memory > 0 { // 33 KB a connection, says management.txt, 6
 			fmt.Fprintf(&b, "    maxconn %d\n", (s.Memory-10<<20)/(33<<10))
 		}

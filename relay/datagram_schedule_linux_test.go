@@ -28,6 +28,8 @@ type gramMachine struct {
 	rnd       *rand.Rand
 	upstreams [2]gramPeer
 	clients   [6]gramPeer
+	spares    [8]gramPeer          // made at once: a later one might get the port of a flow that has ended, and what is sent to that
+	used      int                  // of the spares
 	owners    [6]uint32            // who the clients are: other sockets are other owners
 	up        atomic.Pointer[Addr] // of new flows
 	heard     []gramOrigin         // of clients, at the upstreams
@@ -268,6 +270,18 @@ func (m *gramMachine) settle() error {
 	return fmt.Errorf("the loop finds no end: %+v", *m.d.stats)
 }
 
+// replace closes a peer's socket and gives it another one, if there is one left.
+func (m *gramMachine) replace(p *gramPeer) bool {
+	if m.used == len(m.spares) {
+		return false
+	}
+	sys.Linux{}.Close(p.fd)
+	*p, m.spares[m.used] = m.spares[m.used], gramPeer{fd: -1}
+	m.used++
+	m.inexact = true
+	return true
+}
+
 var gramSizes = [8]int{sealHead, 100, 100, 1200, 1400, 9000, 20_000, 60_000}
 
 // step does what the next decision says.
@@ -321,22 +335,15 @@ func (m *gramMachine) step() error {
 			m.inexact = true // an echo is sent twice: to the upstream inside, and back
 		case 5, 6:
 			// The second upstream is gone for a while: flows meet ICMP errors.
-			sys.Linux{}.Close(m.upstreams[1].fd)
-			m.inexact = true
-			p, err := newGramPeer()
-			if what%8 == 5 {
-				p.at = m.upstreams[1].at // nobody is there
+			at := m.upstreams[1].at
+			if m.replace(&m.upstreams[1]) && what%8 == 5 {
+				m.upstreams[1].at = at // nobody is there
 			}
-			m.upstreams[1] = p
-			return err
 		case 7:
 			c := int(what>>3) % len(m.clients) // a client is gone, with what is on its way to it
-			sys.Linux{}.Close(m.clients[c].fd)
-			m.inexact = true
-			p, err := newGramPeer()
-			m.clients[c] = p
-			m.owners[c] += uint32(len(m.clients))
-			return err
+			if m.replace(&m.clients[c]) {
+				m.owners[c] += uint32(len(m.clients))
+			}
 		}
 	}
 	return nil
@@ -373,13 +380,17 @@ func runGrams(t *testing.T, data []byte) {
 		cfg.MaxDatagramFlows = 3
 	}
 	m.r = newDatagramRig(t, cfg)
-	for _, peers := range [][]gramPeer{m.upstreams[:], m.clients[:]} {
+	for _, peers := range [][]gramPeer{m.upstreams[:], m.clients[:], m.spares[:]} {
 		for i := range peers {
 			var err error
 			if peers[i], err = newGramPeer(); err != nil {
 				t.Fatal(err)
 			}
-			defer func() { sys.Linux{}.Close(peers[i].fd) }()
+			defer func() {
+				if fd := peers[i].fd; fd >= 0 {
+					sys.Linux{}.Close(fd)
+				}
+			}()
 		}
 	}
 	m.blocks = gramMemory.Get().(*gramBlocks)

@@ -337,6 +337,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 	}
 	d.left--
 	f := d.newFlow(p)
+	f.reserved = 1
 	if p.family == sys.Unix {
 		f.path = string(name)
 	} else {

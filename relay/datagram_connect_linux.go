@@ -23,6 +23,7 @@ func (d *datagrams) connect(f *datagramFlow) Cause {
 		f.requests, f.answers, f.drops = 0, 0, 0
 		if to.Network.BuiltIn() {
 			f.echo = to.Network == Echo
+			d.giveDescriptor(f)
 			f.connect = max(1, l.now-f.start)
 			return CauseNone
 		}
@@ -65,6 +66,10 @@ func (d *datagrams) dial(f *datagramFlow) error {
 	if err := sockaddr(&d.address, *f.to); err != nil {
 		return err
 	}
+	if f.reserved == 0 && !d.takeDescriptor(f) {
+		return sys.EMFILE
+	}
+	f.reserved = 1
 	err := d.socket(f, &d.address)
 	for range 2 {
 		if !scarce(err) || !d.freeSocket(f) {
@@ -86,6 +91,7 @@ func (d *datagrams) socket(f *datagramFlow, to *sys.Sockaddr) error {
 	if e != 0 {
 		return e
 	}
+	d.loop.descriptors.opened(1)
 	err := d.setUp(f, fd, to)
 	if err == nil {
 		if e = kernel.Connect(fd, to); e == 0 {
@@ -97,6 +103,7 @@ func (d *datagrams) socket(f *datagramFlow, to *sys.Sockaddr) error {
 		}
 	}
 	if err != nil {
+		d.loop.descriptors.closing(1)
 		kernel.Close(fd)
 		f.fd = -1
 	}

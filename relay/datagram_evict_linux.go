@@ -66,13 +66,34 @@ func (d *datagrams) allowed() bool {
 	return d.left > 0
 }
 
-// reserve makes room for one flow under the engine's bound.
+// reserve makes room for one flow under the engine's bound, and takes its descriptor.
 func (d *datagrams) reserve() bool {
-	if d.share.flows.Add(1) <= d.share.maxFlows || d.evict(nil) {
+	if (d.share.flows.Add(1) <= d.share.maxFlows || d.evict(nil)) && d.takeDescriptor(nil) {
 		return true
 	}
 	d.share.flows.Add(-1)
 	return false
+}
+
+// takeDescriptor takes the descriptor of a flow from the budget. Sockets that rest and idle
+// pipes make room, and then the flow that is worth least, but not keep.
+func (d *datagrams) takeDescriptor(keep *datagramFlow) bool {
+	l := d.loop
+	if l.descriptors.takeAhead(1, l.now) {
+		return true
+	}
+	b := l.descriptors.budget
+	for evicted := false; !l.descriptors.takeAbove(1, b.forStreams()); {
+		if b.measure(l.now, measureSoon) || d.spare() || b.closeIdlePipes() {
+			continue
+		}
+		b.denied.Store(max(1, int64(l.now)))
+		if evicted || !d.evict(keep) {
+			return false
+		}
+		evicted = true
+	}
+	return true
 }
 
 // evict ends the flow that is worth least, but not keep: the one silent for

@@ -42,6 +42,9 @@ type resting struct {
 // its key again.
 func (d *datagrams) closeUpstream(f *datagramFlow, last bool) {
 	if f.fd < 0 {
+		if last {
+			d.giveDescriptor(f)
+		}
 		return
 	}
 	kept := f.kept
@@ -52,13 +55,22 @@ func (d *datagrams) closeUpstream(f *datagramFlow, last bool) {
 			d.loop.unwatch(fd) // the holder has the socket too
 			d.keep.holding.drop(key)
 		}
+		d.loop.descriptors.closing(1)
 		d.shared.kernel.Close(fd)
+		d.giveDescriptor(f)
 		return
 	}
 	if !last {
 		key = holdKey{}
 	}
+	f.reserved = 0 // it is the resting socket's
 	d.rest(fd, key, kept)
+}
+
+// giveDescriptor gives back a flow's descriptor, which is not open.
+func (d *datagrams) giveDescriptor(f *datagramFlow) {
+	d.loop.descriptors.give(int64(f.reserved))
+	f.reserved = 0
 }
 
 // rest keeps a socket for a while, and does not read from it.
@@ -69,6 +81,7 @@ func (d *datagrams) rest(fd int, key holdKey, held bool) {
 	d.loop.unwatch(fd)
 	sys.SetBuffers(fd, restBuffer, 0)
 	d.rests.push(resting{fd, d.loop.now + d.share.restTime, key, held})
+	d.loop.descriptors.resting.Add(1)
 	d.stats.Resting++
 }
 
@@ -84,7 +97,10 @@ func (d *datagrams) closeRests() {
 
 func (d *datagrams) closeRest() {
 	r := d.rests.pop()
+	d.loop.descriptors.resting.Add(-1)
+	d.loop.descriptors.closing(1)
 	d.shared.kernel.Close(r.fd)
+	d.loop.descriptors.give(1)
 	if r.held {
 		d.keep.holding.drop(r.key)
 	}

@@ -18,7 +18,8 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 	f.init(d, x.ref, d.loop.now)
 	f.fd, f.first, f.width = -1, -1, 1
 	if len(x.fds) > 0 {
-		f.fd = int32(x.fds[0])
+		f.fd, f.reserved = int32(x.fds[0]), 1
+		d.loop.descriptors.takeOpen(1)
 	}
 	f.kept, f.suspect = true, r.Crashes() > 0
 	d.loop.stats.Kept++
@@ -183,7 +184,9 @@ func (d *datagrams) endLost(f *datagramFlow, r ledger.Record, c Cause, known boo
 		return
 	}
 	if f.fd >= 0 {
+		d.loop.descriptors.closing(1)
 		d.shared.kernel.Close(int(f.fd))
+		d.giveDescriptor(f)
 	}
 	d.dropFlow(f)
 	d.slab.put(f.slot)
@@ -202,6 +205,7 @@ func (d *datagrams) restoreRests() {
 		family, kind, _, e := sys.SocketKind(fds[0])
 		if e == 0 && kind == sys.SockDgram && family != sys.Unix {
 			delete(d.keep.earlier, key)
+			d.loop.descriptors.takeOpen(1)
 			d.rest(fds[0], key, true)
 		}
 	}

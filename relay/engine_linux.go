@@ -36,8 +36,10 @@ type core struct {
 	loops     []*loop
 	streams   streamShare
 	datagrams datagramShare
-	dups      pool.Pool[*duplicator]
-	turn      atomic.Uint32 // whose turn it is to adopt a pair
+	// descriptors is the budget that both take from.
+	descriptors descriptorBudget
+	dups        pool.Pool[*duplicator]
+	turn        atomic.Uint32 // whose turn it is to adopt a pair
 	// stopping: Drain or Close was called, and no pair is taken any more.
 	stopping atomic.Bool
 	closing  sync.WaitGroup // wrappers whose flows have ended
@@ -105,6 +107,10 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	}
 	e.streams.init(e.newPipes())
 	e.datagrams.init(&cfg, files)
+	e.descriptors.init(e.start, e.loops, e.streams.pipes, budgetFlows{
+		streams: e.streams.flows, short: func() bool { return e.streams.short.Load() > 0 },
+		datagrams: e.datagrams.flows.Load, maxDatagrams: e.datagrams.maxFlows,
+	})
 	for _, l := range e.loops {
 		var k *keeping
 		if cfg.Keep != nil {
@@ -239,6 +245,7 @@ func (e *Engine) Stats() Stats {
 	wg.Wait()
 	s.Buffers = e.buffers.Stats()
 	s.LoopsPaused = int64(e.streams.resting.Load())
+	s.Descriptors = e.descriptors.stats()
 	if e.streams.pipes != nil {
 		p := e.streams.pipes.Stats()
 		s.PipesOpen, s.PipesLeased, s.PipesMax, s.PipesRefused = p.Open, p.Leased, p.Max, p.Refused
@@ -370,11 +377,7 @@ func (e *core) close() error {
 // flows is the number of open flows, with those that a loop was given and has
 // not seen yet.
 func (e *core) flows() int64 {
-	n := e.datagrams.flows.Load()
-	for _, s := range e.streams.all {
-		n += s.load.Load()
-	}
-	return n
+	return e.datagrams.flows.Load() + e.streams.flows()
 }
 
 // walk calls visit for each flow on its loop, some at a time, and waits until all

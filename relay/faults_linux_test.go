@@ -145,7 +145,14 @@ func TestRealDescriptorLimit(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	up := echoServer(t, "unix")
 	echo := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
-	far := r.listen("tcp4", ListenConfig{}, up)
+	full := func() {}
+	far := r.listen("tcp4", ListenConfig{Hooks: Hooks{Upstream: func(_ *Flow, attempt int) *Addr {
+		if attempt > 0 {
+			return nil
+		}
+		full()
+		return up
+	}}})
 	path := socketPath(t)
 	warm := dial(t, far) // so that nothing below needs a descriptor for the first time
 	say(t, warm, warm, "hello")
@@ -173,20 +180,22 @@ func TestRealDescriptorLimit(t *testing.T) {
 	defer func() { free(len(filler)) }()
 
 	fill()
-	free(1) // for the client's own end
-	c := dial(t, echo)
+	free(1)            // for the client's own end
+	c := dial(t, echo) // which waits, as what is left is for the rest of the program
 	time.Sleep(200 * time.Millisecond)
 	s := r.e.Stats()
 	sum := s.Total()
-	if sum.AcceptPauses == 0 || sum.AcceptPauses > 20 {
-		t.Errorf("%d pauses in 200 ms", sum.AcceptPauses)
+	if sum.AcceptPauses == 0 || sum.AcceptPauses > 20 || s.Descriptors.Waits == 0 {
+		t.Errorf("%d pauses in 200 ms, %+v", sum.AcceptPauses, s.Descriptors)
 	}
-	free(1)
+	const inherited = 4 // descriptors above the limit count as open, and take no room
+	free(int(s.Descriptors.Reserved) + flowDescriptors + inherited)
 	say(t, c, c, "at last")
 
-	fill()
-	free(2) // for the client and for its flow: none for the upstream
+	full = fill // when a client is accepted, the rest of the program takes all: none is left for the upstream
+	free(len(filler) - flowDescriptors)
 	wantTurnedAway(t, far)
+	full = func() {}
 	if rec := r.expect(CauseNoDescriptors); rec.Err != sys.EMFILE {
 		t.Errorf("%+v", rec)
 	}

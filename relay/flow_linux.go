@@ -28,6 +28,7 @@ type Flow struct {
 	one       uint8 // kept streams: see streamFlow.recvOne
 	straight  bool  // streams: all that was taken from the client has counted, and nothing else went to the upstream
 	echo      bool  // the upstream is built in: what comes goes back
+	reserved  uint8 // descriptors that were taken from the budget for it
 	owner     flowOwner
 	listener  *Listener     // nil for an adopted pair
 	cfg       *ListenConfig // what the listener had when the flow began; nil for an adopted pair

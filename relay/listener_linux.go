@@ -99,6 +99,7 @@ func (l *Listener) begin() error {
 	// before the one by which Close takes the port back.
 	defer e.mu.Unlock()
 	e.listeners[l] = struct{}{}
+	e.descriptors.listen(l.addr.Network.Datagrams(), 1)
 	if l.paused = l.cfg.Load().Paused || e.awaitsRestore; !l.paused {
 		l.start()
 	}
@@ -117,6 +118,7 @@ func (l *Listener) start() {
 // With drain, flows of datagrams keep their sockets until the loop ends.
 // Engine.mu is held.
 func (l *Listener) stop(drain bool, wg *sync.WaitGroup) {
+	l.engine.descriptors.listen(l.addr.Network.Datagrams(), -1)
 	if l.paused && !l.attached {
 		l.closeSockets()
 		return

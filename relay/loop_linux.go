@@ -13,6 +13,7 @@ const (
 	requestBurst = 128 // requests handled before flows have their turn
 	walkBurst    = 256 // slots visited before flows have their turn
 	timerBurst   = 256 // timers that come up before flows have their turn
+	giveUpBurst  = 32  // descriptors that are closed for others at once
 	// rawWait bounds a wait that keeps the P.
 	rawWait = 5 * time.Millisecond
 	// unseenMost is for how many turns in a row timers may wait for events that
@@ -56,6 +57,7 @@ type loop struct {
 	handing     bool // closing: the flows are the next process's
 	stats       *LoopStats
 	stall       stall
+	descriptors descriptors
 	ended       chan struct{}
 }
 
@@ -316,11 +318,28 @@ func (l *loop) spareDescriptor() bool {
 	return false
 }
 
-// flowEnded is called when a flow has given back what it had.
-func (l *loop) flowEnded() {
+// giveUp closes descriptors that its handlers can do without, for other loops.
+func (l *loop) giveUp() {
+	l.descriptors.asked.Store(false)
+	l.descriptors.giveAhead()
+	for range giveUpBurst {
+		if !l.spareDescriptor() {
+			break
+		}
+	}
+	l.freed()
+}
+
+// freed is called when descriptors have become free.
+func (l *loop) freed() {
 	for _, h := range l.handlers {
 		h.freed()
 	}
+}
+
+// flowEnded is called when a flow has given back what it had.
+func (l *loop) flowEnded() {
+	l.freed()
 	l.checkDrained()
 }
 

@@ -66,6 +66,21 @@ func (r *rig) checkPools() {
 	}
 }
 
+// checkDescriptors finds what flows have not given back to the budget, or twice.
+func (r *rig) checkDescriptors() {
+	var ahead int64
+	for _, l := range r.e.loops {
+		d := &l.descriptors
+		ahead += d.ahead
+		if d.promised.Load() != d.ahead || d.resting.Load() != 0 {
+			r.t.Errorf("descriptors of loop %d: %d promised, %d ahead, %d resting", l.index, d.promised.Load(), d.ahead, d.resting.Load())
+		}
+	}
+	if taken := r.e.descriptors.taken(); taken != ahead {
+		r.t.Errorf("%d descriptors are taken, %d ahead", taken, ahead)
+	}
+}
+
 // close closes the engine, unless the test has, and balances it.
 func (r *rig) close() {
 	r.e.Close()
@@ -83,6 +98,7 @@ func (r *rig) close() {
 		}
 	}
 	r.checkPools()
+	r.checkDescriptors()
 	var want LoopStats
 	ids := make(map[uint64]bool)
 	for _, rec := range r.all {

@@ -16,9 +16,19 @@ type Stats struct {
 	// LoopsPaused is the number of loops that accept no stream clients at present, because a
 	// descriptor or memory was missing. It is a gauge.
 	LoopsPaused int64
+	Descriptors DescriptorStats
 	// Buffers are the buffers for bytes that a slow side has not taken, for sniffed
 	// bytes, and for held datagrams.
 	Buffers pool.BuffersStats
+}
+
+// DescriptorStats are the descriptors of the process. A client is accepted, and a datagram flow
+// begins, when Limit has room for what it needs beside InUse and Reserved.
+type DescriptorStats struct {
+	Limit    int64 // RLIMIT_NOFILE
+	InUse    int64 // those that are open, and those that open flows will need
+	Reserved int64 // those that are left to the rest of the program
+	Waits    int64 // how often a loop had to wait for some, while clients waited in the accept queue
 }
 
 // NumCauses is the number of values of Cause, and the length of LoopStats.Ended.
@@ -40,7 +50,7 @@ type LoopStats struct {
 	KeepErrors    int64            // attempts to keep a flow that failed
 	Restored      int64            // flows that outlived another process and went on here
 	AcceptErrors  int64            // failed accepts
-	AcceptPauses  int64            // of AcceptErrors, those without a free descriptor or memory, after which the loop pauses accepting
+	AcceptPauses  int64            // pauses of accepting, for want of descriptors or memory
 	Waits         int64            // epoll_wait calls
 	Wakeups       int64            // of Waits, those that slept in the kernel
 	Events        int64            // events returned by epoll_wait

@@ -69,6 +69,8 @@ const (
 	// acceptBurst is how many clients are accepted from one listener before
 	// flows have their turn.
 	acceptBurst = 32
+	// goneFlows is how many of the flows are examined that begin after one whose client was gone.
+	goneFlows = 64
 	// acceptRest is how long the listeners of a loop rest after an accept that failed for lack of a
 	// descriptor or of memory.
 	acceptRest = 50 * time.Millisecond
@@ -83,7 +85,7 @@ type accepting uint8
 const (
 	acceptMore    accepting = iota // there may be more clients
 	acceptNone                     // there are none
-	acceptStarved                  // no descriptor or memory is left
+	acceptStarved                  // no descriptor or memory is left, or not enough for a flow
 	acceptBroken                   // each accept failed
 )
 
@@ -208,15 +210,30 @@ func (s *streams) accept(p *streamPort) accepting {
 	failed := 0
 	for range acceptBurst {
 		if s.share.starved.Load() > 0 || s.share.gate.Load() {
-			s.restPorts()
+			s.restPorts(false)
 			return acceptStarved
 		}
 		if p.listener.shared >= 0 && p.closed == nil && s.pass(p) {
 			return acceptNone // for this loop
 		}
+		if !s.takeClient() {
+			if !sys.Readable(p.fd) {
+				return acceptNone // nobody waits
+			}
+			if !s.makeRoom() {
+				s.loop.stats.AcceptPauses++
+				s.loop.descriptors.budget.waits.Add(1)
+				s.restPorts(true)
+				return acceptStarved
+			}
+		}
 		fd, e := s.env.Kernel.Accept(p.fd, &s.address)
+		if e != 0 {
+			s.loop.descriptors.give(flowDescriptors)
+		}
 		switch e {
 		case 0:
+			s.loop.descriptors.opened(1)
 			s.load.Add(1)
 			s.accepted(p.listener, fd)
 		case sys.EAGAIN:
@@ -226,8 +243,9 @@ func (s *streams) accept(p *streamPort) accepting {
 			if s.loop.spareDescriptor() {
 				continue
 			}
+			s.loop.descriptors.budget.full(s.loop.now)
 			s.loop.stats.AcceptPauses++
-			s.restPorts()
+			s.restPorts(false)
 			return acceptStarved
 		default:
 			// The connection failed before it was accepted; accept(2) says to
@@ -239,7 +257,7 @@ func (s *streams) accept(p *streamPort) accepting {
 	}
 	if failed == acceptBurst {
 		s.loop.stats.AcceptPauses++
-		s.restPorts()
+		s.restPorts(false)
 		return acceptBroken
 	}
 	return acceptMore
@@ -262,6 +280,7 @@ func (s *streams) request(r *request) {
 // accepted begins the flow of the client that was accepted last; it owns fd.
 func (s *streams) accepted(from *Listener, fd int) {
 	f := s.newFlow(streamAdmitting, fd, -1)
+	f.reserved = flowDescriptors
 	f.inherit(from)
 	f.done = f.cfg.Hooks.Done
 	f.tcp[sideClient] = from.addr.Network == TCP
@@ -285,41 +304,79 @@ func (s *streams) accepted(from *Listener, fd int) {
 		s.rearm(f)
 		return
 	}
+	if s.left(f) {
+		s.end(f, CauseClientGone, nil)
+		return
+	}
 	f.state = streamConnecting
 	s.connect(f)
 }
 
-// restPorts stops accepting until a flow has ended or a while has passed, so that the
-// loop does not spin while the descriptor table is full.
-func (s *streams) restPorts() {
+// left reports whether the client has reset its connection while it waited to be accepted.
+// That costs a system call, so only as long as some have done so lately.
+func (s *streams) left(f *streamFlow) bool {
+	if s.gone == 0 || !f.tcp[sideClient] {
+		return false
+	}
+	s.gone--
+	return sys.SockError(int(f.fd[sideClient])) != 0
+}
+
+// restPorts stops accepting until flows have ended or a while has passed, so that the
+// loop does not spin while descriptors are short. short says that the budget has none,
+// and not the kernel.
+func (s *streams) restPorts(short bool) {
 	if s.resting > 0 {
 		return
 	}
 	s.resting = s.loop.now + s.share.rest
 	s.rests.Store(true)
+	if s.short = short; short {
+		s.share.short.Add(1)
+	}
 	s.share.resting.Add(1)
 	for _, p := range s.ports {
 		s.loop.unwatch(p.fd)
 	}
 }
 
-// wakePorts starts accepting again.
+// endRest starts accepting again after a while, if there are descriptors.
+func (s *streams) endRest() {
+	if s.short {
+		if !s.takeFree() && !s.makeRoom() {
+			s.resting = s.loop.now + s.share.rest
+			return
+		}
+		s.loop.descriptors.give(flowDescriptors)
+	}
+	s.wakePorts()
+}
+
+// wakePorts starts accepting again. Each time another port is the first.
 func (s *streams) wakePorts() {
 	if s.resting == 0 {
 		return
 	}
-	s.resting = 0
+	s.resting, s.awake = 0, 0
 	s.retryStarved = true
 	s.rests.Store(false)
 	s.share.resting.Add(-1)
-	for _, p := range s.ports {
-		s.watchPort(p)
+	if s.short {
+		s.short = false
+		s.share.short.Add(-1)
+	}
+	s.firstPort++
+	for i := range s.ports {
+		s.watchPort(s.ports[(i+s.firstPort)%len(s.ports)])
 	}
 }
 
 // freed wakes the ports of all loops, which share one table of descriptors.
 func (s *streams) freed() {
-	if s.share.resting.Load() == 0 {
+	switch resting := s.share.resting.Load(); {
+	case resting == 0:
+		return
+	case resting == s.share.short.Load() && s.share.starved.Load() == 0 && !s.enough():
 		return
 	}
 	s.wakePorts()

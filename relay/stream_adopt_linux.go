@@ -15,6 +15,8 @@ func (s *streams) adopt(x *adoption) {
 	f := s.newFlow(streamRelaying, x.fd[sideClient], x.fd[sideUpstream])
 	f.timeouts, f.done, f.value = s.shareTimeouts(&x.config.Timeouts), x.config.Done, x.config.Value
 	f.tcp = x.tcp
+	f.reserved = flowDescriptors
+	s.loop.descriptors.takeOpen(flowDescriptors)
 	if s.keep != nil && x.config.Name != "" {
 		s.keepPair(f, x.config.Name, x.config.Encode)
 	}

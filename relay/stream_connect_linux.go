@@ -105,6 +105,7 @@ func (s *streams) dial(f *streamFlow) error {
 	if e != 0 {
 		return e
 	}
+	s.loop.descriptors.opened(1)
 	f.fd[sideUpstream] = int32(fd)
 	f.tcp[sideUpstream] = f.to.Network == TCP
 	if err := s.prepareSocket(fd, socketKind{f.to.Network, s.address.Family(), true}, d, &f.Flow); err != nil {
@@ -115,6 +116,7 @@ func (s *streams) dial(f *streamFlow) error {
 	case sys.EAGAIN:
 		// A Unix listener's accept queue is full (unix(7)), and no event will
 		// say when it is not.
+		s.loop.descriptors.closing(1)
 		s.env.Kernel.Close(fd)
 		f.fd[sideUpstream] = -1
 		f.backlogFull = true
@@ -178,6 +180,7 @@ func (s *streams) connectFailed(f *streamFlow, err error) {
 func (s *streams) attemptFailed(f *streamFlow, err error) {
 	f.backlogFull = false
 	if fd := f.fd[sideUpstream]; fd >= 0 {
+		s.loop.descriptors.closing(1) // it is the next attempt's
 		s.env.Kernel.Close(int(fd))
 		f.fd[sideUpstream], f.odd[sideUpstream] = -1, false
 	}
@@ -204,6 +207,8 @@ func (s *streams) noUpstream(f *streamFlow) {
 // itself, and Discard one that leads nowhere.
 func (s *streams) builtin(f *streamFlow) {
 	f.connect = time.Nanosecond
+	f.reserved--
+	s.loop.descriptors.give(1)
 	f.echo = f.to.Network == Echo
 	f.half[up].Sink = !f.echo
 	s.relay(f)

@@ -6,7 +6,10 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// If there is no descriptor left for its upstream, a flow waits for one: neither it nor
+// A client is accepted when the budget has a descriptor for it and one for its upstream.
+// Until then it waits in the accept queue.
+//
+// If the kernel refuses one all the same, a flow waits for it: neither the flow nor
 // the upstream is at fault, and other flows end. No loop accepts meanwhile, so that the
 // descriptors that become free go to the flows that wait, in their order, and later clients
 // stay in the accept queue. Otherwise the client that took the last descriptor would be
@@ -18,7 +21,99 @@ const (
 	starveMost = time.Second
 	// starveBurst is how many flows are tried before others have their turn.
 	starveBurst = 32
+	// Loops that wait for descriptors are woken when there are enough for one flow per
+	// wakeShare descriptors of the budget, or for wakeMost.
+	wakeShare, wakeMost = 128, 16
 )
+
+// takeClient takes the descriptors of a flow from the budget.
+func (s *streams) takeClient() bool {
+	return s.loop.descriptors.takeAhead(flowDescriptors, s.loop.now) || s.takeFree()
+}
+
+// takeFree takes the descriptors of a flow where there are few. It leaves to a hungry loop what
+// that needs to have as many flows.
+func (s *streams) takeFree() bool {
+	d := &s.loop.descriptors
+	if !d.takeAbove(flowDescriptors, d.budget.forDatagrams()+s.hungrier()) {
+		return false
+	}
+	s.setHungry(false)
+	return true
+}
+
+// makeRoom takes the descriptors of a flow for which sockets that rest and idle pipes make
+// room. If they do not, the loop is hungry.
+func (s *streams) makeRoom() bool {
+	b := s.loop.descriptors.budget
+	for range giveUpBurst {
+		if b.free.Load()-b.forDatagrams() >= flowDescriptors {
+			break // they are another loop's
+		}
+		if !b.measure(s.loop.now, measureSoon) && !s.loop.spareDescriptor() && !b.closeIdlePipes() {
+			break
+		}
+		if s.takeFree() {
+			return true
+		}
+	}
+	s.setHungry(true)
+	for _, other := range b.loops {
+		if o := &other.descriptors; other != s.loop && o.dispensable() && o.asked.CompareAndSwap(false, true) {
+			other.post(request{do: other.giveUp})
+		}
+	}
+	return false
+}
+
+// hungrier is how many descriptors hungry loops need to have as many flows as this one.
+func (s *streams) hungrier() (n int64) {
+	if s.share.hungry.Load() == 0 {
+		return 0
+	}
+	own := s.load.Load()
+	for _, other := range s.share.all {
+		if other != s && other.hungry.Load() {
+			n += max(own-other.load.Load(), 0) / 2 * flowDescriptors
+		}
+	}
+	return n
+}
+
+// setHungry notes whether the budget had no descriptors.
+func (s *streams) setHungry(is bool) {
+	if s.hungry.Load() == is {
+		return
+	}
+	s.hungry.Store(is)
+	if is {
+		s.share.hungry.Add(1)
+	} else {
+		s.share.hungry.Add(-1)
+	}
+}
+
+// turnHungry ends the hunger of a loop that was woken and has no client.
+func (s *streams) turnHungry() {
+	if s.resting > 0 || !s.hungry.Load() {
+		return
+	}
+	if s.awake++; s.awake > 1 {
+		s.setHungry(false)
+		s.freed()
+	}
+}
+
+// enough reports whether loops that wait for descriptors are woken: for each single flow that
+// would cost too much.
+func (s *streams) enough() bool {
+	b := s.loop.descriptors.budget
+	n := b.free.Load() - b.forDatagrams()
+	for _, l := range b.loops {
+		n += l.descriptors.resting.Load()
+	}
+	return n >= flowDescriptors*min(max(b.total.Load()/wakeShare, 1), wakeMost)
+}
 
 // starvedRef is a flow that waits for a descriptor, and since when.
 type starvedRef struct {
@@ -32,6 +127,7 @@ func noDescriptors(err error) bool { return err == sys.EMFILE || err == sys.ENFI
 
 // starve has f wait for a descriptor.
 func (s *streams) starve(f *streamFlow) {
+	s.loop.descriptors.budget.full(s.loop.now)
 	if f.hungUp {
 		s.end(f, CauseClientGone, nil)
 		return
@@ -39,7 +135,7 @@ func (s *streams) starve(f *streamFlow) {
 	f.state = streamStarved
 	s.starved.push(starvedRef{f.ref(), s.loop.now})
 	s.share.starved.Add(1)
-	s.restPorts()
+	s.restPorts(false)
 	s.rearm(f)
 }
 
@@ -65,7 +161,7 @@ func (s *streams) turnStarved() {
 		if noDescriptors(err) && s.loop.now-since < starveMost {
 			f.state = streamStarved
 			s.retryStarved = false
-			s.restPorts()
+			s.restPorts(false)
 			return
 		}
 		s.starved.pop()

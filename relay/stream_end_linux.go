@@ -32,6 +32,7 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 		if fd < 0 {
 			continue
 		}
+		s.loop.descriptors.closing(1)
 		reset := f.tcp[side] && s.resets(f, side, c)
 		if f.kept {
 			s.endSocket(f, side, reset)
@@ -57,8 +58,12 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 		s.keep.end(f.ref())
 	}
 	s.loop.stats.Ended[c]++
+	if c == CauseClientGone {
+		s.gone = goneFlows
+	}
 	s.loop.stats.BytesDropped += dropped
 	s.loop.disarm(f.slot)
+	s.loop.descriptors.give(int64(f.reserved))
 	if f.listener == nil {
 		delete(s.pairs, f.slot)
 	}

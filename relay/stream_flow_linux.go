@@ -42,6 +42,11 @@ type streams struct {
 	lagging      queue[lagRef]       // flows that the low-water mark may hold back
 	load         atomic.Int64        // flows, with those that are in the mailbox
 	rests        atomic.Bool         // the ports rest, and have not been woken yet
+	short        bool                // they rest because the budget has no descriptors
+	hungry       atomic.Bool         // it found none in the budget when it looked last
+	awake        int                 // turns since the ports rested, while it is hungry
+	gone         int                 // of the next clients, how many are examined; see left
+	firstPort    int                 // which of the ports is watched first when they are woken
 }
 
 // streamShare is what the streams of all loops share.
@@ -51,6 +56,8 @@ type streamShare struct {
 	early     pool.Pool[*earlyState]
 	adoptions pool.Pool[*adoption]
 	resting   atomic.Int32  // loops whose ports rest
+	short     atomic.Int32  // of them, those for which the budget has no descriptors
+	hungry    atomic.Int32  // loops that are hungry
 	starved   atomic.Int32  // flows that wait for a descriptor
 	gate      atomic.Bool   // no client is accepted; see Overload
 	rest      time.Duration // how long ports rest that found no descriptor
@@ -62,6 +69,14 @@ func (sh *streamShare) init(pipes *pump.Pipes) {
 	sh.rest = acceptRest
 	sh.early.New = func() *earlyState { return new(earlyState) }
 	sh.adoptions.New = func() *adoption { return new(adoption) }
+}
+
+// flows is the number of flows of all loops, with those that are in a mailbox.
+func (sh *streamShare) flows() (n int64) {
+	for _, s := range sh.all {
+		n += s.load.Load()
+	}
+	return n
 }
 
 // newStreams makes the streams of a loop, and adds them to the loop and the share.
@@ -209,8 +224,9 @@ func (s *streams) tcp(f *Flow, side int) int {
 // turn ends a turn of the loop.
 func (s *streams) turn() (more bool) {
 	if s.resting > 0 && s.resting <= s.loop.now {
-		s.wakePorts()
+		s.endRest()
 	}
+	s.turnHungry()
 	s.turnStarved()
 	s.turnClosing()
 	s.turnReady()
@@ -227,6 +243,9 @@ func (s *streams) until() time.Duration {
 		return 0
 	}
 	at := never
+	if s.resting == 0 && s.hungry.Load() {
+		return 0 // turnHungry
+	}
 	if s.lagging.len() > 0 {
 		at = s.lagging.first().at + lagWait
 	}

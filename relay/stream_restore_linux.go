@@ -25,6 +25,12 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 	f.fd = [2]int32{-1, -1}
 	for side, fd := range x.fds[:min(len(x.fds), 2)] {
 		f.fd[side] = int32(fd)
+		f.reserved++
+	}
+	s.loop.descriptors.takeOpen(int64(f.reserved))
+	if r.State() == recordEarly && f.reserved == 1 {
+		f.reserved++
+		s.loop.descriptors.promise(1) // its upstream's
 	}
 	for side := range f.fd {
 		f.tcp[side] = r.Flags()&(recordTCP<<side) != 0

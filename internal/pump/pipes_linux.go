@@ -35,6 +35,7 @@ type Pipes struct {
 	most    int          // pipes that may be open
 	slots   []Pipe       // most of them, and more if an earlier process used more
 	holder  PipeHolder   // nil: the pipes end with the process
+	fds     Descriptors  // nil: nobody counts them
 	earlier earlierPipes // pipes that are on neither stack, and that nobody has leased yet
 	idle    stack
 	vacant  stack
@@ -58,6 +59,18 @@ const (
 	// fs.pipe-user-pages-soft gets pipes of one or two pages, pipe(7).
 	minPipe = 64 << 10
 )
+
+// Descriptors is a budget of descriptors. Its methods are called from any goroutine, and must not wait.
+type Descriptors interface {
+	// TakePipe takes the two descriptors of a pipe and reports whether there were any.
+	TakePipe() bool
+	// GivePipe gives them back.
+	GivePipe()
+}
+
+// Count has the pipes take their descriptors from d. It is called before any pipe is leased, and the
+// pipes of an earlier process count as taken.
+func (ps *Pipes) Count(d Descriptors) { ps.fds = d }
 
 // NewPipes returns a budget of at most max pipes of size bytes each; 0 means the defaults.
 func NewPipes(k sys.Kernel, size, max int) *Pipes {
@@ -117,6 +130,9 @@ func (ps *Pipes) Destroy(p *Pipe) {
 // Drain closes the pipes that are not leased.
 func (ps *Pipes) Drain() { ps.closeIdle(int64(len(ps.slots))) }
 
+// CloseIdle closes up to n pipes that are not leased, and returns how many.
+func (ps *Pipes) CloseIdle(n int) int { return int(ps.closeIdle(int64(n))) }
+
 // PipeStats are the budget's gauges and counters.
 type PipeStats struct {
 	Open    int64 // pipes that exist
@@ -148,9 +164,14 @@ func (ps *Pipes) create() *Pipe {
 	if p == nil {
 		return nil
 	}
+	if ps.fds != nil && !ps.fds.TakePipe() {
+		ps.vacant.push(p)
+		return nil
+	}
 	r, w, got, e := ps.kernel.Pipe(ps.size)
 	if e != 0 {
 		ps.vacant.push(p)
+		ps.give()
 		return nil
 	}
 	p.r, p.w = r, w
@@ -168,21 +189,30 @@ func (ps *Pipes) close(p *Pipe) {
 	ps.kernel.Close(p.r)
 	ps.kernel.Close(p.w)
 	ps.drop(p)
+	ps.give()
 	ps.open.Add(-1)
 	if int(p.at) <= ps.most {
 		ps.vacant.push(p)
 	}
 }
 
-// closeIdle closes up to n idle pipes.
-func (ps *Pipes) closeIdle(n int64) {
-	for ; n > 0; n-- {
+// give gives the descriptors of a pipe back.
+func (ps *Pipes) give() {
+	if ps.fds != nil {
+		ps.fds.GivePipe()
+	}
+}
+
+// closeIdle closes up to n idle pipes, and returns how many.
+func (ps *Pipes) closeIdle(n int64) (closed int64) {
+	for ; closed < n; closed++ {
 		p := ps.take()
 		if p == nil {
-			return
+			break
 		}
 		ps.close(p)
 	}
+	return closed
 }
 
 // watch makes the next garbage collection close as many pipes as have not been in use since the one

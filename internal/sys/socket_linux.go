@@ -246,6 +246,17 @@ func FileLimit() (uint64, error) {
 	return r.Cur, err
 }
 
+// OpenFiles returns how many descriptors this process has open; ok is false if the kernel does not say.
+// It is the size of this folder since Linux 6.2 (f1f1f2569901), and was 0 before. Reading the folder takes
+// long if there are many.
+func OpenFiles() (n int, ok bool) {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/fd", &st) != nil || st.Size <= 0 {
+		return 0, false
+	}
+	return int(st.Size), true
+}
+
 // Unlink removes the path of a Unix socket that no listener has any more. unlink(2).
 func Unlink(path string) error { return unix.Unlink(path) }
 

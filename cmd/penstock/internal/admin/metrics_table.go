@@ -81,7 +81,7 @@ var metricSets = []anySet{
 		gauge("penstock_config_last_reload_successful", "1 if the last reload succeeded, or if there was none; 0 if it failed and changed nothing.", func(s *state) float64 { return boolValue(s.Config.Failed == nil) }),
 		gauge("penstock_config_loaded_timestamp_seconds", "When the running configuration was loaded, in seconds since 1970.", func(s *state) float64 { return float64(s.Config.Loaded.UnixMilli()) / 1e3 }),
 		counter("penstock_accept_errors_total", "Failed accepts.", func(s *state) float64 { return float64(s.total.AcceptErrors) }),
-		counter("penstock_accept_pauses_total", "Pauses of a listener after an accept failed for want of descriptors or memory.", func(s *state) float64 { return float64(s.total.AcceptPauses) }),
+		counter("penstock_accept_pauses_total", "Pauses of accepting, for want of descriptors or memory.", func(s *state) float64 { return float64(s.total.AcceptPauses) }),
 		counter("penstock_spliced_bytes_total", "Bytes that were moved inside the kernel, without a copy in user space.", func(s *state) float64 { return float64(s.total.BytesSpliced) }),
 		counter("penstock_dropped_bytes_total", "Bytes that were read but not delivered.", func(s *state) float64 { return float64(s.total.BytesDropped) }),
 		gauge("penstock_pipes_open", "Open pipes for splicing, two descriptors each.", func(s *state) float64 { return float64(s.Engine.PipesOpen) }),

@@ -1,0 +1,22 @@
+package app
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/relay"
+)
+
+func TestDescriptorOverload(t *testing.T) {
+	s := relay.Stats{LoopsPaused: 1, Descriptors: relay.DescriptorStats{Limit: 256, InUse: 240, Reserved: 16, Waits: 7}}
+	r, a := descriptorOverload(&s)
+	if r.Limit != 240 || r.Use != 240 || r.Pressure != 1 || !a.Active || a.Count != 7 || a.Resource != r.Name {
+		t.Errorf("%+v, %+v", r, a)
+	}
+	s.LoopsPaused = 0
+	if _, a := descriptorOverload(&s); a.Active {
+		t.Errorf("active, and no loop is paused: %+v", a)
+	}
+	if r, _ := descriptorOverload(&relay.Stats{}); r.Pressure != 0 {
+		t.Errorf("nothing is measured: %+v", r)
+	}
+}

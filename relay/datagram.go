@@ -40,6 +40,16 @@ type DatagramConfig struct {
 	// of the client; 0 means never. DNS has 1.
 	Replies int
 
+	// Amplification limits what a client is sent before it is verified, to so many
+	// times the bytes that came from it; what exceeds that is dropped as
+	// [DropAmplification]. A client is verified by a datagram that it sends after the first
+	// reply was sent to it: whoever forges an address does not know of the reply. So an
+	// upstream that answers a little with a lot does not serve to flood others. 0 means
+	// no limit, because many protocols need more: an answer of DNS may be 30 times its
+	// question, and a stream may follow a single datagram. QUIC has 3 (RFC 9000,
+	// section 8.1).
+	Amplification int
+
 	// OnUnreachable is what happens on an ICMP error that the kernel reports for the
 	// connected socket of an upstream (udp(7)), such as port unreachable. "Fragmentation
 	// needed" is not one of them: it is counted in [DatagramStats], and the kernel
@@ -70,26 +80,27 @@ type Drop uint8
 
 // The reasons.
 const (
-	DropFull        Drop = iota // the socket to send to was full, and the flow may not hold more
-	DropTooBig                  // EMSGSIZE: longer than a datagram can be, or than the path allows
-	DropFiltered                // EPERM: dropped by a packet filter of this host
-	DropNoBuffers               // ENOBUFS or ENOMEM: the kernel or the device had no memory
-	DropUnreachable             // there was no route, or an ICMP error during the send
-	DropFailed                  // the send failed otherwise
-	DropTruncated               // longer than the 65,536 bytes that are read
-	DropNoReturn                // the client has no address to which replies could be sent
-	DropRefused                 // from a new client that a hook refused or that had no upstream
-	DropLimited                 // from a new client, beyond Config.MaxNewDatagramFlows or the time for new flows; or beyond Flow.SetBandwidth
-	DropNoRoom                  // from a new client, without a free descriptor or port, or a flow to evict
-	DropDraining                // from a new client, while the engine drains
-	DropEnded                   // held when the flow ended
-	DropCrashed                 // in the memory of a process that died; see Config.Keep
-	DropOverload                // from a new client, while Overload.NoDatagramFlows is set
+	DropFull          Drop = iota // the socket to send to was full, and the flow may not hold more
+	DropTooBig                    // EMSGSIZE: longer than a datagram can be, or than the path allows
+	DropFiltered                  // EPERM: dropped by a packet filter of this host
+	DropNoBuffers                 // ENOBUFS or ENOMEM: the kernel or the device had no memory
+	DropUnreachable               // there was no route, or an ICMP error during the send
+	DropFailed                    // the send failed otherwise
+	DropTruncated                 // longer than the 65,536 bytes that are read
+	DropNoReturn                  // the client has no address to which replies could be sent
+	DropRefused                   // from a new client that a hook refused or that had no upstream
+	DropLimited                   // from a new client, beyond Config.MaxNewDatagramFlows or the time for new flows; or beyond Flow.SetBandwidth
+	DropNoRoom                    // from a new client, without a free descriptor or port, or a flow to evict
+	DropDraining                  // from a new client, while the engine drains
+	DropEnded                     // held when the flow ended
+	DropCrashed                   // in the memory of a process that died; see Config.Keep
+	DropOverload                  // from a new client, while Overload.NoDatagramFlows is set
+	DropAmplification             // to a client that is not verified, beyond DatagramConfig.Amplification
 	drops
 )
 
 var dropNames = [drops]string{"full", "too-big", "filtered", "no-buffers", "unreachable", "failed", "truncated", "no-return", "refused", "limited", "no-room",
-	"draining", "ended", "crashed", "overload"}
+	"draining", "ended", "crashed", "overload", "amplification"}
 
 // String returns the reason's name, such as "too-big".
 func (d Drop) String() string { return enum.Name(dropNames[:], d) }

@@ -43,7 +43,9 @@ func TestCrowdedLoop(t *testing.T) {
 			}
 			r.crowd(admissionDepth)
 			askGram(t, young, l.Addr(), "now")
-			r.onAdmission(func(a *admission, now time.Duration) { a.crowded, a.budget = 0, [2]time.Duration{-time.Hour, -time.Hour} })
+			r.onAdmission(func(a *admission, now time.Duration) {
+				a.crowded, a.budget = 0, [2]time.Duration{-time.Hour, -time.Hour}
+			})
 			askGram(t, third, l.Addr(), "nothing waits")
 			if s := r.dgramStats(); s.Crowded != 1 || s.Begun != 3 {
 				t.Errorf("%d dropped for want of time, %d flows began", s.Crowded, s.Begun)

@@ -157,6 +157,7 @@ type datagramFlow struct {
 	why               [2]Why
 	nameLen           uint8
 	name              [28]byte // the client's address as the kernel wrote it; a Unix one is in path
+	returned          uint32   // bytes of replies while the client was not verified, which are bounded by that
 	path              string
 	localAddr         netip.Addr // that the client wrote to, where the listener is bound to none
 	zone              uint32     // interface, where localAddr is a link-local address

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"math"
+
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -53,11 +55,19 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 			d.stats.SuperPackets++
 		}
 	}
-	b := out.replies.Buf(i)[:min(n, dgramSize)]
+	b, all := out.replies.Buf(i)[:min(n, dgramSize)], count
 	d.stats.Received += int64(count)
 	d.loop.stats.BytesRead += int64(len(b))
 	f.moved[down].read += int64(len(b))
 	d.noteLater(f)
+	if fit := f.unverifiedFit(len(b), seg); fit < len(b) {
+		more := segment.Count(len(b)-fit, seg)
+		d.drop(f, down, DropAmplification, len(b)-fit, more)
+		if fit == 0 {
+			return all
+		}
+		b, count = b[:fit], count-more
+	}
 	switch {
 	case flags&sys.MsgTrunc != 0:
 		d.drop(f, down, DropTruncated, len(b), count)
@@ -68,7 +78,28 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	default:
 		out.add(f, b, seg)
 	}
-	return count
+	return all
+}
+
+// unverifiedFit returns how many of n bytes of replies, in datagrams of seg bytes, DatagramConfig.Amplification
+// allows, and counts them.
+func (f *datagramFlow) unverifiedFit(n, seg int) int {
+	limit := int64(f.cfg.Datagram.Amplification)
+	if limit == 0 || f.verified {
+		return n
+	}
+	most := int64(math.MaxUint32)
+	if in := f.moved[up].read; in < most/limit {
+		most = in * limit
+	}
+	if left := max(0, most-int64(f.returned)); int64(n) > left {
+		if seg == 0 {
+			return 0
+		}
+		n = int(left) / seg * seg
+	}
+	f.returned += uint32(n)
+	return n
 }
 
 // widen fits the number of messages asked for to what comes. A socket that

@@ -64,6 +64,7 @@ func (c *ListenConfig) check() error {
 		field{"ListenConfig.Backlog", int64(c.Backlog), 0, math.MaxInt32},
 		field{"ListenConfig.Mode", int64(c.Mode), 0, 0o777},
 		field{"DatagramConfig.Replies", int64(c.Datagram.Replies), 0, math.MaxInt32},
+		field{"DatagramConfig.Amplification", int64(c.Datagram.Amplification), 0, math.MaxInt32},
 		field{"DatagramConfig.OnUnreachable", int64(c.Datagram.OnUnreachable), 0, int64(UnreachableIgnore)},
 	); err != nil {
 		return err

@@ -89,6 +89,7 @@ var metricSets = []anySet{
 		gauge("penstock_pipes_limit", "Pipes that may be open at once.", func(s *state) float64 { return float64(s.Engine.PipesMax) }),
 		counter("penstock_pipes_refused_total", "Times that no pipe was left, so that a direction copied instead.", func(s *state) float64 { return float64(s.Engine.PipesRefused) }),
 		counter("penstock_datagrams_lost_total", "Datagrams that the kernel dropped before they could be read (SO_RXQ_OVFL).", func(s *state) float64 { return float64(s.total.Datagrams.Lost) }),
+		counter("penstock_datagrams_crowded_total", "Datagrams of new clients that were dropped as limited because a loop had no time left for new flows.", func(s *state) float64 { return float64(s.total.Datagrams.Crowded) }),
 		counter("penstock_gso_messages_total", "Messages sent that carried several datagrams (GSO).", func(s *state) float64 { return float64(s.total.Datagrams.Runs) }),
 		counter("penstock_gso_fallbacks_total", "Messages of several datagrams that could not be sent as one, and were sent datagram by datagram.", func(s *state) float64 { return float64(s.total.Datagrams.Fallbacks) }),
 		counter("penstock_gro_messages_total", "Messages received that carried several datagrams (GRO).", func(s *state) float64 { return float64(s.total.Datagrams.SuperPackets) }),

@@ -186,7 +186,7 @@ func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenCo
 		Hooks:    d.hooks(),
 		Timeouts: timeouts(l.Timeouts),
 		Socket:   o,
-		Datagram: relay.DatagramConfig{Replies: l.Replies},
+		Datagram: relay.DatagramConfig{Replies: l.Replies, Amplification: l.Amplification},
 		Backlog:  l.Backlog,
 		Mode:     l.Mode,
 		Value:    p,

@@ -129,7 +129,7 @@ func (r *reader) checkKind(l *listener) {
 		only([]any{&l.Backlog, &l.ProxyFrom, &l.Sniff.Max, &l.Sniff.Timeout, &l.Timeouts.HalfClosed, &l.Timeouts.FirstByte},
 			"does not apply to datagrams", "on stream listeners only")
 	} else {
-		only([]any{&l.Replies, &l.Unreachable}, "does not apply to streams", "on datagram listeners only")
+		only([]any{&l.Replies, &l.Amplification, &l.Unreachable}, "does not apply to streams", "on datagram listeners only")
 	}
 	if kind != 0 && kind != spec.Unix && kind != spec.Unixgram {
 		only([]any{&l.Mode}, "only Unix sockets have permissions", "on unix: and unixgram: listeners only")

@@ -135,8 +135,11 @@ type Listener struct {
 	Transparent bool // IP_TRANSPARENT: accept connections to addresses that are not this host's
 	Interface   string
 
-	Replies     int    // datagrams: end a flow after this many replies; 0 means never
-	Unreachable string // datagrams: what an ICMP error does: next, end, ignore
+	Replies int // datagrams: end a flow after this many replies; 0 means never
+	// Amplification limits the replies to clients that are not verified, to so many times the
+	// bytes that came from them; 0 means no limit.
+	Amplification int
+	Unreachable   string // datagrams: what an ICMP error does: next, end, ignore
 
 	Routes []*Route // in order: the first that matches is taken
 	To     *Group   // where a client goes that no route matches; nil: it is refused

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A client gets at most three times what came from it, until it has sent something after the first reply.
+// What is dropped has its reason in the metrics.
+func TestAmplification(t *testing.T) {
+	t.Parallel()
+	const more = 300 // bytes that the upstream adds
+	up := datagramEcho(t, "udp4", "127.0.0.1:0", strings.Repeat("a", more))
+	d := runFile(t, "listeners:\n  l: {listen: \"udp://127.0.0.1:0\", amplification: 3, to: \"udp://{0}\"}\n", up.String())
+	c, err := net.Dial("udp", d.at("l").String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Write(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); d.metric("penstock_datagrams_dropped_total", `reason="amplification"`) != 1; time.Sleep(5 * time.Millisecond) {
+		if time.Since(begin) > patience {
+			t.Fatal("400 bytes for 100 are not dropped")
+		}
+	}
+	if answer := ask(t, c, make([]byte, 200)); len(answer) != 200+more {
+		t.Errorf("the first reply has %d bytes", len(answer))
+	}
+	for range 5 {
+		if answer := ask(t, c, []byte("b")); len(answer) != 1+more || !bytes.HasSuffix(answer, []byte("ab")) {
+			t.Errorf("a reply to a verified client has %d bytes", len(answer))
+		}
+	}
+	if n := d.metric("penstock_datagrams_dropped_total", `reason="amplification"`); n != 1 {
+		t.Errorf("%v datagrams dropped", n)
+	}
+	if n := d.metric("penstock_datagrams_dropped_total", `reason="limited"`); n != 0 {
+		t.Errorf("%v datagrams of new clients dropped without a flood", n)
+	}
+}

@@ -1,0 +1,74 @@
+package relay
+
+import (
+	"strings"
+	"testing"
+)
+
+// Until a client has sent something after the first reply, it gets at most so many times what came from it;
+// then it gets all.
+func TestAmplification(t *testing.T) {
+	for _, network := range grams {
+		t.Run(network, func(t *testing.T) {
+			r := newDatagramRig(t, Config{Loops: 1})
+			s := packetSocket(t, network)
+			up := gramAddr(s.LocalAddr())
+			l := r.listenAt(gramPlace(t, network), ListenConfig{Datagram: DatagramConfig{Amplification: 3}}, &up)
+			c := packetSocket(t, network)
+			reply := func(back Addr, n int) string {
+				text := strings.Repeat("r", n)
+				tellGram(t, s, back, text)
+				return text
+			}
+			dropped := func(n int64) {
+				t.Helper()
+				eventually(t, "what is too much is dropped", func() bool { return r.dgramStats().Dropped[DropAmplification] == n })
+			}
+			tellGram(t, c, l.Addr(), strings.Repeat("q", 100))
+			back := gramAddr(hearGram(t, s, strings.Repeat("q", 100)))
+			reply(back, 301)
+			dropped(1)
+			hearGram(t, c, reply(back, 200))
+			hearGram(t, c, reply(back, 100)) // 300 are allowed
+			reply(back, 1)
+			dropped(2)
+			tellGram(t, c, l.Addr(), "a")
+			hearGram(t, s, "a")
+			hearGram(t, c, reply(back, 1000))
+		})
+	}
+}
+
+// Datagrams that a client sends before any reply, as whoever forges its address would, only count as bytes.
+func TestAmplificationOfBlindDatagrams(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := packetSocket(t, "udp4")
+	up := gramAddr(s.LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Amplification: 2}}, &up)
+	c := packetSocket(t, "udp4")
+	var back Addr
+	for range 3 {
+		tellGram(t, c, l.Addr(), "0123456789")
+		back = gramAddr(hearGram(t, s, "0123456789"))
+	}
+	tellGram(t, s, back, strings.Repeat("r", 61))
+	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropAmplification] == 1 })
+	tellGram(t, s, back, strings.Repeat("r", 60))
+	hearGram(t, c, strings.Repeat("r", 60))
+}
+
+// Of replies that come together, as many as are allowed are sent.
+func TestUnverifiedFit(t *testing.T) {
+	f := &datagramFlow{}
+	f.cfg = &ListenConfig{Datagram: DatagramConfig{Amplification: 3}}
+	f.moved[up].read = 100
+	for _, c := range []struct{ n, seg, want int }{{120, 50, 120}, {200, 60, 180}, {1, 0, 0}, {10, 5, 0}} {
+		if got := f.unverifiedFit(c.n, c.seg); got != c.want {
+			t.Errorf("of %d bytes in datagrams of %d: %d, want %d", c.n, c.seg, got, c.want)
+		}
+	}
+	f.verified = true
+	if got := f.unverifiedFit(1<<16, 0); got != 1<<16 {
+		t.Errorf("of a verified client: %d", got)
+	}
+}

@@ -156,10 +156,10 @@ func relayLimited(args string) {
 	if err != nil {
 		panic(err)
 	}
-	for name, up := range map[string]*Addr{"tcp": {Network: Unix, Path: stream}, "udp": &to} {
-		at := Addr{Network: TCP, AddrPort: loopback}
-		if name == "udp" {
-			at.Network = UDP
+	for i, up := range []*Addr{{Network: Unix, Path: stream}, &to} {
+		name, at := "tcp", Addr{Network: TCP, AddrPort: loopback}
+		if i > 0 {
+			name, at.Network = "udp", UDP
 		}
 		l, err := e.Listen(at, ListenConfig{Hooks: Hooks{Upstream: func(_ *Flow, attempt int) *Addr {
 			if attempt > 0 {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -145,12 +146,15 @@ func TestRealDescriptorLimit(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	up := echoServer(t, "unix")
 	echo := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
-	full := func() {}
+	var fill func()
+	var full atomic.Bool // the next flow's hook takes what is left
 	far := r.listen("tcp4", ListenConfig{Hooks: Hooks{Upstream: func(_ *Flow, attempt int) *Addr {
 		if attempt > 0 {
 			return nil
 		}
-		full()
+		if full.Swap(false) {
+			fill()
+		}
 		return up
 	}}})
 	path := socketPath(t)
@@ -162,7 +166,7 @@ func TestRealDescriptorLimit(t *testing.T) {
 	say(t, first, first, "hello")
 
 	var filler []*os.File
-	fill := func() {
+	fill = func() {
 		for {
 			f, err := os.Open("/dev/null")
 			if err != nil {
@@ -192,10 +196,9 @@ func TestRealDescriptorLimit(t *testing.T) {
 	free(int(s.Descriptors.Reserved) + flowDescriptors + inherited)
 	say(t, c, c, "at last")
 
-	full = fill // when a client is accepted, the rest of the program takes all: none is left for the upstream
 	free(len(filler) - flowDescriptors)
+	full.Store(true) // when a client is accepted, the rest of the program takes all: none is left for the upstream
 	wantTurnedAway(t, far)
-	full = func() {}
 	if rec := r.expect(CauseNoDescriptors); rec.Err != sys.EMFILE {
 		t.Errorf("%+v", rec)
 	}

@@ -19,14 +19,10 @@ const shedBurst = 32
 func (e *Engine) SetOverload(o Overload) {
 	e.datagrams.gate.Store(o.NoDatagramFlows)
 	e.datagrams.less.Store(o.HoldLess)
-	most := 0
-	if o.HoldLess {
-		most = leastRead
-	}
 	opened := e.streams.gate.Swap(o.NoStreams) && !o.NoStreams
 	for _, s := range e.streams.all {
 		s.loop.post(request{do: func() {
-			s.env.Most = most
+			s.env.Less, s.env.HoldMost = o.HoldLess, o.HoldMost/int64(len(e.loops))
 			if opened {
 				s.wakePorts()
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -216,21 +217,44 @@ func TestOverloadNoDatagramFlows(t *testing.T) {
 	r.expect(CauseOverload)
 }
 
-// Flows that stall while HoldLess is set hold little; with it off, much.
+// Flows that stall while HoldLess is set hold little, and so does one that finds much held by others.
 func TestOverloadHoldLess(t *testing.T) {
-	r := newRig(t, Config{})
-	l, s := r.overloadListen(t)
-	r.e.SetOverload(Overload{HoldLess: true})
-	r.stall(t, l, s)
-	eventually(t, "it holds bytes", func() bool { return r.blocked() == 1 })
-	var user, pipes int64
-	r.e.onLoops(func(f *Flow) { user, pipes, _ = f.owner.(*streams).memory(streamOf(f)) })
-	if user == 0 || user > leastRead || pipes != 0 {
-		t.Errorf("%d bytes in user space and %d in a pipe, want up to %d", user, pipes, leastRead)
+	for name, o := range map[string]Overload{"always": {HoldLess: true}, "beyond": {HoldMost: 1}} {
+		t.Run(name, func(t *testing.T) { testHoldLess(t, o) })
 	}
-	a := dial(t, l)
-	play(t, a, s.accept(t), testnet.Script{Send: 3 << 20, SendSeed: 1, Recv: 100, RecvSeed: 2}, testnet.Script{Send: 100, SendSeed: 2, Recv: 3 << 20, RecvSeed: 1})
+}
+
+func testHoldLess(t *testing.T, o Overload) {
+	r := newRig(t, Config{Loops: 1, MaxPipes: -1})
+	l, s := r.overloadListen(t)
+	r.e.SetOverload(o)
+	if o.HoldMost > 0 {
+		r.stall(t, l, s)
+		eventually(t, "one holds much", func() bool { return r.blocked() == 1 })
+	}
+	least := r.blocked() + 1
+	a, _ := r.stall(t, l, s)
+	eventually(t, "it holds bytes", func() bool { return r.blocked() == least })
+	var user, pipes int64
+	r.e.onLoops(func(f *Flow) {
+		if f.Peer() == *fromNet(a.LocalAddr()) {
+			user, pipes, _ = f.owner.(*streams).memory(streamOf(f))
+		}
+	})
+	if user == 0 || user > pump.LeastRead || pipes != 0 {
+		t.Errorf("%d bytes in user space and %d in a pipe, want up to %d", user, pipes, pump.LeastRead)
+	}
+	c := dial(t, l)
+	play(t, c, s.accept(t), testnet.Script{Send: 3 << 20, SendSeed: 1, Recv: 100, RecvSeed: 2}, testnet.Script{Send: 100, SendSeed: 2, Recv: 3 << 20, RecvSeed: 1})
 	r.expect(CauseEnd)
+	for range r.e.Shed(Shedding{Bytes: 1 << 40}).Flows {
+		r.expect(CauseOverload)
+	}
+	r.e.loops[0].ask(func() {
+		if n := r.e.streams.all[0].env.Held; n != 0 || r.e.loops[0].slots.live != 0 {
+			t.Errorf("%d bytes are held, %d flows are left", n, r.e.loops[0].slots.live)
+		}
+	})
 }
 
 // What flows have given back is given back to the system.

@@ -10,6 +10,10 @@ type Overload struct {
 	// makes it drop, as [DropFull], datagrams for upstreams whose sockets are full. It
 	// costs CPU time. What is held already stays.
 	HoldLess bool
+	// HoldMost, if not 0, does the same to the streams of each loop while its share of
+	// this number of bytes is held in user space, so that many flows which stop at once
+	// are no surprise.
+	HoldMost int64
 	// NoDatagramFlows drops the datagrams of new clients as [DropOverload].
 	NoDatagramFlows bool
 	// NoStreams leaves the clients of stream listeners in the kernel's accept queues:
@@ -47,8 +51,6 @@ type MemoryUse struct {
 }
 
 const (
-	// leastRead is how much is read at a time with Overload.HoldLess.
-	leastRead = 4 << 10
 	// maxShed is the maximum of Shedding.Flows.
 	maxShed = 4096
 	// flowCost is what a flow takes that holds nothing, for the most part in the kernel:

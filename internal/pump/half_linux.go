@@ -23,8 +23,10 @@ type Env struct {
 	// Hard makes a turn's budget the maximum that it reads, instead of the amount after which it
 	// ends. It is set for a source with limited bandwidth.
 	Hard bool
-	// Most, if not 0, bounds what one read copies, and so what is held if the destination takes nothing.
-	Most int
+	// Less has halves hold less: a read copies at most LeastRead bytes. HoldMost, if not 0, does so while
+	// the buffers of all halves, which are Held bytes, exceed it.
+	Less           bool
+	HoldMost, Held int64
 }
 
 // Buffers is where a half gets its buffers: a *pool.Buffers, or a *ledger.Arena.
@@ -34,6 +36,9 @@ type Buffers interface {
 	// Put takes back a buffer that Get has returned.
 	Put(b []byte)
 }
+
+// LeastRead is how much is read at a time where little is to be held.
+const LeastRead = 4 << 10
 
 // ScratchSize is the size of Env.Scratch: four 16 KiB writes at once, and
 // still in the second-level cache.
@@ -177,6 +182,7 @@ func (h *Half) Give(env *Env, buf []byte, own int) {
 	}
 	h.In += int64(len(buf) - own)
 	h.rest, h.off, h.own = buf, 0, int32(own)
+	env.Held += int64(cap(buf))
 }
 
 // Turn moves bytes from src to dst until it must wait, or has moved about
@@ -277,7 +283,7 @@ func (h *Half) flushRest(env *Env, dst int) State {
 		nt.Done(h)
 	}
 	if h.rest == nil {
-		env.Buffers.Put(rest)
+		env.put(rest)
 	}
 	return Again
 }
@@ -357,8 +363,8 @@ func (env *Env) most(n, left int) int {
 // copy moves the bytes of one read through the scratch buffer.
 func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 	size := len(env.Scratch)
-	if env.Most > 0 {
-		size = min(size, env.Most)
+	if env.Less || env.HoldMost > 0 && env.Held > env.HoldMost {
+		size = LeastRead
 	}
 	buf := env.Scratch[:env.most(size, left)]
 	var n, m int
@@ -595,11 +601,18 @@ func (h *Half) drop(env *Env, src, left int) (int, State) {
 // keep holds what a short write did not take, in a buffer of a fitting size.
 func (h *Half) keep(env *Env, p []byte) {
 	h.rest = env.Buffers.Get(len(p))
+	env.Held += int64(cap(h.rest))
 	h.off = 0
 	copy(h.rest, p)
 	if env.Note != nil {
 		env.Note.block(h.rest)
 	}
+}
+
+// put takes back the buffer of a half.
+func (env *Env) put(b []byte) {
+	env.Held -= int64(cap(b))
+	env.Buffers.Put(b)
 }
 
 func (h *Half) fail(e sys.Errno, atSrc bool) State {
@@ -631,7 +644,7 @@ func (h *Half) Close(env *Env) (dropped int64) {
 		h.pipe, h.inPipe = nil, 0
 	}
 	if h.rest != nil {
-		env.Buffers.Put(h.rest)
+		env.put(h.rest)
 		h.rest, h.off, h.own = nil, 0, 0
 	}
 	return h.In - h.Out

@@ -148,6 +148,7 @@ var table = []rule{
 		"cmd/penstock/internal/manual":      assembled,
 		"cmd/penstock/internal/doctor":      assembled,
 		"cmd/penstock/internal/admit":       assembled,
+		"cmd/penstock/internal/budget":      assembled,
 		"cmd/penstock/internal/route":       assembled,
 		"cmd/penstock/internal/upstream":    assembled,
 		"cmd/penstock/internal/discover":    assembled,
@@ -172,6 +173,9 @@ var table = []rule{
 		"github.com/gaissmai/bart":       longest,
 		"github.com/pires/go-proxyproto": "a widely used codec of PROXY headers",
 		"golang.org/x/time/rate":         "token buckets for the daemon and for each listener",
+	}},
+	{pkg: "cmd/penstock/internal/budget", code: edges{
+		"relay": "it has the engine shed load",
 	}},
 	{pkg: "cmd/penstock/internal/route", code: edges{
 		"cmd/penstock/internal/spec": shared,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
@@ -52,6 +53,9 @@ type daemon struct {
 	removals   removals
 	// endedBefore returns the flows that ended in the worker before this one.
 	endedBefore func() savedEnded
+	// budget measures memory; nil: it has no limit. overloadCounts are what its actions have done.
+	budget         *budget.Controller
+	overloadCounts [budget.NumActions]*atomic.Int64
 
 	closing    chan struct{}  // closed by close
 	background sync.WaitGroup // goroutines that end when closing is closed
@@ -105,6 +109,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.nodeDrain.closed = d.drained()
 	d.fleet = newFleetPart(d, cfg.Node)
 	d.events.Restore(d.kept.before.Events)
+	d.budget = d.startBudget(&cfg.Engine)
 	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.answers = newAnswersFile(cfg.Node.State, log)
@@ -372,6 +377,7 @@ func (d *daemon) reopen() {
 func (d *daemon) close() {
 	d.closeAdmin(time.Second)
 	d.keeping.close()
+	d.budget.Close()
 	d.stopNodeDrain()
 	close(d.closing)
 	d.background.Wait()

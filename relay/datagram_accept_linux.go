@@ -164,7 +164,7 @@ func (d *datagrams) receive(p *datagramPort) {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
 		d.stats.ReadCalls++
-		d.admission.received(d.loop.now, n == dgramBatch)
+		d.admission.received(d.loop.now, n)
 		limited := d.stats.Dropped[DropLimited]
 		for i := range n {
 			d.take(p, in, i)

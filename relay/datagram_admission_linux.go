@@ -32,9 +32,10 @@ const (
 	admissionShare, admissionAlone, admissionLeast = 1.0 / 3, 0.9, 0.1
 	// firstCost is taken for the cost of beginning a flow until some have begun.
 	firstCost = 40 * time.Microsecond
-	// Datagrams have to wait once every batch has been full for crowdedAfter, and count as
-	// doing so for crowdedTime after a batch was full.
-	crowdedAfter, crowdedTime = 20 * time.Millisecond, time.Second
+	// Datagrams have to wait once every batch has been full for crowdedAfter and so many of
+	// them came with these, and count as doing so for crowdedTime after a batch was full.
+	// Time alone is no sign: a process that did not run for a while finds some full batches.
+	crowdedAfter, crowdedLeast, crowdedTime = 20 * time.Millisecond, 8 * dgramBatch, time.Second
 	// calmTime is how long after the last refusal an answer is a sign of an honest
 	// client.
 	calmTime = 10 * time.Second
@@ -52,8 +53,9 @@ type admission struct {
 	rate   float64       // how much of the time is for new flows
 	cost   time.Duration // of beginning one
 	begun  [2]int        // flows that have taken the cost from the budget, and not what it was yet
-	// Batches have been full since, or 0; and datagrams count as waiting until.
+	// Batches have been full since, or 0, and brought so many messages; and datagrams count as waiting until.
 	fullSince, crowded time.Duration
+	full               int
 	refused            time.Duration // when somebody was refused last; 0: never
 	// The window in which the loop's other work is measured.
 	began, busy, spent time.Duration
@@ -66,14 +68,16 @@ func (a *admission) init(off bool) {
 }
 
 // received notes how many messages a batch had.
-func (a *admission) received(now time.Duration, full bool) {
-	switch {
-	case !full:
-		a.fullSince = 0
-	case a.fullSince == 0:
+func (a *admission) received(now time.Duration, n int) {
+	if n < dgramBatch {
+		a.fullSince, a.full = 0, 0
+		return
+	}
+	if a.fullSince == 0 {
 		a.fullSince = max(1, now)
 	}
-	if full && (now-a.fullSince >= crowdedAfter || now < a.crowded) {
+	a.full = min(a.full+n, crowdedLeast)
+	if now < a.crowded || now-a.fullSince >= crowdedAfter && a.full >= crowdedLeast {
 		a.crowded = now + crowdedTime
 	}
 }

@@ -120,7 +120,7 @@ func (s *floodSim) turn(arrive func()) {
 		n := min(len(s.queue), dgramBatch)
 		batch := s.queue[:n]
 		s.queue = s.queue[n:]
-		s.a.received(now, n == dgramBatch)
+		s.a.received(now, n)
 		for _, g := range batch {
 			if g.sort == "" {
 				s.passes(s.carry)
@@ -251,6 +251,21 @@ func TestCalmRefusesNobody(t *testing.T) {
 	}
 	s.run(100*time.Millisecond, simSource{"single", 100, func() netip.Addr { return v4(7) }})
 	if s.let["steady"] < s.asked["steady"]-10 || s.let["burst"] != 300 || s.let["single"] < s.asked["single"]-1 || s.a.pressed(s.now) {
+		t.Errorf("asked %v, began %v", s.asked, s.let)
+	}
+}
+
+// A process that gets next to nothing of the CPU finds full batches for a long time when many clients come at
+// once. That is no flood: all of them get in.
+func TestSlowProcessRefusesNobody(t *testing.T) {
+	s := newFloodSim()
+	s.slow = 100
+	for i := range uint32(7 * dgramBatch) {
+		s.asked["burst"]++
+		s.queue = append(s.queue, simGram{s.now, v4(10<<24 | i), "burst"})
+	}
+	s.run(10*time.Second, simSource{"single", 10, func() netip.Addr { return v4(7) }})
+	if s.let["burst"] != s.asked["burst"] || s.a.pressed(s.now) {
 		t.Errorf("asked %v, began %v", s.asked, s.let)
 	}
 }

@@ -18,7 +18,6 @@ type memory struct {
 	faulted    bool // EAGAIN was such a lie since this was set to false
 
 	deadly int // the process dies at this call, counted down; 0: never
-	after  bool
 
 	sent      int64 // by the near end; this and consumed are offsets in the pattern
 	consumed  int64

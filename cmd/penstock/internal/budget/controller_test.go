@@ -41,7 +41,6 @@ func TestThresholds(t *testing.T) {
 
 // engine is a relay of which nothing is real. Its flows are sizes; shed ends as many as asked for.
 type engine struct {
-	mu               sync.Mutex
 	base             int64
 	stalled, idle    []int64
 	garbage          int64 // until it is collected

@@ -56,6 +56,9 @@ func (w *world) arrive(f *datagramFlow, number uint64, from string, at *endpoint
 		w.tally.fault("%v: datagram %d came twice", f, number)
 	}
 	f.arrived[number] = true
+	if f.from != from {
+		w.sources.Store(f.id, source{from, f.start})
+	}
 	delete(f.arrived, number-min(number, 1000))
 	switch {
 	case f.from == "":
@@ -139,6 +142,28 @@ func (w *world) had(id uint64, addr string) bool {
 	return ok && local == addr
 }
 
+// source is where the datagrams of a flow come from, as its upstream sees it.
+type source struct {
+	addr  string
+	start time.Time // of the flow
+}
+
+// restTime is for how long the relay gives the port of a flow that has ended to no other; relay.DatagramConfig.
+const restTime = 5 * time.Second
+
+// hadPort reports whether f has the port of the relay that another flow had: one that a kill has ended, or
+// that ended so long ago that its port was free again. An answer that comes as late goes to its heir, too.
+func (w *world) hadPort(id uint64, f *datagramFlow) bool {
+	v, ok := w.sources.Load(id)
+	if !ok {
+		return false
+	}
+	s := v.(source)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return s.addr == f.from && s.start.Before(f.start) && (time.Since(s.start) > restTime || w.kills.between(s.start, time.Time{}, 0))
+}
+
 // send sends one datagram. An upstream may answer it even before send returns.
 func (w *world) send(f *datagramFlow, conn net.Conn, b []byte) error {
 	f.mu.Lock()
@@ -163,7 +188,7 @@ func (w *world) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint6
 	}
 	id, number, d, err := pattern.ReadDatagram(b[:n])
 	switch {
-	case err == nil && d == want && id != f.id && w.had(id, conn.LocalAddr().String()):
+	case err == nil && d == want && id != f.id && (w.had(id, conn.LocalAddr().String()) || w.hadPort(id, f)):
 		w.tally.count(datagramsLate, 1)
 		return 0, false
 	case err != nil || d != want || id != f.id:

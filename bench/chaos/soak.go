@@ -282,8 +282,19 @@ func (k *soak) load(config string) error {
 	return err
 }
 
-// changeMember adds the API's member, or removes it.
+// changeMember adds the API's member, or removes it. A worker that dies forgets the changes of its last second:
+// if one died after the list was read, the list counts no more.
 func (k *soak) changeMember() error {
+	start := time.Now()
+	err := k.changeListed()
+	if err != nil && k.w.kills.between(start, time.Time{}, 0) {
+		return errors.Join(errNoWorker, err)
+	}
+	return err
+}
+
+// changeListed removes the API's member if it is in the list of members, and adds it otherwise.
+func (k *soak) changeListed() error {
 	const list = "/v1/groups/" + soakGroup
 	text, err := k.d.ask(http.MethodGet, list, "")
 	if err != nil {

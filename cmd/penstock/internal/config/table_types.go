@@ -82,7 +82,7 @@ const (
 // memoryType is a number of bytes, auto or none.
 var memoryType = scalar("memory", "auto, none, or at least 32MiB, as a number or with KiB, MiB, GiB or TiB", map[string]any{"anyOf": []any{
 	map[string]any{"enum": []any{"auto", "none"}},
-	map[string]any{"type": "integer", "minimum": minMemory, "maximum": maxMemory},
+	map[string]any{"type": "integer", "minimum": int64(minMemory), "maximum": int64(maxMemory)},
 	map[string]any{"type": "string", "pattern": spec.SizePattern}}},
 	func(text, tag string) (int64, *fault) {
 		switch {

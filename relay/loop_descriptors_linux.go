@@ -28,10 +28,10 @@ import (
 const (
 	// flowDescriptors are the descriptors of a stream: the client's and the upstream's.
 	flowDescriptors = 2
-	// One descriptor in kindShare is for streams alone and one for datagrams, if there are
-	// listeners of both, and twice as many while there are too few for them. Pipes leave one in
-	// pipeShare free.
-	kindShare, pipeShare = 4, 16
+	// One descriptor in kindShare, at most kindMost, is for streams alone and one for datagrams,
+	// if there are listeners of both, and twice as many while there are too few for them. Pipes
+	// leave one in pipeShare free.
+	kindShare, kindMost, pipeShare = 4, 512, 16
 	// One descriptor in programShare is reserved for the rest of the program, within bounds.
 	programShare, leastReserve, mostReserve = 16, 4, 256
 	// While there are plenty, a loop takes some ahead: one descriptor in aheadShare for all loops.
@@ -169,7 +169,7 @@ func (b *descriptorBudget) shareOf(listeners *atomic.Int64) int64 {
 	if listeners.Load() == 0 {
 		return 0
 	}
-	return max(b.total.Load(), 0) / kindShare
+	return min(max(b.total.Load(), 0)/kindShare, kindMost)
 }
 
 // forStreams is what has to stay free for streams.

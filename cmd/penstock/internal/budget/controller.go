@@ -29,6 +29,12 @@ const (
 	restShare   = 4
 	// vainPause is the pause after a round that has ended nothing.
 	vainPause = 500 * time.Millisecond
+	// shutMost is for how long new clients of streams wait before stalled flows end for them: those that
+	// hold the memory may do so for ever, and would keep everybody else out.
+	shutMost = time.Second
+	// overshoot is how much further the pressure is to fall than where an action ends: what flows hold is an
+	// estimate, and rounds that ask for just enough come nearer and nearer without getting there.
+	overshoot = 0.05
 	// For how long nothing must have moved in a flow that is ended.
 	stalledFor, idleFor = time.Second, 5 * time.Second
 	// goShare is the part of the limit that becomes the limit of Go's runtime, above which it collects
@@ -65,6 +71,7 @@ type Controller struct {
 	gates     relay.Overload
 	limit     int64 // the lowest
 	shrunk    time.Time
+	shut      time.Time // since when streams are not accepted; zero: they are
 	nextRound time.Time
 	free      func() // gives free memory back to the system
 
@@ -141,10 +148,9 @@ func (c *Controller) tick(now time.Time) float64 {
 		c.shrunk = time.Now()
 		r = c.measure()
 	}
-	c.set(r)
-	if r.Pressure >= thresholds[EndStalled]-hysteresis && !now.Before(c.nextRound) {
-		r = c.shed(r)
-		c.set(r)
+	c.set(r, now)
+	if c.State().Active[EndStalled] && !now.Before(c.nextRound) {
+		r = c.shed(r, now)
 	}
 	return r.Pressure
 }
@@ -192,12 +198,19 @@ func (c *Controller) shrink() {
 	c.free()
 }
 
-// set makes the actions active that a reading asks for.
-func (c *Controller) set(r Reading) {
+// set makes the actions active that a reading asks for, at a time.
+func (c *Controller) set(r Reading, at time.Time) {
 	c.mu.Lock()
 	was := c.active
-	c.active = was.next(r.Pressure)
-	now := c.active
+	now := was.next(r.Pressure)
+	switch {
+	case !now[NoStreams]:
+		c.shut = time.Time{}
+	case c.shut.IsZero():
+		c.shut = at
+	}
+	now[EndStalled] = now[EndStalled] || c.isShut(at)
+	c.active = now
 	c.reading = r
 	c.mu.Unlock()
 	gates := relay.Overload{HoldLess: now[Shrink], NoDatagramFlows: now[NoDatagramFlows], NoStreams: now[NoStreams], HoldMost: c.gates.HoldMost}
@@ -218,9 +231,15 @@ func (c *Controller) set(r Reading) {
 	}
 }
 
-// shed ends as many stalled flows as are needed for the pressure to fall below the threshold again; or, if
-// there are none, idle flows. What it frees is an estimate, so that there may have to be another round.
-func (c *Controller) shed(r Reading) Reading {
+// isShut reports whether new clients of streams have waited for too long.
+func (c *Controller) isShut(now time.Time) bool {
+	return !c.shut.IsZero() && now.Sub(c.shut) >= shutMost
+}
+
+// shed ends as many stalled flows as are needed for the action to end, or for new streams to be accepted again
+// if these have waited for too long; or, if there are none, idle flows. What it frees is an estimate, so that
+// there may have to be another round.
+func (c *Controller) shed(r Reading, now time.Time) Reading {
 	began, ended := time.Now(), 0
 	for _, a := range [...]Action{EndStalled, EndIdle} {
 		c.mu.Lock()
@@ -229,7 +248,11 @@ func (c *Controller) shed(r Reading) Reading {
 		if !on {
 			break
 		}
-		s := relay.Shedding{Quiet: stalledFor, Bytes: r.Use - int64((thresholds[a]-hysteresis)*float64(r.Limit))}
+		limit := a
+		if a == EndStalled && c.isShut(now) {
+			limit = NoStreams
+		}
+		s := relay.Shedding{Quiet: stalledFor, Bytes: r.Use - int64((thresholds[limit]-hysteresis-overshoot)*float64(r.Limit))}
 		if a == EndIdle {
 			s.Idle, s.Quiet = true, idleFor
 		}
@@ -239,7 +262,7 @@ func (c *Controller) shed(r Reading) Reading {
 		if got.Flows > 0 {
 			c.shrink() // otherwise the next measure would still count what they held
 			r = c.measure()
-			c.set(r)
+			c.set(r, now)
 			break // no idle flow ends while there are stalled ones
 		}
 	}

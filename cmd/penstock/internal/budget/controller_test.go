@@ -131,6 +131,7 @@ func (r *rig) took() string {
 // The order of the actions, as documented, and recovery.
 func TestController(t *testing.T) {
 	r := newRig(t)
+	r.idle = append(r.idle, 1)
 	for _, c := range []struct {
 		base int64
 		want string
@@ -151,8 +152,8 @@ func TestController(t *testing.T) {
 			t.Errorf("at %d MiB: %q, want %q", c.base, got, c.want)
 		}
 	}
-	if r.sheddings != 0 {
-		t.Error("flows were to end")
+	if len(r.idle) != 1 {
+		t.Error("an idle flow has ended")
 	}
 }
 
@@ -167,9 +168,9 @@ func TestControllerSheds(t *testing.T) {
 	if got := r.took(); got != "less=true datagrams=false streams=false; end stalled" {
 		t.Error(got)
 	}
-	// Down to 85, which is the threshold less the hysteresis.
-	if n := 20 - len(r.stalled); n != 8 || len(r.idle) != 20 {
-		t.Errorf("%d stalled flows have ended and %d idle ones, want 8 and 0", n, 20-len(r.idle))
+	// Down to 80, which is the threshold less the hysteresis and the overshoot.
+	if n := 20 - len(r.stalled); n != 13 || len(r.idle) != 20 {
+		t.Errorf("%d stalled flows have ended and %d idle ones, want 13 and 0", n, 20-len(r.idle))
 	}
 	r.at(75)
 	if got := r.took(); got != "end stalled" || len(r.idle) != 20 {
@@ -192,6 +193,38 @@ func TestControllerSheds(t *testing.T) {
 	r.at(10)
 	if s := r.State(); s.Active != [NumActions]bool{} {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Stalled flows keep new streams out for a moment only, and idle ones do not end for these.
+func TestControllerOpensAgain(t *testing.T) {
+	r := newRig(t)
+	for range 20 {
+		r.stalled = append(r.stalled, 1<<20+4096)
+		r.idle = append(r.idle, 1<<20)
+	}
+	r.at(39) // 87
+	r.now = r.now.Add(shutMost - 1)
+	r.tick(r.now)
+	if got := r.took(); got != "less=true datagrams=false streams=false" {
+		t.Error(got)
+	}
+	r.now = r.now.Add(1)
+	p := r.tick(r.now)
+	if got := r.took(); got != "end stalled; less=true datagrams=true streams=true" || p >= thresholds[NoStreams]-hysteresis {
+		t.Errorf("%s, pressure %v", got, p)
+	}
+	if s := r.State(); s.Active[EndStalled] || len(r.stalled) != 7 || len(r.idle) != 20 {
+		t.Errorf("%+v, %d stalled flows and %d idle ones are left", s, len(r.stalled), len(r.idle))
+	}
+	r.at(52) // again, but it is not shut any more
+	if got := r.took(); got != "less=true datagrams=false streams=false" {
+		t.Error(got)
+	}
+	r.stalled = nil
+	r.at(59)
+	if got := r.took(); got != "" || len(r.idle) != 20 {
+		t.Error(got, len(r.idle))
 	}
 }
 

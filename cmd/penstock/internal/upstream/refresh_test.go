@@ -9,14 +9,19 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // Members come and go, in any order and from several sources, with weights, zones, priorities, modes,
 // checks and ejections. After each step, what is counted and sorted step by step is what a slow look
 // at everything finds, and members that stay keep their pointers and their flows.
 func TestRefreshAgainstOracle(t *testing.T) {
+	seeds := 2
+	if testnet.RaceEnabled {
+		seeds = 1 // there is one goroutine
+	}
 	for _, balance := range balancerNames() {
-		for range 2 {
+		for range seeds {
 			seed := rand.Uint64()
 			t.Run(fmt.Sprintf("balance=%s/seed=%d", balance, seed), func(t *testing.T) { refreshRandomly(t, balance, seed) })
 		}

@@ -15,17 +15,20 @@ import (
 
 const childEnv = "PENSTOCK_LEDGER_CHILD"
 
+// children are what this test binary does as a child process.
+var children = map[string]func() error{
+	"pump":        pumpForever,
+	"one receive": func() error { return oneCall(true) },
+	"one send":    func() error { return oneCall(false) },
+}
+
 func TestMain(m *testing.M) {
-	switch os.Getenv(childEnv) {
-	case "":
+	what := os.Getenv(childEnv)
+	if what == "" {
 		testnet.Main(m)
-	case "pump":
-		fmt.Fprintln(os.Stderr, "ledger child:", pumpForever())
-	case "one receive":
-		fmt.Fprintln(os.Stderr, "ledger child:", oneCall(true))
-	case "one send":
-		fmt.Fprintln(os.Stderr, "ledger child:", oneCall(false))
+		return
 	}
+	fmt.Fprintln(os.Stderr, "ledger child:", children[what]())
 	os.Exit(1)
 }
 

@@ -32,7 +32,7 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 		d.endLost(f, r, CauseCrashed, loss != LossHook && loss != LossListener)
 	case r.State() == recordFinal:
 		t.result.Ended++
-		d.endLost(f, r, Cause(r.Cause()), true)
+		d.endLost(f, r, notedCause(r), true)
 	default:
 		if e := d.goOn(f); e != 0 {
 			t.result.Lost[LossResources]++

@@ -1,5 +1,7 @@
 package relay
 
+import "github.com/penstock/penstock/internal/ledger"
+
 // The flags of a record. Those of a side are shifted by the side, those of a half by the half.
 const (
 	recordHeld     = 1 << 0 // the sockets are held, or have been
@@ -27,3 +29,13 @@ const (
 	recordEarly    = 2 // it does not relay yet
 	recordFinal    = 1 // the flow's cause is final
 )
+
+// notedCause returns the cause that a record has noted, CauseNone if none was. One that this version does not have is
+// CauseCrashed: the record is that of a later version, or damaged, and nobody knows why the flow ends.
+func notedCause(r ledger.Record) Cause {
+	c := Cause(r.Cause())
+	if c >= causes || c == CauseNone && r.State() == recordFinal {
+		return CauseCrashed
+	}
+	return c
+}

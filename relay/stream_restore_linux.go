@@ -56,7 +56,7 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 	}
 	if final {
 		t.result.Ended++
-		s.endLost(f, r, Cause(r.Cause()))
+		s.endLost(f, r, notedCause(r))
 		return
 	}
 	if early {
@@ -232,7 +232,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 			f.wait[h] = pump.End
 		}
 	}
-	f.cause = Cause(r.Cause())
+	f.cause = notedCause(r)
 	if e := r.Errno(); e != 0 {
 		f.err = sys.Errno(e)
 	}

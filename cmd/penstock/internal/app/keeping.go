@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
 )
@@ -320,8 +321,8 @@ func becomeKeeper(cfg *spec.Keeper, log *spec.Log, source *config.Source, stderr
 			s.LogFormat = "text"
 		}
 	}
-	if pid, err := strconv.Atoi(os.Getenv("LISTEN_PID")); err == nil && pid == os.Getpid() {
-		s.Inherited, _ = strconv.Atoi(os.Getenv("LISTEN_FDS"))
+	if s.Inherited, err = systemd.Passed(os.Getenv, os.Getpid()); err != nil {
+		return err
 	}
 	args := append([]string{"penstock: keeper"}, os.Args[1:]...)
 	return fmt.Errorf("become the keeper: %w", execve(self, args, append(os.Environ(), earlykeeper.Variable+"="+s.Text())))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/coreos/go-systemd/v22/activation"
 )
@@ -25,7 +26,30 @@ type Sockets struct {
 //
 // It is called once, before the process opens anything that could get one of the numbers.
 func Inherit() (*Sockets, error) {
+	if _, err := Passed(os.Getenv, os.Getpid()); err != nil {
+		return nil, err
+	}
 	return sockets(activation.Files(true))
+}
+
+// maxPassed bounds LISTEN_FDS: more descriptors than that are not passed to anybody.
+const maxPassed = 1 << 16
+
+// Passed returns how many descriptors the environment says that the service manager has passed to the process
+// with the number pid, from 3 on. They need not exist.
+func Passed(getenv func(string) string, pid int) (int, error) {
+	if of, err := strconv.Atoi(getenv("LISTEN_PID")); err != nil || of != pid {
+		return 0, nil
+	}
+	text := getenv("LISTEN_FDS")
+	n, err := strconv.Atoi(text)
+	if text == "" {
+		return 0, nil
+	}
+	if err != nil || n < 0 || n > maxPassed {
+		return 0, fmt.Errorf("LISTEN_FDS=%.80s: want the number of descriptors that were passed, 0 to %d", text, maxPassed)
+	}
+	return n, nil
 }
 
 func sockets(files []*os.File) (*Sockets, error) {

@@ -1,0 +1,83 @@
+package app
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/relay"
+)
+
+// What a worker that was going wrong has left of a flow is an error, or state of a bounded size.
+func FuzzFlow(f *testing.F) {
+	encoded := func(flags uint64, more func(e *relay.Encoder)) []byte {
+		var e relay.Encoder
+		e.Uint(flags)
+		e.Uint(1)
+		e.Uint(2)
+		for range 5 {
+			e.String("name")
+		}
+		more(&e)
+		return append([]byte(nil), e.Encoded()...)
+	}
+	f.Add(encoded(encodedConnected, func(*relay.Encoder) {}))
+	f.Add(encoded(encodedMember|encodedLocal, func(e *relay.Encoder) {
+		e.Bytes([]byte("tcp://192.0.2.1:80"))
+		e.Bytes([]byte("tcp://[::1]:1"))
+	}))
+	f.Add(encoded(encodedHello, func(e *relay.Encoder) {
+		e.Bytes([]byte("example.com"))
+		e.Uint(1 << 60)
+		e.Bytes([]byte("h2"))
+	}))
+	f.Add(encoded(encodedHeader|encodedRemoved|encodedNames, func(e *relay.Encoder) {
+		e.String("\x00\x04kill\x01\x02")
+		for range 4 {
+			e.String("x")
+		}
+		e.Uint(1)
+		e.Bytes([]byte("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"))
+	}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > relay.MaxEncoded {
+			return
+		}
+		var e encodedFlow
+		p := new(flowState)
+		if e.decode(relay.NewDecoder(b), p) != nil {
+			return
+		}
+		if h := p.hello.Load(); h != nil && len(h.SupportedProtos) > maxEncodedALPN {
+			t.Errorf("%d protocols", len(h.SupportedProtos))
+		}
+		if p.header != nil {
+			if _, err := p.header.Append(nil); err != nil && p.header.Version == 2 {
+				t.Errorf("a header that was received cannot be sent: %v", err)
+			}
+		}
+	})
+}
+
+// The documents of the worker before are read, or are not there.
+func FuzzBefore(f *testing.F) {
+	f.Add([]byte(`{"version":1,"started":"2026-11-22T13:00:00Z","members":{},"limits":{"a":{}},"events":[{"id":1}]}`))
+	f.Add([]byte(`{"source":"a.yaml","text":"bGlzdGVuZXJzOiBbXQ==","token":"x","layers":[{"Path":"etcd://a/b","Text":"YQ=="}],"ports":{"a":"tcp://127.0.0.1:1"}}`))
+	f.Add([]byte(`{"since":"2026-11-22T13:00:00Z","starts":{"crash":2},"total":{"lost":[{"reason":"hook","count":1}]},"last":{"lost":null}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if s, err := parseState(text); err == nil && s.Started.After(time.Now()) {
+			t.Errorf("started %v", s.Started)
+		}
+		if cfg, err := parseSavedConfig(text); err == nil && cfg == nil {
+			t.Error("no configuration, and no error")
+		}
+		k := &keeping{lastConfigs: [][]byte{text}}
+		k.freePorts()
+		k.layersBefore()
+		var h history
+		if json.Unmarshal(text, &h) == nil {
+			h.add(&api.WorkerStart{Reason: "crash"}, []int{1, 2, 3})
+		}
+	})
+}

@@ -12,17 +12,7 @@ import (
 // What the check and a release run from elsewhere is pinned: actions by the hash of a commit, because a tag can be
 // moved, and programs by an exact version, whose checksum the module proxy and the checksum database keep.
 func TestPinned(t *testing.T) {
-	files := []string{"Makefile", "bench/install-peers.sh", "cmd/penstock/dist/main.go"}
-	for _, pattern := range []string{".ci/*", ".github/workflows/*"} {
-		found, err := filepath.Glob(filepath.Join("..", "..", pattern))
-		if err != nil || len(found) == 0 {
-			t.Fatal(pattern, err)
-		}
-		for _, name := range found {
-			files = append(files, strings.TrimPrefix(filepath.ToSlash(name), "../../"))
-		}
-	}
-	for _, name := range files {
+	for _, name := range pinnedFiles(t) {
 		text, err := os.ReadFile(filepath.Join("..", "..", name))
 		if err != nil {
 			t.Fatal(err)
@@ -33,6 +23,22 @@ func TestPinned(t *testing.T) {
 			}
 		}
 	}
+}
+
+// pinnedFiles are the files that say what else the check and a release run.
+func pinnedFiles(t *testing.T) []string {
+	t.Helper()
+	files := []string{"Makefile", "bench/install-peers.sh", "cmd/penstock/dist/main.go"}
+	for _, pattern := range []string{".ci/*", ".github/workflows/*"} {
+		found, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, name := range found {
+			files = append(files, strings.TrimPrefix(filepath.ToSlash(name), "../../"))
+		}
+	}
+	return files
 }
 
 var (

@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -205,18 +204,11 @@ func (r *release) pack(kind, to, arch string, files []entry, work string) error 
 	return r.run(env, "go", "run", nfpm, "package", "--config", file, "--packager", kind, "--target", to)
 }
 
-// license returns the name of the licence in the file LICENSE.
+// license returns the licence in the file LICENSE, as SPDX names it.
 func license(root string) string {
-	f, err := os.Open(filepath.Join(root, "LICENSE"))
-	if err != nil {
-		return "NOASSERTION"
-	}
-	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, 4096))
-	for words, name := range map[string]string{"Apache License": "Apache-2.0", "MIT License": "MIT", "Redistribution and use": "BSD-3-Clause", "Mozilla Public License": "MPL-2.0"} {
-		if strings.Contains(string(text), words) {
-			return name
-		}
+	text, err := os.ReadFile(filepath.Join(root, "LICENSE"))
+	if ids := licenseIDs(string(text)); err == nil && len(ids) > 0 {
+		return strings.Join(ids, " AND ")
 	}
 	return "NOASSERTION"
 }

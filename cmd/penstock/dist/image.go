@@ -26,7 +26,7 @@ func (r *release) image(to, arch string, files []entry) error {
 	var layer []entry
 	for _, f := range files {
 		switch f.path {
-		case "usr/bin/penstock", "etc/penstock/penstock.yaml", "usr/share/doc/penstock/copyright", "usr/share/doc/penstock/sbom.spdx.json":
+		case "usr/bin/penstock", "etc/penstock/penstock.yaml", "usr/share/doc/penstock/copyright", "usr/share/doc/penstock/sbom.spdx.json", licensesPath:
 			layer = append(layer, f)
 		}
 	}

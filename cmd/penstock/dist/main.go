@@ -74,18 +74,34 @@ func commitTime(root string) (time.Time, error) {
 
 // run runs a command in the checkout.
 func (r *release) run(env []string, argv ...string) error {
+	_, err := r.output(env, argv...)
+	return err
+}
+
+// output runs a command in the checkout, and returns what it writes.
+func (r *release) output(env []string, argv ...string) (string, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = r.root
 	cmd.Env = append(os.Environ(), env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(argv, " "), err, out, errs.String())
 	}
-	return nil
+	return string(out), nil
 }
+
+// settled are what else decides which code the compiler makes. Whoever builds may have set them to something else.
+var settled = []string{"GOFLAGS=", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off", "GOWORK=", "CGO_ENABLED=0"}
 
 // build builds the daemon for an architecture.
 func (r *release) build(arch, to string) error {
-	return r.run([]string{"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0"}, "go", "build", "-trimpath", "-buildvcs=false",
+	to, err := filepath.Abs(to) // it is built in the checkout
+	if err != nil {
+		return err
+	}
+	return r.run(append(settled, "GOOS=linux", "GOARCH="+arch), "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags", "-s -w -buildid= -X github.com/penstock/penstock/cmd/penstock/internal/app.release=v"+r.version, "-o", to, "./cmd/penstock")
 }
 
@@ -136,17 +152,24 @@ type entry struct {
 	owner  int
 }
 
+// licensesPath is where packages have the licences of others.
+const licensesPath = "usr/share/doc/penstock/third-party-licenses.txt"
+
 // makeFor makes what one architecture has.
 func (r *release) makeFor(arch, binary string, common []entry, work string) error {
 	text, err := os.ReadFile(binary)
 	if err != nil {
 		return err
 	}
-	sbom, err := r.sbom(arch, binary)
+	licenses, err := r.licenses(arch)
 	if err != nil {
 		return err
 	}
-	files := append(slices.Clip(common), entry{path: "usr/bin/penstock", mode: 0o755, text: text}, entry{path: "usr/share/doc/penstock/sbom.spdx.json", mode: 0o644, text: sbom})
+	sbom, err := r.sbom(arch, binary, licenses.declared)
+	if err != nil {
+		return err
+	}
+	files := append(slices.Clip(common), entry{path: "usr/bin/penstock", mode: 0o755, text: text}, entry{path: "usr/share/doc/penstock/sbom.spdx.json", mode: 0o644, text: sbom}, entry{path: licensesPath, mode: 0o644, text: licenses.text})
 	slices.SortFunc(files, func(a, b entry) int { return cmp.Compare(a.path, b.path) })
 	base := "penstock-" + r.version + "-linux-" + arch
 	if err := os.WriteFile(filepath.Join(r.out, base+".spdx.json"), sbom, 0o644); err != nil {

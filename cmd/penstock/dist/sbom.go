@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 )
 
 const ourModule = "github.com/penstock/penstock"
 
-// sbom lists what is in a binary, as the toolchain wrote it there, in SPDX 2.3.
-func (r *release) sbom(arch, binary string) ([]byte, error) {
+// sbom lists what is in a binary, as the toolchain wrote it there, in SPDX 2.3. declared are the licences of modules.
+func (r *release) sbom(arch, binary string, declared map[string]string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return nil, err
@@ -43,30 +46,42 @@ func (r *release) sbom(arch, binary string) ([]byte, error) {
 		id := fmt.Sprintf("SPDXRef-Package-%d", len(packages))
 		packages = append(packages, pkg{
 			ID: id, Name: name, Version: version, Location: "NOASSERTION", Concluded: "NOASSERTION", Declared: license, Copyright: "NOASSERTION", Comment: comment,
-			Refs: []ref{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + name + "@" + version}},
+			Refs: []ref{{"PACKAGE-MANAGER", "purl", purl(name, version)}},
 		})
 		return id
 	}
-	main := add(info.Main.Path, "v"+r.version, license(r.root), "")
+	own := license(r.root)
+	main := add(info.Main.Path, "v"+r.version, own, "")
 	relations = append(relations, relation{"SPDXRef-DOCUMENT", "DESCRIBES", main})
-	relations = append(relations, relation{main, "DEPENDS_ON", add("stdlib", strings.TrimPrefix(info.GoVersion, "go"), "BSD-3-Clause", "")})
+	relations = append(relations, relation{main, "DEPENDS_ON", add("stdlib", strings.TrimPrefix(info.GoVersion, "go"), cmp.Or(declared["stdlib"], "NOASSERTION"), "")})
 	for _, d := range info.Deps {
 		if d.Replace != nil && d.Path != ourModule {
 			d = d.Replace
 		}
-		version, declared, comment := d.Version, "NOASSERTION", ""
+		version, license, comment := d.Version, cmp.Or(declared[d.Path], "NOASSERTION"), ""
 		if d.Path == ourModule {
-			version, declared = "v"+r.version, license(r.root)
+			version, license = "v"+r.version, own
 		}
 		if d.Sum != "" {
 			comment = "go.sum " + d.Sum
 		}
-		relations = append(relations, relation{main, "DEPENDS_ON", add(d.Path, version, declared, comment)})
+		relations = append(relations, relation{main, "DEPENDS_ON", add(d.Path, version, license, comment)})
 	}
+	// The namespace must be another one for each other document, and the same for the same.
+	content, err := json.Marshal([]any{packages, relations, r.time.Unix()})
+	if err != nil {
+		return nil, err
+	}
+	namespace := fmt.Sprintf("https://github.com/penstock/penstock/releases/v%s/penstock-linux-%s.spdx.json/%x", r.version, arch, sha256.Sum256(content))
 	return json.MarshalIndent(map[string]any{
-		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": "penstock-" + r.version + "-linux-" + arch,
-		"documentNamespace": "https://github.com/penstock/penstock/releases/v" + r.version + "/penstock-linux-" + arch + ".spdx.json",
-		"creationInfo":      map[string]any{"created": r.time.Format("2006-01-02T15:04:05Z"), "creators": []string{"Tool: penstock dist"}},
-		"packages":          packages, "relationships": relations,
+		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": "penstock-" + r.version + "-linux-" + arch, "documentNamespace": namespace,
+		"creationInfo": map[string]any{"created": r.time.Format("2006-01-02T15:04:05Z"), "creators": []string{"Tool: penstock-dist-" + r.version}},
+		"packages":     packages, "relationships": relations,
 	}, "", " ")
+}
+
+// purl names a Go module in all ecosystems: https://github.com/package-url/purl-spec, purl-types, golang. Its names are
+// lower-case, and what is not plain is percent-encoded.
+func purl(name, version string) string {
+	return "pkg:golang/" + strings.ToLower(name) + "@" + strings.ReplaceAll(url.PathEscape(version), "+", "%2B")
 }

@@ -151,6 +151,10 @@ release-check: ## make the release VERSION in a clone, and use its modules as an
 dist: ## make the packages, images and archives of the release VERSION in dist/
 	$(GO) run ./cmd/penstock/dist -version "$(VERSION)"
 
+.PHONY: reproducible
+reproducible: ## make the packages twice, in other folders and circumstances and without a common cache, and compare them; as long as two builds of everything
+	.ci/reproducible $(VERSION)
+
 .PHONY: clean
 clean: ## remove what build and dist made
 	rm -rf bin dist

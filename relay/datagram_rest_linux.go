@@ -22,8 +22,10 @@ const (
 	// restTime is how long a socket rests: as long as a resolver usually waits
 	// for an answer (resolv.conf(5), timeout).
 	restTime = 5 * time.Second
-	// One descriptor in restShare may be a resting socket's, and restMost in all.
-	restShare, restMost = 8, 8192
+	// One descriptor in restShare may be a resting socket's, and restMost in all: flows and streams take
+	// them back when there is not enough, and in a flood each one that is closed early lets an answer that
+	// comes late reach the wrong client.
+	restShare, restMost = 2, 8192
 	// restBuffer is the receive buffer of a resting socket, the least there is.
 	restBuffer = 1
 	// restBurst bounds how many are closed in one turn.

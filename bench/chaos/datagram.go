@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -25,6 +26,7 @@ type datagramFlow struct {
 	mu      sync.Mutex
 	at      atomic.Pointer[endpoint] // the member of a registry that has it
 	from    string                   // the relay's address, as the upstream sees it
+	heir    string                   // what that must be, as late answers say that came before
 	since   time.Time
 	proven  int64 // the last kill that the flow has survived
 	kill    int64
@@ -63,6 +65,10 @@ func (w *world) arrive(f *datagramFlow, number uint64, from string, at *endpoint
 	switch {
 	case f.from == "":
 		f.from, f.since = from, time.Now()
+		if f.heir != "" && f.heir != from && !w.kills.between(f.start, time.Time{}, 0) { // a kill gives it another port
+			w.tally.count(datagramsWrong, 1)
+			w.tally.fault("%v: its datagrams come from %s, but it got answers to %s", f, from, f.heir)
+		}
 	case f.from == from:
 		if f.kill > 0 && number > f.mark {
 			f.proven = f.kill
@@ -161,7 +167,18 @@ func (w *world) hadPort(id uint64, f *datagramFlow) bool {
 	s := v.(source)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return s.addr == f.from && s.start.Before(f.start) && (time.Since(s.start) > restTime || w.kills.between(s.start, time.Time{}, 0))
+	if f.from == "" && f.heir == "" { // its own datagrams wait at the upstream, and will tell
+		f.heir = s.addr
+	}
+	return s.addr == cmp.Or(f.from, f.heir) && s.start.Before(f.start) && (time.Since(s.start) > restTime || w.kills.between(s.start, time.Time{}, 0))
+}
+
+// whereabouts says which addresses a flow has had.
+func (w *world) whereabouts(id uint64) string {
+	local, _ := w.locals.Load(id)
+	at, _ := w.sources.Load(id)
+	s, _ := at.(source)
+	return fmt.Sprintf("flow %d has client %v and, for its upstream, %s; it began %v ago", id, local, s.addr, time.Since(s.start).Round(time.Millisecond))
 }
 
 // send sends one datagram. An upstream may answer it even before send returns.
@@ -193,7 +210,7 @@ func (w *world) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint6
 		return 0, false
 	case err != nil || d != want || id != f.id:
 		w.tally.count(datagramsWrong, 1)
-		w.tally.fault("%v got datagram %d of flow %d, %v: %v", f, number, id, d, err)
+		w.tally.fault("%v got datagram %d of flow %d, %v: %v; %s; %s", f, number, id, d, err, w.whereabouts(f.id), w.whereabouts(id))
 		return 0, false
 	case seen[number]:
 		w.tally.count(datagramsDuplicate, 1)

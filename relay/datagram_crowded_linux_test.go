@@ -79,12 +79,14 @@ func TestFlowsComeBeforeNewClients(t *testing.T) {
 // but that of one whose client has sent nothing since the first reply.
 func TestFloodEvictsNoVerifiedFlow(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1, MaxDatagramFlows: 2})
+	r.e.datagrams.inUse = 0 // before the loop has a datagram port
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
 	old, once, young, next := packetSocket(t, "udp4"), packetSocket(t, "udp4"), packetSocket(t, "udp4"), packetSocket(t, "udp4")
 	askGram(t, old, l.Addr(), "first")
 	askGram(t, old, l.Addr(), "second")
 	askGram(t, once, l.Addr(), "only")
-	r.onAdmission(func(a *admission, now time.Duration) { a.refused = now })
+	r.waitIdle()
+	r.onAdmission(func(a *admission, now time.Duration) { a.refused = now + time.Hour })
 	askGram(t, young, l.Addr(), "takes the place of the one that is silent")
 	askGram(t, young, l.Addr(), "goes back and forth")
 	tellGram(t, next, l.Addr(), "no room")

@@ -13,6 +13,14 @@ import (
 // time fails one way or the other: if the unanswered always go first, no client
 // of an upstream that is slower than clients come has ever its answer; if they
 // never do, a flood from spoofed addresses takes all places.
+//
+// A flow in use keeps its place. Otherwise more clients than there are places for,
+// which all send now and then, take each other's places with each datagram, and
+// nobody's answer finds its client. So if all flows are in use, new clients are
+// dropped. One question and its answer do not make a flow that is in use for
+// long, but for twice as long as the answer took: such clients are the many that
+// come and go. One that goes on after an answer, or is answered more often than it
+// asked, keeps its place for inUseTime.
 
 const (
 	// answerWindow is for how long an answer time is remembered, at least.
@@ -20,7 +28,9 @@ const (
 	// The bounds of how long an unanswered flow keeps its place, and what it is
 	// while no answer time is known.
 	leastPatience, mostPatience, firstPatience = 250 * time.Millisecond, 5 * time.Second, 2 * time.Second
-	// evictLook bounds how many flows are looked at to find one that may go.
+	// inUseTime is how long a flow that goes on keeps its place after each datagram.
+	inUseTime = 5 * time.Second
+	// evictLook bounds how many flows of a list are looked at to find one that may go.
 	evictLook = 64
 )
 
@@ -55,7 +65,12 @@ func (a *answerTimes) patience(now time.Duration) time.Duration {
 	if slowest == 0 {
 		return firstPatience
 	}
-	return min(max(2*slowest, leastPatience), mostPatience)
+	return patienceAfter(slowest)
+}
+
+// patienceAfter is the patience where an answer took so long.
+func patienceAfter(took time.Duration) time.Duration {
+	return min(max(2*took, leastPatience), mostPatience)
 }
 
 // allowed reports whether another flow may begin in this tick.
@@ -68,8 +83,12 @@ func (d *datagrams) allowed() bool {
 
 // reserve makes room for one flow under the engine's bound, and takes its descriptor.
 func (d *datagrams) reserve() bool {
-	if (d.share.flows.Add(1) <= d.share.maxFlows || d.evict(nil)) && d.takeDescriptor(nil) {
-		return true
+	if d.share.flows.Add(1) <= d.share.maxFlows || d.evict(nil) {
+		if d.takeDescriptor(nil) {
+			return true
+		}
+	} else {
+		d.askOthers()
 	}
 	d.share.flows.Add(-1)
 	return false
@@ -83,17 +102,51 @@ func (d *datagrams) takeDescriptor(keep *datagramFlow) bool {
 		return true
 	}
 	b := l.descriptors.budget
-	for evicted := false; !l.descriptors.takeAbove(1, b.forStreams()); {
+	evicted := false
+	for range giveUpBurst {
+		if l.descriptors.takeAbove(1, b.forStreams()) {
+			return true
+		}
 		if b.measure(l.now, measureSoon) || d.spare() || b.closeIdlePipes() {
 			continue
 		}
 		b.denied.Store(max(1, int64(l.now)))
 		if evicted || !d.evict(keep) {
-			return false
+			break
 		}
 		evicted = true
 	}
-	return true
+	d.askOthers()
+	return false
+}
+
+// askOthers asks the other loops for what they can do without, and for the place of a flow. Whoever could
+// not begin a flow here gets it with a later datagram.
+func (d *datagrams) askOthers() {
+	if len(d.share.all) == 1 {
+		return
+	}
+	if last := d.share.asked.Load(); last > 0 && int64(d.loop.now)-last < int64(measureSoon) || !d.share.asked.CompareAndSwap(last, max(1, int64(d.loop.now))) {
+		return
+	}
+	for _, other := range d.share.all {
+		if other != d {
+			other.loop.post(request{do: other.makePlace})
+		}
+	}
+}
+
+// makePlace gives up what the loop can do without, and if that is not enough for a flow of another loop, the
+// flow that is worth least.
+func (d *datagrams) makePlace() {
+	b := d.loop.descriptors.budget
+	full := func() bool {
+		return d.share.flows.Load() >= d.share.maxFlows || b.free.Load() <= b.forStreams()
+	}
+	d.loop.giveUp()
+	if full() && d.evict(nil) && full() {
+		d.spare() // which may be the evicted flow's
+	}
 }
 
 // evict ends the flow that is worth least, but not keep: the one silent for
@@ -103,33 +156,43 @@ func (d *datagrams) takeDescriptor(keep *datagramFlow) bool {
 // are refused for want of time: in a flood no forged address takes a place from
 // a flow that goes back and forth.
 func (d *datagrams) evict(keep *datagramFlow) bool {
-	now := d.loop.now
-	look := evictLook
-	for f := d.silent.oldest; f != nil && look > 0; f = f.newer {
-		look--
-		if f.evictable(keep) && now-f.active >= f.port.answers.patience(now) && !sys.Readable(int(f.fd)) {
-			d.end(f, CauseEvicted, nil)
-			return true
-		}
+	if d.evictOldest(&d.silent, keep) {
+		return true
 	}
 	if d.answered.n+d.verified.n < d.silent.n {
 		return false
 	}
-	return d.evictOldest(&d.answered, keep) || !d.admission.pressed(now) && d.evictOldest(&d.verified, keep)
+	return d.evictOldest(&d.answered, keep) || !d.admission.pressed(d.loop.now) && d.evictOldest(&d.verified, keep)
 }
 
-// evictOldest ends the flow of a list that was silent for longest.
+// evictOldest ends the flow of a list that was silent for longest, unless it is in use.
 func (d *datagrams) evictOldest(a *ages, keep *datagramFlow) bool {
-	for f := a.oldest; f != nil; f = f.newer {
-		if f.active >= d.loop.now {
-			return false // it has carried something in this turn, and so have those that follow
-		}
-		if f.evictable(keep) {
+	look := evictLook
+	for f := a.oldest; f != nil && look > 0; f = f.newer {
+		look--
+		if f.evictable(keep) && !d.inUse(f) {
 			d.end(f, CauseEvicted, nil)
 			return true
 		}
 	}
 	return false
+}
+
+// inUse reports whether a flow keeps its place: it has carried something lately, or the loop may not have
+// seen yet that it did, because the process stood still.
+func (d *datagrams) inUse(f *datagramFlow) bool {
+	l := d.loop
+	var place time.Duration
+	switch {
+	case f.verified || f.answers > f.requests:
+		place = d.share.inUse
+	case f.answered:
+		place = patienceAfter(f.firstByte)
+	default:
+		place = f.port.answers.patience(l.now)
+	}
+	silence := l.now - f.active
+	return silence < place || silence == 0 || sys.Readable(int(f.fd)) || l.seen-f.active < place && sys.Readable(f.port.fd)
 }
 
 // evictable reports whether f has no messages at hand.

@@ -80,8 +80,10 @@ type datagramShare struct {
 	paces    pool.Pool[*pace]
 	flows    atomic.Int64
 	maxFlows int64
-	gate     atomic.Bool // no flow begins; see Overload
-	less     atomic.Bool // no further flow holds datagrams
+	gate     atomic.Bool   // no flow begins; see Overload
+	less     atomic.Bool   // no further flow holds datagrams
+	inUse    time.Duration // how long a flow that goes on keeps its place after each datagram
+	asked    atomic.Int64  // when a loop asked the others for room; 0: never
 	// The sockets of flows that have ended: how long each rests, and how many do
 	// per loop.
 	restTime   time.Duration
@@ -94,6 +96,7 @@ func (sh *datagramShare) init(cfg *Config, files uint64) {
 	if sh.maxFlows <= 0 {
 		sh.maxFlows = int64(min(files-files/4, math.MaxInt32))
 	}
+	sh.inUse = inUseTime
 	sh.restTime = restTime
 	sh.maxResting = max(1, int(min(files/restShare, restMost))/cfg.Loops)
 	sh.paces.New = func() *pace { return new(pace) }

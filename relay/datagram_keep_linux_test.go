@@ -305,12 +305,15 @@ func TestAgesOfRestoredDatagramFlows(t *testing.T) {
 		c.tell(t, to, text)
 		c.hear(t, to, text+"!")
 	}
+	start := time.Now()
 	for i := range 3 {
 		answered(&clients[i], "begin")
 	}
 	k.expect(holdFlow, 3)
-	// The first one goes on until its silence is shorter than that of the others by more than is noted.
-	for begin := time.Now(); time.Since(begin) < 100*time.Millisecond; {
+	// The first one goes on until its silence is shorter than that of the others by more than is noted, and they
+	// are not in use.
+	silence := 100*time.Millisecond + max(leastPatience, 2*time.Since(start))
+	for begin := time.Now(); time.Since(begin) < silence; {
 		answered(&clients[0], "I am still here")
 	}
 	p.kill()

@@ -93,15 +93,17 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// A full descriptor table costs the least useful flow, and not the new one.
+// A full descriptor table costs a flow that is not in use, and not the new one.
 func TestNoDescriptorForADatagram(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
+	r.e.datagrams.inUse = 0 // before the loop has a datagram port
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
 	a, b := packetSocket(t, "udp4"), packetSocket(t, "udp4")
 	r.k.Fail(testkernel.Datagram, sys.EMFILE, 1)
 	tellGram(t, a, l.Addr(), "nobody gives way")
 	r.expect(CauseNoDescriptors)
 	askGram(t, a, l.Addr(), "a")
+	askGram(t, a, l.Addr(), "a goes on")
 	r.k.Fail(testkernel.Datagram, sys.EMFILE, 1)
 	askGram(t, b, l.Addr(), "b")
 	r.expect(CauseEvicted)

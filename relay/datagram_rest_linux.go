@@ -13,7 +13,8 @@ import (
 // read.
 //
 // Resting sockets make room for flows: if descriptors or ports run out, or the bound is reached,
-// the one that has rested for longest is closed.
+// the one that has rested for longest is closed. Before descriptors run out, fewer rest with each flow
+// that ends, so that a flow of any loop finds one.
 //
 // Unix sockets do not rest: the kernel chooses their names out of a million, and a full one would
 // block an upstream that answers it (unix(7)).
@@ -30,6 +31,8 @@ const (
 	restBuffer = 1
 	// restBurst bounds how many are closed in one turn.
 	restBurst = 64
+	// restLess is how many are closed for each flow that ends while descriptors are few.
+	restLess = 2
 )
 
 // resting is the socket of a flow that has ended.
@@ -85,6 +88,12 @@ func (d *datagrams) rest(fd int, key holdKey, held bool) {
 	d.rests.push(resting{fd, d.loop.now + d.share.restTime, key, held})
 	d.loop.descriptors.resting.Add(1)
 	d.stats.Resting++
+	for range restLess {
+		if d.rests.len() == 0 || !d.loop.descriptors.budget.few() {
+			return
+		}
+		d.closeOldestRest()
+	}
 }
 
 // closeRests closes the sockets that have rested.

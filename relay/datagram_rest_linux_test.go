@@ -224,6 +224,7 @@ func TestSlowUpstreamBesideAFlood(t *testing.T) {
 			for range most { // the table is full
 				askGram(t, packetSocket(t, "udp4"), quick.Addr(), "x")
 			}
+			r.waitIdle()
 			var clients []net.PacketConn
 			ports := make(map[string]net.Addr)
 			for i := range slow {

@@ -29,8 +29,8 @@ const (
 	// flowDescriptors are the descriptors of a stream: the client's and the upstream's.
 	flowDescriptors = 2
 	// One descriptor in kindShare, at most kindMost, is for streams alone and one for datagrams,
-	// if there are listeners of both, and twice as many while there are too few for them. Pipes
-	// leave one in pipeShare free.
+	// if there are listeners of both, and twice as many while there are too few for them. Pipes, and
+	// sockets that rest, leave one in pipeShare free.
 	kindShare, kindMost, pipeShare = 4, 512, 16
 	// One descriptor in programShare is reserved for the rest of the program, within bounds.
 	programShare, leastReserve, mostReserve = 16, 4, 256
@@ -219,13 +219,19 @@ func (b *descriptorBudget) takeAbove(n, keep int64) bool {
 }
 
 // TakePipe takes the descriptors of a pipe from what is left over.
-func (b *descriptorBudget) TakePipe() bool {
+func (b *descriptorBudget) TakePipe() bool { return b.takeAbove(2, b.spareAbove()) }
+
+// spareAbove is how many stay free of what is dispensable: of pipes, and of sockets that rest.
+func (b *descriptorBudget) spareAbove() int64 {
 	keep := b.total.Load() / pipeShare
 	if b.free.Load() <= b.plenty.Load() {
 		keep += b.forStreams() + b.forDatagrams()
 	}
-	return b.takeAbove(2, keep)
+	return keep
 }
+
+// few reports whether fewer are free than should be while anything dispensable is open.
+func (b *descriptorBudget) few() bool { return b.free.Load() < b.spareAbove() }
 
 // GivePipe gives back the descriptors of a pipe.
 func (b *descriptorBudget) GivePipe() { b.free.Add(2) }

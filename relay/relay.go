@@ -66,12 +66,15 @@ type Config struct {
 
 	// MaxDatagramFlows is the maximum number of datagram flows of all loops, which
 	// have one descriptor each; 0 means three quarters of the limit on descriptors
-	// when the engine is made. At the maximum, a new flow replaces another one of its
-	// loop: the one that has been silent longest among those that have waited for an
-	// answer for more than twice as long as answers take; otherwise, while answered
-	// flows have at least half of the places, the answered flow that has been silent
-	// longest. If there is neither, the datagrams of the new client are dropped as
-	// [DropNoRoom].
+	// when the engine is made. At the maximum, a new flow replaces another one: the
+	// one that has been silent longest among those that have waited for an answer for
+	// more than twice as long as answers take; otherwise, while answered flows have at
+	// least half of the places, the answered flow that has been silent longest, if it is
+	// not in use. A flow that was answered once is in use for twice as long as its answer
+	// took, 250 ms at least; one whose client has gone on after an answer, or whose upstream
+	// has sent more than it was asked for, is in use for 5 seconds after each datagram. If
+	// there is neither, the datagrams of the new client are dropped as [DropNoRoom]. A flow
+	// of another loop makes room, too, but for a later datagram of the new client.
 	MaxDatagramFlows int
 
 	// MaxNewDatagramFlows is the maximum number of datagram flows that each loop begins

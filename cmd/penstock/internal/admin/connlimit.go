@@ -23,49 +23,54 @@ import (
 // closed to make room for a new one. So clients without a token cannot lock out a client
 // with one, which sends its request at once. On a Unix socket, where the file mode has
 // decided, every connection is authenticated from the start.
+//
+// An authenticated connection keeps its place while it makes progress. If all places are
+// taken, a new one displaces the one that has waited for longest for its next request, or
+// for the rest of it; if there is none, the one whose answer has made no progress for
+// longest, after slowTime. So clients that send half a request, or do not read their answers,
+// keep no operator out.
 type connLimit struct {
 	net.Listener
 	maxAnonymous, maxAuthenticated int
 	anonymousTime                  time.Duration // for everything that an anonymous connection does
+	slowTime                       time.Duration
 
 	mu            sync.Mutex
 	anonymous     []*conn // oldest first
-	authenticated int
-	room          sync.Cond // of mu: an authenticated connection or the listener was closed
+	authenticated map[*conn]struct{}
+	room          sync.Cond // of mu: an authenticated connection or the listener was closed, or some time has passed
 	closed        bool
 }
 
-func limitConns(l net.Listener, anonymousTime time.Duration) *connLimit {
-	a := &connLimit{Listener: l, maxAnonymous: maxAnonymousConns, maxAuthenticated: maxConns, anonymousTime: anonymousTime}
+func limitConns(l net.Listener, anonymousTime, slowTime time.Duration) *connLimit {
+	a := &connLimit{Listener: l, maxAnonymous: maxAnonymousConns, maxAuthenticated: maxConns, anonymousTime: anonymousTime, slowTime: slowTime,
+		authenticated: map[*conn]struct{}{}}
 	a.room.L = &a.mu
 	return a
 }
 
-// Accept accepts a connection. On a Unix socket it waits while all places are taken;
-// further clients then wait in the kernel's queue.
+// Accept accepts a connection. On a Unix socket it waits while all places are taken by
+// connections that make progress; further clients then wait in the kernel's queue.
 func (a *connLimit) Accept() (net.Conn, error) {
-	trusted := a.Addr().Network() == "unix"
-	if trusted && !a.acquire() {
-		return nil, net.ErrClosed
-	}
 	raw, err := a.Listener.Accept()
 	if err != nil {
-		if trusted {
-			a.release()
-		}
 		return nil, err
 	}
-	c := &conn{Conn: raw, limit: a, authenticated: trusted}
-	if trusted {
+	c := &conn{Conn: raw, limit: a, progress: time.Now()}
+	if a.Addr().Network() == "unix" {
+		if !a.admit(c) {
+			raw.Close()
+			return nil, net.ErrClosed
+		}
 		return c, nil
 	}
-	c.deadline = time.Now().Add(a.anonymousTime)
+	c.deadline = c.progress.Add(a.anonymousTime)
 	raw.SetDeadline(c.deadline)
 	var oldest *conn
 	a.mu.Lock()
 	if a.anonymous = append(a.anonymous, c); len(a.anonymous) > a.maxAnonymous {
 		oldest = a.anonymous[0]
-		a.removeAnonymousLocked(oldest)
+		a.removeLocked(oldest)
 	}
 	a.mu.Unlock()
 	if oldest != nil {
@@ -74,33 +79,64 @@ func (a *connLimit) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// acquire waits for a place for an authenticated connection and takes it. It returns false
-// if the listener was closed.
-func (a *connLimit) acquire() bool {
+// admit waits for a place for an authenticated connection, and gives it to c. It returns
+// false if the listener was closed.
+func (a *connLimit) admit(c *conn) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for a.authenticated >= a.maxAuthenticated && !a.closed {
+	for !a.closed {
+		if a.admitLocked(c) {
+			return true
+		}
+		again := time.AfterFunc(a.slowTime, func() { // one of them may be slow by then
+			a.mu.Lock()
+			a.room.Broadcast()
+			a.mu.Unlock()
+		})
 		a.room.Wait()
+		again.Stop()
 	}
-	if a.closed {
-		return false
+	return false
+}
+
+// admitLocked gives c a place for an authenticated connection, if there is one or another
+// connection can be displaced.
+func (a *connLimit) admitLocked(c *conn) bool {
+	if len(a.authenticated) >= a.maxAuthenticated {
+		weakest := a.weakestLocked()
+		if weakest == nil {
+			return false
+		}
+		a.removeLocked(weakest)
+		weakest.Conn.Close() // the server notices, and closes the rest
 	}
-	a.authenticated++
+	c.authenticated = true
+	a.authenticated[c] = struct{}{}
 	return true
 }
 
-// release gives back the place of an authenticated connection.
-func (a *connLimit) release() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.authenticated--
-	a.room.Signal()
+// weakestLocked returns the authenticated connection that is the first to be displaced, or nil.
+func (a *connLimit) weakestLocked() (weakest *conn) {
+	slow := time.Now().Add(-a.slowTime)
+	for c := range a.authenticated {
+		if c.serving && c.progress.After(slow) {
+			continue
+		}
+		if weakest == nil || !c.serving && weakest.serving || c.serving == weakest.serving && c.progress.Before(weakest.progress) {
+			weakest = c
+		}
+	}
+	return weakest
 }
 
-// removeAnonymousLocked removes c from the anonymous connections, if it is one.
-func (a *connLimit) removeAnonymousLocked(c *conn) {
+// removeLocked takes the place of c back, if it has one.
+func (a *connLimit) removeLocked(c *conn) {
 	if i := slices.Index(a.anonymous, c); i >= 0 {
 		a.anonymous = slices.Delete(a.anonymous, i, i+1)
+	}
+	if _, ok := a.authenticated[c]; ok {
+		delete(a.authenticated, c)
+		a.room.Signal()
 	}
 }
 
@@ -116,12 +152,45 @@ func (a *connLimit) Close() error {
 type conn struct {
 	net.Conn
 	limit    *connLimit
-	once     sync.Once
 	deadline time.Time // of reads and writes while the connection is anonymous
 
 	// Guarded by limit.mu.
 	authenticated               bool
+	serving                     bool      // a handler runs
+	progress                    time.Time // when it was accepted, a handler began or ended, or a part of an answer left
+	writing                     time.Time // since when a part of an answer has been leaving; zero for none
 	readDeadline, writeDeadline time.Time // as set by the server; zero for none
+}
+
+// serve notes that a handler begins or ends.
+func (c *conn) serve(serving bool) {
+	c.limit.mu.Lock()
+	defer c.limit.mu.Unlock()
+	if c.serving, c.progress = serving, time.Now(); !serving {
+		c.limit.room.Signal() // it may be displaced now
+	}
+}
+
+// Write notes the progress of an answer.
+func (c *conn) Write(b []byte) (int, error) {
+	note := func(writing bool) {
+		now := time.Now()
+		c.limit.mu.Lock()
+		defer c.limit.mu.Unlock()
+		if c.writing = now; !writing {
+			c.writing, c.progress = time.Time{}, now
+		}
+	}
+	note(true)
+	defer note(false)
+	return c.Conn.Write(b)
+}
+
+// stalled reports whether a part of an answer has been leaving for so long.
+func (c *conn) stalled(long time.Duration) bool {
+	c.limit.mu.Lock()
+	defer c.limit.mu.Unlock()
+	return !c.writing.IsZero() && time.Since(c.writing) >= long
 }
 
 type connKey struct{}
@@ -131,20 +200,24 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
+// connOf returns the connection of a request, or nil in a test without one.
+func connOf(r *http.Request) *conn {
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	return c
+}
+
 // authenticate marks the connection of a request that has shown a token as authenticated.
 func authenticate(w http.ResponseWriter, r *http.Request) error {
-	c, ok := r.Context().Value(connKey{}).(*conn)
-	if !ok {
+	c := connOf(r)
+	if c == nil {
 		return nil
 	}
 	a := c.limit
 	a.mu.Lock()
 	was := c.authenticated
-	full := !was && a.authenticated >= a.maxAuthenticated
+	full := !was && !a.admitLocked(c)
 	if !was && !full {
-		c.authenticated = true
-		a.removeAnonymousLocked(c)
-		a.authenticated++
+		a.anonymous = slices.DeleteFunc(a.anonymous, func(x *conn) bool { return x == c })
 	}
 	read, write := c.readDeadline, c.writeDeadline
 	a.mu.Unlock()
@@ -161,15 +234,9 @@ func authenticate(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (c *conn) Close() error {
-	c.once.Do(func() {
-		c.limit.mu.Lock()
-		authenticated := c.authenticated
-		c.limit.removeAnonymousLocked(c)
-		c.limit.mu.Unlock()
-		if authenticated {
-			c.limit.release()
-		}
-	})
+	c.limit.mu.Lock()
+	c.limit.removeLocked(c)
+	c.limit.mu.Unlock()
 	return c.Conn.Close()
 }
 

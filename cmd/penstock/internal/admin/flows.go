@@ -19,12 +19,16 @@ import (
 // The flow is valid during the call. It returns how many flows matched and how many were
 // examined. At most maxListings walks run at once; others wait.
 func (s *Server) walk(ctx context.Context, f *api.Filter, each func(*api.Flow) bool) (matched, total int64, err error) {
-	select {
-	case s.listings <- struct{}{}:
-		defer func() { <-s.listings }()
-	case <-ctx.Done():
-		return 0, 0, ctx.Err()
+	end, err := s.listings.take(ctx, nil)
+	if err != nil {
+		return 0, 0, err
 	}
+	defer end()
+	return s.walkNow(ctx, f, each)
+}
+
+// walkNow is walk for a caller that has waited for its turn.
+func (s *Server) walkNow(ctx context.Context, f *api.Filter, each func(*api.Flow) bool) (matched, total int64, err error) {
 	err = s.source.Flows(ctx, func(slice []api.Flow) bool {
 		total += int64(len(slice))
 		for i := range slice {
@@ -73,11 +77,16 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) error {
 // everyFlow writes a listing without a limit. On an error it breaks the connection, so
 // that the client sees that the listing is incomplete.
 func (s *Server) everyFlow(w http.ResponseWriter, r *http.Request, f *api.Filter) {
+	end, err := s.listings.take(r.Context(), connOf(r))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer end()
 	w.Header().Set("Content-Type", "application/json")
 	out := bufio.NewWriterSize(newDeadlineWriter(w), 64<<10)
 	sep := `{"flows":[`
 	enc := json.NewEncoder(out)
-	matched, total, err := s.walk(r.Context(), f, func(flow *api.Flow) bool {
+	matched, total, err := s.walkNow(r.Context(), f, func(flow *api.Flow) bool {
 		out.WriteString(sep)
 		sep = ","
 		return enc.Encode(flow) == nil

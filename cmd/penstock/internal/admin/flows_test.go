@@ -127,7 +127,7 @@ func TestSlowReaderOfAListing(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	soon(t, "the walk has ended", func() bool { return len(r.server.listings) == 0 })
+	soon(t, "the walk has ended", func() bool { return len(r.server.listings.slots) == 0 })
 	if walked.Load() >= 200_000/256 {
 		t.Error("the whole engine was walked for a client that had gone")
 	}
@@ -145,7 +145,7 @@ func TestWalksAreBounded(t *testing.T) {
 			results <- err
 		}()
 	}
-	soon(t, "they walk", func() bool { return len(r.server.listings) == maxListings })
+	soon(t, "they walk", func() bool { return len(r.server.listings.slots) == maxListings })
 	go func() {
 		_, err := r.client.Flows(ctx, api.Filter{}, api.Page{Limit: 1})
 		results <- err

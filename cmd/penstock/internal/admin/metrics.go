@@ -23,12 +23,12 @@ const maxScrapes = 2
 // for characters to escape. TestMetricsAreWellFormed checks what they would.
 type scrapes struct {
 	process     *prometheus.Registry // the Go runtime and the process
-	slots       chan struct{}
+	turns       *turns
 	expositions sync.Pool // of *exposition
 }
 
 func newScrapes() *scrapes {
-	x := &scrapes{process: prometheus.NewRegistry(), slots: make(chan struct{}, maxScrapes)}
+	x := &scrapes{process: prometheus.NewRegistry(), turns: newTurns(maxScrapes)}
 	x.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return x
 }
@@ -36,12 +36,11 @@ func newScrapes() *scrapes {
 // metrics answers a scrape in the format and with the compression that it accepts.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	x := s.scrapes
-	select {
-	case x.slots <- struct{}{}:
-		defer func() { <-x.slots }()
-	case <-r.Context().Done():
-		return r.Context().Err()
+	endTurn, err := x.turns.take(r.Context(), connOf(r))
+	if err != nil {
+		return err
 	}
+	defer endTurn()
 	families, err := x.process.Gather()
 	if err != nil {
 		return err

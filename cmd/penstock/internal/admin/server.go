@@ -21,6 +21,9 @@ const (
 	maxConns          = 128 // of clients with a token, or on a Unix socket
 	maxStreams        = 16
 	maxListings       = 2 // listings of all flows at once; others wait
+	// slowTime is how long a request may make no progress before its connection may be closed for
+	// others that wait.
+	slowTime = 2 * time.Second
 
 	headerTime = 5 * time.Second
 	readTime   = 30 * time.Second
@@ -34,12 +37,13 @@ type Server struct {
 	config           Config
 	http             http.Server
 	stream           hub
-	listings         chan struct{}
+	listings         *turns
 	scrapes          *scrapes
 	profiles, traces sync.Mutex // held while a profile or trace is made
 	once             sync.Once
 	closed           chan struct{} // closed by Close; ends streams
 	anonymousTime    time.Duration // see connLimit
+	slowTime         time.Duration
 }
 
 // New returns a server that answers from source. The caller must close it.
@@ -47,7 +51,7 @@ func New(source Source, config Config) *Server {
 	if config.Started.IsZero() {
 		config.Started = time.Now()
 	}
-	s := &Server{source: source, config: config, listings: make(chan struct{}, maxListings), closed: make(chan struct{}), anonymousTime: anonymousTime}
+	s := &Server{source: source, config: config, listings: newTurns(maxListings), closed: make(chan struct{}), anonymousTime: anonymousTime, slowTime: slowTime}
 	s.scrapes = newScrapes()
 	s.stream = hub{sample: s.sampleText, every: time.Second}
 	s.http = http.Server{
@@ -70,7 +74,7 @@ func (s *Server) Serve(l net.Listener) error {
 		l.Close()
 		return errors.New("an admin listener on TCP needs a token; allowed: a Unix socket, or admin.token")
 	}
-	err := s.http.Serve(limitConns(newReserve(l), s.anonymousTime))
+	err := s.http.Serve(limitConns(newReserve(l), s.anonymousTime, s.slowTime))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -209,6 +209,24 @@ func TestKeeperFull(t *testing.T) {
 	w.order(command{Do: "pipe", Key: 1})
 }
 
+// What a worker believes to be held comes to the truth when nothing changes any more, far from all limits.
+func TestTotalsAtRest(t *testing.T) {
+	r := newRig(t)
+	w := r.runningWorker()
+	before := w.do("stats").Stats
+	for _, want := range []int{5, 2} {
+		if want == 5 {
+			w.order(command{Do: "many", Key: 1000, N: 5})
+		} else {
+			w.order(command{Do: "drop", Key: 1000, N: 3})
+		}
+		r.settled("the totals", func() bool {
+			s := w.do("stats").Stats
+			return s.Items == before.Items+want && s.Descriptors == before.Descriptors+2*want
+		})
+	}
+}
+
 // 200 kills at random moments, while the worker holds and drops. What the keeper had is complete each time:
 // every item with both descriptors, and everything that a Flush has returned nil for.
 func TestRandomKills(t *testing.T) {

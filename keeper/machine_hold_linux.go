@@ -66,13 +66,21 @@ func (m *machine) drop(p *peer, msg *message) {
 	m.acknowledge(p)
 }
 
-// ackEvery is the number of changes after which the worker is told the totals. It only needs them to know
-// when the limits are near.
+// ackEvery is the number of changes after which the worker is told the totals. It needs them to know when the
+// limits are near, and shows them; so it is told the last ones when it says that it is alive.
 func (m *machine) ackEvery() int { return min(max(min(m.cfg.MaxItems, m.limit)/32, 1), 256) }
 
 func (m *machine) acknowledge(p *peer) {
 	near := m.table.len() >= m.cfg.MaxItems/16*15 || m.table.descriptors >= m.limit/16*15
 	if m.held == 0 || m.held < m.ackEvery() && !near {
+		return
+	}
+	m.tellTotals(p)
+}
+
+// tellTotals tells the worker the totals, if they have changed since the last time.
+func (m *machine) tellTotals(p *peer) {
+	if p != m.active || !p.going || p.handedOver || m.held == 0 {
 		return
 	}
 	m.held = 0

@@ -249,6 +249,7 @@ func (m *machine) handle(id int, b []byte, fds []int, lost bool, now time.Time) 
 			p.suspect = false
 			m.setAlive(p, now)
 		}
+		m.tellTotals(p)
 	case kindNotify:
 		if p == m.active {
 			m.passOn(msg.text(0))

@@ -129,16 +129,20 @@ func TestIdleFlowOfAnotherLoopMakesRoom(t *testing.T) {
 	}
 }
 
-// tighten leaves so many descriptors free, with listeners of datagrams only, and nothing is measured any more.
+// tighten leaves so many descriptors free, whatever kinds of listeners there are, and nothing is measured until the end
+// of the test.
 func (r *rig) tighten(free int64) {
 	b := &r.e.descriptors
 	b.mu.Lock()
-	r.t.Cleanup(b.mu.Unlock)
 	for _, l := range r.e.loops {
 		l.ask(func() { l.descriptors.giveAhead() })
 	}
 	b.plenty.Store(math.MaxInt64)
-	b.free.Store(free)
+	was := b.free.Swap(free)
+	r.t.Cleanup(func() {
+		b.free.Add(was - free)
+		b.mu.Unlock()
+	})
 }
 
 // A socket that rests on one loop gives way to a client of another one.

@@ -204,9 +204,6 @@ func (s *streams) answer(p *streamPort) {
 
 // accept accepts a burst of clients.
 func (s *streams) accept(p *streamPort) accepting {
-	if p.listener.inherited {
-		sys.SetNonblock(p.fd) // again: whoever bound it shares the description
-	}
 	failed := 0
 	for range acceptBurst {
 		if s.share.starved.Load() > 0 || s.share.gate.Load() {
@@ -227,15 +224,8 @@ func (s *streams) accept(p *streamPort) accepting {
 				return acceptStarved
 			}
 		}
-		fd, e := s.env.Kernel.Accept(p.fd, &s.address)
-		if e != 0 {
-			s.loop.descriptors.give(flowDescriptors)
-		}
-		switch e {
+		switch e := s.acceptOne(p); e {
 		case 0:
-			s.loop.descriptors.opened(1)
-			s.load.Add(1)
-			s.accepted(p.listener, fd)
 		case sys.EAGAIN:
 			return acceptNone
 		case sys.EMFILE, sys.ENFILE, sys.ENOBUFS, sys.ENOMEM:
@@ -261,6 +251,22 @@ func (s *streams) accept(p *streamPort) accepting {
 		return acceptBroken
 	}
 	return acceptMore
+}
+
+// acceptOne accepts a client, for whose flow descriptors were taken.
+func (s *streams) acceptOne(p *streamPort) sys.Errno {
+	if p.listener.inherited {
+		sys.SetNonblock(p.fd) // again: whoever bound it shares the description
+	}
+	fd, e := s.env.Kernel.Accept(p.fd, &s.address)
+	if e != 0 {
+		s.loop.descriptors.give(flowDescriptors)
+		return e
+	}
+	s.loop.descriptors.opened(1)
+	s.load.Add(1)
+	s.accepted(p.listener, fd)
+	return 0
 }
 
 // request accepts clients, begins the flow of a pair, or resumes a flow.
@@ -343,11 +349,16 @@ func (s *streams) restPorts(short bool) {
 // endRest starts accepting again after a while, if there are descriptors.
 func (s *streams) endRest() {
 	if s.short {
+		again := s.loop.now + s.share.rest
 		if !s.takeFree() && !s.makeRoom() {
-			s.resting = s.loop.now + s.share.rest
+			s.resting = again
 			return
 		}
 		s.loop.descriptors.give(flowDescriptors)
+		if s.acceptsSingly() {
+			s.resting, s.retryShort = again, true
+			return
+		}
 	}
 	s.wakePorts()
 }
@@ -371,18 +382,36 @@ func (s *streams) wakePorts() {
 	}
 }
 
-// freed wakes the ports of all loops, which share one table of descriptors.
+// freed has the loops accept again, which share one table of descriptors.
 func (s *streams) freed() {
-	switch resting := s.share.resting.Load(); {
+	resting := s.share.resting.Load()
+	switch {
 	case resting == 0:
+		return
+	case s.acceptsSingly():
+		s.retryShort = true // what it leaves is for the others
 		return
 	case resting == s.share.short.Load() && s.share.starved.Load() == 0 && !s.enough():
 		return
 	}
 	s.wakePorts()
+	s.wakeOthers()
+}
+
+// wakeOthers has the other loops accept again that rest.
+func (s *streams) wakeOthers() {
 	for _, other := range s.share.all {
 		if other != s && other.rests.CompareAndSwap(true, false) {
-			other.loop.post(request{do: other.wakePorts})
+			other.loop.post(request{do: other.wake})
 		}
+	}
+}
+
+// wake has the loop accept again, for another one.
+func (s *streams) wake() {
+	if s.acceptsSingly() {
+		s.retryShort = true
+	} else {
+		s.wakePorts()
 	}
 }

@@ -26,6 +26,60 @@ const (
 	wakeShare, wakeMost = 128, 16
 )
 
+// acceptsSingly reports whether the loop rests for want of descriptors alone. Then each flow that
+// ends makes room for one client, which is accepted without a word to epoll: to watch the ports
+// again, find that another client waits, and rest again, costs more than the client itself.
+func (s *streams) acceptsSingly() bool {
+	return s.resting > 0 && s.short && !s.handing && len(s.closingPorts) == 0 && s.share.starved.Load() == 0 && !s.share.gate.Load()
+}
+
+// turnShort accepts as many clients as there are descriptors for, while the loop rests for want of
+// them. It leaves to others what is for them, and after a burst what comes next, even if they have as
+// many flows. When nobody waits any more, it ends the rest.
+func (s *streams) turnShort() {
+	if !s.retryShort {
+		return
+	}
+	s.retryShort = false
+	if !s.acceptsSingly() {
+		return
+	}
+	s.rests.Store(true) // from now on whoever frees descriptors says so again
+	empty := 0
+	for range acceptBurst {
+		if empty >= len(s.ports) {
+			s.setHungry(false)
+			s.wakePorts()
+			s.wakeOthers()
+			return
+		}
+		turn := s.singly >= acceptBurst && s.othersHungry() // another loop's
+		if turn || !s.takeFree() {
+			s.setHungry(true)
+			if b := s.loop.descriptors.budget; turn || b.free.Load()-b.forDatagrams() >= flowDescriptors {
+				s.singly = 0
+				s.wakeOthers()
+			}
+			return
+		}
+		s.firstPort++
+		switch e := s.acceptOne(s.ports[s.firstPort%len(s.ports)]); {
+		case e == 0:
+			empty = 0
+			s.singly++
+		case e == sys.EAGAIN:
+			empty++
+		default: // the descriptors were promised in vain, or the connection has failed
+			s.loop.stats.AcceptErrors++
+			if noDescriptors(e) {
+				s.loop.descriptors.budget.full(s.loop.now)
+			}
+			empty++
+		}
+	}
+	s.retryShort = true
+}
+
 // takeClient takes the descriptors of a flow from the budget.
 func (s *streams) takeClient() bool {
 	return s.loop.descriptors.takeAhead(flowDescriptors, s.loop.now) || s.takeFree()
@@ -78,6 +132,15 @@ func (s *streams) hungrier() (n int64) {
 		}
 	}
 	return n
+}
+
+// othersHungry reports whether another loop is hungry.
+func (s *streams) othersHungry() bool {
+	n := s.share.hungry.Load()
+	if s.hungry.Load() {
+		n--
+	}
+	return n > 0
 }
 
 // setHungry notes whether the budget had no descriptors.

@@ -113,6 +113,42 @@ func TestTimerFreesDescriptor(t *testing.T) {
 	r.expect(CauseEnd)
 }
 
+// While clients wait for descriptors, each flow that ends makes room for the next one, and the loop rests no second
+// time for it. With several loops and room for one flow, all are served.
+func TestClientsAreAcceptedSingly(t *testing.T) {
+	const clients = 100
+	for _, loops := range []int{1, 2} {
+		t.Run(fmt.Sprint("loops=", loops), func(t *testing.T) {
+			r := newRig(t, Config{Loops: loops})
+			l := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
+			r.tighten(flowDescriptors)
+			// A client that waits has its answer when another one leaves.
+			var cs []net.Conn
+			for range clients {
+				cs = append(cs, dial(t, l))
+			}
+			answers := make(chan int, clients)
+			var wg sync.WaitGroup
+			for i, c := range cs {
+				wg.Go(func() {
+					if err := said(c, c, fmt.Sprint("client ", i)); err != nil {
+						t.Errorf("client %d: %v", i, err)
+					}
+					answers <- i
+				})
+			}
+			for range clients {
+				cs[<-answers].Close()
+				r.expect(CauseEnd)
+			}
+			wg.Wait()
+			if n := r.e.Stats().Total().AcceptPauses; n > int64(2*loops) {
+				t.Errorf("%d pauses", n)
+			}
+		})
+	}
+}
+
 // With a table that is really full, and clients that come faster than others leave,
 // each is served, and each byte is its own.
 func TestFloodWithoutDescriptors(t *testing.T) {

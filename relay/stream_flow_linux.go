@@ -23,7 +23,7 @@ const (
 // streams are the stream flows of a loop, its handler of stream sockets. Like the
 // loop they belong to one goroutine, but for load and rests.
 //
-//	starved flows ─▶ closing ports ─▶ ready flows ─▶ lagging flows
+//	clients one by one ─▶ starved flows ─▶ closing ports ─▶ ready flows ─▶ lagging flows
 type streams struct {
 	tenant
 	share        *streamShare
@@ -36,6 +36,8 @@ type streams struct {
 	starved      queue[starvedRef]   // flows that wait for a descriptor
 	handing      bool                // the flows are being handed over, and clients are left to the next process
 	retryStarved bool                // a descriptor may have become free for them
+	retryShort   bool                // the ports rest, and there may be descriptors for some clients
+	singly       int                 // clients that were accepted so since others were called
 	ready        queue[ref]          // flows whose budget was spent
 	restored     queue[ref]          // see streamRestored
 	pairs        map[uint32]keptPair // pairs given to Relay that outlive the process, by slot
@@ -227,6 +229,7 @@ func (s *streams) turn() (more bool) {
 		s.endRest()
 	}
 	s.turnHungry()
+	s.turnShort()
 	s.turnStarved()
 	s.turnClosing()
 	s.turnReady()
@@ -239,7 +242,7 @@ func (s *streams) turn() (more bool) {
 }
 
 func (s *streams) until() time.Duration {
-	if s.ready.len() > 0 || len(s.closingPorts) > 0 && s.resting == 0 || s.retryStarved && s.starved.len() > 0 {
+	if s.ready.len() > 0 || s.retryShort || len(s.closingPorts) > 0 && s.resting == 0 || s.retryStarved && s.starved.len() > 0 {
 		return 0
 	}
 	at := never

@@ -35,6 +35,15 @@ func snapshot() census { return census{openFds(), stacks()} }
 // grace is how long the end of something may take. Only a leak takes all of it.
 const grace = 10 * time.Second
 
+// identity returns which socket, file or pipe a description is of. What else it says of a socket may change: a socket
+// gets a peer, and the kernel's tables skip some while others come and go.
+func identity(what string) string {
+	if strings.HasPrefix(what, "socket:[") {
+		what, _, _ = strings.Cut(what, " ")
+	}
+	return what
+}
+
 // leaks describes what exists now and did not exist at c, with the line that created it. It waits
 // up to the given time for that to go away; garbage collection closes pipes in caches of the
 // standard library.
@@ -43,7 +52,7 @@ func (c census) leaks(wait time.Duration) string {
 	for deadline := time.Now().Add(wait); ; time.Sleep(10 * time.Millisecond) {
 		fds, goroutines = nil, nil
 		for fd, what := range openFds() {
-			if c.fds[fd] != what {
+			if identity(c.fds[fd]) != identity(what) {
 				fds = append(fds, fmt.Sprintf("fd %d: %s\n", fd, what))
 			}
 		}

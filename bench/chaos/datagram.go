@@ -300,7 +300,8 @@ func datagramSize(r *rand.Rand, burst int) int {
 	return between(r, pattern.DatagramHeader, 1400)
 }
 
-// newDatagramClient sends one datagram, again until it is answered.
+// newDatagramClient sends one datagram, again until it is answered, less and less often: an upstream that has fallen
+// behind would have ever more to do otherwise.
 func (w *world) newDatagramClient(via *place) {
 	f := w.makeDatagramFlow(via)
 	defer w.datagrams.Delete(f.id)
@@ -312,9 +313,10 @@ func (w *world) newDatagramClient(via *place) {
 	}
 	defer conn.Close()
 	b, seen := make([]byte, 2048), make(map[uint64]bool)
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	end, by := time.Now().Add(patience), 300*ms
+	for ; time.Now().Before(end); by = min(2*by, patience/10) {
 		w.send(f, conn, b[:64])
-		if _, ok := w.receive(f, conn, b, seen, 300*ms); ok {
+		if _, ok := w.receive(f, conn, b, seen, by); ok {
 			w.tally.count(newDatagramClients, 1)
 			return
 		}

@@ -351,7 +351,7 @@ func (w *world) newClients(every time.Duration) {
 			datagrams = append(datagrams, p)
 		}
 	}
-	room := make(chan struct{}, 2000)
+	room := make(chan struct{}, 400) // more would only keep each other waiting once the relay is back
 	one := func(f func()) {
 		select {
 		case room <- struct{}{}:

@@ -33,7 +33,7 @@ const DefaultDatagramIdle = 60 * time.Second
 // The socket towards a UDP upstream has a random port, which the kernel chooses. When
 // the flow has ended, the socket rests for 5 seconds: it keeps the port and nothing
 // reads from it, so that a late reply cannot reach another flow. At most one descriptor
-// in 8, and at most 8,192, belong to resting sockets. They are closed early when a
+// in 2, and at most 8,192, belong to resting sockets. They are closed early when a
 // flow needs a descriptor or a port, and while fewer than one descriptor in 16 is free.
 // [DatagramStats] counts them.
 type DatagramConfig struct {

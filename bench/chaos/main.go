@@ -157,14 +157,15 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 		}
 		s.watchdog = max(s.watchdog, 10*time.Second) // nothing is to hang
 	}
-	sockets := filepath.Join(dir, "clients")
-	if err := os.Mkdir(sockets, 0o755); err != nil {
+	// The daemon writes in a folder of its own: it may not be replaced by a binary that it could have written.
+	sockets, run := filepath.Join(dir, "clients"), filepath.Join(dir, "run")
+	if err := errors.Join(os.Mkdir(sockets, 0o755), os.Mkdir(run, 0o755)); err != nil {
 		return false, err
 	}
 	r := rand.New(rand.NewPCG(s.seed, 1))
 	// An address of 127.0.0.0/8 that nobody else has; the choice depends on the process, not on the seed.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
-	o := options{dir: dir, host: host, loops: s.loops, copy: s.copy}
+	o := options{dir: run, host: host, loops: s.loops, copy: s.copy}
 	if s.kills > 0 || s.upgrades > 0 || s.soak > 0 || s.keeper {
 		o.keeper = s.keeperConfig()
 	}
@@ -241,7 +242,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 		w.tally.count(otherFaults, 1)
 		w.tally.fault("the daemon ended with code %d: %v", code, err)
 	}
-	if err := w.checkRecords(dir); err != nil {
+	if err := w.checkRecords(run); err != nil {
 		return false, err
 	}
 	if c != nil {

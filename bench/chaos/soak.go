@@ -99,7 +99,7 @@ func (s *settings) newSoak(w *world, o options) (*soak, error) {
 	s.between = max(s.between, s.soak/2000)
 	k := &soak{s: s, w: w, o: o, rand: w.random(0, 9)}
 	k.balance = newSoakBalance(min(max(s.soak/200, 200*ms), 20*time.Second), 2*time.Minute, s.growth)
-	other := filepath.Join(o.dir, "penstock-other") // the same one: what it does is not what is tested, but that it takes over
+	other := filepath.Join(filepath.Dir(o.dir), "penstock-other") // the same one: what it does is not what is tested, but that it takes over
 	text, err := os.ReadFile(s.binary)
 	if err == nil {
 		err = os.WriteFile(other, text, 0o755)

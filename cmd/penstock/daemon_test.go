@@ -35,11 +35,15 @@ func buildDaemon() (remove func(), err error) {
 		return nil, err
 	}
 	binary = filepath.Join(dir, "penstock")
-	args := []string{"build", "-buildvcs=false", "-o", binary}
+	args := []string{"build", "-buildvcs=false", "-tags", "attack", "-o", binary}
 	if testnet.RaceEnabled {
 		args = append(args, "-race")
 	}
-	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
+	build := exec.Command("go", append(args, ".")...)
+	if !testnet.RaceEnabled { // as it is released, so that every layer of its sandbox holds
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
+	if out, err := build.CombinedOutput(); err != nil {
 		return nil, errors.Join(err, errors.New(string(out)))
 	}
 	return func() { os.RemoveAll(dir) }, nil

@@ -121,7 +121,7 @@ func TestNewWorkerDies(t *testing.T) {
 		return path
 	}
 	old := exe()
-	other := filepath.Join(k.dir, "other")
+	other := filepath.Join(t.TempDir(), "other") // where the worker cannot write
 	b, err := os.ReadFile(binary)
 	if err != nil {
 		t.Fatal(err)

@@ -46,6 +46,8 @@ var exceptions = []exception{
 			"that a configuration asks for, makes its checks take the route of flows, and becomes the keeper: none of that belongs in the library or on the data path"},
 	{where: "cmd/penstock/internal/app/process_linux.go", what: "golang.org/x/sys/unix", names: []string{"MemfdCreate", "MFD_CLOEXEC"},
 		why: "what the keeper holds for the next worker, such as the last good configuration, lies in files in memory"},
+	{where: "cmd/penstock/internal/earlykeeper/broker_linux.go", what: "golang.org/x/sys/unix",
+		why: "the keeper opens files for a worker that may not, and must not be led elsewhere by links: openat2"},
 	{where: "cmd/penstock/internal/admin/actor_linux.go", what: "syscall", names: []string{"Ucred", "GetsockoptUcred", "SOL_SOCKET", "SO_PEERCRED"},
 		why: "an operator's change is told with the user who made it: once per change, on a socket of the admin listener"},
 	{where: "cmd/penstock/internal/doctor", what: "golang.org/x/sys/unix",

@@ -128,7 +128,8 @@ var table = []rule{
 		"github.com/creack/pty":        "the greeting is tested at a real terminal",
 	}},
 	{pkg: "cmd/penstock/internal/earlykeeper", code: edges{
-		"keeper": "it runs one; anything more would be initialised first, and cost the keeper memory",
+		"keeper":                "it runs one; anything more would be initialised first, and cost the keeper memory",
+		"golang.org/x/sys/unix": "it opens files for workers; package keeper has it in the process anyway",
 	}},
 	{pkg: "cmd/penstock/dist"},
 	{pkg: "cmd/penstock/scale", code: edges{
@@ -161,12 +162,16 @@ var table = []rule{
 		"cmd/penstock/internal/dashboard":   assembled,
 		"cmd/penstock/internal/systemd":     "notifications to the service manager, and its sockets",
 		"cmd/penstock/internal/earlykeeper": "the settings of the keeper, which app gives to it",
+		"cmd/penstock/internal/confine":     assembled,
+		"sandbox":                           public,
 		"clienthello":                       public,
 		"relay":                             public,
 		"keeper":                            public,
 		"golang.org/x/sys/unix":             "files in memory, which the keeper holds",
 		"github.com/alecthomas/kong":        "the command line; it has no dependencies of its own",
 		"github.com/fsnotify/fsnotify":      "changes of the configuration file; it needs x/sys only",
+	}, tests: edges{
+		"internal/testattack": "in binaries for tests, the worker attacks from inside",
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     shared,
@@ -202,6 +207,12 @@ var table = []rule{
 		"relay":                           public,
 		"github.com/cespare/xxhash/v2":    "a hash that is the same in every process, so that parallel relays agree; no dependencies",
 		"golang.org/x/net/dns/dnsmessage": "package net does not return the TTL",
+	}},
+	{pkg: "cmd/penstock/internal/confine", code: edges{
+		"cmd/penstock/internal/spec": shared,
+		"sandbox":                    "the policy that a configuration is turned into",
+	}, tests: edges{
+		"cmd/penstock/internal/config": "no key that names a path or a port is forgotten",
 	}},
 	{pkg: "cmd/penstock/internal/counts"},
 	{pkg: "cmd/penstock/internal/remote", code: edges{
@@ -293,6 +304,7 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/doctor", code: edges{
 		"dgram":                           "what it measures",
 		"splice":                          "what it measures",
+		"sandbox":                         "which layers this kernel can hold",
 		"golang.org/x/sys/unix":           "it probes the kernel, including features that the library does not need",
 		"github.com/safchain/ethtool":     "features of network devices; it needs x/sys only",
 		"github.com/charmbracelet/x/term": "whether the output is a terminal",

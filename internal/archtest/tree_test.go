@@ -100,6 +100,9 @@ func parseFile(fset *token.FileSet, name string, src []byte) (*file, error) {
 		syntax: syntax,
 		fset:   fset,
 	}
+	if buildLine(f) == "attack" { // only in binaries for tests
+		f.test = true
+	}
 	for _, s := range syntax.Imports {
 		i := imported{pos: fset.Position(s.Pos())}
 		if i.path, err = strconv.Unquote(s.Path.Value); err != nil {

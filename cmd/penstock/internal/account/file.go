@@ -38,14 +38,15 @@ type file struct {
 	name    string // empty for a standard stream, which is never closed
 	mode    fs.FileMode
 	format  formatter
-	midLine bool // the last write ended in the middle of a line
+	ask     func(path string) (*os.File, error) // opens what this process may not open; nil: nobody does
+	midLine bool                                // the last write ended in the middle of a line
 
 	mu sync.Mutex
 	f  *os.File // guarded by mu, because abort reads it too
 }
 
-func newFile(name string, mode uint32, format formatter) (*file, error) {
-	s := &file{name: name, mode: fs.FileMode(mode), format: format}
+func newFile(name string, mode uint32, format formatter, ask func(path string) (*os.File, error)) (*file, error) {
+	s := &file{name: name, mode: fs.FileMode(mode), format: format, ask: ask}
 	var err error
 	if s.f, err = s.open(); err == nil {
 		s.midLine = tornFile(s.f)
@@ -70,6 +71,16 @@ func tornFile(f *os.File) bool {
 }
 
 func (s *file) open() (*os.File, error) {
+	f, err := s.openSelf()
+	if s.ask != nil && errors.Is(err, fs.ErrPermission) {
+		if asked, failed := s.ask(s.name); failed == nil {
+			return asked, nil
+		}
+	}
+	return f, err
+}
+
+func (s *file) openSelf() (*os.File, error) {
 	if info, err := os.Stat(s.name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
 		return os.OpenFile(s.name, os.O_RDWR, 0)
 	}

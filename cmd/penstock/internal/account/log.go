@@ -3,6 +3,7 @@ package account
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,8 +88,9 @@ func (s LogStats) Dropped() int64 { return s.Overflowed + s.Failed }
 
 // Open opens the access log of cfg, or returns nil if cfg has none. Dropped records are
 // reported to log. The caller must close it. Open returns an error if a file cannot be
-// opened; a syslog server that does not answer is not an error, and is tried again.
-func Open(cfg spec.AccessLog, log *slog.Logger, p Progress) (*Log, error) {
+// opened; a syslog server that does not answer is not an error, and is tried again. ask, if it is not nil, opens a file to append to that this
+// process may not open.
+func Open(cfg spec.AccessLog, log *slog.Logger, p Progress, ask func(path string) (*os.File, error)) (*Log, error) {
 	if cfg.To == "" {
 		return nil, nil
 	}
@@ -96,7 +98,7 @@ func Open(cfg spec.AccessLog, log *slog.Logger, p Progress) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("access log's format: %w", err)
 	}
-	s, err := newSink(cfg, format)
+	s, err := newSink(cfg, format, ask)
 	if err != nil {
 		return nil, fmt.Errorf("access log: %w", err)
 	}

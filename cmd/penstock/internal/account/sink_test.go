@@ -25,7 +25,7 @@ import (
 
 func open(t *testing.T, to string, log io.Writer) *Log {
 	t.Helper()
-	l, err := Open(spec.AccessLog{To: to, Format: "{id} {member}", Mode: 0o604}, textLog(log), Progress{})
+	l, err := Open(spec.AccessLog{To: to, Format: "{id} {member}", Mode: 0o604}, textLog(log), Progress{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +125,13 @@ func TestOpenRefuses(t *testing.T) {
 		{"syslog:echo://", JSON, "invalid syslog server"},
 		{"stdout", "{x}", "access log's format: column 1"},
 	} {
-		l, err := Open(spec.AccessLog{To: c.to, Format: c.format}, textLog(io.Discard), Progress{})
+		l, err := Open(spec.AccessLog{To: c.to, Format: c.format}, textLog(io.Discard), Progress{}, nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.to, err, c.want)
 		}
 		l.Close()
 	}
-	if l, err := Open(spec.AccessLog{}, nil, Progress{}); l != nil || err != nil {
+	if l, err := Open(spec.AccessLog{}, nil, Progress{}, nil); l != nil || err != nil {
 		t.Errorf("%v, %v", l, err)
 	}
 	for _, to := range []string{"stdout", "stderr", "/a", "syslog:localhost:514", "syslog:tcp://[::1]:601", "syslog:unix:///dev/log", "syslog:unixgram:///dev/log"} {
@@ -181,7 +181,7 @@ func TestTornFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	tear("1 m1\n2 ")
-	s, err := newFile(name, 0o600, f)
+	s, err := newFile(name, 0o600, f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +421,7 @@ func TestStdout(t *testing.T) {
 	defer r.Close()
 	old := os.Stdout
 	os.Stdout = w
-	l, err := Open(spec.AccessLog{To: "stdout", Format: JSON}, textLog(io.Discard), Progress{})
+	l, err := Open(spec.AccessLog{To: "stdout", Format: JSON}, textLog(io.Discard), Progress{}, nil)
 	os.Stdout = old
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 
 const allowedTarget = "stdout, stderr, /PATH, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT, syslog:unix:///PATH"
 
-// defaultMode is the mode of a new access log if the configuration sets none.
-const defaultMode = 0o640
+// DefaultMode is the mode of a new access log if the configuration sets none.
+const DefaultMode = 0o640
 
 // CheckTarget returns an error if to is not a valid target of an access log. It does
 // not open anything.
@@ -41,15 +41,15 @@ func syslogServer(to string) (spec.Endpoint, error) {
 	return e, nil
 }
 
-// newSink opens the target of cfg.
-func newSink(cfg spec.AccessLog, format formatter) (sink, error) {
+// newSink opens the target of cfg. See Open for ask.
+func newSink(cfg spec.AccessLog, format formatter, ask func(path string) (*os.File, error)) (sink, error) {
 	switch {
 	case cfg.To == "stdout":
 		return &file{f: os.Stdout, format: format}, nil
 	case cfg.To == "stderr":
 		return &file{f: os.Stderr, format: format}, nil
 	case strings.HasPrefix(cfg.To, "/"):
-		return newFile(cfg.To, cmp.Or(cfg.Mode, defaultMode), format)
+		return newFile(cfg.To, cmp.Or(cfg.Mode, DefaultMode), format, ask)
 	}
 	server, err := syslogServer(cfg.To)
 	if err != nil {

@@ -246,6 +246,15 @@ var metricSets = []anySet{
 		gauge("penstock_pool_idle_buffers", "Unused buffers in the pool.", func(p *poolClass) float64 { return p.idle }),
 		gauge("penstock_pool_buffers", "Buffers of the pool, used and unused.", func(p *poolClass) float64 { return p.buffers }),
 	}},
+	&metricSet[api.SandboxLayer]{labels: []string{"layer"}, each: func(s *state, yield func(*api.SandboxLayer, labelValues)) {
+		if s.Sandbox != nil {
+			for i := range s.Sandbox.Layers {
+				yield(&s.Sandbox.Layers[i], labelValues{s.Sandbox.Layers[i].Name})
+			}
+		}
+	}, metrics: []metric[api.SandboxLayer]{
+		gauge("penstock_sandbox_held", "1 if a layer of the sandbox holds; 0 if the kernel or the configuration does not allow it. Missing with sandbox.mode: off. See docs/sandbox.md.", func(l *api.SandboxLayer) float64 { return boolValue(l.Held) }),
+	}},
 	&metricSet[api.Keeper]{each: func(s *state, yield func(*api.Keeper, labelValues)) {
 		if s.Keeper != nil {
 			yield(s.Keeper, labelValues{})

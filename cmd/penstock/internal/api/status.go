@@ -16,7 +16,8 @@ type Status struct {
 	PID     int        `json:"pid"`
 	Started time.Time  `json:"started"`
 	Config  ConfigInfo `json:"config"`
-	Access  string     `json:"access"` // of the client that asks: read or full
+	Access  string     `json:"access"`            // of the client that asks: read or full
+	Sandbox *Sandbox   `json:"sandbox,omitempty"` // nil: the process has given up nothing
 	Sample
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +21,9 @@ type accounting struct {
 	access     atomic.Pointer[account.Log]
 	flowLog    atomic.Pointer[account.Log]
 	recent     atomic.Pointer[account.Recent] // nil: nobody can ask
+
+	// ask opens a log that this process may not open; nil: nobody does.
+	ask func(path string) (*os.File, error)
 
 	mu           sync.Mutex // serializes changes
 	accessConfig spec.AccessLog
@@ -43,7 +47,7 @@ func (b *accounting) configure(cfg *spec.Config) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cfg.AccessLog != b.accessConfig {
-		next, err := account.Open(cfg.AccessLog, b.log, b.progress)
+		next, err := account.Open(cfg.AccessLog, b.log, b.progress, b.ask)
 		if err != nil {
 			return err
 		}

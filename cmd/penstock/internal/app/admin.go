@@ -9,24 +9,28 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/dashboard"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
 
-// serveAdmin starts the admin listener, if one is configured.
-func (d *daemon) serveAdmin() error {
-	cfg := d.active.Load().Admin
-	if cfg.Listen.Kind == 0 {
-		return nil
+// listenAdmin makes the admin listener, if one is configured and there is no keeper, which holds it. It belongs to the
+// daemon, and serves nobody yet.
+func (d *daemon) listenAdmin(cfg *spec.Admin) (err error) {
+	if cfg.Listen.Kind != 0 && d.keeping == nil {
+		d.ownAdmin, err = admin.Listen(cfg.Listen, cfg.Mode)
 	}
-	l := d.keeping.adminListener()
-	if l == nil && d.keeping != nil {
-		return nil // logged
+	return err
+}
+
+// serveAdmin has the admin listener serve, if there is one.
+func (d *daemon) serveAdmin() {
+	cfg := d.active.Load().Admin
+	l := d.ownAdmin
+	if d.keeping != nil {
+		l = d.keeping.adminListener()
 	}
 	if l == nil {
-		var err error
-		if l, err = admin.Listen(cfg.Listen, cfg.Mode); err != nil {
-			return err
-		}
+		return // or it was logged why there is none
 	}
 	d.accounting.recent.Store(account.NewRecent())
 	d.server = admin.New(d, admin.Config{
@@ -38,7 +42,6 @@ func (d *daemon) serveAdmin() error {
 			d.log.Error("admin listener failed", "error", err)
 		}
 	}()
-	return nil
 }
 
 func urlOf(a net.Addr) string { return a.Network() + "://" + a.String() }
@@ -46,6 +49,9 @@ func urlOf(a net.Addr) string { return a.Network() + "://" + a.String() }
 // closeAdmin stops the admin server. most bounds the time for pending answers.
 func (d *daemon) closeAdmin(most time.Duration) {
 	if d.server == nil {
+		if d.ownAdmin != nil {
+			d.ownAdmin.Close()
+		}
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), most)

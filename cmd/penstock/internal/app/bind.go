@@ -120,7 +120,7 @@ func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*boundListener,
 	if i > 0 {
 		at.AddrPort = netip.AddrPortFrom(at.AddrPort.Addr(), at.AddrPort.Port()+uint16(i))
 	}
-	if was, ok := d.keeping.freePorts()[l.Name]; ok && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
+	if was, ok := d.keeping.freePorts()[l.Name]; ok && was.AddrPort.Port() >= firstUnprivilegedPort() && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
 		if p.Listener, err = d.engine.Listen(was, c); err == nil {
 			return p, nil
 		}

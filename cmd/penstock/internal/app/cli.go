@@ -82,6 +82,7 @@ type relayCmd struct {
 
 	LogFormat string `enum:"auto,text,json" default:"auto" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal, JSON otherwise."`
 	LogLevel  string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
+	Sandbox   string `enum:"on,log,off" default:"on" placeholder:"MODE" help:"on: the process gives up what it does not need, as far as the kernel can; log: the kernel only logs system calls that would be refused; off: nothing (${default}). See docs/sandbox.md."`
 	LogFlows  string `enum:"none,failed,all" default:"failed" placeholder:"WHICH" help:"Which flows get a line when they end: none, failed or all (${default})."`
 }
 

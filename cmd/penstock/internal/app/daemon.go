@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -51,6 +53,8 @@ type daemon struct {
 	remotes    *remotes
 	answers    *answersFile // nil: the last good answers are not kept on disk
 	removals   removals
+	confined   *confinement // nil: this process gives up nothing
+	ownAdmin   net.Listener // without a keeper; nil: none
 	// endedBefore returns the flows that ended in the worker before this one.
 	endedBefore func() savedEnded
 	// budget measures memory; nil: it has no limit. overloadCounts are what its actions have done.
@@ -111,6 +115,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.events.Restore(d.kept.before.Events)
 	d.budget = d.startBudget(&cfg.Engine)
 	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
+	d.accounting.ask = k.asker(earlykeeper.Append)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.answers = newAnswersFile(cfg.Node.State, log)
 	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: d.memberRemoved,
@@ -142,11 +147,15 @@ func engineConfig(e *spec.Engine) relay.Config {
 }
 
 // apply makes cfg the running configuration, as a whole or not at all. New sockets are bound
-// before anything changes; on an error nothing has changed. The end of ctx ends lookups of
+// before anything changes; on an error nothing has changed. When the first one is bound, this process enters its
+// sandbox: nobody was accepted, and nothing was asked, before. The end of ctx ends lookups of
 // listeners' names.
 func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.checkNeeds(cfg); err != nil {
+		return err
+	}
 	bound, err := d.bindListeners(ctx, cfg.Listeners)
 	own := newOwnListeners(cfg.Listeners, func(l *spec.Listener) (list []relay.Addr) {
 		for _, b := range bindKeysOf(l) {
@@ -164,6 +173,9 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	}
 	if err == nil {
 		err = d.accounting.configure(cfg)
+	}
+	if err == nil {
+		err = d.confine(cfg, bound)
 	}
 	if err != nil {
 		d.closeListeners(bound, d.bound)

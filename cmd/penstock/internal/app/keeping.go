@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -42,6 +44,10 @@ type keeping struct {
 
 	admin net.Listener // its path stays unless the worker exits for good
 
+	before   *earlykeeper.Policy // of the worker before; nil: it is not known
+	held     *confine.Held       // the sandbox that this process has entered before it looked at anything of the worker before; nil: none
+	oomScore *os.File            // nil: it cannot be written
+
 	ended       *document // the flows that ended last
 	historyFile *document
 	past        history // written when a worker starts
@@ -68,6 +74,13 @@ func connectKeeper() (*keeping, error) {
 		return nil, err
 	}
 	k := &keeping{Worker: w, start: w.Start(), began: time.Now(), version: version(), others: map[string]keeper.Item{}}
+	k.oomScore, _ = os.OpenFile(ownOOMScore, os.O_WRONLY, 0)
+	if k.before, err = sandboxBefore(w.Policy()); err == nil && k.unplanned() {
+		err = k.enterBefore()
+	}
+	if err != nil && !errors.Is(err, errNotKnown) {
+		return nil, err
+	}
 	if os.Getenv("LISTEN_FDS") != "" { // the sockets of the service manager, which the keeper passes on
 		os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	}
@@ -230,6 +243,16 @@ func (k *keeping) savedConfig() (cfg *spec.Config, err error) {
 	return nil, err
 }
 
+// savedConfigs returns the last configurations that this version can read, the latest first.
+func (k *keeping) savedConfigs() (list []*spec.Config) {
+	for _, text := range k.lastConfigs {
+		if cfg, err := parseSavedConfig(text); err == nil {
+			list = append(list, cfg)
+		}
+	}
+	return list
+}
+
 func parseSavedConfig(text []byte) (*spec.Config, error) {
 	var s savedConfig
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -390,16 +413,27 @@ func (k *keeping) close() {
 }
 
 // dropOthers closes what this worker has not taken over. An admin socket at another address is not held
-// any longer; what only another version knows stays held for it.
+// any longer; what only another version knows stays held for it. It is called when this process is in its sandbox, because the worker before
+// chose the labels.
 func (k *keeping) dropOthers() {
+	if k == nil {
+		return
+	}
 	for label, item := range k.others {
 		closeItem(item)
 		if url, ok := strings.CutPrefix(label, labelAdmin); ok {
 			k.Drop(item.Key)
 			if path, ok := strings.CutPrefix(url, "unix://"); ok {
-				os.Remove(path)
+				removeSocket(path)
 			}
 		}
 	}
 	clear(k.others)
+}
+
+// removeSocket removes the path of a socket, and nothing else.
+func removeSocket(path string) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+		os.Remove(path)
+	}
 }

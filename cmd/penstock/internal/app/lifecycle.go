@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 )
@@ -46,9 +47,9 @@ func (c *runCmd) run(stderr *os.File) int {
 		k.exiting()
 		return exitOK
 	}
-	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.text}
+	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.text, Open: k.asker(earlykeeper.Read)}
 	cfg, warnings, err := source.Load(rules...)
-	if err != nil && !k.goesOn() && remotes.fallBack(err) {
+	if err != nil && !k.goesOn() && remotes.fallBack(k, err) {
 		cfg, warnings, err = source.Load(rules...)
 	}
 	l := &lifecycle{source: source, remotes: remotes, warnings: warnings, keeping: k}
@@ -100,6 +101,11 @@ func (c *relayCmd) run(stderr *os.File) int {
 // The source may have changed since, and nobody has asked for a reload. loaded and failed are the result
 // of reading it; it is used only if nothing else is left.
 func (l *lifecycle) resume(loaded *spec.Config, failed error) (*spec.Config, error) {
+	if err := l.keeping.enterBefore(); errors.Is(err, errNotKnown) {
+		return loaded, failed
+	} else if err != nil {
+		return nil, err
+	}
 	saved, err := l.keeping.savedConfig()
 	switch {
 	case err != nil:
@@ -220,6 +226,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.source != nil {
 		l.d.load = l.load
 	}
+	l.d.confined = newConfinement(l.source, l.keeping)
 	l.d.remotes = l.remotes
 	l.d.fleet.of(l.source)
 	if l.keeping.unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds
@@ -228,7 +235,11 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.stale != nil {
 		l.d.event(slog.LevelError, "reload", cfg.Source, "the configuration is that of the worker before: "+strings.ReplaceAll(strings.TrimPrefix(configMessage(l.stale), "penstock: "), "\n", "; "))
 	}
-	if err = l.applyFirst(ctx, cfg); err == nil {
+	if err = l.d.listenAdmin(&cfg.Admin); err == nil {
+		err = l.applyFirst(ctx, cfg)
+	}
+	if err == nil {
+		l.keeping.dropOthers()
 		err = l.d.restore()
 	}
 	switch {
@@ -240,7 +251,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		l.d.waitForLookups(ctx, startLookups) // failures are logged, and looked up again
 	}
 	if err == nil {
-		err = l.d.serveAdmin()
+		l.d.serveAdmin()
 	}
 	if err != nil {
 		l.keeping.giveUp(err)
@@ -252,15 +263,35 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 // applyFirst applies the first configuration. If that fails, it applies the last good one from disk, if there is one.
 func (l *lifecycle) applyFirst(ctx context.Context, cfg *spec.Config) error {
 	err := l.d.apply(ctx, cfg)
-	if err != nil && ctx.Err() == nil && l.stale == nil && !l.keeping.goesOn() && l.remotes.fallBack(err) {
+	if err != nil && ctx.Err() == nil && l.stale == nil && !l.keeping.goesOn() && l.remotes.fallBack(l.keeping, err) {
 		if saved, _, failed := l.load(); failed == nil {
 			err = l.d.apply(ctx, keepUntilRestart(cfg, saved)) // the engine and the admin listener are there already
 		}
+	}
+	if err != nil && ctx.Err() == nil && l.keeping.inSandboxBefore() {
+		err = l.applyOlder(ctx, cfg, err)
 	}
 	if err == nil {
 		l.d.settleRemotes(nil)
 	}
 	return err
+}
+
+// applyOlder applies the configuration before cfg. In the sandbox of the worker before, cfg may ask for too much: it may be that of a
+// worker that died before it was ready.
+func (l *lifecycle) applyOlder(ctx context.Context, cfg *spec.Config, why error) error {
+	for _, older := range l.keeping.savedConfigs() {
+		if bytes.Equal(older.Text, cfg.Text) {
+			continue
+		}
+		older.Node = cfg.Node
+		if l.d.apply(ctx, keepUntilRestart(cfg, older)) == nil {
+			l.stale = why
+			l.log.Error("the configuration is an older one of the worker before", "why", why.Error())
+			return nil
+		}
+	}
+	return why
 }
 
 // startLookups bounds how long the start of penstock run waits for the first DNS answers, so that
@@ -272,6 +303,7 @@ func (l *lifecycle) serve(signals signals) int {
 	l.greet()
 	defer l.stopScreen()
 	handOver := l.d.serveKeeper()
+	attack(l)
 	l.d.notifyManager()
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })
 	if err != nil {

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -87,15 +88,17 @@ const oomShare = 16 << 20
 
 // memoryLimited is called when the limit on memory is known, or has changed.
 func (d *daemon) memoryLimited(limit int64) {
-	if d.keeping != nil && limit > 0 {
-		preferAsVictim(limit)
+	if d.keeping != nil && d.keeping.oomScore != nil && limit > 0 {
+		preferAsVictim(d.keeping.oomScore, limit)
 	}
 }
 
+// ownOOMScore is opened before the process is in its sandbox.
+const ownOOMScore = "/proc/self/oom_score_adj"
+
 // preferAsVictim raises the process's score for the OOM killer above the keeper's, by oomShare of the
 // limit. It is not lowered again: that may take a capability. proc(5), oom_score_adj.
-func preferAsVictim(limit int64) {
-	const own = "/proc/self/oom_score_adj"
+func preferAsVictim(score io.Writer, limit int64) {
 	of := func(name string) (int, error) {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -107,8 +110,8 @@ func preferAsVictim(limit int64) {
 	if err != nil {
 		return
 	}
-	score := min(1000, keeper+int(min(1000, (1000*oomShare+limit-1)/limit)))
-	if now, err := of(own); err == nil && now < score {
-		os.WriteFile(own, []byte(strconv.Itoa(score)), 0)
+	wanted := min(1000, keeper+int(min(1000, (1000*oomShare+limit-1)/limit)))
+	if now, err := of(ownOOMScore); err == nil && now < wanted {
+		io.WriteString(score, strconv.Itoa(wanted))
 	}
 }

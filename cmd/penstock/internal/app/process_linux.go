@@ -29,6 +29,9 @@ func raiseFdLimit() (uint64, error) {
 			return most, nil
 		}
 	}
+	if lim.Cur == lim.Max { // as the keeper has made it; a process in its sandbox may not even say so
+		return uint64(lim.Cur), nil
+	}
 	lim.Cur = lim.Max
 	return uint64(lim.Cur), os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim))
 }
@@ -147,4 +150,40 @@ func memoryFile(name string) (*os.File, error) {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
 	return os.NewFile(uintptr(fd), name), nil
+}
+
+// firstUnprivilegedPort returns the first port that can be bound without CAP_NET_BIND_SERVICE. ip(7).
+func firstUnprivilegedPort() uint16 {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if err == nil {
+		if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 16); err == nil {
+			return uint16(n)
+		}
+	}
+	return 1024
+}
+
+// effectiveCapabilities returns the capabilities of this process, as bits. proc_pid_status(5).
+func effectiveCapabilities() uint64 {
+	text, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			set, _ := strconv.ParseUint(strings.TrimSpace(rest), 16, 64)
+			return set
+		}
+	}
+	return 0
+}
+
+// olderThan reports whether the kernel is older than a release.
+func olderThan(major, minor int) bool {
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	var a, b int
+	if err != nil {
+		return false
+	}
+	if n, _ := fmt.Sscanf(string(text), "%d.%d", &a, &b); n < 2 {
+		return false
+	}
+	return a < major || a == major && b < minor
 }

@@ -31,3 +31,9 @@ func execve(path string, args, env []string) error { return errors.ErrUnsupporte
 func useAsStdin(f *os.File) error { return errors.ErrUnsupported }
 
 func memoryFile(name string) (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func firstUnprivilegedPort() uint16 { return 0 }
+
+func effectiveCapabilities() uint64 { return 0 }
+
+func olderThan(major, minor int) bool { return false }

@@ -55,6 +55,7 @@ func (c *relayCmd) config() *spec.Config {
 			MaxFlows: int(c.MaxFlows), MaxNewFlows: int(c.MaxNewFlows),
 		},
 		Log:       spec.Log{Level: c.LogLevel, Format: c.LogFormat, Flows: c.LogFlows},
+		Sandbox:   spec.Sandbox{Mode: c.Sandbox},
 		Drain:     time.Duration(c.DrainTimeout),
 		Listeners: []*spec.Listener{l},
 		Groups:    []*spec.Group{group},

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -63,6 +64,14 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		diff = config.Compare(old.Config, cfg)
 		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
+	} else if missing := d.confined.missingFiles(); len(missing) > 0 {
+		err = fmt.Errorf("%w: %w", &needsMore{missing}, err)
+	}
+	if d.refusedBySandbox(err) {
+		if d.keeping.up() && !d.replacedInVain() {
+			return d.reloadByAnother(by, told, err)
+		}
+		err = withoutReplacement(err)
 	}
 	d.settleRemotes(err)
 	defer func() {
@@ -100,6 +109,17 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	}
 	d.eventBy(by, slog.LevelInfo, "reload", cfg.Source, "configuration loaded")
 	told.Applied = true
+	return told, nil
+}
+
+// reloadByAnother has another worker apply what this one cannot.
+func (d *daemon) reloadByAnother(by string, told api.Diff, why error) (api.Diff, error) {
+	d.notifyManager()
+	if err := d.replaceFor(by, why); err != nil {
+		return api.Diff{}, err
+	}
+	told.NewWorker, told.Applied = true, true
+	d.eventBy(by, slog.LevelInfo, "reload", d.active.Load().Source, "another worker takes over: "+why.Error())
 	return told, nil
 }
 
@@ -168,7 +188,7 @@ type laterKeys struct {
 	service []string // the next start of the service does
 }
 
-// later returns the changed keys that a reload does not apply: the engine's, the admin listener's, the
+// later returns the changed keys that a reload does not apply: the engine's, the admin listener's, the sandbox's, the
 // format of the log, and of the keeper whether there is one and what the engine does for it. The keeper's times
 // are told to it.
 func (d *daemon) later(diff config.Diff) (l laterKeys) {
@@ -181,7 +201,7 @@ func (d *daemon) later(diff config.Diff) (l laterKeys) {
 	}
 	for _, c := range diff.Settings {
 		switch {
-		case strings.HasPrefix(c.Key, "admin"), c.Key == "log.format":
+		case strings.HasPrefix(c.Key, "admin"), strings.HasPrefix(c.Key, "sandbox"), c.Key == "log.format":
 			*worker = append(*worker, c.Key)
 		case c.Key == "keeper":
 			l.service = append(l.service, c.Key)
@@ -197,7 +217,7 @@ func (d *daemon) later(diff config.Diff) (l laterKeys) {
 // that.
 func keepUntilRestart(old, next *spec.Config) *spec.Config {
 	kept := *next
-	kept.Engine, kept.Admin, kept.Log.Format, kept.Keeper = old.Engine, old.Admin, old.Log.Format, old.Keeper
+	kept.Engine, kept.Admin, kept.Log.Format, kept.Keeper, kept.Sandbox = old.Engine, old.Admin, old.Log.Format, old.Keeper, old.Sandbox
 	if old.Keeper != nil && next.Keeper != nil {
 		k := *next.Keeper
 		k.KeepAfter = old.Keeper.KeepAfter

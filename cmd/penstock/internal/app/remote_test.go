@@ -181,7 +181,7 @@ func TestRemoteFallBack(t *testing.T) {
 	if l, err := r.text(testRemote); err != nil || !sameText(&l, &two) {
 		t.Fatalf("%+v, %v", l, err)
 	}
-	if !r.fallBack(errors.New("bad")) {
+	if !r.fallBack(nil, errors.New("bad")) {
 		t.Fatal("there is nothing to fall back to")
 	}
 	if l, err := r.text(testRemote); err != nil || !sameText(&l, &one) {
@@ -191,7 +191,7 @@ func TestRemoteFallBack(t *testing.T) {
 	if s := r.status()[0]; s.Version != "1" || s.Refused == nil || s.Refused.Version != "2" || r.pending() != "" {
 		t.Errorf("%+v, pending: %q", s, r.pending())
 	}
-	if r.fallBack(errors.New("bad too")) {
+	if r.fallBack(nil, errors.New("bad too")) {
 		t.Error("fell back to what has failed")
 	}
 }

@@ -144,7 +144,7 @@ func (r *remotes) await(k *keeping, log *slog.Logger) bool {
 		if l.damaged != nil {
 			log.Error("the last good configuration cannot be used", "error", l.damaged)
 		}
-		if l.last.from == fromWorker {
+		if l.last.from == fromWorker && k.trusts() && !k.replaced() { // a planned restart may be for what the registry has now
 			l.use(l.last)
 		}
 	}
@@ -162,8 +162,13 @@ func (r *remotes) await(k *keeping, log *slog.Logger) bool {
 				continue
 			}
 			if (failed != nil || !patient) && l.last.from != "" {
-				l.use(l.last)
-				continue
+				err := k.enterBefore()
+				if err == nil {
+					l.use(l.last)
+					continue
+				}
+				l.last = lastGood{}
+				log.Error("the configuration of the worker before cannot be used", "error", err)
 			}
 			if missing++; failed != nil && !told[l] {
 				told[l] = true
@@ -237,8 +242,8 @@ func (r *remotes) keep() (failed error) {
 
 // fallBack has the next Source.Load read the last good versions from disk instead of those that have
 // just failed. It reports whether that makes a difference.
-func (r *remotes) fallBack(err error) (differs bool) {
-	if r == nil {
+func (r *remotes) fallBack(k *keeping, err error) (differs bool) {
+	if r == nil || k.enterBefore() != nil {
 		return false
 	}
 	for _, l := range r.layers {

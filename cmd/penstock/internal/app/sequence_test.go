@@ -270,9 +270,10 @@ func runSequence(t *testing.T, data []byte) {
 	if err := s.d.apply(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.d.serveAdmin(); err != nil {
+	if err := s.d.listenAdmin(&cfg.Admin); err != nil {
 		t.Fatal(err)
 	}
+	s.d.serveAdmin()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", s.at("admin"))
 	}}

@@ -61,6 +61,7 @@ func (d *snapshot) Status() api.Status {
 	s.Overload = d.overload(&stats)
 	s.Paths = paths(points)
 	s.Keeper = d.keeping.status(&stats)
+	s.Sandbox = d.confined.status()
 	s.Fleet = d.fleet.status()
 	return s
 }

@@ -36,6 +36,9 @@ func (k *keeping) goesOn() bool {
 	return k != nil && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback || k.start.Reason == keeper.Restart)
 }
 
+// replaced reports whether the worker before has asked for this one.
+func (k *keeping) replaced() bool { return k != nil && k.start.Reason == keeper.Restart }
+
 // unplanned reports whether the worker before has died.
 func (k *keeping) unplanned() bool {
 	return k != nil && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback)
@@ -107,7 +110,6 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 	} else if err != nil { // flows are more important
 		log.Error("no admin listener", "error", err)
 	}
-	k.dropOthers()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // Reading is the state of the memory at one moment.
@@ -76,13 +77,21 @@ func Open(root string, groups bool, own int64) *Meter {
 	return m
 }
 
-// sameProgram reports whether another process runs the same program as this one: then it is the keeper.
+// keeperName is what the keeper calls itself, as far as the kernel keeps it.
+const keeperName = "penstock-keeper"
+
+// sameProgram reports whether another process runs the same program as this one: then it is the keeper. A process in a sandbox
+// may not see that, and takes its name for it.
 func sameProgram(root, pid string) bool {
 	own, err := os.Stat(filepath.Join(root, "proc/self/exe"))
 	if err != nil {
 		return false
 	}
 	other, err := os.Stat(filepath.Join(root, "proc", pid, "exe"))
+	if errors.Is(err, fs.ErrPermission) {
+		name, err := readShort(filepath.Join(root, "proc", pid, "comm"), 64)
+		return err == nil && strings.TrimSpace(string(name)) == keeperName
+	}
 	return err == nil && os.SameFile(own, other)
 }
 

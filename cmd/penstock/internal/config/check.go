@@ -366,6 +366,11 @@ func (r *reader) checkAdmin(f *file) {
 	}
 	a.Token = r.token(&f.tokens.all)
 	a.ReadToken = r.token(&f.tokens.read)
+	for i, path := range []*string{&f.tokens.all, &f.tokens.read} {
+		if *path != "" {
+			a.TokenFiles[i] = relativeTo(r.at(path).from.name, *path)
+		}
+	}
 	if a.Token != "" && a.Token == a.ReadToken {
 		r.fail(r.at(&f.tokens.read), fault{problem: "the read-only token grants full access: it is the same as in token-file", allowed: "another token"})
 	}

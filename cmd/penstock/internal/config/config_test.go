@@ -71,6 +71,7 @@ func TestDefaults(t *testing.T) {
 		Admin:     spec.Admin{Mode: 0o600},
 		Drain:     30 * time.Second,
 		Fleet:     spec.Fleet{DrainGrace: spec.DefaultDrainGrace},
+		Sandbox:   spec.Sandbox{Mode: "on"},
 		Groups:    []*spec.Group{group},
 		Listeners: []*spec.Listener{{
 			Name: "web", Listen: spec.Endpoint{Kind: spec.TCP, Port: 80},

@@ -32,6 +32,8 @@ type Source struct {
 	NoTokens bool
 	// Node becomes the Node of each configuration.
 	Node spec.Node
+	// Open opens a file, or a folder to be listed, that this process may not open itself. nil: nobody does.
+	Open func(path string) (*os.File, error)
 
 	mu     sync.Mutex
 	kept   map[string][]byte // what was read, once, of paths that are not files: standard input and pipes
@@ -82,7 +84,7 @@ func (s *Source) Load(rules ...Rule) (*spec.Config, Warnings, error) {
 		if s.NoTokens {
 			return []byte(fmt.Sprintf("%x", sha256.Sum256([]byte(name)))), nil
 		}
-		return readAtMost(relativeTo(from, name), maxToken+2)
+		return s.readAtMost(relativeTo(from, name), maxToken+2)
 	}}
 	s.files, s.dirs = nil, nil
 	var whole *tree
@@ -193,7 +195,7 @@ func (l *loader) layer(path string) (*tree, error) {
 		return l.parse(from, text), nil
 	}
 	l.source.files = append(l.source.files, path)
-	text, err := readAtMost(path, maxFile+1)
+	text, err := l.source.readAtMost(path, maxFile+1)
 	if err != nil {
 		return nil, err
 	}
@@ -335,32 +337,25 @@ func (l *loader) include(t *tree, path string, at *place) {
 	switch {
 	case err == nil && info.IsDir():
 		l.source.dirs = append(l.source.dirs, path)
-		if paths, err = configFiles(path); err != nil {
+		if paths, err = l.source.configFiles(path); err != nil {
 			l.r.fail(at, fault{problem: oneLine(err.Error()), allowed: allowedInclude})
 			return
 		}
 	case err != nil && strings.ContainsAny(path, "*?["):
 		l.source.dirs = append(l.source.dirs, filepath.Dir(path))
-		if paths, err = filepath.Glob(path); err != nil {
+		paths, err = l.source.glob(path)
+		switch {
+		case errors.Is(err, filepath.ErrBadPattern):
 			l.r.fail(at, fault{problem: "invalid pattern " + quote(path), allowed: allowedInclude})
+			return
+		case err != nil:
+			l.r.fail(at, fault{problem: oneLine(err.Error()), allowed: allowedInclude})
 			return
 		}
 	}
 	for _, path := range paths {
 		l.includeFile(t, path, at)
 	}
-}
-
-// configFiles returns the configuration files of a folder, in the order of their names.
-func configFiles(dir string) (paths []string, err error) {
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		name := e.Name()
-		if ext := filepath.Ext(name); (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(name, ".") {
-			paths = append(paths, filepath.Join(dir, name))
-		}
-	}
-	return paths, err
 }
 
 func (l *loader) includeFile(t *tree, path string, at *place) {
@@ -381,7 +376,7 @@ func (l *loader) includeFile(t *tree, path string, at *place) {
 		}
 		l.seen[real] = from
 	}
-	text, err := readAtMost(path, int64(maxFile-l.size+1))
+	text, err := l.source.readAtMost(path, int64(maxFile-l.size+1))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("no such file: %s", plain(path))
@@ -495,22 +490,4 @@ func relativeTo(file, path string) string {
 		return path
 	}
 	return filepath.Join(filepath.Dir(file), path)
-}
-
-// readAtMost reads the first n bytes of a regular file. A pipe is not even opened: that would wait
-// for its other end.
-func readAtMost(path string, n int64) ([]byte, error) {
-	if !isFile(path) {
-		return nil, notAFile(path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, n))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return text, nil
 }

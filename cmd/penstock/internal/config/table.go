@@ -45,6 +45,7 @@ var fileKeys = keysOf("file",
 	section("reload", reloadKeys, "When the configuration is read again.", func(f *file) *spec.Reload { return &f.Reload }),
 	comparedByKey(field("keeper", either(none[spec.Keeper](), pointer(keeperKeys.filled())), spec.KeeperByDefault, "A second, small process that holds the sockets of flows and starts the worker again when it dies, so that flows continue. {}: with the default values; none: one process.",
 		func(f *file) **spec.Keeper { return &f.Keeper }), keeperKeys, func(f *file) *spec.Keeper { return f.Keeper }),
+	section("sandbox", sandboxKeys, "What the process that relays gives up before it reads anything from clients. See docs/sandbox.md.", func(f *file) *spec.Sandbox { return &f.Sandbox }),
 	field("drain", duration(0, "0"), "30s", "How long flows may continue after the first signal to stop. 0: end them at once.", func(f *file) *time.Duration { return &f.Drain }),
 	field("registries", byName(registryKeys.typ, func(g *registry, name string) { g.Name = name }).shown(showRegistries), "", "Where members are found, besides DNS, by name: see discover.", func(f *file) *[]*registry { return &f.registries }),
 	section("fleet", fleetKeys, "Relays that are operated together: where this one reports and gets orders. See docs/fleet.md.", func(f *file) *spec.Fleet { return &f.Fleet }),
@@ -127,6 +128,11 @@ var keeperKeys = keysOf("keeper",
 	field("start-timeout", duration(100*time.Millisecond, ""), "30s", "How long a worker may take to start. Of an upgrade that takes longer nothing remains: the old binary continues.", func(k *spec.Keeper) *time.Duration { return &k.StartTimeout }),
 	field("healthy-after", duration(0, "0"), "10s", "How long the worker of an upgrade must run: if it dies earlier, the old binary continues.", func(k *spec.Keeper) *time.Duration { return &k.HealthyAfter }),
 	field("max-restart-delay", duration(100*time.Millisecond, ""), "10s", "A worker is started again at once, and after repeated failures with growing delays up to this one.", func(k *spec.Keeper) *time.Duration { return &k.MaxRestartDelay }),
+)
+
+var sandboxKeys = keysOf("sandbox",
+	field("mode", oneOf("on", "log", "off"), "on", "on: give up what the configuration does not need, as far as the kernel can. log: nothing is refused, and the kernel logs system calls that would be. off: give up nothing.", func(s *spec.Sandbox) *string { return &s.Mode }),
+	field("user", texts("user", "the name of a user, or UID:GID", `^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9}:[0-9]{1,9})$`, same), "", "Whom the process becomes if it was started as root. Default: it stays root, without root's capabilities.", func(s *spec.Sandbox) *string { return &s.User }),
 )
 
 // Sections that listeners, routes and groups share.

@@ -74,6 +74,9 @@ func statusPairs(s *api.Status) [][2]string {
 	if s.Keeper != nil {
 		list = append(list, keeperPairs(s)...)
 	}
+	if s.Sandbox != nil {
+		list = append(list, [2]string{"sandbox", sandboxText(s.Sandbox)})
+	}
 	if s.Fleet != nil {
 		list = append(list, fleetPairs(s.Fleet, s.Time)...)
 	}

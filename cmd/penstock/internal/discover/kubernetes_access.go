@@ -68,6 +68,13 @@ func accessOf(r spec.Registry, getenv func(string) string, account string) (kube
 	}}, nil
 }
 
+// Credentials returns the files that a client of a Kubernetes registry reads while it runs, and the servers that it connects to. An error
+// says that they are not known now.
+func Credentials(r spec.Registry) (files, servers []string, err error) {
+	a, err := accessOf(r, os.Getenv, serviceAccount)
+	return []string{a.CA, a.Cert, a.Key, a.TokenFile}, a.Servers, err
+}
+
 // A kubeClient asks an API server. The sources of a registry share it, so that their watches have one connection.
 type kubeClient struct {
 	*remote.Client

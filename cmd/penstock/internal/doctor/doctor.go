@@ -14,6 +14,8 @@ import (
 
 	"github.com/charmbracelet/x/term"
 	"github.com/safchain/ethtool"
+
+	"github.com/penstock/penstock/sandbox"
 )
 
 // Cmd is the command doctor, filled by kong.
@@ -71,7 +73,7 @@ const (
 
 // A Finding is the result of examining one thing.
 type Finding struct {
-	Group  string `json:"group"` // kernel, limits, capabilities, offloads, speed
+	Group  string `json:"group"` // kernel, limits, capabilities, sandbox, offloads, speed
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Found  string `json:"found"`
@@ -104,6 +106,7 @@ type machine struct {
 	try      func(feature) error                                       // tries a feature
 	offloads func(nic string) (map[string]ethtool.FeatureState, error) // by ethtool's names
 	measure  func(progress func(string)) (speeds, error)
+	sandbox  func() sandbox.Report // nil: not examined
 }
 
 func thisMachine() machine {
@@ -112,6 +115,7 @@ func thisMachine() machine {
 		try:      func(f feature) error { return f.try() },
 		offloads: ethtoolFeatures,
 		measure:  measure,
+		sandbox:  sandbox.Available,
 	}
 }
 
@@ -123,6 +127,9 @@ func examine(m machine, progress func(string)) (all []Finding) {
 	all = append(all, features(m.try, s)...)
 	all = append(all, limits(m.root)...)
 	all = append(all, capabilities(m.root)...)
+	if m.sandbox != nil {
+		all = append(all, sandboxed(m.sandbox())...)
+	}
 	all = append(all, offloads(m.root, m.offloads, s)...)
 	return append(all, speed(s, err)...)
 }

@@ -62,6 +62,8 @@ func run(s *Settings, lines *outlet) (code int, err error) {
 		Watchdog:       times.Watchdog,
 		Healthy:        times.Healthy,
 		MaxBackoff:     times.MaxBackoff,
+		Broker:         broker,
+		CheckBinary:    checkBinary,
 		Log:            log.event,
 	}
 	if states := notifier(); states != nil {

@@ -22,6 +22,7 @@ type Config struct {
 	Keeper     *Keeper // nil: the daemon runs without a keeper
 	Node       Node    // from the command line: files may be shared by many relays
 	Fleet      Fleet
+	Sandbox    Sandbox
 	Layers     []Layer       // the texts that came from a registry, in the order of the command line
 	Drain      time.Duration // how long flows may continue after the first signal
 	Registries []*Registry   // in the file's order
@@ -74,6 +75,12 @@ var DefaultKeeper = Keeper{KeepAfter: time.Second, Watchdog: 10 * time.Second, S
 // {} for a keeper with the default values.
 const KeeperByDefault = "none"
 
+// Sandbox configures what the process that relays gives up before it reads anything from clients.
+type Sandbox struct {
+	Mode string // on, log or off; empty: off
+	User string // whom it becomes if it was started as root: a name, or numbers UID:GID; empty: it stays root
+}
+
 // Engine configures the engine; changes need a restart.
 type Engine struct {
 	Loops        int // 0: one per CPU
@@ -110,6 +117,8 @@ type Admin struct {
 	Mode      uint32   // permissions of a Unix socket
 	Token     string   // on TCP: required for everything
 	ReadToken string   // on TCP: sufficient for reading; empty: none is
+	// TokenFiles are the files of both, as written but for the folder of a relative path.
+	TokenFiles [2]string
 }
 
 // Reload configures reloads.

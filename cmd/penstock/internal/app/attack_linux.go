@@ -1,0 +1,92 @@
+//go:build attack
+
+package app
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testattack"
+)
+
+// attack does, from inside the process that relays, what whoever has taken it over would try, and logs what was not refused: the attempts of
+// package testattack, on two threads, and some that are about this process. It is in binaries for tests only. PENSTOCK_ATTACK is
+// a folder, whose name is that of an abstract Unix socket, too, the address of a member, and one that is none, separated by spaces; with a fourth word the first worker leaves a configuration to
+// the next one, with its log in another folder, and ends.
+func attack(l *lifecycle) {
+	parameters := strings.Fields(os.Getenv("PENSTOCK_ATTACK"))
+	if len(parameters) < 3 || l.d.confined.held.Load() == nil {
+		return
+	}
+	if len(parameters) > 3 {
+		if l.keeping.first() {
+			evil := *l.d.active.Load().Config
+			evil.Text = bytes.ReplaceAll(evil.Text, []byte("/log/"), []byte("/elsewhere/"))
+			l.log.Info("attack", "left", l.keeping.saveConfig(&evil, nil) == nil)
+			l.lines.close() // writes what is queued
+			os.Exit(exitFailed)
+		}
+		l.log.Info("attack over")
+		return
+	}
+	dir, member, other := parameters[0], parameters[1], parameters[2]
+	_, text, _ := net.SplitHostPort(other)
+	port, _ := strconv.Atoi(text)
+	target := testattack.Target{PID: os.Getppid(), File: filepath.Join(dir, "elsewhere/secret"), Folder: filepath.Join(dir, "elsewhere"), Port: port, Abstract: filepath.Base(dir)}
+	attempted := 0
+	tell := func(r testattack.Result) {
+		if attempted++; !r.Refused { // the others would be more lines than the log takes in a second
+			l.log.Info("attack", "what", r.Name, "errno", r.Errno, "result", r.Text)
+		}
+	}
+	attempts := func() {
+		for _, r := range testattack.Run(target) {
+			tell(r)
+		}
+		mark := checkSocketOptions(&spec.Dial{Mark: 7})
+		ask, read := errors.ErrUnsupported, errors.ErrUnsupported
+		if l.keeping != nil {
+			_, ask = l.keeping.asker(earlykeeper.Append)("/etc/passwd")
+			_, read = l.keeping.asker(earlykeeper.Read)(target.File)
+		}
+		write := os.WriteFile(filepath.Join(dir, "etc/penstock.yaml"), nil, 0o600)
+		for name, err := range map[string]error{"mark a socket": mark, "ask the keeper for a log": ask, "ask the keeper for a file": read, "write its configuration": write} {
+			tell(testattack.Result{Name: name, Text: textOf(err), Refused: err != nil})
+		}
+	}
+	attempts()
+	done := make(chan struct{})
+	go func() { // on a thread that begins now, and ends with the goroutine
+		defer close(done)
+		runtime.LockOSThread()
+		attempts()
+	}()
+	<-done
+	// What it needs works.
+	c, err := net.Dial("tcp", member)
+	if err == nil {
+		c.Close()
+	}
+	_, _, load := l.load()
+	for name, err := range map[string]error{"connect to a member": err, "read its configuration": load} {
+		if err != nil {
+			l.log.Error("attack", "needs", name, "error", err)
+		}
+	}
+	l.log.Info("attack over", "attempts", attempted)
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,440 @@
+package app
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/discover"
+	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/keeper"
+	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/sandbox"
+)
+
+// confinement is the sandbox of this process: what it gives up when its first configuration is applied, after
+// everything that needs privileges was opened, and before anything is read from clients, members or name servers. A nil
+// *confinement has none, as in tests, which share their process.
+//
+// \t(privileged) ──enter, or keeping.enterBefore──▶ confined ──a configuration that needs more──▶ another worker, or refused
+type confinement struct {
+	source  *config.Source // nil: there is none, and no reload
+	paths   []string       // of the command line
+	keeping *keeping       // nil: there is no keeper
+	held    atomic.Pointer[confine.Held]
+	looked  bool     // at the first configuration
+	anyPort string   // why all ports may be connected to; set before anybody asks
+	lookups []string // the files of look-ups that may be read; set before anybody looks
+}
+
+// newConfinement returns the sandbox of a process that runs what is in source; nil: a configuration of the command line alone.
+func newConfinement(source *config.Source, k *keeping) *confinement {
+	c := &confinement{source: source, keeping: k}
+	if k.inSandboxBefore() {
+		c.held.Store(k.held)
+	}
+	if source != nil {
+		c.paths = source.Paths
+	}
+	return c
+}
+
+// replaceable reports whether another worker can take over.
+func (c *confinement) replaceable() bool { return c.keeping.up() }
+
+// needs returns what a configuration needs.
+func (c *confinement) needs(cfg *spec.Config) confine.Needs {
+	in := confine.Input{
+		Config: cfg, Credentials: discover.Credentials, Reloads: c.source != nil && !c.replaceable(), FirstPort: firstUnprivilegedPort(),
+	}
+	if !c.replaceable() {
+		in.Notify = os.Getenv("NOTIFY_SOCKET")
+	}
+	if c.source != nil {
+		in.Files, in.Folders = c.source.Inputs()
+	}
+	for _, path := range c.paths {
+		if spec.IsRemote(path) {
+			if r, _, err := spec.ParseRemote(path); err == nil {
+				in.Remotes = append(in.Remotes, r)
+			}
+		}
+	}
+	return confine.Of(in)
+}
+
+// enter gives up what the first configuration does not need, and returns what holds; nil: nothing, or it was called before.
+func (c *confinement) enter(cfg *spec.Config, more confine.Needs) (*confine.Held, error) {
+	if c == nil || c.looked {
+		return nil, nil
+	}
+	if h := c.held.Load(); h != nil {
+		c.looked, c.anyPort, c.lookups = true, c.needs(cfg).First(confine.AnyPort), allowed(lookupFiles)
+		return h, nil
+	}
+	if cfg.Sandbox.Mode == modeOff || cfg.Sandbox.Mode == "" {
+		c.looked = true
+		return nil, c.tellKeeper(&earlykeeper.Policy{Mode: modeOff})
+	}
+	t := confine.Terms{
+		Log: cfg.Sandbox.Mode == "log", Replaceable: c.replaceable(), Reloads: c.source != nil, DeviceNeedsRaw: olderThan(5, 7),
+		Rebinds: cfg.Fleet.Registry.Kind != "" || cfg.Fleet.Key != "", PipesLimited: pipesLimited(),
+	}
+	var err error
+	if t.User, err = lookUpUser(cfg.Sandbox.User); err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	if state := cfg.Node.State; state != "" {
+		makeStateFolder(state, t.User)
+	}
+	needs := append(c.needs(cfg), more...)
+	c.anyPort = needs.First(confine.AnyPort)
+	h, err := enterSandbox(needs.Policy(t))
+	if err != nil {
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	c.looked, c.lookups = true, allowed(lookupFiles)
+	c.held.Store(h)
+	return h, c.tellKeeper(c.policy(cfg, h))
+}
+
+// policy returns what the keeper is to know.
+func (c *confinement) policy(cfg *spec.Config, h *confine.Held) *earlykeeper.Policy {
+	var files, folders []string
+	if c.source != nil {
+		files, folders = c.source.Inputs()
+	}
+	var logs []earlykeeper.Log
+	if to := cfg.AccessLog.To; strings.HasPrefix(to, "/") {
+		logs = []earlykeeper.Log{{Path: filepath.Clean(to), Mode: cmp.Or(cfg.AccessLog.Mode, account.DefaultMode)}}
+	}
+	return policyOf(cfg.Sandbox.Mode, h, append(files, cfg.Admin.TokenFiles[:]...), folders, logs)
+}
+
+// tellKeeper tells the keeper what this process may ask for, and the next one may do after a crash.
+func (c *confinement) tellKeeper(p *earlykeeper.Policy) error {
+	if c.keeping == nil || !c.keeping.MayAsk() {
+		return nil
+	}
+	if err := c.keeping.SetPolicy(p.Text()); err != nil && !errors.Is(err, keeper.ErrLost) {
+		return fmt.Errorf("sandbox: tell the keeper: %w", err)
+	}
+	return nil
+}
+
+// lookupFiles are files that package net reads at any time.
+var lookupFiles = []string{confine.Resolver, "/etc/hosts"}
+
+// allowed returns those of the files that this process may read, or that do not exist.
+func allowed(files []string) (list []string) {
+	for _, path := range files {
+		f, err := os.Open(path)
+		if err == nil {
+			f.Close()
+		}
+		if !errors.Is(err, fs.ErrPermission) {
+			list = append(list, path)
+		}
+	}
+	return list
+}
+
+// lost returns the first file of look-ups that this process may not read any more, because it is another file now; empty: there is none.
+func (c *confinement) lost() string {
+	now := allowed(c.lookups)
+	for _, path := range c.lookups {
+		if !slices.Contains(now, path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// lookInterval is how often the files of look-ups are opened.
+const lookInterval = 2 * time.Second
+
+// watchLookups has another worker take over when the files of look-ups were replaced by others, until the daemon closes: without
+// them, names are asked for at a name server that is not there.
+func (d *daemon) watchLookups() {
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	var told time.Time
+	for {
+		select {
+		case <-d.closing:
+			return
+		case <-tick.C:
+		}
+		path := d.confined.lost()
+		if path == "" || !d.keeping.up() || time.Since(told) < time.Minute {
+			continue
+		}
+		told = time.Now()
+		if err := d.replaceFor("the sandbox", fmt.Errorf("%s was replaced", path)); err != nil {
+			d.log.Error("no other worker", "error", err)
+		}
+	}
+}
+
+// pipesLimited reports whether the pipes of a user are limited. pipe(7).
+func pipesLimited() bool {
+	text, err := os.ReadFile("/proc/sys/fs/pipe-user-pages-soft")
+	return err == nil && strings.TrimSpace(string(text)) != "0"
+}
+
+// makeStateFolder makes the folder for what later processes need, because its parent cannot be written later. If it
+// fails, whoever writes there tells.
+func makeStateFolder(path string, u *sandbox.User) {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if os.MkdirAll(path, 0o700) == nil && u != nil {
+		os.Lchown(path, u.UID, u.GID)
+	}
+}
+
+// lookUpUser returns the user of the configuration; nil: none.
+func lookUpUser(name string) (*sandbox.User, error) {
+	if name == "" {
+		return nil, nil
+	}
+	if uid, gid, ok := strings.Cut(name, ":"); ok {
+		u, err1 := strconv.Atoi(uid)
+		g, err2 := strconv.Atoi(gid)
+		return &sandbox.User{UID: u, GID: g}, errors.Join(err1, err2)
+	}
+	found, err := user.Lookup(name)
+	if err != nil {
+		return nil, fmt.Errorf("user: no user %q on this host; allowed: the name of one, or UID:GID", name)
+	}
+	u := &sandbox.User{}
+	if u.UID, err = strconv.Atoi(found.Uid); err == nil {
+		u.GID, err = strconv.Atoi(found.Gid)
+	}
+	if err != nil {
+		return nil, err
+	}
+	groups, err := found.GroupIds()
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range groups {
+		if g, err := strconv.Atoi(text); err == nil && g != u.GID {
+			u.Groups = append(u.Groups, g)
+		}
+	}
+	return u, nil
+}
+
+// confine has this process enter its sandbox. It is called once everything is open that the first configuration needs;
+// nothing that fails afterwards can be tried with another configuration that needs more.
+func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*boundListener) error {
+	var more confine.Needs
+	for _, l := range bound {
+		if a := l.Addr(); a.Network == relay.TCP { // a port that was any free one, too: see nodeDrain
+			more = append(more, confine.Need{Kind: confine.Bind, Port: a.AddrPort.Port()})
+		}
+	}
+	h, err := d.confined.enter(cfg, more)
+	if h == nil || err != nil {
+		return err
+	}
+	if d.keeping != nil && h.Policy.Mode == sandbox.Enforce && h.Report.Held(sandbox.Files) {
+		d.background.Go(d.watchLookups)
+	}
+	var held, not []string
+	for _, l := range d.confined.status().Layers {
+		text := l.Name
+		if l.Why != "" {
+			text += " (" + l.Why + ")"
+		}
+		if l.Held {
+			held = append(held, text)
+		} else {
+			not = append(not, text)
+		}
+	}
+	attrs := []any{"mode", cfg.Sandbox.Mode, "held", strings.Join(held, ", ")}
+	if len(not) > 0 {
+		attrs = append(attrs, "not_held", strings.Join(not, ", "))
+	}
+	if len(h.Report.Absent) > 0 {
+		d.log.Debug("sandbox", "absent", strings.Join(h.Report.Absent, ", "))
+	}
+	d.log.Info("sandbox", attrs...)
+	return nil
+}
+
+// needsMore is the error of a configuration that needs what this process has given up.
+type needsMore struct{ missing confine.Needs }
+
+func (e *needsMore) Error() string {
+	return "the configuration needs what this process gave up when it started (sandbox): " + e.missing.String()
+}
+
+// checkNeeds returns a *needsMore if this process cannot do what a configuration needs.
+func (d *daemon) checkNeeds(cfg *spec.Config) error {
+	c := d.confined
+	if c == nil || c.held.Load() == nil || d.active.Load().since.IsZero() {
+		return nil // or the first one, which ran before in this sandbox: its sockets are held
+	}
+	ports := map[uint16]bool{}
+	for key, l := range d.bound {
+		if key.addr.Path == "" {
+			ports[l.Addr().AddrPort.Port()] = true
+		}
+	}
+	missing := c.held.Load().Missing(c.needs(cfg), func(n confine.Need) bool {
+		switch n.Kind {
+		case confine.LowPort:
+			return ports[n.Port]
+		case confine.Bind:
+			return ports[n.Port] || slices.Contains(adminPorts(d), n.Port)
+		}
+		return false
+	})
+	if len(missing) > 0 {
+		return &needsMore{missing}
+	}
+	return nil
+}
+
+// missingFiles returns the files of the configuration that this process cannot read any more.
+func (c *confinement) missingFiles() confine.Needs {
+	if c == nil || c.held.Load() == nil || c.source == nil {
+		return nil
+	}
+	files, folders := c.source.Inputs()
+	n := confine.Of(confine.Input{Config: &spec.Config{}, Files: files, Folders: folders})
+	return c.held.Load().Missing(n, func(n confine.Need) bool { return n.Kind != confine.Read })
+}
+
+// status returns what this process has given up; nil: nothing.
+func (c *confinement) status() *api.Sandbox {
+	if c == nil || c.held.Load() == nil {
+		return nil
+	}
+	h := c.held.Load()
+	s := &api.Sandbox{Mode: "on", Layers: []api.SandboxLayer{}}
+	if h.Policy.Mode == sandbox.Log {
+		s.Mode = "log"
+	}
+	for _, l := range h.Report.Layers {
+		why := l.Why
+		if l.Layer == sandbox.Network && h.Policy.AnyConnect && h.Policy.AnyBind {
+			why = "not wanted: " + c.anyPort
+		}
+		if l.Layer == sandbox.Capabilities && l.Held {
+			why = keeps(h.Policy.Keep, h.Had)
+		}
+		s.Layers = append(s.Layers, api.SandboxLayer{Name: l.Layer.String(), Held: l.Held, Wanted: l.Wanted, Why: why})
+	}
+	return s
+}
+
+// keeps names the capabilities that a process has kept.
+func keeps(list []sandbox.Capability, had uint64) string {
+	names := map[sandbox.Capability]string{sandbox.NetBindService: "CAP_NET_BIND_SERVICE", sandbox.NetAdmin: "CAP_NET_ADMIN", sandbox.NetRaw: "CAP_NET_RAW", confine.SysResource: "CAP_SYS_RESOURCE"}
+	var kept []string
+	for _, c := range list {
+		if had>>c&1 != 0 {
+			kept = append(kept, names[c])
+		}
+	}
+	if len(kept) == 0 {
+		return ""
+	}
+	return "keeps " + strings.Join(kept, ", ")
+}
+
+// adminPorts returns the port of the admin listener, which stays as it is until another process runs.
+func adminPorts(d *daemon) []uint16 { return []uint16{d.active.Load().Admin.Listen.Port} }
+
+// refusedBySandbox reports whether a reload failed for lack of what the sandbox took, as far as that can be seen.
+func (d *daemon) refusedBySandbox(err error) bool {
+	var more *needsMore
+	if errors.As(err, &more) {
+		return true
+	}
+	return d.confined != nil && d.confined.held.Load() != nil && errors.Is(err, fs.ErrPermission)
+}
+
+// replacedInVain reports whether this worker has taken over a moment ago with an older version than a registry has: it did not answer
+// in time, and one worker after the other would be started.
+func (d *daemon) replacedInVain() bool {
+	return d.remotes != nil && d.keeping.replaced() && time.Since(d.keeping.began) < time.Minute
+}
+
+// withoutReplacement returns the error of a reload that needs more, where no other worker can take over.
+func withoutReplacement(err error) error {
+	var more *needsMore
+	if !errors.As(err, &more) {
+		return err
+	}
+	return api.NewProblem(http.StatusConflict, more.Error(),
+		"a restart of the service; or keeper: {}, with which another worker takes over when a reload needs more; or sandbox: {mode: off}")
+}
+
+// replaceFor has another worker take over, which reads the configuration itself, because this one cannot do what it needs.
+func (d *daemon) replaceFor(by string, why error) error {
+	d.log.Info("another worker takes over, because this one cannot do what the configuration needs", "by", by, "why", why.Error())
+	before := d.keeping.LastUpgrade().ID
+	if err := d.keeping.Restart(); err != nil {
+		return err
+	}
+	d.background.Go(func() { d.watchReplacement(before) })
+	return nil
+}
+
+// watchReplacement tells if no other worker takes over, after an upgrade with a number.
+func (d *daemon) watchReplacement(before uint64) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.closing:
+			return
+		case <-d.keeping.Lost():
+			return
+		case <-tick.C:
+		}
+		u := d.keeping.LastUpgrade()
+		if u.ID == before || !u.Restart || !u.Over() {
+			continue
+		}
+		if u.Reason != "" {
+			d.reloadFailed("the sandbox", api.BadConfig([]api.ConfigError{{Message: "another worker was to take over, and could not: " + u.Reason}}))
+		}
+		return
+	}
+}
+
+// reloadFailed remembers and tells that a reload failed.
+func (d *daemon) reloadFailed(by string, problem *api.Problem) {
+	d.reloads.mu.Lock()
+	defer d.reloads.mu.Unlock()
+	d.reloads.bad++
+	d.kept.values.goOn(reloadsBad, d.reloads.bad)
+	d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
+	d.log.Error("configuration rejected; nothing changed", "by", by, "error", problem.Error())
+	d.eventBy(by, slog.LevelError, "reload", d.active.Load().Source, problem.Error())
+}

@@ -1,0 +1,136 @@
+package app
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/sandbox"
+)
+
+// The keeper knows the policy of each worker (keeper.Worker.SetPolicy), and tells the next one, which is why that can be as confined as
+// the one before it without believing a word of it:
+//
+// \tafter a crash        ──enterBefore──▶ confined ──▶ what the worker before has left
+// \tplanned, or first    ──▶ its own files ──▶ sockets, logs ──enter──▶ confined ──▶ flows
+//
+// A planned worker that finds no configuration of its own, because the file is broken or the registry is away, takes that of the worker before,
+// and enters its sandbox first. If the keeper knows no sandbox, because the worker before died before it was ready, its configuration is not used.
+
+// sandboxBefore returns the sandbox of the worker before; nil: it is not known, or there was no worker.
+func sandboxBefore(policy string) (*earlykeeper.Policy, error) {
+	if policy == "" {
+		return nil, nil
+	}
+	p, err := earlykeeper.ParsePolicy(policy)
+	if err != nil {
+		return nil, fmt.Errorf("the sandbox of the worker before: %w", err)
+	}
+	return p, nil
+}
+
+// modeOff is the mode of a worker without a sandbox.
+const modeOff = "off"
+
+var errNotKnown = errors.New("the keeper does not know the sandbox of the worker before")
+
+// trusts reports whether this process may do what the worker before has written: that was in no sandbox, or this one is in the same. A keeper of an
+// earlier version knows of no sandboxes.
+func (k *keeping) trusts() bool {
+	return k == nil || k.first() || k.held != nil || !k.MayAsk() || k.before != nil && k.before.Mode == modeOff
+}
+
+// enterBefore has this process enter the sandbox of the worker before, for good. It does nothing if that had none, or if it has entered.
+func (k *keeping) enterBefore() error {
+	if k.trusts() {
+		return nil
+	}
+	if k.before == nil {
+		return errNotKnown
+	}
+	var p sandbox.Policy
+	err := json.Unmarshal(k.before.Sandbox, &p)
+	if err == nil {
+		k.held, err = enterSandbox(p)
+	}
+	if err == nil {
+		err = k.SetPolicy("") // it stays the same
+	}
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("the sandbox of the worker before: %w", err)
+	}
+	return nil
+}
+
+// inSandboxBefore reports whether this process is in the sandbox of the worker before.
+func (k *keeping) inSandboxBefore() bool { return k != nil && k.held != nil }
+
+// enterSandbox has this process enter a sandbox.
+func enterSandbox(p sandbox.Policy) (*confine.Held, error) {
+	// With cgo, the C library would load code for some lookups, which is refused then.
+	net.DefaultResolver.PreferGo = true
+	// What package x509 and package time read at their first use, from files that need no longer be readable then.
+	x509.SystemCertPool()
+	_, _ = time.Now().Zone()
+	h := &confine.Held{Policy: p, Had: effectiveCapabilities()}
+	var err error
+	if h.Report, err = sandbox.Enter(p); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// askTimeout is longer than the keeper's.
+const askTimeout = 10 * time.Second
+
+// asker returns a function that has the keeper open what this process may not open; nil: there is no keeper.
+func (k *keeping) asker(request func(path string) string) func(path string) (*os.File, error) {
+	if k == nil {
+		return nil
+	}
+	return func(path string) (*os.File, error) {
+		path, err := filepath.Abs(path)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		defer cancel()
+		fd, err := k.Ask(ctx, request(path))
+		if err != nil {
+			return nil, err
+		}
+		return os.NewFile(uintptr(fd), path), nil
+	}
+}
+
+// maxAsked bounds the files that the keeper may be asked for.
+const maxAsked = 512
+
+// policyOf returns what the keeper is to know of a process in a sandbox. files and folders are what it was configured by; its
+// paths are absolute.
+func policyOf(mode string, h *confine.Held, files, folders []string, logs []earlykeeper.Log) *earlykeeper.Policy {
+	absolute := func(list []string) (out []string) {
+		for _, path := range list {
+			if abs, err := filepath.Abs(path); path != "" && err == nil && len(out) < maxAsked && !slices.Contains(out, abs) {
+				out = append(out, abs)
+			}
+		}
+		return out
+	}
+	p := &earlykeeper.Policy{Mode: mode, Files: absolute(files), Folders: absolute(folders), Logs: logs,
+		Confined: h.Report.Held(sandbox.Files), Write: h.Policy.Write}
+	if u := h.Policy.User; u != nil && h.Report.Held(sandbox.Credentials) {
+		p.Becomes, p.UID = true, u.UID
+	}
+	p.Sandbox, _ = json.Marshal(h.Policy) // paths and numbers
+	return p
+}

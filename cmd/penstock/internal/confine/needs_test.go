@@ -1,0 +1,315 @@
+package confine
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/sandbox"
+)
+
+// load reads a configuration that is the file penstock.yaml of a folder, which it returns.
+func load(t *testing.T, text string) (Input, string) {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "penstock.yaml"), strings.ReplaceAll(text, "DIR", dir))
+	s := &config.Source{Paths: []string{filepath.Join(dir, "penstock.yaml")}}
+	cfg, _, err := s.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := Input{Config: cfg, FirstPort: 1024}
+	in.Files, in.Folders = s.Inputs()
+	return in, dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const echo = "listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'echo:'}}\n"
+
+// own returns the needs of a configuration without those that every one has.
+func own(in Input) Needs {
+	system := Of(Input{Config: &spec.Config{}})
+	return slices.DeleteFunc(Of(in), func(n Need) bool { return slices.Contains(system, n) || n.For == "the configuration" })
+}
+
+// Every path and port that a configuration can name is a need.
+func TestNeeds(t *testing.T) {
+	token := strings.Repeat("t", 32)
+	for _, c := range []struct {
+		name, text string
+		want       []string // kinds and values of needs, with DIR
+	}{
+		{"echo", echo, []string{"binding port 8000 (listeners.web.listen)"}},
+		{"access log", echo + "access-log: {to: DIR/log/a.log}", []string{"writing DIR/log (access-log.to)"}},
+		{"access log on a device", echo + "access-log: {to: /dev/stdout}", []string{"writing /dev/stdout (access-log.to)"}},
+		{"syslog over TCP", echo + "access-log: {to: 'syslog:tcp://logs:6514'}", []string{"connecting to port 6514 (access-log.to)", "connecting to port 53 (names)"}},
+		{"syslog over UDP", echo + "access-log: {to: 'syslog:10.0.0.1:514'}", nil},
+		{"syslog at an abstract socket", echo + "access-log: {to: 'syslog:unix:@log'}", []string{"abstract Unix sockets (access-log.to)"}},
+		{"admin path", echo + "admin: {listen: 'unix://DIR/run/admin.sock'}", []string{"writing DIR/run (admin.listen)"}},
+		{"admin port", echo + "admin: {listen: 'tcp://127.0.0.1:9000', token-file: secret/token, read-token-file: DIR/other/token}",
+			[]string{"binding port 9000 (admin.listen)", "reading DIR/secret (admin.token-file)", "reading DIR/other (admin.token-file)"}},
+		{"low ports", "listeners: {web: {listen: 'tcp://:80-81', to: 'echo:'}, dns: {listen: 'udp://:53', to: 'echo:'}}",
+			[]string{"binding port 80, a privileged one (listeners.web.listen)", "binding port 81, a privileged one (listeners.web.listen)", "binding port 53, a privileged one (listeners.dns.listen)", "binding port 80 (listeners.web.listen)"}},
+		{"name of a listener", "listeners: {web: {listen: 'tcp://own.name:8000', to: 'echo:'}}", []string{"connecting to port 53 (names)"}},
+		{"Unix listener", "listeners: {web: {listen: 'unix://DIR/run/web.sock', mode: '0660', to: 'echo:'}}", []string{"writing DIR/run (listeners.web.listen)", "changing the permissions of paths (listeners.web.mode)"}},
+		{"abstract listener", "listeners: {web: {listen: 'unix:@web', to: 'echo:'}}", nil},
+		{"transparent, MPTCP", "listeners: {web: {listen: 'tcp://:8000', transparent: true, tcp: {mptcp: true}, to: 'echo:'}}", []string{"CAP_NET_ADMIN (listeners.web.transparent)", "Multipath TCP (listeners.web.tcp.mptcp)"}},
+		{"members", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000', 'tcp://b.example:9001-9003', 'udp://10.0.0.1:9004', 'unix:///run/m.sock', 'unix:@m']}}",
+			[]string{"connecting to port 9000 (groups.g.members)", "connecting to port 9003 (groups.g.members)", "abstract Unix sockets (groups.g.members)", "connecting to port 53 (names)"}},
+		{"check port", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], check: {tcp: {port: 9100}}}}", []string{"connecting to port 9100 (groups.g.check)"}},
+		{"source, mark, interface", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], source: 10.0.0.9, mark: 7, interface: eth0, tcp: {mptcp: true}}}",
+			[]string{"binding port 0 (groups.g.source)", "CAP_NET_ADMIN (groups.g.mark)", "CAP_NET_RAW (groups.g.interface)", "Multipath TCP (groups.g.tcp.mptcp)"}},
+		{"source client", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], source: client}}", []string{"CAP_NET_ADMIN (groups.g.source)"}},
+		{"discover", echo + "groups: {g: {discover: [{dns: a.example, port: 9000}]}}", []string{"connecting to port 9000 (groups.g.discover)", "connecting to port 53 (names)"}},
+		{"discover SRV", echo + "groups: {g: {discover: [{srv: _web._tcp.example}]}}", []string{"connecting to any port (groups.g.discover)"}},
+		{"registries", echo + `
+registries:
+  e: {etcd: ['https://etcd.example:2379'], tls: {ca: DIR/pki/ca.pem, certificate: DIR/pki/cert.pem, key: DIR/keys/key.pem}, user-file: DIR/user/etcd}
+  c: {consul: ['http://127.0.0.1:8500'], token-file: DIR/consul/token}
+  x: {xds: ['https://10.0.0.1:18000']}
+groups: {g: {discover: [{etcd: /a}]}}`,
+			[]string{"reading DIR/pki (registries.e)", "reading DIR/keys (registries.e)", "reading DIR/user (registries.e)", "reading DIR/consul (registries.c)", "connecting to port 2379 (registries.e)", "connecting to port 8500 (registries.c)",
+				"connecting to port 18000 (registries.x)", "connecting to any port (groups.g.discover)", "connecting to port 53 (names)"}},
+		{"fleet", echo + "registries: {e: {etcd: ['http://127.0.0.1:2379']}}\nfleet: {etcd: /f}", []string{"connecting to port 2379 (fleet)"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, name := range []string{"secret/token", "other/token"} {
+				write(t, filepath.Join(dir, name), token[:16+len(name)])
+			}
+			text := strings.ReplaceAll(c.text, "secret/token", filepath.Join(dir, "secret/token"))
+			text = strings.ReplaceAll(text, "DIR/other", filepath.Join(dir, "other"))
+			in, conf := load(t, text)
+			got := own(in)
+			var lines []string
+			for _, n := range got {
+				lines = append(lines, strings.ReplaceAll(strings.ReplaceAll(n.String(), dir, "DIR"), conf, "DIR"))
+			}
+			for _, want := range c.want {
+				if !slices.Contains(lines, want) {
+					t.Errorf("%q is missing in %q", want, lines)
+				}
+			}
+			if c.want == nil && len(got) > 1 {
+				t.Errorf("more than the listener: %q", lines)
+			}
+		})
+	}
+}
+
+// What the command line and the environment name is needed, too.
+func TestNeedsOfCommandLine(t *testing.T) {
+	in, dir := load(t, echo)
+	in.Config.Node.State = "/var/lib/p"
+	in.Notify = "@manager"
+	r, _, err := spec.ParseRemote("etcds://10.0.0.1:2379/a?ca=/a/ca.pem&cert=/b/cert.pem&key=/c/key.pem&user-file=/d/user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Remotes = []spec.Registry{r}
+	in.Config.Registries = []*spec.Registry{{Name: "k", Kind: "kubernetes", Servers: "/k/config"}}
+	in.Credentials = func(spec.Registry) ([]string, []string, error) {
+		return []string{"/k/ca", "/t/token"}, []string{"https://10.0.0.1:6443"}, nil
+	}
+	p := Of(in).Policy(Terms{Reloads: true, Replaceable: true})
+	for _, path := range []string{"/a", "/b", "/c", "/d", "/k", "/t", dir} {
+		if !slices.Contains(p.Read, path) {
+			t.Errorf("%s is not readable: %q", path, p.Read)
+		}
+	}
+	if !slices.Contains(p.Write, "/var/lib/p") || !p.Outside || !slices.Contains(p.Connect, 6443) || !p.AnyConnect {
+		t.Errorf("%+v", p)
+	}
+}
+
+// A file that is replaced by a rename, also one behind a symbolic link, can be read afterwards: its folder is in the policy.
+func TestFolderOfLink(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "real/v1/token"), "x")
+	if err := os.Symlink("real/v1/token", filepath.Join(dir, "token")); err != nil {
+		t.Fatal(err)
+	}
+	var n Needs
+	n.folder(Read, filepath.Join(dir, "token"), "it")
+	if got, want := n.paths(Read), []string{dir}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	n = nil
+	if err := os.MkdirAll(filepath.Join(dir, "links"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../real/v1/token", filepath.Join(dir, "links/token")); err != nil {
+		t.Fatal(err)
+	}
+	n.folder(Write, filepath.Join(dir, "links/token"), "it")
+	if got, want := n.paths(Write), []string{dir + "/links", dir + "/real/v1"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A process without a keeper keeps what reloads may need; one with a keeper does not.
+func TestPolicy(t *testing.T) {
+	in, _ := load(t, "listeners: {web: {listen: 'tcp://:80', to: 'tcp://10.0.0.1:9000'}}")
+	n := Of(in)
+	in.Reloads = true
+	alone := Of(in)
+	for _, c := range []struct {
+		name    string
+		needs   Needs
+		terms   Terms
+		keep    []sandbox.Capability
+		connect bool
+		bind    bool
+	}{
+		{"keeper", n, Terms{Reloads: true, Replaceable: true}, nil, false, true},
+		{"no keeper", alone, Terms{Reloads: true}, []sandbox.Capability{sandbox.NetBindService}, true, true},
+		{"no reloads", n, Terms{}, nil, false, false},
+		{"listeners are bound again", n, Terms{Reloads: true, Replaceable: true, Rebinds: true}, []sandbox.Capability{sandbox.NetBindService}, false, true},
+	} {
+		p := c.needs.Policy(c.terms)
+		if !slices.Equal(p.Keep, c.keep) || p.AnyConnect != c.connect || p.AnyBind != c.bind {
+			t.Errorf("%s: %+v", c.name, p)
+		}
+		if shadow := covers(p.Read, "/etc/shadow") || covers(p.Write, "/etc/shadow"); shadow != (c.name == "no keeper") {
+			t.Errorf("%s: /etc/shadow in the policy: %t", c.name, shadow)
+		}
+	}
+}
+
+// What a later configuration needs, and a process has given up, is found and named.
+func TestMissing(t *testing.T) {
+	first, _ := load(t, "listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'tcp://10.0.0.1:9000'}}\naccess-log: {to: DIR/a.log}")
+	h := &Held{Policy: Of(first).Policy(Terms{Reloads: true, Replaceable: true}), Had: 1<<sandbox.NetBindService | 1<<sandbox.NetAdmin}
+	for l := range sandbox.Calls + 1 {
+		h.Report.Layers = append(h.Report.Layers, sandbox.Status{Layer: l, Held: true, Wanted: true})
+	}
+	unbound := func(Need) bool { return false }
+	if m := h.Missing(Of(first), unbound); len(m) > 0 {
+		t.Errorf("the same configuration lacks %s", m)
+	}
+	later, _ := load(t, `
+listeners:
+  web: {listen: 'tcp://127.0.0.1:80', transparent: true, to: 'tcp://10.0.0.1:9001', tcp: {mptcp: true}}
+  path: {listen: 'unix:///run/elsewhere/s', mode: '0600', to: 'unix:@m'}
+access-log: {to: /var/log/other/a.log}`)
+	text := ""
+	for _, n := range h.Missing(Of(later), unbound) {
+		text += n.String() + "\n"
+	}
+	for _, want := range []string{"reading ", "writing /var/log/other (access-log.to)", "writing /run/elsewhere (listeners.path.listen)", "connecting to port 9001 (groups.", "privileged", "CAP_NET_ADMIN", "abstract", "Multipath", "permissions"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	for _, n := range h.Missing(Of(later), func(n Need) bool { return n.Kind == LowPort }) {
+		if n.Kind == LowPort {
+			t.Error("a port that is bound is missing")
+		}
+	}
+	h.Had = 0
+	for _, n := range h.Missing(Of(later), unbound) {
+		if n.Kind == LowPort || n.Kind == NetAdmin {
+			t.Errorf("%s is missing, and this process never had it", n)
+		}
+	}
+	h.Report.Layers = nil
+	h.Had = ^uint64(0)
+	if m := h.Missing(Of(later), unbound); len(m) > 0 {
+		t.Errorf("nothing holds, and %s is missing", m)
+	}
+	if m := (*Held)(nil).Missing(Of(later), unbound); len(m) > 0 {
+		t.Errorf("%s is missing without a sandbox", m)
+	}
+	if text := Of(later).String(); !strings.Contains(text, "and ") || !strings.Contains(text, " more") {
+		t.Errorf("a long list is not shortened: %s", text)
+	}
+}
+
+// covered says which keys name a path, a port or a capability, and are in Of; all others that take a text or a number name nothing of the
+// host. A new key fails this test until somebody has thought about it.
+var covered = map[string]string{
+	"access-log.to": "logs", "admin.listen": "admin", "admin.token-file": "admin", "admin.read-token-file": "admin",
+	"registry.etcd": "registry", "registry.consul": "registry", "registry.xds": "registry", "registry.kubernetes": "registry",
+	"registry.token-file": "registry", "registry.user-file": "registry", "registry-tls.ca": "registry", "registry-tls.certificate": "registry", "registry-tls.key": "registry",
+	"listener.listen": "listener", "listener.mode": "listener", "listener.transparent": "listener", "tcp.mptcp": "listener, group",
+	"member.to": "group", "group.members": "group", "group.source": "group", "group.interface": "group", "group.mark": "group", "listener.interface": "bound before, or by another process",
+	"discover.dns": "group", "discover.srv": "group", "discover.port": "group", "discover.etcd": "group", "discover.consul": "group", "discover.kubernetes": "group", "discover.xds": "group",
+	"check-tcp.port": "group", "check-http.port": "group", "check-send-expect.port": "group", "check-udp.port": "group",
+	"check-tcp.source": "group", "check-http.source": "group", "check-send-expect.source": "group", "check-udp.source": "group",
+	"file.include": "source",
+}
+
+// harmless are keys that take a text and name nothing that a process opens or connects to.
+var harmless = []string{
+	"access-log.format", "access-log.mode", "admin.mode", "sandbox.user", "listener.inherit", "listener.allow", "listener.deny", "listener-proxy-protocol.from", "listener.to", "route.to", "route.name", "route.from", "route.sni", "route.alpn",
+	"route.bandwidth", "listener-limits.bandwidth", "listener-limits.new-flows", "limits.new-flows", "listener-limits-source.new-flows", "tcp.congestion", "tcp.recv-buffer", "tcp.send-buffer", "sniff.max", "group.hash", "group.panic", "group.dscp",
+	"member.name", "discover.registry", "discover.port-name", "discover.tags", "discover.datacenter", "lookups.vanish", "registry.context", "registry-tls.name", "fleet.etcd", "fleet.registry",
+	"check-http.method", "check-http.path", "check-http.host", "check-http.statuses", "check-send-expect.send", "check-send-expect.expect", "check-udp.send", "check-udp.expect", "eject.share", "tcp.fast-open",
+	"group-proxy-protocol.tlvs", "group-proxy-protocol.forward", "group-proxy-protocol.version",
+}
+
+func TestEveryKey(t *testing.T) {
+	var schema struct {
+		Properties map[string]any            `json:"properties"`
+		Defs       map[string]map[string]any `json:"$defs"`
+	}
+	if err := json.Unmarshal(config.Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	schema.Defs["file"] = map[string]any{"properties": schema.Properties}
+	seen := map[string]bool{}
+	for def, s := range schema.Defs {
+		properties, _ := s["properties"].(map[string]any)
+		for name, of := range properties {
+			text, err := json.Marshal(of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key := def + "." + name
+			seen[key] = true
+			if covered[key] == "" && !slices.Contains(harmless, key) && freeText(string(text)) {
+				t.Errorf("key %s takes a text: if that is a path, a port or a host, confine.Of must know it; else it goes into harmless: %s", key, text)
+			}
+		}
+	}
+	for key := range covered {
+		if !seen[key] {
+			t.Errorf("there is no key %s any more", key)
+		}
+	}
+	for _, key := range harmless {
+		if !seen[key] {
+			t.Errorf("there is no key %s any more", key)
+		}
+	}
+}
+
+// patterned are the schemas of times and sizes, as far as they are texts.
+var patterned = regexp.MustCompile(`\{"pattern":"\^(\(\[0-9\]|\[0-9\]\+\(KiB)[^"]*","type":"string"\}`)
+
+// freeText reports whether a schema allows ports, or texts that are neither words of a list nor times or sizes.
+func freeText(schema string) bool {
+	schema = patterned.ReplaceAllString(strings.ReplaceAll(schema, `{"$ref":"#/$defs/variable"}`, ""), "")
+	return strings.Contains(schema, `"string"`) || strings.Contains(schema, "65535")
+}

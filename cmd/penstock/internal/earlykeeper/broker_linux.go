@@ -1,0 +1,135 @@
+package earlykeeper
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// broker opens what a worker may not open itself: keeper.Config.Broker.
+func broker(policy, text string) (fd int, err error) {
+	r, err := parseRequest(text)
+	if err != nil {
+		return -1, &fs.PathError{Op: "ask for", Path: "a file", Err: err}
+	}
+	p, err := ParsePolicy(policy)
+	if err != nil {
+		return -1, err
+	}
+	if fd, err = p.open(r); err != nil {
+		return -1, &fs.PathError{Op: "open", Path: r.path, Err: err}
+	}
+	return fd, nil
+}
+
+func (p *Policy) open(r request) (int, error) {
+	i := slices.IndexFunc(p.Logs, func(l Log) bool { return l.Path == r.path })
+	switch {
+	case p.Mode != ModeOn:
+		return -1, errPolicy
+	case r.append && i >= 0:
+		return p.openLog(r.path, p.Logs[i].Mode)
+	case !r.append && p.allows(r.path):
+		return p.openFile(r.path)
+	}
+	return -1, errPolicy
+}
+
+// openAt opens a path. Links are followed where the worker cannot write, as those on the way to mounted secrets; where it can,
+// there may be none. Those of /proc lead nowhere.
+func (p *Policy) openAt(file string, flags, mode uint64) (int, error) {
+	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY, Mode: mode, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	root, writable := p.writable(file)
+	if !writable {
+		return unix.Openat2(unix.AT_FDCWD, file, &how)
+	}
+	folder, err := unix.Openat2(unix.AT_FDCWD, root, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(folder)
+	how.Resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS
+	return unix.Openat2(folder, strings.TrimPrefix(strings.TrimPrefix(file, root), "/"), &how)
+}
+
+func (p *Policy) openFile(file string) (int, error) {
+	fd, err := p.openAt(file, unix.O_RDONLY, 0)
+	if err != nil {
+		return -1, err
+	}
+	return only(fd, func(st *unix.Stat_t) bool {
+		return st.Mode&unix.S_IFMT == unix.S_IFREG || st.Mode&unix.S_IFMT == unix.S_IFDIR
+	})
+}
+
+// openLog opens a file to be appended to, and makes it with a mode if it is not there.
+func (p *Policy) openLog(file string, mode uint32) (int, error) {
+	const flags = unix.O_WRONLY | unix.O_APPEND | unix.O_NOFOLLOW
+	fd, err := p.openAt(file, flags, 0)
+	if errors.Is(err, unix.ENOENT) {
+		fd, err = p.openAt(file, flags|unix.O_CREAT|unix.O_EXCL, uint64(mode&0o777))
+		switch {
+		case err == nil:
+			unix.Fchmod(fd, mode&0o777) // whatever the umask is
+		case errors.Is(err, unix.EEXIST): // somebody has made it meanwhile
+			fd, err = p.openAt(file, flags, 0)
+		}
+	}
+	if err != nil {
+		return -1, err
+	}
+	return only(fd, func(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 })
+}
+
+// only returns a descriptor if what it refers to is right.
+func only(fd int, right func(*unix.Stat_t) bool) (int, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	if err == nil && !right(&st) {
+		err = errors.New("not a regular file, or one with another name too")
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// checkBinary refuses a binary that a confined worker may have written itself: keeper.Config.CheckBinary. The next worker begins
+// with the keeper's privileges.
+func checkBinary(policy, _ string, fd int) error {
+	if policy == "" {
+		return nil // the worker had no sandbox
+	}
+	p, err := ParsePolicy(policy)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if p.Mode != ModeOn {
+		return nil
+	}
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	file, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	_, writable := p.writable(file)
+	switch {
+	case err != nil:
+		return err
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink == 0 || !strings.HasPrefix(file, "/"):
+		return errors.New("it is not a file of a file system (sandbox)")
+	case p.Confined && writable:
+		return fmt.Errorf("the worker, which is in a sandbox, can write at %s itself; allowed: a file elsewhere, or at the path of the running one", path.Dir(file))
+	case !p.Confined && p.Becomes && (int(st.Uid) == p.UID || st.Mode&0o022 != 0):
+		return fmt.Errorf("the worker, which is in a sandbox, may have written it (owner %d, mode %o); allowed: a file of another user that nobody else can write, or one at the path of the running one", st.Uid, st.Mode&0o7777)
+	}
+	return nil
+}

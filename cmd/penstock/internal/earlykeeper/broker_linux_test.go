@@ -1,0 +1,146 @@
+package earlykeeper
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func link(t *testing.T, to, path string) string {
+	t.Helper()
+	if err := os.Symlink(to, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// ask has the broker open something, and returns what was opened.
+func ask(t *testing.T, p *Policy, request string) (*os.File, error) {
+	t.Helper()
+	fd, err := broker(p.Text(), request)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), request)
+	t.Cleanup(func() { f.Close() })
+	return f, nil
+}
+
+// The broker opens what the policy names, and nothing to which a worker could have led it.
+func TestBroker(t *testing.T) {
+	dir := folder(t)
+	token := write(t, dir+"/secrets/v1/token", "token")
+	link(t, "v1", dir+"/secrets/data")
+	secret := link(t, "data/token", dir+"/secrets/token") // as Kubernetes mounts it
+	shadow := write(t, dir+"/shadow", "shadow")
+	conf := write(t, dir+"/etc/conf.d/a.yaml", "a")
+	write(t, dir+"/etc/conf.d/b.key", "b")
+	log := dir + "/log/a.log"
+	write(t, dir+"/log/other", "")
+	p := &Policy{Mode: ModeOn, Confined: true, Files: []string{secret, token, dir + "/log/conf", "/proc/self/fd/0"}, Folders: []string{dir + "/etc/conf.d"},
+		Logs: []Log{{Path: log, Mode: 0o640}, {Path: dir + "/log/link", Mode: 0o640}, {Path: dir + "/log/other-name", Mode: 0o640}, {Path: dir + "/log/sub/a", Mode: 0o640}}, Write: []string{dir + "/log"}}
+	link(t, shadow, dir+"/log/link")
+	link(t, shadow, dir+"/log/conf")
+	link(t, dir+"/etc", dir+"/log/sub")
+	if err := os.Link(shadow, dir+"/log/other-name"); err != nil {
+		t.Fatal(err)
+	}
+	for _, request := range []string{Read(secret), Read(token), Read(conf), Read(dir + "/etc/conf.d")} {
+		if _, err := ask(t, p, request); err != nil {
+			t.Errorf("%s: %v", request, err)
+		}
+	}
+	for _, request := range []string{Read(shadow), Read(dir + "/etc/conf.d/b.key"), Read(dir + "/etc"), Read(log), Append(token), Append(shadow), Append(dir + "/log/other"),
+		Read(dir + "/log/conf"), Append(dir + "/log/link"), Append(dir + "/log/other-name"), Append(dir + "/log/sub/a"), Read("/proc/self/fd/0"), "read", ""} {
+		if f, err := ask(t, p, request); err == nil {
+			t.Errorf("%s: opened %s", request, f.Name())
+		}
+	}
+	for range 2 { // it is made, and then it is there
+		f, err := ask(t, p, Append(log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString("line\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(log)
+	info, err2 := os.Stat(log)
+	if err != nil || err2 != nil || string(text) != "line\nline\n" || info.Mode().Perm() != 0o640 {
+		t.Errorf("%q, %v, %v, %v", text, info, err, err2)
+	}
+	for _, mode := range []string{"off", "log", ""} {
+		q := *p
+		if q.Mode = mode; true {
+			if _, err := ask(t, &q, Read(token)); err == nil {
+				t.Errorf("mode %q: opened", mode)
+			}
+		}
+	}
+	if _, err := broker("{", Read(token)); err == nil {
+		t.Error("a policy that cannot be read: opened")
+	}
+}
+
+// A worker in a sandbox names no binary that it may have written.
+func TestCheckBinary(t *testing.T) {
+	dir := folder(t)
+	elsewhere, own := write(t, dir+"/bin/penstock", "x"), write(t, dir+"/run/penstock", "x")
+	gone := write(t, dir+"/bin/gone", "x")
+	open := func(path string) *os.File {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	deleted := open(gone)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	confined := Policy{Mode: ModeOn, Confined: true, Write: []string{dir + "/run"}}
+	other := Policy{Mode: ModeOn, Becomes: true, UID: os.Getuid() + 1}
+	same := Policy{Mode: ModeOn, Becomes: true, UID: os.Getuid()}
+	for _, c := range []struct {
+		name   string
+		policy string
+		file   *os.File
+		good   bool
+	}{
+		{"elsewhere", confined.Text(), open(elsewhere), true},
+		{"where it writes", confined.Text(), open(own), false},
+		{"removed", confined.Text(), deleted, false},
+		{"a folder", confined.Text(), open(dir), false},
+		{"no Landlock, another user's", other.Text(), open(elsewhere), true},
+		{"no Landlock, its own", same.Text(), open(elsewhere), false},
+		{"only logging", (&Policy{Mode: "log"}).Text(), open(own), true},
+		{"no sandbox", "", open(own), true},
+		{"not a policy", "{", open(elsewhere), false},
+	} {
+		if err := checkBinary(c.policy, "", int(c.file.Fd())); (err == nil) != c.good {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -26,13 +25,13 @@ type datagramFlow struct {
 	mu      sync.Mutex
 	at      atomic.Pointer[endpoint] // the member of a registry that has it
 	from    string                   // the relay's address, as the upstream sees it
-	heir    string                   // what that must be, as late answers say that came before
 	since   time.Time
 	proven  int64 // the last kill that the flow has survived
 	kill    int64
 	mark    uint64 // the last datagram sent before that kill
 	sent    uint64
-	arrived map[uint64]bool // at the upstream, lately
+	sentAt  map[uint64]time.Time // when the last datagrams were sent
+	arrived map[uint64]bool      // at the upstream, lately
 }
 
 func (f *datagramFlow) String() string {
@@ -58,17 +57,10 @@ func (w *world) arrive(f *datagramFlow, number uint64, from string, at *endpoint
 		w.tally.fault("%v: datagram %d came twice", f, number)
 	}
 	f.arrived[number] = true
-	if f.from != from {
-		w.sources.Store(f.id, source{from, f.start})
-	}
 	delete(f.arrived, number-min(number, 1000))
 	switch {
 	case f.from == "":
 		f.from, f.since = from, time.Now()
-		if f.heir != "" && f.heir != from && !w.kills.between(f.start, time.Time{}, 0) { // a kill gives it another port
-			w.tally.count(datagramsWrong, 1)
-			w.tally.fault("%v: its datagrams come from %s, but it got answers to %s", f, from, f.heir)
-		}
 	case f.from == from:
 		if f.kill > 0 && number > f.mark {
 			f.proven = f.kill
@@ -111,13 +103,17 @@ func (w *world) serveDatagramsAt(conn net.PacketConn, at *endpoint) {
 			}
 			f := v.(*datagramFlow)
 			w.arrive(f, number, from.String(), at)
+			if w.stale(f, number) {
+				w.tally.count(datagramsStale, 1)
+				continue
+			}
 			conn.WriteTo(pattern.MakeDatagram(b[:n], id, number, down), from)
 		}
 	})
 }
 
 func (w *world) makeDatagramFlow(via *place) *datagramFlow {
-	f := &datagramFlow{id: w.nextFlow.Add(1), via: via, start: time.Now(), arrived: make(map[uint64]bool)}
+	f := &datagramFlow{id: w.nextFlow.Add(1), via: via, start: time.Now(), sentAt: make(map[uint64]time.Time), arrived: make(map[uint64]bool)}
 	w.datagrams.Store(f.id, f)
 	return f
 }
@@ -148,37 +144,16 @@ func (w *world) had(id uint64, addr string) bool {
 	return ok && local == addr
 }
 
-// source is where the datagrams of a flow come from, as its upstream sees it.
-type source struct {
-	addr  string
-	start time.Time // of the flow
-}
-
-// restTime is for how long the relay gives the port of a flow that has ended to no other; relay.DatagramConfig.
+// restTime is for how long the relay gives the port of a flow that has ended to no other.
 const restTime = 5 * time.Second
 
-// hadPort reports whether f has the port of the relay that another flow had: one that a kill has ended, or
-// that ended so long ago that its port was free again. An answer that comes as late goes to its heir, too.
-func (w *world) hadPort(id uint64, f *datagramFlow) bool {
-	v, ok := w.sources.Load(id)
-	if !ok {
-		return false
-	}
-	s := v.(source)
+// stale reports whether an answer to a datagram may come too late: to the port of a relay's flow that has ended, which the
+// kernel may have given to another one. A kill ends flows that were not settled, at once, and their ports do not rest.
+func (w *world) stale(f *datagramFlow, number uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.from == "" && f.heir == "" { // its own datagrams wait at the upstream, and will tell
-		f.heir = s.addr
-	}
-	return s.addr == cmp.Or(f.from, f.heir) && s.start.Before(f.start) && (time.Since(s.start) > restTime || w.kills.between(s.start, time.Time{}, 0))
-}
-
-// whereabouts says which addresses a flow has had.
-func (w *world) whereabouts(id uint64) string {
-	local, _ := w.locals.Load(id)
-	at, _ := w.sources.Load(id)
-	s, _ := at.(source)
-	return fmt.Sprintf("flow %d has client %v and, for its upstream, %s; it began %v ago", id, local, s.addr, time.Since(s.start).Round(time.Millisecond))
+	at, ok := f.sentAt[number]
+	return !ok || time.Since(at) > restTime || number <= f.mark && w.kills.between(f.start, f.since.Add(w.keepAfter+w.slack), f.proven)
 }
 
 // send sends one datagram. An upstream may answer it even before send returns.
@@ -186,6 +161,8 @@ func (w *world) send(f *datagramFlow, conn net.Conn, b []byte) error {
 	f.mu.Lock()
 	f.sent++
 	number := f.sent
+	f.sentAt[number] = time.Now()
+	delete(f.sentAt, number-min(number, 1000))
 	f.mu.Unlock()
 	conn.SetWriteDeadline(time.Now().Add(patience))
 	_, err := conn.Write(pattern.MakeDatagram(b, f.id, number, up))
@@ -205,12 +182,12 @@ func (w *world) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint6
 	}
 	id, number, d, err := pattern.ReadDatagram(b[:n])
 	switch {
-	case err == nil && d == want && id != f.id && (w.had(id, conn.LocalAddr().String()) || w.hadPort(id, f)):
+	case err == nil && d == want && id != f.id && w.had(id, conn.LocalAddr().String()):
 		w.tally.count(datagramsLate, 1)
 		return 0, false
 	case err != nil || d != want || id != f.id:
 		w.tally.count(datagramsWrong, 1)
-		w.tally.fault("%v got datagram %d of flow %d, %v: %v; %s; %s", f, number, id, d, err, w.whereabouts(f.id), w.whereabouts(id))
+		w.tally.fault("%v got datagram %d of flow %d, %v: %v", f, number, id, d, err)
 		return 0, false
 	case seen[number]:
 		w.tally.count(datagramsDuplicate, 1)

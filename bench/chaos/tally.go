@@ -24,6 +24,7 @@ const (
 	datagramsAnswered
 	datagramsLost
 	datagramsLate
+	datagramsStale
 	resets
 	unsettled
 	unsettledDatagram
@@ -64,7 +65,8 @@ var counterNames = [counters]string{
 	newDatagramClients: "new datagram clients that were served",
 	datagramsAnswered:  "datagrams that were answered",
 	datagramsLost:      "datagrams that were not answered",
-	datagramsLate:      "late answers that came to the next client, or the next flow of the relay, with the same port",
+	datagramsStale:     "datagrams that came to an upstream too late to be answered",
+	datagramsLate:      "late answers that came to the next client with the same port",
 	resets:             "resets that arrived as resets",
 	unsettled:          "stream flows not settled at a kill, and ended by it",
 	unsettledDatagram:  "datagram flows not settled at a kill, and replaced",

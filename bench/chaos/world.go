@@ -74,7 +74,6 @@ type world struct {
 	flows       sync.Map // number -> *flow
 	datagrams   sync.Map // number -> *datagramFlow
 	locals      sync.Map // number of a datagram flow -> address of its client
-	sources     sync.Map // number of a datagram flow -> its source, as its upstream sees it
 	firstAnswer atomic.Int64
 	open        atomic.Int64
 	opened      sync.Map // place name -> *atomic.Int64: connections that clients made

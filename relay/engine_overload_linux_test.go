@@ -20,7 +20,7 @@ func (r *rig) stall(t *testing.T, l *Listener, s *server) (a, b net.Conn) {
 	a = dial(t, l)
 	b = s.accept(t)
 	say(t, a, b, "hello")
-	fill(t, a)
+	r.fill(t, a)
 	return a, b
 }
 

@@ -177,7 +177,7 @@ func TestResetWhileStalled(t *testing.T) {
 					a, b = b, a
 				}
 				say(t, a, b, "hello")
-				fill(t, a)
+				r.fill(t, a)
 				b.Write([]byte("never read"))
 				if ended {
 					closeWrite(t, a)

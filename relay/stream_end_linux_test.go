@@ -15,7 +15,7 @@ func TestHeldBytesOutliveReset(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	for range 5 { // this machine may be too slow, too
 		a, b := r.flow("tcp4", "tcp4", ListenConfig{})
-		fill(t, a)
+		r.fill(t, a)
 		reset(t, a)
 		eventually(t, "the reset is noticed", func() (noticed bool) {
 			r.e.onLoops(func(f *Flow) { noticed = f.cause != CauseNone })
@@ -41,7 +41,7 @@ func TestFailedWriteAfterEnd(t *testing.T) {
 	shortest := time.Duration(1 << 62)
 	for range 5 { // this machine may be too slow
 		a, b := r.flow("tcp4", "tcp4", ListenConfig{})
-		fill(t, a)
+		r.fill(t, a)
 		closeWrite(t, b)
 		wantEnd(t, a)
 		was := time.Now()

@@ -124,7 +124,7 @@ func TestLastWordsCountFromTheFailure(t *testing.T) {
 	r := newRig(t, Config{})
 	a, b := r.flow("tcp4", "tcp4", ListenConfig{})
 	for _, c := range []net.Conn{a, b} { // neither reads
-		fill(t, c)
+		r.fill(t, c)
 	}
 	time.Sleep(failedDrain + 200*time.Millisecond)
 	failed := time.Now()

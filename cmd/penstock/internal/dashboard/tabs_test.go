@@ -12,6 +12,8 @@ import (
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // Many tabs share one stream, so that none of them waits for a connection: a browser has six
@@ -87,6 +89,9 @@ func TestWithoutSharedWorker(t *testing.T) {
 
 // On a phone nothing is wider than the screen, the problems come first, and what can be touched is big enough.
 func TestPhone(t *testing.T) {
+	if testnet.RaceEnabled {
+		t.Skip("examines the layout in the browser: the race detector sees nothing of that")
+	}
 	in := browser(t)
 	for name, h := range map[string]*house{"empty": emptyHouse(), "busy": busyHouse(), "failing": failingHouse(), "crowded": crowdedHouse()} {
 		b := show(t, in, serve(t, h), full)

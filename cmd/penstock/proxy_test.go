@@ -94,19 +94,27 @@ groups:
 `, plain.url(), url(v1.Addr()), url(v2.Addr()))
 	const size = 4 << 20
 	seen := 0
+	records := func(n int) []map[string]any {
+		t.Helper()
+		seen += n
+		return d.records(seen)[seen-n:]
+	}
 	record := func() map[string]any {
 		t.Helper()
-		seen++
-		return d.records(seen)[seen-1]
+		return records(1)[0]
 	}
 
 	for version := range byte(2) {
 		for _, client := range []string{"192.0.2.7:1234", "[2001:db8::7]:1234"} {
-			c := proxied(t, d.at("in"), version+1, client)
-			peer := c.LocalAddr().String()
-			name(t, c)
-			mustEcho(t, c, size, 256<<10)
-			mustBe(t, record(), "cause", "end", "client", "tcp://"+client, "peer", "tcp://"+peer, "path_up", "splice", "bytes_up", float64(size))
+			untilSpliced(t, func() []map[string]any {
+				c := proxied(t, d.at("in"), version+1, client)
+				peer := c.LocalAddr().String()
+				name(t, c)
+				mustEcho(t, c, size, 256<<10)
+				r := records(1)
+				mustBe(t, r[0], "client", "tcp://"+client, "peer", "tcp://"+peer, "bytes_up", float64(size))
+				return r
+			})
 		}
 	}
 	// An invalid header, half a header, and no header.
@@ -144,16 +152,20 @@ groups:
 	}
 
 	// Out.
-	c = d.to("out1")
-	from, to := c.LocalAddr().String(), c.RemoteAddr().String()
-	mustEcho(t, c, size, 256<<10)
-	if h := v1.next(t); h.Version != 1 || h.SourceAddr.String() != from || h.DestinationAddr.String() != to {
-		t.Errorf("%+v", h)
-	}
-	mustBe(t, record(), "cause", "end", "path_up", "splice", "bytes_up", float64(size))
+	untilSpliced(t, func() []map[string]any {
+		c := d.to("out1")
+		from, to := c.LocalAddr().String(), c.RemoteAddr().String()
+		mustEcho(t, c, size, 256<<10)
+		if h := v1.next(t); h.Version != 1 || h.SourceAddr.String() != from || h.DestinationAddr.String() != to {
+			t.Errorf("%+v", h)
+		}
+		r := records(1)
+		mustBe(t, r[0], "bytes_up", float64(size))
+		return r
+	})
 
 	c = d.to("out2")
-	from, to = c.LocalAddr().String(), c.RemoteAddr().String()
+	from, to := c.LocalAddr().String(), c.RemoteAddr().String()
 	go tls.Client(c, &tls.Config{ServerName: "one.test", NextProtos: []string{"h2"}, InsecureSkipVerify: true}).Handshake() // it gets its own ClientHello back, and fails
 	h := v2.next(t)
 	tlvs, err := h.TLVs()
@@ -171,15 +183,19 @@ groups:
 	mustBe(t, record(), "route", "named", "sni", "one.test", "alpn", "h2")
 
 	// Through two relays.
-	c = d.to("outer")
-	from, to = c.LocalAddr().String(), c.RemoteAddr().String()
-	mustEcho(t, c, size, 256<<10)
-	if h := v1.next(t); h.SourceAddr.String() != from || h.DestinationAddr.String() != to {
-		t.Errorf("%+v, want %s to %s", h, from, to)
-	}
-	for _, r := range d.records(seen + 2)[seen:] {
-		mustBe(t, r, "cause", "end", "client_ip", "127.0.0.1", "path_up", "splice")
-	}
+	untilSpliced(t, func() []map[string]any {
+		c := d.to("outer")
+		from, to := c.LocalAddr().String(), c.RemoteAddr().String()
+		mustEcho(t, c, size, 256<<10)
+		if h := v1.next(t); h.SourceAddr.String() != from || h.DestinationAddr.String() != to {
+			t.Errorf("%+v, want %s to %s", h, from, to)
+		}
+		both := records(2)
+		for _, r := range both {
+			mustBe(t, r, "client_ip", "127.0.0.1")
+		}
+		return both
+	})
 }
 
 // Another proxy in front.
@@ -204,16 +220,26 @@ listeners:
 		c, err = net.Dial("tcp", front)
 		return err == nil
 	})
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
-	from := c.LocalAddr().String()
-	if n := name(t, c); n != "up" {
-		t.Errorf("it went to %s", n)
-	}
-	mustEcho(t, c, 4<<20, 256<<10)
-	r := d.records(1)[0]
-	mustBe(t, r, "cause", "end", "client", "tcp://"+from, "local", "tcp://"+front, "path_up", "splice")
-	if r["peer"] == nil {
-		t.Errorf("%v", r)
-	}
+	c.Close()
+	seen := 1
+	untilSpliced(t, func() []map[string]any {
+		c, err := net.Dial("tcp", front)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		from := c.LocalAddr().String()
+		if n := name(t, c); n != "up" {
+			t.Errorf("it went to %s", n)
+		}
+		mustEcho(t, c, 4<<20, 256<<10)
+		seen++
+		r := d.records(seen)[seen-1:]
+		mustBe(t, r[0], "client", "tcp://"+from, "local", "tcp://"+front)
+		if r[0]["peer"] == nil {
+			t.Errorf("%v", r[0])
+		}
+		return r
+	})
 }

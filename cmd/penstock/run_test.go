@@ -157,6 +157,27 @@ func (c *configured) records(n int) []map[string]any {
 	return recordsOf(c.t, filepath.Join(c.dir, "access.log"), n)
 }
 
+// untilSpliced has streams carried, one after the other, until one was spliced towards the upstream, and returns its records. A busy
+// machine may hand a stream over in small reads, and others that run as the same user may hold all of its pipes for a while.
+func untilSpliced(t *testing.T, stream func() []map[string]any) []map[string]any {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		records, spliced := stream(), true
+		for _, r := range records {
+			mustBe(t, r, "cause", "end")
+			if r["path_up"] != "splice" {
+				spliced = false
+				if why := r["why_up"]; why != "small reads" && why != "no pipe" || time.Now().After(end) {
+					t.Fatalf("not spliced: %v", r)
+				}
+			}
+		}
+		if spliced {
+			return records
+		}
+	}
+}
+
 func recordsOf(t *testing.T, file string, n int) (list []map[string]any) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d records in %s", n, file), func() bool {

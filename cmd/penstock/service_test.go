@@ -222,7 +222,15 @@ func TestUnprivileged(t *testing.T) {
 	d.signal(syscall.SIGHUP)
 	d.line("reloaded")
 	mustEcho(t, c, 4<<20, 256<<10)
-	mustBe(t, d.records(1)[0], "cause", "end", "path_up", "splice")
+	seen := 1
+	mustBe(t, d.records(seen)[0], "cause", "end")
+	untilSpliced(t, func() []map[string]any { // in its sandbox, too
+		c := d.to("low")
+		name(t, c)
+		mustEcho(t, c, 4<<20, 256<<10)
+		seen++
+		return d.records(seen)[seen-1:]
+	})
 	d.signal(syscall.SIGTERM)
 	d.mustExit(0)
 }

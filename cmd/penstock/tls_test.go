@@ -103,8 +103,8 @@ listeners:
 `, url(acme), url(one), url(wild), rest.url())
 
 	const size = 4 << 20
-	spliced := 0
-	for i, c := range []struct {
+	seen, spliced := 0, 0
+	cases := []struct {
 		route, sni, cert string
 		protocols        []string
 		dribbled         int
@@ -115,7 +115,10 @@ listeners:
 		{route: "one", sni: "one.test", cert: "one.test", dribbled: 700, curves: []tls.CurveID{tls.X25519}},
 		{route: "wild", sni: "deep.api.wild.test", cert: "deep.api.wild.test"},
 		{route: "acme", sni: "one.test", cert: "acme.test", protocols: []string{"acme-tls/1"}},
-	} {
+	}
+	// A busy machine may hand all of them over in reads so small that copying is the right path at the end, or have no pipe left.
+	for end := time.Now().Add(patience); seen < len(cases) || spliced == 0 && time.Now().Before(end); seen++ {
+		c := cases[seen%len(cases)]
 		raw := d.to("tls")
 		client := tls.Client(&dribble{raw, c.dribbled}, &tls.Config{
 			// The requested name and the certificate's differ in case, or by protocol.
@@ -129,14 +132,13 @@ listeners:
 			t.Fatalf("%+v: %v", c, err)
 		}
 		mustEcho(t, client, size, 256<<10)
-		r := d.records(i + 1)[i]
+		r := d.records(seen + 1)[seen]
 		mustBe(t, r, "listener", "tls", "route", c.route, "cause", "end")
 		for _, half := range []string{"up", "down"} {
-			// A busy machine may hand a stream over in reads so small that copying is the right path at the end.
 			if r["path_"+half] == "splice" {
 				spliced++
-			} else {
-				mustBe(t, r, "path_"+half, "copy", "why_"+half, "small reads")
+			} else if why := r["why_"+half]; why != "small reads" && why != "no pipe" {
+				t.Errorf("not spliced: %v", r)
 			}
 		}
 		if r["bytes_up"].(float64) < size {
@@ -149,29 +151,34 @@ listeners:
 	if sni := d.records(2)[1]["sni"]; sni != "one.test" {
 		t.Errorf("server name %v", sni)
 	}
-	seen := 5
 
 	// No name, a name without a route, and no TLS at all go to the default, with every byte.
+	others := int64(0)
 	for _, sni := range []string{"", "other.test"} {
 		raw := d.to("tls")
 		go tls.Client(raw, &tls.Config{ServerName: sni, InsecureSkipVerify: true}).Handshake() // fails, because it is not a TLS server
-		eventually(t, "the default has the client", func() bool { return rest.came.Load() == int64(seen-4) })
+		eventually(t, "the default has the client", func() bool { return rest.came.Load() == others+1 })
+		others++
 		raw.Close()
 		seen++
 		mustBe(t, d.records(seen)[seen-1], "route", "default", "listener", "tls")
 	}
-	plain := d.to("tls")
-	io.WriteString(plain, "GET / HTTP/1.0\r\n\r\n")
-	if n := name(t, plain); n != "rest" {
-		t.Errorf("plain text went to %s", n)
-	}
-	got := make([]byte, 18)
-	if _, err := io.ReadFull(plain, got); err != nil || string(got) != "GET / HTTP/1.0\r\n\r\n" {
-		t.Errorf("%q, %v", got, err)
-	}
-	mustEcho(t, plain, size, 256<<10)
-	seen++
-	mustBe(t, d.records(seen)[seen-1], "cause", "end", "path_up", "splice", "bytes_up", float64(size+18))
+	untilSpliced(t, func() []map[string]any {
+		plain := d.to("tls")
+		io.WriteString(plain, "GET / HTTP/1.0\r\n\r\n")
+		if n := name(t, plain); n != "rest" {
+			t.Errorf("plain text went to %s", n)
+		}
+		got := make([]byte, 18)
+		if _, err := io.ReadFull(plain, got); err != nil || string(got) != "GET / HTTP/1.0\r\n\r\n" {
+			t.Errorf("%q, %v", got, err)
+		}
+		mustEcho(t, plain, size, 256<<10)
+		seen++
+		r := d.records(seen)[seen-1:]
+		mustBe(t, r[0], "bytes_up", float64(size+18))
+		return r
+	})
 
 	// Without a default route they are refused.
 	d.mustTurnAway("strict", "hello, this is no TLS\n")
@@ -204,32 +211,41 @@ listeners:
     routes: [{sni: one.test, to: "tcp://127.0.0.1:1"}]
 `, rest.url())
 	half := []byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and no more")
-	c := d.to("tls")
-	c.Write(half)
-	if n := name(t, c); n != "rest" {
-		t.Errorf("it went to %s", n)
+	seen := 0
+	record := func() map[string]any {
+		t.Helper()
+		seen++
+		return d.records(seen)[seen-1]
 	}
-	got := make([]byte, len(half))
-	if _, err := io.ReadFull(c, got); err != nil || string(got) != string(half) {
-		t.Errorf("%q, %v", got, err)
-	}
-	mustEcho(t, c, 4<<20, 256<<10)
-	mustBe(t, d.records(1)[0], "cause", "end", "path_up", "splice")
+	untilSpliced(t, func() []map[string]any {
+		c := d.to("tls")
+		c.Write(half)
+		if n := name(t, c); n != "rest" {
+			t.Errorf("it went to %s", n)
+		}
+		got := make([]byte, len(half))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != string(half) {
+			t.Errorf("%q, %v", got, err)
+		}
+		mustEcho(t, c, 4<<20, 256<<10)
+		return []map[string]any{record()}
+	})
 
 	silent := d.to("tls")
 	if n := name(t, silent); n != "rest" {
 		t.Errorf("a client that says nothing went to %s", n)
 	}
 	silent.Close()
+	record()
 
 	d.mustTurnAway("strict", string(half))
-	mustBe(t, d.records(3)[2], "listener", "strict", "cause", "refused", "reason", "sniff-timeout", "path_up", "none")
+	mustBe(t, record(), "listener", "strict", "cause", "refused", "reason", "sniff-timeout", "path_up", "none")
 	d.mustTurnAway("strict", "")
-	mustBe(t, d.records(4)[3], "listener", "strict", "cause", "refused", "reason", "sniff-timeout")
+	mustBe(t, record(), "listener", "strict", "cause", "refused", "reason", "sniff-timeout")
 	d.mustTurnAway("short", string(half)+strings.Repeat("x", 512-len(half)))
-	mustBe(t, d.records(5)[4], "listener", "short", "cause", "refused", "reason", "sniff-max")
+	mustBe(t, record(), "listener", "short", "cause", "refused", "reason", "sniff-max")
 	gone := d.to("patient")
 	gone.Write(half)
 	gone.(*net.TCPConn).CloseWrite()
-	mustBe(t, d.records(6)[5], "listener", "patient", "cause", "refused", "reason", "client-ended")
+	mustBe(t, record(), "listener", "patient", "cause", "refused", "reason", "client-ended")
 }

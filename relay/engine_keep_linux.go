@@ -92,10 +92,10 @@ func (e *core) restoreSome(s *streams, t *restorer) (more bool) {
 		}
 		// A flow that the process dies of while it is restored is not tried for ever.
 		s.keep.turn.Begin(x.slot, x.gen)
-		switch x.record.Kind() {
-		case ledger.KindStream:
+		switch kind := x.record.Kind(); {
+		case kind == ledger.KindStream && len(x.fds) <= 2:
 			s.restore(&x, t)
-		case ledger.KindDatagram:
+		case kind == ledger.KindDatagram && len(x.fds) <= 1:
 			e.datagrams.all[s.loop.index].restore(&x, t)
 		default:
 			s.keep.abandon(&x)

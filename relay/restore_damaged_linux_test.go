@@ -233,6 +233,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add([]byte{0, 84, 255, 0, 1, 80, 255, 1})           // blocks
 	f.Add([]byte{63, 4, 1, 0, 63, 8, 255, 1})             // the number of records, the bytes of strings
 	f.Add([]byte{2, 8, 255, 1, 3, 8, 255, 1, 3, 7, 1, 0}) // flags
+	f.Add([]byte{0, 4, 2, 0})                             // a pair of streams that says it is a datagram flow
 	f.Fuzz(func(t *testing.T, patches []byte) {
 		if len(patches) <= 120 {
 			restoreDamaged(t, patches)

@@ -23,7 +23,7 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 		f.wait[h] = pump.WantRead
 	}
 	f.fd = [2]int32{-1, -1}
-	for side, fd := range x.fds[:min(len(x.fds), 2)] {
+	for side, fd := range x.fds {
 		f.fd[side] = int32(fd)
 		f.reserved++
 	}

@@ -25,37 +25,51 @@ func kept(bin string) []Peer {
 	}
 }
 
+// guarded returns penstock run with the sandbox and a memory budget, and without both.
+func guarded(bin string) []Peer {
+	return []Peer{
+		configured("penstock-guarded", "penstock run with the sandbox, as by default, and a memory budget of 4 GiB", bin, "memory: 4GiB", ""),
+		configured("penstock-unguarded", "penstock run without a sandbox and a memory budget", bin, "memory: none", "sandbox: {mode: off}\n"),
+	}
+}
+
 // Kept returns penstock run with a keeper, whose section of the configuration is given. Without one
 // it has no keeper.
 func Kept(name, note, bin, keeper string) Peer {
-	p := Peer{
+	if keeper == "" {
+		return configured(name, note, bin, "", "")
+	}
+	p := configured(name, note, bin, "", "keeper: "+keeper+"\n")
+	p.Admin = adminSocket
+	return p
+}
+
+// configured returns penstock run with more of section engine, and more sections.
+func configured(name, note, bin, more, sections string) Peer {
+	return Peer{
 		Name: name,
 		Note: note,
 		UDP:  true,
 		Ask:  []string{bin, "version"},
 		plan: func(s Setup) Plan {
-			scheme, more := "tcp", ""
+			scheme, replies := "tcp", ""
 			if s.UDP {
 				scheme = "udp"
 			}
 			engine := fmt.Sprintf("loops: %d", s.Loops)
 			if s.Replies > 0 {
 				// As for Penstock.
-				more, engine = fmt.Sprintf(", replies: %d", s.Replies), engine+", max-new-flows: 1000000"
+				replies, engine = fmt.Sprintf(", replies: %d", s.Replies), engine+", max-new-flows: 1000000"
 			}
-			text := fmt.Sprintf("engine: {%s}\ngroups: {upstream: {members: [\"%s://%s\"]}}\nlisteners: {l: {listen: \"%s://%s\", to: upstream%s}}\nadmin: {listen: \"unix://%s\"}\n",
-				engine, scheme, s.Upstream, scheme, s.Listen, more, adminSocket(s))
-			if keeper != "" {
-				text += "keeper: " + keeper + "\n"
+			if more != "" {
+				engine += ", " + more
 			}
+			text := fmt.Sprintf("engine: {%s}\ngroups: {upstream: {members: [\"%s://%s\"]}}\nlisteners: {l: {listen: \"%s://%s\", to: upstream%s}}\nadmin: {listen: \"unix://%s\"}\n%s",
+				engine, scheme, s.Upstream, scheme, s.Listen, replies, adminSocket(s), sections)
 			file := filepath.Join(s.Dir, name+".yaml")
 			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: text}
 		},
 	}
-	if keeper != "" {
-		p.Admin = adminSocket
-	}
-	return p
 }
 
 // Settled returns how many open flows would continue if the worker of the penstock with this admin

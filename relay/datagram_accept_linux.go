@@ -127,6 +127,9 @@ func (d *datagrams) sweep(p *datagramPort, wg *sync.WaitGroup) {
 func (d *datagrams) unlisten(p *datagramPort) {
 	d.readDrops(p)
 	d.ports = slices.DeleteFunc(d.ports, func(q *datagramPort) bool { return q == p })
+	if d.echoes.port == p {
+		d.echoes.port = nil // it refers to the listener, which refers to the engine
+	}
 	d.loop.removeSource(p.number)
 	d.loop.unwatch(p.fd) // somebody else may have the socket too
 	p.listener.closeSocket(p.listenSocket)

@@ -88,3 +88,43 @@ func TestForgotten(t *testing.T) {
 	}
 	collect(t, "it ends with its last listener", func() bool { return ended(core) })
 }
+
+// What was closed is collected, whatever it has carried: the engine's memory, with the buffers and the listeners.
+func TestClosedIsCollected(t *testing.T) {
+	for _, c := range []struct {
+		network  Network
+		upstream Network
+	}{{TCP, Echo}, {TCP, Discard}, {UDP, Echo}, {UDP, Discard}} {
+		t.Run(c.network.String()+"/"+c.upstream.String(), func(t *testing.T) {
+			testnet.CheckLeaks(t)
+			collected := make(chan bool, 1)
+			func() {
+				e, err := New(Config{Loops: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer e.Close()
+				l, err := e.Listen(Addr{Network: c.network, AddrPort: loopback}, ListenConfig{Hooks: Hooks{
+					Upstream: func(*Flow, int) *Addr { return &Addr{Network: c.upstream} },
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				runtime.AddCleanup(e.core, func(collected chan bool) { collected <- true }, collected)
+				at := toNet(l.Addr())
+				if c.network == UDP {
+					at = net.UDPAddrFromAddrPort(l.Addr().AddrPort)
+				}
+				conn := testnet.Dial(t, at)
+				io.WriteString(conn, "hello")
+				if c.upstream == Echo {
+					hear(t, conn, "hello")
+				} else {
+					eventually(t, "it has come", func() bool { return e.Stats().Total().BytesWritten == 5 })
+				}
+				conn.Close()
+			}()
+			collect(t, "the engine is collected", func() bool { return len(collected) > 0 })
+		})
+	}
+}

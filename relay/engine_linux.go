@@ -246,6 +246,10 @@ func (e *Engine) Stats() Stats {
 	s.Buffers = e.buffers.Stats()
 	s.LoopsPaused = int64(e.streams.resting.Load())
 	s.Descriptors = e.descriptors.stats()
+	s.Descriptors.LoopsPaused = int64(e.streams.short.Load())
+	if e.streams.starved.Load() > 0 {
+		s.Descriptors.LoopsPaused = s.LoopsPaused
+	}
 	if e.streams.pipes != nil {
 		p := e.streams.pipes.Stats()
 		s.PipesOpen, s.PipesLeased, s.PipesMax, s.PipesRefused = p.Open, p.Leased, p.Max, p.Refused

@@ -184,8 +184,8 @@ func TestOverloadNoStreams(t *testing.T) {
 			}
 			eventually(t, "a loop rests", func() bool { return r.e.Stats().LoopsPaused > 0 })
 			say(t, a, b, "it goes on")
-			if s := r.e.Stats(); s.Total().Accepted != 1 {
-				t.Errorf("%d clients were accepted, want 1", s.Total().Accepted)
+			if s := r.e.Stats(); s.Total().Accepted != 1 || s.Descriptors.LoopsPaused != 0 {
+				t.Errorf("%d clients were accepted, want 1; %d loops wait for descriptors", s.Total().Accepted, s.Descriptors.LoopsPaused)
 			}
 			r.e.SetOverload(Overload{})
 			for _, a := range queued {

@@ -29,6 +29,9 @@ type DescriptorStats struct {
 	InUse    int64 // those that are open, and those that open flows will need
 	Reserved int64 // those that are left to the rest of the program
 	Waits    int64 // how often a loop had to wait for some, while clients waited in the accept queue
+	// LoopsPaused is the number of loops that accept no stream clients at present, because there are
+	// none for them: what is left may be for datagram flows.
+	LoopsPaused int64
 }
 
 // NumCauses is the number of values of Cause, and the length of LoopStats.Ended.

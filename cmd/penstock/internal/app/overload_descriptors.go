@@ -5,12 +5,13 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// descriptorOverload returns the rows of descriptors. The pressure is 1 when clients have to wait.
+// descriptorOverload returns the rows of descriptors. Clients may have to wait at less
+// than 1, because a part is for datagram flows alone.
 func descriptorOverload(s *relay.Stats) (api.OverloadResource, api.OverloadAction) {
 	d := &s.Descriptors
 	r := api.OverloadResource{Name: "descriptors", Limit: d.Limit - d.Reserved, Use: d.InUse, Source: "RLIMIT_NOFILE"}
 	if r.Limit > 0 {
 		r.Pressure = float64(r.Use) / float64(r.Limit)
 	}
-	return r, api.OverloadAction{Name: "clients-wait", Resource: r.Name, Threshold: 1, Active: s.LoopsPaused > 0 && r.Pressure >= 0.9, Count: d.Waits}
+	return r, api.OverloadAction{Name: "clients-wait", Resource: r.Name, Threshold: 1, Active: d.LoopsPaused > 0, Count: d.Waits}
 }

@@ -346,9 +346,10 @@ func (s *streams) restPorts(short bool) {
 	}
 }
 
-// endRest starts accepting again after a while, if there are descriptors.
+// endRest starts accepting again after a while, if there are descriptors. Flows that wait for one are tried again
+// in any case, or end.
 func (s *streams) endRest() {
-	if s.short {
+	if s.short && s.starved.len() == 0 {
 		again := s.loop.now + s.share.rest
 		if !s.takeFree() && !s.makeRoom() {
 			s.resting = again

@@ -3,6 +3,7 @@ package relay
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -238,4 +239,28 @@ func floodChild(to string) {
 	fmt.Printf("\nat=%v\n", l.Addr().AddrPort)
 	os.Stdin.Read(make([]byte, 1))
 	e.Close()
+}
+
+// A flow that waits for a descriptor is tried again, or ends, also where the loop rested before for want of descriptors
+// in the budget.
+func TestFlowWaitsForDescriptorWhileLoopRests(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	p := &preamble{max: 100, timeout: time.Hour}
+	l := r.listen("tcp4", ListenConfig{Hooks: p.hooks()}, echoServer(t, "tcp4"))
+	first := dial(t, l)
+	eventually(t, "it is sniffed", func() bool { return r.e.Stats().Total().Accepted == 1 })
+	r.tighten(0)
+	second := dial(t, l)
+	eventually(t, "the loop rests", func() bool { return r.e.Stats().Descriptors.LoopsPaused == 1 })
+	r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
+	io.WriteString(first, "a line\n"+greeting)
+	eventually(t, "it is tried again", func() bool { return r.k.Count(testkernel.Socket) > 1 })
+	r.k.Heal()
+	hear(t, first, greeting)
+	first.Close()
+	r.expect(CauseEnd)
+	io.WriteString(second, "a line\n"+greeting)
+	hear(t, second, greeting)
+	second.Close()
+	r.expect(CauseEnd)
 }

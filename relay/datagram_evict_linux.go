@@ -83,7 +83,7 @@ func (d *datagrams) allowed() bool {
 
 // reserve makes room for one flow under the engine's bound, and takes its descriptor.
 func (d *datagrams) reserve() bool {
-	if d.share.flows.Add(1) <= d.share.maxFlows || d.evict(nil) {
+	if d.share.flows.Add(1) <= d.share.most() || d.evict(nil) {
 		if d.takeDescriptor(nil) {
 			return true
 		}
@@ -141,7 +141,7 @@ func (d *datagrams) askOthers() {
 func (d *datagrams) makePlace() {
 	b := d.loop.descriptors.budget
 	full := func() bool {
-		return d.share.flows.Load() >= d.share.maxFlows || b.free.Load() <= b.forStreams()
+		return d.share.flows.Load() >= d.share.most() || b.free.Load() <= b.forStreams()
 	}
 	d.loop.giveUp()
 	if full() && d.evict(nil) && full() {

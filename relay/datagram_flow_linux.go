@@ -79,7 +79,8 @@ type datagramShare struct {
 	all      []*datagrams // one per loop
 	paces    pool.Pool[*pace]
 	flows    atomic.Int64
-	maxFlows int64
+	maxFlows int64         // 0: three quarters of the descriptors that the process may have
+	files    *atomic.Int64 // these
 	gate     atomic.Bool   // no flow begins; see Overload
 	less     atomic.Bool   // no further flow holds datagrams
 	inUse    time.Duration // how long a flow that goes on keeps its place after each datagram
@@ -90,16 +91,22 @@ type datagramShare struct {
 	maxResting int
 }
 
-// init sets the limits of an engine that may have this many descriptors.
-func (sh *datagramShare) init(cfg *Config, files uint64) {
-	sh.maxFlows = int64(cfg.MaxDatagramFlows)
-	if sh.maxFlows <= 0 {
-		sh.maxFlows = int64(min(files-files/4, math.MaxInt32))
-	}
+// init sets the limits of an engine that may have this many descriptors, and later as many as now has.
+func (sh *datagramShare) init(cfg *Config, files uint64, now *atomic.Int64) {
+	sh.maxFlows, sh.files = int64(cfg.MaxDatagramFlows), now
 	sh.inUse = inUseTime
 	sh.restTime = restTime
 	sh.maxResting = max(1, int(min(files/restShare, restMost))/cfg.Loops)
 	sh.paces.New = func() *pace { return new(pace) }
+}
+
+// most is how many flows there may be.
+func (sh *datagramShare) most() int64 {
+	if sh.maxFlows > 0 {
+		return sh.maxFlows
+	}
+	files := sh.files.Load()
+	return files - files/4
 }
 
 // newDatagrams makes the datagrams of a loop, and adds them to the loop and the share.

@@ -106,10 +106,10 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 		e.loops = append(e.loops, l)
 	}
 	e.streams.init(e.newPipes())
-	e.datagrams.init(&cfg, files)
+	e.datagrams.init(&cfg, files, &e.descriptors.limit)
 	e.descriptors.init(e.start, e.loops, e.streams.pipes, budgetFlows{
 		streams: e.streams.flows, short: func() bool { return e.streams.short.Load() > 0 },
-		datagrams: e.datagrams.flows.Load, maxDatagrams: e.datagrams.maxFlows,
+		datagrams: e.datagrams.flows.Load, mostDatagrams: e.datagrams.most,
 	})
 	for _, l := range e.loops {
 		var k *keeping

@@ -72,10 +72,10 @@ type descriptorBudget struct {
 
 // budgetFlows asks the owners of flows.
 type budgetFlows struct {
-	streams      func() int64 // flows of streams
-	short        func() bool  // streams wait for descriptors
-	datagrams    func() int64 // flows of datagrams
-	maxDatagrams int64
+	streams       func() int64 // flows of streams
+	short         func() bool  // streams wait for descriptors
+	datagrams     func() int64 // flows of datagrams
+	mostDatagrams func() int64
 }
 
 // descriptors is a loop's part of the budget. It belongs to the loop, but for what is atomic.
@@ -190,7 +190,7 @@ func (b *descriptorBudget) forDatagrams() int64 {
 	if t := b.denied.Load(); t > 0 && b.measured.Load()-t < int64(deniedFor) {
 		n *= 2
 	}
-	return max(min(n, b.flows.maxDatagrams)-b.flows.datagrams(), 0)
+	return max(min(n, b.flows.mostDatagrams())-b.flows.datagrams(), 0)
 }
 
 // listen counts the listeners of a kind.

@@ -226,6 +226,9 @@ func TestDescriptorBudgetFollows(t *testing.T) {
 		t.Fatal(e)
 	}
 	eventually(t, "the limit is lower", func() bool { return r.e.Stats().Descriptors.Limit == before.Limit/2 })
+	if got, want := r.e.datagrams.most(), before.Limit/2*3/4; got != want {
+		t.Errorf("%d flows of datagrams, want %d", got, want)
+	}
 	if e := sys.SetDescriptorLimit(int(before.Limit)); e != 0 {
 		t.Fatal(e)
 	}

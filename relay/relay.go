@@ -65,8 +65,8 @@ type Config struct {
 	NoGSO, NoGRO bool
 
 	// MaxDatagramFlows is the maximum number of datagram flows of all loops, which
-	// have one descriptor each; 0 means three quarters of the limit on descriptors
-	// when the engine is made. At the maximum, a new flow replaces another one: the
+	// have one descriptor each; 0 means three quarters of the limit on descriptors,
+	// as that changes. At the maximum, a new flow replaces another one: the
 	// one that has been silent longest among those that have waited for an answer for
 	// more than twice as long as answers take; otherwise, while answered flows have at
 	// least half of the places, the answered flow that has been silent longest, if it is

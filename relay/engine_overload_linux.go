@@ -96,6 +96,9 @@ func (c *candidates) look(l *loop, owner handler, slot uint32) {
 	if !c.Idle && !blocked || c.Idle && !relaying {
 		return
 	}
+	if s, ok := owner.(*streams); ok && s.sentLately(s.of(f), c.Quiet) {
+		return
+	}
 	x.bytes = flowCost + memoryOf(owner, f)
 	if !c.Idle {
 		x.rank = x.bytes

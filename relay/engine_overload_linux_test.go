@@ -121,6 +121,31 @@ func TestShedSparesWhatMoves(t *testing.T) {
 	}
 }
 
+// A flow whose reader takes what lies in the kernel's buffer goes on, though the loop has moved nothing for long.
+func TestShedSparesWhatTheKernelSends(t *testing.T) {
+	const long = time.Hour
+	r := newRig(t, Config{Loops: 1, MaxPipes: -1})
+	l, s := r.overloadListen(t)
+	r.stall(t, l, s)
+	idle := dial(t, l)
+	say(t, idle, s.accept(t), "hello")
+	eventually(t, "one holds bytes", func() bool { return r.blocked() == 1 })
+	loop := r.e.loops[0]
+	loop.ask(func() {
+		loop.start = loop.start.Add(-3 * long) // of its clock
+		loop.now = loop.clock()
+	})
+	// The loop has done nothing since, and the kernel's clock is another one.
+	for _, isIdle := range []bool{false, true} {
+		if got := r.e.Shed(Shedding{Idle: isIdle, Bytes: 1 << 40, Quiet: long}); got.Flows != 0 {
+			t.Errorf("idle %v: %+v, and bytes have been sent just now", isIdle, got)
+		}
+	}
+	if got := r.e.Shed(Shedding{Bytes: 1 << 40}); got.Flows != 1 {
+		t.Errorf("%+v, want 1 flow", got)
+	}
+}
+
 // Of idle flows, those end in which nothing has moved for the longest time.
 func TestShedIdle(t *testing.T) {
 	r := newRig(t, Config{})

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"time"
+
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -17,6 +19,17 @@ func (s *streams) blocked(f *streamFlow) (blocked, relaying bool) {
 		}
 	}
 	return blocked, !f.inReady
+}
+
+// sentLately reports whether the kernel has sent something within quiet. What the loop has put into a large buffer
+// leaves it long afterwards if its reader is slow, and nothing tells the loop before there is much room again.
+func (s *streams) sentLately(f *streamFlow, quiet time.Duration) bool {
+	for side, fd := range f.fd {
+		if fd >= 0 && f.tcp[side] && sys.Info(int(fd), &s.info) == 0 && time.Duration(s.info.Last_data_sent)*time.Millisecond < quiet {
+			return true
+		}
+	}
+	return false
 }
 
 // memory returns the bytes that a flow holds in user space, in a pipe, and in the buffers of its sockets.

@@ -260,7 +260,11 @@ func lastCallRun(t *testing.T, s lastCallShape, dies ...int) (calls int, err err
 			}
 		}
 	}
-	if client != nil || upstream != nil {
+	reset := func(err error) bool {
+		return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+			errors.Is(err, syscall.ENOTCONN) // shutdown(2) of a connection that was reset
+	}
+	if client != nil || upstream != nil && !(s.resets && reset(upstream)) {
 		n.settle() // the connection may say so before the child's end does
 	}
 	unix := func(network string) bool { return network == "unix" }
@@ -269,14 +273,12 @@ func lastCallRun(t *testing.T, s lastCallShape, dies ...int) (calls int, err err
 		err  error
 		unix bool
 	}{{"client", client, unix(s.listen)}, {"upstream", upstream, unix(s.upstream)}} {
-		reset := errors.Is(end.err, syscall.ECONNRESET) || errors.Is(end.err, syscall.EPIPE) ||
-			errors.Is(end.err, syscall.ENOTCONN) // shutdown(2) of a connection that was reset
 		switch {
 		case end.err == nil && end.name == "upstream" && s.resets && !nobody:
 			err = errors.New("upstream: the client's reset came as the end of the stream")
 		case end.err == nil:
-		case end.name == "upstream" && s.resets && reset:
-		case n.excused() && (reset || end.unix && errors.Is(end.err, errShort)):
+		case end.name == "upstream" && s.resets && reset(end.err):
+		case n.excused() && (reset(end.err) || end.unix && errors.Is(end.err, errShort)):
 		default:
 			err = errors.Join(err, fmt.Errorf("%s: %w", end.name, end.err))
 		}

@@ -237,6 +237,9 @@ func TestRestOutlivesProcess(t *testing.T) {
 		t.Errorf("stats: %+v", total.Datagrams)
 	}
 	u.push(c.name, "late")
+	p.kill()
+	o.Rest = 50 * time.Millisecond
+	p = k.start(o)
 	k.expect(holdFlow, 0) // it is closed after its time
 	p.ask("close")
 }
@@ -591,5 +594,8 @@ func TestRestsAreHandedOver(t *testing.T) {
 	if total := s.Total(); total.Datagrams.Resting != 1 || total.Datagrams.Flows != 0 {
 		t.Errorf("stats: %+v", total.Datagrams)
 	}
+	p.kill()
+	o.Rest = 50 * time.Millisecond
+	k.start(o)
 	k.expect(holdFlow, 0)
 }

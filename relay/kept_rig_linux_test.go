@@ -40,16 +40,17 @@ type keptOrder struct {
 	Socket    SocketOptions
 	Bandwidth int64
 	NoPipes   bool
-	Pair      string // the child dials it and Upstream, and gives both to Relay, if nothing is held
-	LatePair  bool   // the child gives them to Relay while it hands over
-	Sniff     int    // bytes that are sniffed
-	Poison    string // the client of the flow whose Hooks.Decode kills the child
-	Connected int    // flows that are connected; later ones are queued. 0: all are connected
-	Retry     bool   // each attempt is made to Upstream
-	Decoded   int    // flows that Hooks.Decode must have seen before Hooks.Upstream is called
-	Preface   int    // bytes that are sent to the upstream first
-	Items     int    // that the child is given
-	Datagrams int    // Config.MaxDatagramFlows
+	Pair      string        // the child dials it and Upstream, and gives both to Relay, if nothing is held
+	LatePair  bool          // the child gives them to Relay while it hands over
+	Sniff     int           // bytes that are sniffed
+	Poison    string        // the client of the flow whose Hooks.Decode kills the child
+	Connected int           // flows that are connected; later ones are queued. 0: all are connected
+	Retry     bool          // each attempt is made to Upstream
+	Decoded   int           // flows that Hooks.Decode must have seen before Hooks.Upstream is called
+	Preface   int           // bytes that are sent to the upstream first
+	Items     int           // that the child is given
+	Datagrams int           // Config.MaxDatagramFlows
+	Rest      time.Duration // how long the sockets of ended flows rest; 0: as long as always
 }
 
 // keptCall is what the test asks of the child, on its standard input, and keptAnswer the answer.
@@ -400,6 +401,9 @@ func serveKept(text string, say func(keptAnswer)) error {
 	e, err := New(Config{Loops: o.Loops, MaxPipes: pipes, MaxDatagramFlows: o.Datagrams, Keep: keep})
 	if err != nil {
 		return err
+	}
+	if o.Rest > 0 {
+		e.datagrams.restTime = o.Rest // before a loop has a datagram port
 	}
 	var to *Addr
 	if o.Upstream != "" {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -322,13 +323,13 @@ func (n *nursery) settle() {
 	}
 }
 
-var ownPort = uint16(20000)
+var ownPort atomic.Uint32
 
 // ownAddress returns an address of 127.0.0.0/8 with a port that ephemeral ports do not reach.
 func ownAddress() string {
-	ownPort++
+	port := uint16(20_000 + ownPort.Add(1)%10_000)
 	b := time.Now().UnixNano()
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, byte(1 + b>>10%250), byte(b >> 18), byte(1 + b>>26%250)}), ownPort%10000+20000).String()
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, byte(1 + b>>10%250), byte(b >> 18), byte(1 + b>>26%250)}), port).String()
 }
 
 func TestEachCallIsTheLast(t *testing.T) {
@@ -337,6 +338,7 @@ func TestEachCallIsTheLast(t *testing.T) {
 	}
 	for _, s := range lastCallShapes() {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel() // most of the time goes by in waits for processes and for slow readers
 			calls, err := lastCallRun(t, s)
 			if err != nil {
 				t.Fatalf("without a death: %v", err)
@@ -380,6 +382,7 @@ func TestEachCallOfRestoringIsTheLast(t *testing.T) {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			calls, err := lastCallRun(t, s)
 			if err != nil {
 				t.Fatalf("without a death: %v", err)

@@ -105,9 +105,10 @@ func TestAccessibility(t *testing.T) {
 			s := serve(t, h)
 			b := open(t, in, s.origin())
 			eval[chromedp.Void](b, script+"; void 0")
-			check := func(what string) {
+			// inside looks at a part of the page only: what is behind a dialog has been looked at before.
+			inside := func(what, part string) {
 				t.Helper()
-				eval[chromedp.Void](b, `scrollTo(0, 0); window.found = null; axe.run({resultTypes: ['violations'], rules: {'target-size': {enabled: true}}}).then(r => { window.found = JSON.stringify(r.violations) }); void 0`)
+				eval[chromedp.Void](b, `scrollTo(0, 0); window.found = null; axe.run('`+part+`', {resultTypes: ['violations'], rules: {'target-size': {enabled: true}}}).then(r => { window.found = JSON.stringify(r.violations) }); void 0`)
 				b.soon("axe has run", "window.found")
 				text := eval[string](b, "window.found")
 				var found []finding
@@ -124,8 +125,11 @@ func TestAccessibility(t *testing.T) {
 					}
 				}
 			}
+			check := func(what string) { t.Helper(); inside(what, "html") }
 			b.soon("the token is asked for", "document.getElementById('token').open")
-			check("token")
+			if name == "busy" { // all look the same then
+				check("token")
+			}
 			b.enter("#token input", full)
 			b.live()
 			b.soon("lists are there", "document.getElementById('flows-count').innerText && document.getElementById('diff').innerText && document.getElementById('no-groups').checkVisibility() === !document.querySelector('#group-list article')")
@@ -142,15 +146,15 @@ func TestAccessibility(t *testing.T) {
 					}
 					b.click(rows + " .id")
 					b.soon("the detail is open", "document.querySelector('dialog.detail')?.open")
-					check(fmt.Sprint("detail ", look, " ", width))
+					inside(fmt.Sprint("detail ", look, " ", width), "dialog.detail")
 					b.click("dialog.detail .danger")
 					b.soon("it asks", "document.querySelector('"+question+"')")
-					check(fmt.Sprint("kill ", look, " ", width))
+					inside(fmt.Sprint("kill ", look, " ", width), question)
 					b.click(question + " .icon")
 					b.click("dialog.detail .icon")
 					b.click("#group-list tbody tr:nth-child(2) .act button")
 					b.choose("disable", "Ends 321 flows.", "Disable api-2, end 321 flows", true)
-					check(fmt.Sprint("member ", look, " ", width))
+					inside(fmt.Sprint("member ", look, " ", width), question)
 					b.click(question + " .icon")
 				}
 			}

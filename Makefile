@@ -11,6 +11,7 @@ KILLS ?= 1000
 UPGRADES ?= 200
 CHANGES ?= 1000
 PACKAGES ?= 4
+PATIENCE ?= 18m
 DURATION ?= 2h
 SOURCE ?= etcd
 RESULTS ?= bin/faults
@@ -76,7 +77,7 @@ table: # the import table and the other rules of internal/archtest
 
 .PHONY: test
 test: servers ## the tests of all modules, those of PACKAGES (4) packages at the same time: many wait for a lease, a time-out or a browser; go vet is a step of lint
-	$(STEP) "tests" $(GO) test -vet=off -p $(PACKAGES) -count=1 $(WITH_TESTS)
+	$(STEP) "tests" $(GO) test -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -count=1 $(WITH_TESTS)
 
 .PHONY: servers
 servers: # the servers that tests run; a minute, once, that no test's time-out should pay for
@@ -84,7 +85,7 @@ servers: # the servers that tests run; a minute, once, that no test's time-out s
 
 .PHONY: race
 race: servers ## the same under the race detector; fails if the detector is not available
-	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -p $(PACKAGES) -count=1 $(WITH_TESTS)
+	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -count=1 $(WITH_TESTS)
 
 .PHONY: cross
 cross: ## build and vet for the other platforms

@@ -96,7 +96,7 @@ func (b *brokenRelay) pass(dst, src net.Conn, upward bool) {
 			}
 		}
 		// Behind the prefaces, and once.
-		out, whom := p[:n], dst
+		out := p[:n]
 		if upward && moved > 64<<10 && n > 4096 {
 			switch b.fault {
 			case "lose":
@@ -135,7 +135,11 @@ func (b *brokenRelay) pass(dst, src net.Conn, upward bool) {
 					select {
 					case other := <-b.swap:
 						if other != dst && b.once() {
-							whom = other
+							if _, err := other.Write(out); err == nil {
+								out = nil
+							} else {
+								b.done.Store(false) // that flow has ended meanwhile: the mistake is made later
+							}
 						}
 					case b.swap <- dst:
 					default:
@@ -143,7 +147,7 @@ func (b *brokenRelay) pass(dst, src net.Conn, upward bool) {
 				}
 			}
 		}
-		if _, werr := whom.Write(out); werr != nil && err == nil {
+		if _, werr := dst.Write(out); werr != nil && err == nil {
 			err = werr
 		}
 		moved += n

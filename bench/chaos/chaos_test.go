@@ -250,3 +250,25 @@ penstock_h_sum{listener="x"} 1.5
 		}
 	}
 }
+
+// TestIdleIsExcused: a relay may replace a datagram flow of which nothing has come for the idle time, and no other.
+func TestIdleIsExcused(t *testing.T) {
+	var out output
+	w := newWorld(1, &out, t.TempDir())
+	w.idle = time.Minute
+	f := w.makeDatagramFlow(&place{name: "x", network: "udp", upstream: "udp"})
+	now := time.Now()
+	for i, sent := range []time.Duration{-200 * time.Second, -190 * time.Second, -100 * time.Second, -10 * time.Second} {
+		f.sentAt[uint64(i)] = now.Add(sent)
+	}
+	w.arrive(f, 0, "a", nil)
+	w.arrive(f, 1, "a", nil)
+	w.arrive(f, 2, "b", nil)
+	if w.tally.get(idleDatagram) != 1 || !w.tally.good() {
+		t.Errorf("a flow of which nothing came for 90 s is at fault:\n%s", out.String())
+	}
+	w.arrive(f, 3, "b", nil)
+	if w.arrive(f, 4, "c", nil); w.tally.get(datagramFlowsLost) != 1 {
+		t.Error("a flow that was replaced after 10 s is not found")
+	}
+}

@@ -145,7 +145,7 @@ func (o options) churnPlaces(r registry.Registry) (all []*place, config string) 
 		p := &place{name: g.name, network: g.network, upstream: g.network, addr: fmt.Sprintf("%s:%d", o.host, 20001+i), own: true}
 		more := ""
 		if g.network == "udp" {
-			more = ", timeouts: {idle: 8s}"
+			more = fmt.Sprintf(", timeouts: {idle: %v}", idle)
 		}
 		fmt.Fprintf(&b, "  %s: {listen: \"%s://%s\", to: %s%s}\n", p.name, p.network, p.addr, g.name, more)
 		all = append(all, p)

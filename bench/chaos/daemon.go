@@ -100,7 +100,7 @@ func (o options) places() (all []*place, config string) {
 			more += ", proxy-protocol: {from: 127.0.0.0/8}, sniff: {timeout: 5m}" // a client that has no CPU time may send its header late
 		}
 		if p.network == "udp" || p.network == "unixgram" {
-			more += ", timeouts: {idle: 8s}" // so that clients which have gone do not fill the table
+			more += fmt.Sprintf(", timeouts: {idle: %v}", idle) // so that clients which have gone do not fill the table
 		}
 		if p.slow {
 			more += ", limits: {bandwidth: 8MiB/s}"

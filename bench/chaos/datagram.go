@@ -26,7 +26,8 @@ type datagramFlow struct {
 	at      atomic.Pointer[endpoint] // the member of a registry that has it
 	from    string                   // the relay's address, as the upstream sees it
 	since   time.Time
-	proven  int64 // the last kill that the flow has survived
+	latest  time.Time // when the last datagram was sent that came from there
+	proven  int64     // the last kill that the flow has survived
 	kill    int64
 	mark    uint64 // the last datagram sent before that kill
 	sent    uint64
@@ -58,6 +59,10 @@ func (w *world) arrive(f *datagramFlow, number uint64, from string, at *endpoint
 	}
 	f.arrived[number] = true
 	delete(f.arrived, number-min(number, 1000))
+	before, sent := f.latest, f.sentAt[number]
+	if sent.After(before) {
+		f.latest = sent
+	}
 	switch {
 	case f.from == "":
 		f.from, f.since = from, time.Now()
@@ -65,6 +70,10 @@ func (w *world) arrive(f *datagramFlow, number uint64, from string, at *endpoint
 		if f.kill > 0 && number > f.mark {
 			f.proven = f.kill
 		}
+	case w.idle > 0 && time.Since(before) > w.idle:
+		// Nobody had CPU time: the relay may have seen nothing of the flow for so long that it had to end it.
+		w.tally.count(idleDatagram, 1)
+		f.from, f.since = from, time.Now()
 	case w.kills.between(f.start, f.since.Add(w.keepAfter+w.slack), f.proven):
 		w.tally.count(unsettledDatagram, 1)
 		f.from, f.since = from, time.Now()
@@ -143,6 +152,9 @@ func (w *world) had(id uint64, addr string) bool {
 	local, ok := w.locals.Load(id)
 	return ok && local == addr
 }
+
+// idle is for how long a datagram flow may carry nothing: the daemon's configuration says so.
+const idle = 8 * time.Second
 
 // restTime is for how long the relay gives the port of a flow that has ended to no other.
 const restTime = 5 * time.Second

@@ -170,7 +170,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 		o.keeper = s.keeperConfig()
 	}
 	w := newWorld(s.seed, out, sockets)
-	w.keepAfter, w.slack = s.keepAfter, s.slack
+	w.keepAfter, w.slack, w.idle = s.keepAfter, s.slack, idle
 	defer w.closeUpstreams()
 	var config string
 	var c *churn

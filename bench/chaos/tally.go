@@ -28,6 +28,7 @@ const (
 	resets
 	unsettled
 	unsettledDatagram
+	idleDatagram
 	flowsKept
 	memberChanges
 	flowsOutlived
@@ -70,6 +71,7 @@ var counterNames = [counters]string{
 	resets:             "resets that arrived as resets",
 	unsettled:          "stream flows not settled at a kill, and ended by it",
 	unsettledDatagram:  "datagram flows not settled at a kill, and replaced",
+	idleDatagram:       "datagram flows replaced after a time in which nothing of them came, as they had to be",
 	flowsKept:          "stream flows that outlived a kill",
 	memberChanges:      "changes of members in a registry",
 	flowsOutlived:      "stream flows that went on after their member was removed, drained or moved",

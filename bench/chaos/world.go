@@ -57,6 +57,7 @@ type world struct {
 	seed      uint64
 	keepAfter time.Duration // when flows settle
 	slack     time.Duration // how much later than that they are sure to have settled
+	idle      time.Duration // after how long a datagram flow that carries nothing ends; 0: never
 	dir       string        // for the sockets of clients
 	places    []*place
 	rate      float64       // bytes per second that all flows together may send, each write counting writeCost more; 0: any number

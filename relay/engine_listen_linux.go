@@ -36,10 +36,11 @@ func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 		err = l.setUpEarlier(earlier)
 	}
 	if err != nil {
-		l.giveBack(addr, earlier)
+		l.giveBack(addr.String(), earlier)
 		l.closeSockets()
 		return nil, fmt.Errorf("relay: listen on %s: %w", addr, err)
 	}
+	l.label, l.earlier = addr.String(), earlier
 	if addr.AddrPort.Port() == 0 {
 		addr = l.addr
 	}

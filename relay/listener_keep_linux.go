@@ -34,14 +34,15 @@ func (l *Listener) takeEarlier() []*listenSocket {
 	return sockets
 }
 
-// giveBack undoes takeEarlier after a listener could not be made: who tries again gets them.
-func (l *Listener) giveBack(addr Addr, earlier []*listenSocket) {
+// giveBack undoes takeEarlier after a listener could not be made, or was closed before Restore: who tries again gets
+// them, be it another process, which may not be allowed to bind the address.
+func (l *Listener) giveBack(label string, earlier []*listenSocket) {
 	if len(earlier) == 0 {
 		return
 	}
 	l.ports = slices.DeleteFunc(l.ports, func(p port) bool { return slices.Contains(earlier, p.socket()) })
 	l.shared, l.path = -1, ""
-	l.engine.holding.giveBack(addr.String(), earlier)
+	l.engine.holding.giveBack(label, earlier)
 }
 
 // takePath makes the path of an earlier process's socket the listener's.
@@ -50,10 +51,11 @@ func (l *Listener) takePath() error {
 		return nil
 	}
 	l.path = l.addr.Path
-	if mode := l.cfg.Load().Mode; mode != 0 {
-		return sys.Chmod(l.path, mode)
+	mode := l.cfg.Load().Mode
+	if mode == 0 || !sys.HasOtherMode(l.path, mode) {
+		return nil // also where the path belongs to another user, who has made it so
 	}
-	return nil
+	return sys.Chmod(l.path, mode)
 }
 
 // setUpEarlier sets on sockets of an earlier process what differs from the listener's configuration.

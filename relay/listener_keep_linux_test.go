@@ -235,3 +235,51 @@ func boundTo(t *testing.T, network, path string) int {
 	sys.SetNonblock(fd)
 	return fd
 }
+
+// A listener that is closed before Restore leaves the sockets of an earlier process as they were: to whoever listens there next, and to
+// the next process, which may not be allowed to bind the address.
+func TestClosedBeforeRestore(t *testing.T) {
+	for _, network := range []string{"tcp4", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			place := keptPlace(t, network)
+			at, err := ParseAddr(place)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var plain net.ListenConfig
+			plain.SetMultipathTCP(false)
+			before, err := plain.Listen(t.Context(), network, toNet(at).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer before.Close()
+			f, err := before.(interface{ File() (*os.File, error) }).File()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			fd, e := sys.Dup(int(f.Fd()))
+			if e != 0 {
+				t.Fatal(e)
+			}
+			h := &flushedHolder{dropped: make(map[holdKey]bool)}
+			r := newRig(t, Config{Loops: 1, Keep: &Keep{Holder: h, Held: []Held{{Key: newHoldKey(holdListener, 0, 0, 1), Label: at.String(), FDs: []int{fd}}}}})
+			cfg := ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}}
+			for range 2 {
+				l, err := r.e.Listen(at, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.mu.Lock()
+			if len(h.dropped) > 0 {
+				t.Errorf("%d sockets were dropped", len(h.dropped))
+			}
+			h.mu.Unlock()
+			testnet.Dial(t, before.Addr()).Close() // the socket listens still
+		})
+	}
+}

@@ -23,6 +23,8 @@ type Listener struct {
 	inherited bool                         // somebody else bound it, and may share it still
 	lingers   bool                         // inherited: clients of before have SO_LINGER from an engine with Keep
 	path      string                       // to remove at the end
+	label     string                       // under which earlier was held
+	earlier   []*listenSocket              // of an earlier process, which the next one gets if this one does not come to Restore
 	attached  bool                         // under Engine.mu: flows of an earlier process may use its ports, though it is paused
 	paused    bool                         // under Engine.mu, until it is out of Engine.listeners
 }
@@ -120,6 +122,9 @@ func (l *Listener) start() {
 func (l *Listener) stop(drain bool, wg *sync.WaitGroup) {
 	l.engine.descriptors.listen(l.addr.Network.Datagrams(), -1)
 	if l.paused && !l.attached {
+		if l.engine.awaitsRestore {
+			l.giveBack(l.label, l.earlier)
+		}
 		l.closeSockets()
 		return
 	}

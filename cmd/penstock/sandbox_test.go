@@ -251,7 +251,7 @@ func TestSandboxUser(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir+"/conf.d", 0o700), os.WriteFile(dir+"/conf.d/a.yaml", []byte("listeners: {tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	const text = "include: conf.d/*.yaml\naccess-log: {to: '{dir}/a.log'}\nsandbox: {user: '65534:65534'}\nkeeper: {keep-after: 0, healthy-after: 0, max-restart-delay: 100ms}\n"
+	const text = "include: conf.d/*.yaml\nlisteners: {path: {listen: 'unix://{dir}/path.sock', to: 'echo:', mode: '0666'}}\naccess-log: {to: '{dir}/a.log'}\nsandbox: {user: '65534:65534'}\nkeeper: {keep-after: 0, healthy-after: 0, max-restart-delay: 100ms}\n"
 	k := &kept{configured: &configured{dir: dir, file: dir + "/penstock.yaml"}}
 	k.write(t, text)
 	k.begin(t, exec.Command(binary, "run", "-c", k.file))
@@ -336,4 +336,33 @@ func TestUpgradeToOwnFile(t *testing.T) {
 	if code, out := k.command("upgrade", "--dry-run", "--binary", binary); code != 0 {
 		t.Errorf("exit code %d: %s", code, out)
 	}
+}
+
+// A worker that cannot start after a crash loses nothing: the next one that can has the listeners, which it may not bind in its sandbox, and the flows.
+func TestStartFailsAfterCrash(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	k := &kept{configured: &configured{dir: dir, file: dir + "/penstock.yaml"}}
+	k.write(t, "listeners: {tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\naccess-log: {to: '{dir}/a.log'}\nkeeper: {keep-after: 0, healthy-after: 0, max-restart-delay: 100ms}\n")
+	k.begin(t, exec.Command(binary, "run", "-c", k.file))
+	k.endWorker(t)
+	eventually(t, "the API answers", k.answers)
+	at := k.at("tcp")
+	a := testnet.Dial(t, at)
+	mustPing(t, a)
+	k.holds(1)
+	if err := errors.Join(os.Remove(dir+"/a.log"), os.Mkdir(dir+"/a.log", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	k.end(syscall.SIGKILL)
+	for _, line := range k.wait("cannot start", 2) {
+		if why, _ := line["error"].(string); !strings.Contains(why, "a.log") {
+			t.Errorf("it cannot start for another reason: %s", why)
+		}
+	}
+	if err := os.Remove(dir + "/a.log"); err != nil {
+		t.Fatal(err)
+	}
+	mustPing(t, a)
+	mustPing(t, testnet.Dial(t, at))
 }

@@ -266,5 +266,11 @@ func IsSocket(path string) bool {
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
+// HasOtherMode reports whether the permissions of a path are known, and not mode. stat(2).
+func HasOtherMode(path string, mode uint32) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && st.Mode&0o7777 != mode
+}
+
 // Chmod sets the mode of a Unix socket's path. chmod(2).
 func Chmod(path string, mode uint32) error { return unix.Chmod(path, mode) }

@@ -238,6 +238,11 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if err = l.d.listenAdmin(&cfg.Admin); err == nil {
 		err = l.applyFirst(ctx, cfg)
 	}
+	if err != nil && l.keeping != nil && !l.keeping.first() {
+		// What the keeper holds, listeners and flows, is for the next worker: nothing is closed but by the end of this process.
+		l.keeping.giveUp(err)
+		return err
+	}
 	if err == nil {
 		l.keeping.dropOthers()
 		err = l.d.restore()

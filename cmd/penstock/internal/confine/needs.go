@@ -56,6 +56,9 @@ func Of(in Input) Needs {
 	if c.Node.State != "" {
 		if state, err := in.Abs(c.Node.State); err == nil {
 			n.add(Write, state, 0, "--state")
+			if real, err := filepath.EvalSymlinks(state); err == nil && real != state {
+				n.add(Write, real, 0, "--state") // the keeper compares paths
+			}
 		}
 	}
 	for _, l := range c.Listeners {

@@ -166,6 +166,14 @@ func TestFolderOfLink(t *testing.T) {
 	if got, want := n.paths(Write), []string{dir + "/links", dir + "/real/v1"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+	// The folder for the state, which systemd makes a link of with DynamicUser=, is written where it leads to.
+	if err := os.Symlink("real/v1", filepath.Join(dir, "state")); err != nil {
+		t.Fatal(err)
+	}
+	of := Of(Input{Config: &spec.Config{Node: spec.Node{State: filepath.Join(dir, "state")}}})
+	if got := of.paths(Write); !slices.Contains(got, dir+"/state") || !slices.Contains(got, dir+"/real/v1") {
+		t.Errorf("%q has not both names of the state", got)
+	}
 }
 
 // A process without a keeper keeps what reloads may need; one with a keeper does not.

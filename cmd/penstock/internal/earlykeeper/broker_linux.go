@@ -121,13 +121,17 @@ func checkBinary(policy, _ string, fd int) error {
 	}
 	file, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	_, writable := p.writable(file)
+	here, err2 := os.Readlink("/proc/self/cwd")
+	_, writableHere := p.writable(here)
 	switch {
-	case err != nil:
-		return err
+	case err != nil || err2 != nil:
+		return errors.Join(err, err2)
 	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink == 0 || !strings.HasPrefix(file, "/"):
 		return errors.New("it is not a file of a file system (sandbox)")
 	case p.Confined && writable:
 		return fmt.Errorf("the worker, which is in a sandbox, can write at %s itself; allowed: a file elsewhere, or at the path of the running one", path.Dir(file))
+	case p.Confined && writableHere: // an interpreter would run a file there: its first argument is "run" or "relay"
+		return fmt.Errorf("the keeper was started in %s, where the worker, which is in a sandbox, can write; allowed: a start in another folder (WorkingDirectory= of systemd), or a file at the path of the running one", here)
 	case !p.Confined && p.Becomes && (int(st.Uid) == p.UID || st.Mode&0o022 != 0):
 		return fmt.Errorf("the worker, which is in a sandbox, may have written it (owner %d, mode %o); allowed: a file of another user that nobody else can write, or one at the path of the running one", st.Uid, st.Mode&0o7777)
 	}

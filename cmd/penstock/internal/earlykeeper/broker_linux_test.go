@@ -143,4 +143,9 @@ func TestCheckBinary(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
+	// A shell that is named runs what is called "run" in the folder where the keeper is.
+	t.Chdir(dir + "/run")
+	if err := checkBinary(confined.Text(), "", int(open(elsewhere).Fd())); err == nil {
+		t.Error("in a folder where the worker writes: no error")
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/penstock/penstock/keeper"
 )
 
 func newTestDocument(t *testing.T) *document {
@@ -131,4 +133,24 @@ func mustTemp(f *testing.F) *os.File {
 	}
 	f.Cleanup(func() { file.Close() })
 	return file
+}
+
+// A document that is a device is not opened: who handed it on might not have been allowed to.
+func TestPreviewOfDevice(t *testing.T) {
+	f, err := os.OpenFile("/dev/zero", 0x200000 /* O_PATH */, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := previewDocument([]keeper.Item{{Label: labelConfig, FDs: []int{int(f.Fd())}}}, labelConfig); err == nil || errors.Is(err, errNoDocument) {
+		t.Errorf("it was opened: %v", err)
+	}
+	d := newTestDocument(t)
+	if err := d.write([]byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	texts, err := previewDocument([]keeper.Item{{Label: labelConfig, FDs: []int{int(d.file.Fd())}}}, labelConfig)
+	if err != nil || len(texts) != 1 || string(texts[0]) != "text" {
+		t.Errorf("%q, %v", texts, err)
+	}
 }

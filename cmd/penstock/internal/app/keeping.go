@@ -99,7 +99,12 @@ func connectKeeper() (*keeping, error) {
 func previewDocument(items []keeper.Item, label string) ([][]byte, error) {
 	for _, item := range items {
 		if item.Label == label && len(item.FDs) > 0 {
-			f, err := os.Open("/proc/self/fd/" + strconv.Itoa(item.FDs[0]))
+			path := "/proc/self/fd/" + strconv.Itoa(item.FDs[0])
+			// Landlock lets a worker hand on a device that it may not open (O_PATH), and opening one may do something.
+			if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+				return nil, errors.Join(errors.New("the document is not in memory"), err)
+			}
+			f, err := os.Open(path)
 			if err != nil {
 				return nil, err
 			}

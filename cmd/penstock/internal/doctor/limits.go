@@ -61,19 +61,22 @@ func pipePages(root fs.FS) Finding {
 	}
 	// pipe_is_unprivileged_user in the kernel's fs/pipe.c: a process with one of these has no limit.
 	set, _ := effective(root)
-	free := set>>capSysResource&1 != 0 || set>>capSysAdmin&1 != 0
+	free, admin := set>>capSysResource&1 != 0, set>>capSysAdmin&1 != 0
 	switch n, ok := number(size); {
 	case ok && n < 1<<20:
 		f.Status, f.Cost = Warn, "smaller pipes than bulk wants, which takes up to 1.7 times the CPU"
 		f.Fix = "sysctl -w fs.pipe-max-size=1048576"
 	case free:
-		f.Found += "; not for this process, which has CAP_SYS_RESOURCE or CAP_SYS_ADMIN: engine.pipes is the limit"
+		f.Found += "; not for this process, which has CAP_SYS_RESOURCE: engine.pipes is the limit"
 	case limit > 0 && limit < enoughPages:
 		f.Status = Warn
 		f.Cost = fmt.Sprintf("%d directions can splice at a time, others are copied", limit/256)
 		f.Fix = fmt.Sprintf("sysctl -w fs.pipe-user-pages-soft=%d, or CAP_SYS_RESOURCE for the daemon", enoughPages)
 	case limit > 0:
 		f.Found += fmt.Sprintf("; %d directions can splice at a time", limit/256)
+	}
+	if admin && !free && limit > 0 {
+		f.Found += "; not for this process, which has CAP_SYS_ADMIN, but for a daemon, which gives that up in its sandbox"
 	}
 	return f
 }

@@ -178,7 +178,9 @@ func (l *Listener) optionsOfTCP(fd int, want, was *SocketOptions, get func(sys.O
 	if want.KeepAliveCount > 0 {
 		was.KeepAliveCount = get(sys.KeepAliveCount)
 	}
-	was.UserTimeout = time.Duration(get(sys.UserTimeout)) * millis
+	if _, e := sys.UserTimeout.Get(fd); e != sys.EOPNOTSUPP { // multipath TCP has none
+		was.UserTimeout = time.Duration(get(sys.UserTimeout)) * millis
+	}
 	if want.Congestion != "" {
 		was.Congestion, _ = sys.Congestion(fd)
 	}

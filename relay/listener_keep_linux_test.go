@@ -283,3 +283,22 @@ func TestClosedBeforeRestore(t *testing.T) {
 		})
 	}
 }
+
+// The options of a listener of multipath TCP can be read, though it has not all of them: the next process takes it over.
+func TestOptionsOfMultipath(t *testing.T) {
+	if !sys.HasMultipath() {
+		t.Skip("no multipath TCP here")
+	}
+	fd, e := sys.Linux{}.Socket(sys.IPv4, true)
+	if e != 0 {
+		t.Fatal(e)
+	}
+	defer sys.Linux{}.Close(fd)
+	for _, want := range []SocketOptions{{MPTCP: true}, {MPTCP: true, UserTimeout: 5 * time.Second}} {
+		l := &Listener{addr: Addr{Network: TCP}}
+		was, ok := l.optionsOf(fd, &want)
+		if !ok || l.unchangeableOption(&want, &was) != nil || was.UserTimeout != want.UserTimeout {
+			t.Errorf("%v, %+v", ok, was)
+		}
+	}
+}

@@ -317,6 +317,16 @@ func TestSandboxUser(t *testing.T) {
 	mustPing(t, a)
 	becomes()
 	rotate("a.3")
+	// The permissions of root's path are changed by a worker that begins as root.
+	k.write(t, strings.Replace(text, "0666", "0660", 1))
+	if code, out := k.command("reload"); code != 0 {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	eventually(t, "the socket has its new mode", func() bool {
+		info, err := os.Stat(k.dir + "/path.sock")
+		return err == nil && info.Mode().Perm() == 0o660
+	})
+	mustPing(t, a)
 }
 
 // A worker in its sandbox does not choose a program that it could have written, and may choose others.

@@ -312,10 +312,29 @@ func (d *daemon) checkNeeds(cfg *spec.Config) error {
 		}
 		return false
 	})
+	missing = append(missing, d.otherModes(cfg)...)
 	if len(missing) > 0 {
 		return &needsMore{missing}
 	}
 	return nil
+}
+
+// otherModes returns the Unix sockets of listeners whose permissions a configuration changes, if they belong to the user that this process was.
+func (d *daemon) otherModes(cfg *spec.Config) (n confine.Needs) {
+	h := d.confined.held.Load()
+	if h.Policy.Mode != sandbox.Enforce || h.Policy.User == nil || !h.Report.Held(sandbox.Credentials) {
+		return nil
+	}
+	modes := map[bindKey]uint32{}
+	for _, l := range d.active.Load().Listeners {
+		modes[bindKeyOf(l, 0)] = l.Mode
+	}
+	for _, l := range cfg.Listeners {
+		if was, ok := modes[bindKeyOf(l, 0)]; ok && strings.HasPrefix(l.Listen.Path, "/") && l.Mode != 0 && l.Mode != was {
+			n = append(n, confine.Need{Kind: confine.Modes, For: "listeners." + l.Name + ".mode"})
+		}
+	}
+	return n
 }
 
 // missingFiles returns the files of the configuration that this process cannot read any more.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,6 +48,7 @@ func checking(t *testing.T, healthyAfter string) *steps {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.pipe.Close() })
+	s.upgradable()
 	s.signal(syscall.SIGUSR2)
 	s.state("checking")
 	eventually(t, "the new worker is there", func() bool {
@@ -77,6 +79,16 @@ func (s *steps) state(name string) {
 			}
 		}
 		return false
+	})
+}
+
+// upgradable waits until the keeper knows that the worker is ready, which is told after the API answers: before, it refuses an upgrade.
+func (s *steps) upgradable() {
+	s.t.Helper()
+	eventually(s.t, "the keeper knows that the worker is ready", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return slices.ContainsFunc(s.lines, func(line map[string]any) bool { return line["event"] == "worker-ready" })
 	})
 }
 

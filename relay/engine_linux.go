@@ -130,12 +130,13 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	for _, l := range e.loops {
 		wg.Go(l.run)
 	}
+	engine := &Engine{e}
+	cleanup := runtime.AddCleanup(engine, func(e *core) { go e.closeUnreachable() }, e)
 	go func() {
 		wg.Wait()
+		cleanup.Stop() // it keeps the core, and with that whatever hooks refer to, such as the Engine
 		close(e.done)
 	}()
-	engine := &Engine{e}
-	runtime.AddCleanup(engine, func(e *core) { go e.closeUnreachable() }, e)
 	return engine, nil
 }
 

@@ -89,7 +89,7 @@ func TestForgotten(t *testing.T) {
 	collect(t, "it ends with its last listener", func() bool { return ended(core) })
 }
 
-// What was closed is collected, whatever it has carried: the engine's memory, with the buffers and the listeners.
+// What was closed is collected, whatever it has carried, and though its hooks refer to it: the engine's memory, with the buffers and the listeners.
 func TestClosedIsCollected(t *testing.T) {
 	for _, c := range []struct {
 		network  Network
@@ -105,7 +105,10 @@ func TestClosedIsCollected(t *testing.T) {
 				}
 				defer e.Close()
 				l, err := e.Listen(Addr{Network: c.network, AddrPort: loopback}, ListenConfig{Hooks: Hooks{
-					Upstream: func(*Flow, int) *Addr { return &Addr{Network: c.upstream} },
+					Upstream: func(*Flow, int) *Addr {
+						runtime.KeepAlive(e) // which hooks may refer to
+						return &Addr{Network: c.upstream}
+					},
 				}})
 				if err != nil {
 					t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -74,6 +75,9 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		err = withoutReplacement(err)
 	}
 	d.settleRemotes(err)
+	if errors.Is(err, net.ErrClosed) { // the engine's answer: nothing is wrong with the configuration
+		return api.Diff{}, api.NewProblem(http.StatusServiceUnavailable, "this process ends: it hands over to another worker, or drains", "the same request, again")
+	}
 	defer func() {
 		d.notifyManager()
 		d.fleet.changed()

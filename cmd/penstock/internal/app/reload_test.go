@@ -1,13 +1,16 @@
 package app
 
 import (
+	"errors"
 	"log/slog"
+	"net/http"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -37,6 +40,29 @@ func TestReloadsKeepTheirOrder(t *testing.T) {
 	wg.Wait()
 	if got := d.active.Load().Drain; got != n {
 		t.Errorf("reading %d is the running configuration, want %d", got, n)
+	}
+}
+
+// A reload that comes while the worker hands over, or ends, is not said to have failed: the configuration is good, and
+// the next worker reads it.
+func TestReloadDuringHandOver(t *testing.T) {
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	d.load = func() (*spec.Config, config.Warnings, error) {
+		cfg, err := config.Parse("test", []byte("listeners: {l: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}"))
+		return cfg, nil, err
+	}
+	d.engine.Close()
+	_, err = d.reload(t.Context(), "test")
+	var problem *api.Problem
+	if !errors.As(err, &problem) || problem.Status != http.StatusServiceUnavailable {
+		t.Errorf("%v", err)
+	}
+	if d.reloads.bad != 0 || d.reloads.lastFailed() != nil {
+		t.Errorf("%d reloads have failed", d.reloads.bad)
 	}
 }
 

@@ -36,6 +36,7 @@ func TestPresence(t *testing.T) {
 		}
 	})
 	w.until("it reports", func() bool { n := w.nodes(); return len(n) == 1 && n[0].Node == "one" && n[0].Healthy() })
+	w.until("it has counted that", func() bool { return r.Status().Reports > 0 }) // it does when etcd has answered
 	if r := w.nodes()[0]; r.Zone != "a" || r.At.IsZero() {
 		t.Errorf("%+v", r)
 	}
@@ -45,6 +46,7 @@ func TestPresence(t *testing.T) {
 	refused.Store(true)
 	r.Changed()
 	w.until("it reports the refusal", func() bool { n := w.nodes()[0]; return n.Refused != nil && n.Flows == 5 && !n.Healthy() })
+	w.until("it has counted that, too", func() bool { return r.Status().Reports > written })
 	if n := r.Status().Reports; n != written+1 {
 		t.Errorf("%d reports, was %d", n, written)
 	}

@@ -76,6 +76,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	}
 	d.settleRemotes(err)
 	if errors.Is(err, net.ErrClosed) { // the engine's answer: nothing is wrong with the configuration
+		d.notifyManager() // which was told that a reload has begun
 		return api.Diff{}, api.NewProblem(http.StatusServiceUnavailable, "this process ends: it hands over to another worker, or drains", "the same request, again")
 	}
 	defer func() {

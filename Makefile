@@ -39,7 +39,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the daemon: bin/penstock
-	$(GO) build -o bin/ ./cmd/penstock
+	CGO_ENABLED=0 $(GO) build -o bin/ ./cmd/penstock
 
 .PHONY: check
 check: ## every test and check: the targets below, in this order

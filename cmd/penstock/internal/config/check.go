@@ -91,6 +91,7 @@ func (r *reader) checkListener(l *listener) {
 	if known := l.Listen.Kind != 0 || l.Inherit != ""; known {
 		r.checkKind(l)
 	}
+	r.checkTLS(l)
 	r.checkRate(&l.Limits.Burst, l.Limits.NewFlows)
 	r.checkRate(&l.Limits.Source.Burst, l.Limits.Source.NewFlows)
 	r.checkRemoved(&l.removed)

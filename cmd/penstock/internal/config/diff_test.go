@@ -116,3 +116,28 @@ func TestCompareSame(t *testing.T) {
 		}
 	}
 }
+
+// The keys of TLS are compared one by one.
+func TestCompareTLS(t *testing.T) {
+	const plain = "listeners: {web: {listen: 'tcp://:443', to: 'echo:'}}"
+	const first = "listeners: {web: {listen: 'tcp://:443', to: 'echo:', tls: {certificates: [{certificate: /a.pem}]}}}"
+	const second = "listeners: {web: {listen: 'tcp://:443', to: 'echo:', tls: {certificates: [{certificate: /a.pem, key: /a.key}], min-version: 1.3, tickets: {keys: /k}, alpn: h2, unknown-names: refuse, clients: {ca: /ca}}}}"
+	for _, c := range []struct{ from, to, want string }{
+		{plain, first, "tls  none -> {certificates: [{certificate: /a.pem}]}"},
+		{first, plain, "tls  {certificates: [{certificate: /a.pem}]} -> none"},
+		{first, first, "no difference"},
+		{first, second, `tls.certificates [{certificate: /a.pem}] -> [{certificate: /a.pem, key: /a.key}]
+tls.unknown-names default -> refuse
+tls.min-version "1.2" -> "1.3"
+tls.alpn [] -> [h2]
+tls.tickets on -> {keys: /k}
+tls.clients none -> {ca: /ca}`},
+	} {
+		got := Compare(parsed(t, c.from), parsed(t, c.to)).String()
+		for _, line := range strings.Split(c.want, "\n") {
+			if !strings.Contains(strings.Join(strings.Fields(got), " "), strings.Join(strings.Fields(line), " ")) {
+				t.Errorf("%q is missing in:\n%s", line, got)
+			}
+		}
+	}
+}

@@ -17,7 +17,7 @@ var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPa
 func (r *reader) checkHidden(l *listener) {
 	index := map[string][]*spec.Route{}
 	for _, route := range l.Routes {
-		if r.isInvalid(&route.From, route.From == nil) || r.isInvalid(&route.SNI, route.SNI == nil) || r.isInvalid(&route.ALPN, route.ALPN == nil) || !r.isSet(&route.To) {
+		if r.isInvalid(&route.From, route.From == nil) || r.isInvalid(&route.SNI, route.SNI == nil) || r.isInvalid(&route.ALPN, route.ALPN == nil) || r.isInvalid(&route.ClientNames, route.ClientNames == nil) || !r.isSet(&route.To) {
 			continue
 		}
 		for _, key := range wider(route) {
@@ -40,8 +40,8 @@ func (r *reader) checkHidden(l *listener) {
 // isInvalid reports whether the file has a list that could not be read.
 func (r *reader) isInvalid(list any, empty bool) bool { return empty && r.isSet(list) }
 
-// keys returns the index keys of a route: its server names, or else its protocols, or else its
-// ranges; "" if it matches everybody.
+// keys returns the index keys of a route: its server names, or else its protocols, or else the names of clients, or else
+// its ranges; "" if it matches everybody.
 func keys(route *spec.Route) (keys []string) {
 	switch {
 	case len(route.SNI) > 0:
@@ -51,6 +51,10 @@ func keys(route *spec.Route) (keys []string) {
 	case len(route.ALPN) > 0:
 		for _, name := range route.ALPN {
 			keys = append(keys, "alpn "+name)
+		}
+	case len(route.ClientNames) > 0:
+		for _, name := range route.ClientNames {
+			keys = append(keys, "client "+name)
 		}
 	case len(route.From) > 0:
 		for _, p := range route.From {
@@ -81,6 +85,9 @@ func wider(route *spec.Route) []string {
 	if len(route.ALPN) > 0 {
 		keys = append(keys, "alpn "+route.ALPN[0])
 	}
+	if len(route.ClientNames) > 0 {
+		keys = append(keys, "client "+route.ClientNames[0]) // equal names only: patterns that include it are not looked for
+	}
 	from := route.From
 	if len(from) == 0 {
 		from = everywhere
@@ -107,6 +114,9 @@ func hides(a, b *spec.Route) bool {
 	if len(a.SNI) > 0 && (len(b.SNI) == 0 || !all(b.SNI, func(name string) bool {
 		return slices.ContainsFunc(a.SNI, func(pattern string) bool { return takes(pattern, name) })
 	})) {
+		return false
+	}
+	if len(a.ClientNames) > 0 && (len(b.ClientNames) == 0 || !all(b.ClientNames, func(name string) bool { return slices.Contains(a.ClientNames, name) })) {
 		return false
 	}
 	return len(a.ALPN) == 0 || len(b.ALPN) > 0 && all(b.ALPN, func(p string) bool { return slices.Contains(a.ALPN, p) })

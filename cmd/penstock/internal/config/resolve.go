@@ -38,6 +38,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 			routeKeys.fill(r, route, from)
 			l.Sniff.TLS = l.Sniff.TLS || len(route.SNI)+len(route.ALPN) > 0
 		}
+		l.Sniff.TLS = l.Sniff.TLS || l.TLS != nil && !l.Datagrams
 		c.Listeners = append(c.Listeners, &l.Listener)
 	}
 	r.references(c, &base.group)

@@ -1,8 +1,10 @@
 package confine
 
 import (
+	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -239,6 +241,31 @@ func (n *Needs) listener(in *Input, l *spec.Listener) {
 	}
 	if l.TCP.MPTCP {
 		n.add(Multipath, "", 0, "%s.tcp.mptcp", key)
+	}
+	if l.TLS != nil {
+		n.certificates(l.TLS.Files, key+".tls")
+	}
+}
+
+// maxLinks bounds the files of a folder that are looked at, whether they are links.
+const maxLinks = 4096
+
+// certificates adds files and folders of certificates and keys, and where the links in the folders lead.
+func (n *Needs) certificates(of func() (files, folders []string), key string) {
+	files, folders := of()
+	for _, path := range files {
+		n.folder(Read, path, "%s", key)
+	}
+	for _, path := range folders {
+		path = filepath.Clean(path)
+		n.add(Read, path, 0, "%s", key)
+		n.folder(Read, path, "%s", key)
+		entries, _ := os.ReadDir(path)
+		for _, e := range entries[:min(len(entries), maxLinks)] {
+			if e.Type()&fs.ModeSymlink != 0 {
+				n.folder(Read, filepath.Join(path, e.Name()), "%s", key)
+			}
+		}
 	}
 }
 

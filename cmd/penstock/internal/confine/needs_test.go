@@ -88,6 +88,9 @@ registries:
 groups: {g: {discover: [{etcd: /a}]}}`,
 			[]string{"reading DIR/pki (registries.e)", "reading DIR/keys (registries.e)", "reading DIR/user (registries.e)", "reading DIR/consul (registries.c)", "connecting to port 2379 (registries.e)", "connecting to port 8500 (registries.c)",
 				"connecting to port 18000 (registries.x)", "connecting to any port (groups.g.discover)", "connecting to port 53 (names)"}},
+		{"certificates", `listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'echo:', tls: {certificates: [{certificate: DIR/certs/a.pem, key: DIR/keys/a.key, ocsp: DIR/ocsp/a.ocsp}, {folder: DIR/folder}], tickets: {keys: DIR/tickets/keys}, clients: {ca: DIR/ca/ca.pem, crl: DIR/crl/a.crl}}}}`,
+			[]string{"reading DIR/certs (listeners.web.tls)", "reading DIR/keys (listeners.web.tls)", "reading DIR/ocsp (listeners.web.tls)", "reading DIR/folder (listeners.web.tls)",
+				"reading DIR/tickets (listeners.web.tls)", "reading DIR/ca (listeners.web.tls)", "reading DIR/crl (listeners.web.tls)", "binding port 8000 (listeners.web.listen)"}},
 		{"fleet", echo + "registries: {e: {etcd: ['http://127.0.0.1:2379']}}\nfleet: {etcd: /f}", []string{"connecting to port 2379 (fleet)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -173,6 +176,25 @@ func TestFolderOfLink(t *testing.T) {
 	of := Of(Input{Config: &spec.Config{Node: spec.Node{State: filepath.Join(dir, "state")}}})
 	if got := of.paths(Write); !slices.Contains(got, dir+"/state") || !slices.Contains(got, dir+"/real/v1") {
 		t.Errorf("%q has not both names of the state", got)
+	}
+}
+
+// Where the links in a folder of certificates lead, files can be read, too.
+func TestLinksOfCertificates(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "archive/a/a1.pem"), "x")
+	if err := os.MkdirAll(filepath.Join(dir, "pki/folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../../archive/a/a1.pem", filepath.Join(dir, "pki/folder/a.pem")); err != nil {
+		t.Fatal(err)
+	}
+	l := &spec.Listener{Name: "web", TLS: &spec.ServerTLS{Certificates: []spec.Certificate{{Folder: filepath.Join(dir, "pki/folder")}}}}
+	if got := Of(Input{Config: &spec.Config{Listeners: []*spec.Listener{l}}}).paths(Read); !slices.Contains(got, filepath.Join(dir, "archive/a")) {
+		t.Errorf("%q has not the folder that a link leads to", got)
 	}
 }
 
@@ -265,7 +287,8 @@ var covered = map[string]string{
 	"discover.dns": "group", "discover.srv": "group", "discover.port": "group", "discover.etcd": "group", "discover.consul": "group", "discover.kubernetes": "group", "discover.xds": "group",
 	"check-tcp.port": "group", "check-http.port": "group", "check-send-expect.port": "group", "check-udp.port": "group",
 	"check-tcp.source": "group", "check-http.source": "group", "check-send-expect.source": "group", "check-udp.source": "group",
-	"file.include": "source",
+	"file.include": "source", "listener-tls-certificate.certificate": "certificates", "listener-tls-certificate.key": "certificates", "listener-tls-certificate.ocsp": "certificates", "listener-tls-certificate.folder": "certificates",
+	"listener-tls-tickets.keys": "certificates", "listener-tls-clients.ca": "certificates", "listener-tls-clients.crl": "certificates",
 }
 
 // harmless are keys that take a text and name nothing that a process opens or connects to.
@@ -274,6 +297,7 @@ var harmless = []string{
 	"route.bandwidth", "listener-limits.bandwidth", "listener-limits.new-flows", "limits.new-flows", "listener-limits-source.new-flows", "tcp.congestion", "tcp.recv-buffer", "tcp.send-buffer", "sniff.max", "group.hash", "group.panic", "group.dscp",
 	"member.name", "discover.registry", "discover.port-name", "discover.tags", "discover.datacenter", "lookups.vanish", "registry.context", "registry-tls.name", "fleet.etcd", "fleet.registry",
 	"check-http.method", "check-http.path", "check-http.host", "check-http.statuses", "check-send-expect.send", "check-send-expect.expect", "check-udp.send", "check-udp.expect", "eject.share", "tcp.fast-open",
+	"route.client-names", "listener-tls.alpn", "listener-tls.min-version",
 	"group-proxy-protocol.tlvs", "group-proxy-protocol.forward", "group-proxy-protocol.version",
 }
 

@@ -141,7 +141,8 @@ type Listener struct {
 	Sniff       Sniff
 	Timeouts    Timeouts
 	TCP         Socket
-	Transparent bool // IP_TRANSPARENT: accept connections to addresses that are not this host's
+	TLS         *ServerTLS // nil: TLS is not terminated
+	Transparent bool       // IP_TRANSPARENT: accept connections to addresses that are not this host's
 	Interface   string
 
 	Replies int // datagrams: end a flow after this many replies; 0 means never
@@ -204,12 +205,16 @@ type Socket struct {
 
 // A Route says which clients go to which group. All conditions that are set must hold.
 type Route struct {
-	Name    string
-	From    []netip.Prefix // the client's address
-	SNI     []string       // lower-case names of a TLS ClientHello; a leading "*." matches one or more labels
-	ALPN    []string       // one of them suffices
-	To      *Group
-	Removed Removed
+	Name string
+	From []netip.Prefix // the client's address
+	SNI  []string       // lower-case names of a TLS ClientHello; a leading "*." matches one or more labels
+	ALPN []string       // one of them suffices
+	// ClientNames are names in a client's certificate, of which one suffices: those with "://" are URIs, those with "@" addresses
+	// of mail, others DNS names or the common name. A leading "*." matches one or more labels, a "/*" at the end whatever follows.
+	ClientNames []string
+	PassTLS     bool // leave TLS to the upstream, where the listener terminates it
+	To          *Group
+	Removed     Removed
 	// Timeouts of the route's flows: the listener's, overridden by the route's own.
 	Timeouts  Timeouts
 	Bandwidth int64 // bytes per second, of a flow, in each direction; 0: no limit

@@ -1,0 +1,59 @@
+package spec
+
+import "time"
+
+// ServerTLS configures TLS that is terminated at a listener.
+type ServerTLS struct {
+	Certificates []Certificate // the first is used for a client whose server name none has
+	// RefuseUnknown refuses clients that send a server name that no certificate has.
+	RefuseUnknown bool
+	MinVersion    uint16 // as in crypto/tls
+	ALPN          []string
+	Tickets       Tickets
+	Clients       *ClientCertificates // nil: clients are not asked for certificates
+	Handshake     time.Duration       // maximum time of a handshake
+}
+
+// A Certificate names files with a certificate and its key, or a folder of them. Paths are absolute.
+type Certificate struct {
+	Chain  string // PEM, the leaf first
+	Key    string // PEM; empty: it is in the file of the chain
+	OCSP   string // a response to staple, in DER; empty: none
+	Folder string // instead of the others
+}
+
+// Tickets configures the tickets by which clients resume.
+type Tickets struct {
+	Off  bool
+	Keys string // a file of keys that several relays share; empty: the relay makes its own
+}
+
+// ClientCertificates configures the verification of clients by their certificates.
+type ClientCertificates struct {
+	CA       string // a file with the certificates that those of clients must be signed by
+	CRL      string // a file with lists of revoked certificates; empty: none
+	Optional bool   // a client may have none
+}
+
+// Files returns the files and folders that a configuration of TLS names.
+func (t *ServerTLS) Files() (files, folders []string) {
+	add := func(path string) {
+		if path != "" {
+			files = append(files, path)
+		}
+	}
+	for _, c := range t.Certificates {
+		if c.Folder != "" {
+			folders = append(folders, c.Folder)
+		}
+		add(c.Chain)
+		add(c.Key)
+		add(c.OCSP)
+	}
+	add(t.Tickets.Keys)
+	if t.Clients != nil {
+		add(t.Clients.CA)
+		add(t.Clients.CRL)
+	}
+	return files, folders
+}

@@ -256,6 +256,7 @@ func (r *reader) checkGroup(g *spec.Group) {
 		r.warn(r.at(&g.Timeouts.Retries), fault{problem: fmt.Sprintf("shorter than connect: the first attempt to connect alone may take %s", brief(g.Timeouts.Connect))})
 	}
 	r.checkCheck(g)
+	r.checkGroupTLS(g)
 	if e := g.Eject; e != nil && e.Max < e.For {
 		r.fail(r.at(&e.Max, &e.For, g), fault{problem: fmt.Sprintf("max (%s) is shorter than for (%s)", brief(e.Max), brief(e.For)), allowed: "max of at least for"})
 	}

@@ -13,10 +13,33 @@ package config
 
 import "github.com/penstock/penstock/cmd/penstock/internal/spec"
 
-// A Rule is a check that another package makes of one value. Of returns a pointer to the value.
+// A Rule is a check that another package makes: of one value, to which Of returns a pointer, or with All of the files
+// that a configuration names. All is called by [Source.Load] only, and not where the files are another host's.
 type Rule struct {
 	Of    func(*spec.Config) *string
 	Check func(string) error
+	All   func(*spec.Config, *Report)
+}
+
+// A Report takes what an All finds. A field is a pointer to a value of the configuration; messages tell where the file
+// sets it, or if it does not, where it sets one of the others.
+type Report struct {
+	// Read reads a file of up to MaxFile bytes, as [Source.Open] allows.
+	Read func(path string) ([]byte, error)
+	r    *reader
+}
+
+// MaxFile is the greatest length of a file that a Rule reads.
+const MaxFile = maxFile
+
+// Fail reports an error.
+func (p *Report) Fail(err error, fields ...any) {
+	p.r.fail(p.r.at(fields...), fault{problem: oneLine(err.Error())})
+}
+
+// Warn reports a warning.
+func (p *Report) Warn(err error, fields ...any) {
+	p.r.warn(p.r.at(fields...), fault{problem: oneLine(err.Error())})
 }
 
 // Parse reads a configuration. Messages and Config.Source call it name. The error is an

@@ -147,6 +147,12 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 			c.Node, c.Layers = l.source.Node, l.layers
 		}
 		for _, rule := range rules {
+			if rule.All != nil {
+				if l.source != nil && !l.source.NoTokens && len(r.errs) == 0 {
+					rule.All(c, &Report{Read: l.source.readWhole, r: r})
+				}
+				continue
+			}
 			if value := rule.Of(c); *value != "" {
 				if err := rule.Check(*value); err != nil {
 					r.fail(r.at(value), fault{problem: oneLine(err.Error())})

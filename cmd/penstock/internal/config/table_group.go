@@ -29,6 +29,7 @@ var groupKeys = keysOf("group",
 	field("mark", mark, "0", "SO_MARK of the upstreams' sockets, for routing rules (requires CAP_NET_ADMIN).", func(g *spec.Group) *uint32 { return &g.Dial.Mark }),
 	field("dscp", dscp, "0", "Differentiated services code point of packets to upstreams, a number or a name.", func(g *spec.Group) *uint8 { return &g.Dial.DSCP }),
 	section("tcp", tcpKeys, "Options of the upstreams' sockets.", func(g *spec.Group) *spec.Socket { return &g.Dial.TCP }),
+	comparedByKey(field("tls", clientTLS, "false", "Originate TLS to the members, and check them with it. true, or {}: with the default values.", func(g *spec.Group) **spec.ClientTLS { return &g.TLS }), clientTLSKeys, func(g *spec.Group) *spec.ClientTLS { return g.TLS }),
 )
 
 // Keys that defaults and groups share.
@@ -126,13 +127,15 @@ var queueKeys = keysOf("queue",
 // Health checks. Each kind has its own keys.
 
 var checkKeys = withSiblings(keysOf("check",
-	checkKind("tcp", "Connect."),
+	checkKind("tcp", "Connect. With TLS: and shake hands."),
 	checkKind("send-expect", "Connect, send data, and check the answer.", sendExpect(1<<16)...),
-	checkKind("http", "Send an HTTP/1.1 request, and check the status.",
+	checkKind("http", "Send an HTTP/1.1 request, and check the status and the body.",
 		field("method", texts("method", "a method such as GET or HEAD", `^[A-Z]{1,16}$`, same), "GET", "The request's method.", func(c *spec.Check) *string { return &c.Method }),
 		field("path", texts("path", "a path that begins with /", `^/[!-~]*$`, same), "/", "The request's path.", func(c *spec.Check) *string { return &c.Path }),
 		field("host", texts("host", "a host, with a port or without", `^[A-Za-z0-9_.:\[\]-]{1,255}$`, same), "", "The request's Host. Default: the member's address.", func(c *spec.Check) *string { return &c.Host }),
-		field("statuses", nonEmptyList(status), "200-399", "Statuses of a good answer.", func(c *spec.Check) *[][2]int { return &c.Statuses })),
+		field("statuses", nonEmptyList(status), "200-399", "Statuses of a good answer.", func(c *spec.Check) *[][2]int { return &c.Statuses }),
+		field("body", text("text", 1024), "", "What the body of a good answer contains, in its first 64 KiB.", func(c *spec.Check) *string { return &c.Body }),
+		field("body-matches", bodyPattern, "", "A regular expression (RE2) that the first 64 KiB of the body of a good answer match, such as \"(?i)status: *ok\".", func(c *spec.Check) *string { return &c.BodyRE })),
 	checkKind("udp", "Send a datagram, and check the answer.", sendExpect(1400)...),
 ).oneOf("tcp", "send-expect", "http", "udp").typ)
 
@@ -160,6 +163,9 @@ func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
 		field("shared", count(100), "0", "In a fleet: how many relays check a member, for all of them. 0: each relay checks for itself, as also one does that has no contact with the fleet.", func(c *spec.Check) *int { return &c.Shared }),
 		field("port", whole[uint16](1, 65535), "", "The port to check. Default: the member's, or the first one of its range.", func(c *spec.Check) *uint16 { return &c.Port }),
 	}, own...)
+	if kind != "udp" {
+		keys = append(keys, compositeField("tls", checkClientTLS, "Check with TLS: as tls of a group, for groups that pass TLS through. false: without. Default: as the group's tls says.", func(c *spec.Check) **spec.ClientTLS { return &c.TLS }))
+	}
 	of := keysOf("check."+kind, keys...)
 	return compositeField(kind, typ[spec.Check]{of.shape, func(r *reader, n node, c *spec.Check) {
 		c.Kind = kind

@@ -289,6 +289,10 @@ func (n *Needs) group(g *spec.Group) {
 	if g.Check != nil && g.Check.Port != 0 {
 		n.add(Connect, "", g.Check.Port, "%s.check", key)
 	}
+	n.clientTLS(g.TLS, key+".tls")
+	if t := g.CheckTLS(); t != g.TLS {
+		n.clientTLS(t, key+".check")
+	}
 	d := &g.Dial
 	if d.Mark != 0 {
 		n.add(NetAdmin, "", 0, "%s.mark", key)
@@ -304,6 +308,18 @@ func (n *Needs) group(g *spec.Group) {
 	}
 	if d.TCP.MPTCP {
 		n.add(Multipath, "", 0, "%s.tcp.mptcp", key)
+	}
+}
+
+// clientTLS adds the files of TLS towards members.
+func (n *Needs) clientTLS(t *spec.ClientTLS, key string) {
+	if t == nil {
+		return
+	}
+	for _, path := range []string{t.CA, t.Cert, t.Key} {
+		if path != "" {
+			n.folder(Read, path, "%s", key)
+		}
 	}
 }
 

@@ -91,6 +91,11 @@ groups: {g: {discover: [{etcd: /a}]}}`,
 		{"certificates", `listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'echo:', tls: {certificates: [{certificate: DIR/certs/a.pem, key: DIR/keys/a.key, ocsp: DIR/ocsp/a.ocsp}, {folder: DIR/folder}], tickets: {keys: DIR/tickets/keys}, clients: {ca: DIR/ca/ca.pem, crl: DIR/crl/a.crl}}}}`,
 			[]string{"reading DIR/certs (listeners.web.tls)", "reading DIR/keys (listeners.web.tls)", "reading DIR/ocsp (listeners.web.tls)", "reading DIR/folder (listeners.web.tls)",
 				"reading DIR/tickets (listeners.web.tls)", "reading DIR/ca (listeners.web.tls)", "reading DIR/crl (listeners.web.tls)", "binding port 8000 (listeners.web.listen)"}},
+		{"TLS to members", echo + `
+groups:
+  a: {members: ['tcp://10.0.0.1:443'], tls: {ca: DIR/pki/ca.pem, certificate: DIR/own/cert.pem, key: DIR/keys/key.pem}}
+  b: {members: ['tcp://10.0.0.1:443'], check: {http: {tls: {ca: DIR/check/ca.pem}}}}`,
+			[]string{"reading DIR/pki (groups.a.tls)", "reading DIR/own (groups.a.tls)", "reading DIR/keys (groups.a.tls)", "reading DIR/check (groups.b.check)"}},
 		{"fleet", echo + "registries: {e: {etcd: ['http://127.0.0.1:2379']}}\nfleet: {etcd: /f}", []string{"connecting to port 2379 (fleet)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -289,6 +294,7 @@ var covered = map[string]string{
 	"check-tcp.source": "group", "check-http.source": "group", "check-send-expect.source": "group", "check-udp.source": "group",
 	"file.include": "source", "listener-tls-certificate.certificate": "certificates", "listener-tls-certificate.key": "certificates", "listener-tls-certificate.ocsp": "certificates", "listener-tls-certificate.folder": "certificates",
 	"listener-tls-tickets.keys": "certificates", "listener-tls-clients.ca": "certificates", "listener-tls-clients.crl": "certificates",
+	"group-tls.ca": "group", "group-tls.certificate": "group", "group-tls.key": "group",
 }
 
 // harmless are keys that take a text and name nothing that a process opens or connects to.
@@ -296,7 +302,7 @@ var harmless = []string{
 	"access-log.format", "access-log.mode", "admin.mode", "sandbox.user", "listener.inherit", "listener.allow", "listener.deny", "listener-proxy-protocol.from", "listener.to", "route.to", "route.name", "route.from", "route.sni", "route.alpn",
 	"route.bandwidth", "listener-limits.bandwidth", "listener-limits.new-flows", "limits.new-flows", "listener-limits-source.new-flows", "tcp.congestion", "tcp.recv-buffer", "tcp.send-buffer", "sniff.max", "group.hash", "group.panic", "group.dscp",
 	"member.name", "discover.registry", "discover.port-name", "discover.tags", "discover.datacenter", "lookups.vanish", "registry.context", "registry-tls.name", "fleet.etcd", "fleet.registry",
-	"check-http.method", "check-http.path", "check-http.host", "check-http.statuses", "check-send-expect.send", "check-send-expect.expect", "check-udp.send", "check-udp.expect", "eject.share", "tcp.fast-open",
+	"check-http.method", "check-http.path", "check-http.host", "check-http.statuses", "check-send-expect.send", "check-send-expect.expect", "check-udp.send", "check-udp.expect", "check-http.body", "check-http.body-matches", "group-tls.server-name", "group-tls.alpn", "eject.share", "tcp.fast-open",
 	"route.client-names", "listener-tls.alpn", "listener-tls.min-version",
 	"group-proxy-protocol.tlvs", "group-proxy-protocol.forward", "group-proxy-protocol.version",
 }

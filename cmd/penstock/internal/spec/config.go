@@ -247,6 +247,7 @@ type Group struct {
 	Eject     *Eject        // nil: none
 	Panic     float64       // when a smaller share of members is up, all get flows; 0 to 1, 0: never
 	Dial      Dial
+	TLS       *ClientTLS // flows originate TLS to the members; nil: they do not
 }
 
 // HashTLV returns the type of the TLV of a PROXY header that the group's balancer hashes, and reports
@@ -336,7 +337,11 @@ type Check struct {
 	Method   string     // of http
 	Path     string
 	Host     string
-	Statuses [][2]int // for http: ranges that pass
+	Statuses [][2]int   // for http: ranges that pass
+	Body     string     // of http: what the body of the answer must contain; empty: anything
+	BodyRE   string     // of http: a regular expression that the body must match; empty: anything
+	TLS      *ClientTLS // nil: that of the group
+	NoTLS    bool       // no TLS, whatever the group has
 }
 
 // Eject configures the ejection of members whose flows fail.

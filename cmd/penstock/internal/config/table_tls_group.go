@@ -1,0 +1,110 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+var clientTLSKeys = keysOf("group.tls",
+	field("ca", absolutePath, "", "File with the certificates that the members' must be signed by. Default: the system's. All files are read again when they change.", func(t *spec.ClientTLS) *string { return &t.CA }),
+	field("server-name", host, "", "The name, or address, in the members' certificates; a name is also sent to them (SNI). Default: the server name that the client sent, or else the member's host; of a check the member's host.", func(t *spec.ClientTLS) *string { return &t.ServerName }),
+	field("certificate", absolutePath, "", "File with the relay's own certificate, for members that ask for one, and with its chain.", func(t *spec.ClientTLS) *string { return &t.Cert }),
+	field("key", absolutePath, "", "File with the key of the certificate. Default: the file of the certificate.", func(t *spec.ClientTLS) *string { return &t.Key }),
+	field("verify", boolean(false), "true", "Verify the members' certificates. false: anybody on the way to a member can pretend to be it.", func(t *spec.ClientTLS) *bool { return &t.NoVerify }),
+	field("min-version", tlsVersion, `"1.2"`, "The lowest version of TLS that is used.", func(t *spec.ClientTLS) *uint16 { return &t.MinVersion }),
+	field("alpn", protocolList, "", "Application protocols to offer to members (ALPN), the preferred one first.", func(t *spec.ClientTLS) *string { return &t.ALPN }),
+)
+
+// onOff is a boolean in place of the mapping of TLS: true is the mapping with the default values.
+var onOff = func() typ[*spec.ClientTLS] {
+	of := boolean(true)
+	return typ[*spec.ClientTLS]{of.shape, func(r *reader, n node, t **spec.ClientTLS) {
+		on := false
+		if of.read(r, n, &on); on {
+			v := spec.DefaultClientTLS
+			*t = &v
+		}
+	}, nil}
+}()
+
+// clientTLS is the type of TLS towards members, where it can be used or not.
+var clientTLS = either(onOff, pointer(clientTLSKeys.filled())).shown(func(t *spec.ClientTLS) string {
+	if t == nil {
+		return "false"
+	}
+	return clientTLSKeys.show(*t)
+})
+
+// checkClientTLS is clientTLS for a check, where it is also known whether the file says anything.
+var checkClientTLS = typ[spec.Check]{clientTLS.shape, func(r *reader, n node, c *spec.Check) {
+	before := len(r.errs)
+	clientTLS.read(r, n, &c.TLS)
+	c.NoTLS = c.TLS == nil && len(r.errs) == before
+}, func(c spec.Check) string {
+	switch {
+	case c.NoTLS:
+		return "false"
+	case c.TLS == nil:
+		return "as the group"
+	}
+	return clientTLS.show(c.TLS)
+}}
+
+// protocolList is a list of ALPN protocols, which is kept as one string so that a ClientTLS can be compared.
+var protocolList = func() typ[string] {
+	of := nonEmptyList(texts("protocol", "a protocol such as http/1.1, without commas", `^[^,\x00-\x1f\x7f]{1,255}$`, same))
+	return typ[string]{of.shape, func(r *reader, n node, to *string) {
+		var list []string
+		of.read(r, n, &list)
+		*to = strings.Join(list, ",")
+	}, func(s string) string { return "[" + strings.ReplaceAll(s, ",", ", ") + "]" }}
+}()
+
+// bodyPattern is a regular expression in Go's syntax, which is matched in linear time.
+var bodyPattern = texts("regular expression", "a regular expression of RE2, of up to 1024 bytes", `^[^\x00-\x1f\x7f]+$`, func(s string) (string, *fault) {
+	if len(s) > 1024 {
+		return "", faultf("has %d bytes", len(s))
+	}
+	if _, err := regexp.Compile(s); err != nil {
+		return "", faultf("%s", oneLine(strings.TrimPrefix(err.Error(), "error parsing regexp: ")))
+	}
+	return s, nil
+})
+
+// checkGroupTLS reports members that cannot speak TLS, or whose certificates nothing could be compared with.
+func (r *reader) checkGroupTLS(g *spec.Group) {
+	if g.TLS != nil {
+		r.checkMembersTLS(g, g.TLS, r.at(&g.TLS, g), "the group originates TLS")
+	}
+	if t := g.CheckTLS(); t != nil && t != g.TLS {
+		r.checkMembersTLS(g, t, r.at(&g.Check.TLS, g), "the check uses TLS")
+	}
+}
+
+func (r *reader) checkMembersTLS(g *spec.Group, t *spec.ClientTLS, at *place, who string) {
+	if t.Key != "" && t.Cert == "" {
+		r.fail(r.at(&t.Key, t), fault{problem: "a key without its certificate", allowed: "key together with certificate"})
+	}
+	if t.NoVerify {
+		r.warnNoEffect("verify is false", &t.CA)
+	}
+	for _, m := range g.Members {
+		switch k := m.To.Kind; {
+		case k == 0:
+		case k.BuiltIn(), !k.Streams():
+			if t == g.TLS {
+				r.fail(at, fault{problem: who + ", and the member " + plain(m.Name) + " speaks none", allowed: "tls in groups of tcp: and unix: members"})
+				return
+			}
+		case k == spec.Unix && t.ServerName == "" && !t.NoVerify:
+			r.fail(at, fault{problem: who + ", and the member " + plain(m.Name) + " is a Unix socket, which has no host to compare its certificate with", allowed: "server-name in tls"})
+			return
+		}
+	}
+	if i := slices.IndexFunc(g.Discover, func(d spec.Discover) bool { return d.Network == spec.UDP }); i >= 0 && t == g.TLS {
+		r.fail(at, fault{problem: who + ", and the discovered members of " + plain(g.Discover[i].String()) + " take datagrams", allowed: "tls in groups of tcp: and unix: members"})
+	}
+}

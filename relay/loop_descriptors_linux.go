@@ -44,6 +44,10 @@ const (
 	deniedFor = time.Second
 	// unknownRest is what the rest of the program has open if the kernel does not say.
 	unknownRest = 32
+	// tableMost is for how many descriptors there is room from the start in the kernel's table, which takes
+	// 8 bytes for each. It doubles whenever it is full, and the loop that opens a descriptor then waits for
+	// 10 ms or so.
+	tableMost = 64 << 10
 	// idleBurst is how many idle pipes are closed at once.
 	idleBurst = 8
 )
@@ -98,6 +102,7 @@ func (b *descriptorBudget) init(start time.Time, loops []*loop, pipes *pump.Pipe
 		b.free.Add(-2 * pipes.Stats().Open) // an earlier process's
 	}
 	b.measure(0, 0)
+	sys.GrowFiles(loops[0].wake, int(min(b.limit.Load(), tableMost)))
 }
 
 // measure reads the limit and what the rest of the program has open, if the last time

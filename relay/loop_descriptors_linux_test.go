@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -189,6 +190,30 @@ func echoDatagrams(c net.PacketConn) {
 		}
 		c.WriteTo(b[:n], from)
 	}
+}
+
+// An engine never waits for the kernel's table of descriptors to grow: it has room for all that there may be.
+func TestRoomForDescriptors(t *testing.T) {
+	if os.Getenv(limitedEnv) == "" {
+		const limit = 2048
+		size, err := strconv.Atoi(startLimited(t, limit, "size").line("size"))
+		if err != nil || size < limit {
+			t.Errorf("room for %d descriptors of %d: %v", size, limit, err)
+		}
+		return
+	}
+	e, err := New(Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer e.Close()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		panic(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\nFDSize:")
+	size, _, _ := strings.Cut(rest, "\n")
+	fmt.Printf("\nsize=%s\n", strings.TrimSpace(size))
 }
 
 // The budget follows the limit of the process, and what the rest of the program has open.

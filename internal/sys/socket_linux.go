@@ -246,6 +246,15 @@ func FileLimit() (uint64, error) {
 	return r.Cur, err
 }
 
+// GrowFiles has the kernel make its table of this process's descriptors large enough for n; fd is any open
+// one. Where it has to grow later, the thread that opens a descriptor then waits for all CPUs to forget the
+// old table, in a process with several threads (expand_fdtable in fs/file.c). fcntl(2), F_DUPFD_CLOEXEC.
+func GrowFiles(fd, n int) {
+	if high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, n-1); err == nil {
+		unix.Close(high)
+	}
+}
+
 // OpenFiles returns how many descriptors this process has open; ok is false if the kernel does not say.
 // It is the size of this folder since Linux 6.2 (f1f1f2569901), and was 0 before. Reading the folder takes
 // long if there are many.

@@ -100,12 +100,16 @@ bench-quick: ## measure the relay and its peers, main rows only: about 3 minutes
 	bench/run quick
 
 .PHONY: bench
-bench: ## measure everything in bench/README.md, with raw text and pictures: about an hour, best as root
+bench: ## measure everything in bench/README.md, with raw text and pictures: about an hour and a half, best as root
 	bench/run full
 
 .PHONY: bench-compare
 bench-compare: ## compare this checkout with the commit BASE, about 2 minutes; fails if a load became slower
 	$(GO) run ./bench/relay compare -base "$(BASE)"
+
+.PHONY: bench-tls
+bench-tls: ## measure relays that end TLS, each row with its bar: about 20 minutes, best as root; ARGS are further flags of bench/tls
+	$(GO) run ./bench/tls -cpus 0 -warm 200ms -window 500ms $(ARGS)
 
 .PHONY: chaos
 chaos: ## under load, kill the process that carries the traffic KILLS (1000) times with splice and as often without, at each of its system calls, and upgrade it UPGRADES (200) times: about an hour

@@ -45,6 +45,7 @@ type Setup struct {
 	Loops    int    // threads or processes that carry traffic, if that can be set
 	Files    int    // how many files it may have open
 	Replies  int    // datagrams: a flow ends after this many replies to each of its datagrams; 0 means never
+	TLS      TLS    // for the relays that Secured returns
 	Dir      string // for configuration and run files
 }
 

@@ -1,0 +1,198 @@
+//go:build linux
+
+package peer
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// TLS is what a relay does with TLS. The zero value relays whatever comes.
+type TLS struct {
+	Terminate bool   // end the clients' TLS
+	Originate bool   // begin TLS with the upstream, and verify its certificate
+	Pass      bool   // relay untouched, if the ClientHello has the server name
+	Name      string // of the server: the clients', and the upstream's
+	Both      string // Terminate: PEM, a certificate and its key
+	Cert, Key string // Terminate: the same in files of their own
+	CA        string // Originate: PEM, has signed the upstream's certificate
+	More      string // Terminate: further lines of the server's configuration, in the relay's own language
+	Clients   string // Terminate: PEM; clients must have a certificate that it has signed
+}
+
+// Secured returns the relays that know TLS, set up alike: TLS 1.2 and 1.3, tickets, the program's own choice of ciphers.
+func Secured(bin Binaries) []Peer {
+	return []Peer{
+		securedPenstock(bin.Penstock),
+		securedNginx("nginx", "stream module, buffers of 64 KiB", "64k"),
+		securedNginx("nginx-16k", "stream module, its default buffers", "16k"),
+		securedHAProxy(),
+		securedEnvoy(bin.Envoy),
+		securedGo(bin.Self),
+	}
+}
+
+func securedPenstock(bin string) Peer {
+	return Peer{
+		Name: "penstock",
+		Note: "penstock run",
+		Ask:  []string{bin, "version"},
+		plan: func(s Setup) Plan {
+			file := filepath.Join(s.Dir, "penstock.yaml")
+			var b strings.Builder
+			fmt.Fprintf(&b, "engine: {loops: %d}\ngroups:\n  upstream:\n    members: [\"tcp://%s\"]\n", s.Loops, s.Upstream)
+			if s.TLS.Originate {
+				fmt.Fprintf(&b, "    tls: {ca: %s, server-name: %s}\n", s.TLS.CA, s.TLS.Name)
+			}
+			fmt.Fprintf(&b, "listeners:\n  l:\n    listen: \"tcp://%s\"\n", s.Listen)
+			if s.TLS.Pass {
+				fmt.Fprintf(&b, "    routes: [{name: pass, sni: %s, to: upstream}]\n", s.TLS.Name)
+			} else {
+				b.WriteString("    to: upstream\n")
+			}
+			if s.TLS.Terminate {
+				fmt.Fprintf(&b, "    tls:\n      certificates: [{certificate: %s, key: %s}]\n", s.TLS.Cert, s.TLS.Key)
+				if s.TLS.Clients != "" {
+					fmt.Fprintf(&b, "      clients: {ca: %s, verify: required}\n", s.TLS.Clients)
+				}
+				b.WriteString(s.TLS.More)
+			}
+			fmt.Fprintf(&b, "admin: {listen: \"unix://%s\"}\n", adminSocket(s))
+			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: b.String()}
+		},
+	}
+}
+
+func securedNginx(name, note, buffers string) Peer {
+	p := nginx(name, note, "")
+	p.UDP = false
+	p.plan = func(s Setup) Plan {
+		module, _ := StreamModule() // without it the peer counts as not installed
+		file := filepath.Join(s.Dir, name+".conf")
+		listen, more, to, outer := "", "", s.Upstream, ""
+		if s.TLS.Terminate {
+			listen = " ssl"
+			more = fmt.Sprintf("        ssl_certificate %s;\n        ssl_certificate_key %s;\n        ssl_protocols TLSv1.2 TLSv1.3;\n", s.TLS.Cert, s.TLS.Key)
+			if s.TLS.Clients != "" {
+				more += fmt.Sprintf("        ssl_client_certificate %s;\n        ssl_verify_client on;\n", s.TLS.Clients)
+			}
+			more += s.TLS.More
+		}
+		if s.TLS.Originate {
+			more += fmt.Sprintf("        proxy_ssl on;\n        proxy_ssl_protocols TLSv1.2 TLSv1.3;\n        proxy_ssl_verify on;\n        proxy_ssl_trusted_certificate %s;\n        proxy_ssl_name %s;\n        proxy_ssl_server_name on;\n", s.TLS.CA, s.TLS.Name)
+		}
+		if s.TLS.Pass {
+			outer = fmt.Sprintf("    map $ssl_preread_server_name $to { %s %s; }\n", s.TLS.Name, s.Upstream)
+			more, to = "        ssl_preread on;\n", "$to"
+		}
+		return Plan{
+			Argv: []string{"nginx", "-e", "stderr", "-c", file},
+			File: file,
+			Config: fmt.Sprintf("%sdaemon off;\nuser root;\nworker_processes %d;\nworker_rlimit_nofile %d;\npid %s;\nerror_log stderr crit;\nevents {\n    worker_connections %d;\n    multi_accept on;\n}\n"+
+				"stream {\n    proxy_timeout 120s;\n    proxy_half_close on;\n    proxy_buffer_size %s;\n%s    server {\n        listen %s%s reuseport backlog=4096;\n%s        proxy_pass %s;\n    }\n}\n",
+				module, s.Loops, s.Files, filepath.Join(s.Dir, name+".pid"), s.Files, buffers, outer, s.Listen, listen, more, to),
+		}
+	}
+	return p
+}
+
+func securedHAProxy() Peer {
+	p := haproxy("haproxy", "its defaults", false)
+	p.plan = func(s Setup) Plan {
+		file := filepath.Join(s.Dir, "haproxy.cfg")
+		// Its default order puts AES-256 first, which the others do not.
+		const suites = " ssl-min-ver TLSv1.2 ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
+		bind, server, more := "", "", ""
+		if s.TLS.Terminate {
+			bind = " ssl crt " + s.TLS.Both + suites
+			if s.TLS.Clients != "" {
+				bind += " ca-file " + s.TLS.Clients + " verify required"
+			}
+			bind += s.TLS.More
+		}
+		if s.TLS.Originate {
+			server = fmt.Sprintf(" ssl verify required ca-file %s sni str(%s) verifyhost %s%s", s.TLS.CA, s.TLS.Name, s.TLS.Name, suites)
+		}
+		if s.TLS.Pass {
+			more = fmt.Sprintf("    tcp-request inspect-delay 10s\n    tcp-request content accept if { req.ssl_sni %s }\n    tcp-request content reject\n", s.TLS.Name)
+		}
+		return Plan{
+			Argv: []string{"haproxy", "-db", "-q", "-f", file},
+			File: file,
+			Config: fmt.Sprintf("global\n    nbthread %d\n    maxconn %d\n    maxpipes 64\ndefaults\n    mode tcp\n    option splice-auto\n    timeout connect 5s\n    timeout client 120s\n    timeout server 120s\nlisten relay\n    bind %s%s\n%s    server upstream %s%s\n",
+				s.Loops, (s.Files-300)/2, s.Listen, bind, more, s.Upstream, server),
+		}
+	}
+	return p
+}
+
+func securedEnvoy(bin string) Peer {
+	const ext = "type.googleapis.com/envoy.extensions."
+	p := envoy(bin)
+	p.Note, p.UDP = "tcp_proxy", false
+	p.plan = func(s Setup) Plan {
+		file := filepath.Join(s.Dir, "envoy.yaml")
+		const versions = "tls_params: {tls_minimum_protocol_version: TLSv1_2, tls_maximum_protocol_version: TLSv1_3}"
+		listener, chain, cluster := "", "", ""
+		if s.TLS.Pass {
+			listener = "    listener_filters: [{name: sni, typed_config: {\"@type\": " + ext + "filters.listener.tls_inspector.v3.TlsInspector}}]\n"
+			chain = fmt.Sprintf("      filter_chain_match: {server_names: [%s]}\n", s.TLS.Name)
+		}
+		if s.TLS.Terminate {
+			clients, require := "", ""
+			if s.TLS.Clients != "" {
+				clients, require = fmt.Sprintf(", validation_context: {trusted_ca: {filename: %s}}", s.TLS.Clients), ", require_client_certificate: true"
+			}
+			chain += fmt.Sprintf("      transport_socket: {name: tls, typed_config: {\"@type\": %stransport_sockets.tls.v3.DownstreamTlsContext%s, common_tls_context: {%s, tls_certificates: [{certificate_chain: {filename: %s}, private_key: {filename: %s}}]%s}}}\n",
+				ext, require, versions, s.TLS.Cert, s.TLS.Key, clients)
+		}
+		if s.TLS.Originate {
+			cluster = fmt.Sprintf("    transport_socket: {name: tls, typed_config: {\"@type\": %stransport_sockets.tls.v3.UpstreamTlsContext, sni: %s, common_tls_context: {%s, validation_context: {trusted_ca: {filename: %s}, match_typed_subject_alt_names: [{san_type: DNS, matcher: {exact: %s}}]}}}}\n",
+				ext, s.TLS.Name, versions, s.TLS.CA, s.TLS.Name)
+		}
+		host, port, _ := strings.Cut(s.Listen, ":")
+		upHost, upPort, _ := strings.Cut(s.Upstream, ":")
+		return Plan{
+			Argv: []string{bin, "--disable-hot-restart", "--concurrency", strconv.Itoa(s.Loops), "--log-level", "critical", "-c", file},
+			File: file,
+			Config: fmt.Sprintf(`static_resources:
+  listeners:
+  - name: relay
+    address: {socket_address: {address: %s, port_value: %s}}
+    tcp_backlog_size: 4096
+%s    filter_chains:
+    - filters:
+      - name: tcp
+        typed_config: {"@type": %sfilters.network.tcp_proxy.v3.TcpProxy, stat_prefix: relay, cluster: upstream}
+%s  clusters:
+  - name: upstream
+    type: STATIC
+    connect_timeout: 5s
+    circuit_breakers: {thresholds: [{max_connections: 1000000, max_pending_requests: 1000000}]}
+%s    load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}]}]}
+`, host, port, listener, ext, chain, cluster, upHost, upPort),
+		}
+	}
+	return p
+}
+
+// securedGo is what crypto/tls costs without a relay's features: a goroutine for each direction.
+func securedGo(self string) Peer {
+	return Peer{
+		Name: "gotls",
+		Note: "crypto/tls and io.Copy in each direction",
+		Ask:  []string{"go", "version"},
+		plan: func(s Setup) Plan {
+			argv := []string{self, "gotls", strconv.Itoa(s.Loops), s.Listen, s.Upstream, "", "", "", ""}
+			if s.TLS.Terminate {
+				argv[5], argv[6] = s.TLS.Cert, s.TLS.Key
+			}
+			if s.TLS.Originate {
+				argv[7], argv[8] = s.TLS.CA, s.TLS.Name
+			}
+			return Plan{Argv: argv}
+		},
+	}
+}

@@ -208,6 +208,10 @@ var table = []rule{
 		"github.com/cespare/xxhash/v2":    "a hash that is the same in every process, so that parallel relays agree; no dependencies",
 		"golang.org/x/net/dns/dnsmessage": "package net does not return the TTL",
 	}},
+	{pkg: "cmd/penstock/internal/certs", code: edges{
+		"cmd/penstock/internal/spec": shared,
+		"golang.org/x/crypto/ocsp":   "responses are checked before they are sent",
+	}},
 	{pkg: "cmd/penstock/internal/confine", code: edges{
 		"cmd/penstock/internal/spec": shared,
 		"sandbox":                    "the policy that a configuration is turned into",

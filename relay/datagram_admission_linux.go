@@ -16,6 +16,8 @@ import (
 //   - Half of the budget is for new clients of networks that are known, because clients
 //     there have shown that their addresses are not forged, or had answers before the
 //     flood. What one half does not need is the other's.
+//   - That goes on for as long as there would be no time to begin all that ask. A loop that keeps up
+//     because it refuses most of them would else begin them all once a second, and fall behind.
 //   - When little is left in a half, a network gets the less the more flows it has begun
 //     lately, so that all networks that want more than their share get the same.
 //
@@ -33,7 +35,8 @@ const (
 	// firstCost is taken for the cost of beginning a flow until some have begun.
 	firstCost = 40 * time.Microsecond
 	// Datagrams have to wait once every batch has been full for crowdedAfter and so many of
-	// them came with these, and count as doing so for crowdedTime after a batch was full.
+	// them came with these, and count as doing so for crowdedTime after a batch was full, or after more
+	// clients asked than there was time for.
 	// Time alone is no sign: a process that did not run for a while finds some full batches.
 	crowdedAfter, crowdedLeast, crowdedTime = 20 * time.Millisecond, 8 * dgramBatch, time.Second
 	// calmTime is how long after the last refusal an answer is a sign of an honest
@@ -59,7 +62,8 @@ type admission struct {
 	refused            time.Duration // when somebody was refused last; 0: never
 	// The window in which the loop's other work is measured.
 	began, busy, spent time.Duration
-	other              float64 // part of the time that it took lately
+	missed             time.Duration // how long it would have taken to begin those that were refused
+	other              float64       // part of the time that the other work took lately
 }
 
 func (a *admission) init(off bool) {
@@ -92,8 +96,12 @@ func (a *admission) fill(now, busy time.Duration, protect bool) {
 		if protect {
 			share = admissionShare
 		}
-		a.rate = max((1-a.other)*share, admissionLeast)
-		a.began, a.busy, a.spent = now, busy, 0
+		left := 1 - a.other
+		a.rate = max(left*share, admissionLeast)
+		if now < a.crowded && float64(a.spent+a.missed) > left*admissionAlone*float64(window) {
+			a.crowded = now + crowdedTime
+		}
+		a.began, a.busy, a.spent, a.missed = now, busy, 0, 0
 	}
 	more := time.Duration(float64(min(now-a.filled, time.Second)) * a.rate)
 	a.filled = now
@@ -114,6 +122,7 @@ func (a *admission) admit(c place, now time.Duration) bool {
 		half = 1
 	}
 	if !a.off && now < a.crowded && !affords(a.budget[half], use) {
+		a.missed += a.cost
 		a.refused = max(1, now)
 		a.networks.countRefused(c, now)
 		return false

@@ -193,7 +193,13 @@ func TestFloodLeavesTimeForFlows(t *testing.T) {
 		s.run(time.Second, src...)
 		clear(s.asked)
 		clear(s.let)
-		s.run(2*time.Second, src...)
+		atFirst := s.longest
+		s.longest = 0
+		s.run(4*time.Second, src...)
+		if s.longest > time.Millisecond {
+			t.Errorf("%s, %d/s: a datagram of an old flow waited for %v later in the flood", c.kind, c.rate, s.longest)
+		}
+		s.longest = max(s.longest, atFirst)
 		t.Logf("%s, %d/s: %d of %d lost, longest wait %v; began: %.1f%% of the flood, %.1f%% of known, %.1f%% of quiet networks; %.0f%% of the time; cost %v",
 			c.kind, c.rate, s.lost, s.old, s.longest, s.share("flood"), s.share("known"), s.share("quiet"), 100*s.spent.Seconds()/s.now.Seconds(), s.a.cost)
 		if s.lost > 0 || s.longest > 25*time.Millisecond {
@@ -266,6 +272,23 @@ func TestSlowProcessRefusesNobody(t *testing.T) {
 	}
 	s.run(10*time.Second, simSource{"single", 10, func() netip.Addr { return v4(7) }})
 	if s.let["burst"] != s.asked["burst"] || s.a.pressed(s.now) {
+		t.Errorf("asked %v, began %v", s.asked, s.let)
+	}
+}
+
+// New clients are no longer refused a second after there is time for all of them again.
+func TestFloodThatWanes(t *testing.T) {
+	s := newFloodSim()
+	src := simSources(s, "all", 60_000)
+	s.run(100*time.Millisecond, src[0])
+	s.knowOld()
+	s.run(2*time.Second, src...)
+	src = simSources(s, "all", 20_000)
+	s.run(crowdedTime+4*tick, src...)
+	clear(s.asked)
+	clear(s.let)
+	s.run(time.Second, src...)
+	if s.let["flood"] < s.asked["flood"]-10 || s.let["quiet"] < s.asked["quiet"]-1 {
 		t.Errorf("asked %v, began %v", s.asked, s.let)
 	}
 }

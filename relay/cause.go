@@ -11,37 +11,42 @@ type Cause uint8
 
 // The causes.
 const (
-	CauseNone            Cause = iota // the flow has not ended
-	CauseEnd                          // both sides ended and the last byte was delivered
-	CauseRefused                      // a hook refused the client
-	CauseNoUpstream                   // there was no upstream left to try; Record.Err is the last failure
-	CauseConnectTimeout               // the last attempt to connect took longer than Timeouts.Connect
-	CauseNoDescriptors                // no descriptor for the upstream's socket became free within a second
-	CauseClientGone                   // the client ended or reset its connection before an upstream was connected
-	CauseClientReset                  // the client reset the connection
-	CauseUpstreamReset                // the upstream reset the connection
-	CauseClientFailed                 // the client's connection failed otherwise; see Record.Err
-	CauseUpstreamFailed               // the upstream's connection failed otherwise; see Record.Err
-	CauseQueueTimeout                 // the flow was queued for Timeouts.Queue
-	CauseFirstByte                    // the upstream sent nothing for Timeouts.FirstByte
-	CauseLife                         // the flow was older than Timeouts.Life
-	CauseIdle                         // no byte moved for Timeouts.Idle
-	CauseHalfClosed                   // one side had ended, and the other moved no byte for Timeouts.HalfClosed
-	CauseDrained                      // the context of Engine.Drain ended first
-	CauseClosed                       // the engine was closed, or the listener of a datagram flow
-	CauseAnswered                     // a datagram flow received the replies that DatagramConfig.Replies asks for
-	CauseEvicted                      // a datagram flow made room for another one; see Config.MaxDatagramFlows
-	CauseUpstreamRefused              // an ICMP error said that nothing receives datagrams at the upstream
-	CauseRemoved                      // for Engine.Kill: the flow's upstream was removed
-	CauseKilled                       // for Engine.Kill
-	CauseCrashed                      // the process died or handed over, and the flow could not go on; see Engine.Restore
-	CauseOverload                     // the process was short of memory; see Engine.Shed
+	CauseNone              Cause = iota // the flow has not ended
+	CauseEnd                            // both sides ended and the last byte was delivered
+	CauseRefused                        // a hook refused the client
+	CauseNoUpstream                     // there was no upstream left to try; Record.Err is the last failure
+	CauseConnectTimeout                 // the last attempt to connect took longer than Timeouts.Connect
+	CauseNoDescriptors                  // no descriptor for the upstream's socket became free within a second
+	CauseClientGone                     // the client ended or reset its connection before an upstream was connected
+	CauseClientReset                    // the client reset the connection
+	CauseUpstreamReset                  // the upstream reset the connection
+	CauseClientFailed                   // the client's connection failed otherwise; see Record.Err
+	CauseUpstreamFailed                 // the upstream's connection failed otherwise; see Record.Err
+	CauseQueueTimeout                   // the flow was queued for Timeouts.Queue
+	CauseFirstByte                      // the upstream sent nothing for Timeouts.FirstByte
+	CauseLife                           // the flow was older than Timeouts.Life
+	CauseIdle                           // no byte moved for Timeouts.Idle
+	CauseHalfClosed                     // one side had ended, and the other moved no byte for Timeouts.HalfClosed
+	CauseDrained                        // the context of Engine.Drain ended first
+	CauseClosed                         // the engine was closed, or the listener of a datagram flow
+	CauseAnswered                       // a datagram flow received the replies that DatagramConfig.Replies asks for
+	CauseEvicted                        // a datagram flow made room for another one; see Config.MaxDatagramFlows
+	CauseUpstreamRefused                // an ICMP error said that nothing receives datagrams at the upstream
+	CauseRemoved                        // for Engine.Kill: the flow's upstream was removed
+	CauseKilled                         // for Engine.Kill
+	CauseCrashed                        // the process died or handed over, and the flow could not go on; see Engine.Restore
+	CauseOverload                       // the process was short of memory; see Engine.Shed
+	CauseClientTLS                      // the client's TLS handshake failed, or what it sent afterwards was not TLS; see Record.Err
+	CauseUpstreamTLS                    // the same of the upstream
+	CauseClientTruncated                // the client's connection ended without the close_notify of TLS: bytes may be missing
+	CauseUpstreamTruncated              // the same of the upstream's
 	causes
 )
 
 var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "client-gone", "client-reset", "upstream-reset",
 	"client-failed", "upstream-failed", "queue-timeout", "first-byte", "life", "idle", "half-closed", "drained", "closed",
-	"answered", "evicted", "upstream-refused", "removed", "killed", "crashed", "overload"}
+	"answered", "evicted", "upstream-refused", "removed", "killed", "crashed", "overload",
+	"client-tls", "upstream-tls", "client-truncated", "upstream-truncated"}
 
 // broken reports whether a side's connection broke. The other side is then reset too,
 // even if the stream towards it has ended, so that an upstream that still works for a

@@ -309,6 +309,8 @@ func (d *datagrams) local(f *Flow) Addr {
 
 func (d *datagrams) tcp(*Flow, int) int { return -1 }
 
+func (d *datagrams) tls(*Flow, int) *TLS { return nil }
+
 // transfer is the account of one direction.
 func (d *datagrams) transfer(f *Flow, direction int) Transfer {
 	df := d.of(f)

@@ -35,6 +35,7 @@ func (c *Config) check() error {
 		field{"Config.MaxPipes", int64(max(c.MaxPipes, -1)), -1, maxPipes},
 		field{"Config.PipeSize", int64(c.PipeSize), 0, math.MaxInt32},
 		field{"Config.LowWaterMark", int64(c.LowWaterMark), math.MinInt32, math.MaxInt32},
+		field{"Config.MaxHandshakes", int64(c.MaxHandshakes), 0, mostHandshakes},
 		field{"Config.MaxDatagramFlows", int64(c.MaxDatagramFlows), 0, math.MaxInt32},
 	)
 }

@@ -365,6 +365,7 @@ func (e *core) close() error {
 	e.mu.Unlock()
 	<-e.done
 	e.closing.Wait()
+	e.streams.running.Wait()
 	if e.holding != nil {
 		e.holding.close()
 		e.releaseEarlier()

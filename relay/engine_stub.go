@@ -4,6 +4,7 @@ package relay
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"time"
@@ -128,6 +129,12 @@ func (*Flow) ClientEnded() bool { return false }
 
 // StartSniff returns [ErrStage].
 func (*Flow) StartSniff(max int, timeout time.Duration) error { return ErrStage }
+
+// Terminate returns [ErrStage].
+func (*Flow) Terminate(cfg *tls.Config) error { return ErrStage }
+
+// Originate returns [ErrStage].
+func (*Flow) Originate(cfg *tls.Config) error { return ErrStage }
 
 // Preface returns [ErrStage].
 func (*Flow) Preface(b []byte) error { return ErrStage }

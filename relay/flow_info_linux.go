@@ -30,6 +30,7 @@ func (f *Flow) detail(d *FlowDetail) {
 	if d.State == StateQueued {
 		d.Queued += f.owner.base().loop.now - f.since
 	}
+	d.ClientTLS, d.UpstreamTLS = f.owner.tls(f, sideClient), f.owner.tls(f, sideUpstream)
 	d.ClientTCP, d.UpstreamTCP = tcpInfo(f.owner.tcp(f, sideClient)), tcpInfo(f.owner.tcp(f, sideUpstream))
 }
 
@@ -42,6 +43,7 @@ func (t *tenant) fill(f *Flow, c Cause, err error) {
 		Cause: c, Err: err,
 		Up: f.owner.transfer(f, up), Down: f.owner.transfer(f, down),
 	}
+	r.ClientTLS, r.UpstreamTLS = f.owner.tls(f, sideClient), f.owner.tls(f, sideUpstream)
 	r.Client = r.Peer
 	if f.client != nil {
 		r.Client = *f.client

@@ -37,6 +37,8 @@ type flowOwner interface {
 	remote(f *Flow, side int) Addr
 	// tcp returns the descriptor of a side's socket, or -1 if that is not of TCP.
 	tcp(f *Flow, side int) int
+	// tls describes the TLS of a side; nil: there is none.
+	tls(f *Flow, side int) *TLS
 	// transfer returns what a direction has moved.
 	transfer(f *Flow, direction int) Transfer
 	// describe completes what info has filled in.

@@ -8,6 +8,7 @@ type FlowState string
 // The stages. A datagram flow is relaying from its first datagram on.
 const (
 	StateSniffing   FlowState = "sniffing"   // reading the first bytes from the client
+	StateHandshake  FlowState = "handshake"  // the TLS handshake with the client or with the upstream
 	StateQueued     FlowState = "queued"     // queued by Flow.Queue
 	StateConnecting FlowState = "connecting" // connecting to an upstream, or waiting for the next attempt
 	StateRelaying   FlowState = "relaying"
@@ -41,6 +42,8 @@ type FlowDetail struct {
 	// ClientTCP and UpstreamTCP are about the sockets that are TCP sockets; nil for
 	// others.
 	ClientTCP, UpstreamTCP *TCPInfo
+	// ClientTLS and UpstreamTLS are those of [Record], so far.
+	ClientTLS, UpstreamTLS *TLS
 }
 
 // TCPInfo is the kernel's view of one TCP connection, or of the first subflow of a

@@ -62,10 +62,11 @@ const (
 	_                     // used by package splice
 	WhyBuiltin            // "built-in end": the upstream is Echo or Discard
 	WhySingle             // "single datagrams": no two datagrams came together
+	WhyTLS                // "TLS": a side's bytes are encrypted and decrypted here
 )
 
 // NumWhys is the number of values of Why.
-const NumWhys = int(WhySingle) + 1
+const NumWhys = int(WhyTLS) + 1
 
 // String returns the reason's name.
 func (w Why) String() string { return enum.Name(pump.WhyNames, w) }

@@ -43,10 +43,13 @@ type Record struct {
 	// byte; 0 if none came. For a datagram flow it is the time between the
 	// upstream's first answer and the client's last datagram before that.
 	FirstByte time.Duration
-	Queued    time.Duration // how long the flow was queued; part of Connect, and of Duration
-	Duration  time.Duration // from Start until the end
-	Cause     Cause
-	Err       error // the error behind Cause, such as a system call's; nil where there is none
+	// ClientTLS and UpstreamTLS describe the TLS of a side after [Flow.Terminate] and [Flow.Originate]; nil if
+	// there is none.
+	ClientTLS, UpstreamTLS *TLS
+	Queued                 time.Duration // how long the flow was queued; part of Connect, and of Duration
+	Duration               time.Duration // from Start until the end
+	Cause                  Cause
+	Err                    error // the error behind Cause, such as a system call's; nil where there is none
 }
 
 // String returns the record in one line, such as

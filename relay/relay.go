@@ -20,7 +20,10 @@
 // local address that the client writes to; see [DatagramConfig]. Datagrams that
 // arrive together are sent together, in GSO runs where the route allows them.
 //
-// An idle flow needs a few hundred bytes of memory. If the reader of a direction
+// The TLS of a client can end here ([Flow.Terminate]), and TLS to an upstream begin
+// here ([Flow.Originate]). Otherwise TLS is relayed as it is.
+//
+// An idle flow needs a few hundred bytes of memory, and one with TLS a few thousand. If the reader of a direction
 // is slow, the engine holds at most 64 KiB in user space or one full pipe for it,
 // and stops reading from the writer. While a client is sniffed, at most as many
 // bytes are held as [Flow.StartSniff] asks for.
@@ -29,6 +32,7 @@
 package relay
 
 import (
+	"crypto/tls"
 	"errors"
 	"net/netip"
 	"time"
@@ -89,6 +93,10 @@ type Config struct {
 	// DatagramStats.Crowded counts the others.
 	MaxNewDatagramFlows int
 
+	// MaxHandshakes is the maximum number of TLS handshakes that each loop has under way; 0 means
+	// 512. Each needs about 20 KiB. The others wait, as long as Timeouts.Handshake allows.
+	MaxHandshakes int
+
 	// Keep has flows outlive the process; if it is nil, they end with it.
 	Keep *Keep
 }
@@ -112,6 +120,9 @@ type Timeouts struct {
 	FirstByte time.Duration
 	// Life ends a flow this long after it began; 0 means never.
 	Life time.Duration
+	// Handshake limits a TLS handshake, the client's or one with an upstream; 0 means
+	// [DefaultHandshakeTimeout].
+	Handshake time.Duration
 	// Queue ends a flow that has been queued by [Flow.Queue] for this long in total; 0
 	// means [DefaultQueueTimeout], and a negative value means never.
 	Queue time.Duration
@@ -123,6 +134,7 @@ const (
 	DefaultHalfClosedTimeout = 60 * time.Second
 	DefaultQueueTimeout      = 30 * time.Second
 	DefaultSniffTimeout      = 5 * time.Second
+	DefaultHandshakeTimeout  = 10 * time.Second
 )
 
 // SocketOptions are options of a listener's socket, which accepted sockets
@@ -272,6 +284,14 @@ type Hooks struct {
 	// call [Flow.Preface]. The upstream of a datagram flow counts as connected when its
 	// first answer arrives; took is then [Record.FirstByte].
 	Connected func(f *Flow, to *Addr, took time.Duration, err error)
+
+	// Secured, if not nil, is called when a TLS handshake has ended, that of the client
+	// after [Flow.Terminate], or that with an upstream after [Flow.Originate]; took is how
+	// long it took. If it failed, state is nil and the error says why: the flow then ends
+	// with [CauseClientTLS], or goes on to the next upstream as after a failed attempt to
+	// connect. Otherwise CauseNone lets the flow go on; any other cause ends it. A client
+	// that ends its connection during the handshake ends the flow with [CauseClientGone].
+	Secured func(f *Flow, side Side, state *tls.ConnectionState, took time.Duration, err error) Cause
 
 	// Encode, if not nil, encodes what the hooks know of the flow, for a flow that
 	// outlives its process (Config.Keep). It is called when the flow is settled, and

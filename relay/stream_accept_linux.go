@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/tlsconn"
 )
 
 // streamPort is a loop's view of a stream listener: a socket of its own, or one
@@ -269,7 +270,7 @@ func (s *streams) acceptOne(p *streamPort) sys.Errno {
 	return 0
 }
 
-// request accepts clients, begins the flow of a pair, or resumes a flow.
+// request accepts clients, begins the flow of a pair, goes on with a handshake, or resumes a flow.
 func (s *streams) request(r *request) {
 	switch x := r.arg.(type) {
 	case *streamPort:
@@ -278,6 +279,8 @@ func (s *streams) request(r *request) {
 		s.adopt(x)
 		*x = adoption{}
 		s.share.adoptions.Put(x)
+	case *tlsconn.Conn:
+		s.handshakeTurn(r.ref, x)
 	default:
 		s.resume(r.ref)
 	}
@@ -288,7 +291,6 @@ func (s *streams) accepted(from *Listener, fd int) {
 	f := s.newFlow(streamAdmitting, fd, -1)
 	f.reserved = flowDescriptors
 	f.inherit(from)
-	f.done = f.cfg.Hooks.Done
 	f.tcp[sideClient] = from.addr.Network == TCP
 	f.straight = true
 	if f.tcp[sideClient] {

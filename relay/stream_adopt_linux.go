@@ -13,13 +13,11 @@ type adoption struct {
 // adopt begins the flow of a pair given to Relay.
 func (s *streams) adopt(x *adoption) {
 	f := s.newFlow(streamRelaying, x.fd[sideClient], x.fd[sideUpstream])
-	f.timeouts, f.done, f.value = s.shareTimeouts(&x.config.Timeouts), x.config.Done, x.config.Value
+	f.timeouts, f.value = s.shareTimeouts(&x.config.Timeouts), x.config.Value
 	f.tcp = x.tcp
 	f.reserved = flowDescriptors
 	s.loop.descriptors.takeOpen(flowDescriptors)
-	if s.keep != nil && x.config.Name != "" {
-		s.keepPair(f, x.config.Name, x.config.Encode)
-	}
+	s.notePair(f, &x.config)
 	s.loop.stats.Adopted++
 	for side := range f.fd {
 		if f.tcp[side] {
@@ -34,7 +32,7 @@ func (s *streams) adopt(x *adoption) {
 		f.half[side].Preload(&s.env, x.read[side])
 		s.loop.stats.BytesRead += int64(len(x.read[side]))
 	}
-	if f.done != nil || s.named(f) {
+	if s.done(f) != nil || s.named(f) {
 		s.notePeers(f)
 	}
 	for side := range f.fd {

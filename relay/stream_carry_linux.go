@@ -23,6 +23,9 @@ func (s *streams) event(slot uint32, side int, ev uint32) {
 		return
 	}
 	gen := f.gen
+	if f.tls != nil {
+		s.eventTLS(f, side, readable, ev&sys.Out != 0)
+	}
 	switch {
 	case !readable:
 	case f.wait[side] == pump.WantRead:
@@ -49,6 +52,8 @@ func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) 
 	f.hungUp = f.hungUp || side == sideClient && ev&sys.Hup != 0
 	f.ended = f.ended || side == sideClient && ev&sys.RdHup != 0
 	switch {
+	case f.state == streamSecuring && side == f.tls.side:
+		s.exchange(f)
 	case side == sideUpstream:
 		s.connectEvent(f, ev)
 	case ev&sys.Err != 0, f.hungUp && (f.state == streamQueued || f.state == streamStarved), f.ended && f.state == streamRetrying:
@@ -126,11 +131,14 @@ func (s *streams) relay(f *streamFlow) {
 		if s.env.Pipes == nil {
 			half.Refuse(pump.WhyOff)
 		}
+		if f.tls != nil {
+			f.tls.prepare(half, h)
+		}
 		f.wait[h] = pump.WantRead
 	}
 	s.deliver(f)
 	s.rearm(f)
-	if s.keep != nil && !f.kept && (f.listener != nil || s.named(f)) {
+	if s.keep != nil && !f.kept && f.tls == nil && (f.listener != nil || s.named(f)) {
 		s.keep.add(f.ref(), s.loop.now)
 	}
 }
@@ -147,7 +155,11 @@ func (s *streams) carry(f *streamFlow, h int) {
 	if f.kept {
 		s.noteTurn(f, h)
 	}
-	f.wait[h] = half.Turn(&s.env, int(f.fd[h]), dst, budget)
+	f.wait[h] = half.Turn(s.envOf(f), int(f.fd[h]), dst, budget)
+	if f.tls != nil {
+		s.turned(f)
+		s.finish(f, h)
+	}
 	s.env.Note = nil
 	if f.early != nil {
 		s.env.Hard = false
@@ -234,13 +246,18 @@ func (s *streams) halfFailed(f *streamFlow, h int) {
 	}
 	s.failed(f, side, half.Err)
 	if half.AtSrc || f.over(1-h) {
+		if f.tls != nil && half.AtSrc && s.delivers(f, h) {
+			s.rearm(f)
+			return
+		}
 		s.end(f, f.cause, f.err)
 		return
 	}
 	if f.kept {
 		s.noteHalfFailed(f, h)
 	}
-	half.Close(&s.env)
+	half.Close(s.envOf(f))
+	s.turned(f)
 	s.rearm(f)
 	if f.wait[1-h] == pump.WantRead {
 		s.carry(f, 1-h)
@@ -255,6 +272,9 @@ func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
 		return
 	}
 	f.err, f.cause = e, causeOf(side, e)
+	if f.tls != nil {
+		f.tls.explain(f, side, e)
+	}
 	if f.kept {
 		s.noteFailed(f, f.cause, e)
 	}

@@ -160,10 +160,19 @@ func (s *streams) connectEvent(f *streamFlow, ev uint32) {
 	if hook := f.cfg.Hooks.Connected; hook != nil {
 		hook(&f.Flow, f.to, s.loop.now-f.since, nil)
 	}
+	if f.tls.has(sideUpstream) {
+		s.secure(f, sideUpstream)
+		return
+	}
 	s.relay(f)
+	s.firstTurns(f, ev&(sys.In|sys.RdHup|sys.Hup) != 0)
+}
+
+// firstTurns gives both halves a turn, if there is something for them to do.
+func (s *streams) firstTurns(f *streamFlow, answered bool) {
 	gen := f.gen
 	s.firstTurn(f)
-	if ev&(sys.In|sys.RdHup|sys.Hup) != 0 && f.alive(gen) && f.wait[down] == pump.WantRead {
+	if answered && f.alive(gen) && f.wait[down] == pump.WantRead {
 		s.carry(f, down)
 	}
 }
@@ -178,6 +187,14 @@ func (s *streams) connectFailed(f *streamFlow, err error) {
 
 // attemptFailed closes the attempt's socket and calls the hook.
 func (s *streams) attemptFailed(f *streamFlow, err error) {
+	s.closeAttempt(f, err)
+	if hook := f.cfg.Hooks.Connected; hook != nil {
+		hook(&f.Flow, f.to, s.loop.now-f.since, err)
+	}
+}
+
+// closeAttempt closes the attempt's socket.
+func (s *streams) closeAttempt(f *streamFlow, err error) {
 	f.backlogFull = false
 	if fd := f.fd[sideUpstream]; fd >= 0 {
 		s.loop.descriptors.closing(1) // it is the next attempt's
@@ -186,15 +203,14 @@ func (s *streams) attemptFailed(f *streamFlow, err error) {
 	}
 	f.err = err
 	s.loop.stats.ConnectErrors++
-	if hook := f.cfg.Hooks.Connected; hook != nil {
-		hook(&f.Flow, f.to, s.loop.now-f.since, err)
-	}
 }
 
 // noUpstream ends a flow after its last attempt.
 func (s *streams) noUpstream(f *streamFlow) {
 	c := CauseNoUpstream
 	switch {
+	case f.tls != nil && f.tls.refused:
+		c = CauseUpstreamTLS
 	case f.err == os.ErrDeadlineExceeded:
 		c = CauseConnectTimeout
 	case errors.Is(f.err, sys.EMFILE), errors.Is(f.err, sys.ENFILE):

@@ -53,7 +53,13 @@ func (s *streams) deliver(f *streamFlow) {
 	}
 	if x.held != nil {
 		s.loop.stats.BytesRead += int64(len(x.held) - x.own)
-		f.half[up].Give(&s.env, x.held, x.own)
+		if f.tls != nil {
+			f.half[up].Preload(s.envOf(f), x.held) // whose preface, if it had one, is sent
+			s.turned(f)
+			s.putHeld(x)
+		} else {
+			f.half[up].Give(&s.env, x.held, x.own)
+		}
 		x.held, x.own = nil, 0
 	}
 	if x.pace.rate > 0 {

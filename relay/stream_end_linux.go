@@ -22,9 +22,10 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 	}
 	var dropped int64
 	for h := range f.half {
-		dropped += f.half[h].Close(&s.env)
+		dropped += f.half[h].Close(s.envOf(f))
+		s.turned(f)
 	}
-	done := f.done
+	done := s.done(f)
 	if done != nil {
 		s.fill(&f.Flow, c, err)
 	}
@@ -51,6 +52,9 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 			}
 		}
 		s.env.Kernel.Close(int(fd))
+	}
+	if f.tls != nil {
+		s.endTLS(f)
 	}
 	if f.kept {
 		// Before its record is handed out: a process that dies in between does so without one. The other

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"net/netip"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,23 +34,24 @@ type streams struct {
 	addrs        []*Addr       // of adopted pairs that have ended
 	ports        []*streamPort // that accept clients, or rest
 	closingPorts []*streamPort
-	resting      time.Duration       // until when the ports rest; 0: they do not
-	starved      queue[starvedRef]   // flows that wait for a descriptor
-	handing      bool                // the flows are being handed over, and clients are left to the next process
-	retryStarved bool                // a descriptor may have become free for them
-	retryShort   bool                // the ports rest, and there may be descriptors for some clients
-	singly       int                 // clients that were accepted so since others were called
-	ready        queue[ref]          // flows whose budget was spent
-	restored     queue[ref]          // see streamRestored
-	pairs        map[uint32]keptPair // pairs given to Relay that outlive the process, by slot
-	lagging      queue[lagRef]       // flows that the low-water mark may hold back
-	load         atomic.Int64        // flows, with those that are in the mailbox
-	rests        atomic.Bool         // the ports rest, and have not been woken yet
-	short        bool                // they rest because the budget has no descriptors
-	hungry       atomic.Bool         // it found none in the budget when it looked last
-	awake        int                 // turns since the ports rested, while it is hungry
-	gone         int                 // of the next clients, how many are examined; see left
-	firstPort    int                 // which of the ports is watched first when they are woken
+	resting      time.Duration     // until when the ports rest; 0: they do not
+	starved      queue[starvedRef] // flows that wait for a descriptor
+	handing      bool              // the flows are being handed over, and clients are left to the next process
+	retryStarved bool              // a descriptor may have become free for them
+	retryShort   bool              // the ports rest, and there may be descriptors for some clients
+	singly       int               // clients that were accepted so since others were called
+	ready        queue[ref]        // flows whose budget was spent
+	restored     queue[ref]        // see streamRestored
+	pairs        map[uint32]pair   // what is to be known of pairs given to Relay, by slot
+	lagging      queue[lagRef]     // flows that the low-water mark may hold back
+	load         atomic.Int64      // flows, with those that are in the mailbox
+	rests        atomic.Bool       // the ports rest, and have not been woken yet
+	short        bool              // they rest because the budget has no descriptors
+	hungry       atomic.Bool       // it found none in the budget when it looked last
+	awake        int               // turns since the ports rested, while it is hungry
+	gone         int               // of the next clients, how many are examined; see left
+	firstPort    int               // which of the ports is watched first when they are woken
+	tlsLoop      loopTLS
 }
 
 // streamShare is what the streams of all loops share.
@@ -57,18 +60,21 @@ type streamShare struct {
 	all       []*streams  // one per loop
 	early     pool.Pool[*earlyState]
 	adoptions pool.Pool[*adoption]
-	resting   atomic.Int32  // loops whose ports rest
-	short     atomic.Int32  // of them, those for which the budget has no descriptors
-	hungry    atomic.Int32  // loops that are hungry
-	starved   atomic.Int32  // flows that wait for a descriptor
-	gate      atomic.Bool   // no client is accepted; see Overload
-	rest      time.Duration // how long ports rest that found no descriptor
+	resting   atomic.Int32   // loops whose ports rest
+	short     atomic.Int32   // of them, those for which the budget has no descriptors
+	hungry    atomic.Int32   // loops that are hungry
+	starved   atomic.Int32   // flows that wait for a descriptor
+	gate      atomic.Bool    // no client is accepted; see Overload
+	computing chan struct{}  // holds a value for each TLS handshake that computes
+	running   sync.WaitGroup // goroutines of TLS handshakes
+	rest      time.Duration  // how long ports rest that found no descriptor
 }
 
 // init makes the share of an engine that uses pipes, which may be nil.
 func (sh *streamShare) init(pipes *pump.Pipes) {
 	sh.pipes = pipes
 	sh.rest = acceptRest
+	sh.computing = make(chan struct{}, runtime.GOMAXPROCS(0))
 	sh.early.New = func() *earlyState { return new(earlyState) }
 	sh.adoptions.New = func() *adoption { return new(adoption) }
 }
@@ -92,6 +98,7 @@ func newStreams(l *loop, all *shared, share *streamShare, k *keeping) *streams {
 	} else {
 		s.env.Buffers, s.env.Scratch = &all.buffers, make([]byte, pump.ScratchSize)
 	}
+	s.tlsLoop.init(all)
 	l.handlers = append(l.handlers, s)
 	share.all = append(share.all, s)
 	return s
@@ -99,14 +106,17 @@ func newStreams(l *loop, all *shared, share *streamShare, k *keeping) *streams {
 
 // streamFlow is a flow of which both sides are stream sockets.
 //
-//	      next upstream, at once or after a pause (retrying); or the same one,
-//	                  when there is a descriptor for it (starved)
-//	                             ┌──┐
-//	                             ▼  │
-//	admitting ─▶ sniffing ─▶ connecting ─▶ relaying ─▶ ended
-//	     │                     ▲ │ ▲
-//	     └─────────────────────┘ ▼ │
-//	                            queued
+//	                          next upstream, at once or after a pause (retrying); or the same
+//	                                 one, when there is a descriptor for it (starved)
+//	                                                 ┌──┐
+//	                                                 ▼  │
+//	admitting ─▶ sniffing ─▶ [securing] ─▶ connecting ─▶ [securing] ─▶ relaying ─▶ ended
+//	     │           │                     ▲    │ ▲            │
+//	     └───────────┴─────────────────────┘    ▼ │◀───────────┘
+//	                                           queued
+//
+// It is securing while there is a TLS handshake: with the client, if it is terminated, and with the
+// upstream, if it is originated.
 type streamFlow struct {
 	Flow
 	fd          [2]int32
@@ -123,8 +133,8 @@ type streamFlow struct {
 	ended       bool           // the client has ended its side meanwhile
 	throttled   bool           // a half has used up its share of the bandwidth: it goes on at the next tick
 	early       *earlyState    // nil: it needs none
+	tls         *flowTLS       // nil: no side's TLS begins or ends here
 	peer        netip.AddrPort // the client's, of TCP
-	done        func(*Record)
 	half        [2]pump.Half
 }
 
@@ -134,6 +144,7 @@ const (
 	streamAdmitting streamState = iota + 1
 	streamRestored              // it did not relay yet in the process before, and begins again when all flows are restored
 	streamSniffing
+	streamSecuring // in a TLS handshake
 	streamChoosing // in Hooks.Upstream
 	streamConnecting
 	streamRetrying // waits before it connects again
@@ -193,6 +204,8 @@ func (s *streams) describe(f *Flow, i *FlowInfo) {
 		i.State = StateSniffing
 	case streamQueued:
 		i.State = StateQueued
+	case streamSecuring:
+		i.State = StateHandshake
 	case streamRestored, streamChoosing, streamConnecting, streamRetrying, streamStarved:
 		i.State = StateConnecting
 	}

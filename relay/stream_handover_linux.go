@@ -15,7 +15,7 @@ import (
 
 // settleEarly fills in the record of a flow that does not relay yet.
 func (s *streams) settleEarly(f *streamFlow, r ledger.Record, fds *[2]int) verdict {
-	if f.listener == nil || f.state == streamAdmitting {
+	if f.listener == nil || f.state == streamAdmitting || f.tls != nil {
 		return settleNever
 	}
 	r.SetKind(ledger.KindStream)

@@ -6,24 +6,37 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// keptPair is what a pair given to Relay needs to outlive the process.
-type keptPair struct {
+// pair is what a pair given to Relay has that other flows have from their listener.
+type pair struct {
+	done   func(*Record)
 	name   string
 	encode func(*Encoder)
 }
 
-// keepPair has a pair given to Relay outlive the process.
-func (s *streams) keepPair(f *streamFlow, name string, encode func(*Encoder)) {
-	if s.pairs == nil {
-		s.pairs = make(map[uint32]keptPair)
+// notePair notes what a pair given to Relay is to have.
+func (s *streams) notePair(f *streamFlow, cfg *PairConfig) {
+	p := pair{done: cfg.Done}
+	if s.keep != nil && cfg.Name != "" {
+		p.name, p.encode = cfg.Name, cfg.Encode
 	}
-	s.pairs[f.slot] = keptPair{name, encode}
+	if p.name == "" && p.done == nil {
+		return
+	}
+	if s.pairs == nil {
+		s.pairs = make(map[uint32]pair)
+	}
+	s.pairs[f.slot] = p
 }
 
-// named reports whether f is a pair with a name.
-func (s *streams) named(f *streamFlow) bool {
-	_, ok := s.pairs[f.slot]
-	return ok
+// named reports whether f is a pair with a name, so that it outlives the process.
+func (s *streams) named(f *streamFlow) bool { return s.pairs[f.slot].name != "" }
+
+// done returns the hook that gets the flow's record; nil: there is none.
+func (s *streams) done(f *streamFlow) func(*Record) {
+	if f.cfg != nil {
+		return f.cfg.Hooks.Done
+	}
+	return s.pairs[f.slot].done
 }
 
 func (s *streams) encoder(f *Flow) func(*Encoder) { return s.pairs[f.slot].encode }
@@ -90,7 +103,7 @@ func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 		flags |= recordDiscard
 	}
 	name, encode := "", (func(*Encoder))(nil)
-	if pair, ok := s.pairs[slot]; ok {
+	if pair := s.pairs[slot]; pair.name != "" {
 		flags |= recordPair
 		name, encode = pair.name, pair.encode
 	}
@@ -277,7 +290,7 @@ func (s *streams) noteFinal(f *streamFlow, c Cause, err error) {
 
 // resets reports whether the end of a flow for the cause c resets a TCP side.
 func (s *streams) resets(f *streamFlow, side int, c Cause) bool {
-	return c.broken() || !f.complete(side)
+	return c.broken() || !f.complete(side) && !f.tls.failed(side)
 }
 
 // endSocket closes a side of a flow that is kept. The holder has the socket too, so that close(2) alone

@@ -49,7 +49,7 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 	if loss != losses {
 		t.result.Lost[loss]++
 		if loss == LossHook || loss == LossListener {
-			f.done = nil // nobody knows the flow
+			f.cfg = &noHooks // nobody knows the flow
 		}
 		s.endLost(f, r, CauseCrashed)
 		return
@@ -71,6 +71,9 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 	t.result.Flows++
 	s.loop.stats.Restored++
 }
+
+// noHooks is the configuration of a flow that could not be restored, and that no hook is told of.
+var noHooks ListenConfig
 
 // restoreFlow restores all of a flow but its halves.
 func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
@@ -94,15 +97,15 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
 		if err != nil {
 			return LossListener
 		}
-		f.timeouts, f.done, f.value = s.shareTimeouts(&pair.Timeouts), pair.Done, pair.Value
-		s.keepPair(f, m.name, pair.Encode)
+		f.timeouts, f.value = s.shareTimeouts(&pair.Timeouts), pair.Value
+		pair.Name = m.name
+		s.notePair(f, &pair)
 	} else {
 		l := t.listener(m.name)
 		if l == nil {
 			return LossListener
 		}
 		f.inherit(l)
-		f.done = f.cfg.Hooks.Done
 		if flags&recordStale != 0 {
 			return LossHook
 		}

@@ -110,6 +110,9 @@ func (s *streams) show(f *streamFlow, over bool) {
 			x.held = x.held[:copy(x.held, x.held[take:])]
 		}
 		switch {
+		case next == SniffDone && f.tls != nil:
+			s.secure(f, sideClient)
+			return
 		case next == SniffDone:
 			f.state = streamConnecting
 			s.connect(f)

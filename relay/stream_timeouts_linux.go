@@ -12,6 +12,8 @@ func (f *streamFlow) deadline() deadline {
 	switch f.state {
 	case streamSniffing:
 		d.sooner(f.since, f.early.patience, CauseRefused)
+	case streamSecuring:
+		d.sooner(f.since, or(max(t.Handshake, 0), DefaultHandshakeTimeout), f.tls.failure())
 	case streamConnecting:
 		d.sooner(f.since, or(max(t.Connect, 0), DefaultConnectTimeout), CauseConnectTimeout)
 	case streamQueued:
@@ -69,7 +71,11 @@ func (s *streams) due(slot uint32) {
 	case !due:
 		s.rearm(f)
 	case f.cause != CauseNone:
-		s.end(f, f.cause, f.err)
+		if f.tls == nil || !s.delivering(f) {
+			s.end(f, f.cause, f.err)
+		}
+	case f.state == streamSecuring && d.cause == f.tls.failure():
+		s.handshakeFailed(f, os.ErrDeadlineExceeded)
 	case d.cause == CauseRefused:
 		s.show(f, true)
 	case d.cause == CauseConnectTimeout:

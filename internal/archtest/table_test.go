@@ -73,12 +73,17 @@ var table = []rule{
 		"internal/feature": probes,
 		"pool":             pooled,
 	}},
+	{pkg: "internal/tlsconn", code: edges{
+		"internal/sys": kernel,
+		"pool":         pooled,
+	}},
 	{pkg: "relay", code: edges{
 		"internal/enum":    named,
 		"internal/ledger":  "what the next process needs to go on",
 		"internal/pump":    onePump,
 		"internal/segment": segments,
 		"internal/sys":     kernel,
+		"internal/tlsconn": "one end of a TLS connection that never waits",
 		"internal/feature": probes,
 		"pool":             pooled,
 	}, tests: edges{

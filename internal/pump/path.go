@@ -37,6 +37,7 @@ const (
 	WhyNotSocket            // an end is not a TCP or Unix stream socket
 	WhyBuiltin              // an end is built in: echo or discard
 	WhySingle               // no two datagrams came together
+	WhyTLS                  // what a side sends and receives is encrypted here
 )
 
 // WhyNames are the names of the reasons. They must not be changed.
@@ -49,6 +50,7 @@ var WhyNames = []string{
 	WhyNotSocket: "not a stream socket",
 	WhyBuiltin:   "built-in end",
 	WhySingle:    "single datagrams",
+	WhyTLS:       "TLS",
 }
 
 func (w Why) String() string { return enum.Name(WhyNames, w) }

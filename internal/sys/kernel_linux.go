@@ -78,6 +78,7 @@ const (
 	EINVAL        = syscall.EINVAL
 	EPERM         = syscall.EPERM
 	EPIPE         = syscall.EPIPE
+	ENODATA       = syscall.ENODATA
 	EMFILE        = syscall.EMFILE
 	ENFILE        = syscall.ENFILE
 	ENOMEM        = syscall.ENOMEM

@@ -30,11 +30,13 @@ func (e *Entry) Retries() int { return max(e.Attempts-1, 0) }
 func (e *Entry) Failed() bool {
 	switch e.Cause {
 	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseQueueTimeout, relay.CauseFirstByte,
-		relay.CauseClientFailed, relay.CauseUpstreamFailed, relay.CauseUpstreamRefused, relay.CauseCrashed, relay.CauseOverload:
+		relay.CauseClientFailed, relay.CauseUpstreamFailed, relay.CauseUpstreamRefused, relay.CauseCrashed, relay.CauseOverload, relay.CauseUpstreamTLS:
 		return true
 	}
 	return false
 }
 
 // Problem reports whether an operator should look, or the client was turned away.
-func (e *Entry) Problem() bool { return e.Failed() || e.Cause == relay.CauseRefused }
+func (e *Entry) Problem() bool {
+	return e.Failed() || e.Cause == relay.CauseRefused || e.Cause == relay.CauseClientTLS
+}

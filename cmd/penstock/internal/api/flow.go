@@ -12,7 +12,7 @@ import (
 type Addr = relay.Addr
 
 // FlowStates are the values of Flow.State.
-var FlowStates = []string{string(relay.StateSniffing), string(relay.StateQueued), string(relay.StateConnecting), string(relay.StateRelaying)}
+var FlowStates = []string{string(relay.StateSniffing), string(relay.StateHandshake), string(relay.StateQueued), string(relay.StateConnecting), string(relay.StateRelaying)}
 
 // Flow is one open flow.
 type Flow struct {

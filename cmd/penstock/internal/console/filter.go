@@ -16,7 +16,7 @@ import (
 // Filter holds the flags that select open flows. A flow must match all that are given.
 type Filter struct {
 	EndedFilter
-	State string        `placeholder:"STATE" enum:",sniffing,queued,connecting,relaying" default:"" help:"Flows that are sniffing, queued, connecting or relaying."`
+	State string        `placeholder:"STATE" enum:",sniffing,handshake,queued,connecting,relaying" default:"" help:"Flows that are sniffing, in a TLS handshake, queued, connecting or relaying."`
 	Idle  time.Duration `placeholder:"TIME" help:"Flows that have moved no bytes for at least this long."`
 }
 

@@ -1,0 +1,388 @@
+package tlsconn
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/pool"
+)
+
+const (
+	recordSize = 16 << 10             // of what is in one record, RFC 8446, 5.1
+	recordMost = recordSize + 5 + 256 // of the record itself
+	// burst is what is encrypted, or received, at a time.
+	burst = 4 * recordSize
+	// outMost bounds the bytes that wait to be sent: one burst, and messages of TLS itself that the
+	// peer asks for and does not take.
+	outMost = 4*recordMost + 16<<10
+	// flightMost bounds what the handshake sends before it waits, which is mostly certificates.
+	flightMost = 256 << 10
+)
+
+// Errors of [Conn.Recv], besides those of the socket.
+const (
+	// Invalid says that the peer broke the protocol, or sent an alert; see Conn.Err.
+	Invalid = sys.EPROTO
+	// Truncated says that the peer ended the connection without saying so in a record, so that bytes
+	// may be missing (RFC 8446, 6.1).
+	Truncated = sys.ENODATA
+)
+
+var (
+	errAborted = errors.New("tls: handshake aborted")
+	errOutput  = errors.New("tls: the peer asks for more than it takes")
+	errShort   = errors.New("tls: connection ended without close_notify")
+	errEarly   = errors.New("tls: connection ended during the handshake")
+)
+
+// Env is what the connections of one event loop share, which run one after the other.
+type Env struct {
+	Kernel  sys.Kernel
+	Buffers *pool.Buffers // where bytes lie between turns
+	in, out []byte        // buffers that hold nothing between turns
+}
+
+// scratch makes the buffers when the first connection needs them.
+func (env *Env) scratch() {
+	if env.in == nil {
+		env.in, env.out = make([]byte, 4*recordMost), make([]byte, 0, outMost)
+	}
+}
+
+// Conn is one end of a TLS connection.
+//
+//	Start ─▶ handshaking ─▶ waiting ─▶ Resume ─▶ handshaking ─▶ over: Recv, Send, Finish
+//	                           │                                        │
+//	                           └─▶ Abort                                └─▶ Free
+//
+// Once it is over, Recv and Send have the contracts of [sys.Kernel], with one more condition: after Send
+// has returned EAGAIN, the next Send must begin with the same bytes, because they are encrypted already.
+type Conn struct {
+	// Received and Sent are bytes of the socket.
+	Received, Sent int64
+	// Drained says that the socket had nothing more to read. The owner clears it when there is an event.
+	Drained bool
+	// Err is the error behind Invalid, Truncated, or a failed handshake.
+	Err error
+
+	tls     *tls.Conn
+	env     *Env // while a call of the loop lasts
+	fd      int
+	exact   bool
+	in      []byte // received and not read; it lies in env.in during a call, else in inBuf
+	inBuf   []byte // from env.Buffers
+	out     []byte // to be sent; it lies in env.out during a call, else in outBuf
+	outBuf  []byte // from env.Buffers
+	offered int    // bytes of the last Send that out is the rest of
+	ended   bool   // the socket has
+	errno   sys.Errno
+	failed  sys.Errno // what Recv returns from now on
+	closed  bool      // close_notify has been received
+	closing bool      // close_notify has been written
+
+	// While the handshake lasts.
+	handshaking bool
+	limit       chan struct{} // holds one value for each handshake that computes
+	yield       func(over bool)
+	resume      chan struct{}
+	aborted     bool
+}
+
+// Server returns the server's end. The configuration must not change.
+func Server(cfg *tls.Config) *Conn {
+	c := new(Conn)
+	c.tls = tls.Server((*wire)(c), cfg)
+	return c
+}
+
+// Client returns the client's end. The configuration must not change.
+func Client(cfg *tls.Config) *Conn {
+	c := new(Conn)
+	c.tls = tls.Client((*wire)(c), cfg)
+	return c
+}
+
+// State describes the connection once the handshake is over.
+func (c *Conn) State() tls.ConnectionState { return c.tls.ConnectionState() }
+
+// Recv reads what the peer has sent into p, until p is full or there is no more. A peer that has said
+// that it sends no more has ended: (0, 0). exact says that a short read means that the socket is empty.
+func (c *Conn) Recv(env *Env, fd int, exact bool, p []byte) (n int, e sys.Errno) {
+	if c.failed != 0 {
+		return 0, c.failed
+	}
+	if c.closed {
+		return 0, 0
+	}
+	env.scratch()
+	c.env, c.fd, c.exact = env, fd, exact
+	for n < len(p) {
+		m, err := c.tls.Read(p[n:])
+		n += m
+		if err == nil {
+			continue
+		}
+		if err != error(again) {
+			c.ends(err)
+		}
+		break
+	}
+	c.saveIn()
+	if c.offered == 0 {
+		c.flush() // what TLS itself had to answer; a failure is found by the next call
+	}
+	c.saveOut()
+	c.env = nil
+	switch {
+	case n > 0:
+		return n, 0
+	case c.failed != 0:
+		return 0, c.failed
+	case c.closed:
+		return 0, 0
+	}
+	return 0, sys.EAGAIN
+}
+
+// ends notes that nothing more can be read, and why.
+func (c *Conn) ends(err error) {
+	switch {
+	case err == io.EOF && !c.ended:
+		c.closed = true
+	case c.errno != 0:
+		c.failed = c.errno
+	case c.ended && (err == io.EOF || err == io.ErrUnexpectedEOF):
+		c.failed, c.Err = Truncated, errShort
+	default:
+		c.failed, c.Err = Invalid, err
+	}
+}
+
+// Send encrypts p, or its first bytes, and sends that. It returns the number of bytes of p whose records
+// the socket has taken; EAGAIN may mean that p is encrypted, but not sent completely.
+func (c *Conn) Send(env *Env, fd int, p []byte) (int, sys.Errno) {
+	c.env, c.fd = env, fd
+	defer func() { c.env = nil }()
+	if len(c.out) > 0 {
+		if e := c.flush(); e != 0 {
+			return 0, e
+		}
+		c.saveOut()
+	}
+	if n := c.offered; n > 0 {
+		c.offered = 0
+		return n, 0
+	}
+	env.scratch()
+	p = p[:min(len(p), burst)]
+	if _, err := c.tls.Write(p); err != nil {
+		c.Err = err
+		return 0, Invalid
+	}
+	e := c.flush()
+	switch {
+	case e == sys.EAGAIN:
+		c.offered = len(p)
+		c.saveOut()
+		return 0, e
+	case e != 0:
+		return 0, e
+	}
+	c.saveOut()
+	return len(p), 0
+}
+
+// Finish tells the peer that nothing more comes. EAGAIN says that it must be called again when the socket
+// is writable.
+func (c *Conn) Finish(env *Env, fd int) sys.Errno {
+	c.env, c.fd = env, fd
+	defer func() { c.env = nil }()
+	if !c.closing {
+		c.closing = true
+		if err := c.tls.CloseWrite(); err != nil {
+			c.Err = err
+			return Invalid
+		}
+	}
+	e := c.flush()
+	c.saveOut()
+	return e
+}
+
+// Flush sends what is left to send.
+func (c *Conn) Flush(env *Env, fd int) sys.Errno {
+	if len(c.out) == 0 {
+		return 0
+	}
+	c.env, c.fd = env, fd
+	e := c.flush()
+	c.saveOut()
+	c.env = nil
+	return e
+}
+
+// Pending reports whether something waits to be sent.
+func (c *Conn) Pending() bool { return len(c.out) > 0 }
+
+// Offered reports whether the last Send has encrypted more than the socket took.
+func (c *Conn) Offered() bool { return c.offered > 0 }
+
+// Failed reports whether the peer has broken the protocol, or ended the connection too early.
+func (c *Conn) Failed() bool { return c.failed == Invalid || c.failed == Truncated }
+
+// Memory returns the bytes of its buffers, but for those of crypto/tls.
+func (c *Conn) Memory() int { return cap(c.inBuf) + cap(c.outBuf) }
+
+// Free gives back the buffers. The connection is not used any more.
+func (c *Conn) Free(env *Env) {
+	c.in, c.out = nil, nil
+	c.put(env, &c.inBuf)
+	c.put(env, &c.outBuf)
+}
+
+func (c *Conn) put(env *Env, b *[]byte) {
+	if *b != nil {
+		env.Buffers.Put(*b)
+		*b = nil
+	}
+}
+
+func (c *Conn) flush() sys.Errno {
+	for len(c.out) > 0 {
+		n, e := c.env.Kernel.Send(c.fd, c.out)
+		switch {
+		case e == sys.EINTR:
+			continue
+		case e != 0:
+			return e
+		}
+		c.Sent += int64(n)
+		c.out = c.out[n:]
+	}
+	return 0
+}
+
+// saveIn keeps what was received and not read yet.
+func (c *Conn) saveIn() {
+	switch {
+	case len(c.in) == 0:
+		c.in = nil
+		c.put(c.env, &c.inBuf)
+	case !within(c.in, c.inBuf):
+		buf := c.env.Buffers.Get(len(c.in))
+		copy(buf, c.in)
+		c.put(c.env, &c.inBuf)
+		c.in, c.inBuf = buf, buf
+	}
+}
+
+// saveOut keeps what could not be sent yet.
+func (c *Conn) saveOut() {
+	switch {
+	case len(c.out) == 0:
+		c.out = nil
+		c.put(c.env, &c.outBuf)
+	case !within(c.out, c.outBuf):
+		buf := c.env.Buffers.Get(len(c.out))
+		copy(buf, c.out)
+		c.put(c.env, &c.outBuf)
+		c.out, c.outBuf = buf, buf
+	}
+}
+
+// within reports whether b, which is not empty, is the end of buf.
+func within(b, buf []byte) bool {
+	return len(buf) >= len(b) && &b[len(b)-1] == &buf[len(buf)-1]
+}
+
+// wire is the connection as crypto/tls sees it: a socket that is never waited for.
+type wire Conn
+
+// again is the error of a read for which there is nothing; crypto/tls tries again after it because it is
+// temporary, and keeps the part of a record that it has.
+var again = temporary{}
+
+type temporary struct{}
+
+func (temporary) Error() string   { return "tls: nothing to read" }
+func (temporary) Timeout() bool   { return true }
+func (temporary) Temporary() bool { return true }
+
+func (w *wire) Read(p []byte) (int, error) {
+	if len(w.in) == 0 {
+		if err := w.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, w.in)
+	w.in = w.in[n:]
+	return n, nil
+}
+
+// fill makes sure that there is something in w.in.
+func (w *wire) fill() error {
+	if w.handshaking {
+		return (*Conn)(w).wait()
+	}
+	switch {
+	case w.errno != 0:
+		return w.errno
+	case w.ended:
+		return io.EOF
+	case w.Drained:
+		return again
+	}
+	for {
+		n, e := w.env.Kernel.Recv(w.fd, w.env.in)
+		switch {
+		case e == sys.EINTR:
+			continue
+		case e == sys.EAGAIN:
+			w.Drained = true
+			return again
+		case e != 0:
+			w.errno = e
+			return e
+		case n == 0:
+			w.ended = true
+			return io.EOF
+		}
+		w.Drained = w.exact && n < len(w.env.in)
+		w.Received += int64(n)
+		w.in = w.env.in[:n]
+		return nil
+	}
+}
+
+// Write takes all of p, because crypto/tls does not try again after an error.
+func (w *wire) Write(p []byte) (int, error) {
+	most := outMost
+	if w.handshaking {
+		most = flightMost
+	}
+	if len(w.out)+len(p) > most {
+		return 0, errOutput
+	}
+	if len(w.out) == 0 && !w.handshaking && w.env.out != nil {
+		w.out = w.env.out[:0]
+	}
+	w.out = append(w.out, p...)
+	return len(p), nil
+}
+
+func (w *wire) Close() error                     { return nil }
+func (w *wire) LocalAddr() net.Addr              { return nowhere{} }
+func (w *wire) RemoteAddr() net.Addr             { return nowhere{} }
+func (w *wire) SetDeadline(time.Time) error      { return nil }
+func (w *wire) SetReadDeadline(time.Time) error  { return nil }
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+
+// nowhere is the address of an end that has no socket of its own.
+type nowhere struct{}
+
+func (nowhere) Network() string { return "tls" }
+func (nowhere) String() string  { return "" }

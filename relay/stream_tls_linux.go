@@ -1,0 +1,458 @@
+package relay
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/tlsconn"
+)
+
+// A side whose TLS begins or ends here is a tlsconn.Conn around its socket. The halves do not know: for
+// them it is a kernel whose sockets receive and send what is in the records.
+//
+//	client's socket ─▶ records ─▶ Half up ─▶ records or not ─▶ upstream's socket
+//
+// A handshake runs on a goroutine of its own, because it computes for up to a millisecond, and only ever
+// touches memory. Whenever it needs more bytes it waits, and the loop moves what lies in that memory from and
+// to the socket.
+
+const (
+	defaultHandshakes = 512 // per loop
+	mostHandshakes    = 1 << 16
+)
+
+var (
+	errNoTLS     = fmt.Errorf("relay: TLS of a datagram flow: %w", errors.ErrUnsupported)
+	errNoConfig  = errors.New("relay: no TLS configuration")
+	errHandshake = errors.New("relay: TLS handshake")
+)
+
+// loopTLS is what the flows of a loop share that have TLS.
+type loopTLS struct {
+	under   int        // handshakes under way, with those that nobody waits for any more
+	most    int        // of them
+	later   queue[ref] // flows that wait for one of the others to be over
+	records tlsconn.Env
+	env     pump.Env // see envOf
+	scratch []byte
+}
+
+func (t *loopTLS) init(all *shared) {
+	t.most = all.cfg.MaxHandshakes
+	if t.most == 0 {
+		t.most = defaultHandshakes
+	}
+	t.records = tlsconn.Env{Kernel: all.kernel, Buffers: &all.buffers}
+}
+
+// flowTLS is a flow's TLS, and the kernel that its halves have.
+type flowTLS struct {
+	sys.Kernel
+	flow        *streamFlow
+	records     *tlsconn.Env
+	conn        [2]*tlsconn.Conn // nil: the side's bytes are passed on as they are
+	took        [2]time.Duration // of the handshake
+	side        int              // while the flow is securing: whose handshake it is
+	begun       bool             // it has begun, and is not over
+	ours        bool             // it waits for more bytes
+	refused     bool             // the last attempt failed in its handshake
+	undelivered int              // what the socket still had to send when it was looked at last; see delivering
+}
+
+// has reports whether the TLS of a side begins or ends here. t may be nil.
+func (t *flowTLS) has(side int) bool { return t != nil && t.conn[side] != nil }
+
+// tlsOf returns the flow's TLS, which it makes if there is none.
+func (s *streams) tlsOf(f *streamFlow) *flowTLS {
+	if f.tls == nil {
+		f.straight = false
+		f.tls = &flowTLS{Kernel: s.shared.kernel, flow: f, records: &s.tlsLoop.records}
+	}
+	return f.tls
+}
+
+// Terminate, called in Hooks.Sniff, which then returns SniffDone, has the engine be the server of the client's
+// TLS connection, from those bytes on that the hook has not taken away. When the handshake is over,
+// Hooks.Secured is called. The upstream gets what is in the client's records, and the client's close_notify is
+// the end of that direction. *cfg must not change.
+//
+// A flow with TLS is not kept ([Config].Keep).
+//
+// Terminate returns [ErrStage] in another hook, and [errors.ErrUnsupported] for a datagram flow.
+func (f *Flow) Terminate(cfg *tls.Config) error {
+	s, ok := f.owner.(*streams)
+	switch {
+	case !ok:
+		return errNoTLS
+	case cfg == nil:
+		return errNoConfig
+	case s.of(f).state != streamSniffing || s.of(f).tls != nil:
+		return ErrStage
+	}
+	s.tlsOf(s.of(f)).conn[sideClient] = tlsconn.Server(cfg)
+	return nil
+}
+
+// Originate, called in Hooks.Connected of a stream that is connected, has the engine be the client of a TLS
+// connection to the upstream. The handshake follows what [Flow.Preface] has added, and when it is over,
+// Hooks.Secured is called. cfg needs a ServerName, or InsecureSkipVerify. *cfg must not change.
+//
+// A flow with TLS is not kept ([Config].Keep).
+//
+// Originate returns [ErrStage] in another hook and after a failed attempt, and [errors.ErrUnsupported] for a
+// datagram flow.
+func (f *Flow) Originate(cfg *tls.Config) error {
+	s, ok := f.owner.(*streams)
+	switch {
+	case !ok:
+		return errNoTLS
+	case cfg == nil:
+		return errNoConfig
+	case !s.of(f).connected() || s.of(f).tls.has(sideUpstream):
+		return ErrStage
+	}
+	s.tlsOf(s.of(f)).conn[sideUpstream] = tlsconn.Client(cfg)
+	return nil
+}
+
+// secure begins the handshake with a side, or waits until it can.
+func (s *streams) secure(f *streamFlow, side int) {
+	t := f.tls
+	f.state, f.since = streamSecuring, s.loop.now
+	t.side, t.begun, t.ours = side, false, false
+	if x := f.early; x != nil {
+		if c := t.conn[side]; side == sideClient {
+			c.Feed(x.held)
+			s.putHeld(x)
+		} else if x.own > 0 {
+			c.Prepend(x.held[:x.own])
+			x.held, x.own = x.held[:copy(x.held, x.held[x.own:])], 0
+		}
+	}
+	s.rearm(f)
+	s.tlsLoop.later.push(f.ref())
+	s.beginHandshakes()
+}
+
+// beginHandshakes begins as many handshakes as there may be.
+func (s *streams) beginHandshakes() {
+	l := &s.tlsLoop
+	for l.under < l.most && l.later.len() > 0 {
+		r := l.later.pop()
+		f := s.slab.find(r)
+		if f == nil || f.state != streamSecuring || f.tls.begun {
+			continue
+		}
+		f.tls.begun = true
+		c := f.tls.conn[f.tls.side]
+		l.under++
+		share, loop := s.share, s.loop
+		share.running.Add(1)
+		c.Start(share.computing, func(over bool) {
+			if !loop.post(request{to: s, ref: r, arg: c}) && !over {
+				c.Abort() // the loop has ended
+			}
+			if over {
+				share.running.Done()
+			}
+		})
+	}
+}
+
+// handshakeTurn goes on with a handshake that needs more bytes, or is over.
+func (s *streams) handshakeTurn(r ref, c *tlsconn.Conn) {
+	f := s.slab.find(r)
+	gone := f == nil || f.state != streamSecuring || f.tls.conn[f.tls.side] != c
+	switch {
+	case !c.Over() && gone:
+		c.Abort()
+	case !c.Over():
+		f.tls.ours = true
+		s.exchange(f)
+	default:
+		s.tlsLoop.under--
+		if gone {
+			c.Free(&s.tlsLoop.records)
+		} else {
+			f.tls.begun = false
+			s.secured(f)
+		}
+		s.beginHandshakes()
+	}
+}
+
+// exchange moves the bytes of a handshake that waits for some.
+func (s *streams) exchange(f *streamFlow) {
+	t := f.tls
+	if c := t.conn[t.side]; t.ours && c.Exchange(t.records, int(f.fd[t.side])) == 0 {
+		t.ours = false
+		c.Resume()
+	}
+}
+
+// secured goes on with a flow whose handshake is over.
+func (s *streams) secured(f *streamFlow) {
+	t := f.tls
+	c := t.conn[t.side]
+	c.Flush(t.records, int(f.fd[t.side]))
+	if c.Err != nil {
+		s.handshakeFailed(f, c.Err)
+		return
+	}
+	side, took := t.side, s.loop.now-f.since
+	t.took[side], t.refused = took, false
+	if hook := f.cfg.Hooks.Secured; hook != nil {
+		state := c.State()
+		if cause := hook(&f.Flow, Side(side), &state, took, nil); cause != CauseNone {
+			s.end(f, cause.or(CauseRefused), nil)
+			return
+		}
+	}
+	if side == sideClient {
+		f.pending = true // it may have sent something right behind the handshake
+		f.state = streamConnecting
+		s.connect(f)
+		return
+	}
+	f.connect = s.loop.now - f.start
+	s.relay(f)
+	s.firstTurns(f, true)
+}
+
+// handshakeFailed ends a flow whose client's handshake has failed, and goes on to the next upstream otherwise.
+func (s *streams) handshakeFailed(f *streamFlow, err error) {
+	t := f.tls
+	side := t.side
+	if side == sideClient && tlsconn.Gone(err) {
+		s.end(f, CauseClientGone, err)
+		return
+	}
+	err = fmt.Errorf("%w with the %v: %w", errHandshake, Side(side), err)
+	if hook := f.cfg.Hooks.Secured; hook != nil {
+		hook(&f.Flow, Side(side), nil, s.loop.now-f.since, err)
+	}
+	if side == sideClient {
+		s.end(f, CauseClientTLS, err)
+		return
+	}
+	s.forget(t, sideUpstream)
+	t.refused = true
+	f.connect = 0
+	s.closeAttempt(f, err)
+	f.state = streamConnecting
+	if s.nextAttempt(f) {
+		s.connect(f)
+	}
+}
+
+// forget drops a side's TLS. A handshake that is under way ends soon.
+func (s *streams) forget(t *flowTLS, side int) {
+	c := t.conn[side]
+	t.conn[side] = nil
+	switch {
+	case c == nil:
+	case !t.under(side):
+		c.Free(t.records)
+	case t.ours:
+		t.ours = false
+		c.Abort()
+	}
+}
+
+// under reports whether the handshake of a side is under way, so that its goroutine may have the connection.
+func (t *flowTLS) under(side int) bool {
+	return t.flow.state == streamSecuring && side == t.side && t.begun
+}
+
+// endTLS drops all of a flow's TLS. Its record describes it before.
+func (s *streams) endTLS(f *streamFlow) {
+	for side := range f.tls.conn {
+		s.forget(f.tls, side)
+	}
+}
+
+// envOf returns what the flow's halves have in common with others. Bytes of TLS do not get into memory that
+// outlives the process, and pipes cannot be used. turned must follow.
+func (s *streams) envOf(f *streamFlow) *pump.Env {
+	if f.tls == nil {
+		return &s.env
+	}
+	l := &s.tlsLoop
+	if l.scratch == nil {
+		l.scratch = make([]byte, pump.ScratchSize)
+	}
+	l.env = s.env
+	l.env.Kernel, l.env.Buffers, l.env.Scratch, l.env.Pipes = f.tls, &s.shared.buffers, l.scratch, nil
+	return &l.env
+}
+
+// turned notes what has changed in what envOf has returned.
+func (s *streams) turned(f *streamFlow) {
+	if f.tls != nil {
+		s.env.Held = s.tlsLoop.env.Held
+	}
+}
+
+// failed reports whether a side has sent what is not TLS, or its connection has ended too early. It is not reset,
+// because that would destroy the alert, and whatever else is on its way there. t may be nil.
+func (t *flowTLS) failed(side int) bool { return t.has(side) && t.conn[side].Failed() }
+
+// prepare tells the half that reads from a side what differs from a socket.
+func (t *flowTLS) prepare(half *pump.Half, h int) {
+	if t.conn[h] != nil {
+		half.TCP, half.Exact = false, false // it asks a second time, which costs no system call
+	}
+	half.Enlarge = false
+	half.Refuse(pump.WhyTLS)
+}
+
+// eventTLS notes that a side is readable, and sends what TLS itself has to send.
+func (s *streams) eventTLS(f *streamFlow, side int, readable, writable bool) {
+	c := f.tls.conn[side]
+	if c == nil {
+		return
+	}
+	if readable {
+		c.Drained = false
+	}
+	if writable && !c.Offered() {
+		c.Flush(f.tls.records, int(f.fd[side])) // a failure is found by the next turn
+	}
+}
+
+// finish tells a peer that a direction has ended before that is passed on.
+func (s *streams) finish(f *streamFlow, h int) {
+	side := f.dstSide(h)
+	c := f.tls.conn[side]
+	if c == nil || f.wait[h] != pump.End || f.cause != CauseNone {
+		return
+	}
+	switch e := c.Finish(f.tls.records, int(f.fd[side])); e {
+	case 0:
+	case sys.EAGAIN:
+		f.wait[h] = pump.WantWrite
+	default:
+		f.half[h].Err, f.half[h].AtSrc = e, false
+		f.wait[h] = pump.Failed
+	}
+}
+
+// failure is the cause of a handshake that fails.
+func (t *flowTLS) failure() Cause {
+	if t.side == sideClient {
+		return CauseClientTLS
+	}
+	return CauseUpstreamTLS
+}
+
+// explain sets the cause and error of a flow whose side has failed with an error of TLS.
+func (t *flowTLS) explain(f *streamFlow, side int, e sys.Errno) {
+	if t.conn[side] == nil {
+		return
+	}
+	switch e {
+	case tlsconn.Invalid:
+		f.cause, f.err = CauseClientTLS+Cause(side), t.conn[side].Err
+	case tlsconn.Truncated:
+		f.cause, f.err = CauseClientTruncated+Cause(side), t.conn[side].Err
+	}
+}
+
+// delivers reports whether the flow, of which half h has failed at its source, must be waited for: the other
+// side is about to be reset, because a mere end would look clean to many, and its socket still has something to send.
+func (s *streams) delivers(f *streamFlow, h int) bool {
+	side := f.dstSide(h)
+	if !f.tls.has(h) || !f.tcp[side] || f.half[h].Err != tlsconn.Invalid && f.half[h].Err != tlsconn.Truncated {
+		return false
+	}
+	n, _ := sys.WriteQueued(int(f.fd[side]))
+	f.tls.undelivered = n
+	return n > 0
+}
+
+// delivering reports whether what delivers has found is still being taken.
+func (s *streams) delivering(f *streamFlow) bool {
+	for h := range f.half {
+		if f.wait[h] != pump.Failed || !f.half[h].AtSrc || !f.tls.has(h) {
+			continue
+		}
+		if before := f.tls.undelivered; s.delivers(f, h) && f.tls.undelivered < before {
+			f.active = s.loop.now
+			s.rearm(f)
+			return true
+		}
+	}
+	return false
+}
+
+// tls describes the TLS of a side.
+func (s *streams) tls(f *Flow, side int) *TLS {
+	t := s.of(f).tls
+	if !t.has(side) {
+		return nil
+	}
+	c := t.conn[side]
+	d := &TLS{Handshake: t.took[side]}
+	if t.under(side) {
+		return d
+	}
+	d.Received, d.Sent = c.Received, c.Sent
+	if state := c.State(); state.HandshakeComplete {
+		d.Version, d.CipherSuite, d.ServerName, d.Protocol, d.Resumed = state.Version, state.CipherSuite, state.ServerName, state.NegotiatedProtocol, state.DidResume
+	}
+	return d
+}
+
+// memory returns the bytes of buffers.
+func (t *flowTLS) memory() (n int64) {
+	for side, c := range t.conn {
+		if c != nil && !t.under(side) {
+			n += int64(c.Memory())
+		}
+	}
+	return n
+}
+
+// of returns the TLS of a socket, and its side.
+func (t *flowTLS) of(fd int) (*tlsconn.Conn, int) {
+	for side, c := range t.conn {
+		if c != nil && int(t.flow.fd[side]) == fd {
+			return c, side
+		}
+	}
+	return nil, 0
+}
+
+// Recv implements sys.Kernel.
+func (t *flowTLS) Recv(fd int, p []byte) (int, sys.Errno) {
+	c, side := t.of(fd)
+	if c == nil {
+		return t.Kernel.Recv(fd, p)
+	}
+	n, e := c.Recv(t.records, fd, t.flow.tcp[side] && !t.flow.odd[side], p)
+	if e == tlsconn.Truncated && t.flow.over(1-side) {
+		return 0, 0 // it has been told that nothing more comes, and has nothing to say
+	}
+	return n, e
+}
+
+// Send implements sys.Kernel.
+func (t *flowTLS) Send(fd int, p []byte) (int, sys.Errno) {
+	c, _ := t.of(fd)
+	if c == nil {
+		return t.Kernel.Send(fd, p)
+	}
+	return c.Send(t.records, fd, p)
+}
+
+// Discard implements sys.Kernel.
+func (t *flowTLS) Discard(fd int, p []byte, tcp bool) (int, sys.Errno) {
+	if c, _ := t.of(fd); c == nil {
+		return t.Kernel.Discard(fd, p, tcp)
+	}
+	return t.Recv(fd, p)
+}

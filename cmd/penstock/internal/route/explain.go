@@ -91,6 +91,17 @@ func matches(r *spec.Route, m Meta) (why string, ok bool) {
 		}
 		yes = append(yes, fmt.Sprintf("the client offers %q", m.ALPN[i]))
 	}
+	switch {
+	case m.Secured && r.PassTLS:
+		return "the route passes TLS through, and the client's TLS is terminated", false
+	case !m.Secured || len(r.ClientNames) == 0:
+	case m.Names == nil:
+		return "the client has no certificate that was verified; the route requires " + list(r.ClientNames), false
+	case !m.Names(r.ClientNames):
+		return "no name of the client's certificate is " + list(r.ClientNames), false
+	default:
+		yes = append(yes, "the client's certificate has one of "+list(r.ClientNames))
+	}
 	if len(yes) == 0 {
 		return "the route has no conditions", true
 	}

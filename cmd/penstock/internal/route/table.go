@@ -17,6 +17,11 @@ type Meta struct {
 	Client netip.Addr // zero: it has none (a Unix socket), and matches no prefix
 	SNI    string     // lower-case, without a trailing dot; empty: none was sent
 	ALPN   []string
+	// Secured says that the client's TLS was terminated: routes that pass TLS do not match, and Names reports
+	// whether one of the client's names, which its certificate has, fits one of the patterns of a route. Before
+	// that, a condition on these names counts as met.
+	Secured bool
+	Names   func(patterns []string) bool // nil: it has none
 }
 
 // A Table finds the first route, in the file's order, whose conditions all hold.
@@ -33,8 +38,11 @@ type Table struct {
 	byALPN          map[string][]int32
 	unconditional   int32   // the first route without a condition; routes after it are never reached
 	needHello       []int32 // routes with names or protocols
+	byIdentity      []int32 // routes with a condition on the names of clients, and no other one
 
 	defaultRoute *spec.Route
+	secured      *Table // of clients whose TLS was terminated; nil: none is
+	identities   bool   // it is the table of those
 }
 
 // sourceRoutes lists the routes that may match the clients of a prefix.
@@ -46,7 +54,8 @@ type sourceRoutes struct {
 // client is what is looked up for a Meta, once.
 type client struct {
 	sourceRoutes
-	alpn []string
+	alpn  []string
+	names func(patterns []string) bool
 }
 
 // noRoute is greater than any route's index.
@@ -54,12 +63,21 @@ const noRoute = int32(1<<31 - 1)
 
 // New returns the table of a listener, which must not change afterwards.
 func New(l *spec.Listener) *Table {
-	t := &Table{
-		routes: l.Routes,
-		byName: map[string][]int32{}, wildcards: map[string][]int32{}, byALPN: map[string][]int32{},
-		unconditional: noRoute, defaultRoute: l.Default,
+	t := newTable(l.Routes, l.Default, false)
+	if l.TLS != nil {
+		terminated := slices.DeleteFunc(slices.Clone(l.Routes), func(r *spec.Route) bool { return r.PassTLS })
+		t.secured = newTable(terminated, l.Default, true)
 	}
-	for i, r := range l.Routes {
+	return t
+}
+
+func newTable(routes []*spec.Route, def *spec.Route, identities bool) *Table {
+	t := &Table{
+		routes: routes,
+		byName: map[string][]int32{}, wildcards: map[string][]int32{}, byALPN: map[string][]int32{},
+		unconditional: noRoute, defaultRoute: def, identities: identities,
+	}
+	for i, r := range routes {
 		t.add(int32(i), r)
 	}
 	t.mergeSupernets()
@@ -93,7 +111,11 @@ func (t *Table) add(i int32, r *spec.Route) {
 	for _, proto := range r.ALPN {
 		t.byALPN[proto] = appendOnce(t.byALPN[proto], i)
 	}
-	if len(r.ALPN) == 0 {
+	switch {
+	case len(r.ALPN) > 0:
+	case t.identities && len(r.ClientNames) > 0:
+		t.byIdentity = append(t.byIdentity, i)
+	default:
 		t.unconditional = min(t.unconditional, i)
 	}
 }
@@ -130,8 +152,11 @@ func (t *Table) mergeSupernets() {
 // Find returns the first route that matches, or the listener's default. It returns false if there
 // is neither.
 func (t *Table) Find(m Meta) (*spec.Route, bool) {
+	if m.Secured && t.secured != nil {
+		t = t.secured
+	}
 	c := t.client(m)
-	best := t.byClient(&c)
+	best := t.firstMatch(t.byIdentity, t.byClient(&c), &c)
 	if m.SNI != "" {
 		best = t.firstMatch(t.byName[m.SNI], best, &c)
 		for rest := m.SNI; len(t.wildcards) > 0; {
@@ -173,7 +198,7 @@ func (t *Table) Needs(from netip.Addr) bool {
 }
 
 func (t *Table) client(m Meta) client {
-	c := client{alpn: m.ALPN}
+	c := client{alpn: m.ALPN, names: m.Names}
 	if m.Client.IsValid() {
 		c.sourceRoutes, _ = t.bySource.Lookup(spec.CanonicalAddr(m.Client))
 	}
@@ -195,7 +220,7 @@ func (t *Table) firstMatch(at []int32, best int32, c *client) int32 {
 		if i >= best {
 			break
 		}
-		if t.sourceMatches(i, c) && t.alpnMatches(i, c) {
+		if t.sourceMatches(i, c) && t.alpnMatches(i, c) && t.namesMatch(i, c) {
 			return i
 		}
 	}
@@ -215,4 +240,10 @@ func (t *Table) sourceMatches(i int32, c *client) bool {
 func (t *Table) alpnMatches(i int32, c *client) bool {
 	wanted := t.routes[i].ALPN
 	return len(wanted) == 0 || slices.ContainsFunc(c.alpn, func(proto string) bool { return slices.Contains(wanted, proto) })
+}
+
+// namesMatch reports whether the names of the client's certificate are those of the route.
+func (t *Table) namesMatch(i int32, c *client) bool {
+	wanted := t.routes[i].ClientNames
+	return !t.identities || len(wanted) == 0 || c.names != nil && c.names(wanted)
 }

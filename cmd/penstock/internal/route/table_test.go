@@ -147,6 +147,10 @@ func (d draw) meta() Meta {
 	for range d.next(3) {
 		m.ALPN = append(m.ALPN, d.proto())
 	}
+	if m.Secured = d.next(3) == 0; m.Secured && d.next(4) > 0 {
+		own := d.name()
+		m.Names = func(patterns []string) bool { return slices.Contains(patterns, own) }
+	}
 	return m
 }
 
@@ -170,11 +174,19 @@ func (d draw) route(i int) *spec.Route {
 			r.ALPN = append(r.ALPN, d.proto())
 		}
 	}
+	switch d.next(4) {
+	case 0:
+		r.PassTLS = true
+	case 1:
+		for range 1 + d.next(4) {
+			r.ClientNames = append(r.ClientNames, d.name())
+		}
+	}
 	return r
 }
 
 func (d draw) listener(routes int) *spec.Listener {
-	l := &spec.Listener{}
+	l := &spec.Listener{TLS: &spec.ServerTLS{}}
 	for i := range routes {
 		l.Routes = append(l.Routes, d.route(i))
 	}
@@ -197,8 +209,8 @@ func check(t *testing.T, l *spec.Listener, table *Table, m Meta) {
 		t.Fatalf("%+v: explained as %+v, want %+v", m, e, want)
 	}
 	// Without its hello a client goes elsewhere only if the hello is needed.
-	blind := naive(l, Meta{Client: m.Client})
-	if blind != want && !table.Needs(m.Client) {
+	blind := naive(l, Meta{Client: m.Client, Secured: m.Secured, Names: m.Names})
+	if blind != want && !m.Secured && !table.Needs(m.Client) {
 		t.Fatalf("%+v: goes to %v, without its hello to %v, and that is not needed", m, want, blind)
 	}
 }

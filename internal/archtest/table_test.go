@@ -155,6 +155,7 @@ var table = []rule{
 		"cmd/penstock/internal/doctor":      assembled,
 		"cmd/penstock/internal/admit":       assembled,
 		"cmd/penstock/internal/budget":      assembled,
+		"cmd/penstock/internal/certs":       assembled,
 		"cmd/penstock/internal/route":       assembled,
 		"cmd/penstock/internal/upstream":    assembled,
 		"cmd/penstock/internal/discover":    assembled,

@@ -107,6 +107,27 @@ var metricSets = []anySet{
 		gauge("penstock_listener_open", "1 while the listener accepts clients; 0 while it pauses or drains.", func(l *api.Listener) float64 { return boolValue(l.State == "open") }),
 		counter("penstock_listener_flows_total", "Clients that the listener accepted, including those that were then refused.", func(l *api.Listener) float64 { return float64(l.Begun) }),
 	}},
+	&metricSet[api.Listener]{labels: []string{"listener"}, each: func(s *state, yield func(*api.Listener, labelValues)) {
+		for i := range s.listeners {
+			if l := &s.listeners[i]; len(l.Certificates) > 0 {
+				yield(l, labelValues{l.Name})
+			}
+		}
+	}, metrics: []metric[api.Listener]{
+		gauge("penstock_listener_certificates", "Certificates of a listener that terminates TLS.", func(l *api.Listener) float64 { return float64(len(l.Certificates)) }),
+		gauge("penstock_listener_failing_files", "Files of certificates and keys of a listener that have changed and cannot be used, so that what was read before is.", func(l *api.Listener) float64 { return float64(len(l.FailingFiles)) }),
+		counter("penstock_listener_certificate_failures_total", "Times that a changed file of certificates or keys of a listener could not be used.", func(l *api.Listener) float64 { return float64(l.CertificateFailures) }),
+	}},
+	&metricSet[api.Certificate]{labels: []string{"listener", "file"}, each: func(s *state, yield func(*api.Certificate, labelValues)) {
+		for i := range s.listeners {
+			l := &s.listeners[i]
+			for j := range l.Certificates {
+				yield(&l.Certificates[j], labelValues{l.Name, l.Certificates[j].File})
+			}
+		}
+	}, metrics: []metric[api.Certificate]{
+		gauge("penstock_listener_certificate_expiry_time_seconds", "Unix time of the end of a certificate that a listener shows, or of one of its chain that ends earlier.", func(c *api.Certificate) float64 { return unixSeconds(c.Expires) }),
+	}},
 	&metricSet[api.Refusal]{labels: []string{"listener", "reason"}, each: func(s *state, yield func(*api.Refusal, labelValues)) {
 		for i := range s.Refusals {
 			yield(&s.Refusals[i], labelValues{s.Refusals[i].Listener, s.Refusals[i].Reason})

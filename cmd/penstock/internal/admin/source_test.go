@@ -80,7 +80,8 @@ func (s *synthetic) Listeners() []api.Listener {
 	return []api.Listener{{Name: "web", Address: "tcp://127.0.0.1:8443", Kind: "stream", State: "open", Numbers: s.numbers(), Routes: []api.Route{
 		{Name: "api", Group: "backends", From: []string{"10.0.0.0/8"}, SNI: []string{"api.example.com"}, ALPN: []string{"h2"}, Numbers: s.numbers()},
 		{Name: "default", Group: "backends", Default: true, Numbers: s.numbers()},
-	}}, {Name: "dns", Address: "udp://127.0.0.1:5353", Kind: "datagram", State: "resting"}}
+	}, Certificates: []api.Certificate{{File: "/etc/a.pem", Names: []string{"a.example"}, Key: "ECDSA", Issuer: "CN=ca", Serial: "1f", NotBefore: time.Unix(1e9, 0), Expires: time.Unix(2e9, 0), Stapled: true}},
+		FailingFiles: []string{"/etc/b.pem"}, CertificateFailures: 2}, {Name: "dns", Address: "udp://127.0.0.1:5353", Kind: "datagram", State: "resting"}}
 }
 
 func (s *synthetic) Groups() []api.Group {

@@ -22,16 +22,38 @@ type Listener struct {
 	State   string  `json:"state"`   // open, resting (out of descriptors) or closed (draining)
 	Numbers         // of all flows of the listener
 	Routes  []Route `json:"routes"` // in the order of evaluation
+
+	// Certificates are those that the listener shows, where it terminates TLS; the first is the default.
+	Certificates []Certificate `json:"certificates,omitempty"`
+	// FailingFiles are files of certificates and keys that have changed and cannot be used; what was read before is. CertificateFailures counts
+	// how often one was.
+	FailingFiles        []string `json:"failing_files,omitempty"`
+	CertificateFailures int64    `json:"certificate_failures,omitempty"`
+}
+
+// Certificate is one of a listener, with its chain.
+type Certificate struct {
+	File      string    `json:"file"`
+	Names     []string  `json:"names,omitempty"` // server names that it is chosen by
+	Key       string    `json:"key"`             // the kind of its key: RSA, ECDSA, Ed25519
+	Issuer    string    `json:"issuer"`
+	Serial    string    `json:"serial"` // in hexadecimal digits
+	NotBefore time.Time `json:"not_before"`
+	Expires   time.Time `json:"expires"` // that of the chain which ends first
+	Stapled   bool      `json:"stapled,omitempty"`
 }
 
 // Route is one rule of a listener.
 type Route struct {
-	Name    string   `json:"name"`
-	Group   string   `json:"group"`
-	From    []string `json:"from,omitempty"`
-	SNI     []string `json:"sni,omitempty"`
-	ALPN    []string `json:"alpn,omitempty"`
-	Default bool     `json:"default,omitempty"` // no other route matches
+	Name  string   `json:"name"`
+	Group string   `json:"group"`
+	From  []string `json:"from,omitempty"`
+	SNI   []string `json:"sni,omitempty"`
+	ALPN  []string `json:"alpn,omitempty"`
+	// ClientNames are names in a client's certificate, and PassTLS reports that TLS passes through, where the listener terminates it.
+	ClientNames []string `json:"client_names,omitempty"`
+	PassTLS     bool     `json:"pass_tls,omitempty"`
+	Default     bool     `json:"default,omitempty"` // no other route matches
 	Numbers
 }
 

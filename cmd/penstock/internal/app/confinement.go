@@ -127,7 +127,9 @@ func (c *confinement) policy(cfg *spec.Config, h *confine.Held) *earlykeeper.Pol
 	if to := cfg.AccessLog.To; strings.HasPrefix(to, "/") {
 		logs = []earlykeeper.Log{{Path: filepath.Clean(to), Mode: cmp.Or(cfg.AccessLog.Mode, account.DefaultMode)}}
 	}
-	return policyOf(cfg.Sandbox.Mode, h, append(files, cfg.Admin.TokenFiles[:]...), folders, logs)
+	files = append(files, cfg.Admin.TokenFiles[:]...)
+	of, certificates := certificateFiles(cfg)
+	return policyOf(cfg.Sandbox.Mode, h, append(files, of...), folders, certificates, logs)
 }
 
 // tellKeeper tells the keeper what this process may ask for, and the next one may do after a crash.

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -54,7 +55,9 @@ type daemon struct {
 	answers    *answersFile // nil: the last good answers are not kept on disk
 	removals   removals
 	confined   *confinement // nil: this process gives up nothing
-	ownAdmin   net.Listener // without a keeper; nil: none
+	// certificateOptions say how certificates are read.
+	certificateOptions certs.Options
+	ownAdmin           net.Listener // without a keeper; nil: none
 	// endedBefore returns the flows that ended in the worker before this one.
 	endedBefore func() savedEnded
 	// budget measures memory; nil: it has no limit. overloadCounts are what its actions have done.
@@ -116,6 +119,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.budget = d.startBudget(&cfg.Engine)
 	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
 	d.accounting.ask = k.asker(earlykeeper.Append)
+	d.certificateOptions.Ask = k.asker(earlykeeper.Read)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.answers = newAnswersFile(cfg.Node.State, log)
 	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: d.memberRemoved,
@@ -123,6 +127,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
 	d.background.Go(d.lookForRemoved)
+	d.background.Go(d.lookAtCertificates)
 	if d.answers != nil {
 		d.background.Go(d.saveAnswers)
 	}
@@ -171,6 +176,10 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	if err == nil {
 		err = checkCapabilities(cfg.Groups)
 	}
+	var servers map[string]*certs.Server
+	if err == nil {
+		servers, err = d.openCertificates(cfg)
+	}
 	if err == nil {
 		err = d.accounting.configure(cfg)
 	}
@@ -209,6 +218,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		gate = admit.NewController(next.total, l, gate)
 		d.kept.restoreLimits(l.Name, gate)
 		s := newListenerPlan(l, gate, d.set, d.accounting.counters)
+		s.certs = servers[l.Name]
 		next.plans[l.Name] = s
 		d.usePlan(l, s, bound)
 	}

@@ -115,9 +115,9 @@ func (k *keeping) asker(request func(path string) string) func(path string) (*os
 // maxAsked bounds the files that the keeper may be asked for.
 const maxAsked = 512
 
-// policyOf returns what the keeper is to know of a process in a sandbox. files and folders are what it was configured by; its
-// paths are absolute.
-func policyOf(mode string, h *confine.Held, files, folders []string, logs []earlykeeper.Log) *earlykeeper.Policy {
+// policyOf returns what the keeper is to know of a process in a sandbox. files and folders are what it was configured by, certificates
+// folders of these; its paths are absolute.
+func policyOf(mode string, h *confine.Held, files, folders, certificates []string, logs []earlykeeper.Log) *earlykeeper.Policy {
 	absolute := func(list []string) (out []string) {
 		for _, path := range list {
 			if abs, err := filepath.Abs(path); path != "" && err == nil && len(out) < maxAsked && !slices.Contains(out, abs) {
@@ -126,7 +126,7 @@ func policyOf(mode string, h *confine.Held, files, folders []string, logs []earl
 		}
 		return out
 	}
-	p := &earlykeeper.Policy{Mode: mode, Files: absolute(files), Folders: absolute(folders), Logs: logs,
+	p := &earlykeeper.Policy{Mode: mode, Files: absolute(files), Folders: absolute(folders), Certificates: absolute(certificates), Logs: logs,
 		Confined: h.Report.Held(sandbox.Files), Write: h.Policy.Write}
 	if u := h.Policy.User; u != nil && h.Report.Held(sandbox.Credentials) {
 		p.Becomes, p.UID = true, u.UID

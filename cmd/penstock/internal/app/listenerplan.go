@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -21,6 +22,7 @@ type listenerPlan struct {
 	routes       *route.Table
 	targets      map[*spec.Route]*routeTarget
 	routesByName map[string]*spec.Route
+	certs        *certs.Server   // nil: TLS is not terminated
 	sniffSeries  *account.Series // counts flows that are being sniffed and have no route yet; nil: no flows are sniffed
 }
 

@@ -244,10 +244,11 @@ func (d *snapshot) Listeners() []api.Listener {
 		out.Begun = begun[l.Name]
 		for _, r := range routesOf(l) {
 			out.Routes = append(out.Routes, api.Route{
-				Name: r.Name, Group: r.To.Name, From: texts(r.From), SNI: r.SNI, ALPN: r.ALPN, Default: r == l.Default,
+				Name: r.Name, Group: r.To.Name, From: texts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames, PassTLS: r.PassTLS, Default: r == l.Default,
 				Numbers: byRoute[names{listener: l.Name, route: r.Name}],
 			})
 		}
+		out.Certificates, out.FailingFiles, out.CertificateFailures = f.plans[l.Name].certificates()
 		list = append(list, out)
 	}
 	return list

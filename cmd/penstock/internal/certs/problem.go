@@ -12,16 +12,20 @@ type Problem struct {
 	File    string
 	Line    int // from 1; 0: the file as a whole
 	Text    string
-	Warning bool // the file is used nevertheless
+	Warning bool  // the file is used nevertheless
+	Err     error // of opening or reading the file; nil: its content is wrong
 }
 
-// String returns the problem as FILE:LINE: TEXT.
+// String returns the problem as FILE:LINE: TEXT, and warnings marked as such.
 func (p Problem) String() string {
 	if p.Warning {
 		return p.place() + ": warning: " + p.Text
 	}
-	return p.place() + ": " + p.Text
+	return p.Message()
 }
+
+// Message returns the problem as FILE:LINE: TEXT.
+func (p Problem) Message() string { return p.place() + ": " + p.Text }
 
 func (p Problem) place() string {
 	if p.Line > 0 {
@@ -40,6 +44,16 @@ func (p Problems) Error() string {
 		lines = append(lines, e.String())
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns what reading failed with.
+func (p Problems) Unwrap() (list []error) {
+	for _, e := range p.Errors() {
+		if e.Err != nil {
+			list = append(list, e.Err)
+		}
+	}
+	return list
 }
 
 // Errors returns those that are no warnings.
@@ -67,5 +81,5 @@ func failed(path string, err error) Problem {
 	case errors.As(err, &inner):
 		text = inner.Err.Error()
 	}
-	return Problem{File: path, Text: text}
+	return Problem{File: path, Text: text, Err: err}
 }

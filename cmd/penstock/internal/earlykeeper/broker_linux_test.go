@@ -55,9 +55,13 @@ func TestBroker(t *testing.T) {
 	shadow := write(t, dir+"/shadow", "shadow")
 	conf := write(t, dir+"/etc/conf.d/a.yaml", "a")
 	write(t, dir+"/etc/conf.d/b.key", "b")
+	certificate := write(t, dir+"/etc/certs/a.pem", "a")
+	write(t, dir+"/etc/certs/.hidden.pem", "a")
+	write(t, dir+"/etc/certs/a.yaml", "a")
+	write(t, dir+"/etc/certs/sub/a.pem", "a")
 	log := dir + "/log/a.log"
 	write(t, dir+"/log/other", "")
-	p := &Policy{Mode: ModeOn, Confined: true, Files: []string{secret, token, dir + "/log/conf", "/proc/self/fd/0"}, Folders: []string{dir + "/etc/conf.d"},
+	p := &Policy{Mode: ModeOn, Confined: true, Files: []string{secret, token, dir + "/log/conf", "/proc/self/fd/0"}, Folders: []string{dir + "/etc/conf.d"}, Certificates: []string{dir + "/etc/certs"},
 		Logs: []Log{{Path: log, Mode: 0o640}, {Path: dir + "/log/link", Mode: 0o640}, {Path: dir + "/log/other-name", Mode: 0o640}, {Path: dir + "/log/sub/a", Mode: 0o640}}, Write: []string{dir + "/log"}}
 	link(t, shadow, dir+"/log/link")
 	link(t, shadow, dir+"/log/conf")
@@ -65,12 +69,12 @@ func TestBroker(t *testing.T) {
 	if err := os.Link(shadow, dir+"/log/other-name"); err != nil {
 		t.Fatal(err)
 	}
-	for _, request := range []string{Read(secret), Read(token), Read(conf), Read(dir + "/etc/conf.d")} {
+	for _, request := range []string{Read(secret), Read(token), Read(conf), Read(dir + "/etc/conf.d"), Read(certificate), Read(dir + "/etc/certs")} {
 		if _, err := ask(t, p, request); err != nil {
 			t.Errorf("%s: %v", request, err)
 		}
 	}
-	for _, request := range []string{Read(shadow), Read(dir + "/etc/conf.d/b.key"), Read(dir + "/etc"), Read(log), Append(token), Append(shadow), Append(dir + "/log/other"),
+	for _, request := range []string{Read(shadow), Read(dir + "/etc/conf.d/b.key"), Read(dir + "/etc/certs/.hidden.pem"), Read(dir + "/etc/certs/a.yaml"), Read(dir + "/etc/certs/sub/a.pem"), Read(dir + "/etc"), Read(log), Append(token), Append(shadow), Append(dir + "/log/other"),
 		Read(dir + "/log/conf"), Append(dir + "/log/link"), Append(dir + "/log/other-name"), Append(dir + "/log/sub/a"), Read("/proc/self/fd/0"), "read", ""} {
 		if f, err := ask(t, p, request); err == nil {
 			t.Errorf("%s: opened %s", request, f.Name())

@@ -58,7 +58,7 @@ func FuzzRequest(f *testing.F) {
 
 // A policy that can be read says the same when it is written again, and what it does not name is not allowed.
 func FuzzPolicy(f *testing.F) {
-	f.Add((&Policy{Mode: ModeOn, Files: []string{"/etc/a"}, Folders: []string{"/etc"}, Logs: []Log{{"/var/log/a", 0o640}}, Write: []string{"/run"}, Confined: true, Sandbox: []byte("{}")}).Text(), "/etc/a")
+	f.Add((&Policy{Mode: ModeOn, Files: []string{"/etc/a"}, Folders: []string{"/etc"}, Certificates: []string{"/certs"}, Logs: []Log{{"/var/log/a", 0o640}}, Write: []string{"/run"}, Confined: true, Sandbox: []byte("{}")}).Text(), "/etc/a")
 	f.Add(`{"mode":"off"}`, "/")
 	f.Add(`{"files":[1]}`, "")
 	f.Fuzz(func(t *testing.T, text, file string) {
@@ -70,7 +70,7 @@ func FuzzPolicy(f *testing.F) {
 		if err != nil || q.Text() != p.Text() {
 			t.Fatalf("%q: %+v, %v", text, q, err)
 		}
-		if len(p.Files)+len(p.Folders) == 0 && p.allows(file) {
+		if len(p.Files)+len(p.Folders)+len(p.Certificates) == 0 && p.allows(file) {
 			t.Fatalf("%q allows %q", text, file)
 		}
 		if root, yes := p.writable(file); yes && root != "/" && !strings.HasPrefix(file, root) {

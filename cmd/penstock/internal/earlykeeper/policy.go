@@ -17,7 +17,9 @@ type Policy struct {
 	// appended to, and made.
 	Files   []string `json:"files,omitempty"`
 	Folders []string `json:"folders,omitempty"`
-	Logs    []Log    `json:"logs,omitempty"`
+	// Certificates are folders of which the list is read, and what ends in .pem, .crt, .key or .ocsp.
+	Certificates []string `json:"certificates,omitempty"`
+	Logs         []Log    `json:"logs,omitempty"`
 	// Write are the paths beneath which the worker writes by itself, and Confined reports that it cannot write elsewhere.
 	Write    []string `json:"write,omitempty"`
 	Confined bool     `json:"confined,omitempty"`
@@ -94,12 +96,21 @@ func parseRequest(text string) (r request, err error) {
 
 // allows reports whether a file may be read.
 func (p *Policy) allows(file string) bool {
-	if slices.Contains(p.Files, file) || slices.Contains(p.Folders, file) {
+	if slices.Contains(p.Files, file) || slices.Contains(p.Folders, file) || slices.Contains(p.Certificates, file) {
 		return true
 	}
 	folder, name := path.Split(file)
-	ext := path.Ext(name)
-	return (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(name, ".") && slices.Contains(p.Folders, path.Clean(folder))
+	folder = path.Clean(folder)
+	if strings.HasPrefix(name, ".") {
+		return false
+	}
+	switch path.Ext(name) {
+	case ".yaml", ".yml":
+		return slices.Contains(p.Folders, folder)
+	case ".pem", ".crt", ".key", ".ocsp":
+		return slices.Contains(p.Certificates, folder)
+	}
+	return false
 }
 
 // writable reports whether the worker can write at a path by itself, and the path of the policy above it.

@@ -1,0 +1,141 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// Certificates of listeners.
+
+// certificateFiles returns the files and folders of certificates that a configuration names.
+func certificateFiles(cfg *spec.Config) (files, folders []string) {
+	for _, l := range cfg.Listeners {
+		if l.TLS != nil {
+			more, in := l.TLS.Files()
+			files, folders = append(files, more...), append(folders, in...)
+		}
+	}
+	for _, t := range cfg.ClientTLS() {
+		files = append(files, t.CA, t.Cert, t.Key)
+	}
+	return files, folders
+}
+
+// checkServerTLS reports what is wrong with the certificates of a listener. What this process may not read, because it has given that up, is
+// left to apply, after which another process may take over.
+func checkServerTLS(l *spec.Listener, o certs.Options, p *config.Report, confined bool) {
+	_, problems := certs.Open(l.TLS, o, nil)
+	for _, problem := range problems {
+		switch {
+		case problem.Warning:
+			p.Warn(errors.New(problem.Message()), fieldOf(l, problem.File)...)
+		case !confined || !errors.Is(problem.Err, fs.ErrPermission):
+			p.Fail(errors.New(problem.Message()), fieldOf(l, problem.File)...)
+		}
+	}
+}
+
+// fieldOf returns where a listener's tls names a file, or a folder that has it.
+func fieldOf(l *spec.Listener, file string) []any {
+	t := l.TLS
+	for i := range t.Certificates {
+		c := &t.Certificates[i]
+		for _, f := range []*string{&c.Chain, &c.Key, &c.OCSP} {
+			if *f == file && file != "" {
+				return []any{f, c, &l.TLS, l}
+			}
+		}
+	}
+	for i := range t.Certificates {
+		if c := &t.Certificates[i]; c.Folder != "" && (c.Folder == file || inFolder(file, c.Folder)) {
+			return []any{&c.Folder, c, &l.TLS, l}
+		}
+	}
+	if c := t.Clients; c != nil {
+		for _, f := range []*string{&c.CA, &c.CRL} {
+			if *f == file {
+				return []any{f, &t.Clients, &l.TLS, l}
+			}
+		}
+	}
+	return []any{&t.Tickets, &l.TLS, l}
+}
+
+// inFolder reports whether a file is in a folder.
+func inFolder(file, folder string) bool { return filepath.Dir(file) == filepath.Clean(folder) }
+
+// openCertificates reads the certificates of a configuration's listeners, by name. Warnings were told when the configuration was read.
+func (d *daemon) openCertificates(cfg *spec.Config) (map[string]*certs.Server, error) {
+	servers := map[string]*certs.Server{}
+	old := d.active.Load()
+	for _, l := range cfg.Listeners {
+		if l.TLS == nil {
+			continue
+		}
+		var before *certs.Server
+		if plan := old.planOf(l); plan != nil {
+			before = plan.certs
+		}
+		s, problems := certs.Open(l.TLS, d.certificateOptions, before)
+		if s == nil {
+			return nil, fmt.Errorf("listeners.%s.tls: %w", l.Name, problems)
+		}
+		servers[l.Name] = s
+	}
+	return servers, nil
+}
+
+// lookAtCertificates reads certificates again that have changed, until the daemon closes.
+func (d *daemon) lookAtCertificates() {
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.closing:
+			return
+		case <-tick.C:
+		}
+		for name, plan := range d.active.Load().plans {
+			if plan.certs != nil {
+				d.tellCertificates(name, plan.certs.Refresh())
+			}
+		}
+	}
+}
+
+// tellCertificates logs what a look at the files of a listener's certificates has found.
+func (d *daemon) tellCertificates(listener string, c certs.Change) {
+	for _, file := range c.Loaded {
+		d.log.Info("certificates loaded", "listener", listener, "file", file)
+		d.event(slog.LevelInfo, "certificate", listener, file+" was loaded")
+	}
+	for _, p := range c.Problems {
+		level, message := slog.LevelError, "a changed file cannot be used; what was read before stays"
+		if p.Warning {
+			level, message = slog.LevelWarn, "certificates"
+		}
+		d.log.Log(context.Background(), level, message, "listener", listener, "file", p.File, "line", p.Line, "error", p.Text)
+		d.event(level, "certificate", listener, p.Message())
+	}
+}
+
+// certificates returns the certificates of a listener, for the API.
+func (p *listenerPlan) certificates() (list []api.Certificate, failing []string, failures int64) {
+	if p == nil || p.certs == nil {
+		return nil, nil, 0
+	}
+	for _, c := range p.certs.Certificates() {
+		list = append(list, api.Certificate{File: c.File, Names: c.Names, Key: c.Key, Issuer: c.Issuer, Serial: c.Serial, NotBefore: c.NotBefore, Expires: c.NotAfter, Stapled: c.Stapled})
+	}
+	return list, p.certs.Failing(), p.certs.Failures()
+}

@@ -111,6 +111,11 @@ bench-compare: ## compare this checkout with the commit BASE, about 2 minutes; f
 bench-tls: ## measure relays that end TLS, each row with its bar: about 20 minutes, best as root; ARGS are further flags of bench/tls
 	$(GO) run ./bench/tls -cpus 0 -warm 200ms -window 500ms $(ARGS)
 
+.PHONY: tls-conformance
+tls-conformance: ## try everything that speaks TLS against a relay that ends it: openssl, curl, sslyze (from PyPI, into bin/tls), testssl.sh if installed, tlsfuzzer if TLSFUZZER is a checkout: half an hour
+	@[ -x bin/tls/bin/sslyze ] || { python3 -m venv bin/tls && bin/tls/bin/pip install -q --pre sslyze==6.3.1 tlslite-ng==0.9.0b2; }
+	$(GO) run ./bench/tlsconformance -python bin/tls/bin/python -tlsfuzzer "$(TLSFUZZER)" $(ARGS)
+
 .PHONY: chaos
 chaos: ## under load, kill the process that carries the traffic KILLS (1000) times with splice and as often without, at each of its system calls, and upgrade it UPGRADES (200) times: about an hour
 	$(GO) test -count=1 -timeout 30m -run 'TestEachCall' ./relay -every-call

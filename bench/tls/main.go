@@ -40,7 +40,7 @@ func run(args []string) error {
 		case "sink":
 			return sink(args[1])
 		case "gotls":
-			return peer.GoTLS(args[1:])
+			return peer.GoTLS(args[1])
 		}
 	}
 	return measure(args)

@@ -79,6 +79,7 @@ var wordExceptions = []*wordException{
 	{where: "docs/migration.md", word: "backend", why: "as for backend"},
 	{where: "cmd/penstock/internal/xds/", word: "session", why: "names of Envoy's fields"},
 	{where: "cmd/penstock/internal/xds/", word: "extra", why: "names of Envoy's fields"},
+	{where: "bench/tlsconformance/", word: "session", why: "names of scripts and scans of other tools"},
 	{where: "docs/xds.md", word: "session", why: "names of Envoy's fields"},
 	{where: "docs/xds.md", word: "extra", why: "names of Envoy's fields"},
 }

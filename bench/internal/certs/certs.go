@@ -30,11 +30,13 @@ type Pair struct {
 	Certificate string // PEM
 	Key         string // PEM, PKCS#8
 	Both        string // PEM: the certificate, then the key
+	Serial      int64
 }
 
 // Authority signs certificates, which are files in its folder.
 type Authority struct {
 	CA   string // PEM
+	File string // PEM, its key
 	Cert *x509.Certificate
 	Key  crypto.Signer
 
@@ -48,7 +50,7 @@ func New(dir string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{CA: filepath.Join(dir, "ca.pem"), Key: key, dir: dir, serial: 1}
+	a := &Authority{CA: filepath.Join(dir, "ca.pem"), File: filepath.Join(dir, "ca.key"), Key: key, dir: dir, serial: 1}
 	template := a.template("authority")
 	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -56,6 +58,13 @@ func New(dir string) (*Authority, error) {
 		return nil, err
 	}
 	if a.Cert, err = x509.ParseCertificate(der); err != nil {
+		return nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(a.File, block("PRIVATE KEY", private), 0o600); err != nil {
 		return nil, err
 	}
 	return a, os.WriteFile(a.CA, block("CERTIFICATE", der), 0o644)
@@ -112,7 +121,7 @@ func (a *Authority) sign(prefix, kind string, t *x509.Certificate) (p Pair, err 
 		return p, err
 	}
 	file := func(suffix string) string { return filepath.Join(a.dir, prefix+suffix) }
-	p = Pair{Certificate: file(".pem"), Key: file(".key"), Both: file(".both")}
+	p = Pair{Certificate: file(".pem"), Key: file(".key"), Both: file(".both"), Serial: t.SerialNumber.Int64()}
 	chain, secret := block("CERTIFICATE", der), block("PRIVATE KEY", private)
 	if err := os.WriteFile(p.Certificate, chain, 0o644); err != nil {
 		return p, err

@@ -5,46 +5,37 @@ package peer
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime"
-	"strconv"
+	"strings"
 	"sync"
 )
 
-// GoTLS is the relay that a Go programmer would write first, with crypto/tls: it ends the clients' TLS if there is a certificate, and begins TLS with
-// the upstream if there is an authority. Its arguments are threads, listener, upstream, certificate, key, authority, server name.
-func GoTLS(args []string) error {
-	if len(args) != 7 {
-		return fmt.Errorf("gotls: %d arguments, want 7", len(args))
-	}
-	threads, err := strconv.Atoi(args[0])
-	if err != nil {
+// GoTLS is the relay that a Go programmer would write first, with crypto/tls. Its setup comes as JSON.
+func GoTLS(text string) error {
+	var s Setup
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return err
 	}
-	runtime.GOMAXPROCS(threads)
-	l, err := net.Listen("tcp", args[1])
+	runtime.GOMAXPROCS(s.Loops)
+	l, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return err
 	}
 	var server, client *tls.Config
-	if args[3] != "" {
-		pair, err := tls.LoadX509KeyPair(args[3], args[4])
-		if err != nil {
+	if s.TLS.Terminate {
+		if server, err = goServer(s.TLS); err != nil {
 			return err
 		}
-		server = &tls.Config{Certificates: []tls.Certificate{pair}}
 	}
-	if args[5] != "" {
-		text, err := os.ReadFile(args[5])
-		if err != nil {
+	if s.TLS.Originate {
+		client = &tls.Config{ServerName: s.TLS.Name, ClientSessionCache: tls.NewLRUClientSessionCache(0)}
+		if client.RootCAs, err = pool(s.TLS.CA); err != nil {
 			return err
-		}
-		client = &tls.Config{ServerName: args[6], RootCAs: x509.NewCertPool(), ClientSessionCache: tls.NewLRUClientSessionCache(0)}
-		if !client.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("%s has no certificate", args[5])
 		}
 	}
 	for {
@@ -52,8 +43,45 @@ func GoTLS(args []string) error {
 		if err != nil {
 			return err
 		}
-		go carryTLS(c, args[2], server, client)
+		go carryTLS(c, s.Upstream, server, client)
 	}
+}
+
+func goServer(t TLS) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, err
+	}
+	if t.OCSP != "" {
+		if pair.OCSPStaple, err = os.ReadFile(t.OCSP); err != nil {
+			return nil, err
+		}
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: strings.Fields(t.ALPN)}
+	if t.Other != "" {
+		if pair, err = tls.LoadX509KeyPair(t.OtherCert, t.OtherKey); err != nil {
+			return nil, err
+		}
+		config.Certificates = append(config.Certificates, pair)
+	}
+	if t.Clients != "" {
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		config.ClientCAs, err = pool(t.Clients)
+	}
+	return config, err
+}
+
+// pool reads certificates of authorities.
+func pool(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	all := x509.NewCertPool()
+	if !all.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate", file)
+	}
+	return all, nil
 }
 
 // A half is an end of a relay that can be closed for writing: a *net.TCPConn or a *tls.Conn.

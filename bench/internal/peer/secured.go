@@ -3,6 +3,7 @@
 package peer
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -18,8 +19,15 @@ type TLS struct {
 	Both      string // Terminate: PEM, a certificate and its key
 	Cert, Key string // Terminate: the same in files of their own
 	CA        string // Originate: PEM, has signed the upstream's certificate
-	More      string // Terminate: further lines of the server's configuration, in the relay's own language
-	Clients   string // Terminate: PEM; clients must have a certificate that it has signed
+
+	// The rest is what Terminate offers besides, if the relay can: see Lacks.
+	Clients             string // PEM; clients must have a certificate that it has signed
+	ALPN                string // protocols, with spaces between them
+	OCSP                string // DER, the staple of Cert; HAProxy takes it from the file Both+".ocsp"
+	Other               string // another server's name, which has
+	OtherBoth           string // this certificate
+	OtherCert, OtherKey string
+	Strict              bool // refuse server names that no certificate has
 }
 
 // Secured returns the relays that know TLS, set up alike: TLS 1.2 and 1.3, tickets, the program's own choice of ciphers.
@@ -53,16 +61,38 @@ func securedPenstock(bin string) Peer {
 				b.WriteString("    to: upstream\n")
 			}
 			if s.TLS.Terminate {
-				fmt.Fprintf(&b, "    tls:\n      certificates: [{certificate: %s, key: %s}]\n", s.TLS.Cert, s.TLS.Key)
-				if s.TLS.Clients != "" {
-					fmt.Fprintf(&b, "      clients: {ca: %s, verify: required}\n", s.TLS.Clients)
-				}
-				b.WriteString(s.TLS.More)
+				fmt.Fprintf(&b, "    tls:\n      certificates:\n        - {certificate: %s, key: %s%s}\n", s.TLS.Cert, s.TLS.Key, optional(", ocsp: ", s.TLS.OCSP))
+				b.WriteString(penstockOffers(s.TLS))
 			}
 			fmt.Fprintf(&b, "admin: {listen: \"unix://%s\"}\n", adminSocket(s))
 			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: b.String()}
 		},
 	}
+}
+
+// optional returns the text with what follows it, or nothing.
+func optional(text, value string) string {
+	if value == "" {
+		return ""
+	}
+	return text + value
+}
+
+func penstockOffers(t TLS) string {
+	var b strings.Builder
+	if t.Other != "" {
+		fmt.Fprintf(&b, "        - {certificate: %s, key: %s}\n", t.OtherCert, t.OtherKey)
+	}
+	if t.Clients != "" {
+		fmt.Fprintf(&b, "      clients: {ca: %s, verify: required}\n", t.Clients)
+	}
+	if t.ALPN != "" {
+		fmt.Fprintf(&b, "      alpn: [%s]\n", strings.ReplaceAll(t.ALPN, " ", ", "))
+	}
+	if t.Strict {
+		b.WriteString("      unknown-names: refuse\n")
+	}
+	return b.String()
 }
 
 func securedNginx(name, note, buffers string) Peer {
@@ -74,11 +104,18 @@ func securedNginx(name, note, buffers string) Peer {
 		listen, more, to, outer := "", "", s.Upstream, ""
 		if s.TLS.Terminate {
 			listen = " ssl"
-			more = fmt.Sprintf("        ssl_certificate %s;\n        ssl_certificate_key %s;\n        ssl_protocols TLSv1.2 TLSv1.3;\n", s.TLS.Cert, s.TLS.Key)
+			cert, key := s.TLS.Cert, s.TLS.Key
+			if s.TLS.Other != "" {
+				outer = fmt.Sprintf("    map $ssl_server_name $cert { %s %s; default %s; }\n    map $ssl_server_name $key { %s %s; default %s; }\n", s.TLS.Other, s.TLS.OtherCert, cert, s.TLS.Other, s.TLS.OtherKey, key)
+				cert, key = "$cert", "$key"
+			}
+			more = fmt.Sprintf("        ssl_certificate %s;\n        ssl_certificate_key %s;\n        ssl_protocols TLSv1.2 TLSv1.3;\n", cert, key)
 			if s.TLS.Clients != "" {
 				more += fmt.Sprintf("        ssl_client_certificate %s;\n        ssl_verify_client on;\n", s.TLS.Clients)
 			}
-			more += s.TLS.More
+			if s.TLS.ALPN != "" {
+				more += fmt.Sprintf("        ssl_alpn %s;\n", s.TLS.ALPN)
+			}
 		}
 		if s.TLS.Originate {
 			more += fmt.Sprintf("        proxy_ssl on;\n        proxy_ssl_protocols TLSv1.2 TLSv1.3;\n        proxy_ssl_verify on;\n        proxy_ssl_trusted_certificate %s;\n        proxy_ssl_name %s;\n        proxy_ssl_server_name on;\n", s.TLS.CA, s.TLS.Name)
@@ -106,11 +143,13 @@ func securedHAProxy() Peer {
 		const suites = " ssl-min-ver TLSv1.2 ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 		bind, server, more := "", "", ""
 		if s.TLS.Terminate {
-			bind = " ssl crt " + s.TLS.Both + suites
+			bind = " ssl crt " + s.TLS.Both + optional(" crt ", s.TLS.OtherBoth) + suites + optional(" alpn ", strings.ReplaceAll(s.TLS.ALPN, " ", ","))
+			if s.TLS.Strict {
+				bind += " strict-sni"
+			}
 			if s.TLS.Clients != "" {
 				bind += " ca-file " + s.TLS.Clients + " verify required"
 			}
-			bind += s.TLS.More
 		}
 		if s.TLS.Originate {
 			server = fmt.Sprintf(" ssl verify required ca-file %s sni str(%s) verifyhost %s%s", s.TLS.CA, s.TLS.Name, s.TLS.Name, suites)
@@ -178,6 +217,19 @@ func securedEnvoy(bin string) Peer {
 	return p
 }
 
+// Lacks returns what of t the named relay cannot offer, in words, or "".
+func Lacks(name string, t TLS) string {
+	switch {
+	case strings.HasPrefix(name, "nginx") && t.OCSP != "":
+		return "the stream module has no OCSP stapling before 1.27.2"
+	case strings.HasPrefix(name, "nginx") && t.Strict:
+		return "the stream module cannot refuse server names"
+	case name == "envoy" && (t.Other != "" || t.ALPN != "" || t.OCSP != "" || t.Strict), name == "gotls" && t.Strict:
+		return "not set up here"
+	}
+	return ""
+}
+
 // securedGo is what crypto/tls costs without a relay's features: a goroutine for each direction.
 func securedGo(self string) Peer {
 	return Peer{
@@ -185,14 +237,8 @@ func securedGo(self string) Peer {
 		Note: "crypto/tls and io.Copy in each direction",
 		Ask:  []string{"go", "version"},
 		plan: func(s Setup) Plan {
-			argv := []string{self, "gotls", strconv.Itoa(s.Loops), s.Listen, s.Upstream, "", "", "", ""}
-			if s.TLS.Terminate {
-				argv[5], argv[6] = s.TLS.Cert, s.TLS.Key
-			}
-			if s.TLS.Originate {
-				argv[7], argv[8] = s.TLS.CA, s.TLS.Name
-			}
-			return Plan{Argv: argv}
+			text, _ := json.Marshal(s) // it has strings and numbers
+			return Plan{Argv: []string{self, "gotls", string(text)}}
 		},
 	}
 }

@@ -184,6 +184,8 @@ var table = []rule{
 		"github.com/gaissmai/bart":       longest,
 		"github.com/pires/go-proxyproto": "a widely used codec of PROXY headers",
 		"golang.org/x/time/rate":         "token buckets for the daemon and for each listener",
+	}, tests: edges{
+		"github.com/pires/go-proxyproto/tlvparse": "TLVs about TLS as another implementation reads them",
 	}},
 	{pkg: "cmd/penstock/internal/budget", code: edges{
 		"relay": "it has the engine shed load",

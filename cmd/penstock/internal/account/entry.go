@@ -20,6 +20,14 @@ type Entry struct {
 	Reason       spec.Reason
 	Local        relay.Addr // the address that the client connected or wrote to
 	SNI, ALPN    string     // of the ClientHello; the names of ALPN are separated by commas
+	Identity     Identity
+}
+
+// Identity is who a client is by its certificate, which was verified; zero: it has none.
+type Identity struct {
+	Subject string
+	Names   string // its DNS names, addresses of mail and URIs, separated by commas
+	Serial  string // in hexadecimal digits
 }
 
 // Retries returns the number of members that were tried after the first.

@@ -39,6 +39,9 @@ var fields = []field{
 	{"upstream", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Upstream) }},
 	{"sni", true, func(b []byte, e *Entry) []byte { return append(b, e.SNI...) }},
 	{"alpn", true, func(b []byte, e *Entry) []byte { return append(b, e.ALPN...) }},
+	{"client_subject", true, func(b []byte, e *Entry) []byte { return append(b, e.Identity.Subject...) }},
+	{"client_names", true, func(b []byte, e *Entry) []byte { return append(b, e.Identity.Names...) }},
+	{"client_serial", true, func(b []byte, e *Entry) []byte { return append(b, e.Identity.Serial...) }},
 	{"cause", true, func(b []byte, e *Entry) []byte { return append(b, e.Cause.String()...) }},
 	{"reason", true, func(b []byte, e *Entry) []byte { return append(b, e.Reason.String()...) }},
 	{"error", true, func(b []byte, e *Entry) []byte {
@@ -62,6 +65,20 @@ var fields = []field{
 	{"why_up", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.Up) }},
 	{"path_down", true, func(b []byte, e *Entry) []byte { return append(b, e.Down.Path.String()...) }},
 	{"why_down", true, func(b []byte, e *Entry) []byte { return appendWhy(b, e.Down) }},
+	{"tls", true, func(b []byte, e *Entry) []byte { return appendTLSVersion(b, e.ClientTLS) }},
+	{"tls_cipher", true, func(b []byte, e *Entry) []byte { return appendCipher(b, e.ClientTLS) }},
+	{"tls_protocol", true, func(b []byte, e *Entry) []byte { return appendProtocol(b, e.ClientTLS) }},
+	{"tls_resumed", false, func(b []byte, e *Entry) []byte { return appendResumed(b, e.ClientTLS) }},
+	{"tls_handshake", false, func(b []byte, e *Entry) []byte { return appendHandshake(b, e.ClientTLS) }},
+	{"tls_wire_up", false, func(b []byte, e *Entry) []byte { return appendWire(b, e.ClientTLS, true) }},
+	{"tls_wire_down", false, func(b []byte, e *Entry) []byte { return appendWire(b, e.ClientTLS, false) }},
+	{"upstream_tls", true, func(b []byte, e *Entry) []byte { return appendTLSVersion(b, e.UpstreamTLS) }},
+	{"upstream_tls_cipher", true, func(b []byte, e *Entry) []byte { return appendCipher(b, e.UpstreamTLS) }},
+	{"upstream_tls_protocol", true, func(b []byte, e *Entry) []byte { return appendProtocol(b, e.UpstreamTLS) }},
+	{"upstream_tls_resumed", false, func(b []byte, e *Entry) []byte { return appendResumed(b, e.UpstreamTLS) }},
+	{"upstream_tls_handshake", false, func(b []byte, e *Entry) []byte { return appendHandshake(b, e.UpstreamTLS) }},
+	{"upstream_tls_wire_up", false, func(b []byte, e *Entry) []byte { return appendWire(b, e.UpstreamTLS, false) }},
+	{"upstream_tls_wire_down", false, func(b []byte, e *Entry) []byte { return appendWire(b, e.UpstreamTLS, true) }},
 }
 
 // appendCount appends n unless it is 0.

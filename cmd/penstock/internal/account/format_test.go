@@ -2,12 +2,14 @@ package account
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -26,6 +28,11 @@ func line(t testing.TB, format string, e *Entry) string {
 func TestGoldenLines(t *testing.T) {
 	empty := &Entry{}
 	hostile := &Entry{SNI: "a\"b\\c\n}\x00\x1b\x7f\u0085é\xff", Record: relay.Record{Err: errors.New("line\r\nline")}}
+	secured := &Entry{Identity: Identity{Subject: "CN=ops,O=Example", Names: "spiffe://example.org/ops,ops.example", Serial: "1f"}, Record: relay.Record{
+		ClientTLS:   &relay.TLS{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, Protocol: "h2", Resumed: true, Handshake: 2 * time.Millisecond, Received: 100, Sent: 200},
+		UpstreamTLS: &relay.TLS{Version: tls.VersionTLS12, CipherSuite: tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, Handshake: 3 * time.Millisecond, Received: 30, Sent: 40},
+	}}
+	failed := &Entry{Record: relay.Record{ClientTLS: &relay.TLS{Received: 5}}}
 	for _, c := range []struct {
 		format string
 		e      *Entry
@@ -38,6 +45,11 @@ func TestGoldenLines(t *testing.T) {
 			`"queued":1.000000,"connect":0.001500,"first_byte":0.025000,"duration":61.020000,"retries":2,` +
 			`"path_up":"copy","why_up":"small reads","path_down":"splice"}`},
 		{JSON, empty, `{"time":"0001-01-01T00:00:00Z","id":"0","cause":"open","bytes_up":0,"bytes_down":0,"duration":0.000000,"path_up":"none","path_down":"none"}`},
+		{JSON, secured, `{"time":"0001-01-01T00:00:00Z","id":"0","client_subject":"CN=ops,O=Example","client_names":"spiffe://example.org/ops,ops.example","client_serial":"1f",` +
+			`"cause":"open","bytes_up":0,"bytes_down":0,"duration":0.000000,"path_up":"none","path_down":"none",` +
+			`"tls":"1.3","tls_cipher":"TLS_AES_128_GCM_SHA256","tls_protocol":"h2","tls_resumed":true,"tls_handshake":0.002000,"tls_wire_up":100,"tls_wire_down":200,` +
+			`"upstream_tls":"1.2","upstream_tls_cipher":"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256","upstream_tls_resumed":false,"upstream_tls_handshake":0.003000,"upstream_tls_wire_up":40,"upstream_tls_wire_down":30}`},
+		{"{tls} {tls_cipher} {tls_resumed} {tls_wire_up} {client_subject}", failed, "- - - 5 -"},
 		{"{client} {listener} {bytes_up}", entry(), "tcp://192.0.2.1:1000 https 10"},
 		{"{client} {sni} {connect} {duration}", empty, "- - - 0.000000"},
 		{"{{{id}}}\t\"{error}\"", entry(), "{72057594037927943}\t\"read: \\x22reset\\x22\""},

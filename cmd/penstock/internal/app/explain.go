@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -26,6 +27,7 @@ type explainCmd struct {
 	Port     uint16     `placeholder:"PORT" help:"The port that the client connects to, of a listener with a range of ports."`
 	SNI      string     `name:"sni" placeholder:"NAME" help:"The server name in the client's ClientHello."`
 	ALPN     []string   `name:"alpn" placeholder:"PROTOCOL" help:"The protocols that its ClientHello offers, separated by commas."`
+	Names    []string   `name:"client-name" sep:"none" placeholder:"NAME" help:"A name in the client's certificate: a URI, a DNS name, an address of mail or a common name. May be given several times."`
 	Lookup   bool       `help:"Look up the names of members in DNS."`
 	JSON     bool       `name:"json" help:"Print JSON."`
 }
@@ -58,7 +60,11 @@ func (c *explainCmd) run(stdout, stderr *os.File) int {
 	if c.Lookup {
 		lookup = lookedUp
 	}
-	e, err := explain(cfg, c.Listener, c.Port, lookup, route.Meta{Client: spec.CanonicalAddr(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN})
+	m := route.Meta{Client: spec.CanonicalAddr(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN}
+	if len(c.Names) > 0 {
+		m.Names = certs.IdentityNamed(c.Names...).Matches
+	}
+	e, err := explain(cfg, c.Listener, c.Port, lookup, m)
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitUsage
@@ -106,7 +112,11 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 	if e.Refused != "" {
 		return e, nil
 	}
-	found := route.New(l).Explain(m)
+	routes := route.New(l)
+	if e.tls(l, routes, &m); e.Refused != "" {
+		return e, nil
+	}
+	found := routes.Explain(m)
 	for i, s := range found.Steps {
 		if found.LeftOut > 0 && i == route.MaxSteps/2 {
 			e.addStep("%d more routes: no", found.LeftOut)
@@ -199,6 +209,29 @@ func (e *explanation) source(l *spec.Listener, m route.Meta) {
 	}
 }
 
+// tls explains whether the client's TLS is terminated, and whether its certificate suffices.
+func (e *explanation) tls(l *spec.Listener, routes *route.Table, m *route.Meta) {
+	if l.TLS == nil {
+		return
+	}
+	if r, ok := routes.Find(*m); ok && r.PassTLS {
+		e.addStep("tls: passes through: the first route that may match, %s, says so", r.Name)
+		return
+	}
+	m.Secured = true
+	switch clients := l.TLS.Clients; {
+	case clients == nil:
+		e.addStep("tls: is terminated; the client is not asked for a certificate")
+		m.Names = nil
+	case m.Names == nil && !clients.Optional:
+		e.Refused = relay.CauseClientTLS.String() + ": the client has no certificate, and tls.clients requires one"
+	case m.Names == nil:
+		e.addStep("tls: is terminated; the client has no certificate, which tls.clients allows")
+	default:
+		e.addStep("tls: is terminated; the client has a certificate, if it is signed as tls.clients says")
+	}
+}
+
 // group lists the members, and says how one is chosen. The client's port has the offset in its
 // range; it is negative if the port is not known.
 func (e *explanation) group(g *spec.Group, offset int, lookup lookupFunc) {
@@ -259,6 +292,10 @@ func (e *explanation) group(g *spec.Group, offset int, lookup lookupFunc) {
 func (e *explanation) path(cfg *spec.Config, l *spec.Listener, r *spec.Route) {
 	builtin := func(m spec.Member) bool { return m.To.Kind.BuiltIn() }
 	switch {
+	case l.TLS != nil && !r.PassTLS:
+		e.Path = "copy: the client's TLS is terminated"
+	case r.To.TLS != nil && !l.Datagrams:
+		e.Path = "copy: members are connected over TLS"
 	case slices.ContainsFunc(r.To.Members, builtin):
 		e.Path = "copy: the upstream is built in"
 	case l.Datagrams && cfg.Engine.NoGSO:

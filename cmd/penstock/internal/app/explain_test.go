@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -103,6 +104,53 @@ func TestExplainPort(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s, port %d: %q, want %q", c.listener, c.port, got, c.want)
+		}
+	}
+}
+
+// What becomes of clients of a listener that terminates TLS depends on the names in their certificates.
+func TestExplainTLS(t *testing.T) {
+	cfg, err := config.Parse("f", []byte(`
+listeners:
+  web:
+    listen: tcp://:443
+    tls: {certificates: [{certificate: /a.pem}], clients: {ca: /ca.pem, verify: optional}}
+    routes:
+      - {name: old, sni: old.example, tls: pass, to: "tcp://10.0.0.1:1"}
+      - {name: ops, client-names: ["spiffe://example.org/ops", "*.ops.example"], to: "tcp://10.0.0.2:2"}
+    to: tcp://10.0.0.3:3
+  strict:
+    listen: tcp://:444
+    tls: {certificates: [{certificate: /a.pem}], clients: {ca: /ca.pem}}
+    to: tcp://10.0.0.3:3
+  plain: {listen: "tcp://:445", tls: {certificates: [{certificate: /a.pem}]}, to: "tcp://10.0.0.3:3"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		listener, sni, name     string
+		route, step, path, fail string
+	}{
+		{listener: "web", sni: "old.example", route: "old", step: "passes through", path: "splice"},
+		{listener: "web", sni: "a.example", route: "default", step: "has no certificate", path: "copy"},
+		{listener: "web", sni: "a.example", name: "db.ops.example", route: "ops", step: "the client's certificate has one of", path: "copy"},
+		{listener: "web", name: "spiffe://example.org/ops", route: "ops", step: "has a certificate", path: "copy"},
+		{listener: "web", name: "ops", route: "default", step: "no name of the client's certificate", path: "copy"},
+		{listener: "strict", fail: "client-tls"},
+		{listener: "strict", name: "a", route: "default", step: "has a certificate", path: "copy"},
+		{listener: "plain", name: "a", route: "default", step: "is not asked", path: "copy"},
+	} {
+		m := route.Meta{Client: netip.MustParseAddr("192.0.2.1"), SNI: c.sni}
+		if c.name != "" {
+			m.Names = certs.IdentityNamed(c.name).Matches
+		}
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Route != c.route || !strings.Contains(strings.Join(e.Steps, "\n"), c.step) || !strings.HasPrefix(e.Path, c.path) || !strings.HasPrefix(e.Refused, c.fail) || (c.fail == "") != (e.Refused == "") {
+			t.Errorf("%+v: %+v", c, e)
 		}
 	}
 }

@@ -50,6 +50,33 @@ func identityOf(c *x509.Certificate) *Identity {
 	return id
 }
 
+// IdentityNamed returns the identity of a client whose certificate has these names: URIs, addresses of mail, and others, which are DNS names or
+// common names.
+func IdentityNamed(names ...string) *Identity {
+	id := &Identity{}
+	for _, name := range names {
+		switch {
+		case strings.Contains(name, "://"):
+			id.URIs = append(id.URIs, name)
+		case strings.Contains(name, "@"):
+			id.Emails = append(id.Emails, name)
+		case strings.Contains(name, "."):
+			id.DNS = append(id.DNS, strings.ToLower(name))
+		default:
+			id.CommonName = name
+		}
+	}
+	if len(id.URIs) == 1 && strings.HasPrefix(id.URIs[0], "spiffe://") {
+		id.SPIFFE = id.URIs[0]
+	}
+	return id
+}
+
+// Names returns the names of a client, separated by commas.
+func (id *Identity) Names() string {
+	return strings.Join(slices.Concat(id.URIs, id.DNS, id.Emails), ",")
+}
+
 func cut(s string) string { return s[:min(len(s), maxName)] }
 
 // spiffeID returns the SPIFFE ID of a certificate, which has exactly one URI: section 2 of X509-SVID.

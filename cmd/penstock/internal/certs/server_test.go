@@ -99,6 +99,12 @@ func TestSettings(t *testing.T) {
 	if r := handshake(t, s, other); !alertOf(r.clientErr, "no application protocol") {
 		t.Errorf("no protocol in common: %v", r.clientErr)
 	}
+	cbc := client.Clone()
+	cbc.MaxVersion, cbc.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}
+	c.MinVersion = tls.VersionTLS12
+	if r := handshake(t, open(t, c, nil), cbc); !alertOf(r.clientErr, "handshake failure") || len(cipherSuites) != 6 {
+		t.Errorf("a cipher suite in CBC mode: %v; %d are offered", r.clientErr, len(cipherSuites))
+	}
 	if s.Timeout() != patience || !s.Config("a.example").DynamicRecordSizingDisabled {
 		t.Error("timeout, or the size of records")
 	}

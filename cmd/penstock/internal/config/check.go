@@ -249,8 +249,11 @@ func (r *reader) checkGroup(g *spec.Group) {
 	if g.Hash != "" && !spec.BalancerNamed(g.Balance).Hash {
 		r.fail(r.at(&g.Hash, g), fault{problem: "has no effect: balance: " + g.Balance + " uses no hash", allowed: "hash together with balance: maglev"})
 	}
-	if g.Dial.Proxy == 1 && (len(g.Dial.ProxyTLVs) > 0 || g.Dial.ProxySNI || g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) {
-		r.fail(r.at(&g.Dial.ProxyTLVs, &g.Dial.ProxySNI, &g.Dial.ForwardTLVs), fault{problem: "version 1 has no TLVs", allowed: "tlvs, forward and names together with version: 2"})
+	if g.Dial.ProxyCertificate && !g.Dial.ProxyTLS {
+		r.fail(r.at(&g.Dial.ProxyCertificate, g), fault{problem: "has no effect without tls", allowed: "certificate together with tls"})
+	}
+	if g.Dial.Proxy == 1 && (len(g.Dial.ProxyTLVs) > 0 || g.Dial.ProxySNI || g.Dial.ProxyTLS || g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) {
+		r.fail(r.at(&g.Dial.ProxyTLVs, &g.Dial.ProxySNI, &g.Dial.ForwardTLVs, &g.Dial.ProxyTLS), fault{problem: "version 1 has no TLVs", allowed: "tlvs, forward, names and tls together with version: 2"})
 	}
 	if g.Timeouts.Retries != 0 && g.Timeouts.Retries < g.Timeouts.Connect && r.isSet(&g.Timeouts.Retries) {
 		r.warn(r.at(&g.Timeouts.Retries), fault{problem: fmt.Sprintf("shorter than connect: the first attempt to connect alone may take %s", brief(g.Timeouts.Connect))})

@@ -204,6 +204,8 @@ var proxyOut = either(
 		field("tlvs", tlvs, "", "Version 2: TLVs to add, by type.", func(d *spec.Dial) *[]spec.TLV { return &d.ProxyTLVs }),
 		compositeField("forward", forwardType, "Version 2: TLVs to pass on from the PROXY header of the client, by type (0x01 is ALPN, 0x02 the server name); all: all of them. tlvs and names take precedence.", func(d *spec.Dial) *[]uint8 { return &d.ForwardTLVs }),
 		field("names", boolean(true), "false", "Version 2: add the server name and ALPN protocol of a TLS client.", func(d *spec.Dial) *bool { return &d.ProxySNI }),
+		field("tls", boolean(true), "false", "Version 2, behind a listener that terminates TLS: add its version and cipher, whether the client has a certificate that was verified, and its common name (PP2_TYPE_SSL).", func(d *spec.Dial) *bool { return &d.ProxyTLS }),
+		field("certificate", boolean(true), "false", "With tls: add the client's certificate, in DER, if it has at most 3072 bytes.", func(d *spec.Dial) *bool { return &d.ProxyCertificate }),
 	).typ)
 
 var proxyVersion = choice(func(word string) int { return int(word[1] - '0') }, "v1", "v2")

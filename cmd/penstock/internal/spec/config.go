@@ -357,6 +357,8 @@ type Dial struct {
 	Proxy     int   // PROXY protocol: 0, 1 or 2
 	ProxyTLVs []TLV // of version 2
 	ProxySNI  bool  // add the sniffed server name and ALPN
+	// ProxyTLS adds what is known of a client's TLS that was terminated, and ProxyCertificate the client's certificate.
+	ProxyTLS, ProxyCertificate bool
 	// ForwardTLVs are the types of TLVs that are passed on from the client's PROXY header;
 	// ForwardAllTLVs passes on all.
 	ForwardTLVs    []uint8

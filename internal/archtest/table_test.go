@@ -30,10 +30,11 @@ const (
 
 	exposition = "the formats of Prometheus, and negotiation with scrapers"
 
-	shared    = "the shared types of the daemon"
-	clients   = "HTTP, credentials and back-off, as all clients of registries"
-	assembled = "app assembles the daemon, and only app imports all of its packages"
-	longest   = "longest prefix match in a few nanoseconds; it has no dependencies of its own"
+	shared       = "the shared types of the daemon"
+	clients      = "HTTP, credentials and back-off, as all clients of registries"
+	certificates = "tests make certificates"
+	assembled    = "app assembles the daemon, and only app imports all of its packages"
+	longest      = "longest prefix match in a few nanoseconds; it has no dependencies of its own"
 )
 
 // table is the import graph. The library comes first, leaves before the packages that import them.
@@ -209,16 +210,23 @@ var table = []rule{
 	}, tests: edges{
 		"cmd/penstock/internal/config": "whatever is converted is a valid configuration",
 	}},
+	{pkg: "cmd/penstock/internal/certs", code: edges{
+		"cmd/penstock/internal/spec": shared,
+		"relay":                      public,
+		"golang.org/x/crypto/ocsp":   "responses are checked before they are sent",
+	}, tests: edges{
+		"cmd/penstock/internal/testcerts": certificates,
+	}},
+	{pkg: "cmd/penstock/internal/testcerts"},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
+		"cmd/penstock/internal/certs":     "checks speak TLS as flows do, and tell in the same words what is wrong",
 		"cmd/penstock/internal/counts":    shared,
 		"cmd/penstock/internal/spec":      shared,
 		"relay":                           public,
 		"github.com/cespare/xxhash/v2":    "a hash that is the same in every process, so that parallel relays agree; no dependencies",
 		"golang.org/x/net/dns/dnsmessage": "package net does not return the TTL",
-	}},
-	{pkg: "cmd/penstock/internal/certs", code: edges{
-		"cmd/penstock/internal/spec": shared,
-		"golang.org/x/crypto/ocsp":   "responses are checked before they are sent",
+	}, tests: edges{
+		"cmd/penstock/internal/testcerts": certificates,
 	}},
 	{pkg: "cmd/penstock/internal/confine", code: edges{
 		"cmd/penstock/internal/spec": shared,
@@ -369,16 +377,17 @@ var freeModules = map[string]edges{
 }
 
 // testOnly are the packages that no code imports except for each other's.
-var testOnly = []string{"internal/testnet", "internal/testport", "internal/testkernel", "internal/archtest", "cmd/penstock/internal/testfleet"}
+var testOnly = []string{"internal/testnet", "internal/testport", "internal/testkernel", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts"}
 
 // sharedTypes are the packages that all packages of the daemon may import. Only app may import the
 // others.
 var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/api", "cmd/penstock/internal/counts"}
 
 // edgesBetween are the exceptions: admin reads the counters of account, which would otherwise need a second
-// set of types and code to copy them; and what the daemon knows from registries comes in layers, from HTTP to
+// set of types and code to copy them; checks of members use certificates as their flows do; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
+	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs"},
 	"cmd/penstock/internal/admin":    {"cmd/penstock/internal/account"},
 	"cmd/penstock/internal/etcd":     {"cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/discover": {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream", "cmd/penstock/internal/xds"},

@@ -220,6 +220,18 @@ var metricSets = []anySet{
 		counter("penstock_member_connect_failures_total", "Failed connects to the member.", func(m *api.Member) float64 { return float64(m.Failures) }),
 		counter("penstock_member_connect_seconds_total", "Total time of the successful connects; divided by their number, the mean.", func(m *api.Member) float64 { return m.ConnectSeconds }),
 	}},
+	&metricSet[api.Member]{labels: []string{"group", "member", "address"}, each: func(s *state, yield func(*api.Member, labelValues)) {
+		for i := range s.groups {
+			g := &s.groups[i]
+			for j := range g.Members {
+				if c := g.Members[j].Check; c != nil && !c.CertificateExpires.IsZero() {
+					yield(&g.Members[j], labelValues{g.Name, g.Members[j].Name, g.Members[j].Address})
+				}
+			}
+		}
+	}, metrics: []metric[api.Member]{
+		gauge("penstock_member_certificate_expiry_time_seconds", "Unix time of the end of the certificate that the member has shown in its last health check over TLS. Missing without such checks.", func(m *api.Member) float64 { return unixSeconds(m.Check.CertificateExpires) }),
+	}},
 
 	&metricSet[api.Loop]{labels: []string{"loop"}, each: func(s *state, yield func(*api.Loop, labelValues)) {
 		for i := range s.Loops {

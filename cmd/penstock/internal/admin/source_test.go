@@ -91,7 +91,7 @@ func (s *synthetic) Groups() []api.Group {
 		m := api.Member{Name: memberName(i), Address: memberName(i), State: "up", Since: epoch, Available: true, Weight: 10, Connects: 100, Failures: 2, ConnectSeconds: 0.5, Numbers: s.numbers()}
 		if i%3 == 1 {
 			m.State, m.Available, m.Why = "down", false, "connection refused"
-			m.Check = &api.Check{Time: epoch, Took: 0.1, Error: "connection refused", Streak: 3}
+			m.Check = &api.Check{Time: epoch, Took: 0.1, Error: "connection refused", Streak: 3, CertificateExpires: epoch.Add(90 * 24 * time.Hour)}
 		}
 		if i%3 == 2 {
 			m.State, m.Available, m.Until = "ejected", false, epoch.Add(time.Minute)

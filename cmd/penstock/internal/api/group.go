@@ -139,6 +139,8 @@ type Check struct {
 	Took   float64   `json:"took"`
 	Error  string    `json:"error,omitempty"`
 	Streak int       `json:"streak"` // consecutive checks with this result
+	// CertificateExpires is the end of the certificate that the member has shown last, whether or not it is good; absent without TLS.
+	CertificateExpires time.Time `json:"certificate_expires,omitzero"`
 }
 
 // MemberChange is the body of a PATCH of a member. A field that is nil or empty changes

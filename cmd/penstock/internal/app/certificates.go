@@ -105,6 +105,7 @@ func (d *daemon) lookAtCertificates() {
 			return
 		case <-tick.C:
 		}
+		d.clients.Look()
 		for name, plan := range d.active.Load().plans {
 			if plan.certs != nil {
 				d.tellCertificates(name, plan.certs.Refresh())

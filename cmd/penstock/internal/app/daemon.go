@@ -38,6 +38,7 @@ type daemon struct {
 	started    time.Time
 	engine     *relay.Engine
 	set        *upstream.Set
+	clients    *certs.Clients // TLS towards members
 	accounting *accounting
 	ends       *endSchedule
 	inherited  *systemd.Sockets
@@ -122,7 +123,8 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.certificateOptions.Ask = k.asker(earlykeeper.Read)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.answers = newAnswersFile(cfg.Node.State, log)
-	d.set = upstream.NewSet(upstream.Options{MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: d.memberRemoved,
+	d.clients = certs.NewClients(d.certificateOptions, d.tellFiles)
+	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: d.memberRemoved,
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: d.kept.counts, Saved: &d.kept.before.Members})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
@@ -199,6 +201,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	// Removed groups serve until no listener leads to them.
 	leaving := removedGroups(old.Config, cfg)
 	d.fleet.expect(cfg)
+	d.clients.Set((&spec.Config{Groups: append(slices.Clip(cfg.Groups), leaving...)}).ClientTLS())
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
 	for _, l := range cfg.Listeners {
 		// Counts of limits are kept with the sockets, or if all are new, with the name.
@@ -225,6 +228,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.active.Store(next)
 	if len(leaving) > 0 {
 		d.set.Apply(cfg.Groups)
+		d.clients.Set(cfg.ClientTLS())
 	}
 	gone := d.bound
 	d.bound = bound

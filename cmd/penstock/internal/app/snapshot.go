@@ -354,7 +354,7 @@ func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 		out.Until = m.Until
 	}
 	if !m.Checked.IsZero() {
-		out.Check = &api.Check{Time: m.Checked, OK: m.CheckErr == "", Took: m.CheckTook.Seconds(), Error: m.CheckErr, Streak: m.Streak}
+		out.Check = &api.Check{Time: m.Checked, OK: m.CheckErr == "", Took: m.CheckTook.Seconds(), Error: m.CheckErr, Streak: m.Streak, CertificateExpires: m.Expires}
 	}
 	return out
 }

@@ -7,4 +7,7 @@
 //
 // A certificate and its key are two files, which are replaced one after the other. So each pair is read as one: while it does not match, or
 // cannot be read, the pair before it stays in use.
+//
+// For the members' side, [Clients] has the settings of handshakes with members, from the files that groups and checks name, and [Explain]
+// says in words for operators why a handshake with a member failed.
 package certs

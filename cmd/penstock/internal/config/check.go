@@ -304,6 +304,9 @@ func (r *reader) checkCheck(g *spec.Group) {
 	if c.Timeout > c.Every && r.isSet(&c.Timeout) {
 		r.warn(r.at(&c.Timeout), fault{problem: fmt.Sprintf("longer than every, the %s from one check to the next", brief(c.Every))})
 	}
+	if c.Method == "HEAD" && c.Body+c.BodyRE != "" {
+		r.fail(r.at(&c.BodyRE, &c.Body, g), fault{problem: "an answer to HEAD has no body", allowed: "body and body-matches together with another method"})
+	}
 	if bad := misfit(g); bad != nil {
 		at := r.at(&c.Kind, g)
 		if c.Port != 0 {

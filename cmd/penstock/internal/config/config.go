@@ -11,7 +11,11 @@
 // packages, and only [Source.Load] reads files and the environment.
 package config
 
-import "github.com/penstock/penstock/cmd/penstock/internal/spec"
+import (
+	"os"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
 
 // A Rule is a check that another package makes: of one value, to which Of returns a pointer, or with All of the files
 // that a configuration names. All is called by [Source.Load] only, and not where the files are another host's.
@@ -24,13 +28,10 @@ type Rule struct {
 // A Report takes what an All finds. A field is a pointer to a value of the configuration; messages tell where the file
 // sets it, or if it does not, where it sets one of the others.
 type Report struct {
-	// Read reads a file of up to MaxFile bytes, as [Source.Open] allows.
-	Read func(path string) ([]byte, error)
+	// Open opens a file that this process may not open itself: see Source. nil: nobody does.
+	Open func(path string) (*os.File, error)
 	r    *reader
 }
-
-// MaxFile is the greatest length of a file that a Rule reads.
-const MaxFile = maxFile
 
 // Fail reports an error.
 func (p *Report) Fail(err error, fields ...any) {

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // configFiles returns the configuration files of a folder, in the order of their names.
@@ -83,13 +81,4 @@ func (s *Source) readAtMost(path string, n int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return text, nil
-}
-
-// readWhole reads a file of up to MaxFile bytes.
-func (s *Source) readWhole(path string) ([]byte, error) {
-	b, err := s.readAtMost(path, MaxFile+1)
-	if len(b) > MaxFile {
-		return nil, fmt.Errorf("%s has more than %s", path, spec.FormatSize(MaxFile))
-	}
-	return b, err
 }

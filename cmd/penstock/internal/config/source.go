@@ -149,7 +149,7 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 		for _, rule := range rules {
 			if rule.All != nil {
 				if l.source != nil && !l.source.NoTokens && len(r.errs) == 0 {
-					rule.All(c, &Report{Read: l.source.readWhole, r: r})
+					rule.All(c, &Report{Open: l.source.Open, r: r})
 				}
 				continue
 			}

@@ -104,6 +104,9 @@ func (r *reader) checkMembersTLS(g *spec.Group, t *spec.ClientTLS, at *place, wh
 			return
 		}
 	}
+	if i := slices.IndexFunc(g.Discover, func(d spec.Discover) bool { return d.Service != "" }); i >= 0 && t.ServerName == "" && !t.NoVerify {
+		r.fail(at, fault{problem: who + ", and " + plain(g.Discover[i].String()) + " is looked up in DNS, which could name any host that has a certificate", allowed: "server-name in tls"})
+	}
 	if i := slices.IndexFunc(g.Discover, func(d spec.Discover) bool { return d.Network == spec.UDP }); i >= 0 && t == g.TLS {
 		r.fail(at, fault{problem: who + ", and the discovered members of " + plain(g.Discover[i].String()) + " take datagrams", allowed: "tls in groups of tcp: and unix: members"})
 	}

@@ -72,21 +72,15 @@ func TestRuleAboutFiles(t *testing.T) {
 	calls := 0
 	rule := Rule{All: func(c *spec.Config, p *Report) {
 		calls++
-		b, err := p.Read(c.Groups[0].TLS.CA)
-		if err != nil {
-			t.Error(err)
-		}
-		p.Warn(fmt.Errorf("%d bytes", len(b)), &c.Groups[0].TLS.Cert, &c.Groups[0].TLS.CA)
-		if _, err := p.Read(dir); err != nil {
-			p.Fail(err, &c.Groups[0].TLS.CA)
-		}
+		p.Warn(errors.New("old"), &c.Groups[0].TLS.Cert, &c.Groups[0].TLS.CA)
+		p.Fail(errors.New("not\na certificate"), &c.Groups[0].TLS.CA)
 	}}
 	_, warnings, err := Load(path, rule)
 	var errs Errors
 	if !errors.As(err, &errs) || calls != 1 {
 		t.Fatalf("%v after %d calls", err, calls)
 	}
-	if got := Messages(errs, warnings); !strings.Contains(got, "penstock.yaml:3:39: groups.a.tls.ca: "+dir) || !strings.Contains(got, ":3:39: groups.a.tls.ca: warning: 13 bytes") {
+	if got := Messages(errs, warnings); !strings.Contains(got, "penstock.yaml:3:39: groups.a.tls.ca: not a certificate") || !strings.Contains(got, ":3:39: groups.a.tls.ca: warning: old") {
 		t.Errorf("messages:\n%s", got)
 	}
 	if _, err := Parse("text", []byte(conf), rule); err != nil || calls != 1 {

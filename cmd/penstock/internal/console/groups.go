@@ -98,6 +98,10 @@ func memberTable(members []api.Member, differs map[string]string, now time.Time)
 	if placed {
 		heads = append(heads, "?ZONE", "?>PRIORITY")
 	}
+	certified := slices.ContainsFunc(members, func(m api.Member) bool { return m.Check != nil && !m.Check.CertificateExpires.IsZero() })
+	if certified {
+		heads = append(heads, "?>CERTIFICATE")
+	}
 	if len(differs) > 0 {
 		heads = append(heads, "RUN TIME")
 	}
@@ -113,12 +117,26 @@ func memberTable(members []api.Member, differs map[string]string, now time.Time)
 		if placed {
 			cells = append(cells, dash(m.Zone), fmt.Sprint(m.Priority))
 		}
+		if certified {
+			cells = append(cells, certificate(m.Check, now))
+		}
 		if len(differs) > 0 {
 			cells = append(cells, dash(differs[m.Name]))
 		}
 		t.add(cells...)
 	}
 	return t
+}
+
+// certificate returns for how long a member's certificate is valid.
+func certificate(c *api.Check, now time.Time) string {
+	switch {
+	case c == nil || c.CertificateExpires.IsZero():
+		return "-"
+	case c.CertificateExpires.Before(now):
+		return "expired"
+	}
+	return age(c.CertificateExpires.Sub(now).Seconds())
 }
 
 // memberName returns the name, followed by the address if it differs.

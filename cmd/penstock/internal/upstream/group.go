@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,11 @@ type groupState struct {
 	slowStartTimer *time.Timer
 	hadMembers     bool // has had a table with members
 	panic          bool // too few members are up, so all get flows
+	// body is the compiled pattern of checks, of a text.
+	body     *regexp.Regexp
+	bodyText string
+	// expiring has the ends of certificates of members that were told, in Unix seconds, and how near they were.
+	expiring map[int64]int
 }
 
 // Name returns the group's name.

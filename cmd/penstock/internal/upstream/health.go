@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"reflect"
+	"regexp"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -34,6 +35,8 @@ type health struct {
 	took   time.Duration
 	err    error
 	streak int // results in a row equal to the last one
+	// expires is the end of the certificate that the member has shown last; zero: it has shown none.
+	expires time.Time
 }
 
 // effective returns the state that counts.
@@ -81,6 +84,7 @@ type checker struct {
 	m      *Member
 	cfg    *spec.Check
 	group  *spec.Group
+	body   *regexp.Regexp // of cfg.BodyRE; nil: none
 	ctx    context.Context
 	cancel context.CancelFunc
 	timer  *time.Timer
@@ -98,14 +102,14 @@ func (m *Member) updateChecker() {
 	g := m.group
 	cfg := g.cfg.Check
 	if cfg != nil && (m.addr.AddrPort.IsValid() || m.addr.Path != "") && m.currentState() != Disabled && !g.set.closed {
-		if m.checker != nil && reflect.DeepEqual(m.checker.cfg, cfg) && reflect.DeepEqual(m.checker.group.Dial, g.cfg.Dial) {
+		if m.checker != nil && reflect.DeepEqual(m.checker.cfg, cfg) && reflect.DeepEqual(m.checker.group.Dial, g.cfg.Dial) && reflect.DeepEqual(m.checker.group.TLS, g.cfg.TLS) {
 			return
 		}
 		if m.checker != nil {
 			m.checker.stop()
 			m.health.state, m.health.shared = m.health.effective(), unknown
 		}
-		m.checker = &checker{m: m, cfg: cfg, group: g.cfg}
+		m.checker = &checker{m: m, cfg: cfg, group: g.cfg, body: g.bodyPattern(cfg)}
 		m.checker.start(min(cfg.Every, time.Duration(len(g.members))*firstCheckSpread))
 		return
 	}
@@ -161,7 +165,7 @@ func (c *checker) run() {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Timeout)
 	start := time.Now()
-	err := s.opt.probe(ctx, c.group, c.m.addr)
+	found, err := s.probe(ctx, &probed{c.group, c.m.addr, c.m.Host(), c.body})
 	now := time.Now()
 	cancel()
 	<-s.probes
@@ -173,6 +177,10 @@ func (c *checker) run() {
 	}
 	h := &c.m.health
 	h.record(now, now.Sub(start), err)
+	if !found.expires.IsZero() {
+		h.expires = found.expires
+		c.m.tellExpiry(now)
+	}
 	if was := h.contrary; h.apply(err == nil, c.cfg.Rise, c.cfg.Fall) != was {
 		s.touch()
 	}

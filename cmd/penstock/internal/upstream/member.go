@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,7 @@ type Member struct {
 	tier      atomic.Pointer[tierState] // of the last table; nil: it was in none
 	heapIndex atomic.Int32              // in the heap of leastConnections
 	moved     atomic.Bool               // from one heap to another
+	host      atomic.Pointer[string]    // see Host; nil: the group does not use TLS
 	memberState
 }
 
@@ -68,6 +70,7 @@ type memberFacts struct {
 	zone       string
 	priority   int
 	metadata   string
+	host       string // a name that stands for the address; empty: none
 }
 
 // counted says as what a member is counted in its group.
@@ -90,6 +93,30 @@ func (m *Member) AddrAt(i int) *relay.Addr {
 
 // Name returns the member's name: from the file, or the URL of its address.
 func (m *Member) Name() string { return m.name }
+
+// Host returns the host with which the member's certificate is compared: the name that it was looked up by, or its address. It is empty for
+// a Unix socket, and where the group uses no TLS.
+func (m *Member) Host() string {
+	if host := m.host.Load(); host != nil {
+		return *host
+	}
+	return ""
+}
+
+// setHost sets what Host returns. The caller holds the Set's lock.
+func (m *Member) setHost() {
+	if g := m.group.cfg; g.TLS == nil && g.CheckTLS() == nil {
+		m.host.Store(nil)
+		return
+	}
+	host := strings.TrimSuffix(m.memberFacts.host, ".")
+	if host == "" && m.addr.Path == "" {
+		host = m.addr.AddrPort.Addr().Unmap().String()
+	}
+	if was := m.host.Load(); was == nil || *was != host {
+		m.host.Store(&host)
+	}
+}
 
 // Is reports whether operators may call the member by a name: its name, or the URL of its address.
 func (m *Member) Is(name string) bool { return m.name == name || spec.URL(m.addr, m.ports) == name }

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -9,14 +8,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
-	"strings"
+	"regexp"
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -24,20 +22,38 @@ import (
 // A Control returns a function for net.Dialer that sets a group's interface and mark.
 type Control func(*spec.Dial) func(network, address string, c syscall.RawConn) error
 
-// maxAnswer bounds what a check reads.
+// maxAnswer bounds what a check reads: an answer, the head of a response, its body.
 const maxAnswer = 64 << 10
 
 // localProxyHeader is the PROXY header that a check sends to a member that expects one, by
 // version: the connection is the relay's own (the PROXY protocol, sections 2.1 and 2.2).
 var localProxyHeader = [...]string{1: "PROXY UNKNOWN\r\n", 2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"}
 
-// probe checks a member once, as configured by the group's Check. It returns nil if the member
-// passes. ctx must have a deadline.
-func probe(ctx context.Context, g *spec.Group, to relay.Addr, with Control) error {
-	c := g.Check
-	conn, err := dial(ctx, g, to, with)
+// A prober checks members.
+type prober struct {
+	control Control        // nil: no socket options are set
+	clients *certs.Clients // TLS towards members
+}
+
+// A probed is a member as it is checked, by its group's Check.
+type probed struct {
+	group *spec.Group
+	addr  relay.Addr
+	host  string         // the member's own, of the certificate; empty: none
+	body  *regexp.Regexp // of Check.BodyRE; nil: none
+}
+
+// A finding is what a check has learned besides whether the member passes.
+type finding struct {
+	expires time.Time // the member's certificate; zero: it has shown none
+}
+
+// probe checks a member once. It returns nil if the member passes. ctx must have a deadline.
+func (p *prober) probe(ctx context.Context, m *probed) (found finding, err error) {
+	g, c := m.group, m.group.Check
+	conn, err := p.dial(ctx, m)
 	if err != nil {
-		return err
+		return found, err
 	}
 	defer conn.Close()
 	// The end of ctx, including its deadline, ends reading and writing.
@@ -45,26 +61,39 @@ func probe(ctx context.Context, g *spec.Group, to relay.Addr, with Control) erro
 	defer stop()
 	if p := g.Dial.Proxy; c.Kind != "udp" && p > 0 && p < len(localProxyHeader) {
 		if _, err := io.WriteString(conn, localProxyHeader[p]); err != nil {
-			return err
+			return found, err
 		}
+	}
+	on := conn
+	if t := g.CheckTLS(); t != nil {
+		s, err := p.handshake(conn, t, m, &found)
+		if err != nil {
+			return found, err
+		}
+		on = s
+		defer func() {
+			if err == nil {
+				s.CloseWrite() // members log connections that end without
+			}
+		}()
 	}
 	switch c.Kind {
 	case "send-expect", "udp":
-		return sendExpect(conn, c)
+		err = sendExpect(on, c)
 	case "http":
-		return httpCheck(conn, c, to)
+		err = httpCheck(on, m)
 	}
-	return nil
+	return found, err
 }
 
 // dial connects as the group's flows do: from its source, over its interface, with its mark. It
 // cannot connect from a client's address: then it does from an address of this host, or from the
 // check's own source.
-func dial(ctx context.Context, g *spec.Group, to relay.Addr, with Control) (net.Conn, error) {
-	c := g.Check
+func (p *prober) dial(ctx context.Context, m *probed) (net.Conn, error) {
+	g, c, to := m.group, m.group.Check, m.addr
 	d := net.Dialer{}
-	if with != nil {
-		d.Control = with(&g.Dial)
+	if p.control != nil {
+		d.Control = p.control(&g.Dial)
 	}
 	if to.Path == "" {
 		network, ip := "tcp", to.AddrPort
@@ -117,7 +146,7 @@ func sendExpect(conn net.Conn, c *spec.Check) error {
 			return nil
 		case err != nil && len(got) > 0:
 			return fmt.Errorf("the answer is %.40q; expected: %.40q", got, c.Expect)
-		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, os.ErrDeadlineExceeded):
 			return fmt.Errorf("no answer (%w); expected: %s", err, expected(c))
 		case err != nil:
 			return err
@@ -131,50 +160,4 @@ func expected(c *spec.Check) string {
 		return "any"
 	}
 	return fmt.Sprintf("%.40q", c.Expect)
-}
-
-// httpCheck sends an HTTP/1.1 request and reads the head of the response.
-func httpCheck(conn net.Conn, c *spec.Check, to relay.Addr) error {
-	req := &http.Request{
-		Method: c.Method, Host: c.Host, URL: &url.URL{Path: "/"}, Close: true,
-		Header: http.Header{"User-Agent": {"penstock"}},
-	}
-	if c.Path != "" {
-		u, err := url.ParseRequestURI(c.Path)
-		if err != nil {
-			return err
-		}
-		req.URL = u
-	}
-	if req.Host == "" {
-		req.Host = "localhost"
-		if to.Path == "" {
-			req.Host = to.AddrPort.String()
-		}
-	}
-	if err := req.Write(conn); err != nil {
-		return err
-	}
-	// The body is not read: it ends with the connection.
-	res, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxAnswer)), req)
-	if err != nil {
-		return err
-	}
-	statuses := c.Statuses
-	if len(statuses) == 0 {
-		statuses = [][2]int{{200, 399}}
-	}
-	for _, s := range statuses {
-		if s[0] <= res.StatusCode && res.StatusCode <= s[1] {
-			return nil
-		}
-	}
-	want := make([]string, len(statuses))
-	for i, s := range statuses {
-		want[i] = fmt.Sprintf("%d-%d", s[0], s[1])
-		if s[0] == s[1] {
-			want[i] = fmt.Sprint(s[0])
-		}
-	}
-	return fmt.Errorf("status %d; expected: %s", res.StatusCode, strings.Join(want, ", "))
 }

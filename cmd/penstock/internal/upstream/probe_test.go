@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/relay"
@@ -74,12 +75,15 @@ func listen(t *testing.T, network string) net.Listener {
 	return l
 }
 
+func newProber(with Control) *prober { return &prober{with, certs.NewClients(certs.Options{}, nil)} }
+
 // ask probes once.
 func ask(t *testing.T, c *spec.Check, proxy int, to relay.Addr, timeout time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	return probe(ctx, &spec.Group{Check: c, Dial: spec.Dial{Proxy: proxy}}, to, nil)
+	_, err := newProber(nil).probe(ctx, &probed{group: &spec.Group{Check: c, Dial: spec.Dial{Proxy: proxy}}, addr: to})
+	return err
 }
 
 func TestProbeTCP(t *testing.T) {
@@ -312,7 +316,7 @@ func TestProbeDialsAsTheGroup(t *testing.T) {
 			return nil
 		}
 	}
-	if err := probe(ctx, g, to, with); err != nil || !controlled {
+	if _, err := newProber(with).probe(ctx, &probed{group: g, addr: to}); err != nil || !controlled {
 		t.Fatal(controlled, err)
 	}
 	if ip := <-from; ip != "127.83.0.9" {
@@ -320,7 +324,7 @@ func TestProbeDialsAsTheGroup(t *testing.T) {
 	}
 	// A source of its own, as behind clients' addresses.
 	g.Check.Source, g.Dial.Source, g.Dial.Transparent = netip.MustParseAddr("127.83.0.10"), nil, true
-	if err := probe(ctx, g, to, with); err != nil {
+	if _, err := newProber(with).probe(ctx, &probed{group: g, addr: to}); err != nil {
 		t.Fatal(err)
 	}
 	if ip := <-from; ip != "127.83.0.10" {

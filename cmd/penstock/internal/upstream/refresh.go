@@ -41,7 +41,7 @@ func (g *Group) configure() {
 	g.entries = nil
 	for _, m := range g.cfg.Members {
 		e := entry{memberSpec: memberSpec{settings: settings{weight: m.Weight}, limit: m.MaxFlows}}
-		e.backup, e.ports = m.Backup, m.To.Ports()
+		e.backup, e.ports, e.host = m.Backup, m.To.Ports(), m.To.Host
 		if m.Drained {
 			e.settings.mode = Drain
 		}
@@ -56,7 +56,7 @@ func (g *Group) configure() {
 	}
 	for _, d := range g.cfg.Discover {
 		e := entry{memberSpec: memberSpec{settings: settings{weight: d.Weight}, limit: d.MaxFlows}, watch: g.set.watches[lookupKey(g.cfg, d)], discover: true}
-		e.ports, e.discovered = 1, true
+		e.ports, e.discovered, e.host = 1, true, d.Host
 		g.entries = append(g.entries, e)
 	}
 }
@@ -218,6 +218,7 @@ func (m *Member) set(w *memberSpec) {
 		m.override.mode = AsFile
 	}
 	m.configured, m.memberFacts = w.settings, w.memberFacts
+	m.setHost()
 	if m.limit.Swap(int32(w.limit)) != int32(w.limit) {
 		if t := m.tier.Load(); t != nil {
 			t.released(m, true)

@@ -74,6 +74,7 @@ type SavedMember struct {
 	Took     time.Duration `json:"took,omitempty"`
 	Err      string        `json:"err,omitempty"`
 	Streak   int           `json:"streak,omitempty"`
+	Expires  time.Time     `json:"expires,omitzero"` // of the certificate
 }
 
 // A SavedLookup is the last good answer to a lookup.
@@ -173,7 +174,7 @@ func (m *Member) save() SavedMember {
 		Weight: m.configured.weight, Mode: int(m.configured.mode), OwnWeight: m.override.weight, OwnMode: int(m.override.mode),
 		State: int(m.state), Since: m.since, Why: short(m.why), SlowStartSince: m.slowStartSince,
 		FailuresInARow: int(m.failuresInARow.Load()), EjectionsInARow: int(m.ejectionsInARow.Load()), Ejected: m.ejected, EjectedUntil: m.ejectedUntil,
-		Check: int(h.effective()), Contrary: h.contrary, Checked: h.at, Took: h.took, Err: short(text(h.err)), Streak: h.streak,
+		Check: int(h.effective()), Contrary: h.contrary, Checked: h.at, Took: h.took, Err: short(text(h.err)), Streak: h.streak, Expires: h.expires,
 	}
 }
 
@@ -304,7 +305,7 @@ func (m *Member) restore(now time.Time) bool {
 	m.failuresInARow.Store(int32(from.FailuresInARow))
 	m.ejectionsInARow.Store(int32(from.EjectionsInARow))
 	m.ejectedUntil = from.EjectedUntil
-	m.health = health{state: checkState(from.Check), contrary: from.Contrary, at: past(from.Checked), took: from.Took, streak: from.Streak}
+	m.health = health{state: checkState(from.Check), contrary: from.Contrary, at: past(from.Checked), took: from.Took, streak: from.Streak, expires: from.Expires}
 	if from.Err != "" {
 		m.health.err = errors.New(from.Err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
@@ -30,6 +31,11 @@ type Options struct {
 	MemberRemoved func(*Member)
 	// Control sets socket options of checks; nil: none are set.
 	Control Control
+	// Clients has TLS of checks; nil: each check reads the files that its TLS names.
+	Clients *certs.Clients
+	// CertificateExpires, if not nil, is called when a member shows a certificate that has expired or soon will: once for a certificate of a
+	// group, and again when the end is much nearer.
+	CertificateExpires func(CertificateEvent)
 	// Zone is the relay's own zone; empty: none.
 	Zone string
 	// Discoverer returns the Discoverer of a lookup; nil: [DNS] with the system's resolver.
@@ -47,7 +53,7 @@ type Options struct {
 	// Saved does not have; see Set.GoodAnswers.
 	LastGood []SavedLookup
 
-	// probe replaces [probe] in tests.
+	// probe replaces that of prober in tests.
 	probe func(ctx context.Context, g *spec.Group, to relay.Addr) error
 }
 
@@ -60,6 +66,7 @@ type Set struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	jobs   jobQueue
+	probe  func(context.Context, *probed) (finding, error)
 	probes chan struct{} // room for checks that run at the same time
 	groups atomic.Pointer[map[string]*Group]
 	tables tables
@@ -85,11 +92,16 @@ func NewSet(opt Options) *Set {
 	if opt.Discoverer == nil {
 		opt.Discoverer = DNS{}.Discoverer
 	}
-	if opt.probe == nil {
-		opt.probe = func(ctx context.Context, g *spec.Group, to relay.Addr) error { return probe(ctx, g, to, opt.Control) }
+	if opt.Clients == nil {
+		opt.Clients = certs.NewClients(certs.Options{}, nil)
 	}
-	s := &Set{opt: opt, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch),
+	s := &Set{opt: opt, probe: (&prober{opt.Control, opt.Clients}).probe, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch),
 		tables: tablesOf(opt.Counts), lookupRows: make(map[string]*lookupCounts), saved: newSaved(opt.Saved, time.Now()), lastGoodUntil: time.Now().Add(claimTime)}
+	if opt.probe != nil {
+		s.probe = func(ctx context.Context, m *probed) (finding, error) {
+			return finding{}, opt.probe(ctx, m.group, m.addr)
+		}
+	}
 	s.opt.Saved = nil
 	s.groups.Store(new(map[string]*Group))
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -41,8 +41,12 @@ func (c *checker) beginSharing() {
 	if share == nil || c.cfg.Shared == 0 {
 		return
 	}
+	cfg, scope := *c.cfg, ""
+	if cfg.TLS = nil; c.group.CheckTLS() != nil {
+		scope = fmt.Sprintf(" %+v", *c.group.CheckTLS())
+	}
 	c.shared, c.share = share(SharedCheck{
-		Scope:    fmt.Sprintf("%s %+v %+v", c.group.Name, *c.cfg, c.group.Dial),
+		Scope:    fmt.Sprintf("%s %+v %+v", c.group.Name, cfg, c.group.Dial) + scope,
 		Member:   fmt.Sprintf("%s %d", c.m.addr, c.m.ports),
 		Checkers: c.cfg.Shared, Patience: c.cfg.Every + c.cfg.Timeout + 2*time.Second,
 		Update: c.updateShare,

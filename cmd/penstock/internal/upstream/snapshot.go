@@ -53,8 +53,9 @@ type MemberSnapshot struct {
 
 	Checked   time.Time // the last check; zero: none yet
 	CheckTook time.Duration
-	CheckErr  string // empty: it passed
-	Streak    int    // checks in a row with the same result
+	CheckErr  string    // empty: it passed
+	Streak    int       // checks in a row with the same result
+	Expires   time.Time // the certificate that the member has shown last; zero: none
 }
 
 // A LookupSnapshot describes a lookup at one moment.
@@ -99,7 +100,7 @@ func (m *Member) snapshot() MemberSnapshot {
 		Name: m.name, Addr: m.addr, Ports: m.ports, Weight: m.weight(), Backup: m.backup, Zone: m.zone, Priority: m.priority, Metadata: m.metadata, MaxFlows: int(m.limit.Load()),
 		State: m.state, AcceptsFlows: m.acceptsFlows.Load(), Since: m.since, Why: m.why, Until: m.ejectedUntil, Mode: m.override.mode, Discovered: m.discovered, Draining: m.discovered && m.configured.mode == Drain,
 		Active: m.Active(), Total: m.counts.load(totalAt), Connects: m.counts.load(connectsAt), ConnectTime: time.Duration(m.counts.load(connectTimeAt)), Failures: m.counts.load(failuresAt), Ejections: m.counts.load(ejectionsAt),
-		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak,
+		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak, Expires: m.health.expires,
 	}
 }
 

@@ -224,16 +224,17 @@ func restoreDamaged(t *testing.T, patches []byte) {
 // nothing is left over.
 func FuzzRestore(f *testing.F) {
 	f.Add([]byte(nil))
-	f.Add([]byte{3, 5, 200, 0})                           // a cause that this version does not have
-	f.Add([]byte{0, 5, 200, 0})                           // of a flow that goes on
-	f.Add([]byte{5, 9, 1, 0, 5, 12, 100, 0})              // it died in a read
-	f.Add([]byte{5, 9, 2, 0, 5, 12, 100, 0, 5, 16, 7, 1}) // and while it sent what was read
-	f.Add([]byte{0, 7, 2, 0, 1, 7, 2, 0})                 // they did not relay yet
-	f.Add([]byte{4, 176, 255, 1, 4, 40, 4, 1})            // what a datagram flow has encoded, and its client
-	f.Add([]byte{0, 84, 255, 0, 1, 80, 255, 1})           // blocks
-	f.Add([]byte{63, 4, 1, 0, 63, 8, 255, 1})             // the number of records, the bytes of strings
-	f.Add([]byte{2, 8, 255, 1, 3, 8, 255, 1, 3, 7, 1, 0}) // flags
-	f.Add([]byte{0, 4, 2, 0})                             // a pair of streams that says it is a datagram flow
+	f.Add([]byte{3, 5, 200, 0})                                            // a cause that this version does not have
+	f.Add([]byte{0, 5, 200, 0})                                            // of a flow that goes on
+	f.Add([]byte{5, 9, 1, 0, 5, 12, 100, 0})                               // it died in a read
+	f.Add([]byte{5, 9, 2, 0, 5, 12, 100, 0, 5, 16, 7, 1})                  // and while it sent what was read
+	f.Add([]byte{0, 7, 2, 0, 1, 7, 2, 0})                                  // they did not relay yet
+	f.Add([]byte{4, 176, 255, 1, 4, 40, 4, 1})                             // what a datagram flow has encoded, and its client
+	f.Add([]byte{0, 84, 255, 0, 1, 80, 255, 1})                            // blocks
+	f.Add([]byte{63, 4, 1, 0, 63, 8, 255, 1})                              // the number of records, the bytes of strings
+	f.Add([]byte{2, 8, 255, 1, 3, 8, 255, 1, 3, 7, 1, 0})                  // flags
+	f.Add([]byte{0, 7, 2, 0, 1, 7, 93, 122, 204, 15, 202, 207, 240, 2, 0}) // a pair that did not relay yet
+	f.Add([]byte{0, 4, 2, 0})                                              // a pair of streams that says it is a datagram flow
 	f.Fuzz(func(t *testing.T, patches []byte) {
 		if len(patches) <= 120 {
 			restoreDamaged(t, patches)

@@ -43,8 +43,12 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 	}
 	loss := s.restoreFlow(f, x, t)
 	final, early := r.State() == recordFinal, r.State() == recordEarly
-	if loss == losses && !final && !early {
+	switch {
+	case loss != losses || final:
+	case !early:
 		loss = s.restoreHalves(f, r, t)
+	case f.listener == nil: // a pair relays from its beginning
+		loss = LossInconsistent
 	}
 	if loss != losses {
 		t.result.Lost[loss]++

@@ -191,6 +191,9 @@ func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenCo
 		Mode:     l.Mode,
 		Value:    p,
 	}
+	if l.TLS != nil {
+		c.Timeouts.Handshake = l.TLS.Handshake
+	}
 	switch l.Unreachable {
 	case "end":
 		c.Datagram.OnUnreachable = relay.UnreachableEnd

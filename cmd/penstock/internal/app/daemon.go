@@ -220,7 +220,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		}
 		gate = admit.NewController(next.total, l, gate)
 		d.kept.restoreLimits(l.Name, gate)
-		s := newListenerPlan(l, gate, d.set, d.accounting.counters)
+		s := newListenerPlan(l, gate, d.set, d.clients, d.accounting.counters)
 		s.certs = servers[l.Name]
 		next.plans[l.Name] = s
 		d.usePlan(l, s, bound)

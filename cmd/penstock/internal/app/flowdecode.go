@@ -64,7 +64,7 @@ func (e *encodedFlow) decode(dec *relay.Decoder, p *flowState) (err error) {
 		p.local = &at
 	}
 	if e.flags&encodedHello != 0 {
-		hello := &clienthello.Hello{ServerName: string(dec.Bytes())}
+		hello := &clientTLS{Hello: clienthello.Hello{ServerName: string(dec.Bytes())}}
 		for range min(dec.Uint(), maxEncodedALPN) {
 			hello.SupportedProtos = append(hello.SupportedProtos, string(dec.Bytes()))
 		}

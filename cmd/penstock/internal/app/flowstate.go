@@ -7,6 +7,7 @@ import (
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -21,13 +22,34 @@ type flowState struct {
 	header    *admit.Header // PROXY header received; nil: none
 	local     *relay.Addr   // address that the client connected to; nil: not asked for yet
 
-	hello        atomic.Pointer[clienthello.Hello]
+	hello        atomic.Pointer[clientTLS] // nil: the client has not sent a ClientHello that was read
 	target       atomic.Pointer[routeTarget]
 	member       atomic.Pointer[upstream.Member]
 	series       atomic.Pointer[account.Series] // counts the flow; nil: none yet
 	reason       spec.Reason
 	connected    bool        // to an upstream
 	endScheduled atomic.Bool // the flow is in the endSchedule
+}
+
+// clientTLS is what is known of a client's TLS. It does not change.
+type clientTLS struct {
+	clienthello.Hello
+	terminated bool
+	identity   *certs.Identity // nil: it has no certificate that was verified
+}
+
+// serverName returns the name that the client asks for by TLS; empty: none is known.
+func (p *flowState) serverName() string {
+	if h := p.hello.Load(); h != nil {
+		return h.ServerName
+	}
+	return ""
+}
+
+// terminated reports whether the client's TLS ends here, and its handshake has succeeded.
+func (p *flowState) terminated() bool {
+	h := p.hello.Load()
+	return h != nil && h.terminated
 }
 
 // names identify a flow in its record.

@@ -1,12 +1,14 @@
 package app
 
 import (
+	"crypto/tls"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -19,8 +21,9 @@ import (
 // \taccepted    the engine accepts the client, or its first datagram begins a flow
 // \tadmitted    admit.Controller: access lists and limits
 // \tsniffed     admit.ParseProxy, clienthello.Parse: the original client, and the server name
+// \tsecured     certs.Server: the client's TLS is terminated, and the names of its certificate
 // \trouted      route.Table: to a group
-// \tconnected   upstream.Group: to a member, and to another one after a failure
+// \tconnected   upstream.Group: to a member, and to another one after a failure; certs.Client: over TLS
 // \trelayed     the engine copies or splices streams, and sends datagrams in runs
 // \trecorded    account: counters, access log, a line in the log
 // \tclosed      the engine
@@ -30,6 +33,7 @@ func (d *daemon) hooks() relay.Hooks {
 	return relay.Hooks{
 		Admit:     d.admit,
 		Sniff:     d.sniff,
+		Secured:   d.secured,
 		Upstream:  d.upstream,
 		Connected: d.connected,
 		Encode:    d.encode,
@@ -47,7 +51,7 @@ func (d *daemon) admit(f *relay.Flow) relay.Cause {
 	if p.admission, p.reason = s.gate.Admit(peer, time.Now()); p.reason != spec.ReasonNone {
 		return relay.CauseRefused
 	}
-	if p.admission.ExpectsProxy() || s.spec.Sniff.TLS && s.routes.Needs(peer) {
+	if p.admission.ExpectsProxy() || s.needsHello(peer) {
 		p.moveTo(s.sniffSeries)
 		f.StartSniff(s.spec.Sniff.Max, s.spec.Sniff.Timeout)
 		return relay.CauseNone
@@ -83,7 +87,7 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 		if p.reason = p.plan.gate.Identify(&p.admission, client(f), time.Now()); p.reason != spec.ReasonNone {
 			return n, relay.SniffRefuse
 		}
-		if p.plan.spec.Sniff.TLS && p.plan.routes.Needs(client(f)) && (n < len(b) || !last) {
+		if p.plan.needsHello(client(f)) && (n < len(b) || !last) {
 			return n, relay.SniffMore
 		}
 		return n, d.routed(f, p)
@@ -93,13 +97,48 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 		return 0, relay.SniffMore
 	}
 	if err == nil {
-		p.hello.Store(&hello)
+		p.hello.Store(&clientTLS{Hello: hello})
+	}
+	if err != clienthello.ErrIncomplete && p.plan.certs != nil && d.terminates(f, p) {
+		if f.Terminate(p.plan.certs.Config(hello.ServerName)) != nil { // what is not TLS gets an alert
+			return 0, relay.SniffRefuse
+		}
+		return 0, relay.SniffDone
 	}
 	next = d.routed(f, p)
 	if err == clienthello.ErrIncomplete && p.reason == spec.ReasonNoRoute {
 		p.reason = cutShort(f, p, b, spec.ReasonSniffTimeout)
 	}
 	return 0, next
+}
+
+// terminates reports whether the TLS of a client ends at its listener, where some may pass through, and others
+// have no route.
+func (d *daemon) terminates(f *relay.Flow, p *flowState) bool {
+	r, ok := p.plan.routes.Find(d.meta(f, p))
+	return ok && !r.PassTLS
+}
+
+// secured is the hook that is called when a TLS handshake has ended. A client is routed now that the names of
+// its certificate are known.
+func (d *daemon) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionState, took time.Duration, err error) relay.Cause {
+	p := stateOf(f)
+	switch {
+	case side == relay.SideUpstream:
+		d.attempted(p, took, err)
+		return relay.CauseNone
+	case err != nil:
+		return relay.CauseNone
+	}
+	known := clientTLS{terminated: true, identity: certs.IdentityOf(state)}
+	if h := p.hello.Load(); h != nil {
+		known.Hello = h.Hello
+	}
+	p.hello.Store(&known)
+	if !d.route(f, p) {
+		return relay.CauseRefused
+	}
+	return relay.CauseNone
 }
 
 // cutShort returns the reason for an incomplete PROXY header or ClientHello.
@@ -123,12 +162,8 @@ func (d *daemon) routed(f *relay.Flow, p *flowState) relay.SniffNext {
 // route finds a flow's route in the running configuration, and applies its settings to the flow.
 func (d *daemon) route(f *relay.Flow, p *flowState) bool {
 	s := planOf(f)
-	m := route.Meta{Client: client(f)}
-	if h := p.hello.Load(); h != nil {
-		m.SNI, m.ALPN = h.ServerName, h.SupportedProtos
-	}
-	r, ok := s.routes.Find(m)
-	if !ok {
+	r, ok := s.routes.Find(d.meta(f, p))
+	if !ok || s.certs != nil && !p.terminated() && !r.PassTLS { // what is to be encrypted never goes in the clear
 		p.reason = spec.ReasonNoRoute
 		return false
 	}
@@ -140,6 +175,18 @@ func (d *daemon) route(f *relay.Flow, p *flowState) bool {
 		f.SetBandwidth(r.Bandwidth)
 	}
 	return true
+}
+
+// meta returns what is known of a client.
+func (d *daemon) meta(f *relay.Flow, p *flowState) route.Meta {
+	m := route.Meta{Client: client(f)}
+	if h := p.hello.Load(); h != nil {
+		m.SNI, m.ALPN, m.Secured = h.ServerName, h.SupportedProtos, h.terminated
+		if h.identity != nil {
+			m.Names = h.identity.Matches
+		}
+	}
+	return m
 }
 
 // upstream is the hook that chooses where to connect. If a reload has removed the group of a flow
@@ -233,16 +280,22 @@ func (p *flowState) hashKey(w *routeTarget) string {
 
 // connected is the hook that is called when an attempt to connect has ended.
 func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
-	p := stateOf(f)
-	p.lease.Connected(err, took)
-	p.series.Load().Attempt(err)
-	if err != nil {
-		return
-	}
-	if w := p.target.Load(); w.proxy != nil {
+	p, w := stateOf(f), stateOf(f).target.Load()
+	if err == nil && w.proxy != nil {
 		f.Preface(d.proxyHeader(f, p, w.proxy))
 	}
-	p.connected = true
+	if err == nil && w.tls != nil {
+		f.Originate(w.originate(p.serverName(), p.member.Load().Host(), to))
+		return // secured says how the attempt ends
+	}
+	d.attempted(p, took, err)
+}
+
+// attempted notes how an attempt to connect has ended.
+func (d *daemon) attempted(p *flowState, took time.Duration, err error) {
+	p.lease.Connected(err, took)
+	p.series.Load().Attempt(err)
+	p.connected = err == nil
 }
 
 // series returns the series that counts a flow while it has its present member.

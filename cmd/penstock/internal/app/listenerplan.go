@@ -1,6 +1,8 @@
 package app
 
 import (
+	"crypto/tls"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -33,27 +35,33 @@ type routeTarget struct {
 	group    *upstream.Group
 	dial     *relay.DialConfig
 	timeouts relay.Timeouts
-	proxy    *spec.Dial // settings of the PROXY header sent to the upstream; nil: none is sent
-	byLocal  bool       // the address that the client connected to is part of the hash
-	hashSNI  bool       // the server name is hashed
-	hashTLV  uint8      // the type of the TLV that is hashed; 0: none
-	removed  string     // route.Removed, as flows encode it
+	proxy    *spec.Dial    // settings of the PROXY header sent to the upstream; nil: none is sent
+	byLocal  bool          // the address that the client connected to is part of the hash
+	hashSNI  bool          // the server name is hashed
+	hashTLV  uint8         // the type of the TLV that is hashed; 0: none
+	removed  string        // route.Removed, as flows encode it
+	tls      *certs.Client // TLS to the members; nil: none
+}
+
+// needsHello reports whether a client's ClientHello must be read before it is routed.
+func (s *listenerPlan) needsHello(from netip.Addr) bool {
+	return s.certs != nil || s.spec.Sniff.TLS && s.routes.Needs(from)
 }
 
 // newListenerPlan returns the plan of a listener whose groups are in set.
-func newListenerPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, counters *account.Counters) *listenerPlan {
+func newListenerPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters) *listenerPlan {
 	s := &listenerPlan{spec: l, gate: gate, routes: route.New(l), targets: map[*spec.Route]*routeTarget{}, routesByName: map[string]*spec.Route{}}
-	if l.Sniff.TLS || len(l.ProxyFrom) > 0 {
+	if l.Sniff.TLS || l.TLS != nil || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}
 	for _, r := range routesOf(l) {
-		s.targets[r] = newRouteTarget(r, l, set)
+		s.targets[r] = newRouteTarget(r, l, set, clients)
 		s.routesByName[r.Name] = r
 	}
 	return s
 }
 
-func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set) *routeTarget {
+func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set, clients *certs.Clients) *routeTarget {
 	g := r.To
 	w := &routeTarget{
 		route:    r,
@@ -74,7 +82,20 @@ func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set) *routeTa
 	if g.Dial.Proxy != 0 && !l.Datagrams {
 		w.proxy = &g.Dial
 	}
+	if g.TLS != nil {
+		w.tls = clients.Of(g.TLS)
+	}
 	return w
+}
+
+// originate returns the settings of a handshake with a member. If there are none, those that it returns fail with
+// the reason, before anything of the client is sent.
+func (w *routeTarget) originate(clientName, host string, to *relay.Addr) *tls.Config {
+	cfg, err := w.tls.Config(clientName, host, to)
+	if err != nil {
+		return &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error { return err }}
+	}
+	return cfg
 }
 
 // timeouts converts timeouts. Never is 0 in a configuration, and negative in the engine where 0

@@ -299,7 +299,9 @@ func (s *streams) turned(f *streamFlow) {
 
 // failed reports whether a side has sent what is not TLS, or its connection has ended too early. It is not reset,
 // because that would destroy the alert, and whatever else is on its way there. t may be nil.
-func (t *flowTLS) failed(side int) bool { return t.has(side) && t.conn[side].Failed() }
+func (t *flowTLS) failed(side int) bool {
+	return t.has(side) && !t.under(side) && t.conn[side].Failed()
+}
 
 // prepare tells the half that reads from a side what differs from a socket.
 func (t *flowTLS) prepare(half *pump.Half, h int) {

@@ -235,6 +235,7 @@ func TestTLSHandshakeFails(t *testing.T) {
 			if err := tls.Client(c, cfg).Handshake(); err == nil || !strings.Contains(err.Error(), "remote error") {
 				t.Errorf("client: %v", err)
 			}
+			wantEnd(t, c) // not a reset, which would destroy the alert
 			rec := r.expect(CauseClientTLS)
 			if rec.Err == nil || len(x.errs) != 1 || x.errs[0] == nil || x.states[0] != nil || rec.Attempts != 0 {
 				t.Errorf("%v; hook %v", rec, x.errs)

@@ -231,8 +231,9 @@ func (c *Conn) Pending() bool { return len(c.out) > 0 }
 // Offered reports whether the last Send has encrypted more than the socket took.
 func (c *Conn) Offered() bool { return c.offered > 0 }
 
-// Failed reports whether the peer has broken the protocol, or ended the connection too early.
-func (c *Conn) Failed() bool { return c.failed == Invalid || c.failed == Truncated }
+// Failed reports whether the peer has broken the protocol, in the handshake or afterwards, or ended the connection
+// too early.
+func (c *Conn) Failed() bool { return c.Err != nil }
 
 // Memory returns the bytes of its buffers, but for those of crypto/tls.
 func (c *Conn) Memory() int { return cap(c.inBuf) + cap(c.outBuf) }

@@ -39,9 +39,10 @@ func run(args []string) error {
 			return generate(args[1])
 		case "sink":
 			return sink(args[1])
-		case "gotls":
-			return peer.GoTLS(args[1])
 		}
+	}
+	if is, err := peer.Self(args); is {
+		return err
 	}
 	return measure(args)
 }
@@ -50,7 +51,7 @@ func measure(args []string) (err error) {
 	b := &bench{}
 	fs := flag.NewFlagSet("tls", flag.ExitOnError)
 	names := fs.String("rows", "*", "rows to measure, in order; full* means all that begin so: "+strings.Join(rowNames(rows()), ", "))
-	relays := fs.String("relays", "penstock,nginx,nginx-16k,haproxy,envoy,gotls", "relays to run; one that is not installed is named and left out")
+	relays := fs.String("relays", "penstock,engine,nginx,nginx-16k,haproxy,envoy,gotls", "relays to run; one that is not installed is named and left out")
 	fs.IntVar(&b.rounds, "rounds", 5, "rounds of each row; each runs every relay once")
 	fs.IntVar(&b.tries, "tries", 4, "maximum number of measurements while something else runs on the relay's CPUs; the least disturbed one is used")
 	fs.DurationVar(&b.warm, "warm", 300*time.Millisecond, "load before the window")
@@ -84,8 +85,8 @@ func measure(args []string) (err error) {
 		return err
 	}
 	if *penstock == "" && strings.Contains(*relays, ours) {
-		if text, err := exec.Command("go", "build", "-o", bin.Penstock, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-			return fmt.Errorf("build penstock: %w\n%s", err, text)
+		if err := build(bin.Penstock); err != nil {
+			return err
 		}
 	}
 	b.out = os.Stdout
@@ -98,4 +99,12 @@ func measure(args []string) (err error) {
 		b.out = io.MultiWriter(os.Stdout, f)
 	}
 	return b.run()
+}
+
+// build compiles the daemon of this checkout.
+func build(bin string) error {
+	if text, err := exec.Command("go", "build", "-o", bin, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
+		return fmt.Errorf("build penstock: %w\n%s", err, text)
+	}
+	return nil
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/penstock/penstock/bench/internal/stat"
 )
 
-// ours is the relay that has bars, yardstick the one that is not a competitor.
+// ours is the relay that has bars, yardstick and bare those that are no competitors.
 const (
 	ours      = "penstock"
 	yardstick = "gotls"
+	bare      = "engine" // ours without the daemon
 )
 
 // line prints one round in the Go benchmark format.
@@ -67,7 +68,7 @@ func (b *bench) verdict(r row, results map[string][]load.TLSResult) string {
 	beside, theirs := "", []float64(nil)
 	for _, p := range b.peers {
 		xs := column(judged, results[p.Name])
-		if len(xs) == 0 || p.Name == ours || p.Name == yardstick || r.bar.beside == "nginx" && !strings.HasPrefix(p.Name, "nginx") {
+		if len(xs) == 0 || p.Name == ours || p.Name == yardstick || p.Name == bare || r.bar.beside == "nginx" && !strings.HasPrefix(p.Name, "nginx") {
 			continue
 		}
 		if theirs == nil || stat.Median(xs) < stat.Median(theirs) != judged.more {

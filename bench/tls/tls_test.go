@@ -18,7 +18,7 @@ import (
 
 // TestMain lets the test binary act as the children that the program starts.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"generate", "sink", "gotls"}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"generate", "sink", "gotls", "engine"}, os.Args[1]) {
 		main()
 		return
 	}
@@ -66,7 +66,7 @@ func TestEveryLoad(t *testing.T) {
 // Each relay that is installed takes its configuration of each mode.
 func TestEveryRelay(t *testing.T) {
 	t.Parallel()
-	b, out := short(t, "up,reencrypt-down,pass-up", "nginx,nginx-16k,haproxy")
+	b, out := short(t, "full-ecdsa-13,reencrypt-down,pass-up", "engine,nginx,nginx-16k,haproxy")
 	if err := b.run(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

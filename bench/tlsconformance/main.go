@@ -28,8 +28,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == "gotls" {
-		exit(peer.GoTLS(os.Args[2]))
+	if is, err := peer.Self(os.Args[1:]); is {
+		exit(err)
 	}
 	exit(command(os.Args[1:]))
 }
@@ -44,7 +44,7 @@ func exit(err error) {
 
 func command(args []string) error {
 	fs := flag.NewFlagSet("tlsconformance", flag.ExitOnError)
-	relays := fs.String("relays", "penstock,nginx,haproxy,gotls", "relays; one that is not installed is named and left out")
+	relays := fs.String("relays", "penstock,engine,nginx,haproxy,gotls", "relays; one that is not installed is named and left out")
 	names := fs.String("cases", "*", "cases: names, or the beginnings of names with a * behind them; with commas between them")
 	list := fs.Bool("list", false, "list the cases and do nothing")
 	penstock := fs.String("penstock", "", "the penstock to try; built from this checkout unless given")

@@ -116,8 +116,16 @@ func (w *world) makeStaple() error {
 			return fmt.Errorf("openssl %s: %w\n%s", args[0], err, out)
 		}
 	}
+	chain, err := os.ReadFile(leaf.Certificate)
+	if err != nil {
+		return err
+	}
+	issuer, err := os.ReadFile(w.authority.CA)
+	if err != nil {
+		return err
+	}
 	w.staple = staple
-	return nil
+	return os.WriteFile(file("chain.pem"), append(chain, issuer...), 0o644)
 }
 
 // config returns what the relay is told.
@@ -131,7 +139,7 @@ func (w *world) config(s setup) peer.TLS {
 	case ecdsaSetup:
 		t.ALPN, t.Other, t.OtherBoth, t.OtherCert, t.OtherKey = "h2 http/1.1", other, w.second.Both, w.second.Certificate, w.second.Key
 	case stapleSetup:
-		t.OCSP = filepath.Join(w.dir, "staple.der")
+		t.OCSP, t.Cert = filepath.Join(w.dir, "staple.der"), filepath.Join(w.dir, "chain.pem") // with the issuer, whose signature the response has
 	case clientSetup:
 		t.Clients = w.authority.CA
 	case strictSetup:

@@ -38,7 +38,8 @@ func Secured(bin Binaries) []Peer {
 		securedNginx("nginx-16k", "stream module, its default buffers", "16k"),
 		securedHAProxy(),
 		securedEnvoy(bin.Envoy),
-		securedGo(bin.Self),
+		securedSelf(bin.Self, "gotls", "crypto/tls and io.Copy in each direction"),
+		securedSelf(bin.Self, "engine", "package relay without the daemon"),
 	}
 }
 
@@ -224,21 +225,35 @@ func Lacks(name string, t TLS) string {
 		return "the stream module has no OCSP stapling before 1.27.2"
 	case strings.HasPrefix(name, "nginx") && t.Strict:
 		return "the stream module cannot refuse server names"
-	case name == "envoy" && (t.Other != "" || t.ALPN != "" || t.OCSP != "" || t.Strict), name == "gotls" && t.Strict:
+	case name == "envoy" && (t.Other != "" || t.ALPN != "" || t.OCSP != "" || t.Strict), (name == "gotls" || name == "engine") && t.Strict:
 		return "not set up here"
 	}
 	return ""
 }
 
-// securedGo is what crypto/tls costs without a relay's features: a goroutine for each direction.
-func securedGo(self string) Peer {
+// securedSelf is a relay that is part of this program.
+func securedSelf(self, name, note string) Peer {
 	return Peer{
-		Name: "gotls",
-		Note: "crypto/tls and io.Copy in each direction",
+		Name: name,
+		Note: note,
 		Ask:  []string{"go", "version"},
 		plan: func(s Setup) Plan {
 			text, _ := json.Marshal(s) // it has strings and numbers
-			return Plan{Argv: []string{self, "gotls", string(text)}}
+			return Plan{Argv: []string{self, name, string(text)}}
 		},
 	}
+}
+
+// Self runs a relay that is part of this program, if args are for one, and returns when it ends.
+func Self(args []string) (is bool, err error) {
+	if len(args) != 2 {
+		return false, nil
+	}
+	switch args[0] {
+	case "gotls":
+		return true, GoTLS(args[1])
+	case "engine":
+		return true, Engine(args[1])
+	}
+	return false, nil
 }

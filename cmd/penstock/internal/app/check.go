@@ -38,7 +38,7 @@ func (checkCmd) Help() string {
 
 func (c *checkCmd) run(stdout, stderr *os.File) int {
 	source := &config.Source{Paths: c.Config, Remote: fetchLayer}
-	cfg, warnings, err := source.Load(fileRules(nil)...)
+	cfg, warnings, err := source.Load(fileRules(false)...)
 	var errs config.Errors
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
 		fmt.Fprintln(stderr, config.Messages(errs, warnings))

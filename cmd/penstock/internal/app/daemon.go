@@ -183,6 +183,9 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		servers, err = d.openCertificates(cfg)
 	}
 	if err == nil {
+		err = d.checkClientFiles(cfg)
+	}
+	if err == nil {
 		err = d.accounting.configure(cfg)
 	}
 	if err == nil {

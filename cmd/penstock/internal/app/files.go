@@ -3,25 +3,23 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"slices"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
 
 // Files that a configuration names: certificates and keys.
 
-// fileRules returns rules and those about files. confined reports that this process has given up to read some files that a configuration names:
-// what is wrong with those is left to apply, which refuses the configuration or has another process take over. nil: it has not.
-func fileRules(confined func(*spec.Config) bool) []config.Rule {
-	return append(slices.Clip(rules), config.Rule{All: func(c *spec.Config, p *config.Report) {
-		checkFiles(c, p, confined != nil && confined(c))
-	}})
+// fileRules returns rules and those about files. confined is whether this process is in its sandbox: what it may not read is left to apply
+// then, which refuses the configuration or has another process take over.
+func fileRules(confined bool) []config.Rule {
+	return append(slices.Clip(rules), config.Rule{All: func(c *spec.Config, p *config.Report) { checkFiles(c, p, confined) }})
 }
 
 // checkFiles reports what is wrong with certificates and keys.
@@ -54,13 +52,22 @@ func checkClientTLS(t *spec.ClientTLS, o certs.Options, p *config.Report, confin
 	})
 }
 
-// lacksFiles reports whether this process has given up to read something that a configuration names.
-func (d *daemon) lacksFiles(cfg *spec.Config) bool {
-	c := d.confined
-	if c == nil || c.held.Load() == nil {
-		return false
+// gaveUp reports whether this process is in its sandbox, so that another one may be able to read what it cannot.
+func (d *daemon) gaveUp() bool { return d.confined != nil && d.confined.held.Load() != nil }
+
+// checkClientFiles returns an error if this process may not read what TLS towards members names, after it gave that up.
+func (d *daemon) checkClientFiles(cfg *spec.Config) (err error) {
+	if !d.gaveUp() {
+		return nil
 	}
-	return len(c.held.Load().Missing(c.needs(cfg), func(n confine.Need) bool { return n.Kind != confine.Read })) > 0
+	for _, t := range cfg.ClientTLS() {
+		certs.CheckClient(t, d.certificateOptions, func(_ *string, problem certs.Problem) {
+			if err == nil && errors.Is(problem.Err, fs.ErrPermission) {
+				err = fmt.Errorf("TLS towards members: %w", certs.Problems{problem})
+			}
+		})
+	}
+	return err
 }
 
 // tellFiles logs what is wrong with certificates and keys of TLS towards members.

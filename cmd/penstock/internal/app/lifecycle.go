@@ -48,9 +48,9 @@ func (c *runCmd) run(stderr *os.File) int {
 		return exitOK
 	}
 	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.text, Open: k.asker(earlykeeper.Read)}
-	cfg, warnings, err := source.Load(fileRules(nil)...)
+	cfg, warnings, err := source.Load(fileRules(false)...)
 	if err != nil && !k.goesOn() && remotes.fallBack(k, err) {
-		cfg, warnings, err = source.Load(fileRules(nil)...)
+		cfg, warnings, err = source.Load(fileRules(false)...)
 	}
 	l := &lifecycle{source: source, remotes: remotes, warnings: warnings, keeping: k}
 	if k.unplanned() || err != nil && k.goesOn() {
@@ -386,7 +386,7 @@ func (l *lifecycle) greet() {
 
 // load reads the configuration.
 func (l *lifecycle) load() (*spec.Config, config.Warnings, error) {
-	cfg, warnings, err := l.source.Load(fileRules(l.d.lacksFiles)...)
+	cfg, warnings, err := l.source.Load(fileRules(l.d.gaveUp())...)
 	l.watch.follow(l.source.Inputs()) // also after an error, which a change of these files may fix
 	return cfg, warnings, err
 }

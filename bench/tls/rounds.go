@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -172,7 +173,8 @@ func (b *bench) once(r row, p peer.Peer) (res load.TLSResult, err error) {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		s := peer.Setup{Listen: "127.0.0.1:" + port, Upstream: upstream, Loops: 1, Files: b.files, Dir: dir, TLS: r.mode.setup(b.authority, server)}
+		// In a fresh namespace any port may be an outgoing one, or the sink's, but those are at 127.0.0.1.
+		s := peer.Setup{Listen: net.JoinHostPort("127.0.7.1", port), Upstream: upstream, Loops: 1, Files: b.files, Dir: dir, TLS: r.mode.setup(b.authority, server)}
 		relay, err := peer.Start(p, s)
 		if err != nil {
 			return err

@@ -351,6 +351,7 @@ var testsOfAll = map[string]edges{
 		"internal/testnet":                forTests,
 		"internal/testkernel":             "a server whose queue is full",
 		"cmd/penstock/internal/api":       "tests use the running daemon as its operators do",
+		"cmd/penstock/internal/testcerts": "certificates, as operators have them",
 		"cmd/penstock/internal/testfleet": "real servers of registries and control planes",
 		"github.com/pires/go-proxyproto":  "headers of other proxies, in front of the daemon and behind it",
 		"golang.org/x/net/quic":           "a QUIC connection that outlives the daemon's worker",

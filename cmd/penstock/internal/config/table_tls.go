@@ -136,8 +136,13 @@ func (r *reader) checkTLS(l *listener) {
 	if l.TLS == nil {
 		return
 	}
+	seen := map[string]bool{}
 	for i := range l.TLS.Certificates {
 		c := &l.TLS.Certificates[i]
+		if path := c.Chain + c.Folder; path != "" && seen[path] {
+			r.fail(r.at(&c.Chain, &c.Folder, c), fault{problem: plain(path) + " is there already", allowed: "each file or folder once"})
+		}
+		seen[c.Chain+c.Folder] = true
 		if c.Folder != "" && (r.isSet(&c.Key) || r.isSet(&c.OCSP)) {
 			r.fail(r.at(&c.Key, &c.OCSP), fault{problem: "the files in a folder are found by their names", allowed: "key and ocsp together with certificate"})
 		}

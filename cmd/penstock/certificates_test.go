@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"os"
 	"os/exec"
@@ -9,6 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+	"github.com/pires/go-proxyproto/tlvparse"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
@@ -100,4 +105,62 @@ func TestCertificatesOfRoot(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	shows(d, a, b, c)
+	for _, want := range []*testcerts.Cert{a, c, d} {
+		conn := tls.Client(k.to("web"), &tls.Config{ServerName: want.DNSNames[0], RootCAs: ca.Pool()})
+		mustEcho(t, conn, 1000, 1000)
+		if got := conn.ConnectionState().PeerCertificates[0]; got.SerialNumber.Cmp(want.SerialNumber) != 0 {
+			t.Errorf("%s: shown %s", want.DNSNames[0], got.DNSNames)
+		}
+	}
+}
+
+// A member is told who a client is by its certificate, and so is the access log.
+func TestClientIdentity(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	ca := testcerts.Authority(t, "ca")
+	cert, key := ca.Issue(t, "a.example").Write(t, dir, "a")
+	authority, _ := ca.Write(t, dir, "ca")
+	ops := ca.Issue(t, "ops.example", testcerts.For("spiffe://example.org/ops"))
+	r := readProxy(t)
+	k := runFile(t, `
+listeners:
+  web:
+    listen: tcp://127.0.0.1:0
+    tls: {certificates: [{certificate: "{0}", key: "{1}"}], clients: {ca: "{2}", verify: optional}, alpn: [two, one]}
+    to: g
+groups:
+  g: {members: "{3}", proxy-protocol: {version: 2, tls: true, certificate: true, names: true}}
+`, cert, key, authority, url(r.Addr()))
+	for i, own := range [][]tls.Certificate{{ops.TLS()}, nil} {
+		c := tls.Client(k.to("web"), &tls.Config{ServerName: "a.example", RootCAs: ca.Pool(), Certificates: own, NextProtos: []string{"one", "two"}})
+		mustEcho(t, c, 1000, 1000)
+		var tlvs []proxyproto.TLV
+		select {
+		case h := <-r.headers:
+			var err error
+			if tlvs, err = h.TLVs(); err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(patience):
+			t.Fatal("no PROXY header")
+		}
+		ssl, ok := tlvparse.FindSSL(tlvs)
+		cn, _ := ssl.ClientCN()
+		version, _ := ssl.SSLVersion()
+		var names []string
+		for _, v := range tlvs {
+			if v.Type == proxyproto.PP2_TYPE_ALPN || v.Type == proxyproto.PP2_TYPE_AUTHORITY {
+				names = append(names, string(v.Value))
+			}
+		}
+		if want := map[bool]string{true: "ops.example"}[own != nil]; !ok || ssl.Verified() != (own != nil) || cn != want || version != "TLSv1.3" || !slices.Equal(names, []string{"two", "a.example"}) {
+			t.Errorf("certificate %t: %+v, common name %q, version %s, names %q", own != nil, ssl, cn, version, names)
+		}
+		subject, serial, uris := any(nil), any(nil), any(nil)
+		if own != nil {
+			subject, serial, uris = "CN=ops.example", ops.SerialNumber.Text(16), "spiffe://example.org/ops,ops.example"
+		}
+		mustBe(t, k.records(i + 1)[i], "client_subject", subject, "client_serial", serial, "client_names", uris, "tls", "1.3", "tls_protocol", "two", "sni", "a.example", "tls_resumed", false)
+	}
 }

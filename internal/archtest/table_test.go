@@ -128,11 +128,12 @@ var table = []rule{
 	{pkg: "cmd/penstock", code: edges{
 		"cmd/penstock/internal/app": "main starts it",
 	}, tests: edges{
-		"relay":                           "a listener that accepts nobody, so that its queue is full",
-		"cmd/penstock/internal/etcd":      "members are registered as services do it",
-		"cmd/penstock/internal/testcerts": certificates,
-		"cmd/penstock/internal/remote":    "where the registry is",
-		"github.com/creack/pty":           "the greeting is tested at a real terminal",
+		"relay":                                   "a listener that accepts nobody, so that its queue is full",
+		"cmd/penstock/internal/etcd":              "members are registered as services do it",
+		"cmd/penstock/internal/testcerts":         certificates,
+		"github.com/pires/go-proxyproto/tlvparse": "TLVs about TLS as another implementation reads them",
+		"cmd/penstock/internal/remote":            "where the registry is",
+		"github.com/creack/pty":                   "the greeting is tested at a real terminal",
 	}},
 	{pkg: "cmd/penstock/internal/earlykeeper", code: edges{
 		"keeper":                "it runs one; anything more would be initialised first, and cost the keeper memory",

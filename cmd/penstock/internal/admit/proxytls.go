@@ -3,6 +3,7 @@ package admit
 import (
 	"crypto/tls"
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"github.com/pires/go-proxyproto"
@@ -28,6 +29,17 @@ type TLS struct {
 	Verified             bool   // the client has a certificate, which was verified
 	CommonName           string // of the certificate
 	DER                  []byte // the certificate; nil: it is not sent
+}
+
+// SetTLS has the header tell of a client's TLS, in place of what a received header has told of it. The certificate is left out unless it is
+// wanted.
+func (h *Header) SetTLS(t TLS, certificate bool) {
+	if !certificate {
+		t.DER = nil
+	}
+	own := t.TLV()
+	// The configuration's list stays as it is.
+	h.TLVs = append(slices.DeleteFunc(slices.Clone(h.TLVs), func(o spec.TLV) bool { return o.Type == own.Type }), own)
 }
 
 // TLV returns the TLV PP2_TYPE_SSL.

@@ -28,7 +28,12 @@ func TestProxyTLS(t *testing.T) {
 		{"large certificate", TLS{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, Verified: true, DER: make([]byte, MaxCertificate+1)}, "TLSv1.3", "", true, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := Header{Version: 2, Client: netip.MustParseAddrPort("192.0.2.1:1"), To: netip.MustParseAddrPort("192.0.2.2:2"), TLVs: []spec.TLV{c.tls.TLV()}}
+			configured := []spec.TLV{{Type: 0x20, Value: []byte("of a proxy in front")}}
+			h := Header{Version: 2, Client: netip.MustParseAddrPort("192.0.2.1:1"), To: netip.MustParseAddrPort("192.0.2.2:2"), TLVs: configured}
+			h.SetTLS(c.tls, true)
+			if string(configured[0].Value) != "of a proxy in front" {
+				t.Error("the configuration's list was changed")
+			}
 			b, err := h.Append(nil)
 			if err != nil || len(b) > MaxProxy {
 				t.Fatalf("%d bytes, %v", len(b), err)
@@ -50,6 +55,15 @@ func TestProxyTLS(t *testing.T) {
 				t.Errorf("the certificate is in it: %t", !c.der)
 			}
 		})
+	}
+}
+
+// Without certificate: true the certificate stays here.
+func TestProxyTLSWithoutCertificate(t *testing.T) {
+	var h Header
+	h.SetTLS(TLS{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, Verified: true, DER: []byte("certificate")}, false)
+	if bytes.Contains(h.TLVs[0].Value, []byte("certificate")) {
+		t.Errorf("%q", h.TLVs[0].Value)
 	}
 }
 

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"crypto/tls"
 	"net/netip"
 	"sync/atomic"
 
@@ -36,6 +37,21 @@ type clientTLS struct {
 	clienthello.Hello
 	terminated bool
 	identity   *certs.Identity // nil: it has no certificate that was verified
+	protocol   string          // that ALPN has chosen, if terminated
+	proxied    *admit.TLS      // what members are told of it, if terminated
+}
+
+// newClientTLS returns what is known of a client after a handshake.
+func newClientTLS(hello *clientTLS, state *tls.ConnectionState) *clientTLS {
+	t := &clientTLS{terminated: true, identity: certs.IdentityOf(state), protocol: state.NegotiatedProtocol}
+	if hello != nil {
+		t.Hello = hello.Hello
+	}
+	t.proxied = &admit.TLS{Version: state.Version, CipherSuite: state.CipherSuite, Resumed: state.DidResume}
+	if id := t.identity; id != nil {
+		t.proxied.Verified, t.proxied.CommonName, t.proxied.DER = true, id.CommonName, id.DER
+	}
+	return t
 }
 
 // serverName returns the name that the client asks for by TLS; empty: none is known.

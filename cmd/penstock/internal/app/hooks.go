@@ -8,7 +8,6 @@ import (
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
-	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -130,11 +129,7 @@ func (d *daemon) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionSt
 	case err != nil:
 		return relay.CauseNone
 	}
-	known := clientTLS{terminated: true, identity: certs.IdentityOf(state)}
-	if h := p.hello.Load(); h != nil {
-		known.Hello = h.Hello
-	}
-	p.hello.Store(&known)
+	p.hello.Store(newClientTLS(p.hello.Load(), state))
 	if !d.route(f, p) {
 		return relay.CauseRefused
 	}
@@ -323,9 +318,15 @@ func (d *daemon) proxyHeader(f *relay.Flow, p *flowState, to *spec.Dial) []byte 
 		if hello.ServerName != "" {
 			h.SNI = hello.ServerName
 		}
-		if len(hello.SupportedProtos) > 0 {
+		switch {
+		case hello.terminated:
+			h.ALPN = hello.protocol
+		case len(hello.SupportedProtos) > 0:
 			h.ALPN = hello.SupportedProtos[0]
 		}
+	}
+	if hello := p.hello.Load(); hello != nil && hello.terminated && to.ProxyTLS {
+		h.SetTLS(*hello.proxied, to.ProxyCertificate)
 	}
 	b, err := h.Append(nil)
 	if err != nil {
@@ -359,6 +360,9 @@ func (d *daemon) done(r *relay.Record) {
 	}
 	if h := p.hello.Load(); h != nil {
 		e.SNI, e.ALPN = h.ServerName, strings.Join(h.SupportedProtos, ",")
+		if id := h.identity; id != nil {
+			e.Identity = account.Identity{Subject: id.Subject, Names: id.Names(), Serial: id.Serial}
+		}
 	}
 	if p.series.Load() != nil && p.member.Load() == nil {
 		p.moveTo(d.series(p)) // it may have got a route since, but no member

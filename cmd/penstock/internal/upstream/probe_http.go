@@ -33,7 +33,10 @@ func httpCheck(conn net.Conn, m *probed) error {
 	source := &errorReader{r: conn}
 	limit := &io.LimitedReader{R: source, N: maxAnswer}
 	from := bufio.NewReader(limit)
-	if first, _ := from.Peek(1); len(first) == 1 && first[0] == 21 && m.group.CheckTLS() == nil { // a record with an alert (RFC 8446, 5.1)
+	switch first, err := from.Peek(1); {
+	case err == io.EOF:
+		return errors.New("the member has ended the connection without an answer")
+	case err == nil && first[0] == 21 && m.group.CheckTLS() == nil: // a record with an alert (RFC 8446, 5.1)
 		return errors.New("the member speaks TLS; allowed: tls in the check, or in the group")
 	}
 	var res *http.Response

@@ -320,6 +320,10 @@ func TestProbeAttacks(t *testing.T) {
 			}
 		})
 	}
+	mute := serve(t, listen(t, "tcp"), func(c net.Conn) { c.Read(make([]byte, 4096)) })
+	if err := ask(t, &spec.Check{Kind: "http", Method: "GET"}, 0, mute, longEnough); text(err) != "the member has ended the connection without an answer" {
+		t.Errorf("no answer: %v", err)
+	}
 	// A check without TLS of a member that has it.
 	to := serve(t, listen(t, "tcp"), func(c net.Conn) { hello(c); c.Write([]byte{21, 3, 1, 0, 2, 2, 70}) })
 	if err := ask(t, &spec.Check{Kind: "http", Method: "GET"}, 0, to, longEnough); !strings.Contains(text(err), "the member speaks TLS; allowed: tls in the check") {

@@ -244,6 +244,18 @@ func TestFloodOfABusyLoop(t *testing.T) {
 	}
 }
 
+func TestHalvesOfTheBudget(t *testing.T) {
+	var a admission
+	a.init(false)
+	a.rate = 1
+	// What one half does not need is the other's.
+	a.budget = [2]time.Duration{admissionDepth, -admissionDepth}
+	a.fill(admissionDepth, 0, true)
+	if want := [2]time.Duration{admissionDepth, 0}; a.budget != want {
+		t.Errorf("%v, want %v", a.budget, want)
+	}
+}
+
 // While no datagrams wait, nobody is refused, however many flows a network begins; and those that begin
 // many at once have room.
 func TestCalmRefusesNobody(t *testing.T) {

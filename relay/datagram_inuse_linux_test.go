@@ -148,6 +148,7 @@ func (r *rig) tighten(free int64) {
 // A socket that rests on one loop gives way to a client of another one.
 func TestRestOfAnotherLoopMakesRoom(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 2})
+	r.e.datagrams.restTime = time.Hour // before the loops have a datagram port
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
 	cs := onEachLoop(t, r, l)
 	askGram(t, cs[0], l.Addr(), "hello")

@@ -362,6 +362,25 @@ func TestHoldIsBounded(t *testing.T) {
 	}
 }
 
+// While memory is short, a flow whose upstream's socket is full holds nothing.
+func TestOverloadHoldsNoDatagrams(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	r.e.SetOverload(Overload{HoldLess: true})
+	up := gramAddr(packetSocket(t, "unixgram").LocalAddr())
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
+	c := packetSocket(t, "udp4")
+	text := string(make([]byte, 10_000))
+	for range 50 {
+		tellGram(t, c, l.Addr(), text)
+	}
+	eventually(t, "the rest is dropped", func() bool { d := r.dgramStats(); return d.Dropped[DropFull] > 0 && d.Sent+d.Dropped[DropFull] == 50 })
+	if n := r.dgramStats().BytesHeld; n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+	l.Close()
+	r.expect(CauseClosed)
+}
+
 // A listener's socket that is full stops the reading of replies, and loses none.
 func TestFullListener(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})

@@ -308,3 +308,31 @@ func TestDispensableDescriptorsAreGivenUp(t *testing.T) {
 	c.Close()
 	r.expect(CauseEnd)
 }
+
+// What is for one kind alone is twice as much while that has to wait.
+func TestSharesOfKinds(t *testing.T) {
+	short, flows := false, int64(0)
+	b := &descriptorBudget{flows: budgetFlows{
+		streams: func() int64 { return flows }, short: func() bool { return short },
+		datagrams: func() int64 { return flows }, mostDatagrams: func() int64 { return 1000 },
+	}}
+	b.total.Store(400)
+	want := func(streams, datagrams int64) {
+		t.Helper()
+		if s, d := b.forStreams(), b.forDatagrams(); s != streams || d != datagrams {
+			t.Errorf("%d for streams and %d for datagrams, want %d and %d", s, d, streams, datagrams)
+		}
+	}
+	want(0, 0)
+	b.streams.Store(1)
+	b.datagrams.Store(1)
+	want(100, 100)
+	short = true
+	b.denied.Store(1)
+	b.measured.Store(int64(deniedFor))
+	want(200, 200)
+	b.measured.Add(1)
+	want(200, 100)
+	flows = 60
+	want(80, 40)
+}

@@ -30,7 +30,7 @@ var scripts = []script{
 	{"conversation", "TLS 1.2", ecdhe, nil},
 	{"ccs", "ChangeCipherSpec where it does not belong", ecdhe, []string{"two bytes long CCS"}},
 	{"connection-abort", "the client goes away, at each message", ecdhe, nil},
-	{"cve-2016-6309", "large messages", ecdhe, nil},
+	{"cve-2016-6309", "large messages", ecdhe, []string{"Large incorrect ClientHello length"}},
 	{"early-application-data", "application data before Finished", ecdhe, nil},
 	{"hello-request-by-client", "HelloRequest of a client", ecdhe, nil},
 	{"interleaved-CKE-with-CCS", "ChangeCipherSpec within a message", gcm, nil},

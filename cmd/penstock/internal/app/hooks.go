@@ -8,6 +8,7 @@ import (
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -124,7 +125,7 @@ func (d *daemon) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionSt
 	p := stateOf(f)
 	switch {
 	case side == relay.SideUpstream:
-		d.attempted(p, took, err)
+		d.attempted(p, took, certs.Explain(err))
 		return relay.CauseNone
 	case err != nil:
 		return relay.CauseNone

@@ -187,6 +187,9 @@ func (s *streams) connectFailed(f *streamFlow, err error) {
 
 // attemptFailed closes the attempt's socket and calls the hook.
 func (s *streams) attemptFailed(f *streamFlow, err error) {
+	if f.tls != nil {
+		f.tls.refused = false
+	}
 	s.closeAttempt(f, err)
 	if hook := f.cfg.Hooks.Connected; hook != nil {
 		hook(&f.Flow, f.to, s.loop.now-f.since, err)

@@ -436,7 +436,7 @@ func (t *flowTLS) Recv(fd int, p []byte) (int, sys.Errno) {
 		return t.Kernel.Recv(fd, p)
 	}
 	n, e := c.Recv(t.records, fd, t.flow.tcp[side] && !t.flow.odd[side], p)
-	if e == tlsconn.Truncated && t.flow.over(1-side) {
+	if e == tlsconn.Truncated && t.flow.over(1-side) && !c.Cut() {
 		return 0, 0 // it has been told that nothing more comes, and has nothing to say
 	}
 	return n, e

@@ -36,6 +36,7 @@ var (
 	errAborted = errors.New("tls: handshake aborted")
 	errOutput  = errors.New("tls: the peer asks for more than it takes")
 	errShort   = errors.New("tls: connection ended without close_notify")
+	errCut     = errors.New("tls: connection ended within a record, without close_notify")
 	errEarly   = errors.New("tls: connection ended during the handshake")
 )
 
@@ -155,8 +156,10 @@ func (c *Conn) ends(err error) {
 		c.closed = true
 	case c.errno != 0:
 		c.failed = c.errno
-	case c.ended && (err == io.EOF || err == io.ErrUnexpectedEOF):
+	case c.ended && err == io.EOF:
 		c.failed, c.Err = Truncated, errShort
+	case c.ended && err == io.ErrUnexpectedEOF:
+		c.failed, c.Err = Truncated, errCut
 	default:
 		c.failed, c.Err = Invalid, err
 	}
@@ -166,12 +169,12 @@ func (c *Conn) ends(err error) {
 // the socket has taken; EAGAIN may mean that p is encrypted, but not sent completely.
 func (c *Conn) Send(env *Env, fd int, p []byte) (int, sys.Errno) {
 	c.env, c.fd = env, fd
-	defer func() { c.env = nil }()
-	if len(c.out) > 0 {
-		if e := c.flush(); e != 0 {
-			return 0, e
-		}
+	defer func() {
 		c.saveOut()
+		c.env = nil
+	}()
+	if e := c.flush(); e != 0 {
+		return 0, e
 	}
 	if n := c.offered; n > 0 {
 		c.offered = 0
@@ -180,37 +183,43 @@ func (c *Conn) Send(env *Env, fd int, p []byte) (int, sys.Errno) {
 	env.scratch()
 	p = p[:min(len(p), burst)]
 	if _, err := c.tls.Write(p); err != nil {
-		c.Err = err
+		c.fail(err)
 		return 0, Invalid
 	}
-	e := c.flush()
-	switch {
-	case e == sys.EAGAIN:
+	switch e := c.flush(); e {
+	case 0:
+		return len(p), 0
+	case sys.EAGAIN:
 		c.offered = len(p)
-		c.saveOut()
 		return 0, e
-	case e != 0:
+	default:
 		return 0, e
 	}
-	c.saveOut()
-	return len(p), 0
+}
+
+// fail notes the first error.
+func (c *Conn) fail(err error) {
+	if c.Err == nil {
+		c.Err = err
+	}
 }
 
 // Finish tells the peer that nothing more comes. EAGAIN says that it must be called again when the socket
 // is writable.
 func (c *Conn) Finish(env *Env, fd int) sys.Errno {
 	c.env, c.fd = env, fd
-	defer func() { c.env = nil }()
+	defer func() {
+		c.saveOut()
+		c.env = nil
+	}()
 	if !c.closing {
 		c.closing = true
 		if err := c.tls.CloseWrite(); err != nil {
-			c.Err = err
+			c.fail(err)
 			return Invalid
 		}
 	}
-	e := c.flush()
-	c.saveOut()
-	return e
+	return c.flush()
 }
 
 // Flush sends what is left to send.
@@ -234,6 +243,9 @@ func (c *Conn) Offered() bool { return c.offered > 0 }
 // Failed reports whether the peer has broken the protocol, in the handshake or afterwards, or ended the connection
 // too early.
 func (c *Conn) Failed() bool { return c.Err != nil }
+
+// Cut reports whether the connection ended within a record, so that bytes are missing.
+func (c *Conn) Cut() bool { return c.Err == errCut }
 
 // Memory returns the bytes of its buffers, but for those of crypto/tls.
 func (c *Conn) Memory() int { return cap(c.inBuf) + cap(c.outBuf) }

@@ -64,7 +64,7 @@ func (c *Conn) Feed(p []byte) {
 }
 
 // Prepend has p sent before the handshake. It is not part of the connection.
-func (c *Conn) Prepend(p []byte) { c.out = append(slices.Clip(p), c.out...) }
+func (c *Conn) Prepend(p []byte) { c.out = slices.Concat(p, c.out) }
 
 // Exchange sends what the handshake has to send, and receives what it needs. EAGAIN says that it must be
 // called again when the socket is readable or writable; 0 that Resume can be called, even if the connection

@@ -103,7 +103,11 @@ type finding struct {
 }
 
 // expected are findings about this rig, and not about the relay.
-var expected = map[string]string{}
+var expected = map[string]string{
+	"cert_revocation":  "the authority of this program publishes nothing",
+	"security_headers": "the upstream's",
+	"engine_problem":   "the machine's openssl has no GOST",
+}
 
 // testssl runs testssl.sh and returns its findings above LOW.
 func testssl(t *target) error {

@@ -280,8 +280,8 @@ func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, er
 	if err == nil && w.proxy != nil {
 		f.Preface(d.proxyHeader(f, p, w.proxy))
 	}
-	if err == nil && w.tls != nil {
-		f.Originate(w.originate(p.serverName(), p.member.Load().Host(), to))
+	if tls := d.tlsOf(w); err == nil && tls != nil {
+		f.Originate(originate(tls, p.serverName(), p.member.Load().Host(), to))
 		return // secured says how the attempt ends
 	}
 	d.attempted(p, took, err)

@@ -88,10 +88,20 @@ func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set, clients 
 	return w
 }
 
+// tlsOf returns the TLS to the members of a target's group; nil: there is none. A reload may have changed it since the
+// flow was routed, and the members with it.
+func (d *daemon) tlsOf(w *routeTarget) *certs.Client {
+	now, then := w.group.Config().TLS, w.route.To.TLS
+	if now == nil || then != nil && *now == *then {
+		return w.tls
+	}
+	return d.clients.Of(now)
+}
+
 // originate returns the settings of a handshake with a member. If there are none, those that it returns fail with
 // the reason, before anything of the client is sent.
-func (w *routeTarget) originate(clientName, host string, to *relay.Addr) *tls.Config {
-	cfg, err := w.tls.Config(clientName, host, to)
+func originate(c *certs.Client, clientName, host string, to *relay.Addr) *tls.Config {
+	cfg, err := c.Config(clientName, host, to)
 	if err != nil {
 		return &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error { return err }}
 	}

@@ -153,7 +153,7 @@ const (
 	streamRelaying
 )
 
-// lagRef is a flow, and since when it may be held back.
+// lagRef is a flow, and since when it may be held back, or is in its handshake.
 type lagRef struct {
 	ref
 	at time.Duration
@@ -247,6 +247,7 @@ func (s *streams) turn() (more bool) {
 	s.turnClosing()
 	s.turnReady()
 	s.turnLagging()
+	s.turnHandshakes()
 	if s.keep != nil {
 		s.keep.turn.End()
 		s.keep.settleSome(s.loop.now)
@@ -258,7 +259,7 @@ func (s *streams) until() time.Duration {
 	if s.ready.len() > 0 || s.retryShort || len(s.closingPorts) > 0 && s.resting == 0 || s.retryStarved && s.starved.len() > 0 {
 		return 0
 	}
-	at := never
+	at := s.handshakesUntil()
 	if s.resting == 0 && s.hungry.Load() {
 		return 0 // turnHungry
 	}

@@ -23,19 +23,23 @@ import (
 const (
 	defaultHandshakes = 512 // per loop
 	mostHandshakes    = 1 << 16
+	// handshakeGrace is how long a peer may let a handshake wait while others wait for it to be over.
+	handshakeGrace = time.Second
 )
 
 var (
 	errNoTLS     = fmt.Errorf("relay: TLS of a datagram flow: %w", errors.ErrUnsupported)
 	errNoConfig  = errors.New("relay: no TLS configuration")
 	errHandshake = errors.New("relay: TLS handshake")
+	errCrowded   = errors.New("the peer did not go on while others waited")
 )
 
 // loopTLS is what the flows of a loop share that have TLS.
 type loopTLS struct {
-	under   int        // handshakes under way, with those that nobody waits for any more
-	most    int        // of them
-	later   queue[ref] // flows that wait for one of the others to be over
+	under   int           // handshakes under way, with those that nobody waits for any more
+	most    int           // of them
+	later   queue[ref]    // flows that wait for one of the others to be over
+	begun   queue[lagRef] // the others, in the order in which they began; some are over
 	records tlsconn.Env
 	env     pump.Env // see envOf
 	scratch []byte
@@ -58,6 +62,7 @@ type flowTLS struct {
 	took        [2]time.Duration // of the handshake
 	side        int              // while the flow is securing: whose handshake it is
 	begun       bool             // it has begun, and is not over
+	since       time.Duration    // when it began
 	ours        bool             // it waits for more bytes
 	refused     bool             // the last attempt failed in its handshake
 	undelivered int              // what the socket still had to send when it was looked at last; see delivering
@@ -148,6 +153,8 @@ func (s *streams) beginHandshakes() {
 			continue
 		}
 		f.tls.begun = true
+		f.tls.since = s.loop.now
+		l.begun.push(lagRef{r, s.loop.now})
 		c := f.tls.conn[f.tls.side]
 		l.under++
 		share, loop := s.share, s.loop
@@ -161,6 +168,40 @@ func (s *streams) beginHandshakes() {
 			}
 		})
 	}
+}
+
+// turnHandshakes ends handshakes for whose peers others wait for too long, so that a few peers that do not go on cannot
+// keep out all others.
+func (s *streams) turnHandshakes() {
+	l := &s.tlsLoop
+	wanted := l.later.len()
+	for l.begun.len() > 0 {
+		first := *l.begun.first()
+		f := s.slab.find(first.ref)
+		over := f == nil || f.state != streamSecuring || !f.tls.begun || f.tls.since != first.at
+		if !over && (wanted == 0 || s.loop.now < first.at+handshakeGrace) {
+			return
+		}
+		l.begun.pop()
+		switch {
+		case over:
+		case f.tls.ours:
+			s.handshakeFailed(f, errCrowded)
+			wanted--
+		default: // it computes
+			f.tls.since = s.loop.now
+			l.begun.push(lagRef{first.ref, s.loop.now})
+		}
+	}
+}
+
+// handshakesUntil returns when turnHandshakes has something to do.
+func (s *streams) handshakesUntil() time.Duration {
+	l := &s.tlsLoop
+	if l.later.len() == 0 || l.begun.len() == 0 {
+		return never
+	}
+	return l.begun.first().at + handshakeGrace
 }
 
 // handshakeTurn goes on with a handshake that needs more bytes, or is over.

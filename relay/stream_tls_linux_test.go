@@ -349,6 +349,30 @@ func TestTLSHandshakesBounded(t *testing.T) {
 	r.expect(CauseClientGone)
 }
 
+// Clients that do not go on with their handshakes keep others out for a moment only.
+func TestTLSHandshakesCrowded(t *testing.T) {
+	x := &encryption{terminate: true, timeout: time.Hour}
+	r := newRig(t, Config{Loops: 1, MaxHandshakes: 2})
+	l := r.listen("tcp4", x.config(), &Addr{Network: Echo})
+	for range 4 {
+		dial(t, l).Write(helloOf(t))
+	}
+	c := tls.Client(dial(t, l), clientTLS())
+	c.SetDeadline(time.Now().Add(patience))
+	say(t, c, c, "hello")
+	c.Close()
+	for n := 1; ; n++ { // they leave in the order in which they came, each after its second
+		if rec := r.record(); rec.Cause == CauseEnd {
+			if n < 3 {
+				t.Errorf("%d have left for the last client, want 2", n-1)
+			}
+			break
+		} else if rec.Cause != CauseClientTLS {
+			t.Errorf("cause %v", rec.Cause)
+		}
+	}
+}
+
 // An upstream whose handshake fails is an attempt that failed.
 func TestTLSNextUpstream(t *testing.T) {
 	for _, what := range []string{"not TLS", "other name", "silent", "ends"} {

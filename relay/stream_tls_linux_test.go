@@ -23,6 +23,9 @@ func TestTLS(t *testing.T) {
 		for _, pair := range pairs {
 			for _, chunk := range []int{1, 1000, 100_000} {
 				size := int64(min(most, chunk*300))
+				if pair != pairs[0] && (chunk != 1000 || version != tls.VersionTLS13) {
+					continue // what differs is how a socket is read
+				}
 				t.Run(fmt.Sprintf("%s/client=%s/upstream=%s/chunk=%d", tls.VersionName(version), pair[0], pair[1], chunk), func(t *testing.T) {
 					if testing.Short() && (pair != pairs[0] || version == tls.VersionTLS12) {
 						t.Skip("short")

@@ -105,7 +105,7 @@ type end struct {
 	fd             int
 	sent, got      int // bytes
 	next           int // how many the next Send begins with
-	begun, said    bool
+	begun          bool
 	finished, over bool // has said that it ends; has seen the other's end
 	failed         sys.Errno
 	odd            bool // it was told that the socket has ended: a short read says nothing
@@ -366,7 +366,7 @@ func FuzzConn(f *testing.F) {
 func TestConns(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
-	for i := range 60 {
+	for i := range 25 {
 		data := make([]byte, 2+r.IntN(200))
 		for j := range data {
 			data[j] = byte(r.Uint32())

@@ -57,7 +57,6 @@ type tickets struct {
 	file  string
 	stamp stamp
 	have  [][32]byte
-	told  string
 }
 
 func newTickets(file string) *tickets { return &tickets{file: file} }

@@ -380,6 +380,8 @@ func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 		return 0, Again
 	case n == 0 && h.Err != 0:
 		return 0, h.fail(h.Err, true)
+	case e == sys.EAGAIN && h.disturbed(env, src):
+		return 0, Again
 	case e == sys.EAGAIN:
 		return 0, WantRead
 	case e != 0:
@@ -412,6 +414,13 @@ func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 		return n, WantRead
 	}
 	return n, Again
+}
+
+// disturbed reports whether a read has stopped at an urgent byte though there is more behind it. It does so
+// if a signal is pending (tcp_recvmsg_locked), such as those that the runtime preempts goroutines with. No
+// event would follow. Once the signal was handled, a read gets past it.
+func (h *Half) disturbed(env *Env, src int) bool {
+	return h.TCP && !h.Exact && env.Kernel.AtMark(src) && sys.Readable(src)
 }
 
 // streaked counts consecutive big reads; enough of them start splicing.
@@ -584,7 +593,7 @@ func (h *Half) stopSplicing(env *Env, src int, why Why) {
 func (h *Half) drop(env *Env, src, left int) (int, State) {
 	n, e := env.Kernel.Discard(src, env.Scratch[:env.most(len(env.Scratch), left)], h.TCP && !env.Hard)
 	switch {
-	case e == sys.EINTR:
+	case e == sys.EINTR, e == sys.EAGAIN && h.disturbed(env, src):
 		return 0, Again
 	case e == sys.EAGAIN:
 		return 0, WantRead

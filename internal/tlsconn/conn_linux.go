@@ -280,30 +280,22 @@ func (c *Conn) flush() sys.Errno {
 }
 
 // saveIn keeps what was received and not read yet.
-func (c *Conn) saveIn() {
-	switch {
-	case len(c.in) == 0:
-		c.in = nil
-		c.put(c.env, &c.inBuf)
-	case !within(c.in, c.inBuf):
-		buf := c.env.Buffers.Get(len(c.in))
-		copy(buf, c.in)
-		c.put(c.env, &c.inBuf)
-		c.in, c.inBuf = buf, buf
-	}
-}
+func (c *Conn) saveIn() { c.save(&c.in, &c.inBuf) }
 
 // saveOut keeps what could not be sent yet.
-func (c *Conn) saveOut() {
+func (c *Conn) saveOut() { c.save(&c.out, &c.outBuf) }
+
+// save moves b into a buffer of its own, unless it is the end of one already.
+func (c *Conn) save(b, buf *[]byte) {
 	switch {
-	case len(c.out) == 0:
-		c.out = nil
-		c.put(c.env, &c.outBuf)
-	case !within(c.out, c.outBuf):
-		buf := c.env.Buffers.Get(len(c.out))
-		copy(buf, c.out)
-		c.put(c.env, &c.outBuf)
-		c.out, c.outBuf = buf, buf
+	case len(*b) == 0:
+		*b = nil
+		c.put(c.env, buf)
+	case !within(*b, *buf):
+		own := c.env.Buffers.Get(len(*b))
+		copy(own, *b)
+		c.put(c.env, buf)
+		*b, *buf = own, own
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/stat"
 )
 
-// ours is the relay that has bars, yardstick and bare those that are no competitors.
+// ours is the relay that has bars, yardstick and bare those that are not competitors.
 const (
 	ours      = "penstock"
 	yardstick = "gotls"

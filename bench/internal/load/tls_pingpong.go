@@ -40,7 +40,7 @@ func runTLSPingPong(spec TLSSpec, cfg Config) (Result, error) {
 		_, err := p.Write(p.msg)
 		return err
 	}
-	// What comes behind an echo in the same read, such as a ticket, waits in crypto/tls, and is no event: the next echo is.
+	// What comes behind an echo in the same read, such as a ticket, waits in crypto/tls, without an event: the next echo is.
 	pong := func(p *pinger) error {
 		if _, err := io.ReadFull(p, buf); err != nil {
 			return err

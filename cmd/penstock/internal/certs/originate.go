@@ -287,7 +287,7 @@ func (f *files) readPair(certPath, keyPath string, blocks, keys []block, wrong f
 // checkTime returns the most urgent warning of a certificate that has expired or soon will.
 func (f *files) checkTime(t *spec.ClientTLS, o *Options) (worst int, warning Problem) {
 	if len(f.anchors.certs) > 0 {
-		// An authority that has expired beside others is no harm: files keep the old ones for a while.
+		// An authority that has expired beside others does no harm: files keep the old ones for a while.
 		least := 4
 		for i := range f.anchors.certs {
 			one := chain{f.anchors.certs[i : i+1], f.anchors.lines[i : i+1]}

@@ -136,6 +136,12 @@ func (*Flow) Terminate(cfg *tls.Config) error { return ErrStage }
 // Originate returns [ErrStage].
 func (*Flow) Originate(cfg *tls.Config) error { return ErrStage }
 
+// Reply returns [ErrStage].
+func (*Flow) Reply(b []byte) error { return ErrStage }
+
+// Expect returns [ErrStage].
+func (*Flow) Expect(answer []byte) error { return ErrStage }
+
 // Preface returns [ErrStage].
 func (*Flow) Preface(b []byte) error { return ErrStage }
 

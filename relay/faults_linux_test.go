@@ -144,7 +144,7 @@ func TestRealDescriptorLimit(t *testing.T) {
 		return
 	}
 	r := newRig(t, Config{Loops: 1})
-	up := echoServer(t, "unix")
+	up := newServer(t, "unix")
 	echo := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
 	var fill func()
 	var full atomic.Bool // the next flow's hook takes what is left
@@ -155,12 +155,14 @@ func TestRealDescriptorLimit(t *testing.T) {
 		if full.Swap(false) {
 			fill()
 		}
-		return up
+		return up.addr
 	}}})
 	path := socketPath(t)
 	warm := dial(t, far) // so that nothing below needs a descriptor for the first time
-	say(t, warm, warm, "hello")
+	end := up.accept(t)
+	say(t, warm, end, "hello")
 	warm.Close()
+	end.Close() // now, and not when the table is full
 	r.expect(CauseEnd)
 	first := dial(t, echo)
 	say(t, first, first, "hello")
@@ -186,11 +188,18 @@ func TestRealDescriptorLimit(t *testing.T) {
 	fill()
 	free(1)            // for the client's own end
 	c := dial(t, echo) // which waits, as what is left is for the rest of the program
+	began := time.Now()
 	time.Sleep(200 * time.Millisecond)
 	s := r.e.Stats()
-	sum := s.Total()
-	if sum.AcceptPauses == 0 || sum.AcceptPauses > 20 || s.Descriptors.Waits == 0 {
-		t.Errorf("%d pauses in 200 ms, %+v", sum.AcceptPauses, s.Descriptors)
+	// The kernel may be the first to say that there is none, as long as the budget has not measured again.
+	for ; s.Total().AcceptPauses == 0 || s.Descriptors.Waits == 0; s = r.e.Stats() {
+		if time.Since(began) > patience {
+			t.Fatalf("%d pauses, %+v", s.Total().AcceptPauses, s.Descriptors)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if n, took := s.Total().AcceptPauses, time.Since(began); n > int64(20+took/(10*time.Millisecond)) {
+		t.Errorf("%d pauses in %v", n, took)
 	}
 	const inherited = 4 // descriptors above the limit count as open, and take no room
 	free(int(s.Descriptors.Reserved) + flowDescriptors + inherited)

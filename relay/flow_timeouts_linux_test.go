@@ -53,12 +53,14 @@ func TestFirstByte(t *testing.T) {
 	t.Run("silent", func(t *testing.T) {
 		r := newRig(t, Config{})
 		a, b := r.flow("tcp4", "tcp4", ListenConfig{Timeouts: Timeouts{FirstByte: first}})
-		io.WriteString(a, "a question")
+		_, err := io.WriteString(a, "a question")
 		rec := r.expect(CauseFirstByte)
 		if rec.Duration < first || rec.FirstByte != 0 {
 			t.Errorf("%+v", rec)
 		}
-		wantReset(t, a)
+		if err == nil { // a socket tells of its reset once, and a slow machine may write after it
+			wantReset(t, a)
+		}
 		wantReset(t, b)
 	})
 	// The hook holds the flow up until the upstream has said what it has to say.

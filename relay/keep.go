@@ -95,13 +95,14 @@ const (
 	LossListener                 // "listener": its listener is gone, or the pair's name is not known
 	LossHook                     // "hook": Hooks.Decode returned an error
 	LossResources                // "resources": there was no room for it, such as memory or a place in epoll
+	LossTLS                      // "tls": its TLS ended or began in the process, whose keys are gone; counted where it is known
 	losses
 )
 
 // NumLosses is the number of values of Loss, and the length of Restored.Lost.
 const NumLosses = int(losses)
 
-var lossNames = []string{"unsettled", "descriptors", "ledger", "inconsistent", "repeated", "listener", "hook", "resources"}
+var lossNames = []string{"unsettled", "descriptors", "ledger", "inconsistent", "repeated", "listener", "hook", "resources", "tls"}
 
 // String returns the reason's name.
 func (l Loss) String() string { return enum.Name(lossNames, l) }

@@ -134,6 +134,41 @@ func TestHandOverRetrying(t *testing.T) {
 	}
 }
 
+// A flow whose upstream has not answered yet asks it again in the next process. What was sniffed is still there.
+func TestHandOverAsking(t *testing.T) {
+	const own = 100
+	k := newKeptTable(t)
+	s := newServer(t, "tcp4")
+	o := keptOrder{Loops: 1, After: patience, Listen: []string{keptPlace(t, "tcp4")}, Upstream: s.addr.String(), Sniff: 5, Preface: own, Expect: "yes"}
+	proc := k.start(o)
+	o.Listen = proc.urls()
+	c := testnet.Dial(t, toNet(proc.addrs[0]))
+	io.WriteString(c, "early")
+	asked := string(testnet.NewPattern(9).At(0, own))
+	b := s.accept(t)
+	hear(t, b, asked)
+	io.WriteString(b, "ye")
+	proc.ask("handover")
+	proc.kill()
+	proc = k.start(o)
+	if r := proc.Restored; r.Flows != 1 || r.TotalLost() != 0 {
+		t.Fatalf("%+v", r)
+	}
+	b = s.accept(t)
+	hear(t, b, asked)
+	io.WriteString(b, "yes")
+	hear(t, b, "early")
+	say(t, b, c, "and back")
+	closeWrite(t, c)
+	expectEOF(t, b)
+	b.Close()
+	expectEOF(t, c)
+	k.settled(0)
+	if rec := <-proc.records; rec.Cause != CauseEnd || rec.Up.Written != 5 {
+		t.Errorf("%+v", rec)
+	}
+}
+
 // A preface that the upstream has not taken yet is delivered by the next process, once. Until then it is the
 // record's; what the client has sent is its socket's, since nothing is read before the preface has left.
 func TestHandOverUndeliveredPreface(t *testing.T) {

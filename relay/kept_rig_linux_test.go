@@ -48,6 +48,7 @@ type keptOrder struct {
 	Retry     bool          // each attempt is made to Upstream
 	Decoded   int           // flows that Hooks.Decode must have seen before Hooks.Upstream is called
 	Preface   int           // bytes that are sent to the upstream first
+	Expect    string        // what it must answer
 	Items     int           // that the child is given
 	Datagrams int           // Config.MaxDatagramFlows
 	Rest      time.Duration // how long the sockets of ended flows rest; 0: as long as always
@@ -506,6 +507,9 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 		Connected: func(f *Flow, _ *Addr, _ time.Duration, err error) {
 			if err == nil && o.Preface > 0 {
 				f.Preface(testnet.NewPattern(9).At(0, o.Preface))
+			}
+			if err == nil && o.Expect != "" {
+				f.Expect([]byte(o.Expect))
 			}
 		},
 		Admit: func(f *Flow) Cause {

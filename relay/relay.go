@@ -21,7 +21,8 @@
 // arrive together are sent together, in GSO runs where the route allows them.
 //
 // The TLS of a client can end here ([Flow.Terminate]), and TLS to an upstream begin
-// here ([Flow.Originate]). Otherwise TLS is relayed as it is.
+// here ([Flow.Originate]). Otherwise TLS is relayed as it is. Where a protocol agrees on TLS
+// before it begins, [Flow.Reply] and [Flow.Expect] say the words.
 //
 // An idle flow needs a few hundred bytes of memory, and one with TLS a few thousand. If the reader of a direction
 // is slow, the engine holds at most 64 KiB in user space or one full pipe for it,
@@ -94,7 +95,7 @@ type Config struct {
 	MaxNewDatagramFlows int
 
 	// MaxHandshakes is the maximum number of TLS handshakes that each loop has under way; 0 means
-	// 512. Each needs about 20 KiB. The others wait, as long as Timeouts.Handshake allows.
+	// 4096. Each needs about 30 KiB. The others wait, as long as Timeouts.Handshake allows.
 	MaxHandshakes int
 
 	// Keep has flows outlive the process; if it is nil, they end with it.
@@ -104,8 +105,8 @@ type Config struct {
 // Timeouts are the timeouts of a flow, accurate to about a tenth of a second. Only
 // Idle and Life apply to datagram flows.
 type Timeouts struct {
-	// Connect limits each attempt to connect to an upstream; 0 means
-	// [DefaultConnectTimeout].
+	// Connect limits each attempt to connect to an upstream, with its answer to [Flow.Expect]; 0
+	// means [DefaultConnectTimeout].
 	Connect time.Duration
 	// Idle ends a flow when no byte, and no end of a stream, has moved in either
 	// direction for this long. 0 means never for a stream and [DefaultDatagramIdle]
@@ -284,6 +285,12 @@ type Hooks struct {
 	// call [Flow.Preface]. The upstream of a datagram flow counts as connected when its
 	// first answer arrives; took is then [Record.FirstByte].
 	Connected func(f *Flow, to *Addr, took time.Duration, err error)
+
+	// Answered, if not nil, is called when an upstream has answered as [Flow.Expect] says; took is the time
+	// since the attempt began. If [Flow.Originate] was called too, Secured is called instead. If the upstream has
+	// not answered like that, the error says why, an [AnswerError], the system call's error, or
+	// os.ErrDeadlineExceeded, and the flow goes on to the next upstream as after a failed attempt to connect.
+	Answered func(f *Flow, took time.Duration, err error)
 
 	// Secured, if not nil, is called when a TLS handshake has ended, that of the client
 	// after [Flow.Terminate], or that with an upstream after [Flow.Originate]; took is how

@@ -51,15 +51,26 @@ func (s *streams) event(slot uint32, side int, ev uint32) {
 func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) {
 	f.hungUp = f.hungUp || side == sideClient && ev&sys.Hup != 0
 	f.ended = f.ended || side == sideClient && ev&sys.RdHup != 0
+	if f.tls != nil && ev&sys.Out != 0 {
+		s.flushTLS(f, side)
+	}
 	switch {
 	case f.state == streamSecuring && side == f.tls.side:
 		s.exchange(f)
+	case f.state == streamAsking && side == sideUpstream:
+		s.askTurn(f)
 	case side == sideUpstream:
 		s.connectEvent(f, ev)
 	case ev&sys.Err != 0, f.hungUp && (f.state == streamQueued || f.state == streamStarved), f.ended && f.state == streamRetrying:
 		s.end(f, CauseClientGone, nil)
-	case f.state == streamSniffing && readable:
-		s.sniff(f)
+	case f.state == streamSniffing:
+		gen := f.gen
+		if ev&sys.Out != 0 && len(f.early.reply) > 0 {
+			s.replyTurn(f)
+		}
+		if readable && f.alive(gen) && f.state == streamSniffing {
+			s.sniff(f)
+		}
 	default:
 		f.pending = f.pending || readable
 	}
@@ -155,9 +166,13 @@ func (s *streams) carry(f *streamFlow, h int) {
 	if f.kept {
 		s.noteTurn(f, h)
 	}
+	if f.tls.has(h) {
+		f.tls.conn[h].Turn()
+	}
 	f.wait[h] = half.Turn(s.envOf(f), int(f.fd[h]), dst, budget)
 	if f.tls != nil {
 		s.turned(f)
+		f.tls.leaves(f, h)
 		s.finish(f, h)
 	}
 	s.env.Note = nil
@@ -222,7 +237,7 @@ func (s *streams) halfEnd(f *streamFlow, h int) {
 	f.active = s.loop.now
 	switch {
 	case f.cause != CauseNone:
-		s.end(f, f.cause, f.err)
+		s.endFailed(f)
 	case f.over(1 - h):
 		// close(2) includes what shutdown(2) would do
 		s.end(f, CauseEnd, nil)
@@ -246,11 +261,7 @@ func (s *streams) halfFailed(f *streamFlow, h int) {
 	}
 	s.failed(f, side, half.Err)
 	if half.AtSrc || f.over(1-h) {
-		if f.tls != nil && half.AtSrc && s.delivers(f, h) {
-			s.rearm(f)
-			return
-		}
-		s.end(f, f.cause, f.err)
+		s.endFailed(f)
 		return
 	}
 	if f.kept {
@@ -262,6 +273,15 @@ func (s *streams) halfFailed(f *streamFlow, h int) {
 	if f.wait[1-h] == pump.WantRead {
 		s.carry(f, 1-h)
 	}
+}
+
+// endFailed ends a flow that has failed, of which neither half has anything to do.
+func (s *streams) endFailed(f *streamFlow) {
+	if f.tls != nil && s.undelivered(f) > 0 {
+		s.rearm(f)
+		return
+	}
+	s.end(f, f.cause, f.err)
 }
 
 // failed notes that the connection of a side has failed. The first failure is
@@ -304,8 +324,12 @@ func (s *streams) turnReady() {
 			continue
 		}
 		f.inReady = false
-		if f.state == streamSniffing {
+		switch f.state {
+		case streamSniffing:
 			s.sniff(f)
+			continue
+		case streamSecuring:
+			s.exchange(f)
 			continue
 		}
 		for h := range f.half {

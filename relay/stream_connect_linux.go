@@ -160,12 +160,11 @@ func (s *streams) connectEvent(f *streamFlow, ev uint32) {
 	if hook := f.cfg.Hooks.Connected; hook != nil {
 		hook(&f.Flow, f.to, s.loop.now-f.since, nil)
 	}
-	if f.tls.has(sideUpstream) {
-		s.secure(f, sideUpstream)
+	if x := f.early; x != nil && x.answer != nil {
+		s.ask(f)
 		return
 	}
-	s.relay(f)
-	s.firstTurns(f, ev&(sys.In|sys.RdHup|sys.Hup) != 0)
+	s.connected(f, ev&(sys.In|sys.RdHup|sys.Hup) != 0)
 }
 
 // firstTurns gives both halves a turn, if there is something for them to do.
@@ -214,7 +213,7 @@ func (s *streams) noUpstream(f *streamFlow) {
 	switch {
 	case f.tls != nil && f.tls.refused:
 		c = CauseUpstreamTLS
-	case f.err == os.ErrDeadlineExceeded:
+	case f.err == os.ErrDeadlineExceeded: // of connecting or of the answer
 		c = CauseConnectTimeout
 	case errors.Is(f.err, sys.EMFILE), errors.Is(f.err, sys.ENFILE):
 		c = CauseNoDescriptors

@@ -1,6 +1,10 @@
 package relay
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
 
 // earlyState is what a stream flow needs until it relays, and the bound on its bandwidth,
 // which few flows have. A flow that just relays pays for a pointer. Early states come from
@@ -14,7 +18,14 @@ type earlyState struct {
 	most     int
 	patience time.Duration
 	ended    bool // the client has ended its side
+	replied  bool // it was sent a reply
+	sniffed  bool // the hook has seen enough, and the client does not have all of the reply yet
 	pace     pace
+	reply    []byte    // what was not sent yet
+	failed   sys.Errno // why the client cannot be sent its reply
+	question []byte    // what was not sent yet of the preface of a flow that is asking
+	answer   []byte    // what the upstream must say; nil: it is not asked
+	answered int       // how much of it has come
 }
 
 // earlyOf returns the flow's early state, which it makes if there is none.

@@ -47,7 +47,7 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 			if s.keep != nil && lingerUnsettled || f.listener != nil && f.listener.lingers {
 				sys.ClearLinger(int(fd))
 			}
-			if !f.over(side) {
+			if !f.over(side) || f.tls.has(side) { // an end of TLS may have something behind it
 				s.discard(int(fd))
 			}
 		}

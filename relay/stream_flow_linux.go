@@ -110,13 +110,13 @@ func newStreams(l *loop, all *shared, share *streamShare, k *keeping) *streams {
 //	                                 one, when there is a descriptor for it (starved)
 //	                                                 ┌──┐
 //	                                                 ▼  │
-//	admitting ─▶ sniffing ─▶ [securing] ─▶ connecting ─▶ [securing] ─▶ relaying ─▶ ended
-//	     │           │                     ▲    │ ▲            │
-//	     └───────────┴─────────────────────┘    ▼ │◀───────────┘
+//	admitting ─▶ sniffing ─▶ [securing] ─▶ connecting ─▶ [asking] ─▶ [securing] ─▶ relaying ─▶ ended
+//	     │           │                     ▲    │ ▲          │            │
+//	     └───────────┴─────────────────────┘    ▼ │◀─────────┴────────────┘
 //	                                           queued
 //
-// It is securing while there is a TLS handshake: with the client, if it is terminated, and with the
-// upstream, if it is originated.
+// It is asking while the upstream is to answer its preface, and securing while there is a TLS handshake: with the
+// client, if it is terminated, and with the upstream, if it is originated.
 type streamFlow struct {
 	Flow
 	fd          [2]int32
@@ -147,6 +147,7 @@ const (
 	streamSecuring // in a TLS handshake
 	streamChoosing // in Hooks.Upstream
 	streamConnecting
+	streamAsking   // the upstream is to answer; see Flow.Expect
 	streamRetrying // waits before it connects again
 	streamQueued
 	streamStarved // waits for a descriptor
@@ -206,7 +207,7 @@ func (s *streams) describe(f *Flow, i *FlowInfo) {
 		i.State = StateQueued
 	case streamSecuring:
 		i.State = StateHandshake
-	case streamRestored, streamChoosing, streamConnecting, streamRetrying, streamStarved:
+	case streamRestored, streamChoosing, streamConnecting, streamAsking, streamRetrying, streamStarved:
 		i.State = StateConnecting
 	}
 }
@@ -259,12 +260,12 @@ func (s *streams) until() time.Duration {
 	if s.ready.len() > 0 || s.retryShort || len(s.closingPorts) > 0 && s.resting == 0 || s.retryStarved && s.starved.len() > 0 {
 		return 0
 	}
-	at := s.handshakesUntil()
 	if s.resting == 0 && s.hungry.Load() {
 		return 0 // turnHungry
 	}
+	at := s.handshakesUntil()
 	if s.lagging.len() > 0 {
-		at = s.lagging.first().at + lagWait
+		at = min(at, s.lagging.first().at+lagWait)
 	}
 	if s.resting > 0 {
 		at = min(at, s.resting)

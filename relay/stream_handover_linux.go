@@ -22,6 +22,9 @@ func (s *streams) settleEarly(f *streamFlow, r ledger.Record, fds *[2]int) verdi
 	r.SetState(recordEarly)
 	fds[0], fds[1] = int(f.fd[sideClient]), -1
 	if x := f.early; x != nil {
+		if len(x.reply) > 0 {
+			return settleNever
+		}
 		if len(x.held) > 0 {
 			ref, ok := s.keep.ledger.Arena().Ref(x.held)
 			if !ok {

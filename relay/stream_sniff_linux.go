@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -74,10 +75,14 @@ const sniffBurst = 16
 func (s *streams) sniff(f *streamFlow) {
 	x := f.early
 	for range sniffBurst {
+		if x.sniffed {
+			f.pending = true
+			return
+		}
 		want := min(x.most-len(x.held), len(s.env.Scratch))
 		n, e := s.env.Kernel.Recv(int(f.fd[sideClient]), s.env.Scratch[:want])
 		switch {
-		case e == sys.EINTR:
+		case e == sys.EINTR, e == sys.EAGAIN && s.disturbed(f, sideClient):
 			continue
 		case e == sys.EAGAIN:
 			f.pending = false
@@ -99,6 +104,13 @@ func (s *streams) sniff(f *streamFlow) {
 	s.makeReady(f)
 }
 
+// disturbed reports whether a read has stopped at an urgent byte because a signal was pending, though there is more
+// behind it, and no event would follow; see package pump.
+func (s *streams) disturbed(f *streamFlow, side int) bool {
+	fd := int(f.fd[side])
+	return f.tcp[side] && f.odd[side] && s.env.Kernel.AtMark(fd) && sys.Readable(fd)
+}
+
 // show lets the hook decide about what is held; over says that no more will come.
 func (s *streams) show(f *streamFlow, over bool) {
 	x := f.early
@@ -110,14 +122,23 @@ func (s *streams) show(f *streamFlow, over bool) {
 			x.held = x.held[:copy(x.held, x.held[take:])]
 		}
 		switch {
-		case next == SniffDone && f.tls != nil:
-			s.secure(f, sideClient)
+		case x.failed != 0:
+			s.end(f, CauseClientGone, x.failed)
+			return
+		case next == SniffDone && len(x.reply) > 0:
+			x.sniffed = true // and replyTurn goes on
+			if over {
+				f.since = s.loop.now // the patience with what the client says may be used up
+				s.rearm(f)
+			}
 			return
 		case next == SniffDone:
-			f.state = streamConnecting
-			s.connect(f)
+			s.sniffed(f)
 			return
 		case next != SniffMore, last && take == 0:
+			if x.replied {
+				f.wait[down] = pump.End // it is not reset
+			}
 			s.end(f, CauseRefused, nil)
 			return
 		case take == 0, len(x.held) == 0 && !over:

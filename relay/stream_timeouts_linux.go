@@ -14,7 +14,7 @@ func (f *streamFlow) deadline() deadline {
 		d.sooner(f.since, f.early.patience, CauseRefused)
 	case streamSecuring:
 		d.sooner(f.since, or(max(t.Handshake, 0), DefaultHandshakeTimeout), f.tls.failure())
-	case streamConnecting:
+	case streamConnecting, streamAsking:
 		d.sooner(f.since, or(max(t.Connect, 0), DefaultConnectTimeout), CauseConnectTimeout)
 	case streamQueued:
 		d.sooner(f.since-f.queued, or(t.Queue, DefaultQueueTimeout), CauseQueueTimeout)
@@ -45,6 +45,8 @@ func (s *streams) rearm(f *streamFlow) {
 		at = min(at, s.loop.now+tick)
 	case f.state == streamRetrying:
 		at = min(at, f.retryAt())
+	case f.tls != nil && f.tls.undelivered > 0:
+		at = min(at, s.loop.now+tick)
 	}
 	s.loop.arm(f.slot, at)
 }
@@ -64,6 +66,8 @@ func (s *streams) due(slot uint32) {
 	d := f.deadline()
 	due := d.cause != CauseNone && d.at <= s.loop.seen
 	switch {
+	case f.tls != nil && f.tls.undelivered > 0:
+		s.delivering(f, due)
 	case !due && f.backlogFull:
 		s.redial(f)
 	case !due && f.state == streamRetrying && f.retryAt() <= s.loop.now:
@@ -71,13 +75,15 @@ func (s *streams) due(slot uint32) {
 	case !due:
 		s.rearm(f)
 	case f.cause != CauseNone:
-		if f.tls == nil || !s.delivering(f) {
-			s.end(f, f.cause, f.err)
-		}
+		s.end(f, f.cause, f.err)
 	case f.state == streamSecuring && d.cause == f.tls.failure():
 		s.handshakeFailed(f, os.ErrDeadlineExceeded)
+	case d.cause == CauseRefused && f.early.sniffed:
+		s.end(f, CauseClientGone, os.ErrDeadlineExceeded) // it does not take its reply
 	case d.cause == CauseRefused:
 		s.show(f, true)
+	case f.state == streamAsking && d.cause == CauseConnectTimeout:
+		s.answerFailed(f, os.ErrDeadlineExceeded)
 	case d.cause == CauseConnectTimeout:
 		s.connectFailed(f, os.ErrDeadlineExceeded)
 	default:

@@ -21,7 +21,7 @@ import (
 // to the socket.
 
 const (
-	defaultHandshakes = 512 // per loop
+	defaultHandshakes = 4096 // per loop
 	mostHandshakes    = 1 << 16
 	// handshakeGrace is how long a peer may let a handshake wait while others wait for it to be over.
 	handshakeGrace = time.Second
@@ -38,7 +38,9 @@ var (
 type loopTLS struct {
 	under   int           // handshakes under way, with those that nobody waits for any more
 	most    int           // of them
-	later   queue[ref]    // flows that wait for one of the others to be over
+	leaving int           // of those under way, such as nobody waits for
+	queued  int           // flows that wait for one of the others to be over
+	later   queue[ref]    // they, and some that do not wait any more
 	begun   queue[lagRef] // the others, in the order in which they began; some are over
 	records tlsconn.Env
 	env     pump.Env // see envOf
@@ -61,11 +63,12 @@ type flowTLS struct {
 	conn        [2]*tlsconn.Conn // nil: the side's bytes are passed on as they are
 	took        [2]time.Duration // of the handshake
 	side        int              // while the flow is securing: whose handshake it is
+	waits       bool             // it has not begun
 	begun       bool             // it has begun, and is not over
 	since       time.Duration    // when it began
 	ours        bool             // it waits for more bytes
 	refused     bool             // the last attempt failed in its handshake
-	undelivered int              // what the socket still had to send when it was looked at last; see delivering
+	undelivered int              // see streams.undelivered
 }
 
 // has reports whether the TLS of a side begins or ends here. t may be nil.
@@ -139,6 +142,8 @@ func (s *streams) secure(f *streamFlow, side int) {
 		}
 	}
 	s.rearm(f)
+	t.waits = true
+	s.tlsLoop.queued++
 	s.tlsLoop.later.push(f.ref())
 	s.beginHandshakes()
 }
@@ -149,10 +154,11 @@ func (s *streams) beginHandshakes() {
 	for l.under < l.most && l.later.len() > 0 {
 		r := l.later.pop()
 		f := s.slab.find(r)
-		if f == nil || f.state != streamSecuring || f.tls.begun {
+		if f == nil || f.state != streamSecuring || !f.tls.waits {
 			continue
 		}
-		f.tls.begun = true
+		l.queued--
+		f.tls.waits, f.tls.begun = false, true
 		f.tls.since = s.loop.now
 		l.begun.push(lagRef{r, s.loop.now})
 		c := f.tls.conn[f.tls.side]
@@ -174,12 +180,12 @@ func (s *streams) beginHandshakes() {
 // keep out all others.
 func (s *streams) turnHandshakes() {
 	l := &s.tlsLoop
-	wanted := l.later.len()
+	wanted := l.queued - l.leaving
 	for l.begun.len() > 0 {
 		first := *l.begun.first()
 		f := s.slab.find(first.ref)
 		over := f == nil || f.state != streamSecuring || !f.tls.begun || f.tls.since != first.at
-		if !over && (wanted == 0 || s.loop.now < first.at+handshakeGrace) {
+		if !over && (wanted <= 0 || s.loop.now < first.at+handshakeGrace) {
 			return
 		}
 		l.begun.pop()
@@ -198,7 +204,7 @@ func (s *streams) turnHandshakes() {
 // handshakesUntil returns when turnHandshakes has something to do.
 func (s *streams) handshakesUntil() time.Duration {
 	l := &s.tlsLoop
-	if l.later.len() == 0 || l.begun.len() == 0 {
+	if l.queued <= l.leaving || l.begun.len() == 0 {
 		return never
 	}
 	return l.begun.first().at + handshakeGrace
@@ -217,6 +223,7 @@ func (s *streams) handshakeTurn(r ref, c *tlsconn.Conn) {
 	default:
 		s.tlsLoop.under--
 		if gone {
+			s.tlsLoop.leaving--
 			c.Free(&s.tlsLoop.records)
 		} else {
 			f.tls.begun = false
@@ -229,9 +236,15 @@ func (s *streams) handshakeTurn(r ref, c *tlsconn.Conn) {
 // exchange moves the bytes of a handshake that waits for some.
 func (s *streams) exchange(f *streamFlow) {
 	t := f.tls
-	if c := t.conn[t.side]; t.ours && c.Exchange(t.records, int(f.fd[t.side])) == 0 {
+	if !t.ours {
+		return
+	}
+	c := t.conn[t.side]
+	if c.Exchange(t.records, int(f.fd[t.side]), f.tcp[t.side] && f.odd[t.side]) == 0 {
 		t.ours = false
 		c.Resume()
+	} else if c.More() {
+		s.makeReady(f)
 	}
 }
 
@@ -280,25 +293,29 @@ func (s *streams) handshakeFailed(f *streamFlow, err error) {
 		s.end(f, CauseClientTLS, err)
 		return
 	}
-	s.forget(t, sideUpstream)
-	t.refused = true
-	f.connect = 0
-	s.closeAttempt(f, err)
-	f.state = streamConnecting
-	if s.nextAttempt(f) {
-		s.connect(f)
+	if f.tcp[sideUpstream] {
+		s.discard(int(f.fd[sideUpstream])) // or it might be reset before it sees the alert
 	}
+	s.startFailed(f, err)
 }
 
 // forget drops a side's TLS. A handshake that is under way ends soon.
 func (s *streams) forget(t *flowTLS, side int) {
 	c := t.conn[side]
 	t.conn[side] = nil
-	switch {
-	case c == nil:
-	case !t.under(side):
+	if c == nil {
+		return
+	}
+	if t.waits && side == t.side {
+		t.waits = false
+		s.tlsLoop.queued--
+	}
+	if !t.under(side) {
 		c.Free(t.records)
-	case t.ours:
+		return
+	}
+	s.tlsLoop.leaving++
+	if t.ours {
 		t.ours = false
 		c.Abort()
 	}
@@ -367,6 +384,20 @@ func (s *streams) eventTLS(f *streamFlow, side int, readable, writable bool) {
 	}
 }
 
+// flushTLS goes on to send what a handshake that is over has left, while the flow does not relay yet.
+func (s *streams) flushTLS(f *streamFlow, side int) {
+	if c := f.tls.conn[side]; c != nil && (f.state != streamSecuring || f.tls.side != side) {
+		c.Flush(f.tls.records, int(f.fd[side])) // a failure is found by the first turn
+	}
+}
+
+// leaves has a half go on soon that has left something in records.
+func (t *flowTLS) leaves(f *streamFlow, h int) {
+	if f.wait[h] == pump.WantRead && t.has(h) && t.conn[h].More() {
+		f.wait[h] = pump.Again
+	}
+}
+
 // finish tells a peer that a direction has ended before that is passed on.
 func (s *streams) finish(f *streamFlow, h int) {
 	side := f.dstSide(h)
@@ -405,31 +436,32 @@ func (t *flowTLS) explain(f *streamFlow, side int, e sys.Errno) {
 	}
 }
 
-// delivers reports whether the flow, of which half h has failed at its source, must be waited for: the other
-// side is about to be reset, because a mere end would look clean to many, and its socket still has something to send.
-func (s *streams) delivers(f *streamFlow, h int) bool {
-	side := f.dstSide(h)
-	if !f.tls.has(h) || !f.tcp[side] || f.half[h].Err != tlsconn.Invalid && f.half[h].Err != tlsconn.Truncated {
-		return false
+// undelivered returns how much the sockets still have to send of what came before a failure of TLS. The flow waits
+// for that: the side is about to be reset, because a mere end would look clean to many.
+func (s *streams) undelivered(f *streamFlow) int {
+	f.tls.undelivered = 0
+	for h := range f.half {
+		half, side := &f.half[h], f.dstSide(h)
+		if f.wait[h] == pump.Failed && half.AtSrc && f.tls.has(h) && f.tcp[side] && (half.Err == tlsconn.Invalid || half.Err == tlsconn.Truncated) {
+			n, _ := sys.WriteQueued(int(f.fd[side]))
+			f.tls.undelivered += n
+		}
 	}
-	n, _ := sys.WriteQueued(int(f.fd[side]))
-	f.tls.undelivered = n
-	return n > 0
+	return f.tls.undelivered
 }
 
-// delivering reports whether what delivers has found is still being taken.
-func (s *streams) delivering(f *streamFlow) bool {
-	for h := range f.half {
-		if f.wait[h] != pump.Failed || !f.half[h].AtSrc || !f.tls.has(h) {
-			continue
-		}
-		if before := f.tls.undelivered; s.delivers(f, h) && f.tls.undelivered < before {
-			f.active = s.loop.now
-			s.rearm(f)
-			return true
-		}
+// delivering looks again at what was undelivered. The flow goes on for as long as some of it is taken.
+func (s *streams) delivering(f *streamFlow, due bool) {
+	before := f.tls.undelivered
+	n := s.undelivered(f)
+	if n == 0 || due && n >= before {
+		s.end(f, f.cause, f.err)
+		return
 	}
-	return false
+	if n < before {
+		f.active = s.loop.now
+	}
+	s.rearm(f)
 }
 
 // tls describes the TLS of a side.
@@ -450,10 +482,14 @@ func (s *streams) tls(f *Flow, side int) *TLS {
 	return d
 }
 
-// memory returns the bytes of buffers.
+// memory returns the bytes of buffers, about.
 func (t *flowTLS) memory() (n int64) {
 	for side, c := range t.conn {
-		if c != nil && !t.under(side) {
+		switch {
+		case c == nil:
+		case t.under(side):
+			n += c.Received // which it may have to put together
+		default:
 			n += int64(c.Memory())
 		}
 	}
@@ -476,7 +512,7 @@ func (t *flowTLS) Recv(fd int, p []byte) (int, sys.Errno) {
 	if c == nil {
 		return t.Kernel.Recv(fd, p)
 	}
-	n, e := c.Recv(t.records, fd, t.flow.tcp[side] && !t.flow.odd[side], p)
+	n, e := c.Recv(t.records, fd, t.flow.tcp[side], t.flow.odd[side], p)
 	if e == tlsconn.Truncated && t.flow.over(1-side) && !c.Cut() {
 		return 0, 0 // it has been told that nothing more comes, and has nothing to say
 	}

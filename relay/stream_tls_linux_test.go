@@ -364,16 +364,51 @@ func TestTLSHandshakesCrowded(t *testing.T) {
 	c.SetDeadline(time.Now().Add(patience))
 	say(t, c, c, "hello")
 	c.Close()
-	for n := 1; ; n++ { // they leave in the order in which they came, each after its second
+	for left := 0; ; left++ { // the first two after their second, and then one of the others
 		if rec := r.record(); rec.Cause == CauseEnd {
-			if n < 3 {
-				t.Errorf("%d have left for the last client, want 2", n-1)
+			if left != 3 {
+				t.Errorf("%d have left for the last client, want 3", left)
 			}
 			break
 		} else if rec.Cause != CauseClientTLS {
 			t.Errorf("cause %v", rec.Cause)
 		}
 	}
+}
+
+// No more of them leave than others wait, however long it takes until they have.
+func TestTLSHandshakesLeave(t *testing.T) {
+	x := &encryption{terminate: true, timeout: time.Hour}
+	r := newRig(t, Config{Loops: 1, MaxHandshakes: 8})
+	l := r.listen("tcp4", x.config(), &Addr{Network: Echo})
+	for range 8 {
+		c := dial(t, l)
+		c.Write(helloOf(t))
+		c.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.ReadFull(c, make([]byte, 5)); err != nil { // it waits for the client's second flight
+			t.Fatal(err)
+		}
+	}
+	computing := r.e.streams.computing
+	for range cap(computing) {
+		computing <- struct{}{} // none can end
+	}
+	c := tls.Client(dial(t, l), clientTLS())
+	c.SetDeadline(time.Now().Add(patience))
+	done := make(chan error, 1)
+	go func() { done <- said(c, c, "hello") }()
+	r.expect(CauseClientTLS)
+	for range 50 {
+		r.e.onLoops(func(*Flow) {})
+	}
+	for range cap(computing) {
+		<-computing
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	r.expect(CauseEnd)
 }
 
 // An upstream whose handshake fails is an attempt that failed.

@@ -159,6 +159,7 @@ var table = []rule{
 		"cmd/penstock/internal/admit":       assembled,
 		"cmd/penstock/internal/budget":      assembled,
 		"cmd/penstock/internal/certs":       assembled,
+		"cmd/penstock/internal/postgres":    assembled,
 		"cmd/penstock/internal/route":       assembled,
 		"cmd/penstock/internal/upstream":    assembled,
 		"cmd/penstock/internal/discover":    assembled,
@@ -219,9 +220,13 @@ var table = []rule{
 	}, tests: edges{
 		"cmd/penstock/internal/testcerts": certificates,
 	}},
+	{pkg: "cmd/penstock/internal/postgres", code: edges{
+		"relay": public,
+	}},
 	{pkg: "cmd/penstock/internal/testcerts"},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
 		"cmd/penstock/internal/certs":     "checks speak TLS as flows do, and tell in the same words what is wrong",
+		"cmd/penstock/internal/postgres":  "checks ask for TLS as flows do",
 		"cmd/penstock/internal/counts":    shared,
 		"cmd/penstock/internal/spec":      shared,
 		"relay":                           public,
@@ -390,7 +395,7 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 // set of types and code to copy them; checks of members use certificates as their flows do; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
-	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs"},
+	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs", "cmd/penstock/internal/postgres"},
 	"cmd/penstock/internal/admin":    {"cmd/penstock/internal/account"},
 	"cmd/penstock/internal/etcd":     {"cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/discover": {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream", "cmd/penstock/internal/xds"},

@@ -16,9 +16,15 @@ const (
 	recordMost = recordSize + 5 + 256 // of the record itself
 	// burst is what is encrypted, or received, at a time.
 	burst = 4 * recordSize
+	// headroom is what is received besides what is wanted, so that little is left: for the records themselves.
+	headroom = 512
 	// outMost bounds the bytes that wait to be sent: one burst, and messages of TLS itself that the
 	// peer asks for and does not take.
 	outMost = 4*recordMost + 16<<10
+	// workMost is how many records Recv reads in a turn, however little is in them. One that has nothing for
+	// the reader, such as one that changes keys, costs as much as idleWork others.
+	workMost = 512
+	idleWork = 16
 	// flightMost bounds what the handshake sends before it waits, which is mostly certificates.
 	flightMost = 256 << 10
 )
@@ -73,9 +79,17 @@ type Conn struct {
 	tls     *tls.Conn
 	env     *Env // while a call of the loop lasts
 	fd      int
-	exact   bool
+	tcp     bool
+	odd     bool
+	want    int    // bytes that the present read is for
+	work    int    // what the turn has cost; see workMost
+	idle    int    // records that were read since one had something for the reader
+	quiet   int    // bytes that were read since then
+	most    int    // the maximum of quiet
+	more    bool   // the last Recv has left something
 	in      []byte // received and not read; it lies in env.in during a call, else in inBuf
 	inBuf   []byte // from env.Buffers
+	record  record // that crypto/tls is reading
 	out     []byte // to be sent; it lies in env.out during a call, else in outBuf
 	outBuf  []byte // from env.Buffers
 	offered int    // bytes of the last Send that out is the rest of
@@ -111,8 +125,11 @@ func Client(cfg *tls.Config) *Conn {
 func (c *Conn) State() tls.ConnectionState { return c.tls.ConnectionState() }
 
 // Recv reads what the peer has sent into p, until p is full or there is no more. A peer that has said
-// that it sends no more has ended: (0, 0). exact says that a short read means that the socket is empty.
-func (c *Conn) Recv(env *Env, fd int, exact bool, p []byte) (n int, e sys.Errno) {
+// that it sends no more has ended: (0, 0). tcp says that a short read means that the socket is empty, unless it is
+// odd: it has hung up, or has urgent data.
+//
+// Recv stops when a peer has sent so many records in a turn that others should have theirs. More reports that.
+func (c *Conn) Recv(env *Env, fd int, tcp, odd bool, p []byte) (n int, e sys.Errno) {
 	if c.failed != 0 {
 		return 0, c.failed
 	}
@@ -120,10 +137,15 @@ func (c *Conn) Recv(env *Env, fd int, exact bool, p []byte) (n int, e sys.Errno)
 		return 0, 0
 	}
 	env.scratch()
-	c.env, c.fd, c.exact = env, fd, exact
+	c.env, c.fd, c.tcp, c.odd, c.more = env, fd, tcp, odd, false
 	for n < len(p) {
+		c.want = len(p) - n
 		m, err := c.tls.Read(p[n:])
 		n += m
+		if m > 0 && c.idle > 0 {
+			c.work += 1 - idleWork
+			c.idle, c.quiet = 0, 0
+		}
 		if err == nil {
 			continue
 		}
@@ -148,6 +170,12 @@ func (c *Conn) Recv(env *Env, fd int, exact bool, p []byte) (n int, e sys.Errno)
 	}
 	return 0, sys.EAGAIN
 }
+
+// Turn begins a turn of the owner.
+func (c *Conn) Turn() { c.work, c.idle = 0, 0 }
+
+// More reports whether the last Recv has left something for which there may be no event.
+func (c *Conn) More() bool { return c.more }
 
 // ends notes that nothing more can be read, and why.
 func (c *Conn) ends(err error) {
@@ -247,12 +275,21 @@ func (c *Conn) Failed() bool { return c.Err != nil }
 // Cut reports whether the connection ended within a record, so that bytes are missing.
 func (c *Conn) Cut() bool { return c.Err == errCut }
 
-// Memory returns the bytes of its buffers, but for those of crypto/tls.
-func (c *Conn) Memory() int { return cap(c.inBuf) + cap(c.outBuf) }
+// Memory returns the bytes of its buffers: of those of crypto/tls, which keep their size, what they had to hold at least.
+func (c *Conn) Memory() int {
+	n := cap(c.inBuf) + cap(c.outBuf) + c.most
+	if c.inBuf == nil {
+		n += cap(c.in) // from the handshake
+	}
+	if c.outBuf == nil {
+		n += cap(c.out)
+	}
+	return n
+}
 
 // Free gives back the buffers. The connection is not used any more.
 func (c *Conn) Free(env *Env) {
-	c.in, c.out = nil, nil
+	c.in, c.out, c.most = nil, nil, 0
 	c.put(env, &c.inBuf)
 	c.put(env, &c.outBuf)
 }
@@ -318,14 +355,46 @@ func (temporary) Timeout() bool   { return true }
 func (temporary) Temporary() bool { return true }
 
 func (w *wire) Read(p []byte) (int, error) {
+	if w.work >= workMost && !w.handshaking {
+		w.more = true
+		return 0, again
+	}
 	if len(w.in) == 0 {
 		if err := w.fill(); err != nil {
 			return 0, err
 		}
 	}
-	n := copy(p, w.in)
+	n := copy(p, w.in[:w.record.rest(w.in[:min(len(w.in), len(p))])])
 	w.in = w.in[n:]
+	w.quiet += n
+	w.most = max(w.most, w.quiet)
+	if w.record.head == 0 {
+		w.work += idleWork
+		w.idle++
+	}
 	return n, nil
+}
+
+// record is how far the reading of a record has come. crypto/tls gets no byte of the next one with its end:
+// it would keep that in front of the next one, and need a buffer of twice the size, which it never returns.
+type record struct {
+	head int // bytes of the header that were read, of 5; RFC 8446, 5.1
+	body int // bytes of the body that were not
+}
+
+// rest returns how many bytes of b, which follow what it was called with before, belong to the present record.
+func (r *record) rest(b []byte) int {
+	n := 0
+	for ; r.head < 5 && n < len(b); n++ {
+		if r.head++; r.head > 3 {
+			r.body = r.body<<8 | int(b[n])
+		}
+	}
+	body := min(r.body, len(b)-n)
+	if r.body -= body; r.body == 0 && r.head == 5 {
+		r.head = 0
+	}
+	return n + body
 }
 
 // fill makes sure that there is something in w.in.
@@ -341,13 +410,15 @@ func (w *wire) fill() error {
 	case w.Drained:
 		return again
 	}
+	into := w.env.in[:min(len(w.env.in), w.want+w.want/16+headroom)]
 	for {
-		n, e := w.env.Kernel.Recv(w.fd, w.env.in)
+		n, e := w.env.Kernel.Recv(w.fd, into)
 		switch {
 		case e == sys.EINTR:
 			continue
 		case e == sys.EAGAIN:
-			w.Drained = true
+			w.more = w.tcp && w.odd && disturbed(w.env, w.fd)
+			w.Drained = !w.more
 			return again
 		case e != 0:
 			w.errno = e
@@ -356,12 +427,16 @@ func (w *wire) fill() error {
 			w.ended = true
 			return io.EOF
 		}
-		w.Drained = w.exact && n < len(w.env.in)
+		w.Drained = w.tcp && !w.odd && n < len(into)
 		w.Received += int64(n)
-		w.in = w.env.in[:n]
+		w.in = into[:n]
 		return nil
 	}
 }
+
+// disturbed reports whether a read has stopped at an urgent byte because a signal was pending, though there is more
+// behind it, and no event would follow; see package pump.
+func disturbed(env *Env, fd int) bool { return env.Kernel.AtMark(fd) && sys.Readable(fd) }
 
 // Write takes all of p, because crypto/tls does not try again after an error.
 func (w *wire) Write(p []byte) (int, error) {

@@ -186,7 +186,7 @@ func (p *pairOfConns) handshake(preface bool) {
 			switch {
 			case e.Over() && !waits[e.fd]:
 				e.Flush(p.env, e.fd)
-			case e.Exchange(p.env, e.fd) == 0:
+			case e.Exchange(p.env, e.fd, false) == 0:
 				computing++
 				waits[e.fd] = false
 				e.Resume()
@@ -291,7 +291,8 @@ func (p *pairOfConns) finish(e *end) {
 func (p *pairOfConns) recv(e *end, size int) {
 	peer := p.end[1-e.fd]
 	buf := make([]byte, size)
-	n, errno := e.Recv(p.env, e.fd, !p.w.short && !e.odd, buf)
+	e.Turn()
+	n, errno := e.Recv(p.env, e.fd, !p.w.short, e.odd, buf)
 	y := p.w.inbox[e.fd]
 	switch {
 	case e.over && (n != 0 || errno != e.failed):

@@ -3,6 +3,7 @@ package tlsconn
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -16,7 +17,7 @@ func (c *Conn) Start(limit chan struct{}, yield func(over bool)) {
 	c.handshaking, c.limit, c.yield = true, limit, yield
 	c.resume = make(chan struct{}, 1)
 	go func() {
-		c.limit <- struct{}{}
+		c.compute()
 		err := c.tls.HandshakeContext(context.Background())
 		<-c.limit
 		c.handshaking = false
@@ -36,6 +37,13 @@ func (c *Conn) Start(limit chan struct{}, yield func(over bool)) {
 	}()
 }
 
+// compute waits until the handshake may compute, and lets event loops go first that have something to do: otherwise
+// handshakes that follow each other keep a CPU from them until the scheduler takes it away, after 10 ms.
+func (c *Conn) compute() {
+	c.limit <- struct{}{}
+	runtime.Gosched()
+}
+
 // wait gives the connection to the caller of Start until there are more bytes.
 func (c *Conn) wait() error {
 	for {
@@ -53,7 +61,7 @@ func (c *Conn) wait() error {
 		<-c.limit
 		c.yield(false)
 		<-resume
-		c.limit <- struct{}{}
+		c.compute()
 	}
 }
 
@@ -67,11 +75,12 @@ func (c *Conn) Feed(p []byte) {
 func (c *Conn) Prepend(p []byte) { c.out = slices.Concat(p, c.out) }
 
 // Exchange sends what the handshake has to send, and receives what it needs. EAGAIN says that it must be
-// called again when the socket is readable or writable; 0 that Resume can be called, even if the connection
-// has ended or failed. The handshake is not over.
-func (c *Conn) Exchange(env *Env, fd int) sys.Errno {
+// called again when the socket is readable or writable, or soon if More reports true; 0 that Resume can be called,
+// even if the connection has ended or failed. The handshake is not over. odd says that the socket is one of TCP and
+// has hung up, or has urgent data.
+func (c *Conn) Exchange(env *Env, fd int, odd bool) sys.Errno {
 	env.scratch()
-	c.env, c.fd = env, fd
+	c.env, c.fd, c.more = env, fd, false
 	defer func() { c.env = nil }()
 	if e := c.flush(); e != 0 {
 		if e != sys.EAGAIN {
@@ -87,6 +96,7 @@ func (c *Conn) Exchange(env *Env, fd int) sys.Errno {
 		case e == sys.EINTR:
 			continue
 		case e == sys.EAGAIN:
+			c.more = odd && disturbed(env, fd)
 			return e
 		case e != 0:
 			c.errno = e

@@ -35,6 +35,8 @@ type File struct {
 type Source struct {
 	// Read returns the files that a path stands for; it may contain wildcards.
 	Read func(pattern string) ([]File, error)
+	// Stat tells what is at an absolute path.
+	Stat func(path string) (folder, exists bool)
 	// Env returns the value of an environment variable, and whether it is set.
 	Env func(name string) (string, bool)
 }

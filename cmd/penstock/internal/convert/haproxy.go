@@ -125,6 +125,7 @@ type haproxyPlan struct {
 	logTo    string // where the first log line goes
 	spread   int    // spread-checks, in percent
 	rcv, snd [2]int // tune.rcvbuf and sndbuf of clients and servers
+	tls      tlsPaths
 }
 
 // proxy reads one section.
@@ -258,8 +259,12 @@ func (h *haproxyPlan) timeout(x *proxy, l line) {
 		if d, ok := h.time(l, l.words[2]); ok {
 			x.timeouts[name] = d
 		}
-	case "http-request", "http-keep-alive", "tarpit", "client-hs":
-		// Only mode http and TLS know them.
+	case "client-hs":
+		if d, ok := h.time(l, l.words[2]); ok {
+			x.timeouts[name] = d
+		}
+	case "http-request", "http-keep-alive", "tarpit":
+		// Only mode http knows them.
 	default:
 		h.note(l.at, "timeout %s: no counterpart", name)
 	}

@@ -12,9 +12,10 @@ import (
 type condition struct {
 	from, sni, alpn []string
 	tls             bool
+	fc              bool // it holds for clients whose TLS ends here only
 }
 
-func (c condition) empty() bool { return len(c.from)+len(c.sni)+len(c.alpn) == 0 && !c.tls }
+func (c condition) empty() bool { return len(c.from)+len(c.sni)+len(c.alpn) == 0 && !c.tls && !c.fc }
 
 // test is one criterion of an ACL. why is set if it has no counterpart.
 type test struct {
@@ -63,6 +64,12 @@ func (h *haproxyPlan) test(here at, words []string) test {
 	switch strings.ToLower(name) {
 	case "req.ssl_sni", "req_ssl_sni":
 		return sniTest(method, values)
+	case "ssl_fc_sni":
+		return sniTest(method, values).ended()
+	case "ssl_fc":
+		if len(values) == 0 {
+			return test{condition: condition{fc: true}}
+		}
 	case "req.ssl_alpn":
 		if method != "" && method != "str" && method != "sub" || len(values) == 0 {
 			return test{why: name + " -m " + method + " has no counterpart"}
@@ -103,7 +110,11 @@ var fetchHints = map[string]string{
 	"src_is_local":        "",
 	"dst_port":            " (a listener for each port has routes of its own)",
 	"req.proto_http":      " (layer 7)",
-	"ssl_fc_sni":          " (TLS is not terminated; req.ssl_sni reads the ClientHello)",
+	"ssl_fc_alpn":         " (alpn of a route is what a client offers)",
+	"ssl_c_s_dn(cn)":      " (client-names of a route are names in the client's certificate)",
+	"ssl_c_s_dn":          " (client-names of a route are names in the client's certificate)",
+	"ssl_c_used":          " (client-names of a route are names in the client's certificate)",
+	"ssl_c_verify":        " (with verify: optional, a client with a bad certificate is refused)",
 	"nbsrv":               " (a backup member takes over when no other is up)",
 	"connslots":           " (a member's max-flows and the group's queue)",
 	"req.rdp_cookie":      " (balance: maglev keeps a client at its member)",
@@ -146,6 +157,12 @@ func sniTest(method string, values []string) test {
 	if len(t.sni) == 0 {
 		return test{why: "no server names"}
 	}
+	return t
+}
+
+// ended makes a test of the ClientHello one of TLS that has ended here.
+func (t test) ended() test {
+	t.fc, t.tls = t.why == "", false
 	return t
 }
 
@@ -235,7 +252,7 @@ func (h *haproxyPlan) conditions(x *proxy, here at, words []string) (conds []con
 				if t.why != "" {
 					return nil, nil, t.why
 				}
-				if len(t.from) == 0 || t.tls {
+				if len(t.from) == 0 || t.tls || t.fc {
 					return nil, nil, "a negated condition has no counterpart"
 				}
 				negated = append(negated, t.from...)
@@ -263,12 +280,12 @@ func (h *haproxyPlan) conditions(x *proxy, here at, words []string) (conds []con
 	switch {
 	case negations == 0 && !unless:
 		return conds, nil, ""
-	case negations == 0 && terms == 1 && len(conds) == 1 && len(conds[0].from) > 0 && !conds[0].tls:
+	case negations == 0 && terms == 1 && len(conds) == 1 && len(conds[0].from) > 0 && !conds[0].tls && !conds[0].fc:
 		return []condition{{}}, conds[0].from, "" // unless A
 	case negations == 0:
 		all := []string{}
 		for _, c := range conds {
-			if len(c.from) == 0 || c.tls {
+			if len(c.from) == 0 || c.tls || c.fc {
 				return nil, nil, "a negated condition has no counterpart"
 			}
 			all = append(all, c.from...)
@@ -282,7 +299,7 @@ func (h *haproxyPlan) conditions(x *proxy, here at, words []string) (conds []con
 
 // and returns what both ask; ok is false if no client can meet it.
 func and(a, b condition) (c condition, ok bool) {
-	c.tls = a.tls || b.tls
+	c.tls, c.fc = a.tls || b.tls, a.fc || b.fc
 	c.from, ok = both(a.from, b.from, inside)
 	if !ok {
 		return c, false
@@ -350,7 +367,7 @@ func (h *haproxyPlan) useMap(x *proxy, l line, to string) {
 	inner, ok := strings.CutPrefix(to, "%[")
 	parts := strings.SplitN(strings.TrimSuffix(inner, "]"), ",", 2)
 	name := parts[0]
-	if ok && len(parts) == 2 && (name == "req.ssl_sni" || name == "req_ssl_sni") {
+	if ok && len(parts) == 2 && (name == "req.ssl_sni" || name == "req_ssl_sni" || name == "ssl_fc_sni") {
 		rest := strings.TrimPrefix(parts[1], "lower,")
 		kind, args, called := strings.Cut(rest, "(")
 		method := map[string]string{"map": "str", "map_str": "str", "map_end": "end", "map_dom": "dom"}[kind]
@@ -370,6 +387,9 @@ func (h *haproxyPlan) useMap(x *proxy, l line, to string) {
 					continue
 				}
 				t := sniTest(method, pair[:1])
+				if name == "ssl_fc_sni" {
+					t = t.ended()
+				}
 				if t.why != "" {
 					h.note(at{file, n}, "left out: %s", t.why)
 					continue
@@ -413,7 +433,7 @@ func (h *haproxyPlan) tcpRequest(x *proxy, l line) {
 	everybody := false
 	simple := why == ""
 	for _, c := range conds {
-		if len(c.from) > 0 && !c.tls && len(c.sni)+len(c.alpn) == 0 {
+		if len(c.from) > 0 && !c.tls && !c.fc && len(c.sni)+len(c.alpn) == 0 {
 			from = append(from, c.from...)
 		} else if c.empty() {
 			everybody = true

@@ -243,6 +243,9 @@ func (h *haproxyPlan) checkFields(x *proxy, f *fields) {
 			k.set("port", number(p, 65535))
 		}
 	}
+	if t := h.checkTLS(first); t != nil {
+		k.set("tls", t)
+	}
 	c := x.check
 	kind := "tcp"
 	switch {

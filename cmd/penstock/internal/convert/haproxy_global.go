@@ -46,6 +46,24 @@ func (h *haproxyPlan) global(s *section) {
 			h.logTarget(l)
 		case "stats":
 			h.stats(l)
+		case "crt-base":
+			h.tls.crt = arg
+		case "ca-base":
+			h.tls.ca = arg
+		case "ssl-server-verify":
+			h.tls.noVerify = arg == "none"
+		case "ssl-default-bind-options", "ssl-default-server-options":
+			for i, option := range l.words[1:] {
+				is13 := option == "no-tlsv12" || option == "force-tlsv13" || option == "ssl-min-ver" && i+2 < len(l.words) && l.words[i+2] == "TLSv1.3"
+				switch {
+				case is13 && word == "ssl-default-bind-options":
+					h.tls.bind.min13 = true
+				case is13:
+					h.tls.server13 = true
+				case option == "no-tls-tickets" && word == "ssl-default-bind-options":
+					h.tls.bind.noTickets = true
+				}
+			}
 		case "tune.rcvbuf.client", "tune.sndbuf.client", "tune.rcvbuf.server", "tune.sndbuf.server":
 			if b, ok := sizeOf(arg); ok {
 				to := &h.rcv
@@ -56,7 +74,7 @@ func (h *haproxyPlan) global(s *section) {
 			}
 		case "daemon", "user", "group", "uid", "gid", "pidfile", "nbproc", "cpu-map", "cpu-policy", "master-worker", "ulimit-n", "chroot", "set-dumpable", "node", "description",
 			"quiet", "zero-warning", "expose-experimental-directives", "localpeer", "log-tag", "log-send-hostname", "setcap", "unix-bind", "thread-groups", "numa-cpu-mapping",
-			"presetenv", "setenv", "unsetenv", "resetenv", "server-state-base", "server-state-file", "external-check", "insecure-fork-wanted", "insecure-setuid-wanted", "strict-limits", "busy-polling", "mworker-max-reloads", "h1-case-adjust", "h1-case-adjust-file", "ca-base", "crt-base", "key-base", "maxsslconn", "maxsslrate", "maxcomprate", "maxcompcpuusage", "maxzlibmem", "spread-checks-max":
+			"presetenv", "setenv", "unsetenv", "resetenv", "server-state-base", "server-state-file", "external-check", "insecure-fork-wanted", "insecure-setuid-wanted", "strict-limits", "busy-polling", "mworker-max-reloads", "h1-case-adjust", "h1-case-adjust-file", "key-base", "maxsslconn", "maxsslrate", "maxcomprate", "maxcompcpuusage", "maxzlibmem", "spread-checks-max":
 			// The service manager's business, or TLS's or HTTP's.
 		default:
 			switch {

@@ -153,6 +153,10 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 			timeouts = nil
 		}
 		for _, cond := range c.conds {
+			if cond.fc && !b.tls.on || cond.tls && b.tls.on {
+				h.note(c.at, "%s: a condition that never holds is left out: %s", l.name, map[bool]string{true: "TLS ends at this bind, so that req.ssl_* sees no ClientHello; ssl_fc_sni does", false: "TLS does not end at this bind, so that ssl_fc_sni has no name; req.ssl_sni has"}[b.tls.on])
+				continue
+			}
 			l.routes = append(l.routes, route{from: cond.from, sni: cond.sni, alpn: cond.alpn, to: g, timeouts: timeouts})
 			l.tls = l.tls || len(cond.sni)+len(cond.alpn) > 0
 		}
@@ -168,7 +172,11 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 			return false
 		}
 	}
-	if l.tls && def != nil {
+	if b.tls.on {
+		if t := x.timeouts["client-hs"]; t > 0 {
+			l.fields.sub("tls", "handshake-timeout", duration(t))
+		}
+	} else if l.tls && def != nil {
 		h.comment(l, "sniff", []string{"A client that sends nothing for this long is refused; HAProxy sends it to " + def.name + "."})
 	}
 	return true
@@ -230,18 +238,25 @@ func (h *haproxyPlan) backend(x *proxy, port string) *group {
 		return nil
 	}
 	var members, discover []fields
-	var f fields
+	var f, tls fields
 	var first *server
 	backups := 0
 	names := map[string]bool{}
 	for i := range x.servers {
 		s := &x.servers[i]
-		if s.tls {
-			h.note(s.at, "server %s left out: TLS to servers is not originated; without ssl the clients' TLS passes through", s.name)
-			continue
-		}
 		if first == nil {
+			if s.tls {
+				var ok bool
+				if tls, ok = h.clientSide(s); !ok {
+					h.note(s.at, "server %s left out: its TLS has no counterpart", s.name)
+					continue
+				}
+			}
 			first = s
+		}
+		if s.tls != first.tls || s.tls && s.tlsOptions != first.tlsOptions {
+			h.note(s.at, "server %s left out: ssl and its options are the group's, and %s has others; put it into a group of its own", s.name, first.name)
+			continue
 		}
 		if s.proxy != first.proxy || s.source != first.source || s.device != first.device {
 			h.note(s.at, "server %s left out: send-proxy, source and interface are the group's, and %s has others; put it into a group of its own", s.name, first.name)
@@ -321,6 +336,9 @@ func (h *haproxyPlan) backend(x *proxy, port string) *group {
 	}
 	if len(discover) > 0 {
 		f.set("discover", discover)
+	}
+	if first.tls {
+		f.set("tls", tls)
 	}
 	h.groupSettings(x, first, &f)
 	return h.group(x.name, f)
@@ -407,8 +425,15 @@ func (h *haproxyPlan) groupSettings(x *proxy, first *server, f *fields) {
 		f.set("eject", f.get("eject"), "observe layer4; a member comes back after a time here, not when its check is well again.")
 	}
 	switch {
-	case first.proxy == "v2" && first.names:
-		f.set("proxy-protocol", fields{{key: "version", value: raw("2")}, {key: "names", value: raw("true")}})
+	case first.proxy == "v2" && (first.names || first.proxyTLS):
+		v := fields{{key: "version", value: raw("2")}}
+		if first.names {
+			v.set("names", raw("true"))
+		}
+		if first.proxyTLS {
+			v.set("tls", raw("true"))
+		}
+		f.set("proxy-protocol", v)
 	case first.proxy != "":
 		f.set("proxy-protocol", raw(first.proxy))
 	}

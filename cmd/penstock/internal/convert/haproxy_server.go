@@ -12,6 +12,7 @@ type bind struct {
 	fields    fields
 	proxied   bool
 	v6only    bool
+	tls       bindTLS
 	maxconn   int
 }
 
@@ -19,7 +20,7 @@ type bind struct {
 var bindWords = map[string]bool{
 	"backlog": true, "interface": true, "maxconn": true, "mode": true, "user": true, "group": true, "uid": true, "gid": true, "name": true, "tcp-ut": true, "mss": true,
 	"id": true, "level": true, "severity-output": true, "expose-fd": true, "namespace": true, "nice": true, "process": true, "thread": true, "shards": true, "proto": true,
-	"crt": true, "crt-list": true, "crt-ignore-err": true, "ca-file": true, "ca-verify-file": true, "ca-ignore-err": true, "ca-sign-file": true, "crl-file": true, "alpn": true, "npn": true, "ciphers": true, "ciphersuites": true,
+	"crt": true, "crt-list": true, "crt-ignore-err": true, "ca-sign-pass": true, "ca-file": true, "ca-verify-file": true, "ca-ignore-err": true, "ca-sign-file": true, "crl-file": true, "alpn": true, "npn": true, "ciphers": true, "ciphersuites": true,
 	"curves": true, "ecdhe": true, "verify": true, "ssl-min-ver": true, "ssl-max-ver": true, "tls-ticket-keys": true, "sigalgs": true, "client-sigalgs": true, "ocsp-update": true, "label": true, "cc": true,
 	"accept-netscaler-cip": true,
 }
@@ -30,7 +31,7 @@ func (h *haproxyPlan) bind(x *proxy, l line) {
 		h.note(l.at, "bind without an address")
 		return
 	}
-	b := bind{at: l.at}
+	b := bind{at: l.at, tls: h.tls.bind}
 	for w := l.words[2:]; len(w) > 0; {
 		word, value := w[0], ""
 		w = w[1:]
@@ -39,9 +40,6 @@ func (h *haproxyPlan) bind(x *proxy, l line) {
 		}
 		n, isNumber := count(value)
 		switch word {
-		case "ssl":
-			h.note(l.at, "bind %s left out: TLS is not terminated; a listener without ssl passes TLS through to the servers", l.words[1])
-			return
 		case "accept-proxy":
 			b.proxied = true
 		case "backlog":
@@ -70,10 +68,12 @@ func (h *haproxyPlan) bind(x *proxy, l line) {
 			}
 		case "v6only":
 			b.v6only = true
-		case "v4v6", "defer-accept", "id", "level", "severity-output", "expose-fd", "nice", "process", "thread", "shards", "no-ca-names", "strict-sni",
-			"crt", "ca-file", "ciphers", "ciphersuites", "alpn", "npn", "verify", "ssl-min-ver", "ssl-max-ver", "no-sslv3", "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "no-tls-tickets", "curves":
-			// Without a meaning here, or TLS's without ssl.
+		case "v4v6", "defer-accept", "id", "level", "severity-output", "expose-fd", "nice", "process", "thread", "shards":
+			// Without a meaning here.
 		default:
+			if h.bindTLS(&b.tls, l.at, word, value) {
+				break
+			}
 			h.note(l.at, "bind ... %s: no counterpart", word)
 		}
 	}
@@ -87,6 +87,9 @@ func (h *haproxyPlan) bind(x *proxy, l line) {
 		c := b
 		c.url = url
 		c.fields = append(fields(nil), b.fields...)
+		if !h.serverSide(&c) {
+			continue
+		}
 		x.binds = append(x.binds, c)
 	}
 }
@@ -141,7 +144,9 @@ type server struct {
 	weighted         bool
 	backup, disabled bool
 	tls              bool
+	tlsOptions       serverTLS
 	proxy            string // v1, v2
+	proxyTLS         bool   // send-proxy-v2-ssl
 	names            bool   // proxy-v2-options authority
 
 	check          bool
@@ -300,12 +305,19 @@ func (h *haproxyPlan) serverOption(s *server, l line, word, value string) {
 		s.proxy = "v1"
 	case "send-proxy-v2", "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn":
 		s.proxy = "v2"
+		s.proxyTLS = word != "send-proxy-v2"
 	case "no-send-proxy", "no-send-proxy-v2":
 		s.proxy = ""
 	case "proxy-v2-options":
-		s.names = strings.Contains(value, "authority")
-		if value != "authority" {
-			h.note(l.at, "proxy-v2-options %s: only authority has a counterpart (names: true)", value)
+		for option := range strings.SplitSeq(value, ",") {
+			switch option {
+			case "authority":
+				s.names = true
+			case "ssl", "cert-cn", "ssl-cipher":
+				s.proxyTLS = true
+			default:
+				h.note(l.at, "proxy-v2-options %s: no counterpart; authority (names: true), ssl, cert-cn and ssl-cipher (tls: true) have one", option)
+			}
 		}
 	case "observe":
 		s.observe = value == "layer4"
@@ -325,13 +337,14 @@ func (h *haproxyPlan) serverOption(s *server, l line, word, value string) {
 		s.device = value
 	case "tfo":
 		s.tfo = true
-	case "resolvers", "init-addr", "resolve-prefer", "resolve-opts", "resolve-net", "id", "cookie", "check-send-proxy", "no-check-send-proxy", "guid", "proto", "ws", "pool-low-conn", "pool-max-conn", "pool-purge-delay", "max-reuse", "log-proto", "hash-key", "shard",
-		"verify", "ca-file", "crt", "sni", "ciphers", "ciphersuites", "alpn", "npn", "ssl-min-ver", "ssl-max-ver", "verifyhost", "crl-file", "no-ssl-reuse", "no-tls-tickets", "force-tlsv12", "force-tlsv13", "no-sslv3", "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "check-sni", "check-alpn", "stick", "non-stick":
-		// Names are looked up again as DNS says; the rest is TLS's, HTTP's or a name.
-	case "check-ssl", "fastinter", "downinter", "agent-check", "agent-inter", "agent-port", "agent-send", "agent-addr", "no-agent-check", "addr", "minconn", "track", "redir", "namespace", "socks4", "on-marked-up", "on-marked-down", "check-via-socks4", "check-proto":
+	case "resolvers", "init-addr", "resolve-prefer", "resolve-opts", "resolve-net", "id", "cookie", "check-send-proxy", "no-check-send-proxy", "guid", "proto", "ws", "pool-low-conn", "pool-max-conn", "pool-purge-delay", "max-reuse", "log-proto", "hash-key", "shard", "stick", "non-stick":
+		// Names are looked up again as DNS says; the rest is HTTP's or a name.
+	case "fastinter", "downinter", "agent-check", "agent-inter", "agent-port", "agent-send", "agent-addr", "no-agent-check", "addr", "minconn", "track", "redir", "namespace", "socks4", "on-marked-up", "on-marked-down", "check-via-socks4", "check-proto":
 		h.note(l.at, "server ... %s: no counterpart%s", word, hintOf(serverHints, word))
 	default:
-		h.note(l.at, "server ... %s: no counterpart", word)
+		if !h.serverTLS(&s.tlsOptions, l.at, word, value) {
+			h.note(l.at, "server ... %s: no counterpart", word)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ type nginxPlan struct {
 	zones     map[string]string     // keys of limit_conn_zone
 	stream    settings
 	counts    int // routes that variables grew to
+	base      string
 	logged    bool
 }
 
@@ -28,12 +29,14 @@ type settings struct {
 	access []*directive // allow and deny
 	limits []*directive // limit_conn
 	from   []*directive // set_real_ip_from
+	certs  []*directive // ssl_certificate
+	keys   []*directive // ssl_certificate_key
 }
 
 // nginx converts a configuration of nginx.
 func nginx(p *plan, files []File) *Error {
 	parser := &nginxParser{plan: p}
-	n := &nginxPlan{plan: p, upstreams: map[string]*directive{}, vars: map[string]*directive{}, zones: map[string]string{}}
+	n := &nginxPlan{plan: p, upstreams: map[string]*directive{}, vars: map[string]*directive{}, zones: map[string]string{}, base: baseOf(files)}
 	var streams [][]*directive
 	var loose []*directive // of a file that is meant to be included in stream
 	http := false
@@ -59,7 +62,7 @@ func nginx(p *plan, files []File) *Error {
 				"thread_pool", "pcre_jit", "timer_resolution", "working_directory", "debug_points", "worker_rlimit_core", "ssl_engine", "worker_aio_requests", "google_perftools_profiles":
 				// The service manager's business.
 				if d.name == "worker_shutdown_timeout" {
-					if t, ok := n.time(d, d.arg(0)); ok {
+					if t, ok := n.time(d, d.arg(0)); ok && t > 0 {
 						p.top.set("drain", duration(t))
 					}
 				}
@@ -142,6 +145,10 @@ func (n *nginxPlan) setting(s *settings, d *directive) {
 		s.limits = append(s.limits, d)
 	case "set_real_ip_from":
 		s.from = append(s.from, d)
+	case "ssl_certificate":
+		s.certs = append(s.certs, d)
+	case "ssl_certificate_key":
+		s.keys = append(s.keys, d)
 	case "set":
 		if len(d.args) == 2 {
 			n.vars[variableName(d.arg(0))] = d
@@ -151,14 +158,15 @@ func (n *nginxPlan) setting(s *settings, d *directive) {
 	case "resolver":
 		n.note(d.at, "resolver: names are looked up with the host's resolver (/etc/resolv.conf), as often as the answers' TTL says")
 	case "proxy_timeout", "proxy_connect_timeout", "proxy_protocol", "proxy_bind", "proxy_responses", "proxy_download_rate", "proxy_upload_rate", "proxy_next_upstream", "proxy_next_upstream_tries",
-		"proxy_next_upstream_timeout", "proxy_socket_keepalive", "tcp_nodelay", "preread_timeout", "preread_buffer_size", "ssl_preread", "proxy_ssl", "ssl_certificate", "return", "pass", "proxy_pass", "proxy_session_drop", "proxy_requests", "limit_conn_dry_run":
+		"proxy_next_upstream_timeout", "proxy_socket_keepalive", "tcp_nodelay", "preread_timeout", "preread_buffer_size", "ssl_preread", "return", "pass", "proxy_pass", "proxy_session_drop", "proxy_requests", "limit_conn_dry_run":
 		s.one[d.name] = d
 	case "log_format", "proxy_buffer_size", "error_log", "resolver_timeout", "variables_hash_bucket_size", "variables_hash_max_size", "map_hash_bucket_size", "map_hash_max_size", "limit_conn_log_level",
 		"open_log_file_cache", "proxy_half_close", "server_names_hash_bucket_size", "server_names_hash_max_size", "proxy_protocol_timeout":
 		// Without a meaning here.
 	default:
-		if strings.HasPrefix(d.name, "ssl_") || strings.HasPrefix(d.name, "proxy_ssl_") {
-			return // TLS's
+		if strings.HasPrefix(d.name, "ssl_") || strings.HasPrefix(d.name, "proxy_ssl") {
+			s.one[d.name] = d // ciphers and the like are not looked at
+			return
 		}
 		n.note(d.at, "%s: no counterpart%s", d.name, hintOf(nginxHints, d.name))
 	}

@@ -19,9 +19,13 @@ type choice struct {
 // maxChoices bounds what the variables of one configuration grow to.
 const maxChoices = 1 << 15
 
+// names says which variables have what a client asks for: those of a ClientHello that passes through, or of TLS
+// that ends at the listener.
+type names struct{ preread, ended bool }
+
 // expand returns what a text with variables may be, the first match first. port
 // is the listener's.
-func (n *nginxPlan) expand(here at, text, port string, preread bool, depth int) []choice {
+func (n *nginxPlan) expand(here at, text, port string, names names, depth int) []choice {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "$server_port", port), "${server_port}", port)
 	begin := strings.IndexByte(text, '$')
 	if begin < 0 {
@@ -40,7 +44,7 @@ func (n *nginxPlan) expand(here at, text, port string, preread bool, depth int) 
 	}
 	d := n.vars[name]
 	if d == nil || name == "" {
-		n.note(here, "$%s: no counterpart; a map of $ssl_preread_server_name, $ssl_preread_alpn_protocols or $remote_addr is converted", name)
+		n.note(here, "$%s: no counterpart; a map of $ssl_preread_server_name, $ssl_server_name, $ssl_preread_alpn_protocols or $remote_addr is converted", name)
 		return nil
 	}
 	if depth > 8 {
@@ -48,8 +52,8 @@ func (n *nginxPlan) expand(here at, text, port string, preread bool, depth int) 
 		return nil
 	}
 	var all []choice
-	for _, c := range n.values(d, port, preread) {
-		for _, inner := range n.expand(c.at, text[:begin]+c.value+text[end:], port, preread, depth+1) {
+	for _, c := range n.values(d, port, names) {
+		for _, inner := range n.expand(c.at, text[:begin]+c.value+text[end:], port, names, depth+1) {
 			cond, ok := and(c.cond, inner.cond)
 			if n.counts++; n.counts > maxChoices {
 				n.note(here, "$%s: too many combinations", name)
@@ -64,7 +68,7 @@ func (n *nginxPlan) expand(here at, text, port string, preread bool, depth int) 
 }
 
 // values returns the values of a map, geo or set, the first match first.
-func (n *nginxPlan) values(d *directive, port string, preread bool) []choice {
+func (n *nginxPlan) values(d *directive, port string, names names) []choice {
 	switch {
 	case d.name == "set":
 		return []choice{{at: d.at, value: d.arg(1)}}
@@ -98,7 +102,7 @@ func (n *nginxPlan) values(d *directive, port string, preread bool) []choice {
 		key = strings.TrimPrefix(key, `\`)
 		switch source {
 		case "ssl_preread_server_name", "ssl_server_name":
-			if !preread {
+			if source == "ssl_server_name" && !names.ended || source != "ssl_server_name" && (!names.preread || names.ended) {
 				continue // the variable is empty
 			}
 			patterns, why := nginxName(key, hostnames)
@@ -115,7 +119,7 @@ func (n *nginxPlan) values(d *directive, port string, preread bool) []choice {
 				}
 			}
 		case "ssl_preread_alpn_protocols":
-			if !preread {
+			if !names.preread || names.ended {
 				continue
 			}
 			protocol, why := nginxProtocol(key)

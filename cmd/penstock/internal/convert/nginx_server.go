@@ -28,17 +28,14 @@ func (n *nginxPlan) server(d *directive) {
 	if s.from == nil {
 		s.from = n.stream.from
 	}
+	if s.certs == nil {
+		s.certs, s.keys = n.stream.certs, n.stream.keys
+	}
 	leave := func(d *directive, why string) {
 		n.note(d.at, "server left out: %s", why)
 	}
 	pass := s.one["proxy_pass"]
 	switch {
-	case s.one["ssl_certificate"] != nil && slices.ContainsFunc(listens, func(l *directive) bool { return slices.Contains(l.args, "ssl") }):
-		leave(d, "TLS is not terminated; without ssl a listener passes TLS through to the servers")
-		return
-	case s.one["proxy_ssl"] != nil && s.one["proxy_ssl"].arg(0) == "on":
-		leave(s.one["proxy_ssl"], "TLS to servers is not originated")
-		return
 	case s.one["return"] != nil:
 		leave(s.one["return"], "return has no counterpart")
 		return
@@ -62,10 +59,6 @@ func (n *nginxPlan) listenLine(s *settings, d, pass *directive) {
 	network := "tcp"
 	if slices.Contains(d.args, "udp") {
 		network = "udp"
-	}
-	if slices.Contains(d.args, "ssl") {
-		n.note(d.at, "listen %s left out: TLS is not terminated", d.arg(0))
-		return
 	}
 	address := d.arg(0)
 	var url, port string
@@ -127,8 +120,15 @@ func (n *nginxPlan) fillListener(s *settings, d *directive, l *listener, pass *d
 		return false
 	}
 	n.limits(s, l)
-	preread := s.one["ssl_preread"] != nil && s.one["ssl_preread"].arg(0) == "on"
-	choices := n.expand(pass.at, pass.arg(0), port, preread, 0)
+	names := names{preread: s.on("ssl_preread"), ended: slices.Contains(d.args, "ssl")}
+	if names.ended {
+		tls, ok := n.serverSide(s, d.at)
+		if !ok {
+			return false
+		}
+		l.fields.set("tls", tls)
+	}
+	choices := n.expand(pass.at, pass.arg(0), port, names, 0)
 	for _, c := range choices {
 		g := n.group(s, c, network, port)
 		if g == nil {
@@ -155,7 +155,7 @@ func (n *nginxPlan) fillListener(s *settings, d *directive, l *listener, pass *d
 		}
 	}
 	l.fields.sub("timeouts", "idle", duration(max(idle, time.Millisecond)))
-	if l.tls {
+	if l.tls && !names.ended {
 		wait := 30 * time.Second
 		if t := s.one["preread_timeout"]; t != nil {
 			if d, ok := n.time(t, t.arg(0)); ok && d > 0 {
@@ -180,7 +180,7 @@ func (n *nginxPlan) listenOptions(s *settings, d *directive, l *listener, networ
 		key, value, _ := strings.Cut(a, "=")
 		k, isNumber := count(value)
 		switch key {
-		case "udp", "reuseport", "bind", "deferred", "default_server":
+		case "ssl", "udp", "reuseport", "bind", "deferred", "default_server":
 			// Each loop has a socket of its own anyway.
 		case "backlog":
 			if isNumber && network == "tcp" {

@@ -24,6 +24,13 @@ func (n *nginxPlan) group(s *settings, c choice, network, port string) *group {
 		}
 		f.set("members", []string{url})
 	}
+	if network == "udp" && s.on("proxy_ssl") {
+		n.note(s.one["proxy_ssl"].at, "proxy_ssl: datagrams have no TLS")
+		return nil
+	}
+	if !n.clientSide(s, &f, c.value) {
+		return nil
+	}
 	connect := 60 * time.Second
 	if d := s.one["proxy_connect_timeout"]; d != nil {
 		if t, ok := n.time(d, d.arg(0)); ok && t > 0 {

@@ -3,6 +3,8 @@ package main
 import (
 	"crypto/tls"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,6 +100,11 @@ func TestCertificatesOfRoot(t *testing.T) {
 	k.end(syscall.SIGKILL)
 	k.started(1)
 	shows(a, b, c)
+	// A file that is not there, in a folder that this worker may not enter: the next one says so, and this one goes on.
+	k.write(t, strings.Replace(text, "certificates: [", "certificates: [{certificate: '{dir}/pki/none.pem'}, ", 1))
+	if code, out := k.command("reload"); code != 1 || !strings.Contains(out, "penstock.yaml:") || !strings.Contains(out, pki+"/none.pem: no such file") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
 	// Another worker takes over for files that this one cannot have the keeper open.
 	d := ca.Issue(t, "d.example")
 	put(d, "", "d")
@@ -164,4 +171,71 @@ groups:
 		}
 		mustBe(t, k.records(i + 1)[i], "client_subject", subject, "client_serial", serial, "client_names", uris, "tls", "1.3", "tls_protocol", "two", "sni", "a.example", "tls_resumed", false)
 	}
+}
+
+// A client by its certificate has limits of its own: what it renews its certificate with is the same client, and who has none
+// is not limited.
+func TestLimitOfClient(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	ca := testcerts.Authority(t, "ca")
+	cert, key := ca.Issue(t, "a.example").Write(t, dir, "a")
+	authority, _ := ca.Write(t, dir, "ca")
+	k := runFile(t, `
+log: {flows: all}
+listeners:
+  web:
+    listen: tcp://127.0.0.1:0
+    limits: {client: {flows: 1}}
+    tls: {certificates: [{certificate: "{0}", key: "{1}"}], clients: {ca: "{2}", verify: optional}}
+    to: "echo:"
+`, cert, key, authority)
+	dial := func(own ...tls.Certificate) *tls.Conn {
+		return tls.Client(k.to("web"), &tls.Config{ServerName: "a.example", RootCAs: ca.Pool(), Certificates: own})
+	}
+	ops, renewed, other := ca.Issue(t, "ops.example").TLS(), ca.Issue(t, "ops.example").TLS(), ca.Issue(t, "dev.example").TLS()
+	first := dial(ops)
+	mustPing(t, first)
+	refused := func() {
+		t.Helper()
+		c := dial(renewed)
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("a second flow of the client: %v", err)
+		}
+		c.Close()
+	}
+	refused()
+	for _, c := range []*tls.Conn{dial(other), dial(), dial()} {
+		mustPing(t, c)
+		defer c.Close()
+	}
+	mustBe(t, k.records(1)[0], "cause", "refused", "reason", "client-flows", "client_subject", "CN=ops.example")
+	first.Close()
+	k.records(2)
+	mustPing(t, dial(renewed))
+	refused()
+}
+
+// A client of a listener where TLS ends that breaks off within its ClientHello reaches nobody in the clear.
+func TestHalfHelloGoesNowhere(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	cert, key := testcerts.Authority(t, "ca").Issue(t, "a.example").Write(t, dir, "a")
+	k := runFile(t, `
+log: {flows: all}
+listeners:
+  web:
+    listen: tcp://127.0.0.1:0
+    tls: {certificates: [{certificate: "{0}", key: "{1}"}]}
+    to: "echo:"
+`, cert, key)
+	c := k.to("web")
+	c.SetDeadline(time.Now().Add(patience))
+	c.Write([]byte("\x16\x03\x01\x02\x00\x01\x00"))
+	c.(*net.TCPConn).CloseWrite()
+	if b, err := io.ReadAll(c); len(b) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%q, %v", b, err)
+	}
+	mustBe(t, k.records(1)[0], "cause", "refused")
 }

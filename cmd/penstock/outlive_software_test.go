@@ -105,7 +105,7 @@ func (k *kept) hostPort(listener string) (host, port string) {
 func TestPostgresOutlives(t *testing.T) {
 	need(t, "psql")
 	t.Parallel()
-	socket := postgres(t)
+	socket, _ := postgres(t)
 	k := runKept(t, "listeners: {db: {listen: \"tcp://127.0.0.1:0\", to: \"unix://{0}\"}}", socket)
 	host, port := k.hostPort("db")
 	psql := func(host, port string) *program {

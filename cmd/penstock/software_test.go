@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -86,7 +88,11 @@ func TestWeb(t *testing.T) {
 // pgbench checks each answer of PostgreSQL, over TCP to a Unix socket.
 func TestPostgres(t *testing.T) {
 	need(t, "pgbench")
-	socket := postgres(t)
+	authority, dir := testcerts.Authority(t, "authority"), shortDir(t)
+	cert, key := authority.Issue(t, "db", testcerts.For("a.db.test")).Write(t, dir, "db")
+	ca, _ := authority.Write(t, dir, "ca")
+	socket, port := postgres(t, cert, key)
+	t.Run("TLS", func(t *testing.T) { psql(t, "tcp://127.0.0.1:"+port, cert, key, ca) })
 	d := relay(t, "tcp://127.0.0.1:0", "unix://"+socket)
 	host, at, err := net.SplitHostPort(d.addr().String())
 	if err != nil {
@@ -108,9 +114,9 @@ func TestPostgres(t *testing.T) {
 	}
 }
 
-// postgres starts a PostgreSQL server and returns the path of its socket. It takes the user bench
-// without a password.
-func postgres(t *testing.T) (socket string) {
+// postgres starts a PostgreSQL server and returns the path of its socket and its port, at which it has TLS if there are
+// files of a certificate and its key. It takes the user bench without a password.
+func postgres(t *testing.T, pem ...string) (socket, port string) {
 	t.Helper()
 	bin := postgresFolder(t)
 	dir, err := os.MkdirTemp("", "pg") // a Unix socket's path must be short
@@ -118,8 +124,24 @@ func postgres(t *testing.T) (socket string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	data, port := filepath.Join(dir, "data"), testnet.Port(t)
+	data := filepath.Join(dir, "data")
+	port = testnet.Port(t)
 	as := nobody(t, dir)
+	own := filepath.Join(dir, "pem") // it insists on a key that is its own
+	for _, file := range pem {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = appendTo(own, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(as) > 0 && len(pem) > 0 {
+		if out, err := exec.Command("chown", "--reference", dir, own).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
 	command := func(tool string, args ...string) *exec.Cmd {
 		argv := append(append(slices.Clip(as), filepath.Join(bin, tool)), args...)
 		cmd := exec.Command(argv[0], argv[1:]...)
@@ -129,7 +151,11 @@ func postgres(t *testing.T) (socket string) {
 	if out, err := command("initdb", "-D", data, "-U", "bench", "-A", "trust", "-N").CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	server := command("postgres", "-D", data, "-k", dir, "-p", port, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60")
+	args := []string{"-D", data, "-k", dir, "-p", port, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"}
+	if len(pem) > 0 {
+		args = append(args, "-c", "listen_addresses=127.0.0.1", "-c", "ssl=on", "-c", "ssl_cert_file="+own, "-c", "ssl_key_file="+own)
+	}
+	server := command("postgres", args...)
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +166,17 @@ func postgres(t *testing.T) (socket string) {
 	eventually(t, "PostgreSQL takes clients", func() bool {
 		return exec.Command(filepath.Join(bin, "pg_isready"), "-q", "-h", dir, "-p", port).Run() == nil
 	})
-	return filepath.Join(dir, ".s.PGSQL."+port)
+	return filepath.Join(dir, ".s.PGSQL."+port), port
+}
+
+// appendTo appends to a file that only its owner may read.
+func appendTo(file string, text []byte) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(text)
+		err = errors.Join(err, f.Close())
+	}
+	return err
 }
 
 // postgresFolder returns the folder of the newest PostgreSQL's programs, which Debian does not have

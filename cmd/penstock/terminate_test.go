@@ -5,9 +5,11 @@ import (
 	"crypto/x509"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
 )
@@ -44,6 +46,10 @@ listeners:
   refusing:
     listen: tcp://127.0.0.1:0
     to: other
+  strict:
+    listen: tcp://127.0.0.1:0
+    tls: {certificates: [{certificate: "{0}", key: "{1}"}], unknown-names: refuse}
+    to: other
 groups:
   again:
     tls: {ca: "{2}", server-name: member.test}
@@ -73,6 +79,14 @@ groups:
 	c := client("web.test", ops.TLS())
 	if got := name(t, c); got != "special" {
 		t.Errorf("with a certificate: %s", got)
+	}
+	list, err := d.admin.Flows(d.ctx(), api.Filter{Route: "ops"}, api.Page{Limit: 1})
+	if err != nil || len(list.Flows) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if f, err := d.admin.Flow(d.ctx(), list.Flows[0].ID); err != nil || f.ClientTLS == nil || f.ClientTLS.Version != "1.3" || f.ClientTLS.ServerName != "web.test" || f.UpstreamTLS != nil ||
+		f.Identity == nil || !strings.HasPrefix(f.Identity.Names, "spiffe://test/ops") {
+		t.Errorf("%+v, %v", f, err)
 	}
 	c.Close()
 	ended("route", "ops", "cause", "end")
@@ -110,12 +124,21 @@ groups:
 	}
 
 	// A member with another name gets nothing.
-	raw := d.to("refusing")
-	io.WriteString(raw, "secret")
-	if got, err := io.ReadAll(raw); len(got) > 0 || err == nil {
-		t.Errorf("%q, %v", got, err)
+	if raw, err := net.DialTimeout("tcp", d.at("refusing").String(), patience); err == nil { // it may be reset before
+		raw.SetDeadline(time.Now().Add(patience))
+		_, failed := io.WriteString(raw, "secret") // a socket tells of a reset once
+		if got, err := io.ReadAll(raw); len(got) > 0 || err == nil && failed == nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		raw.Close()
 	}
 	ended("cause", "upstream-tls")
+
+	c = tls.Client(d.to("strict"), &tls.Config{ServerName: "other.test"})
+	if err := c.Handshake(); err == nil || !strings.Contains(err.Error(), "unrecognized name") {
+		t.Error(err)
+	}
+	ended("cause", "client-tls", "error", `TLS handshake with the client: no certificate has the server name "other.test", and unknown-names is refuse`)
 }
 
 // secureSpeaker is a speaker behind TLS, and returns its URL.

@@ -22,7 +22,7 @@ func TestVulns(t *testing.T) {
 		"db/index/db.json":      `{"modified": "2026-01-02T03:04:05Z"}`,
 		"db/index/modules.json": `[{"path": "stdlib", "vulns": [{"id": "GO-2026-0001", "modified": "2026-01-02T03:04:05Z"}]}]`,
 		"db/index/vulns.json":   `[{"id": "GO-2026-0001", "modified": "2026-01-02T03:04:05Z"}]`,
-		"db/ID/GO-2026-0001.json": `{"schema_version": "1.3.1", "id": "GO-2026-0001", "modified": "2026-01-02T03:04:05Z", "published": "2026-01-02T03:04:05Z", "details": "made up",
+		"db/ID/GO-2026-0001.json": `{"schema_version": "1.3.1", "id": "GO-2026-0001", "modified": "2026-01-02T03:04:05Z", "published": "2026-01-02T03:04:05Z", "details": "made up", "database_specific": {"url": "https://pkg.go.dev/vuln/GO-2026-0001"},
 			"affected": [{"package": {"name": "stdlib", "ecosystem": "Go"}, "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}]}],
 				"ecosystem_specific": {"imports": [{"path": "path", "symbols": ["Join"]}]}}]}`,
 		"go.mod":           "module example.com/vulns\n\ngo 1.26.0\n",
@@ -46,7 +46,7 @@ func TestVulns(t *testing.T) {
 		fails          bool
 		says           string
 	}{
-		{"called", "GOVULNDB=file://" + dir + "/db", "./calls", true, "GO-2026-0001"},
+		{"called", "GOVULNDB=file://" + dir + "/db", "./calls", true, "exit status 3"},
 		{"only imported", "GOVULNDB=file://" + dir + "/db", "./imports", false, ""},
 		{"a database that is not there", "GOVULNDB=file://" + dir + "/none", "./imports", true, "no such file"},
 		// Nothing listens on port 1. The tool itself is in the cache of modules by now.

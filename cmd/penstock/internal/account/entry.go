@@ -21,6 +21,7 @@ type Entry struct {
 	Local        relay.Addr // the address that the client connected or wrote to
 	SNI, ALPN    string     // of the ClientHello; the names of ALPN are separated by commas
 	Identity     Identity
+	StartTLS     string // how a client has begun that agrees on TLS first: request, direct, cancel, clear; empty: it does not
 }
 
 // Identity is who a client is by its certificate, which was verified; zero: it has none.

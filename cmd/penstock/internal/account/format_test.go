@@ -32,6 +32,7 @@ func TestGoldenLines(t *testing.T) {
 		ClientTLS:   &relay.TLS{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, Protocol: "h2", Resumed: true, Handshake: 2 * time.Millisecond, Received: 100, Sent: 200},
 		UpstreamTLS: &relay.TLS{Version: tls.VersionTLS12, CipherSuite: tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, Handshake: 3 * time.Millisecond, Received: 30, Sent: 40},
 	}}
+	asked := &Entry{StartTLS: "request"}
 	failed := &Entry{Record: relay.Record{ClientTLS: &relay.TLS{Received: 5}}}
 	for _, c := range []struct {
 		format string
@@ -50,6 +51,7 @@ func TestGoldenLines(t *testing.T) {
 			`"tls":"1.3","tls_cipher":"TLS_AES_128_GCM_SHA256","tls_protocol":"h2","tls_resumed":true,"tls_handshake":0.002000,"tls_wire_up":100,"tls_wire_down":200,` +
 			`"upstream_tls":"1.2","upstream_tls_cipher":"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256","upstream_tls_resumed":false,"upstream_tls_handshake":0.003000,"upstream_tls_wire_up":40,"upstream_tls_wire_down":30}`},
 		{"{tls} {tls_cipher} {tls_resumed} {tls_wire_up} {client_subject}", failed, "- - - 5 -"},
+		{"{starttls} {sni}", asked, "request -"},
 		{"{client} {listener} {bytes_up}", entry(), "tcp://192.0.2.1:1000 https 10"},
 		{"{client} {sni} {connect} {duration}", empty, "- - - 0.000000"},
 		{"{{{id}}}\t\"{error}\"", entry(), "{72057594037927943}\t\"read: \\x22reset\\x22\""},

@@ -84,6 +84,7 @@ var metricSets = []anySet{
 		counter("penstock_accept_pauses_total", "Pauses of accepting, for want of descriptors or memory.", func(s *state) float64 { return float64(s.total.AcceptPauses) }),
 		counter("penstock_spliced_bytes_total", "Bytes that were moved inside the kernel, without a copy in user space.", func(s *state) float64 { return float64(s.total.BytesSpliced) }),
 		counter("penstock_dropped_bytes_total", "Bytes that were read but not delivered.", func(s *state) float64 { return float64(s.total.BytesDropped) }),
+		gauge("penstock_tls_flows", "Open flows whose TLS ends or begins here. They end with the worker.", func(s *state) float64 { return float64(s.Resources.TLSFlows) }),
 		gauge("penstock_pipes_open", "Open pipes for splicing, two descriptors each.", func(s *state) float64 { return float64(s.Engine.PipesOpen) }),
 		gauge("penstock_pipes_leased", "Pipes in use by a flow.", func(s *state) float64 { return float64(s.Engine.PipesLeased) }),
 		gauge("penstock_pipes_limit", "Pipes that may be open at once.", func(s *state) float64 { return float64(s.Engine.PipesMax) }),
@@ -127,6 +128,18 @@ var metricSets = []anySet{
 		}
 	}, metrics: []metric[api.Certificate]{
 		gauge("penstock_listener_certificate_expiry_time_seconds", "Unix time of the end of a certificate that a listener shows, or of one of its chain that ends earlier.", func(c *api.Certificate) float64 { return unixSeconds(c.Expires) }),
+	}},
+	&metricSet[api.Certificate]{labels: []string{"listener", "file"}, each: func(s *state, yield func(*api.Certificate, labelValues)) {
+		for i := range s.listeners {
+			l := &s.listeners[i]
+			for j := range l.Certificates {
+				if c := &l.Certificates[j]; !c.StapleExpires.IsZero() {
+					yield(c, labelValues{l.Name, c.File})
+				}
+			}
+		}
+	}, metrics: []metric[api.Certificate]{
+		gauge("penstock_listener_ocsp_expiry_time_seconds", "Unix time of the end of the OCSP response of a certificate, which is not sent afterwards. Missing without one.", func(c *api.Certificate) float64 { return unixSeconds(c.StapleExpires) }),
 	}},
 	&metricSet[api.Refusal]{labels: []string{"listener", "reason"}, each: func(s *state, yield func(*api.Refusal, labelValues)) {
 		for i := range s.Refusals {

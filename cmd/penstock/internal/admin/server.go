@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,6 +45,7 @@ type Server struct {
 	closed           chan struct{} // closed by Close; ends streams
 	anonymousTime    time.Duration // see connLimit
 	slowTime         time.Duration
+	reloading        atomic.Int32 // reloads that were not answered yet
 }
 
 // New returns a server that answers from source. The caller must close it.

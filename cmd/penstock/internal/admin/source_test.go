@@ -80,7 +80,7 @@ func (s *synthetic) Listeners() []api.Listener {
 	return []api.Listener{{Name: "web", Address: "tcp://127.0.0.1:8443", Kind: "stream", State: "open", Numbers: s.numbers(), Routes: []api.Route{
 		{Name: "api", Group: "backends", From: []string{"10.0.0.0/8"}, SNI: []string{"api.example.com"}, ALPN: []string{"h2"}, Numbers: s.numbers()},
 		{Name: "default", Group: "backends", Default: true, Numbers: s.numbers()},
-	}, Certificates: []api.Certificate{{File: "/etc/a.pem", Names: []string{"a.example"}, Key: "ECDSA", Issuer: "CN=ca", Serial: "1f", NotBefore: time.Unix(1e9, 0), Expires: time.Unix(2e9, 0), Stapled: true}},
+	}, Certificates: []api.Certificate{{File: "/etc/a.pem", Names: []string{"a.example"}, Key: "ECDSA", Issuer: "CN=ca", Serial: "1f", NotBefore: time.Unix(1e9, 0), Expires: time.Unix(2e9, 0), Stapled: true, StapleExpires: time.Unix(2e9, 0)}},
 		FailingFiles: []string{"/etc/b.pem"}, CertificateFailures: 2}, {Name: "dns", Address: "udp://127.0.0.1:5353", Kind: "datagram", State: "resting"}}
 }
 
@@ -220,7 +220,9 @@ func (s *synthetic) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	}
 	f := s.flow(int(id - 1))
 	tcp := &api.TCPInfo{State: "established", RTT: 0.0001, RTTVar: 0.00005, MinRTT: 0.00008, Cwnd: 10, MSS: 1448, Congestion: "cubic"}
-	return api.FlowDetail{Flow: f, ALPN: []string{"h2"}, Loop: 1, Local: f.Client, Peer: f.Client, Attempts: 1, Connect: 0.001, FirstByte: 0.002, ClientTCP: tcp, UpstreamTCP: tcp, RateLimit: 1 << 20}, true
+	return api.FlowDetail{Flow: f, ALPN: []string{"h2"}, Loop: 1, Local: f.Client, Peer: f.Client, Attempts: 1, Connect: 0.001, FirstByte: 0.002, ClientTCP: tcp, UpstreamTCP: tcp, RateLimit: 1 << 20,
+		ClientTLS: &api.TLS{Version: "1.3", Cipher: "TLS_AES_128_GCM_SHA256", ServerName: "a.example", Protocol: "h2", Resumed: true, Handshake: 0.01, Received: 100, Sent: 200}, UpstreamTLS: &api.TLS{},
+		Identity: &api.Identity{Subject: "CN=a", Names: "a.example", Serial: "1f"}}, true
 }
 
 func (s *synthetic) Kill(_ context.Context, ids []uint64) (n int64) {

@@ -24,8 +24,9 @@ import (
 type Controller struct {
 	allow, deny, proxies *bart.Lite // nil: empty
 	total, listener      flowLimit
-	source               sourceLimit
+	source, client       sourceLimit
 	counts               *counts
+	clients              *sourceTable // of client; nil: no client was ever limited
 }
 
 // counts are shared by the successive controllers of a listener.
@@ -58,7 +59,7 @@ func NewController(total *Total, l *spec.Listener, old *Controller) *Controller 
 	g := &Controller{
 		allow: prefixSet(l.Allow), deny: prefixSet(l.Deny), proxies: prefixSet(l.ProxyFrom),
 		total:  total.flowLimit,
-		source: newSourceLimit(l.Limits.Source),
+		source: newSourceLimit(l.Limits.Source), client: newSourceLimit(l.Limits.Client),
 	}
 	var was *flowLimit
 	if old != nil {
@@ -68,6 +69,12 @@ func NewController(total *Total, l *spec.Listener, old *Controller) *Controller 
 	g.listener = newFlowLimit(l.Limits, spec.ReasonListenerFlows, spec.ReasonListenerRate, was)
 	if old == nil {
 		g.counts = &counts{total.flowCount, g.listener.flowCount, newSourceTable(MaxSources)}
+	}
+	if old != nil {
+		g.clients = old.clients
+	}
+	if g.client.any() && g.clients == nil {
+		g.clients = newSourceTable(MaxSources)
 	}
 	return g
 }

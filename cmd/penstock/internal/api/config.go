@@ -62,8 +62,10 @@ type Diff struct {
 	Changes []Change `json:"changes"`
 	Flows   int64    `json:"flows"`   // open flows that end or drain
 	Restart bool     `json:"restart"` // some changes need a restart, and were not applied
-	// NewWorker tells that another worker takes over to apply some changes. Open flows continue.
+	// NewWorker tells that another worker takes over to apply some changes. Open flows continue, except for TLSFlows.
 	NewWorker bool `json:"new_worker,omitempty"`
+	// TLSFlows are the open flows that end when another worker takes over: see Resources.TLSFlows.
+	TLSFlows int64 `json:"tls_flows,omitempty"`
 }
 
 // Change is one difference.

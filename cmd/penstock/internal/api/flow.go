@@ -76,6 +76,30 @@ type FlowDetail struct {
 	LifeLimit   float64  `json:"life_limit,omitempty"`
 	RateLimit   int64    `json:"rate_limit,omitempty"` // bytes per second, in each direction
 	Queued      float64  `json:"queued,omitempty"`
+	// ClientTLS and UpstreamTLS are set where the TLS of a side ends or begins here.
+	ClientTLS   *TLS `json:"client_tls,omitempty"`
+	UpstreamTLS *TLS `json:"upstream_tls,omitempty"`
+	// Identity is who the client is by its certificate.
+	Identity *Identity `json:"identity,omitempty"`
+}
+
+// TLS is the TLS connection of one side of a flow. Its texts are empty until the handshake has succeeded.
+type TLS struct {
+	Version    string  `json:"version,omitempty"` // 1.2 or 1.3
+	Cipher     string  `json:"cipher,omitempty"`  // as IANA names it
+	ServerName string  `json:"server_name,omitempty"`
+	Protocol   string  `json:"protocol,omitempty"` // that ALPN has chosen
+	Resumed    bool    `json:"resumed,omitempty"`
+	Handshake  float64 `json:"handshake,omitempty"` // how long it took
+	Received   int64   `json:"received"`            // bytes of the socket, those of records and the handshake included
+	Sent       int64   `json:"sent"`
+}
+
+// Identity is who a client is by its certificate, which was verified.
+type Identity struct {
+	Subject string `json:"subject"`
+	Names   string `json:"names,omitempty"` // its URIs, DNS names and addresses of mail, separated by commas
+	Serial  string `json:"serial"`          // in hexadecimal digits
 }
 
 // TCPInfo is the TCP state of a socket, from struct tcp_info in linux/tcp.h.

@@ -41,6 +41,8 @@ type Certificate struct {
 	NotBefore time.Time `json:"not_before"`
 	Expires   time.Time `json:"expires"` // that of the chain which ends first
 	Stapled   bool      `json:"stapled,omitempty"`
+	// StapleExpires is the end of the OCSP response that was read for it, whether it is still sent or not.
+	StapleExpires time.Time `json:"staple_expires,omitzero"`
 }
 
 // Route is one rule of a listener.

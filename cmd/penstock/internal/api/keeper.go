@@ -82,4 +82,6 @@ type UpgradeStep struct {
 	Step  string `json:"step"`
 	Done  bool   `json:"done,omitempty"`  // nothing more will happen
 	Error string `json:"error,omitempty"` // why nothing was changed
+	// TLSFlows are the open flows that the upgrade ends, or would end: see Resources.TLSFlows.
+	TLSFlows int64 `json:"tls_flows,omitempty"`
 }

@@ -76,6 +76,7 @@ type Resources struct {
 	GSOFallbacks      int64   `json:"gso_fallbacks"`       // messages of several datagrams that had to be sent datagram by datagram
 	DatagramHeldBytes int64   `json:"datagram_held_bytes"` // of datagrams, while upstream sockets are full
 	LogLinesDropped   int64   `json:"log_lines_dropped"`   // of the log and the access log
+	TLSFlows          int64   `json:"tls_flows"`           // open flows whose TLS ends or begins here; no other worker can continue them
 	Goroutines        int     `json:"goroutines"`
 	HeapBytes         int64   `json:"heap_bytes"`
 	CPU               float64 `json:"cpu"` // seconds of user and system time; 0 if unknown

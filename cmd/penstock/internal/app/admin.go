@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
@@ -132,15 +134,30 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 		Peer: f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), Queued: f.Queued.Seconds(),
 		ClientTCP: tcpInfo(f.ClientTCP), UpstreamTCP: tcpInfo(f.UpstreamTCP),
 	}
+	out.ClientTLS, out.UpstreamTLS = tlsShown(f.ClientTLS), tlsShown(f.UpstreamTLS)
 	if p, ok := f.Value.(*flowState); ok {
 		if h := p.hello.Load(); h != nil {
 			out.ALPN = h.SupportedProtos
+			if id := h.identity; id != nil {
+				out.Identity = &api.Identity{Subject: id.Subject, Names: id.Names(), Serial: id.Serial}
+			}
 		}
 		if w := p.target.Load(); w != nil {
 			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.timeouts.Idle).Seconds(), w.timeouts.Life.Seconds(), w.route.Bandwidth
 		}
 	}
 	return out, true
+}
+
+func tlsShown(t *relay.TLS) *api.TLS {
+	if t == nil {
+		return nil
+	}
+	out := &api.TLS{ServerName: t.ServerName, Protocol: t.Protocol, Resumed: t.Resumed, Handshake: t.Handshake.Seconds(), Received: t.Received, Sent: t.Sent}
+	if t.Version != 0 {
+		out.Version, out.Cipher = strings.TrimPrefix(tls.VersionName(t.Version), "TLS "), tls.CipherSuiteName(t.CipherSuite)
+	}
+	return out
 }
 
 func tcpInfo(t *relay.TCPInfo) *api.TCPInfo {

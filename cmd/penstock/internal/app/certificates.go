@@ -136,7 +136,7 @@ func (p *listenerPlan) certificates() (list []api.Certificate, failing []string,
 		return nil, nil, 0
 	}
 	for _, c := range p.certs.Certificates() {
-		list = append(list, api.Certificate{File: c.File, Names: c.Names, Key: c.Key, Issuer: c.Issuer, Serial: c.Serial, NotBefore: c.NotBefore, Expires: c.NotAfter, Stapled: c.Stapled})
+		list = append(list, api.Certificate{File: c.File, Names: c.Names, Key: c.Key, Issuer: c.Issuer, Serial: c.Serial, NotBefore: c.NotBefore, Expires: c.NotAfter, Stapled: c.Stapled, StapleExpires: c.StapleUntil})
 	}
 	return list, p.certs.Failing(), p.certs.Failures()
 }

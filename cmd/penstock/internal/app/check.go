@@ -126,6 +126,9 @@ func printDiff(w io.Writer, d *api.Diff) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "%s in all will end\n", counted(int(d.Flows), "open flow"))
+	if d.TLSFlows > 0 {
+		fmt.Fprintf(w, "%s will end when the new worker takes over, because TLS ends or begins here\n", counted(int(d.TLSFlows), "open flow"))
+	}
 }
 
 func printJSON(w io.Writer, v any) error {

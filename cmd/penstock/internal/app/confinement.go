@@ -191,7 +191,10 @@ func (d *daemon) watchLookups() {
 			continue
 		}
 		told = time.Now()
-		if err := d.replaceFor("the sandbox", fmt.Errorf("%s was replaced", path)); err != nil {
+		before, err := d.replaceFor("the sandbox", fmt.Errorf("%s was replaced", path))
+		if err == nil {
+			d.background.Go(func() { d.watchReplacement(before) })
+		} else {
 			d.log.Error("no other worker", "error", err)
 		}
 	}
@@ -415,40 +418,6 @@ func withoutReplacement(err error) error {
 		"a restart of the service; or keeper: {}, with which another worker takes over when a reload needs more; or sandbox: {mode: off}")
 }
 
-// replaceFor has another worker take over, which reads the configuration itself, because this one cannot do what it needs.
-func (d *daemon) replaceFor(by string, why error) error {
-	d.log.Info("another worker takes over, because this one cannot do what the configuration needs", "by", by, "why", why.Error())
-	before := d.keeping.LastUpgrade().ID
-	if err := d.keeping.Restart(); err != nil {
-		return err
-	}
-	d.background.Go(func() { d.watchReplacement(before) })
-	return nil
-}
-
-// watchReplacement tells if no other worker takes over, after an upgrade with a number.
-func (d *daemon) watchReplacement(before uint64) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-d.closing:
-			return
-		case <-d.keeping.Lost():
-			return
-		case <-tick.C:
-		}
-		u := d.keeping.LastUpgrade()
-		if u.ID == before || !u.Restart || !u.Over() {
-			continue
-		}
-		if u.Reason != "" {
-			d.reloadFailed("the sandbox", api.BadConfig([]api.ConfigError{{Message: "another worker was to take over, and could not: " + u.Reason}}))
-		}
-		return
-	}
-}
-
 // reloadFailed remembers and tells that a reload failed.
 func (d *daemon) reloadFailed(by string, problem *api.Problem) {
 	d.reloads.mu.Lock()
@@ -456,6 +425,8 @@ func (d *daemon) reloadFailed(by string, problem *api.Problem) {
 	d.reloads.bad++
 	d.kept.values.goOn(reloadsBad, d.reloads.bad)
 	d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
-	d.log.Error("configuration rejected; nothing changed", "by", by, "error", problem.Error())
+	for _, e := range problem.Errors {
+		d.log.Error("configuration rejected; nothing changed", "by", by, "error", e.Message)
+	}
 	d.eventBy(by, slog.LevelError, "reload", d.active.Load().Source, problem.Error())
 }

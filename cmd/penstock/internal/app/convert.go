@@ -47,7 +47,11 @@ func (c *convertCmd) run(stdout, stderr *os.File) int {
 	folder := filepath.Dir(c.Files[0])
 	result, err := convert.Convert(from, files, convert.Source{
 		Read: func(pattern string) ([]convert.File, error) { return readIncluded(folder, pattern) },
-		Env:  os.LookupEnv,
+		Stat: func(path string) (folder, exists bool) {
+			info, err := os.Stat(path)
+			return err == nil && info.IsDir(), err == nil
+		},
+		Env: os.LookupEnv,
 	})
 	if err != nil {
 		fmt.Fprintln(stderr, err)

@@ -51,6 +51,7 @@ type daemon struct {
 	cycles     atomic.Pointer[map[hop][]string] // nil: no member leads back to its listener
 	shutdown   shutdown
 	decoded    atomic.Int64 // flows of earlier workers that were decoded
+	tlsFlows   *tlsFlows
 	reloads    reloads
 	remotes    *remotes
 	answers    *answersFile // nil: the last good answers are not kept on disk
@@ -112,6 +113,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	if d.kept = k.takeKept(); !d.kept.before.Started.IsZero() {
 		d.started = d.kept.before.Started
 	}
+	d.tlsFlows = newTLSFlows(d.kept.values)
 	d.endedBefore = sync.OnceValue(k.readEnded)
 	d.drainedWord = d.kept.values.word("fleet.drained")
 	d.nodeDrain.closed = d.drained()

@@ -199,10 +199,16 @@ func (e *explanation) source(l *spec.Listener, m route.Meta) {
 		}
 		e.addStep("allow: yes: %v is in %v", m.Client, p)
 	}
+	if t := l.StartTLS; t.Protocol != "" {
+		clear := map[string]string{"refuse": "is refused", "cancel": "is refused, but for requests to cancel", "allow": "goes on without a server name"}[t.Clear]
+		e.addStep("starttls: %s: the client asks for TLS, and gets a yes, or begins it at once; what is in the clear %s", t.Protocol, clear)
+	}
 	if l.Sniff.TLS {
 		switch {
 		case m.SNI != "":
 			e.addStep("sniff: a ClientHello for %s, ALPN %s", m.SNI, or(strings.Join(m.ALPN, ", "), "none"))
+		case l.StartTLS.Protocol != "":
+			e.addStep("sniff: a ClientHello without a server name")
 		default:
 			e.addStep("sniff: no server name; a client that sends nothing for %v, or no TLS, has none", l.Sniff.Timeout)
 		}

@@ -124,6 +124,7 @@ listeners:
     tls: {certificates: [{certificate: /a.pem}], clients: {ca: /ca.pem}}
     to: tcp://10.0.0.3:3
   plain: {listen: "tcp://:445", tls: {certificates: [{certificate: /a.pem}]}, to: "tcp://10.0.0.3:3"}
+  databases: {listen: "tcp://:5432", starttls: {protocol: postgresql, clear: cancel}, routes: [{name: a, sni: a.example, to: "tcp://10.0.0.3:3"}]}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -139,6 +140,8 @@ listeners:
 		{listener: "web", name: "ops", route: "default", step: "no name of the client's certificate", path: "copy"},
 		{listener: "strict", fail: "client-tls"},
 		{listener: "strict", name: "a", route: "default", step: "has a certificate", path: "copy"},
+		{listener: "databases", sni: "a.example", route: "a", step: "starttls: postgresql: the client asks for TLS, and gets a yes, or begins it at once; what is in the clear is refused, but for requests to cancel", path: "splice"},
+		{listener: "databases", step: "a ClientHello without a server name", fail: "no-route"},
 		{listener: "plain", name: "a", route: "default", step: "is not asked", path: "copy"},
 	} {
 		m := route.Meta{Client: netip.MustParseAddr("192.0.2.1"), SNI: c.sni}

@@ -75,6 +75,11 @@ func (e *encodedFlow) decode(dec *relay.Decoder, p *flowState) (err error) {
 			return err
 		}
 	}
+	if e.flags&encodedStart != 0 {
+		if p.start = start(min(dec.Uint(), uint64(startClear)+1)); p.start > startClear {
+			return relay.ErrEncoding
+		}
+	}
 	p.connected = e.flags&encodedConnected != 0
 	return dec.Err()
 }

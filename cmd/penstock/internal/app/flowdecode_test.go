@@ -40,6 +40,8 @@ func FuzzFlow(f *testing.F) {
 		e.Uint(1)
 		e.Bytes([]byte("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"))
 	}))
+	f.Add(encoded(encodedStart|encodedConnected, func(e *relay.Encoder) { e.Uint(uint64(startRequest)) }))
+	f.Add(encoded(encodedStart, func(e *relay.Encoder) { e.Uint(uint64(startClear) + 1) }))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > relay.MaxEncoded {
 			return
@@ -52,6 +54,7 @@ func FuzzFlow(f *testing.F) {
 		if h := p.hello.Load(); h != nil && len(h.SupportedProtos) > maxEncodedALPN {
 			t.Errorf("%d protocols", len(h.SupportedProtos))
 		}
+		_ = p.start.String() // of a start that there is
 		if p.header != nil {
 			if _, err := p.header.Append(nil); err != nil && p.header.Version == 2 {
 				t.Errorf("a header that was received cannot be sent: %v", err)

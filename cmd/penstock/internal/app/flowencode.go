@@ -23,6 +23,7 @@ const (
 	encodedUpstream              // the member has the address of the flow's upstream
 	encodedRemoved               // what happens to flows of a route that a reload removes
 	encodedNames                 // the names of the series, if they are others than those of the flow
+	encodedStart                 // how a client of a listener with starttls has begun
 )
 
 // maxEncodedALPN bounds the protocols that are encoded: a ClientHello may have more than fits.
@@ -57,6 +58,7 @@ func (d *daemon) encode(f *relay.Flow, e *relay.Encoder) {
 	target := p.target.Load()
 	set(encodedRemoved, target != nil)
 	set(encodedNames, series != nil && series.Key() != n.key())
+	set(encodedStart, p.start != startNone)
 	e.Uint(flags)
 	source, admission := p.admission.State()
 	e.Uint(source)
@@ -96,6 +98,9 @@ func (d *daemon) encode(f *relay.Flow, e *relay.Encoder) {
 	}
 	if header != nil {
 		encodeHeader(e, header)
+	}
+	if p.start != startNone {
+		e.Uint(uint64(p.start))
 	}
 }
 

@@ -28,17 +28,20 @@ type flowState struct {
 	member       atomic.Pointer[upstream.Member]
 	series       atomic.Pointer[account.Series] // counts the flow; nil: none yet
 	reason       spec.Reason
+	start        start       // of a client of a listener with starttls
 	connected    bool        // to an upstream
+	endsTLS      bool        // TLS ends or begins here, so that the flow ends with the worker; see tlsFlows
 	endScheduled atomic.Bool // the flow is in the endSchedule
 }
 
-// clientTLS is what is known of a client's TLS. It does not change.
+// clientTLS is what is known of a client's TLS. It does not change, but for what it is admitted as.
 type clientTLS struct {
 	clienthello.Hello
 	terminated bool
 	identity   *certs.Identity // nil: it has no certificate that was verified
 	protocol   string          // that ALPN has chosen, if terminated
 	proxied    *admit.TLS      // what members are told of it, if terminated
+	admitted   admit.Client    // by its certificate
 }
 
 // newClientTLS returns what is known of a client after a handshake.

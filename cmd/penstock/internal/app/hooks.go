@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/postgres"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -21,6 +22,7 @@ import (
 // \taccepted    the engine accepts the client, or its first datagram begins a flow
 // \tadmitted    admit.Controller: access lists and limits
 // \tsniffed     admit.ParseProxy, clienthello.Parse: the original client, and the server name
+// \tagreed      postgres: whether TLS begins, on both sides
 // \tsecured     certs.Server: the client's TLS is terminated, and the names of its certificate
 // \trouted      route.Table: to a group
 // \tconnected   upstream.Group: to a member, and to another one after a failure; certs.Client: over TLS
@@ -33,6 +35,7 @@ func (d *daemon) hooks() relay.Hooks {
 	return relay.Hooks{
 		Admit:     d.admit,
 		Sniff:     d.sniff,
+		Answered:  d.answered,
 		Secured:   d.secured,
 		Upstream:  d.upstream,
 		Connected: d.connected,
@@ -87,11 +90,19 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 		if p.reason = p.plan.gate.Identify(&p.admission, client(f), time.Now()); p.reason != spec.ReasonNone {
 			return n, relay.SniffRefuse
 		}
-		if p.plan.needsHello(client(f)) && (n < len(b) || !last) {
+		if p.plan.needsHello(client(f)) && (n < len(b) || !last || !p.agreed()) {
 			return n, relay.SniffMore
 		}
 		return n, d.routed(f, p)
 	}
+	if !p.agreed() {
+		return d.agree(f, p, b, last)
+	}
+	return d.hello(f, p, b, last)
+}
+
+// hello is the part of the hook sniff that reads a ClientHello.
+func (d *daemon) hello(f *relay.Flow, p *flowState, b []byte, last bool) (take int, next relay.SniffNext) {
 	hello, err := clienthello.Parse(b)
 	if err == clienthello.ErrIncomplete && !last {
 		return 0, relay.SniffMore
@@ -100,10 +111,17 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 		p.hello.Store(&clientTLS{Hello: hello})
 	}
 	if err != clienthello.ErrIncomplete && p.plan.certs != nil && d.terminates(f, p) {
-		if f.Terminate(p.plan.certs.Config(hello.ServerName)) != nil { // what is not TLS gets an alert
+		if d.terminate(f, p, p.plan.certs.Config(hello.ServerName)) != nil { // what is not TLS gets an alert
 			return 0, relay.SniffRefuse
 		}
 		return 0, relay.SniffDone
+	}
+	if err != nil && p.start != startNone { // what was agreed on is TLS
+		p.reason = spec.ReasonStartTLS
+		if err == clienthello.ErrIncomplete {
+			p.reason = cutShort(f, p, b, spec.ReasonSniffTimeout)
+		}
+		return 0, relay.SniffRefuse
 	}
 	next = d.routed(f, p)
 	if err == clienthello.ErrIncomplete && p.reason == spec.ReasonNoRoute {
@@ -130,7 +148,13 @@ func (d *daemon) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionSt
 	case err != nil:
 		return relay.CauseNone
 	}
-	p.hello.Store(newClientTLS(p.hello.Load(), state))
+	t := newClientTLS(p.hello.Load(), state)
+	p.hello.Store(t)
+	if t.identity != nil {
+		if t.admitted, p.reason = p.plan.gate.AdmitClient(t.identity.Who(), time.Now()); p.reason != spec.ReasonNone {
+			return relay.CauseRefused
+		}
+	}
 	if !d.route(f, p) {
 		return relay.CauseRefused
 	}
@@ -159,7 +183,7 @@ func (d *daemon) routed(f *relay.Flow, p *flowState) relay.SniffNext {
 func (d *daemon) route(f *relay.Flow, p *flowState) bool {
 	s := planOf(f)
 	r, ok := s.routes.Find(d.meta(f, p))
-	if !ok || s.certs != nil && !p.terminated() && !r.PassTLS { // what is to be encrypted never goes in the clear
+	if !ok || !s.takes(p, r) {
 		p.reason = spec.ReasonNoRoute
 		return false
 	}
@@ -173,9 +197,18 @@ func (d *daemon) route(f *relay.Flow, p *flowState) bool {
 	return true
 }
 
+// takes reports whether a route may take a client: what is to be encrypted never goes in the clear, unless the
+// configuration says so.
+func (s *listenerPlan) takes(p *flowState, r *spec.Route) bool {
+	if p.start.inClear() && s.spec.StartTLS.Protocol != "" {
+		return p.start.allowed(&s.spec.StartTLS)
+	}
+	return s.certs == nil || p.terminated() || r.PassTLS
+}
+
 // meta returns what is known of a client.
 func (d *daemon) meta(f *relay.Flow, p *flowState) route.Meta {
-	m := route.Meta{Client: client(f)}
+	m := route.Meta{Client: client(f), Secured: p.start.inClear()} // no route that passes TLS, and no client's names
 	if h := p.hello.Load(); h != nil {
 		m.SNI, m.ALPN, m.Secured = h.ServerName, h.SupportedProtos, h.terminated
 		if h.identity != nil {
@@ -280,11 +313,18 @@ func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, er
 	if err == nil && w.proxy != nil {
 		f.Preface(d.proxyHeader(f, p, w.proxy))
 	}
-	if tls := d.tlsOf(w); err == nil && tls != nil {
-		f.Originate(originate(tls, p.serverName(), p.member.Load().Host(), to))
-		return // secured says how the attempt ends
+	tls := d.tlsOf(w)
+	asks := err == nil && p.asks(tls)
+	if asks {
+		f.Preface(postgres.Request)
+		f.Expect(postgres.Yes)
 	}
-	d.attempted(p, took, err)
+	if err == nil && tls != nil {
+		d.tlsFlows.begin(p)
+		f.Originate(originate(tls, p.serverName(), p.member.Load().Host(), to))
+	} else if !asks {
+		d.attempted(p, took, err) // if not, answered or secured says how the attempt ends
+	}
 }
 
 // attempted notes how an attempt to connect has ended.
@@ -341,10 +381,17 @@ func (d *daemon) done(r *relay.Record) {
 	p := r.Value.(*flowState)
 	p.lease.Release()
 	p.admission.Release()
+	if t := p.hello.Load(); t != nil {
+		t.admitted.Release()
+	}
+	d.tlsFlows.end(p, r.Cause)
 	n := p.names()
 	e := account.Entry{
 		Record: *r, ListenerName: n.listener, Route: n.route, Group: n.group, Member: n.member,
-		Reason: p.reason, Datagrams: p.plan.spec.Datagrams,
+		Reason: p.reason, Datagrams: p.plan.spec.Datagrams, StartTLS: p.start.String(),
+	}
+	if e.Err != nil {
+		e.Err = postgres.Explain(e.Err)
 	}
 	if p.local != nil {
 		e.Local = *p.local
@@ -363,6 +410,9 @@ func (d *daemon) done(r *relay.Record) {
 		e.SNI, e.ALPN = h.ServerName, strings.Join(h.SupportedProtos, ",")
 		if id := h.identity; id != nil {
 			e.Identity = account.Identity{Subject: id.Subject, Names: id.Names(), Serial: id.Serial}
+		}
+		if r.Cause == relay.CauseClientTLS && h.ServerName != "" && !h.terminated && p.plan.certs != nil {
+			e.Err = p.plan.certs.Refused(h.ServerName, e.Err)
 		}
 	}
 	if p.series.Load() != nil && p.member.Load() == nil {

@@ -53,7 +53,7 @@ func (c *runCmd) run(stderr *os.File) int {
 		cfg, warnings, err = source.Load(fileRules(false)...)
 	}
 	l := &lifecycle{source: source, remotes: remotes, warnings: warnings, keeping: k}
-	if k.unplanned() || err != nil && k.goesOn() {
+	if k.unplanned() || err != nil && k.goesOn() && !k.replaced() { // the worker that is to be replaced goes on better than this one could
 		cfg, err = l.resume(cfg, err)
 	}
 	if err != nil {

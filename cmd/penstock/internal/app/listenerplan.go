@@ -45,13 +45,13 @@ type routeTarget struct {
 
 // needsHello reports whether a client's ClientHello must be read before it is routed.
 func (s *listenerPlan) needsHello(from netip.Addr) bool {
-	return s.certs != nil || s.spec.Sniff.TLS && s.routes.Needs(from)
+	return s.certs != nil || s.spec.StartTLS.Protocol != "" || s.spec.Sniff.TLS && s.routes.Needs(from)
 }
 
 // newListenerPlan returns the plan of a listener whose groups are in set.
 func newListenerPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters) *listenerPlan {
 	s := &listenerPlan{spec: l, gate: gate, routes: route.New(l), targets: map[*spec.Route]*routeTarget{}, routesByName: map[string]*spec.Route{}}
-	if l.Sniff.TLS || l.TLS != nil || len(l.ProxyFrom) > 0 {
+	if l.Sniff.TLS || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}
 	for _, r := range routesOf(l) {

@@ -70,7 +70,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	}
 	if d.refusedBySandbox(err) {
 		if d.keeping.up() && !d.replacedInVain() {
-			return d.reloadByAnother(by, told, err)
+			return d.reloadByAnother(ctx, by, told, err)
 		}
 		err = withoutReplacement(err)
 	}
@@ -117,13 +117,20 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	return told, nil
 }
 
-// reloadByAnother has another worker apply what this one cannot.
-func (d *daemon) reloadByAnother(by string, told api.Diff, why error) (api.Diff, error) {
+// reloadByAnother has another worker apply what this one cannot. If that one does not accept the configuration either, the error says why.
+func (d *daemon) reloadByAnother(ctx context.Context, by string, told api.Diff, why error) (api.Diff, error) {
 	d.notifyManager()
-	if err := d.replaceFor(by, why); err != nil {
+	before, err := d.replaceFor(by, why)
+	if err != nil {
 		return api.Diff{}, err
 	}
-	told.NewWorker, told.Applied = true, true
+	if u := d.awaitReplacement(ctx, before); u.Over() && u.Reason != "" {
+		problem := notReplaced(&u)
+		d.reloadFailed(by, problem)
+		return api.Diff{}, problem
+	}
+	d.background.Go(func() { d.watchReplacement(before) })
+	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.tlsFlows.now()
 	d.eventBy(by, slog.LevelInfo, "reload", d.active.Load().Source, "another worker takes over: "+why.Error())
 	return told, nil
 }
@@ -254,6 +261,9 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	old := d.active.Load()
 	later := d.later(diff)
 	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later.service) > 0, NewWorker: len(later.worker) > 0}
+	if out.NewWorker {
+		out.TLSFlows = d.tlsFlows.now()
+	}
 	type key struct{ kind, name string }
 	place := map[key]int{}
 	add := func(kind, name, what string, changes []config.Change) {

@@ -57,6 +57,7 @@ func (d *snapshot) Status() api.Status {
 		GSOFallbacks:      total.Datagrams.Fallbacks,
 		DatagramHeldBytes: total.Datagrams.BytesHeld,
 		LogLinesDropped:   journal + access,
+		TLSFlows:          d.tlsFlows.now(),
 	}
 	s.Overload = d.overload(&stats)
 	s.Paths = paths(points)

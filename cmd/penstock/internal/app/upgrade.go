@@ -18,7 +18,7 @@ func (d *daemon) Upgrade(ctx context.Context, u api.Upgrade, step func(api.Upgra
 	}
 	up, err := k.Upgrade(ctx, u.Binary, u.DryRun, func(up keeper.Upgrade) {
 		if !up.Over() {
-			step(api.UpgradeStep{Step: stepText(&up)})
+			step(d.upgradeStep(&up))
 		}
 	})
 	switch {
@@ -30,20 +30,25 @@ func (d *daemon) Upgrade(ctx context.Context, u api.Upgrade, step func(api.Upgra
 		d.event(slog.LevelWarn, "worker", "daemon", "upgrade refused: "+up.Reason)
 		step(api.UpgradeStep{Step: up.State.String(), Error: up.Reason})
 	default:
-		step(api.UpgradeStep{Step: stepText(&up), Done: true})
+		told := d.upgradeStep(&up)
+		told.Done = true
+		step(told)
 	}
 	return nil
 }
 
-// stepText tells a person what an upgrade does now.
-func stepText(up *keeper.Upgrade) string {
+// upgradeStep tells a person what an upgrade does now, and what it ends.
+func (d *daemon) upgradeStep(up *keeper.Upgrade) api.UpgradeStep {
+	s := api.UpgradeStep{Step: up.State.String()}
 	switch up.State {
 	case keeper.Checking:
-		return "checking " + up.Binary
+		s.Step = "checking " + up.Binary
 	case keeper.HandingOver:
-		return up.Info + "; handing over"
+		s.TLSFlows = d.tlsFlows.now()
+		s.Step = up.Info + "; handing over" + butTLS(s.TLSFlows)
 	case keeper.Checked:
-		return up.Info
+		s.TLSFlows = d.tlsFlows.now()
+		s.Step = up.Info
 	}
-	return up.State.String()
+	return s
 }

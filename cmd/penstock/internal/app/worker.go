@@ -133,7 +133,9 @@ func (d *daemon) restore() error {
 	// Of the lost flows, those whose state could be decoded have ended in their series; the others are
 	// among those that Settle has counted, with the flows that were not settled.
 	undecoded := int64(r.TotalLost()) - (d.decoded.Load() - int64(r.Flows+r.Ended))
-	r.Lost[relay.LossUnsettled] += int(max(0, crashed-max(0, undecoded)))
+	tls, unsettled := d.tlsFlows.settle(max(0, crashed-max(0, undecoded)))
+	r.Lost[relay.LossTLS] += int(tls)
+	r.Lost[relay.LossUnsettled] += int(unsettled)
 	w := api.WorkerStart{
 		Time: time.Now(), Reason: k.start.Reason.String(), Cause: k.start.Died.String(), Version: k.version,
 		Pause:         k.Start().Downtime.Seconds(),
@@ -279,16 +281,25 @@ func (d *daemon) watchKeeper() {
 // lastAnswers bounds how long the last answers of the admin server may take while nobody relays.
 const lastAnswers = 50 * time.Millisecond
 
+// lastReload bounds how long a hand-over waits for the answer to the reload that has asked for it.
+const lastReload = time.Second
+
 // handOver makes room for another worker: flows and sockets are left to it. It reports false if the flows cannot be
 // handed over, so that they would be lost: then this worker goes on, and the keeper is told.
 func (l *lifecycle) handOver() bool {
-	l.log.Info("handing over to another worker")
+	tls := l.d.tlsFlows.now()
+	l.log.Info("handing over to another worker"+butTLS(tls), "tls_flows", tls)
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()
 	if err := l.d.saveEnded(); err != nil { // flows that end from now on are not in the next worker's list
 		l.log.Warn("the next worker does not know the flows that ended last", "error", err)
 	}
+	for until := time.Now().Add(lastReload); l.d.server != nil && l.d.server.Reloading() && time.Now().Before(until); {
+		time.Sleep(time.Millisecond) // flows go on meanwhile
+	}
+	l.d.tlsFlows.handing.Store(true)
 	if err := l.d.engine.HandOver(ctx); err != nil {
+		l.d.tlsFlows.handing.Store(false)
 		l.d.stay(err)
 		return false
 	}
@@ -300,6 +311,17 @@ func (l *lifecycle) handOver() bool {
 		l.log.Warn("hand over", "error", err)
 	}
 	return true
+}
+
+// butTLS says of a hand-over that it ends flows with TLS; empty: there are none.
+func butTLS(n int64) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 flow whose TLS ends or begins here will end"
+	}
+	return fmt.Sprintf("; %d flows whose TLS ends or begins here will end", n)
 }
 
 // stay has this worker go on, because it cannot hand over.

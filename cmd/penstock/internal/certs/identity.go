@@ -77,6 +77,9 @@ func (id *Identity) Names() string {
 	return strings.Join(slices.Concat(id.URIs, id.DNS, id.Emails), ",")
 }
 
+// Who returns what two certificates of the same client have in common, such as one and what renews it.
+func (id *Identity) Who() string { return id.Issuer + "\n" + id.Subject + "\n" + id.Names() }
+
 func cut(s string) string { return s[:min(len(s), maxName)] }
 
 // spiffeID returns the SPIFFE ID of a certificate, which has exactly one URI: section 2 of X509-SVID.

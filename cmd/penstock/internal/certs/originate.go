@@ -85,6 +85,9 @@ type Client struct {
 	told    Problems // errors of the files as they are
 }
 
+// StartTLS returns the protocol in which a member is asked for TLS before a handshake; empty: it is not asked.
+func (k *Client) StartTLS() string { return k.tls.StartTLS }
+
 func newClient(t *spec.ClientTLS) *Client {
 	k := &Client{tls: *t}
 	k.now.Store(&material{err: errors.New("the files of tls were not read yet")})

@@ -141,6 +141,27 @@ func (s *Server) find() (files []spec.Certificate, problems Problems) {
 // fails with the alert unrecognized_name. The configuration must not be changed.
 func (s *Server) Config(name string) *tls.Config { return s.current.Load().find(name) }
 
+// Refused returns what is to be told of a handshake that has failed with a client that had sent a server name: err, or that no certificate has
+// the name, for which the error of crypto/tls is "no certificates configured".
+func (s *Server) Refused(name string, err error) error {
+	if t := s.current.Load(); !s.spec.RefuseUnknown || t.find(name) != t.unknown {
+		return err
+	}
+	return &refusedName{name, err}
+}
+
+// refusedName is the error of a client that was refused for the server name it has sent.
+type refusedName struct {
+	name string
+	err  error
+}
+
+func (e *refusedName) Error() string {
+	return fmt.Sprintf("TLS handshake with the client: no certificate has the server name %q, and unknown-names is refuse", e.name)
+}
+
+func (e *refusedName) Unwrap() error { return e.err }
+
 // Timeout returns the maximum time of a handshake.
 func (s *Server) Timeout() time.Duration { return s.spec.Handshake }
 
@@ -345,7 +366,9 @@ type Info struct {
 	NotBefore time.Time
 	NotAfter  time.Time // of that certificate of the chain that ends first
 	Stapled   bool
-	Failing   bool // the files have changed, and cannot be read
+	// StapleUntil is the end of the OCSP response that was read; zero: there is none.
+	StapleUntil time.Time
+	Failing     bool // the files have changed, and cannot be read
 }
 
 // Certificates returns the certificates in use.
@@ -363,8 +386,12 @@ func (s *Server) Certificates() (list []Info) {
 				end = c.NotAfter
 			}
 		}
-		list = append(list, Info{File: p.files.Chain, Names: namesOf(leaf), Key: algorithm(leaf), Issuer: leaf.Issuer.String(), Serial: leaf.SerialNumber.Text(16),
-			NotBefore: leaf.NotBefore, NotAfter: end, Stapled: p.stapled, Failing: p.failing > 1})
+		info := Info{File: p.files.Chain, Names: namesOf(leaf), Key: algorithm(leaf), Issuer: leaf.Issuer.String(), Serial: leaf.SerialNumber.Text(16),
+			NotBefore: leaf.NotBefore, NotAfter: end, Stapled: p.stapled, Failing: p.failing > 1}
+		if p.staple != nil {
+			info.StapleUntil = p.staple.until
+		}
+		list = append(list, info)
 	}
 	return list
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
+	"io"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -49,6 +51,11 @@ func TestChoice(t *testing.T) {
 	old.MaxVersion = tls.VersionTLS12
 	if r := handshake(t, s, old); !alertOf(r.clientErr, "unrecognized name") {
 		t.Errorf("unknown name in TLS 1.2: %v", r.clientErr)
+	}
+	for name, want := range map[string]string{"other.example": `no certificate has the server name "other.example", and unknown-names is refuse`, "a.example.org": "EOF", "": "EOF"} {
+		if err := s.Refused(name, io.EOF); !strings.Contains(err.Error(), want) || !errors.Is(err, io.EOF) {
+			t.Errorf("%q: %v", name, err)
+		}
 	}
 	handshake(t, s, client("")).ok(t)
 	handshake(t, s, client("a.example.org")).ok(t)

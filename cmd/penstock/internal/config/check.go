@@ -94,6 +94,7 @@ func (r *reader) checkListener(l *listener) {
 	r.checkTLS(l)
 	r.checkRate(&l.Limits.Burst, l.Limits.NewFlows)
 	r.checkRate(&l.Limits.Source.Burst, l.Limits.Source.NewFlows)
+	r.checkRate(&l.Limits.Client.Burst, l.Limits.Client.NewFlows)
 	r.checkRemoved(&l.removed)
 	if len(l.Routes) == 0 && !r.isSet(&l.To) && (r.isSet(&l.Listen) || r.isSet(&l.Inherit)) {
 		r.fail(r.at(l), fault{problem: "the listener has neither routes nor to", allowed: "routes, to, or both"})

@@ -50,6 +50,10 @@ func (r *reader) warnListener(l *listener) {
 			}
 		}
 	}
+	if l.TLS == nil || l.TLS.Clients == nil {
+		c := &l.Limits.Client
+		r.warnNoEffect("the listener asks no client for a certificate: tls.clients", &c.Flows, &c.NewFlows, &c.Burst)
+	}
 	if !l.Sniff.TLS && len(l.ProxyFrom) == 0 && !l.Datagrams {
 		r.warnNoEffect("no route has sni or alpn, no group hashes sni, and the listener has no tls and accepts no PROXY headers", &l.Sniff.Max, &l.Sniff.Timeout)
 	}

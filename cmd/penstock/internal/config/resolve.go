@@ -38,7 +38,10 @@ func (r *reader) resolve(f *file) *spec.Config {
 			routeKeys.fill(r, route, from)
 			l.Sniff.TLS = l.Sniff.TLS || len(route.SNI)+len(route.ALPN) > 0
 		}
-		l.Sniff.TLS = l.Sniff.TLS || l.TLS != nil && !l.Datagrams
+		l.Sniff.TLS = l.Sniff.TLS || (l.TLS != nil || l.StartTLS.Protocol != "") && !l.Datagrams
+		if l.StartTLS.Protocol == spec.PostgreSQL && l.TLS != nil && !r.isSet(&l.TLS.ALPN) {
+			l.TLS.ALPN = []string{spec.PostgreSQL} // libpq insists on it where TLS begins at once
+		}
 		c.Listeners = append(c.Listeners, &l.Listener)
 	}
 	r.references(c, &base.group)

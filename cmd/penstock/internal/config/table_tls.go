@@ -19,7 +19,7 @@ var serverTLSKeys = keysOf("listener.tls",
 	field("unknown-names", choice(func(word string) bool { return word == "refuse" }, "default", "refuse").shown(unknownWord), "default", "What a client gets whose server name no certificate has. default: the first certificate; refuse: the alert unrecognized_name.",
 		func(t *spec.ServerTLS) *bool { return &t.RefuseUnknown }),
 	field("min-version", tlsVersion, `"1.2"`, "The lowest version of TLS.", func(t *spec.ServerTLS) *uint16 { return &t.MinVersion }),
-	field("alpn", alpnList, "", "Application protocols that are offered, the preferred first. A client that offers protocols, and none of these, is refused. Default: none is chosen.", func(t *spec.ServerTLS) *[]string { return &t.ALPN }),
+	field("alpn", alpnList, "", "Application protocols that are offered, the preferred first. A client that offers protocols, and none of these, is refused. Default: none is chosen; with starttls: postgresql, [postgresql].", func(t *spec.ServerTLS) *[]string { return &t.ALPN }),
 	field("tickets", ticketsType, "on", "Tickets by which clients resume. on: with keys that this relay makes and changes; off: none; {keys: FILE}: with keys that several relays share.", func(t *spec.ServerTLS) *spec.Tickets { return &t.Tickets }),
 	field("clients", pointer(clientCertificateKeys.filled()), "", "Ask clients for certificates. Default: they are not asked.", func(t *spec.ServerTLS) **spec.ClientCertificates { return &t.Clients }),
 	field("handshake-timeout", duration(time.Millisecond, ""), "10s", "Maximum time of a handshake.", func(t *spec.ServerTLS) *time.Duration { return &t.Handshake }),
@@ -126,6 +126,7 @@ var clientURI = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^*\s]*(/\*)?$`)
 
 // checkTLS reports what does not fit a listener with TLS, or one without.
 func (r *reader) checkTLS(l *listener) {
+	r.checkStartTLS(l)
 	if l.Datagrams && l.TLS != nil {
 		r.fail(r.at(&l.TLS, l), fault{problem: "does not apply to datagrams", allowed: "on stream listeners only"})
 		return

@@ -16,6 +16,7 @@ var clientTLSKeys = keysOf("group.tls",
 	field("verify", boolean(false), "true", "Verify the members' certificates. false: anybody on the way to a member can pretend to be it.", func(t *spec.ClientTLS) *bool { return &t.NoVerify }),
 	field("min-version", tlsVersion, `"1.2"`, "The lowest version of TLS that is used.", func(t *spec.ClientTLS) *uint16 { return &t.MinVersion }),
 	field("alpn", protocolList, "", "Application protocols to offer to members (ALPN), the preferred one first.", func(t *spec.ClientTLS) *string { return &t.ALPN }),
+	field("starttls", oneOf(spec.PostgreSQL), "", "postgresql: ask the members for TLS as PostgreSQL's clients do (SSLRequest). Default: TLS begins at once.", func(t *spec.ClientTLS) *string { return &t.StartTLS }),
 )
 
 // onOff is a boolean in place of the mapping of TLS: true is the mapping with the default values.

@@ -300,7 +300,7 @@ var covered = map[string]string{
 // harmless are keys that take a text and name nothing that a process opens or connects to.
 var harmless = []string{
 	"access-log.format", "access-log.mode", "admin.mode", "sandbox.user", "listener.inherit", "listener.allow", "listener.deny", "listener-proxy-protocol.from", "listener.to", "route.to", "route.name", "route.from", "route.sni", "route.alpn",
-	"route.bandwidth", "listener-limits.bandwidth", "listener-limits.new-flows", "limits.new-flows", "listener-limits-source.new-flows", "tcp.congestion", "tcp.recv-buffer", "tcp.send-buffer", "sniff.max", "group.hash", "group.panic", "group.dscp",
+	"route.bandwidth", "listener-limits.bandwidth", "listener-limits.new-flows", "limits.new-flows", "listener-limits-source.new-flows", "listener-limits-client.new-flows", "tcp.congestion", "tcp.recv-buffer", "tcp.send-buffer", "sniff.max", "group.hash", "group.panic", "group.dscp",
 	"member.name", "discover.registry", "discover.port-name", "discover.tags", "discover.datacenter", "lookups.vanish", "registry.context", "registry-tls.name", "fleet.etcd", "fleet.registry",
 	"check-http.method", "check-http.path", "check-http.host", "check-http.statuses", "check-send-expect.send", "check-send-expect.expect", "check-udp.send", "check-udp.expect", "check-http.body", "check-http.body-matches", "group-tls.server-name", "group-tls.alpn", "eject.share", "tcp.fast-open",
 	"route.client-names", "listener-tls.alpn", "listener-tls.min-version",

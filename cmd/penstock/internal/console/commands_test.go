@@ -69,7 +69,8 @@ func TestEnded(t *testing.T) {
 func TestFlow(t *testing.T) {
 	r := newRig(t, newDaemon())
 	got := r.good("flow", "2")
-	contains(t, got, `\x1b[31mred`, "https > default > web > tcp://10.0.0.1:80", "420us +-110us", "cubic", "34ms for the first byte")
+	contains(t, got, `\x1b[31mred`, "https > default > web > tcp://10.0.0.1:80", "420us +-110us", "cubic", "34ms for the first byte",
+		"1.3, TLS_AES_128_GCM_SHA256, for www.example.com, ALPN h2, resumed, handshake 2ms", `CN=\x1b[31mred; spiffe://example/ops; serial 1f`, "handshake under way")
 	if strings.Contains(got, "\x1b") {
 		t.Error("what a client says gets to the terminal as it is")
 	}

@@ -53,7 +53,10 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 		{"proxy", peer},
 		{"local", f.Local.String()},
 		{"server name", strings.TrimSpace(names)},
+		{"client's TLS", tlsLine(f.ClientTLS)},
+		{"certificate", identityLine(f.Identity)},
 		{"upstream", upstream},
+		{"upstream's TLS", tlsLine(f.UpstreamTLS)},
 		{"began", fmt.Sprintf("%s, %s ago; idle for %s", f.Start.Local().Format(time.DateTime), age(f.Age), span(f.Idle))},
 		{"times", times(f)},
 		{"limits", limits(f)},
@@ -83,6 +86,39 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 			fmt.Fprintln(w, line)
 		}
 	}
+}
+
+// tlsLine describes the TLS of one side; empty: it does not end or begin here.
+func tlsLine(t *api.TLS) string {
+	switch {
+	case t == nil:
+		return ""
+	case t.Version == "":
+		return "handshake under way"
+	}
+	parts := []string{t.Version, t.Cipher}
+	if t.ServerName != "" {
+		parts = append(parts, "for "+t.ServerName)
+	}
+	if t.Protocol != "" {
+		parts = append(parts, "ALPN "+t.Protocol)
+	}
+	if t.Resumed {
+		parts = append(parts, "resumed")
+	}
+	return strings.Join(append(parts, "handshake "+span(t.Handshake)), ", ")
+}
+
+// identityLine says who the client is by its certificate.
+func identityLine(id *api.Identity) string {
+	if id == nil {
+		return ""
+	}
+	parts := []string{id.Subject}
+	if id.Names != "" {
+		parts = append(parts, id.Names)
+	}
+	return strings.Join(append(parts, "serial "+id.Serial), "; ")
 }
 
 // times returns the times until the first byte of the upstream.

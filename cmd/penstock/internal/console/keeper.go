@@ -14,7 +14,7 @@ func keeperPairs(s *api.Status) [][2]string {
 	if !k.Up {
 		return [][2]string{{"keeper", "gone: flows would end with the worker; start the service again when that suits"}}
 	}
-	line := fmt.Sprintf("pid %d, holds %s; the worker has run for %s", k.PID, plural(k.Flows, "flow"), age(s.Time.Sub(k.WorkerSince).Seconds()))
+	line := fmt.Sprintf("pid %d, holds %s%s; the worker has run for %s", k.PID, plural(k.Flows, "flow"), endWithWorker(s.Resources.TLSFlows), age(s.Time.Sub(k.WorkerSince).Seconds()))
 	if !k.Healthy {
 		line += ", on trial after an upgrade"
 	}
@@ -23,6 +23,17 @@ func keeperPairs(s *api.Status) [][2]string {
 		list = append(list, [2]string{"", starts(k)}, [2]string{"", lastStart(k.Last)})
 	}
 	return list
+}
+
+// endWithWorker says how many flows are held by nobody but the worker; empty: none.
+func endWithWorker(n int64) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 with TLS ends with the worker"
+	}
+	return "; " + count(n) + " with TLS end with the worker"
 }
 
 // starts counts the starts of workers by reason.

@@ -55,8 +55,19 @@ func printDiff(o out, d api.Diff) {
 		fmt.Fprintln(o, "changes that need a restart were not applied")
 	}
 	if d.NewWorker && d.Applied {
-		fmt.Fprintln(o, "a new worker takes over; open flows continue")
+		fmt.Fprintln(o, "a new worker takes over; open flows continue"+exceptTLS(d.TLSFlows))
 	}
+}
+
+// exceptTLS names the flows that another worker cannot continue; empty: there are none.
+func exceptTLS(n int64) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return ", except for 1 whose TLS ends or begins here"
+	}
+	return ", except for " + count(n) + " whose TLS ends or begins here"
 }
 
 // LogCmd changes the level of the log.

@@ -20,7 +20,7 @@ type UpgradeCmd struct {
 
 // Help returns the text that penstock upgrade --help prints below the flags.
 func (UpgradeCmd) Help() string {
-	return "Open flows continue in the new worker. If it does not start, or ends within keeper.healthy-after, the old binary continues. The daemon needs a keeper (keeper: {} in its configuration).\n\n" +
+	return "Open flows continue in the new worker, except for those whose TLS ends or begins here: they end, and the command says how many. If it does not start, or ends within keeper.healthy-after, the old binary continues. The daemon needs a keeper (keeper: {} in its configuration).\n\n" +
 		"Exit codes: 0: the new binary runs (with --dry-run: it could); 1: nothing was changed; 3: the new worker failed, and the old binary runs again."
 }
 
@@ -51,8 +51,8 @@ func (c *UpgradeCmd) Run(stdout, stderr *os.File) int {
 			}
 			u.Binary = path
 		}
-		begun := false
-		w, err := c.upgrade(ctx, client, u, stderr, &begun)
+		begun, tls := false, int64(0)
+		w, err := c.upgrade(ctx, client, u, stderr, func(step api.UpgradeStep) { begun, tls = true, step.TLSFlows })
 		if ctx.Err() != nil && begun && !u.DryRun {
 			err = goesOn{}
 		}
@@ -65,7 +65,7 @@ func (c *UpgradeCmd) Run(stdout, stderr *os.File) int {
 		case w != nil:
 			fmt.Fprintln(stdout, printable(fmt.Sprintf("upgraded to %s: %s", w.Version, outcome(w))))
 		case !c.JSON:
-			fmt.Fprintln(stdout, "the new binary could take over; nothing was changed")
+			fmt.Fprintln(stdout, "the new binary could take over"+dryTLS(tls)+"; nothing was changed")
 		}
 		return nil
 	})
@@ -82,8 +82,8 @@ const upgradePoll = 50 * time.Millisecond
 const upgradePatience = 2 * time.Minute
 
 // upgrade asks for an upgrade and waits for its end. It returns the start of the new worker; nil after a
-// dry run. begun becomes true when the daemon has begun.
-func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgrade, progress *os.File, begun *bool) (*api.WorkerStart, error) {
+// dry run. each is called with each step.
+func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgrade, progress *os.File, each func(api.UpgradeStep)) (*api.WorkerStart, error) {
 	before, err := call(ctx, client.Status)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgr
 		}
 	}
 	last, err := client.Upgrade(ctx, u, func(step api.UpgradeStep) {
-		*begun = true
+		each(step)
 		if step.Error == "" && !step.Done {
 			tell(step.Step)
 		}
@@ -114,6 +114,14 @@ func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgr
 		return nil, nil
 	}
 	return c.result(ctx, client, number, tell)
+}
+
+// dryTLS says how many flows an upgrade would end; empty: none.
+func dryTLS(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return ", and would end " + plural(n, "flow") + " whose TLS ends or begins here"
 }
 
 // hidden reports whether a file that is here is not where a process on this machine looks for it.

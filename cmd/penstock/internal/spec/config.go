@@ -142,7 +142,8 @@ type Listener struct {
 	Timeouts    Timeouts
 	TCP         Socket
 	TLS         *ServerTLS // nil: TLS is not terminated
-	Transparent bool       // IP_TRANSPARENT: accept connections to addresses that are not this host's
+	StartTLS    StartTLS
+	Transparent bool // IP_TRANSPARENT: accept connections to addresses that are not this host's
 	Interface   string
 
 	Replies int // datagrams: end a flow after this many replies; 0 means never
@@ -170,10 +171,11 @@ type Limits struct {
 	NewFlows  float64 // per second
 	Burst     int     // of NewFlows; 0: a second's worth
 	Source    SourceLimits
-	Bandwidth int64 // bytes per second, of a flow, in each direction
+	Client    SourceLimits // of who has a certificate
+	Bandwidth int64        // bytes per second, of a flow, in each direction
 }
 
-// SourceLimits limits one IPv4 address or one IPv6 /64.
+// SourceLimits limits one IPv4 address or one IPv6 /64, or one client by its certificate.
 type SourceLimits struct {
 	Flows    int
 	NewFlows float64

@@ -29,6 +29,9 @@ const (
 	ReasonSniffMax             // its PROXY header or ClientHello is longer than sniff.max
 	ReasonClientEnded          // the client ended in the middle of its PROXY header or ClientHello
 	ReasonConnectFailed        // no attempt to connect succeeded, and no member is left to try
+	ReasonStartTLS             // it began neither with TLS nor by asking for it, as starttls of the listener demands
+	ReasonClientFlows          // the limit of flows of one client certificate
+	ReasonClientRate           // the same of new flows per second
 	NumReasons
 )
 
@@ -55,6 +58,9 @@ var reasonNames = [NumReasons]string{
 	ReasonSniffMax:      "sniff-max",
 	ReasonClientEnded:   "client-ended",
 	ReasonConnectFailed: "connect-failed",
+	ReasonStartTLS:      "starttls",
+	ReasonClientFlows:   "client-flows",
+	ReasonClientRate:    "client-rate",
 }
 
 // String returns the reason's name, lower-case with hyphens; empty for ReasonNone.

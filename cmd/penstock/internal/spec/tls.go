@@ -14,6 +14,15 @@ type ServerTLS struct {
 	Handshake     time.Duration       // maximum time of a handshake
 }
 
+// PostgreSQL is the protocol of StartTLS: the client sends SSLRequest, and TLS begins after an S.
+const PostgreSQL = "postgresql"
+
+// StartTLS configures a listener whose clients ask for TLS before it begins; zero: TLS begins at once.
+type StartTLS struct {
+	Protocol string
+	Clear    string // what happens to what is in the clear: refuse; cancel (only requests to cancel go on); allow
+}
+
 // A Certificate names files with a certificate and its key, or a folder of them. Paths are absolute.
 type Certificate struct {
 	Chain  string // PEM, the leaf first

@@ -15,6 +15,7 @@ type ClientTLS struct {
 	NoVerify   bool   // members' certificates are not verified
 	MinVersion uint16 // [tls.VersionTLS12] or [tls.VersionTLS13]
 	ALPN       string // protocols to offer, separated by commas; empty: none
+	StartTLS   string // the protocol in which the member is asked for TLS first; empty: TLS begins at once
 }
 
 // Protocols returns the protocols to offer.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/postgres"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -61,6 +62,11 @@ func (p *prober) handshake(conn net.Conn, t *spec.ClientTLS, m *probed, found *f
 			return new(tls.Certificate), nil
 		}
 		return own(i)
+	}
+	if t.StartTLS == spec.PostgreSQL {
+		if err := postgres.Ask(conn); err != nil {
+			return nil, err
+		}
 	}
 	s := &tlsConn{tls.Client(conn, c)}
 	err = s.Handshake()

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/keeper"
+)
+
+// replaceFor has another worker take over, which reads the configuration itself, because this one cannot do what it needs. It returns
+// the number of the upgrade before that.
+func (d *daemon) replaceFor(by string, why error) (before uint64, err error) {
+	d.log.Info("another worker is to take over, because this one cannot do what the configuration needs", "by", by, "why", why.Error())
+	before = d.keeping.LastUpgrade().ID
+	return before, d.keeping.Restart()
+}
+
+// How long a reload waits until another worker has begun, which may have to wait for an upgrade that is on trial, and until it
+// has read the configuration.
+const (
+	replacementBegins = 2 * time.Second
+	replacementReads  = 15 * time.Second
+)
+
+// awaitReplacement waits until the worker that is started after an upgrade with a number has read the configuration, or was refused. It
+// returns what is known if that takes long.
+func (d *daemon) awaitReplacement(ctx context.Context, before uint64) keeper.Upgrade {
+	ctx, cancel := context.WithTimeout(ctx, replacementReads)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	begins := time.After(replacementBegins)
+	for {
+		u := d.keeping.LastUpgrade()
+		begun := u.ID != before && u.Restart
+		if begun && (u.State > keeper.Checking || u.Over()) {
+			return u
+		}
+		select {
+		case <-tick.C:
+		case <-begins:
+			if !begun {
+				return keeper.Upgrade{}
+			}
+		case <-ctx.Done():
+			return keeper.Upgrade{}
+		case <-d.closing:
+			return keeper.Upgrade{}
+		case <-d.keeping.Lost():
+			return keeper.Upgrade{}
+		}
+	}
+}
+
+// notReplaced is the answer if no other worker could take over.
+func notReplaced(u *keeper.Upgrade) *api.Problem {
+	return api.BadConfig([]api.ConfigError{{Message: "another worker was to take over, and could not: " + u.Reason}})
+}
+
+// watchReplacement tells if no other worker takes over, after an upgrade with a number.
+func (d *daemon) watchReplacement(before uint64) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.closing:
+			return
+		case <-d.keeping.Lost():
+			return
+		case <-tick.C:
+		}
+		u := d.keeping.LastUpgrade()
+		if u.ID == before || !u.Restart || !u.Over() {
+			continue
+		}
+		if u.Reason != "" {
+			d.reloadFailed("the sandbox", notReplaced(&u))
+		}
+		return
+	}
+}

@@ -1,0 +1,68 @@
+package app
+
+import (
+	"crypto/tls"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// tlsFlows counts the open flows whose TLS ends or begins here. They end with the worker, because nobody else has their
+// keys. The count is in memory that the next worker finds, which so knows how many of the lost flows these were.
+type tlsFlows struct {
+	open   *atomic.Int64
+	before int64 // what the worker before has left
+	// While this worker hands over, those that end are left in the count; others that cannot be handed over are
+	// counted in others.
+	handing atomic.Bool
+	others  *atomic.Int64
+	left    int64 // others of the worker before
+}
+
+func newTLSFlows(v *values) *tlsFlows {
+	c := &tlsFlows{open: v.word("flows.tls"), others: v.word("flows.not-handed-over")}
+	c.before, c.left = c.open.Load(), c.others.Load()
+	return c
+}
+
+// now returns the number of such flows.
+func (c *tlsFlows) now() int64 { return max(0, c.open.Load()-c.before) }
+
+// begin notes that the TLS of a flow ends or begins here.
+func (c *tlsFlows) begin(p *flowState) {
+	if !p.endsTLS {
+		p.endsTLS = true
+		c.open.Add(1)
+	}
+}
+
+// end is called when a flow has ended.
+func (c *tlsFlows) end(p *flowState, cause relay.Cause) {
+	lost := cause == relay.CauseCrashed && c.handing.Load()
+	switch {
+	case p.endsTLS && !lost:
+		c.open.Add(-1)
+	case lost && !p.endsTLS:
+		c.others.Add(1)
+	}
+}
+
+// settle returns how many flows of the worker before have ended with it: those with TLS, and the others. crashed are
+// those that nobody has counted as ended, because it died; when it hands over, it does so itself.
+func (c *tlsFlows) settle(crashed int64) (tls, others int64) {
+	tls = max(0, c.before)
+	others = max(0, c.left) + max(0, crashed-tls)
+	c.open.Add(-c.before)
+	c.others.Add(-c.left)
+	c.before, c.left = 0, 0
+	return tls, others
+}
+
+// terminate has the engine be the server of the client's TLS.
+func (d *daemon) terminate(f *relay.Flow, p *flowState, cfg *tls.Config) error {
+	err := f.Terminate(cfg)
+	if err == nil {
+		d.tlsFlows.begin(p)
+	}
+	return err
+}

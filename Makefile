@@ -116,6 +116,10 @@ tls-conformance: ## try everything that speaks TLS against a relay that ends it:
 	@[ -x bin/tls/bin/sslyze ] || { python3 -m venv bin/tls && bin/tls/bin/pip install -q --pre sslyze==6.3.1 tlslite-ng==0.9.0b2; }
 	$(GO) run ./bench/tlsconformance -python bin/tls/bin/python -tlsfuzzer "$(TLSFUZZER)" $(ARGS)
 
+.PHONY: tls-stress
+tls-stress: ## flood relays that end TLS with handshakes, count what is left of 100,000, renew certificates under load: about 8 minutes; ARGS are further flags of bench/tlsstress
+	$(GO) run ./bench/tlsstress $(ARGS)
+
 .PHONY: chaos
 chaos: ## under load, kill the process that carries the traffic KILLS (1000) times with splice and as often without, at each of its system calls, and upgrade it UPGRADES (200) times: about an hour
 	$(GO) test -count=1 -timeout 30m -run 'TestEachCall' ./relay -every-call

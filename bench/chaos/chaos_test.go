@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -270,5 +271,42 @@ func TestIdleIsExcused(t *testing.T) {
 	w.arrive(f, 3, "b", nil)
 	if w.arrive(f, 4, "c", nil); w.tally.get(datagramFlowsLost) != 1 {
 		t.Error("a flow that was replaced after 10 s is not found")
+	}
+}
+
+// TestPauses: what ends a client's pause is an answer to what it has sent since the kill, and a client that has
+// come since has no pause.
+func TestPauses(t *testing.T) {
+	w := newWorld(1, io.Discard, t.TempDir())
+	killed := time.Now().Add(-time.Second)
+	old := &pinger{begun: killed.Add(-time.Minute)}
+	fresh := &pinger{begun: killed.Add(time.Millisecond)}
+	old.answered(w, killed) // nobody has died
+	number := w.kills.add(kill{at: killed, how: "killed"})
+	old.answered(w, time.Now())
+	w.kills.gone(number, killed)
+	old.answered(w, killed.Add(-time.Millisecond))
+	if len(w.tally.pauses)+len(w.tally.first) > 0 {
+		t.Errorf("pauses that are none: %v, of the relay %v", w.tally.pauses, w.tally.first)
+	}
+	fresh.answered(w, time.Now())
+	if len(w.tally.pauses) > 0 || len(w.tally.first) != 1 {
+		t.Errorf("of a client that has come since: %v, of the relay %v", w.tally.pauses, w.tally.first)
+	}
+	for range 2 {
+		old.answered(w, time.Now())
+	}
+	if len(w.tally.pauses) != 1 || w.tally.pauses[0] < time.Second || len(w.tally.first) != 1 {
+		t.Errorf("of a client that was there: %v, of the relay %v", w.tally.pauses, w.tally.first)
+	}
+	// An upgrade: the client's longest wait.
+	asked := time.Now().Add(-10 * time.Second)
+	number = w.kills.add(kill{at: asked, how: "upgrade", plan: true})
+	old.answered(w, time.Now().Add(-50*ms))
+	w.kills.gone(number, time.Now().Add(-ms))
+	old.answered(w, time.Now())
+	(&pinger{begun: time.Now()}).answered(w, time.Now())
+	if len(w.tally.pauses) != 2 || w.tally.pauses[1] < 50*ms || len(w.tally.first) != 1 {
+		t.Errorf("of an upgrade: %v, of the relay %v", w.tally.pauses, w.tally.first)
 	}
 }

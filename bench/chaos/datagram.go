@@ -239,7 +239,7 @@ func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, li
 	b, seen := make([]byte, 2048), make(map[uint64]bool)
 	stop := f.start.Add(life)
 	last := time.Now()
-	var waits pinger
+	waits := pinger{begun: f.start}
 	for !w.stopping.Load() && (life == 0 || time.Now().Before(stop)) {
 		w.allow(2 * burst * 1200)
 		first := f.sent + 1

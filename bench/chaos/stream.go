@@ -290,7 +290,7 @@ func (s *stream) check(p []byte, b *[2][128 * kib]byte) bool {
 func (s *stream) talk() {
 	p := s.f.shape.client
 	sizes := s.w.random(s.f.id, 7) // the same at both ends
-	var waits pinger
+	waits := pinger{begun: s.f.start}
 	for i := 1; ; i++ {
 		n := between(sizes, p.sizes[0], p.sizes[1])
 		if s.side == 0 && s.late(0) {
@@ -349,13 +349,15 @@ func (s *stream) exactly(n int) (ok, ended bool) {
 
 // pinger measures how long a client waits because of a kill or an upgrade.
 type pinger struct {
-	seen    int64 // the last one whose pause was measured
+	begun   time.Time // the client
+	seen    int64     // the last one whose pause was measured
 	longest time.Duration
 }
 
 // answered is told of an answer to what was sent at a time. After a kill, the first answer to what was
 // sent later ends the client's pause. Of an upgrade nobody outside knows the moment: the pause is the
-// longest time that the client has waited for an answer meanwhile.
+// longest time that the client has waited for an answer meanwhile. A client that has come since waits for neither;
+// its answer only says that the relay is back.
 func (p *pinger) answered(w *world, sent time.Time) {
 	one, number := w.kills.last()
 	if number == p.seen || number == 0 {
@@ -370,7 +372,9 @@ func (p *pinger) answered(w *world, sent time.Time) {
 		return
 	}
 	p.seen, p.longest = number, 0
-	w.tally.pause(pause)
+	if p.begun.Before(one.at) {
+		w.tally.pause(pause)
+	}
 	if w.firstAnswer.Swap(number) < number && !one.plan {
 		w.tally.firstPause(pause)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/pattern"
@@ -103,14 +104,17 @@ func (w *world) single(patience time.Duration) func(net.Conn) {
 	}
 }
 
-// pusher asks for an upstream of some kind and sends as much as it can, up to a number of bytes.
-func (w *world) pusher(want [8]byte, most int) func(net.Conn) {
+// pusher asks for an upstream of some kind and sends as much as it can, up to a number of bytes. It counts in
+// taken what the relay takes.
+func pusher(want [8]byte, most int, taken *atomic.Int64) func(net.Conn) {
 	return func(conn net.Conn) {
 		conn.(*net.TCPConn).SetWriteBuffer(8192)
 		conn.Write(preface(want, 0))
 		b := make([]byte, 16<<10)
 		for sent := 0; sent < most; sent += len(b) {
-			if _, err := conn.Write(b); err != nil {
+			n, err := conn.Write(b)
+			taken.Add(int64(n))
+			if err != nil {
 				return
 			}
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"sync/atomic"
 	"time"
 )
 
@@ -68,7 +69,7 @@ var limitKinds = []*kind{
 		want:  "The relay is not killed. It ends flows that stand still before it harms one that moves: old flows do not notice.",
 		needs: needs{Memory: 96 << 20},
 		fault: func(w *world) error {
-			c := join(w, w.many(6000), streamPort, "", w.pusher(wantDeaf, 256<<10))
+			c := join(w, w.many(6000), streamPort, "", pusher(wantDeaf, 256<<10, new(atomic.Int64)))
 			time.Sleep(w.last(4 * time.Second))
 			c.leave()
 			return nil
@@ -81,11 +82,33 @@ var limitKinds = []*kind{
 		},
 	},
 	{
+		name: "oom", part: "Limits", title: "The kernel kills for want of memory",
+		what:  "A cgroup gives the relay 96 MB. Another process in it takes memory, all at once, until the kernel's OOM killer has killed a process that carries traffic (`oom_score_adj` has it choose that one). Then the other process ends.",
+		want:  "Every flow that is older than a second goes on with all of its bytes. Clients that come a second later are served.",
+		needs: needs{Memory: oomLimit},
+		fault: func(w *world) error {
+			w.replace.Store(true)
+			kills, err := w.exhaust()
+			if err != nil {
+				return err
+			}
+			w.note("processes killed", float64(kills))
+			time.Sleep(w.last(2 * time.Second))
+			return nil
+		},
+		expect: func(o *outcome, v *verdict) {
+			v.kept(o)
+			v.back(o, time.Second)
+			v.want(o.New.After.Refused+o.New.After.Cut == 0, "%d of %d new clients refused or cut off after it", o.New.After.Refused+o.New.After.Cut, o.New.After.Tried)
+			v.measured(o.Old.Pause.D() < 2*time.Second, "an old stream stood still for %v", o.Old.Pause.round())
+		},
+	},
+	{
 		name: "stalled", part: "Limits", title: "9,000 stalled flows", alone: true,
 		what: "9,000 clients send as much as they can, up to 128 KiB each, to upstreams that do not read, and stay for 4 s.",
 		want: "Old flows go on, and new clients are served within 2 s. The relay's own memory stays below 128 MB more than before.",
 		fault: func(w *world) error {
-			c := join(w, w.many(9000), streamPort, "", w.pusher(wantDeaf, 128<<10))
+			c := join(w, w.many(9000), streamPort, "", pusher(wantDeaf, 128<<10, new(atomic.Int64)))
 			time.Sleep(w.last(4 * time.Second))
 			c.leave()
 			return nil

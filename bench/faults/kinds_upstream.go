@@ -76,10 +76,12 @@ var upstreamKinds = []*kind{
 		what: "200 clients send as much as they can to upstreams that never read.",
 		want: "Other flows do not notice, and each of the stalled ones holds a bounded amount of memory.",
 		fault: func(w *world) error {
-			c := join(w, 200, streamPort, "", w.pusher(wantDeaf, 64<<20))
+			leave, err := w.push(push{Clients: 200, Want: wantDeaf, Most: 64 << 20})
+			if err != nil {
+				return err
+			}
 			time.Sleep(w.last(4 * time.Second))
-			c.leave()
-			return nil
+			return leave()
 		},
 		expect: func(o *outcome, v *verdict) {
 			v.alive(o)
@@ -92,12 +94,14 @@ var upstreamKinds = []*kind{
 	{
 		name: "drip", alone: true, part: "Upstreams", title: "Upstreams that take one byte a second",
 		what: "200 clients send as much as they can to upstreams that read and write one byte per second.",
-		want: "Other flows do not notice, and hardly any CPU time goes into the slow ones.",
+		want: "Other flows do not notice, and hardly any CPU time goes into the slow ones. Until all buffers are full, as much is relayed as the CPUs can carry, and whoever comes then waits for a CPU: for the longer, the more a relay takes of each client.",
 		fault: func(w *world) error {
-			c := join(w, 200, streamPort, "", w.pusher(wantDrip, 64<<20))
+			leave, err := w.push(push{Clients: 200, Want: wantDrip, Most: 64 << 20})
+			if err != nil {
+				return err
+			}
 			time.Sleep(w.last(4 * time.Second))
-			c.leave()
-			return nil
+			return leave()
 		},
 		expect: func(o *outcome, v *verdict) {
 			v.alive(o)

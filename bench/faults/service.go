@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,7 +25,8 @@ const restartAfter = 100 * time.Millisecond
 type service struct {
 	w      *world
 	launch launch
-	out    *os.File // what it writes to standard output and error
+	out    *os.File     // what it writes to standard output and error
+	helper atomic.Int64 // a process that is not the relay's: see push and exhaust
 
 	mu      sync.Mutex
 	main    int // its first process; 0: none
@@ -94,7 +96,7 @@ func (v *service) first() int {
 
 // tree returns all processes of the relay, also those that linger after a reload.
 func (v *service) tree() []int {
-	return slices.DeleteFunc(proc.Tree(os.Getpid())[1:], gone)
+	return slices.DeleteFunc(proc.Tree(os.Getpid())[1:], func(pid int) bool { return int64(pid) == v.helper.Load() || gone(pid) })
 }
 
 // workers returns the processes that carry traffic: the children of the first, or that one alone.

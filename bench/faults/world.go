@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -29,8 +30,7 @@ type cell struct {
 	Kind, Relay string
 	Dir         string // which it may fill
 	Penstock    string
-	Keys        string // what penstock schema says
-	Short       bool   // no figures, only what must hold at any speed
+	Short       bool // no figures, only what must hold at any speed
 }
 
 // members is how many upstreams there are.
@@ -247,8 +247,14 @@ func mountProc() error {
 // begin sets everything up, and returns when the relay serves.
 func (w *world) begin(o *outcome) (err error) {
 	n := w.k.needs
+	var keys []byte
+	if w.r == penstock {
+		if keys, err = exec.Command(w.Penstock, "schema").Output(); err != nil {
+			return fmt.Errorf("penstock schema: %w", err)
+		}
+	}
 	w.setup = setup{needs: n, dir: w.dir, penstock: w.Penstock, limit: 500 * time.Millisecond, connect: time.Second, log: filepath.Join(w.dir, "log"),
-		has: func(key string) bool { return strings.Contains(w.Keys, `"`+key+`"`) }}
+		has: func(key string) bool { return strings.Contains(string(keys), `"`+key+`"`) }}
 	if w.Short { // the machine may be so busy that members answer late
 		w.setup.limit, w.setup.connect = patience, patience
 	}

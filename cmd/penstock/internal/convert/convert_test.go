@@ -126,10 +126,20 @@ func fuzz(f *testing.F, from Product) {
 
 // Lines of all originals in random order: other combinations than people write,
 // and what comes out is a configuration without errors all the same.
-func TestShuffled(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+func FuzzShuffled(f *testing.F) {
+	for seed := range uint64(15) {
+		f.Add(seed)
+	}
+	lines := linesOfOriginals(f)
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		converted := shuffled(t, rand.New(rand.NewPCG(seed, 0)), lines)
+		if converted[HAProxy] < 7 || converted[Nginx] < 7 {
+			t.Error(converted)
+		}
+	})
+}
+
+func linesOfOriginals(t testing.TB) map[Product][]string {
 	lines := map[Product][]string{}
 	for _, path := range originals(t) {
 		text, err := os.ReadFile(path)
@@ -143,9 +153,15 @@ func TestShuffled(t *testing.T) {
 			}
 		}
 	}
+	return lines
+}
+
+// shuffled converts random lines, and returns how often it could.
+func shuffled(t *testing.T, r *rand.Rand, lines map[Product][]string) map[Product]int {
 	converted := map[Product]int{}
-	for range 1500 {
-		for from, all := range lines {
+	for range 100 {
+		for _, from := range []Product{HAProxy, Nginx} {
+			all := lines[from]
 			var text strings.Builder
 			text.WriteString(map[Product]string{HAProxy: "listen b1\nserver s 192.0.2.1:1\nbind 127.0.0.1:1\n", Nginx: "stream {\n"}[from])
 			for range 10 + r.IntN(60) {
@@ -168,7 +184,45 @@ func TestShuffled(t *testing.T) {
 			}
 		}
 	}
-	if converted[HAProxy] < 100 || converted[Nginx] < 100 {
-		t.Error(converted)
+	return converted
+}
+
+// Nobody could say whose certificate a member without a host must have.
+func TestVerifiedMembersHaveHosts(t *testing.T) {
+	nginx := func(server, more string) string {
+		return "stream {\nserver { listen 1; proxy_pass a; proxy_ssl on; proxy_ssl_verify on; proxy_ssl_trusted_certificate /ca.pem;\n" + more +
+			"}\nupstream a { server " + server + "; }\n}\n"
+	}
+	haproxy := func(server string) string { return "listen a\nmode tcp\nbind 127.0.0.1:1\n" + server + "\n" }
+	for _, c := range []struct {
+		from Product
+		text string
+		has  bool // a group
+	}{
+		{Nginx, nginx("192.0.2.1:1", "proxy_ssl_name $ssl_server_name;"), true},
+		{Nginx, nginx("b.example:1", "proxy_ssl_name $ssl_server_name;"), true},
+		{Nginx, nginx("unix:/a", "proxy_ssl_name $ssl_server_name;"), false},
+		{Nginx, nginx("b.example service=http resolve", "proxy_ssl_name $ssl_server_name;"), false},
+		{Nginx, nginx("unix:/a", "proxy_ssl_name b.example;"), true},
+		{Nginx, nginx("unix:/a", ""), true}, // a
+		{HAProxy, haproxy("server s 192.0.2.1:1 ssl"), true},
+		{HAProxy, haproxy("server s unix@/a ssl"), false},
+		{HAProxy, haproxy("server s unix@/a ssl verify none"), true},
+		{HAProxy, haproxy("server s unix@/a ssl sni str(b.example)"), true},
+		{HAProxy, haproxy("server-template s 2 _http._tcp.b.example resolvers r ssl"), false},
+	} {
+		r, err := Convert(c.from, []File{{"f", []byte(c.text)}}, Source{})
+		if err != nil {
+			if c.has {
+				t.Errorf("%v of\n%s", err, c.text)
+			}
+			continue
+		}
+		if _, err := config.Parse("f.yaml", r.YAML); err != nil {
+			t.Errorf("%v\n%s\nof\n%s", err, r.YAML, c.text)
+		}
+		if has := strings.Contains(string(r.YAML), "    tls:"); has != c.has {
+			t.Errorf("%s\n%v\nof\n%s", r.YAML, r.Notes, c.text)
+		}
 	}
 }

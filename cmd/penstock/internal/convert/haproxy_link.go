@@ -338,6 +338,10 @@ func (h *haproxyPlan) backend(x *proxy, port string) *group {
 		f.set("discover", discover)
 	}
 	if first.tls {
+		if what := hostless(f); what != "" && tls.get("verify") == nil && tls.get("server-name") == nil {
+			h.note(first.at, "%s %s: TLS: %s has no host to compare its certificate with; name one with server-name", x.kind, x.name, what)
+			return nil
+		}
 		f.set("tls", tls)
 	}
 	h.groupSettings(x, first, &f)

@@ -173,6 +173,9 @@ func (n *nginxPlan) clientSide(s *settings, f *fields, to string) bool {
 	case verified:
 		return fail(s.one["proxy_ssl_verify"], quote(name)+" is not the name of a certificate")
 	}
+	if what := hostless(*f); what != "" && verified && t.get("server-name") == nil {
+		return fail(s.one["proxy_ssl_verify"], what+" has no host to compare its certificate with; name one with server-name")
+	}
 	if cert, key := s.one["proxy_ssl_certificate"], s.one["proxy_ssl_certificate_key"]; cert != nil && key != nil {
 		c, ok1 := n.file(cert, 0)
 		k, ok2 := n.file(key, 0)

@@ -241,3 +241,31 @@ func (p *plan) refusesAll(l *listener, r *accessRule) {
 func quoted(words []string) string {
 	return fmt.Sprintf("%q", strings.Join(words, " "))
 }
+
+// hostless returns a member of a group that has no host of its own, so that only a server name tells whose certificate it
+// must have: a Unix socket, or what DNS says of a service. Empty: there is none.
+func hostless(group fields) string {
+	discover, _ := group.get("discover").([]fields)
+	for _, d := range discover {
+		if service, ok := d.get("srv").(string); ok {
+			return service
+		}
+	}
+	var urls []string
+	switch members := group.get("members").(type) {
+	case []string:
+		urls = members
+	case []fields:
+		for _, m := range members {
+			if url, ok := m.get("to").(string); ok {
+				urls = append(urls, url)
+			}
+		}
+	}
+	for _, url := range urls {
+		if strings.HasPrefix(url, "unix:") {
+			return url
+		}
+	}
+	return ""
+}

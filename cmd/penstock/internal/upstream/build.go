@@ -72,10 +72,10 @@ func (g *Group) buildTable(now time.Time) {
 			c.state = &tierState{}
 		}
 		t.tiers[i] = tier{tierKey: k, balancer: newBalancer(&c), state: c.state}
-		for _, w := range c.all {
-			if w.m.tier.Load() != c.state {
-				w.m.tier.Store(c.state)
-			}
+	}
+	for i := range t.tiers {
+		for _, w := range sorted.members[i] {
+			w.m.moveTo(t.tiers[i].state)
 		}
 	}
 	t.setShares(shares(sorted.keys, sorted.loads, sorted.zoneCounts()))

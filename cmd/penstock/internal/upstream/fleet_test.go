@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -91,4 +92,45 @@ func TestTablesOfLargeGroupsFollow(t *testing.T) {
 		t.Errorf("%d members in the table", n)
 	}
 	eventually(t, "the table", func() bool { return len(g.table.Load().tiers[0].balancer.(*roundRobin).members) == 3001 })
+}
+
+// All flows of a group end while its members move to other tiers. A slot that is given back while the tables are
+// built is free in the new one.
+func TestSlotsGivenBackWhileMembersMove(t *testing.T) {
+	for _, balance := range balancerNames() {
+		cfg := &spec.Group{Balance: balance, Discover: []spec.Discover{{Network: spec.TCP, Host: "source", Port: 80, MaxFlows: 1}}}
+		s, g, tell := startSource(t, cfg, Options{})
+		members := newFleet(600, 9).list
+		held := make([]Lease, len(members))
+		for round := range 10 {
+			for i := range members {
+				members[i].Priority = (i + round) % 3
+			}
+			tell(slices.Clone(members), nil)
+			s.mu.Lock()
+			g.buildTable(time.Now()) // if that was only scheduled
+			s.mu.Unlock()
+			for i := range held {
+				if m, why := g.Pick(&held[i], Client{Addr: clients(i), Local: nobody}); m == nil {
+					t.Fatalf("%s, round %d: %d of %d flows have a slot: %v", balance, round, i, len(held), why)
+				}
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for i := range held {
+					held[i].Release()
+					for until := time.Now().Add(10 * time.Microsecond); time.Now().Before(until); {
+					}
+				}
+			})
+			for i := range members {
+				members[i].Priority = (i + round + 1) % 3
+			}
+			tell(slices.Clone(members), nil)
+			s.mu.Lock()
+			g.buildTable(time.Now())
+			s.mu.Unlock()
+			wg.Wait()
+		}
+	}
 }

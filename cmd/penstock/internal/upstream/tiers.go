@@ -54,6 +54,18 @@ func (s *tierState) released(m *Member, wasFull bool) {
 	}
 }
 
+// moveTo has the slots of m that are given back counted by a tier. Its balancer, which has m already, may have looked at m before
+// one was given back to the tier before.
+func (m *Member) moveTo(s *tierState) {
+	if m.tier.Load() == s {
+		return
+	}
+	m.tier.Store(s)
+	if s.heap != nil {
+		s.heap.released(m)
+	}
+}
+
 // A load is what the members of a tier weigh.
 type load struct {
 	all       int // of those that are neither drained nor disabled

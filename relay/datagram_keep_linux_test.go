@@ -179,17 +179,19 @@ func TestBuiltInDatagramFlowsOutliveProcess(t *testing.T) {
 			to := p.addrs[0]
 			c := gramClients(t, "udp4", 1)[0]
 			const kills = 3
-			for i := range kills {
+			stats := func() LoopStats { s := p.ask("stats").Stats; return s.Total() }
+			for range kills {
+				before := stats().BytesRead // with what earlier processes have read
 				c.tell(t, to, "text")
 				if upstream == "echo:" {
 					c.hear(t, to, "text")
 				}
-				eventually(t, "the flow is kept", func() bool { s := p.ask("stats").Stats; n := s.Total(); return n.Kept == 1 && n.BytesRead > 0 })
+				eventually(t, "the flow is kept", func() bool { n := stats(); return n.Kept == 1 && n.BytesRead > before })
+				stats() // the turn in which it was read has ended
 				p.kill()
 				if p = k.start(o); p.Restored.Flows != 1 {
 					t.Fatalf("restored: %+v", p.Restored)
 				}
-				_ = i
 			}
 			p.ask("close")
 			rec := <-p.records

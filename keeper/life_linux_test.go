@@ -1,7 +1,9 @@
 package keeper
 
 import (
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -268,4 +270,36 @@ func TestRandomKills(t *testing.T) {
 	w.do("held")
 	w.do("drop-held")
 	r.settled("descriptors of the keeper", func() bool { return countFDs(r.cmd.Process.Pid) < 40 })
+}
+
+// The kernel prefers every worker to its keeper when memory runs out, from the start on: as much as the worker before it was preferred,
+// which knew better.
+func TestPreferredVictim(t *testing.T) {
+	r := newRig(t)
+	own := oomScore(r.cmd.Process.Pid)
+	w := r.runningWorker()
+	if got := oomScore(w.pid); got != min(own+100, 1000) {
+		t.Errorf("the keeper's score is %d, that of its first worker %d", own, got)
+	}
+	want := min(own+250, 1000)
+	setScore := func(pid int) {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(want)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setScore(w.pid)
+	for _, how := range []string{"was upgraded", "died", "died again"} {
+		if how == "was upgraded" {
+			w = w.upgrade(r.binary("next"))
+		} else {
+			w.kill()
+			w = r.runningWorker()
+		}
+		if got := oomScore(w.pid); got != want {
+			t.Errorf("the worker before it %s with score %d, this one has %d", how, want, got)
+		}
+	}
+	if got := oomScore(r.cmd.Process.Pid); got != own {
+		t.Errorf("the keeper's own score was %d, and is %d", own, got)
+	}
 }

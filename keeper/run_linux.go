@@ -39,6 +39,7 @@ type runner struct {
 	m      *machine
 	conns  map[int]*conn
 	lastID int
+	score  int // oom_score_adj of the worker that has ended last
 	events chan event
 	sender sys.FDBuffer
 	closer closer
@@ -169,6 +170,7 @@ func (r *runner) onEvent(e event) {
 		}
 		delete(r.conns, c.id)
 		c.file.Close()
+		r.score = oomScore(c.pid)
 		var d Death
 		d.Code, d.Signal, _ = sys.Reap(c.pid)
 		r.m.gone(c.id, d, now)
@@ -247,7 +249,7 @@ func (r *runner) start(b *executable) (id, pid int, err error) {
 		}
 		return 0, 0, fmt.Errorf("start a worker: %w", err)
 	}
-	preferVictim(pid)
+	r.preferVictim(pid)
 	r.lastID++
 	c, err := newConn(r.lastID, pid, ours, r.events)
 	if err != nil { // the runtime has no room for it
@@ -270,14 +272,25 @@ func startProgram(b *executable, args, env []string, dir string, files []int) (p
 	return pid, e
 }
 
-// preferVictim makes the kernel prefer the worker to the keeper when memory runs out: the keeper can start
-// another one. proc_pid_oom_score_adj(5).
-func preferVictim(pid int) {
-	own := 0
-	if b, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil {
-		own, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+// preferVictim makes the kernel prefer a worker that was just started to the keeper when memory runs out: the keeper can start
+// another one. A worker that knows of a limit may have raised its score further, and then the next one has that from its
+// start on: it has few pages of its own by then, and the flows of the one before it. proc_pid_oom_score_adj(5).
+func (r *runner) preferVictim(pid int) {
+	score := max(r.score, min(oomScore(os.Getpid())+100, 1000))
+	for _, c := range r.conns {
+		score = max(score, oomScore(c.pid))
 	}
-	os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(min(own+100, 1000))), 0)
+	os.WriteFile(oomScorePath(pid), []byte(strconv.Itoa(score)), 0)
+}
+
+func oomScorePath(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/oom_score_adj" }
+
+// oomScore returns what a process has there; 0 if that is not known.
+func oomScore(pid int) (n int) {
+	if b, err := os.ReadFile(oomScorePath(pid)); err == nil {
+		n, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+	}
+	return n
 }
 
 // send implements port.

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
@@ -119,6 +121,7 @@ func (d *daemon) restore() error {
 	if k == nil {
 		return nil
 	}
+	cause := d.deathBefore()
 	r, err := d.engine.Restore(relay.RestoreConfig{Listener: d.goneListener})
 	switch {
 	case errors.Is(err, errors.ErrUnsupported) && k.first():
@@ -137,7 +140,7 @@ func (d *daemon) restore() error {
 	r.Lost[relay.LossTLS] += int(tls)
 	r.Lost[relay.LossUnsettled] += int(unsettled)
 	w := api.WorkerStart{
-		Time: time.Now(), Reason: k.start.Reason.String(), Cause: k.start.Died.String(), Version: k.version,
+		Time: time.Now(), Reason: k.start.Reason.String(), Cause: cause, Version: k.version,
 		Pause:         k.Start().Downtime.Seconds(),
 		RestoredFlows: api.RestoredFlows{Restored: int64(r.Flows), Holding: int64(r.Holding), Bytes: r.Bytes},
 	}
@@ -152,6 +155,21 @@ func (d *daemon) restore() error {
 	d.saveState(savedSources) // the event, should this worker die soon, too
 	d.endRemovedFlows()
 	return nil
+}
+
+// deathBefore says how the worker before this one has ended. That it was the kernel's OOM killer shows in the count of those that it has
+// killed in the control group, which each worker leaves to the next one.
+func (d *daemon) deathBefore() string {
+	died := d.keeping.start.Died
+	kills, ok := budget.OOMKills("/")
+	if !ok {
+		return died.String()
+	}
+	before := d.kept.values.word("oom-kills").Swap(kills + 1) // 0: it has not counted
+	if died.Signal == int(syscall.SIGKILL) && died.Why == "" && before != 0 && kills >= before {
+		died.Why = "the kernel's OOM killer"
+	}
+	return died.String()
 }
 
 // tellStart logs the start of a worker after the first one.

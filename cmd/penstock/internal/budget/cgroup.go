@@ -232,3 +232,13 @@ func parseStatus(text []byte) (n int64, ok bool) {
 	}
 	return n, ok
 }
+
+// parseOOMKills parses memory.oom_control, memory.events or memory.events.local: lines of a name and a number.
+func parseOOMKills(text []byte) (n int64, ok bool) {
+	for line := range bytes.Lines(text) {
+		if number, found := bytes.CutPrefix(line, []byte("oom_kill ")); found {
+			return parseNumber(bytes.TrimSpace(number))
+		}
+	}
+	return 0, false
+}

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -231,6 +232,38 @@ func TestMeterVersion1(t *testing.T) {
 	defer m.Close()
 	if r := m.Read(noKernel); r.Err != nil || r.Use != 78<<20 || r.Limit != 100<<20 {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestOOMKills(t *testing.T) {
+	v2 := maps.Clone(unified)
+	v2["cg/a/memory.events"] = "oom_kill 9\n"
+	v1 := map[string]string{
+		"proc/self/cgroup":             "4:memory:/docker/12\n",
+		"proc/self/mountinfo":          "35 31 0:32 /docker/12 /cg/memory rw - cgroup cgroup rw,memory\n",
+		"cg/memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+	}
+	for _, c := range []struct {
+		files map[string]string
+		file  string
+		text  string
+		want  int64
+		known bool
+	}{
+		{v1, "", "", 3, true},
+		{v1, "cg/memory/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n", 0, false}, // before Linux 4.13
+		{v2, "cg/a/b/memory.events", "low 0\noom 2\noom_kill 1\noom_group_kill 5\n", 1, true},
+		{v2, "cg/a/b/memory.events.local", "oom_kill 0\n", 0, true},
+		{v2, "cg/a/b/memory.events", "oom_kill -1\n", 0, false}, // not the parent's
+		{map[string]string{"proc/self/cgroup": ""}, "", "", 0, false},
+	} {
+		root := tree(t, c.files)
+		if c.file != "" {
+			put(t, root, c.file, c.text)
+		}
+		if n, ok := OOMKills(root); n != c.want || ok != c.known {
+			t.Errorf("%s %q: %d, %v", c.file, c.text, n, ok)
+		}
 	}
 }
 

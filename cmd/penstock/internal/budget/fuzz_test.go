@@ -36,6 +36,7 @@ func FuzzParseMemory(f *testing.F) {
 	f.Add([]byte("max\n"))
 	f.Add([]byte("9223372036854771712\n"))
 	f.Add([]byte("inactive_file 300\nactive_file 200\nfile_dirty 50\nslab_reclaimable 7\ntotal_inactive_file 1\n"))
+	f.Add([]byte("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"))
 	f.Add([]byte("RssAnon:\t 12 kB\nRssShmem: 1 kB\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if n, ok := parseLimit(text); ok && n < 0 {
@@ -43,6 +44,9 @@ func FuzzParseMemory(f *testing.F) {
 		}
 		if n, _ := parseStatus(text); n < 0 {
 			t.Fatalf("status %d", n)
+		}
+		if n, _ := parseOOMKills(text); n < 0 {
+			t.Fatalf("kills %d", n)
 		}
 		for _, v1 := range []bool{false, true} {
 			if s := parseStat(text, v1); len(text) < 64<<10 && s.reclaimable() < 0 {

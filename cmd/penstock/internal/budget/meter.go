@@ -103,8 +103,13 @@ func open(name string) *file {
 	return &file{f, name}
 }
 
-// findGroups opens the control groups that this process is in.
+// findGroups finds the control groups that this process is in.
 func (m *Meter) findGroups(root string) error {
+	return eachFolder(root, func(folder string, v1 bool) { m.add(root, folder, v1) })
+}
+
+// eachFolder calls f with the folders of the control groups that this process is in: in each hierarchy the innermost first.
+func eachFolder(root string, f func(folder string, v1 bool)) error {
 	place, err := readShort(filepath.Join(root, "proc/self/cgroup"), maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the kernel has no control groups
@@ -129,11 +134,32 @@ func (m *Meter) findGroups(root string) error {
 		for _, folder := range mt.folders(where) {
 			if !seen[folder] {
 				seen[folder] = true
-				m.add(root, folder, mt.v1)
+				f(folder, mt.v1)
 			}
 		}
 	}
 	return nil
+}
+
+// OOMKills returns how many processes of this process's control group the kernel's OOM killer has killed so far; false: that is
+// not known. root is as of Open.
+//
+// Linux counts them since 4.13: as oom_kill of memory.oom_control in version 1 of control groups, and in version 2 of memory.events.local
+// (5.2) or, with those of groups below, memory.events.
+func OOMKills(root string) (n int64, ok bool) {
+	var count []byte
+	eachFolder(root, func(folder string, v1 bool) {
+		names := []string{"memory.events.local", "memory.events"}
+		if v1 {
+			names = []string{"memory.oom_control"}
+		}
+		for _, name := range names {
+			if count == nil { // the groups further out count others, too
+				count, _ = readShort(filepath.Join(root, folder, name), maxFile)
+			}
+		}
+	})
+	return parseOOMKills(count)
 }
 
 // readShort reads a file that is expected to be short.

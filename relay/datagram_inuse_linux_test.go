@@ -162,7 +162,8 @@ func TestRestOfAnotherLoopMakesRoom(t *testing.T) {
 		for r.e.loops[1].spareDescriptor() {
 		}
 	})
-	r.e.descriptors.free.Store(0)
+	spared := r.e.descriptors.free.Swap(0)
+	t.Cleanup(func() { r.e.descriptors.free.Add(spared) })
 	askUntil(t, cs[1], l.Addr(), "let me in")
 }
 

@@ -45,6 +45,7 @@ func (r *rig) closeDatagrams() {
 	sum := s.Total()
 	d := &sum.Datagrams
 	r.checkPools()
+	checkDescriptors(t, r.e)
 	dropped := int64(0)
 	for _, n := range d.Dropped {
 		dropped += n

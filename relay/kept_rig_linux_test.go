@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -223,7 +224,7 @@ func (k *keptTable) begin(o keptOrder) *keptProcess {
 	}
 	file.Close()
 	k.t.Cleanup(func() {
-		p.kill()
+		p.end()
 		k.release() // peers wait for the ends of their connections
 	})
 	go p.hear(stdout)
@@ -354,6 +355,19 @@ func (p *keptProcess) kill() {
 	p.stdin.Close()
 }
 
+// end has the child close its engine, unless it was killed, and balance it.
+func (p *keptProcess) end() {
+	p.stdin.Close()
+	select {
+	case <-p.gone:
+	case <-time.After(patience):
+	}
+	p.kill()
+	if code := p.cmd.ProcessState.ExitCode(); code > 0 {
+		p.t.Errorf("a child has ended with exit code %d", code)
+	}
+}
+
 // runKept is the child's main function.
 func runKept(text string) int {
 	out := json.NewEncoder(os.Stdout)
@@ -365,6 +379,7 @@ func runKept(text string) int {
 	}
 	if err := serveKept(text, say); err != nil {
 		say(keptAnswer{Err: err.Error()})
+		fmt.Fprintln(os.Stderr, "kept:", err)
 		return 1
 	}
 	return 0
@@ -446,7 +461,8 @@ func serveKept(text string, say func(keptAnswer)) error {
 	for {
 		var c keptCall
 		if in.Decode(&c) != nil {
-			return e.Close()
+			e.Close() // unless it was
+			return unbalanced(e)
 		}
 		var a keptAnswer
 		switch c.Do {
@@ -484,7 +500,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 				a.Err = err.Error()
 			}
 		case "close":
-			if err := e.Close(); err != nil {
+			if err := errors.Join(e.Close(), unbalanced(e)); err != nil {
 				a.Err = err.Error()
 			}
 		}

@@ -66,18 +66,40 @@ func (r *rig) checkPools() {
 	}
 }
 
-// checkDescriptors finds what flows have not given back to the budget, or twice.
-func (r *rig) checkDescriptors() {
-	var ahead int64
-	for _, l := range r.e.loops {
+// unbalanced says what the flows of an engine have not given back to the budget of descriptors, or twice, once none is left: what is taken
+// then are idle pipes, sockets that rest, and what loops take ahead.
+func unbalanced(e *Engine) error {
+	var want int64
+	var wrong []string
+	for _, l := range e.loops {
 		d := &l.descriptors
-		ahead += d.ahead
-		if d.promised.Load() != d.ahead || d.resting.Load() != 0 {
-			r.t.Errorf("descriptors of loop %d: %d promised, %d ahead, %d resting", l.index, d.promised.Load(), d.ahead, d.resting.Load())
+		want += d.ahead + d.resting.Load()
+		if n := d.promised.Load(); n != d.ahead {
+			wrong = append(wrong, fmt.Sprintf("descriptors of loop %d: %d promised, %d ahead", l.index, n, d.ahead))
 		}
 	}
-	if taken := r.e.descriptors.taken(); taken != ahead {
-		r.t.Errorf("%d descriptors are taken, %d ahead", taken, ahead)
+	if p := e.streams.pipes; p != nil {
+		want += 2 * p.Stats().Open
+	}
+	if taken := e.descriptors.taken(); taken != want {
+		wrong = append(wrong, fmt.Sprintf("%d descriptors are taken, instead of %d", taken, want))
+	}
+	if wrong == nil {
+		return nil
+	}
+	return errors.New(strings.Join(wrong, "; "))
+}
+
+// checkDescriptors balances the budget of descriptors of an engine that is closed.
+func checkDescriptors(t *testing.T, e *Engine) {
+	t.Helper()
+	if err := unbalanced(e); err != nil {
+		t.Error(err)
+	}
+	for _, l := range e.loops {
+		if n := l.descriptors.resting.Load(); n != 0 {
+			t.Errorf("%d sockets of loop %d rest", n, l.index)
+		}
 	}
 }
 
@@ -98,7 +120,7 @@ func (r *rig) close() {
 		}
 	}
 	r.checkPools()
-	r.checkDescriptors()
+	checkDescriptors(t, r.e)
 	var want LoopStats
 	ids := make(map[uint64]bool)
 	for _, rec := range r.all {

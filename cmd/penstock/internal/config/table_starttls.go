@@ -41,6 +41,9 @@ func (r *reader) checkStartTLS(l *listener) {
 			r.fail(r.at(&l.StartTLS.Clear, &l.StartTLS), fault{problem: "what is in the clear has no certificate, which the listener demands", allowed: "clear: refuse, or verify: optional in tls.clients"})
 		}
 	}
+	if l.StartTLS.Clear != "refuse" && l.To == nil && !slices.ContainsFunc(l.Routes, routesClear) {
+		r.warn(r.at(&l.StartTLS.Clear, &l.StartTLS), fault{problem: "what is in the clear has no server name, and there is no route for it: it is refused", allowed: "to, or a route without sni, alpn and client-names"})
+	}
 	check := func(g *spec.Group, at *place) {
 		if g != nil && g.TLS != nil {
 			r.fail(at, fault{problem: "TLS passes through to " + plain(g.Name) + ", which has tls of its own: there would be TLS within TLS", allowed: "tls of the listener, or a group without tls"})
@@ -55,3 +58,6 @@ func (r *reader) checkStartTLS(l *listener) {
 		check(l.To, r.at(&l.To, l))
 	}
 }
+
+// routesClear reports whether a route fits clients without TLS.
+func routesClear(r *spec.Route) bool { return len(r.SNI)+len(r.ALPN)+len(r.ClientNames) == 0 }

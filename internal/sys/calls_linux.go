@@ -14,6 +14,9 @@ const (
 	libcThread = unix.CLONE_SETTLS | unix.CLONE_PARENT_SETTID | unix.CLONE_CHILD_CLEARTID | unix.CLONE_DETACHED
 )
 
+// setID are the bits of a mode with which a program runs as its owner, or as the owner's group.
+const setID = unix.S_ISUID | unix.S_ISGID
+
 // CallFilter says how the list of calls depends on the policy.
 type CallFilter struct {
 	Log        bool // let everything pass, and log what would be refused
@@ -67,7 +70,6 @@ var always = []struct {
 	{unix.SYS_COPY_FILE_RANGE, "io.Copy from file to file"},
 
 	// Files.
-	{unix.SYS_OPENAT, "files; Landlock restricts which"},
 	{unix.SYS_NEWFSTATAT, "os.Stat"},
 	{unix.SYS_FSTAT, "os.File"},
 	{unix.SYS_STATX, "birth times; C libraries' stat"},
@@ -81,12 +83,10 @@ var always = []struct {
 	{unix.SYS_UNLINKAT, "Unix sockets, logs"},
 	{unix.SYS_RENAMEAT, "files that are replaced at once"},
 	{unix.SYS_RENAMEAT2, "files that are replaced at once"},
-	{unix.SYS_MKDIRAT, "folders"},
 	{unix.SYS_FTRUNCATE, "logs; memory that is shared"},
 	{unix.SYS_FALLOCATE, "giving back memory that is shared"},
 	{unix.SYS_FSYNC, "files that must survive"},
 	{unix.SYS_FDATASYNC, "files that must survive"},
-	{unix.SYS_FCHMOD, "modes of logs, on an open file"},
 	{unix.SYS_UMASK, "modes of sockets"},
 	{unix.SYS_GETCWD, "paths"},
 	{unix.SYS_DUP, "descriptors"},
@@ -169,6 +169,11 @@ func ifArguments(f CallFilter, pid uint32) []listed {
 		{unix.SYS_SOCKETPAIR, rule{{is(0, unix.AF_UNIX), bits32(1, kind, unix.SOCK_STREAM, unix.SOCK_SEQPACKET), is(2, 0)}}},
 		// Threads, and no processes or namespaces.
 		{unix.SYS_CLONE, rule{{bits32(0, ^uint32(libcThread), goThread)}}},
+		// Files, of which Landlock restricts which, and their modes on an open file. A worker that is root's, without a capability, makes none
+		// that gives root to whoever runs it.
+		{unix.SYS_OPENAT, rule{{bits32(3, setID, 0)}}},
+		{unix.SYS_FCHMOD, rule{{bits32(1, setID, 0)}}},
+		{unix.SYS_MKDIRAT, rule{{bits32(2, setID, 0)}}},
 		// Memory never becomes code.
 		{unix.SYS_MMAP, rule{{bits32(2, unix.PROT_EXEC, 0)}}},
 		{unix.SYS_MPROTECT, rule{{bits32(2, unix.PROT_EXEC, 0)}}},
@@ -183,7 +188,7 @@ func ifArguments(f CallFilter, pid uint32) []listed {
 		{unix.SYS_PRCTL, rule{{is(0, unix.PR_SET_VMA, unix.PR_SET_NAME, unix.PR_GET_NAME, unix.PR_GET_NO_NEW_PRIVS, unix.PR_CAPBSET_READ)}}},
 	}
 	if f.Modes {
-		calls = append(calls, listed{unix.SYS_FCHMODAT, nil}, listed{unix.SYS_FCHMODAT2, nil})
+		calls = append(calls, listed{unix.SYS_FCHMODAT, rule{{bits32(2, setID, 0)}}}, listed{unix.SYS_FCHMODAT2, rule{{bits32(2, setID, 0)}}})
 	}
 	sends := []struct {
 		nr    uint32

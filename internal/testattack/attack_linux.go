@@ -78,6 +78,21 @@ func opens(name string, flags int, path func(t Target) string) attempt {
 func at(path string) func(Target) string { return func(Target) string { return path } }
 
 var files = []attempt{
+	refuse("a program that runs as its owner", func(Target) errno {
+		_, err := unix.Openat(unix.AT_FDCWD, "/nonexistent/program", unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, unix.S_ISUID|0o755)
+		return code(err)
+	}),
+	refuse("an open file that becomes one", func(Target) errno {
+		_, _, e := syscall.Syscall(unix.SYS_FCHMOD, bad, unix.S_ISUID|0o755, 0)
+		return e
+	}),
+	refuse("a program that runs as its group", func(Target) errno {
+		_, _, e := syscall.Syscall(unix.SYS_FCHMOD, bad, unix.S_ISGID|0o755, 0)
+		return e
+	}),
+	refuse("a folder that gives its group", func(Target) errno {
+		return code(unix.Mkdirat(unix.AT_FDCWD, "/nonexistent/folder", unix.S_ISGID|0o755))
+	}),
 	opens("open /etc/shadow", unix.O_RDONLY, at("/etc/shadow")),
 	opens("open a file", unix.O_RDONLY, func(t Target) string { return t.File }),
 	opens("open a file to write", unix.O_WRONLY, func(t Target) string { return t.File }),

@@ -42,21 +42,96 @@ func (p *Policy) open(r request) (int, error) {
 	return -1, errPolicy
 }
 
-// openAt opens a path. Links are followed where the worker cannot write, as those on the way to mounted secrets; where it can,
-// there may be none. Those of /proc lead nowhere.
+// maxLinks bounds the links on the way to a file, as the kernel does.
+const maxLinks = 40
+
+// openAt opens a path, one name after the other. Links are followed where the worker cannot write, as those on the way to mounted
+// secrets; where it can, there may be none, however the way led there. Those of /proc lead nowhere.
 func (p *Policy) openAt(file string, flags, mode uint64) (int, error) {
-	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY, Mode: mode, Resolve: unix.RESOLVE_NO_MAGICLINKS}
-	root, writable := p.writable(file)
-	if !writable {
-		return unix.Openat2(unix.AT_FDCWD, file, &how)
-	}
-	folder, err := unix.Openat2(unix.AT_FDCWD, root, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	const look = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	at, err := unix.Open("/", look|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(folder)
-	how.Resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS
-	return unix.Openat2(folder, strings.TrimPrefix(strings.TrimPrefix(file, root), "/"), &how)
+	defer func() { unix.Close(at) }()
+	rest, links := strings.TrimLeft(file, "/"), 0
+	for {
+		name, after, _ := strings.Cut(rest, "/")
+		after = strings.TrimLeft(after, "/")
+		if name == "" {
+			name = "."
+		}
+		fd, err := -1, error(unix.ENOTDIR)
+		if after != "" {
+			fd, err = unix.Openat(at, name, look|unix.O_DIRECTORY, 0) // which has a folder mounted that is mounted on demand
+		}
+		if err == unix.ENOTDIR {
+			fd, err = unix.Openat(at, name, look, 0)
+		}
+		var st unix.Stat_t
+		if err == nil {
+			if err = unix.Fstat(fd, &st); err != nil {
+				unix.Close(fd)
+				return -1, err
+			}
+		}
+		switch {
+		case err != nil && (after != "" || err != unix.ENOENT):
+			return -1, err
+		case err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK:
+			var to string
+			if links++; links <= maxLinks && (after != "" || flags&unix.O_NOFOLLOW == 0) {
+				to, err = p.readLink(at, fd)
+			} else {
+				err = unix.ELOOP
+			}
+			unix.Close(fd)
+			if err != nil {
+				return -1, err
+			}
+			if rest = to + "/" + after; !strings.HasPrefix(to, "/") {
+				continue
+			}
+			rest = strings.TrimLeft(rest, "/")
+			if fd, err = unix.Open("/", look|unix.O_DIRECTORY, 0); err != nil {
+				return -1, err
+			}
+			unix.Close(at)
+			at = fd
+		case after != "":
+			unix.Close(at)
+			at, rest = fd, after
+		default: // the last name, which is not a link; or is one by now
+			if err == nil {
+				unix.Close(fd)
+				if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG && kind != unix.S_IFDIR {
+					return -1, errKind // opening a device or a FIFO does something
+				}
+			}
+			return unix.Openat(at, name, int(flags|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY), uint32(mode))
+		}
+	}
+}
+
+// readLink returns where a link in a folder leads to, if it may be followed.
+func (p *Policy) readLink(folder, fd int) (string, error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return "", err
+	}
+	where, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(folder))
+	if err != nil {
+		return "", err
+	}
+	if _, writable := p.writable(where); writable || fs.Type == unix.PROC_SUPER_MAGIC {
+		return "", unix.ELOOP
+	}
+	var to [unix.PathMax]byte
+	n, err := unix.Readlinkat(fd, "", to[:])
+	if err != nil {
+		return "", err
+	}
+	return string(to[:n]), nil
 }
 
 func (p *Policy) openFile(file string) (int, error) {
@@ -88,12 +163,14 @@ func (p *Policy) openLog(file string, mode uint32) (int, error) {
 	return only(fd, func(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 })
 }
 
+var errKind = errors.New("not a regular file, or one with another name too")
+
 // only returns a descriptor if what it refers to is right.
 func only(fd int, right func(*unix.Stat_t) bool) (int, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
 	if err == nil && !right(&st) {
-		err = errors.New("not a regular file, or one with another name too")
+		err = errKind
 	}
 	if err != nil {
 		unix.Close(fd)

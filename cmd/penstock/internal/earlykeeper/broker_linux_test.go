@@ -1,9 +1,12 @@
 package earlykeeper
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func write(t *testing.T, path, text string) string {
@@ -104,6 +107,44 @@ func TestBroker(t *testing.T) {
 	}
 	if _, err := broker("{", Read(token)); err == nil {
 		t.Error("a policy that cannot be read: opened")
+	}
+}
+
+// A path of the policy may lead through a folder where the worker writes. What is there is opened, and no link that the worker may have
+// made there is followed, wherever the path begins.
+func TestBrokerThroughWritableFolder(t *testing.T) {
+	dir := folder(t)
+	write(t, dir+"/shadow", "shadow")
+	write(t, dir+"/etc/certs/real.pem", "certificate")
+	write(t, dir+"/run/real.pem", "certificate")
+	write(t, dir+"/run/sub/real.pem", "certificate")
+	write(t, dir+"/other/a.pem", "shadow")
+	link(t, dir+"/shadow", dir+"/run/evil.pem")
+	link(t, "../other", dir+"/run/folder")
+	link(t, dir+"/run/real.pem", dir+"/etc/certs/a.pem")     // a file where the worker writes
+	link(t, "../../run/evil.pem", dir+"/etc/certs/evil.pem") // which it has replaced by a link
+	link(t, "evil.pem", dir+"/etc/certs/twice.pem")          // by way of another one
+	link(t, dir+"/run", dir+"/alias")                        // the folder has two names
+	link(t, "loop.pem", dir+"/etc/certs/loop.pem")
+	link(t, dir+"/nothing", dir+"/etc/certs/dangling.pem")
+	link(t, "/proc/self/fd/0", dir+"/etc/certs/magic.pem")
+	if err := unix.Mkfifo(dir+"/etc/certs/fifo.pem", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link(t, "/dev/zero", dir+"/etc/certs/device.pem")
+	p := &Policy{Mode: ModeOn, Confined: true, Certificates: []string{dir + "/etc/certs", dir + "/alias", dir + "/alias/folder", dir + "/alias/sub", dir + "/run"},
+		Logs: []Log{{Path: dir + "/alias/folder/log", Mode: 0o640}, {Path: dir + "/alias/sub/log", Mode: 0o640}}, Write: []string{dir + "/run"}}
+	for _, request := range []string{Read(dir + "/etc/certs/real.pem"), Read(dir + "/etc/certs/a.pem"), Read(dir + "/alias"), Read(dir + "/alias/real.pem"), Read(dir + "/alias/sub/real.pem"), Read(dir + "/run"), Append(dir + "/alias/sub/log")} {
+		if _, err := ask(t, p, request); err != nil {
+			t.Errorf("%s: %v", request, err)
+		}
+	}
+	for _, request := range []string{Read(dir + "/etc/certs/evil.pem"), Read(dir + "/etc/certs/twice.pem"), Read(dir + "/alias/evil.pem"), Read(dir + "/alias/folder"), Read(dir + "/alias/folder/a.pem"), Append(dir + "/alias/folder/log"),
+		Read(dir + "/etc/certs/loop.pem"), Read(dir + "/etc/certs/dangling.pem"), Read(dir + "/etc/certs/magic.pem"), Read(dir + "/etc/certs/fifo.pem"), Read(dir + "/etc/certs/device.pem")} {
+		if f, err := ask(t, p, request); err == nil {
+			text, _ := io.ReadAll(io.LimitReader(f, 100))
+			t.Errorf("%s: opened %q", request, text)
+		}
 	}
 }
 

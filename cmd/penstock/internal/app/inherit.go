@@ -127,7 +127,12 @@ func policyOf(mode string, h *confine.Held, files, folders, certificates []strin
 		return out
 	}
 	p := &earlykeeper.Policy{Mode: mode, Files: absolute(files), Folders: absolute(folders), Certificates: absolute(certificates), Logs: logs,
-		Confined: h.Report.Held(sandbox.Files), Write: h.Policy.Write}
+		Confined: h.Report.Held(sandbox.Files), Write: slices.Clone(h.Policy.Write)}
+	for _, path := range h.Policy.Write { // the keeper compares where things really are
+		if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(p.Write, real) {
+			p.Write = append(p.Write, real)
+		}
+	}
 	if u := h.Policy.User; u != nil && h.Report.Held(sandbox.Credentials) {
 		p.Becomes, p.UID = true, u.UID
 	}

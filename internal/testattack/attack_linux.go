@@ -104,7 +104,6 @@ var files = []attempt{
 	opens("open the memory of another process", unix.O_RDWR, func(t Target) string { return "/proc/" + strconv.Itoa(t.PID) + "/mem" }),
 	opens("read the environment of another process", unix.O_RDONLY, func(t Target) string { return "/proc/" + strconv.Itoa(t.PID) + "/environ" }),
 	opens("read the memory map of another process", unix.O_RDONLY, func(t Target) string { return "/proc/" + strconv.Itoa(t.PID) + "/maps" }),
-	opens("list the descriptors of another process", unix.O_RDONLY|unix.O_DIRECTORY, func(t Target) string { return "/proc/" + strconv.Itoa(t.PID) + "/fd" }),
 	opens("open a descriptor of another process", unix.O_RDONLY, func(t Target) string { return "/proc/" + strconv.Itoa(t.PID) + "/fd/0" }),
 	opens("open / of another process", unix.O_RDONLY|unix.O_DIRECTORY, func(t Target) string { return "/proc/" + strconv.Itoa(t.PID) + "/root/" }),
 	opens("open its own memory", unix.O_RDWR, at("/proc/self/mem")),

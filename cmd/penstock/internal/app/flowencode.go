@@ -31,10 +31,13 @@ const maxEncodedALPN = 512
 
 // encode is the hook that encodes what the daemon knows of a flow.
 func (d *daemon) encode(f *relay.Flow, e *relay.Encoder) {
-	p, ok := f.Value().(*flowState)
-	if !ok {
-		return
+	if p, ok := f.Value().(*flowState); ok {
+		p.encode(e, f.Upstream())
 	}
+}
+
+// encode is the inverse of encodedFlow.decode. upstream is that of the flow; nil: it has none.
+func (p *flowState) encode(e *relay.Encoder, upstream *relay.Addr) {
 	// A few bytes more take twice the memory: most flows have only what fits into their record.
 	hello, header, series := p.hello.Load(), p.header, p.series.Load()
 	if p.connected {
@@ -51,7 +54,7 @@ func (d *daemon) encode(f *relay.Flow, e *relay.Encoder) {
 	set(encodedHeader, header != nil)
 	set(encodedSeries, series != nil)
 	set(encodedConnected, p.connected)
-	n, member, upstream := p.names(), p.member.Load(), f.Upstream()
+	n, member := p.names(), p.member.Load()
 	isUpstream := member != nil && upstream != nil && *member.Addr() == *upstream
 	set(encodedUpstream, isUpstream)
 	set(encodedMember, member != nil && !isUpstream)

@@ -1,0 +1,121 @@
+package app
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/clienthello"
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/relay"
+)
+
+// encodedFields says of each field of a flowState what becomes of it when the next worker decodes the flow.
+var encodedFields = map[string]string{
+	"plan": "name", "target": "names", "member": "name and address", "series": "names", "admission": "state",
+	"header": "value", "local": "value", "hello": "what routes need", "reason": "name", "start": "value", "connected": "value",
+	"lease": "of the member", "endsTLS": "a flow with TLS is not kept", "endScheduled": "scheduled again",
+}
+
+// What encode writes, decode reads, field by field, with and without each of them.
+func TestFlowEncoded(t *testing.T) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[flowState]()) {
+		if encodedFields[f.Name] == "" {
+			t.Errorf("nobody has said whether %s is encoded", f.Name)
+		}
+	}
+	at := func(text string) relay.Addr {
+		return relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort(text)}
+	}
+	set := upstream.NewSet(upstream.Options{})
+	defer set.Close()
+	removed := spec.Removed{What: "drain", After: time.Minute, Jitter: time.Second}
+	total := admit.NewTotal(spec.Limits{}, nil)
+	gate := admit.NewController(total, &spec.Listener{}, nil)
+	local, member, other := at("192.0.2.1:80"), at("192.0.2.2:81"), at("192.0.2.3:82")
+	header := &admit.Header{Version: 2, Client: netip.MustParseAddrPort("192.0.2.4:1"), To: netip.MustParseAddrPort("192.0.2.5:2"), SNI: "header.test"}
+	newState := func() *flowState {
+		return &flowState{plan: &listenerPlan{spec: &spec.Listener{Name: "a listener"}}}
+	}
+	target := func(p *flowState) {
+		group := set.RestoreGroup("a group")
+		p.target.Store(&routeTarget{
+			route: &spec.Route{Name: "a route", To: &spec.Group{Name: "a group"}}, group: group, removed: encodeRemoved(removed),
+		})
+		p.member.Store(group.Restore(&p.lease, "a member", member))
+	}
+	code := func(p *flowState, to *relay.Addr) (*encodedFlow, *flowState) {
+		t.Helper()
+		var enc relay.Encoder
+		p.encode(&enc, to)
+		for n := range len(enc.Encoded()) {
+			if new(encodedFlow).decode(relay.NewDecoder(enc.Encoded()[:n:n]), new(flowState)) == nil {
+				t.Errorf("%d bytes of %d are complete", n, len(enc.Encoded()))
+			}
+		}
+		e, q := new(encodedFlow), new(flowState)
+		if err := e.decode(relay.NewDecoder(enc.Encoded()), q); err != nil {
+			t.Fatal(err)
+		}
+		return e, q
+	}
+
+	// Nothing but a listener: nothing else appears.
+	e, q := code(newState(), nil)
+	if want := (encodedFlow{names: names{listener: "a listener"}, series: account.Key{Listener: "a listener"}}); !reflect.DeepEqual(*e, want) {
+		t.Errorf("%+v, want %+v", *e, want)
+	}
+	if !reflect.DeepEqual(q, new(flowState)) {
+		t.Errorf("state from nothing: %+v", q)
+	}
+
+	// Each start, alone and behind everything else.
+	for s := startNone; s <= startClear; s++ {
+		for _, all := range []bool{false, true} {
+			p := newState()
+			if p.start = s; all {
+				target(p)
+				p.local, p.header, p.reason = &local, header, spec.ReasonStartTLS
+				p.hello.Store(&clientTLS{Hello: clienthello.Hello{ServerName: "hello.test", SupportedProtos: []string{"h2", "postgresql"}}})
+				p.series.Store(account.NewCounters().Series(account.Key{Listener: "l", Route: "r", Group: "g", Member: "m"}))
+				p.admission = gate.Restore(7, 3)
+			}
+			e, q := code(p, &other)
+			if q.start != s || q.connected {
+				t.Errorf("start %d, connected %v, want %d", q.start, q.connected, s)
+			}
+			if !all {
+				continue
+			}
+			if want := p.names(); e.names != want || want.member != "a member" || e.member != member || e.flags&encodedUpstream != 0 {
+				t.Errorf("%+v of %+v, flags %b", e.names, want, e.flags)
+			}
+			if e.removed != removed || e.series != p.series.Load().Key() || e.flags&encodedSeries == 0 || e.source != 7 || e.admission != 3 {
+				t.Errorf("%+v", *e)
+			}
+			if q.reason != p.reason || *q.local != local || !reflect.DeepEqual(q.header, header) {
+				t.Errorf("reason %v, local %v, header %+v", q.reason, q.local, q.header)
+			}
+			if h := q.hello.Load(); h == nil || h.ServerName != "hello.test" || !slices.Equal(h.SupportedProtos, []string{"h2", "postgresql"}) {
+				t.Errorf("hello %+v", h)
+			}
+		}
+	}
+
+	// A flow that is connected does not need its header any more, and its upstream is the member.
+	p := newState()
+	target(p)
+	p.header, p.connected, p.start = header, true, startRequest
+	p.series.Store(account.NewCounters().Series(p.names().key()))
+	if e, q := code(p, &member); !q.connected || q.header != nil || q.start != startRequest || e.flags&encodedUpstream == 0 || e.flags&(encodedMember|encodedNames) != 0 || e.series != p.names().key() {
+		t.Errorf("%+v, %+v", *e, q)
+	}
+	if e, _ := code(p, nil); e.member != member || e.flags&encodedUpstream != 0 {
+		t.Errorf("without an upstream %+v", *e)
+	}
+}

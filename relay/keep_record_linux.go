@@ -20,6 +20,7 @@ const (
 	recordNoBase   = 1 << 19 // half: its counters were too far from the kernel's
 	recordUrgent   = 1 << 24 // side: urgent data has come: the kernel's counter may include bytes that no read returned
 	recordDoubt    = 1 << 22 // side: the process may have taken an error from the Unix socket; found by the next process
+	recordReplied  = 1 << 26 // a client that is sniffed was sent a reply
 	recordOdd      = 1 << 21 // inconsistent with the kernel's counters, found by the next process
 )
 

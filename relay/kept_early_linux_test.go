@@ -169,6 +169,82 @@ func TestHandOverAsking(t *testing.T) {
 	}
 }
 
+// A client that was sent a reply can read it if the next process refuses it: it is not reset. It is asked nothing
+// again, and gets no reply twice.
+func TestHandOverReplied(t *testing.T) {
+	for _, replies := range []int{0, 1, 2} {
+		t.Run(fmt.Sprintf("replies=%d", replies), func(t *testing.T) {
+			k := newKeptTable(t)
+			o := keptOrder{Loops: 1, After: patience, Listen: []string{keptPlace(t, "tcp4")}, Upstream: newServer(t, "tcp4").addr.String(), Sniff: 9, Reply: "yes"}
+			proc := k.start(o)
+			o.Listen = proc.urls()
+			c := testnet.Dial(t, toNet(proc.addrs[0]))
+			eventually(t, "the client is sniffed", func() bool { return proc.ask("stats").Stats.Flows() == 1 })
+			for range replies {
+				io.WriteString(c, "?")
+				hear(t, c, "yes")
+			}
+			for range 2 { // the second time it is handed over as it was restored
+				proc.ask("handover")
+				proc.kill()
+				proc = k.start(o)
+				if r := proc.Restored; r.Flows != 1 || r.TotalLost() != 0 {
+					t.Fatalf("%+v", r)
+				}
+			}
+			io.WriteString(c, "!and more")
+			if replies > 0 {
+				wantEnd(t, c)
+			} else {
+				wantReset(t, c)
+			}
+			k.settled(0)
+			if rec := <-proc.records; rec.Cause != CauseRefused || rec.Down.Written != 0 {
+				t.Errorf("%+v", rec)
+			}
+		})
+	}
+}
+
+// kill(2) ends flows whose client was replied to, or whose upstream is to answer: nothing of them is held, the
+// next process knows nothing of them, and the upstream has got what it was asked, and nothing of the client's.
+func TestKilledWhileAgreeing(t *testing.T) {
+	k := newKeptTable(t)
+	s := newServer(t, "tcp4")
+	o := keptOrder{Loops: 1, Listen: []string{keptPlace(t, "tcp4"), keptPlace(t, "tcp4")}, Upstream: s.addr.String(), Sniff: 9, Reply: "yes"}
+	asks := o
+	asks.Reply, asks.Sniff, asks.Preface, asks.Expect = "", 5, 100, "yes"
+	for _, o := range []keptOrder{o, asks} {
+		proc := k.start(o)
+		c := testnet.Dial(t, toNet(proc.addrs[0]))
+		var b net.Conn
+		if o.Reply != "" {
+			io.WriteString(c, "?")
+			hear(t, c, "yes")
+		} else {
+			io.WriteString(c, "early")
+			b = s.accept(t)
+			hear(t, b, string(testnet.NewPattern(9).At(0, o.Preface)))
+			io.WriteString(b, "ye")
+		}
+		k.expect(holdFlow, 0)
+		proc.kill()
+		for _, end := range []net.Conn{c, b} {
+			if end == nil {
+				continue
+			}
+			if got, _ := readToEnd(t, end); got > 0 {
+				t.Errorf("%d bytes", got)
+			}
+		}
+		proc = k.start(o)
+		if r := proc.Restored; r.Flows != 0 || r.TotalLost() != 0 {
+			t.Errorf("%+v", r)
+		}
+		proc.kill()
+	}
+}
+
 // A preface that the upstream has not taken yet is delivered by the next process, once. Until then it is the
 // record's; what the client has sent is its socket's, since nothing is read before the preface has left.
 func TestHandOverUndeliveredPreface(t *testing.T) {

@@ -50,6 +50,7 @@ type keptOrder struct {
 	Decoded   int           // flows that Hooks.Decode must have seen before Hooks.Upstream is called
 	Preface   int           // bytes that are sent to the upstream first
 	Expect    string        // what it must answer
+	Reply     string        // to each question mark of a client that is sniffed; anything else is refused
 	Items     int           // that the child is given
 	Datagrams int           // Config.MaxDatagramFlows
 	Rest      time.Duration // how long the sockets of ended flows rest; 0: as long as always
@@ -514,8 +515,14 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 	var decoded, connected atomic.Int32
 	var early atomic.Bool
 	return Hooks{
-		Sniff: func(_ *Flow, b []byte, _ bool) (int, SniffNext) {
-			if len(b) < o.Sniff {
+		Sniff: func(f *Flow, b []byte, _ bool) (int, SniffNext) {
+			switch {
+			case o.Reply != "" && len(b) > 0 && b[0] == '?':
+				f.Reply([]byte(o.Reply))
+				return 1, SniffMore
+			case o.Reply != "" && len(b) > 0:
+				return 0, SniffRefuse
+			case len(b) < o.Sniff:
 				return 0, SniffMore
 			}
 			return 0, SniffDone

@@ -142,3 +142,51 @@ func TestExpectLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A flow has one TLS connection with its client: the first one stays, and what came for it is not lost.
+func TestTerminateTwice(t *testing.T) {
+	x := &encryption{terminate: true}
+	r := newRig(t, Config{})
+	s := newServer(t, "tcp4")
+	cfg := x.config()
+	terminate := cfg.Hooks.Sniff
+	cfg.Hooks.Sniff = func(f *Flow, b []byte, last bool) (int, SniffNext) {
+		take, next := terminate(f, b, last)
+		if next == SniffDone && f.Terminate(&tls.Config{}) != ErrStage { // which has no certificate
+			t.Error("a second Terminate")
+		}
+		return take, next
+	}
+	c := dial(t, r.listen("tcp4", cfg, s.addr))
+	a := tls.Client(c, clientTLS())
+	go io.WriteString(a, "a secret")
+	b := s.accept(t)
+	hear(t, b, "a secret")
+	say(t, b, a, "and back")
+	a.Close()
+	wantEnd(t, b)
+	b.Close()
+	r.expect(CauseEnd)
+}
+
+// An upstream whose handshake has failed reads why, even though it has sent more than was read of it: the engine reads
+// that before it closes, or the alert would be lost to a reset.
+func TestTLSAlertBehindUnread(t *testing.T) {
+	x := &encryption{originate: true}
+	r := newRig(t, Config{})
+	s := newServer(t, "tcp4")
+	dial(t, r.listen("tcp4", x.config(), s.addr))
+	b := s.accept(t)
+	hello := make([]byte, 5)
+	io.ReadFull(b, hello)
+	io.CopyN(io.Discard, b, int64(hello[3])<<8|int64(hello[4]))
+	// A ServerHello that is empty, and more than the engine receives at a time.
+	if _, err := b.Write(append([]byte("\x16\x03\x03\x00\x04\x02\x00\x00\x00"), make([]byte, 400_000)...)); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(CauseUpstreamTLS)
+	b.SetDeadline(time.Now().Add(patience))
+	if got, err := io.ReadAll(b); err != nil || len(got) != 7 || got[0] != 21 { // alert, RFC 8446, section 5.1
+		t.Errorf("%x, %v", got, err)
+	}
+}

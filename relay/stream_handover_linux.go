@@ -21,6 +21,7 @@ func (s *streams) settleEarly(f *streamFlow, r ledger.Record, fds *[2]int) verdi
 	r.SetKind(ledger.KindStream)
 	r.SetState(recordEarly)
 	fds[0], fds[1] = int(f.fd[sideClient]), -1
+	var flags uint32
 	if x := f.early; x != nil {
 		if len(x.reply) > 0 {
 			return settleNever
@@ -34,10 +35,12 @@ func (s *streams) settleEarly(f *streamFlow, r ledger.Record, fds *[2]int) verdi
 		}
 		r.Half(down).SetIn(int64(x.most))
 		r.Half(down).SetOut(int64(x.patience))
+		if x.replied {
+			flags |= recordReplied
+		}
 	}
-	var flags uint32
 	if f.tcp[sideClient] {
-		flags = recordTCP << sideClient
+		flags |= recordTCP << sideClient
 	}
 	if f.state == streamSniffing {
 		flags |= recordSniffing
@@ -63,6 +66,7 @@ func (s *streams) restoreEarly(f *streamFlow, r ledger.Record) {
 	if ref, n := r.Half(up).Block(); ref != 0 {
 		x.held, _ = s.keep.ledger.Arena().Bytes(ref, n)
 	}
+	x.replied = r.Flags()&recordReplied != 0
 	x.most, x.patience = int(r.Half(down).In()), time.Duration(r.Half(down).Out())
 	f.tcp[sideUpstream] = false
 	f.to = nil

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -253,6 +254,75 @@ func TestHalvesOfTheBudget(t *testing.T) {
 	a.fill(admissionDepth, 0, true)
 	if want := [2]time.Duration{admissionDepth, 0}; a.budget != want {
 		t.Errorf("%v, want %v", a.budget, want)
+	}
+}
+
+// New flows get a part of the time that the loop's other work leaves, and a least part of all time if it leaves none.
+func TestAdmissionRate(t *testing.T) {
+	for _, c := range []struct {
+		other   float64
+		protect bool
+		want    float64
+	}{
+		{0, true, admissionShare}, {0, false, admissionAlone},
+		{0.5, true, admissionShare / 2}, {0.5, false, admissionAlone / 2},
+		{1, true, admissionLeast}, {1, false, admissionLeast},
+	} {
+		var a admission
+		a.init(false)
+		for n := range time.Duration(100) { // until the average has settled
+			now := (n + 1) * tick
+			a.fill(now, time.Duration(c.other*float64(now)), c.protect)
+		}
+		if math.Abs(a.rate-c.want) > 1e-6 {
+			t.Errorf("beside work for %v of the time, flows to protect %v: %v, want %v", c.other, c.protect, a.rate, c.want)
+		}
+	}
+}
+
+// Flows that begin leave a debt that is soon filled up, however many they are and however long they take; and one
+// during which the process stood still takes eight times the usual.
+func TestAdmissionDebt(t *testing.T) {
+	var a admission
+	a.init(false)
+	c := placeOf(&a.networks, "192.0.2.1")
+	want := func(budget time.Duration) {
+		t.Helper()
+		if a.budget[0] != budget || a.budget[1] != admissionDepth {
+			t.Errorf("left: %v, want %v and %v", a.budget, budget, admissionDepth)
+		}
+	}
+	a.admit(c, 0)
+	a.took(time.Hour)
+	want(admissionDepth - 8*firstCost)
+	if a.cost <= firstCost || a.cost > 2*firstCost {
+		t.Errorf("the cost is %v, was %v", a.cost, firstCost)
+	}
+	for range 1000 { // nothing waits
+		if !a.admit(c, 0) {
+			t.Fatal("a client is refused")
+		}
+	}
+	want(-admissionDepth)
+	a.took(time.Hour)
+	want(-admissionDepth)
+}
+
+// A refusal tells of a flood for some time.
+func TestAdmissionPressed(t *testing.T) {
+	var a admission
+	a.init(false)
+	if a.pressed(0) {
+		t.Error("it is pressed from the start")
+	}
+	a.crowded, a.budget = 1, [2]time.Duration{}
+	if a.admit(placeOf(&a.networks, "192.0.2.1"), 0) {
+		t.Fatal("a client is let in without time")
+	}
+	for now, want := range map[time.Duration]bool{0: true, calmTime: true, calmTime + 1: false} { // refused is 1 at least
+		if got := a.pressed(now); got != want {
+			t.Errorf("%v after the refusal it is pressed: %v", now, got)
+		}
 	}
 }
 

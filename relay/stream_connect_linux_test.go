@@ -152,14 +152,17 @@ func TestFullQueueDrains(t *testing.T) {
 	r := newRig(t, Config{})
 	addr, accept := fullQueue(t, "unix")
 	a := dial(t, r.listen("tcp4", ListenConfig{}, addr))
-	time.Sleep(100 * time.Millisecond)
+	eventually(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
+	r.e.Stats() // the turn has ended in which it has found the queue full
+	const wait = 50 * time.Millisecond
+	time.Sleep(wait)
 	accept()
 	accept()
 	b := accept()
 	say(t, a, b, "at last")
 	a.Close()
 	b.Close()
-	if rec := r.expect(CauseEnd); rec.Attempts != 1 || rec.Connect < 50*time.Millisecond {
+	if rec := r.expect(CauseEnd); rec.Attempts != 1 || rec.Connect < wait {
 		t.Errorf("%+v", rec)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // eachSecure runs a behaviour with each side whose TLS begins or ends here: its end, with a socket that takes little at
@@ -74,8 +76,20 @@ func TestTLSUnreadBehindFailure(t *testing.T) {
 			r.e.onLoops(func(f *Flow) { all = streamOf(f).half[1-side].Out > n })
 			return all
 		})
-		garbage := append([]byte("this is not TLS"), make([]byte, 200<<10)...)
+		garbage := append([]byte("this is not TLS"), make([]byte, 32<<10)...)
+		leave := make(chan struct{})
+		for _, l := range r.e.loops { // what comes after the end is reset
+			entered := make(chan struct{})
+			l.post(request{do: func() { close(entered); <-leave }})
+			<-entered
+		}
 		rawOf(a).Write(garbage)
+		eventually(t, "all of it is at the relay", func() (all bool) {
+			raw, _ := rawOf(a).SyscallConn()
+			raw.Control(func(fd uintptr) { n, e := sys.WriteQueued(int(fd)); all = n == 0 && e == 0 })
+			return all
+		})
+		close(leave)
 		if rec := r.record(); rec.Cause != CauseClientTLS+Cause(side) {
 			t.Errorf("cause %v", rec.Cause)
 		}

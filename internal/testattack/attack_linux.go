@@ -211,7 +211,9 @@ var processes = []attempt{
 	call("setns", unix.SYS_SETNS, bad, 0),
 	refuse("ptrace", func(t Target) errno {
 		_, _, e := syscall.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(t.PID), 0, 0, 0, 0)
-		if e == 0 {
+		if e == 0 { // only a tracee that has stopped can be let go; otherwise the next thread finds it traced
+			syscall.Syscall6(unix.SYS_PTRACE, unix.PTRACE_INTERRUPT, uintptr(t.PID), 0, 0, 0, 0)
+			unix.Wait4(t.PID, nil, unix.WALL, nil)
 			syscall.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(t.PID), 0, 0, 0, 0)
 		}
 		return e

@@ -132,6 +132,17 @@ func TestXDS(t *testing.T) {
 	if n := len(d.wait("ready", 1)); n != reloads {
 		t.Errorf("%d reloads by new members", n-reloads)
 	}
+	// One endpoint twice, and one that is wrong, are told, and harm no other one.
+	p.serve(edsCluster("web", ""), tcpListener("front", "web", 0, ""),
+		assignment("web", endpointAt(one.Addr(), ""), endpointAt(one.Addr(), ""), endpointAt(two.Addr(), `, "healthStatus": "DRAINING"`), endpointAt(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, "")))
+	served(d, "one")
+	for _, line := range d.wait("member left out", 2) {
+		if problem := fmt.Sprint(line["problem"]); !strings.Contains(problem, "is there twice; the one of priority 0 is used") && !strings.Contains(problem, "needs a port from 1 to 65535; the endpoint is left out") {
+			t.Errorf("%v", line)
+		}
+	}
+	p.serve(edsCluster("web", ""), tcpListener("front", "web", 0, ""), assignment("web", endpointAt(two.Addr(), "")))
+	served(d, "two")
 	// The package that reads Envoy's resources refuses this one, and the daemon that.
 	p.serve(edsCluster("web", ""), tcpListener("front", "web", 0, `, "tunnelingConfig": {"hostname": "x"}`), assignment("web", endpointAt(two.Addr(), "")))
 	eventually(t, "the reason reaches the control plane", func() bool {

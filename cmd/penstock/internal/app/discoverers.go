@@ -15,6 +15,9 @@ func newDiscoverers(log *slog.Logger, node spec.Node) func(spec.Discover) upstre
 		LeftOut: func(what spec.Discover, problem string) {
 			log.Warn("member left out", "name", what.String(), "problem", problem)
 		},
+		Ignored: func(what spec.Discover, problem string) {
+			log.Warn("field ignored", "name", what.String(), "problem", problem)
+		},
 		XDS: func(r spec.Registry) (*xds.Shared, error) { return controlPlanes.Get(r, node, version()) },
 	})
 	return func(what spec.Discover) upstream.Discoverer {

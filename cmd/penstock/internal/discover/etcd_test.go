@@ -92,7 +92,7 @@ func TestEtcdLongKeys(t *testing.T) {
 	}
 	f := newTestFeed()
 	var wrong []string
-	f.leftOut = func(_ spec.Discover, problem string) { wrong = append(wrong, problem) }
+	f.leftOut.tell = func(_ spec.Discover, problem string) { wrong = append(wrong, problem) }
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	source := etcdSource{New(Options{}), inEtcd("/web/", server.URL)}

@@ -17,7 +17,6 @@ const (
 	intervalPerMember = 10 * time.Microsecond
 	heartbeat         = 30 * time.Second // an unchanged list is confirmed this often while there is contact
 	maxMembers        = 1 << 16
-	maxComplaints     = 10 // per minute
 	maxProblem        = 500
 )
 
@@ -27,7 +26,6 @@ const (
 type feed struct {
 	what     spec.Discover
 	interval time.Duration
-	leftOut  func(spec.Discover, string)
 
 	mu      sync.Mutex
 	wake    chan struct{}      // has an element if there is something to pass on
@@ -38,9 +36,7 @@ type feed struct {
 	contact bool
 	err     error
 	wrong   map[string]string // problems of members that are left out, by key
-
-	complaints int // in the minute that began at minute
-	minute     time.Time
+	leftOut complaints
 }
 
 type target = upstream.Target
@@ -51,7 +47,7 @@ type member struct {
 }
 
 func newFeed(opt Options, what spec.Discover) *feed {
-	return &feed{what: what, interval: opt.Interval, leftOut: opt.LeftOut, wake: make(chan struct{}, 1)}
+	return &feed{what: what, interval: opt.Interval, leftOut: complaints{tell: opt.LeftOut}, wake: make(chan struct{}, 1)}
 }
 
 // errTooMany is returned for a registry that has so many members, or wrong values, that they are not kept.
@@ -94,7 +90,7 @@ func (e *edits) remove(key string) { e.put(key, nil, "") }
 func (e *edits) reject(key, problem string) {
 	problem = text(problem, maxProblem)
 	if f := e.f; f.wrong[key] != problem && e.said[key] != problem && !f.full() {
-		f.complain(fmt.Sprintf("%q: %s", key, problem))
+		f.leftOut.add(f.what, fmt.Sprintf("%q: %s", key, problem))
 	}
 	e.put(key, nil, problem)
 }
@@ -116,20 +112,6 @@ func (e *edits) put(key string, t *target, problem string) {
 		f.wrong = make(map[string]string)
 	}
 	f.wrong[key] = problem
-}
-
-// complain calls leftOut, but not too often. The caller holds f.mu.
-func (f *feed) complain(problem string) {
-	now := time.Now()
-	if now.Sub(f.minute) >= time.Minute {
-		f.minute, f.complaints = now, 0
-	}
-	switch f.complaints++; {
-	case f.complaints < maxComplaints:
-		f.leftOut(f.what, problem)
-	case f.complaints == maxComplaints:
-		f.leftOut(f.what, problem+"; more that are wrong are not named for a minute")
-	}
 }
 
 // connected says that the source is in contact with the registry.

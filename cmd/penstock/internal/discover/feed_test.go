@@ -83,7 +83,7 @@ func TestFeedListsAreOwned(t *testing.T) {
 func TestFeedIsBounded(t *testing.T) {
 	f := newTestFeed()
 	complaints := 0
-	f.leftOut = func(spec.Discover, string) { complaints++ }
+	f.leftOut.tell = func(spec.Discover, string) { complaints++ }
 	f.change(true, func(e *edits) { e.set("a", upstream.Target{}) })
 	f.list()
 	err := f.change(true, func(e *edits) {

@@ -19,6 +19,8 @@ type Options struct {
 	// LeftOut is called with what is wrong about a member that is therefore left out. It is called once for each
 	// wrong value, and at most maxComplaints times in a minute for each source; then with how many there were more.
 	LeftOut func(what spec.Discover, problem string)
+	// Ignored is called as LeftOut is, with a field of a ClusterLoadAssignment that is not done.
+	Ignored func(what spec.Discover, problem string)
 
 	// XDS returns the client of a control plane, which the caller releases; nil: there is nothing for xDS.
 	XDS func(spec.Registry) (*xds.Shared, error)
@@ -44,6 +46,9 @@ type Sources struct {
 func New(opt Options) *Sources {
 	if opt.LeftOut == nil {
 		opt.LeftOut = func(spec.Discover, string) {}
+	}
+	if opt.Ignored == nil {
+		opt.Ignored = func(spec.Discover, string) {}
 	}
 	return &Sources{opt: opt}
 }

@@ -2,6 +2,7 @@ package discover
 
 import (
 	"context"
+	"slices"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -16,6 +17,7 @@ type xdsSource struct {
 }
 
 func (s xdsSource) Watch(ctx context.Context, update func([]upstream.Target, error)) {
+	leftOut, ignored := problems{complaints: complaints{tell: s.sources.opt.LeftOut}}, problems{complaints: complaints{tell: s.sources.opt.Ignored}}
 	var wait remote.Backoff
 	for {
 		shared, err := s.sources.opt.XDS(s.what.Registry)
@@ -25,6 +27,8 @@ func (s xdsSource) Watch(ctx context.Context, update func([]upstream.Target, err
 					update(nil, err)
 					return
 				}
+				leftOut.news(s.what, a.LeftOut)
+				ignored.news(s.what, a.Ignored)
 				update(xdsTargets(a, s.what.Network), nil)
 			})
 			shared.Release()
@@ -35,6 +39,21 @@ func (s xdsSource) Watch(ctx context.Context, update func([]upstream.Target, err
 			return
 		}
 	}
+}
+
+// problems are those of the last assignment. They are told when they are new.
+type problems struct {
+	complaints
+	said []xds.Problem
+}
+
+func (p *problems) news(what spec.Discover, list []xds.Problem) {
+	for _, problem := range list {
+		if !slices.Contains(p.said, problem) {
+			p.add(what, problem.String())
+		}
+	}
+	p.said = list
 }
 
 // xdsTargets returns the members of an assignment.

@@ -18,7 +18,7 @@ func BenchmarkAssignment(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(value)))
 			for b.Loop() {
-				if a, _, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: value}, cache); err != nil || len(a.Members) != n {
+				if a, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: value}, cache); err != nil || len(a.Members) != n {
 					b.Fatal(err)
 				}
 			}

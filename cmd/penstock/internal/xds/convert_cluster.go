@@ -70,7 +70,11 @@ func newCluster(r Resource) *cluster {
 			o.fail("load_assignment", "missing")
 			break
 		}
-		c.static = parseAssignment(a, kind != typeStatic, nil).Members
+		read := (&assignmentReader{names: kind != typeStatic, strict: true}).read(a)
+		for _, p := range read.LeftOut {
+			d.warn(p.Path, p.Text)
+		}
+		c.static = read.Members
 	default:
 		o.fail("type", "not supported: %d; allowed: STATIC, STRICT_DNS, LOGICAL_DNS, EDS", kind)
 	}

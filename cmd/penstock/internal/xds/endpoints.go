@@ -145,7 +145,7 @@ func (e *Endpoints) handle(r *Response) error {
 		if a == nil || res.empty() {
 			continue // not needed any more, or a sign of life
 		}
-		parsed, _, err := parseAssignmentResource(res, a.cache)
+		parsed, err := parseAssignmentResource(res, a.cache)
 		first = first || !a.answered
 		a.answered = true
 		if a.err = err; err == nil {

@@ -57,8 +57,8 @@ func FuzzAssignment(f *testing.F) {
 	f.Add(encode(f, &assignmentTable, richAssignment))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		cache := endpointCache{}
-		a, _, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
-		again, _, err2 := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
+		a, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
+		again, err2 := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
 		if (err == nil) != (err2 == nil) || err == nil && !slices.Equal(a.Members, again.Members) {
 			t.Errorf("%v, and with the cache %v", err, err2)
 		}

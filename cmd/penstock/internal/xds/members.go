@@ -2,7 +2,6 @@ package xds
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -29,94 +28,6 @@ const (
 	maxPriority = 127 // Envoy's is 128 priorities
 	maxMetadata = 1 << 10
 )
-
-// An Assignment is what a ClusterLoadAssignment says.
-type Assignment struct {
-	Name    string
-	Members []Member
-}
-
-// An endpointCache has the endpoints of an assignment as they were read before, by their bytes: a control plane
-// sends all of them whenever one changes.
-type endpointCache map[string]endpointEntry
-
-// An endpointEntry is what an LbEndpoint says.
-type endpointEntry struct {
-	member Member
-	weight uint64 // as it was sent; 0: not at all
-}
-
-// parseAssignment reads the members of an assignment. Host names are errors unless names is set. What is
-// read without a problem is kept in the cache, unless that is nil.
-func parseAssignment(o *object, names bool, cache endpointCache) *Assignment {
-	a := &Assignment{Name: o.text("cluster_name")}
-	total := 0
-	for _, locality := range o.objects("endpoints") {
-		total += len(locality.values)
-	}
-	total = min(total, maxMembers)
-	a.Members = make([]Member, 0, total)
-	weights, seen := make([]uint64, 0, total), make(map[spec.Endpoint]bool, total)
-	heaviest := uint64(0)
-	for _, locality := range o.objects("endpoints") {
-		zone := locality.object("locality").text("zone")
-		priority, _ := locality.number("priority")
-		if priority > maxPriority {
-			locality.fail("priority", "%d is not a priority; allowed: 0 to %d", priority, maxPriority)
-		}
-		if zone != "" && !spec.ValidNode(zone) {
-			locality.object("locality").warn("zone", "ignored: %s is not the name of a zone; allowed: letters, digits, _, . and -", oneLine(zone))
-			zone = ""
-		}
-		index := 0
-		for _, v := range locality.values {
-			if v.f.of != &endpointTable {
-				continue
-			}
-			if len(a.Members) >= maxMembers {
-				locality.fail("lb_endpoints", "more than %d members", maxMembers)
-				return a
-			}
-			e, ok := cache[string(v.b)]
-			if !ok {
-				d := locality.d
-				before := len(d.errs) + len(d.warnings)
-				decoded := d.message(&endpointTable, v.b, locality, v.f, index)
-				e, ok = decoded.entry(names)
-				if ok && cache != nil && before == len(d.errs)+len(d.warnings) {
-					cache[string(v.b)] = e
-				}
-				if cache == nil {
-					e.member.at = decoded
-				}
-			}
-			index++
-			if !ok {
-				continue
-			}
-			if seen[e.member.To] {
-				locality.fail("lb_endpoints", "the member %s is there twice", e.member.To)
-				continue
-			}
-			seen[e.member.To] = true
-			e.member.Zone, e.member.Priority = zone, int(priority)
-			weights = append(weights, max(e.weight, 1))
-			heaviest = max(heaviest, e.weight)
-			a.Members = append(a.Members, e.member)
-		}
-	}
-	for i := range a.Members {
-		w := weights[i]
-		if heaviest > maxWeight {
-			w = max(1, (w*maxWeight+heaviest/2)/heaviest)
-		}
-		a.Members[i].Weight = int(w)
-	}
-	if len(cache) > 2*len(a.Members)+100 {
-		clear(cache) // most of it has gone
-	}
-	return a
-}
 
 // entry reads an LbEndpoint, and reports whether it is a member.
 func (o *object) entry(names bool) (e endpointEntry, ok bool) {
@@ -252,36 +163,4 @@ func (o *object) pipe() (e spec.Endpoint, ok bool) {
 		return e, false
 	}
 	return e, true
-}
-
-// parseAssignmentResource reads a resource of type ClusterLoadAssignment. The cache may be that of an earlier
-// version.
-func parseAssignmentResource(r Resource, cache endpointCache) (*Assignment, []Problem, error) {
-	d := &decoder{}
-	if r.URL != endpointsURL {
-		return nil, nil, fmt.Errorf("type %s; expected %s", oneLine(r.URL), endpointsURL)
-	}
-	o := d.decode(&assignmentTable, r.Value)
-	a := parseAssignment(o, false, cache)
-	if a.Name == "" {
-		a.Name = r.Name
-	}
-	if a.Name != r.Name {
-		o.fail("cluster_name", "%s, but the resource is named %s", oneLine(a.Name), oneLine(r.Name))
-	}
-	if len(d.errs) > 0 {
-		return nil, d.warnings, problems(d.errs)
-	}
-	return a, d.warnings, nil
-}
-
-// problems are errors as one.
-type problems []Problem
-
-func (p problems) Error() string {
-	texts := make([]string, len(p))
-	for i := range p {
-		texts[i] = p[i].String()
-	}
-	return strings.Join(texts, "\n")
 }

@@ -2,6 +2,7 @@ package pump
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -45,6 +46,7 @@ type Pipes struct {
 	leased  atomic.Int64
 	refused atomic.Int64
 	watched atomic.Bool // the next collection looks at the idle ones
+	ageing  sync.Mutex  // held while idle pipes are closed because of a collection, or all of them
 }
 
 // The budget's defaults.
@@ -127,8 +129,13 @@ func (ps *Pipes) Destroy(p *Pipe) {
 	ps.close(p)
 }
 
-// Drain closes the pipes that are not leased.
-func (ps *Pipes) Drain() { ps.closeIdle(int64(len(ps.slots))) }
+// Drain closes the pipes that are not leased. When it returns, the pipes that a garbage collection was about to close
+// are closed, too.
+func (ps *Pipes) Drain() {
+	ps.ageing.Lock()
+	defer ps.ageing.Unlock()
+	ps.closeIdle(int64(len(ps.slots)))
+}
 
 // CloseIdle closes up to n pipes that are not leased, and returns how many.
 func (ps *Pipes) CloseIdle(n int) int { return int(ps.closeIdle(int64(n))) }
@@ -226,6 +233,8 @@ func (ps *Pipes) watch() {
 }
 
 func (ps *Pipes) age() {
+	ps.ageing.Lock()
+	defer ps.ageing.Unlock()
 	ps.closeIdle(ps.unused.Load())
 	ps.unused.Store(ps.resting.Load())
 	ps.watched.Store(false)

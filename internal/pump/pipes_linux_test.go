@@ -168,6 +168,48 @@ func TestIdlePipesAge(t *testing.T) {
 	}
 }
 
+// slowClose is a kernel whose Close of a descriptor waits once, after the descriptor was closed.
+type slowClose struct {
+	*testkernel.Kernel
+	once        sync.Once
+	closed, end chan struct{}
+}
+
+func (k *slowClose) Close(fd int) sys.Errno {
+	e := k.Kernel.Close(fd)
+	k.once.Do(func() { close(k.closed); <-k.end })
+	return e
+}
+
+// Drain leaves no pipe that a collection was about to close.
+func TestDrainWhilePipesAge(t *testing.T) {
+	testnet.CheckLeaks(t)
+	k := &slowClose{Kernel: testkernel.New(), closed: make(chan struct{}), end: make(chan struct{})}
+	ps := NewPipes(k, 0, 1)
+	ps.Put(ps.Get())
+	ps.age() // the pipe was in use since the collection before
+	go ps.age()
+	<-k.closed
+	drained := make(chan struct{})
+	go func() {
+		ps.Drain()
+		close(drained)
+	}()
+	for range 100 { // Drain has time to return too early
+		runtime.Gosched()
+	}
+	select {
+	case <-drained:
+		t.Error("Drain has returned while a pipe is being closed")
+	default:
+	}
+	close(k.end)
+	<-drained
+	if s := ps.Stats(); s.Open != 0 || k.OpenPipes() != 0 {
+		t.Errorf("still open: %+v, %d by the kernel", s, k.OpenPipes())
+	}
+}
+
 // A budget without references closes its pipes and is collected.
 func TestPipesCollected(t *testing.T) {
 	testnet.CheckLeaks(t)

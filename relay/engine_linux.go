@@ -160,8 +160,9 @@ func (e *core) closeUnreachable() {
 }
 
 // Relay relays between two connected stream sockets: each of a and b is a *net.TCPConn,
-// a *net.UnixConn, or a [Wrapper] around one of those. It returns at once. The client
-// of the flow is a, the upstream b.
+// a *net.UnixConn, or a Wrapper around one of those, which package splice declares: what
+// splice.NewConn makes of a bufio.Reader that has read from the connection, for instance.
+// Relay returns at once. The client of the flow is a, the upstream b.
 //
 // After Relay has returned nil the engine owns both connections and closes them; the
 // caller must not use them any more, and their deadlines have no effect. The engine
@@ -217,7 +218,7 @@ func (e *Engine) Relay(a, b net.Conn, cfg PairConfig) error {
 // closeAtEnd has c closed when its flow has ended, if it is a wrapper, whose
 // owner may take that for the end.
 func (e *core) closeAtEnd(c net.Conn, cfg *PairConfig) {
-	if _, ok := c.(Wrapper); !ok {
+	if _, ok := c.(pump.Wrapper); !ok {
 		return
 	}
 	done := cfg.Done

@@ -2,23 +2,10 @@ package relay
 
 import (
 	"log/slog"
-	"net"
 
 	"github.com/penstock/penstock/internal/enum"
 	"github.com/penstock/penstock/internal/pump"
 )
-
-// Wrapper is implemented by a net.Conn that wraps another one and does not change its
-// bytes, such as one that has peeked at the first of them. [Engine.Relay] takes over
-// the connection inside.
-type Wrapper interface {
-	// Unwrap returns the connection inside.
-	Unwrap() net.Conn
-	// TakeRead returns the bytes that the wrapper has read from the connection inside
-	// and that its Read has not returned yet, and forgets them. The caller delivers them
-	// first and then reads from the connection inside.
-	TakeRead() []byte
-}
 
 // Path is how the bytes of a direction moved.
 type Path uint8

@@ -68,28 +68,9 @@ func ExampleConfig_Relay() {
 	// end 5 bytes up, 5 bytes down, <nil>
 }
 
-// peeked is a connection of which the first bytes were read ahead by a bufio.Reader, to
-// choose where to connect to.
-type peeked struct {
-	net.Conn
-	read *bufio.Reader
-}
-
-// Read is used where the connection is not spliced.
-func (p *peeked) Read(b []byte) (int, error) { return p.read.Read(b) }
-
-// Unwrap and TakeRead make it a splice.Wrapper.
-func (p *peeked) Unwrap() net.Conn { return p.Conn }
-
-func (p *peeked) TakeRead() []byte {
-	b, _ := p.read.Peek(p.read.Buffered())
-	p.read.Discard(len(b))
-	return b
-}
-
-// Copy uses the socket inside a wrapped connection, and first delivers the bytes that the
-// wrapper has read ahead.
-func ExampleWrapper() {
+// Copy uses the socket inside a connection of which a bufio.Reader has read the head, here
+// to choose where to connect to, and first delivers what the bufio.Reader has.
+func ExampleNewConn() {
 	client, accepted := connected()
 	upstream, server := connected()
 	defer client.Close()
@@ -98,10 +79,11 @@ func ExampleWrapper() {
 	io.WriteString(client, "GET /index.html HTTP/1.1\r\n\r\n")
 	client.(*net.TCPConn).CloseWrite()
 
-	conn := &peeked{accepted, bufio.NewReader(accepted)}
-	method, err := conn.read.Peek(3)
+	head := bufio.NewReader(accepted)
+	method, err := head.Peek(3)
 	fmt.Printf("%s, %v\n", method, err)
 
+	conn := splice.NewConn(accepted, head)
 	n, err := splice.Copy(upstream, conn)
 	fmt.Println(n, err)
 	conn.Close()

@@ -1,7 +1,9 @@
 package splice
 
 import (
+	"bufio"
 	"bytes"
+	"io"
 	"testing"
 )
 
@@ -101,5 +103,59 @@ func TestReadAheadInBothDirections(t *testing.T) {
 		if err := both(func() error { return expectEnd(c.farA) }, func() error { return expectEnd(c.farB) }); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A Conn delivers what its bufio.Reader has read, once, and then what the connection inside receives: spliced, where
+// that is a socket, and by Read.
+func TestConn(t *testing.T) {
+	for _, l := range []line{{tcp, unix}, {pipe, tcp}, {tcp, pipe}} {
+		t.Run(l.String(), func(t *testing.T) {
+			r := newRig(t, l)
+			go r.from.Write(pattern().At(0, 3000))
+			head := bufio.NewReader(r.src)
+			if b, err := head.Peek(3000); err != nil || pattern().Check(0, b) != nil {
+				t.Fatal(err)
+			}
+			head.Discard(1000)
+			r.src, r.sent, r.received = NewConn(r.src, head), 3000, 1000
+			r.start(t)
+			r.read(t, 2000)
+			r.bulk(t, 3<<20)
+			endWriting(r.from)
+			if n, err := r.wait(t); n != 2000+3<<20 || err != nil {
+				t.Errorf("Copy = %d, %v", n, err)
+			}
+			l.path(t, r.live.Up())
+		})
+	}
+}
+
+func TestConnRead(t *testing.T) {
+	near, far := tcp.open(t)
+	far.Write(pattern().At(0, 3000))
+	far.Close()
+	head := bufio.NewReader(near)
+	head.Peek(3000)
+	c := NewConn(near, head)
+	first := make([]byte, 1000)
+	if n, err := io.ReadFull(c, first); err != nil || pattern().Check(0, first) != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if c.Unwrap() != near {
+		t.Error("Unwrap does not return the connection inside")
+	}
+	taken := c.TakeRead()
+	if again := c.TakeRead(); len(taken) != 2000 || again != nil {
+		t.Errorf("TakeRead returns %d bytes, then %d", len(taken), len(again))
+	}
+	if rest, err := io.ReadAll(c); len(rest) != 0 || err != nil {
+		t.Errorf("%d bytes after TakeRead, %v", len(rest), err)
+	}
+	if err := pattern().Check(1000, taken); err != nil {
+		t.Errorf("what was taken has changed: %v", err)
+	}
+	if n, err := NewConn(near, nil).Read(first); n != 0 || err != io.EOF {
+		t.Errorf("without a bufio.Reader: %d, %v", n, err)
 	}
 }

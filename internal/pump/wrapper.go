@@ -2,7 +2,8 @@ package pump
 
 import "net"
 
-// Wrapper is a connection around another one that does not change the bytes.
+// Wrapper is a connection around another one that does not change the bytes; package splice has
+// the interface that users see.
 type Wrapper interface {
 	// Unwrap returns the wrapped connection.
 	Unwrap() net.Conn

@@ -1,12 +1,16 @@
 package clienthello
 
 import (
+	"io"
 	"net"
 	"slices"
 )
 
 // firstRead is the size of the first buffer of Peek: most ClientHellos fit.
 const firstRead = 4 << 10
+
+// emptyReads is how many calls of Read in a row may return 0 and no error, as in package bufio.
+const emptyReads = 100
 
 // Peek reads a ClientHello from c. It returns a Conn that replaces c: reading from it
 // returns the bytes that Peek has read first.
@@ -16,12 +20,13 @@ const firstRead = 4 << 10
 // that sends nothing would block Peek forever.
 //
 // The error is one of Parse, or of c, such as [os.ErrDeadlineExceeded], or [io.EOF] if
-// the client has ended its side before the ClientHello was complete. The Conn is valid
+// the client has ended its side before the ClientHello was complete, or [io.ErrNoProgress]
+// if 100 calls of Read in a row have returned nothing. The Conn is valid
 // even if there is an error, so that a connection that is not TLS can still be relayed.
 func Peek(c net.Conn) (*Conn, Hello, error) {
 	p := &Conn{Conn: c}
 	buf := make([]byte, 0, firstRead)
-	for {
+	for empty := 0; ; {
 		if len(buf) == cap(buf) {
 			buf = slices.Grow(buf, min(cap(buf), MaxSize-len(buf)))
 		}
@@ -32,6 +37,12 @@ func Peek(c net.Conn) (*Conn, Hello, error) {
 		if parsed != ErrIncomplete {
 			return p, h, parsed
 		}
+		if empty++; n > 0 {
+			empty = 0
+		}
+		if err == nil && empty == emptyReads {
+			err = io.ErrNoProgress
+		}
 		if err != nil {
 			return p, Hello{}, err
 		}
@@ -39,8 +50,8 @@ func Peek(c net.Conn) (*Conn, Hello, error) {
 }
 
 // Conn is a connection from which [Peek] has read. It implements the interface Wrapper of
-// packages splice and relay, which deliver the bytes that Peek has read and then use the
-// connection inside.
+// package splice: packages splice and relay deliver the bytes that Peek has read and then use
+// the connection inside.
 type Conn struct {
 	net.Conn
 	read []byte // by Peek, and not yet returned

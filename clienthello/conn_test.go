@@ -123,3 +123,14 @@ func TestPeekDeadline(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 }
+
+// idle is a connection whose Read returns nothing.
+type idle struct{ net.Conn }
+
+func (idle) Read([]byte) (int, error) { return 0, nil }
+
+func TestPeekNoProgress(t *testing.T) {
+	if c, _, err := Peek(idle{}); err != io.ErrNoProgress || c == nil {
+		t.Errorf("Peek = %v, %v", c, err)
+	}
+}

@@ -35,11 +35,11 @@ func sendFile(dst net.Conn, out syscall.RawConn, src *os.File, limit int64, w *w
 			return inErr != nil || e != sys.EAGAIN
 		}
 		if err := out.Write(send); err != nil {
-			return t, false, err
+			return t, false, opError("write", dst, err)
 		}
 		switch {
 		case inErr != nil:
-			return t, true, inErr
+			return t, true, &os.PathError{Op: "read", Path: src.Name(), Err: os.ErrClosed}
 		case e == sys.EINTR:
 			continue
 		case e == sys.EINVAL || e == sys.ENOSYS || e == sys.EOPNOTSUPP || errors.Is(e, os.ErrPermission):
@@ -48,7 +48,7 @@ func sendFile(dst net.Conn, out syscall.RawConn, src *os.File, limit int64, w *w
 			}
 			return moveUser(dst, src, nil, limit, w, t)
 		case e != 0:
-			return t, false, &net.OpError{Op: "write", Net: dst.LocalAddr().Network(), Source: dst.LocalAddr(), Addr: dst.RemoteAddr(), Err: os.NewSyscallError("sendfile", e)}
+			return t, false, opError("write", dst, os.NewSyscallError("sendfile", e))
 		case n == 0:
 			return moveUser(dst, src, nil, limit, w, t)
 		}

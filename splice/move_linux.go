@@ -101,7 +101,7 @@ func (m *mover) run() (atSrc bool, err error) {
 	for {
 		if m.half.Held() > 0 {
 			if err := m.out.Write(m.onWritable); err != nil {
-				return false, err
+				return false, opError("write", m.dst, err)
 			}
 			if m.state == pump.Failed {
 				return false, m.failure()
@@ -111,10 +111,10 @@ func (m *mover) run() (atSrc bool, err error) {
 			return true, nil
 		}
 		if err := m.in.Read(m.onReadable); err != nil {
-			return true, err
+			return true, opError("read", m.src, err)
 		}
 		if m.outErr != nil {
-			return false, m.outErr
+			return false, opError("write", m.dst, m.outErr)
 		}
 		switch m.state {
 		case pump.End:
@@ -189,5 +189,13 @@ func (m *mover) failure() error {
 	if m.half.AtSrc {
 		op, call, c = "read", "recv", m.src
 	}
-	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(call, m.half.Err)}
+	return opError(op, c, os.NewSyscallError(call, m.half.Err))
+}
+
+// opError returns err as Read or Write of c would: a raw connection has names of its own for these.
+func opError(op string, c net.Conn, err error) error {
+	if raw, ok := err.(*net.OpError); ok {
+		err = raw.Err
+	}
+	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }

@@ -14,8 +14,15 @@ var buffers pool.Buffers
 // userBuffer is io.Copy's buffer size.
 const userBuffer = 32 << 10
 
-// errInvalidWrite is io.Copy's error for an invalid result of Write.
-var errInvalidWrite = errors.New("invalid write result")
+// emptyReads is how many calls of Read in a row may return 0 and no error, as in package bufio.
+const emptyReads = 100
+
+// A result is invalid that is negative, or more than was asked for. io.Copy has the first of
+// these errors, and panics instead of the second.
+var (
+	errInvalidWrite = errors.New("invalid write result")
+	errInvalidRead  = errors.New("invalid read result")
+)
 
 // moveUser moves a direction through user space with Read and Write. It continues from t,
 // and reads up to limit bytes.
@@ -48,16 +55,24 @@ func moveUser(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher
 			return t, false, err
 		}
 	}
-	for limit > 0 {
-		n, err := src.Read(buf[:min(limit, userBuffer)])
+	for empty := 0; limit > 0; {
+		p := buf[:min(limit, userBuffer)]
+		n, err := src.Read(p)
 		if w.left.Load() {
 			return t, true, net.ErrClosed
 		}
-		limit -= int64(n)
-		if n > 0 {
-			if err := write(buf[:n]); err != nil {
+		empty++
+		switch {
+		case n < 0 || n > len(p):
+			return t, true, errors.Join(err, errInvalidRead)
+		case n > 0:
+			empty = 0
+			limit -= int64(n)
+			if err := write(p[:n]); err != nil {
 				return t, false, err
 			}
+		case err == nil && empty == emptyReads:
+			err = io.ErrNoProgress
 		}
 		if err == io.EOF {
 			return t, true, nil

@@ -44,24 +44,37 @@ func (cfg *Config) move(dst io.Writer, src io.Reader, read []byte, limit int64, 
 	return m.transfer(), atSrc, err
 }
 
+// moves reports whether move does all that can be done for these two.
+func moves(dst io.Writer, src io.Reader) bool {
+	_, file := src.(*os.File)
+	return isStream(dst) && (file || isStream(src))
+}
+
 // obeys reports whether deadlines always stop reads and writes of c.
 func obeys(c net.Conn) bool {
 	rc, _ := stream(c)
 	return rc != nil
 }
 
-// stream returns the raw connection of a stream socket, or nil for anything else.
-func stream(c any) (rc syscall.RawConn, tcp bool) {
+// isStream reports whether c is a stream socket.
+func isStream(c any) bool {
 	switch c := c.(type) {
 	case *net.TCPConn:
-		rc, _ = c.SyscallConn()
-		return rc, true
+		return true
 	case *net.UnixConn:
-		if a := c.LocalAddr(); a != nil && a.Network() == "unix" {
-			rc, _ = c.SyscallConn()
-		}
+		a := c.LocalAddr()
+		return a != nil && a.Network() == "unix"
 	}
-	return rc, false
+	return false
+}
+
+// stream returns the raw connection of a stream socket, or nil for anything else.
+func stream(c any) (rc syscall.RawConn, tcp bool) {
+	if isStream(c) {
+		rc, _ = c.(syscall.Conn).SyscallConn()
+		_, tcp = c.(*net.TCPConn)
+	}
+	return rc, tcp
 }
 
 // mover waits on Go's netpoller for a pump's half.

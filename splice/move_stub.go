@@ -12,6 +12,13 @@ func (cfg *Config) move(dst io.Writer, src io.Reader, read []byte, limit int64, 
 	return moveUser(dst, src, read, limit, w, Transfer{Why: WhyKernel})
 }
 
+// moves reports whether move does all that can be done for these two.
+func moves(dst io.Writer, src io.Reader) bool {
+	to, ok := dst.(net.Conn)
+	from, also := src.(net.Conn)
+	return ok && also && obeys(to) && obeys(from)
+}
+
 // obeys reports whether deadlines always stop reads and writes of c.
 func obeys(c net.Conn) bool {
 	switch c.(type) {

@@ -244,8 +244,12 @@ func TestReaderErrors(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
 	far.Close()
-	if n, err := Copy(near, strings.NewReader("abc")); n != 0 || !errors.Is(err, io.ErrClosedPipe) || lost(err) != 3 {
+	if n, err := Copy(near, struct{ io.Reader }{strings.NewReader("abc")}); n != 0 || !errors.Is(err, io.ErrClosedPipe) || lost(err) != 3 {
 		t.Errorf("a writer that fails: %d, %v", n, err)
+	}
+	whole := strings.NewReader("abc") // which writes itself, and keeps what was not written
+	if n, err := Copy(near, whole); n != 0 || !errors.Is(err, io.ErrClosedPipe) || lost(err) != 0 || whole.Len() != 3 {
+		t.Errorf("a writer that fails: %d, %v; the reader has %d bytes", n, err, whole.Len())
 	}
 	if n, err := Copy(shortWriter{}, strings.NewReader("abc")); n != 1 || !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("a short write: %d, %v", n, err)

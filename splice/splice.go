@@ -9,13 +9,15 @@
 // through a buffer and large amounts of data go through a pipe with splice(2),
 // whichever is cheaper at the time. While nothing moves, no pipe and no buffer is in
 // use. A file is sent to such a socket with sendfile(2). Between other readers and
-// writers, data is copied through one buffer of 32 KiB.
+// writers Copy calls WriteTo of the one or ReadFrom of the other, as io.Copy does, or
+// copies through one buffer of 32 KiB.
 //
 // If a stream that is spliced to a Unix socket fills the socket's send buffer, the
 // buffer is enlarged (SO_SNDBUF), unless it was set before.
 //
 // Deadlines and Close work on the connections as they do for Read and Write. Bytes that
-// were read are delivered, or counted in an [UndeliveredError].
+// were read are delivered, or counted in an [UndeliveredError]; io.Copy, when it has
+// spliced between two sockets up to a write deadline, forgets what is left in its pipe.
 package splice
 
 import (
@@ -45,7 +47,7 @@ type Config struct {
 	// deadlines as Idle does.
 	HalfClosed time.Duration
 
-	// NoSplice copies all data through user space.
+	// NoSplice copies all data through user space, by Read and Write.
 	NoSplice bool
 }
 
@@ -152,18 +154,30 @@ func (g *gauge) store(t Transfer) {
 // number of bytes that dst accepted. The end of src is not an error. Copy closes
 // neither of them, and does not pass the end of src on.
 //
-// Like [io.Copy], it accepts any reader and writer. Between TCP and Unix sockets it
-// splices, and from an [os.File] to one of them it uses sendfile(2). If src is an
-// [io.LimitedReader], Copy takes at most N bytes from its R, which may be a socket or
-// a file, and reduces N as Read does.
+// Like [io.Copy], it accepts any reader and writer. If src is an [io.LimitedReader], Copy
+// takes at most N bytes from its R, and reduces N as Read does. How the bytes move, and
+// what is known of them if dst fails, depends on the two:
+//
+//   - Between TCP and Unix stream sockets Copy splices, and from an [os.File] to one of
+//     them it uses sendfile(2). The same is true of a socket in a [Wrapper], such as
+//     [NewConn] makes of a [bufio.Reader]. If dst fails, the error is wrapped in an
+//     [UndeliveredError] if bytes were read and not delivered; reading from src goes on
+//     after those.
+//   - Otherwise, if src is an [io.WriterTo], Copy calls its WriteTo, and if dst is an
+//     [io.ReaderFrom], its ReadFrom, as io.Copy does, unless that is known to be no better
+//     than a copy: a bufio.Reader may splice, a file copy itself to a file, a buffer
+//     become one datagram. What they have read and not delivered when dst fails, they do
+//     not say. Config.NoSplice and Config.CopyLive do not call them, and neither does Relay.
+//   - Otherwise Copy reads up to 32 KiB and writes them. An UndeliveredError tells of those
+//     that were not delivered. The error is [io.ErrNoProgress] if 100 calls of Read in a
+//     row have returned neither a byte nor an error.
 //
 // Copy blocks. The read deadline of src and the write deadline of dst apply, and
 // closing either from another goroutine ends it. Like io.Copy, it does not notice a
 // deadline, Close or reset of dst while it waits for src. If src fails, the bytes read
-// before that are delivered. The error is that of the connection, such as
-// [os.ErrDeadlineExceeded], [net.ErrClosed] or a system call's. It is wrapped in an
-// [UndeliveredError] if bytes were read and not delivered; reading from src goes on
-// after those.
+// before that are delivered. The error is that of Read of src or of Write of dst, such as
+// [os.ErrDeadlineExceeded], [net.ErrClosed] or a system call's; for connections of package
+// net it is a [net.OpError] whose Op is "read" or "write".
 func Copy(dst io.Writer, src io.Reader) (written int64, err error) {
 	var cfg Config
 	return cfg.Copy(dst, src)
@@ -202,8 +216,8 @@ func (cfg *Config) Copy(dst io.Writer, src io.Reader) (written int64, err error)
 	return cfg.CopyLive(dst, src, nil)
 }
 
-// CopyLive is like [Config.Copy], and counts in live what it moves. It sets live to
-// zero first.
+// CopyLive is like [Config.Copy], and counts in live what it moves, for which it does not
+// call WriteTo or ReadFrom. It sets live to zero first.
 func (cfg *Config) CopyLive(dst io.Writer, src io.Reader, live *Live) (written int64, err error) {
 	var w watcher
 	if live != nil {
@@ -211,7 +225,7 @@ func (cfg *Config) CopyLive(dst io.Writer, src io.Reader, live *Live) (written i
 		live.reset()
 	}
 	var read []byte
-	limit := int64(noLimit)
+	whole, limit := src, int64(noLimit)
 	limited, _ := src.(*io.LimitedReader)
 	if limited != nil {
 		if src, limit = limited.R, limited.N; limit <= 0 {
@@ -220,9 +234,20 @@ func (cfg *Config) CopyLive(dst io.Writer, src io.Reader, live *Live) (written i
 	} else if c, ok := src.(net.Conn); ok {
 		// With a limit a wrapper is only read, because TakeRead might return too much.
 		src, read = pump.Inner(c), pump.TakeRead(c)
+		whole = src
 	}
 	if c, ok := dst.(net.Conn); ok {
 		dst = pump.Inner(c)
+	}
+	if live == nil && !cfg.NoSplice && !moves(dst, src) {
+		if rest := delegate(dst, whole); rest != nil {
+			t, _, err := moveUser(dst, src, read, 0, &w, Transfer{})
+			if err != nil {
+				return t.Written, undelivered(t, err)
+			}
+			n, err := rest()
+			return t.Written + n, err
+		}
 	}
 	t, _, err := cfg.move(dst, src, read, limit, &w)
 	w.tell(t)

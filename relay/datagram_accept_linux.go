@@ -16,6 +16,7 @@ type datagramPort struct {
 	datagrams *datagrams
 	listener  *Listener
 	*listenSocket
+	index    int // of the listener's ports
 	number   int // of the loop's sources
 	family   sys.Family
 	name     string // while flows are restored: the listener's address
@@ -243,6 +244,9 @@ func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int) {
 		c = sys.ParseControl(control)
 		if c.HasDrops {
 			d.lost(&p.drops, c.Drops)
+		}
+		if c.ToMany && p.another(name) {
+			return
 		}
 	}
 	m := &d.batch[i]

@@ -1,17 +1,24 @@
 package relay
 
 import (
+	"net/netip"
+
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/sys"
 )
 
 // add makes the port of a listener on one loop.
 func (sh *datagramShare) add(l *Listener, loop int, s *listenSocket, family sys.Family) {
-	l.ports = append(l.ports, &datagramPort{datagrams: sh.all[loop], listener: l, listenSocket: s, family: family, wild: l.wild()})
+	p := &datagramPort{datagrams: sh.all[loop], listener: l, listenSocket: s, index: len(l.ports), family: family, wild: l.wild()}
+	l.ports = append(l.ports, p)
 }
 
 // bindUDP makes a socket for each loop. The kernel spreads clients over them by a
 // hash of the addresses, so that a client stays on its loop (socket(7), SO_REUSEPORT).
+// It delivers what is sent to a broadcast or multicast address to each of them
+// (__udp4_lib_mcast_deliver in net/ipv4/udp.c, Linux 6.18). So a listener that is bound to
+// such an address has one socket, which the first loop serves; see datagramPort.another for
+// one that is bound to no address.
 //
 // The sockets of an earlier process stay the only ones, however many loops there are now: with
 // another one the kernel would give datagrams of flows to other sockets than theirs.
@@ -26,7 +33,11 @@ func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
 	if len(earlier) > 0 {
 		return nil
 	}
-	for i := range sh.all {
+	loops := sh.all
+	if toMany(l.addr.AddrPort.Addr()) {
+		loops = loops[:1]
+	}
+	for i := range loops {
 		var sa sys.Sockaddr
 		if err := sa.SetAddrPort(l.addr.AddrPort); err != nil {
 			return err
@@ -44,6 +55,22 @@ func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
 		}
 	}
 	return nil
+}
+
+// toMany reports whether an address is a broadcast or multicast one.
+func toMany(ip netip.Addr) bool {
+	return ip.IsMulticast() || ip.Unmap().Is4() && sys.IsBroadcast(ip.Unmap())
+}
+
+// another reports whether a datagram that was sent to a broadcast or multicast address is another
+// port's. Each port of the listener gets it, and so all have to agree on one, which is always the same
+// one for a client. It need not be the one that the kernel gives the client's other datagrams to.
+func (p *datagramPort) another(name []byte) bool {
+	h := uint32(2166136261) // FNV-1a
+	for _, b := range name {
+		h = (h ^ uint32(b)) * 16777619
+	}
+	return int(h%uint32(len(p.listener.ports))) != p.index
 }
 
 // bindUnixgram makes the one socket of a path, which the first loop serves.

@@ -127,7 +127,8 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, peer Addr) b
 		f.v6 = noted(client).Addr().Is6()
 	}
 	local := g.Local()
-	if f.localAddr, f.zone = noted(local).Addr(), local.Zone; p.wild != f.localAddr.IsValid() {
+	// A client that has written to an IPv6 group has no local address; see sys.Control.
+	if f.localAddr, f.zone = noted(local).Addr(), local.Zone; p.wild != f.localAddr.IsValid() && !(p.wild && f.v6) {
 		return false
 	}
 	for i := range f.moved {

@@ -14,6 +14,7 @@ type Control struct {
 	TOS       uint8      // IP_TOS or IPV6_TCLASS
 	Local     netip.Addr // IP_PKTINFO or IPV6_PKTINFO: the address to answer from, never 4-in-6
 	Interface int        // the index of the interface it came in by
+	ToMany    bool       // with Local: it was sent to a broadcast or multicast address
 	Drops     uint32     // SO_RXQ_OVFL: datagrams that the socket dropped before this one
 	HasDrops  bool
 	Sec, Nsec int64 // SO_TIMESTAMPNS; 0, 0 if absent
@@ -74,6 +75,7 @@ func (c *Control) take(level, typ int32, data []byte) {
 			// fib_compute_spec_dst, Linux 6.18.
 			c.Interface = int(int32(binary.NativeEndian.Uint32(data)))
 			c.Local = netip.AddrFrom4([4]byte(data[4:8]))
+			c.ToMany = [4]byte(data[4:8]) != [4]byte(data[8:12])
 		}
 	case unix.SOL_IPV6:
 		switch {
@@ -83,8 +85,10 @@ func (c *Control) take(level, typ int32, data []byte) {
 			// This is the destination in the header. For multicast, the kernel chooses the address
 			// of the answer; for IPv4, IP_PKTINFO has a better one.
 			c.Interface = int(int32(binary.NativeEndian.Uint32(data[16:])))
-			a := netip.AddrFrom16([16]byte(data[:16])).Unmap()
-			if !a.IsMulticast() && (a.Is6() || !c.Local.IsValid()) {
+			switch a := netip.AddrFrom16([16]byte(data[:16])).Unmap(); {
+			case a.IsMulticast():
+				c.ToMany = true
+			case a.Is6() || !c.Local.IsValid():
 				c.Local = a
 			}
 		}

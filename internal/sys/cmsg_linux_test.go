@@ -23,6 +23,7 @@ func word(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 func TestParseControl(t *testing.T) {
 	ip6 := netip.MustParseAddr("2001:db8::7").As16()
 	many4, many6 := netip.MustParseAddr("::ffff:10.255.255.255").As16(), netip.MustParseAddr("ff02::1").As16()
+	group4 := netip.MustParseAddr("::ffff:224.0.0.1").As16()
 	in6 := netip.MustParseAddr("::ffff:192.0.2.9").As16()
 	for _, row := range []struct {
 		name string
@@ -35,15 +36,19 @@ func TestParseControl(t *testing.T) {
 		{"tos", control(unix.SOL_IP, unix.IP_TOS, []byte{0xb9}), Control{TOS: 0xb9}},
 		{"traffic class", control(unix.SOL_IPV6, unix.IPV6_TCLASS, word(3)), Control{TOS: 3}},
 		{"drops", control(unix.SOL_SOCKET, unix.SO_RXQ_OVFL, word(1<<31)), Control{Drops: 1 << 31, HasDrops: true}},
-		{"pktinfo", control(unix.SOL_IP, unix.IP_PKTINFO, append(word(4), 10, 0, 0, 9, 127, 0, 0, 5)),
+		{"pktinfo", control(unix.SOL_IP, unix.IP_PKTINFO, append(word(4), 10, 0, 0, 9, 10, 0, 0, 9)),
 			Control{Interface: 4, Local: netip.MustParseAddr("10.0.0.9")}},
+		{"pktinfo of a broadcast", control(unix.SOL_IP, unix.IP_PKTINFO, append(word(4), 10, 0, 0, 9, 10, 255, 255, 255)),
+			Control{Interface: 4, Local: netip.MustParseAddr("10.0.0.9"), ToMany: true}},
+		{"pktinfo of an IPv4 group on a dual-stack socket", control(unix.SOL_IPV6, unix.IPV6_PKTINFO, append(group4[:], word(2)...)),
+			Control{Interface: 2, ToMany: true}},
 		{"pktinfo of a broadcast on a dual-stack socket", control(unix.SOL_IPV6, unix.IPV6_PKTINFO, append(many4[:], word(2)...),
 			control(unix.SOL_IP, unix.IP_PKTINFO, append(word(2), 10, 0, 0, 9, 10, 255, 255, 255))...),
-			Control{Interface: 2, Local: netip.MustParseAddr("10.0.0.9")}},
+			Control{Interface: 2, Local: netip.MustParseAddr("10.0.0.9"), ToMany: true}},
 		{"the same the other way round", control(unix.SOL_IP, unix.IP_PKTINFO, append(word(2), 10, 0, 0, 9, 10, 255, 255, 255),
 			control(unix.SOL_IPV6, unix.IPV6_PKTINFO, append(many4[:], word(2)...))...),
-			Control{Interface: 2, Local: netip.MustParseAddr("10.0.0.9")}},
-		{"pktinfo of a group", control(unix.SOL_IPV6, unix.IPV6_PKTINFO, append(many6[:], word(2)...)), Control{Interface: 2}},
+			Control{Interface: 2, Local: netip.MustParseAddr("10.0.0.9"), ToMany: true}},
+		{"pktinfo of a group", control(unix.SOL_IPV6, unix.IPV6_PKTINFO, append(many6[:], word(2)...)), Control{Interface: 2, ToMany: true}},
 		{"pktinfo of IPv6", control(unix.SOL_IPV6, unix.IPV6_PKTINFO, append(ip6[:], word(2)...)),
 			Control{Interface: 2, Local: netip.MustParseAddr("2001:db8::7")}},
 		{"pktinfo of 4-in-6", control(unix.SOL_IPV6, unix.IPV6_PKTINFO, append(in6[:], word(2)...)),

@@ -228,3 +228,22 @@ func setsockopt(fd uintptr, level, opt int, p unsafe.Pointer, n uintptr) Errno {
 	_, _, e := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, fd, uintptr(level), uintptr(opt), uintptr(p), n, 0)
 	return e
 }
+
+// IsBroadcast reports whether ip is a broadcast address of this host: a socket may be connected to one
+// with SO_BROADCAST only. ip4_datagram_connect in net/ipv4/datagram.c, Linux 6.18.
+func IsBroadcast(ip netip.Addr) bool {
+	var sa Sockaddr
+	if ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return true // even if there is no route to it
+	}
+	if !ip.Is4() || sa.SetAddrPort(netip.AddrPortFrom(ip, 1)) != nil {
+		return false
+	}
+	fd, e := Linux{}.Datagram(IPv4)
+	if e != 0 {
+		return false
+	}
+	defer Linux{}.Close(fd)
+	refused := Linux{}.Connect(fd, &sa) == EACCES
+	return refused && SetInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1) == 0 && Linux{}.Connect(fd, &sa) == 0
+}

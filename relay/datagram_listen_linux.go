@@ -77,7 +77,8 @@ func (p *datagramPort) another(name []byte) bool {
 func (sh *datagramShare) bindUnixgram(l *Listener, earlier []*listenSocket) error {
 	if len(earlier) > 0 {
 		sh.add(l, 0, earlier[0], sys.Unix)
-		return l.takePath()
+		l.takePath()
+		return nil
 	}
 	fd, err := l.bindPath(sys.Linux{}.Datagram, l.bindDatagram)
 	if err != nil {

@@ -53,7 +53,6 @@ func (e *core) attachPorts() {
 	for l := range e.listeners {
 		if l.paused && l.addr.Network.Datagrams() {
 			l.attached = true
-			l.open.Store(int32(len(l.ports)))
 			for _, p := range l.ports {
 				p.(*datagramPort).prepare()
 			}

@@ -143,7 +143,7 @@ func (e *core) goneListener(cfg *RestoreConfig, addr string) *Listener {
 	if err != nil {
 		return nil
 	}
-	l := &Listener{engine: &Engine{e}, addr: a, shared: -1}
+	l := &Listener{engine: &Engine{e}, addr: a}
 	l.cfg.Store(full)
 	return l
 }

@@ -18,9 +18,35 @@ func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.addr = addr
-	earlier := l.takeEarlier()
-	switch addr.Network {
+	l.addr, l.label = addr, addr.String()
+	earlier, unfit := l.takeEarlier()
+	if unfit == nil {
+		err = l.bindOn(earlier)
+	} else if err = l.bindOn(nil); err == nil {
+		e.holding.giveBack(l.label, earlier) // for Restore to close
+		earlier = nil
+	} else { // they are better than none
+		l.lack(fmt.Errorf("%w; new sockets: %w", unfit, err))
+		err = l.bindOn(earlier)
+	}
+	if err != nil {
+		l.giveBack(earlier)
+		return nil, fmt.Errorf("relay: listen on %s: %w", addr, err)
+	}
+	l.setUpEarlier(earlier)
+	l.earlier = earlier
+	if addr.AddrPort.Port() == 0 {
+		addr = l.addr
+	}
+	l.hold(addr)
+	return l, l.begin()
+}
+
+// bindOn makes the listener's sockets, beside those of an earlier process. After an error it has none, and the earlier
+// ones are the caller's.
+func (l *Listener) bindOn(earlier []*listenSocket) (err error) {
+	e := l.engine
+	switch l.addr.Network {
 	case TCP:
 		err = e.streams.bindTCP(l, earlier)
 	case Unix:
@@ -32,20 +58,12 @@ func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 	default:
 		err = errors.New("not an address to listen on")
 	}
-	if err == nil {
-		err = l.setUpEarlier(earlier)
-	}
 	if err != nil {
-		l.giveBack(addr.String(), earlier)
+		l.leave(earlier)
 		l.closeSockets()
-		return nil, fmt.Errorf("relay: listen on %s: %w", addr, err)
+		l.ports, l.path = nil, ""
 	}
-	l.label, l.earlier = addr.String(), earlier
-	if addr.AddrPort.Port() == 0 {
-		addr = l.addr
-	}
-	l.hold(addr)
-	return l, l.begin()
+	return err
 }
 
 // ListenOn accepts clients from a listener that is already bound, a *net.TCPListener or
@@ -106,7 +124,7 @@ func (e *core) inherit(c any, want int) (int, sys.Family, error) {
 }
 
 func (e *Engine) newListener(cfg ListenConfig) (*Listener, error) {
-	l := &Listener{engine: e, shared: -1}
+	l := &Listener{engine: e}
 	c, err := complete(cfg)
 	if err != nil {
 		return nil, err

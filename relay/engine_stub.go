@@ -82,6 +82,9 @@ type Listener struct{}
 // Addr returns the zero Addr.
 func (*Listener) Addr() Addr { return Addr{} }
 
+// Degraded returns nil.
+func (*Listener) Degraded() error { return nil }
+
 // Value returns nil.
 func (*Listener) Value() any { return nil }
 

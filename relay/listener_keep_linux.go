@@ -1,27 +1,30 @@
 package relay
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// takeEarlier returns the sockets that an earlier process had at the listener's address, if the
-// listener can use them. They are all taken, even if they are more than loops: the kernel resets the
-// clients that wait at one that is closed.
-func (l *Listener) takeEarlier() []*listenSocket {
+// takeEarlier returns the sockets that an earlier process had at the listener's address. They are all
+// taken, even if they are more than loops: the kernel resets the clients that wait at one that is closed.
+// The error says why new ones would be better: an option cannot be changed any more.
+func (l *Listener) takeEarlier() (sockets []*listenSocket, unfit error) {
 	h := l.engine.holding
 	if h == nil {
-		return nil
+		return nil, nil
 	}
-	label := l.addr.String()
-	sockets := h.take(label)
+	sockets = h.take(l.addr.String())
 	want := &l.cfg.Load().Socket
 	for _, s := range sockets {
-		if was, ok := l.optionsOf(s.fd, want); !ok || l.unchangeableOption(want, &was) != nil {
-			h.giveBack(label, sockets) // for Restore to close
-			return nil
+		was, err := l.optionsOf(s.fd, want)
+		if err == nil {
+			err = l.unchangeableOption(want, &was)
+		}
+		if err != nil {
+			unfit = err
 		}
 	}
 	if l.addr.Path != "" {
@@ -31,50 +34,66 @@ func (l *Listener) takeEarlier() []*listenSocket {
 			h.release(Held{Key: sockets[0].key, FDs: []int{sockets[0].fd}})
 		}
 	}
-	return sockets
+	return sockets, unfit
+}
+
+// lack notes what the listener works without.
+func (l *Listener) lack(err error) {
+	if l.degraded != nil {
+		err = fmt.Errorf("%w; %w", l.degraded, err)
+	}
+	l.degraded = err
 }
 
 // giveBack undoes takeEarlier after a listener could not be made, or was closed before Restore: who tries again gets
 // them, be it another process, which may not be allowed to bind the address.
-func (l *Listener) giveBack(label string, earlier []*listenSocket) {
-	if len(earlier) == 0 {
-		return
+func (l *Listener) giveBack(earlier []*listenSocket) {
+	if len(earlier) > 0 {
+		l.leave(earlier)
+		l.engine.holding.giveBack(l.label, earlier)
 	}
-	l.ports = slices.DeleteFunc(l.ports, func(p port) bool { return slices.Contains(earlier, p.socket()) })
-	l.shared, l.path = -1, ""
-	l.engine.holding.giveBack(label, earlier)
+}
+
+// leave takes sockets of an earlier process, and their path, from the listener.
+func (l *Listener) leave(earlier []*listenSocket) {
+	if len(earlier) > 0 {
+		l.ports = slices.DeleteFunc(l.ports, func(p port) bool { return slices.Contains(earlier, p.socket()) })
+		l.path = ""
+	}
 }
 
 // takePath makes the path of an earlier process's socket the listener's.
-func (l *Listener) takePath() error {
+func (l *Listener) takePath() {
 	if l.addr.Path[0] == '@' {
-		return nil
+		return
 	}
 	l.path = l.addr.Path
 	mode := l.cfg.Load().Mode
 	if mode == 0 || !sys.HasOtherMode(l.path, mode) {
-		return nil // also where the path belongs to another user, who has made it so
+		return // also where the path belongs to another user, who has made it so
 	}
-	return sys.Chmod(l.path, mode)
+	if err := sys.Chmod(l.path, mode); err != nil {
+		l.lack(fmt.Errorf("mode %04o of the path: %w", mode, err))
+	}
 }
 
 // setUpEarlier sets on sockets of an earlier process what differs from the listener's configuration.
-func (l *Listener) setUpEarlier(earlier []*listenSocket) error {
+func (l *Listener) setUpEarlier(earlier []*listenSocket) {
 	cfg := l.cfg.Load()
 	for _, p := range l.sockets() {
 		s := p.socket()
 		if !slices.Contains(earlier, s) {
 			continue
 		}
-		was, ok := l.optionsOf(s.fd, &cfg.Socket)
-		if !ok {
+		was, err := l.optionsOf(s.fd, &cfg.Socket)
+		if err != nil {
 			was = fresh
 		}
 		if err := p.setUp(cfg, &was); err != nil {
-			return err
+			l.lack(err)
+			return // the others lack it, too
 		}
 	}
-	return nil
 }
 
 // hold has those sockets held that are not yet.
@@ -85,8 +104,8 @@ func (l *Listener) hold(addr Addr) {
 	}
 	for _, p := range l.sockets() {
 		// The key has the loop, so that the next process gives the socket to the same one, where the
-		// flows are that came by it.
-		if s := p.socket(); s.key == (holdKey{}) || loopOf(s.key) != p.loop() {
+		// flows of datagrams are that came by it.
+		if s := p.socket(); s.key == (holdKey{}) || loopOf(s.key) != p.loop() && l.addr.Network.Datagrams() {
 			old := *s
 			h.holdSocket(p.loop(), s, addr.String())
 			if old.key != (holdKey{}) {
@@ -131,12 +150,12 @@ func (l *Listener) closeSocket(s *listenSocket) {
 
 // optionsOf returns the options that a socket has. Those that want leaves to the kernel, and that
 // cannot be told from what an earlier configuration has set, are as in want.
-func (l *Listener) optionsOf(fd int, want *SocketOptions) (was SocketOptions, ok bool) {
+func (l *Listener) optionsOf(fd int, want *SocketOptions) (was SocketOptions, err error) {
 	was = *want
 	was.RecvBuffer, was.SendBuffer = 0, 0 // set them again: the kernel doubles and limits them
 	family, e := sys.SocketFamily(uintptr(fd))
 	if e != 0 {
-		return was, false
+		return was, e
 	}
 	get := func(o sys.Option) int {
 		v, errno := o.Get(fd)
@@ -162,7 +181,10 @@ func (l *Listener) optionsOf(fd int, want *SocketOptions) (was SocketOptions, ok
 	if l.addr.Network == TCP {
 		l.optionsOfTCP(fd, want, &was, get)
 	}
-	return was, e == 0
+	if e != 0 {
+		return was, fmt.Errorf("read an option: %w", e)
+	}
+	return was, nil
 }
 
 func (l *Listener) optionsOfTCP(fd int, want, was *SocketOptions, get func(sys.Option) int) {

@@ -111,12 +111,12 @@ func TestOptionsOfHeldListener(t *testing.T) {
 		k.expect(holdListener, 2)
 		for _, x := range k.heldOf(holdListener) {
 			tcp := x.Label[:3] == "tcp"
-			got, ok := (&Listener{addr: p.addrs[0]}).optionsOf(x.FDs[0], &next)
+			got, err := (&Listener{addr: p.addrs[0]}).optionsOf(x.FDs[0], &next)
 			if !tcp {
-				got, ok = (&Listener{addr: p.addrs[1]}).optionsOf(x.FDs[0], &next)
+				got, err = (&Listener{addr: p.addrs[1]}).optionsOf(x.FDs[0], &next)
 			}
 			got.RecvBuffer = next.RecvBuffer
-			if !ok || got != next {
+			if err != nil || got != next {
 				t.Errorf("%s has %+v, want %+v", x.Label, got, next)
 			}
 		}
@@ -296,9 +296,9 @@ func TestOptionsOfMultipath(t *testing.T) {
 	defer sys.Linux{}.Close(fd)
 	for _, want := range []SocketOptions{{MPTCP: true}, {MPTCP: true, UserTimeout: 5 * time.Second}} {
 		l := &Listener{addr: Addr{Network: TCP}}
-		was, ok := l.optionsOf(fd, &want)
-		if !ok || l.unchangeableOption(&want, &was) != nil || was.UserTimeout != want.UserTimeout {
-			t.Errorf("%v, %+v", ok, was)
+		was, err := l.optionsOf(fd, &want)
+		if err != nil || l.unchangeableOption(&want, &was) != nil || was.UserTimeout != want.UserTimeout {
+			t.Errorf("%v, %+v", err, was)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -12,14 +13,14 @@ import (
 // Listener accepts clients for an engine. On TCP and UDP each loop has its own socket
 // on the shared port (SO_REUSEPORT), and the kernel spreads clients over them. A Unix
 // or an inherited listener is one socket. Of streams, the loop that has the fewest flows
-// accepts the next client from it; datagrams are received by one loop.
+// accepts the next client from it; datagrams are received by one loop. See
+// [Listener.Degraded] for sockets of an earlier process.
 type Listener struct {
 	engine    *Engine
 	addr      Addr
 	cfg       atomic.Pointer[ListenConfig] // what flows that come now get
-	ports     []port                       // one per loop; of a datagram socket that loops cannot share only the first has one
-	shared    int                          // the descriptor that the ports share; -1: each has its own
-	open      atomic.Int32                 // ports that the loops have not let go of; the last one closes shared
+	ports     []port                       // those of one socket are neighbours
+	degraded  error                        // see Degraded
 	inherited bool                         // somebody else bound it, and may share it still
 	lingers   bool                         // inherited: clients of before have SO_LINGER from an engine with Keep
 	path      string                       // to remove at the end
@@ -48,6 +49,14 @@ type port interface {
 
 // Addr returns the address that the listener is bound to.
 func (l *Listener) Addr() Addr { return l.addr }
+
+// Degraded returns what the listener lacks because this process cannot have it, such as a
+// socket for each loop on a port that only a privileged process may bind, or an option of
+// its sockets; nil means that it lacks nothing. It occurs only with sockets of an earlier
+// process (see [Keep]), with which the listener works nevertheless: if loops have no
+// socket of their own, the loop that has the fewest flows accepts the next client, as
+// for a Unix listener. Datagrams are received by as many loops as the earlier process had.
+func (l *Listener) Degraded() error { return l.degraded }
 
 // Value returns the ListenConfig.Value of Listen or of the last Update.
 func (l *Listener) Value() any { return l.cfg.Load().Value }
@@ -110,7 +119,6 @@ func (l *Listener) begin() error {
 
 // start has the loops take clients. Engine.mu is held.
 func (l *Listener) start() {
-	l.open.Store(int32(len(l.ports)))
 	for _, p := range l.ports {
 		p.start()
 	}
@@ -123,7 +131,7 @@ func (l *Listener) stop(drain bool, wg *sync.WaitGroup) {
 	l.engine.descriptors.listen(l.addr.Network.Datagrams(), -1)
 	if l.paused && !l.attached {
 		if l.engine.awaitsRestore {
-			l.giveBack(l.label, l.earlier)
+			l.giveBack(l.earlier)
 		}
 		l.closeSockets()
 		return
@@ -148,10 +156,7 @@ func (l *Listener) closeSockets() {
 
 // sockets returns a port for each socket of the listener.
 func (l *Listener) sockets() []port {
-	if l.shared >= 0 {
-		return l.ports[:1]
-	}
-	return l.ports
+	return slices.CompactFunc(slices.Clone(l.ports), func(a, b port) bool { return a.socket() == b.socket() })
 }
 
 // bindPath binds a socket to the listener's Unix path, which is removed at the
@@ -193,10 +198,14 @@ func stale(path string, sa *sys.Sockaddr, socket func(sys.Family) (int, sys.Errn
 	return sys.Linux{}.Connect(fd, sa) == sys.ECONNREFUSED
 }
 
-// bind makes a listening socket with the options that its clients inherit.
-func (l *Listener) bind(sa *sys.Sockaddr, reusePort bool) (int, error) {
+// bind makes a listening socket with the options that its clients inherit. It can share its port with the earlier ones,
+// if this process may do that.
+func (l *Listener) bind(sa *sys.Sockaddr, reusePort bool, earlier []*listenSocket) (int, error) {
 	cfg := l.cfg.Load()
 	return sys.Listen(sa, reusePort, cfg.Socket.MPTCP, cfg.Backlog, func(fd int) error {
+		if len(earlier) > 0 {
+			sys.SameOwner(fd, earlier[0].fd)
+		}
 		return l.setOptions(fd, &cfg.Socket, &fresh)
 	})
 }

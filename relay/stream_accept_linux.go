@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/tlsconn"
 )
 
-// streamPort is a loop's view of a stream listener: a socket of its own, or one
-// that the ports of all loops share.
+// streamPort is a loop's view of a socket of a stream listener, which is the loop's own, or
+// shared by all loops.
 //
 //	watched ─▶ closing ─▶ closed
 //	 │  ▲
@@ -22,10 +22,17 @@ type streamPort struct {
 	streams  *streams
 	listener *Listener
 	*listenSocket
+	shared *sharedPorts    // nil: the socket is the loop's own
 	number int             // of the loop's sources, while it is not closing
 	called atomic.Bool     // the loop has been asked to accept, and has not begun to
 	until  time.Duration   // closing: when it is closed even if clients still wait
 	closed *sync.WaitGroup // closing: done when it is closed
+}
+
+// sharedPorts are the ports of a socket from which all loops accept.
+type sharedPorts struct {
+	ports []*streamPort // by loop
+	open  atomic.Int32  // ports that the loops have not let go of; the last one closes the socket
 }
 
 func (p *streamPort) loop() int { return p.streams.loop.index }
@@ -104,7 +111,7 @@ func (s *streams) watchPort(p *streamPort) {
 		return
 	}
 	events := uint32(sys.In)
-	if p.listener.shared >= 0 {
+	if p.shared != nil {
 		events |= sys.Exclusive | sys.Edge // once, to one of the loops: see serve
 	}
 	s.loop.watch(p.fd, events, sourceToken(p.number))
@@ -154,8 +161,8 @@ func (s *streams) expireClosing() {
 }
 
 func (s *streams) closePort(p *streamPort) {
-	if ln := p.listener; ln.shared < 0 || ln.open.Add(-1) == 0 {
-		ln.closeSocket(p.listenSocket)
+	if p.shared == nil || p.shared.open.Add(-1) == 0 {
+		p.listener.closeSocket(p.listenSocket)
 	}
 	p.closed.Done()
 	s.loop.checkDrained()
@@ -169,7 +176,7 @@ func (s *streams) closePort(p *streamPort) {
 // accepted for another would be lost with the process. One event tells one loop of all clients that have
 // come. That loop, or the one that it has called, goes on until the queue is empty.
 func (s *streams) serve(p *streamPort) {
-	if s.accept(p) == acceptMore && p.listener.shared >= 0 {
+	if s.accept(p) == acceptMore && p.shared != nil {
 		p.call() // there is no event for those who still wait
 	}
 }
@@ -183,7 +190,7 @@ func (s *streams) pass(p *streamPort) bool {
 			to, least = other, n
 		}
 	}
-	return to != s && p.listener.ports[to.loop.index].(*streamPort).call()
+	return to != s && p.shared.ports[to.loop.index].call()
 }
 
 // call has the port's loop serve the port. It reports false if that loop has ended.
@@ -211,7 +218,7 @@ func (s *streams) accept(p *streamPort) accepting {
 			s.restPorts(false)
 			return acceptStarved
 		}
-		if p.listener.shared >= 0 && p.closed == nil && s.pass(p) {
+		if p.shared != nil && p.closed == nil && s.pass(p) {
 			return acceptNone // for this loop
 		}
 		if !s.takeClient() {

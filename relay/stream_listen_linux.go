@@ -1,42 +1,77 @@
 package relay
 
-import "github.com/penstock/penstock/internal/sys"
+import (
+	"fmt"
+	"slices"
 
-// share makes a port per loop for a listener that is one socket.
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// own makes the port of a socket that is one loop's.
+func (sh *streamShare) own(l *Listener, loop int, s *listenSocket) {
+	l.ports = append(l.ports, &streamPort{streams: sh.all[loop], listener: l, listenSocket: s})
+}
+
+// share makes the ports of a socket from which all loops accept.
 func (sh *streamShare) share(l *Listener, s *listenSocket) {
-	l.shared = s.fd
+	all := &sharedPorts{}
+	all.open.Store(int32(len(sh.all)))
 	for _, owner := range sh.all {
-		l.ports = append(l.ports, &streamPort{streams: owner, listener: l, listenSocket: s})
+		p := &streamPort{streams: owner, listener: l, listenSocket: s, shared: all}
+		all.ports = append(all.ports, p)
+		l.ports = append(l.ports, p)
 	}
 }
 
-// bindTCP makes a socket for each loop, except for those that have one of an earlier process.
-func (sh *streamShare) bindTCP(l *Listener, earlier []*listenSocket) error {
-	for i, s := range earlier {
-		l.ports = append(l.ports, &streamPort{streams: sh.all[i%len(sh.all)], listener: l, listenSocket: s})
-		l.addr = localAddr(s.fd)
+// bindTCP makes a socket for each loop, except for those that have one of an earlier process. If that is refused, the
+// loops share the sockets that there are: a process after a crash may have fewer privileges than the one that bound
+// them.
+func (sh *streamShare) bindTCP(l *Listener, earlier []*listenSocket) (err error) {
+	sockets := slices.Clip(earlier)
+	if n := len(earlier); n > 0 {
+		l.addr = localAddr(earlier[n-1].fd)
 	}
+	for len(sockets) < len(sh.all) && err == nil {
+		var s *listenSocket
+		if s, err = l.bindTCPSocket(earlier); err == nil {
+			sockets = append(sockets, s)
+		}
+	}
+	for i, s := range sockets {
+		if err == nil {
+			sh.own(l, i%len(sh.all), s)
+		} else {
+			sh.share(l, s)
+		}
+	}
+	if err != nil && len(earlier) > 0 {
+		l.lack(fmt.Errorf("%d sockets for %d loops: %w", len(sockets), len(sh.all), err))
+		return nil
+	}
+	return err
+}
+
+// bindTCPSocket makes one more socket of the listener, for which earlier ones may exist.
+func (l *Listener) bindTCPSocket(earlier []*listenSocket) (*listenSocket, error) {
 	var sa sys.Sockaddr
-	for _, s := range sh.all[min(len(earlier), len(sh.all)):] {
-		if err := sa.SetAddrPort(l.addr.AddrPort); err != nil {
-			return err
-		}
-		fd, err := l.bind(&sa, true)
-		if err != nil {
-			return err
-		}
-		l.ports = append(l.ports, &streamPort{streams: s, listener: l, listenSocket: &listenSocket{fd: fd}})
-		l.addr = localAddr(fd)
+	if err := sa.SetAddrPort(l.addr.AddrPort); err != nil {
+		return nil, err
 	}
-	return nil
+	fd, err := l.bind(&sa, true, earlier)
+	if err != nil {
+		return nil, err
+	}
+	l.addr = localAddr(fd)
+	return &listenSocket{fd: fd}, nil
 }
 
 func (sh *streamShare) bindUnix(l *Listener, earlier []*listenSocket) error {
 	if len(earlier) > 0 {
 		sh.share(l, earlier[0])
-		return l.takePath()
+		l.takePath()
+		return nil
 	}
-	fd, err := l.bindPath(func(f sys.Family) (int, sys.Errno) { return sys.Linux{}.Socket(f, false) }, func(sa *sys.Sockaddr) (int, error) { return l.bind(sa, false) })
+	fd, err := l.bindPath(func(f sys.Family) (int, sys.Errno) { return sys.Linux{}.Socket(f, false) }, func(sa *sys.Sockaddr) (int, error) { return l.bind(sa, false, nil) })
 	if err != nil {
 		return err
 	}

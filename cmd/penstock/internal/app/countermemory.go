@@ -22,37 +22,25 @@ func counterLayouts() []counts.Layout {
 // or if another version has arranged it differently, there is new memory, with the same counts as far
 // as possible; damaged memory is reported. It is called before anybody counts.
 func (k *keeping) openCounters() (m *counts.Memory, damaged, err error) {
-	layouts := counterLayouts()
-	var old *keeper.Memory
 	item, ok := k.others[labelCounters]
 	delete(k.others, labelCounters)
+	var old *keeper.Memory
 	if ok {
 		if old, damaged = keeper.OpenMemory(item.FDs[0]); damaged == nil {
 			m, damaged = counts.Open(old.Words())
 		}
 		switch {
-		case damaged != nil && !errors.Is(damaged, counts.ErrNew):
-			m = nil
-		case damaged == nil && m.Fits(layouts...):
+		case damaged == nil && m.Fits(counterLayouts()...):
 			return m, nil, nil
-		case damaged == nil:
-			layouts = m.Extended(layouts...)
-		default:
-			m, damaged = nil, nil
+		case errors.Is(damaged, counts.ErrNew): // the worker before died too early
+			damaged = nil
 		}
 	}
-	memory, err := keeper.NewMemory("penstock-counters", 8*counts.Size(layouts...))
+	memory, next, err := newCounters(m, counterLayouts())
+	if err == nil {
+		err = k.holdFD(kindCounters, labelCounters, memory.FD())
+	}
 	if err != nil {
-		return nil, damaged, err
-	}
-	next, err := counts.Create(memory.Words(), layouts...)
-	if err != nil {
-		return nil, damaged, fmt.Errorf("memory of the counters: %w", err)
-	}
-	if m != nil {
-		m.CopyTo(next)
-	}
-	if err := k.holdFD(kindCounters, labelCounters, memory.FD()); err != nil {
 		return nil, damaged, err
 	}
 	if ok {
@@ -62,6 +50,26 @@ func (k *keeping) openCounters() (m *counts.Memory, damaged, err error) {
 		}
 	}
 	return next, damaged, nil
+}
+
+// newCounters returns new memory for tables with layouts, and with what m counts; nil: nothing.
+func newCounters(m *counts.Memory, layouts []counts.Layout) (*keeper.Memory, *counts.Memory, error) {
+	if m != nil {
+		layouts = m.Extended(layouts...)
+	}
+	memory, err := keeper.NewMemory("penstock-counters", 8*counts.Size(layouts...))
+	if err != nil {
+		return nil, nil, err
+	}
+	next, err := counts.Create(memory.Words(), layouts...)
+	if err != nil {
+		memory.Close()
+		return nil, nil, fmt.Errorf("memory of the counters: %w", err)
+	}
+	if m != nil {
+		m.CopyTo(next)
+	}
+	return memory, next, nil
 }
 
 // counters returns the daemon's counters, in memory that the keeper holds if there is one.

@@ -127,10 +127,12 @@ func (k *keeping) take() {
 		if len(item.FDs) == 0 {
 			continue // no room for it
 		}
-		if _, ok := k.others[item.Label]; ok {
-			closeItem(item) // an earlier worker died while it replaced the item
-			k.Drop(item.Key)
-			continue
+		if other, ok := k.others[item.Label]; ok { // an earlier worker died while it replaced the item
+			if other.Key[1] > item.Key[1] {
+				item, other = other, item
+			}
+			closeItem(other)
+			k.Drop(other.Key)
 		}
 		k.others[item.Label] = item
 	}

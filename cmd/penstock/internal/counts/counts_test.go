@@ -206,11 +206,13 @@ func TestOtherVersions(t *testing.T) {
 	old = reopen(oldMem)
 	mem, next := create(t, old.Extended(newer)...)
 	old.CopyTo(next)
-	next = reopen(mem)
-	tb := next.Table("flows")
-	if got := fmt.Sprint(contents(tb), contents(next.Table("members"))); got != "map[a:[12 0 10 11]] map[m:[7]]" {
-		t.Error(got)
+	copied := next
+	for _, next = range []*Memory{copied, reopen(mem)} { // the process that has copied it counts on, and so does the one after it
+		if got := fmt.Sprint(contents(next.Table("flows")), contents(next.Table("members"))); got != "map[a:[12 0 10 11]] map[m:[7]]" {
+			t.Error(got)
+		}
 	}
+	tb := next.Table("flows")
 	if u := tb.Unknown(3, "end"); len(u) != 1 || u[0] != 3 || tb.Unknown(3, "x") != nil {
 		t.Error(u)
 	}
@@ -223,6 +225,75 @@ func TestOtherVersions(t *testing.T) {
 	back = reopen(mem)
 	if got := fmt.Sprint(contents(back.Table("flows")), contents(back.Table("members"))); got != "map[a:[10 11 12 0]] map[m:[7]]" {
 		t.Error(got)
+	}
+}
+
+// What is copied to memory that has not enough room is counted by this process only.
+func TestCopyToSmallMemory(t *testing.T) {
+	mem, m := create(t, Layout{Name: "t", Words: []string{"w"}, Key: 8, Rows: 4})
+	for i, key := range []string{"a", "b", "c"} {
+		m.Table("t").New(key).Words()[0].Store(int64(i + 1))
+	}
+	m, err := Open(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, next := create(t, Layout{Name: "t", Words: []string{"w"}, Key: 8, Rows: 2})
+	m.CopyTo(next)
+	tb := next.Table("t")
+	if len(tb.Rows()) != 2 || tb.NotKept() != 1 {
+		t.Errorf("%d rows, %d not kept", len(tb.Rows()), tb.NotKept())
+	}
+	tb.Take("d") // takes the room of those that nobody has asked for
+	if len(tb.Rows()) != 0 {
+		t.Errorf("%d rows", len(tb.Rows()))
+	}
+}
+
+// Rows with the same key, which versions before had made of those that they copied, are one row with the sums, whenever the
+// process that adds them is killed.
+func TestRowsOfOneKey(t *testing.T) {
+	fill := func() ([]atomic.Int64, *Table) {
+		mem, m := create(t, Layout{Name: "t", Words: []string{"x", "y"}, Key: 8, Rows: 8})
+		tb := m.Table("t")
+		for i := range 3 {
+			r := tb.New("a")
+			r.Words()[0].Store(int64(i + 1))
+			r.Words()[1].Store(int64(10 * i))
+		}
+		tb.New("b").Words()[0].Store(5)
+		return mem, tb
+	}
+	for killed := range 3 {
+		mem, tb := fill()
+		if killed > 0 { // after the second row was added, and while the third one is
+			for i := range 2 {
+				tb.wordsOf(tb.row(0))[i].Add(tb.wordsOf(tb.row(1))[i].Swap(0))
+			}
+		}
+		if killed > 1 {
+			tb.mem[fromAt].Store(2)
+			tb.mem[toAt].Store(0)
+			tb.mem[movingAt].Store(rowMove)
+		}
+		for range 2 {
+			m, err := Open(mem)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(contents(m.Table("t"))); got != "map[a:[6 30] b:[5 0]]" {
+				t.Errorf("killed at %d: %s", killed, got)
+			}
+		}
+		m, err := Open(mem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 6 { // those that are left are free
+			if r := m.Table("t").New(fmt.Sprint(i)); r.slot < 0 || r.Words()[0].Load() != 0 {
+				t.Errorf("row %d is in slot %d and begins with %v", i, r.slot, values(r))
+			}
+		}
 	}
 }
 
@@ -244,11 +315,6 @@ func TestRefused(t *testing.T) {
 		"state":              func(mem []atomic.Int64, p place) { mem[p.At+tableWords].Store(3) },
 		"key":                func(mem []atomic.Int64, p place) { mem[p.At+tableWords+1].Add(1) },
 		"length of key":      func(mem []atomic.Int64, p place) { mem[p.At+tableWords].Add(100 << 8) },
-		"two of one key": func(mem []atomic.Int64, p place) {
-			for i := range p.Stride {
-				mem[p.At+tableWords+p.Stride+i].Store(mem[p.At+tableWords+i].Load())
-			}
-		},
 	}
 	for what, do := range damage {
 		mem, m := create(t, flows)

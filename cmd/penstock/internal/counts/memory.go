@@ -113,8 +113,9 @@ func (m *Memory) Extended(layouts ...Layout) []Layout {
 	return out
 }
 
-// CopyTo adds all rows to the tables of the same names in to. Words are found by name; those that
-// to does not have are left out. Nobody may count in either memory meanwhile.
+// CopyTo adds all rows to the tables of the same names in to, which has none of these yet, and where they are among Rows and found by
+// Take, as if to had been opened with them. Words are found by name; those that to does not have are left out. Nobody may count in
+// either memory meanwhile.
 func (m *Memory) CopyTo(to *Memory) {
 	for _, t := range m.tables {
 		next := to.Table(t.layout.Name)
@@ -126,7 +127,7 @@ func (m *Memory) CopyTo(to *Memory) {
 			at[i] = slices.Index(next.layout.Words, w)
 		}
 		for _, r := range t.Rows() {
-			copied := next.New(r.key)
+			copied := next.inherit(r.key)
 			for i := range at {
 				if at[i] >= 0 {
 					copied.words[at[i]].Store(r.words[i].Load())

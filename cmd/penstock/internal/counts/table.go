@@ -1,7 +1,6 @@
 package counts
 
 import (
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"maps"
@@ -108,6 +107,17 @@ func (t *Table) New(key string) *Row {
 	return t.newLocked(key)
 }
 
+// inherit adds a row that is among Rows, as if another process had left it, unless it is in the heap.
+func (t *Table) inherit(key string) *Row {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.newLocked(key)
+	if r.slot >= 0 {
+		t.found[key] = r
+	}
+	return r
+}
+
 func (t *Table) newLocked(key string) *Row {
 	r := &Row{table: t, key: key, slot: -1}
 	if t.mem != nil && len(key) <= t.place.Key {
@@ -196,6 +206,7 @@ func (t *Table) read() error {
 	}
 	t.found = make(map[string]*Row)
 	var unused []int
+	var again []*Row // with the key of another one: versions before did not find the rows that they had copied
 	for slot := range int(used) {
 		row := t.row(slot)
 		w := row[0].Load()
@@ -210,16 +221,22 @@ func (t *Table) read() error {
 			if w != rowState(inUse, key) {
 				return fmt.Errorf("the key of row %d is damaged", slot)
 			}
+			r := &Row{table: t, key: key, slot: slot, words: t.wordsOf(row)}
 			if t.found[key] != nil {
-				return errors.New("two rows have the same key")
+				again = append(again, r)
+			} else {
+				t.found[key] = r
 			}
-			t.found[key] = &Row{table: t, key: key, slot: slot, words: t.wordsOf(row)}
 		default:
 			return fmt.Errorf("row %d has state %d", slot, state)
 		}
 	}
 	if err := t.finishMove(); err != nil {
 		return err
+	}
+	for _, r := range again {
+		r.MoveTo(t.found[r.key])
+		unused = append(unused, r.slot)
 	}
 	for _, slot := range unused { // once nothing can be wrong any more
 		t.clear(slot)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -192,27 +193,13 @@ groups: {all: {members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
 	f.daemons[1].write(t, f.text, f.values...)
 	f.good("reload", "--timeout", fleetPatience.String())
 
-	// A command for each relay in turn.
-	list := t.TempDir() + "/list"
 	for _, c := range conns {
 		c.Close()
 	}
-	f.good("roll", "--max-unavailable", "2", "--", "sh", "-c", "echo $PENSTOCK_NODE >>"+list)
-	if text, err := os.ReadFile(list); err != nil || len(strings.Fields(string(text))) != 3 {
-		t.Errorf("%q, %v", text, err)
-	}
-	f.ready(3)
-	if out, code := f.command("roll", "--node", "r2", "--", "false"); code == 0 || !strings.Contains(out, "stays drained") {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	f.good("undrain", "r2")
 	if out, code := f.command("undrain", "r22"); code != 1 || !strings.Contains(out, "no relay \"r22\" is present or drained") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if out, code := f.command("lock", "x", "--", "sh", "-c", "exit 7"); code != 7 {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	if out := f.good("log"); !strings.Contains(out, "new disk") || !strings.Contains(out, "undrain") || !strings.Contains(out, "roll") {
+	if out := f.good("log"); !strings.Contains(out, "new disk") || !strings.Contains(out, "undrain") {
 		t.Error(out)
 	}
 
@@ -221,6 +208,64 @@ groups: {all: {members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
 	f.daemons[1].signal(syscall.SIGTERM)
 	f.daemons[1].mustExit(0)
 	f.until("one is left", func() bool { n := f.nodes(); return len(n) == 1 && n[0].Node == "r0" })
+}
+
+// The shell loop of docs/fleet.md upgrades one relay after the other while each is drained, leaves out one that somebody
+// else has drained, and ends where a host fails, whose relay stays drained.
+func TestRollingUpgrade(t *testing.T) {
+	need(t, "sh", "grep")
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "fleet.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Rolling work\n")
+	_, loop, _ := strings.Cut(section, "```sh\n")
+	loop, _, _ = strings.Cut(loop, "```")
+	names := strings.NewReplacer("relay-1", "r0", "relay-2", "r1", "relay-3", "r2")
+	one := speak(t, "one")
+	f := newRelays(t, 3, `
+listeners: {web: {listen: "tcp://127.0.0.1:0", to: all}}
+groups: {all: {members: ["{0}"]}}
+`, one.url())
+	f.ready(3)
+	dir := t.TempDir()
+	if err := os.Symlink(binary, filepath.Join(dir, "penstock")); err != nil {
+		t.Fatal(err)
+	}
+	run := func(loop, ssh string) (visited string, out []byte, err error) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte("#!/bin/sh\n"+ssh), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("timeout", fmt.Sprint(4*int(fleetPatience.Seconds())), "sh", "-c", loop)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "PENSTOCK_FLEET="+f.url, "GORACE=atexit_sleep_ms=0")
+		out, err = cmd.CombinedOutput()
+		list, _ := os.ReadFile(filepath.Join(dir, "visited"))
+		os.Remove(filepath.Join(dir, "visited"))
+		return string(list), out, err
+	}
+	const drained = `penstock fleet status "$1" --json | grep -q '"state": "drained"' && echo $1 >>visited` + "\n"
+	loop = names.Replace(loop)
+	if visited, out, err := run(loop, drained); err != nil || visited != "r0\nr1\nr2\n" {
+		t.Errorf("visited while drained: %q, %v\n%s", visited, err, out)
+	}
+	f.ready(3)
+	f.good("drain", "r1", "--why", "broken disk")
+	if visited, out, err := run(strings.ReplaceAll(loop, "--max-unavailable 1", "--max-unavailable 2"), drained); err != nil || visited != "r0\nr2\n" {
+		t.Errorf("with one that is drained: %q, %v\n%s", visited, err, out)
+	}
+	if n := f.nodes()[1]; n.Drain == nil || n.Drain.Why != "broken disk" {
+		t.Errorf("somebody else's order was taken back: %+v", n)
+	}
+	f.good("undrain", "r1", "--wait", fleetPatience.String())
+	if visited, out, err := run(loop, drained+"exit 7\n"); err == nil || visited != "r0\n" {
+		t.Errorf("of hosts that fail, visited: %q, %v\n%s", visited, err, out)
+	}
+	if n := f.nodes(); n[0].Drain == nil || n[1].Drain != nil || n[2].Drain != nil {
+		t.Errorf("%+v", n)
+	}
 }
 
 // Relays check members for each other, and for themselves when etcd is away.

@@ -25,8 +25,6 @@ type FleetCmd struct {
 	Drain   FleetDrainCmd  `cmd:"" help:"Have relays take no new flows. Their open flows continue."`
 	Undrain FleetServeCmd  `cmd:"" help:"Have relays take new flows again."`
 	Reload  FleetReloadCmd `cmd:"" help:"Have relays read their configuration again."`
-	Roll    FleetRollCmd   `cmd:"" help:"Drain relays in turn, and run a command for each."`
-	Lock    FleetLockCmd   `cmd:"" help:"Run a command while few others do so in the fleet."`
 	Log     FleetLogCmd    `cmd:"" help:"Show who did what to the fleet."`
 }
 

@@ -39,9 +39,6 @@ func (l limit) of(all int) int {
 	return l.n
 }
 
-// operatorLock is the lock of those who take relays out of service, so that two do not count the same relays.
-const operatorLock = "operators"
-
 // FleetDrainCmd drains relays.
 type FleetDrainCmd struct {
 	FleetFlags
@@ -90,19 +87,10 @@ func printChanged(asJSON bool, stdout *os.File, what string, changed []string, a
 
 // drainNodes drains relays that are present, unless too many would then not be ready.
 func drainNodes(ctx context.Context, o *fleet.Operator, names []string, most *limit, why string) ([]string, error) {
-	lock, err := o.Lock(ctx, operatorLock, 1, "drain", nil)
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Release()
-	nodes, err := o.Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := (&NodeFilter{}).pick(nodes, names); err != nil {
-		return nil, err
-	}
-	if most != nil {
+	return o.SetDrain(ctx, names, true, why, func(nodes []fleet.Node) error {
+		if _, err := (&NodeFilter{}).pick(nodes, names); err != nil || most == nil {
+			return err
+		}
 		zones := map[string]bool{}
 		for _, n := range nodes {
 			if slices.Contains(names, n.Node) {
@@ -120,10 +108,10 @@ func drainNodes(ctx context.Context, o *fleet.Operator, names []string, most *li
 			}
 		}
 		if allowed := most.of(all); unready > allowed {
-			return nil, fmt.Errorf("%d of %d relays would not be ready, and --max-unavailable allows %d; nothing was changed", unready, all, allowed)
+			return fmt.Errorf("%d of %d relays would not be ready, and --max-unavailable allows %d; nothing was changed", unready, all, allowed)
 		}
-	}
-	return o.SetDrain(ctx, names, true, why)
+		return nil
+	})
 }
 
 // awaitDrained waits until relays are drained, or gone, and have no flows.
@@ -187,7 +175,7 @@ func (c *FleetServeCmd) Run(stdout, stderr *os.File) int {
 				return fmt.Errorf("no relay %s is present or drained; penstock fleet status shows who is", api.Quote(name))
 			}
 		}
-		changed, err := call(ctx, func(ctx context.Context) ([]string, error) { return o.SetDrain(ctx, c.Nodes, false, "") })
+		changed, err := call(ctx, func(ctx context.Context) ([]string, error) { return o.SetDrain(ctx, c.Nodes, false, "", nil) })
 		if err != nil {
 			return err
 		}

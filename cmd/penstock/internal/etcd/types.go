@@ -84,12 +84,25 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
+// Refused reports whether the server has turned the request down, so that it was not done and never will be. Of other
+// errors, such as that the leader has changed, nobody knows.
+func (e *Error) Refused() bool {
+	switch e.Code {
+	case codeInvalidArgument, codeNotFound, codePermissionDenied, codeResourceExhausted, codeFailedPrecondition, codeOutOfRange, codeUnauthenticated:
+		return true
+	}
+	return e.Code == 0 && e.Status >= 400 && e.Status < 500
+}
+
 // The status codes of gRPC that mean something here.
 const (
-	codeInvalidArgument = 3 // also: a token of an older revision of users and roles, or none
-	codeNotFound        = 5
-	codeOutOfRange      = 11 // compacted, or a revision in the future
-	codeUnauthenticated = 16
+	codeInvalidArgument    = 3 // also: a token of an older revision of users and roles, or none
+	codeNotFound           = 5
+	codePermissionDenied   = 7
+	codeResourceExhausted  = 8 // too many requests, or too large ones, or the database is full
+	codeFailedPrecondition = 9
+	codeOutOfRange         = 11 // compacted, or a revision in the future
+	codeUnauthenticated    = 16
 )
 
 // int64Text is a number that the gateway writes as a string.

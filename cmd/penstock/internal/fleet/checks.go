@@ -34,6 +34,8 @@ type Checks struct {
 	write    map[string]bool              // members whose result is to be written or removed
 	wake     chan struct{}                // receives when there is something to decide
 	writes   chan struct{}                // receives when there is something to write
+	said     string                       // the scopes as they were written last; empty: they are to be written
+	saidMod  int64                        // revision of that
 	nodes    map[string]map[string]bool   // scopes, by node
 	ranked   map[string][]rankedNode      // nodes, by scope
 	results  map[string]map[string]Result // by member and node, also of members that this relay does not have
@@ -87,6 +89,7 @@ type sharedMember struct {
 	share   Share
 	own     *Result   // nil: none yet
 	written *Result   // what etcd has, with the present lease; nil: nothing
+	mod     int64     // revision of the last write that was answered
 	missing time.Time // since when too little is known; zero: enough
 	publish bool      // this relay is one of those who check the member, or was
 	left    bool

@@ -58,9 +58,9 @@ func (c *Checks) reset() {
 	clear(c.nodes)
 	clear(c.ranked)
 	clear(c.results)
-	c.lease = 0
+	c.lease, c.said, c.saidMod = 0, "", 0
 	for id, m := range c.members {
-		m.written = nil
+		m.written, m.mod = nil, 0
 		c.stale[id] = true
 	}
 	clear(c.write)
@@ -175,6 +175,10 @@ func (c *Checks) applyNodes(ch etcd.Change, prefix string) {
 		if !ok || !spec.ValidNode(node) {
 			continue
 		}
+		if node == c.cfg.Node && kv.Mod > c.saidMod && string(kv.Value) != c.said {
+			c.said = ""
+			poke(c.writes)
+		}
 		scopes, err := ParseScopes(kv.Value)
 		if err != nil {
 			delete(c.nodes, node)
@@ -188,6 +192,10 @@ func (c *Checks) applyNodes(ch etcd.Change, prefix string) {
 	for _, key := range ch.Deleted {
 		if node, ok := below(key, prefix); ok {
 			delete(c.nodes, node)
+		}
+		if key == prefix+c.cfg.Node && ch.Revision > c.saidMod {
+			c.said = ""
+			poke(c.writes)
 		}
 	}
 	c.scoped = true
@@ -223,14 +231,21 @@ func (c *Checks) applyResults(ch etcd.Change, prefix string) {
 		}
 		c.results[member][node] = r
 		c.stale[member] = true
-		if m := c.members[member]; node == c.cfg.Node && (m == nil || !m.publish) { // of the process before
+		switch m := c.members[member]; {
+		case node != c.cfg.Node:
+		case m == nil || !m.publish: // of the process before
 			c.write[member] = true
 			poke(c.writes)
+		default:
+			c.surprised(m, &r, kv.Mod)
 		}
 	}
 	for _, key := range ch.Deleted {
 		if member, node, ok := splitResult(key, prefix); ok {
 			c.forget(member, node)
+			if m := c.members[member]; m != nil && node == c.cfg.Node {
+				c.surprised(m, nil, ch.Revision)
+			}
 		}
 	}
 	poke(c.wake)

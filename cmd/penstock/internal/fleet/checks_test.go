@@ -14,7 +14,6 @@ import (
 type checkingRelay struct {
 	*relay
 	checks *Checks
-	client *etcd.Client
 
 	mu      sync.Mutex
 	shares  map[string]Share
@@ -23,16 +22,18 @@ type checkingRelay struct {
 }
 
 func (w *world) checker(id string, k int, members ...string) *checkingRelay {
+	return w.checkerAt(w.open(), id, k, members...)
+}
+
+// checkerAt runs a relay that shares checks by a client.
+func (w *world) checkerAt(client *etcd.Client, id string, k int, members ...string) *checkingRelay {
 	r := &checkingRelay{checks: NewChecks(ChecksConfig{Node: id, Grace: 500 * time.Millisecond}), shares: map[string]Share{}, members: map[string]*SharedMember{}, down: map[string]bool{}}
 	r.checks.Expect()
-	r.relay = w.relay(id, func(c *PresenceConfig) {
-		c.Checks = r.checks
-		r.client = c.Client
-	})
+	r.relay = w.relay(id, func(c *PresenceConfig) { c.Client, c.Checks = client, r.checks })
 	for _, m := range members {
 		r.share(m, k)
 	}
-	r.runChecks(w, r.client)
+	r.runChecks(w, client)
 	return r
 }
 

@@ -14,14 +14,15 @@ import (
 // maxOps is the maximum number of operations of one transaction; etcd's default is 128.
 const maxOps = 100
 
-// writeAll writes which checks this relay takes part in, and what it found, until ctx ends.
+// writeAll writes which checks this relay takes part in, and what it found, until ctx ends. A write that got no answer
+// is made again, and may also be done later, over a newer one: who follows the keys notices that and has it written
+// again (see surprised).
 func (c *Checks) writeAll(ctx context.Context, client *etcd.Client, key string) {
 	wait := remote.Backoff{}
-	var scopes string // as written
 	var of etcd.LeaseID
 	for {
 		c.mu.Lock()
-		lease := c.lease
+		lease, said := c.lease, c.said
 		list := make([]string, 0, len(c.scopes))
 		for s := range c.scopes {
 			list = append(list, s)
@@ -29,9 +30,13 @@ func (c *Checks) writeAll(ctx context.Context, client *etcd.Client, key string) 
 		c.mu.Unlock()
 		slices.Sort(list)
 		text, err := json.Marshal(list)
-		if err == nil && lease != 0 && (string(text) != scopes || lease != of) {
-			if _, err = client.Put(ctx, checkersPrefix(key)+c.cfg.Node, text, lease); err == nil {
-				scopes, of = string(text), lease
+		if err == nil && lease != 0 && (string(text) != said || lease != of) {
+			var mod int64
+			if mod, err = client.Put(ctx, checkersPrefix(key)+c.cfg.Node, text, lease); err == nil {
+				of = lease
+				c.mu.Lock()
+				c.said, c.saidMod = string(text), mod
+				c.mu.Unlock()
 			}
 		}
 		if err == nil && lease != 0 {
@@ -86,7 +91,7 @@ func (c *Checks) writeResults(ctx context.Context, client *etcd.Client, prefix s
 		if len(ops) == 0 {
 			return nil
 		}
-		_, err := client.Do(ctx, etcd.Txn{Then: ops})
+		r, err := client.Do(ctx, etcd.Txn{Then: ops})
 		c.mu.Lock()
 		for _, id := range done {
 			m := c.members[id]
@@ -94,6 +99,7 @@ func (c *Checks) writeResults(ctx context.Context, client *etcd.Client, prefix s
 			case err != nil:
 				c.write[id] = true
 			case m != nil:
+				m.mod = r.Revision
 				if m.written = now[id]; m.own != nil && m.written != nil && m.own.Up != m.written.Up {
 					c.write[id] = true
 				}
@@ -104,6 +110,16 @@ func (c *Checks) writeResults(ctx context.Context, client *etcd.Client, prefix s
 			return err
 		}
 	}
+}
+
+// surprised has a member's result written again if etcd has another one than this relay has found, although it was
+// written later: at a revision. found is nil if there is none. The caller holds the lock.
+func (c *Checks) surprised(m *sharedMember, found *Result, revision int64) {
+	if revision <= m.mod || !m.publish || m.own == nil || found != nil && found.Up == m.own.Up {
+		return
+	}
+	c.write[m.id] = true
+	poke(c.writes)
 }
 
 // maxScopes bounds the groups of a relay whose checks are shared.

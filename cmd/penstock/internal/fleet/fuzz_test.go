@@ -31,7 +31,6 @@ func FuzzOrder(f *testing.F) {
 		if o, err := ParseDrain(text); err == nil {
 			again(t, o, ParseDrain)
 		}
-		ParseHolder(text)
 		ParseEntry(text)
 	})
 }

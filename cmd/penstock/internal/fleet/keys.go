@@ -17,7 +17,7 @@ func nodeOrdersPrefix(key, node string) string { return ordersPrefix(key) + node
 func answersPrefix(key, order string) string   { return key + "/answers/" + order + "/" }
 func answerKey(key, order, node string) string { return answersPrefix(key, order) + node }
 func drainKey(key, node string) string         { return nodeOrdersPrefix(key, node) + drainName }
-func lockPrefix(key, name string) string       { return key + "/locks/" + name + "/" }
+func drainsKey(key string) string              { return key + "/drains" }
 func logPrefix(key string) string              { return key + "/log/" }
 func checkersPrefix(key string) string         { return key + "/checkers/" }
 func checksPrefix(key string) string           { return key + "/checks/" }

@@ -17,7 +17,7 @@ type Entry struct {
 	At   time.Time `json:"at"`
 	By   string    `json:"by"`
 	What string    `json:"what"`           // one word, such as drain or publish
-	To   string    `json:"to,omitempty"`   // a node, a version, a lock
+	To   string    `json:"to,omitempty"`   // a node or a version
 	Text string    `json:"text,omitempty"` // one line
 }
 

@@ -4,60 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
-	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 )
-
-// An answer that is lost after etcd has done what was asked is not the failure of what was asked, and the log has it.
-func TestLostAnswerToDrain(t *testing.T) {
-	w := newWorld(t)
-	var lose atomic.Bool
-	origin, err := url.Parse(w.server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(origin)
-	forward.ErrorLog = log.New(io.Discard, "", 0)
-	forward.ModifyResponse = func(r *http.Response) error {
-		if strings.HasSuffix(r.Request.URL.Path, "/txn") && lose.CompareAndSwap(true, false) {
-			panic(http.ErrAbortHandler)
-		}
-		return nil
-	}
-	front := httptest.NewServer(forward)
-	t.Cleanup(front.Close)
-	c, err := etcd.New(etcd.Config{Remote: remote.Config{Servers: []string{front.URL}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	o := &Operator{c, testKey, "test"}
-	for i, on := range []bool{true, false} {
-		lose.Store(true)
-		changed, err := o.SetDrain(t.Context(), []string{"one"}, on, "why")
-		if err != nil || len(changed) != 1 || lose.Load() {
-			t.Errorf("drain %v: %v, %v", on, changed, err)
-		}
-		if list, err := o.ReadLog(t.Context(), -1); err != nil || len(list) != i+1 || list[0].To != "one" || list[0].Text != "why" {
-			t.Errorf("%+v, %v", list, err)
-		}
-	}
-	if changed, err := o.SetDrain(t.Context(), []string{"one"}, false, ""); err != nil || len(changed) != 0 {
-		t.Errorf("not drained: %v, %v", changed, err)
-	}
-}
 
 // An order to report more often that ends while it is being carried out is over.
 func TestOrderEndsMeanwhile(t *testing.T) {

@@ -40,10 +40,12 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) open() *etcd.Client {
+func (w *world) open() *etcd.Client { return w.openAt(w.server.URL) }
+
+func (w *world) openAt(url string) *etcd.Client {
 	w.Helper()
 	c, err := etcd.New(etcd.Config{
-		Remote:  remote.Config{Servers: []string{w.server.URL}},
+		Remote:  remote.Config{Servers: []string{url}},
 		Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}, Silence: 500 * time.Millisecond, Timeout: patience / 2,
 	})
 	if err != nil {

@@ -111,11 +111,15 @@ func (o *Operator) Ask(ctx context.Context, nodes []string, order Order, each fu
 	if err != nil {
 		return nil, err
 	}
-	defer func() { // the orders go, and then their answers
+	defer func() { // the orders go, and then their answers; one that was not written yet no longer can be
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		if e := o.Client.Revoke(ctx, lease); e != nil && err == nil && !errors.Is(e, etcd.ErrNoLease) {
+		switch e := o.Client.Revoke(ctx, lease); {
+		case e == nil, errors.Is(e, etcd.ErrNoLease):
+		case err == nil:
 			err = e
+		default:
+			err = fmt.Errorf("%w; relays may still carry the order out, for at most %v", err, ttl.Round(time.Second))
 		}
 	}()
 	if err := o.give(ctx, nodes, order.ID, text, lease); err != nil {
@@ -198,58 +202,6 @@ func (o *Operator) Hold(ctx context.Context, nodes []string, order Order) error 
 	return err
 }
 
-// SetDrain orders relays to take no new flows, or with on false, to take them again. It returns those of which
-// that was news.
-func (o *Operator) SetDrain(ctx context.Context, nodes []string, on bool, why string) (changed []string, err error) {
-	text, err := json.Marshal(&DrainOrder{By: o.By, At: time.Now(), Why: shorten(why)})
-	if err != nil {
-		return nil, err
-	}
-	for _, node := range nodes {
-		key := drainKey(o.Key, node)
-		// The log has what was done, also if the answer is lost.
-		t := etcd.Txn{If: []etcd.Compare{etcd.Absent(key)}, Then: []etcd.Op{etcd.Put(key, text, 0), o.entryOf("drain", node, why)}}
-		if !on {
-			t = etcd.Txn{If: []etcd.Compare{etcd.Present(key)}, Then: []etcd.Op{etcd.Delete(key), o.entryOf("undrain", node, why)}}
-		}
-		r, err := o.Client.Do(ctx, t)
-		if err != nil {
-			r.Succeeded, err = o.lookDrain(ctx, key, text, on, err)
-		}
-		if err != nil {
-			return changed, fmt.Errorf("%s: %w", node, err)
-		}
-		if r.Succeeded {
-			changed = append(changed, node)
-		}
-	}
-	sometimesTrimLog(ctx, o.Client, o.Key) // or the next one does it
-	return changed, nil
-}
-
-// lookDrain finds out whether an order to drain was given, or taken back, although the request has failed.
-func (o *Operator) lookDrain(ctx context.Context, key string, text []byte, on bool, failed error) (done bool, err error) {
-	var answered *etcd.Error
-	if errors.As(failed, &answered) {
-		return false, failed
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
-	defer cancel()
-	wait := remote.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
-	for {
-		kv, _, err := o.Client.Get(ctx, key)
-		switch {
-		case err == nil && on && string(kv.Value) == string(text), err == nil && !on && kv.Version == 0:
-			return true, nil
-		case err == nil:
-			return false, failed
-		}
-		if wait.Wait(ctx) != nil {
-			return false, fmt.Errorf("whether it was asked is not known, because etcd does not answer; penstock fleet status shows it: %w", failed)
-		}
-	}
-}
-
 // Log adds an entry to the fleet's log.
 func (o *Operator) Log(ctx context.Context, what, to, text string) error {
 	return Log(ctx, o.Client, o.Key, Entry{By: o.By, What: what, To: to, Text: text})
@@ -286,11 +238,6 @@ func Open(r spec.Registry, key, by string) (*Operator, error) {
 
 // Close closes the connections.
 func (o *Operator) Close() { o.Client.Close() }
-
-// Lock waits for one of the places of a lock: see Acquire.
-func (o *Operator) Lock(ctx context.Context, name string, places int, why string, full func([]Holder)) (*Lock, error) {
-	return Acquire(ctx, LockConfig{Client: o.Client, Key: o.Key, Name: name, Places: places, Holder: Holder{By: o.By, Why: shorten(why)}, Full: full})
-}
 
 // ReadLog returns the last entries of the fleet's log, the latest first; most below 0: all.
 func (o *Operator) ReadLog(ctx context.Context, most int) ([]Entry, error) {

@@ -203,14 +203,14 @@ func (e *takenError) Error() string {
 
 // A candidate is the part of a Presence that only its goroutine uses.
 type candidate struct {
-	p       *Presence
-	lease   etcd.LeaseID // 0: none
-	until   time.Time    // when the lease ends, unless it is kept alive
-	created int64        // revision of the key's creation
-	unsaid  bool         // the last report could not be written
-	last    Report       // written
-	at      time.Time    // when it was
-	looked  time.Time    // when there was last a report to write or not
+	p      *Presence
+	lease  etcd.LeaseID // 0: none
+	until  time.Time    // when the lease ends, unless it is kept alive
+	mod    int64        // revision at which this relay last wrote the key
+	unsaid bool         // the last report could not be written
+	last   Report       // written
+	at     time.Time    // when it was
+	looked time.Time    // when there was last a report to write or not
 
 	other struct { // who has the id
 		created int64
@@ -249,10 +249,10 @@ func (c *candidate) apply(ctx context.Context) error {
 	case err != nil:
 		return err
 	case r.Succeeded:
-		c.created = r.Revision
+		c.mod = r.Revision
 	case len(r.Answers[0].KVs) == 1 && r.Answers[0].KVs[0].Lease == c.lease: // of the process before, or an earlier attempt
-		c.created = r.Answers[0].KVs[0].Create
-		if err := c.write(ctx, report, text); err != nil {
+		c.mod = r.Answers[0].KVs[0].Mod
+		if err := c.write(ctx, text); err != nil {
 			return err
 		}
 	case len(r.Answers[0].KVs) == 1:
@@ -322,7 +322,7 @@ func (c *candidate) stay(ctx context.Context) error {
 				report.Reset(c.reportIn())
 				continue
 			}
-			if err = c.write(ctx, r, text); err == nil {
+			if err = c.write(ctx, text); err == nil {
 				c.last, c.at, wrote = r, time.Now(), true
 			}
 		case <-c.p.wake:
@@ -368,16 +368,30 @@ type lostError struct{}
 
 func (*lostError) Error() string { return "the key of this relay is gone" }
 
-// write writes a report over the one before. The lease is kept alive by that as little as by any other write.
-func (c *candidate) write(ctx context.Context, r Report, text []byte) error {
+// write writes a report over the one before. The lease is kept alive by that as little as by any other write. A
+// report that got no answer may be written later, but not over a newer one: each compares what this relay wrote last.
+func (c *candidate) write(ctx context.Context, text []byte) error {
 	cfg := &c.p.cfg
 	key := nodeKey(cfg.Key, cfg.Node.ID)
-	res, err := cfg.Client.Do(ctx, etcd.Txn{If: []etcd.Compare{etcd.CreateIs(key, c.created)}, Then: []etcd.Op{etcd.Put(key, text, c.lease)}})
-	if err == nil && !res.Succeeded {
-		err = &lostError{}
+	c.unsaid = true
+	for range 2 {
+		res, err := cfg.Client.Do(ctx, etcd.Txn{
+			If:   []etcd.Compare{etcd.ModIs(key, c.mod)},
+			Then: []etcd.Op{etcd.Put(key, text, c.lease)},
+			Else: []etcd.Op{etcd.Get(key)},
+		})
+		switch {
+		case err != nil:
+			return err
+		case res.Succeeded:
+			c.mod, c.unsaid = res.Revision, false
+			return nil
+		case len(res.Answers[0].KVs) != 1 || res.Answers[0].KVs[0].Lease != c.lease:
+			return &lostError{}
+		}
+		c.mod = res.Answers[0].KVs[0].Mod // of a report whose answer was lost
 	}
-	c.unsaid = err != nil
-	return err
+	return errors.New("something else writes the report of this relay")
 }
 
 // report returns the present report.

@@ -230,7 +230,7 @@ func TestDrainOrder(t *testing.T) {
 	r := w.relay("one", note)
 	next("serve")
 	for range 2 { // the second time it is no news
-		if _, err := op.SetDrain(t.Context(), []string{"one"}, true, "new disk"); err != nil {
+		if _, err := op.SetDrain(t.Context(), []string{"one"}, true, "new disk", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,7 +242,7 @@ func TestDrainOrder(t *testing.T) {
 	r.Leave(t.Context(), <-r.lease)
 	w.relay("one", note)
 	next("test new disk")
-	if changed, err := op.SetDrain(t.Context(), []string{"one", "two"}, false, ""); err != nil || len(changed) != 1 {
+	if changed, err := op.SetDrain(t.Context(), []string{"one", "two"}, false, "", nil); err != nil || len(changed) != 1 {
 		t.Errorf("%v, %v", changed, err)
 	}
 	next("serve")

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
-	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 )
 
 // A State is what is published, at one moment.
@@ -158,21 +157,47 @@ func (o *Operator) Publish(ctx context.Context, s State, d Draft, what string) (
 	return v, o.commit(ctx, &s, &v, append(ops, o.prune(oldest, v.Version)...))
 }
 
-// commit makes changes, if nothing has changed since a state was read. v is a version that they make.
+// commit makes changes, if nothing has changed since a state was read. v is the version that they make; its number was
+// never given before.
 func (o *Operator) commit(ctx context.Context, s *State, v *Version, ops []etcd.Op) error {
+	number := versionKey(o.Key, v.Version)
 	r, err := o.Client.Do(ctx, etcd.Txn{
-		If:   []etcd.Compare{etcd.ModIs(configKey(o.Key), s.mod), etcd.ModIs(canaryKey(o.Key), s.canaryMod)},
+		If:   []etcd.Compare{etcd.ModIs(configKey(o.Key), s.mod), etcd.ModIs(canaryKey(o.Key), s.canaryMod), etcd.Absent(number)},
 		Then: ops,
 		Else: []etcd.Op{etcd.Get(configKey(o.Key)), etcd.Get(canaryKey(o.Key))},
 	})
 	switch {
+	case unanswered(err):
+		if err := o.settleVersion(ctx, v, err); err != nil {
+			return err
+		}
+	case err != nil && len(v.Text) > largeText:
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	case err != nil:
-		return o.look(ctx, v, err)
+		return err
 	case !r.Succeeded:
 		return o.conflict(ctx, s, stateOf(r.Answers))
 	}
 	sometimesTrimLog(ctx, o.Client, o.Key) // or the next one does it
 	return nil
+}
+
+// settleVersion finds out whether the changes that make a version were made, although the request got no answer. If
+// they were not, they no longer can be.
+func (o *Operator) settleVersion(ctx context.Context, v *Version, failed error) error {
+	number := versionKey(o.Key, v.Version)
+	r, err := o.settle(ctx, etcd.Txn{
+		If:   []etcd.Compare{etcd.Absent(number)},
+		Then: []etcd.Op{etcd.Put(number, encode(&Version{Version: v.Version, By: v.By, At: v.At, Void: true}), 0)},
+		Else: []etcd.Op{etcd.Get(number)},
+	})
+	switch {
+	case err != nil:
+		return &unknownError{"the version was published", "penstock history", failed}
+	case !r.Succeeded && len(r.Answers[0].KVs) == 1 && string(r.Answers[0].KVs[0].Value) == string(encode(v)):
+		return nil
+	}
+	return fmt.Errorf("nothing was published: %w", failed)
 }
 
 // conflict returns the error that tells who was first.
@@ -187,39 +212,6 @@ func (o *Operator) conflict(ctx context.Context, was *State, now State) error {
 	}
 	return e
 }
-
-// lookTimeout bounds how long an operator looks whether a change was made.
-const lookTimeout = 15 * time.Second
-
-// look finds out whether the changes that make a version were made, although the request has failed.
-func (o *Operator) look(ctx context.Context, v *Version, failed error) error {
-	var answered *etcd.Error
-	if errors.As(failed, &answered) && slices.Contains(refusals, answered.Code) {
-		if len(v.Text) > largeText {
-			return fmt.Errorf("%w: %w", ErrTooLarge, failed)
-		}
-		return failed
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
-	defer cancel()
-	wait := remote.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
-	for {
-		kv, _, err := o.Client.Get(ctx, versionKey(o.Key, v.Version))
-		switch {
-		case err == nil && string(kv.Value) == string(encode(v)):
-			return nil
-		case err == nil:
-			return fmt.Errorf("nothing was published: %w", failed)
-		}
-		if wait.Wait(ctx) != nil {
-			return fmt.Errorf("whether the version was published is not known, because etcd does not answer; penstock history shows it: %w", failed)
-		}
-	}
-}
-
-// refusals are the status codes of gRPC with which a server refuses what is too large: invalid argument, and
-// resource exhausted. The second one, it has for too many requests and a full database, too.
-var refusals = []int{3, 8}
 
 // largeText is more than a text may have if it is to blame for a refusal.
 const largeText = 1 << 20
@@ -294,13 +286,23 @@ func (o *Operator) Rollback(ctx context.Context, to int64, message string) (v, o
 
 // endCanary ends somebody's canary.
 func (o *Operator) endCanary(ctx context.Context, s *State, message string) (v, old Version, err error) {
-	r, err := o.Client.Do(ctx, etcd.Txn{
+	t := etcd.Txn{
 		If:   []etcd.Compare{etcd.ModIs(canaryKey(o.Key), s.canaryMod)},
 		Then: []etcd.Op{etcd.Delete(canaryKey(o.Key)), o.entry("end-canary", s.Canary.Version, message)},
 		Else: []etcd.Op{etcd.Get(configKey(o.Key)), etcd.Get(canaryKey(o.Key))},
-	})
+	}
+	r, err := o.Client.Do(ctx, t)
+	lost := unanswered(err)
+	if lost {
+		failed := err
+		if r, err = o.settle(ctx, t); err != nil {
+			err = &unknownError{"the trial was ended", "penstock history", failed}
+		}
+	}
 	if err == nil && !r.Succeeded {
-		err = o.conflict(ctx, s, stateOf(r.Answers))
+		if now := stateOf(r.Answers); !lost || now.mod != s.mod || now.Canary != nil {
+			err = o.conflict(ctx, s, now)
+		}
 	}
 	if err != nil {
 		return v, old, err

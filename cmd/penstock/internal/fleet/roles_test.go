@@ -77,7 +77,7 @@ func TestRoles(t *testing.T) {
 	if silent, err := w.operator().Ask(ctx, []string{"one"}, Order{Kind: OrderReload}, nil); err != nil || len(silent) != 0 {
 		t.Errorf("silent %v, %v", silent, err)
 	}
-	if _, err := w.operator().SetDrain(ctx, []string{"one"}, true, ""); err != nil {
+	if _, err := w.operator().SetDrain(ctx, []string{"one"}, true, "", nil); err != nil {
 		t.Error(err)
 	}
 	for on := range drained {
@@ -87,7 +87,7 @@ func TestRoles(t *testing.T) {
 	}
 	thief := &Operator{relayClient, testKey, "thief"}
 	var refused *etcd.Error
-	if _, err := thief.SetDrain(ctx, []string{"one"}, false, ""); !errors.As(err, &refused) {
+	if _, err := thief.SetDrain(ctx, []string{"one"}, false, "", nil); !errors.As(err, &refused) {
 		t.Errorf("a relay takes an order to drain back: %v", err)
 	}
 	if silent, err := thief.Ask(ctx, []string{"one"}, Order{Kind: OrderReload}, nil); !errors.As(err, &refused) {

@@ -104,7 +104,7 @@ func (w *world) simulated(id string, groups map[string]Group, members []string) 
 		w.Fatal(err)
 	}
 	w.Cleanup(client.Close)
-	r := &checkingRelay{checks: NewChecks(ChecksConfig{Node: id}), shares: map[string]Share{}, members: map[string]*SharedMember{}, down: map[string]bool{}, client: client}
+	r := &checkingRelay{checks: NewChecks(ChecksConfig{Node: id}), shares: map[string]Share{}, members: map[string]*SharedMember{}, down: map[string]bool{}}
 	r.checks.Expect()
 	var begun int64
 	start := time.Now()

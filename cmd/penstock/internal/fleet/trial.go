@@ -151,35 +151,34 @@ func (t *Trial) close() {
 // trial.
 func (t *Trial) Promote(ctx context.Context) error {
 	defer t.close()
-	v := &t.Version
+	v, config := &t.Version, configKey(t.o.Key)
+	trial := []etcd.Compare{etcd.ModIs(config, t.state.mod), etcd.ModIs(canaryKey(t.o.Key), t.state.canaryMod)}
+	look := []etcd.Op{etcd.Get(config), etcd.Get(canaryKey(t.o.Key))}
 	r, err := t.o.Client.Do(ctx, etcd.Txn{
-		If: []etcd.Compare{etcd.ModIs(configKey(t.o.Key), t.state.mod), etcd.ModIs(canaryKey(t.o.Key), t.state.canaryMod)},
+		If: trial,
 		Then: []etcd.Op{
-			etcd.Put(configKey(t.o.Key), encode(&Current{v.Version, v.Hash, v.Version}), 0),
+			etcd.Put(config, encode(&Current{v.Version, v.Hash, v.Version}), 0),
 			etcd.Delete(canaryKey(t.o.Key)), t.o.entry("promote", v.Version, v.Message),
 		},
-		Else: []etcd.Op{etcd.Get(configKey(t.o.Key)), etcd.Get(canaryKey(t.o.Key))},
+		Else: look,
 	})
-	if err == nil && !r.Succeeded {
-		return t.o.conflict(ctx, &t.state, stateOf(r.Answers))
+	failed := err
+	if unanswered(err) {
+		if r, err = t.o.settle(ctx, etcd.Txn{If: trial, Then: []etcd.Op{etcd.Put(config, encode(&t.state.Current), 0)}, Else: look}); err != nil {
+			return &unknownError{"the version was published", "penstock history", failed}
+		}
 	}
-	if err == nil {
+	switch {
+	case err != nil, failed != nil && r.Succeeded:
+		return fmt.Errorf("the version was not published, and is taken back: %w", failed)
+	case r.Succeeded:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
-	defer cancel()
-	for wait := (remote.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}); ; {
-		s, failed := t.o.State(ctx)
-		switch {
-		case failed == nil && s.Current.Version == v.Version:
-			return nil
-		case failed == nil:
-			return fmt.Errorf("the version was not published, and is taken back: %w", err)
-		}
-		if wait.Wait(ctx) != nil {
-			return fmt.Errorf("whether the version was published is not known, because etcd does not answer; penstock history shows it: %w", err)
-		}
+	now := stateOf(r.Answers)
+	if failed != nil && now.Current.Version == v.Version {
+		return nil
 	}
+	return t.o.conflict(ctx, &t.state, now)
 }
 
 // TakeBack has the canaries go back to the version before. If etcd does not answer, they do when the lease ends.

@@ -33,7 +33,8 @@ type Canary struct {
 	Since   time.Time `json:"since"`
 }
 
-// A Version is a text of the configuration. It is at KEY/versions/NUMBER and never changes.
+// A Version is a text of the configuration. It is at KEY/versions/NUMBER and never changes. Who publishes and gets no
+// answer takes the number away from the text, which can then no longer be published: Void.
 type Version struct {
 	Version int64     `json:"version"`
 	Hash    string    `json:"hash"` // SHA-256 of the text, in hex
@@ -42,6 +43,7 @@ type Version struct {
 	Message string    `json:"message,omitempty"`
 	Parent  int64     `json:"parent,omitempty"` // the version that was current before
 	Text    string    `json:"text"`
+	Void    bool      `json:"void,omitempty"`
 	Trial   bool      `json:"-"` // it runs because this relay is a canary
 }
 
@@ -103,6 +105,8 @@ func ParseVersion(text []byte) (Version, error) {
 		return Version{}, err
 	}
 	switch {
+	case v.Void:
+		return Version{}, fmt.Errorf("version %d was never published: etcd did not answer in time", v.Version)
 	case !validNumber(v.Version) || v.Parent != 0 && !validNumber(v.Parent):
 		return Version{}, fmt.Errorf("version %d after %d", v.Version, v.Parent)
 	case v.Hash != HashOf(v.Text):

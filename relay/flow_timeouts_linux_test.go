@@ -38,11 +38,10 @@ func TestLife(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 1})
-			a := dial(t, r.listen("tcp4", ListenConfig{Hooks: h, Timeouts: Timeouts{Life: life, Connect: time.Minute}}, hole))
+			wantTurnedAway(t, r.listen("tcp4", ListenConfig{Hooks: h, Timeouts: Timeouts{Life: life, Connect: time.Minute}}, hole))
 			if rec := r.expect(CauseLife); rec.Duration < life {
 				t.Errorf("%+v", rec)
 			}
-			wantReset(t, a)
 		})
 	}
 }

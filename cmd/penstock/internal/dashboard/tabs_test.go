@@ -62,9 +62,6 @@ func TestManyTabs(t *testing.T) {
 	for _, b := range tabs[1:] {
 		b.soon("it asks again", "document.getElementById('token')?.open && sessionStorage.length === 0")
 	}
-	for _, b := range tabs {
-		b.origin = front.URL
-	}
 }
 
 // Where there is no shared worker, a tab has a stream of its own.

@@ -220,8 +220,14 @@ func (e *explanation) tls(l *spec.Listener, routes *route.Table, m *route.Meta) 
 	if l.TLS == nil {
 		return
 	}
+	var agree bool
+	m.Protocol, agree = l.TLS.Agree(m.ALPN)
 	if r, ok := routes.Find(*m); ok && r.PassTLS {
 		e.addStep("tls: passes through: the first route that may match, %s, says so", r.Name)
+		return
+	}
+	if !agree {
+		e.Refused = fmt.Sprintf("%v: the client offers %s, and alpn of the listener has none of these: %s", relay.CauseClientTLS, strings.Join(m.ALPN, ", "), strings.Join(l.TLS.ALPN, ", "))
 		return
 	}
 	m.Secured = true

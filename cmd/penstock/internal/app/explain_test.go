@@ -124,6 +124,14 @@ listeners:
     tls: {certificates: [{certificate: /a.pem}], clients: {ca: /ca.pem}}
     to: tcp://10.0.0.3:3
   plain: {listen: "tcp://:445", tls: {certificates: [{certificate: /a.pem}]}, to: "tcp://10.0.0.3:3"}
+  protocols:
+    listen: tcp://:446
+    tls: {certificates: [{certificate: /a.pem}], alpn: [http/1.1, h2]}
+    routes:
+      - {name: h2, alpn: h2, to: "tcp://10.0.0.1:1"}
+      - {name: challenge, alpn: [acme-tls/1, h3], tls: pass, to: "tcp://10.0.0.2:2"}
+      - {name: h1, alpn: http/1.1, to: "tcp://10.0.0.3:3"}
+    to: tcp://10.0.0.4:4
   databases: {listen: "tcp://:5432", starttls: {protocol: postgresql, clear: cancel}, routes: [{name: a, sni: a.example, to: "tcp://10.0.0.3:3"}]}
 `))
 	if err != nil {
@@ -131,6 +139,7 @@ listeners:
 	}
 	for _, c := range []struct {
 		listener, sni, name     string
+		alpn                    string
 		route, step, path, fail string
 	}{
 		{listener: "web", sni: "old.example", route: "old", step: "passes through", path: "splice"},
@@ -142,9 +151,14 @@ listeners:
 		{listener: "strict", name: "a", route: "default", step: "has a certificate", path: "copy"},
 		{listener: "databases", sni: "a.example", route: "a", step: "starttls: postgresql: the client asks for TLS, and gets a yes, or begins it at once; what is in the clear is refused, but for requests to cancel", path: "splice"},
 		{listener: "databases", step: "a ClientHello without a server name", fail: "no-route"},
+		{listener: "protocols", route: "default", step: "agree on no protocol", path: "copy"},
+		{listener: "protocols", alpn: "h2", route: "h2", step: `route h2: yes: the client and the listener agree on "h2"`, path: "copy"},
+		{listener: "protocols", alpn: "h2 http/1.1", route: "h1", step: `route h2: no: the client and the listener agree on "http/1.1"; the route requires h2`, path: "copy"},
+		{listener: "protocols", alpn: "http/1.1 h3", route: "challenge", step: "passes through", path: "splice"},
+		{listener: "protocols", alpn: "smtp", fail: "client-tls: the client offers smtp"},
 		{listener: "plain", name: "a", route: "default", step: "is not asked", path: "copy"},
 	} {
-		m := route.Meta{Client: netip.MustParseAddr("192.0.2.1"), SNI: c.sni}
+		m := route.Meta{Client: netip.MustParseAddr("192.0.2.1"), SNI: c.sni, ALPN: strings.Fields(c.alpn)}
 		if c.name != "" {
 			m.Names = certs.IdentityNamed(c.name).Matches
 		}

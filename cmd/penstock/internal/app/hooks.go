@@ -133,7 +133,9 @@ func (d *daemon) hello(f *relay.Flow, p *flowState, b []byte, last bool) (take i
 // terminates reports whether the TLS of a client ends at its listener, where some may pass through, and others
 // have no route.
 func (d *daemon) terminates(f *relay.Flow, p *flowState) bool {
-	r, ok := p.plan.routes.Find(d.meta(f, p))
+	m := d.meta(f, p)
+	m.Protocol, _ = p.plan.spec.TLS.Agree(m.ALPN)
+	r, ok := p.plan.routes.Find(m)
 	return ok && !r.PassTLS
 }
 
@@ -210,7 +212,7 @@ func (s *listenerPlan) takes(p *flowState, r *spec.Route) bool {
 func (d *daemon) meta(f *relay.Flow, p *flowState) route.Meta {
 	m := route.Meta{Client: client(f), Secured: p.start.inClear()} // no route that passes TLS, and no client's names
 	if h := p.hello.Load(); h != nil {
-		m.SNI, m.ALPN, m.Secured = h.ServerName, h.SupportedProtos, h.terminated
+		m.SNI, m.ALPN, m.Protocol, m.Secured = h.ServerName, h.SupportedProtos, h.protocol, h.terminated
 		if h.identity != nil {
 			m.Names = h.identity.Matches
 		}

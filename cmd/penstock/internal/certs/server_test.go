@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -295,4 +296,33 @@ func seedResponse(t testing.TB, of, by *made) []byte {
 		t.Fatal(err)
 	}
 	return der
+}
+
+// What Agree says is what the handshake does, so that the daemon knows it before.
+func TestAgree(t *testing.T) {
+	dir := t.TempDir()
+	root := authority(t, nil, "root")
+	c := config(sign(t, root, ecKey(), "a.example", nil).save(t, filepath.Join(dir, "a.pem")))
+	some := func(bits int) (list []string) {
+		for i, p := range []string{"http/1.1", "h2", "x"} {
+			if bits&(1<<i) != 0 {
+				list = append(list, p)
+			}
+		}
+		if bits&8 != 0 {
+			slices.Reverse(list)
+		}
+		return list
+	}
+	for has := range 16 {
+		c.ALPN = some(has)
+		s := open(t, c, nil)
+		for offers := range 8 {
+			r := handshake(t, s, &tls.Config{ServerName: "a.example", RootCAs: root.pool(), NextProtos: some(offers)})
+			protocol, ok := c.Agree(some(offers))
+			if protocol != r.server.NegotiatedProtocol || ok != (r.serverErr == nil) {
+				t.Errorf("%q is offered %q: %q, %v; the handshake: %q, %v", c.ALPN, some(offers), protocol, ok, r.server.NegotiatedProtocol, r.serverErr)
+			}
+		}
+	}
 }

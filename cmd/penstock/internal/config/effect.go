@@ -57,6 +57,7 @@ func (r *reader) warnListener(l *listener) {
 	if !l.Sniff.TLS && len(l.ProxyFrom) == 0 && !l.Datagrams {
 		r.warnNoEffect("no route has sni or alpn, no group hashes sni, and the listener has no tls and accepts no PROXY headers", &l.Sniff.Max, &l.Sniff.Timeout)
 	}
+	r.warnALPN(l)
 	if l.Datagrams {
 		for _, route := range l.Routes {
 			r.warnNoEffect("it does not apply to datagrams", &route.Timeouts.FirstByte)

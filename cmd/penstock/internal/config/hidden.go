@@ -21,7 +21,7 @@ func (r *reader) checkHidden(l *listener) {
 			continue
 		}
 		for _, key := range wider(route) {
-			i := slices.IndexFunc(index[key], func(earlier *spec.Route) bool { return hides(earlier, route) })
+			i := slices.IndexFunc(index[key], func(earlier *spec.Route) bool { return l.hides(earlier, route) })
 			if i >= 0 {
 				name := index[key][i].Name
 				r.fail(r.at(route), fault{problem: fmt.Sprintf("unreachable: the earlier route %s matches the same clients", plain(name)), allowed: "the more specific route first"})
@@ -99,8 +99,7 @@ func wider(route *spec.Route) []string {
 	return keys
 }
 
-// hides reports whether a matches every client that b matches. A condition that a does not have
-// matches everybody.
+// hides is listener.hides where both are asked of the same protocols.
 func hides(a, b *spec.Route) bool {
 	if len(a.From) > 0 {
 		from := b.From

@@ -38,7 +38,7 @@ func (t *Table) Explain(m Meta) Explanation {
 	var e Explanation
 	m.Client = spec.CanonicalAddr(m.Client)
 	for _, r := range t.routes {
-		why, ok := matches(r, m)
+		why, ok := t.matches(r, m)
 		if len(e.Steps) == MaxSteps {
 			e.Steps = slices.Delete(e.Steps, MaxSteps/2, MaxSteps/2+1)
 			e.LeftOut++
@@ -59,7 +59,7 @@ func (t *Table) Explain(m Meta) Explanation {
 }
 
 // matches is the definition of a match: every condition of the route holds.
-func matches(r *spec.Route, m Meta) (why string, ok bool) {
+func (t *Table) matches(r *spec.Route, m Meta) (why string, ok bool) {
 	var yes []string
 	if len(r.From) > 0 {
 		i := slices.IndexFunc(r.From, func(p netip.Prefix) bool { return spec.CanonicalPrefix(p).Contains(m.Client) })
@@ -81,7 +81,15 @@ func matches(r *spec.Route, m Meta) (why string, ok bool) {
 		}
 		yes = append(yes, fmt.Sprintf("%q is %s", m.SNI, r.SNI[i]))
 	}
-	if len(r.ALPN) > 0 {
+	switch {
+	case len(r.ALPN) == 0:
+	case t.byAgreement(r) && m.Protocol == "":
+		return "the client and the listener agree on no protocol; the route requires " + list(r.ALPN), false
+	case t.byAgreement(r) && !slices.Contains(r.ALPN, m.Protocol):
+		return fmt.Sprintf("the client and the listener agree on %q; the route requires %s", m.Protocol, list(r.ALPN)), false
+	case t.byAgreement(r):
+		yes = append(yes, fmt.Sprintf("the client and the listener agree on %q", m.Protocol))
+	default:
 		i := slices.IndexFunc(m.ALPN, func(proto string) bool { return slices.Contains(r.ALPN, proto) })
 		switch {
 		case len(m.ALPN) == 0:

@@ -16,7 +16,10 @@ import (
 type Meta struct {
 	Client netip.Addr // zero: it has none (a Unix socket), and matches no prefix
 	SNI    string     // lower-case, without a trailing dot; empty: none was sent
-	ALPN   []string
+	ALPN   []string   // the protocols that the client offers
+	// Protocol is the one that ALPN chooses, or has chosen, where TLS is terminated; empty: none. It is what a
+	// condition on protocols means, but for routes that pass TLS: for those it is what the client offers.
+	Protocol string
 	// Secured says that the client's TLS was terminated: routes that pass TLS do not match, and Names reports
 	// whether one of the client's names, which its certificate has, fits one of the patterns of a route. Before
 	// that, a condition on these names counts as met.
@@ -42,6 +45,7 @@ type Table struct {
 
 	defaultRoute *spec.Route
 	secured      *Table // of clients whose TLS was terminated; nil: none is
+	terminates   bool   // TLS is terminated, but for routes that pass it
 	identities   bool   // it is the table of those
 }
 
@@ -54,8 +58,9 @@ type sourceRoutes struct {
 // client is what is looked up for a Meta, once.
 type client struct {
 	sourceRoutes
-	alpn  []string
-	names func(patterns []string) bool
+	alpn     []string
+	protocol string
+	names    func(patterns []string) bool
 }
 
 // noRoute is greater than any route's index.
@@ -64,9 +69,10 @@ const noRoute = int32(1<<31 - 1)
 // New returns the table of a listener, which must not change afterwards.
 func New(l *spec.Listener) *Table {
 	t := newTable(l.Routes, l.Default, false)
-	if l.TLS != nil {
+	if t.terminates = l.TLS != nil; t.terminates {
 		terminated := slices.DeleteFunc(slices.Clone(l.Routes), func(r *spec.Route) bool { return r.PassTLS })
 		t.secured = newTable(terminated, l.Default, true)
+		t.secured.terminates = true
 	}
 	return t
 }
@@ -198,7 +204,7 @@ func (t *Table) Needs(from netip.Addr) bool {
 }
 
 func (t *Table) client(m Meta) client {
-	c := client{alpn: m.ALPN, names: m.Names}
+	c := client{alpn: m.ALPN, protocol: m.Protocol, names: m.Names}
 	if m.Client.IsValid() {
 		c.sourceRoutes, _ = t.bySource.Lookup(spec.CanonicalAddr(m.Client))
 	}
@@ -210,6 +216,9 @@ func (t *Table) byClient(c *client) int32 {
 	best := t.firstMatch(c.withoutSNI, t.unconditional, c)
 	for _, proto := range c.alpn {
 		best = t.firstMatch(t.byALPN[proto], best, c)
+	}
+	if c.protocol != "" {
+		best = t.firstMatch(t.byALPN[c.protocol], best, c)
 	}
 	return best
 }
@@ -236,11 +245,20 @@ func (t *Table) sourceMatches(i int32, c *client) bool {
 	return ok
 }
 
-// alpnMatches reports whether the client offers one of the route's protocols.
+// alpnMatches reports whether the client's protocol is one of the route's, or one of those that it offers.
 func (t *Table) alpnMatches(i int32, c *client) bool {
-	wanted := t.routes[i].ALPN
-	return len(wanted) == 0 || slices.ContainsFunc(c.alpn, func(proto string) bool { return slices.Contains(wanted, proto) })
+	r := t.routes[i]
+	switch {
+	case len(r.ALPN) == 0:
+		return true
+	case t.byAgreement(r):
+		return slices.Contains(r.ALPN, c.protocol)
+	}
+	return slices.ContainsFunc(c.alpn, func(proto string) bool { return slices.Contains(r.ALPN, proto) })
 }
+
+// byAgreement reports whether the protocols of a route are those that ALPN has chosen, and not those that a client offers.
+func (t *Table) byAgreement(r *spec.Route) bool { return t.terminates && !r.PassTLS }
 
 // namesMatch reports whether the names of the client's certificate are those of the route.
 func (t *Table) namesMatch(i int32, c *client) bool {

@@ -102,11 +102,47 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
+// Where TLS is terminated, a condition on protocols is one on what is agreed on; where it passes, on what is offered.
+func TestAgreedProtocol(t *testing.T) {
+	l := &spec.Listener{TLS: &spec.ServerTLS{}, Routes: []*spec.Route{
+		{Name: "h2", ALPN: []string{"h2", "h3"}},
+		{Name: "challenge", ALPN: []string{"acme-tls/1"}, PassTLS: true},
+		{Name: "old", ALPN: []string{"http/1.1"}, From: prefixes("10.0.0.0/8")},
+		{Name: "named", ALPN: []string{"http/1.1"}, SNI: []string{"a.example.org"}},
+	}, Default: &spec.Route{Name: "default"}}
+	table := New(l)
+	for _, c := range []struct {
+		offers, agreed, client, sni string
+		before, after               string // the handshake
+	}{
+		{"h2 http/1.1", "h2", "", "", "h2", "h2"},
+		{"h2 http/1.1", "http/1.1", "", "", "default", "default"},
+		{"h2 http/1.1", "http/1.1", "10.0.0.1", "", "old", "old"},
+		{"h2 http/1.1", "http/1.1", "", "a.example.org", "named", "named"},
+		{"h2 http/1.1", "", "", "a.example.org", "default", "default"},
+		{"h2 acme-tls/1", "", "", "", "challenge", "default"},
+		{"h2 acme-tls/1", "h2", "", "", "h2", "h2"},
+		{"", "", "", "", "default", "default"},
+	} {
+		m := Meta{SNI: c.sni, ALPN: strings.Fields(c.offers), Protocol: c.agreed}
+		if c.client != "" {
+			m.Client = netip.MustParseAddr(c.client)
+		}
+		for _, want := range []string{c.before, c.after} {
+			if r, ok := table.Find(m); !ok || r.Name != want {
+				t.Errorf("%+v: %v, want %s", m, r, want)
+			}
+			m.Secured = true
+		}
+	}
+}
+
 // naive is what the documentation says.
 func naive(l *spec.Listener, m Meta) *spec.Route {
 	m.Client = spec.CanonicalAddr(m.Client)
+	t := &Table{terminates: l.TLS != nil}
 	for _, r := range l.Routes {
-		if _, ok := matches(r, m); ok {
+		if _, ok := t.matches(r, m); ok {
 			return r
 		}
 	}
@@ -146,6 +182,9 @@ func (d draw) meta() Meta {
 	}
 	for range d.next(3) {
 		m.ALPN = append(m.ALPN, d.proto())
+	}
+	if len(m.ALPN) > 0 && d.next(3) > 0 {
+		m.Protocol = m.ALPN[d.next(len(m.ALPN))]
 	}
 	if m.Secured = d.next(3) == 0; m.Secured && d.next(4) > 0 {
 		own := d.name()
@@ -251,7 +290,7 @@ func FuzzFind(f *testing.F) {
 				r.SNI = append(r.SNI, "*."+sni)
 			}
 		}
-		m := Meta{SNI: sni, ALPN: []string{alpn}}
+		m := Meta{SNI: sni, ALPN: []string{alpn}, Protocol: []string{"", alpn}[d.next(2)]}
 		m.Client, _ = netip.AddrFromSlice(client)
 		table := New(l)
 		check(t, l, table, m)

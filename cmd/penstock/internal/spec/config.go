@@ -210,7 +210,7 @@ type Route struct {
 	Name string
 	From []netip.Prefix // the client's address
 	SNI  []string       // lower-case names of a TLS ClientHello; a leading "*." matches one or more labels
-	ALPN []string       // one of them suffices
+	ALPN []string       // one of them suffices: of what the client offers, or where its TLS is terminated, of what was agreed on
 	// ClientNames are names in a client's certificate, of which one suffices: those with "://" are URIs, those with "@" addresses
 	// of mail, others DNS names or the common name. A leading "*." matches one or more labels, a "/*" at the end whatever follows.
 	ClientNames []string

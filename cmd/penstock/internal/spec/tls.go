@@ -1,6 +1,9 @@
 package spec
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // ServerTLS configures TLS that is terminated at a listener.
 type ServerTLS struct {
@@ -12,6 +15,21 @@ type ServerTLS struct {
 	Tickets       Tickets
 	Clients       *ClientCertificates // nil: clients are not asked for certificates
 	Handshake     time.Duration       // maximum time of a handshake
+}
+
+// Agree returns the protocol that ALPN chooses for a client that offers these: the listener's first that the client
+// has, as in crypto/tls; empty: none. ok is false if the client is refused because it has none of the listener's.
+func (t *ServerTLS) Agree(offered []string) (protocol string, ok bool) {
+	if len(t.ALPN) == 0 || len(offered) == 0 {
+		return "", true
+	}
+	for _, protocol := range t.ALPN {
+		if slices.Contains(offered, protocol) {
+			return protocol, true
+		}
+	}
+	// crypto/tls takes clients that know only HTTP/1.1 as if they had offered nothing.
+	return "", slices.Contains(t.ALPN, "h2") && slices.Contains(offered, "http/1.1")
 }
 
 // PostgreSQL is the protocol of StartTLS: the client sends SSLRequest, and TLS begins after an S.

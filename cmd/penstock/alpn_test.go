@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -45,6 +46,7 @@ func (w *webWorld) serve(t *testing.T, cert *testcerts.Cert, protocols ...string
 		protocols = []string{"h2", "http/1.1"}
 	}
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert.TLS()}, NextProtos: protocols}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return url(s.Listener.Addr())
@@ -56,8 +58,8 @@ type webClient struct {
 	get  func(at string) string
 }
 
-// clients returns clients that offer HTTP/2 and HTTP/1.1, HTTP/1.1 alone, and none: those of Go, and curl where it is installed.
-func (w *webWorld) clients(t *testing.T) (both, old []webClient) {
+// clients returns those that offer HTTP/2 and HTTP/1.1, HTTP/1.1 alone, and none: of Go, and curl where it is installed.
+func (w *webWorld) clients(t *testing.T) [3][]webClient {
 	goClient := func(name string, offers ...string) webClient {
 		return webClient{name, func(at string) string {
 			transport := &http.Transport{
@@ -80,22 +82,21 @@ func (w *webWorld) clients(t *testing.T) (both, old []webClient) {
 			return string(text)
 		}}
 	}
-	both = []webClient{goClient("Go", "h2", "http/1.1")}
-	old = []webClient{goClient("Go, HTTP/1.1", "http/1.1"), goClient("Go, no ALPN")}
+	all := [3][]webClient{{goClient("Go", "h2", "http/1.1")}, {goClient("Go, HTTP/1.1", "http/1.1")}, {goClient("Go, no ALPN")}}
 	if _, err := exec.LookPath("curl"); err != nil {
-		return both, old
+		return all
 	}
-	curl := func(version string) webClient {
-		return webClient{"curl " + version, func(at string) string {
+	for i, version := range []string{"--http2", "--http1.1", "--no-alpn"} {
+		all[i] = append(all[i], webClient{"curl " + version, func(at string) string {
 			_, port, _ := net.SplitHostPort(at)
 			out, err := exec.Command("curl", "-sS", version, "--max-time", fmt.Sprint(int(patience.Seconds())), "--cacert", w.ca, "--resolve", "www.test:"+port+":127.0.0.1", "https://www.test:"+port+"/").CombinedOutput()
 			if err != nil {
 				return err.Error() + ": " + string(out)
 			}
 			return string(out)
-		}}
+		}})
 	}
-	return append(both, curl("--http2")), append(old, curl("--http1.1"))
+	return all
 }
 
 // Where TLS ends at the listener, a route by protocol means the one that was agreed on: the client and the member speak the same,
@@ -103,7 +104,7 @@ func (w *webWorld) clients(t *testing.T) (both, old []webClient) {
 func TestRouteByAgreedProtocol(t *testing.T) {
 	t.Parallel()
 	w := newWebWorld(t)
-	both, old := w.clients(t)
+	all := w.clients(t)
 	listeners := map[string]struct{ alpn, routes, both string }{
 		"old":        {"[http/1.1]", "routes: [{alpn: h2, to: h2}], to: h1", "HTTP/1.1"},
 		"old-first":  {"[http/1.1, h2]", "routes: [{alpn: h2, to: h2}], to: h1", "HTTP/1.1"},
@@ -122,8 +123,8 @@ groups:
 	n := 0
 	for name, l := range listeners {
 		at := d.at(name).String()
-		for i, clients := range [][]webClient{both, old} {
-			want := []string{l.both, "HTTP/1.1"}[i]
+		for i, clients := range all {
+			want := []string{l.both, "HTTP/1.1", "HTTP/1.1"}[i]
 			for _, c := range clients {
 				if got := c.get(at); got != want {
 					t.Errorf("listener %s, %s: %s, want %s", name, c.name, got, want)
@@ -169,13 +170,67 @@ backend h1
 			}
 			serve(t, "haproxy", "-db", "-f", file)
 			up(t, "HAProxy", at)
-			for i, clients := range [][]webClient{both, old} {
+			for i, clients := range all {
 				for _, c := range clients {
-					if got, want := c.get(at), []string{want, "HTTP/1.1"}[i]; got != want {
+					if got, want := c.get(at), []string{want, "HTTP/1.1", "HTTP/1.1"}[i]; got != want {
 						t.Errorf("alpn %s, %s: %s, want %s", alpn, c.name, got, want)
 					}
 				}
 			}
 		}
 	})
+}
+
+// Where TLS begins again towards members, they are offered what the client has agreed on, unless the group says something else; and ends
+// that have agreed on different protocols are not joined.
+func TestOfferAgreedProtocol(t *testing.T) {
+	t.Parallel()
+	w := newWebWorld(t)
+	all := w.clients(t)
+	only := w.serve(t, w.authority.Issue(t, "www.test"), "http/1.1")
+	tls := `tls: {ca: "{2}", server-name: www.test`
+	groups := map[string]struct {
+		text  string
+		wants [3]string // what clients get that offer both, HTTP/1.1, and nothing; empty: it does not work
+	}{
+		"default": {`members: "{3}", ` + tls + `}`, [3]string{"HTTP/2.0", "HTTP/1.1", "HTTP/1.1"}},
+		"client":  {`members: "{3}", ` + tls + `, alpn: client}`, [3]string{"HTTP/2.0", "HTTP/1.1", "HTTP/1.1"}},
+		"none":    {`members: "{3}", ` + tls + `, alpn: none}`, [3]string{"", "HTTP/1.1", "HTTP/1.1"}},
+		"list":    {`members: "{3}", ` + tls + `, alpn: [h2, http/1.1]}`, [3]string{"HTTP/2.0", "HTTP/1.1", ""}},
+		"new":     {`members: "{3}", ` + tls + `, alpn: [h2]}`, [3]string{"HTTP/2.0", "", ""}},
+		"old":     {`members: "{4}", ` + tls + `, alpn: [http/1.1]}`, [3]string{"", "HTTP/1.1", "HTTP/1.1"}},
+	}
+	var listeners, text strings.Builder
+	for name, g := range groups {
+		fmt.Fprintf(&listeners, "  %s: {listen: \"tcp://127.0.0.1:0\", tls: {certificates: [{certificate: \"{0}\", key: \"{1}\"}], alpn: [h2, http/1.1]}, to: %[1]s}\n", name)
+		fmt.Fprintf(&text, "  %s: {%s}\n", name, g.text)
+	}
+	d := runFile(t, "listeners:\n"+listeners.String()+"groups:\n"+text.String(), w.cert, w.key, w.ca, w.member, only)
+	n, mismatches := 0, 0
+	for name, g := range groups {
+		at := d.at(name).String()
+		for i, clients := range all {
+			for _, c := range clients {
+				got, want := c.get(at), g.wants[i]
+				n++
+				r := d.records(n)[n-1]
+				if served := strings.HasPrefix(got, "HTTP/"); served != (want != "") || served && got != want {
+					t.Errorf("group %s, %s: %s, want %s", name, c.name, got, want)
+				}
+				ours, theirs := r["tls_protocol"], r["upstream_tls_protocol"]
+				if differ := ours != nil && theirs != nil && ours != theirs; differ != (r["reason"] == "protocol-mismatch") {
+					t.Errorf("group %s, %s: %v", name, c.name, r)
+				} else if differ {
+					mismatches++
+					mustBe(t, r, "cause", "refused", "error", fmt.Sprintf("TLS: the client has agreed on %v with the listener, and the member on %v with the relay", ours, theirs))
+				}
+			}
+		}
+	}
+	if want := len(all[0]) + len(all[1]); mismatches != want { // of the groups old and new
+		t.Errorf("%d clients were refused because the member speaks something else, want %d", mismatches, want)
+	}
+	if n := d.metric("penstock_refusals_total", `reason="protocol-mismatch"`); int(n) != mismatches {
+		t.Errorf("%v refusals are counted, want %d", n, mismatches)
+	}
 }

@@ -132,6 +132,7 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 		return e, nil
 	}
 	e.Route, e.Group = found.Route.Name, found.Route.To.Name
+	e.offer(l, found.Route, m.Protocol)
 	e.group(found.Route.To, offset, lookup)
 	e.path(cfg, l, found.Route)
 	return e, nil
@@ -241,6 +242,25 @@ func (e *explanation) tls(l *spec.Listener, routes *route.Table, m *route.Meta) 
 		e.addStep("tls: is terminated; the client has no certificate, which tls.clients allows")
 	default:
 		e.addStep("tls: is terminated; the client has a certificate, if it is signed as tls.clients says")
+	}
+}
+
+// offer explains which protocols a member is offered.
+func (e *explanation) offer(l *spec.Listener, r *spec.Route, agreed string) {
+	to := r.To.TLS
+	if to == nil || l.Datagrams {
+		return
+	}
+	if l.TLS == nil || r.PassTLS {
+		agreed = ""
+	}
+	switch offer := to.ALPN.For(agreed); {
+	case offer == "":
+		e.addStep("tls of the group: the member is offered no protocol")
+	case offer != agreed && agreed != "":
+		e.addStep("tls of the group: the member is offered %s, and if it chooses one, the client is refused, which has agreed on another", offer)
+	default:
+		e.addStep("tls of the group: the member is offered %s", offer)
 	}
 }
 

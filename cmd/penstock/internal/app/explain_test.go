@@ -131,8 +131,17 @@ listeners:
       - {name: h2, alpn: h2, to: "tcp://10.0.0.1:1"}
       - {name: challenge, alpn: [acme-tls/1, h3], tls: pass, to: "tcp://10.0.0.2:2"}
       - {name: h1, alpn: http/1.1, to: "tcp://10.0.0.3:3"}
-    to: tcp://10.0.0.4:4
+    to: again
+  again:
+    listen: tcp://:447
+    tls: {certificates: [{certificate: /a.pem}], alpn: [http/1.1, h2]}
+    routes: [{name: old, sni: old.example, to: old}]
+    to: again
+  clear: {listen: "tcp://:448", routes: [{name: old, sni: old.example, to: old}], to: again}
   databases: {listen: "tcp://:5432", starttls: {protocol: postgresql, clear: cancel}, routes: [{name: a, sni: a.example, to: "tcp://10.0.0.3:3"}]}
+groups:
+  again: {members: ["tcp://10.0.0.4:4"], tls: {}}
+  old: {members: ["tcp://10.0.0.5:5"], tls: {alpn: h3}}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +165,12 @@ listeners:
 		{listener: "protocols", alpn: "h2 http/1.1", route: "h1", step: `route h2: no: the client and the listener agree on "http/1.1"; the route requires h2`, path: "copy"},
 		{listener: "protocols", alpn: "http/1.1 h3", route: "challenge", step: "passes through", path: "splice"},
 		{listener: "protocols", alpn: "smtp", fail: "client-tls: the client offers smtp"},
+		{listener: "again", alpn: "h2", route: "default", step: "the member is offered h2", path: "copy"},
+		{listener: "again", route: "default", step: "the member is offered no protocol", path: "copy"},
+		{listener: "again", sni: "old.example", alpn: "h2", route: "old", step: "the member is offered h3, and if it chooses one, the client is refused", path: "copy"},
+		{listener: "again", sni: "old.example", route: "old", step: "the member is offered h3", path: "copy"},
+		{listener: "clear", sni: "old.example", alpn: "h2", route: "old", step: "the member is offered h3", path: "copy"},
+		{listener: "clear", alpn: "h2", route: "default", step: "the member is offered no protocol", path: "copy"},
 		{listener: "plain", name: "a", route: "default", step: "is not asked", path: "copy"},
 	} {
 		m := route.Meta{Client: netip.MustParseAddr("192.0.2.1"), SNI: c.sni, ALPN: strings.Fields(c.alpn)}

@@ -57,19 +57,19 @@ func newClientTLS(hello *clientTLS, state *tls.ConnectionState) *clientTLS {
 	return t
 }
 
-// serverName returns the name that the client asks for by TLS; empty: none is known.
-func (p *flowState) serverName() string {
+// nothingKnown is what is known of a client that has sent no ClientHello.
+var nothingKnown clientTLS
+
+// clientTLS returns what is known of the client's TLS. It is never nil.
+func (p *flowState) clientTLS() *clientTLS {
 	if h := p.hello.Load(); h != nil {
-		return h.ServerName
+		return h
 	}
-	return ""
+	return &nothingKnown
 }
 
 // terminated reports whether the client's TLS ends here, and its handshake has succeeded.
-func (p *flowState) terminated() bool {
-	h := p.hello.Load()
-	return h != nil && h.terminated
-}
+func (p *flowState) terminated() bool { return p.clientTLS().terminated }
 
 // names identify a flow in its record.
 type names struct{ listener, route, group, member string }

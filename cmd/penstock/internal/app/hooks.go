@@ -2,6 +2,7 @@ package app
 
 import (
 	"crypto/tls"
+	"fmt"
 	"strings"
 	"time"
 
@@ -146,6 +147,10 @@ func (d *daemon) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionSt
 	switch {
 	case side == relay.SideUpstream:
 		d.attempted(p, took, certs.Explain(err))
+		if ours := p.clientTLS().protocol; err == nil && ours != "" && state.NegotiatedProtocol != "" && state.NegotiatedProtocol != ours {
+			p.reason = spec.ReasonProtocolMismatch
+			return relay.CauseRefused
+		}
 		return relay.CauseNone
 	case err != nil:
 		return relay.CauseNone
@@ -323,7 +328,7 @@ func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, er
 	}
 	if err == nil && tls != nil {
 		d.tlsFlows.begin(p)
-		f.Originate(originate(tls, p.serverName(), p.member.Load().Host(), to))
+		f.Originate(originate(tls, p.clientTLS(), p.member.Load().Host(), to))
 	} else if !asks {
 		d.attempted(p, took, err) // if not, answered or secured says how the attempt ends
 	}
@@ -392,8 +397,11 @@ func (d *daemon) done(r *relay.Record) {
 		Record: *r, ListenerName: n.listener, Route: n.route, Group: n.group, Member: n.member,
 		Reason: p.reason, Datagrams: p.plan.spec.Datagrams, StartTLS: p.start.String(),
 	}
-	if e.Err != nil {
+	switch {
+	case e.Err != nil:
 		e.Err = postgres.Explain(e.Err)
+	case p.reason == spec.ReasonProtocolMismatch:
+		e.Err = fmt.Errorf("TLS: the client has agreed on %s with the listener, and the member on %s with the relay", r.ClientTLS.Protocol, r.UpstreamTLS.Protocol)
 	}
 	if p.local != nil {
 		e.Local = *p.local

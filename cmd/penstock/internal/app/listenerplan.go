@@ -100,8 +100,8 @@ func (d *daemon) tlsOf(w *routeTarget) *certs.Client {
 
 // originate returns the settings of a handshake with a member. If there are none, those that it returns fail with
 // the reason, before anything of the client is sent.
-func originate(c *certs.Client, clientName, host string, to *relay.Addr) *tls.Config {
-	cfg, err := c.Config(clientName, host, to)
+func originate(c *certs.Client, client *clientTLS, host string, to *relay.Addr) *tls.Config {
+	cfg, err := c.Config(client.ServerName, client.protocol, host, to)
 	if err != nil {
 		return &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error { return err }}
 	}

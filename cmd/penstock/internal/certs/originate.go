@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -106,8 +107,9 @@ type material struct {
 
 // A configKey is what settings depend on. Each has its own sessions: a member knows only its own tickets.
 type configKey struct {
-	name string
-	to   relay.Addr
+	name  string
+	offer string // of protocols, see spec.Offer: what is resumed was agreed on with them
+	to    relay.Addr
 }
 
 // maxConfigs bounds half of the settings that are kept: clients choose server names.
@@ -117,14 +119,14 @@ const maxConfigs = 512
 var errNoName = errors.New("there is no name to compare the member's certificate with; allowed: server-name in tls")
 
 // Config returns the settings of a handshake with the member at an address. The member's certificate must be for the name that the
-// configuration has, or else clientName, the server name that a client has sent, or else host, the member's own; those may be empty. Config
-// does not block on files. It returns the same settings for the same arguments, with the sessions to resume; they must not be changed.
-func (k *Client) Config(clientName, host string, to *relay.Addr) (*tls.Config, error) {
+// configuration has, or else clientName, the server name that a client has sent, or else host, the member's own; those may be empty.
+// clientProtocol is what the client has agreed on by ALPN; empty: nothing. Config does not block on files. It returns the same settings for the same arguments, with the sessions to resume; they must not be changed.
+func (k *Client) Config(clientName, clientProtocol, host string, to *relay.Addr) (*tls.Config, error) {
 	m := k.now.Load()
 	if m.err != nil {
 		return nil, m.err
 	}
-	key := configKey{k.tls.ServerName, *to}
+	key := configKey{k.tls.ServerName, k.tls.ALPN.For(clientProtocol), *to}
 	if key.name == "" {
 		key.name = clientName
 	}
@@ -143,6 +145,9 @@ func (k *Client) Config(clientName, host string, to *relay.Addr) (*tls.Config, e
 	if c == nil {
 		c = m.base.Clone()
 		c.ServerName = key.name
+		if key.offer != "" {
+			c.NextProtos = strings.Split(key.offer, ",")
+		}
 		c.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	}
 	if len(m.fresh) >= maxConfigs {
@@ -308,7 +313,7 @@ func (f *files) checkTime(t *spec.ClientTLS, o *Options) (worst int, warning Pro
 
 // config returns the settings that do not depend on the member.
 func (f *files) config(t *spec.ClientTLS) *tls.Config {
-	c := &tls.Config{RootCAs: f.authorities, MinVersion: t.MinVersion, NextProtos: t.Protocols(), InsecureSkipVerify: t.NoVerify}
+	c := &tls.Config{RootCAs: f.authorities, MinVersion: t.MinVersion, InsecureSkipVerify: t.NoVerify}
 	if f.pair != nil {
 		// Whether or not the member names authorities that have signed it: what it says to that is clearer than what it says to none.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return f.pair, nil }

@@ -61,7 +61,13 @@ func speaking(t *testing.T, c *tls.Config) relay.Addr {
 // shake shakes hands with a member, and reads what it says.
 func shake(t *testing.T, k *Client, clientName, host string, to relay.Addr) (*tls.ConnectionState, error) {
 	t.Helper()
-	c, err := k.Config(clientName, host, &to)
+	return shakeFor(t, k, clientName, "", host, to)
+}
+
+// shakeFor is shake for a client that has agreed on a protocol.
+func shakeFor(t *testing.T, k *Client, clientName, clientProtocol, host string, to relay.Addr) (*tls.ConnectionState, error) {
+	t.Helper()
+	c, err := k.Config(clientName, clientProtocol, host, &to)
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +191,8 @@ func TestClientOffers(t *testing.T) {
 		{"certificate of another authority", spec.ClientTLS{Cert: other, Key: otherKey}, asks, "TLS: the member refuses: unknown certificate authority", ""},
 		{"no certificate", spec.ClientTLS{}, asks, "TLS: the member refuses: certificate required", ""},
 		{"no certificate, TLS 1.2", spec.ClientTLS{}, asks12, "TLS: the member refuses: handshake failure", ""},
-		{"protocols", spec.ClientTLS{ALPN: "http/1.1,h2"}, chooses, "", "h2"},
-		{"other protocols", spec.ClientTLS{ALPN: "smtp"}, chooses, "TLS: the member refuses: no application protocol", ""},
+		{"protocols", spec.ClientTLS{ALPN: spec.Offer{List: "http/1.1,h2"}}, chooses, "", "h2"},
+		{"other protocols", spec.ClientTLS{ALPN: spec.Offer{List: "smtp"}}, chooses, "TLS: the member refuses: no application protocol", ""},
 		{"no protocols", spec.ClientTLS{}, chooses, "", ""},
 		{"an old version", spec.ClientTLS{}, old, "", ""},
 		{"too old a version", spec.ClientTLS{MinVersion: tls.VersionTLS13}, old, "TLS: the member refuses: protocol version not supported", ""},
@@ -202,6 +208,31 @@ func TestClientOffers(t *testing.T) {
 	}
 }
 
+// What a member is offered depends on what the client has agreed on.
+func TestClientOffersTheClientsProtocol(t *testing.T) {
+	to := speaking(t, &tls.Config{Certificates: []tls.Certificate{testcerts.Authority(t, "Test CA").Issue(t, "web.example").TLS()}, NextProtos: []string{"h2", "x", "http/1.1"}})
+	for _, c := range []struct {
+		offer        spec.Offer
+		client, want string
+	}{
+		{spec.Offer{}, "", ""},
+		{spec.Offer{}, "http/1.1", "http/1.1"},
+		{spec.Offer{}, "x", "x"},
+		{spec.Offer{None: true}, "h2", ""},
+		{spec.Offer{List: "h2,http/1.1"}, "", "h2"},
+		{spec.Offer{List: "h2,http/1.1"}, "http/1.1", "http/1.1"},
+		{spec.Offer{List: "http/1.1"}, "h2", "http/1.1"},
+	} {
+		state, err := shakeFor(t, client(t, spec.ClientTLS{NoVerify: true, ALPN: c.offer}), "", c.client, "", to)
+		if err != nil || state.NegotiatedProtocol != c.want {
+			t.Errorf("%+v: %q, %v", c, state.NegotiatedProtocol, err)
+		}
+	}
+	if offer := (spec.Offer{List: "http/1.1,h2"}).For("http/1"); offer != "http/1.1,h2" {
+		t.Errorf("offered for a part of a protocol's name: %s", offer)
+	}
+}
+
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -211,7 +242,7 @@ func read(t *testing.T, path string) []byte {
 	return b
 }
 
-// Each member knows only its own tickets: sessions are kept by name and member.
+// Each member knows only its own tickets: sessions are kept by name and member, and by what was offered.
 func TestClientResumes(t *testing.T) {
 	ca := testcerts.Authority(t, "Test CA")
 	file := replace(t, filepath.Join(t.TempDir(), "ca.pem"), ca.PEM())
@@ -229,12 +260,17 @@ func TestClientResumes(t *testing.T) {
 			}
 		}
 	}
-	a, _ := k.Config("web.example", "", &members[0])
-	b, _ := k.Config("", "web.example", &members[0])
+	for _, want := range []bool{false, true} {
+		if state, err := shakeFor(t, k, "web.example", "h2", "", members[0]); err != nil || state.DidResume != want {
+			t.Errorf("with a protocol: resumed %v, %v, want %v", state.DidResume, err, want)
+		}
+	}
+	a, _ := k.Config("web.example", "", "", &members[0])
+	b, _ := k.Config("", "", "web.example", &members[0])
 	if a != b {
 		t.Error("the same name and member have other settings")
 	}
-	if n := testing.AllocsPerRun(100, func() { k.Config("web.example", "host", &members[0]) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { k.Config("web.example", "h2", "host", &members[0]) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -243,12 +279,12 @@ func TestClientResumes(t *testing.T) {
 func TestClientBound(t *testing.T) {
 	k := client(t, spec.ClientTLS{NoVerify: true})
 	to := relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("10.0.0.1:443")}
-	first, _ := k.Config("often.example", "", &to)
+	first, _ := k.Config("often.example", "", "", &to)
 	for i := range 5 * maxConfigs {
-		if _, err := k.Config(strconv.Itoa(i)+".example", "", &to); err != nil {
+		if _, err := k.Config(strconv.Itoa(i)+".example", "", "", &to); err != nil {
 			t.Fatal(err)
 		}
-		if again, _ := k.Config("often.example", "", &to); again != first {
+		if again, _ := k.Config("often.example", "", "", &to); again != first {
 			t.Fatalf("the settings that are used often are gone after %d others", i)
 		}
 	}
@@ -294,7 +330,7 @@ func TestClientsLook(t *testing.T) {
 			t.Errorf("trusts: %v, want %v", err, want)
 		}
 	}
-	if _, err := k.Config("", "web.example", &before); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := k.Config("", "web.example", "", &before); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("without the file: %v", err)
 	}
 	expect("without the file", "DIR/ca.pem: no such file")

@@ -7,14 +7,22 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Where TLS ends at a listener, its protocols and those of its routes must meet.
+// Where TLS ends at a listener, its protocols, those of its routes and those of its members must meet.
 
-// warnALPN reports routes whose protocols no client can agree on with the listener.
+// warnALPN reports routes whose protocols no client can agree on with the listener, and those that lead to members that are offered
+// other protocols than their clients agree on.
 func (r *reader) warnALPN(l *listener) {
 	if l.TLS == nil || l.Datagrams {
 		return
 	}
+	taken := map[string]bool{} // protocols whose clients an earlier route takes, all of them
 	for _, route := range l.Routes {
+		r.warnOffer(l, route, taken, r.at(&route.To, route))
+		if len(route.From)+len(route.SNI)+len(route.ClientNames) == 0 {
+			for _, p := range route.ALPN {
+				taken[p] = true
+			}
+		}
 		if len(route.ALPN) == 0 || route.PassTLS || slices.ContainsFunc(route.ALPN, func(p string) bool { return slices.Contains(l.TLS.ALPN, p) }) {
 			continue
 		}
@@ -23,6 +31,26 @@ func (r *reader) warnALPN(l *listener) {
 			problem = "no client matches: TLS ends at the listener, and only protocols of its own alpn are agreed on: " + plain(strings.Join(l.TLS.ALPN, ", "))
 		}
 		r.warn(r.at(&route.ALPN, route), fault{problem: problem, allowed: "a protocol in alpn of the listener's tls; or tls: pass, where what clients offer counts"})
+	}
+	if l.Default != nil {
+		r.warnOffer(l, l.Default, taken, r.at(&l.To, l))
+	}
+}
+
+// warnOffer reports a route whose clients may have agreed on another protocol than its members are offered.
+func (r *reader) warnOffer(l *listener, route *spec.Route, taken map[string]bool, at *place) {
+	if route.PassTLS || route.To == nil || route.To.TLS == nil || route.To.TLS.ALPN.List == "" {
+		return
+	}
+	offer := route.To.TLS.ALPN
+	for _, p := range l.TLS.ALPN {
+		if !taken[p] && !offer.Has(p) && (len(route.ALPN) == 0 || slices.Contains(route.ALPN, p)) {
+			r.warn(at, fault{
+				problem: "clients that agree on " + plain(p) + " with the listener are refused if the member chooses what the group " + plain(route.To.Name) + " offers: " + plain(offer.List),
+				allowed: "alpn: client in tls of the group; or a route before, with alpn: " + plain(p),
+			})
+			return
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ var clientTLSKeys = keysOf("group.tls",
 	field("key", absolutePath, "", "File with the key of the certificate. Default: the file of the certificate.", func(t *spec.ClientTLS) *string { return &t.Key }),
 	field("verify", boolean(false), "true", "Verify the members' certificates. false: anybody on the way to a member can pretend to be it.", func(t *spec.ClientTLS) *bool { return &t.NoVerify }),
 	field("min-version", tlsVersion, `"1.2"`, "The lowest version of TLS that is used.", func(t *spec.ClientTLS) *uint16 { return &t.MinVersion }),
-	field("alpn", protocolList, "", "Application protocols to offer to members (ALPN), the preferred one first.", func(t *spec.ClientTLS) *string { return &t.ALPN }),
+	field("alpn", offerType, "client", "Application protocols to offer to members (ALPN). client: the one that the client and the listener have agreed on, if TLS ends there and they have; checks offer none. none: none. A list, the preferred one first: these; if the client has agreed on one of them, only that. A member that chooses another protocol than the client's is refused.", func(t *spec.ClientTLS) *spec.Offer { return &t.ALPN }),
 	field("starttls", oneOf(spec.PostgreSQL), "", "postgresql: ask the members for TLS as PostgreSQL's clients do (SSLRequest). Default: TLS begins at once.", func(t *spec.ClientTLS) *string { return &t.StartTLS }),
 )
 
@@ -54,14 +54,31 @@ var checkClientTLS = typ[spec.Check]{clientTLS.shape, func(r *reader, n node, c 
 	return clientTLS.show(c.TLS)
 }}
 
-// protocolList is a list of ALPN protocols, which is kept as one string so that a ClientTLS can be compared.
-var protocolList = func() typ[string] {
-	of := nonEmptyList(texts("protocol", "a protocol such as http/1.1, without commas", `^[^,\x00-\x1f\x7f]{1,255}$`, same))
-	return typ[string]{of.shape, func(r *reader, n node, to *string) {
+// offerType is a word, or a list of ALPN protocols. A protocol with the name of a word is written as a list.
+var offerType = func() typ[spec.Offer] {
+	word := choice(func(word string) spec.Offer { return spec.Offer{None: word == "none"} }, "client", "none")
+	protocols := nonEmptyList(texts("protocol", "a protocol such as http/1.1, without commas", `^[^,\x00-\x1f\x7f]{1,255}$`, same))
+	s := &shape{either: []*shape{word.shape, protocols.shape}}
+	return typ[spec.Offer]{s, func(r *reader, n node, to *spec.Offer) {
+		if n.Value == "client" || n.Value == "none" {
+			word.read(r, n, to)
+			return
+		}
 		var list []string
-		of.read(r, n, &list)
-		*to = strings.Join(list, ",")
-	}, func(s string) string { return "[" + strings.ReplaceAll(s, ",", ", ") + "]" }}
+		before := len(r.errs)
+		if protocols.read(r, n, &list); len(r.errs) > before && n.Content == nil {
+			r.errs[before].Allowed = s.allowedText()
+		}
+		to.List = strings.Join(list, ",")
+	}, func(o spec.Offer) string {
+		switch {
+		case o.None:
+			return "none"
+		case o.List == "":
+			return "client"
+		}
+		return "[" + strings.ReplaceAll(o.List, ",", ", ") + "]"
+	}}
 }()
 
 // bodyPattern is a regular expression in Go's syntax, which is matched in linear time.
@@ -91,6 +108,9 @@ func (r *reader) checkMembersTLS(g *spec.Group, t *spec.ClientTLS, at *place, wh
 	}
 	if t.NoVerify {
 		r.warnNoEffect("verify is false", &t.CA)
+	}
+	if t != g.TLS && t.ALPN == (spec.Offer{}) {
+		r.warnNoEffect("a check has no client that agrees on a protocol", &t.ALPN)
 	}
 	for _, m := range g.Members {
 		switch k := m.To.Kind; {

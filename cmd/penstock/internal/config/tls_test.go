@@ -24,7 +24,7 @@ groups:
 	byDefault := spec.DefaultClientTLS
 	for i, want := range []struct{ flows, checks *spec.ClientTLS }{
 		{&byDefault, &byDefault},
-		{&spec.ClientTLS{CA: "/ca", ServerName: "n.example", Cert: "/c", Key: "/k", MinVersion: 0x304, ALPN: "h2,http/1.1"}, nil},
+		{&spec.ClientTLS{CA: "/ca", ServerName: "n.example", Cert: "/c", Key: "/k", MinVersion: 0x304, ALPN: spec.Offer{List: "h2,http/1.1"}}, nil},
 		{&byDefault, &spec.ClientTLS{NoVerify: true, MinVersion: 0x303}},
 		{nil, nil},
 	} {
@@ -44,7 +44,7 @@ group a       changed
   check       {tcp: {}} -> {tcp: {tls: false}}
   tls.ca      /ca -> none
   tls.verify  true -> false
-  tls.alpn    [] -> [h2]
+  tls.alpn    client -> [h2]
 `
 	if got := "\n" + Compare(old, changed).String(); got != want {
 		t.Errorf("the difference:%swant:%s", got, want)

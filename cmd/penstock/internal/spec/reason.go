@@ -6,61 +6,63 @@ type Reason uint8
 
 // The reasons.
 const (
-	ReasonNone          Reason = iota
-	ReasonDenied               // the source is in deny, or not in allow
-	ReasonFlows                // the limit of flows of all listeners
-	ReasonListenerFlows        // the listener's limit of flows
-	ReasonSourceFlows          // a source's limit of flows
-	ReasonRate                 // the limit of new flows per second of all listeners
-	ReasonListenerRate         // the same for the listener
-	ReasonSourceRate           // the same for a source
-	ReasonProxyHeader          // an invalid PROXY header
-	ReasonProxyTimeout         // no complete PROXY header in time
-	ReasonNoRoute              // no route matches, and the listener has no default
-	ReasonNoMember             // no member of the group is up
-	ReasonQueueFull            // every member is down or at its cap, and the queue is full
-	ReasonQueueTimeout         // it was queued for too long
-	ReasonRetries              // the maximum number of retries was reached
-	ReasonRemoved              // a reload removed its route or member
-	ReasonKilled               // an operator ended it
-	ReasonSourceTable          // the table of sources is full
-	ReasonLoop                 // the member leads back to the listener
-	ReasonSniffTimeout         // no complete ClientHello in time, and no route without one
-	ReasonSniffMax             // its PROXY header or ClientHello is longer than sniff.max
-	ReasonClientEnded          // the client ended in the middle of its PROXY header or ClientHello
-	ReasonConnectFailed        // no attempt to connect succeeded, and no member is left to try
-	ReasonStartTLS             // it began neither with TLS nor by asking for it, as starttls of the listener demands
-	ReasonClientFlows          // the limit of flows of one client certificate
-	ReasonClientRate           // the same of new flows per second
+	ReasonNone             Reason = iota
+	ReasonDenied                  // the source is in deny, or not in allow
+	ReasonFlows                   // the limit of flows of all listeners
+	ReasonListenerFlows           // the listener's limit of flows
+	ReasonSourceFlows             // a source's limit of flows
+	ReasonRate                    // the limit of new flows per second of all listeners
+	ReasonListenerRate            // the same for the listener
+	ReasonSourceRate              // the same for a source
+	ReasonProxyHeader             // an invalid PROXY header
+	ReasonProxyTimeout            // no complete PROXY header in time
+	ReasonNoRoute                 // no route matches, and the listener has no default
+	ReasonNoMember                // no member of the group is up
+	ReasonQueueFull               // every member is down or at its cap, and the queue is full
+	ReasonQueueTimeout            // it was queued for too long
+	ReasonRetries                 // the maximum number of retries was reached
+	ReasonRemoved                 // a reload removed its route or member
+	ReasonKilled                  // an operator ended it
+	ReasonSourceTable             // the table of sources is full
+	ReasonLoop                    // the member leads back to the listener
+	ReasonSniffTimeout            // no complete ClientHello in time, and no route without one
+	ReasonSniffMax                // its PROXY header or ClientHello is longer than sniff.max
+	ReasonClientEnded             // the client ended in the middle of its PROXY header or ClientHello
+	ReasonConnectFailed           // no attempt to connect succeeded, and no member is left to try
+	ReasonStartTLS                // it began neither with TLS nor by asking for it, as starttls of the listener demands
+	ReasonClientFlows             // the limit of flows of one client certificate
+	ReasonClientRate              // the same of new flows per second
+	ReasonProtocolMismatch        // the client and the member have agreed on different protocols of TLS
 	NumReasons
 )
 
 var reasonNames = [NumReasons]string{
-	ReasonDenied:        "denied",
-	ReasonFlows:         "flows",
-	ReasonListenerFlows: "listener-flows",
-	ReasonSourceFlows:   "source-flows",
-	ReasonRate:          "rate",
-	ReasonListenerRate:  "listener-rate",
-	ReasonSourceRate:    "source-rate",
-	ReasonProxyHeader:   "proxy-header",
-	ReasonProxyTimeout:  "proxy-timeout",
-	ReasonNoRoute:       "no-route",
-	ReasonNoMember:      "no-member",
-	ReasonQueueFull:     "queue-full",
-	ReasonQueueTimeout:  "queue-timeout",
-	ReasonRetries:       "retries",
-	ReasonRemoved:       "removed",
-	ReasonKilled:        "killed",
-	ReasonSourceTable:   "source-table",
-	ReasonLoop:          "loop",
-	ReasonSniffTimeout:  "sniff-timeout",
-	ReasonSniffMax:      "sniff-max",
-	ReasonClientEnded:   "client-ended",
-	ReasonConnectFailed: "connect-failed",
-	ReasonStartTLS:      "starttls",
-	ReasonClientFlows:   "client-flows",
-	ReasonClientRate:    "client-rate",
+	ReasonDenied:           "denied",
+	ReasonFlows:            "flows",
+	ReasonListenerFlows:    "listener-flows",
+	ReasonSourceFlows:      "source-flows",
+	ReasonRate:             "rate",
+	ReasonListenerRate:     "listener-rate",
+	ReasonSourceRate:       "source-rate",
+	ReasonProxyHeader:      "proxy-header",
+	ReasonProxyTimeout:     "proxy-timeout",
+	ReasonNoRoute:          "no-route",
+	ReasonNoMember:         "no-member",
+	ReasonQueueFull:        "queue-full",
+	ReasonQueueTimeout:     "queue-timeout",
+	ReasonRetries:          "retries",
+	ReasonRemoved:          "removed",
+	ReasonKilled:           "killed",
+	ReasonSourceTable:      "source-table",
+	ReasonLoop:             "loop",
+	ReasonSniffTimeout:     "sniff-timeout",
+	ReasonSniffMax:         "sniff-max",
+	ReasonClientEnded:      "client-ended",
+	ReasonConnectFailed:    "connect-failed",
+	ReasonStartTLS:         "starttls",
+	ReasonClientFlows:      "client-flows",
+	ReasonClientRate:       "client-rate",
+	ReasonProtocolMismatch: "protocol-mismatch",
 }
 
 // String returns the reason's name, lower-case with hyphens; empty for ReasonNone.

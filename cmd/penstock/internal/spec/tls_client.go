@@ -14,16 +14,36 @@ type ClientTLS struct {
 	ServerName string // in the members' certificates; empty: the client's server name, or else the member's host
 	NoVerify   bool   // members' certificates are not verified
 	MinVersion uint16 // [tls.VersionTLS12] or [tls.VersionTLS13]
-	ALPN       string // protocols to offer, separated by commas; empty: none
+	ALPN       Offer
 	StartTLS   string // the protocol in which the member is asked for TLS first; empty: TLS begins at once
 }
 
-// Protocols returns the protocols to offer.
-func (t *ClientTLS) Protocols() []string {
-	if t.ALPN == "" {
-		return nil
+// An Offer says which protocols members are offered by ALPN; zero: the one that the client has agreed on with the listener, if any.
+type Offer struct {
+	None bool
+	List string // protocols, separated by commas
+}
+
+// For returns the protocols to offer, separated by commas, for a client that has agreed on one; empty: on none. If that is in
+// the list, it is offered alone: a member that chose another one would be refused.
+func (o Offer) For(agreed string) string {
+	switch {
+	case o.None:
+		return ""
+	case o.List == "" || agreed != "" && o.Has(agreed):
+		return agreed
 	}
-	return strings.Split(t.ALPN, ",")
+	return o.List
+}
+
+// Has reports whether a protocol is in the list.
+func (o Offer) Has(protocol string) bool {
+	for p := range strings.SplitSeq(o.List, ",") {
+		if p == protocol {
+			return true
+		}
+	}
+	return false
 }
 
 // DefaultClientTLS has the default values.

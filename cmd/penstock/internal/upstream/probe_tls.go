@@ -46,7 +46,7 @@ func isAlert(err error) bool {
 
 // handshake begins TLS with a member. Sessions are not resumed, so that each check sees the member's certificate.
 func (p *prober) handshake(conn net.Conn, t *spec.ClientTLS, m *probed, found *finding) (*tlsConn, error) {
-	base, err := p.clients.Of(t).Config("", m.host, &m.addr)
+	base, err := p.clients.Of(t).Config("", "", m.host, &m.addr)
 	if err != nil {
 		return nil, fmt.Errorf("TLS: %w", err)
 	}

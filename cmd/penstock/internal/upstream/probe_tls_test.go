@@ -66,7 +66,7 @@ func TestProbeOverTLS(t *testing.T) {
 	ca, file := authority(t)
 	leaf := ca.Issue(t, "web.example")
 	server := &tls.Config{Certificates: []tls.Certificate{leaf.TLS()}, NextProtos: []string{"h2", "http/1.1"}}
-	on := &spec.ClientTLS{CA: file, MinVersion: tls.VersionTLS12, ALPN: "h2,http/1.1"}
+	on := &spec.ClientTLS{CA: file, MinVersion: tls.VersionTLS12, ALPN: spec.Offer{List: "h2,http/1.1"}}
 	for _, network := range []string{"tcp", "unix"} {
 		var protocol atomic.Value
 		to := serveTLS(t, network, server, func(s *tls.Conn) {

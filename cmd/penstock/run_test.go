@@ -220,7 +220,13 @@ type speaker struct {
 
 func speak(t *testing.T, name string) *speaker {
 	t.Helper()
-	s := &speaker{Listener: testnet.Listen(t, "tcp4"), name: name, conns: map[net.Conn]bool{}}
+	return speakAt(t, testnet.Listen(t, "tcp4"), name)
+}
+
+// speakAt is speak with a listener, which it closes.
+func speakAt(t *testing.T, l net.Listener, name string) *speaker {
+	t.Helper()
+	s := &speaker{Listener: l, name: name, conns: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {

@@ -67,14 +67,13 @@ func TestPrefix(t *testing.T) {
 
 // Conditions of HAProxy, and what becomes of them.
 func TestConditions(t *testing.T) {
-	acls := map[string][]test{}
 	h := &haproxyPlan{plan: &plan{seen: map[Note]bool{}}}
-	x := &proxy{acls: acls}
+	x := &proxy{acls: map[string]*acl{}}
 	for _, words := range [][]string{
 		{"acl", "a", "req.ssl_sni", "-i", "A.example.org"}, {"acl", "sub", "req.ssl_sni", "-m", "end", ".example.org"},
 		{"acl", "net", "src", "10.0.0.0/8"}, {"acl", "net", "src", "192.0.2.0/24"}, {"acl", "one", "src", "10.0.0.1"}, {"acl", "bad", "dst_port", "1"},
 	} {
-		h.acl(x, line{words: words})
+		h.acl(x, &line{words: words, read: 1})
 	}
 	for text, want := range map[string]string{
 		"if a":                                 "[{[] [a.example.org] [] true false}] []",

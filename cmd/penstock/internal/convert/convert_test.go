@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -179,12 +180,31 @@ func shuffled(t *testing.T, r *rand.Rand, lines map[Product][]string) map[Produc
 				continue
 			}
 			converted[from]++
-			if _, err := config.Parse("shuffled.yaml", result.YAML); err != nil {
-				t.Fatalf("%v\n%s\nof\n%s", err, result.YAML, text.String())
+			if noWarnings(t, result); t.Failed() {
+				t.Fatalf("of\n%s", text.String())
+			}
+			// A directive that nobody knows is listed, wherever it stands.
+			unknown := map[Product]string{HAProxy: " zz-unknown\n", Nginx: "zz_unknown 1;\n"}[from]
+			with := insert(r, text.String(), unknown, from)
+			if result, err = Convert(from, []File{{"shuffled", []byte(with)}}, folder("testdata")); err == nil && !slices.ContainsFunc(result.Notes, func(n Note) bool { return strings.Contains(n.Text, "zz") }) {
+				t.Fatalf("zz is not listed: %v\nof\n%s", result.Notes, with)
 			}
 		}
 	}
 	return converted
+}
+
+// insert adds a line to the first section, or to the block stream, at random.
+func insert(r *rand.Rand, text, line string, from Product) string {
+	lines := strings.SplitAfter(text, "\n")
+	end := 1 // of the first section
+	for end < len(lines)-1 && (from == Nginx || !sectionWords[strings.TrimSpace(strings.SplitN(strings.TrimSpace(lines[end])+" ", " ", 2)[0])]) {
+		end++
+	}
+	if from == Nginx {
+		end -= 3 // in front of the server, the upstream and the last brace
+	}
+	return strings.Join(slices.Insert(lines, 1+r.IntN(max(end, 1)), line), "")
 }
 
 // Nobody could say whose certificate a member without a host must have.

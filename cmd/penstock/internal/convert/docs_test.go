@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,4 +101,55 @@ func TestMigrationKeys(t *testing.T) {
 	if found < 60 {
 		t.Errorf("only %d keys were found", found)
 	}
+}
+
+// The list of directives that change nothing, in docs/migration.md, is the converter's.
+func TestMigrationNothing(t *testing.T) {
+	file := filepath.Join("..", "..", "..", "..", "docs", "migration.md")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const last = "The list is that of the converter.\n\n"
+	before, _, ok := strings.Cut(string(text), last)
+	if !ok {
+		t.Fatalf("no %q", last)
+	}
+	want := before + last + "| product | why | directives and options |\n|---|---|---|\n"
+	for _, product := range []Product{HAProxy, Nginx} {
+		for _, m := range meaninglessOf[product] {
+			var list []string
+			for where, words := range m.words {
+				for word := range strings.FieldsSeq(words) {
+					list = append(list, "`"+inWords(where, word)+"`")
+				}
+			}
+			slices.Sort(list)
+			want += "| " + string(product) + " | " + m.why + " | " + strings.Join(slices.Compact(list), ", ") + " |\n"
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Errorf("docs/migration.md lists other directives; run go test ./internal/convert -run TestMigrationNothing -update")
+	}
+}
+
+// inWords names a directive, or an option of one.
+func inWords(where, word string) string {
+	switch where {
+	case "option", "timeout", "stats", "listen":
+		return where + " " + word
+	case "bind", "server", "upstream", "events":
+		return where + " ... " + word
+	case "check", "connect", "expect":
+		return "http-check " + where + " " + word
+	case "tcp-check", "http-check":
+		return where + " " + word
+	case "tls":
+		return "ssl-default-bind-options " + word
+	}
+	return word
 }

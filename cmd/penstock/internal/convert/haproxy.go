@@ -17,7 +17,7 @@ type proxy struct {
 	maxconn    int
 	backlog    int
 	rate       int
-	acls       map[string][]test
+	acls       map[string]*acl
 	uses       []use
 	fallback   string       // default_backend
 	access     []accessRule // of tcp-request connection, which come first
@@ -26,9 +26,13 @@ type proxy struct {
 	exempt     bool         // there is a content accept for some clients
 	proxied    []string     // ranges of expect-proxy
 	inspect    time.Duration
+	rules      int               // of tcp-request
+	exempted   []order           // rules that accept clients
+	tracked    []tracked         // what stick counters count
+	limits     []limitRule       // rules that refuse by them
+	reached    bool              // a listener leads to it
 	keepalive  map[string]string // by key of tcp
 	upstreamKA map[string]string
-	log        bool
 
 	// The side of servers.
 	balance   string
@@ -41,6 +45,7 @@ type proxy struct {
 	check     check
 	source    string
 	device    string
+	table     *stickTable
 
 	timeouts map[string]time.Duration
 }
@@ -58,7 +63,7 @@ var haproxyTime = map[string]time.Duration{
 }
 
 // time reads a time of HAProxy, in milliseconds without a unit.
-func (p *plan) time(l line, s string) (time.Duration, bool) {
+func (p *plan) time(l *line, s string) (time.Duration, bool) {
 	d, ok := timeOf(s, haproxyTime, time.Millisecond)
 	if !ok {
 		p.note(l.at, "%s is not a time", quote(s))
@@ -72,7 +77,7 @@ func haproxy(p *plan, files []File) *Error {
 	if err != nil {
 		return err
 	}
-	h := &haproxyPlan{plan: p, backends: map[string]*proxy{}}
+	h := &haproxyPlan{plan: p, backends: map[string]*proxy{}, tables: map[string]*stickTable{}}
 	for _, s := range sections {
 		switch s.kind {
 		case "global":
@@ -85,6 +90,9 @@ func haproxy(p *plan, files []File) *Error {
 				break
 			}
 			h.all = append(h.all, x)
+			if x.table != nil && h.tables[x.name] == nil {
+				h.tables[x.name] = x.table
+			}
 			if s.kind != "frontend" {
 				if h.backends[x.name] != nil {
 					p.note(s.at, "there is a backend %s already", quote(x.name))
@@ -101,9 +109,18 @@ func haproxy(p *plan, files []File) *Error {
 	for _, x := range h.all {
 		h.listeners(x)
 	}
-	if h.logTo != "" {
+	for _, x := range h.all {
+		h.unused(x)
+	}
+	switch {
+	case h.logTo != "" && !h.logs:
+		p.note(h.logAt, "log: flows are not logged, as no section has log global")
+	case h.logTo != "":
 		p.top.sub("access-log", "to", h.logTo)
 		p.top.set("access-log", p.top.get("access-log"), "A JSON object per flow; format has templates (docs/operations.md).")
+		if h.logComment != "" {
+			p.top.set("access-log", p.top.get("access-log"), h.logComment)
+		}
 	}
 	return nil
 }
@@ -120,17 +137,26 @@ func hintOf(hints map[string]string, word string) string { return hints[word] }
 // haproxyPlan is a plan with what only HAProxy's needs.
 type haproxyPlan struct {
 	*plan
-	all      []*proxy
-	backends map[string]*proxy
-	logTo    string // where the first log line goes
-	spread   int    // spread-checks, in percent
-	rcv, snd [2]int // tune.rcvbuf and sndbuf of clients and servers
-	tls      tlsPaths
+	all        []*proxy
+	backends   map[string]*proxy
+	tables     map[string]*stickTable // by proxy
+	logTo      string                 // where the first log line goes
+	logAt      at
+	logComment string
+	logs       bool // a section writes to it
+	unixBind   unixBind
+	becomes    account // whom HAProxy becomes
+	spread     int     // spread-checks, in percent
+	rcv, snd   [2]int  // tune.rcvbuf and sndbuf of clients and servers
+	tls        tlsPaths
 }
+
+// account is a user with a group.
+type account struct{ user, group, uid, gid string }
 
 // proxy reads one section.
 func (h *haproxyPlan) proxy(s *section) *proxy {
-	x := &proxy{at: s.at, kind: s.kind, name: s.name, acls: map[string][]test{}, timeouts: map[string]time.Duration{},
+	x := &proxy{at: s.at, kind: s.kind, name: s.name, acls: map[string]*acl{}, timeouts: map[string]time.Duration{},
 		keepalive: map[string]string{}, upstreamKA: map[string]string{}, retries: -1}
 	for _, l := range s.lines { // the mode decides how the others are read
 		if l.words[0] == "mode" && len(l.words) > 1 {
@@ -140,48 +166,68 @@ func (h *haproxyPlan) proxy(s *section) *proxy {
 	if x.http {
 		return x
 	}
-	for _, l := range s.lines {
-		h.proxyLine(x, l)
-	}
+	s.each(h.plan, func(word string, l *line) {
+		if where := onlyIn[word]; where != "" && x.kind != "listen" && x.kind != where {
+			l.rest()
+			if !l.inherited {
+				h.note(l.at, "%s: HAProxy ignores it in a %s, too", word, x.kind)
+			}
+			return
+		}
+		h.proxyLine(x, word, l)
+	})
 	return x
 }
 
-// proxyLine reads one line of a section.
-func (h *haproxyPlan) proxyLine(x *proxy, l line) {
-	word, args := l.words[0], l.words[1:]
-	arg := ""
-	if len(args) > 0 {
-		arg = args[0]
+// onlyIn says where words belong that frontends or backends do not have.
+var onlyIn = map[string]string{
+	"bind": "frontend", "maxconn": "frontend", "backlog": "frontend", "use_backend": "frontend", "default_backend": "frontend", "rate-limit": "frontend", "monitor-net": "frontend",
+	"clitcpka-idle": "frontend", "clitcpka-intvl": "frontend", "clitcpka-cnt": "frontend",
+	"balance": "backend", "hash-type": "backend", "server": "backend", "default-server": "backend", "server-template": "backend", "source": "backend", "retries": "backend", "fullconn": "backend", "dispatch": "backend",
+	"tcp-check": "backend", "http-check": "backend", "stick": "backend", "use-server": "backend", "srvtcpka-idle": "backend", "srvtcpka-intvl": "backend", "srvtcpka-cnt": "backend",
+}
+
+// unused lists what nothing that is converted uses.
+func (h *haproxyPlan) unused(x *proxy) {
+	if x.http || x.off {
+		return
 	}
-	number := func(to *int) {
-		if n, ok := count(arg); ok {
-			*to = n
-		} else {
-			h.note(l.at, "%s %s: not a number", word, quote(arg))
+	if x.kind == "backend" && !x.reached && len(x.servers) > 0 {
+		h.note(x.at, "backend %s left out: no listener that is converted leads to it", x.name)
+	}
+	if x.table != nil && !x.table.used {
+		h.note(x.table.at, "stick-table: no counterpart; limits.source of a listener bounds flows and new flows of one client")
+	}
+	for _, t := range x.tracked {
+		if !t.used {
+			h.note(t.at, "track-sc%s left out: nothing that is converted asks for it; limits.source of a listener bounds flows and new flows of one client", t.counter)
 		}
 	}
+	h.unusedACLs(x)
+}
+
+// proxyLine reads one line of a section.
+func (h *haproxyPlan) proxyLine(x *proxy, word string, l *line) {
 	switch word {
-	case "mode", "description", "id", "guid", "enabled", "nbproc", "bind-process", "log-tag", "log-steps", "grace", "max-session-srv-conns", "unique-id-format", "unique-id-header",
-		"load-server-state-from-file", "server-state-file-name":
-		// They change nothing here.
+	case "mode":
+		l.next() // read before the others
 	case "disabled":
 		x.off = true
+	case "enabled":
+		x.off = false
 	case "bind":
 		h.bind(x, l)
 	case "maxconn":
-		number(&x.maxconn)
+		h.number(l, &x.maxconn)
 	case "backlog":
-		number(&x.backlog)
+		h.number(l, &x.backlog)
 	case "retries":
-		number(&x.retries)
+		h.number(l, &x.retries)
 	case "rate-limit":
-		if arg == "sessions" && len(args) == 2 {
-			if n, ok := count(args[1]); ok {
-				x.rate = n
-				break
-			}
+		if l.peek() == "sessions" {
+			l.next()
+			h.number(l, &x.rate)
 		}
-		h.note(l.at, "%s: no counterpart", strings.Join(l.words, " "))
 	case "timeout":
 		h.timeout(x, l)
 	case "option":
@@ -191,8 +237,8 @@ func (h *haproxyPlan) proxyLine(x *proxy, l line) {
 	case "balance":
 		h.balance(x, l)
 	case "hash-type":
-		if arg != "consistent" {
-			h.note(l.at, "hash-type %s: maglev is always consistent: few clients change their member when members change", arg)
+		if kind := l.next(); kind != "consistent" {
+			h.note(l.at, "hash-type %s: maglev is always consistent: few clients change their member when members change", kind)
 		}
 	case "source":
 		h.source(x, l)
@@ -203,34 +249,41 @@ func (h *haproxyPlan) proxyLine(x *proxy, l line) {
 	case "use_backend":
 		h.use(x, l)
 	case "default_backend":
-		x.fallback = arg
+		x.fallback = l.next()
 	case "tcp-request":
 		h.tcpRequest(x, l)
-	case "tcp-check":
-		h.tcpCheck(x, l)
-	case "http-check":
-		h.httpCheck(x, l)
+	case "tcp-check", "http-check":
+		h.checkRule(x, word, l)
+	case "stick-table":
+		h.stickTable(x, l)
 	case "clitcpka-idle", "clitcpka-intvl", "clitcpka-cnt", "srvtcpka-idle", "srvtcpka-intvl", "srvtcpka-cnt":
-		h.keepalive(x, l)
+		h.keepalive(x, word, l)
 	default:
-		switch {
-		case httpWords[word] || strings.HasPrefix(word, "http-") || word == "stats":
-			// Only mode http reads it; HAProxy itself ignores it here.
-		default:
-			h.note(l.at, "%s: no counterpart%s", word, hintOf(proxyHints, word))
+		if strings.HasPrefix(word, "http-") || nothing(HAProxy, "proxy", word) {
+			l.rest() // in mode tcp HAProxy ignores http-*, too
+			return
 		}
+		h.unknown(l, proxyHints)
 	}
 }
 
-// httpWords concern mode http only.
-var httpWords = map[string]bool{
-	"errorfile": true, "errorfiles": true, "errorloc": true, "errorloc302": true, "errorloc303": true, "cookie": true, "compression": true,
-	"appsession": true, "capture": true, "monitor-uri": true, "redirect": true, "reqadd": true, "rspadd": true, "http-reuse": true, "max-keep-alive-queue": true,
-	"retry-on": true, "rspdel": true, "reqdel": true, "ignore-persist": true, "force-persist": true,
+// unknown lists a line as a whole.
+func (h *haproxyPlan) unknown(l *line, hints map[string]string) {
+	l.rest()
+	h.note(l.at, "%s: no counterpart%s", l.words[0], hintOf(hints, l.words[0]))
+}
+
+// number reads a number.
+func (h *haproxyPlan) number(l *line, to *int) {
+	word := l.next()
+	if n, ok := count(word); ok {
+		*to = n
+		return
+	}
+	h.note(l.at, "%s %s: not a number", l.words[0], quote(word))
 }
 
 var proxyHints = map[string]string{
-	"stick-table":      "; limits.source of a listener bounds flows and new flows of one client",
 	"stick":            "; balance: maglev keeps a client at its member",
 	"persist":          "; balance: maglev keeps a client at its member",
 	"use-server":       "; a route to a group with that member alone does the same",
@@ -239,116 +292,96 @@ var proxyHints = map[string]string{
 	"log-format":       "; access-log has a format of its own (docs/operations.md)",
 	"log-format-sd":    "; access-log has a format of its own (docs/operations.md)",
 	"error-log-format": "; access-log has a format of its own (docs/operations.md)",
+	"log-tag":          "; access-log writes to syslog as penstock",
 	"email-alert":      "; the alerts in docs/prometheus fire on the same events",
 	"dispatch":         "; use a server line",
 	"external-check":   "; use check: {send-expect: ...} or {http: ...}",
 	"fullconn":         "; a member's max-flows is a fixed number",
-	"tcp-response":     "",
-	"filter":           "",
-	"declare":          "",
 }
 
-func (h *haproxyPlan) timeout(x *proxy, l line) {
-	if len(l.words) < 3 {
-		h.note(l.at, "timeout without a time")
-		return
-	}
-	name := l.words[1]
-	switch name {
-	case "connect", "client", "server", "tunnel", "client-fin", "server-fin", "queue", "check":
-		if d, ok := h.time(l, l.words[2]); ok {
+func (h *haproxyPlan) timeout(x *proxy, l *line) {
+	switch name := l.next(); name {
+	case "connect", "client", "server", "tunnel", "client-fin", "server-fin", "queue", "check", "client-hs":
+		if d, ok := h.time(l, l.next()); ok {
 			x.timeouts[name] = d
 		}
-	case "client-hs":
-		if d, ok := h.time(l, l.words[2]); ok {
-			x.timeouts[name] = d
-		}
-	case "http-request", "http-keep-alive", "tarpit":
-		// Only mode http knows them.
 	default:
-		h.note(l.at, "timeout %s: no counterpart", name)
+		l.rest()
+		if !nothing(HAProxy, "timeout", name) {
+			h.note(l.at, "timeout %s: no counterpart", name)
+		}
 	}
 }
 
-func (h *haproxyPlan) option(x *proxy, l line) {
-	if len(l.words) < 2 {
-		return
-	}
-	name, on := l.words[1], !l.no
+func (h *haproxyPlan) option(x *proxy, l *line) {
+	name, on := l.next(), !l.no
 	switch name {
 	case "redispatch":
 		x.redisp = on
+		if every := l.next(); every != "" && every != "1" {
+			h.note(l.at, "option redispatch %s: no counterpart; each attempt goes on to another member", every)
+		}
 	case "allbackups":
 		x.allBackup = on
-	case "tcplog":
-		x.log = on
-	case "clitcpka", "tcpka":
-		x.keepalive["on"] = map[bool]string{true: "on"}[on]
-		if name == "tcpka" {
-			x.upstreamKA["on"] = x.keepalive["on"]
-		}
-	case "srvtcpka":
-		x.upstreamKA["on"] = map[bool]string{true: "on"}[on]
 	case "tcp-check", "httpchk", "redis-check", "smtpchk", "mysql-check", "pgsql-check", "ldap-check", "ssl-hello-chk", "spop-check", "external-check":
+		h.checkOption(x, name, l)
+	case "nolinger":
 		if on {
-			h.checkOption(x, l)
-		} else if x.check.kind == name {
-			x.check = check{}
-		}
-	case "splice-auto", "splice-request", "splice-response", "tcp-smart-accept", "tcp-smart-connect", "dontlognull", "log-health-checks", "log-separate-errors",
-		"socket-stats", "contstats", "abortonclose", "independent-streams", "srvtcpka-idle":
-		// What they ask for is always so here, or changes no byte.
-	case "httplog", "http-server-close", "httpclose", "forwardfor", "http-keep-alive", "originalto", "http-buffer-request", "prefer-last-server", "http-use-htx",
-		"accept-invalid-http-request", "accept-invalid-http-response", "http-no-delay", "http-pretend-keepalive", "http-tunnel", "forceclose", "checkcache", "disable-h2-upgrade", "h1-case-adjust-bogus-client", "h1-case-adjust-bogus-server", "http-ignore-probes", "http-restrict-req-hdr-names", "http-use-proxy-header", "nolinger", "idle-close-on-response":
-		if name == "nolinger" && on {
 			h.note(l.at, "option nolinger: no counterpart; a flow that ends in order is not reset")
 		}
 	default:
-		if on {
-			h.note(l.at, "option %s: no counterpart", name)
+		l.rest()
+		if on && !nothing(HAProxy, "option", name) {
+			h.note(l.at, "option %s: no counterpart%s", name, hintOf(optionHints, name))
 		}
 	}
 }
 
+var optionHints = map[string]string{
+	"dontlognull":         "; the access log has flows without data, too",
+	"dontlog-normal":      "; the access log has all flows, and log.flows: failed the others",
+	"log-separate-errors": "; the access log has the cause of each flow",
+	"logasap":             "; a flow is logged when it has ended",
+	"independent-streams": "; timeouts.idle counts both directions",
+	"transparent":         "; source: client connects from the client's address",
+}
+
 // keepalive reads clitcpka-idle and the like.
-func (h *haproxyPlan) keepalive(x *proxy, l line) {
-	if len(l.words) < 2 {
-		return
-	}
+func (h *haproxyPlan) keepalive(x *proxy, word string, l *line) {
 	to := x.keepalive
-	if strings.HasPrefix(l.words[0], "srv") {
+	if strings.HasPrefix(word, "srv") {
 		to = x.upstreamKA
 	}
-	_, what, _ := strings.Cut(l.words[0], "-")
+	_, what, _ := strings.Cut(word, "-")
 	if what == "cnt" {
-		if n, ok := count(l.words[1]); ok {
+		n := 0
+		if h.number(l, &n); n > 0 {
 			to["keepalive-count"] = string(number(n, 127))
 		}
 		return
 	}
-	d, ok := timeOf(l.words[1], haproxyTime, time.Second)
-	if ok {
+	if d, ok := timeOf(l.peek(), haproxyTime, time.Second); ok {
+		l.next()
 		to[map[string]string{"idle": "keepalive", "intvl": "keepalive-interval"}[what]] = string(duration(max(d, time.Second)))
 	}
 }
 
 // log reads log lines: the first target of global is where the access log goes.
-func (h *haproxyPlan) log(x *proxy, l line) {
-	if l.no {
-		x.log = false
-		return
+func (h *haproxyPlan) log(x *proxy, l *line) {
+	switch {
+	case l.no:
+		h.note(l.at, "no log: no counterpart; the access log has the flows of all listeners")
+	case l.peek() == "global":
+		l.next()
+		h.logs = true
+	default:
+		h.logTarget(l)
+		h.logs = true
 	}
-	if len(l.words) > 1 && l.words[1] == "global" {
-		return
-	}
-	h.logTarget(l)
 }
 
-func (h *haproxyPlan) balance(x *proxy, l line) {
-	if len(l.words) < 2 {
-		return
-	}
-	name, rest, _ := strings.Cut(l.words[1], "(")
+func (h *haproxyPlan) balance(x *proxy, l *line) {
+	name, rest, _ := strings.Cut(l.next(), "(")
 	x.hash = ""
 	switch name {
 	case "roundrobin", "static-rr":
@@ -359,24 +392,27 @@ func (h *haproxyPlan) balance(x *proxy, l line) {
 		x.balance = "first"
 	case "source":
 		x.balance = "maglev"
-	case "hash":
-		if len(l.words) > 2 && l.words[2] == "src" {
-			x.balance = "maglev"
-			break
-		}
-		if len(l.words) > 2 && (l.words[2] == "req.ssl_sni" || l.words[2] == "req_ssl_sni") {
-			x.balance, x.hash = "maglev", "sni"
-			break
-		}
-		h.note(l.at, "%s: no counterpart; round-robin takes its place", strings.Join(l.words, " "))
-		x.balance = "round-robin"
 	case "random":
 		x.balance = "p2c"
 		if rest == "1)" {
 			x.balance = "random"
 		}
+	case "hash":
+		switch what := l.next(); what {
+		case "src":
+			x.balance = "maglev"
+		case "req.ssl_sni", "req_ssl_sni":
+			x.balance, x.hash = "maglev", "sni"
+		default:
+			h.noBalance(x, l)
+		}
 	default:
-		h.note(l.at, "balance %s: no counterpart; round-robin takes its place", name)
-		x.balance = "round-robin"
+		h.noBalance(x, l)
 	}
+}
+
+func (h *haproxyPlan) noBalance(x *proxy, l *line) {
+	l.rest()
+	h.note(l.at, "%s: no counterpart; round-robin takes its place", l.text())
+	x.balance = "round-robin"
 }

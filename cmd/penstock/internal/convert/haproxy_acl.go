@@ -20,17 +20,52 @@ func (c condition) empty() bool { return len(c.from)+len(c.sni)+len(c.alpn) == 0
 // test is one criterion of an ACL. why is set if it has no counterpart.
 type test struct {
 	condition
-	why string
+	counts *counter // of a client's connections; what is in condition is then empty
+	why    string
+}
+
+// acl is what the lines of one name say: one of the tests must hold.
+type acl struct {
+	tests []test
+	at    []at
+	used  bool
 }
 
 // acl reads a line "acl NAME CRITERION ...".
-func (h *haproxyPlan) acl(x *proxy, l line) {
-	if len(l.words) < 3 {
+func (h *haproxyPlan) acl(x *proxy, l *line) {
+	name, words := l.next(), l.rest()
+	if len(words) == 0 {
 		h.note(l.at, "acl without a criterion")
 		return
 	}
-	t := h.test(l.at, l.words[2:])
-	x.acls[l.words[1]] = append(x.acls[l.words[1]], t)
+	a := x.acls[name]
+	if a == nil {
+		a = &acl{}
+		x.acls[name] = a
+	}
+	a.tests = append(a.tests, h.test(l.at, words))
+	a.at = append(a.at, l.at)
+}
+
+// unusedACLs lists those that no rule has asked for.
+func (h *haproxyPlan) unusedACLs(x *proxy) {
+	for name, a := range x.acls {
+		for _, at := range a.at {
+			if !a.used {
+				h.note(at, "acl %s: nothing that is converted uses it", name)
+			}
+		}
+	}
+}
+
+// named returns the tests of an ACL.
+func (x *proxy) named(name string) []test {
+	a := x.acls[name]
+	if a == nil {
+		return nil
+	}
+	a.used = true
+	return a.tests
 }
 
 // test reads a criterion with its flags and values.
@@ -58,6 +93,9 @@ func (h *haproxyPlan) test(here at, words []string) test {
 		}
 	}
 	values = append(values, words...)
+	if c, ok := counterOf(name, converters, method, values); ok {
+		return test{counts: c, why: strings.ToLower(name) + " has no counterpart in this rule" + counterHint(c)}
+	}
 	if converters != "" && converters != "lower" {
 		return test{why: name + "," + converters + " has no counterpart"}
 	}
@@ -97,16 +135,14 @@ func (h *haproxyPlan) test(here at, words []string) test {
 			return test{condition: condition{tls: true}}
 		}
 	case "true", "always_true", "wait_end":
-		return test{}
+		if len(values) == 0 {
+			return test{}
+		}
 	}
 	return test{why: name + " has no counterpart" + hintOf(fetchHints, name)}
 }
 
 var fetchHints = map[string]string{
-	"src_conn_cur":        " (limits.source.flows bounds the flows of one client)",
-	"src_conn_rate":       " (limits.source.new-flows bounds the new flows of one client)",
-	"sc0_conn_cur":        " (limits.source.flows bounds the flows of one client)",
-	"sc0_conn_rate":       " (limits.source.new-flows bounds the new flows of one client)",
 	"src_is_local":        "",
 	"dst_port":            " (a listener for each port has routes of its own)",
 	"req.proto_http":      " (layer 7)",
@@ -238,7 +274,7 @@ func (h *haproxyPlan) conditions(x *proxy, here at, words []string) (conds []con
 			}
 			tests = []test{h.test(here, words[:end])}
 			words = words[end+1:]
-		} else if tests = x.acls[word]; tests == nil {
+		} else if tests = x.named(word); tests == nil {
 			switch word {
 			case "TRUE", "WAIT_END", "REQ_CONTENT", "RDP_COOKIE":
 				tests = []test{{}}
@@ -332,12 +368,9 @@ func both(a, b []string, covers func(outer, inner string) bool) ([]string, bool)
 }
 
 // use reads a use_backend.
-func (h *haproxyPlan) use(x *proxy, l line) {
-	if len(l.words) < 2 {
-		return
-	}
-	to := l.words[1]
-	conds, negated, why := h.conditions(x, l.at, l.words[2:])
+func (h *haproxyPlan) use(x *proxy, l *line) {
+	to, words := l.next(), l.rest()
+	conds, negated, why := h.conditions(x, l.at, words)
 	if why == "" && len(negated) > 0 {
 		why = "a negated condition has no counterpart; put a route for these clients in front"
 	}
@@ -352,7 +385,7 @@ func (h *haproxyPlan) use(x *proxy, l line) {
 		return
 	}
 	if strings.Contains(to, "%[") {
-		if len(l.words) > 2 {
+		if len(words) > 0 {
 			h.note(l.at, "use_backend %s with a condition: no counterpart", to)
 			return
 		}
@@ -363,7 +396,7 @@ func (h *haproxyPlan) use(x *proxy, l line) {
 }
 
 // useMap reads a use_backend that looks the server name up in a map.
-func (h *haproxyPlan) useMap(x *proxy, l line, to string) {
+func (h *haproxyPlan) useMap(x *proxy, l *line, to string) {
 	inner, ok := strings.CutPrefix(to, "%[")
 	parts := strings.SplitN(strings.TrimSuffix(inner, "]"), ",", 2)
 	name := parts[0]
@@ -403,95 +436,4 @@ func (h *haproxyPlan) useMap(x *proxy, l line, to string) {
 		}
 	}
 	h.note(l.at, "use_backend %s: no counterpart; req.ssl_sni with map(FILE) is converted", to)
-}
-
-// tcpRequest reads the rules that concern layer 4.
-func (h *haproxyPlan) tcpRequest(x *proxy, l line) {
-	w := l.words[1:]
-	if len(w) > 1 && w[0] == "inspect-delay" {
-		if d, ok := h.time(l, w[1]); ok {
-			x.inspect = d
-		}
-		return
-	}
-	if len(w) < 2 {
-		h.note(l.at, "%s: no counterpart", strings.Join(l.words, " "))
-		return
-	}
-	action, rest := w[1], w[2:]
-	if action == "expect-proxy" && len(rest) > 0 && rest[0] == "layer4" {
-		rest = rest[1:]
-	}
-	conds, negated, why := h.conditions(x, l.at, rest)
-	fail := func() {
-		if why == "" {
-			why = "no counterpart"
-		}
-		h.note(l.at, "%s left out: %s", strings.Join(w[:2], " "), why)
-	}
-	var from []string
-	everybody := false
-	simple := why == ""
-	for _, c := range conds {
-		if len(c.from) > 0 && !c.tls && !c.fc && len(c.sni)+len(c.alpn) == 0 {
-			from = append(from, c.from...)
-		} else if c.empty() {
-			everybody = true
-		} else {
-			simple = false
-		}
-	}
-	add := func(r accessRule) {
-		if w[0] == "connection" {
-			x.access = append(x.access, r)
-		} else {
-			x.later = append(x.later, r)
-		}
-	}
-	switch action {
-	case "accept":
-		if w[0] == "content" && len(from) == 0 {
-			// It ends the waiting for a ClientHello, which needs no rule here; and it
-			// exempts clients from rules that follow.
-			x.exempt = x.exempt || !everybody
-			return
-		}
-		if !simple || len(negated) > 0 {
-			fail()
-			return
-		}
-		if everybody {
-			from = nil
-		}
-		add(accessRule{true, from, l.at})
-	case "reject":
-		if x.exempt && w[0] == "content" {
-			h.note(l.at, "content reject: clients that an earlier content accept exempts are refused too")
-		}
-		switch {
-		case simple && len(negated) == 0:
-			if everybody {
-				from = nil
-			}
-			add(accessRule{false, from, l.at})
-		case simple && len(from) == 0:
-			x.only = append(x.only, accessRule{true, negated, l.at})
-		default:
-			fail()
-		}
-	case "expect-proxy":
-		if !simple || len(negated) > 0 {
-			fail()
-			return
-		}
-		if everybody {
-			from = everywhere
-		}
-		x.proxied = append(x.proxied, from...)
-	default:
-		if strings.HasPrefix(action, "track-sc") {
-			why = "there are no stick-tables; limits.source of a listener bounds flows and new flows of one client"
-		}
-		fail()
-	}
 }

@@ -2,20 +2,47 @@ package convert
 
 import (
 	"encoding/hex"
+	"fmt"
 	"regexp"
+	"regexp/syntax"
+	"strconv"
 	"strings"
-	"time"
-	"unicode/utf8"
 )
 
 // check is how a backend asks its servers.
 type check struct {
-	at           at
-	kind         string // the option: tcp-check, httpchk, redis-check ...
-	send, expect []byte
-	tooMuch      bool
+	at   at
+	kind string // the option: tcp-check, httpchk, redis-check ...; empty: connecting is enough
+	helo string // of smtpchk
 
-	method, path, host, statuses string
+	method, path, host string      // of httpchk
+	why                string      // what of the option has no counterpart
+	rules              []checkRule // tcp-check and http-check, in order
+	inherited          bool        // the rules are those of defaults, which the first own one replaces
+}
+
+// checkRule is a step of a check.
+type checkRule struct {
+	at
+	what         string // connect, send, expect
+	connect      checkConnect
+	data         []byte // to send, or to expect
+	request      fieldsOfRequest
+	status       []bool // of an answer, by status from 0 to 599; nil: any is good
+	body, bodyRE string
+	why          string // what of it has no counterpart
+}
+
+// fieldsOfRequest are what http-check send says of a request.
+type fieldsOfRequest struct{ method, path, host string }
+
+// checkConnect is what a rule connect says: how a check connects, instead of as server lines say.
+type checkConnect struct {
+	there          bool
+	asServer       bool // default: what is not said here is as the server line says
+	tls, sendProxy bool
+	port           int
+	sni, alpn      string
 }
 
 var (
@@ -23,262 +50,303 @@ var (
 	methodRE = regexp.MustCompile(`^[A-Z]{1,16}$`)
 	pathRE   = regexp.MustCompile(`^/[!-~]*$`)
 	hostRE   = regexp.MustCompile(`^[A-Za-z0-9_.:\[\]-]{1,255}$`)
-	statusRE = regexp.MustCompile(`^[1-5][0-9][0-9](-[1-5][0-9][0-9])?$`)
 )
 
 // checkOption reads an option that sets the kind of check.
-func (h *haproxyPlan) checkOption(x *proxy, l line) {
-	kind := l.words[1]
-	x.check = check{at: l.at, kind: kind}
+func (h *haproxyPlan) checkOption(x *proxy, kind string, l *line) {
+	c := &x.check
+	if l.no {
+		if c.kind == kind {
+			c.kind = ""
+		}
+		return
+	}
+	c.at, c.kind, c.helo = l.at, kind, ""
+	c.method, c.path, c.host, c.why = "", "", "", ""
 	switch kind {
-	case "tcp-check":
+	case "tcp-check", "redis-check":
+	case "external-check":
+		l.rest()
 	case "httpchk":
-		h.request(x, l, l.words[2:])
-	case "redis-check":
-		x.check.send, x.check.expect = []byte("PING\r\n"), []byte("+PONG")
+		c.request(l)
 	case "smtpchk":
-		x.check.send, x.check.expect = []byte("HELO localhost\r\n"), []byte("220 ")
+		c.helo = "HELO localhost"
+		if verb := l.peek(); verb == "HELO" || verb == "EHLO" {
+			l.next()
+			c.helo = verb + " " + firstOf(l.next(), "localhost")
+		}
 	default:
+		l.rest()
 		h.note(l.at, "option %s: no counterpart; members are checked by connecting", kind)
-		x.check.kind = "tcp-check"
+		c.kind = ""
 	}
 }
 
-// request takes method, path and version of an HTTP check.
-func (h *haproxyPlan) request(x *proxy, l line, words []string) {
-	c := &x.check
-	switch len(words) {
-	case 0:
-		c.method, c.path = "OPTIONS", "/"
+// request reads method, path and version of an HTTP check.
+func (c *check) request(l *line) {
+	c.method, c.path = "OPTIONS", "/"
+	first := l.next()
+	switch {
+	case first == "":
 		return
-	case 1:
-		c.method, c.path = "OPTIONS", words[0]
-	default:
-		c.method, c.path = words[0], words[1]
+	case !l.more():
+		c.path = first
+		return
 	}
-	if len(words) > 2 { // HTTP/1.1\r\nHost:\ www, an old way to send headers
-		if _, host, ok := strings.Cut(strings.Join(words[2:], " "), "Host:"); ok {
-			host, _, _ = strings.Cut(strings.TrimSpace(host), "\r\n")
-			c.host = strings.TrimSpace(strings.Split(host, `\r`)[0])
+	c.method, c.path = first, l.next()
+	if !strings.HasPrefix(l.peek(), "HTTP/1.") {
+		return
+	}
+	// HTTP/1.1\r\nHost:\ www, an old way to send headers
+	_, headers, _ := strings.Cut(strings.ReplaceAll(l.next(), "\\r\\n", "\r\n"), "\r\n")
+	for header := range strings.SplitSeq(headers, "\r\n") {
+		if name, value, ok := strings.Cut(header, ":"); ok {
+			c.header(name, strings.TrimSpace(value))
 		}
 	}
 }
 
-// httpCheck reads http-check lines.
-func (h *haproxyPlan) httpCheck(x *proxy, l line) {
-	w := l.words[1:]
-	if len(w) == 0 {
-		return
+// header sets a header of the request; the ones that the check has anyway may be anything.
+func (c *check) header(name, value string) {
+	switch strings.ToLower(name) {
+	case "host":
+		c.host = value
+	case "accept", "connection", "user-agent":
+	default:
+		c.why = "the header " + name + " has no counterpart; only Host can be set"
 	}
+}
+
+// checkRule reads a line tcp-check or http-check.
+func (h *haproxyPlan) checkRule(x *proxy, kind string, l *line) {
 	c := &x.check
-	switch w[0] {
+	if c.inherited && !l.inherited {
+		c.rules = nil
+	}
+	c.inherited = l.inherited
+	r := checkRule{at: l.at, what: l.next()}
+	switch r.what {
+	case "connect":
+		r.readConnect(l)
 	case "send":
-		for i := 1; i+1 < len(w); i += 2 {
-			switch w[i] {
-			case "meth":
-				c.method = w[i+1]
-			case "uri":
-				c.path = w[i+1]
-			case "ver":
-			case "hdr":
-				if i+2 < len(w) && strings.EqualFold(w[i+1], "host") {
-					c.host = w[i+2]
-				} else {
-					h.note(l.at, "http-check send hdr %s: no counterpart; only Host can be set", w[i+1])
-				}
-				i++
-			default:
-				h.note(l.at, "http-check send %s: no counterpart", w[i])
-			}
-		}
-	case "expect":
-		w = w[1:]
-		if len(w) == 2 && w[0] == "status" && statusRE.MatchString(w[1]) {
-			c.statuses = w[1]
-			return
-		}
-		h.note(l.at, "http-check expect %s: no counterpart; statuses such as 200 or 200-399 can be expected", strings.Join(w, " "))
-	case "connect":
-		if len(w) > 1 {
-			h.note(l.at, "http-check connect %s: no counterpart", strings.Join(w[1:], " "))
-		}
-	default:
-		h.note(l.at, "http-check %s: no counterpart", w[0])
-	}
-}
-
-// tcpCheck reads tcp-check lines: one send and one expect can be converted.
-func (h *haproxyPlan) tcpCheck(x *proxy, l line) {
-	w := l.words[1:]
-	if len(w) == 0 || w[0] == "comment" {
-		return
-	}
-	c := &x.check
-	if c.kind != "tcp-check" || c.tooMuch {
-		return // without option tcp-check HAProxy ignores it
-	}
-	tooMuch := func() {
-		c.tooMuch = true
-		c.send, c.expect = nil, nil
-		h.note(l.at, "tcp-check: more than one request and answer has no counterpart; members are checked by connecting")
-	}
-	switch w[0] {
-	case "connect":
-		if len(w) > 1 {
-			h.note(l.at, "tcp-check connect %s: no counterpart", strings.Join(w[1:], " "))
-		}
-	case "send", "send-binary":
-		if len(w) < 2 {
-			return
-		}
-		data := []byte(w[1])
-		if w[0] == "send-binary" {
-			var err error
-			if data, err = hex.DecodeString(w[1]); err != nil {
-				h.note(l.at, "tcp-check send-binary: not pairs of hexadecimal digits")
-				return
-			}
-		}
-		if c.expect != nil {
-			tooMuch()
-			return
-		}
-		c.send = append(c.send, data...)
-	case "expect":
-		if w = w[1:]; len(w) > 0 && w[0] == "!" {
-			h.note(l.at, "tcp-check expect !: no counterpart")
-			return
-		}
-		for len(w) > 2 { // min-recv N, comment C and the like
-			w = w[1:]
-		}
-		if len(w) < 2 {
-			return
-		}
-		var data []byte
-		switch w[0] {
-		case "string":
-			data = []byte(w[1])
-		case "binary":
-			data, _ = hex.DecodeString(w[1])
-		case "rstring", "rbinary":
-			h.note(l.at, "tcp-check expect %s: no counterpart; an answer must contain a fixed text", w[0])
-		}
-		if len(data) == 0 {
-			return
-		}
-		if c.expect != nil || c.send == nil {
-			tooMuch()
-			return
-		}
-		c.expect = data
-	default:
-		h.note(l.at, "tcp-check %s: no counterpart", w[0])
-	}
-}
-
-// octets writes bytes for send and expect.
-func octets(b []byte) string {
-	if !utf8.Valid(b) || strings.HasPrefix(string(b), "hex:") {
-		return "hex:" + hex.EncodeToString(b)
-	}
-	return string(b)
-}
-
-// checkFields makes the group's check of the backend's and of its first server that has one.
-func (h *haproxyPlan) checkFields(x *proxy, f *fields) {
-	var first *server
-	some, all := false, true
-	for i := range x.servers {
-		s := &x.servers[i]
-		if !s.check {
-			all = false
-			continue
-		}
-		if first == nil {
-			first = s
-		}
-		some = true
-		if s.inter != first.inter || s.rise != first.rise || s.fall != first.fall || s.checkPort != first.checkPort {
-			h.note(s.at, "server %s: inter, rise, fall and port are the group's: those of %s are taken", s.name, first.name)
-		}
-	}
-	if !some {
-		return
-	}
-	var k fields
-	every := 2 * time.Second
-	if first.inter > 0 {
-		every = max(first.inter, 100*time.Millisecond)
-	}
-	timeout := every
-	if t := x.timeouts["check"]; t > 0 {
-		timeout = min(t, every)
-	} else if t := x.timeouts["connect"]; t > 0 {
-		timeout = min(t, every)
-	}
-	k.set("every", duration(every))
-	k.set("timeout", duration(timeout))
-	if h.spread > 0 {
-		k.set("jitter", raw("0."+strings.TrimPrefix(string(number(100+h.spread, 200)), "1")))
-	}
-	if first.rise > 0 {
-		k.set("rise", number(first.rise, 100))
-	}
-	if first.fall > 0 {
-		k.set("fall", number(first.fall, 100))
-	}
-	var comments []string
-	if !all {
-		comments = append(comments, "HAProxy checked some of these servers only; a group's check asks all members.")
-	}
-	if p := first.checkPort; p > 0 && p < 65536 {
-		unix := false
-		for _, s := range x.servers {
-			unix = unix || s.unix
-		}
-		if unix {
-			h.note(first.at, "server %s: port %d: a group with Unix sockets has no port to check", first.name, p)
+		if kind == "http-check" {
+			r.readRequest(l)
 		} else {
-			k.set("port", number(p, 65535))
+			r.data = []byte(l.next())
+			l.comment()
 		}
-	}
-	if t := h.checkTLS(first); t != nil {
-		k.set("tls", t)
-	}
-	c := x.check
-	kind := "tcp"
-	switch {
-	case c.kind == "httpchk":
-		kind = "http"
-		h.set(c.at, &k, "method", c.method, methodRE)
-		h.set(c.at, &k, "path", c.path, pathRE)
-		h.set(c.at, &k, "host", c.host, hostRE)
-		h.set(c.at, &k, "statuses", c.statuses, statusRE)
-	case len(c.send) > 0 && len(c.send) <= 1<<16 && len(c.expect) <= 1<<16:
-		kind = "send-expect"
-		k.set("send", octets(c.send))
-		if len(c.expect) > 0 {
-			k.set("expect", octets(c.expect))
+	case "send-binary":
+		var err error
+		if r.data, err = hex.DecodeString(l.next()); err != nil {
+			r.why = "send-binary: not pairs of hexadecimal digits"
 		}
-	case len(c.expect) > 0:
-		h.note(c.at, "a check that only listens has no counterpart; members are checked by connecting")
+		r.what = "send"
+		l.comment()
+	case "expect":
+		r.readExpect(kind, l)
+	case "disable-on-404", "send-state":
+		h.note(l.at, "http-check %s: no counterpart", r.what)
+		return
+	default:
+		l.rest()
+		if !nothing(HAProxy, kind, r.what) {
+			r.what, r.why = "other", r.what+" has no counterpart"
+			break
+		}
+		return
 	}
-	f.set("check", fields{{key: kind, value: k}}, comments...)
+	r.what = kind + " " + r.what
+	c.rules = append(c.rules, r)
 }
 
-// set sets a key of a check to a text that must look like its kind.
-func (h *haproxyPlan) set(at at, k *fields, key, text string, re *regexp.Regexp) {
-	switch {
-	case text == "":
-	case !re.MatchString(text) || len(text) > 4096:
-		h.note(at, "the check's %s %s has no counterpart", key, quote(text))
-	case key == "statuses" && (len(text) == 3 || text[:3] <= text[4:]):
-		k.set(key, raw(`"`+text+`"`))
-		if len(text) == 3 {
-			k.set(key, raw(text))
-		}
-	case key != "statuses":
-		k.set(key, text)
+// comment skips what is written for people.
+func (l *line) comment() {
+	if l.peek() == "comment" {
+		l.next()
+		l.next()
 	}
+}
+
+// fail says what of a rule has no counterpart, unless something has been said.
+func (r *checkRule) fail(format string, args ...any) {
+	if r.why == "" {
+		r.why = fmt.Sprintf(format, args...)
+	}
+}
+
+// readConnect reads the options of a rule connect.
+func (r *checkRule) readConnect(l *line) {
+	c := &r.connect
+	c.there = true
+	for l.more() {
+		switch word := l.next(); word {
+		case "default":
+			c.asServer = true
+		case "ssl":
+			c.tls = true
+		case "send-proxy":
+			c.sendProxy = true
+		case "port":
+			n, ok := count(l.peek())
+			if !ok || n < 1 || n > 65535 {
+				r.fail("connect port %s has no counterpart", l.peek())
+			}
+			c.port = n
+			l.next()
+		case "sni":
+			c.sni = l.next()
+		case "alpn":
+			c.alpn = l.next()
+		case "comment":
+			l.next()
+		default:
+			if !nothing(HAProxy, "connect", word) {
+				r.fail("connect %s has no counterpart", strings.Join(append([]string{word}, l.rest()...), " "))
+			}
+		}
+	}
+}
+
+// readRequest reads the options of http-check send.
+func (r *checkRule) readRequest(l *line) {
+	for l.more() {
+		switch word := l.next(); word {
+		case "meth":
+			r.request.method = l.next()
+		case "uri":
+			r.request.path = l.next()
+		case "ver":
+			if version := l.next(); !strings.HasPrefix(version, "HTTP/1.") {
+				r.fail("send ver %s has no counterpart", version)
+			}
+		case "hdr":
+			var h check
+			h.header(l.next(), l.next())
+			if r.request.host = firstOf(h.host, r.request.host); h.why != "" {
+				r.fail("%s", h.why)
+			}
+		case "comment":
+			l.next()
+		default:
+			r.fail("send %s has no counterpart", strings.Join(append([]string{word}, l.rest()...), " "))
+		}
+	}
+}
+
+// readExpect reads what an answer must be.
+func (r *checkRule) readExpect(kind string, l *line) {
+	not := false
+	for l.more() {
+		word := l.next()
+		switch {
+		case word == "!":
+			not = !not
+		case word == "ok-status":
+			r.fail("expect ok-status %s has no counterpart", l.next())
+		case nothing(HAProxy, "expect", word):
+			l.next()
+		case !l.more():
+			r.fail("expect %s has no pattern", word)
+		default:
+			r.pattern(kind, word, strings.Join(l.rest(), " "), not)
+		}
+	}
+}
+
+// pattern reads one pattern of an answer.
+func (r *checkRule) pattern(kind, word, text string, not bool) {
+	no := func() {
+		if not {
+			word = "! " + word
+		}
+		r.fail("expect %s %s has no counterpart", word, text)
+	}
+	is := func(int) bool { return false }
+	switch {
+	case kind == "http-check" && word == "status":
+		ranges, ok := statusRanges(text)
+		if !ok {
+			no()
+			return
+		}
+		is = func(status int) bool { return ranges[status] }
+	case kind == "http-check" && word == "rstatus":
+		re, err := regexp.Compile(text)
+		if err != nil {
+			no()
+			return
+		}
+		is = func(status int) bool { return re.MatchString(strconv.Itoa(status)) }
+	case not:
+		no()
+		return
+	case kind == "http-check" && word == "string" && bodyOK(text):
+		r.body = text
+		return
+	case kind == "http-check" && word == "rstring" && bodyRegexp(text) != "":
+		r.bodyRE = bodyRegexp(text)
+		return
+	case kind == "tcp-check" && word == "string":
+		r.data = []byte(text)
+		return
+	case kind == "tcp-check" && word == "rstring" && literal(text) != "":
+		r.data = []byte(literal(text))
+		return
+	case kind == "tcp-check" && word == "binary":
+		var err error
+		if r.data, err = hex.DecodeString(text); err != nil || len(r.data) == 0 {
+			no()
+		}
+		return
+	default:
+		no()
+		return
+	}
+	r.status = make([]bool, 600)
+	for status := 100; status < 600; status++ {
+		r.status[status] = is(status) != not
+	}
+}
+
+// literal returns the text that a regular expression stands for; empty: it stands for several.
+func literal(pattern string) string {
+	re, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil || re.Op != syntax.OpLiteral || re.Flags&syntax.FoldCase != 0 {
+		return ""
+	}
+	return string(re.Rune)
+}
+
+// statusRanges reads a list of statuses and ranges of them, such as 200,300-399.
+func statusRanges(list string) (in [600]bool, ok bool) {
+	for item := range strings.SplitSeq(list, ",") {
+		low, high, ranged := strings.Cut(item, "-")
+		if !ranged {
+			high = low
+		}
+		a, ok1 := count(low)
+		b, ok2 := count(high)
+		if !ok1 || !ok2 || a < 100 || b > 599 || a > b {
+			return in, false
+		}
+		for status := a; status <= b; status++ {
+			in[status] = true
+		}
+	}
+	return in, true
+}
+
+// bodyOK reports whether a text can be looked for in a body.
+func bodyOK(text string) bool { return text != "" && len(text) <= 1024 && oneLine(text) == text }
+
+// bodyRegexp returns a regular expression as RE2 has it; empty: it has none. In a PCRE a last $
+// matches before a line's end, too.
+func bodyRegexp(text string) string {
+	if last := strings.TrimSuffix(text, "$"); last != text && !strings.HasSuffix(last, `\`) {
+		text = last + `\n?$`
+	}
+	if _, err := regexp.Compile(text); err != nil || !bodyOK(text) {
+		return ""
+	}
+	return text
 }

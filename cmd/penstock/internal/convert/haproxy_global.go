@@ -2,6 +2,8 @@ package convert
 
 import (
 	"net"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -9,123 +11,250 @@ import (
 
 // global converts the section global.
 func (h *haproxyPlan) global(s *section) {
-	for _, l := range s.lines {
-		word, arg := l.words[0], ""
-		if len(l.words) > 1 {
-			arg = l.words[1]
+	s.each(h.plan, h.globalLine)
+	h.setUser(s.at, h.becomes)
+}
+
+// setUser makes the process that relays become the user that the original becomes.
+func (p *plan) setUser(at at, a account) {
+	user := a.user
+	if user == "" && a.uid != "" && a.gid != "" {
+		user = a.uid + ":" + a.gid
+	}
+	switch group := a.group + a.gid; {
+	case user != "":
+		p.top.sub("sandbox", "user", user)
+		p.top.set("sandbox", p.top.get("sandbox"), "The user must exist on this host. Where the service manager has set one (User= or DynamicUser= of systemd), that one counts.")
+		if a.user != "" && group != "" && group != user {
+			p.note(at, "group %s: no counterpart; sandbox: {user: %s} has that user's own groups, {user: UID:GID} names both", group, user)
 		}
-		n, isNumber := count(arg)
-		switch word {
-		case "maxconn":
-			if isNumber && n > 0 {
-				h.top.sub("limits", "flows", number(n, many), "Beyond maxconn HAProxy leaves clients in the kernel's queue; Penstock refuses them.")
+	case a.uid+group != "":
+		p.note(at, "uid %s and group %s: no counterpart; sandbox: {user: NAME}, or {user: UID:GID}, needs both", quote(a.uid), quote(group))
+	}
+}
+
+// globalLine converts one line of the section global.
+func (h *haproxyPlan) globalLine(word string, l *line) {
+	limited := func(key string, unit raw, comment string) {
+		n := 0
+		if h.number(l, &n); n > 0 {
+			h.top.sub("limits", key, number(n, 1e9)+unit, comment)
+		}
+	}
+	switch word {
+	case "maxconn":
+		limited("flows", "", "Beyond maxconn HAProxy leaves clients in the kernel's queue; Penstock refuses them.")
+	case "maxconnrate", "maxsessrate":
+		limited("new-flows", "/s", "Beyond "+word+" HAProxy delays clients; Penstock refuses them.")
+	case "nbthread":
+		n := 0
+		if h.number(l, &n); n > 0 {
+			h.top.sub("engine", "loops", number(n, 256))
+		}
+	case "maxpipes":
+		n := 0
+		h.number(l, &n)
+		h.top.sub("engine", "pipes", number(n, 1<<18))
+	case "nosplice":
+		h.top.sub("engine", "pipes", raw("-1"))
+	case "hard-stop-after":
+		if d, ok := h.time(l, l.next()); ok && d > 0 {
+			h.top.set("drain", duration(d))
+		}
+	case "spread-checks": // of all checks
+		n := 0
+		h.number(l, &n)
+		h.spread = min(n, 50)
+	case "user":
+		h.becomes.user = h.userName(l)
+	case "group":
+		h.becomes.group = h.userName(l)
+	case "uid", "gid":
+		n := -1
+		if h.number(l, &n); n >= 0 && n < 1e9 {
+			*map[string]*string{"uid": &h.becomes.uid, "gid": &h.becomes.gid}[word] = strconv.Itoa(n)
+		}
+	case "log":
+		h.logTarget(l)
+	case "stats":
+		h.stats(l)
+	case "crt-base":
+		h.tls.crt = l.next()
+	case "ca-base":
+		h.tls.ca = l.next()
+	case "ssl-server-verify":
+		h.tls.noVerify = l.next() == "none"
+	case "ssl-default-bind-options", "ssl-default-server-options":
+		h.defaultTLS(word == "ssl-default-bind-options", l)
+	case "tune.rcvbuf.client", "tune.sndbuf.client", "tune.rcvbuf.server", "tune.sndbuf.server":
+		if b, ok := sizeOf(l.peek()); ok {
+			l.next()
+			to := &h.rcv
+			if strings.Contains(word, "sndbuf") {
+				to = &h.snd
 			}
-		case "nbthread":
-			if isNumber {
-				h.top.sub("engine", "loops", number(n, 256))
-			}
-		case "maxpipes":
-			if isNumber {
-				h.top.sub("engine", "pipes", number(n, 1<<18))
-			}
-		case "nosplice":
-			h.top.sub("engine", "pipes", raw("-1"))
-		case "maxconnrate", "maxsessrate":
-			if isNumber && n > 0 {
-				h.top.sub("limits", "new-flows", number(n, 1e9)+"/s", "Beyond "+word+" HAProxy delays clients; Penstock refuses them.")
-			}
-		case "hard-stop-after":
-			if d, ok := h.time(l, arg); ok && d > 0 {
-				h.top.set("drain", duration(d))
-			}
-		case "spread-checks": // of all checks
-			if isNumber {
-				h.spread = min(n, 50)
-			}
-		case "log":
-			h.logTarget(l)
-		case "stats":
-			h.stats(l)
-		case "crt-base":
-			h.tls.crt = arg
-		case "ca-base":
-			h.tls.ca = arg
-		case "ssl-server-verify":
-			h.tls.noVerify = arg == "none"
-		case "ssl-default-bind-options", "ssl-default-server-options":
-			for i, option := range l.words[1:] {
-				is13 := option == "no-tlsv12" || option == "force-tlsv13" || option == "ssl-min-ver" && i+2 < len(l.words) && l.words[i+2] == "TLSv1.3"
-				switch {
-				case is13 && word == "ssl-default-bind-options":
-					h.tls.bind.min13 = true
-				case is13:
-					h.tls.server13 = true
-				case option == "no-tls-tickets" && word == "ssl-default-bind-options":
-					h.tls.bind.noTickets = true
-				}
-			}
-		case "tune.rcvbuf.client", "tune.sndbuf.client", "tune.rcvbuf.server", "tune.sndbuf.server":
-			if b, ok := sizeOf(arg); ok {
-				to := &h.rcv
-				if strings.Contains(word, "sndbuf") {
-					to = &h.snd
-				}
-				to[map[bool]int{false: 0, true: 1}[strings.HasSuffix(word, "server")]] = b
-			}
-		case "daemon", "user", "group", "uid", "gid", "pidfile", "nbproc", "cpu-map", "cpu-policy", "master-worker", "ulimit-n", "chroot", "set-dumpable", "node", "description",
-			"quiet", "zero-warning", "expose-experimental-directives", "localpeer", "log-tag", "log-send-hostname", "setcap", "unix-bind", "thread-groups", "numa-cpu-mapping",
-			"presetenv", "setenv", "unsetenv", "resetenv", "server-state-base", "server-state-file", "external-check", "insecure-fork-wanted", "insecure-setuid-wanted", "strict-limits", "busy-polling", "mworker-max-reloads", "h1-case-adjust", "h1-case-adjust-file", "key-base", "maxsslconn", "maxsslrate", "maxcomprate", "maxcompcpuusage", "maxzlibmem", "spread-checks-max":
-			// The service manager's business, or TLS's or HTTP's.
+			to[map[bool]int{false: 0, true: 1}[strings.HasSuffix(word, "server")]] = b
+		}
+	case "unix-bind":
+		h.readUnixBind(l)
+	case "presetenv", "setenv", "unsetenv", "resetenv":
+		l.rest() // done where the text is cut into words
+	default:
+		if nothing(HAProxy, "global", word) {
+			l.rest()
+			return
+		}
+		if strings.HasPrefix(word, "tune.") {
+			l.rest()
+			h.note(l.at, "%s: no counterpart; the engine sizes its buffers and loops itself", word)
+			return
+		}
+		h.unknown(l, globalHints)
+	}
+}
+
+var globalHints = map[string]string{
+	"chroot":                 "; the sandbox gives up all files that the configuration does not need (docs/sandbox.md)",
+	"ulimit-n":               "; LimitNOFILE= of the service manager, or ulimit -n, bounds descriptors, and flows by them",
+	"fd-hard-limit":          "; LimitNOFILE= of the service manager, or ulimit -n, bounds descriptors, and flows by them",
+	"cpu-map":                "; CPUAffinity= of the service manager bounds the CPUs, and with them the loops",
+	"cpu-policy":             "; CPUAffinity= of the service manager bounds the CPUs, and with them the loops",
+	"nbproc":                 "; engine.loops is the number of threads of the one process that relays",
+	"log-tag":                "; access-log writes to syslog as penstock",
+	"log-send-hostname":      "; access-log writes to syslog with the host's name",
+	"maxsslconn":             "; limits.flows bounds all flows",
+	"maxsslrate":             "; limits.new-flows bounds the rate of all flows",
+	"default-path":           "; paths are written out",
+	"external-check":         "; use check: {send-expect: ...} or {http: ...}",
+	"insecure-fork-wanted":   "; the process that relays starts no programs",
+	"insecure-setuid-wanted": "; the process that relays starts no programs",
+}
+
+// defaultTLS reads options that bind or server lines have unless they say otherwise.
+func (h *haproxyPlan) defaultTLS(bind bool, l *line) {
+	for l.more() {
+		word := l.next()
+		is13 := word == "no-tlsv12" || word == "force-tlsv13"
+		switch {
+		case word == "ssl-min-ver":
+			is13 = l.next() == "TLSv1.3"
+		case word == "no-tls-tickets":
+			h.tls.bind.noTickets = h.tls.bind.noTickets || bind
+		case is13 || nothing(HAProxy, "tls", word):
+		case word == "ssl-max-ver" && l.peek() == "TLSv1.3":
+			l.next()
 		default:
-			switch {
-			case strings.HasPrefix(word, "ssl-"), strings.HasPrefix(word, "tune."), strings.HasPrefix(word, "issuers-"), strings.HasPrefix(word, "no"), strings.HasPrefix(word, "profiling"):
-				if strings.HasPrefix(word, "tune.") && !strings.HasPrefix(word, "tune.ssl.") && !strings.HasPrefix(word, "tune.h") {
-					h.note(l.at, "%s: no counterpart; the engine sizes its buffers and loops itself", word)
-				}
-			default:
-				h.note(l.at, "%s: no counterpart", word)
-			}
+			h.note(l.at, "%s %s: no counterpart", l.words[0], word)
+		}
+		if is13 && bind {
+			h.tls.bind.min13 = true
+		} else if is13 {
+			h.tls.server13 = true
+		}
+	}
+}
+
+// userName reads the name of a user or group; "": it is none.
+func (h *haproxyPlan) userName(l *line) string {
+	name := l.next()
+	if !userRE.MatchString(name) {
+		h.note(l.at, "%s %s: not a name", l.words[0], quote(name))
+		return ""
+	}
+	return name
+}
+
+var userRE = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+
+// readUnixBind reads what all Unix sockets have.
+func (h *haproxyPlan) readUnixBind(l *line) {
+	for l.more() {
+		switch word, value := l.next(), l.next(); {
+		case word == "prefix":
+			h.unixBind.prefix = value
+		case word == "mode" && modeRE.MatchString(value):
+			h.unixBind.mode = raw(`"` + value + `"`)
+		default:
+			h.note(l.at, "unix-bind %s: no counterpart%s", word, hintOf(bindHints, word))
 		}
 	}
 }
 
 // stats converts the control socket.
-func (h *haproxyPlan) stats(l line) {
-	if len(l.words) < 3 || l.words[1] != "socket" {
+func (h *haproxyPlan) stats(l *line) {
+	word := l.next()
+	switch {
+	case word != "socket":
+		l.rest()
+		if !nothing(HAProxy, "stats", word) {
+			h.note(l.at, "stats %s: no counterpart", word)
+		}
 		return
-	}
-	if h.top.get("admin") != nil {
+	case h.top.get("admin") != nil:
+		l.rest()
 		h.note(l.at, "a second stats socket: no counterpart; there is one admin listener")
 		return
 	}
 	h.top.sub("admin", "listen", "unix:///run/penstock/admin.sock")
-	for i, w := range l.words[3:] {
-		if w == "mode" && i+4 < len(l.words) {
-			if m := l.words[i+4]; modeRE.MatchString(m) {
-				h.top.sub("admin", "mode", raw(`"`+m+`"`))
-			}
+	options := l.rest()
+	for i, w := range options {
+		if w == "mode" && i+1 < len(options) && modeRE.MatchString(options[i+1]) {
+			h.top.sub("admin", "mode", raw(`"`+options[i+1]+`"`))
 		}
 	}
 	h.note(l.at, "stats socket: the admin listener takes its place; commands and API are Penstock's (docs/operations.md)")
 }
 
 // logTarget makes the access log go where the first log line says.
-func (h *haproxyPlan) logTarget(l line) {
-	if len(l.words) < 2 || h.logTo != "" {
+func (h *haproxyPlan) logTarget(l *line) {
+	written := l.next()
+	if h.logAt == l.at {
+		l.rest() // a line of defaults, for another section
 		return
 	}
-	to := l.words[1]
+	facility := ""
+	for l.more() {
+		switch word := l.next(); word {
+		case "len", "sample", "profile":
+			h.note(l.at, "log ... %s %s: no counterpart", word, l.next())
+		case "format":
+			l.next()
+		case "emerg", "alert", "crit", "err", "warning", "notice":
+			h.note(l.at, "log %s ... %s: this is for messages of HAProxy itself; Penstock's own log goes to stderr", written, word)
+			return
+		case "info", "debug":
+		default:
+			facility = word
+		}
+	}
+	if h.logTo != "" {
+		h.note(l.at, "log %s: there is one access log, and the first target gets it", written)
+		return
+	}
+	to, why := logURL(written)
+	if why != "" {
+		h.note(l.at, "log %s: %s", written, why)
+		return
+	}
+	h.logTo, h.logAt = to, l.at
+	if facility != "" && facility != "daemon" && strings.HasPrefix(to, "syslog:") {
+		h.logComment = "Lines go to syslog as daemon.info; HAProxy's had the facility " + facility + "."
+	}
+}
+
+// logURL returns a target of log as access-log has it, or why it has no counterpart.
+func logURL(to string) (url, why string) {
 	switch {
 	case to == "stdout" || to == "stderr":
-		h.logTo = to
-		return
+		return to, ""
 	case strings.HasPrefix(to, "/"):
-		to = "syslog:unix://" + to
-	case strings.HasPrefix(to, "ring@") || strings.HasPrefix(to, "fd@"):
-		h.note(l.at, "log %s: no counterpart", to)
-		return
+		url = "syslog:unix://" + to
+	case strings.HasPrefix(to, "unix@/"):
+		url = "syslog:unix://" + strings.TrimPrefix(to, "unix@")
+	case strings.HasPrefix(to, "ring@") || strings.HasPrefix(to, "fd@") || strings.HasPrefix(to, "backend@"):
+		return "", "no counterpart"
 	default:
-		to = strings.TrimPrefix(strings.TrimPrefix(to, "udp@"), "ipv4@")
+		to = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(to, "udp@"), "ipv4@"), "ipv6@")
 		scheme := "syslog:"
 		if rest, ok := strings.CutPrefix(to, "tcp@"); ok {
 			to, scheme = rest, "syslog:tcp://"
@@ -134,13 +263,12 @@ func (h *haproxyPlan) logTarget(l line) {
 		if err != nil {
 			host, port = strings.Trim(to, "[]"), "514"
 		}
-		to = scheme + net.JoinHostPort(host, port)
+		url = scheme + net.JoinHostPort(host, port)
 	}
-	if !logTargetOK(to) {
-		h.note(l.at, "log %s: not a place for lines", l.words[1])
-		return
+	if !logTargetOK(url) {
+		return "", "not a place for lines"
 	}
-	h.logTo = to
+	return url, ""
 }
 
 // logTargetOK reports whether access-log's key to takes it.

@@ -2,23 +2,68 @@ package convert
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
-// line is one line of HAProxy's configuration.
+// line is one line of HAProxy's configuration. Its words are read in turn, and those that
+// nobody has read are listed.
 type line struct {
 	at
-	no    bool // it began with "no"
-	words []string
+	no        bool // it began with "no"
+	words     []string
+	read      int  // how many of words have been read
+	inherited bool // from a section defaults
 }
+
+// more reports whether there are words that have not been read.
+func (l *line) more() bool { return l.read < len(l.words) }
+
+// next reads a word; "": there is none.
+func (l *line) next() string {
+	if !l.more() {
+		return ""
+	}
+	l.read++
+	return l.words[l.read-1]
+}
+
+// peek returns the next word without reading it.
+func (l *line) peek() string {
+	if !l.more() {
+		return ""
+	}
+	return l.words[l.read]
+}
+
+// rest reads all words that are left.
+func (l *line) rest() []string {
+	words := l.words[l.read:]
+	l.read = len(l.words)
+	return words
+}
+
+// text returns the whole line, for messages.
+func (l *line) text() string { return strings.Join(l.words, " ") }
 
 // section is one section of HAProxy's configuration, with the lines that it
 // inherits from a section defaults.
 type section struct {
 	at
 	kind, name string
-	lines      []line
+	lines      []line // the inherited ones first
 	from       string // of defaults, by name
+}
+
+// each calls read with each line and its first word, and lists the words that read leaves.
+func (s *section) each(p *plan, read func(word string, l *line)) {
+	for _, l := range s.lines {
+		word := l.next()
+		read(word, &l)
+		if left := l.rest(); len(left) > 0 {
+			p.note(l.at, "%s: no counterpart for %s", word, quoted(left))
+		}
+	}
 }
 
 // sectionWords begin sections. What HAProxy has beside the five that are
@@ -67,7 +112,10 @@ func haproxySections(p *plan, files []File) ([]*section, *Error) {
 					current.name, rest = rest[0], rest[1:]
 				}
 				if len(rest) > 1 && rest[0] == "from" {
-					current.from = rest[1]
+					current.from, rest = rest[1], rest[2:]
+				}
+				if len(rest) > 0 {
+					p.note(here, "%s: no counterpart for %s", words[0], quoted(rest))
 				}
 				all = append(all, current)
 				continue
@@ -78,6 +126,9 @@ func haproxySections(p *plan, files []File) ([]*section, *Error) {
 			}
 			if current == nil {
 				return nil, &Error{f.Name, n, quoted(words[:1]) + " before the first section; is this a configuration of HAProxy?"}
+			}
+			if current.kind == "global" {
+				p.environment(words)
 			}
 			current.lines = append(current.lines, l)
 		}
@@ -100,7 +151,7 @@ func inherit(p *plan, all []*section) []*section {
 		switch s.kind {
 		case "defaults":
 			if s.from != "" && from != nil {
-				s.lines = append(from.lines[:len(from.lines):len(from.lines)], s.lines...)
+				s.lines = append(slices.Clone(from.lines), s.lines...)
 			}
 			last = s
 			if s.name != "" {
@@ -112,7 +163,12 @@ func inherit(p *plan, all []*section) []*section {
 					p.note(s.at, "too many lines: those of defaults are left out from here on")
 					continue
 				}
-				s.lines = append(from.lines[:len(from.lines):len(from.lines)], s.lines...)
+				own := s.lines
+				s.lines = slices.Clone(from.lines)
+				for i := range s.lines {
+					s.lines[i].inherited = true
+				}
+				s.lines = append(s.lines, own...)
 			}
 		}
 	}
@@ -188,6 +244,45 @@ func (p *plan) haproxyWords(here at, text string) (words []string, problem strin
 	return words, ""
 }
 
+// environment keeps what a line of the section global says of environment variables, for the lines
+// that follow.
+func (p *plan) environment(words []string) {
+	if p.env == nil {
+		p.env = map[string]string{}
+	}
+	switch names := words[1:]; words[0] {
+	case "setenv", "presetenv":
+		if len(names) != 2 {
+			return
+		}
+		if _, set := p.getenv(names[0]); !set || words[0] == "setenv" {
+			p.env[names[0]] = names[1]
+		}
+	case "unsetenv":
+		for _, name := range names {
+			p.env[name] = ""
+		}
+	case "resetenv":
+		kept := map[string]string{}
+		for _, name := range names {
+			if v, ok := p.env[name]; ok {
+				kept[name] = v
+			} else if v, ok := p.getenv(name); ok {
+				kept[name] = v
+			}
+		}
+		p.env, p.src.Env = kept, nil
+	}
+}
+
+// getenv returns the value of a variable of the environment of this process.
+func (p *plan) getenv(name string) (string, bool) {
+	if p.src.Env == nil {
+		return "", false
+	}
+	return p.src.Env(name)
+}
+
 // variable expands the environment variable that text begins with, as NAME,
 // {NAME} or {NAME-default}, and returns how many bytes it took.
 func (p *plan) variable(here at, text string) (value string, n int) {
@@ -208,11 +303,12 @@ func (p *plan) variable(here at, text string) (value string, n int) {
 	if name == "" {
 		return "$", 0
 	}
-	if p.src.Env != nil {
-		if v, ok := p.src.Env(name); ok && len(v) < 1<<12 {
-			p.note(here, "the environment variable %s has been replaced by its value", quote(name))
-			return v, end
-		}
+	if v, ok := p.env[name]; ok {
+		return v, end
+	}
+	if v, ok := p.getenv(name); ok && len(v) < 1<<12 {
+		p.note(here, "the environment variable %s has been replaced by its value", quote(name))
+		return v, end
 	}
 	if def == "" {
 		p.note(here, "the environment variable %s is not set here", quote(name))

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +56,7 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 	if b.v6only {
 		h.v6only(l)
 	}
+	h.sourceLimits(x, l)
 	rules := slices.Concat(x.access, x.later, x.only)
 	if len(x.only) > 0 {
 		rules = append(rules, accessRule{false, nil, x.only[0].at})
@@ -86,9 +86,6 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 		h.comment(l, "proxy-protocol", []string{"accept-proxy believes everybody; name the addresses of the proxies in front."})
 	case len(x.proxied) > 0:
 		l.fields.sub("proxy-protocol", "from", x.proxied)
-	}
-	if x.inspect > 0 {
-		l.fields.sub("sniff", "timeout", duration(x.inspect))
 	}
 	if !unix {
 		h.keepaliveFields(&l.fields, x.keepalive)
@@ -140,7 +137,10 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 		l.fields.set("timeouts", base, comments...)
 	}
 	for i, c := range choices {
-		g := h.backend(c.back, port)
+		var g *group
+		if h.admitsAll(x, c.back) {
+			g = h.backend(c.back, port)
+		}
 		if g == nil {
 			h.note(c.at, "%s: the clients of %s are refused: there is no group for it", x.name, c.back.name)
 			if c.back == def && i == len(choices)-1 {
@@ -172,6 +172,10 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 			return false
 		}
 	}
+	reads := l.tls || slices.ContainsFunc(l.routes, func(r route) bool { return r.to.fields.get("hash") == raw("sni") })
+	if x.inspect > 0 && (reads || l.fields.get("proxy-protocol") != nil) && !b.tls.on {
+		l.fields.sub("sniff", "timeout", duration(x.inspect))
+	}
 	if b.tls.on {
 		if t := x.timeouts["client-hs"]; t > 0 {
 			l.fields.sub("tls", "handshake-timeout", duration(t))
@@ -180,6 +184,19 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 		h.comment(l, "sniff", []string{"A client that sends nothing for this long is refused; HAProxy sends it to " + def.name + "."})
 	}
 	return true
+}
+
+// admitsAll reports whether a backend takes all clients that a frontend lets in; otherwise it is
+// left out.
+func (h *haproxyPlan) admitsAll(front, back *proxy) bool {
+	rules := slices.Concat(back.later, back.only)
+	i := slices.IndexFunc(rules, func(r accessRule) bool { return !r.allow || len(back.only) > 0 })
+	if front == back || i < 0 {
+		return true
+	}
+	back.reached = true
+	h.note(rules[i].at, "%s %s left out: clients that its tcp-request rules refuse would come in; put the rules into the frontends that lead to it", back.kind, back.name)
+	return false
 }
 
 // comment adds comments to a key, if the key exists.
@@ -224,275 +241,4 @@ func least(a, b time.Duration) time.Duration {
 		return b
 	}
 	return a
-}
-
-// backend returns the group of a backend for clients that came to a port; nil,
-// and lists why, if there is none.
-func (h *haproxyPlan) backend(x *proxy, port string) *group {
-	switch {
-	case x.http:
-		h.note(x.at, "%s %s left out: mode http is layer 7", x.kind, x.name)
-		return nil
-	case x.off:
-		h.note(x.at, "%s %s is disabled", x.kind, x.name)
-		return nil
-	}
-	var members, discover []fields
-	var f, tls fields
-	var first *server
-	backups := 0
-	names := map[string]bool{}
-	for i := range x.servers {
-		s := &x.servers[i]
-		if first == nil {
-			if s.tls {
-				var ok bool
-				if tls, ok = h.clientSide(s); !ok {
-					h.note(s.at, "server %s left out: its TLS has no counterpart", s.name)
-					continue
-				}
-			}
-			first = s
-		}
-		if s.tls != first.tls || s.tls && s.tlsOptions != first.tlsOptions {
-			h.note(s.at, "server %s left out: ssl and its options are the group's, and %s has others; put it into a group of its own", s.name, first.name)
-			continue
-		}
-		if s.proxy != first.proxy || s.source != first.source || s.device != first.device {
-			h.note(s.at, "server %s left out: send-proxy, source and interface are the group's, and %s has others; put it into a group of its own", s.name, first.name)
-			continue
-		}
-		weight := s.weight
-		if s.template > 0 {
-			if d, ok := h.template(s, port); ok {
-				discover = append(discover, d)
-			}
-			continue
-		}
-		p := s.port
-		if p == "" || p == "0" {
-			p = port
-		}
-		var url string
-		switch {
-		case s.unix && strings.HasPrefix(s.address, "@"):
-			url = "unix:" + s.address
-		case s.unix:
-			url = "unix://" + s.address
-		case strings.HasPrefix(p, "+") || strings.HasPrefix(p, "-"):
-			offset, _ := strconv.Atoi(p)
-			url = tcpURL("tcp", s.address, shift(port, offset))
-		default:
-			url = tcpURL("tcp", s.address, p)
-		}
-		url, err := upstream(url)
-		if err != nil {
-			h.note(s.at, "server %s left out: %v", s.name, err)
-			continue
-		}
-		var m fields
-		m.set("to", url)
-		name := unique(nameOf(s.name), func(n string) bool { return names[n] })
-		names[name] = true
-		m.set("name", name)
-		if s.weighted && weight != 1 && weight != 0 {
-			m.set("weight", number(weight, 256))
-		}
-		if s.backup {
-			backups++
-			m.set("backup", raw("true"))
-		}
-		if s.maxconn > 0 {
-			m.set("max-flows", number(s.maxconn, many))
-		}
-		if s.disabled || s.weighted && weight == 0 {
-			m.set("drained", raw("true"))
-		}
-		members = append(members, m)
-	}
-	if len(members)+len(discover) == 0 {
-		h.note(x.at, "%s %s: it has no server with a counterpart", x.kind, x.name)
-		return nil
-	}
-	if x.balance != "" && x.balance != "round-robin" {
-		f.set("balance", raw(x.balance), map[string]string{
-			"p2c":    "random draws two servers and takes the less loaded one: p2c.",
-			"maglev": "maglev keeps a client at its member, as balance source does; which one that is differs from HAProxy.",
-		}[x.balance])
-		f[len(f)-1].comments = slices.DeleteFunc(f[len(f)-1].comments, func(s string) bool { return s == "" })
-	}
-	if x.hash != "" {
-		f.set("hash", raw(x.hash))
-	}
-	if x.balance == "first" {
-		for i := range members {
-			members[i] = slices.DeleteFunc(members[i], func(g field) bool { return g.key == "weight" })
-		}
-	}
-	if backups > 1 && !x.allBackup {
-		f.set("members", members, "HAProxy uses the first backup only (option allbackups is off); here all backups take over together.")
-	} else if len(members) > 0 {
-		f.set("members", members)
-	}
-	if len(discover) > 0 {
-		f.set("discover", discover)
-	}
-	if first.tls {
-		if what := hostless(f); what != "" && tls.get("verify") == nil && tls.get("server-name") == nil {
-			h.note(first.at, "%s %s: TLS: %s has no host to compare its certificate with; name one with server-name", x.kind, x.name, what)
-			return nil
-		}
-		f.set("tls", tls)
-	}
-	h.groupSettings(x, first, &f)
-	return h.group(x.name, f)
-}
-
-// template makes a discover entry of a server-template.
-func (h *haproxyPlan) template(s *server, port string) (d fields, ok bool) {
-	host := s.address
-	if strings.HasPrefix(host, "_") {
-		if !serviceRE.MatchString(host) {
-			h.note(s.at, "server-template %s left out: %s is not a service", s.name, quote(host))
-			return nil, false
-		}
-		d.set("srv", host)
-	} else {
-		p := s.port
-		if p == "" {
-			p = port
-		}
-		if _, err := upstream(tcpURL("tcp", host, p)); err != nil {
-			h.note(s.at, "server-template %s left out: %v", s.name, err)
-			return nil, false
-		}
-		if a, err := netip.ParseAddr(host); err == nil {
-			host = a.String()
-		}
-		d.set("dns", host)
-		d.set("port", raw(strings.TrimLeft(p, "0")))
-	}
-	if s.weighted && s.weight > 0 {
-		d.set("weight", number(s.weight, 256))
-	}
-	if s.maxconn > 0 {
-		d.set("max-flows", number(s.maxconn, many))
-	}
-	return d, true
-}
-
-// groupSettings sets the keys of a group other than its members.
-func (h *haproxyPlan) groupSettings(x *proxy, first *server, f *fields) {
-	if t := x.timeouts["connect"]; t > 0 {
-		f.sub("timeouts", "connect", duration(t))
-	}
-	retries := x.retries
-	if retries < 0 {
-		retries = 3
-	}
-	if x.redisp {
-		f.set("retries", number(retries, 100))
-	} else {
-		f.set("retries", number(retries, 100), "Without option redispatch HAProxy tries the same server again; Penstock always goes on to another member.")
-	}
-	capped, queued := false, 0
-	for _, s := range x.servers {
-		capped = capped || s.maxconn > 0
-		queued = min(queued+s.maxqueue, many)
-	}
-	if capped {
-		if queued == 0 {
-			queued = 1024
-			f.sub("queue", "size", number(queued, many))
-			f.set("queue", f.get("queue"), "HAProxy's queue has no bound unless maxqueue says one.")
-		} else {
-			f.sub("queue", "size", number(queued, many))
-		}
-		wait := x.timeouts["queue"]
-		if wait == 0 {
-			wait = x.timeouts["connect"]
-		}
-		if wait > 0 {
-			f.sub("queue", "timeout", duration(wait))
-		}
-	}
-	if x.balance != "first" && first.slowstart > 0 {
-		f.set("slow-start", duration(first.slowstart))
-	}
-	h.checkFields(x, f)
-	if first.observe {
-		failures := first.errorLimit
-		if failures == 0 {
-			failures = 10
-		}
-		f.sub("eject", "failures", number(failures, many))
-		f.set("eject", f.get("eject"), "observe layer4; a member comes back after a time here, not when its check is well again.")
-	}
-	switch {
-	case first.proxy == "v2" && (first.names || first.proxyTLS):
-		v := fields{{key: "version", value: raw("2")}}
-		if first.names {
-			v.set("names", raw("true"))
-		}
-		if first.proxyTLS {
-			v.set("tls", raw("true"))
-		}
-		f.set("proxy-protocol", v)
-	case first.proxy != "":
-		f.set("proxy-protocol", raw(first.proxy))
-	}
-	source, device := first.source, first.device
-	if source == "" {
-		source = x.source
-	}
-	if device == "" {
-		device = x.device
-	}
-	h.sourceFields(first.at, f, source)
-	if device != "" {
-		if interfaceRE.MatchString(device) {
-			f.set("interface", device)
-		} else {
-			h.note(first.at, "interface %s: not the name of an interface", quote(device))
-		}
-	}
-	h.keepaliveFields(f, x.upstreamKA)
-	if first.userTimeout > 0 {
-		f.sub("tcp", "user-timeout", duration(first.userTimeout))
-	}
-	if first.tfo {
-		f.sub("tcp", "fast-open", raw("1"))
-	}
-	if n := h.rcv[1]; n > 0 {
-		f.sub("tcp", "recv-buffer", size(n))
-	}
-	if n := h.snd[1]; n > 0 {
-		f.sub("tcp", "send-buffer", size(n))
-	}
-}
-
-// sourceFields sets where a group connects from.
-func (p *plan) sourceFields(at at, f *fields, source string) {
-	switch source {
-	case "", "0.0.0.0", "*", ":":
-		return
-	case "client":
-		f.set("source", raw("client"))
-		return
-	}
-	host := source
-	if i := strings.LastIndexByte(source, ':'); i >= 0 && (strings.Count(source, ":") == 1 || strings.HasPrefix(source, "[")) {
-		host = source[:i]
-		if source[i+1:] != "0" {
-			p.note(at, "source %s: ports are the kernel's choice", source)
-		}
-	}
-	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	if err != nil || a.Zone() != "" {
-		p.note(at, "source %s: not an address", quote(source))
-		return
-	}
-	if !a.IsUnspecified() {
-		f.set("source", a.Unmap().String())
-	}
 }

@@ -22,63 +22,22 @@ var bindWords = map[string]bool{
 	"id": true, "level": true, "severity-output": true, "expose-fd": true, "namespace": true, "nice": true, "process": true, "thread": true, "shards": true, "proto": true,
 	"crt": true, "crt-list": true, "crt-ignore-err": true, "ca-sign-pass": true, "ca-file": true, "ca-verify-file": true, "ca-ignore-err": true, "ca-sign-file": true, "crl-file": true, "alpn": true, "npn": true, "ciphers": true, "ciphersuites": true,
 	"curves": true, "ecdhe": true, "verify": true, "ssl-min-ver": true, "ssl-max-ver": true, "tls-ticket-keys": true, "sigalgs": true, "client-sigalgs": true, "ocsp-update": true, "label": true, "cc": true,
-	"accept-netscaler-cip": true,
+	"accept-netscaler-cip": true, "default-crt": true, "guid-prefix": true, "idle-ping": true, "ktls": true, "nbconn": true, "quic-cc-algo": true, "quic-socket": true, "tcp-md5sig": true,
 }
 
 // bind reads a bind line, which may have several addresses.
-func (h *haproxyPlan) bind(x *proxy, l line) {
-	if len(l.words) < 2 {
-		h.note(l.at, "bind without an address")
-		return
-	}
+func (h *haproxyPlan) bind(x *proxy, l *line) {
+	addresses := l.next()
 	b := bind{at: l.at, tls: h.tls.bind}
-	for w := l.words[2:]; len(w) > 0; {
-		word, value := w[0], ""
-		w = w[1:]
-		if bindWords[word] && len(w) > 0 {
-			value, w = w[0], w[1:]
+	for l.more() {
+		word, value := l.next(), ""
+		if bindWords[word] {
+			value = l.next()
 		}
-		n, isNumber := count(value)
-		switch word {
-		case "accept-proxy":
-			b.proxied = true
-		case "backlog":
-			if isNumber {
-				b.fields.set("backlog", number(n, 1<<20))
-			}
-		case "interface":
-			if interfaceRE.MatchString(value) {
-				b.fields.set("interface", value)
-			}
-		case "transparent":
-			b.fields.set("transparent", raw("true"))
-		case "maxconn":
-			b.maxconn = n
-		case "mode":
-			if modeRE.MatchString(value) {
-				b.fields.set("mode", raw(`"`+value+`"`))
-			}
-		case "name":
-			b.name = value
-		case "tfo":
-			b.fields.sub("tcp", "fast-open", raw("256"), "HAProxy's queue is as long as the backlog.")
-		case "tcp-ut":
-			if d, ok := h.time(l, value); ok && d > 0 {
-				b.fields.sub("tcp", "user-timeout", duration(d))
-			}
-		case "v6only":
-			b.v6only = true
-		case "v4v6", "defer-accept", "id", "level", "severity-output", "expose-fd", "nice", "process", "thread", "shards":
-			// Without a meaning here.
-		default:
-			if h.bindTLS(&b.tls, l.at, word, value) {
-				break
-			}
-			h.note(l.at, "bind ... %s: no counterpart", word)
-		}
+		h.bindOption(&b, word, value, l)
 	}
-	for address := range strings.SplitSeq(l.words[1], ",") {
-		url, why := bindURL(address)
+	for address := range strings.SplitSeq(addresses, ",") {
+		url, why := bindURL(h.unixBind.path(address))
 		if why != "" {
 			h.note(l.at, "bind %s left out: %s", address, why)
 			continue
@@ -87,11 +46,80 @@ func (h *haproxyPlan) bind(x *proxy, l line) {
 		c := b
 		c.url = url
 		c.fields = append(fields(nil), b.fields...)
+		if strings.HasPrefix(url, "unix:///") && c.fields.get("mode") == nil && h.unixBind.mode != "" {
+			c.fields.set("mode", h.unixBind.mode)
+		}
 		if !h.serverSide(&c) {
 			continue
 		}
 		x.binds = append(x.binds, c)
 	}
+}
+
+// bindOption reads one option of a bind line.
+func (h *haproxyPlan) bindOption(b *bind, word, value string, l *line) {
+	n, isNumber := count(value)
+	ok := true
+	switch word {
+	case "accept-proxy":
+		b.proxied = true
+	case "backlog":
+		if ok = isNumber; ok {
+			b.fields.set("backlog", number(n, 1<<20))
+		}
+	case "interface":
+		if ok = interfaceRE.MatchString(value); ok {
+			b.fields.set("interface", value)
+		}
+	case "transparent":
+		b.fields.set("transparent", raw("true"))
+	case "maxconn":
+		b.maxconn, ok = n, isNumber
+	case "mode":
+		if ok = modeRE.MatchString(value); ok {
+			b.fields.set("mode", raw(`"`+value+`"`))
+		}
+	case "name":
+		b.name = value
+	case "tfo":
+		b.fields.sub("tcp", "fast-open", raw("256"), "HAProxy's queue is as long as the backlog.")
+	case "tcp-ut":
+		if d, ok := h.time(l, value); ok && d > 0 {
+			b.fields.sub("tcp", "user-timeout", duration(d))
+		}
+	case "v6only":
+		b.v6only = true
+	default:
+		ok = h.bindTLS(&b.tls, l.at, word, value) || nothing(HAProxy, "bind", word)
+	}
+	if !ok {
+		h.note(l.at, "bind ... %s: no counterpart%s", strings.TrimSpace(word+" "+value), hintOf(bindHints, word))
+	}
+}
+
+var bindHints = map[string]string{
+	"user":  "; a Unix socket belongs to the user that the daemon runs as, and mode says who else may connect",
+	"group": "; a Unix socket belongs to the user that the daemon runs as, and mode says who else may connect",
+	"uid":   "; a Unix socket belongs to the user that the daemon runs as, and mode says who else may connect",
+	"gid":   "; a Unix socket belongs to the user that the daemon runs as, and mode says who else may connect",
+	"mss":   "; advmss of a route (ip route) has the same effect",
+}
+
+// unixBind is what the line unix-bind of global says of Unix sockets.
+type unixBind struct {
+	prefix string
+	mode   raw
+}
+
+// path returns an address of bind with the prefix that paths get.
+func (u unixBind) path(address string) string {
+	if rest, ok := strings.CutPrefix(address, "unix@"); ok {
+		return "unix@" + u.prefix + rest
+	}
+	if strings.HasPrefix(address, "/") {
+		return u.prefix + address
+	}
+	return address
 }
 
 // bindURL turns an address of bind into a URL.
@@ -153,8 +181,13 @@ type server struct {
 	inter          time.Duration
 	rise, fall     int
 	checkPort      int
+	checkAddr      string
+	checkProxy     bool
+	checkWhy       string // what of the check has no counterpart
+	track          string // the server whose state this one has
 	slowstart      time.Duration
 	observe        bool
+	markDown       bool
 	errorLimit     int
 	source, device string
 	tfo            bool
@@ -168,45 +201,42 @@ var serverWords = map[string]bool{
 	"cookie": true, "crl-file": true, "crt": true, "downinter": true, "error-limit": true, "fall": true, "fastinter": true, "id": true, "init-addr": true, "inter": true, "log-proto": true, "max-reuse": true, "maxconn": true,
 	"maxqueue": true, "minconn": true, "namespace": true, "npn": true, "observe": true, "on-error": true, "on-marked-down": true, "on-marked-up": true, "pool-low-conn": true, "pool-max-conn": true, "pool-purge-delay": true,
 	"port": true, "proto": true, "proxy-v2-options": true, "redir": true, "resolve-net": true, "resolve-opts": true, "resolve-prefer": true, "resolvers": true, "rise": true, "slowstart": true, "sni": true, "socks4": true,
-	"source": true, "ssl-max-ver": true, "ssl-min-ver": true, "tcp-ut": true, "track": true, "verify": true, "verifyhost": true, "weight": true, "ws": true, "shard": true, "hash-key": true, "guid": true, "agent-check": false, "usesrc": true, "interface": true,
+	"source": true, "ssl-max-ver": true, "ssl-min-ver": true, "tcp-ut": true, "track": true, "verify": true, "verifyhost": true, "weight": true, "ws": true, "shard": true, "hash-key": true, "guid": true, "usesrc": true, "interface": true,
+	"check-pool-conn-name": true, "curves": true, "idle-ping": true, "init-state": true, "log-bufsize": true, "pool-conn-name": true, "quic-cc-algo": true, "sigalgs": true, "client-sigalgs": true, "tcp-md5sig": true, "cc": true,
 }
 
 // server reads server, default-server and server-template lines.
-func (h *haproxyPlan) server(x *proxy, l line) {
+func (h *haproxyPlan) server(x *proxy, l *line) {
 	s := x.defaults
 	s.at = l.at
-	w := l.words[1:]
 	switch l.words[0] {
 	case "server":
-		if len(w) < 2 {
+		s.name = l.next()
+		if !l.more() {
 			h.note(l.at, "server without a name and an address")
 			return
 		}
-		s.name = w[0]
-		h.abns(l.at, w[1])
-		h.address(&s, w[1])
-		w = w[2:]
+		h.abns(l.at, l.peek())
+		h.address(&s, l.next())
 	case "server-template":
-		if len(w) < 3 {
+		s.name = l.next()
+		first, most, ranged := strings.Cut(l.next(), "-")
+		if !ranged {
+			most = first
+		}
+		if !l.more() {
 			h.note(l.at, "server-template without a prefix, a number and a name")
 			return
 		}
-		_, most, ranged := strings.Cut(w[1], "-")
-		if !ranged {
-			most = w[1]
-		}
 		s.template, _ = count(most)
 		s.template = max(s.template, 1)
-		s.name = w[0]
-		h.abns(l.at, w[2])
-		h.address(&s, w[2])
-		w = w[3:]
+		h.abns(l.at, l.peek())
+		h.address(&s, l.next())
 	}
-	for len(w) > 0 {
-		word, value := w[0], ""
-		w = w[1:]
-		if serverWords[word] && len(w) > 0 {
-			value, w = w[0], w[1:]
+	for l.more() {
+		word, value := l.next(), ""
+		if serverWords[word] {
+			value = l.next()
 		}
 		h.serverOption(&s, l, word, value)
 	}
@@ -250,7 +280,7 @@ func (h *haproxyPlan) address(s *server, text string) {
 	s.address, s.port = strings.Trim(rest[:i], "[]"), rest[i+1:]
 }
 
-func (h *haproxyPlan) serverOption(s *server, l line, word, value string) {
+func (h *haproxyPlan) serverOption(s *server, l *line, word, value string) {
 	n, isNumber := count(value)
 	time := func(to *time.Duration) {
 		if d, ok := h.time(l, value); ok {
@@ -306,8 +336,8 @@ func (h *haproxyPlan) serverOption(s *server, l line, word, value string) {
 	case "send-proxy-v2", "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn":
 		s.proxy = "v2"
 		s.proxyTLS = word != "send-proxy-v2"
-	case "no-send-proxy", "no-send-proxy-v2":
-		s.proxy = ""
+	case "no-send-proxy", "no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn":
+		s.proxy, s.proxyTLS = "", false
 	case "proxy-v2-options":
 		for option := range strings.SplitSeq(value, ",") {
 			switch option {
@@ -320,11 +350,27 @@ func (h *haproxyPlan) serverOption(s *server, l line, word, value string) {
 			}
 		}
 	case "observe":
-		s.observe = value == "layer4"
+		if s.observe = value == "layer4"; !s.observe {
+			h.note(l.at, "observe %s: no counterpart; observe layer4 is eject of a group", value)
+		}
 	case "on-error":
-		if value != "mark-down" {
+		if s.markDown = value == "mark-down"; !s.markDown {
 			h.note(l.at, "on-error %s: no counterpart", value)
 		}
+	case "check-send-proxy":
+		s.checkProxy = true
+	case "no-check-send-proxy":
+		s.checkProxy = false
+	case "addr":
+		s.checkAddr = value
+	case "check-via-socks4":
+		s.checkWhy = word + " has no counterpart"
+	case "check-proto":
+		if value != "h1" {
+			s.checkWhy = "check-proto " + value + " has no counterpart"
+		}
+	case "track":
+		s.track = value
 	case "source":
 		s.source = value
 	case "usesrc":
@@ -337,13 +383,11 @@ func (h *haproxyPlan) serverOption(s *server, l line, word, value string) {
 		s.device = value
 	case "tfo":
 		s.tfo = true
-	case "resolvers", "init-addr", "resolve-prefer", "resolve-opts", "resolve-net", "id", "cookie", "check-send-proxy", "no-check-send-proxy", "guid", "proto", "ws", "pool-low-conn", "pool-max-conn", "pool-purge-delay", "max-reuse", "log-proto", "hash-key", "shard", "stick", "non-stick":
-		// Names are looked up again as DNS says; the rest is HTTP's or a name.
-	case "fastinter", "downinter", "agent-check", "agent-inter", "agent-port", "agent-send", "agent-addr", "no-agent-check", "addr", "minconn", "track", "redir", "namespace", "socks4", "on-marked-up", "on-marked-down", "check-via-socks4", "check-proto":
-		h.note(l.at, "server ... %s: no counterpart%s", word, hintOf(serverHints, word))
+	case "no-tfo":
+		s.tfo = false
 	default:
-		if !h.serverTLS(&s.tlsOptions, l.at, word, value) {
-			h.note(l.at, "server ... %s: no counterpart", word)
+		if !h.serverTLS(&s.tlsOptions, l.at, word, value) && !nothing(HAProxy, "server", word) {
+			h.note(l.at, "server ... %s: no counterpart%s", strings.TrimSpace(word+" "+value), hintOf(serverHints, word))
 		}
 	}
 }
@@ -353,26 +397,17 @@ var serverHints = map[string]string{
 	"downinter":      "; checks come every inter",
 	"minconn":        "; max-flows is a fixed number",
 	"agent-check":    "; penstock weight and penstock drain set weight and state",
-	"addr":           "; a check goes to the member's address, at a port of its own if need be",
 	"on-marked-down": "; flows of a member that goes down go on; penstock disable ends them",
-	"track":          "; each group checks its own members",
+	"resolve-prefer": "; addresses of both families become members",
 }
 
 // source reads the line source of a backend.
-func (h *haproxyPlan) source(x *proxy, l line) {
-	for i := 1; i < len(l.words); i += 2 {
-		value := ""
-		if i+1 < len(l.words) {
-			value = l.words[i+1]
-		}
-		switch l.words[i] {
-		case "usesrc", "interface":
-			s := server{source: x.source, device: x.device}
-			h.serverOption(&s, l, l.words[i], value)
-			x.source, x.device = s.source, s.device
-		default:
-			x.source = l.words[i]
-			i--
-		}
+func (h *haproxyPlan) source(x *proxy, l *line) {
+	x.source = l.next()
+	for l.peek() == "usesrc" || l.peek() == "interface" {
+		s := server{source: x.source, device: x.device}
+		word := l.next()
+		h.serverOption(&s, l, word, l.next())
+		x.source, x.device = s.source, s.device
 	}
 }

@@ -92,10 +92,6 @@ func (h *haproxyPlan) bindTLS(t *bindTLS, at at, word, value string) bool {
 		if word != "ssl-max-ver" || value != "TLSv1.3" {
 			h.note(at, "%s: no counterpart; TLS 1.3 is always offered", strings.TrimSpace(word+" "+value))
 		}
-	case "ca-verify-file", "crt-ignore-err", "ca-ignore-err", "allow-0rtt", "generate-certificates", "ca-sign-file", "ca-sign-pass", "ocsp-update", "client-sigalgs":
-		h.note(at, "bind ... %s: no counterpart", word)
-	case "ciphers", "ciphersuites", "curves", "ecdhe", "sigalgs", "npn", "no-sslv3", "no-tlsv10", "no-tlsv11", "no-ca-names", "prefer-client-ciphers":
-		// Ciphers and the like are Go's choice, and versions below 1.2 do not exist.
 	default:
 		return false
 	}
@@ -212,7 +208,13 @@ type serverTLS struct {
 	verify, ca, sni, host, crt, crl, alpn string
 	min13                                 bool
 	check, noCheck                        bool
-	checkSNI                              string
+	checkSNI, checkALPN                   string
+}
+
+// ofFlows returns what concerns flows, and not checks only.
+func (t serverTLS) ofFlows() serverTLS {
+	t.check, t.noCheck, t.checkSNI, t.checkALPN = false, false, "", ""
+	return t
 }
 
 // serverTLS reads an option of server that concerns TLS, and reports whether it was one.
@@ -242,23 +244,24 @@ func (h *haproxyPlan) serverTLS(t *serverTLS, at at, word, value string) bool {
 		t.noCheck = true
 	case "check-sni":
 		t.checkSNI = value
+	case "check-alpn":
+		t.checkALPN = value
 	case "ssl-max-ver", "force-tlsv12", "no-tlsv13":
 		if word != "ssl-max-ver" || value != "TLSv1.3" {
 			h.note(at, "%s: no counterpart; TLS 1.3 is always offered", strings.TrimSpace(word+" "+value))
 		}
-	case "ciphers", "ciphersuites", "npn", "no-ssl-reuse", "no-tls-tickets", "no-sslv3", "no-tlsv10", "no-tlsv11", "check-alpn":
-		// Ciphers and the like are Go's choice, and versions below 1.2 do not exist.
 	default:
 		return false
 	}
 	return true
 }
 
-// clientSide returns the key tls of a group, as its servers say; false: they cannot be had.
-func (h *haproxyPlan) clientSide(s *server) (f fields, ok bool) {
+// clientSide returns the key tls of a group, as its servers say; false: they cannot be had. sni is the name
+// that they are sent.
+func (h *haproxyPlan) clientSide(s *server, sni string) (f fields, ok bool) {
 	t := &s.tlsOptions
 	switch {
-	case t.verify == "none" || t.verify == "" && h.tls.noVerify:
+	case !h.verifies(t):
 		f.set("verify", raw("false"), "verify none: anybody on the way to a member can pretend to be it.")
 	case t.verify != "" && t.verify != "required":
 		h.note(s.at, "verify %s: no counterpart", quote(t.verify))
@@ -274,14 +277,14 @@ func (h *haproxyPlan) clientSide(s *server) (f fields, ok bool) {
 	if t.crl != "" && verified {
 		h.note(s.at, "crl-file of a server: no counterpart; members with revoked certificates are not refused")
 	}
-	name, fixed := strings.CutPrefix(t.sni, "str(")
+	name, fixed := strings.CutPrefix(sni, "str(")
 	switch {
 	case fixed:
 		name = strings.TrimSuffix(name, ")")
-	case t.sni == "ssl_fc_sni" || t.sni == "req.ssl_sni":
+	case sni == "ssl_fc_sni" || sni == "req.ssl_sni":
 		// As without server-name.
-	case t.sni != "":
-		h.note(s.at, "sni %s: no counterpart; server-name is one name, or by default the one that the client asks for", t.sni)
+	case sni != "":
+		h.note(s.at, "sni %s: no counterpart; server-name is one name, or by default the one that the client asks for", sni)
 	}
 	if t.host != "" {
 		name = t.host
@@ -293,7 +296,7 @@ func (h *haproxyPlan) clientSide(s *server) (f fields, ok bool) {
 			return nil, false
 		}
 		f.set("server-name", name)
-	case t.sni == "" && verified:
+	case sni == "" && verified:
 		h.note(s.at, "server %s: no sni or verifyhost: HAProxy takes a certificate for any name; here it must be for the name that the client asks for, or else the member's host (server-name)", s.name)
 	}
 	if t.crt != "" {
@@ -315,34 +318,40 @@ func (h *haproxyPlan) clientSide(s *server) (f fields, ok bool) {
 	return f, true
 }
 
-// checkTLS returns the key tls of a check; nil: it is as the group's.
-func (h *haproxyPlan) checkTLS(s *server) any {
+// verifies reports whether the certificates of servers are looked at.
+func (h *haproxyPlan) verifies(t *serverTLS) bool {
+	return t.verify != "none" && (t.verify != "" || !h.tls.noVerify)
+}
+
+// checkTLS returns the key tls of a check; nil: it is as the group's. ok is false if it has no counterpart.
+func (h *haproxyPlan) checkTLS(s *server, p probe) (value any, ok bool) {
 	t := &s.tlsOptions
-	inherits := s.tls && s.checkPort == 0 && !t.noCheck
-	if !t.check && !inherits {
-		if s.tls {
-			return raw("false")
+	switch {
+	case !p.tls && s.tls:
+		return raw("false"), true
+	case !p.tls:
+		return nil, true
+	case s.tls && p.sni == "" && p.alpn == "":
+		if h.verifies(t) && t.host == "" && !strings.HasPrefix(t.sni, "str(") && t.sni != "" {
+			h.note(s.at, "server %s: no check-sni: HAProxy's check takes a certificate for any name; here it must be for the member's host (server-name in tls of the check)", s.name)
 		}
-		return nil
+		return nil, true
 	}
-	if s.tls && t.checkSNI == "" {
-		return nil // as the group
+	sni := ""
+	if p.sni != "" {
+		sni = "str(" + p.sni + ")"
 	}
-	f, ok := h.clientSide(s)
+	f, ok := h.clientSide(s, sni)
 	if !ok {
-		return nil
+		return nil, false
 	}
-	if t.checkSNI != "" {
-		if !hostOK(t.checkSNI) {
-			h.note(s.at, "check-sni %s: not a server name", quote(t.checkSNI))
-			return nil
-		}
-		f.set("server-name", t.checkSNI)
+	if list := protocols(p.alpn); len(list) > 0 {
+		f.set("alpn", list)
 	}
 	if len(f) == 0 {
-		return raw("true")
+		return raw("true"), true
 	}
-	return f
+	return f, true
 }
 
 // hostOK reports whether a text can be the server name of a certificate.

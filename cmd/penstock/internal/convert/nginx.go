@@ -14,13 +14,16 @@ var nginxTime = map[string]time.Duration{
 // nginxPlan is a plan with what only nginx's needs.
 type nginxPlan struct {
 	*plan
-	upstreams map[string]*directive
-	vars      map[string]*directive // map, geo, split_clients and set, by variable
-	zones     map[string]string     // keys of limit_conn_zone
-	stream    settings
-	counts    int // routes that variables grew to
-	base      string
-	logged    bool
+	upstreams  map[string]*directive
+	vars       map[string]*directive // map, geo, split_clients and set, by variable
+	zones      map[string]*directive // limit_conn_zone, by name
+	stream     settings
+	counts     int // routes that variables grew to
+	base       string
+	logged     bool
+	unlogged   []*directive // access_log off
+	workers    int          // processes; 0: not known
+	closesBoth bool         // a listener is without proxy_half_close
 }
 
 // settings are the directives of a block that a server inherits.
@@ -36,7 +39,7 @@ type settings struct {
 // nginx converts a configuration of nginx.
 func nginx(p *plan, files []File) *Error {
 	parser := &nginxParser{plan: p}
-	n := &nginxPlan{plan: p, upstreams: map[string]*directive{}, vars: map[string]*directive{}, zones: map[string]string{}, base: baseOf(files)}
+	n := &nginxPlan{plan: p, upstreams: map[string]*directive{}, vars: map[string]*directive{}, zones: map[string]*directive{}, base: baseOf(files), workers: 1}
 	var streams [][]*directive
 	var loose []*directive // of a file that is meant to be included in stream
 	http := false
@@ -52,27 +55,18 @@ func nginx(p *plan, files []File) *Error {
 			case "http", "mail":
 				http = true
 				p.note(d.at, "%s { ... } left out: it is layer 7; a route by sni passes HTTPS through to a server", d.name)
-			case "worker_processes":
-				if k, ok := count(d.arg(0)); ok && k > 0 {
-					p.top.sub("engine", "loops", number(k, 256))
-				}
 			case "server", "upstream", "map", "geo", "split_clients", "log_format", "limit_conn_zone", "proxy_timeout", "proxy_connect_timeout", "ssl_preread", "access_log", "resolver":
 				loose = append(loose, d)
-			case "user", "pid", "daemon", "master_process", "worker_rlimit_nofile", "worker_cpu_affinity", "worker_priority", "worker_shutdown_timeout", "load_module", "error_log", "events", "env", "lock_file",
-				"thread_pool", "pcre_jit", "timer_resolution", "working_directory", "debug_points", "worker_rlimit_core", "ssl_engine", "worker_aio_requests", "google_perftools_profiles":
-				// The service manager's business.
-				if d.name == "worker_shutdown_timeout" {
-					if t, ok := n.time(d, d.arg(0)); ok && t > 0 {
-						p.top.set("drain", duration(t))
-					}
-				}
 			default:
-				p.note(d.at, "%s: no counterpart", d.name)
+				n.main(d)
 			}
 		}
 	}
 	if len(streams) == 0 && !http && len(loose) > 0 {
-		streams = append(streams, loose)
+		streams, loose = append(streams, loose), nil
+	}
+	for _, d := range loose {
+		p.note(d.at, "%s left out: it is in no stream { ... }", d.name)
 	}
 	if len(streams) == 0 {
 		where := files[0].Name
@@ -81,11 +75,71 @@ func nginx(p *plan, files []File) *Error {
 		}
 		return &Error{File: where, Text: "nothing to convert: there is no stream { ... }; is this a configuration of nginx?"}
 	}
-	p.comments = append(p.comments, "When one side ends its stream, the other may still send for half-closed (60s); nginx closes both (proxy_half_close off).")
 	for _, s := range streams {
 		n.streamBlock(s)
 	}
+	if n.closesBoth {
+		p.comments = append(p.comments, "When one side ends its stream, the other may still send for half-closed (60s); nginx closes both (proxy_half_close off).")
+	}
+	for _, d := range n.unlogged {
+		if n.logged {
+			n.note(d.at, "access_log off: no counterpart; the access log has the flows of all listeners")
+		}
+	}
 	return nil
+}
+
+// main converts a directive outside of all blocks.
+func (n *nginxPlan) main(d *directive) {
+	switch d.name {
+	case "worker_processes":
+		if k, ok := count(d.arg(0)); ok && k > 0 {
+			n.workers = k
+			n.top.sub("engine", "loops", number(k, 256))
+		} else {
+			n.workers = 0
+		}
+	case "worker_shutdown_timeout":
+		if t, ok := n.time(d, d.arg(0)); ok && t > 0 {
+			n.top.set("drain", duration(t))
+		}
+	case "user":
+		if !userRE.MatchString(d.arg(0)) {
+			n.note(d.at, "user %s: not a name", quote(d.arg(0)))
+			return
+		}
+		n.setUser(d.at, account{user: d.arg(0), group: d.arg(1)})
+	case "events":
+		for _, e := range d.block {
+			if e.name == "worker_connections" {
+				n.connections(e)
+			} else if !nothing(Nginx, "events", e.name) {
+				n.note(e.at, "%s: no counterpart", e.name)
+			}
+		}
+	default:
+		if !nothing(Nginx, "main", d.name) {
+			n.note(d.at, "%s: no counterpart%s", d.name, hintOf(nginxMainHints, d.name))
+		}
+	}
+}
+
+// connections converts worker_connections: both sides of a flow take one.
+func (n *nginxPlan) connections(d *directive) {
+	k, ok := count(d.arg(0))
+	if !ok || n.workers == 0 {
+		n.note(d.at, "worker_connections %s: no counterpart without the number of processes; limits.flows bounds the flows of all loops together, where nginx has two connections for each flow", d.arg(0))
+		return
+	}
+	n.top.sub("limits", "flows", number(max(k*n.workers/2, 1), many))
+	n.top.set("limits", n.top.get("limits"), "worker_connections of all processes together, and two for each flow.")
+}
+
+var nginxMainHints = map[string]string{
+	"worker_rlimit_nofile": "; LimitNOFILE= of the service manager, or ulimit -n, bounds descriptors, and flows by them",
+	"worker_cpu_affinity":  "; CPUAffinity= of the service manager bounds the CPUs, and with them the loops",
+	"worker_priority":      "; Nice= of the service manager does the same",
+	"working_directory":    "; the service manager chooses where core files go",
 }
 
 // time reads a time of nginx, in seconds without a unit.
@@ -120,6 +174,14 @@ func (n *nginxPlan) streamBlock(list []*directive) {
 	for _, d := range servers {
 		n.server(d)
 	}
+	for _, d := range list {
+		switch d.name {
+		case "upstream", "map", "geo", "split_clients", "set", "limit_conn_zone":
+			if !d.used {
+				n.note(d.at, "%s %s left out: nothing that is converted uses it", d.name, strings.Join(d.args, " "))
+			}
+		}
+	}
 }
 
 // variableName returns the name of a variable that is written as $name or ${name}.
@@ -131,9 +193,13 @@ func (n *nginxPlan) zone(d *directive) {
 	for _, a := range d.args[min(1, len(d.args)):] {
 		if zone, ok := strings.CutPrefix(a, "zone="); ok {
 			name, _, _ := strings.Cut(zone, ":")
-			n.zones[name] = variableName(d.arg(0))
+			n.zones[name] = d
 		}
 	}
+}
+
+func (n *nginxPlan) noResolver(d *directive) {
+	n.note(d.at, "resolver: names are looked up with the host's resolver (/etc/resolv.conf), as often as the answers' TTL says")
 }
 
 // setting keeps a directive that applies to servers.
@@ -156,36 +222,57 @@ func (n *nginxPlan) setting(s *settings, d *directive) {
 	case "access_log":
 		n.accessLog(d)
 	case "resolver":
-		n.note(d.at, "resolver: names are looked up with the host's resolver (/etc/resolv.conf), as often as the answers' TTL says")
-	case "proxy_timeout", "proxy_connect_timeout", "proxy_protocol", "proxy_bind", "proxy_responses", "proxy_download_rate", "proxy_upload_rate", "proxy_next_upstream", "proxy_next_upstream_tries",
-		"proxy_next_upstream_timeout", "proxy_socket_keepalive", "tcp_nodelay", "preread_timeout", "preread_buffer_size", "ssl_preread", "return", "pass", "proxy_pass", "proxy_session_drop", "proxy_requests", "limit_conn_dry_run":
-		s.one[d.name] = d
-	case "log_format", "proxy_buffer_size", "error_log", "resolver_timeout", "variables_hash_bucket_size", "variables_hash_max_size", "map_hash_bucket_size", "map_hash_max_size", "limit_conn_log_level",
-		"open_log_file_cache", "proxy_half_close", "server_names_hash_bucket_size", "server_names_hash_max_size", "proxy_protocol_timeout":
-		// Without a meaning here.
+		n.noResolver(d)
 	default:
-		if strings.HasPrefix(d.name, "ssl_") || strings.HasPrefix(d.name, "proxy_ssl") {
-			s.one[d.name] = d // ciphers and the like are not looked at
-			return
+		most, known := nginxSettings[d.name]
+		switch {
+		case known && len(d.args) > most:
+			n.note(d.at, "%s: no counterpart for %s", d.name, quoted(d.args[most:]))
+			fallthrough
+		case known:
+			s.one[d.name] = d
+		case !nothing(Nginx, "stream", d.name):
+			n.note(d.at, "%s: no counterpart%s", d.name, hintOf(nginxHints, d.name))
 		}
-		n.note(d.at, "%s: no counterpart%s", d.name, hintOf(nginxHints, d.name))
 	}
 }
 
+// nginxSettings are the directives of a server that are converted, with how many words they may have.
+var nginxSettings = map[string]int{
+	"limit_conn_dry_run": 1, "pass": 1, "preread_buffer_size": 1, "preread_timeout": 1, "proxy_bind": 2, "proxy_connect_timeout": 1, "proxy_download_rate": 1, "proxy_half_close": 1, "proxy_next_upstream": 1,
+	"proxy_next_upstream_timeout": 1, "proxy_next_upstream_tries": 1, "proxy_pass": 1, "proxy_protocol": 1, "proxy_protocol_timeout": 1, "proxy_requests": 1, "proxy_responses": 1, "proxy_session_drop": 1,
+	"proxy_timeout": 1, "proxy_upload_rate": 1, "return": 1, "tcp_nodelay": 1,
+
+	"ssl_alpn": many, "ssl_client_certificate": 1, "ssl_crl": 1, "ssl_handshake_timeout": 1, "ssl_password_file": 1, "ssl_preread": 1, "ssl_protocols": many, "ssl_reject_handshake": 1, "ssl_session_ticket_key": 1,
+	"ssl_session_tickets": 1, "ssl_stapling": 1, "ssl_stapling_file": 1, "ssl_trusted_certificate": 1, "ssl_verify_client": 1,
+
+	"proxy_ssl": 1, "proxy_ssl_alpn": many, "proxy_ssl_certificate": 1, "proxy_ssl_certificate_key": 1, "proxy_ssl_crl": 1, "proxy_ssl_name": 1, "proxy_ssl_password_file": 1, "proxy_ssl_protocols": many,
+	"proxy_ssl_server_name": 1, "proxy_ssl_trusted_certificate": 1, "proxy_ssl_verify": 1,
+}
+
 var nginxHints = map[string]string{
-	"server_name":    "; routes by sni choose a group",
-	"js_preread":     "",
-	"health_check":   "; use check of the group",
-	"status_zone":    "; every listener and group has metrics",
-	"zone_sync":      "; members are looked at by each relay",
-	"real_ip_header": "",
+	"server_name":            "; routes by sni choose a group",
+	"js_preread":             "",
+	"health_check":           "; use check of the group",
+	"status_zone":            "; every listener and group has metrics",
+	"zone_sync":              "; members are looked at by each relay",
+	"real_ip_header":         "",
+	"log_format":             "; access-log has a format of its own (docs/operations.md)",
+	"ssl_verify_depth":       "; a chain of certificates may have any length",
+	"proxy_ssl_verify_depth": "; a chain of certificates may have any length",
 }
 
 // accessLog converts the first access_log: there is one for all listeners.
 func (n *nginxPlan) accessLog(d *directive) {
 	to := d.arg(0)
 	if to == "off" {
+		n.unlogged = append(n.unlogged, d)
 		return
+	}
+	for _, option := range d.args[min(2, len(d.args)):] {
+		if strings.HasPrefix(option, "if=") {
+			n.note(d.at, "access_log ... %s: no counterpart; the access log has all flows", option)
+		}
 	}
 	if rest, ok := strings.CutPrefix(to, "syslog:"); ok {
 		to = ""

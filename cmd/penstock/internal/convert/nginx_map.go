@@ -47,6 +47,7 @@ func (n *nginxPlan) expand(here at, text, port string, names names, depth int) [
 		n.note(here, "$%s: no counterpart; a map of $ssl_preread_server_name, $ssl_server_name, $ssl_preread_alpn_protocols or $remote_addr is converted", name)
 		return nil
 	}
+	d.used = true
 	if depth > 8 {
 		n.note(here, "$%s: variables refer to each other", name)
 		return nil

@@ -11,6 +11,7 @@ type directive struct {
 	name  string
 	args  []string
 	block []*directive // nil: it ended with a semicolon
+	used  bool         // something that is converted refers to it
 }
 
 // arg returns an argument, or "".

@@ -155,21 +155,37 @@ func (n *nginxPlan) fillListener(s *settings, d *directive, l *listener, pass *d
 		}
 	}
 	l.fields.sub("timeouts", "idle", duration(max(idle, time.Millisecond)))
-	if l.tls && !names.ended {
-		wait := 30 * time.Second
-		if t := s.one["preread_timeout"]; t != nil {
+	n.sniff(s, l, l.tls && !names.ended)
+	n.closesBoth = n.closesBoth || network == "tcp" && !s.on("proxy_half_close")
+	return true
+}
+
+// sniff sets how long a client may take for what comes before its stream: a header of the PROXY
+// protocol, and a ClientHello where it is read.
+func (n *nginxPlan) sniff(s *settings, l *listener, preread bool) {
+	wait := func(name string, by time.Duration) time.Duration {
+		if t := s.one[name]; t != nil {
 			if d, ok := n.time(t, t.arg(0)); ok && d > 0 {
-				wait = d
+				return d
 			}
 		}
-		l.fields.sub("sniff", "timeout", duration(wait))
-		if b := s.one["preread_buffer_size"]; b != nil {
-			if k, ok := sizeOf(b.arg(0)); ok && k >= 4096 {
-				l.fields.sub("sniff", "max", size(min(k, 1<<20)))
-			}
+		return by
+	}
+	var total time.Duration
+	if preread {
+		total = wait("preread_timeout", 30*time.Second)
+	}
+	if l.fields.get("proxy-protocol") != nil {
+		total += wait("proxy_protocol_timeout", 30*time.Second)
+	}
+	if total > 0 {
+		l.fields.sub("sniff", "timeout", duration(total))
+	}
+	if b := s.one["preread_buffer_size"]; b != nil && preread {
+		if k, ok := sizeOf(b.arg(0)); ok && k >= 4096 {
+			l.fields.sub("sniff", "max", size(min(k, 1<<20)))
 		}
 	}
-	return true
 }
 
 // listenOptions converts what follows the address in listen.
@@ -180,16 +196,19 @@ func (n *nginxPlan) listenOptions(s *settings, d *directive, l *listener, networ
 		key, value, _ := strings.Cut(a, "=")
 		k, isNumber := count(value)
 		switch key {
-		case "ssl", "udp", "reuseport", "bind", "deferred", "default_server":
-			// Each loop has a socket of its own anyway.
+		case "ssl", "udp":
 		case "backlog":
-			if isNumber && network == "tcp" {
-				l.fields.set("backlog", number(k, 1<<20))
+			if !isNumber || network != "tcp" {
+				n.note(d.at, "listen ... %s: no counterpart here", a)
+				break
 			}
+			l.fields.set("backlog", number(k, 1<<20))
 		case "fastopen":
-			if isNumber && tcp {
-				l.fields.sub("tcp", "fast-open", number(k, 65535))
+			if !isNumber || !tcp {
+				n.note(d.at, "listen ... %s: no counterpart here", a)
+				break
 			}
+			l.fields.sub("tcp", "fast-open", number(k, 65535))
 		case "rcvbuf", "sndbuf":
 			b, ok := sizeOf(value)
 			if !ok || !tcp {
@@ -224,7 +243,9 @@ func (n *nginxPlan) listenOptions(s *settings, d *directive, l *listener, networ
 			l.fields.sub("proxy-protocol", "from", from)
 			l.fields.set("proxy-protocol", l.fields.get("proxy-protocol"), comment)
 		default:
-			n.note(d.at, "listen ... %s: no counterpart", a)
+			if !nothing(Nginx, "listen", key) {
+				n.note(d.at, "listen ... %s: no counterpart", a)
+			}
 		}
 	}
 	if !both {
@@ -276,15 +297,24 @@ func (n *nginxPlan) keepalive(d *directive, l *listener, value string) {
 
 // limits converts limit_conn and the rates.
 func (n *nginxPlan) limits(s *settings, l *listener) {
+	dry := s.one["limit_conn_dry_run"]
 	for _, d := range s.limits {
 		k, ok := count(d.arg(1))
-		key := n.zones[d.arg(0)]
+		key := ""
+		if zone := n.zones[d.arg(0)]; zone != nil {
+			key, zone.used = variableName(zone.arg(0)), true
+		}
+		byAddress := key == "binary_remote_addr" || key == "remote_addr"
 		switch {
 		case !ok || k == 0:
 			n.note(d.at, "limit_conn %s: not a number", strings.Join(d.args, " "))
-		case key == "binary_remote_addr" || key == "remote_addr":
+		case dry != nil && dry.arg(0) == "on":
+			n.note(d.at, "limit_conn left out: limit_conn_dry_run is on, and nobody is refused")
+		case byAddress && strings.HasPrefix(l.url, "unix"):
+			n.note(d.at, "clients of the Unix socket of %s have no address: limits by it are left out", l.name)
+		case byAddress:
 			l.fields.sub("limits", "source", fields{{key: "flows", value: number(k, many)}})
-			l.fields.set("limits", l.fields.get("limits"), "Of one IPv4 address or one IPv6 /64; nginx counts each address by itself.")
+			l.fields.set("limits", l.fields.get("limits"), "Of one IPv4 address or one IPv6 /64; nginx counts each IPv6 address by itself.")
 		case strings.HasPrefix(key, "server_"):
 			l.fields.sub("limits", "flows", number(k, many))
 		default:

@@ -13,6 +13,7 @@ func (n *nginxPlan) group(s *settings, c choice, network, port string) *group {
 	members := 1
 	name := c.value
 	if u := n.upstreams[c.value]; u != nil {
+		u.used = true
 		var ok bool
 		if members, ok = n.upstream(u, &f, network); !ok {
 			return nil
@@ -58,6 +59,9 @@ func (n *nginxPlan) group(s *settings, c choice, network, port string) *group {
 		case strings.Contains(source, "$"):
 			n.note(d.at, "proxy_bind %s: no counterpart", source)
 		default:
+			if d.arg(1) != "" {
+				n.note(d.at, "proxy_bind %s %s: no counterpart; source is an address of this host, or client", source, d.arg(1))
+			}
 			n.sourceFields(d.at, &f, source)
 		}
 	}
@@ -134,6 +138,9 @@ func (n *nginxPlan) upstream(u *directive, f *fields, network string) (int, bool
 			if d.arg(0) == "two" {
 				balance = "p2c"
 			}
+			if method := d.arg(1); method != "" && method != "least_conn" {
+				n.note(d.at, "random two %s: no counterpart; the less loaded of two is taken", method)
+			}
 		case "hash":
 			balance = "maglev"
 			switch key := strings.NewReplacer("{", "", "}", "").Replace(d.arg(0)); key {
@@ -149,12 +156,15 @@ func (n *nginxPlan) upstream(u *directive, f *fields, network string) (int, bool
 			default:
 				n.note(d.at, "hash %s: no counterpart; the client's address takes its place", d.arg(0))
 			}
-		case "zone", "keepalive", "resolver", "resolver_timeout":
+		case "resolver":
+			n.noResolver(d)
 		case "least_time":
 			n.note(d.at, "least_time: no counterpart; least-connections takes its place")
 			balance = "least-connections"
 		default:
-			n.note(d.at, "%s in an upstream: no counterpart", d.name)
+			if !nothing(Nginx, "upstream", d.name) {
+				n.note(d.at, "%s in an upstream: no counterpart", d.name)
+			}
 		}
 	}
 	if len(members)+len(discover) == 0 {

@@ -16,8 +16,9 @@ import (
 // plan is the configuration that is being put together.
 type plan struct {
 	src    Source
-	budget int // bytes that included files may still have
-	files  int // files that were included
+	budget int               // bytes that included files may still have
+	files  int               // files that were included
+	env    map[string]string // variables that the original sets itself
 
 	top       fields // log, admin and the like
 	comments  []string
@@ -206,6 +207,7 @@ func shift(port string, by int) string {
 // group returns the group that has these fields, and makes it if there is none.
 func (p *plan) group(name string, f fields) *group {
 	base := nameOf(name)
+	f = withoutTCP(f)
 	for _, g := range p.groups {
 		if (g.name == base || strings.HasPrefix(g.name, base+"-")) && reflect.DeepEqual(g.fields, f) {
 			return g
@@ -216,6 +218,21 @@ func (p *plan) group(name string, f fields) *group {
 	}), f}
 	p.groups = append(p.groups, g)
 	return g
+}
+
+// withoutTCP leaves out what only TCP sockets have, if all members are Unix sockets: there it
+// means nothing in the original, either.
+func withoutTCP(f fields) fields {
+	members := urlsOf(f)
+	if f.get("discover") != nil || slices.ContainsFunc(members, func(url string) bool { return !strings.HasPrefix(url, "unix") }) {
+		return f
+	}
+	tcp, _ := f.get("tcp").(fields)
+	tcp = slices.DeleteFunc(slices.Clone(tcp), func(g field) bool { return g.key != "recv-buffer" && g.key != "send-buffer" })
+	f.set("tcp", tcp)
+	return slices.DeleteFunc(f, func(g field) bool {
+		return g.key == "source" || g.key == "interface" || g.key == "tcp" && len(tcp) == 0
+	})
 }
 
 // tcpURL writes a TCP or UDP address.

@@ -251,7 +251,16 @@ func hostless(group fields) string {
 			return service
 		}
 	}
-	var urls []string
+	for _, url := range urlsOf(group) {
+		if strings.HasPrefix(url, "unix:") {
+			return url
+		}
+	}
+	return ""
+}
+
+// urlsOf returns where the members of a group are.
+func urlsOf(group fields) (urls []string) {
 	switch members := group.get("members").(type) {
 	case []string:
 		urls = members
@@ -262,10 +271,5 @@ func hostless(group fields) string {
 			}
 		}
 	}
-	for _, url := range urls {
-		if strings.HasPrefix(url, "unix:") {
-			return url
-		}
-	}
-	return ""
+	return urls
 }

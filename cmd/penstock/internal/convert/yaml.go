@@ -3,6 +3,7 @@ package convert
 import (
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,12 +20,16 @@ type field struct {
 // raw is a value that is written as it is: a number, a word, a duration.
 type raw string
 
-// set sets a key, or replaces its value and adds comments.
+// set sets a key, or replaces its value and adds comments that are not there.
 func (f *fields) set(key string, value any, comments ...string) {
 	for i := range *f {
 		if (*f)[i].key == key {
 			(*f)[i].value = value
-			(*f)[i].comments = append((*f)[i].comments, comments...)
+			for _, c := range comments {
+				if !slices.Contains((*f)[i].comments, c) {
+					(*f)[i].comments = append((*f)[i].comments, c)
+				}
+			}
 			return
 		}
 	}

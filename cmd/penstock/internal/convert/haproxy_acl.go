@@ -109,15 +109,12 @@ func (h *haproxyPlan) test(here at, words []string) test {
 			return test{condition: condition{fc: true}}
 		}
 	case "req.ssl_alpn":
-		if method != "" && method != "str" && method != "sub" || len(values) == 0 {
-			return test{why: name + " -m " + method + " has no counterpart"}
+		if method == "sub" {
+			method = "" // of a list of what the client offers
 		}
-		for _, v := range values {
-			if v == "" || len(v) > 255 || oneLine(v) != v {
-				return test{why: quote(v) + " is not a protocol"}
-			}
-		}
-		return test{condition: condition{alpn: values, tls: true}}
+		return alpnTest(name, method, values)
+	case "ssl_fc_alpn":
+		return alpnTest(name, method, values).ended()
 	case "src":
 		var from []string
 		for _, v := range values {
@@ -146,7 +143,6 @@ var fetchHints = map[string]string{
 	"src_is_local":        "",
 	"dst_port":            " (a listener for each port has routes of its own)",
 	"req.proto_http":      " (layer 7)",
-	"ssl_fc_alpn":         " (alpn of a route is what a client offers)",
 	"ssl_c_s_dn(cn)":      " (client-names of a route are names in the client's certificate)",
 	"ssl_c_s_dn":          " (client-names of a route are names in the client's certificate)",
 	"ssl_c_used":          " (client-names of a route are names in the client's certificate)",
@@ -194,6 +190,19 @@ func sniTest(method string, values []string) test {
 		return test{why: "no server names"}
 	}
 	return t
+}
+
+// alpnTest turns protocols into a condition.
+func alpnTest(name, method string, values []string) test {
+	if method != "" && method != "str" || len(values) == 0 {
+		return test{why: strings.TrimSpace(name+" -m "+method) + " has no counterpart"}
+	}
+	for _, v := range values {
+		if v == "" || len(v) > 255 || oneLine(v) != v {
+			return test{why: quote(v) + " is not a protocol"}
+		}
+	}
+	return test{condition: condition{alpn: values, tls: true}}
 }
 
 // ended makes a test of the ClientHello one of TLS that has ended here.

@@ -154,9 +154,18 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 		}
 		for _, cond := range c.conds {
 			if cond.fc && !b.tls.on || cond.tls && b.tls.on {
-				h.note(c.at, "%s: a condition that never holds is left out: %s", l.name, map[bool]string{true: "TLS ends at this bind, so that req.ssl_* sees no ClientHello; ssl_fc_sni does", false: "TLS does not end at this bind, so that ssl_fc_sni has no name; req.ssl_sni has"}[b.tls.on])
+				h.note(c.at, "%s: a condition that never holds is left out: %s", l.name, map[bool]string{true: "TLS ends at this bind, so that req.ssl_* sees no ClientHello; ssl_fc_sni and ssl_fc_alpn do", false: "TLS does not end at this bind, so that ssl_fc_* has nothing; req.ssl_* has"}[b.tls.on])
 				continue
 			}
+			agreed := slices.Clone(cond.alpn)
+			if b.tls.on {
+				agreed = slices.DeleteFunc(agreed, func(p string) bool { return !slices.Contains(b.tls.alpn, p) })
+			}
+			if len(cond.alpn) > 0 && len(agreed) == 0 {
+				h.note(c.at, "%s: a condition that never holds is left out: alpn of this bind does not have %s", l.name, strings.Join(cond.alpn, ", "))
+				continue
+			}
+			cond.alpn = agreed
 			l.routes = append(l.routes, route{from: cond.from, sni: cond.sni, alpn: cond.alpn, to: g, timeouts: timeouts})
 			l.tls = l.tls || len(cond.sni)+len(cond.alpn) > 0
 		}

@@ -21,7 +21,10 @@ const maxChoices = 1 << 15
 
 // names says which variables have what a client asks for: those of a ClientHello that passes through, or of TLS
 // that ends at the listener.
-type names struct{ preread, ended bool }
+type names struct {
+	preread, ended bool
+	agreed         []string // protocols that TLS that ends at the listener may agree on
+}
 
 // expand returns what a text with variables may be, the first match first. port
 // is the listener's.
@@ -44,7 +47,7 @@ func (n *nginxPlan) expand(here at, text, port string, names names, depth int) [
 	}
 	d := n.vars[name]
 	if d == nil || name == "" {
-		n.note(here, "$%s: no counterpart; a map of $ssl_preread_server_name, $ssl_server_name, $ssl_preread_alpn_protocols or $remote_addr is converted", name)
+		n.note(here, "$%s: no counterpart; a map of $ssl_preread_server_name, $ssl_server_name, $ssl_preread_alpn_protocols, $ssl_alpn_protocol or $remote_addr is converted", name)
 		return nil
 	}
 	d.used = true
@@ -119,13 +122,17 @@ func (n *nginxPlan) values(d *directive, port string, names names) []choice {
 					exact = append(exact, c)
 				}
 			}
-		case "ssl_preread_alpn_protocols":
-			if !names.preread || names.ended {
+		case "ssl_preread_alpn_protocols", "ssl_alpn_protocol":
+			if source == "ssl_alpn_protocol" && !names.ended || source != "ssl_alpn_protocol" && (!names.preread || names.ended) {
 				continue
 			}
 			protocol, why := nginxProtocol(key)
 			if why != "" {
 				n.note(e.at, "%s left out: %s", quote(e.name), why)
+				continue
+			}
+			if names.ended && !slices.Contains(names.agreed, protocol) {
+				n.note(e.at, "%s left out: ssl_alpn does not have it", quote(e.name))
 				continue
 			}
 			c.cond = condition{alpn: []string{protocol}}
@@ -147,7 +154,7 @@ func (n *nginxPlan) values(d *directive, port string, names names) []choice {
 				return []choice{c}
 			}
 		default:
-			n.note(d.at, "map of $%s: no counterpart; $ssl_preread_server_name, $ssl_preread_alpn_protocols and $remote_addr have one", source)
+			n.note(d.at, "map of $%s: no counterpart; $ssl_preread_server_name, $ssl_server_name, $ssl_preread_alpn_protocols, $ssl_alpn_protocol and $remote_addr have one", source)
 			return nil
 		}
 	}

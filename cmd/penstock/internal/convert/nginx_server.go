@@ -127,6 +127,7 @@ func (n *nginxPlan) fillListener(s *settings, d *directive, l *listener, pass *d
 			return false
 		}
 		l.fields.set("tls", tls)
+		names.agreed, _ = tls.get("alpn").([]string)
 	}
 	choices := n.expand(pass.at, pass.arg(0), port, names, 0)
 	for _, c := range choices {

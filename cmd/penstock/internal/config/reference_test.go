@@ -38,14 +38,7 @@ func TestReference(t *testing.T) {
 // tables has one for each mapping, in the order in which they are met.
 func tables() string {
 	var b strings.Builder
-	todo, seen := []*shape{fileKeys.shape}, map[string]bool{}
-	for len(todo) > 0 {
-		s := todo[0]
-		todo = todo[1:]
-		if seen[s.name] {
-			continue
-		}
-		seen[s.name] = true
+	eachSection(func(s *shape) {
 		fmt.Fprintf(&b, "### %s\n\n", s.name)
 		if len(s.exactly) > 0 {
 			fmt.Fprintf(&b, "Exactly one of: %s.\n\n", "`"+strings.Join(s.exactly, "`, `")+"`")
@@ -60,10 +53,9 @@ func tables() string {
 				def = "`" + k.def + "`"
 			}
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.name, strings.ReplaceAll(cell(k.of), "|", "\\|"), def, k.doc)
-			todo = append(todo, sections(k.of)...)
 		}
 		b.WriteString("\n")
-	}
+	})
 	return b.String()
 }
 
@@ -104,20 +96,4 @@ func cell(s *shape) string {
 		return "`" + strings.ReplaceAll(s.allowed, ", ", "`, `") + "`"
 	}
 	return s.allowed
-}
-
-// sections are the mappings that a shape leads to.
-func sections(s *shape) (list []*shape) {
-	switch {
-	case s.keys != nil:
-		return []*shape{s}
-	case s.items != nil:
-		return sections(s.items)
-	case s.names != nil:
-		return sections(s.names)
-	}
-	for _, e := range s.either {
-		list = append(list, sections(e)...)
-	}
-	return list
 }

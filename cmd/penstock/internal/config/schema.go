@@ -90,3 +90,46 @@ func schemaOfKeys(s *shape, defs map[string]any) map[string]any {
 	}
 	return m
 }
+
+// Keys returns the keys of configuration files, each as SECTION.KEY, in the order of docs/configuration.md.
+func Keys() (keys []string) {
+	eachSection(func(s *shape) {
+		for _, k := range s.keys {
+			keys = append(keys, s.name+"."+k.name)
+		}
+	})
+	return keys
+}
+
+// eachSection calls f with each mapping of the table, once, in the order in which they are met.
+func eachSection(f func(*shape)) {
+	todo, seen := []*shape{fileKeys.shape}, map[string]bool{}
+	for len(todo) > 0 {
+		s := todo[0]
+		todo = todo[1:]
+		if seen[s.name] {
+			continue
+		}
+		seen[s.name] = true
+		f(s)
+		for _, k := range s.keys {
+			todo = append(todo, sections(k.of)...)
+		}
+	}
+}
+
+// sections are the mappings that a shape leads to.
+func sections(s *shape) (list []*shape) {
+	switch {
+	case s.keys != nil:
+		return []*shape{s}
+	case s.items != nil:
+		return sections(s.items)
+	case s.names != nil:
+		return sections(s.names)
+	}
+	for _, e := range s.either {
+		list = append(list, sections(e)...)
+	}
+	return list
+}

@@ -145,6 +145,23 @@ func TestReloadNeedsMore(t *testing.T) {
 	mustPing(t, c)
 }
 
+// A worker that has lost its keeper still reloads what it can: only what the configuration itself needs is compared with its sandbox.
+func TestReloadAfterKeeperIsGone(t *testing.T) {
+	t.Parallel()
+	const text = "listeners: {tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\n"
+	k := runKeeper(t, "watchdog: never", text)
+	worker := k.worker()
+	t.Cleanup(func() { sendSignal(worker, syscall.SIGKILL) })
+	if err := k.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	k.line("the keeper is gone: flows end with this process, and it cannot be upgraded")
+	k.write(t, text+"keeper: {keep-after: 0, healthy-after: 0, watchdog: never}\ndrain: 5s\n")
+	if code, out := k.command("reload"); code != 0 || !strings.Contains(out, "drain") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
 // With a keeper, another worker takes over, which begins with what the reload needs, and no flow ends.
 func TestReloadReplacesWorker(t *testing.T) {
 	t.Parallel()

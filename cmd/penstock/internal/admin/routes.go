@@ -51,6 +51,16 @@ var routes = []route{
 	{"GET", "/debug/pprof/{profile}", full, 0, (*Server).profile},
 }
 
+// Changing returns the routes that change the daemon, as METHOD PATH.
+func Changing() (list []string) {
+	for _, r := range routes {
+		if r.need == full && r.method != "GET" {
+			list = append(list, r.method+" "+r.path)
+		}
+	}
+	return list
+}
+
 // handler returns the handler of all routes. It also sets what all answers have in common.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()

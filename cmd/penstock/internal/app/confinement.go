@@ -58,13 +58,10 @@ func newConfinement(source *config.Source, k *keeping) *confinement {
 // replaceable reports whether another worker can take over.
 func (c *confinement) replaceable() bool { return c.keeping.up() }
 
-// needs returns what a configuration needs.
-func (c *confinement) needs(cfg *spec.Config) confine.Needs {
+// input returns what the needs of a configuration are derived from.
+func (c *confinement) input(cfg *spec.Config) confine.Input {
 	in := confine.Input{
-		Config: cfg, Credentials: discover.Credentials, Reloads: c.source != nil && !c.replaceable(), FirstPort: firstUnprivilegedPort(),
-	}
-	if !c.replaceable() {
-		in.Notify = os.Getenv("NOTIFY_SOCKET")
+		Config: cfg, Credentials: discover.Credentials, FirstPort: firstUnprivilegedPort(), DeviceNeedsRaw: olderThan(5, 7),
 	}
 	if c.source != nil {
 		in.Files, in.Folders = c.source.Inputs()
@@ -75,6 +72,16 @@ func (c *confinement) needs(cfg *spec.Config) confine.Needs {
 				in.Remotes = append(in.Remotes, r)
 			}
 		}
+	}
+	return in
+}
+
+// needs returns what this process needs that begins with a configuration.
+func (c *confinement) needs(cfg *spec.Config) confine.Needs {
+	in := c.input(cfg)
+	in.Reloads, in.Alone, in.PipesLimited = c.source != nil, !c.replaceable(), pipesLimited()
+	if in.Alone {
+		in.Notify = os.Getenv("NOTIFY_SOCKET")
 	}
 	return confine.Of(in)
 }
@@ -92,20 +99,20 @@ func (c *confinement) enter(cfg *spec.Config, more confine.Needs) (*confine.Held
 		c.looked = true
 		return nil, c.tellKeeper(&earlykeeper.Policy{Mode: modeOff})
 	}
-	t := confine.Terms{
-		Log: cfg.Sandbox.Mode == "log", Replaceable: c.replaceable(), Reloads: c.source != nil, DeviceNeedsRaw: olderThan(5, 7),
-		Rebinds: cfg.Fleet.Registry.Kind != "" || cfg.Fleet.Key != "", PipesLimited: pipesLimited(),
-	}
-	var err error
-	if t.User, err = lookUpUser(cfg.Sandbox.User); err != nil {
+	user, err := lookUpUser(cfg.Sandbox.User)
+	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
+	mode := sandbox.Enforce
+	if cfg.Sandbox.Mode == "log" {
+		mode = sandbox.Log
+	}
 	if state := cfg.Node.State; state != "" {
-		makeStateFolder(state, t.User)
+		makeStateFolder(state, user)
 	}
 	needs := append(c.needs(cfg), more...)
 	c.anyPort = needs.First(confine.AnyPort)
-	h, err := enterSandbox(needs.Policy(t))
+	h, err := enterSandbox(needs.Policy(mode, user))
 	if err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil, nil
@@ -308,7 +315,7 @@ func (d *daemon) checkNeeds(cfg *spec.Config) error {
 			ports[l.Addr().AddrPort.Port()] = true
 		}
 	}
-	missing := c.held.Load().Missing(c.needs(cfg), func(n confine.Need) bool {
+	missing := c.held.Load().Missing(confine.Of(c.input(cfg)), func(n confine.Need) bool {
 		switch n.Kind {
 		case confine.LowPort:
 			return ports[n.Port]

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -200,24 +201,17 @@ type laterKeys struct {
 	service []string // the next start of the service does
 }
 
-// later returns the changed keys that a reload does not apply: the engine's, the admin listener's, the sandbox's, the
-// format of the log, and of the keeper whether there is one and what the engine does for it. The keeper's times
-// are told to it.
+// later returns the changed keys that a reload does not apply.
 func (d *daemon) later(diff config.Diff) (l laterKeys) {
 	worker := &l.service
 	if d.keeping.up() {
 		worker = &l.worker
 	}
-	for _, c := range diff.Restart {
-		*worker = append(*worker, c.Key)
-	}
-	for _, c := range diff.Settings {
-		switch {
-		case strings.HasPrefix(c.Key, "admin"), strings.HasPrefix(c.Key, "sandbox"), c.Key == "log.format":
-			*worker = append(*worker, c.Key)
-		case c.Key == "keeper":
+	for _, c := range slices.Concat(diff.Restart, diff.Settings) {
+		switch when := confine.WhenChanged(c.Key); {
+		case when == confine.NextService:
 			l.service = append(l.service, c.Key)
-		case c.Key == "keeper.keep-after", strings.HasPrefix(c.Key, "keeper.") && !d.keeping.up():
+		case when == confine.NextWorker, when == confine.ByKeeper && !d.keeping.up():
 			*worker = append(*worker, c.Key)
 		}
 	}

@@ -5,13 +5,18 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -63,6 +68,67 @@ func TestReloadDuringHandOver(t *testing.T) {
 	}
 	if d.reloads.bad != 0 || d.reloads.lastFailed() != nil {
 		t.Errorf("%d reloads have failed", d.reloads.bad)
+	}
+}
+
+// Every key that a reload does not apply, as package confine declares it, stays as it was in the running configuration, and all others are
+// replaced.
+func TestKeepUntilRestartIsDeclared(t *testing.T) {
+	parse := func(text string) *spec.Config {
+		t.Helper()
+		cfg, err := config.Parse("test", []byte(text+"listeners: {l: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	old := parse("keeper: {}\nadmin: {listen: 'unix:///a'}\n")
+	next := parse(`
+keeper: {keep-after: 2s, watchdog: 5s, start-timeout: 5s, healthy-after: 5s, max-restart-delay: 5s}
+engine: {loops: 2, pipes: 5, gso: false, gro: false, max-flows: 5, max-new-flows: 5, memory: none}
+admin: {listen: 'unix:///b', mode: '0666'}
+sandbox: {mode: "off", user: nobody}
+log: {level: debug, format: json, flows: all}
+access-log: {to: /b/log, format: "{client}", mode: '0600'}
+limits: {flows: 5, new-flows: 5/s, burst: 5}
+reload: {watch: true}
+drain: 5s
+`)
+	next.Admin.Token, next.Admin.ReadToken = "a", "b"
+	asked, applied := config.Compare(old, next), config.Compare(old, keepUntilRestart(old, next))
+	later := map[string]bool{}
+	for _, c := range slices.Concat(asked.Restart, asked.Settings) {
+		now := slices.Contains(applied.Settings, c) || slices.Contains(applied.Restart, c)
+		if when := confine.WhenChanged(c.Key); now != (when == confine.Now || when == confine.ByKeeper) {
+			t.Errorf("%s: a change takes effect %s, and is in the running configuration at once: %t", c.Key, when, now)
+		}
+		later[c.Key] = !now
+	}
+	if later["engine.loops"] != true || later["drain"] != false || len(later) < 25 {
+		t.Errorf("not all keys were compared: %v", later)
+	}
+}
+
+// Whatever changes a running process has said what it may need: a new route of the admin API, or order of a fleet, fails this test until
+// somebody has thought about that.
+func TestEveryChangeIsDeclared(t *testing.T) {
+	declared, missing := confine.Changes(), []string{}
+	wanted := append(admin.Changing(), "order drain")
+	for _, kind := range fleet.OrderKinds {
+		wanted = append(wanted, "order "+kind)
+	}
+	for _, name := range wanted {
+		if !slices.Contains(declared, name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		t.Errorf("package confine does not say what these may need: %q", missing)
+	}
+	for _, name := range declared {
+		if (strings.Contains(name, " /v1/") || strings.HasPrefix(name, "order ")) && !slices.Contains(wanted, name) {
+			t.Errorf("there is no %s any more", name)
+		}
 	}
 }
 

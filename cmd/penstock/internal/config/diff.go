@@ -76,8 +76,11 @@ func Compare(old, new *spec.Config) Diff {
 	changes(engineKeys, "engine.", &old.Engine, &new.Engine, &d.Restart)
 	changes(fileKeys, "", fileOf(old), fileOf(new), &d.Settings)
 	d.Settings = slices.DeleteFunc(d.Settings, func(c Change) bool { return slices.Contains(d.Restart, c) })
-	if old.Admin.Token != new.Admin.Token || old.Admin.ReadToken != new.Admin.ReadToken {
-		d.Settings = append(d.Settings, Change{"admin tokens", "one", "another"})
+	if old.Admin.Token != new.Admin.Token {
+		d.Settings = append(d.Settings, Change{"admin.token-file", "one token", "another"})
+	}
+	if old.Admin.ReadToken != new.Admin.ReadToken {
+		d.Settings = append(d.Settings, Change{"admin.read-token-file", "one token", "another"})
 	}
 	pairs(old.Listeners, new.Listeners, func(l *spec.Listener) string { return l.Name }, func(a, b *spec.Listener) {
 		if l := d.listener(a, b); l.What != "" {

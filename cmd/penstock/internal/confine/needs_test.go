@@ -1,10 +1,8 @@
 package confine
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +25,7 @@ func load(t *testing.T, text string) (Input, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := Input{Config: cfg, FirstPort: 1024}
+	in := Input{Config: cfg, FirstPort: 1024, DeviceNeedsRaw: true}
 	in.Files, in.Folders = s.Inputs()
 	return in, dir
 }
@@ -50,66 +48,87 @@ func own(in Input) Needs {
 	return slices.DeleteFunc(Of(in), func(n Need) bool { return slices.Contains(system, n) || n.For == "the configuration" })
 }
 
-// Every path and port that a configuration can name is a need.
-func TestNeeds(t *testing.T) {
-	token := strings.Repeat("t", 32)
-	for _, c := range []struct {
-		name, text string
-		want       []string // kinds and values of needs, with DIR
-	}{
-		{"echo", echo, []string{"binding port 8000 (listeners.web.listen)"}},
-		{"access log", echo + "access-log: {to: DIR/log/a.log}", []string{"writing DIR/log (access-log.to)"}},
-		{"access log on a device", echo + "access-log: {to: /dev/stdout}", []string{"writing /dev/stdout (access-log.to)"}},
-		{"syslog over TCP", echo + "access-log: {to: 'syslog:tcp://logs:6514'}", []string{"connecting to port 6514 (access-log.to)", "connecting to port 53 (names)"}},
-		{"syslog over UDP", echo + "access-log: {to: 'syslog:10.0.0.1:514'}", nil},
-		{"syslog at an abstract socket", echo + "access-log: {to: 'syslog:unix:@log'}", []string{"abstract Unix sockets (access-log.to)"}},
-		{"admin path", echo + "admin: {listen: 'unix://DIR/run/admin.sock'}", []string{"writing DIR/run (admin.listen)"}},
-		{"admin port", echo + "admin: {listen: 'tcp://127.0.0.1:9000', token-file: secret/token, read-token-file: DIR/other/token}",
-			[]string{"binding port 9000 (admin.listen)", "reading DIR/secret (admin.token-file)", "reading DIR/other (admin.token-file)"}},
-		{"low ports", "listeners: {web: {listen: 'tcp://:80-81', to: 'echo:'}, dns: {listen: 'udp://:53', to: 'echo:'}}",
-			[]string{"binding port 80, a privileged one (listeners.web.listen)", "binding port 81, a privileged one (listeners.web.listen)", "binding port 53, a privileged one (listeners.dns.listen)", "binding port 80 (listeners.web.listen)"}},
-		{"name of a listener", "listeners: {web: {listen: 'tcp://own.name:8000', to: 'echo:'}}", []string{"connecting to port 53 (names)"}},
-		{"Unix listener", "listeners: {web: {listen: 'unix://DIR/run/web.sock', mode: '0660', to: 'echo:'}}", []string{"writing DIR/run (listeners.web.listen)", "changing the permissions of paths (listeners.web.mode)"}},
-		{"abstract listener", "listeners: {web: {listen: 'unix:@web', to: 'echo:'}}", nil},
-		{"transparent, MPTCP", "listeners: {web: {listen: 'tcp://:8000', transparent: true, tcp: {mptcp: true}, to: 'echo:'}}", []string{"CAP_NET_ADMIN (listeners.web.transparent)", "Multipath TCP (listeners.web.tcp.mptcp)"}},
-		{"members", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000', 'tcp://b.example:9001-9003', 'udp://10.0.0.1:9004', 'unix:///run/m.sock', 'unix:@m']}}",
-			[]string{"connecting to port 9000 (groups.g.members)", "connecting to port 9003 (groups.g.members)", "abstract Unix sockets (groups.g.members)", "connecting to port 53 (names)"}},
-		{"check port", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], check: {tcp: {port: 9100}}}}", []string{"connecting to port 9100 (groups.g.check)"}},
-		{"source, mark, interface", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], source: 10.0.0.9, mark: 7, interface: eth0, tcp: {mptcp: true}}}",
-			[]string{"binding port 0 (groups.g.source)", "CAP_NET_ADMIN (groups.g.mark)", "CAP_NET_RAW (groups.g.interface)", "Multipath TCP (groups.g.tcp.mptcp)"}},
-		{"source client", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], source: client}}", []string{"CAP_NET_ADMIN (groups.g.source)"}},
-		{"discover", echo + "groups: {g: {discover: [{dns: a.example, port: 9000}]}}", []string{"connecting to port 9000 (groups.g.discover)", "connecting to port 53 (names)"}},
-		{"discover SRV", echo + "groups: {g: {discover: [{srv: _web._tcp.example}]}}", []string{"connecting to any port (groups.g.discover)"}},
-		{"registries", echo + `
+// cases are configurations and some of their needs: kinds and values, with DIR. Together they have everything that a row declares.
+var cases = []struct {
+	name, text string
+	want       []string // nil: nothing but the listener
+}{
+	{"echo", echo, []string{"binding port 8000 (listeners.web.listen)"}},
+	{"access log", echo + "access-log: {to: DIR/log/a.log}", []string{"writing DIR/log (access-log.to)"}},
+	{"access log on a device", echo + "access-log: {to: /dev/stdout}", []string{"writing /dev/stdout (access-log.to)"}},
+	{"syslog over TCP", echo + "access-log: {to: 'syslog:tcp://logs:6514'}", []string{"connecting to port 6514 (access-log.to)", "connecting to port 53 (names)"}},
+	{"syslog over UDP", echo + "access-log: {to: 'syslog:10.0.0.1:514'}", nil},
+	{"syslog at an abstract socket", echo + "access-log: {to: 'syslog:unix:@log'}", []string{"abstract Unix sockets (access-log.to)"}},
+	{"admin path", echo + "admin: {listen: 'unix://DIR/run/admin.sock'}", []string{"writing DIR/run (admin.listen)"}},
+	{"privileged admin port", echo + "admin: {listen: 'tcp://127.0.0.1:900', token-file: secret/token}", []string{"binding port 900, a privileged one (admin.listen)"}},
+	{"admin port", echo + "admin: {listen: 'tcp://127.0.0.1:9000', token-file: secret/token, read-token-file: DIR/other/token}",
+		[]string{"binding port 9000 (admin.listen)", "reading DIR/secret (admin.token-file)", "reading DIR/other (admin.read-token-file)"}},
+	{"low ports", "listeners: {web: {listen: 'tcp://:80-81', to: 'echo:'}, dns: {listen: 'udp://:53', to: 'echo:'}}",
+		[]string{"binding port 80, a privileged one (listeners.web.listen)", "binding port 81, a privileged one (listeners.web.listen)", "binding port 53, a privileged one (listeners.dns.listen)", "binding port 80 (listeners.web.listen)"}},
+	{"name of a listener", "listeners: {web: {listen: 'tcp://own.name:8000', to: 'echo:'}}", []string{"connecting to port 53 (names)"}},
+	{"Unix listener", "listeners: {web: {listen: 'unix://DIR/run/web.sock', mode: '0660', to: 'echo:'}}", []string{"writing DIR/run (listeners.web.listen)", "changing the permissions of paths (listeners.web.mode)"}},
+	{"abstract listener", "listeners: {web: {listen: 'unix:@web', to: 'echo:'}}", nil},
+	{"transparent, MPTCP", "listeners: {web: {listen: 'tcp://:8000', transparent: true, tcp: {mptcp: true}, to: 'echo:'}}", []string{"CAP_NET_ADMIN (listeners.web.transparent)", "Multipath TCP (listeners.web.tcp.mptcp)"}},
+	{"members", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000', 'tcp://b.example:9001-9003', 'udp://10.0.0.1:9004', 'unix:///run/m.sock', 'unix:@m']}}",
+		[]string{"connecting to port 9000 (groups.g.members)", "connecting to port 9003 (groups.g.members)", "abstract Unix sockets (groups.g.members)", "connecting to port 53 (names)"}},
+	{"check port", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], check: {tcp: {port: 9100}}}}", []string{"connecting to port 9100 (groups.g.check.tcp.port)"}},
+	{"source, mark, interface", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], source: 10.0.0.9, mark: 7, interface: eth0, tcp: {mptcp: true}}}",
+		[]string{"binding port 0 (groups.g.source)", "CAP_NET_ADMIN (groups.g.mark)", "CAP_NET_RAW (groups.g.interface)", "Multipath TCP (groups.g.tcp.mptcp)"}},
+	{"source client", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], source: client}}", []string{"CAP_NET_ADMIN (groups.g.source)"}},
+	{"discover", echo + "groups: {g: {discover: [{dns: a.example, port: 9000}]}}", []string{"connecting to port 9000 (groups.g.discover.dns)", "connecting to port 53 (names)"}},
+	{"discover SRV", echo + "groups: {g: {discover: [{srv: _web._tcp.example}]}}", []string{"connecting to any port (groups.g.discover.srv)"}},
+	{"registries", echo + `
 registries:
   e: {etcd: ['https://etcd.example:2379'], tls: {ca: DIR/pki/ca.pem, certificate: DIR/pki/cert.pem, key: DIR/keys/key.pem}, user-file: DIR/user/etcd}
   c: {consul: ['http://127.0.0.1:8500'], token-file: DIR/consul/token}
   x: {xds: ['https://10.0.0.1:18000']}
 groups: {g: {discover: [{etcd: /a}]}}`,
-			[]string{"reading DIR/pki (registries.e)", "reading DIR/keys (registries.e)", "reading DIR/user (registries.e)", "reading DIR/consul (registries.c)", "connecting to port 2379 (registries.e)", "connecting to port 8500 (registries.c)",
-				"connecting to port 18000 (registries.x)", "connecting to any port (groups.g.discover)", "connecting to port 53 (names)"}},
-		{"certificates", `listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'echo:', tls: {certificates: [{certificate: DIR/certs/a.pem, key: DIR/keys/a.key, ocsp: DIR/ocsp/a.ocsp}, {folder: DIR/folder}], tickets: {keys: DIR/tickets/keys}, clients: {ca: DIR/ca/ca.pem, crl: DIR/crl/a.crl}}}}`,
-			[]string{"reading DIR/certs (listeners.web.tls)", "reading DIR/keys (listeners.web.tls)", "reading DIR/ocsp (listeners.web.tls)", "reading DIR/folder (listeners.web.tls)",
-				"reading DIR/tickets (listeners.web.tls)", "reading DIR/ca (listeners.web.tls)", "reading DIR/crl (listeners.web.tls)", "binding port 8000 (listeners.web.listen)"}},
-		{"TLS to members", echo + `
+		[]string{"reading DIR/pki (registries.e.tls.ca)", "reading DIR/keys (registries.e.tls.key)", "reading DIR/user (registries.e.user-file)", "reading DIR/consul (registries.c.token-file)", "connecting to port 2379 (registries.e.etcd)", "connecting to port 8500 (registries.c.consul)",
+			"connecting to port 18000 (registries.x.xds)", "connecting to any port (groups.g.discover.etcd)", "connecting to port 53 (names)"}},
+	{"certificates", `listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'echo:', tls: {certificates: [{certificate: DIR/certs/a.pem, key: DIR/keys/a.key, ocsp: DIR/ocsp/a.ocsp}, {folder: DIR/folder}], tickets: {keys: DIR/tickets/keys}, clients: {ca: DIR/ca/ca.pem, crl: DIR/crl/a.crl}}}}`,
+		[]string{"reading DIR/certs (listeners.web.tls.certificate.certificate)", "reading DIR/keys (listeners.web.tls.certificate.key)", "reading DIR/ocsp (listeners.web.tls.certificate.ocsp)", "reading DIR/folder (listeners.web.tls.certificate.folder)",
+			"reading DIR/tickets (listeners.web.tls.tickets.keys)", "reading DIR/ca (listeners.web.tls.clients.ca)", "reading DIR/crl (listeners.web.tls.clients.crl)", "binding port 8000 (listeners.web.listen)"}},
+	{"TLS to members", echo + `
 groups:
   a: {members: ['tcp://10.0.0.1:443'], tls: {ca: DIR/pki/ca.pem, certificate: DIR/own/cert.pem, key: DIR/keys/key.pem}}
   b: {members: ['tcp://10.0.0.1:443'], check: {http: {tls: {ca: DIR/check/ca.pem}}}}`,
-			[]string{"reading DIR/pki (groups.a.tls)", "reading DIR/own (groups.a.tls)", "reading DIR/keys (groups.a.tls)", "reading DIR/check (groups.b.check)"}},
-		{"fleet", echo + "registries: {e: {etcd: ['http://127.0.0.1:2379']}}\nfleet: {etcd: /f}", []string{"connecting to port 2379 (fleet)"}},
-	} {
+		[]string{"reading DIR/pki (groups.a.tls.ca)", "reading DIR/own (groups.a.tls.certificate)", "reading DIR/keys (groups.a.tls.key)", "reading DIR/check (groups.b.check.http.tls)"}},
+	{"checks", echo + `
+groups:
+  a: {members: ['tcp://10.0.0.1:443'], check: {tcp: {port: 9001, source: 10.0.0.9, tls: {ca: DIR/a/ca.pem}}}}
+  b: {members: ['tcp://10.0.0.1:443'], check: {send-expect: {send: x, port: 9002, source: 10.0.0.9, tls: {ca: DIR/b/ca.pem}}}}
+  c: {members: ['tcp://10.0.0.1:443'], check: {http: {port: 9003, source: 10.0.0.9}}}
+  d: {members: ['udp://10.0.0.1:53'], check: {udp: {send: x, port: 9004, source: 10.0.0.9}}}`,
+		[]string{"connecting to port 9001 (groups.a.check.tcp.port)", "reading DIR/a (groups.a.check.tcp.tls)", "reading DIR/b (groups.b.check.send-expect.tls)", "binding port 0 (groups.c.check.http.source)"}},
+	{"registries that find members", echo + `
+registries: {c: {consul: ['http://127.0.0.1:8500']}, k: {kubernetes: 'https://127.0.0.1:6443'}, x: {xds: ['http://127.0.0.1:18000']}}
+groups: {g: {discover: [{consul: a}, {kubernetes: a/b}, {xds: a}]}}`,
+		[]string{"connecting to any port (groups.g.discover.consul)", "connecting to any port (groups.g.discover.kubernetes)", "connecting to any port (groups.g.discover.xds)"}},
+	{"fleet", echo + "registries: {e: {etcd: ['http://127.0.0.1:2379']}}\nfleet: {etcd: /f}", []string{"connecting to port 2379 (fleet)"}},
+}
+
+// inputOf reads the configuration of a case, with tokens in files, and returns what replaces its folders by DIR.
+func inputOf(t *testing.T, text string) (Input, func(string) string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"secret/token", "other/token"} {
+		write(t, filepath.Join(dir, name), strings.Repeat("t", 16+len(name)))
+	}
+	text = strings.ReplaceAll(text, "secret/token", filepath.Join(dir, "secret/token"))
+	text = strings.ReplaceAll(text, "DIR/other", filepath.Join(dir, "other"))
+	in, conf := load(t, text)
+	return in, func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, dir, "DIR"), conf, "DIR") }
+}
+
+// Every path and port that a configuration can name is a need.
+func TestNeeds(t *testing.T) {
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			for _, name := range []string{"secret/token", "other/token"} {
-				write(t, filepath.Join(dir, name), token[:16+len(name)])
-			}
-			text := strings.ReplaceAll(c.text, "secret/token", filepath.Join(dir, "secret/token"))
-			text = strings.ReplaceAll(text, "DIR/other", filepath.Join(dir, "other"))
-			in, conf := load(t, text)
+			in, short := inputOf(t, c.text)
 			got := own(in)
 			var lines []string
 			for _, n := range got {
-				lines = append(lines, strings.ReplaceAll(strings.ReplaceAll(n.String(), dir, "DIR"), conf, "DIR"))
+				lines = append(lines, short(n.String()))
 			}
 			for _, want := range c.want {
 				if !slices.Contains(lines, want) {
@@ -137,7 +156,7 @@ func TestNeedsOfCommandLine(t *testing.T) {
 	in.Credentials = func(spec.Registry) ([]string, []string, error) {
 		return []string{"/k/ca", "/t/token"}, []string{"https://10.0.0.1:6443"}, nil
 	}
-	p := Of(in).Policy(Terms{Reloads: true, Replaceable: true})
+	p := Of(in).Policy(sandbox.Enforce, nil)
 	for _, path := range []string{"/a", "/b", "/c", "/d", "/k", "/t", dir} {
 		if !slices.Contains(p.Read, path) {
 			t.Errorf("%s is not readable: %q", path, p.Read)
@@ -159,8 +178,9 @@ func TestFolderOfLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	var n Needs
-	n.folder(Read, filepath.Join(dir, "token"), "it")
-	if got, want := n.paths(Read), []string{dir}; !slices.Equal(got, want) {
+	a := &adder{needs: &n}
+	a.folder(Read, filepath.Join(dir, "token"))
+	if got, want := n.Policy(0, nil).Read, []string{dir}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	n = nil
@@ -170,8 +190,8 @@ func TestFolderOfLink(t *testing.T) {
 	if err := os.Symlink("../real/v1/token", filepath.Join(dir, "links/token")); err != nil {
 		t.Fatal(err)
 	}
-	n.folder(Write, filepath.Join(dir, "links/token"), "it")
-	if got, want := n.paths(Write), []string{dir + "/links", dir + "/real/v1"}; !slices.Equal(got, want) {
+	a.folder(Write, filepath.Join(dir, "links/token"))
+	if got, want := n.Policy(0, nil).Write, []string{dir + "/links", dir + "/real/v1"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	// The folder for the state, which systemd makes a link of with DynamicUser=, is written where it leads to.
@@ -179,7 +199,7 @@ func TestFolderOfLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := Of(Input{Config: &spec.Config{Node: spec.Node{State: filepath.Join(dir, "state")}}})
-	if got := of.paths(Write); !slices.Contains(got, dir+"/state") || !slices.Contains(got, dir+"/real/v1") {
+	if got := of.Policy(0, nil).Write; !slices.Contains(got, dir+"/state") || !slices.Contains(got, dir+"/real/v1") {
 		t.Errorf("%q has not both names of the state", got)
 	}
 }
@@ -198,35 +218,36 @@ func TestLinksOfCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &spec.Listener{Name: "web", TLS: &spec.ServerTLS{Certificates: []spec.Certificate{{Folder: filepath.Join(dir, "pki/folder")}}}}
-	if got := Of(Input{Config: &spec.Config{Listeners: []*spec.Listener{l}}}).paths(Read); !slices.Contains(got, filepath.Join(dir, "archive/a")) {
+	if got := Of(Input{Config: &spec.Config{Listeners: []*spec.Listener{l}}}).Policy(0, nil).Read; !slices.Contains(got, filepath.Join(dir, "archive/a")) {
 		t.Errorf("%q has not the folder that a link leads to", got)
 	}
 }
 
 // A process without a keeper keeps what reloads may need; one with a keeper does not.
 func TestPolicy(t *testing.T) {
-	in, _ := load(t, "listeners: {web: {listen: 'tcp://:80', to: 'tcp://10.0.0.1:9000'}}")
-	n := Of(in)
-	in.Reloads = true
-	alone := Of(in)
 	for _, c := range []struct {
 		name    string
-		needs   Needs
-		terms   Terms
+		change  func(*Input)
 		keep    []sandbox.Capability
 		connect bool
 		bind    bool
 	}{
-		{"keeper", n, Terms{Reloads: true, Replaceable: true}, nil, false, true},
-		{"no keeper", alone, Terms{Reloads: true}, []sandbox.Capability{sandbox.NetBindService}, true, true},
-		{"no reloads", n, Terms{}, nil, false, false},
-		{"listeners are bound again", n, Terms{Reloads: true, Replaceable: true, Rebinds: true}, []sandbox.Capability{sandbox.NetBindService}, false, true},
+		{"keeper", func(in *Input) { in.Reloads = true }, nil, false, true},
+		{"no keeper", func(in *Input) { in.Reloads, in.Alone = true, true }, []sandbox.Capability{sandbox.NetBindService}, true, true},
+		{"no reloads", func(*Input) {}, nil, false, false},
+		{"listeners are bound again", func(in *Input) {
+			in.Reloads = true
+			in.Config.Fleet = spec.Fleet{Key: "/f", Registry: spec.Registry{Kind: "etcd", Servers: "http://10.0.0.1:2379"}}
+		}, []sandbox.Capability{sandbox.NetBindService}, false, true},
+		{"limited pipes", func(in *Input) { in.PipesLimited = true }, []sandbox.Capability{SysResource}, false, false},
 	} {
-		p := c.needs.Policy(c.terms)
+		in, _ := load(t, "listeners: {web: {listen: 'tcp://:80', to: 'tcp://10.0.0.1:9000'}}")
+		c.change(&in)
+		p := Of(in).Policy(sandbox.Enforce, nil)
 		if !slices.Equal(p.Keep, c.keep) || p.AnyConnect != c.connect || p.AnyBind != c.bind {
 			t.Errorf("%s: %+v", c.name, p)
 		}
-		if shadow := covers(p.Read, "/etc/shadow") || covers(p.Write, "/etc/shadow"); shadow != (c.name == "no keeper") {
+		if shadow := covers(p.Read, "/etc/shadow") || covers(p.Write, "/etc/shadow"); shadow != in.Alone {
 			t.Errorf("%s: /etc/shadow in the policy: %t", c.name, shadow)
 		}
 	}
@@ -235,7 +256,7 @@ func TestPolicy(t *testing.T) {
 // What a later configuration needs, and a process has given up, is found and named.
 func TestMissing(t *testing.T) {
 	first, _ := load(t, "listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'tcp://10.0.0.1:9000'}}\naccess-log: {to: DIR/a.log}")
-	h := &Held{Policy: Of(first).Policy(Terms{Reloads: true, Replaceable: true}), Had: 1<<sandbox.NetBindService | 1<<sandbox.NetAdmin}
+	h := &Held{Policy: Of(first).Policy(sandbox.Enforce, nil), Had: 1<<sandbox.NetBindService | 1<<sandbox.NetAdmin}
 	for l := range sandbox.Calls + 1 {
 		h.Report.Layers = append(h.Report.Layers, sandbox.Status{Layer: l, Held: true, Wanted: true})
 	}
@@ -279,75 +300,4 @@ access-log: {to: /var/log/other/a.log}`)
 	if text := Of(later).String(); !strings.Contains(text, "and ") || !strings.Contains(text, " more") {
 		t.Errorf("a long list is not shortened: %s", text)
 	}
-}
-
-// covered says which keys name a path, a port or a capability, and are in Of; all others that take a text or a number name nothing of the
-// host. A new key fails this test until somebody has thought about it.
-var covered = map[string]string{
-	"access-log.to": "logs", "admin.listen": "admin", "admin.token-file": "admin", "admin.read-token-file": "admin",
-	"registry.etcd": "registry", "registry.consul": "registry", "registry.xds": "registry", "registry.kubernetes": "registry",
-	"registry.token-file": "registry", "registry.user-file": "registry", "registry-tls.ca": "registry", "registry-tls.certificate": "registry", "registry-tls.key": "registry",
-	"listener.listen": "listener", "listener.mode": "listener", "listener.transparent": "listener", "tcp.mptcp": "listener, group",
-	"member.to": "group", "group.members": "group", "group.source": "group", "group.interface": "group", "group.mark": "group", "listener.interface": "bound before, or by another process",
-	"discover.dns": "group", "discover.srv": "group", "discover.port": "group", "discover.etcd": "group", "discover.consul": "group", "discover.kubernetes": "group", "discover.xds": "group",
-	"check-tcp.port": "group", "check-http.port": "group", "check-send-expect.port": "group", "check-udp.port": "group",
-	"check-tcp.source": "group", "check-http.source": "group", "check-send-expect.source": "group", "check-udp.source": "group",
-	"file.include": "source", "listener-tls-certificate.certificate": "certificates", "listener-tls-certificate.key": "certificates", "listener-tls-certificate.ocsp": "certificates", "listener-tls-certificate.folder": "certificates",
-	"listener-tls-tickets.keys": "certificates", "listener-tls-clients.ca": "certificates", "listener-tls-clients.crl": "certificates",
-	"group-tls.ca": "group", "group-tls.certificate": "group", "group-tls.key": "group",
-}
-
-// harmless are keys that take a text and name nothing that a process opens or connects to.
-var harmless = []string{
-	"access-log.format", "access-log.mode", "admin.mode", "sandbox.user", "listener.inherit", "listener.allow", "listener.deny", "listener-proxy-protocol.from", "listener.to", "route.to", "route.name", "route.from", "route.sni", "route.alpn",
-	"route.bandwidth", "listener-limits.bandwidth", "listener-limits.new-flows", "limits.new-flows", "listener-limits-source.new-flows", "listener-limits-client.new-flows", "tcp.congestion", "tcp.recv-buffer", "tcp.send-buffer", "sniff.max", "group.hash", "group.panic", "group.dscp",
-	"member.name", "discover.registry", "discover.port-name", "discover.tags", "discover.datacenter", "lookups.vanish", "registry.context", "registry-tls.name", "fleet.etcd", "fleet.registry",
-	"check-http.method", "check-http.path", "check-http.host", "check-http.statuses", "check-send-expect.send", "check-send-expect.expect", "check-udp.send", "check-udp.expect", "check-http.body", "check-http.body-matches", "group-tls.server-name", "group-tls.alpn", "eject.share", "tcp.fast-open",
-	"route.client-names", "listener-tls.alpn", "listener-tls.min-version",
-	"group-proxy-protocol.tlvs", "group-proxy-protocol.forward", "group-proxy-protocol.version",
-}
-
-func TestEveryKey(t *testing.T) {
-	var schema struct {
-		Properties map[string]any            `json:"properties"`
-		Defs       map[string]map[string]any `json:"$defs"`
-	}
-	if err := json.Unmarshal(config.Schema(), &schema); err != nil {
-		t.Fatal(err)
-	}
-	schema.Defs["file"] = map[string]any{"properties": schema.Properties}
-	seen := map[string]bool{}
-	for def, s := range schema.Defs {
-		properties, _ := s["properties"].(map[string]any)
-		for name, of := range properties {
-			text, err := json.Marshal(of)
-			if err != nil {
-				t.Fatal(err)
-			}
-			key := def + "." + name
-			seen[key] = true
-			if covered[key] == "" && !slices.Contains(harmless, key) && freeText(string(text)) {
-				t.Errorf("key %s takes a text: if that is a path, a port or a host, confine.Of must know it; else it goes into harmless: %s", key, text)
-			}
-		}
-	}
-	for key := range covered {
-		if !seen[key] {
-			t.Errorf("there is no key %s any more", key)
-		}
-	}
-	for _, key := range harmless {
-		if !seen[key] {
-			t.Errorf("there is no key %s any more", key)
-		}
-	}
-}
-
-// patterned are the schemas of times and sizes, as far as they are texts.
-var patterned = regexp.MustCompile(`\{"pattern":"\^(\(\[0-9\]|\[0-9\]\+\(KiB)[^"]*","type":"string"\}`)
-
-// freeText reports whether a schema allows ports, or texts that are neither words of a list nor times or sizes.
-func freeText(schema string) bool {
-	schema = patterned.ReplaceAllString(strings.ReplaceAll(schema, `{"$ref":"#/$defs/variable"}`, ""), "")
-	return strings.Contains(schema, `"string"`) || strings.Contains(schema, "65535")
 }

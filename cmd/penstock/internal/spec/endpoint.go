@@ -16,6 +16,8 @@ const (
 	UDP      = relay.UDP
 	Unix     = relay.Unix
 	Unixgram = relay.Unixgram
+	Echo     = relay.Echo
+	Discard  = relay.Discard
 )
 
 // Endpoint is one parsed URL. It is comparable.

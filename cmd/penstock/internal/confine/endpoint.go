@@ -1,0 +1,119 @@
+package confine
+
+import (
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// Role is what an endpoint is to this process.
+type Role uint8
+
+// The roles.
+const (
+	Listener  Role = iota // clients connect to it, or send to it, and are answered
+	Inherited             // the same; the service manager has bound it
+	Upstream              // flows are connected to it: a member
+	Check                 // a health check is
+	LogServer             // lines of a log are sent to it
+	Manager               // states are sent to the service manager
+	Admin                 // operators connect to it
+	numRoles
+)
+
+var roleNames = [numRoles]string{"listener", "inherited listener", "member", "check", "log server", "service manager", "admin listener"}
+
+// never is for a role that no endpoint of a kind has.
+func never(*adder, spec.Endpoint) {}
+
+// free is for an endpoint that needs nothing: it is bound by another process, or is this process, or UDP.
+func free(*adder, spec.Endpoint) {}
+
+// endpoints has what an endpoint needs, by its role and kind.
+var endpoints = [numRoles]map[spec.Kind]func(*adder, spec.Endpoint){
+	Listener:  {spec.TCP: bindPorts, spec.UDP: bindPorts, spec.Unix: bindPath, spec.Unixgram: bindPath, spec.Echo: never, spec.Discard: never},
+	Inherited: {spec.TCP: free, spec.UDP: free, spec.Unix: free, spec.Unixgram: free, spec.Echo: never, spec.Discard: never},
+	Upstream:  {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: free, spec.Discard: free},
+	Check:     {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: free, spec.Discard: free},
+	LogServer: {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: never, spec.Discard: never},
+	Manager:   {spec.TCP: never, spec.UDP: never, spec.Unix: never, spec.Unixgram: connectPath, spec.Echo: never, spec.Discard: never},
+	// It is bound before the process enters its sandbox, and its path is removed at the end.
+	Admin: {spec.TCP: bindPorts, spec.UDP: never, spec.Unix: writePath, spec.Unixgram: never, spec.Echo: never, spec.Discard: never},
+}
+
+// endpoint adds what an endpoint needs; one without a kind needs nothing.
+func (a *adder) endpoint(r Role, e spec.Endpoint) {
+	if f := endpoints[r][e.Kind]; f != nil {
+		f(a, e)
+	}
+}
+
+func bindPorts(a *adder, e spec.Endpoint) {
+	for i := range e.Ports() {
+		port := e.At(i).Port
+		if e.Kind == spec.TCP {
+			a.port(Bind, port)
+		}
+		if port != 0 && port < a.in.FirstPort {
+			a.port(LowPort, port)
+		}
+	}
+	a.name(e.Host)
+}
+
+func bindPath(a *adder, e spec.Endpoint) {
+	a.add(Unix)
+	writePath(a, e)
+}
+
+func writePath(a *adder, e spec.Endpoint) {
+	if strings.HasPrefix(e.Path, "/") {
+		a.folder(Write, e.Path)
+	}
+}
+
+func connectPorts(a *adder, e spec.Endpoint) {
+	for i := range e.Ports() {
+		a.port(Connect, e.At(i).Port)
+	}
+	a.name(e.Host)
+}
+
+func connectPath(a *adder, e spec.Endpoint) {
+	a.add(Unix)
+	if strings.HasPrefix(e.Path, "@") {
+		a.add(Abstract)
+	}
+}
+
+// send is for UDP, which no layer restricts.
+func send(a *adder, e spec.Endpoint) { a.name(e.Host) }
+
+// name adds what a lookup of a host needs, if it is a name. Answers that are too long for a datagram come over TCP.
+func (a *adder) name(host string) {
+	if host != "" && net.ParseIP(host) == nil {
+		a.of("names").port(Connect, 53)
+	}
+}
+
+// server adds what a server of a registry needs.
+func (a *adder) server(s string) {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" {
+		a.add(AnyPort)
+		return
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	switch {
+	case err == nil:
+	case u.Scheme == "http":
+		port = 80
+	default:
+		port = 443
+	}
+	a.port(Connect, uint16(port))
+	a.name(u.Hostname())
+}

@@ -57,8 +57,13 @@ func sockets(files []*os.File) (*Sockets, error) {
 	var errs []error
 	for _, f := range files {
 		name := f.Name()
-		// Both duplicate the descriptor, and refuse a socket of the other kind.
-		if l, err := net.FileListener(f); err == nil {
+		// Both duplicate the descriptor, and refuse a socket of the other kind; but net.FileListener takes Unix datagrams for a listener.
+		l, err := net.FileListener(f)
+		if err == nil && l.Addr().Network() == "unixgram" {
+			l.Close()
+			err = errors.ErrUnsupported
+		}
+		if err == nil {
 			s.Streams[name] = append(s.Streams[name], l)
 		} else if c, err2 := net.FilePacketConn(f); err2 == nil {
 			s.Datagrams[name] = append(s.Datagrams[name], c)
@@ -72,6 +77,17 @@ func sockets(files []*os.File) (*Sockets, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Kind returns the network of the socket with a name: tcp, unix, udp or unixgram; empty: there is none.
+func (s *Sockets) Kind(name string) string {
+	for _, l := range s.Streams[name] {
+		return l.Addr().Network()
+	}
+	for _, c := range s.Datagrams[name] {
+		return c.LocalAddr().Network()
+	}
+	return ""
 }
 
 // Names returns the names of all sockets, sorted.

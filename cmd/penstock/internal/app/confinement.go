@@ -23,6 +23,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/discover"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/sandbox"
@@ -34,18 +35,19 @@ import (
 //
 // \t(privileged) ──enter, or keeping.enterBefore──▶ confined ──a configuration that needs more──▶ another worker, or refused
 type confinement struct {
-	source  *config.Source // nil: there is none, and no reload
-	paths   []string       // of the command line
-	keeping *keeping       // nil: there is no keeper
-	held    atomic.Pointer[confine.Held]
-	looked  bool     // at the first configuration
-	anyPort string   // why all ports may be connected to; set before anybody asks
-	lookups []string // the files of look-ups that may be read; set before anybody looks
+	source    *config.Source // nil: there is none, and no reload
+	paths     []string       // of the command line
+	keeping   *keeping       // nil: there is no keeper
+	inherited *systemd.Sockets
+	held      atomic.Pointer[confine.Held]
+	looked    bool     // at the first configuration
+	anyPort   string   // why all ports may be connected to; set before anybody asks
+	lookups   []string // the files of look-ups that may be read; set before anybody looks
 }
 
 // newConfinement returns the sandbox of a process that runs what is in source; nil: a configuration of the command line alone.
-func newConfinement(source *config.Source, k *keeping) *confinement {
-	c := &confinement{source: source, keeping: k}
+func newConfinement(source *config.Source, k *keeping, inherited *systemd.Sockets) *confinement {
+	c := &confinement{source: source, keeping: k, inherited: inherited}
 	if k.inSandboxBefore() {
 		c.held.Store(k.held)
 	}
@@ -62,6 +64,10 @@ func (c *confinement) replaceable() bool { return c.keeping.up() }
 func (c *confinement) input(cfg *spec.Config) confine.Input {
 	in := confine.Input{
 		Config: cfg, Credentials: discover.Credentials, FirstPort: firstUnprivilegedPort(), DeviceNeedsRaw: olderThan(5, 7),
+		Inherited: func(name string) (k spec.Kind) {
+			k.UnmarshalText([]byte(c.inherited.Kind(name)))
+			return k
+		},
 	}
 	if c.source != nil {
 		in.Files, in.Folders = c.source.Inputs()

@@ -226,7 +226,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.source != nil {
 		l.d.load = l.load
 	}
-	l.d.confined = newConfinement(l.source, l.keeping)
+	l.d.confined = newConfinement(l.source, l.keeping, l.d.inherited)
 	l.d.remotes = l.remotes
 	l.d.fleet.of(l.source)
 	if l.keeping.unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds

@@ -34,8 +34,17 @@ func free(*adder, spec.Endpoint) {}
 
 // endpoints has what an endpoint needs, by its role and kind.
 var endpoints = [numRoles]map[spec.Kind]func(*adder, spec.Endpoint){
-	Listener:  {spec.TCP: bindPorts, spec.UDP: bindPorts, spec.Unix: bindPath, spec.Unixgram: bindPath, spec.Echo: never, spec.Discard: never},
-	Inherited: {spec.TCP: free, spec.UDP: free, spec.Unix: free, spec.Unixgram: free, spec.Echo: never, spec.Discard: never},
+	Listener: {
+		spec.TCP: bindPorts, spec.UDP: bindPorts, spec.Unix: bindPath,
+		// Clients have names of their own, to which the answers are sent: often abstract ones, which the kernel has chosen.
+		spec.Unixgram: func(a *adder, e spec.Endpoint) { bindPath(a, e); a.add(Abstract) },
+		spec.Echo:     never, spec.Discard: never,
+	},
+	Inherited: {
+		spec.TCP: free, spec.UDP: free, spec.Unix: free,
+		spec.Unixgram: func(a *adder, _ spec.Endpoint) { a.add(Abstract) },
+		spec.Echo:     never, spec.Discard: never,
+	},
 	Upstream:  {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: free, spec.Discard: free},
 	Check:     {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: free, spec.Discard: free},
 	LogServer: {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: never, spec.Discard: never},

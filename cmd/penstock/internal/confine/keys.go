@@ -143,9 +143,14 @@ var rows = slices.Concat([]row{
 	{key: "registry.tls.certificate", needs: []Kind{Read}, registry: registryFile(func(r *spec.Registry) string { return r.Cert })},
 	{key: "registry.tls.key", needs: []Kind{Read}, registry: registryFile(func(r *spec.Registry) string { return r.Key })},
 
-	{key: "listener.listen", needs: []Kind{Bind, LowPort, Write, Unix, Connect}, listener: func(a *adder, l *spec.Listener) {
+	{key: "listener.listen", needs: []Kind{Bind, LowPort, Write, Unix, Abstract, Connect}, listener: func(a *adder, l *spec.Listener) {
 		if l.Inherit == "" {
 			a.endpoint(Listener, l.Listen)
+		}
+	}},
+	{key: "listener.inherit", needs: []Kind{Abstract}, listener: func(a *adder, l *spec.Listener) {
+		if l.Inherit != "" && a.in.Inherited != nil {
+			a.endpoint(Inherited, spec.Endpoint{Kind: a.in.Inherited(l.Inherit)})
 		}
 	}},
 	{key: "listener.mode", needs: []Kind{Modes}, listener: func(a *adder, l *spec.Listener) {
@@ -212,7 +217,7 @@ group.proxy-protocol: version tlvs forward names tls certificate
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
 limits: flows new-flows burst
-listener: inherit datagrams backlog allow deny limits proxy-protocol sniff timeouts tcp tls starttls interface amplification replies unreachable removed routes to
+listener: datagrams backlog allow deny limits proxy-protocol sniff timeouts tcp tls starttls interface amplification replies unreachable removed routes to
 listener.limits: flows new-flows burst bandwidth source client
 listener.limits.client: flows new-flows burst
 listener.limits.source: flows new-flows burst

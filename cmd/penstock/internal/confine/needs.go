@@ -17,6 +17,8 @@ type Input struct {
 	Remotes []spec.Registry
 	// Credentials returns the files and servers of a registry whose own files name them, such as a kubeconfig.
 	Credentials func(spec.Registry) (files, servers []string, err error)
+	// Inherited returns the kind of the service manager's socket with a name; nil: there are none.
+	Inherited func(name string) spec.Kind
 	// Members are those that operators have added, or moved to another address.
 	Members []Member
 	// Notify is the socket of the service manager; empty: none, or the keeper has it.

@@ -68,6 +68,7 @@ var cases = []struct {
 	{"name of a listener", "listeners: {web: {listen: 'tcp://own.name:8000', to: 'echo:'}}", []string{"connecting to port 53 (names)"}},
 	{"Unix listener", "listeners: {web: {listen: 'unix://DIR/run/web.sock', mode: '0660', to: 'echo:'}}", []string{"writing DIR/run (listeners.web.listen)", "changing the permissions of paths (listeners.web.mode)"}},
 	{"abstract listener", "listeners: {web: {listen: 'unix:@web', to: 'echo:'}}", nil},
+	{"Unix datagrams", "listeners: {web: {listen: 'unixgram://DIR/run/web.sock', to: 'echo:'}}", []string{"writing DIR/run (listeners.web.listen)", "abstract Unix sockets (listeners.web.listen)"}},
 	{"transparent, MPTCP", "listeners: {web: {listen: 'tcp://:8000', transparent: true, tcp: {mptcp: true}, to: 'echo:'}}", []string{"CAP_NET_ADMIN (listeners.web.transparent)", "Multipath TCP (listeners.web.tcp.mptcp)"}},
 	{"members", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000', 'tcp://b.example:9001-9003', 'udp://10.0.0.1:9004', 'unix:///run/m.sock', 'unix:@m']}}",
 		[]string{"connecting to port 9000 (groups.g.members)", "connecting to port 9003 (groups.g.members)", "abstract Unix sockets (groups.g.members)", "connecting to port 53 (names)"}},

@@ -196,6 +196,10 @@ var layer4Cases = []layer4Case{
 	{"weights", "weights 3 and 1", "one 3, two 1", tcpCase("", "", "", speakers(`one:, "loadBalancingWeight": 3`, `two:, "loadBalancingWeight": 1`)), func(t *testing.T, at net.Addr) string { return share(at, 40, 4) }},
 	{"draining", "an endpoint that is DRAINING", "one 5, two 5", tcpCase("", "", "", speakers("one", "two", `three:, "healthStatus": "DRAINING"`)), func(t *testing.T, at net.Addr) string { return share(at, 20, 10) }},
 	{"unhealthy", "an endpoint that is UNHEALTHY", "one 5, two 5", tcpCase("", "", "", speakers("one", "two", `three:, "healthStatus": "UNHEALTHY"`)), func(t *testing.T, at net.Addr) string { return share(at, 20, 10) }},
+	{"static", "a STATIC cluster of which all endpoints are UNHEALTHY", "one 5, two 5", func(t *testing.T, name string) []string {
+		endpoints := strings.Join(speakers(`one:, "healthStatus": "UNHEALTHY"`, `two:, "healthStatus": "UNHEALTHY"`)(t), "}, {")
+		return []string{tcpListener(name, name, 0, ""), fmt.Sprintf(`{%sconfig.cluster.v3.Cluster", "name": %q, "type": "STATIC", "connectTimeout": "1s", "loadAssignment": {"clusterName": %q, "endpoints": [{"lbEndpoints": [{%s}]}]}}`, typeOf, name, name, endpoints)}
+	}, func(t *testing.T, at net.Addr) string { return share(at, 20, 10) }},
 	{"priority", "endpoints of priority 0 that fail their health check", "two", func(t *testing.T, name string) []string {
 		check := `, "healthChecks": [{"timeout": "1s", "interval": "0.1s", "unhealthyThreshold": 1, "healthyThreshold": 1, "tcpHealthCheck": {}}]`
 		a := fmt.Sprintf(`{%sconfig.endpoint.v3.ClusterLoadAssignment", "clusterName": %q, "endpoints": [{"lbEndpoints": [{%s}]}, {"priority": 1, "lbEndpoints": [{%s}]}]}`, typeOf, name, deadEndpoint(""), endpointAt(speak(t, "two").Addr(), ""))
@@ -229,7 +233,10 @@ var layer4Cases = []layer4Case{
 		}
 		return name + ", then closed"
 	}},
-	{"nobody", "a cluster without endpoints", "closed", tcpCase("", "", "", func(*testing.T) []string { return []string{deadEndpoint(`, "healthStatus": "UNHEALTHY"`)} }), func(t *testing.T, at net.Addr) string { return greeted(at, nil) }},
+	{"nobody", "a cluster without endpoints", "closed", func(_ *testing.T, name string) []string {
+		return []string{tcpListener(name, name, 0, ""), edsCluster(name, ""), fmt.Sprintf(`{%sconfig.endpoint.v3.ClusterLoadAssignment", "clusterName": %q, "endpoints": [{"lbEndpoints": []}]}`, typeOf, name)}
+	}, func(t *testing.T, at net.Addr) string { return greeted(at, nil) }},
+	{"dead", "an endpoint that is UNHEALTHY, where nobody listens", "closed", tcpCase("", "", "", func(*testing.T) []string { return []string{deadEndpoint(`, "healthStatus": "UNHEALTHY"`)} }), func(t *testing.T, at net.Addr) string { return greeted(at, nil) }},
 	{"udp", "udp_proxy", "ping", func(t *testing.T, name string) []string {
 		pc, err := net.ListenPacket("udp4", "127.0.0.1:0")
 		if err != nil {

@@ -123,6 +123,11 @@ func TestXDS(t *testing.T) {
 		})
 	}
 	served(d, "one")
+	d.wait("experimental", 1)
+	check := exec.Command(binary, "check", "-c", p.path())
+	if out, err := check.CombinedOutput(); err != nil || !strings.Contains(string(out), p.path()+": warning: Envoy's Listeners and Clusters as a configuration are experimental") {
+		t.Errorf("check: %v\n%s", err, out)
+	}
 	eventually(t, "all three types are accepted", func() bool {
 		return p.said(`"nonce"`, "Listener") > 0 && p.said(`"nonce"`, "v3.Cluster\"") > 0 && p.said(`"nonce"`, "ClusterLoadAssignment") > 0
 	})

@@ -119,6 +119,7 @@ type Member struct {
 	Zone           string          `json:"zone,omitempty"`
 	Priority       int             `json:"priority,omitempty"` // 0 is used first
 	Draining       bool            `json:"draining,omitempty"` // its registry says that it gets no new flows
+	Health         string          `json:"health,omitempty"`   // what an xDS control plane says of it: degraded, unhealthy, draining; empty: healthy, or nothing
 	Metadata       json.RawMessage `json:"metadata,omitempty"` // what its registry knows of it, an object
 	Discovered     bool            `json:"discovered"`         // by DNS or in a registry, not in the file
 	MaxFlows       int             `json:"max_flows"`          // 0 for no cap

@@ -45,6 +45,9 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 	} else if err != nil {
 		fmt.Fprintln(stderr, configMessage(err))
 	}
+	for _, path := range experimental(c.Config) {
+		fmt.Fprintf(stderr, "%s: warning: %s\n", nameOfRemote(path), experimentalWhy)
+	}
 	if err != nil {
 		return exitUsage
 	}

@@ -181,8 +181,13 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		l.log.Debug("descriptor limit", "limit", n)
 	}
 	warn(l.log, l.warnings)
+	if l.source != nil {
+		for _, path := range experimental(l.source.Paths) {
+			l.log.Warn("experimental", "configuration", nameOfRemote(path), "why", experimentalWhy)
+		}
+	}
 	for _, g := range cfg.Groups {
-		if g.PreferZone && cfg.Node.Zone == "" {
+		if g.Zone == spec.ZonePrefer && cfg.Node.Zone == "" {
 			l.log.Warn("zone: prefer has no effect, because the relay has no zone; see penstock run --zone", "group", g.Name)
 		}
 	}

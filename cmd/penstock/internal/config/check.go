@@ -243,6 +243,9 @@ func (r *reader) checkGroup(g *spec.Group) {
 		if r.isSet(&g.SlowStart) {
 			r.warn(r.at(&g.SlowStart), fault{problem: problem})
 		}
+		if g.Zone == spec.ZoneWeighted && g.DiscoversIn("xds") {
+			r.warn(r.at(&g.Zone), fault{problem: problem})
+		}
 	}
 	if r.isSet(&g.Lookups) && len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) }) {
 		r.warn(r.at(&g.Lookups), fault{problem: "has no effect: the group has no host names to look up"})

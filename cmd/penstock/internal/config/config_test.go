@@ -58,7 +58,7 @@ func TestDefaults(t *testing.T) {
 	removed := spec.Removed{What: "keep", After: 30 * time.Second}
 	to := spec.Endpoint{Kind: spec.TCP, Host: "127.0.0.1", Port: 81}
 	group := &spec.Group{
-		Name: "tcp://127.0.0.1:81", Balance: "round-robin", Members: []spec.Member{{Name: to.String(), To: to, Weight: 1}},
+		Name: "tcp://127.0.0.1:81", Balance: "round-robin", Zone: "none", Members: []spec.Member{{Name: to.String(), To: to, Weight: 1}},
 		Lookups:  spec.Lookups{Keep: 30 * time.Second, MaxMembers: 10000, Vanish: 0.5},
 		Timeouts: spec.GroupTimeouts{Connect: 5 * time.Second}, Retries: 2, Queue: spec.Queue{Timeout: 5 * time.Second},
 		Dial: spec.Dial{TCP: socket},
@@ -82,6 +82,23 @@ func TestDefaults(t *testing.T) {
 	want.Written = want.Text
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\n %+v\n %+v\nwant %+v\n %+v\n %+v", c, c.Listeners[0], c.Groups[0], want, want.Listeners[0], group)
+	}
+}
+
+// Groups that find members in xDS panic as Envoy does, unless they say something else.
+func TestPanicDefault(t *testing.T) {
+	for group, want := range map[string]float64{
+		`{discover: [{xds: web}]}`:                             0.5,
+		`{discover: [{dns: a.example, port: 1}, {xds: web}]}`:  0.5,
+		`{discover: [{xds: web}], panic: 0}`:                   0,
+		`{discover: [{xds: web}], panic: 0.3, zone: weighted}`: 0.3,
+		`{discover: [{etcd: /web/}]}`:                          0,
+		`{members: ["tcp://127.0.0.1:1"]}`:                     0,
+	} {
+		c := parsed(t, "listeners: {web: {listen: tcp://:80, to: web}}\nregistries: {a: {xds: http://127.0.0.1:1}, b: {etcd: http://127.0.0.1:2}}\ngroups: {web: "+group+"}")
+		if got := c.Groups[0].Panic; got != want {
+			t.Errorf("%s: panic %v, want %v", group, got, want)
+		}
 	}
 }
 

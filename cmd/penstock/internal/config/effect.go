@@ -77,8 +77,11 @@ func (r *reader) warnGroup(g *spec.Group) {
 	if g.Queue.Size == 0 {
 		r.warnNoEffect("the size of the queue is 0", &g.Queue.Timeout)
 	}
-	if g.Check == nil && g.Eject == nil && g.Panic > 0 {
+	if g.Check == nil && g.Eject == nil && g.Panic > 0 && !g.DiscoversIn("xds") {
 		r.warnNoEffect("without check and eject members never go down", &g.Panic)
+	}
+	if g.Zone == spec.ZoneWeighted && !g.DiscoversIn("xds") {
+		r.warnNoEffect("only localities of xds have weights", &g.Zone)
 	}
 	literal := len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) })
 	if e, n := g.Eject, len(g.Members); e != nil && literal && e.Share*float64(n) < 1-1e-9 {

@@ -12,6 +12,9 @@ import (
 // datagramIdle is the default idle timeout of datagram flows, which have no other end.
 const datagramIdle = 60 * time.Second
 
+// envoyPanic is the default of panic where members are found in xDS: Envoy's healthy_panic_threshold.
+const envoyPanic = 0.5
+
 // resolve fills in defaults, resolves references to groups, and makes the checks that involve
 // more than one value.
 func (r *reader) resolve(f *file) *spec.Config {
@@ -88,6 +91,9 @@ func (r *reader) group(g, base *spec.Group) {
 	}
 	if bad := misfit(g); bad != nil && !r.isSet(&g.Check) {
 		g.Check = nil
+	}
+	if g.DiscoversIn("xds") && !r.isSet(&g.Panic) {
+		g.Panic = envoyPanic
 	}
 	if spec.BalancerNamed(g.Balance).Hash && g.Hash == "" {
 		g.Hash = "source"

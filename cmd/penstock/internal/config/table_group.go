@@ -14,7 +14,7 @@ var groupKeys = keysOf("group",
 	field("hash", hashType, "", "What maglev hashes. source: the client's address; 4-tuple: both addresses and ports; sni: the server name of a TLS client; tlv:0xNN: a TLV of the client's PROXY header. A client without a server name or TLV is hashed by its address. Default: source.", func(g *spec.Group) *string { return &g.Hash }),
 	comparedByPart(field("members", list(either(memberURL, memberKeys.filled())), "", "Upstreams, each a URL or a mapping.", func(g *spec.Group) *[]spec.Member { return &g.Members })),
 	field("discover", list(discoverKeys.filled()), "", "Upstreams that are found by DNS or in a registry.", func(g *spec.Group) *[]spec.Discover { return &g.Discover }),
-	field("zone", choice(func(word string) bool { return word == "prefer" }, "none", "prefer").shown(zoneWord), "none", "prefer: use members of the relay's own zone (penstock run --zone), and others when those do not suffice. none: zones do not matter.", func(g *spec.Group) *bool { return &g.PreferZone }),
+	field("zone", oneOf("none", spec.ZonePrefer, spec.ZoneWeighted), "none", "prefer: use members of the relay's own zone (penstock run --zone), and others when those do not suffice. weighted: with xds, localities get flows by their weights. none: zones do not matter.", func(g *spec.Group) *string { return &g.Zone }),
 	section("lookups", lookupKeys, "How answers of DNS and registries are used, for discover and for members with a host name.", func(g *spec.Group) *spec.Lookups { return &g.Lookups }),
 	section("timeouts", groupTimeoutKeys, "Timeouts of connecting.", func(g *spec.Group) *spec.GroupTimeouts { return &g.Timeouts }),
 	retriesKey(func(g *spec.Group) *spec.Group { return g }),
@@ -22,7 +22,7 @@ var groupKeys = keysOf("group",
 	slowStartKey(func(g *spec.Group) *spec.Group { return g }),
 	checkKey(func(g *spec.Group) *spec.Group { return g }),
 	ejectKey(func(g *spec.Group) *spec.Group { return g }),
-	field("panic", share, "0", "If less than this share of the members is up, ignore checks and ejections and use all members. 0: never.", func(g *spec.Group) *float64 { return &g.Panic }),
+	field("panic", share, "0", "If less than this share of the members is up, ignore checks and ejections and use all members. 0: never. Default with xds: 0.5, for each priority by itself, as in Envoy (docs/xds.md).", func(g *spec.Group) *float64 { return &g.Panic }),
 	compositeField("proxy-protocol", readInto(proxyOut, func(g *spec.Group) *spec.Dial { return &g.Dial }), "Send a PROXY header, which tells the upstream the client's address.", func(g *spec.Group) *int { return &g.Dial.Proxy }),
 	compositeField("source", readInto(sourceType, func(g *spec.Group) *spec.Dial { return &g.Dial }), "Connect from these addresses in turn. client: from the client's own address (IP_TRANSPARENT; requires CAP_NET_ADMIN).", func(g *spec.Group) *[]netip.Addr { return &g.Dial.Source }),
 	field("interface", netInterface, "", "Connect through this interface (SO_BINDTODEVICE).", func(g *spec.Group) *string { return &g.Dial.Interface }),
@@ -97,13 +97,6 @@ var lookupKeys = keysOf("lookups",
 	field("max-members", whole[int](1, 65536), "10000", "Maximum number of members per name or source. Further ones are left out, and the log says so.", func(l *spec.Lookups) *int { return &l.MaxMembers }),
 	field("vanish", someShare, "0.5", "If an answer has so few members that more than this share of them is gone, or none at all, they stay until the answers have been so for keep. One of several may always go.", func(l *spec.Lookups) *float64 { return &l.Vanish }),
 )
-
-func zoneWord(prefer bool) string {
-	if prefer {
-		return "prefer"
-	}
-	return "none"
-}
 
 func networkOf(word string) spec.Kind {
 	if word == "udp" {

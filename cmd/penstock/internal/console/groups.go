@@ -166,6 +166,8 @@ func why(m *api.Member, now time.Time) string {
 		return "for " + age(m.Until.Sub(now).Seconds()) + " more"
 	case m.Check != nil && !m.Check.OK:
 		return m.Check.Error
+	case m.Health == "degraded":
+		return "its registry says degraded"
 	case m.Backup:
 		return "backup"
 	}

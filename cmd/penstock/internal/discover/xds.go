@@ -56,9 +56,13 @@ func (p *problems) news(what spec.Discover, list []xds.Problem) {
 	p.said = list
 }
 
+// healths are what a member is reported as.
+var healths = [...]upstream.Health{xds.Healthy: "", xds.Degraded: upstream.Degraded, xds.Unhealthy: upstream.Unhealthy, xds.Draining: upstream.Draining}
+
 // xdsTargets returns the members of an assignment.
 func xdsTargets(a *xds.Assignment, network spec.Kind) []upstream.Target {
 	list := make([]upstream.Target, 0, len(a.Members))
+	policy := upstream.Policy{Factor: a.Factor, Weigh: a.Weighted}
 	for _, m := range a.Members {
 		switch {
 		case m.To.Kind == spec.TCP && network == spec.UDP:
@@ -70,7 +74,8 @@ func xdsTargets(a *xds.Assignment, network spec.Kind) []upstream.Target {
 		if !ok {
 			continue
 		}
-		list = append(list, upstream.Target{Addr: addr, Weight: m.Weight, Backup: m.Backup, Zone: m.Zone, Priority: m.Priority, Draining: m.Draining, Metadata: m.Metadata})
+		list = append(list, upstream.Target{Addr: addr, Weight: m.Weight, Zone: m.Zone, Priority: m.Priority, Metadata: m.Metadata,
+			Health: healths[m.Health], Locality: upstream.Locality(m.Locality), Policy: policy})
 	}
 	return list
 }

@@ -238,8 +238,8 @@ type Group struct {
 	Members  []Member
 	Discover []Discover
 	Lookups  Lookups
-	// PreferZone prefers members of the relay's own zone.
-	PreferZone bool
+	// Zone says what the zones of members are used for: ZonePrefer or ZoneWeighted; otherwise nothing.
+	Zone string
 
 	Timeouts  GroupTimeouts
 	Retries   int // further members to try after a failed connect
@@ -252,6 +252,16 @@ type Group struct {
 	TLS       *ClientTLS // flows originate TLS to the members; nil: they do not
 }
 
+// DiscoversIn reports whether the group finds members in a registry of a kind.
+func (g *Group) DiscoversIn(kind string) bool {
+	for i := range g.Discover {
+		if g.Discover[i].Registry.Kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
 // HashTLV returns the type of the TLV of a PROXY header that the group's balancer hashes, and reports
 // whether there is one.
 func (g *Group) HashTLV() (kind uint8, ok bool) {
@@ -259,6 +269,12 @@ func (g *Group) HashTLV() (kind uint8, ok bool) {
 	n, err := strconv.ParseUint(digits, 0, 8)
 	return uint8(n), ok && err == nil
 }
+
+// Values of Group.Zone.
+const (
+	ZonePrefer   = "prefer"   // members of the relay's own zone get more flows than others
+	ZoneWeighted = "weighted" // the members of an xDS locality together get flows by its weight
+)
 
 // GroupTimeouts are a group's timeouts for connecting.
 type GroupTimeouts struct {

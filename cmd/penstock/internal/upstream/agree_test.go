@@ -46,7 +46,7 @@ func TestRelaysAgree(t *testing.T) {
 		}
 		registry := spec.Discover{Registry: spec.Registry{Kind: "etcd", Servers: "http://a:1"}, Key: "/web"}
 		cfg := func() *spec.Group {
-			return &spec.Group{Balance: "maglev", PreferZone: true, Discover: []spec.Discover{registry}}
+			return &spec.Group{Balance: "maglev", Zone: spec.ZonePrefer, Discover: []spec.Discover{registry}}
 		}
 		relays := map[string]*Group{}
 		first, g, tell := startSource(t, cfg(), Options{Zone: "z1"})

@@ -8,6 +8,7 @@ import (
 // leastConnections chooses the member with the fewest flows for its weight, from a heap.
 type leastConnections struct {
 	list  []weightedMember // that it was built for
+	gone  []weightedMember // those of the balancer before that are not in list
 	state *heapState
 }
 
@@ -38,21 +39,12 @@ func newLeastConnections(c *candidates) balancer {
 		was = old.list
 	}
 	gone, changed := differenceOf(was, b.list, b.state)
+	b.gone = gone
 	b.state.mu.Lock()
 	defer b.state.mu.Unlock()
-	defer func() { // none of them is in a heap, unless it has moved
-		for _, m := range gone {
-			if m.heaped == nil {
-				m.moved.Store(false)
-			}
-		}
-	}()
-	if old == nil || len(gone)+len(changed) > len(b.list)/4 {
-		b.state.fill(b.state.virtualTime, b.list)
+	if old == nil || b.many(len(changed)) {
+		b.state.fill(b.state.virtualTime, append(b.list[:len(b.list):len(b.list)], gone...))
 		return b
-	}
-	for _, m := range gone {
-		b.state.remove(m)
 	}
 	for i, w := range changed {
 		b.state.put(w, b.state.virtualTime+uint64(i))
@@ -60,9 +52,32 @@ func newLeastConnections(c *candidates) balancer {
 	return b
 }
 
+// many reports whether so many changes are made faster by building the heap anew.
+func (b *leastConnections) many(changes int) bool { return changes > len(b.list)/4 }
+
+// begin removes those members from the heap that the balancer before had: as long as its table was the group's,
+// flows might have found them nowhere else.
+func (b *leastConnections) begin() {
+	b.state.mu.Lock()
+	defer b.state.mu.Unlock()
+	if b.many(len(b.gone)) {
+		b.state.fill(b.state.virtualTime, b.list)
+	} else {
+		for _, w := range b.gone {
+			b.state.remove(w.m)
+		}
+	}
+	for _, w := range b.gone {
+		if w.m.heaped == nil { // it is in no heap
+			w.m.moved.Store(false)
+		}
+	}
+	b.gone = nil
+}
+
 // differenceOf returns what a heap that has the members of one list needs to have those of another.
 // The caller holds the Set's lock.
-func differenceOf(was, list []weightedMember, h *heapState) (gone []*Member, changed []weightedMember) {
+func differenceOf(was, list []weightedMember, h *heapState) (gone, changed []weightedMember) {
 	for _, w := range was {
 		w.m.marked = false
 	}
@@ -78,7 +93,8 @@ func differenceOf(was, list []weightedMember, h *heapState) (gone []*Member, cha
 	}
 	for _, w := range was {
 		if !w.m.marked {
-			gone = append(gone, w.m)
+			gone = append(gone, w)
+			w.m.moved.Store(true) // until begin it may be in two heaps
 			if w.m.heaped == h {
 				w.m.heaped = nil
 			}

@@ -73,13 +73,25 @@ func (g *Group) buildTable(now time.Time) {
 		}
 		t.tiers[i] = tier{tierKey: k, balancer: newBalancer(&c), state: c.state}
 	}
+	for _, m := range old.members {
+		m.listed = false
+	}
+	g.listed = 0
 	for i := range t.tiers {
 		for _, w := range sorted.members[i] {
 			w.m.moveTo(t.tiers[i].state)
+			if w.m.listed = w.m.acceptsFlows.Load(); w.m.listed {
+				g.listed++
+			}
 		}
 	}
-	t.setShares(shares(sorted.keys, sorted.loads, sorted.zoneCounts()))
+	t.setShares(sorted.shares)
 	g.table.Store(t)
+	for i := range t.tiers {
+		if b, ok := t.tiers[i].balancer.(interface{ begin() }); ok {
+			b.begin()
+		}
+	}
 	g.hadMembers = g.hadMembers || len(g.members) > 0
 	if took := time.Since(start); len(g.members) > largeGroup {
 		g.buildAfter = time.Now().Add(min(buildShare*took, maxWait))

@@ -30,9 +30,38 @@ type Target struct {
 	Zone     string `json:",omitempty"` // empty: none
 	Priority int    `json:",omitempty"` // 0 is used first; backups are used after all priorities
 	Draining bool   `json:",omitempty"` // gets no new flows; its flows finish
+
+	// What xDS control planes say besides.
+	Health   Health   `json:",omitempty"`
+	Locality Locality `json:",omitzero"`
+	Policy   Policy   `json:",omitzero"` // of all targets of an answer
+
 	// Metadata is a canonical JSON object of at most MaxMetadata bytes; empty: none. It is a string,
 	// so that Targets compare.
 	Metadata string `json:",omitempty"`
+}
+
+// Health is what an xDS control plane says of the health of a member; empty: healthy, or not known.
+type Health string
+
+// What is not healthy. Those that are unhealthy or draining get no new flows, unless their level panics. Draining ones
+// do not count when the health of a level is computed, and degraded ones get what healthy ones cannot take.
+const (
+	Degraded  Health = "degraded"
+	Unhealthy Health = "unhealthy"
+	Draining  Health = "draining"
+)
+
+// A Locality is where a member is. Its members together get flows by its weight, where the group says so.
+type Locality struct {
+	Name   string `json:",omitempty"`
+	Weight uint32 `json:",omitempty"` // 0: none; its members get no flows while others have weights
+}
+
+// A Policy is how flows are spread over the levels of a group that finds its members in xDS.
+type Policy struct {
+	Factor int  `json:",omitempty"` // the overprovisioning factor, in percent; 0: 140
+	Weigh  bool `json:",omitempty"` // members count by their weights
 }
 
 // MaxMetadata bounds the metadata of a member.

@@ -13,7 +13,7 @@ import (
 // afterwards every slot can be had.
 func TestSlotsWhileMembersChange(t *testing.T) {
 	for _, balance := range balancerNames() {
-		cfg := &spec.Group{Balance: balance, PreferZone: true, Discover: []spec.Discover{{Network: spec.TCP, Host: "source", Port: 80, MaxFlows: 2}}}
+		cfg := &spec.Group{Balance: balance, Zone: spec.ZonePrefer, Discover: []spec.Discover{{Network: spec.TCP, Host: "source", Port: 80, MaxFlows: 2}}}
 		s, g, tell := startSource(t, cfg, Options{Zone: "z0"})
 		f := newFleet(300, 9)
 		place := func() []Target {

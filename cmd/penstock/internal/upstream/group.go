@@ -36,14 +36,16 @@ type groupState struct {
 	byKey          map[nameAndPorts]*Member
 	entries        []entry
 	refreshes      uint64
-	up, all        int // members that are up, and those that are neither drained nor disabled
+	rule           spreadRule
+	levels         []*level // of members, in their order
 	ejected        int
+	listed         int       // members that flows find: those of the last table that accept them
 	added          int       // members since the last table
 	buildScheduled bool      // the table will be rebuilt soon
 	buildAfter     time.Time // of a large group: the table is not rebuilt before, except at a reload
 	slowStartTimer *time.Timer
 	hadMembers     bool // has had a table with members
-	panic          bool // too few members are up, so all get flows
+	panic          bool // some level panics: too few members are up, so all get flows
 	// body is the compiled pattern of checks, of a text.
 	body     *regexp.Regexp
 	bodyText string

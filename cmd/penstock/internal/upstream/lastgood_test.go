@@ -123,7 +123,7 @@ func FuzzDecodeAnswers(f *testing.F) {
 		}
 		s := NewSet(Options{LastGood: list, Discoverer: func(spec.Discover) Discoverer { return fixed{} }, Zone: "z"})
 		defer s.Close()
-		s.Apply([]*spec.Group{{Name: "g", Balance: "maglev", PreferZone: true, Discover: []spec.Discover{d}}})
+		s.Apply([]*spec.Group{{Name: "g", Balance: "maglev", Zone: spec.ZonePrefer, Discover: []spec.Discover{d}}})
 		var l Lease
 		s.Group("g").Pick(&l, Client{})
 		l.Release()

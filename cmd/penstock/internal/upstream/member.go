@@ -43,6 +43,7 @@ type memberState struct {
 	index          int32  // in the group's list
 	refreshed      uint64 // the last refresh that found it
 	counted        counted
+	listed         bool // in the last table, and has accepted flows since
 	state          State
 	since          time.Time
 	why            string    // cause of the state
@@ -63,18 +64,17 @@ type memberState struct {
 	marked     bool // in the list that is being compared
 }
 
-// memberFacts is what the file, or what was discovered, says of a member and does not change its state.
+// memberFacts is what the file, or what was discovered, says of a member besides its settings.
 type memberFacts struct {
 	backup     bool
 	discovered bool // found by a lookup, not listed in the file
+	reported   Health
 	zone       string
+	locality   Locality
 	priority   int
 	metadata   string
 	host       string // a name that stands for the address; empty: none
 }
-
-// counted says as what a member is counted in its group.
-type counted struct{ up, all, ejected bool }
 
 // Addr returns the address to connect to. The pointer is the same on each call, and the address
 // never changes.

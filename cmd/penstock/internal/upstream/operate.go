@@ -38,8 +38,9 @@ func (s *Set) SetWeight(group, member string, weight int) error {
 	if weight < 0 || weight > 256 {
 		return fmt.Errorf("weight %d; allowed: 0 to 256", weight)
 	}
-	return s.changeOverride(group, member, func(m *Member, _ time.Time) {
+	return s.changeOverride(group, member, func(m *Member, now time.Time) {
 		m.override.weight = weight
+		m.group.updateState(m, now, "")
 		m.group.scheduleBuild()
 	})
 }

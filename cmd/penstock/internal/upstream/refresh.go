@@ -3,7 +3,6 @@ package upstream
 import (
 	"cmp"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ type memberSpec struct {
 	settings settings
 	limit    int
 	literal  bool // has one address, which needs no lookup
+	policy   Policy
 	memberFacts
 }
 
@@ -85,13 +85,14 @@ func (g *Group) wanted() iter.Seq[*memberSpec] {
 				t := &e.watch.targets[i]
 				e.addr = t.Addr
 				if e.discover {
+					e.reported, e.locality, e.policy = t.Health, t.Locality, t.Policy
 					e.name, e.backup, e.zone, e.priority, e.metadata = t.Name, t.Backup, t.Zone, t.Priority, t.Metadata
 					if strings.HasPrefix(e.name, "tcp://") || strings.HasPrefix(e.name, "udp://") {
 						e.name = nameUnless(e.name, t.Addr.String())
 					}
 					e.settings = settings{cmp.Or(weight, t.Weight), mode}
 				}
-				if t.Draining {
+				if t.Draining || t.Health == Draining {
 					e.settings.mode = Drain
 				}
 				if !yield(&e.memberSpec) {
@@ -121,7 +122,11 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 	var changed []*Member
 	var byName map[string]*Member
 	kept, next := 0, 0 // next is where in the list of before the next member is expected
+	policy := Policy{}
 	for w := range g.wanted() {
+		if policy == (Policy{}) {
+			policy = w.policy
+		}
 		var m *Member
 		if next < len(before) && before[next].is(&w.nameAndPorts) {
 			m = before[next]
@@ -169,42 +174,39 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 		m.set(w)
 		changed = append(changed, m)
 	}
-	g.members = members
-	var others []*Member
-	for _, m := range changed {
+	g.members, g.rule = members, ruleOf(g.cfg, policy)
+	accepted := make([]bool, len(changed))
+	for i, m := range changed {
+		accepted[i] = m.acceptsFlows.Load()
 		m.updateChecker()
-		if m.acceptsFlows.Load() {
-			others = append(others, m)
-		} else {
-			g.setState(m, now, why) // those that begin to accept flows come first
-		}
+		g.count(m, m.currentState())
 	}
-	if (len(others) > 0 || kept < len(before)) && !slices.ContainsFunc(before, g.staysOpen) && g.accepting.Load() > 0 {
-		g.buildTable(now) // flows must find the new members before the last one of the old ones closes
-	}
-	for _, m := range others {
-		g.setState(m, now, why)
-	}
+	var gone []*Member
 	if kept < len(before) {
-		gone := strings.Replace(why, "found", "no longer found", 1)
 		for _, m := range before {
 			if m.refreshed != g.refreshes {
-				m.remove(now, gone)
+				gone = append(gone, m)
+				g.count(m, Removed)
 			}
 		}
 	}
-	g.updatePanic()
+	affected := changed
+	if g.decidePanic() {
+		affected = g.members
+	}
+	g.open(affected)
+	g.close(affected)
+	for i, m := range changed {
+		g.settle(m, accepted[i], now, why)
+	}
+	for _, m := range gone {
+		m.remove(now, strings.Replace(why, "found", "no longer found", 1))
+	}
 	if everything {
 		g.buildTable(now)
 	} else {
 		g.buildForAnswer(now)
 	}
-}
-
-// staysOpen reports whether a member that accepts flows still does so after the present refresh. The
-// caller holds the Set's lock.
-func (g *Group) staysOpen(m *Member) bool {
-	return m.refreshed == g.refreshes && m.acceptsFlows.Load() && g.acceptsFlows(m.currentState())
 }
 
 // set applies what is said of a member. An operator's settings stay until the same ones change; but a
@@ -241,14 +243,15 @@ func (g *Group) remove(now time.Time) {
 	}
 }
 
-// remove takes a member out of service and reports it. The caller holds the Set's lock, and updates
-// the group's panic.
+// remove takes a member out of service and reports it. The caller holds the Set's lock, and decides about the group's
+// panic.
 func (m *Member) remove(now time.Time, why string) {
 	delete(m.group.byKey, nameAndPorts{m.given, m.addr, m.ports})
 	m.removed.Store(true)
 	m.counts.row.Remove()
 	m.stopTimers()
-	m.group.setState(m, now, why)
+	m.group.count(m, Removed)
+	m.group.settle(m, false, now, why)
 	if gone := m.group.set.opt.MemberRemoved; gone != nil {
 		m.group.set.jobs.add(func() { gone(m) })
 	}

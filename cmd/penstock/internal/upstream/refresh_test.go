@@ -23,17 +23,21 @@ func TestRefreshAgainstOracle(t *testing.T) {
 	for _, balance := range balancerNames() {
 		for range seeds {
 			seed := rand.Uint64()
-			t.Run(fmt.Sprintf("balance=%s/seed=%d", balance, seed), func(t *testing.T) { refreshRandomly(t, balance, seed) })
+			t.Run(fmt.Sprintf("balance=%s/seed=%d", balance, seed), func(t *testing.T) { refreshRandomly(t, balance, "", seed) })
+			t.Run(fmt.Sprintf("balance=%s/xds/seed=%d", balance, seed), func(t *testing.T) { refreshRandomly(t, balance, "xds", seed) })
 		}
 	}
 }
 
-func refreshRandomly(t *testing.T, balance string, seed uint64) {
+func refreshRandomly(t *testing.T, balance, registry string, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	sources := map[string]scripted{"x": make(scripted), "y": make(scripted)}
-	cfg := &spec.Group{Balance: balance, Panic: 0.3, PreferZone: true, Members: members(3, 2, 1, 4), Eject: &spec.Eject{Failures: 1, For: time.Hour, Max: time.Hour, Share: 0.5}}
+	cfg := &spec.Group{Balance: balance, Panic: 0.3, Zone: spec.ZonePrefer, Members: members(3, 2, 1, 4), Eject: &spec.Eject{Failures: 1, For: time.Hour, Max: time.Hour, Share: 0.5}}
 	for _, name := range []string{"x", "y"} {
-		cfg.Discover = append(cfg.Discover, spec.Discover{Network: spec.TCP, Host: name, Port: 80, MaxFlows: 5})
+		cfg.Discover = append(cfg.Discover, spec.Discover{Network: spec.TCP, Host: name, Port: 80, MaxFlows: 5, Registry: spec.Registry{Kind: registry}})
+	}
+	if registry != "" && r.IntN(2) == 0 {
+		cfg.Zone = spec.ZoneWeighted
 	}
 	s, g := set(t, cfg, Options{Zone: "z0", Discoverer: func(d spec.Discover) Discoverer { return sources[d.Host] }})
 	want := map[string][]Target{}
@@ -47,6 +51,11 @@ func refreshRandomly(t *testing.T, balance string, seed uint64) {
 				target.Name = target.Addr.String()
 			}
 			target.Weight, target.Backup, target.Priority, target.Zone, target.Draining = 1+r.IntN(4), r.IntN(6) == 0, r.IntN(3), fmt.Sprint("z", r.IntN(3)), r.IntN(6) == 0
+			if registry != "" {
+				target.Health = []Health{"", "", Degraded, Unhealthy, Draining}[r.IntN(5)]
+				target.Locality = Locality{target.Zone, uint32(r.IntN(3))}
+				target.Policy = Policy{Factor: 100 + 40*r.IntN(2), Weigh: r.IntN(2) == 0}
+			}
 			ts = append(ts, target)
 		}
 		if r.IntN(3) == 0 { // a small change
@@ -115,6 +124,38 @@ func refreshRandomly(t *testing.T, balance string, seed uint64) {
 	}
 }
 
+// comparePanic compares what is counted of levels, and which of them panic, with what was found.
+func comparePanic(t *testing.T, g *Group, found map[[2]int]levelTally) {
+	var tallies []levelTally
+	var backups, all tally
+	for _, l := range g.levels {
+		k := [2]int{difference(false, l.backup), l.priority}
+		if l.tally != found[k] {
+			t.Errorf("level %v: %+v, counted %+v", k, found[k], l.tally)
+		}
+		all.add(l.tally.members, 1)
+		if l.backup {
+			backups = l.tally.members
+		} else {
+			tallies = append(tallies, l.tally)
+		}
+		delete(found, k)
+	}
+	if len(found) > 0 {
+		t.Errorf("levels %+v are missing", found)
+	}
+	shares, _ := g.rule.spread(tallies, backups)
+	for i, l := range g.levels {
+		panics := float64(all.healthy) < g.cfg.Panic*float64(all.all)
+		if !g.rule.whole {
+			panics = !l.backup && shares[i].panics
+		}
+		if l.panics != panics {
+			t.Errorf("level %d of %+v, panic: %v", i, g.levels, l.panics)
+		}
+	}
+}
+
 // compareWithOracle compares a group with what a look at everything finds. before are the members of
 // the step before, which it replaces.
 func compareWithOracle(t *testing.T, g *Group, want map[string][]Target, before map[memberKey]*Member, held map[*Lease]*Member) {
@@ -137,11 +178,12 @@ func compareWithOracle(t *testing.T, g *Group, want map[string][]Target, before 
 		}
 	}
 	var got []memberKey
-	up, all, ejected, accepting := 0, 0, 0, 0
+	ejected, accepting := 0, 0
+	levels := map[[2]int]levelTally{} // by whether they are backups, and priority
 	for i, m := range g.members {
 		k := memberKey{m.name, m.addr}
 		got = append(got, k)
-		if f, ok := facts[k]; ok && (m.configured.weight != f.Weight || m.backup != f.Backup || m.zone != f.Zone || m.priority != f.Priority || (m.configured.mode == Drain) != f.Draining) {
+		if f, ok := facts[k]; ok && (m.configured.weight != f.Weight || m.backup != f.Backup || m.zone != f.Zone || m.priority != f.Priority || m.reported != f.Health || m.locality != f.Locality || (m.configured.mode == Drain) != (f.Draining || f.Health == Draining)) {
 			t.Errorf("%+v is %+v", f, m.memberState.memberFacts)
 		}
 		if was := before[k]; was != nil && was != m {
@@ -150,32 +192,42 @@ func compareWithOracle(t *testing.T, g *Group, want map[string][]Target, before 
 		if int(m.index) != i || g.byKey[nameAndPorts{m.given, m.addr, m.ports}] != m || m.Removed() {
 			t.Errorf("%v: index %d at %d", k, m.index, i)
 		}
-		switch state := m.currentState(); {
+		count, state := tally{all: 1}, m.currentState()
+		switch {
+		case state >= Checking && m.reported == Degraded:
+			count.degraded = 1
 		case state >= Checking:
-			up++
-			all++
-		case state == Down, state == Ejected:
-			all++
+			count.healthy = 1
+		case state == Drained && m.reported == Draining && m.override.mode == AsFile:
+			count.excluded = 1
+		case state != Down && state != Ejected:
+			count = tally{}
 		}
+		of := [2]int{difference(false, m.backup), m.priority}
+		if m.backup {
+			of[1] = 0
+		}
+		l := levels[of]
+		l.members.add(count, 1)
+		l.weights.add(count, m.weight())
+		levels[of] = l
 		if m.ejected {
 			ejected++
 		}
 		if m.acceptsFlows.Load() {
 			accepting++
 		}
-		if m.acceptsFlows.Load() != g.acceptsFlows(m.currentState()) {
+		if takes := state >= Checking || count.all > 0 && m.counted.level.panics; m.acceptsFlows.Load() != takes {
 			t.Errorf("%v: accepts flows: %v", k, m.acceptsFlows.Load())
 		}
 	}
 	if !slices.Equal(got, list) || len(g.byKey) != len(g.members) {
 		t.Errorf("%v\nwant %v", got, list)
 	}
-	if up != g.up || all != g.all || ejected != g.ejected || accepting != int(g.accepting.Load()) {
-		t.Errorf("%d up, %d all, %d ejected, %d accept flows; counted %d, %d, %d, %d", up, all, ejected, accepting, g.up, g.all, g.ejected, g.accepting.Load())
+	if ejected != g.ejected || accepting != int(g.accepting.Load()) || accepting > 0 && g.listed == 0 {
+		t.Errorf("%d ejected, %d accept flows; counted %d, %d, of which flows find %d", ejected, accepting, g.ejected, g.accepting.Load(), g.listed)
 	}
-	if g.panic != (float64(up) < g.cfg.Panic*float64(all)) {
-		t.Errorf("panic %v with %d of %d up", g.panic, up, all)
-	}
+	comparePanic(t, g, levels)
 	flows := map[*Member]int{}
 	for l, m := range held {
 		if l.Member() != m {

@@ -89,6 +89,7 @@ type SavedLookup struct {
 const (
 	maxSavedText = 512 // bytes of a name, an address, a reason
 	maxStreak    = 1 << 30
+	maxFactor    = 1<<32 - 1
 	// claimTime is how long members and names that appear only later, by discovery, find what was
 	// saved of them.
 	claimTime = 5 * time.Minute
@@ -356,5 +357,6 @@ func usable(targets []Target) []Target {
 
 func (t *Target) valid() bool {
 	return validText(t.Name) && t.Weight >= 0 && t.Weight <= 256 && (t.Addr.AddrPort.IsValid() || t.Addr.Path != "") &&
+		(t.Health == "" || t.Health == Degraded || t.Health == Unhealthy || t.Health == Draining) && validText(t.Locality.Name) && t.Policy.Factor >= 0 && t.Policy.Factor <= maxFactor &&
 		validText(t.Zone) && t.Priority >= 0 && t.Priority <= maxPriority && len(t.Metadata) <= MaxMetadata
 }

@@ -43,6 +43,7 @@ type MemberSnapshot struct {
 	Mode         Mode      // set by an operator
 	Discovered   bool      // found by a lookup, not listed in the file
 	Draining     bool      // the lookup says so
+	Health       Health    // as the lookup says
 
 	Active      int
 	Total       uint64        // leases ever
@@ -98,7 +99,7 @@ func (s *Set) Snapshot() []GroupSnapshot {
 func (m *Member) snapshot() MemberSnapshot {
 	return MemberSnapshot{
 		Name: m.name, Addr: m.addr, Ports: m.ports, Weight: m.weight(), Backup: m.backup, Zone: m.zone, Priority: m.priority, Metadata: m.metadata, MaxFlows: int(m.limit.Load()),
-		State: m.state, AcceptsFlows: m.acceptsFlows.Load(), Since: m.since, Why: m.why, Until: m.ejectedUntil, Mode: m.override.mode, Discovered: m.discovered, Draining: m.discovered && m.configured.mode == Drain,
+		State: m.state, AcceptsFlows: m.acceptsFlows.Load(), Since: m.since, Why: m.why, Until: m.ejectedUntil, Mode: m.override.mode, Discovered: m.discovered, Draining: m.discovered && m.configured.mode == Drain, Health: m.reported,
 		Active: m.Active(), Total: m.counts.load(totalAt), Connects: m.counts.load(connectsAt), ConnectTime: time.Duration(m.counts.load(connectTimeAt)), Failures: m.counts.load(failuresAt), Ejections: m.counts.load(ejectionsAt),
 		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak, Expires: m.health.expires,
 	}

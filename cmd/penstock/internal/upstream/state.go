@@ -15,7 +15,7 @@ const (
 	Removed  State = iota // from the configuration, or no longer discovered
 	Disabled              // by an operator; not checked either
 	Drained               // by the file, by what was discovered, or by an operator
-	Down                  // checks fail
+	Down                  // checks fail, or its registry says that it is unhealthy
 	Ejected               // for a time, after failed connects
 	Checking
 	SlowStart
@@ -44,22 +44,17 @@ type settings struct {
 
 // updateState recomputes m's state and reports a change. The caller holds the Set's lock.
 func (g *Group) updateState(m *Member, now time.Time, why string) {
-	if g.setState(m, now, why) {
-		g.updatePanic()
-	}
+	was := m.acceptsFlows.Load()
+	g.count(m, m.currentState())
+	g.updatePanic()
+	g.settle(m, was, now, why)
 }
 
-// setState is updateState without what follows for the whole group. It reports whether something may
-// follow.
-func (g *Group) setState(m *Member, now time.Time, why string) bool {
-	was, state := m.acceptsFlows.Load(), m.currentState()
-	c := counted{state >= Checking, state >= Checking || state == Down || state == Ejected, m.ejected && state != Removed}
-	changed := c != m.counted
-	g.up += difference(m.counted.up, c.up)
-	g.all += difference(m.counted.all, c.all)
-	g.ejected += difference(m.counted.ejected, c.ejected)
-	m.counted = c
-	takes := g.acceptsFlows(state)
+// settle has m accept flows, or not, as it was counted, and reports a change of its state. was is whether it accepted
+// flows before. The caller holds the Set's lock.
+func (g *Group) settle(m *Member, was bool, now time.Time, why string) {
+	state := m.currentState()
+	takes := m.counted.acceptsFlows()
 	if takes && !was && g.hadMembers && g.cfg.SlowStart > 0 {
 		m.slowStartSince = now
 	}
@@ -70,6 +65,9 @@ func (g *Group) setState(m *Member, now time.Time, why string) bool {
 		g.scheduleBuild()
 	}
 	if from := m.state; state != from {
+		if state == Down && m.health.effective() != failing {
+			why = "its registry says " + string(m.reported)
+		}
 		m.state, m.since, m.why = state, now, why
 		g.set.touch()
 		if event := g.set.opt.MemberChanged; event != nil {
@@ -77,7 +75,6 @@ func (g *Group) setState(m *Member, now time.Time, why string) bool {
 			g.set.jobs.add(func() { event(e) })
 		}
 	}
-	return changed
 }
 
 // difference returns what a change of something that is counted adds to the count.
@@ -91,49 +88,34 @@ func difference(was, is bool) int {
 	return 0
 }
 
-// accept sets whether m accepts flows, and reports whether that is a change. The caller holds the
-// Set's lock.
+// accept sets whether m accepts flows, and reports whether that is a change. Before the last member that flows find
+// closes, they can find the others. The caller holds the Set's lock.
 func (m *Member) accept(takes bool) bool {
-	if m.acceptsFlows.Swap(takes) == takes {
+	g := m.group
+	if m.acceptsFlows.Load() == takes {
 		return false
 	}
-	if !takes {
-		m.group.accepting.Add(-1)
+	if takes {
+		m.acceptsFlows.Store(true)
+		g.accepting.Add(1)
+		if t := m.tier.Load(); t != nil {
+			t.room.free(m)
+		}
 		return true
 	}
-	m.group.accepting.Add(1)
-	if t := m.tier.Load(); t != nil {
-		t.room.free(m)
+	if m.listed && g.listed == 1 && g.accepting.Load() > 1 {
+		g.buildTable(time.Now())
+	}
+	m.acceptsFlows.Store(false)
+	g.accepting.Add(-1)
+	if m.listed {
+		m.listed = false
+		g.listed--
+	}
+	if g.listed == 0 && g.accepting.Load() > 0 { // the table leaves out localities without weight
+		g.buildTable(time.Now())
 	}
 	return true
-}
-
-// acceptsFlows reports whether a member in a state accepts flows.
-func (g *Group) acceptsFlows(state State) bool {
-	return state >= Checking || g.panic && (state == Down || state == Ejected)
-}
-
-// updatePanic begins or ends the group's panic: when so few members are up, it is more likely that
-// the checks are wrong, or that these members would break down under the load of all. The caller
-// holds the Set's lock.
-func (g *Group) updatePanic() {
-	if g.cfg.Panic == 0 && !g.panic {
-		return
-	}
-	up, all := g.up, g.all
-	panics := float64(up) < g.cfg.Panic*float64(all)
-	if panics == g.panic {
-		return
-	}
-	g.panic = panics
-	for _, m := range g.members {
-		m.accept(g.acceptsFlows(m.currentState()))
-	}
-	g.scheduleBuild()
-	if tell := g.set.opt.PanicChanged; tell != nil {
-		name := g.name
-		g.set.jobs.add(func() { tell(name, panics, up, all) })
-	}
 }
 
 // currentState returns the member's state, except for slow start.
@@ -149,7 +131,7 @@ func (m *Member) currentState() State {
 		return Disabled
 	case mode == Drain:
 		return Drained
-	case m.health.effective() == failing:
+	case m.health.effective() == failing, m.reported == Unhealthy:
 		return Down
 	case m.ejected:
 		return Ejected

@@ -5,12 +5,13 @@ import (
 	"math"
 	"slices"
 	"sync/atomic"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// Members are in tiers. A level has the members of one priority; backups are the last level. Where
-// the own zone is preferred, a level has two tiers: the members of the own zone, and the others. A
-// flow begins in one tier, and if no member of it can take the flow, goes on with the others in their
-// order.
+// Members are in tiers. A level has a tier of its healthy members, and one of those that its registry calls degraded;
+// backups are the last tier. Where the own zone is preferred, each of them is two: the members of the own zone, and the
+// others. A flow begins in one tier, and if no member of it can take the flow, goes on with the others in their order.
 type tier struct {
 	tierKey
 	balancer
@@ -20,23 +21,23 @@ type tier struct {
 
 // A tierKey identifies a tier of a group. Its order is that of the fields.
 type tierKey struct {
-	backup   bool
+	rank     rank
 	priority int
 	foreign  bool // of other zones than the own one, which is preferred
 }
 
-func (a tierKey) compare(b tierKey) int {
-	rank := func(b bool) int {
-		if b {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(rank(a.backup)-rank(b.backup), a.priority-b.priority, rank(a.foreign)-rank(b.foreign))
-}
+// A rank orders the tiers of a group before their priorities do: degraded members are tried after all that are not.
+type rank uint8
 
-// sameLevel reports whether two tiers are parts of one level.
-func (a tierKey) sameLevel(b tierKey) bool { return a.backup == b.backup && a.priority == b.priority }
+const (
+	mainRank rank = iota
+	degradedRank
+	backupRank
+)
+
+func (a tierKey) compare(b tierKey) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.priority, b.priority), difference(b.foreign, a.foreign))
+}
 
 // A tierState is what the balancers of a tier have in common, from table to table.
 type tierState struct {
@@ -66,73 +67,26 @@ func (m *Member) moveTo(s *tierState) {
 	}
 }
 
-// A load is what the members of a tier weigh.
-type load struct {
-	all       int // of those that are neither drained nor disabled
-	accepting int // of those that accept flows
-}
-
-// enough is how much more than its even share of flows a zone, or a level, takes before any spill
-// over: 1.4 is Envoy's overprovisioning factor. Members that are asked to take more would be
-// overloaded when the relays run at about 70% of what they can carry.
-const enough = 1.4
-
-// shares returns which share of the flows begins in each tier; all 0: no member accepts flows, so they
-// begin in the first tier. keys are in order; zones is the number of zones, by level, that have
-// members which accept flows.
+// ownShare returns which share of the flows begins in the tier of the own zone, and not in that of the others, for what
+// members that accept flows weigh in both, and the number of zones that have such members.
 //
-// A level takes enough times the share of its weight that accepts flows, and at most all; the next
-// level gets what remains. What remains after the last one is spread over the levels in proportion.
-// Backups only get flows when no other member accepts any.
-//
-// Of the flows of a level, its tier of the own zone takes at most enough times what it would get if
-// flows were spread over all of the level's members evenly, assuming that as many come to the relays
-// of each zone: all of them, if it has at least 1/enough of its even part of the weight. The others
-// get what remains.
-func shares(keys []tierKey, loads []load, zones []int) []float64 {
-	out := make([]float64, len(keys))
-	rest := 1.0
-	for i := 0; i < len(keys); {
-		var level load
-		n := 0
-		for ; i+n < len(keys) && keys[i].sameLevel(keys[i+n]); n++ {
-			level.all += loads[i+n].all
-			level.accepting += loads[i+n].accepting
-		}
-		if keys[i].backup || level.accepting == 0 {
-			i += n
-			continue
-		}
-		all := min(rest, enough*float64(level.accepting)/float64(max(level.all, level.accepting)))
-		rest -= all
-		if n == 1 {
-			out[i] = all
-		} else {
-			own := min(1, enough*float64(loads[i].accepting*zones[i])/float64(level.accepting))
-			if loads[i+1].accepting == 0 {
-				own = 1
-			}
-			out[i], out[i+1] = all*own, all*(1-own)
-		}
-		i += n
+// The own zone takes at most enough times what it would get if flows were spread over both tiers evenly, assuming
+// that as many come to the relays of each zone: all of them, if it has at least 1/enough of its even part of the
+// weight. The others get what remains.
+func ownShare(own, foreign, zones int) float64 {
+	if foreign == 0 {
+		return 1
 	}
-	if taken := 1 - rest; taken > 0 {
-		for i := range out {
-			out[i] /= taken
-		}
-	}
-	return out
+	return min(1, enough/100.0*float64(own*zones)/float64(own+foreign))
 }
-
-// maxLevels bounds the levels of a group. Further priorities are as the last one.
-const maxLevels = 16
 
 // A sorter puts the members of a group into tiers. It is used once for each table.
 type sorter struct {
-	keys    []tierKey
-	members [][]weightedMember
-	loads   []load
-	zones   []map[string]bool // that have members which accept flows
+	keys      []tierKey
+	members   [][]weightedMember
+	accepting []int             // what those that accept flows weigh
+	zones     []map[string]bool // that have members which accept flows
+	shares    []float64         // of the flows that begin in each tier; all 0: nobody accepts flows
 }
 
 // sortMembers puts the members of a group into tiers, in their order. There is at least one tier. The
@@ -140,9 +94,10 @@ type sorter struct {
 func (g *Group) sortMembers() *sorter {
 	s := &sorter{}
 	zone := ""
-	if g.cfg.PreferZone {
+	if g.cfg.Zone == spec.ZonePrefer {
 		zone = g.set.opt.Zone
 	}
+	g.spread()
 	// The tiers first, so that they are in order whatever the order of the members is.
 	var seen map[tierKey]bool
 	for i, m := range g.members {
@@ -152,77 +107,68 @@ func (g *Group) sortMembers() *sorter {
 		}
 	}
 	slices.SortFunc(s.keys, tierKey.compare)
-	s.keys = limitLevels(s.keys, maxLevels)
 	if len(s.keys) == 0 {
 		s.keys = []tierKey{{}}
 	}
 	n := len(s.keys)
-	s.members, s.loads, s.zones = make([][]weightedMember, n), make([]load, n), make([]map[string]bool, n)
+	s.members, s.accepting, s.zones, s.shares = make([][]weightedMember, n), make([]int, n), make([]map[string]bool, n), make([]float64, n)
 	if n == 1 {
 		s.members[0] = make([]weightedMember, 0, len(g.members))
 	}
 	at := 0
 	for _, m := range g.members {
 		if k := m.tierKey(zone); k != s.keys[at] {
-			at = s.find(k)
+			at, _ = slices.BinarySearchFunc(s.keys, k, tierKey.compare)
 		}
 		w := weightedMember{m, m.weight()}
 		s.members[at] = append(s.members[at], w)
-		if m.counted.all {
-			s.loads[at].all += w.weight
-		}
 		if m.acceptsFlows.Load() {
-			s.loads[at].accepting += w.weight
+			s.accepting[at] += w.weight
 			if zone != "" && !s.zones[at][m.zone] {
 				setIn(&s.zones[at], m.zone, true)
 			}
 		}
 	}
+	if g.cfg.Zone == spec.ZoneWeighted {
+		s.weighLocalities(g)
+	}
+	for _, l := range g.levels {
+		if l.head == l && !l.backup {
+			s.share(tierKey{mainRank, l.priority, false}, l.share.healthy)
+			s.share(tierKey{degradedRank, l.priority, false}, l.share.degraded)
+		}
+	}
 	return s
 }
 
-// find returns the index of a member's tier: that of its key, or else the last one before it.
-func (s *sorter) find(k tierKey) int {
-	at, ok := slices.BinarySearchFunc(s.keys, k, tierKey.compare)
-	if !ok {
-		at = max(0, at-1)
+// share gives a tier, with that of other zones, its share of the flows. own is the key of the tier of the own zone.
+func (s *sorter) share(own tierKey, share float64) {
+	i, ok := slices.BinarySearchFunc(s.keys, own, tierKey.compare)
+	j := i
+	if ok {
+		j++
 	}
-	return at
+	foreign := j < len(s.keys) && s.keys[j] == tierKey{own.rank, own.priority, true}
+	switch {
+	case ok && foreign:
+		part := ownShare(s.accepting[i], s.accepting[j], len(s.zones[i])+len(s.zones[j]))
+		s.shares[i], s.shares[j] = share*part, share*(1-part)
+	case ok || foreign:
+		s.shares[i] = share
+	}
 }
 
-// limitLevels leaves out the tiers of levels that are too many. Those of backups stay.
-func limitLevels(keys []tierKey, most int) (out []tierKey) {
-	levels := 0
-	for i, k := range keys {
-		if i == 0 || !k.sameLevel(keys[i-1]) {
-			levels++
-		}
-		if levels <= most || k.backup {
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
+// tierKey returns the key of the tier that m is in. zone is the one that is preferred; empty: none.
 func (m *Member) tierKey(zone string) tierKey {
-	k := tierKey{backup: m.backup, foreign: zone != "" && m.zone != zone}
-	if !m.backup {
-		k.priority = m.priority
+	l := m.counted.level
+	k := tierKey{priority: l.head.priority, foreign: zone != "" && m.zone != zone}
+	switch {
+	case l.backup:
+		k.rank = backupRank
+	case m.counted.class == degraded && !l.panics:
+		k.rank = degradedRank
 	}
 	return k
-}
-
-// zoneCounts returns the number of zones of each tier's level.
-func (s *sorter) zoneCounts() []int {
-	out := make([]int, len(s.keys))
-	for i, k := range s.keys {
-		for j, other := range s.keys {
-			if k.sameLevel(other) {
-				out[i] += len(s.zones[j])
-			}
-		}
-	}
-	return out
 }
 
 // setShares sets where flows begin.

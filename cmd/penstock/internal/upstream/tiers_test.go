@@ -10,49 +10,24 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// The rules in numbers: how much of the flows each tier gets for how much of its weight accepts flows.
-func TestShares(t *testing.T) {
-	level := func(p int) tierKey { return tierKey{priority: p} }
-	foreign := func(p int) tierKey { return tierKey{priority: p, foreign: true} }
-	backup := tierKey{backup: true}
+// The own zone's share in numbers.
+func TestOwnShare(t *testing.T) {
 	for _, c := range []struct {
-		what  string
-		keys  []tierKey
-		loads []load // all, accepting
-		zones []int
-		want  []float64
+		what                string
+		own, foreign, zones int
+		want                float64
 	}{
-		{"one tier", []tierKey{level(0)}, []load{{10, 10}}, []int{1}, []float64{1}},
-		{"one tier, few up", []tierKey{level(0)}, []load{{10, 1}}, []int{1}, []float64{1}},
-		{"none up", []tierKey{level(0), backup}, []load{{10, 0}, {10, 0}}, []int{0, 0}, []float64{0, 0}},
-		{"a backup is not used while another member is up", []tierKey{level(0), backup}, []load{{10, 1}, {10, 10}}, []int{1, 1}, []float64{1, 0}},
-		{"nor by shares when none is", []tierKey{level(0), backup}, []load{{10, 0}, {10, 10}}, []int{0, 1}, []float64{0, 0}},
-
-		{"all of the first priority up", []tierKey{level(0), level(1)}, []load{{10, 10}, {10, 10}}, []int{1, 1}, []float64{1, 0}},
-		{"72 of 100 up are enough", []tierKey{level(0), level(1)}, []load{{100, 72}, {10, 10}}, []int{1, 1}, []float64{1, 0}},
-		{"half", []tierKey{level(0), level(1)}, []load{{10, 5}, {10, 10}}, []int{1, 1}, []float64{0.7, 0.3}},
-		{"a quarter", []tierKey{level(0), level(7)}, []load{{100, 25}, {10, 10}}, []int{1, 1}, []float64{0.35, 0.65}},
-		{"none", []tierKey{level(0), level(1)}, []load{{10, 0}, {10, 10}}, []int{0, 1}, []float64{0, 1}},
-		{"three levels", []tierKey{level(0), level(1), level(2)}, []load{{10, 2}, {10, 3}, {10, 10}}, []int{1, 1, 1}, []float64{0.28, 0.42, 0.3}},
-		{"all levels too low: in proportion", []tierKey{level(0), level(1), backup}, []load{{10, 1}, {10, 3}, {10, 10}}, []int{1, 1, 1}, []float64{0.25, 0.75, 0}},
-
-		{"even zones", []tierKey{level(0), foreign(0)}, []load{{10, 10}, {20, 20}}, []int{3, 3}, []float64{1, 0}},
-		{"the own zone is larger", []tierKey{level(0), foreign(0)}, []load{{20, 20}, {10, 10}}, []int{2, 2}, []float64{1, 0}},
-		{"8 of 10 in one of two zones are enough: 1.4 of even is 0.8*2*1.4/1.8", []tierKey{level(0), foreign(0)}, []load{{10, 8}, {10, 10}}, []int{2, 2}, []float64{1, 0}},
-		{"half of the own zone", []tierKey{level(0), foreign(0)}, []load{{10, 5}, {10, 10}}, []int{2, 2}, []float64{1.4 * 5 * 2 / 15, 1 - 1.4*5*2/15}},
-		{"one of three zones has a tenth of its part", []tierKey{level(0), foreign(0)}, []load{{1, 1}, {20, 20}}, []int{3, 3}, []float64{0.2, 0.8}},
-		{"none in the own zone", []tierKey{level(0), foreign(0)}, []load{{10, 0}, {10, 10}}, []int{1, 1}, []float64{0, 1}},
-		{"none elsewhere", []tierKey{level(0), foreign(0)}, []load{{10, 1}, {10, 0}}, []int{1, 1}, []float64{1, 0}},
-		{"no other tier", []tierKey{level(0)}, []load{{10, 5}}, []int{1}, []float64{1}},
-		{"zones and levels", []tierKey{level(0), foreign(0), level(1), foreign(1)}, []load{{10, 2}, {10, 8}, {1, 1}, {1, 1}}, []int{2, 2, 2, 2},
-			[]float64{0.7 * 0.56, 0.7 * 0.44, 0.3, 0}},
+		{"even zones", 10, 20, 3, 1},
+		{"the own zone is larger", 20, 10, 2, 1},
+		{"8 of 10 in one of two zones are enough: 1.4 of even is 0.8*2*1.4/1.8", 8, 10, 2, 1},
+		{"half of the own zone", 5, 10, 2, 1.4 * 5 * 2 / 15},
+		{"one of three zones has a tenth of its part", 1, 20, 3, 0.2},
+		{"none in the own zone", 0, 10, 1, 0},
+		{"none elsewhere", 1, 0, 1, 1},
+		{"none at all", 0, 0, 0, 1},
 	} {
-		got := shares(c.keys, c.loads, c.zones)
-		for i := range got {
-			if math.Abs(got[i]-c.want[i]) > 1e-9 {
-				t.Errorf("%s: %.4f, want %.4f", c.what, got, c.want)
-				break
-			}
+		if got := ownShare(c.own, c.foreign, c.zones); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %.4f, want %.4f", c.what, got, c.want)
 		}
 	}
 }
@@ -92,7 +67,7 @@ func countZones(t *testing.T, g *Group, n int, hold bool) map[string]int {
 // Flows are spread as the shares say, with every balancer.
 func TestZonesAndPriorities(t *testing.T) {
 	for _, balance := range balancerNames() {
-		cfg := &spec.Group{Balance: balance, PreferZone: true}
+		cfg := &spec.Group{Balance: balance, Zone: spec.ZonePrefer}
 		s, g, tell := startSource(t, cfg, Options{Zone: "a"})
 		check := func(what string, want map[string]float64) {
 			t.Helper()
@@ -163,7 +138,11 @@ func TestZonesDoNotMatter(t *testing.T) {
 		prefer bool
 		zone   string
 	}{{false, "a"}, {true, ""}} {
-		_, g, tell := startSource(t, &spec.Group{Balance: "round-robin", PreferZone: c.prefer}, Options{Zone: c.zone})
+		cfg := &spec.Group{Balance: "round-robin"}
+		if c.prefer {
+			cfg.Zone = spec.ZonePrefer
+		}
+		_, g, tell := startSource(t, cfg, Options{Zone: c.zone})
 		tell(slices.Concat(zoned(0, 1, "a", 0), zoned(10, 1, "b", 0)), nil)
 		if got := countZones(t, g, 100, false); got["a0"] != 50 || got["b0"] != 50 {
 			t.Errorf("%+v: %v", c, got)
@@ -174,7 +153,7 @@ func TestZonesDoNotMatter(t *testing.T) {
 // Members that are at their max-flows spill over: to other zones, then to other levels, then nowhere.
 func TestFullTiersSpillOver(t *testing.T) {
 	for _, balance := range balancerNames() {
-		_, g, tell := startSource(t, &spec.Group{Balance: balance, PreferZone: true,
+		_, g, tell := startSource(t, &spec.Group{Balance: balance, Zone: spec.ZonePrefer,
 			Discover: []spec.Discover{{Network: spec.TCP, Host: "source", Port: 80, MaxFlows: 10}}}, Options{Zone: "a"})
 		ts := slices.Concat(zoned(0, 2, "a", 0), zoned(10, 3, "b", 0), zoned(20, 1, "b", 1), zoned(30, 1, "a", 9))
 		ts[len(ts)-1].Backup = true
@@ -191,7 +170,7 @@ func TestFullTiersSpillOver(t *testing.T) {
 // A client stays in its zone and with its member, and when the shares change, only as many clients
 // move as the shares say; all come back.
 func TestMaglevKeepsClientsInTheirTiers(t *testing.T) {
-	s, g, tell := startSource(t, &spec.Group{Balance: "maglev", PreferZone: true}, Options{Zone: "a"})
+	s, g, tell := startSource(t, &spec.Group{Balance: "maglev", Zone: spec.ZonePrefer}, Options{Zone: "a"})
 	tell(slices.Concat(zoned(0, 20, "a", 0), zoned(100, 20, "b", 0)), nil)
 	where := func() (list []*Member) {
 		for i := range 20000 {
@@ -244,38 +223,50 @@ func TestSortMembers(t *testing.T) {
 	defer s.Close()
 	for range 300 {
 		g := &Group{set: s}
-		g.cfg = &spec.Group{PreferZone: r.IntN(2) == 0}
+		g.cfg = &spec.Group{}
+		if r.IntN(2) == 0 {
+			g.cfg.Zone = spec.ZonePrefer
+		}
 		levels := 1 + r.IntN(40)
 		for range r.IntN(100) {
 			m := &Member{group: g}
 			m.backup, m.priority, m.zone = r.IntN(5) == 0, r.IntN(levels), fmt.Sprint("z", r.IntN(3))
-			m.acceptsFlows.Store(r.IntN(2) == 0)
-			m.counted.all = m.acceptsFlows.Load() || r.IntN(2) == 0
+			m.reported = []Health{"", "", Degraded, Unhealthy, Draining}[r.IntN(5)]
 			g.members = append(g.members, m)
 		}
+		if r.IntN(2) == 0 {
+			g.cfg.Discover = []spec.Discover{{Registry: spec.Registry{Kind: "xds"}}}
+			g.cfg.Panic = float64(r.IntN(2)) / 2
+		}
+		g.rule = ruleOf(g.cfg, Policy{})
+		for _, m := range g.members {
+			g.count(m, m.currentState())
+		}
+		g.decidePanic()
+		g.open(g.members)
 		sorted := g.sortMembers()
-		if !slices.IsSortedFunc(sorted.keys, tierKey.compare) || len(sorted.keys) > 2*maxLevels+2 || len(sorted.keys) == 0 {
+		if !slices.IsSortedFunc(sorted.keys, tierKey.compare) || len(sorted.keys) > 4*maxLevels+2 || len(sorted.keys) == 0 {
 			t.Fatalf("seed %d: %+v", seed, sorted.keys)
 		}
-		n, last := 0, -1
-		for i, k := range sorted.keys {
-			if !k.backup {
-				last = k.priority
-			}
-			n += len(sorted.members[i])
-			for _, w := range sorted.members[i] {
-				if w.m.backup != k.backup || !k.backup && w.m.priority != k.priority && w.m.priority < k.priority {
-					t.Fatalf("seed %d: %+v in %+v", seed, w.m.memberFacts, k)
-				}
-				if !k.backup && w.m.priority == k.priority && k.foreign != (g.cfg.PreferZone && w.m.zone != "z1") {
-					t.Fatalf("seed %d: %+v in %+v", seed, w.m.memberFacts, k)
-				}
+		n, last, priorities := 0, -1, map[int]bool{}
+		for _, k := range sorted.keys {
+			if k.rank != backupRank {
+				last = max(last, k.priority)
+				priorities[k.priority] = true
 			}
 		}
+		if len(priorities) > maxLevels {
+			t.Fatalf("seed %d: %d levels", seed, len(priorities))
+		}
 		for i, k := range sorted.keys {
+			n += len(sorted.members[i])
 			for _, w := range sorted.members[i] {
-				if !k.backup && w.m.priority != k.priority && k.priority != last {
-					t.Fatalf("seed %d: %+v in %+v", seed, w.m.memberFacts, k)
+				m := w.m
+				fits := m.backup == (k.rank == backupRank) && k.foreign == (g.cfg.Zone != "" && m.zone != "z1")
+				fits = fits && (m.backup || m.priority == k.priority || m.priority > k.priority && k.priority == last)
+				fits = fits && (k.rank == degradedRank) == (!m.backup && m.reported == Degraded && !m.counted.level.panics)
+				if !fits {
+					t.Fatalf("seed %d: %+v in %+v", seed, m.memberFacts, k)
 				}
 			}
 		}
@@ -283,13 +274,13 @@ func TestSortMembers(t *testing.T) {
 			t.Fatalf("seed %d: %d of %d members", seed, n, len(g.members))
 		}
 		sum := 0.0
-		for _, x := range shares(sorted.keys, sorted.loads, sorted.zoneCounts()) {
-			if x < 0 || x > 1+1e-9 {
-				t.Fatalf("seed %d: share %v", seed, x)
+		for i, x := range sorted.shares {
+			if x < 0 || x > 1+1e-9 || x > 0 && sorted.accepting[i] == 0 {
+				t.Fatalf("seed %d: share %v of a tier in which %d accept flows", seed, x, sorted.accepting[i])
 			}
 			sum += x
 		}
-		if sum != 0 && math.Abs(sum-1) > 1e-9 {
+		if some := slices.ContainsFunc(g.members, func(m *Member) bool { return !m.backup && m.acceptsFlows.Load() }); some != (sum > 0) || sum != 0 && math.Abs(sum-1) > 1e-9 {
 			t.Fatalf("seed %d: shares are %v together", seed, sum)
 		}
 	}

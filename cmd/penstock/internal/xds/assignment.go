@@ -11,6 +11,10 @@ import (
 type Assignment struct {
 	Name    string
 	Members []Member
+	// Factor is the overprovisioning factor in percent, 0 if it is not set. Weighted says that members count by their
+	// weights when the health of their priority is computed.
+	Factor   int
+	Weighted bool
 	// LeftOut are the endpoints that are no members, each with the reason, and Ignored the fields that are not
 	// done. Both have at most maxProblems.
 	LeftOut, Ignored []Problem
@@ -26,6 +30,15 @@ type endpointEntry struct {
 	weight uint64 // as it was sent; 0: not at all
 }
 
+// placed is a locality of a priority.
+type placed struct {
+	priority int
+	locality string
+}
+
+// maxFactor bounds the overprovisioning factor, in percent. A level of which so few are healthy takes all flows.
+const maxFactor = 1_000_000
+
 // An assignmentReader reads the endpoints of an assignment.
 type assignmentReader struct {
 	names  bool          // host names are endpoints
@@ -34,6 +47,7 @@ type assignmentReader struct {
 
 	a       *Assignment
 	at      map[spec.Endpoint]int // indexes of members
+	heavy   map[placed]uint32     // weights of localities
 	weights []uint64              // by member
 	wrong   []Problem             // of the endpoints that were left out
 }
@@ -47,7 +61,14 @@ func (r *assignmentReader) read(o *object) *Assignment {
 	}
 	total = min(total, maxMembers)
 	r.a = &Assignment{Name: o.text("cluster_name"), Members: make([]Member, 0, total)}
-	r.at, r.weights = make(map[spec.Endpoint]int, total), make([]uint64, 0, total)
+	r.at, r.weights, r.heavy = make(map[spec.Endpoint]int, total), make([]uint64, 0, total), map[placed]uint32{}
+	policy := o.object("policy")
+	if n, ok := policy.number("overprovisioning_factor"); ok && n > 0 {
+		r.a.Factor = int(min(n, maxFactor))
+	} else if ok {
+		policy.warn("overprovisioning_factor", "ignored: 0 is not a factor")
+	}
+	r.a.Weighted = policy.flag("weighted_priority_health")
 	for _, locality := range o.objects("endpoints") {
 		if !r.locality(locality) {
 			break
@@ -58,6 +79,10 @@ func (r *assignmentReader) read(o *object) *Assignment {
 			o.d.fail(p.Path, p.Text)
 		}
 	}
+	for i := range r.a.Members {
+		m := &r.a.Members[i]
+		m.Locality.Weight = r.heavy[placed{m.Priority, m.Locality.Name}]
+	}
 	r.setWeights()
 	if len(r.cache) > 2*len(r.a.Members)+100 {
 		clear(r.cache) // most of it has gone
@@ -67,15 +92,20 @@ func (r *assignmentReader) read(o *object) *Assignment {
 
 // locality reads the endpoints of a locality, and reports whether there may be more.
 func (r *assignmentReader) locality(o *object) bool {
-	zone := o.object("locality").text("zone")
+	l := o.object("locality")
+	zone := l.text("zone")
+	name := strings.Join([]string{l.text("region"), zone, l.text("sub_zone")}, "/")
 	priority, _ := o.number("priority")
 	if priority > maxPriority {
 		r.reject(o, []Problem{{o.path("priority"), fmt.Sprintf("%d is not a priority; allowed: 0 to %d", priority, maxPriority)}}, "the locality")
 		return true
 	}
 	if zone != "" && !spec.ValidNode(zone) {
-		o.object("locality").warn("zone", "ignored: %s is not the name of a zone; allowed: letters, digits, _, . and -", oneLine(zone))
+		l.warn("zone", "ignored: %s is not the name of a zone; allowed: letters, digits, _, . and -", oneLine(zone))
 		zone = ""
+	}
+	if w, ok := o.number("load_balancing_weight"); ok && l != nil { // of several the last, as in Envoy
+		r.heavy[placed{int(priority), name}] = uint32(min(w, 1<<32-1))
 	}
 	index := 0
 	for _, v := range o.values {
@@ -94,7 +124,7 @@ func (r *assignmentReader) locality(o *object) bool {
 		if index++; !ok {
 			continue
 		}
-		e.member.Zone, e.member.Priority = zone, int(priority)
+		e.member.Zone, e.member.Priority, e.member.Locality.Name = zone, int(priority), name
 		r.add(o, e)
 	}
 	return true

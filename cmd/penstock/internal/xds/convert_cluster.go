@@ -19,6 +19,7 @@ type cluster struct {
 	static []Member     // of other types
 	users  map[int]bool // listeners, by index
 	groups []*groupPlan // variants, one for each way in which listeners use it
+	random bool         // members are chosen at random, whatever their weights
 }
 
 // A use is how a listener uses a cluster: what belongs to a group here, and to a listener there.
@@ -109,20 +110,34 @@ func (c *cluster) section(g *groupPlan) *section {
 	c.balance(s)
 	s.set("retries", strconv.Itoa(g.use.retries), "")
 	s.in("timeouts").set("connect", exact(o.duration("connect_timeout", 5*time.Second)), "connect_timeout")
-	common := o.object("common_lb_config")
-	if common.has("zone_aware_lb_config") {
-		s.set("zone", "prefer", common.path("zone_aware_lb_config"))
-	}
+	c.localities(s, o.object("common_lb_config"))
 	c.check(s)
 	c.eject(s)
-	if f := common.percent("healthy_panic_threshold", 0.5); f > 0 && (o.has("health_checks") || o.has("outlier_detection")) {
-		s.set("panic", share(f), "common_lb_config.healthy_panic_threshold") // otherwise members never go down
+	if c.eds != "" || o.has("health_checks") || o.has("outlier_detection") { // otherwise members never go down
+		s.set("panic", share(c.panicThreshold()), "common_lb_config.healthy_panic_threshold")
 	}
 	c.proxy(s)
 	c.source(s, g)
 	keepalive(s.in("tcp"), o.object("upstream_connection_options").object("tcp_keepalive"))
 	c.membersOf(s, g)
 	return s
+}
+
+// panicThreshold returns healthy_panic_threshold, of 0 to 1.
+func (c *cluster) panicThreshold() float64 {
+	return c.o.object("common_lb_config").percent("healthy_panic_threshold", 0.5)
+}
+
+// localities sets what localities are used for.
+func (c *cluster) localities(s *section, o *object) {
+	switch {
+	case o.has("zone_aware_lb_config"):
+		s.set("zone", "prefer", o.path("zone_aware_lb_config"))
+	case o.has("locality_weighted_lb_config") && c.eds == "":
+		o.warn("locality_weighted_lb_config", "ignored: localities have no weights in a cluster of this type; allowed: type EDS")
+	case o.has("locality_weighted_lb_config"):
+		s.set("zone", "weighted", o.path("locality_weighted_lb_config"))
+	}
 }
 
 // balance sets how members are chosen.
@@ -151,6 +166,7 @@ func (c *cluster) balance(s *section) {
 			o.fail("lb_policy", "not supported: %d; allowed: ROUND_ROBIN, LEAST_REQUEST, RANDOM, RING_HASH, MAGLEV, LOAD_BALANCING_POLICY_CONFIG", policy)
 		}
 	}
+	c.random = name == "random"
 	if name != "" {
 		s.set("balance", name, path)
 	}
@@ -175,8 +191,10 @@ func (c *cluster) policy(s *section, o *object) (name string, slow time.Duration
 			continue
 		}
 		v := x.open("typed_config", tables...)
-		if v.object("locality_lb_config").has("zone_aware_lb_config") {
-			s.set("zone", "prefer", v.object("locality_lb_config").path("zone_aware_lb_config"))
+		if v.of == &maglevPolicyTable || v.of == &ringHashPolicyTable {
+			c.localities(s, v)
+		} else {
+			c.localities(s, v.object("locality_lb_config"))
 		}
 		slow = v.object("slow_start_config").duration("slow_start_window", 0)
 		switch v.of {
@@ -207,6 +225,9 @@ func (c *cluster) membersOf(s *section, g *groupPlan) {
 		if flows > 0 {
 			entry += ", max-flows: " + strconv.Itoa(flows)
 		}
+		if c.random {
+			entry += ", weight: 1"
+		}
 		s.set("discover", "["+entry+"}]", "eds_cluster_config")
 		return
 	}
@@ -214,6 +235,7 @@ func (c *cluster) membersOf(s *section, g *groupPlan) {
 		flows = c.maxFlows("thresholds")
 	}
 	var list section
+	usable := c.usable()
 	for i, m := range c.static {
 		if g.use.udp && m.To.Kind == spec.TCP {
 			m.To.Kind = spec.UDP
@@ -222,16 +244,16 @@ func (c *cluster) membersOf(s *section, g *groupPlan) {
 			m.To.Kind = spec.Unixgram
 		}
 		text := "{to: " + quote(m.To.String())
-		if m.Weight != 1 {
+		if m.Weight != 1 && !c.random {
 			text += ", weight: " + strconv.Itoa(m.Weight)
 		}
-		if m.Backup || m.Priority > 0 {
+		if m.Health == Degraded || m.Priority > 0 {
 			text += ", backup: true"
 		}
 		if m.Priority > 1 {
 			m.at.up.fail("priority", "not supported: %d in a cluster of this type; allowed: 0 and 1, or type EDS", m.Priority)
 		}
-		if m.Draining {
+		if m.Health >= Unhealthy && usable {
 			text += ", drained: true"
 		}
 		if flows > 0 {
@@ -242,6 +264,20 @@ func (c *cluster) membersOf(s *section, g *groupPlan) {
 	// One line for each member.
 	inner := s.in("members")
 	inner.keys, inner.list = list.keys, true
+}
+
+// usable reports whether the statuses of static endpoints leave enough of them; if not, Envoy would use all.
+func (c *cluster) usable() bool {
+	good, counted := 0, 0
+	for _, m := range c.static {
+		if m.Health <= Degraded {
+			good++
+		}
+		if m.Health != Draining {
+			counted++
+		}
+	}
+	return float64(good) >= c.panicThreshold()*float64(counted) && (good > 0 || c.panicThreshold() == 0)
 }
 
 // maxFlows returns max_connections of the thresholds of default priority; 0: none.

@@ -13,13 +13,30 @@ type Member struct {
 	To       spec.Endpoint // its Kind is TCP for an address with a port, whatever the group needs
 	Weight   int           // 1 to 256
 	Zone     string
+	Locality Locality
 	Priority int
-	Draining bool
-	Backup   bool
+	Health   Health
 	Metadata string // a JSON object; empty: none
 
 	at *object
 }
+
+// A Locality is a region, a zone and a sub-zone, and what its members weigh together.
+type Locality struct {
+	Name   string // all three, with slashes
+	Weight uint32 // 0: none
+}
+
+// Health is what a control plane says of the health of an endpoint.
+type Health uint8
+
+// The kinds of health. UNHEALTHY and TIMEOUT are the same.
+const (
+	Healthy Health = iota
+	Degraded
+	Unhealthy
+	Draining
+)
 
 // Bounds of members.
 const (
@@ -41,10 +58,12 @@ func (o *object) entry(names bool) (e endpointEntry, ok bool) {
 	}
 	switch status, _ := o.number("health_status"); status {
 	case 0, 1: // UNKNOWN, HEALTHY
-	case 2, 3, 4: // UNHEALTHY, DRAINING, TIMEOUT
-		e.member.Draining = true
+	case 2, 4: // UNHEALTHY, TIMEOUT
+		e.member.Health = Unhealthy
+	case 3: // DRAINING
+		e.member.Health = Draining
 	case 5: // DEGRADED
-		e.member.Backup = true
+		e.member.Health = Degraded
 	default:
 		o.fail("health_status", "unknown value %d", status)
 	}

@@ -125,7 +125,7 @@ func TestPlaneEndpoints(t *testing.T) {
 	}
 	a := until(9001, 9002)
 	if a.Members[0].To.String() != "tcp://127.0.0.1:9001" || a.Members[0].Weight != 3 || a.Members[0].Zone != "a" || a.Members[0].Metadata != `{"x":{"k":"v","n":1}}` ||
-		!a.Members[1].Draining || a.Members[1].Priority != 1 || a.Members[1].Zone != "b" {
+		a.Members[1].Health != Draining || a.Members[1].Priority != 1 || a.Members[1].Zone != "b" {
 		t.Errorf("%+v", a.Members)
 	}
 	p.serve(endpointsOn("9003"))

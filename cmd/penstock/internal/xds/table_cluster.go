@@ -12,7 +12,7 @@ var clusterTable = message{"envoy.config.cluster.v3.Cluster", "a group", []field
 	{4, "connect_timeout", durationKind, done, nil, "`timeouts: {connect}`; 5s if it is not set, as in Envoy"},
 	{5, "per_connection_buffer_limit_bytes", wrappedKind, ignored, nil, "the engine has its own buffers"},
 	{60, "per_connection_buffer_high_watermark_timeout", durationKind, ignored, nil, "use idle_timeout"},
-	{6, "lb_policy", numberKind, done, nil, "ROUND_ROBIN: `round-robin`. LEAST_REQUEST: `p2c`. RANDOM: `random`. RING_HASH, MAGLEV: `maglev`. CLUSTER_PROVIDED is refused"},
+	{6, "lb_policy", numberKind, done, nil, "ROUND_ROBIN: `round-robin`. LEAST_REQUEST: `p2c`. RANDOM: `random`, of members with equal weights. RING_HASH, MAGLEV: `maglev`. CLUSTER_PROVIDED is refused"},
 	{33, "load_assignment", messageKind, done, &assignmentTable, "`members`"},
 	{8, "health_checks", messageKind, done, &healthCheckTable, "`check`; one at most"},
 	{9, "max_requests_per_connection", wrappedKind, silent, nil, "it concerns HTTP"},
@@ -93,11 +93,11 @@ var slowStartTable = message{"envoy.config.cluster.v3.Cluster.SlowStartConfig", 
 }}
 
 var commonTable = message{"envoy.config.cluster.v3.Cluster.CommonLbConfig", "", []field{
-	{1, "healthy_panic_threshold", percentKind, done, nil, "`panic`, with checks or outlier detection; 50% if it is not set, as in Envoy"},
+	{1, "healthy_panic_threshold", percentKind, done, nil, "`panic`; 50% if it is not set, as in Envoy. Of other types than EDS with checks or outlier detection only, and for the group as a whole"},
 	{2, "zone_aware_lb_config", rawKind, done, nil, "`zone: prefer`"},
-	{3, "locality_weighted_lb_config", otherKind, ignored, nil, "localities have no weights"},
+	{3, "locality_weighted_lb_config", rawKind, done, nil, "`zone: weighted`; of other types than EDS ignored with a warning"},
 	{4, "update_merge_window", durationKind, silent, nil, "changes are merged for 100 ms"},
-	{5, "ignore_new_hosts_until_first_hc", numberKind, silent, nil, "a new member is used when its first check has passed"},
+	{5, "ignore_new_hosts_until_first_hc", numberKind, silent, nil, "a new member is used until its first check has failed"},
 	{6, "close_connections_on_host_set_change", numberKind, ignored, nil, "`removed` of the configuration says what happens to flows"},
 	{7, "consistent_hashing_lb_config", otherKind, ignored, nil, "Maglev hashes the member's address"},
 	{8, "override_host_status", otherKind, ignored, nil, "each flow is balanced"},
@@ -138,7 +138,7 @@ var randomPolicyTable = message{"envoy.extensions.load_balancing_policies.random
 var maglevPolicyTable = message{"envoy.extensions.load_balancing_policies.maglev.v3.Maglev", "", []field{
 	{1, "table_size", wrappedKind, ignored, nil, "tables have a fixed size"},
 	{2, "consistent_hashing_lb_config", otherKind, ignored, nil, "Maglev hashes the member's address"},
-	{3, "locality_weighted_lb_config", otherKind, ignored, nil, "localities have no weights"},
+	{3, "locality_weighted_lb_config", rawKind, done, nil, "`zone: weighted`"},
 }}
 
 var ringHashPolicyTable = message{"envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash", "", []field{
@@ -148,12 +148,12 @@ var ringHashPolicyTable = message{"envoy.extensions.load_balancing_policies.ring
 	{4, "use_hostname_for_hashing", numberKind, ignored, nil, "Maglev hashes the member's address"},
 	{5, "hash_balance_factor", wrappedKind, ignored, nil, "a client keeps its member, however loaded"},
 	{6, "consistent_hashing_lb_config", otherKind, ignored, nil, "Maglev hashes the member's address"},
-	{7, "locality_weighted_lb_config", otherKind, ignored, nil, "localities have no weights"},
+	{7, "locality_weighted_lb_config", rawKind, done, nil, "`zone: weighted`"},
 }}
 
 var localityPolicyTable = message{"envoy.extensions.load_balancing_policies.common.v3.LocalityLbConfig", "", []field{
 	{1, "zone_aware_lb_config", rawKind, done, nil, "`zone: prefer`"},
-	{2, "locality_weighted_lb_config", otherKind, ignored, nil, "localities have no weights"},
+	{2, "locality_weighted_lb_config", rawKind, done, nil, "`zone: weighted`"},
 }}
 
 var policySlowStartTable = message{"envoy.extensions.load_balancing_policies.common.v3.SlowStartConfig", "", []field{

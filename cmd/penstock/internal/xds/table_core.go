@@ -71,9 +71,9 @@ var tlvTable = message{"envoy.config.core.v3.TlvEntry", "", []field{
 }}
 
 var localityTable = message{"envoy.config.core.v3.Locality", "", []field{
-	{1, "region", textKind, silent, nil, "zones are compared by zone alone"},
+	{1, "region", textKind, done, nil, "tells localities apart; zones are compared by zone alone"},
 	{2, "zone", textKind, done, nil, "the member's zone"},
-	{3, "sub_zone", textKind, silent, nil, "as region"},
+	{3, "sub_zone", textKind, done, nil, "as region"},
 }}
 
 // Penstock's own type.

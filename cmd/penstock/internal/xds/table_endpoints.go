@@ -9,9 +9,9 @@ var assignmentTable = message{"envoy.config.endpoint.v3.ClusterLoadAssignment", 
 
 var assignmentPolicyTable = message{"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy", "", []field{
 	{2, "drop_overloads", otherKind, refused, nil, "flows are not dropped at random; use limits"},
-	{3, "overprovisioning_factor", wrappedKind, ignored, nil, "priorities and zones have a factor of their own"},
+	{3, "overprovisioning_factor", wrappedKind, done, nil, "140% if it is not set"},
 	{4, "endpoint_stale_after", durationKind, ignored, nil, "members stay until the control plane says otherwise"},
-	{6, "weighted_priority_health", numberKind, ignored, nil, "members count, not their weights"},
+	{6, "weighted_priority_health", numberKind, done, nil, ""},
 }}
 
 var localityEndpointsTable = message{"envoy.config.endpoint.v3.LocalityLbEndpoints", "", []field{
@@ -20,7 +20,7 @@ var localityEndpointsTable = message{"envoy.config.endpoint.v3.LocalityLbEndpoin
 	{2, "lb_endpoints", messageKind, done, &endpointTable, "a member each"},
 	{7, "load_balancer_endpoints", otherKind, refused, nil, "use lb_endpoints"},
 	{8, "leds_cluster_locality_config", otherKind, refused, nil, "use lb_endpoints"},
-	{3, "load_balancing_weight", wrappedKind, ignored, nil, "localities have no weights"},
+	{3, "load_balancing_weight", wrappedKind, done, nil, "the locality's weight, in groups with `zone: weighted`"},
 	{5, "priority", numberKind, done, nil, "the members' priority"},
 	{6, "proximity", wrappedKind, silent, nil, "not used by Envoy either"},
 }}
@@ -28,7 +28,7 @@ var localityEndpointsTable = message{"envoy.config.endpoint.v3.LocalityLbEndpoin
 var endpointTable = message{"envoy.config.endpoint.v3.LbEndpoint", "", []field{
 	{1, "endpoint", messageKind, done, &endpointAddressTable, ""},
 	{5, "endpoint_name", otherKind, refused, nil, "endpoints must be part of their locality"},
-	{2, "health_status", numberKind, done, nil, "UNKNOWN, HEALTHY: used. DRAINING, UNHEALTHY, TIMEOUT: no new flows, and open flows finish. DEGRADED: a backup"},
+	{2, "health_status", numberKind, done, nil, "UNKNOWN, HEALTHY: used. DEGRADED: gets what the healthy ones cannot take. UNHEALTHY, TIMEOUT: no new flows, and open flows finish. DRAINING: the same, and does not count in the health of its priority. In a panic all of them are used. Of other types than EDS: DEGRADED is `backup: true`, and UNHEALTHY, TIMEOUT and DRAINING are `drained: true`, unless fewer than healthy_panic_threshold would be left"},
 	{3, "metadata", messageKind, done, &metadataTable, "the member's metadata"},
 	{4, "load_balancing_weight", wrappedKind, done, nil, "`weight`; if one is above 256, all are scaled down"},
 }}

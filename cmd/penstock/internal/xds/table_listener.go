@@ -86,7 +86,7 @@ var filterTable = message{"envoy.config.listener.v3.Filter", "any other filter i
 var tcpProxyTable = message{"envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "", []field{
 	{1, "stat_prefix", textKind, silent, nil, "metrics have the listener's name"},
 	{2, "cluster", textKind, done, nil, "the route's `to`"},
-	{10, "weighted_clusters", otherKind, refused, nil, "use one cluster with weights"},
+	{10, "weighted_clusters", otherKind, refused, nil, "not yet: a route leads to one cluster, whose endpoints may have weights"},
 	{14, "on_demand", otherKind, refused, nil, "clusters are known before they are used"},
 	{9, "metadata_match", otherKind, refused, nil, "groups have no subsets"},
 	{8, "idle_timeout", durationKind, done, nil, "`timeouts: {idle, half-closed}`; 1h if it is not set, as in Envoy; 0 is never"},

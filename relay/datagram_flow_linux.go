@@ -297,9 +297,16 @@ func (d *datagrams) remote(f *Flow, side int) Addr {
 	return Addr{Network: UDP, AddrPort: addrPort(df.name[:df.nameLen])}
 }
 
-// local is the address that the client wrote to.
-func (d *datagrams) local(f *Flow) Addr {
+// local is the address that the client wrote to, or that the upstream is written to from.
+func (d *datagrams) local(f *Flow, side int) Addr {
 	df := d.of(f)
+	if side == sideUpstream {
+		a := localAddr(int(df.fd))
+		if a.Network != 0 {
+			a.Network = f.to.Network
+		}
+		return a
+	}
 	a := f.listener.addr
 	if df.localAddr.IsValid() {
 		a.AddrPort = netip.AddrPortFrom(df.localAddr, a.AddrPort.Port())

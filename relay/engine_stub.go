@@ -121,6 +121,9 @@ func (*Flow) Local() Addr { return Addr{} }
 // Upstream returns nil.
 func (*Flow) Upstream() *Addr { return nil }
 
+// UpstreamLocal returns the zero Addr.
+func (*Flow) UpstreamLocal() Addr { return Addr{} }
+
 // Value returns nil.
 func (*Flow) Value() any { return nil }
 

@@ -108,7 +108,7 @@ func (f *Flow) SetDial(d *DialConfig) error {
 // Local returns the address that the client connected or wrote to. On a stream it makes
 // a system call.
 func (f *Flow) Local() Addr {
-	return f.owner.local(f)
+	return f.owner.local(f, sideClient)
 }
 
 // Upstream returns the address that is connected or was tried last. It returns nil
@@ -118,6 +118,12 @@ func (f *Flow) Upstream() *Addr {
 		return nil
 	}
 	return f.to
+}
+
+// UpstreamLocal returns the local address of the connection to the upstream, or of the socket that sends to it. It is
+// the zero Addr while there is none, and for a built-in upstream. It makes a system call.
+func (f *Flow) UpstreamLocal() Addr {
+	return f.owner.local(f, sideUpstream)
 }
 
 // Value returns the value given to SetValue, or nil.

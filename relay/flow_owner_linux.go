@@ -31,9 +31,9 @@ type flowOwner interface {
 	// rate returns the bound on f's bandwidth in bytes a second; 0: there is none.
 	rate(f *Flow) int64
 
-	// local returns the address at this host's end towards the client, and
-	// remote the one at the other end of the socket of either side.
-	local(f *Flow) Addr
+	// local returns the address at this host's end of the socket of either side, and
+	// remote the one at the other end.
+	local(f *Flow, side int) Addr
 	remote(f *Flow, side int) Addr
 	// tcp returns the descriptor of a side's socket, or -1 if that is not of TCP.
 	tcp(f *Flow, side int) int

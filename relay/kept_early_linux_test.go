@@ -206,6 +206,29 @@ func TestHandOverReplied(t *testing.T) {
 	}
 }
 
+// A client that was told that it has an upstream, which is still to answer, would be told twice by the next process: its
+// flow ends with its own.
+func TestHandOverWelcomed(t *testing.T) {
+	k := newKeptTable(t)
+	s := newServer(t, "tcp4")
+	o := keptOrder{Loops: 1, After: patience, Listen: []string{keptPlace(t, "tcp4")}, Upstream: s.addr.String(), Welcome: 10, Preface: 10, Expect: "yes"}
+	proc := k.start(o)
+	o.Listen = proc.urls()
+	c := testnet.Dial(t, toNet(proc.addrs[0]))
+	hear(t, c, string(testnet.NewPattern(9).At(0, o.Welcome)))
+	s.accept(t)
+	proc.ask("handover")
+	if rec := <-proc.records; rec.Cause != CauseCrashed {
+		t.Errorf("%+v", rec)
+	}
+	proc.kill()
+	wantReset(t, c)
+	if r := k.start(o).Restored; r.Flows != 0 || r.TotalLost() != 0 {
+		t.Errorf("%+v", r)
+	}
+	k.settled(0)
+}
+
 // kill(2) ends flows whose client was replied to, or whose upstream is to answer: nothing of them is held, the
 // next process knows nothing of them, and the upstream has got what it was asked, and nothing of the client's.
 func TestKilledWhileAgreeing(t *testing.T) {

@@ -50,6 +50,7 @@ type keptOrder struct {
 	Decoded   int           // flows that Hooks.Decode must have seen before Hooks.Upstream is called
 	Preface   int           // bytes that are sent to the upstream first
 	Expect    string        // what it must answer
+	Welcome   int           // bytes that are sent to the client once its upstream is connected
 	Reply     string        // to each question mark of a client that is sniffed; anything else is refused
 	Items     int           // that the child is given
 	Datagrams int           // Config.MaxDatagramFlows
@@ -530,6 +531,9 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 		Connected: func(f *Flow, _ *Addr, _ time.Duration, err error) {
 			if err == nil && o.Preface > 0 {
 				f.Preface(testnet.NewPattern(9).At(0, o.Preface))
+			}
+			if err == nil && o.Welcome > 0 {
+				f.Reply(testnet.NewPattern(9).At(0, o.Welcome))
 			}
 			if err == nil && o.Expect != "" {
 				f.Expect([]byte(o.Expect))

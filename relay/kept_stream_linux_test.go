@@ -252,6 +252,33 @@ func TestPrefaceOutlivesProcesses(t *testing.T) {
 	}
 }
 
+// What the relay itself tells the client before it relays is told once.
+func TestReplyOutlivesProcesses(t *testing.T) {
+	const own, size = 1000, 8 << 20
+	for _, p := range pairs {
+		t.Run(p[0]+"-"+p[1], func(t *testing.T) {
+			j, reports := newJourney(t, p[0], p[1], testnet.Script{Send: size, SendSeed: 5}, keptOrder{Welcome: own})
+			a := j.dial(t)
+			client := make(chan testnet.Report, 1)
+			go func() {
+				welcome := make([]byte, own)
+				if _, err := io.ReadFull(a, welcome); err != nil || testnet.NewPattern(9).Check(0, welcome) != nil {
+					t.Errorf("another reply, %v", err)
+				}
+				client <- testnet.Play(a, testnet.Script{Recv: size, RecvSeed: 5})
+			}()
+			for _, r := range j.run(t, 2, 20*time.Millisecond, reports, client) {
+				if r.Err != "" {
+					t.Errorf("%+v", r)
+				}
+			}
+			if rec := j.done(t, 1)[0]; rec.Cause != CauseEnd || rec.Down.Read != size || rec.Down.Written != size {
+				t.Errorf("%+v", rec)
+			}
+		})
+	}
+}
+
 // A pair with a name goes on, too.
 func TestPairOutlivesProcesses(t *testing.T) {
 	const size = 8 << 20

@@ -310,7 +310,7 @@ func (s *streams) accepted(from *Listener, fd int) {
 	}
 	if admit := f.cfg.Hooks.Admit; admit != nil {
 		if c := admit(&f.Flow); c != CauseNone {
-			s.end(f, c.or(CauseRefused), nil)
+			s.turnAway(f, c.or(CauseRefused), nil)
 			return
 		}
 	}
@@ -323,8 +323,7 @@ func (s *streams) accepted(from *Listener, fd int) {
 		s.end(f, CauseClientGone, nil)
 		return
 	}
-	f.state = streamConnecting
-	s.connect(f)
+	s.toUpstream(f)
 }
 
 // left reports whether the client has reset its connection while it waited to be accepted.

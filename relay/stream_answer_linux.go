@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Some protocols agree on TLS before it begins: the client asks in a few bytes, and gets an answer. The hooks know
-// the words; the engine says them, on both sides, before it goes on.
+// Some protocols say something before they relay: where a server is to connect to, and whether it could, or that TLS
+// follows. The hooks know the words; the engine says them, on both sides, before it goes on.
 
 var (
 	errNoReply  = fmt.Errorf("relay: Reply of a datagram flow: %w", errors.ErrUnsupported)
@@ -24,22 +25,28 @@ const (
 	repliesMost = 16 << 10
 )
 
-// Reply, called in Hooks.Sniff, sends b to the client. What its socket does not take at once is sent before the flow
-// goes on to Hooks.Upstream. A client that was sent a reply, and is refused, is not reset, so that it can read
-// what it was told. The record does not count these bytes.
+// Reply, called in a hook of a stream that does not relay yet, sends b to the client: in Hooks.Sniff what a protocol
+// answers, in Hooks.Connected that the flow has its upstream, before a hook ends the flow why it does. Reply copies b.
+// What the client's socket does not take at once is sent before anything else that the client gets, its TLS included. A
+// client that does not take it within Timeouts.Connect ends the flow with [CauseClientGone]. The record does not count
+// these bytes.
 //
-// Reply returns [ErrStage] in another hook and after [Flow.Terminate], [errors.ErrUnsupported] for a datagram flow, and
-// an error if more than 16 KiB wait for a client that does not take them.
+// A client that is refused, or for which there is no upstream, is not reset if the last thing that it got is a reply: one
+// that was sent while it was sniffed, if Hooks.Sniff refuses it, and otherwise one since Hooks.Upstream has last
+// returned an address. What its socket has not taken by then has a second to be taken.
+//
+// Reply returns [ErrStage] while a stream relays and after [Flow.Terminate], [errors.ErrUnsupported] for a datagram flow,
+// and an error if more than 16 KiB wait for a client that does not take them.
 func (f *Flow) Reply(b []byte) error {
 	s, ok := f.owner.(*streams)
 	if !ok {
 		return errNoReply
 	}
 	sf := s.of(f)
-	if sf.state != streamSniffing || sf.tls != nil {
+	if sf.state == streamRelaying || sf.tls.has(sideClient) {
 		return ErrStage
 	}
-	x := sf.early
+	x := s.earlyOf(sf)
 	if len(x.reply)+len(b) > repliesMost {
 		return errReplies
 	}
@@ -75,21 +82,56 @@ func (s *streams) replyTurn(f *streamFlow) {
 	switch {
 	case x.failed != 0:
 		s.end(f, CauseClientGone, x.failed)
-	case len(x.reply) == 0 && x.sniffed:
-		f.pending = true
+	case len(x.reply) > 0 || f.state != streamReplying:
+	case f.cause != CauseNone:
+		s.turnAway(f, f.cause, f.err)
+	case f.connect > 0:
+		s.start(f, true)
+	default:
 		s.sniffed(f)
 	}
 }
 
-// sniffed goes on with a flow whose hook has seen enough, and whose client has all replies.
-func (s *streams) sniffed(f *streamFlow) {
-	f.early.sniffed = false
-	if f.tls != nil {
-		s.secure(f, sideClient)
-		return
+// replies reports whether the client does not have all of its replies, which the flow then waits for before it goes on,
+// or cannot be sent them.
+func (s *streams) replies(f *streamFlow) bool {
+	x := f.early
+	switch {
+	case x == nil:
+		return false
+	case x.failed != 0:
+		s.end(f, CauseClientGone, x.failed)
+	case len(x.reply) > 0:
+		f.state, f.since = streamReplying, s.loop.now
+		s.rearm(f)
+	default:
+		return false
 	}
-	f.state = streamConnecting
-	s.connect(f)
+	return true
+}
+
+// turnAway ends a flow that has no upstream because a hook, or the last of its attempts, says so. A client that was told
+// why is not reset.
+func (s *streams) turnAway(f *streamFlow, c Cause, err error) {
+	if x := f.early; x != nil && x.replied {
+		f.cause, f.err, f.active = c, err, s.loop.now // it has failedDrain to take what was not sent yet
+		if s.replies(f) {
+			return
+		}
+		f.wait[down] = pump.End
+	}
+	s.end(f, c, err)
+}
+
+// sniffed goes on with a flow whose hook has seen enough.
+func (s *streams) sniffed(f *streamFlow) {
+	switch {
+	case s.replies(f):
+	case f.tls != nil:
+		s.secure(f, sideClient)
+	default:
+		s.toUpstream(f)
+	}
 }
 
 // Expect, called in Hooks.Connected of a stream that is connected, has the engine send what [Flow.Preface] has added, and
@@ -119,7 +161,20 @@ func (s *streams) connected(f *streamFlow, readable bool) {
 		s.secure(f, sideUpstream)
 		return
 	}
+	s.start(f, readable)
+}
+
+// start begins to relay, once the client has all of its replies.
+func (s *streams) start(f *streamFlow, readable bool) {
+	if s.replies(f) {
+		return
+	}
 	s.relay(f)
+	if f.to.Network.BuiltIn() {
+		f.wait[down] = pump.End
+		s.firstTurn(f)
+		return
+	}
 	s.firstTurns(f, readable)
 }
 

@@ -195,12 +195,11 @@ func TestReplyNotTaken(t *testing.T) {
 			filled := make(chan bool, 1)
 			cfg := ListenConfig{Socket: SocketOptions{SendBuffer: 1}}
 			cfg.Hooks.Admit = func(f *Flow) Cause {
-				patience := time.Minute
-				if !takes {
-					patience = 300 * time.Millisecond
-				}
-				f.StartSniff(100, patience)
+				f.StartSniff(100, time.Minute)
 				return CauseNone
+			}
+			if !takes {
+				cfg.Timeouts.Connect = 300 * time.Millisecond
 			}
 			replies := 0
 			cfg.Hooks.Sniff = func(f *Flow, b []byte, last bool) (int, SniffNext) {
@@ -271,7 +270,7 @@ func TestExpectFails(t *testing.T) {
 			}
 			told := make(chan error, 2)
 			cfg.Hooks.Answered = func(f *Flow, took time.Duration, err error) {
-				if f.Preface([]byte("x")) != ErrStage || f.Expect([]byte("x")) != ErrStage || f.Reply([]byte("x")) != ErrStage {
+				if f.Preface([]byte("x")) != ErrStage || f.Expect([]byte("x")) != ErrStage {
 					t.Error("not the stage")
 				}
 				told <- err
@@ -376,13 +375,13 @@ func TestAnswerStages(t *testing.T) {
 	r := newRig(t, Config{})
 	cfg := ListenConfig{}
 	cfg.Hooks.Admit = func(f *Flow) Cause {
-		if f.Reply([]byte("x")) != ErrStage || f.Expect([]byte("x")) != ErrStage {
+		if f.Expect([]byte("x")) != ErrStage {
 			t.Error("in Admit")
 		}
 		return CauseNone
 	}
 	cfg.Hooks.Connected = func(f *Flow, _ *Addr, _ time.Duration, err error) {
-		if f.Reply([]byte("x")) != ErrStage || f.Expect(nil) != errAnswer || f.Expect(make([]byte, answerMost+1)) != errAnswer {
+		if f.Expect(nil) != errAnswer || f.Expect(make([]byte, answerMost+1)) != errAnswer {
 			t.Error("in Connected")
 		}
 	}

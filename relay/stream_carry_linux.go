@@ -54,23 +54,25 @@ func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) 
 	if f.tls != nil && ev&sys.Out != 0 {
 		s.flushTLS(f, side)
 	}
+	if side == sideClient && ev&(sys.Out|sys.Err) == sys.Out && f.early != nil && len(f.early.reply) > 0 {
+		gen, state := f.gen, f.state
+		f.pending = f.pending || readable
+		if s.replyTurn(f); !f.alive(gen) || f.state != state {
+			return // it has gone on
+		}
+	}
 	switch {
 	case f.state == streamSecuring && side == f.tls.side:
 		s.exchange(f)
 	case f.state == streamAsking && side == sideUpstream:
 		s.askTurn(f)
+	case side == sideUpstream && f.state == streamReplying: // start has a look
 	case side == sideUpstream:
 		s.connectEvent(f, ev)
 	case ev&sys.Err != 0, f.hungUp && (f.state == streamQueued || f.state == streamStarved), f.ended && f.state == streamRetrying:
 		s.end(f, CauseClientGone, nil)
-	case f.state == streamSniffing:
-		gen := f.gen
-		if ev&sys.Out != 0 && len(f.early.reply) > 0 {
-			s.replyTurn(f)
-		}
-		if readable && f.alive(gen) && f.state == streamSniffing {
-			s.sniff(f)
-		}
+	case f.state == streamSniffing && readable:
+		s.sniff(f)
 	default:
 		f.pending = f.pending || readable
 	}

@@ -21,6 +21,20 @@ const (
 	retryMost  = time.Second
 )
 
+// toUpstream goes on with a flow for which no upstream was tried yet.
+func (s *streams) toUpstream(f *streamFlow) {
+	f.goesOn()
+	f.state = streamConnecting
+	s.connect(f)
+}
+
+// goesOn notes that replies so far were not the last thing that the client gets.
+func (f *streamFlow) goesOn() {
+	if f.early != nil {
+		f.early.replied = false
+	}
+}
+
 // connect asks the hook for the next upstream until an attempt is under way or the flow
 // has to wait.
 func (s *streams) connect(f *streamFlow) {
@@ -31,12 +45,14 @@ func (s *streams) connect(f *streamFlow) {
 		f.state = streamConnecting
 		if to == nil {
 			if queued {
+				f.goesOn()
 				s.enqueue(f)
 			} else {
 				s.noUpstream(f)
 			}
 			return
 		}
+		f.goesOn()
 		f.to = to
 		f.attempts++
 		f.since = s.loop.now
@@ -218,7 +234,7 @@ func (s *streams) noUpstream(f *streamFlow) {
 	case errors.Is(f.err, sys.EMFILE), errors.Is(f.err, sys.ENFILE):
 		c = CauseNoDescriptors
 	}
-	s.end(f, c, f.err)
+	s.turnAway(f, c, f.err)
 }
 
 // builtin relays to a built-in upstream: Echo has one direction, from the client to
@@ -229,9 +245,7 @@ func (s *streams) builtin(f *streamFlow) {
 	s.loop.descriptors.give(1)
 	f.echo = f.to.Network == Echo
 	f.half[up].Sink = !f.echo
-	s.relay(f)
-	f.wait[down] = pump.End
-	s.firstTurn(f)
+	s.start(f, false)
 }
 
 // firstTurn gives the half that reads from the client a turn, if there is something for it to do.

@@ -234,7 +234,7 @@ func (s *streams) turnStarved() {
 			s.rearm(f)
 		case noDescriptors(err):
 			s.attemptFailed(f, err)
-			s.end(f, CauseNoDescriptors, err)
+			s.turnAway(f, CauseNoDescriptors, err)
 		default:
 			s.connectFailed(f, err)
 		}

@@ -18,8 +18,7 @@ type earlyState struct {
 	most     int
 	patience time.Duration
 	ended    bool // the client has ended its side
-	replied  bool // it was sent a reply
-	sniffed  bool // the hook has seen enough, and the client does not have all of the reply yet
+	replied  bool // it was sent a reply, and the flow has not gone on since; see Flow.Reply
 	pace     pace
 	reply    []byte    // what was not sent yet
 	failed   sys.Errno // why the client cannot be sent its reply

@@ -41,6 +41,9 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 		}
 		switch {
 		case !f.tcp[side]:
+			if f.complete(side) && !f.over(side) {
+				s.discard(f, side)
+			}
 		case reset:
 			sys.SetLingerReset(int(fd))
 		default:
@@ -48,7 +51,7 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 				sys.ClearLinger(int(fd))
 			}
 			if !f.over(side) || f.tls.has(side) { // an end of TLS may have something behind it
-				s.discard(int(fd))
+				s.discard(f, side)
 			}
 		}
 		s.env.Kernel.Close(int(fd))
@@ -96,13 +99,13 @@ func (f *streamFlow) complete(side int) bool {
 	return false
 }
 
-// discard reads what a TCP socket has received: close(2) with unread data sends a reset,
-// which would destroy what the socket still has to send. A peer that goes on sending is
-// reset by the kernel all the same.
-func (s *streams) discard(fd int) {
+// discard reads what a side's socket has received: close(2) with unread data sends a reset,
+// which would destroy what a TCP socket still has to send, and tells a Unix peer ECONNRESET
+// after what it has got. A peer that goes on sending is reset by the kernel all the same.
+func (s *streams) discard(f *streamFlow, side int) {
 	const most = 8 // of 1 MiB; a receive buffer has 6 MiB at most, net.ipv4.tcp_rmem
 	for range most {
-		if n, _ := s.env.Kernel.Discard(fd, s.env.Scratch, true); n <= 0 {
+		if n, _ := s.env.Kernel.Discard(int(f.fd[side]), s.envOf(f).Scratch, f.tcp[side]); n <= 0 {
 			return
 		}
 	}

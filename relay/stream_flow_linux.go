@@ -116,7 +116,8 @@ func newStreams(l *loop, all *shared, share *streamShare, k *keeping) *streams {
 //	                                           queued
 //
 // It is asking while the upstream is to answer its preface, and securing while there is a TLS handshake: with the
-// client, if it is terminated, and with the upstream, if it is originated.
+// client, if it is terminated, and with the upstream, if it is originated. Before it goes on from sniffing, relays, or
+// is turned away, it is replying while the client does not have all of its replies.
 type streamFlow struct {
 	Flow
 	fd          [2]int32
@@ -144,6 +145,7 @@ const (
 	streamAdmitting streamState = iota + 1
 	streamRestored              // it did not relay yet in the process before, and begins again when all flows are restored
 	streamSniffing
+	streamReplying // the client is to take its replies before the flow goes on, or ends
 	streamSecuring // in a TLS handshake
 	streamChoosing // in Hooks.Upstream
 	streamConnecting
@@ -177,7 +179,7 @@ func (s *streams) flow(slot uint32) *Flow { return &s.slab.at(slot).Flow }
 // of returns the stream flow that f is the common part of.
 func (s *streams) of(f *Flow) *streamFlow { return s.slab.at(f.slot) }
 
-func (s *streams) local(f *Flow) Addr { return localAddr(int(s.of(f).fd[sideClient])) }
+func (s *streams) local(f *Flow, side int) Addr { return localAddr(int(s.of(f).fd[side])) }
 
 // remote is the address of a side's peer: the one that was noted, for a TCP
 // socket whose connection has ended knows it no more.
@@ -207,7 +209,7 @@ func (s *streams) describe(f *Flow, i *FlowInfo) {
 		i.State = StateQueued
 	case streamSecuring:
 		i.State = StateHandshake
-	case streamRestored, streamChoosing, streamConnecting, streamAsking, streamRetrying, streamStarved:
+	case streamRestored, streamReplying, streamChoosing, streamConnecting, streamAsking, streamRetrying, streamStarved:
 		i.State = StateConnecting
 	}
 }

@@ -304,10 +304,13 @@ func (s *streams) endSocket(f *streamFlow, side int, reset bool) {
 	case f.tcp[side]:
 		sys.ClearLinger(fd)
 		if !f.over(side) {
-			s.discard(fd)
+			s.discard(f, side)
 		}
 		s.env.Kernel.ShutdownBoth(fd)
 	default:
+		if f.complete(side) && !f.over(side) {
+			s.discard(f, side)
+		}
 		s.env.Kernel.ShutdownBoth(fd)
 	}
 	s.env.Kernel.Close(fd)

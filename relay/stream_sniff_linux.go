@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -75,10 +74,6 @@ const sniffBurst = 16
 func (s *streams) sniff(f *streamFlow) {
 	x := f.early
 	for range sniffBurst {
-		if x.sniffed {
-			f.pending = true
-			return
-		}
 		want := min(x.most-len(x.held), len(s.env.Scratch))
 		n, e := s.env.Kernel.Recv(int(f.fd[sideClient]), s.env.Scratch[:want])
 		switch {
@@ -125,21 +120,11 @@ func (s *streams) show(f *streamFlow, over bool) {
 		case x.failed != 0:
 			s.end(f, CauseClientGone, x.failed)
 			return
-		case next == SniffDone && len(x.reply) > 0:
-			x.sniffed = true // and replyTurn goes on
-			if over {
-				f.since = s.loop.now // the patience with what the client says may be used up
-				s.rearm(f)
-			}
-			return
 		case next == SniffDone:
 			s.sniffed(f)
 			return
 		case next != SniffMore, last && take == 0:
-			if x.replied {
-				f.wait[down] = pump.End // it is not reset
-			}
-			s.end(f, CauseRefused, nil)
+			s.turnAway(f, CauseRefused, nil)
 			return
 		case take == 0, len(x.held) == 0 && !over:
 			return

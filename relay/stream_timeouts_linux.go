@@ -14,6 +14,8 @@ func (f *streamFlow) deadline() deadline {
 		d.sooner(f.since, f.early.patience, CauseRefused)
 	case streamSecuring:
 		d.sooner(f.since, or(max(t.Handshake, 0), DefaultHandshakeTimeout), f.tls.failure())
+	case streamReplying:
+		d.sooner(f.since, or(max(t.Connect, 0), DefaultConnectTimeout), CauseClientGone)
 	case streamConnecting, streamAsking:
 		d.sooner(f.since, or(max(t.Connect, 0), DefaultConnectTimeout), CauseConnectTimeout)
 	case streamQueued:
@@ -78,8 +80,8 @@ func (s *streams) due(slot uint32) {
 		s.end(f, f.cause, f.err)
 	case f.state == streamSecuring && d.cause == f.tls.failure():
 		s.handshakeFailed(f, os.ErrDeadlineExceeded)
-	case d.cause == CauseRefused && f.early.sniffed:
-		s.end(f, CauseClientGone, os.ErrDeadlineExceeded) // it does not take its reply
+	case d.cause == CauseClientGone:
+		s.end(f, d.cause, os.ErrDeadlineExceeded) // it does not take its reply
 	case d.cause == CauseRefused:
 		s.show(f, true)
 	case f.state == streamAsking && d.cause == CauseConnectTimeout:

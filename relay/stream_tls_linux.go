@@ -262,19 +262,17 @@ func (s *streams) secured(f *streamFlow) {
 	if hook := f.cfg.Hooks.Secured; hook != nil {
 		state := c.State()
 		if cause := hook(&f.Flow, Side(side), &state, took, nil); cause != CauseNone {
-			s.end(f, cause.or(CauseRefused), nil)
+			s.turnAway(f, cause.or(CauseRefused), nil)
 			return
 		}
 	}
 	if side == sideClient {
 		f.pending = true // it may have sent something right behind the handshake
-		f.state = streamConnecting
-		s.connect(f)
+		s.toUpstream(f)
 		return
 	}
 	f.connect = s.loop.now - f.start
-	s.relay(f)
-	s.firstTurns(f, true)
+	s.start(f, true)
 }
 
 // handshakeFailed ends a flow whose client's handshake has failed, and goes on to the next upstream otherwise.
@@ -294,7 +292,7 @@ func (s *streams) handshakeFailed(f *streamFlow, err error) {
 		return
 	}
 	if f.tcp[sideUpstream] {
-		s.discard(int(f.fd[sideUpstream])) // or it might be reset before it sees the alert
+		s.discard(f, sideUpstream) // or it might be reset before it sees the alert
 	}
 	s.startFailed(f, err)
 }

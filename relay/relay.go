@@ -271,7 +271,9 @@ type Hooks struct {
 	// Upstream returns the address to connect to. It is called with attempt 0, and
 	// after each failure with the next number. If it returns nil, the flow ends with
 	// [CauseNoUpstream], or is queued if Upstream has called [Flow.Queue]. The address
-	// is kept until the flow ends and must not change.
+	// is kept until the flow ends and must not change. The zero Addr, and one of a network
+	// that does not carry what the client sends, is a mistake that ends the flow with
+	// CauseNoUpstream; Record.Err says so.
 	//
 	// The first eight attempts follow each other at once. Before each later one of a
 	// stream there is a pause of 64 ms to a second, in which the flow ends with

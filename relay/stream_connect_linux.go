@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-var errNoStream = errors.New("relay: the upstream of a stream flow is not a stream address")
+var errZeroAddr = errors.New("relay: Hooks.Upstream returned the zero Addr")
 
 const (
 	// attemptsMost is how many attempts to connect there are before a flow ends for lack of an
@@ -54,6 +55,10 @@ func (s *streams) connect(f *streamFlow) {
 		}
 		f.goesOn()
 		f.to = to
+		if err := to.wrongForStream(); err != nil {
+			s.turnAway(f, CauseNoUpstream, err)
+			return
+		}
 		f.attempts++
 		f.since = s.loop.now
 		if to.Network.BuiltIn() {
@@ -74,6 +79,17 @@ func (s *streams) connect(f *streamFlow) {
 			return
 		}
 	}
+}
+
+// wrongForStream returns an error if no stream can ever be connected to a, which is a mistake of the hook.
+func (a *Addr) wrongForStream() error {
+	switch {
+	case a.Network == TCP && a.AddrPort.IsValid(), a.Network == Unix && a.Path != "" && a.Path != "@", a.Network.BuiltIn():
+		return nil
+	case *a == (Addr{}):
+		return errZeroAddr
+	}
+	return fmt.Errorf("relay: Hooks.Upstream returned %v, which is not the address of a stream socket", a)
 }
 
 // nextAttempt reports whether the next attempt follows a failed one at once. If not, it
@@ -107,9 +123,6 @@ func (s *streams) retry(f *streamFlow) {
 // dial starts one attempt and watches the upstream, whose first event is the attempt's
 // outcome.
 func (s *streams) dial(f *streamFlow) error {
-	if f.to.Network != TCP && f.to.Network != Unix {
-		return errNoStream
-	}
 	if err := sockaddr(&s.address, *f.to); err != nil {
 		return err
 	}

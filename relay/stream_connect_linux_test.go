@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -75,7 +76,7 @@ func TestNextUpstream(t *testing.T) {
 		t.Run("client="+client, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 1})
 			s := newServer(t, "unix")
-			bad := []*Addr{refusing(t), {Network: Unix, Path: filepath.Join(t.TempDir(), "nobody")}, {Network: Unix, Path: "@penstock-nobody"}, {Network: TCP}}
+			bad := []*Addr{refusing(t), {Network: Unix, Path: filepath.Join(t.TempDir(), "nobody")}, {Network: Unix, Path: "@penstock-nobody"}, {Network: Unix, Path: strings.Repeat("long", 100)}}
 			var tried attempts
 			cfg := ListenConfig{Hooks: Hooks{Connected: tried.connected}}
 			a := dial(t, r.listen(client, cfg, append(bad, s.addr)...))
@@ -234,7 +235,6 @@ func TestConnectFaults(t *testing.T) {
 func TestSameUpstreamForEver(t *testing.T) {
 	for name, to := range map[string]*Addr{
 		"at once":       {Network: Unix, Path: "/nowhere/at/all"},
-		"not a stream":  {Network: UDP, AddrPort: loopback},
 		"asynchronous":  refusing(t),
 		"not reachable": {Network: TCP, AddrPort: netip.MustParseAddrPort("255.255.255.255:1")},
 	} {
@@ -263,6 +263,32 @@ func TestSameUpstreamForEver(t *testing.T) {
 			}
 			other.Close()
 			r.expect(CauseEnd)
+		})
+	}
+}
+
+// What can never be connected to is a mistake of the hook, and no upstream that is down: the flow ends at once and says so.
+func TestUpstreamMistaken(t *testing.T) {
+	for want, to := range map[string]Addr{
+		"the zero Addr":           {},
+		"tcp://,":                 {Network: TCP},
+		"udp://127.0.0.1:0":       {Network: UDP, AddrPort: loopback},
+		"unixgram:///nowhere":     {Network: Unixgram, Path: "/nowhere"},
+		"unix:,":                  {Network: Unix},
+		"unix:@,":                 {Network: Unix, Path: "@"},
+		"is not the address of a": {Network: UDP},
+	} {
+		t.Run(want, func(t *testing.T) {
+			r := newRig(t, Config{})
+			asked := 0
+			wantTurnedAway(t, r.listen("tcp4", ListenConfig{Hooks: Hooks{
+				Upstream:  func(*Flow, int) *Addr { asked++; return &to },
+				Connected: func(*Flow, *Addr, time.Duration, error) { t.Error("an attempt") },
+			}}))
+			rec := r.expect(CauseNoUpstream)
+			if rec.Err == nil || !strings.Contains(rec.Err.Error(), want) || rec.Attempts != 0 || asked != 1 {
+				t.Errorf("asked %d times, %d attempts, %v", asked, rec.Attempts, rec.Err)
+			}
 		})
 	}
 }

@@ -20,6 +20,7 @@
 package keeper
 
 import (
+	"iter"
 	"os"
 	"time"
 )
@@ -143,6 +144,21 @@ const (
 // reasonCount is the number of reasons.
 const reasonCount = int(Restart) + 1
 
+// StartCounts has a number for each [Reason], which is its index. There is room for reasons that later versions add, so
+// len says nothing; All has the reasons that there are.
+type StartCounts [16]int
+
+// All returns an iterator over the reasons in their order, with their numbers, 0 included.
+func (c StartCounts) All() iter.Seq2[Reason, int] {
+	return func(yield func(Reason, int) bool) {
+		for r := range Reason(reasonCount) {
+			if !yield(r, c[r]) {
+				return
+			}
+		}
+	}
+}
+
 // Death says how a worker ended.
 type Death struct {
 	PID    int
@@ -160,9 +176,9 @@ type Start struct {
 	Downtime time.Duration
 	// Restarts counts the deaths in a row before this start; Total counts those since the keeper began.
 	Restarts, Total int
-	// Starts counts the workers that were started to work since the keeper began, by [Reason]: this one, and those that
-	// died before they were ready, too.
-	Starts [5]int
+	// Starts counts the workers that were started to work since the keeper began: this one, and those that died
+	// before they were ready, too.
+	Starts StartCounts
 	// FellBack reports that this is not the binary that was to run: that one died too often.
 	FellBack bool
 	// Keeper is the process id of the keeper.

@@ -232,7 +232,7 @@ func TestUpgradeStays(t *testing.T) {
 	r.event("worker-ended", "signal 9 (the worker cannot hand over: no room)")
 	w.order(command{Do: "pipe", Key: 8, Text: "later"})
 	next := w.upgrade(r.binary("next"))
-	if held := next.do("held"); held.FDs != 2 || next.Reason != Upgraded || next.Starts != [5]int{First: 1, Upgraded: 1} {
+	if held := next.do("held"); held.FDs != 2 || next.Reason != Upgraded || next.Starts != (StartCounts{First: 1, Upgraded: 1}) {
 		t.Errorf("%d items, %+v", held.FDs, next.Start)
 	}
 }

@@ -578,10 +578,10 @@ func (w *Worker) setStart(msg *message) {
 		Missing:  w.start.Missing,
 		Upgrade:  upgradeOf(msg, 15, 1),
 	}
-	for i := range w.start.Starts {
-		w.start.Starts[i] = int(msg.word(startWords + i))
+	for r := range reasonCount {
+		w.start.Starts[r] = int(msg.word(startWords + r))
 	}
-	w.mayAsk = msg.word(startWords+len(w.start.Starts))&featureAsk != 0
+	w.mayAsk = msg.word(startWords+reasonCount)&featureAsk != 0
 	w.upgrade = w.start.Upgrade
 	w.diedAt = int64(msg.word(5))
 	w.out.limits(msg)

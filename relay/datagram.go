@@ -117,28 +117,28 @@ func (d *Drop) UnmarshalText(text []byte) error {
 // LogValue returns the reason's name. It implements [slog.LogValuer].
 func (d Drop) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
-// NumDrops is the number of values of Drop, and the length of DatagramStats.Dropped.
+// NumDrops is the number of values of Drop. Later versions may have more.
 const NumDrops = int(drops)
 
 // DatagramStats are the counters and gauges of one loop's datagram flows. When no flow
 // is open, Received is equal to Sent plus the sum of Dropped.
 type DatagramStats struct {
-	Flows              int64           // gauge: open flows
-	Begun              int64           // flows that began
-	Received           int64           // datagrams received, from clients and upstreams
-	Sent               int64           // datagrams sent, to clients and upstreams
-	Dropped            [NumDrops]int64 // datagrams received and not sent, by Drop
-	Crowded            int64           // datagrams of new clients dropped as DropLimited because the loop had fallen behind; see Config.MaxNewDatagramFlows
-	Lost               int64           // datagrams that the kernel dropped before they were received (SO_RXQ_OVFL)
-	BytesHeld          int64           // gauge: bytes held for upstreams whose sockets are full
-	Resting            int64           // gauge: resting sockets; see DatagramConfig
-	RestingClosedEarly int64           // resting sockets that were closed early
-	ICMPErrors         int64           // ICMP errors of upstreams
-	ReadCalls          int64           // system calls that received something
-	SuperPackets       int64           // messages received that held several datagrams (GRO)
-	WriteCalls         int64           // system calls that sent something
-	Runs               int64           // messages sent that held several datagrams (GSO)
-	Fallbacks          int64           // runs that a route refused, and that were sent again as single datagrams
+	Flows              int64        // gauge: open flows
+	Begun              int64        // flows that began
+	Received           int64        // datagrams received, from clients and upstreams
+	Sent               int64        // datagrams sent, to clients and upstreams
+	Dropped            Counts[Drop] // datagrams received and not sent
+	Crowded            int64        // datagrams of new clients dropped as DropLimited because the loop had fallen behind; see Config.MaxNewDatagramFlows
+	Lost               int64        // datagrams that the kernel dropped before they were received (SO_RXQ_OVFL)
+	BytesHeld          int64        // gauge: bytes held for upstreams whose sockets are full
+	Resting            int64        // gauge: resting sockets; see DatagramConfig
+	RestingClosedEarly int64        // resting sockets that were closed early
+	ICMPErrors         int64        // ICMP errors of upstreams
+	ReadCalls          int64        // system calls that received something
+	SuperPackets       int64        // messages received that held several datagrams (GRO)
+	WriteCalls         int64        // system calls that sent something
+	Runs               int64        // messages sent that held several datagrams (GSO)
+	Fallbacks          int64        // runs that a route refused, and that were sent again as single datagrams
 }
 
 func (s *DatagramStats) add(o *DatagramStats) {
@@ -146,9 +146,7 @@ func (s *DatagramStats) add(o *DatagramStats) {
 	s.Begun += o.Begun
 	s.Received += o.Received
 	s.Sent += o.Sent
-	for i := range s.Dropped {
-		s.Dropped[i] += o.Dropped[i]
-	}
+	s.Dropped.add(&o.Dropped)
 	s.Crowded += o.Crowded
 	s.Lost += o.Lost
 	s.BytesHeld += o.BytesHeld

@@ -103,7 +103,7 @@ func TestEarlierErrorIsNotThisDatagrams(t *testing.T) {
 			hearGram(t, s, text)
 		}
 	}
-	if st := r.dgramStats(); st.Fallbacks != 0 || st.Runs != 2 || st.ICMPErrors != 3 || st.Dropped != [NumDrops]int64{} {
+	if st := r.dgramStats(); st.Fallbacks != 0 || st.Runs != 2 || st.ICMPErrors != 3 || st.Dropped != (Counts[Drop]{}) {
 		t.Errorf("%+v", st)
 	}
 }

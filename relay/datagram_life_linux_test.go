@@ -333,7 +333,7 @@ func TestFullUpstreamDelaysNobodyElse(t *testing.T) {
 		hearGram(t, s, text)
 	}
 	eventually(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
-	if n := r.dgramStats().Dropped; n != [NumDrops]int64{} {
+	if n := r.dgramStats().Dropped; n != (Counts[Drop]{}) {
 		t.Errorf("dropped %v", n)
 	}
 }

@@ -65,7 +65,7 @@ func (r *rig) closeDatagrams() {
 		}
 	}
 	var sent, written int64
-	var ended [causes]int64
+	var ended Counts[Cause]
 	ids := make(map[uint64]bool)
 	for _, rec := range r.all {
 		if ids[rec.ID] {

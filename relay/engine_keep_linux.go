@@ -264,9 +264,7 @@ func (r *Restored) add(o *Restored) {
 	r.Ended += o.Ended
 	r.Holding += o.Holding
 	r.Bytes += o.Bytes
-	for i, n := range o.Lost {
-		r.Lost[i] += n
-	}
+	r.Lost.add(&o.Lost)
 }
 
 // HandOver stops the engine and leaves its flows to the next process, those too that

@@ -67,20 +67,15 @@ type RestoreConfig struct {
 
 // Restored tells what [Engine.Restore] has found.
 type Restored struct {
-	Flows   int            // flows that go on
-	Ended   int            // flows that were about to end and have ended with their cause
-	Holding int            // of Flows, those of which the process had read bytes that it had not delivered
-	Bytes   int64          // those bytes
-	Lost    [NumLosses]int // flows that could not go on, by Loss
+	Flows   int          // flows that go on
+	Ended   int          // flows that were about to end and have ended with their cause
+	Holding int          // of Flows, those of which the process had read bytes that it had not delivered
+	Bytes   int64        // those bytes
+	Lost    Counts[Loss] // flows that could not go on
 }
 
 // TotalLost returns the number of lost flows.
-func (r *Restored) TotalLost() (n int) {
-	for _, k := range r.Lost {
-		n += k
-	}
-	return n
-}
+func (r *Restored) TotalLost() int { return int(r.Lost.Total()) }
 
 // Loss is the reason why a flow did not outlive its process.
 type Loss uint8
@@ -99,7 +94,7 @@ const (
 	losses
 )
 
-// NumLosses is the number of values of Loss, and the length of Restored.Lost.
+// NumLosses is the number of values of Loss. Later versions may have more.
 const NumLosses = int(losses)
 
 var lossNames = []string{"unsettled", "descriptors", "ledger", "inconsistent", "repeated", "listener", "hook", "resources", "tls"}

@@ -34,29 +34,29 @@ type DescriptorStats struct {
 	LoopsPaused int64
 }
 
-// NumCauses is the number of values of Cause, and the length of LoopStats.Ended.
+// NumCauses is the number of values of Cause. Later versions may have more.
 const NumCauses = int(causes)
 
 // LoopStats are the counters and gauges of one event loop.
 type LoopStats struct {
-	Flows         int64            // gauge: open flows
-	Accepted      int64            // clients accepted
-	Adopted       int64            // pairs given to Relay
-	Connects      int64            // upstreams connected
-	ConnectErrors int64            // attempts to connect that failed
-	Ended         [NumCauses]int64 // flows ended, by Cause
-	BytesRead     int64            // from clients and upstreams
-	BytesWritten  int64            // to clients and upstreams
-	BytesSpliced  int64            // of BytesWritten, those that never were in user space
-	BytesDropped  int64            // bytes read and not written
-	Kept          int64            // gauge: flows that would outlive the process; see Config.Keep
-	KeepErrors    int64            // attempts to keep a flow that failed
-	Restored      int64            // flows that outlived another process and went on here
-	AcceptErrors  int64            // failed accepts
-	AcceptPauses  int64            // pauses of accepting, for want of descriptors or memory
-	Waits         int64            // epoll_wait calls
-	Wakeups       int64            // of Waits, those that slept in the kernel
-	Events        int64            // events returned by epoll_wait
+	Flows         int64         // gauge: open flows
+	Accepted      int64         // clients accepted
+	Adopted       int64         // pairs given to Relay
+	Connects      int64         // upstreams connected
+	ConnectErrors int64         // attempts to connect that failed
+	Ended         Counts[Cause] // flows ended
+	BytesRead     int64         // from clients and upstreams
+	BytesWritten  int64         // to clients and upstreams
+	BytesSpliced  int64         // of BytesWritten, those that never were in user space
+	BytesDropped  int64         // bytes read and not written
+	Kept          int64         // gauge: flows that would outlive the process; see Config.Keep
+	KeepErrors    int64         // attempts to keep a flow that failed
+	Restored      int64         // flows that outlived another process and went on here
+	AcceptErrors  int64         // failed accepts
+	AcceptPauses  int64         // pauses of accepting, for want of descriptors or memory
+	Waits         int64         // epoll_wait calls
+	Wakeups       int64         // of Waits, those that slept in the kernel
+	Events        int64         // events returned by epoll_wait
 	// Busy is the time spent outside of epoll_wait. LongestTurn is the longest time
 	// between two of its calls in the last 15 to 30 seconds. Both include the time that
 	// the thread waited for a CPU.
@@ -92,9 +92,7 @@ func (s *LoopStats) add(o *LoopStats) {
 	s.Adopted += o.Adopted
 	s.Connects += o.Connects
 	s.ConnectErrors += o.ConnectErrors
-	for c := range o.Ended {
-		s.Ended[c] += o.Ended[c]
-	}
+	s.Ended.add(&o.Ended)
 	s.BytesRead += o.BytesRead
 	s.BytesWritten += o.BytesWritten
 	s.BytesSpliced += o.BytesSpliced

@@ -347,8 +347,6 @@ func (s *streams) balanceStats() {
 	st.BytesDropped += max(bytes, 0)
 	d := &st.Datagrams
 	lost := d.Received - d.Sent
-	for _, n := range d.Dropped {
-		lost -= n
-	}
+	lost -= d.Dropped.Total()
 	d.Dropped[DropCrashed] += max(lost, 0)
 }

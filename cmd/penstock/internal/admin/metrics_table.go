@@ -275,8 +275,8 @@ var metricSets = []anySet{
 		counter("penstock_overload_shed_total", "What the action has turned away, ended or given back: flows or datagrams.", func(a *api.OverloadAction) float64 { return float64(a.Count) }),
 	}},
 	&metricSet[count]{labels: []string{"reason"}, each: func(s *state, yield func(*count, labelValues)) {
-		for reason, n := range s.total.Datagrams.Dropped {
-			yield(&count{n}, labelValues{relay.Drop(reason).String()})
+		for reason, n := range s.total.Datagrams.Dropped.All() {
+			yield(&count{n}, labelValues{reason.String()})
 		}
 	}, metrics: []metric[count]{
 		counter("penstock_datagrams_dropped_total", "Datagrams that were read but not delivered, by reason.", (*count).value),

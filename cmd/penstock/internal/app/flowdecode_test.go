@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -80,7 +81,7 @@ func FuzzBefore(f *testing.F) {
 		k.layersBefore()
 		var h history
 		if json.Unmarshal(text, &h) == nil {
-			h.add(&api.WorkerStart{Reason: "crash"}, []int{1, 2, 3})
+			h.add(&api.WorkerStart{Reason: "crash"}, &keeper.StartCounts{1, 2, 3})
 		}
 	})
 }

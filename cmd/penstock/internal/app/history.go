@@ -32,15 +32,15 @@ func readHistory(d *document) (h history) {
 	return h
 }
 
-// add adds the start of a worker. starts are all starts that the keeper has counted, by [keeper.Reason]: of workers that
-// died before they had restored anything, it alone knows.
-func (h *history) add(w *api.WorkerStart, starts []int) {
+// add adds the start of a worker. starts are all starts that the keeper has counted: of workers that died before they had
+// restored anything, it alone knows.
+func (h *history) add(w *api.WorkerStart, starts *keeper.StartCounts) {
 	if h.Starts == nil {
 		h.Starts = map[string]int64{}
 	}
 	h.Starts[w.Reason]++
-	for i, n := range starts {
-		if r := keeper.Reason(i); r != keeper.First {
+	for r, n := range starts.All() {
+		if r != keeper.First {
 			h.Starts[r.String()] = max(h.Starts[r.String()], int64(n))
 		}
 	}

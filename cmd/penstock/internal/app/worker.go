@@ -137,19 +137,19 @@ func (d *daemon) restore() error {
 	// among those that Settle has counted, with the flows that were not settled.
 	undecoded := int64(r.TotalLost()) - (d.decoded.Load() - int64(r.Flows+r.Ended))
 	tls, unsettled := d.tlsFlows.settle(max(0, crashed-max(0, undecoded)))
-	r.Lost[relay.LossTLS] += int(tls)
-	r.Lost[relay.LossUnsettled] += int(unsettled)
+	r.Lost[relay.LossTLS] += tls
+	r.Lost[relay.LossUnsettled] += unsettled
 	w := api.WorkerStart{
 		Time: time.Now(), Reason: k.start.Reason.String(), Cause: cause, Version: k.version,
 		Pause:         k.Start().Downtime.Seconds(),
 		RestoredFlows: api.RestoredFlows{Restored: int64(r.Flows), Holding: int64(r.Holding), Bytes: r.Bytes},
 	}
-	for l, n := range r.Lost {
+	for l, n := range r.Lost.All() {
 		if n > 0 {
-			w.Lost = append(w.Lost, api.LostFlows{Reason: relay.Loss(l).String(), Count: int64(n)})
+			w.Lost = append(w.Lost, api.LostFlows{Reason: l.String(), Count: n})
 		}
 	}
-	k.past.add(&w, k.start.Starts[:])
+	k.past.add(&w, &k.start.Starts)
 	k.saveHistory()
 	d.tellStart(&w)
 	d.saveState(savedSources) // the event, should this worker die soon, too

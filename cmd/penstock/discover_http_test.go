@@ -139,3 +139,42 @@ groups:
 		t.Errorf("%d lists", lists)
 	}
 }
+
+// A pod with two stacks is one member, in the sandbox too.
+func TestMembersWithTwoStacks(t *testing.T) {
+	t.Parallel()
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(echoServer(t), "tcp://"))
+	kube := testfleet.NewKubernetes(t)
+	for _, s := range []struct{ name, family, address string }{{"web-6", "IPv6", "::1"}, {"web-4", "IPv4", "127.0.0.1"}} {
+		kube.Put("shop", s.name, "web", fmt.Sprintf(`{"addressType":%q,"ports":[{"name":"http","port":%s}],"endpoints":[{"addresses":[%q],"targetRef":{"kind":"Pod","name":"web-x","uid":"7c1e"}}]}`, s.family, port, s.address))
+	}
+	d := runFile(t, `
+registries:
+  kube: {kubernetes: "{0}", tls: {ca: {1}}}
+listeners:
+  one: {listen: "tcp://127.0.0.1:0", to: one}
+groups:
+  one: {discover: [{kubernetes: shop/web}]}
+  four: {discover: [{kubernetes: shop/web, family: ipv4}]}
+  six: {discover: [{kubernetes: shop/web, family: ipv6}]}
+  any: {discover: [{kubernetes: shop/web, family: any}]}
+`, kube.URL, kube.CAFile())
+	want := map[string]string{"one": "[tcp://127.0.0.1:{port}]", "four": "[tcp://127.0.0.1:{port}]", "six": "[tcp://[::1]:{port}]", "any": "[tcp://127.0.0.1:{port} tcp://[::1]:{port}]"}
+	var got map[string]string
+	eventually(t, "each group has its members", func() bool {
+		groups, err := d.admin.Groups(d.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = map[string]string{}
+		for _, g := range groups.Groups {
+			var list []string
+			for _, m := range g.Members {
+				list = append(list, strings.Replace(m.Name, ":"+port, ":{port}", 1))
+			}
+			slices.Sort(list)
+			got[g.Name] = fmt.Sprint(list)
+		}
+		return fmt.Sprint(got) == fmt.Sprint(want)
+	})
+}

@@ -277,8 +277,8 @@ func (r *reader) checkDiscover(d *spec.Discover) {
 			}
 		}
 	}
-	only("kubernetes", &d.PortName)
-	only("consul", &d.Tags, &d.Datacenter, &d.Stale)
+	only("kubernetes", &d.PortName, &d.Family)
+	only("consul", &d.Tags, &d.Datacenter, &d.Stale, &d.Namespace, &d.Partition, &d.Peer)
 	if d.Registry.Kind != "" {
 		if r.isSet(&d.Port) && d.Registry.Kind != "kubernetes" {
 			r.fail(r.at(&d.Port), fault{problem: "members found in " + d.Registry.Kind + " have their own ports", allowed: "port together with dns or kubernetes"})

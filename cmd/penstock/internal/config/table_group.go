@@ -84,13 +84,22 @@ var discoverKeys = keysOf("discover",
 	field("port", whole[uint16](1, 65535), "", "With dns: the members' port. With kubernetes: the port to use, where the service has several.", func(d *spec.Discover) *uint16 { return &d.Port }),
 	field("port-name", texts("port name", "the name of a port", `^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$`, same), "", "With kubernetes: the name of the port to use.", func(d *spec.Discover) *string { return &d.PortName }),
 	field("tags", tagList, "", "With consul: tags that an instance must have.", func(d *spec.Discover) *string { return &d.Tags }),
-	field("datacenter", texts("datacenter", "the name of a datacenter", `^[A-Za-z0-9_-]{1,128}$`, same), "", "With consul: where to look. Default: the datacenter of the agent.", func(d *spec.Discover) *string { return &d.Datacenter }),
+	field("datacenter", consulName("datacenter"), "", "With consul: where to look. Default: the datacenter of the agent.", func(d *spec.Discover) *string { return &d.Datacenter }),
+	field("namespace", consulName("namespace"), "", "With consul: the namespace of the service (Consul Enterprise). Default: that of the token.", func(d *spec.Discover) *string { return &d.Namespace }),
+	field("partition", consulName("partition"), "", "With consul: the admin partition of the service (Consul Enterprise). Default: that of the agent.", func(d *spec.Discover) *string { return &d.Partition }),
+	field("peer", consulName("peer"), "", "With consul: the peer from which the service is imported (cluster peering).", func(d *spec.Discover) *string { return &d.Peer }),
+	field("family", oneOf("ipv4", "ipv6", "any"), "", "With kubernetes: which addresses of a service with two stacks are members. any: both. Default: one of each pod, IPv4 unless this host has a route to the IPv6 address only.", func(d *spec.Discover) *string { return &d.Family }),
 	field("stale", boolean(true), "false", "With consul: any server may answer, not only the leader.", func(d *spec.Discover) *bool { return &d.Stale }),
 	field("network", choice(networkOf, "tcp", "udp").shown(wordOf), "tcp", "The members' protocol. srv names its own.", func(d *spec.Discover) *spec.Kind { return &d.Network }),
 	field("every", duration(time.Second, ""), "30s", "Time between look-ups in DNS.", func(d *spec.Discover) *time.Duration { return &d.Every }),
 	field("weight", count(256), "0", "Weight of each member. 0: what the source says, or 1.", func(d *spec.Discover) *int { return &d.Weight }),
 	field("max-flows", count(maxCount), "0", "Maximum number of open flows per member. 0: no limit.", func(d *spec.Discover) *int { return &d.MaxFlows }),
 ).oneOf(append([]string{"dns", "srv"}, spec.RegistryKinds...)...)
+
+// consulName is the name of something in Consul.
+func consulName(what string) typ[string] {
+	return texts(what, "the name of a "+what, `^[A-Za-z0-9_-]{1,128}$`, same)
+}
 
 var lookupKeys = keysOf("lookups",
 	field("keep", duration(time.Second, "forever"), "30s", "How long members stay after DNS has said that their name does not exist or has no address. As long as the resolver fails or does not answer, they stay.", func(l *spec.Lookups) *time.Duration { return &l.Keep }),

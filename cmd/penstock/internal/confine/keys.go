@@ -208,7 +208,7 @@ check.tcp: every jitter timeout rise fall shared
 check.udp: every jitter timeout rise fall shared source port send expect
 defaults: timeouts tcp sniff removed balance retries queue slow-start check eject
 defaults.timeouts: connect retries first-byte idle half-closed life
-discover: registry port port-name tags datacenter stale network every weight max-flows
+discover: registry port port-name tags datacenter stale namespace partition peer family network every weight max-flows
 eject: failures for max share
 file: include defaults engine limits log access-log admin reload sandbox drain registries fleet listeners groups
 fleet: registry drain-grace

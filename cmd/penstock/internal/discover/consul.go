@@ -160,8 +160,10 @@ func (c *consulWatch) request() (r *http.Request, token string, timeout time.Dur
 		query.Set("wait", strconv.Itoa(int(wait/time.Second))+"s")
 		timeout = wait + consulGrace
 	}
-	if c.what.Datacenter != "" {
-		query.Set("dc", c.what.Datacenter)
+	for name, value := range map[string]string{"dc": c.what.Datacenter, "ns": c.what.Namespace, "partition": c.what.Partition, "peer": c.what.Peer} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
 	if c.what.Tags != "" {
 		query["tag"] = strings.Split(c.what.Tags, ",")

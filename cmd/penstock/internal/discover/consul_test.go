@@ -131,6 +131,22 @@ func TestConsulAsks(t *testing.T) {
 	watchFor(t, d).fails("No path to datacenter")
 }
 
+// TestConsulElsewhere: a namespace, an admin partition and a peer are asked for by the parameters that Consul documents.
+func TestConsulElsewhere(t *testing.T) {
+	testnet.CheckLeaks(t)
+	c := testfleet.NewConsul(t)
+	own, space, part, both, far := at(1), at(2), at(3), at(4), at(5)
+	space.Namespace, part.Partition, far.Peer = "team-a", "east", "cluster-2"
+	both.Namespace, both.Partition = "team-a", "east"
+	c.Set("web", own, space, part, both, far)
+	for want, d := range map[string]spec.Discover{
+		"10.0.0.1:80": {}, "10.0.0.2:80": {Namespace: "team-a"}, "10.0.0.3:80": {Partition: "east"}, "10.0.0.4:80": {Namespace: "team-a", Partition: "east"}, "10.0.0.5:80": {Peer: "cluster-2"},
+	} {
+		d.Registry, d.Key, d.Network = consulWeb(c).Registry, "web", spec.TCP
+		watchFor(t, d).wants(want)
+	}
+}
+
 // TestConsulStale: a server that has lost its leader may answer for some time, then the leader is asked.
 func TestConsulStale(t *testing.T) {
 	testnet.CheckLeaks(t)

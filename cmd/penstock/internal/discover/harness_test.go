@@ -3,6 +3,7 @@ package discover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,7 @@ type watched struct {
 	errors int
 	told   chan struct{} // closed at the next report
 	wrong  []string
+	six    bool // some list had an IPv6 address
 }
 
 // watchFor watches a lookup until the test ends.
@@ -73,6 +75,7 @@ func (w *watched) update(list []upstream.Target, err error) {
 	defer w.mu.Unlock()
 	if w.err = err; err == nil {
 		w.list, w.have = list, true
+		w.six = w.six || slices.ContainsFunc(list, func(t upstream.Target) bool { return t.Addr.AddrPort.Addr().Is6() })
 		w.lists++
 	} else {
 		w.errors++

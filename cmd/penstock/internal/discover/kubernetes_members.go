@@ -21,13 +21,18 @@ type kubeMembers struct {
 	slices map[string]*keptSlice
 	found  map[netip.AddrPort][]foundEndpoint // each in all slices that have it; port 0: it has none that fits
 	total  int                                // endpoints in all slices
+	stack  *stack                             // nil: both families are members
 	ready  int                                // addresses that are ready
 	err    error                              // why the slices make no members
 	right  []string                           // keys of what was wrong and is gone, or right now
 }
 
 func newKubeMembers(d spec.Discover, service string, f *feed) *kubeMembers {
-	return &kubeMembers{query: d, service: service, feed: f, slices: map[string]*keptSlice{}, found: map[netip.AddrPort][]foundEndpoint{}}
+	m := &kubeMembers{query: d, service: service, feed: f, slices: map[string]*keptSlice{}, found: map[netip.AddrPort][]foundEndpoint{}}
+	if d.Family == "" {
+		m.stack = &stack{routed: hasRoute, pods: map[string]*[2]int{}}
+	}
+	return m
 }
 
 // put adds a slice, or replaces it. It returns the addresses whose endpoint has changed.
@@ -83,7 +88,12 @@ func (m *kubeMembers) replace(name string, next *keptSlice) (changed []netip.Add
 		}
 		for _, at := range old.at {
 			note(at)
-			rest := slices.DeleteFunc(m.found[at], func(e foundEndpoint) bool { return e.slice == name })
+			rest := slices.DeleteFunc(m.found[at], func(e foundEndpoint) bool {
+				if e.slice == name && m.stack != nil {
+					m.stack.add(&e, -1)
+				}
+				return e.slice == name
+			})
 			if len(rest) == 0 {
 				delete(m.found, at)
 			} else {
@@ -97,6 +107,9 @@ func (m *kubeMembers) replace(name string, next *keptSlice) (changed []netip.Add
 		m.total += len(next.endpoints)
 		for _, e := range next.endpoints {
 			note(e.at)
+			if m.stack != nil {
+				m.stack.add(&e, 1)
+			}
 			m.found[e.at] = append(m.found[e.at], e)
 			next.at = append(next.at, e.at)
 		}
@@ -138,6 +151,9 @@ func (m *kubeMembers) tell(all bool, changed []netip.AddrPort, said map[string]*
 		return nil
 	}
 	all = all || had != nil
+	if m.stack != nil && m.stack.choose(m.found) {
+		all = true
+	}
 	err := m.feed.change(all, func(e *edits) {
 		if all {
 			for at := range m.found {
@@ -174,6 +190,8 @@ func (m *kubeMembers) tellOne(e *edits, at netip.AddrPort) {
 	w := m.winner(at)
 	switch {
 	case at.Port() == 0:
+	case m.stack != nil && w.at.IsValid() && m.stack.hides(&w):
+		e.remove(at.String())
 	case !w.at.IsValid():
 		e.remove(at.String())
 	default:
@@ -191,8 +209,11 @@ func (m *kubeMembers) tellOne(e *edits, at netip.AddrPort) {
 func (m *kubeMembers) checkPorts() error {
 	d := m.query
 	var has []string
-	fits, endpoints := 0, 0
+	fits, endpoints, foreign := 0, 0, 0
 	for _, k := range m.slices {
+		if k.foreign {
+			foreign++
+		}
 		if len(k.at) == 0 {
 			continue
 		}
@@ -209,6 +230,9 @@ func (m *kubeMembers) checkPorts() error {
 				has = append(has, name)
 			}
 		}
+	}
+	if foreign > 0 && foreign == len(m.slices) {
+		return fmt.Errorf("the service %s has no %s addresses; allowed: another family, or none", d.Key, map[string]string{"ipv4": "IPv4", "ipv6": "IPv6"}[d.Family])
 	}
 	several := d.PortName == "" && d.Port == 0 && len(has) > 1
 	if endpoints == 0 || fits > 0 && !several {

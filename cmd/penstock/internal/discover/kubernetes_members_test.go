@@ -85,7 +85,7 @@ func TestKubernetesSlices(t *testing.T) {
 		bodies []string
 		want   string
 	}{
-		{"two families", spec.Discover{Network: spec.TCP}, []string{slice(80, up("10.0.0.1")), `{"addressType":"IPv6","ports":[{"name":"http","port":80}],"endpoints":[{"addresses":["fd00::1"]}]}`}, "10.0.0.1:80, [fd00::1]:80"},
+		{"two families, of no pods", spec.Discover{Network: spec.TCP}, []string{slice(80, up("10.0.0.1")), slice6(80, up("fd00::1"))}, "10.0.0.1:80, [fd00::1]:80"},
 		{"an endpoint in two slices", spec.Discover{Network: spec.TCP}, []string{slice(80, up("10.0.0.1")), slice(80, endpoint("10.0.0.1", false, true, true), up("10.0.0.2"))}, "10.0.0.1:80 draining, 10.0.0.2:80"},
 		{"an endpoint twice in a slice", spec.Discover{Network: spec.TCP}, []string{slice(80, up("10.0.0.1"), up("10.0.0.1"))}, "10.0.0.1:80"},
 		{"a named port with two numbers", spec.Discover{Network: spec.TCP}, []string{slice(80, up("10.0.0.1")), slice(8080, up("10.0.0.1"), up("10.0.0.2"))}, "10.0.0.1:80, 10.0.0.1:8080, 10.0.0.2:8080"},

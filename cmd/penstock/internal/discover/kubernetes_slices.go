@@ -36,6 +36,7 @@ type sliceEndpoint struct {
 	TargetRef *struct {
 		Kind string `json:"kind"`
 		Name string `json:"name"`
+		UID  string `json:"uid"`
 	} `json:"targetRef"`
 }
 
@@ -84,12 +85,14 @@ type keptSlice struct {
 	anyPort   bool       // it has no ports, or one without a number
 	wrong     []string   // what is wrong with endpoints that are left out, only until it has been said
 	said      int        // how many of those have been
+	foreign   bool       // its endpoints are of the family that is not wanted
 }
 
 // A foundEndpoint is an endpoint of a slice.
 type foundEndpoint struct {
 	at       netip.AddrPort
 	slice    string // the slice's name
+	pod      string // UID; empty: it is of no pod
 	state    endpointState
 	zone     string
 	metadata string
@@ -114,6 +117,10 @@ func (s *endpointSlice) keep(d spec.Discover) *keptSlice {
 	k := &keptSlice{anyPort: len(s.Ports) == 0}
 	if s.AddressType == "FQDN" {
 		k.reject("its endpoints are names (addressType FQDN), which are not resolved: use discover with dns")
+		return k
+	}
+	if d.Family == "ipv4" && s.AddressType == "IPv6" || d.Family == "ipv6" && s.AddressType == "IPv4" {
+		k.foreign = true
 		return k
 	}
 	for _, p := range s.Ports {
@@ -146,7 +153,7 @@ func (s *endpointSlice) keep(d spec.Discover) *keptSlice {
 			k.reject(fmt.Sprintf("%q is no address of type %s", text(first, 60), text(s.AddressType, 10)))
 			continue
 		}
-		k.endpoints = append(k.endpoints, foundEndpoint{netip.AddrPortFrom(ip, port), s.Metadata.Name, state, zone(e.Zone), e.metadata()})
+		k.endpoints = append(k.endpoints, foundEndpoint{netip.AddrPortFrom(ip, port), s.Metadata.Name, e.pod(), state, zone(e.Zone), e.metadata()})
 	}
 	return k
 }
@@ -179,6 +186,14 @@ func (e *sliceEndpoint) metadata() string {
 		m["pod"] = pod
 	}
 	return metadata(m)
+}
+
+// pod returns the UID of the pod; empty: the endpoint is of none.
+func (e *sliceEndpoint) pod() string {
+	if e.TargetRef == nil || e.TargetRef.Kind != "Pod" {
+		return ""
+	}
+	return strings.Clone(text(e.TargetRef.UID, 64))
 }
 
 // choosePort returns the number of the port of a slice's endpoints; 0: it has none that fits.

@@ -309,6 +309,10 @@ type Discover struct {
 	Tags       string   // Consul: which a member must have, separated by commas
 	Datacenter string   // Consul; empty: the agent's
 	Stale      bool     // Consul: any server may answer
+	Namespace  string   // Consul; empty: the token's
+	Partition  string   // Consul; empty: the agent's
+	Peer       string   // Consul: the cluster that the service is imported from; empty: it is not imported
+	Family     string   // Kubernetes: ipv4, ipv6 or any; empty: one for each pod
 }
 
 // String returns what is looked for, for messages.

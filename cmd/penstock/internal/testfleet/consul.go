@@ -3,6 +3,7 @@ package testfleet
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,7 +12,7 @@ import (
 )
 
 // Consul stands for a Consul agent, whose server cannot be had as a Go module. It follows what Consul documents of
-// /v1/health/service/NAME: blocking queries (index, wait), tags, datacenters, stale answers, and tokens. It was not compared
+// /v1/health/service/NAME: blocking queries (index, wait), tags, datacenters, namespaces, partitions, peers, stale answers, and tokens. It was not compared
 // with Consul itself.
 type Consul struct {
 	*fake
@@ -30,6 +31,8 @@ type ConsulInstance struct {
 	Port                 int
 	Tags                 []string
 	Datacenter           string // empty: the agent's own
+	Namespace, Partition string // empty: the defaults
+	Peer                 string // it is imported from; empty: none
 	Meta, NodeMeta       map[string]string
 	Passing, Warning     int               // weights; a negative one is 0
 	Checks               map[string]string // status by CheckID; none: passing
@@ -130,7 +133,7 @@ func (c *Consul) handle(w http.ResponseWriter, r *http.Request) {
 		h.Set("X-Consul-Results-Filtered-By-ACLs", "true")
 	} else {
 		for _, i := range c.services[name] {
-			if i.fits(q["tag"], q.Get("dc")) {
+			if i.fits(q) {
 				answer = append(answer, i.document(name))
 			}
 		}
@@ -139,13 +142,13 @@ func (c *Consul) handle(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(answer)
 }
 
-func (i *ConsulInstance) fits(tags []string, datacenter string) bool {
-	for _, t := range tags {
+func (i *ConsulInstance) fits(q url.Values) bool {
+	for _, t := range q["tag"] {
 		if !slices.Contains(i.Tags, t) {
 			return false
 		}
 	}
-	return i.Datacenter == datacenter
+	return i.Datacenter == q.Get("dc") && i.Namespace == q.Get("ns") && i.Partition == q.Get("partition") && i.Peer == q.Get("peer")
 }
 
 // document returns the instance as Consul answers it, with keys that nobody reads.

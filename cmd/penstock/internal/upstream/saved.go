@@ -207,8 +207,14 @@ func namedText(d spec.Discover) string {
 
 // soughtText returns what is looked for in a registry.
 func soughtText(d spec.Discover) string {
-	return fmt.Sprintf("%q network %v port %d port-name %q tags %q datacenter %q stale %v weight %d max-flows %d",
+	text := fmt.Sprintf("%q network %v port %d port-name %q tags %q datacenter %q stale %v weight %d max-flows %d",
 		d.Key, d.Network, d.Port, d.PortName, d.Tags, d.Datacenter, d.Stale, d.Weight, d.MaxFlows)
+	for _, k := range [...]struct{ name, value string }{{"namespace", d.Namespace}, {"partition", d.Partition}, {"peer", d.Peer}, {"family", d.Family}} {
+		if k.value != "" { // versions without these keys wrote nothing of them
+			text += fmt.Sprintf(" %s %q", k.name, k.value)
+		}
+	}
+	return text
 }
 
 // savedIn returns what was saved of a lookup, or else of the same one in a registry of the same name that

@@ -35,13 +35,13 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Reloading reports whether a reload was not answered yet.
-func (s *Server) Reloading() bool { return s.reloading.Load() > 0 }
+// Changing reports whether a request that may have another worker take over was not answered yet: a reload, or a change of members.
+func (s *Server) Changing() bool { return s.changing.Load() > 0 }
 
 // reload answers when the new configuration is running, or was rejected.
 func (s *Server) reload(w http.ResponseWriter, r *http.Request) error {
-	s.reloading.Add(1)
-	defer s.reloading.Add(-1)
+	s.changing.Add(1)
+	defer s.changing.Add(-1)
 	d, err := s.source.Reload(r.Context())
 	if err != nil {
 		return err

@@ -15,15 +15,22 @@ func (s *Server) setMember(w http.ResponseWriter, r *http.Request) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
+	s.changing.Add(1)
+	defer s.changing.Add(-1)
 	group, member := r.PathValue("group"), r.PathValue("member")
-	m, err := s.source.SetMember(group, member, c)
+	m, err := s.source.SetMember(r.Context(), group, member, c)
 	if err != nil {
 		return err
 	}
-	for i := range m {
-		s.event(r, "info", "member", group+"/"+m[i].Name, describeChange(&c, &m[i]))
+	for i := range m.Members {
+		text := describeChange(&c, &m.Members[i])
+		if m.NewWorker {
+			text = "is moved to " + c.Address + " by another worker, which takes over"
+		}
+		s.event(r, "info", "member", group+"/"+m.Members[i].Name, text)
 	}
-	reply(w, api.Members{Members: nonNil(m)})
+	m.Members = nonNil(m.Members)
+	reply(w, m)
 	return nil
 }
 
@@ -44,7 +51,9 @@ func (s *Server) addMember(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	group := r.PathValue("group")
-	list, err := s.source.AddMember(group, m)
+	s.changing.Add(1)
+	defer s.changing.Add(-1)
+	list, err := s.source.AddMember(r.Context(), group, m)
 	if err != nil {
 		return err
 	}
@@ -52,8 +61,13 @@ func (s *Server) addMember(w http.ResponseWriter, r *http.Request) error {
 	if name == "" {
 		name = m.Address
 	}
-	s.event(r, "info", "member", group+"/"+name, fmt.Sprintf("was added at %s, weight %d", m.Address, max(1, m.Weight)))
-	reply(w, api.Members{Members: nonNil(list)})
+	text := fmt.Sprintf("was added at %s, weight %d", m.Address, max(1, m.Weight))
+	if list.NewWorker {
+		text = fmt.Sprintf("is added at %s, weight %d, by another worker, which takes over", m.Address, max(1, m.Weight))
+	}
+	s.event(r, "info", "member", group+"/"+name, text)
+	list.Members = nonNil(list.Members)
+	reply(w, list)
 	return nil
 }
 

@@ -45,7 +45,7 @@ type Server struct {
 	closed           chan struct{} // closed by Close; ends streams
 	anonymousTime    time.Duration // see connLimit
 	slowTime         time.Duration
-	reloading        atomic.Int32 // reloads that were not answered yet
+	changing         atomic.Int32 // reloads and changes of members that were not answered yet
 }
 
 // New returns a server that answers from source. The caller must close it.

@@ -48,10 +48,10 @@ type Source interface {
 	// SetMember changes the members with the given name or address, and returns them with
 	// their new state. The change has been checked. An unknown group or member is
 	// api.NotFound.
-	SetMember(group, member string, change api.MemberChange) ([]api.Member, error)
+	SetMember(ctx context.Context, group, member string, change api.MemberChange) (api.Members, error)
 	// AddMember adds a member, of which everything except for the address has been checked, and
 	// returns it.
-	AddMember(group string, m api.NewMember) ([]api.Member, error)
+	AddMember(ctx context.Context, group string, m api.NewMember) (api.Members, error)
 	// RemoveMember removes the member with the given name or address, and returns what was
 	// removed. Its flows are treated as their routes say for removed members.
 	RemoveMember(group, member string) ([]api.Member, error)

@@ -129,14 +129,14 @@ func (s *synthetic) Counters() Counters {
 	return c
 }
 
-func (s *synthetic) AddMember(group string, m api.NewMember) ([]api.Member, error) {
+func (s *synthetic) AddMember(_ context.Context, group string, m api.NewMember) (api.Members, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if group != "backends" {
-		return nil, api.NotFound("group", group, "backends, empty")
+		return api.Members{}, api.NotFound("group", group, "backends, empty")
 	}
 	s.added = append(s.added, m)
-	return []api.Member{{Name: m.Name, Address: m.Address, State: "up", Weight: 1, Available: true}}, nil
+	return api.Members{Members: []api.Member{{Name: m.Name, Address: m.Address, State: "up", Weight: 1, Available: true}}}, nil
 }
 
 func (s *synthetic) RemoveMember(group, member string) ([]api.Member, error) {
@@ -154,11 +154,11 @@ func (s *synthetic) MemberChanges() api.MemberChanges {
 	}}
 }
 
-func (s *synthetic) SetMember(group, member string, change api.MemberChange) ([]api.Member, error) {
+func (s *synthetic) SetMember(_ context.Context, group, member string, change api.MemberChange) (api.Members, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if group != "backends" {
-		return nil, api.NotFound("group", group, "backends, empty")
+		return api.Members{}, api.NotFound("group", group, "backends, empty")
 	}
 	for i := range s.members {
 		if memberName(i) == member {
@@ -168,10 +168,10 @@ func (s *synthetic) SetMember(group, member string, change api.MemberChange) ([]
 				m.Weight = *change.Weight
 			}
 			m.State = "drained"
-			return []api.Member{m}, nil
+			return api.Members{Members: []api.Member{m}}, nil
 		}
 	}
-	return nil, api.NotFound("member", member, "those of GET /v1/groups/backends")
+	return api.Members{}, api.NotFound("member", member, "those of GET /v1/groups/backends")
 }
 
 // flow makes flow number i, from 0; its id is i+1.

@@ -39,15 +39,18 @@ type confinement struct {
 	paths     []string       // of the command line
 	keeping   *keeping       // nil: there is no keeper
 	inherited *systemd.Sockets
+	// atRunTime returns the addresses of members that operators have added or moved, by group.
+	atRunTime func([]*spec.Group) map[string][]spec.Endpoint
 	held      atomic.Pointer[confine.Held]
-	looked    bool     // at the first configuration
-	anyPort   string   // why all ports may be connected to; set before anybody asks
-	lookups   []string // the files of look-ups that may be read; set before anybody looks
+	looked    bool          // at the first configuration
+	anyPort   string        // why all ports may be connected to; set before anybody asks
+	members   confine.Needs // of members at run time
+	lookups   []string      // the files of look-ups that may be read; set before anybody looks
 }
 
 // newConfinement returns the sandbox of a process that runs what is in source; nil: a configuration of the command line alone.
-func newConfinement(source *config.Source, k *keeping, inherited *systemd.Sockets) *confinement {
-	c := &confinement{source: source, keeping: k, inherited: inherited}
+func newConfinement(source *config.Source, k *keeping, d *daemon) *confinement {
+	c := &confinement{source: source, keeping: k, inherited: d.inherited, atRunTime: d.set.AtRunTime}
 	if k.inSandboxBefore() {
 		c.held.Store(k.held)
 	}
@@ -68,6 +71,7 @@ func (c *confinement) input(cfg *spec.Config) confine.Input {
 			k.UnmarshalText([]byte(c.inherited.Kind(name)))
 			return k
 		},
+		Members: c.atRunTime(cfg.Groups),
 	}
 	if c.source != nil {
 		in.Files, in.Folders = c.source.Inputs()
@@ -117,7 +121,7 @@ func (c *confinement) enter(cfg *spec.Config, more confine.Needs) (*confine.Held
 		makeStateFolder(state, user)
 	}
 	needs := append(c.needs(cfg), more...)
-	c.anyPort = needs.First(confine.AnyPort)
+	c.anyPort, c.members = needs.First(confine.AnyPort), needs.AtRunTime()
 	h, err := enterSandbox(needs.Policy(mode, user))
 	if err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -204,9 +208,10 @@ func (d *daemon) watchLookups() {
 			continue
 		}
 		told = time.Now()
-		before, err := d.replaceFor("the sandbox", fmt.Errorf("%s was replaced", path))
+		const by = "the sandbox"
+		before, err := d.replaceFor(by, fmt.Errorf("%s was replaced", path))
 		if err == nil {
-			d.background.Go(func() { d.watchReplacement(before) })
+			d.background.Go(func() { d.watchReplacement(before, d.reloadNotReplaced(by)) })
 		} else {
 			d.log.Error("no other worker", "error", err)
 		}
@@ -295,6 +300,9 @@ func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*boundListener) err
 	if len(not) > 0 {
 		attrs = append(attrs, "not_held", strings.Join(not, ", "))
 	}
+	if len(d.confined.members) > 0 {
+		attrs = append(attrs, "members_at_run_time", d.confined.members.String())
+	}
 	if len(h.Report.Absent) > 0 {
 		d.log.Debug("sandbox", "absent", strings.Join(h.Report.Absent, ", "))
 	}
@@ -302,11 +310,14 @@ func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*boundListener) err
 	return nil
 }
 
-// needsMore is the error of a configuration that needs what this process has given up.
-type needsMore struct{ missing confine.Needs }
+// needsMore is the error of a configuration, or of a member at run time, that needs what this process has given up.
+type needsMore struct {
+	who     string
+	missing confine.Needs
+}
 
 func (e *needsMore) Error() string {
-	return "the configuration needs what this process gave up when it started (sandbox): " + e.missing.String()
+	return e.who + " needs what this process gave up when it started (sandbox): " + e.missing.String()
 }
 
 // checkNeeds returns a *needsMore if this process cannot do what a configuration needs.
@@ -332,7 +343,7 @@ func (d *daemon) checkNeeds(cfg *spec.Config) error {
 	})
 	missing = append(missing, d.otherModes(cfg)...)
 	if len(missing) > 0 {
-		return &needsMore{missing}
+		return &needsMore{"the configuration", missing}
 	}
 	return nil
 }

@@ -231,7 +231,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.source != nil {
 		l.d.load = l.load
 	}
-	l.d.confined = newConfinement(l.source, l.keeping, l.d.inherited)
+	l.d.confined = newConfinement(l.source, l.keeping, l.d)
 	l.d.remotes = l.remotes
 	l.d.fleet.of(l.source)
 	if l.keeping.unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds
@@ -313,6 +313,7 @@ func (l *lifecycle) serve(signals signals) int {
 	l.greet()
 	defer l.stopScreen()
 	handOver := l.d.serveKeeper()
+	l.d.leaveMembers()
 	attack(l)
 	l.d.notifyManager()
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })

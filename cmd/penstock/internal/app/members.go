@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
@@ -19,19 +21,23 @@ import (
 var modes = map[string]upstream.Mode{"enable": upstream.Enable, "drain": upstream.Drain, "disable": upstream.Disable, "file": upstream.AsFile}
 
 // SetMember changes the members of a group that have a name or address, and returns them.
-func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.Member, error) {
+func (d *daemon) SetMember(ctx context.Context, group, name string, change api.MemberChange) (api.Members, error) {
 	g, err := d.groupNamed(group)
 	if err != nil {
-		return nil, err
+		return api.Members{}, err
 	}
 	var to spec.Endpoint
+	var missing confine.Needs
 	if change.Address != "" {
 		if to, err = d.memberEndpoint(g, change.Address); err != nil {
-			return nil, err
+			return api.Members{}, err
 		}
 		// Nothing may have changed when the move is refused.
 		if err := d.set.CheckMove(group, name); err != nil {
-			return nil, memberProblem(err)
+			return api.Members{}, memberProblem(err)
+		}
+		if missing, err = d.memberNeeds(g, to); err != nil {
+			return api.Members{}, err
 		}
 	}
 	if change.State == "file" {
@@ -50,37 +56,47 @@ func (d *daemon) SetMember(group, name string, change api.MemberChange) ([]api.M
 		for _, m := range d.membersNamed(group, name) {
 			name = m.Name // the address will be another one
 		}
+		if len(missing) > 0 {
+			return d.changeByAnother(ctx, group, name, missing, func(next upstream.Next) error { return next.MoveMember(group, name, to) })
+		}
 		err = d.set.MoveMember(group, name, to)
 	}
 	if err != nil {
-		return nil, memberProblem(err)
+		return api.Members{}, memberProblem(err)
 	}
-	return d.membersNamed(group, name), nil
+	return api.Members{Members: d.membersNamed(group, name)}, nil
 }
 
 // AddMember adds a member to a group.
-func (d *daemon) AddMember(group string, m api.NewMember) ([]api.Member, error) {
+func (d *daemon) AddMember(ctx context.Context, group string, m api.NewMember) (api.Members, error) {
 	g, err := d.groupNamed(group)
 	if err != nil {
-		return nil, err
+		return api.Members{}, err
 	}
 	to, err := d.memberEndpoint(g, m.Address)
 	if err != nil {
-		return nil, err
+		return api.Members{}, err
 	}
 	if m.Name != "" {
 		if err := config.CheckName(m.Name); err != nil {
-			return nil, problemOf(http.StatusBadRequest, err)
+			return api.Members{}, problemOf(http.StatusBadRequest, err)
 		}
 	}
 	added := spec.Member{Name: m.Name, To: to, Weight: max(1, m.Weight), Backup: m.Backup, MaxFlows: m.MaxFlows}
 	if added.Name == "" {
 		added.Name = to.String()
 	}
-	if err := d.set.AddMember(group, added); err != nil {
-		return nil, memberProblem(err)
+	missing, err := d.memberNeeds(g, to)
+	if err != nil {
+		return api.Members{}, err
 	}
-	return d.membersNamed(group, added.Name), nil
+	if len(missing) > 0 {
+		return d.changeByAnother(ctx, group, added.Name, missing, func(next upstream.Next) error { return next.AddMember(group, added) })
+	}
+	if err := d.set.AddMember(group, added); err != nil {
+		return api.Members{}, memberProblem(err)
+	}
+	return api.Members{Members: d.membersNamed(group, added.Name)}, nil
 }
 
 // RemoveMember removes a member from a group, and returns what was removed.

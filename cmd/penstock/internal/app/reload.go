@@ -67,7 +67,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
 	} else if missing := d.confined.missingFiles(); len(missing) > 0 {
-		err = fmt.Errorf("%w: %w", &needsMore{missing}, err)
+		err = fmt.Errorf("%w: %w", &needsMore{"the configuration", missing}, err)
 	}
 	if d.refusedBySandbox(err) {
 		if d.keeping.up() && !d.replacedInVain() {
@@ -121,16 +121,9 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 // reloadByAnother has another worker apply what this one cannot. If that one does not accept the configuration either, the error says why.
 func (d *daemon) reloadByAnother(ctx context.Context, by string, told api.Diff, why error) (api.Diff, error) {
 	d.notifyManager()
-	before, err := d.replaceFor(by, why)
-	if err != nil {
-		return api.Diff{}, err
+	if err := d.replace(ctx, by, why, d.reloadNotReplaced(by)); err != nil {
+		return api.Diff{}, badConfig(err)
 	}
-	if u := d.awaitReplacement(ctx, before); u.Over() && u.Reason != "" {
-		problem := notReplaced(&u)
-		d.reloadFailed(by, problem)
-		return api.Diff{}, problem
-	}
-	d.background.Go(func() { d.watchReplacement(before) })
 	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.tlsFlows.now()
 	d.eventBy(by, slog.LevelInfo, "reload", d.active.Load().Source, "another worker takes over: "+why.Error())
 	return told, nil

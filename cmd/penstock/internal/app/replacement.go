@@ -2,9 +2,9 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/keeper"
 )
 
@@ -22,6 +22,21 @@ const (
 	replacementBegins = 2 * time.Second
 	replacementReads  = 15 * time.Second
 )
+
+// replace is replaceFor that returns once the other worker takes over, or with the reason if it could not. If neither is known soon, it
+// returns nil. failed is called if it could not, be it later.
+func (d *daemon) replace(ctx context.Context, by string, why error, failed func(*keeper.Upgrade)) error {
+	before, err := d.replaceFor(by, why)
+	if err != nil {
+		return err
+	}
+	if u := d.awaitReplacement(ctx, before); u.Over() && u.Reason != "" {
+		failed(&u)
+		return notReplaced(&u)
+	}
+	d.background.Go(func() { d.watchReplacement(before, failed) })
+	return nil
+}
 
 // awaitReplacement waits until the worker that is started after an upgrade with a number has read the configuration, or was refused. It
 // returns what is known if that takes long.
@@ -53,13 +68,18 @@ func (d *daemon) awaitReplacement(ctx context.Context, before uint64) keeper.Upg
 	}
 }
 
-// notReplaced is the answer if no other worker could take over.
-func notReplaced(u *keeper.Upgrade) *api.Problem {
-	return api.BadConfig([]api.ConfigError{{Message: "another worker was to take over, and could not: " + u.Reason}})
+// reloadNotReplaced is what follows if no other worker could take over for a reload.
+func (d *daemon) reloadNotReplaced(by string) func(*keeper.Upgrade) {
+	return func(u *keeper.Upgrade) { d.reloadFailed(by, badConfig(notReplaced(u))) }
 }
 
-// watchReplacement tells if no other worker takes over, after an upgrade with a number.
-func (d *daemon) watchReplacement(before uint64) {
+// notReplaced is the error if no other worker could take over.
+func notReplaced(u *keeper.Upgrade) error {
+	return errors.New("another worker was to take over, and could not: " + u.Reason)
+}
+
+// watchReplacement calls failed if no other worker takes over, after an upgrade with a number.
+func (d *daemon) watchReplacement(before uint64, failed func(*keeper.Upgrade)) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -75,7 +95,7 @@ func (d *daemon) watchReplacement(before uint64) {
 			continue
 		}
 		if u.Reason != "" {
-			d.reloadFailed("the sandbox", notReplaced(&u))
+			failed(&u)
 		}
 		return
 	}

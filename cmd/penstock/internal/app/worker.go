@@ -299,7 +299,7 @@ func (d *daemon) watchKeeper() {
 // lastAnswers bounds how long the last answers of the admin server may take while nobody relays.
 const lastAnswers = 50 * time.Millisecond
 
-// lastReload bounds how long a hand-over waits for the answer to the reload that has asked for it.
+// lastReload bounds how long a hand-over waits for the answer to the reload, or the change of a member, that has asked for it.
 const lastReload = time.Second
 
 // handOver makes room for another worker: flows and sockets are left to it. It reports false if the flows cannot be
@@ -312,7 +312,7 @@ func (l *lifecycle) handOver() bool {
 	if err := l.d.saveEnded(); err != nil { // flows that end from now on are not in the next worker's list
 		l.log.Warn("the next worker does not know the flows that ended last", "error", err)
 	}
-	for until := time.Now().Add(lastReload); l.d.server != nil && l.d.server.Reloading() && time.Now().Before(until); {
+	for until := time.Now().Add(lastReload); l.d.server != nil && l.d.server.Changing() && time.Now().Before(until); {
 		time.Sleep(time.Millisecond) // flows go on meanwhile
 	}
 	l.d.tlsFlows.handing.Store(true)

@@ -12,11 +12,10 @@ type Held struct {
 	Had uint64
 }
 
-// Missing returns those of the needs that the process has given up. bound reports whether a port, or the path of a Unix
-// socket, is bound already.
+// Missing returns those of the needs that the process has given up. bound reports whether a port is bound already; nil: none is.
 func (h *Held) Missing(n Needs, bound func(Need) bool) (missing Needs) {
 	for _, a := range n {
-		if !h.allows(a) && !bound(a) {
+		if !h.allows(a) && (bound == nil || !bound(a)) {
 			missing = append(missing, a)
 		}
 	}

@@ -79,10 +79,12 @@ var rows = slices.Concat([]row{
 		}
 	}},
 	{key: "members at run time", needs: []Kind{Connect, Unix, Abstract}, config: func(a *adder, _ *spec.Config) {
-		for _, m := range a.in.Members {
-			b := a.of("groups." + m.Group + ", at run time")
+		for group, list := range a.in.Members {
+			b := a.of("groups." + group + ", at run time")
 			b.later = true
-			b.endpoint(Upstream, m.To)
+			for _, to := range list {
+				b.endpoint(Upstream, to)
+			}
 		}
 	}},
 

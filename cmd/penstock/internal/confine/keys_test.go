@@ -49,7 +49,7 @@ func TestRowsAreTrue(t *testing.T) {
 	in, _ := load(t, "listeners: {web: {listen: 'tcp://:80', to: 'echo:'}}")
 	in.Reloads, in.Alone, in.PipesLimited, in.Notify, in.Config.Node.State = true, true, true, "@manager", "/var/lib/p"
 	in.Remotes = []spec.Registry{{Kind: "etcd", Servers: "http://10.0.0.1:2379"}}
-	in.Members = []Member{{"g", spec.Endpoint{Kind: spec.TCP, Host: "10.0.0.1", Port: 9000}}, {"g", spec.Endpoint{Kind: spec.Unix, Path: "@m"}}}
+	in.Members = map[string][]spec.Endpoint{"g": {{Kind: spec.TCP, Host: "10.0.0.1", Port: 9000}, {Kind: spec.Unix, Path: "@m"}}}
 	in.Config.Listeners = append(in.Config.Listeners, &spec.Listener{Name: "u", Inherit: "u", Datagrams: true})
 	in.Inherited = func(string) spec.Kind { return spec.Unixgram }
 	inputs = append(inputs, in)

@@ -19,8 +19,8 @@ type Input struct {
 	Credentials func(spec.Registry) (files, servers []string, err error)
 	// Inherited returns the kind of the service manager's socket with a name; nil: there are none.
 	Inherited func(name string) spec.Kind
-	// Members are those that operators have added, or moved to another address.
-	Members []Member
+	// Members are the addresses of those that operators have added or moved, by group.
+	Members map[string][]spec.Endpoint
 	// Notify is the socket of the service manager; empty: none, or the keeper has it.
 	Notify string
 
@@ -38,12 +38,6 @@ type Input struct {
 	Abs func(string) (string, error)
 }
 
-// A Member is a member that is not as the configuration has it.
-type Member struct {
-	Group string
-	To    spec.Endpoint
-}
-
 // Of returns what a configuration needs.
 func Of(in Input) Needs {
 	if in.Abs == nil {
@@ -54,6 +48,19 @@ func Of(in Input) Needs {
 		rows[i].needsOf(&in, &n)
 	}
 	return n.sorted()
+}
+
+// OfEndpoint returns what an endpoint needs in a role.
+func OfEndpoint(r Role, e spec.Endpoint, what string) Needs {
+	var n Needs
+	a := &adder{in: &Input{}, needs: &n, at: what}
+	a.endpoint(r, e)
+	return n.sorted()
+}
+
+// AtRunTime returns those of the needs that members at run time have.
+func (n Needs) AtRunTime() Needs {
+	return slices.DeleteFunc(slices.Clone(n), func(a Need) bool { return !a.AtRunTime })
 }
 
 // needsOf adds the needs of a row: of the configuration as a whole, and of each of its registries, listeners and groups.
@@ -83,10 +90,37 @@ func (r *row) needsOf(in *Input, n *Needs) {
 // maxPorts bounds the ports of a policy; with more, every port may be connected to.
 const maxPorts = 2048
 
+// MaxAtRunTime bounds the ports that members at run time bring.
+const MaxAtRunTime = 256
+
+// granted splits needs into those that a policy allows, and those that it does not, because nobody but the process before has said that
+// operators want such members, and that may be controlled by somebody else: it gets them ports, in a bounded number, and nothing more.
+func (n Needs) granted() (granted, not Needs) {
+	ports := map[uint16]bool{}
+	for _, a := range n {
+		if a.AtRunTime && a.Kind == Connect && len(ports) < MaxAtRunTime {
+			ports[a.Port] = true
+		}
+		if a.AtRunTime && !(a.Kind == Connect && ports[a.Port]) {
+			not = append(not, a)
+		} else {
+			granted = append(granted, a)
+		}
+	}
+	return granted, not
+}
+
+// NotGranted returns those of the needs that no policy allows, because they are of members at run time: all but a number of ports.
+func (n Needs) NotGranted() Needs {
+	_, not := n.granted()
+	return not
+}
+
 // Policy returns the policy of a process that has these needs, enters its sandbox in a mode, and becomes a user; nil: it stays the same.
 func (n Needs) Policy(mode sandbox.Mode, user *sandbox.User) sandbox.Policy {
 	p := sandbox.Policy{Mode: mode, User: user}
-	for _, a := range n {
+	granted, _ := n.granted()
+	for _, a := range granted {
 		kinds[a.Kind].add(&p, a)
 	}
 	p.Write = roots(p.Write)

@@ -254,6 +254,28 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// Members at run time bring ports, in a bounded number, and nothing else: a process that was taken over may have invented them.
+func TestMembersAtRunTime(t *testing.T) {
+	in, _ := load(t, "listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'tcp://10.0.0.1:9000'}}")
+	in.Members = map[string][]spec.Endpoint{"web": {{Kind: spec.TCP, Host: "10.0.0.1", Port: 9000}, {Kind: spec.TCP, Host: "10.0.0.1", Port: 9001}, {Kind: spec.Unix, Path: "@m"}, {Kind: spec.UDP, Host: "10.0.0.1", Port: 53}}}
+	n := Of(in)
+	p := n.Policy(sandbox.Enforce, nil)
+	if !slices.Equal(p.Connect, []uint16{9000, 9001}) || p.AnyConnect || p.Unix || p.Outside {
+		t.Errorf("%+v", p)
+	}
+	if text := n.NotGranted().String(); text != "abstract Unix sockets (groups.web, at run time), Unix sockets (groups.web, at run time)" {
+		t.Errorf("not granted: %s", text)
+	}
+	in.Members = map[string][]spec.Endpoint{"web": {{Kind: spec.TCP, Host: "10.0.0.1", Port: 1, LastPort: 60000}}}
+	n = Of(in)
+	if p := n.Policy(sandbox.Enforce, nil); len(p.Connect) != MaxAtRunTime+1 || p.AnyConnect {
+		t.Errorf("%d ports, all: %t", len(p.Connect), p.AnyConnect)
+	}
+	if got := len(n.NotGranted()); got != 60000-MaxAtRunTime {
+		t.Errorf("%d are not granted", got)
+	}
+}
+
 // What a later configuration needs, and a process has given up, is found and named.
 func TestMissing(t *testing.T) {
 	first, _ := load(t, "listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'tcp://10.0.0.1:9000'}}\naccess-log: {to: DIR/a.log}")

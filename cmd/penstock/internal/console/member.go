@@ -57,7 +57,11 @@ type MemberFlags struct {
 // change changes the members, and prints their new state.
 func (c *MemberFlags) change(stdout, stderr *os.File, change api.MemberChange) int {
 	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Members, error) {
-		return client.SetMember(ctx, c.Member.group, c.Member.member, change)
+		m, err := client.SetMember(ctx, c.Member.group, c.Member.member, change)
+		before := slices.Clone(m.Members)
+		return awaitWorker(ctx, client, stderr, c.JSON, c.Member.group, m, err, func(m *api.Member) bool {
+			return slices.ContainsFunc(before, func(was api.Member) bool { return was.Name == m.Name && was.Address != m.Address })
+		})
 	}, func(o out, m api.Members) { printMembers(o, c.Member.group, m.Members) })
 }
 

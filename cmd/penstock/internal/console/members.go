@@ -1,12 +1,14 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
@@ -32,7 +34,8 @@ type MembersAddCmd struct {
 // Run executes the command. It prints the new member.
 func (c *MembersAddCmd) Run(stdout, stderr *os.File) int {
 	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Members, error) {
-		return client.AddMember(ctx, c.Group, api.NewMember{Name: c.Name, Address: c.Address, Weight: c.Weight, Backup: c.Backup, MaxFlows: c.MaxFlows})
+		m, err := client.AddMember(ctx, c.Group, api.NewMember{Name: c.Name, Address: c.Address, Weight: c.Weight, Backup: c.Backup, MaxFlows: c.MaxFlows})
+		return awaitWorker(ctx, client, stderr, c.JSON, c.Group, m, err, func(m *api.Member) bool { return m.Name == cmp.Or(c.Name, c.Address) || m.Address == c.Address })
 	}, func(o out, m api.Members) {
 		printMembers(o, c.Group, m.Members)
 		if len(m.Members) == 0 {
@@ -41,6 +44,40 @@ func (c *MembersAddCmd) Run(stdout, stderr *os.File) int {
 		fmt.Fprintln(o, "The file does not have it: penstock diff --yaml prints what to put there.")
 	})
 }
+
+// awaitWorker waits, after a change of members that another worker carries out, until that one has them, and returns the answer with
+// them.
+func awaitWorker(ctx context.Context, client *api.Client, stderr *os.File, quiet bool, group string, m api.Members, err error, is func(*api.Member) bool) (api.Members, error) {
+	if err != nil || !m.NewWorker {
+		return m, err
+	}
+	if !quiet {
+		fmt.Fprintf(stderr, "a new worker takes over, because the sandbox of this one does not allow that address; open flows continue%s ...\n", exceptTLS(m.TLSFlows))
+	}
+	tick := time.NewTicker(workerInterval)
+	defer tick.Stop()
+	for {
+		g, err := client.Group(ctx, group)
+		var there []api.Member
+		for i := range g.Members {
+			if is(&g.Members[i]) {
+				there = append(there, g.Members[i])
+			}
+		}
+		if err == nil && len(there) > 0 {
+			m.Members = there
+			return m, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return m, errors.New("another worker was to take over with the member, and has not for too long; the daemon's log says why")
+		}
+	}
+}
+
+// workerInterval is how often it is asked whether another worker has taken over.
+const workerInterval = 50 * time.Millisecond
 
 // MembersRemoveCmd removes a member.
 type MembersRemoveCmd struct{ MemberFlags }

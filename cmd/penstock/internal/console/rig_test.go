@@ -282,17 +282,17 @@ func (d *daemon) Groups() []api.Group {
 
 func (d *daemon) Counters() admin.Counters { return admin.Counters{} }
 
-func (d *daemon) AddMember(group string, m api.NewMember) ([]api.Member, error) {
+func (d *daemon) AddMember(_ context.Context, group string, m api.NewMember) (api.Members, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range d.groups {
 		if d.groups[i].Name == group {
 			added := api.Member{Name: m.Name, Address: m.Address, State: "up", Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows}
 			d.groups[i].Members = append(d.groups[i].Members, added)
-			return []api.Member{added}, nil
+			return api.Members{Members: []api.Member{added}}, nil
 		}
 	}
-	return nil, api.NotFound("group", group, "those of penstock groups")
+	return api.Members{}, api.NotFound("group", group, "those of penstock groups")
 }
 
 func (d *daemon) RemoveMember(group, member string) ([]api.Member, error) {
@@ -315,7 +315,7 @@ func (d *daemon) MemberChanges() api.MemberChanges {
 	}}
 }
 
-func (d *daemon) SetMember(group, member string, change api.MemberChange) (got []api.Member, err error) {
+func (d *daemon) SetMember(_ context.Context, group, member string, change api.MemberChange) (got api.Members, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range d.groups {
@@ -328,11 +328,11 @@ func (d *daemon) SetMember(group, member string, change api.MemberChange) (got [
 				m.Weight = *change.Weight
 			}
 			m.State = map[string]string{"drain": "drained", "disable": "disabled", "enable": "up", "file": "up", "": m.State}[change.State]
-			got = append(got, *m)
+			got.Members = append(got.Members, *m)
 		}
 	}
-	if got == nil {
-		return nil, api.NotFound("member", group+"/"+member, "those of penstock groups")
+	if got.Members == nil {
+		return got, api.NotFound("member", group+"/"+member, "those of penstock groups")
 	}
 	d.changes = append(d.changes, change)
 	return got, nil

@@ -167,21 +167,21 @@ func (h *house) group(name string) (*api.Group, error) {
 	return nil, api.NotFound("group", name, "those of the house")
 }
 
-func (h *house) AddMember(group string, m api.NewMember) ([]api.Member, error) {
+func (h *house) AddMember(_ context.Context, group string, m api.NewMember) (api.Members, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, err := h.group(group)
 	if err != nil {
-		return nil, err
+		return api.Members{}, err
 	}
 	if !strings.Contains(m.Address, "://") {
-		return nil, api.NewProblem(400, "address: "+api.Quote(m.Address), "a URL, such as tcp://10.0.0.1:80")
+		return api.Members{}, api.NewProblem(400, "address: "+api.Quote(m.Address), "a URL, such as tcp://10.0.0.1:80")
 	}
 	member := api.Member{Name: cmp.Or(m.Name, m.Address), Address: m.Address, State: "up", Available: true, Weight: max(1, m.Weight), Backup: m.Backup, MaxFlows: m.MaxFlows}
 	g.Members = append(slices.Clip(g.Members), member)
 	g.Changed++
 	h.differences = append(h.differences, api.MemberDifference{Group: group, Member: member.Name, What: "added", Fields: []api.FieldDifference{{Name: "to", Running: m.Address}}})
-	return []api.Member{member}, nil
+	return api.Members{Members: []api.Member{member}}, nil
 }
 
 func (h *house) RemoveMember(group, member string) ([]api.Member, error) {
@@ -212,7 +212,7 @@ func (h *house) MemberChanges() api.MemberChanges {
 	return api.MemberChanges{Changes: slices.Clone(h.differences), YAML: "groups:\n  api: {}\n"}
 }
 
-func (h *house) SetMember(group, member string, change api.MemberChange) (changed []api.Member, err error) {
+func (h *house) SetMember(_ context.Context, group, member string, change api.MemberChange) (changed api.Members, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, g := range h.groups {
@@ -233,11 +233,11 @@ func (h *house) SetMember(group, member string, change api.MemberChange) (change
 				m.State, m.Available = "up", true
 			}
 			h.changes = append(h.changes, fmt.Sprintf("%s/%s %s %d", group, member, change.State, m.Weight))
-			changed = append(changed, *m)
+			changed.Members = append(changed.Members, *m)
 		}
 	}
-	if changed == nil {
-		return nil, api.NotFound("member", member, "those of the group")
+	if changed.Members == nil {
+		return changed, api.NotFound("member", member, "those of the group")
 	}
 	return changed, nil
 }

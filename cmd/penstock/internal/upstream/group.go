@@ -30,6 +30,7 @@ type groupState struct {
 	file    *spec.Group // as configured
 	cfg     *spec.Group // with the changes of operators
 	changes memberChanges
+	next    *memberChanges // those of the next process; nil: the same. See Set.Next
 	// members are in the file's order, those of one name by address. The slice never changes: tables
 	// have it too.
 	members        []*Member

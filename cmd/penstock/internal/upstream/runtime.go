@@ -86,29 +86,32 @@ func (g *Group) find(member string) (int, error) {
 
 // AddMember adds a member to a group, until the file has one of that name.
 func (s *Set) AddMember(group string, m spec.Member) error {
-	return s.changeMembers(group, func(g *Group) error {
-		name := nameOf(&m)
-		if slices.ContainsFunc(g.cfg.Members, func(other spec.Member) bool { return nameOf(&other) == name }) {
-			return fmt.Errorf("group %q has a member %q; allowed: another name", group, name)
-		}
-		if len(g.changes.added) >= MaxAdded {
-			return fmt.Errorf("group %q has %d members that were added; allowed: no more, put them into the file", group, MaxAdded)
-		}
-		if was, ok := g.changes.removed[name]; ok && was == m {
-			delete(g.changes.removed, name)
-			return nil
-		} else if ok {
-			return fmt.Errorf("the file has a member %q, which was removed; allowed: another name, or restore it", name)
-		}
-		m.Name = name
-		g.changes.added = append(g.changes.added, m)
+	return s.changeMembers(group, func(g *Group, c *memberChanges) error { return c.add(g, m) })
+}
+
+func (c *memberChanges) add(g *Group, m spec.Member) error {
+	name := nameOf(&m)
+	named := func(other spec.Member) bool { return nameOf(&other) == name }
+	if slices.ContainsFunc(g.cfg.Members, named) || slices.ContainsFunc(c.added, named) {
+		return fmt.Errorf("group %q has a member %q; allowed: another name", g.name, name)
+	}
+	if len(c.added) >= MaxAdded {
+		return fmt.Errorf("group %q has %d members that were added; allowed: no more, put them into the file", g.name, MaxAdded)
+	}
+	if was, ok := c.removed[name]; ok && was == m {
+		delete(c.removed, name)
 		return nil
-	})
+	} else if ok {
+		return fmt.Errorf("the file has a member %q, which was removed; allowed: another name, or restore it", name)
+	}
+	m.Name = name
+	c.added = append(c.added, m)
+	return nil
 }
 
 // RemoveMember removes a member. One of the file stays removed until the file changes it.
 func (s *Set) RemoveMember(group, member string) error {
-	return s.changeMembers(group, func(g *Group) error {
+	return s.changeMembers(group, func(g *Group, c *memberChanges) error {
 		i, err := g.find(member)
 		if err != nil {
 			return err
@@ -117,7 +120,6 @@ func (s *Set) RemoveMember(group, member string) error {
 		if len(g.cfg.Members) == 1 && len(g.cfg.Discover) == 0 {
 			return fmt.Errorf("%q is the only member of group %q; allowed: add another one first, or disable it", name, group)
 		}
-		c := &g.changes
 		if i := slices.IndexFunc(c.added, func(m spec.Member) bool { return m.Name == name }); i >= 0 {
 			c.added = slices.Delete(c.added, i, i+1)
 			return nil
@@ -146,45 +148,46 @@ func (s *Set) CheckMove(group, member string) error {
 
 // MoveMember gives a member another address. Its state, weight and mode go with it.
 func (s *Set) MoveMember(group, member string, to spec.Endpoint) error {
-	return s.changeMembers(group, func(g *Group) error {
-		i, err := g.find(member)
-		if err != nil {
-			return err
-		}
-		name := nameOf(&g.cfg.Members[i])
-		c := &g.changes
-		if i := slices.IndexFunc(c.added, func(m spec.Member) bool { return m.Name == name }); i >= 0 {
-			c.added[i].To = to
-			return nil
-		}
-		for _, m := range g.file.Members {
-			switch {
-			case nameOf(&m) != name:
-			case m.To == to:
-				delete(c.moved, name)
-			default:
-				setIn(&c.moved, name, move{m.To, to})
-			}
-		}
+	return s.changeMembers(group, func(g *Group, c *memberChanges) error { return c.move(g, member, to) })
+}
+
+func (c *memberChanges) move(g *Group, member string, to spec.Endpoint) error {
+	i, err := g.find(member)
+	if err != nil {
+		return err
+	}
+	name := nameOf(&g.cfg.Members[i])
+	if i := slices.IndexFunc(c.added, func(m spec.Member) bool { return m.Name == name }); i >= 0 {
+		c.added[i].To = to
 		return nil
-	})
+	}
+	for _, m := range g.file.Members {
+		switch {
+		case nameOf(&m) != name:
+		case m.To == to:
+			delete(c.moved, name)
+		default:
+			setIn(&c.moved, name, move{m.To, to})
+		}
+	}
+	return nil
 }
 
 // RestoreMember undoes what operators have changed of a member of the file: it is there again, at
 // its address, with its weight and mode.
 func (s *Set) RestoreMember(group, member string) error {
 	restored := false
-	err := s.changeMembers(group, func(g *Group) error {
-		for name, was := range g.changes.removed {
+	err := s.changeMembers(group, func(g *Group, c *memberChanges) error {
+		for name, was := range c.removed {
 			if name == member || was.To.String() == member {
-				delete(g.changes.removed, name)
+				delete(c.removed, name)
 				member, restored = name, true
 			}
 		}
 		if i, err := g.find(member); err == nil {
 			name := nameOf(&g.cfg.Members[i])
-			if _, ok := g.changes.moved[name]; ok {
-				delete(g.changes.moved, name)
+			if _, ok := c.moved[name]; ok {
+				delete(c.moved, name)
 				member, restored = name, true
 			}
 		}
@@ -205,15 +208,18 @@ func (s *Set) RestoreMember(group, member string) error {
 }
 
 // changeMembers changes the list of a group's members and applies it.
-func (s *Set) changeMembers(group string, change func(*Group) error) error {
+func (s *Set) changeMembers(group string, change func(*Group, *memberChanges) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.Group(group)
 	if g == nil || s.closed {
 		return fmt.Errorf("no group %q", group)
 	}
-	if err := change(g); err != nil {
+	if err := change(g, &g.changes); err != nil {
 		return err
+	}
+	if g.next != nil {
+		change(g, g.next) // which has it besides
 	}
 	s.touch()
 	g.cfg = g.changes.apply(g.file)

@@ -147,19 +147,25 @@ func (s *Set) Save() SavedSet {
 func (g *Group) save() SavedGroup {
 	out := SavedGroup{Name: g.name, Panic: g.panic}
 	out.Turns[0] = g.turn.Load()
-	for i := range g.changes.added {
-		out.Added = append(out.Added, saveNew(g.changes.added[i]))
+	c := g.changesOfNext()
+	for i := range c.added {
+		out.Added = append(out.Added, saveNew(c.added[i]))
 	}
-	for _, m := range g.changes.removed {
+	for _, m := range c.removed {
 		out.Removed = append(out.Removed, saveNew(m))
 	}
-	for name, m := range g.changes.moved {
+	for name, m := range c.moved {
 		out.Moved = append(out.Moved, SavedMove{name, m.file.String(), m.to.String()})
 	}
 	slices.SortFunc(out.Removed, func(a, b SavedNewMember) int { return strings.Compare(a.Name+a.To, b.Name+b.To) })
 	slices.SortFunc(out.Moved, func(a, b SavedMove) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range g.members {
-		out.Members = append(out.Members, m.save())
+		saved := m.save()
+		out.Members = append(out.Members, saved)
+		if to, ok := g.movesNext(m); ok { // its state goes with it
+			saved.URL = to.String()
+			out.Members = append(out.Members, saved)
+		}
 	}
 	return out
 }
@@ -246,24 +252,30 @@ func (g *Group) restore() (turns [2]uint64) {
 	}
 	delete(g.set.saved.groups, g.name)
 	g.panic = from.Panic
+	g.changes, g.next = g.set.permitted(from.changes())
+	return from.Turns
+}
+
+// changes returns the operators' changes that were saved, as far as they are some that operators could have made.
+func (from *SavedGroup) changes() (c memberChanges) {
 	for _, m := range from.Added[:min(len(from.Added), MaxAdded)] {
-		if a, ok := m.member(); ok && a.Name != "" && !slices.ContainsFunc(g.changes.added, func(o spec.Member) bool { return o.Name == a.Name }) {
-			g.changes.added = append(g.changes.added, a)
+		if a, ok := m.member(); ok && a.Name != "" && !slices.ContainsFunc(c.added, func(o spec.Member) bool { return o.Name == a.Name }) {
+			c.added = append(c.added, a)
 		}
 	}
 	for _, m := range from.Removed {
 		if r, ok := m.member(); ok {
-			setIn(&g.changes.removed, nameOf(&r), r)
+			setIn(&c.removed, nameOf(&r), r)
 		}
 	}
 	for _, m := range from.Moved {
 		file, err := spec.ParseUpstream(m.File)
 		to, err2 := spec.ParseUpstream(m.To)
 		if err == nil && err2 == nil && validText(m.Name) {
-			setIn(&g.changes.moved, m.Name, move{file, to})
+			setIn(&c.moved, m.Name, move{file, to})
 		}
 	}
-	return from.Turns
+	return c
 }
 
 // member returns the member that was saved, if it is one that a configuration could have.

@@ -41,6 +41,10 @@ type Options struct {
 	// Discoverer returns the Discoverer of a lookup; nil: [DNS] with the system's resolver.
 	Discoverer func(spec.Discover) Discoverer
 
+	// Permit reports whether this process may connect to an address; nil: to all. Members that operators of the process before have added
+	// there, or moved there, are left to the next one.
+	Permit func(spec.Endpoint) bool
+
 	// Share shares the checks of groups whose Check.Shared is not 0 with other relays; nil: each relay checks
 	// for itself. It is called with the Set's lock held, and must not call the Set.
 	Share func(SharedCheck) (SharedMember, CheckShare)

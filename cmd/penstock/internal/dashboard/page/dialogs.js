@@ -166,7 +166,7 @@ export function changeMember(group, member, done) {
     if (form.get('state')) change.state = form.get('state');
     if (Number(form.get('weight')) !== member.weight) change.weight = Number(form.get('weight'));
     const now = await ask('PATCH', path, change);
-    tell(`${member.name} is ${now.members[0].state}, weight ${now.members[0].weight}.`);
+    tell(now.new_worker ? `Another worker takes over, which has ${member.name} at its new address.` : `${member.name} is ${now.members[0].state}, weight ${now.members[0].weight}.`);
     done();
   });
 }
@@ -186,8 +186,8 @@ export function addMember(group, done) {
     if (form.get('name').trim()) m.name = form.get('name').trim();
     if (Number(form.get('max_flows'))) m.max_flows = Number(form.get('max_flows'));
     if (form.has('backup')) m.backup = true;
-    await ask('POST', `/v1/groups/${encodeURIComponent(group.name)}/members`, m);
-    tell(`${m.name || m.address} was added to ${group.name}.`);
+    const added = await ask('POST', `/v1/groups/${encodeURIComponent(group.name)}/members`, m);
+    tell(added.new_worker ? `Another worker takes over, which adds ${m.name || m.address} to ${group.name}.` : `${m.name || m.address} was added to ${group.name}.`);
     done();
   });
 }

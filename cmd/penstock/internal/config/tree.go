@@ -48,7 +48,7 @@ func (l *loader) document(from *source, text []byte) *tree {
 	case errors.Is(err, io.EOF) || err == nil && (len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null"):
 		return nil
 	case err != nil:
-		l.syntax(from, err)
+		l.syntax(from, text, err)
 		return nil
 	}
 	switch err := yamlLoader.Load(&second); {
@@ -56,28 +56,12 @@ func (l *loader) document(from *source, text []byte) *tree {
 		l.r.fail(&place{from: from, index: -1, line: second.Line, col: second.Column}, fault{problem: "a second document begins", allowed: "one document per file"})
 		return nil
 	case !errors.Is(err, io.EOF):
-		l.syntax(from, err)
+		l.syntax(from, text, err)
 		return nil
 	}
 	l.expanded, l.written, l.tags = map[*yaml.Node]bool{}, map[*yaml.Node]string{}, map[string]string{}
 	l.expandAll(from, doc.Content[0])
 	return l.resolve(from, doc.Content[0], 0, false)
-}
-
-// syntax reports a syntax error that the YAML library found.
-func (l *loader) syntax(from *source, err error) {
-	at := &place{from: from, index: -1, line: 1, col: 1}
-	var e *yaml.LoadError
-	if !errors.As(err, &e) {
-		l.r.fail(at, fault{problem: "invalid YAML: " + oneLine(err.Error())})
-		return
-	}
-	at.line, at.col = max(e.Mark.Line, 1), max(e.Mark.Column, 1)
-	problem := "invalid YAML: " + e.Message
-	if e.ContextMsg != "" {
-		problem += fmt.Sprintf(", %s that begins at line %d", e.ContextMsg, e.ContextMark.Line)
-	}
-	l.r.fail(at, fault{problem: oneLine(problem)})
 }
 
 func oneLine(s string) string {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -73,9 +74,13 @@ func (c *runCmd) node() spec.Node {
 	return n
 }
 
-// stateFolder returns the folder for what outlives the process. systemd may name several.
+// stateFolder returns the folder for what outlives the process, as an absolute path. systemd may
+// name several.
 func (c *runCmd) stateFolder() string {
 	folder, _, _ := strings.Cut(c.State, ":")
+	if abs, err := filepath.Abs(folder); err == nil && folder != "" {
+		return abs
+	}
 	return folder
 }
 

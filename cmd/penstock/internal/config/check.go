@@ -380,7 +380,7 @@ func (r *reader) checkAdmin(f *file) {
 	a.ReadToken = r.token(&f.tokens.read)
 	for i, path := range []*string{&f.tokens.all, &f.tokens.read} {
 		if *path != "" {
-			a.TokenFiles[i] = relativeTo(r.at(path).from.name, *path)
+			a.TokenFiles[i] = *path
 		}
 	}
 	if a.Token != "" && a.Token == a.ReadToken {
@@ -394,18 +394,18 @@ func (r *reader) token(path *string) string {
 	if *path == "" || r.secrets == nil {
 		return ""
 	}
-	text, err := r.secrets(r.at(path).from.name, *path)
+	text, err := r.secrets(*path)
 	if err != nil {
 		if os.IsNotExist(err) {
 			err = errors.New("no such file")
 		}
-		r.fail(r.at(path), fault{problem: plain(*path) + ": " + oneLine(err.Error()), allowed: "a file with a token"})
+		r.fail(r.at(path), fault{problem: plainPath(*path) + ": " + oneLine(err.Error()), allowed: "a file with a token"})
 		return ""
 	}
 	token := strings.TrimSpace(string(text))
 	printable := strings.IndexFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
 	if !printable || len(token) < minToken || len(token) > maxToken {
-		r.fail(r.at(path), fault{problem: plain(*path) + ": the file does not contain a token", allowed: fmt.Sprintf("one line of %d to %d printable ASCII characters without spaces", minToken, maxToken)})
+		r.fail(r.at(path), fault{problem: plainPath(*path) + ": the file does not contain a token", allowed: fmt.Sprintf("one line of %d to %d printable ASCII characters without spaces", minToken, maxToken)})
 		return ""
 	}
 	return token

@@ -27,6 +27,9 @@ func TestErrors(t *testing.T) {
 				got += "warning: " + w.Error() + "\n"
 			}
 			got = strings.ReplaceAll(got, path, filepath.Base(path))
+			if folder, err := filepath.Abs("testdata"); err == nil {
+				got = strings.ReplaceAll(got, folder, "/testdata")
+			}
 			golden := strings.TrimSuffix(path, ".yaml") + ".want"
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {

@@ -64,9 +64,9 @@ type reader struct {
 	places map[any]*place
 	start  *place // of the whole configuration
 	refs   []reference
-	// secrets reads a file that the configuration names in the text from. It is nil if such
-	// files are not read.
-	secrets func(from, path string) ([]byte, error)
+	// secrets reads a file that the configuration names. It is nil if such files are not read.
+	secrets func(path string) ([]byte, error)
+	moved   bool // a relative path has become absolute
 }
 
 // reference is a group that is not resolved yet: its name or URL.

@@ -77,14 +77,11 @@ func (s *Source) Load(rules ...Rule) (*spec.Config, Warnings, error) {
 	defer s.mu.Unlock()
 	l := &loader{env: os.LookupEnv, reads: true, source: s}
 	defer func() { s.loaded = true }()
-	l.r = &reader{places: map[any]*place{}, secrets: func(from, name string) ([]byte, error) {
-		if spec.IsRemote(from) && !filepath.IsAbs(name) {
-			return nil, fmt.Errorf("%s is relative, and this text is in no folder", plain(name))
-		}
+	l.r = &reader{places: map[any]*place{}, secrets: func(path string) ([]byte, error) {
 		if s.NoTokens {
-			return []byte(fmt.Sprintf("%x", sha256.Sum256([]byte(name)))), nil
+			return []byte(fmt.Sprintf("%x", sha256.Sum256([]byte(path)))), nil
 		}
-		return s.readAtMost(relativeTo(from, name), maxToken+2)
+		return s.readAtMost(path, maxToken+2)
 	}}
 	s.files, s.dirs = nil, nil
 	var whole *tree
@@ -165,7 +162,7 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 	if len(r.errs) > 0 {
 		return nil, r.warnings, Errors(r.errs)
 	}
-	if l.composed || l.varied {
+	if l.composed || l.varied || r.moved {
 		c.Text = t.yaml(true)
 	}
 	if l.composed {
@@ -178,11 +175,13 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 func (l *loader) layer(path string) (*tree, error) {
 	from := &source{name: sourceName(path), order: l.number}
 	if text, ok := l.source.kept[path]; ok {
+		from.folder = folderOf(Stdin)
 		return l.parse(from, text), nil
 	}
 	if spec.IsRemote(path) {
 		return l.remote(path, from)
 	}
+	from.folder = folderOf(path)
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		l.number++
 		t := &tree{Kind: yaml.MappingNode, Tag: "!!map", from: from, Line: 1, Column: 1}
@@ -373,7 +372,7 @@ func (l *loader) includeFile(t *tree, path string, at *place) {
 		return
 	}
 	l.source.files = append(l.source.files, path)
-	from := &source{name: path, at: at}
+	from := &source{name: path, at: at, folder: folderOf(path)}
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil {
 		if other := l.seen[real]; other != nil {

@@ -116,9 +116,9 @@ var accessLogKeys = keysOf("access-log",
 var adminKeys = keysOf("admin",
 	required(field("listen", listenEndpoint, "", "A Unix or TCP address. TCP requires token-file, and the address should be a loopback one.", func(f *file) *spec.Endpoint { return &f.Admin.Listen })),
 	field("mode", mode, `"0600"`, "Permissions of the Unix socket.", func(f *file) *uint32 { return &f.Admin.Mode }),
-	field("token-file", text("path", 4096), "", "File with the token that grants full access over TCP. A relative path starts at the folder of the configuration file.",
+	field("token-file", filePath, "", "File with the token that grants full access over TCP.",
 		func(f *file) *string { return &f.tokens.all }),
-	field("read-token-file", text("path", 4096), "", "File with the token that grants read-only access over TCP.", func(f *file) *string { return &f.tokens.read }),
+	field("read-token-file", filePath, "", "File with the token that grants read-only access over TCP.", func(f *file) *string { return &f.tokens.read }),
 )
 
 var reloadKeys = keysOf("reload",

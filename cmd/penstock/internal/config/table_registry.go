@@ -24,23 +24,29 @@ var serverURL = texts("URL", "http://HOST:PORT or https://HOST:PORT", `^https?:/
 	return s, nil
 })
 
-var absolutePath = texts("path", "an absolute path", `^/[^\x00-\x1f\x7f]+$`, same)
+// kubernetesType is where a Kubernetes API server is found.
+var kubernetesType = paths(texts("Kubernetes API server", "in-cluster, the path of a kubeconfig, or https://HOST:PORT", `^(in-cluster|https?://[^/?#@\s]+:[0-9]{1,5}|[^\x00-\x1f\x7f:]+)$`, func(s string) (string, *fault) {
+	if near := suggest(s, []string{"in-cluster"}); s != "in-cluster" && near != "" {
+		return "", &fault{problem: "invalid Kubernetes API server " + quote(s), near: near}
+	}
+	return s, nil
+}), func(s string) bool { return s != "in-cluster" && !isURL(s) })
 
 var registryKeys = keysOf("registry",
 	field("etcd", nonEmptyList(serverURL), "", "The servers of an etcd cluster (version 3.4 or later, with its JSON gateway, which is on by default).", func(g *registry) *[]string { return &g.etcd }),
 	field("consul", nonEmptyList(serverURL), "", "Consul agents or servers.", func(g *registry) *[]string { return &g.consul }),
-	field("kubernetes", texts("Kubernetes API server", "in-cluster, the absolute path of a kubeconfig, or https://HOST:PORT", `^(in-cluster|/[^\x00-\x1f\x7f]+|https?://[^/?#@\s]+:[0-9]{1,5})$`, same), "", "A Kubernetes API server. in-cluster: that of the cluster in which the relay runs, with its service account; a path: as a kubeconfig says.", func(g *registry) *string { return &g.kubernetes }),
+	field("kubernetes", kubernetesType, "", "A Kubernetes API server. in-cluster: that of the cluster in which the relay runs, with its service account; a path: as a kubeconfig says.", func(g *registry) *string { return &g.kubernetes }),
 	field("xds", nonEmptyList(serverURL), "", "Servers of an xDS control plane (delta ADS over gRPC).", func(g *registry) *[]string { return &g.xds }),
 	field("context", text("context", 256), "", "With a kubeconfig: the context to use. Default: its current one.", func(g *registry) *string { return &g.Context }),
 	section("tls", registryTLSKeys, "With https: certificates.", func(g *registry) *spec.Registry { return &g.Registry }),
-	field("token-file", absolutePath, "", "File with the token that is sent with each request; not for etcd. It is read again when it changes.", func(g *registry) *string { return &g.TokenFile }),
-	field("user-file", absolutePath, "", "With etcd: file with USER:PASSWORD.", func(g *registry) *string { return &g.UserFile }),
+	field("token-file", filePath, "", "File with the token that is sent with each request; not for etcd. It is read again when it changes.", func(g *registry) *string { return &g.TokenFile }),
+	field("user-file", filePath, "", "With etcd: file with USER:PASSWORD.", func(g *registry) *string { return &g.UserFile }),
 ).oneOf(spec.RegistryKinds...)
 
 var registryTLSKeys = keysOf("registry.tls",
-	field("ca", absolutePath, "", "File with the certificates that the server's must be signed by. Default: the system's.", func(g *spec.Registry) *string { return &g.CA }),
-	field("certificate", absolutePath, "", "File with the client's certificate. The files are read again when they change.", func(g *spec.Registry) *string { return &g.Cert }),
-	field("key", absolutePath, "", "File with the key of the client's certificate.", func(g *spec.Registry) *string { return &g.Key }),
+	field("ca", filePath, "", "File with the certificates that the server's must be signed by. Default: the system's.", func(g *spec.Registry) *string { return &g.CA }),
+	field("certificate", filePath, "", "File with the client's certificate. The files are read again when they change.", func(g *spec.Registry) *string { return &g.Cert }),
+	field("key", filePath, "", "File with the key of the client's certificate.", func(g *spec.Registry) *string { return &g.Key }),
 	field("name", host, "", "The name in the server's certificate. Default: the host of the URL.", func(g *spec.Registry) *string { return &g.ServerName }),
 )
 

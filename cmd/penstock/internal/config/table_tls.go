@@ -26,15 +26,15 @@ var serverTLSKeys = keysOf("listener.tls",
 )
 
 var certificateKeys = keysOf("listener.tls.certificate",
-	field("certificate", absolutePath, "", "File with the certificate and those that it is signed by, in PEM, the certificate itself first.", func(c *spec.Certificate) *string { return &c.Chain }),
-	field("folder", absolutePath, "", "Instead of a file: a folder of them. NAME.pem or NAME.crt has the certificates, NAME.key or the same file the key, and NAME.ocsp the response.", func(c *spec.Certificate) *string { return &c.Folder }),
-	field("key", absolutePath, "", "File with the key, in PEM, without a password. Default: it is in the file of the certificate.", func(c *spec.Certificate) *string { return &c.Key }),
-	field("ocsp", absolutePath, "", "File with an OCSP response in DER, which is sent with the certificate (stapled) while it is valid.", func(c *spec.Certificate) *string { return &c.OCSP }),
+	field("certificate", filePath, "", "File with the certificate and those that it is signed by, in PEM, the certificate itself first.", func(c *spec.Certificate) *string { return &c.Chain }),
+	field("folder", filePath, "", "Instead of a file: a folder of them. NAME.pem or NAME.crt has the certificates, NAME.key or the same file the key, and NAME.ocsp the response.", func(c *spec.Certificate) *string { return &c.Folder }),
+	field("key", filePath, "", "File with the key, in PEM, without a password. Default: it is in the file of the certificate.", func(c *spec.Certificate) *string { return &c.Key }),
+	field("ocsp", filePath, "", "File with an OCSP response in DER, which is sent with the certificate (stapled) while it is valid.", func(c *spec.Certificate) *string { return &c.OCSP }),
 ).oneOf("certificate", "folder")
 
 var clientCertificateKeys = keysOf("listener.tls.clients",
-	required(field("ca", absolutePath, "", "File with the certificates that those of clients must be signed by.", func(c *spec.ClientCertificates) *string { return &c.CA })),
-	field("crl", absolutePath, "", "File with lists of revoked certificates (CRL), in PEM or DER, signed by those in ca.", func(c *spec.ClientCertificates) *string { return &c.CRL }),
+	required(field("ca", filePath, "", "File with the certificates that those of clients must be signed by.", func(c *spec.ClientCertificates) *string { return &c.CA })),
+	field("crl", filePath, "", "File with lists of revoked certificates (CRL), in PEM or DER, signed by those in ca.", func(c *spec.ClientCertificates) *string { return &c.CRL }),
 	field("verify", choice(func(word string) bool { return word == "optional" }, "required", "optional").shown(verifyWord), "required", "required: a client without a certificate is refused. optional: it may have none.", func(c *spec.ClientCertificates) *bool { return &c.Optional }),
 )
 
@@ -85,7 +85,7 @@ var alpnList = nonEmptyList(text("protocol", 255))
 var ticketsType = func() typ[spec.Tickets] {
 	word := choice(func(word string) spec.Tickets { return spec.Tickets{Off: word == "off"} }, "on", "off")
 	keys := keysOf("listener.tls.tickets",
-		required(field("keys", absolutePath, "", "File with a key on each line, in base64, of at least 32 bytes: openssl rand -base64 48. The first one encrypts, the others only decrypt. It is read again when it changes.", func(t *spec.Tickets) *string { return &t.Keys })))
+		required(field("keys", filePath, "", "File with a key on each line, in base64, of at least 32 bytes: openssl rand -base64 48. The first one encrypts, the others only decrypt. It is read again when it changes.", func(t *spec.Tickets) *string { return &t.Keys })))
 	return either(word, keys.typ).shown(func(t spec.Tickets) string {
 		switch {
 		case t.Keys != "":

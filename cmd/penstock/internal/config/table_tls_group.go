@@ -9,10 +9,10 @@ import (
 )
 
 var clientTLSKeys = keysOf("group.tls",
-	field("ca", absolutePath, "", "File with the certificates that the members' must be signed by. Default: the system's. All files are read again when they change.", func(t *spec.ClientTLS) *string { return &t.CA }),
+	field("ca", filePath, "", "File with the certificates that the members' must be signed by. Default: the system's. All files are read again when they change.", func(t *spec.ClientTLS) *string { return &t.CA }),
 	field("server-name", host, "", "The name, or address, in the members' certificates; a name is also sent to them (SNI). Default: the server name that the client sent, or else the member's host; of a check the member's host.", func(t *spec.ClientTLS) *string { return &t.ServerName }),
-	field("certificate", absolutePath, "", "File with the relay's own certificate, for members that ask for one, and with its chain.", func(t *spec.ClientTLS) *string { return &t.Cert }),
-	field("key", absolutePath, "", "File with the key of the certificate. Default: the file of the certificate.", func(t *spec.ClientTLS) *string { return &t.Key }),
+	field("certificate", filePath, "", "File with the relay's own certificate, for members that ask for one, and with its chain.", func(t *spec.ClientTLS) *string { return &t.Cert }),
+	field("key", filePath, "", "File with the key of the certificate. Default: the file of the certificate.", func(t *spec.ClientTLS) *string { return &t.Key }),
 	field("verify", boolean(false), "true", "Verify the members' certificates. false: anybody on the way to a member can pretend to be it.", func(t *spec.ClientTLS) *bool { return &t.NoVerify }),
 	field("min-version", tlsVersion, `"1.2"`, "The lowest version of TLS that is used.", func(t *spec.ClientTLS) *uint16 { return &t.MinVersion }),
 	field("alpn", offerType, "client", "Application protocols to offer to members (ALPN). client: the one that the client and the listener have agreed on, if TLS ends there and they have; checks offer none. none: none. A list, the preferred one first: these; if the client has agreed on one of them, only that. A member that chooses another protocol than the client's is refused.", func(t *spec.ClientTLS) *spec.Offer { return &t.ALPN }),

@@ -122,7 +122,7 @@ var netInterface = texts("interface", "a name of 1 to 15 bytes without slashes o
 	return s, nil
 })
 
-var logTarget = texts("target", "stdout, stderr, an absolute path, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT or syslog:unix:///PATH", `^(stdout|stderr|/.+|syslog:.+)$`,
+var logTarget = paths(texts("target", "stdout, stderr, a path, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT or syslog:unix:///PATH", `^(stdout|stderr|syslog:.+|[^:\x00-\x1f\x7f]*[^:/\x00-\x1f\x7f])$`,
 	func(s string) (string, *fault) {
 		f := faultf("invalid log target %s", quote(s))
 		if s == "stdout" || s == "stderr" {
@@ -137,12 +137,14 @@ var logTarget = texts("target", "stdout, stderr, an absolute path, syslog:HOST:P
 			}
 			return s, nil
 		}
-		if !strings.HasPrefix(s, "/") || strings.HasSuffix(s, "/") || strings.ContainsRune(s, 0) {
+		if !strings.HasPrefix(s, "/") {
 			f.near = suggest(s, []string{"stdout", "stderr"})
+		}
+		if f.near != "" || s == "" || strings.HasSuffix(s, "/") || strings.ContainsAny(s, ":\x00") && !strings.HasPrefix(s, "/") || strings.ContainsRune(s, 0) {
 			return "", f
 		}
 		return s, nil
-	})
+	}), func(s string) bool { return s != "stdout" && s != "stderr" && !strings.HasPrefix(s, "syslog:") })
 
 // maxTLVs bounds the TLVs that are added to a PROXY header. The header's length field has 16
 // bits, but receivers accept far less.

@@ -20,7 +20,7 @@ type tree struct {
 	Content      []*tree // of a mapping: keys and values in turn
 	from         *source
 	expanded     bool   // it has variables: read as a string if it does not fit otherwise
-	written      string // the scalar before its variables were expanded; empty: it has none
+	written      string // the scalar before its variables were expanded, or the path before it was made absolute; empty: it is as written
 	Line, Column int
 }
 
@@ -31,6 +31,7 @@ type source struct {
 	at    *place // of the include that names it; nil if a command line does
 	// remote is whether the text is kept in a registry, and not in a file.
 	remote bool
+	folder string // where relative paths start; empty: nowhere
 }
 
 // document parses the only document of a text. It returns nil if that failed, or if the text is

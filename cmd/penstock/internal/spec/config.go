@@ -117,7 +117,7 @@ type Admin struct {
 	Mode      uint32   // permissions of a Unix socket
 	Token     string   // on TCP: required for everything
 	ReadToken string   // on TCP: sufficient for reading; empty: none is
-	// TokenFiles are the files of both, as written but for the folder of a relative path.
+	// TokenFiles are the files of both, with absolute paths.
 	TokenFiles [2]string
 }
 

@@ -29,10 +29,10 @@ func TestLoopsAreRefused(t *testing.T) {
 		if err := os.WriteFile(file, []byte("listeners: "+places(dir, text, []any{port, other})), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, code := command(t, "check", "-c", file); code != 2 || !strings.Contains(out, "leads back to it (l > ") {
+		if out, code := command(t, "check", "-c", file); code != 2 || !strings.Contains(out, "leads back to listener l (l > ") || !strings.HasPrefix(out, file+":1:") {
 			t.Errorf("%s: check: %d, %s", name, code, out)
 		}
-		if out, code := command(t, "run", "-c", file); code != 1 || !strings.Contains(out, "leads back to it (l > ") {
+		if out, code := command(t, "run", "-c", file); code != 2 || !strings.Contains(out, file+":1:") || !strings.Contains(out, "leads back to listener l (l > ") {
 			t.Errorf("%s: run: %d, %s", name, code, out)
 		}
 	}

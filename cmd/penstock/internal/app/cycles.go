@@ -1,13 +1,16 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -157,14 +160,40 @@ func literalAddrs(g *spec.Group) (list []memberAddr) {
 // checkCycles returns an error if a listener relays to itself: the flow would take all descriptors
 // within a second.
 func checkCycles(d *ownListeners, listeners []*spec.Listener) error {
-	found := d.cycles(listeners, literalAddrs)
 	var errs []error
-	for h, steps := range found {
-		errs = append(errs, fmt.Errorf("listener %s: %s leads back to it (%s); allowed: members that do not lead back to the listener",
-			h.listener, h.member, strings.Join(steps, " > ")))
-	}
-	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	d.eachCycle(listeners, func(h hop, steps []string) { errs = append(errs, cycleError(h, steps)) })
 	return errors.Join(errs...)
+}
+
+// eachCycle calls report for each hop that leads back, with the listeners on its path, in the order of their names.
+func (d *ownListeners) eachCycle(listeners []*spec.Listener, report func(h hop, steps []string)) {
+	found := d.cycles(listeners, literalAddrs)
+	for _, h := range slices.SortedFunc(maps.Keys(found), func(a, b hop) int {
+		return cmp.Or(strings.Compare(a.listener, b.listener), strings.Compare(a.member.String(), b.member.String()))
+	}) {
+		report(h, found[h])
+	}
+}
+
+func cycleError(h hop, steps []string) error {
+	return fmt.Errorf("%s leads back to listener %s (%s); allowed: members that do not lead back to it", h.member, h.listener, strings.Join(steps, " > "))
+}
+
+// reportCycles is checkCycles with the place of what leads back.
+func reportCycles(c *spec.Config, p *config.Report) {
+	newOwnListeners(c.Listeners, configuredAddrs).eachCycle(c.Listeners, func(h hop, steps []string) {
+		for _, l := range c.Listeners {
+			if l.Name != h.listener {
+				continue
+			}
+			for _, r := range routesOf(l) {
+				if slices.ContainsFunc(literalAddrs(r.To), func(a memberAddr) bool { return a.Addr == h.member }) {
+					p.Fail(cycleError(h, steps), &r.To, &l.To, l)
+					return
+				}
+			}
+		}
+	})
 }
 
 // configuredAddrs returns the addresses of a listener as configured; none: they are not known yet.

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
@@ -14,12 +17,29 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
 
-// Files that a configuration names: certificates and keys.
+// What a configuration names on this host: certificates, keys, logs, its own addresses.
 
-// fileRules returns rules and those about files. confined is whether this process is in its sandbox: what it may not read is left to apply
+// fileRules returns rules and those about this host. confined is whether this process is in its sandbox: what it may not read is left to apply
 // then, which refuses the configuration or has another process take over.
 func fileRules(confined bool) []config.Rule {
-	return append(slices.Clip(rules), config.Rule{All: func(c *spec.Config, p *config.Report) { checkFiles(c, p, confined) }})
+	return append(slices.Clip(rules), config.Rule{All: func(c *spec.Config, p *config.Report) {
+		reportCycles(c, p)
+		checkLog(c, p)
+		checkFiles(c, p, confined)
+	}})
+}
+
+// checkLog reports an access log that cannot be opened.
+func checkLog(c *spec.Config, p *config.Report) {
+	to := c.AccessLog.To
+	if !strings.HasPrefix(to, "/") {
+		return
+	}
+	if info, err := os.Stat(to); err == nil && info.IsDir() {
+		p.Fail(fmt.Errorf("%s is a folder; allowed: a file in it, such as %s", to, filepath.Join(to, "access.log")), &c.AccessLog.To)
+	} else if _, err := os.Stat(filepath.Dir(to)); errors.Is(err, fs.ErrNotExist) {
+		p.Warn(fmt.Errorf("the folder %s does not exist: the log could not be opened now", filepath.Dir(to)), &c.AccessLog.To)
+	}
 }
 
 // checkFiles reports what is wrong with certificates and keys.

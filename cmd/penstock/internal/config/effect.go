@@ -58,10 +58,48 @@ func (r *reader) warnListener(l *listener) {
 		r.warnNoEffect("no route has sni or alpn, no group hashes sni, and the listener has no tls and accepts no PROXY headers", &l.Sniff.Max, &l.Sniff.Timeout)
 	}
 	r.warnALPN(l)
+	r.warnBuiltIn(l)
+	r.warnClear(l)
 	if l.Datagrams {
 		for _, route := range l.Routes {
 			r.warnNoEffect("it does not apply to datagrams", &route.Timeouts.FirstByte)
 			r.warnNoEffect("it does not apply to datagrams", &route.Timeouts.HalfClosed)
+		}
+	}
+}
+
+// warnBuiltIn reports timeouts that wait for an upstream where there is none.
+func (r *reader) warnBuiltIn(l *listener) {
+	const why = "a built-in upstream has no first byte, and no side that closes"
+	warn := func(t *spec.Timeouts) {
+		r.warnNoEffect(why, &t.FirstByte)
+		r.warnNoEffect(why, &t.HalfClosed)
+	}
+	only := true
+	for _, route := range routesOf(&l.Listener) {
+		if g := route.To; g == nil || len(g.Discover) > 0 || slices.ContainsFunc(g.Members, func(m spec.Member) bool { return !m.To.Kind.BuiltIn() }) {
+			only = false
+		} else if !l.Datagrams {
+			warn(&route.Timeouts)
+		}
+	}
+	if only && !l.Datagrams {
+		warn(&l.Timeouts)
+	}
+}
+
+// warnClear reports groups that ask for TLS as a protocol does whose clients come in the clear: they
+// would ask for it, too, inside of that TLS, and a password with SCRAM would be refused.
+func (r *reader) warnClear(l *listener) {
+	if l.TLS != nil || l.StartTLS.Protocol != "" {
+		return
+	}
+	for _, route := range routesOf(&l.Listener) {
+		if g := route.To; g != nil && g.TLS != nil && g.TLS.StartTLS != "" {
+			r.warn(r.at(&route.To, &l.To, l), fault{
+				problem: "the group " + plain(g.Name) + " asks its members for TLS, and clients of the listener " + l.Name + " come in the clear: PostgreSQL's own ask for TLS themselves, which fails, and without it their passwords with SCRAM are refused",
+				allowed: "tls and starttls of the listener too, or a group without tls",
+			})
 		}
 	}
 }

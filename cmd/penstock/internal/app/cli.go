@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -116,19 +115,14 @@ func Main(args []string, stdout, stderr *os.File) int {
 	// By default kong exits after --help; here it only sets helped.
 	helped := false
 	parser, err := kong.New(&c, kong.Name("penstock"),
-		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets.\n\n"+exitCodeHelp),
+		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets. penstock help COMMAND is penstock COMMAND --help; penstock --version prints the version.\n\n"+exitCodeHelp),
 		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
 		kong.ExplicitGroups(helpGroups), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitFailed
 	}
-	switch {
-	case len(args) == 0:
-		args = []string{"--help"}
-	case len(args) == 1 && args[0] == "--version":
-		args = []string{"version"}
-	}
+	args = asMeant(args)
 	ctx, err := parser.Parse(args)
 	if helped {
 		return exitOK
@@ -167,44 +161,4 @@ func Main(args []string, stdout, stderr *os.File) int {
 		printVersion(stdout)
 	}
 	return exitOK
-}
-
-// usageMessage returns the text of a parse error in one line, with what is
-// allowed where kong does not say it. Kong's errors have no types of their own.
-func usageMessage(err error) string {
-	text := strings.ReplaceAll(err.Error(), "\n", " ")
-	var perr *kong.ParseError
-	if !errors.As(err, &perr) {
-		return text
-	}
-	var allowed []string
-	node := perr.Context.Selected()
-	switch {
-	case strings.HasPrefix(text, "unknown flag"):
-		for _, f := range perr.Context.Flags() {
-			allowed = append(allowed, "--"+f.Name)
-		}
-	case strings.HasPrefix(text, "unexpected argument"):
-		if node == nil {
-			node = perr.Context.Model.Node
-		}
-		for _, c := range node.Children {
-			if !c.Hidden {
-				allowed = append(allowed, c.Name)
-			}
-		}
-		if len(allowed) == 0 {
-			allowed = []string{"flags only"}
-		}
-	case strings.HasSuffix(text, `but got "EOL" (<EOL>)`):
-		flag, _, _ := strings.Cut(text, ":")
-		return flag + ": needs a value"
-	case strings.Contains(text, " must be one of "):
-		name, rest, _ := strings.Cut(text, " must be one of ")
-		list, got, _ := strings.Cut(rest, " but got ")
-		return name + ": unknown value " + got + "; allowed: " + strings.NewReplacer(`"`, "", ",", ", ").Replace(list)
-	default:
-		return text
-	}
-	return text + "; allowed: " + strings.Join(allowed, ", ")
 }

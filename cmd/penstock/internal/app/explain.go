@@ -21,7 +21,7 @@ import (
 
 // explainCmd is the command explain.
 type explainCmd struct {
-	Config   []string   `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it."`
+	Config   []string   `short:"c" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it (default: /etc/penstock/penstock.yaml)."`
 	Listener string     `required:"" placeholder:"NAME" help:"The listener that the client connects to."`
 	From     netip.Addr `placeholder:"ADDRESS" help:"The client's address; none for a Unix client."`
 	Port     uint16     `placeholder:"PORT" help:"The port that the client connects to, of a listener with a range of ports."`
@@ -51,9 +51,9 @@ type explanation struct {
 }
 
 func (c *explainCmd) run(stdout, stderr *os.File) int {
-	cfg, _, err := (&config.Source{Paths: c.Config, Remote: fetchLayer}).Load(rules...)
+	cfg, _, err := (&config.Source{Paths: orPackaged(c.Config), Remote: fetchLayer}).Load(rules...)
 	if err != nil {
-		fmt.Fprintln(stderr, configMessage(err))
+		fmt.Fprintln(stderr, configMessage(noPackaged(err, c.Config)))
 		return exitUsage
 	}
 	lookup := func(spec.Endpoint, string) string { return "" }

@@ -62,14 +62,24 @@ func endpoint(name, pattern string, parse func(string) (spec.Endpoint, error)) t
 	_, err := parse("")
 	var empty *spec.Error
 	errors.As(err, &empty)
-	return texts(name, empty.Allowed, pattern, func(s string) (spec.Endpoint, *fault) { return faultOf(parse(s)) })
+	of := texts(name, empty.Allowed, pattern, func(s string) (spec.Endpoint, *fault) { return parseURL(s, parse) })
+	read := of.read
+	of.read = func(r *reader, n node, e *spec.Endpoint) {
+		if near := nearURL(n.Value, parse); n.Tag == "!!int" && near != "" {
+			r.fail(n.at, fault{problem: quote(n.Value) + " is a port alone", near: near, allowed: empty.Allowed})
+			return
+		}
+		read(r, n, e)
+	}
+	return of
 }
 
-func parseUpstream(s string) (spec.Endpoint, *fault) { return faultOf(spec.ParseUpstream(s)) }
+func parseUpstream(s string) (spec.Endpoint, *fault) { return parseURL(s, spec.ParseUpstream) }
 
-func faultOf(e spec.Endpoint, err error) (spec.Endpoint, *fault) {
+func parseURL(s string, parse func(string) (spec.Endpoint, error)) (spec.Endpoint, *fault) {
+	e, err := parse(s)
 	if bad := (*spec.Error)(nil); errors.As(err, &bad) {
-		return e, faultf("%s: %s", quote(bad.Text), bad.Problem)
+		return e, &fault{problem: quote(bad.Text) + ": " + bad.Problem, near: nearURL(s, parse)}
 	}
 	return e, nil
 }
@@ -112,6 +122,9 @@ var serverName = texts("server name", "a name such as www.example.org, or *.exam
 	func(s string) (string, *fault) {
 		name := strings.TrimPrefix(s, "*.")
 		f := faultf("invalid server name %s", quote(s))
+		if s == "*" {
+			return "", &fault{problem: "every name is no condition", allowed: "a name, or *.example.org; to of the listener takes the clients that no route matches"}
+		}
 		if _, err := netip.ParseAddr(name); err == nil {
 			return "", faultf("%s is an address; TLS clients send host names only", quote(s))
 		}

@@ -103,9 +103,9 @@ func plain(s string) string {
 // suggest returns the candidate that word was probably meant to be, or "". At most a third of
 // the letters may be wrong, missing, added or exchanged with a neighbour.
 func suggest(word string, candidates []string) string {
-	if ours, ok := otherProducts[strings.ToLower(strings.ReplaceAll(word, "_", "-"))]; ok {
+	for ours := range strings.SplitSeq(otherProducts[strings.ToLower(strings.ReplaceAll(word, "_", "-"))], "|") {
 		first, _, _ := strings.Cut(ours, ":")
-		if slices.Contains(candidates, first) {
+		if ours != "" && slices.Contains(candidates, first) {
 			return ours
 		}
 	}
@@ -121,12 +121,22 @@ func suggest(word string, candidates []string) string {
 	return best
 }
 
+// Counterpart returns the key or word here that a name of another product stands for; "": it is none
+// that is known.
+func Counterpart(name string) string {
+	ours := otherProducts[strings.ToLower(strings.ReplaceAll(name, "_", "-"))]
+	if i := strings.IndexAny(ours, ":|"); i >= 0 {
+		ours = ours[:i]
+	}
+	return ours
+}
+
 // otherProducts maps names of HAProxy, nginx and Envoy, with hyphens for underscores, to the key
-// or word here, and to what belongs under the key.
+// or word here, and to what belongs under the key. Some have another one elsewhere, behind a |.
 var otherProducts = map[string]string{
 	"acl": "allow", "backend": "groups", "backends": "groups", "cluster": "groups", "clusters": "groups", "upstream": "groups", "upstreams": "groups",
 	"frontend": "listeners", "frontends": "listeners", "stream": "listeners", "server": "members", "servers": "members", "endpoints": "members",
-	"lb-endpoints": "members", "targets": "members", "bind": "listen", "address": "listen", "port": "listen",
+	"lb-endpoints": "members", "targets": "members", "bind": "listen", "address": "listen|to", "addr": "listen|to", "url": "to|listen", "port": "listen",
 	"default-backend": "to", "use-backend": "to", "proxy-pass": "to", "server-name": "sni", "server-names": "sni",
 	"maxconn": "limits: {flows: N}", "max-conns": "max-flows", "max-connections": "max-flows", "maxqueue": "queue: {size: N}",
 	"health-check": "check", "health-checks": "check", "healthcheck": "check", "max-fails": "eject: {failures: N}", "outlier-detection": "eject",
@@ -134,6 +144,9 @@ var otherProducts = map[string]string{
 	"send-proxy": "proxy-protocol: v1", "send-proxy-v2": "proxy-protocol: v2", "accept-proxy": "proxy-protocol: {from: PREFIX}",
 	"leastconn": "least-connections", "least-conn": "least-connections", "least-request": "p2c", "roundrobin": "round-robin", "rr": "round-robin",
 	"ip-hash": "maglev", "source": "maglev", "hash": "maglev", "ring-hash": "maglev", "two": "p2c",
+	"interval": "every", "inter": "every", "fail-timeout": "eject: {for: TIME}", "hostname": "sni|dns", "host": "sni|dns",
+	"cert": "certificates|certificate", "crt": "certificates|certificate", "cert-file": "certificates|certificate", "ssl-certificate": "certificates|certificate", "certificate": "certificates", "key-file": "key", "ssl-certificate-key": "key",
+	"ca-file": "ca", "ca-cert": "ca", "cacert": "ca", "ssl": "tls", "warning": "warn", "err": "error", "crit": "error", "notice": "info", "trace": "debug",
 	"global": "engine", "nbthread": "loops", "threads": "loops", "worker-processes": "loops", "stats": "admin", "down": "drained",
 }
 

@@ -194,7 +194,11 @@ func duration(least time.Duration, word string) typ[time.Duration] {
 		d, err := time.ParseDuration(text)
 		switch {
 		case tag != "!!str" || err != nil || !durationRE.MatchString(text):
-			return 0, &fault{problem: "invalid duration " + quote(text), near: suggest(text, []string{word})}
+			near := nearDuration(text)
+			if near == "" {
+				near = suggest(text, []string{word})
+			}
+			return 0, &fault{problem: "invalid duration " + quote(text), near: near}
 		case d == 0 && word != "":
 			return 0, nil
 		case d < max(least, 1):
@@ -320,6 +324,9 @@ var bandwidth = scalar("bandwidth", "a size per second such as 512KiB/s or 10MiB
 			f.problem = "invalid bandwidth " + quote(text)
 			if f.near != "" {
 				f.near += "/s"
+			}
+			if near := nearBandwidth(text); near != "" {
+				f.near = near
 			}
 		case !strings.HasSuffix(amount, "B"):
 			f = faultf("%s has no unit", quote(text))

@@ -1,0 +1,143 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+)
+
+// packagedConfig is where packages put the configuration. The commands that only read one read this
+// one by default; run has to be told, so that nobody starts a second daemon by mistake.
+const packagedConfig = "/etc/penstock/penstock.yaml"
+
+// orPackaged returns the paths, or that of the packages if there are none.
+func orPackaged(paths []string) []string {
+	if len(paths) == 0 {
+		return []string{packagedConfig}
+	}
+	return paths
+}
+
+// noPackaged adds to the error of a configuration that nobody named how one is named.
+func noPackaged(err error, paths []string) error {
+	if len(paths) == 0 && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; allowed: -c FILE", err)
+	}
+	return err
+}
+
+// asMeant returns a command line with what people write by habit as kong has it.
+func asMeant(args []string) []string {
+	switch {
+	case len(args) == 0:
+		return []string{"--help"}
+	case len(args) == 1 && (args[0] == "--version" || args[0] == "-v" || args[0] == "-V"):
+		return []string{"version"}
+	case args[0] == "help":
+		return append(args[1:len(args):len(args)], "--help")
+	}
+	return args
+}
+
+// habits are commands of other programs, with what to do here.
+var habits = map[string]string{
+	"start": runIt, "serve": runIt, "daemon": runIt, "server": runIt,
+	"validate": checkIt, "verify": checkIt, "test": checkIt, "configtest": checkIt, "lint": checkIt, "config": checkIt,
+	"stop": stopIt, "shutdown": stopIt, "quit": stopIt,
+	"restart": "penstock upgrade, with which flows continue if there is a keeper, or systemctl restart penstock",
+	"list":    lookIt, "ls": lookIt, "show": lookIt, "ps": lookIt, "stats": lookIt, "info": lookIt,
+	"connections": "penstock flows", "conns": "penstock flows",
+	"logs":   "penstock ended for the flows that ended last, or journalctl -u penstock",
+	"import": "penstock convert FILE", "migrate": "penstock convert FILE",
+}
+
+const (
+	runIt   = "penstock run -c FILE"
+	checkIt = "penstock check -c FILE"
+	stopIt  = "systemctl stop penstock, or SIGTERM, which drains; penstock drain takes a member out"
+	lookIt  = "penstock status, penstock groups or penstock flows"
+)
+
+// habit returns what to do instead of a command that there is not; "": nobody knows.
+func habit(word string) string {
+	word = strings.ToLower(word)
+	if use := habits[word]; use != "" {
+		return use
+	}
+	if ours := config.Counterpart(word); ours == "groups" || ours == "members" {
+		return "penstock groups"
+	}
+	return ""
+}
+
+// usageMessage returns the text of a parse error in one line, with what is
+// allowed where kong does not say it. Kong's errors have no types of their own.
+func usageMessage(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	var perr *kong.ParseError
+	if !errors.As(err, &perr) {
+		return text
+	}
+	var allowed []string
+	node := perr.Context.Selected()
+	word, unexpected := strings.CutPrefix(text, "unexpected argument ")
+	word, near, _ := strings.Cut(word, ", did you mean ")
+	switch {
+	case strings.HasPrefix(text, "unknown flag"):
+		for _, f := range perr.Context.Flags() {
+			allowed = append(allowed, "--"+f.Name)
+		}
+	case unexpected && node == nil:
+		switch use := habit(word); {
+		case use != "":
+			return "unknown command " + word + "; use " + use
+		case near != "":
+			return "unknown command " + word + " (did you mean " + strings.Trim(near, "\"?") + "?)"
+		}
+		for _, c := range perr.Context.Model.Node.Children {
+			if !c.Hidden {
+				allowed = append(allowed, c.Name)
+			}
+		}
+		text = "unknown command " + word
+	case unexpected:
+		for _, c := range node.Children {
+			if !c.Hidden {
+				allowed = append(allowed, c.Name)
+			}
+		}
+		if len(allowed) == 0 {
+			allowed = []string{"flags only"}
+		}
+		if hasFlag(node, "config") {
+			allowed = []string{"penstock " + node.FullPath()[len("penstock "):] + " -c " + word}
+		}
+	case strings.HasPrefix(text, "missing flags: --config="):
+		return node.Name + ": -c FILE is missing; packages have it at " + packagedConfig
+	case strings.HasSuffix(text, `but got "EOL" (<EOL>)`):
+		flag, _, _ := strings.Cut(text, ":")
+		return flag + ": needs a value"
+	case strings.Contains(text, " must be one of "):
+		name, rest, _ := strings.Cut(text, " must be one of ")
+		list, got, _ := strings.Cut(rest, " but got ")
+		return name + ": unknown value " + got + "; allowed: " + strings.NewReplacer(`"`, "", ",", ", ").Replace(list)
+	default:
+		return text
+	}
+	return text + "; allowed: " + strings.Join(allowed, ", ")
+}
+
+// hasFlag reports whether a command has a flag of its own.
+func hasFlag(node *kong.Node, name string) bool {
+	for _, f := range node.Flags {
+		if f.Name == name {
+			return true
+		}
+	}
+	return false
+}

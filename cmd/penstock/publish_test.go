@@ -168,7 +168,7 @@ func TestPublish(t *testing.T) {
 	if out, code := p.publish(nil, "listeners: {web: {listen: 7}}\n"); code != 2 || !strings.Contains(out, "publish.yaml:1:") {
 		t.Errorf("what is invalid: %d, %s", code, out)
 	}
-	if out, code := p.publish(nil, "admin: {listen: \"tcp://127.0.0.1:0\", token-file: token}\n"+publishedText, one.url()); code != 2 || !strings.Contains(out, "token is relative, and this text is in no folder") {
+	if out, code := p.publish(nil, "admin: {listen: \"tcp://127.0.0.1:0\", token-file: token}\n"+publishedText, one.url()); code != 2 || !strings.Contains(out, "token is a relative path, and this text is in no folder") {
 		t.Errorf("a relative path: %d, %s", code, out)
 	}
 	out, code := p.publish([]string{"-m", "another member"}, publishedText, two.url())

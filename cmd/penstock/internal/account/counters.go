@@ -266,6 +266,7 @@ type Point struct {
 	Failures                     int64                  // attempts that failed
 	Retries                      int64                  // attempts after the first, of ended flows
 	Up, Down                     Direction              // to the upstream, and to the client
+	Sizes                        [NumSizes]int64        // flows by their bytes down, as classes of spec.SizeBounds; with live also open ones
 	Connect, FirstByte, Duration Histogram
 }
 
@@ -308,6 +309,7 @@ func (c *Counters) Snapshot(points []Point, live func(add func(s *Series, up, do
 			if p := pointOf[s.current()]; p != nil {
 				p.Up.Volume.add(up)
 				p.Down.Volume.add(down)
+				p.Sizes[sizeOf(down.Bytes)]++
 			}
 		})
 	}
@@ -353,6 +355,9 @@ func (s *Series) read(p *Point) {
 	p.Failures, p.Attempts, p.Retries = w[failuresAt].Load(), w[attemptsAt].Load(), w[retriesAt].Load()
 	w.up().read(&p.Up)
 	w.down().read(&p.Down)
+	for i := range p.Sizes {
+		p.Sizes[i] = w[sizesAt+i].Load()
+	}
 	p.Connect, p.FirstByte, p.Duration = w.connect().read(connectBounds), w.firstByte().read(connectBounds), w.duration().read(durationBounds)
 	runtime.KeepAlive(s)
 }

@@ -50,12 +50,34 @@ func TestCounters(t *testing.T) {
 		t.Errorf("bytes: %+v", p)
 	case p.Up.Paths[relay.PathCopy] != 1, p.Up.Whys[relay.WhySmall] != 1, p.Down.Paths[relay.PathSplice] != 1, p.Down.Whys != [relay.NumWhys]int64{}:
 		t.Errorf("paths: %+v", p)
+	case p.Sizes != [NumSizes]int64{1: 1}:
+		t.Errorf("flows by their bytes down: %v", p.Sizes)
 	case p.FirstByte.Count != 1, p.FirstByte.Sum != 25*time.Millisecond, p.FirstByte.Counts[7] != 1, p.Duration.Counts[6] != 1, p.Duration.Count != 1:
 		t.Errorf("times: %+v", p)
 	}
 	p = all[Key{Listener: "https"}]
-	if p.Begun != 1 || p.Ended[relay.CauseRefused] != 1 || p.Reasons[spec.ReasonDenied] != 1 || p.Connect.Count != 0 || p.FirstByte.Count != 0 {
+	if p.Begun != 1 || p.Ended[relay.CauseRefused] != 1 || p.Sizes[0] != 1 || p.Reasons[spec.ReasonDenied] != 1 || p.Connect.Count != 0 || p.FirstByte.Count != 0 {
 		t.Errorf("refused: %+v", p)
+	}
+}
+
+// Flows are counted by the bytes that went down to their clients; open ones with what they have so far.
+func TestSizes(t *testing.T) {
+	c := NewCounters()
+	s := c.Series(Key{Listener: "l"})
+	e := entry()
+	for class, bound := range spec.SizeBounds {
+		if sizeOf(bound) != class || sizeOf(bound+1) != class+1 {
+			t.Errorf("%d and one more: %d, %d", bound, sizeOf(bound), sizeOf(bound+1))
+		}
+		s.Begin()
+		e.Down.Written = bound
+		s.End(e)
+	}
+	s.Begin()
+	live := func(add func(*Series, Volume, Volume)) { add(s, Volume{}, Volume{Bytes: 1 << 40}) }
+	if p := c.Snapshot(nil, live)[0]; p.Sizes != [NumSizes]int64{1, 1, 1, 1, 1, 1, 1, 1} {
+		t.Errorf("%v", p.Sizes)
 	}
 }
 

@@ -109,6 +109,7 @@ func (s *Series) End(e *Entry) {
 	}
 	w.up().add(&e.Up)
 	w.down().add(&e.Down)
+	w[sizesAt+sizeOf(e.Down.Written)].Add(1)
 	if e.Connect > 0 && !e.Datagrams { // connecting a datagram socket involves no peer
 		w.connect().observe(connectBounds, e.Connect-e.Queued)
 	}

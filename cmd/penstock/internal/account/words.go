@@ -29,7 +29,8 @@ const (
 	connectAt   = downAt + directionWords
 	firstByteAt = connectAt + histogramWords
 	durationAt  = firstByteAt + histogramWords
-	reportedAt  = durationAt + histogramWords // the volumes up and down that Snapshot last returned
+	sizesAt     = durationAt + histogramWords // ended flows, by their bytes down
+	reportedAt  = sizesAt + NumSizes          // the volumes up and down that Snapshot last returned
 	seriesWords = reportedAt + 2*volumeWords
 )
 
@@ -112,6 +113,9 @@ func Layout() counts.Layout {
 			}
 		}
 		add(h.name + "sum")
+	}
+	for i := range NumSizes {
+		add(sizeName(i))
 	}
 	add("reported.up.bytes", "reported.up.datagrams", "reported.down.bytes", "reported.down.datagrams")
 	return counts.Layout{Name: "series", Words: names, Key: maxKey, Rows: 2 * maxSeries}

@@ -11,19 +11,32 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/keeper"
+	"github.com/penstock/penstock/relay"
 )
 
 // fleetReport returns what this relay reports to its fleet.
 func (d *daemon) fleetReport() fleet.Report {
-	s := d.snapshot().Status()
+	now := d.snapshot()
+	s := now.Status()
 	r := fleet.Report{
 		Hash: s.Hash, Penstock: version(), Since: d.started, State: s.State,
 		Flows: s.Totals.Flows, Begun: s.Totals.Begun, Refusals: s.Totals.Refused, Failed: s.Totals.Failed,
 		BytesUp: s.Totals.BytesUp, BytesDown: s.Totals.BytesDown,
 		Groups: map[string]fleet.Group{}, Host: hostHealth(s.Resources.CPU),
+	}
+	r.Served, r.Listeners = servedOf(now.points(), d.active.Load().Listeners)
+	if s.Keeper != nil {
+		for _, start := range s.Keeper.Starts {
+			if start.Reason == keeper.Crash.String() {
+				r.Crashes = start.Count
+			}
+		}
 	}
 	if f := s.Config.Failed; f != nil && len(f.Errors) > 0 {
 		r.Refused = &fleet.Refused{Error: configErrorText(&f.Errors[0]), At: f.Time}
@@ -60,6 +73,52 @@ func (d *daemon) fleetReport() fleet.Report {
 	})
 	r.Sources = slices.CompactFunc(r.Sources, func(a, b fleet.Source) bool { return a.Name == b.Name })
 	return r
+}
+
+// servedOf returns how the clients of all listeners, and of those that are configured, were served.
+func servedOf(points []account.Point, listeners []*spec.Listener) (all *fleet.Served, each map[string]fleet.Served) {
+	configured := make(map[string]*fleet.Served, len(listeners))
+	for _, l := range listeners {
+		configured[l.Name] = newServed()
+	}
+	all = newServed()
+	for i := range points {
+		addServed(all, &points[i])
+		if l := configured[points[i].Listener]; l != nil {
+			addServed(l, &points[i])
+		}
+	}
+	each = make(map[string]fleet.Served, len(listeners))
+	for name, s := range configured {
+		each[name] = *s
+	}
+	return all, each
+}
+
+func newServed() *fleet.Served {
+	return &fleet.Served{Ends: map[string]int64{}, Sizes: make([]int64, account.NumSizes), FirstByte: make([]int64, len(fleet.FirstByteBounds)+1)}
+}
+
+// addServed adds what a series has counted.
+func addServed(s *fleet.Served, p *account.Point) {
+	s.Begun += p.Begun
+	s.ConnectFailures += p.Failures
+	s.BytesDown += p.Down.Bytes
+	for cause, n := range p.Ended {
+		if n > 0 {
+			s.Ends[relay.Cause(cause).String()] += n
+		}
+	}
+	for i, n := range p.Sizes {
+		s.Sizes[i] += n
+	}
+	for i, n := range p.FirstByte.Counts {
+		class := len(fleet.FirstByteBounds)
+		if i < len(p.FirstByte.Bounds) {
+			class, _ = slices.BinarySearch(fleet.FirstByteBounds, p.FirstByte.Bounds[i].Seconds())
+		}
+		s.FirstByte[class] += n
+	}
 }
 
 // configErrorText returns an error of a configuration on one line.

@@ -37,6 +37,7 @@ type publishCmd struct {
 
 	Canary    *share  `placeholder:"SHARE" help:"Have this share of the relays run it first, such as 5%, at least one; then all, or none."`
 	Wait      timeout `default:"0" placeholder:"TIME" help:"With --canary, how long it is tried (1m if not given); without, how long to wait until all relays run it."`
+	Unjudged  string  `enum:"take-back,promote" default:"take-back" placeholder:"WHAT" help:"With --canary, what becomes of the version if its relays have seen no flow, or cannot say how clients are served: take-back or promote (${default})."`
 	EndCanary bool    `help:"Publish although somebody tries a version, which ends that."`
 	DryRun    bool    `help:"Only check the configuration, and show what it would change."`
 }
@@ -44,9 +45,12 @@ type publishCmd struct {
 // Help returns the text that penstock publish --help prints below the flags.
 func (publishCmd) Help() string {
 	return "The configuration is checked first, and published as one text with its variables as written: each relay expands them in its own environment, so that this command needs them, too. Nobody's changes are overwritten: if two publish at once, one is told what the other has done.\n\n" +
-		"A canary is taken back when one of its relays refuses the version or goes away, or when more of its flows are refused or fail than elsewhere: docs/fleet.md has the numbers. It also ends when this command does.\n\n" +
+		"A canary is taken back when one of its relays refuses the version, goes away or is started again, or when its clients are served worse than before and than elsewhere: docs/fleet.md says by what that is told. It lasts up to three times as long as --wait if few flows come. It also ends when this command does.\n\n" +
 		"Exit codes: 0: it is published, or nothing changes; 1: nothing was changed; 2: the configuration is invalid; 3: it was tried and taken back, or with --wait, not all relays run it."
 }
+
+// promoteUnjudged is the value of --unjudged that is not the default.
+const promoteUnjudged = "promote"
 
 // Validate is called by kong.
 func (c *publishCmd) Validate() error {

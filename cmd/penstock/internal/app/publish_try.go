@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,15 +38,24 @@ const (
 
 // try has canaries run a draft, and then all relays, or none.
 func (c *publishCmd) try(ctx context.Context, o *fleet.Operator, s fleet.State, draft fleet.Draft, stdout *os.File) (int, error) {
-	t, err := o.Try(ctx, s, draft, float64(*c.Canary))
+	fmt.Fprintln(stdout, "the relays are watched for a few seconds first")
+	t, err := o.Try(ctx, s, draft, fleet.TrialConfig{Share: float64(*c.Canary)})
 	if err != nil {
 		return exitFailed, c.explain(ctx, o, err, stdout)
 	}
 	v := t.Version.Version
-	fmt.Fprintf(stdout, "version %d is tried for %v by %s of %d: %s\n", v, time.Duration(c.Wait), counted(len(t.Canaries), "relay"), len(t.Canaries)+t.Others, shortList(t.Canaries))
-	line := newProgressLine(stdout)
-	p := t.Watch(ctx, time.Duration(c.Wait), func(p fleet.Progress) { line.show(canaryLine(&p)) })
-	line.done()
+	line := fmt.Sprintf("version %d is tried for %v by %s of %d: %s", v, time.Duration(c.Wait), counted(len(t.Canaries), "relay"), len(t.Canaries)+t.Others, shortList(t.Canaries))
+	if t.LeftOut > 0 {
+		line += fmt.Sprintf("; left out, because they are not ready, are drained or have refused a version: %d", t.LeftOut)
+	}
+	fmt.Fprintln(stdout, line)
+	progress := newProgressLine(stdout)
+	p := t.Watch(ctx, time.Duration(c.Wait), func(p fleet.Progress) { progress.show(canaryLine(&p)) })
+	progress.done()
+	if p.Outcome == fleet.Unjudged && c.Unjudged == promoteUnjudged {
+		fmt.Fprintf(stdout, "promoted without having been judged: %s\n", console.Printable(p.Why))
+		p.Outcome = fleet.Good
+	}
 	if p.Outcome == fleet.Good {
 		if err := t.Promote(ctx); err != nil {
 			return exitTakenBack, err
@@ -56,6 +67,9 @@ func (c *publishCmd) try(ctx context.Context, o *fleet.Operator, s fleet.State, 
 	defer cancel()
 	err = t.TakeBack(back, p.Why)
 	why := fmt.Sprintf("version %d was taken back: %s", v, p.Why)
+	if p.Outcome == fleet.Unjudged {
+		why += "; --unjudged promote publishes it all the same"
+	}
 	if err != nil {
 		why += "; " + err.Error()
 	}
@@ -91,8 +105,17 @@ func canaryLine(p *fleet.Progress) string {
 	return text
 }
 
-func sumsText(s *fleet.Sums) string {
-	return fmt.Sprintf("%s: %d refused, %d failed connects, %d failed", counted(int(s.Begun), "flow"), s.Refusals, s.ConnectFailures, s.Failed)
+func sumsText(s *fleet.Served) string {
+	text := fmt.Sprintf("%s: %d refused, %d failed connects", counted(int(s.Begun), "flow"), s.Ends["refused"], s.ConnectFailures)
+	if n, known := s.Empty(); known {
+		text += fmt.Sprintf(", %d without a byte from the upstream", n)
+	}
+	for _, cause := range slices.Sorted(maps.Keys(s.Ends)) {
+		if n := s.Ends[cause]; n > 0 && cause != "end" && cause != "refused" {
+			text += fmt.Sprintf(", %d %s", n, cause)
+		}
+	}
+	return text
 }
 
 func runLine(version int64, p *fleet.Progress) string {

@@ -223,7 +223,7 @@ func (c *FleetTopCmd) Run(stdout, stderr *os.File) int {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		m := newFleetModel(c.Fleet, c.Zone)
-		every := max(1, (len(list)+99)/100)
+		every := fleet.ReportEvery(len(list))
 		asked := make(chan struct{})
 		go func() {
 			defer close(asked)

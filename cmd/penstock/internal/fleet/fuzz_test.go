@@ -10,13 +10,14 @@ import (
 func FuzzReport(f *testing.F) {
 	f.Add([]byte(`{"node":"a","state":"ready","groups":{"web":{"up":1,"all":2,"down":["x"]}},"refused":{"version":3,"error":"no"},"sources":[{"name":"dns","age":1}]}`))
 	f.Add([]byte(`{"node":"-"}`))
+	f.Add([]byte(`{"node":"a","served":{"begun":1,"ends":{"end":1},"sizes":[0,1],"first_byte_time":[1]},"listeners":{"web":{"begun":1}},"unlisted":2}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := ParseReport(text)
 		if err != nil {
 			return
 		}
-		if len(r.Groups) > maxGroups || len(r.Sources) > maxSources {
-			t.Fatalf("%d groups, %d sources", len(r.Groups), len(r.Sources))
+		if len(r.Groups) > maxGroups || len(r.Sources) > maxSources || len(r.Listeners) > maxListeners {
+			t.Fatalf("%d groups, %d sources, %d listeners", len(r.Groups), len(r.Sources), len(r.Listeners))
 		}
 		again(t, r, ParseReport)
 	})

@@ -46,56 +46,186 @@ func TestChooseCanaries(t *testing.T) {
 	}
 }
 
+// A judgeCase is a trial by relay "c" while relay "o" goes on, told by a few reports.
+type judgeCase struct {
+	before  []map[string]Report // before the trial
+	steps   []map[string]Report // during it; the last one is looked at after the end
+	late    bool                // the last one is looked at as late as may be
+	outcome Outcome
+	why     string
+}
+
+// reportAt returns a report of a relay after some seconds, that has served so many flows well.
+func reportAt(seconds int, version, flows int64, change ...func(*Report)) Report {
+	s := &Served{Begun: flows, Ends: map[string]int64{"end": flows}, Sizes: []int64{0, 0, 0, flows}, FirstByte: []int64{flows}, BytesDown: 5000 * flows}
+	r := Report{Version: version, State: "ready", Since: time.Unix(0, 0), At: time.Unix(int64(seconds), 0), Begun: flows, Served: s, Penstock: "v1"}
+	for _, f := range change {
+		f(&r)
+	}
+	return r
+}
+
+// ends has so many flows end by a cause, with that many bytes down.
+func ends(cause string, n int64, size int) func(*Report) {
+	return func(r *Report) {
+		var more Served
+		more.Begun, more.Ends, more.Sizes = n, map[string]int64{cause: n}, make([]int64, size+1)
+		more.Sizes[size] = n
+		r.Served.add(&more)
+		r.Begun += n
+		if cause == "refused" {
+			r.Refusals += n
+		}
+	}
+}
+
+func connectsFail(n int64) func(*Report) {
+	return func(r *Report) { r.Served.ConnectFailures += n; r.ConnectFailures += n }
+}
+
+// old makes a report one of a version of the program that does not say how clients are served.
+func old(r *Report) { r.Served = nil }
+
 func TestJudge(t *testing.T) {
-	begin := time.Now()
-	end := begin.Add(time.Minute)
-	flows := func(version, begun, refusals, connects, failed int64) Report {
-		return Report{Version: version, Begun: begun, Refusals: refusals, ConnectFailures: connects, Failed: failed}
-	}
 	type reports = map[string]Report
-	up := func(r Report, up int) Report {
-		r.Groups = map[string]Group{"web": {Up: up, All: 2}}
-		return r
+	up := func(n int) func(*Report) {
+		return func(r *Report) { r.Groups = map[string]Group{"web": {Up: n, All: 2}} }
 	}
-	refused := func(r Report) Report {
-		r.Refused = &Refused{Version: 2, Error: "no"}
-		return r
-	}
-	for name, c := range map[string]struct {
-		steps   []reports // the last one at the end
-		outcome Outcome
-		why     string
-	}{
-		"nothing known":   {[]reports{nil}, Bad, "no reports"},
-		"good":            {[]reports{{"c": flows(1, 9, 0, 0, 0), "o": flows(1, 9, 0, 0, 0)}, {"c": flows(2, 9, 0, 0, 0), "o": flows(1, 9, 0, 0, 0)}, {"c": flows(2, 1000, 0, 4, 0), "o": flows(1, 99, 0, 0, 0)}}, Good, ""},
-		"never ran":       {[]reports{{"c": flows(1, 9, 0, 0, 0)}, {"c": flows(1, 9, 0, 0, 0)}}, Bad, "not run in time by c"},
-		"never there":     {[]reports{{"o": flows(1, 9, 0, 0, 0)}}, Bad, "not run in time by c"},
-		"gone":            {[]reports{{"c": flows(2, 9, 0, 0, 0)}, {}}, Bad, "no longer there: c"},
-		"refused":         {[]reports{{"c": refused(flows(1, 9, 0, 0, 0))}}, Bad, "refused by c: no"},
-		"connects":        {[]reports{{"c": flows(2, 0, 0, 0, 0), "o": flows(1, 0, 0, 0, 0)}, {"c": flows(2, 100, 0, 10, 0), "o": flows(1, 1000, 0, 10, 0)}}, Bad, "10 connects failed on the canaries, 10.0% of their flows, and 1.0% elsewhere"},
-		"as elsewhere":    {[]reports{{"c": flows(2, 0, 0, 0, 0), "o": flows(1, 0, 0, 0, 0)}, {"c": flows(2, 100, 0, 10, 0), "o": flows(1, 1000, 0, 90, 0)}}, Good, ""},
-		"refusals":        {[]reports{{"c": flows(2, 0, 0, 0, 0), "o": flows(1, 0, 0, 0, 0)}, {"c": flows(2, 5, 5, 0, 0), "o": flows(1, 1000, 0, 0, 0)}}, Bad, "5 flows were refused on the canaries, 100.0%"},
-		"failed":          {[]reports{{"c": flows(2, 0, 0, 0, 0), "o": flows(1, 0, 0, 0, 0)}, {"c": flows(2, 10, 0, 0, 9), "o": flows(1, 1000, 0, 0, 0)}}, Bad, "9 flows failed"},
-		"before it ran":   {[]reports{{"c": flows(1, 0, 0, 0, 0), "o": flows(1, 0, 0, 0, 0)}, {"c": flows(2, 100, 0, 50, 0), "o": flows(1, 100, 0, 0, 0)}, {"c": flows(2, 200, 0, 50, 0), "o": flows(1, 200, 0, 0, 0)}}, Good, ""},
-		"alone, as ever":  {[]reports{{"c": flows(2, 100, 0, 10, 0)}, {"c": flows(2, 200, 0, 20, 0)}}, Good, ""},
-		"alone, worse":    {[]reports{{"c": flows(2, 100, 0, 10, 0)}, {"c": flows(2, 200, 0, 60, 0)}}, Bad, "50 connects failed"},
-		"started anew":    {[]reports{{"c": flows(2, 100, 50, 50, 50), "o": flows(1, 0, 0, 0, 0)}, {"c": flows(2, 3, 0, 0, 0), "o": flows(1, 0, 0, 0, 0)}}, Good, ""},
-		"members down":    {[]reports{{"c": up(flows(1, 0, 0, 0, 0), 2)}, {"c": up(flows(2, 0, 0, 0, 0), 0)}}, Bad, `no member of the group "web" is up on c`},
-		"down before":     {[]reports{{"c": up(flows(1, 0, 0, 0, 0), 0)}, {"c": up(flows(2, 0, 0, 0, 0), 0)}}, Good, ""},
-		"new group, down": {[]reports{{"c": flows(1, 0, 0, 0, 0)}, {"c": up(flows(2, 0, 0, 0, 0), 0)}}, Bad, "no member"},
-	} {
-		j := newJudge(2, []string{"c"})
-		var p Progress
-		for i, r := range c.steps {
-			now := begin
-			if i == len(c.steps)-1 {
-				now = end.Add(time.Second)
+	refused := func(r *Report) { r.Refused = &Refused{Version: 2, Error: "no"} }
+	restarted := func(r *Report) { r.Since = time.Unix(95, 0) }
+	crashed := func(r *Report) { r.Crashes++ }
+	drained := func(r *Report) { r.State = "drained" }
+	listeners := func(flows map[string]int64) func(*Report) {
+		return func(r *Report) {
+			r.Begun, r.Served, r.Listeners = 0, &Served{}, map[string]Served{}
+			for name, n := range flows {
+				l := Served{Begun: n, Ends: map[string]int64{"end": n}, Sizes: []int64{0, 0, 0, n}}
+				r.Listeners[name] = l
+				r.Served.add(&l)
+				r.Begun += n
 			}
-			p = j.look(r, now, end)
 		}
-		if p.Outcome != c.outcome || !strings.Contains(p.Why, c.why) {
-			t.Errorf("%s: %d, %q; want %d, %q", name, p.Outcome, p.Why, c.outcome, c.why)
+	}
+	// As it goes on when nothing happens: 10 flows a second at each relay.
+	before := []reports{{"c": reportAt(100, 1, 1000), "o": reportAt(100, 1, 1000)}, {"c": reportAt(110, 1, 1100), "o": reportAt(110, 1, 1100)}}
+	start := reports{"c": reportAt(111, 2, 1110), "o": reportAt(111, 1, 1110)}
+	c := func(r Report) []reports { return []reports{start, {"c": r, "o": reportAt(131, 1, 1310)}} }
+	alone := []reports{{"c": reportAt(100, 1, 1000)}, {"c": reportAt(110, 1, 1100)}}
+	ab := func(b int64) []reports { // two listeners, of which one has a tenth as many flows a second as flows before
+		return []reports{{"c": reportAt(100, 1, 0, listeners(map[string]int64{"a": 9000, "b": b}))}, {"c": reportAt(110, 1, 0, listeners(map[string]int64{"a": 9900, "b": b + b/10}))}}
+	}
+	idle := func(version int64, at int) Report { return reportAt(at, version, 0) }
+	for name, tt := range map[string]judgeCase{
+		"good":        {before, c(reportAt(131, 2, 1310)), false, Good, ""},
+		"nothing":     {before, []reports{nil}, true, Bad, "no reports"},
+		"never ran":   {before, []reports{{"c": reportAt(131, 1, 1300), "o": start["o"]}}, false, Bad, "not run in time by c"},
+		"never there": {nil, []reports{{"o": start["o"]}}, false, Bad, "not run in time by c"},
+		"gone":        {before, []reports{start, {"o": start["o"]}}, false, Bad, "no longer there: c"},
+		"refused":     {before, []reports{{"c": reportAt(111, 1, 1100, refused), "o": start["o"]}}, false, Bad, "refused by c: no"},
+		"restarted":   {before, c(reportAt(131, 2, 1310, restarted)), false, Bad, "c was started again"},
+		"crashed":     {before, c(reportAt(131, 2, 1310, crashed)), false, Bad, "c has crashed"},
+		"counts anew": {before, c(reportAt(131, 2, 310)), false, Bad, "c counts anew"},
+		"drained":     {before, c(reportAt(131, 2, 1310, drained)), true, Bad, "c is drained"},
+
+		"refusals":           {before, c(reportAt(131, 2, 1280, ends("refused", 30, 0))), false, Bad, "30 of 200 flows on the canaries were refused, 15.0%; before 0.0%; elsewhere 0.0%"},
+		"connects":           {before, c(reportAt(131, 2, 1310, connectsFail(30))), false, Bad, "30 connects failed for 200 flows on the canaries, 15.0%"},
+		"as elsewhere":       {before, []reports{start, {"c": reportAt(131, 2, 1310, connectsFail(30)), "o": reportAt(131, 1, 1310, connectsFail(29))}}, false, Good, ""},
+		"as before":          {[]reports{before[0], {"c": reportAt(110, 1, 1070, ends("refused", 30, 0)), "o": before[1]["o"]}}, []reports{{"c": reportAt(111, 2, 1080, ends("refused", 30, 0)), "o": start["o"]}, {"c": reportAt(131, 2, 1230, ends("refused", 80, 0)), "o": reportAt(131, 1, 1310)}}, false, Good, ""},
+		"member closes":      {before, c(reportAt(131, 2, 1110, ends("end", 200, 0))), false, Bad, "200 of 200 flows on the canaries got no byte from their upstream, 100.0%"},
+		"never answered":     {before, c(reportAt(131, 2, 1110, ends("", 200, 0))), false, Bad, "got no byte"},
+		"resets":             {before, c(reportAt(131, 2, 1270, ends("upstream-reset", 40, 3))), false, Bad, "ended by upstream-reset, 20.0%"},
+		"idle":               {before, c(reportAt(131, 2, 1250, ends("idle", 60, 3))), false, Bad, "ended by idle"},
+		"as somebody asked":  {before, c(reportAt(131, 2, 1250, ends("removed", 60, 3))), false, Good, ""},
+		"smaller answers":    {before, c(reportAt(131, 2, 1110, ends("end", 200, 1))), false, Bad, "got less than 128 bytes"},
+		"a few":              {before, c(reportAt(131, 2, 1306, ends("first-byte", 4, 0))), false, Good, ""},
+		"nobody comes":       {before, c(reportAt(131, 2, 1110)), false, Bad, "0 flows began on the canaries, where 200 were to be expected"},
+		"hardly anybody":     {before, c(reportAt(131, 2, 1120)), false, Bad, "10 flows began on the canaries, where 200 were to be expected"},
+		"half of them":       {before, c(reportAt(131, 2, 1210)), false, Good, ""},
+		"nobody anywhere":    {before, []reports{{"c": reportAt(111, 2, 1110), "o": reportAt(111, 1, 1100)}, {"c": reportAt(131, 2, 1110), "o": reportAt(131, 1, 1100)}}, true, Unjudged, "no flow was seen by the canaries"},
+		"hardly any load":    {[]reports{{"c": reportAt(100, 1, 10)}, {"c": reportAt(110, 1, 11)}}, []reports{{"c": reportAt(111, 2, 11)}, {"c": reportAt(131, 2, 16)}}, false, Undecided, "only 5 flows on the canaries so far"},
+		"and it is late":     {[]reports{{"c": reportAt(100, 1, 10)}, {"c": reportAt(110, 1, 11)}}, []reports{{"c": reportAt(111, 2, 11)}, {"c": reportAt(131, 2, 16)}}, true, Good, "only 5 flows were seen by the canaries"},
+		"too few to tell":    {[]reports{{"c": reportAt(100, 1, 10)}, {"c": reportAt(110, 1, 11)}}, []reports{{"c": reportAt(111, 2, 11)}, {"c": reportAt(131, 2, 15)}}, true, Unjudged, "only 4 flows were seen by the canaries"},
+		"never anybody":      {[]reports{{"c": idle(1, 100)}, {"c": idle(1, 110)}}, []reports{{"c": idle(2, 111)}, {"c": idle(2, 131)}}, false, Unjudged, "no flow was seen by the canaries, nor elsewhere"},
+		"somebody elsewhere": {[]reports{{"c": idle(1, 100), "o": idle(1, 100)}, {"c": idle(1, 110), "o": idle(1, 110)}}, []reports{{"c": idle(2, 111), "o": idle(1, 111)}, {"c": idle(2, 131), "o": reportAt(131, 1, 50)}}, true, Bad, "no flow was seen by the canaries, and 50 elsewhere"},
+
+		"alone":             {alone, []reports{{"c": start["c"]}, {"c": reportAt(131, 2, 1310)}}, false, Good, ""},
+		"alone, worse":      {alone, []reports{{"c": start["c"]}, {"c": reportAt(131, 2, 1250, ends("no-upstream", 60, 0))}}, false, Bad, "ended by no-upstream, 30.0%; before 0.0%"},
+		"alone, never seen": {nil, []reports{{"c": idle(2, 111)}, {"c": reportAt(131, 2, 5, ends("no-upstream", 60, 0))}}, false, Bad, "ended by no-upstream"},
+
+		"older canary":         {before, c(reportAt(131, 2, 1310, old)), false, Unjudged, "do not report how clients are served: c (Penstock v1)"},
+		"older canary, worse":  {[]reports{{"c": reportAt(110, 1, 1100, old)}}, []reports{{"c": reportAt(111, 2, 1110, old)}, {"c": reportAt(131, 2, 1270, ends("refused", 40, 0), old)}}, false, Bad, "were refused"},
+		"older relays besides": {[]reports{{"c": reportAt(100, 1, 1000), "o": reportAt(100, 1, 1000, old)}, {"c": reportAt(110, 1, 1100), "o": reportAt(110, 1, 1100, old)}}, []reports{start, {"c": reportAt(131, 2, 1110, ends("end", 200, 0)), "o": reportAt(131, 1, 1310, old)}}, false, Bad, "got no byte"},
+
+		"members down":    {[]reports{{"c": reportAt(110, 1, 1100, up(2))}}, []reports{start, {"c": reportAt(131, 2, 1310, up(0))}}, false, Bad, `no member of the group "web" is up on c`},
+		"down before":     {[]reports{{"c": reportAt(110, 1, 1100, up(0))}}, []reports{start, {"c": reportAt(131, 2, 1310, up(0))}}, false, Good, ""},
+		"new group, down": {before, c(reportAt(131, 2, 1310, up(0))), false, Bad, "no member"},
+
+		"one listener":     {ab(1000), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "b": 1110}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790, "b": 1110}))}}, false, Bad, `listener "b": 0 flows began on the canaries, where 200 were`},
+		"a listener less":  {ab(1000), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790}))}}, false, Bad, `listeners that are gone, ["b"]: 100 flows began there in the 10 seconds before`},
+		"seldom, and gone": {ab(50), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790}))}}, false, Bad, `["b"]: 5 flows began there`},
+		"gone, not used":   {ab(9), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790}))}}, false, Good, ""},
+		"seldom, none":     {ab(50), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "b": 55}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790, "b": 55}))}}, false, Undecided, `not sure yet: listener "b": 0 flows began`},
+		"another name":     {ab(1000), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "c": 0}))}, {"c": reportAt(131, 2, 2000, listeners(map[string]int64{"a": 11790, "c": 200}))}}, false, Good, ""},
+		"a listener more":  {ab(1000), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "b": 1110, "c": 0}))}, {"c": reportAt(131, 2, 2000, listeners(map[string]int64{"a": 11790, "b": 1310, "c": 0}))}}, false, Good, ""},
+		"seldom used":      {ab(20), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "b": 21}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790, "b": 21}))}}, true, Good, ""},
+	} {
+		j := newJudge(defaultSilence)
+		mod := int64(0)
+		seen := func(r reports) map[string]sighting {
+			if r == nil {
+				return nil
+			}
+			all := map[string]sighting{}
+			for name, r := range r {
+				mod++
+				all[name] = sighting{r, mod, 0}
+			}
+			return all
 		}
+		for _, r := range tt.before {
+			j.watch(seen(r))
+		}
+		j.begin(2, []string{"c"})
+		var p Progress
+		for i, r := range tt.steps {
+			at := moment{}
+			if i == len(tt.steps)-1 {
+				at = moment{true, tt.late, max(1, mod)}
+			}
+			p = j.look(seen(r), at)
+		}
+		if p.Outcome != tt.outcome || !strings.Contains(p.Why, tt.why) {
+			t.Errorf("%s: %d, %q; want %d, %q", name, p.Outcome, p.Why, tt.outcome, tt.why)
+		}
+	}
+}
+
+// A canary that is silent holds the trial, and so does one that has not reported since the end; when it is late, that is bad.
+func TestJudgeSilence(t *testing.T) {
+	j := newJudge(defaultSilence)
+	look := func(mod int64, silent time.Duration, at moment) Progress {
+		return j.look(map[string]sighting{"c": {reportAt(100+int(mod), 2, 1000+100*mod), mod, silent}}, at)
+	}
+	j.watch(map[string]sighting{"c": {reportAt(100, 1, 1000), 1, 0}})
+	j.begin(2, []string{"c"})
+	look(2, 0, moment{})
+	if p := look(3, defaultSilence, moment{}); p.Outcome != Undecided || !strings.Contains(p.Why, "c has not reported for 4s") {
+		t.Errorf("%+v", p)
+	}
+	if p := look(3, 9*time.Second, moment{ended: true, after: 5}); p.Outcome != Undecided || !strings.Contains(p.Why, "c has not reported for 9s") {
+		t.Errorf("at the end: %+v", p)
+	}
+	if p := look(5, 0, moment{ended: true, after: 5}); p.Outcome != Undecided || !strings.Contains(p.Why, "c has not reported since the end") {
+		t.Errorf("written before the end: %+v", p)
+	}
+	if p := look(6, 0, moment{ended: true}); p.Outcome != Undecided || p.Why != "etcd does not answer" {
+		t.Errorf("without a revision: %+v", p)
+	}
+	if p := look(6, 9*time.Second, moment{ended: true, late: true, after: 5}); p.Outcome != Bad || !strings.Contains(p.Why, "c has not reported for 9s") {
+		t.Errorf("late: %+v", p)
+	}
+	if p := look(6, 0, moment{ended: true, after: 5}); p.Outcome != Good {
+		t.Errorf("after the end: %+v", p)
 	}
 }
 
@@ -120,14 +250,18 @@ func TestLineDiff(t *testing.T) {
 	}
 }
 
-// Relays that have their configuration from elsewhere are not waited for.
+// Relays that have their configuration from elsewhere are not waited for; those that were heard of only before are.
 func TestProgressOf(t *testing.T) {
-	p := progressOf(map[string]Report{"file": {}, "bad-file": {Refused: &Refused{Error: "x"}}, "new": {Version: 3}}, 3)
+	p := progressOf(map[string]sighting{"file": {}, "bad-file": {Report: Report{Refused: &Refused{Error: "x"}}}, "new": {Report{Version: 3}, 8, 0}}, 3, 7)
 	if p.Outcome != Good || p.Run != 1 || p.Of != 1 {
 		t.Errorf("%+v", p)
 	}
-	p = progressOf(map[string]Report{"old": {Version: 2}, "refuses": {Version: 2, Refused: &Refused{Version: 3, Error: "x"}}}, 3)
-	if p.Outcome != Undecided || p.Of != 2 || len(p.Refused) != 1 || p.Why == "" {
+	p = progressOf(map[string]sighting{"old": {Report{Version: 2}, 8, 0}, "refuses": {Report{Version: 2, Refused: &Refused{Version: 3, Error: "x"}}, 8, 0}}, 3, 7)
+	if p.Outcome != Undecided || p.Of != 2 || len(p.Refused) != 1 || p.Why != "not run yet by old" {
+		t.Errorf("%+v", p)
+	}
+	p = progressOf(map[string]sighting{"dead": {Report{Version: 3}, 7, 12 * time.Second}, "new": {Report{Version: 3}, 8, 0}}, 3, 7)
+	if p.Outcome != Undecided || p.Run != 1 || p.Of != 2 || p.Why != "dead has not reported for 12s" {
 		t.Errorf("%+v", p)
 	}
 }

@@ -54,6 +54,44 @@ func TestReportFits(t *testing.T) {
 	}
 }
 
+// However many listeners there are, a report has a few of them, the same ones in each, and says how many it leaves out.
+func TestReportOfManyListeners(t *testing.T) {
+	r := Report{Node: "one", State: "ready", Served: &Served{}, Listeners: map[string]Served{}}
+	for i := range maxListeners + 30 {
+		l := Served{Begun: 123456, Ends: map[string]int64{"end": 120000, "client-reset": 1234, "idle": 1000, "no-upstream": 99, "refused": 1000}, ConnectFailures: 12, BytesDown: 12345678901, Sizes: []int64{12, 345, 6789, 12345, 6789, 123, 45, 6}, FirstByte: []int64{123456, 78, 9, 1}}
+		r.Listeners[fmt.Sprintf("listener-%02d", i)] = l
+		r.Served.add(&l)
+	}
+	r.Bound()
+	text := r.text()
+	got, err := ParseReport(text)
+	if err != nil || len(got.Listeners) != maxListeners || got.Unlisted != 30 || got.Listeners["listener-07"].Begun != 123456 || got.Served.Ended() != 50*123333 || got.Served.Begun != 50*123456 {
+		t.Errorf("%d listeners, %d besides, %v", len(got.Listeners), got.Unlisted, err)
+	}
+	t.Logf("%d bytes", len(text))
+	if len(text) > 8<<10 {
+		t.Errorf("a report of %d bytes, each second", len(text))
+	}
+	for name, text := range map[string]string{
+		"below 0":     `{"node":"a","listeners":{"x":{"begun":1,"ends":{"end":-1}}}}`,
+		"sizes":       `{"node":"a","served":{"begun":1,"sizes":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}}`,
+		"many causes": `{"node":"a","served":{"begun":1,"ends":{"end":1` + manyCauses() + `}}}`,
+	} {
+		if _, err := ParseReport([]byte(text)); err == nil {
+			t.Errorf("%s: read", name)
+		}
+	}
+}
+
+// manyCauses returns more causes than a report may have.
+func manyCauses() string {
+	var b strings.Builder
+	for i := range maxEnds {
+		fmt.Fprintf(&b, `,"cause-%d":1`, i)
+	}
+	return b.String()
+}
+
 // A canary that has ended since the state was read is a conflict, although the current version is the same: who
 // publishes has seen something else.
 func TestCanaryEndsBeforePublish(t *testing.T) {
@@ -68,7 +106,7 @@ func TestCanaryEndsBeforePublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trial, err := o.Try(t.Context(), s, Draft{Text: "second"}, 0.5)
+	trial, err := o.Try(t.Context(), s, Draft{Text: "second"}, patiently(0.5))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,12 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
+	return newWorldBeside(t)
+}
+
+// newWorldBeside returns another world for the same test.
+func newWorldBeside(t *testing.T) *world {
+	t.Helper()
 	w := &world{T: t, server: testfleet.Etcd(t)}
 	w.client = w.open()
 	return w

@@ -17,6 +17,7 @@ type State struct {
 	Problem error   // why KEY/config cannot be read, although it is there
 
 	mod, canaryMod int64 // revisions of the keys; 0: they do not exist
+	revision       int64 // of etcd, when this was read
 }
 
 // State returns what is published.
@@ -25,7 +26,9 @@ func (o *Operator) State(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return stateOf(r.Answers), nil
+	s := stateOf(r.Answers)
+	s.revision = r.Revision
+	return s, nil
 }
 
 // stateOf reads the answers to Get of both keys.

@@ -20,6 +20,7 @@ type Report struct {
 	Refused  *Refused  `json:"refused,omitempty"` // the last configuration, if the relay did not take it
 	Penstock string    `json:"penstock"`          // version of the program
 	Since    time.Time `json:"since"`             // start of the service
+	Crashes  int64     `json:"crashes,omitempty"` // of workers since then, after each of which a keeper has started another one
 	At       time.Time `json:"at"`                // when this report was written
 	State    string    `json:"state"`             // one of States
 
@@ -30,6 +31,10 @@ type Report struct {
 	ConnectFailures int64 `json:"connect_failures_total"`
 	BytesUp         int64 `json:"bytes_up"`
 	BytesDown       int64 `json:"bytes_down"`
+
+	Served    *Served           `json:"served,omitempty"`    // by all listeners; nil: by a version of the program that does not count it
+	Listeners map[string]Served `json:"listeners,omitempty"` // of the running configuration, at most maxListeners
+	Unlisted  int               `json:"unlisted,omitempty"`  // how many there are besides
 
 	Groups  map[string]Group `json:"groups,omitempty"` // at most maxGroups
 	Host    Host             `json:"host"`
@@ -110,6 +115,14 @@ func (r *Report) Bound() {
 		}
 		r.Groups = groups
 	}
+	if n := len(r.Listeners) - maxListeners; n > 0 {
+		names := slices.Sorted(maps.Keys(r.Listeners))
+		r.Listeners = maps.Clone(r.Listeners)
+		for _, name := range names[maxListeners:] {
+			delete(r.Listeners, name)
+		}
+		r.Unlisted += n
+	}
 	r.Groups = maps.Clone(r.Groups)
 	for name, g := range r.Groups {
 		g.Down = slices.Clone(g.Down[:min(len(g.Down), maxDown)])
@@ -134,6 +147,7 @@ func (r *Report) text() []byte {
 		},
 		func() { short.Sources = nil },
 		func() { short.Groups = nil },
+		func() { short.Listeners, short.Unlisted = nil, r.Unlisted+len(r.Listeners) },
 	} {
 		less()
 		text, err := json.Marshal(&short)
@@ -170,7 +184,7 @@ func (r *Report) equal(other *Report) bool {
 	a, b := *r, *other
 	for _, p := range []*Report{&a, &b} {
 		p.At, p.Flows, p.Begun, p.Refusals, p.Failed, p.ConnectFailures, p.BytesUp, p.BytesDown = time.Time{}, 0, 0, 0, 0, 0, 0, 0
-		p.Host = Host{}
+		p.Host, p.Served, p.Listeners = Host{}, nil, nil
 		p.Sources = slices.Clone(p.Sources)
 		for i := range p.Sources {
 			p.Sources[i].Age = 0
@@ -200,7 +214,17 @@ func ParseReport(text []byte) (Report, error) {
 			return Report{}, fmt.Errorf("a group %q of %d members, %d of them up", name, g.All, g.Up)
 		}
 	}
-	for _, n := range []int64{r.Version, r.Flows, r.Begun, r.Refusals, r.Failed, r.ConnectFailures, r.BytesUp, r.BytesDown, r.Host.Memory, r.Host.Free, r.Host.FDs, r.Host.MaxFDs} {
+	for name, s := range r.Listeners {
+		if err := s.check(); err != nil {
+			return Report{}, fmt.Errorf("listener %q: %w", name, err)
+		}
+	}
+	if r.Served != nil {
+		if err := r.Served.check(); err != nil {
+			return Report{}, err
+		}
+	}
+	for _, n := range []int64{r.Version, r.Crashes, int64(r.Unlisted), r.Flows, r.Begun, r.Refusals, r.Failed, r.ConnectFailures, r.BytesUp, r.BytesDown, r.Host.Memory, r.Host.Free, r.Host.FDs, r.Host.MaxFDs} {
 		if n < 0 {
 			return Report{}, fmt.Errorf("a number below 0: %d", n)
 		}

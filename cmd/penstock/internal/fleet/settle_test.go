@@ -199,7 +199,7 @@ func TestTryWithoutAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.hold(canaryKey(testKey), false)
-	if _, err := o.Try(t.Context(), state, Draft{Text: "two"}, 1); err == nil || !strings.Contains(err.Error(), "nothing was published") {
+	if _, err := o.Try(t.Context(), state, Draft{Text: "two"}, patiently(1)); err == nil || !strings.Contains(err.Error(), "nothing was published") {
 		t.Errorf("without an answer: %v", err)
 	}
 	if s.letGo() {
@@ -222,7 +222,7 @@ func TestPromoteWithoutAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr, err := o.Try(t.Context(), state, Draft{Text: "two"}, 0.5)
+		tr, err := o.Try(t.Context(), state, Draft{Text: "two"}, patiently(0.5))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,16 +15,20 @@ import (
 // A Trial is a version that some relays run before the others. Its key has a lease, so that it ends when this
 // process does: the canaries then go back by themselves.
 //
-// \tTry ──▶ Watch ──good──▶ Promote
-// \t          └──bad, or it took too long──▶ TakeBack
+//	Try ──▶ Watch ──good──▶ Promote
+//	          └──bad, or it took too long──▶ TakeBack
 type Trial struct {
 	Version  Version
 	Canaries []string // names of relays
-	Others   int
+	Others   int      // further relays that are ready
+	LeftOut  int      // relays that are not, or are drained
 
 	o      *Operator
+	cfg    TrialConfig
 	state  State // with the canary
 	lease  etcd.LeaseID
+	view   *reportView
+	judge  *judge
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
@@ -32,6 +36,16 @@ type Trial struct {
 	until time.Time // when the lease ends, unless it is kept alive
 	lost  bool      // it has ended
 }
+
+// TrialConfig says how a version is tried. Times are 0 for their defaults.
+type TrialConfig struct {
+	Share   float64       // of the relays; at least one tries the version
+	Before  time.Duration // for how long the relays are watched before; 5 s
+	Silence time.Duration // after which a canary that does not report keeps the trial from ending well; 4 s
+}
+
+// defaultBefore is TrialConfig.Before. The last report of a relay is up to 24 s old, and begins that time.
+const defaultBefore = 5 * time.Second
 
 // trialTTL is how long a canary stays after the death of who tries it.
 const trialTTL = 15 * time.Second
@@ -42,8 +56,9 @@ var ErrNoRelays = errors.New("no relay reports to this fleet, so that nobody cou
 // ErrFirst is returned if there is no version that canaries could go back to.
 var ErrFirst = errors.New("nothing has been published before, so that canaries could not go back; allowed: the first version without --canary")
 
-// Try has a share of the relays run a draft. The caller must end the trial with Promote or TakeBack.
-func (o *Operator) Try(ctx context.Context, s State, d Draft, share float64) (*Trial, error) {
+// Try watches the relays for a while, and then has a share of them run a draft. The caller must end the trial with Promote
+// or TakeBack.
+func (o *Operator) Try(ctx context.Context, s State, d Draft, cfg TrialConfig) (*Trial, error) {
 	switch {
 	case s.Canary != nil && !d.EndCanary:
 		return nil, &ConflictError{State: s}
@@ -52,53 +67,112 @@ func (o *Operator) Try(ctx context.Context, s State, d Draft, share float64) (*T
 	case s.Current.Version == 0:
 		return nil, ErrFirst
 	}
+	if cfg.Before <= 0 {
+		cfg.Before = defaultBefore
+	}
+	if cfg.Silence <= 0 {
+		cfg.Silence = defaultSilence
+	}
 	v, oldest, err := o.next(ctx, &s, &d)
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := o.Nodes(ctx)
+	t := &Trial{Version: v, o: o, cfg: cfg}
+	present, _, err := t.present(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var present []string
-	for i := range nodes {
-		if nodes[i].Present() && nodes[i].Error == "" && nodes[i].Report.Version != 0 {
-			present = append(present, nodes[i].Node)
-		}
-	}
-	if len(present) == 0 {
-		return nil, ErrNoRelays
-	}
-	t := &Trial{Version: v, o: o}
-	c := Canary{Version: v.Version, Hash: v.Hash, Share: share, By: shorten(o.By), Since: v.At}
-	t.Canaries, c.Below = chooseCanaries(present, v.Version, share)
-	c.Relays, t.Others = len(t.Canaries), len(present)-len(t.Canaries)
 	if t.lease, err = o.Client.Grant(ctx, trialTTL); err != nil {
 		return nil, err
 	}
 	t.until = time.Now().Add(trialTTL)
+	alive, cancel := context.WithCancel(context.Background())
+	t.cancel = cancel
+	t.ended.Go(func() { t.keepAlive(alive) })
+	t.view = o.watchReports(alive)
+	t.judge = newJudge(cfg.Silence)
+	t.hurry(ctx, present, ReportEvery(len(present)))
+	c := Canary{Version: v.Version, Hash: v.Hash, Share: cfg.Share, By: shorten(o.By), Since: v.At}
+	if err = t.watchBefore(ctx); err == nil {
+		err = t.choose(ctx, &c)
+	}
+	if err != nil {
+		t.close()
+		return nil, err
+	}
+	t.hurry(ctx, t.Canaries, 1)
 	ops := []etcd.Op{
 		etcd.Put(versionKey(o.Key, v.Version), encode(&v), 0),
 		etcd.Put(configKey(o.Key), encode(&Current{s.Current.Version, s.Current.Hash, v.Version}), 0),
 		etcd.Put(canaryKey(o.Key), encode(&c), t.lease),
-		o.entry("canary", v.Version, strings.TrimSuffix(fmt.Sprintf("%d of %d relays: %s", c.Relays, len(present), v.Message), ": ")),
+		o.entry("canary", v.Version, strings.TrimSuffix(fmt.Sprintf("%d of %d relays: %s", c.Relays, c.Relays+t.Others, v.Message), ": ")),
 	}
 	if err := o.commit(ctx, &s, &v, append(ops, o.prune(oldest, s.Current.Version)...)); err != nil {
-		o.revoke(t.lease)
+		t.close()
 		return nil, err
 	}
 	if t.state, err = o.State(ctx); err == nil && (t.state.Canary == nil || t.state.Canary.Version != v.Version) {
 		err = &ConflictError{State: t.state}
 	}
 	if err != nil {
-		o.revoke(t.lease) // which takes the canary back, or it ends by itself
+		t.close() // which takes the canary back, or it ends by itself
 		return nil, fmt.Errorf("the trial was not begun, or ends within %v: %w", trialTTL, err)
 	}
-	alive, cancel := context.WithCancel(context.Background())
-	t.cancel = cancel
-	t.ended.Go(func() { t.keepAlive(alive) })
-	t.hurry(ctx, present)
+	t.judge.begin(v.Version, t.Canaries)
 	return t, nil
+}
+
+// present returns the relays that have their configuration from here, and those of them that are ready and not drained.
+func (t *Trial) present(ctx context.Context) (all, healthy []string, err error) {
+	nodes, err := t.o.Nodes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		if !n.Present() || n.Error == "" && n.Version == 0 {
+			continue
+		}
+		all = append(all, n.Node)
+		if n.Healthy() {
+			healthy = append(healthy, n.Node)
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil, ErrNoRelays
+	}
+	return all, healthy, nil
+}
+
+// choose chooses the canaries among the relays that are ready and not drained.
+func (t *Trial) choose(ctx context.Context, c *Canary) error {
+	all, healthy, err := t.present(ctx)
+	if err != nil {
+		return err
+	}
+	if len(healthy) == 0 {
+		return fmt.Errorf("of %d relays none is ready, so that nobody could try the version; penstock fleet status shows why", len(all))
+	}
+	t.Canaries, c.Below = chooseCanaries(healthy, t.Version.Version, c.Share)
+	c.Relays, t.Others, t.LeftOut = len(t.Canaries), len(healthy)-len(t.Canaries), len(all)-len(healthy)
+	return nil
+}
+
+// watchBefore watches the relays until they have reported for as long as is needed, or for three times as long.
+func (t *Trial) watchBefore(ctx context.Context) error {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); ; {
+		t.judge.watch(t.view.reports())
+		if passed := time.Since(begun); passed >= 3*t.cfg.Before || passed >= t.cfg.Before && t.judge.watched() >= t.cfg.Before {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
 }
 
 // revoke ends a lease.
@@ -108,21 +182,10 @@ func (o *Operator) revoke(lease etcd.LeaseID) {
 	o.Client.Revoke(ctx, lease) // or it ends by itself
 }
 
-// hurry orders relays to report every second, for as long as the trial lasts. It is no failure if they do not.
-func (t *Trial) hurry(ctx context.Context, nodes []string) {
-	order := Order{ID: newID(), Kind: OrderReport, By: t.o.By, At: time.Now(), Every: 1}
-	text := encode(&order)
-	for len(nodes) > 0 {
-		part := nodes[:min(len(nodes), maxOps)]
-		nodes = nodes[len(part):]
-		var ops []etcd.Op
-		for _, node := range part {
-			ops = append(ops, etcd.Put(nodeOrdersPrefix(t.o.Key, node)+order.ID, text, t.lease))
-		}
-		if _, err := t.o.Client.Do(ctx, etcd.Txn{Then: ops}); err != nil {
-			return
-		}
-	}
+// hurry orders relays to report more often, for as long as the trial lasts. It is no failure if they do not.
+func (t *Trial) hurry(ctx context.Context, nodes []string, every int) {
+	order := Order{ID: newID(), Kind: OrderReport, By: t.o.By, At: time.Now(), Every: every}
+	t.o.give(ctx, nodes, order.ID, encode(&order), t.lease)
 }
 
 // keepAlive keeps the lease alive until ctx ends.
@@ -143,6 +206,7 @@ func (t *Trial) keepAlive(ctx context.Context) {
 // close ends what is left of the trial.
 func (t *Trial) close() {
 	t.cancel()
+	t.view.close()
 	t.ended.Wait()
 	t.o.revoke(t.lease)
 }
@@ -198,19 +262,25 @@ func (t *Trial) TakeBack(ctx context.Context, why string) error {
 }
 
 // Watch looks at the relays' reports until the canaries have run the version for long enough, or something is
-// wrong with them. tell is called about every second.
+// wrong with them. If they have seen too few flows by then, it takes up to longestTrial times as long. tell is called about
+// every second.
 func (t *Trial) Watch(ctx context.Context, long time.Duration, tell func(Progress)) Progress {
-	view := t.o.watchReports(ctx)
-	defer view.close()
-	j := newJudge(t.Version.Version, t.Canaries)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	end := time.Now().Add(long)
+	begun := time.Now()
+	var at moment
 	for {
-		p := j.look(view.reports(), time.Now(), end)
-		if ended, why := t.over(ctx); ended && p.Outcome != Bad {
+		passed := time.Since(begun)
+		over, why, revision := t.over(ctx)
+		at.ended, at.late = passed >= long, passed >= longestTrial*long
+		if at.ended && at.after == 0 {
+			at.after = revision
+		}
+		p := t.judge.look(t.view.reports(), at)
+		switch {
+		case over && p.Outcome != Bad:
 			p.Outcome, p.Why = Bad, why
-		} else if why != "" && p.Outcome == Good {
+		case why != "" && (p.Outcome == Good || p.Outcome == Unjudged):
 			p.Outcome, p.Why = Undecided, why // the lease ends soon, or etcd answers
 		}
 		if tell(p); p.Outcome != Undecided {
@@ -225,102 +295,26 @@ func (t *Trial) Watch(ctx context.Context, long time.Duration, tell func(Progres
 	}
 }
 
-// over reports whether the trial has ended without this process, and why.
-func (t *Trial) over(ctx context.Context) (bool, string) {
+// over reports whether the trial has ended without this process, and why. Otherwise it returns the revision of etcd, or why
+// it does not answer.
+func (t *Trial) over(ctx context.Context) (over bool, why string, revision int64) {
 	t.mu.Lock()
 	lost, until := t.lost, t.until
 	t.mu.Unlock()
 	switch {
 	case lost, time.Now().After(until):
-		return true, fmt.Sprintf("etcd was away for %v, which has ended the trial", trialTTL)
+		return true, fmt.Sprintf("etcd was away for %v, which has ended the trial", trialTTL), 0
 	}
 	s, err := t.o.State(ctx)
 	if err != nil {
-		return false, "etcd does not answer: " + err.Error()
+		return false, "etcd does not answer: " + err.Error(), 0
 	}
 	if s.canaryMod != t.state.canaryMod || s.mod != t.state.mod {
 		why := "somebody has ended the trial"
 		if e := (*ConflictError)(nil); errors.As(t.o.conflict(ctx, &t.state, s), &e) && e.By.Version != 0 {
 			why += ": " + publishedBy(&e.By)
 		}
-		return true, why + "; penstock fleet log shows who did what"
+		return true, why + "; penstock fleet log shows who did what", 0
 	}
-	return false, ""
-}
-
-// AwaitVersion looks at the relays' reports until all of them run a version or have refused it, or ctx ends.
-func (o *Operator) AwaitVersion(ctx context.Context, version int64, tell func(Progress)) Progress {
-	view := o.watchReports(ctx)
-	defer view.close()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	p := Progress{Why: "no reports could be read"}
-	for {
-		if reports := view.reports(); reports != nil {
-			p = progressOf(reports, version)
-			tell(p)
-		}
-		if p.Outcome != Undecided {
-			return p
-		}
-		select {
-		case <-ctx.Done():
-			return p
-		case <-tick.C:
-		}
-	}
-}
-
-// A reportView has the present reports.
-type reportView struct {
-	mu     sync.Mutex
-	nodes  map[string]Report
-	listed bool
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
-}
-
-func (o *Operator) watchReports(ctx context.Context) *reportView {
-	ctx, cancel := context.WithCancel(ctx)
-	v := &reportView{nodes: map[string]Report{}, cancel: cancel}
-	prefix := nodesPrefix(o.Key)
-	v.ended.Go(func() {
-		o.Client.Follow(ctx, prefix, func(ch etcd.Change) {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			if v.listed = true; ch.All {
-				clear(v.nodes)
-			}
-			for _, key := range ch.Deleted {
-				name, _ := below(key, prefix)
-				delete(v.nodes, name)
-			}
-			for _, kv := range ch.KVs {
-				name, ok := below(kv.Key, prefix)
-				if r, err := ParseReport(kv.Value); ok && err == nil {
-					v.nodes[name] = r
-				}
-			}
-		}, nil)
-	})
-	return v
-}
-
-// reports returns a copy; nil: nothing is known yet.
-func (v *reportView) reports() map[string]Report {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !v.listed {
-		return nil
-	}
-	list := make(map[string]Report, len(v.nodes))
-	for name, r := range v.nodes {
-		list[name] = r
-	}
-	return list
-}
-
-func (v *reportView) close() {
-	v.cancel()
-	v.ended.Wait()
+	return false, "", s.revision
 }

@@ -132,6 +132,10 @@ chaos: ## under load, kill the process that carries the traffic KILLS (1000) tim
 churn: servers ## under load, change the members of groups CHANGES (1000) times in a registry of the kind SOURCE (etcd; or xds, consul, kubernetes): about 4 minutes
 	$(GO) run ./bench/chaos -changes $(CHANGES) -source $(SOURCE)
 
+.PHONY: canary
+canary: servers ## under load that varies, publish 50 harmless versions to six relays with a canary, and 27 outages; fails if one is promoted, or a harmless one is taken back: about 20 minutes
+	$(GO) run ./bench/canary $(ARGS)
+
 .PHONY: faults
 faults: ## do each of many faults to the daemon, HAProxy and nginx, and write docs/faults.md: under 20 minutes
 	$(GO) run ./bench/faults -out "$(RESULTS)" -docs docs/faults.md

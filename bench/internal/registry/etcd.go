@@ -26,6 +26,9 @@ func NewEtcd(dir string) (*Etcd, error) {
 	return e, e.Start()
 }
 
+// URL returns where the server is.
+func (e *Etcd) URL() string { return e.url }
+
 func (e *Etcd) Registry() string { return fmt.Sprintf("{etcd: [%q]}", e.url) }
 
 func (e *Etcd) Discover(service, network string) string {

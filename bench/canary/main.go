@@ -1,0 +1,135 @@
+//go:build linux
+
+// Canary publishes versions of a configuration to a fleet of daemons under load that varies, each first to a canary: harmless
+// ones, which should be promoted, and outages, which should be taken back.
+//
+//	go run ./bench/canary -publishes 50 -out result.txt
+//	go run ./bench/canary -publishes 0 -only "member closes at once"
+//
+// The daemons run on 127.0.0.1 with a real etcd. Clients come at random, in bursts, more and fewer of them with time and
+// differently to each relay, over TCP, TLS that passes through, TLS that ends at the relay, and UDP.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/report"
+)
+
+// settings are the flags.
+type settings struct {
+	binary    string
+	publishes int
+	relays    int
+	rate      float64
+	wait      time.Duration
+	share     string
+	seed      uint64
+	only      string
+	warm      time.Duration
+	file      string
+}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.binary, "penstock", "", "the daemon; default: it is built")
+	flag.IntVar(&s.publishes, "publishes", 50, "versions that are harmless; with a negative number, no outages are tried")
+	flag.IntVar(&s.relays, "relays", 6, "relays")
+	flag.Float64Var(&s.rate, "rate", 20, "clients of a relay in a second, on average")
+	flag.DurationVar(&s.wait, "wait", 8*time.Second, "how long a version is tried")
+	flag.StringVar(&s.share, "canary", "34%", "the share of the relays that try a version")
+	flag.Uint64Var(&s.seed, "seed", 1, "seed of the load")
+	flag.StringVar(&s.only, "only", "", "try only outages with this in their name")
+	flag.DurationVar(&s.warm, "warm", 10*time.Second, "time before the first version")
+	flag.StringVar(&s.file, "out", "", "also write everything to this `FILE`")
+	flag.Parse()
+	out := io.Writer(os.Stdout)
+	if s.file != "" {
+		f, err := os.Create(s.file)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "canary:", err)
+			os.Exit(1)
+		}
+		defer f.Close()
+		out = io.MultiWriter(out, f)
+	}
+	wrong, err := s.run(out)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "canary:", err)
+		os.Exit(1)
+	}
+	if wrong > 0 {
+		os.Exit(3)
+	}
+}
+
+// run does the trial, and returns how many versions ended as they should not.
+func (s *settings) run(out io.Writer) (wrong int, err error) {
+	if _, err := proc.RaiseFiles(10_000); err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "penstock-canary-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	if s.binary == "" {
+		s.binary = filepath.Join(dir, "penstock")
+		if text, err := exec.Command("go", "build", "-buildvcs=false", "-o", s.binary, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("build penstock: %w\n%s", err, text)
+		}
+	}
+	if err := report.Machine(out); err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(out, "relays: %d\ncanary: %s\nwait: %v\nrate: %g\n\n", s.relays, s.share, s.wait, s.rate)
+	m, err := newMembers(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer m.close()
+	f, err := newFleet(s, dir, m)
+	if err != nil {
+		return 0, err
+	}
+	defer f.close()
+	l := startLoad(s, f, m)
+	defer l.stop()
+	time.Sleep(s.warm)
+	try := func(v *version, good bool) {
+		before := l.counts()
+		begun := time.Now()
+		text, code := f.try(v)
+		verdict := "as it should be"
+		if promoted := code == 0; promoted != good {
+			wrong++
+			verdict = "WRONG"
+		}
+		fmt.Fprintf(out, "%-34s %-15s exit %d after %3.0fs; clients %s\n    %s\n", v.name, verdict, code, time.Since(begun).Seconds(), l.counts().since(before), text)
+		if code == 0 && !good {
+			f.rollback()
+		}
+	}
+	for i := range max(0, s.publishes) {
+		try(f.harmless(i), true)
+	}
+	tried := 0
+	if s.publishes >= 0 {
+		for i := range outages {
+			if o := &outages[i]; strings.Contains(o.name, s.only) {
+				tried++
+				try(f.outage(o, m), false)
+			}
+		}
+	}
+	fmt.Fprintf(out, "\n%d harmless versions and %d outages, of which %d ended as they should not\nclients: %s\n", max(0, s.publishes), tried, wrong, l.counts())
+	return wrong, nil
+}

@@ -18,6 +18,7 @@ type coldState[T any] struct {
 	timeNew  atomic.Bool  // New is timed
 	newTime  atomic.Int64 // of New while timeNew is set, in nanoseconds
 	refused  atomic.Uint64
+	failed   atomic.Uint64            // calls of New that did not return
 	steps    atomic.Uint64            // of ageing
 	notifier atomic.Pointer[notifier] // of the end of the next collection; nil if the pool is empty
 

@@ -150,15 +150,24 @@ func (p *Pool[T]) getSlow(id int) T {
 	return x
 }
 
-// make calls New, and measures the time if retention needs it.
-func (p *Pool[T]) make() T {
+// make calls New, and measures the time if retention needs it. A call that panics, or ends its
+// goroutine, has made nothing.
+func (p *Pool[T]) make() (x T) {
 	cold := p.state()
+	made := false
+	defer func() {
+		if !made {
+			cold.failed.Add(1)
+		}
+	}()
 	if !cold.timeNew.Load() {
-		return p.New()
+		x = p.New()
+	} else {
+		start := time.Now()
+		x = p.New()
+		cold.newTime.Add(int64(time.Since(start)))
 	}
-	start := time.Now()
-	x := p.New()
-	cold.newTime.Add(int64(time.Since(start)))
+	made = true
 	return x
 }
 

@@ -286,3 +286,39 @@ func TestShardSize(t *testing.T) {
 		t.Errorf("a locked shard is %d bytes, the counts are %d; want two cache lines each", a, b)
 	}
 }
+
+// What New did not make, because it has panicked or ended its goroutine, is not alive.
+func TestNewFails(t *testing.T) {
+	for _, max := range []int{0, 4} { // both kinds of shards
+		calls := 0
+		p := Pool[*int]{Max: max, New: func() *int {
+			switch calls++; calls % 3 {
+			case 1:
+				panic("no object")
+			case 2:
+				runtime.Goexit()
+			}
+			return new(int)
+		}}
+		var got []*int
+		for range 9 {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { recover() }()
+				got = append(got, p.Get())
+			}()
+			<-done
+		}
+		if s := p.Stats(); len(got) != 3 || s.News != 9 || s.Live != 3 {
+			t.Errorf("max=%d: %d objects, %+v", max, len(got), s)
+		}
+		for _, x := range got {
+			p.Put(x)
+		}
+		p.Drain()
+		if s := p.Stats(); s.Live != 0 || s.Kept != 0 {
+			t.Errorf("max=%d: %+v after Drain", max, s)
+		}
+	}
+}

@@ -11,7 +11,7 @@ type Stats struct {
 	Puts       uint64 // calls of Put
 	Drops      uint64 // objects that left the pool for good
 	Kept       int    // gauge: objects in the pool
-	Live       int    // gauge: News - Drops, the objects in the pool or in use if all came from New
+	Live       int    // gauge: the objects in the pool or in use, if all came from New: News without those that panicked - Drops
 }
 
 // Stats returns the pool's statistics. It is too slow for a hot path.
@@ -52,7 +52,7 @@ func (p *Pool[T]) stats(cold *coldState[T], t tally, gone uint64, kept int) Stat
 		Puts:       t.puts + refused,
 		Drops:      gone + refused,
 		Kept:       max(0, kept),
-		Live:       int(t.news - gone - refused),
+		Live:       int(t.news - cold.failed.Load() - gone - refused),
 	}
 }
 

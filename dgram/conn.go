@@ -107,7 +107,10 @@ func (c *Conn) Stats() Stats {
 //
 // ReadBatch does not keep the buffers, and it does not allocate.
 func (c *Conn) ReadBatch(ms []Message) (n int, err error) {
-	if len(ms) == 0 {
+	switch {
+	case c.driver == nil:
+		return 0, c.fail("read", errZeroConn)
+	case len(ms) == 0:
 		return 0, c.fail("read", fmt.Errorf("batch of no messages: %w", io.ErrShortBuffer))
 	}
 	return c.driver.read(ms, true)
@@ -144,14 +147,23 @@ func (c *Conn) TryReadBatch(ms []Message) (n int, err error) {
 //
 // WriteBatch does not keep the buffers, and it does not allocate.
 func (c *Conn) WriteBatch(ms []Message) (n int, err error) {
-	if len(ms) == 0 {
+	switch {
+	case c.driver == nil:
+		return 0, c.fail("write", errZeroConn)
+	case len(ms) == 0:
 		return 0, nil
 	}
 	return c.driver.write(ms)
 }
 
+// errZeroConn is the error of a Conn that has no socket.
+var errZeroConn = fmt.Errorf("dgram: use of a Conn that New has not made: %w", syscall.EINVAL)
+
 // fail wraps an error as package net does, so that it names the socket.
 func (c *Conn) fail(op string, err error) error {
+	if c.sock == nil {
+		return &net.OpError{Op: op, Net: "udp", Err: errZeroConn}
+	}
 	return &net.OpError{Op: op, Net: c.sock.LocalAddr().Network(), Source: c.sock.LocalAddr(), Addr: c.sock.RemoteAddr(), Err: err}
 }
 

@@ -198,3 +198,27 @@ func TestShortBuffers(t *testing.T) {
 		}
 	})
 }
+
+// A Conn that New has not made says so, and does not panic.
+func TestZeroConn(t *testing.T) {
+	var c Conn
+	ms := []Message{{Buf: make([]byte, 10)}}
+	_, read := c.ReadBatch(ms)
+	_, empty := c.ReadBatch(nil)
+	_, write := c.WriteBatch(ms)
+	_, set := c.SetReadBuffer(1000)
+	for name, err := range map[string]error{"ReadBatch": read, "ReadBatch of nothing": empty, "WriteBatch": write, "SetReadBuffer": set} {
+		if !errors.Is(err, errZeroConn) || !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := c.TryReadBatch(ms); err == nil {
+		t.Error("TryReadBatch reads")
+	}
+	if _, err := c.ReadErrors(nil); err == nil {
+		t.Error("ReadErrors reads")
+	}
+	if c.Stats() != (Stats{}) || c.Mode() != (Mode{}) {
+		t.Error("it has counted something")
+	}
+}

@@ -77,6 +77,9 @@ func (c *Conn) drainErrors() {
 
 // control runs f with the socket's descriptor.
 func (c *Conn) control(f func(fd uintptr)) error {
+	if c.sock == nil {
+		return errZeroConn
+	}
 	raw, err := c.sock.SyscallConn()
 	if err != nil {
 		return err

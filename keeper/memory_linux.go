@@ -46,7 +46,10 @@ func NewMemory(name string, size int) (*Memory, error) {
 // anything else than a Memory is refused.
 func OpenMemory(fd int) (*Memory, error) {
 	size, errno := sys.SealedSize(fd)
-	if errno != 0 || size <= 0 {
+	switch {
+	case errno == sys.EBADF:
+		return nil, os.NewSyscallError("fcntl", errno)
+	case errno != 0 || size <= 0:
 		return nil, errMemory
 	}
 	b, errno := sys.Map(fd, size)

@@ -1,8 +1,10 @@
 package keeper
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -54,10 +56,26 @@ func TestMemoryOfAnythingElse(t *testing.T) {
 	if _, err := f.Stat(); err != nil {
 		t.Error(err)
 	}
-	if _, err := OpenMemory(-1); err == nil {
-		t.Error("no descriptor was taken for memory")
+	if _, err := OpenMemory(-1); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("no descriptor: %v", err)
 	}
 	if _, err := NewMemory("test", 0); err == nil {
 		t.Error("memory of no bytes")
 	}
+}
+
+// A Worker that Connect has not made has no keeper.
+func TestZeroWorker(t *testing.T) {
+	var w Worker
+	for name, err := range map[string]error{
+		"Hold": w.Hold([2]uint64{1}, "", nil), "Flush": w.Flush(), "Ready": w.Ready(), "Prepared": w.Prepared(""), "SetTimes": w.SetTimes(Times{}),
+	} {
+		if err != ErrLost {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.Drop([2]uint64{1})
+	w.Alive()
+	w.Notify("READY=1")
+	w.Exiting()
 }

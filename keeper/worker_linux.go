@@ -223,6 +223,9 @@ func (w *Worker) Start() Start {
 // A worker that finds itself unable to run calls [Worker.Failing] and exits instead.
 func (w *Worker) Prepared(info string) error {
 	w.tell(appendControl(nil, kindPrepared, 0, nil, info))
+	if w.raw == nil { // the zero Worker
+		return ErrLost
+	}
 	select {
 	case <-w.goOn:
 	case <-w.lost:
@@ -383,7 +386,11 @@ func (w *Worker) Stats() Stats {
 // held any more.
 func (w *Worker) Lost() <-chan struct{} { return w.lost }
 
+// isLost reports whether the keeper has gone. The zero Worker never had one.
 func (w *Worker) isLost() bool {
+	if w.lost == nil {
+		return true
+	}
 	select {
 	case <-w.lost:
 		return true
@@ -399,6 +406,9 @@ func (w *Worker) tell(b []byte) error {
 
 // wait calls f with the lock until it returns true, whenever there is room in the socket.
 func (w *Worker) wait(f func() bool) error {
+	if w.raw == nil { // the zero Worker
+		return ErrLost
+	}
 	err := w.raw.Write(func(uintptr) bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -18,7 +18,7 @@ type listing struct {
 // turns and goes on while yield runs, so a flow that begins or ends meanwhile may be
 // missing. Flows may be called while the engine drains or closes.
 func (e *Engine) Flows(yield func([]FlowInfo) bool) {
-	notInHook("Flows")
+	e.check("Flows", true)
 	var q listing
 	q.infos = make([]FlowInfo, 0, listSlots)
 	for _, l := range e.loops {
@@ -53,7 +53,7 @@ func (q *listing) fill(l *loop) {
 
 // Flow returns details of the open flow with the given ID, and whether there is one.
 func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
-	notInHook("Flow")
+	e.check("Flow", true)
 	var d FlowDetail
 	var found bool
 	l := e.loopOf(id)
@@ -71,6 +71,7 @@ func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 // [CauseKilled]. In a hook Kill does not wait for the answer, and reports whether there
 // may be such a flow.
 func (e *Engine) Kill(id uint64, c Cause) bool {
+	e.check("Kill", false)
 	l := e.loopOf(id)
 	if l == nil {
 		return false

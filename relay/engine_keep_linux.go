@@ -35,7 +35,7 @@ func CheckHeld(held []Held) error {
 // calls Hooks.Done with [CauseCrashed] if Hooks.Decode knows the flow. Restore returns
 // when all flows have been looked at. Listeners accept nobody before.
 func (e *Engine) Restore(cfg RestoreConfig) (Restored, error) {
-	notInHook("Restore")
+	e.check("Restore", true)
 	if e.holding == nil {
 		return Restored{}, errors.ErrUnsupported
 	}
@@ -278,7 +278,7 @@ func (r *Restored) add(o *Restored) {
 // on. After Close or HandOver it returns [net.ErrClosed], and [errors.ErrUnsupported]
 // without Config.Keep.
 func (e *Engine) HandOver(ctx context.Context) error {
-	notInHook("HandOver")
+	e.check("HandOver", true)
 	if e.holding == nil {
 		return errors.ErrUnsupported
 	}

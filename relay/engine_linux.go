@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -67,6 +68,17 @@ const (
 	draining
 	closed
 )
+
+// check panics, with words, if the engine was not made by New, and if wait says that the method waits for the loops and it is
+// called in a hook.
+func (e *Engine) check(method string, wait bool) {
+	switch {
+	case e == nil || e.core == nil:
+		panic("relay: Engine." + method + " called on an Engine that New has not made")
+	case wait && inHook():
+		panic("relay: Engine." + method + " called in a hook: it waits for the event loops, which run the hooks")
+	}
+}
 
 // New makes an engine and starts its loops. The caller should close the engine.
 func New(cfg Config) (*Engine, error) { return newEngine(cfg, sys.Linux{}) }
@@ -177,6 +189,7 @@ func (e *core) closeUnreachable() {
 // stream socket (package splice relays those) and [net.ErrClosed] if the engine is
 // closed or drains, or a connection is closed.
 func (e *Engine) Relay(a, b net.Conn, cfg PairConfig) error {
+	e.check("Relay", false)
 	inA, inB := pump.Inner(a), pump.Inner(b)
 	fdA, err := e.dupConn(inA)
 	if err != nil {
@@ -233,7 +246,7 @@ func (e *core) closeAtEnd(c net.Conn, cfg *PairConfig) {
 // Stats returns counters and gauges. It asks the loops, which answer between two
 // events.
 func (e *Engine) Stats() Stats {
-	notInHook("Stats")
+	e.check("Stats", true)
 	s := Stats{Loops: make([]LoopStats, len(e.loops))}
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
@@ -271,12 +284,13 @@ func (e *core) loopStats(i int, s *LoopStats) {
 
 // Drain stops listening, accepts the clients that already wait in the accept queues as
 // [Listener.Close] does, and waits until every flow has ended. Datagram flows go on
-// through the sockets of their listeners, which take no new clients. If ctx ends first,
-// Drain ends the remaining flows with [CauseDrained] and returns ctx's error. The
-// engine accepts nothing afterwards and must still be closed. Several goroutines may
-// call Drain at once. After Close it returns [net.ErrClosed].
+// through the sockets of their listeners, which take no new clients. They end when they
+// have been idle for Timeouts.Idle, by default a minute: a datagram client has no other
+// end. If ctx ends first, Drain ends the remaining flows with [CauseDrained] and returns
+// ctx's error. The engine accepts nothing afterwards and must still be closed. Several
+// goroutines may call Drain at once. After Close it returns [net.ErrClosed].
 func (e *Engine) Drain(ctx context.Context) error {
-	notInHook("Drain")
+	e.check("Drain", true)
 	err := e.drain(ctx)
 	runtime.KeepAlive(e)
 	return err
@@ -346,7 +360,7 @@ func (e *core) quieten() {
 // been called for every flow. Clients that still wait in an accept queue are reset;
 // call Drain first to accept them. A second call returns [net.ErrClosed].
 func (e *Engine) Close() error {
-	notInHook("Close")
+	e.check("Close", true)
 	return e.close()
 }
 
@@ -408,11 +422,16 @@ func isTCP(c net.Conn) bool {
 	return ok
 }
 
+var errNilConn = fmt.Errorf("relay: Relay of a nil connection: %w", os.ErrInvalid)
+
 // dupConn gives a second descriptor of c's socket. The concrete types let the
 // compiler keep the raw connection off the heap.
 func (e *core) dupConn(c net.Conn) (int, error) {
 	switch c := c.(type) {
 	case *net.TCPConn:
+		if c == nil {
+			return -1, errNilConn
+		}
 		d := e.dups.Get()
 		rc, err := c.SyscallConn()
 		if err == nil {
@@ -420,6 +439,9 @@ func (e *core) dupConn(c net.Conn) (int, error) {
 		}
 		return e.duplicated(d, err)
 	case *net.UnixConn:
+		if c == nil {
+			return -1, errNilConn
+		}
 		if a := c.LocalAddr(); a == nil || a.Network() != "unix" {
 			break
 		}

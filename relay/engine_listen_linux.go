@@ -31,6 +31,9 @@ func (e *Engine) Listen(addr Addr, cfg ListenConfig) (*Listener, error) {
 	}
 	if err != nil {
 		l.giveBack(earlier)
+		if addr == (Addr{}) {
+			return nil, fmt.Errorf("relay: listen on the zero Addr: %w", err)
+		}
 		return nil, fmt.Errorf("relay: listen on %s: %w", addr, err)
 	}
 	l.setUpEarlier(earlier)
@@ -56,7 +59,7 @@ func (l *Listener) bindOn(earlier []*listenSocket) (err error) {
 	case Unixgram:
 		err = e.datagrams.bindUnixgram(l, earlier)
 	default:
-		err = errors.New("not an address to listen on")
+		err = errors.New("not a network to listen on; it must be tcp, unix, udp or unixgram")
 	}
 	if err != nil {
 		l.leave(earlier)
@@ -124,6 +127,7 @@ func (e *core) inherit(c any, want int) (int, sys.Family, error) {
 }
 
 func (e *Engine) newListener(cfg ListenConfig) (*Listener, error) {
+	e.check("Listen", false)
 	l := &Listener{engine: e}
 	c, err := complete(cfg)
 	if err != nil {

@@ -17,6 +17,7 @@ const shedBurst = 32
 // flows go on. Pairs given to Relay are always taken. SetOverload does not wait, and may
 // be called in hooks. Measuring memory is up to the caller.
 func (e *Engine) SetOverload(o Overload) {
+	e.check("SetOverload", false)
 	e.datagrams.gate.Store(o.NoDatagramFlows)
 	e.datagrams.less.Store(o.HoldLess)
 	opened := e.streams.gate.Swap(o.NoStreams) && !o.NoStreams
@@ -35,7 +36,7 @@ func (e *Engine) SetOverload(o Overload) {
 // whose stream was cut short is reset. Shed looks at all open flows, some at a time, so
 // that those that stay have their turns meanwhile, and waits for the loops.
 func (e *Engine) Shed(s Shedding) Shed {
-	notInHook("Shed")
+	e.check("Shed", true)
 	if s.Flows <= 0 || s.Flows > maxShed {
 		s.Flows = maxShed
 	}
@@ -209,7 +210,7 @@ func (e *core) end(chosen [][]candidate) (all Shed) {
 // sockets that rest (see [DatagramConfig]). No flow notices; what is needed again is made
 // again. Trim waits for the loops.
 func (e *Engine) Trim() {
-	notInHook("Trim")
+	e.check("Trim", true)
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
 		wg.Add(1)
@@ -234,7 +235,7 @@ const (
 // MemoryUse estimates the memory that open flows hold in the kernel. Each loop looks at
 // up to 128 flows, which takes some tens of microseconds. MemoryUse waits for the loops.
 func (e *Engine) MemoryUse() MemoryUse {
-	notInHook("MemoryUse")
+	e.check("MemoryUse", true)
 	var all MemoryUse
 	uses := make([]MemoryUse, len(e.loops))
 	var wg sync.WaitGroup

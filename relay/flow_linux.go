@@ -1,6 +1,9 @@
 package relay
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // The sides of a flow.
 const (
@@ -99,10 +102,15 @@ func (f *Flow) Peer() Addr {
 // connected.
 func (f *Flow) SetDial(d *DialConfig) error {
 	if f.owner == nil || !f.owner.mayDial(f) {
-		return ErrStage
+		return stageError("SetDial", "of a stream that is connected", "hooks before that")
 	}
 	f.dialing = d
 	return nil
+}
+
+// stageError returns an ErrStage with words: what was called, where, and what it is for.
+func stageError(method, where, works string) error {
+	return fmt.Errorf("%w: Flow.%s %s; it is for %s", ErrStage, method, where, works)
 }
 
 // Local returns the address that the client connected or wrote to. On a stream it makes

@@ -29,11 +29,11 @@ const (
 // stream is connected, Hooks.Connected included, and returns [ErrStage] afterwards.
 func (f *Flow) SetBandwidth(bytesPerSecond int64) error {
 	if f.owner == nil {
-		return ErrStage
+		return stageError("SetBandwidth", "of a stream that relays", "hooks before that")
 	}
 	p := f.owner.limit(f)
 	if p == nil {
-		return ErrStage
+		return stageError("SetBandwidth", "of a stream that relays", "hooks before that")
 	}
 	p.rate = max(bytesPerSecond, 0)
 	p.start(f.owner.base().loop.now, 0)

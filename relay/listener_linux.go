@@ -59,7 +59,12 @@ func (l *Listener) Addr() Addr { return l.addr }
 func (l *Listener) Degraded() error { return l.degraded }
 
 // Value returns the ListenConfig.Value of Listen or of the last Update.
-func (l *Listener) Value() any { return l.cfg.Load().Value }
+func (l *Listener) Value() any {
+	if cfg := l.cfg.Load(); cfg != nil {
+		return cfg.Value
+	}
+	return nil
+}
 
 // Close stops listening. Clients that wait in the accept queue are accepted first, for
 // at most five seconds. Stream flows go on; datagram flows, which need the listener's
@@ -67,6 +72,9 @@ func (l *Listener) Value() any { return l.cfg.Load().Value }
 // any more; in a hook it returns at once. A second call returns [net.ErrClosed].
 func (l *Listener) Close() error {
 	e := l.engine
+	if e == nil { // the zero Listener
+		return net.ErrClosed
+	}
 	var wg sync.WaitGroup
 	e.mu.Lock()
 	_, open := e.listeners[l]

@@ -19,6 +19,9 @@ import (
 func (l *Listener) Update(cfg ListenConfig) error {
 	// Under the lock the listener cannot be closed, and its sockets stay.
 	e := l.engine
+	if e == nil { // the zero Listener
+		return net.ErrClosed
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, open := e.listeners[l]; !open {

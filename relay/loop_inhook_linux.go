@@ -27,10 +27,3 @@ func inHook() bool {
 }
 
 var loopRun = reflect.ValueOf((*loop).run).Pointer()
-
-// notInHook panics in a hook.
-func notInHook(method string) {
-	if inHook() {
-		panic("relay: Engine." + method + " called in a hook: it waits for the event loops, which run the hooks")
-	}
-}

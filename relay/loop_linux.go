@@ -127,6 +127,16 @@ func (l *loop) free() {
 func (l *loop) clock() time.Duration { return time.Since(l.start) }
 
 func (l *loop) run() {
+	returns := false
+	defer func() {
+		if returns {
+			return
+		}
+		if cause := recover(); cause != nil {
+			panic(cause)
+		}
+		panic("relay: a hook has called runtime.Goexit, as FailNow of package testing does; without its goroutine the event loop cannot go on")
+	}()
 	for !l.closing {
 		n, all := l.wait()
 		l.now = l.clock()
@@ -163,6 +173,7 @@ func (l *loop) run() {
 	l.stats = &last
 	l.free()
 	close(l.ended)
+	returns = true
 }
 
 // wait takes events from the kernel; all reports whether those are all that there

@@ -250,8 +250,8 @@ type ListenConfig struct {
 	Value any
 }
 
-// ErrStage is returned by methods of Flow that are for certain hooks only, when
-// they are called elsewhere.
+// ErrStage is wrapped by the errors of methods of Flow that are for certain hooks only,
+// when they are called elsewhere. The text says which method, where, and where it works.
 var ErrStage = errors.New("relay: called in a hook in which it has no effect")
 
 // Hooks are called at the stages of a flow. They run on event loops, several at a

@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net/netip"
 	"strings"
@@ -113,7 +114,7 @@ func TestExpectLeavesNothing(t *testing.T) {
 				f.Expect([]byte(yes))
 				f.Originate(clientTLS())
 			case 2:
-				if err == nil || f.Preface([]byte("x")) != ErrStage || f.Expect([]byte("x")) != ErrStage || f.Originate(clientTLS()) != ErrStage {
+				if err == nil || !errors.Is(f.Preface([]byte("x")), ErrStage) || !errors.Is(f.Expect([]byte("x")), ErrStage) || !errors.Is(f.Originate(clientTLS()), ErrStage) {
 					t.Errorf("%v: not the stage", err)
 				}
 			}
@@ -152,7 +153,7 @@ func TestTerminateTwice(t *testing.T) {
 	terminate := cfg.Hooks.Sniff
 	cfg.Hooks.Sniff = func(f *Flow, b []byte, last bool) (int, SniffNext) {
 		take, next := terminate(f, b, last)
-		if next == SniffDone && f.Terminate(&tls.Config{}) != ErrStage { // which has no certificate
+		if next == SniffDone && !errors.Is(f.Terminate(&tls.Config{}), ErrStage) { // which has no certificate
 			t.Error("a second Terminate")
 		}
 		return take, next

@@ -44,7 +44,7 @@ func (f *Flow) Reply(b []byte) error {
 	}
 	sf := s.of(f)
 	if sf.state == streamRelaying || sf.tls.has(sideClient) {
-		return ErrStage
+		return sf.stage("Reply", "hooks before a stream relays, and before Terminate")
 	}
 	x := s.earlyOf(sf)
 	if len(x.reply)+len(b) > repliesMost {
@@ -147,7 +147,7 @@ func (f *Flow) Expect(answer []byte) error {
 	case !ok:
 		return errNoExpect
 	case !s.of(f).connected():
-		return ErrStage
+		return s.of(f).stage("Expect", connectedOnly)
 	case len(answer) == 0 || len(answer) > answerMost:
 		return errAnswer
 	}

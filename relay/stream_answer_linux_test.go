@@ -128,7 +128,7 @@ func TestAgreeOnTLS(t *testing.T) {
 					return plain.Hooks.Sniff(f, b, last)
 				}
 				take, next := terminate(f, b, last)
-				if next == SniffDone && f.Reply([]byte("x")) != ErrStage {
+				if next == SniffDone && !errors.Is(f.Reply([]byte("x")), ErrStage) {
 					t.Error("a reply in the middle of TLS")
 				}
 				return take, next
@@ -270,7 +270,7 @@ func TestExpectFails(t *testing.T) {
 			}
 			told := make(chan error, 2)
 			cfg.Hooks.Answered = func(f *Flow, took time.Duration, err error) {
-				if f.Preface([]byte("x")) != ErrStage || f.Expect([]byte("x")) != ErrStage {
+				if !errors.Is(f.Preface([]byte("x")), ErrStage) || !errors.Is(f.Expect([]byte("x")), ErrStage) {
 					t.Error("not the stage")
 				}
 				told <- err
@@ -375,7 +375,7 @@ func TestAnswerStages(t *testing.T) {
 	r := newRig(t, Config{})
 	cfg := ListenConfig{}
 	cfg.Hooks.Admit = func(f *Flow) Cause {
-		if f.Expect([]byte("x")) != ErrStage {
+		if !errors.Is(f.Expect([]byte("x")), ErrStage) {
 			t.Error("in Admit")
 		}
 		return CauseNone

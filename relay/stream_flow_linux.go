@@ -194,6 +194,26 @@ func (s *streams) remote(f *Flow, side int) Addr {
 	return peerAddr(int(sf.fd[side]))
 }
 
+// stage returns the ErrStage of a method that is called in a hook that it is not for.
+func (f *streamFlow) stage(method, works string) error {
+	where := "of a stream that relays"
+	switch f.state {
+	case streamAdmitting:
+		where = "in Hooks.Admit"
+	case streamSniffing:
+		where = "in Hooks.Sniff"
+	case streamSecuring:
+		where = "in Hooks.Secured"
+	case streamChoosing, streamQueued:
+		where = "in Hooks.Upstream"
+	case streamConnecting:
+		where = "in Hooks.Connected"
+	case streamAsking:
+		where = "in Hooks.Answered"
+	}
+	return stageError(method, where, works)
+}
+
 func (s *streams) mayDial(f *Flow) bool {
 	sf := s.of(f)
 	return sf.state != streamRelaying && !sf.connected()

@@ -30,7 +30,7 @@ func (f *Flow) Queue() error {
 	}
 	sf := s.of(f)
 	if sf.state != streamChoosing && sf.state != streamQueued {
-		return ErrStage
+		return sf.stage("Queue", "Hooks.Upstream")
 	}
 	sf.state = streamQueued
 	return nil

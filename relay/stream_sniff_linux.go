@@ -40,7 +40,7 @@ func (f *Flow) StartSniff(max int, timeout time.Duration) error {
 	case !ok:
 		return errNoSniffing
 	case s.of(f).state != streamAdmitting:
-		return ErrStage
+		return s.of(f).stage("StartSniff", "Hooks.Admit")
 	case f.cfg.Hooks.Sniff == nil:
 		return errNoSniffHook
 	case max <= 0:
@@ -145,7 +145,7 @@ func (f *Flow) Preface(b []byte) error {
 	case !ok:
 		return errNoPreface
 	case !s.of(f).connected():
-		return ErrStage
+		return s.of(f).stage("Preface", connectedOnly)
 	case len(b) == 0:
 		return nil
 	}
@@ -158,6 +158,9 @@ func (f *Flow) Preface(b []byte) error {
 	x.own += len(b)
 	return nil
 }
+
+// connectedOnly is what the methods are for that need connected.
+const connectedOnly = "Hooks.Connected after an attempt that succeeded"
 
 // connected reports whether the flow is in Hooks.Connected, with an upstream.
 func (f *streamFlow) connected() bool { return f.state == streamConnecting && f.connect > 0 }

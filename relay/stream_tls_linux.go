@@ -99,7 +99,7 @@ func (f *Flow) Terminate(cfg *tls.Config) error {
 	case cfg == nil:
 		return errNoConfig
 	case s.of(f).state != streamSniffing || s.of(f).tls != nil:
-		return ErrStage
+		return s.of(f).stage("Terminate", "Hooks.Sniff, once")
 	}
 	s.tlsOf(s.of(f)).conn[sideClient] = tlsconn.Server(cfg)
 	return nil
@@ -121,7 +121,7 @@ func (f *Flow) Originate(cfg *tls.Config) error {
 	case cfg == nil:
 		return errNoConfig
 	case !s.of(f).connected() || s.of(f).tls.has(sideUpstream):
-		return ErrStage
+		return s.of(f).stage("Originate", connectedOnly+", once")
 	}
 	s.tlsOf(s.of(f)).conn[sideUpstream] = tlsconn.Client(cfg)
 	return nil

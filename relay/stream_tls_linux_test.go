@@ -512,7 +512,7 @@ func TestTLSStage(t *testing.T) {
 	dial(t, r.listen("tcp4", cfg, &Addr{Network: Echo})).Close()
 	r.expect(CauseEnd)
 	for range 2 {
-		if err := <-wrong; err != ErrStage {
+		if err := <-wrong; !errors.Is(err, ErrStage) {
 			t.Errorf("%v", err)
 		}
 	}

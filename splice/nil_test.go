@@ -1,6 +1,8 @@
 package splice
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"os"
@@ -15,9 +17,17 @@ func TestRelayNil(t *testing.T) {
 	for _, c := range []struct {
 		a, b net.Conn
 		want Cause
-	}{{nil, nil, CauseAFailed}, {nil, a, CauseAFailed}, {a, nil, CauseBFailed}} {
+	}{
+		{nil, nil, CauseAFailed}, {nil, a, CauseAFailed}, {a, nil, CauseBFailed},
+		{(*net.TCPConn)(nil), a, CauseAFailed}, {a, (*net.UnixConn)(nil), CauseBFailed}, {a, (*tls.Conn)(nil), CauseBFailed},
+		{NewConn(nil, nil), a, CauseAFailed}, {a, NewConn((*net.TCPConn)(nil), nil), CauseBFailed},
+	} {
 		if r, err := Relay(c.a, c.b); r.Cause != c.want || !errors.Is(err, os.ErrInvalid) {
-			t.Errorf("%v and %v: %v, %v", c.a, c.b, r.Cause, err)
+			t.Errorf("%T and %T: %v, %v", c.a, c.b, r.Cause, err)
 		}
+	}
+	var none context.Context
+	if r, err := RelayContext(none, a, b); r.Cause != CauseCanceled || !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("no context: %v, %v", r.Cause, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"reflect"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,16 @@ import (
 	"github.com/penstock/penstock/internal/pump"
 )
 
-var errNoConn = fmt.Errorf("relay a nil connection: %w", os.ErrInvalid)
+var (
+	errNoConn    = fmt.Errorf("splice: relay a nil connection: %w", os.ErrInvalid)
+	errNoContext = fmt.Errorf("splice: relay with a nil context: %w", os.ErrInvalid)
+)
+
+// isNil reports whether c is nil, or a nil pointer, or has one inside.
+func isNil(c net.Conn) bool {
+	v := reflect.ValueOf(pump.Inner(c))
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
 
 // Relay is like the function [Relay], with options.
 func (cfg *Config) Relay(a, b net.Conn) (Result, error) {
@@ -29,15 +39,16 @@ func (cfg *Config) RelayContext(ctx context.Context, a, b net.Conn) (Result, err
 // RelayLive is like [Config.RelayContext], and counts in live what it moves. It sets
 // live to zero first.
 func (cfg *Config) RelayLive(ctx context.Context, a, b net.Conn, live *Live) (Result, error) {
-	if ctx.Err() != nil {
-		return Result{Cause: CauseCanceled}, canceled(ctx)
-	}
 	// One direction runs on a goroutine of its own, in which the caller could not recover a
 	// panic.
 	switch {
-	case a == nil:
+	case ctx == nil:
+		return Result{Cause: CauseCanceled}, errNoContext
+	case ctx.Err() != nil:
+		return Result{Cause: CauseCanceled}, canceled(ctx)
+	case isNil(a):
 		return Result{Cause: CauseAFailed}, errNoConn
-	case b == nil:
+	case isNil(b):
 		return Result{Cause: CauseBFailed}, errNoConn
 	}
 	p := &pair{cfg: cfg, conn: [2]net.Conn{a, b}, live: live, quit: make(chan struct{})}

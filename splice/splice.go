@@ -38,12 +38,12 @@ import (
 // value. A Config may be used by several goroutines at once.
 type Config struct {
 	// Idle ends a Relay with [CauseIdle] when no byte has moved in either direction for
-	// about this long; 0 means never. Relay then uses the connections' deadlines, and
+	// about this long; 0 and negative values mean never. Relay then uses the connections' deadlines, and
 	// clears them before it returns. Copy does not use Idle; set a read deadline instead.
 	Idle time.Duration
 
 	// HalfClosed ends a Relay with [CauseHalfClosed] when one side has ended, and the
-	// other has moved no byte for about this long since then; 0 means never. It uses
+	// other has moved no byte for about this long since then; 0 and negative values mean never. It uses
 	// deadlines as Idle does.
 	HalfClosed time.Duration
 

@@ -124,7 +124,7 @@ func SetRecvBuffer(fd, n int) Errno {
 // SockDgram is the type of a datagram socket, as returned by SocketKind.
 const SockDgram = unix.SOCK_DGRAM
 
-// The error numbers that sending a datagram, or starting a program, may end with.
+// The error numbers that sending a datagram, starting a program, or a descriptor that is none may end with.
 const (
 	EIO          = syscall.EIO
 	EMSGSIZE     = syscall.EMSGSIZE
@@ -136,6 +136,7 @@ const (
 	ENOPROTOOPT  = syscall.ENOPROTOOPT
 	EPROTO       = syscall.EPROTO
 	ENOTCONN     = syscall.ENOTCONN
+	EBADF        = syscall.EBADF
 	ENOENT       = syscall.ENOENT
 	ENOEXEC      = syscall.ENOEXEC
 	EACCES       = syscall.EACCES

@@ -7,7 +7,8 @@
 // are to be held from now on ([Worker.Hold]) and which no longer ([Worker.Drop]). A connection whose
 // descriptor is held survives the death of the worker at any instruction, by any signal; so does
 // memory in a memfd, a pipe with the bytes in it, and a listening socket with the clients in its
-// queue.
+// queue. A server on package net has its connections and listeners held by [Worker.HoldConn], and has them
+// back from [Item.Conn] and [Item.Listener]; [Memory] is for what it knows of them.
 //
 // Most programs run both from the same binary: main calls Connect, and Run if there is no keeper.
 //

@@ -5,6 +5,7 @@ package keeper
 import (
 	"context"
 	"errors"
+	"syscall"
 )
 
 // Run returns [errors.ErrUnsupported].
@@ -22,6 +23,11 @@ func (*Worker) Held() []Item { return nil }
 
 // Hold returns [errors.ErrUnsupported].
 func (*Worker) Hold(key [2]uint64, label string, fds []int) error { return errors.ErrUnsupported }
+
+// HoldConn returns [errors.ErrUnsupported].
+func (*Worker) HoldConn(key [2]uint64, label string, c syscall.Conn) error {
+	return errors.ErrUnsupported
+}
 
 // Drop does nothing.
 func (*Worker) Drop(key [2]uint64) {}

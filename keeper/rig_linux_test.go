@@ -327,6 +327,21 @@ func runTestWorker(w *Worker, c childConfig) int {
 					break
 				}
 			}
+		case "conns": // holds a listener N times
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				fail(err)
+				break
+			}
+			for i := range o.N {
+				if err := w.HoldConn([2]uint64{o.Key + uint64(i), 1}, "listener", l.(syscall.Conn)); err != nil {
+					fail(err)
+					break
+				}
+			}
+			l.Close()
+			r.Text = l.Addr().String()
+			fail(w.HoldConn([2]uint64{1, 1}, "closed", l.(syscall.Conn)))
 		case "flush":
 			fail(flush(w))
 		case "churn": // holds and drops until it dies; each line says that one more pipe is held

@@ -89,7 +89,7 @@ type SavedLookup struct {
 const (
 	maxSavedText = 512 // bytes of a name, an address, a reason
 	maxStreak    = 1 << 30
-	maxFactor    = 1<<32 - 1
+	maxFactor    = 1<<31 - 1
 	// claimTime is how long members and names that appear only later, by discovery, find what was
 	// saved of them.
 	claimTime = 5 * time.Minute

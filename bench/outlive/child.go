@@ -174,6 +174,9 @@ func (b *bench) measure() (res result, err error) {
 	if err := load.begin(b.TCP, datagrams, b.New); err != nil {
 		return res, err
 	}
+	if err := load.established(); err != nil {
+		return res, err
+	}
 	time.Sleep(b.Settle)
 	before := v.all()
 	load.mark()

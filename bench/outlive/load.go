@@ -70,6 +70,7 @@ type load struct {
 	addr string
 
 	marked atomic.Int64 // when the event began, in ns since began; 0: not yet
+	echoed atomic.Int64 // flows that have had an echo
 	began  time.Time
 	done   chan struct{}
 	work   sync.WaitGroup
@@ -126,6 +127,11 @@ func (l *load) begin(streams, datagrams int, every time.Duration) error {
 		}
 	})
 	return nil
+}
+
+// established waits until each flow has had an echo, so that the event meets all of them.
+func (l *load) established() error {
+	return wait("each flow to have an echo", func() bool { return l.echoed.Load() == int64(l.res.TCP+l.res.UDP) })
 }
 
 // end ends the load.
@@ -186,6 +192,9 @@ func (l *load) streamFlow(c net.Conn, id int) {
 			}
 			return
 		}
+		if n == 0 {
+			l.echoed.Add(1)
+		}
 		g.echo(l)
 		if last {
 			l.mu.Lock()
@@ -219,6 +228,7 @@ func (l *load) datagramFlow(c *net.UDPConn, id int) {
 				port = binary.BigEndian.Uint16(in[messageSize:])
 				if first == 0 {
 					first = port
+					l.echoed.Add(1)
 				}
 			}
 		}

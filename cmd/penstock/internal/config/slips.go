@@ -66,8 +66,9 @@ func slip(text []byte, line, col int) (int, int, *fault) {
 		return line, col, nil
 	}
 	before, after := at[:col-1], at[col-1:]
-	indent := at[:len(at)-len(strings.TrimLeft(string(at), " \t"))]
-	if tab := strings.IndexByte(string(indent), '\t'); tab >= 0 {
+	whole := string(at)
+	indent := whole[:len(whole)-len(strings.TrimLeft(whole, " \t"))]
+	if tab := strings.IndexByte(indent, '\t'); tab >= 0 {
 		return line, tab + 1, &fault{problem: "a tab in the indentation", allowed: "spaces; YAML has no tabs there"}
 	}
 	if n := len(before); n > 0 && before[n-1] == '*' { // the library stops behind a lone *

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
@@ -94,7 +95,7 @@ func (r *assignmentReader) read(o *object) *Assignment {
 func (r *assignmentReader) locality(o *object) bool {
 	l := o.object("locality")
 	zone := l.text("zone")
-	name := strings.Join([]string{l.text("region"), zone, l.text("sub_zone")}, "/")
+	name := localityName(l.text("region"), zone, l.text("sub_zone"))
 	priority, _ := o.number("priority")
 	if priority > maxPriority {
 		r.reject(o, []Problem{{o.path("priority"), fmt.Sprintf("%d is not a priority; allowed: 0 to %d", priority, maxPriority)}}, "the locality")
@@ -129,6 +130,23 @@ func (r *assignmentReader) locality(o *object) bool {
 	}
 	return true
 }
+
+// localityName returns a name that no other locality has; empty: it has no parts.
+func localityName(parts ...string) string {
+	name := strings.Join(parts, "/")
+	if strings.Trim(name, "/") == "" {
+		return ""
+	}
+	for _, p := range parts {
+		if p != "" && !spec.ValidNode(p) || len(name) > maxLocality {
+			return fmt.Sprintf("%x", sha256.Sum256([]byte(fmt.Sprintf("%q", parts))))
+		}
+	}
+	return name
+}
+
+// maxLocality is the maximum length of the name of a locality.
+const maxLocality = 255
 
 // endpoint reads an endpoint, and reports whether it is a member.
 func (r *assignmentReader) endpoint(locality *object, v value, index int) (e endpointEntry, ok bool) {

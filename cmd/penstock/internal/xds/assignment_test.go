@@ -69,6 +69,43 @@ func TestWrongEndpoints(t *testing.T) {
 	}
 }
 
+// Localities are told apart by region, zone and sub-zone, and have the last weight that is given for their priority; the policy is read.
+func TestLocalitiesOfAssignment(t *testing.T) {
+	place := func(region, zone, sub string) map[string]any {
+		return map[string]any{"region": region, "zone": zone, "sub_zone": sub}
+	}
+	in := func(l map[string]any, locality map[string]any, weight int) map[string]any {
+		return withKeys(l, map[string]any{"locality": locality, "load_balancing_weight": weight})
+	}
+	value := encode(t, &assignmentTable, map[string]any{"cluster_name": "web", "policy": map[string]any{"overprovisioning_factor": 200, "weighted_priority_health": true}, "endpoints": []any{
+		in(located(0, at("10.0.0.1", 80, nil)), place("r", "z", ""), 3),
+		in(located(0, at("10.0.0.2", 80, nil)), place("r", "z", "s"), 1<<32-1),
+		in(located(0, at("10.0.0.3", 80, nil)), place("r", "z", ""), 5),
+		in(located(1, at("10.0.0.4", 80, nil)), place("r", "z", ""), 7),
+		in(located(0, at("10.0.0.5", 80, nil)), place("r/z", "", ""), 1),
+		located(0, at("10.0.0.6", 80, nil)),
+		in(located(0, at("10.0.0.7", 80, nil)), place(strings.Repeat("r", 300), "z", ""), 2),
+	}})
+	a, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: value}, endpointCache{})
+	if err != nil || a.Factor != 200 || !a.Weighted || len(a.Members) != 7 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	names := map[string]int{}
+	for i, want := range []uint32{5, 1<<32 - 1, 5, 7, 1, 0, 2} {
+		m := &a.Members[i]
+		names[m.Locality.Name]++
+		if m.Locality.Weight != want || len(m.Locality.Name) > maxLocality {
+			t.Errorf("%+v, want weight %d", m, want)
+		}
+	}
+	if len(names) != 5 || names["r/z/"] != 3 || names[""] != 1 {
+		t.Errorf("localities %v", names)
+	}
+	if a, err := parsed(t, located(0, at("10.0.0.1", 80, nil))); err != nil || a.Factor != 0 || a.Weighted {
+		t.Errorf("without a policy: %+v, %v", a, err)
+	}
+}
+
 // An assignment of which nothing would be left is refused with what is wrong, so that the members before it stay.
 func TestAllEndpointsWrong(t *testing.T) {
 	_, err := parsed(t, located(0, at("10.0.0.1", 0, nil), at("app.example", 80, nil)), located(200, at("10.0.0.2", 80, nil)))

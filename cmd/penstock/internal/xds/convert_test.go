@@ -17,7 +17,7 @@ type scenario struct {
 }
 
 var scenarios = []scenario{
-	{"plain", plainListener, plainCluster, []string{`listen: "tcp://127.0.0.1:8080"`, `to: "web"`, `timeouts: {idle: 1h, half-closed: 1h}`, `discover: [{xds: "web", registry: control-plane}]`, "connect: 1s", "retries: 0", "balance: round-robin"}},
+	{"plain", plainListener, plainCluster, []string{`listen: "tcp://127.0.0.1:8080"`, `to: "web"`, `timeouts: {idle: 1h, half-closed: 1h}`, `discover: [{xds: "web", registry: control-plane}]`, "connect: 1s", "retries: 0", "balance: round-robin", "panic: 0.5"}},
 	{"SNI, ALPN and addresses, the most specific first", map[string]any{"name": "web", "address": socket("127.0.0.1", 8080),
 		"listener_filters": map[string]any{"typed_config": packed{&tlsInspectorTable, map[string]any{"max_client_hello_size": 8192}}},
 		"filter_chains": []any{
@@ -53,7 +53,20 @@ var scenarios = []scenario{
 	{"policy", plainListener, withKeys(plainCluster, map[string]any{"load_balancing_policy": map[string]any{"policies": []any{
 		map[string]any{"typed_extension_config": map[string]any{"typed_config": packed{&addressTable, nil}}},
 		map[string]any{"typed_extension_config": map[string]any{"typed_config": packed{&leastRequestPolicyTable, map[string]any{"slow_start_config": map[string]any{"slow_start_window": 10 * time.Second}, "locality_lb_config": map[string]any{"zone_aware_lb_config": map[string]any{}}}}}}}},
-		"common_lb_config": map[string]any{"healthy_panic_threshold": 0.0}}), []string{"balance: p2c", "slow-start: 10s", "zone: prefer"}},
+		"common_lb_config": map[string]any{"healthy_panic_threshold": 0.0}}), []string{"balance: p2c", "slow-start: 10s", "zone: prefer", "panic: 0\n"}},
+	{"localities with weights, and RANDOM, for which endpoints have none", plainListener, withKeys(plainCluster, map[string]any{"lb_policy": 3, "common_lb_config": map[string]any{"locality_weighted_lb_config": map[string]any{}, "healthy_panic_threshold": 30.0}}),
+		[]string{"balance: random", "zone: weighted", "panic: 0.3", `discover: [{xds: "web", registry: control-plane, weight: 1}]`}},
+	{"localities with weights, of a policy", plainListener, withKeys(plainCluster, map[string]any{"load_balancing_policy": map[string]any{"policies": map[string]any{"typed_extension_config": map[string]any{
+		"typed_config": packed{&maglevPolicyTable, map[string]any{"locality_weighted_lb_config": map[string]any{}}}}}}}), []string{"balance: maglev", "zone: weighted"}},
+	{"statuses that leave too few", plainListener, map[string]any{"name": "web", "type": typeStatic, "lb_policy": 3, "common_lb_config": map[string]any{"locality_weighted_lb_config": map[string]any{}}, "load_assignment": map[string]any{"endpoints": located(0,
+		at("10.0.0.1", 80, map[string]any{"load_balancing_weight": 7}), at("10.0.0.2", 80, map[string]any{"health_status": 2}), at("10.0.0.3", 80, map[string]any{"health_status": 4}), at("10.0.0.3", 80, nil))}},
+		[]string{`- {to: "tcp://10.0.0.1:80"}`, `- {to: "tcp://10.0.0.2:80"}`, `- {to: "tcp://10.0.0.3:80"}`, "warning: Cluster web: load_assignment.endpoints[0].lb_endpoints: tcp://10.0.0.3:80 is there twice",
+			"warning: Cluster web: common_lb_config.locality_weighted_lb_config: ignored: localities have no weights in a cluster of this type"}},
+	{"statuses that leave enough", plainListener, map[string]any{"name": "web", "type": typeStatic, "load_assignment": map[string]any{"endpoints": located(0,
+		at("10.0.0.1", 80, nil), at("10.0.0.2", 80, map[string]any{"health_status": 2}), at("10.0.0.3", 80, map[string]any{"health_status": 5}))}},
+		[]string{`- {to: "tcp://10.0.0.1:80"}`, `- {to: "tcp://10.0.0.2:80", drained: true}`, `- {to: "tcp://10.0.0.3:80", backup: true}`}},
+	{"an endpoint of a STATIC cluster that is wrong", plainListener, map[string]any{"name": "web", "type": typeStatic, "load_assignment": map[string]any{"endpoints": located(0, at("10.0.0.1", 80, nil), at("10.0.0.2", 0, nil))}},
+		[]string{"error: Cluster web: load_assignment.endpoints[0].lb_endpoints[1].endpoint.address.socket_address.port_value: an endpoint needs a port"}},
 	{"sockets", withKeys(plainListener, map[string]any{"address": map[string]any{"pipe": map[string]any{"path": "/run/x.sock", "mode": 0o660}}, "tcp_backlog_size": 100}),
 		withKeys(plainCluster, map[string]any{"upstream_bind_config": map[string]any{"source_address": map[string]any{"address": "10.0.0.9"}}, "upstream_connection_options": map[string]any{"tcp_keepalive": map[string]any{"keepalive_time": 60}}}),
 		[]string{`listen: "unix:///run/x.sock"`, `mode: "0660"`, "backlog: 100", `source: ["10.0.0.9"]`, "keepalive: 60s"}},

@@ -65,7 +65,15 @@ func FuzzAssignment(f *testing.F) {
 		if err != nil {
 			return
 		}
+		if a.Factor < 0 || a.Factor > maxFactor || len(a.LeftOut) > maxProblems || len(a.Ignored) > maxProblems {
+			t.Errorf("%+v", a)
+		}
+		seen := map[spec.Endpoint]bool{}
 		for _, m := range a.Members {
+			if seen[m.To] || len(m.Locality.Name) > maxLocality || strings.ContainsFunc(m.Locality.Name, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+				t.Errorf("%+v", m)
+			}
+			seen[m.To] = true
 			if _, ok := m.To.Literal(); !ok || m.Weight < 1 || m.Weight > maxWeight || m.Priority < 0 || m.Priority > maxPriority || len(m.Metadata) > maxMetadata || m.Zone != "" && !spec.ValidNode(m.Zone) {
 				t.Errorf("%+v", m)
 			}
@@ -111,8 +119,9 @@ func FuzzConfiguration(f *testing.F) {
 
 var richAssignment = map[string]any{
 	"cluster_name": "web",
+	"policy":       map[string]any{"overprovisioning_factor": 200, "weighted_priority_health": true},
 	"endpoints": []any{
-		map[string]any{"locality": map[string]any{"zone": "a", "region": "r"}, "priority": 1, "lb_endpoints": []any{
+		map[string]any{"locality": map[string]any{"zone": "a", "region": "r", "sub_zone": "/"}, "priority": 1, "load_balancing_weight": 7, "lb_endpoints": []any{
 			map[string]any{"endpoint": endpoint("10.0.0.1", 80), "load_balancing_weight": 1000, "health_status": 3},
 			map[string]any{"endpoint": map[string]any{"address": map[string]any{"pipe": map[string]any{"path": "/run/x"}}}, "metadata": map[string]any{"filter_metadata": []byte("\x0a\x01a\x12\x00")}},
 		}},

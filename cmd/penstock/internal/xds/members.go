@@ -23,7 +23,7 @@ type Member struct {
 
 // A Locality is a region, a zone and a sub-zone, and what its members weigh together.
 type Locality struct {
-	Name   string // all three, with slashes
+	Name   string // all three, with slashes, or a hash of them; empty: it has none
 	Weight uint32 // 0: none
 }
 

@@ -203,6 +203,12 @@ func (h *haproxyPlan) unused(x *proxy) {
 			h.note(t.at, "track-sc%s left out: nothing that is converted asks for it; limits.source of a listener bounds flows and new flows of one client", t.counter)
 		}
 	}
+	for _, r := range x.check.rules {
+		kind, _, _ := strings.Cut(r.what, " ")
+		if option := map[string]string{"tcp-check": "tcp-check", "http-check": "httpchk"}[kind]; x.check.kind != option && !x.check.inherited {
+			h.note(r.at, "%s: HAProxy ignores it without option %s, too", r.what, option)
+		}
+	}
 	h.unusedACLs(x)
 }
 

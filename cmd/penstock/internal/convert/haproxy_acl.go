@@ -136,13 +136,20 @@ func (h *haproxyPlan) test(here at, words []string) test {
 			return test{}
 		}
 	}
-	return test{why: name + " has no counterpart" + hintOf(fetchHints, name)}
+	fetch, _, _ := strings.Cut(name, "(")
+	if hint := hintOf(fetchHints, name); hint != "" {
+		return test{why: name + " has no counterpart" + hint}
+	}
+	return test{why: name + " has no counterpart" + hintOf(fetchHints, fetch)}
 }
 
 var fetchHints = map[string]string{
 	"src_is_local":        "",
 	"dst_port":            " (a listener for each port has routes of its own)",
 	"req.proto_http":      " (layer 7)",
+	"req.payload":         " (a route does not look at a client's first bytes, but for a ClientHello)",
+	"payload":             " (a route does not look at a client's first bytes, but for a ClientHello)",
+	"req.len":             " (a route does not look at a client's first bytes, but for a ClientHello)",
 	"ssl_c_s_dn(cn)":      " (client-names of a route are names in the client's certificate)",
 	"ssl_c_s_dn":          " (client-names of a route are names in the client's certificate)",
 	"ssl_c_used":          " (client-names of a route are names in the client's certificate)",

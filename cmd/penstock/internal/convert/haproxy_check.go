@@ -77,7 +77,7 @@ func (h *haproxyPlan) checkOption(x *proxy, kind string, l *line) {
 		}
 	default:
 		l.rest()
-		h.note(l.at, "option %s: no counterpart; members are checked by connecting", kind)
+		h.note(l.at, "option %s: no counterpart; members are checked by connecting, so that one that accepts connections and answers nothing passes", kind)
 		c.kind = ""
 	}
 }

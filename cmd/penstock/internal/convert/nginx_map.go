@@ -153,6 +153,9 @@ func (n *nginxPlan) values(d *directive, port string, names names) []choice {
 			if key == port {
 				return []choice{c}
 			}
+		case "ssl_preread_protocol":
+			n.note(d.at, "map of $ssl_preread_protocol: no counterpart: neither whether a client speaks TLS nor its version is a condition of a route; server names are")
+			return nil
 		default:
 			n.note(d.at, "map of $%s: no counterpart; $ssl_preread_server_name, $ssl_server_name, $ssl_preread_alpn_protocols, $ssl_alpn_protocol and $remote_addr have one", source)
 			return nil

@@ -1,0 +1,38 @@
+package app
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+)
+
+// What this host has decides whether an access log can be: a folder is an error at its place, a
+// folder that is not there a warning. A listener that relays to itself has its place, too.
+func TestRulesAboutThisHost(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "penstock.yaml")
+	for _, c := range []struct{ listener, log, errs, warnings string }{
+		{`{listen: "tcp://127.0.0.1:1", to: "echo:"}`, "access.log", "", ""},
+		{`{listen: "tcp://127.0.0.1:1", to: "echo:"}`, dir, file + ":2:18: access-log.to: " + dir + " is a folder; allowed: a file in it, such as " + dir + "/access.log", ""},
+		{`{listen: "tcp://127.0.0.1:1", to: "echo:"}`, "no/such/access.log", "", file + ":2:18: access-log.to: the folder " + dir + "/no/such does not exist: the log could not be opened now"},
+		{`{listen: "tcp://127.0.0.1:1", to: "tcp://127.0.0.1:1"}`, "stdout", file + ":1:50: listeners.l.to: tcp://127.0.0.1:1 leads back to listener l (l > l); allowed: members that do not lead back to it", ""},
+		{`{listen: "tcp://127.0.0.1:1", routes: [{from: 10.0.0.0/8, to: "tcp://127.0.0.1:1"}], to: "echo:"}`, "stdout", file + ":1:78: listeners.l.routes[0].to: tcp://127.0.0.1:1 leads back to listener l (l > l); allowed: members that do not lead back to it", ""},
+	} {
+		text := fmt.Sprintf("listeners: {l: %s}\naccess-log: {to: %s}\n", c.listener, c.log)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, warnings, err := (&config.Source{Paths: []string{file}}).Load(fileRules(false)...)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.errs || strings.TrimSpace(warnings.String()) != c.warnings {
+			t.Errorf("%s\ngot  %s, %s\nwant %s, %s", text, got, warnings, c.errs, c.warnings)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // published is a configuration in etcd, and the relays that run it.
@@ -144,6 +145,34 @@ const publishedText = `# site ${SITE}
 listeners: {web: {listen: "tcp://127.0.0.1:0", to: all}}
 groups: {all: {members: [{name: "${SITE}", to: "{0}"}]}}
 `
+
+// A relay whose list of servers has another order, or other servers, starts with the last good configuration while etcd is
+// away, and says whose that is.
+func TestPublishOtherServers(t *testing.T) {
+	t.Parallel()
+	one := speak(t, "one")
+	p := newPublished(t)
+	p.good(publishedText, one.url())
+	host := strings.TrimPrefix(p.URL, "http://")
+	dead := "127.0.0.1:" + testnet.Port(t)
+	of := func(hosts string) string { return "etcd://" + hosts + "/penstock/edge" }
+	state := t.TempDir()
+	p.url = of(host + "," + dead)
+	c := p.relay("a", state, "drain: 0s\n", "SITE=a")
+	p.runs(c, "1")
+	c.ends()
+	p.Kill()
+	for _, hosts := range []string{dead + "," + host, dead} {
+		before := p.url
+		p.url = of(hosts)
+		c = p.relay("a", state, "drain: 0s\n", "SITE=a")
+		p.is(c, "the last good configuration", func(r api.RemoteConfig) bool {
+			return r.Version == "1" && strings.HasSuffix(r.Saved, ", which is of "+before)
+		})
+		c.ends()
+		p.url = before
+	}
+}
 
 // Relays run what is published, while their flows go on. What one of them cannot apply, it refuses. Without etcd
 // they go on, and start.

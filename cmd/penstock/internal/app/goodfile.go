@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,14 +22,16 @@ import (
 // relay starts while the registry is away. It is a configuration that can be read and checked, after a few
 // lines of comments:
 //
-// \t# Penstock's last good configuration, sha256 of what follows this line: HEX
-// \t# source: etcd://10.0.0.1:2379/penstock/edge
-// \t# version: 12
-// \t# published: 2026-11-22T13:00:00Z
-// \t#
-// \tlisteners: ...
+//	# Penstock's last good configuration, sha256 of what follows this line: HEX
+//	# source: etcd://10.0.0.1:2379/penstock/edge
+//	# version: 12
+//	# published: 2026-11-22T13:00:00Z
+//	#
+//	listeners: ...
 //
-// The file before it is kept beside it, and used if this one cannot be read.
+// The file before it is kept beside it, and used if this one cannot be read. The name of the file is made of the
+// URL; but servers are only how one gets to a key, and their list is changed just when one of them is lost. So the
+// files of other lists are found by what they say of their source.
 type goodFile struct {
 	path string
 	name string // of the source, without options
@@ -38,6 +41,8 @@ const (
 	goodFileBegins = "# Penstock's last good configuration, sha256 of what follows this line: "
 	maxGoodFile    = 8 << 20
 	previousSuffix = ".previous"
+
+	goodFilePattern = "config-*.yaml"
 )
 
 // newGoodFile returns the file in which a folder keeps the last good version of a source, or nil without a folder.
@@ -50,25 +55,80 @@ func newGoodFile(folder, path string) *goodFile {
 	return &goodFile{filepath.Join(folder, "config-"+hex.EncodeToString(sum[:6])+".yaml"), name}
 }
 
-// read returns the version that was kept. from is the file; the error is that of the newest file that
-// cannot be used. Without either, there is none.
-func (f *goodFile) read() (l spec.Layer, from string, err error) {
+// read returns the version that was kept, and where it is from; the error is that of the newest file that cannot be used.
+// Without either, there is none.
+func (f *goodFile) read() (last lastGood, err error) {
 	if f == nil {
-		return l, "", nil
+		return last, nil
 	}
 	for _, path := range []string{f.path, f.path + previousSuffix} {
 		l, failed := f.readFile(path)
 		switch {
-		case failed == nil:
-			return l, path, err
-		case !errors.Is(failed, fs.ErrNotExist) && err == nil:
+		case failed == nil && last.from == "":
+			last = lastGood{Layer: l, from: path}
+		case failed != nil && !errors.Is(failed, fs.ErrNotExist) && err == nil && last.from == "":
 			err = fmt.Errorf("%s: %w", path, failed)
 		}
 	}
-	return spec.Layer{}, "", err
+	for _, other := range f.others(last.from == "") {
+		if last.from == "" || other.At.After(last.At) {
+			last = other
+		}
+	}
+	return last, err
 }
 
+// others returns what is kept of the same key for other lists of servers that have one in common with this one; or with
+// any, if there is nothing else of that key in the folder, the one of another list.
+func (f *goodFile) others(anyServer bool) (list []lastGood) {
+	paths, _ := filepath.Glob(filepath.Join(filepath.Dir(f.path), goodFilePattern))
+	var strangers []lastGood
+	for _, path := range paths {
+		l, err := readGoodFile(path)
+		if path == f.path || err != nil {
+			continue
+		}
+		same, shared := sameKey(l.Path, f.name)
+		if !same {
+			continue
+		}
+		last := lastGood{Layer: l, from: path + ", which is of " + l.Path, stranger: !shared}
+		if shared {
+			list = append(list, last)
+		} else {
+			strangers = append(strangers, last)
+		}
+	}
+	if len(list) == 0 && anyServer && len(strangers) == 1 {
+		return strangers
+	}
+	return list
+}
+
+// sameKey reports whether two sources are the same key of registries of one kind, and whether they have a server in common.
+func sameKey(a, b string) (same, shared bool) {
+	x, key, err := spec.ParseRemote(a)
+	y, other, failed := spec.ParseRemote(b)
+	if err != nil || failed != nil || x.Kind != y.Kind || key != other {
+		return false, false
+	}
+	hostOf := func(server string) string { _, host, _ := strings.Cut(server, "://"); return host }
+	return true, slices.ContainsFunc(x.ServerList(), func(s string) bool {
+		return slices.ContainsFunc(y.ServerList(), func(t string) bool { return hostOf(s) == hostOf(t) })
+	})
+}
+
+// readFile returns what a file has of this source.
 func (f *goodFile) readFile(path string) (spec.Layer, error) {
+	l, err := readGoodFile(path)
+	if err == nil && l.Path != f.name {
+		return spec.Layer{}, fmt.Errorf("it is a configuration from %s", l.Path)
+	}
+	return l, err
+}
+
+// readGoodFile returns what a file has; its Path is the source.
+func readGoodFile(path string) (spec.Layer, error) {
 	in, err := os.Open(path)
 	if err != nil {
 		return spec.Layer{}, err
@@ -78,13 +138,13 @@ func (f *goodFile) readFile(path string) (spec.Layer, error) {
 	if err != nil {
 		return spec.Layer{}, err
 	}
-	return parseGoodFile(text, f.name)
+	return parseGoodFile(text)
 }
 
 var errDamaged = errors.New("the file is damaged, or was changed by hand")
 
-// parseGoodFile reads what format has written for the same source.
-func parseGoodFile(text []byte, source string) (l spec.Layer, err error) {
+// parseGoodFile reads what format has written.
+func parseGoodFile(text []byte) (l spec.Layer, err error) {
 	first, rest, ok := bytes.Cut(text, []byte("\n"))
 	sum, begins := strings.CutPrefix(string(first), goodFileBegins)
 	if !ok || !begins || len(text) > maxGoodFile || sum != hashOf(rest) {
@@ -110,10 +170,7 @@ func parseGoodFile(text []byte, source string) (l spec.Layer, err error) {
 			}
 		case "#":
 			l.Text = rest[len(rest)-left:]
-			if l.Path != source {
-				return l, fmt.Errorf("it is a configuration from %s", l.Path)
-			}
-			if l.Version == "" {
+			if l.Path == "" || l.Version == "" {
 				return l, errDamaged
 			}
 			return l, nil
@@ -170,10 +227,24 @@ func (f *goodFile) write(l *spec.Layer) error {
 	if err != nil {
 		return err
 	}
+	f.removeOthers()
 	dir, err := os.Open(folder)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
 	return dir.Sync()
+}
+
+// removeOthers removes the files of other lists of servers of the same registry, which are older now.
+func (f *goodFile) removeOthers() {
+	paths, _ := filepath.Glob(filepath.Join(filepath.Dir(f.path), goodFilePattern))
+	for _, path := range paths {
+		if l, err := readGoodFile(path); err == nil && path != f.path {
+			if same, shared := sameKey(l.Path, f.name); same && shared {
+				os.Remove(path)
+				os.Remove(path + previousSuffix)
+			}
+		}
+	}
 }

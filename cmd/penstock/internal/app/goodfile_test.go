@@ -21,25 +21,25 @@ func layerOf(version, text string) spec.Layer {
 func TestGoodFile(t *testing.T) {
 	dir := t.TempDir()
 	f := newGoodFile(dir, testRemote+"?user-file=/etc/user")
-	if l, from, err := f.read(); from != "" || err != nil || l.Version != "" {
-		t.Errorf("of an empty folder: %v, %q, %v", l, from, err)
+	if l, err := f.read(); l.from != "" || err != nil || l.Version != "" {
+		t.Errorf("of an empty folder: %+v, %v", l, err)
 	}
 	one, two := layerOf("12", "listeners: {}\n# no newline"), layerOf("13", "")
 	for _, l := range []spec.Layer{one, two} {
 		if err := f.write(&l); err != nil {
 			t.Fatal(err)
 		}
-		got, from, err := f.read()
-		if err != nil || from != f.path || !sameText(&got, &l) || !got.At.Equal(l.At) || got.Path != testRemote {
-			t.Errorf("%+v, %q, %v; want %+v", got, from, err, l)
+		got, err := f.read()
+		if err != nil || got.from != f.path || !sameText(&got.Layer, &l) || !got.At.Equal(l.At) || got.Path != testRemote {
+			t.Errorf("%+v, %v; want %+v", got, err, l)
 		}
 	}
 	large := layerOf("14", strings.Repeat("x", maxGoodFile))
 	if err := f.write(&large); err == nil || !strings.Contains(err.Error(), "version 14 has 8388") {
 		t.Errorf("of what cannot be read: %v", err)
 	}
-	if got, from, err := f.read(); err != nil || from != f.path || !sameText(&got, &two) {
-		t.Errorf("after what is too large: %+v, %q, %v", got, from, err)
+	if got, err := f.read(); err != nil || got.from != f.path || !sameText(&got.Layer, &two) {
+		t.Errorf("after what is too large: %+v, %v", got, err)
 	}
 	info, err := os.Stat(f.path)
 	if err != nil || info.Mode() != 0o600 {
@@ -53,14 +53,14 @@ func TestGoodFile(t *testing.T) {
 		if err := os.WriteFile(f.path, []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, from, err := f.read(); !errors.Is(err, errDamaged) || from != f.path+previousSuffix || !sameText(&got, &one) {
-			t.Errorf("of %q: %+v, %q, %v", damaged, got, from, err)
+		if got, err := f.read(); !errors.Is(err, errDamaged) || got.from != f.path+previousSuffix || !sameText(&got.Layer, &one) {
+			t.Errorf("of %q: %+v, %v", damaged, got, err)
 		}
 	}
 	if err := os.Remove(f.path); err != nil { // the host went down between the two renames
 		t.Fatal(err)
 	}
-	if got, _, err := f.read(); err != nil || !sameText(&got, &one) {
+	if got, err := f.read(); err != nil || !sameText(&got.Layer, &one) {
 		t.Errorf("without the newest: %+v, %v", got, err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".config-*"))
@@ -70,8 +70,8 @@ func TestGoodFile(t *testing.T) {
 	if err := os.Rename(f.path+previousSuffix, newGoodFile(dir, "etcd://10.0.0.2:2379/other").path); err != nil {
 		t.Fatal(err)
 	}
-	if got, from, err := newGoodFile(dir, "etcd://10.0.0.2:2379/other").read(); err == nil || from != "" {
-		t.Errorf("the file of another source: %+v, %q, %v", got, from, err)
+	if got, err := newGoodFile(dir, "etcd://10.0.0.2:2379/other").read(); err == nil || got.from != "" {
+		t.Errorf("the file of another source: %+v, %v", got, err)
 	}
 }
 
@@ -83,15 +83,53 @@ func FuzzGoodFile(f *testing.F) {
 	f.Add([]byte("x"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, text := range [][]byte{text, append([]byte(goodFileBegins+hashOf(text)+"\n"), text...)} {
-			l, err := parseGoodFile(text, testRemote)
+			l, err := parseGoodFile(text)
 			if err != nil {
 				continue
 			}
-			if again, err := parseGoodFile(g.format(&l), testRemote); err != nil || string(again.Text) != string(l.Text) || again.Version != plainLine(l.Version) {
+			if again, err := parseGoodFile(g.format(&l)); err != nil || string(again.Text) != string(l.Text) || again.Version != plainLine(l.Version) {
 				t.Errorf("%+v became %+v, %v", l, again, err)
 			}
 		}
 	})
+}
+
+// What was kept is found whatever the list of servers is, as long as it is the same registry, or there is nothing else of
+// the key; and it does not stay beside what is newer.
+func TestGoodFileOfOtherServers(t *testing.T) {
+	dir := t.TempDir()
+	const ab, ba, abc, c, other = "etcd://10.0.0.1:2379,10.0.0.2:2379/penstock/edge", "etcds://10.0.0.2:2379,10.0.0.1:2379/penstock/edge", "etcd://10.0.0.3:2379,10.0.0.1:2379/penstock/edge", "etcd://10.0.0.3:2379/penstock/edge", "etcd://10.0.0.1:2379/penstock/other"
+	write := func(url, version string, minute int) {
+		t.Helper()
+		l := layerOf(version, "text of "+version)
+		l.At = l.At.Add(time.Duration(minute) * time.Minute)
+		if err := newGoodFile(dir, url).write(&l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(url, version string, stranger bool) {
+		t.Helper()
+		l, err := newGoodFile(dir, url).read()
+		if err != nil || l.Version != version || l.stranger != stranger {
+			t.Errorf("%s: version %q, stranger %v, from %s, %v; want %q, %v", url, l.Version, l.stranger, l.from, err, version, stranger)
+		}
+	}
+	write(ab, "12", 0)
+	read(ba, "12", false)
+	read(abc, "12", false)
+	read(c, "12", true)
+	read(other, "", false)
+	read("xds://10.0.0.1:2379/penstock/edge", "", false)
+	write(ba, "13", 1)
+	read(ab, "13", false) // the older one is no longer there
+	write(c, "7", 2)      // another cluster, with the same key
+	read(c, "7", false)
+	read(ab, "13", false)
+	read("etcd://10.0.0.9:2379/penstock/edge", "", false) // which of the two is not known
+	read(abc, "7", false)                                 // the newer one of both
+	if l, _ := newGoodFile(dir, ab).read(); !strings.Contains(l.from, ", which is of "+ba) {
+		t.Errorf("from %s", l.from)
+	}
 }
 
 // The folder is created if it is not there, also when somebody has removed it.

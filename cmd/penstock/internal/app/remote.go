@@ -66,6 +66,9 @@ type remoteLayer struct {
 type lastGood struct {
 	spec.Layer
 	from string // where it is from; empty: there is none
+	// stranger says that it is of the same key, but of none of these servers: of the same cluster at other addresses, or of
+	// another one, whose numbers of versions mean nothing here.
+	stranger bool
 }
 
 // sameText reports whether two layers are the same version.

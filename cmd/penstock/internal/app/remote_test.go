@@ -52,7 +52,7 @@ func (f *fakeRegistry) has(l spec.Layer, err error) {
 func followed(t *testing.T, folder string) (*remotes, *fakeRegistry) {
 	f := newFakeRegistry()
 	l := &remoteLayer{path: testRemote, client: f, file: newGoodFile(folder, testRemote)}
-	l.last.Layer, l.last.from, l.damaged = l.file.read()
+	l.last, l.damaged = l.file.read()
 	r := &remotes{changed: make(chan struct{}, 1), layers: []*remoteLayer{l}}
 	r.start()
 	t.Cleanup(r.close)
@@ -119,7 +119,7 @@ func TestRemoteVersions(t *testing.T) {
 	if got := strings.Join(f.said, ", "); got != want {
 		t.Errorf("the registry was told: %s, want %s", got, want)
 	}
-	if l, _, err := newGoodFile(dir, testRemote).read(); err != nil || !sameText(&l, &three) {
+	if l, err := newGoodFile(dir, testRemote).read(); err != nil || !sameText(&l.Layer, &three) {
 		t.Errorf("the disk has %+v, %v", l, err)
 	}
 }
@@ -206,7 +206,7 @@ func TestRemoteTrial(t *testing.T) {
 		if err := r.keep(); err != nil {
 			t.Fatal(err)
 		}
-		if l, _, err := newGoodFile(dir, testRemote).read(); err != nil || l.Version != want {
+		if l, err := newGoodFile(dir, testRemote).read(); err != nil || l.Version != want {
 			t.Errorf("the disk has version %q, %v; want %q", l.Version, err, want)
 		}
 	}

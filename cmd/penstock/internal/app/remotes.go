@@ -38,11 +38,15 @@ func openRemotes(paths []string, node spec.Node, folder string, k *keeping) (*re
 		}
 		l := &remoteLayer{path: path, file: newGoodFile(folder, path)}
 		if saved, ok := before[path]; ok {
-			l.last = lastGood{saved, fromWorker}
+			l.last = lastGood{Layer: saved, from: fromWorker}
 		} else {
-			l.last.Layer, l.last.from, l.damaged = l.file.read()
+			l.last, l.damaged = l.file.read()
 		}
-		if l.client, err = newRemoteClient(registry, key, node, l.last.Layer); err != nil {
+		ran := l.last.Layer
+		if l.last.stranger {
+			ran = spec.Layer{}
+		}
+		if l.client, err = newRemoteClient(registry, key, node, ran); err != nil {
 			return nil, fmt.Errorf("%s: %w", nameOfRemote(path), err)
 		}
 		r.layers = append(r.layers, l)

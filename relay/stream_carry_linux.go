@@ -241,8 +241,8 @@ func (s *streams) halfEnd(f *streamFlow, h int) {
 	case f.cause != CauseNone:
 		s.endFailed(f)
 	case f.over(1 - h):
-		// close(2) includes what shutdown(2) would do
-		s.end(f, CauseEnd, nil)
+		c, err := f.tls.outcome()
+		s.end(f, c, err) // close(2) includes what shutdown(2) would do
 	default:
 		if f.kept {
 			f.one |= oneRecv << (1 - h) // once it is closed, nobody knows if its counter includes an end

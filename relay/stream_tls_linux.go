@@ -69,6 +69,8 @@ type flowTLS struct {
 	ours        bool             // it waits for more bytes
 	refused     bool             // the last attempt failed in its handshake
 	undelivered int              // see streams.undelivered
+	answered    bool             // the upstream has sent something after the client's last byte
+	closed      bool             // the client's connection ended without close_notify, with nothing on its way
 }
 
 // has reports whether the TLS of a side begins or ends here. t may be nil.
@@ -494,25 +496,25 @@ func (t *flowTLS) memory() (n int64) {
 	return n
 }
 
-// of returns the TLS of a socket, and its side.
+// of returns the TLS of a socket, which may be nil, and its side.
 func (t *flowTLS) of(fd int) (*tlsconn.Conn, int) {
-	for side, c := range t.conn {
-		if c != nil && int(t.flow.fd[side]) == fd {
-			return c, side
-		}
+	side := sideClient
+	if int(t.flow.fd[sideUpstream]) == fd {
+		side = sideUpstream
 	}
-	return nil, 0
+	return t.conn[side], side
 }
 
 // Recv implements sys.Kernel.
-func (t *flowTLS) Recv(fd int, p []byte) (int, sys.Errno) {
+func (t *flowTLS) Recv(fd int, p []byte) (n int, e sys.Errno) {
 	c, side := t.of(fd)
 	if c == nil {
-		return t.Kernel.Recv(fd, p)
+		n, e = t.Kernel.Recv(fd, p)
+	} else if n, e = c.Recv(t.records, fd, t.flow.tcp[side], t.flow.odd[side], p); e == tlsconn.Truncated && t.isEnd(side) {
+		return 0, 0
 	}
-	n, e := c.Recv(t.records, fd, t.flow.tcp[side], t.flow.odd[side], p)
-	if e == tlsconn.Truncated && t.flow.over(1-side) && !c.Cut() {
-		return 0, 0 // it has been told that nothing more comes, and has nothing to say
+	if n > 0 {
+		t.answered = side == sideUpstream
 	}
 	return n, e
 }

@@ -57,7 +57,9 @@ type encryption struct {
 	terminate, originate bool
 	version              uint16 // of the client's side and of the upstream; 0: any
 	timeout              time.Duration
-	answer               Cause // of the hook
+	protocol             string // of the client, by ALPN; empty: test
+	bandwidth            int64  // 0: no limit; with originate only
+	answer               Cause  // of the hook
 
 	mu     sync.Mutex
 	states []*tls.ConnectionState
@@ -74,6 +76,9 @@ func (x *encryption) secured(_ *Flow, _ Side, state *tls.ConnectionState, _ time
 // config is a listener's that does this.
 func (x *encryption) config() ListenConfig {
 	server, client := serverTLS(x.version), clientTLS()
+	if x.protocol != "" {
+		server.NextProtos = []string{x.protocol}
+	}
 	cfg := ListenConfig{Timeouts: Timeouts{Handshake: x.timeout}}
 	cfg.Hooks.Secured = x.secured
 	if x.terminate {
@@ -94,6 +99,7 @@ func (x *encryption) config() ListenConfig {
 	if x.originate {
 		cfg.Hooks.Connected = func(f *Flow, _ *Addr, _ time.Duration, err error) {
 			if err == nil {
+				f.SetBandwidth(x.bandwidth)
 				f.Originate(client)
 			}
 		}
@@ -109,7 +115,11 @@ func (x *encryption) ends(t *testing.T, r *rig, client, upstream string) (a, b n
 	a = c
 	ready := make(chan error, 1)
 	if x.terminate {
-		secure := tls.Client(c, clientTLS())
+		cfg := clientTLS()
+		if x.protocol != "" {
+			cfg.NextProtos = []string{x.protocol}
+		}
+		secure := tls.Client(c, cfg)
 		a = secure
 		go func() { ready <- secure.Handshake() }()
 	} else {

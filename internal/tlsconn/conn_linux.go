@@ -275,6 +275,9 @@ func (c *Conn) Failed() bool { return c.Err != nil }
 // Cut reports whether the connection ended within a record, so that bytes are missing.
 func (c *Conn) Cut() bool { return c.Err == errCut }
 
+// Within reports whether the last Recv has read the beginning of a record, and not its end.
+func (c *Conn) Within() bool { return c.record.head > 0 }
+
 // Memory returns the bytes of its buffers: of those of crypto/tls, which keep their size, what they had to hold at least.
 func (c *Conn) Memory() int {
 	n := cap(c.inBuf) + cap(c.outBuf) + c.most

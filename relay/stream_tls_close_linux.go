@@ -1,0 +1,63 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// A connection that ends without close_notify may have been cut by somebody in between, and the other side is reset. But browsers
+// end their connections so. What follows tells a client that has closed its connection from one that may have been cut:
+// all that was sent has arrived, and it was not the client's turn to say more. Whoever cuts a connection there has cut nothing off.
+
+// isEnd reports whether a side whose connection has ended without close_notify has just ended: it has been told that
+// nothing more comes, and has nothing to say; or it is a client that has closed its connection.
+func (t *flowTLS) isEnd(side int) bool {
+	switch f := t.flow; {
+	case t.conn[side].Cut():
+		return false
+	case f.over(1 - side):
+		return true
+	case side == sideUpstream || f.fd[sideUpstream] < 0:
+		return false
+	}
+	t.closed = t.allDown() && t.upstreamsTurn()
+	return t.closed
+}
+
+// allDown reports whether the client has received everything that the upstream has sent.
+func (t *flowTLS) allDown() bool {
+	f := t.flow
+	if f.wait[down] != pump.WantRead || t.has(sideUpstream) && t.conn[sideUpstream].Within() {
+		return false
+	}
+	unread, e := sys.ReadQueued(int(f.fd[sideUpstream]))
+	return unread == 0 && e == 0 && t.taken(sideClient)
+}
+
+// upstreamsTurn reports whether the client does not owe the upstream anything: the upstream has spoken last, after it
+// had received everything; or the client's protocol says itself where its messages end, and none has begun.
+func (t *flowTLS) upstreamsTurn() bool {
+	switch t.conn[sideClient].State().NegotiatedProtocol {
+	case "h2": // frames say their length, and where a message ends: RFC 9113, 4.1 and 8.1
+		return true
+	case "http/1.1": // browsers connect before they have a request
+		if t.flow.half[up].In == 0 {
+			return true
+		}
+	}
+	return t.answered && t.taken(sideUpstream)
+}
+
+// taken reports whether a side has received everything that was sent to it.
+func (t *flowTLS) taken(side int) bool {
+	n, e := sys.WriteQueued(int(t.flow.fd[side]))
+	return n == 0 && e == 0
+}
+
+// outcome returns the cause of a flow both of whose sides have ended. t may be nil.
+func (t *flowTLS) outcome() (Cause, error) {
+	if t != nil && t.closed {
+		return CauseClientClosed, t.conn[sideClient].Err
+	}
+	return CauseEnd, nil
+}

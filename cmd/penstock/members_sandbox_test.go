@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -156,5 +158,48 @@ keeper: {keep-after: 0s, healthy-after: 1h}
 	})
 	if n := name(t, k.to("a")); n != "two" {
 		t.Errorf("served by %q", n)
+	}
+}
+
+// Whatever the sandbox refuses, each tool says that it was the sandbox, and what that does not have.
+func TestSandboxSaysWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	one, two := speak(t, "one"), speak(t, "two")
+	_, port, err := net.SplitHostPort(two.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := shortDir(t)
+	d := &configured{dir: dir, file: dir + "/penstock.yaml"}
+	d.write(t, `
+listeners:
+  a: {listen: "tcp://127.0.0.1:0", to: unchecked}
+  b: {listen: "tcp://127.0.0.1:0", to: checked}
+log: {flows: all}
+groups:
+  unchecked: {members: [{name: two, to: "{1}"}]}
+  checked: {members: [{name: one, to: "{0}"}], check: {tcp: {every: 100ms, port: `+port+`}}}
+keeper: {}
+`, one.url(), two.url())
+	cmd := exec.Command(binary, "run", "-c", d.file)
+	cmd.Env = append(os.Environ(), "PENSTOCK_NARROW="+port)
+	d.begin(t, cmd)
+	k := &kept{configured: d}
+	k.endWorker(t)
+	eventually(t, "the API answers", k.answers)
+	k.inSandbox()
+	want := "permission denied (the sandbox has no port " + port + ")"
+	d.mustTurnAway("a", "")
+	if e := d.records(1)[0]["error"]; !strings.HasSuffix(fmt.Sprint(e), want) {
+		t.Errorf("the access log has %v", e)
+	}
+	if e := d.line("flow")["error"]; !strings.HasSuffix(fmt.Sprint(e), want) {
+		t.Errorf("the log has %v", e)
+	}
+	for _, args := range [][]string{{"ended"}, {"groups"}, {"groups", "--json"}} {
+		eventually(t, "penstock "+strings.Join(args, " ")+" says it", func() bool {
+			_, out := k.command(args...)
+			return strings.Contains(out, want)
+		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -392,4 +393,36 @@ func TestStartFailsAfterCrash(t *testing.T) {
 	}
 	mustPing(t, a)
 	mustPing(t, testnet.Dial(t, at))
+}
+
+// A file that the sandbox does not allow is told as such, with the path to which links lead.
+func TestSandboxSaysWhichFile(t *testing.T) {
+	t.Parallel()
+	d := &configured{dir: shortDir(t)}
+	d.file = d.dir + "/etc/penstock.yaml"
+	for _, folder := range []string{"etc", "certs", "elsewhere"} {
+		if err := os.Mkdir(filepath.Join(d.dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	authority := testcerts.Authority(t, "authority")
+	one, two := authority.Issue(t, "a.example"), authority.Issue(t, "b.example")
+	file, other := filepath.Join(d.dir, "certs/a.pem"), filepath.Join(d.dir, "elsewhere/b.pem")
+	if err := errors.Join(os.WriteFile(file, append(one.PEM(), one.KeyPEM(t)...), 0o600), os.WriteFile(other, append(two.PEM(), two.KeyPEM(t)...), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	text := "listeners: {a: {listen: 'tcp://127.0.0.1:0', to: 'echo:', tls: {certificates: [{certificate: '" + file + "'}]}}}\n"
+	if err := os.WriteFile(d.file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.daemon = run(t, exec.Command(binary, "run", "-c", d.file))
+	if held, _ := d.line("sandbox")["held"].(string); !strings.Contains(held, "landlock-files") {
+		t.Skip("Landlock does not hold here: " + held)
+	}
+	if err := errors.Join(os.Symlink(other, file+".next"), os.Rename(file+".next", file)); err != nil {
+		t.Fatal(err)
+	}
+	if e := d.line("a changed file cannot be used; what was read before stays")["error"]; !strings.HasSuffix(fmt.Sprint(e), "permission denied (the sandbox has no file "+other+")") {
+		t.Errorf("the log has %v", e)
+	}
 }

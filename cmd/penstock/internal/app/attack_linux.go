@@ -9,13 +9,22 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testattack"
+	"github.com/penstock/penstock/sandbox"
 )
+
+// narrow takes a port that members have, PENSTOCK_NARROW, out of a policy, as if nobody had declared it.
+func narrow(p *sandbox.Policy) {
+	if port, err := strconv.Atoi(os.Getenv("PENSTOCK_NARROW")); err == nil {
+		p.Connect = slices.DeleteFunc(p.Connect, func(n uint16) bool { return int(n) == port })
+	}
+}
 
 // attack does, from inside the process that relays, what whoever has taken it over would try, and logs what was not refused: the attempts of
 // package testattack, on two threads, and some that are about this process. It is in binaries for tests only. PENSTOCK_ATTACK is

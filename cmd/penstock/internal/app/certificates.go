@@ -88,7 +88,7 @@ func (d *daemon) openCertificates(cfg *spec.Config) (map[string]*certs.Server, e
 		}
 		s, problems := certs.Open(l.TLS, d.certificateOptions, before)
 		if s == nil {
-			return nil, fmt.Errorf("listeners.%s.tls: %w", l.Name, problems)
+			return nil, fmt.Errorf("listeners.%s.tls: %w", l.Name, d.explained(problems))
 		}
 		servers[l.Name] = s
 	}
@@ -120,7 +120,7 @@ func (d *daemon) tellCertificates(listener string, c certs.Change) {
 		d.log.Info("certificates loaded", "listener", listener, "file", file)
 		d.event(slog.LevelInfo, "certificate", listener, file+" was loaded")
 	}
-	for _, p := range c.Problems {
+	for _, p := range d.explained(c.Problems) {
 		level, message := slog.LevelError, "a changed file cannot be used; what was read before stays"
 		if p.Warning {
 			level, message = slog.LevelWarn, "certificates"

@@ -41,16 +41,43 @@ type confinement struct {
 	inherited *systemd.Sockets
 	// atRunTime returns the addresses of members that operators have added or moved, by group.
 	atRunTime func([]*spec.Group) map[string][]spec.Endpoint
-	held      atomic.Pointer[confine.Held]
+	held      *heldSandbox
 	looked    bool          // at the first configuration
 	anyPort   string        // why all ports may be connected to; set before anybody asks
 	members   confine.Needs // of members at run time
 	lookups   []string      // the files of look-ups that may be read; set before anybody looks
 }
 
+// A heldSandbox is what this process holds of its sandbox; empty until it has entered. It may be nil.
+type heldSandbox struct{ atomic.Pointer[confine.Held] }
+
+// explain returns an error, and says that it is the sandbox's if it is.
+func (h *heldSandbox) explain(err error) error {
+	if h == nil {
+		return err
+	}
+	return h.Load().Explain(err)
+}
+
+// explain does the same.
+func (c *confinement) explain(err error) error {
+	if c == nil {
+		return err
+	}
+	return c.held.explain(err)
+}
+
+// explainConnect returns an error of a connection to an address, and says that it is the sandbox's if it is.
+func (c *confinement) explainConnect(err error, to *relay.Addr) error {
+	if c == nil || err == nil {
+		return err
+	}
+	return c.held.Load().ExplainConnect(err, spec.Endpoint{Kind: to.Network, Host: to.AddrPort.Addr().String(), Port: to.AddrPort.Port(), Path: to.Path})
+}
+
 // newConfinement returns the sandbox of a process that runs what is in source; nil: a configuration of the command line alone.
-func newConfinement(source *config.Source, k *keeping, d *daemon) *confinement {
-	c := &confinement{source: source, keeping: k, inherited: d.inherited, atRunTime: d.set.AtRunTime}
+func newConfinement(source *config.Source, k *keeping, d *daemon, held *heldSandbox) *confinement {
+	c := &confinement{source: source, keeping: k, inherited: d.inherited, atRunTime: d.set.AtRunTime, held: held}
 	if k.inSandboxBefore() {
 		c.held.Store(k.held)
 	}
@@ -122,7 +149,9 @@ func (c *confinement) enter(cfg *spec.Config, more confine.Needs) (*confine.Held
 	}
 	needs := append(c.needs(cfg), more...)
 	c.anyPort, c.members = needs.First(confine.AnyPort), needs.AtRunTime()
-	h, err := enterSandbox(needs.Policy(mode, user))
+	p := needs.Policy(mode, user)
+	narrow(&p)
+	h, err := enterSandbox(p)
 	if err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil, nil

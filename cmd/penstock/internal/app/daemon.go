@@ -127,6 +127,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.answers = newAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions, d.tellFiles)
 	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: d.memberRemoved,
+		Explain:    func(err error) error { return d.confined.explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.confined.permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: d.kept.counts, Saved: &d.kept.before.Members})
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})

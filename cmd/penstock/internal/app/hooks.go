@@ -317,6 +317,7 @@ func (p *flowState) hashKey(w *routeTarget) string {
 // connected is the hook that is called when an attempt to connect has ended.
 func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p, w := stateOf(f), stateOf(f).target.Load()
+	err = d.confined.explainConnect(err, to)
 	if err == nil && w.proxy != nil {
 		f.Preface(d.proxyHeader(f, p, w.proxy))
 	}
@@ -399,7 +400,7 @@ func (d *daemon) done(r *relay.Record) {
 	}
 	switch {
 	case e.Err != nil:
-		e.Err = postgres.Explain(e.Err)
+		e.Err = d.confined.explainConnect(postgres.Explain(e.Err), &r.Upstream)
 	case p.reason == spec.ReasonProtocolMismatch:
 		e.Err = fmt.Errorf("TLS: the client has agreed on %s with the listener, and the member on %s with the relay", r.ClientTLS.Protocol, r.UpstreamTLS.Protocol)
 	}

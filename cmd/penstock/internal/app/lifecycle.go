@@ -157,6 +157,7 @@ type lifecycle struct {
 	keeping  *keeping // nil: there is no keeper
 
 	level slog.LevelVar
+	held  heldSandbox // by which the log explains errors
 	log   *slog.Logger
 	lines *logWriter
 	// screen is nil unless a person watches. stopScreen removes its live line; it may be called
@@ -172,7 +173,7 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		fmt.Fprintln(stderr, "penstock:", becomeKeeper(cfg.Keeper, &cfg.Log, l.source, stderr))
 		return exitFailed
 	}
-	l.log, l.lines, l.screen = newLog(stderr, &cfg.Log, &l.level)
+	l.log, l.lines, l.screen = newLog(stderr, &cfg.Log, &l.level, l.held.explain)
 	defer l.lines.close()
 	// From here on signals come to this function. A reader of the log or a
 	// socket must not end the daemon by going away: without SIGPIPE, writing returns an error.
@@ -236,7 +237,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.source != nil {
 		l.d.load = l.load
 	}
-	l.d.confined = newConfinement(l.source, l.keeping, l.d)
+	l.d.confined = newConfinement(l.source, l.keeping, l.d, &l.held)
 	l.d.remotes = l.remotes
 	l.d.fleet.of(l.source)
 	if l.keeping.unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds

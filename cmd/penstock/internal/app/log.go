@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -12,8 +13,8 @@ import (
 
 // newLog returns the log that a configuration asks for, at a level that can be changed
 // later. Format and level must be valid. The screen is nil unless a person watches. The
-// caller must close the writer.
-func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *logWriter, *screen) {
+// caller must close the writer. explain says more of errors.
+func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar, explain func(error) error) (*slog.Logger, *logWriter, *screen) {
 	level.Set(levelOf(cfg.Level))
 	var person *screen
 	var to io.Writer = out
@@ -34,11 +35,45 @@ func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar) (*slog.Logger, *l
 		opt.ReplaceAttr = seconds
 		h = slog.NewJSONHandler(w, opt)
 	}
-	limiter := newLogLimiter(h)
+	limiter := newLogLimiter(&explainer{h, explain})
 	log := slog.New(limiter)
 	w.beforeClose = limiter.reportAllLeftOut
 	w.onDropped = func(n int64) { log.Warn("the log dropped lines", "dropped", n) }
 	return log, w, person
+}
+
+// An explainer says more of the errors in a log.
+type explainer struct {
+	slog.Handler
+	explain func(error) error
+}
+
+func (h *explainer) WithAttrs(a []slog.Attr) slog.Handler {
+	return &explainer{h.Handler.WithAttrs(a), h.explain}
+}
+
+func (h *explainer) WithGroup(name string) slog.Handler {
+	return &explainer{h.Handler.WithGroup(name), h.explain}
+}
+
+func (h *explainer) Handle(ctx context.Context, r slog.Record) error {
+	explained := false
+	attrs := make([]slog.Attr, 0, 8)
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok {
+			if more := h.explain(err); more != err {
+				a.Value, explained = slog.AnyValue(more), true
+			}
+		}
+		attrs = append(attrs, a)
+		return true
+	})
+	if explained {
+		plain := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+		plain.AddAttrs(attrs...)
+		r = plain
+	}
+	return h.Handler.Handle(ctx, r)
 }
 
 // levelOf and levelName convert between slog's levels and the names in a configuration.

@@ -27,7 +27,7 @@ func TestLogNobodyReads(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	var level slog.LevelVar
-	log, lines, _ := newLog(w, &spec.Log{Level: "info", Format: "json"}, &level)
+	log, lines, _ := newLog(w, &spec.Log{Level: "info", Format: "json"}, &level, new(heldSandbox).explain)
 	long := strings.Repeat("x", 10_000)
 	logged := 3 * maxLogQueued / len(long)
 	for i := range logged {

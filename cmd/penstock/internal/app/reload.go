@@ -73,7 +73,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		if d.keeping.up() && !d.replacedInVain() {
 			return d.reloadByAnother(ctx, by, told, err)
 		}
-		err = withoutReplacement(err)
+		err = withoutReplacement(d.confined.explain(err))
 	}
 	d.settleRemotes(err)
 	if errors.Is(err, net.ErrClosed) { // the engine's answer: nothing is wrong with the configuration

@@ -129,7 +129,7 @@ func (r *remotes) awaitFirst(k *keeping, stderr *os.File) bool {
 	if r == nil {
 		return true
 	}
-	log, lines, screen := newLog(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar))
+	log, lines, screen := newLog(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(heldSandbox).explain)
 	_ = screen
 	defer lines.close()
 	return r.await(k, log)

@@ -45,7 +45,7 @@ type kindRow struct {
 }
 
 var kinds = [numKinds]kindRow{
-	Read: {doing: "reading %v", thing: "file %v to read", layer: sandbox.Files,
+	Read: {doing: "reading %v", thing: "file %v", layer: sandbox.Files,
 		allow: func(p *sandbox.Policy, n Need) { p.Read = append(p.Read, n.Path) },
 		has:   func(p *sandbox.Policy, n Need) bool { return covers(p.Read, n.Path) || covers(p.Write, n.Path) }},
 	Write: {doing: "writing %v", thing: "file %v to write", layer: sandbox.Files,

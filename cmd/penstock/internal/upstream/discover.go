@@ -178,7 +178,7 @@ func (s *Set) applyAnswer(ctx context.Context, w *watch, targets []Target, err e
 	if ctx.Err() != nil {
 		return
 	}
-	was := w.err
+	was, err := w.err, s.opt.Explain(err)
 	if w.answeredAt.IsZero() && !w.restored {
 		close(w.answered)
 	}

@@ -166,6 +166,7 @@ func (c *checker) run() {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Timeout)
 	start := time.Now()
 	found, err := s.probe(ctx, &probed{c.group, c.m.addr, c.m.Host(), c.body})
+	err = s.opt.Explain(err)
 	now := time.Now()
 	cancel()
 	<-s.probes

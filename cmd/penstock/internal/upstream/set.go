@@ -41,6 +41,8 @@ type Options struct {
 	// Discoverer returns the Discoverer of a lookup; nil: [DNS] with the system's resolver.
 	Discoverer func(spec.Discover) Discoverer
 
+	// Explain says more of an error of a check or a lookup; nil: nobody does.
+	Explain func(error) error
 	// Permit reports whether this process may connect to an address; nil: to all. Members that operators of the process before have added
 	// there, or moved there, are left to the next one.
 	Permit func(spec.Endpoint) bool
@@ -95,6 +97,9 @@ const maxProbes = 512
 func NewSet(opt Options) *Set {
 	if opt.Discoverer == nil {
 		opt.Discoverer = DNS{}.Discoverer
+	}
+	if opt.Explain == nil {
+		opt.Explain = func(err error) error { return err }
 	}
 	if opt.Clients == nil {
 		opt.Clients = certs.NewClients(certs.Options{}, nil)

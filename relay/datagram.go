@@ -83,7 +83,7 @@ type Drop uint8
 const (
 	DropFull          Drop = iota // the socket to send to was full, and the flow may not hold more
 	DropTooBig                    // EMSGSIZE: longer than a datagram can be, or than the path allows
-	DropFiltered                  // EPERM: dropped by a packet filter of this host
+	DropFiltered                  // EPERM of an IP socket: dropped by a packet filter of this host
 	DropNoBuffers                 // ENOBUFS or ENOMEM: the kernel or the device had no memory
 	DropUnreachable               // there was no route, or an ICMP error during the send
 	DropFailed                    // the send failed otherwise
@@ -97,11 +97,12 @@ const (
 	DropCrashed                   // in the memory of a process that died; see Config.Keep
 	DropOverload                  // from a new client, while Overload.NoDatagramFlows is set
 	DropAmplification             // to a client that is not verified, beyond DatagramConfig.Amplification
+	DropNotPermitted              // EPERM or EACCES of a Unix socket: this process may not send there, for lack of permission or by its sandbox
 	drops
 )
 
 var dropNames = [drops]string{"full", "too-big", "filtered", "no-buffers", "unreachable", "failed", "truncated", "no-return", "refused", "limited", "no-room",
-	"draining", "ended", "crashed", "overload", "amplification"}
+	"draining", "ended", "crashed", "overload", "amplification", "not-permitted"}
 
 // String returns the reason's name, such as "too-big".
 func (d Drop) String() string { return enum.Name(dropNames[:], d) }

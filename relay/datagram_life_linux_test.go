@@ -426,6 +426,27 @@ func TestSendErrors(t *testing.T) {
 	}
 }
 
+// A Unix socket that this process may not send to is not taken for a packet filter.
+func TestSendNotPermitted(t *testing.T) {
+	for _, errno := range []sys.Errno{sys.EPERM, sys.EACCES} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			r := newDatagramRig(t, Config{Loops: 1})
+			l := r.listenAt(gramPlace(t, "unixgram"), ListenConfig{}, gramEcho(t, "unixgram"))
+			c := packetSocket(t, "unixgram")
+			askGram(t, c, l.Addr(), "first")
+			r.k.Fail(testkernel.SendBatch, errno, 1) // a reply
+			tellGram(t, c, l.Addr(), "its reply is lost")
+			eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped[DropNotPermitted] == 1 })
+			if errno == sys.EPERM { // a path's permissions are asked for when the upstream is connected
+				r.k.Fail(testkernel.Send, errno, 1)
+				tellGram(t, c, l.Addr(), "lost itself")
+				eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped[DropNotPermitted] == 2 })
+			}
+			askGram(t, c, l.Addr(), "last")
+		})
+	}
+}
+
 // Replies that nobody can be sent are counted: an unnamed Unix client has no address.
 func TestUnnamedClient(t *testing.T) {
 	r := newDatagramRig(t, Config{})

@@ -223,7 +223,7 @@ func (o *outbox) flush() {
 				return
 			}
 		default:
-			o.skip(dropOf(e))
+			o.skip(dropOf(e, o.family()))
 			tooBig = false
 		}
 	}
@@ -353,7 +353,7 @@ func (o *outbox) sendSingly(why sys.Errno) {
 			case sys.EAGAIN:
 				o.d.drop(it.f, dir, DropFull, len(b), 1)
 			default:
-				o.d.drop(it.f, dir, dropOf(e), len(b), 1)
+				o.d.drop(it.f, dir, dropOf(e, o.family()), len(b), 1)
 			}
 		}
 	}
@@ -432,14 +432,24 @@ func (o *outbox) unblock() {
 	}
 }
 
-// dropOf returns the reason of a drop after a send that failed with e.
-func dropOf(e sys.Errno) Drop {
-	switch e {
-	case sys.EMSGSIZE:
+// family returns the family of the addresses that are sent to.
+func (o *outbox) family() sys.Family {
+	if o.port != nil {
+		return o.port.family
+	}
+	return o.of.upstreamFamily()
+}
+
+// dropOf returns the reason of a drop after a send to an address of a family that failed with e.
+func dropOf(e sys.Errno, family sys.Family) Drop {
+	switch {
+	case e == sys.EMSGSIZE:
 		return DropTooBig
-	case sys.EPERM:
+	case family == sys.Unix && (e == sys.EPERM || e == sys.EACCES):
+		return DropNotPermitted
+	case e == sys.EPERM:
 		return DropFiltered
-	case sys.ENOBUFS, sys.ENOMEM:
+	case e == sys.ENOBUFS, e == sys.ENOMEM:
 		return DropNoBuffers
 	}
 	if isUnreachable(e) {

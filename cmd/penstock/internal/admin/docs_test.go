@@ -13,6 +13,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	yaml "go.yaml.in/yaml/v4"
+
+	"github.com/penstock/penstock/relay"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/metrics.md")
@@ -41,6 +43,19 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	} else if want != string(text) {
 		t.Error("docs/metrics.md is behind the code; go test -run TestMetricsAreDocumented -update writes its table")
+	}
+}
+
+// docs/metrics.md says of each reason for which datagrams are dropped what it is.
+func TestDropsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(docs, "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := range relay.Drop(relay.NumDrops) {
+		if strings.Count(string(text), "\n| `"+d.String()+"` | ") != 1 {
+			t.Errorf("docs/metrics.md does not say what %s is", d)
+		}
 	}
 }
 

@@ -164,8 +164,7 @@ func ExampleFlow_Preface() {
 		},
 		Connected: func(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 			if err == nil {
-				client, local := f.Client().AddrPort, f.Local().AddrPort
-				f.Preface(fmt.Appendf(nil, "PROXY TCP4 %v %v %d %d\r\n", client.Addr(), local.Addr(), client.Port(), local.Port()))
+				f.Preface(relay.AppendProxyHeader(nil, 1, f.Client(), f.Local()))
 			}
 		},
 	}})

@@ -185,6 +185,7 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     shared,
+		"relay":                          "PROXY headers are written as the library writes them",
 		"github.com/gaissmai/bart":       longest,
 		"github.com/pires/go-proxyproto": "a widely used codec of PROXY headers",
 		"golang.org/x/time/rate":         "token buckets for the daemon and for each listener",

@@ -10,11 +10,11 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/pires/go-proxyproto"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
 )
 
 // Sizes of PROXY headers. The specification, HAProxy's doc/proxy-protocol.txt,
@@ -232,65 +232,22 @@ func sunPath(b []byte) string {
 	return string(name)
 }
 
-// Append appends the header to dst.
-//
-// If one address is IPv4 and the other IPv6, both are written as IPv6. Version 1 writes UNKNOWN
-// for Unix sockets, which it cannot express. A header with an address missing is written as a
-// local one. The error says that the TLVs are too long; then nothing is appended.
+// Append appends the header to dst, as [relay.AppendProxyHeader] does, with the TLVs of version 2. A
+// header with an address missing is written as a local one. The error says that the TLVs are too long;
+// then nothing is appended.
 func (h *Header) Append(dst []byte) ([]byte, error) {
-	local := h.Local || !h.Unix && (!h.Client.Addr().IsValid() || !h.To.Addr().IsValid())
-	client, to := spec.CanonicalAddr(h.Client.Addr()), spec.CanonicalAddr(h.To.Addr())
-	if !local && !h.Unix && client.Is4() != to.Is4() {
-		client, to = netip.AddrFrom16(client.As16()), netip.AddrFrom16(to.As16())
-	}
-	if h.Version == 1 {
-		if local || h.Unix {
-			return append(dst, "PROXY UNKNOWN\r\n"...), nil
-		}
-		return h.append1(dst, client, to), nil
-	}
-	if local {
-		dst = append(dst, proxyproto.SIGV2...)
-		return append(dst, byte(proxyproto.LOCAL), byte(proxyproto.UNSPEC), 0, 0), nil
-	}
-	return h.append2(dst, client, to)
-}
-
-func (h *Header) append1(dst []byte, client, to netip.Addr) []byte {
-	if client.Is4() {
-		dst = append(dst, "PROXY TCP4 "...)
-	} else {
-		dst = append(dst, "PROXY TCP6 "...)
-	}
-	dst = client.AppendTo(dst)
-	dst = to.AppendTo(append(dst, ' '))
-	dst = appendPort(dst, h.Client.Port())
-	dst = appendPort(dst, h.To.Port())
-	return append(dst, "\r\n"...)
-}
-
-func (h *Header) append2(dst []byte, client, to netip.Addr) ([]byte, error) {
 	begin := len(dst)
-	const stream = byte(1)
-	dst = append(dst, proxyproto.SIGV2...)
-	dst = append(dst, byte(proxyproto.PROXY))
+	var client, to relay.Addr
 	switch {
+	case h.Local:
 	case h.Unix:
-		dst = append(dst, 0x30|stream, 0, 0)
-		dst = appendPath(dst, h.ClientPath)
-		dst = appendPath(dst, h.ToPath)
-	case client.Is4():
-		dst = append(dst, 0x10|stream, 0, 0)
-		a, b := client.As4(), to.As4()
-		dst = append(append(dst, a[:]...), b[:]...)
+		client, to = relay.Addr{Network: relay.Unix, Path: h.ClientPath}, relay.Addr{Network: relay.Unix, Path: h.ToPath}
 	default:
-		dst = append(dst, 0x20|stream, 0, 0)
-		a, b := client.As16(), to.As16()
-		dst = append(append(dst, a[:]...), b[:]...)
+		client, to = relay.Addr{Network: relay.TCP, AddrPort: h.Client}, relay.Addr{Network: relay.TCP, AddrPort: h.To}
 	}
-	if !h.Unix {
-		dst = binary.BigEndian.AppendUint16(dst, h.Client.Port())
-		dst = binary.BigEndian.AppendUint16(dst, h.To.Port())
+	dst = relay.AppendProxyHeader(dst, h.Version, client, to)
+	if h.Version == 1 || proxyproto.ProtocolVersionAndCommand(dst[begin+12]) == proxyproto.LOCAL {
+		return dst, nil
 	}
 	if h.ALPN != "" {
 		dst = appendTLV(dst, byte(proxyproto.PP2_TYPE_ALPN), h.ALPN)
@@ -313,18 +270,4 @@ func appendTLV[T string | []byte](dst []byte, kind byte, value T) []byte {
 	dst = append(dst, kind)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(value)))
 	return append(dst, value...)
-}
-
-func appendPort(dst []byte, port uint16) []byte {
-	return strconv.AppendUint(append(dst, ' '), uint64(port), 10)
-}
-
-// appendPath appends a sun_path, truncated if it is too long.
-func appendPath(dst []byte, path string) []byte {
-	var b [maxSunPath]byte
-	copy(b[:], path)
-	if b[0] == '@' && b[1] != 0 {
-		b[0] = 0
-	}
-	return append(dst, b[:]...)
 }

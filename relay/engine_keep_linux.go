@@ -149,13 +149,17 @@ func (e *core) goneListener(cfg *RestoreConfig, addr string) *Listener {
 }
 
 // openLedgers opens the ledgers of an earlier process. The engine has at least as many loops as that one
-// had loops with flows, so that flows stay where they are, and keep their IDs.
-func (e *core) openLedgers() {
+// had loops with flows, so that flows stay where they are, and keep their IDs. An error says that this process cannot
+// open one that another may.
+func (e *core) openLedgers() error {
 	base := sys.MonotonicAt(e.start)
 	e.ledgers = make(map[int]earlierLedger)
 	for _, x := range e.earlier.ledgers {
 		i := loopOf(x.Key)
 		l, err := ledger.Open(x.FDs[0])
+		if _, ok := errors.AsType[sys.Errno](err); ok && !errors.Is(err, ledger.ErrInvalid) {
+			return fmt.Errorf("relay: open ledger: %w", err)
+		}
 		if err != nil || l.Loop() != i || i >= maxLoops {
 			if err == nil {
 				l.Close()
@@ -178,14 +182,22 @@ func (e *core) openLedgers() {
 		}
 		e.ledgers[i] = earlierLedger{l, x.Key}
 		base = min(base, l.Made())
+		e.needed = max(e.needed, 1)
 		for range l.All() {
-			e.cfg.Loops = max(e.cfg.Loops, i+1)
+			e.needed = max(e.needed, i+1)
 			break
 		}
 	}
 	e.earlier.ledgers = nil
+	e.cfg.Loops = max(e.cfg.Loops, e.needed)
 	e.start = e.start.Add(time.Duration(base - sys.MonotonicAt(e.start)))
 	e.base = base
+	e.dropLedgers()
+	return nil
+}
+
+// dropLedgers lets go of the ledgers of loops that there are no more, whose counters go on.
+func (e *core) dropLedgers() {
 	for i, l := range e.ledgers {
 		if i >= e.cfg.Loops {
 			if l.ledger != nil {
@@ -211,9 +223,6 @@ func (e *core) newKeeping(l *loop) (*keeping, error) {
 	k, err := newKeeping(l, e.holding, e.cfg.Keep, e.base, x.ledger, x.key)
 	if err != nil {
 		return nil, err
-	}
-	if l.index == 0 {
-		l.stats.add(&e.earlier.stats)
 	}
 	k.reserve()
 	flows := e.earlier.flows[:0]

@@ -57,6 +57,7 @@ type core struct {
 	base          int64                 // CLOCK_MONOTONIC at start
 	lost          Restored              // flows that New could not give to Restore
 	earlier       earlierHeld           // flows and ledgers that Restore has not handled yet
+	needed        int                   // loops that are needed for the flows of an earlier process; 0: there was none
 	done          chan struct{}         // closed when every loop has ended
 	quiet         chan struct{}         // closed, and made anew, when a loop that drains has nothing left
 }
@@ -107,30 +108,22 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	if cfg.Keep != nil {
 		e.holding, e.earlier = newHolding(k, cfg.Keep)
 		e.awaitsRestore = len(cfg.Keep.Held) > 0
-		e.openLedgers()
-	}
-	for i := range e.cfg.Loops {
-		l, err := newLoop(i, e.start, cfg.Dedicated, e.quieten)
-		if err != nil {
-			e.freeLoops()
-			return nil, fmt.Errorf("relay: make event loop: %w", err)
+		if err := e.openLedgers(); err != nil {
+			return nil, err
 		}
-		e.loops = append(e.loops, l)
 	}
 	e.streams.init(e.newPipes())
+	keepings, err := e.newLoops()
+	if err != nil {
+		return nil, err
+	}
 	e.datagrams.init(&cfg, files, &e.descriptors.limit)
 	e.descriptors.init(e.start, e.loops, e.streams.pipes, budgetFlows{
 		streams: e.streams.flows, short: func() bool { return e.streams.short.Load() > 0 },
 		datagrams: e.datagrams.flows.Load, mostDatagrams: e.datagrams.most,
 	})
-	for _, l := range e.loops {
-		var k *keeping
-		if cfg.Keep != nil {
-			if k, err = e.newKeeping(l); err != nil {
-				e.freeLoops()
-				return nil, err
-			}
-		}
+	for i, l := range e.loops {
+		k := keepings[i]
 		// In this order: what datagrams gathered leaves before streams have their turn.
 		newDatagrams(l, &e.shared, &e.datagrams, k)
 		newStreams(l, &e.shared, &e.streams, k)
@@ -152,16 +145,38 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	return engine, nil
 }
 
-// freeLoops closes what an engine has that could not be made.
-func (e *core) freeLoops() {
-	for _, l := range e.loops {
-		l.free()
-	}
-	for _, s := range e.streams.all {
-		if s.keep != nil {
-			s.keep.ledger.Close()
+// newLoops makes the loops, and what each needs for flows to outlive the process. If there was an earlier process, the loops that its
+// flows need are enough: no flow is lost for want of what another loop takes.
+func (e *core) newLoops() (keepings []*keeping, err error) {
+	for i := range e.cfg.Loops {
+		l, err := newLoop(i, e.start, e.cfg.Dedicated, e.quieten)
+		var k *keeping
+		switch {
+		case err != nil:
+			err = fmt.Errorf("relay: make event loop: %w", err)
+		case e.cfg.Keep != nil:
+			if k, err = e.newKeeping(l); err != nil {
+				l.free()
+			}
 		}
+		if err != nil && e.needed > 0 && i >= e.needed {
+			e.cfg.Loops = i
+			e.dropLedgers()
+			break
+		}
+		if err != nil {
+			for i := range e.loops {
+				e.loops[i].free()
+				if keepings[i] != nil {
+					keepings[i].ledger.Close()
+				}
+			}
+			return nil, err
+		}
+		e.loops, keepings = append(e.loops, l), append(keepings, k)
 	}
+	e.loops[0].stats.add(&e.earlier.stats)
+	return keepings, nil
 }
 
 // closeUnreachable ends an engine that nobody can close any more, after its flows.

@@ -42,7 +42,9 @@ import (
 // Config configures an engine. The zero value is ready to use. Negative values are
 // errors unless a field says otherwise.
 type Config struct {
-	// Loops is the number of event loops, at most 256; 0 means runtime.GOMAXPROCS(0).
+	// Loops is the number of event loops, at most 256; 0 means runtime.GOMAXPROCS(0). With
+	// flows of an earlier process (see Keep) there are as many as those need, and fewer
+	// than this if another one cannot be made.
 	Loops int
 
 	// Dedicated lets each loop keep a P (of the Go scheduler) while it is busy, which

@@ -226,6 +226,7 @@ func TestRefused(t *testing.T) {
 	}{
 		"empty":            {0, nil, ErrInvalid},
 		"short":            {100, func([]byte) {}, ErrInvalid},
+		"huge":             {maxFile + page, func([]byte) {}, ErrInvalid}, // and not an error of mmap, which another process may not get
 		"zeros":            {h.fileBytes, func([]byte) {}, ErrInvalid},
 		"cut off":          {h.fileBytes - page, base, ErrInvalid},
 		"longer":           {h.fileBytes + page, base, ErrInvalid},

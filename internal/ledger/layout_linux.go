@@ -30,6 +30,7 @@ const (
 	minBlock   = 64
 	maxStride  = page
 	maxArena   = 1 << unitBits * minBlock // what a reference can name
+	maxFile    = MaxSlots*maxStride + 2*maxArena
 )
 
 // ErrInvalid is the error of [Open] for memory that is no ledger, or a damaged one.

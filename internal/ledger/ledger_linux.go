@@ -66,20 +66,8 @@ func Open(fd int) (*Ledger, error) {
 	if bits.UintSize < 64 {
 		return nil, fmt.Errorf("flows can outlive the process on 64-bit systems only: %w", errors.ErrUnsupported)
 	}
-	size, e := sys.SealedSize(fd)
-	if e != 0 {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, e)
-	}
-	if size < headerSize {
-		return nil, fmt.Errorf("%w: %d bytes", ErrInvalid, size)
-	}
-	mem, e := sys.Map(fd, size)
-	if e != 0 {
-		return nil, fmt.Errorf("mmap: %w", e)
-	}
-	h, err := readHeader(mem, size)
+	mem, h, err := mapFile(fd)
 	if err != nil {
-		sys.Unmap(mem)
 		return nil, err
 	}
 	l := newLedger(fd, mem, h)
@@ -94,20 +82,31 @@ func Open(fd int) (*Ledger, error) {
 // Check reports whether this version can read a ledger, which the process that writes it may still use. It
 // returns what [Open] would return. The descriptor stays the caller's.
 func Check(fd int) error {
+	mem, _, err := mapFile(fd)
+	if err == nil {
+		sys.Unmap(mem)
+	}
+	return err
+}
+
+// mapFile maps a ledger's file and reads its header.
+func mapFile(fd int) ([]byte, header, error) {
 	size, e := sys.SealedSize(fd)
 	if e != 0 {
-		return fmt.Errorf("%w: %w", ErrInvalid, e)
+		return nil, header{}, fmt.Errorf("%w: %w", ErrInvalid, e)
 	}
-	if size < headerSize {
-		return fmt.Errorf("%w: %d bytes", ErrInvalid, size)
+	if size < headerSize || size > maxFile {
+		return nil, header{}, fmt.Errorf("%w: %d bytes", ErrInvalid, size)
 	}
 	mem, e := sys.Map(fd, size)
 	if e != 0 {
-		return fmt.Errorf("mmap: %w", e)
+		return nil, header{}, fmt.Errorf("mmap: %w", e)
 	}
-	defer sys.Unmap(mem)
-	_, err := readHeader(mem, size)
-	return err
+	h, err := readHeader(mem, size)
+	if err != nil {
+		sys.Unmap(mem)
+	}
+	return mem, h, err
 }
 
 func newLedger(fd int, mem []byte, h header) *Ledger {

@@ -175,9 +175,12 @@ func (c *clients) changed(o *Options) bool {
 	return false
 }
 
-// use has a configuration ask clients for certificates.
+// use has a configuration ask clients for certificates. If the authorities could not be read, none has signed a client's.
 func (c *clients) use(to *tls.Config) {
 	to.ClientAuth, to.ClientCAs = tls.RequireAndVerifyClientCert, c.pool
+	if c.pool == nil { // those of the system, for crypto/tls
+		to.ClientCAs, to.SessionTicketsDisabled = x509.NewCertPool(), true
+	}
 	if c.files.Optional {
 		to.ClientAuth = tls.VerifyClientCertIfGiven
 	}

@@ -43,8 +43,8 @@ type folder struct {
 	found []spec.Certificate
 }
 
-// Open reads what a listener's tls names. Without errors among the problems it returns the server; warnings are told in any case. before is
-// what had these certificates until now, or nil: its keys for tickets go on.
+// Open reads what a listener's tls names. Without errors among the problems, or with Options.Incomplete, it returns the server; warnings are
+// told in any case. before is what had these certificates until now, or nil: its keys for tickets go on.
 func Open(t *spec.ServerTLS, o Options, before *Server) (*Server, Problems) {
 	s := &Server{spec: t, options: o, folders: map[string]*folder{}, told: map[string]string{}, failed: map[string]int{}}
 	var problems Problems
@@ -81,7 +81,7 @@ func Open(t *spec.ServerTLS, o Options, before *Server) (*Server, Problems) {
 	if len(s.pairs) == 0 && len(problems.Errors()) == 0 {
 		problems = append(problems, Problem{Text: "there are no certificates"})
 	}
-	if len(problems.Errors()) > 0 {
+	if len(problems.Errors()) > 0 && !o.Incomplete {
 		return nil, problems
 	}
 	s.build()

@@ -49,6 +49,16 @@ func newTable(certs []*tls.Certificate, refuse bool, base func() *tls.Config) *t
 			}
 		}
 	}
+	none := func() *tls.Config {
+		c := base()
+		c.SessionTicketsDisabled = true
+		return c
+	}
+	if len(certs) == 0 {
+		t.first = none()
+		t.unknown = t.first
+		return t
+	}
 	made := map[string]*tls.Config{}
 	of := func(list []int) *tls.Config {
 		key := fmt.Sprint(list)
@@ -76,8 +86,7 @@ func newTable(certs []*tls.Certificate, refuse bool, base func() *tls.Config) *t
 	t.unknown = t.first
 	if refuse {
 		// crypto/tls answers unrecognized_name where there is no certificate.
-		t.unknown = base()
-		t.unknown.SessionTicketsDisabled = true
+		t.unknown = none()
 	}
 	return t
 }

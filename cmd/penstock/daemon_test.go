@@ -158,8 +158,14 @@ func (d *daemon) wait(msg string, n int) (found []map[string]any) {
 			return found
 		}
 		if late && !d.ended { // it prints the stacks of its goroutines, and exits
+			workers := childrenOf(d.cmd.Process.Pid) // which would go on without their keeper, and have the log open
 			d.cmd.Process.Signal(syscall.SIGQUIT)
-			defer time.AfterFunc(patience/4, func() { d.cmd.Process.Kill() }).Stop()
+			defer time.AfterFunc(patience/4, func() {
+				d.cmd.Process.Kill()
+				for _, pid := range workers {
+					sendSignal(pid, syscall.SIGKILL)
+				}
+			}).Stop()
 			for !d.ended {
 				d.news.Wait()
 			}

@@ -53,8 +53,11 @@ func (k *kept) worker() int {
 }
 
 // children returns the processes that the keeper has started and that have not ended.
-func (k *kept) children() (pids []int) {
-	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(k.cmd.Process.Pid) + "/task/*/children")
+func (k *kept) children() []int { return childrenOf(k.cmd.Process.Pid) }
+
+// childrenOf returns the processes that a process has started and that have not ended.
+func childrenOf(pid int) (pids []int) {
+	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
 	for _, task := range tasks {
 		text, _ := os.ReadFile(task)
 		for _, f := range strings.Fields(string(text)) {

@@ -40,18 +40,22 @@ type file struct {
 	format  formatter
 	ask     func(path string) (*os.File, error) // opens what this process may not open; nil: nobody does
 	midLine bool                                // the last write ended in the middle of a line
+	retryAt time.Time                           // without a file: when it is tried to open it again
+	lastErr error                               // why it could not be opened
 
 	mu sync.Mutex
-	f  *os.File // guarded by mu, because abort reads it too
+	f  *os.File // guarded by mu, because abort reads it too; nil: it could not be opened
 }
 
-func newFile(name string, mode uint32, format formatter, ask func(path string) (*os.File, error)) (*file, error) {
-	s := &file{name: name, mode: fs.FileMode(mode), format: format, ask: ask}
-	var err error
-	if s.f, err = s.open(); err == nil {
-		s.midLine = tornFile(s.f)
+// fileRetryPause is the time between attempts to open a file that could not be opened at first.
+const fileRetryPause = time.Second
+
+func newFile(name string, mode uint32, format formatter, how Opening) (*file, error) {
+	s := &file{name: name, mode: fs.FileMode(mode), format: format, ask: how.Ask}
+	if err := s.reopen(); err != nil && !how.Retry {
+		return nil, err
 	}
-	return s, err
+	return s, nil
 }
 
 // tornFile reports whether a file ends in the middle of a line: whoever wrote it was killed while it did.
@@ -99,6 +103,9 @@ func (s *file) openSelf() (*os.File, error) {
 }
 
 func (s *file) put(e *Entry) (written, failed int, err error) {
+	if s.f == nil && (time.Now().Before(s.retryAt) || s.reopen() != nil) {
+		return 0, 1, s.lastErr
+	}
 	if s.midLine {
 		s.buf, s.midLine = append(s.buf, '\n'), false
 	}
@@ -132,6 +139,7 @@ func (s *file) reopen() error {
 	}
 	f, err := s.open()
 	if err != nil {
+		s.lastErr, s.retryAt = err, time.Now().Add(fileRetryPause)
 		return err
 	}
 	s.mu.Lock()
@@ -139,17 +147,23 @@ func (s *file) reopen() error {
 	s.f = f
 	s.mu.Unlock()
 	s.midLine = tornFile(f)
+	if old == nil {
+		return nil
+	}
 	return old.Close()
 }
 
 func (s *file) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.f == nil {
+		return
+	}
 	s.f.SetWriteDeadline(time.Unix(1, 0)) // files on a disk have no deadline, but do not block for long either
 }
 
 func (s *file) close() {
-	if s.name != "" {
+	if s.name != "" && s.f != nil {
 		s.f.Close()
 	}
 }

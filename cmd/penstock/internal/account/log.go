@@ -86,11 +86,18 @@ type LogStats struct {
 // Dropped returns the number of records that were not written.
 func (s LogStats) Dropped() int64 { return s.Overflowed + s.Failed }
 
+// Opening says how the file of an access log is opened.
+type Opening struct {
+	// Ask opens a file to append to that this process may not open; nil: nobody does.
+	Ask func(path string) (*os.File, error)
+	// Retry has Open try again later, as with a syslog server, where the file cannot be opened, which otherwise is an error. Records
+	// are dropped and counted until then.
+	Retry bool
+}
+
 // Open opens the access log of cfg, or returns nil if cfg has none. Dropped records are
-// reported to log. The caller must close it. Open returns an error if a file cannot be
-// opened; a syslog server that does not answer is not an error, and is tried again. ask, if it is not nil, opens a file to append to that this
-// process may not open.
-func Open(cfg spec.AccessLog, log *slog.Logger, p Progress, ask func(path string) (*os.File, error)) (*Log, error) {
+// reported to log. The caller must close it. A syslog server that does not answer is not an error, and is tried again.
+func Open(cfg spec.AccessLog, log *slog.Logger, p Progress, how Opening) (*Log, error) {
 	if cfg.To == "" {
 		return nil, nil
 	}
@@ -98,7 +105,7 @@ func Open(cfg spec.AccessLog, log *slog.Logger, p Progress, ask func(path string
 	if err != nil {
 		return nil, fmt.Errorf("access log's format: %w", err)
 	}
-	s, err := newSink(cfg, format, ask)
+	s, err := newSink(cfg, format, how)
 	if err != nil {
 		return nil, fmt.Errorf("access log: %w", err)
 	}

@@ -25,7 +25,7 @@ import (
 
 func open(t *testing.T, to string, log io.Writer) *Log {
 	t.Helper()
-	l, err := Open(spec.AccessLog{To: to, Format: "{id} {member}", Mode: 0o604}, textLog(log), Progress{}, nil)
+	l, err := Open(spec.AccessLog{To: to, Format: "{id} {member}", Mode: 0o604}, textLog(log), Progress{}, Opening{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +125,13 @@ func TestOpenRefuses(t *testing.T) {
 		{"syslog:echo://", JSON, "invalid syslog server"},
 		{"stdout", "{x}", "access log's format: column 1"},
 	} {
-		l, err := Open(spec.AccessLog{To: c.to, Format: c.format}, textLog(io.Discard), Progress{}, nil)
+		l, err := Open(spec.AccessLog{To: c.to, Format: c.format}, textLog(io.Discard), Progress{}, Opening{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.to, err, c.want)
 		}
 		l.Close()
 	}
-	if l, err := Open(spec.AccessLog{}, nil, Progress{}, nil); l != nil || err != nil {
+	if l, err := Open(spec.AccessLog{}, nil, Progress{}, Opening{}); l != nil || err != nil {
 		t.Errorf("%v, %v", l, err)
 	}
 	for _, to := range []string{"stdout", "stderr", "/a", "syslog:localhost:514", "syslog:tcp://[::1]:601", "syslog:unix:///dev/log", "syslog:unixgram:///dev/log"} {
@@ -181,7 +181,7 @@ func TestTornFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	tear("1 m1\n2 ")
-	s, err := newFile(name, 0o600, f, nil)
+	s, err := newFile(name, 0o600, f, Opening{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +421,7 @@ func TestStdout(t *testing.T) {
 	defer r.Close()
 	old := os.Stdout
 	os.Stdout = w
-	l, err := Open(spec.AccessLog{To: "stdout", Format: JSON}, textLog(io.Discard), Progress{}, nil)
+	l, err := Open(spec.AccessLog{To: "stdout", Format: JSON}, textLog(io.Discard), Progress{}, Opening{})
 	os.Stdout = old
 	if err != nil {
 		t.Fatal(err)
@@ -433,5 +433,39 @@ func TestStdout(t *testing.T) {
 	var got map[string]any
 	if err := json.Unmarshal(out, &got); err != nil || got["id"] != "9" {
 		t.Errorf("%q: %v", out, err)
+	}
+}
+
+// A file that cannot be opened is tried again; records are dropped and counted until then.
+func TestFileThatCannotBeOpened(t *testing.T) {
+	testnet.CheckLeaks(t)
+	name := filepath.Join(t.TempDir(), "access.log")
+	if err := os.Mkdir(name, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cfg := spec.AccessLog{To: name, Format: "{id}"}
+	if l, err := Open(cfg, textLog(io.Discard), Progress{}, Opening{}); l != nil || err == nil {
+		t.Fatalf("%v, %v", l, err)
+	}
+	l, err := Open(cfg, textLog(io.Discard), Progress{}, Opening{Retry: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	enter(l, 1, 2)
+	eventually(t, "two records are dropped", func() bool { return l.Stats().Failed == 2 })
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	id := uint64(2)
+	eventually(t, "a record is written", func() bool {
+		id++
+		enter(l, id)
+		return l.Stats().Written > 0
+	})
+	eventually(t, "each record is written or dropped", func() bool { s := l.Stats(); return uint64(s.Written+s.Failed) == id })
+	text, err := os.ReadFile(name)
+	if n := int64(bytes.Count(text, []byte("\n"))); err != nil || n != l.Stats().Written {
+		t.Errorf("%d lines, %v: %+v", n, err, l.Stats())
 	}
 }

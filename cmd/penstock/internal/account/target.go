@@ -41,15 +41,15 @@ func syslogServer(to string) (spec.Endpoint, error) {
 	return e, nil
 }
 
-// newSink opens the target of cfg. See Open for ask.
-func newSink(cfg spec.AccessLog, format formatter, ask func(path string) (*os.File, error)) (sink, error) {
+// newSink opens the target of cfg.
+func newSink(cfg spec.AccessLog, format formatter, how Opening) (sink, error) {
 	switch {
 	case cfg.To == "stdout":
 		return &file{f: os.Stdout, format: format}, nil
 	case cfg.To == "stderr":
 		return &file{f: os.Stderr, format: format}, nil
 	case strings.HasPrefix(cfg.To, "/"):
-		return newFile(cfg.To, cmp.Or(cfg.Mode, DefaultMode), format, ask)
+		return newFile(cfg.To, cmp.Or(cfg.Mode, DefaultMode), format, how)
 	}
 	server, err := syslogServer(cfg.To)
 	if err != nil {

@@ -42,12 +42,13 @@ func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.
 	return b
 }
 
-// configure opens the logs that a configuration asks for. On an error nothing changes.
-func (b *accounting) configure(cfg *spec.Config) error {
+// configure opens the logs that a configuration asks for. On an error nothing changes. With retry, a file that cannot be opened is tried
+// again later.
+func (b *accounting) configure(cfg *spec.Config, retry bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cfg.AccessLog != b.accessConfig {
-		next, err := account.Open(cfg.AccessLog, b.log, b.progress, b.ask)
+		next, err := account.Open(cfg.AccessLog, b.log, b.progress, account.Opening{Ask: b.ask, Retry: retry})
 		if err != nil {
 			return err
 		}

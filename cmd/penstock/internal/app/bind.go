@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -51,7 +53,7 @@ func bindKeyOf(l *spec.Listener, i int) bindKey {
 // paused until they are updated. On an error it returns what it has bound so far.
 func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) (map[bindKey]*boundListener, error) {
 	bound := map[bindKey]*boundListener{}
-	if err := d.checkPorts(listeners); err != nil {
+	if err := d.goWithout(d.checkPorts(listeners)); err != nil {
 		return bound, err
 	}
 	for _, l := range listeners {
@@ -66,14 +68,20 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 			}
 			var err error
 			if at.Network == 0 && l.Inherit == "" {
-				at, err = listenAddr(ctx, l.Listen)
+				at, err = d.listenAddr(ctx, l)
 			}
 			var p *boundListener
 			if err == nil {
 				p, err = d.listen(l, at, i)
 			}
 			if err != nil {
-				return bound, fmt.Errorf("listener %s: %w", l.Name, err)
+				if err = d.goWithout(fmt.Errorf("listener %s: %w", l.Name, err)); err != nil {
+					return bound, err
+				}
+				continue
+			}
+			if err := p.Degraded(); err != nil {
+				d.lack(fmt.Errorf("listener %s: %w", l.Name, err))
 			}
 			bound[b] = p
 		}
@@ -120,7 +128,7 @@ func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*boundListener,
 	if i > 0 {
 		at.AddrPort = netip.AddrPortFrom(at.AddrPort.Addr(), at.AddrPort.Port()+uint16(i))
 	}
-	if was, ok := d.keeping.freePorts()[l.Name]; ok && was.AddrPort.Port() >= firstUnprivilegedPort() && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
+	if was, ok := d.keeping.addressesBefore()[l.Name]; ok && was.AddrPort.Port() >= firstUnprivilegedPort() && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
 		if p.Listener, err = d.engine.Listen(was, c); err == nil {
 			return p, nil
 		}
@@ -138,17 +146,51 @@ func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*boundListener,
 	return p, err
 }
 
-// inherit takes over the socket that the service manager passed under the listener's name.
+// inherit listens on the socket that the service manager passed under the listener's name. It stays open, for a listener that comes after
+// this one.
 func (d *daemon) inherit(l *spec.Listener, c relay.ListenConfig) (*relay.Listener, error) {
 	streams, packets := d.inherited.Streams[l.Inherit], d.inherited.Datagrams[l.Inherit]
 	switch {
 	case !l.Datagrams && len(streams) == 1:
-		return d.engine.ListenOn(streams[0], c)
+		return listenOn(streams[0], net.FileListener, d.engine.ListenOn, c)
 	case l.Datagrams && len(packets) == 1:
-		return d.engine.ListenOnPacket(packets[0], c)
+		return listenOn(packets[0], net.FilePacketConn, d.engine.ListenOnPacket, c)
 	}
 	return nil, fmt.Errorf("the service manager passed %d stream and %d datagram sockets named %q; allowed: exactly one, of the listener's kind",
 		len(streams), len(packets), l.Inherit)
+}
+
+// listenOn gives the engine a duplicate of a socket.
+func listenOn[S io.Closer](socket S, of func(*os.File) (S, error), listen func(S, relay.ListenConfig) (*relay.Listener, error), c relay.ListenConfig) (*relay.Listener, error) {
+	f, err := any(socket).(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	own, err := of(f)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listen(own, c)
+	if err != nil {
+		own.Close()
+	}
+	return l, err
+}
+
+// listenAddr returns the address to bind. After a crash, a name has the address that it had: its sockets are held, and
+// name servers may not answer.
+func (d *daemon) listenAddr(ctx context.Context, l *spec.Listener) (relay.Addr, error) {
+	if was, ok := d.keeping.addressesBefore()[l.Name]; ok && d.keeping.unplanned() && hasName(l) && was.Network == l.Listen.Kind {
+		was.AddrPort = netip.AddrPortFrom(was.AddrPort.Addr(), l.Listen.Port)
+		return was, nil
+	}
+	return listenAddr(ctx, l.Listen)
+}
+
+// hasName reports whether the host of a listener is a name.
+func hasName(l *spec.Listener) bool {
+	return l.Inherit == "" && l.Listen.Path == "" && l.Listen.Host != "" && !l.Listen.Addr().IsValid()
 }
 
 // listenAddr returns the address to bind: all addresses if there is no host, and for a name

@@ -86,9 +86,13 @@ func (d *daemon) openCertificates(cfg *spec.Config) (map[string]*certs.Server, e
 		if plan := old.planOf(l); plan != nil {
 			before = plan.certs
 		}
-		s, problems := certs.Open(l.TLS, d.certificateOptions, before)
-		if s == nil {
+		o := d.certificateOptions
+		o.Incomplete = d.shortfall.accepted
+		s, problems := certs.Open(l.TLS, o, before)
+		if errs := problems.Errors(); s == nil {
 			return nil, fmt.Errorf("listeners.%s.tls: %w", l.Name, d.explained(problems))
+		} else if len(errs) > 0 { // it reads them again, by itself
+			d.tellLack(fmt.Errorf("listeners.%s.tls: %w", l.Name, d.explained(errs)))
 		}
 		servers[l.Name] = s
 	}

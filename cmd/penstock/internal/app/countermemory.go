@@ -20,7 +20,7 @@ func counterLayouts() []counts.Layout {
 
 // openCounters returns the memory in which the worker before counted. If there is none, if it is damaged,
 // or if another version has arranged it differently, there is new memory, with the same counts as far
-// as possible; damaged memory is reported. It is called before anybody counts.
+// as possible; damaged memory is reported. After an error there is none. It is called before anybody counts.
 func (k *keeping) openCounters() (m *counts.Memory, damaged, err error) {
 	item, ok := k.others[labelCounters]
 	delete(k.others, labelCounters)
@@ -74,7 +74,7 @@ func newCounters(m *counts.Memory, layouts []counts.Layout) (*keeper.Memory, *co
 
 // counters returns the daemon's counters, in memory that the keeper holds if there is one.
 func (k *keeping) counters() *account.Counters {
-	if k == nil {
+	if k == nil || k.counts == nil {
 		return account.NewCounters()
 	}
 	return account.OpenCounters(k.counts.Table(account.Layout().Name))

@@ -72,6 +72,8 @@ type daemon struct {
 	drainedWord *atomic.Int64 // 1: the fleet's operator has drained this relay
 	fleet       *fleetPart
 
+	shortfall shortfall
+
 	mu        sync.Mutex // serializes changes
 	bound     map[bindKey]*boundListener
 	nodeDrain nodeDrain
@@ -119,6 +121,12 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.nodeDrain.closed = d.drained()
 	d.fleet = newFleetPart(d, cfg.Node)
 	d.events.Restore(d.kept.before.Events)
+	if n := len(d.engine.Stats().Loops); n < engine.Loops {
+		d.lack(fmt.Errorf("%d of %d event loops", n, engine.Loops))
+	}
+	if k != nil && k.noAdmin != nil {
+		d.lack(k.noAdmin)
+	}
 	d.budget = d.startBudget(&cfg.Engine)
 	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
 	d.accounting.ask = k.asker(earlykeeper.Append)
@@ -177,20 +185,20 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		return list
 	})
 	if err == nil {
-		err = checkCycles(own, cfg.Listeners)
+		err = d.goWithout(checkCycles(own, cfg.Listeners))
 	}
 	if err == nil {
-		err = checkCapabilities(cfg.Groups)
+		err = d.goWithout(checkCapabilities(cfg.Groups))
 	}
 	var servers map[string]*certs.Server
 	if err == nil {
 		servers, err = d.openCertificates(cfg)
 	}
 	if err == nil {
-		err = d.checkClientFiles(cfg)
+		err = d.goWithout(d.checkClientFiles(cfg))
 	}
 	if err == nil {
-		err = d.accounting.configure(cfg)
+		err = d.accounting.configure(cfg, d.shortfall.accepted)
 	}
 	if err == nil {
 		err = d.confine(cfg, bound)

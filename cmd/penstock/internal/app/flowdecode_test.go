@@ -77,7 +77,7 @@ func FuzzBefore(f *testing.F) {
 			t.Error("no configuration, and no error")
 		}
 		k := &keeping{lastConfigs: [][]byte{text}}
-		k.freePorts()
+		k.addressesBefore()
 		k.layersBefore()
 		var h history
 		if json.Unmarshal(text, &h) == nil {

@@ -42,7 +42,8 @@ type keeping struct {
 	counts        *counts.Memory         // of the counters
 	kept          *kept                  // what is counted and known
 
-	admin net.Listener // its path stays unless the worker exits for good
+	admin   net.Listener // its path stays unless the worker exits for good
+	noAdmin error        // why there is none, although one is configured
 
 	before   *earlykeeper.Policy // of the worker before; nil: it is not known
 	held     *confine.Held       // the sandbox that this process has entered before it looked at anything of the worker before; nil: none
@@ -147,7 +148,7 @@ func closeItem(item keeper.Item) {
 // first reports whether this is the first worker of its keeper.
 func (k *keeping) first() bool { return k.start.Reason == keeper.First }
 
-// document returns the document with a label: the one that is held, or a new one.
+// document returns the document with a label: the one that is held, or a new one. With an error it ends with this worker, or is nil.
 func (k *keeping) document(label string) (*document, error) {
 	if item, ok := k.others[label]; ok {
 		delete(k.others, label)
@@ -163,11 +164,7 @@ func (k *keeping) document(label string) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := k.hold(kindDocument, label, f); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return &document{file: f}, nil
+	return &document{file: f}, k.hold(kindDocument, label, f)
 }
 
 // hold has the keeper hold a file.
@@ -210,17 +207,17 @@ type savedConfig struct {
 	Token     string       `json:"token,omitempty"`
 	ReadToken string       `json:"read_token,omitempty"`
 	Layers    []spec.Layer `json:"layers,omitempty"`
-	// Ports are the addresses of listeners on any free port, by name.
-	Ports map[string]relay.Addr `json:"ports,omitempty"`
+	// Addresses are those of listeners on any free port, and of those whose host is a name, by listener.
+	Addresses map[string]relay.Addr `json:"addresses,omitempty"`
 }
 
-// freePorts returns the addresses that listeners on any free port had in the worker before.
-func (k *keeping) freePorts() map[string]relay.Addr {
+// addressesBefore returns the addresses that listeners on any free port, or at a name, had in the worker before.
+func (k *keeping) addressesBefore() map[string]relay.Addr {
 	var s savedConfig
 	if k == nil || len(k.lastConfigs) == 0 || json.Unmarshal(k.lastConfigs[0], &s) != nil {
 		return nil
 	}
-	return s.Ports
+	return s.Addresses
 }
 
 // layersBefore returns the texts from registries that the worker before had, by path.
@@ -278,13 +275,19 @@ func (k *keeping) saveConfig(cfg *spec.Config, bound map[bindKey]*boundListener)
 	if k == nil || k.config == nil {
 		return nil
 	}
-	ports := map[string]relay.Addr{}
-	for b, l := range bound {
-		if b.freePortName != "" {
-			ports[b.freePortName] = l.Addr()
+	before, addresses := k.addressesBefore(), map[string]relay.Addr{}
+	for _, l := range cfg.Listeners {
+		b := bindKeyOf(l, 0)
+		if b.freePortName == "" && !hasName(l) {
+			continue
+		}
+		if p := bound[b]; p != nil {
+			addresses[l.Name] = p.Addr()
+		} else if was, ok := before[l.Name]; ok { // it is closed for now
+			addresses[l.Name] = was
 		}
 	}
-	text, err := json.Marshal(savedConfig{cfg.Source, cfg.Text, cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken, cfg.Layers, ports})
+	text, err := json.Marshal(savedConfig{cfg.Source, cfg.Text, cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken, cfg.Layers, addresses})
 	if err == nil {
 		err = k.config.write(text)
 	}
@@ -381,17 +384,21 @@ func (k *keeping) listenAdmin(cfg *spec.Admin) (err error) {
 	if cfg.Listen.Kind == 0 {
 		return nil
 	}
-	if item, ok := k.others[label]; ok {
+	item, held := k.others[label]
+	if held {
 		delete(k.others, label)
 		f := os.NewFile(uintptr(item.FDs[0]), label)
 		defer f.Close()
 		if k.admin, err = admin.Inherit(f, cfg.Listen, cfg.Mode); err == nil {
 			admin.LeavePath(k.admin, true)
+			return nil
 		}
-		return err
 	}
 	if k.admin, err = admin.Listen(cfg.Listen, cfg.Mode); err != nil {
 		return err
+	}
+	if held { // nobody can reach it: its path is gone
+		k.Drop(item.Key)
 	}
 	f, err := admin.File(k.admin)
 	if err == nil {

@@ -36,7 +36,10 @@ const labelState = "state"
 // openKept returns what the worker before had, or begins anew. Nothing that goes wrong keeps the worker
 // from starting.
 func (k *keeping) openKept(log *slog.Logger) *kept {
-	out := &kept{counts: k.counts, values: newValues(k.counts.Table(valuesLayout.Name))}
+	out := &kept{counts: k.counts, values: newValues(counts.Heap(valuesLayout))}
+	if k.counts != nil {
+		out.values = newValues(k.counts.Table(valuesLayout.Name))
+	}
 	var err error
 	if out.file, err = k.document(labelState); err == nil {
 		out.before, err = readState(out.file)

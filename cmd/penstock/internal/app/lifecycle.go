@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -284,8 +285,11 @@ func (l *lifecycle) applyFirst(ctx context.Context, cfg *spec.Config) error {
 			err = l.d.apply(ctx, keepUntilRestart(cfg, saved)) // the engine and the admin listener are there already
 		}
 	}
-	if err != nil && ctx.Err() == nil && l.keeping.inSandboxBefore() {
+	if err != nil && ctx.Err() == nil && l.keeping.inSandboxBefore() && errors.Is(err, fs.ErrPermission) {
 		err = l.applyOlder(ctx, cfg, err)
+	}
+	if err != nil && ctx.Err() == nil && l.keeping.unplanned() {
+		err = l.d.applyWithout(ctx, cfg, err)
 	}
 	if err == nil {
 		l.d.settleRemotes(nil)

@@ -80,23 +80,26 @@ func notReplaced(u *keeper.Upgrade) error {
 
 // watchReplacement calls failed if no other worker takes over, after an upgrade with a number.
 func (d *daemon) watchReplacement(before uint64, failed func(*keeper.Upgrade)) {
+	if u, ok := d.awaitEnd(before); ok && u.Reason != "" {
+		failed(&u)
+	}
+}
+
+// awaitEnd waits until the restart after an upgrade with a number is over, which this worker sees only if it goes on. It reports false if
+// the daemon closes, or the keeper is gone, before.
+func (d *daemon) awaitEnd(before uint64) (u keeper.Upgrade, ok bool) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
 		case <-d.closing:
-			return
+			return u, false
 		case <-d.keeping.Lost():
-			return
+			return u, false
 		case <-tick.C:
 		}
-		u := d.keeping.LastUpgrade()
-		if u.ID == before || !u.Restart || !u.Over() {
-			continue
+		if u = d.keeping.LastUpgrade(); u.ID != before && u.Restart && u.Over() {
+			return u, true
 		}
-		if u.Reason != "" {
-			failed(&u)
-		}
-		return
 	}
 }

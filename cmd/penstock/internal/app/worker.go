@@ -91,8 +91,10 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 		to    **document
 		label string
 	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended, labelEnded}} {
-		if *d.to, err = k.document(d.label); err != nil {
+		if *d.to, err = k.document(d.label); err != nil && (k.first() || *d.to == nil) {
 			return err
+		} else if err != nil { // flows are more important
+			log.Error("the next worker does not get what this one saves", "document", d.label, "error", err)
 		}
 	}
 	k.past = readHistory(k.historyFile)
@@ -100,8 +102,10 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 		k.saveHistory() // its beginning
 	}
 	var damaged error
-	if k.counts, damaged, err = k.openCounters(); err != nil {
+	if k.counts, damaged, err = k.openCounters(); err != nil && k.first() {
 		return err
+	} else if err != nil {
+		log.Error("counters begin at 0 and end with this worker", "error", err)
 	}
 	if damaged != nil {
 		log.Error("counters begin at 0, because those of the worker before are damaged", "error", damaged)
@@ -109,8 +113,8 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 	k.kept = k.openKept(log)
 	if err := k.listenAdmin(&cfg.Admin); err != nil && k.first() {
 		return err
-	} else if err != nil { // flows are more important
-		log.Error("no admin listener", "error", err)
+	} else if err != nil {
+		k.noAdmin = fmt.Errorf("admin.listen: %w", err)
 	}
 	return nil
 }
@@ -226,6 +230,12 @@ func (d *daemon) serveKeeper() <-chan struct{} {
 	}
 	d.background.Go(d.heartbeat)
 	d.background.Go(d.watchKeeper)
+	d.mu.Lock()
+	lacks := strings.Join(d.shortfall.lacks, "; ")
+	d.mu.Unlock()
+	if lacks != "" && k.unplanned() {
+		d.background.Go(func() { d.makeGood(lacks) })
+	}
 	return handOver
 }
 

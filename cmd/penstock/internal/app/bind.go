@@ -75,7 +75,7 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 				p, err = d.listen(l, at, i)
 			}
 			if err != nil {
-				if err = d.goWithout(fmt.Errorf("listener %s: %w", l.Name, err)); err != nil {
+				if err = d.goWithout(bindError(l, err)); err != nil {
 					return bound, err
 				}
 				continue

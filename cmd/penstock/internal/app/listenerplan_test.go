@@ -112,6 +112,31 @@ func TestWatchFile(t *testing.T) {
 	changed("the link leads elsewhere")
 	write(other, "d")
 	changed("the new target is written")
+
+	// By way of a link of a folder on the way to the target of a link, as with a volume of Kubernetes
+	// and a link of one's own to it.
+	volume := t.TempDir()
+	for _, version := range []string{"1", "2"} {
+		if err := os.Mkdir(filepath.Join(volume, version), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(filepath.Join(volume, version, "c.yaml"), version)
+	}
+	data := filepath.Join(volume, "..data")
+	indirect := filepath.Join(dir, "indirect.yaml")
+	if err := errors.Join(os.Symlink("1", data), os.Symlink(filepath.Join(data, "c.yaml"), indirect)); err != nil {
+		t.Fatal(err)
+	}
+	if w, err = watchPath(indirect); err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	if err := errors.Join(os.Symlink("2", data+".new"), os.Rename(data+".new", data)); err != nil {
+		t.Fatal(err)
+	}
+	changed("a link of a folder on the way leads elsewhere")
+	write(filepath.Join(volume, "2", "c.yaml"), "3")
+	changed("the file that it leads to is written")
 	w = own
 	none, err := watchFiles(nil)
 	if err != nil {

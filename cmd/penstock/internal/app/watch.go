@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,23 +110,31 @@ func (w *fileWatch) affects(e fsnotify.Event) bool {
 	return affects || moved
 }
 
-// linkNames returns the names of a file: its own, those of the links on the way, and that of the
-// file itself with all links in its directories resolved.
+// linkNames returns the names by which a file is found: its own, those of all links on the way, also
+// of folders, and that of the file itself.
 func linkNames(path string) []string {
 	names := []string{filepath.Clean(path)}
-	for at := path; len(names) < maxLinks; {
-		to, err := os.Readlink(at)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(at), to)
-		}
-		at = to
-		names = append(names, filepath.Clean(to))
+	at, rest := "", strings.Split(filepath.Clean(path), "/")
+	if filepath.IsAbs(path) {
+		at = "/"
 	}
-	if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(names, real) {
-		names = append(names, real)
+	for links := 0; len(rest) > 0; {
+		next := filepath.Join(at, rest[0]) // at has no links, so that .. is the folder that it is in
+		rest = rest[1:]
+		to, err := os.Readlink(next)
+		if err != nil || links == maxLinks {
+			at = next
+			continue
+		}
+		links++
+		names = append(names, next)
+		if filepath.IsAbs(to) {
+			at = "/"
+		}
+		rest = append(strings.Split(filepath.Clean(to), "/"), rest...)
+	}
+	if !slices.Contains(names, at) {
+		names = append(names, at)
 	}
 	return names
 }

@@ -28,7 +28,7 @@ const (
 	CauseIdle                           // no byte moved for Timeouts.Idle
 	CauseHalfClosed                     // one side had ended, and the other moved no byte for Timeouts.HalfClosed
 	CauseDrained                        // the context of Engine.Drain ended first
-	CauseClosed                         // the engine was closed, or the listener of a datagram flow
+	CauseClosed                         // the engine was closed, or the listener of a datagram flow that needs its socket
 	CauseAnswered                       // a datagram flow received the replies that DatagramConfig.Replies asks for
 	CauseEvicted                        // a datagram flow made room for another one; see Config.MaxDatagramFlows
 	CauseUpstreamRefused                // an ICMP error said that nothing receives datagrams at the upstream

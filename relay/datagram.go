@@ -25,6 +25,18 @@ const DefaultDatagramIdle = 60 * time.Second
 // held for upstreams whose sockets were full. They are counted as [DropCrashed] in
 // [DatagramStats], and in the record as bytes that were read and not written.
 //
+// When the listener closes, or the engine drains, the flows of a UDP listener go on. Each
+// gets a socket of its own, connected to its client, and the listener's receives nothing
+// more: new clients reach the next process that has the port, or learn at once that nobody
+// is there (ICMP port unreachable). At most 1,024 flows of an engine get one, those of
+// verified clients first, because each makes it slower for the kernel to find the socket
+// of another datagram to the same address. The others, and those for which there is no
+// descriptor, go on with answers only ([DatagramStats].AnswersOnly): what their clients
+// send reaches the next process. What is sent to a broadcast or multicast address reaches
+// it in any case. Where no flow can have a socket, because the process may not bind the
+// port any more or the listener's sockets belong to another user (see Config.User), the
+// listener takes new clients until Drain returns, and Close ends its flows.
+//
 // A flow needs about 500 bytes of memory. While the socket of its upstream is full it
 // holds up to 128 KiB of datagrams; all flows of a loop together hold up to 32 MiB.
 // Further datagrams are dropped and counted. So a full upstream delays only its own
@@ -92,7 +104,7 @@ const (
 	DropRefused                   // from a new client that a hook refused or that had no upstream
 	DropLimited                   // from a new client, beyond Config.MaxNewDatagramFlows or the time for new flows; or beyond Flow.SetBandwidth
 	DropNoRoom                    // from a new client, without a free descriptor or port, or a flow to evict
-	DropDraining                  // from a new client, while the engine drains
+	DropDraining                  // from a new client, while its listener closes or after Drain
 	DropEnded                     // held when the flow ended
 	DropCrashed                   // in the memory of a process that died; see Config.Keep
 	DropOverload                  // from a new client, while Overload.NoDatagramFlows is set
@@ -132,6 +144,7 @@ type DatagramStats struct {
 	Crowded            int64        // datagrams of new clients dropped as DropLimited because the loop had fallen behind; see Config.MaxNewDatagramFlows
 	Lost               int64        // datagrams that the kernel dropped before they were received (SO_RXQ_OVFL)
 	BytesHeld          int64        // gauge: bytes held for upstreams whose sockets are full
+	AnswersOnly        int64        // flows that go on after their listener has closed, and get nothing more from their clients; see DatagramConfig
 	Resting            int64        // gauge: resting sockets; see DatagramConfig
 	RestingClosedEarly int64        // resting sockets that were closed early
 	ICMPErrors         int64        // ICMP errors of upstreams
@@ -151,6 +164,7 @@ func (s *DatagramStats) add(o *DatagramStats) {
 	s.Crowded += o.Crowded
 	s.Lost += o.Lost
 	s.BytesHeld += o.BytesHeld
+	s.AnswersOnly += o.AnswersOnly
 	s.Resting += o.Resting
 	s.RestingClosedEarly += o.RestingClosedEarly
 	s.ICMPErrors += o.ICMPErrors

@@ -31,6 +31,15 @@ type datagramPort struct {
 	out      outbox                   // replies
 	answers  answerTimes
 	blocked  []ref // flows that are not read while the socket is full
+
+	// While it closes; see datagram_close_linux.go.
+	state   portState
+	drains  bool            // it was stopped because the engine drains
+	refused bool            // a flow could not have a socket of its own
+	given   int             // sockets that were given to flows
+	owned   int             // flows that have one
+	strays  int             // datagrams that other loops are asked about
+	stopped *sync.WaitGroup // done when it receives nothing more
 }
 
 // datagramKey names a flow of a port: the client's address as the kernel wrote it,
@@ -62,20 +71,6 @@ func (p *datagramPort) start() {
 	p.datagrams.loop.post(request{do: func() { p.datagrams.listen(p) }})
 }
 
-// stop has the port refuse new clients. With drain its flows go on. Otherwise they end,
-// and then the port is closed, which is their only socket to their clients.
-func (p *datagramPort) stop(drain bool, wg *sync.WaitGroup) {
-	d := p.datagrams
-	r := request{do: func() { p.draining = true }, wg: wg}
-	if !drain {
-		r = request{do: func() { d.sweep(p, wg) }}
-	}
-	wg.Add(1)
-	if !d.loop.post(r) {
-		wg.Done()
-	}
-}
-
 // event is called with the readiness of the port's socket.
 func (p *datagramPort) event(ev uint32) {
 	if ev&sys.Out != 0 && p.out.blocked {
@@ -83,6 +78,7 @@ func (p *datagramPort) event(ev uint32) {
 	}
 	if ev&(sys.In|sys.Err|sys.Hup) != 0 {
 		p.datagrams.receive(p)
+		p.datagrams.checkEmpty(p)
 	}
 }
 
@@ -126,6 +122,14 @@ func (d *datagrams) sweep(p *datagramPort, wg *sync.WaitGroup) {
 
 // unlisten closes a port, whose flows have ended.
 func (d *datagrams) unlisten(p *datagramPort) {
+	if p.state == portGiving || p.state == portClosed {
+		d.leaving--
+	}
+	p.state = portGone
+	if p.stopped != nil {
+		p.stopped.Done()
+		p.stopped = nil
+	}
 	d.readDrops(p)
 	d.ports = slices.DeleteFunc(d.ports, func(q *datagramPort) bool { return q == p })
 	if d.echoes.port == p {
@@ -157,8 +161,7 @@ func (d *datagrams) lost(last *uint32, now uint32) {
 	}
 }
 
-// receive reads datagrams of clients, groups them by flow, and forwards those of each
-// flow in their order.
+// receive reads datagrams of clients from a port's socket and handles them.
 func (d *datagrams) receive(p *datagramPort) {
 	kernel, in := d.shared.kernel, d.input(p.family)
 	d.admission.fill(d.loop.now, d.loop.stats.Busy, d.verified.n > 0 || d.loop.slots.live > d.slab.live)
@@ -167,24 +170,30 @@ func (d *datagrams) receive(p *datagramPort) {
 		if e != 0 {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
-		d.stats.ReadCalls++
 		d.admission.received(d.loop.now, n)
 		limited := d.stats.Dropped[DropLimited]
-		for i := range n {
-			d.take(p, in, i)
-		}
-		d.forwardTouched()
-		if len(d.strangers) > 0 {
-			d.meet(p, in)
-		}
-		d.echoes.flush() // the memory of the echoes is about to be used again
-		in.Rearm(0, n)
+		d.handle(p, in, n, &p.drops, nil)
 		if n < dgramBatch {
 			return
 		}
 		work += n - min(n, int(d.stats.Dropped[DropLimited]-limited))
 	}
 	d.unread = true
+}
+
+// handle groups the messages of a batch by flow, and forwards those of each flow in their order. drops is the
+// last reading of SO_RXQ_OVFL of their socket; of is the flow whose own it is, or nil.
+func (d *datagrams) handle(p *datagramPort, in *sys.Vector, n int, drops *uint32, of *datagramFlow) {
+	d.stats.ReadCalls++
+	for i := range n {
+		d.take(p, in, i, drops, of)
+	}
+	d.forwardTouched()
+	if len(d.strangers) > 0 {
+		d.meet(p, in)
+	}
+	d.echoes.flush() // the memory of the echoes is about to be used again
+	in.Rearm(0, n)
 }
 
 // forwardTouched forwards the messages that were assigned to flows.
@@ -207,6 +216,9 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 		}
 		f := d.find(p, name, c.Local)
 		if f == nil { // it may have begun with another message of the batch
+			if p.state != portOpen && d.askOtherLoops(p, name, &c, int(i)) {
+				continue
+			}
 			f = d.begin(p, name, &c, int(i))
 		}
 		if f != nil {
@@ -237,13 +249,13 @@ func (d *datagrams) input(family sys.Family) *sys.Vector {
 }
 
 // take assigns message i of the batch to its flow, or puts it among those of strangers.
-func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int) {
+func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int, drops *uint32, of *datagramFlow) {
 	n, flags, name, control := in.Received(i)
 	var c sys.Control
 	if len(control) > 0 {
 		c = sys.ParseControl(control)
 		if c.HasDrops {
-			d.lost(&p.drops, c.Drops)
+			d.lost(drops, c.Drops)
 		}
 		if c.ToMany && p.another(name) {
 			return
@@ -261,6 +273,15 @@ func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int) {
 	d.loop.stats.BytesRead += int64(len(m.b))
 	if flags&sys.MsgTrunc != 0 {
 		d.drop(nil, up, DropTruncated, len(m.b), count)
+		return
+	}
+	switch {
+	case of == nil:
+	case of.sentBy(name):
+		d.assign(of, i)
+		return
+	case len(name) != int(of.nameLen): // an IPv4 one that is written as IPv6, which no flow of the port is
+		d.drop(nil, up, DropDraining, len(m.b), count)
 		return
 	}
 	f := p.recent
@@ -328,7 +349,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 		return nil
 	}
 	switch {
-	case p.draining:
+	case p.draining || p.state == portGone || p.drains && d.share.refuses.Load():
 		return refuse(DropDraining)
 	case p.family != sys.Unix && !returnable(name):
 		return refuse(DropNoReturn)
@@ -377,6 +398,9 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 	if d.keep != nil {
 		d.keep.add(f.ref(), d.loop.now)
 	}
+	if p.state != portOpen {
+		d.giveLate(f)
+	}
 	return f
 }
 
@@ -416,7 +440,7 @@ func (d *datagrams) newFlow(p *datagramPort) *datagramFlow {
 	f, r := d.slab.take()
 	f.init(d, r, d.loop.now)
 	f.inherit(p.listener)
-	f.fd, f.port, f.first, f.width = -1, p, -1, 1
+	f.fd, f.own, f.port, f.first, f.width = -1, -1, p, -1, 1
 	if d.keep != nil {
 		d.keep.begun(r)
 	}

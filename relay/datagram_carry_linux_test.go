@@ -200,7 +200,7 @@ func TestSuperPackets(t *testing.T) {
 	if got := r.dgramStats(); got.SuperPackets != 2 || got.Runs != 2 || got.Received != 80 || got.WriteCalls != 2 {
 		t.Errorf("%+v", got)
 	}
-	l.Close()
+	r.e.Close()
 	if rec := r.expect(CauseClosed); rec.Up.Path != PathGSO || rec.Down.Path != PathGSO || rec.Up.Datagrams != 40 || rec.Down.Datagrams != 40 {
 		t.Errorf("%+v", rec)
 	}
@@ -235,7 +235,7 @@ func TestSinglesLeaveTogether(t *testing.T) {
 			if want := int64(1); off && got.Runs != 0 || !off && (got.Runs != want || got.WriteCalls != 2) {
 				t.Errorf("%+v", got)
 			}
-			l.Close()
+			r.e.Close()
 			if rec := r.record(); off && (rec.Up.Path != PathCopy || rec.Up.Why != WhyOff) || !off && rec.Up.Path != PathGSO {
 				t.Errorf("%v, %v", rec.Up.Path, rec.Up.Why)
 			}
@@ -281,7 +281,7 @@ func TestRunsRefused(t *testing.T) {
 			if n := r.k.Count(testkernel.SendRun); n != tried {
 				t.Errorf("%d runs were tried, want %d", n, tried)
 			}
-			l.Close()
+			r.e.Close()
 			if rec := r.record(); rec.Up.Path != PathCopy || rec.Up.Why != WhyKernel {
 				t.Errorf("%v, %v", rec.Up.Path, rec.Up.Why)
 			}

@@ -27,7 +27,9 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	}
 	d.closeUpstream(f, true)
 	d.dropFlow(f) // an upstream without a socket
+	d.closeOwn(f)
 	p.remove(f)
+	d.checkEmpty(p)
 	d.ageList(f).remove(f)
 	d.loop.disarm(f.slot)
 	if f.pace != nil {

@@ -68,6 +68,10 @@ type datagrams struct {
 	dirty       []*datagramPort  // whose outboxes have memory that the end of the turn may return
 	spareMemory [2][]replyMemory // that no outbox has: for IP addresses and for paths
 	finished    []ref            // flows that have had all their replies
+	stopping    []*datagramPort  // that were stopped in this turn, or while others got their flows' sockets
+	giving      bool             // the flows of others get them
+	leaving     int              // ports that were stopped, and are not gone
+	empty       []*datagramPort  // closed ones that have no flow any more
 	noting      []ref            // flows that are kept and have moved something in this turn
 	unread      bool             // a port may hold more than this turn has taken
 	refusals    segment.Refusals
@@ -85,6 +89,10 @@ type datagramShare struct {
 	less     atomic.Bool   // no further flow holds datagrams
 	inUse    time.Duration // how long a flow that goes on keeps its place after each datagram
 	asked    atomic.Int64  // when a loop asked the others for room; 0: never
+	own      atomic.Int64  // flows that have a socket of their own
+	ownMost  int64         // of them
+	strays   atomic.Int64  // datagrams that other loops are asked about
+	refuses  atomic.Bool   // Drain has found no flow, or returned: ports that took new clients meanwhile take none
 	// The sockets of flows that have ended: how long each rests, and how many do
 	// per loop.
 	restTime   time.Duration
@@ -95,6 +103,7 @@ type datagramShare struct {
 func (sh *datagramShare) init(cfg *Config, files uint64, now *atomic.Int64) {
 	sh.maxFlows, sh.files = int64(cfg.MaxDatagramFlows), now
 	sh.inUse = inUseTime
+	sh.ownMost = ownMost
 	sh.restTime = restTime
 	sh.maxResting = max(1, int(min(files/restShare, restMost))/cfg.Loops)
 	sh.paces.New = func() *pace { return new(pace) }
@@ -156,6 +165,7 @@ func (d *datagrams) prepare() {
 type datagramFlow struct {
 	Flow
 	fd                int32 // towards the upstream; -1: built in
+	own               int32 // towards the client; -1: the port's is
 	answered          bool  // the upstream has answered at least once
 	verified          bool  // the client has sent something since a reply was sent to it; it does not forge its address, then
 	blocked           bool  // replies are not read while the port's socket is full
@@ -168,18 +178,20 @@ type datagramFlow struct {
 	nameLen           uint8
 	name              [28]byte // the client's address as the kernel wrote it; a Unix one is in path
 	returned          uint32   // bytes of replies while the client was not verified, which are bounded by that
+	ownDrops          uint32   // SO_RXQ_OVFL's last reading of its own socket
 	path              string
 	localAddr         netip.Addr // that the client wrote to, where the listener is bound to none
 	zone              uint32     // interface, where localAddr is a link-local address
-	drops             uint32     // SO_RXQ_OVFL's last reading
+	drops             uint32     // that of the socket towards the upstream
 	port              *datagramPort
 	runs              [2]runLimit
 	moved             [2]moved
-	requests, answers int64  // datagrams sent to the present upstream, and received from it
-	held              []byte // what the upstream's socket has not taken yet; see holdBack
-	first, last       int16  // its messages in the batch at hand; -1: none
-	pending           int16  // its items in the port's outbox
-	pace              *pace  // nil: no bound on its bandwidth
+	requests, answers int64   // datagrams sent to the present upstream, and received from it
+	held              []byte  // what the upstream's socket has not taken yet; see holdBack
+	first, last       int16   // its messages in the batch at hand; -1: none
+	pending           int16   // its items in the port's outbox
+	sentRuns          [2]bool // per direction: several datagrams have left as one message
+	pace              *pace   // nil: no bound on its bandwidth
 	newer, older      *datagramFlow
 }
 
@@ -187,7 +199,6 @@ type datagramFlow struct {
 type moved struct {
 	read, written      int64 // bytes
 	datagrams, dropped int64 // written, and dropped
-	runs               bool
 }
 
 func (d *datagrams) flow(slot uint32) *Flow { return &d.slab.at(slot).Flow }
@@ -212,11 +223,15 @@ func (d *datagrams) rate(f *Flow) int64 {
 	return 0
 }
 
-// event is called with the readiness of an upstream's socket. It may be that of the
-// upstream before, if an earlier event of the same wait has taken the flow to another
+// event is called with the readiness of an upstream's socket, or of a flow's own one towards its client. It may
+// be that of the upstream before, if an earlier event of the same wait has taken the flow to another
 // one: the next socket then has nothing to read, and a built-in upstream has no socket.
-func (d *datagrams) event(slot uint32, _ int, ev uint32) {
+func (d *datagrams) event(slot uint32, side int, ev uint32) {
 	f := d.slab.at(slot)
+	if side == sideClient {
+		d.receiveOwn(f)
+		return
+	}
 	if f.builtin() {
 		return
 	}
@@ -247,6 +262,8 @@ func (d *datagrams) turn() (more bool) {
 	}
 	d.finished = d.finished[:0]
 	d.noteAll()
+	d.turnStopping()
+	d.turnEmpty()
 	more, d.unread, d.beginning = d.unread, false, 0
 	return more
 }
@@ -324,7 +341,7 @@ func (d *datagrams) transfer(f *Flow, direction int) Transfer {
 	m := &df.moved[direction]
 	t := Transfer{Read: m.read, Written: m.written, Datagrams: m.datagrams, DatagramsDropped: m.dropped}
 	switch {
-	case m.runs:
+	case df.sentRuns[direction]:
 		t.Path = PathGSO
 	case m.datagrams > 0:
 		t.Path, t.Why = PathCopy, df.why[direction]

@@ -71,7 +71,7 @@ func TestRoutineICMP(t *testing.T) {
 		}
 		eventually(t, fmt.Sprint("the second error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMPErrors == told })
 	}
-	l.Close()
+	r.e.Close()
 	for {
 		rec := r.record()
 		if rec.Listener != l {
@@ -167,7 +167,7 @@ func TestEventOfTheUpstreamBefore(t *testing.T) {
 			tellGram(t, c, l.Addr(), "one")
 			hearGram(t, c, "two")
 			askGram(t, c, l.Addr(), "three")
-			l.Close()
+			r.e.Close()
 			if rec := r.expect(CauseClosed); rec.Attempts != 2 || rec.Up.Datagrams != 3 || rec.Down.Datagrams != 2 {
 				t.Errorf("%+v", rec)
 			}

@@ -23,6 +23,7 @@ func (sh *datagramShare) add(l *Listener, loop int, s *listenSocket, family sys.
 // The sockets of an earlier process stay the only ones, however many loops there are now: with
 // another one the kernel would give datagrams of flows to other sockets than theirs.
 func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
+	l.toMany = toMany(l.addr.AddrPort.Addr())
 	for _, s := range earlier {
 		family, e := sys.SocketFamily(uintptr(s.fd))
 		if e != 0 {
@@ -34,7 +35,7 @@ func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
 		return nil
 	}
 	loops := sh.all
-	if toMany(l.addr.AddrPort.Addr()) {
+	if l.toMany {
 		loops = loops[:1]
 	}
 	for i := range loops {
@@ -98,6 +99,8 @@ func (l *Listener) bindDatagram(sa *sys.Sockaddr) (int, error) {
 	bind := sys.BindShared
 	if sa.Family() == sys.Unix {
 		bind = sys.Bind
+	} else {
+		l.setOwner(fd)
 	}
 	err := l.setUpPort(fd, sa.Family(), &fresh)
 	if err == nil {

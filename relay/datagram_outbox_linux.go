@@ -263,7 +263,7 @@ func (o *outbox) sent() {
 	o.credit(it, it.bytes, it.count)
 	if it.segment > 0 {
 		o.d.stats.Runs++
-		it.f.moved[o.dir()].runs = true
+		it.f.sentRuns[o.dir()] = true
 	}
 	if o.port != nil {
 		it.f.pending--

@@ -82,8 +82,8 @@ func TestWhatRests(t *testing.T) {
 				eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropFiltered] == 1 })
 			}
 			time.Sleep(c.silence)
-			l.Close()
-			r.expect(CauseClosed)
+			killOne(t, r, CauseKilled)
+			r.expect(CauseKilled)
 			if n := r.dgramStats().Resting; n != c.want {
 				t.Errorf("%d sockets rest, want %d", n, c.want)
 			}

@@ -18,7 +18,7 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 	}
 	d.share.flows.Add(1)
 	f.init(d, x.ref, d.loop.now)
-	f.fd, f.first, f.width = -1, -1, 1
+	f.fd, f.own, f.first, f.width = -1, -1, -1, 1
 	if len(x.fds) > 0 {
 		f.fd, f.reserved = int32(x.fds[0]), 1
 		d.loop.descriptors.takeOpen(1)

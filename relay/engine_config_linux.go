@@ -36,6 +36,7 @@ func (c *Config) check() error {
 		field{"Config.PipeSize", int64(c.PipeSize), 0, math.MaxInt32},
 		field{"Config.LowWaterMark", int64(c.LowWaterMark), math.MinInt32, math.MaxInt32},
 		field{"Config.MaxHandshakes", int64(c.MaxHandshakes), 0, mostHandshakes},
+		field{"Config.User", int64(c.User), 0, math.MaxUint32 - 1},
 		field{"Config.MaxDatagramFlows", int64(c.MaxDatagramFlows), 0, math.MaxInt32},
 	)
 }

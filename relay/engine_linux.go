@@ -297,13 +297,13 @@ func (e *core) loopStats(i int, s *LoopStats) {
 	s.LongestTurn = l.stall.longest(l.now)
 }
 
-// Drain stops listening, accepts the clients that already wait in the accept queues as
-// [Listener.Close] does, and waits until every flow has ended. Datagram flows go on
-// through the sockets of their listeners, which take no new clients. They end when they
-// have been idle for Timeouts.Idle, by default a minute: a datagram client has no other
-// end. If ctx ends first, Drain ends the remaining flows with [CauseDrained] and returns
-// ctx's error. The engine accepts nothing afterwards and must still be closed. Several
-// goroutines may call Drain at once. After Close it returns [net.ErrClosed].
+// Drain stops listening as [Listener.Close] does, and waits until every flow has ended.
+// Sockets that datagram flows need and nobody else has, Unix and inherited ones, go on
+// taking new clients until Drain returns. Datagram flows end when they have been idle for
+// Timeouts.Idle, by default a minute: a datagram client has no other end. If ctx ends
+// first, Drain ends the remaining flows with [CauseDrained] and returns ctx's error. The
+// engine accepts nothing afterwards and must still be closed. Several goroutines may call
+// Drain at once. After Close it returns [net.ErrClosed].
 func (e *Engine) Drain(ctx context.Context) error {
 	e.check("Drain", true)
 	err := e.drain(ctx)
@@ -333,6 +333,7 @@ func (e *core) drain(ctx context.Context) error {
 		case <-e.done:
 			return net.ErrClosed
 		case <-ctx.Done():
+			e.datagrams.refuses.Store(true)
 			for _, s := range e.streams.all {
 				s.loop.post(request{do: s.expireClosing})
 			}
@@ -342,24 +343,37 @@ func (e *core) drain(ctx context.Context) error {
 	}
 }
 
-// drained reports whether no flow is left, and none can come. Each loop first
-// reads what was posted to it: after that it takes nobody in, nor calls another
-// loop to do so, so that their loads only fall.
+// drained reports whether no flow is left, and none can come.
 func (e *core) drained() bool {
+	if e.accepting() || e.flows() > 0 {
+		return false
+	}
+	// Some ports of datagrams have taken new clients until now; see portState.
+	e.datagrams.refuses.Store(true)
+	if e.accepting() || e.flows() > 0 {
+		e.datagrams.refuses.Store(false)
+		return false
+	}
+	return true
+}
+
+// accepting reports whether a loop takes somebody in while the engine drains. Each loop first reads what was posted
+// to it: after that it takes nobody in, nor calls another loop to do so, so that their loads only fall.
+func (e *core) accepting() bool {
 	accepting := make([]bool, len(e.loops))
 	var wg sync.WaitGroup
 	for i, s := range e.streams.all {
 		wg.Add(1)
 		do := func() {
 			s.loop.draining = true
-			accepting[i] = len(s.closingPorts) > 0
+			accepting[i] = len(s.closingPorts) > 0 || e.datagrams.all[i].leaving > 0
 		}
 		if !s.loop.post(request{do: do, wg: &wg}) {
 			wg.Done()
 		}
 	}
 	wg.Wait()
-	return !slices.Contains(accepting, true) && e.flows() == 0
+	return slices.Contains(accepting, true)
 }
 
 // quieten wakes everybody that drains.
@@ -511,8 +525,12 @@ func (e *core) duplicated(d *duplicator, err error) (int, error) {
 // closeListeners stops all listeners. Engine.mu is held.
 func (e *core) closeListeners() {
 	var wg sync.WaitGroup // nobody waits
+	why := stopEndsAll
+	if e.state == draining {
+		why = stopDrain
+	}
 	for l := range e.listeners {
-		l.stop(e.state == draining, &wg)
+		l.stop(why, &wg)
 	}
 	e.listeners = nil
 }

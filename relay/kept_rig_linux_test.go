@@ -485,6 +485,18 @@ func serveKept(text string, say func(keptAnswer)) error {
 			<-begun
 		case "start the last loop":
 			close(stopped)
+		case "drain": // until the ports of datagrams are closed
+			go e.Drain(context.Background())
+			for closed := false; !closed; time.Sleep(time.Millisecond) {
+				closed = true
+				for _, d := range e.datagrams.all {
+					d.loop.ask(func() {
+						for _, p := range d.ports {
+							closed = closed && p.state == portClosed
+						}
+					})
+				}
+			}
 		case "handover, closing":
 			if err := closeAndHandOver(e, func() { close(stopped) }); err != nil {
 				a.Err = err.Error()

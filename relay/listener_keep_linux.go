@@ -16,7 +16,13 @@ func (l *Listener) takeEarlier() (sockets []*listenSocket, unfit error) {
 	if h == nil {
 		return nil, nil
 	}
-	sockets = h.take(l.addr.String())
+	sockets = slices.DeleteFunc(h.take(l.label), func(s *listenSocket) bool {
+		deaf := l.addr.Network == UDP && sys.Connected(s.fd) // the process died while it closed it
+		if deaf {
+			h.release(Held{Key: s.key, FDs: []int{s.fd}})
+		}
+		return deaf
+	})
 	want := &l.cfg.Load().Socket
 	for _, s := range sockets {
 		was, err := l.optionsOf(s.fd, want)

@@ -21,6 +21,7 @@ type Listener struct {
 	cfg       atomic.Pointer[ListenConfig] // what flows that come now get
 	ports     []port                       // those of one socket are neighbours
 	degraded  error                        // see Degraded
+	toMany    bool                         // bound to a broadcast or multicast address
 	inherited bool                         // somebody else bound it, and may share it still
 	lingers   bool                         // inherited: clients of before have SO_LINGER from an engine with Keep
 	path      string                       // to remove at the end
@@ -34,9 +35,8 @@ type Listener struct {
 type port interface {
 	// start has the loop take clients.
 	start()
-	// stop takes the port back from the loop, and tells wg when that has let go.
-	// With drain the port's flows keep it, if they need it, until the loop ends.
-	stop(drain bool, wg *sync.WaitGroup)
+	// stop takes the port back from the loop, and tells wg when it takes no clients any more.
+	stop(why stopCause, wg *sync.WaitGroup)
 	// loop returns the index of the port's loop.
 	loop() int
 	socket() *listenSocket
@@ -46,6 +46,15 @@ type port interface {
 	// options apart.
 	change(next, old *ListenConfig) error
 }
+
+// stopCause is why a listener stops.
+type stopCause uint8
+
+const (
+	stopClosed  stopCause = iota // it is closed, and flows go on that can
+	stopDrain                    // the engine drains, and flows go on
+	stopEndsAll                  // the engine is closed, and flows end
+)
 
 // Addr returns the address that the listener is bound to.
 func (l *Listener) Addr() Addr { return l.addr }
@@ -67,9 +76,10 @@ func (l *Listener) Value() any {
 }
 
 // Close stops listening. Clients that wait in the accept queue are accepted first, for
-// at most five seconds. Stream flows go on; datagram flows, which need the listener's
-// socket, end with [CauseClosed]. Close returns when no loop accepts from the listener
-// any more; in a hook it returns at once. A second call returns [net.ErrClosed].
+// at most five seconds. Flows go on, those of UDP as [DatagramConfig] says; those that
+// need the listener's socket, of Unix datagrams or an inherited socket, end with
+// [CauseClosed]. Close returns when no loop accepts from the listener any more; in a hook
+// it returns at once. A second call returns [net.ErrClosed].
 func (l *Listener) Close() error {
 	e := l.engine
 	if e == nil { // the zero Listener
@@ -80,7 +90,7 @@ func (l *Listener) Close() error {
 	_, open := e.listeners[l]
 	if open {
 		delete(e.listeners, l)
-		l.stop(false, &wg)
+		l.stop(stopClosed, &wg)
 	}
 	e.mu.Unlock()
 	if !open {
@@ -132,10 +142,9 @@ func (l *Listener) start() {
 	}
 }
 
-// stop takes the ports back from the loops, and tells wg when they have let go.
-// With drain, flows of datagrams keep their sockets until the loop ends.
+// stop takes the ports back from the loops, and tells wg when they take no clients any more.
 // Engine.mu is held.
-func (l *Listener) stop(drain bool, wg *sync.WaitGroup) {
+func (l *Listener) stop(why stopCause, wg *sync.WaitGroup) {
 	l.engine.descriptors.listen(l.addr.Network.Datagrams(), -1)
 	if l.paused && !l.attached {
 		if l.engine.awaitsRestore {
@@ -148,7 +157,7 @@ func (l *Listener) stop(drain bool, wg *sync.WaitGroup) {
 		sys.Unlink(l.path)
 	}
 	for _, p := range l.ports {
-		p.stop(drain, wg)
+		p.stop(why, wg)
 	}
 }
 
@@ -213,9 +222,18 @@ func (l *Listener) bind(sa *sys.Sockaddr, reusePort bool, earlier []*listenSocke
 	return sys.Listen(sa, reusePort, cfg.Socket.MPTCP, cfg.Backlog, func(fd int) error {
 		if len(earlier) > 0 {
 			sys.SameOwner(fd, earlier[0].fd)
+		} else if l.addr.Network == TCP {
+			l.setOwner(fd)
 		}
 		return l.setOptions(fd, &cfg.Socket, &fresh)
 	})
+}
+
+// setOwner gives a new socket to the user that the process will have.
+func (l *Listener) setOwner(fd int) {
+	if u := l.engine.cfg.User; u != 0 {
+		sys.SetOwner(fd, u)
+	}
 }
 
 // setOptions sets what differs from what a socket of the listener had.

@@ -67,6 +67,12 @@ type Config struct {
 	// switch it off.
 	LowWaterMark int
 
+	// User is the user ID that the process will have when it has given up being root, or
+	// 0. The sockets of listeners belong to that user from the start, so that sockets which
+	// the process makes later, and other processes that become the same user, may share
+	// their ports (SO_REUSEPORT in socket(7)).
+	User int
+
 	// NoGSO sends and NoGRO receives each datagram separately. Some kernels corrupt
 	// runs of datagrams without an error (docs/kernel.md).
 	NoGSO, NoGRO bool

@@ -63,7 +63,7 @@ func (p *streamPort) start() {
 	p.streams.loop.post(request{do: func() { p.streams.listen(p) }})
 }
 
-func (p *streamPort) stop(_ bool, wg *sync.WaitGroup) {
+func (p *streamPort) stop(_ stopCause, wg *sync.WaitGroup) {
 	wg.Add(1)
 	if !p.streams.loop.post(request{do: func() { p.streams.unlisten(p, wg) }}) {
 		wg.Done()

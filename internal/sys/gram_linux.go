@@ -2,6 +2,7 @@ package sys
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"syscall"
 	"unsafe"
 
@@ -105,6 +106,38 @@ func BindShared(fd int, sa *Sockaddr) Errno {
 	}
 	return e
 }
+
+// ReceiveNothing has a UDP socket that is bound to a port receive nothing more: it is connected to its own
+// address, or if it has none to loopback. What it has received stays, and it can send to others. udp(7).
+func ReceiveNothing(fd int) Errno {
+	var sa Sockaddr
+	if e := LocalAddr(fd, &sa); e != 0 {
+		return e
+	}
+	SetInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1) // its own address may be one
+	e := EINVAL
+	for _, ip := range []netip.Addr{sa.AddrPort().Addr(), netip.IPv6Loopback(), netip.AddrFrom4([4]byte{127, 0, 0, 1})} {
+		if ip.IsUnspecified() || sa.Family() == IPv4 && !ip.Is4() {
+			continue
+		}
+		var own Sockaddr
+		_, scope := GetAddrPort(sa.Raw())
+		own.PutAddrPort(sa.Family(), netip.AddrPortFrom(ip, sa.AddrPort().Port()), scope)
+		if e = (Linux{}).Connect(fd, &own); e == 0 || !sa.AddrPort().Addr().IsUnspecified() {
+			break
+		}
+	}
+	return e
+}
+
+// Connected reports whether a socket is connected.
+func Connected(fd int) bool {
+	var sa Sockaddr
+	return PeerAddr(fd, &sa) == 0
+}
+
+// SetV6Only has an IPv6 socket that is not bound yet have nothing to do with IPv4. ipv6(7).
+func SetV6Only(fd int) Errno { return SetInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1) }
 
 // SetUnnamed fills sa with the Unix address without a name; see [Bind].
 func (s *Sockaddr) SetUnnamed() {

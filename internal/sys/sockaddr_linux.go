@@ -68,6 +68,12 @@ func (s *Sockaddr) SetAddrPort(ap netip.AddrPort) error {
 	return nil
 }
 
+// PutAddrPort fills s for a socket of the given family, as the function of that name does.
+func (s *Sockaddr) PutAddrPort(family Family, ap netip.AddrPort, scope uint32) {
+	*s = Sockaddr{}
+	s.n = uint32(PutAddrPort(s.raw[:], family, ap, scope))
+}
+
 // SetUnix fills s with a Unix socket's path; a leading @ denotes the abstract namespace.
 func (s *Sockaddr) SetUnix(path string) error {
 	if path == "" || path == "@" {

@@ -80,6 +80,14 @@ func Listen(sa *Sockaddr, reusePort, mptcp bool, backlog int, options func(fd in
 	return fd, nil
 }
 
+// SetOwner makes a socket of root's that of another user: those who bind sockets to one address must be the same user
+// (SO_REUSEPORT). fchown(2); sockfs_setattr in net/socket.c, Linux 4.10.
+func SetOwner(fd, uid int) {
+	if unix.Geteuid() == 0 {
+		_ = unix.Fchown(fd, uid, -1) // without it, only the port cannot be shared
+	}
+}
+
 // LocalAddr fills sa with the address that fd is bound to.
 func LocalAddr(fd int, sa *Sockaddr) Errno {
 	sa.n = uint32(len(sa.raw))

@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"bytes"
+
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// strayMost bounds the datagrams of an engine that other loops are asked about. Beyond it, whoever is unknown to
+// one loop is new.
+const strayMost = 1024
+
+// stray is a datagram whose client one loop does not know, while its listener closes: the kernel may have given
+// it another loop's, because the sockets of the address have changed. It goes from loop to loop until one knows
+// the client, or all have been asked: then the client is new, and its flow begins where the datagram arrived.
+type stray struct {
+	home    *datagramPort // where it arrived
+	b       []byte
+	seg     int
+	name    []byte
+	control sys.Control
+}
+
+// askOtherLoops asks the other loops about message i of the batch. It reports false if that cannot be done.
+func (d *datagrams) askOtherLoops(p *datagramPort, name []byte, c *sys.Control, i int) bool {
+	ports := p.listener.ports
+	if len(ports) == 1 {
+		return false
+	}
+	if d.share.strays.Add(1) > strayMost {
+		d.share.strays.Add(-1)
+		return false
+	}
+	m := &d.batch[i]
+	s := &stray{p, bytes.Clone(m.b), m.seg, bytes.Clone(name), *c}
+	d.stats.Received -= int64(segment.Count(len(m.b), m.seg)) // whoever takes it has received it
+	d.loop.stats.BytesRead -= int64(len(m.b))
+	p.strays++
+	s.next(p)
+	return true
+}
+
+// next has the loop after that of a port look for the client.
+func (s *stray) next(at *datagramPort) {
+	ports := at.listener.ports
+	s.post(ports[(at.index+1)%len(ports)].(*datagramPort))
+}
+
+func (s *stray) post(to *datagramPort) {
+	if !to.datagrams.loop.post(request{do: func() { to.datagrams.takeStray(to, s) }}) {
+		s.home.datagrams.share.strays.Add(-1) // the engine closes
+	}
+}
+
+// takeStray looks for the client of s here.
+func (d *datagrams) takeStray(p *datagramPort, s *stray) {
+	if p == s.home {
+		p.strays--
+		d.share.strays.Add(-1)
+		if s.b != nil {
+			d.deliver(p, s)
+		}
+		d.checkEmpty(p)
+		return
+	}
+	if d.find(p, s.name, s.control.Local) == nil {
+		s.next(p)
+		return
+	}
+	d.deliver(p, s)
+	s.b = nil
+	s.post(s.home)
+}
+
+// deliver relays s, and begins the flow of its client if there is none.
+func (d *datagrams) deliver(p *datagramPort, s *stray) {
+	d.batch[0] = message{b: s.b, seg: s.seg, next: -1}
+	d.stats.Received += int64(segment.Count(len(s.b), s.seg))
+	d.loop.stats.BytesRead += int64(len(s.b))
+	f := d.find(p, s.name, s.control.Local)
+	if f == nil {
+		f = d.begin(p, s.name, &s.control, 0)
+	}
+	if f != nil {
+		d.assign(f, 0)
+		d.forwardTouched()
+		d.echoes.flush()
+	}
+}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,4 +124,44 @@ func TestDatagramUpstreamUnreachable(t *testing.T) {
 			t.Fatal("the next upstream is never asked")
 		}
 	}
+}
+
+// While a daemon drains and another one has its port, each new client is answered by one of the two, and the old
+// daemon keeps its clients. Without another one they are told at once that nobody is there.
+func TestDatagramRestart(t *testing.T) {
+	one, two := datagramEcho(t, "udp4", "127.0.0.1:0", "1"), datagramEcho(t, "udp4", "127.0.0.1:0", "2")
+	old := relay(t, "--loops=4", "udp://127.0.0.1:0", "udp://"+one.String())
+	var clients []net.Conn
+	for range 20 {
+		c := datagramClient(t, old)
+		ask(t, c, nil)
+		clients = append(clients, c)
+	}
+	next := relay(t, "--loops=4", old.listener, "udp://"+two.String())
+	old.signal(syscall.SIGTERM)
+	served := map[string]int{}
+	for served["2"] < 40 {
+		answer := string(ask(t, datagramClient(t, old), nil))
+		served[answer]++
+	}
+	for _, c := range clients {
+		if answer := ask(t, c, nil); string(answer) != "1" {
+			t.Errorf("a client of the old daemon is answered by %s", answer)
+		}
+	}
+	next.signal(syscall.SIGTERM)
+	next.wait("draining", 1)
+	next.signal(syscall.SIGINT)
+	next.mustExit(4)
+	for deadline := time.Now().Add(patience); ; {
+		c := datagramClient(t, old)
+		c.Write(nil)
+		if _, err := c.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNREFUSED) {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	old.signal(syscall.SIGINT) // the second one
+	old.mustExit(4)
 }

@@ -95,6 +95,7 @@ var metricSets = []anySet{
 		counter("penstock_gso_fallbacks_total", "Messages of several datagrams that could not be sent as one, and were sent datagram by datagram.", func(s *state) float64 { return float64(s.total.Datagrams.Fallbacks) }),
 		counter("penstock_gro_messages_total", "Messages received that carried several datagrams (GRO).", func(s *state) float64 { return float64(s.total.Datagrams.SuperPackets) }),
 		counter("penstock_icmp_errors_total", "ICMP errors received on upstream sockets.", func(s *state) float64 { return float64(s.total.Datagrams.ICMPErrors) }),
+		counter("penstock_datagram_answers_only_flows_total", "Datagram flows that a drain has left without a socket of their own: answers still reach their clients, and what these send does not reach the flow.", func(s *state) float64 { return float64(s.total.Datagrams.AnswersOnly) }),
 		gauge("penstock_datagram_resting_sockets", "Upstream sockets of ended datagram flows that keep their port for a while, so that late replies reach no other client.", func(s *state) float64 { return float64(s.total.Datagrams.Resting) }),
 		counter("penstock_datagram_resting_sockets_closed_early_total", "Resting sockets that were closed early to make room.", func(s *state) float64 { return float64(s.total.Datagrams.RestingClosedEarly) }),
 		gauge("penstock_datagram_held_bytes", "Bytes of datagrams held while upstream sockets are full.", func(s *state) float64 { return float64(s.total.Datagrams.BytesHeld) }),

@@ -108,6 +108,9 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	engine := engineConfig(&cfg.Engine)
 	engine.Keep = k.keepConfig(cfg.Keeper)
+	if u, err := lookUpUser(cfg.Sandbox.User); err == nil && u != nil && cfg.Sandbox.Mode != modeOff {
+		engine.User = u.UID
+	}
 	if d.engine, err = relay.New(engine); err != nil {
 		d.inherited.Close()
 		return nil, err

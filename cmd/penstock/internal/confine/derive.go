@@ -61,14 +61,15 @@ func source(a *adder, c *spec.Config) {
 		a.registry(r)
 		a.add(AnyPort) // of what it will have
 		if r.Kind == "etcd" {
-			a.rebinds(c) // it has orders for this relay, too
+			a.rebinds(c.Listeners...) // it has orders for this relay, too
 		}
 	}
 }
 
-// rebinds adds what the end of a drain needs: a relay of a fleet closes its listeners and binds them again.
-func (a *adder) rebinds(c *spec.Config) {
-	for _, l := range c.Listeners {
+// rebinds adds what it needs to bind the ports of listeners later: a relay of a fleet closes them and binds them again, and flows of
+// UDP have sockets of their own when a listener closes.
+func (a *adder) rebinds(listeners ...*spec.Listener) {
+	for _, l := range listeners {
 		for i := range l.Listen.Ports() {
 			port := l.Listen.At(i).Port
 			a.addIf(port != 0 && port < a.in.FirstPort, Rebind)

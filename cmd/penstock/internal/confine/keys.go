@@ -131,7 +131,7 @@ var rows = slices.Concat([]row{
 	{key: "fleet.etcd", needs: []Kind{Read, Connect, AnyPort, Rebind}, config: func(a *adder, c *spec.Config) {
 		if r := &c.Fleet.Registry; r.Kind != "" {
 			a.of("fleet").registry(r)
-			a.rebinds(c)
+			a.rebinds(c.Listeners...)
 		}
 	}},
 
@@ -145,9 +145,12 @@ var rows = slices.Concat([]row{
 	{key: "registry.tls.certificate", needs: []Kind{Read}, registry: registryFile(func(r *spec.Registry) string { return r.Cert })},
 	{key: "registry.tls.key", needs: []Kind{Read}, registry: registryFile(func(r *spec.Registry) string { return r.Key })},
 
-	{key: "listener.listen", needs: []Kind{Bind, LowPort, Write, Unix, Abstract, Connect}, listener: func(a *adder, l *spec.Listener) {
+	{key: "listener.listen", needs: []Kind{Bind, LowPort, Rebind, Write, Unix, Abstract, Connect}, listener: func(a *adder, l *spec.Listener) {
 		if l.Inherit == "" {
 			a.endpoint(Listener, l.Listen)
+			if l.Listen.Kind == spec.UDP {
+				a.rebinds(l) // by flows, when it closes
+			}
 		}
 	}},
 	{key: "listener.inherit", needs: []Kind{Abstract}, listener: func(a *adder, l *spec.Listener) {

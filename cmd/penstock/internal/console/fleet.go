@@ -306,9 +306,8 @@ func (v *fleetView) pairs(url string) [][2]string {
 		if n.Refused != nil {
 			refused++
 		}
-		for _, g := range n.Groups {
-			up, all = up+int64(g.Up), all+int64(g.All)
-		}
+		some, of := n.Members()
+		up, all = up+int64(some), all+int64(of)
 	}
 	url, _, _ = strings.Cut(url, "?")
 	list := [][2]string{
@@ -395,10 +394,7 @@ func (v *fleetView) table(nodes []fleet.Node) *table {
 			t.add(n.Node, "", "", "unreadable", "", "", "", "", "", "", "", strings.Join(v.odd(n), "; "))
 			continue
 		}
-		up, all := 0, 0
-		for _, g := range n.Groups {
-			up, all = up+g.Up, all+g.All
-		}
+		up, all := n.Members()
 		t.add(n.Node, n.Zone, versionText(n), dash(n.State), count(n.Flows), fmt.Sprintf("%d/%d", up, all), age(v.now.Sub(n.At).Seconds()),
 			fmt.Sprintf("%.2f", n.Host.Load), volume(float64(n.Host.Memory)), age(v.now.Sub(n.Since).Seconds()), n.Penstock, strings.Join(v.odd(n), "; "))
 	}

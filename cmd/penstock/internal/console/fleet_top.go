@@ -195,10 +195,7 @@ func (m *fleetModel) table(view *fleetView) *table {
 	for i := range nodes {
 		n := &nodes[i]
 		r := m.rates[n.Node]
-		up, all := 0, 0
-		for _, g := range n.Groups {
-			up, all = up+g.Up, all+g.All
-		}
+		up, all := n.Members()
 		cells := []string{"-", "-", "-", "-", "-"}
 		if r.known {
 			cells = []string{perSecond(r.begun), fixedRate(r.up), fixedRate(r.down), percent(r.cpu), perSecond(r.failed)}

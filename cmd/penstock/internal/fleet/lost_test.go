@@ -48,6 +48,17 @@ func TestReportFits(t *testing.T) {
 	if len(r.Groups["group7"].Down) != maxDown || len(r.Sources) != maxSources {
 		t.Error("the report itself was changed")
 	}
+	for i := range 50 {
+		r.Groups[fmt.Sprint("whole", i)] = Group{Up: 2, All: 2}
+	}
+	up, all := r.Members()
+	r.Bound()
+	if got, err = ParseReport(r.text()); err != nil || len(got.Groups) != maxGroups || got.OtherGroups.All != 100 {
+		t.Errorf("%d groups, others %+v, %v", len(got.Groups), got.OtherGroups, err)
+	}
+	if n, of := got.Members(); n != up || of != all {
+		t.Errorf("%d of %d members are up, want %d of %d", n, of, up, all)
+	}
 	r = Report{Node: "one", Groups: map[string]Group{"web": {All: 1, Down: []string{"a"}}}, Sources: []Source{{Name: "x"}}}
 	if got, err := ParseReport(r.text()); err != nil || len(got.Groups["web"].Down) != 1 || len(got.Sources) != 1 {
 		t.Errorf("%+v, %v", got, err)

@@ -97,6 +97,8 @@ type Draft struct {
 	Message string
 	// EndCanary ends a canary that is out, instead of refusing to publish.
 	EndCanary bool
+
+	again int64 // the version that has this text, of a rollback
 }
 
 // maxLead is how far a relay may be ahead of what is published: one that reports any number must not use them up.
@@ -136,7 +138,7 @@ func (o *Operator) next(ctx context.Context, s *State, d *Draft) (v Version, old
 	if len(kept) >= KeptVersions {
 		oldest = kept[len(kept)-KeptVersions+1] // with the new one, so many are kept
 	}
-	return Version{Version: n + 1, Hash: HashOf(d.Text), By: o.By, At: time.Now().UTC(), Message: oneLine(d.Message), Parent: s.Current.Version, Text: d.Text}, oldest, nil
+	return Version{Version: n + 1, Hash: HashOf(d.Text), By: o.By, At: time.Now().UTC(), Message: oneLine(d.Message), Parent: s.Current.Version, Again: d.again, Text: d.Text}, oldest, nil
 }
 
 // Publish makes a draft the version that all relays run, if nothing was published since the state was read:
@@ -269,6 +271,9 @@ func (o *Operator) Rollback(ctx context.Context, to int64, message string) (v, o
 		if err != nil {
 			return v, old, err
 		}
+		if now.Again != 0 { // the version before is the one that somebody has just gone back from
+			return v, old, fmt.Errorf("the current version %d is a rollback already, to version %d, by %s at %s; allowed: --to, with one that penstock history lists", now.Version, now.Again, now.By, now.At.Local().Format(time.DateTime))
+		}
 		if to = now.Parent; to == 0 {
 			return v, old, fmt.Errorf("there is no version before version %d; allowed: --to, with one that penstock history lists", now.Version)
 		}
@@ -283,7 +288,7 @@ func (o *Operator) Rollback(ctx context.Context, to int64, message string) (v, o
 	if message != "" {
 		about += ": " + message
 	}
-	v, err = o.Publish(ctx, s, Draft{Text: old.Text, Message: about, EndCanary: true}, "rollback")
+	v, err = o.Publish(ctx, s, Draft{Text: old.Text, Message: about, EndCanary: true, again: to}, "rollback")
 	return v, old, err
 }
 

@@ -189,7 +189,12 @@ func TestFollower(t *testing.T) {
 	if _, _, err := w.operator().Rollback(t.Context(), 2, ""); !errors.Is(err, ErrNoChange) {
 		t.Errorf("the same again: %v", err)
 	}
-	if v, old, err = w.operator().Rollback(t.Context(), 0, ""); err != nil || old.Version != 4 || v.Text != "five" {
+	// A second operator who presses the same button does not bring back what the first one went back from.
+	if _, _, err = w.operator().Rollback(t.Context(), 0, ""); err == nil || !strings.Contains(err.Error(), "the current version 5 is a rollback already, to version 2, by ") {
+		t.Errorf("a rollback of a rollback: %v", err)
+	}
+	w.publish("six")
+	if v, old, err = w.operator().Rollback(t.Context(), 0, ""); err != nil || old.Version != 5 || v.Text != "two" || v.Again != 5 {
 		t.Errorf("%+v, %+v, %v", v, old, err)
 	}
 	if _, _, err := w.operator().Rollback(t.Context(), 77, ""); err == nil || !strings.Contains(err.Error(), "no version 77") {

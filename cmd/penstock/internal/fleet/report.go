@@ -36,9 +36,10 @@ type Report struct {
 	Listeners map[string]Served `json:"listeners,omitempty"` // of the running configuration, at most maxListeners
 	Unlisted  int               `json:"unlisted,omitempty"`  // how many there are besides
 
-	Groups  map[string]Group `json:"groups,omitempty"` // at most maxGroups
-	Host    Host             `json:"host"`
-	Sources []Source         `json:"sources,omitempty"` // of members, at most maxSources
+	Groups      map[string]Group `json:"groups,omitempty"`      // at most maxGroups
+	OtherGroups Group            `json:"other_groups,omitzero"` // all others together, without names
+	Host        Host             `json:"host"`
+	Sources     []Source         `json:"sources,omitempty"` // of members, at most maxSources
 }
 
 // States are the values of Report.State: as for a daemon, and drained, when it was asked to take no new flows.
@@ -56,6 +57,20 @@ type Group struct {
 	Up   int      `json:"up"` // members that take new flows
 	All  int      `json:"all"`
 	Down []string `json:"down,omitempty"` // names of some that do not, at most maxDown
+}
+
+func (g *Group) add(other Group) {
+	g.Up += other.Up
+	g.All += other.All
+}
+
+// Members returns how many members of all groups take new flows, and how many there are.
+func (r *Report) Members() (up, all int) {
+	sum := r.OtherGroups
+	for _, g := range r.Groups {
+		sum.add(g)
+	}
+	return sum.Up, sum.All
 }
 
 // Host is the health of a relay's host and process.
@@ -113,6 +128,9 @@ func (r *Report) Bound() {
 		for _, name := range names[:maxGroups] {
 			groups[name] = r.Groups[name]
 		}
+		for _, name := range names[maxGroups:] {
+			r.OtherGroups.add(r.Groups[name])
+		}
 		r.Groups = groups
 	}
 	if n := len(r.Listeners) - maxListeners; n > 0 {
@@ -146,7 +164,10 @@ func (r *Report) text() []byte {
 			}
 		},
 		func() { short.Sources = nil },
-		func() { short.Groups = nil },
+		func() {
+			short.Groups, short.OtherGroups.Down = nil, nil
+			short.OtherGroups.Up, short.OtherGroups.All = r.Members()
+		},
 		func() { short.Listeners, short.Unlisted = nil, r.Unlisted+len(r.Listeners) },
 	} {
 		less()
@@ -208,6 +229,9 @@ func ParseReport(text []byte) (Report, error) {
 	}
 	if !spec.ValidNode(r.Node) || r.Zone != "" && !spec.ValidNode(r.Zone) {
 		return Report{}, fmt.Errorf("a report of the node %q in the zone %q", r.Node, r.Zone)
+	}
+	if g := r.OtherGroups; g.Up < 0 || g.All < g.Up || len(g.Down) > 0 {
+		return Report{}, fmt.Errorf("other groups of %d members, %d of them up", g.All, g.Up)
 	}
 	for name, g := range r.Groups {
 		if g.Up < 0 || g.All < g.Up {

@@ -42,6 +42,7 @@ type Version struct {
 	At      time.Time `json:"at"`
 	Message string    `json:"message,omitempty"`
 	Parent  int64     `json:"parent,omitempty"` // the version that was current before
+	Again   int64     `json:"again,omitempty"`  // the version whose text a rollback has published again
 	Text    string    `json:"text"`
 	Void    bool      `json:"void,omitempty"`
 	Trial   bool      `json:"-"` // it runs because this relay is a canary

@@ -39,8 +39,8 @@ func places(dir, text string, values []any) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// runFile starts penstock run with a configuration. It adds an admin listener and, if the text has
-// none, an access log.
+// runFile starts penstock run with a configuration. It adds an admin listener and an access log, if the text has
+// none.
 func runFile(t *testing.T, text string, values ...any) *configured {
 	t.Helper()
 	dir := shortDir(t)
@@ -82,7 +82,10 @@ func shortDir(t *testing.T) string {
 func (c *configured) write(t *testing.T, text string, values ...any) {
 	t.Helper()
 	text = places(c.dir, text, values)
-	text += places(c.dir, "\nadmin: {listen: \"unix://{dir}/admin.sock\"}\n", nil)
+	text += "\n"
+	if !strings.Contains(text, "admin:") {
+		text += places(c.dir, "admin: {listen: \"unix://{dir}/admin.sock\"}\n", nil)
+	}
 	if !strings.Contains(text, "access-log:") {
 		text += places(c.dir, "access-log: {to: \"{dir}/access.log\"}\n", nil)
 	}

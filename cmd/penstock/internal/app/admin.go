@@ -15,35 +15,45 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// listenAdmin makes the admin listener, if one is configured and there is no keeper, which holds it. It belongs to the
-// daemon, and serves nobody yet.
-func (d *daemon) listenAdmin(cfg *spec.Admin) (err error) {
-	if cfg.Listen.Kind != 0 && d.keeping == nil {
-		d.ownAdmin, err = admin.Listen(cfg.Listen, cfg.Mode)
+// listenAdmin listens on the addresses of the admin listener, if there is no keeper, which holds their sockets. They belong
+// to the daemon, and serve nobody yet.
+func (d *daemon) listenAdmin(cfg *spec.Admin) error {
+	if d.keeping != nil {
+		return nil
 	}
-	return err
+	for _, at := range cfg.Listen {
+		l, err := admin.Listen(at, cfg.Mode)
+		if err != nil {
+			return err
+		}
+		d.ownAdmin = append(d.ownAdmin, l)
+	}
+	return nil
 }
 
-// serveAdmin has the admin listener serve, if there is one.
+// serveAdmin has the admin listener serve on all its addresses, if there are any.
 func (d *daemon) serveAdmin() {
 	cfg := d.active.Load().Admin
-	l := d.ownAdmin
+	list := d.ownAdmin
 	if d.keeping != nil {
-		l = d.keeping.adminListener()
+		list = d.keeping.admin
 	}
-	if l == nil {
-		return // or it was logged why there is none
+	if len(list) == 0 {
+		return // or it was logged why there are none
 	}
 	d.accounting.recent.Store(account.NewRecent())
 	d.server = admin.New(d, admin.Config{
 		Token: cfg.Token, ReadToken: cfg.ReadToken, Events: d.events, Started: d.started, Page: dashboard.Files(),
 	})
-	d.log.Info("admin", "listener", urlOf(l.Addr()))
-	go func() {
-		if err := d.server.Serve(l); err != nil {
-			d.log.Error("admin listener failed", "error", err)
-		}
-	}()
+	for _, l := range list {
+		at := urlOf(l.Addr())
+		d.log.Info("admin", "listener", at)
+		go func() {
+			if err := d.server.Serve(l); err != nil {
+				d.log.Error("admin listener failed", "listener", at, "error", err)
+			}
+		}()
+	}
 }
 
 func urlOf(a net.Addr) string { return a.Network() + "://" + a.String() }
@@ -51,8 +61,8 @@ func urlOf(a net.Addr) string { return a.Network() + "://" + a.String() }
 // closeAdmin stops the admin server. most bounds the time for pending answers.
 func (d *daemon) closeAdmin(most time.Duration) {
 	if d.server == nil {
-		if d.ownAdmin != nil {
-			d.ownAdmin.Close()
+		for _, l := range d.ownAdmin {
+			l.Close()
 		}
 		return
 	}

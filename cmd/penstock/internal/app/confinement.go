@@ -443,8 +443,13 @@ func keeps(list []sandbox.Capability, had uint64) string {
 	return "keeps " + strings.Join(kept, ", ")
 }
 
-// adminPorts returns the port of the admin listener, which stays as it is until another process runs.
-func adminPorts(d *daemon) []uint16 { return []uint16{d.active.Load().Admin.Listen.Port} }
+// adminPorts returns the ports of the admin listener, which stays as it is until another process runs.
+func adminPorts(d *daemon) (list []uint16) {
+	for _, at := range d.active.Load().Admin.Listen {
+		list = append(list, at.Port)
+	}
+	return list
+}
 
 // refusedBySandbox reports whether a reload failed for lack of what the sandbox took, as far as that can be seen.
 func (d *daemon) refusedBySandbox(err error) bool {

@@ -59,7 +59,7 @@ type daemon struct {
 	confined   *confinement // nil: this process gives up nothing
 	// certificateOptions say how certificates are read.
 	certificateOptions certs.Options
-	ownAdmin           net.Listener // without a keeper; nil: none
+	ownAdmin           []net.Listener // without a keeper: the sockets of the admin listener
 	// endedBefore returns the flows that ended in the worker before this one.
 	endedBefore func() savedEnded
 	// budget measures memory; nil: it has no limit. overloadCounts are what its actions have done.

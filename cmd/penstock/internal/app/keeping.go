@@ -42,8 +42,8 @@ type keeping struct {
 	counts        *counts.Memory         // of the counters
 	kept          *kept                  // what is counted and known
 
-	admin   net.Listener // its path stays unless the worker exits for good
-	noAdmin error        // why there is none, although one is configured
+	admin   []net.Listener // their paths stay unless the worker exits for good
+	noAdmin error          // of the addresses of the admin listener that this worker cannot have
 
 	before   *earlykeeper.Policy // of the worker before; nil: it is not known
 	held     *confine.Held       // the sandbox that this process has entered before it looked at anything of the worker before; nil: none
@@ -374,55 +374,49 @@ func (k *keeping) setTimes(cfg *spec.Keeper) error {
 	return k.SetTimes(s.Times())
 }
 
-// labelAdmin is the beginning of the label of the admin listener's socket; its address follows.
+// labelAdmin is the beginning of the label of a socket of the admin listener; its address follows.
 const labelAdmin = "admin "
 
-// listenAdmin makes the admin listener, on the socket that the worker before had or on a new one, which
-// the keeper holds from then on.
-func (k *keeping) listenAdmin(cfg *spec.Admin) (err error) {
-	label := labelAdmin + cfg.Listen.String()
-	if cfg.Listen.Kind == 0 {
-		return nil
-	}
+// listenAdmin listens on one of the addresses of the admin listener: on the socket that the worker before had, or on a new
+// one, which the keeper holds from then on.
+func (k *keeping) listenAdmin(at spec.Endpoint, mode uint32) error {
+	label := labelAdmin + at.String()
 	item, held := k.others[label]
 	if held {
 		delete(k.others, label)
 		f := os.NewFile(uintptr(item.FDs[0]), label)
 		defer f.Close()
-		if k.admin, err = admin.Inherit(f, cfg.Listen, cfg.Mode); err == nil {
-			admin.LeavePath(k.admin, true)
+		if l, err := admin.Inherit(f, at, mode); err == nil {
+			admin.LeavePath(l, true)
+			k.admin = append(k.admin, l)
 			return nil
 		}
 	}
-	if k.admin, err = admin.Listen(cfg.Listen, cfg.Mode); err != nil {
+	l, err := admin.Listen(at, mode)
+	if err != nil {
 		return err
 	}
+	k.admin = append(k.admin, l)
 	if held { // nobody can reach it: its path is gone
 		k.Drop(item.Key)
 	}
-	f, err := admin.File(k.admin)
+	f, err := admin.File(l)
 	if err == nil {
 		defer f.Close()
 		err = k.hold(kindAdmin, label, f)
 	}
 	if err == nil {
-		admin.LeavePath(k.admin, true)
+		admin.LeavePath(l, true)
 	}
 	return err
 }
 
-// adminListener returns the admin listener; nil: there is none.
-func (k *keeping) adminListener() net.Listener {
-	if k == nil {
-		return nil
-	}
-	return k.admin
-}
-
-// close closes the admin listener.
+// close closes the sockets of the admin listener.
 func (k *keeping) close() {
-	if k != nil && k.admin != nil {
-		k.admin.Close()
+	if k != nil {
+		for _, l := range k.admin {
+			l.Close()
+		}
 	}
 }
 

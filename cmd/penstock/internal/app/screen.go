@@ -136,8 +136,8 @@ func (d *daemon) greeting(files []string) string {
 	if try != "" {
 		fmt.Fprintf(&b, "Try it:  %s\n", try)
 	}
-	if cfg.Admin.Listen.Kind != 0 {
-		fmt.Fprintf(&b, "Watch:   penstock top --admin %s\n", cfg.Admin.Listen)
+	if at, ok := cfg.Admin.Commands(); ok {
+		fmt.Fprintf(&b, "Watch:   penstock top --admin %s\n", at)
 	}
 	fmt.Fprintf(&b, "Stop:    Ctrl-C (open flows may go on for %v; a second Ctrl-C ends them)\n\n", cfg.Drain)
 	return b.String()

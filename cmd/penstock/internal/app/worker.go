@@ -62,8 +62,8 @@ func (k *keeping) giveUp(err error) {
 func (k *keeping) exiting() {
 	if k != nil {
 		k.Exiting()
-		if k.admin != nil {
-			admin.LeavePath(k.admin, false)
+		for _, l := range k.admin {
+			admin.LeavePath(l, false)
 		}
 	}
 }
@@ -111,10 +111,13 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 		log.Error("counters begin at 0, because those of the worker before are damaged", "error", damaged)
 	}
 	k.kept = k.openKept(log)
-	if err := k.listenAdmin(&cfg.Admin); err != nil && k.first() {
-		return err
-	} else if err != nil {
-		k.noAdmin = fmt.Errorf("admin.listen: %w", err)
+	for _, at := range cfg.Admin.Listen {
+		err := k.listenAdmin(at, cfg.Admin.Mode)
+		if err != nil && k.first() {
+			return err
+		} else if err != nil {
+			k.noAdmin = errors.Join(k.noAdmin, fmt.Errorf("admin.listen: %w", err))
+		}
 	}
 	return nil
 }

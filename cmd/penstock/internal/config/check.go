@@ -355,26 +355,14 @@ const (
 
 func (r *reader) checkAdmin(f *file) {
 	a := &f.Admin
-	switch {
-	case a.Listen.Kind == 0:
-		return
-	case a.Listen.Kind.Datagrams():
-		r.fail(r.at(&a.Listen), fault{problem: "the admin listener does not take datagrams", allowed: "tcp://HOST:PORT, unix:///PATH, unix:@NAME"})
+	if len(a.Listen) == 0 {
 		return
 	}
-	if a.Listen.Ports() > 1 {
-		r.fail(r.at(&a.Listen), fault{problem: "the admin listener has one port", allowed: "tcp://HOST:PORT, unix:///PATH, unix:@NAME"})
+	for i := range a.Listen {
+		r.checkAdminAddress(f, i)
 	}
-	if a.Listen.Kind == spec.TCP {
-		if !r.isSet(&f.tokens.all) {
-			r.fail(r.at(&a.Listen), fault{problem: "any local user could send requests over TCP", allowed: "a TCP address together with token-file, or a Unix socket"})
-		}
-		if ip := a.Listen.Addr().Addr(); !ip.IsLoopback() && a.Listen.Host != "localhost" {
-			r.warn(r.at(&a.Listen), fault{problem: "tokens are sent over the network unencrypted", allowed: "a loopback address, or a Unix socket"})
-		}
-		if r.isSet(&a.Mode) {
-			r.fail(r.at(&a.Mode), fault{problem: "only Unix sockets have permissions", allowed: "mode together with a Unix socket"})
-		}
+	if r.isSet(&a.Mode) && !slices.ContainsFunc(a.Listen, func(e spec.Endpoint) bool { return e.Kind == spec.Unix }) {
+		r.fail(r.at(&a.Mode), fault{problem: "only Unix sockets have permissions", allowed: "mode together with a Unix socket"})
 	}
 	a.Token = r.token(&f.tokens.all)
 	a.ReadToken = r.token(&f.tokens.read)
@@ -386,6 +374,31 @@ func (r *reader) checkAdmin(f *file) {
 	if a.Token != "" && a.Token == a.ReadToken {
 		r.fail(r.at(&f.tokens.read), fault{problem: "the read-only token grants full access: it is the same as in token-file", allowed: "another token"})
 	}
+}
+
+// checkAdminAddress checks one of the addresses of the admin listener.
+func (r *reader) checkAdminAddress(f *file, i int) {
+	const allowed = "unix:///PATH, or tcp://HOST:PORT with a loopback address"
+	e := &f.Admin.Listen[i]
+	problem := ""
+	switch {
+	case e.Kind.Datagrams():
+		problem = "the admin listener does not take datagrams"
+	case e.Ports() > 1:
+		problem = "an address of the admin listener has one port"
+	case slices.Contains(f.Admin.Listen[:i], *e):
+		problem = "the address is listed twice"
+	case strings.HasPrefix(e.Path, "@"):
+		problem = "a name has no permissions: any local user could send requests"
+	case e.Kind == spec.TCP && !e.Addr().Addr().IsLoopback() && e.Host != "localhost":
+		problem = "tokens would be sent over the network unencrypted"
+	case e.Kind == spec.TCP && !r.isSet(&f.tokens.all):
+		r.fail(r.at(e), fault{problem: "any local user could send requests over TCP", allowed: "a TCP address together with token-file, or a Unix socket"})
+		return
+	default:
+		return
+	}
+	r.fail(r.at(e), fault{problem: problem, allowed: allowed})
 }
 
 // token reads the token in the file at path. It returns "" if path is empty or files are not

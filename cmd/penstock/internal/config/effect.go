@@ -25,7 +25,7 @@ func (r *reader) warnFile(f *file) {
 	if to := f.AccessLog.To; to != "" && !strings.HasPrefix(to, "/") {
 		r.warnNoEffect("only a file has permissions", &f.AccessLog.Mode)
 	}
-	if k := f.Admin.Listen.Kind; k == spec.Unix {
+	if a := f.Admin.Listen; len(a) > 0 && !slices.ContainsFunc(a, func(e spec.Endpoint) bool { return e.Kind != spec.Unix }) {
 		const why = "on a Unix socket, the permissions of its path decide, and no token is needed"
 		r.warnNoEffect(why, &f.tokens.all)
 		r.warnNoEffect(why, &f.tokens.read)

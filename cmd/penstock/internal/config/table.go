@@ -114,8 +114,8 @@ var accessLogKeys = keysOf("access-log",
 )
 
 var adminKeys = keysOf("admin",
-	required(field("listen", listenEndpoint, "", "A Unix or TCP address. TCP requires token-file, and the address should be a loopback one.", func(f *file) *spec.Endpoint { return &f.Admin.Listen })),
-	field("mode", mode, `"0600"`, "Permissions of the Unix socket.", func(f *file) *uint32 { return &f.Admin.Mode }),
+	required(field("listen", nonEmptyList(listenEndpoint), "", "Unix and TCP addresses, on all of which the same is served: for instance a Unix socket for the commands, and a port for Prometheus. TCP requires token-file, and a loopback address.", func(f *file) *[]spec.Endpoint { return &f.Admin.Listen })),
+	field("mode", mode, `"0600"`, "Permissions of Unix sockets.", func(f *file) *uint32 { return &f.Admin.Mode }),
 	field("token-file", filePath, "", "File with the token that grants full access over TCP.",
 		func(f *file) *string { return &f.tokens.all }),
 	field("read-token-file", filePath, "", "File with the token that grants read-only access over TCP.", func(f *file) *string { return &f.tokens.read }),

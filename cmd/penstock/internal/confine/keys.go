@@ -121,8 +121,10 @@ var rows = slices.Concat([]row{
 		}
 	}},
 	{key: "admin.listen", when: NextWorker, needs: []Kind{Write, Bind, LowPort}, config: func(a *adder, c *spec.Config) {
-		if c.Admin.Listen.Kind != spec.TCP || c.Admin.Listen.Port != 0 {
-			a.endpoint(Admin, c.Admin.Listen)
+		for _, e := range c.Admin.Listen {
+			if e.Kind != spec.TCP || e.Port != 0 {
+				a.endpoint(Admin, e)
+			}
 		}
 	}},
 	{key: "admin.mode", when: NextWorker},

@@ -61,6 +61,8 @@ var cases = []struct {
 	{"syslog at an abstract socket", echo + "access-log: {to: 'syslog:unix:@log'}", []string{"abstract Unix sockets (access-log.to)"}},
 	{"admin path", echo + "admin: {listen: 'unix://DIR/run/admin.sock'}", []string{"writing DIR/run (admin.listen)"}},
 	{"privileged admin port", echo + "admin: {listen: 'tcp://127.0.0.1:900', token-file: secret/token}", []string{"binding port 900, a privileged one (admin.listen)"}},
+	{"admin addresses", echo + "admin: {listen: ['unix://DIR/run/admin.sock', 'tcp://127.0.0.1:9000'], token-file: secret/token}",
+		[]string{"writing DIR/run (admin.listen)", "binding port 9000 (admin.listen)", "reading DIR/secret (admin.token-file)"}},
 	{"admin port", echo + "admin: {listen: 'tcp://127.0.0.1:9000', token-file: secret/token, read-token-file: DIR/other/token}",
 		[]string{"binding port 9000 (admin.listen)", "reading DIR/secret (admin.token-file)", "reading DIR/other (admin.read-token-file)"}},
 	{"low ports", "listeners: {web: {listen: 'tcp://:80-81', to: 'echo:'}, dns: {listen: 'udp://:53', to: 'echo:'}}",

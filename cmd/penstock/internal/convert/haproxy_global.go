@@ -192,7 +192,7 @@ func (h *haproxyPlan) stats(l *line) {
 		return
 	case h.top.get("admin") != nil:
 		l.rest()
-		h.note(l.at, "a second stats socket: no counterpart; there is one admin listener")
+		h.note(l.at, "a second stats socket: the first one's admin listener takes its place, too; admin.listen takes further addresses")
 		return
 	}
 	h.top.sub("admin", "listen", "unix:///run/penstock/admin.sock")

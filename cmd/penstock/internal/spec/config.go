@@ -2,6 +2,7 @@ package spec
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -113,12 +114,21 @@ type AccessLog struct {
 
 // Admin configures the admin listener.
 type Admin struct {
-	Listen    Endpoint // zero Kind: no admin listener
-	Mode      uint32   // permissions of a Unix socket
-	Token     string   // on TCP: required for everything
-	ReadToken string   // on TCP: sufficient for reading; empty: none is
+	Listen    []Endpoint // none: no admin listener
+	Mode      uint32     // permissions of Unix sockets
+	Token     string     // on TCP: required for everything
+	ReadToken string     // on TCP: sufficient for reading; empty: none is
 	// TokenFiles are the files of both, with absolute paths.
 	TokenFiles [2]string
+}
+
+// Commands returns the address for commands on this host: the first Unix socket, which needs no token, or else the first
+// address. It reports whether there is one.
+func (a *Admin) Commands() (Endpoint, bool) {
+	if len(a.Listen) == 0 {
+		return Endpoint{}, false
+	}
+	return a.Listen[max(slices.IndexFunc(a.Listen, func(e Endpoint) bool { return e.Kind == Unix }), 0)], true
 }
 
 // Reload configures reloads.

@@ -138,6 +138,30 @@ access-log: {to: "{0}"}
 	}
 }
 
+// Records that a full disk dropped are counted, although nobody had asked for the count when the worker was killed.
+func TestFullDiskCountsOutlive(t *testing.T) {
+	t.Parallel()
+	k := runKept(t, `
+log: {flows: all}
+listeners: {denied: {listen: "tcp://127.0.0.1:0", deny: 127.0.0.0/8, to: "tcp://127.0.0.1:1"}}
+access-log: {to: /dev/full}
+`)
+	const clients = 100
+	denied := k.at("denied").String()
+	for range clients {
+		if c, err := net.Dial("tcp", denied); err == nil { // else it was refused that fast
+			c.Close()
+		}
+	}
+	k.wait("flow", clients)
+	for range 2 {
+		k.crash()
+		if n := k.metric("penstock_log_lines_dropped_total", `log="access"`); n != clients {
+			t.Errorf("%v lines are dropped, want %d", n, clients)
+		}
+	}
+}
+
 func (k *kept) status(t *testing.T) api.Status {
 	t.Helper()
 	s, err := k.admin.Status(k.ctx())

@@ -16,11 +16,11 @@ const (
 // NewFlowLog returns a Log that writes flows to the daemon's own log. The argument
 // which is LogNone, LogFailed or LogAll; for LogNone it returns nil. The caller must
 // close it.
-func NewFlowLog(log *slog.Logger, which string) *Log {
+func NewFlowLog(log *slog.Logger, which string, p Progress) *Log {
 	if which == LogNone {
 		return nil
 	}
-	return newLog("log", which, ringSize, log, flowLogSink{log}, reportInterval, Progress{})
+	return newLog("log", which, ringSize, log, flowLogSink{log}, reportInterval, p)
 }
 
 // flowLogSink is a sink that writes to the daemon's own log.

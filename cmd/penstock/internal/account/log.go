@@ -52,15 +52,19 @@ type Log struct {
 // Progress counts the records of a log in memory that may outlive the process: what was taken and
 // is not done with is dropped if the process is killed.
 type Progress struct {
-	Taken *atomic.Int64
-	Done  *atomic.Int64 // written, or dropped
+	Taken   *atomic.Int64
+	Done    *atomic.Int64 // written, or dropped
+	Dropped *atomic.Int64
 }
 
-// Dropped returns how many records an earlier process was killed with, and forgets them. It is
-// called before the log is opened.
-func (p Progress) Dropped() int64 {
+// Resume counts the records that an earlier process was killed with as dropped, and returns their number. It is called
+// before the log is opened.
+func (p Progress) Resume() int64 {
 	taken := p.Taken.Load()
-	return max(taken-p.Done.Swap(taken), 0)
+	n := max(taken-p.Done.Load(), 0)
+	p.Dropped.Add(n)
+	p.Done.Store(taken)
+	return n
 }
 
 // sink is where a writer writes. The writer alone calls it, except for abort.
@@ -112,10 +116,12 @@ func Open(cfg spec.AccessLog, log *slog.Logger, p Progress, how Opening) (*Log, 
 	return newLog("access log", LogAll, ringSize, log, s, reportInterval, p), nil
 }
 
-// newLog returns a log whose progress is counted in p; the zero Progress is memory of its own.
+// newLog returns a log whose progress is counted in p, or in memory of its own where that has none.
 func newLog(name, which string, size int, daemonLog *slog.Logger, s sink, reportEvery time.Duration, p Progress) *Log {
-	if p.Taken == nil {
-		p = Progress{new(atomic.Int64), new(atomic.Int64)}
+	for _, n := range []**atomic.Int64{&p.Taken, &p.Done, &p.Dropped} {
+		if *n == nil {
+			*n = new(atomic.Int64)
+		}
 	}
 	l := &Log{
 		name: name, which: which, daemonLog: daemonLog, sink: s, ring: newRing(size),
@@ -137,6 +143,7 @@ func (l *Log) Record(e *Entry) {
 	l.progress.Taken.Add(1)
 	if !l.ring.put(e) {
 		l.overflowed.Add(1)
+		l.progress.Dropped.Add(1)
 		l.progress.Done.Add(1)
 		return
 	}
@@ -225,6 +232,7 @@ func (l *Log) drain() {
 func (l *Log) count(written, failed int, err error) {
 	l.written.Add(int64(written))
 	l.failed.Add(int64(failed))
+	l.progress.Dropped.Add(int64(failed))
 	l.progress.Done.Add(int64(written + failed))
 	if err != nil {
 		l.lastErr.Store(&err)

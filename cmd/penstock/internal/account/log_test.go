@@ -32,7 +32,7 @@ func failedWith(c relay.Cause) *Entry {
 func TestFlowLogLine(t *testing.T) {
 	testnet.CheckLeaks(t)
 	var out bytes.Buffer
-	j := NewFlowLog(textLog(&out), LogAll)
+	j := NewFlowLog(textLog(&out), LogAll, Progress{})
 	j.Record(failedWith(relay.CauseEnd))
 	e := failedWith(relay.CauseNoUpstream)
 	e.Err, e.Attempts, e.ListenerName, e.Group = errors.New("connection refused"), 2, "web", "app"
@@ -50,7 +50,7 @@ func TestWhich(t *testing.T) {
 	testnet.CheckLeaks(t)
 	for which, want := range map[string]int{LogNone: 0, LogFailed: 1, LogAll: 3} {
 		var out bytes.Buffer
-		j := NewFlowLog(textLog(&out), which)
+		j := NewFlowLog(textLog(&out), which, Progress{})
 		for _, c := range []relay.Cause{relay.CauseEnd, relay.CauseUpstreamReset, relay.CauseConnectTimeout} {
 			j.Record(failedWith(c))
 		}
@@ -82,7 +82,7 @@ func (s *blockedWriter) Write(b []byte) (int, error) {
 func TestBlockedLog(t *testing.T) {
 	testnet.CheckLeaks(t)
 	w := &blockedWriter{release: make(chan struct{})}
-	j := NewFlowLog(textLog(w), LogAll)
+	j := NewFlowLog(textLog(w), LogAll, Progress{})
 	const flows = 3 * ringSize
 	for range flows {
 		j.Record(failedWith(relay.CauseEnd)) // returns, or the test never ends
@@ -106,7 +106,7 @@ func TestCloseIsBounded(t *testing.T) {
 	testnet.CheckLeaks(t)
 	w := &blockedWriter{release: make(chan struct{})}
 	defer close(w.release)
-	j := NewFlowLog(textLog(w), LogAll)
+	j := NewFlowLog(textLog(w), LogAll, Progress{})
 	j.Record(failedWith(relay.CauseEnd))
 	closed := make(chan struct{})
 	go func() { j.Close(); close(closed) }()
@@ -144,7 +144,7 @@ func (discard) close()                       {}
 func BenchmarkRecord(b *testing.B) {
 	e := entry()
 	b.Run("room=yes", func(b *testing.B) {
-		l := &Log{which: LogAll, ring: newRing(ringSize), wake: make(chan struct{}, 1), progress: Progress{new(atomic.Int64), new(atomic.Int64)}}
+		l := &Log{which: LogAll, ring: newRing(ringSize), wake: make(chan struct{}, 1), progress: Progress{new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)}}
 		b.ReportAllocs()
 		for b.Loop() {
 			l.Record(e)
@@ -153,7 +153,7 @@ func BenchmarkRecord(b *testing.B) {
 		}
 	})
 	b.Run("room=no", func(b *testing.B) {
-		l := &Log{which: LogAll, ring: newRing(1), wake: make(chan struct{}, 1), progress: Progress{new(atomic.Int64), new(atomic.Int64)}}
+		l := &Log{which: LogAll, ring: newRing(1), wake: make(chan struct{}, 1), progress: Progress{new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)}}
 		b.ReportAllocs()
 		for b.Loop() {
 			l.Record(e)
@@ -172,7 +172,7 @@ func (s blockedSink) put(*Entry) (int, int, error) { <-s.release; return 1, 0, n
 // What a process that is killed had taken and not written is counted by the next one, once.
 func TestDroppedByDeath(t *testing.T) {
 	testnet.CheckLeaks(t)
-	newProgress := func() Progress { return Progress{new(atomic.Int64), new(atomic.Int64)} }
+	newProgress := func() Progress { return Progress{new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)} }
 	p := newProgress()
 	release := make(chan struct{})
 	l := newLog("log", LogAll, 4, textLog(io.Discard), blockedSink{release: release}, reportInterval, p)
@@ -182,8 +182,8 @@ func TestDroppedByDeath(t *testing.T) {
 	if over := l.Stats().Overflowed; over != 3 { // the one that the writer has is in the ring still
 		t.Errorf("%d did not fit", over)
 	}
-	if n, again := p.Dropped(), p.Dropped(); n != 4 || again != 0 {
-		t.Errorf("dropped %d and then %d, want 4 and 0", n, again)
+	if n, again := p.Resume(), p.Resume(); n != 4 || again != 0 || p.Dropped.Load() != 7 {
+		t.Errorf("dropped %d and then %d, want 4 and 0; %d of all, want 7", n, again, p.Dropped.Load())
 	}
 	close(release)
 	l.Close()
@@ -194,7 +194,7 @@ func TestDroppedByDeath(t *testing.T) {
 		l.Record(failedWith(relay.CauseEnd))
 	}
 	l.Close()
-	if n := p.Dropped(); n != 0 || p.Taken.Load() != 7 {
-		t.Errorf("dropped %d of %d, want 0 of 7", n, p.Taken.Load())
+	if n := p.Resume(); n != 0 || p.Taken.Load() != 7 || p.Dropped.Load() != l.Stats().Dropped() {
+		t.Errorf("dropped %d of %d, want 0 of 7; %d of all, want %d", n, p.Taken.Load(), p.Dropped.Load(), l.Stats().Dropped())
 	}
 }

@@ -18,6 +18,7 @@ type accounting struct {
 	log        *slog.Logger
 	logDropped func() int64     // returns the number of log lines dropped
 	progress   account.Progress // of the access log
+	flowDrops  *atomic.Int64    // records that the daemon's log dropped
 	access     atomic.Pointer[account.Log]
 	flowLog    atomic.Pointer[account.Log]
 	recent     atomic.Pointer[account.Recent] // nil: nobody can ask
@@ -28,16 +29,14 @@ type accounting struct {
 	mu           sync.Mutex // serializes changes
 	accessConfig spec.AccessLog
 	loggedFlows  string
-	closedDrops  [2]int64 // lines dropped by logs that are closed: flowLog, access
 }
 
 func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *values) *accounting {
 	b := &accounting{counters: counters, values: v, log: log, logDropped: logDropped, loggedFlows: account.LogNone}
-	b.progress = account.Progress{Taken: v.word("access-log.taken"), Done: v.word("access-log.done")}
-	if n := b.progress.Dropped(); n > 0 {
+	b.progress = account.Progress{Taken: v.word("access-log.taken"), Done: v.word("access-log.done"), Dropped: v.word("access-log.dropped")}
+	b.flowDrops = v.word("log.flows.dropped")
+	if n := b.progress.Resume(); n > 0 {
 		log.Warn("the worker before was killed with flow records that were not in the access log yet", "dropped", n)
-		b.closedDrops[1] = n
-		b.dropped() // counted for good
 	}
 	return b
 }
@@ -53,7 +52,7 @@ func (b *accounting) configure(cfg *spec.Config, retry bool) error {
 			return err
 		}
 		b.accessConfig = cfg.AccessLog
-		b.replace(&b.access, next, &b.closedDrops[1])
+		replaceLog(&b.access, next)
 	}
 	if cfg.Log.Flows != b.loggedFlows {
 		b.loggedFlows = cfg.Log.Flows
@@ -61,18 +60,13 @@ func (b *accounting) configure(cfg *spec.Config, retry bool) error {
 		if b.loggedFlows == account.LogAll {
 			log = unlimited(log) // the operator asked for a line per flow
 		}
-		b.replace(&b.flowLog, account.NewFlowLog(log, b.loggedFlows), &b.closedDrops[0])
+		replaceLog(&b.flowLog, account.NewFlowLog(log, b.loggedFlows, account.Progress{Dropped: b.flowDrops}))
 	}
 	return nil
 }
 
-// replace replaces a log, which writes what is queued and is closed.
-func (b *accounting) replace(at *atomic.Pointer[account.Log], next *account.Log, drops *int64) {
-	if old := at.Swap(next); old != nil {
-		old.Close()
-		*drops += old.Stats().Dropped()
-	}
-}
+// replaceLog replaces a log, which writes what is queued and is closed.
+func replaceLog(at *atomic.Pointer[account.Log], next *account.Log) { at.Swap(next).Close() }
 
 // record records a flow that has ended, on its loop. s is the series that counts it; nil: none.
 func (b *accounting) record(s *account.Series, e *account.Entry) {
@@ -91,11 +85,7 @@ func (b *accounting) reopen() {
 // dropped since the start of the service, because the queue was full, because writing failed, or because a
 // worker was killed.
 func (b *accounting) dropped() (journal, access int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	journal = b.logDropped() + b.closedDrops[0] + b.flowLog.Load().Stats().Dropped()
-	access = b.closedDrops[1] + b.access.Load().Stats().Dropped()
-	return b.values.goOn("log.dropped", journal), b.values.goOn("access-log.dropped", access)
+	return b.values.goOn("log.dropped", b.logDropped()) + b.flowDrops.Load(), b.progress.Dropped.Load()
 }
 
 // close writes what is queued. No flow is open any more.
@@ -103,6 +93,6 @@ func (b *accounting) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recent.Load().Close()
-	b.replace(&b.access, nil, &b.closedDrops[1])
-	b.replace(&b.flowLog, nil, &b.closedDrops[0])
+	replaceLog(&b.access, nil)
+	replaceLog(&b.flowLog, nil)
 }

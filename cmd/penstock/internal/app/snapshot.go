@@ -362,11 +362,8 @@ func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 
 // Counters returns the numbers for metrics.
 func (d *snapshot) Counters() admin.Counters {
-	flowLog, access := d.accounting.dropped()
-	c := admin.Counters{
-		Points: d.points(), Engine: d.kept.values.engine(d.engine.Stats()),
-		Logs: []admin.LogCounters{{Name: "log", Dropped: flowLog, LeftOut: d.kept.values.goOn("log.left-out", leftOut(d.log))}, {Name: "access", Dropped: access}},
-	}
+	engine, logs := d.reportValues(d.engine.Stats())
+	c := admin.Counters{Points: d.points(), Engine: engine, Logs: logs}
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
 	c.Reloads, c.FailedReloads = d.kept.values.goOn(reloadsGood, d.reloads.good), d.kept.values.goOn(reloadsBad, d.reloads.bad)

@@ -5,13 +5,14 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/relay"
 )
 
 // values continue counters that begin at 0 in each process, and that are small or kept elsewhere: what
 // one worker has reported, the next one adds to what it counts. What was counted after the last report
-// of a worker that died is missing, but no report decreases.
+// of a worker that died, at most a heartbeat before, is missing, but no report decreases.
 type values struct {
 	table *counts.Table
 
@@ -60,4 +61,10 @@ func (v *values) engine(s relay.Stats) relay.Stats {
 		c.Puts += c.Gets - gets // so that the difference, which is what is in use, stays
 	}
 	return s
+}
+
+// reportValues reports what is not counted in memory that outlives the process, and returns it.
+func (d *daemon) reportValues(s relay.Stats) (relay.Stats, []admin.LogCounters) {
+	own, access := d.accounting.dropped()
+	return d.kept.values.engine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.kept.values.goOn("log.left-out", leftOut(d.log))}, {Name: "access", Dropped: access}}
 }

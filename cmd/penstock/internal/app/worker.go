@@ -253,6 +253,7 @@ func (d *daemon) heartbeat() {
 	for {
 		stats := d.engine.Stats()
 		d.keeping.Alive()
+		d.reportValues(stats)
 		total := stats.Total()
 		if text, level := failures.look(total.KeepErrors, time.Now()); text != "" {
 			s := d.keeping.Stats()

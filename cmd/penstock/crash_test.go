@@ -39,6 +39,15 @@ func lowAddress(t *testing.T) string {
 
 var lowAddresses atomic.Uint32
 
+// needsConfined skips a test whose next worker must have fewer privileges. With the race detector the program is linked with cgo, and
+// its sandbox leaves capabilities and the user as they are.
+func needsConfined(t *testing.T) {
+	t.Helper()
+	if testnet.RaceEnabled {
+		t.Skip("the program is linked with cgo: its sandbox leaves it its capabilities")
+	}
+}
+
 // sockets returns how many TCP sockets listen at an address. proc_net_tcp(5).
 func sockets(t *testing.T, address string) (n int) {
 	t.Helper()
@@ -64,6 +73,7 @@ func sockets(t *testing.T, address string) (n int) {
 // lowKeeper starts a daemon with a listener at an address whose sockets the next worker may not bind.
 func lowKeeper(t *testing.T, address, engine, sandbox, keeper string, by ...string) *kept {
 	t.Helper()
+	needsConfined(t)
 	dir := shortDir(t)
 	if err := os.Chmod(dir, 0o755); err != nil { // the worker reads its configuration itself, whoever it is
 		t.Fatal(err)

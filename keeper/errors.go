@@ -12,8 +12,8 @@ var (
 	ErrFull = errors.New("keeper: limit of held items or descriptors reached")
 	// ErrBusy is returned by Flush when the keeper has not yet read what was sent before.
 	ErrBusy = errors.New("keeper: busy")
-	// ErrItem is returned by Hold when the label is too long or there are too many descriptors.
-	ErrItem = errors.New("keeper: label too long or too many descriptors")
+	// ErrItem is returned by Hold when the label is too long, or there is no descriptor or too many of them.
+	ErrItem = errors.New("keeper: label too long, or not 1 to 64 descriptors")
 	// ErrPolicy is returned by SetPolicy when the policy is too long, or was set before, and by Ask when the request is
 	// too long.
 	ErrPolicy = errors.New("keeper: policy or request too long, or policy set twice")

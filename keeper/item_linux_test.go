@@ -69,6 +69,9 @@ func TestHoldConnInVain(t *testing.T) {
 	if s := worker.Stats(); s.Items != 0 || s.Queued != 0 {
 		t.Errorf("it is queued: %+v", s)
 	}
+	if err := worker.Hold([2]uint64{1}, "label", nil); err != ErrItem {
+		t.Errorf("held nothing: %v", err)
+	}
 	if err := worker.HoldConn([2]uint64{1}, strings.Repeat("x", MaxLabel+1), l.(syscall.Conn)); err != ErrItem {
 		t.Errorf("a long label: %v", err)
 	}

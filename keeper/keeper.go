@@ -83,8 +83,9 @@ type Config struct {
 	// MaxDeaths is how many deaths in a row the current binary has until the keeper returns to the last
 	// one that worked. 0: 5.
 	MaxDeaths int
-	// MaxItems bounds the number of items. 0: 1,000,000. The number of descriptors is bounded by
-	// RLIMIT_NOFILE, of which the keeper leaves a few free.
+	// MaxItems bounds the number of items. 0: 1,000,000. The number of descriptors, of which each item has
+	// at least one, is bounded by RLIMIT_NOFILE, of which the keeper leaves a few free; and with it
+	// all labels together, by 64 KiB and 32 bytes per descriptor.
 	MaxItems int
 	// KeepSelf leaves the keeper at its own version when the worker is upgraded. Otherwise it
 	// executes the new binary in place once the upgrade is final.

@@ -172,3 +172,22 @@ func holdBad(w *Worker) error {
 	}
 	return w.Flush()
 }
+
+// All labels together are bounded, and what is dropped makes room.
+func TestLabelsAreBounded(t *testing.T) {
+	w := newWorld(t, Config{}, 1000)
+	w.ready(1)
+	label := strings.Repeat("x", MaxLabel)
+	most := (labelBytes + labelBytesPerFD*w.m.limit) / MaxLabel
+	for key := range most + 10 {
+		w.say(1, holdOf(uint64(key), label, 1), w.fds(1)...)
+	}
+	if n := w.m.table.len(); n != most {
+		t.Errorf("%d items with long labels, want %d", n, most)
+	}
+	w.say(1, message{kind: kindDrop, keys: [][2]uint64{{0, 0}}})
+	w.say(1, holdOf(9999, label, 1), w.fds(1)...)
+	if n := w.m.table.len(); n != most || w.saw("lied") {
+		t.Errorf("%d items after one was dropped, want %d: %v", n, most, w.lines)
+	}
+}

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"slices"
 	"syscall"
 	"time"
 )
@@ -16,6 +17,10 @@ func (m *machine) hold(p *peer, msg *message, fds []int, lost bool) {
 		m.port.close(fds)
 		m.lie(p, "wrong number of descriptors")
 		return
+	case slices.ContainsFunc(msg.items, func(i wireItem) bool { return i.fds == 0 }):
+		m.port.close(fds)
+		m.lie(p, "held something without descriptors")
+		return
 	}
 	var refused []byte
 	n := 0
@@ -24,7 +29,7 @@ func (m *machine) hold(p *peer, msg *message, fds []int, lost bool) {
 		own := fds[:min(item.fds, len(fds))]
 		fds = fds[len(own):]
 		whole := len(own) == item.fds
-		if whole && m.table.len() < m.cfg.MaxItems && m.table.descriptors+m.port.closing()+item.fds <= m.limit && m.table.add(item.key, item.label, own) {
+		if whole && m.hasRoom(item) && m.table.add(item.key, item.label, own) {
 			m.held++
 			continue
 		}
@@ -45,6 +50,18 @@ func (m *machine) hold(p *peer, msg *message, fds []int, lost bool) {
 		m.held = m.ackEvery()
 	}
 	m.acknowledge(p)
+}
+
+// Labels are bounded in all, because they are the only memory of an item that a worker chooses.
+const (
+	labelBytes      = 64 << 10 // at least
+	labelBytesPerFD = 32       // of the limit of descriptors
+)
+
+// hasRoom reports whether the limits allow one more item.
+func (m *machine) hasRoom(item *wireItem) bool {
+	return m.table.len() < m.cfg.MaxItems && m.table.descriptors+m.port.closing()+item.fds <= m.limit &&
+		m.table.labelBytes+len(item.label) <= labelBytes+labelBytesPerFD*m.limit
 }
 
 // drop closes what a worker does not need any more. A key that is not known is no lie: it may have been refused

@@ -337,6 +337,7 @@ func TestLiesAtTheBeginning(t *testing.T) {
 	}{
 		{"no hello", func(w *world) { w.say(1, message{kind: kindAlive}) }},
 		{"another version", func(w *world) { w.say(1, message{kind: kindHello, words: []uint64{99}}) }},
+		{"hold nothing", func(w *world) { w.ready(1); w.say(1, holdOf(1, "label", 0)) }},
 		{"hold before hello", func(w *world) { w.say(1, holdOf(1, "", 1), w.fds(1)...) }},
 		{"hold before go", func(w *world) { w.hello(1); w.say(1, holdOf(1, "", 1), w.fds(1)...) }},
 		{"drop before go", func(w *world) { w.hello(1); w.say(1, message{kind: kindDrop, keys: [][2]uint64{{1, 0}}}) }},
@@ -383,8 +384,8 @@ func TestRefused(t *testing.T) {
 	if got := refused(); !slices.Equal(got, []uint64{4, 5}) {
 		t.Errorf("descriptors that did not arrive: %v", got)
 	}
-	w.say(1, holdOf(6, "", 0))
-	w.say(1, holdOf(7, "", 0))
+	w.say(1, holdOf(6, "", 1), w.fds(1)...)
+	w.say(1, holdOf(7, "", 1), w.fds(1)...)
 	if got := refused(); !slices.Equal(got, []uint64{7}) {
 		t.Errorf("too many items: %v", got)
 	}
@@ -580,7 +581,7 @@ func (w *world) script(b []byte) {
 			m := message{kind: kindHold, seq: uint32(next())}
 			n := 0
 			for range next() % 8 {
-				k := next() % 3
+				k := 1 + next()%2
 				n += k
 				m.items = append(m.items, wireItem{[2]uint64{uint64(next() % 64), 0}, []string{"", "", "early", "late"}[next()%4], k})
 			}
@@ -650,7 +651,7 @@ func (w *world) script(b []byte) {
 			w.pass(2 * time.Second)
 		case 34, 35, 36:
 			if a := w.m.active; a != nil && a.going {
-				n := next() % 3
+				n := 1 + next()%2
 				w.say(a.id, holdOf(uint64(next()), []string{"", "", "early", "late"}[next()%4], n), w.fds(n)...)
 			}
 		case 37:

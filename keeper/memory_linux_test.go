@@ -68,7 +68,7 @@ func TestMemoryOfAnythingElse(t *testing.T) {
 func TestZeroWorker(t *testing.T) {
 	var w Worker
 	for name, err := range map[string]error{
-		"Hold": w.Hold([2]uint64{1}, "", nil), "Flush": w.Flush(), "Ready": w.Ready(), "Prepared": w.Prepared(""), "SetTimes": w.SetTimes(Times{}),
+		"Hold": w.Hold([2]uint64{1}, "", []int{0}), "Flush": w.Flush(), "Ready": w.Ready(), "Prepared": w.Prepared(""), "SetTimes": w.SetTimes(Times{}),
 	} {
 		if err != ErrLost {
 			t.Errorf("%s: %v", name, err)

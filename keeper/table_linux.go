@@ -15,6 +15,7 @@ type table struct {
 	more   map[int32][]int32 // descriptors of items that have more than two
 
 	descriptors int
+	labelBytes  int // of labels
 }
 
 type slot struct {
@@ -110,6 +111,7 @@ func (t *table) add(key [2]uint64, label string, fds []int) bool {
 	}
 	if label != "" {
 		t.labels[at] = label
+		t.labelBytes += len(label)
 	}
 	t.index[i] = at + 1
 	t.items++
@@ -130,6 +132,7 @@ func (t *table) remove(key [2]uint64, fds []int) ([]int, bool) {
 	t.descriptors -= int(s.n)
 	t.items--
 	delete(t.more, at)
+	t.labelBytes -= len(t.labels[at])
 	delete(t.labels, at)
 	*s = slot{next: t.vacant}
 	t.vacant = at + 1

@@ -139,11 +139,11 @@ func (w *Worker) Held() []Item {
 // descriptors still belong to the caller. Hold does not wait. Items of the last worker, which [Worker.Held] returns,
 // are still held.
 //
-// An error says that the item cannot be held, and is not queued: the label or the number of descriptors exceeds
-// its limit ([ErrItem]), the keeper's limits are reached ([ErrFull]), too much is queued ([ErrBusy]),
+// An error says that the item cannot be held, and is not queued: the label is too long, or there is no
+// descriptor or too many of them ([ErrItem]), the keeper's limits are reached ([ErrFull]), too much is queued ([ErrBusy]),
 // or there is no keeper any more ([ErrLost]).
 func (w *Worker) Hold(key [2]uint64, label string, fds []int) error {
-	if len(label) > MaxLabel || len(fds) > MaxDescriptors {
+	if len(label) > MaxLabel || len(fds) == 0 || len(fds) > MaxDescriptors {
 		return ErrItem
 	}
 	w.mu.Lock()

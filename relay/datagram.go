@@ -63,6 +63,13 @@ type DatagramConfig struct {
 	// section 8.1).
 	Amplification int
 
+	// AmplificationAlways has Amplification limit verified clients, too, for as long as their
+	// flows last. Whoever forges the address of one victim again and again is taken for
+	// verified after the second datagram: nothing tells a datagram that is sent blindly
+	// from one that follows a reply. It fits protocols whose sides send about as much as
+	// each other, such as WireGuard and games.
+	AmplificationAlways bool
+
 	// OnUnreachable is what happens on an ICMP error that the kernel reports for the
 	// connected socket of an upstream (udp(7)), such as port unreachable. "Fragmentation
 	// needed" is not one of them: it is counted in [DatagramStats], and the kernel

@@ -177,7 +177,7 @@ type datagramFlow struct {
 	why               [2]Why
 	nameLen           uint8
 	name              [28]byte // the client's address as the kernel wrote it; a Unix one is in path
-	returned          uint32   // bytes of replies while the client was not verified, which are bounded by that
+	returned          int64    // bytes of replies, as long as DatagramConfig.Amplification bounds them
 	ownDrops          uint32   // SO_RXQ_OVFL's last reading of its own socket
 	path              string
 	localAddr         netip.Addr // that the client wrote to, where the listener is bound to none

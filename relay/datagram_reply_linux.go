@@ -60,7 +60,7 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	d.loop.stats.BytesRead += int64(len(b))
 	f.moved[down].read += int64(len(b))
 	d.noteLater(f)
-	if fit := f.unverifiedFit(len(b), seg); fit < len(b) {
+	if fit := f.amplificationFit(len(b), seg); fit < len(b) {
 		more := segment.Count(len(b)-fit, seg)
 		d.drop(f, down, DropAmplification, len(b)-fit, more)
 		if fit == 0 {
@@ -81,24 +81,24 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	return all
 }
 
-// unverifiedFit returns how many of n bytes of replies, in datagrams of seg bytes, DatagramConfig.Amplification
+// amplificationFit returns how many of n bytes of replies, in datagrams of seg bytes, DatagramConfig.Amplification
 // allows, and counts them.
-func (f *datagramFlow) unverifiedFit(n, seg int) int {
+func (f *datagramFlow) amplificationFit(n, seg int) int {
 	limit := int64(f.cfg.Datagram.Amplification)
-	if limit == 0 || f.verified {
+	if limit == 0 || f.verified && !f.cfg.Datagram.AmplificationAlways {
 		return n
 	}
-	most := int64(math.MaxUint32)
+	most := int64(math.MaxInt64)
 	if in := f.moved[up].read; in < most/limit {
 		most = in * limit
 	}
-	if left := max(0, most-int64(f.returned)); int64(n) > left {
+	if left := max(0, most-f.returned); int64(n) > left {
 		if seg == 0 {
 			return 0
 		}
 		n = int(left) / seg * seg
 	}
-	f.returned += uint32(n)
+	f.returned += int64(n)
 	return n
 }
 

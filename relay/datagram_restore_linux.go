@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"math"
-
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -135,7 +133,7 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, peer Addr) b
 		m := g.Moved(i)
 		f.moved[i] = moved{read: m.Read(), written: m.Written(), datagrams: m.Datagrams(), dropped: m.Dropped()}
 	}
-	f.returned = uint32(min(f.moved[down].written, math.MaxUint32))
+	f.returned = f.moved[down].written
 	f.requests, f.answers = int64(g.Requests()), int64(g.Answers())
 	flags := r.Flags()
 	f.answered, f.verified = flags&recordAnswered != 0, flags&recordVerified != 0

@@ -44,3 +44,32 @@ func TestAmplification(t *testing.T) {
 		t.Errorf("%v datagrams of new clients dropped without a flood", n)
 	}
 }
+
+// With always, a client that asks again and again, as whoever forges its address would, gets no more than that either.
+func TestAmplificationAlways(t *testing.T) {
+	t.Parallel()
+	up := datagramEcho(t, "udp4", "127.0.0.1:0", strings.Repeat("a", 300))
+	d := runFile(t, "listeners:\n  l: {listen: \"udp://127.0.0.1:0\", amplification: {ratio: 3, always: true}, to: \"udp://{0}\"}\n", up.String())
+	c, err := net.Dial("udp", d.at("l").String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patience))
+	if answer := ask(t, c, make([]byte, 200)); len(answer) != 500 { // of 600
+		t.Errorf("the first reply has %d bytes", len(answer))
+	}
+	if answer := ask(t, c, make([]byte, 100)); len(answer) != 400 { // of 900
+		t.Errorf("the second reply has %d bytes", len(answer))
+	}
+	for i := range 5 {
+		if _, err := c.Write([]byte("b")); err != nil {
+			t.Fatal(err)
+		}
+		for begin := time.Now(); d.metric("penstock_datagrams_dropped_total", `reason="amplification"`) != float64(i+1); time.Sleep(5 * time.Millisecond) {
+			if time.Since(begin) > patience {
+				t.Fatal("a reply to a verified client is not dropped")
+			}
+		}
+	}
+}

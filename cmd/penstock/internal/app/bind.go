@@ -228,7 +228,7 @@ func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenCo
 		Hooks:    d.hooks(),
 		Timeouts: timeouts(l.Timeouts),
 		Socket:   o,
-		Datagram: relay.DatagramConfig{Replies: l.Replies, Amplification: l.Amplification},
+		Datagram: relay.DatagramConfig{Replies: l.Replies, Amplification: l.Amplification.Ratio, AmplificationAlways: l.Amplification.Always},
 		Backlog:  l.Backlog,
 		Mode:     l.Mode,
 		Value:    p,

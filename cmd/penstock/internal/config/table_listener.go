@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"strconv"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -24,13 +25,32 @@ var listenerKeys = keysOf("listener",
 	field("starttls", startTLSType, "", "postgresql: clients may ask for TLS as PostgreSQL's do (SSLRequest), or begin it at once; what is in the clear is refused. {protocol: postgresql, clear: cancel}: requests to cancel may be in the clear. Default: TLS begins at once. See docs/tls.md.", func(l *listener) *spec.StartTLS { return &l.StartTLS }),
 	field("transparent", boolean(true), "false", "Accept clients for addresses that are not this host's (IP_TRANSPARENT; requires CAP_NET_ADMIN).", func(l *listener) *bool { return &l.Transparent }),
 	field("interface", netInterface, "", "Accept clients on this interface only (SO_BINDTODEVICE).", func(l *listener) *string { return &l.Interface }),
-	field("amplification", count(maxCount), "0", "Datagrams: send a client at most this many times the bytes that came from it, until it has sent something after the first reply, so that forged addresses receive little. QUIC has 3, answers of DNS need up to 30 and more. 0: no limit.", func(l *listener) *int { return &l.Amplification }),
+	field("amplification", amplificationType, "0", "Datagrams: send a client at most this many times the bytes that came from it, until it has sent something after the first reply, so that forged addresses receive little. QUIC has 3, answers of DNS need up to 30 and more. {ratio: 3, always: true}: for as long as the flow lasts, also against who sends blindly again and again. 0: no limit.", func(l *listener) *spec.Amplification { return &l.Amplification }),
 	field("replies", count(maxCount), "0", "Datagrams: end a flow when each of the client's datagrams has had this many replies (DNS: 1). 0: do not count replies.", func(l *listener) *int { return &l.Replies }),
 	field("unreachable", oneOf("next", "end", "ignore"), "next", "Datagrams: what an ICMP error from the upstream does. next: go on to the next upstream; end: end the flow; ignore: nothing.", func(l *listener) *string { return &l.Unreachable }),
 	section("removed", removedKeys, "What happens to open flows when a reload removes their route or member.", func(l *listener) *spec.Removed { return &l.removed }),
 	comparedByPart(field("routes", list(pointer(routeKeys.typ)), "", "Routes in order: a client takes the first one that matches.", func(l *listener) *[]*spec.Route { return &l.Routes })),
 	field("to", groupRef, "", "Default route: where clients go that match no other route. A group's name, or the URL of a single upstream. Without it such clients are refused.", func(l *listener) **spec.Group { return &l.To }),
 ).oneOf("listen", "inherit")
+
+// amplificationType is a ratio, or a mapping with it.
+var amplificationType = func() typ[spec.Amplification] {
+	keys := keysOf("listener.amplification",
+		required(field("ratio", whole[int](1, maxCount), "", "Bytes to a client for each byte from it.", func(a *spec.Amplification) *int { return &a.Ratio })),
+		field("always", boolean(true), "false", "Also to clients that have sent something after the first reply: WireGuard, games and DNS with limited answers do with it; downloads do not.", func(a *spec.Amplification) *bool { return &a.Always }),
+	)
+	number := count(maxCount)
+	ratio := typ[spec.Amplification]{number.shape, func(r *reader, n node, a *spec.Amplification) {
+		*a = spec.Amplification{}
+		number.read(r, n, &a.Ratio)
+	}, nil}
+	return either(ratio, keys.filled()).shown(func(a spec.Amplification) string {
+		if a.Always {
+			return "{ratio: " + strconv.Itoa(a.Ratio) + ", always: true}"
+		}
+		return strconv.Itoa(a.Ratio)
+	})
+}()
 
 var proxyInKeys = keysOf("listener.proxy-protocol",
 	required(field("from", nonEmptyList(prefix), "", "Addresses of proxies. Connections from them must begin with a PROXY header; others must not.", func(l *listener) *[]netip.Prefix { return &l.ProxyFrom })),

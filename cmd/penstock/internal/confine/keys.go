@@ -225,6 +225,7 @@ group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
 limits: flows new-flows burst
 listener: datagrams backlog allow deny limits proxy-protocol sniff timeouts tcp tls starttls interface amplification replies unreachable removed routes to
+listener.amplification: ratio always
 listener.limits: flows new-flows burst bandwidth source client
 listener.limits.client: flows new-flows burst
 listener.limits.source: flows new-flows burst

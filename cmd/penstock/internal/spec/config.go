@@ -136,6 +136,12 @@ type Reload struct {
 	Watch bool // reload when the file changes
 }
 
+// Amplification limits replies to clients to Ratio times the bytes that came from them; 0 means no limit.
+type Amplification struct {
+	Ratio  int
+	Always bool // also to clients that are verified
+}
+
 // A Listener is one address, or one inherited socket, and what happens to its clients.
 type Listener struct {
 	Name      string
@@ -156,10 +162,8 @@ type Listener struct {
 	Transparent bool // IP_TRANSPARENT: accept connections to addresses that are not this host's
 	Interface   string
 
-	Replies int // datagrams: end a flow after this many replies; 0 means never
-	// Amplification limits the replies to clients that are not verified, to so many times the
-	// bytes that came from them; 0 means no limit.
-	Amplification int
+	Replies       int // datagrams: end a flow after this many replies; 0 means never
+	Amplification Amplification
 	Unreachable   string // datagrams: what an ICMP error does: next, end, ignore
 
 	Routes []*Route // in order: the first that matches is taken

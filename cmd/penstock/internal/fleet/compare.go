@@ -55,9 +55,12 @@ const (
 	suspicious certainty = 0.35 // to have it last longer than was asked for
 )
 
+// short reports whether the canaries have run the version for too short a time to be judged.
+func (c *comparison) short() bool { return c.now.seconds < leastSeconds*float64(c.now.relays) }
+
 // worse says what is worse with the canaries' clients than before and than elsewhere; empty: nothing.
 func (c *comparison) worse(how certainty) string {
-	if c.now.seconds < leastSeconds*float64(c.now.relays) {
+	if c.short() {
 		return ""
 	}
 	for i := range criteria {

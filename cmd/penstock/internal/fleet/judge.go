@@ -48,7 +48,7 @@ type moment struct {
 }
 
 // leastJudged is how many flows the canaries shall have begun before a trial ends well. If they do not come, it lasts up to
-// longestTrial times as long.
+// longestTrial times as long, or as leastSeconds if that is more.
 const (
 	leastJudged  = 20
 	longestTrial = 3
@@ -265,6 +265,10 @@ func (j *judge) enough(all *comparison, late bool) (Outcome, string) {
 		return Unjudged, "the canaries do not report how clients are served: " + shorten(strings.Join(silent, ", "))
 	}
 	switch n := all.now.Begun; {
+	case all.short() && !late:
+		return Undecided, fmt.Sprintf("the canaries have run the version for less than %ds", leastSeconds)
+	case all.short():
+		return Unjudged, fmt.Sprintf("the canaries have run the version for less than %ds", leastSeconds)
 	case n == 0 && all.before.Begun == 0 && all.elsewhere.Begun == 0: // nothing would change that
 		return Unjudged, "no flow was seen by the canaries, nor elsewhere"
 	case n < leastJudged && !late:

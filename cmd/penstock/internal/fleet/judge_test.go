@@ -146,6 +146,8 @@ func TestJudge(t *testing.T) {
 		"and it is late":     {[]reports{{"c": reportAt(100, 1, 10)}, {"c": reportAt(110, 1, 11)}}, []reports{{"c": reportAt(111, 2, 11)}, {"c": reportAt(131, 2, 16)}}, true, Good, "only 5 flows were seen by the canaries"},
 		"too few to tell":    {[]reports{{"c": reportAt(100, 1, 10)}, {"c": reportAt(110, 1, 11)}}, []reports{{"c": reportAt(111, 2, 11)}, {"c": reportAt(131, 2, 15)}}, true, Unjudged, "only 4 flows were seen by the canaries"},
 		"never anybody":      {[]reports{{"c": idle(1, 100)}, {"c": idle(1, 110)}}, []reports{{"c": idle(2, 111)}, {"c": idle(2, 131)}}, false, Unjudged, "no flow was seen by the canaries, nor elsewhere"},
+		"too short":          {before, []reports{start, {"c": reportAt(113, 2, 1110, ends("upstream-reset", 40, 0)), "o": reportAt(113, 1, 1130)}}, false, Undecided, "have run the version for less than 3s"},
+		"too short, late":    {before, []reports{start, {"c": reportAt(113, 2, 1130), "o": reportAt(113, 1, 1130)}}, true, Unjudged, "have run the version for less than 3s"},
 		"somebody elsewhere": {[]reports{{"c": idle(1, 100), "o": idle(1, 100)}, {"c": idle(1, 110), "o": idle(1, 110)}}, []reports{{"c": idle(2, 111), "o": idle(1, 111)}, {"c": idle(2, 131), "o": reportAt(131, 1, 50)}}, true, Bad, "no flow was seen by the canaries, and 50 elsewhere"},
 
 		"alone":             {alone, []reports{{"c": start["c"]}, {"c": reportAt(131, 2, 1310)}}, false, Good, ""},

@@ -262,8 +262,8 @@ func (t *Trial) TakeBack(ctx context.Context, why string) error {
 }
 
 // Watch looks at the relays' reports until the canaries have run the version for long enough, or something is
-// wrong with them. If they have seen too few flows by then, it takes up to longestTrial times as long. tell is called about
-// every second.
+// wrong with them. If they have seen too few flows by then, or have run it for less than leastSeconds, it takes up to
+// longestTrial times as long. tell is called about every second.
 func (t *Trial) Watch(ctx context.Context, long time.Duration, tell func(Progress)) Progress {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -272,7 +272,7 @@ func (t *Trial) Watch(ctx context.Context, long time.Duration, tell func(Progres
 	for {
 		passed := time.Since(begun)
 		over, why, revision := t.over(ctx)
-		at.ended, at.late = passed >= long, passed >= longestTrial*long
+		at.ended, at.late = passed >= long, passed >= longestTrial*max(long, leastSeconds*time.Second)
 		if at.ended && at.after == 0 {
 			at.after = revision
 		}

@@ -276,7 +276,7 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for url, want := range map[string]string{
-		"unix://" + path: "is not a socket", "unix:///nowhere/at/all": "no such file", "unix:@name": "allowed: unix:///PATH",
+		"unix://" + path: "is not a socket", "unix:///nowhere/at/all": "the folder /nowhere/at does not exist; make it", "unix://" + path + "/s": "is not a folder", "unix:@name": "allowed: unix:///PATH",
 		"tcp://0.0.0.0:0": "allowed: a loopback address", "tcp://:0": "allowed: a loopback address", "tcp://example.com:1": "allowed: a loopback address",
 	} {
 		at, err := spec.ParseListener(url)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -54,6 +55,11 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err := checkFree(path); err != nil {
 		return nil, err
 	}
+	if in, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the folder %s does not exist; make it, or have a unit do so by RuntimeDirectory=", filepath.Dir(path))
+	} else if err == nil && !in.IsDir() {
+		return nil, fmt.Errorf("%s is not a folder", filepath.Dir(path))
+	}
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".p")
 	if err != nil {
 		return nil, err
@@ -85,7 +91,7 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 func checkFree(path string) error {
 	there, err := os.Lstat(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return nil
 	case err != nil:
 		return err

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ func (d *daemon) listenAdmin(cfg *spec.Admin) error {
 	for _, at := range cfg.Listen {
 		l, err := admin.Listen(at, cfg.Mode)
 		if err != nil {
-			return err
+			return fmt.Errorf("admin.listen: %w", err)
 		}
 		d.ownAdmin = append(d.ownAdmin, l)
 	}

@@ -394,7 +394,7 @@ func (k *keeping) listenAdmin(at spec.Endpoint, mode uint32) error {
 	}
 	l, err := admin.Listen(at, mode)
 	if err != nil {
-		return err
+		return fmt.Errorf("admin.listen: %w", err)
 	}
 	k.admin = append(k.admin, l)
 	if held { // nobody can reach it: its path is gone

@@ -46,8 +46,9 @@ const DefaultDatagramIdle = 60 * time.Second
 // the flow has ended, the socket rests for 5 seconds: it keeps the port and nothing
 // reads from it, so that a late reply cannot reach another flow. At most one descriptor
 // in 2, and at most 8,192, belong to resting sockets. They are closed early when a
-// flow needs a descriptor or a port, and while fewer than one descriptor in 16 is free.
-// [DatagramStats] counts them.
+// flow needs a descriptor, and while fewer than one descriptor in 16 is free. When there
+// are no ports, a new flow gets one that has been silent for a second, or its client is
+// refused ([DropNoRoom]). [DatagramStats] counts them.
 type DatagramConfig struct {
 	// Replies ends a flow when the upstream has sent this many replies to each datagram
 	// of the client; 0 means never. DNS has 1.

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -391,8 +392,12 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 		}
 	}
 	if c := d.connect(f); c != CauseNone {
+		why := DropRefused
+		if c == CauseNoDescriptors || errors.Is(f.err, errNoPort) {
+			why = DropNoRoom
+		}
 		d.end(f, c, f.err)
-		return refuse(DropRefused)
+		return refuse(why)
 	}
 	d.rearm(f)
 	if d.keep != nil {

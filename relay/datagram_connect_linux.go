@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -58,6 +59,9 @@ func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
 	}
 }
 
+// errNoPort is as for streams that find no port (connect(2)): it says nothing about the upstream.
+var errNoPort = fmt.Errorf("no local port is free, or has been silent for %v: %w", restLeast, sys.EADDRNOTAVAIL)
+
 // dial connects a socket to f.to. That does not block.
 func (d *datagrams) dial(f *datagramFlow) error {
 	if !f.to.Network.Datagrams() {
@@ -72,8 +76,15 @@ func (d *datagrams) dial(f *datagramFlow) error {
 	f.reserved = 1
 	err := d.socket(f, &d.address)
 	for range 2 {
-		if !scarce(err) || !d.freeSocket(f) {
+		if !scarce(err) {
 			break
+		}
+		if errors.Is(err, sys.EMFILE) || errors.Is(err, sys.ENFILE) {
+			if !d.freeDescriptor(f) {
+				break
+			}
+		} else if !d.freePort(f) {
+			return errNoPort
 		}
 		err = d.socket(f, &d.address)
 	}

@@ -191,6 +191,9 @@ func (d *datagrams) inUse(f *datagramFlow) bool {
 	default:
 		place = f.port.answers.patience(l.now)
 	}
+	if d.portless {
+		place = max(place, d.share.restLeast)
+	}
 	silence := l.now - f.active
 	return silence < place || silence == 0 || sys.Readable(int(f.fd)) || l.seen-f.active < place && sys.Readable(f.port.fd)
 }

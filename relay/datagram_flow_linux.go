@@ -73,6 +73,7 @@ type datagrams struct {
 	leaving     int              // ports that were stopped, and are not gone
 	empty       []*datagramPort  // closed ones that have no flow any more
 	noting      []ref            // flows that are kept and have moved something in this turn
+	portless    bool             // a flow gives up its port to another one; see freePort
 	unread      bool             // a port may hold more than this turn has taken
 	refusals    segment.Refusals
 	stats       *DatagramStats
@@ -96,6 +97,7 @@ type datagramShare struct {
 	// The sockets of flows that have ended: how long each rests, and how many do
 	// per loop.
 	restTime   time.Duration
+	restLeast  time.Duration
 	maxResting int
 }
 
@@ -104,7 +106,7 @@ func (sh *datagramShare) init(cfg *Config, files uint64, now *atomic.Int64) {
 	sh.maxFlows, sh.files = int64(cfg.MaxDatagramFlows), now
 	sh.inUse = inUseTime
 	sh.ownMost = ownMost
-	sh.restTime = restTime
+	sh.restTime, sh.restLeast = restTime, restLeast
 	sh.maxResting = max(1, int(min(files/restShare, restMost))/cfg.Loops)
 	sh.paces.New = func() *pace { return new(pace) }
 }

@@ -12,9 +12,10 @@ import (
 // flow that has moved something lately rests before it is closed: it keeps its port, and is not
 // read.
 //
-// Resting sockets make room for flows: if descriptors or ports run out, or the bound is reached,
-// the one that has rested for longest is closed. Before descriptors run out, fewer rest with each flow
-// that ends, so that a flow of any loop finds one.
+// Resting sockets make room for flows: if descriptors run out, or the bound is reached, the one that has
+// rested for longest is closed. Before descriptors run out, fewer rest with each flow that ends, so that a
+// flow of any loop finds one. If ports run out, the next flow gets the very port that is given up: so it is one that
+// has been silent for restLeast, or the new client is refused, as a wrong answer is worse than none.
 //
 // Unix sockets do not rest: the kernel chooses their names out of a million, and a full one would
 // block an upstream that answers it (unix(7)).
@@ -23,6 +24,8 @@ const (
 	// restTime is how long a socket rests: as long as a resolver usually waits
 	// for an answer (resolv.conf(5), timeout).
 	restTime = 5 * time.Second
+	// restLeast is how long a port is silent at least before another flow gets it: most answers have come by then.
+	restLeast = time.Second
 	// One descriptor in restShare may be a resting socket's, and restMost in all: flows and streams take
 	// them back when there is not enough, and in a flood each one that is closed early lets an answer that
 	// comes late reach the wrong client.
@@ -55,7 +58,7 @@ func (d *datagrams) closeUpstream(f *datagramFlow, last bool) {
 	kept := f.kept
 	fd, key := int(f.fd), d.unkeep(f)
 	f.fd = -1
-	if f.upstreamFamily() == sys.Unix || f.moved[up].datagrams == 0 || d.loop.now-f.active >= d.share.restTime {
+	if f.upstreamFamily() == sys.Unix || f.moved[up].datagrams == 0 || d.loop.now-f.active >= d.restTime() {
 		if kept {
 			d.loop.unwatch(fd) // the holder has the socket too
 			d.keep.holding.drop(key)
@@ -124,10 +127,29 @@ func (d *datagrams) closeOldestRest() {
 	d.stats.RestingClosedEarly++
 }
 
-// freeSocket makes a descriptor and a port free for keep; false: there is none to
-// be had. A socket that rests is closed, or the flow that is worth least gives
-// its own up.
-func (d *datagrams) freeSocket(keep *datagramFlow) bool {
+// restTime returns how long a socket has to be silent before it is closed.
+func (d *datagrams) restTime() time.Duration {
+	if d.portless {
+		return d.share.restLeast
+	}
+	return d.share.restTime
+}
+
+// freePort makes a port free for keep; false: there is none to be had.
+func (d *datagrams) freePort(keep *datagramFlow) bool {
+	if d.rests.len() > 0 && d.loop.now-d.rests.first().until >= d.share.restLeast-d.share.restTime {
+		d.closeOldestRest()
+		return true
+	}
+	d.portless = true
+	freed := d.evict(keep)
+	d.portless = false
+	return freed
+}
+
+// freeDescriptor makes a descriptor free for keep; false: there is none to be had. A socket that
+// rests is closed, or the flow that is worth least gives its own up.
+func (d *datagrams) freeDescriptor(keep *datagramFlow) bool {
 	if d.spare() {
 		return true
 	}

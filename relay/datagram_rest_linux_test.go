@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -27,6 +28,7 @@ func lateReplies(t *testing.T, dial *DialConfig) {
 	}
 	testnet.Sysctl(t, "net.ipv4.ip_local_port_range", "40000 40007")
 	r := newDatagramRig(t, Config{Loops: 1})
+	r.e.datagrams.restLeast = 0 // before the loop has a datagram port
 	s := packetSocketAt(t, "127.0.0.1:30000")
 	up := gramAddr(s.LocalAddr())
 	l := r.listenAt(Addr{Network: UDP, AddrPort: netip.MustParseAddrPort("127.0.0.1:20000")}, ListenConfig{Dial: dial, Datagram: DatagramConfig{Replies: 1}}, &up)
@@ -47,6 +49,43 @@ func lateReplies(t *testing.T, dial *DialConfig) {
 	}
 	if s := r.dgramStats(); s.Resting == 0 || s.Resting > 8 || s.RestingClosedEarly == 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Without a port that has been silent for long enough, a new client is refused: the very next flow would get the port of
+// one that may still be answered.
+func TestNoPortIsBetterThanAnother(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	const ports = 8
+	testnet.Sysctl(t, "net.ipv4.ip_local_port_range", "40000 40007")
+	for _, replies := range []int{0, 1} { // flows that wait for an answer, and sockets that rest
+		t.Run(fmt.Sprint("replies=", replies), func(t *testing.T) {
+			r := newDatagramRig(t, Config{Loops: 1})
+			r.e.datagrams.restLeast = time.Hour // before the loop has a datagram port
+			s := packetSocketAt(t, "127.0.0.1:30000")
+			up := gramAddr(s.LocalAddr())
+			l := r.listenAt(Addr{Network: UDP, AddrPort: netip.MustParseAddrPort("127.0.0.1:20000")}, ListenConfig{Datagram: DatagramConfig{Replies: replies}}, &up)
+			for i := range ports {
+				c := packetSocketAt(t, fmt.Sprint("127.0.0.1:", 31000+i))
+				tellGram(t, c, l.Addr(), "question")
+				from := gramAddr(hearGram(t, s, "question"))
+				if replies > 0 {
+					tellGram(t, s, from, "answer")
+					hearGram(t, c, "answer")
+					r.expect(CauseAnswered)
+				}
+			}
+			tellGram(t, packetSocketAt(t, "127.0.0.1:31100"), l.Addr(), "one more")
+			rec := r.record()
+			if !errors.Is(rec.Err, errNoPort) {
+				t.Errorf("%v, %v", rec.Cause, rec.Err)
+			}
+			if s := r.dgramStats(); s.Dropped[DropNoRoom] != 1 || s.RestingClosedEarly != 0 || s.Resting != int64(replies*ports) {
+				t.Errorf("%+v", s)
+			}
+		})
 	}
 }
 
@@ -127,7 +166,7 @@ func TestRestEnds(t *testing.T) {
 // No more sockets rest than the bound allows, and one that gives way does so for a flow.
 func TestRestingSocketsMakeRoom(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
-	r.e.datagrams.maxResting = 3 // before the loop has a datagram port
+	r.e.datagrams.maxResting, r.e.datagrams.restLeast = 3, 0 // before the loop has a datagram port
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
 	for range 5 {
 		askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")

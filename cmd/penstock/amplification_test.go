@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
 // A client gets at most three times what came from it, until it has sent something after the first reply.
@@ -28,6 +31,9 @@ func TestAmplification(t *testing.T) {
 		if time.Since(begin) > patience {
 			t.Fatal("400 bytes for 100 are not dropped")
 		}
+	}
+	if s, err := d.admin.Status(d.ctx()); err != nil || !slices.Equal(s.Resources.DatagramsDropped, []api.DatagramDrop{{Reason: "amplification", Count: 1}}) {
+		t.Errorf("status: %+v, %v", s.Resources.DatagramsDropped, err)
 	}
 	if answer := ask(t, c, make([]byte, 200)); len(answer) != 200+more {
 		t.Errorf("the first reply has %d bytes", len(answer))

@@ -56,6 +56,7 @@ func (s *synthetic) Status() api.Status {
 	st.Overload = api.Overload{Resources: []api.OverloadResource{{Name: "memory", Limit: 96 << 20, Use: 90 << 20, Pressure: 0.94, Source: "/sys/fs/cgroup/memory.max"}},
 		Actions: []api.OverloadAction{{Name: "no-new-streams", Resource: "memory", Threshold: 0.85, Active: true, Count: 12}}}
 	st.Sandbox = &api.Sandbox{Mode: "on", Layers: []api.SandboxLayer{{Name: "seccomp", Held: true, Wanted: true}, {Name: "user", Why: "no user is named"}}}
+	st.Resources.DatagramsDropped = []api.DatagramDrop{{Reason: "no-room", Count: 3}}
 	st.Refusals = []api.Refusal{{Listener: "web", Reason: "denied", Count: 9}, {Listener: "web", Reason: "no-member", Count: 1}}
 	st.Latency.Connect = api.Histogram{Bounds: []float64{0.001, 0.1}, Counts: []int64{5, 2, 1}, Sum: 0.5}
 	st.Keeper = &api.Keeper{PID: 4700, Up: true, Since: epoch, Worker: 4711, WorkerSince: epoch, Healthy: true, Flows: 800, Errors: 2, Held: 830, Pause: 0.08,

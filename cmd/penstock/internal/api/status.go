@@ -66,20 +66,27 @@ type Loop struct {
 
 // Resources are the resources in use, and their limits. A limit of 0 is unknown.
 type Resources struct {
-	FDs               int64   `json:"fds"` // open descriptors; 0 if unknown
-	MaxFDs            int64   `json:"max_fds"`
-	PipesOpen         int64   `json:"pipes_open"`
-	PipesLeased       int64   `json:"pipes_leased"`
-	PipesMax          int64   `json:"pipes_max"`
-	PipesRefused      int64   `json:"pipes_refused"`
-	DatagramsLost     int64   `json:"datagrams_lost"`      // datagrams that the kernel dropped before they could be read
-	GSOFallbacks      int64   `json:"gso_fallbacks"`       // messages of several datagrams that had to be sent datagram by datagram
-	DatagramHeldBytes int64   `json:"datagram_held_bytes"` // of datagrams, while upstream sockets are full
-	LogLinesDropped   int64   `json:"log_lines_dropped"`   // of the log and the access log
-	TLSFlows          int64   `json:"tls_flows"`           // open flows whose TLS ends or begins here; no other worker can continue them
-	Goroutines        int     `json:"goroutines"`
-	HeapBytes         int64   `json:"heap_bytes"`
-	CPU               float64 `json:"cpu"` // seconds of user and system time; 0 if unknown
+	FDs               int64          `json:"fds"` // open descriptors; 0 if unknown
+	MaxFDs            int64          `json:"max_fds"`
+	PipesOpen         int64          `json:"pipes_open"`
+	PipesLeased       int64          `json:"pipes_leased"`
+	PipesMax          int64          `json:"pipes_max"`
+	PipesRefused      int64          `json:"pipes_refused"`
+	DatagramsLost     int64          `json:"datagrams_lost"`              // datagrams that the kernel dropped before they could be read
+	DatagramsDropped  []DatagramDrop `json:"datagrams_dropped,omitempty"` // by the relay, for the reasons that have occurred
+	GSOFallbacks      int64          `json:"gso_fallbacks"`               // messages of several datagrams that had to be sent datagram by datagram
+	DatagramHeldBytes int64          `json:"datagram_held_bytes"`         // of datagrams, while upstream sockets are full
+	LogLinesDropped   int64          `json:"log_lines_dropped"`           // of the log and the access log
+	TLSFlows          int64          `json:"tls_flows"`                   // open flows whose TLS ends or begins here; no other worker can continue them
+	Goroutines        int            `json:"goroutines"`
+	HeapBytes         int64          `json:"heap_bytes"`
+	CPU               float64        `json:"cpu"` // seconds of user and system time; 0 if unknown
+}
+
+// DatagramDrop is the number of datagrams that were read and not delivered, for a reason.
+type DatagramDrop struct {
+	Reason string `json:"reason"`
+	Count  int64  `json:"count"`
 }
 
 // PathCount is the number of directions of ended flows that used a data path, and why they

@@ -54,6 +54,7 @@ func (d *snapshot) Status() api.Status {
 		PipesMax:          stats.PipesMax,
 		PipesRefused:      stats.PipesRefused,
 		DatagramsLost:     total.Datagrams.Lost,
+		DatagramsDropped:  drops(&total.Datagrams),
 		GSOFallbacks:      total.Datagrams.Fallbacks,
 		DatagramHeldBytes: total.Datagrams.BytesHeld,
 		LogLinesDropped:   journal + access,
@@ -65,6 +66,16 @@ func (d *snapshot) Status() api.Status {
 	s.Sandbox = d.confined.status()
 	s.Fleet = d.fleet.status()
 	return s
+}
+
+// drops returns the numbers of dropped datagrams that are not 0.
+func drops(d *relay.DatagramStats) (list []api.DatagramDrop) {
+	for reason, n := range d.Dropped.All() {
+		if n > 0 {
+			list = append(list, api.DatagramDrop{Reason: reason.String(), Count: n})
+		}
+	}
+	return list
 }
 
 // A snapshot answers from one reading of the counters and of all open flows, which is expensive

@@ -208,7 +208,7 @@ func newDaemon() *daemon {
 				Refused: &api.RefusedVersion{Version: "13", Error: "listeners.web: invalid port", Time: epoch.Add(time.Minute)}}}},
 		Sample: api.Sample{Time: epoch.Add(25 * time.Hour), Uptime: 90000, State: "ready", Totals: numbers,
 			Loops:     []api.Loop{{Flows: 2, Busy: 1200, LongestTurn: 0.002, Events: 3e6, Waits: 2e6, Wakeups: 1e6}, {Flows: 1, Busy: 600.5}},
-			Resources: api.Resources{FDs: 42, MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, DatagramsLost: 3, GSOFallbacks: 2, DatagramHeldBytes: 100, LogLinesDropped: 7, Goroutines: 20, HeapBytes: 9 << 20, CPU: 1850},
+			Resources: api.Resources{FDs: 42, MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, DatagramsLost: 3, DatagramsDropped: []api.DatagramDrop{{Reason: "full", Count: 2}, {Reason: "no-room", Count: 1_479}}, GSOFallbacks: 2, DatagramHeldBytes: 100, LogLinesDropped: 7, Goroutines: 20, HeapBytes: 9 << 20, CPU: 1850},
 			Paths:     []api.PathCount{{Path: "copy", Why: "small reads", Directions: 4000}, {Path: "splice", Directions: 20000}, {Path: "copy", Why: "no pipe was free", Directions: 12}},
 			Listeners: []api.ListenerSummary{{Name: "https", Numbers: numbers}, {Name: "dns", Numbers: api.Numbers{Flows: 1}}},
 			Groups:    []api.GroupSummary{{Name: "web", Members: 4, Up: 2, Queued: 1, Numbers: numbers}, {Name: "resolvers", Members: 1, Up: 1}},

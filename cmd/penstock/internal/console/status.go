@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -99,9 +100,9 @@ func statusPairs(s *api.Status) [][2]string {
 	list = append(list,
 		[2]string{"flows", fmt.Sprintf("%s open, %s begun, %s refused, %s failed", count(n.Flows), count(n.Begun), count(n.Refused), count(n.Failed))},
 		[2]string{"moved", fmt.Sprintf("%s up, %s down", volume(float64(n.BytesUp)), volume(float64(n.BytesDown)))})
-	if n.DatagramsUp+n.DatagramsDown > 0 {
-		list = append(list, [2]string{"datagrams", fmt.Sprintf("%s up, %s down, %s lost by the kernel, %s GSO fallbacks",
-			count(n.DatagramsUp), count(n.DatagramsDown), count(r.DatagramsLost), count(r.GSOFallbacks))})
+	if n.DatagramsUp+n.DatagramsDown > 0 || len(r.DatagramsDropped) > 0 {
+		list = append(list, [2]string{"datagrams", fmt.Sprintf("%s up, %s down, %s, %s lost by the kernel, %s GSO fallbacks",
+			count(n.DatagramsUp), count(n.DatagramsDown), dropsText(r.DatagramsDropped), count(r.DatagramsLost), count(r.GSOFallbacks))})
 	}
 	list = append(list,
 		[2]string{"loops", fmt.Sprintf("%d, busy for %s in total; CPU time %s", len(s.Loops), span(busy), span(r.CPU))},
@@ -113,6 +114,22 @@ func statusPairs(s *api.Status) [][2]string {
 		list = append(list, [2]string{"logs", count(r.LogLinesDropped) + " lines dropped"})
 	}
 	return list
+}
+
+// dropsText returns how many datagrams were dropped, and why, the most frequent reason first.
+func dropsText(drops []api.DatagramDrop) string {
+	drops = slices.Clone(drops)
+	slices.SortStableFunc(drops, func(a, b api.DatagramDrop) int { return cmp.Compare(b.Count, a.Count) })
+	total, reasons := int64(0), []string{}
+	for _, d := range drops {
+		total += d.Count
+		reasons = append(reasons, printable(d.Reason)+" "+count(d.Count))
+	}
+	text := count(total) + " dropped"
+	if total > 0 {
+		text += " (" + strings.Join(reasons, ", ") + ")"
+	}
+	return text
 }
 
 // remoteLines says which version of a text in a registry runs, and what is wrong.

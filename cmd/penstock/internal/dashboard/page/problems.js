@@ -153,6 +153,11 @@ function ofResources() {
     if (n > 0) list.push({key: name, level: 'odd', href: '#resources', what: `${count(n)} ${what} in the last minute`, more});
   };
   grown('datagrams_lost', 'datagrams were lost in the kernel', 'It dropped them before the relay could read them.');
+  const before = new Map((first.datagrams_dropped || []).map((d) => [d.reason, d.count]));
+  for (const d of last.datagrams_dropped || []) {
+    const n = d.count - (before.get(d.reason) || 0);
+    if (n > 0) list.push({key: `drop ${d.reason}`, level: 'odd', href: '#resources', what: `${count(n)} ${n === 1 ? 'datagram was' : 'datagrams were'} dropped in the last minute: ${d.reason}`, more: 'The relay read them, and could not deliver them.'});
+  }
   grown('log_lines_dropped', 'lines of the log were dropped', 'The disk or the reader is too slow.');
   grown('pipes_refused', 'flows found no pipe, and were copied', `The bound is ${count(last.pipes_max)} pipes.`);
   return list;

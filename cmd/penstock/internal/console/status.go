@@ -72,15 +72,6 @@ func statusPairs(s *api.Status) [][2]string {
 			list = append(list, [2]string{"", line})
 		}
 	}
-	if s.Keeper != nil {
-		list = append(list, keeperPairs(s)...)
-	}
-	if s.Sandbox != nil {
-		list = append(list, [2]string{"sandbox", sandboxText(s.Sandbox)})
-	}
-	if s.Fleet != nil {
-		list = append(list, fleetPairs(s.Fleet, s.Time)...)
-	}
 	changed := 0
 	for _, g := range s.Groups {
 		changed += g.Changed
@@ -92,6 +83,15 @@ func statusPairs(s *api.Status) [][2]string {
 		if g.LookupError != "" {
 			list = append(list, [2]string{"", fmt.Sprintf("group %s: %s%s", g.Name, g.LookupError, goodAge(g.LookupGoodTime, s.Time))})
 		}
+	}
+	if s.Keeper != nil {
+		list = append(list, keeperPairs(s)...)
+	}
+	if s.Sandbox != nil {
+		list = append(list, [2]string{"sandbox", sandboxText(s.Sandbox)})
+	}
+	if s.Fleet != nil {
+		list = append(list, fleetPairs(s.Fleet, s.Time)...)
 	}
 	busy := 0.0
 	for _, l := range s.Loops {

@@ -103,7 +103,7 @@ function askReload() {
 
 function drain() {
   confirm('Drain and stop the daemon?', [
-    el('p', {}, 'It takes no new flows from now on, and exits after the last one has ended, or when shutdown’s time is over.'),
+    el('p', {}, 'It takes no new flows from now on, and exits after the last one has ended, or when the time of drain in the configuration is over.'),
     el('p.quiet', {}, 'This cannot be undone. This page ends with the daemon.'),
   ], () => ({yes: 'Drain and stop', danger: true, type: 'drain', effect: `Refuses all new clients; ${flowsText(flows)} ${flows === 1 ? 'is' : 'are'} left to end.`}), async () => {
     await ask('POST', '/v1/drain');

@@ -27,6 +27,9 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = func(Event) {}
 	}
+	if c.Paused == nil {
+		c.Paused = func(string, func(func(string, []int) bool)) func() { return func() {} }
+	}
 	if c.Notify == nil {
 		c.Notify = func(string) {}
 	}

@@ -108,7 +108,10 @@ func (m *machine) startIn(wait time.Duration, now time.Time) {
 	}
 	m.startAt = now.Add(wait)
 	m.cfg.Log(Event{Kind: StartDelayed, Binary: m.current.path, Wait: wait, Items: m.table.len()})
-	m.cfg.Notify(fmt.Sprintf("STATUS=worker died (%s), next start in %s", m.died, wait))
+	why := fmt.Sprintf("worker died (%s), next start in %s", m.died, wait)
+	m.cfg.Notify("STATUS=" + why)
+	m.resume()
+	m.resume = m.cfg.Paused(why, m.table.labelled)
 }
 
 // tick does what is due. Something that arrived before now has been handled, except what is still in a socket:

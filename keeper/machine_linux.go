@@ -64,6 +64,7 @@ type machine struct {
 
 	standbyLabels map[string]bool
 	policy        string // of the last worker that was ready
+	resume        func() // ends what Config.Paused has begun
 	active        *peer
 	standby       *peer
 
@@ -144,7 +145,7 @@ type peer struct {
 const maxOut = 256
 
 func newMachine(cfg Config, limit int, p port) *machine {
-	m := &machine{cfg: cfg, limit: limit, port: p, table: newTable(), standbyLabels: make(map[string]bool)}
+	m := &machine{cfg: cfg, limit: limit, port: p, table: newTable(), standbyLabels: make(map[string]bool), resume: func() {}}
 	for _, s := range cfg.Standby {
 		m.standbyLabels[s] = true
 	}
@@ -171,6 +172,8 @@ func (m *machine) begin(now time.Time) error {
 // startActive starts the worker that is next.
 func (m *machine) startActive(now time.Time) error {
 	m.startAt, m.restartDue = time.Time{}, false
+	m.resume()
+	m.resume = func() {}
 	p, err := m.startPeer(m.current, m.reason, now)
 	if err != nil {
 		return err

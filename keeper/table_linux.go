@@ -139,6 +139,15 @@ func (t *table) remove(key [2]uint64, fds []int) ([]int, bool) {
 	return fds, true
 }
 
+// labelled calls yield for each item with a label, until it returns false.
+func (t *table) labelled(yield func(label string, fds []int) bool) {
+	for at, label := range t.labels {
+		if !yield(label, t.appendFDs(at, nil)) {
+			return
+		}
+	}
+}
+
 func (t *table) appendFDs(at int32, fds []int) []int {
 	s := t.slot(at)
 	if list, ok := t.more[at]; ok {

@@ -398,6 +398,10 @@ func TestStartFailsAfterCrash(t *testing.T) {
 			t.Errorf("it cannot start for another reason: %s", why)
 		}
 	}
+	eventually(t, "status says that there is no worker", func() bool { // the keeper answers in the pauses
+		code, out := k.command("status")
+		return code == 1 && strings.Contains(out, "no worker runs: worker died (exit code 1 (")
+	})
 	limit("unlimited")
 	mustPing(t, a)
 	mustPing(t, testnet.Dial(t, at))

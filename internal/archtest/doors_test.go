@@ -48,6 +48,8 @@ var exceptions = []exception{
 		why: "what the keeper holds for the next worker, such as the last good configuration, lies in files in memory"},
 	{where: "cmd/penstock/internal/earlykeeper/broker_linux.go", what: "golang.org/x/sys/unix",
 		why: "the keeper opens files for a worker that may not, and must not be led elsewhere by links: openat2"},
+	{where: "cmd/penstock/internal/earlykeeper/answer_linux.go", what: "golang.org/x/sys/unix", names: []string{"FcntlInt", "F_DUPFD_CLOEXEC"},
+		why: "while no worker runs, the keeper answers on a duplicate of a socket that it holds"},
 	{where: "cmd/penstock/internal/admin/actor_linux.go", what: "syscall", names: []string{"Ucred", "GetsockoptUcred", "SOL_SOCKET", "SO_PEERCRED"},
 		why: "an operator's change is told with the user who made it: once per change, on a socket of the admin listener"},
 	{where: "cmd/penstock/internal/doctor", what: "golang.org/x/sys/unix",

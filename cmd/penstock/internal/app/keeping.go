@@ -374,8 +374,7 @@ func (k *keeping) setTimes(cfg *spec.Keeper) error {
 	return k.SetTimes(s.Times())
 }
 
-// labelAdmin is the beginning of the label of a socket of the admin listener; its address follows.
-const labelAdmin = "admin "
+const labelAdmin = earlykeeper.LabelAdmin
 
 // listenAdmin listens on one of the addresses of the admin listener: on the socket that the worker before had, or on a new
 // one, which the keeper holds from then on.

@@ -85,7 +85,7 @@ func (f *ClientFlags) explain(err error) string {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return f.Admin + ": nothing listens there; is the daemon running, and is that the admin.listen of its configuration (--admin, PENSTOCK_ADMIN)?"
 	case errors.Is(err, context.DeadlineExceeded):
-		return f.Admin + ": no answer for too long"
+		return f.Admin + ": no answer for too long; the log of the daemon says whether its worker starts"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return f.Admin + ": the daemon closed the connection before it answered"
 	case errors.As(err, &dial) && dial.Op == "dial":

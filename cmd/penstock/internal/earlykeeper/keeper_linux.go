@@ -64,6 +64,7 @@ func run(s *Settings, lines *outlet) (code int, err error) {
 		MaxBackoff:     times.MaxBackoff,
 		Broker:         broker,
 		CheckBinary:    checkBinary,
+		Paused:         answerMeanwhile,
 		Log:            log.event,
 	}
 	if states := notifier(); states != nil {

@@ -15,6 +15,9 @@ const Variable = "PENSTOCK_KEEPER_SETTINGS"
 // last configuration that was applied.
 const LabelConfig = "config"
 
+// LabelAdmin is the beginning of the label of a socket of the admin listener; its address follows.
+const LabelAdmin = "admin "
+
 // labelLedger is the label of package relay for the memory of flows. A worker of another version has it
 // from the beginning too, to see whether it can read it.
 const labelLedger = "ledger"

@@ -25,7 +25,7 @@ type Trial struct {
 
 	o      *Operator
 	cfg    TrialConfig
-	state  State // with the canary
+	state  State // what the version is compared with; once it is tried, with the canary
 	lease  etcd.LeaseID
 	view   *reportView
 	judge  *judge
@@ -77,7 +77,7 @@ func (o *Operator) Try(ctx context.Context, s State, d Draft, cfg TrialConfig) (
 	if err != nil {
 		return nil, err
 	}
-	t := &Trial{Version: v, o: o, cfg: cfg}
+	t := &Trial{Version: v, o: o, cfg: cfg, state: s}
 	present, _, err := t.present(ctx)
 	if err != nil {
 		return nil, err
@@ -122,7 +122,8 @@ func (o *Operator) Try(ctx context.Context, s State, d Draft, cfg TrialConfig) (
 	return t, nil
 }
 
-// present returns the relays that have their configuration from here, and those of them that are ready and not drained.
+// present returns the relays that have their configuration from here, and those of them that are ready and not drained. It
+// is an error if one runs a later version than there has been: it stays with that until a number as high is given.
 func (t *Trial) present(ctx context.Context) (all, healthy []string, err error) {
 	nodes, err := t.o.Nodes(ctx)
 	if err != nil {
@@ -132,6 +133,9 @@ func (t *Trial) present(ctx context.Context) (all, healthy []string, err error) 
 		n := &nodes[i]
 		if !n.Present() || n.Error == "" && n.Version == 0 {
 			continue
+		}
+		if last := t.state.Current.Last; n.Version > last && n.Version-last < maxLead {
+			return nil, nil, fmt.Errorf("%s runs version %d, and there have been only %d: etcd was restored from a backup, and a trial would have all other relays go back to version %d; allowed: to publish without --canary what they shall run", n.Node, n.Version, last, t.state.Current.Version)
 		}
 		all = append(all, n.Node)
 		if n.Healthy() {

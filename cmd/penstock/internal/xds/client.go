@@ -47,6 +47,12 @@ type Client struct {
 	begun  bool         // wanted is closed
 }
 
+// pingAfter is how long a connection is silent before the server is asked whether it still works. A server of gRPC ends
+// connections with pings that come more often than it permits, which is every five minutes unless it was told otherwise
+// (grpc-go: too_many_pings; its own client of xDS pings every five minutes). A host that is gone is noticed by TCP (package
+// remote).
+const pingAfter = 5*time.Minute + 10*time.Second
+
 // A typeState is what the client and the control plane know of one type.
 type typeState struct {
 	url      string
@@ -87,7 +93,7 @@ func NewClient(opt Options) (*Client, error) {
 	}
 	opt.slow = cmp.Or(opt.slow, slowTime)
 	cfg := remote.Of(opt.Registry)
-	cfg.HTTP2, cfg.PingAfter, cfg.PingTimeout = true, opt.ping, opt.ping
+	cfg.HTTP2, cfg.PingAfter, cfg.PingTimeout = true, cmp.Or(opt.ping, pingAfter), opt.ping
 	h, err := remote.New(cfg)
 	if err != nil {
 		return nil, err

@@ -221,6 +221,14 @@ func TestFailover(t *testing.T) {
 	ports(9001)
 }
 
+// Servers of gRPC end connections with more than one ping in five minutes, of three in a row. To wait for that takes longer
+// than a test may.
+func TestPingsArePermitted(t *testing.T) {
+	if pingAfter <= 5*time.Minute {
+		t.Errorf("a ping after %v", pingAfter)
+	}
+}
+
 // TLS, with an authority of its own and a token.
 func TestCredentials(t *testing.T) {
 	testnet.CheckLeaks(t)

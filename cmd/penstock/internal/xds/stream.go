@@ -18,7 +18,7 @@ import (
 const method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 
 // settleTime is how long a stream must have been open, without a message, to count as one that works: a
-// server that has nothing new to say says nothing. That it is there, pings tell (package remote).
+// server that has nothing new to say says nothing. That it is there, TCP and pings tell (package remote).
 const settleTime = 2 * time.Second
 
 // Bounds of how fast responses are read. A message of more than costBytes counts as several: reading it is work.

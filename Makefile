@@ -68,8 +68,10 @@ vulns: # no call of a function with a known vulnerability in what is released; s
 	$(STEP) govulncheck .ci/vulns $(call packages,$(RELEASED))
 
 .PHONY: tidy
-tidy: # every go.mod lists exactly what its module needs
-	$(STEP) "go mod tidy" bash -c 'for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "run go mod tidy in $$m"; exit 1; }; done'
+tidy: # every go.mod lists exactly what its module needs, and go.work.sum has what go doc and go list ask for
+	$(STEP) "go mod tidy" bash -c 'for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "run go mod tidy in $$m"; exit 1; }; done; \
+		was=$$(sha256sum go.work.sum); $(GO) list -m all >/dev/null; $(GO) doc . >/dev/null; \
+		[ "$$was" = "$$(sha256sum go.work.sum)" ] || { echo "go.work.sum has changed: commit it"; exit 1; }'
 
 .PHONY: table
 table: # the import table and the other rules of internal/archtest

@@ -74,7 +74,7 @@ func TestLocalitiesOfAssignment(t *testing.T) {
 	place := func(region, zone, sub string) map[string]any {
 		return map[string]any{"region": region, "zone": zone, "sub_zone": sub}
 	}
-	in := func(l map[string]any, locality map[string]any, weight int) map[string]any {
+	in := func(l map[string]any, locality map[string]any, weight int64) map[string]any {
 		return withKeys(l, map[string]any{"locality": locality, "load_balancing_weight": weight})
 	}
 	value := encode(t, &assignmentTable, map[string]any{"cluster_name": "web", "policy": map[string]any{"overprovisioning_factor": 200, "weighted_priority_health": true}, "endpoints": []any{
@@ -134,7 +134,7 @@ func TestHostileAssignments(t *testing.T) {
 	for i := range n {
 		twins = append(twins, at("10.0.0.1", 80, nil))
 		wrong = append(wrong, at("10.0.0.2", 0, nil))
-		heavy = append(heavy, at(fmt.Sprintf("10.1.%d.%d", i>>8, i&255), 80, map[string]any{"load_balancing_weight": 1<<32 - 1 - i%2}))
+		heavy = append(heavy, at(fmt.Sprintf("10.1.%d.%d", i>>8, i&255), 80, map[string]any{"load_balancing_weight": int64(1<<32-1) - int64(i%2)}))
 	}
 	var apart []any
 	for p := range 128 {

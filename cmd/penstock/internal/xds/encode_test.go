@@ -49,6 +49,8 @@ func encodeValue(t testing.TB, b []byte, f *field, v any) []byte {
 		switch v := v.(type) {
 		case int:
 			return uint64(v)
+		case int64: // more than an int of 32 bits
+			return uint64(v)
 		case bool:
 			if v {
 				return 1

@@ -298,7 +298,7 @@ func (j *judge) membersDown() string {
 		for _, group := range slices.Sorted(maps.Keys(t.now.Groups)) {
 			g := t.now.Groups[group]
 			before, had := t.before.Groups[group]
-			if g.All > 0 && g.Up == 0 && (!had || before.Up > 0) {
+			if g.Up == 0 && (before.Up > 0 || !had && g.All > 0) { // a new one may be there before its first member
 				return fmt.Sprintf("no member of the group %q is up on %s", group, name)
 			}
 		}

@@ -91,6 +91,7 @@ func TestJudge(t *testing.T) {
 	up := func(n int) func(*Report) {
 		return func(r *Report) { r.Groups = map[string]Group{"web": {Up: n, All: 2}} }
 	}
+	none := func(r *Report) { r.Groups = map[string]Group{"web": {}} }
 	refused := func(r *Report) { r.Refused = &Refused{Version: 2, Error: "no"} }
 	restarted := func(r *Report) { r.Since = time.Unix(95, 0) }
 	crashed := func(r *Report) { r.Crashes++ }
@@ -158,9 +159,11 @@ func TestJudge(t *testing.T) {
 		"older canary, worse":  {[]reports{{"c": reportAt(110, 1, 1100, old)}}, []reports{{"c": reportAt(111, 2, 1110, old)}, {"c": reportAt(131, 2, 1270, ends("refused", 40, 0), old)}}, false, Bad, "were refused"},
 		"older relays besides": {[]reports{{"c": reportAt(100, 1, 1000), "o": reportAt(100, 1, 1000, old)}, {"c": reportAt(110, 1, 1100), "o": reportAt(110, 1, 1100, old)}}, []reports{start, {"c": reportAt(131, 2, 1110, ends("end", 200, 0)), "o": reportAt(131, 1, 1310, old)}}, false, Bad, "got no byte"},
 
-		"members down":    {[]reports{{"c": reportAt(110, 1, 1100, up(2))}}, []reports{start, {"c": reportAt(131, 2, 1310, up(0))}}, false, Bad, `no member of the group "web" is up on c`},
-		"down before":     {[]reports{{"c": reportAt(110, 1, 1100, up(0))}}, []reports{start, {"c": reportAt(131, 2, 1310, up(0))}}, false, Good, ""},
-		"new group, down": {before, c(reportAt(131, 2, 1310, up(0))), false, Bad, "no member"},
+		"members down":     {[]reports{{"c": reportAt(110, 1, 1100, up(2))}}, []reports{start, {"c": reportAt(131, 2, 1310, up(0))}}, false, Bad, `no member of the group "web" is up on c`},
+		"members gone":     {[]reports{{"c": reportAt(110, 1, 1100, up(2))}}, []reports{start, {"c": reportAt(131, 2, 1310, none)}}, false, Bad, `no member of the group "web" is up on c`},
+		"new group, empty": {before, c(reportAt(131, 2, 1310, none)), false, Good, ""},
+		"down before":      {[]reports{{"c": reportAt(110, 1, 1100, up(0))}}, []reports{start, {"c": reportAt(131, 2, 1310, up(0))}}, false, Good, ""},
+		"new group, down":  {before, c(reportAt(131, 2, 1310, up(0))), false, Bad, "no member"},
 
 		"one listener":     {ab(1000), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "b": 1110}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790, "b": 1110}))}}, false, Bad, `listener "b": 0 flows began on the canaries, where 200 were`},
 		"a listener less":  {ab(1000), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790}))}}, false, Bad, `listeners that are gone, ["b"]: 100 flows began there in the 10 seconds before`},

@@ -138,6 +138,7 @@ func TestDatagramRestart(t *testing.T) {
 		clients = append(clients, c)
 	}
 	next := relay(t, "--loops=4", old.listener, "udp://"+two.String())
+	next.wait("another process has the port, too: the kernel spreads clients anew over both, so that sessions of the other one move here. Drain that one, or stop this one", 1)
 	old.signal(syscall.SIGTERM)
 	served := map[string]int{}
 	for served["2"] < 40 {

@@ -178,6 +178,10 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	if err := d.checkNeeds(cfg); err != nil {
 		return err
 	}
+	var others boundPorts
+	if d.active.Load().since.IsZero() && (d.keeping == nil || d.keeping.first()) { // later, some are this daemon's
+		others = portsInUse()
+	}
 	bound, err := d.bindListeners(ctx, cfg.Listeners)
 	own := newOwnListeners(cfg.Listeners, func(l *spec.Listener) (list []relay.Addr) {
 		for _, b := range bindKeysOf(l) {
@@ -210,6 +214,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		d.closeListeners(bound, d.bound)
 		return err
 	}
+	d.sharedPorts(bound, others)
 	old, configured := d.active.Load(), cfg
 	if !old.since.IsZero() {
 		cfg = keepUntilRestart(old.Config, cfg)

@@ -1,0 +1,57 @@
+package app
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/relay"
+)
+
+// Sockets that are connected are nobody else's to have.
+func TestReadBound(t *testing.T) {
+	word := func(b ...byte) string { return fmt.Sprintf("%08X", binary.NativeEndian.Uint32(b)) }
+	local4, zero := word(127, 0, 0, 1), word(0, 0, 0, 0)
+	local6 := strings.Repeat(zero, 3) + word(0, 0, 0, 1)
+	text := "  sl  local_address rem_address   st tx_queue\n" +
+		"  1: " + local4 + ":1F90 " + zero + ":0000 07 0\n" +
+		"  2: " + local4 + ":1F91 " + local4 + ":0035 01 0\n" +
+		"  3: " + local6 + ":1F92 " + strings.Repeat(zero, 4) + ":0000 07 0\n" +
+		"  4: 7F0000:1F93 " + zero + ":0000\n  5: " + local4 + ":1FFFF " + zero + ":0000\n  6: " + local4 + " x\n7\n\n"
+	got := map[netip.AddrPort]bool{}
+	readBound(strings.NewReader(text), got)
+	want := map[netip.AddrPort]bool{netip.MustParseAddrPort("127.0.0.1:8080"): true, netip.MustParseAddrPort("[::1]:8082"): true}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// The kernel's own text is understood.
+func TestPortsInUse(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
+		if err != nil && host == "::1" {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		in := portsInUse()
+		if own := c.LocalAddr().(*net.UDPAddr).AddrPort(); !in[relay.UDP][own] {
+			t.Errorf("%v is not among %v", own, in)
+		}
+		if own := l.Addr().(*net.TCPAddr).AddrPort(); !in[relay.TCP][own] {
+			t.Errorf("%v is not among %v", own, in)
+		}
+	}
+}

@@ -10,13 +10,13 @@ import (
 // all that was sent has arrived, and it was not the client's turn to say more. Whoever cuts a connection there has cut nothing off.
 
 // isEnd reports whether a side whose connection has ended without close_notify has just ended: it has been told that
-// nothing more comes, and has nothing to say; or it is a client that has closed its connection.
+// nothing more comes, and has said nothing since; or it is a client that has closed its connection.
 func (t *flowTLS) isEnd(side int) bool {
 	switch f := t.flow; {
 	case t.conn[side].Cut():
 		return false
 	case f.over(1 - side):
-		return true
+		return !t.late || t.framed(side)
 	case side == sideUpstream || f.fd[sideUpstream] < 0:
 		return false
 	}
@@ -37,15 +37,19 @@ func (t *flowTLS) allDown() bool {
 // upstreamsTurn reports whether the client does not owe the upstream anything: the upstream has spoken last, after it
 // had received everything; or the client's protocol says itself where its messages end, and none has begun.
 func (t *flowTLS) upstreamsTurn() bool {
-	switch t.conn[sideClient].State().NegotiatedProtocol {
-	case "h2": // frames say their length, and where a message ends: RFC 9113, 4.1 and 8.1
+	switch {
+	case t.framed(sideClient):
 		return true
-	case "http/1.1": // browsers connect before they have a request
-		if t.flow.half[up].In == 0 {
-			return true
-		}
+	case t.conn[sideClient].State().NegotiatedProtocol == "http/1.1" && t.flow.half[up].In == 0: // browsers connect before they have a request
+		return true
 	}
 	return t.answered && t.taken(sideUpstream)
+}
+
+// framed reports whether a side's protocol is HTTP/2, whose frames say their length, and where a message ends: RFC 9113, 4.1
+// and 8.1.
+func (t *flowTLS) framed(side int) bool {
+	return t.conn[side].State().NegotiatedProtocol == "h2"
 }
 
 // taken reports whether a side has received everything that was sent to it.

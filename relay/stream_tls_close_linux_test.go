@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -82,6 +83,41 @@ func TestTLSClientClosesOneDirection(t *testing.T) {
 	closeWrite(t, b)
 	wantEnd(t, a)
 	r.expect(CauseClientClosed)
+}
+
+// A side that was told that nothing more comes, and goes on, has to say itself when it ends: the relay would else tell the other
+// side, with its own close_notify or FIN, that what was cut is complete.
+func TestTLSCutAfterTheOtherEnd(t *testing.T) {
+	for _, c := range []struct {
+		protocol, says string
+		cut            bool
+	}{{"test", "", false}, {"test", "part of an answer", true}, {"http/1.1", "part of an answer", true}, {"h2", "frame", false}} {
+		for side := range 2 {
+			t.Run(fmt.Sprintf("%s/%s/side=%d", c.protocol, c.says, side), func(t *testing.T) {
+				r := newRig(t, Config{})
+				x := &encryption{terminate: true, originate: true, protocol: c.protocol}
+				from, to := x.ends(t, r, "tcp4", "tcp4")
+				say(t, from, to, "question")
+				if side == sideUpstream {
+					from, to = to, from
+				}
+				closeWrite(t, to)
+				wantEnd(t, from)
+				if c.says != "" {
+					say(t, from, to, c.says)
+				}
+				closeWrite(t, rawOf(from))
+				want := CauseEnd
+				if c.cut {
+					want = CauseClientTruncated + Cause(side)
+				}
+				if n, err := readToEnd(t, to); n != 0 || (err == nil) == c.cut {
+					t.Errorf("%d bytes, and then %v", n, err)
+				}
+				r.expect(want)
+			})
+		}
+	}
 }
 
 // Each of these is a sign that more was to come, or has not arrived.

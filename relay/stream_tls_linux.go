@@ -70,6 +70,7 @@ type flowTLS struct {
 	refused     bool             // the last attempt failed in its handshake
 	undelivered int              // see streams.undelivered
 	answered    bool             // the upstream has sent something after the client's last byte
+	late        bool             // a side has sent something after it was told that nothing more comes
 	closed      bool             // the client's connection ended without close_notify, with nothing on its way
 }
 
@@ -515,6 +516,7 @@ func (t *flowTLS) Recv(fd int, p []byte) (n int, e sys.Errno) {
 	}
 	if n > 0 {
 		t.answered = side == sideUpstream
+		t.late = t.late || t.flow.over(1-side)
 	}
 	return n, e
 }

@@ -57,7 +57,7 @@ type encryption struct {
 	terminate, originate bool
 	version              uint16 // of the client's side and of the upstream; 0: any
 	timeout              time.Duration
-	protocol             string // of the client, by ALPN; empty: test
+	protocol             string // of both sides, by ALPN; empty: test
 	bandwidth            int64  // 0: no limit; with originate only
 	answer               Cause  // of the hook
 
@@ -77,7 +77,7 @@ func (x *encryption) secured(_ *Flow, _ Side, state *tls.ConnectionState, _ time
 func (x *encryption) config() ListenConfig {
 	server, client := serverTLS(x.version), clientTLS()
 	if x.protocol != "" {
-		server.NextProtos = []string{x.protocol}
+		server.NextProtos, client.NextProtos = []string{x.protocol}, []string{x.protocol}
 	}
 	cfg := ListenConfig{Timeouts: Timeouts{Handshake: x.timeout}}
 	cfg.Hooks.Secured = x.secured
@@ -127,7 +127,11 @@ func (x *encryption) ends(t *testing.T, r *rig, client, upstream string) (a, b n
 	}
 	b = s.accept(t)
 	if x.originate {
-		secure := tls.Server(b, serverTLS(x.version))
+		cfg := serverTLS(x.version)
+		if x.protocol != "" {
+			cfg.NextProtos = []string{x.protocol}
+		}
+		secure := tls.Server(b, cfg)
 		b = secure
 		if err := secure.Handshake(); err != nil {
 			t.Fatal(err)

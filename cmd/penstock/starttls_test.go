@@ -64,8 +64,11 @@ func serveDatabase(t *testing.T, name, answer string, cert *testcerts.Cert) *dat
 					io.WriteString(c, db.answer)
 					c = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert.TLS()}})
 				}
-				if _, err := io.WriteString(c, name+"\n"); err == nil {
-					io.Copy(c, c)
+				if _, err := io.WriteString(c, name+"\n"); err != nil {
+					return
+				}
+				if n, _ := io.Copy(c, c); n > 0 {
+					c.Close() // with close_notify, if there is TLS; a client that has only read the name has closed, and would be reset by it
 				}
 			})
 		}

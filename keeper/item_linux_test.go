@@ -172,4 +172,22 @@ func TestItem(t *testing.T) {
 	if _, err := (Item{}).Conn(); err == nil || errors.Is(err, os.ErrInvalid) {
 		t.Error(err)
 	}
+
+	// The descriptor is used up by the first call, and its number is another file's now.
+	used := dup(l)
+	if c, err := used.PacketConn(); err == nil {
+		t.Errorf("a listener is %T", c)
+	}
+	other := dup(l)
+	if other.FDs[0] < 0 || used.FDs[0] != -1 {
+		t.Fatalf("%v, then %v", used.FDs, other.FDs)
+	}
+	if c, err := used.Listener(); !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), "3:4 (label)") {
+		t.Errorf("the item was used up: %v, %v", c, err)
+	}
+	last, err := other.Listener()
+	if err != nil {
+		t.Fatalf("somebody else's descriptor: %v", err)
+	}
+	last.Close()
 }

@@ -20,9 +20,9 @@ import (
 // An endpoint is the address of a member, at which this process listens until the end of the run. The relay must send a new
 // flow only to one that is in use; a flow that is there goes on, whatever becomes of the member.
 //
-// \tin use ──removed, drained or moved, and the relay was seen to know it──▶ left
-// \t  ▲                                                                       │
-// \t  └─────────────────── the registry is about to say it ◀──────────────────┘
+//	in use ──removed, drained or moved, and the relay was seen to know it──▶ left
+//	  ▲                                                                       │
+//	  └─────────────────── the registry is about to say it ◀──────────────────┘
 type endpoint struct {
 	service string
 	addr    string

@@ -32,6 +32,11 @@ func checkFile(f *file) (complaints []string) {
 		complaints = append(complaints, fmt.Sprintf("%s: the package name %s says nothing: name what it holds", f.path, name))
 	}
 	for _, g := range f.syntax.Comments {
+		for _, c := range g.List {
+			if strings.HasPrefix(c.Text, "// \\t") {
+				complaints = append(complaints, fmt.Sprintf("%s: the comment begins with a backslash and a t: what is indented begins with a tab", f.fset.Position(c.Pos())))
+			}
+		}
 		if unfinished.MatchString(g.Text()) {
 			complaints = append(complaints, fmt.Sprintf("%s: the comment marks something unfinished", f.fset.Position(g.Pos())))
 		}

@@ -72,6 +72,12 @@ func relayReferences(t *testing.T) (refs []reference) {
 			files, fset = append(files, f.syntax), f.fset
 		}
 	}
+	for _, f := range files {
+		name := path.Base(fset.Position(f.Pos()).Filename)
+		if prefix, _, ok := strings.Cut(name, "_"); ok && relayLayers[prefix] == nil {
+			t.Errorf("relay/%s belongs to no part: its name begins with none of relayLayers", name)
+		}
+	}
 	part := func(pos token.Pos) string {
 		name := path.Base(fset.Position(pos).Filename)
 		prefix, _, _ := strings.Cut(strings.TrimSuffix(name, ".go"), "_")

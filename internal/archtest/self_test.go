@@ -49,6 +49,8 @@ func TestRulesBite(t *testing.T) {
 		{"relay/x_stub.go", "//go:build darwin\n\npackage relay", "built for !linux"},
 		{"relay/x_stub.go", "package relay", "built for !linux"},
 		{"relay/x.go", "package relay\n// TO" + "DO: later\n", "unfinished"},
+		{"relay/x.go", "package relay\n// \\ta = b\n", "a backslash and a t"},
+		{"relay/x.go", "package relay\n//\ta = b\n", ""},
 		{"relay/x.go", "package relay" + strings.Repeat("\n", maxLines+1), "split it"},
 		{"relay/x.go", "package relay" + strings.Repeat("\n", maxLines), ""},
 		{"relay/x.go", "package utils", "says nothing"},

@@ -19,8 +19,8 @@ import (
 // A peer that must send a PROXY header is admitted so that it can send it, and counts for the
 // listener and for the total; the client that it speaks for is checked once that is known:
 //
-// \tAdmit ──no PROXY header──▶ admitted ──────────────▶ Release
-// \t  └────PROXY header──▶ waiting ──Identify──▶ admitted ──▶ Release
+//	Admit ──no PROXY header──▶ admitted ──────────────▶ Release
+//	  └────PROXY header──▶ waiting ──Identify──▶ admitted ──▶ Release
 type Controller struct {
 	allow, deny, proxies *bart.Lite // nil: empty
 	total, listener      flowLimit

@@ -29,7 +29,7 @@ import (
 
 // A daemon is the engine and the packages around it, with a running configuration.
 //
-// \tnewDaemon ──▶ apply ──▶ apply (a reload) ... ──▶ drain ──▶ close
+//	newDaemon ──▶ apply ──▶ apply (a reload) ... ──▶ drain ──▶ close
 type daemon struct {
 	log   *slog.Logger
 	level *slog.LevelVar

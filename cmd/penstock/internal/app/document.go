@@ -15,7 +15,7 @@ import (
 // A document is a text in a file in memory that the keeper holds for the next worker. It has two copies,
 // of which the older one is written, so that a worker that dies while it writes leaves the newer one:
 //
-// \tcopy 0: header, text ... copy 1: header, text ...
+//	copy 0: header, text ... copy 1: header, text ...
 type document struct {
 	mu     sync.Mutex
 	file   *os.File

@@ -20,16 +20,16 @@ import (
 // hooks returns the daemon's part of the path of a flow: which package is asked at which step. The
 // steps between are the engine's. Hooks run on its event loops, so nothing here may block.
 //
-// \taccepted    the engine accepts the client, or its first datagram begins a flow
-// \tadmitted    admit.Controller: access lists and limits
-// \tsniffed     admit.ParseProxy, clienthello.Parse: the original client, and the server name
-// \tagreed      postgres: whether TLS begins, on both sides
-// \tsecured     certs.Server: the client's TLS is terminated, and the names of its certificate
-// \trouted      route.Table: to a group
-// \tconnected   upstream.Group: to a member, and to another one after a failure; certs.Client: over TLS
-// \trelayed     the engine copies or splices streams, and sends datagrams in runs
-// \trecorded    account: counters, access log, a line in the log
-// \tclosed      the engine
+//	accepted    the engine accepts the client, or its first datagram begins a flow
+//	admitted    admit.Controller: access lists and limits
+//	sniffed     admit.ParseProxy, clienthello.Parse: the original client, and the server name
+//	agreed      postgres: whether TLS begins, on both sides
+//	secured     certs.Server: the client's TLS is terminated, and the names of its certificate
+//	routed      route.Table: to a group
+//	connected   upstream.Group: to a member, and to another one after a failure; certs.Client: over TLS
+//	relayed     the engine copies or splices streams, and sends datagrams in runs
+//	recorded    account: counters, access log, a line in the log
+//	closed      the engine
 //
 // The daemon's state of a flow is a flowState.
 func (d *daemon) hooks() relay.Hooks {

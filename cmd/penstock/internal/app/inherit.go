@@ -20,8 +20,8 @@ import (
 // The keeper knows the policy of each worker (keeper.Worker.SetPolicy), and tells the next one, which is why that can be as confined as
 // the one before it without believing a word of it:
 //
-// \tafter a crash        ──enterBefore──▶ confined ──▶ what the worker before has left
-// \tplanned, or first    ──▶ its own files ──▶ sockets, logs ──enter──▶ confined ──▶ flows
+//	after a crash        ──enterBefore──▶ confined ──▶ what the worker before has left
+//	planned, or first    ──▶ its own files ──▶ sockets, logs ──enter──▶ confined ──▶ flows
 //
 // A planned worker that finds no configuration of its own, because the file is broken or the registry is away, takes that of the worker before,
 // and enters its sandbox first. If the keeper knows no sandbox, because the worker before died before it was ready, its configuration is not used.

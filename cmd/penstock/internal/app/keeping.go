@@ -25,7 +25,7 @@ import (
 // keeping is a worker's connection to its keeper, with what the keeper holds for the daemon itself. What it
 // holds for the engine passes through to the engine.
 //
-// \tconnectKeeper ──▶ prepared ──▶ (the daemon starts) ──▶ restored ──▶ ready
+//	connectKeeper ──▶ prepared ──▶ (the daemon starts) ──▶ restored ──▶ ready
 type keeping struct {
 	*keeper.Worker
 	start   keeper.Start

@@ -147,9 +147,9 @@ func configMessage(err error) string {
 
 // A lifecycle runs a daemon from start to end, and handles signals.
 //
-// \tserving ──signal──▶ draining ──no flow left──▶ closed (0)
-// \t                       ├──deadline──▶ closed (3)
-// \t                       └──signal──▶ closed (4)
+//	serving ──signal──▶ draining ──no flow left──▶ closed (0)
+//	                       ├──deadline──▶ closed (3)
+//	                       └──signal──▶ closed (4)
 type lifecycle struct {
 	source   *config.Source // of penstock run; nil: penstock relay
 	remotes  *remotes       // what of it is in registries

@@ -18,8 +18,8 @@ import (
 // Members that are added or moved while the daemon runs are a part of what the process needs, as those of the configuration. One to
 // which it may not connect is for the next worker, which takes over at once, as for a reload:
 //
-// \tAddMember, SetMember ──▶ upstream.Next ──replace──▶ the next worker: its policy has the port, and the member is up
-// \t                                        ──failed───▶ forgotten, and refused
+//	AddMember, SetMember ──▶ upstream.Next ──replace──▶ the next worker: its policy has the port, and the member is up
+//	                                        ──failed───▶ forgotten, and refused
 //
 // Until then this one goes on with the members that it has. After a crash in between, the worker that is in the sandbox of the one before
 // leaves them to the next one, too.

@@ -11,7 +11,7 @@ import (
 
 // A nodeDrain is whether the whole relay takes new flows, which an operator of its fleet decides.
 //
-// \tserving ──order──▶ not ready, still accepting ──DrainGrace──▶ listeners closed ──order taken back──▶ serving
+//	serving ──order──▶ not ready, still accepting ──DrainGrace──▶ listeners closed ──order taken back──▶ serving
 //
 // Open flows continue in all states. Sockets of the service manager stay open: their clients would wait in a queue
 // that nobody empties. So a load balancer in front of such a listener must look whether the relay is ready.

@@ -37,8 +37,8 @@ func newRemoteClient(r spec.Registry, key string, node spec.Node, last spec.Laye
 
 // A remoteLayer is a text of the configuration that is kept in a registry, on its way to run:
 //
-// \tlatest, as the registry has it ──take──▶ taken, which Source.Load reads ──settle──▶ good, which runs
-// \t                                           └──settle, with an error──▶ refused
+//	latest, as the registry has it ──take──▶ taken, which Source.Load reads ──settle──▶ good, which runs
+//	                                           └──settle, with an error──▶ refused
 type remoteLayer struct {
 	path    string
 	client  remoteClient

@@ -12,8 +12,8 @@ import (
 
 // A pair is a chain of certificates with its key, and its OCSP response if there is one.
 //
-// \tnew ──load──▶ used ──load: another──▶ used
-// \t               └──load: fails──▶ used, and failing ──load──▶ used
+//	new ──load──▶ used ──load: another──▶ used
+//	               └──load: fails──▶ used, and failing ──load──▶ used
 type pair struct {
 	files  spec.Certificate
 	stamps []stamp

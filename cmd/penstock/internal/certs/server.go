@@ -20,8 +20,8 @@ const maxPairs = 4096
 // A Server has the certificates of a listener, and what else its handshakes need. Config may be called at any time by any goroutine; the
 // others serialize themselves.
 //
-// \tOpen ──Refresh: a file changed──▶ another table, at once for all handshakes that begin
-// \t     ──Refresh: it cannot be read──▶ as before, and a problem
+//	Open ──Refresh: a file changed──▶ another table, at once for all handshakes that begin
+//	     ──Refresh: it cannot be read──▶ as before, and a problem
 type Server struct {
 	spec    *spec.ServerTLS
 	options Options

@@ -8,7 +8,7 @@
 // The names of the words are stored in front, so that another version of the program finds the
 // words that it knows, and keeps those that it does not know for the version after it.
 //
-// \theader ▸ directory: tables, and names of words ▸ rows of a table ▸ rows of the next ...
+//	header ▸ directory: tables, and names of words ▸ rows of a table ▸ rows of the next ...
 //
 // The memory is given as words, because that is all that it takes: names and keys are packed into
 // words too. Tables without such memory ([Heap]) keep their rows in the heap.

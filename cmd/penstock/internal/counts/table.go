@@ -24,7 +24,7 @@ type Table struct {
 
 // The states of a row, in its first word, with the length and a checksum of its key:
 //
-// \tfree ──New──▶ inUse ──Remove──▶ removed ──nobody has it any more──▶ free
+//	free ──New──▶ inUse ──Remove──▶ removed ──nobody has it any more──▶ free
 const (
 	free    = iota
 	inUse   // has a key and counts

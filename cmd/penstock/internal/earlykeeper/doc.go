@@ -3,7 +3,7 @@
 // two thirds of the keeper's memory: Go initialises packages in the order of their import paths as soon
 // as everything that they import is, and this package imports little.
 //
-// \tpenstock run ──reads the configuration, becomes by execve(2)──▶ keeper ──starts──▶ worker
+//	penstock run ──reads the configuration, becomes by execve(2)──▶ keeper ──starts──▶ worker
 //
 // It is the only package that does something when it is initialised.
 package earlykeeper

@@ -17,8 +17,8 @@ import (
 // A Presence is one relay in a fleet: its report, the orders to it, and its part in shared checks. Everything
 // it writes has one lease, so that all of it goes when the relay does.
 //
-// \tapplying ──its key is free──▶ present ──lease ended──▶ applying
-// \t   └──another relay has the id for longer than a lease──▶ conflict ──key is free──▶ present
+//	applying ──its key is free──▶ present ──lease ended──▶ applying
+//	   └──another relay has the id for longer than a lease──▶ conflict ──key is free──▶ present
 type Presence struct {
 	cfg  PresenceConfig
 	wake chan struct{}

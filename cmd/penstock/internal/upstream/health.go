@@ -12,9 +12,9 @@ import (
 
 // A checkState is the result of a member's checks.
 //
-// \tunknown ──first check passes──▶ passing ──Fall failures in a row──▶ failing
-// \t   └──────first check fails─────────────────────────────────────────▶ │
-// \t                                passing ◀──Rise passes in a row───────┘
+//	unknown ──first check passes──▶ passing ──Fall failures in a row──▶ failing
+//	   └──────first check fails─────────────────────────────────────────▶ │
+//	                                passing ◀──Rise passes in a row───────┘
 type checkState uint8
 
 const (

@@ -11,10 +11,10 @@ import (
 // must not be moved in memory. Its methods and [Group.Pick] are called on the flow's loop, never
 // concurrently.
 //
-// \tempty ──Pick──▶ held ──Pick after a failure──▶ held (another member)
-// \t  │ Wait           ▲                              │ Release
-// \t  ▼                │ Pick                         ▼
-// \tqueued ──slot──▶ reserved ──────Release───────▶ empty
+//	empty ──Pick──▶ held ──Pick after a failure──▶ held (another member)
+//	  │ Wait           ▲                              │ Release
+//	  ▼                │ Pick                         ▼
+//	queued ──slot──▶ reserved ──────Release───────▶ empty
 //
 // Each open flow has a lease, and few of them have failed or waited: what only those need is
 // allocated when they do.

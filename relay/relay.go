@@ -281,7 +281,7 @@ type Hooks struct {
 	// [CauseNoUpstream], or is queued if Upstream has called [Flow.Queue]. The address
 	// is kept until the flow ends and must not change. The zero Addr, and one of a network
 	// that does not carry what the client sends, is a mistake that ends the flow with
-	// CauseNoUpstream; Record.Err says so.
+	// CauseNoUpstream; Record.Err says so. So is a path that is too long for a Unix socket.
 	//
 	// The first eight attempts follow each other at once. Before each later one of a
 	// stream there is a pause of 64 ms to a second, in which the flow ends with

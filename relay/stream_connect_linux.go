@@ -84,10 +84,12 @@ func (s *streams) connect(f *streamFlow) {
 // wrongForStream returns an error if no stream can ever be connected to a, which is a mistake of the hook.
 func (a *Addr) wrongForStream() error {
 	switch {
-	case a.Network == TCP && a.AddrPort.IsValid(), a.Network == Unix && a.Path != "" && a.Path != "@", a.Network.BuiltIn():
+	case a.Network == TCP && a.AddrPort.IsValid(), a.Network == Unix && a.Path != "" && a.Path != "@" && len(a.Path) <= sys.MaxUnixPath, a.Network.BuiltIn():
 		return nil
 	case *a == (Addr{}):
 		return errZeroAddr
+	case a.Network == Unix && len(a.Path) > sys.MaxUnixPath:
+		return fmt.Errorf("relay: Hooks.Upstream returned the path of a Unix socket with %d bytes; the longest has %d", len(a.Path), sys.MaxUnixPath)
 	}
 	return fmt.Errorf("relay: Hooks.Upstream returned %v, which is not the address of a stream socket", a)
 }

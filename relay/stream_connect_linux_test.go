@@ -277,6 +277,7 @@ func TestUpstreamMistaken(t *testing.T) {
 		"unix:,":                  {Network: Unix},
 		"unix:@,":                 {Network: Unix, Path: "@"},
 		"is not the address of a": {Network: UDP},
+		"108 bytes":               {Network: Unix, Path: strings.Repeat("x", 108)},
 	} {
 		t.Run(want, func(t *testing.T) {
 			r := newRig(t, Config{})

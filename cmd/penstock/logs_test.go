@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // Lines of a template, and a file that is renamed while flows end: each record is in one of the
@@ -68,6 +70,44 @@ access-log: {to: "{dir}/a.log", format: "{cause} {listener} \"{sni}\" {bytes_up}
 	}
 	if sorted(got.String()) != sorted(want.String()) {
 		t.Errorf("the files have\n%swant\n%s", &got, &want)
+	}
+}
+
+// A log whose lines have the field local has it for every flow, whether the daemon needed it or not: plain TCP, Unix,
+// UDP, and clients that were refused.
+func TestAccessLogLocal(t *testing.T) {
+	t.Parallel()
+	up := speak(t, "up")
+	d := runFile(t, `
+listeners:
+  tcp: {listen: "tcp://:0", to: "{0}"}
+  unix: {listen: "unix://{dir}/l.sock", to: "{0}"}
+  udp: {listen: "udp://127.0.0.1:0", timeouts: {idle: 1s}, to: "echo:"}
+  denied: {listen: "tcp://127.0.0.1:0", deny: 127.0.0.0/8, to: "{0}"}
+access-log: {to: "{dir}/a.log", format: "{listener} {local}"}
+`, up.url())
+	port := func(listener string) string {
+		_, p, err := net.SplitHostPort(d.at(listener).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	want := fmt.Sprintf("denied tcp://127.0.0.1:%s\ntcp tcp://127.0.0.1:%s\nudp udp://127.0.0.1:%s\nunix unix://%s/l.sock\n",
+		port("denied"), port("tcp"), port("udp"), d.dir)
+	for _, c := range []net.Conn{testnet.Dial(t, netAddr(t, "tcp://127.0.0.1:"+port("tcp"))), d.to("unix")} {
+		name(t, c)
+		c.Close()
+	}
+	d.mustTurnAway("denied", "")
+	mustPing(t, d.to("udp"))
+	var text []byte
+	eventually(t, "each flow has a line", func() bool {
+		text, _ = os.ReadFile(filepath.Join(d.dir, "a.log"))
+		return bytes.Count(text, []byte("\n")) >= 4
+	})
+	if got := sorted(string(text)); got != want {
+		t.Errorf("the log has\n%swant\n%s", got, want)
 	}
 }
 

@@ -18,7 +18,7 @@ type Entry struct {
 	Group        string
 	Member       string // the member that served the flow, or was tried last
 	Reason       spec.Reason
-	Local        relay.Addr // the address that the client connected or wrote to
+	Local        relay.Addr // the address that the client connected or wrote to; see Log.WantsLocal
 	SNI, ALPN    string     // of the ClientHello; the names of ALPN are separated by commas
 	Identity     Identity
 	StartTLS     string // how a client has begun that agrees on TLS first: request, direct, cancel, clear; empty: it does not

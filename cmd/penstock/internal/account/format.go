@@ -35,6 +35,15 @@ func newFormatter(format string) (formatter, error) {
 	return func(b []byte, e *Entry) []byte { return appendTemplate(b, parts, e) }, nil
 }
 
+// hasField reports whether the lines of a valid format may have a field.
+func hasField(format, name string) bool {
+	if format == JSON {
+		return true
+	}
+	parts, _ := parseTemplate(format)
+	return slices.ContainsFunc(parts, func(p part) bool { return p.field != nil && p.field.name == name })
+}
+
 // jsonKeys holds the text before the value of each field in JSON.
 var jsonKeys = func() []string {
 	all := make([]string, len(fields))

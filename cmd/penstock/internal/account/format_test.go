@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -193,6 +196,23 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 	if got := strings.Join(documented, ", "); got != FieldNames() {
 		t.Errorf("documented, in order:\n%s\nwant:\n%s", got, FieldNames())
+	}
+}
+
+// Only a log that writes the field local has the daemon ask for it.
+func TestWantsLocal(t *testing.T) {
+	for format, want := range map[string]bool{JSON: true, "{client} {local}": true, "{client}": false, "{{local}} {id}": false} {
+		l, err := Open(spec.AccessLog{To: filepath.Join(t.TempDir(), "log"), Format: format, Mode: 0o600}, slog.New(slog.DiscardHandler), Progress{}, Opening{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.WantsLocal(); got != want {
+			t.Errorf("%s: %v, want %v", format, got, want)
+		}
+		l.Close()
+	}
+	if (*Log)(nil).WantsLocal() {
+		t.Error("no log wants it")
 	}
 }
 

@@ -34,6 +34,7 @@ type Log struct {
 	which     string       // LogFailed or LogAll
 	daemonLog *slog.Logger // where dropped records are reported
 	sink      sink
+	local     bool // lines may have the field local
 	ring      *ring
 	wakeSent  atomic.Bool   // the writer was woken and has not looked yet
 	wake      chan struct{} // holds one token
@@ -113,7 +114,9 @@ func Open(cfg spec.AccessLog, log *slog.Logger, p Progress, how Opening) (*Log, 
 	if err != nil {
 		return nil, fmt.Errorf("access log: %w", err)
 	}
-	return newLog("access log", LogAll, ringSize, log, s, reportInterval, p), nil
+	l := newLog("access log", LogAll, ringSize, log, s, reportInterval, p)
+	l.local = hasField(cfg.Format, "local")
+	return l, nil
 }
 
 // newLog returns a log whose progress is counted in p, or in memory of its own where that has none.
@@ -133,6 +136,10 @@ func newLog(name, which string, size int, daemonLog *slog.Logger, s sink, report
 	go l.report(reportEvery)
 	return l
 }
+
+// WantsLocal reports whether the log writes Entry.Local, which costs a system call for a flow that nobody else
+// has asked for it.
+func (l *Log) WantsLocal() bool { return l != nil && l.local }
 
 // Record copies e to the log. It does not block, and may be called by several event loops
 // at once.

@@ -68,6 +68,10 @@ func (b *accounting) configure(cfg *spec.Config, retry bool) error {
 // replaceLog replaces a log, which writes what is queued and is closed.
 func replaceLog(at *atomic.Pointer[account.Log], next *account.Log) { at.Swap(next).Close() }
 
+// wantsLocal reports whether a record should have the address that the client connected to. It cannot be asked for when
+// the flow has ended.
+func (b *accounting) wantsLocal() bool { return b.access.Load().WantsLocal() }
+
 // record records a flow that has ended, on its loop. s is the series that counts it; nil: none.
 func (b *accounting) record(s *account.Series, e *account.Entry) {
 	b.counters.Record(s, e)

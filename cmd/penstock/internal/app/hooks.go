@@ -51,6 +51,9 @@ func (d *daemon) admit(f *relay.Flow) relay.Cause {
 	s := planOf(f)
 	p := &flowState{plan: s}
 	f.SetValue(p)
+	if d.accounting.wantsLocal() {
+		p.localOf(f)
+	}
 	peer := client(f)
 	if p.admission, p.reason = s.gate.Admit(peer, time.Now()); p.reason != spec.ReasonNone {
 		return relay.CauseRefused

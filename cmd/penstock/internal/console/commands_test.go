@@ -32,7 +32,7 @@ func TestFlows(t *testing.T) {
 	r := newRig(t, newDaemon())
 	contains(t, r.good("flows"), "192.0.2.10:50000", "[2001:db8:85a3:1111:2222:8a2e:370:7334]:50002", "copy/splice", "sniffing", "3 of 3 flows")
 	for filter, want := range map[string]string{
-		"--from=192.0.2.0/24": "2 of 3 flows", "--from=192.0.2.10": "1 of 3 flows", "--state=sniffing": "1 of 3 flows", "--group=nobody": "0 of 3 flows",
+		"--from=192.0.2.0/24": "2 of 3 flows", "--from=192.0.2.10": "1 of 3 flows", "--state=sniffing": "1 of 3 flows", "--kind=datagram": "0 of 3 flows",
 		"--older=5m": "2 of 3 flows", "--younger=4m": "1 of 3 flows", "--min-bytes=2GiB": "2 of 3 flows", "--limit=1": "1 of 3 flows; 3 match", "--path=splice": "3 of 3 flows",
 		"--sort=rate": "/s", "--limit=0": "3 of 3 flows", "--sort=id": "3 of 3 flows",
 	} {
@@ -50,7 +50,7 @@ func TestEnded(t *testing.T) {
 	contains(t, r.good("ended"), "192.0.2.10:50000", "upstream-refused", "refused: no-member", "connect: connection refused", "3 of 3 ended flows")
 	for filter, want := range map[string]string{
 		"--problems": "2 of 2 ended flows", "--cause=no-member": "1 of 3 ended flows", "--cause=end": "1 of 3 ended flows", "--cause=idle": "0 of 3 ended flows",
-		"--from=192.0.2.0/24": "2 of 3 ended flows", "--group=nobody": "0 of 3 ended flows", "--older=1m": "1 of 3 ended flows", "--limit=1": "1 of 3 ended flows", "--limit=0": "3 of 3 ended flows",
+		"--from=192.0.2.0/24": "2 of 3 ended flows", "--older=1m": "1 of 3 ended flows", "--limit=1": "1 of 3 ended flows", "--limit=0": "3 of 3 ended flows",
 	} {
 		contains(t, r.good("ended", filter), want)
 	}
@@ -63,6 +63,33 @@ func TestEnded(t *testing.T) {
 		if code, _, stderr := r.run(append([]string{"ended"}, args...)...); code != exitUsage {
 			t.Errorf("%q: exit code %d, %s", args, code, stderr)
 		}
+	}
+}
+
+// A name that nothing has is an error where it selects no flow: a slip would look like success.
+func TestFilterNamesNothing(t *testing.T) {
+	r := newRig(t, newDaemon())
+	for _, command := range [][]string{{"flows"}, {"flows", "--json"}, {"ended"}, {"kill", "--dry-run"}, {"kill", "--yes"}, {"kill", "--yes", "--json"}} {
+		for filter, want := range map[string]string{
+			"--listener=htps": `no listener "htps"; allowed: `, "--route=slow": `no route "slow"; allowed: none`,
+			"--group=nobody": `no group "nobody"; allowed: `, "--member=nobody": `no member "nobody"; allowed: `,
+		} {
+			code, stdout, stderr := r.run(append(command, filter)...)
+			if code != exitFailed || stdout != "" || !strings.Contains(stderr, want) {
+				t.Errorf("%q %s: exit code %d, %s%s; want %s", command, filter, code, stdout, stderr, want)
+			}
+		}
+	}
+	if len(r.flows) != 3 {
+		t.Error("flows have ended")
+	}
+	// Nothing that is there matches, which is an answer.
+	contains(t, r.good("flows", "--listener=https", "--min-bytes=100TiB"), "0 of 3 flows")
+	if got := someOf([]string{"b", "a", "b"}); got != "a, b" {
+		t.Error(got)
+	}
+	if got := someOf(strings.Split("abcdefghijklmnopqrstuvwx", "")); !strings.HasSuffix(got, "s, t, and 4 more") {
+		t.Error(got)
 	}
 }
 

@@ -42,6 +42,9 @@ func (c *EndedCmd) Run(stdout, stderr *os.File) int {
 		list, err := call(ctx, func(ctx context.Context) (api.EndedFlows, error) {
 			return client.Ended(ctx, c.api(), c.Problems, c.Cause, limit)
 		})
+		if err == nil && len(list.Flows) == 0 {
+			err = c.checkNames(ctx, client)
+		}
 		if err != nil {
 			return err
 		}

@@ -1,10 +1,12 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,6 +71,60 @@ func notNegative(flag string, d time.Duration) error {
 	}
 	return nil
 }
+
+// checkNames returns an error if the filter has a name that nothing has. It is for a filter that no flow matches: flows may
+// outlive the listener, route, group or member that they have the name of.
+func (f *EndedFilter) checkNames(ctx context.Context, client *api.Client) error {
+	if f.Listener+f.Route+f.Group+f.Member == "" {
+		return nil
+	}
+	all, err := call(ctx, client.Listeners)
+	if err != nil {
+		return err
+	}
+	used, err := call(ctx, client.Groups)
+	if err != nil {
+		return err
+	}
+	var listeners, routes, groups, members []string
+	for _, l := range all.Listeners {
+		listeners = append(listeners, l.Name)
+		for _, r := range l.Routes {
+			routes, groups = append(routes, r.Name), append(groups, r.Group)
+		}
+	}
+	for _, g := range used.Groups {
+		groups = append(groups, g.Name)
+		for _, m := range g.Members {
+			members = append(members, m.Name)
+		}
+	}
+	for _, n := range []struct {
+		kind, name string
+		known      []string
+	}{{"listener", f.Listener, listeners}, {"route", f.Route, routes}, {"group", f.Group, groups}, {"member", f.Member, members}} {
+		if n.name != "" && !slices.Contains(n.known, n.name) {
+			return api.NotFound(n.kind, n.name, someOf(n.known))
+		}
+	}
+	return nil
+}
+
+// someOf returns names in order, each once, and of many only the first ones.
+func someOf(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if more := len(names) - maxNames; more > 0 {
+		return strings.Join(names[:maxNames], ", ") + fmt.Sprintf(", and %d more", more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// maxNames bounds how many names an error lists.
+const maxNames = 20
 
 // filterWords are the words that parseFilter accepts, with their API parameters.
 var filterWords = []struct{ word, parameter string }{

@@ -35,10 +35,16 @@ func (c *FlowsCmd) Run(stdout, stderr *os.File) int {
 		if c.JSON {
 			enc := json.NewEncoder(stdout)
 			enc.SetEscapeHTML(false)
-			_, err := client.EachFlow(ctx, c.api(), c.page(), func(f *api.Flow) error { return enc.Encode(f) })
+			list, err := client.EachFlow(ctx, c.api(), c.page(), func(f *api.Flow) error { return enc.Encode(f) })
+			if err == nil && list.Matched == 0 {
+				err = c.checkNames(ctx, client)
+			}
 			return err
 		}
 		list, err := client.Flows(ctx, c.api(), c.page())
+		if err == nil && list.Matched == 0 {
+			err = c.checkNames(ctx, client)
+		}
 		if err != nil {
 			return err
 		}

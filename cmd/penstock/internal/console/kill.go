@@ -90,6 +90,9 @@ func (c *KillCmd) killByID(ctx context.Context, client *api.Client, o out, stder
 func (c *KillCmd) killByFilter(ctx context.Context, client *api.Client, o out, stderr *os.File) error {
 	filter := c.api()
 	list, err := client.Flows(ctx, filter, api.Page{Sort: "bytes", Limit: api.DefaultSorted})
+	if err == nil && list.Matched == 0 {
+		err = c.checkNames(ctx, client)
+	}
 	if err != nil {
 		return err
 	}

@@ -261,7 +261,7 @@ func (r *checkRule) pattern(kind, word, text string, not bool) {
 		}
 		r.fail("expect %s %s has no counterpart", word, text)
 	}
-	is := func(int) bool { return false }
+	var is func(status int) bool
 	switch {
 	case kind == "http-check" && word == "status":
 		ranges, ok := statusRanges(text)

@@ -191,7 +191,7 @@ func answerStreams(t *testing.T, secure *tls.Config) string {
 				return
 			}
 			go func() {
-				defer c.Close()
+				defer func() { c.Close() }() // of TLS, with close_notify
 				if secure != nil {
 					c = tls.Server(c, secure)
 				}

@@ -290,7 +290,8 @@ type Hooks struct {
 	// at once.
 	Upstream func(f *Flow, attempt int) *Addr
 
-	// Connected, if not nil, is called after each attempt to connect. The error is nil,
+	// Connected, if not nil, is called after each attempt to connect; a built-in upstream
+	// of a stream needs none. The error is nil,
 	// the system call's error, or os.ErrDeadlineExceeded. If it is nil, Connected may
 	// call [Flow.Preface]. The upstream of a datagram flow counts as connected when its
 	// first answer arrives; took is then [Record.FirstByte].

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
@@ -68,6 +69,16 @@ admin: {listen: [` + list + `], token-file: "{0}", read-token-file: "{1}"}`
 				t.Fatal(out)
 			}
 		})
+	}
+	// What the next worker could not have is refused, and not missed later.
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	k.write(t, with(unix+`, "tcp://`+taken.Addr().String()+`"`)+"\nkeeper: {keep-after: 0, healthy-after: 0, "+keeps+"}\n", all, read)
+	if code, out := k.command("reload"); code == 0 || !strings.Contains(out, "admin.listen: listen tcp "+taken.Addr().String()+": bind: address already in use") {
+		t.Errorf("%d, %s", code, out)
 	}
 	reload(unix + ", " + other)
 	if c, err := net.Dial("unix", k.dir+"/other.sock"); err != nil {

@@ -3,9 +3,12 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
@@ -28,6 +31,26 @@ func (d *daemon) listenAdmin(cfg *spec.Admin) error {
 			return fmt.Errorf("admin.listen: %w", err)
 		}
 		d.ownAdmin = append(d.ownAdmin, l)
+	}
+	return nil
+}
+
+// checkAdmin returns an error if somebody else has a port that the next worker is to listen on: it would go on without.
+func (d *daemon) checkAdmin(cfg *spec.Admin) error {
+	old := d.active.Load()
+	if d.keeping == nil || old.since.IsZero() {
+		return nil
+	}
+	for _, at := range cfg.Listen {
+		if at.Kind != spec.TCP || slices.Contains(old.Admin.Listen, at) {
+			continue
+		}
+		l, err := admin.Listen(at, cfg.Mode)
+		if err == nil {
+			l.Close()
+		} else if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("admin.listen: %w", err)
+		}
 	}
 	return nil
 }

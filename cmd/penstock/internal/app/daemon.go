@@ -178,6 +178,9 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	if err := d.checkNeeds(cfg); err != nil {
 		return err
 	}
+	if err := d.checkAdmin(&cfg.Admin); err != nil {
+		return err
+	}
 	var others boundPorts
 	if d.active.Load().since.IsZero() && (d.keeping == nil || d.keeping.first()) { // later, some are this daemon's
 		others = portsInUse()

@@ -116,7 +116,7 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 		if err != nil && k.first() {
 			return err
 		} else if err != nil {
-			k.noAdmin = errors.Join(k.noAdmin, fmt.Errorf("admin.listen: %w", err))
+			k.noAdmin = errors.Join(k.noAdmin, err)
 		}
 	}
 	return nil

@@ -217,7 +217,7 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 		}
 		f := d.find(p, name, c.Local)
 		if f == nil { // it may have begun with another message of the batch
-			if p.state != portOpen && d.askOtherLoops(p, name, &c, int(i)) {
+			if p.mayStray() && d.askOtherLoops(p, name, &c, int(i)) {
 				continue
 			}
 			f = d.begin(p, name, &c, int(i))

@@ -501,3 +501,33 @@ func TestClosedSocketIsNotTakenOver(t *testing.T) {
 		askGram(t, packetSocket(t, "udp4"), p.addrs[0], "hello")
 	}
 }
+
+// Flows whose sockets are gone, such as those of a listener that was removed and added again, go on by other ones: what
+// their clients send to another loop is passed on to theirs.
+func TestFlowsOfSocketsThatAreGone(t *testing.T) {
+	k := newKeptTable(t)
+	up := gramNamed(t, "")
+	o := keptOrder{Loops: 2, Listen: []string{keptPlace(t, "udp4")}, Upstream: up.String()}
+	p := k.start(o)
+	o.Listen = p.urls()
+	var clients []net.PacketConn
+	for range 32 {
+		c := packetSocket(t, "udp4")
+		askGram(t, c, p.addrs[0], "first")
+		clients = append(clients, c)
+	}
+	k.expect(holdListener, 2)
+	k.expect(holdFlow, len(clients))
+	p.kill()
+	k.exchange(holdListener)
+	p = k.start(o)
+	for i := range 3 {
+		for _, c := range clients {
+			askGram(t, c, p.addrs[0], fmt.Sprint(i))
+		}
+	}
+	s := p.ask("stats").Stats
+	if n := s.Total().Datagrams; n.Flows != int64(len(clients)) {
+		t.Errorf("%d flows of %d clients", n.Flows, len(clients))
+	}
+}

@@ -28,6 +28,9 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	d.closeUpstream(f, true)
 	d.dropFlow(f) // an upstream without a socket
 	d.closeOwn(f)
+	if f.astray {
+		p.listener.astray.Add(-1)
+	}
 	p.remove(f)
 	d.checkEmpty(p)
 	d.ageList(f).remove(f)

@@ -179,6 +179,7 @@ type datagramFlow struct {
 	why               [2]Why
 	nameLen           uint8
 	name              [28]byte // the client's address as the kernel wrote it; a Unix one is in path
+	astray            bool     // it was restored to another socket than its own: its client's datagrams may reach another loop
 	returned          int64    // bytes of replies, as long as DatagramConfig.Amplification bounds them
 	ownDrops          uint32   // SO_RXQ_OVFL's last reading of its own socket
 	path              string

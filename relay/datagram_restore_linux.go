@@ -32,6 +32,9 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 		t.result.Ended++
 		d.endLost(f, r, notedCause(r), true)
 	default:
+		if f.astray = !f.port.isSocket(r.Gram().Socket()); f.astray {
+			f.port.listener.astray.Add(1)
+		}
 		if e := d.goOn(f); e != 0 {
 			t.result.Lost[LossResources]++
 			d.end(f, CauseCrashed, e)
@@ -92,15 +95,20 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Lo
 	return losses
 }
 
+// isSocket reports whether a port has a socket that was held, by the number in a record.
+func (p *datagramPort) isSocket(n uint32) bool {
+	return n > 0 && p.listenSocket.key != (holdKey{}) && numberOf(p.listenSocket.key) == uint64(n-1)
+}
+
 // portOf returns the port that a flow came by, or nil. A client's datagrams go on coming by the same
-// socket; another one of the listener is as good for replies only.
+// socket; another one of the listener is as good for replies, and for what other loops pass on.
 func (d *datagrams) portOf(name string, r ledger.Record) (p *datagramPort) {
 	socket := r.Gram().Socket()
 	for _, q := range d.ports {
 		if q.name != name {
 			continue
 		}
-		if socket > 0 && q.listenSocket.key != (holdKey{}) && numberOf(q.listenSocket.key) == uint64(socket-1) {
+		if q.isSocket(socket) {
 			return q
 		}
 		if p == nil {

@@ -11,9 +11,10 @@ import (
 // one loop is new.
 const strayMost = 1024
 
-// stray is a datagram whose client one loop does not know, while its listener closes: the kernel may have given
-// it another loop's, because the sockets of the address have changed. It goes from loop to loop until one knows
-// the client, or all have been asked: then the client is new, and its flow begins where the datagram arrived.
+// stray is a datagram whose client one loop does not know, while its listener closes, or has flows whose sockets
+// are gone: the kernel may have given it another loop's, because the sockets of the address have changed. It goes from
+// loop to loop until one knows the client, or all have been asked: then the client is new, and its flow begins where
+// the datagram arrived.
 type stray struct {
 	home    *datagramPort // where it arrived
 	b       []byte
@@ -21,6 +22,9 @@ type stray struct {
 	name    []byte
 	control sys.Control
 }
+
+// mayStray reports whether the clients of other loops may write to this port.
+func (p *datagramPort) mayStray() bool { return p.state != portOpen || p.listener.astray.Load() > 0 }
 
 // askOtherLoops asks the other loops about message i of the batch. It reports false if that cannot be done.
 func (d *datagrams) askOtherLoops(p *datagramPort, name []byte, c *sys.Control, i int) bool {

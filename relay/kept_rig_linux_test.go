@@ -627,6 +627,18 @@ func (k *keptTable) heldOf(kind holdKind) (all []Held) {
 	return all
 }
 
+// exchange gives the items of a kind new numbers, and the descriptors of each other.
+func (k *keptTable) exchange(kind holdKind) {
+	list := k.heldOf(kind)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, x := range list {
+		delete(k.m, x.Key)
+		x.Key, x.FDs = [2]uint64{x.Key[0] + 1000, x.Key[1]}, list[(i+1)%len(list)].FDs
+		k.m[x.Key] = x
+	}
+}
+
 // stop stops the child where it is, until it is killed.
 func (p *keptProcess) stop() {
 	p.t.Helper()

@@ -70,8 +70,9 @@ func sockets(t *testing.T, address string) (n int) {
 	return n
 }
 
-// lowKeeper starts a daemon with a listener at an address whose sockets the next worker may not bind.
-func lowKeeper(t *testing.T, address, engine, sandbox, keeper string, by ...string) *kept {
+// lowKeeper starts a daemon with a listener at an address whose sockets the next worker may not bind, unless a listener of UDP has a
+// privileged port, too: then it keeps the capability, for the end of a drain.
+func lowKeeper(t *testing.T, address, udp, engine, sandbox, keeper string, by ...string) *kept {
 	t.Helper()
 	needsConfined(t)
 	dir := shortDir(t)
@@ -79,7 +80,7 @@ func lowKeeper(t *testing.T, address, engine, sandbox, keeper string, by ...stri
 		t.Fatal(err)
 	}
 	k := &kept{configured: &configured{dir: dir, file: dir + "/penstock.yaml"}}
-	k.write(t, engine+"reload: {watch: false}\nlisteners: {tcp: {listen: 'tcp://"+address+"', to: 'echo:'}, udp: {listen: 'udp://"+address+"', to: 'echo:'}}\nkeeper: {keep-after: 0, max-restart-delay: 100ms, "+keeper+"}\n"+sandbox)
+	k.write(t, engine+"reload: {watch: false}\nlisteners: {tcp: {listen: 'tcp://"+address+"', to: 'echo:'}, udp: {listen: 'udp://"+udp+"', to: 'echo:'}}\nkeeper: {keep-after: 0, max-restart-delay: 100ms, "+keeper+"}\n"+sandbox)
 	k.begin(t, exec.Command("env", append(by, binary, "run", "-c", k.file)...))
 	k.endWorker(t)
 	k.showLog()
@@ -102,7 +103,7 @@ func (k *kept) showLog() {
 // each loop. do kills the worker, and reports whether the next one comes after a crash for sure.
 func (k *kept) growing(address string, loops int, do func() (crash bool)) {
 	k.t.Helper()
-	a, u := testnet.Dial(k.t, k.at("tcp")), dialUDP(k.t, address)
+	a, u := testnet.Dial(k.t, k.at("tcp")), dialUDP(k.t, k.at("udp").String())
 	mustPing(k.t, a)
 	mustPing(k.t, u)
 	k.holds(2)
@@ -132,7 +133,7 @@ func (k *kept) growing(address string, loops int, do func() (crash bool)) {
 	mustPing(k.t, a)
 	mustPing(k.t, u)
 	mustPing(k.t, testnet.Dial(k.t, a.RemoteAddr()))
-	mustPing(k.t, dialUDP(k.t, address))
+	mustPing(k.t, dialUDP(k.t, u.RemoteAddr().String()))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, line := range k.lines {
@@ -152,12 +153,11 @@ func dialUDP(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// CPUs that a service gets after its start are more loops after a crash.
-func TestCrashWithMoreCPUs(t *testing.T) {
+// oneCPU returns the first of the CPUs of this process, and what gives a daemon all of them.
+func oneCPU(t *testing.T) (first string, all func(k *kept)) {
+	t.Helper()
 	need(t, "taskset")
-	t.Parallel()
-	all := runtime.NumCPU() // that this process may use
-	if all < 2 {
+	if runtime.NumCPU() < 2 {
 		t.Skip("there is one CPU")
 	}
 	status, err := os.ReadFile("/proc/self/status")
@@ -166,19 +166,56 @@ func TestCrashWithMoreCPUs(t *testing.T) {
 	}
 	_, list, _ := strings.Cut(string(status), "Cpus_allowed_list:\t")
 	list, _, _ = strings.Cut(list, "\n")
-	first := list[:strings.IndexAny(list, "-,")]
+	return list[:strings.IndexAny(list, "-,")], func(k *kept) {
+		k.t.Helper()
+		if out, err := exec.Command("taskset", "-a", "-c", "-p", list, strconv.Itoa(k.cmd.Process.Pid)).CombinedOutput(); err != nil {
+			k.t.Errorf("%v: %s", err, out)
+		}
+	}
+}
+
+// CPUs that a service gets after its start are more loops after a crash.
+func TestCrashWithMoreCPUs(t *testing.T) {
+	t.Parallel()
+	first, all := oneCPU(t)
 	for _, c := range crashes {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			address := lowAddress(t)
-			k := lowKeeper(t, address, "", c.sandbox, "healthy-after: 0", "taskset", "-c", first)
-			k.growing(address, all, func() bool {
-				if out, err := exec.Command("taskset", "-a", "-c", "-p", list, strconv.Itoa(k.cmd.Process.Pid)).CombinedOutput(); err != nil {
-					t.Errorf("%v: %s", err, out)
-				}
+			k := lowKeeper(t, address, "127.0.0.1:0", "", c.sandbox, "healthy-after: 0", "taskset", "-c", first)
+			k.growing(address, runtime.NumCPU(), func() bool {
+				all(k)
 				k.end(syscall.SIGKILL)
 				return true
 			})
+		})
+	}
+}
+
+// And if the worker has kept the capability, for a listener of UDP, they have their sockets at once.
+func TestCrashWithMoreCPUsAndCapability(t *testing.T) {
+	t.Parallel()
+	first, all := oneCPU(t)
+	for _, c := range crashes {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			address := lowAddress(t)
+			k := lowKeeper(t, address, address, "", c.sandbox, "healthy-after: 0", "taskset", "-c", first)
+			a, u := testnet.Dial(t, k.at("tcp")), dialUDP(t, address)
+			mustPing(t, a)
+			mustPing(t, u)
+			k.holds(2)
+			all(k)
+			k.end(syscall.SIGKILL)
+			k.started(1)
+			if n := sockets(t, address); n != runtime.NumCPU() {
+				t.Errorf("%d sockets, want %d", n, runtime.NumCPU())
+			}
+			mustPing(t, a)
+			mustPing(t, u)
+			mustPing(t, testnet.Dial(t, a.RemoteAddr()))
+			mustPing(t, dialUDP(t, address))
+			k.mustHaveEverything()
 		})
 	}
 }
@@ -196,7 +233,7 @@ func TestCrashBeforeReplacement(t *testing.T) {
 				if trial {
 					healthy = "1h"
 				}
-				s := &steps{kept: lowKeeper(t, address, "engine: {loops: 2}\n", c.sandbox, "healthy-after: "+healthy)}
+				s := &steps{kept: lowKeeper(t, address, "127.0.0.1:0", "engine: {loops: 2}\n", c.sandbox, "healthy-after: "+healthy)}
 				text, err := os.ReadFile(s.kept.file)
 				if err != nil {
 					t.Fatal(err)

@@ -11,7 +11,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -99,10 +101,11 @@ func output(t *testing.T, argv ...string) string {
 	return string(out)
 }
 
-// The .deb is installed, used and removed in a copy of this machine that is thrown away.
+// The .deb is installed, used and removed in a copy of this machine that is thrown away,
+// with a network of its own.
 func TestDebian(t *testing.T) {
 	deb := made(t, "penstock_"+version+"_ARCH.deb")
-	need(t, "dpkg", "unshare", "systemd-analyze", "man")
+	need(t, "dpkg", "unshare", "systemd-analyze", "man", "ip")
 	if os.Getuid() != 0 {
 		t.Skip("only root can install a package")
 	}
@@ -139,6 +142,25 @@ for i in $(seq 300); do [ -S /run/penstock/admin.sock ] && break; sleep 0.1; don
 penstock status | grep -q try || fail "$(cat /log)"
 penstock status | grep -q '^keeper' || fail "no keeper: $(cat /log)"
 kill $!; wait $! || fail "$(cat /log)"
+# Its access log is rotated while it runs. There is no systemd to pass the signal on.
+if command -v logrotate; then
+	mkdir -p /var/log/penstock /fake && chown 65532 /var/log/penstock
+	sed 's|^# access-log:|access-log:|' /etc/penstock/penstock.yaml > /logged.yaml
+	setpriv --reuid 65532 --regid 65532 --clear-groups --no-new-privs penstock run -c /logged.yaml 2> /log &
+	pid=$!
+	printf '#!/bin/sh\ncase "$*" in *is-active*) exit 0;; *--kill-who=main*--signal=USR1*) kill -USR1 %s;; *) exit 1;; esac\n' $pid > /fake/systemctl
+	chmod +x /fake/systemctl
+	for i in $(seq 300); do penstock status > /dev/null 2>&1 && break; sleep 0.1; done
+	flow() { bash -c 'exec 3<>/dev/tcp/127.0.0.1/7000; echo hello >&3; read -r line <&3'; }
+	flow; for i in $(seq 300); do [ -s /var/log/penstock/access.log ] && break; sleep 0.1; done
+	PATH=/fake:$PATH logrotate --force --state /rotated /etc/logrotate.d/penstock || fail "logrotate"
+	[ -s /var/log/penstock/access.log.1 ] || fail "nothing was rotated"
+	for i in $(seq 300); do [ -e /var/log/penstock/access.log ] && break; sleep 0.1; done
+	flow; for i in $(seq 300); do [ -s /var/log/penstock/access.log ] && break; sleep 0.1; done
+	[ -s /var/log/penstock/access.log ] || fail "no log after the rotation: $(cat /log)"
+	[ "$(wc -l < /var/log/penstock/access.log.1)" = 1 ] || fail "rotated: $(cat /var/log/penstock/access.log.1)"
+	kill $pid; wait $pid || fail "$(cat /log)"
+fi
 # A changed configuration survives an upgrade and a removal, but not a purge.
 echo '# mine' >> /etc/penstock/penstock.yaml
 dpkg --force-confdef --force-confold -i /penstock.deb
@@ -151,7 +173,7 @@ find /etc /usr /var/log -path '*penstock*' -not -path '/usr/local/*' > /after
 diff /before /after || fail "purged, it left something"
 echo WELL
 `
-	out, err := exec.Command("unshare", "-m", "sh", "-c", setup+"exec chroot /mnt/root sh -c \"$2\"", "sh", deb, use).CombinedOutput()
+	out, err := exec.Command("unshare", "-m", "-n", "sh", "-c", setup+"ip link set lo up\nexec chroot /mnt/root sh -c \"$2\"", "sh", deb, use).CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(out), "WELL\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -164,7 +186,7 @@ func TestRPM(t *testing.T) {
 	rpm := made(t, "penstock-"+version+"-1."+rpmArch(runtime.GOARCH)+".rpm")
 	need(t, "rpm")
 	list := output(t, "rpm", "-qlp", rpm)
-	for _, want := range []string{"/usr/bin/penstock\n", "/usr/lib/systemd/system/penstock.service\n", "/etc/penstock/penstock.yaml\n", "/usr/share/man/man1/penstock-run.1.gz\n", "/usr/share/doc/penstock/examples/layers/production.yaml\n", "/usr/share/zsh/site-functions/_penstock\n"} {
+	for _, want := range []string{"/usr/bin/penstock\n", "/usr/lib/systemd/system/penstock.service\n", "/etc/penstock/penstock.yaml\n", "/etc/logrotate.d/penstock\n", "/usr/share/doc/penstock/configuration.md\n", "/usr/share/doc/penstock/grafana/penstock.json\n", "/usr/share/man/man1/penstock-run.1.gz\n", "/usr/share/doc/penstock/examples/layers/production.yaml\n", "/usr/share/zsh/site-functions/_penstock\n"} {
 		if !strings.Contains(list, want) {
 			t.Errorf("%s is missing in\n%s", want, list)
 		}
@@ -172,7 +194,7 @@ func TestRPM(t *testing.T) {
 	if strings.Contains(list, "vendor-completions") {
 		t.Errorf("Debian's folder of zsh:\n%s", list)
 	}
-	if config := output(t, "rpm", "-qcp", rpm); config != "/etc/penstock/penstock.yaml\n" {
+	if config := output(t, "rpm", "-qcp", rpm); config != "/etc/logrotate.d/penstock\n/etc/penstock/penstock.yaml\n" {
 		t.Errorf("configuration files: %s", config)
 	}
 	if check := output(t, "rpm", "-K", "--nosignature", rpm); !strings.Contains(check, "digests OK") {
@@ -313,5 +335,34 @@ func untar(t *testing.T, text []byte) map[string][]byte {
 		if files[h.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The links of the packaged documentation lead to what is packaged, unless they leave docs.
+func TestDocumentation(t *testing.T) {
+	files := untar(t, gunzip(t, mustRead(t, made(t, "penstock-"+version+"-linux-ARCH.tar.gz"))))
+	doc := "penstock-" + version + "-linux-" + runtime.GOARCH + "/usr/share/doc/penstock/"
+	link := regexp.MustCompile(`\]\(([^)#]+)`)
+	links := 0
+	for name, text := range files {
+		page, ok := strings.CutPrefix(name, doc)
+		if !ok || path.Ext(page) != ".md" {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			to := path.Join(path.Dir(page), m[1])
+			if strings.Contains(m[1], "://") || strings.HasPrefix(to, "../") {
+				continue
+			}
+			links++
+			if _, ok := files[doc+to]; !ok {
+				if _, ok = files[doc+to+"/"]; !ok {
+					t.Errorf("%s: %s is not packaged", page, m[1])
+				}
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("%d links", links)
 	}
 }

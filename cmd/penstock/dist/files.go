@@ -41,20 +41,25 @@ func (r *release) commonFiles(binary, work string) (files []entry, err error) {
 	const doc = "usr/share/doc/penstock/"
 	read("packaging/penstock.service", "usr/lib/systemd/system/penstock.service", func(e *entry) { e.text = portable(e.text) })
 	read("packaging/penstock.yaml", "etc/penstock/penstock.yaml", func(e *entry) { e.config = true })
+	read("packaging/penstock.logrotate", "etc/logrotate.d/penstock", func(e *entry) { e.config = true })
 	read("packaging/penstock.socket", doc+"examples/penstock.socket", nil)
 	read("LICENSE", doc+"copyright", nil)
 	read("CHANGELOG.md", doc+"CHANGELOG.md.gz", func(e *entry) { e.text = compress(e.text) })
-	examples := os.DirFS(filepath.Join(r.root, "docs", "examples"))
-	e := fs.WalkDir(examples, ".", func(name string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			read("docs/examples/"+name, doc+"examples/"+name, nil)
+	docs := os.DirFS(filepath.Join(r.root, "docs"))
+	e := fs.WalkDir(docs, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name == "pictures": // of the README, 1.2 MB
+			return fs.SkipDir
+		case !d.IsDir():
+			read("docs/"+name, doc+name, nil)
 		}
-		return err
+		return nil
 	})
 	if e != nil {
 		return nil, e
 	}
-	read("docs/prometheus/alerts.yaml", doc+"examples/alerts.yaml", nil)
 
 	written("usr/share/bash-completion/completions/penstock", "completion", "bash")
 	written("usr/share/fish/vendor_completions.d/penstock.fish", "completion", "fish")

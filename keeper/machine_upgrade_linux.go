@@ -207,7 +207,8 @@ func (m *machine) standbyGone(p *peer, d Death, now time.Time) {
 	}
 }
 
-// rollBack starts the binary before the upgrade again.
+// rollBack starts the binary before the upgrade again. That of a restart is the same: for what follows, its worker has
+// crashed.
 func (m *machine) rollBack(why string, now time.Time) {
 	if m.standby != nil {
 		m.kill(m.standby, "rolled back")
@@ -217,6 +218,9 @@ func (m *machine) rollBack(why string, now time.Time) {
 	}
 	m.step(RolledBack, why)
 	m.reason = Rollback
+	if m.upgrade.Restart {
+		m.reason = Crash
+	}
 	m.startIn(0, now)
 }
 

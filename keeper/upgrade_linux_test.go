@@ -256,6 +256,27 @@ func TestRestart(t *testing.T) {
 	next.learns(func(u Upgrade) bool { return u.Restart && u.State == Done })
 }
 
+// A worker that takes over by a restart, and dies on trial, has crashed: there is no upgrade to undo.
+func TestRestartDies(t *testing.T) {
+	r := newRig(t, func(c *childConfig) { c.Config.Healthy = time.Hour })
+	w := r.runningWorker()
+	w.do("handler")
+	w.do("restart")
+	next := r.worker()
+	next.send(command{Do: "prepared"})
+	w.do("wait-hand-over")
+	w.do("handed-over")
+	w.send(command{Do: "exit"})
+	next.reply()
+	next.do("ready")
+	r.event("proving")
+	next.kill()
+	third := r.runningWorker()
+	if u := third.Start.Upgrade; third.Reason != Crash || !u.Restart || u.State != RolledBack || third.Starts != (StartCounts{First: 1, Restart: 1, Crash: 1}) {
+		t.Errorf("%+v", third.Start)
+	}
+}
+
 // An upgrade by signal, after the file was replaced. The old binary was removed from disk, and still can be
 // started.
 func TestUpgradeBySignal(t *testing.T) {

@@ -325,6 +325,18 @@ func TestReloadsChangeEngine(t *testing.T) {
 			t.Errorf("counts begin at %v, and began at %v", s.Keeper.Since, began.Keeper.Since)
 		}
 	}
+	// What runs has crashed when it dies on trial: nobody has upgraded, and the configuration stays.
+	k.end(syscall.SIGKILL)
+	if w := k.started(4); w.Reason != "crash" || w.Cause != "signal 9" {
+		t.Errorf("%+v", w)
+	}
+	k.said("worker restarted after signal 9, soon after it had taken over for a change of the configuration: ")
+	if s, err := k.admin.Status(k.ctx()); err != nil || len(s.Loops) != 4 {
+		t.Errorf("%d loops after the crash: %v", len(s.Loops), err)
+	}
+	k.end(syscall.SIGKILL)
+	k.started(5)
+	k.said("worker restarted after signal 9: ")
 }
 
 // Signals and exit codes are those of a daemon without a keeper.

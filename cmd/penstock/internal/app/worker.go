@@ -156,9 +156,10 @@ func (d *daemon) restore() error {
 			w.Lost = append(w.Lost, api.LostFlows{Reason: l.String(), Count: n})
 		}
 	}
+	young := k.diedYoung()
 	k.past.add(&w, &k.start.Starts)
 	k.saveHistory()
-	d.tellStart(&w)
+	d.tellStart(&w, young)
 	d.saveState(savedSources) // the event, should this worker die soon, too
 	d.endRemovedFlows()
 	return nil
@@ -179,12 +180,22 @@ func (d *daemon) deathBefore() string {
 	return died.String()
 }
 
-// tellStart logs the start of a worker after the first one.
-func (d *daemon) tellStart(w *api.WorkerStart) {
+// diedYoung reports whether the worker before has died soon after a change of the configuration for which it had taken over.
+// It is called before this start is added to the history.
+func (k *keeping) diedYoung() bool {
+	u, last := k.start.Upgrade, k.past.Last
+	return k.start.Reason == keeper.Crash && u.Restart && u.State == keeper.RolledBack && last != nil && last.Reason == keeper.Restart.String()
+}
+
+// tellStart logs the start of a worker after the first one. young is what diedYoung has reported.
+func (d *daemon) tellStart(w *api.WorkerStart, young bool) {
 	message, level := "", slog.LevelInfo
 	switch w.Reason {
 	case "crash":
 		message, level = "worker restarted after "+w.Cause, slog.LevelWarn
+		if young {
+			message += ", soon after it had taken over for a change of the configuration"
+		}
 	case "upgrade":
 		message = "upgraded to " + w.Version
 	case "rollback":

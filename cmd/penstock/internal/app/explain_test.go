@@ -186,3 +186,14 @@ groups:
 		}
 	}
 }
+
+// Where packages have no configuration, whoever named none is told how to, and where to find the name.
+func TestNoPackagedConfiguration(t *testing.T) {
+	_, missing := os.ReadFile(filepath.Join(t.TempDir(), "penstock.yaml"))
+	if text := noPackaged(missing, nil).Error(); !strings.HasPrefix(text, "without -c: open ") || !strings.HasSuffix(text, "; allowed: -c FILE, which penstock status names for a running daemon") {
+		t.Error(text)
+	}
+	if err := noPackaged(missing, []string{"a.yaml"}); err != missing {
+		t.Error(err)
+	}
+}

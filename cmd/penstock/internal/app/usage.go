@@ -26,7 +26,7 @@ func orPackaged(paths []string) []string {
 // noPackaged adds to the error of a configuration that nobody named how one is named.
 func noPackaged(err error, paths []string) error {
 	if len(paths) == 0 && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w; allowed: -c FILE", err)
+		return fmt.Errorf("without -c: %w; allowed: -c FILE, which penstock status names for a running daemon", err)
 	}
 	return err
 }

@@ -19,7 +19,8 @@ type proxy struct {
 	rate       int
 	acls       map[string]*acl
 	uses       []use
-	fallback   string       // default_backend
+	fallback   string // default_backend
+	fallbackAt at
 	access     []accessRule // of tcp-request connection, which come first
 	later      []accessRule // of tcp-request session and content
 	only       []accessRule // rules that refuse everybody else
@@ -152,7 +153,10 @@ type haproxyPlan struct {
 }
 
 // account is a user with a group.
-type account struct{ user, group, uid, gid string }
+type account struct {
+	at                    // the last line that names something beside user
+	user, group, uid, gid string
+}
 
 // proxy reads one section.
 func (h *haproxyPlan) proxy(s *section) *proxy {
@@ -255,7 +259,7 @@ func (h *haproxyPlan) proxyLine(x *proxy, word string, l *line) {
 	case "use_backend":
 		h.use(x, l)
 	case "default_backend":
-		x.fallback = l.next()
+		x.fallback, x.fallbackAt = l.next(), l.at
 	case "tcp-request":
 		h.tcpRequest(x, l)
 	case "tcp-check", "http-check":

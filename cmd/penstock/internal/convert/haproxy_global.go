@@ -12,11 +12,11 @@ import (
 // global converts the section global.
 func (h *haproxyPlan) global(s *section) {
 	s.each(h.plan, h.globalLine)
-	h.setUser(s.at, h.becomes)
+	h.setUser(h.becomes)
 }
 
 // setUser makes the process that relays become the user that the original becomes.
-func (p *plan) setUser(at at, a account) {
+func (p *plan) setUser(a account) {
 	user := a.user
 	if user == "" && a.uid != "" && a.gid != "" {
 		user = a.uid + ":" + a.gid
@@ -26,10 +26,10 @@ func (p *plan) setUser(at at, a account) {
 		p.top.sub("sandbox", "user", user)
 		p.top.set("sandbox", p.top.get("sandbox"), "The user must exist on this host. Where the service manager has set one (User= or DynamicUser= of systemd), that one counts.")
 		if a.user != "" && group != "" && group != user {
-			p.note(at, "group %s: no counterpart; sandbox: {user: %s} has that user's own groups, {user: UID:GID} names both", group, user)
+			p.note(a.at, "group %s: no counterpart; sandbox: {user: %s} has that user's own groups, {user: UID:GID} names both", group, user)
 		}
 	case a.uid+group != "":
-		p.note(at, "uid %s and group %s: no counterpart; sandbox: {user: NAME}, or {user: UID:GID}, needs both", quote(a.uid), quote(group))
+		p.note(a.at, "uid %s and group %s: no counterpart; sandbox: {user: NAME}, or {user: UID:GID}, needs both", quote(a.uid), quote(group))
 	}
 }
 
@@ -68,9 +68,10 @@ func (h *haproxyPlan) globalLine(word string, l *line) {
 	case "user":
 		h.becomes.user = h.userName(l)
 	case "group":
-		h.becomes.group = h.userName(l)
+		h.becomes.group, h.becomes.at = h.userName(l), l.at
 	case "uid", "gid":
 		n := -1
+		h.becomes.at = l.at
 		if h.number(l, &n); n >= 0 && n < 1e9 {
 			*map[string]*string{"uid": &h.becomes.uid, "gid": &h.becomes.gid}[word] = strconv.Itoa(n)
 		}

@@ -122,7 +122,7 @@ func (h *haproxyPlan) listener(x *proxy, b bind, l *listener) bool {
 	var def *proxy
 	if x.fallback != "" {
 		if def = h.backends[x.fallback]; def == nil {
-			h.note(x.at, "there is no backend %s", quote(x.fallback))
+			h.note(x.fallbackAt, "there is no backend %s", quote(x.fallback))
 		}
 	} else if x.kind == "listen" && len(x.servers) > 0 {
 		def = x

@@ -108,7 +108,7 @@ func (n *nginxPlan) main(d *directive) {
 			n.note(d.at, "user %s: not a name", quote(d.arg(0)))
 			return
 		}
-		n.setUser(d.at, account{user: d.arg(0), group: d.arg(1)})
+		n.setUser(account{at: d.at, user: d.arg(0), group: d.arg(1)})
 	case "events":
 		for _, e := range d.block {
 			if e.name == "worker_connections" {

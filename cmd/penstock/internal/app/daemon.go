@@ -366,14 +366,15 @@ func (f *activeConfig) planOf(l *spec.Listener) *listenerPlan {
 // memberChanged logs a change of a member's state.
 func (d *daemon) memberChanged(e upstream.MemberEvent) {
 	d.fleet.changed()
-	if (e.From == upstream.Removed || e.To == upstream.Removed) && d.active.Load().ownListeners.listenerAt(e.Addr) != "" {
+	comesOrGoes := e.From == upstream.New || e.To == upstream.Removed
+	if comesOrGoes && d.active.Load().ownListeners.listenerAt(e.Addr) != "" {
 		d.updateCycles()
 	}
 	level := slog.LevelInfo
 	switch {
 	case e.To == upstream.Down, e.To == upstream.Ejected:
 		level = slog.LevelWarn
-	case e.To == upstream.Checking, e.Why == "configured" && (e.From == upstream.Removed || e.To == upstream.Removed):
+	case e.To == upstream.Checking, comesOrGoes && strings.HasPrefix(e.Why, "configured"):
 		level = slog.LevelDebug // logged by the reload, or soon by the check
 	}
 	d.log.Log(context.Background(), level, "member", "group", e.Group, "member", e.Member,

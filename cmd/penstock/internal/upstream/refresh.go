@@ -121,7 +121,8 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 	members := make([]*Member, 0, len(before)+16)
 	var changed []*Member
 	var byName map[string]*Member
-	kept, next := 0, 0 // next is where in the list of before the next member is expected
+	kept, next := 0, 0            // next is where in the list of before the next member is expected
+	moves := map[*Member]string{} // why a member is new, or gone, that has moved
 	policy := Policy{}
 	for w := range g.wanted() {
 		if policy == (Policy{}) {
@@ -165,6 +166,8 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 			}
 			if was := byName[m.name]; was != nil {
 				m.configured, m.override = was.configured, was.override
+				moves[m] = why + ": moved from " + spec.URL(was.addr, was.ports)
+				moves[was] = why + ": moved to " + spec.URL(m.addr, m.ports)
 			}
 		}
 		g.byKey[w.nameAndPorts] = m
@@ -197,10 +200,10 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 	g.open(affected)
 	g.close(affected)
 	for i, m := range changed {
-		g.settle(m, accepted[i], now, why)
+		g.settle(m, accepted[i], now, cmp.Or(moves[m], why))
 	}
 	for _, m := range gone {
-		m.remove(now, strings.Replace(why, "found", "no longer found", 1))
+		m.remove(now, cmp.Or(moves[m], strings.Replace(why, "found", "no longer found", 1)))
 	}
 	if everything {
 		g.buildTable(now)

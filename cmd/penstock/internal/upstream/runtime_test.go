@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
@@ -95,6 +97,31 @@ func TestMemberChangesAndReload(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, s.Snapshot()[0].Differences)
 		}
 	}
+}
+
+// Events say what happens to members at run time: they are new, move, and are removed.
+func TestEventsOfChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var got []string
+		s, _ := set(t, &spec.Group{Balance: "first", Members: members(1)}, Options{MemberChanged: func(e MemberEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, fmt.Sprintf("%s %v>%v: %s", e.Member, e.From, e.To, e.Why))
+		}})
+		at := func(port uint16) spec.Endpoint { return spec.Endpoint{Kind: spec.TCP, Host: "10.0.9.9", Port: port} }
+		if err := cmp.Or(s.AddMember("g", spec.Member{Name: "x", To: at(1)}), s.MoveMember("g", "x", at(2)), s.RemoveMember("g", "x")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		want := []string{"m0 new>up: configured", "x new>up: operator",
+			"x new>up: operator: moved from tcp://10.0.9.9:1", "x up>removed: operator: moved to tcp://10.0.9.9:2", "x up>removed: operator"}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }
 
 // A member that moves keeps what was said of it; one that has a name is looked up.

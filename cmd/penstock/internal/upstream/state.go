@@ -10,7 +10,7 @@ import (
 // first check has not ended is assumed to be up.
 type State uint8
 
-// The states. If several apply, the first is shown. A member begins as Removed.
+// The states. If several apply, the first is shown. A member begins as Removed, and its first event is from New.
 const (
 	Removed  State = iota // from the configuration, or no longer discovered
 	Disabled              // by an operator; not checked either
@@ -20,9 +20,10 @@ const (
 	Checking
 	SlowStart
 	Up
+	New // of events only
 )
 
-var stateNames = [...]string{"removed", "disabled", "drained", "down", "ejected", "checking", "slow start", "up"}
+var stateNames = [...]string{"removed", "disabled", "drained", "down", "ejected", "checking", "slow start", "up", "new"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -71,6 +72,9 @@ func (g *Group) settle(m *Member, was bool, now time.Time, why string) {
 		m.state, m.since, m.why = state, now, why
 		g.set.touch()
 		if event := g.set.opt.MemberChanged; event != nil {
+			if from == Removed {
+				from = New
+			}
 			e := MemberEvent{now, g.name, m.name, m.addr, from, state, why}
 			g.set.jobs.add(func() { event(e) })
 		}

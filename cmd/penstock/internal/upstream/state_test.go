@@ -112,7 +112,7 @@ func TestChecks(t *testing.T) {
 		var l log
 		w.set("tcp://10.0.0.1:80", true)
 		s, g := set(t, &spec.Group{Balance: "round-robin", Members: members(2), Check: check()}, Options{MemberChanged: l.event, probe: w.probe})
-		l.expect(t, "m0 removed>checking", "m1 removed>checking")
+		l.expect(t, "m0 new>checking", "m1 new>checking")
 		if got := pick(t, g, 10, false, nil); !slices.Equal(got, []int{5, 5}) {
 			t.Errorf("before the first check: %v", got)
 		}
@@ -288,7 +288,7 @@ func TestOwnErrorsDoNotEject(t *testing.T) {
 		var l log
 		cfg := &spec.Group{Balance: "round-robin", Members: members(1), Eject: &spec.Eject{Failures: 1, For: time.Second, Max: time.Second, Share: 1}}
 		_, g := set(t, cfg, Options{MemberChanged: l.event})
-		l.expect(t, "m0 removed>up")
+		l.expect(t, "m0 new>up")
 		var lease Lease
 		for _, err := range []error{syscall.EMFILE, fmt.Errorf("connect: %w", syscall.EADDRNOTAVAIL)} {
 			g.Pick(&lease, Client{Addr: nobody, Local: nobody})
@@ -313,7 +313,7 @@ func TestSlowStart(t *testing.T) {
 				var l log
 				cfg := &spec.Group{Balance: balance, Members: members(2), SlowStart: 20 * time.Second}
 				s, g := set(t, cfg, Options{MemberChanged: l.event})
-				l.expect(t, "m0 removed>up", "m1 removed>up") // nobody is slow at the start
+				l.expect(t, "m0 new>up", "m1 new>up") // nobody is slow at the start
 				s.SetMode("g", "m1", Drain)
 				time.Sleep(time.Second)
 				s.SetMode("g", "m1", AsFile)

@@ -36,7 +36,7 @@ func TestConsulFollows(t *testing.T) {
 	c.Set("api", at(9))
 	w := watchFor(t, consulWeb(c))
 	w.wants("10.0.0.1:80, 10.0.0.2:80")
-	if got, want := w.list[0].Metadata, `{"id":"web-1","node":"n1"}`; got != want {
+	if got, want := w.seen().list[0].Metadata, `{"id":"web-1","node":"n1"}`; got != want {
 		t.Errorf("metadata %s, want %s", got, want)
 	}
 	c.Set("web", at(1), at(3))

@@ -19,17 +19,27 @@ const patience = 30 * time.Second
 
 // A watched is a source whose reports a test reads.
 type watched struct {
-	t  *testing.T
-	mu sync.Mutex
+	t       *testing.T
+	mu      sync.Mutex
+	reports               // so far: until's ok reads them, and everybody else those that seen returns
+	told    chan struct{} // closed at the next report
+}
+
+type reports struct {
 	// What was told last; have: there was a list.
 	list   []upstream.Target
 	have   bool
 	err    error
 	lists  int
 	errors int
-	told   chan struct{} // closed at the next report
 	wrong  []string
 	six    bool // some list had an IPv6 address
+}
+
+func (w *watched) seen() reports {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reports
 }
 
 // watchFor watches a lookup until the test ends.
@@ -117,9 +127,7 @@ func (w *watched) fails(part string) {
 // keeps checks that the members of the last list are still these.
 func (w *watched) keeps(want string) {
 	w.t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if got := showTargets(w.list); got != want {
+	if got := showTargets(w.seen().list); got != want {
 		w.t.Errorf("members %q, want %q", got, want)
 	}
 }

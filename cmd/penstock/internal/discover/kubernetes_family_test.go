@@ -82,9 +82,7 @@ func TestKubernetesFamiliesChange(t *testing.T) {
 	w.wants("127.0.0.3:80")
 	k.Delete("shop", "web-4") // what becomes of members is the group's decision
 	w.wants("")
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.six {
+	if w.seen().six {
 		t.Error("an IPv6 address was a member")
 	}
 }

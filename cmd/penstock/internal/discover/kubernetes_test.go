@@ -42,7 +42,7 @@ func TestKubernetesFollows(t *testing.T) {
 	k.Put("bank", "web-1", "web", slice(80, up("10.9.0.2")))
 	w := watchFor(t, shopWeb(k))
 	w.wants("10.0.0.1:80, 10.0.0.2:80@a")
-	if got, want := w.list[1].Metadata, `{"node":"n1","pod":"web-x"}`; got != want {
+	if got, want := w.seen().list[1].Metadata, `{"node":"n1","pod":"web-x"}`; got != want {
 		t.Errorf("metadata %s, want %s", got, want)
 	}
 	k.Put("shop", "web-2", "web", slice(8080, up("10.0.0.3")))
@@ -299,10 +299,8 @@ func TestKubernetesEndlessEvents(t *testing.T) {
 		}
 	})
 	w.until("many lists", func() bool { return w.lists > 5 })
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.list) != 1 {
-		t.Errorf("members %q", showTargets(w.list))
+	if list := w.seen().list; len(list) != 1 {
+		t.Errorf("members %q", showTargets(list))
 	}
 }
 

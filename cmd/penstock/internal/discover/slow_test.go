@@ -68,9 +68,7 @@ func TestComplaints(t *testing.T) {
 		c.Set("web", name, at(n))
 		w.wants(fmt.Sprintf("10.0.0.%d:80", n))
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.wrong) != 1 {
-		t.Errorf("said %q", w.wrong)
+	if wrong := w.seen().wrong; len(wrong) != 1 {
+		t.Errorf("said %q", wrong)
 	}
 }

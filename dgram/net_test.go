@@ -23,7 +23,7 @@ type path struct {
 }
 
 // patience is how long a test waits for something that must come.
-const patience = 5 * time.Second
+const patience = testnet.Patience
 
 func listen(tb testing.TB, network, addr string) *net.UDPConn {
 	tb.Helper()
@@ -40,7 +40,7 @@ func listen(tb testing.TB, network, addr string) *net.UDPConn {
 	if err := c.SetReadBuffer(4 << 20); err != nil {
 		tb.Fatal(err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(6 * patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		tb.Fatal(err)
 	}
 	return c

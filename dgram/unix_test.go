@@ -20,7 +20,7 @@ func listenUnix(tb testing.TB, path string) *net.UnixConn {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(6 * patience))
+	c.SetDeadline(time.Now().Add(patience))
 	return c
 }
 

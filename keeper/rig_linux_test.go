@@ -22,13 +22,14 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // childEnv has the order for a child process, a childConfig.
 const childEnv = "PENSTOCK_KEEPER_TEST"
 
 // patience bounds every wait of a test.
-const patience = 60 * time.Second
+const patience = testnet.Patience
 
 // childConfig is what a keeper process of a test, and its workers, are to do.
 type childConfig struct {

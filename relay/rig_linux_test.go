@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds every wait for what must happen soon.
-const patience = 20 * time.Second
+const patience = testnet.Patience
 
 // rig is an engine on a kernel that counts and fails. When its test ends the
 // engine is closed, and everything must balance.

@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait for something that is about to happen.
-const patience = 30 * time.Second
+const patience = testnet.Patience
 
 // pattern is what all tests send, so that a byte out of place shows.
 var pattern = sync.OnceValue(func() *testnet.Pattern { return testnet.NewPattern(7) })

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/ipv6"
 
 	"github.com/penstock/penstock/dgram"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // batcher is the part of ipv4.PacketConn that a Conn stands in for.
@@ -29,7 +30,7 @@ var (
 	_          = []ipv4.Message(([]ipv6.Message)(nil)) // one type, so one Conn for both families
 )
 
-const patience = 10 * time.Second
+const patience = testnet.Patience
 
 func listen(tb testing.TB, network, addr string, cfg dgram.Config) *Conn {
 	tb.Helper()

@@ -9,11 +9,12 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // patience bounds every wait for something that is expected to happen.
-const patience = 20 * time.Second
+const patience = testnet.Patience
 
 // class returns the kind of an error, as a program would test for it.
 func class(err error) string {

@@ -50,7 +50,7 @@ func buildDaemon() (remove func(), err error) {
 }
 
 // patience bounds every wait for something that is expected to happen.
-const patience = 40 * time.Second
+const patience = testnet.Patience
 
 // daemon is a running penstock.
 type daemon struct {

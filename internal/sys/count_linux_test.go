@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {

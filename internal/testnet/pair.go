@@ -53,7 +53,7 @@ func Pair(tb testing.TB, network string) (a, b net.Conn) {
 // Dial connects to addr. The connection is closed when the test ends.
 func Dial(tb testing.TB, addr net.Addr) net.Conn {
 	tb.Helper()
-	c, err := net.DialTimeout(addr.Network(), addr.String(), patience)
+	c, err := net.DialTimeout(addr.Network(), addr.String(), Patience)
 	if err != nil {
 		tb.Fatalf("testnet: %v", err)
 	}
@@ -61,8 +61,8 @@ func Dial(tb testing.TB, addr net.Addr) net.Conn {
 	return c
 }
 
-// patience bounds every wait for something that is expected to happen.
-const patience = 20 * time.Second
+// Patience bounds every wait of a test for something that is expected to happen, on however busy a machine.
+const Patience = time.Minute
 
 var errNoNetwork = errors.New("this machine does not have it")
 
@@ -136,7 +136,7 @@ func Unwrap(l net.Listener) net.Listener {
 func accept(tb testing.TB, l net.Listener) net.Conn {
 	tb.Helper()
 	if d, ok := Unwrap(l).(interface{ SetDeadline(time.Time) error }); ok {
-		d.SetDeadline(time.Now().Add(patience))
+		d.SetDeadline(time.Now().Add(Patience))
 		defer d.SetDeadline(time.Time{})
 	}
 	c, err := l.Accept()

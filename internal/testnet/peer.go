@@ -167,7 +167,7 @@ func runPeer(text string) int {
 	if o.Listen {
 		return servePeer(o)
 	}
-	c, err := net.DialTimeout(o.Network, o.Addr, patience)
+	c, err := net.DialTimeout(o.Network, o.Addr, Patience)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testnet peer:", err)
 		return 1

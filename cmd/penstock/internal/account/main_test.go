@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait for something that is about to happen.
-const patience = 30 * time.Second
+const patience = testnet.Patience
 
 // entry is a flow with a value in every field.
 func entry() *Entry {

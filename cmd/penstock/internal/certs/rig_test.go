@@ -25,10 +25,11 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = testnet.Patience
 
 // made is a certificate with its key and the one that has signed it.
 type made struct {

@@ -18,10 +18,12 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // patience bounds every wait for something that is about to happen.
-const patience = 30 * time.Second
+const patience = testnet.Patience
 
 // browser starts a headless Chromium for one test, or skips it.
 func browser(t *testing.T) context.Context {

@@ -12,10 +12,11 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = testnet.Patience
 
 // A watched is a source whose reports a test reads.
 type watched struct {

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long anything may take on a busy machine.
-const patience = time.Minute
+const patience = testnet.Patience
 
 // quick has times for tests.
 func quick(servers ...string) Config {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long anything may take on a busy machine.
-const patience = 60 * time.Second
+const patience = testnet.Patience
 
 const testKey = "/penstock/test"
 

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-const patience = 30 * time.Second
+const patience = testnet.Patience
 
 // start runs the test binary as a service with these descriptors, as systemd
 // does: LISTEN_PID is the process's own number. What it writes is returned

@@ -14,9 +14,10 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
-const patience = 30 * time.Second
+const patience = testnet.Patience
 
 // eventually waits until f returns true.
 func eventually(t *testing.T, what string, f func() bool) {

@@ -28,7 +28,7 @@ func (c Config) withDefaults() Config {
 		c.Log = func(Event) {}
 	}
 	if c.Paused == nil {
-		c.Paused = func(string, func(func(string, []int) bool)) func() { return func() {} }
+		c.Paused = func(string, func(func(string, []int) bool)) func() { return nil }
 	}
 	if c.Notify == nil {
 		c.Notify = func(string) {}

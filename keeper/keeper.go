@@ -109,8 +109,8 @@ type Config struct {
 
 	// Paused is called when there is no worker and the next one starts after a pause, with a line that says why and how long. held
 	// calls yield for each item with a label, whose descriptors stay the keeper's, and can be duplicated during the call. It
-	// must not block, and is called on the goroutine of Run, as is the function that it returns, before the next worker starts. Nil: nothing
-	// is called.
+	// must not block, and is called on the goroutine of Run, as is the function that it returns, if that is not nil, before the next
+	// worker starts or Run returns. Nil: nothing is called.
 	Paused func(why string, held func(yield func(label string, fds []int) bool)) (resume func())
 
 	// Log is called with what happens to the workers, on the goroutine of Run. It must not block.

@@ -110,8 +110,16 @@ func (m *machine) startIn(wait time.Duration, now time.Time) {
 	m.cfg.Log(Event{Kind: StartDelayed, Binary: m.current.path, Wait: wait, Items: m.table.len()})
 	why := fmt.Sprintf("worker died (%s), next start in %s", m.died, wait)
 	m.cfg.Notify("STATUS=" + why)
-	m.resume()
+	m.endPause()
 	m.resume = m.cfg.Paused(why, m.table.labelled)
+}
+
+// endPause ends what Config.Paused has begun, if it has.
+func (m *machine) endPause() {
+	if m.resume != nil {
+		m.resume()
+	}
+	m.resume = nil
 }
 
 // tick does what is due. Something that arrived before now has been handled, except what is still in a socket:

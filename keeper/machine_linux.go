@@ -64,7 +64,7 @@ type machine struct {
 
 	standbyLabels map[string]bool
 	policy        string // of the last worker that was ready
-	resume        func() // ends what Config.Paused has begun
+	resume        func() // ends what Config.Paused has begun, or nil
 	active        *peer
 	standby       *peer
 
@@ -145,7 +145,7 @@ type peer struct {
 const maxOut = 256
 
 func newMachine(cfg Config, limit int, p port) *machine {
-	m := &machine{cfg: cfg, limit: limit, port: p, table: newTable(), standbyLabels: make(map[string]bool), resume: func() {}}
+	m := &machine{cfg: cfg, limit: limit, port: p, table: newTable(), standbyLabels: make(map[string]bool)}
 	for _, s := range cfg.Standby {
 		m.standbyLabels[s] = true
 	}
@@ -172,8 +172,7 @@ func (m *machine) begin(now time.Time) error {
 // startActive starts the worker that is next.
 func (m *machine) startActive(now time.Time) error {
 	m.startAt, m.restartDue = time.Time{}, false
-	m.resume()
-	m.resume = func() {}
+	m.endPause()
 	p, err := m.startPeer(m.current, m.reason, now)
 	if err != nil {
 		return err
@@ -452,6 +451,7 @@ func (m *machine) signal(s syscall.Signal, now time.Time) {
 func (m *machine) finish(code int) {
 	m.finished, m.exitCode = true, code
 	m.startAt = time.Time{}
+	m.endPause()
 }
 
 // sendStart sends a message with what Start tells.

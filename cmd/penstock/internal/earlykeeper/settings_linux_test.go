@@ -3,11 +3,7 @@ package earlykeeper
 import (
 	"testing"
 	"time"
-
-	"github.com/penstock/penstock/internal/testnet"
 )
-
-func TestMain(m *testing.M) { testnet.Main(m) }
 
 // What the keeper is told by its environment is an error, or read the same again.
 func FuzzSettings(f *testing.F) {

@@ -24,7 +24,7 @@
 //     that leaves, and byte buffers by size.
 //
 // The packages depend only on the standard library and golang.org/x/sys. They log nothing, read no
-// environment variables, and run no code on import. They are written for Linux; on other systems
-// they compile, and whatever needs Linux returns errors.ErrUnsupported or, in package splice,
-// copies.
+// environment variables, and run no code on import. They are written for Linux; on other systems,
+// except Plan 9, they compile, and whatever needs Linux returns errors.ErrUnsupported or, in
+// package splice, copies.
 package penstock

@@ -48,6 +48,11 @@ type driver interface {
 // the socket non-blocking, in case Fd was called on a File of it. What the kernel does
 // not support is left out; see [Conn.Mode].
 //
+// The options are the socket's, not the Conn's. If c is read in another way, set
+// [Config.NoGRO], even if the Conn only writes: with GRO, that reader gets several
+// datagrams as one, cut to its buffer. A second Conn of the same socket changes the
+// options for the first one, whose Mode stays what it was.
+//
 // New returns an error if c is closed, and EINVAL if c is nil.
 func New(c *net.UDPConn, cfg Config) (*Conn, error) {
 	if c == nil {

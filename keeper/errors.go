@@ -2,6 +2,8 @@ package keeper
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"syscall"
 )
 
@@ -17,6 +19,8 @@ var (
 	// ErrPolicy is returned by SetPolicy when the policy is too long, or was set before, and by Ask when the request is
 	// too long.
 	ErrPolicy = errors.New("keeper: policy or request too long, or policy set twice")
+
+	errNilWorker = fmt.Errorf("keeper: use of a nil Worker, which Connect returns to a process that no keeper has started: %w", os.ErrInvalid)
 )
 
 // AskError is returned by [Worker.Ask] when the keeper has answered, and not with a descriptor.

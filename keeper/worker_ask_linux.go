@@ -33,6 +33,9 @@ func (w *Worker) Policy() string {
 //
 // The error is [ErrPolicy], [ErrLost], or [errors.ErrUnsupported] if the keeper does not answer requests ([Worker.MayAsk]).
 func (w *Worker) SetPolicy(policy string) error {
+	if w == nil {
+		return errNilWorker
+	}
 	w.mu.Lock()
 	switch {
 	case !w.mayAsk:
@@ -61,6 +64,9 @@ func (w *Worker) SetPolicy(policy string) error {
 // [errors.ErrUnsupported] if the keeper does not answer requests. It is an AskError with EMFILE if this process has no
 // room for the descriptor.
 func (w *Worker) Ask(ctx context.Context, request string) (fd int, err error) {
+	if w == nil {
+		return -1, errNilWorker
+	}
 	if len(request) > MaxRequest {
 		return -1, ErrPolicy
 	}

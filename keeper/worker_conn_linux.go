@@ -10,6 +10,9 @@ import "syscall"
 // The error is one of Hold, or [ErrBusy] before Prepared has returned; nothing is held then. Many connections at
 // once are held by fewer system calls with Hold and Flush.
 func (w *Worker) HoldConn(key [2]uint64, label string, c syscall.Conn) error {
+	if w == nil {
+		return errNilWorker
+	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err

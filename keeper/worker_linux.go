@@ -143,6 +143,9 @@ func (w *Worker) Held() []Item {
 // descriptor or too many of them ([ErrItem]), the keeper's limits are reached ([ErrFull]), too much is queued ([ErrBusy]),
 // or there is no keeper any more ([ErrLost]).
 func (w *Worker) Hold(key [2]uint64, label string, fds []int) error {
+	if w == nil {
+		return errNilWorker
+	}
 	if len(label) > MaxLabel || len(fds) == 0 || len(fds) > MaxDescriptors {
 		return ErrItem
 	}
@@ -176,6 +179,9 @@ func (w *Worker) Drop(key [2]uint64) {
 // sent before, or this worker was not told to go yet (see Prepared), ErrLost, or that of the system call, such as EBADF: then
 // the items with such a descriptor are no longer queued.
 func (w *Worker) Flush() error {
+	if w == nil {
+		return errNilWorker
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -223,7 +229,10 @@ func (w *Worker) Start() Start {
 // A worker that finds itself unable to run calls [Worker.Failing] and exits instead.
 func (w *Worker) Prepared(info string) error {
 	w.tell(appendControl(nil, kindPrepared, 0, nil, info))
-	if w.raw == nil { // the zero Worker
+	switch {
+	case w == nil:
+		return errNilWorker
+	case w.raw == nil: // the zero Worker
 		return ErrLost
 	}
 	select {
@@ -238,6 +247,9 @@ func (w *Worker) Prepared(info string) error {
 
 // Ready says that this worker runs.
 func (w *Worker) Ready() error {
+	if w == nil {
+		return errNilWorker
+	}
 	w.mu.Lock()
 	w.isReady = time.Now()
 	w.mu.Unlock()
@@ -324,6 +336,9 @@ func (w *Worker) Stay(why string) error {
 // usually this process has ended before, and the next one learns by [Start] and LastUpgrade what
 // happened. The error is nil, [ErrLost], or that of ctx.
 func (w *Worker) Upgrade(ctx context.Context, binary string, dryRun bool, progress func(Upgrade)) (Upgrade, error) {
+	if w == nil {
+		return Upgrade{}, errNilWorker
+	}
 	over := make(chan Upgrade, 1)
 	w.mu.Lock()
 	w.token++
@@ -406,7 +421,10 @@ func (w *Worker) tell(b []byte) error {
 
 // wait calls f with the lock until it returns true, whenever there is room in the socket.
 func (w *Worker) wait(f func() bool) error {
-	if w.raw == nil { // the zero Worker
+	switch {
+	case w == nil:
+		return errNilWorker
+	case w.raw == nil: // the zero Worker
 		return ErrLost
 	}
 	err := w.raw.Write(func(uintptr) bool {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // A connection that is nil is an error, not a crash of the process in a goroutine.
@@ -20,14 +22,33 @@ func TestRelayNil(t *testing.T) {
 	}{
 		{nil, nil, CauseAFailed}, {nil, a, CauseAFailed}, {a, nil, CauseBFailed},
 		{(*net.TCPConn)(nil), a, CauseAFailed}, {a, (*net.UnixConn)(nil), CauseBFailed}, {a, (*tls.Conn)(nil), CauseBFailed},
+		{(*Conn)(nil), a, CauseAFailed}, {a, (*Conn)(nil), CauseBFailed},
 		{NewConn(nil, nil), a, CauseAFailed}, {a, NewConn((*net.TCPConn)(nil), nil), CauseBFailed},
 	} {
 		if r, err := Relay(c.a, c.b); r.Cause != c.want || !errors.Is(err, os.ErrInvalid) {
 			t.Errorf("%T and %T: %v, %v", c.a, c.b, r.Cause, err)
 		}
 	}
+	if n, err := (*Conn)(nil).Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("read: %d, %v", n, err)
+	}
 	var none context.Context
 	if r, err := RelayContext(none, a, b); r.Cause != CauseCanceled || !errors.Is(err, os.ErrInvalid) {
 		t.Errorf("no context: %v, %v", r.Cause, err)
+	}
+}
+
+// So it is for Copy, to and from a socket and anything else.
+func TestCopyNil(t *testing.T) {
+	a, _ := testnet.Pair(t, "tcp4")
+	for _, none := range []net.Conn{(*net.TCPConn)(nil), (*Conn)(nil), NewConn(nil, nil), NewConn((*net.TCPConn)(nil), nil)} {
+		for _, c := range []net.Conn{a, struct{ net.Conn }{a}} {
+			if n, err := Copy(c, none); n != 0 || !errors.Is(err, os.ErrInvalid) {
+				t.Errorf("from %+v: %d, %v", none, n, err)
+			}
+			if n, err := Copy(none, c); n != 0 || !errors.Is(err, os.ErrInvalid) {
+				t.Errorf("to %+v: %d, %v", none, n, err)
+			}
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 )
 
 var (
+	errNilConn   = fmt.Errorf("splice: use of a nil connection: %w", os.ErrInvalid)
 	errNoConn    = fmt.Errorf("splice: relay a nil connection: %w", os.ErrInvalid)
 	errNoContext = fmt.Errorf("splice: relay with a nil context: %w", os.ErrInvalid)
 )

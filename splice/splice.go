@@ -232,11 +232,17 @@ func (cfg *Config) CopyLive(dst io.Writer, src io.Reader, live *Live) (written i
 			return 0, nil
 		}
 	} else if c, ok := src.(net.Conn); ok {
+		if isNil(c) {
+			return 0, errNilConn
+		}
 		// With a limit a wrapper is only read, because TakeRead might return too much.
 		src, read = pump.Inner(c), pump.TakeRead(c)
 		whole = src
 	}
 	if c, ok := dst.(net.Conn); ok {
+		if isNil(c) {
+			return 0, errNilConn
+		}
 		dst = pump.Inner(c)
 	}
 	if live == nil && !cfg.NoSplice && !moves(dst, src) {

@@ -38,6 +38,9 @@ func NewConn(c net.Conn, r *bufio.Reader) *Conn { return &Conn{c, r} }
 // Read returns the bytes that have been read before, and then reads from the connection
 // inside.
 func (c *Conn) Read(p []byte) (int, error) {
+	if c == nil || c.Conn == nil {
+		return 0, errNilConn
+	}
 	if c.read != nil && c.read.Buffered() > 0 {
 		return c.read.Read(p)
 	}
@@ -45,12 +48,17 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Unwrap returns the connection inside.
-func (c *Conn) Unwrap() net.Conn { return c.Conn }
+// Unwrap returns the connection inside, which is nil for a nil Conn.
+func (c *Conn) Unwrap() net.Conn {
+	if c == nil {
+		return nil
+	}
+	return c.Conn
+}
 
 // TakeRead returns the bytes that have been read before and that Read has not returned yet.
 func (c *Conn) TakeRead() []byte {
-	if c.read == nil {
+	if c == nil || c.read == nil {
 		return nil
 	}
 	b, _ := c.read.Peek(c.read.Buffered())

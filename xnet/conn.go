@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 
 	"golang.org/x/net/ipv4"
 
@@ -53,11 +54,27 @@ func New(c *net.UDPConn, cfg dgram.Config) (*Conn, error) {
 	return x, nil
 }
 
+// errZeroConn is the error of a Conn that has no socket.
+var errZeroConn = fmt.Errorf("xnet: use of a Conn that New has not made: %w", syscall.EINVAL)
+
+// unmade returns that error as package net does.
+func unmade(op string) error { return &net.OpError{Op: op, Net: "udp", Err: errZeroConn} }
+
 // Stats returns the counters of the underlying dgram.Conn.
-func (c *Conn) Stats() dgram.Stats { return c.d.Stats() }
+func (c *Conn) Stats() (s dgram.Stats) {
+	if c.d != nil {
+		s = c.d.Stats()
+	}
+	return s
+}
 
 // Mode returns what the system supports of the Config.
-func (c *Conn) Mode() dgram.Mode { return c.d.Mode() }
+func (c *Conn) Mode() (m dgram.Mode) {
+	if c.d != nil {
+		m = c.d.Mode()
+	}
+	return m
+}
 
 // ReadBatch receives at least one datagram and at most len(ms), and returns how many. It
 // sets N, NN, Flags and Addr of their messages. It blocks until there is a datagram, the
@@ -70,7 +87,7 @@ func (c *Conn) Mode() dgram.Mode { return c.d.Mode() }
 // [dgram.Config.NoGRO]; with super-packets the error is [errors.ErrUnsupported].
 func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (n int, err error) {
 	switch flags &^= ignoredFlags; {
-	case flags == 0:
+	case flags == 0, c.d == nil:
 		return c.r.read(ms, true)
 	case !c.r.split:
 		n, err = c.theirs.ReadBatch(ms, flags)
@@ -91,7 +108,7 @@ func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (n int, err error) {
 // if flags is not 0, if Addr is not the peer of a connected socket, and if there are more
 // than a few hundred bytes of OOB.
 func (c *Conn) WriteBatch(ms []ipv4.Message, flags int) (n int, err error) {
-	if flags&^ignoredFlags != 0 {
+	if flags&^ignoredFlags != 0 && c.d != nil {
 		n, err = c.theirs.WriteBatch(ms, flags)
 		return max(n, 0), err
 	}

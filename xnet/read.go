@@ -66,7 +66,10 @@ func (r *reader) one(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err 
 func usable(uintptr) bool { return true }
 
 func (r *reader) readLocked(ms []ipv4.Message, wait bool) (int, error) {
-	if len(ms) == 0 {
+	switch {
+	case r.d == nil:
+		return 0, unmade("read")
+	case len(ms) == 0:
 		return 0, nil
 	}
 	if r.next < r.got { // there will be no system call

@@ -25,6 +25,9 @@ type writer struct {
 func (w *writer) write(ms []ipv4.Message) (sent int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.d == nil {
+		return 0, unmade("write")
+	}
 	for len(w.out) < len(ms) {
 		w.out = append(w.out, dgram.Message{})
 	}

@@ -51,12 +51,12 @@ func (s *streams) event(slot uint32, side int, ev uint32) {
 func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) {
 	f.hungUp = f.hungUp || side == sideClient && ev&sys.Hup != 0
 	f.ended = f.ended || side == sideClient && ev&sys.RdHup != 0
+	f.pending = f.pending || side == sideClient && readable
 	if f.tls != nil && ev&sys.Out != 0 {
 		s.flushTLS(f, side)
 	}
 	if side == sideClient && ev&(sys.Out|sys.Err) == sys.Out && f.early != nil && len(f.early.reply) > 0 {
 		gen, state := f.gen, f.state
-		f.pending = f.pending || readable
 		if s.replyTurn(f); !f.alive(gen) || f.state != state {
 			return // it has gone on
 		}
@@ -73,8 +73,6 @@ func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) 
 		s.end(f, CauseClientGone, nil)
 	case f.state == streamSniffing && readable:
 		s.sniff(f)
-	default:
-		f.pending = f.pending || readable
 	}
 }
 

@@ -165,6 +165,23 @@ func TestReplyTakenLate(t *testing.T) {
 	}
 }
 
+// What a client says while it is to take its reply reaches an upstream that is silent: no further event of the client's
+// socket tells of it.
+func TestReplyTakenWhileTalking(t *testing.T) {
+	r := newRig(t, Config{})
+	replied := make(chan int, 1)
+	cfg := ListenConfig{Socket: SocketOptions{SendBuffer: 1}, Dial: &DialConfig{}}
+	cfg.Hooks.Connected = func(f *Flow, _ *Addr, _ time.Duration, err error) { replied <- replyLong(f) }
+	a, b := r.flow("tcp4", "tcp4", cfg)
+	n := <-replied
+	io.WriteString(a, "the client")
+	wantReplies(t, a, n)
+	hear(t, b, "the client")
+	a.Close()
+	b.Close()
+	r.expect(CauseEnd)
+}
+
 // A side that breaks while the client is to take its reply ends the flow, and nothing of it is left.
 func TestReplyNotTakenEnds(t *testing.T) {
 	for what, cause := range map[string]Cause{
@@ -329,7 +346,8 @@ func TestReplyAfterAnswer(t *testing.T) {
 	}
 }
 
-// A refusal that the client does not take is not waited for for long, and what it got of it does not look complete.
+// A refusal that the client does not take is waited for for failedDrain, however old the flow is, and what it got of it
+// does not look complete.
 func TestReplyThenTurnedAwayTakenLate(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		t.Run(fmt.Sprintf("takes=%v", takes), func(t *testing.T) {
@@ -337,6 +355,7 @@ func TestReplyThenTurnedAwayTakenLate(t *testing.T) {
 			replied := make(chan int, 1)
 			cfg := ListenConfig{Socket: SocketOptions{SendBuffer: 1}}
 			cfg.Hooks.Upstream = func(f *Flow, _ int) *Addr {
+				f.active -= time.Hour
 				replied <- replyLong(f)
 				return nil
 			}
@@ -352,7 +371,9 @@ func TestReplyThenTurnedAwayTakenLate(t *testing.T) {
 			} else {
 				wantReset(t, a)
 			}
-			r.expect(CauseNoUpstream)
+			if rec := r.expect(CauseNoUpstream); !takes && rec.Duration < failedDrain {
+				t.Errorf("given up after %v", rec.Duration)
+			}
 		})
 	}
 }

@@ -61,19 +61,19 @@ var errZeroConn = fmt.Errorf("xnet: use of a Conn that New has not made: %w", sy
 func unmade(op string) error { return &net.OpError{Op: op, Net: "udp", Err: errZeroConn} }
 
 // Stats returns the counters of the underlying dgram.Conn.
-func (c *Conn) Stats() (s dgram.Stats) {
-	if c.d != nil {
-		s = c.d.Stats()
+func (c *Conn) Stats() dgram.Stats {
+	if c.d == nil {
+		return dgram.Stats{}
 	}
-	return s
+	return c.d.Stats()
 }
 
 // Mode returns what the system supports of the Config.
-func (c *Conn) Mode() (m dgram.Mode) {
-	if c.d != nil {
-		m = c.d.Mode()
+func (c *Conn) Mode() dgram.Mode {
+	if c.d == nil {
+		return dgram.Mode{}
 	}
-	return m
+	return c.d.Mode()
 }
 
 // ReadBatch receives at least one datagram and at most len(ms), and returns how many. It

@@ -4,11 +4,13 @@ import "sync/atomic"
 
 // ring is a bounded queue of entries from many event loops to one writer. It takes no
 // lock, and put returns false at once if it is full. It is Dmitry Vyukov's bounded
-// queue: the sequence number of a slot tells who may use it.
+// queue: the turn of a slot tells who may use it.
 //
-//	slot i of n, after the ring has wrapped r times:
-//	sequence r·n+i    empty: the producer that takes this position writes
-//	sequence r·n+i+1  full: the writer reads
+//	after the ring has wrapped r times:
+//	turn r·n    empty: the producer that takes this position writes
+//	turn r·n+1  full: the writer reads
+//
+// A slot that was never used is zero, so that its memory is only touched then.
 type ring struct {
 	slots []slot
 	tail  atomic.Uint64 // the next position to be written
@@ -17,29 +19,29 @@ type ring struct {
 }
 
 type slot struct {
-	sequence atomic.Uint64
-	entry    Entry
+	turn  atomic.Uint64
+	entry Entry
 }
 
 // newRing returns a ring of n slots. n is a power of two.
-func newRing(n int) *ring {
-	r := &ring{slots: make([]slot, n)}
-	for i := range r.slots {
-		r.slots[i].sequence.Store(uint64(i))
-	}
-	return r
+func newRing(n int) *ring { return &ring{slots: make([]slot, n)} }
+
+// at returns the slot of a position, and how often the ring has wrapped before it, in slots.
+func (r *ring) at(pos uint64) (s *slot, wrapped uint64) {
+	i := pos & uint64(len(r.slots)-1)
+	return &r.slots[i], pos - i
 }
 
 // put copies e into the ring, or returns false if the ring is full.
 func (r *ring) put(e *Entry) bool {
 	pos := r.tail.Load()
 	for {
-		s := &r.slots[pos&uint64(len(r.slots)-1)]
-		switch ahead := int64(s.sequence.Load() - pos); {
+		s, wrapped := r.at(pos)
+		switch ahead := int64(s.turn.Load() - wrapped); {
 		case ahead == 0:
 			if r.tail.CompareAndSwap(pos, pos+1) {
 				s.entry = *e
-				s.sequence.Store(pos + 1)
+				s.turn.Store(wrapped + 1)
 				return true
 			}
 			pos = r.tail.Load()
@@ -53,8 +55,8 @@ func (r *ring) put(e *Entry) bool {
 
 // next returns the oldest entry, or nil if there is none. The entry is valid until drop.
 func (r *ring) next() *Entry {
-	s := &r.slots[r.head&uint64(len(r.slots)-1)]
-	if s.sequence.Load() != r.head+1 {
+	s, wrapped := r.at(r.head)
+	if s.turn.Load() != wrapped+1 {
 		return nil
 	}
 	return &s.entry
@@ -62,8 +64,8 @@ func (r *ring) next() *Entry {
 
 // drop frees the slot of the entry that next returned.
 func (r *ring) drop() {
-	s := &r.slots[r.head&uint64(len(r.slots)-1)]
+	s, wrapped := r.at(r.head)
 	s.entry = Entry{} // keep nothing of the flow alive
-	s.sequence.Store(r.head + uint64(len(r.slots)))
+	s.turn.Store(wrapped + uint64(len(r.slots)))
 	r.head++
 }

@@ -3,6 +3,7 @@ package budget
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -169,15 +170,8 @@ func readShort(name string, most int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	buf := make([]byte, most)
-	n := 0
-	for n < len(buf) {
-		k, err := f.Read(buf[n:])
-		if n += k; err != nil {
-			break // the end, or what was read so far is all that there is
-		}
-	}
-	return buf[:n], nil
+	text, _ := io.ReadAll(io.LimitReader(f, int64(most))) // what was read before an error is all that there is
+	return text, nil
 }
 
 // add adds a control group, if it can have a limit: the root of a hierarchy cannot.

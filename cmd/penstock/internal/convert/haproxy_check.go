@@ -46,10 +46,10 @@ type checkConnect struct {
 }
 
 var (
-	modeRE   = regexp.MustCompile(`^0?[0-7]{3}$`)
-	methodRE = regexp.MustCompile(`^[A-Z]{1,16}$`)
-	pathRE   = regexp.MustCompile(`^/[!-~]*$`)
-	hostRE   = regexp.MustCompile(`^[A-Za-z0-9_.:\[\]-]{1,255}$`)
+	modeRE   = lazyRE(`^0?[0-7]{3}$`)
+	methodRE = lazyRE(`^[A-Z]{1,16}$`)
+	pathRE   = lazyRE(`^/[!-~]*$`)
+	hostRE   = lazyRE(`^[A-Za-z0-9_.:\[\]-]{1,255}$`)
 )
 
 // checkOption reads an option that sets the kind of check.

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"net"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -158,14 +157,14 @@ func (h *haproxyPlan) defaultTLS(bind bool, l *line) {
 // userName reads the name of a user or group; "": it is none.
 func (h *haproxyPlan) userName(l *line) string {
 	name := l.next()
-	if !userRE.MatchString(name) {
+	if !userRE().MatchString(name) {
 		h.note(l.at, "%s %s: not a name", l.words[0], quote(name))
 		return ""
 	}
 	return name
 }
 
-var userRE = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+var userRE = lazyRE(`^[a-z_][a-z0-9_-]{0,31}$`)
 
 // readUnixBind reads what all Unix sockets have.
 func (h *haproxyPlan) readUnixBind(l *line) {
@@ -173,7 +172,7 @@ func (h *haproxyPlan) readUnixBind(l *line) {
 		switch word, value := l.next(), l.next(); {
 		case word == "prefix":
 			h.unixBind.prefix = value
-		case word == "mode" && modeRE.MatchString(value):
+		case word == "mode" && modeRE().MatchString(value):
 			h.unixBind.mode = raw(`"` + value + `"`)
 		default:
 			h.note(l.at, "unix-bind %s: no counterpart%s", word, hintOf(bindHints, word))
@@ -199,7 +198,7 @@ func (h *haproxyPlan) stats(l *line) {
 	h.top.sub("admin", "listen", "unix:///run/penstock/admin.sock")
 	options := l.rest()
 	for i, w := range options {
-		if w == "mode" && i+1 < len(options) && modeRE.MatchString(options[i+1]) {
+		if w == "mode" && i+1 < len(options) && modeRE().MatchString(options[i+1]) {
 			h.top.sub("admin", "mode", raw(`"`+options[i+1]+`"`))
 		}
 	}

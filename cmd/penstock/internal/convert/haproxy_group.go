@@ -154,7 +154,7 @@ func (s *server) url(port string) string {
 func (h *haproxyPlan) template(s *server, port string) (d fields, ok bool) {
 	host := s.address
 	if strings.HasPrefix(host, "_") {
-		if !serviceRE.MatchString(host) {
+		if !serviceRE().MatchString(host) {
 			h.note(s.at, "server-template %s left out: %s is not a service", s.name, quote(host))
 			return nil, false
 		}
@@ -261,7 +261,7 @@ func (h *haproxyPlan) groupSettings(x *proxy, servers []*server, f *fields) bool
 	}
 	h.sourceFields(first.at, f, source)
 	if device != "" {
-		if interfaceRE.MatchString(device) {
+		if interfaceRE().MatchString(device) {
 			f.set("interface", device)
 		} else {
 			h.note(first.at, "interface %s: not the name of an interface", quote(device))

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -45,11 +44,11 @@ type limitRule struct {
 	counters []counter
 }
 
-var countRE = regexp.MustCompile(`^(?:sc([0-9]+)_|(sc)_|(src)_)conn_(cur|rate)(?:\(([^)]*)\))?$`)
+var countRE = lazyRE(`^(?:sc([0-9]+)_|(sc)_|(src)_)conn_(cur|rate)(?:\(([^)]*)\))?$`)
 
 // counterOf reads sc0_conn_cur ge 10, src_conn_rate(t) gt 100 and the like.
 func counterOf(name, converters, method string, values []string) (*counter, bool) {
-	m := countRE.FindStringSubmatch(strings.ToLower(name))
+	m := countRE().FindStringSubmatch(strings.ToLower(name))
 	if m == nil || converters != "" || method != "" && method != "int" {
 		return nil, false
 	}

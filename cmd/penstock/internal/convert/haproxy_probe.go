@@ -323,9 +323,9 @@ func (c *check) asksHTTP(rules []checkRule) (kind string, f fields, why string) 
 		key, text string
 		ok        bool
 	}{
-		{"method", want.method, methodRE.MatchString(want.method)},
-		{"path", want.path, pathRE.MatchString(want.path) && len(want.path) <= 4096},
-		{"host", want.host, hostRE.MatchString(want.host)},
+		{"method", want.method, methodRE().MatchString(want.method)},
+		{"path", want.path, pathRE().MatchString(want.path) && len(want.path) <= 4096},
+		{"host", want.host, hostRE().MatchString(want.host)},
 	} {
 		if v.text != "" && !v.ok {
 			return "", nil, fmt.Sprintf("the %s %s has no counterpart", v.key, quote(v.text))

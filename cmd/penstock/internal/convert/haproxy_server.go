@@ -68,7 +68,7 @@ func (h *haproxyPlan) bindOption(b *bind, word, value string, l *line) {
 			b.fields.set("backlog", number(n, 1<<20))
 		}
 	case "interface":
-		if ok = interfaceRE.MatchString(value); ok {
+		if ok = interfaceRE().MatchString(value); ok {
 			b.fields.set("interface", value)
 		}
 	case "transparent":
@@ -76,7 +76,7 @@ func (h *haproxyPlan) bindOption(b *bind, word, value string, l *line) {
 	case "maxconn":
 		b.maxconn, ok = n, isNumber
 	case "mode":
-		if ok = modeRE.MatchString(value); ok {
+		if ok = modeRE().MatchString(value); ok {
 			b.fields.set("mode", raw(`"`+value+`"`))
 		}
 	case "name":

@@ -104,7 +104,7 @@ func (n *nginxPlan) main(d *directive) {
 			n.top.set("drain", duration(t))
 		}
 	case "user":
-		if !userRE.MatchString(d.arg(0)) {
+		if !userRE().MatchString(d.arg(0)) {
 			n.note(d.at, "user %s: not a name", quote(d.arg(0)))
 			return
 		}

@@ -3,7 +3,6 @@ package convert
 import (
 	"cmp"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -194,7 +193,7 @@ func nginxName(key string, hostnames bool) (patterns []string, why string) {
 	case key == "":
 		return nil, "clients without a server name go where the listener's own to says"
 	case strings.HasPrefix(key, "~"):
-		if m := suffixRE.FindStringSubmatch(key); m != nil {
+		if m := suffixRE().FindStringSubmatch(key); m != nil {
 			key = "*." + strings.ReplaceAll(m[1], `\.`, ".")
 			break
 		}
@@ -216,12 +215,12 @@ func nginxName(key string, hostnames bool) (patterns []string, why string) {
 }
 
 // suffixRE matches regular expressions of all names that end in something.
-var suffixRE = regexp.MustCompile(`^~\*?(?:\^(?:\.\*|\.\+|\[\^\.\]\+))?\\\.((?:[A-Za-z0-9_-]|\\\.)+)\$$`)
+var suffixRE = lazyRE(`^~\*?(?:\^(?:\.\*|\.\+|\[\^\.\]\+))?\\\.((?:[A-Za-z0-9_-]|\\\.)+)\$$`)
 
 // nginxProtocol turns a key of a map of ALPN protocols into a protocol.
 func nginxProtocol(key string) (protocol, why string) {
 	if re, ok := strings.CutPrefix(key, "~"); ok {
-		if m := protocolRE.FindStringSubmatch(re); m != nil {
+		if m := protocolRE().FindStringSubmatch(re); m != nil {
 			return strings.ReplaceAll(m[1], `\.`, "."), ""
 		}
 		return "", "only regular expressions such as ~\\bh2\\b, of one protocol, have a counterpart"
@@ -232,7 +231,7 @@ func nginxProtocol(key string) (protocol, why string) {
 	return key, ""
 }
 
-var protocolRE = regexp.MustCompile(`^\*?\\b((?:[A-Za-z0-9/_-]|\\\.)+)\\b$`)
+var protocolRE = lazyRE(`^\*?\\b((?:[A-Za-z0-9/_-]|\\\.)+)\\b$`)
 
 // geo returns the values of a geo block: the longest range first.
 func (n *nginxPlan) geo(d *directive) []choice {

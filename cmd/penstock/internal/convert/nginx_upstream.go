@@ -254,7 +254,7 @@ func (n *nginxPlan) member(d *directive, network string) (m fields, more serverO
 			service = fmt.Sprintf("_%s.%s", service, proto)
 		}
 		name := service + "." + address
-		if !serviceRE.MatchString(strings.Replace(name, "._udp.", "._tcp.", 1)) {
+		if !serviceRE().MatchString(strings.Replace(name, "._udp.", "._tcp.", 1)) {
 			n.note(d.at, "server %s left out: %s is not a service", address, quote(name))
 			return nil, more
 		}

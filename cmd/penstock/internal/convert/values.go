@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -53,17 +54,22 @@ func serverName(s string) (string, bool) {
 		return "", false
 	}
 	for label := range strings.SplitSeq(name, ".") {
-		if !labelRE.MatchString(label) {
+		if !labelRE().MatchString(label) {
 			return "", false
 		}
 	}
 	return s, true
 }
 
-// serviceRE matches names of SRV records.
-var serviceRE = regexp.MustCompile(`^_[A-Za-z0-9-]{1,62}\._tcp(\.[A-Za-z0-9_-]{1,63}){1,8}$`)
+// lazyRE returns what compiles a regular expression at its first use: the daemon has this package, and never converts.
+func lazyRE(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
 
-var labelRE = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
+// serviceRE matches names of SRV records.
+var serviceRE = lazyRE(`^_[A-Za-z0-9-]{1,62}\._tcp(\.[A-Za-z0-9_-]{1,63}){1,8}$`)
+
+var labelRE = lazyRE(`^[a-z0-9_-]{1,63}$`)
 
 // timeOf reads a number with one of the units, or without: then it counts in unit.
 func timeOf(s string, units map[string]time.Duration, unit time.Duration) (time.Duration, bool) {
@@ -146,7 +152,7 @@ func upstream(url string) (string, error) {
 	return e.String(), nil
 }
 
-var interfaceRE = regexp.MustCompile(`^[^/\s\x00-\x1f]{1,15}$`)
+var interfaceRE = lazyRE(`^[^/\s\x00-\x1f]{1,15}$`)
 
 // An accessRule admits or refuses clients of some addresses; the first rule that
 // matches decides.

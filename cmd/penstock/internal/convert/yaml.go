@@ -2,7 +2,6 @@ package convert
 
 import (
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,7 +138,7 @@ func flow(v any) string {
 
 // plainRE matches texts that mean themselves in YAML without quotes, wherever
 // they are.
-var plainRE = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./@-]*(:[A-Za-z0-9_./@-]+)*:?$`)
+var plainRE = lazyRE(`^[A-Za-z_/][A-Za-z0-9_./@-]*(:[A-Za-z0-9_./@-]+)*:?$`)
 
 // quote writes a text, in quotes if it needs them. It has no variables.
 func quote(s string) string {
@@ -154,7 +153,7 @@ func quote(s string) string {
 	if a, err := netip.ParseAddr(s); err == nil && a.Is4() {
 		return s
 	}
-	if plainRE.MatchString(s) && !strings.HasSuffix(s, ":") {
+	if plainRE().MatchString(s) && !strings.HasSuffix(s, ":") {
 		return s
 	}
 	return strconv.Quote(s)

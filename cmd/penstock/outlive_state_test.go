@@ -103,6 +103,64 @@ groups:
 	c.Close()
 }
 
+// A flow has its member in the next worker, too, whether or not that has ever answered, and what the flow moves is
+// counted once.
+func TestMembersOfSilentFlowsOutliveWorker(t *testing.T) {
+	t.Parallel()
+	silent, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	k := runKept(t, `
+listeners:
+  silent: {listen: "udp://127.0.0.1:0", to: "{0}"}
+  udp: {listen: "udp://127.0.0.1:0", to: "echo:"}
+  tcp: {listen: "tcp://127.0.0.1:0", to: "echo:"}
+`, "udp://"+silent.LocalAddr().String())
+	names := []string{"silent", "udp", "tcp"}
+	for _, name := range names {
+		if _, err := k.to(name).Write([]byte(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// state returns the members of the flows, and what the listeners have counted.
+	state := func() (all []string) {
+		flows, err := k.admin.Flows(k.ctx(), api.Filter{}, api.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range flows.Flows {
+			all = append(all, fmt.Sprintf("%s: member %s", f.Listener, f.Member))
+		}
+		slices.Sort(all)
+		for _, name := range names {
+			n := k.numbers(name, "")[0]
+			all = append(all, fmt.Sprintf("%s: %d begun, %d bytes in %d datagrams", name, n.Begun, n.BytesUp, n.DatagramsUp))
+		}
+		return all
+	}
+	want := []string{
+		"silent: member udp://" + silent.LocalAddr().String(), "tcp: member echo:", "udp: member echo:",
+		"silent: 1 begun, 6 bytes in 1 datagrams", "udp: 1 begun, 3 bytes in 1 datagrams", "tcp: 1 begun, 3 bytes in 0 datagrams",
+	}
+	eventually(t, "everything has arrived", func() bool { return slices.Equal(state(), want) })
+	k.settled(3)
+	k.crash()
+	if got := state(); !slices.Equal(got, want) {
+		t.Errorf("the next worker has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for _, name := range names {
+		if _, err := k.admin.KillAll(k.ctx(), api.Filter{Listener: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the flows have ended", func() bool { return k.status(t).Totals.Flows == 0 })
+	if got := state(); !slices.Equal(got, want[3:]) {
+		t.Errorf("after the end of the flows\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want[3:], "\n"))
+	}
+}
+
 // Records of flows that a worker was killed with before it had written them are counted.
 func TestAccessLogCountsDeaths(t *testing.T) {
 	need(t, "mkfifo")

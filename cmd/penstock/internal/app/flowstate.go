@@ -29,7 +29,7 @@ type flowState struct {
 	series       atomic.Pointer[account.Series] // counts the flow; nil: none yet
 	reason       spec.Reason
 	start        start       // of a client of a listener with starttls
-	connected    bool        // to an upstream
+	connected    bool        // to an upstream; a datagram flow, or one to a built-in upstream, as soon as it has one
 	endsTLS      bool        // TLS ends or begins here, so that the flow ends with the worker; see tlsFlows
 	endScheduled atomic.Bool // the flow is in the endSchedule
 }

@@ -258,6 +258,7 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	case m != nil:
 		p.member.Store(m)
 		p.moveTo(d.series(p))
+		p.connected = p.plan.spec.Datagrams || m.Addr().Network.BuiltIn() // connected tells of no more than an answer
 		return m.AddrAt(portOffset(f, p))
 	case reason == spec.ReasonNone:
 		p.moveTo(d.series(p))

@@ -26,6 +26,7 @@ type slowServer struct {
 	text   string   // of the transaction to hold; empty: none
 	lose   bool     // the transaction is done at once, but its answer is lost
 	held   [][]byte // bodies
+	next   string   // of the transaction after that whose answer is lost; empty: none
 	failed int      // requests without an answer
 	leases bool     // leases cannot be ended
 }
@@ -61,14 +62,14 @@ func (s *slowServer) holds(body []byte) bool {
 	if s.text == "" || !strings.Contains(putsOf(body), s.text) {
 		return false
 	}
-	s.text = ""
+	s.text, s.next = s.next, ""
 	s.failed++
 	if s.lose {
-		s.lose = false
 		s.doneLocked(body)
 	} else {
 		s.held = append(s.held, body)
 	}
+	s.lose = s.text != ""
 	return true
 }
 
@@ -216,7 +217,8 @@ func TestPromoteWithoutAnswer(t *testing.T) {
 	s := newSlowServer(t)
 	s.publish("one")
 	relays := s.testers(2)
-	for _, lose := range []bool{false, true} {
+	for _, c := range []struct{ lose, again bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
+		lose := c.lose
 		o := s.operator()
 		state, err := o.State(t.Context())
 		if err != nil {
@@ -228,11 +230,14 @@ func TestPromoteWithoutAnswer(t *testing.T) {
 		}
 		s.hold("delete "+canaryKey(testKey), lose)
 		s.mu.Lock()
+		if c.again { // and the answer to the question what has become of it
+			s.next = configKey(testKey)
+		}
 		s.leases = !lose // the end of the lease alone would keep it from being promoted
 		s.mu.Unlock()
 		err = tr.Promote(t.Context())
 		if lose != (err == nil) || err != nil && !strings.Contains(err.Error(), "was not published, and is taken back") {
-			t.Errorf("lost %v: %v", lose, err)
+			t.Errorf("%+v: %v", c, err)
 		}
 		if s.letGo() {
 			t.Error("it was promoted afterwards")

@@ -236,14 +236,16 @@ func (t *Trial) Promote(ctx context.Context) error {
 			return &unknownError{"the version was published", "penstock history", failed}
 		}
 	}
-	switch {
-	case err != nil, failed != nil && r.Succeeded:
-		return fmt.Errorf("the version was not published, and is taken back: %w", failed)
-	case r.Succeeded:
-		return nil
+	var now State
+	if err == nil && !r.Succeeded {
+		now = stateOf(r.Answers)
 	}
-	now := stateOf(r.Answers)
-	if failed != nil && now.Current.Version == v.Version {
+	// A fence whose own answer was lost has written the configuration again, and left the trial as it was.
+	fenced := r.Succeeded || now.Current == t.state.Current && now.canaryMod == t.state.canaryMod
+	switch {
+	case err != nil, failed != nil && fenced:
+		return fmt.Errorf("the version was not published, and is taken back: %w", failed)
+	case r.Succeeded, failed != nil && now.Current.Version == v.Version:
 		return nil
 	}
 	return t.o.conflict(ctx, &t.state, now)

@@ -267,7 +267,8 @@ func (v *fleetView) odd(n *fleet.Node) (list []string) {
 	return list
 }
 
-// downMembers returns the names of a few members that are down, as GROUP/MEMBER, and how many there are besides.
+// downMembers returns the names of a few members that are down, as GROUP/MEMBER, and of groups that have none, and how many
+// there are besides.
 func downMembers(n *fleet.Node) (names []string, more int) {
 	groups := make([]string, 0, len(n.Groups))
 	for g := range n.Groups {
@@ -276,14 +277,14 @@ func downMembers(n *fleet.Node) (names []string, more int) {
 	slices.Sort(groups)
 	for _, g := range groups {
 		for _, m := range n.Groups[g].Down {
-			if len(names) == 2 {
-				more++
-				continue
-			}
 			names = append(names, g+"/"+m)
 		}
+		if n.Groups[g].All == 0 {
+			names = append(names, g+" (no members)")
+		}
 	}
-	return names, more
+	most := min(len(names), 2)
+	return names[:most], len(names) - most
 }
 
 // pairs returns the fleet in a few lines.

@@ -42,3 +42,19 @@ func TestFleetViewProblem(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// What is down stands beside its relay, and so do groups without members; of much, the first two.
+func TestFleetViewDown(t *testing.T) {
+	for want, groups := range map[string]map[string]fleet.Group{
+		"":                      {"web": {Up: 1, All: 1}},
+		"down: web/a":           {"web": {Up: 1, All: 2, Down: []string{"a"}}},
+		"down: db (no members)": {"web": {Up: 1, All: 1}, "db": {}},
+		"down: db (no members), web/a and 2 more": {"web": {All: 3, Down: []string{"a", "b", "c"}}, "db": {}},
+	} {
+		now := time.Now()
+		n := fleet.Node{Report: fleet.Report{Node: "x", State: "ready", At: now, Since: now, Groups: groups}}
+		if got := strings.Join(newFleetView([]fleet.Node{n}, now).odd(&n), "; "); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

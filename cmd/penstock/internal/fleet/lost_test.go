@@ -51,10 +51,15 @@ func TestReportFits(t *testing.T) {
 	for i := range 50 {
 		r.Groups[fmt.Sprint("whole", i)] = Group{Up: 2, All: 2}
 	}
+	r.Groups["zero"] = Group{} // is not one of those that are well
+	delete(r.Groups, "group0")
 	up, all := r.Members()
 	r.Bound()
 	if got, err = ParseReport(r.text()); err != nil || len(got.Groups) != maxGroups || got.OtherGroups.All != 100 {
 		t.Errorf("%d groups, others %+v, %v", len(got.Groups), got.OtherGroups, err)
+	}
+	if _, ok := got.Groups["zero"]; !ok {
+		t.Error("a group without members is left out")
 	}
 	if n, of := got.Members(); n != up || of != all {
 		t.Errorf("%d of %d members are up, want %d of %d", n, of, up, all)

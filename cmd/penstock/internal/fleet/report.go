@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -64,6 +65,14 @@ func (g *Group) add(other Group) {
 	g.All += other.All
 }
 
+// missing returns how many members take no new flows. A group without members misses one.
+func (g Group) missing() int {
+	if g.All == 0 {
+		return 1
+	}
+	return g.All - g.Up
+}
+
 // Members returns how many members of all groups take new flows, and how many there are.
 func (r *Report) Members() (up, all int) {
 	sum := r.OtherGroups
@@ -112,17 +121,13 @@ func (r *Report) Bound() {
 	for i := range r.Sources {
 		r.Sources[i].Name, r.Sources[i].Error = shorten(r.Sources[i].Name), shorten(r.Sources[i].Error)
 	}
-	if len(r.Groups) > maxGroups { // those with members down come first
+	if len(r.Groups) > maxGroups { // those with members down, or without any, come first
 		names := make([]string, 0, len(r.Groups))
 		for name := range r.Groups {
 			names = append(names, name)
 		}
 		slices.SortFunc(names, func(a, b string) int {
-			x, y := r.Groups[a], r.Groups[b]
-			if n := (y.All - y.Up) - (x.All - x.Up); n != 0 {
-				return n
-			}
-			return compare(a, b)
+			return cmp.Or(cmp.Compare(r.Groups[b].missing(), r.Groups[a].missing()), compare(a, b))
 		})
 		groups := make(map[string]Group, maxGroups)
 		for _, name := range names[:maxGroups] {

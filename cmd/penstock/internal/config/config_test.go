@@ -158,3 +158,15 @@ defaults:
 		t.Errorf("the group of one: %+v", echo)
 	}
 }
+
+// Classes have the names of their RFCs: 2474 (cs), 2597 (af), 3246 (ef), 8622 (le).
+func TestDSCP(t *testing.T) {
+	for text, want := range map[string]uint8{
+		"0": 0, "63": 63, "0x2e": 46, "ef": 46, "le": 1, "cs0": 0, "cs7": 56, "af11": 10, "af23": 22, "af41": 34, "af43": 38,
+	} {
+		c := parsed(t, "listeners: {l: {listen: \"udp://:1\", to: g}}\ngroups: {g: {members: [\"udp://127.0.0.1:2\"], dscp: "+text+"}}\n")
+		if got := c.Groups[0].Dial.DSCP; got != want {
+			t.Errorf("dscp: %s is %d, want %d", text, got, want)
+		}
+	}
+}

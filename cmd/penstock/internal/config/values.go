@@ -403,7 +403,7 @@ var dscpNames = func() []string {
 	}
 	for class := 1; class <= 4; class++ {
 		for drop := 1; drop <= 3; drop++ {
-			names = append(names, fmt.Sprint("af", class, drop))
+			names = append(names, fmt.Sprintf("af%d%d", class, drop))
 		}
 	}
 	return names

@@ -62,7 +62,7 @@ func (k *kernel) setUp(fd uintptr, cfg Config) (errno sys.Errno) {
 	// before, and NoGSO and NoGRO reset them.
 	m.GSO = sys.HasGSO(fd) && !cfg.NoGSO
 	m.GRO = sys.SetGRO(fd, !cfg.NoGRO) == 0 && !cfg.NoGRO
-	m.ECN = cfg.ECN && sys.SetRecvTOS(fd, k.family) == 0
+	m.ECN = cfg.ECN && sys.SetRecvTOS(fd, k.family, true) == 0
 	m.Local = cfg.Local && sys.SetRecvLocal(fd, k.family) == 0
 	m.Errors = cfg.Errors && sys.SetRecvErr(fd, k.family, true) == 0
 	m.Pace = cfg.Pace && sys.SetTxTime(fd) == 0

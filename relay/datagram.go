@@ -77,7 +77,30 @@ type DatagramConfig struct {
 	// fragments long datagrams from then on. Clients never receive ICMP errors, because
 	// that takes a raw socket.
 	OnUnreachable UnreachableAction
+
+	// TOS is what each datagram that is relayed keeps of the TOS byte (IPv4) or traffic
+	// class (IPv6) with which it arrived, in both directions. It applies where both
+	// sides are UDP; an upstream that is built in returns what came. Unix sockets have
+	// no such byte: what comes from them counts as 0.
+	TOS TOSAction
 }
+
+// TOSAction is what becomes of the TOS byte or traffic class of datagrams: six bits of
+// DSCP (RFC 2474) and two bits of ECN (RFC 3168).
+type TOSAction uint8
+
+// The actions.
+const (
+	// TOSNone leaves the byte to the socket that a datagram leaves by; see
+	// SocketOptions.DSCP.
+	TOSNone TOSAction = iota
+	// TOSECN keeps the ECN bits, so that both ends learn of congestion on either side of
+	// the relay. DSCP is that of the socket.
+	TOSECN
+	// TOSCopy keeps the byte as it is, whatever SocketOptions.DSCP says. So clients
+	// choose the class of their datagrams on the way to upstreams.
+	TOSCopy
+)
 
 // UnreachableAction is what happens to a datagram flow on an ICMP error of its
 // upstream.

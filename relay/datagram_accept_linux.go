@@ -56,10 +56,14 @@ func (p *datagramPort) socket() *listenSocket { return p.listenSocket }
 
 func (p *datagramPort) change(next, _ *ListenConfig) error {
 	setPortBuffers(p.fd, &next.Socket)
+	setPortTOS(p.fd, p.family, next)
 	return nil
 }
 
-func (p *datagramPort) setUp(_ *ListenConfig, was *SocketOptions) error {
+func (p *datagramPort) setUp(cfg *ListenConfig, was *SocketOptions) error {
+	if cfg.Datagram.TOS == TOSNone && p.family != sys.Unix {
+		sys.SetRecvTOS(uintptr(p.fd), p.family, false) // an earlier process may have asked
+	}
 	return p.listener.setUpPort(p.fd, p.family, was)
 }
 
@@ -263,7 +267,7 @@ func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int, drops *uint32, 
 		}
 	}
 	m := &d.batch[i]
-	*m = message{b: d.buffers[i][:min(n, dgramSize)], next: -1}
+	*m = message{b: d.buffers[i][:min(n, dgramSize)], tos: c.TOS, next: -1}
 	count := 1
 	if c.Segment > 0 && c.Segment < n {
 		m.seg = c.Segment

@@ -6,6 +6,7 @@ import "github.com/penstock/penstock/internal/segment"
 type message struct {
 	b    []byte
 	seg  int   // size of the datagrams in it; 0: it is one
+	tos  uint8 // with which it arrived, if the port's socket tells
 	next int16 // of the same flow; -1: none
 }
 
@@ -24,7 +25,7 @@ func (d *datagrams) forward(f *datagramFlow) {
 	}
 	if f.builtin() {
 		for ; i >= 0; i = d.batch[i].next {
-			d.carryBuiltin(f, d.batch[i].b, d.batch[i].seg)
+			d.carryBuiltin(f, d.batch[i].b, d.batch[i].seg, d.batch[i].tos)
 		}
 		return
 	}
@@ -35,13 +36,13 @@ func (d *datagrams) forward(f *datagramFlow) {
 			d.drop(nil, up, DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
 			continue
 		}
-		d.toUpstream.add(f, m.b, m.seg)
+		d.toUpstream.add(f, m.b, m.seg, m.tos)
 	}
 	d.toUpstream.flush()
 }
 
 // carryBuiltin is the built-in upstream: it takes a message and, of an echo, returns it.
-func (d *datagrams) carryBuiltin(f *datagramFlow, b []byte, seg int) {
+func (d *datagrams) carryBuiltin(f *datagramFlow, b []byte, seg int, tos uint8) {
 	count := segment.Count(len(b), seg)
 	m := &f.moved[up]
 	m.written += int64(len(b))
@@ -62,7 +63,7 @@ func (d *datagrams) carryBuiltin(f *datagramFlow, b []byte, seg int) {
 		d.echoes.flush()
 		d.echoes.port = f.port
 	}
-	d.echoes.add(f, b, seg)
+	d.echoes.add(f, b, seg, tos)
 }
 
 // answer notes that the upstream has sent count datagrams.

@@ -390,7 +390,7 @@ func FuzzOutbox(f *testing.F) {
 			for one := range segment.All(b, seg) {
 				want = append(want, one)
 			}
-			d.toUpstream.add(s, b, seg)
+			d.toUpstream.add(s, b, seg, 0)
 		}
 		d.toUpstream.flush()
 		buf := make([]byte, 1<<16)

@@ -91,8 +91,7 @@ func (d *datagrams) dial(f *datagramFlow) error {
 	if err != nil {
 		return err
 	}
-	ip := f.to.AddrPort.Addr()
-	d.setRuns(f, up, d.address.Family(), ip.Is6() && !ip.Is4In6())
+	d.setRuns(f, up, d.address.Family(), f.toV6())
 	return nil
 }
 
@@ -145,7 +144,11 @@ func (d *datagrams) setUp(f *datagramFlow, fd int, to *sys.Sockaddr) error {
 	if how.Socket.SendBuffer > 0 {
 		sys.SetBuffers(fd, 0, how.Socket.SendBuffer)
 	}
-	return d.prepareSocket(fd, socketKind{UDP, to.Family(), true}, how, &f.Flow)
+	if err := d.prepareSocket(fd, socketKind{UDP, to.Family(), true}, how, &f.Flow); err != nil {
+		return err
+	}
+	f.receiveTOS(fd, to.Family())
+	return nil
 }
 
 // unreachable is called when the upstream's socket reports that datagrams do

@@ -178,6 +178,7 @@ type datagramFlow struct {
 	streak            int8
 	why               [2]Why
 	nameLen           uint8
+	tos               uint8    // of the socket towards the upstream, if DatagramConfig.TOS needs it
 	name              [28]byte // the client's address as the kernel wrote it; a Unix one is in path
 	astray            bool     // it was restored to another socket than its own: its client's datagrams may reach another loop
 	returned          int64    // bytes of replies, as long as DatagramConfig.Amplification bounds them
@@ -367,6 +368,12 @@ func (f *datagramFlow) upstreamFamily() sys.Family {
 		return sys.Unix
 	}
 	return sys.IPv6
+}
+
+// toV6 reports whether what is sent to the upstream travels as IPv6.
+func (f *datagramFlow) toV6() bool {
+	ip := f.to.AddrPort.Addr()
+	return ip.Is6() && !ip.Is4In6()
 }
 
 // builtin reports whether the upstream is inside.

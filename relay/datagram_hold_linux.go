@@ -7,7 +7,7 @@ import (
 )
 
 // A flow whose upstream's socket is full holds datagrams back in datagramFlow.held,
-// one behind the other: 4 bytes length, 4 bytes segment size, payload. While
+// one behind the other: 4 bytes length, 2 bytes segment size, TOS byte, a byte unused, payload. While
 // it does, whatever comes is put behind them, so that the order stays.
 
 const (
@@ -17,7 +17,7 @@ const (
 )
 
 // holdBack holds a message until the socket has room, or drops it if too much is held.
-func (d *datagrams) holdBack(f *datagramFlow, b []byte, seg int) {
+func (d *datagrams) holdBack(f *datagramFlow, b []byte, seg int, tos uint8) {
 	need := holdHeader + len(b)
 	if f.held == nil && d.stats.BytesHeld+holdMost <= holdTotal && !d.share.less.Load() {
 		f.held = d.shared.buffers.Get(holdMost)[:0]
@@ -28,28 +28,29 @@ func (d *datagrams) holdBack(f *datagramFlow, b []byte, seg int) {
 		d.drop(f, up, DropFull, len(b), segment.Count(len(b), seg))
 		return
 	}
-	f.held = appendHeld(f.held, b, seg)
+	f.held = appendHeld(f.held, b, seg, tos)
 }
 
-func appendHeld(hold, b []byte, seg int) []byte {
+func appendHeld(hold, b []byte, seg int, tos uint8) []byte {
 	hold = binary.NativeEndian.AppendUint32(hold, uint32(len(b)))
-	hold = binary.NativeEndian.AppendUint32(hold, uint32(seg))
+	hold = binary.NativeEndian.AppendUint16(hold, uint16(seg))
+	hold = append(hold, tos, 0)
 	return append(hold, b...)
 }
 
 // cutHeld splits the first message off.
-func cutHeld(hold []byte) (b []byte, seg int, rest []byte) {
+func cutHeld(hold []byte) (b []byte, seg int, tos uint8, rest []byte) {
 	n := binary.NativeEndian.Uint32(hold)
-	seg = int(binary.NativeEndian.Uint32(hold[4:]))
+	seg, tos = int(binary.NativeEndian.Uint16(hold[4:])), hold[6]
 	rest = hold[holdHeader:]
-	return rest[:n:n], seg, rest[n:]
+	return rest[:n:n], seg, tos, rest[n:]
 }
 
 // heldBytes is the length of the payload in hold.
 func heldBytes(hold []byte) (n int64) {
 	for len(hold) > 0 {
 		var b []byte
-		b, _, hold = cutHeld(hold)
+		b, _, _, hold = cutHeld(hold)
 		n += int64(len(b))
 	}
 	return n
@@ -65,12 +66,13 @@ func (d *datagrams) release(f *datagramFlow) {
 	for rest := held; len(rest) > 0; {
 		var b []byte
 		var seg int
-		b, seg, rest = cutHeld(rest)
+		var tos uint8
+		b, seg, tos, rest = cutHeld(rest)
 		if !f.alive(ref.gen) {
 			d.drop(nil, up, DropEnded, len(b), segment.Count(len(b), seg))
 			continue
 		}
-		d.toUpstream.add(f, b, seg)
+		d.toUpstream.add(f, b, seg, tos)
 	}
 	d.toUpstream.flush() // what stays is copied into another buffer
 	d.shared.buffers.Put(held)
@@ -84,7 +86,7 @@ func (d *datagrams) dropHeld(f *datagramFlow) {
 	for rest := f.held; len(rest) > 0; {
 		var b []byte
 		var seg int
-		b, seg, rest = cutHeld(rest)
+		b, seg, _, rest = cutHeld(rest)
 		d.drop(f, up, DropEnded, len(b), segment.Count(len(b), seg))
 	}
 	d.shared.buffers.Put(f.held)

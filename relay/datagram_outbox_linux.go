@@ -6,7 +6,7 @@ import (
 )
 
 // outbox plans what leaves by one socket: datagrams of one flow that stand
-// beside each other become a run, and all runs leave with one system call.
+// beside each other, and have the same TOS byte, become a run, and all runs leave with one system call.
 // Payload is not copied. There are two kinds of outbox, by who owns the memory:
 //
 //   - A port's, datagramPort.out, gathers the replies of all its flows until the
@@ -36,7 +36,9 @@ type item struct {
 	f            *datagramFlow // nil: it has ended
 	first, past  int           // of the pieces
 	bytes, count int
-	segment      int // size of a run's datagrams; 0: one datagram
+	segment      int   // size of a run's datagrams; 0: one datagram
+	tos          uint8 // what the flow keeps of the TOS byte with which they arrived
+	bare         bool  // no control messages
 }
 
 // piece is memory to send, cut every seg bytes if seg is not 0.
@@ -73,11 +75,12 @@ func (o *outbox) dir() int {
 	return up
 }
 
-// add appends a message of f. Where the outbox is full it flushes first.
-func (o *outbox) add(f *datagramFlow, b []byte, seg int) {
+// add appends a message of f, which arrived with a TOS byte. Where the outbox is full it flushes first.
+func (o *outbox) add(f *datagramFlow, b []byte, seg int, tos uint8) {
+	tos = f.keepTOS(tos)
 	if o.port == nil {
 		if f.held != nil || f.builtin() {
-			o.overflow(f, f.gen, b, seg)
+			o.overflow(f, f.gen, b, seg, tos)
 			return
 		}
 		o.of = f
@@ -91,9 +94,9 @@ func (o *outbox) add(f *datagramFlow, b []byte, seg int) {
 	for {
 		n := limit.Fit(len(b), seg)
 		last := o.n - 1
-		if o.run.Count == 0 || o.items[last].f != f || len(o.pieces) == cap(o.pieces) || !o.run.Join(limit, n, seg) {
-			if !o.open(f) {
-				o.overflow(f, gen, b, seg)
+		if o.run.Count == 0 || o.items[last].f != f || o.items[last].tos != tos || len(o.pieces) == cap(o.pieces) || !o.run.Join(limit, n, seg) {
+			if !o.open(f, tos) {
+				o.overflow(f, gen, b, seg, tos)
 				return
 			}
 			last = o.n - 1
@@ -116,22 +119,22 @@ func (o *outbox) add(f *datagramFlow, b []byte, seg int) {
 
 // overflow is where a message goes that cannot be planned: the flow was f with
 // generation gen when it was read.
-func (o *outbox) overflow(f *datagramFlow, gen uint32, b []byte, seg int) {
+func (o *outbox) overflow(f *datagramFlow, gen uint32, b []byte, seg int, tos uint8) {
 	switch {
 	case !f.alive(gen):
 		o.d.drop(nil, o.dir(), DropEnded, len(b), segment.Count(len(b), seg))
 	case o.port != nil:
 		o.d.drop(f, down, DropFull, len(b), segment.Count(len(b), seg))
 	case f.builtin():
-		o.d.carryBuiltin(f, b, seg)
+		o.d.carryBuiltin(f, b, seg, tos)
 		o.d.echoes.flush() // the memory of b is about to be used again
 	default:
-		o.d.holdBack(f, b, seg)
+		o.d.holdBack(f, b, seg, tos)
 	}
 }
 
 // open starts the next message. It reports false if there is no room even after a flush.
-func (o *outbox) open(f *datagramFlow) bool {
+func (o *outbox) open(f *datagramFlow, tos uint8) bool {
 	o.seal()
 	if !o.v.Room(1) {
 		gen := f.gen
@@ -144,7 +147,7 @@ func (o *outbox) open(f *datagramFlow) bool {
 		}
 	}
 	i := o.v.Open()
-	o.items[i] = item{f: f, first: len(o.pieces), past: len(o.pieces)}
+	o.items[i] = item{f: f, first: len(o.pieces), past: len(o.pieces), tos: tos}
 	o.n = i + 1
 	p := o.port
 	if p == nil {
@@ -166,16 +169,22 @@ func (o *outbox) seal() {
 		return
 	}
 	it := &o.items[i]
-	c := o.v.Control(i)
-	if o.port != nil && it.f.localAddr.IsValid() {
-		c = sys.AppendLocal(c, it.f.v6, it.f.localAddr, int(it.f.zone))
-	}
+	c := o.appendHeader(o.v.Control(i), it)
 	if o.run.Segmented() {
 		it.segment = o.run.Size
 		c = sys.AppendSegment(c, uint16(o.run.Size))
 	}
+	it.bare = len(c) == 0
 	o.v.SetControlLen(i, len(c))
 	o.run = segment.Run{}
+}
+
+// appendHeader appends the control messages that each datagram of an item has: its source address, and its TOS byte.
+func (o *outbox) appendHeader(c []byte, it *item) []byte {
+	if o.port != nil && it.f.localAddr.IsValid() {
+		c = sys.AppendLocal(c, it.f.v6, it.f.localAddr, int(it.f.zone))
+	}
+	return o.appendTOS(c, it)
 }
 
 // flush sends all, and empties the outbox unless it is blocked.
@@ -247,7 +256,7 @@ func (o *outbox) send(n int) (int, sys.Errno) {
 		return kernel.SendBatch(o.port.fd, o.v, o.at, n)
 	}
 	// A lone datagram is cheaper without a message header.
-	if it := &o.items[o.at]; n == 1 && it.past-it.first == 1 && it.segment == 0 && it.bytes > 0 {
+	if it := &o.items[o.at]; n == 1 && it.past-it.first == 1 && it.bare && it.bytes > 0 {
 		if _, e := kernel.Send(int(o.of.fd), o.pieces[it.first].b); e != 0 {
 			return 0, e
 		}
@@ -329,12 +338,10 @@ func (o *outbox) sendSingly(why sys.Errno) {
 	if o.port != nil {
 		fd = o.port.fd
 		one.SetNameLen(0, copy(one.Name(0), o.v.Name(o.at)[:o.v.NameLen(o.at)]))
-		if it.f.localAddr.IsValid() {
-			one.SetControlLen(0, len(sys.AppendLocal(one.Control(0), it.f.v6, it.f.localAddr, int(it.f.zone))))
-		}
 	} else {
 		fd = int(o.of.fd)
 	}
+	one.SetControlLen(0, len(o.appendHeader(one.Control(0), it)))
 	for _, p := range o.pieces[it.first:it.past] {
 		for b := range segment.All(p.b, it.segment) {
 			one.Replace(b)
@@ -388,7 +395,7 @@ func (o *outbox) holdRest() {
 	f := o.of
 	for _, it := range o.items[o.at:o.n] {
 		for _, p := range o.pieces[it.first:it.past] {
-			o.overflow(f, f.gen, p.b, p.seg)
+			o.overflow(f, f.gen, p.b, p.seg, it.tos)
 		}
 	}
 	o.reset()

@@ -43,9 +43,10 @@ func (d *datagrams) readUpstream(f *datagramFlow) {
 // datagrams it has.
 func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	n, flags, _, control := out.replies.Received(i)
-	seg, count := 0, 1
+	seg, count, tos := 0, 1, uint8(0)
 	if len(control) > 0 {
 		c := sys.ParseControl(control)
+		tos = c.TOS
 		if c.HasDrops {
 			d.lost(&f.drops, c.Drops)
 		}
@@ -76,7 +77,7 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	case d.exceeds(f, down, len(b)):
 		d.drop(f, down, DropLimited, len(b), count)
 	default:
-		out.add(f, b, seg)
+		out.add(f, b, seg, tos)
 	}
 	return all
 }

@@ -165,8 +165,11 @@ func (d *datagrams) goOn(f *datagramFlow) sys.Errno {
 		if e := d.loop.watch(int(f.fd), f.events(), f.ref().token(sideUpstream)); e != 0 {
 			return e
 		}
-		ip := f.to.AddrPort.Addr()
-		d.setRuns(f, up, f.upstreamFamily(), ip.Is6() && !ip.Is4In6())
+		d.setRuns(f, up, f.upstreamFamily(), f.toV6())
+		if f.cfg.Datagram.TOS != TOSNone {
+			family, _ := sys.SocketFamily(uintptr(f.fd))
+			f.receiveTOS(int(f.fd), family)
+		}
 	}
 	d.setRuns(f, down, f.port.family, f.v6)
 	d.rearm(f)

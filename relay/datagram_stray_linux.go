@@ -79,7 +79,7 @@ func (d *datagrams) takeStray(p *datagramPort, s *stray) {
 
 // deliver relays s, and begins the flow of its client if there is none.
 func (d *datagrams) deliver(p *datagramPort, s *stray) {
-	d.batch[0] = message{b: s.b, seg: s.seg, next: -1}
+	d.batch[0] = message{b: s.b, seg: s.seg, tos: s.control.TOS, next: -1}
 	d.stats.Received += int64(segment.Count(len(s.b), s.seg))
 	d.loop.stats.BytesRead += int64(len(s.b))
 	f := d.find(p, s.name, s.control.Local)

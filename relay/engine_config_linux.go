@@ -68,6 +68,7 @@ func (c *ListenConfig) check() error {
 		field{"DatagramConfig.Replies", int64(c.Datagram.Replies), 0, math.MaxInt32},
 		field{"DatagramConfig.Amplification", int64(c.Datagram.Amplification), 0, math.MaxInt32},
 		field{"DatagramConfig.OnUnreachable", int64(c.Datagram.OnUnreachable), 0, int64(UnreachableIgnore)},
+		field{"DatagramConfig.TOS", int64(c.Datagram.TOS), 0, int64(TOSCopy)},
 	); err != nil {
 		return err
 	}

@@ -294,7 +294,7 @@ func TestDSCP(t *testing.T) {
 			for _, c := range ends {
 				if e := asked(t, c, func(fd int) sys.Errno {
 					family, _ := sys.SocketFamily(uintptr(fd))
-					return sys.SetRecvTOS(uintptr(fd), family)
+					return sys.SetRecvTOS(uintptr(fd), family, true)
 				}); e != 0 {
 					t.Fatal(e)
 				}

@@ -115,6 +115,7 @@ var table = []rule{
 	{pkg: "internal/testnet", code: edges{
 		"internal/testport": "a test's addresses are its own",
 		"internal/feature":  "tests declare the kernel features that they need",
+		"internal/sys":      "datagrams with the TOS bytes that a test chooses and sees",
 	}},
 	{pkg: "internal/testkernel", code: edges{
 		"internal/sys": "it replaces system calls by ones that fail and count",

@@ -110,9 +110,9 @@ func HasGSO(fd uintptr) bool {
 	return SetInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, 0) == 0
 }
 
-// SetRecvTOS asks for the TOS byte and traffic class of each datagram.
-func SetRecvTOS(fd uintptr, family Family) Errno {
-	return setBoth(fd, family, unix.IP_RECVTOS, unix.IPV6_RECVTCLASS, true)
+// SetRecvTOS asks for the TOS byte and traffic class of each datagram, or no longer does.
+func SetRecvTOS(fd uintptr, family Family, on bool) Errno {
+	return setBoth(fd, family, unix.IP_RECVTOS, unix.IPV6_RECVTCLASS, on)
 }
 
 // SetRecvLocal asks for the local address and interface of each datagram.

@@ -242,5 +242,11 @@ func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenCo
 	case "ignore":
 		c.Datagram.OnUnreachable = relay.UnreachableIgnore
 	}
+	switch l.TOS {
+	case "ecn":
+		c.Datagram.TOS = relay.TOSECN
+	case "copy":
+		c.Datagram.TOS = relay.TOSCopy
+	}
 	return c
 }

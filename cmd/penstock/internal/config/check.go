@@ -131,13 +131,16 @@ func (r *reader) checkKind(l *listener) {
 		only([]any{&l.Backlog, &l.ProxyFrom, &l.Sniff.Max, &l.Sniff.Timeout, &l.Timeouts.HalfClosed, &l.Timeouts.FirstByte},
 			"does not apply to datagrams", "on stream listeners only")
 	} else {
-		only([]any{&l.Replies, &l.Amplification, &l.Unreachable}, "does not apply to streams", "on datagram listeners only")
+		only([]any{&l.Replies, &l.Amplification, &l.Unreachable, &l.TOS}, "does not apply to streams", "on datagram listeners only")
 	}
 	if kind != 0 && kind != spec.Unix && kind != spec.Unixgram {
 		only([]any{&l.Mode}, "only Unix sockets have permissions", "on unix: and unixgram: listeners only")
 	}
 	if kind == spec.Unix || kind == spec.Unixgram {
 		only([]any{&l.Transparent, &l.Interface, &l.Allow, &l.Deny}, "clients of a Unix socket have no address", "on TCP and UDP listeners only")
+		if l.Datagrams {
+			only([]any{&l.TOS}, "datagrams of a Unix socket have no TOS byte", "on UDP listeners only")
+		}
 		if strings.HasPrefix(l.Listen.Path, "@") {
 			only([]any{&l.Mode}, "an abstract name has no permissions", "with a path only")
 		}

@@ -75,7 +75,7 @@ func TestDefaults(t *testing.T) {
 		Groups:    []*spec.Group{group},
 		Listeners: []*spec.Listener{{
 			Name: "web", Listen: spec.Endpoint{Kind: spec.TCP, Port: 80},
-			Sniff: spec.Sniff{Max: 64 << 10, Timeout: 5 * time.Second}, Timeouts: timeouts, TCP: socket, Unreachable: "next",
+			Sniff: spec.Sniff{Max: 64 << 10, Timeout: 5 * time.Second}, Timeouts: timeouts, TCP: socket, Unreachable: "next", TOS: "none",
 			To: group, Default: &spec.Route{Name: "default", To: group, Removed: removed, Timeouts: timeouts},
 		}},
 	}

@@ -60,6 +60,7 @@ func (r *reader) warnListener(l *listener) {
 	r.warnALPN(l)
 	r.warnBuiltIn(l)
 	r.warnClear(l)
+	r.warnTOS(l)
 	if l.Datagrams {
 		for _, route := range l.Routes {
 			r.warnNoEffect("it does not apply to datagrams", &route.Timeouts.FirstByte)
@@ -86,6 +87,21 @@ func (r *reader) warnBuiltIn(l *listener) {
 	if only && !l.Datagrams {
 		warn(&l.Timeouts)
 	}
+}
+
+// warnTOS reports a listener that keeps TOS bytes where no upstream has any.
+func (r *reader) warnTOS(l *listener) {
+	if !l.Datagrams || l.Listen.Kind == spec.Unixgram || l.TOS == "none" {
+		return
+	}
+	for _, route := range routesOf(&l.Listener) {
+		g := route.To
+		if g == nil || slices.ContainsFunc(g.Members, func(m spec.Member) bool { return m.To.Kind == 0 || m.To.Kind == spec.UDP || m.To.Kind == spec.Echo }) ||
+			slices.ContainsFunc(g.Discover, func(d spec.Discover) bool { return d.Network == spec.UDP }) {
+			return
+		}
+	}
+	r.warnNoEffect("no route leads to UDP members, and Unix sockets have no TOS byte", &l.TOS)
 }
 
 // warnClear reports groups that ask for TLS as a protocol does whose clients come in the clear: they

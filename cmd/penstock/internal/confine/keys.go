@@ -224,7 +224,7 @@ group.proxy-protocol: version tlvs forward names tls certificate
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
 limits: flows new-flows burst
-listener: datagrams backlog allow deny limits proxy-protocol sniff timeouts tcp tls starttls interface amplification replies unreachable removed routes to
+listener: datagrams backlog allow deny limits proxy-protocol sniff timeouts tcp tls starttls interface amplification replies unreachable tos removed routes to
 listener.amplification: ratio always
 listener.limits: flows new-flows burst bandwidth source client
 listener.limits.client: flows new-flows burst

@@ -165,6 +165,7 @@ type Listener struct {
 	Replies       int // datagrams: end a flow after this many replies; 0 means never
 	Amplification Amplification
 	Unreachable   string // datagrams: what an ICMP error does: next, end, ignore
+	TOS           string // UDP: what datagrams keep of the TOS byte with which they arrive: none, ecn, copy
 
 	Routes []*Route // in order: the first that matches is taken
 	To     *Group   // where a client goes that no route matches; nil: it is refused

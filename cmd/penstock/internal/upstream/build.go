@@ -16,9 +16,16 @@ const (
 	maxWait    = time.Second // so that a slow moment does not delay the next table for long
 )
 
-// scheduleBuild has the table rebuilt soon. The caller holds the Set's lock.
+// scheduleBuild has the table rebuilt soon, or rebuilds it if flows find nobody in it, and there is somebody. The caller
+// holds the Set's lock.
 func (g *Group) scheduleBuild() {
-	if g.buildScheduled || !g.hadMembers {
+	switch {
+	case !g.hadMembers:
+		return
+	case g.listed == 0 && g.accepting.Load() > 0:
+		g.buildTable(time.Now())
+		return
+	case g.buildScheduled:
 		return
 	}
 	g.buildScheduled = true

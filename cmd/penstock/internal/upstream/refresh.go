@@ -233,10 +233,11 @@ func (m *Member) set(w *memberSpec) {
 
 // remove takes a group out of service. The caller holds the Set's lock.
 func (g *Group) remove(now time.Time) {
-	for _, m := range g.members {
+	members := g.members
+	g.members, g.entries = nil, nil // first: a table may be built meanwhile
+	for _, m := range members {
 		m.remove(now, "configured")
 	}
-	g.members, g.entries = nil, nil
 	g.removed.Store(true)
 	g.row.Remove()
 	g.cfg = &spec.Group{Name: g.name, Balance: g.cfg.Balance}

@@ -16,6 +16,41 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
+// A member that is enabled takes the next flow, also where none did before, whatever is due to be built.
+func TestFirstMemberOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, g := set(t, &spec.Group{Balance: "round-robin", Members: members(2)}, Options{})
+		for range 3 {
+			for _, mode := range []Mode{Disable, Enable} {
+				for _, member := range []string{"m1", "m0"} {
+					if err := s.SetMode("g", member, mode); err != nil {
+						t.Fatal(err)
+					}
+					var l Lease
+					if m, why := g.Pick(&l, Client{}); (m != nil) != g.Open() {
+						t.Errorf("%v of %s: open: %v, picked: %v, %v", mode, member, g.Open(), m, why)
+					}
+					l.Release()
+				}
+			}
+		}
+	})
+}
+
+// A group can be removed while a member that has opened is in no table yet.
+func TestRemovedWhileMemberOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, g := set(t, &spec.Group{Balance: "round-robin", Members: members(2)}, Options{})
+		s.SetMode("g", "m1", Disable)
+		time.Sleep(time.Minute)
+		s.SetMode("g", "m1", Enable)
+		s.Apply(nil)
+		if m, why := g.Pick(new(Lease), Client{}); m != nil || why != spec.ReasonNoMember {
+			t.Errorf("%v, %v", m, why)
+		}
+	})
+}
+
 func TestHealth(t *testing.T) {
 	for results, want := range map[string]string{ // + is well; rise 2, fall 3
 		"":             "",

@@ -150,6 +150,17 @@ groups:
 	if m, err := d.admin.MemberChanges(d.ctx()); err != nil || len(m.Changes) != 0 {
 		t.Errorf("%v, %+v", err, m)
 	}
+	// The last one that takes flows can be drained and disabled, which is said.
+	const none = "all: no member takes new flows now"
+	for _, args := range [][]string{{"drain", "all/extra"}, {"drain", "all/extra", "--wait"}, {"disable", "all/extra"}, {"weight", "all/extra", "7"}} {
+		if out := penstock(args...); !strings.Contains(out, none) {
+			t.Errorf("penstock %s: %s", strings.Join(args, " "), out)
+		}
+	}
+	if out := penstock("enable", "all/extra"); strings.Contains(out, none) {
+		t.Error(out)
+	}
+	only("three")
 	// All of it is in the list of events, with who it was.
 	events, err := d.admin.Events(d.ctx(), 0)
 	if err != nil {

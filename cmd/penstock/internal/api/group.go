@@ -137,6 +137,8 @@ type Members struct {
 	// continue, except for TLSFlows.
 	NewWorker bool  `json:"new_worker,omitempty"`
 	TLSFlows  int64 `json:"tls_flows,omitempty"`
+	// NoneAvailable tells that after the change no member of the group takes new flows.
+	NoneAvailable bool `json:"none_available,omitempty"`
 }
 
 // Check is the last active health check of a member.

@@ -64,7 +64,8 @@ func (d *daemon) SetMember(ctx context.Context, group, name string, change api.M
 	if err != nil {
 		return api.Members{}, memberProblem(err)
 	}
-	return api.Members{Members: d.membersNamed(group, name)}, nil
+	running := d.set.Group(group)
+	return api.Members{Members: d.membersNamed(group, name), NoneAvailable: running != nil && !running.Open()}, nil
 }
 
 // AddMember adds a member to a group.

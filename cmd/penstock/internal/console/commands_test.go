@@ -168,7 +168,10 @@ func TestGroups(t *testing.T) {
 func TestMembers(t *testing.T) {
 	r := newRig(t, newDaemon())
 	const member = "web/tcp://10.0.0.1:80"
-	contains(t, r.good("drain", member), member+": drained, weight 10, 3 flows")
+	if out := r.good("drain", member); out != member+": drained, weight 10, 3 flows\n" { // the group has another one
+		t.Error(out)
+	}
+	contains(t, r.good("drain", "resolvers/udp://10.0.0.53:53"), "drained, weight 1", "\nresolvers: no member takes new flows now")
 	contains(t, r.good("disable", member), "disabled")
 	contains(t, r.good("enable", member), "up")
 	contains(t, r.good("weight", member, "7"), "weight 7")

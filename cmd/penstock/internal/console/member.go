@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -62,7 +63,17 @@ func (c *MemberFlags) change(stdout, stderr *os.File, change api.MemberChange) i
 		return awaitWorker(ctx, client, stderr, c.JSON, c.Member.group, m, err, func(m *api.Member) bool {
 			return slices.ContainsFunc(before, func(was api.Member) bool { return was.Name == m.Name && was.Address != m.Address })
 		})
-	}, func(o out, m api.Members) { printMembers(o, c.Member.group, m.Members) })
+	}, func(o out, m api.Members) {
+		printMembers(o, c.Member.group, m.Members)
+		c.tellNone(o, m)
+	})
+}
+
+// tellNone tells that a change has left the group without a member that takes new flows.
+func (c *MemberFlags) tellNone(w io.Writer, m api.Members) {
+	if m.NoneAvailable {
+		fmt.Fprintf(w, "%s: no member takes new flows now: they are refused, or wait if the group has a queue\n", printable(c.Member.group))
+	}
 }
 
 func printMembers(o out, group string, members []api.Member) {
@@ -140,6 +151,9 @@ func (c *DrainCmd) Run(stdout, stderr *os.File) int {
 		})
 		if err != nil {
 			return err
+		}
+		if !c.JSON {
+			c.tellNone(stderr, m)
 		}
 		if c.Timeout > 0 {
 			var cancel context.CancelFunc

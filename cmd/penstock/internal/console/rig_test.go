@@ -328,7 +328,9 @@ func (d *daemon) SetMember(_ context.Context, group, member string, change api.M
 				m.Weight = *change.Weight
 			}
 			m.State = map[string]string{"drain": "drained", "disable": "disabled", "enable": "up", "file": "up", "": m.State}[change.State]
+			m.Available = m.State == "up"
 			got.Members = append(got.Members, *m)
+			got.NoneAvailable = !slices.ContainsFunc(d.groups[i].Members, func(m api.Member) bool { return m.Available })
 		}
 	}
 	if got.Members == nil {

@@ -128,7 +128,7 @@ const (
 	DropTooBig                    // EMSGSIZE: longer than a datagram can be, or than the path allows
 	DropFiltered                  // EPERM of an IP socket: dropped by a packet filter of this host
 	DropNoBuffers                 // ENOBUFS or ENOMEM: the kernel or the device had no memory
-	DropUnreachable               // there was no route, or an ICMP error during the send
+	DropUnreachable               // there was no route, or an ICMP error during the send; or nobody has the Unix socket
 	DropFailed                    // the send failed otherwise
 	DropTruncated                 // longer than the 65,536 bytes that are read
 	DropNoReturn                  // the client has no address to which replies could be sent

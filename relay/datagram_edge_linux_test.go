@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -254,4 +255,34 @@ func TestEndWhilePortIsFull(t *testing.T) {
 	from = gramAddr(hearGram(t, s, "two"))
 	tellGram(t, s, from, "second answer")
 	hearGram(t, c, "second answer")
+}
+
+// A reply to a Unix client that has ended is unreachable, whether or not its path is still there.
+func TestUnixClientGone(t *testing.T) {
+	for _, unlinked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("unlinked=%v", unlinked), func(t *testing.T) {
+			r := newDatagramRig(t, Config{})
+			up := packetSocket(t, "udp4")
+			to := gramAddr(up.LocalAddr())
+			l := r.listenAt(gramPlace(t, "unixgram"), ListenConfig{}, &to)
+			c := packetSocket(t, "unixgram")
+			tellGram(t, c, l.Addr(), "question")
+			port := hearGram(t, up, "question")
+			path := c.LocalAddr().String()
+			c.Close()
+			if _, err := os.Stat(path); err != nil {
+				t.Fatal(err)
+			}
+			if unlinked {
+				os.Remove(path)
+			}
+			if _, err := up.WriteTo([]byte("answer"), port); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the answer is dropped", func() bool { return r.dgramStats().Dropped != Counts[Drop]{} })
+			if n := r.dgramStats().Dropped; n[DropUnreachable] != 1 {
+				t.Errorf("dropped %v", n)
+			}
+		})
+	}
 }

@@ -459,7 +459,7 @@ func dropOf(e sys.Errno, family sys.Family) Drop {
 	case e == sys.ENOBUFS, e == sys.ENOMEM:
 		return DropNoBuffers
 	}
-	if isUnreachable(e) {
+	if isUnreachable(e) || family == sys.Unix && e == sys.ENOENT { // the client has ended and removed its path
 		return DropUnreachable
 	}
 	return DropFailed

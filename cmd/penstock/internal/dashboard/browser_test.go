@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -168,6 +169,16 @@ func (b *tab) soon(what, expression string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// hasIcon waits until the tab's icon is one of the page's, which is in the page: no daemon is asked for it.
+func (b *tab) hasIcon(name string) {
+	b.t.Helper()
+	text, err := os.ReadFile("page/" + name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.soon("the icon is "+name, fmt.Sprintf("decodeURIComponent(document.querySelector('link[rel=icon]').getAttribute('href')) === %q", "data:image/svg+xml,"+string(text)))
 }
 
 // text is what can be read of an element; empty if there is none.

@@ -94,9 +94,7 @@ func listsProblems(t *testing.T, in context.Context) {
 	if got := eval[string](b, "document.title"); got != "✕ 5 problems – Penstock" {
 		t.Errorf("the title is %q", got)
 	}
-	if got := eval[string](b, "document.querySelector('link[rel=icon]').getAttribute('href')"); got != "icon-bad.svg" {
-		t.Errorf("the icon is %q", got)
-	}
+	b.hasIcon("icon-bad.svg")
 	if !eval[bool](b, "document.querySelector('main').firstElementChild.contains(document.getElementById('problem-list')) && document.getElementById('problem-list').getBoundingClientRect().top < document.querySelector('.totals').getBoundingClientRect().top") {
 		t.Error("the problems are not first")
 	}
@@ -180,9 +178,7 @@ func callsNothingWell(t *testing.T, in context.Context) {
 	if got := eval[string](b, "document.title"); got != "✕ not reachable – Penstock" {
 		t.Errorf("the title is %q", got)
 	}
-	if got := eval[string](b, "document.querySelector('link[rel=icon]').getAttribute('href')"); got != "icon-gone.svg" {
-		t.Errorf("the icon is %q", got)
-	}
+	b.hasIcon("icon-gone.svg")
 	b.soon("the daemon's state is unknown", "document.getElementById('state').textContent.trim() === 'unknown'")
 }
 
@@ -223,7 +219,7 @@ func describesCharts(t *testing.T, in context.Context) {
 	b.soon("each chart has its sentence", `[...document.querySelectorAll('#charts figure')].length === 6 && [...document.querySelectorAll('#charts figure')].slice(0, 4).every(f => /now .*, least .*, most /.test(document.getElementById(f.getAttribute('aria-describedby')).textContent))`)
 	b.click("#charts figure summary")
 	b.soon("the table has lines", "document.querySelector('#charts figure tbody tr')?.checkVisibility() && document.querySelectorAll('#charts figure:first-child thead th').length === 3")
-	if got := b.texts("#charts figure:first-child tbody tr:first-child td"); len(got) != 2 || !strings.Contains(got[1], "MB/s") {
+	if got := b.texts("#charts figure:first-child tbody tr:first-child td"); len(got) != 2 || !strings.Contains(got[1], "MiB/s") {
 		t.Errorf("the table's line is %q", got)
 	}
 	eval[chromedp.Void](b, "document.activeElement.blur()")

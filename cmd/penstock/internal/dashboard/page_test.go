@@ -128,7 +128,7 @@ func agrees(t *testing.T, in context.Context) {
 	b := show(t, in, s, full)
 	for selector, want := range map[string]string{
 		"#version": "v1.2.3", "#state": "ready", "#hash": h.status.Config.Hash[:12], "#source": h.status.Config.Source,
-		"#total-flows": "130", "#total-begun": "123,456", "#total-refused": "789", "#total-failed": "12", "#total-up": "1.23\u00a0GB", "#total-down": "9.88\u00a0GB",
+		"#total-flows": "130", "#total-begun": "123,456", "#total-refused": "789", "#total-failed": "12", "#total-up": "1.15\u00a0GiB", "#total-down": "9.20\u00a0GiB",
 	} {
 		if got := b.text(selector); got != want {
 			t.Errorf("%s is %q, want %q", selector, got, want)

@@ -23,10 +23,11 @@ function colour(css) {
 // Chart is one pair of axes with some lines: {name, colour}. Its legend shows the
 // youngest values, or those under the pointer.
 export class Chart {
-  constructor(holder, title, lines, show, least) {
+  constructor(holder, title, lines, show, least, steps) {
     this.lines = lines;
     this.show = show;
     this.least = least; // the scale's top is never below
+    this.steps = steps; // between the numbers of the scale; undefined: decimal ones
     this.data = [[], ...lines.map(() => [])];
     this.values = lines.map(() => el('b', {}, '–'));
     const legend = el('ul.legend', {}, ...lines.map((l, i) => el('li', {}, el('i.swatch.' + l.colour, {'aria-hidden': 'true'}), l.name + ' ', this.values[i])));
@@ -61,7 +62,7 @@ export class Chart {
       scales: {x: {time: true, range: (u, lo, hi) => [-window_, 0].map((d) => d + (hi || Date.now() / 1000))}, y: {range: ceiling}},
       axes: [
         {...axis, space: 44, incrs: [60, 120, 300], size: 26, values: (u, ts) => ts.map(minute)},
-        {...axis, space: 34, size: 74, gap: 6, values: (u, vs) => vs.map(this.show)},
+        {...axis, space: 34, size: 74, gap: 6, incrs: this.steps, values: (u, vs) => vs.map(this.show)},
       ],
       series: [{}, ...this.lines.map((l) => ({
         stroke: colour(`var(--${l.colour})`), width: 1.5, points: {show: false}, spanGaps: false,

@@ -1,22 +1,27 @@
-// Numbers as people read them. Sizes are decimal: 1 kB is 1000 bytes.
+// Numbers as people read them. Sizes are those of the configuration and the commands: 1 KiB is 1024 bytes.
 
 const whole = new Intl.NumberFormat('en-US', {maximumFractionDigits: 0});
 
 export const count = (n) => whole.format(n);
 
 // short is a number with three digits that count, and a prefix: 12.3 k.
-function short(n, prefixes) {
+function short(n, prefixes, base = 1000) {
   let i = 0;
-  while (n >= 999.5 && i < prefixes.length - 1) {
-    n /= 1000;
+  while (n >= base - 0.5 && i < prefixes.length - 1) {
+    n /= base;
     i++;
   }
   const digits = i === 0 && Number.isInteger(n) || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2;
   return n.toFixed(digits) + '\u00a0' + prefixes[i];
 }
 
-export const bytes = (n) => short(n, ['B', 'kB', 'MB', 'GB', 'TB', 'PB']);
-export const rate = (n) => short(n < 1 ? 0 : Math.round(n), ['B', 'kB', 'MB', 'GB', 'TB']) + '/s';
+const sizes = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+// rounds are steps of an axis of sizes.
+export const rounds = Array.from({length: 60}, (_, i) => 2 ** i);
+
+export const bytes = (n) => short(n, sizes, 1024);
+export const rate = (n) => bytes(n < 1 ? 0 : Math.round(n)) + '/s';
 export const exact = (n) => count(n) + ' bytes';
 
 // each is so many a second.

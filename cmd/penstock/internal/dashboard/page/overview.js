@@ -2,7 +2,7 @@
 
 import {Chart} from './charts.js';
 import {attr, el, keyed, table, text} from './dom.js';
-import {bytes, count, each, moment, percent, rate, span} from './format.js';
+import {bytes, count, each, moment, percent, rate, rounds, span} from './format.js';
 import {quantile, since} from './histogram.js';
 import {flows, outcome, startWhy, unplanned} from './workers.js';
 
@@ -17,7 +17,7 @@ export function start() {
   const holder = document.getElementById('charts');
   const line = (name, colour, fill) => ({name, colour, fill});
   charts.push(
-    new Chart(holder, 'Throughput', [line('up', 'up', true), line('down', 'down', true)], rate, 1000),
+    new Chart(holder, 'Throughput', [line('up', 'up', true), line('down', 'down', true)], rate, 1024, rounds),
     new Chart(holder, 'Open flows', [line('open', 'up', true)], (n) => count(Math.round(n)), 10),
     new Chart(holder, 'New flows', [line('new', 'up'), line('refused', 'bad')], each, 10),
     new Chart(holder, 'Datagrams', [line('up', 'up'), line('down', 'down')], each, 10),

@@ -115,6 +115,9 @@ func (d *daemon) hello(f *relay.Flow, p *flowState, b []byte, last bool) (take i
 		p.hello.Store(&clientTLS{Hello: hello})
 	}
 	if err != clienthello.ErrIncomplete && p.plan.certs != nil && d.terminates(f, p) {
+		if inHTTP(b) {
+			f.Reply(useTLS)
+		}
 		if d.terminate(f, p, p.plan.certs.Config(hello.ServerName)) != nil { // what is not TLS gets an alert
 			return 0, relay.SniffRefuse
 		}
@@ -128,6 +131,9 @@ func (d *daemon) hello(f *relay.Flow, p *flowState, b []byte, last bool) (take i
 		return 0, relay.SniffRefuse
 	}
 	next = d.routed(f, p)
+	if next == relay.SniffRefuse && p.plan.certs != nil && inHTTP(b) {
+		f.Reply(useTLS)
+	}
 	if err == clienthello.ErrIncomplete && p.reason == spec.ReasonNoRoute {
 		p.reason = cutShort(f, p, b, spec.ReasonSniffTimeout)
 	}

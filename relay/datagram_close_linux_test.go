@@ -531,3 +531,64 @@ func TestFlowsOfSocketsThatAreGone(t *testing.T) {
 		t.Errorf("%d flows of %d clients", n.Flows, len(clients))
 	}
 }
+
+// Of two flows of one client, one of a listener that was removed and one of the listener that has its address now, the
+// second goes on in the next process, whichever comes first in the ledger; the first ends, and the reason is its listener.
+func TestTwoFlowsOfOneClient(t *testing.T) {
+	k := newKeptTable(t)
+	up := packetSocket(t, "udp4")
+	o := keptOrder{Loops: 1, NoOwn: true, Listen: []string{keptPlace(t, "udp4")}, Upstream: gramAddr(up.LocalAddr()).String(), Datagram: DatagramConfig{Replies: 1}, Rest: time.Millisecond}
+	p := k.start(o)
+	o.Listen = p.urls()
+	to := p.addrs[0]
+	const n = 8
+	// Flows that have ended leave their places in the ledger to others, so that second flows come before first ones.
+	var ended, backs []Addr
+	for range n / 2 {
+		c := packetSocket(t, "udp4")
+		tellGram(t, c, to, "short")
+		ended = append(ended, gramAddr(hearGram(t, up, "short")))
+	}
+	var clients []net.PacketConn
+	for range n {
+		c := packetSocket(t, "udp4")
+		tellGram(t, c, to, "first")
+		hearGram(t, up, "first")
+		clients = append(clients, c)
+	}
+	k.expect(holdFlow, n/2+n)
+	for _, back := range ended {
+		tellGram(t, up, back, "answer")
+	}
+	k.expect(holdFlow, n)
+	p.ask("listen again")
+	for _, c := range clients {
+		tellGram(t, c, to, "second")
+		backs = append(backs, gramAddr(hearGram(t, up, "second")))
+	}
+	k.expect(holdFlow, 2*n)
+	k.expect(holdListener, 1)
+	p.ask("turn") // their records say that they are held
+	p.kill()
+	p = k.start(o)
+	if r := p.Restored; r.Flows != n || r.TotalLost() != n || r.Lost[LossListener] != n {
+		t.Errorf("%+v", r)
+	}
+	k.expect(holdFlow, n)
+	for i, c := range clients {
+		tellGram(t, c, to, "third")
+		if back := gramAddr(hearGram(t, up, "third")); back != backs[i] {
+			t.Errorf("the upstream hears client %d from %v, and heard it from %v", i, back, backs[i])
+		}
+	}
+	for range n {
+		select {
+		case r := <-p.records:
+			if r.Cause != CauseCrashed || r.Up.Datagrams != 1 {
+				t.Errorf("%+v", r)
+			}
+		case <-time.After(patience):
+			t.Fatal("a flow that was lost has no record")
+		}
+	}
+}

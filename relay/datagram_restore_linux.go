@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"slices"
+
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -27,7 +29,7 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 	switch {
 	case loss != losses:
 		t.result.Lost[loss]++
-		d.endLost(f, r, CauseCrashed, loss != LossHook && loss != LossListener)
+		d.endLost(f, r, CauseCrashed, loss != LossHook)
 	case r.State() == recordFinal:
 		t.result.Ended++
 		d.endLost(f, r, notedCause(r), true)
@@ -83,6 +85,8 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Lo
 		return LossHook
 	}
 	switch builtin := flags&(recordEcho|recordDiscard) != 0; {
+	case d.find(f.port, f.clientName(), f.localAddr) != f && r.State() != recordFinal:
+		return LossListener // another flow of its client goes on; see hasSocket
 	case !builtin && flags&recordHeld == 0:
 		return LossUnsettled
 	case !builtin && f.fd < 0:
@@ -98,6 +102,13 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Lo
 // isSocket reports whether a port has a socket that was held, by the number in a record.
 func (p *datagramPort) isSocket(n uint32) bool {
 	return n > 0 && p.listenSocket.key != (holdKey{}) && numberOf(p.listenSocket.key) == uint64(n-1)
+}
+
+// hasSocket reports whether the socket is still there by which the flow of a record came. If not, the flow is restored after
+// those of which it is: its listener was removed and added again, and its client may have another flow by now, which goes on.
+func (d *datagrams) hasSocket(r ledger.Record) bool {
+	socket := r.Gram().Socket()
+	return slices.ContainsFunc(d.ports, func(p *datagramPort) bool { return p.isSocket(socket) })
 }
 
 // portOf returns the port that a flow came by, or nil. A client's datagrams go on coming by the same
@@ -118,8 +129,8 @@ func (d *datagrams) portOf(name string, r ledger.Record) (p *datagramPort) {
 	return p
 }
 
-// restoreFields restores what settle and note have written, and has the port know the flow. It reports
-// false if that is not possible: then the port does not know it.
+// restoreFields restores what settle and note have written, and has the port know the flow, unless it knows another
+// one of the client. It reports false if that is not possible: then the port does not know it.
 func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, peer Addr) bool {
 	p, g := f.port, r.Gram()
 	if p.family == sys.Unix {
@@ -146,10 +157,9 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, peer Addr) b
 	flags := r.Flags()
 	f.answered, f.verified = flags&recordAnswered != 0, flags&recordVerified != 0
 	f.echo = flags&recordEcho != 0
-	if d.find(p, f.clientName(), f.localAddr) != nil {
-		return false // two records of one client
+	if d.find(p, f.clientName(), f.localAddr) == nil {
+		p.put(f)
 	}
-	p.put(f)
 	d.ageList(f).add(f)
 	if f.verified {
 		d.knows(f)

@@ -80,15 +80,19 @@ func (e *core) inSteps(sum *Restored, step func(s *streams, own *Restored) (more
 
 // restoreSome restores the next flows of a loop, on its goroutine.
 func (e *core) restoreSome(s *streams, t *restorer) (more bool) {
+	d := e.datagrams.all[s.loop.index]
 	for range restoreBurst {
 		x, ok := s.keep.next()
 		if !ok {
-			d := e.datagrams.all[s.loop.index]
 			d.restoreAges()
 			d.restoreRests()
 			s.keep.releaseEarlier()
 			s.balanceStats()
 			return false
+		}
+		if x.record.Kind() == ledger.KindDatagram && !x.late && !d.hasSocket(x.record) {
+			s.keep.putOff(x)
+			continue
 		}
 		// A flow that the process dies of while it is restored is not tried for ever.
 		s.keep.turn.Begin(x.slot, x.gen)
@@ -96,7 +100,7 @@ func (e *core) restoreSome(s *streams, t *restorer) (more bool) {
 		case kind == ledger.KindStream && len(x.fds) <= 2:
 			s.restore(&x, t)
 		case kind == ledger.KindDatagram && len(x.fds) <= 1:
-			e.datagrams.all[s.loop.index].restore(&x, t)
+			d.restore(&x, t)
 		default:
 			s.keep.abandon(&x)
 			t.result.Lost[LossLedger]++

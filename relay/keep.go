@@ -87,7 +87,7 @@ const (
 	LossLedger                   // "ledger": this version cannot read the shared memory, or there is none
 	LossInconsistent             // "inconsistent": the shared memory and the kernel's counters do not agree
 	LossRepeated                 // "repeated": the process died twice while it handled the flow
-	LossListener                 // "listener": its listener is gone, or the pair's name is not known
+	LossListener                 // "listener": its listener is gone, with or without a later one that has another flow of the client; or the pair's name is not known
 	LossHook                     // "hook": Hooks.Decode returned an error
 	LossResources                // "resources": there was no room for it, such as memory or a place in epoll
 	LossTLS                      // "tls": its TLS ended or began in the process, whose keys are gone; counted where it is known

@@ -65,7 +65,8 @@ type keeping struct {
 
 	// Of the process before: the sockets of flows by their keys, which Restore takes out.
 	earlier map[holdKey][]int
-	at      uint32 // the slot that is restored next
+	at      uint32        // the slot that is restored next
+	late    []earlierFlow // that are restored when all others are
 	// When one of its datagram flows carried something last, as records have it.
 	lastActive uint32
 }

@@ -55,6 +55,7 @@ type keptOrder struct {
 	Items     int           // that the child is given
 	Datagrams int           // Config.MaxDatagramFlows
 	Rest      time.Duration // how long the sockets of ended flows rest; 0: as long as always
+	NoOwn     bool          // no flow gets a socket of its own
 }
 
 // keptCall is what the test asks of the child, on its standard input, and keptAnswer the answer.
@@ -423,6 +424,9 @@ func serveKept(text string, say func(keptAnswer)) error {
 	if o.Rest > 0 {
 		e.datagrams.restTime = o.Rest // before a loop has a datagram port
 	}
+	if o.NoOwn {
+		e.datagrams.ownMost = 0
+	}
 	var to *Addr
 	if o.Upstream != "" {
 		to = new(Addr)
@@ -432,6 +436,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 	}
 	cfg := ListenConfig{Datagram: o.Datagram, Timeouts: o.Timeouts, Socket: o.Socket, Hooks: keptHooks(to, &o, say)}
 	var a keptAnswer
+	var listeners []*Listener
 	for _, url := range o.Listen {
 		at, err := ParseAddr(url)
 		if err != nil {
@@ -442,6 +447,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 			return err
 		}
 		a.Addrs = append(a.Addrs, l.Addr().String())
+		listeners = append(listeners, l)
 	}
 	hooks := keptHooks(to, &o, say)
 	pair := func(name string, d *Decoder) (PairConfig, error) {
@@ -496,6 +502,13 @@ func serveKept(text string, say func(keptAnswer)) error {
 						}
 					})
 				}
+			}
+		case "listen again": // as a reload does that removes a listener, and one that adds it again
+			l := listeners[0]
+			if err := l.Close(); err != nil {
+				a.Err = err.Error()
+			} else if _, err := e.Listen(l.Addr(), cfg); err != nil {
+				a.Err = err.Error()
 			}
 		case "handover, closing":
 			if err := closeAndHandOver(e, func() { close(stopped) }); err != nil {

@@ -234,8 +234,8 @@ func decodeError(status int, text []byte) error {
 				return &Error{Status: status, Message: remote.Line(text)}
 			}
 		}
-		if e.Message != "" {
-			return &Error{status, max(e.Code, e.GRPC), remote.Line([]byte(e.Message))}
+		if message := remote.Line([]byte(e.Message)); message != "" {
+			return &Error{status, max(e.Code, e.GRPC), message}
 		}
 	}
 	return &Error{Status: status, Message: (&remote.StatusError{Status: status, Text: remote.Line(text)}).Error()}

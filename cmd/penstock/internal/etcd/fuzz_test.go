@@ -55,7 +55,7 @@ func FuzzWatch(f *testing.F) {
 
 // FuzzAnswer: whatever a server answers to a request, nothing breaks, and errors stand in one line.
 func FuzzAnswer(f *testing.F) {
-	for _, s := range []string{goodList, `{"code":5,"message":"x"}`, `{"error":{"code":5,"message":"x"}}`, `{"header":{"revision":"1"},"succeeded":true,"responses":[{"response_range":{"kvs":[{}]}}]}`, `{"result":{"TTL":"5"}}`, "<html>"} {
+	for _, s := range []string{goodList, `{"code":5,"message":"x"}`, `{"message":" "}`, `{"error":{"code":5,"message":"x"}}`, `{"header":{"revision":"1"},"succeeded":true,"responses":[{"response_range":{"kvs":[{}]}}]}`, `{"result":{"TTL":"5"}}`, "<html>"} {
 		f.Add(200, []byte(s))
 		f.Add(500, []byte(s))
 	}

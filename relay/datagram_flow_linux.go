@@ -180,9 +180,9 @@ type datagramFlow struct {
 	nameLen           uint8
 	tos               uint8    // of the socket towards the upstream, if DatagramConfig.TOS needs it
 	name              [28]byte // the client's address as the kernel wrote it; a Unix one is in path
-	astray            bool     // it was restored to another socket than its own: its client's datagrams may reach another loop
 	returned          int64    // bytes of replies, as long as DatagramConfig.Amplification bounds them
 	ownDrops          uint32   // SO_RXQ_OVFL's last reading of its own socket
+	astray            bool     // it was restored to another socket than its own: its client's datagrams may reach another loop
 	path              string
 	localAddr         netip.Addr // that the client wrote to, where the listener is bound to none
 	zone              uint32     // interface, where localAddr is a link-local address

@@ -106,7 +106,7 @@ groups:
 	ended("cause", "refused", "reason", "no-route")
 
 	before := plain.came.Load() + special.came.Load()
-	for what, text := range map[string]string{"plain text": "GET / HTTP/1.0\r\n\r\n", "part of a ClientHello": "\x16\x03\x01\x02\x00\x01", "nothing": ""} {
+	for what, text := range map[string]string{"plain text": "HELO web.test\r\n", "part of a ClientHello": "\x16\x03\x01\x02\x00\x01", "nothing": ""} {
 		c := d.to("tls")
 		io.WriteString(c, text)
 		if what == "nothing" {

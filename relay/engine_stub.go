@@ -124,6 +124,9 @@ func (*Flow) Upstream() *Addr { return nil }
 // UpstreamLocal returns the zero Addr.
 func (*Flow) UpstreamLocal() Addr { return Addr{} }
 
+// Transfers returns zero Transfers.
+func (*Flow) Transfers() (toUpstream, toClient Transfer) { return }
+
 // Value returns nil.
 func (*Flow) Value() any { return nil }
 

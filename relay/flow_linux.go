@@ -134,6 +134,11 @@ func (f *Flow) UpstreamLocal() Addr {
 	return f.owner.local(f, sideUpstream)
 }
 
+// Transfers returns what the flow has transferred so far, as its [Record] will have it.
+func (f *Flow) Transfers() (toUpstream, toClient Transfer) {
+	return f.owner.transfer(f, up), f.owner.transfer(f, down)
+}
+
 // Value returns the value given to SetValue, or nil.
 func (f *Flow) Value() any {
 	return f.value

@@ -161,6 +161,78 @@ listeners:
 	}
 }
 
+// What a datagram flow has moved is counted once, and stays with the member that it had then, when another one has it, and
+// another worker.
+func TestMovedFlowIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	var members [2]net.PacketConn
+	for i := range members {
+		var err error
+		if members[i], err = net.ListenPacket("udp4", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { members[i].Close() })
+	}
+	k := runKept(t, `
+groups:
+  g: {balance: first, members: [{name: a, to: "{0}"}, {name: b, to: "{1}"}]}
+listeners:
+  l: {listen: "udp://127.0.0.1:0", to: g}
+`, "udp://"+members[0].LocalAddr().String(), "udp://"+members[1].LocalAddr().String())
+	client := k.to("l")
+	sent := int64(0)
+	send := func() {
+		sent++
+		if _, err := client.Write([]byte("datagram")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// counted returns what the listener and each member have counted.
+	counted := func() (all [3]int64) {
+		all[0] = k.numbers("l", "g")[0].DatagramsUp
+		gs, err := k.admin.Groups(k.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range gs.Groups {
+			for i, m := range g.Members {
+				all[1+i] = m.DatagramsUp
+			}
+		}
+		return all
+	}
+	for range 10 {
+		send()
+	}
+	eventually(t, "the first member has 10", func() bool { return counted() == [3]int64{10, 10, 0} })
+	members[0].Close()
+	buf := make([]byte, 100)
+	eventually(t, "the second member has one", func() bool {
+		send() // the first of these are answered with an ICMP error
+		members[1].SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		_, _, err := members[1].ReadFrom(buf)
+		return err == nil
+	})
+	check := func(when string) {
+		t.Helper()
+		var n [3]int64
+		for deadline := time.Now().Add(patience); n[0] != sent || n[1] < 10 || n[0] != n[1]+n[2]; n = counted() {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: the listener and the members have counted %d of %d", when, n, sent)
+			}
+		}
+	}
+	check("after the move")
+	k.settled(1)
+	k.crash()
+	check("by the next worker")
+	if _, err := k.admin.KillAll(k.ctx(), api.Filter{Listener: "l"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the flow has ended", func() bool { return k.status(t).Totals.Flows == 0 })
+	check("after its end")
+}
+
 // Records of flows that a worker was killed with before it had written them are counted.
 func TestAccessLogCountsDeaths(t *testing.T) {
 	need(t, "mkfifo")

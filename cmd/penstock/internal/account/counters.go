@@ -185,8 +185,7 @@ func (c *Counters) Settle(live func(add func(s *Series, up, down Volume))) (cras
 
 // catchUp adds what was reported and is not there any more.
 func (d *direction) catchUp(is, reported Volume) {
-	add(&d[bytesAt], max(0, reported.Bytes-is.Bytes))
-	add(&d[datagramsAt], max(0, reported.Datagrams-is.Datagrams))
+	d.addVolume(Volume{max(reported.Bytes, is.Bytes), max(reported.Datagrams, is.Datagrams)}, is)
 }
 
 // Record counts the end of a flow in s, the series that the flow is in. If s is nil, the

@@ -251,6 +251,53 @@ func TestMembersComeAndGo(t *testing.T) {
 	}
 }
 
+// What a flow has moved stays with the member that it had then, however often the counters are read between, and is counted once.
+func TestMove(t *testing.T) {
+	for _, often := range []bool{false, true} {
+		c := NewCounters()
+		var s [3]*Series
+		for i := range s {
+			s[i] = c.Series(Key{"dns", "api", "app", "m" + strconv.Itoa(i)})
+		}
+		at, total := s[0], Volume{}
+		read := func(live bool, want ...int64) {
+			t.Helper()
+			all := map[Key]Point{}
+			for _, p := range c.Snapshot(nil, func(add func(*Series, Volume, Volume)) {
+				if live {
+					add(at, total, Volume{})
+				}
+			}) {
+				all[p.Key] = p
+			}
+			for i, n := range want {
+				if p := all[s[i].Key()]; p.Up.Datagrams != n || p.Up.Bytes != 100*n {
+					t.Errorf("read often: %v, open: %v, member %d: %+v, want %d datagrams", often, live, i, p.Up.Volume, n)
+				}
+			}
+		}
+		s[0].Begin()
+		want := [3]int64{}
+		for i, n := range []int64{10, 6, 3} {
+			total.Datagrams += n
+			total.Bytes += 100 * n
+			want[i] = n
+			if often {
+				read(true, want[:]...)
+			}
+			if i < 2 {
+				s[i].Move(s[i+1], total, Volume{})
+				at = s[i+1]
+			}
+		}
+		read(true, 10, 6, 3)
+		e := &Entry{Datagrams: true}
+		e.Up = relay.Transfer{Written: total.Bytes, Datagrams: total.Datagrams}
+		c.Record(at, e)
+		read(false, 10, 6, 3)
+	}
+}
+
 // No flow that begins, moves or ends while its member goes is lost, and no report decreases.
 func TestForgetConcurrently(t *testing.T) {
 	c := NewCounters()
@@ -264,7 +311,7 @@ func TestForgetConcurrently(t *testing.T) {
 				s.Begin()
 				s.Attempt(nil)
 				to := c.Series(Key{"https", "api", "app", "m" + strconv.Itoa((i+1)%members)})
-				s.Move(to)
+				s.Move(to, Volume{}, Volume{})
 				c.Record(to, e)
 			}
 		})

@@ -39,7 +39,7 @@ func countForever() {
 				s := c.Series(Key{Listener: l})
 				s.Begin()
 				to := c.Series(Key{l, "r", "g", strconv.Itoa(i % 50)})
-				s.Move(to)
+				s.Move(to, Volume{}, Volume{})
 				to.Attempt(nil)
 				to.End(e)
 				if i%200 == 199 {

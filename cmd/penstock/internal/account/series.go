@@ -75,11 +75,16 @@ func (s *Series) Continue() {
 	}
 }
 
-// Move moves a flow from s to another series.
-func (s *Series) Move(to *Series) {
+// Move moves a flow from s to another series. What it has moved so far, up and down, stays in s: the other series, to
+// which all that an open flow has moved is added, counts it as less than nothing.
+func (s *Series) Move(to *Series, up, down Volume) {
 	to, from := to.current(), s.current()
 	to.words[movedInAt].Add(1) // first, so that the flow is never in no series
 	from.words[movedOutAt].Add(1)
+	to.words.up().addVolume(Volume{}, up)
+	to.words.down().addVolume(Volume{}, down)
+	from.words.up().addVolume(up, Volume{})
+	from.words.down().addVolume(down, Volume{})
 	runtime.KeepAlive(to)
 	runtime.KeepAlive(from)
 }
@@ -164,6 +169,12 @@ func (d *direction) add(t *relay.Transfer) {
 			d[whysAt+int(t.Why)].Add(1)
 		}
 	}
+}
+
+// addVolume adds the difference of two volumes.
+func (d *direction) addVolume(v, less Volume) {
+	add(&d[bytesAt], v.Bytes-less.Bytes)
+	add(&d[datagramsAt], v.Datagrams-less.Datagrams)
 }
 
 // add adds n to c. If n is 0 it does not touch the cache line of c.

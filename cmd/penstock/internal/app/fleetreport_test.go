@@ -18,7 +18,7 @@ func TestServedOf(t *testing.T) {
 		s := c.Series(account.Key{Listener: listener})
 		s.Begin()
 		to := c.Series(account.Key{Listener: listener, Route: "r", Group: "g", Member: member})
-		s.Move(to)
+		s.Move(to, account.Volume{}, account.Volume{})
 		to.Attempt(nil)
 		e := &account.Entry{}
 		e.Cause, e.Down.Written, e.FirstByte = cause, down, firstByte

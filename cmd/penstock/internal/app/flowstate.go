@@ -99,15 +99,15 @@ func planOf(f *relay.Flow) *listenerPlan { return f.Listener().Value().(*boundLi
 func client(f *relay.Flow) netip.Addr { return f.Client().AddrPort.Addr() }
 
 // moveTo counts the flow in series s, and no longer in the series before: at any time a flow is in
-// one series at most.
-func (p *flowState) moveTo(s *account.Series) {
+// one series at most. What it has moved so far stays in the series before.
+func (p *flowState) moveTo(s *account.Series, up, down account.Volume) {
 	switch was := p.series.Load(); was {
 	case s:
 		return
 	case nil:
 		s.Begin()
 	default:
-		was.Move(s)
+		was.Move(s, up, down)
 	}
 	p.series.Store(s)
 }

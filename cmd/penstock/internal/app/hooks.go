@@ -59,7 +59,7 @@ func (d *daemon) admit(f *relay.Flow) relay.Cause {
 		return relay.CauseRefused
 	}
 	if p.admission.ExpectsProxy() || s.needsHello(peer) {
-		p.moveTo(s.sniffSeries)
+		p.moveTo(s.sniffSeries, account.Volume{}, account.Volume{})
 		f.StartSniff(s.spec.Sniff.Max, s.spec.Sniff.Timeout)
 		return relay.CauseNone
 	}
@@ -260,14 +260,15 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		p.member.Store(looping)
 		reason = spec.ReasonLoop
 	}
+	up, down := f.Transfers() // with the members before, which a datagram flow may have had
 	switch {
 	case m != nil:
 		p.member.Store(m)
-		p.moveTo(d.series(p))
+		p.moveTo(d.series(p), moved(&up), moved(&down))
 		p.connected = p.plan.spec.Datagrams || m.Addr().Network.BuiltIn() // connected tells of no more than an answer
 		return m.AddrAt(portOffset(f, p))
 	case reason == spec.ReasonNone:
-		p.moveTo(d.series(p))
+		p.moveTo(d.series(p), moved(&up), moved(&down))
 		f.Queue() // nil ends a datagram flow, which cannot be queued
 		return nil
 	}
@@ -437,7 +438,7 @@ func (d *daemon) done(r *relay.Record) {
 		}
 	}
 	if p.series.Load() != nil && p.member.Load() == nil {
-		p.moveTo(d.series(p)) // it may have got a route since, but no member
+		p.moveTo(d.series(p), moved(&r.Up), moved(&r.Down)) // it may have got a route since, but no member
 	}
 	d.accounting.record(p.series.Load(), &e)
 }

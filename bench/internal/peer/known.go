@@ -62,7 +62,7 @@ defaults
 		plan: func(s Setup) Plan {
 			file := filepath.Join(s.Dir, name+".cfg")
 			return Plan{
-				Argv:   []string{"haproxy", "-db", "-q", "-f", file},
+				Argv:   []string{"haproxy", "-db", "-f", file},
 				File:   file,
 				Config: fmt.Sprintf(common, s.Loops, (s.Files-300)/2, option, s.Listen, s.Upstream),
 			}

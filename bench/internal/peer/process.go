@@ -4,6 +4,7 @@ package peer
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -26,9 +27,27 @@ type Process struct {
 	done chan error
 }
 
+// starts is how often a program is started that ends before it is ready. HAProxy did so twice within a second in one check of
+// hundreds, and what it had to say was switched off.
+const starts = 3
+
+// errEnded is the cause if a program ended before it was ready.
+var errEnded = errors.New("ended at once")
+
 // Start starts the peer and returns when it accepts connections. The caller must call Stop. The
 // peer runs in the network namespace of the calling thread, and dies with that thread.
 func Start(p Peer, s Setup) (*Process, error) {
+	for n := 1; ; n++ {
+		r, err := start(p, s)
+		if !errors.Is(err, errEnded) || n == starts {
+			return r, err
+		}
+		fmt.Fprintf(os.Stderr, "%v; started again\n", err)
+		time.Sleep(time.Second)
+	}
+}
+
+func start(p Peer, s Setup) (*Process, error) {
 	plan := p.Plan(s)
 	if plan.File != "" {
 		if err := os.WriteFile(plan.File, []byte(plan.Config), 0o644); err != nil {
@@ -57,7 +76,7 @@ func (r *Process) ready(s Setup) error {
 		select {
 		case err := <-r.done:
 			r.done <- err
-			return fmt.Errorf("%s ended at once: %v\n%s", r.name, err, r.out.Bytes())
+			return fmt.Errorf("%s %w: %v\n%s", r.name, errEnded, err, r.out.Bytes())
 		default:
 		}
 		if s.UDP {

@@ -159,7 +159,7 @@ func securedHAProxy() Peer {
 			more = fmt.Sprintf("    tcp-request inspect-delay 10s\n    tcp-request content accept if { req.ssl_sni %s }\n    tcp-request content reject\n", s.TLS.Name)
 		}
 		return Plan{
-			Argv: []string{"haproxy", "-db", "-q", "-f", file},
+			Argv: []string{"haproxy", "-db", "-f", file},
 			File: file,
 			Config: fmt.Sprintf("global\n    nbthread %d\n    maxconn %d\n    maxpipes 64\ndefaults\n    mode tcp\n    option splice-auto\n    timeout connect 5s\n    timeout client 120s\n    timeout server 120s\nlisten relay\n    bind %s%s\n%s    server upstream %s%s\n",
 				s.Loops, (s.Files-300)/2, s.Listen, bind, more, s.Upstream, server),

@@ -41,7 +41,8 @@ var specialPages = map[string]*page{
 		first: "cp /mnt/repository/docs/examples/layers/*.yaml .",
 		lines: []special{{line: "penstock run", until: "(: </dev/tcp/127.0.0.1/443)"}},
 	},
-	"docs/faults.md": {lines: []special{{line: "make", why: "tries faults for an hour"}}},
+	"docs/commands.md": {lines: []special{{line: "penstock drain", block: true, why: "shows a busy daemon"}}},
+	"docs/faults.md":   {lines: []special{{line: "make", why: "tries faults for an hour"}}},
 	"docs/fleet.md": {
 		needs: "etcd etcdctl python3 curl",
 		lines: []special{
@@ -84,13 +85,16 @@ printf '%s\n' 'listen web' ' mode tcp' ' bind 127.0.0.1:8443' ' server a 127.0.0
 echo 'stream { server { listen 127.0.0.1:8443; proxy_pass 127.0.0.1:9001; } }' >/etc/nginx/nginx.conf`,
 		lines: []special{{line: "penstock explain", as: "penstock explain -c penstock.yaml --listener listener-8443 --sni www.example.org"}},
 	},
-	"docs/operations.md": {
+	"docs/observing.md": {
+		lines: []special{
+			{line: "penstock flows", block: true, why: "shows a busy daemon"},
+			{line: "penstock flow ", block: true, why: "shows a busy daemon"},
+		},
+	},
+	"docs/running.md": {
 		lines: []special{
 			{line: "penstock run", until: "penstock status >/dev/null"},
 			{line: "penstock relay --replies", until: "grep -q ':0035 ' /proc/net/udp6"},
-			{line: "penstock flows", block: true, why: "shows a busy daemon"},
-			{line: "penstock flow ", block: true, why: "shows a busy daemon"},
-			{line: "penstock drain", block: true, why: "shows a busy daemon"},
 		},
 	},
 	"docs/sandbox.md": {

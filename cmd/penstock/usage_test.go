@@ -70,8 +70,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// --help lists the exit codes, and exits with 0; every flag in docs/operations.md is a flag of some
-// command.
+// --help lists the exit codes, and exits with 0; every command is in docs/commands.md, and every flag that the
+// pages for operators name is a flag of some command.
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"relay", "--help"}} {
 		out, code := command(t, args...)
@@ -88,15 +88,16 @@ func TestHelp(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)  `).FindAllStringSubmatch(list, -1) {
 		of, _ := command(t, append(strings.Fields(m[1]), "--help")...)
 		help += of
-	}
-	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
-	if err != nil {
-		t.Fatal(err)
+		if pattern := regexp.MustCompile(`(?m)^\| .*\b` + strings.Join(strings.Fields(m[1]), `\b.*\b`) + `\b`); !pattern.MatchString(operatorPage(t, "commands.md")) {
+			t.Errorf("docs/commands.md has no row for penstock %s", m[1])
+		}
 	}
 	flags := regexp.MustCompile("`(--[a-z-]+)")
-	for _, m := range flags.FindAllSubmatch(doc, -1) {
-		if !strings.Contains(help, string(m[1])) && string(m[1]) != "--help" {
-			t.Errorf("docs/operations.md names %s, which is not a flag", m[1])
+	for _, name := range []string{"commands.md", "observing.md", "runbooks.md", "running.md"} {
+		for _, m := range flags.FindAllStringSubmatch(operatorPage(t, name), -1) {
+			if !strings.Contains(help, m[1]) && m[1] != "--help" {
+				t.Errorf("docs/%s names %s, which is not a flag", name, m[1])
+			}
 		}
 	}
 }
@@ -127,4 +128,14 @@ func TestCheckOrder(t *testing.T) {
 	if code != 2 || strings.Join(got, " ") != "1 4 5 6" || strings.Count(out, ": warning: ") != 2 {
 		t.Errorf("%d, lines %v:\n%s", code, got, out)
 	}
+}
+
+// operatorPage returns the text of a page of docs.
+func operatorPage(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -71,6 +71,13 @@ func TestWrapped(t *testing.T) {
 // is dated, hidden (except .github) or test data.
 func textFiles(t *testing.T, extensions ...string) map[string]string {
 	t.Helper()
+	return allFiles(t, dated, extensions...)
+}
+
+// allFiles returns the files of the repository with one of these extensions, by their path from its root, without those
+// in the folders left out, and without what is hidden (except .github) or test data.
+func allFiles(t *testing.T, without []string, extensions ...string) map[string]string {
+	t.Helper()
 	root := filepath.Join("..", "..")
 	files := map[string]string{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -85,7 +92,7 @@ func textFiles(t *testing.T, extensions ...string) map[string]string {
 		base := d.Name()
 		if d.IsDir() {
 			hidden := base[0] == '.' && name != root && base != ".github"
-			if hidden || base == "testdata" || base == "node_modules" || slices.Contains(dated, rel+"/") {
+			if hidden || base == "testdata" || base == "node_modules" || slices.Contains(without, rel+"/") {
 				return filepath.SkipDir
 			}
 			return nil

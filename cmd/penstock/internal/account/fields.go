@@ -17,7 +17,7 @@ type field struct {
 }
 
 // fields lists every field, in the order of a JSON line. The names are an interface:
-// docs/operations.md documents them, and they do not change.
+// docs/observing.md documents them, and they do not change.
 var fields = []field{
 	{"time", true, func(b []byte, e *Entry) []byte {
 		return e.Start.UTC().Truncate(time.Microsecond).AppendFormat(b, time.RFC3339Nano)

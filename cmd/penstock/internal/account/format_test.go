@@ -181,13 +181,13 @@ func TestFormatsAllocateNothing(t *testing.T) {
 
 // Every field is documented, and what is documented is a field.
 func TestFieldsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../../docs/operations.md")
+	text, err := os.ReadFile("../../../../docs/observing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, ok := strings.Cut(string(text), "\n## Access log\n")
 	if !ok {
-		t.Fatal("docs/operations.md has no section Access log")
+		t.Fatal("docs/observing.md has no section Access log")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	var documented []string

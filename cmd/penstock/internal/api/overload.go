@@ -1,7 +1,7 @@
 package api
 
 // Overload reports how close the daemon is to its limits, and what it does about it; see
-// docs/operations.md, Overload.
+// docs/running.md, Overload.
 type Overload struct {
 	Resources []OverloadResource `json:"resources"` // those that have a limit
 	Actions   []OverloadAction   `json:"actions"`   // in the order of resources and thresholds

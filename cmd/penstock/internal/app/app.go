@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 )
 
-// Exit codes. docs/operations.md explains them to operators.
+// Exit codes. docs/commands.md explains them to operators.
 const (
 	exitOK       = 0 // every flow has ended
 	exitFailed   = 1 // could not start

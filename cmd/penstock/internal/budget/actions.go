@@ -13,7 +13,7 @@ const (
 	NumActions      = int(EndIdle) + 1
 )
 
-// names and thresholds are by action. docs/operations.md has them, too.
+// names and thresholds are by action. docs/running.md has them, too.
 var (
 	names      = [NumActions]string{"shrink", "no-datagram-flows", "no-streams", "end-stalled", "end-idle"}
 	thresholds = [NumActions]float64{0.75, 0.80, 0.85, 0.90, 0.95}

@@ -78,7 +78,7 @@ var engineKeys = keysOf("engine",
 	field("gro", boolean(false), "true", "Receive datagrams in runs that the kernel has merged (UDP_GRO).", func(e *spec.Engine) *bool { return &e.NoGRO }),
 	field("max-flows", count(maxCount), "0", "Maximum number of datagram flows. Above it, a new flow replaces the least useful one. 0: derived from the descriptor limit.", func(e *spec.Engine) *int { return &e.MaxFlows }),
 	field("max-new-flows", count(maxCount), "0", "Maximum number of datagram flows that each loop starts per second. 0: the engine's default.", func(e *spec.Engine) *int { return &e.MaxNewFlows }),
-	field("memory", memoryType, "auto", "Memory that the daemon may use, with what the kernel holds for its sockets and pipes. As it runs short, the daemon stops taking new flows and then ends flows that are stalled or idle, never busy ones: docs/operations.md, Overload. auto: the limit of the control group, if it has one; none: no limit.", func(e *spec.Engine) *int64 { return &e.Memory }),
+	field("memory", memoryType, "auto", "Memory that the daemon may use, with what the kernel holds for its sockets and pipes. As it runs short, the daemon stops taking new flows and then ends flows that are stalled or idle, never busy ones: docs/running.md, Overload. auto: the limit of the control group, if it has one; none: no limit.", func(e *spec.Engine) *int64 { return &e.Memory }),
 )
 
 var limitsKeys = keysOf("limits",
@@ -109,7 +109,7 @@ var logKeys = keysOf("log",
 
 var accessLogKeys = keysOf("access-log",
 	required(field("to", logTarget, "", "Where lines are written. A file is reopened on SIGUSR1.", func(a *spec.AccessLog) *string { return &a.To })),
-	field("format", text("format", 4096), "json", "json, or a template of the fields in docs/operations.md.", func(a *spec.AccessLog) *string { return &a.Format }),
+	field("format", text("format", 4096), "json", "json, or a template of the fields in docs/observing.md.", func(a *spec.AccessLog) *string { return &a.Format }),
 	field("mode", mode, `"0640"`, "Permissions of a newly created file.", func(a *spec.AccessLog) *uint32 { return &a.Mode }),
 )
 

@@ -118,7 +118,7 @@ func haproxy(p *plan, files []File) *Error {
 		p.note(h.logAt, "log: flows are not logged, as no section has log global")
 	case h.logTo != "":
 		p.top.sub("access-log", "to", h.logTo)
-		p.top.set("access-log", p.top.get("access-log"), "A JSON object per flow; format has templates (docs/operations.md).")
+		p.top.set("access-log", p.top.get("access-log"), "A JSON object per flow; format has templates (docs/observing.md).")
 		if h.logComment != "" {
 			p.top.set("access-log", p.top.get("access-log"), h.logComment)
 		}
@@ -299,9 +299,9 @@ var proxyHints = map[string]string{
 	"use-server":       "; a route to a group with that member alone does the same",
 	"monitor-net":      "; ready and alive are answered by the admin listener",
 	"monitor":          "; ready and alive are answered by the admin listener",
-	"log-format":       "; access-log has a format of its own (docs/operations.md)",
-	"log-format-sd":    "; access-log has a format of its own (docs/operations.md)",
-	"error-log-format": "; access-log has a format of its own (docs/operations.md)",
+	"log-format":       "; access-log has a format of its own (docs/observing.md)",
+	"log-format-sd":    "; access-log has a format of its own (docs/observing.md)",
+	"error-log-format": "; access-log has a format of its own (docs/observing.md)",
 	"log-tag":          "; access-log writes to syslog as penstock",
 	"email-alert":      "; the alerts in docs/prometheus fire on the same events",
 	"dispatch":         "; use a server line",

@@ -202,7 +202,7 @@ func (h *haproxyPlan) stats(l *line) {
 			h.top.sub("admin", "mode", raw(`"`+options[i+1]+`"`))
 		}
 	}
-	h.note(l.at, "stats socket: the admin listener takes its place; commands and API are Penstock's (docs/operations.md)")
+	h.note(l.at, "stats socket: the admin listener takes its place; commands and API are Penstock's (docs/commands.md)")
 }
 
 // logTarget makes the access log go where the first log line says.

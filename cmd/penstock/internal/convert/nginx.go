@@ -257,7 +257,7 @@ var nginxHints = map[string]string{
 	"status_zone":            "; every listener and group has metrics",
 	"zone_sync":              "; members are looked at by each relay",
 	"real_ip_header":         "",
-	"log_format":             "; access-log has a format of its own (docs/operations.md)",
+	"log_format":             "; access-log has a format of its own (docs/observing.md)",
 	"ssl_verify_depth":       "; a chain of certificates may have any length",
 	"proxy_ssl_verify_depth": "; a chain of certificates may have any length",
 }
@@ -302,5 +302,5 @@ func (n *nginxPlan) accessLog(d *directive) {
 	}
 	n.logged = true
 	n.top.sub("access-log", "to", to)
-	n.top.set("access-log", n.top.get("access-log"), "A JSON object per flow; format has templates (docs/operations.md).")
+	n.top.set("access-log", n.top.get("access-log"), "A JSON object per flow; format has templates (docs/observing.md).")
 }

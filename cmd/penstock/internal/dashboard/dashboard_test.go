@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/dashboard"
 )
 
-// maxSize is what docs/operations.md says of the page.
+// maxSize is what docs/observing.md says of the page.
 const maxSize = 300_000
 
 func TestSize(t *testing.T) {

@@ -108,7 +108,7 @@ type Log struct {
 // AccessLog configures the log with a line per flow.
 type AccessLog struct {
 	To     string // stdout, stderr, an absolute path, or a syslog URL; empty: no log
-	Format string // "json", or a template with the fields of docs/operations.md
+	Format string // "json", or a template with the fields of docs/observing.md
 	Mode   uint32 // permissions of a file that is created; 0: the default
 }
 

@@ -126,7 +126,7 @@ func TestBackupsBeforePanic(t *testing.T) {
 	}
 }
 
-// The rules of docs/operations.md in numbers, for members that are not from xDS.
+// The rules of docs/running.md in numbers, for members that are not from xDS.
 func TestSpread(t *testing.T) {
 	for _, c := range []struct {
 		what    string

@@ -146,7 +146,7 @@ function ofResources() {
   if (last.fds && last.fds > 0.9 * last.max_fds) list.push({key: 'fds', level: 'bad', href: '#resources', what: `${count(last.fds)} of ${count(last.max_fds)} descriptors are open`, more: 'At the bound no client is accepted.'});
   const overload = samples[samples.length - 1].overload || {actions: []};
   for (const a of overload.actions) {
-    if (a.active && a.name !== 'shrink') list.push({key: `overload-${a.name}`, level: 'bad', href: '#resources', what: `The ${a.resource} is short: ${a.name}`, more: `${count(a.count)} so far. See Overload in docs/operations.md.`});
+    if (a.active && a.name !== 'shrink') list.push({key: `overload-${a.name}`, level: 'bad', href: '#resources', what: `The ${a.resource} is short: ${a.name}`, more: `${count(a.count)} so far. See Overload in docs/running.md.`});
   }
   const grown = (name, what, more) => {
     const n = last[name] - first[name];

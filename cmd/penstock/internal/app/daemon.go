@@ -77,6 +77,10 @@ type daemon struct {
 	mu        sync.Mutex // serializes changes
 	bound     map[bindKey]*boundListener
 	nodeDrain nodeDrain
+
+	// switching is held while groups and listeners of one configuration give way to those of the next; mu may be held
+	// before it. Who must not see some of both holds it for reading.
+	switching sync.RWMutex
 }
 
 // An activeConfig is the running configuration and what was built from it.
@@ -227,6 +231,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	// Removed groups serve until no listener leads to them.
 	leaving := removedGroups(old.Config, cfg)
 	d.fleet.expect(cfg)
+	d.switching.Lock()
 	d.clients.Set((&spec.Config{Groups: append(slices.Clip(cfg.Groups), leaving...)}).ClientTLS())
 	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
 	for _, l := range cfg.Listeners {
@@ -256,6 +261,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		d.set.Apply(cfg.Groups)
 		d.clients.Set(cfg.ClientTLS())
 	}
+	d.switching.Unlock()
 	gone := d.bound
 	d.bound = bound
 	d.closeListeners(gone, bound)

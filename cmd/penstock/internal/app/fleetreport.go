@@ -20,17 +20,21 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// fleetReport returns what this relay reports to its fleet.
+// fleetReport returns what this relay reports to its fleet. The version is that of the running configuration, and so are the
+// listeners and groups: that of Status becomes another one a while after these have.
 func (d *daemon) fleetReport() fleet.Report {
+	d.switching.RLock()
+	f, groups := d.active.Load(), d.set.Snapshot()
+	d.switching.RUnlock()
 	now := d.snapshot()
 	s := now.Status()
 	r := fleet.Report{
-		Hash: s.Hash, Penstock: version(), Since: d.started, State: s.State,
+		Hash: hashOf(f.Text), Penstock: version(), Since: d.started, State: s.State,
 		Flows: s.Totals.Flows, Begun: s.Totals.Begun, Refusals: s.Totals.Refused, Failed: s.Totals.Failed,
 		BytesUp: s.Totals.BytesUp, BytesDown: s.Totals.BytesDown,
 		Groups: map[string]fleet.Group{}, Host: hostHealth(s.Resources.CPU),
 	}
-	r.Served, r.Listeners = servedOf(now.points(), d.active.Load().Listeners)
+	r.Served, r.Listeners = servedOf(now.points(), f.Listeners)
 	if s.Keeper != nil {
 		for _, start := range s.Keeper.Starts {
 			if start.Reason == keeper.Crash.String() {
@@ -46,10 +50,12 @@ func (d *daemon) fleetReport() fleet.Report {
 		if c.Refused != nil {
 			r.Refused = &fleet.Refused{Version: versionNumber(c.Refused.Version), Error: c.Refused.Error, At: c.Refused.Time}
 		}
-		r.Version = versionNumber(c.Version)
 		r.Sources = append(r.Sources, fleet.Source{Name: c.Source, Age: ageOf(c.Since), Error: c.Error})
 	}
-	for _, g := range d.set.Snapshot() {
+	for i := range f.Layers {
+		r.Version = versionNumber(f.Layers[i].Version)
+	}
+	for _, g := range groups {
 		out := fleet.Group{All: len(g.Members)}
 		for i := range g.Members {
 			m := &g.Members[i]

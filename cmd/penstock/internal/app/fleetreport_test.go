@@ -1,11 +1,16 @@
 package app
 
 import (
+	"fmt"
+	"log/slog"
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
@@ -45,6 +50,95 @@ func TestServedOf(t *testing.T) {
 	}
 	if all.Begun != 5 || all.Ends["end"] != 2 || all.BytesDown != 201_006 || all.FirstByte[3] != 1 || all.Sizes[1] != 2 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// A report that is made while a reload is not over yet is of one configuration. Otherwise whoever judges a canary takes the
+// listeners of the version for those of the one before.
+func TestReportIsOfOneConfiguration(t *testing.T) {
+	r, f := followed(t, t.TempDir())
+	load := func(version string) *spec.Config {
+		t.Helper()
+		text := fmt.Sprintf("listeners: {dns-%s: {listen: 'udp://127.0.0.1:0', to: g-%s}}\ngroups: {g-%s: {members: ['udp://127.0.0.1:9']}}\n", version, version, version)
+		f.has(layerOf(version, text), nil)
+		r.take()
+		l, err := r.text(testRemote)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := config.Parse("test", l.Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Layers = []spec.Layer{l}
+		return cfg
+	}
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	d.remotes = r
+	for version := range 3 {
+		want := fmt.Sprint(version + 1)
+		cfg := load(want)
+		if err := d.apply(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		check := func(when string) {
+			t.Helper()
+			got := d.fleetReport()
+			_, listener := got.Listeners["dns-"+want]
+			_, group := got.Groups["g-"+want]
+			if fmt.Sprint(got.Version) != want || got.Hash != hashOf(cfg.Text) || !listener || !group || len(got.Listeners) != 1 || len(got.Groups) != 1 {
+				t.Errorf("%s of version %s: version %d, %v, %v", when, want, got.Version, slices.Collect(maps.Keys(got.Listeners)), got.Groups)
+			}
+		}
+		check("before the end")
+		d.settleRemotes(nil)
+		check("after the end")
+	}
+}
+
+// Reports that are made while configurations change are each of one of them.
+func TestReportsWhileConfigurationsChange(t *testing.T) {
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	apply := func(version int) {
+		cfg, err := config.Parse("test", fmt.Appendf(nil, "listeners: {l-%d: {listen: 'udp://127.0.0.1:0', to: g-%d}}\ngroups: {g-%d: {members: ['udp://127.0.0.1:9']}}\n", version, version, version))
+		if err == nil {
+			cfg.Layers = []spec.Layer{{Version: fmt.Sprint(version)}}
+			err = d.apply(t.Context(), cfg)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	apply(1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for version := 2; version < 100 && !t.Failed(); version++ {
+			apply(version)
+		}
+	}()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+		r := d.fleetReport()
+		_, listener := r.Listeners[fmt.Sprint("l-", r.Version)]
+		_, group := r.Groups[fmt.Sprint("g-", r.Version)]
+		if !listener || !group || len(r.Listeners) != 1 || len(r.Groups) != 1 {
+			t.Errorf("version %d: %v, %v", r.Version, slices.Collect(maps.Keys(r.Listeners)), r.Groups)
+			<-done
+			return
+		}
 	}
 }
 

@@ -186,7 +186,7 @@ func pauseChild(text string) error {
 
 func (p *pauseBench) measure() (res pauseResult, err error) {
 	// The upstream is in this process. More than one connection: one thread serves all.
-	sink, err := loads.NewSink(loads.Spec{Kind: loads.PingPong, Size: 64, Conns: 2}, false)
+	sink, err := loads.NewSink(loads.Spec{Kind: loads.PingPong, Size: 64, Conns: 2}, "127.0.0.1", false)
 	if err != nil {
 		return res, err
 	}

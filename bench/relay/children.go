@@ -25,12 +25,13 @@ func sink(args []string) error {
 	fs := flag.NewFlagSet("sink", flag.ExitOnError)
 	text := fs.String("load", "", "the load")
 	verify := fs.Bool("verify", false, "read and check every byte")
+	host := fs.String("host", "127.0.0.1", "the address at which it listens")
 	fs.Parse(args)
 	spec, err := load.Parse(*text)
 	if err != nil {
 		return err
 	}
-	s, err := load.NewSink(spec, *verify)
+	s, err := load.NewSink(spec, *host, *verify)
 	if err != nil {
 		return err
 	}
@@ -66,9 +67,9 @@ func generate(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// startSink runs the sink as a child and returns its address.
-func (b *bench) startSink(l namedLoad, verify bool) (addr string, pid int, stop func(), err error) {
-	cmd := exec.Command(b.self, "sink", "-load", l.text, "-verify="+strconv.FormatBool(verify))
+// startSink runs the sink as a child and returns its address at host.
+func (b *bench) startSink(l namedLoad, host string, verify bool) (addr string, pid int, stop func(), err error) {
+	cmd := exec.Command(b.self, "sink", "-load", l.text, "-host", host, "-verify="+strconv.FormatBool(verify))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()

@@ -26,13 +26,13 @@ func (b *bench) header() error {
 	}
 	fmt.Fprintf(b.out, "rounds: %d\nwarm: %v\nwindow: %v\nloops: %s\nopen-files: %d\n", b.rounds, b.warm, b.window, strings.Trim(fmt.Sprint(b.loops), "[]"), b.files)
 	var congestion string
-	if err := b.inPlace(func() (err error) {
+	if err := b.inPlace(func(*proc.Hosts) (err error) {
 		congestion, err = proc.Congestion()
 		return err
 	}); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "fresh-network-namespace: %v\ncongestion-control: %s\ncpus: %s\n", !b.place.host, congestion, cmp.Or(b.place.cpus, "all"))
+	fmt.Fprintf(b.out, "fresh-network-namespace: %v\nveth: %v\ncongestion-control: %s\ncpus: %s\n", !b.place.host, b.place.veth, congestion, cmp.Or(b.place.cpus, "all"))
 	for _, p := range b.peers {
 		if err := p.Missing(); err != nil {
 			fmt.Fprintf(b.out, "%s: %v (%s)\n", p.Name, err, p.Note)

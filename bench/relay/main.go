@@ -66,6 +66,7 @@ func (s *settings) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&s.window, "window", s.window, "length of the measurement")
 	fs.BoolVar(&s.verify, "verify", true, "before a bulk load, send 64 MiB through each relay and compare checksums")
 	fs.BoolVar(&s.place.host, "host", os.Geteuid() != 0, "measure in the machine's network namespace instead of a fresh one for each measurement (which requires root)")
+	fs.BoolVar(&s.place.veth, "veth", false, "client, relay and upstream in three network namespaces, linked by pairs of veth devices, instead of loopback")
 	fs.StringVar(&s.place.congestion, "congestion", "reno", "TCP congestion control of the fresh namespace (empty: the machine's)")
 	fs.StringVar(&s.place.cpus, "cpus", s.place.cpus, "bind relay, generator and sink to these CPUs, such as 0 (empty: all)")
 	fs.StringVar(&s.profile, "profile", "", "also sample each relay and count its system calls with perf(1); profile-LOAD-PEER.txt goes into this `FOLDER`")

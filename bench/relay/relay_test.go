@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,6 +106,19 @@ func TestEveryPeer(t *testing.T) {
 			t.Run(p.Name, func(t *testing.T) { t.Skip(err) })
 		}
 	}
+}
+
+// TestVeth checks that all loads work where client, relay and upstream are hosts of their own.
+func TestVeth(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may create network namespaces")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("ip(8) is not installed")
+	}
+	b, out := newBench(t, "penstock", "bulk1m,pingpong8,udpping4")
+	b.place.veth = true
+	check(t, b, out)
 }
 
 // TestObserved checks that the observers' requests succeed: one that fails is an error of the run.

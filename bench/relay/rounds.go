@@ -172,8 +172,14 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 		l.Conns = n
 		l.text = l.Spec.String()
 	}
-	err = b.inPlace(func() error {
-		upstream, sink, stop, err := b.startSink(l, verify)
+	err = b.inPlace(func(h *proc.Hosts) error {
+		var upstream string
+		var sink int
+		var stop func()
+		err := h.OnUpstream(func() (err error) {
+			upstream, sink, stop, err = b.startSink(l, h.Upstream, verify)
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -183,7 +189,7 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 			return err
 		}
 		defer release()
-		listen := "127.0.0.1:" + port
+		listen := h.Relay + ":" + port
 		setup := l.setup()
 		setup.Listen, setup.Upstream, setup.Loops, setup.Files, setup.Dir = listen, upstream, s.loops, b.files, b.dir
 		relay, err := peer.Start(s.Peer, setup)
@@ -202,7 +208,10 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 		if s.Admin != nil {
 			admin = s.Admin(setup)
 		}
-		r, err = b.runGenerator(l, listen, admin, relay.PID, sink, verify)
+		err = h.OnClient(func() (err error) {
+			r, err = b.runGenerator(l, listen, admin, relay.PID, sink, verify)
+			return err
+		})
 		err = errors.Join(err, unwatch())
 		if profiled != nil {
 			err = errors.Join(err, profiled.end(r))
@@ -233,22 +242,27 @@ func watched(p peer.Peer, s peer.Setup) (unwatch func() error) {
 // place says where a measurement runs.
 type place struct {
 	host       bool   // in the machine's own network namespace
+	veth       bool   // client, relay and upstream in three namespaces, linked by pairs of veth devices
 	congestion string // the TCP congestion control of a fresh namespace
 	cpus       string // "": all
 }
 
 // inPlace runs f on a thread there; processes that f starts stay there.
-func (b *bench) inPlace(f func() error) error {
-	pinned := func() error {
+func (b *bench) inPlace(f func(h *proc.Hosts) error) error {
+	pinned := func(h *proc.Hosts) error {
 		if b.place.cpus != "" {
 			if err := proc.Pin(b.place.cpus); err != nil {
 				return err
 			}
 		}
-		return f()
+		return f(h)
 	}
-	if b.place.host {
-		return proc.OnHost(pinned)
+	onOne := func() error { return pinned(proc.OneHost) }
+	switch {
+	case b.place.host:
+		return proc.OnHost(onOne)
+	case b.place.veth:
+		return proc.Wired(b.place.congestion, pinned)
 	}
-	return proc.InNamespace(b.place.congestion, pinned)
+	return proc.InNamespace(b.place.congestion, onOne)
 }

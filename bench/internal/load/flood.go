@@ -178,8 +178,8 @@ func (f *flow) burst(spec Spec) (int, error) {
 	return floodBurst, nil
 }
 
-func newUDPSink(spec Spec) (*Sink, error) {
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+func newUDPSink(spec Spec, ip netip.Addr) (*Sink, error) {
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
 	if err != nil {
 		return nil, err
 	}

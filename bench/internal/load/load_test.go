@@ -96,7 +96,7 @@ func run(t *testing.T, text string, verify bool, alter func([]byte)) (Result, er
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := NewSink(spec, verify)
+	sink, err := NewSink(spec, "127.0.0.1", verify)
 	if err != nil {
 		t.Fatal(err)
 	}

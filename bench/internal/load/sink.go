@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net"
+	"net/netip"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -21,16 +22,20 @@ type Sink struct {
 	Addr   string // where it listens
 }
 
-// NewSink listens on a free port of 127.0.0.1.
-func NewSink(spec Spec, verify bool) (*Sink, error) {
+// NewSink listens on a free port of an IPv4 address of this host.
+func NewSink(spec Spec, host string, verify bool) (*Sink, error) {
+	ip, err := netip.ParseAddr(host)
+	if err != nil || !ip.Is4() {
+		return nil, fmt.Errorf("sink: %q is not an IPv4 address", host)
+	}
 	if spec.UDP() {
-		return newUDPSink(spec)
+		return newUDPSink(spec, ip)
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: ip.As4()}); err != nil {
 		return nil, fmt.Errorf("bind: %w", err)
 	}
 	if err := unix.Listen(fd, 4096); err != nil {
@@ -40,8 +45,8 @@ func NewSink(spec Spec, verify bool) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("getsockname: %w", err)
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", sa.(*unix.SockaddrInet4).Port)
-	return &Sink{spec: spec, verify: verify, fd: fd, Addr: addr}, nil
+	addr := netip.AddrPortFrom(ip, uint16(sa.(*unix.SockaddrInet4).Port))
+	return &Sink{spec: spec, verify: verify, fd: fd, Addr: addr.String()}, nil
 }
 
 // Serve serves until it fails, and always returns an error.

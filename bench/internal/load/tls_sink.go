@@ -22,7 +22,7 @@ type TLSSink struct {
 // NewTLSSink listens on a free port of 127.0.0.1. With a certificate, it talks TLS.
 func NewTLSSink(spec TLSSpec, certificate, key string) (*TLSSink, error) {
 	if certificate == "" && spec.Kind != Up && spec.Kind != Down {
-		s, err := NewSink(Spec{Kind: Connect, Size: spec.Size, Conns: spec.Conns}, false)
+		s, err := NewSink(Spec{Kind: Connect, Size: spec.Size, Conns: spec.Conns}, "127.0.0.1", false)
 		if err != nil {
 			return nil, err
 		}

@@ -30,24 +30,30 @@ const congestionFile = "/proc/sys/net/ipv4/tcp_congestion_control"
 // net.ipv4.tcp_allowed_congestion_control, which always include reno.
 func InNamespace(congestion string, f func() error) error {
 	return onThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("make a network namespace: %w", err)
-		}
-		if err := loopbackUp(); err != nil {
-			return fmt.Errorf("bring up the loopback device: %w", err)
-		}
-		for _, s := range sysctls {
-			if err := os.WriteFile(s.path, []byte(s.value), 0); err != nil {
-				return err
-			}
-		}
-		if congestion != "" {
-			if err := os.WriteFile(congestionFile, []byte(congestion), 0); err != nil {
-				return err
-			}
+		if err := newNamespace(congestion); err != nil {
+			return err
 		}
 		return f()
 	})
+}
+
+// newNamespace moves the thread into a new network namespace.
+func newNamespace(congestion string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("make a network namespace: %w", err)
+	}
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("bring up the loopback device: %w", err)
+	}
+	for _, s := range sysctls {
+		if err := os.WriteFile(s.path, []byte(s.value), 0); err != nil {
+			return err
+		}
+	}
+	if congestion == "" {
+		return nil
+	}
+	return os.WriteFile(congestionFile, []byte(congestion), 0)
 }
 
 // OnHost runs f on its own thread, in the namespace of the process.

@@ -13,6 +13,7 @@ CHANGES ?= 1000
 PACKAGES ?= 4
 PATIENCE ?= 18m
 DURATION ?= 2h
+ROUNDS ?= 9
 SOURCE ?= etcd
 RESULTS ?= bin/faults
 
@@ -106,8 +107,8 @@ bench: ## measure everything in bench/README.md, with raw text and pictures: abo
 	bench/run full
 
 .PHONY: bench-compare
-bench-compare: ## compare this checkout with the commit BASE, about 2 minutes; fails if a load became slower
-	$(GO) run ./bench/relay compare -base "$(BASE)"
+bench-compare: ## compare this checkout with the best commit of each load (bench/best.txt), or with the commit BASE, in ROUNDS (9) rounds: about 5 minutes; fails if a load became slower
+	$(GO) run ./bench/relay compare -base "$(BASE)" -rounds $(ROUNDS)
 
 .PHONY: bench-tls
 bench-tls: ## measure relays that end TLS, each row with its bar: about 20 minutes, best as root; ARGS are further flags of bench/tls

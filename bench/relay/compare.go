@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,55 +18,100 @@ import (
 	"github.com/penstock/penstock/bench/internal/stat"
 )
 
-// compare compares this checkout with an older commit, and fails if one of the loads has become
-// dearer.
+// compare compares this checkout with an older commit, or each load with the best commit known for it, and fails if one of
+// the loads has become dearer.
 func compare(args []string) error {
-	s := settings{
-		bench:    bench{rounds: 9, warm: 200 * time.Millisecond, window: 400 * time.Millisecond, place: place{cpus: "0"}},
-		loadList: "bulk16k,bulk1m,pingpong64,connect,udp1200,udpping64",
-	}
+	s := settings{bench: bench{rounds: 9, warm: 200 * time.Millisecond, window: 400 * time.Millisecond, place: place{cpus: "0"}}}
 	fs := flag.NewFlagSet("compare", flag.ExitOnError)
 	s.flags(fs)
-	base := fs.String("base", "", "the `COMMIT` to compare with")
-	bound := fs.Float64("bound", 1.10, "upper limit for the median of the ratios, new over old")
+	base := fs.String("base", "", "the `COMMIT` to compare with (empty: for each load the one in bench/best.txt)")
+	bound := fs.Float64("bound", 1.05, "upper limit for the median of the ratios, new over old")
 	fs.Parse(args)
-	if *base == "" || fs.NArg() > 0 {
-		return errors.New("compare: want -base COMMIT and no other argument")
+	if fs.NArg() > 0 {
+		return fmt.Errorf("compare: unexpected argument %q", fs.Arg(0))
 	}
 	if s.rounds < 5 {
 		return fmt.Errorf("compare: %d rounds: want 5 or more, because fewer cannot tell a change from chance", s.rounds)
 	}
-	var worse []string
+	top, err := git("rev-parse", "--show-toplevel")
+	if err != nil {
+		return err
+	}
+	best, err := readBest(filepath.Join(top, "bench", "best.txt"))
+	if err != nil {
+		return err
+	}
+	rows, err := rowsOf(best, s.loadList, *base)
+	if err != nil {
+		return err
+	}
+	s.loadList = ""
+	for i, r := range rows {
+		if i > 0 {
+			s.loadList += ","
+		}
+		s.loadList += r.load
+	}
+	var worse, summary []string
 	s.report = func(l namedLoad, results [][]load.Result) {
 		s.table(l, results)
+		r := rows[slices.IndexFunc(rows, func(r bestRow) bool { return r.load == l.text })]
 		judged, _ := figures(l.Spec)
-		c := stat.Compare(column(judged, results[0]), column(judged, results[1]))
+		old := slices.IndexFunc(s.subjects(), func(p subject) bool { return p.Name == r.commit })
+		c := stat.Compare(column(judged, results[0]), column(judged, results[old]))
 		verdict := "ok"
 		if c.Worse(*bound) {
 			verdict = "WORSE"
-			worse = append(worse, l.text)
+			worse = append(worse, fmt.Sprintf("%s than %s", l.text, r.commit))
 		}
-		fmt.Fprintf(s.out, "# compare %s: %s, new / old: %v: %s\n", l.text, judged.unit, c, verdict)
+		line := fmt.Sprintf("# compare %s: %s, new / %s: %v: %s", l.text, judged.unit, r, c, verdict)
+		fmt.Fprintln(s.out, line)
+		summary = append(summary, line)
 	}
-	err := s.start(func(dir string) ([]peer.Peer, error) {
-		commit, err := git("rev-parse", "--verify", *base+"^{commit}")
-		if err != nil {
+	err = s.start(func(dir string) ([]peer.Peer, error) {
+		for i := range s.loads {
+			s.loads[i].base = rows[i].commit
+		}
+		newBin := filepath.Join(dir, "penstock-new")
+		if err := build("", newBin); err != nil {
 			return nil, err
 		}
-		tree := filepath.Join(dir, "base")
-		if err := checkOut(commit, tree); err != nil {
-			return nil, err
+		peers := []peer.Peer{peer.Penstock(newName, "this checkout", newBin)}
+		for _, r := range rows {
+			if slices.ContainsFunc(peers, func(p peer.Peer) bool { return p.Name == r.commit }) {
+				continue
+			}
+			old, err := buildCommit(dir, r.commit)
+			if err != nil {
+				return nil, err
+			}
+			peers = append(peers, old)
 		}
-		oldBin, newBin := filepath.Join(dir, "penstock-old"), filepath.Join(dir, "penstock-new")
-		if err := errors.Join(build(tree, oldBin), build("", newBin)); err != nil {
-			return nil, err
-		}
-		return []peer.Peer{peer.Penstock("new", "this checkout", newBin), peer.Penstock("old", commit, oldBin)}, nil
+		return peers, nil
 	})
+	if s.out != nil {
+		fmt.Fprintf(s.out, "\n# all loads again\n%s\n", strings.Join(summary, "\n"))
+	}
 	if len(worse) > 0 {
-		err = errors.Join(err, fmt.Errorf("dearer than %s by more than a factor of %v: %s", *base, *bound, strings.Join(worse, ", ")))
+		err = errors.Join(err, fmt.Errorf("dearer by more than a factor of %v: %s", *bound, strings.Join(worse, ", ")))
 	}
 	return err
+}
+
+// newName is the name of the relay of this checkout.
+const newName = "new"
+
+// buildCommit builds the daemon of a commit, and returns it as a relay with the name of the commit.
+func buildCommit(dir, commit string) (peer.Peer, error) {
+	hash, err := git("rev-parse", "--verify", commit+"^{commit}")
+	if err != nil {
+		return peer.Peer{}, err
+	}
+	tree, bin := filepath.Join(dir, hash), filepath.Join(dir, "penstock-"+hash)
+	if err := checkOut(hash, tree); err != nil {
+		return peer.Peer{}, err
+	}
+	return peer.Penstock(commit, hash, bin), build(tree, bin)
 }
 
 // checkOut writes the files of a commit into a separate folder, and leaves the repository

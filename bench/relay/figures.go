@@ -36,6 +36,9 @@ var (
 	rss      = figure{"KB-RSS", func(r load.Result) float64 { return float64(r.RSSAfter) }}
 )
 
+// smallMessage is the size up to which one connection shows latency; the round trip of a bigger message is the copying of its bytes.
+const smallMessage = 64
+
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // figures returns the figure by which a load is judged, of which less is better, and the figures
@@ -49,7 +52,7 @@ func figures(s load.Spec) (judged figure, shown []figure) {
 	case load.UDPPing, load.UDPConnect:
 		return cpuPerOp, []figure{opRate, p50, p99, loss, rss, busy, loadBusy, others}
 	case load.PingPong:
-		if s.Conns == 1 {
+		if s.Conns == 1 && s.Size <= smallMessage {
 			return p50, []figure{p99, cpuPerOp, opRate, conns, rss, busy, loadBusy, others}
 		}
 		return cpuPerOp, []figure{opRate, p50, p99, conns, rss, busy, loadBusy, others}

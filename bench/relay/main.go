@@ -5,7 +5,7 @@
 // alone.
 //
 //	go run ./bench/relay -loads bulk1m,pingpong64 -rounds 5 -out result.txt
-//	go run ./bench/relay compare -base COMMIT
+//	go run ./bench/relay compare
 //
 // The load generator and the sink are this program again, in their own processes. Every measurement
 // uses fresh processes in a fresh network namespace, which requires root. bench/README.md describes
@@ -80,7 +80,7 @@ func (s *settings) start(peers func(dir string) ([]peer.Peer, error)) error {
 		if err != nil {
 			return err
 		}
-		s.loads = append(s.loads, namedLoad{text, spec})
+		s.loads = append(s.loads, namedLoad{text: text, Spec: spec})
 	}
 	for text := range strings.SplitSeq(s.loopList, ",") {
 		n, err := strconv.Atoi(text)

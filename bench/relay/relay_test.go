@@ -64,7 +64,7 @@ func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.loads = append(b.loads, namedLoad{text, spec})
+		b.loads = append(b.loads, namedLoad{text: text, Spec: spec})
 	}
 	return b, &out
 }

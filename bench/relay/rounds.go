@@ -18,6 +18,7 @@ import (
 
 type namedLoad struct {
 	text string
+	base string // the only relay, by name, that newName is compared with under this load; "": all of them
 	load.Spec
 }
 
@@ -37,8 +38,11 @@ type subject struct {
 }
 
 // suits reports whether a subject is measured under a load: nginx-rcvbuf only differs from nginx
-// for datagrams, and haproxy-auto from haproxy where little is spliced.
+// for datagrams, and each load may have a commit of its own that it is compared with.
 func (l namedLoad) suits(s subject) bool {
+	if l.base != "" {
+		return s.Name == newName || s.Name == l.base
+	}
 	if l.UDP() {
 		return s.UDP
 	}

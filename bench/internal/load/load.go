@@ -40,8 +40,9 @@ type Spec struct {
 const (
 	messageSize = 64 // size of a stream's message if the text does not give one
 	// The generator and the sink each send a message from one thread that serves all connections:
-	// it must fit into the buffers of the sockets in between.
-	maxMessage = 64 << 10
+	// it must fit into the buffers of the sockets in between. A single connection has a thread of its own in the sink, which
+	// sends back what it has while the rest comes.
+	maxMessage, maxLoneMessage = 64 << 10, 256 << 10
 )
 
 // UDP reports whether the load consists of datagrams.
@@ -66,8 +67,8 @@ func Parse(s string) (Spec, error) {
 	if m := sizedForm.FindStringSubmatch(s); m != nil {
 		spec := Spec{Kind: PingPong, Size: bytesOf(m[1], m[2])}
 		spec.Conns, _ = strconv.Atoi(m[3])
-		if spec.Size > maxMessage {
-			return spec, fmt.Errorf("load %q: want messages of at most %d bytes", s, maxMessage)
+		if spec.Size > maxLoneMessage || spec.Size > maxMessage && spec.Conns > 1 {
+			return spec, fmt.Errorf("load %q: want messages of at most %d bytes, or %d on one connection", s, maxMessage, maxLoneMessage)
 		}
 		return spec, spec.check(s)
 	}

@@ -23,6 +23,7 @@ func TestParse(t *testing.T) {
 		{"pingpong", Spec{Kind: PingPong, Size: 64, Conns: 64}},
 		{"pingpong1", Spec{Kind: PingPong, Size: 64, Conns: 1}},
 		{"pingpong16kx64", Spec{Kind: PingPong, Size: 16 << 10, Conns: 64}},
+		{"pingpong256kx1", Spec{Kind: PingPong, Size: 256 << 10, Conns: 1}},
 		{"pingpong100x2", Spec{Kind: PingPong, Size: 100, Conns: 2}},
 		{"connect", Spec{Kind: Connect, Size: 64, Conns: 32}},
 		{"connect8", Spec{Kind: Connect, Size: 64, Conns: 8}},
@@ -41,7 +42,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("Parse(%q), the text of %q, is %+v, %v", got, c.text, again, err)
 		}
 	}
-	for _, text := range []string{"", "bulk", "bulk0", "bulk1g", "bulk99m", "pingpong0", "pingpong0x1", "pingpong65kx1", "pingpong4kx", "idle100001", "udp", "udp1", "udpgso", "xbulk1m"} {
+	for _, text := range []string{"", "bulk", "bulk0", "bulk1g", "bulk99m", "pingpong0", "pingpong0x1", "pingpong257kx1", "pingpong65kx2", "pingpong4kx", "idle100001", "udp", "udp1", "udpgso", "xbulk1m"} {
 		if got, err := Parse(text); err == nil {
 			t.Errorf("Parse(%q) = %v, want an error", text, got)
 		}
@@ -111,7 +112,7 @@ func run(t *testing.T, text string, verify bool, alter func([]byte)) (Result, er
 }
 
 func TestEveryLoadMeasures(t *testing.T) {
-	for _, text := range []string{"bulk16k", "bulk1mx3", "pingpong1", "pingpong16", "connect8", "idle50"} {
+	for _, text := range []string{"bulk16k", "bulk1mx3", "pingpong1", "pingpong256kx1", "pingpong16", "connect8", "idle50"} {
 		t.Run(text, func(t *testing.T) {
 			r, err := run(t, text, false, func([]byte) {})
 			if err != nil {

@@ -64,7 +64,7 @@ func TestFalseAlarms(t *testing.T) {
 		for i := range a {
 			a[i], b[i] = math.Exp(0.2*rnd.NormFloat64()), math.Exp(0.2*rnd.NormFloat64())
 		}
-		if Compare(a[:], b[:]).Worse(1.10) {
+		if Compare(a[:], b[:]).Worse(1.05) {
 			alarms++
 		}
 	}

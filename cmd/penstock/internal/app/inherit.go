@@ -79,7 +79,9 @@ func enterSandbox(p sandbox.Policy) (*confine.Held, error) {
 	// With cgo, the C library would load code for some lookups, which is refused then.
 	net.DefaultResolver.PreferGo = true
 	// What package x509 and package time read at their first use, from files that need no longer be readable then.
-	x509.SystemCertPool()
+	if !confine.ReadsAuthorities(&p) {
+		x509.SystemCertPool()
+	}
 	_, _ = time.Now().Zone()
 	h := &confine.Held{Policy: p, Had: effectiveCapabilities()}
 	var err error

@@ -14,8 +14,8 @@ import (
 
 // commands is the grammar of the command line.
 type commands struct {
-	Relay   relayCmd   `cmd:"" group:"run" help:"Relay the clients of one listener to upstreams in turn."`
-	Run     runCmd     `cmd:"" group:"run" help:"Run the daemon with a configuration file."`
+	relayGrammar
+	runGrammar
 	Check   checkCmd   `cmd:"" group:"config" help:"Check a configuration, and show what it would change."`
 	Explain explainCmd `cmd:"" group:"config" help:"Explain how a connection would be routed, and why."`
 	Schema  schemaCmd  `cmd:"" group:"config" help:"Print the JSON Schema of configurations, for editors."`
@@ -32,6 +32,28 @@ type commands struct {
 	Doctor     doctor.Cmd    `cmd:"" group:"other" help:"Examine this host: what is missing, what that costs, and how to fix it."`
 	Completion completionCmd `cmd:"" group:"other" help:"Print the completion script of a shell."`
 	Version    versionCmd    `cmd:"" group:"other" help:"Print the version."`
+}
+
+// relayGrammar and runGrammar are the parts that a daemon needs; see grammar.
+type (
+	relayGrammar struct {
+		Relay relayCmd `cmd:"" group:"run" help:"Relay the clients of one listener to upstreams in turn."`
+	}
+	runGrammar struct {
+		Run runCmd `cmd:"" group:"run" help:"Run the daemon with a configuration file."`
+	}
+)
+
+// grammar returns the part of the grammar that a command line needs. Kong allocates 2 MB for all of it, which a process that
+// only runs a daemon should not begin with.
+func (c *commands) grammar(args []string) any {
+	switch args[0] {
+	case "relay":
+		return &c.relayGrammar
+	case "run":
+		return &c.runGrammar
+	}
+	return c
 }
 
 // helpGroups are the headings of penstock --help, in order.
@@ -114,7 +136,8 @@ func Main(args []string, stdout, stderr *os.File) int {
 	var c commands
 	// By default kong exits after --help; here it only sets helped.
 	helped := false
-	parser, err := kong.New(&c, kong.Name("penstock"),
+	args = asMeant(args)
+	parser, err := kong.New(c.grammar(args), kong.Name("penstock"),
 		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets. penstock help COMMAND is penstock COMMAND --help; penstock --version prints the version.\n\n"+exitCodeHelp),
 		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
 		kong.ExplicitGroups(helpGroups), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
@@ -122,7 +145,6 @@ func Main(args []string, stdout, stderr *os.File) int {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitFailed
 	}
-	args = asMeant(args)
 	ctx, err := parser.Parse(args)
 	if helped {
 		return exitOK

@@ -326,6 +326,7 @@ func (l *lifecycle) serve(signals signals) int {
 	l.d.leaveMembers()
 	attack(l)
 	l.d.notifyManager()
+	l.d.background.Go(leaveStart)
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })
 	if err != nil {
 		l.log.Warn("no watchdog", "error", err)

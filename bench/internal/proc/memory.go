@@ -12,10 +12,11 @@ import (
 
 // Memory is the memory of some processes in KB.
 type Memory struct {
-	RSS   int64 // what they share counts for each
-	PSS   int64 // what they share counts once, but what others share with them only in part
-	Shmem int64 // the part of PSS that is shared memory
-	Memfd int64 // pages of the memfds that they have open, whether any process maps them or not
+	RSS       int64 // what they share counts for each
+	PSS       int64 // what they share counts once, but what others share with them only in part
+	Anonymous int64 // the part of RSS that is of no file: heap, stacks, tables
+	Shmem     int64 // the part of PSS that is shared memory
+	Memfd     int64 // pages of the memfds that they have open, whether any process maps them or not
 }
 
 // Once returns the memory that would be free without the processes, without counting anything
@@ -28,7 +29,7 @@ func MemoryOf(pids []int) (m Memory, err error) {
 	seen := map[uint64]bool{}
 	for _, pid := range pids {
 		rollup := fmt.Sprintf("/proc/%d/smaps_rollup", pid)
-		for name, sum := range map[string]*int64{"Rss:": &m.RSS, "Pss:": &m.PSS, "Pss_Shmem:": &m.Shmem} {
+		for name, sum := range map[string]*int64{"Rss:": &m.RSS, "Pss:": &m.PSS, "Anonymous:": &m.Anonymous, "Pss_Shmem:": &m.Shmem} {
 			kb, err := field(rollup, name)
 			if err != nil {
 				return m, err

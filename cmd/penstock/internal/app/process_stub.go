@@ -4,6 +4,7 @@ package app
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -37,5 +38,7 @@ func firstUnprivilegedPort() uint16 { return 0 }
 func effectiveCapabilities() uint64 { return 0 }
 
 func olderThan(major, minor int) bool { return false }
+
+func listeningTCP() ([]netip.AddrPort, error) { return nil, errors.ErrUnsupported }
 
 func leaveStart() {}

@@ -56,9 +56,9 @@ func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 	e.check("Flow", true)
 	var d FlowDetail
 	var found bool
-	l := e.loopOf(id)
+	l, r := e.loopOf(id)
 	ok := l != nil && l.ask(func() {
-		f := flowOf(l, id)
+		f := flowOf(l, r)
 		if found = f != nil; found {
 			f.detail(&d)
 		}
@@ -72,13 +72,13 @@ func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 // may be such a flow.
 func (e *Engine) Kill(id uint64, c Cause) bool {
 	e.check("Kill", false)
-	l := e.loopOf(id)
+	l, r := e.loopOf(id)
 	if l == nil {
 		return false
 	}
 	var found bool
 	do := func() {
-		f := flowOf(l, id)
+		f := flowOf(l, r)
 		if found = f != nil; found {
 			f.owner.kill(f, c.or(CauseKilled))
 		}
@@ -89,19 +89,18 @@ func (e *Engine) Kill(id uint64, c Cause) bool {
 	return l.ask(do) && found
 }
 
-// flowOf returns the flow of a loop that an ID names, or nil if it has ended.
-func flowOf(l *loop, id uint64) *Flow {
-	r := ref{uint32(id>>32) & (1<<24 - 1), uint32(id)}
+// flowOf returns the flow that r identifies, or nil if it has ended.
+func flowOf(l *loop, r ref) *Flow {
 	if l.slots.find(r) == nil {
 		return nil
 	}
 	return ownerOf(l, r.slot).flow(r.slot)
 }
 
-// loopOf is the loop that a flow's ID names, nil if it names none.
-func (e *core) loopOf(id uint64) *loop {
-	if i := id >> 56; i < uint64(len(e.loops)) {
-		return e.loops[i]
+// loopOf returns the loop that the ID of a flow names, and what identifies the flow there. The loop is nil if there is none.
+func (e *core) loopOf(id uint64) (*loop, ref) {
+	if i, r, ok := splitFlowID(id); ok && i < len(e.loops) {
+		return e.loops[i], r
 	}
-	return nil
+	return nil, ref{}
 }

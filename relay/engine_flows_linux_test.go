@@ -68,7 +68,7 @@ func TestFlows(t *testing.T) {
 	}
 
 	flow, ok := r.e.Flow(accepted.ID)
-	if !ok || flow.ID != accepted.ID || flow.Local != l.Addr() {
+	if loop, _, _ := splitFlowID(accepted.ID); !ok || flow.ID != accepted.ID || flow.Loop != loop || flow.Local != l.Addr() {
 		t.Fatalf("%v, %+v", ok, flow)
 	}
 	for side, tcp := range []*TCPInfo{flow.ClientTCP, flow.UpstreamTCP} {

@@ -25,7 +25,7 @@ func (f *Flow) info(i *FlowInfo) {
 // detail fills d with all that is known of the flow.
 func (f *Flow) detail(d *FlowDetail) {
 	f.info(&d.FlowInfo)
-	d.Local = f.Local()
+	d.Loop, d.Local = f.owner.base().loop.index, f.Local()
 	d.Connect, d.FirstByte, d.Queued = f.connect, f.firstByte, f.queued
 	if d.State == StateQueued {
 		d.Queued += f.owner.base().loop.now - f.since

@@ -66,10 +66,8 @@ func (f *Flow) alive(gen uint32) bool { return f.gen == gen && gen != 0 }
 
 func (f *Flow) ref() ref { return ref{f.slot, f.gen} }
 
-// ID returns the flow's ID, which is unique in the engine.
-func (f *Flow) ID() uint64 {
-	return uint64(f.owner.base().loop.index)<<56 | uint64(f.slot&(1<<24-1))<<32 | uint64(f.gen)
-}
+// ID returns the flow's ID, which is unique in the engine. It is never 0, and a flow that outlives the process keeps it.
+func (f *Flow) ID() uint64 { return flowID(f.owner.base().loop.index, f.ref()) }
 
 // Listener returns the listener that accepted the client, or nil for a pair given to
 // Relay.

@@ -36,6 +36,7 @@ type FlowInfo struct {
 // FlowDetail is FlowInfo and what the kernel knows about the flow's sockets.
 type FlowDetail struct {
 	FlowInfo
+	Loop  int  // the loop that has the flow, from 0
 	Local Addr // see Flow.Local
 	// Connect, FirstByte and Queued are those of [Record], so far.
 	Connect, FirstByte, Queued time.Duration

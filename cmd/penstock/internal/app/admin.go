@@ -164,7 +164,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 		return api.FlowDetail{}, false
 	}
 	out := api.FlowDetail{
-		Flow: flowOf(&f.FlowInfo), Loop: int(id >> 56), Local: f.Local, Attempts: f.Attempts,
+		Flow: flowOf(&f.FlowInfo), Loop: f.Loop, Local: f.Local, Attempts: f.Attempts,
 		Peer: f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), Queued: f.Queued.Seconds(),
 		ClientTCP: tcpInfo(f.ClientTCP), UpstreamTCP: tcpInfo(f.UpstreamTCP),
 	}

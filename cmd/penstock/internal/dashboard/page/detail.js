@@ -3,7 +3,7 @@
 import {get} from './api.js';
 import {dialog, killFlow, tell} from './dialogs.js';
 import {el, keyed, say, text} from './dom.js';
-import {bytes, count, exact, moment, rate, shortID, span} from './format.js';
+import {bytes, count, exact, moment, rate, span} from './format.js';
 
 const every = 1000;
 
@@ -15,7 +15,7 @@ export async function showFlow(id, killed) {
     first = await get('/v1/flows/' + id);
   } catch (err) {
     if (err.status === undefined) throw err;
-    tell(err.status === 404 ? `Flow ${shortID(id)} has ended.` : err.line());
+    tell(err.status === 404 ? `Flow ${id} has ended.` : err.line());
     return;
   }
   const problem = el('p.problem', {role: 'alert', hidden: true});
@@ -27,7 +27,7 @@ export async function showFlow(id, killed) {
     ended();
     killed();
   })}, 'End this flow…');
-  const node = dialog('Flow ' + shortID(id), 'detail', problem, route, paths, el('h3', {}, 'TCP of both legs'), legs, el('h3', {}, 'Facts'), facts, el('footer', {}, kill));
+  const node = dialog('Flow ' + id, 'detail', problem, route, paths, el('h3', {}, 'TCP of both legs'), legs, el('h3', {}, 'Facts'), facts, el('footer', {}, kill));
   const show = (f) => {
     fillSteps(route, f);
     keyed(paths, [['up', 'Client to upstream', f.up], ['down', 'Upstream to client', f.down]], ([key]) => key, direction, fillDirection);

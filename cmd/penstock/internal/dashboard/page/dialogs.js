@@ -3,7 +3,7 @@
 
 import {ask, get} from './api.js';
 import {el, say, text} from './dom.js';
-import {count, shortID} from './format.js';
+import {count} from './format.js';
 
 const many = 100; // flows: who ends so many types how many
 
@@ -81,12 +81,12 @@ export const flowsText = (n) => (n === 1 ? '1 flow' : count(n) + ' flows');
 
 // killFlow asks, and ends one flow.
 export function killFlow(flow, done) {
-  confirm('End flow ' + shortID(flow.id) + '?', [
+  confirm('End flow ' + flow.id + '?', [
     el('p', {}, flow.client + ' → ' + (flow.upstream || flow.listener)),
     el('p.quiet', {}, 'Both connections are closed at once; bytes in transit are dropped.'),
   ], () => ({yes: 'End this flow', danger: true, effect: 'Ends 1 flow.'}), async () => {
     await ask('DELETE', '/v1/flows/' + flow.id);
-    tell('Flow ' + shortID(flow.id) + ' was ended.');
+    tell('Flow ' + flow.id + ' was ended.');
     done();
   });
 }

@@ -2,7 +2,7 @@
 
 import {get} from './api.js';
 import {attr, el, keyed, say, table, text, two} from './dom.js';
-import {bytes, count, exact, moment, shortID, span} from './format.js';
+import {bytes, count, exact, moment, span} from './format.js';
 import {poll} from './poll.js';
 
 const page = matchMedia('(max-width: 720px)').matches ? 8 : 25;
@@ -16,7 +16,7 @@ let reload;
 export function start() {
   form = document.getElementById('ended-filter');
   list = table('Flows that ended last', [
-    {head: 'Ended', fill: (td, f) => two(td, moment(f.end), shortID(f.id), 'Flow ' + f.id)},
+    {head: 'Ended', fill: (td, f) => two(td, moment(f.end), f.id)},
     {head: 'Client', cls: 'addr', fill: (td, f) => two(td, f.client, f.sni)},
     {head: 'Listener', cls: 'wide', fill: (td, f) => two(td, f.listener, f.route)},
     {head: 'Upstream', cls: 'addr', fill: (td, f) => two(td, f.upstream || '–', [f.group, f.member === f.upstream ? '' : f.member].filter(Boolean).join(' / '))},

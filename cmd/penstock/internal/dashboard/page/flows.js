@@ -5,7 +5,7 @@ import {get} from './api.js';
 import {showFlow} from './detail.js';
 import {endFlows} from './dialogs.js';
 import {attr, el, keyed, say, table, text, two} from './dom.js';
-import {bytes, count, exact, rate, shortID, span} from './format.js';
+import {bytes, count, exact, rate, span} from './format.js';
 import {poll} from './poll.js';
 
 const page = matchMedia('(max-width: 720px)').matches ? 10 : 50;
@@ -23,10 +23,9 @@ export function start() {
   form = document.getElementById('filter');
   list = table('Open flows', [
     {head: 'Flow', cls: 'ident', make: (td, tr) => td.append(el('button.link.id', {type: 'button', onclick: () => showFlow(tr.item.id, reload)})), fill: (td, f) => {
-      text(td.firstChild, shortID(f.id));
+      text(td.firstChild, f.id);
       attr(td.firstChild, 'data-id', f.id);
-      attr(td.firstChild, 'title', 'Flow ' + f.id);
-      attr(td.firstChild, 'aria-label', 'Details of flow ' + shortID(f.id));
+      attr(td.firstChild, 'aria-label', 'Details of flow ' + f.id);
     }},
     {head: 'Client', cls: 'addr', fill: (td, f) => two(td, f.client, f.sni)},
     {head: 'Listener', cls: 'wide', fill: (td, f) => two(td, f.listener, f.route)},

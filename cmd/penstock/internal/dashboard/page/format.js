@@ -55,11 +55,3 @@ export function moment(rfc3339) {
   const day = t.toDateString() === new Date().toDateString() ? '' : t.toLocaleDateString('sv-SE') + ' ';
   return day + t.toLocaleTimeString('en-GB');
 }
-
-// shortID is the id of a flow as its parts: loop, slot and generation of the slot; d: of datagrams.
-// The whole number is needed by the API only.
-export function shortID(id) {
-  const n = BigInt(id);
-  const datagram = n >> 55n & 1n;
-  return `${n >> 56n}.${datagram ? 'd' : ''}${n >> 32n & (1n << (datagram ? 23n : 24n)) - 1n}.${n & 0xffffffffn}`;
-}

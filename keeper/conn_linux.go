@@ -33,6 +33,7 @@ const (
 type conn struct {
 	id, pid int
 	fd      int
+	out     int // what it writes before its first message, or -1
 	file    *os.File
 	raw     syscall.RawConn
 	events  chan<- event
@@ -51,15 +52,30 @@ const (
 	paused
 )
 
-// newConn takes over fd, a non-blocking socket.
-func newConn(id, pid, fd int, events chan<- event) (*conn, error) {
+// newConn takes over fd, a non-blocking socket, and out.
+func newConn(id, pid, fd, out int, events chan<- event) (*conn, error) {
 	f := os.NewFile(uintptr(fd), "worker")
 	raw, err := f.SyscallConn()
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
-	return &conn{id: id, pid: pid, fd: fd, file: f, raw: raw, events: events, next: make(chan struct{}), dead: make(chan struct{}), pausing: make(chan struct{})}, nil
+	return &conn{id: id, pid: pid, fd: fd, out: out, file: f, raw: raw, events: events, next: make(chan struct{}), dead: make(chan struct{}), pausing: make(chan struct{})}, nil
+}
+
+// wrote returns what the process has written before its first message, if it has sent none.
+func (c *conn) wrote() string {
+	if c.out < 0 {
+		return ""
+	}
+	return readOutput(c.out)
+}
+
+func (c *conn) closeOutput() {
+	if c.out >= 0 {
+		sys.Linux{}.Close(c.out)
+		c.out = -1
+	}
 }
 
 var longAgo = time.Unix(1, 0)

@@ -22,6 +22,7 @@ const (
 	KeeperUpgraded             // the keeper executed another binary in place
 	KeeperKept                 // it could not; Text says why
 	Problem                    // something else went wrong; Text says what
+	WorkerWrote                // it wrote Text, and ended before it connected
 )
 
 // Event is something that happened to a worker, for [Config.Log].
@@ -51,6 +52,8 @@ func (e Event) String() string {
 		fmt.Fprintf(&b, "worker %d ended: %s", e.PID, e.Died)
 	case WorkerKilled:
 		fmt.Fprintf(&b, "worker %d is killed", e.PID)
+	case WorkerWrote:
+		fmt.Fprintf(&b, "worker %d wrote before it connected", e.PID)
 	case WorkerLied:
 		fmt.Fprintf(&b, "worker %d sent what is not accepted", e.PID)
 	case StartDelayed:

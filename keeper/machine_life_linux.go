@@ -9,8 +9,9 @@ import (
 	"unicode"
 )
 
-// gone is called when a worker's process has ended and its last message has been handled. The process was reaped.
-func (m *machine) gone(id int, d Death, now time.Time) {
+// gone is called when a worker's process has ended and its last message has been handled. The process was reaped. wrote is what it
+// wrote apart.
+func (m *machine) gone(id int, d Death, wrote string, now time.Time) {
 	p := m.peer(id)
 	if p == nil {
 		return
@@ -20,9 +21,12 @@ func (m *machine) gone(id int, d Death, now time.Time) {
 	if d.Why == "" && d.Code != 0 {
 		d.Why = p.failing
 	}
+	if wrote = printableLines(wrote); wrote != "" {
+		m.cfg.Log(Event{Kind: WorkerWrote, PID: p.pid, Binary: p.binary.path, Text: wrote})
+	}
 	if p == m.standby {
 		m.standby, m.failed = nil, d
-		m.standbyGone(p, d, now)
+		m.standbyGone(p, d, wrote, now)
 		m.releaseUnused()
 		return
 	}

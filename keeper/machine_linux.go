@@ -11,8 +11,9 @@ import (
 
 // port is what a machine may do to the world.
 type port interface {
-	// start starts a worker from an open binary. The port chooses its id.
-	start(b *executable) (id, pid int, err error)
+	// start starts a worker from an open binary. The port chooses its id. What it writes before its first message is kept apart, or goes
+	// where the keeper's own output goes.
+	start(b *executable, apart bool) (id, pid int, err error)
 	// send sends one message without waiting. After a full the machine is told by writable.
 	send(id int, p []byte, fds []int) sent
 	// signal sends a signal to a worker that has not been reaped.
@@ -122,6 +123,8 @@ type peer struct {
 	killed     string // why, if the keeper has killed it
 	failing    string // why it is about to exit, as it says itself
 	lied       bool
+	apart      bool // what it wrote before it connected was kept apart
+	again      bool // it is to be started again without that
 
 	startBy  time.Time // deadline of the phase it is in, or zero
 	aliveBy  time.Time
@@ -173,7 +176,7 @@ func (m *machine) begin(now time.Time) error {
 func (m *machine) startActive(now time.Time) error {
 	m.startAt, m.restartDue = time.Time{}, false
 	m.endPause()
-	p, err := m.startPeer(m.current, m.reason, now)
+	p, err := m.startPeer(m.current, m.reason, false, now)
 	if err != nil {
 		return err
 	}
@@ -187,13 +190,13 @@ func (m *machine) setActive(p *peer) {
 	m.starts[p.reason]++
 }
 
-func (m *machine) startPeer(b *executable, r Reason, now time.Time) (*peer, error) {
-	id, pid, err := m.port.start(b)
+func (m *machine) startPeer(b *executable, r Reason, apart bool, now time.Time) (*peer, error) {
+	id, pid, err := m.port.start(b, apart)
 	if err != nil {
 		return nil, err
 	}
 	m.cfg.Log(Event{Kind: WorkerStarted, PID: pid, Reason: r, Binary: b.path, Items: m.table.len()})
-	return &peer{id: id, pid: pid, binary: b, reason: r, policy: m.policy, startBy: now.Add(m.cfg.ConnectTimeout)}, nil
+	return &peer{id: id, pid: pid, binary: b, reason: r, apart: apart, policy: m.policy, startBy: now.Add(m.cfg.ConnectTimeout)}, nil
 }
 
 func (m *machine) peer(id int) *peer {
@@ -309,6 +312,11 @@ func (m *machine) onHello(p *peer, msg *message, now time.Time) {
 		return
 	}
 	p.hello = true
+	if p.apart && msg.word(1)&featureOutput == 0 {
+		p.again = true
+		m.kill(p, "a version that cannot take over the keeper's output; it is started with it")
+		return
+	}
 	p.startBy = now.Add(m.cfg.ReadyTimeout)
 	p.asks = msg.word(1)&featureAsk != 0
 	m.sendStart(p, kindWelcome)

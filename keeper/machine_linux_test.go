@@ -26,18 +26,20 @@ type world struct {
 	noStart  bool
 	result   sent // of the next sends
 	asked    []brokered
+	apart    map[int]bool // by process, also of those that have ended
 }
 
 type proc struct {
 	id     int
 	binary *executable
 	killed bool
+	apart  bool
 	sent   []message
 	got    int // descriptors that were sent to it
 }
 
 func newWorld(tb testing.TB, cfg Config, limit int) *world {
-	w := &world{tb: tb, now: time.Now(), opened: make(map[int]bool), procs: make(map[int]*proc), bins: make(map[*executable]bool)}
+	w := &world{tb: tb, now: time.Now(), opened: make(map[int]bool), procs: make(map[int]*proc), bins: make(map[*executable]bool), apart: make(map[int]bool)}
 	cfg = cfg.withDefaults()
 	cfg.Log = func(e Event) { w.lines = append(w.lines, e.Kind.String()+" "+e.String()) }
 	cfg.Notify = func(s string) { w.lines = append(w.lines, "notify "+s) }
@@ -48,7 +50,7 @@ func newWorld(tb testing.TB, cfg Config, limit int) *world {
 	return w
 }
 
-func (w *world) start(b *executable) (id, pid int, err error) {
+func (w *world) start(b *executable, apart bool) (id, pid int, err error) {
 	if !w.bins[b] {
 		w.tb.Fatal("a binary that is not open was started")
 	}
@@ -56,7 +58,8 @@ func (w *world) start(b *executable) (id, pid int, err error) {
 		return 0, 0, errors.New("cannot start")
 	}
 	w.lastID++
-	w.procs[w.lastID] = &proc{id: w.lastID, binary: b}
+	w.procs[w.lastID] = &proc{id: w.lastID, binary: b, apart: apart}
+	w.apart[w.lastID] = apart
 	return w.lastID, 1000 + w.lastID, nil
 }
 
@@ -244,7 +247,7 @@ func (w *world) pass(d time.Duration) {
 
 func (w *world) die(id int, d Death) {
 	delete(w.procs, id)
-	w.m.gone(id, d, w.now)
+	w.m.gone(id, d, "", w.now)
 	w.check()
 }
 
@@ -275,7 +278,7 @@ func (w *world) ready(id int) {
 
 func (w *world) hello(id int) {
 	w.tb.Helper()
-	w.say(id, message{kind: kindHello, words: []uint64{protocol}})
+	w.say(id, message{kind: kindHello, words: []uint64{protocol, featureOutput}})
 	w.answer(id)
 }
 

@@ -32,7 +32,7 @@ func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restar
 	case m.standby != nil || !m.upgrade.Over() && !m.restarted():
 		refuse("another upgrade is under way")
 		return
-	case m.active == nil || !m.active.ready || m.active.exiting || m.active.killed != "":
+	case !m.mayHandOver():
 		refuse("there is no worker that could hand over")
 		return
 	}
@@ -53,7 +53,7 @@ func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restar
 		m.opened = append(m.opened, b)
 		reason = Upgraded
 	}
-	p, err := m.startPeer(b, reason, now)
+	p, err := m.startPeer(b, reason, !restart, now)
 	if err != nil {
 		m.releaseUnused()
 		refuse(err.Error())
@@ -65,6 +65,11 @@ func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restar
 	m.standby, m.from, m.to, m.asker, m.token = p, m.active.binary, b, asker, token
 	m.upgrade = Upgrade{ID: m.upgrade.ID + 1, Binary: b.path, DryRun: dry, Restart: restart}
 	m.step(Checking, "")
+}
+
+// mayHandOver reports whether there is a worker that can be asked to hand over.
+func (m *machine) mayHandOver() bool {
+	return m.active != nil && m.active.ready && !m.active.exiting && m.active.killed == ""
 }
 
 // restarted reports whether a restart is on trial. There is no other binary to go back to, and what comes next
@@ -190,18 +195,28 @@ func (m *machine) takeOver(now time.Time) {
 	m.tryGo(p, now)
 }
 
-// standbyGone is called when the worker on standby has gone.
-func (m *machine) standbyGone(p *peer, d Death, now time.Time) {
+// standbyGone is called when the worker on standby has gone. wrote is what it wrote before it connected, if it has not.
+func (m *machine) standbyGone(p *peer, d Death, wrote string, now time.Time) {
 	m.ended(p, d)
 	switch {
 	case m.upgrade.State != Checking:
 		// HandingOver: the active worker has begun to end; takeOver finds that nobody is there. Refused: it stays.
 	case m.upgrade.DryRun && p.prepared && d.Why == "dry run":
 		m.step(Checked, "")
+	case p.again && m.mayHandOver() && !m.stopping:
+		next, err := m.startPeer(p.binary, p.reason, false, now)
+		if err != nil {
+			m.step(Refused, err.Error())
+			return
+		}
+		m.standby = next
 	default:
 		why := "the new worker ended: " + d.String()
 		if !p.hello && d.Why == "" {
-			why += ", before it connected to the keeper; what it wrote to standard error may say why"
+			why += ", before it connected to the keeper"
+		}
+		if line := firstLine(wrote); line != "" {
+			why += "; it wrote: " + line
 		}
 		m.step(Refused, why)
 	}

@@ -112,8 +112,68 @@ func TestUpgradeToOther(t *testing.T) {
 	w.ready(1)
 	w.say(1, message{kind: kindUpgrade, words: []uint64{1, 0}, texts: []string{"other"}})
 	w.die(2, Death{Code: 2})
-	if u := w.m.upgrade; u.State != Refused || u.Reason != "the new worker ended: exit code 2, before it connected to the keeper; what it wrote to standard error may say why" {
+	if u := w.m.upgrade; u.State != Refused || u.Reason != "the new worker ended: exit code 2, before it connected to the keeper" {
 		t.Errorf("%+v", u)
+	}
+	w.say(1, message{kind: kindUpgrade, words: []uint64{2, 0}, texts: []string{"other"}})
+	delete(w.procs, 3)
+	w.m.gone(3, Death{Code: 2}, "\n\x1b[31mother: bad\u202eflag\nusage: other\n", w.now)
+	w.check()
+	if u := w.m.upgrade; u.State != Refused || u.Reason != "the new worker ended: exit code 2, before it connected to the keeper; it wrote: [31mother: bad flag" {
+		t.Errorf("%+v", u)
+	}
+	if !w.saw("worker-wrote worker 1003 wrote before it connected: \n [31mother: bad flag\nusage: other\n") {
+		t.Errorf("%q", w.lines)
+	}
+}
+
+// A version that would write to memory for as long as it lives is started again, with the keeper's output. If there is nobody
+// any more who could hand over to it, it is not.
+func TestUpgradeToVersionWithoutOutput(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		w := newWorld(t, Config{}, 100)
+		w.ready(1)
+		w.say(1, message{kind: kindUpgrade, words: []uint64{1, 0}, texts: []string{"old"}})
+		if !w.procs[2].apart {
+			t.Fatal("its output is not kept apart")
+		}
+		w.say(2, message{kind: kindHello, words: []uint64{protocol, featureAsk}})
+		if !w.procs[2].killed {
+			t.Fatal("it goes on")
+		}
+		if dies {
+			w.die(1, Death{Signal: 9})
+			w.die(2, Death{Signal: 9})
+			if u := w.m.upgrade; u.State != Refused || w.m.standby != nil {
+				t.Errorf("%+v", u)
+			}
+			continue
+		}
+		w.die(2, Death{Signal: 9})
+		if w.procs[3] == nil || w.procs[3].apart || w.m.upgrade.State != Checking {
+			t.Fatalf("%+v, %q", w.m.upgrade, w.lines)
+		}
+		w.say(3, message{kind: kindHello, words: []uint64{protocol, featureAsk}})
+		w.answer(3)
+		w.say(3, message{kind: kindPrepared, texts: []string{"fine"}})
+		if w.m.upgrade.State != HandingOver {
+			t.Errorf("%+v", w.m.upgrade)
+		}
+	}
+}
+
+// Only what was never tried is kept apart.
+func TestOutputOfOtherStarts(t *testing.T) {
+	w := newWorld(t, Config{}, 100)
+	w.ready(1)
+	w.die(1, Death{Signal: 9})
+	w.ready(2)
+	w.say(2, message{kind: kindRestart, words: []uint64{0, 0}, texts: []string{""}})
+	w.pass(0)
+	for id := 1; id <= 3; id++ {
+		if id == 3 && w.procs[3] == nil || w.apart[id] {
+			t.Errorf("process %d: apart %v", id, w.apart[id])
+		}
 	}
 }
 

@@ -265,7 +265,7 @@ func (r *runner) restore(now time.Time) (bool, error) {
 	r.m = s.m
 	r.m.port = r
 	for id, saved := range s.conns {
-		c, err := newConn(id, saved.pid, saved.fd, r.events)
+		c, err := newConn(id, saved.pid, saved.fd, -1, r.events)
 		if err != nil {
 			return false, err
 		}

@@ -19,7 +19,7 @@ func TestStartWhileReadersPause(t *testing.T) {
 		if e != 0 {
 			t.Fatal(e)
 		}
-		c, err := newConn(id, os.Getpid(), ours, r.events)
+		c, err := newConn(id, os.Getpid(), ours, -1, r.events)
 		if err != nil {
 			t.Fatal(err)
 		}

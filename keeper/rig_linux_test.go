@@ -39,6 +39,8 @@ type childConfig struct {
 	LimitAfterCrash int
 	// KeeperLimit is RLIMIT_NOFILE of the keeper from the first ready worker on, if not 0.
 	KeeperLimit int
+	// Stderr makes the lines of the keeper's standard error, which is its workers' too, lines of the rig.
+	Stderr bool
 }
 
 // testConfig has the fields of Config that can be sent to a process.
@@ -85,12 +87,19 @@ func runChild(text string) int {
 		}
 		os.WriteFile(c.Control+".first", nil, 0o644)
 	}
+	if os.Getenv(workerEnv) != "" {
+		writeEarly(name)
+	}
 	w, err := Connect()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 92
 	}
 	if w != nil {
+		if strings.HasPrefix(name, "greets") {
+			fmt.Println("later, to standard output")
+			fmt.Fprintln(os.Stderr, "later, to standard error")
+		}
 		return runTestWorker(w, c)
 	}
 	cfg := c.Config.config()
@@ -444,6 +453,9 @@ func newRig(tb testing.TB, change ...func(*childConfig)) *rig {
 	stdout, err := r.cmd.StdoutPipe()
 	if err != nil {
 		tb.Fatal(err)
+	}
+	if c.Stderr {
+		r.cmd.Stderr = r.cmd.Stdout
 	}
 	if err := r.cmd.Start(); err != nil {
 		tb.Fatal(err)

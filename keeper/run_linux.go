@@ -20,9 +20,10 @@ import (
 // The environment variables by which this package finds what its own process had before, or its parent has
 // prepared. Each has descriptor numbers, and is taken out of the environment when it is read.
 const (
-	workerEnv = "PENSTOCK_KEEPER"       // for a worker: its end of the connection
-	stateEnv  = "PENSTOCK_KEEPER_STATE" // for a keeper that was executed in place: a memfd
-	askEnv    = "PENSTOCK_KEEPER_ASK"   // for a keeper that is to say whether it reads this state: memfd, pipe
+	workerEnv = "PENSTOCK_KEEPER"        // for a worker: its end of the connection
+	outputEnv = "PENSTOCK_KEEPER_OUTPUT" // for a worker whose output is memory: the first of two that it is to have instead
+	stateEnv  = "PENSTOCK_KEEPER_STATE"  // for a keeper that was executed in place: a memfd
+	askEnv    = "PENSTOCK_KEEPER_ASK"    // for a keeper that is to say whether it reads this state: memfd, pipe
 )
 
 // reserve is how many descriptors the keeper leaves free for itself: for one full message that is on its way
@@ -154,6 +155,7 @@ func (r *runner) onEvent(e event) {
 	now := time.Now()
 	switch e.what {
 	case gotMessage:
+		e.from.closeOutput() // it has taken the keeper's
 		r.m.handle(e.id, e.msg, e.fds, e.lost, now)
 		e.from.next <- struct{}{}
 	case hungUp:
@@ -173,7 +175,9 @@ func (r *runner) onEvent(e event) {
 		r.score = oomScore(c.pid)
 		var d Death
 		d.Code, d.Signal, _ = sys.Reap(c.pid)
-		r.m.gone(c.id, d, now)
+		wrote := c.wrote()
+		c.closeOutput()
+		r.m.gone(c.id, d, wrote, now)
 		if os.Getpid() == 1 {
 			sys.ReapOthers(r.isOwn)
 		}
@@ -219,13 +223,27 @@ func (r *runner) end() {
 }
 
 // start implements port.
-func (r *runner) start(b *executable) (id, pid int, err error) {
+func (r *runner) start(b *executable, apart bool) (id, pid int, err error) {
+	out := -1
+	if apart {
+		if out, err = newOutput(); err != nil {
+			return 0, 0, fmt.Errorf("start a worker: %w", err)
+		}
+		defer func() {
+			if err != nil {
+				sys.Linux{}.Close(out)
+			}
+		}()
+	}
 	ours, theirs, e := sys.Pair()
 	if e != 0 {
 		return 0, 0, fmt.Errorf("connect a worker: %w", os.NewSyscallError("socketpair", e))
 	}
 	defer sys.Linux{}.Close(theirs)
 	files := []int{0, 1, 2}
+	if apart {
+		files = []int{0, out, out}
+	}
 	for _, f := range r.cfg.Inherit {
 		files = append(files, int(f.Fd()))
 	}
@@ -236,6 +254,10 @@ func (r *runner) start(b *executable) (id, pid int, err error) {
 		env = os.Environ()
 	}
 	env = append(env[:len(env):len(env)], workerEnv+"="+strconv.Itoa(number))
+	if apart {
+		env = append(env, outputEnv+"="+strconv.Itoa(len(files)))
+		files = append(files, 1, 2)
+	}
 	args := r.cfg.Args
 	if args == nil {
 		args = os.Args
@@ -251,7 +273,7 @@ func (r *runner) start(b *executable) (id, pid int, err error) {
 	}
 	r.preferVictim(pid)
 	r.lastID++
-	c, err := newConn(r.lastID, pid, ours, r.events)
+	c, err := newConn(r.lastID, pid, ours, out, r.events)
 	if err != nil { // the runtime has no room for it
 		sys.Signal(pid, syscall.SIGKILL)
 		go func() { sys.WaitExit(pid); sys.Reap(pid) }()

@@ -29,8 +29,11 @@ const (
 	keySize    = 16
 )
 
-// featureAsk: the worker may ask, and the keeper answers.
-const featureAsk = 1
+// featureAsk: the worker may ask, and the keeper answers. featureOutput: the worker has taken the keeper's output, if it had none.
+const (
+	featureAsk    = 1
+	featureOutput = 2
+)
 
 // msgKind is the kind of a message. The numbers are part of the protocol.
 type msgKind uint8

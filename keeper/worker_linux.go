@@ -54,8 +54,11 @@ type Worker struct {
 // Connect connects a worker to the keeper that started it. It returns nil and no error if no keeper
 // did: the program then calls [Run], or works without one.
 //
-// Connect takes the environment variable that the keeper has set out of the environment. It waits
+// Connect takes the environment variables that the keeper has set out of the environment. It waits
 // until the keeper has answered, and until the items with the labels of [Config.Standby] are there.
+//
+// A worker from another binary, for an upgrade, has the keeper's standard output and standard error from Connect on.
+// What it has written before is passed on then; if it ends before, the keeper has it ([Upgrade].Reason, [WorkerWrote]).
 func Connect() (*Worker, error) {
 	text, ok := os.LookupEnv(workerEnv)
 	if !ok {
@@ -73,6 +76,7 @@ func Connect() (*Worker, error) {
 	}
 	sys.SetCloseOnExec(fd, true)
 	sys.SetNonblock(fd)
+	takeOutput()
 	nameProcess()
 	w, err := newWorker(fd)
 	if err != nil {
@@ -97,7 +101,7 @@ func newWorker(fd int) (*Worker, error) {
 	w := &Worker{file: f, raw: raw, lost: make(chan struct{}), mark: make(chan struct{}), goOn: make(chan struct{}), wake: make(chan struct{}, 1), returned: make(map[[2]uint64]bool),
 		watchers: make(map[uint64]func(Upgrade)), asks: make(chan struct{}, maxAsks), open: make(map[uint32]chan answered)}
 	w.out.fd = fd
-	if err := w.tell(appendControl(nil, kindHello, 0, []uint64{protocol, featureAsk})); err != nil {
+	if err := w.tell(appendControl(nil, kindHello, 0, []uint64{protocol, featureAsk | featureOutput})); err != nil {
 		f.Close()
 		return nil, err
 	}

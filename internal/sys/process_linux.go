@@ -149,6 +149,23 @@ func OpenProgram(path string) (int, Errno) {
 	return high, 0
 }
 
+// MoveOutput makes the descriptors first and the one after it this process's standard output and standard error, to which it
+// writes text. dup3(2).
+func MoveOutput(first int, text string) {
+	for i := range 2 {
+		if unix.Dup3(first+i, 1+i, 0) == nil {
+			Linux{}.Close(first + i)
+		}
+	}
+	for len(text) > 0 {
+		n, err := unix.Write(2, []byte(text))
+		if err != nil && err != unix.EINTR {
+			return
+		}
+		text = text[max(n, 0):]
+	}
+}
+
 // CloseMayWait closes a descriptor when closing may block, as it does for a socket with SO_LINGER that has
 // unsent data: only this thread waits then. close(2).
 func CloseMayWait(fd int) { unix.Close(fd) }

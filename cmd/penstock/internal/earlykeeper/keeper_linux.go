@@ -88,7 +88,7 @@ type logger struct {
 }
 
 // loud are the events that an operator should look at.
-var loud = []keeper.Kind{keeper.WorkerDied, keeper.WorkerKilled, keeper.WorkerLied, keeper.StartDelayed, keeper.FellBack, keeper.KeeperKept, keeper.Problem}
+var loud = []keeper.Kind{keeper.WorkerDied, keeper.WorkerKilled, keeper.WorkerLied, keeper.StartDelayed, keeper.FellBack, keeper.KeeperKept, keeper.Problem, keeper.WorkerWrote}
 
 func levelOf(e keeper.Event) string {
 	switch {

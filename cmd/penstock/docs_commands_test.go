@@ -207,6 +207,7 @@ func TestDocsCommands(t *testing.T) {
 var (
 	ofPenstock = regexp.MustCompile(`(?:^|[ (])(?:\S*/)?penstock ([a-z]+(?: [^|;&>#)]*)?)(?:[|;&>#)]|$)`)
 	ofGo       = regexp.MustCompile(`^(?:.* )?go run \./(\S+)([^|#]*)`)
+	ofGoTest   = regexp.MustCompile(`^go test .*?\./(\S+)(?: .*?-run (\S+))?(?: .*?-fuzz (\S+))?`)
 	ofMake     = regexp.MustCompile(`^make ([a-z-]+)`)
 	ofScript   = regexp.MustCompile(`^(?:sudo |\w+=\S+ )*((?:bench|\.ci)/\S+)`)
 	goFlag     = regexp.MustCompile(` -([a-z]+)`)
@@ -215,6 +216,7 @@ var (
 // checkCommand checks of a command that is not run that it exists, and has its flags.
 func checkCommand(command string) error {
 	root := filepath.Join("..", "..")
+	command = strings.Replace(command, "go run ./cmd/penstock ", "penstock ", 1)
 	if m := ofPenstock.FindStringSubmatch(command); m != nil && !ofGo.MatchString(command) {
 		if out, err := exec.Command("bash", "-c", `exec "$0" `+m[1]+" --help", binary).CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -239,6 +241,28 @@ func checkCommand(command string) error {
 			}
 		}
 	}
+	if m := ofGoTest.FindStringSubmatch(command); m != nil {
+		tests, err := filepath.Glob(filepath.Join(root, m[1], "*_test.go"))
+		if err != nil || len(tests) == 0 {
+			return fmt.Errorf("there are no tests of %s", m[1])
+		}
+		var all []byte
+		for _, name := range tests {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			all = append(all, text...)
+		}
+		for _, name := range m[2:] {
+			if strings.HasPrefix(name, "'") { // no test
+				continue
+			}
+			if !bytes.Contains(all, []byte("\nfunc "+name)) {
+				return fmt.Errorf("%s has no %s", m[1], name)
+			}
+		}
+	}
 	if m := ofMake.FindStringSubmatch(command); m != nil {
 		text, err := os.ReadFile(filepath.Join(root, "Makefile"))
 		if err != nil || !bytes.Contains(text, []byte("\n"+m[1]+":")) {
@@ -259,8 +283,15 @@ func TestCheckCommand(t *testing.T) {
 		"penstock run --no-such f.yaml":                           false,
 		"penstock walk":                                           false,
 		"go run ./bench/relay -loads bulk1m -rounds 3   # -x":     true,
+		"go run ./cmd/penstock check -c f.yaml":                   true,
+		"go run ./cmd/penstock check --no-such":                   false,
 		"go run ./bench/relay -lods bulk1m":                       false,
 		"GOMAXPROCS=1 go run ./bench/no-such":                     false,
+		"go test -count=1 ./cmd/penstock -run TestUsage -update":  true,
+		"go test ./cmd/penstock -run TestNoSuch":                  false,
+		"go test ./clienthello -run '^$' -fuzz FuzzHello # x":     true,
+		"go test ./clienthello -run '^$' -fuzz FuzzNoSuch":        false,
+		"go test ./no-such":                                       false,
 		"make check  # all":                                       true,
 		"make no-such":                                            false,
 		"sudo bench/install-peers.sh":                             true,

@@ -16,7 +16,7 @@ func TestManualPages(t *testing.T) {
 	if out, code := command(t, "manual", dir); code != 0 || out != "" {
 		t.Fatalf("%d, %s", code, out)
 	}
-	help, _ := command(t, "--help")
+	help, _ := command(t, "help", "--all")
 	pages := []string{filepath.Join(dir, "penstock.1")}
 	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)  `).FindAllStringSubmatch(help, -1) {
 		pages = append(pages, filepath.Join(dir, "penstock-"+strings.ReplaceAll(m[1], " ", "-")+".1"))

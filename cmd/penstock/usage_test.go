@@ -79,7 +79,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("penstock %v: exit code %d, %s", args, code, out)
 		}
 	}
-	list, _ := command(t, "--help")
+	list, _ := command(t, "help", "--all")
 	// Commands are grouped by what one wants, in this order.
 	if !regexp.MustCompile(`(?s)Run a relay:\n  relay .*\n  run .*Work on a configuration:\n  check .*Look at a running daemon:\n  status .*Change a running daemon:\n  kill .*Other commands:\n  doctor `).MatchString(list) {
 		t.Errorf("the commands are not grouped: %s", list)
@@ -99,6 +99,35 @@ func TestHelp(t *testing.T) {
 				t.Errorf("docs/%s names %s, which is not a flag", name, m[1])
 			}
 		}
+	}
+}
+
+// The short list of commands and the long one are in testdata/help.golden. --help shows a dozen.
+func TestHelpLists(t *testing.T) {
+	var got strings.Builder
+	for _, args := range [][]string{{"--help"}, {"help", "--all"}} {
+		out, code := command(t, args...)
+		if code != 0 {
+			t.Errorf("penstock %v: exit code %d", args, code)
+		}
+		fmt.Fprintf(&got, "$ penstock %s\n%s", strings.Join(args, " "), out)
+	}
+	golden := filepath.Join("testdata", "help.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got.String(), want)
+	}
+	short, _, _ := strings.Cut(got.String(), "$ penstock help --all")
+	if n := len(regexp.MustCompile(`(?m)^  [a-z]+  `).FindAllString(short, -1)); n != 12 {
+		t.Errorf("--help shows %d commands", n)
 	}
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/doctor"
 )
 
-// commands is the grammar of the command line.
+// commands is the grammar of the command line. Commands with the tag first are those of the first week, which --help shows.
 type commands struct {
 	relayGrammar
 	runGrammar
-	Check   checkCmd   `cmd:"" group:"config" help:"Check a configuration, and show what it would change."`
-	Explain explainCmd `cmd:"" group:"config" help:"Explain how a connection would be routed, and why."`
+	Check   checkCmd   `cmd:"" first:"" group:"config" help:"Check a configuration, and show what it would change."`
+	Explain explainCmd `cmd:"" first:"" group:"config" help:"Explain how a connection would be routed, and why."`
 	Schema  schemaCmd  `cmd:"" group:"config" help:"Print the JSON Schema of configurations, for editors."`
 	Convert convertCmd `cmd:"" group:"config" help:"Convert a configuration of HAProxy or nginx."`
 
@@ -29,7 +29,7 @@ type commands struct {
 
 	console.Commands
 
-	Doctor     doctor.Cmd    `cmd:"" group:"other" help:"Examine this host: what is missing, what that costs, and how to fix it."`
+	Doctor     doctor.Cmd    `cmd:"" first:"" group:"other" help:"Examine this host: what is missing, what that costs, and how to fix it."`
 	Completion completionCmd `cmd:"" group:"other" help:"Print the completion script of a shell."`
 	Version    versionCmd    `cmd:"" group:"other" help:"Print the version."`
 }
@@ -37,10 +37,10 @@ type commands struct {
 // relayGrammar and runGrammar are the parts that a daemon needs; see grammar.
 type (
 	relayGrammar struct {
-		Relay relayCmd `cmd:"" group:"run" help:"Relay the clients of one listener to upstreams in turn."`
+		Relay relayCmd `cmd:"" first:"" group:"run" help:"Relay the clients of one listener to upstreams in turn."`
 	}
 	runGrammar struct {
-		Run runCmd `cmd:"" group:"run" help:"Run the daemon with a configuration file."`
+		Run runCmd `cmd:"" first:"" group:"run" help:"Run the daemon with a configuration file."`
 	}
 )
 
@@ -56,7 +56,7 @@ func (c *commands) grammar(args []string) any {
 	return c
 }
 
-// helpGroups are the headings of penstock --help, in order.
+// helpGroups are the headings of penstock --help and penstock help --all, in order.
 var helpGroups = []kong.Group{
 	{Key: "run", Title: "Run a relay:"},
 	{Key: "config", Title: "Work on a configuration:"},
@@ -136,11 +136,11 @@ func Main(args []string, stdout, stderr *os.File) int {
 	var c commands
 	// By default kong exits after --help; here it only sets helped.
 	helped := false
-	args = asMeant(args)
+	args, all := asMeant(args)
 	parser, err := kong.New(c.grammar(args), kong.Name("penstock"),
 		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets. penstock help COMMAND is penstock COMMAND --help; penstock --version prints the version.\n\n"+exitCodeHelp),
 		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
-		kong.ExplicitGroups(helpGroups), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
+		kong.ExplicitGroups(helpGroups), kong.Help(helpPrinter(all)), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitFailed

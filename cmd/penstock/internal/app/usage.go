@@ -31,17 +31,41 @@ func noPackaged(err error, paths []string) error {
 	return err
 }
 
-// asMeant returns a command line with what people write by habit as kong has it.
-func asMeant(args []string) []string {
+// asMeant returns a command line with what people write by habit as kong has it, and reports whether it asks for the
+// list of all commands.
+func asMeant(args []string) (meant []string, all bool) {
 	switch {
 	case len(args) == 0:
-		return []string{"--help"}
+		return []string{"--help"}, false
 	case len(args) == 1 && (args[0] == "--version" || args[0] == "-v" || args[0] == "-V"):
-		return []string{"version"}
+		return []string{"version"}, false
+	case len(args) == 2 && (args[0] == "help" || args[0] == "--help") && args[1] == "--all":
+		return []string{"--help"}, true
 	case args[0] == "help":
-		return append(args[1:len(args):len(args)], "--help")
+		return append(args[1:len(args):len(args)], "--help"), false
 	}
-	return args
+	return args, false
+}
+
+// helpPrinter returns what prints --help. Without a command it lists the commands of the first week, or all of them.
+func helpPrinter(all bool) kong.HelpPrinter {
+	return func(options kong.HelpOptions, ctx *kong.Context) error {
+		if all || ctx.Selected() != nil {
+			return kong.DefaultHelpPrinter(options, ctx)
+		}
+		others := 0
+		for _, n := range ctx.Model.Leaves(true) {
+			if !n.Tag.Has("first") {
+				n.Hidden = true
+				others++
+			}
+		}
+		if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(ctx.Stdout, "Run \"penstock help --all\" for the other %d commands.\n", others)
+		return err
+	}
 }
 
 // habits are commands of other programs, with what to do here.

@@ -14,23 +14,24 @@ type Command interface {
 	Run(stdout, stderr *os.File) int
 }
 
-// Commands is the grammar of the commands, for embedding in that of the whole command line.
+// Commands is the grammar of the commands, for embedding in that of the whole command line. Those with the tag first
+// are in the short list of --help.
 type Commands struct {
-	Status  StatusCmd  `cmd:"" group:"look" help:"Show the state of the daemon."`
-	Top     TopCmd     `cmd:"" group:"look" help:"Watch the daemon live."`
-	Flows   FlowsCmd   `cmd:"" group:"look" help:"List open flows."`
+	Status  StatusCmd  `cmd:"" first:"" group:"look" help:"Show the state of the daemon."`
+	Top     TopCmd     `cmd:"" first:"" group:"look" help:"Watch the daemon live."`
+	Flows   FlowsCmd   `cmd:"" first:"" group:"look" help:"List open flows."`
 	Flow    FlowCmd    `cmd:"" group:"look" help:"Show one flow, with what the kernel knows of its sockets."`
-	Ended   EndedCmd   `cmd:"" group:"look" help:"List the flows that ended last, with their causes."`
+	Ended   EndedCmd   `cmd:"" first:"" group:"look" help:"List the flows that ended last, with their causes."`
 	Kill    KillCmd    `cmd:"" group:"change" help:"End flows."`
-	Groups  GroupsCmd  `cmd:"" group:"look" help:"List groups and their members."`
-	Drain   DrainCmd   `cmd:"" group:"change" help:"Send no new flows to a member. Its open flows continue."`
+	Groups  GroupsCmd  `cmd:"" first:"" group:"look" help:"List groups and their members."`
+	Drain   DrainCmd   `cmd:"" first:"" group:"change" help:"Send no new flows to a member. Its open flows continue."`
 	Disable DisableCmd `cmd:"" group:"change" help:"Send no flows to a member, and end its open flows."`
 	Enable  EnableCmd  `cmd:"" group:"change" help:"Send flows to a member again."`
 	Weight  WeightCmd  `cmd:"" group:"change" help:"Change the weight of a member."`
 	Restore RestoreCmd `cmd:"" group:"change" help:"Undo drain, disable, enable, weight and members: the configuration decides again."`
 	Members MembersCmd `cmd:"" group:"change" help:"Add, remove and change members at run time."`
 	Diff    DiffCmd    `cmd:"" group:"look" help:"Show how the running daemon differs from its file."`
-	Reload  ReloadCmd  `cmd:"" group:"change" help:"Read the configuration file again and apply it."`
+	Reload  ReloadCmd  `cmd:"" first:"" group:"change" help:"Read the configuration file again and apply it."`
 	Upgrade UpgradeCmd `cmd:"" group:"change" help:"Replace the running daemon by another binary, while its flows continue."`
 	Fleet   FleetCmd   `cmd:"" group:"fleet" help:"Look at and change many relays at once."`
 	Log     LogCmd     `cmd:"" group:"change" help:"Show or change the level of the log."`

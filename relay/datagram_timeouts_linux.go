@@ -4,7 +4,7 @@ package relay
 // long.
 func (f *datagramFlow) deadline() deadline {
 	d := noDeadline
-	d.sooner(f.active, or(f.timeouts.Idle, DefaultDatagramIdle), CauseIdle)
+	d.sooner(f.active, orDefault(f.timeouts.Idle, DefaultDatagramIdle), CauseIdle)
 	d.sooner(f.start, f.timeouts.Life, CauseLife)
 	return d
 }

@@ -46,8 +46,8 @@ func (d *deadline) sooner(since, timeout time.Duration, c Cause) {
 	}
 }
 
-// or returns d, or def if d is 0.
-func or(d, def time.Duration) time.Duration {
+// orDefault returns d, or def if d is 0.
+func orDefault(d, def time.Duration) time.Duration {
 	if d == 0 {
 		return def
 	}

@@ -29,8 +29,8 @@ type condition struct {
 // again (kernel/seccomp.c, seccomp_cache_check_allow, Linux 5.11).
 type rule [][]condition
 
-// is returns a condition on the lower half of an argument.
-func is(arg int, values ...uint32) condition {
+// argIs returns a condition on the lower half of an argument.
+func argIs(arg int, values ...uint32) condition {
 	return condition{arg: arg, mask: ^uint32(0), values: values}
 }
 

@@ -154,19 +154,19 @@ func ifArguments(f CallFilter, pid uint32) []listed {
 	}
 	const kind = ^uint32(unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)
 	sockets := rule{
-		{is(0, unix.AF_INET, unix.AF_INET6), bits32(1, kind, unix.SOCK_STREAM), is(2, streams...)},
-		{is(0, unix.AF_INET, unix.AF_INET6), bits32(1, kind, unix.SOCK_DGRAM), is(2, 0, unix.IPPROTO_UDP)},
-		{is(0, unix.AF_NETLINK), bits32(1, kind, unix.SOCK_RAW, unix.SOCK_DGRAM), is(2, unix.NETLINK_ROUTE)},
+		{argIs(0, unix.AF_INET, unix.AF_INET6), bits32(1, kind, unix.SOCK_STREAM), argIs(2, streams...)},
+		{argIs(0, unix.AF_INET, unix.AF_INET6), bits32(1, kind, unix.SOCK_DGRAM), argIs(2, 0, unix.IPPROTO_UDP)},
+		{argIs(0, unix.AF_NETLINK), bits32(1, kind, unix.SOCK_RAW, unix.SOCK_DGRAM), argIs(2, unix.NETLINK_ROUTE)},
 	}
 	if f.Unix {
-		sockets = append(sockets, []condition{is(0, unix.AF_UNIX), bits32(1, kind, unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), is(2, 0)})
+		sockets = append(sockets, []condition{argIs(0, unix.AF_UNIX), bits32(1, kind, unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), argIs(2, 0)})
 	}
 	calls := []listed{
 		// Sockets of streams and datagrams: no raw sockets, no packets, no netlink but for the routing tables that package net reads,
 		// and no protocol that Landlock does not know.
 		{unix.SYS_SOCKET, sockets},
 		// A pair of datagram sockets could be connected elsewhere.
-		{unix.SYS_SOCKETPAIR, rule{{is(0, unix.AF_UNIX), bits32(1, kind, unix.SOCK_STREAM, unix.SOCK_SEQPACKET), is(2, 0)}}},
+		{unix.SYS_SOCKETPAIR, rule{{argIs(0, unix.AF_UNIX), bits32(1, kind, unix.SOCK_STREAM, unix.SOCK_SEQPACKET), argIs(2, 0)}}},
 		// Threads, and no processes or namespaces.
 		{unix.SYS_CLONE, rule{{bits32(0, ^uint32(libcThread), goThread)}}},
 		// Files, of which Landlock restricts which, and their modes on an open file. A worker that is root's, without a capability, makes none
@@ -178,14 +178,14 @@ func ifArguments(f CallFilter, pid uint32) []listed {
 		{unix.SYS_MMAP, rule{{bits32(2, unix.PROT_EXEC, 0)}}},
 		{unix.SYS_MPROTECT, rule{{bits32(2, unix.PROT_EXEC, 0)}}},
 		// Signals to itself: preemption of goroutines, os/signal, crashes.
-		{unix.SYS_KILL, rule{{is(0, pid)}}},
-		{unix.SYS_TGKILL, rule{{is(0, pid)}}},
+		{unix.SYS_KILL, rule{{argIs(0, pid)}}},
+		{unix.SYS_TGKILL, rule{{argIs(0, pid)}}},
 		// Limits are read, not set.
-		{unix.SYS_PRLIMIT64, rule{{is(0, 0, pid), null(2)}}},
-		{unix.SYS_FCNTL, rule{{is(1, unix.F_DUPFD, unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL,
+		{unix.SYS_PRLIMIT64, rule{{argIs(0, 0, pid), null(2)}}},
+		{unix.SYS_FCNTL, rule{{argIs(1, unix.F_DUPFD, unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL,
 			unix.F_GETPIPE_SZ, unix.F_SETPIPE_SZ, unix.F_ADD_SEALS, unix.F_GET_SEALS)}}},
-		{unix.SYS_IOCTL, rule{{is(1, unix.TIOCINQ, unix.TIOCOUTQ, unix.SIOCATMARK, unix.TIOCGWINSZ, unix.TCGETS)}}},
-		{unix.SYS_PRCTL, rule{{is(0, unix.PR_SET_VMA, unix.PR_SET_NAME, unix.PR_GET_NAME, unix.PR_GET_NO_NEW_PRIVS, unix.PR_CAPBSET_READ)}}},
+		{unix.SYS_IOCTL, rule{{argIs(1, unix.TIOCINQ, unix.TIOCOUTQ, unix.SIOCATMARK, unix.TIOCGWINSZ, unix.TCGETS)}}},
+		{unix.SYS_PRCTL, rule{{argIs(0, unix.PR_SET_VMA, unix.PR_SET_NAME, unix.PR_GET_NAME, unix.PR_GET_NO_NEW_PRIVS, unix.PR_CAPBSET_READ)}}},
 	}
 	if f.Modes {
 		calls = append(calls, listed{unix.SYS_FCHMODAT, rule{{bits32(2, setID, 0)}}}, listed{unix.SYS_FCHMODAT2, rule{{bits32(2, setID, 0)}}})

@@ -59,8 +59,8 @@ func (f *Filter) Empty() bool { return *f == Filter{} }
 
 // Match reports whether the filter matches a flow.
 func (f *Filter) Match(flow *Flow) bool {
-	return same(f.Listener, flow.Listener) && same(f.Route, flow.Route) && same(f.Group, flow.Group) && same(f.Member, flow.Member) &&
-		same(f.State, flow.State) && same(f.Kind, flow.Kind) &&
+	return matchesName(f.Listener, flow.Listener) && matchesName(f.Route, flow.Route) && matchesName(f.Group, flow.Group) && matchesName(f.Member, flow.Member) &&
+		matchesName(f.State, flow.State) && matchesName(f.Kind, flow.Kind) &&
 		(f.Path == "" || f.Path == flow.Up.Path || f.Path == flow.Down.Path) &&
 		(f.MinAge == 0 || flow.Age >= f.MinAge.Seconds()) && (f.MaxAge == 0 || flow.Age <= f.MaxAge.Seconds()) &&
 		(f.MinIdle == 0 || flow.Idle >= f.MinIdle.Seconds()) &&
@@ -68,7 +68,8 @@ func (f *Filter) Match(flow *Flow) bool {
 		(!f.Source.IsValid() || f.Source.Contains(flow.Client.AddrPort.Addr().Unmap()))
 }
 
-func same(want, got string) bool { return want == "" || want == got }
+// matchesName reports whether a flow has the name that is wanted; empty: any.
+func matchesName(want, got string) bool { return want == "" || want == got }
 
 // words returns the conditions that are text, in the order of the documentation.
 func (f *Filter) words() []word {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -207,7 +208,7 @@ func (e *explanation) source(l *spec.Listener, m route.Meta) {
 	if l.Sniff.TLS {
 		switch {
 		case m.SNI != "":
-			e.addStep("sniff: a ClientHello for %s, ALPN %s", m.SNI, or(strings.Join(m.ALPN, ", "), "none"))
+			e.addStep("sniff: a ClientHello for %s, ALPN %s", m.SNI, cmp.Or(strings.Join(m.ALPN, ", "), "none"))
 		case l.StartTLS.Protocol != "":
 			e.addStep("sniff: a ClientHello without a server name")
 		default:
@@ -361,11 +362,4 @@ func (e *explanation) print(w io.Writer) {
 	}
 	fmt.Fprintf(&b, "path      %s\n", e.Path)
 	w.Write(b.Bytes())
-}
-
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }

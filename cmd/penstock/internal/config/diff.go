@@ -144,8 +144,8 @@ func changes[T any](keys mapping[T], prefix string, a, b *T, to *[]Change) {
 	}
 }
 
-// what returns the kind of a change, or "" if there is none.
-func what(isNew, isGone, changed bool) string {
+// classifyChange returns the kind of a change, or "" if there is none.
+func classifyChange(isNew, isGone, changed bool) string {
 	switch {
 	case isNew:
 		return New
@@ -194,7 +194,7 @@ func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
 				return slices.Contains(l.Changes, c) || slices.Contains(l.Changes, Change{"limits." + c.Key, c.Old, c.New})
 			})
 		}
-		if r.What = what(x == nil, y == nil, len(r.Changes) > 0); r.What != "" {
+		if r.What = classifyChange(x == nil, y == nil, len(r.Changes) > 0); r.What != "" {
 			l.Routes = append(l.Routes, r)
 		}
 	})
@@ -205,7 +205,7 @@ func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
 		}
 		l.Changes = append(l.Changes, Change{"order of routes", was[i] + " is number " + strconv.Itoa(i+1), is[i] + " is"})
 	}
-	l.What = what(false, false, l.Rebinds || len(l.Changes)+len(l.Routes) > 0)
+	l.What = classifyChange(false, false, l.Rebinds || len(l.Changes)+len(l.Routes) > 0)
 	return l
 }
 
@@ -255,14 +255,14 @@ func (d *Diff) group(a, b *spec.Group) GroupDiff {
 			m.Name = x.Name
 			changes(memberKeys, "", x, y, &m.Changes)
 		}
-		if m.What = what(x == nil, y == nil, len(m.Changes) > 0); m.What != "" {
+		if m.What = classifyChange(x == nil, y == nil, len(m.Changes) > 0); m.What != "" {
 			g.Members = append(g.Members, m)
 		}
 		if x != nil && (y == nil || x.To != y.To) {
 			d.lost[flowPlace{group: a.Name, member: x.Name}] = false
 		}
 	})
-	g.What = what(false, false, len(g.Changes)+len(g.Members) > 0)
+	g.What = classifyChange(false, false, len(g.Changes)+len(g.Members) > 0)
 	return g
 }
 

@@ -110,15 +110,15 @@ func hides(a, b *spec.Route) bool {
 			return false
 		}
 	}
-	if len(a.SNI) > 0 && (len(b.SNI) == 0 || !all(b.SNI, func(name string) bool {
+	if len(a.SNI) > 0 && (len(b.SNI) == 0 || !allMatch(b.SNI, func(name string) bool {
 		return slices.ContainsFunc(a.SNI, func(pattern string) bool { return takes(pattern, name) })
 	})) {
 		return false
 	}
-	if len(a.ClientNames) > 0 && (len(b.ClientNames) == 0 || !all(b.ClientNames, func(name string) bool { return slices.Contains(a.ClientNames, name) })) {
+	if len(a.ClientNames) > 0 && (len(b.ClientNames) == 0 || !allMatch(b.ClientNames, func(name string) bool { return slices.Contains(a.ClientNames, name) })) {
 		return false
 	}
-	return len(a.ALPN) == 0 || len(b.ALPN) > 0 && all(b.ALPN, func(p string) bool { return slices.Contains(a.ALPN, p) })
+	return len(a.ALPN) == 0 || len(b.ALPN) > 0 && allMatch(b.ALPN, func(p string) bool { return slices.Contains(a.ALPN, p) })
 }
 
 // takes reports whether a pattern matches every name that name, itself possibly a pattern,
@@ -131,6 +131,7 @@ func takes(pattern, name string) bool {
 	return ok && strings.HasSuffix(strings.TrimPrefix(name, "*"), end)
 }
 
-func all[V any](list []V, f func(V) bool) bool {
+// allMatch reports whether f is true for each value of a list.
+func allMatch[V any](list []V, f func(V) bool) bool {
 	return !slices.ContainsFunc(list, func(v V) bool { return !f(v) })
 }

@@ -135,7 +135,7 @@ var keeperKeys = keysOf("keeper",
 
 var sandboxKeys = keysOf("sandbox",
 	field("mode", oneOf("on", "log", "off"), "on", "on: give up what the configuration does not need, as far as the kernel can. log: nothing is refused, and the kernel logs system calls that would be. off: give up nothing.", func(s *spec.Sandbox) *string { return &s.Mode }),
-	field("user", texts("user", "the name of a user, or UID:GID", `^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9}:[0-9]{1,9})$`, same), "", "Whom the process becomes if it was started as root. Default: it stays root, without root's capabilities.", func(s *spec.Sandbox) *string { return &s.User }),
+	field("user", texts("user", "the name of a user, or UID:GID", `^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9}:[0-9]{1,9})$`, keepText), "", "Whom the process becomes if it was started as root. Default: it stays root, without root's capabilities.", func(s *spec.Sandbox) *string { return &s.User }),
 )
 
 // Sections that listeners, routes and groups share.

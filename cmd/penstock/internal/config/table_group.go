@@ -82,7 +82,7 @@ var discoverKeys = keysOf("discover",
 	registryKey("xds", "A ClusterLoadAssignment of an xDS control plane (EDS).", `^[^\x00-\x1f\x7f]+$`, "a name"),
 	field("registry", nameType, "", "Which of registries to use. Default: the only one of this kind.", func(d *spec.Discover) *string { return &d.Registry.Name }),
 	field("port", whole[uint16](1, 65535), "", "With dns: the members' port. With kubernetes: the port to use, where the service has several.", func(d *spec.Discover) *uint16 { return &d.Port }),
-	field("port-name", texts("port name", "the name of a port", `^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$`, same), "", "With kubernetes: the name of the port to use.", func(d *spec.Discover) *string { return &d.PortName }),
+	field("port-name", texts("port name", "the name of a port", `^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$`, keepText), "", "With kubernetes: the name of the port to use.", func(d *spec.Discover) *string { return &d.PortName }),
 	field("tags", tagList, "", "With consul: tags that an instance must have.", func(d *spec.Discover) *string { return &d.Tags }),
 	field("datacenter", consulName("datacenter"), "", "With consul: where to look. Default: the datacenter of the agent.", func(d *spec.Discover) *string { return &d.Datacenter }),
 	field("namespace", consulName("namespace"), "", "With consul: the namespace of the service (Consul Enterprise). Default: that of the token.", func(d *spec.Discover) *string { return &d.Namespace }),
@@ -98,7 +98,7 @@ var discoverKeys = keysOf("discover",
 
 // consulName is the name of something in Consul.
 func consulName(what string) typ[string] {
-	return texts(what, "the name of a "+what, `^[A-Za-z0-9_-]{1,128}$`, same)
+	return texts(what, "the name of a "+what, `^[A-Za-z0-9_-]{1,128}$`, keepText)
 }
 
 var lookupKeys = keysOf("lookups",
@@ -132,9 +132,9 @@ var checkKeys = withSiblings(keysOf("check",
 	checkKind("tcp", "Connect. With TLS: and shake hands."),
 	checkKind("send-expect", "Connect, send data, and check the answer.", sendExpect(1<<16)...),
 	checkKind("http", "Send an HTTP/1.1 request, and check the status and the body.",
-		field("method", texts("method", "a method such as GET or HEAD", `^[A-Z]{1,16}$`, same), "GET", "The request's method.", func(c *spec.Check) *string { return &c.Method }),
-		field("path", texts("path", "a path that begins with /", `^/[!-~]*$`, same), "/", "The request's path.", func(c *spec.Check) *string { return &c.Path }),
-		field("host", texts("host", "a host, with a port or without", `^[A-Za-z0-9_.:\[\]-]{1,255}$`, same), "", "The request's Host. Default: the member's address; with TLS the name in its certificate (server-name, or the member's host).", func(c *spec.Check) *string { return &c.Host }),
+		field("method", texts("method", "a method such as GET or HEAD", `^[A-Z]{1,16}$`, keepText), "GET", "The request's method.", func(c *spec.Check) *string { return &c.Method }),
+		field("path", texts("path", "a path that begins with /", `^/[!-~]*$`, keepText), "/", "The request's path.", func(c *spec.Check) *string { return &c.Path }),
+		field("host", texts("host", "a host, with a port or without", `^[A-Za-z0-9_.:\[\]-]{1,255}$`, keepText), "", "The request's Host. Default: the member's address; with TLS the name in its certificate (server-name, or the member's host).", func(c *spec.Check) *string { return &c.Host }),
 		field("statuses", nonEmptyList(status), "200-399", "Statuses of a good answer.", func(c *spec.Check) *[][2]int { return &c.Statuses }),
 		field("body", text("text", 1024), "", "What the body of a good answer contains, in its first 64 KiB.", func(c *spec.Check) *string { return &c.Body }),
 		field("body-matches", bodyPattern, "", "A regular expression (RE2) that the first 64 KiB of the body of a good answer match, such as \"(?i)status: *ok\".", func(c *spec.Check) *string { return &c.BodyRE })),
@@ -188,7 +188,8 @@ func sendExpect(most int) []key[spec.Check] {
 	}
 }
 
-func same(s string) (string, *fault) { return s, nil }
+// keepText is for texts that need no more than their pattern.
+func keepText(s string) (string, *fault) { return s, nil }
 
 var ejectKeys = keysOf("eject",
 	field("failures", whole[int](1, maxCount), "5", "Number of failed connects in a row that ejects a member.", func(e *spec.Eject) *int { return &e.Failures }),

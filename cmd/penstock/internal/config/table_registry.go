@@ -52,7 +52,7 @@ var registryTLSKeys = keysOf("registry.tls",
 
 // registryKey returns the key of discover that looks in a registry of one kind.
 func registryKey(kind, doc, pattern, allowed string) key[spec.Discover] {
-	of := texts(kind, allowed, pattern, same)
+	of := texts(kind, allowed, pattern, keepText)
 	return compositeField(kind, typ[spec.Discover]{of.shape, func(r *reader, n node, d *spec.Discover) {
 		d.Registry.Kind = kind
 		of.read(r, n, &d.Key)
@@ -66,7 +66,7 @@ func registryKey(kind, doc, pattern, allowed string) key[spec.Discover] {
 
 // tagList is a list of tags, which is kept as one string so that a Discover can be compared.
 var tagList = func() typ[string] {
-	of := list(texts("tag", "a tag without commas", `^[^,\x00-\x1f\x7f]{1,255}$`, same))
+	of := list(texts("tag", "a tag without commas", `^[^,\x00-\x1f\x7f]{1,255}$`, keepText))
 	return typ[string]{of.shape, func(r *reader, n node, to *string) {
 		var tags []string
 		of.read(r, n, &tags)

@@ -57,7 +57,7 @@ var checkClientTLS = typ[spec.Check]{clientTLS.shape, func(r *reader, n node, c 
 // offerType is a word, or a list of ALPN protocols. A protocol with the name of a word is written as a list.
 var offerType = func() typ[spec.Offer] {
 	word := choice(func(word string) spec.Offer { return spec.Offer{None: word == "none"} }, "client", "none")
-	protocols := nonEmptyList(texts("protocol", "a protocol such as http/1.1, without commas", `^[^,\x00-\x1f\x7f]{1,255}$`, same))
+	protocols := nonEmptyList(texts("protocol", "a protocol such as http/1.1, without commas", `^[^,\x00-\x1f\x7f]{1,255}$`, keepText))
 	s := &shape{either: []*shape{word.shape, protocols.shape}}
 	return typ[spec.Offer]{s, func(r *reader, n node, to *spec.Offer) {
 		if n.Value == "client" || n.Value == "none" {

@@ -111,7 +111,7 @@ var memoryType = scalar("memory", "auto, none, or at least 32MiB, as a number or
 	return spec.FormatSize(n)
 })
 
-var congestion = texts("congestion control", "a name such as cubic or bbr", `^[a-z0-9_-]{1,15}$`, same)
+var congestion = texts("congestion control", "a name such as cubic or bbr", `^[a-z0-9_-]{1,15}$`, keepText)
 
 // netInterface is the name of a network interface. IFNAMSIZ of net/if.h is 16 with the
 // terminating zero.

@@ -317,7 +317,7 @@ func (h *haproxyPlan) conditions(x *proxy, here at, words []string) (conds []con
 				return nil, nil, t.why
 			}
 			for _, c := range term {
-				if both, ok := and(c, t.condition); ok {
+				if both, ok := joinConditions(c, t.condition); ok {
 					next = append(next, both)
 				}
 			}
@@ -349,23 +349,23 @@ func (h *haproxyPlan) conditions(x *proxy, here at, words []string) (conds []con
 	return nil, nil, "a negated condition together with others has no counterpart"
 }
 
-// and returns what both ask; ok is false if no client can meet it.
-func and(a, b condition) (c condition, ok bool) {
+// joinConditions returns what both conditions ask; ok is false if no client can meet it.
+func joinConditions(a, b condition) (c condition, ok bool) {
 	c.tls, c.fc = a.tls || b.tls, a.fc || b.fc
-	c.from, ok = both(a.from, b.from, inside)
+	c.from, ok = intersectLists(a.from, b.from, inside)
 	if !ok {
 		return c, false
 	}
-	c.sni, ok = both(a.sni, b.sni, matches)
+	c.sni, ok = intersectLists(a.sni, b.sni, matches)
 	if !ok {
 		return c, false
 	}
-	c.alpn, ok = both(a.alpn, b.alpn, func(s, t string) bool { return s == t })
+	c.alpn, ok = intersectLists(a.alpn, b.alpn, func(s, t string) bool { return s == t })
 	return c, ok
 }
 
-// both returns what is in both lists; an empty list has everything.
-func both(a, b []string, covers func(outer, inner string) bool) ([]string, bool) {
+// intersectLists returns what is in both lists; an empty list has everything.
+func intersectLists(a, b []string, covers func(outer, inner string) bool) ([]string, bool) {
 	if len(a) == 0 || len(b) == 0 {
 		return append(a[:len(a):len(a)], b...), true
 	}

@@ -57,7 +57,7 @@ func (n *nginxPlan) expand(here at, text, port string, names names, depth int) [
 	var all []choice
 	for _, c := range n.values(d, port, names) {
 		for _, inner := range n.expand(c.at, text[:begin]+c.value+text[end:], port, names, depth+1) {
-			cond, ok := and(c.cond, inner.cond)
+			cond, ok := joinConditions(c.cond, inner.cond)
 			if n.counts++; n.counts > maxChoices {
 				n.note(here, "$%s: too many combinations", name)
 				return all

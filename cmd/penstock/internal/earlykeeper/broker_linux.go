@@ -139,7 +139,7 @@ func (p *Policy) openFile(file string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return only(fd, func(st *unix.Stat_t) bool {
+	return checkFile(fd, func(st *unix.Stat_t) bool {
 		return st.Mode&unix.S_IFMT == unix.S_IFREG || st.Mode&unix.S_IFMT == unix.S_IFDIR
 	})
 }
@@ -160,13 +160,13 @@ func (p *Policy) openLog(file string, mode uint32) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return only(fd, func(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 })
+	return checkFile(fd, func(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 })
 }
 
 var errKind = errors.New("not a regular file, or one with another name too")
 
-// only returns a descriptor if what it refers to is right.
-func only(fd int, right func(*unix.Stat_t) bool) (int, error) {
+// checkFile returns a descriptor if what it refers to is right.
+func checkFile(fd int, right func(*unix.Stat_t) bool) (int, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
 	if err == nil && !right(&st) {

@@ -28,7 +28,7 @@ func (b *Backoff) Working() {
 
 // Next returns how long to wait before the next attempt, now that one has failed: at least a tenth of the bound.
 func (b *Backoff) Next() time.Duration {
-	lo, hi, healthy := or(b.Min, 500*time.Millisecond), or(b.Max, 30*time.Second), or(b.Healthy, 10*time.Second)
+	lo, hi, healthy := orDefault(b.Min, 500*time.Millisecond), orDefault(b.Max, 30*time.Second), orDefault(b.Healthy, 10*time.Second)
 	if !b.working.IsZero() && time.Since(b.working) >= healthy {
 		b.bound = 0
 	}
@@ -55,7 +55,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func or(d, def time.Duration) time.Duration {
+// orDefault returns d, or def if d is not positive.
+func orDefault(d, def time.Duration) time.Duration {
 	if d <= 0 {
 		return def
 	}

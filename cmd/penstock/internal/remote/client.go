@@ -89,7 +89,7 @@ func New(cfg Config) (*Client, error) {
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true, // a small answer could become a large one
 		ForceAttemptHTTP2:     secure,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: or(cfg.PingAfter, 15*time.Second), PingTimeout: or(cfg.PingTimeout, 10*time.Second)},
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: orDefault(cfg.PingAfter, 15*time.Second), PingTimeout: orDefault(cfg.PingTimeout, 10*time.Second)},
 		Protocols:             new(http.Protocols),
 	}
 	if cfg.HTTP2 {
@@ -174,7 +174,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func (c *Client) dialer() *net.Dialer {
 	return &net.Dialer{
-		Timeout: or(c.cfg.DialTimeout, 5*time.Second),
+		Timeout: orDefault(c.cfg.DialTimeout, 5*time.Second),
 		// A peer that is gone without a word is noticed after 25 s of silence, also in a stream that waits for events.
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
@@ -190,7 +190,7 @@ func (c *Client) dialTLS(ctx context.Context, network, address string) (net.Conn
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*or(c.cfg.DialTimeout, 5*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, 2*orDefault(c.cfg.DialTimeout, 5*time.Second))
 	defer cancel()
 	raw, err := c.dialer().DialContext(ctx, network, address)
 	if err != nil {

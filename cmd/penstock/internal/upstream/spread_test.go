@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// of returns the tally of a level: of so many members that are healthy, degraded, and draining.
-func of(all, healthy, degraded, draining int) levelTally {
+// tallyOf returns the tally of a level: of so many members that are healthy, degraded, and draining.
+func tallyOf(all, healthy, degraded, draining int) levelTally {
 	t := tally{all: all, healthy: healthy, degraded: degraded, excluded: draining}
 	return levelTally{t, t}
 }
@@ -46,60 +46,60 @@ func TestSpreadLikeEnvoy(t *testing.T) {
 		levels []levelTally
 		want   string
 	}{
-		{"PrioritySelection: both down", spreadRule{}, []levelTally{of(1, 0, 0, 0), of(1, 0, 0, 0)}, "50! 50!"},
-		{"PrioritySelection: by numbers", spreadRule{}, []levelTally{of(1, 0, 0, 0), of(2, 0, 0, 0)}, "34! 66!"},
-		{"PrioritySelection: a third level is up", spreadRule{}, []levelTally{of(1, 0, 0, 0), of(2, 0, 0, 0), of(1, 1, 0, 0)}, "0 0 100"},
-		{"PrioritySelection: the first one comes back", spreadRule{}, []levelTally{of(1, 1, 0, 0), of(2, 0, 0, 0), of(1, 1, 0, 0)}, "100 0 0"},
+		{"PrioritySelection: both down", spreadRule{}, []levelTally{tallyOf(1, 0, 0, 0), tallyOf(1, 0, 0, 0)}, "50! 50!"},
+		{"PrioritySelection: by numbers", spreadRule{}, []levelTally{tallyOf(1, 0, 0, 0), tallyOf(2, 0, 0, 0)}, "34! 66!"},
+		{"PrioritySelection: a third level is up", spreadRule{}, []levelTally{tallyOf(1, 0, 0, 0), tallyOf(2, 0, 0, 0), tallyOf(1, 1, 0, 0)}, "0 0 100"},
+		{"PrioritySelection: the first one comes back", spreadRule{}, []levelTally{tallyOf(1, 1, 0, 0), tallyOf(2, 0, 0, 0), tallyOf(1, 1, 0, 0)}, "100 0 0"},
 
-		{"OverProvisioningFactor: 1.4", spreadRule{}, []levelTally{of(4, 2, 0, 0), of(4, 2, 0, 0)}, "70 30"},
-		{"OverProvisioningFactor: 1", spreadRule{factor: 100, panic: half}, []levelTally{of(4, 2, 0, 0), of(4, 2, 0, 0)}, "50 50"},
-		{"WeightedPriorityHealth", spreadRule{factor: 100, panic: half, weigh: true}, []levelTally{of(4, 2, 0, 0).weighing(10, 6, 0, 0), of(1, 1, 0, 0)}, "60 40"},
-		{"WeightedPriorityHealthExcluded", spreadRule{factor: 100, panic: half, weigh: true}, []levelTally{of(3, 1, 0, 1).weighing(20, 4, 0, 10), of(1, 1, 0, 0)}, "40 60"},
-		{"WeightedPriorityHealthDegraded", spreadRule{factor: 100, panic: half, weigh: true}, []levelTally{of(4, 1, 1, 0).weighing(10, 4, 3, 0), of(2, 1, 1, 0).weighing(10, 1, 9, 0)}, "40+30 10+20"},
+		{"OverProvisioningFactor: 1.4", spreadRule{}, []levelTally{tallyOf(4, 2, 0, 0), tallyOf(4, 2, 0, 0)}, "70 30"},
+		{"OverProvisioningFactor: 1", spreadRule{factor: 100, panic: half}, []levelTally{tallyOf(4, 2, 0, 0), tallyOf(4, 2, 0, 0)}, "50 50"},
+		{"WeightedPriorityHealth", spreadRule{factor: 100, panic: half, weigh: true}, []levelTally{tallyOf(4, 2, 0, 0).weighing(10, 6, 0, 0), tallyOf(1, 1, 0, 0)}, "60 40"},
+		{"WeightedPriorityHealthExcluded", spreadRule{factor: 100, panic: half, weigh: true}, []levelTally{tallyOf(3, 1, 0, 1).weighing(20, 4, 0, 10), tallyOf(1, 1, 0, 0)}, "40 60"},
+		{"WeightedPriorityHealthDegraded", spreadRule{factor: 100, panic: half, weigh: true}, []levelTally{tallyOf(4, 1, 1, 0).weighing(10, 4, 3, 0), tallyOf(2, 1, 1, 0).weighing(10, 1, 9, 0)}, "40+30 10+20"},
 
-		{"GentleFailover: all up", spreadRule{}, []levelTally{of(1, 1, 0, 0), of(1, 1, 0, 0)}, "100 0"},
-		{"GentleFailover: half of both", spreadRule{}, []levelTally{of(2, 1, 0, 0), of(2, 1, 0, 0)}, "70 30"},
-		{"GentleFailover: a quarter", spreadRule{}, []levelTally{of(4, 1, 0, 0), of(2, 2, 0, 0)}, "35 65"},
-		{"GentleFailover: a quarter of both", spreadRule{}, []levelTally{of(4, 1, 0, 0), of(4, 1, 0, 0)}, "50! 50!"},
-		{"GentleFailover: all but one are excluded", spreadRule{}, []levelTally{of(4, 1, 0, 3), of(5, 1, 0, 0)}, "100 0"},
-		{"GentleFailover: all are excluded", spreadRule{}, []levelTally{of(4, 0, 0, 4), of(4, 1, 0, 0)}, "50! 50!"},
-		{"GentleFailover: excluded ones count in a panic", spreadRule{}, []levelTally{of(4, 0, 0, 1), of(6, 1, 0, 2)}, "40! 60!"},
+		{"GentleFailover: all up", spreadRule{}, []levelTally{tallyOf(1, 1, 0, 0), tallyOf(1, 1, 0, 0)}, "100 0"},
+		{"GentleFailover: half of both", spreadRule{}, []levelTally{tallyOf(2, 1, 0, 0), tallyOf(2, 1, 0, 0)}, "70 30"},
+		{"GentleFailover: a quarter", spreadRule{}, []levelTally{tallyOf(4, 1, 0, 0), tallyOf(2, 2, 0, 0)}, "35 65"},
+		{"GentleFailover: a quarter of both", spreadRule{}, []levelTally{tallyOf(4, 1, 0, 0), tallyOf(4, 1, 0, 0)}, "50! 50!"},
+		{"GentleFailover: all but one are excluded", spreadRule{}, []levelTally{tallyOf(4, 1, 0, 3), tallyOf(5, 1, 0, 0)}, "100 0"},
+		{"GentleFailover: all are excluded", spreadRule{}, []levelTally{tallyOf(4, 0, 0, 4), tallyOf(4, 1, 0, 0)}, "50! 50!"},
+		{"GentleFailover: excluded ones count in a panic", spreadRule{}, []levelTally{tallyOf(4, 0, 0, 1), tallyOf(6, 1, 0, 2)}, "40! 60!"},
 
-		{"WithExtraLevels: all up", spreadRule{}, []levelTally{of(1, 1, 0, 0), of(1, 1, 0, 0), of(1, 1, 0, 0)}, "100 0 0"},
-		{"WithExtraLevels: half", spreadRule{}, []levelTally{of(2, 1, 0, 0), of(2, 1, 0, 0), of(2, 1, 0, 0)}, "70 30 0"},
-		{"WithExtraLevels: a quarter", spreadRule{}, []levelTally{of(4, 1, 0, 0), of(2, 2, 0, 0), of(2, 1, 0, 0)}, "35 65 0"},
-		{"WithExtraLevels: a quarter of all", spreadRule{}, []levelTally{of(4, 1, 0, 0), of(4, 1, 0, 0), of(4, 1, 0, 0)}, "35 35 30"},
-		{"WithExtraLevels: a fifth of all", spreadRule{}, []levelTally{of(5, 1, 0, 0), of(5, 1, 0, 0), of(5, 1, 0, 0)}, "34! 33! 33!"},
-		{"WithExtraLevels: only the third", spreadRule{}, []levelTally{of(5, 0, 0, 0), of(5, 0, 0, 0), of(5, 5, 0, 0)}, "0 0 100"},
-		{"WithExtraLevels: four of five of the third", spreadRule{}, []levelTally{of(5, 0, 0, 0), of(5, 0, 0, 0), of(5, 4, 0, 0)}, "0 0 100"},
-		{"WithExtraLevels: two of five of the third", spreadRule{}, []levelTally{of(5, 0, 0, 0), of(5, 0, 0, 0), of(5, 2, 0, 0)}, "34! 33! 33!"},
-		{"WithExtraLevels: healthy ones before degraded ones", spreadRule{}, []levelTally{of(5, 0, 5, 0), of(5, 2, 2, 0), of(5, 2, 0, 0)}, "0 56 44"},
-		{"WithExtraLevels: all down", spreadRule{}, []levelTally{of(5, 0, 0, 0), of(3, 0, 0, 0), of(2, 0, 0, 0)}, "50! 30! 20!"},
-		{"WithExtraLevels: rounding", spreadRule{}, []levelTally{of(5, 0, 0, 0), of(6, 2, 0, 0), of(3, 1, 0, 0)}, "37! 42! 21!"},
-		{"WithExtraLevels: spills over to degraded ones", spreadRule{}, []levelTally{of(5, 0, 1, 0), of(5, 0, 5, 0), of(5, 1, 0, 0)}, "0+28 0+44 28"},
-		{"WithExtraLevels: only degraded ones, without panic", spreadRule{factor: enough}, []levelTally{of(5, 0, 0, 0), of(5, 0, 2, 0), of(5, 0, 1, 0)}, "0 0+67 0+33"},
-		{"WithExtraLevels: only degraded ones, with panic", spreadRule{}, []levelTally{of(5, 0, 0, 0), of(5, 0, 2, 0), of(5, 0, 1, 0)}, "34! 33! 33!"},
-		{"WithExtraLevels: what rounding leaves goes to the first", spreadRule{}, []levelTally{of(3, 0, 0, 0), of(3, 0, 0, 0), of(3, 0, 0, 0)}, "34! 33! 33!"},
-		{"WithExtraLevels: that has members", spreadRule{}, []levelTally{of(0, 0, 0, 0), of(6, 0, 0, 0), of(3, 0, 0, 0)}, "0 67! 33!"},
+		{"WithExtraLevels: all up", spreadRule{}, []levelTally{tallyOf(1, 1, 0, 0), tallyOf(1, 1, 0, 0), tallyOf(1, 1, 0, 0)}, "100 0 0"},
+		{"WithExtraLevels: half", spreadRule{}, []levelTally{tallyOf(2, 1, 0, 0), tallyOf(2, 1, 0, 0), tallyOf(2, 1, 0, 0)}, "70 30 0"},
+		{"WithExtraLevels: a quarter", spreadRule{}, []levelTally{tallyOf(4, 1, 0, 0), tallyOf(2, 2, 0, 0), tallyOf(2, 1, 0, 0)}, "35 65 0"},
+		{"WithExtraLevels: a quarter of all", spreadRule{}, []levelTally{tallyOf(4, 1, 0, 0), tallyOf(4, 1, 0, 0), tallyOf(4, 1, 0, 0)}, "35 35 30"},
+		{"WithExtraLevels: a fifth of all", spreadRule{}, []levelTally{tallyOf(5, 1, 0, 0), tallyOf(5, 1, 0, 0), tallyOf(5, 1, 0, 0)}, "34! 33! 33!"},
+		{"WithExtraLevels: only the third", spreadRule{}, []levelTally{tallyOf(5, 0, 0, 0), tallyOf(5, 0, 0, 0), tallyOf(5, 5, 0, 0)}, "0 0 100"},
+		{"WithExtraLevels: four of five of the third", spreadRule{}, []levelTally{tallyOf(5, 0, 0, 0), tallyOf(5, 0, 0, 0), tallyOf(5, 4, 0, 0)}, "0 0 100"},
+		{"WithExtraLevels: two of five of the third", spreadRule{}, []levelTally{tallyOf(5, 0, 0, 0), tallyOf(5, 0, 0, 0), tallyOf(5, 2, 0, 0)}, "34! 33! 33!"},
+		{"WithExtraLevels: healthy ones before degraded ones", spreadRule{}, []levelTally{tallyOf(5, 0, 5, 0), tallyOf(5, 2, 2, 0), tallyOf(5, 2, 0, 0)}, "0 56 44"},
+		{"WithExtraLevels: all down", spreadRule{}, []levelTally{tallyOf(5, 0, 0, 0), tallyOf(3, 0, 0, 0), tallyOf(2, 0, 0, 0)}, "50! 30! 20!"},
+		{"WithExtraLevels: rounding", spreadRule{}, []levelTally{tallyOf(5, 0, 0, 0), tallyOf(6, 2, 0, 0), tallyOf(3, 1, 0, 0)}, "37! 42! 21!"},
+		{"WithExtraLevels: spills over to degraded ones", spreadRule{}, []levelTally{tallyOf(5, 0, 1, 0), tallyOf(5, 0, 5, 0), tallyOf(5, 1, 0, 0)}, "0+28 0+44 28"},
+		{"WithExtraLevels: only degraded ones, without panic", spreadRule{factor: enough}, []levelTally{tallyOf(5, 0, 0, 0), tallyOf(5, 0, 2, 0), tallyOf(5, 0, 1, 0)}, "0 0+67 0+33"},
+		{"WithExtraLevels: only degraded ones, with panic", spreadRule{}, []levelTally{tallyOf(5, 0, 0, 0), tallyOf(5, 0, 2, 0), tallyOf(5, 0, 1, 0)}, "34! 33! 33!"},
+		{"WithExtraLevels: what rounding leaves goes to the first", spreadRule{}, []levelTally{tallyOf(3, 0, 0, 0), tallyOf(3, 0, 0, 0), tallyOf(3, 0, 0, 0)}, "34! 33! 33!"},
+		{"WithExtraLevels: that has members", spreadRule{}, []levelTally{tallyOf(0, 0, 0, 0), tallyOf(6, 0, 0, 0), tallyOf(3, 0, 0, 0)}, "0 67! 33!"},
 
-		{"priorities: 72%", spreadRule{}, []levelTally{of(100, 72, 0, 0), of(100, 100, 0, 0)}, "100 0"},
-		{"priorities: 71%", spreadRule{}, []levelTally{of(100, 71, 0, 0), of(100, 71, 0, 0)}, "99 1"},
-		{"priorities: 0%", spreadRule{}, []levelTally{of(100, 0, 0, 0), of(100, 100, 0, 0)}, "0 100"},
-		{"priorities: 25%, 25%, 20%, without panic", spreadRule{factor: enough}, []levelTally{of(100, 25, 0, 0), of(100, 25, 0, 0), of(100, 20, 0, 0)}, "37 35 28"},
-		{"degraded: 71% healthy, the rest down", spreadRule{}, []levelTally{of(100, 71, 0, 0)}, "100"},
-		{"degraded: 71% healthy, the rest degraded", spreadRule{}, []levelTally{of(100, 71, 29, 0)}, "99+1"},
-		{"degraded: 25% and 65%", spreadRule{}, []levelTally{of(100, 25, 65, 0)}, "35+65"},
-		{"degraded: 5%, the rest down", spreadRule{}, []levelTally{of(100, 5, 0, 0)}, "100!"},
-		{"panic: 50% and 60%", spreadRule{}, []levelTally{of(100, 50, 0, 0), of(100, 60, 0, 0)}, "70 30"},
-		{"panic: 5% and 65%", spreadRule{}, []levelTally{of(100, 5, 0, 0), of(100, 65, 0, 0)}, "8! 92"},
-		{"panic: no threshold, and nobody", spreadRule{factor: enough}, []levelTally{of(100, 0, 0, 0)}, "0"},
-		{"panic: a threshold that is never reached, as one of two levels is enough", spreadRule{factor: enough, panic: 1}, []levelTally{of(10, 8, 0, 0)}, "100"},
+		{"priorities: 72%", spreadRule{}, []levelTally{tallyOf(100, 72, 0, 0), tallyOf(100, 100, 0, 0)}, "100 0"},
+		{"priorities: 71%", spreadRule{}, []levelTally{tallyOf(100, 71, 0, 0), tallyOf(100, 71, 0, 0)}, "99 1"},
+		{"priorities: 0%", spreadRule{}, []levelTally{tallyOf(100, 0, 0, 0), tallyOf(100, 100, 0, 0)}, "0 100"},
+		{"priorities: 25%, 25%, 20%, without panic", spreadRule{factor: enough}, []levelTally{tallyOf(100, 25, 0, 0), tallyOf(100, 25, 0, 0), tallyOf(100, 20, 0, 0)}, "37 35 28"},
+		{"degraded: 71% healthy, the rest down", spreadRule{}, []levelTally{tallyOf(100, 71, 0, 0)}, "100"},
+		{"degraded: 71% healthy, the rest degraded", spreadRule{}, []levelTally{tallyOf(100, 71, 29, 0)}, "99+1"},
+		{"degraded: 25% and 65%", spreadRule{}, []levelTally{tallyOf(100, 25, 65, 0)}, "35+65"},
+		{"degraded: 5%, the rest down", spreadRule{}, []levelTally{tallyOf(100, 5, 0, 0)}, "100!"},
+		{"panic: 50% and 60%", spreadRule{}, []levelTally{tallyOf(100, 50, 0, 0), tallyOf(100, 60, 0, 0)}, "70 30"},
+		{"panic: 5% and 65%", spreadRule{}, []levelTally{tallyOf(100, 5, 0, 0), tallyOf(100, 65, 0, 0)}, "8! 92"},
+		{"panic: no threshold, and nobody", spreadRule{factor: enough}, []levelTally{tallyOf(100, 0, 0, 0)}, "0"},
+		{"panic: a threshold that is never reached, as one of two levels is enough", spreadRule{factor: enough, panic: 1}, []levelTally{tallyOf(10, 8, 0, 0)}, "100"},
 
-		{"one of two is degraded", spreadRule{}, []levelTally{of(2, 1, 1, 0)}, "70+30"},
-		{"two of three are down", spreadRule{}, []levelTally{of(3, 1, 0, 0)}, "100!"},
-		{"all are draining", spreadRule{}, []levelTally{of(2, 0, 0, 2)}, "100!"},
-		{"all but one are draining", spreadRule{}, []levelTally{of(9, 1, 0, 8)}, "100"},
-		{"draining ones, and one that is down", spreadRule{}, []levelTally{of(4, 1, 0, 1)}, "100!"},
+		{"one of two is degraded", spreadRule{}, []levelTally{tallyOf(2, 1, 1, 0)}, "70+30"},
+		{"two of three are down", spreadRule{}, []levelTally{tallyOf(3, 1, 0, 0)}, "100!"},
+		{"all are draining", spreadRule{}, []levelTally{tallyOf(2, 0, 0, 2)}, "100!"},
+		{"all but one are draining", spreadRule{}, []levelTally{tallyOf(9, 1, 0, 8)}, "100"},
+		{"draining ones, and one that is down", spreadRule{}, []levelTally{tallyOf(4, 1, 0, 1)}, "100!"},
 		{"no level", spreadRule{}, nil, ""},
 		{"levels without members", spreadRule{}, []levelTally{{}, {}}, "0 0"},
 	} {
@@ -118,10 +118,10 @@ func TestSpreadLikeEnvoy(t *testing.T) {
 // A healthy backup of a group that finds members in xDS can take what they cannot: they do not panic.
 func TestBackupsBeforePanic(t *testing.T) {
 	r := spreadRule{parts: 100, factor: enough, panic: 0.5}
-	if shares, _ := r.spread([]levelTally{of(2, 0, 0, 0)}, tally{all: 1, healthy: 1}); shown(shares) != "0" {
+	if shares, _ := r.spread([]levelTally{tallyOf(2, 0, 0, 0)}, tally{all: 1, healthy: 1}); shown(shares) != "0" {
 		t.Errorf("with a healthy backup: %s", shown(shares))
 	}
-	if shares, _ := r.spread([]levelTally{of(2, 0, 0, 0)}, tally{all: 1}); shown(shares) != "100!" {
+	if shares, _ := r.spread([]levelTally{tallyOf(2, 0, 0, 0)}, tally{all: 1}); shown(shares) != "100!" {
 		t.Errorf("with a backup that is down: %s", shown(shares))
 	}
 }
@@ -136,22 +136,22 @@ func TestSpread(t *testing.T) {
 		want    []float64
 		panics  bool
 	}{
-		{"one level", 0, []levelTally{of(10, 10, 0, 0)}, tally{}, []float64{1}, false},
-		{"one level, few up", 0, []levelTally{of(10, 1, 0, 0)}, tally{}, []float64{1}, false},
-		{"none up", 0, []levelTally{of(10, 0, 0, 0)}, tally{}, []float64{0}, false},
-		{"a backup is not used while another member is up", 0, []levelTally{of(10, 1, 0, 0)}, tally{all: 10, healthy: 10}, []float64{1}, false},
-		{"all of the first priority up", 0, []levelTally{of(10, 10, 0, 0), of(10, 10, 0, 0)}, tally{}, []float64{1, 0}, false},
-		{"72 of 100 up are enough", 0, []levelTally{of(100, 72, 0, 0), of(10, 10, 0, 0)}, tally{}, []float64{1, 0}, false},
-		{"half", 0, []levelTally{of(10, 5, 0, 0), of(10, 10, 0, 0)}, tally{}, []float64{0.7, 0.3}, false},
-		{"half of the weight", 0, []levelTally{of(10, 9, 0, 0).weighing(18, 9, 0, 0), of(10, 10, 0, 0)}, tally{}, []float64{0.7, 0.3}, false},
-		{"a quarter", 0, []levelTally{of(100, 25, 0, 0), of(10, 10, 0, 0)}, tally{}, []float64{0.35, 0.65}, false},
-		{"none of the first", 0, []levelTally{of(10, 0, 0, 0), of(10, 10, 0, 0)}, tally{}, []float64{0, 1}, false},
-		{"three levels", 0, []levelTally{of(10, 2, 0, 0), of(10, 3, 0, 0), of(10, 10, 0, 0)}, tally{}, []float64{0.28, 0.42, 0.3}, false},
-		{"all levels too low: in proportion", 0, []levelTally{of(10, 1, 0, 0), of(10, 3, 0, 0)}, tally{all: 10, healthy: 10}, []float64{0.25, 0.75}, false},
-		{"a panic is of the whole group", 0.5, []levelTally{of(10, 1, 0, 0), of(10, 3, 0, 0)}, tally{}, []float64{1, 0}, true},
-		{"with backups", 0.5, []levelTally{of(10, 1, 0, 0)}, tally{all: 10, healthy: 9}, []float64{1}, false},
-		{"and if enough of it is up, no level panics", 0.5, []levelTally{of(10, 0, 0, 0), of(30, 30, 0, 0)}, tally{}, []float64{0, 1}, false},
-		{"nobody, and no panic without a threshold", 0, []levelTally{of(10, 0, 0, 0)}, tally{all: 1}, []float64{0}, false},
+		{"one level", 0, []levelTally{tallyOf(10, 10, 0, 0)}, tally{}, []float64{1}, false},
+		{"one level, few up", 0, []levelTally{tallyOf(10, 1, 0, 0)}, tally{}, []float64{1}, false},
+		{"none up", 0, []levelTally{tallyOf(10, 0, 0, 0)}, tally{}, []float64{0}, false},
+		{"a backup is not used while another member is up", 0, []levelTally{tallyOf(10, 1, 0, 0)}, tally{all: 10, healthy: 10}, []float64{1}, false},
+		{"all of the first priority up", 0, []levelTally{tallyOf(10, 10, 0, 0), tallyOf(10, 10, 0, 0)}, tally{}, []float64{1, 0}, false},
+		{"72 of 100 up are enough", 0, []levelTally{tallyOf(100, 72, 0, 0), tallyOf(10, 10, 0, 0)}, tally{}, []float64{1, 0}, false},
+		{"half", 0, []levelTally{tallyOf(10, 5, 0, 0), tallyOf(10, 10, 0, 0)}, tally{}, []float64{0.7, 0.3}, false},
+		{"half of the weight", 0, []levelTally{tallyOf(10, 9, 0, 0).weighing(18, 9, 0, 0), tallyOf(10, 10, 0, 0)}, tally{}, []float64{0.7, 0.3}, false},
+		{"a quarter", 0, []levelTally{tallyOf(100, 25, 0, 0), tallyOf(10, 10, 0, 0)}, tally{}, []float64{0.35, 0.65}, false},
+		{"none of the first", 0, []levelTally{tallyOf(10, 0, 0, 0), tallyOf(10, 10, 0, 0)}, tally{}, []float64{0, 1}, false},
+		{"three levels", 0, []levelTally{tallyOf(10, 2, 0, 0), tallyOf(10, 3, 0, 0), tallyOf(10, 10, 0, 0)}, tally{}, []float64{0.28, 0.42, 0.3}, false},
+		{"all levels too low: in proportion", 0, []levelTally{tallyOf(10, 1, 0, 0), tallyOf(10, 3, 0, 0)}, tally{all: 10, healthy: 10}, []float64{0.25, 0.75}, false},
+		{"a panic is of the whole group", 0.5, []levelTally{tallyOf(10, 1, 0, 0), tallyOf(10, 3, 0, 0)}, tally{}, []float64{1, 0}, true},
+		{"with backups", 0.5, []levelTally{tallyOf(10, 1, 0, 0)}, tally{all: 10, healthy: 9}, []float64{1}, false},
+		{"and if enough of it is up, no level panics", 0.5, []levelTally{tallyOf(10, 0, 0, 0), tallyOf(30, 30, 0, 0)}, tally{}, []float64{0, 1}, false},
+		{"nobody, and no panic without a threshold", 0, []levelTally{tallyOf(10, 0, 0, 0)}, tally{all: 1}, []float64{0}, false},
 	} {
 		r := spreadRule{parts: 1 << 32, factor: enough, weigh: true, panic: c.panic, whole: true}
 		got, panics := r.spread(c.levels, c.backups)

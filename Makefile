@@ -123,6 +123,14 @@ tls-conformance: ## try everything that speaks TLS against a relay that ends it:
 tls-stress: ## flood relays that end TLS with handshakes, count what is left of 100,000, renew certificates under load: about 8 minutes; ARGS are further flags of bench/tlsstress
 	$(GO) run ./bench/tlsstress $(ARGS)
 
+.PHONY: site
+site: ## write the documentation as a site into site/, by zensical (from PyPI, into bin/site); every link and anchor is checked
+	@mkdir -p bin/site && cmp -s packaging/site/requirements.txt bin/site/installed || { python3 -m venv --clear bin/site/venv && \
+		bin/site/venv/bin/pip install -q -r packaging/site/requirements.txt && cp packaging/site/requirements.txt bin/site/installed; }
+	@python3 packaging/site/pages.py bin/site
+	bin/site/venv/bin/zensical build --clean --strict -f bin/site/mkdocs.yml
+	@rm -rf site && mv bin/site/site site
+
 .PHONY: chaos
 chaos: ## under load, kill the process that carries the traffic KILLS (1000) times with splice and as often without, at each of its system calls, and upgrade it UPGRADES (200) times: about an hour
 	$(GO) test -count=1 -timeout 30m -run 'TestEachCall' ./relay -every-call

@@ -18,7 +18,7 @@ var dependencies = map[string]string{
 // licences are those that a dependency may have.
 var licences = []string{"BSD-3-Clause", "MIT", "Apache-2.0", "Apache-2.0 AND MIT"}
 
-// Every module that one of ours requires directly, and every program that the check or a release runs, has a row
+// Every module that one of ours requires directly, and every program that the check, a release or the site runs, has a row
 // in docs/dependencies.md, and each row is about one of them.
 func TestDependencies(t *testing.T) {
 	read := func(name string) string {
@@ -39,6 +39,14 @@ func TestDependencies(t *testing.T) {
 		var want []string
 		if folder, ok := dependencies[title]; ok {
 			want = directly(read(folder + "/go.mod"))
+		} else if title == "The site" {
+			direct, _, _ := strings.Cut(read("packaging/site/requirements.txt"), "\n\n") // what it brings along comes after a blank line
+			for line := range strings.Lines(direct) {
+				name, version, pinned := strings.Cut(strings.TrimSpace(line), "==")
+				if want = append(want, name); !pinned || version == "" {
+					t.Errorf("packaging/site/requirements.txt: %s is not pinned", line)
+				}
+			}
 		} else if title == "Programs" {
 			for _, name := range pinnedFiles(t) {
 				for line := range strings.Lines(read(name)) {

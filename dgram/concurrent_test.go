@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestConcurrent has many goroutines write and read one pair of sockets. Each
+// TestConcurrent makes many goroutines write and read one pair of sockets. Each
 // datagram must arrive once, with its contents.
 func TestConcurrent(t *testing.T) {
 	const writers, readers, batches, size = 4, 4, 30, 16

@@ -139,7 +139,7 @@ func TestEarlierErrorBlamesNoRoute(t *testing.T) {
 	}
 }
 
-// TestInterrupted has a signal interrupt every third call, and one message leave with each.
+// TestInterrupted makes a signal interrupt every third call, and one message leave with each.
 func TestInterrupted(t *testing.T) {
 	p := newPath(t, "v4")
 	var tries int

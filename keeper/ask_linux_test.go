@@ -47,7 +47,7 @@ func testBroker(policy, request string) (int, error) {
 	}
 }
 
-// ask has a worker ask, and returns what is in the file that it gets, or the error.
+// ask makes a worker ask, and returns what is in the file that it gets, or the error.
 func ask(w *Worker, request string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -168,7 +168,7 @@ func TestPolicyOfTheWorkerBefore(t *testing.T) {
 	}
 }
 
-// A policy that is kept is used; the keeper waits for answers before it is replaced.
+// A policy that the keeper has stored is used, and the keeper waits for open answers before it is replaced.
 func TestAskWhileKeeperIsReplaced(t *testing.T) {
 	r := newRig(t, func(c *childConfig) { c.Config.KeepSelf, c.Config.AskTimeout = false, patience })
 	w := r.worker()
@@ -195,7 +195,7 @@ func (w *testWorker) upgradeWhile(binary string, f func(next *testWorker)) *test
 	return next
 }
 
-// A worker cannot have any binary run with the keeper's privileges.
+// A worker cannot make the keeper run any binary with its privileges.
 func TestCheckBinary(t *testing.T) {
 	var asked []string
 	w := newWorld(t, Config{Broker: noBroker, CheckBinary: func(policy, path string, fd int) error {

@@ -80,7 +80,7 @@ func (c *conn) closeOutput() {
 
 var longAgo = time.Unix(1, 0)
 
-// watch waits for the end of the process, and then has the reader read what is left.
+// watch waits for the end of the process, and then makes the reader read what is left.
 func (c *conn) watch() {
 	sys.WaitExit(c.pid)
 	close(c.dead)

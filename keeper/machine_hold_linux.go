@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// hold takes what a worker has the keeper hold.
+// hold takes what a worker gives the keeper to hold.
 func (m *machine) hold(p *peer, msg *message, fds []int, lost bool) {
 	switch {
 	case p != m.active || !p.going || p.handedOver:

@@ -233,7 +233,7 @@ func (w *world) check() {
 	}
 }
 
-// say has process id send a message.
+// say makes process id send a message.
 func (w *world) say(id int, m message, fds ...int) {
 	w.m.handle(id, m.encode(), fds, false, w.now)
 	w.check()

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// upgrade has w ask for an upgrade, and follows it to the ready new worker.
+// upgrade makes w ask for an upgrade, and follows it to the ready new worker.
 func (w *testWorker) upgrade(binary string) *testWorker {
 	r := w.rig
 	r.Helper()

@@ -99,8 +99,8 @@ func (w *Worker) Ask(ctx context.Context, request string) (fd int, err error) {
 	case <-w.lost:
 	case <-ctx.Done():
 	}
-	// The answer may have come meanwhile. If it has not, answered closes its descriptor: the number stays in the map, and
-	// the place among the 32 taken, until the keeper, which counts too, has answered.
+	// The answer may have come meanwhile. If not, answered will close its descriptor. Until then the request keeps
+	// its number and its place among the 32, because the keeper counts it, too.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	select {

@@ -2,7 +2,7 @@ package keeper
 
 import "syscall"
 
-// HoldConn has the keeper hold the socket of a connection or listener, such as a *net.TCPConn or a *net.TCPListener,
+// HoldConn gives the keeper the socket of a connection or listener, such as a *net.TCPConn or a *net.TCPListener,
 // under a key that is not in use. Unlike [Worker.Hold] it waits until that is so: when it returns nil, the socket
 // survives this process, and the next worker has it back from [Item.Conn] or [Item.Listener]. That takes one system call,
 // and longer only while the keeper has too much to read. Drop ends the holding, and closing c does not.

@@ -110,7 +110,7 @@ func newWorker(fd int) (*Worker, error) {
 	return w, nil
 }
 
-// Held returns what the workers before this one had the keeper hold.
+// Held returns what the workers before this one gave the keeper to hold.
 //
 // Until [Worker.Prepared] has returned, these are items with the labels of [Config.Standby]. In an upgrade, the old
 // worker still runs then, and may change or drop them. After that these are the other items; each item is returned
@@ -138,7 +138,7 @@ func (w *Worker) Held() []Item {
 	return items
 }
 
-// Hold has the keeper hold duplicates of descriptors under a key that is not in use. It only queues them. They
+// Hold gives the keeper duplicates of descriptors to hold under a key that is not in use. It only queues them. They
 // are held when a Flush has returned nil, and until then, or until Drop, they must stay open. The
 // descriptors still belong to the caller. Hold does not wait. Items of the last worker, which [Worker.Held] returns,
 // are still held.

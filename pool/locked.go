@@ -158,7 +158,7 @@ func (l *locked[T]) kept() int {
 	return n
 }
 
-// age has the old objects leave, makes the young ones old, and returns how many leave.
+// age lets the old objects leave, makes the young ones old, and returns how many leave.
 // coldState.mu is held.
 func (l *locked[T]) age() int {
 	n := 0

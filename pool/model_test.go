@@ -43,8 +43,7 @@ func (m *model) drain() {
 	clear(m.kept)
 }
 
-// On one CPU a Pool does exactly what the oracle does, but for which of its
-// objects Get returns.
+// On one CPU a Pool does exactly what the oracle does, except that Get may return another of its objects.
 func TestModel(t *testing.T) {
 	withProcs(t, 1)
 	manualGC(t)

@@ -42,7 +42,7 @@ const (
 // 10,000).
 const ownMost = 1024
 
-// stop has the port take no new clients, as far as portState says.
+// stop makes the port take no new clients, as far as portState says.
 func (p *datagramPort) stop(why stopCause, wg *sync.WaitGroup) {
 	d := p.datagrams
 	wg.Add(1)
@@ -131,7 +131,7 @@ func (d *datagrams) closePort(p *datagramPort) {
 	d.loop.checkDrained()
 }
 
-// checkEmpty has the end of the turn let go of a port that is closed, if it has no flow.
+// checkEmpty tells the end of the turn to let go of a port that is closed, if it has no flow.
 func (d *datagrams) checkEmpty(p *datagramPort) {
 	if p.state == portClosed && len(p.flows) == 0 {
 		d.empty = append(d.empty, p)

@@ -57,7 +57,7 @@ func TestFullListenerKeepsDatagramsApart(t *testing.T) {
 	}
 }
 
-// hearUntil returns what comes before an end. It has the end sent again while that does not come, for it may be
+// hearUntil returns what comes before an end. It asks for the end again while that does not come, for it may be
 // dropped, too.
 func hearUntil(t *testing.T, c net.PacketConn, end string, send func()) (heard []string) {
 	t.Helper()

@@ -69,7 +69,7 @@ func (d *datagrams) encoder(*Flow) func(*Encoder) { return nil }
 // record returns the record of a flow that is kept.
 func (d *datagrams) record(f *datagramFlow) ledger.Record { return d.keep.ledger.Record(f.slot) }
 
-// noteLater has the end of the turn note what f has moved.
+// noteLater tells the end of the turn to note what f has moved.
 func (d *datagrams) noteLater(f *datagramFlow) {
 	if f.kept && !f.noting {
 		f.noting = true

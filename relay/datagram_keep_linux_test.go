@@ -295,8 +295,8 @@ func TestLifeOfRestoredDatagramFlow(t *testing.T) {
 	}
 }
 
-// Where there are as many flows as may be, the one that was silent for longest makes room for a new one:
-// also if the process before has seen that silence.
+// When the table is full, the flow that was silent for longest makes room for a new one, even if most of that silence
+// was in the process before.
 func TestAgesOfRestoredDatagramFlows(t *testing.T) {
 	k := newKeptTable(t)
 	u := newGramUpstream(t, "udp4")

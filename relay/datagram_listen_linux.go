@@ -141,7 +141,7 @@ func (l *Listener) setUpPort(fd int, family sys.Family, was *SocketOptions) erro
 	return l.setOptions(fd, o, was)
 }
 
-// setPortTOS has a port's socket tell the TOS byte of each datagram, if the listener's new flows keep something of it.
+// setPortTOS makes a port's socket tell the TOS byte of each datagram, if the listener's new flows keep something of it.
 // It does not take that back: flows that began with another configuration may go on to keep it.
 func setPortTOS(fd int, family sys.Family, cfg *ListenConfig) {
 	if cfg.Datagram.TOS != TOSNone && family != sys.Unix {

@@ -56,7 +56,7 @@ func (o *outbox) giveBack() {
 	o.replies, o.v, o.pieces = nil, nil, nil
 }
 
-// mark has the end of the turn flush a port's outbox.
+// mark tells the end of the turn to flush a port's outbox.
 func (d *datagrams) mark(p *datagramPort) {
 	if !p.dirty {
 		p.dirty = true

@@ -165,7 +165,7 @@ func (f *datagramFlow) events() (events uint32) {
 	return events
 }
 
-// watch has epoll report what f waits for.
+// watch tells epoll to report what f waits for.
 func (d *datagrams) watch(f *datagramFlow) {
 	if !f.builtin() {
 		d.loop.rewatch(int(f.fd), f.events(), f.ref().token(sideUpstream))

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// restore has a flow of an earlier process go on, or ends it.
+// restore continues a flow of an earlier process, or ends it.
 func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 	r := x.record
 	f := d.slab.takeAt(x.ref)

@@ -198,7 +198,7 @@ func (m *gramMachine) owned(b []byte, as uint32) (kind gramKind, err error) {
 	return kind, nil
 }
 
-// look has all peers look at what they got.
+// look makes all peers look at what they got.
 func (m *gramMachine) look() error {
 	for u := range m.upstreams {
 		err := m.hear(m.upstreams[u], func(b []byte, from netip.AddrPort) error {
@@ -259,7 +259,7 @@ func (m *gramMachine) turn() (busy bool) {
 	return busy
 }
 
-// settle has the loop do all that there is to do.
+// settle lets the loop do all that there is to do.
 func (m *gramMachine) settle() error {
 	for range 500 {
 		busy := m.turn()

@@ -45,7 +45,7 @@ func (d *datagrams) askOtherLoops(p *datagramPort, name []byte, c *sys.Control, 
 	return true
 }
 
-// next has the loop after that of a port look for the client.
+// next makes the loop after that of a port look for the client.
 func (s *stray) next(at *datagramPort) {
 	ports := at.listener.ports
 	s.post(ports[(at.index+1)%len(ports)].(*datagramPort))

@@ -4,7 +4,7 @@ import "github.com/penstock/penstock/internal/sys"
 
 const ecnBits = 3 // of a TOS byte or traffic class, RFC 3168
 
-// receiveTOS has a socket towards the upstream tell the TOS byte of each datagram, if the flow keeps something of it,
+// receiveTOS makes a socket towards the upstream tell the TOS byte of each datagram, if the flow keeps something of it,
 // and notes the one that the socket sends.
 func (f *datagramFlow) receiveTOS(fd int, family sys.Family) {
 	if f.cfg.Datagram.TOS == TOSNone || family == sys.Unix {

@@ -32,7 +32,7 @@ func (e *core) releaseEarlier() {
 	}
 }
 
-// startListeners has the listeners take clients that waited for Restore.
+// startListeners lets the listeners take clients that waited for Restore.
 func (e *core) startListeners() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,7 +60,7 @@ func (e *core) attachPorts() {
 	}
 }
 
-// noteStats has the counters of a loop that there is no more go on as those of another one.
+// noteStats continues the counters of a loop that is gone as those of another one.
 func (e *core) noteStats(l *ledger.Ledger) {
 	if s, err := ledger.StatsOf[LoopStats](l); err == nil {
 		s.resetGauges()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A cause that no flow can end with is replaced by one that says who ended it.
+// A hook's cause that no flow can have is replaced by one that names who ended the flow.
 func TestKillWithAnyCause(t *testing.T) {
 	for _, c := range []Cause{CauseNone, CauseEnd, causes, 200, math.MaxUint8} {
 		for _, network := range []string{"tcp4", "udp4"} {

@@ -288,7 +288,7 @@ func (f *Flow) Changed() {
 	}
 	t := f.owner.base()
 	r := t.keep.ledger.Record(f.slot)
-	// Without it, the next process would believe what is not true any more. It has the flow end.
+	// Without it, the next process would believe what is not true any more. It ends the flow.
 	r.SetFlags(r.Flags() | recordStale)
 	if t.writeBytes(f, r, f.owner.encoder(f)) == nil {
 		r.SetFlags(r.Flags() &^ recordStale)

@@ -31,7 +31,7 @@ type Keep struct {
 // Holder holds duplicates of descriptors in another process. The engine calls its
 // methods on its event loops, several at a time, so they must not block for long.
 type Holder interface {
-	// Hold has duplicates of fds held under a key that is not in use, from the next
+	// Hold asks for duplicates of fds to be held under a key that is not in use, from the next
 	// Flush on. The caller may close fds after that Flush.
 	Hold(key [2]uint64, label string, fds []int) error
 	// Drop ends what Hold has begun: the duplicates are closed soon. A key that is not

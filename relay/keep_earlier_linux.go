@@ -28,7 +28,7 @@ type pipeTeller interface {
 	Queued(number uint32) (n int, ok bool)
 }
 
-// reserve marks what the records of an earlier process use, so that nothing else gets it.
+// reserve marks the slots and blocks that records of an earlier process use, so that no new flow gets them.
 func (k *keeping) reserve() {
 	for _, r := range k.ledger.All() {
 		if r.Kind() != ledger.KindStream && r.Kind() != ledger.KindDatagram || !k.ledger.Reserve(r) {
@@ -262,7 +262,7 @@ func (k *keeping) next() (x earlierFlow, ok bool) {
 	return x, true
 }
 
-// putOff has next return x again after all others.
+// putOff makes next return x again after all others.
 func (k *keeping) putOff(x earlierFlow) {
 	x.late = true
 	k.late = append(k.late, x)

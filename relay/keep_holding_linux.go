@@ -226,7 +226,7 @@ func (h *holding) laterLocked() {
 	}
 }
 
-// holdAgain has sockets held that could not be before.
+// holdAgain asks for sockets again that could not be held before.
 func (h *holding) holdAgain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

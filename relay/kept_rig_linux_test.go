@@ -358,7 +358,7 @@ func (p *keptProcess) kill() {
 	p.stdin.Close()
 }
 
-// end has the child close its engine, unless it was killed, and balance it.
+// end makes the child close its engine, unless it was killed, and balance it.
 func (p *keptProcess) end() {
 	p.stdin.Close()
 	select {

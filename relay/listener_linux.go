@@ -34,7 +34,7 @@ type Listener struct {
 
 // port is a loop's view of a listener.
 type port interface {
-	// start has the loop take clients.
+	// start makes the loop take clients.
 	start()
 	// stop takes the port back from the loop, and tells wg when it takes no clients any more.
 	stop(why stopCause, wg *sync.WaitGroup)
@@ -136,7 +136,7 @@ func (l *Listener) begin() error {
 	return nil
 }
 
-// start has the loops take clients. Engine.mu is held.
+// start makes the loops take clients. Engine.mu is held.
 func (l *Listener) start() {
 	for _, p := range l.ports {
 		p.start()

@@ -269,7 +269,7 @@ func (l *loop) event(ev *sys.Event) {
 	}
 }
 
-// watch has the loop call the owner of token when one of events happens to fd.
+// watch makes the loop call the owner of token when one of events happens to fd.
 func (l *loop) watch(fd int, events uint32, token uint64) sys.Errno {
 	return sys.EpollAdd(l.epoll, fd, events, token)
 }
@@ -318,7 +318,7 @@ func (l *loop) timers() {
 	})
 }
 
-// spareDescriptor has a descriptor closed that a handler can do without, and
+// spareDescriptor closes a descriptor that a handler can do without, and
 // reports whether there was one.
 func (l *loop) spareDescriptor() bool {
 	for _, h := range l.handlers {

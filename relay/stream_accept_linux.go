@@ -193,7 +193,7 @@ func (s *streams) pass(p *streamPort) bool {
 	return to != s && p.shared.ports[to.loop.index].call()
 }
 
-// call has the port's loop serve the port. It reports false if that loop has ended.
+// call makes the port's loop serve the port. It reports false if that loop has ended.
 func (p *streamPort) call() bool {
 	if p.called.CompareAndSwap(false, true) && !p.streams.loop.post(request{to: p.streams, arg: p}) {
 		p.called.Store(false)
@@ -391,7 +391,7 @@ func (s *streams) wakePorts() {
 	}
 }
 
-// freed has the loops accept again, which share one table of descriptors.
+// freed makes the loops that share one table of descriptors accept again.
 func (s *streams) freed() {
 	resting := s.share.resting.Load()
 	switch {
@@ -407,7 +407,7 @@ func (s *streams) freed() {
 	s.wakeOthers()
 }
 
-// wakeOthers has the other loops accept again that rest.
+// wakeOthers makes the other loops accept again that rest.
 func (s *streams) wakeOthers() {
 	for _, other := range s.share.all {
 		if other != s && other.rests.CompareAndSwap(true, false) {
@@ -416,7 +416,7 @@ func (s *streams) wakeOthers() {
 	}
 }
 
-// wake has the loop accept again, for another one.
+// wake makes the loop accept again, for another one.
 func (s *streams) wake() {
 	if s.acceptsSingly() {
 		s.retryShort = true

@@ -134,7 +134,7 @@ func (s *streams) sniffed(f *streamFlow) {
 	}
 }
 
-// Expect, called in Hooks.Connected of a stream that is connected, has the engine send what [Flow.Preface] has added, and
+// Expect, called in Hooks.Connected of a stream that is connected, makes the engine send what [Flow.Preface] has added, and
 // wait until the upstream has sent these bytes, of which there are at most 1024. Then the flow goes on: with a handshake,
 // if [Flow.Originate] was called too, or else Hooks.Answered is called, and it goes on with the bytes of the client. Whatever
 // else the upstream does is a failed attempt: other bytes, more bytes at once, the end of its side

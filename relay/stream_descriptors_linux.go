@@ -188,7 +188,7 @@ type starvedRef struct {
 // descriptor left.
 func noDescriptors(err error) bool { return err == sys.EMFILE || err == sys.ENFILE }
 
-// starve has f wait for a descriptor.
+// starve makes f wait for a descriptor.
 func (s *streams) starve(f *streamFlow) {
 	s.loop.descriptors.budget.full(s.loop.now)
 	if f.hungUp {

@@ -75,7 +75,7 @@ func (s *streams) restoreEarly(f *streamFlow, r ledger.Record) {
 	s.restored.push(f.ref())
 }
 
-// beginSome has some of the restored flows that did not relay yet begin again, and reports whether there are more.
+// beginSome begins some of the restored flows that did not relay yet again, and reports whether there are more.
 func (s *streams) beginSome(result *Restored) (more bool) {
 	for range restoreBurst {
 		if s.restored.len() == 0 {
@@ -98,7 +98,7 @@ func (s *streams) beginSome(result *Restored) (more bool) {
 	return true
 }
 
-// begin has a restored flow begin again at its stage. An error says that it cannot.
+// begin begins a restored flow again at its stage. An error says that it cannot.
 func (s *streams) begin(f *streamFlow) sys.Errno {
 	if e := s.watch(f, sideClient); e != 0 {
 		return e

@@ -28,7 +28,7 @@ func (s *streams) notePair(f *streamFlow, cfg *PairConfig) {
 	s.pairs[f.slot] = p
 }
 
-// named reports whether f is a pair with a name, so that it outlives the process.
+// named reports whether f is a pair with a name. Only such pairs outlive the process.
 func (s *streams) named(f *streamFlow) bool { return s.pairs[f.slot].name != "" }
 
 // done returns the hook that gets the flow's record; nil: there is none.

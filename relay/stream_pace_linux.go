@@ -24,7 +24,7 @@ func (s *streams) paced(f *streamFlow, h int) int {
 	return f.early.pace.left(h, s.loop.now)
 }
 
-// throttle has a half that has used up its share of the bandwidth wait for the next tick.
+// throttle makes a half that has used up its share of the bandwidth wait for the next tick.
 func (s *streams) throttle(f *streamFlow) {
 	f.throttled = true
 	s.rearm(f)

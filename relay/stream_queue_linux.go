@@ -16,7 +16,7 @@ func (s *streams) enqueue(f *streamFlow) {
 }
 
 // Queue, called in Hooks.Upstream of a stream, which then returns nil, queues the
-// flow: nothing is read from its client, and [FlowRef.Resume] has the hook called
+// flow: nothing is read from its client, and [FlowRef.Resume] calls the hook
 // again with the same attempt. The flow ends with [CauseQueueTimeout] when it has
 // been queued for Timeouts.Queue in all, and with [CauseClientGone] when its client
 // resets the connection. If the hook returns an address, Queue has no effect.

@@ -6,7 +6,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// restore has a flow of an earlier process go on, or ends it.
+// restore continues a flow of an earlier process, or ends it.
 func (s *streams) restore(x *earlierFlow, t *restorer) {
 	r := x.record
 	f := s.slab.takeAt(x.ref)

@@ -14,7 +14,7 @@ var (
 	errNoSniffHook = errors.New("relay: StartSniff without Hooks.Sniff")
 )
 
-// StartSniff, called in Hooks.Admit of a stream, has the engine read from the client
+// StartSniff, called in Hooks.Admit of a stream, makes the engine read from the client
 // and show the bytes to Hooks.Sniff before it asks for an upstream. Each time that more
 // bytes have arrived, the hook is called with all of them that it has not taken away.
 // The slice is valid during the call and must not be written to.

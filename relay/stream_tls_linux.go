@@ -86,7 +86,7 @@ func (s *streams) tlsOf(f *streamFlow) *flowTLS {
 	return f.tls
 }
 
-// Terminate, called in Hooks.Sniff, which then returns SniffDone, has the engine be the server of the client's
+// Terminate, called in Hooks.Sniff, which then returns SniffDone, makes the engine the server of the client's
 // TLS connection, from those bytes on that the hook has not taken away. When the handshake is over,
 // Hooks.Secured is called. The upstream gets what is in the client's records, and the client's close_notify is
 // the end of that direction. *cfg must not change.
@@ -108,7 +108,7 @@ func (f *Flow) Terminate(cfg *tls.Config) error {
 	return nil
 }
 
-// Originate, called in Hooks.Connected of a stream that is connected, has the engine be the client of a TLS
+// Originate, called in Hooks.Connected of a stream that is connected, makes the engine the client of a TLS
 // connection to the upstream. The handshake follows what [Flow.Preface] has added, and when it is over,
 // Hooks.Secured is called. cfg needs a ServerName, or InsecureSkipVerify. *cfg must not change.
 //
@@ -392,7 +392,7 @@ func (s *streams) flushTLS(f *streamFlow, side int) {
 	}
 }
 
-// leaves has a half go on soon that has left something in records.
+// leaves makes a half go on soon that has left something in records.
 func (t *flowTLS) leaves(f *streamFlow, h int) {
 	if f.wait[h] == pump.WantRead && t.has(h) && t.conn[h].More() {
 		f.wait[h] = pump.Again

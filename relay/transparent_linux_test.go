@@ -110,8 +110,7 @@ func TestTransparentListener(t *testing.T) {
 	transparent := SocketOptions{Transparent: true}
 	for _, at := range []string{"198.51.100.7:4001", "[2001:db8::7]:4001"} {
 		place := netip.MustParseAddrPort(at)
-		// A client has an address of its own, and not the one that it writes to,
-		// which is what the route would give it.
+		// Clients bind an address of their own. By default the route would give them the one that they write to.
 		own, network := net.IPv4(127, 0, 0, 1), "udp4"
 		if place.Addr().Is6() {
 			own, network = net.IPv6loopback, "udp6"

@@ -149,7 +149,7 @@ func TestAttacksOutside(t *testing.T) {
 	}
 	r := newRig(t)
 	a := r.run(order{Target: r.target, Attack: true})
-	// Kernels are built without some of these, or the machine forbids them.
+	// Some kernels are built without these calls, and some machines forbid them.
 	natural := []string{"open a setting of the kernel to write", "a socket of virtual machines", "an XDP socket", "a Bluetooth socket", "netlink of audit", "pidfd_open", "a call that is not known",
 		"connect over IPv6", "read by the number of x32", "getpid by the number of x32"}
 	var held []string

@@ -93,7 +93,7 @@ func TestNoSplice(t *testing.T) {
 	})
 }
 
-// TestNoPipeLeft has others hold all the pipes.
+// TestNoPipeLeft lets others hold all the pipes.
 func TestNoPipeLeft(t *testing.T) {
 	giveBack := takePipes()
 	defer giveBack()

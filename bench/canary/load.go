@@ -82,7 +82,7 @@ func (l *load) stop() {
 	l.all.Wait()
 }
 
-// clients has clients come to a relay: at random, some of them together, in numbers that change slowly for all relays and
+// clients makes clients come to a relay: at random, some of them together, in numbers that change slowly for all relays and
 // faster for this one.
 func (l *load) clients(r *relay, random *rand.Rand, begun time.Time) {
 	own, next := 1.0, time.Now()

@@ -105,7 +105,7 @@ func newMembers(dir string) (*members, error) {
 	return m, nil
 }
 
-// listen has a member serve each connection.
+// listen makes a member serve each connection.
 func (m *members) listen(name string, serve func(net.Conn)) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

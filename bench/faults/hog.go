@@ -17,7 +17,7 @@ import (
 // oomLimit is the limit of the cgroup in which memory is exhausted.
 const oomLimit = 96 << 20
 
-// exhaust has a process take the memory of the relay's cgroup, until the kernel has killed one that carries
+// exhaust makes a process take the memory of the relay's cgroup, until the kernel has killed one that carries
 // traffic for it. It returns how many were killed.
 func (w *world) exhaust() (kills int, err error) {
 	self, err := os.Executable()

@@ -147,7 +147,7 @@ func silent(addr string, b []byte) error {
 // workers is how many clients of a balance are under way at once.
 const workers = 32
 
-// balance has many clients do handshakes, good and bad, and compares what the relay uses before and after. The first tenth is not counted: buffers and
+// balance makes many clients do handshakes, good and bad, and compares what the relay uses before and after. The first tenth is not counted: buffers and
 // pools grow until they are as large as they have to be.
 func (s *stress) balance() error {
 	r, err := s.start("penstock", s.server.Certificate, s.server.Key)

@@ -142,7 +142,7 @@ func (o *oldFlows) end() {
 	}
 }
 
-// newClients has a client with TLS come every 20 ms. The function that it returns waits for the last one.
+// newClients starts a client with TLS every 20 ms. The function that it returns waits for the last one.
 func (s *stress) newClients(r *relay) (end func() waits) {
 	over := make(chan struct{})
 	var all sync.WaitGroup

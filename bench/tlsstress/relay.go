@@ -270,5 +270,5 @@ func (r *relay) metric(name string) (sum int, err error) {
 	return sum, nil
 }
 
-// hangUp has penstock reload its configuration.
+// hangUp makes penstock reload its configuration.
 func (r *relay) hangUp() { syscall.Kill(r.pid, syscall.SIGHUP) }

@@ -99,7 +99,7 @@ func (k *kept) showLog() {
 	})
 }
 
-// growing checks that a worker after a crash has more loops than sockets, serves with those, and has another worker take over which has one for
+// growing checks that a worker after a crash has more loops than sockets, serves with those, and hands over to another worker which has one for
 // each loop. do kills the worker, and reports whether the next one comes after a crash for sure.
 func (k *kept) growing(address string, loops int, do func() (crash bool)) {
 	k.t.Helper()
@@ -248,7 +248,7 @@ func TestCrashBeforeReplacement(t *testing.T) {
 				s.growing(address, 3, func() bool {
 					s.old = s.worker()
 					s.restoreFile()
-					if !trial { // it has the next worker begin, and learns of this one's death then or a moment later
+					if !trial { // it lets the next worker begin, and learns of this one's death then or a moment later
 						s.signal(syscall.SIGSTOP)
 					}
 					if _, err := s.admin.Reload(s.ctx()); err != nil {

@@ -36,7 +36,7 @@ func (b block) isConfiguration() bool {
 	return false
 }
 
-// checkYAML has penstock check read a text. One without listeners changes a configuration that has one. It returns what is wrong.
+// checkYAML gives a text to penstock check. One without listeners changes a configuration that has one. It returns what is wrong.
 func checkYAML(t *testing.T, text string) (wrong []string) {
 	folder := t.TempDir()
 	write := func(name, text string) string {

@@ -43,7 +43,7 @@ func beLate(t *testing.T, path string) *lateServer {
 	return &lateServer{t: t, file: file, heads: backlog + 1}
 }
 
-// open has the server accept clients, which begin with a PROXY header, and returns the next one and the
+// open makes the server accept clients, which begin with a PROXY header, and returns the next one and the
 // header. The server echoes.
 func (s *lateServer) open() <-chan *proxyproto.Header {
 	s.t.Helper()

@@ -22,8 +22,8 @@ func ownAddr(n int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 128+pid>>8%64, pid%256, n)
 }
 
-// speakPorts listens on a range of ports of an address, for streams and datagrams. Whoever comes
-// is told the port, and what it says then comes back.
+// speakPorts listens on a range of ports of an address, for streams and datagrams. Each client is told the port, and
+// then gets back what it sends.
 func speakPorts(t *testing.T, host string, first, last int) {
 	t.Helper()
 	for port := first; port <= last; port++ {

@@ -23,7 +23,7 @@ type Env struct {
 	// Hard makes a turn's budget the maximum that it reads, instead of the amount after which it
 	// ends. It is set for a source with limited bandwidth.
 	Hard bool
-	// Less has halves hold less: a read copies at most LeastRead bytes. HoldMost, if not 0, does so while
+	// Less makes halves hold less: a read copies at most LeastRead bytes. HoldMost, if not 0, does so while
 	// the buffers of all halves, which are Held bytes, exceed it.
 	Less           bool
 	HoldMost, Held int64

@@ -70,7 +70,7 @@ type Descriptors interface {
 	GivePipe()
 }
 
-// Count has the pipes take their descriptors from d. It is called before any pipe is leased, and the
+// Count makes the pipes take their descriptors from d. It is called before any pipe is leased, and the
 // pipes of an earlier process count as taken.
 func (ps *Pipes) Count(d Descriptors) { ps.fds = d }
 

@@ -263,7 +263,7 @@ func FileLimit() (uint64, error) {
 	return r.Cur, err
 }
 
-// GrowFiles has the kernel make its table of this process's descriptors large enough for n; fd is any open
+// GrowFiles makes the kernel enlarge its table of this process's descriptors for n; fd is any open
 // one. Where it has to grow later, the thread that opens a descriptor then waits for all CPUs to forget the
 // old table, in a process with several threads (expand_fdtable in fs/file.c). fcntl(2), F_DUPFD_CLOEXEC.
 func GrowFiles(fd, n int) {

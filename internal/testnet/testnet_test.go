@@ -212,7 +212,7 @@ func TestWantRace(t *testing.T) {
 	}
 }
 
-// A failure says how long the bytes are wrong and where they come from.
+// A failure says how many bytes are wrong, and where in the stream they belong.
 func TestWrongBytes(t *testing.T) {
 	const off = 2*period + 1000
 	p, other := NewPattern(1), NewPattern(2)

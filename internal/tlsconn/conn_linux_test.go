@@ -316,7 +316,7 @@ func (p *pairOfConns) recv(e *end, size int) {
 	}
 }
 
-// settle has the kernel do what it is asked for, until both have ended.
+// settle makes the kernel do what it is asked for, until both have ended.
 func (p *pairOfConns) settle() {
 	p.w.draw = nil
 	for range 10_000 {

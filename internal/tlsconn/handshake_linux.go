@@ -71,7 +71,7 @@ func (c *Conn) Feed(p []byte) {
 	c.in = append(slices.Clip(c.in), p...)
 }
 
-// Prepend has p sent before the handshake. It is not part of the connection.
+// Prepend puts p before the handshake. It is not part of the connection.
 func (c *Conn) Prepend(p []byte) { c.out = slices.Concat(p, c.out) }
 
 // Exchange sends what the handshake has to send, and receives what it needs. EAGAIN says that it must be

@@ -139,7 +139,7 @@ func (p *pauser) run() error {
 	return nil
 }
 
-// event has the event happen, and goes on until each active connection that lives has had an echo
+// event causes the event, and goes on until each active connection that lives has had an echo
 // after it.
 func (p *pauser) event() error {
 	p.begun = time.Now()
@@ -281,7 +281,7 @@ func (p *pauser) fail(c *paused, err error) {
 	}
 }
 
-// lastEchoes has each connection that lives answer once more; calls time out by themselves.
+// lastEchoes makes each connection that lives answer once more; calls time out by themselves.
 func (p *pauser) lastEchoes() {
 	for i := range p.all {
 		c := &p.all[i]

@@ -154,7 +154,7 @@ func (r *release) archive(to, prefix string, files []entry) error {
 	return os.WriteFile(to, compress(text), 0o644)
 }
 
-// pack has nfpm make a .deb or .rpm of the files, which it reads from a folder.
+// pack makes a .deb or .rpm with nfpm of the files, which it reads from a folder.
 func (r *release) pack(kind, to, arch string, files []entry, work string) error {
 	type info struct {
 		Mode  int64  `json:"mode"`

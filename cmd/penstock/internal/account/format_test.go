@@ -199,7 +199,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 }
 
-// Only a log that writes the field local has the daemon ask for it.
+// The daemon asks for the local address only if a log writes the field.
 func TestWantsLocal(t *testing.T) {
 	for format, want := range map[string]bool{JSON: true, "{client} {local}": true, "{client}": false, "{{local}} {id}": false} {
 		l, err := Open(spec.AccessLog{To: filepath.Join(t.TempDir(), "log"), Format: format, Mode: 0o600}, slog.New(slog.DiscardHandler), Progress{}, Opening{})

@@ -2,7 +2,7 @@ package account
 
 import "testing"
 
-// The key of a series is what a worker before this one has stored, or none.
+// A stored key of a series is read back as it was, or refused.
 func FuzzKey(f *testing.F) {
 	k := Key{Listener: "web", Route: "route", Group: "group", Member: "tcp://192.0.2.1:80"}
 	f.Add(k.encode())

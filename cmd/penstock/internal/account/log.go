@@ -95,7 +95,7 @@ func (s LogStats) Dropped() int64 { return s.Overflowed + s.Failed }
 type Opening struct {
 	// Ask opens a file to append to that this process may not open; nil: nobody does.
 	Ask func(path string) (*os.File, error)
-	// Retry has Open try again later, as with a syslog server, where the file cannot be opened, which otherwise is an error. Records
+	// Retry makes Open try again later, as with a syslog server, where the file cannot be opened, which otherwise is an error. Records
 	// are dropped and counted until then.
 	Retry bool
 }

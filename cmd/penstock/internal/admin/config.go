@@ -35,7 +35,7 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Changing reports whether a request that may have another worker take over was not answered yet: a reload, or a change of members.
+// Changing reports whether a request that may end with another worker was not answered yet: a reload, or a change of members.
 func (s *Server) Changing() bool { return s.changing.Load() > 0 }
 
 // reload answers when the new configuration is running, or was rejected.

@@ -15,7 +15,7 @@ import (
 // slowClients is more than there are places for connections.
 const slowClients = maxConns + maxConns/2
 
-// patient has the server wait for slow clients as long as it can.
+// patient makes the server wait for slow clients as long as it can.
 func patient(s *Server) { s.http.ReadHeaderTimeout, s.http.ReadTimeout = time.Hour, time.Hour }
 
 // slowAfter sets for how long a request may make no progress.

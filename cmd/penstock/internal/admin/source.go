@@ -79,7 +79,7 @@ type Source interface {
 	// FileDiff returns what a reload would change now. An invalid file is api.BadConfig.
 	FileDiff(ctx context.Context) (api.Diff, error)
 
-	// Upgrade has another process take over, and calls step with its steps as they come. It returns
+	// Upgrade hands over to another process, and calls step with its steps as they come. It returns
 	// after the last step, or does not return before the process ends. An error is one that comes
 	// before the first step.
 	Upgrade(ctx context.Context, u api.Upgrade, step func(api.UpgradeStep)) error

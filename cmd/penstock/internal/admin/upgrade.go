@@ -71,7 +71,7 @@ func (a *stepAnswer) step(step api.UpgradeStep) {
 	a.control.Flush()
 }
 
-// end reports whether there were lines. Further ones are not written.
+// end stops the writing of lines, and reports whether any were written.
 func (a *stepAnswer) end() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -31,7 +31,7 @@ type TLS struct {
 	DER                  []byte // the certificate; nil: it is not sent
 }
 
-// SetTLS has the header tell of a client's TLS, in place of what a received header has told of it. The certificate is left out unless it is
+// SetTLS puts a client's TLS into the header, in place of what a received header has told of it. The certificate is left out unless it is
 // wanted.
 func (h *Header) SetTLS(t TLS, certificate bool) {
 	if !certificate {

@@ -90,7 +90,7 @@ func (c *Client) Reload(ctx context.Context) (d Diff, err error) {
 	return d, c.do(ctx, "POST", "/v1/reload", "", nil, &d)
 }
 
-// Upgrade has another process take over, and calls step with each step as it comes. It returns the last
+// Upgrade makes the daemon hand over to another process, and calls step with each step as it comes. It returns the last
 // one; if that has neither Done nor Error, the daemon has handed over, and the status of the next process
 // tells the result.
 func (c *Client) Upgrade(ctx context.Context, u Upgrade, step func(UpgradeStep)) (last UpgradeStep, err error) {

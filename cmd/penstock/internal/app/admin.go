@@ -55,7 +55,7 @@ func (d *daemon) checkAdmin(cfg *spec.Admin) error {
 	return nil
 }
 
-// serveAdmin has the admin listener serve on all its addresses, if there are any.
+// serveAdmin makes the admin listener serve on all its addresses, if there are any.
 func (d *daemon) serveAdmin() {
 	cfg := d.active.Load().Admin
 	list := d.ownAdmin

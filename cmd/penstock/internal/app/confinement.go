@@ -220,7 +220,7 @@ func (c *confinement) lost() string {
 // lookInterval is how often the files of look-ups are opened.
 const lookInterval = 2 * time.Second
 
-// watchLookups has another worker take over when the files of look-ups were replaced by others, until the daemon closes: without
+// watchLookups hands over to another worker when the files of look-ups were replaced by others, until the daemon closes: without
 // them, names are asked for at a name server that is not there.
 func (d *daemon) watchLookups() {
 	tick := time.NewTicker(lookInterval)

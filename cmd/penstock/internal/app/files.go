@@ -21,7 +21,7 @@ import (
 // What a configuration names on this host: certificates, keys, logs, its own addresses.
 
 // fileRules returns rules and those about this host. confined is whether this process is in its sandbox: what it may not read is left to apply
-// then, which refuses the configuration or has another process take over.
+// then, which refuses the configuration or hands over to another process.
 func fileRules(confined bool) []config.Rule {
 	return append(slices.Clip(rules), config.Rule{All: func(c *spec.Config, p *config.Report) {
 		reportCycles(c, p)

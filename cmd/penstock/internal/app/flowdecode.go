@@ -109,7 +109,7 @@ var (
 	errNoRoute    = errors.New("the route is gone, no other one fits, and the flow is not connected yet")
 )
 
-// reenter completes a flow's state with the objects that its names stand for, and has the flow count
+// reenter completes a flow's state with the objects that its names stand for, and makes the flow count
 // again where it counted before. Nothing is checked: the flow is open. What the configuration no longer
 // has is replaced by objects that stand for it, so that the flow ends as a reload would have ended it.
 func (d *daemon) reenter(f *relay.Flow, p *flowState, e *encodedFlow) error {

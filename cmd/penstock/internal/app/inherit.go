@@ -43,7 +43,8 @@ const modeOff = "off"
 
 var errNotKnown = errors.New("the keeper does not know the sandbox of the worker before")
 
-// trusts reports whether this process may do what the worker before has written: that was in no sandbox, or this one is in the same. A keeper of an
+// trusts reports whether this process may act on what the worker before has written: that worker had no sandbox, or
+// this one has the same. A keeper of an
 // earlier version knows of no sandboxes.
 func (k *keeping) trusts() bool {
 	return k == nil || k.first() || k.held != nil || !k.MayAsk() || k.before != nil && k.before.Mode == modeOff
@@ -94,7 +95,7 @@ func enterSandbox(p sandbox.Policy) (*confine.Held, error) {
 // askTimeout is longer than the keeper's.
 const askTimeout = 10 * time.Second
 
-// asker returns a function that has the keeper open what this process may not open; nil: there is no keeper.
+// asker returns a function that asks the keeper to open what this process may not open; nil: there is no keeper.
 func (k *keeping) asker(request func(path string) string) func(path string) (*os.File, error) {
 	if k == nil {
 		return nil

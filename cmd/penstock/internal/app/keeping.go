@@ -167,7 +167,7 @@ func (k *keeping) document(label string) (*document, error) {
 	return &document{file: f}, k.hold(kindDocument, label, f)
 }
 
-// hold has the keeper hold a file.
+// hold gives the keeper a file to hold.
 func (k *keeping) hold(kind uint64, label string, f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -180,7 +180,7 @@ func (k *keeping) hold(kind uint64, label string, f *os.File) error {
 	return held
 }
 
-// holdFD has the keeper hold a descriptor. It is called before the engine is made, because an error of
+// holdFD gives the keeper a descriptor to hold. It is called before the engine is made, because an error of
 // Flush is also that of whatever others have given to Hold.
 func (k *keeping) holdFD(kind uint64, label string, fd int) error {
 	key := [2]uint64{kind << 56, uint64(time.Now().UnixNano())}
@@ -270,7 +270,7 @@ func parseSavedConfig(text []byte) (*spec.Config, error) {
 	return cfg, nil
 }
 
-// saveConfig has the next worker find a configuration.
+// saveConfig stores a configuration for the next worker.
 func (k *keeping) saveConfig(cfg *spec.Config, bound map[bindKey]*boundListener) error {
 	if k == nil || k.config == nil {
 		return nil

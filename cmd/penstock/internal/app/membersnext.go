@@ -52,9 +52,9 @@ func (d *daemon) memberNeeds(g *spec.Group, to spec.Endpoint) (missing confine.N
 	return missing, nil
 }
 
-// changeByAnother changes a member for the next worker, and has that take over.
+// changeByAnother changes a member for the next worker, and hands over to it.
 func (d *daemon) changeByAnother(ctx context.Context, group, name string, missing confine.Needs, change func(upstream.Next) error) (api.Members, error) {
-	d.reloads.order.Lock() // which may have another worker take over, too
+	d.reloads.order.Lock() // which may hand over to another worker, too
 	defer d.reloads.order.Unlock()
 	if err := change(d.set.Next()); err != nil {
 		return api.Members{}, memberProblem(err)
@@ -76,7 +76,7 @@ func (d *daemon) membersNotReplaced(u *keeper.Upgrade) {
 	d.event(slog.LevelError, "member", "daemon", told)
 }
 
-// leaveMembers has another worker take over if operators of the one before wanted members to which this one may not connect, because it is
+// leaveMembers hands over to another worker if operators of the one before wanted members to which this one may not connect, because it is
 // in the sandbox of that one.
 func (d *daemon) leaveMembers() {
 	if !d.set.Next().Pending() {

@@ -134,7 +134,7 @@ func (d *daemon) openListeners() {
 	n.ports = nil
 }
 
-// usePlan gives the sockets of a listener their plan, and has them accept. Those that are closed have none.
+// usePlan gives the sockets of a listener their plan, and makes them accept. Those that are closed have none.
 func (d *daemon) usePlan(l *spec.Listener, plan *listenerPlan, bound map[bindKey]*boundListener) {
 	for _, b := range bindKeysOf(l) {
 		p := bound[b]

@@ -36,7 +36,7 @@ const (
 	allRunTimeout   = 30 * time.Second // how long the others are waited for after a canary
 )
 
-// try has canaries run a draft, and then all relays, or none.
+// try gives a draft to canaries, and then to all relays or to none.
 func (c *publishCmd) try(ctx context.Context, o *fleet.Operator, s fleet.State, draft fleet.Draft, stdout *os.File) (int, error) {
 	fmt.Fprintln(stdout, "the relays are watched for a few seconds first")
 	t, err := o.Try(ctx, s, draft, fleet.TrialConfig{Share: float64(*c.Canary)})

@@ -118,7 +118,8 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	return told, nil
 }
 
-// reloadByAnother has another worker apply what this one cannot. If that one does not accept the configuration either, the error says why.
+// reloadByAnother hands over to another worker to apply what this one cannot. If that one rejects the configuration,
+// too, the error says why.
 func (d *daemon) reloadByAnother(ctx context.Context, by string, told api.Diff, why error) (api.Diff, error) {
 	d.notifyManager()
 	if err := d.replace(ctx, by, why, d.reloadNotReplaced(by)); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/keeper"
 )
 
-// replaceFor has another worker take over, which reads the configuration itself, because this one cannot do what it needs. It returns
+// replaceFor hands over to another worker, which reads the configuration itself, because this one cannot do what it needs. It returns
 // the number of the upgrade before that.
 func (d *daemon) replaceFor(by string, why error) (before uint64, err error) {
 	d.log.Info("another worker is to take over, because this one cannot do what the configuration needs", "by", by, "why", why.Error())

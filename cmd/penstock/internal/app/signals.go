@@ -26,6 +26,6 @@ func notifySignals() signals {
 	return s
 }
 
-// close has SIGINT and SIGTERM end the process again. The others go on without effect, because
+// close makes SIGINT and SIGTERM end the process again. The others go on without effect, because
 // their default would kill a daemon that is about to exit.
 func (s signals) close() { signal.Stop(s.end) }

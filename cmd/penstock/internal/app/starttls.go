@@ -26,7 +26,7 @@ func (s start) String() string {
 	return [...]string{startRequest: "request", startDirect: "direct", startCancel: "cancel", startClear: "clear"}[s]
 }
 
-// inClear reports whether the client does without TLS where it could have it.
+// inClear reports whether the client chose to go without TLS.
 func (s start) inClear() bool { return s == startCancel || s == startClear }
 
 // allowed reports whether a listener takes clients that begin like this.

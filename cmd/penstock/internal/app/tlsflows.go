@@ -8,7 +8,7 @@ import (
 )
 
 // tlsFlows counts the open flows whose TLS ends or begins here. They end with the worker, because nobody else has their
-// keys. The count is in memory that the next worker finds, which so knows how many of the lost flows these were.
+// keys. The count is in memory that the next worker finds, so that it knows how many of the lost flows were such flows.
 type tlsFlows struct {
 	open   *atomic.Int64
 	before int64 // what the worker before has left
@@ -58,7 +58,7 @@ func (c *tlsFlows) settle(crashed int64) (tls, others int64) {
 	return tls, others
 }
 
-// terminate has the engine be the server of the client's TLS.
+// terminate makes the engine the server of the client's TLS.
 func (d *daemon) terminate(f *relay.Flow, p *flowState, cfg *tls.Config) error {
 	err := f.Terminate(cfg)
 	if err == nil {

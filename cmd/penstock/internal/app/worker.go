@@ -122,7 +122,7 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 	return nil
 }
 
-// restore has the flows of the worker before this one continue, and tells what became of them.
+// restore continues the flows of the worker before this one, and tells what became of them.
 func (d *daemon) restore() error {
 	k := d.keeping
 	if k == nil {
@@ -367,7 +367,7 @@ func butTLS(n int64) string {
 	return fmt.Sprintf("; %d flows whose TLS ends or begins here will end", n)
 }
 
-// stay has this worker go on, because it cannot hand over.
+// stay keeps this worker, because it cannot hand over.
 func (d *daemon) stay(why error) {
 	d.log.Error("this worker goes on, because it cannot hand over", "error", why)
 	d.event(slog.LevelError, "worker", "daemon", "this worker goes on, because it cannot hand over: "+why.Error())

@@ -114,7 +114,7 @@ func newRig(t *testing.T) *rig {
 	return &rig{c, e, time.Now()}
 }
 
-// at sets what else is used, in MiB, and has the controller look, after all pauses are over.
+// at sets what else is used, in MiB, and makes the controller look, after all pauses are over.
 func (r *rig) at(base int64) float64 {
 	r.base = base << 20
 	r.write(r.use())
@@ -241,7 +241,7 @@ func TestControllerCollectsFirst(t *testing.T) {
 	}
 }
 
-// A controller that finds nothing to end does not go on trying without a pause.
+// A controller that finds no flow to end pauses before it tries again.
 func TestControllerInVain(t *testing.T) {
 	r := newRig(t)
 	r.at(99)

@@ -175,7 +175,7 @@ func (c *clients) changed(o *Options) bool {
 	return false
 }
 
-// use has a configuration ask clients for certificates. If the authorities could not be read, none has signed a client's.
+// use makes a configuration ask clients for certificates. If the authorities could not be read, none has signed a client's.
 func (c *clients) use(to *tls.Config) {
 	to.ClientAuth, to.ClientCAs = tls.RequireAndVerifyClientCert, c.pool
 	if c.pool == nil { // those of the system, for crypto/tls

@@ -27,7 +27,7 @@ type Options struct {
 	Ask func(path string) (*os.File, error)
 	// Now returns the time; nil: time.Now.
 	Now func() time.Time
-	// Incomplete has Open return a server whatever is wrong: handshakes that need what cannot be read fail, until Refresh can read it.
+	// Incomplete makes Open return a server whatever is wrong: handshakes that need what cannot be read fail, until Refresh can read it.
 	Incomplete bool
 }
 

@@ -80,7 +80,7 @@ func (t *tickets) load(o *Options) (fresh bool, problems Problems) {
 	return true, nil
 }
 
-// use has a configuration make tickets with these keys. A ticket is bound to the server name: RFC 6066, section 3, and a client that may
+// use makes a configuration issue tickets with these keys. A ticket is bound to the server name: RFC 6066, section 3, and a client that may
 // resume under another name could pass by what that name refuses.
 func (t *tickets) use(c *tls.Config) {
 	c.WrapSession = func(state tls.ConnectionState, s *tls.SessionState) ([]byte, error) {

@@ -28,7 +28,7 @@ type Source struct {
 	Paths []string
 	// Remote returns the present text of a path that names a registry. It returns at once. nil: there are none.
 	Remote func(path string) (spec.Layer, error)
-	// NoTokens has the files with tokens not read: this host may not have them.
+	// NoTokens leaves the files with tokens unread: this host may not have them.
 	NoTokens bool
 	// Node becomes the Node of each configuration.
 	Node spec.Node

@@ -101,7 +101,7 @@ func TestEveryEndpoint(t *testing.T) {
 	}
 }
 
-// A change of a key takes effect when its row says, by the names that a comparison of configurations has.
+// Each key takes effect when its row says so. Keys have the names that config.Compare gives them.
 func TestWhenChanged(t *testing.T) {
 	for key, want := range map[string]When{"engine.loops": NextWorker, "admin.listen": NextWorker, "keeper": NextService, "keeper.watchdog": ByKeeper, "drain": Now, "log.level": Now, "registries": Now} {
 		if got := WhenChanged(key); got != want {

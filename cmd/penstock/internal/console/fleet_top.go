@@ -249,7 +249,7 @@ func (c *FleetTopCmd) Run(stdout, stderr *os.File) int {
 	})
 }
 
-// hurry has relays report more often until ctx ends.
+// hurry makes relays report more often until ctx ends.
 func hurry(ctx context.Context, o *fleet.Operator, names []string, every int) {
 	for ctx.Err() == nil {
 		asked, cancel := context.WithTimeout(ctx, 4*time.Minute)

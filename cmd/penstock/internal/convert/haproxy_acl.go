@@ -251,8 +251,8 @@ func (h *haproxyPlan) list(name string) (values []string, why string) {
 // maxTerms bounds the alternatives that one condition may grow to.
 const maxTerms = 256
 
-// conditions reads "if ..." or "unless ...": one of them must hold. negated are
-// ranges that the client must not be in, of "unless" and of "!".
+// conditions reads "if ..." or "unless ...". It returns alternatives, of which one must hold, and as negated the
+// ranges, from "unless" and "!", that the client must not be in.
 func (h *haproxyPlan) conditions(x *proxy, here at, words []string) (conds []condition, negated []string, why string) {
 	if len(words) == 0 {
 		return []condition{{}}, nil, ""

@@ -198,7 +198,7 @@ func (t *Table) wordsOf(row []atomic.Int64) []atomic.Int64 {
 	return row[first : first+len(t.layout.Words) : first+len(t.layout.Words)]
 }
 
-// read finds the rows of memory that another process has written.
+// read finds the rows in memory that another process wrote.
 func (t *Table) read() error {
 	used := t.mem[usedAt].Load()
 	if used < 0 || used > int64(t.place.Rows) {

@@ -56,7 +56,7 @@ func (m *kubeMembers) put(s *endpointSlice) (changed []netip.AddrPort, k *keptSl
 	return m.replace(name, k), k, nil
 }
 
-// change adds a slice, or replaces it, and tells what has changed.
+// change adds or replaces a slice, and returns what has changed.
 func (m *kubeMembers) change(s *endpointSlice) error {
 	some := m.ready > 0
 	changed, k, err := m.put(s)

@@ -143,8 +143,7 @@ func conntrack(root fs.FS) Finding {
 	return f
 }
 
-// congestion shows the congestion control. None is wrong: it is shown because it affects what bulk
-// costs.
+// congestion shows the congestion control, because it affects what bulk data costs. Any is fine.
 func congestion(root fs.FS) Finding {
 	return Finding{Group: "limits", Name: "tcp_congestion_control", Status: OK,
 		Found: fmt.Sprintf("%s; queueing discipline %s", sysctl(root, "net.ipv4.tcp_congestion_control"), sysctl(root, "net.core.default_qdisc"))}

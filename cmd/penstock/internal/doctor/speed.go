@@ -114,7 +114,7 @@ func streamSpeed(cfg *splice.Config) (gigabytes float64, err error) {
 	return float64(n) / 1e9 / took.Seconds(), err
 }
 
-// datagramCost has a socket send batches to itself and read them.
+// datagramCost makes a socket send batches to itself and read them.
 func datagramCost(cfg dgram.Config) (microseconds float64, err error) {
 	const batch, size = 64, 1200
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

@@ -36,7 +36,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// ask has the broker open something, and returns what was opened.
+// ask makes the broker open something, and returns what was opened.
 func ask(t *testing.T, p *Policy, request string) (*os.File, error) {
 	t.Helper()
 	fd, err := broker(p.Text(), request)

@@ -51,7 +51,7 @@ func (c *Checks) Run(ctx context.Context, client *etcd.Client, key string) {
 	}
 }
 
-// reset has the relay check everything for itself.
+// reset makes the relay check everything for itself.
 func (c *Checks) reset() {
 	c.mu.Lock()
 	c.alone, c.away, c.listed, c.lost = true, time.Now(), [2]bool{}, [2]bool{}

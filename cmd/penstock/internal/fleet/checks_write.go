@@ -112,7 +112,7 @@ func (c *Checks) writeResults(ctx context.Context, client *etcd.Client, prefix s
 	}
 }
 
-// surprised has a member's result written again if etcd has another one than this relay has found, although it was
+// surprised makes sure that a member's result is written again if etcd has another one than this relay has found, although it was
 // written later: at a revision. found is nil if there is none. The caller holds the lock.
 func (c *Checks) surprised(m *sharedMember, found *Result, revision int64) {
 	if revision <= m.mod || !m.publish || m.own == nil || found != nil && found.Up == m.own.Up {

@@ -35,7 +35,7 @@ type service struct {
 // A change is what a version does to a service; false: the listener is gone.
 type change func(*service) bool
 
-// replace has a part of the flows be of another kind.
+// replace makes a part of the flows another kind.
 func replace(part float64, by kind) change {
 	return func(s *service) bool {
 		for i := range s.kinds {
@@ -48,7 +48,7 @@ func replace(part float64, by kind) change {
 	}
 }
 
-// faster has clients come more or less often: those that wait for each other.
+// faster makes clients come more or less often: those that wait for each other.
 func faster(factor float64, c change) change {
 	return func(s *service) bool {
 		s.rate *= factor
@@ -56,7 +56,7 @@ func faster(factor float64, c change) change {
 	}
 }
 
-// smaller has all answers be of a kind with fewer bytes, and clients come more or less often.
+// smaller makes all answers a kind with fewer bytes, and clients come more or less often.
 func smaller(factor float64, by kind) change {
 	return func(s *service) bool {
 		if s.name != "web" || s.kinds[0].size < by.size+2 {
@@ -168,7 +168,7 @@ func newSimulation(seed uint64) *simulation {
 	return s
 }
 
-// step has a second pass, and relays report.
+// step lets a second pass, and relays report.
 func (s *simulation) step() {
 	s.now++
 	s.common *= math.Exp(s.drift)
@@ -217,7 +217,7 @@ func (s *simulation) serve(r *simulated, sv *service) {
 	r.Served, r.Begun = &sum, sum.Begun
 }
 
-// age has the relays have served an hour of the load that they are made for.
+// age makes the relays look as if they had served an hour of the load that they are made for.
 func (s *simulation) age() {
 	for _, r := range s.relays {
 		for i := range r.services {

@@ -65,7 +65,7 @@ func reportAt(seconds int, version, flows int64, change ...func(*Report)) Report
 	return r
 }
 
-// ends has so many flows end by a cause, with that many bytes down.
+// ends makes so many flows end with a cause, with that many bytes down.
 func ends(cause string, n int64, size int) func(*Report) {
 	return func(r *Report) {
 		var more Served

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Where things are, below the fleet's key. The rest is in the comments of what is there.
+// The names of the keys below the fleet's key. The types that are stored there say what they hold.
 
 func nodesPrefix(key string) string     { return key + "/nodes/" }
 func nodeKey(key, node string) string   { return nodesPrefix(key) + node }

@@ -145,8 +145,8 @@ func (p *Presence) Run(ctx context.Context) {
 	}
 }
 
-// Leave ends the lease, and with it everything that the relay has in etcd. It is not for a process that another
-// one goes on for.
+// Leave ends the lease, and with it everything that the relay has in etcd. A process that hands over to another one
+// does not call it.
 func (p *Presence) Leave(ctx context.Context, lease etcd.LeaseID) {
 	if lease != 0 {
 		p.cfg.Client.Revoke(ctx, lease)

@@ -56,7 +56,7 @@ var ErrNoRelays = errors.New("no relay reports to this fleet, so that nobody cou
 // ErrFirst is returned if there is no version that canaries could go back to.
 var ErrFirst = errors.New("nothing has been published before, so that canaries could not go back; allowed: the first version without --canary")
 
-// Try watches the relays for a while, and then has a share of them run a draft. The caller must end the trial with Promote
+// Try watches the relays for a while, and then gives a share of them a draft to run. The caller must end the trial with Promote
 // or TakeBack.
 func (o *Operator) Try(ctx context.Context, s State, d Draft, cfg TrialConfig) (*Trial, error) {
 	switch {
@@ -251,7 +251,7 @@ func (t *Trial) Promote(ctx context.Context) error {
 	return t.o.conflict(ctx, &t.state, now)
 }
 
-// TakeBack has the canaries go back to the version before. If etcd does not answer, they do when the lease ends.
+// TakeBack makes the canaries go back to the version before. If etcd does not answer, they do when the lease ends.
 func (t *Trial) TakeBack(ctx context.Context, why string) error {
 	defer t.close()
 	r, err := t.o.Client.Do(ctx, etcd.Txn{

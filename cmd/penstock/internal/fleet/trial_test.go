@@ -51,7 +51,7 @@ func (x *tester) report() Report {
 // look as if clients were missing.
 func (x *tester) flows(since time.Time) int64 { return int64(100 * time.Since(since).Seconds()) }
 
-// begin has connects fail from now on.
+// begin makes connects fail from now on.
 func (x *tester) begin() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -85,7 +85,7 @@ func write(t *testing.T, path string, content []byte) {
 	}
 }
 
-// A server with TLS whose certificates and authorities change, and which tells the client's name.
+// tlsServer speaks TLS with certificates and authorities that change, and tells the client's name.
 type tlsServer struct {
 	*httptest.Server
 	mu      sync.Mutex

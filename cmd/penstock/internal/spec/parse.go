@@ -56,7 +56,7 @@ func ParseUpstream(s string) (Endpoint, error) {
 	return e, nil
 }
 
-// parse reads any endpoint. A problem is a phrase, empty if there is none.
+// parse reads any endpoint. problem is a phrase that says what is wrong, or empty.
 func parse(s string) (e Endpoint, problem string) {
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok || strings.ContainsAny(scheme, "./[]@") {

@@ -57,7 +57,8 @@ func sockets(files []*os.File) (*Sockets, error) {
 	var errs []error
 	for _, f := range files {
 		name := f.Name()
-		// Both duplicate the descriptor, and refuse a socket of the other kind; but net.FileListener takes Unix datagrams for a listener.
+		// Both functions duplicate the descriptor and refuse a socket of the other kind, with one exception:
+		// net.FileListener accepts a Unix datagram socket.
 		l, err := net.FileListener(f)
 		if err == nil && l.Addr().Network() == "unixgram" {
 			l.Close()

@@ -14,7 +14,7 @@ type asksOf map[string]scripted
 
 func (a asksOf) of(d spec.Discover) Discoverer { return a[d.Registry.Servers] }
 
-// tell has the source with these servers give an answer.
+// tell makes the source give an answer with these servers.
 func (a asksOf) tell(servers string, targets []Target, err error) {
 	done := make(chan struct{})
 	a[servers] <- func(update func([]Target, error)) { update(targets, err); close(done) }

@@ -547,7 +547,7 @@ zone:
 	eventually(t, "the new zone", func() bool { return slices.Equal(memberAddrs(s), []string{"tcp://192.0.2.7:8080"}) })
 }
 
-// Whatever a name server says, and however it comes in, the TTL is no surprise.
+// No answer gives a negative TTL, and one that comes in pieces gives the same as a whole one.
 func FuzzAnswer(f *testing.F) {
 	z := &zone{records: map[string][]dnsmessage.Resource{"a.test.": {a("a.test.", 5, "192.0.2.1"), a("a.test.", 1<<31, "192.0.2.2")}}}
 	q := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a.test."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}

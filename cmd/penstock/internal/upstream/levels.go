@@ -193,7 +193,7 @@ func (g *Group) decidePanic() (changed bool) {
 	return changed
 }
 
-// open has those of the members that accept flows accept them; close, the others not. Members open before others
+// open opens those of the members that accept flows; close closes the others. Members open before others
 // close, so that there is always one to be found. The caller holds the Set's lock.
 func (g *Group) open(members []*Member) {
 	for _, m := range members {

@@ -96,7 +96,7 @@ func (r *spreadRule) panics(t *tally) bool {
 	return float64(t.healthy+t.degraded) < r.panic*float64(counted) || counted == 0 && t.all > 0 && r.panic > 0
 }
 
-// panicByLevel has the levels panic that have too few members. If all do, flows are spread by their numbers of
+// panicByLevel makes those levels panic that have too few members. If all do, flows are spread by their numbers of
 // members, of which there are so many.
 func (r *spreadRule) panicByLevel(out []levelShare, levels []levelTally, members int) {
 	rest, first := r.parts, -1

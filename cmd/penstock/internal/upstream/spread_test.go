@@ -115,7 +115,7 @@ func TestSpreadLikeEnvoy(t *testing.T) {
 	}
 }
 
-// A healthy backup of a group that finds members in xDS can take what they cannot: they do not panic.
+// Members from xDS do not panic while a healthy backup can take what they cannot.
 func TestBackupsBeforePanic(t *testing.T) {
 	r := spreadRule{parts: 100, factor: enough, panic: 0.5}
 	if shares, _ := r.spread([]levelTally{tallyOf(2, 0, 0, 0)}, tally{all: 1, healthy: 1}); shown(shares) != "0" {

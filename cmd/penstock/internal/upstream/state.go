@@ -51,7 +51,7 @@ func (g *Group) updateState(m *Member, now time.Time, why string) {
 	g.settle(m, was, now, why)
 }
 
-// settle has m accept flows, or not, as it was counted, and reports a change of its state. was is whether it accepted
+// settle makes m accept flows, or not, as it was counted, and reports a change of its state. was is whether it accepted
 // flows before. The caller holds the Set's lock.
 func (g *Group) settle(m *Member, was bool, now time.Time, why string) {
 	state := m.currentState()

@@ -203,7 +203,7 @@ func (c *Client) unsubscribe(t *typeState, names ...string) {
 	c.wake()
 }
 
-// wake has the stream write what there is to write. The caller holds the lock.
+// wake makes the stream write what there is to write. The caller holds the lock.
 func (c *Client) wake() {
 	if !c.begun {
 		c.begun = true

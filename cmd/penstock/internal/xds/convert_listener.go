@@ -162,7 +162,7 @@ func (l *listenerPlan) filters() {
 	}
 }
 
-// proxy has every client send a PROXY header.
+// proxy makes a PROXY header a duty of every client.
 func (l *listenerPlan) proxy(path string) {
 	l.sniffed = true
 	l.keys.in("proxy-protocol").set("from", `["0.0.0.0/0", "::/0"]`, path)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
@@ -187,7 +188,9 @@ func (l *Listener) bindPath(socket func(sys.Family) (int, sys.Errno), bind func(
 	fd, err := bind(&sa)
 	abstract := l.addr.Path[0] == '@'
 	if errors.Is(err, sys.EADDRINUSE) && !abstract && stale(l.addr.Path, &sa, socket) {
-		sys.Unlink(l.addr.Path)
+		if err := sys.Unlink(l.addr.Path); err != nil {
+			return -1, fmt.Errorf("the path of a socket that nobody has any more: %w", err)
+		}
 		fd, err = bind(&sa)
 	}
 	if err != nil || abstract {

@@ -63,7 +63,8 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 				bound[b] = p
 				continue
 			}
-			if d.nodeDrain.closed && l.Inherit == "" {
+			closed := d.nodeDrain.closed && l.Inherit == ""
+			if closed && !d.opensForFlows(l) {
 				continue
 			}
 			var err error
@@ -73,6 +74,9 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 			var p *boundListener
 			if err == nil {
 				p, err = d.listen(l, at, i)
+			}
+			if err != nil && closed {
+				continue // its flows end, which is told
 			}
 			if err != nil {
 				if err = d.goWithout(bindError(l, err)); err != nil {

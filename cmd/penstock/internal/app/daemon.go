@@ -69,7 +69,7 @@ type daemon struct {
 	closing    chan struct{}  // closed by close
 	background sync.WaitGroup // goroutines that end when closing is closed
 
-	drainedWord *atomic.Int64 // 1: the fleet's operator has drained this relay
+	drainedWord *atomic.Int64 // whether the fleet's operator has drained this relay; see nodeDrain
 	fleet       *fleetPart
 
 	shortfall shortfall
@@ -125,7 +125,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.tlsFlows = newTLSFlows(d.kept.values)
 	d.endedBefore = sync.OnceValue(k.readEnded)
 	d.drainedWord = d.kept.values.word("fleet.drained")
-	d.nodeDrain.closed = d.drained()
+	d.nodeDrain.closed = d.drainedWord.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)
 	d.events.Restore(d.kept.before.Events)
 	if n := len(d.engine.Stats().Loops); n < engine.Loops {

@@ -258,6 +258,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if err == nil {
 		l.keeping.dropOthers()
 		err = l.d.restore()
+		l.d.goOnDraining()
 	}
 	switch {
 	case err != nil:

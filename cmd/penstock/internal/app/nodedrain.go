@@ -2,7 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -15,18 +18,29 @@ import (
 //
 // Open flows continue in all states. Sockets of the service manager stay open: their clients would wait in a queue
 // that nobody empties. So a load balancer in front of such a listener must look whether the relay is ready.
+//
+// The next worker goes on with the same state. Flows of UDP have sockets of their own while their listener is closed,
+// which end with the worker; so the next one opens that listener for them, and closes it again.
 type nodeDrain struct {
 	since  time.Time // when the order came; zero: there is none
 	timer  *time.Timer
 	closed bool                  // the listeners are
+	asked  bool                  // for another worker, because this one cannot open some again
 	ports  map[string]relay.Addr // of listeners that ask for a free port, which they get again
 }
+
+// The values of daemon.drainedWord.
+const (
+	drainServing   = iota
+	drainAccepting // not ready, still accepting
+	drainClosed
+)
 
 // drainRetry is the time between attempts to open listeners again.
 const drainRetry = 5 * time.Second
 
 // drained reports whether the relay takes no new flows because it was ordered so.
-func (d *daemon) drained() bool { return d.drainedWord.Load() != 0 }
+func (d *daemon) drained() bool { return d.drainedWord.Load() != drainServing }
 
 // setNodeDrain begins or ends the drain of the relay.
 func (d *daemon) setNodeDrain(on bool, by, why string) {
@@ -42,7 +56,7 @@ func (d *daemon) setNodeDrain(on bool, by, why string) {
 	}
 	if !on {
 		n.since = time.Time{}
-		d.drainedWord.Store(0)
+		d.drainedWord.Store(drainServing)
 		d.log.Info("new flows again: the order to drain was taken back")
 		d.event(slog.LevelInfo, "drain", "daemon", "new flows again: the order to drain was taken back")
 		if n.closed {
@@ -50,8 +64,10 @@ func (d *daemon) setNodeDrain(on bool, by, why string) {
 		}
 		return
 	}
-	again := d.drained() // the worker before was
-	d.drainedWord.Store(1)
+	again := d.drained() // the worker before was; see goOnDraining
+	if !again {
+		d.drainedWord.Store(drainAccepting)
+	}
 	n.since = time.Now()
 	message := "no new flows: the fleet's operator has drained this relay"
 	if why != "" {
@@ -59,9 +75,29 @@ func (d *daemon) setNodeDrain(on bool, by, why string) {
 	}
 	d.log.Warn(message, "by", by, "listeners_close_in", d.active.Load().Fleet.DrainGrace)
 	d.eventBy(by, slog.LevelWarn, "drain", "daemon", message)
-	if !again {
+	if !n.closed {
 		n.timer = d.laterUnlessClosing(d.active.Load().Fleet.DrainGrace, d.closeDrained)
 	}
+}
+
+// goOnDraining goes on with the drain of the worker before, whose flows this one has restored.
+func (d *daemon) goOnDraining() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := &d.nodeDrain
+	switch {
+	case n.closed:
+		n.closed = false
+		d.closeDrained()
+	case d.drained():
+		n.timer = d.laterUnlessClosing(d.active.Load().Fleet.DrainGrace, d.closeDrained)
+	}
+}
+
+// opensForFlows reports whether a listener that is closed is opened for the flows of the worker before, by the first
+// configuration.
+func (d *daemon) opensForFlows(l *spec.Listener) bool {
+	return l.Listen.Kind == spec.UDP && d.active.Load().since.IsZero()
 }
 
 // stopNodeDrain stops the timer, because the daemon closes.
@@ -92,7 +128,11 @@ func (d *daemon) closeDrained() {
 	if !d.drained() || n.closed {
 		return
 	}
-	n.closed, n.ports = true, map[string]relay.Addr{}
+	n.closed = true
+	if n.ports == nil {
+		n.ports = map[string]relay.Addr{}
+	}
+	d.drainedWord.Store(drainClosed)
 	stay := map[bindKey]*boundListener{}
 	for key, p := range d.bound {
 		if key.inherit != "" {
@@ -107,31 +147,41 @@ func (d *daemon) closeDrained() {
 	d.log.Info("listeners closed, because this relay is drained", "flows", d.engine.Stats().Flows())
 }
 
-// openListeners opens the listeners that closeDrained has closed, and tries again if one cannot be opened. The
-// caller holds the lock.
+// openListeners opens the listeners that closeDrained has closed. Those that cannot be opened are tried again later, and
+// if it is the sandbox that refuses them, by another worker. The caller holds the lock.
 func (d *daemon) openListeners() {
 	n, f := &d.nodeDrain, d.active.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
 	n.closed = false
-	bound, err := d.bindListeners(ctx, f.Listeners)
-	if err != nil {
-		n.closed = true
-		d.closeListeners(bound, d.bound)
-		d.log.Error("listeners cannot be opened again; another attempt follows", "error", err)
-		d.event(slog.LevelError, "drain", "daemon", "listeners cannot be opened again: "+err.Error())
-		n.timer = d.laterUnlessClosing(drainRetry, func() {
-			if !d.drained() && n.closed {
-				d.openListeners()
-			}
-		})
-		return
-	}
-	d.bound = bound
+	var refused []error
 	for _, l := range f.Listeners {
+		bound, err := d.bindListeners(ctx, []*spec.Listener{l})
+		if err != nil {
+			d.closeListeners(bound, d.bound)
+			refused = append(refused, err)
+			continue
+		}
+		maps.Copy(d.bound, bound)
 		d.usePlan(l, f.plans[l.Name], bound)
 	}
-	n.ports = nil
+	if len(refused) == 0 {
+		n.ports = nil
+		return
+	}
+	err := errors.Join(refused...)
+	told := strings.ReplaceAll(err.Error(), "\n", "; ")
+	d.log.Error("listeners cannot be opened again; another attempt follows", "error", told)
+	d.event(slog.LevelError, "drain", "daemon", "listeners cannot be opened again: "+told)
+	if d.refusedBySandbox(err) && d.keeping.up() && !n.asked {
+		n.asked = true
+		d.background.Go(func() { d.makeGood("the end of the drain", told) })
+	}
+	n.timer = d.laterUnlessClosing(drainRetry, func() {
+		if !d.drained() {
+			d.openListeners()
+		}
+	})
 }
 
 // usePlan gives the sockets of a listener their plan, and makes them accept. Those that are closed have none.

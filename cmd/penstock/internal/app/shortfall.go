@@ -74,7 +74,7 @@ const (
 
 // makeGood asks for another worker, which has what this one lacks, until one takes over or the daemon closes. It would read the configuration's files, which nobody may
 // have asked for: so they must be as they were.
-func (d *daemon) makeGood(lacks string) {
+func (d *daemon) makeGood(by, lacks string) {
 	told := ""
 	for wait := makeGoodAfter; ; {
 		select {
@@ -91,7 +91,7 @@ func (d *daemon) makeGood(lacks string) {
 			told = why
 			continue
 		}
-		before, err := d.replaceFor("crash", errors.New(lacks))
+		before, err := d.replaceFor(by, errors.New(lacks))
 		if err != nil {
 			return // the keeper is gone
 		}

@@ -248,7 +248,7 @@ func (d *daemon) serveKeeper() <-chan struct{} {
 	lacks := strings.Join(d.shortfall.lacks, "; ")
 	d.mu.Unlock()
 	if lacks != "" && k.unplanned() {
-		d.background.Go(func() { d.makeGood(lacks) })
+		d.background.Go(func() { d.makeGood("crash", lacks) })
 	}
 	return handOver
 }

@@ -103,6 +103,47 @@ groups:
 	c.Close()
 }
 
+// What an operator was told of a member is so in the next worker, however soon this one dies.
+func TestMemberChangesOutliveWorker(t *testing.T) {
+	t.Parallel()
+	one, two := speak(t, "one"), speak(t, "two")
+	k := runKeeper(t, "max-restart-delay: 100ms", `
+sandbox: {mode: 'off'}
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
+groups: {all: {members: [{name: one, to: "{0}"}]}}
+`, one.url())
+	weight := 7
+	set := func(c api.MemberChange) func() error {
+		return func() error { _, err := k.admin.SetMember(k.ctx(), "all", "two", c); return err }
+	}
+	for _, c := range []struct {
+		what string
+		do   func() error
+		want string
+	}{
+		{"added", func() error {
+			_, err := k.admin.AddMember(k.ctx(), "all", api.NewMember{Name: "two", Address: two.url()})
+			return err
+		}, "one up 1, two up 1"},
+		{"drained", set(api.MemberChange{State: "drain"}), "one up 1, two drained 1"},
+		{"weight", set(api.MemberChange{Weight: &weight}), "one up 1, two drained 7"},
+		{"removed", func() error { _, err := k.admin.RemoveMember(k.ctx(), "all", "two"); return err }, "one up 1"},
+	} {
+		if err := c.do(); err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		k.crash()
+		g, err := k.admin.Group(k.ctx(), "all")
+		var list []string
+		for _, m := range g.Members {
+			list = append(list, fmt.Sprintf("%s %s %d", m.Name, m.State, m.Weight))
+		}
+		if got := strings.Join(list, ", "); err != nil || got != c.want {
+			t.Errorf("%s: %s, want %s, %v", c.what, got, c.want, err)
+		}
+	}
+}
+
 // A flow has its member in the next worker, too, whether or not that has ever answered, and what the flow moves is
 // counted once.
 func TestMembersOfSilentFlowsOutliveWorker(t *testing.T) {

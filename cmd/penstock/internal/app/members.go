@@ -64,6 +64,7 @@ func (d *daemon) SetMember(ctx context.Context, group, name string, change api.M
 	if err != nil {
 		return api.Members{}, memberProblem(err)
 	}
+	d.saveState(savedSources) // a change that was answered is known to the next worker
 	running := d.set.Group(group)
 	return api.Members{Members: d.membersNamed(group, name), NoneAvailable: running != nil && !running.Open()}, nil
 }
@@ -97,6 +98,7 @@ func (d *daemon) AddMember(ctx context.Context, group string, m api.NewMember) (
 	if err := d.set.AddMember(group, added); err != nil {
 		return api.Members{}, memberProblem(err)
 	}
+	d.saveState(savedSources)
 	return api.Members{Members: d.membersNamed(group, added.Name)}, nil
 }
 
@@ -109,6 +111,7 @@ func (d *daemon) RemoveMember(group, name string) ([]api.Member, error) {
 	if err := d.set.RemoveMember(group, name); err != nil {
 		return nil, memberProblem(err)
 	}
+	d.saveState(savedSources)
 	return list, nil
 }
 

@@ -209,7 +209,7 @@ func TestDaemon(t *testing.T) {
 	b.soon("the flow is gone", fmt.Sprintf("!document.querySelector(\"#flow-list [data-id='%d']\")", first.ID))
 
 	// What was done is told: the flow with its cause, the end with who asked for it.
-	b.soon("the ended flow is listed", fmt.Sprintf("[...document.querySelectorAll('#ended-list tbody tr')].some(tr => tr.querySelector('[title=\"Flow %d\"]') && tr.innerText.includes('killed'))", first.ID))
+	b.soon("the ended flow is listed", fmt.Sprintf("[...document.querySelectorAll('#ended-list tbody tr')].some(tr => tr.querySelector('.quiet')?.innerText === '%d' && tr.innerText.includes('killed'))", first.ID))
 	ended, err := client.Ended(ctx, api.Filter{Listener: "front"}, false, "", 10)
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ type special struct {
 	first string   // commands that are run before
 	as    string   // what is run in its place
 	until string   // it stays in the foreground until the next such line: the page goes on, in another terminal, when this succeeds
-	any   bool     // any exit code is good: it depends on how busy the machine is
+	code  string   // the exit code, a pattern of a shell's case; empty: 0
 	says  []string // what it answers
 }
 
@@ -112,8 +112,8 @@ func (s *special) commands(line string) string {
 	switch {
 	case s.until != "":
 		line = fmt.Sprintf("ctrl_c; set -m\n{\n%s\n} & foreground=$!; set +m\nuntil %s 2>/dev/null; do kill -0 $foreground; sleep 0.05; done", line, s.until)
-	case s.any:
-		line = "{\n" + line + "\n} || true"
+	case s.code != "":
+		line = fmt.Sprintf("{\n%s\n} && code=0 || code=$?\ncase $code in %s) ;; *) (exit $code) ;; esac", line, s.code)
 	}
 	if s.first != "" {
 		line = s.first + "\n" + line

@@ -99,9 +99,8 @@ func (l *Listener) bindDatagram(sa *sys.Sockaddr) (int, error) {
 	bind := sys.BindShared
 	if sa.Family() == sys.Unix {
 		bind = sys.Bind
-	} else {
-		l.setOwner(fd)
 	}
+	l.setOwner(fd)
 	err := l.setUpPort(fd, sa.Family(), &fresh)
 	if err == nil {
 		if e := bind(fd, sa); e != 0 {

@@ -111,7 +111,7 @@ func (p *datagramPort) connectFrom(family sys.Family, local netip.AddrPort, scop
 		if local.Addr() == netip.IPv6Unspecified() {
 			sys.SetV6Only(fd)
 		}
-		sys.SameOwner(fd, p.fd)
+		l.setOwner(fd)
 		var sa sys.Sockaddr
 		sa.PutAddrPort(family, local, scope)
 		if e = sys.BindShared(fd, &sa); e == 0 {

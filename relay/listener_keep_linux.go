@@ -25,6 +25,7 @@ func (l *Listener) takeEarlier() (sockets []*listenSocket, unfit error) {
 	})
 	want := &l.cfg.Load().Socket
 	for _, s := range sockets {
+		l.setOwner(s.fd) // the earlier process may have been another user
 		was, err := l.optionsOf(s.fd, want)
 		if err == nil {
 			err = l.unchangeableOption(want, &was)

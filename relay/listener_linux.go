@@ -219,24 +219,19 @@ func stale(path string, sa *sys.Sockaddr, socket func(sys.Family) (int, sys.Errn
 	return sys.Linux{}.Connect(fd, sa) == sys.ECONNREFUSED
 }
 
-// bind makes a listening socket with the options that its clients inherit. It can share its port with the earlier ones,
-// if this process may do that.
-func (l *Listener) bind(sa *sys.Sockaddr, reusePort bool, earlier []*listenSocket) (int, error) {
+// bind makes a listening socket with the options that its clients inherit.
+func (l *Listener) bind(sa *sys.Sockaddr, reusePort bool) (int, error) {
 	cfg := l.cfg.Load()
 	return sys.Listen(sa, reusePort, cfg.Socket.MPTCP, cfg.Backlog, func(fd int) error {
-		if len(earlier) > 0 {
-			sys.SameOwner(fd, earlier[0].fd)
-		} else if l.addr.Network == TCP {
-			l.setOwner(fd)
-		}
+		l.setOwner(fd)
 		return l.setOptions(fd, &cfg.Socket, &fresh)
 	})
 }
 
-// setOwner gives a new socket to the user that the process will have.
+// setOwner gives a socket to the user that the process will have, so that it shares its port with others of that user.
 func (l *Listener) setOwner(fd int) {
-	if u := l.engine.cfg.User; u != 0 {
-		sys.SetOwner(fd, u)
+	if l.addr.Network == TCP || l.addr.Network == UDP {
+		sys.SetOwner(fd, l.engine.cfg.User)
 	}
 }
 

@@ -67,10 +67,12 @@ type Config struct {
 	// switch it off.
 	LowWaterMark int
 
-	// User is the user ID that the process will have when it has given up being root, or
-	// 0. The sockets of listeners belong to that user from the start, so that sockets which
-	// the process makes later, and other processes that become the same user, may share
-	// their ports (SO_REUSEPORT in socket(7)).
+	// User is the user ID that the process will have when it has given up being root; 0
+	// means the one that it has. The sockets of listeners, also those that were held for it,
+	// belong to that user from the start, as far as the process may change that, so that
+	// sockets which it makes later, and other processes that become the same user, may share
+	// their ports (SO_REUSEPORT in socket(7)). If the process stays root, it must be 0: see
+	// sandbox.CanBecome.
 	User int
 
 	// NoGSO sends and NoGRO receives each datagram separately. Some kernels corrupt

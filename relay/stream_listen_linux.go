@@ -33,7 +33,7 @@ func (sh *streamShare) bindTCP(l *Listener, earlier []*listenSocket) (err error)
 	}
 	for len(sockets) < len(sh.all) && err == nil {
 		var s *listenSocket
-		if s, err = l.bindTCPSocket(earlier); err == nil {
+		if s, err = l.bindTCPSocket(); err == nil {
 			sockets = append(sockets, s)
 		}
 	}
@@ -51,13 +51,13 @@ func (sh *streamShare) bindTCP(l *Listener, earlier []*listenSocket) (err error)
 	return err
 }
 
-// bindTCPSocket makes one more socket of the listener, for which earlier ones may exist.
-func (l *Listener) bindTCPSocket(earlier []*listenSocket) (*listenSocket, error) {
+// bindTCPSocket makes one more socket of the listener.
+func (l *Listener) bindTCPSocket() (*listenSocket, error) {
 	var sa sys.Sockaddr
 	if err := sa.SetAddrPort(l.addr.AddrPort); err != nil {
 		return nil, err
 	}
-	fd, err := l.bind(&sa, true, earlier)
+	fd, err := l.bind(&sa, true)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (sh *streamShare) bindUnix(l *Listener, earlier []*listenSocket) error {
 		l.takePath()
 		return nil
 	}
-	fd, err := l.bindPath(func(f sys.Family) (int, sys.Errno) { return sys.Linux{}.Socket(f, false) }, func(sa *sys.Sockaddr) (int, error) { return l.bind(sa, false, nil) })
+	fd, err := l.bindPath(func(f sys.Family) (int, sys.Errno) { return sys.Linux{}.Socket(f, false) }, func(sa *sys.Sockaddr) (int, error) { return l.bind(sa, false) })
 	if err != nil {
 		return err
 	}

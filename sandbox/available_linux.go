@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -17,9 +18,8 @@ func Available() Report {
 	cgo := sys.LinkedWithCgo()
 	e.set(NoNewPrivs, true)
 	effective, _, _, err := sys.CapabilitySets()
-	const setUID = 1 << 7
-	if err == nil && effective&setUID == 0 {
-		err = errors.New("the process may not change its user")
+	if err == nil {
+		err = mayChangeUser(effective)
 	}
 	e.set(Credentials, err == nil, text(err))
 	e.set(Capabilities, !cgo || effective == 0, "")
@@ -53,4 +53,28 @@ func Available() Report {
 		e.set(Calls, true)
 	}
 	return e.report
+}
+
+// mayChangeUser returns why a process with these capabilities may not become another user; nil: it may.
+func mayChangeUser(effective uint64) error {
+	const setGID, setUID = 1 << 6, 1 << 7
+	if effective&setGID == 0 || effective&setUID == 0 {
+		return errors.New("the process may not change its user")
+	}
+	return nil
+}
+
+// CanBecome reports whether [Enter], in a process like this one, makes it the user of a policy, unless it only logs. It changes
+// nothing. If not, or if the policy has no user, the process stays who it is. What must belong to the user from the
+// start, such as sockets that share a port, is not to be given to that user then.
+func CanBecome(p Policy) bool {
+	effective, permitted, _, err := sys.CapabilitySets()
+	if err != nil || p.User == nil || slices.Contains(p.Without, Credentials) {
+		return false
+	}
+	if uid, gid, same := sys.Credentials(); uid == p.User.UID && gid == p.User.GID && same {
+		return true
+	}
+	keeps := p.keeps(permitted) != 0 && !slices.Contains(p.Without, Capabilities)
+	return mayChangeUser(effective) == nil && !(keeps && sys.LinkedWithCgo())
 }

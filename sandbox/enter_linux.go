@@ -124,13 +124,18 @@ func (e *entry) noNewPrivs() {
 }
 
 // keep returns the capabilities that stay, of those that the process has.
-func (e *entry) keep() (bits uint64) {
-	for _, c := range e.policy.Keep {
-		bits |= 1 << (c & 63)
-	}
+func (e *entry) keep() uint64 {
 	_, permitted, _, err := sys.CapabilitySets()
 	if err != nil {
 		return 0
+	}
+	return e.policy.keeps(permitted)
+}
+
+// keeps returns those of the capabilities that stay.
+func (p *Policy) keeps(permitted uint64) (bits uint64) {
+	for _, c := range p.Keep {
+		bits |= 1 << (c & 63)
 	}
 	return bits & permitted
 }

@@ -15,3 +15,6 @@ func Available() Report {
 	}
 	return r
 }
+
+// CanBecome returns false.
+func CanBecome(p Policy) bool { return false }

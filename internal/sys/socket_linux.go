@@ -80,11 +80,16 @@ func Listen(sa *Sockaddr, reusePort, mptcp bool, backlog int, options func(fd in
 	return fd, nil
 }
 
-// SetOwner makes a socket of root's that of another user: those who bind sockets to one address must be the same user
-// (SO_REUSEPORT). fchown(2); sockfs_setattr in net/socket.c, Linux 4.10.
+// SetOwner makes a socket that of a user, or of this process's if uid is 0. The kernel has only sockets of one user share a port
+// (SO_REUSEPORT), and the first error says nothing else than that they cannot. fchown(2); sockfs_setattr in net/socket.c, Linux 4.10
+// (86741ec25462).
 func SetOwner(fd, uid int) {
-	if unix.Geteuid() == 0 {
-		_ = unix.Fchown(fd, uid, -1) // without it, only the port cannot be shared
+	if uid == 0 {
+		uid = unix.Geteuid()
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && int(st.Uid) != uid {
+		_ = unix.Fchown(fd, uid, -1)
 	}
 }
 
@@ -125,15 +130,6 @@ func SameSocket(a, b int) bool {
 	}
 	y, err := unix.GetsockoptUint64(b, unix.SOL_SOCKET, unix.SO_COOKIE)
 	return err == nil && x == y
-}
-
-// SameOwner gives a socket the owner of another one, if that is somebody else: the kernel has only sockets of one owner
-// share a port. The first error says nothing else than that they cannot. fchown(2), Linux 4.10 (86741ec25462).
-func SameOwner(fd, as int) {
-	var own, other unix.Stat_t
-	if unix.Fstat(fd, &own) == nil && unix.Fstat(as, &other) == nil && own.Uid != other.Uid {
-		unix.Fchown(fd, int(other.Uid), -1)
-	}
 }
 
 // SockStream is the type of a stream socket, as returned by SocketKind.

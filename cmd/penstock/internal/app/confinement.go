@@ -75,9 +75,10 @@ func (c *confinement) explainConnect(err error, to *relay.Addr) error {
 	return c.held.Load().ExplainConnect(err, spec.Endpoint{Kind: to.Network, Host: to.AddrPort.Addr().String(), Port: to.AddrPort.Port(), Path: to.Path})
 }
 
-// newConfinement returns the sandbox of a process that runs what is in source; nil: a configuration of the command line alone.
-func newConfinement(source *config.Source, k *keeping, d *daemon, held *heldSandbox) *confinement {
-	c := &confinement{source: source, keeping: k, inherited: d.inherited, atRunTime: d.set.AtRunTime, held: held}
+// newConfinement returns the sandbox of a process that runs what is in source; nil: a configuration of the command line alone. The daemon
+// is added by follow.
+func newConfinement(source *config.Source, k *keeping, held *heldSandbox) *confinement {
+	c := &confinement{source: source, keeping: k, held: held}
 	if k.inSandboxBefore() {
 		c.held.Store(k.held)
 	}
@@ -87,6 +88,9 @@ func newConfinement(source *config.Source, k *keeping, d *daemon, held *heldSand
 	return c
 }
 
+// follow adds what a daemon has inherited, and its members at run time.
+func (c *confinement) follow(d *daemon) { c.inherited, c.atRunTime = d.inherited, d.set.AtRunTime }
+
 // replaceable reports whether another worker can take over.
 func (c *confinement) replaceable() bool { return c.keeping.up() }
 
@@ -94,11 +98,15 @@ func (c *confinement) replaceable() bool { return c.keeping.up() }
 func (c *confinement) input(cfg *spec.Config) confine.Input {
 	in := confine.Input{
 		Config: cfg, Credentials: discover.Credentials, FirstPort: firstUnprivilegedPort(), DeviceNeedsRaw: olderThan(5, 7),
-		Inherited: func(name string) (k spec.Kind) {
+	}
+	if c.inherited != nil {
+		in.Inherited = func(name string) (k spec.Kind) {
 			k.UnmarshalText([]byte(c.inherited.Kind(name)))
 			return k
-		},
-		Members: c.atRunTime(cfg.Groups),
+		}
+	}
+	if c.atRunTime != nil {
+		in.Members = c.atRunTime(cfg.Groups)
 	}
 	if c.source != nil {
 		in.Files, in.Folders = c.source.Inputs()
@@ -161,6 +169,19 @@ func (c *confinement) enter(cfg *spec.Config, more confine.Needs) (*confine.Held
 	c.looked, c.lookups = true, allowed(lookupFiles)
 	c.held.Store(h)
 	return h, c.tellKeeper(c.policy(cfg, h))
+}
+
+// socketUser returns the user that the sockets of listeners belong to, because this process becomes that one when it enters; 0: it stays
+// who it is. It is called before anything is bound. Neither inherited sockets nor members at run time matter: they need no capability.
+func (c *confinement) socketUser(cfg *spec.Config) int {
+	if c == nil || cfg.Sandbox.Mode == modeOff || cfg.Sandbox.Mode == "" {
+		return 0
+	}
+	user, err := lookUpUser(cfg.Sandbox.User)
+	if err != nil || user == nil || !sandbox.CanBecome(c.needs(cfg).Policy(sandbox.Enforce, user)) {
+		return 0
+	}
+	return user.UID
 }
 
 // policy returns what the keeper is to know.

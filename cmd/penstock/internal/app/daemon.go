@@ -100,8 +100,8 @@ type boundListener struct {
 }
 
 // newDaemon returns a daemon without a configuration. The caller must close it. logDropped returns
-// the number of log lines dropped.
-func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping) (*daemon, error) {
+// the number of log lines dropped; c is the sandbox that the process will enter.
+func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping, c *confinement) (*daemon, error) {
 	d := &daemon{
 		log: log, level: level, started: time.Now(), keeping: k, manager: k.manager(), bound: map[bindKey]*boundListener{},
 		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{}), removals: removals{wake: make(chan struct{}, 1)},
@@ -112,9 +112,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	engine := engineConfig(&cfg.Engine)
 	engine.Keep = k.keepConfig(cfg.Keeper)
-	if u, err := lookUpUser(cfg.Sandbox.User); err == nil && u != nil && cfg.Sandbox.Mode != modeOff {
-		engine.User = u.UID
-	}
+	engine.User = c.socketUser(cfg)
 	if d.engine, err = relay.New(engine); err != nil {
 		d.inherited.Close()
 		return nil, err

@@ -73,7 +73,7 @@ func TestReportIsOfOneConfiguration(t *testing.T) {
 		cfg.Layers = []spec.Layer{l}
 		return cfg
 	}
-	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil)
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestReportIsOfOneConfiguration(t *testing.T) {
 
 // Reports that are made while configurations change are each of one of them.
 func TestReportsWhileConfigurationsChange(t *testing.T) {
-	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil)
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestForgetGoneMembers(t *testing.T) {
 		return cfg
 	}
 	cfg := load("'tcp://127.0.0.1:1', 'tcp://127.0.0.1:2'")
-	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil)
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

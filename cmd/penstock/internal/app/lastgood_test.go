@@ -25,7 +25,7 @@ func TestMembersOutliveTheProcess(t *testing.T) {
 	start := func() (*daemon, *bytes.Buffer) {
 		t.Helper()
 		log := new(bytes.Buffer)
-		daemon, err := newDaemon(slog.New(slog.NewTextHandler(log, nil)), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil)
+		daemon, err := newDaemon(slog.New(slog.NewTextHandler(log, nil)), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

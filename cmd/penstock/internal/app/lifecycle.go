@@ -228,7 +228,11 @@ func warn(log *slog.Logger, warnings config.Warnings) {
 // start starts a daemon. The end of ctx ends lookups of names.
 func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if err = l.keeping.prepare(cfg, l.log); err == nil {
-		l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg, l.keeping)
+		confined := newConfinement(l.source, l.keeping, &l.held)
+		if l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg, l.keeping, confined); err == nil {
+			confined.follow(l.d)
+			l.d.confined = confined
+		}
 	}
 	if err != nil {
 		l.keeping.giveUp(err)
@@ -238,7 +242,6 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if l.source != nil {
 		l.d.load = l.load
 	}
-	l.d.confined = newConfinement(l.source, l.keeping, l.d, &l.held)
 	l.d.remotes = l.remotes
 	l.d.fleet.of(l.source)
 	if l.keeping.unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds

@@ -22,7 +22,7 @@ import (
 
 // Of reloads at the same time, the one that read the configuration last is the one that stays.
 func TestReloadsKeepTheirOrder(t *testing.T) {
-	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil)
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestReloadsKeepTheirOrder(t *testing.T) {
 // A reload that comes while the worker hands over, or ends, is not said to have failed: the configuration is good, and
 // the next worker reads it.
 func TestReloadDuringHandOver(t *testing.T) {
-	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil)
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

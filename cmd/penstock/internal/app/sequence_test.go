@@ -261,7 +261,7 @@ func runSequence(t *testing.T, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.d, err = newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil)
+	s.d, err = newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,11 +8,25 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
-// A flow goes on with the TOS bytes of its datagrams through a crash and an upgrade, in the sandbox. A reload changes what
-// new flows do.
+// A flow goes on with the TOS bytes of its datagrams through a crash and an upgrade, in the sandbox, and, with a socket of its own, when its
+// listener is removed. A reload changes what new flows do.
 func TestTOS(t *testing.T) {
 	t.Parallel()
-	const text = "listeners:\n  l: {listen: \"udp://127.0.0.1:0\", tos: {0}, to: g}\ngroups:\n  g: {members: [\"udp://{1}\"], dscp: af11}\n"
+	t.Run("same user", func(t *testing.T) {
+		t.Parallel()
+		testTOS(t, "127.0.0.1:0", "")
+	})
+	t.Run("other user, low port", func(t *testing.T) {
+		t.Parallel()
+		testTOS(t, lowAddress(t), "user: '65534:65534'")
+	})
+}
+
+func testTOS(t *testing.T, listen, sandbox string) {
+	const stays = "  stays: {listen: \"tcp://127.0.0.1:0\", to: \"echo:\"}\n"
+	const listener = "  l: {listen: \"udp://{2}\", tos: {0}, to: g}\n"
+	const rest = "groups:\n  g: {members: [\"udp://{1}\"], dscp: af11}\nsandbox: {{3}}\nkeeper: {keep-after: 0, healthy-after: 0}\n"
+	const text = "listeners:\n" + stays + listener + rest
 	peer := func() *testnet.TOSConn {
 		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
@@ -22,7 +36,7 @@ func TestTOS(t *testing.T) {
 		return testnet.NewTOSConn(t, c)
 	}
 	up, first := peer(), peer()
-	k := runKeeper(t, "", text, "ecn", up.LocalAddr())
+	k := asUser(t, text, "ecn", up.LocalAddr(), listen, sandbox)
 	to := k.at("l").(*net.UDPAddr).AddrPort()
 	const af11, ef = 10 << 2, 46 << 2
 	exchange := func(c *testnet.TOSConn, copied bool) {
@@ -44,7 +58,7 @@ func TestTOS(t *testing.T) {
 	k.settled(1)
 	k.crash()
 	exchange(first, false)
-	k.write(t, text+"keeper: {keep-after: 0, healthy-after: 0}\n", "copy", up.LocalAddr())
+	k.write(t, text, "copy", up.LocalAddr(), listen, sandbox)
 	k.reload()
 	exchange(first, false)
 	second := peer()
@@ -55,4 +69,8 @@ func TestTOS(t *testing.T) {
 	k.crash()
 	exchange(second, true)
 	exchange(first, true) // the worker that restores it goes by the configuration that it has
+	k.write(t, "listeners:\n"+stays+rest, "", up.LocalAddr(), "", sandbox)
+	k.reload()
+	exchange(second, true)
+	exchange(first, true)
 }

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"bytes"
-	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -397,7 +396,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 	}
 	if c := d.connect(f); c != CauseNone {
 		why := DropRefused
-		if c == CauseNoDescriptors || errors.Is(f.err, errNoPort) {
+		if c == CauseNoDescriptors || c == CauseNoPorts {
 			why = DropNoRoom
 		}
 		d.end(f, c, f.err)

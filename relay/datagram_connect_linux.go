@@ -36,8 +36,11 @@ func (d *datagrams) connect(f *datagramFlow) Cause {
 		}
 		d.attemptFailed(f, err)
 	}
-	if errors.Is(f.err, sys.EMFILE) || errors.Is(f.err, sys.ENFILE) {
+	switch {
+	case errors.Is(f.err, sys.EMFILE), errors.Is(f.err, sys.ENFILE):
 		return CauseNoDescriptors
+	case errors.Is(f.err, errNoPort):
+		return CauseNoPorts
 	}
 	return CauseNoUpstream
 }

@@ -78,9 +78,8 @@ func TestNoPortIsBetterThanAnother(t *testing.T) {
 				}
 			}
 			tellGram(t, packetSocketAt(t, "127.0.0.1:31100"), l.Addr(), "one more")
-			rec := r.record()
-			if !errors.Is(rec.Err, errNoPort) {
-				t.Errorf("%v, %v", rec.Cause, rec.Err)
+			if rec := r.expect(CauseNoPorts); !errors.Is(rec.Err, errNoPort) {
+				t.Errorf("%v", rec.Err)
 			}
 			if s := r.dgramStats(); s.Dropped[DropNoRoom] != 1 || s.RestingClosedEarly != 0 || s.Resting != int64(replies*ports) {
 				t.Errorf("%+v", s)

@@ -38,7 +38,7 @@ func (e *Entry) Retries() int { return max(e.Attempts-1, 0) }
 // opposed to one side or an operator having ended it.
 func (e *Entry) Failed() bool {
 	switch e.Cause {
-	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseQueueTimeout, relay.CauseFirstByte,
+	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseNoPorts, relay.CauseQueueTimeout, relay.CauseFirstByte,
 		relay.CauseClientFailed, relay.CauseUpstreamFailed, relay.CauseUpstreamRefused, relay.CauseCrashed, relay.CauseOverload, relay.CauseUpstreamTLS:
 		return true
 	}

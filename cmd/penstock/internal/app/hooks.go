@@ -421,6 +421,8 @@ func (d *daemon) done(r *relay.Record) {
 	switch r.Cause {
 	case relay.CauseUpstreamRefused:
 		e.Reason = spec.ReasonNone // it had an upstream; that there is no other one is not a refusal
+	case relay.CauseNoDescriptors, relay.CauseNoPorts:
+		e.Reason = spec.ReasonNone // it was not the member's fault that connecting failed
 	case relay.CauseQueueTimeout:
 		e.Reason = spec.ReasonQueueTimeout
 	case relay.CauseRemoved:

@@ -533,15 +533,22 @@ func TestFlowsOfSocketsThatAreGone(t *testing.T) {
 }
 
 // Of two flows of one client, one of a listener that was removed and one of the listener that has its address now, the
-// second goes on in the next process, whichever comes first in the ledger; the first ends, and the reason is its listener.
+// second goes on in the next process, whichever comes first in the ledger, and on whichever loops they are; the first ends, and
+// the reason is its listener.
 func TestTwoFlowsOfOneClient(t *testing.T) {
+	for _, loops := range []int{1, 3} {
+		t.Run(fmt.Sprint("loops=", loops), func(t *testing.T) { testTwoFlowsOfOneClient(t, loops) })
+	}
+}
+
+func testTwoFlowsOfOneClient(t *testing.T, loops int) {
 	k := newKeptTable(t)
 	up := packetSocket(t, "udp4")
-	o := keptOrder{Loops: 1, NoOwn: true, Listen: []string{keptPlace(t, "udp4")}, Upstream: gramAddr(up.LocalAddr()).String(), Datagram: DatagramConfig{Replies: 1}, Rest: time.Millisecond}
+	o := keptOrder{Loops: loops, NoOwn: true, Listen: []string{keptPlace(t, "udp4")}, Upstream: gramAddr(up.LocalAddr()).String(), Datagram: DatagramConfig{Replies: 1}, Rest: time.Millisecond}
 	p := k.start(o)
 	o.Listen = p.urls()
 	to := p.addrs[0]
-	const n = 8
+	const n = 16
 	// Flows that have ended leave their places in the ledger to others, so that second flows come before first ones.
 	var ended, backs []Addr
 	for range n / 2 {
@@ -567,7 +574,7 @@ func TestTwoFlowsOfOneClient(t *testing.T) {
 		backs = append(backs, gramAddr(hearGram(t, up, "second")))
 	}
 	k.expect(holdFlow, 2*n)
-	k.expect(holdListener, 1)
+	k.expect(holdListener, loops)
 	p.ask("turn") // their records say that they are held
 	p.kill()
 	p = k.start(o)

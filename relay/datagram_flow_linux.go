@@ -81,19 +81,20 @@ type datagrams struct {
 
 // datagramShare is what the datagrams of all loops share.
 type datagramShare struct {
-	all      []*datagrams // one per loop
-	paces    pool.Pool[*pace]
-	flows    atomic.Int64
-	maxFlows int64         // 0: three quarters of the descriptors that the process may have
-	files    *atomic.Int64 // these
-	gate     atomic.Bool   // no flow begins; see Overload
-	less     atomic.Bool   // no further flow holds datagrams
-	inUse    time.Duration // how long a flow that goes on keeps its place after each datagram
-	asked    atomic.Int64  // when a loop asked the others for room; 0: never
-	own      atomic.Int64  // flows that have a socket of their own
-	ownMost  int64         // of them
-	strays   atomic.Int64  // datagrams that other loops are asked about
-	refuses  atomic.Bool   // Drain has found no flow, or returned: ports that took new clients meanwhile take none
+	all       []*datagrams // one per loop
+	paces     pool.Pool[*pace]
+	flows     atomic.Int64
+	maxFlows  int64           // 0: three quarters of the descriptors that the process may have
+	files     *atomic.Int64   // these
+	gate      atomic.Bool     // no flow begins; see Overload
+	less      atomic.Bool     // no further flow holds datagrams
+	inUse     time.Duration   // how long a flow that goes on keeps its place after each datagram
+	asked     atomic.Int64    // when a loop asked the others for room; 0: never
+	own       atomic.Int64    // flows that have a socket of their own
+	ownMost   int64           // of them
+	strays    atomic.Int64    // datagrams that other loops are asked about
+	regrouped map[string]bool // listeners whose clients' datagrams may reach other loops than in the process before; see findOlder
+	refuses   atomic.Bool     // Drain has found no flow, or returned: ports that took new clients meanwhile take none
 	// The sockets of flows that have ended: how long each rests, and how many do
 	// per loop.
 	restTime   time.Duration
@@ -182,7 +183,7 @@ type datagramFlow struct {
 	name              [28]byte // the client's address as the kernel wrote it; a Unix one is in path
 	returned          int64    // bytes of replies, as long as DatagramConfig.Amplification bounds them
 	ownDrops          uint32   // SO_RXQ_OVFL's last reading of its own socket
-	astray            bool     // it was restored to another socket than its own: its client's datagrams may reach another loop
+	astray            bool     // it was restored to another socket than its own, or the sockets have changed: its client's datagrams may reach another loop
 	path              string
 	localAddr         netip.Addr // that the client wrote to, where the listener is bound to none
 	zone              uint32     // interface, where localAddr is a link-local address

@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"slices"
-
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -34,7 +32,7 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 		t.result.Ended++
 		d.endLost(f, r, notedCause(r), true)
 	default:
-		if f.astray = !f.port.isSocket(r.Gram().Socket()); f.astray {
+		if f.astray = !f.port.isSocket(r.Gram().Socket()) || d.share.regrouped[f.port.name]; f.astray {
 			f.port.listener.astray.Add(1)
 		}
 		if e := d.goOn(f); e != 0 {
@@ -85,8 +83,10 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Lo
 		return LossHook
 	}
 	switch builtin := flags&(recordEcho|recordDiscard) != 0; {
+	case d.keep.older[f.slot]:
+		return LossListener
 	case d.find(f.port, f.clientName(), f.localAddr) != f && r.State() != recordFinal:
-		return LossListener // another flow of its client goes on; see hasSocket
+		return LossInconsistent
 	case !builtin && flags&recordHeld == 0:
 		return LossUnsettled
 	case !builtin && f.fd < 0:
@@ -102,13 +102,6 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Lo
 // isSocket reports whether a port has a socket that was held, by the number in a record.
 func (p *datagramPort) isSocket(n uint32) bool {
 	return n > 0 && p.listenSocket.key != (holdKey{}) && numberOf(p.listenSocket.key) == uint64(n-1)
-}
-
-// hasSocket reports whether the socket is still there by which the flow of a record came. If not, the flow is restored after
-// those of which it is: its listener was removed and added again, and its client may have another flow by now, which goes on.
-func (d *datagrams) hasSocket(r ledger.Record) bool {
-	socket := r.Gram().Socket()
-	return slices.ContainsFunc(d.ports, func(p *datagramPort) bool { return p.isSocket(socket) })
 }
 
 // portOf returns the port that a flow came by, or nil. A client's datagrams go on coming by the same

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"hash/maphash"
 	"slices"
 
 	"github.com/penstock/penstock/internal/ledger"
@@ -66,4 +67,74 @@ func (e *core) noteStats(l *ledger.Ledger) {
 		s.resetGauges()
 		e.earlier.stats.add(s)
 	}
+}
+
+// findOlder finds the datagram flows of an earlier process whose client has a newer one at the same listener, on whichever
+// loop. The newer one goes on, because what the client sends reaches that one: it has begun because the kernel gave the client
+// another socket, of a listener that was removed and added again, which does not know the older one.
+//
+// The sockets of such a listener are gone, and the kernel chooses among those that are left by their number. So it may give
+// the clients of the listener that has the address now to other loops than those of their flows.
+//
+// It is called before the loops run.
+func (e *core) findOlder() {
+	type place struct {
+		keep *keeping
+		slot uint32
+	}
+	newest := make(map[uint64]place) // by a hash, which is smaller
+	seed := maphash.MakeSeed()
+	held := e.holding.datagramSockets()
+	e.datagrams.regrouped = make(map[string]bool)
+	for _, s := range e.streams.all {
+		for slot, r := range s.keep.ledger.All() {
+			c, ok := s.keep.clientOf(r)
+			if !ok {
+				continue
+			}
+			if n := r.Gram().Socket(); n > 0 && !held[uint64(n-1)] {
+				e.datagrams.regrouped[c.listener] = true
+			}
+			hash := maphash.Comparable(seed, c)
+			other, taken := newest[hash]
+			if !taken {
+				newest[hash] = place{s.keep, slot}
+				continue
+			}
+			before := other.keep.ledger.Record(other.slot)
+			if its, _ := other.keep.clientOf(before); its != c {
+				continue
+			}
+			older := place{s.keep, slot}
+			if r.Start() > before.Start() {
+				newest[hash], older = older, other
+			}
+			older.keep.markOlder(older.slot)
+		}
+	}
+}
+
+// recordClient is who the client of a datagram flow of an earlier process is.
+type recordClient struct {
+	listener      string
+	client, local ledger.Addr
+}
+
+// clientOf returns the client of a UDP flow that may go on.
+func (k *keeping) clientOf(r ledger.Record) (c recordClient, ok bool) {
+	const unfit, fit = recordDamaged | recordStale, recordHeld | recordEcho | recordDiscard
+	if flags := r.Flags(); r.Kind() != ledger.KindDatagram || r.State() == recordFinal || flags&unfit != 0 || flags&fit == 0 {
+		return c, false
+	}
+	c.client, c.local = r.Gram().Client(), r.Gram().Local()
+	c.listener, ok = k.ledger.String(r.Listener())
+	return c, ok && c.client.Len > 0
+}
+
+// markOlder notes that the client of the flow in a slot has a newer one.
+func (k *keeping) markOlder(slot uint32) {
+	if k.older == nil {
+		k.older = make(map[uint32]bool)
+	}
+	k.older[slot] = true
 }

@@ -90,10 +90,6 @@ func (e *core) restoreSome(s *streams, t *restorer) (more bool) {
 			s.balanceStats()
 			return false
 		}
-		if x.record.Kind() == ledger.KindDatagram && !x.late && !d.hasSocket(x.record) {
-			s.keep.putOff(x)
-			continue
-		}
 		// A flow that the process dies of while it is restored is not tried for ever.
 		s.keep.turn.Begin(x.slot, x.gen)
 		switch kind := x.record.Kind(); {

@@ -131,6 +131,9 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 			e.reserveSlots(l, k)
 		}
 	}
+	if e.holding != nil {
+		e.findOlder()
+	}
 	var wg sync.WaitGroup
 	for _, l := range e.loops {
 		wg.Go(l.run)

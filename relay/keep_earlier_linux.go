@@ -10,7 +10,6 @@ type earlierFlow struct {
 	ref
 	record ledger.Record
 	fds    []int // nil: they were not held
-	late   bool  // it was put off
 }
 
 // restoreBurst is how many flows a loop restores before others have their turn.
@@ -241,7 +240,7 @@ func (h *hands) resolve() (in, out int64, from, to int, ok bool) {
 	return in, out, 0, 0, false
 }
 
-// next returns the next flow of the earlier process; at last those that were put off.
+// next returns the next flow of the earlier process.
 func (k *keeping) next() (x earlierFlow, ok bool) {
 	for ; k.at < k.ledger.Top(); k.at++ {
 		r := k.ledger.Record(k.at)
@@ -254,18 +253,7 @@ func (k *keeping) next() (x earlierFlow, ok bool) {
 			return x, true
 		}
 	}
-	if len(k.late) == 0 {
-		k.late = nil
-		return x, false
-	}
-	x, k.late = k.late[0], k.late[1:]
-	return x, true
-}
-
-// putOff makes next return x again after all others.
-func (k *keeping) putOff(x earlierFlow) {
-	x.late = true
-	k.late = append(k.late, x)
+	return x, false
 }
 
 // abandon resets the connections of a flow that nobody can restore, and forgets it.
@@ -284,6 +272,7 @@ func (k *keeping) releaseEarlier() {
 		k.holding.release(Held{Key: key, FDs: fds})
 	}
 	clear(k.earlier)
+	k.older = nil
 }
 
 // consumed is the number of bytes that were taken from a socket.

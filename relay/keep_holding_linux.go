@@ -96,6 +96,19 @@ func newHolding(kernel sys.Kernel, k *Keep) (*holding, earlierHeld) {
 	return h, e
 }
 
+// datagramSockets returns the numbers of the sockets of datagram listeners that were held, and receive.
+func (h *holding) datagramSockets() map[uint64]bool {
+	numbers := make(map[uint64]bool)
+	for _, sockets := range h.earlier {
+		for _, s := range sockets {
+			if _, kind, _, e := sys.SocketKind(s.fd); e == 0 && kind == sys.SockDgram && !sys.Connected(s.fd) {
+				numbers[numberOf(s.key)] = true
+			}
+		}
+	}
+	return numbers
+}
+
 // unique drops all but the last of several keys of one socket: the process died before it had dropped
 // the others.
 func (h *holding) unique(all []*listenSocket) (u []*listenSocket) {

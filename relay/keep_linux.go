@@ -65,8 +65,8 @@ type keeping struct {
 
 	// Of the process before: the sockets of flows by their keys, which Restore takes out.
 	earlier map[holdKey][]int
-	at      uint32        // the slot that is restored next
-	late    []earlierFlow // that are restored when all others are
+	at      uint32          // the slot that is restored next
+	older   map[uint32]bool // slots of datagram flows whose clients have newer ones
 	// When one of its datagram flows carried something last, as records have it.
 	lastActive uint32
 }

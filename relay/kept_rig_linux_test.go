@@ -480,8 +480,8 @@ func serveKept(text string, say func(keptAnswer)) error {
 			e.onLoops(func(f *Flow) { a.Addrs = append(a.Addrs, f.cause.String()) })
 		case "arenas":
 			e.each(func(s *streams) { atomic.AddInt64(&a.Lent, s.keep.ledger.Arena().Used()) })
-		case "turn": // of the first loop: it has seen what came before
-			e.loops[0].ask(func() {})
+		case "turn": // of each loop: it has seen what came before
+			e.each(func(*streams) {})
 		case "stop the last loop":
 			begun := make(chan struct{})
 			e.loops[len(e.loops)-1].post(request{do: func() {

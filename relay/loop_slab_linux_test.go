@@ -3,8 +3,11 @@ package relay
 import (
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testcost"
 )
 
 // flowOfTest is what the handlers of these tests keep in their slabs.
@@ -126,6 +129,17 @@ func TestFlowSize(t *testing.T) {
 	if n := reflect.TypeFor[slotChunk]().Size(); n > 288 {
 		t.Errorf("a chunk of slots is %d bytes", n)
 	}
+}
+
+// The memory of an idle flow, without its share of a chunk's rest.
+func TestCostsOfIdleFlows(t *testing.T) {
+	if strconv.IntSize != 64 {
+		t.Skip("pointers have another size")
+	}
+	const bytes = "bytes of an idle flow"
+	testcost.Check(t, "stream flow", bytes, int64(reflect.TypeFor[streamFlow]().Size()))
+	testcost.Check(t, "datagram flow", bytes, int64(reflect.TypeFor[datagramFlow]().Size()))
+	testcost.Check(t, "64 slots", bytes, int64(reflect.TypeFor[slotChunk]().Size()))
 }
 
 func TestQueue(t *testing.T) {

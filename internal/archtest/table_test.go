@@ -120,6 +120,7 @@ var table = []rule{
 	{pkg: "internal/testkernel", code: edges{
 		"internal/sys": "it replaces system calls by ones that fail and count",
 	}},
+	{pkg: "internal/testcost"},
 	{pkg: "internal/testattack", code: edges{
 		"golang.org/x/sys/unix": "the numbers of system calls",
 	}},
@@ -354,6 +355,7 @@ var testsOfAll = map[string]edges{
 	".": {
 		"internal/testnet":    forTests,
 		"internal/testkernel": "system calls that count and fail",
+		"internal/testcost":   "what everything costs, in one table",
 	},
 	"cmd/penstock": {
 		"internal/testnet":                forTests,
@@ -387,7 +389,7 @@ var freeModules = map[string]edges{
 }
 
 // testOnly are the packages that no code imports except for each other's.
-var testOnly = []string{"internal/testnet", "internal/testport", "internal/testkernel", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts"}
+var testOnly = []string{"internal/testnet", "internal/testport", "internal/testkernel", "internal/testcost", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts"}
 
 // sharedTypes are the packages that all packages of the daemon may import. Only app may import the
 // others.

@@ -57,6 +57,10 @@ func OpenCounters(rows *counts.Table) *Counters {
 			continue
 		}
 		s := c.addLocked(k, row)
+		if first := rows.First(row.Key()); first != nil {
+			// The version that has copied these counted what was open as begun once more.
+			s.words[begunAt].Add(-max(0, c.open(first)))
+		}
 		c.torn += s.words[movedInAt].Load() - s.words[movedOutAt].Load()
 		if open := s.open(); open >= 0 {
 			s.inherited.Store(open)
@@ -345,7 +349,7 @@ func (s *Series) read(p *Point) {
 	for i := range p.Ended {
 		p.Ended[i] = w[endedAt+i].Load()
 	}
-	p.EndedUnknown = s.endedUnknown()
+	p.EndedUnknown = s.table.endedUnknown(s.row.Words())
 	for i := range p.Reasons {
 		p.Reasons[i] = w[reasonsAt+i].Load()
 	}

@@ -158,3 +158,40 @@ func count(r io.Reader) int64 {
 	n, _ := io.Copy(&b, r)
 	return n
 }
+
+// A version before has copied the counts of another layout, and gone on in other rows of the same keys, where it has counted the flows that were open
+// as begun once more. None of these was lost.
+func TestCopiedAndCountedAgain(t *testing.T) {
+	k := Key{Listener: "l"}
+	layouts := []counts.Layout{Layout(), {Name: "other", Words: []string{"w"}, Key: 8, Rows: 1}}
+	mem := make([]atomic.Int64, counts.Size(Layout()))
+	m, err := counts.Create(mem, Layout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(begun, ended int64) {
+		w := m.Table(Layout().Name).New(k.encode()).Words()
+		w[begunAt].Store(begun)
+		w[endedAt+int(relay.CauseEnd)].Store(ended)
+	}
+	row(10, 4)  // what it has copied: 6 are open
+	row(6+3, 2) // what it has counted: these 6, and 3 new ones, of which 2 have ended
+	if m, err = counts.Open(mem); err != nil {
+		t.Fatal(err)
+	}
+	next, err := counts.Create(make([]atomic.Int64, counts.Size(layouts...)), layouts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.CopyTo(next)
+	c := OpenCounters(next.Table(Layout().Name))
+	for range 7 {
+		c.Series(k).Continue()
+	}
+	if n := c.Settle(nil); n != 0 {
+		t.Errorf("%d flows are lost", n)
+	}
+	if p := c.Snapshot(nil, nil)[0]; p.Begun != 13 || p.Open() != 7 || p.Ended[relay.CauseCrashed] != 0 {
+		t.Errorf("%d begun, %d open, %d crashed", p.Begun, p.Open(), p.Ended[relay.CauseCrashed])
+	}
+}

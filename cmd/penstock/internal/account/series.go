@@ -142,18 +142,21 @@ func (s *Series) current() *Series {
 func (s *Series) moveCounts() { s.row.MoveTo(s.current().row) }
 
 // open returns the number of open flows.
-func (s *Series) open() int64 {
-	n := int64(0)
+func (s *Series) open() int64 { return s.table.open(s.row.Words()) }
+
+// open returns the number of open flows by the words of a series.
+func (c *Counters) open(words []atomic.Int64) int64 {
+	n := words[begunAt].Load() + words[movedInAt].Load() - words[movedOutAt].Load() - c.endedUnknown(words)
 	for i := range relay.NumCauses {
-		n -= s.words[endedAt+i].Load()
+		n -= words[endedAt+i].Load()
 	}
-	return n - s.endedUnknown() + s.words[begunAt].Load() + s.words[movedInAt].Load() - s.words[movedOutAt].Load()
+	return n
 }
 
 // endedUnknown returns the number of flows that ended by causes that only another version knows.
-func (s *Series) endedUnknown() (n int64) {
-	for _, i := range s.table.unknownEnded {
-		n += s.row.Words()[i].Load()
+func (c *Counters) endedUnknown(words []atomic.Int64) (n int64) {
+	for _, i := range c.unknownEnded {
+		n += words[i].Load()
 	}
 	return n
 }

@@ -20,7 +20,7 @@ type tlsFlows struct {
 }
 
 func newTLSFlows(v *values) *tlsFlows {
-	c := &tlsFlows{open: v.word("flows.tls"), others: v.word("flows.not-handed-over")}
+	c := &tlsFlows{open: v.left("flows.tls"), others: v.left("flows.not-handed-over")}
 	c.before, c.left = c.open.Load(), c.others.Load()
 	return c
 }

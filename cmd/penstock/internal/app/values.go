@@ -49,6 +49,16 @@ func (v *values) goOn(name string, n int64) int64 {
 // word returns a counter that is counted in the memory itself, from what the worker before left.
 func (v *values) word(name string) *atomic.Int64 { return &v.table.Take(name).Words()[0] }
 
+// left returns the word that has what the worker before has left to this one, and nothing of those before it, which a version before has copied
+// and not found. It is called once.
+func (v *values) left(name string) *atomic.Int64 {
+	w := v.word(name)
+	if first := v.table.First(name); first != nil {
+		w.Add(-first[0].Load())
+	}
+	return w
+}
+
 // engine continues the counters of the engine that are not in its own memory.
 func (v *values) engine(s relay.Stats) relay.Stats {
 	s.PipesRefused = v.goOn("pipes.refused", s.PipesRefused)

@@ -126,13 +126,20 @@ func (m *Memory) CopyTo(to *Memory) {
 		for i, w := range t.layout.Words {
 			at[i] = slices.Index(next.layout.Words, w)
 		}
-		for _, r := range t.Rows() {
-			copied := next.inherit(r.key)
+		fill := func(to, from []atomic.Int64) {
 			for i := range at {
 				if at[i] >= 0 {
-					copied.words[at[i]].Store(r.words[i].Load())
+					to[at[i]].Store(from[i].Load())
 				}
 			}
+		}
+		for _, r := range t.Rows() {
+			fill(next.inherit(r.key).words, r.words)
+		}
+		for key, words := range t.first {
+			first := make([]atomic.Int64, len(next.layout.Words))
+			fill(first, words)
+			next.setFirst(key, first)
 		}
 	}
 }

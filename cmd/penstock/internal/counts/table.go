@@ -17,9 +17,10 @@ type Table struct {
 	mem    []atomic.Int64 // nil: all rows are in the heap
 
 	mu    sync.Mutex
-	free  []int           // rows below the ones never used
-	found map[string]*Row // those of the process before that were neither taken nor removed
-	heap  int             // rows ever that had to be in the heap, because the table was full or the key too long
+	free  []int                     // rows below the ones never used
+	found map[string]*Row           // those of the process before that were neither taken nor removed
+	first map[string][]atomic.Int64 // see First
+	heap  int                       // rows ever that had to be in the heap, because the table was full or the key too long
 }
 
 // The states of a row, in its first word, with the length and a checksum of its key:
@@ -235,6 +236,9 @@ func (t *Table) read() error {
 		return err
 	}
 	for _, r := range again {
+		if t.first[r.key] == nil {
+			t.setFirst(r.key, t.found[r.key].words)
+		}
 		r.MoveTo(t.found[r.key])
 		unused = append(unused, r.slot)
 	}
@@ -243,4 +247,19 @@ func (t *Table) read() error {
 	}
 	t.free = unused
 	return nil
+}
+
+// First returns the words of the first of several rows that had the key when the memory was opened, and of which Rows has the sum; nil if there
+// was one. Versions before have left such rows: they copied what the process before them had counted, and went on from 0 in others.
+func (t *Table) First(key string) []atomic.Int64 { return t.first[key] }
+
+func (t *Table) setFirst(key string, words []atomic.Int64) {
+	if t.first == nil {
+		t.first = make(map[string][]atomic.Int64)
+	}
+	first := make([]atomic.Int64, len(words))
+	for i := range words {
+		first[i].Store(words[i].Load())
+	}
+	t.first[key] = first
 }

@@ -170,12 +170,16 @@ func TOS(fd uintptr, family Family) (v4, v6 uint8) {
 }
 
 // SetBuffer asks for n bytes of socket buffer, beyond the system's limit if the process may
-// (CAP_NET_ADMIN), and returns what the kernel granted. The kernel doubles the size for its own
+// (CAP_NET_ADMIN), and returns what the kernel granted. A buffer that has n bytes already stays: a process that may no
+// longer go beyond the limit would get less. The kernel doubles the size for its own
 // bookkeeping and reports the double (socket(7)); the result here is in the unit of n.
 func SetBuffer(fd uintptr, send bool, n int) (int, Errno) {
 	opt, forced := unix.SO_RCVBUF, unix.SO_RCVBUFFORCE
 	if send {
 		opt, forced = unix.SO_SNDBUF, unix.SO_SNDBUFFORCE
+	}
+	if got, e := GetInt(int(fd), unix.SOL_SOCKET, opt); e == 0 && got/2 == n {
+		return n, 0
 	}
 	if SetInt(int(fd), unix.SOL_SOCKET, forced, n) != 0 {
 		if e := SetInt(int(fd), unix.SOL_SOCKET, opt, n); e != 0 {

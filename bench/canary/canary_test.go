@@ -12,7 +12,7 @@ import (
 // TestCanary runs the program with one harmless version and one outage, so that it does not rot. How they end is not looked at:
 // on a busy machine they may end otherwise.
 func TestCanary(t *testing.T) {
-	s := settings{publishes: 1, relays: 2, rate: 10, wait: time.Second, share: "50%", seed: 1, only: "member closes", warm: time.Second}
+	s := settings{publishes: 1, relays: 2, rate: 10, wait: time.Second, share: "50%", seed: 1, only: "a comment|member closes", warm: time.Second}
 	var out bytes.Buffer
 	if _, err := s.run(&out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())

@@ -4,7 +4,7 @@
 // ones, which should be promoted, and outages, which should be taken back.
 //
 //	go run ./bench/canary -publishes 50 -out result.txt
-//	go run ./bench/canary -publishes 0 -only "member closes at once"
+//	go run ./bench/canary -publishes 20 -only "name of a listener|listener removed"
 //
 // The daemons run on 127.0.0.1 with a real etcd. Clients come at random, in bursts, more and fewer of them with time and
 // differently to each relay, over TCP, TLS that passes through, TLS that ends at the relay, and UDP.
@@ -17,7 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
@@ -41,13 +41,13 @@ type settings struct {
 func main() {
 	var s settings
 	flag.StringVar(&s.binary, "penstock", "", "the daemon; default: it is built")
-	flag.IntVar(&s.publishes, "publishes", 50, "versions that are harmless; with a negative number, no outages are tried")
+	flag.IntVar(&s.publishes, "publishes", 50, "versions that are harmless")
 	flag.IntVar(&s.relays, "relays", 6, "relays")
 	flag.Float64Var(&s.rate, "rate", 20, "clients of a relay in a second, on average")
 	flag.DurationVar(&s.wait, "wait", 8*time.Second, "how long a version is tried")
 	flag.StringVar(&s.share, "canary", "34%", "the share of the relays that try a version")
 	flag.Uint64Var(&s.seed, "seed", 1, "seed of the load")
-	flag.StringVar(&s.only, "only", "", "try only outages with this in their name")
+	flag.StringVar(&s.only, "only", "", "try only harmless versions and outages whose name matches this `REGEXP`")
 	flag.DurationVar(&s.warm, "warm", 10*time.Second, "time before the first version")
 	flag.StringVar(&s.file, "out", "", "also write everything to this `FILE`")
 	flag.Parse()
@@ -73,6 +73,10 @@ func main() {
 
 // run does the trial, and returns how many versions ended as they should not.
 func (s *settings) run(out io.Writer) (wrong int, err error) {
+	only, err := regexp.Compile(s.only)
+	if err != nil {
+		return 0, fmt.Errorf("-only: %w", err)
+	}
 	if _, err := proc.RaiseFiles(10_000); err != nil {
 		return 0, err
 	}
@@ -118,18 +122,20 @@ func (s *settings) run(out io.Writer) (wrong int, err error) {
 			f.rollback()
 		}
 	}
-	for i := range max(0, s.publishes) {
-		try(f.harmless(i), true)
-	}
-	tried := 0
-	if s.publishes >= 0 {
-		for i := range outages {
-			if o := &outages[i]; strings.Contains(o.name, s.only) {
-				tried++
-				try(f.outage(o, m), false)
-			}
+	harmless := 0
+	for i := 0; harmless < s.publishes && i < kinds*s.publishes; i++ {
+		if v := f.harmless(i); only.MatchString(v.name) {
+			harmless++
+			try(v, true)
 		}
 	}
-	fmt.Fprintf(out, "\n%d harmless versions and %d outages, of which %d ended as they should not\nclients: %s\n", max(0, s.publishes), tried, wrong, l.counts())
+	tried := 0
+	for i := range outages {
+		if o := &outages[i]; only.MatchString(o.name) {
+			tried++
+			try(f.outage(o, m), false)
+		}
+	}
+	fmt.Fprintf(out, "\n%d harmless versions and %d outages, of which %d ended as they should not\nclients: %s\n", harmless, tried, wrong, l.counts())
 	return wrong, nil
 }

@@ -27,12 +27,12 @@ listeners:
   web: {listen: "tcp://127.0.0.1:${WEB}", to: web}
   sni: {listen: "tcp://127.0.0.1:${SNI}", routes: [{sni: a.test, to: a}, {sni: b.test, to: b}]}
   tls: {listen: "tcp://127.0.0.1:${TLS}", to: web, tls: {certificates: [{certificate: "@cert", key: "@key"}]}}
-  dns: {listen: "udp://127.0.0.1:${DNS}", to: dns, timeouts: {idle: 5s}}
+  dns: {listen: "udp://127.0.0.1:${DNS}", to: dns-g, timeouts: {idle: 5s}}
 groups:
   web: {members: ["@one", "@two"]}
   a: {members: ["@tls-a"]}
   b: {members: ["@tls-b"]}
-  dns: {members: ["@udp"]}
+  dns-g: {members: ["@udp"]}
 `)
 }
 
@@ -41,6 +41,9 @@ func lines(text string) (listener, group string) {
 	all := regexp.MustCompile(`(?m)^  web: .*$`).FindAllString(text, -1)
 	return all[0], all[1]
 }
+
+// kinds is how many kinds of harmless versions there are.
+const kinds = 14
 
 // harmless returns the i-th version that changes nothing for clients.
 func (f *fleet) harmless(i int) *version {
@@ -52,7 +55,7 @@ func (f *fleet) harmless(i int) *version {
 		text = strings.Replace(text, from, to, 1)
 	}
 	add := func(to, keys string) string { return strings.TrimSuffix(to, "}") + ", " + keys + "}" }
-	switch i % 10 {
+	switch i % kinds {
 	case 1:
 		change("an idle time-out that nobody meets", listener, add(cut(listener, "timeouts"), fmt.Sprintf("timeouts: {idle: %dm}", 5+i)))
 	case 2:
@@ -71,10 +74,36 @@ func (f *fleet) harmless(i int) *version {
 	case 8:
 		change("a queue", group, add(cut(group, "queue"), fmt.Sprintf("queue: {size: %d}", 100+i)))
 	case 9:
-		text = regexp.MustCompile(`(?m)^  dns(-\d+)?: \{listen`).ReplaceAllString(text, fmt.Sprintf("  dns-%d: {listen", i))
+		text = renamed(text, i)
 		name = "another name of a listener"
+	case 10:
+		text = renamed(text, i)
+		text = regexp.MustCompile(`(?m)(to: |^  )dns-g\d*\b`).ReplaceAllString(text, fmt.Sprintf("${1}dns-g%d", i))
+		name = "another name of a listener and of its group"
+	case 11:
+		text = renamed(text, i)
+		if all := "udp://:"; strings.Contains(text, all) {
+			text = strings.Replace(text, all, "udp://127.0.0.1:", 1)
+		} else {
+			text = strings.Replace(text, "udp://127.0.0.1:$", all+"$", 1)
+		}
+		name = "another name of a listener, and all addresses or one"
+	case 12:
+		text = regexp.MustCompile(`(?m)^  (sni|tls): \{listen`).ReplaceAllStringFunc(text, func(s string) string {
+			return "  " + map[string]string{"sni": "tls", "tls": "sni"}[s[2:5]] + ": {listen"
+		})
+		name = "names of two listeners exchanged"
+	case 13:
+		text = renamed(text, i)
+		text = strings.Replace(text, "groups:\n", fmt.Sprintf("  other-%d: {listen: \"unix:@penstock-canary-%d-${WEB}\", to: web}\ngroups:\n", i, i), 1)
+		name = "another name of a listener, and a new one"
 	}
 	return &version{name: name, text: text}
+}
+
+// renamed returns a text with another name of the listener for datagrams.
+func renamed(text string, i int) string {
+	return regexp.MustCompile(`(?m)^  dns(-\d+)?: \{listen`).ReplaceAllString(text, fmt.Sprintf("  dns-%d: {listen", i))
 }
 
 // cut removes a key of a line, so that it can be added anew.
@@ -162,6 +191,7 @@ var outages = []outage{
 	{"member far away", false, withMembers("", "far")},
 	{"TLS to members that have none", false, withMembers(", tls: {verify: false}", "one", "two")},
 	{"listener removed", false, replaced(`(?m)^  dns(-\d+)?: \{listen.*\n`, "")},
+	{"listener removed, another one renamed", false, also(replaced(`(?m)^  dns(-\d+)?: \{listen.*\n`, ""), replaced(`(?m)^  sni: \{listen`, "  names: {listen"))},
 	{"canaries are killed again and again", true, replaced(`# change`, "# crashing change")},
 }
 

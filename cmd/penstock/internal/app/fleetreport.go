@@ -82,7 +82,7 @@ func (d *daemon) fleetReport() fleet.Report {
 }
 
 // servedOf returns how the clients of all listeners, and of those that are configured, were served.
-func servedOf(points []account.Point, listeners []*spec.Listener) (all *fleet.Served, each map[string]fleet.Served) {
+func servedOf(points []account.Point, listeners []*spec.Listener) (all *fleet.Served, each map[string]fleet.Listener) {
 	configured := make(map[string]*fleet.Served, len(listeners))
 	for _, l := range listeners {
 		configured[l.Name] = newServed()
@@ -94,11 +94,20 @@ func servedOf(points []account.Point, listeners []*spec.Listener) (all *fleet.Se
 			addServed(l, &points[i])
 		}
 	}
-	each = make(map[string]fleet.Served, len(listeners))
-	for name, s := range configured {
-		each[name] = *s
+	each = make(map[string]fleet.Listener, len(listeners))
+	for _, l := range listeners {
+		each[l.Name] = fleet.Listener{Served: *configured[l.Name], Socket: socketOf(l)}
 	}
 	return all, each
+}
+
+// socketOf returns where a listener listens.
+func socketOf(l *spec.Listener) fleet.Socket {
+	at := l.Listen.String()
+	if l.Inherit != "" {
+		at = "inherit " + l.Inherit
+	}
+	return fleet.Socket{Listen: at, Interface: l.Interface}
 }
 
 func newServed() *fleet.Served {

@@ -37,15 +37,15 @@ func TestServedOf(t *testing.T) {
 	live := func(add func(*account.Series, account.Volume, account.Volume)) {
 		add(c.Series(account.Key{Listener: "web"}), account.Volume{}, account.Volume{Bytes: 1})
 	}
-	all, each := servedOf(c.Snapshot(nil, live), []*spec.Listener{{Name: "web"}, {Name: "idle"}})
-	web := fleet.Served{
+	all, each := servedOf(c.Snapshot(nil, live), []*spec.Listener{{Name: "web", Listen: spec.Endpoint{Kind: spec.TCP, Port: 80}, Interface: "eth0"}, {Name: "idle", Inherit: "web"}})
+	web := fleet.Listener{Socket: fleet.Socket{Listen: "tcp://:80", Interface: "eth0"}, Served: fleet.Served{
 		Begun: 4, Ends: map[string]int64{"end": 1, "upstream-reset": 1, "first-byte": 1}, BytesDown: 201_001,
 		Sizes: []int64{1, 1, 1, 0, 0, 1, 0, 0}, FirstByte: []int64{2, 0, 0, 0},
-	}
+	}}
 	if got := each["web"]; !reflect.DeepEqual(got, web) {
 		t.Errorf("%+v, want %+v", got, web)
 	}
-	if got := each["idle"]; len(each) != 2 || got.Begun != 0 {
+	if got := each["idle"]; len(each) != 2 || got.Begun != 0 || got.Listen != "inherit web" {
 		t.Errorf("%+v", each)
 	}
 	if all.Begun != 5 || all.Ends["end"] != 2 || all.BytesDown != 201_006 || all.FirstByte[3] != 1 || all.Sizes[1] != 2 {

@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// A selection is what is compared of a report: one listener, several that are counted together, or all.
+// A selection is what is compared of a report: listeners that are counted together, or all.
 type selection struct {
 	listeners []string // nil: all of them
-	changed   bool     // those that only the version, or only the one before, has: one may be another one's new name
-	gone      bool     // of these, there are only those that the version does not have
+	gone      bool     // the version has none of these
 }
 
 // of returns what a relay has counted of a selection.
@@ -23,7 +22,7 @@ func (s selection) of(r *Report) (sum Served) {
 	}
 	for _, name := range s.listeners {
 		if l, ok := r.Listeners[name]; ok {
-			sum.add(&l)
+			sum.add(&l.Served)
 		}
 	}
 	return sum
@@ -32,14 +31,14 @@ func (s selection) of(r *Report) (sum Served) {
 // where returns what a sentence about a selection begins with.
 func (s selection) where() string {
 	switch {
+	case s.listeners == nil:
+		return ""
 	case s.gone:
 		return fmt.Sprintf("listeners that are gone, %s: ", shorten(fmt.Sprintf("%q", s.listeners)))
-	case s.changed:
-		return fmt.Sprintf("listeners that are new or gone, %s: ", shorten(fmt.Sprintf("%q", s.listeners)))
-	case s.listeners != nil:
+	case len(s.listeners) == 1:
 		return fmt.Sprintf("listener %q: ", s.listeners[0])
 	}
-	return ""
+	return fmt.Sprintf("listeners %s together: ", shorten(fmt.Sprintf("%q", s.listeners)))
 }
 
 // between returns what a relay has counted between two of its reports.
@@ -53,8 +52,10 @@ func (s selection) known(r *Report) *tally {
 	return &tally{s.of(r), max(0, r.At.Sub(r.Since).Seconds()), 1}
 }
 
-// comparisons returns that of all flows, and those of each listener.
+// comparisons returns that of all flows, and those of listeners: of each one, together with those that may have its clients now,
+// or had them before; and of those that are gone and have left their clients to nobody.
 func (j *judge) comparisons() (all *comparison, each []*comparison) {
+	names := nameSets{}
 	before, now := map[string]bool{}, map[string]bool{}
 	whole := true // all listeners are listed
 	for name := range j.canaries {
@@ -62,25 +63,30 @@ func (j *judge) comparisons() (all *comparison, each []*comparison) {
 		if t == nil || !t.counts {
 			continue
 		}
-		for l := range t.before.Listeners {
-			before[l] = true
+		for _, r := range []struct {
+			*Report
+			has map[string]bool
+		}{{&t.before, before}, {&t.now, now}} {
+			whole = whole && r.Served != nil && r.Unlisted == 0
+			for l := range r.Listeners {
+				r.has[l] = true
+			}
 		}
-		for l := range t.now.Listeners {
-			now[l] = true
-		}
-		whole = whole && t.before.Unlisted == 0 && t.now.Unlisted == 0 && t.before.Served != nil && t.now.Served != nil
+		names.joinOverlapping(t.before.Listeners, t.now.Listeners)
 	}
-	changed := selection{changed: true, gone: true}
-	for _, name := range slices.Sorted(maps.Keys(union(before, now))) {
-		if before[name] && now[name] {
-			each = append(each, j.compare(selection{listeners: []string{name}}))
-		} else {
-			changed.listeners = append(changed.listeners, name)
-			changed.gone = changed.gone && before[name]
+	var gone []string
+	for _, set := range names.sets(union(before, now)) {
+		had := slices.ContainsFunc(set, func(l string) bool { return before[l] })
+		has := slices.ContainsFunc(set, func(l string) bool { return now[l] })
+		switch {
+		case has && (whole || had && len(set) == 1): // of others, some may not be listed
+			each = append(each, j.compare(selection{listeners: set}))
+		case whole:
+			gone = append(gone, set...)
 		}
 	}
-	if whole && changed.listeners != nil {
-		each = append(each, j.compare(changed))
+	if gone != nil {
+		each = append(each, j.compare(selection{listeners: gone, gone: true}))
 	}
 	all = j.compare(selection{})
 	all.parts = whole && len(each) > 0
@@ -91,6 +97,57 @@ func union(a, b map[string]bool) map[string]bool {
 	all := maps.Clone(a)
 	maps.Copy(all, b)
 	return all
+}
+
+// nameSets are disjoint sets of names of listeners. A name leads to another one of its set, and the least one to none.
+type nameSets map[string]string
+
+// least returns the least name of a name's set.
+func (n nameSets) least(name string) string {
+	for n[name] != "" {
+		name = n[name]
+	}
+	return name
+}
+
+// join makes the sets of two names one.
+func (n nameSets) join(a, b string) {
+	if a, b = n.least(a), n.least(b); a != b {
+		n[max(a, b)] = min(a, b)
+	}
+}
+
+// joinOverlapping joins the listeners that a relay has now with those that it had before at overlapping addresses, unless neither
+// has changed. If it is not known where one of them listens, each that is new may be one that is gone.
+func (n nameSets) joinOverlapping(before, now map[string]Listener) {
+	for a, was := range before {
+		for b, is := range now {
+			aNow, aStays := now[a]
+			bBefore, bStays := before[b]
+			switch {
+			case was.Listen == "" || is.Listen == "":
+				if !aStays && !bStays {
+					n.join(a, b)
+				}
+			case aStays && bStays && aNow.Socket == was.Socket && bBefore.Socket == is.Socket:
+			case was.overlaps(is.Socket):
+				n.join(a, b)
+			}
+		}
+	}
+}
+
+// sets returns names in their sets.
+func (n nameSets) sets(names map[string]bool) (list [][]string) {
+	at := map[string]int{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		least := n.least(name)
+		if least == name {
+			at[name], list = len(list), append(list, nil)
+		}
+		list[at[least]] = append(list[at[least]], name)
+	}
+	return list
 }
 
 // compare compares what the reports say of a selection.

@@ -149,7 +149,7 @@ func newSimulation(seed uint64) *simulation {
 		r := &simulated{own: math.Exp(s.NormFloat64() * 0.3), restless: restless}
 		r.Node, r.State, r.Version, r.Penstock = fmt.Sprint("relay-", i), "ready", 1, "test"
 		r.Since = time.Unix(0, 0)
-		r.Served, r.Listeners = &Served{}, map[string]Served{}
+		r.Served, r.Listeners = &Served{}, map[string]Listener{}
 		for _, sv := range services {
 			sv.kinds = slices.Clone(sv.kinds)
 			for k := range sv.kinds {
@@ -209,9 +209,9 @@ func (s *simulation) serve(r *simulated, sv *service) {
 	}
 	l := r.Listeners[sv.name]
 	var next, sum Served
-	next.add(&l)
+	next.add(&l.Served)
 	next.add(&got)
-	r.Listeners[sv.name] = next
+	r.Listeners[sv.name] = Listener{next, Socket{Listen: "unix:@" + sv.name}}
 	sum.add(r.Served)
 	sum.add(&got)
 	r.Served, r.Begun = &sum, sum.Begun
@@ -257,7 +257,7 @@ func (s *simulation) reports() map[string]sighting {
 	all := make(map[string]sighting, len(s.relays))
 	for _, r := range s.relays {
 		report := r.Report
-		report.Listeners = map[string]Served{}
+		report.Listeners = map[string]Listener{}
 		for name, l := range r.Listeners {
 			report.Listeners[name] = l
 		}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -96,12 +97,16 @@ func TestJudge(t *testing.T) {
 	restarted := func(r *Report) { r.Since = time.Unix(95, 0) }
 	crashed := func(r *Report) { r.Crashes++ }
 	drained := func(r *Report) { r.State = "drained" }
-	listeners := func(flows map[string]int64) func(*Report) {
+	listeners := func(flows map[string]int64) func(*Report) { // NAME, or NAME@URL
 		return func(r *Report) {
-			r.Begun, r.Served, r.Listeners = 0, &Served{}, map[string]Served{}
+			r.Begun, r.Served, r.Listeners = 0, &Served{}, map[string]Listener{}
 			for name, n := range flows {
+				name, at, ok := strings.Cut(name, "@")
+				if !ok {
+					at = "unix:@" + name
+				}
 				l := Served{Begun: n, Ends: map[string]int64{"end": n}, Sizes: []int64{0, 0, 0, n}}
-				r.Listeners[name] = l
+				r.Listeners[name] = Listener{l, Socket{Listen: at}}
 				r.Served.add(&l)
 				r.Begun += n
 			}
@@ -170,7 +175,6 @@ func TestJudge(t *testing.T) {
 		"seldom, and gone": {ab(50), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790}))}}, false, Bad, `["b"]: 5 flows began there`},
 		"gone, not used":   {ab(9), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790}))}}, false, Good, ""},
 		"seldom, none":     {ab(50), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "b": 55}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790, "b": 55}))}}, false, Undecided, `not sure yet: listener "b": 0 flows began`},
-		"another name":     {ab(1000), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "c": 0}))}, {"c": reportAt(131, 2, 2000, listeners(map[string]int64{"a": 11790, "c": 200}))}}, false, Good, ""},
 		"a listener more":  {ab(1000), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "b": 1110, "c": 0}))}, {"c": reportAt(131, 2, 2000, listeners(map[string]int64{"a": 11790, "b": 1310, "c": 0}))}}, false, Good, ""},
 		"seldom used":      {ab(20), []reports{{"c": reportAt(111, 2, 0, listeners(map[string]int64{"a": 9990, "b": 21}))}, {"c": reportAt(131, 2, 1800, listeners(map[string]int64{"a": 11790, "b": 21}))}}, true, Good, ""},
 	} {
@@ -201,6 +205,172 @@ func TestJudge(t *testing.T) {
 		}
 		if p.Outcome != tt.outcome || !strings.Contains(p.Why, tt.why) {
 			t.Errorf("%s: %d, %q; want %d, %q", name, p.Outcome, p.Why, tt.outcome, tt.why)
+		}
+	}
+}
+
+// A listener is known again by its name, or by where it listens. Whoever has got the clients of one that is gone may be any that
+// has come, or has moved, or was there: its clients are missed only if these have too few.
+func TestJudgeListenersThatChange(t *testing.T) {
+	type flows = map[string]int64 // in a second, of listeners NAME@URL
+	for name, tt := range map[string]struct {
+		before, now flows
+		outcome     Outcome
+		why         string
+	}{
+		"nothing":                    {flows{"a@tcp://:1": 20, "b@udp://:2": 5}, flows{"a@tcp://:1": 20, "b@udp://:2": 5}, Good, ""},
+		"another name":               {flows{"a@tcp://:1": 20, "b@udp://:2": 5}, flows{"a@tcp://:1": 20, "c@udp://:2": 5}, Good, ""},
+		"another name, and silent":   {flows{"a@tcp://:1": 20, "b@udp://:2": 5}, flows{"a@tcp://:1": 20, "c@udp://:2": 0}, Bad, `listeners ["b" "c"] together: 0 flows began on the canaries, where 100 were`},
+		"all have other names":       {flows{"a@tcp://:1": 20, "b@udp://:2": 5}, flows{"x@tcp://:1": 20, "y@udp://:2": 5}, Good, ""},
+		"names exchanged":            {flows{"a@tcp://:1": 100, "b@tcp://:2": 5}, flows{"b@tcp://:1": 100, "a@tcp://:2": 5}, Good, ""},
+		"names handed on":            {flows{"a@tcp://:1": 100, "b@tcp://:2": 5}, flows{"b@tcp://:1": 100, "c@tcp://:2": 5}, Good, ""},
+		"gone":                       {flows{"a@tcp://:1": 20, "b@udp://:2": 5}, flows{"a@tcp://:1": 20}, Bad, `listeners that are gone, ["b"]: 50 flows began there`},
+		"several gone":               {flows{"a@tcp://:1": 20, "b@udp://:2": 5, "c@udp://:3": 5}, flows{"a@tcp://:1": 20}, Bad, `listeners that are gone, ["b" "c"]: 100 flows`},
+		"gone, and another new":      {flows{"a@tcp://:1": 20, "b@udp://:2": 5}, flows{"a@tcp://:1": 20, "c@udp://:3": 5}, Bad, `listeners that are gone, ["b"]: 50 flows`},
+		"gone, and another renamed":  {flows{"a@tcp://:1": 20, "b@udp://:2": 5}, flows{"x@tcp://:1": 20}, Bad, `listeners that are gone, ["b"]: 50 flows`},
+		"other protocol":             {flows{"a@tcp://:1": 20, "b@udp://:1": 5}, flows{"a@tcp://:1": 20, "b2@tcp://:2": 0}, Bad, `["b"]: 50 flows`},
+		"moved":                      {flows{"a@tcp://10.0.0.1:1": 20}, flows{"a@tcp://10.0.0.2:1": 0}, Bad, `listener "a": 0 flows began on the canaries, where 400 were`},
+		"moved with its clients":     {flows{"a@tcp://10.0.0.1:1": 20}, flows{"a@tcp://10.0.0.2:9": 20}, Good, ""},
+		"moved, another name":        {flows{"a@tcp://10.0.0.1:1": 20}, flows{"b@tcp://10.0.0.2:1": 20}, Bad, `["a"]: 200 flows`},
+		"all addresses":              {flows{"a@tcp://10.0.0.1:1": 20}, flows{"b@tcp://:1": 20}, Good, ""},
+		"all addresses of IPv4":      {flows{"a@tcp://10.0.0.1:1": 20}, flows{"b@tcp://0.0.0.0:1": 20}, Good, ""},
+		"one address":                {flows{"a@tcp://[::]:1": 20}, flows{"b@tcp://[2001:db8::1]:1": 20}, Good, ""},
+		"range split":                {flows{"a@tcp://:30000-30999": 20}, flows{"a@tcp://:30000-30009": 1, "b@tcp://:30010-30999": 19}, Good, ""},
+		"range split, part missing":  {flows{"a@tcp://:30000-30999": 20}, flows{"b@tcp://:30000-30009": 1}, Bad, `["a" "b"] together: 20 flows began on the canaries, where 400 were`},
+		"ranges joined":              {flows{"a@tcp://:30000-30009": 20, "b@tcp://:30010-30999": 20}, flows{"c@tcp://:30000-30999": 40}, Good, ""},
+		"address split off":          {flows{"a@udp://:53": 20}, flows{"a@udp://:53": 1, "b@udp://10.0.0.1:53": 19}, Good, ""},
+		"successor was there":        {flows{"a@udp://:53": 1, "b@udp://10.0.0.1:53": 19}, flows{"a@udp://:53": 20}, Good, ""},
+		"a path":                     {flows{"a@unix:///run/a b": 20}, flows{"b@unix:///run/a b": 20}, Good, ""},
+		"handed down":                {flows{"a@inherit web": 20}, flows{"b@inherit web": 20}, Good, ""},
+		"another one handed down":    {flows{"a@inherit web": 20}, flows{"b@inherit dns": 20}, Bad, `["a"]: 200 flows`},
+		"new":                        {flows{"a@tcp://:1": 20}, flows{"a@tcp://:1": 20, "b@tcp://:2": 20}, Good, ""},
+		"of an older relay, gone":    {flows{"a@": 20, "b@": 5}, flows{"a@": 20}, Bad, `listeners that are gone, ["b"]: 50 flows`},
+		"of an older relay, renamed": {flows{"a@": 20, "b@": 5}, flows{"a@": 20, "c@": 5}, Good, ""},
+		"one of many":                {manyListeners("", 30), manyListeners("listener-00@unix:@00", 30), Good, ""},
+		"one of many, silent":        {manyListeners("", 30), manyListeners("listener-00@unix:@00", 0), Bad, "flows began on the canaries"},
+		"of an older relay, silent":  {flows{"a@": 20, "b@": 5}, flows{"a@": 20, "b@": 0}, Bad, `listener "b": 0 flows began`},
+	} {
+		run := func(seconds int, version int64, rates flows, since int) map[string]sighting {
+			r := reportAt(seconds, version, 0)
+			r.Served, r.Listeners = &Served{}, map[string]Listener{}
+			for l, n := range rates {
+				l, at, _ := strings.Cut(l, "@")
+				n *= int64(seconds - since)
+				s := Served{Begun: n, Ends: map[string]int64{"end": n}, Sizes: []int64{0, 0, 0, n}}
+				r.Listeners[l] = Listener{s, Socket{Listen: at}}
+				r.Served.add(&s)
+			}
+			r.Bound()
+			r.Begun = r.Served.Begun + int64(seconds)*100_000 // those of listeners that are gone are still counted
+			return map[string]sighting{"c": {r, int64(seconds), 0}}
+		}
+		j := newJudge(defaultSilence)
+		j.watch(run(100, 1, tt.before, 0))
+		j.watch(run(110, 1, tt.before, 0))
+		j.begin(2, []string{"c"})
+		j.look(run(111, 2, tt.now, 111), moment{})
+		p := j.look(run(131, 2, tt.now, 111), moment{ended: true, after: 1})
+		if p.Outcome != tt.outcome || !strings.Contains(p.Why, tt.why) {
+			t.Errorf("%s: %d, %q; want %d, %q", name, p.Outcome, p.Why, tt.outcome, tt.why)
+		}
+	}
+}
+
+// manyListeners returns more listeners than are listed, without one, at which so many flows begin in a second.
+func manyListeners(without string, rate int64) map[string]int64 {
+	all := map[string]int64{}
+	for i := range maxListeners + 5 {
+		all[fmt.Sprintf("listener-%02d@unix:@%02d", i, i)] = rate
+	}
+	delete(all, without)
+	return all
+}
+
+// Interfaces tell sockets apart, unless one is of all.
+func TestSocketOverlaps(t *testing.T) {
+	on := func(i string) Socket { return Socket{"udp://:53", i} }
+	if on("eth0").overlaps(on("eth1")) || !on("eth0").overlaps(on("eth0")) || !on("").overlaps(on("eth1")) || !on("eth0").overlaps(on("")) {
+		t.Error("interfaces")
+	}
+	if (Socket{Listen: "tcp://:0"}).overlaps(Socket{Listen: "tcp://:80"}) {
+		t.Error("any free port")
+	}
+}
+
+// Whatever the times of their reports, canaries whose listener only got another name are not taken back, also if one of them comes
+// from another version than the rest, or one that the new version goes back to; and a listener that is gone is.
+func TestJudgeTimesOfReports(t *testing.T) {
+	for seed := range 300 {
+		random := rand.New(rand.NewPCG(uint64(seed), 9))
+		gone := random.IntN(4) == 0
+		names := []string{"dns", "dns-2", "dns-3", "aaa"}
+		next := names[random.IntN(len(names))]
+		relays := 2 + random.IntN(4)
+		canaries := 1 + random.IntN(relays-1)
+		type relay struct {
+			old           string
+			switches, off float64 // when it runs the version; when in a second it reports
+			lag           float64 // until a report is seen
+		}
+		var all []relay
+		for range relays {
+			all = append(all, relay{names[random.IntN(len(names))], 10 + 3*random.Float64(), random.Float64(), 2 * random.Float64()})
+		}
+		at := func(i int, now float64) Report {
+			r := all[i]
+			now = math.Floor(now-r.lag+r.off) - r.off // of the last report that is seen
+			report := Report{State: "ready", Version: 1, Since: time.Unix(-1000, 0), At: time.Unix(0, int64(now*1e9)), Served: &Served{}, Listeners: map[string]Listener{}}
+			tried := i < canaries && now >= r.switches
+			add := func(name, socket string, since, until, rate float64, has bool) {
+				n := int64(rate * (until - since))
+				s := Served{Begun: n, Ends: map[string]int64{"end": n}, Sizes: []int64{0, 0, 0, n}, FirstByte: []int64{n}}
+				if has {
+					l := report.Listeners[name]
+					l.Served.add(&s)
+					report.Listeners[name] = Listener{l.Served, Socket{Listen: socket}}
+				}
+				report.Served.add(&s)
+			}
+			until := now
+			if tried {
+				report.Version, until = 2, r.switches
+			}
+			add("web", "tcp://:80", -1000, now, 10, true)
+			add(r.old, "udp://:53", -1000, until, 2, !tried || !gone && next == r.old)
+			if tried && !gone {
+				add(next, "udp://:53", until, now, 2, true)
+			}
+			report.Begun = report.Served.Begun
+			return report
+		}
+		j := newJudge(defaultSilence)
+		reports := func(now float64) map[string]sighting {
+			seen := map[string]sighting{}
+			for i := range all {
+				r := at(i, now)
+				seen[fmt.Sprint("relay-", i)] = sighting{r, r.At.Unix() + 100, 0}
+			}
+			return seen
+		}
+		now := 0.0
+		for ; now < 10; now += 0.5 {
+			j.watch(reports(now))
+		}
+		var chosen []string
+		for i := range canaries {
+			chosen = append(chosen, fmt.Sprint("relay-", i))
+		}
+		j.begin(2, chosen)
+		var p Progress
+		for ; p.Outcome == Undecided && now < 60; now += 0.5 {
+			m := moment{ended: now > 20, late: now > 50}
+			if m.ended {
+				m.after = 1
+			}
+			p = j.look(reports(now), m)
+		}
+		if want := map[bool]Outcome{false: Good, true: Bad}[gone]; p.Outcome != want {
+			t.Fatalf("seed %d: %d, %q; want %d: %q -> %q, gone: %t, %+v", seed, p.Outcome, p.Why, want, all[0].old, next, gone, all)
 		}
 	}
 }

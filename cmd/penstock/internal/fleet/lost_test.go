@@ -72,10 +72,10 @@ func TestReportFits(t *testing.T) {
 
 // However many listeners there are, a report has a few of them, the same ones in each, and says how many it leaves out.
 func TestReportOfManyListeners(t *testing.T) {
-	r := Report{Node: "one", State: "ready", Served: &Served{}, Listeners: map[string]Served{}}
+	r := Report{Node: "one", State: "ready", Served: &Served{}, Listeners: map[string]Listener{}}
 	for i := range maxListeners + 30 {
 		l := Served{Begun: 123456, Ends: map[string]int64{"end": 120000, "client-reset": 1234, "idle": 1000, "no-upstream": 99, "refused": 1000}, ConnectFailures: 12, BytesDown: 12345678901, Sizes: []int64{12, 345, 6789, 12345, 6789, 123, 45, 6}, FirstByte: []int64{123456, 78, 9, 1}}
-		r.Listeners[fmt.Sprintf("listener-%02d", i)] = l
+		r.Listeners[fmt.Sprintf("listener-%02d", i)] = Listener{l, Socket{Listen: fmt.Sprintf("tcp://192.0.2.1:%d", 30000+i)}}
 		r.Served.add(&l)
 	}
 	r.Bound()

@@ -33,9 +33,9 @@ type Report struct {
 	BytesUp         int64 `json:"bytes_up"`
 	BytesDown       int64 `json:"bytes_down"`
 
-	Served    *Served           `json:"served,omitempty"`    // by all listeners; nil: by a version of the program that does not count it
-	Listeners map[string]Served `json:"listeners,omitempty"` // of the running configuration, at most maxListeners
-	Unlisted  int               `json:"unlisted,omitempty"`  // how many there are besides
+	Served    *Served             `json:"served,omitempty"`    // by all listeners; nil: by a version of the program that does not count it
+	Listeners map[string]Listener `json:"listeners,omitempty"` // of the running configuration, at most maxListeners
+	Unlisted  int                 `json:"unlisted,omitempty"`  // how many there are besides
 
 	Groups      map[string]Group `json:"groups,omitempty"`      // at most maxGroups
 	OtherGroups Group            `json:"other_groups,omitzero"` // all others together, without names
@@ -243,8 +243,8 @@ func ParseReport(text []byte) (Report, error) {
 			return Report{}, fmt.Errorf("a group %q of %d members, %d of them up", name, g.All, g.Up)
 		}
 	}
-	for name, s := range r.Listeners {
-		if err := s.check(); err != nil {
+	for name, l := range r.Listeners {
+		if err := l.check(); err != nil {
 			return Report{}, fmt.Errorf("listener %q: %w", name, err)
 		}
 	}

@@ -3,7 +3,10 @@ package fleet
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // Served counts how clients were served, since the start of the service: two reports make rates and shares. It is small,
@@ -15,6 +18,37 @@ type Served struct {
 	BytesDown       int64            `json:"bytes_down"`                // to clients
 	Sizes           []int64          `json:"sizes,omitempty"`           // flows by the bytes that went down so far, also open ones; the first: none
 	FirstByte       []int64          `json:"first_byte_time,omitempty"` // ended flows by the time until the first byte from their upstream; the last: longest
+}
+
+// A Listener is what a report says of one.
+type Listener struct {
+	Served
+	Socket
+}
+
+// A Socket is where a listener listens, as the configuration says it. Whoever judges a canary knows a listener by it that has
+// another name.
+type Socket struct {
+	Listen    string `json:"listen,omitempty"` // its URL; empty: a version of the program does not report it
+	Interface string `json:"interface,omitempty"`
+}
+
+// overlaps reports whether a client could reach either of two sockets, if they were there at different times.
+func (s Socket) overlaps(o Socket) bool {
+	if s.Interface != o.Interface && s.Interface != "" && o.Interface != "" {
+		return false
+	}
+	a, failed := spec.ParseListener(s.Listen)
+	b, err := spec.ParseListener(o.Listen)
+	if failed != nil || err != nil || a.Port == 0 || b.Port == 0 { // a name that is handed down, a path, any free port
+		return s.Listen == o.Listen
+	}
+	everywhere := func(host string) bool {
+		ip, err := netip.ParseAddr(host)
+		return host == "" || err == nil && ip.IsUnspecified()
+	}
+	return a.Kind == b.Kind && (a.Host == b.Host || everywhere(a.Host) || everywhere(b.Host)) &&
+		a.Port <= max(b.Port, b.LastPort) && b.Port <= max(a.Port, a.LastPort)
 }
 
 // The bounds of Served, beside those of a report. Listeners are the first ones by name, so that relays with the same

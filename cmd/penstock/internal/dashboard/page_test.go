@@ -167,7 +167,7 @@ func agrees(t *testing.T, in context.Context) {
 	b.soon("the detail is open", "document.querySelector('dialog.detail')?.open")
 	f, _ := s.Flow(context.Background(), 130)
 	detail := b.text("dialog.detail")
-	for _, want := range []string{"Flow 0.0.130", f.Client.String(), f.Upstream.String(), "splice", "Not faster: small reads", "24.1\u00a0ms ± 3.2\u00a0ms", "210\u00a0µs ± 40\u00a0µs", "bbr", "cubic", "17 segments", "h2, http/1.1"} {
+	for _, want := range []string{"Flow 130", f.Client.String(), f.Upstream.String(), "splice", "Not faster: small reads", "24.1\u00a0ms ± 3.2\u00a0ms", "210\u00a0µs ± 40\u00a0µs", "bbr", "cubic", "17 segments", "h2, http/1.1"} {
 		if !strings.Contains(detail, want) {
 			t.Errorf("%q is not in the detail: %s", want, detail)
 		}
@@ -214,7 +214,7 @@ func kills(t *testing.T, in context.Context) {
 	b.want(s.biggest(api.Filter{})[:50])
 	b.click(rows + " .id")
 	b.click("dialog.detail .danger")
-	b.soon("it asks", "document.querySelector('dialog.confirm[open]')?.innerText.includes('End flow 0.0.130?')")
+	b.soon("it asks", "document.querySelector('dialog.confirm[open]')?.innerText.includes('End flow 130?')")
 	b.click("dialog.confirm[open] button[type=button]:not(.icon)")
 	b.soon("no was taken", "!document.querySelector('dialog.confirm[open]')")
 	if _, there := s.Flow(context.Background(), 130); !there {
@@ -223,7 +223,7 @@ func kills(t *testing.T, in context.Context) {
 	b.mayFail() // the detail may ask for the flow once more
 	b.click("dialog.detail .danger")
 	b.click("dialog.confirm[open] [type=submit]")
-	b.soon("the end is told", "document.getElementById('said').innerText === 'Flow 0.0.130 was ended.'")
+	b.soon("the end is told", "document.getElementById('said').innerText === 'Flow 130 was ended.'")
 	if _, there := s.Flow(context.Background(), 130); there {
 		t.Fatal("the flow is still there")
 	}

@@ -575,7 +575,7 @@ func testTwoFlowsOfOneClient(t *testing.T, loops int) {
 	}
 	k.expect(holdFlow, 2*n)
 	k.expect(holdListener, loops)
-	p.ask("turn") // their records say that they are held
+	p.ask("turn of each loop") // their records say that they are held
 	p.kill()
 	p = k.start(o)
 	if r := p.Restored; r.Flows != n || r.TotalLost() != n || r.Lost[LossListener] != n {

@@ -480,7 +480,9 @@ func serveKept(text string, say func(keptAnswer)) error {
 			e.onLoops(func(f *Flow) { a.Addrs = append(a.Addrs, f.cause.String()) })
 		case "arenas":
 			e.each(func(s *streams) { atomic.AddInt64(&a.Lent, s.keep.ledger.Arena().Used()) })
-		case "turn": // of each loop: it has seen what came before
+		case "turn": // of the first loop: it has seen what came before
+			e.loops[0].ask(func() {})
+		case "turn of each loop":
 			e.each(func(*streams) {})
 		case "stop the last loop":
 			begun := make(chan struct{})

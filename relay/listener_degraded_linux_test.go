@@ -47,9 +47,7 @@ func TestListenerWithoutSocketPerLoop(t *testing.T) {
 	})
 	t.Run("sockets=2", func(t *testing.T) {
 		at, held := socketsOf(t, 65534, 65534)
-		if err := giveTo(held[0].FDs[0], 0); err != nil { // so that a third one is refused, whoever it belongs to
-			t.Fatal(err)
-		}
+		bindAs(t, at, 65534) // nobody but this user can have a third one, and those that are held become this process's
 		shareSockets(t, at, held, testnet.Dial(t, toNet(at)), testnet.Dial(t, toNet(at)))
 	})
 }
@@ -174,6 +172,29 @@ func socketsOf(t *testing.T, users ...int) (at Addr, held []Held) {
 		held[i].Label = at.String()
 	}
 	return at, held
+}
+
+// bindAs binds one more socket of a user to an address of sockets of that user. It does not listen, so that no client gets to it.
+func bindAs(t *testing.T, at Addr, user int) {
+	t.Helper()
+	var sa sys.Sockaddr
+	if err := sa.SetAddrPort(at.AddrPort); err != nil {
+		t.Fatal(err)
+	}
+	fd, e := sys.Linux{}.Socket(sa.Family(), false)
+	if e != 0 {
+		t.Fatal(e)
+	}
+	t.Cleanup(func() { sys.Linux{}.Close(fd) })
+	if err := giveTo(fd, user); err != nil {
+		t.Fatal(err)
+	}
+	if e := sys.SetReusePort(uintptr(fd)); e != 0 {
+		t.Fatal(e)
+	}
+	if e := sys.Bind(fd, &sa); e != 0 {
+		t.Fatal(e)
+	}
 }
 
 // giveTo makes a socket another user's.

@@ -19,8 +19,8 @@ import (
 
 // HAProxy and nginx accept the originals that the tests of package convert convert.
 func TestConvertedOriginals(t *testing.T) {
-	folder := filepath.Join("internal", "convert", "testdata")
-	check := func(pattern string, command func(file string) *exec.Cmd) {
+	haproxy, nginx := filepath.Join("internal", "convert", "haproxy", "testdata"), filepath.Join("internal", "convert", "nginx", "testdata")
+	check := func(folder, pattern string, command func(file string) *exec.Cmd) {
 		files, err := filepath.Glob(filepath.Join(folder, pattern))
 		if err != nil || len(files) < 3 {
 			t.Fatal(files, err)
@@ -36,21 +36,21 @@ func TestConvertedOriginals(t *testing.T) {
 	}
 	t.Run("haproxy", func(t *testing.T) {
 		need(t, "haproxy")
-		check("*.cfg", func(file string) *exec.Cmd {
+		check(haproxy, "*.cfg", func(file string) *exec.Cmd {
 			cmd := exec.Command("haproxy", "-c", "-f", file)
-			cmd.Dir = folder
+			cmd.Dir = haproxy
 			return cmd
 		})
 	})
 	t.Run("nginx", func(t *testing.T) {
 		need(t, "nginx")
 		dir := t.TempDir()
-		inc, err := os.ReadFile(filepath.Join(folder, "stream-common.inc"))
+		inc, err := os.ReadFile(filepath.Join(nginx, "stream-common.inc"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		check("*.conf", func(file string) *exec.Cmd {
-			text, err := os.ReadFile(filepath.Join(folder, file))
+		check(nginx, "*.conf", func(file string) *exec.Cmd {
+			text, err := os.ReadFile(filepath.Join(nginx, file))
 			if err != nil {
 				t.Fatal(err)
 			}

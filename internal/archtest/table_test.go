@@ -28,6 +28,10 @@ const (
 	measured = "it is measured"
 	forTests = "socket pairs, peers and leak checks"
 
+	readers      = "the plan that a reader fills, and how it is written"
+	valid        = "whatever is converted is a valid configuration"
+	completeness = "nothing of an original is left out without a word"
+
 	exposition = "the formats of Prometheus, and negotiation with scrapers"
 
 	shared       = "the shared types of the daemon"
@@ -150,38 +154,40 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
-		"cmd/penstock/internal/counts":      shared,
-		"cmd/penstock/internal/spec":        shared,
-		"cmd/penstock/internal/api":         shared,
-		"cmd/penstock/internal/config":      assembled,
-		"cmd/penstock/internal/console":     assembled,
-		"cmd/penstock/internal/convert":     assembled,
-		"cmd/penstock/internal/manual":      assembled,
-		"cmd/penstock/internal/doctor":      assembled,
-		"cmd/penstock/internal/admit":       assembled,
-		"cmd/penstock/internal/budget":      assembled,
-		"cmd/penstock/internal/certs":       assembled,
-		"cmd/penstock/internal/postgres":    assembled,
-		"cmd/penstock/internal/route":       assembled,
-		"cmd/penstock/internal/upstream":    assembled,
-		"cmd/penstock/internal/discover":    assembled,
-		"cmd/penstock/internal/xds":         assembled,
-		"cmd/penstock/internal/fleet":       assembled,
-		"cmd/penstock/internal/etcd":        "the client of a fleet, which several parts share",
-		"cmd/penstock/internal/remote":      "where registries are, and what their clients share",
-		"cmd/penstock/internal/account":     assembled,
-		"cmd/penstock/internal/admin":       assembled,
-		"cmd/penstock/internal/dashboard":   assembled,
-		"cmd/penstock/internal/systemd":     "notifications to the service manager, and its sockets",
-		"cmd/penstock/internal/earlykeeper": "the settings of the keeper, which app gives to it",
-		"cmd/penstock/internal/confine":     assembled,
-		"sandbox":                           public,
-		"clienthello":                       public,
-		"relay":                             public,
-		"keeper":                            public,
-		"golang.org/x/sys/unix":             "files in memory, which the keeper holds",
-		"github.com/alecthomas/kong":        "the command line; it has no dependencies of its own",
-		"github.com/fsnotify/fsnotify":      "changes of the configuration file; it needs x/sys only",
+		"cmd/penstock/internal/counts":          shared,
+		"cmd/penstock/internal/spec":            shared,
+		"cmd/penstock/internal/api":             shared,
+		"cmd/penstock/internal/config":          assembled,
+		"cmd/penstock/internal/console":         assembled,
+		"cmd/penstock/internal/convert":         assembled,
+		"cmd/penstock/internal/convert/haproxy": assembled,
+		"cmd/penstock/internal/convert/nginx":   assembled,
+		"cmd/penstock/internal/manual":          assembled,
+		"cmd/penstock/internal/doctor":          assembled,
+		"cmd/penstock/internal/admit":           assembled,
+		"cmd/penstock/internal/budget":          assembled,
+		"cmd/penstock/internal/certs":           assembled,
+		"cmd/penstock/internal/postgres":        assembled,
+		"cmd/penstock/internal/route":           assembled,
+		"cmd/penstock/internal/upstream":        assembled,
+		"cmd/penstock/internal/discover":        assembled,
+		"cmd/penstock/internal/xds":             assembled,
+		"cmd/penstock/internal/fleet":           assembled,
+		"cmd/penstock/internal/etcd":            "the client of a fleet, which several parts share",
+		"cmd/penstock/internal/remote":          "where registries are, and what their clients share",
+		"cmd/penstock/internal/account":         assembled,
+		"cmd/penstock/internal/admin":           assembled,
+		"cmd/penstock/internal/dashboard":       assembled,
+		"cmd/penstock/internal/systemd":         "notifications to the service manager, and its sockets",
+		"cmd/penstock/internal/earlykeeper":     "the settings of the keeper, which app gives to it",
+		"cmd/penstock/internal/confine":         assembled,
+		"sandbox":                               public,
+		"clienthello":                           public,
+		"relay":                                 public,
+		"keeper":                                public,
+		"golang.org/x/sys/unix":                 "files in memory, which the keeper holds",
+		"github.com/alecthomas/kong":            "the command line; it has no dependencies of its own",
+		"github.com/fsnotify/fsnotify":          "changes of the configuration file; it needs x/sys only",
 	}, tests: edges{
 		"internal/testattack": "in binaries for tests, the worker attacks from inside",
 	}},
@@ -214,7 +220,27 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/convert", code: edges{
 		"cmd/penstock/internal/spec": shared,
 	}, tests: edges{
-		"cmd/penstock/internal/config": "whatever is converted is a valid configuration",
+		"cmd/penstock/internal/config":          valid,
+		"cmd/penstock/internal/convert/haproxy": "what holds for all readers alike",
+		"cmd/penstock/internal/convert/nginx":   "as for haproxy",
+		"cmd/penstock/internal/testconvert":     completeness,
+	}},
+	{pkg: "cmd/penstock/internal/convert/haproxy", code: edges{
+		"cmd/penstock/internal/spec":    shared,
+		"cmd/penstock/internal/convert": readers,
+	}, tests: edges{
+		"cmd/penstock/internal/testconvert": completeness,
+	}},
+	{pkg: "cmd/penstock/internal/convert/nginx", code: edges{
+		"cmd/penstock/internal/spec":    shared,
+		"cmd/penstock/internal/convert": readers,
+	}, tests: edges{
+		"cmd/penstock/internal/testconvert": completeness,
+	}},
+	{pkg: "cmd/penstock/internal/testconvert", code: edges{
+		"cmd/penstock/internal/spec":    shared,
+		"cmd/penstock/internal/config":  valid,
+		"cmd/penstock/internal/convert": "what it tests the readers of",
 	}},
 	{pkg: "cmd/penstock/internal/certs", code: edges{
 		"cmd/penstock/internal/spec": shared,
@@ -389,14 +415,14 @@ var freeModules = map[string]edges{
 }
 
 // testOnly are the packages that no code imports except for each other's.
-var testOnly = []string{"internal/testnet", "internal/testport", "internal/testkernel", "internal/testcost", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts"}
+var testOnly = []string{"internal/testnet", "internal/testport", "internal/testkernel", "internal/testcost", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts", "cmd/penstock/internal/testconvert"}
 
 // sharedTypes are the packages that all packages of the daemon may import. Only app may import the
 // others.
 var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/api", "cmd/penstock/internal/counts"}
 
 // edgesBetween are the exceptions: admin reads the counters of account, which would otherwise need a second
-// set of types and code to copy them; checks of members use certificates as their flows do; and what the daemon knows from registries comes in layers, from HTTP to
+// set of types and code to copy them; checks of members use certificates as their flows do; the readers of other products' configurations fill the plan of package convert, which one package of tests tries with all of them; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs", "cmd/penstock/internal/postgres"},
@@ -406,6 +432,10 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/xds":      {"cmd/penstock/internal/config", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/fleet":    {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/console":  {"cmd/penstock/internal/fleet"},
+
+	"cmd/penstock/internal/convert/haproxy": {"cmd/penstock/internal/convert"},
+	"cmd/penstock/internal/convert/nginx":   {"cmd/penstock/internal/convert"},
+	"cmd/penstock/internal/testconvert":     {"cmd/penstock/internal/convert", "cmd/penstock/internal/config"},
 }
 
 // nested lists the folders of the nested modules.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/convert"
+	"github.com/penstock/penstock/cmd/penstock/internal/convert/haproxy"
+	"github.com/penstock/penstock/cmd/penstock/internal/convert/nginx"
 )
 
 // exitPartly is the exit code of convert when parts of the original are missing.
@@ -17,6 +19,9 @@ const exitPartly = 3
 
 // maxOriginal bounds one file of another product, in bytes.
 const maxOriginal = 4 << 20
+
+// originalReaders are the readers of other products' configurations, by what --from says.
+var originalReaders = map[convert.Product]*convert.Reader{convert.HAProxy: haproxy.Reader, convert.Nginx: nginx.Reader}
 
 // convertCmd is the command convert.
 type convertCmd struct {
@@ -45,7 +50,7 @@ func (c *convertCmd) run(stdout, stderr *os.File) int {
 		from = convert.Guess(files[0])
 	}
 	folder := filepath.Dir(c.Files[0])
-	result, err := convert.Convert(from, files, convert.Source{
+	result, err := originalReaders[from].Convert(files, convert.Source{
 		Read: func(pattern string) ([]convert.File, error) { return readIncluded(folder, pattern) },
 		Stat: func(path string) (folder, exists bool) {
 			info, err := os.Stat(path)

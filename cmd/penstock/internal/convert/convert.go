@@ -1,7 +1,12 @@
-// Package convert turns configurations of HAProxy and nginx into Penstock's. It
+// Package convert turns configurations of other products into Penstock's. It
 // converts what concerns layer 4, and lists everything else.
 //
-// The package is pure: text goes in, and YAML and a list come out. What a
+// A [Reader] knows one product, and puts what its configuration says into a
+// [Plan]: listeners, groups, and notes about what has no counterpart. This
+// package has what they share, and writes the plan as YAML. The readers are in
+// the packages haproxy and nginx below it.
+//
+// All of them are pure: text goes in, and YAML and a list come out. What a
 // configuration names outside its own text (included files, environment
 // variables) is asked of a [Source].
 package convert
@@ -70,13 +75,10 @@ type Result struct {
 
 // Bounds of what is converted.
 const (
-	maxText    = 4 << 20 // bytes of all files together
-	maxFiles   = 1000
-	maxDepth   = 16   // files that include files, and blocks in blocks
-	maxThings  = 4096 // listeners, and groups
-	maxNotes   = 10000
-	maxWords   = 1 << 20 // words of all files together
-	maxPerLine = 4096    // words of one line of HAProxy
+	MaxText   = 4 << 20 // bytes of all files together
+	MaxThings = 4096    // listeners, and groups
+	maxNotes  = 10000
+	MaxWords  = 1 << 20 // words of all files together
 )
 
 // Guess returns the product that a file was most likely written for.
@@ -96,29 +98,31 @@ func Guess(f File) Product {
 	return HAProxy
 }
 
+// A Reader reads configurations of one product.
+type Reader struct {
+	Product Product
+	Name    string // as its makers write it
+	// Read puts what the files say into the plan.
+	Read func(p *Plan, files []File) *Error
+	// Silent are the words that change nothing here.
+	Silent []Silent
+}
+
 // Convert converts the files, in their order, as one configuration. The error is
 // an [*Error]; without one, the result is a complete configuration of Penstock.
-func Convert(from Product, files []File, src Source) (*Result, error) {
+func (r *Reader) Convert(files []File, src Source) (*Result, error) {
 	total := 0
 	for _, f := range files {
-		if total += len(f.Text); total > maxText {
-			return nil, &Error{File: f.Name, Text: fmt.Sprintf("too big; allowed: %d bytes in all", maxText)}
+		if total += len(f.Text); total > MaxText {
+			return nil, &Error{File: f.Name, Text: fmt.Sprintf("too big; allowed: %d bytes in all", MaxText)}
 		}
 	}
 	if len(files) == 0 {
 		return nil, &Error{Text: "no file"}
 	}
-	p := &plan{src: src, seen: map[Note]bool{}, budget: maxText - total}
-	var err *Error
-	switch from {
-	case HAProxy:
-		err = haproxy(p, files)
-	case Nginx:
-		err = nginx(p, files)
-	default:
-		err = &Error{File: files[0].Name, Text: fmt.Sprintf("unknown product %q; allowed: haproxy, nginx", from)}
-	}
-	if err != nil {
+	p := NewPlan(src)
+	p.budget -= total
+	if err := r.Read(p, files); err != nil {
 		return nil, err
 	}
 	p.finish()
@@ -136,5 +140,5 @@ func Convert(from Product, files []File, src Source) (*Result, error) {
 		}
 		return nil, &Error{File: files[0].Name, Text: text}
 	}
-	return &Result{YAML: p.yaml(from, files), Notes: p.notes}, nil
+	return &Result{YAML: p.yaml(r.Name, files), Notes: p.notes}, nil
 }

@@ -1,4 +1,4 @@
-package convert
+package convert_test
 
 import (
 	"encoding/json"
@@ -10,6 +10,10 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/convert"
+	"github.com/penstock/penstock/cmd/penstock/internal/convert/haproxy"
+	"github.com/penstock/penstock/cmd/penstock/internal/convert/nginx"
+	"github.com/penstock/penstock/cmd/penstock/internal/testconvert"
 )
 
 // schema finds keys in the JSON Schema of configurations.
@@ -116,19 +120,19 @@ func TestMigrationNothing(t *testing.T) {
 		t.Fatalf("no %q", last)
 	}
 	want := before + last + "| product | why | directives and options |\n|---|---|---|\n"
-	for _, product := range []Product{HAProxy, Nginx} {
-		for _, m := range meaninglessOf[product] {
+	for _, r := range []*convert.Reader{haproxy.Reader, nginx.Reader} {
+		for _, m := range r.Silent {
 			var list []string
-			for where, words := range m.words {
+			for where, words := range m.Words {
 				for word := range strings.FieldsSeq(words) {
 					list = append(list, "`"+inWords(where, word)+"`")
 				}
 			}
 			slices.Sort(list)
-			want += "| " + string(product) + " | " + m.why + " | " + strings.Join(slices.Compact(list), ", ") + " |\n"
+			want += "| " + string(r.Product) + " | " + m.Why + " | " + strings.Join(slices.Compact(list), ", ") + " |\n"
 		}
 	}
-	if *update {
+	if *testconvert.Update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,17 @@
-package convert
+package convert_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/convert"
+	"github.com/penstock/penstock/cmd/penstock/internal/convert/haproxy"
+	"github.com/penstock/penstock/cmd/penstock/internal/convert/nginx"
 )
+
+// readers are all of them.
+var readers = map[convert.Product]*convert.Reader{convert.HAProxy: haproxy.Reader, convert.Nginx: nginx.Reader}
 
 // Notes name the line that they are about, of a directive of nginx the first one: those with HERE, and no other.
 func TestLines(t *testing.T) {
@@ -88,11 +95,11 @@ stream {
 				want = append(want, i+1)
 			}
 		}
-		f := File{name, []byte(text)}
-		included := func(string) ([]File, error) {
-			return []File{{"odd.inc", []byte("\n\nserver {\n\tlisten 127.0.0.1:2;\n\todd on;\n\tproxy_pass web;\n}\n")}}, nil
+		f := convert.File{Name: name, Text: []byte(text)}
+		included := func(string) ([]convert.File, error) {
+			return []convert.File{{Name: "odd.inc", Text: []byte("\n\nserver {\n\tlisten 127.0.0.1:2;\n\todd on;\n\tproxy_pass web;\n}\n")}}, nil
 		}
-		r, err := Convert(Guess(f), []File{f}, Source{Read: included})
+		r, err := readers[convert.Guess(f)].Convert([]convert.File{f}, convert.Source{Read: included})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

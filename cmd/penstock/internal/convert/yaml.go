@@ -7,46 +7,46 @@ import (
 	"strings"
 )
 
-// fields is a mapping of the YAML file, in the order in which it is written.
-type fields []field
+// Fields is a mapping of the YAML file, in the order in which it is written.
+type Fields []Field
 
-type field struct {
-	key      string
-	value    any // raw, string, fields, []string or []fields
-	comments []string
+type Field struct {
+	Key      string
+	Value    any // raw, string, fields, []string or []fields
+	Comments []string
 }
 
-// raw is a value that is written as it is: a number, a word, a duration.
-type raw string
+// Raw is a value that is written as it is: a number, a word, a duration.
+type Raw string
 
-// set sets a key, or replaces its value and adds comments that are not there.
-func (f *fields) set(key string, value any, comments ...string) {
+// Set sets a key, or replaces its value and adds comments that are not there.
+func (f *Fields) Set(key string, value any, comments ...string) {
 	for i := range *f {
-		if (*f)[i].key == key {
-			(*f)[i].value = value
+		if (*f)[i].Key == key {
+			(*f)[i].Value = value
 			for _, c := range comments {
-				if !slices.Contains((*f)[i].comments, c) {
-					(*f)[i].comments = append((*f)[i].comments, c)
+				if !slices.Contains((*f)[i].Comments, c) {
+					(*f)[i].Comments = append((*f)[i].Comments, c)
 				}
 			}
 			return
 		}
 	}
-	*f = append(*f, field{key, value, comments})
+	*f = append(*f, Field{key, value, comments})
 }
 
-// sub sets a key of the mapping under key, which it makes if need be.
-func (f *fields) sub(key, name string, value any, comments ...string) {
-	inner, _ := f.get(key).(fields)
-	inner = append(fields(nil), inner...)
-	inner.set(name, value, comments...)
-	f.set(key, inner)
+// Sub sets a key of the mapping under key, which it makes if need be.
+func (f *Fields) Sub(key, name string, value any, comments ...string) {
+	inner, _ := f.Get(key).(Fields)
+	inner = append(Fields(nil), inner...)
+	inner.Set(name, value, comments...)
+	f.Set(key, inner)
 }
 
-func (f fields) get(key string) any {
+func (f Fields) Get(key string) any {
 	for _, g := range f {
-		if g.key == key {
-			return g.value
+		if g.Key == key {
+			return g.Value
 		}
 	}
 	return nil
@@ -63,73 +63,73 @@ func (w *writer) line(depth int, text string) {
 
 func (w *writer) comments(depth int, comments []string) {
 	for _, c := range comments {
-		w.line(depth, "# "+oneLine(c))
+		w.line(depth, "# "+OneLine(c))
 	}
 }
 
-func (w *writer) mapping(depth int, f fields) {
+func (w *writer) mapping(depth int, f Fields) {
 	for _, g := range f {
-		w.comments(depth, g.comments)
-		switch v := g.value.(type) {
-		case fields:
+		w.comments(depth, g.Comments)
+		switch v := g.Value.(type) {
+		case Fields:
 			if flat(v) {
-				w.line(depth, g.key+": "+flow(v))
+				w.line(depth, g.Key+": "+Inline(v))
 				continue
 			}
-			w.line(depth, g.key+":")
+			w.line(depth, g.Key+":")
 			w.mapping(depth+1, v)
-		case []fields:
-			w.line(depth, g.key+":")
+		case []Fields:
+			w.line(depth, g.Key+":")
 			for _, item := range v {
 				if flat(item) {
-					w.line(depth+1, "- "+flow(item))
+					w.line(depth+1, "- "+Inline(item))
 					continue
 				}
 				for i, g := range item {
-					w.comments(depth+1, g.comments)
+					w.comments(depth+1, g.Comments)
 					lead := "  "
 					if i == 0 {
 						lead = "- "
 					}
-					w.line(depth+1, lead+g.key+": "+flow(g.value))
+					w.line(depth+1, lead+g.Key+": "+Inline(g.Value))
 				}
 			}
 		default:
-			w.line(depth, g.key+": "+flow(v))
+			w.line(depth, g.Key+": "+Inline(v))
 		}
 	}
 }
 
 // flat reports whether f can be written in one short line.
-func flat(f fields) bool {
+func flat(f Fields) bool {
 	for _, g := range f {
-		inner, ok := g.value.(fields)
-		if len(g.comments) > 0 || ok && !flat(inner) {
+		inner, ok := g.Value.(Fields)
+		if len(g.Comments) > 0 || ok && !flat(inner) {
 			return false
 		}
-		if _, ok := g.value.([]fields); ok {
+		if _, ok := g.Value.([]Fields); ok {
 			return false
 		}
 	}
-	return len(flow(f)) < 100
+	return len(Inline(f)) < 100
 }
 
-func flow(v any) string {
+func Inline(v any) string {
 	switch v := v.(type) {
-	case raw:
+	case Raw:
 		return string(v)
 	case string:
-		return quote(v)
+		return Quote(v)
 	case []string:
 		parts := make([]string, len(v))
 		for i, s := range v {
-			parts[i] = quote(s)
+			parts[i] = Quote(s)
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
-	case fields:
+	case Fields:
 		parts := make([]string, len(v))
 		for i, g := range v {
-			parts[i] = g.key + ": " + flow(g.value)
+			parts[i] = g.Key + ": " + Inline(g.Value)
 		}
 		return "{" + strings.Join(parts, ", ") + "}"
 	}
@@ -138,10 +138,10 @@ func flow(v any) string {
 
 // plainRE matches texts that mean themselves in YAML without quotes, wherever
 // they are.
-var plainRE = lazyRE(`^[A-Za-z_/][A-Za-z0-9_./@-]*(:[A-Za-z0-9_./@-]+)*:?$`)
+var plainRE = LazyRE(`^[A-Za-z_/][A-Za-z0-9_./@-]*(:[A-Za-z0-9_./@-]+)*:?$`)
 
-// quote writes a text, in quotes if it needs them. It has no variables.
-func quote(s string) string {
+// Quote writes a text, in quotes if it needs them. It has no variables.
+func Quote(s string) string {
 	s = strings.ReplaceAll(s, "${", "$${")
 	switch strings.ToLower(s) {
 	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
@@ -159,8 +159,8 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// oneLine replaces control characters, so that a comment or message stays in its line.
-func oneLine(s string) string {
+// OneLine replaces control characters, so that a comment or message stays in its line.
+func OneLine(s string) string {
 	return strings.ToValidUTF8(strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f || c == 0x85 || c == 0x2028 || c == 0x2029 || c == 0xfeff {
 			return ' '

@@ -1,0 +1,68 @@
+package haproxy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/testconvert"
+)
+
+// How a check connects: with TLS or without, to which port, with which names; and what of several
+// servers becomes of one that is checked in another way.
+func TestProbes(t *testing.T) {
+	for _, c := range []struct{ lines, check, notes string }{
+		{" server s 192.0.2.1:1 check\n", "check: {tcp: {every: 2s, timeout: 2s}}", ""},
+		{" server s 192.0.2.1:1 ssl verify none check\n", "check: {tcp: {every: 2s, timeout: 2s}}", ""},
+		{" server s 192.0.2.1:1 ssl verify none check port 2\n", "check: {tcp: {every: 2s, timeout: 2s, port: 2, tls: false}}", ""},
+		{" option tcp-check\n tcp-check connect\n server s 192.0.2.1:1 ssl verify none check\n", "check: {tcp: {every: 2s, timeout: 2s, tls: false}}", ""},
+		{" option tcp-check\n tcp-check connect default port 3\n server s 192.0.2.1:1 ssl verify none check\n", "check: {tcp: {every: 2s, timeout: 2s, port: 3}}", ""},
+		{" option tcp-check\n tcp-check connect ssl sni a.example alpn h2\n server s 192.0.2.1:1 check ca-file /ca.pem\n", "tls: {ca: /ca.pem, server-name: a.example, alpn: [h2]}", ""},
+		{" option tcp-check\n tcp-check connect addr 192.0.2.9\n server s 192.0.2.1:1 check\n", "", "the check of s is left out: connect addr 192.0.2.9 has no counterpart"},
+		{" option tcp-check\n tcp-check connect addr 192.0.2.9\n server s 192.0.2.1:1 check\n server r 192.0.2.2:1 check\n", "", "listen l left out: connect addr 192.0.2.9 has no counterpart"},
+		{" server s 192.0.2.1:1 check check-via-socks4\n", "", "the check of s is left out: check-via-socks4 has no counterpart"},
+		{" server s 192.0.2.1:1 check addr 192.0.2.9\n", "", "the check of s is left out: addr 192.0.2.9 has no counterpart"},
+		{" server s 192.0.2.1:1 check check-send-proxy\n", "", "the check of s is left out: a check begins with a PROXY header if flows do"},
+		{" server s 192.0.2.1:1 check check-ssl verify none\n server r 192.0.2.2:1 check check-ssl ca-file /ca.pem\n", "verify: false", "server r left out: its check connects in another way than that of s"},
+		{" server s 192.0.2.1:1 check port 2\n server r 192.0.2.2:1 check port 3\n server q 192.0.2.3:1\n", "port: 2", "server r left out: its check goes to the port 3, and not to 2 as that of s"},
+		// Nobody could say whose certificate a member without a host must have.
+		{" server s unix@/s check check-ssl ca-file /ca.pem\n", "", "the check of s is left out: TLS: unix:///s has no host to compare its certificate with"},
+		{" server s unix@/s check check-ssl verify none\n", "verify: false", ""},
+		{" server-template s 2 _http._tcp.a.example check check-ssl ca-file /ca.pem\n", "", "listen l left out: TLS: _http._tcp.a.example has no host"},
+	} {
+		text := "listen l\n mode tcp\n bind 127.0.0.1:9\n option redispatch\n" + c.lines + "listen m\n bind 127.0.0.1:8\n server s 192.0.2.9:1\n"
+		r, err := testconvert.Text(Reader, "f", text)
+		if err != nil {
+			t.Errorf("%s: %v", c.lines, err)
+			continue
+		}
+		testconvert.NoWarnings(t, r)
+		notes := ""
+		for _, n := range r.Notes {
+			notes += n.Text + "\n"
+		}
+		if got := string(r.YAML); !strings.Contains(got, c.check) || c.check == "" && strings.Contains(got, "check:") {
+			t.Errorf("%s: %s", c.lines, got)
+		}
+		if !strings.Contains(notes, c.notes) || c.notes == "" && strings.Contains(notes, "left out") {
+			t.Errorf("%s: %s", c.lines, notes)
+		}
+	}
+}
+
+// A backend that refuses clients itself is not led to: they would come in.
+func TestRulesOfBackends(t *testing.T) {
+	for rule, leads := range map[string]bool{
+		"tcp-request content reject if { src 10.0.0.0/8 }":     false,
+		"tcp-request content reject unless { src 10.0.0.0/8 }": false,
+		"tcp-request content accept if { src 10.0.0.0/8 }":     true,
+	} {
+		text := "frontend f\n bind 127.0.0.1:9\n default_backend b\nbackend b\n " + rule + "\n server s 192.0.2.1:1\nlisten m\n bind 127.0.0.1:8\n server s 192.0.2.9:1\n"
+		r, err := testconvert.Text(Reader, "f", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(r.YAML), "192.0.2.1"); got != leads {
+			t.Errorf("%s: the backend gets clients: %v\n%v", rule, got, r.Notes)
+		}
+	}
+}

@@ -12,6 +12,8 @@
 //     connections that a program already has.
 //   - [github.com/penstock/penstock/clienthello] reads the server name that a TLS client asks
 //     for, to choose an upstream without terminating TLS.
+//   - [github.com/penstock/penstock/quichello] reads the same from the first datagrams of a QUIC
+//     client.
 //
 // For datagrams:
 //

@@ -115,6 +115,24 @@ func Parse(b []byte) (Hello, error) {
 	return parseBody(&r)
 }
 
+// ParseMessage parses a ClientHello that is not divided into records, as QUIC carries it
+// (RFC 9001, 4.1.3): b is the whole message, with its header of four bytes, and nothing
+// else. The error is never [ErrIncomplete].
+func ParseMessage(b []byte) (Hello, error) {
+	if len(b) > MaxSize {
+		return Hello{}, errSize
+	}
+	if len(b) > 0 && b[0] != messageClientHello {
+		return Hello{}, ErrNotTLS
+	}
+	r := fragments{b: b, left: len(b), n: len(b)}
+	r.skip(1)
+	if size := r.number(3); r.err != nil || size != r.n {
+		return Hello{}, errLength
+	}
+	return parseBody(&r)
+}
+
 // parseBody reads a whole message (RFC 8446, 4.1.2):
 //
 //	version 2, random 32, <session> 1, <cipher suites> 2, <compression> 1, <extensions> 2

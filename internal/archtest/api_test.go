@@ -19,7 +19,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files of testdata/api")
 
 // published lists the packages whose API has a golden file.
-var published = []string{"pool", "dgram", "splice", "clienthello", "relay", "keeper", "sandbox", "xnet"}
+var published = []string{"pool", "dgram", "splice", "clienthello", "quichello", "relay", "keeper", "sandbox", "xnet"}
 
 // TestAPI compares the exported declarations of each public package with its golden file, so that
 // a change of the API shows in review. CONTRIBUTING.md says how to update the files.

@@ -51,6 +51,9 @@ var table = []rule{
 	{pkg: "clienthello", tests: edges{
 		"splice": "the example: what was read to choose an upstream is passed on to it",
 	}},
+	{pkg: "quichello", code: edges{
+		"clienthello": "QUIC carries the same ClientHello, in packets of its own",
+	}},
 	{pkg: "internal/sys", code: edges{
 		"golang.org/x/sys/unix": "constants and structures of the kernel's ABI",
 		"golang.org/x/sys/cpu":  "the machine's byte order, as a constant",

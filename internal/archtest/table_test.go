@@ -28,6 +28,7 @@ const (
 	measured = "it is measured"
 	forTests = "socket pairs, peers and leak checks"
 
+	wire         = "the encoding of protobuf without generated types, which would be megabytes; other dependencies have it anyway"
 	readers      = "the plan that a reader fills, and how it is written"
 	valid        = "whatever is converted is a valid configuration"
 	completeness = "nothing of an original is left out without a word"
@@ -295,12 +296,18 @@ var table = []rule{
 		"cmd/penstock/internal/etcd":   "a fleet is kept there",
 		"cmd/penstock/internal/remote": clients,
 	}},
-	{pkg: "cmd/penstock/internal/xds", code: edges{
+	{pkg: "cmd/penstock/internal/ads", code: edges{
 		"cmd/penstock/internal/spec":                    shared,
-		"cmd/penstock/internal/config":                  "its errors are told with resource and field instead of the line",
 		"cmd/penstock/internal/remote":                  "requests, certificates and back-off, as of all clients of registries",
 		"golang.org/x/time/rate":                        "a server that floods is read slowly",
-		"google.golang.org/protobuf/encoding/protowire": "the encoding of protobuf without generated types, which would be megabytes; other dependencies have it anyway",
+		"google.golang.org/protobuf/encoding/protowire": wire,
+	}},
+	{pkg: "cmd/penstock/internal/xds", code: edges{
+		"cmd/penstock/internal/spec":                    shared,
+		"cmd/penstock/internal/ads":                     "the resources that it reads come by it",
+		"cmd/penstock/internal/config":                  "its errors are told with resource and field instead of the line",
+		"cmd/penstock/internal/remote":                  "it waits as all clients of registries do",
+		"google.golang.org/protobuf/encoding/protowire": wire,
 	}},
 	{pkg: "cmd/penstock/internal/testfleet", code: edges{
 		"internal/testnet": "a server comes back at its address",
@@ -432,7 +439,8 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/admin":    {"cmd/penstock/internal/account"},
 	"cmd/penstock/internal/etcd":     {"cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/discover": {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream", "cmd/penstock/internal/xds"},
-	"cmd/penstock/internal/xds":      {"cmd/penstock/internal/config", "cmd/penstock/internal/remote"},
+	"cmd/penstock/internal/ads":      {"cmd/penstock/internal/remote"},
+	"cmd/penstock/internal/xds":      {"cmd/penstock/internal/ads", "cmd/penstock/internal/config", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/fleet":    {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/console":  {"cmd/penstock/internal/fleet"},
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -33,7 +34,7 @@ func (e assembleErrors) Error() string {
 				continue
 			}
 			size += len(p.Path) + len(p.Text)
-			path := place{kindOf(r.URL) + " " + oneLine(r.Name), p.Path}
+			path := place{kindOf(r.URL) + " " + ads.OneLine(r.Name), p.Path}
 			all = append(all, Problem{path.String(), p.Text})
 		}
 	}
@@ -60,7 +61,7 @@ type openReference struct {
 }
 
 func (r openReference) String() string {
-	return fmt.Sprintf("Listener %s: %s: there is no Cluster %s", oneLine(r.from), r.path, oneLine(r.to))
+	return fmt.Sprintf("Listener %s: %s: there is no Cluster %s", ads.OneLine(r.from), r.path, ads.OneLine(r.to))
 }
 
 // An assembly is the result of assembling Listeners and Clusters.
@@ -72,7 +73,7 @@ type assembly struct {
 
 // assemble makes a text of Listeners and Clusters. Clusters that no Listener uses are not looked at. The
 // error is an [assembleErrors].
-func assemble(registry spec.Registry, listeners, clusters map[string]Resource) (*assembly, error) {
+func assemble(registry spec.Registry, listeners, clusters map[string]ads.Resource) (*assembly, error) {
 	a := &assembly{}
 	var plans []*listenerPlan
 	used := map[string]*cluster{}
@@ -124,7 +125,7 @@ func assemble(registry spec.Registry, listeners, clusters map[string]Resource) (
 				continue
 			}
 			names["group "+g.name] = c.name
-			resource := "Cluster " + oneLine(c.name)
+			resource := "Cluster " + ads.OneLine(c.name)
 			w.line(1, quote(g.name)+":", place{resource, ""})
 			w.section(2, c.section(g), resource)
 		}
@@ -150,7 +151,7 @@ func assemble(registry spec.Registry, listeners, clusters map[string]Resource) (
 	head := &writer{}
 	head.line(0, "# Made of Envoy's resources. Ignored, each with a reason:", place{})
 	for _, text := range a.text.Warnings {
-		head.line(0, "# - "+oneLine(text), place{})
+		head.line(0, "# - "+ads.OneLine(text), place{})
 	}
 	if len(a.text.Warnings) == 0 {
 		head = &writer{}
@@ -177,7 +178,7 @@ func collect(errs assembleErrors, url, name string, d *decoder) assembleErrors {
 func (a *assembly) warn(kind, name string, d *decoder) {
 	for _, p := range d.warnings {
 		if len(a.text.Warnings) < maxProblems {
-			path := place{kind + " " + oneLine(name), p.Path}
+			path := place{kind + " " + ads.OneLine(name), p.Path}
 			a.text.Warnings = append(a.text.Warnings, Problem{path.String(), p.Text}.String())
 		}
 	}
@@ -215,11 +216,11 @@ func (l *listenerPlan) uses() []*chain {
 
 // write writes the listeners of a plan.
 func (l *listenerPlan) write(w *writer, index int, clusters map[string]*cluster, names map[string]string) {
-	resource := "Listener " + oneLine(l.name)
+	resource := "Listener " + ads.OneLine(l.name)
 	l.limit(index, clusters)
 	for _, c := range l.uses() {
 		if target := clusters[c.cluster]; target != nil && c.hashed && !target.hashes() {
-			c.o.warn("", "hash policies are ignored: the cluster %s does not hash", oneLine(c.cluster))
+			c.o.warn("", "hash policies are ignored: the cluster %s does not hash", ads.OneLine(c.cluster))
 		}
 	}
 	group := func(c *chain) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -102,7 +103,7 @@ func (r *assignmentReader) locality(o *object) bool {
 		return true
 	}
 	if zone != "" && !spec.ValidNode(zone) {
-		l.warn("zone", "ignored: %s is not the name of a zone; allowed: letters, digits, _, . and -", oneLine(zone))
+		l.warn("zone", "ignored: %s is not the name of a zone; allowed: letters, digits, _, . and -", ads.OneLine(zone))
 		zone = ""
 	}
 	if w, ok := o.number("load_balancing_weight"); ok && l != nil { // of several the last, as in Envoy
@@ -229,10 +230,10 @@ func (r *assignmentReader) setWeights() {
 
 // parseAssignmentResource reads a resource of type ClusterLoadAssignment. The cache may be that of an earlier
 // version.
-func parseAssignmentResource(res Resource, cache endpointCache) (*Assignment, error) {
+func parseAssignmentResource(res ads.Resource, cache endpointCache) (*Assignment, error) {
 	d := &decoder{}
 	if res.URL != endpointsURL {
-		return nil, fmt.Errorf("type %s; expected %s", oneLine(res.URL), endpointsURL)
+		return nil, fmt.Errorf("type %s; expected %s", ads.OneLine(res.URL), endpointsURL)
 	}
 	o := d.decode(&assignmentTable, res.Value)
 	r := &assignmentReader{cache: cache}
@@ -241,7 +242,7 @@ func parseAssignmentResource(res Resource, cache endpointCache) (*Assignment, er
 		a.Name = res.Name
 	}
 	if a.Name != res.Name {
-		o.fail("cluster_name", "%s, but the resource is named %s", oneLine(a.Name), oneLine(res.Name))
+		o.fail("cluster_name", "%s, but the resource is named %s", ads.OneLine(a.Name), ads.OneLine(res.Name))
 	}
 	if len(d.errs) > 0 {
 		return nil, problems(d.errs)

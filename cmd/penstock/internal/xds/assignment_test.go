@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 )
 
 // located is a LocalityLbEndpoints.
@@ -20,7 +22,7 @@ func at(host string, port int, more map[string]any) map[string]any {
 func parsed(t testing.TB, localities ...any) (*Assignment, error) {
 	t.Helper()
 	value := encode(t, &assignmentTable, map[string]any{"cluster_name": "web", "endpoints": localities})
-	return parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: value}, endpointCache{})
+	return parseAssignmentResource(ads.Resource{Name: "web", URL: endpointsURL, Value: value}, endpointCache{})
 }
 
 // What is wrong with one endpoint leaves it out, with a warning that names it, and the others are members. Of twins one is.
@@ -86,7 +88,7 @@ func TestLocalitiesOfAssignment(t *testing.T) {
 		located(0, at("10.0.0.6", 80, nil)),
 		in(located(0, at("10.0.0.7", 80, nil)), place(strings.Repeat("r", 300), "z", ""), 2),
 	}})
-	a, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: value}, endpointCache{})
+	a, err := parseAssignmentResource(ads.Resource{Name: "web", URL: endpointsURL, Value: value}, endpointCache{})
 	if err != nil || a.Factor != 200 || !a.Weighted || len(a.Members) != 7 {
 		t.Fatalf("%+v, %v", a, err)
 	}

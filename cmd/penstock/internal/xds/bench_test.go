@@ -3,6 +3,8 @@ package xds
 import (
 	"fmt"
 	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 )
 
 // BenchmarkAssignment reads an assignment, as each change of one of its members has it read.
@@ -18,7 +20,7 @@ func BenchmarkAssignment(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(value)))
 			for b.Loop() {
-				if a, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: value}, cache); err != nil || len(a.Members) != n {
+				if a, err := parseAssignmentResource(ads.Resource{Name: "web", URL: endpointsURL, Value: value}, cache); err != nil || len(a.Members) != n {
 					b.Fatal(err)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -21,7 +22,7 @@ const warmTime = 15 * time.Second
 // A Configuration follows the configuration that a control plane has for this relay: Penstock's own
 // resource if it has a name, otherwise Envoy's Listeners and Clusters.
 type Configuration struct {
-	c         *Client
+	c         *ads.Client
 	endpoints *Endpoints
 	registry  spec.Registry
 	name      string
@@ -36,7 +37,7 @@ type Configuration struct {
 
 	mu         sync.Mutex
 	resources  map[string]*offered // by type
-	pending    []*Response         // without a reply
+	pending    []*ads.Response     // without a reply
 	unanswered int                 // bytes of the messages of pending
 	ended      bool                // Follow has returned
 	since      time.Time           // of the first of pending
@@ -46,20 +47,20 @@ type Configuration struct {
 type offered struct {
 	answered bool
 	version  string
-	byName   map[string]Resource
+	byName   map[string]ads.Resource
 	bytes    int // of the values
 }
 
 // maxBytes bounds the values of one type.
 const maxBytes = 64 << 20
 
-// Configuration returns the configuration of a client. It must be called once. The registry is that of the
-// client; endpoints are those of the same client. name is that of Penstock's own resource; empty: Envoy's
+// NewConfiguration returns the configuration of a client, which can have one Configuration. endpoints are those of the same
+// client. name is that of Penstock's own resource; empty: Envoy's
 // resources are used, as a whole or not at all, or with partial each that can be.
-func (c *Client) Configuration(endpoints *Endpoints, name string, partial bool) *Configuration {
-	f := &Configuration{c: c, endpoints: endpoints, registry: c.opt.Registry, name: name, partial: partial, warm: warmTime, wake: make(chan struct{}, 1), resources: map[string]*offered{}}
+func NewConfiguration(c *ads.Client, endpoints *Endpoints, name string, partial bool) *Configuration {
+	f := &Configuration{c: c, endpoints: endpoints, registry: c.Registry(), name: name, partial: partial, warm: warmTime, wake: make(chan struct{}, 1), resources: map[string]*offered{}}
 	for _, url := range f.urls() {
-		f.resources[url] = &offered{byName: map[string]Resource{}}
+		f.resources[url] = &offered{byName: map[string]ads.Resource{}}
 	}
 	return f
 }
@@ -78,13 +79,13 @@ func (f *Configuration) start() {
 	f.endpoints.changed = f.poke
 	f.endpoints.mu.Unlock()
 	for i, url := range f.urls() {
-		t := &typeState{url: url, wildcard: f.name == "", handle: f.handle}
+		t := ads.Type{URL: url, Wildcard: f.name == "", Handle: f.handle}
 		if i == 0 {
-			t.failed = f.tell
+			t.Failed = f.tell
 		}
-		f.c.add(t)
+		s := f.c.Subscribe(t)
 		if f.name != "" {
-			f.c.subscribe(t, f.name)
+			s.Add(f.name)
 		}
 	}
 }
@@ -100,25 +101,25 @@ func (f *Configuration) tell(err error) {
 }
 
 // handle takes a response of any of the types. Follow replies.
-func (f *Configuration) handle(r *Response) error {
+func (f *Configuration) handle(r *ads.Response) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
 		return nil
 	}
-	if f.unanswered += r.size; f.unanswered > maxBytes && len(f.pending) > 0 {
-		f.unanswered -= r.size
+	if f.unanswered += r.Size; f.unanswered > maxBytes && len(f.pending) > 0 {
+		f.unanswered -= r.Size
 		return errors.New("the control plane sends faster than configurations can be applied")
 	}
-	o := f.resources[r.url]
+	o := f.resources[r.URL]
 	for _, res := range r.Resources {
-		if res.empty() {
+		if res.Empty() {
 			continue
 		}
 		had, ok := o.byName[res.Name]
-		if !ok && len(o.byName) > 2*maxResources || o.bytes+len(res.Value)-len(had.Value) > maxBytes+maxMessage {
-			f.unanswered -= r.size
-			return errors.New(o.tooMany(r.url)) // Follow has said so, to no avail
+		if !ok && len(o.byName) > 2*ads.MaxResources || o.bytes+len(res.Value)-len(had.Value) > maxBytes+ads.MaxMessage {
+			f.unanswered -= r.Size
+			return errors.New(o.tooMany(r.URL)) // Follow has said so, to no avail
 		}
 		o.bytes += len(res.Value) - len(had.Value)
 		res.Value = bytes.Clone(res.Value) // the message goes
@@ -128,7 +129,7 @@ func (f *Configuration) handle(r *Response) error {
 		o.bytes -= len(o.byName[name].Value)
 		delete(o.byName, name)
 	}
-	r.drop()
+	r.Drop()
 	o.answered, o.version = true, r.Version
 	if len(f.pending) == 0 {
 		f.since = time.Now()
@@ -140,7 +141,7 @@ func (f *Configuration) handle(r *Response) error {
 
 // tooMany says that there is more than is kept.
 func (o *offered) tooMany(url string) string {
-	return fmt.Sprintf("too many resources: the values of type %s have more than %d bytes, or there are more than %d", kindOf(url), maxBytes, maxResources)
+	return fmt.Sprintf("too many resources: the values of type %s have more than %d bytes, or there are more than %d", kindOf(url), maxBytes, ads.MaxResources)
 }
 
 func (f *Configuration) poke() {
@@ -182,7 +183,7 @@ func (f *Configuration) Follow(ctx context.Context, failed func(error), apply fu
 		complete := true
 		large := ""
 		for url, o := range f.resources {
-			if o.bytes > maxBytes || len(o.byName) > maxResources {
+			if o.bytes > maxBytes || len(o.byName) > ads.MaxResources {
 				large = o.tooMany(url)
 			}
 			snapshot[url] = maps.Clone(o.byName)
@@ -235,11 +236,11 @@ const refusedPause = 500 * time.Millisecond
 
 // reply replies to responses, which are no longer pending. err is that of the whole; wrong are resources that were
 // refused by themselves.
-func (f *Configuration) reply(list []*Response, err error, wrong assembleErrors) {
+func (f *Configuration) reply(list []*ads.Response, err error, wrong assembleErrors) {
 	f.mu.Lock()
 	f.pending = f.pending[len(list):]
 	for _, r := range list {
-		f.unanswered -= r.size
+		f.unanswered -= r.Size
 	}
 	f.since = time.Now()
 	more := len(f.pending) > 0
@@ -248,7 +249,7 @@ func (f *Configuration) reply(list []*Response, err error, wrong assembleErrors)
 		if err != nil {
 			r.Reply(err)
 		} else {
-			r.Reply(wrong.of(r.url))
+			r.Reply(wrong.of(r.URL))
 		}
 	}
 	if more {
@@ -281,7 +282,7 @@ func (f *Configuration) make(resources resourceSet, late bool) (m made, err erro
 	if f.name != "" {
 		r, ok := resources[ConfigurationURL][f.name]
 		if !ok {
-			return m, fmt.Errorf("the Configuration %s was removed; the one before stays", oneLine(f.name))
+			return m, fmt.Errorf("the Configuration %s was removed; the one before stays", ads.OneLine(f.name))
 		}
 		m.text, err = parseConfiguration(r)
 		m.closed = true
@@ -306,10 +307,10 @@ func (f *Configuration) make(resources resourceSet, late bool) (m made, err erro
 }
 
 // parseConfiguration reads Penstock's own resource.
-func parseConfiguration(r Resource) (*Text, error) {
+func parseConfiguration(r ads.Resource) (*Text, error) {
 	d := &decoder{}
 	if r.URL != ConfigurationURL {
-		return nil, assembleErrors{{ConfigurationURL, r.Name, []Problem{{"", "type " + oneLine(r.URL) + "; expected " + ConfigurationURL}}}}
+		return nil, assembleErrors{{ConfigurationURL, r.Name, []Problem{{"", "type " + ads.OneLine(r.URL) + "; expected " + ConfigurationURL}}}}
 	}
 	o := d.decode(&configurationTable, r.Value)
 	text := o.bytes("text")

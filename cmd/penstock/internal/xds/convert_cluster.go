@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -45,16 +46,16 @@ const (
 )
 
 // newCluster reads a Cluster as far as is needed to know what it refers to.
-func newCluster(r Resource) *cluster {
+func newCluster(r ads.Resource) *cluster {
 	d := &decoder{}
 	c := &cluster{name: r.Name, d: d, users: map[int]bool{}}
 	if r.URL != clusterURL {
-		d.fail("", "type "+oneLine(r.URL)+"; expected "+clusterURL)
+		d.fail("", "type "+ads.OneLine(r.URL)+"; expected "+clusterURL)
 	}
 	o := d.decode(&clusterTable, r.Value)
 	c.o = o
 	if name := o.text("name"); name != r.Name {
-		o.fail("name", "%q, but the resource is named %q", oneLine(name), oneLine(r.Name))
+		o.fail("name", "%q, but the resource is named %q", ads.OneLine(name), ads.OneLine(r.Name))
 	}
 	kind, _ := o.number("type")
 	switch kind {
@@ -187,7 +188,7 @@ func (c *cluster) policy(s *section, o *object) (name string, slow time.Duration
 			known = known || m.name == kind
 		}
 		if !known {
-			unknown = append(unknown, oneLine(kind))
+			unknown = append(unknown, ads.OneLine(kind))
 			continue
 		}
 		v := x.open("typed_config", tables...)
@@ -510,6 +511,6 @@ func (o *object) kind(name string) string {
 	if o == nil {
 		return ""
 	}
-	url, _, _ := parseAny(o.bytes(name))
+	url, _, _ := ads.ParseAny(o.bytes(name))
 	return url[strings.LastIndexByte(url, '/')+1:]
 }

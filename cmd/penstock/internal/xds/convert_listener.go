@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -41,16 +42,16 @@ type chain struct {
 }
 
 // newListener reads a Listener.
-func newListener(r Resource) *listenerPlan {
+func newListener(r ads.Resource) *listenerPlan {
 	d := &decoder{}
 	l := &listenerPlan{name: r.Name, d: d}
 	if r.URL != listenerURL {
-		d.fail("", "type "+oneLine(r.URL)+"; expected "+listenerURL)
+		d.fail("", "type "+ads.OneLine(r.URL)+"; expected "+listenerURL)
 	}
 	o := d.decode(&listenerTable, r.Value)
 	l.o = o
 	if name := o.text("name"); name != r.Name {
-		o.fail("name", "%q, but the resource is named %q", oneLine(name), oneLine(r.Name))
+		o.fail("name", "%q, but the resource is named %q", ads.OneLine(name), ads.OneLine(r.Name))
 	}
 	if n, ok := o.number("bind_to_port"); ok && n == 0 {
 		o.fail("bind_to_port", "not supported: a listener has a socket")
@@ -102,7 +103,7 @@ func (l *listenerPlan) address(o *object, name string) {
 			return
 		}
 		if _, err := netip.ParseAddr(e.Host); err != nil {
-			s.fail("address", "%s is not an address", oneLine(e.Host))
+			s.fail("address", "%s is not an address", ads.OneLine(e.Host))
 			return
 		}
 		if protocol, _ := s.number("protocol"); protocol == 1 {
@@ -301,7 +302,7 @@ func (l *listenerPlan) conditions(c *chain, m *object) {
 	case p == "tls", p == "raw_buffer":
 		m.fail("transport_protocol", "not supported: %s alone; allowed: tls together with server_names or application_protocols", p)
 	default:
-		m.fail("transport_protocol", "unknown value %q; allowed: tls", oneLine(p))
+		m.fail("transport_protocol", "unknown value %q; allowed: tls", ads.OneLine(p))
 	}
 	for _, r := range m.objects("source_prefix_ranges") {
 		a, err := netip.ParseAddr(r.text("address_prefix"))

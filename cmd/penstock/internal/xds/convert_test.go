@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 )
 
@@ -84,8 +85,8 @@ var scenarios = []scenario{
 func TestAssemble(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			a, err := assemble(registryOf("http://127.0.0.1:1"), map[string]Resource{"web": {Name: "web", URL: listenerURL, Value: encode(t, &listenerTable, s.listener)}},
-				map[string]Resource{"web": {Name: "web", URL: clusterURL, Value: encode(t, &clusterTable, s.cluster)}})
+			a, err := assemble(registryOf("http://127.0.0.1:1"), map[string]ads.Resource{"web": {Name: "web", URL: listenerURL, Value: encode(t, &listenerTable, s.listener)}},
+				map[string]ads.Resource{"web": {Name: "web", URL: clusterURL, Value: encode(t, &clusterTable, s.cluster)}})
 			var got strings.Builder
 			if err == nil {
 				got.Write(a.text.YAML)

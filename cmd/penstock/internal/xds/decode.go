@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -60,7 +61,7 @@ func (d *decoder) decode(m *message, b []byte) *object { return d.message(m, b, 
 
 func (d *decoder) message(m *message, b []byte, up *object, as *field, index int) *object {
 	o := &object{d: d, of: m, up: up, as: as, index: index}
-	err := eachField(b, func(n protowire.Number, raw rawValue) error {
+	err := ads.EachField(b, func(n protowire.Number, raw ads.RawValue) error {
 		if d.values++; d.values > maxValues {
 			return fmt.Errorf("more than %d values", maxValues)
 		}
@@ -72,8 +73,8 @@ func (d *decoder) message(m *message, b []byte, up *object, as *field, index int
 			d.warn(o.path(""), "unknown field "+strconv.Itoa(int(n))+" is ignored")
 			return nil
 		}
-		if f.kind == numberKind && raw.kind == protowire.BytesType && f.outcome == done {
-			return d.packed(o, f, raw.b) // numbers of a list
+		if f.kind == numberKind && raw.Kind == protowire.BytesType && f.outcome == done {
+			return d.packed(o, f, raw.Bytes) // numbers of a list
 		}
 		v, set, err := d.value(f, raw, o)
 		switch {
@@ -96,29 +97,29 @@ func (d *decoder) message(m *message, b []byte, up *object, as *field, index int
 }
 
 // value reads a value. set is whether it is other than the default.
-func (d *decoder) value(f *field, raw rawValue, in *object) (v value, set bool, err error) {
+func (d *decoder) value(f *field, raw ads.RawValue, in *object) (v value, set bool, err error) {
 	v.f = f
 	bytes := f.kind != numberKind && f.kind != otherKind
-	if bytes != (raw.kind == protowire.BytesType) && f.kind != otherKind {
+	if bytes != (raw.Kind == protowire.BytesType) && f.kind != otherKind {
 		if f.kind == numberKind && f.outcome != done { // a list of numbers
 			return v, true, nil
 		}
-		return v, false, errWire
+		return v, false, ads.ErrWire
 	}
 	switch f.kind {
 	case textKind:
-		v.b, set = raw.b, len(raw.b) > 0
+		v.b, set = raw.Bytes, len(raw.Bytes) > 0
 	case numberKind:
-		v.n, set = raw.n, raw.n != 0
+		v.n, set = raw.Number, raw.Number != 0
 	case wrappedKind:
-		v.n, err = number(raw.b)
+		v.n, err = number(raw.Bytes)
 		set = v.n != 0
 	case percentKind:
-		v.n, err = number(raw.b)
+		v.n, err = number(raw.Bytes)
 		set = v.n != 0
 	case durationKind:
 		var t time.Duration
-		t, err = parseDuration(raw.b)
+		t, err = ads.ParseDuration(raw.Bytes)
 		if err == nil && t < 0 {
 			err = fmt.Errorf("%v is negative", t)
 		}
@@ -126,27 +127,27 @@ func (d *decoder) value(f *field, raw rawValue, in *object) (v value, set bool, 
 	case messageKind:
 		switch {
 		case f.of == &endpointTable: // decoded later, if it is not known: see endpointCache
-			v.b = raw.b
+			v.b = raw.Bytes
 		case f.outcome == done:
-			v.object = d.message(f.of, raw.b, in, f, in.count(f))
+			v.object = d.message(f.of, raw.Bytes, in, f, in.count(f))
 		}
 		set = true
 	case anyKind, rawKind:
-		v.b, set = raw.b, true
+		v.b, set = raw.Bytes, true
 	case otherKind:
-		set = raw.kind == protowire.BytesType || raw.n != 0
+		set = raw.Kind == protowire.BytesType || raw.Number != 0
 	}
 	return v, set, err
 }
 
 // number reads the number of a wrapper: its field 1.
 func number(b []byte) (n uint64, err error) {
-	err = eachField(b, func(number protowire.Number, v rawValue) error {
+	err = ads.EachField(b, func(number protowire.Number, v ads.RawValue) error {
 		if number == 1 {
-			if v.kind == protowire.BytesType {
-				return errWire
+			if v.Kind == protowire.BytesType {
+				return ads.ErrWire
 			}
-			n = v.n
+			n = v.Number
 		}
 		return nil
 	})
@@ -157,7 +158,7 @@ func (d *decoder) packed(o *object, f *field, b []byte) error {
 	for len(b) > 0 {
 		n, size := protowire.ConsumeVarint(b)
 		if d.values++; size < 0 || d.values > maxValues {
-			return errWire
+			return ads.ErrWire
 		}
 		o.values = append(o.values, value{f: f, n: n})
 		b = b[size:]
@@ -255,8 +256,8 @@ func (o *object) text(name string) string {
 }
 
 func (o *object) valid(name string, b []byte) string {
-	if len(b) > maxName || !utf8.Valid(b) {
-		o.fail(name, "not a text of at most %d bytes", maxName)
+	if len(b) > ads.MaxName || !utf8.Valid(b) {
+		o.fail(name, "not a text of at most %d bytes", ads.MaxName)
 		return ""
 	}
 	return string(b)
@@ -356,7 +357,7 @@ func (o *object) open(name string, tables ...*message) *object {
 		o.fail(name, "missing")
 		return nil
 	}
-	url, b, err := parseAny(v.b)
+	url, b, err := ads.ParseAny(v.b)
 	if err != nil {
 		o.fail(name, "%v", err)
 		return nil
@@ -371,6 +372,6 @@ func (o *object) open(name string, tables ...*message) *object {
 	for i, m := range tables {
 		names[i] = m.name
 	}
-	o.fail(name, "%s is not supported; allowed: %s", oneLine(kind), strings.Join(names, ", "))
+	o.fail(name, "%s is not supported; allowed: %s", ads.OneLine(kind), strings.Join(names, ", "))
 	return nil
 }

@@ -85,3 +85,11 @@ func encodeValue(t testing.TB, b []byte, f *field, v any) []byte {
 	}
 	return varint(b, f.number, number(v))
 }
+
+func appendText(b []byte, n protowire.Number, s string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), s)
+}
+
+func appendBytes(b []byte, n protowire.Number, v []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
+}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 )
 
@@ -17,8 +18,7 @@ const (
 
 // Endpoints has the assignments of a client. Each is asked for as long as somebody watches it.
 type Endpoints struct {
-	c *Client
-	t *typeState
+	t *ads.Subscription
 
 	mu     sync.Mutex
 	failed error // of the stream; nil: it works
@@ -40,11 +40,10 @@ type assignments struct {
 // A watch is signalled when there is something new.
 type watch struct{ signal chan struct{} }
 
-// Endpoints returns the assignments of the client. It must be called once.
-func (c *Client) Endpoints() *Endpoints {
-	e := &Endpoints{c: c, byName: map[string]*assignments{}}
-	e.t = &typeState{url: endpointsURL, handle: e.handle, failed: e.streamFailed}
-	c.add(e.t)
+// NewEndpoints returns the assignments of a client, which can have one Endpoints.
+func NewEndpoints(c *ads.Client) *Endpoints {
+	e := &Endpoints{byName: map[string]*assignments{}}
+	e.t = c.Subscribe(ads.Type{URL: endpointsURL, Handle: e.handle, Failed: e.streamFailed})
 	return e
 }
 
@@ -99,7 +98,7 @@ func (e *Endpoints) need(name string) *assignments {
 	if a == nil {
 		a = &assignments{watches: map[*watch]bool{}, cache: endpointCache{}}
 		e.byName[name] = a
-		e.c.subscribe(e.t, name)
+		e.t.Add(name)
 	}
 	return a
 }
@@ -108,7 +107,7 @@ func (e *Endpoints) need(name string) *assignments {
 func (e *Endpoints) release(name string, a *assignments) {
 	if len(a.watches) == 0 && !a.held && e.byName[name] == a {
 		delete(e.byName, name)
-		e.c.unsubscribe(e.t, name)
+		e.t.Remove(name)
 	}
 }
 
@@ -136,13 +135,13 @@ func (e *Endpoints) hold(names []string) (missing int) {
 }
 
 // handle takes a response. An assignment is taken or refused by itself: members change whenever they do.
-func (e *Endpoints) handle(r *Response) error {
+func (e *Endpoints) handle(r *ads.Response) error {
 	var errs assembleErrors
 	first := false
 	e.mu.Lock()
 	for _, res := range r.Resources {
 		a := e.byName[res.Name]
-		if a == nil || res.empty() {
+		if a == nil || res.Empty() {
 			continue // not needed any more, or a sign of life
 		}
 		parsed, err := parseAssignmentResource(res, a.cache)

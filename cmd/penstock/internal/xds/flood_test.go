@@ -5,154 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
-	"time"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 )
-
-// A server that alternates between contents that are all refused is told as slowly as one that repeats one of them.
-func TestRefusedInTurns(t *testing.T) {
-	testnet.CheckLeaks(t)
-	var mu sync.Mutex
-	var delays []time.Duration
-	s := newFake(t, false, func(f *fakeStream) {
-		f.read()
-		f.open()
-		for i := range 12 {
-			bad := encode(t, &assignmentTable, map[string]any{"cluster_name": fmt.Sprint("other", i%3)})
-			f.send(response(endpointsURL, "n", nil, Resource{Name: "web", Version: fmt.Sprint(i), URL: endpointsURL, Value: bad}))
-			if _, err := f.read(); err != nil {
-				return
-			}
-		}
-		f.drain()
-	})
-	watched(t, Options{Registry: registryOf(s.URL), after: func(d time.Duration, do func()) {
-		mu.Lock()
-		delays = append(delays, d)
-		mu.Unlock()
-		go do()
-	}})
-	eventually(t, "11 delays", func() bool { mu.Lock(); defer mu.Unlock(); return len(delays) == 11 })
-	half := 500 * time.Millisecond
-	want := []time.Duration{half, half, half, 2 * half, 4 * half, 8 * half, 16 * half, 32 * half, 30 * time.Second, 30 * time.Second, 30 * time.Second}
-	mu.Lock()
-	defer mu.Unlock()
-	if !slices.Equal(delays, want) {
-		t.Errorf("delays %v, want %v", delays, want)
-	}
-}
-
-// A response that has a resource twice, or with its removal, is refused, and changes nothing.
-func TestTwice(t *testing.T) {
-	testnet.CheckLeaks(t)
-	good := encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})
-	web := Resource{Name: "web", Version: "1", URL: endpointsURL, Value: good}
-	answers := make(chan said, 10)
-	s := newFake(t, false, func(f *fakeStream) {
-		f.read()
-		f.open()
-		f.send(response(endpointsURL, "a", nil, web, web))
-		for i, next := range [][]byte{response(endpointsURL, "b", []string{"web"}, web), response(endpointsURL, "c", []string{"web", "web"}), response(endpointsURL, "d", nil, web)} {
-			q, err := f.read()
-			if err != nil {
-				return
-			}
-			answers <- q
-			if i == 0 {
-				f.send(response(endpointsURL, "x", nil))
-				f.read() // so that the next refusal is not delayed
-			}
-			f.send(next)
-		}
-		q, _ := f.read()
-		answers <- q
-		f.drain()
-	})
-	watched(t, Options{Registry: registryOf(s.URL), after: func(_ time.Duration, do func()) { go do() }})
-	for _, nonce := range []string{"a", "b", "c", "d"} {
-		select {
-		case q := <-answers:
-			if q.nonce != nonce || strings.Contains(q.refusal, "web is there twice") != (nonce != "d") {
-				t.Errorf("%+v", q)
-			}
-		case <-time.After(patience):
-			t.Fatal("no answer")
-		}
-	}
-}
-
-// A sign of life of a resource is not the resource: its version is not claimed.
-func TestSignOfLifeIsNotClaimed(t *testing.T) {
-	testnet.CheckLeaks(t)
-	firsts := make(chan said, 100)
-	s := newFake(t, false, func(f *fakeStream) {
-		q, _ := f.read()
-		firsts <- q
-		f.open()
-		b := appendBytes(nil, 2, appendText(appendText(nil, 1, "7"), 3, "web"))
-		f.send(appendText(appendText(b, 4, endpointsURL), 5, "n"))
-		f.read()
-		f.end("14", "")
-	})
-	watched(t, Options{Registry: registryOf(s.URL)})
-	<-firsts
-	if q := <-firsts; len(q.known) != 0 {
-		t.Errorf("%+v", q)
-	}
-}
-
-// A server that sends and does not read, or stops in the middle of a message, is left.
-func TestDeafAndSlow(t *testing.T) {
-	testnet.CheckLeaks(t)
-	for _, tt := range []struct {
-		want  string
-		slow  time.Duration
-		serve func(*fakeStream)
-	}{
-		{"does not read the replies", 0, func(f *fakeStream) {
-			f.open()
-			for i := 0; f.r.Context().Err() == nil; i++ {
-				f.send(response(endpointsURL, fmt.Sprintf("%04000d", i), nil))
-			}
-		}},
-		{"takes too long to send a message", 50 * time.Millisecond, func(f *fakeStream) {
-			f.open()
-			f.w.Write([]byte{0, 0, 0, 0, 9, 1})
-			f.flush()
-			f.drain()
-		}},
-	} {
-		s := newFake(t, false, func(f *fakeStream) {
-			f.read()
-			tt.serve(f)
-		})
-		_, errs := watched(t, Options{Registry: registryOf(s.URL), slow: tt.slow})
-		select {
-		case err := <-errs:
-			if !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v; want %s", err, tt.want)
-			}
-		case <-time.After(patience):
-			t.Errorf("not left: %s", tt.want)
-		}
-	}
-}
 
 // Whatever comes while a configuration is applied, or for types that are full, is not kept without bound.
 func TestWhatIsKept(t *testing.T) {
-	c := newTestClient(t, Options{Registry: registryOf("http://127.0.0.1:1")})
-	send := func(f *Configuration, size int, resources ...Resource) error {
-		r := &Response{url: listenerURL, nonce: "n", size: size, client: c, Resources: resources}
-		r.of = &typeState{versions: map[string]string{}}
-		return f.handle(r)
+	c := newTestClient(t, ads.Options{Registry: registryOf("http://127.0.0.1:1")})
+	send := func(f *Configuration, size int, resources ...ads.Resource) error {
+		return f.handle(&ads.Response{URL: listenerURL, Size: size, Resources: resources})
 	}
 	full := func(f *Configuration, next func(i int) error) (n int) {
 		for ; n < 1000; n++ {
@@ -163,9 +27,9 @@ func TestWhatIsKept(t *testing.T) {
 		t.Error("everything is kept")
 		return n
 	}
-	f := c.Configuration(c.Endpoints(), "", false)
-	web := Resource{Name: "web", URL: listenerURL, Value: []byte("x")}
-	if n := full(f, func(int) error { return send(f, maxMessage, web) }); n != maxBytes/maxMessage {
+	f := NewConfiguration(c, NewEndpoints(c), "", false)
+	web := ads.Resource{Name: "web", URL: listenerURL, Value: []byte("x")}
+	if n := full(f, func(int) error { return send(f, ads.MaxMessage, web) }); n != maxBytes/ads.MaxMessage {
 		t.Errorf("%d messages wait", n)
 	}
 	for _, r := range f.pending {
@@ -177,30 +41,30 @@ func TestWhatIsKept(t *testing.T) {
 		t.Error("the value is gone")
 	}
 	f.reply(f.pending, nil, nil)
-	if err := send(f, maxMessage, web); err != nil || f.unanswered != maxMessage {
+	if err := send(f, ads.MaxMessage, web); err != nil || f.unanswered != ads.MaxMessage {
 		t.Errorf("after the replies %d bytes wait: %v", f.unanswered, err)
 	}
 
-	f = c.Configuration(f.endpoints, "", false)
-	value := make([]byte, maxMessage/4)
+	f = NewConfiguration(c, f.endpoints, "", false)
+	value := make([]byte, ads.MaxMessage/4)
 	n := full(f, func(i int) error {
-		return send(f, 1, Resource{Name: fmt.Sprint(i), URL: listenerURL, Value: value})
+		return send(f, 1, ads.Resource{Name: fmt.Sprint(i), URL: listenerURL, Value: value})
 	})
-	if o := f.resources[listenerURL]; o.bytes > maxBytes+maxMessage || n < maxBytes/len(value) {
+	if o := f.resources[listenerURL]; o.bytes > maxBytes+ads.MaxMessage || n < maxBytes/len(value) {
 		t.Errorf("%d bytes of %d resources are kept", o.bytes, n)
 	}
-	gone := &Response{url: listenerURL, nonce: "n", client: c}
+	gone := &ads.Response{URL: listenerURL}
 	for name := range f.resources[listenerURL].byName {
 		gone.Removed = append(gone.Removed, name)
 	}
 	if err := f.handle(gone); err != nil || f.resources[listenerURL].bytes != 0 {
 		t.Errorf("%d bytes of nothing: %v", f.resources[listenerURL].bytes, err)
 	}
-	f = c.Configuration(f.endpoints, "", false)
+	f = NewConfiguration(c, f.endpoints, "", false)
 	n = full(f, func(i int) error {
-		many := make([]Resource, maxResources/2)
+		many := make([]ads.Resource, ads.MaxResources/2)
 		for j := range many {
-			many[j] = Resource{Name: fmt.Sprint(i, j), URL: listenerURL, Value: value[:0]}
+			many[j] = ads.Resource{Name: fmt.Sprint(i, j), URL: listenerURL, Value: value[:0]}
 		}
 		return send(f, 1, many...)
 	})
@@ -211,19 +75,16 @@ func TestWhatIsKept(t *testing.T) {
 
 // Configurations that come faster than they can be looked at are one change.
 func TestFloodIsOneChange(t *testing.T) {
-	testnet.CheckLeaks(t)
 	const all = 60
-	s := newFake(t, false, func(f *fakeStream) {
-		f.read()
-		f.open()
-		for i := range all {
-			value := appendText(nil, 1, fmt.Sprint("# ", i))
-			f.send(response(ConfigurationURL, fmt.Sprint(i), nil, Resource{Name: "edge", Version: fmt.Sprint(i), URL: ConfigurationURL, Value: value}))
+	c := newTestClient(t, ads.Options{Registry: registryOf("http://127.0.0.1:1")})
+	conf := NewConfiguration(c, NewEndpoints(c), "edge", false)
+	for i := range all {
+		value := encode(t, &configurationTable, map[string]any{"text": fmt.Sprint("# ", i)})
+		r := &ads.Response{URL: ConfigurationURL, Resources: []ads.Resource{{Name: "edge", Version: fmt.Sprint(i), URL: ConfigurationURL, Value: value}}}
+		if err := conf.handle(r); err != nil {
+			t.Fatal(err)
 		}
-		f.drain()
-	})
-	c := newTestClient(t, Options{Registry: registryOf(s.URL)})
-	conf := c.Configuration(c.Endpoints(), "edge", false)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var texts []string
 	conf.Follow(ctx, nil, func(text *Text) error {
@@ -241,9 +102,9 @@ func TestFloodIsOneChange(t *testing.T) {
 func TestManyValues(t *testing.T) {
 	field := protowire.AppendVarint(protowire.AppendTag(nil, 15000, protowire.VarintType), 1)
 	value := bytes.Repeat(field, maxValues-1)
-	listeners := map[string]Resource{}
+	listeners := map[string]ads.Resource{}
 	for _, name := range []string{"a", "b", "c"} {
-		listeners[name] = Resource{Name: name, URL: listenerURL, Value: value}
+		listeners[name] = ads.Resource{Name: name, URL: listenerURL, Value: value}
 	}
 	_, err := assemble(registryOf("http://127.0.0.1:1"), listeners, nil)
 	if err == nil || err.Error() != "Listener c: all resources together have more than 2097152 values" {
@@ -251,85 +112,14 @@ func TestManyValues(t *testing.T) {
 	}
 }
 
-// A stream on which nothing comes for long, between messages, goes on.
-func TestSilentIsNotSlow(t *testing.T) {
-	testnet.CheckLeaks(t)
-	const slow = 2 * time.Second
-	s := newFake(t, false, func(f *fakeStream) {
-		f.read()
-		f.open()
-		for i := range 2 {
-			f.send(response(endpointsURL, fmt.Sprint(i), nil, Resource{Name: "web", URL: endpointsURL, Value: encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})}))
-			f.read()
-			if i == 0 {
-				time.Sleep(slow + slow/4) // longer than a message may take
-			}
-		}
-		f.end("9", "the end")
-	})
-	_, errs := watched(t, Options{Registry: registryOf(s.URL), slow: slow})
-	select {
-	case err := <-errs:
-		if !strings.Contains(err.Error(), "the end") {
-			t.Errorf("%v", err)
-		}
-	case <-time.After(patience):
-		t.Error("no end")
-	}
-}
-
-// The reason of a refusal is short, and text.
+// The reason of a refusal is short, however many errors there are.
 func TestReason(t *testing.T) {
-	text := shortReason(errors.New("x" + strings.Repeat("ü", maxReason))) // cut in the middle of one
-	if !utf8.ValidString(text) || len(text) > maxReason+10 {
-		t.Errorf("%d bytes, valid: %v", len(text), utf8.ValidString(text))
-	}
 	var errs assembleErrors
 	for range maxReasons {
 		errs = append(errs, resourceError{listenerURL, "web", []Problem{{"a", "b"}, {"c", "d"}}})
 	}
 	if n := len(errs.Error()); n > 20*maxReasons {
 		t.Errorf("%d bytes", n)
-	}
-}
-
-// A reply that comes after the end of its stream says nothing on the next one, whose nonces are others.
-func TestReplyAfterTheEnd(t *testing.T) {
-	c := newTestClient(t, Options{Registry: registryOf("http://127.0.0.1:1")})
-	of := &typeState{versions: map[string]string{"web": ""}}
-	r := &Response{client: c, stream: &stream{}, of: of, nonce: "n", Resources: []Resource{{Name: "web", Version: "1", URL: endpointsURL}}}
-	r.Reply(nil)
-	r.Reply(errors.New("wrong"))
-	if len(of.replies) != 0 || of.refusals != 0 || of.versions["web"] != "" {
-		t.Errorf("%+v", of)
-	}
-}
-
-// What was accepted ends a row of refusals: the next one is told at once.
-func TestAcceptedEndsTheRow(t *testing.T) {
-	delays := 0
-	c := newTestClient(t, Options{Registry: registryOf("http://127.0.0.1:1"), after: func(time.Duration, func()) { delays++ }})
-	s := &stream{wake: make(chan struct{}, 1)}
-	c.begin(s)
-	of := &typeState{}
-	for i, want := range []int{0, 1, 1, 1, 2} {
-		var err error
-		if i != 2 {
-			err = errors.New("wrong")
-		}
-		(&Response{client: c, stream: s, of: of, nonce: "n"}).Reply(err)
-		if delays != want {
-			t.Errorf("reply %d: %d were delayed, want %d", i, delays, want)
-		}
-	}
-}
-
-// Resources of a type that this stream has not asked for yet, because nobody needs one, end it.
-func TestNotAskedFor(t *testing.T) {
-	c := newTestClient(t, Options{Registry: registryOf("http://127.0.0.1:1")})
-	c.Endpoints()
-	if err := c.received(&stream{}, &Response{url: endpointsURL, nonce: "n"}); err == nil || !strings.Contains(err.Error(), "not asked for") {
-		t.Errorf("%v", err)
 	}
 }
 

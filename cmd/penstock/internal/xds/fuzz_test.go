@@ -1,64 +1,24 @@
 package xds
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
-
-// FuzzFrame: frames come out as they went in, and nothing larger than allowed.
-func FuzzFrame(f *testing.F) {
-	f.Add(appendFrame(appendFrame(nil, []byte("one")), nil))
-	f.Add([]byte{0, 255, 255, 255, 255, 0})
-	f.Add([]byte{1, 0, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var again []byte
-		r := bytes.NewReader(b)
-		for {
-			message, err := readFrame(r, 1<<10)
-			if err != nil {
-				if err == io.EOF && !bytes.Equal(again, b) {
-					t.Errorf("%x became %x", b, again)
-				}
-				return
-			}
-			if len(message) > 1<<10 {
-				t.Fatalf("a message of %d bytes", len(message))
-			}
-			again = appendFrame(again, message)
-		}
-	})
-}
-
-// FuzzResponse: a response that is read has what a reply needs.
-func FuzzResponse(f *testing.F) {
-	f.Add(response(clusterURL, "1", []string{"a", "b"}, Resource{Name: "web", Version: "3", URL: clusterURL, Value: []byte{1}}))
-	f.Add(appendBytes(nil, 2, appendBytes(nil, 6, []byte{8, 1})))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := parseResponse(b)
-		if err == nil && (r.url == "" || r.nonce == "") {
-			t.Errorf("%+v", r)
-		}
-		if err != nil && strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q", err)
-		}
-	})
-}
 
 // FuzzAssignment: members of an assignment are within their bounds.
 func FuzzAssignment(f *testing.F) {
 	f.Add(encode(f, &assignmentTable, richAssignment))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		cache := endpointCache{}
-		a, err := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
-		again, err2 := parseAssignmentResource(Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
+		a, err := parseAssignmentResource(ads.Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
+		again, err2 := parseAssignmentResource(ads.Resource{Name: "web", URL: endpointsURL, Value: b}, cache)
 		if (err == nil) != (err2 == nil) || err == nil && !slices.Equal(a.Members, again.Members) {
 			t.Errorf("%v, and with the cache %v", err, err2)
 		}
@@ -88,7 +48,7 @@ func FuzzAssemble(f *testing.F) {
 	}
 	registry := registryOf("http://127.0.0.1:1")
 	f.Fuzz(func(t *testing.T, listener, cluster []byte) {
-		a, err := assemble(registry, map[string]Resource{"web": {Name: "web", URL: listenerURL, Value: listener}}, map[string]Resource{"web": {Name: "web", URL: clusterURL, Value: cluster}})
+		a, err := assemble(registry, map[string]ads.Resource{"web": {Name: "web", URL: listenerURL, Value: listener}}, map[string]ads.Resource{"web": {Name: "web", URL: clusterURL, Value: cluster}})
 		if err != nil || len(a.open) > 0 {
 			return
 		}
@@ -110,7 +70,7 @@ func FuzzConfiguration(f *testing.F) {
 	f.Add([]byte("\x0a\x0dlisteners: {}"))
 	f.Add([]byte("\x12\x0f\x0a\x0d\x0a\x01a\x12\x08\x11\x00\x00\x00\x00\x00\x00\xf0\x3f"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		text, err := parseConfiguration(Resource{Name: "edge", URL: ConfigurationURL, Value: b})
+		text, err := parseConfiguration(ads.Resource{Name: "edge", URL: ConfigurationURL, Value: b})
 		if err == nil {
 			config.Parse("text", text.YAML)
 		}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -94,7 +95,7 @@ func (o *object) metadata() string {
 		}
 		fields, err := parseStruct(value)
 		if err != nil {
-			m.fail("filter_metadata", "%s: %v", oneLine(key), err)
+			m.fail("filter_metadata", "%s: %v", ads.OneLine(key), err)
 			return ""
 		}
 		all[key] = fields
@@ -123,7 +124,7 @@ func (o *object) endpoint(name string, names bool) (e spec.Endpoint, ok bool) {
 			return e, false
 		}
 		if _, err := netip.ParseAddr(e.Host); err != nil && !names {
-			s.fail("address", "%s is not an address", oneLine(e.Host))
+			s.fail("address", "%s is not an address", ads.OneLine(e.Host))
 			return e, false
 		}
 		if e.Port == 0 {
@@ -157,13 +158,13 @@ func (o *object) socket() (e spec.Endpoint, ok bool) {
 	e = spec.Endpoint{Kind: spec.TCP, Host: host, Port: uint16(port)}
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.Zone() != "" {
-			o.fail("address", "%s has a zone, which addresses here have not", oneLine(host))
+			o.fail("address", "%s has a zone, which addresses here have not", ads.OneLine(host))
 			return e, false
 		}
 		e.Host = a.Unmap().String()
 	}
 	if parsed, err := spec.ParseListener(e.String()); err != nil || parsed != e {
-		o.fail("address", "%s is neither a name nor an address", oneLine(host))
+		o.fail("address", "%s is neither a name nor an address", ads.OneLine(host))
 		return e, false
 	}
 	return e, true
@@ -174,11 +175,11 @@ func (o *object) pipe() (e spec.Endpoint, ok bool) {
 	path := o.text("path")
 	e = spec.Endpoint{Kind: spec.Unix, Path: path}
 	if !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "@") {
-		o.fail("path", "%q is not an absolute path", oneLine(path))
+		o.fail("path", "%q is not an absolute path", ads.OneLine(path))
 		return e, false
 	}
 	if parsed, err := spec.ParseUpstream(e.String()); err != nil || parsed != e {
-		o.fail("path", "%q cannot be a Unix socket", oneLine(path))
+		o.fail("path", "%q cannot be a Unix socket", ads.OneLine(path))
 		return e, false
 	}
 	return e, true

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 )
 
@@ -16,7 +17,7 @@ import (
 const maxPasses = 8
 
 // A resourceSet has the Listeners and Clusters that a text is made of, by type.
-type resourceSet map[string]map[string]Resource
+type resourceSet map[string]map[string]ads.Resource
 
 func (s resourceSet) clone() resourceSet {
 	out := make(resourceSet, len(s))
@@ -98,7 +99,7 @@ func (t *Text) blame(err error) (list assembleErrors) {
 
 func openErrors(open []openReference) (errs assembleErrors) {
 	for _, o := range open {
-		errs = append(errs, resourceError{listenerURL, o.from, []Problem{{o.path, "there is no Cluster " + oneLine(o.to)}}})
+		errs = append(errs, resourceError{listenerURL, o.from, []Problem{{o.path, "there is no Cluster " + ads.OneLine(o.to)}}})
 	}
 	return errs
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -33,7 +34,7 @@ func endpointsOn(port string) string {
 func TestPlane(t *testing.T) {
 	testnet.CheckLeaks(t)
 	p := newPlane(t, clusterWeb, listenerWeb, endpointsWeb)
-	c := newTestClient(t, Options{Registry: registryOf(p.URL)})
+	c := newTestClient(t, ads.Options{Registry: registryOf(p.URL)})
 	f := follow(t, c, "", false)
 	first := f.next(t)
 	for _, want := range []string{`listen: "tcp://127.0.0.1:18080"`, `discover: [{xds: "web", registry: control-plane}]`, `to: "web"`} {
@@ -89,8 +90,8 @@ func TestPlane(t *testing.T) {
 func TestPlaneEndpoints(t *testing.T) {
 	testnet.CheckLeaks(t)
 	p := newPlane(t, endpointsWeb)
-	c := newTestClient(t, Options{Registry: registryOf(p.URL)})
-	e := c.Endpoints()
+	c := newTestClient(t, ads.Options{Registry: registryOf(p.URL)})
+	e := NewEndpoints(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	answers, errs, done := make(chan *Assignment, 100), make(chan error, 100), make(chan struct{})
 	go func() {
@@ -158,7 +159,7 @@ func TestPlaneEndpoints(t *testing.T) {
 func TestPlaneOwnType(t *testing.T) {
 	testnet.CheckLeaks(t)
 	p := newPlane(t, `{"@type": "type.googleapis.com/penstock.v1.Configuration", "name": "edge", "text": "listeners:\n  a: {listen: 'tcp://127.0.0.1:1', to: 'echo:'}\n"}`)
-	c := newTestClient(t, Options{Registry: registryOf(p.URL)})
+	c := newTestClient(t, ads.Options{Registry: registryOf(p.URL)})
 	f := follow(t, c, "edge", false)
 	if text := f.next(t); !strings.Contains(string(text.YAML), "127.0.0.1:1'") {
 		t.Errorf("%s", text.YAML)
@@ -178,7 +179,7 @@ func TestPlanePartial(t *testing.T) {
 	testnet.CheckLeaks(t)
 	other := strings.NewReplacer(`"name": "web"`, `"name": "other"`, "18080", "18090").Replace(listenerWeb)
 	p := newPlane(t, clusterWeb, listenerBad, other, endpointsWeb)
-	c := newTestClient(t, Options{Registry: registryOf(p.URL)})
+	c := newTestClient(t, ads.Options{Registry: registryOf(p.URL)})
 	f := follow(t, c, "", true)
 	if text := string(f.next(t).YAML); strings.Contains(text, "18080") || !strings.Contains(text, "18090") {
 		t.Errorf("not only the good one:\n%s", text)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -21,7 +22,7 @@ type poolKey struct {
 
 // Shared is a client of a Pool.
 type Shared struct {
-	Client    *Client
+	Client    *ads.Client
 	Endpoints *Endpoints
 
 	pool       *Pool
@@ -38,11 +39,11 @@ func (p *Pool) Get(r spec.Registry, node spec.Node, version string) (*Shared, er
 	defer p.mu.Unlock()
 	s := p.shared[key]
 	if s == nil {
-		c, err := NewClient(Options{Registry: r, Node: Node{ID: node.ID, Zone: node.Zone, Version: version}})
+		c, err := ads.NewClient(ads.Options{Registry: r, Node: ads.Node{ID: node.ID, Zone: node.Zone, Version: version}})
 		if err != nil {
 			return nil, err
 		}
-		s = &Shared{Client: c, Endpoints: c.Endpoints(), pool: p, key: key}
+		s = &Shared{Client: c, Endpoints: NewEndpoints(c), pool: p, key: key}
 		if p.shared == nil {
 			p.shared = map[poolKey]*Shared{}
 		}
@@ -52,7 +53,7 @@ func (p *Pool) Get(r spec.Registry, node spec.Node, version string) (*Shared, er
 	return s, nil
 }
 
-// Configuration returns the configuration of the control plane; see [Client.Configuration]. There can be one at
+// Configuration returns the configuration of the control plane; see [NewConfiguration]. There can be one at
 // a time.
 func (s *Shared) Configuration(name string, partial bool) (*Configuration, error) {
 	s.pool.mu.Lock()
@@ -61,7 +62,7 @@ func (s *Shared) Configuration(name string, partial bool) (*Configuration, error
 		return nil, errors.New("one control plane cannot have two layers of the configuration")
 	}
 	s.configured = true
-	return s.Client.Configuration(s.Endpoints, name, partial), nil
+	return NewConfiguration(s.Client, s.Endpoints, name, partial), nil
 }
 
 // Release gives the client back. The last one closes it.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
@@ -96,12 +97,12 @@ func registryOf(urls ...string) spec.Registry {
 	return spec.Registry{Kind: "xds", Servers: strings.Join(urls, " ")}
 }
 
-func newTestClient(t *testing.T, opt Options) *Client {
+func newTestClient(t *testing.T, opt ads.Options) *ads.Client {
 	t.Helper()
 	if opt.Node.ID == "" {
-		opt.Node = Node{ID: "relay-1", Zone: "a", Version: "test"}
+		opt.Node = ads.Node{ID: "relay-1", Zone: "a", Version: "test"}
 	}
-	c, err := NewClient(opt)
+	c, err := ads.NewClient(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +116,9 @@ type follower struct {
 	errs  chan error
 }
 
-func follow(t *testing.T, c *Client, name string, partial bool) *follower {
+func follow(t *testing.T, c *ads.Client, name string, partial bool) *follower {
 	f := &follower{make(chan *Text, 100), make(chan error, 100)}
-	conf := c.Configuration(c.Endpoints(), name, partial)
+	conf := NewConfiguration(c, NewEndpoints(c), name, partial)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"unicode/utf8"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -31,11 +32,11 @@ func (r *structReader) object(b []byte, depth int) (map[string]any, error) {
 		return nil, errDeep
 	}
 	fields := map[string]any{}
-	err := eachField(b, func(n protowire.Number, v rawValue) error {
+	err := ads.EachField(b, func(n protowire.Number, v ads.RawValue) error {
 		if n != 1 {
 			return nil
 		}
-		key, value, err := parseEntry(v.b)
+		key, value, err := parseEntry(v.Bytes)
 		if err != nil {
 			return err
 		}
@@ -47,12 +48,12 @@ func (r *structReader) object(b []byte, depth int) (map[string]any, error) {
 
 // parseEntry reads the entry of a map whose keys are texts.
 func parseEntry(b []byte) (key string, value []byte, err error) {
-	err = eachField(b, func(n protowire.Number, v rawValue) error {
+	err = ads.EachField(b, func(n protowire.Number, v ads.RawValue) error {
 		switch n {
 		case 1:
-			key = string(v.b)
+			key = string(v.Bytes)
 		case 2:
-			value = v.b
+			value = v.Bytes
 		}
 		return nil
 	})
@@ -69,30 +70,30 @@ func (r *structReader) value(b []byte, depth int) (out any, err error) {
 	if r.values++; r.values > maxStructValues {
 		return nil, errLarge
 	}
-	err = eachField(b, func(n protowire.Number, v rawValue) error {
+	err = ads.EachField(b, func(n protowire.Number, v ads.RawValue) error {
 		var err error
 		switch {
-		case n == 1 && v.kind == protowire.VarintType:
+		case n == 1 && v.Kind == protowire.VarintType:
 			out = nil
-		case n == 2 && v.kind == protowire.Fixed64Type:
-			f := math.Float64frombits(v.n)
+		case n == 2 && v.Kind == protowire.Fixed64Type:
+			f := math.Float64frombits(v.Number)
 			if math.IsNaN(f) || math.IsInf(f, 0) {
 				return errors.New("a number is not finite")
 			}
 			out = f
-		case n == 3 && v.kind == protowire.BytesType:
-			if !utf8.Valid(v.b) {
+		case n == 3 && v.Kind == protowire.BytesType:
+			if !utf8.Valid(v.Bytes) {
 				return errUTF8
 			}
-			out = string(v.b)
-		case n == 4 && v.kind == protowire.VarintType:
-			out = v.n != 0
-		case n == 5 && v.kind == protowire.BytesType:
-			out, err = r.object(v.b, depth+1)
-		case n == 6 && v.kind == protowire.BytesType:
-			out, err = r.list(v.b, depth+1)
+			out = string(v.Bytes)
+		case n == 4 && v.Kind == protowire.VarintType:
+			out = v.Number != 0
+		case n == 5 && v.Kind == protowire.BytesType:
+			out, err = r.object(v.Bytes, depth+1)
+		case n == 6 && v.Kind == protowire.BytesType:
+			out, err = r.list(v.Bytes, depth+1)
 		default:
-			return errWire
+			return ads.ErrWire
 		}
 		return err
 	})
@@ -101,11 +102,11 @@ func (r *structReader) value(b []byte, depth int) (out any, err error) {
 
 func (r *structReader) list(b []byte, depth int) ([]any, error) {
 	list := []any{}
-	err := eachField(b, func(n protowire.Number, v rawValue) error {
+	err := ads.EachField(b, func(n protowire.Number, v ads.RawValue) error {
 		if n != 1 {
 			return nil
 		}
-		item, err := r.value(v.b, depth+1)
+		item, err := r.value(v.Bytes, depth+1)
 		list = append(list, item)
 		return err
 	})

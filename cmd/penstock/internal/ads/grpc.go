@@ -1,4 +1,4 @@
-package xds
+package ads
 
 import (
 	"encoding/binary"
@@ -13,8 +13,8 @@ import (
 // Framing of gRPC over HTTP/2, as far as one stream of uncompressed messages needs it:
 // https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md.
 
-// maxMessage is the maximum size of a message from the control plane.
-const maxMessage = 16 << 20
+// MaxMessage is the maximum size of a message from the control plane.
+const MaxMessage = 16 << 20
 
 // prefixSize is the size of what precedes each message: a flag and a length of four bytes.
 const prefixSize = 5
@@ -113,22 +113,22 @@ func statusOf(h http.Header) (error, bool) {
 	if decoded, err := url.PathUnescape(message); err == nil {
 		message = decoded
 	}
-	return &statusError{code, oneLine(message)}, true
+	return &statusError{code, OneLine(message)}, true
 }
 
 // checkAnswer returns an error if an answer is not the beginning of a gRPC stream.
 func checkAnswer(r *http.Response) error {
 	if r.StatusCode != http.StatusOK {
-		return fmt.Errorf("the control plane answered %s", oneLine(r.Status))
+		return fmt.Errorf("the control plane answered %s", OneLine(r.Status))
 	}
 	if r.ProtoMajor != 2 {
-		return fmt.Errorf("the control plane speaks %s; HTTP/2 is needed", oneLine(r.Proto))
+		return fmt.Errorf("the control plane speaks %s; HTTP/2 is needed", OneLine(r.Proto))
 	}
 	if err, ok := statusOf(r.Header); ok {
 		return err // headers only
 	}
 	if kind := r.Header.Get("Content-Type"); kind != "application/grpc" && !strings.HasPrefix(kind, "application/grpc+") {
-		return fmt.Errorf("the control plane answered with content of type %q; expected application/grpc", oneLine(kind))
+		return fmt.Errorf("the control plane answered with content of type %q; expected application/grpc", OneLine(kind))
 	}
 	return nil
 }
@@ -136,8 +136,8 @@ func checkAnswer(r *http.Response) error {
 // maxText is the maximum length of a text of the control plane in a message.
 const maxText = 300
 
-// oneLine makes a text of the control plane fit for a message: one line, and not too long.
-func oneLine(s string) string {
+// OneLine makes a text of the control plane fit for a message: one line, and not too long.
+func OneLine(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] + "..."
 	}

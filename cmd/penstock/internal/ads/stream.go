@@ -1,4 +1,4 @@
-package xds
+package ads
 
 import (
 	"bytes"
@@ -83,7 +83,7 @@ func (c *Client) talk(ctx context.Context, server string) (err error) {
 	}
 	limit := rate.NewLimiter(maxRate, maxBurst)
 	for {
-		size, err := readPrefix(resp.Body, maxMessage)
+		size, err := readPrefix(resp.Body, MaxMessage)
 		if err == io.EOF {
 			if err, ok := statusOf(resp.Trailer); ok {
 				return err
@@ -125,7 +125,7 @@ func plainError(ctx context.Context, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the control plane closed the connection")
 	}
-	return fmt.Errorf("stream: %s", oneLine(err.Error()))
+	return fmt.Errorf("stream: %s", OneLine(err.Error()))
 }
 
 // write writes requests as they come up, until ctx ends. Then it closes w, because nothing else ends the stream: once

@@ -1,7 +1,7 @@
-package xds
+package ads
 
 import (
-	"context"
+	"bytes"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
@@ -13,30 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
 	"github.com/penstock/penstock/internal/testnet"
 )
-
-// watched returns a client that watches one assignment, and what it is told.
-func watched(t *testing.T, opt Options) (answers chan *Assignment, errs chan error) {
-	t.Helper()
-	answers, errs = make(chan *Assignment, 1000), make(chan error, 1000)
-	c := newTestClient(t, opt)
-	e := c.Endpoints()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		e.Watch(ctx, "web", func(a *Assignment, err error) {
-			if err != nil {
-				errs <- err
-			} else {
-				answers <- a
-			}
-		})
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-	return answers, errs
-}
 
 // Whatever a server answers that is not the protocol, the stream ends with a clear error, and is tried again.
 func TestBadServers(t *testing.T) {
@@ -65,7 +46,7 @@ func TestBadServers(t *testing.T) {
 		{"no nonce", "no type_url or no nonce", func(s *fakeStream) { s.open(); s.send(response(endpointsURL, "", nil)); s.drain() }},
 		{"a long name", "resources[0]: not a text of at most 4096 bytes", func(s *fakeStream) {
 			s.open()
-			s.send(response(endpointsURL, "1", nil, Resource{Name: "web" + strings.Repeat("x", maxName)}))
+			s.send(response(endpointsURL, "1", nil, Resource{Name: "web" + strings.Repeat("x", MaxName)}))
 			s.drain()
 		}},
 		{"a name that is no text", "removed_resources[0]: not a text", func(s *fakeStream) { s.open(); s.send(response(endpointsURL, "1", []string{"we\xff"})); s.drain() }},
@@ -83,7 +64,7 @@ func TestBadServers(t *testing.T) {
 				mu.Unlock()
 				tt.serve(f)
 			})
-			_, errs := watched(t, Options{Registry: registryOf(s.URL)})
+			_, errs := subscribed(t, Options{Registry: registryOf(s.URL)})
 			select {
 			case err := <-errs:
 				if !strings.Contains(err.Error(), tt.want) || strings.ContainsAny(err.Error(), "\n\t") {
@@ -103,7 +84,7 @@ func TestNoServer(t *testing.T) {
 	old := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(old.Close)
 	for _, url := range []string{old.URL, "http://127.0.0.1:1"} {
-		_, errs := watched(t, Options{Registry: registryOf(url)})
+		_, errs := subscribed(t, Options{Registry: registryOf(url)})
 		select {
 		case err := <-errs:
 			if !strings.HasPrefix(err.Error(), "stream: ") || strings.Contains(err.Error(), "\n") {
@@ -119,9 +100,9 @@ func TestNoServer(t *testing.T) {
 // makes it good again gets one at once.
 func TestRefusedAgain(t *testing.T) {
 	testnet.CheckLeaks(t)
-	good := encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})
-	bad := encode(t, &assignmentTable, map[string]any{"cluster_name": "other"})
-	other := encode(t, &assignmentTable, map[string]any{"cluster_name": "another"})
+	good := []byte("web")
+	bad := []byte("other")
+	other := []byte("another")
 	var mu sync.Mutex
 	var delays []time.Duration
 	var answers []said
@@ -147,7 +128,7 @@ func TestRefusedAgain(t *testing.T) {
 		}
 		f.drain()
 	})
-	watched(t, Options{Registry: registryOf(s.URL), after: func(d time.Duration, do func()) {
+	subscribed(t, Options{Registry: registryOf(s.URL), after: func(d time.Duration, do func()) {
 		mu.Lock()
 		delays = append(delays, d)
 		mu.Unlock()
@@ -172,7 +153,7 @@ func TestRefusedAgain(t *testing.T) {
 // for what runs. It names the resource, so that a removal is told.
 func TestRefusedVersionIsNotClaimed(t *testing.T) {
 	testnet.CheckLeaks(t)
-	bad := encode(t, &assignmentTable, map[string]any{"cluster_name": "other"})
+	bad := []byte("other")
 	firsts := make(chan said, 100)
 	s := newFake(t, false, func(f *fakeStream) {
 		q, _ := f.read()
@@ -186,7 +167,7 @@ func TestRefusedVersionIsNotClaimed(t *testing.T) {
 		}
 		f.drain()
 	})
-	watched(t, Options{Registry: registryOf(s.URL)})
+	subscribed(t, Options{Registry: registryOf(s.URL)})
 	if q := <-firsts; q.url != endpointsURL || !slices.Equal(q.subscribe, []string{"web"}) || len(q.known) != 0 {
 		t.Errorf("%+v", q)
 	}
@@ -198,14 +179,22 @@ func TestRefusedVersionIsNotClaimed(t *testing.T) {
 // The control plane that stops answering is left for the next one.
 func TestFailover(t *testing.T) {
 	testnet.CheckLeaks(t)
-	one, two := newPlane(t, endpointsOn("9001")), newPlane(t, endpointsOn("9002"))
-	answers, _ := watched(t, Options{Registry: registryOf(one.URL, two.URL), ping: 500 * time.Millisecond})
-	ports := func(want uint16) {
+	start := func(port string) *testfleet.Server {
+		file := filepath.Join(t.TempDir(), "resources.json")
+		text := `{"resources": [{"@type": "` + endpointsURL + `", "clusterName": "web", "endpoints": [{"lbEndpoints": [{"endpoint": {"address": {"socketAddress": {"address": "127.0.0.1", "portValue": ` + port + `}}}}]}]}]}`
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return testfleet.Start(t, "ads", "-resources", file)
+	}
+	one, two := start("9001"), start("9002")
+	answers, _ := subscribed(t, Options{Registry: registryOf(one.URL, two.URL), ping: 500 * time.Millisecond})
+	ports := func(want uint64) {
 		t.Helper()
 		for end := time.After(patience); ; {
 			select {
-			case a := <-answers:
-				if len(a.Members) == 1 && a.Members[0].To.Port == want {
+			case r := <-answers:
+				if bytes.Contains(r.Value, protowire.AppendVarint(nil, want)) {
 					return
 				}
 			case <-end:
@@ -237,7 +226,7 @@ func TestCredentials(t *testing.T) {
 		token <- f.r.Header.Get("Authorization")
 		f.read()
 		f.open()
-		f.send(response(endpointsURL, "n", nil, Resource{Name: "web", URL: endpointsURL, Value: encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})}))
+		f.send(response(endpointsURL, "n", nil, Resource{Name: "web", URL: endpointsURL, Value: []byte("web")}))
 		f.drain()
 	})
 	dir := t.TempDir()
@@ -249,11 +238,11 @@ func TestCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	answers, errs := watched(t, Options{Registry: r})
+	answers, errs := subscribed(t, Options{Registry: r})
 	select {
-	case a := <-answers:
-		if a.Name != "web" || len(a.Members) != 0 {
-			t.Errorf("%+v", a)
+	case r := <-answers:
+		if r.Name != "web" || string(r.Value) != "web" {
+			t.Errorf("%+v", r)
 		}
 	case err := <-errs:
 		t.Fatal(err)
@@ -268,7 +257,7 @@ func TestCredentials(t *testing.T) {
 // Close ends a stream whatever it is doing, at once.
 func TestClose(t *testing.T) {
 	testnet.CheckLeaks(t)
-	value := encode(t, &assignmentTable, map[string]any{"cluster_name": "web"})
+	value := []byte("web")
 	s := newFake(t, false, func(f *fakeStream) {
 		f.read()
 		f.open()
@@ -278,22 +267,12 @@ func TestClose(t *testing.T) {
 	for range 100 {
 		answered := make(chan bool, 1)
 		c := newTestClient(t, Options{Registry: registryOf(s.URL), Node: Node{ID: "relay-1"}})
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			c.Endpoints().Watch(ctx, "web", func(a *Assignment, _ error) {
-				if a != nil {
-					select {
-					case answered <- true:
-					default: // again, because the stream works
-					}
-				}
-			})
-		}()
+		c.Subscribe(Type{URL: endpointsURL, Handle: func(r *Response) error {
+			r.Reply(nil)
+			answered <- true
+			return nil
+		}}).Add("web")
 		<-answered
-		cancel()
-		<-done
 		c.Close()
 	}
 }

@@ -1,4 +1,4 @@
-package xds
+package ads
 
 import (
 	"errors"
@@ -94,17 +94,17 @@ type Response struct {
 	Resources []Resource
 	Removed   []string // names
 
-	url, nonce string
-	size       int    // of the message
+	URL, nonce string
+	Size       int    // of the message
 	content    uint64 // see drop; 0: not known yet
 
 	client *Client
 	stream *stream
-	of     *typeState
+	of     *Subscription
 }
 
-// empty reports whether there is no resource, but a sign of life of it.
-func (r *Resource) empty() bool { return r.URL == "" && r.Value == nil }
+// Empty reports whether there is no resource, but a sign of life of it.
+func (r *Resource) Empty() bool { return r.URL == "" && r.Value == nil }
 
 // A Resource is one resource of a response.
 type Resource struct {
@@ -117,35 +117,35 @@ type Resource struct {
 
 // Bounds of what one response may have.
 const (
-	maxResources = 100_000
-	maxName      = 4 << 10
+	MaxResources = 100_000
+	MaxName      = 4 << 10
 )
 
 // parseResponse reads a DeltaDiscoveryResponse. It takes over b.
 func parseResponse(b []byte) (*Response, error) {
-	r := &Response{size: len(b)}
-	err := eachField(b, func(n protowire.Number, v rawValue) error {
+	r := &Response{Size: len(b)}
+	err := EachField(b, func(n protowire.Number, v RawValue) error {
 		switch n {
 		case 1:
 			r.Version = v.text()
 		case 2:
-			if len(r.Resources) >= maxResources {
-				return fmt.Errorf("more than %d resources", maxResources)
+			if len(r.Resources) >= MaxResources {
+				return fmt.Errorf("more than %d resources", MaxResources)
 			}
-			res, err := parseResource(v.b)
+			res, err := parseResource(v.Bytes)
 			if err != nil {
 				return fmt.Errorf("resources[%d]: %w", len(r.Resources), err)
 			}
 			r.Resources = append(r.Resources, res)
 		case 4:
-			r.url = v.text()
+			r.URL = v.text()
 		case 5:
 			var err error
 			r.nonce, err = v.name()
 			return err
 		case 6:
-			if len(r.Removed) >= maxResources {
-				return fmt.Errorf("more than %d removed_resources", maxResources)
+			if len(r.Removed) >= MaxResources {
+				return fmt.Errorf("more than %d removed_resources", MaxResources)
 			}
 			name, err := v.name()
 			if err != nil {
@@ -158,26 +158,26 @@ func parseResponse(b []byte) (*Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("invalid DeltaDiscoveryResponse: %w", err)
 	}
-	if r.url == "" || r.nonce == "" {
+	if r.URL == "" || r.nonce == "" {
 		return nil, errors.New("invalid DeltaDiscoveryResponse: no type_url or no nonce")
 	}
 	return r, nil
 }
 
 func parseResource(b []byte) (r Resource, err error) {
-	err = eachField(b, func(n protowire.Number, v rawValue) (err error) {
+	err = EachField(b, func(n protowire.Number, v RawValue) (err error) {
 		switch n {
 		case 1:
 			r.Version, err = v.name()
 			return err
 		case 2:
-			r.URL, r.Value, err = parseAny(v.b)
+			r.URL, r.Value, err = ParseAny(v.Bytes)
 			return err
 		case 3:
 			r.Name, err = v.name()
 			return err
 		case 6:
-			r.TTL, err = parseDuration(v.b)
+			r.TTL, err = ParseDuration(v.Bytes)
 			return err
 		}
 		return nil
@@ -185,29 +185,29 @@ func parseResource(b []byte) (r Resource, err error) {
 	return r, err
 }
 
-// parseAny reads a google.protobuf.Any.
-func parseAny(b []byte) (url string, value []byte, err error) {
-	err = eachField(b, func(n protowire.Number, v rawValue) error {
+// ParseAny reads a google.protobuf.Any.
+func ParseAny(b []byte) (url string, value []byte, err error) {
+	err = EachField(b, func(n protowire.Number, v RawValue) error {
 		switch n {
 		case 1:
 			url = v.text()
 		case 2:
-			value = v.b
+			value = v.Bytes
 		}
 		return nil
 	})
 	return url, value, err
 }
 
-// parseDuration reads a google.protobuf.Duration.
-func parseDuration(b []byte) (time.Duration, error) {
+// ParseDuration reads a google.protobuf.Duration.
+func ParseDuration(b []byte) (time.Duration, error) {
 	var seconds, nanos int64
-	err := eachField(b, func(n protowire.Number, v rawValue) error {
+	err := EachField(b, func(n protowire.Number, v RawValue) error {
 		switch n {
 		case 1:
-			seconds = int64(v.n)
+			seconds = int64(v.Number)
 		case 2:
-			nanos = int64(int32(v.n))
+			nanos = int64(int32(v.Number))
 		}
 		return nil
 	})
@@ -220,52 +220,52 @@ func parseDuration(b []byte) (time.Duration, error) {
 	return time.Duration(seconds)*time.Second + time.Duration(nanos), err
 }
 
-// A rawValue is the value of a field: b of a text, a message or packed numbers, n of everything else.
-type rawValue struct {
-	kind protowire.Type
-	n    uint64
-	b    []byte
+// A RawValue is the value of a field: b of a text, a message or packed numbers, n of everything else.
+type RawValue struct {
+	Kind   protowire.Type
+	Number uint64
+	Bytes  []byte
 }
 
 // text returns a text, which is cut if it is too long.
-func (v rawValue) text() string { return string(v.b[:min(len(v.b), maxName)]) }
+func (v RawValue) text() string { return string(v.Bytes[:min(len(v.Bytes), MaxName)]) }
 
 // name returns a text that is to be said again to the control plane. Part of one, or bytes that are no text, would
 // be another one, or what it cannot read.
-func (v rawValue) name() (string, error) {
-	if len(v.b) > maxName || !utf8.Valid(v.b) {
-		return "", fmt.Errorf("not a text of at most %d bytes", maxName)
+func (v RawValue) name() (string, error) {
+	if len(v.Bytes) > MaxName || !utf8.Valid(v.Bytes) {
+		return "", fmt.Errorf("not a text of at most %d bytes", MaxName)
 	}
-	return string(v.b), nil
+	return string(v.Bytes), nil
 }
 
-var errWire = errors.New("not a valid protobuf message")
+var ErrWire = errors.New("not a valid protobuf message")
 
-// eachField calls f with each field of a message, and stops at its first error.
-func eachField(b []byte, f func(protowire.Number, rawValue) error) error {
+// EachField calls f with each field of a message, and stops at its first error.
+func EachField(b []byte, f func(protowire.Number, RawValue) error) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return errWire
+			return ErrWire
 		}
 		b = b[n:]
-		v := rawValue{kind: kind}
+		v := RawValue{Kind: kind}
 		switch kind {
 		case protowire.VarintType:
-			v.n, n = protowire.ConsumeVarint(b)
+			v.Number, n = protowire.ConsumeVarint(b)
 		case protowire.Fixed64Type:
-			v.n, n = protowire.ConsumeFixed64(b)
+			v.Number, n = protowire.ConsumeFixed64(b)
 		case protowire.Fixed32Type:
 			var x uint32
 			x, n = protowire.ConsumeFixed32(b)
-			v.n = uint64(x)
+			v.Number = uint64(x)
 		case protowire.BytesType:
-			v.b, n = protowire.ConsumeBytes(b)
+			v.Bytes, n = protowire.ConsumeBytes(b)
 		default:
-			return errWire // groups are not used by any message of proto3
+			return ErrWire // groups are not used by any message of proto3
 		}
 		if n < 0 {
-			return errWire
+			return ErrWire
 		}
 		b = b[n:]
 		if err := f(number, v); err != nil {

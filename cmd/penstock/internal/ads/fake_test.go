@@ -1,4 +1,4 @@
-package xds
+package ads
 
 import (
 	"io"
@@ -25,12 +25,12 @@ type said struct {
 
 // read reads one request.
 func (s *fakeStream) read() (q said, err error) {
-	b, err := readFrame(s.r.Body, maxMessage)
+	b, err := readFrame(s.r.Body, MaxMessage)
 	if err != nil {
 		return q, err
 	}
 	q.known = map[string]string{}
-	return q, eachField(b, func(n protowire.Number, v rawValue) error {
+	return q, EachField(b, func(n protowire.Number, v RawValue) error {
 		switch n {
 		case 2:
 			q.url = v.text()
@@ -39,15 +39,21 @@ func (s *fakeStream) read() (q said, err error) {
 		case 4:
 			q.unsubscribe = append(q.unsubscribe, v.text())
 		case 5:
-			key, value, err := parseEntry(v.b)
-			q.known[key] = string(value)
-			return err
+			key := ""
+			return EachField(v.Bytes, func(n protowire.Number, v RawValue) error {
+				if n == 1 {
+					key = v.text()
+				} else if n == 2 {
+					q.known[key] = v.text()
+				}
+				return nil
+			})
 		case 6:
 			q.nonce = v.text()
 		case 7:
-			return eachField(v.b, func(n protowire.Number, v rawValue) error {
+			return EachField(v.Bytes, func(n protowire.Number, v RawValue) error {
 				if n == 2 {
-					q.refusal = string(v.b)
+					q.refusal = string(v.Bytes)
 				}
 				return nil
 			})

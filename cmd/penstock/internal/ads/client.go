@@ -1,4 +1,9 @@
-package xds
+// Package ads is the protocol of xDS control planes: a [Client] holds one stream of the aggregated
+// discovery service in its delta variant (DeltaAggregatedResources of envoy.service.discovery.v3),
+// over HTTP/2 of net/http, with the framing of gRPC written out (grpc.go) and messages read and
+// written field by field. It delivers resources, acknowledges or refuses them, and comes back when a
+// stream fails. What is in them it does not know: package xds does.
+package ads
 
 import (
 	"cmp"
@@ -39,12 +44,11 @@ type Client struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	wanted chan struct{} // closed when there is a subscription
-	seed   maphash.Seed
 
 	mu     sync.Mutex
-	types  []*typeState // in the order in which requests are sent
-	stream *stream      // nil: none
-	begun  bool         // wanted is closed
+	types  []*Subscription // in the order in which requests are sent
+	stream *stream         // nil: none
+	begun  bool            // wanted is closed
 }
 
 // pingAfter is how long a connection is silent before the server is asked whether it still works. A server of gRPC ends
@@ -53,21 +57,27 @@ type Client struct {
 // remote).
 const pingAfter = 5*time.Minute + 10*time.Second
 
-// A typeState is what the client and the control plane know of one type.
-type typeState struct {
-	url      string
-	wildcard bool
-	names    map[string]bool // subscribed to, unless wildcard
+// A Type is what a client asks for of one type of resource.
+type Type struct {
+	URL      string
+	Wildcard bool // all resources, and not those whose names are subscribed to
+
+	// Handle takes a response, on the goroutine that reads the stream. It, or somebody later, must
+	// call Reply. An error ends the stream.
+	Handle func(*Response) error
+	// Failed, if not nil, is called when the stream has failed, and with nil when it works again.
+	Failed func(error)
+}
+
+// A Subscription is what the client and the control plane know of one type.
+type Subscription struct {
+	Type
+	c     *Client
+	names map[string]bool // subscribed to, unless Wildcard
 	// versions are those of what the server has sent, so that it is not sent again: empty while it has not been
 	// accepted, because a control plane must not take what was refused for what runs. A new stream has it sent,
 	// and refused, again.
 	versions map[string]string
-
-	// handle takes a response, on the goroutine that reads the stream. It, or somebody later, must
-	// call Reply. An error ends the stream.
-	handle func(*Response) error
-	// failed is called when the stream has failed, and with nil when it works again.
-	failed func(error)
 
 	// Refusals in a row, without a response that was accepted between them, and of the last of
 	// them how often in a row its content came.
@@ -99,10 +109,13 @@ func NewClient(opt Options) (*Client, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Client{opt: opt, http: h, cancel: cancel, done: make(chan struct{}), wanted: make(chan struct{}), seed: maphash.MakeSeed()}
+	c := &Client{opt: opt, http: h, cancel: cancel, done: make(chan struct{}), wanted: make(chan struct{})}
 	go c.run(ctx)
 	return c, nil
 }
+
+// Registry returns the control plane that the client was made for.
+func (c *Client) Registry() spec.Registry { return c.opt.Registry }
 
 // Close ends the stream and waits for the last call of a handler.
 func (c *Client) Close() {
@@ -150,57 +163,49 @@ func (c *Client) report(server string, err error) {
 	types := slices.Clone(c.types)
 	c.mu.Unlock()
 	for _, t := range types {
-		if t.failed != nil {
-			t.failed(err)
+		if t.Failed != nil {
+			t.Failed(err)
 		}
 	}
 }
 
-// Types, in the order in which Envoy asks for them: what refers comes after what it refers to.
-const (
-	clusterURL   = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	endpointsURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-	listenerURL  = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	// ConfigurationURL is the type of Penstock's own resource; see docs/xds.md.
-	ConfigurationURL = "type.googleapis.com/penstock.v1.Configuration"
-)
-
-// add adds a type. Its names are subscribed to later, unless it has a wildcard subscription.
-func (c *Client) add(t *typeState) {
-	t.names, t.versions = map[string]bool{}, map[string]string{}
+// Subscribe adds a type. Names are subscribed to later, unless it is a wildcard subscription.
+func (c *Client) Subscribe(t Type) *Subscription {
+	s := &Subscription{Type: t, c: c, names: map[string]bool{}, versions: map[string]string{}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.types = append(c.types, t)
-	if t.wildcard {
+	c.types = append(c.types, s)
+	if s.Wildcard {
 		c.wake()
 	}
+	return s
 }
 
-// subscribe adds names to those that are subscribed to.
-func (c *Client) subscribe(t *typeState, names ...string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// Add adds names to those that are subscribed to.
+func (s *Subscription) Add(names ...string) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
 	for _, name := range names {
-		if !t.names[name] {
-			t.names[name] = true
-			t.subscribe = append(t.subscribe, name)
+		if !s.names[name] {
+			s.names[name] = true
+			s.subscribe = append(s.subscribe, name)
 		}
 	}
-	c.wake()
+	s.c.wake()
 }
 
-// unsubscribe removes names.
-func (c *Client) unsubscribe(t *typeState, names ...string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// Remove removes names.
+func (s *Subscription) Remove(names ...string) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
 	for _, name := range names {
-		if t.names[name] {
-			delete(t.names, name)
-			delete(t.versions, name)
-			t.unsubscribe = append(t.unsubscribe, name)
+		if s.names[name] {
+			delete(s.names, name)
+			delete(s.versions, name)
+			s.unsubscribe = append(s.unsubscribe, name)
 		}
 	}
-	c.wake()
+	s.c.wake()
 }
 
 // wake makes the stream write what there is to write. The caller holds the lock.
@@ -234,23 +239,23 @@ func (c *Client) requests() (list []request) {
 	defer c.mu.Unlock()
 	for _, t := range c.types {
 		if !t.requested {
-			if !t.wildcard && len(t.names) == 0 {
+			if !t.Wildcard && len(t.names) == 0 {
 				t.subscribe, t.unsubscribe = nil, nil
 				continue // without names it would be a wildcard subscription
 			}
 			t.requested = true
-			list = append(list, request{url: t.url, subscribe: slices.Sorted(maps.Keys(t.names)), known: maps.Clone(t.versions)})
+			list = append(list, request{url: t.URL, subscribe: slices.Sorted(maps.Keys(t.names)), known: maps.Clone(t.versions)})
 			t.subscribe, t.unsubscribe = nil, nil
 		}
 		if len(t.subscribe)+len(t.unsubscribe) > 0 {
 			// A name may have come and gone, or gone and come, since the last request.
 			gone := slices.DeleteFunc(t.unsubscribe, func(name string) bool { return t.names[name] })
 			come := slices.DeleteFunc(t.subscribe, func(name string) bool { return !t.names[name] })
-			list = append(list, request{url: t.url, subscribe: come, unsubscribe: gone})
+			list = append(list, request{url: t.URL, subscribe: come, unsubscribe: gone})
 			t.subscribe, t.unsubscribe = nil, nil
 		}
 		for _, r := range t.replies {
-			list = append(list, request{url: t.url, nonce: r.nonce, refusal: r.refusal})
+			list = append(list, request{url: t.URL, nonce: r.nonce, refusal: r.refusal})
 		}
 		t.replies = nil
 	}
@@ -260,13 +265,13 @@ func (c *Client) requests() (list []request) {
 // received notes a response of the stream s, and has its type handle it.
 func (c *Client) received(s *stream, r *Response) error {
 	c.mu.Lock()
-	i := slices.IndexFunc(c.types, func(t *typeState) bool { return t.url == r.url && t.requested })
+	i := slices.IndexFunc(c.types, func(t *Subscription) bool { return t.URL == r.URL && t.requested })
 	if i < 0 {
 		c.mu.Unlock()
-		return errors.New("the control plane sent resources of a type that was not asked for: " + oneLine(r.url))
+		return errors.New("the control plane sent resources of a type that was not asked for: " + OneLine(r.URL))
 	}
 	t := c.types[i]
-	if !t.wildcard { // a name may have been unsubscribed from meanwhile
+	if !t.Wildcard { // a name may have been unsubscribed from meanwhile
 		r.Resources = slices.DeleteFunc(r.Resources, func(res Resource) bool { return !t.names[res.Name] })
 	}
 	if len(t.replies) >= maxReplies {
@@ -276,11 +281,11 @@ func (c *Client) received(s *stream, r *Response) error {
 	r.client, r.stream, r.of = c, s, t
 	if name, twice := r.twice(); twice {
 		c.mu.Unlock()
-		r.Reply(errors.New("the resource " + oneLine(name) + " is there twice"))
+		r.Reply(errors.New("the resource " + OneLine(name) + " is there twice"))
 		return nil
 	}
 	for _, res := range r.Resources {
-		if !res.empty() {
+		if !res.Empty() {
 			t.versions[res.Name] = ""
 		}
 	}
@@ -288,7 +293,7 @@ func (c *Client) received(s *stream, r *Response) error {
 		delete(t.versions, name)
 	}
 	c.mu.Unlock()
-	return t.handle(r)
+	return t.Handle(r)
 }
 
 // maxReplies bounds the replies that the control plane has not taken yet.
@@ -313,20 +318,23 @@ func (r *Response) twice() (string, bool) {
 }
 
 // Reply tells the control plane whether the response was accepted: nil, or why it was refused. It
-// must be called once.
+// must be called once. A response that has come on no stream, as in tests, has nobody to reply to.
 //
 // A server that sends again what was refused, each time it is told, would have both sides busy with
 // it for good. Therefore it is told more and more slowly; a server that finds something new that is wrong,
 // each time, is told after half a second.
 func (r *Response) Reply(err error) {
 	c, t := r.client, r.of
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stream != r.stream {
 		return // the stream has ended, and with it the nonce
 	}
 	for _, res := range r.Resources {
-		if _, ok := t.versions[res.Name]; ok && err == nil && !res.empty() { // it was not removed meanwhile
+		if _, ok := t.versions[res.Name]; ok && err == nil && !res.Empty() { // it was not removed meanwhile
 			t.versions[res.Name] = res.Version
 		} else if ok && err != nil {
 			t.versions[res.Name] = ""
@@ -338,7 +346,7 @@ func (r *Response) Reply(err error) {
 		c.wake()
 		return
 	}
-	content := r.digest(c.seed)
+	content := r.digest()
 	if t.refusals++; slices.Contains(t.refused, content) {
 		t.repeated++
 	} else {
@@ -390,8 +398,11 @@ func refusalDelay(n int) time.Duration {
 	return least << max(0, n-1)
 }
 
+// seed is that of the hashes of contents.
+var seed = maphash.MakeSeed()
+
 // digest returns a hash of the response's content, without versions.
-func (r *Response) digest(seed maphash.Seed) uint64 {
+func (r *Response) digest() uint64 {
 	if r.content != 0 {
 		return r.content
 	}
@@ -412,9 +423,9 @@ func (r *Response) digest(seed maphash.Seed) uint64 {
 	return h.Sum64()
 }
 
-// drop forgets the values, which may be large, of a response that waits for its reply.
-func (r *Response) drop() {
-	r.content = r.digest(r.client.seed)
+// Drop forgets the values, which may be large, of a response that waits for its reply.
+func (r *Response) Drop() {
+	r.content = r.digest()
 	for i := range r.Resources {
 		r.Resources[i].Value = nil
 	}

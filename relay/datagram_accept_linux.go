@@ -1,57 +1,12 @@
 package relay
 
 import (
-	"bytes"
-	"net/netip"
 	"slices"
 	"sync"
 
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 )
-
-// datagramPort is a loop's view of a datagram listener: a socket that all clients
-// share, and the flows that came by it.
-type datagramPort struct {
-	datagrams *datagrams
-	listener  *Listener
-	*listenSocket
-	index    int // of the listener's ports
-	number   int // of the loop's sources
-	family   sys.Family
-	name     string // while flows are restored: the listener's address
-	wild     bool   // bound to no address: each datagram has the one that it was sent to
-	draining bool   // new clients are refused
-	attached bool   // it is among the sources of the loop, and may have flows
-	dirty    bool   // in datagrams.dirty
-	flows    map[datagramKey]*datagramFlow
-	paths    map[string]*datagramFlow // of a Unix port, instead
-	recent   *datagramFlow            // the flow that the last message was of
-	drops    uint32                   // SO_RXQ_OVFL's last reading
-	out      outbox                   // replies
-	answers  answerTimes
-	blocked  []ref // flows that are not read while the socket is full
-
-	// While it closes; see datagram_close_linux.go.
-	state   portState
-	drains  bool            // it was stopped because the engine drains
-	refused bool            // a flow could not have a socket of its own
-	given   int             // sockets that were given to flows
-	owned   int             // flows that have one
-	strays  int             // datagrams that other loops are asked about
-	stopped *sync.WaitGroup // done when it receives nothing more
-}
-
-// datagramKey names a flow of a port: the client's address as the kernel wrote it,
-// and the local address.
-type datagramKey struct {
-	name  [28]byte
-	local [16]byte
-}
-
-func (p *datagramPort) loop() int { return p.datagrams.loop.index }
-
-func (p *datagramPort) socket() *listenSocket { return p.listenSocket }
 
 func (p *datagramPort) change(next, _ *ListenConfig) error {
 	setPortBuffers(p.fd, &next.Socket)
@@ -142,27 +97,6 @@ func (d *datagrams) unlisten(p *datagramPort) {
 	d.loop.removeSource(p.number)
 	d.loop.unwatch(p.fd) // somebody else may have the socket too
 	p.listener.closeSocket(p.listenSocket)
-}
-
-// readDrops asks the kernel how many datagrams a port has lost.
-func (d *datagrams) readDrops(p *datagramPort) {
-	if n, e := sys.Drops(uintptr(p.fd)); e == 0 {
-		d.lost(&p.drops, n)
-	}
-}
-
-func (d *datagrams) readAllDrops() {
-	for _, p := range d.ports {
-		d.readDrops(p)
-	}
-}
-
-// lost counts what the kernel dropped since a socket's last reading.
-func (d *datagrams) lost(last *uint32, now uint32) {
-	if more := int32(now - *last); more > 0 {
-		d.stats.Lost += int64(more)
-		*last = now
-	}
 }
 
 // receive reads datagrams of clients from a port's socket and handles them.
@@ -320,30 +254,6 @@ func (d *datagrams) assign(f *datagramFlow, i int) {
 	f.last = int16(i)
 }
 
-// matches reports whether f is the flow of a client and a local address.
-func (f *datagramFlow) matches(name []byte, local netip.Addr) bool {
-	if f.port.family == sys.Unix {
-		return f.path == string(name)
-	}
-	return bytes.Equal(f.name[:f.nameLen], name) && (!f.port.wild || f.localAddr == local)
-}
-
-// find returns the flow of a client and a local address, or nil.
-func (d *datagrams) find(p *datagramPort, name []byte, local netip.Addr) *datagramFlow {
-	if p.family == sys.Unix {
-		return p.paths[string(name)]
-	}
-	return p.flows[p.key(name, local)]
-}
-
-func (p *datagramPort) key(name []byte, local netip.Addr) (k datagramKey) {
-	copy(k.name[:], name)
-	if p.wild && local.IsValid() {
-		k.local = local.As16()
-	}
-	return k
-}
-
 // begin begins the flow of a new client, whose first message is message i of the batch. If the client is
 // refused, it drops the message and returns nil.
 func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *datagramFlow {
@@ -410,53 +320,4 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 		d.giveLate(f)
 	}
 	return f
-}
-
-// clientName returns the client's address as the kernel wrote it.
-func (f *datagramFlow) clientName() []byte {
-	if f.port.family == sys.Unix {
-		return []byte(f.path)
-	}
-	return f.name[:f.nameLen]
-}
-
-// put adds a flow to the port's table.
-func (p *datagramPort) put(f *datagramFlow) {
-	if p.family == sys.Unix {
-		p.paths[f.path] = f
-	} else {
-		p.flows[p.key(f.name[:f.nameLen], f.localAddr)] = f
-	}
-}
-
-// remove removes a flow from the port's table, if it is there.
-func (p *datagramPort) remove(f *datagramFlow) {
-	if p.family == sys.Unix {
-		if p.paths[f.path] == f {
-			delete(p.paths, f.path)
-		}
-	} else if k := p.key(f.name[:f.nameLen], f.localAddr); p.flows[k] == f {
-		delete(p.flows, k)
-	}
-	if p.recent == f {
-		p.recent = nil
-	}
-}
-
-// newFlow takes a slot for a new flow of a port.
-func (d *datagrams) newFlow(p *datagramPort) *datagramFlow {
-	f, r := d.slab.take()
-	f.init(d, r, d.loop.now)
-	f.inherit(p.listener)
-	f.fd, f.own, f.port, f.first, f.width = -1, -1, p, -1, 1
-	if d.keep != nil {
-		d.keep.begun(r)
-	}
-	return f
-}
-
-// returnable reports whether a reply can be sent to name: an IP address and a port that is not 0.
-func returnable(name []byte) bool {
-	ap, _ := sys.GetAddrPort(name)
-	return ap.Port() != 0
 }

@@ -2,14 +2,6 @@ package relay
 
 import "github.com/penstock/penstock/internal/segment"
 
-// message is one of the batch at hand.
-type message struct {
-	b    []byte
-	seg  int   // size of the datagrams in it; 0: it is one
-	tos  uint8 // with which it arrived, if the port's socket tells
-	next int16 // of the same flow; -1: none
-}
-
 // forward sends a flow's messages of the batch to its upstream.
 func (d *datagrams) forward(f *datagramFlow) {
 	if f.first < 0 {

@@ -6,36 +6,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// A UDP port whose listener closes, or whose engine drains, takes no new clients, and its flows go on: each
-// gets a socket of its own, which is connected to its client. Whoever else writes to the address reaches the
-// socket of another process that has the port, or is told at once that nobody is there (ICMP port
-// unreachable). The port's socket sends the replies of all flows on, and receives nothing more.
-//
-//	open ──stop──▶ giving ──▶ closed ──no flow is left──▶ gone
-//	  ▲               │
-//	  └───────────────┘ no flow can have a socket of its own, and the engine drains
-//
-// While it is giving, the port receives as before, and who is new still begins a flow, which gets its socket at
-// once. The port's socket receives nothing from one moment to the next, and what it has received by then is
-// relayed. So each datagram reaches somebody, and those of a flow reach nobody else.
-//
-// Others may have sockets that are bound to the same address (SO_REUSEPORT). The kernel chooses among them by a
-// hash and by their number. So a flow's own socket is in another group if that is possible, and the port's stays
-// in its group until it is closed: then nobody's datagrams change sockets because of either.
-//
-// Unix and inherited sockets are different, and so are those whose flows cannot have their own. While the engine
-// drains, they take new clients until Drain returns, because nobody else does: nobody can bind the name of a Unix
-// socket while it is there, and whoever has passed a socket on starts the next process when this one has ended. If
-// their listener closes, their flows end.
-type portState uint8
-
-const (
-	portOpen portState = iota
-	portGiving
-	portClosed
-	portGone
-)
-
 // ownMost is how many flows of an engine may have sockets of their own. More would take the time of whoever has
 // the port after this engine: for each datagram from a client that has none, the kernel looks at all sockets
 // of the address, which takes 20 to 60 ns for each (udp4_lib_lookup2 in net/ipv4/udp.c; seen on 6.18: 0.6 ms for
@@ -129,13 +99,6 @@ func (d *datagrams) closePort(p *datagramPort) {
 	p.stopped.Done()
 	p.stopped = nil
 	d.loop.checkDrained()
-}
-
-// checkEmpty tells the end of the turn to let go of a port that is closed, if it has no flow.
-func (d *datagrams) checkEmpty(p *datagramPort) {
-	if p.state == portClosed && len(p.flows) == 0 {
-		d.empty = append(d.empty, p)
-	}
 }
 
 // turnEmpty lets go of the ports that have no flow any more, and nothing that was not read yet.

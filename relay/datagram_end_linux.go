@@ -47,3 +47,16 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	d.share.flows.Add(-1) // after its record: Drain returns when none is left
 	d.loop.flowEnded()
 }
+
+// closeOwn closes a flow's own socket.
+func (d *datagrams) closeOwn(f *datagramFlow) {
+	if f.own < 0 {
+		return
+	}
+	d.loop.descriptors.closing(1)
+	d.shared.kernel.Close(int(f.own))
+	d.loop.descriptors.give(1)
+	d.share.own.Add(-1)
+	f.own = -1
+	f.port.owned--
+}

@@ -23,55 +23,11 @@ import (
 // asked, keeps its place for inUseTime.
 
 const (
-	// answerWindow is for how long an answer time is remembered, at least.
-	answerWindow = 30 * time.Second
-	// The bounds of how long an unanswered flow keeps its place, and what it is
-	// while no answer time is known.
-	leastPatience, mostPatience, firstPatience = 250 * time.Millisecond, 5 * time.Second, 2 * time.Second
 	// inUseTime is how long a flow that goes on keeps its place after each datagram.
 	inUseTime = 5 * time.Second
 	// evictLook bounds how many flows of a list are looked at to find one that may go.
 	evictLook = 64
 )
-
-// answerTimes is the slowest first answer of the flows of a port, of the present
-// window and of the one before.
-type answerTimes struct {
-	slowest [2]time.Duration // 0: no answer
-	began   time.Duration    // the present window
-}
-
-func (a *answerTimes) turn(now time.Duration) {
-	switch passed := now - a.began; {
-	case passed < answerWindow:
-		return
-	case passed < 2*answerWindow:
-		a.slowest[1] = a.slowest[0]
-	default:
-		a.slowest[1] = 0
-	}
-	a.slowest[0], a.began = 0, now
-}
-
-func (a *answerTimes) add(now, took time.Duration) {
-	a.turn(now)
-	a.slowest[0] = max(a.slowest[0], took)
-}
-
-// patience is how long a flow without an answer keeps its place.
-func (a *answerTimes) patience(now time.Duration) time.Duration {
-	a.turn(now)
-	slowest := max(a.slowest[0], a.slowest[1])
-	if slowest == 0 {
-		return firstPatience
-	}
-	return patienceAfter(slowest)
-}
-
-// patienceAfter is the patience where an answer took so long.
-func patienceAfter(took time.Duration) time.Duration {
-	return min(max(2*took, leastPatience), mostPatience)
-}
 
 // allowed reports whether another flow may begin in this tick.
 func (d *datagrams) allowed() bool {
@@ -107,7 +63,7 @@ func (d *datagrams) takeDescriptor(keep *datagramFlow) bool {
 		if l.descriptors.takeAbove(1, b.forStreams()) {
 			return true
 		}
-		if b.measure(l.now, measureSoon) || d.spare() || b.closeIdlePipes() {
+		if b.measure(l.now, measureSoon) || d.spareRest() || b.closeIdlePipes() {
 			continue
 		}
 		b.denied.Store(max(1, int64(l.now)))
@@ -145,7 +101,7 @@ func (d *datagrams) makePlace() {
 	}
 	d.loop.giveUp()
 	if full() && d.evict(nil) && full() {
-		d.spare() // which may be the evicted flow's
+		d.spareRest() // which may be the evicted flow's
 	}
 }
 
@@ -201,15 +157,4 @@ func (d *datagrams) inUse(f *datagramFlow) bool {
 // evictable reports whether f has no messages at hand.
 func (f *datagramFlow) evictable(keep *datagramFlow) bool {
 	return f != keep && f.first < 0 && f.pending == 0
-}
-
-// ageList returns the list that f is in.
-func (d *datagrams) ageList(f *datagramFlow) *ages {
-	switch {
-	case f.verified:
-		return &d.verified
-	case f.answered:
-		return &d.answered
-	}
-	return &d.silent
 }

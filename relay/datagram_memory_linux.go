@@ -2,16 +2,6 @@ package relay
 
 import "github.com/penstock/penstock/internal/sys"
 
-// replyMemory is what the replies of a port are received into and planned with. The ports of a loop
-// share it: an outbox borrows it with its first reply of a turn, and gives it back when all have
-// left. So its size depends on how many ports have replies at the same time, not on how many have
-// ever had one.
-type replyMemory struct {
-	replies *sys.Vector
-	v       *sys.Vector
-	pieces  []piece
-}
-
 // maxReplyMemory is how many pieces of replyMemory a loop keeps of each kind. Each has 4.3 MB, of
 // which the system provides what large bursts have used.
 const maxReplyMemory = 8
@@ -74,4 +64,22 @@ func (d *datagrams) flushReplies() {
 	}
 	clear(d.dirty)
 	d.dirty = d.dirty[:0]
+}
+
+// prepare makes what the first port needs, and those after it.
+func (d *datagrams) prepare() {
+	d.buffers = dgramBuffers()
+	d.single = sys.NewVector(1, 1, sys.Unix) // whose names have room for any address
+	d.toUpstream.init(d, 0)
+	d.echoes.init(d, sys.Unix) // whose names have room for any address
+}
+
+// dgramBuffers makes the buffers of one batch, out of one piece.
+func dgramBuffers() [][]byte {
+	all := make([]byte, dgramBatch*dgramStride)
+	bs := make([][]byte, dgramBatch)
+	for i := range bs {
+		bs[i] = all[i*dgramStride:][:dgramSize:dgramSize]
+	}
+	return bs
 }

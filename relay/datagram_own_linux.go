@@ -50,19 +50,6 @@ func (d *datagrams) giveLate(f *datagramFlow) {
 	}
 }
 
-// closeOwn closes a flow's own socket.
-func (d *datagrams) closeOwn(f *datagramFlow) {
-	if f.own < 0 {
-		return
-	}
-	d.loop.descriptors.closing(1)
-	d.shared.kernel.Close(int(f.own))
-	d.loop.descriptors.give(1)
-	d.share.own.Add(-1)
-	f.own = -1
-	f.port.owned--
-}
-
 // connected makes a socket that is bound to the address that the client of f writes to, and connected to the
 // client. From then on the kernel gives it what the client sends, rather than any socket that is not
 // connected (compute_score in net/ipv4/udp.c and net/ipv6/udp.c, Linux 6.18).

@@ -38,14 +38,6 @@ const (
 	restLess = 2
 )
 
-// resting is the socket of a flow that has ended.
-type resting struct {
-	fd    int
-	until time.Duration
-	key   holdKey // see datagrams.unkeep; zero: it can not be held
-	held  bool    // under the key
-}
-
 // closeUpstream ends the use of a flow's socket. last says that the flow ends, too: otherwise it may need
 // its key again.
 func (d *datagrams) closeUpstream(f *datagramFlow, last bool) {
@@ -127,6 +119,15 @@ func (d *datagrams) closeOldestRest() {
 	d.stats.RestingClosedEarly++
 }
 
+// spareRest closes the socket that has rested for longest, and reports whether there was one.
+func (d *datagrams) spareRest() bool {
+	if d.rests.len() == 0 {
+		return false
+	}
+	d.closeOldestRest()
+	return true
+}
+
 // restTime returns how long a socket has to be silent before it is closed.
 func (d *datagrams) restTime() time.Duration {
 	if d.portless {
@@ -150,12 +151,12 @@ func (d *datagrams) freePort(keep *datagramFlow) bool {
 // freeDescriptor makes a descriptor free for keep; false: there is none to be had. A socket that
 // rests is closed, or the flow that is worth least gives its own up.
 func (d *datagrams) freeDescriptor(keep *datagramFlow) bool {
-	if d.spare() {
+	if d.spareRest() {
 		return true
 	}
 	if !d.evict(keep) {
 		return false
 	}
-	d.spare() // which may be the evicted flow's
+	d.spareRest() // which may be the evicted flow's
 	return true
 }

@@ -1,6 +1,10 @@
 package relay
 
 import (
+	"cmp"
+	"slices"
+	"time"
+
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -223,6 +227,32 @@ func (d *datagrams) restoreRests() {
 			delete(d.keep.earlier, key)
 			d.loop.descriptors.takeOpen(1)
 			d.rest(fds[0], key, true)
+		}
+	}
+}
+
+// restoreAges gives the restored flows the ages that they had when the process before carried something
+// last: for how long nobody relayed does not count. It is called when all flows are restored.
+func (d *datagrams) restoreAges() {
+	for _, a := range []*ages{&d.silent, &d.answered, &d.verified} {
+		all := make([]*datagramFlow, 0, a.n)
+		for f := a.oldest; f != nil; f = f.newer {
+			all = append(all, f)
+			if f.noting {
+				continue // it has carried something since
+			}
+			r := d.record(f)
+			if at := r.Gram().Active(); at != 0 {
+				age := time.Duration(max(0, int32(d.keep.lastActive-at))) << activeBits
+				f.active = d.loop.now - age
+			}
+			r.Gram().SetActive(d.noteTime(f.active))
+			d.rearm(f)
+		}
+		slices.SortStableFunc(all, func(f, g *datagramFlow) int { return cmp.Compare(f.active, g.active) })
+		*a = ages{}
+		for _, f := range all {
+			a.add(f)
 		}
 	}
 }

@@ -12,16 +12,3 @@ func (f *datagramFlow) deadline() deadline {
 func (d *datagrams) rearm(f *datagramFlow) { d.loop.arm(f.slot, f.deadline().at) }
 
 func (d *datagrams) timeoutsChanged(f *Flow) { d.rearm(d.of(f)) }
-
-// due looks at a flow whose timer came up, which may be early.
-func (d *datagrams) due(slot uint32) {
-	f := d.slab.at(slot)
-	if dl := f.deadline(); dl.cause != CauseNone && dl.at <= d.loop.seen {
-		d.end(f, dl.cause, nil)
-		return
-	}
-	if f.verified {
-		d.knows(f) // still
-	}
-	d.rearm(f)
-}

@@ -4,40 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
-	"github.com/penstock/penstock/internal/tlsconn"
 )
-
-// streamPort is a loop's view of a socket of a stream listener, which is the loop's own, or
-// shared by all loops.
-//
-//	watched ─▶ closing ─▶ closed
-//	 │  ▲
-//	 ▼  │
-//	resting
-type streamPort struct {
-	streams  *streams
-	listener *Listener
-	*listenSocket
-	shared *sharedPorts    // nil: the socket is the loop's own
-	number int             // of the loop's sources, while it is not closing
-	called atomic.Bool     // the loop has been asked to accept, and has not begun to
-	until  time.Duration   // closing: when it is closed even if clients still wait
-	closed *sync.WaitGroup // closing: done when it is closed
-}
-
-// sharedPorts are the ports of a socket from which all loops accept.
-type sharedPorts struct {
-	ports []*streamPort // by loop
-	open  atomic.Int32  // ports that the loops have not let go of; the last one closes the socket
-}
-
-func (p *streamPort) loop() int { return p.streams.loop.index }
-
-func (p *streamPort) socket() *listenSocket { return p.listenSocket }
 
 func (p *streamPort) change(next, old *ListenConfig) error {
 	if next.Backlog == old.Backlog {
@@ -77,8 +47,6 @@ const (
 	// acceptBurst is how many clients are accepted from one listener before
 	// flows have their turn.
 	acceptBurst = 32
-	// goneFlows is how many of the flows are examined that begin after one whose client was gone.
-	goneFlows = 64
 	// acceptRest is how long the listeners of a loop rest after an accept that failed for lack of a
 	// descriptor or of memory.
 	acceptRest = 50 * time.Millisecond
@@ -115,6 +83,26 @@ func (s *streams) watchPort(p *streamPort) {
 		events |= sys.Exclusive | sys.Edge // once, to one of the loops: see serve
 	}
 	s.loop.watch(p.fd, events, sourceToken(p.number))
+}
+
+// stopAccepting leaves clients in the queues of the listeners, for the next process.
+func (s *streams) stopAccepting() {
+	if s.resting == 0 {
+		for _, p := range s.ports {
+			s.loop.unwatch(p.fd)
+		}
+	}
+	s.handing = true
+}
+
+// startAccepting undoes stopAccepting.
+func (s *streams) startAccepting() {
+	s.handing = false
+	if s.resting == 0 {
+		for _, p := range s.ports {
+			s.watchPort(p)
+		}
+	}
 }
 
 // unlisten closes a port as soon as the clients in its queue are accepted, and then calls
@@ -277,22 +265,6 @@ func (s *streams) acceptOne(p *streamPort) sys.Errno {
 	return 0
 }
 
-// request accepts clients, begins the flow of a pair, goes on with a handshake, or resumes a flow.
-func (s *streams) request(r *request) {
-	switch x := r.arg.(type) {
-	case *streamPort:
-		s.answer(x)
-	case *adoption:
-		s.adopt(x)
-		*x = adoption{}
-		s.share.adoptions.Put(x)
-	case *tlsconn.Conn:
-		s.handshakeTurn(r.ref, x)
-	default:
-		s.resume(r.ref)
-	}
-}
-
 // accepted begins the flow of the client that was accepted last; it owns fd.
 func (s *streams) accepted(from *Listener, fd int) {
 	f := s.newFlow(streamAdmitting, fd, -1)
@@ -391,8 +363,8 @@ func (s *streams) wakePorts() {
 	}
 }
 
-// freed makes the loops that share one table of descriptors accept again.
-func (s *streams) freed() {
+// endRests makes the loops that share one table of descriptors accept again.
+func (s *streams) endRests() {
 	resting := s.share.resting.Load()
 	switch {
 	case resting == 0:

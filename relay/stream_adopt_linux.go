@@ -2,14 +2,6 @@ package relay
 
 import "github.com/penstock/penstock/internal/sys"
 
-// adoption is a pair given to Relay.
-type adoption struct {
-	fd     [2]int // the loop owns them
-	tcp    [2]bool
-	read   [2][]byte // already read, to be delivered first
-	config PairConfig
-}
-
 // adopt begins the flow of a pair given to Relay.
 func (s *streams) adopt(x *adoption) {
 	f := s.newFlow(streamRelaying, x.fd[sideClient], x.fd[sideUpstream])

@@ -7,75 +7,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// event lets the half that reads from the side go on, and the half that writes to it.
-func (s *streams) event(slot uint32, side int, ev uint32) {
-	f := s.slab.at(slot)
-	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
-		f.odd[side] = true
-		f.half[side].Exact = false
-		if f.kept {
-			s.noteOdd(f, side, ev&sys.Pri != 0)
-		}
-	}
-	readable := ev&(sys.In|sys.RdHup|sys.Hup|sys.Err) != 0
-	if f.state != streamRelaying {
-		s.earlyEvent(f, side, ev, readable)
-		return
-	}
-	gen := f.gen
-	if f.tls != nil {
-		s.eventTLS(f, side, readable, ev&sys.Out != 0)
-	}
-	switch {
-	case !readable:
-	case f.wait[side] == pump.WantRead:
-		s.carry(f, side)
-	case f.wait[side] == pump.WantWrite:
-		s.mute(f, side)
-	}
-	if ev&(sys.Out|sys.Hup|sys.Err) == 0 {
-		return
-	}
-	for h := range f.half {
-		if f.alive(gen) && f.dstSide(h) == side && f.wait[h] == pump.WantWrite {
-			s.carry(f, h)
-		}
-	}
-	if ev&sys.Err == 0 || !f.alive(gen) {
-		return
-	}
-	s.sideError(f, side)
-}
-
-// earlyEvent handles an event of a flow that does not relay yet.
-func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) {
-	f.hungUp = f.hungUp || side == sideClient && ev&sys.Hup != 0
-	f.ended = f.ended || side == sideClient && ev&sys.RdHup != 0
-	f.pending = f.pending || side == sideClient && readable
-	if f.tls != nil && ev&sys.Out != 0 {
-		s.flushTLS(f, side)
-	}
-	if side == sideClient && ev&(sys.Out|sys.Err) == sys.Out && f.early != nil && len(f.early.reply) > 0 {
-		gen, state := f.gen, f.state
-		if s.replyTurn(f); !f.alive(gen) || f.state != state {
-			return // it has gone on
-		}
-	}
-	switch {
-	case f.state == streamSecuring && side == f.tls.side:
-		s.exchange(f)
-	case f.state == streamAsking && side == sideUpstream:
-		s.askTurn(f)
-	case side == sideUpstream && f.state == streamReplying: // start has a look
-	case side == sideUpstream:
-		s.connectEvent(f, ev)
-	case ev&sys.Err != 0, f.hungUp && (f.state == streamQueued || f.state == streamStarved), f.ended && f.state == streamRetrying:
-		s.end(f, CauseClientGone, nil)
-	case f.state == streamSniffing && readable:
-		s.sniff(f)
-	}
-}
-
 const flowEvents = sys.In | sys.Out | sys.RdHup | sys.Pri | sys.Edge
 
 // watch registers a side's socket with the loop's epoll.
@@ -154,6 +85,31 @@ func (s *streams) relay(f *streamFlow) {
 	}
 }
 
+// deliver hands what is held to the half that writes to the upstream, which delivers it
+// before anything that it reads.
+func (s *streams) deliver(f *streamFlow) {
+	x := f.early
+	if x == nil {
+		return
+	}
+	if x.held != nil {
+		s.loop.stats.BytesRead += int64(len(x.held) - x.own)
+		if f.tls != nil {
+			f.half[up].Preload(s.envOf(f), x.held) // whose preface, if it had one, is sent
+			s.turned(f)
+			s.putHeld(x)
+		} else {
+			f.half[up].Give(&s.env, x.held, x.own)
+		}
+		x.held, x.own = nil, 0
+	}
+	if x.pace.rate > 0 {
+		x.pace.start(s.loop.now, f.half[up].Held())
+		return
+	}
+	s.freeEarly(f)
+}
+
 // carry lets one half move bytes, and handles the state that it is in afterwards.
 func (s *streams) carry(f *streamFlow, h int) {
 	half := &f.half[h]
@@ -229,9 +185,6 @@ func (s *streams) makeReady(f *streamFlow) {
 	}
 }
 
-// over reports whether half h has ended or failed.
-func (f *streamFlow) over(h int) bool { return f.wait[h] == pump.End || f.wait[h] == pump.Failed }
-
 // halfEnd passes on the end of a direction, whose last byte has been delivered.
 func (s *streams) halfEnd(f *streamFlow, h int) {
 	f.active = s.loop.now
@@ -300,79 +253,10 @@ func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
 	}
 }
 
-// causeOf returns the cause of a flow of which a side has failed with e.
-func causeOf(side int, e sys.Errno) Cause {
-	reset := e == sys.ECONNRESET || e == sys.EPIPE
-	switch {
-	case reset && side == sideClient:
-		return CauseClientReset
-	case reset:
-		return CauseUpstreamReset
-	case side == sideClient:
-		return CauseClientFailed
-	}
-	return CauseUpstreamFailed
-}
-
-// turnReady gives some of the flows whose budget was spent their next turn. The others
-// wait behind the events that have come meanwhile.
-func (s *streams) turnReady() {
-	for range min(s.ready.len(), readyBurst) {
-		r := s.ready.pop()
-		f := s.slab.find(r)
-		if f == nil {
-			continue
-		}
-		f.inReady = false
-		switch f.state {
-		case streamSniffing:
-			s.sniff(f)
-			continue
-		case streamSecuring:
-			s.exchange(f)
-			continue
-		}
-		for h := range f.half {
-			if f.alive(r.gen) && f.wait[h] == pump.Again {
-				s.carry(f, h)
-			}
-		}
-	}
-}
-
-// turnLagging reads tails that the low-water mark holds back.
-func (s *streams) turnLagging() {
-	for s.lagging.len() > 0 && s.lagging.first().at+lagWait <= s.loop.now {
-		r := s.lagging.pop()
-		f := s.slab.find(r.ref)
-		if f == nil {
-			continue
-		}
-		f.inLagging = false
-		if f.active+lagWait > s.loop.now { // it is streaming: the kernel wakes us
-			s.lag(f, f.active)
-			continue
-		}
-		for h := range f.half {
-			if f.alive(r.gen) && f.wait[h] == pump.WantRead && f.half[h].Lagging() {
-				s.carry(f, h)
-			}
-		}
-	}
-}
-
 // lag makes sure that f is looked at within lagWait.
 func (s *streams) lag(f *streamFlow, at time.Duration) {
 	if !f.inLagging {
 		f.inLagging = true
 		s.lagging.push(lagRef{f.ref(), at})
 	}
-}
-
-// dstSide returns the side that half h writes to.
-func (f *streamFlow) dstSide(h int) int {
-	if f.echo {
-		return h
-	}
-	return 1 - h
 }

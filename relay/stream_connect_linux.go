@@ -12,15 +12,9 @@ import (
 
 var errZeroAddr = errors.New("relay: Hooks.Upstream returned the zero Addr")
 
-const (
-	// attemptsMost is how many attempts to connect there are before a flow ends for lack of an
-	// upstream. Hooks.Upstream documents it.
-	attemptsMost = 32
-	// retryFirst is the pause before the first of the others. Each is twice as
-	// long as the one before, up to retryMost.
-	retryFirst = tick
-	retryMost  = time.Second
-)
+// attemptsMost is how many attempts to connect there are before a flow ends for lack of an
+// upstream. Hooks.Upstream documents it.
+const attemptsMost = 32
 
 // toUpstream goes on with a flow for which no upstream was tried yet.
 func (s *streams) toUpstream(f *streamFlow) {
@@ -109,11 +103,6 @@ func (s *streams) nextAttempt(f *streamFlow) bool {
 		return true
 	}
 	return false
-}
-
-// retryAt returns when the pause before the next attempt is over.
-func (f *streamFlow) retryAt() time.Duration {
-	return f.since + min(retryFirst<<(f.attempts-attemptsAtOnce), retryMost)
 }
 
 // retry makes the next attempt.

@@ -163,7 +163,7 @@ func (s *streams) turnHungry() {
 	}
 	if s.awake++; s.awake > 1 {
 		s.setHungry(false)
-		s.freed()
+		s.endRests()
 	}
 }
 
@@ -176,12 +176,6 @@ func (s *streams) enough() bool {
 		n += l.descriptors.resting.Load()
 	}
 	return n >= flowDescriptors*min(max(b.total.Load()/wakeShare, 1), wakeMost)
-}
-
-// starvedRef is a flow that waits for a descriptor, and since when.
-type starvedRef struct {
-	ref
-	since time.Duration
 }
 
 // noDescriptors reports whether err means that the process or the system has no
@@ -245,6 +239,6 @@ func (s *streams) turnStarved() {
 // one, all loops accept again.
 func (s *streams) unstarved() {
 	if s.share.starved.Add(-1) == 0 {
-		s.freed()
+		s.endRests()
 	}
 }

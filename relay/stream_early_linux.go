@@ -54,31 +54,6 @@ func (s *streams) putHeld(x *earlyState) {
 	}
 }
 
-// deliver hands what is held to the half that writes to the upstream, which delivers it
-// before anything that it reads.
-func (s *streams) deliver(f *streamFlow) {
-	x := f.early
-	if x == nil {
-		return
-	}
-	if x.held != nil {
-		s.loop.stats.BytesRead += int64(len(x.held) - x.own)
-		if f.tls != nil {
-			f.half[up].Preload(s.envOf(f), x.held) // whose preface, if it had one, is sent
-			s.turned(f)
-			s.putHeld(x)
-		} else {
-			f.half[up].Give(&s.env, x.held, x.own)
-		}
-		x.held, x.own = nil, 0
-	}
-	if x.pace.rate > 0 {
-		x.pace.start(s.loop.now, f.half[up].Held())
-		return
-	}
-	s.freeEarly(f)
-}
-
 // freeEarly puts the flow's early state back into the pool. What is still held was read and
 // is dropped.
 func (s *streams) freeEarly(f *streamFlow) {

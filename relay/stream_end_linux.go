@@ -1,9 +1,9 @@
 package relay
 
-import (
-	"github.com/penstock/penstock/internal/pump"
-	"github.com/penstock/penstock/internal/sys"
-)
+import "github.com/penstock/penstock/internal/sys"
+
+// goneFlows is how many of the flows are examined that begin after one whose client was gone.
+const goneFlows = 64
 
 // kill ends a flow at the request of others.
 func (s *streams) kill(f *Flow, c Cause) { s.end(s.of(f), c, nil) }
@@ -85,20 +85,6 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 	s.loop.flowEnded()
 }
 
-// complete reports whether the stream towards a side has ended well: its last byte was
-// delivered, and its end was too or is by close(2). Any other side is reset, so that a
-// stream that was cut short does not look complete; a Unix socket cannot reset its peer,
-// which sees an end (docs/causes.md). A complete side is not reset, because that would
-// destroy what its socket still has to send.
-func (f *streamFlow) complete(side int) bool {
-	for h := range f.half {
-		if f.dstSide(h) == side && f.wait[h] == pump.End {
-			return true
-		}
-	}
-	return false
-}
-
 // discard reads what a side's socket has received: close(2) with unread data sends a reset,
 // which would destroy what a TCP socket still has to send, and tells a Unix peer ECONNRESET
 // after what it has got. A peer that goes on sending is reset by the kernel all the same.
@@ -109,4 +95,27 @@ func (s *streams) discard(f *streamFlow, side int) {
 			return
 		}
 	}
+}
+
+// endSocket closes a side of a flow that is kept. The holder has the socket too, so that close(2) alone
+// would not end the connection.
+func (s *streams) endSocket(f *streamFlow, side int, reset bool) {
+	fd := int(f.fd[side])
+	s.loop.unwatch(fd)
+	switch {
+	case reset:
+		resetSocket(s.env.Kernel, fd)
+	case f.tcp[side]:
+		sys.ClearLinger(fd)
+		if !f.over(side) {
+			s.discard(f, side)
+		}
+		s.env.Kernel.ShutdownBoth(fd)
+	default:
+		if f.complete(side) && !f.over(side) {
+			s.discard(f, side)
+		}
+		s.env.Kernel.ShutdownBoth(fd)
+	}
+	s.env.Kernel.Close(fd)
 }

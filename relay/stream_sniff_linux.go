@@ -161,6 +161,3 @@ func (f *Flow) Preface(b []byte) error {
 
 // connectedOnly is what the methods are for that need connected.
 const connectedOnly = "Hooks.Connected after an attempt that succeeded"
-
-// connected reports whether the flow is in Hooks.Connected, with an upstream.
-func (f *streamFlow) connected() bool { return f.state == streamConnecting && f.connect > 0 }

@@ -1,6 +1,13 @@
 package relay
 
-import "os"
+import "time"
+
+const (
+	// retryFirst is the pause before the first attempt to connect that does not follow at once. Each is
+	// twice as long as the one before, up to retryMost.
+	retryFirst = tick
+	retryMost  = time.Second
+)
 
 // deadline returns when the flow times out.
 func (f *streamFlow) deadline() deadline {
@@ -53,42 +60,9 @@ func (s *streams) rearm(f *streamFlow) {
 	s.loop.arm(f.slot, at)
 }
 
-func (s *streams) timeoutsChanged(f *Flow) { s.rearm(s.of(f)) }
-
-// due looks at a flow whose timer came up, which may be early.
-func (s *streams) due(slot uint32) {
-	f := s.slab.at(slot)
-	gen := f.gen
-	if f.throttled {
-		s.unthrottle(f) // which may be what keeps it from being idle
-		if !f.alive(gen) {
-			return
-		}
-	}
-	d := f.deadline()
-	due := d.cause != CauseNone && d.at <= s.loop.seen
-	switch {
-	case f.tls != nil && f.tls.undelivered > 0:
-		s.delivering(f, due)
-	case !due && f.backlogFull:
-		s.redial(f)
-	case !due && f.state == streamRetrying && f.retryAt() <= s.loop.now:
-		s.retry(f)
-	case !due:
-		s.rearm(f)
-	case f.cause != CauseNone:
-		s.end(f, f.cause, f.err)
-	case f.state == streamSecuring && d.cause == f.tls.failure():
-		s.handshakeFailed(f, os.ErrDeadlineExceeded)
-	case d.cause == CauseClientGone:
-		s.end(f, d.cause, os.ErrDeadlineExceeded) // it does not take its reply
-	case d.cause == CauseRefused:
-		s.show(f, true)
-	case f.state == streamAsking && d.cause == CauseConnectTimeout:
-		s.answerFailed(f, os.ErrDeadlineExceeded)
-	case d.cause == CauseConnectTimeout:
-		s.connectFailed(f, os.ErrDeadlineExceeded)
-	default:
-		s.end(f, d.cause, nil)
-	}
+// retryAt returns when the pause before the next attempt is over.
+func (f *streamFlow) retryAt() time.Duration {
+	return f.since + min(retryFirst<<(f.attempts-attemptsAtOnce), retryMost)
 }
+
+func (s *streams) timeoutsChanged(f *Flow) { s.rearm(s.of(f)) }

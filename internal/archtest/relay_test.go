@@ -18,8 +18,8 @@ import (
 )
 
 // relayLayers says which parts of package relay may refer to which others. A part
-// is the files whose names begin with it; "types" is all the others, the public
-// types without behaviour. ARCHITECTURE.md draws it.
+// is the files whose names begin with it; "types" are the public types without
+// behaviour. ARCHITECTURE.md draws it.
 var relayLayers = map[string][]string{
 	"types":    {"flow", "listener"}, // hooks are given a Flow, which tells its listener
 	"loop":     {"types"},            // LoopStats
@@ -31,6 +31,78 @@ var relayLayers = map[string][]string{
 	"engine":   {"loop", "keep", "flow", "listener", "types", "stream", "datagram"},
 }
 
+// relayTypes are the files of the part "types".
+var relayTypes = []string{"addr", "answer", "cause", "counts", "datagram", "encode", "keep", "observe", "overload", "path", "proxyheader", "record", "relay", "stats", "tls"}
+
+// relayRooms are the rooms of the parts that have some, from the top to the bottom: what is in a room
+// refers to its own room and to those below, never to one above.
+var relayRooms = map[string][]relayRoom{
+	"stream": {
+		{"turn", []string{"turn"}},                        // what the loop calls
+		{"restore", []string{"restore", "restore_early"}}, // flows of an earlier process
+		{"approach", []string{"accept", "adopt", "answer", "connect", "descriptors", "handshake", "listen", "queue", "sniff"}}, // until a flow relays
+		{"carry", []string{"carry", "end", "info", "overload", "pace", "records", "timeouts", "tls_close"}},                    // bytes, and the end
+		{"note", []string{"note", "settle"}},                        // what the next process needs
+		{"flow", []string{"early", "flow", "owner", "port", "tls"}}, // what there is, and questions to it
+	},
+	"datagram": {
+		{"turn", []string{"turn"}},
+		{"restore", []string{"restore"}},
+		{"approach", []string{"accept", "close", "listen", "own", "stray"}}, // datagrams of clients, and who is new
+		// A flow is connected here, too: when an upstream is unreachable, it goes to the next one in the middle of a send.
+		{"carry", []string{"carry", "connect", "end", "evict", "hold", "info", "memory", "overload", "reply", "rest", "send", "timeouts"}},
+		{"note", []string{"note"}},
+		{"flow", []string{"admission", "ages", "answers", "flow", "networks", "outbox", "owner", "port", "runs", "tos"}},
+	},
+}
+
+// relayRoom is a room: the files whose names have one of words between the part and the system.
+type relayRoom struct {
+	name  string
+	words []string
+}
+
+// place is where a file of package relay belongs: a part, and a room of it, counted from the top.
+type place struct {
+	part string
+	room int
+}
+
+func (p place) String() string {
+	if rooms := relayRooms[p.part]; rooms != nil {
+		return p.part + "/" + rooms[p.room].name
+	}
+	return p.part
+}
+
+// placeOf returns where a file belongs. It reports false if it belongs to no part or, in a part that has rooms, to none
+// of them.
+func placeOf(file string) (p place, ok bool) {
+	name := strings.TrimSuffix(strings.TrimSuffix(file, ".go"), "_linux")
+	if slices.Contains(relayTypes, name) && file == name+".go" {
+		return place{part: "types"}, true
+	}
+	part, word, _ := strings.Cut(name, "_")
+	rooms, ok := relayRooms[part]
+	if !ok {
+		return place{part: part}, relayLayers[part] != nil && name+".go" != "types.go" && file != part+".go"
+	}
+	for i, r := range rooms {
+		if slices.Contains(r.words, word) {
+			return place{part, i}, true
+		}
+	}
+	return place{part: part}, false
+}
+
+// above reports whether a place may not refer to another one.
+func (p place) above(to place) bool {
+	if p.part == to.part {
+		return to.room < p.room
+	}
+	return !slices.Contains(relayLayers[p.part], to.part)
+}
+
 // What waits knows nothing of what moves, and the two kinds of flow nothing of each
 // other: references in package relay run one way.
 func TestRelayLayers(t *testing.T) {
@@ -40,8 +112,8 @@ func TestRelayLayers(t *testing.T) {
 	refs := relayReferences(t)
 	used := make(map[string]bool)
 	for _, r := range refs {
-		used[r.from+" "+r.to] = true
-		if r.from != r.to && !slices.Contains(relayLayers[r.from], r.to) {
+		used[r.from.part+" "+r.to.part] = true
+		if r.from.above(r.to) {
 			t.Errorf("%s: %q may not refer to %q, where %s is", r.at, r.from, r.to, r.name)
 		}
 	}
@@ -57,10 +129,61 @@ func TestRelayLayers(t *testing.T) {
 	}
 }
 
+// TestRelayRooms checks that each word of the rooms is that of a file, and what the rules refuse.
+func TestRelayRooms(t *testing.T) {
+	exists := func(file string) {
+		if _, err := os.Stat("../../relay/" + file); err != nil {
+			t.Error(err)
+		}
+	}
+	for part, rooms := range relayRooms {
+		for _, r := range rooms {
+			for _, word := range r.words {
+				exists(part + "_" + word + "_linux.go")
+			}
+		}
+	}
+	for _, name := range relayTypes {
+		exists(name + ".go")
+	}
+	for file, want := range map[string]string{
+		"relay.go": "types", "relay_linux.go": "", "loop_wheel.go": "loop", "flow_linux.go": "flow", "holding_linux.go": "", "holding.go": "",
+		"stream_carry_linux.go": "stream/carry", "stream_tls_linux.go": "stream/flow", "stream_tls_close_linux.go": "stream/carry",
+		"stream_linux.go": "", "stream_holding_linux.go": "", "datagram.go": "types", "datagram_holding_linux.go": "", "types.go": "", "stream.go": "",
+	} {
+		got := ""
+		if p, ok := placeOf(file); ok {
+			got = p.String()
+		}
+		if got != want {
+			t.Errorf("relay/%s belongs to %q, want %q", file, got, want)
+		}
+	}
+	for _, c := range []struct {
+		from, to string
+		above    bool
+	}{
+		{"stream_turn_linux.go", "stream_flow_linux.go", false},
+		{"stream_carry_linux.go", "stream_end_linux.go", false},
+		{"stream_carry_linux.go", "stream_connect_linux.go", true},
+		{"stream_note_linux.go", "stream_end_linux.go", true},
+		{"stream_accept_linux.go", "stream_turn_linux.go", true},
+		{"stream_turn_linux.go", "datagram_flow_linux.go", true},
+		{"stream_flow_linux.go", "loop_linux.go", false},
+		{"loop_linux.go", "stream_flow_linux.go", true},
+	} {
+		from, _ := placeOf(c.from)
+		to, _ := placeOf(c.to)
+		if from.above(to) != c.above {
+			t.Errorf("%s refers to %s: refused %v, want %v", c.from, c.to, !c.above, c.above)
+		}
+	}
+}
+
 // reference is the use of a declaration of package relay.
 type reference struct {
 	at       token.Position
-	from, to string // parts
+	from, to place
 	name     string
 }
 
@@ -74,17 +197,13 @@ func relayReferences(t *testing.T) (refs []reference) {
 	}
 	for _, f := range files {
 		name := path.Base(fset.Position(f.Pos()).Filename)
-		if prefix, _, ok := strings.Cut(name, "_"); ok && relayLayers[prefix] == nil {
-			t.Errorf("relay/%s belongs to no part: its name begins with none of relayLayers", name)
+		if _, ok := placeOf(name); !ok {
+			t.Errorf("relay/%s belongs to no room: it is in none of relayLayers, relayTypes and relayRooms", name)
 		}
 	}
-	part := func(pos token.Pos) string {
-		name := path.Base(fset.Position(pos).Filename)
-		prefix, _, _ := strings.Cut(strings.TrimSuffix(name, ".go"), "_")
-		if _, ok := relayLayers[prefix]; ok && strings.Contains(name, "_") {
-			return prefix
-		}
-		return "types"
+	where := func(pos token.Pos) place {
+		p, _ := placeOf(path.Base(fset.Position(pos).Filename))
+		return p
 	}
 	info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
 	cfg := types.Config{Importer: importer.ForCompiler(fset, "gc", exported(t))}
@@ -94,7 +213,7 @@ func relayReferences(t *testing.T) (refs []reference) {
 	}
 	for ident, obj := range info.Uses {
 		if obj.Pkg() == pkg && obj.Pos().IsValid() {
-			refs = append(refs, reference{fset.Position(ident.Pos()), part(ident.Pos()), part(obj.Pos()), obj.Name()})
+			refs = append(refs, reference{fset.Position(ident.Pos()), where(ident.Pos()), where(obj.Pos()), obj.Name()})
 		}
 	}
 	slices.SortFunc(refs, func(a, b reference) int { return strings.Compare(a.at.String(), b.at.String()) })

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
@@ -14,7 +15,7 @@ import (
 // of the sockets. Datagrams that the process had received and not yet sent are lost: those of one
 // turn of the loop, and those held for upstreams whose sockets were full.
 
-// Flags of the record of a datagram flow; see flow_keep_linux.go for the others.
+// Flags of the record of a datagram flow; see keep_record_linux.go for the others.
 const (
 	recordAnswered = 1 << (24 + iota)
 	recordVerified
@@ -153,36 +154,6 @@ func (d *datagrams) dropFlow(f *datagramFlow) {
 	}
 }
 
-// handOver leaves the flows to the next process, and has the sockets held that rest. What flows hold for
-// upstreams whose sockets are full is dropped.
-func (d *datagrams) handOver() {
-	d.keep.settleAll(d.loop.now)
-	d.flushReplies()
-	d.slab.each(func(f *datagramFlow) {
-		if !f.kept {
-			d.end(f, CauseCrashed, nil)
-			return
-		}
-		d.dropHeld(f)
-		if f.pending > 0 {
-			f.port.out.forget(f)
-		}
-	})
-	d.noteAll()
-	var all []Held
-	for range d.rests.len() {
-		r := d.rests.pop()
-		if !r.held {
-			all = append(all, Held{Key: r.key, FDs: []int{r.fd}})
-		}
-		if len(all) == settleBurst {
-			d.keep.holding.hold(all...)
-			all = all[:0]
-		}
-	}
-	d.keep.holding.hold(all...) // if that fails, the ports are somebody else's sooner
-}
-
 // unixName is the inverse of unixPath: the address of a Unix socket as the kernel writes it. unix(7).
 func unixName(path string) string {
 	var sa sys.Sockaddr
@@ -214,4 +185,12 @@ func noted(a ledger.Addr) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom16(a.IP), a.Port)
 	}
 	return netip.AddrPort{}
+}
+
+// activeBits is how many bits of a time are not noted; see [ledger.Gram.Active].
+const activeBits = 24
+
+// noteTime returns a time of the loop as a record has it.
+func (d *datagrams) noteTime(at time.Duration) uint32 {
+	return max(1, uint32((d.keep.base+int64(at))>>activeBits))
 }

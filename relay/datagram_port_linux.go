@@ -1,0 +1,171 @@
+package relay
+
+import (
+	"bytes"
+	"net/netip"
+	"sync"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// datagramPort is a loop's view of a datagram listener: a socket that all clients
+// share, and the flows that came by it.
+type datagramPort struct {
+	datagrams *datagrams
+	listener  *Listener
+	*listenSocket
+	index    int // of the listener's ports
+	number   int // of the loop's sources
+	family   sys.Family
+	name     string // while flows are restored: the listener's address
+	wild     bool   // bound to no address: each datagram has the one that it was sent to
+	draining bool   // new clients are refused
+	attached bool   // it is among the sources of the loop, and may have flows
+	dirty    bool   // in datagrams.dirty
+	flows    map[datagramKey]*datagramFlow
+	paths    map[string]*datagramFlow // of a Unix port, instead
+	recent   *datagramFlow            // the flow that the last message was of
+	drops    uint32                   // SO_RXQ_OVFL's last reading
+	out      outbox                   // replies
+	answers  answerTimes
+	blocked  []ref // flows that are not read while the socket is full
+
+	// While it closes; see portState.
+	state   portState
+	drains  bool            // it was stopped because the engine drains
+	refused bool            // a flow could not have a socket of its own
+	given   int             // sockets that were given to flows
+	owned   int             // flows that have one
+	strays  int             // datagrams that other loops are asked about
+	stopped *sync.WaitGroup // done when it receives nothing more
+}
+
+// A UDP port whose listener closes, or whose engine drains, takes no new clients, and its flows go on: each
+// gets a socket of its own, which is connected to its client. Whoever else writes to the address reaches the
+// socket of another process that has the port, or is told at once that nobody is there (ICMP port
+// unreachable). The port's socket sends the replies of all flows on, and receives nothing more.
+//
+//	open ──stop──▶ giving ──▶ closed ──no flow is left──▶ gone
+//	  ▲               │
+//	  └───────────────┘ no flow can have a socket of its own, and the engine drains
+//
+// While it is giving, the port receives as before, and who is new still begins a flow, which gets its socket at
+// once. The port's socket receives nothing from one moment to the next, and what it has received by then is
+// relayed. So each datagram reaches somebody, and those of a flow reach nobody else.
+//
+// Others may have sockets that are bound to the same address (SO_REUSEPORT). The kernel chooses among them by a
+// hash and by their number. So a flow's own socket is in another group if that is possible, and the port's stays
+// in its group until it is closed: then nobody's datagrams change sockets because of either.
+//
+// Unix and inherited sockets are different, and so are those whose flows cannot have their own. While the engine
+// drains, they take new clients until Drain returns, because nobody else does: nobody can bind the name of a Unix
+// socket while it is there, and whoever has passed a socket on starts the next process when this one has ended. If
+// their listener closes, their flows end.
+type portState uint8
+
+const (
+	portOpen portState = iota
+	portGiving
+	portClosed
+	portGone
+)
+
+// datagramKey names a flow of a port: the client's address as the kernel wrote it,
+// and the local address.
+type datagramKey struct {
+	name  [28]byte
+	local [16]byte
+}
+
+func (p *datagramPort) loop() int { return p.datagrams.loop.index }
+
+func (p *datagramPort) socket() *listenSocket { return p.listenSocket }
+
+func (p *datagramPort) key(name []byte, local netip.Addr) (k datagramKey) {
+	copy(k.name[:], name)
+	if p.wild && local.IsValid() {
+		k.local = local.As16()
+	}
+	return k
+}
+
+// find returns the flow of a client and a local address, or nil.
+func (d *datagrams) find(p *datagramPort, name []byte, local netip.Addr) *datagramFlow {
+	if p.family == sys.Unix {
+		return p.paths[string(name)]
+	}
+	return p.flows[p.key(name, local)]
+}
+
+// matches reports whether f is the flow of a client and a local address.
+func (f *datagramFlow) matches(name []byte, local netip.Addr) bool {
+	if f.port.family == sys.Unix {
+		return f.path == string(name)
+	}
+	return bytes.Equal(f.name[:f.nameLen], name) && (!f.port.wild || f.localAddr == local)
+}
+
+// put adds a flow to the port's table.
+func (p *datagramPort) put(f *datagramFlow) {
+	if p.family == sys.Unix {
+		p.paths[f.path] = f
+	} else {
+		p.flows[p.key(f.name[:f.nameLen], f.localAddr)] = f
+	}
+}
+
+// remove removes a flow from the port's table, if it is there.
+func (p *datagramPort) remove(f *datagramFlow) {
+	if p.family == sys.Unix {
+		if p.paths[f.path] == f {
+			delete(p.paths, f.path)
+		}
+	} else if k := p.key(f.name[:f.nameLen], f.localAddr); p.flows[k] == f {
+		delete(p.flows, k)
+	}
+	if p.recent == f {
+		p.recent = nil
+	}
+}
+
+// clientName returns the client's address as the kernel wrote it.
+func (f *datagramFlow) clientName() []byte {
+	if f.port.family == sys.Unix {
+		return []byte(f.path)
+	}
+	return f.name[:f.nameLen]
+}
+
+// returnable reports whether a reply can be sent to name: an IP address and a port that is not 0.
+func returnable(name []byte) bool {
+	ap, _ := sys.GetAddrPort(name)
+	return ap.Port() != 0
+}
+
+// checkEmpty tells the end of the turn to let go of a port that is closed, if it has no flow.
+func (d *datagrams) checkEmpty(p *datagramPort) {
+	if p.state == portClosed && len(p.flows) == 0 {
+		d.empty = append(d.empty, p)
+	}
+}
+
+// readDrops asks the kernel how many datagrams a port has lost.
+func (d *datagrams) readDrops(p *datagramPort) {
+	if n, e := sys.Drops(uintptr(p.fd)); e == 0 {
+		d.lost(&p.drops, n)
+	}
+}
+
+func (d *datagrams) readAllDrops() {
+	for _, p := range d.ports {
+		d.readDrops(p)
+	}
+}
+
+// lost counts what the kernel dropped since a socket's last reading.
+func (d *datagrams) lost(last *uint32, now uint32) {
+	if more := int32(now - *last); more > 0 {
+		d.stats.Lost += int64(more)
+		*last = now
+	}
+}

@@ -1,0 +1,385 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// lease returns the first of the messages of replies that may be received into,
+// and how many may. What is queued may refer to the messages before it. They
+// become free only here, before a read, and only when nothing is queued.
+func (o *outbox) lease() (from, n int) {
+	if o.replies == nil {
+		o.borrow()
+	}
+	o.d.mark(o.port)
+	if o.n == 0 {
+		o.leased = 0
+	}
+	return o.leased, dgramBatch - o.leased
+}
+
+// add appends a message of f, which arrived with a TOS byte. Where the outbox is full it flushes first.
+func (o *outbox) add(f *datagramFlow, b []byte, seg int, tos uint8) {
+	tos = f.keepTOS(tos)
+	if o.port == nil {
+		if f.held != nil || f.builtin() {
+			o.overflow(f, f.gen, b, seg, tos)
+			return
+		}
+		o.of = f
+	}
+	size := len(b)
+	if seg > 0 {
+		size = min(size, seg)
+	}
+	limit := o.d.runsOf(f, o.dir(), size)
+	gen := f.gen
+	for {
+		n := limit.Fit(len(b), seg)
+		last := o.n - 1
+		if o.run.Count == 0 || o.items[last].f != f || o.items[last].tos != tos || len(o.pieces) == cap(o.pieces) || !o.run.Join(limit, n, seg) {
+			if !o.open(f, tos) {
+				o.overflow(f, gen, b, seg, tos)
+				return
+			}
+			last = o.n - 1
+			limit = o.d.runsOf(f, o.dir(), size) // flushing may have taken f to another upstream
+			n = limit.Fit(len(b), seg)
+			o.run.Join(limit, n, seg)
+		}
+		o.pieces = append(o.pieces, piece{b[:n:n], seg})
+		o.v.Add(b[:n])
+		it := &o.items[last]
+		it.past++
+		it.bytes += n
+		it.count += segment.Count(n, seg)
+		if n == len(b) {
+			return
+		}
+		b = b[n:]
+	}
+}
+
+// overflow is where a message goes that cannot be planned: the flow was f with
+// generation gen when it was read.
+func (o *outbox) overflow(f *datagramFlow, gen uint32, b []byte, seg int, tos uint8) {
+	switch {
+	case !f.alive(gen):
+		o.d.drop(nil, o.dir(), DropEnded, len(b), segment.Count(len(b), seg))
+	case o.port != nil:
+		o.d.drop(f, down, DropFull, len(b), segment.Count(len(b), seg))
+	case f.builtin():
+		o.d.carryBuiltin(f, b, seg, tos)
+		o.d.echoes.flush() // the memory of b is about to be used again
+	default:
+		o.d.holdBack(f, b, seg, tos)
+	}
+}
+
+// open starts the next message. It reports false if there is no room even after a flush.
+func (o *outbox) open(f *datagramFlow, tos uint8) bool {
+	o.seal()
+	if !o.v.Room(1) {
+		gen := f.gen
+		o.flush()
+		if !f.alive(gen) || !o.v.Room(1) || o.port == nil && (f.held != nil || f.builtin()) {
+			return false
+		}
+		if o.port == nil {
+			o.of = f
+		}
+	}
+	i := o.v.Open()
+	o.items[i] = item{f: f, first: len(o.pieces), past: len(o.pieces), tos: tos}
+	o.n = i + 1
+	p := o.port
+	if p == nil {
+		return true
+	}
+	f.pending++
+	if p.family == sys.Unix {
+		o.v.SetNameLen(i, copy(o.v.Name(i), f.path))
+	} else {
+		o.v.SetNameLen(i, copy(o.v.Name(i), f.name[:f.nameLen]))
+	}
+	return true
+}
+
+// seal completes the last message, now that nothing joins it any more.
+func (o *outbox) seal() {
+	i := o.n - 1
+	if i < 0 || o.run.Count == 0 {
+		return
+	}
+	it := &o.items[i]
+	c := o.appendHeader(o.v.Control(i), it)
+	if o.run.Segmented() {
+		it.segment = o.run.Size
+		c = sys.AppendSegment(c, uint16(o.run.Size))
+	}
+	it.bare = len(c) == 0
+	o.v.SetControlLen(i, len(c))
+	o.run = segment.Run{}
+}
+
+// appendHeader appends the control messages that each datagram of an item has: its source address, and its TOS byte.
+func (o *outbox) appendHeader(c []byte, it *item) []byte {
+	if o.port != nil && it.f.localAddr.IsValid() {
+		c = sys.AppendLocal(c, it.f.v6, it.f.localAddr, int(it.f.zone))
+	}
+	return o.appendTOS(c, it)
+}
+
+// flush sends all, and empties the outbox unless it is blocked.
+//
+// A connected socket may report what an earlier datagram has met, on whatever
+// call comes next (udp(7)): the item at hand is then sent again.
+func (o *outbox) flush() {
+	if o.blocked || o.v == nil {
+		return
+	}
+	o.seal()
+	tries := 0
+	tooBig := false // the item at was told so once
+	for o.at < o.n {
+		n := o.alive()
+		if n == 0 {
+			o.at++
+			continue
+		}
+		n, e := o.send(n)
+		if n > 0 {
+			if tooBig {
+				o.d.stats.ICMPErrors++ // it was an earlier one's
+			}
+			tries, tooBig = 0, false
+		}
+		for range n {
+			o.sent()
+		}
+		switch {
+		case e == 0 || e == sys.EINTR:
+		case e == sys.EAGAIN && o.full():
+			return
+		case e == sys.EAGAIN:
+		case e == sys.EMSGSIZE && o.port == nil && !tooBig:
+			tooBig = true
+		case o.items[o.at].segment > 0 && (e == sys.EIO || e == sys.EINVAL || e == sys.EMSGSIZE):
+			o.sendSingly(e)
+			tooBig = false
+		case o.port == nil && isUnreachable(e):
+			// It is tried again, once by socket.
+			if tries++; tries > 2 {
+				o.skip(DropUnreachable)
+			} else if !o.unreachable(e) {
+				return
+			}
+		default:
+			o.skip(dropOf(e, o.family()))
+			tooBig = false
+		}
+	}
+	o.reset()
+}
+
+// send hands n items to the kernel.
+func (o *outbox) send(n int) (int, sys.Errno) {
+	o.d.stats.WriteCalls++
+	kernel := o.d.shared.kernel
+	if o.port != nil {
+		return kernel.SendBatch(o.port.fd, o.v, o.at, n)
+	}
+	// A lone datagram is cheaper without a message header.
+	if it := &o.items[o.at]; n == 1 && it.past-it.first == 1 && it.bare && it.bytes > 0 {
+		if _, e := kernel.Send(int(o.of.fd), o.pieces[it.first].b); e != 0 {
+			return 0, e
+		}
+		return 1, 0
+	}
+	return kernel.SendBatch(int(o.of.fd), o.v, o.at, n)
+}
+
+// sent accounts for the item at, which has left.
+func (o *outbox) sent() {
+	it := &o.items[o.at]
+	o.at++
+	o.credit(it, it.bytes, it.count)
+	if it.segment > 0 {
+		o.d.stats.Runs++
+		it.f.sentRuns[o.dir()] = true
+	}
+	if o.port != nil {
+		it.f.pending--
+	}
+}
+
+func (o *outbox) credit(it *item, bytes, count int) {
+	if o.port == nil {
+		it.f.requests += int64(count)
+	}
+	m := &it.f.moved[o.dir()]
+	m.written += int64(bytes)
+	m.datagrams += int64(count)
+	o.d.noteLater(it.f)
+	o.d.loop.stats.BytesWritten += int64(bytes)
+	o.d.stats.Sent += int64(count)
+}
+
+// skip drops the item at.
+func (o *outbox) skip(why Drop) {
+	it := &o.items[o.at]
+	o.at++
+	if it.f == nil {
+		return
+	}
+	o.d.drop(it.f, o.dir(), why, it.bytes, it.count)
+	if o.port != nil {
+		it.f.pending--
+	}
+}
+
+// full is called when the socket takes no more; true: what is left waits, and
+// the outbox is no longer the caller's.
+func (o *outbox) full() bool {
+	switch {
+	case o.port == nil:
+		o.holdRest()
+		return true
+	case o.port.family == sys.Unix:
+		// One client's queue is full, and no event would say when it is not.
+		o.skip(DropFull)
+		return false
+	case o.replies == nil:
+		o.abandon(DropFull)
+		return true
+	}
+	o.blocked = true
+	o.d.loop.rewatch(o.port.fd, sys.In|sys.Out, sourceToken(o.port.number))
+	return true
+}
+
+// sendSingly sends the datagrams of the run at one by one: the route may refuse runs.
+func (o *outbox) sendSingly(why sys.Errno) {
+	it := &o.items[o.at]
+	dir := o.dir()
+	o.d.stats.Fallbacks++
+	proven := false // one went through alone: it was the run that was refused
+	kernel := o.d.shared.kernel
+	fd := 0
+	one := o.d.single
+	one.Reset()
+	one.Open()
+	if o.port != nil {
+		fd = o.port.fd
+		one.SetNameLen(0, copy(one.Name(0), o.v.Name(o.at)[:o.v.NameLen(o.at)]))
+	} else {
+		fd = int(o.of.fd)
+	}
+	one.SetControlLen(0, len(o.appendHeader(one.Control(0), it)))
+	for _, p := range o.pieces[it.first:it.past] {
+		for b := range segment.All(p.b, it.segment) {
+			one.Replace(b)
+			o.d.stats.WriteCalls++
+			_, e := kernel.SendBatch(fd, one, 0, 1)
+			if e == sys.EINTR || o.port == nil && (e == sys.EMSGSIZE || isUnreachable(e)) { // an earlier datagram's
+				_, e = kernel.SendBatch(fd, one, 0, 1)
+			}
+			switch e {
+			case 0:
+				o.credit(it, len(b), 1)
+				if !proven {
+					proven = true
+					o.d.refuseRuns(it.f, dir, it.segment, why)
+				}
+			case sys.EAGAIN:
+				o.d.drop(it.f, dir, DropFull, len(b), 1)
+			default:
+				o.d.drop(it.f, dir, dropOf(e, o.family()), len(b), 1)
+			}
+		}
+	}
+	if o.port != nil {
+		it.f.pending--
+	}
+	o.at++
+}
+
+// unreachable lets the flow go on to another upstream, where its policy says so;
+// false: there is nothing left to flush. What is left was planned for the socket
+// that failed, and the next one may take other runs or none. So it is held, and
+// planned again when the next one is writable, in a later turn: an upstream that
+// refuses each datagram costs one attempt per turn.
+func (o *outbox) unreachable(e sys.Errno) bool {
+	f := o.of
+	attempts := f.attempts
+	if !o.d.unreachable(f, e) {
+		o.abandon(DropUnreachable)
+		o.d.end(f, CauseUpstreamRefused, e)
+		return false
+	}
+	if f.attempts == attempts {
+		return true // its policy is to ignore it
+	}
+	o.holdRest()
+	return false
+}
+
+// holdRest keeps what an upstream's socket did not take, and empties the outbox.
+func (o *outbox) holdRest() {
+	f := o.of
+	for _, it := range o.items[o.at:o.n] {
+		for _, p := range o.pieces[it.first:it.past] {
+			o.overflow(f, f.gen, p.b, p.seg, it.tos)
+		}
+	}
+	o.reset()
+}
+
+// abandon drops all that is left.
+func (o *outbox) abandon(why Drop) {
+	if o.n == 0 {
+		return
+	}
+	for o.at < o.n {
+		o.skip(why)
+	}
+	o.reset()
+}
+
+// forget drops what is left of f, which is about to end.
+func (o *outbox) forget(f *datagramFlow) {
+	for i := o.at; i < o.n && f.pending > 0; i++ {
+		if it := &o.items[i]; it.f == f {
+			o.d.drop(f, down, DropEnded, it.bytes, it.count)
+			f.pending--
+			it.f = nil
+		}
+	}
+}
+
+// unblock watches a port's socket for input only again.
+func (o *outbox) unblock() {
+	if o.blocked {
+		o.blocked = false
+		o.d.loop.rewatch(o.port.fd, sys.In, sourceToken(o.port.number))
+	}
+}
+
+// dropOf returns the reason of a drop after a send to an address of a family that failed with e.
+func dropOf(e sys.Errno, family sys.Family) Drop {
+	switch {
+	case e == sys.EMSGSIZE:
+		return DropTooBig
+	case family == sys.Unix && (e == sys.EPERM || e == sys.EACCES):
+		return DropNotPermitted
+	case e == sys.EPERM:
+		return DropFiltered
+	case e == sys.ENOBUFS, e == sys.ENOMEM:
+		return DropNoBuffers
+	}
+	if isUnreachable(e) || family == sys.Unix && e == sys.ENOENT { // the client has ended and removed its path
+		return DropUnreachable
+	}
+	return DropFailed
+}

@@ -1,0 +1,164 @@
+package relay
+
+import (
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// init sets the limits of an engine that may have this many descriptors, and later as many as now has.
+func (sh *datagramShare) init(cfg *Config, files uint64, now *atomic.Int64) {
+	sh.maxFlows, sh.files = int64(cfg.MaxDatagramFlows), now
+	sh.inUse = inUseTime
+	sh.ownMost = ownMost
+	sh.restTime, sh.restLeast = restTime, restLeast
+	sh.maxResting = max(1, int(min(files/restShare, restMost))/cfg.Loops)
+	sh.paces.New = func() *pace { return new(pace) }
+}
+
+// newDatagrams makes the datagrams of a loop, and adds them to the loop and the share.
+func newDatagrams(l *loop, all *shared, share *datagramShare, k *keeping) *datagrams {
+	cfg := &all.cfg
+	d := &datagrams{
+		share: share,
+		gso:   !cfg.NoGSO && feature.GSO.Err() == nil,
+		gro:   !cfg.NoGRO && feature.GRO.Err() == nil,
+		stats: &l.stats.Datagrams,
+		tick:  -1,
+	}
+	d.loop, d.shared, d.keep = l, all, k
+	d.slab.slots, d.slab.owner = &l.slots, d
+	const ticks = int(time.Second / tick) // per second
+	switch n := cfg.MaxNewDatagramFlows; {
+	case n < 0:
+		d.perTick = math.MaxInt
+	case n == 0:
+		d.perTick = defaultNewFlows / ticks
+	default:
+		d.perTick = max(1, n/ticks)
+	}
+	d.admission.init(cfg.MaxNewDatagramFlows < 0)
+	l.handlers = append(l.handlers, d)
+	share.all = append(share.all, d)
+	return d
+}
+
+// event is called with the readiness of an upstream's socket, or of a flow's own one towards its client. It may
+// be that of the upstream before, if an earlier event of the same wait has taken the flow to another
+// one: the next socket then has nothing to read, and a built-in upstream has no socket.
+func (d *datagrams) event(slot uint32, side int, ev uint32) {
+	f := d.slab.at(slot)
+	if side == sideClient {
+		d.receiveOwn(f)
+		return
+	}
+	if f.builtin() {
+		return
+	}
+	gen := f.gen
+	if f.kept {
+		d.noteBegin(f)
+		defer d.noteEnd(f, gen)
+	}
+	if ev&sys.Out != 0 && f.held != nil {
+		d.release(f)
+		if !f.alive(gen) {
+			return
+		}
+	}
+	if ev&(sys.In|sys.Err|sys.Hup) != 0 {
+		d.readUpstream(f)
+	}
+}
+
+// turn ends a turn of the loop: what was gathered leaves.
+func (d *datagrams) turn() (more bool) {
+	d.flushReplies()
+	d.closeRests()
+	for _, r := range d.finished {
+		if f := d.slab.find(r); f != nil && f.full() {
+			d.end(f, CauseAnswered, nil)
+		}
+	}
+	d.finished = d.finished[:0]
+	d.noteAll()
+	d.turnStopping()
+	d.turnEmpty()
+	more, d.unread, d.beginning = d.unread, false, 0
+	return more
+}
+
+func (d *datagrams) until() time.Duration {
+	if d.rests.len() > 0 {
+		return d.rests.first().until
+	}
+	return never
+}
+
+// due looks at a flow whose timer came up, which may be early.
+func (d *datagrams) due(slot uint32) {
+	f := d.slab.at(slot)
+	if dl := f.deadline(); dl.cause != CauseNone && dl.at <= d.loop.seen {
+		d.end(f, dl.cause, nil)
+		return
+	}
+	if f.verified {
+		d.knows(f) // still
+	}
+	d.rearm(f)
+}
+
+// request does nothing: what is asked of datagrams by a request without a closure is to
+// resume a flow, and theirs are never queued.
+func (d *datagrams) request(*request) {}
+
+// freed is called when a descriptor has become free: no datagram flow waits for one.
+func (d *datagrams) freed() {}
+
+// spare closes a socket that rests, and reports whether there was one.
+func (d *datagrams) spare() bool { return d.spareRest() }
+
+// close ends all flows and ports, and all rests.
+func (d *datagrams) close() {
+	d.slab.each(func(f *datagramFlow) { d.end(f, CauseClosed, nil) })
+	for _, p := range slices.Clone(d.ports) {
+		d.unlisten(p)
+	}
+	for d.rests.len() > 0 {
+		d.closeRest()
+	}
+}
+
+// handOver leaves the flows to the next process, and has the sockets held that rest. What flows hold for
+// upstreams whose sockets are full is dropped.
+func (d *datagrams) handOver() {
+	d.keep.settleAll(d.loop.now)
+	d.flushReplies()
+	d.slab.each(func(f *datagramFlow) {
+		if !f.kept {
+			d.end(f, CauseCrashed, nil)
+			return
+		}
+		d.dropHeld(f)
+		if f.pending > 0 {
+			f.port.out.forget(f)
+		}
+	})
+	d.noteAll()
+	var all []Held
+	for range d.rests.len() {
+		r := d.rests.pop()
+		if !r.held {
+			all = append(all, Held{Key: r.key, FDs: []int{r.fd}})
+		}
+		if len(all) == settleBurst {
+			d.keep.holding.hold(all...)
+			all = all[:0]
+		}
+	}
+	d.keep.holding.hold(all...) // if that fails, the ports are somebody else's sooner
+}

@@ -1,0 +1,74 @@
+package relay
+
+func (s *streams) local(f *Flow, side int) Addr { return localAddr(int(s.of(f).fd[side])) }
+
+// remote is the address of a side's peer: the one that was noted, for a TCP
+// socket whose connection has ended knows it no more.
+func (s *streams) remote(f *Flow, side int) Addr {
+	sf := s.of(f)
+	switch {
+	case side == sideClient && sf.peer.IsValid():
+		return Addr{Network: TCP, AddrPort: sf.peer}
+	case side == sideUpstream && f.to != nil:
+		return *f.to
+	}
+	return peerAddr(int(sf.fd[side]))
+}
+
+func (s *streams) tcp(f *Flow, side int) int {
+	sf := s.of(f)
+	if !sf.tcp[side] {
+		return -1
+	}
+	return int(sf.fd[side])
+}
+
+// tls describes the TLS of a side.
+func (s *streams) tls(f *Flow, side int) *TLS {
+	t := s.of(f).tls
+	if !t.has(side) {
+		return nil
+	}
+	c := t.conn[side]
+	d := &TLS{Handshake: t.took[side]}
+	if t.under(side) {
+		return d
+	}
+	d.Received, d.Sent = c.Received, c.Sent
+	if state := c.State(); state.HandshakeComplete {
+		d.Version, d.CipherSuite, d.ServerName, d.Protocol, d.Resumed = state.Version, state.CipherSuite, state.ServerName, state.NegotiatedProtocol, state.DidResume
+	}
+	return d
+}
+
+// transfer is the account of one direction. An echo has one half, from the client to
+// the client: what it has written went up and came down.
+func (s *streams) transfer(f *Flow, direction int) Transfer {
+	sf := s.of(f)
+	half := &sf.half[direction]
+	if sf.echo {
+		half = &sf.half[up]
+	}
+	t := Transfer{Read: half.In, Written: half.Out, Spliced: half.Spliced}
+	if sf.echo && direction == down {
+		t.Read = half.Out
+	}
+	path, why := half.Path()
+	t.Path, t.Why = Path(path), Why(why)
+	return t
+}
+
+func (s *streams) describe(f *Flow, i *FlowInfo) {
+	i.Up.Held = i.Up.Read - i.Up.Written
+	i.Down.Held = i.Down.Read - i.Down.Written
+	switch s.of(f).state {
+	case streamSniffing:
+		i.State = StateSniffing
+	case streamQueued:
+		i.State = StateQueued
+	case streamSecuring:
+		i.State = StateHandshake
+	case streamRestored, streamReplying, streamChoosing, streamConnecting, streamAsking, streamRetrying, streamStarved:
+		i.State = StateConnecting
+	}
+}

@@ -1,0 +1,161 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// record returns the record of a flow that is kept.
+func (s *streams) record(f *streamFlow) ledger.Record { return s.keep.ledger.Record(f.slot) }
+
+// notePair notes what a pair given to Relay is to have.
+func (s *streams) notePair(f *streamFlow, cfg *PairConfig) {
+	p := pair{done: cfg.Done}
+	if s.keep != nil && cfg.Name != "" {
+		p.name, p.encode = cfg.Name, cfg.Encode
+	}
+	if p.name == "" && p.done == nil {
+		return
+	}
+	if s.pairs == nil {
+		s.pairs = make(map[uint32]pair)
+	}
+	s.pairs[f.slot] = p
+}
+
+// named reports whether f is a pair with a name. Only such pairs outlive the process.
+func (s *streams) named(f *streamFlow) bool { return s.pairs[f.slot].name != "" }
+
+// done returns the hook that gets the flow's record; nil: there is none.
+func (s *streams) done(f *streamFlow) func(*Record) {
+	if f.cfg != nil {
+		return f.cfg.Hooks.Done
+	}
+	return s.pairs[f.slot].done
+}
+
+func (s *streams) encoder(f *Flow) func(*Encoder) { return s.pairs[f.slot].encode }
+
+// The bits of Flow.one, shifted by a side.
+const (
+	oneRecv = 1 << 0
+	oneSend = 1 << 2
+)
+
+// recvOne reports whether what is read from a side is noted by a message header, because the kernel does
+// not count it.
+func (f *streamFlow) recvOne(side int) bool { return f.one&(oneRecv<<side) != 0 }
+
+// sendOne reports the same of what is written.
+func (f *streamFlow) sendOne(side int) bool { return f.one&(oneSend<<side) != 0 }
+
+// finSent reports whether the end of the stream towards a side was passed on, while the flow relays.
+func (f *streamFlow) finSent(side int) bool {
+	return !f.echo && f.fd[sideUpstream] >= 0 && f.wait[1-side] == pump.End
+}
+
+// flags are those flags of the record that change while the flow is kept.
+func (f *streamFlow) flags() (flags uint32) {
+	for side := range f.fd {
+		if f.recvOne(side) {
+			flags |= recordRecvOne << side
+		}
+		if f.sendOne(side) {
+			flags |= recordSendOne << side
+		}
+		if f.finSent(side) {
+			flags |= recordFinSent << side
+		}
+	}
+	return flags
+}
+
+// noteTurn names the flow and the half whose turn begins.
+func (s *streams) noteTurn(f *streamFlow, h int) {
+	k, half := s.keep, &f.half[h]
+	k.turn.Begin(f.slot, f.gen)
+	k.turn.SetCounted(uint8(h), half.In, half.Out, half.Spliced)
+	k.note.Of(h, s.record(f).Half(h), f.recvOne(h), f.sendOne(f.dstSide(h)))
+	s.env.Note = k.note
+}
+
+// noteCounted notes that the loop's counters include what the half has moved.
+func (s *streams) noteCounted(f *streamFlow, h int) {
+	half := &f.half[h]
+	s.keep.turn.SetCounted(uint8(h), half.In, half.Out, half.Spliced)
+	if half.Sink {
+		s.keep.note.Done(half)
+	}
+	r := s.record(f)
+	if r.Crashes() != 0 {
+		r.SetCrashes(0) // it was not this flow that the process died of
+	}
+	if f.firstByte != 0 && r.FirstByte() == 0 {
+		r.SetFirstByte(int64(f.firstByte))
+	}
+}
+
+// noteFlags updates the flags of a flow that is kept.
+func (s *streams) noteFlags(f *streamFlow, more uint32) {
+	r := s.record(f)
+	r.SetFlags(r.Flags() | f.flags() | more)
+}
+
+// noteOdd notes that a side may have ended, or has sent urgent data: what is read from it is then noted by a
+// message header, because the kernel's counter includes what no read returns.
+func (s *streams) noteOdd(f *streamFlow, side int, urgent bool) {
+	if urgent {
+		s.noteFlags(f, recordUrgent<<side)
+	}
+	if !f.recvOne(side) {
+		f.one |= oneRecv << side
+		s.noteFlags(f, 0)
+	}
+}
+
+// noteFailed notes that a side has failed: its socket tells that only once.
+func (s *streams) noteFailed(f *streamFlow, c Cause, e sys.Errno) {
+	r := s.record(f)
+	r.SetErrno(uint16(e))
+	r.SetCause(uint8(c))
+}
+
+// noteHalfFailed notes that a half carries nothing any more, and that what it held is dropped.
+func (s *streams) noteHalfFailed(f *streamFlow, h int) {
+	s.noteFlags(f, recordFailed<<h)
+	s.keep.note.Of(h, s.record(f).Half(h), false, false)
+	s.keep.note.Done(&f.half[h])
+	half := s.record(f).Half(h)
+	half.SetBlock(0, 0)
+	half.SetPipe(0)
+}
+
+// noteFinal notes that the flow ends, and how, so that the next process finishes that.
+func (s *streams) noteFinal(f *streamFlow, c Cause, err error) {
+	k, r := s.keep, s.record(f)
+	k.turn.Begin(f.slot, f.gen)
+	for h := range f.half { // without what is in somebody's hands
+		half := r.Half(h)
+		half.SetIn(f.half[h].In)
+		half.SetOut(f.half[h].Raw())
+		half.SetSpliced(f.half[h].Spliced)
+	}
+	var flags uint32
+	for side, fd := range f.fd {
+		if fd >= 0 && f.tcp[side] && s.resets(f, side, c) {
+			flags |= recordReset << side
+		}
+	}
+	if e, ok := err.(sys.Errno); ok {
+		r.SetErrno(uint16(e))
+	}
+	r.SetCause(uint8(c))
+	r.SetFlags(r.Flags() | flags)
+	r.SetState(recordFinal)
+}
+
+// resets reports whether the end of a flow for the cause c resets a TCP side.
+func (s *streams) resets(f *streamFlow, side int, c Cause) bool {
+	return c.broken() || !f.complete(side) && !f.tls.failed(side)
+}

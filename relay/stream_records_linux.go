@@ -1,0 +1,208 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/tlsconn"
+)
+
+// envOf returns what the flow's halves have in common with others. Bytes of TLS do not get into memory that
+// outlives the process, and pipes cannot be used. turned must follow.
+func (s *streams) envOf(f *streamFlow) *pump.Env {
+	if f.tls == nil {
+		return &s.env
+	}
+	l := &s.tlsLoop
+	if l.scratch == nil {
+		l.scratch = make([]byte, pump.ScratchSize)
+	}
+	l.env = s.env
+	l.env.Kernel, l.env.Buffers, l.env.Scratch, l.env.Pipes = f.tls, &s.shared.buffers, l.scratch, nil
+	return &l.env
+}
+
+// turned notes what has changed in what envOf has returned.
+func (s *streams) turned(f *streamFlow) {
+	if f.tls != nil {
+		s.env.Held = s.tlsLoop.env.Held
+	}
+}
+
+// prepare tells the half that reads from a side what differs from a socket.
+func (t *flowTLS) prepare(half *pump.Half, h int) {
+	if t.conn[h] != nil {
+		half.TCP, half.Exact = false, false // it asks a second time, which costs no system call
+	}
+	half.Enlarge = false
+	half.Refuse(pump.WhyTLS)
+}
+
+// eventTLS notes that a side is readable, and sends what TLS itself has to send.
+func (s *streams) eventTLS(f *streamFlow, side int, readable, writable bool) {
+	c := f.tls.conn[side]
+	if c == nil {
+		return
+	}
+	if readable {
+		c.Drained = false
+	}
+	if writable && !c.Offered() {
+		c.Flush(f.tls.records, int(f.fd[side])) // a failure is found by the next turn
+	}
+}
+
+// flushTLS goes on to send what a handshake that is over has left, while the flow does not relay yet.
+func (s *streams) flushTLS(f *streamFlow, side int) {
+	if c := f.tls.conn[side]; c != nil && (f.state != streamSecuring || f.tls.side != side) {
+		c.Flush(f.tls.records, int(f.fd[side])) // a failure is found by the first turn
+	}
+}
+
+// leaves makes a half go on soon that has left something in records.
+func (t *flowTLS) leaves(f *streamFlow, h int) {
+	if f.wait[h] == pump.WantRead && t.has(h) && t.conn[h].More() {
+		f.wait[h] = pump.Again
+	}
+}
+
+// finish tells a peer that a direction has ended before that is passed on.
+func (s *streams) finish(f *streamFlow, h int) {
+	side := f.dstSide(h)
+	c := f.tls.conn[side]
+	if c == nil || f.wait[h] != pump.End || f.cause != CauseNone {
+		return
+	}
+	switch e := c.Finish(f.tls.records, int(f.fd[side])); e {
+	case 0:
+	case sys.EAGAIN:
+		f.wait[h] = pump.WantWrite
+	default:
+		f.half[h].Err, f.half[h].AtSrc = e, false
+		f.wait[h] = pump.Failed
+	}
+}
+
+// explain sets the cause and error of a flow whose side has failed with an error of TLS.
+func (t *flowTLS) explain(f *streamFlow, side int, e sys.Errno) {
+	if t.conn[side] == nil {
+		return
+	}
+	switch e {
+	case tlsconn.Invalid:
+		f.cause, f.err = CauseClientTLS+Cause(side), t.conn[side].Err
+	case tlsconn.Truncated:
+		f.cause, f.err = CauseClientTruncated+Cause(side), t.conn[side].Err
+	}
+}
+
+// undelivered returns how much the sockets still have to send of what came before a failure of TLS. The flow waits
+// for that: the side is about to be reset, because a mere end would look clean to many.
+func (s *streams) undelivered(f *streamFlow) int {
+	f.tls.undelivered = 0
+	for h := range f.half {
+		half, side := &f.half[h], f.dstSide(h)
+		if f.wait[h] == pump.Failed && half.AtSrc && f.tls.has(h) && f.tcp[side] && (half.Err == tlsconn.Invalid || half.Err == tlsconn.Truncated) {
+			n, _ := sys.WriteQueued(int(f.fd[side]))
+			f.tls.undelivered += n
+		}
+	}
+	return f.tls.undelivered
+}
+
+// delivering looks again at what was undelivered. The flow goes on for as long as some of it is taken.
+func (s *streams) delivering(f *streamFlow, due bool) {
+	before := f.tls.undelivered
+	n := s.undelivered(f)
+	if n == 0 || due && n >= before {
+		s.end(f, f.cause, f.err)
+		return
+	}
+	if n < before {
+		f.active = s.loop.now
+	}
+	s.rearm(f)
+}
+
+// forget drops a side's TLS. A handshake that is under way ends soon.
+func (s *streams) forget(t *flowTLS, side int) {
+	c := t.conn[side]
+	t.conn[side] = nil
+	if c == nil {
+		return
+	}
+	if t.waits && side == t.side {
+		t.waits = false
+		s.tlsLoop.queued--
+	}
+	if !t.under(side) {
+		c.Free(t.records)
+		return
+	}
+	s.tlsLoop.leaving++
+	if t.ours {
+		t.ours = false
+		c.Abort()
+	}
+}
+
+// endTLS drops all of a flow's TLS. Its record describes it before.
+func (s *streams) endTLS(f *streamFlow) {
+	for side := range f.tls.conn {
+		s.forget(f.tls, side)
+	}
+}
+
+// memory returns the bytes of buffers, about.
+func (t *flowTLS) memory() (n int64) {
+	for side, c := range t.conn {
+		switch {
+		case c == nil:
+		case t.under(side):
+			n += c.Received // which it may have to put together
+		default:
+			n += int64(c.Memory())
+		}
+	}
+	return n
+}
+
+// of returns the TLS of a socket, which may be nil, and its side.
+func (t *flowTLS) of(fd int) (*tlsconn.Conn, int) {
+	side := sideClient
+	if int(t.flow.fd[sideUpstream]) == fd {
+		side = sideUpstream
+	}
+	return t.conn[side], side
+}
+
+// Recv implements sys.Kernel.
+func (t *flowTLS) Recv(fd int, p []byte) (n int, e sys.Errno) {
+	c, side := t.of(fd)
+	if c == nil {
+		n, e = t.Kernel.Recv(fd, p)
+	} else if n, e = c.Recv(t.records, fd, t.flow.tcp[side], t.flow.odd[side], p); e == tlsconn.Truncated && t.isEnd(side) {
+		return 0, 0
+	}
+	if n > 0 {
+		t.answered = side == sideUpstream
+		t.late = t.late || t.flow.over(1-side)
+	}
+	return n, e
+}
+
+// Send implements sys.Kernel.
+func (t *flowTLS) Send(fd int, p []byte) (int, sys.Errno) {
+	c, _ := t.of(fd)
+	if c == nil {
+		return t.Kernel.Send(fd, p)
+	}
+	return c.Send(t.records, fd, p)
+}
+
+// Discard implements sys.Kernel.
+func (t *flowTLS) Discard(fd int, p []byte, tcp bool) (int, sys.Errno) {
+	if c, _ := t.of(fd); c == nil {
+		return t.Kernel.Discard(fd, p, tcp)
+	}
+	return t.Recv(fd, p)
+}

@@ -1,0 +1,287 @@
+package relay
+
+import (
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/tlsconn"
+)
+
+// readyBurst is how many flows that are ready have their next turn before events are taken again.
+const readyBurst = 32
+
+// init makes the share of an engine that uses pipes, which may be nil.
+func (sh *streamShare) init(pipes *pump.Pipes) {
+	sh.pipes = pipes
+	sh.rest = acceptRest
+	sh.computing = make(chan struct{}, runtime.GOMAXPROCS(0))
+	sh.early.New = func() *earlyState { return new(earlyState) }
+	sh.adoptions.New = func() *adoption { return new(adoption) }
+}
+
+// newStreams makes the streams of a loop, and adds them to the loop and the share.
+func newStreams(l *loop, all *shared, share *streamShare, k *keeping) *streams {
+	s := &streams{share: share}
+	s.loop, s.shared, s.keep = l, all, k
+	s.slab.slots, s.slab.owner = &l.slots, s
+	s.env = pump.Env{Kernel: all.kernel, Pipes: share.pipes, Lowat: all.cfg.LowWaterMark}
+	if k := s.keep; k != nil {
+		s.env.Buffers, s.env.Scratch = k.ledger.Arena(), k.ledger.Scratch()
+	} else {
+		s.env.Buffers, s.env.Scratch = &all.buffers, make([]byte, pump.ScratchSize)
+	}
+	s.tlsLoop.init(all)
+	l.handlers = append(l.handlers, s)
+	share.all = append(share.all, s)
+	return s
+}
+
+// event lets the half that reads from the side go on, and the half that writes to it.
+func (s *streams) event(slot uint32, side int, ev uint32) {
+	f := s.slab.at(slot)
+	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
+		f.odd[side] = true
+		f.half[side].Exact = false
+		if f.kept {
+			s.noteOdd(f, side, ev&sys.Pri != 0)
+		}
+	}
+	readable := ev&(sys.In|sys.RdHup|sys.Hup|sys.Err) != 0
+	if f.state != streamRelaying {
+		s.earlyEvent(f, side, ev, readable)
+		return
+	}
+	gen := f.gen
+	if f.tls != nil {
+		s.eventTLS(f, side, readable, ev&sys.Out != 0)
+	}
+	switch {
+	case !readable:
+	case f.wait[side] == pump.WantRead:
+		s.carry(f, side)
+	case f.wait[side] == pump.WantWrite:
+		s.mute(f, side)
+	}
+	if ev&(sys.Out|sys.Hup|sys.Err) == 0 {
+		return
+	}
+	for h := range f.half {
+		if f.alive(gen) && f.dstSide(h) == side && f.wait[h] == pump.WantWrite {
+			s.carry(f, h)
+		}
+	}
+	if ev&sys.Err == 0 || !f.alive(gen) {
+		return
+	}
+	s.sideError(f, side)
+}
+
+// earlyEvent handles an event of a flow that does not relay yet.
+func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) {
+	f.hungUp = f.hungUp || side == sideClient && ev&sys.Hup != 0
+	f.ended = f.ended || side == sideClient && ev&sys.RdHup != 0
+	f.pending = f.pending || side == sideClient && readable
+	if f.tls != nil && ev&sys.Out != 0 {
+		s.flushTLS(f, side)
+	}
+	if side == sideClient && ev&(sys.Out|sys.Err) == sys.Out && f.early != nil && len(f.early.reply) > 0 {
+		gen, state := f.gen, f.state
+		if s.replyTurn(f); !f.alive(gen) || f.state != state {
+			return // it has gone on
+		}
+	}
+	switch {
+	case f.state == streamSecuring && side == f.tls.side:
+		s.exchange(f)
+	case f.state == streamAsking && side == sideUpstream:
+		s.askTurn(f)
+	case side == sideUpstream && f.state == streamReplying: // start has a look
+	case side == sideUpstream:
+		s.connectEvent(f, ev)
+	case ev&sys.Err != 0, f.hungUp && (f.state == streamQueued || f.state == streamStarved), f.ended && f.state == streamRetrying:
+		s.end(f, CauseClientGone, nil)
+	case f.state == streamSniffing && readable:
+		s.sniff(f)
+	}
+}
+
+// turn ends a turn of the loop.
+func (s *streams) turn() (more bool) {
+	if s.resting > 0 && s.resting <= s.loop.now {
+		s.endRest()
+	}
+	s.turnHungry()
+	s.turnShort()
+	s.turnStarved()
+	s.turnClosing()
+	s.turnReady()
+	s.turnLagging()
+	s.turnHandshakes()
+	if s.keep != nil {
+		s.keep.turn.End()
+		s.keep.settleSome(s.loop.now)
+	}
+	return false
+}
+
+// turnReady gives some of the flows whose budget was spent their next turn. The others
+// wait behind the events that have come meanwhile.
+func (s *streams) turnReady() {
+	for range min(s.ready.len(), readyBurst) {
+		r := s.ready.pop()
+		f := s.slab.find(r)
+		if f == nil {
+			continue
+		}
+		f.inReady = false
+		switch f.state {
+		case streamSniffing:
+			s.sniff(f)
+			continue
+		case streamSecuring:
+			s.exchange(f)
+			continue
+		}
+		for h := range f.half {
+			if f.alive(r.gen) && f.wait[h] == pump.Again {
+				s.carry(f, h)
+			}
+		}
+	}
+}
+
+// turnLagging reads tails that the low-water mark holds back.
+func (s *streams) turnLagging() {
+	for s.lagging.len() > 0 && s.lagging.first().at+lagWait <= s.loop.now {
+		r := s.lagging.pop()
+		f := s.slab.find(r.ref)
+		if f == nil {
+			continue
+		}
+		f.inLagging = false
+		if f.active+lagWait > s.loop.now { // it is streaming: the kernel wakes us
+			s.lag(f, f.active)
+			continue
+		}
+		for h := range f.half {
+			if f.alive(r.gen) && f.wait[h] == pump.WantRead && f.half[h].Lagging() {
+				s.carry(f, h)
+			}
+		}
+	}
+}
+
+func (s *streams) until() time.Duration {
+	if s.ready.len() > 0 || s.retryShort || len(s.closingPorts) > 0 && s.resting == 0 || s.retryStarved && s.starved.len() > 0 {
+		return 0
+	}
+	if s.resting == 0 && s.hungry.Load() {
+		return 0 // turnHungry
+	}
+	at := s.handshakesUntil()
+	if s.lagging.len() > 0 {
+		at = min(at, s.lagging.first().at+lagWait)
+	}
+	if s.resting > 0 {
+		at = min(at, s.resting)
+	}
+	if s.keep != nil {
+		at = min(at, s.keep.until())
+	}
+	return at
+}
+
+// due looks at a flow whose timer came up, which may be early.
+func (s *streams) due(slot uint32) {
+	f := s.slab.at(slot)
+	gen := f.gen
+	if f.throttled {
+		s.unthrottle(f) // which may be what keeps it from being idle
+		if !f.alive(gen) {
+			return
+		}
+	}
+	d := f.deadline()
+	due := d.cause != CauseNone && d.at <= s.loop.seen
+	switch {
+	case f.tls != nil && f.tls.undelivered > 0:
+		s.delivering(f, due)
+	case !due && f.backlogFull:
+		s.redial(f)
+	case !due && f.state == streamRetrying && f.retryAt() <= s.loop.now:
+		s.retry(f)
+	case !due:
+		s.rearm(f)
+	case f.cause != CauseNone:
+		s.end(f, f.cause, f.err)
+	case f.state == streamSecuring && d.cause == f.tls.failure():
+		s.handshakeFailed(f, os.ErrDeadlineExceeded)
+	case d.cause == CauseClientGone:
+		s.end(f, d.cause, os.ErrDeadlineExceeded) // it does not take its reply
+	case d.cause == CauseRefused:
+		s.show(f, true)
+	case f.state == streamAsking && d.cause == CauseConnectTimeout:
+		s.answerFailed(f, os.ErrDeadlineExceeded)
+	case d.cause == CauseConnectTimeout:
+		s.connectFailed(f, os.ErrDeadlineExceeded)
+	default:
+		s.end(f, d.cause, nil)
+	}
+}
+
+// request accepts clients, begins the flow of a pair, goes on with a handshake, or resumes a flow.
+func (s *streams) request(r *request) {
+	switch x := r.arg.(type) {
+	case *streamPort:
+		s.answer(x)
+	case *adoption:
+		s.adopt(x)
+		*x = adoption{}
+		s.share.adoptions.Put(x)
+	case *tlsconn.Conn:
+		s.handshakeTurn(r.ref, x)
+	default:
+		s.resume(r.ref)
+	}
+}
+
+// freed makes the loops that share one table of descriptors accept again.
+func (s *streams) freed() {
+	if s.share.resting.Load() > 0 {
+		s.endRests()
+	}
+}
+
+// spare reports that streams have no descriptor that they can do without.
+func (s *streams) spare() bool { return false }
+
+// close ends all flows; ports that close take what waits for the last time.
+func (s *streams) close() {
+	s.expireClosing()
+	s.turnClosing()
+	s.slab.each(func(f *streamFlow) { s.end(f, CauseClosed, nil) })
+}
+
+// handOver settles what is left, and ends what cannot be. Clients that still wait at a listener that is being
+// closed are the next process's: it accepts them if it listens there, and otherwise closes the socket.
+func (s *streams) handOver() {
+	for _, p := range s.closingPorts {
+		p.closed.Done()
+	}
+	s.closingPorts = nil
+	s.slab.each(func(f *streamFlow) {
+		if f.state != streamRelaying && !f.kept {
+			s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.now})
+		}
+	})
+	s.keep.settleAll(s.loop.now)
+	s.slab.each(func(f *streamFlow) {
+		if !f.kept && s.keep.ledger.Record(f.slot).Generation() != f.gen {
+			s.end(f, CauseCrashed, nil)
+		}
+	})
+	s.keep.turn.End()
+}

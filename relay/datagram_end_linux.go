@@ -8,9 +8,7 @@ func (d *datagrams) kill(f *Flow, c Cause) { d.end(d.of(f), c, nil) }
 // end closes a flow, gives back what it held, and hands out its record.
 func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	p := f.port
-	if f.kept {
-		d.noteFinal(f, c, err)
-	}
+	d.noteFinal(f, c, err)
 	if f.pending > 0 {
 		d.echoes.flush()
 		p.out.flush()

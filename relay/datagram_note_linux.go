@@ -125,6 +125,12 @@ func (d *datagrams) noteEnd(f *datagramFlow, gen uint32) {
 
 // noteFinal notes that the flow ends, so that the next process finishes that.
 func (d *datagrams) noteFinal(f *datagramFlow, c Cause, err error) {
+	if f.kept {
+		d.writeFinal(f, c, err)
+	}
+}
+
+func (d *datagrams) writeFinal(f *datagramFlow, c Cause, err error) {
 	r := d.record(f)
 	d.note(f, r)
 	if e, ok := errors.AsType[sys.Errno](err); ok {

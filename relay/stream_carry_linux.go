@@ -43,15 +43,10 @@ func (s *streams) sideError(f *streamFlow, side int) {
 	if !sys.HasError(fd) {
 		return
 	}
-	if f.kept {
-		s.keep.turn.Begin(f.slot, f.gen)
-		s.noteFailed(f, causeOf(side, sys.ECONNRESET), sys.ECONNRESET) // the socket tells its error only once
-	}
+	s.noteAsking(f, side)
 	e := sys.SockError(fd)
 	if e == 0 {
-		if f.kept {
-			s.noteFailed(f, CauseNone, 0)
-		}
+		s.noteFailed(f, CauseNone, 0)
 		return
 	}
 	s.failed(f, side, e)
@@ -73,16 +68,12 @@ func (s *streams) relay(f *streamFlow) {
 		if s.env.Pipes == nil {
 			half.Refuse(pump.WhyOff)
 		}
-		if f.tls != nil {
-			f.tls.prepare(half, h)
-		}
+		f.tls.prepare(half, h)
 		f.wait[h] = pump.WantRead
 	}
 	s.deliver(f)
 	s.rearm(f)
-	if s.keep != nil && !f.kept && f.tls == nil && (f.listener != nil || s.named(f)) {
-		s.keep.add(f.ref(), s.loop.now)
-	}
+	s.keepLater(f)
 }
 
 // deliver hands what is held to the half that writes to the upstream, which delivers it
@@ -119,18 +110,10 @@ func (s *streams) carry(f *streamFlow, h int) {
 	if f.early != nil {
 		budget = s.paced(f, h)
 	}
-	if f.kept {
-		s.noteTurn(f, h)
-	}
-	if f.tls.has(h) {
-		f.tls.conn[h].Turn()
-	}
+	s.noteTurn(f, h)
+	f.tls.turn(h)
 	f.wait[h] = half.Turn(s.envOf(f), int(f.fd[h]), dst, budget)
-	if f.tls != nil {
-		s.turned(f)
-		f.tls.leaves(f, h)
-		s.finish(f, h)
-	}
+	s.endTurnTLS(f, h)
 	s.env.Note = nil
 	if f.early != nil {
 		s.env.Hard = false
@@ -153,9 +136,7 @@ func (s *streams) carry(f *streamFlow, h int) {
 			f.firstByte = max(1, s.loop.now-f.start-f.connect)
 		}
 	}
-	if f.kept {
-		s.noteCounted(f, h)
-	}
+	s.noteCounted(f, h)
 	switch f.wait[h] {
 	case pump.Again:
 		if budget < turnBudget {
@@ -195,10 +176,7 @@ func (s *streams) halfEnd(f *streamFlow, h int) {
 		c, err := f.tls.outcome()
 		s.end(f, c, err) // close(2) includes what shutdown(2) would do
 	default:
-		if f.kept {
-			f.one |= oneRecv << (1 - h) // once it is closed, nobody knows if its counter includes an end
-			s.noteFlags(f, 0)
-		}
+		s.noteHalfEnd(f, h)
 		s.env.Kernel.ShutdownWrite(int(f.fd[1-h]))
 		s.rearm(f)
 	}
@@ -217,9 +195,7 @@ func (s *streams) halfFailed(f *streamFlow, h int) {
 		s.endFailed(f)
 		return
 	}
-	if f.kept {
-		s.noteHalfFailed(f, h)
-	}
+	s.noteHalfFailed(f, h)
 	half.Close(s.envOf(f))
 	s.turned(f)
 	s.rearm(f)
@@ -230,7 +206,7 @@ func (s *streams) halfFailed(f *streamFlow, h int) {
 
 // endFailed ends a flow that has failed, of which neither half has anything to do.
 func (s *streams) endFailed(f *streamFlow) {
-	if f.tls != nil && s.undelivered(f) > 0 {
+	if s.undelivered(f) > 0 {
 		s.rearm(f)
 		return
 	}
@@ -245,12 +221,8 @@ func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
 		return
 	}
 	f.err, f.cause = e, causeOf(side, e)
-	if f.tls != nil {
-		f.tls.explain(f, side, e)
-	}
-	if f.kept {
-		s.noteFailed(f, f.cause, e)
-	}
+	f.tls.explain(f, side, e)
+	s.noteFailed(f, f.cause, e)
 }
 
 // lag makes sure that f is looked at within lagWait.

@@ -17,9 +17,7 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 		s.share.starved.Add(-1) // flowEnded wakes the ports
 	}
 	s.freeEarly(f)
-	if f.kept {
-		s.noteFinal(f, c, err)
-	}
+	s.noteFinal(f, c, err)
 	var dropped int64
 	for h := range f.half {
 		dropped += f.half[h].Close(s.envOf(f))
@@ -30,40 +28,13 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 		s.fill(&f.Flow, c, err)
 	}
 	for side, fd := range f.fd {
-		if fd < 0 {
-			continue
+		if fd >= 0 {
+			s.loop.descriptors.closing(1)
+			s.closeSide(f, side, f.tcp[side] && s.resets(f, side, c))
 		}
-		s.loop.descriptors.closing(1)
-		reset := f.tcp[side] && s.resets(f, side, c)
-		if f.kept {
-			s.endSocket(f, side, reset)
-			continue
-		}
-		switch {
-		case !f.tcp[side]:
-			if f.complete(side) && !f.over(side) {
-				s.discard(f, side)
-			}
-		case reset:
-			sys.SetLingerReset(int(fd))
-		default:
-			if s.keep != nil && lingerUnsettled || f.listener != nil && f.listener.lingers {
-				sys.ClearLinger(int(fd))
-			}
-			if !f.over(side) || f.tls.has(side) { // an end of TLS may have something behind it
-				s.discard(f, side)
-			}
-		}
-		s.env.Kernel.Close(int(fd))
 	}
-	if f.tls != nil {
-		s.endTLS(f)
-	}
-	if f.kept {
-		// Before its record is handed out: a process that dies in between does so without one. The other
-		// order would give two, and let a hook that panics do so again and again.
-		s.keep.end(f.ref())
-	}
+	s.endTLS(f)
+	s.noteEnded(f)
 	s.loop.stats.Ended[c]++
 	if c == CauseClientGone {
 		s.gone = goneFlows
@@ -97,9 +68,33 @@ func (s *streams) discard(f *streamFlow, side int) {
 	}
 }
 
-// endSocket closes a side of a flow that is kept. The holder has the socket too, so that close(2) alone
+// closeSide closes a side.
+func (s *streams) closeSide(f *streamFlow, side int, reset bool) {
+	fd := int(f.fd[side])
+	switch {
+	case f.kept:
+		s.closeKept(f, side, reset)
+		return
+	case !f.tcp[side]:
+		if f.complete(side) && !f.over(side) {
+			s.discard(f, side)
+		}
+	case reset:
+		sys.SetLingerReset(fd)
+	default:
+		if s.keep != nil && lingerUnsettled || f.listener != nil && f.listener.lingers {
+			sys.ClearLinger(fd)
+		}
+		if !f.over(side) || f.tls.has(side) { // an end of TLS may have something behind it
+			s.discard(f, side)
+		}
+	}
+	s.env.Kernel.Close(fd)
+}
+
+// closeKept closes a side of a flow that is kept. The holder has the socket too, so that close(2) alone
 // would not end the connection.
-func (s *streams) endSocket(f *streamFlow, side int, reset bool) {
+func (s *streams) closeKept(f *streamFlow, side int, reset bool) {
 	fd := int(f.fd[side])
 	s.loop.unwatch(fd)
 	switch {

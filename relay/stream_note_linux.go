@@ -71,8 +71,17 @@ func (f *streamFlow) flags() (flags uint32) {
 	return flags
 }
 
+// What the steps of a flow call is named note: it does something for a flow that is kept, and is short, so that the
+// compiler puts the question where it is called. What it does then is named write.
+
 // noteTurn names the flow and the half whose turn begins.
 func (s *streams) noteTurn(f *streamFlow, h int) {
+	if f.kept {
+		s.writeTurn(f, h)
+	}
+}
+
+func (s *streams) writeTurn(f *streamFlow, h int) {
 	k, half := s.keep, &f.half[h]
 	k.turn.Begin(f.slot, f.gen)
 	k.turn.SetCounted(uint8(h), half.In, half.Out, half.Spliced)
@@ -82,6 +91,12 @@ func (s *streams) noteTurn(f *streamFlow, h int) {
 
 // noteCounted notes that the loop's counters include what the half has moved.
 func (s *streams) noteCounted(f *streamFlow, h int) {
+	if f.kept {
+		s.writeCounted(f, h)
+	}
+}
+
+func (s *streams) writeCounted(f *streamFlow, h int) {
 	half := &f.half[h]
 	s.keep.turn.SetCounted(uint8(h), half.In, half.Out, half.Spliced)
 	if half.Sink {
@@ -96,8 +111,8 @@ func (s *streams) noteCounted(f *streamFlow, h int) {
 	}
 }
 
-// noteFlags updates the flags of a flow that is kept.
-func (s *streams) noteFlags(f *streamFlow, more uint32) {
+// writeFlags updates the flags of a flow that is kept.
+func (s *streams) writeFlags(f *streamFlow, more uint32) {
 	r := s.record(f)
 	r.SetFlags(r.Flags() | f.flags() | more)
 }
@@ -105,17 +120,46 @@ func (s *streams) noteFlags(f *streamFlow, more uint32) {
 // noteOdd notes that a side may have ended, or has sent urgent data: what is read from it is then noted by a
 // message header, because the kernel's counter includes what no read returns.
 func (s *streams) noteOdd(f *streamFlow, side int, urgent bool) {
-	if urgent {
-		s.noteFlags(f, recordUrgent<<side)
-	}
-	if !f.recvOne(side) {
-		f.one |= oneRecv << side
-		s.noteFlags(f, 0)
+	if f.kept {
+		s.writeOdd(f, side, urgent)
 	}
 }
 
-// noteFailed notes that a side has failed: its socket tells that only once.
+func (s *streams) writeOdd(f *streamFlow, side int, urgent bool) {
+	if urgent {
+		s.writeFlags(f, recordUrgent<<side)
+	}
+	if !f.recvOne(side) {
+		f.one |= oneRecv << side
+		s.writeFlags(f, 0)
+	}
+}
+
+// noteHalfEnd notes that the end of half h's direction is passed on: once the socket is closed, nobody knows if its counter
+// includes an end.
+func (s *streams) noteHalfEnd(f *streamFlow, h int) {
+	if f.kept {
+		f.one |= oneRecv << (1 - h)
+		s.writeFlags(f, 0)
+	}
+}
+
+// noteAsking notes that a side's socket is about to be asked for its error, which it tells only once.
+func (s *streams) noteAsking(f *streamFlow, side int) {
+	if f.kept {
+		s.keep.turn.Begin(f.slot, f.gen)
+		s.writeFailed(f, causeOf(side, sys.ECONNRESET), sys.ECONNRESET)
+	}
+}
+
+// noteFailed notes that a side has failed; CauseNone: it has not.
 func (s *streams) noteFailed(f *streamFlow, c Cause, e sys.Errno) {
+	if f.kept {
+		s.writeFailed(f, c, e)
+	}
+}
+
+func (s *streams) writeFailed(f *streamFlow, c Cause, e sys.Errno) {
 	r := s.record(f)
 	r.SetErrno(uint16(e))
 	r.SetCause(uint8(c))
@@ -123,7 +167,13 @@ func (s *streams) noteFailed(f *streamFlow, c Cause, e sys.Errno) {
 
 // noteHalfFailed notes that a half carries nothing any more, and that what it held is dropped.
 func (s *streams) noteHalfFailed(f *streamFlow, h int) {
-	s.noteFlags(f, recordFailed<<h)
+	if f.kept {
+		s.writeHalfFailed(f, h)
+	}
+}
+
+func (s *streams) writeHalfFailed(f *streamFlow, h int) {
+	s.writeFlags(f, recordFailed<<h)
 	s.keep.note.Of(h, s.record(f).Half(h), false, false)
 	s.keep.note.Done(&f.half[h])
 	half := s.record(f).Half(h)
@@ -133,6 +183,12 @@ func (s *streams) noteHalfFailed(f *streamFlow, h int) {
 
 // noteFinal notes that the flow ends, and how, so that the next process finishes that.
 func (s *streams) noteFinal(f *streamFlow, c Cause, err error) {
+	if f.kept {
+		s.writeFinal(f, c, err)
+	}
+}
+
+func (s *streams) writeFinal(f *streamFlow, c Cause, err error) {
 	k, r := s.keep, s.record(f)
 	k.turn.Begin(f.slot, f.gen)
 	for h := range f.half { // without what is in somebody's hands
@@ -158,4 +214,12 @@ func (s *streams) noteFinal(f *streamFlow, c Cause, err error) {
 // resets reports whether the end of a flow for the cause c resets a TCP side.
 func (s *streams) resets(f *streamFlow, side int, c Cause) bool {
 	return c.broken() || !f.complete(side) && !f.tls.failed(side)
+}
+
+// noteEnded forgets the record of a flow that has ended. It comes before the flow's record is handed out: a process that
+// dies in between does so without one. The other order would give two, and let a hook that panics do so again and again.
+func (s *streams) noteEnded(f *streamFlow) {
+	if f.kept {
+		s.keep.end(f.ref())
+	}
 }

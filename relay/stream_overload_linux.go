@@ -42,9 +42,7 @@ func (s *streams) memory(f *streamFlow) (user, pipes, sockets int64) {
 	if f.early != nil {
 		user += int64(cap(f.early.held))
 	}
-	if f.tls != nil {
-		user += f.tls.memory()
-	}
+	user += f.tls.memory()
 	for _, fd := range f.fd {
 		if fd >= 0 {
 			sockets += sys.SocketMemory(int(fd))

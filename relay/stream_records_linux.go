@@ -28,8 +28,31 @@ func (s *streams) turned(f *streamFlow) {
 	}
 }
 
-// prepare tells the half that reads from a side what differs from a socket.
+// turn begins the turn of the half that reads from a side. t may be nil.
+func (t *flowTLS) turn(h int) {
+	if t.has(h) {
+		t.conn[h].Turn()
+	}
+}
+
+// endTurnTLS ends the turn of a half.
+func (s *streams) endTurnTLS(f *streamFlow, h int) {
+	if f.tls != nil {
+		s.leaveTLS(f, h)
+	}
+}
+
+func (s *streams) leaveTLS(f *streamFlow, h int) {
+	s.turned(f)
+	f.tls.leaves(f, h)
+	s.finish(f, h)
+}
+
+// prepare tells the half that reads from a side what differs from a socket. t may be nil.
 func (t *flowTLS) prepare(half *pump.Half, h int) {
+	if t == nil {
+		return
+	}
 	if t.conn[h] != nil {
 		half.TCP, half.Exact = false, false // it asks a second time, which costs no system call
 	}
@@ -39,10 +62,13 @@ func (t *flowTLS) prepare(half *pump.Half, h int) {
 
 // eventTLS notes that a side is readable, and sends what TLS itself has to send.
 func (s *streams) eventTLS(f *streamFlow, side int, readable, writable bool) {
-	c := f.tls.conn[side]
-	if c == nil {
-		return
+	if f.tls.has(side) {
+		s.eventConn(f, side, readable, writable)
 	}
+}
+
+func (s *streams) eventConn(f *streamFlow, side int, readable, writable bool) {
+	c := f.tls.conn[side]
 	if readable {
 		c.Drained = false
 	}
@@ -53,8 +79,8 @@ func (s *streams) eventTLS(f *streamFlow, side int, readable, writable bool) {
 
 // flushTLS goes on to send what a handshake that is over has left, while the flow does not relay yet.
 func (s *streams) flushTLS(f *streamFlow, side int) {
-	if c := f.tls.conn[side]; c != nil && (f.state != streamSecuring || f.tls.side != side) {
-		c.Flush(f.tls.records, int(f.fd[side])) // a failure is found by the first turn
+	if f.tls.has(side) && (f.state != streamSecuring || f.tls.side != side) {
+		f.tls.conn[side].Flush(f.tls.records, int(f.fd[side])) // a failure is found by the first turn
 	}
 }
 
@@ -82,9 +108,9 @@ func (s *streams) finish(f *streamFlow, h int) {
 	}
 }
 
-// explain sets the cause and error of a flow whose side has failed with an error of TLS.
+// explain sets the cause and error of a flow whose side has failed with an error of TLS. t may be nil.
 func (t *flowTLS) explain(f *streamFlow, side int, e sys.Errno) {
-	if t.conn[side] == nil {
+	if !t.has(side) {
 		return
 	}
 	switch e {
@@ -98,6 +124,9 @@ func (t *flowTLS) explain(f *streamFlow, side int, e sys.Errno) {
 // undelivered returns how much the sockets still have to send of what came before a failure of TLS. The flow waits
 // for that: the side is about to be reset, because a mere end would look clean to many.
 func (s *streams) undelivered(f *streamFlow) int {
+	if f.tls == nil {
+		return 0
+	}
 	f.tls.undelivered = 0
 	for h := range f.half {
 		half, side := &f.half[h], f.dstSide(h)
@@ -147,13 +176,19 @@ func (s *streams) forget(t *flowTLS, side int) {
 
 // endTLS drops all of a flow's TLS. Its record describes it before.
 func (s *streams) endTLS(f *streamFlow) {
+	if f.tls == nil {
+		return
+	}
 	for side := range f.tls.conn {
 		s.forget(f.tls, side)
 	}
 }
 
-// memory returns the bytes of buffers, about.
+// memory returns the bytes of buffers, about. t may be nil.
 func (t *flowTLS) memory() (n int64) {
+	if t == nil {
+		return 0
+	}
 	for side, c := range t.conn {
 		switch {
 		case c == nil:

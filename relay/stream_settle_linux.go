@@ -6,6 +6,13 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
+// keepLater has a flow settled when it is time, if it can outlive the process.
+func (s *streams) keepLater(f *streamFlow) {
+	if s.keep != nil && !f.kept && f.tls == nil && (f.listener != nil || s.named(f)) {
+		s.keep.add(f.ref(), s.loop.now)
+	}
+}
+
 // settle implements settler.
 func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 	f := s.slab.at(slot)

@@ -45,9 +45,7 @@ func (s *streams) event(slot uint32, side int, ev uint32) {
 	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
 		f.odd[side] = true
 		f.half[side].Exact = false
-		if f.kept {
-			s.noteOdd(f, side, ev&sys.Pri != 0)
-		}
+		s.noteOdd(f, side, ev&sys.Pri != 0)
 	}
 	readable := ev&(sys.In|sys.RdHup|sys.Hup|sys.Err) != 0
 	if f.state != streamRelaying {
@@ -55,9 +53,7 @@ func (s *streams) event(slot uint32, side int, ev uint32) {
 		return
 	}
 	gen := f.gen
-	if f.tls != nil {
-		s.eventTLS(f, side, readable, ev&sys.Out != 0)
-	}
+	s.eventTLS(f, side, readable, ev&sys.Out != 0)
 	switch {
 	case !readable:
 	case f.wait[side] == pump.WantRead:
@@ -84,7 +80,7 @@ func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) 
 	f.hungUp = f.hungUp || side == sideClient && ev&sys.Hup != 0
 	f.ended = f.ended || side == sideClient && ev&sys.RdHup != 0
 	f.pending = f.pending || side == sideClient && readable
-	if f.tls != nil && ev&sys.Out != 0 {
+	if ev&sys.Out != 0 {
 		s.flushTLS(f, side)
 	}
 	if side == sideClient && ev&(sys.Out|sys.Err) == sys.Out && f.early != nil && len(f.early.reply) > 0 {

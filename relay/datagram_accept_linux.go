@@ -102,13 +102,13 @@ func (d *datagrams) unlisten(p *datagramPort) {
 // receive reads datagrams of clients from a port's socket and handles them.
 func (d *datagrams) receive(p *datagramPort) {
 	kernel, in := d.shared.kernel, d.input(p.family)
-	d.admission.fill(d.loop.now, d.loop.stats.Busy, d.verified.n > 0 || d.loop.slots.live > d.slab.live)
-	for rounds, work := 0, 0; rounds < dgramReads && work < dgramRounds*dgramBatch && d.admission.more(d.loop.now, d.beginning); rounds++ {
+	d.admission.Fill(d.loop.now, d.loop.stats.Busy, d.verified.n > 0 || d.loop.slots.live > d.slab.live)
+	for rounds, work := 0, 0; rounds < dgramReads && work < dgramRounds*dgramBatch && d.admission.More(d.loop.now, d.beginning); rounds++ {
 		n, e := kernel.RecvBatch(p.fd, p.family, in, 0, dgramBatch)
 		if e != 0 {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
-		d.admission.received(d.loop.now, n)
+		d.admission.Received(d.loop.now, n == dgramBatch)
 		limited := d.stats.Dropped[DropLimited]
 		d.handle(p, in, n, &p.drops, nil)
 		if n < dgramBatch {
@@ -143,7 +143,7 @@ func (d *datagrams) forwardTouched() {
 	d.touched = d.touched[:0]
 }
 
-// meet begins the flows of clients that have none, as far as there is time for that; see admission.
+// meet begins the flows of clients that have none, as far as there is time for that; see package admission.
 func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 	start := d.loop.clock()
 	for _, i := range d.strangers {
@@ -167,7 +167,7 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 	d.strangers = d.strangers[:0]
 	d.forwardTouched()
 	took := d.loop.clock() - start
-	d.admission.took(took)
+	d.admission.Took(took)
 	d.beginning += took
 }
 
@@ -271,7 +271,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 		return refuse(DropOverload)
 	case !d.allowed():
 		return refuse(DropLimited)
-	case !d.admission.admit(d.admission.networks.of(p.family, name), d.loop.now):
+	case !d.admission.Admit(d.admission.Place(p.family, name), d.loop.now):
 		d.stats.Crowded += int64(segment.Count(len(d.batch[i].b), d.batch[i].seg))
 		return refuse(DropLimited)
 	case !d.reserve():

@@ -69,7 +69,7 @@ func (d *datagrams) answer(f *datagramFlow, count int) {
 		d.silent.remove(f)
 		f.answered = true
 		d.answered.add(f)
-		if !d.admission.pressed(d.loop.now) {
+		if !d.admission.Pressed(d.loop.now) {
 			d.knows(f)
 		}
 		f.firstByte = max(1, waited)
@@ -93,8 +93,7 @@ func (d *datagrams) verify(f *datagramFlow) {
 
 // knows notes that honest clients are in the networks of a flow's client.
 func (d *datagrams) knows(f *datagramFlow) {
-	a := &d.admission
-	a.networks.know(a.networks.of(f.port.family, f.clientName()), d.loop.now)
+	d.admission.Know(d.admission.Place(f.port.family, f.clientName()), d.loop.now)
 }
 
 // full reports whether the flow has had all its replies, as DatagramConfig.Replies says.

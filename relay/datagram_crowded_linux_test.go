@@ -3,10 +3,12 @@ package relay
 import (
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/admission"
 )
 
 // onAdmission calls f with the admission of the rig's only loop, on that loop, which must have a flow.
-func (r *rig) onAdmission(f func(a *admission, now time.Duration)) {
+func (r *rig) onAdmission(f func(a *admission.Control, now time.Duration)) {
 	done := false
 	r.e.onLoops(func(flow *Flow) {
 		if !done {
@@ -18,8 +20,8 @@ func (r *rig) onAdmission(f func(a *admission, now time.Duration)) {
 
 // crowd has the rig's only loop behave as if datagrams waited, with so much of its budget left.
 func (r *rig) crowd(budget time.Duration) {
-	r.onAdmission(func(a *admission, now time.Duration) {
-		a.crowded, a.budget, a.filled = now+time.Hour, [2]time.Duration{budget, budget}, now
+	r.onAdmission(func(a *admission.Control, now time.Duration) {
+		a.Crowded, a.Budget, a.Filled = now+time.Hour, [2]time.Duration{budget, budget}, now
 	})
 }
 
@@ -41,10 +43,10 @@ func TestCrowdedLoop(t *testing.T) {
 			if s := r.dgramStats(); s.Dropped[DropLimited] != 1 || s.Begun != 1 {
 				t.Errorf("%d dropped as limited, %d flows began", s.Dropped[DropLimited], s.Begun)
 			}
-			r.crowd(admissionDepth)
+			r.crowd(admission.Depth)
 			askGram(t, young, l.Addr(), "now")
-			r.onAdmission(func(a *admission, now time.Duration) {
-				a.crowded, a.budget = 0, [2]time.Duration{-time.Hour, -time.Hour}
+			r.onAdmission(func(a *admission.Control, now time.Duration) {
+				a.Crowded, a.Budget = 0, [2]time.Duration{-time.Hour, -time.Hour}
 			})
 			askGram(t, third, l.Addr(), "nothing waits")
 			if s := r.dgramStats(); s.Crowded != 1 || s.Begun != 3 {
@@ -86,13 +88,13 @@ func TestFloodEvictsNoVerifiedFlow(t *testing.T) {
 	askGram(t, old, l.Addr(), "second")
 	askGram(t, once, l.Addr(), "only")
 	r.waitIdle()
-	r.onAdmission(func(a *admission, now time.Duration) { a.refused = now + time.Hour })
+	r.onAdmission(func(a *admission.Control, now time.Duration) { a.Refused = now + time.Hour })
 	askGram(t, young, l.Addr(), "takes the place of the one that is silent")
 	askGram(t, young, l.Addr(), "goes back and forth")
 	tellGram(t, next, l.Addr(), "no room")
 	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropNoRoom] == 1 })
 	askGram(t, old, l.Addr(), "third")
-	r.onAdmission(func(a *admission, now time.Duration) { a.refused = 0 })
+	r.onAdmission(func(a *admission.Control, now time.Duration) { a.Refused = 0 })
 	askGram(t, next, l.Addr(), "without a flood, the one that is silent for longest goes")
 	if s := r.dgramStats(); s.Begun != 4 {
 		t.Errorf("%d flows began", s.Begun)

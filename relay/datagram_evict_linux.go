@@ -118,7 +118,7 @@ func (d *datagrams) evict(keep *datagramFlow) bool {
 	if d.answered.n+d.verified.n < d.silent.n {
 		return false
 	}
-	return d.evictOldest(&d.answered, keep) || !d.admission.pressed(d.loop.now) && d.evictOldest(&d.verified, keep)
+	return d.evictOldest(&d.answered, keep) || !d.admission.Pressed(d.loop.now) && d.evictOldest(&d.verified, keep)
 }
 
 // evictOldest ends the flow of a list that was silent for longest, unless it is in use.

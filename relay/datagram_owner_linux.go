@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/internal/admission"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
@@ -46,7 +47,7 @@ type datagrams struct {
 	tick        int64 // when left was filled up
 	left        int
 	ports       []*datagramPort
-	admission   admission
+	admission   admission.Control
 	beginning   time.Duration  // how long flows began in this turn
 	silent      ages           // flows that had no answer yet: the first to be evicted
 	answered    ages           // those that had one

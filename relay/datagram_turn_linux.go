@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/internal/admission"
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -41,7 +42,7 @@ func newDatagrams(l *loop, all *shared, share *datagramShare, k *keeping) *datag
 	default:
 		d.perTick = max(1, n/ticks)
 	}
-	d.admission.init(cfg.MaxNewDatagramFlows < 0)
+	d.admission = admission.New(cfg.MaxNewDatagramFlows < 0)
 	l.handlers = append(l.handlers, d)
 	share.all = append(share.all, d)
 	return d

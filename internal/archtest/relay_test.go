@@ -52,7 +52,7 @@ var relayRooms = map[string][]relayRoom{
 		// A flow is connected here, too: when an upstream is unreachable, it goes to the next one in the middle of a send.
 		{"carry", []string{"carry", "connect", "end", "evict", "hold", "info", "memory", "overload", "reply", "rest", "send", "timeouts"}},
 		{"note", []string{"note"}},
-		{"flow", []string{"admission", "ages", "answers", "flow", "networks", "outbox", "owner", "port", "runs", "tos"}},
+		{"flow", []string{"ages", "answers", "flow", "outbox", "owner", "port", "runs", "tos"}},
 	},
 }
 

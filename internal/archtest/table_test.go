@@ -67,6 +67,9 @@ var table = []rule{
 	{pkg: "internal/ledger", code: edges{
 		"internal/sys": kernel,
 	}},
+	{pkg: "internal/admission", code: edges{
+		"internal/sys": "addresses of clients as the kernel wrote them",
+	}},
 	{pkg: "internal/pump", code: edges{
 		"internal/enum":    named,
 		"internal/ledger":  "a half notes what it has in its hands, for the next process",
@@ -87,14 +90,15 @@ var table = []rule{
 		"pool":         pooled,
 	}},
 	{pkg: "relay", code: edges{
-		"internal/enum":    named,
-		"internal/ledger":  "what the next process needs to go on",
-		"internal/pump":    onePump,
-		"internal/segment": segments,
-		"internal/sys":     kernel,
-		"internal/tlsconn": "one end of a TLS connection that never waits",
-		"internal/feature": probes,
-		"pool":             pooled,
+		"internal/admission": "which new clients of datagram listeners begin flows",
+		"internal/enum":      named,
+		"internal/ledger":    "what the next process needs to go on",
+		"internal/pump":      onePump,
+		"internal/segment":   segments,
+		"internal/sys":       kernel,
+		"internal/tlsconn":   "one end of a TLS connection that never waits",
+		"internal/feature":   probes,
+		"pool":               pooled,
 	}, tests: edges{
 		"clienthello": "the example of a hook that sniffs",
 	}},

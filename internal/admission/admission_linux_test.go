@@ -1,4 +1,4 @@
-package relay
+package admission
 
 import (
 	"math"
@@ -10,10 +10,14 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
+// batchSize is how many messages a full batch has, and batchesMost and roundsFull how many batches a turn takes, as in package
+// relay.
+const batchSize, batchesMost, roundsFull = 64, 32, 4
+
 // A floodSim is a loop in a time of its own: datagrams come into a queue, and the loop takes them out
-// in batches, as datagrams.receive does. So what becomes of each does not depend on the machine.
+// in batches, as package relay does. So what becomes of each does not depend on the machine.
 type floodSim struct {
-	a     admission
+	a     Control
 	now   time.Duration
 	busy  time.Duration
 	queue []simGram
@@ -41,7 +45,7 @@ type simGram struct {
 func newFloodSim() *floodSim {
 	s := &floodSim{most: 5000, rng: rand.New(rand.NewPCG(1, 2)), begin: 40 * time.Microsecond, drop: time.Microsecond, carry: 10 * time.Microsecond, slow: 1,
 		asked: map[string]int{}, let: map[string]int{}}
-	s.a.init(false)
+	s.a = New(false)
 	return s
 }
 
@@ -52,7 +56,7 @@ func (s *floodSim) passes(d time.Duration) {
 	s.busy += d
 }
 
-func (s *floodSim) place(a netip.Addr) place { return placeOfAddr(&s.a.networks, sys.IPv4, a) }
+func (s *floodSim) place(a netip.Addr) Place { return placeOfAddr(&s.a.networks, sys.IPv4, a) }
 
 // simSource sends datagrams of a sort, so many per second.
 type simSource struct {
@@ -110,18 +114,18 @@ func (s *floodSim) run(d time.Duration, sources ...simSource) {
 	}
 }
 
-// turn is one turn of the loop; see datagrams.receive.
+// turn is one turn of the loop; see datagrams.receive of package relay.
 func (s *floodSim) turn(arrive func()) {
 	s.turns++
 	start, now := s.now, s.now
-	s.a.fill(now, s.busy, true)
+	s.a.Fill(now, s.busy, true)
 	spent := time.Duration(0)
-	for rounds, work := 0, 0; rounds < dgramReads && work < dgramRounds*dgramBatch && s.a.more(now, spent); rounds++ {
+	for rounds, work := 0, 0; rounds < batchesMost && work < roundsFull*batchSize && s.a.More(now, spent); rounds++ {
 		arrive()
-		n := min(len(s.queue), dgramBatch)
+		n := min(len(s.queue), batchSize)
 		batch := s.queue[:n]
 		s.queue = s.queue[n:]
-		s.a.received(now, n)
+		s.a.Received(now, n == batchSize)
 		for _, g := range batch {
 			if g.sort == "" {
 				s.passes(s.carry)
@@ -135,15 +139,15 @@ func (s *floodSim) turn(arrive func()) {
 				continue
 			}
 			s.passes(s.drop)
-			if s.a.admit(s.place(g.from), now) {
+			if s.a.Admit(s.place(g.from), now) {
 				s.passes(s.begin)
 				s.let[g.sort]++
 				work++
 			}
 		}
-		s.a.took(s.now - meet)
+		s.a.Took(s.now - meet)
 		spent += s.now - meet
-		if n < dgramBatch {
+		if n < batchSize {
 			break
 		}
 	}
@@ -246,14 +250,13 @@ func TestFloodOfABusyLoop(t *testing.T) {
 }
 
 func TestHalvesOfTheBudget(t *testing.T) {
-	var a admission
-	a.init(false)
+	a := New(false)
 	a.rate = 1
 	// What one half does not need is the other's.
-	a.budget = [2]time.Duration{admissionDepth, -admissionDepth}
-	a.fill(admissionDepth, 0, true)
-	if want := [2]time.Duration{admissionDepth, 0}; a.budget != want {
-		t.Errorf("%v, want %v", a.budget, want)
+	a.Budget = [2]time.Duration{Depth, -Depth}
+	a.Fill(Depth, 0, true)
+	if want := [2]time.Duration{Depth, 0}; a.Budget != want {
+		t.Errorf("%v, want %v", a.Budget, want)
 	}
 }
 
@@ -264,15 +267,14 @@ func TestAdmissionRate(t *testing.T) {
 		protect bool
 		want    float64
 	}{
-		{0, true, admissionShare}, {0, false, admissionAlone},
-		{0.5, true, admissionShare / 2}, {0.5, false, admissionAlone / 2},
-		{1, true, admissionLeast}, {1, false, admissionLeast},
+		{0, true, shareProtecting}, {0, false, shareAlone},
+		{0.5, true, shareProtecting / 2}, {0.5, false, shareAlone / 2},
+		{1, true, shareLeast}, {1, false, shareLeast},
 	} {
-		var a admission
-		a.init(false)
+		a := New(false)
 		for n := range time.Duration(100) { // until the average has settled
-			now := (n + 1) * tick
-			a.fill(now, time.Duration(c.other*float64(now)), c.protect)
+			now := (n + 1) * measureWindow
+			a.Fill(now, time.Duration(c.other*float64(now)), c.protect)
 		}
 		if math.Abs(a.rate-c.want) > 1e-6 {
 			t.Errorf("beside work for %v of the time, flows to protect %v: %v, want %v", c.other, c.protect, a.rate, c.want)
@@ -283,44 +285,42 @@ func TestAdmissionRate(t *testing.T) {
 // Flows that begin leave a debt that is soon filled up, however many they are and however long they take; and one
 // during which the process stood still takes eight times the usual.
 func TestAdmissionDebt(t *testing.T) {
-	var a admission
-	a.init(false)
+	a := New(false)
 	c := placeOf(&a.networks, "192.0.2.1")
 	want := func(budget time.Duration) {
 		t.Helper()
-		if a.budget[0] != budget || a.budget[1] != admissionDepth {
-			t.Errorf("left: %v, want %v and %v", a.budget, budget, admissionDepth)
+		if a.Budget[0] != budget || a.Budget[1] != Depth {
+			t.Errorf("left: %v, want %v and %v", a.Budget, budget, Depth)
 		}
 	}
-	a.admit(c, 0)
-	a.took(time.Hour)
-	want(admissionDepth - 8*firstCost)
+	a.Admit(c, 0)
+	a.Took(time.Hour)
+	want(Depth - 8*firstCost)
 	if a.cost <= firstCost || a.cost > 2*firstCost {
 		t.Errorf("the cost is %v, was %v", a.cost, firstCost)
 	}
 	for range 1000 { // nothing waits
-		if !a.admit(c, 0) {
+		if !a.Admit(c, 0) {
 			t.Fatal("a client is refused")
 		}
 	}
-	want(-admissionDepth)
-	a.took(time.Hour)
-	want(-admissionDepth)
+	want(-Depth)
+	a.Took(time.Hour)
+	want(-Depth)
 }
 
 // A refusal tells of a flood for some time.
 func TestAdmissionPressed(t *testing.T) {
-	var a admission
-	a.init(false)
-	if a.pressed(0) {
+	a := New(false)
+	if a.Pressed(0) {
 		t.Error("it is pressed from the start")
 	}
-	a.crowded, a.budget = 1, [2]time.Duration{}
-	if a.admit(placeOf(&a.networks, "192.0.2.1"), 0) {
+	a.Crowded, a.Budget = 1, [2]time.Duration{}
+	if a.Admit(placeOf(&a.networks, "192.0.2.1"), 0) {
 		t.Fatal("a client is let in without time")
 	}
 	for now, want := range map[time.Duration]bool{0: true, calmTime: true, calmTime + 1: false} { // refused is 1 at least
-		if got := a.pressed(now); got != want {
+		if got := a.Pressed(now); got != want {
 			t.Errorf("%v after the refusal it is pressed: %v", now, got)
 		}
 	}
@@ -338,7 +338,7 @@ func TestCalmRefusesNobody(t *testing.T) {
 		s.queue = append(s.queue, simGram{s.now, one, "burst"})
 	}
 	s.run(100*time.Millisecond, simSource{"single", 100, func() netip.Addr { return v4(7) }})
-	if s.let["steady"] < s.asked["steady"]-10 || s.let["burst"] != 300 || s.let["single"] < s.asked["single"]-1 || s.a.pressed(s.now) {
+	if s.let["steady"] < s.asked["steady"]-10 || s.let["burst"] != 300 || s.let["single"] < s.asked["single"]-1 || s.a.Pressed(s.now) {
 		t.Errorf("asked %v, began %v", s.asked, s.let)
 	}
 }
@@ -348,12 +348,12 @@ func TestCalmRefusesNobody(t *testing.T) {
 func TestSlowProcessRefusesNobody(t *testing.T) {
 	s := newFloodSim()
 	s.slow = 100
-	for i := range uint32(7 * dgramBatch) {
+	for i := range uint32(7 * batchSize) {
 		s.asked["burst"]++
 		s.queue = append(s.queue, simGram{s.now, v4(10<<24 | i), "burst"})
 	}
 	s.run(10*time.Second, simSource{"single", 10, func() netip.Addr { return v4(7) }})
-	if s.let["burst"] != s.asked["burst"] || s.a.pressed(s.now) {
+	if s.let["burst"] != s.asked["burst"] || s.a.Pressed(s.now) {
 		t.Errorf("asked %v, began %v", s.asked, s.let)
 	}
 }
@@ -366,7 +366,7 @@ func TestFloodThatWanes(t *testing.T) {
 	s.knowOld()
 	s.run(2*time.Second, src...)
 	src = simSources(s, "all", 20_000)
-	s.run(crowdedTime+4*tick, src...)
+	s.run(crowdedTime+4*measureWindow, src...)
 	clear(s.asked)
 	clear(s.let)
 	s.run(time.Second, src...)
@@ -394,9 +394,9 @@ func TestNetworksShareAlike(t *testing.T) {
 // With no bound on new flows, nobody is refused.
 func TestAdmissionOff(t *testing.T) {
 	s := newFloodSim()
-	s.a.init(true)
+	s.a = New(true)
 	s.run(time.Second, simSource{"flood", 60_000, func() netip.Addr { return v4(s.rng.Uint32()) }})
-	if n := s.asked["flood"] - s.let["flood"] - len(s.queue); s.let["flood"] < 20_000 || s.a.pressed(s.now) || n > s.asked["flood"]*2/3 {
+	if n := s.asked["flood"] - s.let["flood"] - len(s.queue); s.let["flood"] < 20_000 || s.a.Pressed(s.now) || n > s.asked["flood"]*2/3 {
 		t.Errorf("%d of %d began", s.let["flood"], s.asked["flood"])
 	}
 }

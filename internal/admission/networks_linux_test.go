@@ -1,4 +1,4 @@
-package relay
+package admission
 
 import (
 	"fmt"
@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
+func TestMain(m *testing.M) { testnet.Main(m) }
+
 // placeOf returns the place of a client with an IP address.
-func placeOf(t *networks, address string) place {
+func placeOf(t *networks, address string) Place {
 	family := sys.IPv4
 	a := netip.MustParseAddr(address)
 	if a.Is6() {
@@ -19,7 +22,7 @@ func placeOf(t *networks, address string) place {
 	return placeOfAddr(t, family, a)
 }
 
-func placeOfAddr(t *networks, family sys.Family, a netip.Addr) place {
+func placeOfAddr(t *networks, family sys.Family, a netip.Addr) Place {
 	var name [28]byte
 	n := sys.PutAddrPort(name[:], family, netip.AddrPortFrom(a, 1234), 0)
 	return t.of(family, name[:n])
@@ -112,7 +115,7 @@ func TestNetworksForget(t *testing.T) {
 func TestNetworksAreBounded(t *testing.T) {
 	var n networks
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{byte(i >> 16), byte(i >> 8), byte(i), 1}) }
-	at := func(i int) place { return placeOfAddr(&n, sys.IPv4, address(i)) }
+	at := func(i int) Place { return placeOfAddr(&n, sys.IPv4, address(i)) }
 	const some = 500
 	for i := range some {
 		n.know(at(i), 0)

@@ -1,4 +1,4 @@
-package relay
+package admission
 
 import (
 	"encoding/binary"
@@ -43,23 +43,23 @@ type network struct {
 	known uint32 // until then; 0: it is not
 }
 
-// place is where a client is to be found in the table.
-type place struct {
+// Place is where a client is to be found in the table of networks.
+type Place struct {
 	hash [2]uint64 // of its narrow and its wide network
 	unix bool      // it has only a narrow one
 }
 
 // of returns the place of a client, whose address is as the kernel wrote it.
-func (t *networks) of(family sys.Family, name []byte) place {
+func (t *networks) of(family sys.Family, name []byte) Place {
 	if t.sets == nil {
 		t.sets, t.seed = make([][networkPlaces]network, networkSets), maphash.MakeSeed()
 	}
 	if family == sys.Unix {
-		return place{hash: [2]uint64{maphash.Bytes(t.seed, name)}, unix: true}
+		return Place{hash: [2]uint64{maphash.Bytes(t.seed, name)}, unix: true}
 	}
 	ap, _ := sys.GetAddrPort(name)
 	narrow, wide := prefixes(ap.Addr())
-	return place{hash: [2]uint64{t.hash(narrow, 0), t.hash(wide, 1)}}
+	return Place{hash: [2]uint64{t.hash(narrow, 0), t.hash(wide, 1)}}
 }
 
 // prefixes returns the narrow and the wide network of an address, each in one number.
@@ -108,7 +108,7 @@ func (n *network) isKnown(now uint32) bool { return n.known != 0 && int32(n.know
 // look returns how much a client's networks have begun lately, and whether one of them is known. What a
 // wide network has begun counts a quarter, so that each of its narrow ones finds room beside one that
 // takes all it can; and not at all for a narrow one that is known.
-func (t *networks) look(c place, now time.Duration) (use float32, known bool) {
+func (t *networks) look(c Place, now time.Duration) (use float32, known bool) {
 	at := networkTime(now)
 	if n := t.find(c.hash[0]); n != nil {
 		use, known = n.weight(at), n.isKnown(at)
@@ -126,7 +126,7 @@ func (t *networks) look(c place, now time.Duration) (use float32, known bool) {
 }
 
 // count notes that a client has begun a flow.
-func (t *networks) count(c place, now time.Duration) {
+func (t *networks) count(c Place, now time.Duration) {
 	for _, hash := range c.hash[:c.networks()] {
 		t.add(hash, 1, networkTime(now))
 	}
@@ -134,7 +134,7 @@ func (t *networks) count(c place, now time.Duration) {
 
 // countRefused notes that a client was refused, which counts a quarter, and for the widest of its networks
 // only. So those that ask again and again are told apart soon.
-func (t *networks) countRefused(c place, now time.Duration) {
+func (t *networks) countRefused(c Place, now time.Duration) {
 	t.add(c.hash[c.networks()-1], 0.25, networkTime(now))
 }
 
@@ -147,7 +147,7 @@ func (t *networks) add(hash uint64, use float32, at uint32) {
 }
 
 // know notes that a client's networks are known.
-func (t *networks) know(c place, now time.Duration) {
+func (t *networks) know(c Place, now time.Duration) {
 	at := networkTime(now)
 	until := (at + uint32(knownTime/networkTick)) | 1 // 0 is none
 	for _, hash := range c.hash[:c.networks()] {
@@ -166,7 +166,7 @@ func (t *networks) know(c place, now time.Duration) {
 }
 
 // networks returns how many networks a client is in.
-func (c *place) networks() int {
+func (c *Place) networks() int {
 	if c.unix {
 		return 1
 	}

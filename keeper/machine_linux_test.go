@@ -157,7 +157,7 @@ func (w *world) check() {
 	w.tb.Helper()
 	m := w.m
 	held := 0
-	m.table.all(func(_ [2]uint64, _ string, fds []int) {
+	m.table.each(func(_ [2]uint64, _ string, fds []int) {
 		held += len(fds)
 		for _, fd := range fds {
 			if !w.opened[fd] {

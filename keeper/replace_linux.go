@@ -191,7 +191,7 @@ func (r *runner) setCloseOnExec(memfd int, on bool) {
 	for _, f := range r.cfg.Inherit {
 		sys.SetCloseOnExec(int(f.Fd()), on)
 	}
-	r.m.table.all(func(_ [2]uint64, _ string, fds []int) {
+	r.m.table.each(func(_ [2]uint64, _ string, fds []int) {
 		for _, fd := range fds {
 			sys.SetCloseOnExec(fd, on)
 		}

@@ -216,7 +216,7 @@ func (r *runner) end() {
 			return
 		}
 	}
-	r.m.table.all(func(_ [2]uint64, _ string, fds []int) { r.close(fds) })
+	r.m.table.each(func(_ [2]uint64, _ string, fds []int) { r.close(fds) })
 	for _, b := range r.m.opened {
 		r.release(b)
 	}

@@ -80,7 +80,7 @@ func (m *machine) save(conns map[int]savedConn) []byte {
 	for _, s := range m.pending {
 		add(stateSignal, []uint64{uint64(s)})
 	}
-	m.table.all(func(key [2]uint64, label string, fds []int) {
+	m.table.each(func(key [2]uint64, label string, fds []int) {
 		words := append(make([]uint64, 0, 8), key[0], key[1])
 		for i, fd := range fds {
 			if i%2 == 0 {

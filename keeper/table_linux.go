@@ -196,8 +196,8 @@ func (t *table) next(o *order, standby map[string]bool) (at int32, ok bool) {
 	return 0, false
 }
 
-// all calls f with every item.
-func (t *table) all(f func(key [2]uint64, label string, fds []int)) {
+// each calls f with every item.
+func (t *table) each(f func(key [2]uint64, label string, fds []int)) {
 	var fds []int
 	for at := range t.size {
 		if s := t.slot(at); s.used {

@@ -27,7 +27,7 @@ func TestNoHalfClose(t *testing.T) {
 				}
 				// d.a has a CloseWrite, d.b none; their order for Relay differs.
 				d.start(t)
-				if err := both(
+				if err := runBoth(
 					func() error { return errors.Join(send(d.farA, question), endWriting(d.farA)) },
 					func() error { return expect(d.farB, question) }); err != nil {
 					t.Fatal(err)
@@ -38,7 +38,7 @@ func TestNoHalfClose(t *testing.T) {
 					t.Fatalf("Relay = %+v, %v before the answer", d.res, d.err)
 				default:
 				}
-				if err := both(
+				if err := runBoth(
 					func() error { return errors.Join(send(d.farB, answer), d.farB.Close()) },
 					func() error { return errors.Join(expect(d.farA, answer), expectEnd(d.farA)) }); err != nil {
 					t.Error(err)
@@ -89,7 +89,7 @@ func TestNoDeadlines(t *testing.T) {
 				}
 				*near = wrap(*near)
 				d.start(t)
-				if err := both(func() error { return send(guilty, 10) }, func() error { return expect(far, 10) }); err != nil {
+				if err := runBoth(func() error { return send(guilty, 10) }, func() error { return expect(far, 10) }); err != nil {
 					t.Fatal(err)
 				}
 				reset(guilty)
@@ -164,7 +164,7 @@ func TestRelayContext(t *testing.T) {
 				defer close(done)
 				r, err = d.cfg.RelayLive(ctx, d.a, d.b, d.counted)
 			}()
-			if err := both(func() error { return send(d.farA, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
+			if err := runBoth(func() error { return send(d.farA, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
 				t.Fatal(err)
 			}
 			within(t, "all is counted", func() bool { return d.live.Up().Written == 10 })
@@ -174,7 +174,7 @@ func TestRelayContext(t *testing.T) {
 				t.Errorf("RelayContext = %+v, %v", r, err)
 			}
 			// The connections live, without deadlines.
-			if err := both(func() error { return send(d.b, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
+			if err := runBoth(func() error { return send(d.b, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
 				t.Error(err)
 			}
 			if r, err := RelayContext(ctx, d.a, d.b); r.Cause != CauseCanceled || !errors.Is(err, reason) {

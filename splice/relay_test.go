@@ -96,8 +96,8 @@ func expectEnd(c net.Conn) error {
 	return nil
 }
 
-// both runs both and returns their errors.
-func both(f, g func() error) error {
+// runBoth runs both and returns their errors.
+func runBoth(f, g func() error) error {
 	second := make(chan error, 1)
 	go func() { second <- g() }()
 	return errors.Join(f(), <-second)
@@ -134,12 +134,12 @@ func TestRelayBulkInBothDirections(t *testing.T) {
 		d.start(t)
 		full := func(c net.Conn) func() error {
 			return func() error {
-				return both(
+				return runBoth(
 					func() error { return errors.Join(send(c, total), endWriting(c)) },
 					func() error { return errors.Join(expect(c, total), expectEnd(c)) })
 			}
 		}
-		if err := both(full(d.farA), full(d.farB)); err != nil {
+		if err := runBoth(full(d.farA), full(d.farB)); err != nil {
 			t.Error(err)
 		}
 		r, err := d.wait(t)
@@ -179,7 +179,7 @@ func TestHalfClose(t *testing.T) {
 					t.Fatal("Relay ended with one direction open")
 				default:
 				}
-				if err := both(
+				if err := runBoth(
 					func() error { return errors.Join(send(late, answer), endWriting(late)) },
 					func() error { return errors.Join(expect(early, answer), expectEnd(early)) }); err != nil {
 					t.Fatal(err)
@@ -254,7 +254,7 @@ func TestRelayDeadline(t *testing.T) {
 		t.Errorf("Relay = %+v, %v", r, err)
 	}
 	// The connections live, without deadlines.
-	if err := both(
+	if err := runBoth(
 		func() error { return send(d.b, 10) },
 		func() error { return expect(d.farB, 10) }); err != nil {
 		t.Error(err)
@@ -306,7 +306,7 @@ func TestIdle(t *testing.T) {
 			if took := time.Since(start); took < idle*9/10 {
 				t.Errorf("idle after %v", took)
 			}
-			if err := both(
+			if err := runBoth(
 				func() error { return send(d.a, 10) },
 				func() error { return expect(d.farA, 10) }); err != nil {
 				t.Errorf("after an idle relay: %v", err)

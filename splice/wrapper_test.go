@@ -89,7 +89,7 @@ func TestReadAheadInBothDirections(t *testing.T) {
 	d.a = outer{&reader{Conn: d.a, ahead: bytes.Clone(pattern().At(0, 70_000))}}
 	d.b = &reader{Conn: d.b, ahead: bytes.Clone(pattern().At(0, 3))}
 	d.start(t)
-	if err := both(func() error { return expect(d.farB, 70_000) }, func() error { return expect(d.farA, 3) }); err != nil {
+	if err := runBoth(func() error { return expect(d.farB, 70_000) }, func() error { return expect(d.farA, 3) }); err != nil {
 		t.Error(err)
 	}
 	endWriting(d.farA)
@@ -100,7 +100,7 @@ func TestReadAheadInBothDirections(t *testing.T) {
 	}
 	// The end was passed on through the wrappers.
 	for _, c := range []*duplex{d} {
-		if err := both(func() error { return expectEnd(c.farA) }, func() error { return expectEnd(c.farB) }); err != nil {
+		if err := runBoth(func() error { return expectEnd(c.farA) }, func() error { return expectEnd(c.farB) }); err != nil {
 			t.Error(err)
 		}
 	}

@@ -123,7 +123,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return c.UDPConn.Read(b)
 	}
-	n, _, _, _, err := c.r.one(b, nil)
+	n, _, _, _, err := c.r.readOne(b, nil)
 	return n, err
 }
 
@@ -139,13 +139,13 @@ func (c *Conn) ReadFrom(b []byte) (int, net.Addr, error) {
 
 // ReadFromUDP is like [Conn.ReadFrom] with an address of another type.
 func (c *Conn) ReadFromUDP(b []byte) (int, *net.UDPAddr, error) {
-	n, _, _, a, err := c.r.one(b, nil)
+	n, _, _, a, err := c.r.readOne(b, nil)
 	return n, a, err
 }
 
 // ReadFromUDPAddrPort is like [Conn.ReadFrom] with an address of another type.
 func (c *Conn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
-	n, _, _, a, err := c.r.one(b, nil)
+	n, _, _, a, err := c.r.readOne(b, nil)
 	if err != nil {
 		return 0, netip.AddrPort{}, err
 	}
@@ -154,12 +154,12 @@ func (c *Conn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
 
 // ReadMsgUDP reads one datagram and its control messages; see [net.UDPConn.ReadMsgUDP].
 func (c *Conn) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
-	return c.r.one(b, oob)
+	return c.r.readOne(b, oob)
 }
 
 // ReadMsgUDPAddrPort is like [Conn.ReadMsgUDP] with an address of another type.
 func (c *Conn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, addr netip.AddrPort, err error) {
-	n, oobn, flags, a, err := c.r.one(b, oob)
+	n, oobn, flags, a, err := c.r.readOne(b, oob)
 	if err != nil {
 		return 0, 0, 0, netip.AddrPort{}, err
 	}

@@ -46,8 +46,8 @@ func (r *reader) read(ms []ipv4.Message, wait bool) (int, error) {
 	return r.readLocked(ms, wait)
 }
 
-// one reads a single datagram.
-func (r *reader) one(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
+// readOne reads a single datagram.
+func (r *reader) readOne(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.buf[0] = b

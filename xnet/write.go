@@ -33,7 +33,7 @@ func (w *writer) write(ms []ipv4.Message) (sent int, err error) {
 	}
 	for sent < len(ms) && err == nil {
 		var n int
-		n, err = w.some(ms[sent:])
+		n, err = w.writeSome(ms[sent:])
 		if n == 0 {
 			break
 		}
@@ -45,9 +45,9 @@ func (w *writer) write(ms []ipv4.Message) (sent int, err error) {
 	return 0, err
 }
 
-// some sends the messages before the first that dgram cannot send, or, if that is the first
+// writeSome sends the messages before the first that dgram cannot send, or, if that is the first
 // of all, sends it with x/net. The error is that of message n.
-func (w *writer) some(ms []ipv4.Message) (n int, err error) {
+func (w *writer) writeSome(ms []ipv4.Message) (n int, err error) {
 	out := w.translate(ms)
 	if len(out) > 0 {
 		n, err = w.d.WriteBatch(out)

@@ -143,8 +143,8 @@ func withKeys(keys string) func(string, *members) string {
 	}
 }
 
-// also returns both changes.
-func also(a, b func(string, *members) string) func(string, *members) string {
+// combined returns both changes.
+func combined(a, b func(string, *members) string) func(string, *members) string {
 	return func(text string, m *members) string { return b(a(text, m), m) }
 }
 
@@ -172,7 +172,7 @@ var outages = []outage{
 	{"PROXY header not awaited", false, withMembers(", proxy-protocol: v1", "one", "two")},
 	{"PROXY header wanted of clients", false, withKeys(", proxy-protocol: {from: [127.0.0.0/8]}")},
 	{"bandwidth of 1 KiB/s", false, withKeys(", limits: {bandwidth: 1KiB/s}")},
-	{"first-byte time-out of 10 ms", false, also(withKeys(", timeouts: {first-byte: 10ms}"), withMembers("", "late"))},
+	{"first-byte time-out of 10 ms", false, combined(withKeys(", timeouts: {first-byte: 10ms}"), withMembers("", "late"))},
 	{"life of 100 ms", false, withKeys(", timeouts: {life: 100ms}")},
 	{"max-flows of 1 and a queue", false, func(text string, m *members) string {
 		_, group := lines(text)
@@ -191,7 +191,7 @@ var outages = []outage{
 	{"member far away", false, withMembers("", "far")},
 	{"TLS to members that have none", false, withMembers(", tls: {verify: false}", "one", "two")},
 	{"listener removed", false, replaced(`(?m)^  dns(-\d+)?: \{listen.*\n`, "")},
-	{"listener removed, another one renamed", false, also(replaced(`(?m)^  dns(-\d+)?: \{listen.*\n`, ""), replaced(`(?m)^  sni: \{listen`, "  names: {listen"))},
+	{"listener removed, another one renamed", false, combined(replaced(`(?m)^  dns(-\d+)?: \{listen.*\n`, ""), replaced(`(?m)^  sni: \{listen`, "  names: {listen"))},
 	{"canaries are killed again and again", true, replaced(`# change`, "# crashing change")},
 }
 

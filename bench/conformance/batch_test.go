@@ -322,7 +322,7 @@ func TestBatch(t *testing.T) {
 						story.play(s)
 						return s.said
 					}
-					same(t, play(ours), play(theirBatch))
+					wantSame(t, play(ours), play(theirBatch))
 				})
 			}
 		}
@@ -360,7 +360,7 @@ func TestBatchControl(t *testing.T) {
 				}
 				return append(s.said, said...)
 			}
-			same(t, play(ours), play(theirBatch))
+			wantSame(t, play(ours), play(theirBatch))
 		})
 	}
 }

@@ -178,7 +178,7 @@ func TestCopy(t *testing.T) {
 						story.play(w)
 						return w.said
 					}
-					same(t, play(ours), play(io.Copy))
+					wantSame(t, play(ours), play(io.Copy))
 				})
 			}
 		}

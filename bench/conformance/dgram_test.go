@@ -146,7 +146,7 @@ func TestDatagrams(t *testing.T) {
 					read(9)
 					return said
 				}
-				same(t, play(true), play(false))
+				wantSame(t, play(true), play(false))
 			})
 		}
 	}

@@ -39,8 +39,8 @@ func class(err error) string {
 	}
 }
 
-// same fails unless ours did what theirs did.
-func same(t *testing.T, ours, theirs []string) {
+// wantSame fails unless ours did what theirs did.
+func wantSame(t *testing.T, ours, theirs []string) {
 	t.Helper()
 	if !slices.Equal(ours, theirs) {
 		t.Errorf("different outcomes:\nours   %q\ntheirs %q", ours, theirs)

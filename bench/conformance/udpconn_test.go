@@ -126,7 +126,7 @@ func TestUDPConn(t *testing.T) {
 						say("closed, no room", nil)
 						return said
 					}
-					same(t, play(true), play(false))
+					wantSame(t, play(true), play(false))
 				})
 			}
 		}

@@ -38,7 +38,7 @@ func TestShort(t *testing.T) {
 	if err := r.prepare(); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range r.all() {
+	for _, o := range r.measureAll() {
 		if !o.Held {
 			t.Errorf("%s: %s\n%s", o.Kind, o.short(), o.json())
 		}

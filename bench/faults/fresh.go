@@ -54,13 +54,13 @@ func (n *newClients) begin(pause time.Duration) {
 				return
 			case <-tick.C:
 			}
-			n.all.Go(n.one)
+			n.all.Go(n.runOne)
 		}
 	})
 }
 
-// one is one client.
-func (n *newClients) one() {
+// runOne is one client.
+func (n *newClients) runOne() {
 	id, when, start := n.w.old.next.Add(1), n.w.phase(), time.Now()
 	ask := n.stream
 	if n.network == "udp" {

@@ -116,7 +116,7 @@ func amplify(w *world) error {
 	}
 	b := make([]byte, 200)
 	var all sync.WaitGroup
-	for i := range w.many(500) {
+	for i := range w.scaled(500) {
 		c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(fmt.Sprintf("10.99.%d.%d", 1+i/250, 1+i%250))}, net.UDPAddrFromAddrPort(relayAddrPort(streamPort)))
 		if err != nil {
 			return err

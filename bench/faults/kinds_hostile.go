@@ -34,7 +34,7 @@ func crowdKind(k kind, port, n int, act func(w *world, c net.Conn), more func(o 
 	k.part = "Hostile clients"
 	k.fault = func(w *world) error {
 		end := time.Now().Add(w.last(5 * time.Second))
-		c := join(w, w.many(n), port, "", func(c net.Conn) { act(w, c) })
+		c := join(w, w.scaled(n), port, "", func(c net.Conn) { act(w, c) })
 		time.Sleep(time.Until(end))
 		c.leave()
 		return nil
@@ -121,7 +121,7 @@ var hostileKinds = []*kind{
 			if err := ip("addr add " + from + "/32 dev lo"); err != nil {
 				return err
 			}
-			c := join(w, w.many(1000), streamPort, from, func(net.Conn) {})
+			c := join(w, w.scaled(1000), streamPort, from, func(net.Conn) {})
 			time.Sleep(w.last(time.Second))
 			err := ip("addr del " + from + "/32 dev lo")
 			time.Sleep(w.last(4 * time.Second))

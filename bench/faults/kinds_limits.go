@@ -43,7 +43,7 @@ var limitKinds = []*kind{
 			for _, m := range w.members {
 				m.pace.Store(int64(4 * time.Millisecond))
 			}
-			c := join(w, w.many(3000), streamPort, "", w.single(12*time.Second))
+			c := join(w, w.scaled(3000), streamPort, "", w.single(12*time.Second))
 			for end := time.Now().Add(12 * time.Second); time.Now().Before(end) && w.noted("singles served")+w.noted("singles cut off")+w.noted("singles late") < w.noted("of a crowd, connected"); {
 				time.Sleep(20 * time.Millisecond)
 			}
@@ -69,7 +69,7 @@ var limitKinds = []*kind{
 		want:  "The relay is not killed. It ends flows that stand still before it harms one that moves: old flows do not notice.",
 		needs: needs{Memory: 96 << 20},
 		fault: func(w *world) error {
-			c := join(w, w.many(6000), streamPort, "", pusher(wantDeaf, 256<<10, new(atomic.Int64)))
+			c := join(w, w.scaled(6000), streamPort, "", pusher(wantDeaf, 256<<10, new(atomic.Int64)))
 			time.Sleep(w.last(4 * time.Second))
 			c.leave()
 			return nil
@@ -108,7 +108,7 @@ var limitKinds = []*kind{
 		what: "9,000 clients send as much as they can, up to 128 KiB each, to upstreams that do not read, and stay for 4 s.",
 		want: "Old flows go on, and new clients are served within 2 s. The relay's own memory stays below 128 MB more than before.",
 		fault: func(w *world) error {
-			c := join(w, w.many(9000), streamPort, "", pusher(wantDeaf, 128<<10, new(atomic.Int64)))
+			c := join(w, w.scaled(9000), streamPort, "", pusher(wantDeaf, 128<<10, new(atomic.Int64)))
 			time.Sleep(w.last(4 * time.Second))
 			c.leave()
 			return nil

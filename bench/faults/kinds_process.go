@@ -109,7 +109,7 @@ var processKinds = []*kind{
 				}
 				return os.Rename(path+".new", path)
 			}
-			for i := range w.many(30) {
+			for i := range w.scaled(30) {
 				bad := random(500)
 				switch i % 3 {
 				case 1:

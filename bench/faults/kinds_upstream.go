@@ -18,7 +18,7 @@ var upstreamKinds = []*kind{
 			w.members[1].kill()
 			w.begins()
 			time.Sleep(w.last(4 * time.Second))
-			return again(w, 0, 1)
+			return restartMembers(w, 0, 1)
 		},
 		expect: func(o *outcome, v *verdict) {
 			v.alive(o)
@@ -118,7 +118,7 @@ var upstreamKinds = []*kind{
 		fault: func(w *world) error {
 			for i, end := 0, time.Now().Add(w.last(5*time.Second)); time.Now().Before(end); i++ {
 				m := w.members[i%members]
-				m.down()
+				m.closeListener()
 				time.Sleep(300 * time.Millisecond)
 				if err := m.start(); err != nil {
 					return err
@@ -143,10 +143,10 @@ var upstreamKinds = []*kind{
 		want: "Old flows go on. New clients are told at once, and are served within 2 s after the first member is back.",
 		fault: func(w *world) error {
 			for _, m := range w.members {
-				m.down()
+				m.closeListener()
 			}
 			time.Sleep(w.last(3 * time.Second))
-			return again(w, 0, 1, 2, 3)
+			return restartMembers(w, 0, 1, 2, 3)
 		},
 		expect: func(o *outcome, v *verdict) {
 			v.alive(o)
@@ -158,8 +158,8 @@ var upstreamKinds = []*kind{
 	},
 }
 
-// again starts members again.
-func again(w *world, members ...int) error {
+// restartMembers starts members again.
+func restartMembers(w *world, members ...int) error {
 	for _, i := range members {
 		if err := w.members[i].start(); err != nil {
 			return err

@@ -133,7 +133,7 @@ func (r *run) main(names, on, results, docs, from string) (err error) {
 			r.lines = f
 		}
 		start := time.Now()
-		all = r.all()
+		all = r.measureAll()
 		fmt.Fprintf(r.out, "\n%d measurements in %v\n\n", len(all), time.Since(start).Round(time.Second))
 	}
 	printTable(r.out, all)
@@ -179,8 +179,8 @@ func (r *run) prepare() error {
 	return nil
 }
 
-// all measures everything, several cells at a time, and those that need the whole machine one by one.
-func (r *run) all() []*outcome {
+// measureAll measures everything, several cells at a time, and those that need the whole machine one by one.
+func (r *run) measureAll() []*outcome {
 	type job struct {
 		k *kind
 		l *relay

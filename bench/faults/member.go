@@ -86,8 +86,8 @@ func (m *member) start() error {
 	return nil
 }
 
-// down closes the listener: connects are refused, and connections go on.
-func (m *member) down() {
+// closeListener closes the listener: connects are refused, and connections go on.
+func (m *member) closeListener() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ln != nil {
@@ -98,7 +98,7 @@ func (m *member) down() {
 
 // kill does what happens to the sockets of a process that was killed.
 func (m *member) kill() {
-	m.down()
+	m.closeListener()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for c := range m.conns {

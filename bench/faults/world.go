@@ -112,8 +112,8 @@ func (w *world) last(d time.Duration) time.Duration {
 	return d
 }
 
-// many is how many of something there are: in the short form fewer.
-func (w *world) many(n int) int {
+// scaled is how many of something there are: in the short form fewer.
+func (w *world) scaled(n int) int {
 	if w.Short {
 		return max(1, n/10)
 	}

@@ -102,8 +102,8 @@ func check(t *testing.T, l *Ledger) {
 	}
 }
 
-// as returns the layout of a program of another format.
-func as(other string) header {
+// headerOf returns the layout of a program of another format.
+func headerOf(other string) header {
 	format = other
 	defer func() { format = "" }()
 	return layout(2, 8, 4*MaxBlock)
@@ -154,7 +154,7 @@ func TestGolden(t *testing.T) {
 	}
 	for name, h := range map[string]header{
 		"v1":       layout(2, 8, 4*MaxBlock),
-		"v1-later": as("longer"),
+		"v1-later": headerOf("longer"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := made(t, h)
@@ -232,7 +232,7 @@ func TestRefused(t *testing.T) {
 		"longer":           {h.fileBytes + page, base, ErrInvalid},
 		"version":          {h.fileBytes, word(0, 2), ErrVersion},
 		"required feature": {h.fileBytes, word(1, 1<<63), ErrVersion},
-		"newer program":    {h.fileBytes, func(mem []byte) { n := as("required"); n.write(mem) }, ErrVersion},
+		"newer program":    {h.fileBytes, func(mem []byte) { n := headerOf("required"); n.write(mem) }, ErrVersion},
 		"byte order":       {h.fileBytes, word(3, 0x0d0c0b0a), ErrInvalid},
 		"loop":             {h.fileBytes, word(4, 256), ErrInvalid},
 		"no slots":         {h.fileBytes, word(5, 0), ErrInvalid},

@@ -352,8 +352,8 @@ func (h *Half) drained(env *Env, n int) {
 	}
 }
 
-// most returns the maximum length of a read within what is left of the turn's budget.
-func (env *Env) most(n, left int) int {
+// readLimit returns the maximum length of a read within what is left of the turn's budget.
+func (env *Env) readLimit(n, left int) int {
 	if env.Hard {
 		return min(n, left)
 	}
@@ -366,7 +366,7 @@ func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 	if env.Less || env.HoldMost > 0 && env.Held > env.HoldMost {
 		size = LeastRead
 	}
-	buf := env.Scratch[:env.most(size, left)]
+	buf := env.Scratch[:env.readLimit(size, left)]
 	var n, m int
 	var e sys.Errno
 	nt := env.Note
@@ -457,7 +457,7 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 	if nt != nil {
 		nt.begin(h, ledger.PhaseFilling)
 	}
-	n, e := env.Kernel.Splice(src, h.pipe.w, env.most(maxSplice, left))
+	n, e := env.Kernel.Splice(src, h.pipe.w, env.readLimit(maxSplice, left))
 	if nt != nil && (e == sys.EAGAIN || e == sys.EINVAL || e == 0 && n == 0) {
 		nt.idle()
 	}
@@ -591,7 +591,7 @@ func (h *Half) stopSplicing(env *Env, src int, why Why) {
 
 // drop discards the source's bytes.
 func (h *Half) drop(env *Env, src, left int) (int, State) {
-	n, e := env.Kernel.Discard(src, env.Scratch[:env.most(len(env.Scratch), left)], h.TCP && !env.Hard)
+	n, e := env.Kernel.Discard(src, env.Scratch[:env.readLimit(len(env.Scratch), left)], h.TCP && !env.Hard)
 	switch {
 	case e == sys.EINTR, e == sys.EAGAIN && h.disturbed(env, src):
 		return 0, Again

@@ -159,13 +159,13 @@ func (a *assembler) rule(r rule, f *filter) {
 		return
 	}
 	for _, conditions := range r {
-		a.all(conditions)
+		a.allowIfAll(conditions)
 	}
 	a.ret(f.deny)
 }
 
-// all allows the call if all conditions are true, and goes on behind otherwise.
-func (a *assembler) all(conditions []condition) {
+// allowIfAll allows the call if all conditions are true, and goes on behind otherwise.
+func (a *assembler) allowIfAll(conditions []condition) {
 	if len(conditions) == 0 {
 		a.ret(unix.SECCOMP_RET_ALLOW)
 		return
@@ -194,7 +194,7 @@ func (a *assembler) low(c condition, rest []condition) {
 // last is when, but is jumped behind by the tests of other values: it always has one instruction.
 func (a *assembler) last(v uint32, rest []condition) {
 	at := a.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 0, 0, v)
-	a.all(rest)
+	a.allowIfAll(rest)
 	if n := len(a.insns) - at - 1; n <= 255 {
 		a.insns[at].Jf = uint8(n)
 	} else {

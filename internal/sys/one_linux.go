@@ -51,7 +51,7 @@ func (Linux) RecvOne(fd int, m *Message, p []byte) (int, Errno) {
 	if len(p) == 0 {
 		return 0, EINVAL
 	}
-	e := one(unix.SYS_RECVMMSG, fd, m, uintptr(unsafe.Pointer(&p[0])), len(p), unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	e := callMessage(unix.SYS_RECVMMSG, fd, m, uintptr(unsafe.Pointer(&p[0])), len(p), unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if e != 0 {
 		return 0, e
 	}
@@ -67,17 +67,17 @@ func (Linux) SendOne(fd int, m *Message, p []byte) (int, Errno) {
 		return 0, 0
 	}
 	raceRead(unsafe.Pointer(&p[0]), len(p))
-	e := one(unix.SYS_SENDMMSG, fd, m, uintptr(unsafe.Pointer(&p[0])), len(p), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	e := callMessage(unix.SYS_SENDMMSG, fd, m, uintptr(unsafe.Pointer(&p[0])), len(p), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	if e != 0 {
 		return 0, e
 	}
 	return int(m.n), 0
 }
 
-// one makes the call. What base points to is on the heap, so that it cannot move, and stays alive.
+// callMessage makes the call. What base points to is on the heap, so that it cannot move, and stays alive.
 //
 //go:uintptrescapes
-func one(call uintptr, fd int, m *Message, base uintptr, n int, flags uintptr) Errno {
+func callMessage(call uintptr, fd int, m *Message, base uintptr, n int, flags uintptr) Errno {
 	m.n = unmoved
 	m.base, m.len = base, uintptr(n)
 	m.hdr.name, m.hdr.namelen = 0, 0

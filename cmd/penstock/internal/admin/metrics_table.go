@@ -35,19 +35,19 @@ var metricSets = []anySet{
 	&metricSet[state]{labels: []string{"version", "go"}, each: func(s *state, yield func(*state, labelValues)) {
 		yield(s, labelValues{s.Version, runtime.Version()})
 	}, metrics: []metric[state]{
-		gauge("penstock_build_info", "Always 1, labeled with the versions of the daemon and of Go.", always[state]),
+		gauge("penstock_build_info", "Always 1, labeled with the versions of the daemon and of Go.", constantOne[state]),
 	}},
 	&metricSet[state]{labels: []string{"hash"}, each: func(s *state, yield func(*state, labelValues)) {
 		yield(s, labelValues{s.Config.Hash})
 	}, metrics: []metric[state]{
-		gauge("penstock_config_info", "Always 1, labeled with the SHA-256 of the running configuration.", always[state]),
+		gauge("penstock_config_info", "Always 1, labeled with the SHA-256 of the running configuration.", constantOne[state]),
 	}},
 	&metricSet[api.RemoteConfig]{labels: []string{"source", "version"}, each: func(s *state, yield func(*api.RemoteConfig, labelValues)) {
 		for i := range s.Config.Remote {
 			yield(&s.Config.Remote[i], labelValues{s.Config.Remote[i].Source, s.Config.Remote[i].Version})
 		}
 	}, metrics: []metric[api.RemoteConfig]{
-		gauge("penstock_config_remote_info", "Always 1, labeled with the version that runs of a configuration in a registry.", always[api.RemoteConfig]),
+		gauge("penstock_config_remote_info", "Always 1, labeled with the version that runs of a configuration in a registry.", constantOne[api.RemoteConfig]),
 	}},
 	&metricSet[api.RemoteConfig]{labels: []string{"source"}, each: func(s *state, yield func(*api.RemoteConfig, labelValues)) {
 		for i := range s.Config.Remote {
@@ -76,7 +76,7 @@ var metricSets = []anySet{
 	}, metrics: []metric[count]{
 		counter("penstock_config_reloads_total", "Reloads, by result (success or failure).", (*count).value),
 	}},
-	&metricSet[state]{each: once, metrics: []metric[state]{
+	&metricSet[state]{each: oneSeries, metrics: []metric[state]{
 		gauge("penstock_ready", "1 while the daemon takes new flows; 0 while it starts or drains.", func(s *state) float64 { return boolValue(s.State == api.StateReady) }),
 		gauge("penstock_config_last_reload_successful", "1 if the last reload succeeded, or if there was none; 0 if it failed and changed nothing.", func(s *state) float64 { return boolValue(s.Config.Failed == nil) }),
 		gauge("penstock_config_loaded_timestamp_seconds", "When the running configuration was loaded, in seconds since 1970.", func(s *state) float64 { return float64(s.Config.Loaded.UnixMilli()) / 1e3 }),
@@ -355,9 +355,9 @@ var metricSets = []anySet{
 // seriesLabels are the labels of a series of flows.
 var seriesLabels = []string{"listener", "route", "group", "member"}
 
-func once(s *state, yield func(*state, labelValues)) { yield(s, labelValues{}) }
+func oneSeries(s *state, yield func(*state, labelValues)) { yield(s, labelValues{}) }
 
-func always[T any](*T) float64 { return 1 }
+func constantOne[T any](*T) float64 { return 1 }
 
 // count is an item that is only a number.
 type count struct{ n int64 }

@@ -68,7 +68,7 @@ func readClients(o *Options, files spec.ClientCertificates) (c *clients, problem
 	sum.Sum(c.sum[:0])
 	authorities, err := parseAuthorities(text)
 	if err != nil {
-		return c, append(problems, err.in(files.CA))
+		return c, append(problems, err.inFile(files.CA))
 	}
 	for i, cert := range authorities.certs {
 		if now := o.now(); now.After(cert.NotAfter) {
@@ -78,7 +78,7 @@ func readClients(o *Options, files spec.ClientCertificates) (c *clients, problem
 	}
 	if files.CRL != "" {
 		if err := c.parseLists(lists, authorities.certs); err != nil {
-			return c, append(problems, err.in(files.CRL))
+			return c, append(problems, err.inFile(files.CRL))
 		}
 		problems = append(problems, c.expired(o.now())...)
 	}

@@ -234,7 +234,7 @@ func readFiles(t *spec.ClientTLS, o *Options) (f files, stamps []stamp, problems
 			}
 		}
 		if at := (*lineError)(nil); errors.As(err, &at) {
-			problems = append(problems, at.in(path))
+			problems = append(problems, at.inFile(path))
 		} else {
 			problems = append(problems, failed(path, err))
 		}
@@ -242,7 +242,7 @@ func readFiles(t *spec.ClientTLS, o *Options) (f files, stamps []stamp, problems
 	}
 	wrong := func(path string, err *lineError) bool {
 		if err != nil {
-			problems = append(problems, err.in(path))
+			problems = append(problems, err.inFile(path))
 		}
 		return err != nil
 	}

@@ -90,7 +90,7 @@ func readPair(o *Options, files spec.Certificate) (p pair, problems Problems) {
 		return text
 	}
 	fail := func(path string, err *lineError) {
-		problems = append(problems, err.in(path))
+		problems = append(problems, err.inFile(path))
 	}
 	blocksOf := func(path string, text []byte) []block {
 		blocks, err := parseBlocks(text)

@@ -72,5 +72,7 @@ func lineErrorf(line int, format string, args ...any) *lineError {
 	return &lineError{line, fmt.Sprintf(format, args...)}
 }
 
-// in returns the error as a problem of a file.
-func (e *lineError) in(path string) Problem { return Problem{File: path, Line: e.line, Text: e.text} }
+// inFile returns the error as a problem of a file.
+func (e *lineError) inFile(path string) Problem {
+	return Problem{File: path, Line: e.line, Text: e.text}
+}

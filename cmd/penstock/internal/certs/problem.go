@@ -57,12 +57,12 @@ func (p Problems) Unwrap() (list []error) {
 }
 
 // Errors returns those that are no warnings.
-func (p Problems) Errors() Problems { return p.only(false) }
+func (p Problems) Errors() Problems { return p.filter(false) }
 
 // Warnings returns the warnings.
-func (p Problems) Warnings() Problems { return p.only(true) }
+func (p Problems) Warnings() Problems { return p.filter(true) }
 
-func (p Problems) only(warning bool) (list Problems) {
+func (p Problems) filter(warning bool) (list Problems) {
 	for _, e := range p {
 		if e.Warning == warning {
 			list = append(list, e)

@@ -70,7 +70,7 @@ func (t *tickets) load(o *Options) (fresh bool, problems Problems) {
 	}
 	keys, bad := parseTickets(text)
 	if bad != nil {
-		return false, Problems{bad.in(t.file)}
+		return false, Problems{bad.inFile(t.file)}
 	}
 	if slices.Equal(keys, t.have) {
 		return false, nil

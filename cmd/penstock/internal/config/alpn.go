@@ -17,7 +17,7 @@ func (r *reader) warnALPN(l *listener) {
 	}
 	taken := map[string]bool{} // protocols whose clients an earlier route takes, all of them
 	for _, route := range l.Routes {
-		r.warnOffer(l, route, taken, r.at(&route.To, route))
+		r.warnOffer(l, route, taken, r.position(&route.To, route))
 		if len(route.From)+len(route.SNI)+len(route.ClientNames) == 0 {
 			for _, p := range route.ALPN {
 				taken[p] = true
@@ -30,10 +30,10 @@ func (r *reader) warnALPN(l *listener) {
 		if len(l.TLS.ALPN) > 0 {
 			problem = "no client matches: TLS ends at the listener, and only protocols of its own alpn are agreed on: " + plain(strings.Join(l.TLS.ALPN, ", "))
 		}
-		r.warn(r.at(&route.ALPN, route), fault{problem: problem, allowed: "a protocol in alpn of the listener's tls; or tls: pass, where what clients offer counts"})
+		r.warn(r.position(&route.ALPN, route), fault{problem: problem, allowed: "a protocol in alpn of the listener's tls; or tls: pass, where what clients offer counts"})
 	}
 	if l.Default != nil {
-		r.warnOffer(l, l.Default, taken, r.at(&l.To, l))
+		r.warnOffer(l, l.Default, taken, r.position(&l.To, l))
 	}
 }
 

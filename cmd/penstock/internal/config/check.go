@@ -28,7 +28,7 @@ func (r *reader) checkFile(f *file) {
 	for _, l := range f.listeners {
 		r.checkListener(l)
 		if other, ok := inherited[l.Inherit]; ok && l.Inherit != "" {
-			r.fail(r.at(&l.Inherit, l), fault{problem: "the listener " + other + " already uses this socket", allowed: "each socket once"})
+			r.fail(r.position(&l.Inherit, l), fault{problem: "the listener " + other + " already uses this socket", allowed: "each socket once"})
 		}
 		inherited[l.Inherit] = l.Name
 	}
@@ -45,7 +45,7 @@ func (r *reader) checkPorts(f *file) {
 			udp += ports
 		}
 		if total > spec.MaxPorts || udp > spec.MaxUDPPorts {
-			r.fail(r.at(&l.Listen, l), fault{problem: fmt.Sprintf("the listeners up to this one have %d ports, %d of them UDP", total, udp), allowed: fmt.Sprintf("up to %d in all listeners together, up to %d of them UDP", spec.MaxPorts, spec.MaxUDPPorts)})
+			r.fail(r.position(&l.Listen, l), fault{problem: fmt.Sprintf("the listeners up to this one have %d ports, %d of them UDP", total, udp), allowed: fmt.Sprintf("up to %d in all listeners together, up to %d of them UDP", spec.MaxPorts, spec.MaxUDPPorts)})
 			return
 		}
 		if l.Listen.Kind == 0 || l.Listen.Path == "" && l.Listen.Port == 0 {
@@ -58,7 +58,7 @@ func (r *reader) checkPorts(f *file) {
 				if ports > 1 {
 					problem = fmt.Sprintf("the listener %s already has the port %d", other, at.Port)
 				}
-				r.fail(r.at(&l.Listen, l), fault{problem: problem, allowed: "each address once"})
+				r.fail(r.position(&l.Listen, l), fault{problem: problem, allowed: "each address once"})
 				break
 			}
 			seen[at] = l.Name
@@ -68,25 +68,25 @@ func (r *reader) checkPorts(f *file) {
 
 func (r *reader) checkRate(burst *int, rate float64) {
 	if *burst > 0 && rate == 0 {
-		r.fail(r.at(burst), fault{problem: "has no effect without new-flows", allowed: "burst together with new-flows"})
+		r.fail(r.position(burst), fault{problem: "has no effect without new-flows", allowed: "burst together with new-flows"})
 	}
 }
 
 func (r *reader) checkRemoved(m *spec.Removed) {
 	if m.What != "drain" {
 		if r.isSet(&m.After) || r.isSet(&m.Jitter) {
-			r.fail(r.at(&m.After, &m.Jitter), fault{problem: "only drained flows have a deadline", allowed: "after and jitter together with live-flows: drain"})
+			r.fail(r.position(&m.After, &m.Jitter), fault{problem: "only drained flows have a deadline", allowed: "after and jitter together with live-flows: drain"})
 		}
 		return
 	}
 	if m.Jitter > m.After {
-		r.fail(r.at(&m.Jitter, &m.After), fault{problem: fmt.Sprintf("the jitter of %s is longer than the deadline of %s", brief(m.Jitter), brief(m.After)), allowed: "a jitter up to the value of after"})
+		r.fail(r.position(&m.Jitter, &m.After), fault{problem: fmt.Sprintf("the jitter of %s is longer than the deadline of %s", brief(m.Jitter), brief(m.After)), allowed: "a jitter up to the value of after"})
 	}
 }
 
 func (r *reader) checkListener(l *listener) {
 	if l.Inherit == "" && r.isSet(&l.Datagrams) {
-		r.fail(r.at(&l.Datagrams), fault{problem: "the URL in listen already determines this", allowed: "datagrams together with inherit"})
+		r.fail(r.position(&l.Datagrams), fault{problem: "the URL in listen already determines this", allowed: "datagrams together with inherit"})
 	}
 	if known := l.Listen.Kind != 0 || l.Inherit != ""; known {
 		r.checkKind(l)
@@ -97,7 +97,7 @@ func (r *reader) checkListener(l *listener) {
 	r.checkRate(&l.Limits.Client.Burst, l.Limits.Client.NewFlows)
 	r.checkRemoved(&l.removed)
 	if len(l.Routes) == 0 && !r.isSet(&l.To) && (r.isSet(&l.Listen) || r.isSet(&l.Inherit)) {
-		r.fail(r.at(l), fault{problem: "the listener has neither routes nor to", allowed: "routes, to, or both"})
+		r.fail(r.position(l), fault{problem: "the listener has neither routes nor to", allowed: "routes, to, or both"})
 	}
 	names := map[string]bool{}
 	for _, route := range l.Routes {
@@ -105,11 +105,11 @@ func (r *reader) checkListener(l *listener) {
 		switch {
 		case route.Name == "":
 		case names[route.Name] && !r.isSet(&route.Name):
-			r.fail(r.at(&route.To, route), fault{problem: "a second route to " + plain(route.Name) + " needs a name: routes are named after their group by default", allowed: "name together with to"})
+			r.fail(r.position(&route.To, route), fault{problem: "a second route to " + plain(route.Name) + " needs a name: routes are named after their group by default", allowed: "name together with to"})
 		case names[route.Name]:
-			r.fail(r.at(&route.Name, route), fault{problem: "the listener already has a route named " + plain(route.Name), allowed: "a different name for each route"})
+			r.fail(r.position(&route.Name, route), fault{problem: "the listener already has a route named " + plain(route.Name), allowed: "a different name for each route"})
 		case route.Name == defaultRoute:
-			r.fail(r.at(&route.Name, route), fault{problem: "this name is reserved for the route that the listener's own to makes", allowed: "another name"})
+			r.fail(r.position(&route.Name, route), fault{problem: "this name is reserved for the route that the listener's own to makes", allowed: "another name"})
 		}
 		names[route.Name] = true
 	}
@@ -122,7 +122,7 @@ func (r *reader) checkKind(l *listener) {
 	only := func(values []any, what, allowed string) {
 		for _, v := range values {
 			if r.isSet(v) {
-				r.fail(r.at(v), fault{problem: what, allowed: allowed})
+				r.fail(r.position(v), fault{problem: what, allowed: allowed})
 			}
 		}
 	}
@@ -167,7 +167,7 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 		if l.Datagrams {
 			f = fault{problem: fmt.Sprintf("%s %s takes streams, and the listener %s carries datagrams", what, member, l.Name), allowed: "udp:, unixgram:, echo: and discard: behind a datagram listener"}
 		}
-		r.fail(r.at(ref), f)
+		r.fail(r.position(ref), f)
 	}
 	fits := spec.Kind.Streams
 	if l.Datagrams {
@@ -185,7 +185,7 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 			if ports := l.Listen.Ports(); ports > 1 {
 				listens = fmt.Sprintf("%d ports", ports)
 			}
-			r.fail(r.at(ref), fault{problem: fmt.Sprintf("the member %s has %d ports, and the listener %s has %s", plain(m.Name), n, l.Name, listens), allowed: "as many ports as the listener, or one port"})
+			r.fail(r.position(ref), fault{problem: fmt.Sprintf("the member %s has %d ports, and the listener %s has %s", plain(m.Name), n, l.Name, listens), allowed: "as many ports as the listener, or one port"})
 			return
 		}
 	}
@@ -196,19 +196,19 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 		}
 	}
 	if _, ok := g.HashTLV(); ok && len(l.ProxyFrom) == 0 {
-		r.warn(r.at(ref), fault{problem: "the group " + plain(g.Name) + " hashes a TLV, and the listener " + l.Name + " accepts no PROXY headers: it hashes the client's address"})
+		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " hashes a TLV, and the listener " + l.Name + " accepts no PROXY headers: it hashes the client's address"})
 	}
 	if g.Hash == "sni" && l.Datagrams {
-		r.warn(r.at(ref), fault{problem: "the group " + plain(g.Name) + " hashes the server name, which datagrams do not have: it hashes the client's address"})
+		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " hashes the server name, which datagrams do not have: it hashes the client's address"})
 	}
 	if (g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) && len(l.ProxyFrom) == 0 && !l.Datagrams {
-		r.warn(r.at(ref), fault{problem: "the group " + plain(g.Name) + " forwards TLVs, and the listener " + l.Name + " accepts no PROXY headers"})
+		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " forwards TLVs, and the listener " + l.Name + " accepts no PROXY headers"})
 	}
 	if l.Datagrams && g.Queue.Size > 0 {
-		r.warn(r.at(ref), fault{problem: "the group " + plain(g.Name) + " has a queue, which has no effect for datagrams"})
+		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " has a queue, which has no effect for datagrams"})
 	}
 	if l.Datagrams && g.Dial.Proxy != 0 {
-		r.fail(r.at(ref), fault{problem: "the group " + plain(g.Name) + " sends PROXY headers, which are not supported for datagrams", allowed: "a group without proxy-protocol"})
+		r.fail(r.position(ref), fault{problem: "the group " + plain(g.Name) + " sends PROXY headers, which are not supported for datagrams", allowed: "a group without proxy-protocol"})
 	}
 }
 
@@ -216,7 +216,7 @@ func (r *reader) checkGroup(g *spec.Group) {
 	if len(g.Members)+len(g.Discover) == 0 && r.isSet(g) {
 		// A list that could not be read is nil, and has been reported.
 		if !(r.isSet(&g.Members) && g.Members == nil) && !(r.isSet(&g.Discover) && g.Discover == nil) {
-			r.fail(r.at(g), fault{problem: "the group has no members", allowed: "members, discover, or both"})
+			r.fail(r.position(g), fault{problem: "the group has no members", allowed: "members, discover, or both"})
 		}
 		return
 	}
@@ -225,13 +225,13 @@ func (r *reader) checkGroup(g *spec.Group) {
 	for i := range g.Members {
 		m := &g.Members[i]
 		if names[m.Name] && m.Name != "" {
-			r.fail(r.at(&m.Name, m), fault{problem: "the group already has a member named " + plain(m.Name), allowed: "a different name for each member"})
+			r.fail(r.position(&m.Name, m), fault{problem: "the group already has a member named " + plain(m.Name), allowed: "a different name for each member"})
 		}
 		names[m.Name] = true
 		usable = usable || !m.Drained
 	}
 	if !usable {
-		r.warn(r.at(g), fault{problem: "every member is drained: all flows are refused"})
+		r.warn(r.position(g), fault{problem: "every member is drained: all flows are refused"})
 	}
 	for i := range g.Discover {
 		r.checkDiscover(&g.Discover[i])
@@ -240,35 +240,35 @@ func (r *reader) checkGroup(g *spec.Group) {
 		problem := "has no effect: balance: " + b.Name + " ignores weights"
 		for i := range g.Members {
 			if r.isSet(&g.Members[i].Weight) {
-				r.warn(r.at(&g.Members[i].Weight), fault{problem: problem})
+				r.warn(r.position(&g.Members[i].Weight), fault{problem: problem})
 			}
 		}
 		if r.isSet(&g.SlowStart) {
-			r.warn(r.at(&g.SlowStart), fault{problem: problem})
+			r.warn(r.position(&g.SlowStart), fault{problem: problem})
 		}
 		if g.Zone == spec.ZoneWeighted && g.DiscoversIn("xds") {
-			r.warn(r.at(&g.Zone), fault{problem: problem})
+			r.warn(r.position(&g.Zone), fault{problem: problem})
 		}
 	}
 	if r.isSet(&g.Lookups) && len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) }) {
-		r.warn(r.at(&g.Lookups), fault{problem: "has no effect: the group has no host names to look up"})
+		r.warn(r.position(&g.Lookups), fault{problem: "has no effect: the group has no host names to look up"})
 	}
 	if g.Hash != "" && !spec.BalancerNamed(g.Balance).Hash {
-		r.fail(r.at(&g.Hash, g), fault{problem: "has no effect: balance: " + g.Balance + " uses no hash", allowed: "hash together with balance: maglev"})
+		r.fail(r.position(&g.Hash, g), fault{problem: "has no effect: balance: " + g.Balance + " uses no hash", allowed: "hash together with balance: maglev"})
 	}
 	if g.Dial.ProxyCertificate && !g.Dial.ProxyTLS {
-		r.fail(r.at(&g.Dial.ProxyCertificate, g), fault{problem: "has no effect without tls", allowed: "certificate together with tls"})
+		r.fail(r.position(&g.Dial.ProxyCertificate, g), fault{problem: "has no effect without tls", allowed: "certificate together with tls"})
 	}
 	if g.Dial.Proxy == 1 && (len(g.Dial.ProxyTLVs) > 0 || g.Dial.ProxySNI || g.Dial.ProxyTLS || g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) {
-		r.fail(r.at(&g.Dial.ProxyTLVs, &g.Dial.ProxySNI, &g.Dial.ForwardTLVs, &g.Dial.ProxyTLS), fault{problem: "version 1 has no TLVs", allowed: "tlvs, forward, names and tls together with version: 2"})
+		r.fail(r.position(&g.Dial.ProxyTLVs, &g.Dial.ProxySNI, &g.Dial.ForwardTLVs, &g.Dial.ProxyTLS), fault{problem: "version 1 has no TLVs", allowed: "tlvs, forward, names and tls together with version: 2"})
 	}
 	if g.Timeouts.Retries != 0 && g.Timeouts.Retries < g.Timeouts.Connect && r.isSet(&g.Timeouts.Retries) {
-		r.warn(r.at(&g.Timeouts.Retries), fault{problem: fmt.Sprintf("shorter than connect: the first attempt to connect alone may take %s", brief(g.Timeouts.Connect))})
+		r.warn(r.position(&g.Timeouts.Retries), fault{problem: fmt.Sprintf("shorter than connect: the first attempt to connect alone may take %s", brief(g.Timeouts.Connect))})
 	}
 	r.checkCheck(g)
 	r.checkGroupTLS(g)
 	if e := g.Eject; e != nil && e.Max < e.For {
-		r.fail(r.at(&e.Max, &e.For, g), fault{problem: fmt.Sprintf("max (%s) is shorter than for (%s)", brief(e.Max), brief(e.For)), allowed: "max of at least for"})
+		r.fail(r.position(&e.Max, &e.For, g), fault{problem: fmt.Sprintf("max (%s) is shorter than for (%s)", brief(e.Max), brief(e.For)), allowed: "max of at least for"})
 	}
 }
 
@@ -276,7 +276,7 @@ func (r *reader) checkDiscover(d *spec.Discover) {
 	only := func(kind string, values ...any) {
 		for _, v := range values {
 			if r.isSet(v) && d.Registry.Kind != kind {
-				r.fail(r.at(v), fault{problem: "has no effect without " + kind, allowed: "together with " + kind})
+				r.fail(r.position(v), fault{problem: "has no effect without " + kind, allowed: "together with " + kind})
 			}
 		}
 	}
@@ -284,22 +284,22 @@ func (r *reader) checkDiscover(d *spec.Discover) {
 	only("consul", &d.Tags, &d.Datacenter, &d.Stale, &d.Namespace, &d.Partition, &d.Peer)
 	if d.Registry.Kind != "" {
 		if r.isSet(&d.Port) && d.Registry.Kind != "kubernetes" {
-			r.fail(r.at(&d.Port), fault{problem: "members found in " + d.Registry.Kind + " have their own ports", allowed: "port together with dns or kubernetes"})
+			r.fail(r.position(&d.Port), fault{problem: "members found in " + d.Registry.Kind + " have their own ports", allowed: "port together with dns or kubernetes"})
 		}
 		if r.isSet(&d.Port) && r.isSet(&d.PortName) {
-			r.fail(r.at(&d.PortName), fault{problem: "cannot be combined with port", allowed: "port or port-name"})
+			r.fail(r.position(&d.PortName), fault{problem: "cannot be combined with port", allowed: "port or port-name"})
 		}
 		if r.isSet(&d.Every) {
-			r.warn(r.at(&d.Every), fault{problem: "has no effect: " + d.Registry.Kind + " tells changes at once"})
+			r.warn(r.position(&d.Every), fault{problem: "has no effect: " + d.Registry.Kind + " tells changes at once"})
 		}
 		return
 	}
 	if d.Service != "" {
 		if r.isSet(&d.Port) || r.isSet(&d.Network) {
-			r.fail(r.at(&d.Port, &d.Network), fault{problem: "SRV records determine port and network", allowed: "port and network together with dns"})
+			r.fail(r.position(&d.Port, &d.Network), fault{problem: "SRV records determine port and network", allowed: "port and network together with dns"})
 		}
 	} else if d.Host != "" && !r.isSet(&d.Port) {
-		r.fail(r.at(d), fault{problem: "the key port is missing", allowed: "dns together with port"})
+		r.fail(r.position(d), fault{problem: "the key port is missing", allowed: "dns together with port"})
 	}
 }
 
@@ -309,15 +309,15 @@ func (r *reader) checkCheck(g *spec.Group) {
 		return
 	}
 	if c.Timeout > c.Every && r.isSet(&c.Timeout) {
-		r.warn(r.at(&c.Timeout), fault{problem: fmt.Sprintf("longer than every, the %s from one check to the next", brief(c.Every))})
+		r.warn(r.position(&c.Timeout), fault{problem: fmt.Sprintf("longer than every, the %s from one check to the next", brief(c.Every))})
 	}
 	if c.Method == "HEAD" && c.Body+c.BodyRE != "" {
-		r.fail(r.at(&c.BodyRE, &c.Body, g), fault{problem: "an answer to HEAD has no body", allowed: "body and body-matches together with another method"})
+		r.fail(r.position(&c.BodyRE, &c.Body, g), fault{problem: "an answer to HEAD has no body", allowed: "body and body-matches together with another method"})
 	}
 	if bad := misfit(g); bad != nil {
-		at := r.at(&c.Kind, g)
+		at := r.position(&c.Kind, g)
 		if c.Port != 0 {
-			at = r.at(&c.Port, g)
+			at = r.position(&c.Port, g)
 		}
 		r.fail(at, *bad)
 	}
@@ -365,7 +365,7 @@ func (r *reader) checkAdmin(f *file) {
 		r.checkAdminAddress(f, i)
 	}
 	if r.isSet(&a.Mode) && !slices.ContainsFunc(a.Listen, func(e spec.Endpoint) bool { return e.Kind == spec.Unix }) {
-		r.fail(r.at(&a.Mode), fault{problem: "only Unix sockets have permissions", allowed: "mode together with a Unix socket"})
+		r.fail(r.position(&a.Mode), fault{problem: "only Unix sockets have permissions", allowed: "mode together with a Unix socket"})
 	}
 	a.Token = r.token(&f.tokens.all)
 	a.ReadToken = r.token(&f.tokens.read)
@@ -375,7 +375,7 @@ func (r *reader) checkAdmin(f *file) {
 		}
 	}
 	if a.Token != "" && a.Token == a.ReadToken {
-		r.fail(r.at(&f.tokens.read), fault{problem: "the read-only token grants full access: it is the same as in token-file", allowed: "another token"})
+		r.fail(r.position(&f.tokens.read), fault{problem: "the read-only token grants full access: it is the same as in token-file", allowed: "another token"})
 	}
 }
 
@@ -396,12 +396,12 @@ func (r *reader) checkAdminAddress(f *file, i int) {
 	case e.Kind == spec.TCP && !e.Addr().Addr().IsLoopback() && e.Host != "localhost":
 		problem = "tokens would be sent over the network unencrypted"
 	case e.Kind == spec.TCP && !r.isSet(&f.tokens.all):
-		r.fail(r.at(e), fault{problem: "any local user could send requests over TCP", allowed: "a TCP address together with token-file, or a Unix socket"})
+		r.fail(r.position(e), fault{problem: "any local user could send requests over TCP", allowed: "a TCP address together with token-file, or a Unix socket"})
 		return
 	default:
 		return
 	}
-	r.fail(r.at(e), fault{problem: problem, allowed: allowed})
+	r.fail(r.position(e), fault{problem: problem, allowed: allowed})
 }
 
 // token reads the token in the file at path. It returns "" if path is empty or files are not
@@ -415,13 +415,13 @@ func (r *reader) token(path *string) string {
 		if os.IsNotExist(err) {
 			err = errors.New("no such file")
 		}
-		r.fail(r.at(path), fault{problem: plainPath(*path) + ": " + oneLine(err.Error()), allowed: "a file with a token"})
+		r.fail(r.position(path), fault{problem: plainPath(*path) + ": " + oneLine(err.Error()), allowed: "a file with a token"})
 		return ""
 	}
 	token := strings.TrimSpace(string(text))
 	printable := strings.IndexFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
 	if !printable || len(token) < minToken || len(token) > maxToken {
-		r.fail(r.at(path), fault{problem: plainPath(*path) + ": the file does not contain a token", allowed: fmt.Sprintf("one line of %d to %d printable ASCII characters without spaces", minToken, maxToken)})
+		r.fail(r.position(path), fault{problem: plainPath(*path) + ": the file does not contain a token", allowed: fmt.Sprintf("one line of %d to %d printable ASCII characters without spaces", minToken, maxToken)})
 		return ""
 	}
 	return token

@@ -35,12 +35,12 @@ type Report struct {
 
 // Fail reports an error.
 func (p *Report) Fail(err error, fields ...any) {
-	p.r.fail(p.r.at(fields...), fault{problem: oneLine(err.Error())})
+	p.r.fail(p.r.position(fields...), fault{problem: oneLine(err.Error())})
 }
 
 // Warn reports a warning.
 func (p *Report) Warn(err error, fields ...any) {
-	p.r.warn(p.r.at(fields...), fault{problem: oneLine(err.Error())})
+	p.r.warn(p.r.position(fields...), fault{problem: oneLine(err.Error())})
 }
 
 // Parse reads a configuration. Messages and Config.Source call it name. The error is an

@@ -15,7 +15,7 @@ import (
 func (r *reader) warnNoEffect(why string, keys ...any) {
 	for _, k := range keys {
 		if r.isSet(k) {
-			r.warn(r.at(k), fault{problem: "has no effect: " + why})
+			r.warn(r.position(k), fault{problem: "has no effect: " + why})
 			return
 		}
 	}
@@ -46,7 +46,7 @@ func (r *reader) warnListener(l *listener) {
 		r.warnNoEffect(why, &s.Flows, &s.NewFlows, &s.Burst)
 		for _, route := range l.Routes {
 			if r.isSet(&route.From) {
-				r.warn(r.at(&route.From), fault{problem: "no client matches: " + why})
+				r.warn(r.position(&route.From), fault{problem: "no client matches: " + why})
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func (r *reader) warnClear(l *listener) {
 	}
 	for _, route := range routesOf(&l.Listener) {
 		if g := route.To; g != nil && g.TLS != nil && g.TLS.StartTLS != "" {
-			r.warn(r.at(&route.To, &l.To, l), fault{
+			r.warn(r.position(&route.To, &l.To, l), fault{
 				problem: "the group " + plain(g.Name) + " asks its members for TLS, and clients of the listener " + l.Name + " come in the clear: PostgreSQL's own ask for TLS themselves, which fails, and without it their passwords with SCRAM are refused",
 				allowed: "tls and starttls of the listener too, or a group without tls",
 			})
@@ -158,7 +158,7 @@ func (r *reader) warnGroup(g *spec.Group) {
 		}
 	}
 	if c := g.Check; c != nil && d.Transparent && !c.Source.IsValid() && has(spec.TCP, spec.UDP) {
-		r.warn(r.at(&g.Check, &d.Source, g), fault{problem: "checks have no client to connect from: they come from an address of this host, which members must answer", allowed: "source of the check to choose the address"})
+		r.warn(r.position(&g.Check, &d.Source, g), fault{problem: "checks have no client to connect from: they come from an address of this host, which members must answer", allowed: "source of the check to choose the address"})
 	}
 }
 

@@ -24,7 +24,7 @@ func (r *reader) checkHidden(l *listener) {
 			i := slices.IndexFunc(index[key], func(earlier *spec.Route) bool { return l.hides(earlier, route) })
 			if i >= 0 {
 				name := index[key][i].Name
-				r.fail(r.at(route), fault{problem: fmt.Sprintf("unreachable: the earlier route %s matches the same clients", plain(name)), allowed: "the more specific route first"})
+				r.fail(r.position(route), fault{problem: fmt.Sprintf("unreachable: the earlier route %s matches the same clients", plain(name)), allowed: "the more specific route first"})
 				break
 			}
 		}
@@ -33,7 +33,7 @@ func (r *reader) checkHidden(l *listener) {
 		}
 	}
 	if all := index[""]; len(all) > 0 && r.isSet(&l.To) {
-		r.fail(r.at(&l.To), fault{problem: fmt.Sprintf("unreachable: the route %s matches all clients", plain(all[0].Name)), allowed: "either to, or a last route without conditions"})
+		r.fail(r.position(&l.To), fault{problem: fmt.Sprintf("unreachable: the route %s matches all clients", plain(all[0].Name)), allowed: "either to, or a last route without conditions"})
 	}
 }
 

@@ -100,8 +100,8 @@ func (r *reader) describe(at *place, f fault) Error {
 // isSet reports whether the file sets the value that p points to.
 func (r *reader) isSet(p any) bool { return r.places[p] != nil }
 
-// at returns the position of the first of the values that the file sets.
-func (r *reader) at(values ...any) *place {
+// position returns the position of the first of the values that the file sets.
+func (r *reader) position(values ...any) *place {
 	for _, p := range values {
 		if at := r.places[p]; at != nil {
 			return at

@@ -136,7 +136,7 @@ func (r *reader) references(c *spec.Config, base *spec.Group) {
 	}
 	for _, g := range c.Groups {
 		if !used[g] {
-			r.warn(r.at(g), fault{problem: "unused: no listener and no route leads to this group"})
+			r.warn(r.position(g), fault{problem: "unused: no listener and no route leads to this group"})
 		}
 	}
 }

@@ -384,8 +384,8 @@ func byName[V any](of typ[V], named func(*V, string)) typ[[]*V] {
 	}, nil}
 }
 
-// either returns a type that is read as scalar if the value is a scalar, and as other if not.
-func either[V any](scalar, other typ[V]) typ[V] {
+// scalarOr returns a type that is read as scalar if the value is a scalar, and as other if not.
+func scalarOr[V any](scalar, other typ[V]) typ[V] {
 	s := &shape{either: []*shape{scalar.shape, other.shape}, allowed: scalar.allowed}
 	return typ[V]{s, func(r *reader, n node, v *V) {
 		if n.Kind != yaml.ScalarNode {

@@ -152,7 +152,7 @@ func (l *loader) finish(name string, t *tree, rules []Rule) (*spec.Config, Warni
 			}
 			if value := rule.Of(c); *value != "" {
 				if err := rule.Check(*value); err != nil {
-					r.fail(r.at(value), fault{problem: oneLine(err.Error())})
+					r.fail(r.position(value), fault{problem: oneLine(err.Error())})
 				}
 			}
 		}

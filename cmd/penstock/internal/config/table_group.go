@@ -12,7 +12,7 @@ import (
 var groupKeys = keysOf("group",
 	balanceKey(func(g *spec.Group) *spec.Group { return g }),
 	field("hash", hashType, "", "What maglev hashes. source: the client's address; 4-tuple: both addresses and ports; sni: the server name of a TLS client; tlv:0xNN: a TLV of the client's PROXY header. A client without a server name or TLV is hashed by its address. Default: source.", func(g *spec.Group) *string { return &g.Hash }),
-	comparedByPart(field("members", list(either(memberURL, memberKeys.filled())), "", "Upstreams, each a URL or a mapping.", func(g *spec.Group) *[]spec.Member { return &g.Members })),
+	comparedByPart(field("members", list(scalarOr(memberURL, memberKeys.filled())), "", "Upstreams, each a URL or a mapping.", func(g *spec.Group) *[]spec.Member { return &g.Members })),
 	field("discover", list(discoverKeys.filled()), "", "Upstreams that are found by DNS or in a registry.", func(g *spec.Group) *[]spec.Discover { return &g.Discover }),
 	field("zone", oneOf("none", spec.ZonePrefer, spec.ZoneWeighted), "none", "prefer: use members of the relay's own zone (penstock run --zone), and others when those do not suffice. weighted: with xds, localities get flows by their weights. none: zones do not matter.", func(g *spec.Group) *string { return &g.Zone }),
 	section("lookups", lookupKeys, "How answers of DNS and registries are used, for discover and for members with a host name.", func(g *spec.Group) *spec.Lookups { return &g.Lookups }),
@@ -55,12 +55,12 @@ func slowStartKey[T any](get func(*T) *spec.Group) key[T] {
 }
 
 func checkKey[T any](get func(*T) *spec.Group) key[T] {
-	return field("check", either(none[spec.Check](), pointer(checkKeys)), "", "Active health check. In defaults it applies to the groups whose members it fits. none: no check, whatever defaults has.",
+	return field("check", scalarOr(none[spec.Check](), pointer(checkKeys)), "", "Active health check. In defaults it applies to the groups whose members it fits. none: no check, whatever defaults has.",
 		func(t *T) **spec.Check { return &get(t).Check })
 }
 
 func ejectKey[T any](get func(*T) *spec.Group) key[T] {
-	return field("eject", either(none[spec.Eject](), pointer(ejectKeys.filled())), "", "Eject members whose flows fail to connect. {}: with the default values; none: never, whatever defaults has.",
+	return field("eject", scalarOr(none[spec.Eject](), pointer(ejectKeys.filled())), "", "Eject members whose flows fail to connect. {}: with the default values; none: never, whatever defaults has.",
 		func(t *T) **spec.Eject { return &get(t).Eject })
 }
 
@@ -200,7 +200,7 @@ var ejectKeys = keysOf("eject",
 
 // PROXY headers to upstreams.
 
-var proxyOut = either(
+var proxyOut = scalarOr(
 	typ[spec.Dial]{proxyVersion.shape, func(r *reader, n node, d *spec.Dial) { proxyVersion.read(r, n, &d.Proxy) }, nil},
 	keysOf("group.proxy-protocol",
 		required(field("version", whole[int](1, 2), "", "Version of the header.", func(d *spec.Dial) *int { return &d.Proxy })),

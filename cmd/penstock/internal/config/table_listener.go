@@ -45,7 +45,7 @@ var amplificationType = func() typ[spec.Amplification] {
 		*a = spec.Amplification{}
 		number.read(r, n, &a.Ratio)
 	}, nil}
-	return either(ratio, keys.filled()).shown(func(a spec.Amplification) string {
+	return scalarOr(ratio, keys.filled()).shown(func(a spec.Amplification) string {
 		if a.Always {
 			return "{ratio: " + strconv.Itoa(a.Ratio) + ", always: true}"
 		}

@@ -130,14 +130,14 @@ func (r *reader) registries(f *file) {
 
 func (r *reader) checkRegistry(g *registry) {
 	if (g.Cert == "") != (g.Key == "") {
-		r.fail(r.at(&g.Cert, &g.Key), fault{problem: "a certificate without its key, or a key without its certificate", allowed: "certificate and key together"})
+		r.fail(r.position(&g.Cert, &g.Key), fault{problem: "a certificate without its key, or a key without its certificate", allowed: "certificate and key together"})
 	}
 	if strings.Contains(" "+g.Servers, " http://") && g.CA+g.Cert+g.Key+g.ServerName != "" {
-		r.fail(r.at(&g.CA, &g.Cert, &g.Key, &g.ServerName), fault{problem: "has no effect without TLS", allowed: "tls together with https://"})
+		r.fail(r.position(&g.CA, &g.Cert, &g.Key, &g.ServerName), fault{problem: "has no effect without TLS", allowed: "tls together with https://"})
 	}
 	only := func(v *string, what string, ok bool) {
 		if r.isSet(v) && !ok && g.Kind != "" {
-			r.fail(r.at(v), fault{problem: "has no effect with " + g.Kind, allowed: what})
+			r.fail(r.position(v), fault{problem: "has no effect with " + g.Kind, allowed: what})
 		}
 	}
 	only(&g.UserFile, "with etcd", g.Kind == "etcd")
@@ -147,7 +147,7 @@ func (r *reader) checkRegistry(g *registry) {
 
 // findRegistry gives a discover entry its registry: the named one, or the only one of its kind.
 func (r *reader) findRegistry(f *file, d *spec.Discover) {
-	r.findRegistryAt(f, d, r.at(&d.Registry.Name, &d.Key, d))
+	r.findRegistryAt(f, d, r.position(&d.Registry.Name, &d.Key, d))
 }
 
 func (r *reader) findRegistryAt(f *file, d *spec.Discover, at *place) {
@@ -198,9 +198,9 @@ func (r *reader) findFleet(f *file) {
 	switch {
 	case f.Fleet.Key != "":
 		d.Registry.Kind = "etcd"
-		r.findRegistryAt(f, &d, r.at(&f.Fleet.Registry.Name, &f.Fleet.Key))
+		r.findRegistryAt(f, &d, r.position(&f.Fleet.Registry.Name, &f.Fleet.Key))
 		f.Fleet.Registry = d.Registry
 	case f.Fleet.Registry.Name != "":
-		r.fail(r.at(&f.Fleet.Registry.Name), fault{problem: "has no effect without a key", allowed: "registry together with etcd"})
+		r.fail(r.position(&f.Fleet.Registry.Name), fault{problem: "has no effect without a key", allowed: "registry together with etcd"})
 	}
 }

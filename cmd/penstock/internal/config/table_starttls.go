@@ -13,7 +13,7 @@ var startTLSType = func() typ[spec.StartTLS] {
 		required(field("protocol", oneOf(spec.PostgreSQL), "", "postgresql: clients send SSLRequest and get an S before TLS begins.", func(t *spec.StartTLS) *string { return &t.Protocol })),
 		field("clear", oneOf("refuse", "cancel", "allow"), "refuse", "What happens to what is in the clear. refuse: it is refused, sessions with an error that says why. cancel: requests to cancel a query go on, by the routes for clients without a server name. allow: sessions do so, too.", func(t *spec.StartTLS) *string { return &t.Clear }),
 	)
-	return either(word, keys.filled()).shown(func(t spec.StartTLS) string {
+	return scalarOr(word, keys.filled()).shown(func(t spec.StartTLS) string {
 		switch {
 		case t.Protocol == "":
 			return "none"
@@ -30,19 +30,19 @@ func (r *reader) checkStartTLS(l *listener) {
 		return
 	}
 	if l.Datagrams {
-		r.fail(r.at(&l.StartTLS, l), fault{problem: "does not apply to datagrams", allowed: "on stream listeners only"})
+		r.fail(r.position(&l.StartTLS, l), fault{problem: "does not apply to datagrams", allowed: "on stream listeners only"})
 		return
 	}
 	if t := l.TLS; t != nil {
 		if !slices.Contains(t.ALPN, spec.PostgreSQL) {
-			r.warn(r.at(&t.ALPN, t), fault{problem: "without postgresql, clients with libpq 17 or later are refused", allowed: "postgresql in alpn, or no alpn"})
+			r.warn(r.position(&t.ALPN, t), fault{problem: "without postgresql, clients with libpq 17 or later are refused", allowed: "postgresql in alpn, or no alpn"})
 		}
 		if t.Clients != nil && !t.Clients.Optional && l.StartTLS.Clear != "refuse" {
-			r.fail(r.at(&l.StartTLS.Clear, &l.StartTLS), fault{problem: "what is in the clear has no certificate, which the listener demands", allowed: "clear: refuse, or verify: optional in tls.clients"})
+			r.fail(r.position(&l.StartTLS.Clear, &l.StartTLS), fault{problem: "what is in the clear has no certificate, which the listener demands", allowed: "clear: refuse, or verify: optional in tls.clients"})
 		}
 	}
 	if l.StartTLS.Clear != "refuse" && l.To == nil && !slices.ContainsFunc(l.Routes, routesClear) {
-		r.warn(r.at(&l.StartTLS.Clear, &l.StartTLS), fault{problem: "what is in the clear has no server name, and there is no route for it: it is refused", allowed: "to, or a route without sni, alpn and client-names"})
+		r.warn(r.position(&l.StartTLS.Clear, &l.StartTLS), fault{problem: "what is in the clear has no server name, and there is no route for it: it is refused", allowed: "to, or a route without sni, alpn and client-names"})
 	}
 	check := func(g *spec.Group, at *place) {
 		if g != nil && g.TLS != nil {
@@ -51,11 +51,11 @@ func (r *reader) checkStartTLS(l *listener) {
 	}
 	for _, route := range l.Routes {
 		if l.TLS == nil || route.PassTLS {
-			check(route.To, r.at(&route.To, route))
+			check(route.To, r.position(&route.To, route))
 		}
 	}
 	if l.TLS == nil {
-		check(l.To, r.at(&l.To, l))
+		check(l.To, r.position(&l.To, l))
 	}
 }
 

@@ -86,7 +86,7 @@ var ticketsType = func() typ[spec.Tickets] {
 	word := choice(func(word string) spec.Tickets { return spec.Tickets{Off: word == "off"} }, "on", "off")
 	keys := keysOf("listener.tls.tickets",
 		required(field("keys", filePath, "", "File with a key on each line, in base64, of at least 32 bytes: openssl rand -base64 48. The first one encrypts, the others only decrypt. It is read again when it changes.", func(t *spec.Tickets) *string { return &t.Keys })))
-	return either(word, keys.typ).shown(func(t spec.Tickets) string {
+	return scalarOr(word, keys.typ).shown(func(t spec.Tickets) string {
 		switch {
 		case t.Keys != "":
 			return "{keys: " + plain(t.Keys) + "}"
@@ -128,7 +128,7 @@ var clientURI = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^*\s]*(/\*)?$`)
 func (r *reader) checkTLS(l *listener) {
 	r.checkStartTLS(l)
 	if l.Datagrams && l.TLS != nil {
-		r.fail(r.at(&l.TLS, l), fault{problem: "does not apply to datagrams", allowed: "on stream listeners only"})
+		r.fail(r.position(&l.TLS, l), fault{problem: "does not apply to datagrams", allowed: "on stream listeners only"})
 		return
 	}
 	for _, route := range l.Routes {
@@ -141,11 +141,11 @@ func (r *reader) checkTLS(l *listener) {
 	for i := range l.TLS.Certificates {
 		c := &l.TLS.Certificates[i]
 		if path := c.Chain + c.Folder; path != "" && seen[path] {
-			r.fail(r.at(&c.Chain, &c.Folder, c), fault{problem: plain(path) + " is there already", allowed: "each file or folder once"})
+			r.fail(r.position(&c.Chain, &c.Folder, c), fault{problem: plain(path) + " is there already", allowed: "each file or folder once"})
 		}
 		seen[c.Chain+c.Folder] = true
 		if c.Folder != "" && (r.isSet(&c.Key) || r.isSet(&c.OCSP)) {
-			r.fail(r.at(&c.Key, &c.OCSP), fault{problem: "the files in a folder are found by their names", allowed: "key and ocsp together with certificate"})
+			r.fail(r.position(&c.Key, &c.OCSP), fault{problem: "the files in a folder are found by their names", allowed: "key and ocsp together with certificate"})
 		}
 	}
 }
@@ -153,13 +153,13 @@ func (r *reader) checkTLS(l *listener) {
 func (r *reader) checkTLSRoute(l *listener, route *spec.Route) {
 	switch {
 	case l.TLS == nil && len(route.ClientNames) > 0:
-		r.fail(r.at(&route.ClientNames), fault{problem: "the listener does not terminate TLS", allowed: "client-names together with tls of the listener"})
+		r.fail(r.position(&route.ClientNames), fault{problem: "the listener does not terminate TLS", allowed: "client-names together with tls of the listener"})
 	case l.TLS != nil && len(route.ClientNames) > 0 && l.TLS.Clients == nil:
-		r.fail(r.at(&route.ClientNames), fault{problem: "the listener does not ask clients for certificates", allowed: "client-names together with tls.clients of the listener"})
+		r.fail(r.position(&route.ClientNames), fault{problem: "the listener does not ask clients for certificates", allowed: "client-names together with tls.clients of the listener"})
 	case route.PassTLS && len(route.ClientNames) > 0:
-		r.fail(r.at(&route.ClientNames), fault{problem: "where TLS is passed through, the client's certificate is not seen", allowed: "client-names, or tls: pass"})
+		r.fail(r.position(&route.ClientNames), fault{problem: "where TLS is passed through, the client's certificate is not seen", allowed: "client-names, or tls: pass"})
 	case l.TLS == nil && r.isSet(&route.PassTLS) && !route.PassTLS:
-		r.fail(r.at(&route.PassTLS), fault{problem: "the listener has no certificates", allowed: "tls: terminate together with tls of the listener"})
+		r.fail(r.position(&route.PassTLS), fault{problem: "the listener has no certificates", allowed: "tls: terminate together with tls of the listener"})
 	case l.TLS == nil && route.PassTLS:
 		r.warnNoEffect("the listener does not terminate TLS", &route.PassTLS)
 	}

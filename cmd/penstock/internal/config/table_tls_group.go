@@ -32,7 +32,7 @@ var onOff = func() typ[*spec.ClientTLS] {
 }()
 
 // clientTLS is the type of TLS towards members, where it can be used or not.
-var clientTLS = either(onOff, pointer(clientTLSKeys.filled())).shown(func(t *spec.ClientTLS) string {
+var clientTLS = scalarOr(onOff, pointer(clientTLSKeys.filled())).shown(func(t *spec.ClientTLS) string {
 	if t == nil {
 		return "false"
 	}
@@ -95,16 +95,16 @@ var bodyPattern = texts("regular expression", "a regular expression of RE2, of u
 // checkGroupTLS reports members that cannot speak TLS, or whose certificates nothing could be compared with.
 func (r *reader) checkGroupTLS(g *spec.Group) {
 	if g.TLS != nil {
-		r.checkMembersTLS(g, g.TLS, r.at(&g.TLS, g), "the group originates TLS")
+		r.checkMembersTLS(g, g.TLS, r.position(&g.TLS, g), "the group originates TLS")
 	}
 	if t := g.CheckTLS(); t != nil && t != g.TLS {
-		r.checkMembersTLS(g, t, r.at(&g.Check.TLS, g), "the check uses TLS")
+		r.checkMembersTLS(g, t, r.position(&g.Check.TLS, g), "the check uses TLS")
 	}
 }
 
 func (r *reader) checkMembersTLS(g *spec.Group, t *spec.ClientTLS, at *place, who string) {
 	if t.Key != "" && t.Cert == "" {
-		r.fail(r.at(&t.Key, t), fault{problem: "a key without its certificate", allowed: "key together with certificate"})
+		r.fail(r.position(&t.Key, t), fault{problem: "a key without its certificate", allowed: "key together with certificate"})
 	}
 	if t.NoVerify {
 		r.warnNoEffect("verify is false", &t.CA)

@@ -98,8 +98,8 @@ func (a *adder) addNeed(n Need) {
 	*a.needs = append(*a.needs, n)
 }
 
-// of returns an adder for what something else needs.
-func (a *adder) of(what string) *adder {
+// naming returns an adder for what something else needs.
+func (a *adder) naming(what string) *adder {
 	b := *a
 	b.at = what
 	return &b

@@ -192,7 +192,7 @@ func discovered(kind string, only func(*spec.Discover) bool) func(*adder, *spec.
 				a.add(AnyPort)
 			}
 			if kind == "" {
-				a.of("names").port(Connect, 53)
+				a.naming("names").port(Connect, 53)
 			}
 		}
 	}

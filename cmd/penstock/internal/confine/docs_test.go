@@ -82,7 +82,7 @@ func endpointTable() string {
 	var b strings.Builder
 	b.WriteString("| endpoint | tcp | udp | unix | unixgram |\n|---|---|---|---|---|\n")
 	needsOf := func(r Role, e spec.Endpoint) string {
-		if reflect.ValueOf(endpoints[r][e.Kind]).Pointer() == reflect.ValueOf(never).Pointer() {
+		if reflect.ValueOf(endpoints[r][e.Kind]).Pointer() == reflect.ValueOf(notInRole).Pointer() {
 			return ""
 		}
 		var n Needs

@@ -26,8 +26,8 @@ const (
 
 var roleNames = [numRoles]string{"listener", "inherited listener", "member", "check", "log server", "service manager", "admin listener"}
 
-// never is for a role that no endpoint of a kind has.
-func never(*adder, spec.Endpoint) {}
+// notInRole is for a role that no endpoint of a kind has.
+func notInRole(*adder, spec.Endpoint) {}
 
 // free is for an endpoint that needs nothing: it is bound by another process, or is this process, or UDP.
 func free(*adder, spec.Endpoint) {}
@@ -38,19 +38,19 @@ var endpoints = [numRoles]map[spec.Kind]func(*adder, spec.Endpoint){
 		spec.TCP: bindPorts, spec.UDP: bindPorts, spec.Unix: bindPath,
 		// Clients have names of their own, to which the answers are sent: often abstract ones, which the kernel has chosen.
 		spec.Unixgram: func(a *adder, e spec.Endpoint) { bindPath(a, e); a.add(Abstract) },
-		spec.Echo:     never, spec.Discard: never,
+		spec.Echo:     notInRole, spec.Discard: notInRole,
 	},
 	Inherited: {
 		spec.TCP: free, spec.UDP: free, spec.Unix: free,
 		spec.Unixgram: func(a *adder, _ spec.Endpoint) { a.add(Abstract) },
-		spec.Echo:     never, spec.Discard: never,
+		spec.Echo:     notInRole, spec.Discard: notInRole,
 	},
 	Upstream:  {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: free, spec.Discard: free},
 	Check:     {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: free, spec.Discard: free},
-	LogServer: {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: never, spec.Discard: never},
-	Manager:   {spec.TCP: never, spec.UDP: never, spec.Unix: never, spec.Unixgram: connectPath, spec.Echo: never, spec.Discard: never},
+	LogServer: {spec.TCP: connectPorts, spec.UDP: send, spec.Unix: connectPath, spec.Unixgram: connectPath, spec.Echo: notInRole, spec.Discard: notInRole},
+	Manager:   {spec.TCP: notInRole, spec.UDP: notInRole, spec.Unix: notInRole, spec.Unixgram: connectPath, spec.Echo: notInRole, spec.Discard: notInRole},
 	// It is bound before the process enters its sandbox, and its path is removed at the end.
-	Admin: {spec.TCP: bindPorts, spec.UDP: never, spec.Unix: writePath, spec.Unixgram: never, spec.Echo: never, spec.Discard: never},
+	Admin: {spec.TCP: bindPorts, spec.UDP: notInRole, spec.Unix: writePath, spec.Unixgram: notInRole, spec.Echo: notInRole, spec.Discard: notInRole},
 }
 
 // endpoint adds what an endpoint needs; one without a kind needs nothing.
@@ -104,7 +104,7 @@ func send(a *adder, e spec.Endpoint) { a.name(e.Host) }
 // name adds what a lookup of a host needs, if it is a name. Answers that are too long for a datagram come over TCP.
 func (a *adder) name(host string) {
 	if host != "" && net.ParseIP(host) == nil {
-		a.of("names").port(Connect, 53)
+		a.naming("names").port(Connect, 53)
 	}
 }
 

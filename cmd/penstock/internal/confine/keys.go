@@ -80,7 +80,7 @@ var rows = slices.Concat([]row{
 	}},
 	{key: "members at run time", needs: []Kind{Connect, Unix, Abstract}, config: func(a *adder, _ *spec.Config) {
 		for group, list := range a.in.Members {
-			b := a.of("groups." + group + ", at run time")
+			b := a.naming("groups." + group + ", at run time")
 			b.later = true
 			for _, to := range list {
 				b.endpoint(Upstream, to)
@@ -132,7 +132,7 @@ var rows = slices.Concat([]row{
 	{key: "admin.read-token-file", when: NextWorker, needs: []Kind{Read}, config: token(1)},
 	{key: "fleet.etcd", needs: []Kind{Read, Connect, AnyPort, Rebind}, config: func(a *adder, c *spec.Config) {
 		if r := &c.Fleet.Registry; r.Kind != "" {
-			a.of("fleet").registry(r)
+			a.naming("fleet").registry(r)
 			a.rebinds(c.Listeners...)
 		}
 	}},

@@ -42,8 +42,8 @@ func write(t *testing.T, path, text string) {
 
 const echo = "listeners: {web: {listen: 'tcp://127.0.0.1:8000', to: 'echo:'}}\n"
 
-// own returns the needs of a configuration without those that every one has.
-func own(in Input) Needs {
+// ownNeeds returns the needs of a configuration without those that every one has.
+func ownNeeds(in Input) Needs {
 	system := Of(Input{Config: &spec.Config{}})
 	return slices.DeleteFunc(Of(in), func(n Need) bool { return slices.Contains(system, n) || n.For == "the configuration" })
 }
@@ -128,7 +128,7 @@ func TestNeeds(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			in, short := inputOf(t, c.text)
-			got := own(in)
+			got := ownNeeds(in)
 			var lines []string
 			for _, n := range got {
 				lines = append(lines, short(n.String()))

@@ -153,7 +153,7 @@ func (c *FleetReloadCmd) Run(stdout, stderr *os.File) int {
 		}
 		size := len(list)
 		if c.MaxUnavailable != nil {
-			size = c.MaxUnavailable.of(len(list))
+			size = c.MaxUnavailable.share(len(list))
 		}
 		if err := o.Log(ctx, "reload", plural(int64(len(list)), "relay"), ""); err != nil {
 			return err

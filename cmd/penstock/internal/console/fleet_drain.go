@@ -31,8 +31,8 @@ func (l *limit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// of returns the number of so many relays, at least 1.
-func (l limit) of(all int) int {
+// share returns the number of so many relays, at least 1.
+func (l limit) share(all int) int {
 	if l.percent {
 		return max(1, all*l.n/100)
 	}
@@ -107,7 +107,7 @@ func drainNodes(ctx context.Context, o *fleet.Operator, names []string, most *li
 				unready++
 			}
 		}
-		if allowed := most.of(all); unready > allowed {
+		if allowed := most.share(all); unready > allowed {
 			return fmt.Errorf("%d of %d relays would not be ready, and --max-unavailable allows %d; nothing was changed", unready, all, allowed)
 		}
 		return nil

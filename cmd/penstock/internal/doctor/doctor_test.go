@@ -55,7 +55,7 @@ var good = map[string]string{
 	"sys/class/net/lo/operstate":                   "unknown",
 }
 
-func but(changes map[string]string) map[string]string {
+func goodExcept(changes map[string]string) map[string]string {
 	all := map[string]string{}
 	for k, v := range good {
 		all[k] = v
@@ -99,7 +99,7 @@ func TestGolden(t *testing.T) {
 	off := device(func(i int) ethtool.FeatureState { return ethtool.FeatureState{Available: i < 3} })
 	for name, m := range map[string]machine{
 		"good": made(good, allOn, fast, nil),
-		"bad": made(but(map[string]string{
+		"bad": made(goodExcept(map[string]string{
 			"proc/sys/kernel/osrelease":             "7.1.2",
 			"proc/self/limits":                      "Max open files            1024                 4096                 files",
 			"proc/self/status":                      "CapEff:\t0000000000000000",
@@ -181,7 +181,7 @@ func TestKernel(t *testing.T) {
 // Pages of pipes are not limited for a daemon that keeps CAP_SYS_RESOURCE. CAP_SYS_ADMIN would do, too, but no daemon in a sandbox keeps it.
 func TestPipePages(t *testing.T) {
 	for set, limited := range map[string]bool{"0000000000000000": true, "0000000000000400": true, "0000000001000000": false, "0000000000200000": true} {
-		f := pipePages(rootOf(but(map[string]string{"proc/self/status": "CapEff:\t" + set, "proc/sys/fs/pipe-user-pages-soft": "1024"})))
+		f := pipePages(rootOf(goodExcept(map[string]string{"proc/self/status": "CapEff:\t" + set, "proc/sys/fs/pipe-user-pages-soft": "1024"})))
 		if got := strings.Contains(f.Cost, "4 directions"); got != limited || limited != (f.Status == Warn) || !limited && !strings.Contains(f.Found, "engine.pipes") {
 			t.Errorf("CapEff %s: %+v", set, f)
 		}

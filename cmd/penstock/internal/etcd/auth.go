@@ -30,7 +30,7 @@ func (c *Client) token(ctx context.Context, n int) (string, error) {
 		Token string `json:"token"`
 	}
 	if err := c.post(ctx, n, "/v3/auth/authenticate", "", body, &out); err != nil {
-		return "", fmt.Errorf("user %s: %w", user, c.at(n, err))
+		return "", fmt.Errorf("user %s: %w", user, c.withServer(n, err))
 	}
 	if out.Token == "" {
 		return "", fmt.Errorf("user %s: %s answers without a token", user, c.remote.Servers()[n])

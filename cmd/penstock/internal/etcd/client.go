@@ -160,7 +160,7 @@ func (c *Client) callServer(ctx context.Context, n int, path string, body []byte
 			continue
 		}
 		if err != nil {
-			return c.at(n, err)
+			return c.withServer(n, err)
 		}
 		if h, ok := out.(interface{ header() header }); ok {
 			return c.observe(n, h.header(), floor)
@@ -169,8 +169,8 @@ func (c *Client) callServer(ctx context.Context, n int, path string, body []byte
 	}
 }
 
-// at adds the server's name to an error, if it does not have it.
-func (c *Client) at(n int, err error) error {
+// withServer adds the server's name to an error, if it does not have it.
+func (c *Client) withServer(n int, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
@@ -266,7 +266,7 @@ func (c *Client) sameCluster(h header) bool {
 func (c *Client) observe(n int, h header, floor int64) error {
 	revision := int64(h.Revision)
 	if revision <= 0 {
-		return c.at(n, errors.New("the answer has no revision: this is not etcd"))
+		return c.withServer(n, errors.New("the answer has no revision: this is not etcd"))
 	}
 	c.seen.Lock()
 	defer c.seen.Unlock()

@@ -31,7 +31,7 @@ func TestServerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy.Mend()
-	until(t, "the changes", m.is(map[string]string{"/a/1": "one"}))
+	until(t, "the changes", m.equals(map[string]string{"/a/1": "one"}))
 	until(t, "contact", m.connected)
 	if m.numLists() != 1 {
 		t.Errorf("%d lists", m.numLists())
@@ -55,7 +55,7 @@ func TestServerStopped(t *testing.T) {
 	m.mu.Unlock()
 	server.Resume()
 	mustPut(t, c, "/a/0", "one", 0)
-	until(t, "the change", m.is(map[string]string{"/a/0": "one"}))
+	until(t, "the change", m.equals(map[string]string{"/a/0": "one"}))
 }
 
 // One of several servers goes: the next one is used. One that answers nothing, too.
@@ -77,7 +77,7 @@ func TestFailOver(t *testing.T) {
 		}
 		want := map[string]string{"/a/0": fmt.Sprint(i)}
 		mustPut(t, c, "/a/0", want["/a/0"], 0)
-		until(t, "a change by another server", m.is(want))
+		until(t, "a change by another server", m.equals(want))
 		if i%2 == 0 {
 			used.Mend()
 		} else {
@@ -103,13 +103,13 @@ func TestSlowNetwork(t *testing.T) {
 		mustPut(t, c, k, want[k], 0)
 	}
 	m := follow(t, open(t, cfg), "/a/")
-	until(t, "the list", m.is(want))
+	until(t, "the list", m.equals(want))
 	for i := range 10 {
 		k := fmt.Sprintf("/a/%02d", i)
 		want[k] = fmt.Sprint(i)
 		mustPut(t, c, k, want[k], 0)
 	}
-	until(t, "the changes", m.is(want))
+	until(t, "the changes", m.equals(want))
 }
 
 // What happened while the client was away is compacted: it lists again, and notices what is gone.
@@ -135,7 +135,7 @@ func TestCompacted(t *testing.T) {
 		t.Errorf("%v, want compacted at %d", err, revision)
 	}
 	proxy.Mend()
-	until(t, "the new state", m.is(map[string]string{"/a/0": "new", "/a/4": "old", "/a/9": "new"}))
+	until(t, "the new state", m.equals(map[string]string{"/a/0": "new", "/a/4": "old", "/a/9": "new"}))
 	if m.numLists() != 2 {
 		t.Errorf("%d lists", m.numLists())
 	}
@@ -182,7 +182,7 @@ func TestRenewal(t *testing.T) {
 	m := follow(t, open(t, cfg), "/a/")
 	until(t, "three watches", func() bool { return proxy.Accepted() >= 4 })
 	mustPut(t, c, "/a/0", "y", 0)
-	until(t, "a change", m.is(map[string]string{"/a/0": "y"}))
+	until(t, "a change", m.equals(map[string]string{"/a/0": "y"}))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lists != 1 || len(m.errs) > 0 {
@@ -211,7 +211,7 @@ func TestProbesAreShared(t *testing.T) {
 	server.Resume()
 	mustPut(t, c, "/a/0", "y", 0)
 	for _, m := range all {
-		until(t, "the change", m.is(map[string]string{"/a/0": "y"}))
+		until(t, "the change", m.equals(map[string]string{"/a/0": "y"}))
 	}
 }
 
@@ -257,7 +257,7 @@ func TestRestoredFromBackup(t *testing.T) {
 	server.Restart("-data", t.TempDir())
 	fresh := open(t, quick(server.URL))
 	mustPut(t, fresh, "/a/7", "y", 0)
-	until(t, "the restored state", m.is(map[string]string{"/a/7": "y"}))
+	until(t, "the restored state", m.equals(map[string]string{"/a/7": "y"}))
 	stale := false
 	m.mu.Lock()
 	for _, err := range m.errs {
@@ -269,7 +269,7 @@ func TestRestoredFromBackup(t *testing.T) {
 		t.Errorf("stale %v, epoch %d", stale, f.epoch())
 	}
 	mustPut(t, fresh, "/a/8", "z", 0)
-	until(t, "a change", m.is(map[string]string{"/a/7": "y", "/a/8": "z"}))
+	until(t, "a change", m.equals(map[string]string{"/a/7": "y", "/a/8": "z"}))
 
 	// Another one, which is of the same cluster, refuses what c has seen.
 	if _, err := c.Put(t.Context(), "/a/x", nil, 0); !errors.As(err, new(*StaleError)) {
@@ -313,7 +313,7 @@ func TestTokens(t *testing.T) {
 	mustPut(t, u, "/a/1", "y", 0)
 	other := open(t, cfg)
 	other.auth.token = "unknown.1"
-	until(t, "a watch with a new token", follow(t, other, "/a/").is(map[string]string{"/a/0": "x", "/a/1": "y"}))
+	until(t, "a watch with a new token", follow(t, other, "/a/").equals(map[string]string{"/a/0": "x", "/a/1": "y"}))
 	until(t, "the end of a token", func() bool {
 		time.Sleep(time.Until(since.Add(2200 * time.Millisecond)))
 		since = time.Now() // each use makes it last longer
@@ -327,7 +327,7 @@ func TestTokens(t *testing.T) {
 	}
 	server.Restart()
 	mustPut(t, u, "/a/1", "z", 0)
-	until(t, "a change after a restart", m.is(map[string]string{"/a/0": "x", "/a/1": "z"}))
+	until(t, "a change after a restart", m.equals(map[string]string{"/a/0": "x", "/a/1": "z"}))
 
 	// A change of users makes tokens older than the users.
 	admin(t, u, "/v3/auth/user/add", map[string]string{"name": "reader", "password": "x"})
@@ -368,7 +368,7 @@ func TestTokens(t *testing.T) {
 	}
 	writeUser("root:second")
 	mustPut(t, u, "/a/3", "", 0)
-	until(t, "a change with another password", m.is(map[string]string{"/a/0": "x", "/a/1": "z", "/a/2": "z", "/a/3": ""}))
+	until(t, "a change with another password", m.equals(map[string]string{"/a/0": "x", "/a/1": "z", "/a/2": "z", "/a/3": ""}))
 }
 
 // With all servers away, each attempt is one round of all, and there is a wait after it.

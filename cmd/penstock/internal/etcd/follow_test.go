@@ -71,7 +71,7 @@ func (m *mirror) contact(err error, since time.Time) {
 	}
 }
 
-func (m *mirror) is(want map[string]string) func() bool {
+func (m *mirror) equals(want map[string]string) func() bool {
 	return func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -102,7 +102,7 @@ func TestFollow(t *testing.T) {
 	mustPut(t, c, "/a/0", "zero", 0)
 	mustPut(t, c, "/b/0", "other", 0)
 	m := follow(t, c, "/a/")
-	until(t, "the first state", m.is(map[string]string{"/a/0": "zero"}))
+	until(t, "the first state", m.equals(map[string]string{"/a/0": "zero"}))
 	until(t, "contact", m.connected)
 	want := map[string]string{"/a/0": "zero"}
 	for i := range 50 {
@@ -117,13 +117,13 @@ func TestFollow(t *testing.T) {
 			mustPut(t, c, k, want[k], 0)
 		}
 	}
-	until(t, "the last state", m.is(want))
+	until(t, "the last state", m.equals(want))
 	id, err := c.Grant(t.Context(), time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t, c, "/a/leased", "x", id)
-	until(t, "the end of the lease", m.is(want))
+	until(t, "the end of the lease", m.equals(want))
 	if m.numLists() != 1 {
 		t.Errorf("%d lists", m.numLists())
 	}
@@ -131,7 +131,7 @@ func TestFollow(t *testing.T) {
 	if _, err := c.Do(t.Context(), Txn{Then: []Op{DeletePrefix("/a/"), Put("/c", nil, 0)}}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "nothing left", m.is(map[string]string{}))
+	until(t, "nothing left", m.equals(map[string]string{}))
 }
 
 // Of several changes of a key that come together, the last one counts, whichever kind it is.

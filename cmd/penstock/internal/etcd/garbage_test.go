@@ -242,7 +242,7 @@ func TestChangesAfterTheirProgress(t *testing.T) {
 	cfg.Silence = time.Hour
 	client := open(t, cfg)
 	m := follow(t, client, "/a/")
-	until(t, "the change", m.is(map[string]string{"/a/0": "y"}))
+	until(t, "the change", m.equals(map[string]string{"/a/0": "y"}))
 	until(t, "contact", m.connected)
 }
 

@@ -84,13 +84,13 @@ func TestTLS(t *testing.T) {
 	m := follow(t, c, "/a/")
 	until(t, "contact", m.connected)
 	mustPut(t, c, "/a/1", "y", 0)
-	until(t, "a change", m.is(map[string]string{"/a/0": "x", "/a/1": "y"}))
+	until(t, "a change", m.equals(map[string]string{"/a/0": "x", "/a/1": "y"}))
 
 	server.Kill()
 	files.make(t)
 	server.Restart()
 	mustPut(t, c, "/a/2", "z", 0)
-	until(t, "a change with other certificates", m.is(map[string]string{"/a/0": "x", "/a/1": "y", "/a/2": "z"}))
+	until(t, "a change with other certificates", m.equals(map[string]string{"/a/0": "x", "/a/1": "y", "/a/2": "z"}))
 	if m.numLists() != 1 {
 		t.Errorf("%d lists", m.numLists())
 	}

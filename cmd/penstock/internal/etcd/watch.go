@@ -105,7 +105,7 @@ func (c *Client) watchServer(ctx context.Context, n int, prefix string, revision
 		err = errSilent
 	}
 	if err != nil {
-		return c.at(n, err)
+		return c.withServer(n, err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
@@ -114,7 +114,7 @@ func (c *Client) watchServer(ctx context.Context, n int, prefix string, revision
 			err = decodeError(res.StatusCode, text)
 		}
 		c.badToken(err, token)
-		return c.at(n, err)
+		return c.withServer(n, err)
 	}
 	w := &watch{c: c, server: n, prefix: prefix, token: token, epoch: c.epoch(), revision: revision, update: update, stream: newStream(res.Body, c.cfg.MaxMessage)}
 	go w.stream.read(ctx)
@@ -160,7 +160,7 @@ func (w *watch) run(ctx context.Context) error {
 		select {
 		case m, ok := <-w.stream.messages:
 			if !ok {
-				return w.c.at(w.server, fmt.Errorf("the watch ended: %w", w.stream.err))
+				return w.c.withServer(w.server, fmt.Errorf("the watch ended: %w", w.stream.err))
 			}
 			if err := w.message(ctx, m); err != nil {
 				return err
@@ -169,7 +169,7 @@ func (w *watch) run(ctx context.Context) error {
 		case <-timer.C:
 			switch {
 			case !w.created:
-				return w.c.at(w.server, errSilent)
+				return w.c.withServer(w.server, errSilent)
 			case time.Since(began) >= w.c.cfg.Renew:
 				return errRenew
 			}
@@ -199,7 +199,7 @@ func (w *watch) message(ctx context.Context, m watchMessage) error {
 	if m.Result == nil {
 		err := decodeError(0, append(append([]byte(`{"error":`), orNull(m.Error)...), '}'))
 		w.c.badToken(err, w.token)
-		return w.c.at(w.server, err)
+		return w.c.withServer(w.server, err)
 	}
 	r := m.Result
 	if err := w.pace(ctx, len(r.Events)); err != nil {
@@ -210,7 +210,7 @@ func (w *watch) message(ctx context.Context, m watchMessage) error {
 			return &CompactedError{int64(r.Compacted)}
 		}
 		w.c.forget(w.token) // the reason may be that it has expired
-		return w.c.at(w.server, fmt.Errorf("the server canceled the watch: %s", remote.Line([]byte(r.Reason))))
+		return w.c.withServer(w.server, fmt.Errorf("the server canceled the watch: %s", remote.Line([]byte(r.Reason))))
 	}
 	if r.Created && !w.created {
 		if err := w.begin(ctx, r); err != nil {
@@ -222,7 +222,7 @@ func (w *watch) message(ctx context.Context, m watchMessage) error {
 		}
 	}
 	if !w.created {
-		return w.c.at(w.server, errors.New("the answer is not that of a watch"))
+		return w.c.withServer(w.server, errors.New("the answer is not that of a watch"))
 	}
 	if len(r.Events) == 0 && !r.Fragment && len(w.pending) == 0 {
 		return w.progress(int64(r.Header.Revision))
@@ -251,7 +251,7 @@ func (w *watch) pace(ctx context.Context, changes int) error {
 		w.idle++
 	}
 	if w.idle > maxIdle {
-		return w.c.at(w.server, fmt.Errorf("more than %d messages without a change in a second", maxIdle))
+		return w.c.withServer(w.server, fmt.Errorf("more than %d messages without a change in a second", maxIdle))
 	}
 	if w.busy += changes; w.busy > maxBusy {
 		return remote.Sleep(ctx, w.second.Add(time.Second).Sub(now))
@@ -274,13 +274,13 @@ func (w *watch) changes(r *watchResponse) error {
 	for i := range r.Events {
 		e := &r.Events[i]
 		if int64(e.KV.Mod) <= w.revision || len(w.pending) > 0 && int64(e.KV.Mod) < w.pending[len(w.pending)-1].KV.Mod {
-			return w.c.at(w.server, fmt.Errorf("%w to revision %d", errWentBack, int64(e.KV.Mod)))
+			return w.c.withServer(w.server, fmt.Errorf("%w to revision %d", errWentBack, int64(e.KV.Mod)))
 		}
 		w.pending = append(w.pending, Event{e.Type == "DELETE", e.KV.kv()})
 		w.size += int64(len(e.KV.Key) + len(e.KV.Value))
 	}
 	if w.size > w.c.cfg.MaxBytes {
-		return w.c.at(w.server, fmt.Errorf("%w: changes of more than %d bytes", remote.ErrTooLarge, w.c.cfg.MaxBytes))
+		return w.c.withServer(w.server, fmt.Errorf("%w: changes of more than %d bytes", remote.ErrTooLarge, w.c.cfg.MaxBytes))
 	}
 	if r.Fragment {
 		return nil

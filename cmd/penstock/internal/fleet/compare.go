@@ -94,7 +94,7 @@ func (c *comparison) worseBy(by *criterion, how certainty) string {
 	if now.k < leastFlows && !(how == suspicious && now.k >= leastSuspicious) {
 		return ""
 	}
-	if by.share(&c.elsewhere.Served).of() > by.share(&c.elsewhereKnown.Served).of()+by.margin/2 {
+	if by.share(&c.elsewhere.Served).ratio() > by.share(&c.elsewhereKnown.Served).ratio()+by.margin/2 {
 		// All are in trouble, and a relay that has more clients while that lasts seems to be worse.
 		switch how {
 		case sure:
@@ -104,7 +104,7 @@ func (c *comparison) worseBy(by *criterion, how certainty) string {
 		}
 	}
 	before := c.usual(by)
-	text := fmt.Sprintf(by.text+", %.1f%%", now.k, max(now.k, now.n), 100*now.of())
+	text := fmt.Sprintf(by.text+", %.1f%%", now.k, max(now.k, now.n), 100*now.ratio())
 	var both share
 	low, _ := now.bounds(float64(how) * sigmasEach)
 	for _, base := range []struct {
@@ -115,17 +115,17 @@ func (c *comparison) worseBy(by *criterion, how certainty) string {
 		if was.n == 0 {
 			continue
 		}
-		if _, high := was.bounds(float64(how) * sigmasEach); low <= high || now.of() <= was.of()+by.margin {
+		if _, high := was.bounds(float64(how) * sigmasEach); low <= high || now.ratio() <= was.ratio()+by.margin {
 			return ""
 		}
 		both.k, both.n = both.k+was.k, both.n+max(was.k, was.n)
-		text += fmt.Sprintf("; %s %.1f%%", base.text, 100*was.of())
+		text += fmt.Sprintf("; %s %.1f%%", base.text, 100*was.ratio())
 	}
-	if both.n > 0 && now.above(both) < float64(how)*sigmas || both.n == 0 && (!by.fault || now.of() <= by.margin) {
+	if both.n > 0 && now.above(both) < float64(how)*sigmas || both.n == 0 && (!by.fault || now.ratio() <= by.margin) {
 		return ""
 	}
 	// A share also grows when flows of another kind become fewer, up to a half.
-	if was := by.share(&before.Served); now.of() < 0.5 && before.seconds > 0 && float64(now.k)/c.now.seconds <= moreOften*float64(was.k)/before.seconds {
+	if was := by.share(&before.Served); now.ratio() < 0.5 && before.seconds > 0 && float64(now.k)/c.now.seconds <= moreOften*float64(was.k)/before.seconds {
 		return ""
 	}
 	return text
@@ -136,7 +136,7 @@ func (c *comparison) worseBy(by *criterion, how certainty) string {
 func (c *comparison) usual(by *criterion) *tally {
 	all, right := by.share(&c.known.Served), by.share(&c.before.Served)
 	low, high := right.bounds(sigmasEach)
-	if all.n > 0 && (right.n < leastKnown || low <= all.of() && all.of() <= high) {
+	if all.n > 0 && (right.n < leastKnown || low <= all.ratio() && all.ratio() <= high) {
 		return &c.known
 	}
 	return &c.before

@@ -12,8 +12,8 @@ type selection struct {
 	gone      bool     // the version has none of these
 }
 
-// of returns what a relay has counted of a selection.
-func (s selection) of(r *Report) (sum Served) {
+// counted returns what a relay has counted of a selection.
+func (s selection) counted(r *Report) (sum Served) {
 	switch {
 	case s.listeners == nil && r.Served != nil:
 		return *r.Served
@@ -28,8 +28,8 @@ func (s selection) of(r *Report) (sum Served) {
 	return sum
 }
 
-// where returns what a sentence about a selection begins with.
-func (s selection) where() string {
+// prefix returns what a sentence about a selection begins with.
+func (s selection) prefix() string {
 	switch {
 	case s.listeners == nil:
 		return ""
@@ -43,13 +43,13 @@ func (s selection) where() string {
 
 // between returns what a relay has counted between two of its reports.
 func (s selection) between(before, now *Report) tally {
-	a, b := s.of(before), s.of(now)
+	a, b := s.counted(before), s.counted(now)
 	return tally{b.since(&a), max(0, now.At.Sub(before.At).Seconds()), 1}
 }
 
 // known returns what a relay has counted since its service began.
 func (s selection) known(r *Report) *tally {
-	return &tally{s.of(r), max(0, r.At.Sub(r.Since).Seconds()), 1}
+	return &tally{s.counted(r), max(0, r.At.Sub(r.Since).Seconds()), 1}
 }
 
 // comparisons returns that of all flows, and those of listeners: of each one, together with those that may have its clients now,
@@ -102,8 +102,8 @@ func union(a, b map[string]bool) map[string]bool {
 // nameSets are disjoint sets of names of listeners. A name leads to another one of its set, and the least one to none.
 type nameSets map[string]string
 
-// least returns the least name of a name's set.
-func (n nameSets) least(name string) string {
+// leastOf returns the least name of a name's set.
+func (n nameSets) leastOf(name string) string {
 	for n[name] != "" {
 		name = n[name]
 	}
@@ -112,7 +112,7 @@ func (n nameSets) least(name string) string {
 
 // join makes the sets of two names one.
 func (n nameSets) join(a, b string) {
-	if a, b = n.least(a), n.least(b); a != b {
+	if a, b = n.leastOf(a), n.leastOf(b); a != b {
 		n[max(a, b)] = min(a, b)
 	}
 }
@@ -141,7 +141,7 @@ func (n nameSets) joinOverlapping(before, now map[string]Listener) {
 func (n nameSets) sets(names map[string]bool) (list [][]string) {
 	at := map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		least := n.least(name)
+		least := n.leastOf(name)
 		if least == name {
 			at[name], list = len(list), append(list, nil)
 		}

@@ -25,7 +25,7 @@ type criterion struct {
 // share is k of n.
 type share struct{ k, n int64 }
 
-func (s share) of() float64 {
+func (s share) ratio() float64 {
 	if s.k <= 0 {
 		return 0
 	}
@@ -34,7 +34,7 @@ func (s share) of() float64 {
 
 // above returns by how many standard deviations a share is greater than another one.
 func (s share) above(base share) float64 {
-	p, q := s.of(), base.of()
+	p, q := s.ratio(), base.ratio()
 	n, m := float64(max(s.k, s.n)), float64(max(base.k, base.n))
 	pooled := (p*n + q*m) / (n + m)
 	return (p - q) / math.Sqrt(dispersion*pooled*(1-pooled)*(1/n+1/m))
@@ -45,7 +45,7 @@ func (s share) bounds(z float64) (low, high float64) {
 	if s.k+s.n == 0 {
 		return 0, 1
 	}
-	n, p := float64(max(s.k, s.n))/dispersion, s.of()
+	n, p := float64(max(s.k, s.n))/dispersion, s.ratio()
 	middle, half := p+z*z/(2*n), z*math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
 	return (middle - half) / (1 + z*z/n), (middle + half) / (1 + z*z/n)
 }

@@ -19,7 +19,7 @@ func FuzzReport(f *testing.F) {
 		if len(r.Groups) > maxGroups || len(r.Sources) > maxSources || len(r.Listeners) > maxListeners {
 			t.Fatalf("%d groups, %d sources, %d listeners", len(r.Groups), len(r.Sources), len(r.Listeners))
 		}
-		again(t, r, ParseReport)
+		roundTrip(t, r, ParseReport)
 	})
 }
 
@@ -27,10 +27,10 @@ func FuzzOrder(f *testing.F) {
 	f.Add([]byte(`{"id":"0123456789abcdef","kind":"flows","member":"x","limit":10}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if o, err := ParseOrder(text); err == nil {
-			again(t, o, ParseOrder)
+			roundTrip(t, o, ParseOrder)
 		}
 		if o, err := ParseDrain(text); err == nil {
-			again(t, o, ParseDrain)
+			roundTrip(t, o, ParseDrain)
 		}
 		ParseEntry(text)
 	})
@@ -43,7 +43,7 @@ func FuzzAnswer(f *testing.F) {
 			if len(a.Flows) > MaxFlows {
 				t.Fatalf("%d flows", len(a.Flows))
 			}
-			again(t, a, ParseAnswer)
+			roundTrip(t, a, ParseAnswer)
 		}
 	})
 }
@@ -53,7 +53,7 @@ func FuzzCheckResult(f *testing.F) {
 	f.Add([]byte(`["0123456789abcdef"]`), "/p/checks/")
 	f.Fuzz(func(t *testing.T, text []byte, key string) {
 		if r, err := ParseResult(text); err == nil {
-			again(t, r, ParseResult)
+			roundTrip(t, r, ParseResult)
 		}
 		if s, err := ParseScopes(text); err == nil && len(s) > maxScopes {
 			t.Fatalf("%d scopes", len(s))
@@ -64,7 +64,7 @@ func FuzzCheckResult(f *testing.F) {
 	})
 }
 
-func again[T any](t *testing.T, v T, parse func([]byte) (T, error)) {
+func roundTrip[T any](t *testing.T, v T, parse func([]byte) (T, error)) {
 	t.Helper()
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -91,10 +91,10 @@ func FuzzVersion(f *testing.F) {
 			}
 		}
 		if c, err := ParseCurrent(text); err == nil {
-			again(t, c, ParseCurrent)
+			roundTrip(t, c, ParseCurrent)
 		}
 		if c, err := ParseCanary(text); err == nil {
-			again(t, c, ParseCanary)
+			roundTrip(t, c, ParseCanary)
 			c.Has("node")
 		}
 	})

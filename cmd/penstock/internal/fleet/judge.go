@@ -247,7 +247,7 @@ func (j *judge) others(reports map[string]sighting) {
 func worseBy(each []*comparison, all *comparison, how certainty) string {
 	for _, c := range append(each, all) {
 		if text := c.worse(how); text != "" {
-			return c.where() + text
+			return c.prefix() + text
 		}
 	}
 	return ""

@@ -66,7 +66,7 @@ func smaller(factor float64, by kind) change {
 	}
 }
 
-func only(name string, c change) change {
+func inService(name string, c change) change {
 	return func(s *service) bool { return s.name != name || c(s) }
 }
 
@@ -74,8 +74,8 @@ func unchanged(*service) bool { return true }
 
 // outages are versions that must not be promoted, with what clients see.
 var outages = map[string]change{
-	"listener at another address":      only("web", func(s *service) bool { s.rate = 0; return true }),
-	"listener removed":                 only("web", func(*service) bool { return false }),
+	"listener at another address":      inService("web", func(s *service) bool { s.rate = 0; return true }),
+	"listener removed":                 inService("web", func(*service) bool { return false }),
 	"member closes at once":            faster(3, replace(1, kind{cause: "end"})),
 	"member is silent":                 faster(0.3, replace(1, kind{})),
 	"member is silent, clients leave":  faster(0.5, replace(1, kind{cause: "client-reset"})),
@@ -93,8 +93,8 @@ var outages = map[string]change{
 	"half of the members dead":         replace(0.5, kind{cause: "end", size: 4, fails: 1}),
 	"member that cannot be reached":    faster(0.2, replace(1, kind{cause: "connect-timeout", fails: 2})),
 	"member far away":                  faster(0.3, replace(1, kind{cause: "end", size: 4, wait: 2})),
-	"one listener of several closes":   only("web", replace(1, kind{cause: "end"})),
-	"UDP member that answers nothing":  only("dns", replace(1, kind{cause: "idle"})),
+	"one listener of several closes":   inService("web", replace(1, kind{cause: "end"})),
+	"UDP member that answers nothing":  inService("dns", replace(1, kind{cause: "idle"})),
 	"PROXY header that is not awaited": smaller(1, servedKind(0, 1)),
 }
 

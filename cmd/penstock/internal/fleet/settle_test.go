@@ -217,7 +217,7 @@ func TestPromoteWithoutAnswer(t *testing.T) {
 	s := newSlowServer(t)
 	s.publish("one")
 	relays := s.testers(2)
-	for _, c := range []struct{ lose, again bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
+	for _, c := range []struct{ lose, roundTrip bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
 		lose := c.lose
 		o := s.operator()
 		state, err := o.State(t.Context())
@@ -230,7 +230,7 @@ func TestPromoteWithoutAnswer(t *testing.T) {
 		}
 		s.hold("delete "+canaryKey(testKey), lose)
 		s.mu.Lock()
-		if c.again { // and the answer to the question what has become of it
+		if c.roundTrip { // and the answer to the question what has become of it
 			s.next = configKey(testKey)
 		}
 		s.leases = !lose // the end of the lease alone would keep it from being promoted

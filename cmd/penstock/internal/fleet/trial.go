@@ -277,7 +277,7 @@ func (t *Trial) Watch(ctx context.Context, long time.Duration, tell func(Progres
 	var at moment
 	for {
 		passed := time.Since(begun)
-		over, why, revision := t.over(ctx)
+		over, why, revision := t.checkOver(ctx)
 		at.ended, at.late = passed >= long, passed >= longestTrial*max(long, leastSeconds*time.Second)
 		if at.ended && at.after == 0 {
 			at.after = revision
@@ -301,9 +301,9 @@ func (t *Trial) Watch(ctx context.Context, long time.Duration, tell func(Progres
 	}
 }
 
-// over reports whether the trial has ended without this process, and why. Otherwise it returns the revision of etcd, or why
+// checkOver reports whether the trial has ended without this process, and why. Otherwise it returns the revision of etcd, or why
 // it does not answer.
-func (t *Trial) over(ctx context.Context) (over bool, why string, revision int64) {
+func (t *Trial) checkOver(ctx context.Context) (over bool, why string, revision int64) {
 	t.mu.Lock()
 	lost, until := t.lost, t.until
 	t.mu.Unlock()

@@ -104,8 +104,8 @@ func (g *Group) wanted() iter.Seq[*memberSpec] {
 	}
 }
 
-// is reports whether m is the member with a name, address and ports.
-func (m *Member) is(k *nameAndPorts) bool {
+// matches reports whether m is the member with a name, address and ports.
+func (m *Member) matches(k *nameAndPorts) bool {
 	return m.addr == k.addr && m.ports == k.ports && m.given == k.name
 }
 
@@ -129,7 +129,7 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 			policy = w.policy
 		}
 		var m *Member
-		if next < len(before) && before[next].is(&w.nameAndPorts) {
+		if next < len(before) && before[next].matches(&w.nameAndPorts) {
 			m = before[next]
 			next++
 		} else if m = g.byKey[w.nameAndPorts]; m != nil && m.refreshed != g.refreshes {

@@ -75,7 +75,7 @@ func (s *sequence) pickRest(l *Lease, seed uint64) (m *Member, full bool) {
 	}
 	first := len(l.tried()) == 0
 	freed := s.state.room.freed.Load()
-	if known, full := s.full.at(freed); known && first {
+	if known, full := s.full.foundAt(freed); known && first {
 		return nil, full
 	}
 	if m := s.state.room.last.Load(); m != nil && m.tier.Load() == s.state && !s.inFileOrder {

@@ -223,8 +223,8 @@ func (f *fullness) note(freed uint64, full bool) {
 	f.found.Store(n)
 }
 
-// at returns what was found at a count, if there was a look.
-func (f *fullness) at(freed uint64) (known, full bool) {
+// foundAt returns what was found at a count, if there was a look.
+func (f *fullness) foundAt(freed uint64) (known, full bool) {
 	n := f.found.Load()
 	return n&1 != 0 && n>>2 == freed&(1<<62-1), n&2 != 0
 }

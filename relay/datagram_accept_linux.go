@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -23,15 +24,15 @@ func (p *datagramPort) setUp(cfg *ListenConfig, was *SocketOptions) error {
 
 // prepare has the loop attach the port.
 func (p *datagramPort) prepare() {
-	p.datagrams.loop.post(request{do: func() { p.datagrams.attach(p) }})
+	p.datagrams.loop.Post(loop.Request{Do: func() { p.datagrams.attach(p) }})
 }
 
 func (p *datagramPort) start() {
-	p.datagrams.loop.post(request{do: func() { p.datagrams.listen(p) }})
+	p.datagrams.loop.Post(loop.Request{Do: func() { p.datagrams.listen(p) }})
 }
 
-// event is called with the readiness of the port's socket.
-func (p *datagramPort) event(ev uint32) {
+// Event is called with the readiness of the port's socket.
+func (p *datagramPort) Event(ev uint32) {
 	if ev&sys.Out != 0 && p.out.blocked {
 		p.datagrams.unblock(p)
 	}
@@ -44,7 +45,7 @@ func (p *datagramPort) event(ev uint32) {
 // listen begins to receive from a port.
 func (d *datagrams) listen(p *datagramPort) {
 	d.attach(p)
-	d.loop.watch(p.fd, sys.In, sourceToken(p.number))
+	d.loop.Watch(p.fd, sys.In, loop.SourceToken(p.number))
 }
 
 // attach makes a port ready for flows. It does not receive from it.
@@ -56,7 +57,7 @@ func (d *datagrams) attach(p *datagramPort) {
 	if d.buffers == nil {
 		d.prepare()
 	}
-	p.number = d.loop.addSource(p)
+	p.number = d.loop.AddSource(p)
 	d.ports = append(d.ports, p)
 	p.out = outbox{d: d, port: p}
 	if p.family == sys.Unix {
@@ -69,11 +70,11 @@ func (d *datagrams) attach(p *datagramPort) {
 // sweep ends the flows of a port, some at a time, closes the port, and calls wg.Done.
 func (d *datagrams) sweep(p *datagramPort, wg *sync.WaitGroup) {
 	p.draining = true
-	d.loop.walk(func(owner handler, slot uint32) {
+	d.loop.Walk(func(owner loop.Handler, slot uint32) {
 		if owner != d {
 			return
 		}
-		if f := d.slab.at(slot); f.port == p {
+		if f := d.slab.At(slot); f.port == p {
 			d.end(f, CauseClosed, nil)
 		}
 	}, func() { d.unlisten(p) }, wg)
@@ -94,21 +95,21 @@ func (d *datagrams) unlisten(p *datagramPort) {
 	if d.echoes.port == p {
 		d.echoes.port = nil // it refers to the listener, which refers to the engine
 	}
-	d.loop.removeSource(p.number)
-	d.loop.unwatch(p.fd) // somebody else may have the socket too
+	d.loop.RemoveSource(p.number)
+	d.loop.Unwatch(p.fd) // somebody else may have the socket too
 	p.listener.closeSocket(p.listenSocket)
 }
 
 // receive reads datagrams of clients from a port's socket and handles them.
 func (d *datagrams) receive(p *datagramPort) {
 	kernel, in := d.shared.kernel, d.input(p.family)
-	d.admission.Fill(d.loop.now, d.loop.stats.Busy, d.verified.n > 0 || d.loop.slots.live > d.slab.live)
-	for rounds, work := 0, 0; rounds < dgramReads && work < dgramRounds*dgramBatch && d.admission.More(d.loop.now, d.beginning); rounds++ {
+	d.admission.Fill(d.loop.Now, d.loopStats.Busy, d.verified.n > 0 || d.loop.Slots.Live > d.slab.Live)
+	for rounds, work := 0, 0; rounds < dgramReads && work < dgramRounds*dgramBatch && d.admission.More(d.loop.Now, d.beginning); rounds++ {
 		n, e := kernel.RecvBatch(p.fd, p.family, in, 0, dgramBatch)
 		if e != 0 {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
-		d.admission.Received(d.loop.now, n == dgramBatch)
+		d.admission.Received(d.loop.Now, n == dgramBatch)
 		limited := d.stats.Dropped[DropLimited]
 		d.handle(p, in, n, &p.drops, nil)
 		if n < dgramBatch {
@@ -145,7 +146,7 @@ func (d *datagrams) forwardTouched() {
 
 // meet begins the flows of clients that have none, as far as there is time for that; see package admission.
 func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
-	start := d.loop.clock()
+	start := d.loop.Clock()
 	for _, i := range d.strangers {
 		_, _, name, control := in.Received(int(i))
 		var c sys.Control
@@ -166,7 +167,7 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 	}
 	d.strangers = d.strangers[:0]
 	d.forwardTouched()
-	took := d.loop.clock() - start
+	took := d.loop.Clock() - start
 	d.admission.Took(took)
 	d.beginning += took
 }
@@ -208,7 +209,7 @@ func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int, drops *uint32, 
 		d.stats.SuperPackets++
 	}
 	d.stats.Received += int64(count)
-	d.loop.stats.BytesRead += int64(len(m.b))
+	d.loopStats.BytesRead += int64(len(m.b))
 	if flags&sys.MsgTrunc != 0 {
 		d.drop(nil, up, DropTruncated, len(m.b), count)
 		return
@@ -271,7 +272,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 		return refuse(DropOverload)
 	case !d.allowed():
 		return refuse(DropLimited)
-	case !d.admission.Admit(d.admission.Place(p.family, name), d.loop.now):
+	case !d.admission.Admit(d.admission.Place(p.family, name), d.loop.Now):
 		d.stats.Crowded += int64(segment.Count(len(d.batch[i].b), d.batch[i].seg))
 		return refuse(DropLimited)
 	case !d.reserve():
@@ -297,7 +298,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 	d.setRuns(f, down, p.family, f.v6)
 	d.silent.add(f)
 	d.stats.Begun++
-	d.loop.stats.Accepted++
+	d.loopStats.Accepted++
 	if admit := f.cfg.Hooks.Admit; admit != nil {
 		if c := admit(&f.Flow); c != CauseNone {
 			d.end(f, c.or(CauseRefused), nil)
@@ -314,7 +315,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 	}
 	d.rearm(f)
 	if d.keep != nil {
-		d.keep.add(f.ref(), d.loop.now)
+		d.keep.add(f.ref(), d.loop.Now)
 	}
 	if p.state != portOpen {
 		d.giveLate(f)

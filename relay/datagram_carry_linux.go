@@ -7,7 +7,7 @@ func (d *datagrams) forward(f *datagramFlow) {
 	if f.first < 0 {
 		return // it has ended meanwhile
 	}
-	f.active = d.loop.now
+	f.active = d.loop.Now
 	d.ageList(f).touch(f)
 	i := f.first
 	f.first = -1
@@ -24,7 +24,7 @@ func (d *datagrams) forward(f *datagramFlow) {
 	ref := f.ref()
 	for ; i >= 0; i = d.batch[i].next {
 		m := &d.batch[i]
-		if !f.alive(ref.gen) {
+		if !f.alive(ref.Gen) {
 			d.drop(nil, up, DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
 			continue
 		}
@@ -41,14 +41,14 @@ func (d *datagrams) carryBuiltin(f *datagramFlow, b []byte, seg int, tos uint8) 
 	m.datagrams += int64(count)
 	f.requests += int64(count)
 	f.why[up] = WhyBuiltin
-	d.loop.stats.BytesWritten += int64(len(b))
+	d.loopStats.BytesWritten += int64(len(b))
 	d.stats.Sent += int64(count)
 	if !f.echo {
 		return
 	}
 	m = &f.moved[down]
 	m.read += int64(len(b))
-	d.loop.stats.BytesRead += int64(len(b))
+	d.loopStats.BytesRead += int64(len(b))
 	d.stats.Received += int64(count)
 	d.answer(f, count)
 	if d.echoes.port != f.port {
@@ -61,19 +61,19 @@ func (d *datagrams) carryBuiltin(f *datagramFlow, b []byte, seg int, tos uint8) 
 // answer notes that the upstream has sent count datagrams.
 func (d *datagrams) answer(f *datagramFlow, count int) {
 	f.answers += int64(count)
-	waited := d.loop.now - f.active // since the client's last datagram, before the first answer
-	f.active = d.loop.now
+	waited := d.loop.Now - f.active // since the client's last datagram, before the first answer
+	f.active = d.loop.Now
 	if f.answered {
 		d.ageList(f).touch(f)
 	} else {
 		d.silent.remove(f)
 		f.answered = true
 		d.answered.add(f)
-		if !d.admission.Pressed(d.loop.now) {
+		if !d.admission.Pressed(d.loop.Now) {
 			d.knows(f)
 		}
 		f.firstByte = max(1, waited)
-		f.port.answers.add(d.loop.now, f.firstByte)
+		f.port.answers.add(d.loop.Now, f.firstByte)
 		if hook := f.cfg.Hooks.Connected; hook != nil && !f.builtin() {
 			hook(&f.Flow, f.to, f.firstByte, nil)
 		}
@@ -93,7 +93,7 @@ func (d *datagrams) verify(f *datagramFlow) {
 
 // knows notes that honest clients are in the networks of a flow's client.
 func (d *datagrams) knows(f *datagramFlow) {
-	d.admission.Know(d.admission.Place(f.port.family, f.clientName()), d.loop.now)
+	d.admission.Know(d.admission.Place(f.port.family, f.clientName()), d.loop.Now)
 }
 
 // full reports whether the flow has had all its replies, as DatagramConfig.Replies says.
@@ -109,7 +109,7 @@ func (d *datagrams) exceeds(f *datagramFlow, dir, n int) bool {
 	if f.pace == nil || f.pace.rate == 0 {
 		return false
 	}
-	if f.pace.left(dir, d.loop.now) == 0 {
+	if f.pace.left(dir, d.loop.Now) == 0 {
 		return true
 	}
 	f.pace.spend(dir, int64(n))
@@ -119,7 +119,7 @@ func (d *datagrams) exceeds(f *datagramFlow, dir, n int) bool {
 // drop counts a message that was read and is not delivered; f may be nil.
 func (d *datagrams) drop(f *datagramFlow, dir int, why Drop, n, count int) {
 	d.stats.Dropped[why] += int64(count)
-	d.loop.stats.BytesDropped += int64(n)
+	d.loopStats.BytesDropped += int64(n)
 	if f != nil {
 		f.moved[dir].dropped += int64(count)
 		d.noteLater(f)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
@@ -359,7 +360,7 @@ func FuzzOutbox(f *testing.F) {
 		defer recv.Close()
 		recv.SetReadBuffer(4 << 20)
 		e := &core{shared: shared{kernel: sys.Linux{}, cfg: Config{NoGSO: !gso}}}
-		d := newDatagrams(&loop{stats: new(LoopStats)}, &e.shared, &e.datagrams, nil)
+		d := newDatagrams(tenant{loop: new(loop.Loop), shared: &e.shared, loopStats: new(LoopStats)}, &e.datagrams)
 		d.prepare()
 		ln := &Listener{engine: &Engine{e}}
 		ln.cfg.Store(&ListenConfig{})

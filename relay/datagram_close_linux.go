@@ -3,6 +3,7 @@ package relay
 import (
 	"sync"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -29,7 +30,7 @@ func (p *datagramPort) stop(why stopCause, wg *sync.WaitGroup) {
 			d.sweep(p, wg)
 		}
 	}
-	if !d.loop.post(request{do: do}) {
+	if !d.loop.Post(loop.Request{Do: do}) {
 		wg.Done()
 	}
 }
@@ -42,12 +43,12 @@ func (d *datagrams) turnStopping() {
 	}
 	ports := d.stopping
 	d.stopping, d.giving = nil, true
-	give := func(verified bool) func(handler, uint32) {
-		return func(owner handler, slot uint32) {
+	give := func(verified bool) func(loop.Handler, uint32) {
+		return func(owner loop.Handler, slot uint32) {
 			if owner != d {
 				return
 			}
-			if f := d.slab.at(slot); f.port.state == portGiving && f.own < 0 && f.verified == verified {
+			if f := d.slab.At(slot); f.port.state == portGiving && f.own < 0 && f.verified == verified {
 				d.give(f)
 			}
 		}
@@ -62,10 +63,10 @@ func (d *datagrams) turnStopping() {
 }
 
 // walkOnce visits the current flows, for nobody who waits.
-func (d *datagrams) walkOnce(visit func(handler, uint32), after func()) {
+func (d *datagrams) walkOnce(visit func(loop.Handler, uint32), after func()) {
 	wg := new(sync.WaitGroup)
 	wg.Add(1)
-	d.loop.walk(visit, after, wg)
+	d.loop.Walk(visit, after, wg)
 }
 
 // closePort has a port receive nothing more, once its flows have their own sockets.
@@ -98,7 +99,7 @@ func (d *datagrams) closePort(p *datagramPort) {
 	}
 	p.stopped.Done()
 	p.stopped = nil
-	d.loop.checkDrained()
+	d.loop.CheckDrained()
 }
 
 // turnEmpty lets go of the ports that have no flow any more, and nothing that was not read yet.
@@ -106,7 +107,7 @@ func (d *datagrams) turnEmpty() {
 	for _, p := range d.empty {
 		if p.state == portClosed && len(p.flows) == 0 && p.strays == 0 && !sys.Readable(p.fd) {
 			d.unlisten(p)
-			d.loop.checkDrained()
+			d.loop.CheckDrained()
 		}
 	}
 	clear(d.empty)

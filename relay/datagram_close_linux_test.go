@@ -70,7 +70,7 @@ func (r *rig) portsAre(state portState) {
 		var mu sync.Mutex
 		wrong := false
 		for _, d := range r.e.datagrams.all {
-			d.loop.ask(func() {
+			d.loop.Ask(func() {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, p := range d.ports {
@@ -134,7 +134,7 @@ func TestDrainLeavesNewClientsToNextProcess(t *testing.T) {
 				// While the old flows end, the new clients stay with their loops.
 				var stays [4]bool
 				r.e.onLoops(func(f *Flow) {
-					if i := f.owner.base().loop.index; stays[i] {
+					if i := f.owner.base().loop.Index; stays[i] {
 						f.owner.kill(f, CauseKilled)
 					} else {
 						stays[i] = true
@@ -258,7 +258,7 @@ func TestDrainWithFewSockets(t *testing.T) {
 			case "bound":
 				r.e.datagrams.ownMost = 1
 			case "descriptors":
-				r.e.each(func(s *streams) { s.loop.descriptors.giveAhead() })
+				r.e.each(func(s *streams) { s.descriptors.giveAhead() })
 				b := &r.e.descriptors
 				b.mu.Lock() // nobody measures
 				taken := b.free.Load() - 1
@@ -355,7 +355,7 @@ func TestFlowsOutliveListener(t *testing.T) {
 	eventually(t, "the ports are gone", func() bool {
 		left := 0
 		for _, d := range r.e.datagrams.all {
-			d.loop.ask(func() { left += len(d.ports) + d.leaving })
+			d.loop.Ask(func() { left += len(d.ports) + d.leaving })
 		}
 		return left == 0
 	})
@@ -411,10 +411,10 @@ func TestStrayDatagram(t *testing.T) {
 	}
 	// The first two ports receive nothing more, and all goes to the third.
 	last := l.ports[2].(*datagramPort)
-	last.datagrams.loop.ask(func() { last.state, last.given = portGiving, 1; last.datagrams.leaving++ })
+	last.datagrams.loop.Ask(func() { last.state, last.given = portGiving, 1; last.datagrams.leaving++ })
 	for _, p := range l.ports[:2] {
 		p := p.(*datagramPort)
-		p.datagrams.loop.ask(func() {
+		p.datagrams.loop.Ask(func() {
 			p.state, p.given, p.stopped = portGiving, 1, new(sync.WaitGroup)
 			p.stopped.Add(1)
 			p.datagrams.leaving++

@@ -20,18 +20,18 @@ func (d *datagrams) connect(f *datagramFlow) Cause {
 		}
 		f.to = to
 		f.attempts++
-		f.since = l.now
+		f.since = l.Now
 		f.requests, f.answers, f.drops = 0, 0, 0
 		if to.Network.BuiltIn() {
 			f.echo = to.Network == Echo
 			d.giveDescriptor(f)
-			f.connect = max(1, l.now-f.start)
+			f.connect = max(1, l.Now-f.start)
 			return CauseNone
 		}
 		err := d.dial(f)
 		if err == nil {
-			l.stats.Connects++
-			f.connect = max(1, l.now-f.start)
+			d.loopStats.Connects++
+			f.connect = max(1, l.Now-f.start)
 			return CauseNone
 		}
 		d.attemptFailed(f, err)
@@ -49,16 +49,16 @@ func (d *datagrams) connect(f *datagramFlow) Cause {
 func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
 	if f.kept { // the key of its socket is the next one's
 		if f.fd >= 0 {
-			d.loop.unwatch(int(f.fd)) // the holder has the socket too
+			d.loop.Unwatch(int(f.fd)) // the holder has the socket too
 		}
 		d.dropFlow(f)
-		d.keep.add(f.ref(), d.loop.now)
+		d.keep.add(f.ref(), d.loop.Now)
 	}
 	d.closeUpstream(f, false)
 	f.err = err
-	d.loop.stats.ConnectErrors++
+	d.loopStats.ConnectErrors++
 	if hook := f.cfg.Hooks.Connected; hook != nil {
-		hook(&f.Flow, f.to, d.loop.now-f.since, err)
+		hook(&f.Flow, f.to, d.loop.Now-f.since, err)
 	}
 }
 
@@ -104,19 +104,19 @@ func (d *datagrams) socket(f *datagramFlow, to *sys.Sockaddr) error {
 	if e != 0 {
 		return e
 	}
-	d.loop.descriptors.opened(1)
+	d.descriptors.opened(1)
 	err := d.setUp(f, fd, to)
 	if err == nil {
 		if e = kernel.Connect(fd, to); e == 0 {
 			f.fd = int32(fd)
-			e = d.loop.watch(fd, f.events(), f.ref().token(sideUpstream))
+			e = d.loop.Watch(fd, f.events(), f.ref().Token(sideUpstream))
 		}
 		if e != 0 {
 			err = e
 		}
 	}
 	if err != nil {
-		d.loop.descriptors.closing(1)
+		d.descriptors.closing(1)
 		kernel.Close(fd)
 		f.fd = -1
 	}
@@ -162,7 +162,7 @@ func (d *datagrams) unreachable(f *datagramFlow, e sys.Errno) bool {
 	case UnreachableIgnore:
 		f.err = e
 		if hook := f.cfg.Hooks.Connected; hook != nil {
-			hook(&f.Flow, f.to, d.loop.now-f.since, e)
+			hook(&f.Flow, f.to, d.loop.Now-f.since, e)
 		}
 		return true
 	case UnreachableEnd:

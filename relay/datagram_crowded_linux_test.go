@@ -13,7 +13,7 @@ func (r *rig) onAdmission(f func(a *admission.Control, now time.Duration)) {
 	r.e.onLoops(func(flow *Flow) {
 		if !done {
 			done = true
-			f(&r.e.datagrams.all[0].admission, flow.owner.base().loop.now)
+			f(&r.e.datagrams.all[0].admission, flow.owner.base().loop.Now)
 		}
 	})
 }

@@ -32,18 +32,18 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	p.remove(f)
 	d.checkEmpty(p)
 	d.ageList(f).remove(f)
-	d.loop.disarm(f.slot)
+	d.loop.Disarm(f.slot)
 	if f.pace != nil {
 		*f.pace = pace{}
 		d.share.paces.Put(f.pace)
 	}
-	d.slab.put(f.slot)
-	d.loop.stats.Ended[c]++
+	d.slab.Put(f.slot)
+	d.loopStats.Ended[c]++
 	if done != nil {
 		d.handOut(done)
 	}
 	d.share.flows.Add(-1) // after its record: Drain returns when none is left
-	d.loop.flowEnded()
+	d.loop.FlowEnded()
 }
 
 // closeOwn closes a flow's own socket.
@@ -51,9 +51,9 @@ func (d *datagrams) closeOwn(f *datagramFlow) {
 	if f.own < 0 {
 		return
 	}
-	d.loop.descriptors.closing(1)
+	d.descriptors.closing(1)
 	d.shared.kernel.Close(int(f.own))
-	d.loop.descriptors.give(1)
+	d.descriptors.give(1)
 	d.share.own.Add(-1)
 	f.own = -1
 	f.port.owned--

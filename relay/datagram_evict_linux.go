@@ -3,6 +3,7 @@ package relay
 import (
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -31,7 +32,7 @@ const (
 
 // allowed reports whether another flow may begin in this tick.
 func (d *datagrams) allowed() bool {
-	if now := int64(d.loop.now / tick); now != d.tick {
+	if now := int64(d.loop.Now / tick); now != d.tick {
 		d.tick, d.left = now, d.perTick
 	}
 	return d.left > 0
@@ -54,19 +55,19 @@ func (d *datagrams) reserve() bool {
 // pipes make room, and then the flow that is worth least, but not keep.
 func (d *datagrams) takeDescriptor(keep *datagramFlow) bool {
 	l := d.loop
-	if l.descriptors.takeAhead(1, l.now) {
+	if d.descriptors.takeAhead(1, l.Now) {
 		return true
 	}
-	b := l.descriptors.budget
+	b := d.descriptors.budget
 	evicted := false
 	for range giveUpBurst {
-		if l.descriptors.takeAbove(1, b.forStreams()) {
+		if d.descriptors.takeAbove(1, b.forStreams()) {
 			return true
 		}
-		if b.measure(l.now, measureSoon) || d.spareRest() || b.closeIdlePipes() {
+		if b.measure(l.Now, measureSoon) || d.spareRest() || b.closeIdlePipes() {
 			continue
 		}
-		b.denied.Store(max(1, int64(l.now)))
+		b.denied.Store(max(1, int64(l.Now)))
 		if evicted || !d.evict(keep) {
 			break
 		}
@@ -82,12 +83,12 @@ func (d *datagrams) askOthers() {
 	if len(d.share.all) == 1 {
 		return
 	}
-	if last := d.share.asked.Load(); last > 0 && int64(d.loop.now)-last < int64(measureSoon) || !d.share.asked.CompareAndSwap(last, max(1, int64(d.loop.now))) {
+	if last := d.share.asked.Load(); last > 0 && int64(d.loop.Now)-last < int64(measureSoon) || !d.share.asked.CompareAndSwap(last, max(1, int64(d.loop.Now))) {
 		return
 	}
 	for _, other := range d.share.all {
 		if other != d {
-			other.loop.post(request{do: other.makePlace})
+			other.loop.Post(loop.Request{Do: other.makePlace})
 		}
 	}
 }
@@ -95,11 +96,11 @@ func (d *datagrams) askOthers() {
 // makePlace gives up what the loop can do without, and if that is not enough for a flow of another loop, the
 // flow that is worth least.
 func (d *datagrams) makePlace() {
-	b := d.loop.descriptors.budget
+	b := d.descriptors.budget
 	full := func() bool {
 		return d.share.flows.Load() >= d.share.most() || b.free.Load() <= b.forStreams()
 	}
-	d.loop.giveUp()
+	d.descriptors.giveUp()
 	if full() && d.evict(nil) && full() {
 		d.spareRest() // which may be the evicted flow's
 	}
@@ -118,7 +119,7 @@ func (d *datagrams) evict(keep *datagramFlow) bool {
 	if d.answered.n+d.verified.n < d.silent.n {
 		return false
 	}
-	return d.evictOldest(&d.answered, keep) || !d.admission.Pressed(d.loop.now) && d.evictOldest(&d.verified, keep)
+	return d.evictOldest(&d.answered, keep) || !d.admission.Pressed(d.loop.Now) && d.evictOldest(&d.verified, keep)
 }
 
 // evictOldest ends the flow of a list that was silent for longest, unless it is in use.
@@ -145,13 +146,13 @@ func (d *datagrams) inUse(f *datagramFlow) bool {
 	case f.answered:
 		place = patienceAfter(f.firstByte)
 	default:
-		place = f.port.answers.patience(l.now)
+		place = f.port.answers.patience(l.Now)
 	}
 	if d.portless {
 		place = max(place, d.share.restLeast)
 	}
-	silence := l.now - f.active
-	return silence < place || silence == 0 || sys.Readable(int(f.fd)) || l.seen-f.active < place && sys.Readable(f.port.fd)
+	silence := l.Now - f.active
+	return silence < place || silence == 0 || sys.Readable(int(f.fd)) || l.Seen-f.active < place && sys.Readable(f.port.fd)
 }
 
 // evictable reports whether f has no messages at hand.

@@ -113,8 +113,8 @@ func unixPath(name string) string {
 
 // newFlow takes a slot for a new flow of a port.
 func (d *datagrams) newFlow(p *datagramPort) *datagramFlow {
-	f, r := d.slab.take()
-	f.init(d, r, d.loop.now)
+	f, r := d.slab.Take()
+	f.init(d, r, d.loop.Now)
 	f.inherit(p.listener)
 	f.fd, f.own, f.port, f.first, f.width = -1, -1, p, -1, 1
 	if d.keep != nil {

@@ -68,7 +68,7 @@ func (d *datagrams) release(f *datagramFlow) {
 		var seg int
 		var tos uint8
 		b, seg, tos, rest = cutHeld(rest)
-		if !f.alive(ref.gen) {
+		if !f.alive(ref.Gen) {
 			d.drop(nil, up, DropEnded, len(b), segment.Count(len(b), seg))
 			continue
 		}

@@ -53,7 +53,7 @@ func TestFlowsInUseKeepTheirPlaces(t *testing.T) {
 	if s := r.dgramStats(); s.Begun != places {
 		t.Errorf("%d flows began, for %d places", s.Begun, places)
 	}
-	r.e.loops[0].ask(func() { r.e.datagrams.inUse = 0 })
+	r.e.loops[0].Ask(func() { r.e.datagrams.inUse = 0 })
 	askGram(t, young[0], l.Addr(), "there is somebody idle")
 	if rec := r.expect(CauseEvicted); rec.Client != gramAddr(old[0].LocalAddr()) {
 		t.Errorf("%v made room, and not the one that was silent for longest", rec.Client)
@@ -76,17 +76,17 @@ func TestFlowsWithOneAnswer(t *testing.T) {
 				hearGram(t, c, "answer")
 			}
 			want := []time.Duration{leastPatience, inUseTime}[answers-1]
-			r.e.loops[0].ask(func() {
+			r.e.loops[0].Ask(func() {
 				d := r.e.datagrams.all[0]
-				f, now, seen := d.answered.oldest, d.loop.now, d.loop.seen
+				f, now, seen := d.answered.oldest, d.loop.Now, d.loop.Seen
 				f.firstByte = time.Millisecond
 				for silence, is := range map[time.Duration]bool{want - 1: true, want: false} {
-					d.loop.now, d.loop.seen = f.active+silence, f.active+silence
+					d.loop.Now, d.loop.Seen = f.active+silence, f.active+silence
 					if d.inUse(f) != is {
 						t.Errorf("after %v it is in use: %v", silence, !is)
 					}
 				}
-				d.loop.now, d.loop.seen = now, seen
+				d.loop.Now, d.loop.Seen = now, seen
 			})
 		})
 	}
@@ -96,7 +96,7 @@ func TestFlowsWithOneAnswer(t *testing.T) {
 func (r *rig) waitIdle() {
 	d := r.e.datagrams.all[0]
 	eventually(r.t, "the flows with an answer are idle", func() (idle bool) {
-		r.e.loops[0].ask(func() { idle = d.answered.newest == nil || !d.inUse(d.answered.newest) })
+		r.e.loops[0].Ask(func() { idle = d.answered.newest == nil || !d.inUse(d.answered.newest) })
 		return idle
 	})
 }
@@ -134,8 +134,8 @@ func TestIdleFlowOfAnotherLoopMakesRoom(t *testing.T) {
 func (r *rig) tighten(free int64) {
 	b := &r.e.descriptors
 	b.mu.Lock()
-	for _, l := range r.e.loops {
-		l.ask(func() { l.descriptors.giveAhead() })
+	for _, d := range b.all {
+		d.loop.Ask(d.giveAhead)
 	}
 	b.plenty.Store(math.MaxInt64)
 	was := b.free.Swap(free)
@@ -158,8 +158,8 @@ func TestRestOfAnotherLoopMakesRoom(t *testing.T) {
 		t.Fatal("nothing rests")
 	}
 	r.tighten(0)
-	r.e.loops[1].ask(func() {
-		for r.e.loops[1].spareDescriptor() {
+	r.e.loops[1].Ask(func() {
+		for r.e.loops[1].Spare() {
 		}
 	})
 	spared := r.e.descriptors.free.Swap(0)

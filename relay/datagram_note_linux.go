@@ -23,7 +23,7 @@ const (
 
 // settle implements settler.
 func (d *datagrams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
-	f := d.slab.at(slot)
+	f := d.slab.At(slot)
 	p := f.port
 	fds[0], fds[1] = int(f.fd), -1
 	r.SetKind(ledger.KindDatagram)
@@ -49,7 +49,7 @@ func (d *datagrams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 	}
 	r.SetFlags(flags)
 	if d.writeRecord(&f.Flow, r, "", nil) != nil {
-		d.loop.stats.KeepErrors++
+		d.loopStats.KeepErrors++
 		d.keep.ledger.SetBlob(r, nil)
 		return settleNever
 	}
@@ -59,7 +59,7 @@ func (d *datagrams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 
 // settled implements settler.
 func (d *datagrams) settled(slot uint32) {
-	f := d.slab.at(slot)
+	f := d.slab.At(slot)
 	f.kept = true
 	r := d.record(f)
 	r.SetFlags(r.Flags() | recordHeld)
@@ -81,7 +81,7 @@ func (d *datagrams) noteLater(f *datagramFlow) {
 // noteAll notes what flows have moved in this turn.
 func (d *datagrams) noteAll() {
 	for _, r := range d.noting {
-		if f := d.slab.find(r); f != nil && f.kept {
+		if f := d.slab.Find(r); f != nil && f.kept {
 			f.noting = false
 			d.note(f, d.record(f))
 		}

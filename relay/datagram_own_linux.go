@@ -19,22 +19,22 @@ func (d *datagrams) give(f *datagramFlow) {
 		d.share.own.Add(-1)
 		return
 	}
-	if !l.descriptors.takeAhead(1, l.now) && !l.descriptors.takeAbove(1, l.descriptors.budget.forStreams()) {
+	if !d.descriptors.takeAhead(1, l.Now) && !d.descriptors.takeAbove(1, d.descriptors.budget.forStreams()) {
 		d.share.own.Add(-1)
 		return
 	}
 	fd, err := p.connected(f)
 	if err == nil {
-		l.descriptors.opened(1)
-		if e := l.watch(fd, sys.In, f.ref().token(sideClient)); e != 0 {
-			l.descriptors.closing(1)
+		d.descriptors.opened(1)
+		if e := l.Watch(fd, sys.In, f.ref().Token(sideClient)); e != 0 {
+			d.descriptors.closing(1)
 			d.shared.kernel.Close(fd)
 			err = e
 		}
 	}
 	if err != nil {
 		p.refused = true
-		l.descriptors.give(1)
+		d.descriptors.give(1)
 		d.share.own.Add(-1)
 		return
 	}

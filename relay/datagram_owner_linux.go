@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/admission"
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
@@ -39,7 +40,7 @@ const (
 type datagrams struct {
 	tenant
 	share *datagramShare
-	slab  slab[datagramFlow]
+	slab  loop.Slab[datagramFlow]
 	gso   bool
 	gro   bool
 	// The bound on how many flows may begin per tick.
@@ -133,7 +134,7 @@ type replyMemory struct {
 	pieces  []piece
 }
 
-func (d *datagrams) flow(slot uint32) *Flow { return &d.slab.at(slot).Flow }
+func (d *datagrams) flow(slot uint32) *Flow { return &d.slab.At(slot).Flow }
 
 // of returns the datagram flow that f is the common part of.
-func (d *datagrams) of(f *Flow) *datagramFlow { return d.slab.at(f.slot) }
+func (d *datagrams) of(f *Flow) *datagramFlow { return d.slab.At(f.slot) }

@@ -77,7 +77,7 @@ type datagramKey struct {
 	local [16]byte
 }
 
-func (p *datagramPort) loop() int { return p.datagrams.loop.index }
+func (p *datagramPort) loop() int { return p.datagrams.loop.Index }
 
 func (p *datagramPort) socket() *listenSocket { return p.listenSocket }
 

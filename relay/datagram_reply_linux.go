@@ -58,7 +58,7 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	}
 	b, all := out.replies.Buf(i)[:min(n, dgramSize)], count
 	d.stats.Received += int64(count)
-	d.loop.stats.BytesRead += int64(len(b))
+	d.loopStats.BytesRead += int64(len(b))
 	f.moved[down].read += int64(len(b))
 	d.noteLater(f)
 	if fit := f.amplificationFit(len(b), seg); fit < len(b) {
@@ -168,7 +168,7 @@ func (f *datagramFlow) events() (events uint32) {
 // watch tells epoll to report what f waits for.
 func (d *datagrams) watch(f *datagramFlow) {
 	if !f.builtin() {
-		d.loop.rewatch(int(f.fd), f.events(), f.ref().token(sideUpstream))
+		d.loop.Rewatch(int(f.fd), f.events(), f.ref().Token(sideUpstream))
 	}
 }
 
@@ -181,7 +181,7 @@ func (d *datagrams) unblock(p *datagramPort) {
 		return
 	}
 	for _, r := range p.blocked {
-		if f := d.slab.find(r); f != nil && f.blocked {
+		if f := d.slab.Find(r); f != nil && f.blocked {
 			f.blocked = false
 			d.watch(f)
 		}

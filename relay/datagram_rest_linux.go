@@ -50,12 +50,12 @@ func (d *datagrams) closeUpstream(f *datagramFlow, last bool) {
 	kept := f.kept
 	fd, key := int(f.fd), d.unkeep(f)
 	f.fd = -1
-	if f.upstreamFamily() == sys.Unix || f.moved[up].datagrams == 0 || d.loop.now-f.active >= d.restTime() {
+	if f.upstreamFamily() == sys.Unix || f.moved[up].datagrams == 0 || d.loop.Now-f.active >= d.restTime() {
 		if kept {
-			d.loop.unwatch(fd) // the holder has the socket too
+			d.loop.Unwatch(fd) // the holder has the socket too
 			d.keep.holding.drop(key)
 		}
-		d.loop.descriptors.closing(1)
+		d.descriptors.closing(1)
 		d.shared.kernel.Close(fd)
 		d.giveDescriptor(f)
 		return
@@ -69,7 +69,7 @@ func (d *datagrams) closeUpstream(f *datagramFlow, last bool) {
 
 // giveDescriptor gives back a flow's descriptor, which is not open.
 func (d *datagrams) giveDescriptor(f *datagramFlow) {
-	d.loop.descriptors.give(int64(f.reserved))
+	d.descriptors.give(int64(f.reserved))
 	f.reserved = 0
 }
 
@@ -78,13 +78,13 @@ func (d *datagrams) rest(fd int, key holdKey, held bool) {
 	if d.rests.len() >= d.share.maxResting {
 		d.closeOldestRest()
 	}
-	d.loop.unwatch(fd)
+	d.loop.Unwatch(fd)
 	sys.SetBuffers(fd, restBuffer, 0)
-	d.rests.push(resting{fd, d.loop.now + d.share.restTime, key, held})
-	d.loop.descriptors.resting.Add(1)
+	d.rests.push(resting{fd, d.loop.Now + d.share.restTime, key, held})
+	d.descriptors.resting.Add(1)
 	d.stats.Resting++
 	for range restLess {
-		if d.rests.len() == 0 || !d.loop.descriptors.budget.few() {
+		if d.rests.len() == 0 || !d.descriptors.budget.few() {
 			return
 		}
 		d.closeOldestRest()
@@ -94,7 +94,7 @@ func (d *datagrams) rest(fd int, key holdKey, held bool) {
 // closeRests closes the sockets that have rested.
 func (d *datagrams) closeRests() {
 	for range restBurst {
-		if d.rests.len() == 0 || d.rests.first().until > d.loop.now {
+		if d.rests.len() == 0 || d.rests.first().until > d.loop.Now {
 			return
 		}
 		d.closeRest()
@@ -103,10 +103,10 @@ func (d *datagrams) closeRests() {
 
 func (d *datagrams) closeRest() {
 	r := d.rests.pop()
-	d.loop.descriptors.resting.Add(-1)
-	d.loop.descriptors.closing(1)
+	d.descriptors.resting.Add(-1)
+	d.descriptors.closing(1)
 	d.shared.kernel.Close(r.fd)
-	d.loop.descriptors.give(1)
+	d.descriptors.give(1)
 	if r.held {
 		d.keep.holding.drop(r.key)
 	}
@@ -138,7 +138,7 @@ func (d *datagrams) restTime() time.Duration {
 
 // freePort makes a port free for keep; false: there is none to be had.
 func (d *datagrams) freePort(keep *datagramFlow) bool {
-	if d.rests.len() > 0 && d.loop.now-d.rests.first().until >= d.share.restLeast-d.share.restTime {
+	if d.rests.len() > 0 && d.loop.Now-d.rests.first().until >= d.share.restLeast-d.share.restTime {
 		d.closeOldestRest()
 		return true
 	}

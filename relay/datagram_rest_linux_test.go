@@ -174,7 +174,7 @@ func TestRestingSocketsMakeRoom(t *testing.T) {
 	if s := r.dgramStats(); s.Resting != 3 || s.RestingClosedEarly != 2 {
 		t.Errorf("%+v", s)
 	}
-	r.e.loops[0].ask(func() { // a late answer takes little memory
+	r.e.loops[0].Ask(func() { // a late answer takes little memory
 		if n, e := sys.ReceiveBuffer.Get(r.e.datagrams.all[0].rests.first().fd); e != 0 || n > 4096 {
 			t.Errorf("the receive buffer has %d bytes, %v", n, e)
 		}

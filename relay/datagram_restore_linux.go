@@ -12,21 +12,21 @@ import (
 // restore continues a flow of an earlier process, or ends it.
 func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 	r := x.record
-	f := d.slab.takeAt(x.ref)
+	f := d.slab.TakeAt(x.ref)
 	if f == nil {
 		d.keep.abandon(x)
 		t.result.Lost[LossInconsistent]++
 		return
 	}
 	d.share.flows.Add(1)
-	f.init(d, x.ref, d.loop.now)
+	f.init(d, x.ref, d.loop.Now)
 	f.fd, f.own, f.first, f.width = -1, -1, -1, 1
 	if len(x.fds) > 0 {
 		f.fd, f.reserved = int32(x.fds[0]), 1
-		d.loop.descriptors.takeOpen(1)
+		d.descriptors.takeOpen(1)
 	}
 	f.kept, f.suspect = true, r.Crashes() > 0
-	d.loop.stats.Kept++
+	d.loopStats.Kept++
 	loss := d.restoreFlow(f, x, t)
 	switch {
 	case loss != losses:
@@ -45,7 +45,7 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 			return
 		}
 		t.result.Flows++
-		d.loop.stats.Restored++
+		d.loopStats.Restored++
 	}
 }
 
@@ -78,7 +78,7 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Lo
 	if m.rate > 0 {
 		p := d.limit(&f.Flow)
 		p.rate = m.rate
-		p.start(d.loop.now, 0)
+		p.start(d.loop.Now, 0)
 	}
 	if flags&recordStale != 0 {
 		return LossHook
@@ -169,7 +169,7 @@ func (d *datagrams) goOn(f *datagramFlow) sys.Errno {
 	if !f.builtin() {
 		// What the kernel dropped before is not counted again.
 		f.drops, _ = sys.Drops(uintptr(f.fd))
-		if e := d.loop.watch(int(f.fd), f.events(), f.ref().token(sideUpstream)); e != 0 {
+		if e := d.loop.Watch(int(f.fd), f.events(), f.ref().Token(sideUpstream)); e != 0 {
 			return e
 		}
 		d.setRuns(f, up, f.upstreamFamily(), f.toV6())
@@ -204,15 +204,15 @@ func (d *datagrams) endLost(f *datagramFlow, r ledger.Record, c Cause, known boo
 		return
 	}
 	if f.fd >= 0 {
-		d.loop.descriptors.closing(1)
+		d.descriptors.closing(1)
 		d.shared.kernel.Close(int(f.fd))
 		d.giveDescriptor(f)
 	}
 	d.dropFlow(f)
-	d.slab.put(f.slot)
-	d.loop.stats.Ended[c]++
+	d.slab.Put(f.slot)
+	d.loopStats.Ended[c]++
 	d.share.flows.Add(-1)
-	d.loop.flowEnded()
+	d.loop.FlowEnded()
 }
 
 // restoreRests has the sockets of flows that had ended rest again, so that nobody else gets their
@@ -225,7 +225,7 @@ func (d *datagrams) restoreRests() {
 		family, kind, _, e := sys.SocketKind(fds[0])
 		if e == 0 && kind == sys.SockDgram && family != sys.Unix {
 			delete(d.keep.earlier, key)
-			d.loop.descriptors.takeOpen(1)
+			d.descriptors.takeOpen(1)
 			d.rest(fds[0], key, true)
 		}
 	}
@@ -244,7 +244,7 @@ func (d *datagrams) restoreAges() {
 			r := d.record(f)
 			if at := r.Gram().Active(); at != 0 {
 				age := time.Duration(max(0, int32(d.keep.lastActive-at))) << activeBits
-				f.active = d.loop.now - age
+				f.active = d.loop.Now - age
 			}
 			r.Gram().SetActive(d.noteTime(f.active))
 			d.rearm(f)

@@ -72,4 +72,4 @@ func (d *datagrams) destination(f *datagramFlow, dir int) netip.Addr {
 }
 
 // now is the time of this turn.
-func (d *datagrams) now() time.Time { return d.shared.start.Add(d.loop.now) }
+func (d *datagrams) now() time.Time { return d.shared.start.Add(d.loop.Now) }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 )
@@ -21,7 +22,7 @@ import (
 // sent. Each datagram names its owner and its number.
 type gramMachine struct {
 	r         *rig
-	l         *loop
+	l         *loop.Loop
 	d         *datagrams
 	listener  netip.AddrPort
 	left      []byte // of the schedule
@@ -212,10 +213,10 @@ func (m *gramMachine) look() error {
 				origin = &gramOrigin{owner: kind.owner}
 				m.ports[port] = origin
 			}
-			if origin.owner != kind.owner && m.l.now-origin.at < restTime && m.d.stats.RestingClosedEarly == 0 {
-				return fmt.Errorf("upstream %d: port %d, which was client %d's %v ago, is client %d's now", u, from.Port(), origin.owner, m.l.now-origin.at, kind.owner)
+			if origin.owner != kind.owner && m.l.Now-origin.at < restTime && m.d.stats.RestingClosedEarly == 0 {
+				return fmt.Errorf("upstream %d: port %d, which was client %d's %v ago, is client %d's now", u, from.Port(), origin.owner, m.l.Now-origin.at, kind.owner)
 			}
-			*origin = gramOrigin{u, from, kind.owner, m.l.now}
+			*origin = gramOrigin{u, from, kind.owner, m.l.Now}
 			m.heard = append(m.heard, *origin)
 			return nil
 		})
@@ -244,19 +245,7 @@ func (m *gramMachine) look() error {
 
 // turn is one turn of the loop, without a wait.
 func (m *gramMachine) turn() (busy bool) {
-	n, _ := sys.EpollWait(m.l.epoll, m.l.events[:], 0)
-	for i := range n {
-		m.l.event(&m.l.events[i])
-	}
-	busy = n > 0
-	for _, h := range m.l.handlers {
-		if h.turn() {
-			busy = true
-		}
-	}
-	m.l.seen = m.l.now
-	m.l.timers()
-	return busy
+	return m.l.Step()
 }
 
 // settle lets the loop do all that there is to do.
@@ -297,7 +286,7 @@ func (m *gramMachine) step() error {
 			break
 		}
 		origin := m.heard[len(m.heard)-1-int(which)%len(m.heard)]
-		if m.l.now-origin.at < restTime-time.Second || m.ports[gramPort{origin.upstream, origin.to.Port()}].owner == origin.owner {
+		if m.l.Now-origin.at < restTime-time.Second || m.ports[gramPort{origin.upstream, origin.to.Port()}].owner == origin.owner {
 			m.tell(m.upstreams[origin.upstream], origin.to, gramKind{origin.owner, 1 + uint32(origin.upstream)}, 1+int(how>>4), gramSizes[how%8], how&8 != 0)
 		}
 	case 8, 9:
@@ -322,7 +311,7 @@ func (m *gramMachine) step() error {
 			m.r.k.FailAfter(int(what>>4), testkernel.Send, sys.ECONNREFUSED, 1+int(what>>3&1))
 		}
 	case 14:
-		m.l.now += []time.Duration{time.Millisecond, 20 * time.Millisecond, 300 * time.Millisecond, time.Second, 6 * time.Second, 61 * time.Second}[m.decide()%6]
+		m.l.Now += []time.Duration{time.Millisecond, 20 * time.Millisecond, 300 * time.Millisecond, time.Second, 6 * time.Second, 61 * time.Second}[m.decide()%6]
 		m.turn()
 		return m.look()
 	case 15:
@@ -361,7 +350,7 @@ func (m *gramMachine) finish() error {
 		}
 	}
 	var err error
-	m.d.slab.each(func(f *datagramFlow) {
+	m.d.slab.Each(func(f *datagramFlow) {
 		if f.fd >= 0 && (f.held != nil || f.blocked || sys.Readable(int(f.fd))) {
 			err = fmt.Errorf("the loop sleeps, and a flow holds %d bytes, is blocked: %v, or has replies", len(f.held), f.blocked)
 		}
@@ -408,7 +397,7 @@ func runGrams(t *testing.T, data []byte) {
 	m.l = m.r.e.loops[0]
 	m.d = m.r.e.datagrams.all[0]
 	var err error
-	m.l.ask(func() {
+	m.l.Ask(func() {
 		for len(m.left) > 0 && err == nil {
 			err = m.step()
 		}

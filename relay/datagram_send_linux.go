@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -222,7 +223,7 @@ func (o *outbox) credit(it *item, bytes, count int) {
 	m.written += int64(bytes)
 	m.datagrams += int64(count)
 	o.d.noteLater(it.f)
-	o.d.loop.stats.BytesWritten += int64(bytes)
+	o.d.loopStats.BytesWritten += int64(bytes)
 	o.d.stats.Sent += int64(count)
 }
 
@@ -255,7 +256,7 @@ func (o *outbox) full() bool {
 		return true
 	}
 	o.blocked = true
-	o.d.loop.rewatch(o.port.fd, sys.In|sys.Out, sourceToken(o.port.number))
+	o.d.loop.Rewatch(o.port.fd, sys.In|sys.Out, loop.SourceToken(o.port.number))
 	return true
 }
 
@@ -362,7 +363,7 @@ func (o *outbox) forget(f *datagramFlow) {
 func (o *outbox) unblock() {
 	if o.blocked {
 		o.blocked = false
-		o.d.loop.rewatch(o.port.fd, sys.In, sourceToken(o.port.number))
+		o.d.loop.Rewatch(o.port.fd, sys.In, loop.SourceToken(o.port.number))
 	}
 }
 

@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -39,7 +40,7 @@ func (d *datagrams) askOtherLoops(p *datagramPort, name []byte, c *sys.Control, 
 	m := &d.batch[i]
 	s := &stray{p, bytes.Clone(m.b), m.seg, bytes.Clone(name), *c}
 	d.stats.Received -= int64(segment.Count(len(m.b), m.seg)) // whoever takes it has received it
-	d.loop.stats.BytesRead -= int64(len(m.b))
+	d.loopStats.BytesRead -= int64(len(m.b))
 	p.strays++
 	s.next(p)
 	return true
@@ -52,7 +53,7 @@ func (s *stray) next(at *datagramPort) {
 }
 
 func (s *stray) post(to *datagramPort) {
-	if !to.datagrams.loop.post(request{do: func() { to.datagrams.takeStray(to, s) }}) {
+	if !to.datagrams.loop.Post(loop.Request{Do: func() { to.datagrams.takeStray(to, s) }}) {
 		s.home.datagrams.share.strays.Add(-1) // the engine closes
 	}
 }
@@ -81,7 +82,7 @@ func (d *datagrams) takeStray(p *datagramPort, s *stray) {
 func (d *datagrams) deliver(p *datagramPort, s *stray) {
 	d.batch[0] = message{b: s.b, seg: s.seg, tos: s.control.TOS, next: -1}
 	d.stats.Received += int64(segment.Count(len(s.b), s.seg))
-	d.loop.stats.BytesRead += int64(len(s.b))
+	d.loopStats.BytesRead += int64(len(s.b))
 	f := d.find(p, s.name, s.control.Local)
 	if f == nil {
 		f = d.begin(p, s.name, &s.control, 0)

@@ -9,6 +9,6 @@ func (f *datagramFlow) deadline() deadline {
 	return d
 }
 
-func (d *datagrams) rearm(f *datagramFlow) { d.loop.arm(f.slot, f.deadline().at) }
+func (d *datagrams) rearm(f *datagramFlow) { d.loop.Arm(f.slot, f.deadline().at) }
 
 func (d *datagrams) timeoutsChanged(f *Flow) { d.rearm(d.of(f)) }

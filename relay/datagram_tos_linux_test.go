@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
@@ -151,7 +152,7 @@ func TestTOSOfRuns(t *testing.T) {
 					back := hearAll(s)
 					// While it waits, so do all replies.
 					in, out := make(chan bool), make(chan bool)
-					r.e.loops[0].post(request{do: func() { in <- true; <-out }})
+					r.e.loops[0].Post(loop.Request{Do: func() { in <- true; <-out }})
 					<-in
 					tellAll(s, back)
 					close(out)
@@ -222,9 +223,9 @@ func TestTOSUpdate(t *testing.T) {
 	l := r.listenAt(gramPlace(t, "udp4"), cfg)
 	d := r.e.datagrams.all[0]
 	asks := func() (port bool, flows int) {
-		d.loop.ask(func() {
+		d.loop.Ask(func() {
 			port = tellsTOS(t, d.ports[0].fd)
-			d.slab.each(func(f *datagramFlow) {
+			d.slab.Each(func(f *datagramFlow) {
 				if tellsTOS(t, int(f.fd)) {
 					flows++
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/internal/admission"
 	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -22,17 +23,17 @@ func (sh *datagramShare) init(cfg *Config, files uint64, now *atomic.Int64) {
 }
 
 // newDatagrams makes the datagrams of a loop, and adds them to the loop and the share.
-func newDatagrams(l *loop, all *shared, share *datagramShare, k *keeping) *datagrams {
-	cfg := &all.cfg
+func newDatagrams(t tenant, share *datagramShare) *datagrams {
+	cfg := &t.shared.cfg
 	d := &datagrams{
-		share: share,
-		gso:   !cfg.NoGSO && feature.GSO.Err() == nil,
-		gro:   !cfg.NoGRO && feature.GRO.Err() == nil,
-		stats: &l.stats.Datagrams,
-		tick:  -1,
+		tenant: t,
+		share:  share,
+		gso:    !cfg.NoGSO && feature.GSO.Err() == nil,
+		gro:    !cfg.NoGRO && feature.GRO.Err() == nil,
+		stats:  &t.loopStats.Datagrams,
+		tick:   -1,
 	}
-	d.loop, d.shared, d.keep = l, all, k
-	d.slab.slots, d.slab.owner = &l.slots, d
+	d.slab.Init(&t.loop.Slots, d)
 	const ticks = int(time.Second / tick) // per second
 	switch n := cfg.MaxNewDatagramFlows; {
 	case n < 0:
@@ -43,16 +44,16 @@ func newDatagrams(l *loop, all *shared, share *datagramShare, k *keeping) *datag
 		d.perTick = max(1, n/ticks)
 	}
 	d.admission = admission.New(cfg.MaxNewDatagramFlows < 0)
-	l.handlers = append(l.handlers, d)
+	t.loop.Add(d)
 	share.all = append(share.all, d)
 	return d
 }
 
-// event is called with the readiness of an upstream's socket, or of a flow's own one towards its client. It may
+// Event is called with the readiness of an upstream's socket, or of a flow's own one towards its client. It may
 // be that of the upstream before, if an earlier event of the same wait has taken the flow to another
 // one: the next socket then has nothing to read, and a built-in upstream has no socket.
-func (d *datagrams) event(slot uint32, side int, ev uint32) {
-	f := d.slab.at(slot)
+func (d *datagrams) Event(slot uint32, side int, ev uint32) {
+	f := d.slab.At(slot)
 	if side == sideClient {
 		d.receiveOwn(f)
 		return
@@ -76,12 +77,12 @@ func (d *datagrams) event(slot uint32, side int, ev uint32) {
 	}
 }
 
-// turn ends a turn of the loop: what was gathered leaves.
-func (d *datagrams) turn() (more bool) {
+// Turn ends a turn of the loop: what was gathered leaves.
+func (d *datagrams) Turn() (more bool) {
 	d.flushReplies()
 	d.closeRests()
 	for _, r := range d.finished {
-		if f := d.slab.find(r); f != nil && f.full() {
+		if f := d.slab.Find(r); f != nil && f.full() {
 			d.end(f, CauseAnswered, nil)
 		}
 	}
@@ -93,17 +94,17 @@ func (d *datagrams) turn() (more bool) {
 	return more
 }
 
-func (d *datagrams) until() time.Duration {
+func (d *datagrams) Until() time.Duration {
 	if d.rests.len() > 0 {
 		return d.rests.first().until
 	}
 	return never
 }
 
-// due looks at a flow whose timer came up, which may be early.
-func (d *datagrams) due(slot uint32) {
-	f := d.slab.at(slot)
-	if dl := f.deadline(); dl.cause != CauseNone && dl.at <= d.loop.seen {
+// Due looks at a flow whose timer came up, which may be early.
+func (d *datagrams) Due(slot uint32) {
+	f := d.slab.At(slot)
+	if dl := f.deadline(); dl.cause != CauseNone && dl.at <= d.loop.Seen {
 		d.end(f, dl.cause, nil)
 		return
 	}
@@ -113,19 +114,19 @@ func (d *datagrams) due(slot uint32) {
 	d.rearm(f)
 }
 
-// request does nothing: what is asked of datagrams by a request without a closure is to
+// Request does nothing: what is asked of datagrams by a request without a closure is to
 // resume a flow, and theirs are never queued.
-func (d *datagrams) request(*request) {}
+func (d *datagrams) Request(*loop.Request) {}
 
-// freed is called when a descriptor has become free: no datagram flow waits for one.
-func (d *datagrams) freed() {}
+// Freed is called when a descriptor has become free: no datagram flow waits for one.
+func (d *datagrams) Freed() {}
 
-// spare closes a socket that rests, and reports whether there was one.
-func (d *datagrams) spare() bool { return d.spareRest() }
+// Spare closes a socket that rests, and reports whether there was one.
+func (d *datagrams) Spare() bool { return d.spareRest() }
 
-// close ends all flows and ports, and all rests.
-func (d *datagrams) close() {
-	d.slab.each(func(f *datagramFlow) { d.end(f, CauseClosed, nil) })
+// Close ends all flows and ports, and all rests.
+func (d *datagrams) Close() {
+	d.slab.Each(func(f *datagramFlow) { d.end(f, CauseClosed, nil) })
 	for _, p := range slices.Clone(d.ports) {
 		d.unlisten(p)
 	}
@@ -134,12 +135,12 @@ func (d *datagrams) close() {
 	}
 }
 
-// handOver leaves the flows to the next process, and has the sockets held that rest. What flows hold for
+// HandOver leaves the flows to the next process, and has the sockets held that rest. What flows hold for
 // upstreams whose sockets are full is dropped.
-func (d *datagrams) handOver() {
-	d.keep.settleAll(d.loop.now)
+func (d *datagrams) HandOver() {
+	d.keep.settleAll(d.loop.Now)
 	d.flushReplies()
-	d.slab.each(func(f *datagramFlow) {
+	d.slab.Each(func(f *datagramFlow) {
 		if !f.kept {
 			d.end(f, CauseCrashed, nil)
 			return

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
@@ -270,16 +271,13 @@ func TestDrainWaitsForRecords(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(context.Background()) }()
 	eventually(t, "the first loop is asked, and then the second", func() bool {
-		m := &r.e.loops[1].mailbox
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return len(m.incoming) > 0
+		return r.e.loops[1].Unread() > 0
 	})
-	r.e.loops[0].ask(func() {}) // it has answered
+	r.e.loops[0].Ask(func() {}) // it has answered
 	closeWrite(t, peers[0])
 	<-entered[0]
 	leave[1] <- true
-	r.e.loops[1].ask(func() {}) // it has, too
+	r.e.loops[1].Ask(func() {}) // it has, too
 	select {
 	case err := <-drained:
 		t.Errorf("Drain: %v, and a flow's hook still runs", err)
@@ -321,14 +319,12 @@ func TestDrainWithClosingPort(t *testing.T) {
 	r.listen("tcp4", ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}})
 	l := r.e.loops[0]
 	entered, leave := make(chan bool), make(chan bool)
-	l.post(request{do: func() { close(entered); <-leave }})
+	l.Post(loop.Request{Do: func() { close(entered); <-leave }})
 	<-entered
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(context.Background()) }()
 	eventually(t, "the loop is asked both", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.incoming) == 2
+		return l.Unread() == 2
 	})
 	close(leave)
 	select {
@@ -354,7 +350,7 @@ func TestDrainEndsClosingPorts(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(ctx) }()
 	closing := func() (n int) {
-		streams.loop.ask(func() { n = len(streams.closingPorts) })
+		streams.loop.Ask(func() { n = len(streams.closingPorts) })
 		return n
 	}
 	eventually(t, "the listener is to close", func() bool { return closing() == 1 })

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// maxLoops is what keys of [Holder] and IDs of flows have room for.
+const maxLoops = 256
+
 // field is one that must lie between two bounds.
 type field struct {
 	name             string

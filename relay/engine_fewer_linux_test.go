@@ -16,7 +16,7 @@ func TestFewerLoopsWithFullHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range first.streams.all {
-		s.loop.ask(func() { s.loop.stats.Accepted = 10 })
+		s.loop.Ask(func() { s.loopStats.Accepted = 10 })
 	}
 	given := h.of(holdLedger)
 	first.Close()

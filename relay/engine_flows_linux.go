@@ -1,5 +1,7 @@
 package relay
 
+import "github.com/penstock/penstock/internal/loop"
+
 // listSlots bounds the slots that a loop looks at for one request: some tens of
 // microseconds.
 const listSlots = 256
@@ -26,7 +28,7 @@ func (e *Engine) Flows(yield func([]FlowInfo) bool) {
 		for !q.end {
 			clear(q.infos)
 			q.infos = q.infos[:0]
-			if !l.ask(func() { q.fill(l) }) {
+			if !l.Ask(func() { q.fill(l) }) {
 				break
 			}
 			if len(q.infos) > 0 && !yield(q.infos) {
@@ -37,9 +39,9 @@ func (e *Engine) Flows(yield func([]FlowInfo) bool) {
 }
 
 // fill fills in the next slice.
-func (q *listing) fill(l *loop) {
+func (q *listing) fill(l *loop.Loop) {
 	for range listSlots {
-		if q.at == l.slots.len() {
+		if q.at == l.Slots.Len() {
 			q.end = true
 			return
 		}
@@ -57,7 +59,7 @@ func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
 	var d FlowDetail
 	var found bool
 	l, r := e.loopOf(id)
-	ok := l != nil && l.ask(func() {
+	ok := l != nil && l.Ask(func() {
 		f := flowOf(l, r)
 		if found = f != nil; found {
 			f.detail(&d)
@@ -83,22 +85,22 @@ func (e *Engine) Kill(id uint64, c Cause) bool {
 			f.owner.kill(f, c.or(CauseKilled))
 		}
 	}
-	if inHook() {
-		return l.post(request{do: do})
+	if loop.InHook() {
+		return l.Post(loop.Request{Do: do})
 	}
-	return l.ask(do) && found
+	return l.Ask(do) && found
 }
 
 // flowOf returns the flow that r identifies, or nil if it has ended.
-func flowOf(l *loop, r ref) *Flow {
-	if l.slots.find(r) == nil {
+func flowOf(l *loop.Loop, r ref) *Flow {
+	if l.Slots.Find(r) == nil {
 		return nil
 	}
-	return ownerOf(l, r.slot).flow(r.slot)
+	return ownerOf(l, r.Slot).flow(r.Slot)
 }
 
 // loopOf returns the loop that the ID of a flow names, and what identifies the flow there. The loop is nil if there is none.
-func (e *core) loopOf(id uint64) (*loop, ref) {
+func (e *core) loopOf(id uint64) (*loop.Loop, ref) {
 	if i, r, ok := splitFlowID(id); ok && i < len(e.loops) {
 		return e.loops[i], r
 	}

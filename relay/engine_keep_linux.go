@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -62,7 +63,7 @@ func (e *core) inSteps(sum *Restored, step func(s *streams, own *Restored) (more
 		own := new(Restored)
 		var next func()
 		next = func() {
-			if step(s, own) && s.loop.post(request{do: next}) {
+			if step(s, own) && s.loop.Post(loop.Request{Do: next}) {
 				return
 			}
 			mu.Lock()
@@ -71,7 +72,7 @@ func (e *core) inSteps(sum *Restored, step func(s *streams, own *Restored) (more
 			wg.Done()
 		}
 		wg.Add(1)
-		if !s.loop.post(request{do: next}) { // the engine closes
+		if !s.loop.Post(loop.Request{Do: next}) { // the engine closes
 			wg.Done()
 		}
 	}
@@ -80,7 +81,7 @@ func (e *core) inSteps(sum *Restored, step func(s *streams, own *Restored) (more
 
 // restoreSome restores the next flows of a loop, on its goroutine.
 func (e *core) restoreSome(s *streams, t *restorer) (more bool) {
-	d := e.datagrams.all[s.loop.index]
+	d := e.datagrams.all[s.loop.Index]
 	for range restoreBurst {
 		x, ok := s.keep.next()
 		if !ok {
@@ -91,7 +92,7 @@ func (e *core) restoreSome(s *streams, t *restorer) (more bool) {
 			return false
 		}
 		// A flow that the process dies of while it is restored is not tried for ever.
-		s.keep.turn.Begin(x.slot, x.gen)
+		s.keep.turn.Begin(x.Slot, x.Gen)
 		switch kind := x.record.Kind(); {
 		case kind == ledger.KindStream && len(x.fds) <= 2:
 			s.restore(&x, t)
@@ -218,8 +219,8 @@ type earlierLedger struct {
 
 // newKeeping makes what a loop needs for flows to outlive the process, and gives it what an earlier
 // process had.
-func (e *core) newKeeping(l *loop) (*keeping, error) {
-	x := e.ledgers[l.index]
+func (e *core) newKeeping(l *loop.Loop) (*keeping, error) {
+	x := e.ledgers[l.Index]
 	k, err := newKeeping(l, e.holding, e.cfg.Keep, e.base, x.ledger, x.key)
 	if err != nil {
 		return nil, err
@@ -228,7 +229,7 @@ func (e *core) newKeeping(l *loop) (*keeping, error) {
 	flows := e.earlier.flows[:0]
 	for _, f := range e.earlier.flows {
 		switch {
-		case loopOf(f.Key) != l.index:
+		case loopOf(f.Key) != l.Index:
 			flows = append(flows, f)
 		case x.ledger == nil:
 			e.lost.Lost[LossLedger]++
@@ -247,16 +248,16 @@ func (e *core) newKeeping(l *loop) (*keeping, error) {
 
 // reserveSlots makes the slots of an earlier process's flows those of their handlers, which do not give
 // them to other flows.
-func (e *core) reserveSlots(l *loop, k *keeping) {
-	l.slots.base = (k.newest + 1) &^ 1
-	s, d := e.streams.all[l.index], e.datagrams.all[l.index]
+func (e *core) reserveSlots(l *loop.Loop, k *keeping) {
+	l.Slots.Base = (k.newest + 1) &^ 1
+	s, d := e.streams.all[l.Index], e.datagrams.all[l.Index]
 	for slot, r := range k.ledger.All() {
-		for slot >= l.slots.len() {
+		for slot >= l.Slots.Len() {
 			// Chunks without a flow go to whoever has the next one.
 			if r.Kind() == ledger.KindDatagram {
-				d.slab.grow()
+				d.slab.Grow()
 			} else {
-				s.slab.grow()
+				s.slab.Grow()
 			}
 		}
 	}
@@ -264,8 +265,8 @@ func (e *core) reserveSlots(l *loop, k *keeping) {
 	for slot := range k.ledger.All() {
 		taken = append(taken, slot)
 	}
-	s.slab.reserve(taken)
-	d.slab.reserve(taken)
+	s.slab.Reserve(taken)
+	d.slab.Reserve(taken)
 }
 
 func (r *Restored) add(o *Restored) {
@@ -319,10 +320,10 @@ func (e *core) handOver(ctx context.Context) error {
 	for i, s := range e.streams.all {
 		last := time.Now().Add(settleLast)
 		for more := true; more && ctx.Err() == nil; {
-			s.loop.ask(func() {
+			s.loop.Ask(func() {
 				before := s.keep.unsettled.len()
 				failed[i] = nil
-				if !s.keep.settle(s.loop.now, true) {
+				if !s.keep.settle(s.loop.Now, true) {
 					failed[i] = s.keep.failure
 				}
 				left := s.keep.unsettled.len()
@@ -347,7 +348,7 @@ func (e *core) handOver(ctx context.Context) error {
 		e.each(func(s *streams) { s.startAccepting() })
 		return err
 	}
-	e.each(func(s *streams) { s.loop.handing, s.loop.closing = true, true })
+	e.each(func(s *streams) { s.loop.Handing, s.loop.Closing = true, true })
 	<-e.done
 	return nil
 }
@@ -357,7 +358,7 @@ func (e *core) each(do func(*streams)) {
 	var wg sync.WaitGroup
 	for _, s := range e.streams.all {
 		wg.Add(1)
-		if !s.loop.post(request{do: func() { do(s) }, wg: &wg}) {
+		if !s.loop.Post(loop.Request{Do: func() { do(s) }, WG: &wg}) {
 			wg.Done()
 		}
 	}

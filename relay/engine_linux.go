@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
@@ -34,7 +35,8 @@ type Engine struct{ *core }
 // Engine itself, so that one that was forgotten can be told from one in use.
 type core struct {
 	shared
-	loops     []*loop
+	loops     []*loop.Loop
+	stats     []*LoopStats // by loop; each belongs to its loop's goroutine, and may lie in its ledger
 	streams   streamShare
 	datagrams datagramShare
 	// descriptors is the budget that both take from.
@@ -76,7 +78,7 @@ func (e *Engine) check(method string, wait bool) {
 	switch {
 	case e == nil || e.core == nil:
 		panic("relay: Engine." + method + " called on an Engine that New has not made")
-	case wait && inHook():
+	case wait && loop.InHook():
 		panic("relay: Engine." + method + " called in a hook: it waits for the event loops, which run the hooks")
 	}
 }
@@ -124,9 +126,10 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	})
 	for i, l := range e.loops {
 		k := keepings[i]
+		t := tenant{loop: l, shared: &e.shared, keep: k, loopStats: e.stats[i], descriptors: e.descriptors.all[i]}
 		// In this order: what datagrams gathered leaves before streams have their turn.
-		newDatagrams(l, &e.shared, &e.datagrams, k)
-		newStreams(l, &e.shared, &e.streams, k)
+		newDatagrams(t, &e.datagrams)
+		newStreams(t, &e.streams)
 		if k != nil {
 			e.reserveSlots(l, k)
 		}
@@ -136,7 +139,7 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	}
 	var wg sync.WaitGroup
 	for _, l := range e.loops {
-		wg.Go(l.run)
+		wg.Go(l.Run)
 	}
 	engine := &Engine{e}
 	cleanup := runtime.AddCleanup(engine, func(e *core) { go e.closeUnreachable() }, e)
@@ -152,14 +155,14 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 // flows need are enough: no flow is lost for want of what another loop takes.
 func (e *core) newLoops() (keepings []*keeping, err error) {
 	for i := range e.cfg.Loops {
-		l, err := newLoop(i, e.start, e.cfg.Dedicated, e.quieten)
+		l, err := loop.New(i, e.start, e.cfg.Dedicated, e.quieten)
 		var k *keeping
 		switch {
 		case err != nil:
 			err = fmt.Errorf("relay: make event loop: %w", err)
 		case e.cfg.Keep != nil:
 			if k, err = e.newKeeping(l); err != nil {
-				l.free()
+				l.Free()
 			}
 		}
 		if err != nil && e.needed > 0 && i >= e.needed {
@@ -169,17 +172,30 @@ func (e *core) newLoops() (keepings []*keeping, err error) {
 		}
 		if err != nil {
 			for i := range e.loops {
-				e.loops[i].free()
+				e.loops[i].Free()
 				if keepings[i] != nil {
 					keepings[i].ledger.Close()
 				}
 			}
 			return nil, err
 		}
-		e.loops, keepings = append(e.loops, l), append(keepings, k)
+		stats := new(LoopStats)
+		if k != nil {
+			stats = k.stats
+		}
+		l.Count(loop.Counters{Waits: &stats.Waits, Wakeups: &stats.Wakeups, Events: &stats.Events, Busy: &stats.Busy})
+		l.AtEnd = func() { e.keepStats(i) }
+		e.loops, e.stats, keepings = append(e.loops, l), append(e.stats, stats), append(keepings, k)
 	}
-	e.loops[0].stats.add(&e.earlier.stats)
+	e.stats[0].add(&e.earlier.stats)
 	return keepings, nil
+}
+
+// keepStats copies the counters of a loop that ends, which are asked for later: they may lie in a ledger.
+func (e *core) keepStats(i int) {
+	last := *e.stats[i]
+	last.LongestTurn = e.loops[i].LongestTurn()
+	e.stats[i] = &last
 }
 
 // closeUnreachable ends an engine that nobody can close any more, after its flows.
@@ -220,13 +236,13 @@ func (e *Engine) Relay(a, b net.Conn, cfg PairConfig) error {
 	}
 	s := e.streams.all[e.turn.Add(1)%uint32(len(e.streams.all))]
 	// Nothing may fail once the wrappers have given away what they had read.
-	reserved := s.loop.reserve()
+	reserved := s.loop.Reserve()
 	s.load.Add(1)
 	if !reserved || e.stopping.Load() {
 		s.load.Add(-1)
 		e.quieten()
 		if reserved {
-			s.loop.postReserved(nil)
+			s.loop.PostReserved(nil)
 		}
 		e.kernel.Close(fdA)
 		e.kernel.Close(fdB)
@@ -239,7 +255,7 @@ func (e *Engine) Relay(a, b net.Conn, cfg PairConfig) error {
 		fd: [2]int{fdA, fdB}, tcp: [2]bool{isTCP(inA), isTCP(inB)}, config: cfg,
 		read: [2][]byte{pump.TakeRead(a), pump.TakeRead(b)},
 	}
-	s.loop.postReserved(&request{to: s, arg: x})
+	s.loop.PostReserved(&loop.Request{To: s, Arg: x})
 	inA.Close()
 	inB.Close()
 	runtime.KeepAlive(e)
@@ -269,9 +285,9 @@ func (e *Engine) Stats() Stats {
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
 		wg.Add(1)
-		if !l.post(request{do: func() { e.loopStats(i, &s.Loops[i]) }, wg: &wg}) {
-			<-l.ended
-			s.Loops[i] = *l.stats
+		if !l.Post(loop.Request{Do: func() { e.loopStats(i, &s.Loops[i]) }, WG: &wg}) {
+			<-l.Ended
+			s.Loops[i] = *e.stats[i]
 			wg.Done()
 		}
 	}
@@ -294,10 +310,10 @@ func (e *Engine) Stats() Stats {
 func (e *core) loopStats(i int, s *LoopStats) {
 	l, d := e.loops[i], e.datagrams.all[i]
 	d.readAllDrops()
-	*s = *l.stats
-	s.Flows = int64(l.slots.live)
-	s.Datagrams.Flows = int64(d.slab.live)
-	s.LongestTurn = l.stall.longest(l.now)
+	*s = *e.stats[i]
+	s.Flows = int64(l.Slots.Live)
+	s.Datagrams.Flows = int64(d.slab.Live)
+	s.LongestTurn = l.LongestTurn()
 }
 
 // Drain stops listening as [Listener.Close] does, and waits until every flow has ended.
@@ -338,7 +354,7 @@ func (e *core) drain(ctx context.Context) error {
 		case <-ctx.Done():
 			e.datagrams.refuses.Store(true)
 			for _, s := range e.streams.all {
-				s.loop.post(request{do: s.expireClosing})
+				s.loop.Post(loop.Request{Do: s.expireClosing})
 			}
 			e.walk(func(f *Flow) { f.owner.kill(f, CauseDrained) })
 			return ctx.Err()
@@ -368,10 +384,10 @@ func (e *core) accepting() bool {
 	for i, s := range e.streams.all {
 		wg.Add(1)
 		do := func() {
-			s.loop.draining = true
+			s.loop.Draining = true
 			accepting[i] = len(s.closingPorts) > 0 || e.datagrams.all[i].leaving > 0
 		}
-		if !s.loop.post(request{do: do, wg: &wg}) {
+		if !s.loop.Post(loop.Request{Do: do, WG: &wg}) {
 			wg.Done()
 		}
 	}
@@ -407,7 +423,7 @@ func (e *core) close() error {
 	e.stopping.Store(true)
 	e.closeListeners()
 	for _, l := range e.loops {
-		l.post(request{do: func() { l.closing = true }})
+		l.Post(loop.Request{Do: func() { l.Closing = true }})
 	}
 	e.mu.Unlock()
 	<-e.done
@@ -439,10 +455,10 @@ func (e *core) walk(visit func(*Flow)) {
 	var wg sync.WaitGroup
 	for _, l := range e.loops {
 		do := func() {
-			l.walk(func(_ handler, slot uint32) { visit(ownerOf(l, slot).flow(slot)) }, nil, &wg)
+			l.Walk(func(_ loop.Handler, slot uint32) { visit(ownerOf(l, slot).flow(slot)) }, nil, &wg)
 		}
 		wg.Add(1)
-		if !l.post(request{do: do}) {
+		if !l.Post(loop.Request{Do: do}) {
 			wg.Done()
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/internal/loop"
 )
 
 // shedBurst is how many flows are ended before others have their turn.
@@ -22,7 +24,7 @@ func (e *Engine) SetOverload(o Overload) {
 	e.datagrams.less.Store(o.HoldLess)
 	opened := e.streams.gate.Swap(o.NoStreams) && !o.NoStreams
 	for _, s := range e.streams.all {
-		s.loop.post(request{do: func() {
+		s.loop.Post(loop.Request{Do: func() {
 			s.env.Less, s.env.HoldMost = o.HoldLess, o.HoldMost/int64(len(e.loops))
 			if opened {
 				s.wakePorts()
@@ -47,12 +49,12 @@ func (e *Engine) Shed(s Shedding) Shed {
 		c.Shedding = s
 		wg.Add(1)
 		// A loop that was asleep does not know yet what has come meanwhile: it does two turns later.
-		l.inTurns(2, func(ended bool) {
+		l.InTurns(2, func(ended bool) {
 			if ended {
 				wg.Done()
 				return
 			}
-			l.walk(func(owner handler, slot uint32) { c.look(l, owner, slot) }, nil, &wg)
+			l.Walk(func(owner loop.Handler, slot uint32) { c.look(l, owner, slot) }, nil, &wg)
 		})
 	}
 	wg.Wait()
@@ -77,13 +79,13 @@ type candidates struct {
 }
 
 // look adds the flow in a slot, if it qualifies.
-func (c *candidates) look(l *loop, owner handler, slot uint32) {
+func (c *candidates) look(l *loop.Loop, owner loop.Handler, slot uint32) {
 	f := ownerOf(l, slot).flow(slot)
 	// Not the loop's present: what came while the process was stopped may not have been handled.
-	if l.seen-f.active < c.Quiet {
+	if l.Seen-f.active < c.Quiet {
 		return
 	}
-	x := candidate{ref: f.ref(), loop: l.index, rank: -int64(f.active), active: f.active}
+	x := candidate{ref: f.ref(), loop: l.Index, rank: -int64(f.active), active: f.active}
 	if c.Idle && len(c.heap) == c.Flows && c.heap[0].rank >= x.rank {
 		return
 	}
@@ -108,7 +110,7 @@ func (c *candidates) look(l *loop, owner handler, slot uint32) {
 }
 
 // memoryOf returns the bytes that a flow holds in user space, in pipes and in the buffers of sockets.
-func memoryOf(owner handler, f *Flow) int64 {
+func memoryOf(owner loop.Handler, f *Flow) int64 {
 	switch o := owner.(type) {
 	case *streams:
 		user, pipes, sockets := o.memory(o.of(f))
@@ -179,22 +181,22 @@ func (e *core) end(chosen [][]candidate) (all Shed) {
 		burst = func() {
 			n := min(shedBurst, len(list))
 			for _, x := range list[:n] {
-				if l.slots.find(x.ref) == nil {
+				if l.Slots.Find(x.ref) == nil {
 					continue
 				}
-				if f := ownerOf(l, x.slot).flow(x.slot); f.active == x.active {
+				if f := ownerOf(l, x.Slot).flow(x.Slot); f.active == x.active {
 					f.owner.kill(f, CauseOverload)
 					shed[i].Flows++
 					shed[i].Bytes += x.bytes
 				}
 			}
 			list = list[n:]
-			if len(list) == 0 || !l.post(request{do: burst}) {
+			if len(list) == 0 || !l.Post(loop.Request{Do: burst}) {
 				wg.Done()
 			}
 		}
 		wg.Add(1)
-		if !l.post(request{do: burst}) {
+		if !l.Post(loop.Request{Do: burst}) {
 			wg.Done()
 		}
 	}
@@ -214,7 +216,7 @@ func (e *Engine) Trim() {
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
 		wg.Add(1)
-		if !l.post(request{do: func() { e.streams.all[i].trim(); e.datagrams.all[i].trim() }, wg: &wg}) {
+		if !l.Post(loop.Request{Do: func() { e.streams.all[i].trim(); e.datagrams.all[i].trim() }, WG: &wg}) {
 			wg.Done()
 		}
 	}
@@ -241,7 +243,7 @@ func (e *Engine) MemoryUse() MemoryUse {
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
 		wg.Add(1)
-		if !l.post(request{do: func() { uses[i] = sample(l) }, wg: &wg}) {
+		if !l.Post(loop.Request{Do: func() { uses[i] = sample(l) }, WG: &wg}) {
 			wg.Done()
 		}
 	}
@@ -255,8 +257,8 @@ func (e *Engine) MemoryUse() MemoryUse {
 }
 
 // sample extrapolates from some flows of a loop.
-func sample(l *loop) (u MemoryUse) {
-	n, seen := l.slots.len(), int64(0)
+func sample(l *loop.Loop) (u MemoryUse) {
+	n, seen := l.Slots.Len(), int64(0)
 	for range sampleRuns {
 		if n == 0 {
 			break
@@ -270,18 +272,18 @@ func sample(l *loop) (u MemoryUse) {
 			seen++
 			switch o := o.(type) {
 			case *streams:
-				_, pipes, sockets := o.memory(o.slab.at(slot))
+				_, pipes, sockets := o.memory(o.slab.At(slot))
 				u.Pipes += pipes
 				u.Sockets += sockets
 			case *datagrams:
-				_, sockets := o.memory(o.slab.at(slot))
+				_, sockets := o.memory(o.slab.At(slot))
 				u.Sockets += sockets
 			}
 		}
 	}
 	if seen > 0 {
-		u.Pipes = u.Pipes * int64(l.slots.live) / seen
-		u.Sockets = u.Sockets * int64(l.slots.live) / seen
+		u.Pipes = u.Pipes * int64(l.Slots.Live) / seen
+		u.Sockets = u.Sockets * int64(l.Slots.Live) / seen
 	}
 	return u
 }

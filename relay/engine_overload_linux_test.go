@@ -98,9 +98,9 @@ func TestShedSparesWhatMoves(t *testing.T) {
 	found := make([]candidates, 1)
 	found[0].Shedding = Shedding{Bytes: 1, Flows: 1}
 	loop := r.e.loops[0]
-	loop.ask(func() {
-		for slot := range loop.slots.len() {
-			if owner := loop.slots.owner(slot); owner != nil {
+	loop.Ask(func() {
+		for slot := range loop.Slots.Len() {
+			if owner := loop.Slots.Owner(slot); owner != nil {
 				found[0].look(loop, owner, slot)
 			}
 		}
@@ -131,9 +131,9 @@ func TestShedSparesWhatTheKernelSends(t *testing.T) {
 	say(t, idle, s.accept(t), "hello")
 	eventually(t, "one holds bytes", func() bool { return r.blocked() == 1 })
 	loop := r.e.loops[0]
-	loop.ask(func() {
-		loop.start = loop.start.Add(-3 * long) // of its clock
-		loop.now = loop.clock()
+	loop.Ask(func() {
+		loop.Start = loop.Start.Add(-3 * long) // of its clock
+		loop.Now = loop.Clock()
 	})
 	// The loop has done nothing since, and the kernel's clock is another one.
 	for _, isIdle := range []bool{false, true} {
@@ -275,9 +275,9 @@ func testHoldLess(t *testing.T, o Overload) {
 	for range r.e.Shed(Shedding{Bytes: 1 << 40}).Flows {
 		r.expect(CauseOverload)
 	}
-	r.e.loops[0].ask(func() {
-		if n := r.e.streams.all[0].env.Held; n != 0 || r.e.loops[0].slots.live != 0 {
-			t.Errorf("%d bytes are held, %d flows are left", n, r.e.loops[0].slots.live)
+	r.e.loops[0].Ask(func() {
+		if n := r.e.streams.all[0].env.Held; n != 0 || r.e.loops[0].Slots.Live != 0 {
+			t.Errorf("%d bytes are held, %d flows are left", n, r.e.loops[0].Slots.Live)
 		}
 	})
 }
@@ -356,7 +356,7 @@ func TestCandidates(t *testing.T) {
 		c := candidates{Shedding: Shedding{Flows: 1 + rnd.IntN(20)}}
 		var all []candidate
 		for i := range rnd.IntN(100) {
-			x := candidate{ref: ref{slot: uint32(i)}, rank: int64(rnd.IntN(30)), bytes: 10}
+			x := candidate{ref: ref{Slot: uint32(i)}, rank: int64(rnd.IntN(30)), bytes: 10}
 			all = append(all, x)
 			c.add(x)
 		}

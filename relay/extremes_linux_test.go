@@ -111,7 +111,7 @@ func TestEndlessTimeouts(t *testing.T) {
 // ticks waits until the first loop's timers have come up n times.
 func ticks(r *rig, n time.Duration) {
 	at := func() (now time.Duration) {
-		r.e.onLoops(func(f *Flow) { now = f.owner.base().loop.now })
+		r.e.onLoops(func(f *Flow) { now = f.owner.base().loop.Now })
 		return now
 	}
 	for end := at() + n*tick + time.Millisecond; at() < end && r.e.flows() > 0; {

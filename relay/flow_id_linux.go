@@ -24,13 +24,13 @@ var idSizes = [...]idSize{
 func flowID(loop int, r ref) uint64 {
 	s := &idSizes[len(idSizes)-1]
 	for i := range idSizes {
-		if loop>>idSizes[i].loopBits == 0 && r.slot>>idSizes[i].slotBits == 0 {
+		if loop>>idSizes[i].loopBits == 0 && r.Slot>>idSizes[i].slotBits == 0 {
 			s = &idSizes[i]
 			break
 		}
 	}
-	id := uint64(r.gen >> 1)
-	id = id<<s.slotBits | uint64(r.slot)&(1<<s.slotBits-1)
+	id := uint64(r.Gen >> 1)
+	id = id<<s.slotBits | uint64(r.Slot)&(1<<s.slotBits-1)
 	id = id<<s.loopBits | uint64(loop)
 	return id<<s.sizeBits | s.size
 }
@@ -45,7 +45,7 @@ func splitFlowID(id uint64) (loop int, r ref, ok bool) {
 		rest := id >> s.sizeBits
 		loop = int(rest & (1<<s.loopBits - 1))
 		rest >>= s.loopBits
-		r = ref{slot: uint32(rest & (1<<s.slotBits - 1)), gen: uint32(rest>>s.slotBits)<<1 | 1}
+		r = ref{Slot: uint32(rest & (1<<s.slotBits - 1)), Gen: uint32(rest>>s.slotBits)<<1 | 1}
 		break
 	}
 	return loop, r, flowID(loop, r) == id

@@ -32,12 +32,12 @@ func TestFlowID(t *testing.T) {
 	for _, loop := range edges(8) {
 		for _, slot := range edges(24) {
 			for _, half := range edges(31) {
-				check(int(loop), ref{slot, half<<1 | 1})
+				check(int(loop), ref{Slot: slot, Gen: half<<1 | 1})
 			}
 		}
 	}
 	for range 100_000 {
-		check(rand.IntN(maxLoops), ref{rand.Uint32N(1 << 24), rand.Uint32() | 1})
+		check(rand.IntN(maxLoops), ref{Slot: rand.Uint32N(1 << 24), Gen: rand.Uint32() | 1})
 	}
 }
 
@@ -53,12 +53,12 @@ func TestFlowIDIsShort(t *testing.T) {
 		r      ref
 		longer uint64 // than the ID
 	}{
-		{0, ref{0, 1}, 2},
-		{7, ref{63, 1}, 10_000},
-		{7, ref{63, 2*999 + 1}, 10_000_000},
-		{63, ref{1<<14 - 1, 1}, 10_000_000},
-		{7, ref{63, 2*10_000_000 + 1}, 100_000_000_000},
-		{255, ref{1<<24 - 1, math.MaxUint32}, math.MaxUint64},
+		{0, ref{Slot: 0, Gen: 1}, 2},
+		{7, ref{Slot: 63, Gen: 1}, 10_000},
+		{7, ref{Slot: 63, Gen: 2*999 + 1}, 10_000_000},
+		{63, ref{Slot: 1<<14 - 1, Gen: 1}, 10_000_000},
+		{7, ref{Slot: 63, Gen: 2*10_000_000 + 1}, 100_000_000_000},
+		{255, ref{Slot: 1<<24 - 1, Gen: math.MaxUint32}, math.MaxUint64},
 	} {
 		if id := flowID(c.loop, c.r); id >= c.longer {
 			t.Errorf("loop %d, %+v: %d, want less than %d", c.loop, c.r, id, c.longer)

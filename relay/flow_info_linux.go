@@ -13,7 +13,7 @@ func (f *Flow) info(i *FlowInfo) {
 	peer := f.Peer()
 	*i = FlowInfo{
 		ID: f.ID(), Listener: f.listener, Value: f.value, Client: peer, Peer: peer, Upstream: f.upstream(), State: StateRelaying, Attempts: int(f.attempts),
-		Start: o.shared.start.Add(f.start), Duration: o.loop.now - f.start, Idle: o.loop.now - f.active,
+		Start: o.shared.start.Add(f.start), Duration: o.loop.Now - f.start, Idle: o.loop.Now - f.active,
 		Up: f.owner.transfer(f, up), Down: f.owner.transfer(f, down),
 	}
 	if f.client != nil {
@@ -25,10 +25,10 @@ func (f *Flow) info(i *FlowInfo) {
 // detail fills d with all that is known of the flow.
 func (f *Flow) detail(d *FlowDetail) {
 	f.info(&d.FlowInfo)
-	d.Loop, d.Local = f.owner.base().loop.index, f.Local()
+	d.Loop, d.Local = f.owner.base().loop.Index, f.Local()
 	d.Connect, d.FirstByte, d.Queued = f.connect, f.firstByte, f.queued
 	if d.State == StateQueued {
-		d.Queued += f.owner.base().loop.now - f.since
+		d.Queued += f.owner.base().loop.Now - f.since
 	}
 	d.ClientTLS, d.UpstreamTLS = f.owner.tls(f, sideClient), f.owner.tls(f, sideUpstream)
 	d.ClientTCP, d.UpstreamTCP = tcpInfo(f.owner.tcp(f, sideClient)), tcpInfo(f.owner.tcp(f, sideUpstream))
@@ -39,7 +39,7 @@ func (t *tenant) fill(f *Flow, c Cause, err error) {
 	r := &t.record
 	*r = Record{
 		ID: f.ID(), Listener: f.listener, Value: f.value, Peer: f.Peer(), Upstream: f.upstream(), Attempts: int(f.attempts),
-		Start: t.shared.start.Add(f.start), Connect: f.connect, FirstByte: f.firstByte, Queued: f.queued, Duration: t.loop.now - f.start,
+		Start: t.shared.start.Add(f.start), Connect: f.connect, FirstByte: f.firstByte, Queued: f.queued, Duration: t.loop.Now - f.start,
 		Cause: c, Err: err,
 		Up: f.owner.transfer(f, up), Down: f.owner.transfer(f, down),
 	}

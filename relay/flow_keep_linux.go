@@ -236,7 +236,7 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	k := t.keep
 	f.start = time.Duration(r.Start() - k.base)
 	f.firstByte = time.Duration(r.FirstByte())
-	f.active, f.since = t.loop.now, t.loop.now
+	f.active, f.since = t.loop.Now, t.loop.Now
 	m.name, _ = k.ledger.String(r.Listener())
 	b, ok := k.ledger.Blob(r)
 	if !ok {

@@ -3,6 +3,8 @@ package relay
 import (
 	"fmt"
 	"time"
+
+	"github.com/penstock/penstock/internal/loop"
 )
 
 // The sides of a flow.
@@ -51,7 +53,7 @@ type Flow struct {
 
 // init makes f the flow of r, which begins now.
 func (f *Flow) init(o flowOwner, r ref, now time.Duration) {
-	f.owner, f.slot, f.gen = o, r.slot, r.gen
+	f.owner, f.slot, f.gen = o, r.Slot, r.Gen
 	f.start, f.since, f.active = now, now, now
 }
 
@@ -64,10 +66,10 @@ func (f *Flow) inherit(ln *Listener) {
 // alive reports whether the flow is still the one that had generation gen.
 func (f *Flow) alive(gen uint32) bool { return f.gen == gen && gen != 0 }
 
-func (f *Flow) ref() ref { return ref{f.slot, f.gen} }
+func (f *Flow) ref() ref { return ref{Slot: f.slot, Gen: f.gen} }
 
 // ID returns the flow's ID, which is unique in the engine. It is never 0, and a flow that outlives the process keeps it.
-func (f *Flow) ID() uint64 { return flowID(f.owner.base().loop.index, f.ref()) }
+func (f *Flow) ID() uint64 { return flowID(f.owner.base().loop.Index, f.ref()) }
 
 // Listener returns the listener that accepted the client, or nil for a pair given to
 // Relay.
@@ -162,6 +164,6 @@ func (f *Flow) Ref() FlowRef { return FlowRef{f.owner, f.ref()} }
 // does nothing if the flow is not queued.
 func (r FlowRef) Resume() {
 	if r.owner != nil {
-		r.owner.base().loop.post(request{to: r.owner, ref: r.ref})
+		r.owner.base().loop.Post(loop.Request{To: r.owner, Ref: r.ref})
 	}
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
 )
@@ -10,7 +11,7 @@ import (
 // flowOwner is a loop's handler of flows: streams or datagrams, and what these do
 // each in its own way. What they have in common is [tenant].
 type flowOwner interface {
-	handler
+	loop.Handler
 	base() *tenant
 
 	// flow returns the flow in one of the owner's slots.
@@ -47,14 +48,16 @@ type flowOwner interface {
 
 // tenant is what streams and datagrams have in common. Each loop has one of either.
 type tenant struct {
-	loop     *loop
-	shared   *shared
-	keep     *keeping     // nil without Config.Keep
-	timeouts *Timeouts    // the last that a flow was given other than its listener's
-	info     sys.TCPInfo  // of the socket that was looked at last
-	record   Record       // of the flow that ends
-	address  sys.Sockaddr // of the client that was accepted last, or the upstream that was dialled last
-	sources  int          // of DialConfig.Source, which are taken in turn
+	loop        *loop.Loop
+	shared      *shared
+	keep        *keeping // nil without Config.Keep
+	loopStats   *LoopStats
+	descriptors *descriptors
+	timeouts    *Timeouts    // the last that a flow was given other than its listener's
+	info        sys.TCPInfo  // of the socket that was looked at last
+	record      Record       // of the flow that ends
+	address     sys.Sockaddr // of the client that was accepted last, or the upstream that was dialled last
+	sources     int          // of DialConfig.Source, which are taken in turn
 }
 
 func (t *tenant) base() *tenant { return t }
@@ -69,7 +72,7 @@ type shared struct {
 }
 
 // ownerOf returns the owner of the flow in a slot, or nil if the slot is free.
-func ownerOf(l *loop, slot uint32) flowOwner {
-	o, _ := l.slots.owner(slot).(flowOwner)
+func ownerOf(l *loop.Loop, slot uint32) flowOwner {
+	o, _ := l.Slots.Owner(slot).(flowOwner)
 	return o
 }

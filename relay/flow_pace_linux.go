@@ -36,7 +36,7 @@ func (f *Flow) SetBandwidth(bytesPerSecond int64) error {
 		return stageError("SetBandwidth", "of a stream that relays", "hooks before that")
 	}
 	p.rate = max(bytesPerSecond, 0)
-	p.start(f.owner.base().loop.now, 0)
+	p.start(f.owner.base().loop.Now, 0)
 	return nil
 }
 

@@ -1,6 +1,9 @@
 package relay
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Timeouts returns the flow's timeouts: those given to SetTimeouts, or else the
 // listener's.
@@ -28,6 +31,14 @@ func (t *tenant) shareTimeouts(want *Timeouts) *Timeouts {
 		*t.timeouts = *want
 	}
 	return t.timeouts
+}
+
+// after returns the time d after t, or the end of all time if that is sooner.
+func after(t, d time.Duration) time.Duration {
+	if d > math.MaxInt64-t {
+		return math.MaxInt64
+	}
+	return t + d
 }
 
 // deadline is when a flow times out, and of what.

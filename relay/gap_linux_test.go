@@ -115,7 +115,7 @@ func TestGap(t *testing.T) {
 	for _, c := range []struct {
 		network string
 		flows   int
-	}{{"tcp", 1}, {"tcp", 2*eventsMost + 10}, {"udp", 1}, {"udp", dgramRounds*dgramBatch + 10}} {
+	}{{"tcp", 1}, {"tcp", 2*256 + 10}, {"udp", 1}, {"udp", dgramRounds*dgramBatch + 10}} {
 		t.Run(fmt.Sprintf("%s/flows=%d", c.network, c.flows), func(t *testing.T) {
 			testnet.CheckLeaks(t)
 			untilKept(t, 300*time.Millisecond, func(idle time.Duration) bool { return gap(t, c.network, c.flows, idle) })
@@ -134,21 +134,6 @@ func stopped(pid int) bool {
 		}
 	}
 	return len(threads) > 0
-}
-
-// A loop that always has more events than one wait gives has timers all the same.
-func TestTimersAreNotStarved(t *testing.T) {
-	l := &loop{waitBegan: time.Second}
-	turns := 0
-	for ; l.seen != l.waitBegan; turns++ {
-		if turns > 2*unseenMost {
-			t.Fatalf("no timer after %d turns", turns)
-		}
-		l.noteSeen(false)
-	}
-	if turns < unseenMost {
-		t.Errorf("timers after %d turns", turns)
-	}
 }
 
 // gap stops a child for twice the idle time; false says that this machine was

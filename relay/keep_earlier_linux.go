@@ -2,6 +2,7 @@ package relay
 
 import (
 	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -78,7 +79,7 @@ func (k *keeping) resolveHalf(r ledger.Record, note ledger.Note, pipes pipeTelle
 	if r.Flags()&recordEcho != 0 {
 		dst = h
 	}
-	fds := k.earlier[k.flowKey(ref{note.Slot, note.Generation})]
+	fds := k.earlier[k.flowKey(ref{Slot: note.Slot, Gen: note.Generation})]
 	odd := func() { r.SetFlags(r.Flags() | recordOdd) }
 	hands := hands{Note: note, scratch: ledger.ScratchSize}
 	hands.in, hands.out = k.turn.Counts()
@@ -244,8 +245,8 @@ func (h *hands) resolve() (in, out int64, from, to int, ok bool) {
 func (k *keeping) next() (x earlierFlow, ok bool) {
 	for ; k.at < k.ledger.Top(); k.at++ {
 		r := k.ledger.Record(k.at)
-		if gen := r.Generation(); inUse(gen) {
-			x = earlierFlow{ref: ref{k.at, gen}, record: r}
+		if gen := r.Generation(); loop.InUse(gen) {
+			x = earlierFlow{ref: ref{Slot: k.at, Gen: gen}, record: r}
 			key := k.flowKey(x.ref)
 			x.fds = k.earlier[key]
 			delete(k.earlier, key)
@@ -258,7 +259,7 @@ func (k *keeping) next() (x earlierFlow, ok bool) {
 
 // abandon resets the connections of a flow that nobody can restore, and forgets it.
 func (k *keeping) abandon(x *earlierFlow) {
-	k.ledger.Begin(x.slot)
+	k.ledger.Begin(x.Slot)
 	for _, fd := range x.fds {
 		resetSocket(k.holding.kernel, fd)
 		k.holding.kernel.Close(fd)

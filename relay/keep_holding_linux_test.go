@@ -256,8 +256,8 @@ func TestSettleWithBusyHolder(t *testing.T) {
 	h.busy = 20
 	h.mu.Unlock()
 	s := e.streams.all[0]
-	s.loop.ask(func() {
-		if !s.keep.settleAll(s.loop.now) {
+	s.loop.Ask(func() {
+		if !s.keep.settleAll(s.loop.Now) {
 			t.Error("the holder has failed")
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 )
 
@@ -45,7 +46,7 @@ type keeping struct {
 	key      holdKey // of the ledger
 	turn     ledger.Turn
 	note     *pump.Note
-	slots    *slots
+	slots    *loop.Slots
 	stats    *LoopStats
 	index    int           // the loop's
 	after    time.Duration // see Keep.After; not negative
@@ -97,7 +98,7 @@ type settler interface {
 
 // flowKey is the key of a flow's sockets.
 func (k *keeping) flowKey(r ref) holdKey {
-	return newHoldKey(holdFlow, k.index, uint64(r.slot), uint64(r.gen))
+	return newHoldKey(holdFlow, k.index, uint64(r.Slot), uint64(r.Gen))
 }
 
 // add has a flow settled when it is time. Flows that began one after the other are settled together: to
@@ -112,9 +113,9 @@ func (k *keeping) add(r ref, now time.Duration) {
 
 // begun notes the generation of a new flow, so that the next process does not use it again.
 func (k *keeping) begun(r ref) {
-	if r.gen > k.newest {
-		k.newest = r.gen
-		k.turn.SetNewest(r.gen)
+	if r.Gen > k.newest {
+		k.newest = r.Gen
+		k.turn.SetNewest(r.Gen)
 	}
 }
 
@@ -142,18 +143,18 @@ func (k *keeping) settle(now time.Duration, early bool) bool {
 			break
 		}
 		r := k.unsettled.pop().ref
-		h, ok := k.slots.find(r).(settler)
-		if !ok || int(r.slot) >= k.ledger.Slots() {
+		h, ok := k.slots.Find(r).(settler)
+		if !ok || int(r.Slot) >= k.ledger.Slots() {
 			continue
 		}
 		n := len(k.batch)
-		switch h.settle(r.slot, k.ledger.Begin(r.slot), &k.fds[n]) {
+		switch h.settle(r.Slot, k.ledger.Begin(r.Slot), &k.fds[n]) {
 		case settleNow:
-			k.ledger.Publish(r.slot, r.gen)
+			k.ledger.Publish(r.Slot, r.Gen)
 			fds := k.fds[n][:]
 			if fds[0] < 0 { // there is nothing to hold
 				k.stats.Kept++
-				h.settled(r.slot)
+				h.settled(r.Slot)
 				continue
 			}
 			if fds[1] < 0 {
@@ -173,7 +174,7 @@ func (k *keeping) settle(now time.Duration, early bool) bool {
 		k.pause = min(max(2*k.pause, settleFirst), settleMost)
 		k.retry = now + k.pause
 		for _, r := range k.refs {
-			k.free(r.slot)
+			k.free(r.Slot)
 			k.stats.KeepErrors++
 			k.unsettled.push(unsettledRef{r, now})
 		}
@@ -182,7 +183,7 @@ func (k *keeping) settle(now time.Duration, early bool) bool {
 	k.pause = 0
 	for _, r := range k.refs {
 		k.stats.Kept++
-		k.slots.find(r).(settler).settled(r.slot)
+		k.slots.Find(r).(settler).settled(r.Slot)
 	}
 	return true
 }
@@ -218,7 +219,7 @@ func (k *keeping) end(r ref) { k.holding.drop(k.forget(r)) }
 // held.
 func (k *keeping) forget(r ref) holdKey {
 	k.stats.Kept--
-	k.free(r.slot)
+	k.free(r.Slot)
 	return k.flowKey(r)
 }
 
@@ -231,13 +232,13 @@ func (k *keeping) Text(n uint32) (string, bool) { return k.ledger.String(n) }
 
 // newKeeping makes what a loop needs; l is an earlier process's ledger, or nil. The descriptors in
 // earlier belong to it.
-func newKeeping(loop *loop, h *holding, cfg *Keep, base int64, l *ledger.Ledger, key holdKey) (*keeping, error) {
+func newKeeping(on *loop.Loop, h *holding, cfg *Keep, base int64, l *ledger.Ledger, key holdKey) (*keeping, error) {
 	if l == nil {
 		var err error
-		if l, err = ledger.Create(ledger.Config{Loop: loop.index}); err != nil {
+		if l, err = ledger.Create(ledger.Config{Loop: on.Index}); err != nil {
 			return nil, fmt.Errorf("relay: make ledger: %w", err)
 		}
-		key = newHoldKey(holdLedger, loop.index, uint64(loop.index), key[1]+1)
+		key = newHoldKey(holdLedger, on.Index, uint64(on.Index), key[1]+1)
 		if err := h.hold(Held{Key: key, Label: "ledger", FDs: []int{l.FD()}}); err != nil {
 			l.Close()
 			return nil, fmt.Errorf("relay: hold ledger: %w", err)
@@ -247,15 +248,14 @@ func newKeeping(loop *loop, h *holding, cfg *Keep, base int64, l *ledger.Ledger,
 	if err != nil {
 		return nil, fmt.Errorf("relay: counters: %w", err)
 	}
-	loop.stats = stats
-	loop.stats.resetGauges()
+	stats.resetGauges()
 	after := cfg.After
 	if after == 0 {
 		after = defaultAfter
 	}
 	k := &keeping{
-		holding: h, ledger: l, key: key, turn: l.Turn(), note: pump.NewNote(l), slots: &loop.slots, stats: stats,
-		index: loop.index, base: base, after: max(after, 0),
+		holding: h, ledger: l, key: key, turn: l.Turn(), note: pump.NewNote(l), slots: &on.Slots, stats: stats,
+		index: on.Index, base: base, after: max(after, 0),
 		earlier: make(map[holdKey][]int),
 	}
 	k.newest = k.turn.Newest()

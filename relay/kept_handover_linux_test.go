@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
 )
@@ -239,15 +240,15 @@ func handOverLatePair(e *Engine, a, b string, done func(*Record)) error {
 		}
 		c.Close()
 	}
-	s.loop.reserve() // as Relay does first
+	s.loop.Reserve() // as Relay does first
 	s.load.Add(1)
 	result := make(chan error, 1)
 	go func() { result <- e.HandOver(context.Background()) }()
 	for shut := false; !shut; time.Sleep(time.Millisecond) {
-		s.loop.mu.Lock()
-		shut = s.loop.shut
-		s.loop.mu.Unlock()
+		if shut = !s.loop.Reserve(); !shut {
+			s.loop.PostReserved(nil)
+		}
 	}
-	s.loop.postReserved(&request{to: s, arg: x})
+	s.loop.PostReserved(&loop.Request{To: s, Arg: x})
 	return <-result
 }

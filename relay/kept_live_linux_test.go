@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/testnet"
 )
@@ -25,7 +26,7 @@ func TestLastBytesOfKeptFlow(t *testing.T) {
 		})
 		// b breaks the connection while the loop is busy.
 		busy, free := make(chan struct{}), make(chan struct{})
-		r.e.loops[0].post(request{do: func() {
+		r.e.loops[0].Post(loop.Request{Do: func() {
 			close(busy)
 			<-free
 		}})

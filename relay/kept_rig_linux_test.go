@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
 )
@@ -481,12 +482,12 @@ func serveKept(text string, say func(keptAnswer)) error {
 		case "arenas":
 			e.each(func(s *streams) { atomic.AddInt64(&a.Lent, s.keep.ledger.Arena().Used()) })
 		case "turn": // of the first loop: it has seen what came before
-			e.loops[0].ask(func() {})
+			e.loops[0].Ask(func() {})
 		case "turn of each loop":
 			e.each(func(*streams) {})
 		case "stop the last loop":
 			begun := make(chan struct{})
-			e.loops[len(e.loops)-1].post(request{do: func() {
+			e.loops[len(e.loops)-1].Post(loop.Request{Do: func() {
 				close(begun)
 				<-stopped
 			}})
@@ -498,7 +499,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 			for closed := false; !closed; time.Sleep(time.Millisecond) {
 				closed = true
 				for _, d := range e.datagrams.all {
-					d.loop.ask(func() {
+					d.loop.Ask(func() {
 						for _, p := range d.ports {
 							closed = closed && p.state == portClosed
 						}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -98,7 +99,7 @@ func (l *Listener) Close() error {
 	if !open {
 		return net.ErrClosed
 	}
-	if !inHook() {
+	if !loop.InHook() {
 		wg.Wait()
 	}
 	return nil

@@ -71,11 +71,10 @@ func (r *rig) checkPools() {
 func unbalanced(e *Engine) error {
 	var want int64
 	var wrong []string
-	for _, l := range e.loops {
-		d := &l.descriptors
+	for i, d := range e.descriptors.all {
 		want += d.ahead + d.resting.Load()
 		if n := d.promised.Load(); n != d.ahead {
-			wrong = append(wrong, fmt.Sprintf("descriptors of loop %d: %d promised, %d ahead", l.index, n, d.ahead))
+			wrong = append(wrong, fmt.Sprintf("descriptors of loop %d: %d promised, %d ahead", i, n, d.ahead))
 		}
 	}
 	if p := e.streams.pipes; p != nil {
@@ -96,9 +95,9 @@ func checkDescriptors(t *testing.T, e *Engine) {
 	if err := unbalanced(e); err != nil {
 		t.Error(err)
 	}
-	for _, l := range e.loops {
-		if n := l.descriptors.resting.Load(); n != 0 {
-			t.Errorf("%d sockets of loop %d rest", n, l.index)
+	for i, d := range e.descriptors.all {
+		if n := d.resting.Load(); n != 0 {
+			t.Errorf("%d sockets of loop %d rest", n, i)
 		}
 	}
 }

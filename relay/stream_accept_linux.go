@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -30,18 +31,18 @@ func (p *streamPort) setUp(cfg *ListenConfig, was *SocketOptions) error {
 }
 
 func (p *streamPort) start() {
-	p.streams.loop.post(request{do: func() { p.streams.listen(p) }})
+	p.streams.loop.Post(loop.Request{Do: func() { p.streams.listen(p) }})
 }
 
 func (p *streamPort) stop(_ stopCause, wg *sync.WaitGroup) {
 	wg.Add(1)
-	if !p.streams.loop.post(request{do: func() { p.streams.unlisten(p, wg) }}) {
+	if !p.streams.loop.Post(loop.Request{Do: func() { p.streams.unlisten(p, wg) }}) {
 		wg.Done()
 	}
 }
 
-// event is called when clients wait.
-func (p *streamPort) event(uint32) { p.streams.serve(p) }
+// Event is called when clients wait.
+func (p *streamPort) Event(uint32) { p.streams.serve(p) }
 
 const (
 	// acceptBurst is how many clients are accepted from one listener before
@@ -67,7 +68,7 @@ const (
 
 // listen begins to accept from a port.
 func (s *streams) listen(p *streamPort) {
-	p.number = s.loop.addSource(p)
+	p.number = s.loop.AddSource(p)
 	s.ports = append(s.ports, p)
 	if s.resting == 0 {
 		s.watchPort(p)
@@ -82,14 +83,14 @@ func (s *streams) watchPort(p *streamPort) {
 	if p.shared != nil {
 		events |= sys.Exclusive | sys.Edge // once, to one of the loops: see serve
 	}
-	s.loop.watch(p.fd, events, sourceToken(p.number))
+	s.loop.Watch(p.fd, events, loop.SourceToken(p.number))
 }
 
 // stopAccepting leaves clients in the queues of the listeners, for the next process.
 func (s *streams) stopAccepting() {
 	if s.resting == 0 {
 		for _, p := range s.ports {
-			s.loop.unwatch(p.fd)
+			s.loop.Unwatch(p.fd)
 		}
 	}
 	s.handing = true
@@ -108,12 +109,12 @@ func (s *streams) startAccepting() {
 // unlisten closes a port as soon as the clients in its queue are accepted, and then calls
 // wg.Done.
 func (s *streams) unlisten(p *streamPort, wg *sync.WaitGroup) {
-	s.loop.removeSource(p.number)
+	s.loop.RemoveSource(p.number)
 	s.ports = slices.DeleteFunc(s.ports, func(q *streamPort) bool { return q == p })
 	if s.resting == 0 {
-		s.loop.unwatch(p.fd)
+		s.loop.Unwatch(p.fd)
 	}
-	p.until, p.closed = s.loop.now+acceptLast, wg
+	p.until, p.closed = s.loop.Now+acceptLast, wg
 	s.closingPorts = append(s.closingPorts, p)
 }
 
@@ -122,7 +123,7 @@ func (s *streams) unlisten(p *streamPort, wg *sync.WaitGroup) {
 func (s *streams) turnClosing() {
 	for i := 0; i < len(s.closingPorts); {
 		p := s.closingPorts[i]
-		if s.loop.now < p.until && (s.resting > 0 || s.acceptClosing(p)) {
+		if s.loop.Now < p.until && (s.resting > 0 || s.acceptClosing(p)) {
 			i++
 			continue
 		}
@@ -144,7 +145,7 @@ func (s *streams) acceptClosing(p *streamPort) bool {
 // expireClosing makes this turn the last one of the closing ports.
 func (s *streams) expireClosing() {
 	for _, p := range s.closingPorts {
-		p.until = s.loop.now
+		p.until = s.loop.Now
 	}
 }
 
@@ -153,7 +154,7 @@ func (s *streams) closePort(p *streamPort) {
 		p.listener.closeSocket(p.listenSocket)
 	}
 	p.closed.Done()
-	s.loop.checkDrained()
+	s.loop.CheckDrained()
 }
 
 // serve accepts clients from a port, a burst at a time.
@@ -178,12 +179,12 @@ func (s *streams) pass(p *streamPort) bool {
 			to, least = other, n
 		}
 	}
-	return to != s && p.shared.ports[to.loop.index].call()
+	return to != s && p.shared.ports[to.loop.Index].call()
 }
 
 // call makes the port's loop serve the port. It reports false if that loop has ended.
 func (p *streamPort) call() bool {
-	if p.called.CompareAndSwap(false, true) && !p.streams.loop.post(request{to: p.streams, arg: p}) {
+	if p.called.CompareAndSwap(false, true) && !p.streams.loop.Post(loop.Request{To: p.streams, Arg: p}) {
 		p.called.Store(false)
 		return false
 	}
@@ -214,8 +215,8 @@ func (s *streams) accept(p *streamPort) accepting {
 				return acceptNone // nobody waits
 			}
 			if !s.makeRoom() {
-				s.loop.stats.AcceptPauses++
-				s.loop.descriptors.budget.waits.Add(1)
+				s.loopStats.AcceptPauses++
+				s.descriptors.budget.waits.Add(1)
 				s.restPorts(true)
 				return acceptStarved
 			}
@@ -225,24 +226,24 @@ func (s *streams) accept(p *streamPort) accepting {
 		case sys.EAGAIN:
 			return acceptNone
 		case sys.EMFILE, sys.ENFILE, sys.ENOBUFS, sys.ENOMEM:
-			s.loop.stats.AcceptErrors++
-			if s.loop.spareDescriptor() {
+			s.loopStats.AcceptErrors++
+			if s.loop.Spare() {
 				continue
 			}
-			s.loop.descriptors.budget.full(s.loop.now)
-			s.loop.stats.AcceptPauses++
+			s.descriptors.budget.full(s.loop.Now)
+			s.loopStats.AcceptPauses++
 			s.restPorts(false)
 			return acceptStarved
 		default:
 			// The connection failed before it was accepted; accept(2) says to
 			// retry. A listener of which every accept fails must not make the
 			// loop spin.
-			s.loop.stats.AcceptErrors++
+			s.loopStats.AcceptErrors++
 			failed++
 		}
 	}
 	if failed == acceptBurst {
-		s.loop.stats.AcceptPauses++
+		s.loopStats.AcceptPauses++
 		s.restPorts(false)
 		return acceptBroken
 	}
@@ -256,10 +257,10 @@ func (s *streams) acceptOne(p *streamPort) sys.Errno {
 	}
 	fd, e := s.env.Kernel.Accept(p.fd, &s.address)
 	if e != 0 {
-		s.loop.descriptors.give(flowDescriptors)
+		s.descriptors.give(flowDescriptors)
 		return e
 	}
-	s.loop.descriptors.opened(1)
+	s.descriptors.opened(1)
 	s.load.Add(1)
 	s.accepted(p.listener, fd)
 	return 0
@@ -275,7 +276,7 @@ func (s *streams) accepted(from *Listener, fd int) {
 	if f.tcp[sideClient] {
 		f.peer = s.address.AddrPort()
 	}
-	s.loop.stats.Accepted++
+	s.loopStats.Accepted++
 	if e := s.watch(f, sideClient); e != 0 {
 		s.end(f, CauseNoDescriptors, e)
 		return
@@ -315,14 +316,14 @@ func (s *streams) restPorts(short bool) {
 	if s.resting > 0 {
 		return
 	}
-	s.resting = s.loop.now + s.share.rest
+	s.resting = s.loop.Now + s.share.rest
 	s.rests.Store(true)
 	if s.short = short; short {
 		s.share.short.Add(1)
 	}
 	s.share.resting.Add(1)
 	for _, p := range s.ports {
-		s.loop.unwatch(p.fd)
+		s.loop.Unwatch(p.fd)
 	}
 }
 
@@ -330,12 +331,12 @@ func (s *streams) restPorts(short bool) {
 // in any case, or end.
 func (s *streams) endRest() {
 	if s.short && s.starved.len() == 0 {
-		again := s.loop.now + s.share.rest
+		again := s.loop.Now + s.share.rest
 		if !s.takeFree() && !s.makeRoom() {
 			s.resting = again
 			return
 		}
-		s.loop.descriptors.give(flowDescriptors)
+		s.descriptors.give(flowDescriptors)
 		if s.acceptsSingly() {
 			s.resting, s.retryShort = again, true
 			return
@@ -383,7 +384,7 @@ func (s *streams) endRests() {
 func (s *streams) wakeOthers() {
 	for _, other := range s.share.all {
 		if other != s && other.rests.CompareAndSwap(true, false) {
-			other.loop.post(request{do: other.wake})
+			other.loop.Post(loop.Request{Do: other.wake})
 		}
 	}
 }

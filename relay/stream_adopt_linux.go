@@ -8,9 +8,9 @@ func (s *streams) adopt(x *adoption) {
 	f.timeouts, f.value = s.shareTimeouts(&x.config.Timeouts), x.config.Value
 	f.tcp = x.tcp
 	f.reserved = flowDescriptors
-	s.loop.descriptors.takeOpen(flowDescriptors)
+	s.descriptors.takeOpen(flowDescriptors)
 	s.notePair(f, &x.config)
-	s.loop.stats.Adopted++
+	s.loopStats.Adopted++
 	for side := range f.fd {
 		if f.tcp[side] {
 			// The caller's SO_LINGER no longer counts: a reset would destroy what
@@ -22,7 +22,7 @@ func (s *streams) adopt(x *adoption) {
 			}
 		}
 		f.half[side].Preload(&s.env, x.read[side])
-		s.loop.stats.BytesRead += int64(len(x.read[side]))
+		s.loopStats.BytesRead += int64(len(x.read[side]))
 	}
 	if s.done(f) != nil || s.named(f) {
 		s.notePeers(f)

@@ -102,7 +102,7 @@ func (s *streams) replies(f *streamFlow) bool {
 	case x.failed != 0:
 		s.end(f, CauseClientGone, x.failed)
 	case len(x.reply) > 0:
-		f.state, f.since = streamReplying, s.loop.now
+		f.state, f.since = streamReplying, s.loop.Now
 		s.rearm(f)
 	default:
 		return false
@@ -114,7 +114,7 @@ func (s *streams) replies(f *streamFlow) bool {
 // why is not reset.
 func (s *streams) turnAway(f *streamFlow, c Cause, err error) {
 	if x := f.early; x != nil && x.replied {
-		f.cause, f.err, f.active = c, err, s.loop.now // it has failedDrain to take what was not sent yet
+		f.cause, f.err, f.active = c, err, s.loop.Now // it has failedDrain to take what was not sent yet
 		if s.replies(f) {
 			return
 		}
@@ -227,9 +227,9 @@ func (s *streams) askTurn(f *streamFlow) {
 func (s *streams) answered(f *streamFlow) {
 	f.early.answer = nil
 	if hook := f.cfg.Hooks.Answered; hook != nil && !f.tls.has(sideUpstream) {
-		hook(&f.Flow, s.loop.now-f.since, nil)
+		hook(&f.Flow, s.loop.Now-f.since, nil)
 	}
-	f.connect = s.loop.now - f.start
+	f.connect = s.loop.Now - f.start
 	s.connected(f, true)
 }
 
@@ -238,7 +238,7 @@ func (s *streams) answerFailed(f *streamFlow, err error) {
 	x := f.early
 	x.question, x.answer = nil, nil
 	if hook := f.cfg.Hooks.Answered; hook != nil {
-		hook(&f.Flow, s.loop.now-f.since, err)
+		hook(&f.Flow, s.loop.Now-f.since, err)
 	}
 	s.startFailed(f, err)
 }

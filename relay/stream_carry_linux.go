@@ -11,7 +11,7 @@ const flowEvents = sys.In | sys.Out | sys.RdHup | sys.Pri | sys.Edge
 
 // watch registers a side's socket with the loop's epoll.
 func (s *streams) watch(f *streamFlow, side int) sys.Errno {
-	return s.loop.watch(int(f.fd[side]), flowEvents, f.ref().token(side))
+	return s.loop.Watch(int(f.fd[side]), flowEvents, f.ref().Token(side))
 }
 
 // mute stops watching a side for input while its half cannot deliver what it
@@ -21,14 +21,14 @@ func (s *streams) watch(f *streamFlow, side int) sys.Errno {
 func (s *streams) mute(f *streamFlow, side int) {
 	if !f.muted[side] {
 		f.muted[side] = true
-		s.loop.rewatch(int(f.fd[side]), flowEvents&^(sys.In|sys.Pri), f.ref().token(side))
+		s.loop.Rewatch(int(f.fd[side]), flowEvents&^(sys.In|sys.Pri), f.ref().Token(side))
 	}
 }
 
 // unmute watches the side again. If something has come meanwhile, there is an event.
 func (s *streams) unmute(f *streamFlow, side int) {
 	f.muted[side] = false
-	s.loop.rewatch(int(f.fd[side]), flowEvents, f.ref().token(side))
+	s.loop.Rewatch(int(f.fd[side]), flowEvents, f.ref().Token(side))
 }
 
 // sideError handles a side's error if no turn of its half is due that would find it: the
@@ -60,7 +60,7 @@ func (s *streams) sideError(f *streamFlow, side int) {
 // relay begins to carry bytes. Both sides are connected.
 func (s *streams) relay(f *streamFlow) {
 	f.state = streamRelaying
-	f.active = s.loop.now
+	f.active = s.loop.Now
 	for h := range f.half {
 		half := &f.half[h]
 		half.TCP, half.Exact = f.tcp[h], f.tcp[h] && !f.odd[h]
@@ -84,7 +84,7 @@ func (s *streams) deliver(f *streamFlow) {
 		return
 	}
 	if x.held != nil {
-		s.loop.stats.BytesRead += int64(len(x.held) - x.own)
+		s.loopStats.BytesRead += int64(len(x.held) - x.own)
 		if f.tls != nil {
 			f.half[up].Preload(s.envOf(f), x.held) // whose preface, if it had one, is sent
 			s.turned(f)
@@ -95,7 +95,7 @@ func (s *streams) deliver(f *streamFlow) {
 		x.held, x.own = nil, 0
 	}
 	if x.pace.rate > 0 {
-		x.pace.start(s.loop.now, f.half[up].Held())
+		x.pace.start(s.loop.Now, f.half[up].Held())
 		return
 	}
 	s.freeEarly(f)
@@ -123,17 +123,17 @@ func (s *streams) carry(f *streamFlow, h int) {
 		s.unmute(f, h)
 	}
 	if half.In != in || half.Out != out {
-		f.active = s.loop.now
-		s.loop.stats.BytesRead += half.In - in
-		s.loop.stats.BytesWritten += half.Out - out
-		s.loop.stats.BytesSpliced += half.Spliced - spliced
+		f.active = s.loop.Now
+		s.loopStats.BytesRead += half.In - in
+		s.loopStats.BytesWritten += half.Out - out
+		s.loopStats.BytesSpliced += half.Spliced - spliced
 		if f.echo { // what was written is what came back, too: see transfer
-			s.loop.stats.BytesRead += half.Out - out
-			s.loop.stats.BytesWritten += half.Out - out
-			s.loop.stats.BytesSpliced += half.Spliced - spliced
+			s.loopStats.BytesRead += half.Out - out
+			s.loopStats.BytesWritten += half.Out - out
+			s.loopStats.BytesSpliced += half.Spliced - spliced
 		}
 		if (h == down || f.echo && half.Out != out) && f.firstByte == 0 {
-			f.firstByte = max(1, s.loop.now-f.start-f.connect)
+			f.firstByte = max(1, s.loop.Now-f.start-f.connect)
 		}
 	}
 	s.noteCounted(f, h)
@@ -150,7 +150,7 @@ func (s *streams) carry(f *streamFlow, h int) {
 		s.halfFailed(f, h)
 	default:
 		if half.Lagging() {
-			s.lag(f, s.loop.now)
+			s.lag(f, s.loop.Now)
 		}
 		if f.odd[h] && f.wait[h] == pump.WantWrite {
 			s.sideError(f, h) // whose event may have come before the half stalled
@@ -168,7 +168,7 @@ func (s *streams) makeReady(f *streamFlow) {
 
 // halfEnd passes on the end of a direction, whose last byte has been delivered.
 func (s *streams) halfEnd(f *streamFlow, h int) {
-	f.active = s.loop.now
+	f.active = s.loop.Now
 	switch {
 	case f.cause != CauseNone:
 		s.endFailed(f)
@@ -216,7 +216,7 @@ func (s *streams) endFailed(f *streamFlow) {
 // failed notes that the connection of a side has failed. The first failure is
 // the flow's cause.
 func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
-	f.active = s.loop.now
+	f.active = s.loop.Now
 	if f.cause != CauseNone {
 		return
 	}

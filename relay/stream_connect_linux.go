@@ -54,7 +54,7 @@ func (s *streams) connect(f *streamFlow) {
 			return
 		}
 		f.attempts++
-		f.since = s.loop.now
+		f.since = s.loop.Now
 		if to.Network.BuiltIn() {
 			s.builtin(f)
 			return
@@ -97,7 +97,7 @@ func (s *streams) nextAttempt(f *streamFlow) bool {
 	case f.hungUp, f.ended && f.attempts >= attemptsAtOnce:
 		s.end(f, CauseClientGone, nil)
 	case f.attempts >= attemptsAtOnce:
-		f.state, f.since = streamRetrying, s.loop.now
+		f.state, f.since = streamRetrying, s.loop.Now
 		s.rearm(f)
 	default:
 		return true
@@ -119,13 +119,13 @@ func (s *streams) dial(f *streamFlow) error {
 	}
 	d := f.dialConfig()
 	fd, e := s.env.Kernel.Socket(s.address.Family(), d.Socket.MPTCP)
-	if e != 0 && scarce(e) && s.loop.spareDescriptor() {
+	if e != 0 && scarce(e) && s.loop.Spare() {
 		fd, e = s.env.Kernel.Socket(s.address.Family(), d.Socket.MPTCP)
 	}
 	if e != 0 {
 		return e
 	}
-	s.loop.descriptors.opened(1)
+	s.descriptors.opened(1)
 	f.fd[sideUpstream] = int32(fd)
 	f.tcp[sideUpstream] = f.to.Network == TCP
 	if err := s.prepareSocket(fd, socketKind{f.to.Network, s.address.Family(), true}, d, &f.Flow); err != nil {
@@ -136,7 +136,7 @@ func (s *streams) dial(f *streamFlow) error {
 	case sys.EAGAIN:
 		// A Unix listener's accept queue is full (unix(7)), and no event will
 		// say when it is not.
-		s.loop.descriptors.closing(1)
+		s.descriptors.closing(1)
 		s.env.Kernel.Close(fd)
 		f.fd[sideUpstream] = -1
 		f.backlogFull = true
@@ -175,10 +175,10 @@ func (s *streams) connectEvent(f *streamFlow, ev uint32) {
 	if ev&(sys.Out|sys.In|sys.RdHup|sys.Hup) == 0 {
 		return
 	}
-	f.connect = s.loop.now - f.start
-	s.loop.stats.Connects++
+	f.connect = s.loop.Now - f.start
+	s.loopStats.Connects++
 	if hook := f.cfg.Hooks.Connected; hook != nil {
-		hook(&f.Flow, f.to, s.loop.now-f.since, nil)
+		hook(&f.Flow, f.to, s.loop.Now-f.since, nil)
 	}
 	if x := f.early; x != nil && x.answer != nil {
 		s.ask(f)
@@ -211,7 +211,7 @@ func (s *streams) attemptFailed(f *streamFlow, err error) {
 	}
 	s.closeAttempt(f, err)
 	if hook := f.cfg.Hooks.Connected; hook != nil {
-		hook(&f.Flow, f.to, s.loop.now-f.since, err)
+		hook(&f.Flow, f.to, s.loop.Now-f.since, err)
 	}
 }
 
@@ -219,12 +219,12 @@ func (s *streams) attemptFailed(f *streamFlow, err error) {
 func (s *streams) closeAttempt(f *streamFlow, err error) {
 	f.backlogFull = false
 	if fd := f.fd[sideUpstream]; fd >= 0 {
-		s.loop.descriptors.closing(1) // it is the next attempt's
+		s.descriptors.closing(1) // it is the next attempt's
 		s.env.Kernel.Close(int(fd))
 		f.fd[sideUpstream], f.odd[sideUpstream] = -1, false
 	}
 	f.err = err
-	s.loop.stats.ConnectErrors++
+	s.loopStats.ConnectErrors++
 }
 
 // noUpstream ends a flow after its last attempt.
@@ -246,7 +246,7 @@ func (s *streams) noUpstream(f *streamFlow) {
 func (s *streams) builtin(f *streamFlow) {
 	f.connect = time.Nanosecond
 	f.reserved--
-	s.loop.descriptors.give(1)
+	s.descriptors.give(1)
 	f.echo = f.to.Network == Echo
 	f.half[up].Sink = !f.echo
 	s.start(f, false)

@@ -3,6 +3,7 @@ package relay
 import (
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -56,7 +57,7 @@ func (s *streams) turnShort() {
 		turn := s.singly >= acceptBurst && s.othersHungry() // another loop's
 		if turn || !s.takeFree() {
 			s.setHungry(true)
-			if b := s.loop.descriptors.budget; turn || b.free.Load()-b.forDatagrams() >= flowDescriptors {
+			if b := s.descriptors.budget; turn || b.free.Load()-b.forDatagrams() >= flowDescriptors {
 				s.singly = 0
 				s.wakeOthers()
 			}
@@ -70,9 +71,9 @@ func (s *streams) turnShort() {
 		case e == sys.EAGAIN:
 			empty++
 		default: // the descriptors were promised in vain, or the connection has failed
-			s.loop.stats.AcceptErrors++
+			s.loopStats.AcceptErrors++
 			if noDescriptors(e) {
-				s.loop.descriptors.budget.full(s.loop.now)
+				s.descriptors.budget.full(s.loop.Now)
 			}
 			empty++
 		}
@@ -82,13 +83,13 @@ func (s *streams) turnShort() {
 
 // takeClient takes the descriptors of a flow from the budget.
 func (s *streams) takeClient() bool {
-	return s.loop.descriptors.takeAhead(flowDescriptors, s.loop.now) || s.takeFree()
+	return s.descriptors.takeAhead(flowDescriptors, s.loop.Now) || s.takeFree()
 }
 
 // takeFree takes the descriptors of a flow where there are few. It leaves to a hungry loop what
 // that needs to have as many flows.
 func (s *streams) takeFree() bool {
-	d := &s.loop.descriptors
+	d := s.descriptors
 	if !d.takeAbove(flowDescriptors, d.budget.forDatagrams()+s.hungrier()) {
 		return false
 	}
@@ -99,12 +100,12 @@ func (s *streams) takeFree() bool {
 // makeRoom takes the descriptors of a flow for which sockets that rest and idle pipes make
 // room. If they do not, the loop is hungry.
 func (s *streams) makeRoom() bool {
-	b := s.loop.descriptors.budget
+	b := s.descriptors.budget
 	for range giveUpBurst {
 		if b.free.Load()-b.forDatagrams() >= flowDescriptors {
 			break // they are another loop's
 		}
-		if !b.measure(s.loop.now, measureSoon) && !s.loop.spareDescriptor() && !b.closeIdlePipes() {
+		if !b.measure(s.loop.Now, measureSoon) && !s.loop.Spare() && !b.closeIdlePipes() {
 			break
 		}
 		if s.takeFree() {
@@ -112,9 +113,9 @@ func (s *streams) makeRoom() bool {
 		}
 	}
 	s.setHungry(true)
-	for _, other := range b.loops {
-		if o := &other.descriptors; other != s.loop && o.dispensable() && o.asked.CompareAndSwap(false, true) {
-			other.post(request{do: other.giveUp})
+	for _, other := range b.all {
+		if other != s.descriptors && other.dispensable() && other.asked.CompareAndSwap(false, true) {
+			other.loop.Post(loop.Request{Do: other.giveUp})
 		}
 	}
 	return false
@@ -170,10 +171,10 @@ func (s *streams) turnHungry() {
 // enough reports whether loops that wait for descriptors are woken: for each single flow that
 // would cost too much.
 func (s *streams) enough() bool {
-	b := s.loop.descriptors.budget
+	b := s.descriptors.budget
 	n := b.free.Load() - b.forDatagrams()
-	for _, l := range b.loops {
-		n += l.descriptors.resting.Load()
+	for _, d := range b.all {
+		n += d.resting.Load()
 	}
 	return n >= flowDescriptors*min(max(b.total.Load()/wakeShare, 1), wakeMost)
 }
@@ -184,13 +185,13 @@ func noDescriptors(err error) bool { return err == sys.EMFILE || err == sys.ENFI
 
 // starve makes f wait for a descriptor.
 func (s *streams) starve(f *streamFlow) {
-	s.loop.descriptors.budget.full(s.loop.now)
+	s.descriptors.budget.full(s.loop.Now)
 	if f.hungUp {
 		s.end(f, CauseClientGone, nil)
 		return
 	}
 	f.state = streamStarved
-	s.starved.push(starvedRef{f.ref(), s.loop.now})
+	s.starved.push(starvedRef{f.ref(), s.loop.Now})
 	s.share.starved.Add(1)
 	s.restPorts(false)
 	s.rearm(f)
@@ -207,15 +208,15 @@ func (s *streams) turnStarved() {
 			return
 		}
 		w := s.starved.first()
-		f := s.slab.find(w.ref)
+		f := s.slab.Find(w.ref)
 		if f == nil || f.state != streamStarved {
 			s.starved.pop() // it has ended
 			continue
 		}
 		since := w.since
-		f.state, f.since = streamConnecting, s.loop.now
+		f.state, f.since = streamConnecting, s.loop.Now
 		err := s.dial(f)
-		if noDescriptors(err) && s.loop.now-since < starveMost {
+		if noDescriptors(err) && s.loop.Now-since < starveMost {
 			f.state = streamStarved
 			s.retryStarved = false
 			s.restPorts(false)

@@ -64,7 +64,7 @@ func (s *streams) freeEarly(f *streamFlow) {
 	f.early = nil
 	n := int64(len(x.held) - x.own)
 	f.half[up].In += n
-	s.loop.stats.BytesRead += n
+	s.loopStats.BytesRead += n
 	s.putHeld(x)
 	*x = earlyState{}
 	s.share.early.Put(x)

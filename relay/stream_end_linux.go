@@ -12,7 +12,7 @@ func (s *streams) kill(f *Flow, c Cause) { s.end(s.of(f), c, nil) }
 func (s *streams) end(f *streamFlow, c Cause, err error) {
 	switch f.state {
 	case streamQueued:
-		f.queued += s.loop.now - f.since
+		f.queued += s.loop.Now - f.since
 	case streamStarved:
 		s.share.starved.Add(-1) // flowEnded wakes the ports
 	}
@@ -29,31 +29,31 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 	}
 	for side, fd := range f.fd {
 		if fd >= 0 {
-			s.loop.descriptors.closing(1)
+			s.descriptors.closing(1)
 			s.closeSide(f, side, f.tcp[side] && s.resets(f, side, c))
 		}
 	}
 	s.endTLS(f)
 	s.noteEnded(f)
-	s.loop.stats.Ended[c]++
+	s.loopStats.Ended[c]++
 	if c == CauseClientGone {
 		s.gone = goneFlows
 	}
-	s.loop.stats.BytesDropped += dropped
-	s.loop.disarm(f.slot)
-	s.loop.descriptors.give(int64(f.reserved))
+	s.loopStats.BytesDropped += dropped
+	s.loop.Disarm(f.slot)
+	s.descriptors.give(int64(f.reserved))
 	if f.listener == nil {
 		delete(s.pairs, f.slot)
 	}
 	if f.listener == nil && f.to != nil {
 		s.addrs = append(s.addrs, f.to) // notePeers took it
 	}
-	s.slab.put(f.slot)
+	s.slab.Put(f.slot)
 	if done != nil {
 		s.handOut(done)
 	}
 	s.load.Add(-1) // after its record: Drain returns when none is left
-	s.loop.flowEnded()
+	s.loop.FlowEnded()
 }
 
 // discard reads what a side's socket has received: close(2) with unread data sends a reset,
@@ -96,7 +96,7 @@ func (s *streams) closeSide(f *streamFlow, side int, reset bool) {
 // would not end the connection.
 func (s *streams) closeKept(f *streamFlow, side int, reset bool) {
 	fd := int(f.fd[side])
-	s.loop.unwatch(fd)
+	s.loop.Unwatch(fd)
 	switch {
 	case reset:
 		resetSocket(s.env.Kernel, fd)

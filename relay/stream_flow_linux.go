@@ -72,8 +72,8 @@ const (
 
 // newFlow takes a slot for a new flow, which owns the sockets from now on.
 func (s *streams) newFlow(state streamState, client, upstream int) *streamFlow {
-	f, r := s.slab.take()
-	f.init(s, r, s.loop.now)
+	f, r := s.slab.Take()
+	f.init(s, r, s.loop.Now)
 	f.state = state
 	f.fd = [2]int32{int32(client), int32(upstream)}
 	if s.keep != nil {

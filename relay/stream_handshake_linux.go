@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/tlsconn"
 )
 
@@ -66,7 +67,7 @@ func (f *Flow) Originate(cfg *tls.Config) error {
 // secure begins the handshake with a side, or waits until it can.
 func (s *streams) secure(f *streamFlow, side int) {
 	t := f.tls
-	f.state, f.since = streamSecuring, s.loop.now
+	f.state, f.since = streamSecuring, s.loop.Now
 	t.side, t.begun, t.ours = side, false, false
 	if x := f.early; x != nil {
 		if c := t.conn[side]; side == sideClient {
@@ -89,20 +90,20 @@ func (s *streams) beginHandshakes() {
 	l := &s.tlsLoop
 	for l.under < l.most && l.later.len() > 0 {
 		r := l.later.pop()
-		f := s.slab.find(r)
+		f := s.slab.Find(r)
 		if f == nil || f.state != streamSecuring || !f.tls.waits {
 			continue
 		}
 		l.queued--
 		f.tls.waits, f.tls.begun = false, true
-		f.tls.since = s.loop.now
-		l.begun.push(lagRef{r, s.loop.now})
+		f.tls.since = s.loop.Now
+		l.begun.push(lagRef{r, s.loop.Now})
 		c := f.tls.conn[f.tls.side]
 		l.under++
-		share, loop := s.share, s.loop
+		share, on := s.share, s.loop
 		share.running.Add(1)
 		c.Start(share.computing, func(over bool) {
-			if !loop.post(request{to: s, ref: r, arg: c}) && !over {
+			if !on.Post(loop.Request{To: s, Ref: r, Arg: c}) && !over {
 				c.Abort() // the loop has ended
 			}
 			if over {
@@ -119,9 +120,9 @@ func (s *streams) turnHandshakes() {
 	wanted := l.queued - l.leaving
 	for l.begun.len() > 0 {
 		first := *l.begun.first()
-		f := s.slab.find(first.ref)
+		f := s.slab.Find(first.ref)
 		over := f == nil || f.state != streamSecuring || !f.tls.begun || f.tls.since != first.at
-		if !over && (wanted <= 0 || s.loop.now < first.at+handshakeGrace) {
+		if !over && (wanted <= 0 || s.loop.Now < first.at+handshakeGrace) {
 			return
 		}
 		l.begun.pop()
@@ -131,8 +132,8 @@ func (s *streams) turnHandshakes() {
 			s.handshakeFailed(f, errCrowded)
 			wanted--
 		default: // it computes
-			f.tls.since = s.loop.now
-			l.begun.push(lagRef{first.ref, s.loop.now})
+			f.tls.since = s.loop.Now
+			l.begun.push(lagRef{first.ref, s.loop.Now})
 		}
 	}
 }
@@ -148,7 +149,7 @@ func (s *streams) handshakesUntil() time.Duration {
 
 // handshakeTurn goes on with a handshake that needs more bytes, or is over.
 func (s *streams) handshakeTurn(r ref, c *tlsconn.Conn) {
-	f := s.slab.find(r)
+	f := s.slab.Find(r)
 	gone := f == nil || f.state != streamSecuring || f.tls.conn[f.tls.side] != c
 	switch {
 	case !c.Over() && gone:
@@ -193,7 +194,7 @@ func (s *streams) secured(f *streamFlow) {
 		s.handshakeFailed(f, c.Err)
 		return
 	}
-	side, took := t.side, s.loop.now-f.since
+	side, took := t.side, s.loop.Now-f.since
 	t.took[side], t.refused = took, false
 	if hook := f.cfg.Hooks.Secured; hook != nil {
 		state := c.State()
@@ -207,7 +208,7 @@ func (s *streams) secured(f *streamFlow) {
 		s.toUpstream(f)
 		return
 	}
-	f.connect = s.loop.now - f.start
+	f.connect = s.loop.Now - f.start
 	s.start(f, true)
 }
 
@@ -221,7 +222,7 @@ func (s *streams) handshakeFailed(f *streamFlow, err error) {
 	}
 	err = fmt.Errorf("%w with the %v: %w", errHandshake, Side(side), err)
 	if hook := f.cfg.Hooks.Secured; hook != nil {
-		hook(&f.Flow, Side(side), nil, s.loop.now-f.since, err)
+		hook(&f.Flow, Side(side), nil, s.loop.Now-f.since, err)
 	}
 	if side == sideClient {
 		s.end(f, CauseClientTLS, err)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/pool"
 )
@@ -17,7 +18,7 @@ type streams struct {
 	tenant
 	share        *streamShare
 	env          pump.Env
-	slab         slab[streamFlow]
+	slab         loop.Slab[streamFlow]
 	addrs        []*Addr       // of adopted pairs that have ended
 	ports        []*streamPort // that accept clients, or rest
 	closingPorts []*streamPort
@@ -92,7 +93,7 @@ type lagRef struct {
 	at time.Duration
 }
 
-func (s *streams) flow(slot uint32) *Flow { return &s.slab.at(slot).Flow }
+func (s *streams) flow(slot uint32) *Flow { return &s.slab.At(slot).Flow }
 
 // of returns the stream flow that f is the common part of.
-func (s *streams) of(f *Flow) *streamFlow { return s.slab.at(f.slot) }
+func (s *streams) of(f *Flow) *streamFlow { return s.slab.At(f.slot) }

@@ -21,7 +21,7 @@ func (s *streams) rate(f *Flow) int64 {
 // paced is the budget of a turn for a flow with a bound on its bandwidth.
 func (s *streams) paced(f *streamFlow, h int) int {
 	s.env.Hard = true
-	return f.early.pace.left(h, s.loop.now)
+	return f.early.pace.left(h, s.loop.Now)
 }
 
 // throttle makes a half that has used up its share of the bandwidth wait for the next tick.

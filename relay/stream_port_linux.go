@@ -30,6 +30,6 @@ type sharedPorts struct {
 	open  atomic.Int32  // ports that the loops have not let go of; the last one closes the socket
 }
 
-func (p *streamPort) loop() int { return p.streams.loop.index }
+func (p *streamPort) loop() int { return p.streams.loop.Index }
 
 func (p *streamPort) socket() *listenSocket { return p.listenSocket }

@@ -7,7 +7,7 @@ import (
 
 // enqueue queues the flow until Resume is called.
 func (s *streams) enqueue(f *streamFlow) {
-	f.state, f.since = streamQueued, s.loop.now
+	f.state, f.since = streamQueued, s.loop.Now
 	if f.hungUp {
 		s.end(f, CauseClientGone, nil)
 		return
@@ -40,11 +40,11 @@ var errNoQueue = fmt.Errorf("relay: Queue of a datagram flow: %w", errors.ErrUns
 
 // resume calls the hook of a queued flow again.
 func (s *streams) resume(r ref) {
-	f := s.slab.find(r)
+	f := s.slab.Find(r)
 	if f == nil || f.state != streamQueued {
 		return
 	}
 	f.state = streamConnecting
-	f.queued += s.loop.now - f.since
+	f.queued += s.loop.Now - f.since
 	s.connect(f)
 }

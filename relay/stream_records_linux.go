@@ -147,7 +147,7 @@ func (s *streams) delivering(f *streamFlow, due bool) {
 		return
 	}
 	if n < before {
-		f.active = s.loop.now
+		f.active = s.loop.Now
 	}
 	s.rearm(f)
 }

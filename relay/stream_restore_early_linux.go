@@ -29,7 +29,7 @@ func (s *streams) beginSome(result *Restored) (more bool) {
 		if s.restored.len() == 0 {
 			return false
 		}
-		f := s.slab.find(s.restored.pop())
+		f := s.slab.Find(s.restored.pop())
 		if f == nil {
 			result.Ended++ // somebody has killed it meanwhile
 			continue

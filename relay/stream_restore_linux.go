@@ -9,16 +9,16 @@ import (
 // restore continues a flow of an earlier process, or ends it.
 func (s *streams) restore(x *earlierFlow, t *restorer) {
 	r := x.record
-	f := s.slab.takeAt(x.ref)
+	f := s.slab.TakeAt(x.ref)
 	if f == nil {
 		s.keep.abandon(x)
 		t.result.Lost[LossInconsistent]++
 		return
 	}
-	f.init(s, x.ref, s.loop.now)
+	f.init(s, x.ref, s.loop.Now)
 	s.load.Add(1)
 	f.state, f.kept = streamRelaying, true
-	s.loop.stats.Kept++
+	s.loopStats.Kept++
 	for h := range f.half {
 		f.wait[h] = pump.WantRead
 	}
@@ -27,10 +27,10 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 		f.fd[side] = int32(fd)
 		f.reserved++
 	}
-	s.loop.descriptors.takeOpen(int64(f.reserved))
+	s.descriptors.takeOpen(int64(f.reserved))
 	if r.State() == recordEarly && f.reserved == 1 {
 		f.reserved++
-		s.loop.descriptors.promise(1) // its upstream's
+		s.descriptors.promise(1) // its upstream's
 	}
 	for side := range f.fd {
 		f.tcp[side] = r.Flags()&(recordTCP<<side) != 0
@@ -73,7 +73,7 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 		return
 	}
 	t.result.Flows++
-	s.loop.stats.Restored++
+	s.loopStats.Restored++
 }
 
 // noHooks is the configuration of a flow that could not be restored, and that no hook is told of.
@@ -332,14 +332,14 @@ func (s *streams) endLost(f *streamFlow, r ledger.Record, c Cause) {
 // balanceStats counts what the earlier process could not: the end of flows that were not settled, and
 // what was lost with it. It is called when the loop's flows are restored.
 func (s *streams) balanceStats() {
-	st := s.loop.stats
-	open := st.Accepted + st.Adopted - int64(s.loop.slots.live)
+	st := s.loopStats
+	open := st.Accepted + st.Adopted - int64(s.loop.Slots.Live)
 	for _, n := range st.Ended {
 		open -= n
 	}
 	st.Ended[CauseCrashed] += max(open, 0)
 	bytes := st.BytesRead - st.BytesWritten - st.BytesDropped
-	s.slab.each(func(f *streamFlow) {
+	s.slab.Each(func(f *streamFlow) {
 		for h := range f.half {
 			bytes -= f.half[h].In - f.half[h].Out
 		}

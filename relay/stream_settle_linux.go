@@ -9,13 +9,13 @@ import (
 // keepLater has a flow settled when it is time, if it can outlive the process.
 func (s *streams) keepLater(f *streamFlow) {
 	if s.keep != nil && !f.kept && f.tls == nil && (f.listener != nil || s.named(f)) {
-		s.keep.add(f.ref(), s.loop.now)
+		s.keep.add(f.ref(), s.loop.Now)
 	}
 }
 
 // settle implements settler.
 func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
-	f := s.slab.at(slot)
+	f := s.slab.At(slot)
 	if f.state != streamRelaying {
 		return s.settleEarly(f, r, fds)
 	}
@@ -68,7 +68,7 @@ func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 	}
 	r.SetFlags(flags)
 	if s.writeRecord(&f.Flow, r, name, encode) != nil {
-		s.loop.stats.KeepErrors++
+		s.loopStats.KeepErrors++
 		s.keep.ledger.SetBlob(r, nil)
 		return settleNever
 	}
@@ -183,7 +183,7 @@ func (s *streams) count(f *streamFlow, side int, r ledger.Record) (counted, open
 
 // settled implements settler.
 func (s *streams) settled(slot uint32) {
-	f := s.slab.at(slot)
+	f := s.slab.At(slot)
 	if f.state == streamRelaying {
 		f.kept = true
 	}

@@ -49,15 +49,15 @@ func (s *streams) rearm(f *streamFlow) {
 	at := f.deadline().at
 	switch {
 	case f.throttled:
-		at = s.loop.now
+		at = s.loop.Now
 	case f.backlogFull:
-		at = min(at, s.loop.now+tick)
+		at = min(at, s.loop.Now+tick)
 	case f.state == streamRetrying:
 		at = min(at, f.retryAt())
 	case f.tls != nil && f.tls.undelivered > 0:
-		at = min(at, s.loop.now+tick)
+		at = min(at, s.loop.Now+tick)
 	}
-	s.loop.arm(f.slot, at)
+	s.loop.Arm(f.slot, at)
 }
 
 // retryAt returns when the pause before the next attempt is over.

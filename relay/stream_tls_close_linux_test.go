@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -204,7 +205,7 @@ func TestTLSClientIsCut(t *testing.T) {
 		say(t, a, b, "question")
 		say(t, b, a, "part of an answer")
 		entered, leave := make(chan struct{}), make(chan struct{})
-		r.e.loops[0].post(request{do: func() { close(entered); <-leave }})
+		r.e.loops[0].Post(loop.Request{Do: func() { close(entered); <-leave }})
 		<-entered
 		closeWrite(t, rawOf(a))
 		arrived(t, a)

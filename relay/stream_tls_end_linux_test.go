@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -80,7 +81,7 @@ func TestTLSUnreadBehindFailure(t *testing.T) {
 		leave := make(chan struct{})
 		for _, l := range r.e.loops { // what comes after the end is reset
 			entered := make(chan struct{})
-			l.post(request{do: func() { close(entered); <-leave }})
+			l.Post(loop.Request{Do: func() { close(entered); <-leave }})
 			<-entered
 		}
 		rawOf(a).Write(garbage)

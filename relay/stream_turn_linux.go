@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/tlsconn"
@@ -23,10 +24,9 @@ func (sh *streamShare) init(pipes *pump.Pipes) {
 }
 
 // newStreams makes the streams of a loop, and adds them to the loop and the share.
-func newStreams(l *loop, all *shared, share *streamShare, k *keeping) *streams {
-	s := &streams{share: share}
-	s.loop, s.shared, s.keep = l, all, k
-	s.slab.slots, s.slab.owner = &l.slots, s
+func newStreams(t tenant, share *streamShare) *streams {
+	s, all := &streams{tenant: t, share: share}, t.shared
+	s.slab.Init(&t.loop.Slots, s)
 	s.env = pump.Env{Kernel: all.kernel, Pipes: share.pipes, Lowat: all.cfg.LowWaterMark}
 	if k := s.keep; k != nil {
 		s.env.Buffers, s.env.Scratch = k.ledger.Arena(), k.ledger.Scratch()
@@ -34,14 +34,14 @@ func newStreams(l *loop, all *shared, share *streamShare, k *keeping) *streams {
 		s.env.Buffers, s.env.Scratch = &all.buffers, make([]byte, pump.ScratchSize)
 	}
 	s.tlsLoop.init(all)
-	l.handlers = append(l.handlers, s)
+	t.loop.Add(s)
 	share.all = append(share.all, s)
 	return s
 }
 
-// event lets the half that reads from the side go on, and the half that writes to it.
-func (s *streams) event(slot uint32, side int, ev uint32) {
-	f := s.slab.at(slot)
+// Event lets the half that reads from the side go on, and the half that writes to it.
+func (s *streams) Event(slot uint32, side int, ev uint32) {
+	f := s.slab.At(slot)
 	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
 		f.odd[side] = true
 		f.half[side].Exact = false
@@ -104,9 +104,9 @@ func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) 
 	}
 }
 
-// turn ends a turn of the loop.
-func (s *streams) turn() (more bool) {
-	if s.resting > 0 && s.resting <= s.loop.now {
+// Turn ends a turn of the loop.
+func (s *streams) Turn() (more bool) {
+	if s.resting > 0 && s.resting <= s.loop.Now {
 		s.endRest()
 	}
 	s.turnHungry()
@@ -118,7 +118,7 @@ func (s *streams) turn() (more bool) {
 	s.turnHandshakes()
 	if s.keep != nil {
 		s.keep.turn.End()
-		s.keep.settleSome(s.loop.now)
+		s.keep.settleSome(s.loop.Now)
 	}
 	return false
 }
@@ -128,7 +128,7 @@ func (s *streams) turn() (more bool) {
 func (s *streams) turnReady() {
 	for range min(s.ready.len(), readyBurst) {
 		r := s.ready.pop()
-		f := s.slab.find(r)
+		f := s.slab.Find(r)
 		if f == nil {
 			continue
 		}
@@ -142,7 +142,7 @@ func (s *streams) turnReady() {
 			continue
 		}
 		for h := range f.half {
-			if f.alive(r.gen) && f.wait[h] == pump.Again {
+			if f.alive(r.Gen) && f.wait[h] == pump.Again {
 				s.carry(f, h)
 			}
 		}
@@ -151,26 +151,26 @@ func (s *streams) turnReady() {
 
 // turnLagging reads tails that the low-water mark holds back.
 func (s *streams) turnLagging() {
-	for s.lagging.len() > 0 && s.lagging.first().at+lagWait <= s.loop.now {
+	for s.lagging.len() > 0 && s.lagging.first().at+lagWait <= s.loop.Now {
 		r := s.lagging.pop()
-		f := s.slab.find(r.ref)
+		f := s.slab.Find(r.ref)
 		if f == nil {
 			continue
 		}
 		f.inLagging = false
-		if f.active+lagWait > s.loop.now { // it is streaming: the kernel wakes us
+		if f.active+lagWait > s.loop.Now { // it is streaming: the kernel wakes us
 			s.lag(f, f.active)
 			continue
 		}
 		for h := range f.half {
-			if f.alive(r.gen) && f.wait[h] == pump.WantRead && f.half[h].Lagging() {
+			if f.alive(r.Gen) && f.wait[h] == pump.WantRead && f.half[h].Lagging() {
 				s.carry(f, h)
 			}
 		}
 	}
 }
 
-func (s *streams) until() time.Duration {
+func (s *streams) Until() time.Duration {
 	if s.ready.len() > 0 || s.retryShort || len(s.closingPorts) > 0 && s.resting == 0 || s.retryStarved && s.starved.len() > 0 {
 		return 0
 	}
@@ -190,9 +190,9 @@ func (s *streams) until() time.Duration {
 	return at
 }
 
-// due looks at a flow whose timer came up, which may be early.
-func (s *streams) due(slot uint32) {
-	f := s.slab.at(slot)
+// Due looks at a flow whose timer came up, which may be early.
+func (s *streams) Due(slot uint32) {
+	f := s.slab.At(slot)
 	gen := f.gen
 	if f.throttled {
 		s.unthrottle(f) // which may be what keeps it from being idle
@@ -201,13 +201,13 @@ func (s *streams) due(slot uint32) {
 		}
 	}
 	d := f.deadline()
-	due := d.cause != CauseNone && d.at <= s.loop.seen
+	due := d.cause != CauseNone && d.at <= s.loop.Seen
 	switch {
 	case f.tls != nil && f.tls.undelivered > 0:
 		s.delivering(f, due)
 	case !due && f.backlogFull:
 		s.redial(f)
-	case !due && f.state == streamRetrying && f.retryAt() <= s.loop.now:
+	case !due && f.state == streamRetrying && f.retryAt() <= s.loop.Now:
 		s.retry(f)
 	case !due:
 		s.rearm(f)
@@ -228,9 +228,9 @@ func (s *streams) due(slot uint32) {
 	}
 }
 
-// request accepts clients, begins the flow of a pair, goes on with a handshake, or resumes a flow.
-func (s *streams) request(r *request) {
-	switch x := r.arg.(type) {
+// Request accepts clients, begins the flow of a pair, goes on with a handshake, or resumes a flow.
+func (s *streams) Request(r *loop.Request) {
+	switch x := r.Arg.(type) {
 	case *streamPort:
 		s.answer(x)
 	case *adoption:
@@ -238,43 +238,43 @@ func (s *streams) request(r *request) {
 		*x = adoption{}
 		s.share.adoptions.Put(x)
 	case *tlsconn.Conn:
-		s.handshakeTurn(r.ref, x)
+		s.handshakeTurn(r.Ref, x)
 	default:
-		s.resume(r.ref)
+		s.resume(r.Ref)
 	}
 }
 
-// freed makes the loops that share one table of descriptors accept again.
-func (s *streams) freed() {
+// Freed makes the loops that share one table of descriptors accept again.
+func (s *streams) Freed() {
 	if s.share.resting.Load() > 0 {
 		s.endRests()
 	}
 }
 
-// spare reports that streams have no descriptor that they can do without.
-func (s *streams) spare() bool { return false }
+// Spare reports that streams have no descriptor that they can do without.
+func (s *streams) Spare() bool { return false }
 
-// close ends all flows; ports that close take what waits for the last time.
-func (s *streams) close() {
+// Close ends all flows; ports that close take what waits for the last time.
+func (s *streams) Close() {
 	s.expireClosing()
 	s.turnClosing()
-	s.slab.each(func(f *streamFlow) { s.end(f, CauseClosed, nil) })
+	s.slab.Each(func(f *streamFlow) { s.end(f, CauseClosed, nil) })
 }
 
-// handOver settles what is left, and ends what cannot be. Clients that still wait at a listener that is being
+// HandOver settles what is left, and ends what cannot be. Clients that still wait at a listener that is being
 // closed are the next process's: it accepts them if it listens there, and otherwise closes the socket.
-func (s *streams) handOver() {
+func (s *streams) HandOver() {
 	for _, p := range s.closingPorts {
 		p.closed.Done()
 	}
 	s.closingPorts = nil
-	s.slab.each(func(f *streamFlow) {
+	s.slab.Each(func(f *streamFlow) {
 		if f.state != streamRelaying && !f.kept {
-			s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.now})
+			s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.Now})
 		}
 	})
-	s.keep.settleAll(s.loop.now)
-	s.slab.each(func(f *streamFlow) {
+	s.keep.settleAll(s.loop.Now)
+	s.slab.Each(func(f *streamFlow) {
 		if !f.kept && s.keep.ledger.Record(f.slot).Generation() != f.gen {
 			s.end(f, CauseCrashed, nil)
 		}

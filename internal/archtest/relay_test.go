@@ -22,13 +22,14 @@ import (
 // behaviour. ARCHITECTURE.md draws it.
 var relayLayers = map[string][]string{
 	"types":    {"flow", "listener"}, // hooks are given a Flow, which tells its listener
-	"loop":     {"types"},            // LoopStats
+	"loop":     {},                   // short names of package loop
+	"budget":   {"types"},            // DescriptorStats
 	"keep":     {"loop", "types"},
-	"flow":     {"loop", "keep", "types", "listener"},
-	"listener": {"loop", "flow", "keep", "types", "engine"}, // which owns it, and closes it
-	"stream":   {"loop", "keep", "flow", "listener", "types"},
-	"datagram": {"loop", "keep", "flow", "listener", "types"},
-	"engine":   {"loop", "keep", "flow", "listener", "types", "stream", "datagram"},
+	"flow":     {"loop", "budget", "keep", "types", "listener"},
+	"listener": {"flow", "budget", "keep", "types", "engine"}, // which owns it, and closes it
+	"stream":   {"loop", "budget", "keep", "flow", "listener", "types"},
+	"datagram": {"loop", "budget", "keep", "flow", "listener", "types"},
+	"engine":   {"loop", "budget", "keep", "flow", "listener", "types", "stream", "datagram"},
 }
 
 // relayTypes are the files of the part "types".
@@ -147,7 +148,7 @@ func TestRelayRooms(t *testing.T) {
 		exists(name + ".go")
 	}
 	for file, want := range map[string]string{
-		"relay.go": "types", "relay_linux.go": "", "loop_wheel.go": "loop", "flow_linux.go": "flow", "holding_linux.go": "", "holding.go": "",
+		"relay.go": "types", "relay_linux.go": "", "loop_names_linux.go": "loop", "budget_linux.go": "budget", "flow_linux.go": "flow", "holding_linux.go": "", "holding.go": "",
 		"stream_carry_linux.go": "stream/carry", "stream_tls_linux.go": "stream/flow", "stream_tls_close_linux.go": "stream/carry",
 		"stream_linux.go": "", "stream_holding_linux.go": "", "datagram.go": "types", "datagram_holding_linux.go": "", "types.go": "", "stream.go": "",
 	} {
@@ -169,8 +170,8 @@ func TestRelayRooms(t *testing.T) {
 		{"stream_note_linux.go", "stream_end_linux.go", true},
 		{"stream_accept_linux.go", "stream_turn_linux.go", true},
 		{"stream_turn_linux.go", "datagram_flow_linux.go", true},
-		{"stream_flow_linux.go", "loop_linux.go", false},
-		{"loop_linux.go", "stream_flow_linux.go", true},
+		{"stream_flow_linux.go", "budget_linux.go", false},
+		{"budget_linux.go", "stream_flow_linux.go", true},
 	} {
 		from, _ := placeOf(c.from)
 		to, _ := placeOf(c.to)

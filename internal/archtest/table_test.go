@@ -70,6 +70,9 @@ var table = []rule{
 	{pkg: "internal/admission", code: edges{
 		"internal/sys": "addresses of clients as the kernel wrote them",
 	}},
+	{pkg: "internal/loop", code: edges{
+		"internal/sys": kernel,
+	}},
 	{pkg: "internal/pump", code: edges{
 		"internal/enum":    named,
 		"internal/ledger":  "a half notes what it has in its hands, for the next process",
@@ -93,6 +96,7 @@ var table = []rule{
 		"internal/admission": "which new clients of datagram listeners begin flows",
 		"internal/enum":      named,
 		"internal/ledger":    "what the next process needs to go on",
+		"internal/loop":      "the event loops that its flows are on",
 		"internal/pump":      onePump,
 		"internal/segment":   segments,
 		"internal/sys":       kernel,

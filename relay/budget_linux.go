@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -19,7 +20,7 @@ import (
 // has open, less a reserve for what that opens next. Both the limit and the rest
 // change, and are read again, most often when there is not enough. All the same
 // the rest may grow faster than that is seen. Then the kernel refuses (EMFILE),
-// and a flow waits for a descriptor; see streams.starve.
+// and a flow waits for a descriptor; see stream_descriptors_linux.go.
 //
 // A descriptor that is taken is promised until it is open. It is promised before it
 // is taken, and after it was given back, so that what changes during a measurement
@@ -50,14 +51,16 @@ const (
 	tableMost = 64 << 10
 	// idleBurst is how many idle pipes are closed at once.
 	idleBurst = 8
+	// giveUpBurst is how many descriptors are closed for others at once.
+	giveUpBurst = 32
 )
 
 // descriptorBudget is what the flows, pipes and resting sockets of an engine may
 // have open. The loops take from it and give back.
 type descriptorBudget struct {
-	start  time.Time // the engine's
-	loops  []*loop
-	pipes  *pump.Pipes // nil: nothing is spliced
+	start  time.Time      // the engine's
+	all    []*descriptors // one per loop
+	pipes  *pump.Pipes    // nil: nothing is spliced
 	flows  budgetFlows
 	free   atomic.Int64 // may be taken; below 0 if the rest of the program has grown
 	plenty atomic.Int64 // as long as more are free, loops take some ahead, and kinds do not matter
@@ -85,24 +88,26 @@ type budgetFlows struct {
 // descriptors is a loop's part of the budget. It belongs to the loop, but for what is atomic.
 type descriptors struct {
 	budget   *descriptorBudget
+	loop     *loop.Loop
 	ahead    int64        // taken, and nobody's yet
 	promised atomic.Int64 // taken, and not open
 	resting  atomic.Int64 // open, and dispensable: the sockets of flows that have ended
 	asked    atomic.Bool  // the loop is going to give up what it can do without
+	_        [80]byte     // no other loop's are on these cache lines
 }
 
 // init makes the budget of loops that have opened what they need for themselves.
-func (b *descriptorBudget) init(start time.Time, loops []*loop, pipes *pump.Pipes, flows budgetFlows) {
-	b.start, b.loops, b.pipes, b.flows = start, loops, pipes, flows
+func (b *descriptorBudget) init(start time.Time, loops []*loop.Loop, pipes *pump.Pipes, flows budgetFlows) {
+	b.start, b.pipes, b.flows = start, pipes, flows
 	for _, l := range loops {
-		l.descriptors.budget = b
+		b.all = append(b.all, &descriptors{budget: b, loop: l})
 	}
 	if pipes != nil {
 		pipes.Count(b)
 		b.free.Add(-2 * pipes.Stats().Open) // an earlier process's
 	}
 	b.measure(0, 0)
-	sys.GrowFiles(loops[0].wake, int(min(b.limit.Load(), tableMost)))
+	sys.GrowFiles(loops[0].Descriptor(), int(min(b.limit.Load(), tableMost)))
 }
 
 // measure reads the limit and what the rest of the program has open, if the last time
@@ -146,7 +151,7 @@ func (b *descriptorBudget) set(limit, rest int64) {
 	b.limit.Store(limit)
 	b.rest.Store(rest)
 	b.free.Add(total - b.total.Swap(total))
-	loops := int64(len(b.loops))
+	loops := int64(len(b.all))
 	ahead, plenty := min(max(total, 0)/(aheadShare*loops), aheadMost), int64(math.MaxInt64)
 	if ahead >= aheadLeast {
 		plenty = b.shareOf(&b.streams) + b.shareOf(&b.datagrams) + 4*loops*ahead
@@ -163,8 +168,8 @@ func reserveOf(limit int64) int64 {
 func (b *descriptorBudget) taken() int64 { return b.total.Load() - b.free.Load() }
 
 func (b *descriptorBudget) promised() (n int64) {
-	for _, l := range b.loops {
-		n += l.descriptors.promised.Load()
+	for _, d := range b.all {
+		n += d.promised.Load()
 	}
 	return n
 }
@@ -310,6 +315,18 @@ func (d *descriptors) giveAhead() {
 	d.ahead = 0
 	d.budget.free.Add(n)
 	d.promised.Add(-n)
+}
+
+// giveUp closes descriptors that the loop's handlers can do without, for other loops.
+func (d *descriptors) giveUp() {
+	d.asked.Store(false)
+	d.giveAhead()
+	for range giveUpBurst {
+		if !d.loop.Spare() {
+			break
+		}
+	}
+	d.loop.Freed()
 }
 
 // dispensable reports whether the loop may have something that it can give up.

@@ -1,4 +1,4 @@
-package relay
+package loop
 
 import (
 	"math"
@@ -77,7 +77,7 @@ func wheelRandomly(t *testing.T, seed uint64) {
 			w.advance(now, math.MaxInt, func(i uint32) { due = append(due, i) })
 			slices.Sort(due)
 			if want := o.advance(now); !slices.Equal(due, want) {
-				t.Fatalf("step %d, tick %d: %v are due, want %v", step, now, due, want)
+				t.Fatalf("step %d, Tick %d: %v are due, want %v", step, now, due, want)
 			}
 		}
 		if got, want := w.until(), o.until(); got != want {

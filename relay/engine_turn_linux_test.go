@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 )
@@ -19,11 +20,11 @@ type perTurn struct {
 }
 
 // add is for hooks.
-func (p *perTurn) add(l *loop) {
+func (p *perTurn) add(l *loop.Loop) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waits != l.stats.Waits {
-		p.waits, p.now = l.stats.Waits, 0
+	if p.waits != l.Waits() {
+		p.waits, p.now = l.Waits(), 0
 	}
 	p.now++
 	p.together++
@@ -93,7 +94,7 @@ func TestTurnsAreBounded(t *testing.T) {
 		ref.Resume()
 	}
 	release()
-	asked.want(t, flows, requestBurst)
+	asked.want(t, flows, loop.RequestBurst)
 
 	t.Log("clients of a listener that closes")
 	queued = nil
@@ -103,9 +104,7 @@ func TestTurnsAreBounded(t *testing.T) {
 	closed := make(chan error)
 	go func() { closed <- ln.Close() }()
 	eventually(t, "the loop is asked to close it", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.incoming) > 0
+		return l.Unread() > 0
 	})
 	release()
 	if err := <-closed; err != nil {
@@ -116,7 +115,7 @@ func TestTurnsAreBounded(t *testing.T) {
 
 	t.Log("flows that are ended")
 	r.e.endFlows(CauseRemoved)
-	ended.want(t, 2*flows, walkBurst)
+	ended.want(t, 2*flows, loop.WalkBurst)
 
 	t.Log("timers that come up together")
 	ln = r.listen("unix", ListenConfig{Hooks: hooks, Timeouts: Timeouts{Life: 30 * time.Second}})
@@ -125,14 +124,14 @@ func TestTurnsAreBounded(t *testing.T) {
 	var at time.Duration
 	r.e.onLoops(func(f *Flow) {
 		if at == 0 {
-			at = f.owner.base().loop.now + 4*tick
+			at = f.owner.base().loop.Now + 4*tick
 		}
 		f.SetTimeouts(Timeouts{Life: at - f.start})
 	})
 	release = holdLoop(r)
 	time.Sleep(6 * tick)
 	release()
-	ended.want(t, flows, timerBurst)
+	ended.want(t, flows, loop.TimerBurst)
 }
 
 // A hook that takes what a client says, and always wants more, shares its loop.

@@ -1,4 +1,4 @@
-package relay
+package loop
 
 import (
 	"slices"
@@ -11,42 +11,44 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 )
 
+func TestMain(m *testing.M) { testnet.Main(m) }
+
 // plain is a handler whose flows are eventfds that do nothing. A loop needs no more.
 type plain struct {
-	loop   *loop
-	slab   slab[plainFlow]
+	loop   *Loop
+	slab   Slab[plainFlow]
 	events []uint32 // slots
 	dues   []uint32
 	turns  atomic.Int64
 	more   bool          // turn's answer
 	wake   time.Duration // until's answer
-	asked  []ref
+	asked  []Ref
 	closed bool
 	hook   func(slot uint32) // called with each event; may be nil
 }
 
 type plainFlow struct {
-	ref ref
+	ref Ref
 	fd  int
 }
 
-func (p *plain) event(slot uint32, _ int, _ uint32) {
+func (p *plain) Event(slot uint32, _ int, _ uint32) {
 	p.events = append(p.events, slot)
-	sys.EventfdClear(p.slab.at(slot).fd)
+	sys.EventfdClear(p.slab.At(slot).fd)
 	if p.hook != nil {
 		p.hook(slot)
 	}
 }
-func (p *plain) turn() bool           { p.turns.Add(1); return p.more }
-func (p *plain) until() time.Duration { return p.wake }
-func (p *plain) due(slot uint32)      { p.dues = append(p.dues, slot) }
-func (p *plain) request(r *request)   { p.asked = append(p.asked, r.ref) }
-func (p *plain) spare() bool          { return false }
-func (p *plain) freed()               {}
-func (p *plain) handOver()            {}
-func (p *plain) close() {
+func (p *plain) Turn() bool           { p.turns.Add(1); return p.more }
+func (p *plain) Until() time.Duration { return p.wake }
+func (p *plain) Due(slot uint32)      { p.dues = append(p.dues, slot) }
+func (p *plain) Request(r *Request)   { p.asked = append(p.asked, r.Ref) }
+func (p *plain) Spare() bool          { return false }
+func (p *plain) Freed()               {}
+func (p *plain) HandOver()            {}
+func (p *plain) Close() {
 	p.closed = true
-	p.slab.each(p.end)
+	p.slab.Each(p.end)
 }
 
 // begin starts a flow.
@@ -55,40 +57,40 @@ func (p *plain) begin(t *testing.T) *plainFlow {
 	if err != nil {
 		t.Error(err)
 	}
-	f, r := p.slab.take()
+	f, r := p.slab.Take()
 	f.ref, f.fd = r, fd
-	if e := p.loop.watch(fd, sys.In|sys.Edge, r.token(sideUpstream)); e != 0 {
+	if e := p.loop.Watch(fd, sys.In|sys.Edge, r.Token(1)); e != 0 {
 		t.Error(e)
 	}
 	return f
 }
 
 func (p *plain) end(f *plainFlow) {
-	p.loop.disarm(f.ref.slot)
+	p.loop.Disarm(f.ref.Slot)
 	sys.Linux{}.Close(f.fd)
-	p.slab.put(f.ref.slot)
+	p.slab.Put(f.ref.Slot)
 }
 
 // newPlain runs a loop with two handlers.
-func newPlain(t *testing.T) (l *loop, one, two *plain) {
+func newPlain(t *testing.T) (l *Loop, one, two *plain) {
 	testnet.CheckLeaks(t)
-	l, err := newLoop(0, time.Now(), false, func() {})
+	l, err := New(0, time.Now(), false, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []**plain{&one, &two} {
-		*p = &plain{loop: l, wake: never}
-		(*p).slab.slots, (*p).slab.owner = &l.slots, *p
-		l.handlers = append(l.handlers, *p)
+		*p = &plain{loop: l, wake: Never}
+		(*p).slab.Init(&l.Slots, *p)
+		l.Add(*p)
 	}
-	go l.run()
+	go l.Run()
 	t.Cleanup(func() {
-		l.post(request{do: func() { l.closing = true }})
-		<-l.ended
-		if !one.closed || !two.closed || l.slots.live != 0 {
-			t.Errorf("closed %v and %v, %d flows left", one.closed, two.closed, l.slots.live)
+		l.Post(Request{Do: func() { l.Closing = true }})
+		<-l.Ended
+		if !one.closed || !two.closed || l.Slots.Live != 0 {
+			t.Errorf("closed %v and %v, %d flows left", one.closed, two.closed, l.Slots.Live)
 		}
-		if l.post(request{do: func() {}}) {
+		if l.Post(Request{Do: func() {}}) {
 			t.Error("a loop that has ended takes requests")
 		}
 	})
@@ -99,14 +101,14 @@ func newPlain(t *testing.T) (l *loop, one, two *plain) {
 func TestLoopEvents(t *testing.T) {
 	l, one, two := newPlain(t)
 	var a, b *plainFlow
-	l.ask(func() { a, b = one.begin(t), two.begin(t) })
+	l.Ask(func() { a, b = one.begin(t), two.begin(t) })
 	sys.EventfdSignal(b.fd)
 	eventually(t, "an event", func() (came bool) {
-		l.ask(func() { came = len(two.events) > 0 })
+		l.Ask(func() { came = len(two.events) > 0 })
 		return came
 	})
-	l.ask(func() {
-		if len(one.events) != 0 || !slices.Equal(two.events, []uint32{b.ref.slot}) || a.ref.slot == b.ref.slot {
+	l.Ask(func() {
+		if len(one.events) != 0 || !slices.Equal(two.events, []uint32{b.ref.Slot}) || a.ref.Slot == b.ref.Slot {
 			t.Errorf("events %v and %v of flows %v and %v", one.events, two.events, a.ref, b.ref)
 		}
 	})
@@ -117,15 +119,15 @@ func TestLoopEvents(t *testing.T) {
 func TestLoopStaleEvent(t *testing.T) {
 	l, p, _ := newPlain(t)
 	var flows [2]*plainFlow
-	l.ask(func() {
+	l.Ask(func() {
 		flows = [2]*plainFlow{p.begin(t), p.begin(t)}
 		p.hook = func(slot uint32) {
 			p.hook = nil
 			for _, f := range flows {
-				if f.ref.slot != slot {
+				if f.ref.Slot != slot {
 					old := f.ref
 					p.end(f)
-					if again := p.begin(t); again.ref.slot != old.slot || again.ref == old {
+					if again := p.begin(t); again.ref.Slot != old.Slot || again.ref == old {
 						t.Errorf("%v is followed by %v", old, again.ref)
 					}
 				}
@@ -135,10 +137,10 @@ func TestLoopStaleEvent(t *testing.T) {
 		sys.EventfdSignal(flows[1].fd)
 	})
 	eventually(t, "an event", func() (came bool) {
-		l.ask(func() { came = len(p.events) > 0 })
+		l.Ask(func() { came = len(p.events) > 0 })
 		return came
 	})
-	l.ask(func() {
+	l.Ask(func() {
 		if len(p.events) != 1 {
 			t.Errorf("%d events", len(p.events))
 		}
@@ -150,23 +152,23 @@ func TestLoopTimers(t *testing.T) {
 	l, one, two := newPlain(t)
 	var f *plainFlow
 	var at time.Duration
-	l.ask(func() {
+	l.Ask(func() {
 		one.begin(t)
 		f = two.begin(t)
-		at = l.now + tick
-		l.arm(f.ref.slot, at)
+		at = l.Now + Tick
+		l.Arm(f.ref.Slot, at)
 		off := two.begin(t)
-		l.arm(off.ref.slot, at)
-		l.disarm(off.ref.slot)
-		l.arm(two.begin(t).ref.slot, never)
+		l.Arm(off.ref.Slot, at)
+		l.Disarm(off.ref.Slot)
+		l.Arm(two.begin(t).ref.Slot, Never)
 	})
 	eventually(t, "the timer", func() (came bool) {
-		l.ask(func() { came = len(two.dues) > 0 })
+		l.Ask(func() { came = len(two.dues) > 0 })
 		return came
 	})
-	l.ask(func() {
-		if l.now < at || len(one.dues) != 0 || !slices.Equal(two.dues, []uint32{f.ref.slot}) {
-			t.Errorf("due %v and %v at %v, want %d at %v", one.dues, two.dues, l.now, f.ref.slot, at)
+	l.Ask(func() {
+		if l.Now < at || len(one.dues) != 0 || !slices.Equal(two.dues, []uint32{f.ref.Slot}) {
+			t.Errorf("due %v and %v at %v, want %d at %v", one.dues, two.dues, l.Now, f.ref.Slot, at)
 		}
 	})
 }
@@ -176,13 +178,13 @@ func TestLoopUntil(t *testing.T) {
 	l, p, _ := newPlain(t)
 	for name, want := range map[string]func() time.Duration{
 		"at once":    func() time.Duration { return 0 },
-		"in a while": func() time.Duration { return l.now + 5*time.Millisecond },
+		"in a while": func() time.Duration { return l.Now + 5*time.Millisecond },
 	} {
 		var before int64
-		l.ask(func() { before, p.wake = p.turns.Load(), want() })
+		l.Ask(func() { before, p.wake = p.turns.Load(), want() })
 		// The turn of the request is one, and nothing else is asked of the loop.
 		eventually(t, "turns "+name, func() bool { return p.turns.Load() >= before+3 })
-		l.ask(func() { p.wake = never })
+		l.Ask(func() { p.wake = Never })
 	}
 }
 
@@ -190,19 +192,19 @@ func TestLoopUntil(t *testing.T) {
 func TestLoopSeen(t *testing.T) {
 	l, p, _ := newPlain(t)
 	var seen time.Duration
-	l.ask(func() { p.more = true })
-	l.ask(func() { seen = l.seen })
+	l.Ask(func() { p.more = true })
+	l.Ask(func() { seen = l.Seen })
 	for range unseenMost / 4 {
-		l.ask(func() {
-			if l.seen != seen {
-				t.Errorf("seen up to %v, and events of %v are left", l.seen, seen)
+		l.Ask(func() {
+			if l.Seen != seen {
+				t.Errorf("seen up to %v, and events of %v are left", l.Seen, seen)
 			}
 		})
 	}
-	l.ask(func() { p.more = false })
-	l.ask(func() {
-		if l.seen <= seen {
-			t.Errorf("still seen up to %v", l.seen)
+	l.Ask(func() { p.more = false })
+	l.Ask(func() {
+		if l.Seen <= seen {
+			t.Errorf("still seen up to %v", l.Seen)
 		}
 	})
 }
@@ -212,19 +214,19 @@ func TestLoopRequests(t *testing.T) {
 	l, one, two := newPlain(t)
 	var order []int
 	var wg sync.WaitGroup
-	const n = 3 * requestBurst
+	const n = 3 * RequestBurst
 	for i := range n {
 		wg.Add(1)
-		l.post(request{do: func() { order = append(order, i) }, wg: &wg})
+		l.Post(Request{Do: func() { order = append(order, i) }, WG: &wg})
 	}
-	want := ref{7, 9}
-	l.post(request{to: two, ref: want})
+	want := Ref{7, 9}
+	l.Post(Request{To: two, Ref: want})
 	wg.Wait()
-	l.ask(func() {
+	l.Ask(func() {
 		if len(order) != n || !slices.IsSorted(order) {
 			t.Errorf("%d requests, in the order %v", len(order), order)
 		}
-		if len(one.asked) != 0 || !slices.Equal(two.asked, []ref{want}) {
+		if len(one.asked) != 0 || !slices.Equal(two.asked, []Ref{want}) {
 			t.Errorf("asked %v and %v", one.asked, two.asked)
 		}
 	})
@@ -233,52 +235,52 @@ func TestLoopRequests(t *testing.T) {
 // A walk visits each flow of every handler that was there, some per turn.
 func TestLoopWalk(t *testing.T) {
 	l, one, two := newPlain(t)
-	const n = 3 * walkBurst
-	visits := make(map[ref]handler)
+	const n = 3 * WalkBurst
+	visits := make(map[Ref]Handler)
 	turns := make(map[int64]int)
 	after := false
 	var wg sync.WaitGroup
 	wg.Add(1)
-	l.ask(func() {
+	l.Ask(func() {
 		for i := range n {
 			if i%3 == 0 {
-				one.slab.take()
+				one.slab.Take()
 			} else {
-				two.slab.take()
+				two.slab.Take()
 			}
 		}
-		l.walk(func(owner handler, slot uint32) {
-			visits[ref{slot, *l.slots.gen(slot)}] = owner
+		l.Walk(func(owner Handler, slot uint32) {
+			visits[Ref{slot, *l.Slots.gen(slot)}] = owner
 			turns[one.turns.Load()]++
 		}, func() { after = true }, &wg)
 	})
 	wg.Wait()
-	l.ask(func() {
+	l.Ask(func() {
 		if len(visits) != n || !after {
 			t.Errorf("%d visits, after %v", len(visits), after)
 		}
 		for r, owner := range visits {
-			if l.slots.find(r) != owner {
+			if l.Slots.Find(r) != owner {
 				t.Errorf("%v is not of %v", r, owner)
 			}
 		}
 		for _, k := range turns {
-			if k > walkBurst {
+			if k > WalkBurst {
 				t.Errorf("%d visits in one turn", k)
 			}
 		}
 		for _, p := range l.handlers { // which have no descriptors
 			p := p.(*plain)
-			p.slab.each(func(f *plainFlow) { f.fd = -1 })
+			p.slab.Each(func(f *plainFlow) { f.fd = -1 })
 		}
 	})
-	l.ask(func() {
-		for i := range l.slots.len() {
-			switch owner := l.slots.owner(i); owner {
+	l.Ask(func() {
+		for i := range l.Slots.Len() {
+			switch owner := l.Slots.Owner(i); owner {
 			case one:
-				one.slab.put(i)
+				one.slab.Put(i)
 			case two:
-				two.slab.put(i)
+				two.slab.Put(i)
 			}
 		}
 	})
@@ -290,15 +292,15 @@ func TestLoopEndsWithWalk(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Add(1)
 	left := false
-	l.ask(func() {
-		for l.slots.len() <= 3*walkBurst {
-			l.slots.add(p)
+	l.Ask(func() {
+		for l.Slots.Len() <= 3*WalkBurst {
+			l.Slots.add(p)
 		}
-		l.walk(func(handler, uint32) {}, func() { left = true }, &wg)
-		l.closing = true
+		l.Walk(func(Handler, uint32) {}, func() { left = true }, &wg)
+		l.Closing = true
 	})
 	wg.Wait()
-	<-l.ended
+	<-l.Ended
 	if left {
 		t.Error("the walk was finished")
 	}
@@ -313,28 +315,53 @@ func TestLoopSources(t *testing.T) {
 	}
 	defer sys.Linux{}.Close(fd)
 	var a, b plainSource
-	l.ask(func() {
-		n := l.addSource(&a)
-		l.removeSource(n)
-		if m := l.addSource(&b); m != n {
+	l.Ask(func() {
+		n := l.AddSource(&a)
+		l.RemoveSource(n)
+		if m := l.AddSource(&b); m != n {
 			t.Errorf("number %d, want %d", m, n)
-		} else if e := l.watch(fd, sys.In|sys.Edge, sourceToken(m)); e != 0 {
+		} else if e := l.Watch(fd, sys.In|sys.Edge, SourceToken(m)); e != 0 {
 			t.Error(e)
 		}
 	})
 	sys.EventfdSignal(fd)
 	eventually(t, "an event", func() (came bool) {
-		l.ask(func() { came = b > 0 })
+		l.Ask(func() { came = b > 0 })
 		return came
 	})
-	l.ask(func() {
+	l.Ask(func() {
 		if a != 0 || b != 1 {
 			t.Errorf("%d and %d events", a, b)
 		}
-		l.unwatch(fd)
+		l.Unwatch(fd)
 	})
 }
 
 type plainSource int
 
-func (s *plainSource) event(uint32) { *s++ }
+func (s *plainSource) Event(uint32) { *s++ }
+
+// A loop that always has more events than one wait gives has timers all the same.
+func TestTimersAreNotStarved(t *testing.T) {
+	l := &Loop{waitBegan: time.Second}
+	turns := 0
+	for ; l.Seen != l.waitBegan; turns++ {
+		if turns > 2*unseenMost {
+			t.Fatalf("no timer after %d turns", turns)
+		}
+		l.noteSeen(false)
+	}
+	if turns < unseenMost {
+		t.Errorf("timers after %d turns", turns)
+	}
+}
+
+// eventually waits for what must become true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(testnet.Patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

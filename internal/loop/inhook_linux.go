@@ -1,17 +1,17 @@
-package relay
+package loop
 
 import (
 	"reflect"
 	"runtime"
 )
 
-// inHook reports whether the calling goroutine is a loop's, which is the case in hooks
+// InHook reports whether the calling goroutine is a loop's, which is the case in hooks
 // only. There a call that waits for a loop's answer would wait for itself, or for
 // another loop that waits for this one.
 //
-// Goroutines have no name that could be compared, but a loop's has loop.run at
+// Goroutines have no name that could be compared, but a loop's has Loop.Run at
 // the root of its stack. Looking for it takes a few microseconds.
-func inHook() bool {
+func InHook() bool {
 	var pcs [64]uintptr
 	for skip := 1; ; skip += len(pcs) {
 		n := runtime.Callers(skip, pcs[:])
@@ -26,4 +26,4 @@ func inHook() bool {
 	}
 }
 
-var loopRun = reflect.ValueOf((*loop).run).Pointer()
+var loopRun = reflect.ValueOf((*Loop).Run).Pointer()

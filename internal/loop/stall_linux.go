@@ -1,8 +1,8 @@
-package relay
+package loop
 
 import "time"
 
-// stallWindow is for how long LoopStats.Longest remembers at least.
+// stallWindow is for how long Loop.LongestTurn remembers at least.
 const stallWindow = 15 * time.Second
 
 // stall keeps the longest turn of a loop in this window and in the one before.
@@ -34,10 +34,10 @@ func (s *stall) roll(now time.Duration) {
 }
 
 // endTurn ends a turn: it accounts for the time since the last wait.
-func (l *loop) endTurn() {
-	now := l.clock()
-	turn := now - l.now
-	l.stats.Busy += turn
+func (l *Loop) endTurn() {
+	now := l.Clock()
+	turn := now - l.Now
+	*l.counters.Busy += turn
 	l.stall.add(now, turn)
 	l.waitBegan = now
 }

@@ -1,4 +1,4 @@
-package relay
+package loop
 
 import (
 	"sync"
@@ -6,30 +6,30 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// request is what another goroutine asks of a loop: to call do, or else to hand
+// Request is what another goroutine asks of a loop: to call Do, or else to hand
 // the request to a handler, so that it costs no closure.
-type request struct {
-	do  func()
-	to  handler         // if do is nil
-	ref ref             // which flow it is about
-	arg any             // what else is to be known: a pointer
-	wg  *sync.WaitGroup // notified when the request is done; may be nil
+type Request struct {
+	Do  func()
+	To  Handler         // if Do is nil
+	Ref Ref             // which flow it is about
+	Arg any             // what else is to be known: a pointer
+	WG  *sync.WaitGroup // notified when the request is done; may be nil
 }
 
 // mailbox is how others reach a loop: a slice under a mutex, and an eventfd
 // that wakes it.
 type mailbox struct {
 	mu       sync.Mutex
-	incoming []request
+	incoming []Request
 	reserved int       // requests that will certainly come
 	settled  sync.Cond // reserved is 0
 	shut     bool
 	wake     int // eventfd
 }
 
-// post puts a request in; false means that the loop has ended or is about to,
+// Post puts a request in; false means that the loop has ended or is about to,
 // and will not read it.
-func (m *mailbox) post(r request) bool {
+func (m *mailbox) Post(r Request) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.shut {
@@ -39,28 +39,28 @@ func (m *mailbox) post(r request) bool {
 	return true
 }
 
-// ask posts a call of do and waits until it has returned; false means what it
-// means for post.
-func (m *mailbox) ask(do func()) bool {
+// Ask posts a call of do and waits until it has returned; false means what it
+// means for Post.
+func (m *mailbox) Ask(do func()) bool {
 	var wg sync.WaitGroup
 	wg.Add(1)
-	if !m.post(request{do: do, wg: &wg}) {
+	if !m.Post(Request{Do: do, WG: &wg}) {
 		return false
 	}
 	wg.Wait()
 	return true
 }
 
-func (m *mailbox) put(r request) {
+func (m *mailbox) put(r Request) {
 	m.incoming = append(m.incoming, r)
 	if len(m.incoming) == 1 {
 		sys.EventfdSignal(m.wake)
 	}
 }
 
-// reserve makes sure that one request will be read: the loop does not end before
-// postReserved, which must follow. False means what it means for post.
-func (m *mailbox) reserve() bool {
+// Reserve makes sure that one request will be read: the loop does not end before
+// PostReserved, which must follow. False means what it means for Post.
+func (m *mailbox) Reserve() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.shut {
@@ -70,8 +70,8 @@ func (m *mailbox) reserve() bool {
 	return true
 }
 
-// postReserved puts in the request that reserve made room for; nil: none comes.
-func (m *mailbox) postReserved(r *request) {
+// PostReserved puts in the request that Reserve made room for; nil: none comes.
+func (m *mailbox) PostReserved(r *Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r != nil {
@@ -83,7 +83,7 @@ func (m *mailbox) postReserved(r *request) {
 }
 
 // take returns the requests in the mailbox, which uses spare's memory from now on.
-func (m *mailbox) take(spare []request) []request {
+func (m *mailbox) take(spare []Request) []Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.incoming
@@ -94,7 +94,7 @@ func (m *mailbox) take(spare []request) []request {
 
 // shutdown takes what is left, when all that is reserved has come; no request gets
 // in any more.
-func (m *mailbox) shutdown() []request {
+func (m *mailbox) shutdown() []Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shut = true
@@ -107,7 +107,7 @@ func (m *mailbox) shutdown() []request {
 }
 
 // turnRequests handles what others ask for, in the order in which they asked.
-func (l *loop) turnRequests() {
+func (l *Loop) turnRequests() {
 	if l.nextRequest == len(l.requests) {
 		if !l.mail {
 			return
@@ -115,33 +115,40 @@ func (l *loop) turnRequests() {
 		l.mail = false
 		l.requests, l.nextRequest = l.take(l.requests), 0
 	}
-	for range min(requestBurst, len(l.requests)-l.nextRequest) {
+	for range min(RequestBurst, len(l.requests)-l.nextRequest) {
 		r := &l.requests[l.nextRequest]
 		l.nextRequest++
 		l.handle(r)
-		*r = request{}
+		*r = Request{}
 	}
 }
 
-func (l *loop) handle(r *request) {
-	if r.do != nil {
-		r.do()
+func (l *Loop) handle(r *Request) {
+	if r.Do != nil {
+		r.Do()
 	} else {
-		r.to.request(r)
+		r.To.Request(r)
 	}
-	if r.wg != nil {
-		r.wg.Done()
+	if r.WG != nil {
+		r.WG.Done()
 	}
 }
 
-// inTurns calls do on the loop, some turns later than a request would; or with ended, on any goroutine, if
+// InTurns calls do on the loop, some turns later than a request would; or with ended, on any goroutine, if
 // the loop ends before.
-func (l *loop) inTurns(n int, do func(ended bool)) {
+func (l *Loop) InTurns(n int, do func(ended bool)) {
 	step := func() { do(false) }
 	if n > 0 {
-		step = func() { l.inTurns(n-1, do) }
+		step = func() { l.InTurns(n-1, do) }
 	}
-	if !l.post(request{do: step}) {
+	if !l.Post(Request{Do: step}) {
 		do(true)
 	}
+}
+
+// Unread returns how many requests are in the mailbox, for tests.
+func (m *mailbox) Unread() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.incoming)
 }

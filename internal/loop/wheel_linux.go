@@ -1,7 +1,6 @@
-package relay
+package loop
 
 import (
-	"math"
 	"math/bits"
 	"time"
 )
@@ -105,21 +104,13 @@ func (w *wheel) until() int64 {
 	return -1
 }
 
-// tick is the timers' grain.
-const tick = 64 * time.Millisecond
-
-// after returns the time d after t, or the end of all time if that is sooner.
-func after(t, d time.Duration) time.Duration {
-	if d > math.MaxInt64-t {
-		return math.MaxInt64
-	}
-	return t + d
-}
+// Tick is the timers' grain.
+const Tick = 64 * time.Millisecond
 
 // tickAt returns the first tick that is not before t.
 func tickAt(t time.Duration) int64 {
-	n := int64(t / tick)
-	if t%tick > 0 {
+	n := int64(t / Tick)
+	if t%Tick > 0 {
 		n++
 	}
 	return n

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -290,12 +291,12 @@ func TestDispensableDescriptorsAreGivenUp(t *testing.T) {
 	var free int64
 	var wg sync.WaitGroup
 	wg.Add(1)
-	r.e.loops[0].post(request{do: func() {
-		r.e.loops[0].descriptors.giveAhead()
+	r.e.loops[0].Post(loop.Request{Do: func() {
+		d.all[0].giveAhead()
 		d.plenty.Store(math.MaxInt64)
 		d.datagrams.Store(0)
 		free = d.free.Swap(1)
-	}, wg: &wg})
+	}, WG: &wg})
 	wg.Wait()
 	c := dial(t, l)
 	say(t, c, c, "hello")

@@ -1,4 +1,4 @@
-package relay
+package loop
 
 import (
 	"slices"
@@ -10,23 +10,23 @@ import (
 // move, so that each flow which was there when it began is visited.
 type walk struct {
 	left  uint32 // slots to visit, from the top
-	visit func(owner handler, slot uint32)
+	visit func(owner Handler, slot uint32)
 	after func()          // called at the end, but not where the loop ends before; may be nil
 	wg    *sync.WaitGroup // told at the end, or when the loop ends
 }
 
-// walk begins to visit the current flows. The caller has added it to wg.
-func (l *loop) walk(visit func(owner handler, slot uint32), after func(), wg *sync.WaitGroup) {
-	l.walks = append(l.walks, &walk{l.slots.len(), visit, after, wg})
+// Walk begins to visit the current flows. The caller has added it to wg.
+func (l *Loop) Walk(visit func(owner Handler, slot uint32), after func(), wg *sync.WaitGroup) {
+	l.walks = append(l.walks, &walk{l.Slots.Len(), visit, after, wg})
 }
 
 // turnWalks takes the oldest walk some slots further.
-func (l *loop) turnWalks() {
+func (l *Loop) turnWalks() {
 	if len(l.walks) == 0 {
 		return
 	}
 	w := l.walks[0]
-	for range walkBurst {
+	for range WalkBurst {
 		if w.left == 0 {
 			l.walks = slices.Delete(l.walks, 0, 1)
 			if w.after != nil {
@@ -36,7 +36,7 @@ func (l *loop) turnWalks() {
 			return
 		}
 		w.left--
-		if owner := l.slots.owner(w.left); owner != nil {
+		if owner := l.Slots.Owner(w.left); owner != nil {
 			w.visit(owner, w.left)
 		}
 	}

@@ -341,7 +341,7 @@ func TestDrainWithClosingPort(t *testing.T) {
 func TestDrainEndsClosingPorts(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	streams := r.e.streams.all[0]
-	r.e.streams.rest = time.Hour
+	r.e.streams.paused.most = time.Hour
 	ln := r.listen("unix", ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}})
 	r.k.Fail(testkernel.Accept, sys.EMFILE, -1)
 	dial(t, ln)

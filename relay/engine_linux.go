@@ -121,7 +121,7 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	}
 	e.datagrams.init(&cfg, files, &e.descriptors.limit)
 	e.descriptors.init(e.start, e.loops, e.streams.pipes, budgetFlows{
-		streams: e.streams.flows, short: func() bool { return e.streams.short.Load() > 0 },
+		streams: e.streams.flows, short: func() bool { return e.streams.paused.budget.Load() > 0 },
 		datagrams: e.datagrams.flows.Load, mostDatagrams: e.datagrams.most,
 	})
 	for i, l := range e.loops {
@@ -293,10 +293,10 @@ func (e *Engine) Stats() Stats {
 	}
 	wg.Wait()
 	s.Buffers = e.buffers.Stats()
-	s.LoopsPaused = int64(e.streams.resting.Load())
+	s.LoopsPaused = int64(e.streams.paused.loops.Load())
 	s.Descriptors = e.descriptors.stats()
-	s.Descriptors.LoopsPaused = int64(e.streams.short.Load())
-	if e.streams.starved.Load() > 0 {
+	s.Descriptors.LoopsPaused = int64(e.streams.paused.budget.Load())
+	if e.streams.short.flows.Load() > 0 {
 		s.Descriptors.LoopsPaused = s.LoopsPaused
 	}
 	if e.streams.pipes != nil {

@@ -27,7 +27,7 @@ func (e *Engine) SetOverload(o Overload) {
 		s.loop.Post(loop.Request{Do: func() {
 			s.env.Less, s.env.HoldMost = o.HoldLess, o.HoldMost/int64(len(e.loops))
 			if opened {
-				s.wakePorts()
+				s.watchPorts()
 			}
 		}})
 	}

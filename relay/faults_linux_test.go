@@ -64,7 +64,7 @@ func TestEndWakesListeners(t *testing.T) {
 		for _, loops := range []int{1, 2} {
 			t.Run(fmt.Sprintf("net=%s/loops=%d", network, loops), func(t *testing.T) {
 				r := newRig(t, Config{Loops: loops})
-				r.e.streams.rest = time.Hour
+				r.e.streams.paused.most = time.Hour
 				l := r.listen(network, ListenConfig{}, &Addr{Network: Echo})
 				x, y := r.adopted("tcp4", "unix", PairConfig{}) // on the last loop
 				say(t, x, y, "hello")
@@ -73,7 +73,7 @@ func TestEndWakesListeners(t *testing.T) {
 				var clients []net.Conn
 				eventually(t, "all loops rest", func() bool {
 					clients = append(clients, dial(t, l))
-					return r.e.streams.resting.Load() == int32(loops)
+					return r.e.streams.paused.loops.Load() == int32(loops)
 				})
 				x.Close()
 				y.Close()

@@ -48,9 +48,9 @@ const (
 	// acceptBurst is how many clients are accepted from one listener before
 	// flows have their turn.
 	acceptBurst = 32
-	// acceptRest is how long the listeners of a loop rest after an accept that failed for lack of a
+	// acceptPause is how long a loop is paused after an accept that failed for lack of a
 	// descriptor or of memory.
-	acceptRest = 50 * time.Millisecond
+	acceptPause = 50 * time.Millisecond
 	// acceptLast bounds how long a closing listener accepts the clients in its queue:
 	// descriptors may be short, and more clients may come.
 	acceptLast = 5 * time.Second
@@ -60,17 +60,17 @@ const (
 type accepting uint8
 
 const (
-	acceptMore    accepting = iota // there may be more clients
-	acceptNone                     // there are none
-	acceptStarved                  // no descriptor or memory is left, or not enough for a flow
-	acceptBroken                   // each accept failed
+	acceptMore   accepting = iota // there may be more clients
+	acceptNone                    // there are none
+	acceptShort                   // no descriptor or memory is left, or not enough for a flow
+	acceptBroken                  // each accept failed
 )
 
 // listen begins to accept from a port.
 func (s *streams) listen(p *streamPort) {
 	p.number = s.loop.AddSource(p)
 	s.ports = append(s.ports, p)
-	if s.resting == 0 {
+	if s.pause.until == 0 {
 		s.watchPort(p)
 	}
 }
@@ -88,7 +88,7 @@ func (s *streams) watchPort(p *streamPort) {
 
 // stopAccepting leaves clients in the queues of the listeners, for the next process.
 func (s *streams) stopAccepting() {
-	if s.resting == 0 {
+	if s.pause.until == 0 {
 		for _, p := range s.ports {
 			s.loop.Unwatch(p.fd)
 		}
@@ -99,7 +99,7 @@ func (s *streams) stopAccepting() {
 // startAccepting undoes stopAccepting.
 func (s *streams) startAccepting() {
 	s.handing = false
-	if s.resting == 0 {
+	if s.pause.until == 0 {
 		for _, p := range s.ports {
 			s.watchPort(p)
 		}
@@ -111,7 +111,7 @@ func (s *streams) startAccepting() {
 func (s *streams) unlisten(p *streamPort, wg *sync.WaitGroup) {
 	s.loop.RemoveSource(p.number)
 	s.ports = slices.DeleteFunc(s.ports, func(q *streamPort) bool { return q == p })
-	if s.resting == 0 {
+	if s.pause.until == 0 {
 		s.loop.Unwatch(p.fd)
 	}
 	p.until, p.closed = s.loop.Now+acceptLast, wg
@@ -123,7 +123,7 @@ func (s *streams) unlisten(p *streamPort, wg *sync.WaitGroup) {
 func (s *streams) turnClosing() {
 	for i := 0; i < len(s.closingPorts); {
 		p := s.closingPorts[i]
-		if s.loop.Now < p.until && (s.resting > 0 || s.acceptClosing(p)) {
+		if s.loop.Now < p.until && (s.pause.until > 0 || s.acceptClosing(p)) {
 			i++
 			continue
 		}
@@ -136,7 +136,7 @@ func (s *streams) turnClosing() {
 // be in its queue.
 func (s *streams) acceptClosing(p *streamPort) bool {
 	switch s.accept(p) {
-	case acceptMore, acceptStarved:
+	case acceptMore, acceptShort:
 		return true
 	}
 	return false
@@ -170,12 +170,12 @@ func (s *streams) serve(p *streamPort) {
 	}
 }
 
-// pass calls a loop that has fewer flows and does not rest, if there is one.
+// pass calls a loop that has fewer flows and is not paused, if there is one.
 func (s *streams) pass(p *streamPort) bool {
 	own := s.load.Load()
 	to, least := s, own-own/8 // a small difference is not worth waking another loop
 	for _, other := range s.share.all {
-		if n := other.load.Load(); n < least && !other.rests.Load() {
+		if n := other.load.Load(); n < least && !other.pause.asleep.Load() {
 			to, least = other, n
 		}
 	}
@@ -191,10 +191,10 @@ func (p *streamPort) call() bool {
 	return true
 }
 
-// answer serves a port after a call. One that rests or closes finds its clients by itself.
+// answer serves a port after a call. One that is paused or closes finds its clients by itself.
 func (s *streams) answer(p *streamPort) {
 	p.called.Store(false) // before the queue is looked at, which whoever comes now is in
-	if s.resting == 0 && !s.handing && slices.Contains(s.ports, p) {
+	if s.pause.until == 0 && !s.handing && slices.Contains(s.ports, p) {
 		s.serve(p)
 	}
 }
@@ -203,9 +203,9 @@ func (s *streams) answer(p *streamPort) {
 func (s *streams) accept(p *streamPort) accepting {
 	failed := 0
 	for range acceptBurst {
-		if s.share.starved.Load() > 0 || s.share.gate.Load() {
-			s.restPorts(false)
-			return acceptStarved
+		if s.share.short.flows.Load() > 0 || s.share.gate.Load() {
+			s.pausePorts(false)
+			return acceptShort
 		}
 		if p.shared != nil && p.closed == nil && s.pass(p) {
 			return acceptNone // for this loop
@@ -217,8 +217,8 @@ func (s *streams) accept(p *streamPort) accepting {
 			if !s.makeRoom() {
 				s.loopStats.AcceptPauses++
 				s.descriptors.budget.waits.Add(1)
-				s.restPorts(true)
-				return acceptStarved
+				s.pausePorts(true)
+				return acceptShort
 			}
 		}
 		switch e := s.acceptOne(p); e {
@@ -232,8 +232,8 @@ func (s *streams) accept(p *streamPort) accepting {
 			}
 			s.descriptors.budget.full(s.loop.Now)
 			s.loopStats.AcceptPauses++
-			s.restPorts(false)
-			return acceptStarved
+			s.pausePorts(false)
+			return acceptShort
 		default:
 			// The connection failed before it was accepted; accept(2) says to
 			// retry. A listener of which every accept fails must not make the
@@ -244,7 +244,7 @@ func (s *streams) accept(p *streamPort) accepting {
 	}
 	if failed == acceptBurst {
 		s.loopStats.AcceptPauses++
-		s.restPorts(false)
+		s.pausePorts(false)
 		return acceptBroken
 	}
 	return acceptMore
@@ -307,93 +307,4 @@ func (s *streams) left(f *streamFlow) bool {
 	}
 	s.gone--
 	return sys.SockError(int(f.fd[sideClient])) != 0
-}
-
-// restPorts stops accepting until flows have ended or a while has passed, so that the
-// loop does not spin while descriptors are short. short says that the budget has none,
-// and not the kernel.
-func (s *streams) restPorts(short bool) {
-	if s.resting > 0 {
-		return
-	}
-	s.resting = s.loop.Now + s.share.rest
-	s.rests.Store(true)
-	if s.short = short; short {
-		s.share.short.Add(1)
-	}
-	s.share.resting.Add(1)
-	for _, p := range s.ports {
-		s.loop.Unwatch(p.fd)
-	}
-}
-
-// endRest starts accepting again after a while, if there are descriptors. Flows that wait for one are tried again
-// in any case, or end.
-func (s *streams) endRest() {
-	if s.short && s.starved.len() == 0 {
-		again := s.loop.Now + s.share.rest
-		if !s.takeFree() && !s.makeRoom() {
-			s.resting = again
-			return
-		}
-		s.descriptors.give(flowDescriptors)
-		if s.acceptsSingly() {
-			s.resting, s.retryShort = again, true
-			return
-		}
-	}
-	s.wakePorts()
-}
-
-// wakePorts starts accepting again. Each time another port is the first.
-func (s *streams) wakePorts() {
-	if s.resting == 0 {
-		return
-	}
-	s.resting, s.awake = 0, 0
-	s.retryStarved = true
-	s.rests.Store(false)
-	s.share.resting.Add(-1)
-	if s.short {
-		s.short = false
-		s.share.short.Add(-1)
-	}
-	s.firstPort++
-	for i := range s.ports {
-		s.watchPort(s.ports[(i+s.firstPort)%len(s.ports)])
-	}
-}
-
-// endRests makes the loops that share one table of descriptors accept again.
-func (s *streams) endRests() {
-	resting := s.share.resting.Load()
-	switch {
-	case resting == 0:
-		return
-	case s.acceptsSingly():
-		s.retryShort = true // what it leaves is for the others
-		return
-	case resting == s.share.short.Load() && s.share.starved.Load() == 0 && !s.enough():
-		return
-	}
-	s.wakePorts()
-	s.wakeOthers()
-}
-
-// wakeOthers makes the other loops accept again that rest.
-func (s *streams) wakeOthers() {
-	for _, other := range s.share.all {
-		if other != s && other.rests.CompareAndSwap(true, false) {
-			other.loop.Post(loop.Request{Do: other.wake})
-		}
-	}
-}
-
-// wake makes the loop accept again, for another one.
-func (s *streams) wake() {
-	if s.acceptsSingly() {
-		s.retryShort = true
-	} else {
-		s.wakePorts()
-	}
 }

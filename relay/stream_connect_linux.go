@@ -65,7 +65,7 @@ func (s *streams) connect(f *streamFlow) {
 			return
 		}
 		if noDescriptors(err) {
-			s.starve(f)
+			s.waitForDescriptor(f)
 			return
 		}
 		s.attemptFailed(f, err)
@@ -157,7 +157,7 @@ func (s *streams) redial(f *streamFlow) {
 	case err == nil:
 		s.rearm(f)
 	case noDescriptors(err):
-		s.starve(f)
+		s.waitForDescriptor(f)
 	default:
 		s.connectFailed(f, err)
 	}

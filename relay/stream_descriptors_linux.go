@@ -17,57 +17,57 @@ import (
 // reset, and so would the next one.
 
 const (
-	// starveMost is how long a flow waits for a descriptor, at least. If the waiting
+	// shortMost is how long a flow waits for a descriptor, at least. If the waiting
 	// flows hold all descriptors themselves, some of them have to end.
-	starveMost = time.Second
-	// starveBurst is how many flows are tried before others have their turn.
-	starveBurst = 32
+	shortMost = time.Second
+	// shortBurst is how many flows are tried before others have their turn.
+	shortBurst = 32
 	// Loops that wait for descriptors are woken when there are enough for one flow per
 	// wakeShare descriptors of the budget, or for wakeMost.
 	wakeShare, wakeMost = 128, 16
 )
 
-// acceptsSingly reports whether the loop rests for want of descriptors alone. Then each flow that
+// acceptsSingly reports whether the loop is paused for want of descriptors alone. Then each flow that
 // ends makes room for one client, which is accepted without a word to epoll: to watch the ports
-// again, find that another client waits, and rest again, costs more than the client itself.
+// again, find that another client waits, and pause again, costs more than the client itself.
 func (s *streams) acceptsSingly() bool {
-	return s.resting > 0 && s.short && !s.handing && len(s.closingPorts) == 0 && s.share.starved.Load() == 0 && !s.share.gate.Load()
+	return s.pause.until > 0 && s.pause.budget && !s.handing && len(s.closingPorts) == 0 && s.share.short.flows.Load() == 0 && !s.share.gate.Load()
 }
 
-// turnShort accepts as many clients as there are descriptors for, while the loop rests for want of
+// turnSingly accepts as many clients as there are descriptors for, while the loop is paused for want of
 // them. It leaves to others what is for them, and after a burst what comes next, even if they have as
-// many flows. When nobody waits any more, it ends the rest.
-func (s *streams) turnShort() {
-	if !s.retryShort {
+// many flows. When nobody waits any more, it ends the pause.
+func (s *streams) turnSingly() {
+	if !s.pause.again {
 		return
 	}
-	s.retryShort = false
+	s.pause.again = false
 	if !s.acceptsSingly() {
 		return
 	}
-	s.rests.Store(true) // from now on whoever frees descriptors says so again
+	s.pause.asleep.Store(true) // from now on whoever frees descriptors says so again
 	empty := 0
 	for range acceptBurst {
 		if empty >= len(s.ports) {
-			s.setHungry(false)
-			s.wakePorts()
+			s.setShort(false)
+			s.watchPorts()
 			s.wakeOthers()
 			return
 		}
-		turn := s.singly >= acceptBurst && s.othersHungry() // another loop's
+		turn := s.pause.singly >= acceptBurst && s.othersShort() // another loop's
 		if turn || !s.takeFree() {
-			s.setHungry(true)
+			s.setShort(true)
 			if b := s.descriptors.budget; turn || b.free.Load()-b.forDatagrams() >= flowDescriptors {
-				s.singly = 0
+				s.pause.singly = 0
 				s.wakeOthers()
 			}
 			return
 		}
-		s.firstPort++
-		switch e := s.acceptOne(s.ports[s.firstPort%len(s.ports)]); {
+		s.pause.first++
+		switch e := s.acceptOne(s.ports[s.pause.first%len(s.ports)]); {
 		case e == 0:
 			empty = 0
-			s.singly++
+			s.pause.singly++
 		case e == sys.EAGAIN:
 			empty++
 		default: // the descriptors were promised in vain, or the connection has failed
@@ -78,7 +78,7 @@ func (s *streams) turnShort() {
 			empty++
 		}
 	}
-	s.retryShort = true
+	s.pause.again = true
 }
 
 // takeClient takes the descriptors of a flow from the budget.
@@ -86,19 +86,19 @@ func (s *streams) takeClient() bool {
 	return s.descriptors.takeAhead(flowDescriptors, s.loop.Now) || s.takeFree()
 }
 
-// takeFree takes the descriptors of a flow where there are few. It leaves to a hungry loop what
+// takeFree takes the descriptors of a flow where there are few. It leaves to a loop that is short what
 // that needs to have as many flows.
 func (s *streams) takeFree() bool {
 	d := s.descriptors
-	if !d.takeAbove(flowDescriptors, d.budget.forDatagrams()+s.hungrier()) {
+	if !d.takeAbove(flowDescriptors, d.budget.forDatagrams()+s.forShort()) {
 		return false
 	}
-	s.setHungry(false)
+	s.setShort(false)
 	return true
 }
 
 // makeRoom takes the descriptors of a flow for which sockets that rest and idle pipes make
-// room. If they do not, the loop is hungry.
+// room. If they do not, the loop is short.
 func (s *streams) makeRoom() bool {
 	b := s.descriptors.budget
 	for range giveUpBurst {
@@ -112,7 +112,7 @@ func (s *streams) makeRoom() bool {
 			return true
 		}
 	}
-	s.setHungry(true)
+	s.setShort(true)
 	for _, other := range b.all {
 		if other != s.descriptors && other.dispensable() && other.asked.CompareAndSwap(false, true) {
 			other.loop.Post(loop.Request{Do: other.giveUp})
@@ -121,50 +121,50 @@ func (s *streams) makeRoom() bool {
 	return false
 }
 
-// hungrier is how many descriptors hungry loops need to have as many flows as this one.
-func (s *streams) hungrier() (n int64) {
-	if s.share.hungry.Load() == 0 {
+// forShort is how many descriptors those loops need that are short, to have as many flows as this one.
+func (s *streams) forShort() (n int64) {
+	if s.share.short.loops.Load() == 0 {
 		return 0
 	}
 	own := s.load.Load()
 	for _, other := range s.share.all {
-		if other != s && other.hungry.Load() {
+		if other != s && other.short.loop.Load() {
 			n += max(own-other.load.Load(), 0) / 2 * flowDescriptors
 		}
 	}
 	return n
 }
 
-// othersHungry reports whether another loop is hungry.
-func (s *streams) othersHungry() bool {
-	n := s.share.hungry.Load()
-	if s.hungry.Load() {
+// othersShort reports whether another loop is short.
+func (s *streams) othersShort() bool {
+	n := s.share.short.loops.Load()
+	if s.short.loop.Load() {
 		n--
 	}
 	return n > 0
 }
 
-// setHungry notes whether the budget had no descriptors.
-func (s *streams) setHungry(is bool) {
-	if s.hungry.Load() == is {
+// setShort notes whether the budget had no descriptors.
+func (s *streams) setShort(is bool) {
+	if s.short.loop.Load() == is {
 		return
 	}
-	s.hungry.Store(is)
+	s.short.loop.Store(is)
 	if is {
-		s.share.hungry.Add(1)
+		s.share.short.loops.Add(1)
 	} else {
-		s.share.hungry.Add(-1)
+		s.share.short.loops.Add(-1)
 	}
 }
 
-// turnHungry ends the hunger of a loop that was woken and has no client.
-func (s *streams) turnHungry() {
-	if s.resting > 0 || !s.hungry.Load() {
+// turnNotShort notes that a loop which was woken and has no client is not short.
+func (s *streams) turnNotShort() {
+	if s.pause.until > 0 || !s.short.loop.Load() {
 		return
 	}
-	if s.awake++; s.awake > 1 {
-		s.setHungry(false)
-		s.endRests()
+	if s.short.turns++; s.short.turns > 1 {
+		s.setShort(false)
+		s.endPauses()
 	}
 }
 
@@ -183,47 +183,47 @@ func (s *streams) enough() bool {
 // descriptor left.
 func noDescriptors(err error) bool { return err == sys.EMFILE || err == sys.ENFILE }
 
-// starve makes f wait for a descriptor.
-func (s *streams) starve(f *streamFlow) {
+// waitForDescriptor makes f wait for a descriptor.
+func (s *streams) waitForDescriptor(f *streamFlow) {
 	s.descriptors.budget.full(s.loop.Now)
 	if f.hungUp {
 		s.end(f, CauseClientGone, nil)
 		return
 	}
-	f.state = streamStarved
-	s.starved.push(starvedRef{f.ref(), s.loop.Now})
-	s.share.starved.Add(1)
-	s.restPorts(false)
+	f.state = streamShort
+	s.short.flows.push(shortRef{f.ref(), s.loop.Now})
+	s.share.short.flows.Add(1)
+	s.pausePorts(false)
 	s.rearm(f)
 }
 
-// turnStarved dials for the flows that wait for a descriptor, as long as there are any.
-func (s *streams) turnStarved() {
-	for range starveBurst {
-		if !s.retryStarved {
+// turnShortFlows dials for the flows that wait for a descriptor, as long as there are any.
+func (s *streams) turnShortFlows() {
+	for range shortBurst {
+		if !s.short.again {
 			return
 		}
-		if s.starved.len() == 0 {
-			s.retryStarved = false
+		if s.short.flows.len() == 0 {
+			s.short.again = false
 			return
 		}
-		w := s.starved.first()
+		w := s.short.flows.first()
 		f := s.slab.Find(w.ref)
-		if f == nil || f.state != streamStarved {
-			s.starved.pop() // it has ended
+		if f == nil || f.state != streamShort {
+			s.short.flows.pop() // it has ended
 			continue
 		}
 		since := w.since
 		f.state, f.since = streamConnecting, s.loop.Now
 		err := s.dial(f)
-		if noDescriptors(err) && s.loop.Now-since < starveMost {
-			f.state = streamStarved
-			s.retryStarved = false
-			s.restPorts(false)
+		if noDescriptors(err) && s.loop.Now-since < shortMost {
+			f.state = streamShort
+			s.short.again = false
+			s.pausePorts(false)
 			return
 		}
-		s.starved.pop()
-		s.unstarved()
+		s.short.flows.pop()
+		s.notShort()
 		switch {
 		case err == nil:
 			s.rearm(f)
@@ -236,10 +236,10 @@ func (s *streams) turnStarved() {
 	}
 }
 
-// unstarved notes that a flow does not wait for a descriptor any more. If it was the last
+// notShort notes that a flow does not wait for a descriptor any more. If it was the last
 // one, all loops accept again.
-func (s *streams) unstarved() {
-	if s.share.starved.Add(-1) == 0 {
-		s.endRests()
+func (s *streams) notShort() {
+	if s.share.short.flows.Add(-1) == 0 {
+		s.endPauses()
 	}
 }

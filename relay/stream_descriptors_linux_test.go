@@ -22,14 +22,14 @@ func TestFlowWaitsForDescriptor(t *testing.T) {
 	for _, loops := range []int{1, 2} {
 		t.Run(fmt.Sprint("loops=", loops), func(t *testing.T) {
 			r := newRig(t, Config{Loops: loops})
-			r.e.streams.rest = time.Hour
+			r.e.streams.paused.most = time.Hour
 			far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
 			near := r.listen("unix", ListenConfig{}, &Addr{Network: Echo}) // all loops accept from it
 			x, y := r.adopted("tcp4", "unix", PairConfig{})
 			say(t, x, y, "hello")
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 			first := dial(t, far)
-			eventually(t, "it waits", func() bool { return r.e.streams.starved.Load() == 1 })
+			eventually(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
 			accepts := r.k.Count(testkernel.Accept)
 			second := dial(t, near)
 			sockets := r.k.Count(testkernel.Socket)
@@ -61,7 +61,7 @@ func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
 	for _, how := range []string{"reset", "hung up", "killed", "closed"} {
 		t.Run(how, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 2})
-			r.e.streams.rest = time.Hour
+			r.e.streams.paused.most = time.Hour
 			network := "tcp4"
 			if how == "hung up" {
 				network = "unix" // where no error says so
@@ -70,7 +70,7 @@ func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
 			near := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 			c := dial(t, far)
-			eventually(t, "it waits", func() bool { return r.e.streams.starved.Load() == 1 })
+			eventually(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
 			switch how {
 			case "reset", "hung up":
 				reset(t, c)
@@ -94,13 +94,13 @@ func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
 // A descriptor that a timer makes free is used at once, too: nothing else may happen.
 func TestTimerFreesDescriptor(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
-	r.e.streams.rest = time.Hour
+	r.e.streams.paused.most = time.Hour
 	far := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
 	x, y := r.adopted("tcp4", "unix", PairConfig{Timeouts: Timeouts{Idle: time.Hour}})
 	say(t, x, y, "hello")
 	r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 	c := dial(t, far)
-	eventually(t, "it waits", func() bool { return r.e.streams.starved.Load() == 1 })
+	eventually(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
 	r.k.Heal()
 	r.e.onLoops(func(f *Flow) {
 		if f.Listener() == nil {
@@ -108,7 +108,7 @@ func TestTimerFreesDescriptor(t *testing.T) {
 		}
 	})
 	r.expect(CauseIdle)
-	eventually(t, "it does not wait any more", func() bool { return r.e.streams.starved.Load() == 0 }) // which wakes no loop
+	eventually(t, "it does not wait any more", func() bool { return r.e.streams.short.flows.Load() == 0 }) // which wakes no loop
 	say(t, c, c, "at last")
 	c.Close()
 	r.expect(CauseEnd)

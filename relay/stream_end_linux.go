@@ -13,8 +13,8 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 	switch f.state {
 	case streamQueued:
 		f.queued += s.loop.Now - f.since
-	case streamStarved:
-		s.share.starved.Add(-1) // flowEnded wakes the ports
+	case streamShort:
+		s.share.short.flows.Add(-1) // FlowEnded ends pauses
 	}
 	s.freeEarly(f)
 	s.noteFinal(f, c, err)

@@ -21,7 +21,7 @@ const (
 // streamFlow is a flow of which both sides are stream sockets.
 //
 //	                          next upstream, at once or after a pause (retrying); or the same
-//	                                 one, when there is a descriptor for it (starved)
+//	                                 one, when there is a descriptor for it (short)
 //	                                                 ┌──┐
 //	                                                 ▼  │
 //	admitting ─▶ sniffing ─▶ [securing] ─▶ connecting ─▶ [asking] ─▶ [securing] ─▶ relaying ─▶ ended
@@ -66,7 +66,7 @@ const (
 	streamAsking   // the upstream is to answer; see Flow.Expect
 	streamRetrying // waits before it connects again
 	streamQueued
-	streamStarved // waits for a descriptor
+	streamShort // waits for a descriptor
 	streamRelaying
 )
 

@@ -68,7 +68,7 @@ func (s *streams) describe(f *Flow, i *FlowInfo) {
 		i.State = StateQueued
 	case streamSecuring:
 		i.State = StateHandshake
-	case streamRestored, streamReplying, streamChoosing, streamConnecting, streamAsking, streamRetrying, streamStarved:
+	case streamRestored, streamReplying, streamChoosing, streamConnecting, streamAsking, streamRetrying, streamShort:
 		i.State = StateConnecting
 	}
 }

@@ -11,34 +11,26 @@ import (
 )
 
 // streams are the stream flows of a loop, its handler of stream sockets. Like the
-// loop they belong to one goroutine, but for load and rests.
+// loop they belong to one goroutine, but for load, pause.asleep and short.loop.
 //
-//	clients one by one ─▶ starved flows ─▶ closing ports ─▶ ready flows ─▶ lagging flows
+//	clients one by one ─▶ flows that are short ─▶ closing ports ─▶ ready flows ─▶ lagging flows
 type streams struct {
 	tenant
 	share        *streamShare
 	env          pump.Env
 	slab         loop.Slab[streamFlow]
 	addrs        []*Addr       // of adopted pairs that have ended
-	ports        []*streamPort // that accept clients, or rest
+	ports        []*streamPort // that accept clients, or are paused
 	closingPorts []*streamPort
-	resting      time.Duration     // until when the ports rest; 0: they do not
-	starved      queue[starvedRef] // flows that wait for a descriptor
-	handing      bool              // the flows are being handed over, and clients are left to the next process
-	retryStarved bool              // a descriptor may have become free for them
-	retryShort   bool              // the ports rest, and there may be descriptors for some clients
-	singly       int               // clients that were accepted so since others were called
-	ready        queue[ref]        // flows whose budget was spent
-	restored     queue[ref]        // see streamRestored
-	pairs        map[uint32]pair   // what is to be known of pairs given to Relay, by slot
-	lagging      queue[lagRef]     // flows that the low-water mark may hold back
-	load         atomic.Int64      // flows, with those that are in the mailbox
-	rests        atomic.Bool       // the ports rest, and have not been woken yet
-	short        bool              // they rest because the budget has no descriptors
-	hungry       atomic.Bool       // it found none in the budget when it looked last
-	awake        int               // turns since the ports rested, while it is hungry
-	gone         int               // of the next clients, how many are examined; see left
-	firstPort    int               // which of the ports is watched first when they are woken
+	pause        pause           // of accepting
+	short        shortage        // of descriptors
+	handing      bool            // the flows are being handed over, and clients are left to the next process
+	ready        queue[ref]      // flows whose budget was spent
+	restored     queue[ref]      // see streamRestored
+	pairs        map[uint32]pair // what is to be known of pairs given to Relay, by slot
+	lagging      queue[lagRef]   // flows that the low-water mark may hold back
+	load         atomic.Int64    // flows, with those that are in the mailbox
+	gone         int             // of the next clients, how many are examined; see left
 	tlsLoop      loopTLS
 }
 
@@ -48,14 +40,42 @@ type streamShare struct {
 	all       []*streams  // one per loop
 	early     pool.Pool[*earlyState]
 	adoptions pool.Pool[*adoption]
-	resting   atomic.Int32   // loops whose ports rest
-	short     atomic.Int32   // of them, those for which the budget has no descriptors
-	hungry    atomic.Int32   // loops that are hungry
-	starved   atomic.Int32   // flows that wait for a descriptor
+	paused    pauses
+	short     shortages
 	gate      atomic.Bool    // no client is accepted; see Overload
 	computing chan struct{}  // holds a value for each TLS handshake that computes
 	running   sync.WaitGroup // goroutines of TLS handshakes
-	rest      time.Duration  // how long ports rest that found no descriptor
+}
+
+// pause is that of a loop which accepts no clients, because descriptors or memory are missing: its ports are not watched.
+type pause struct {
+	until  time.Duration // when they are watched again, at the latest; 0: they are
+	budget bool          // it is the budget that has no descriptors, and not the kernel
+	asleep atomic.Bool   // nobody has woken the loop yet
+	again  bool          // the budget may have descriptors for some clients
+	singly int           // clients that were accepted so since others were called
+	first  int           // which of the ports is watched first
+}
+
+// pauses are those of all loops.
+type pauses struct {
+	loops  atomic.Int32  // that are paused
+	budget atomic.Int32  // of them, those for which the budget has no descriptors
+	most   time.Duration // how long one lasts
+}
+
+// shortage is the want of descriptors: of a loop for its next client, and of flows for their upstreams.
+type shortage struct {
+	loop  atomic.Bool     // it found none in the budget when it looked last
+	turns int             // since its pause, while it is short
+	flows queue[shortRef] // that wait for one which the kernel has refused
+	again bool            // one may have become free for them
+}
+
+// shortages are those of all loops.
+type shortages struct {
+	loops atomic.Int32 // that are short
+	flows atomic.Int32 // that wait
 }
 
 // flows is the number of flows of all loops, with those that are in a mailbox.
@@ -81,8 +101,8 @@ type pair struct {
 	encode func(*Encoder)
 }
 
-// starvedRef is a flow that waits for a descriptor, and since when.
-type starvedRef struct {
+// shortRef is a flow that waits for a descriptor, and since when.
+type shortRef struct {
 	ref
 	since time.Duration
 }

@@ -12,7 +12,7 @@ import (
 //	watched ─▶ closing ─▶ closed
 //	 │  ▲
 //	 ▼  │
-//	resting
+//	paused
 type streamPort struct {
 	streams  *streams
 	listener *Listener

@@ -17,7 +17,7 @@ const readyBurst = 32
 // init makes the share of an engine that uses pipes, which may be nil.
 func (sh *streamShare) init(pipes *pump.Pipes) {
 	sh.pipes = pipes
-	sh.rest = acceptRest
+	sh.paused.most = acceptPause
 	sh.computing = make(chan struct{}, runtime.GOMAXPROCS(0))
 	sh.early.New = func() *earlyState { return new(earlyState) }
 	sh.adoptions.New = func() *adoption { return new(adoption) }
@@ -97,7 +97,7 @@ func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) 
 	case side == sideUpstream && f.state == streamReplying: // start has a look
 	case side == sideUpstream:
 		s.connectEvent(f, ev)
-	case ev&sys.Err != 0, f.hungUp && (f.state == streamQueued || f.state == streamStarved), f.ended && f.state == streamRetrying:
+	case ev&sys.Err != 0, f.hungUp && (f.state == streamQueued || f.state == streamShort), f.ended && f.state == streamRetrying:
 		s.end(f, CauseClientGone, nil)
 	case f.state == streamSniffing && readable:
 		s.sniff(f)
@@ -106,12 +106,12 @@ func (s *streams) earlyEvent(f *streamFlow, side int, ev uint32, readable bool) 
 
 // Turn ends a turn of the loop.
 func (s *streams) Turn() (more bool) {
-	if s.resting > 0 && s.resting <= s.loop.Now {
-		s.endRest()
+	if s.pause.until > 0 && s.pause.until <= s.loop.Now {
+		s.endPause()
 	}
-	s.turnHungry()
-	s.turnShort()
-	s.turnStarved()
+	s.turnNotShort()
+	s.turnSingly()
+	s.turnShortFlows()
 	s.turnClosing()
 	s.turnReady()
 	s.turnLagging()
@@ -171,18 +171,18 @@ func (s *streams) turnLagging() {
 }
 
 func (s *streams) Until() time.Duration {
-	if s.ready.len() > 0 || s.retryShort || len(s.closingPorts) > 0 && s.resting == 0 || s.retryStarved && s.starved.len() > 0 {
+	if s.ready.len() > 0 || s.pause.again || len(s.closingPorts) > 0 && s.pause.until == 0 || s.short.again && s.short.flows.len() > 0 {
 		return 0
 	}
-	if s.resting == 0 && s.hungry.Load() {
-		return 0 // turnHungry
+	if s.pause.until == 0 && s.short.loop.Load() {
+		return 0 // turnNotShort
 	}
 	at := s.handshakesUntil()
 	if s.lagging.len() > 0 {
 		at = min(at, s.lagging.first().at+lagWait)
 	}
-	if s.resting > 0 {
-		at = min(at, s.resting)
+	if s.pause.until > 0 {
+		at = min(at, s.pause.until)
 	}
 	if s.keep != nil {
 		at = min(at, s.keep.until())
@@ -246,8 +246,8 @@ func (s *streams) Request(r *loop.Request) {
 
 // Freed makes the loops that share one table of descriptors accept again.
 func (s *streams) Freed() {
-	if s.share.resting.Load() > 0 {
-		s.endRests()
+	if s.share.paused.loops.Load() > 0 {
+		s.endPauses()
 	}
 }
 

@@ -41,8 +41,8 @@ var relayRooms = map[string][]relayRoom{
 	"stream": {
 		{"turn", []string{"turn"}},                        // what the loop calls
 		{"restore", []string{"restore", "restore_early"}}, // flows of an earlier process
-		{"approach", []string{"accept", "adopt", "answer", "connect", "descriptors", "handshake", "listen", "queue", "sniff"}}, // until a flow relays
-		{"carry", []string{"carry", "end", "info", "overload", "pace", "records", "timeouts", "tls_close"}},                    // bytes, and the end
+		{"approach", []string{"accept", "adopt", "answer", "connect", "descriptors", "handshake", "listen", "pause", "queue", "sniff"}}, // until a flow relays
+		{"carry", []string{"carry", "end", "info", "overload", "pace", "records", "timeouts", "tls_close"}},                             // bytes, and the end
 		{"note", []string{"note", "settle"}},                        // what the next process needs
 		{"flow", []string{"early", "flow", "owner", "port", "tls"}}, // what there is, and questions to it
 	},

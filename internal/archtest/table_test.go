@@ -134,7 +134,8 @@ var table = []rule{
 		"internal/sys":      "datagrams with the TOS bytes that a test chooses and sees",
 	}},
 	{pkg: "internal/testkernel", code: edges{
-		"internal/sys": "it replaces system calls by ones that fail and count",
+		"internal/sys":          "it replaces system calls by ones that fail and count",
+		"golang.org/x/sys/unix": "the numbers of the system calls that another process makes",
 	}},
 	{pkg: "internal/testcost"},
 	{pkg: "internal/testattack", code: edges{
@@ -403,7 +404,8 @@ var testsOfAll = map[string]edges{
 	},
 	"cmd/penstock": {
 		"internal/testnet":                forTests,
-		"internal/testkernel":             "a server whose queue is full",
+		"internal/testkernel":             "a server whose queue is full, and a daemon whose system calls are counted",
+		"internal/testcost":               "what everything costs, in one table",
 		"cmd/penstock/internal/api":       "tests use the running daemon as its operators do",
 		"cmd/penstock/internal/testcerts": "certificates, as operators have them",
 		"cmd/penstock/internal/testfleet": "real servers of registries and control planes",

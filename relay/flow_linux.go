@@ -31,7 +31,7 @@ type Flow struct {
 	cause     Cause // already known, while the flow still delivers
 	kept      bool  // it has a record, and its sockets are held: it outlives the process
 	one       uint8 // kept streams: see streamFlow.recvOne
-	straight  bool  // streams: all that was taken from the client has counted, and nothing else went to the upstream
+	straight  bool  // streams: all that was taken from the client has counted, nothing else went to the upstream, and both are plain TCP, if TCP
 	echo      bool  // the upstream is built in: what comes goes back
 	reserved  uint8 // descriptors that were taken from the budget for it
 	owner     flowOwner

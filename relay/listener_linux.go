@@ -26,6 +26,7 @@ type Listener struct {
 	toMany    bool                         // bound to a broadcast or multicast address
 	astray    atomic.Int64                 // flows of clients whose datagrams may reach another loop
 	inherited bool                         // somebody else bound it, and may share it still
+	multipath bool                         // clients may come by multipath TCP
 	lingers   bool                         // inherited: clients of before have SO_LINGER from an engine with Keep
 	path      string                       // to remove at the end
 	label     string                       // under which earlier was held
@@ -130,6 +131,9 @@ func (l *Listener) begin() error {
 	// The requests are posted under the lock, so that each loop reads this one
 	// before the one by which Close takes the port back.
 	defer e.mu.Unlock()
+	for _, p := range l.ports {
+		l.multipath = l.multipath || sys.Multipath(p.socket().fd)
+	}
 	e.listeners[l] = struct{}{}
 	e.descriptors.listen(l.addr.Network.Datagrams(), 1)
 	if l.paused = l.cfg.Load().Paused || e.awaitsRestore; !l.paused {

@@ -272,7 +272,7 @@ func (s *streams) accepted(from *Listener, fd int) {
 	f.reserved = flowDescriptors
 	f.inherit(from)
 	f.tcp[sideClient] = from.addr.Network == TCP
-	f.straight = true
+	f.straight = !from.multipath
 	if f.tcp[sideClient] {
 		f.peer = s.address.AddrPort()
 	}

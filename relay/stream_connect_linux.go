@@ -128,6 +128,7 @@ func (s *streams) dial(f *streamFlow) error {
 	s.descriptors.opened(1)
 	f.fd[sideUpstream] = int32(fd)
 	f.tcp[sideUpstream] = f.to.Network == TCP
+	f.straight = f.straight && !d.Socket.MPTCP
 	if err := s.prepareSocket(fd, socketKind{f.to.Network, s.address.Family(), true}, d, &f.Flow); err != nil {
 		return err
 	}

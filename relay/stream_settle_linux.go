@@ -132,10 +132,7 @@ func (s *streams) countless(f *streamFlow, side int) bool {
 	if !f.straight || f.cause != CauseNone || f.odd[side] || f.finSent(side) || s.keep.fastOpen || f.cfg.Socket.FastOpen > 0 {
 		return false
 	}
-	if side == sideUpstream && f.dialConfig().Socket.FastOpen > 0 {
-		return false
-	}
-	return sys.IsPlainTCP(int(f.fd[side]))
+	return side == sideClient || f.dialConfig().Socket.FastOpen == 0
 }
 
 // count stores how the flow's counts differ from those of a side's socket. counted is false if the kernel

@@ -379,6 +379,27 @@ func TestMPTCP(t *testing.T) {
 	}
 }
 
+// What a flow has moved says what its sockets have counted only where both are plain TCP: multipath TCP counts each subflow.
+func TestMultipathIsNotStraight(t *testing.T) {
+	if !sys.HasMultipath() {
+		t.Skip("no multipath TCP here")
+	}
+	for name, c := range map[string]struct{ listen, dial, straight bool }{
+		"neither": {straight: true}, "listener": {listen: true}, "dial": {dial: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			straight := make(chan bool, 1)
+			hook := func(f *Flow, _ *Addr, _ time.Duration, err error) { straight <- err == nil && f.straight }
+			cfg := ListenConfig{Socket: SocketOptions{MPTCP: c.listen}, Dial: &DialConfig{Socket: SocketOptions{MPTCP: c.dial}}, Hooks: Hooks{Connected: hook}}
+			r.flow("tcp4", "tcp4", cfg)
+			if got := <-straight; got != c.straight {
+				t.Errorf("straight: %v", got)
+			}
+		})
+	}
+}
+
 func TestFastOpen(t *testing.T) {
 	if !testnet.Netns(t) {
 		return

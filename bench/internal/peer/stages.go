@@ -9,25 +9,26 @@ import (
 	"strings"
 )
 
-// Routes is the number of routes of a penstock with every stage in use.
-const Routes = 1000
+// routes is the number of routes of a penstock with every stage in use.
+const routes = 1000
 
 // stages is penstock run with every stage in use: allow and deny lists, limits in total, per
 // listener and per source, routes of which the last one matches, p2c, and an access log.
 func stages(bin string) Peer {
 	return Peer{
 		Name: "stages",
-		Note: fmt.Sprintf("penstock run: allow and deny, limits, %d routes, p2c, access log", Routes),
+		Note: fmt.Sprintf("penstock run: allow and deny, limits, %d routes, p2c, access log", routes),
 		Ask:  []string{bin, "version"},
 		plan: func(s Setup) Plan {
 			file := filepath.Join(s.Dir, "stages.yaml")
-			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: StagesConfig(s, "upstream")}
+			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: stagesConfig(s)}
 		},
 	}
 }
 
-// StagesConfig returns a configuration with every stage, whose last route leads to the named group.
-func StagesConfig(s Setup, group string) string {
+// stagesConfig returns a configuration with every stage.
+func stagesConfig(s Setup) string {
+	const group = "upstream"
 	var b strings.Builder
 	fmt.Fprintf(&b, `engine: {loops: %d}
 defaults: {tcp: {keepalive: 0}} # as in penstock relay: two system calls a connection
@@ -46,7 +47,7 @@ listeners:
     routes:
 `, s.Loops, filepath.Join(s.Dir, "access.log"), group, s.Upstream, s.Upstream, s.Listen)
 	at := netip.MustParseAddr("10.0.0.0").As4()
-	for i := range Routes - 1 {
+	for i := range routes - 1 {
 		at[1], at[2] = byte(i>>8), byte(i)
 		fmt.Fprintf(&b, "      - {name: r%d, from: %v/24, to: %s}\n", i, netip.AddrFrom4(at), group)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/registry"
+	"github.com/penstock/penstock/bench/internal/trial"
 	"github.com/penstock/penstock/internal/testport"
 )
 
@@ -28,13 +29,10 @@ type fleet struct {
 
 // relay is a daemon.
 type relay struct {
-	name  string
-	ports map[string]string // by the names of variables
-	free  []func()
-	start func() (*exec.Cmd, error)
-
-	mu  sync.Mutex
-	cmd *exec.Cmd
+	name   string
+	ports  map[string]string // by the names of variables
+	free   []func()
+	daemon *trial.Daemon
 }
 
 func (r *relay) at(port string) string { return "127.0.0.1:" + r.ports[port] }
@@ -56,7 +54,12 @@ func newFleet(s *settings, dir string, m *members) (*fleet, error) {
 	for i := range s.relays {
 		r := &relay{name: fmt.Sprint("relay-", i), ports: map[string]string{}}
 		f.relays = append(f.relays, r)
-		env := os.Environ()
+		state := filepath.Join(dir, r.name)
+		if err := os.Mkdir(state, 0o700); err != nil {
+			f.close()
+			return nil, err
+		}
+		r.daemon = trial.DaemonAt(s.binary, state, "run", "-c", f.url, "--node", r.name, "--state", filepath.Join(state, "state"))
 		for _, l := range listeners {
 			port, free, err := testport.Reserve()
 			if err != nil {
@@ -64,19 +67,9 @@ func newFleet(s *settings, dir string, m *members) (*fleet, error) {
 				return nil, err
 			}
 			r.ports[l], r.free = port, append(r.free, free)
-			env = append(env, l+"="+port)
+			r.daemon.Env = append(r.daemon.Env, l+"="+port)
 		}
-		r.start = func() (*exec.Cmd, error) {
-			log, err := os.OpenFile(filepath.Join(dir, r.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-			if err != nil {
-				return nil, err
-			}
-			defer log.Close()
-			cmd := exec.Command(s.binary, "run", "-c", f.url, "--node", r.name, "--state", filepath.Join(dir, r.name))
-			cmd.Env, cmd.Stderr = env, log
-			return cmd, cmd.Start()
-		}
-		if r.cmd, err = r.start(); err != nil {
+		if err := r.daemon.Begin(); err != nil {
 			f.close()
 			return nil, err
 		}
@@ -95,22 +88,14 @@ func newFleet(s *settings, dir string, m *members) (*fleet, error) {
 
 func (f *fleet) close() {
 	for _, r := range f.relays {
-		r.kill()
+		if r.daemon != nil {
+			r.daemon.Kill()
+		}
 		for _, free := range r.free {
 			free()
 		}
 	}
 	f.etcd.Close()
-}
-
-func (r *relay) kill() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cmd != nil {
-		r.cmd.Process.Kill()
-		r.cmd.Wait()
-		r.cmd = nil
-	}
 }
 
 // command runs penstock, and returns what it printed, and its exit code.
@@ -176,10 +161,8 @@ func (f *fleet) crash(done chan struct{}) {
 			if !strings.Contains(string(out), "tries the canary") {
 				continue
 			}
-			r.kill()
-			r.mu.Lock()
-			r.cmd, _ = r.start()
-			r.mu.Unlock()
+			r.daemon.Kill()
+			r.daemon.Begin()
 		}
 	}
 }

@@ -15,13 +15,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/report"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // settings are the flags.
@@ -51,21 +50,16 @@ func main() {
 	flag.DurationVar(&s.warm, "warm", 10*time.Second, "time before the first version")
 	flag.StringVar(&s.file, "out", "", "also write everything to this `FILE`")
 	flag.Parse()
-	out := io.Writer(os.Stdout)
-	if s.file != "" {
-		f, err := os.Create(s.file)
+	wrong := 0
+	trial.Main("canary", func() error {
+		out, done, err := trial.Output(s.file)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "canary:", err)
-			os.Exit(1)
+			return err
 		}
-		defer f.Close()
-		out = io.MultiWriter(out, f)
-	}
-	wrong, err := s.run(out)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "canary:", err)
-		os.Exit(1)
-	}
+		defer done()
+		wrong, err = s.run(out)
+		return err
+	})
 	if wrong > 0 {
 		os.Exit(3)
 	}
@@ -85,11 +79,8 @@ func (s *settings) run(out io.Writer) (wrong int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	if s.binary == "" {
-		s.binary = filepath.Join(dir, "penstock")
-		if text, err := exec.Command("go", "build", "-buildvcs=false", "-o", s.binary, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("build penstock: %w\n%s", err, text)
-		}
+	if s.binary, err = trial.Penstock(s.binary, dir); err != nil {
+		return 0, err
 	}
 	if err := report.Machine(out); err != nil {
 		return 0, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A census is what the processes of a daemon have at one moment.
@@ -37,52 +38,30 @@ func (d *daemon) census() (c census, err error) {
 	if c.worker, err = d.worker(); err != nil {
 		return c, err
 	}
-	text, err := d.get("/metrics")
+	text, err := d.Get("/metrics")
 	if err != nil {
 		return c, err
 	}
-	m := parseMetrics(text)
-	if c.workerRSS, err = ownRSS(c.worker); err != nil {
+	m := trial.ParseMetrics(text)
+	if c.workerRSS, err = trial.OwnMemory(c.worker); err != nil {
 		return c, err
 	}
 	c.workerFDs = float64(proc.Files(c.worker))
 	if d.kept {
-		if c.keeperRSS, err = ownRSS(d.pid); err != nil {
+		if c.keeperRSS, err = trial.OwnMemory(d.First()); err != nil {
 			return c, err
 		}
-		c.keeperFDs = float64(proc.Files(d.pid))
+		c.keeperFDs = float64(proc.Files(d.First()))
 	}
-	c.goroutines, c.pipes, c.leased = m.values["go_goroutines"], m.values["penstock_pipes_open"], m.values["penstock_pipes_leased"]
-	c.resting, c.items = m.values["penstock_datagram_resting_sockets"], m.values["penstock_keeper_items"]
-	for _, open := range m.sum("penstock_flows_open", "listener") {
+	c.goroutines, c.pipes, c.leased = m.Values["go_goroutines"], m.Values["penstock_pipes_open"], m.Values["penstock_pipes_leased"]
+	c.resting, c.items = m.Values["penstock_datagram_resting_sockets"], m.Values["penstock_keeper_items"]
+	for _, open := range m.Sum("penstock_flows_open", "listener") {
 		c.flows += open
 	}
 	if after, err := d.worker(); err != nil || after != c.worker {
 		return c, errors.New("the worker was replaced meanwhile")
 	}
 	return c, nil
-}
-
-// ownRSS returns the resident memory of a process in KiB, without that of files, such as its binary: the kernel takes
-// their pages from a process that does not use them for a while, and gives them back later.
-func ownRSS(pid int) (kib float64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 && (f[0] == "RssAnon:" || f[0] == "RssShmem:") {
-			n, err := strconv.ParseFloat(f[1], 64)
-			if err != nil {
-				return 0, err
-			}
-			kib += n
-		}
-	}
-	if kib == 0 {
-		return 0, fmt.Errorf("process %d has no memory of its own", pid)
-	}
-	return kib, nil
 }
 
 // The lines of the balance of what a process has: what it had before the load came, and what it has when all flows

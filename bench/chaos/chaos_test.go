@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/registry"
+	"github.com/penstock/penstock/bench/internal/trial"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -232,7 +233,7 @@ func TestShownMembers(t *testing.T) {
 }
 
 func TestMetricsParser(t *testing.T) {
-	m := parseMetrics([]byte(`# HELP penstock_a_total A.
+	m := trial.ParseMetrics([]byte(`# HELP penstock_a_total A.
 # TYPE penstock_a_total counter
 penstock_a_total{listener="x",cause="y z"} 3
 penstock_a_total{listener="x",cause="w"} 4
@@ -242,12 +243,12 @@ penstock_g{listener="x"} 1
 penstock_h_bucket{listener="x",le="+Inf"} 2
 penstock_h_sum{listener="x"} 1.5
 `))
-	if got := m.sum("penstock_a_total", "listener")["x"]; got != 7 {
+	if got := m.Sum("penstock_a_total", "listener")["x"]; got != 7 {
 		t.Errorf("sum = %v", got)
 	}
 	for series, grows := range map[string]bool{`penstock_g{listener="x"}`: false, `penstock_h_sum{listener="x"}`: true, `penstock_a_total{listener="x",cause="w"}`: true} {
-		if m.grows[series] != grows {
-			t.Errorf("%s may only grow: %v", series, m.grows[series])
+		if m.Grows[series] != grows {
+			t.Errorf("%s may only grow: %v", series, m.Grows[series])
 		}
 	}
 }

@@ -356,7 +356,7 @@ func (c *churn) restart() error {
 	}
 	delays := c.delays
 	pending, err := c.look()
-	for end := time.Now().Add(patience); err != nil && c.d.ended() == nil && time.Now().Before(end); pending, err = c.look() {
+	for end := time.Now().Add(patience); err != nil && c.d.Failed() == nil && time.Now().Before(end); pending, err = c.look() {
 	}
 	if err != nil || pending > 0 {
 		c.w.tally.count(otherFaults, 1)
@@ -378,7 +378,7 @@ func (s *settings) churnAll(c *churn, r *rand.Rand) error {
 		if s.interrupted() {
 			break
 		}
-		if err := errors.Join(c.step(r), c.d.ended()); err != nil {
+		if err := errors.Join(c.step(r), c.d.Failed()); err != nil {
 			return fmt.Errorf("change %d: %w", c.changes, err)
 		}
 		for end := time.Now().Add(time.Duration(r.Int64N(int64(2*s.between) + 1))); ; c.w.sleep(10 * ms) {

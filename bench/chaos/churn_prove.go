@@ -36,7 +36,7 @@ func (l shown) has(m *churnMember) bool {
 
 // groups asks the relay for its members, by group.
 func (c *churn) groups() (map[string]shown, error) {
-	text, err := c.d.get("/v1/groups")
+	text, err := c.d.Get("/v1/groups")
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (c *churn) settle() error {
 					c.w.tally.fault("change %d, %s of %s %s: the relay does not know it after %v", m.pending.number, m.pending.what, s.name, m.Name, patience)
 				}
 			}
-			return errors.Join(err, c.d.ended())
+			return errors.Join(err, c.d.Failed())
 		}
 		if err := c.prove(); err != nil {
 			return err

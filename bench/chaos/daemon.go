@@ -5,16 +5,11 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,19 +17,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // daemon is a running penstock, with its keeper if it has one.
 type daemon struct {
-	binary string
-	cmd    *exec.Cmd
-	dir    string
-	pid    int
-	kept   bool // it has a keeper
-	done   chan struct{}
-	err    error
-
-	http http.Client
+	*trial.Daemon
+	kept bool // it has a keeper
 }
 
 // logLine is one line of the daemon's log, or of what a dying process says.
@@ -141,88 +131,32 @@ func (o options) listen(w *world) error {
 	return nil
 }
 
-// newDaemon returns a daemon that is not started yet.
-func newDaemon(binary, dir string, kept bool) *daemon {
-	d := &daemon{binary: binary, dir: dir, kept: kept, done: make(chan struct{})}
-	d.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "admin"))
-	}}
-	return d
-}
-
 // start runs the daemon with a configuration, and returns when it is ready.
 func start(binary, config string, o options) (*daemon, error) {
-	file := filepath.Join(o.dir, "penstock.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		return nil, err
-	}
-	d := newDaemon(binary, o.dir, o.keeper != "")
-	d.cmd = exec.Command(binary, "run", "-c", file)
-	log, err := os.Create(filepath.Join(o.dir, "daemon.log"))
+	process, err := trial.NewDaemon(binary, o.dir, config)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	d.cmd.Stderr = log // a file, so that nobody has to read for the daemon to go on
-	d.cmd.Env = append(os.Environ(), "GOTRACEBACK=single")
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for this process
-	if err := d.cmd.Start(); err != nil {
+	d := &daemon{process, o.keeper != ""}
+	d.Env = []string{"GOTRACEBACK=single"}
+	d.Attr.Setpgid = true // a terminal's interrupt is for this process
+	d.Timeout = 5 * time.Second
+	if err := d.Begin(); err != nil {
 		return nil, err
 	}
-	d.pid = d.cmd.Process.Pid
-	go func() { d.err = d.cmd.Wait(); close(d.done) }()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * ms) {
-		if _, err = d.get("/readyz"); err == nil {
-			return d, nil
-		}
-		select {
-		case <-d.done:
-			return nil, fmt.Errorf("the daemon ended at once: %v\n%s", d.err, d.logTail(20))
-		default:
-		}
-		if time.Now().After(end) {
-			d.kill()
-			return nil, fmt.Errorf("the daemon is not ready after %v: %w\n%s", patience, err, d.logTail(20))
-		}
-	}
-}
-
-// ready waits until the worker relays, and has restored what the one before left.
-func (d *daemon) ready() (err error) {
-	for end := time.Now().Add(patience); time.Now().Before(end) && !d.over(); time.Sleep(10 * ms) {
-		if _, err = d.get("/readyz"); err == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("no worker is ready after %v: %w", patience, cmp.Or(err, d.err))
-}
-
-// get returns the answer of the admin listener.
-func (d *daemon) get(path string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
-	if err != nil {
+	if err := d.Ready(patience); err != nil {
+		d.Kill()
 		return nil, err
 	}
-	resp, err := d.http.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", path, resp.Status)
-	}
-	return b, err
+	return d, nil
 }
 
 // worker returns the process that carries the traffic: the keeper's youngest child that is alive.
 func (d *daemon) worker() (int, error) {
 	if !d.kept {
-		return d.pid, nil
+		return d.First(), nil
 	}
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.pid))
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.First()))
 	if err != nil {
 		return 0, err
 	}
@@ -233,7 +167,7 @@ func (d *daemon) worker() (int, error) {
 			continue // a thread that has ended
 		}
 		for _, f := range strings.Fields(string(b)) {
-			if pid, err := strconv.Atoi(f); err == nil && alive(pid) {
+			if pid, err := strconv.Atoi(f); err == nil && trial.Alive(pid) {
 				youngest = max(youngest, pid)
 			}
 		}
@@ -244,20 +178,10 @@ func (d *daemon) worker() (int, error) {
 	return youngest, nil
 }
 
-// alive reports whether a process runs: it exists, and is not a zombie.
-func alive(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, state, _ := strings.Cut(string(b), ") ")
-	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
-}
-
 // executes reports whether a child of the keeper executes its own binary. Before, its memory is the
 // keeper's, which the kernel has wait for it (vfork(2)): to stop it is to stop the keeper.
 func (d *daemon) executes(pid int) bool {
-	keeper, kerr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.pid))
+	keeper, kerr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.First()))
 	child, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return kerr == nil && err == nil && !bytes.Equal(keeper, child)
 }
@@ -302,49 +226,18 @@ func waitDead(fd int) error {
 	return fmt.Errorf("it is alive after %v", patience)
 }
 
-// over reports whether the daemon has ended.
-func (d *daemon) over() bool {
-	select {
-	case <-d.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// ended returns an error if the daemon has ended.
-func (d *daemon) ended() error {
-	if d.over() {
-		return fmt.Errorf("the daemon ended: %v", d.err)
-	}
-	return nil
-}
-
 // stop ends the daemon as an operator does, and returns its exit code.
 func (d *daemon) stop() (int, error) {
-	d.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-d.done:
-		return d.cmd.ProcessState.ExitCode(), nil
-	case <-time.After(patience):
-		d.kill()
+	code, killed := d.Stop(patience)
+	if killed {
 		return -1, fmt.Errorf("the daemon has not ended %v after SIGTERM", patience)
 	}
-}
-
-// kill ends the daemon and its worker at once.
-func (d *daemon) kill() {
-	worker, err := d.worker()
-	d.cmd.Process.Kill()
-	if err == nil && d.kept {
-		syscall.Kill(worker, syscall.SIGKILL)
-	}
-	<-d.done
+	return code, nil
 }
 
 // log returns the lines of the daemon's log so far.
 func (d *daemon) log() (lines []logLine) {
-	f, err := os.Open(filepath.Join(d.dir, "daemon.log"))
+	f, err := os.Open(filepath.Join(d.Dir, "output"))
 	if err != nil {
 		return nil
 	}
@@ -359,11 +252,4 @@ func (d *daemon) log() (lines []logLine) {
 		lines = append(lines, line)
 	}
 	return lines
-}
-
-// logTail returns the last lines of the daemon's log.
-func (d *daemon) logTail(n int) string {
-	b, _ := os.ReadFile(filepath.Join(d.dir, "daemon.log"))
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

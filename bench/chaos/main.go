@@ -23,7 +23,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -33,6 +32,7 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/registry"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // settings are those of one run.
@@ -102,6 +102,7 @@ func main() {
 	s.interrupt = make(chan os.Signal, 1)
 	signal.Notify(s.interrupt, os.Interrupt)
 	good, err := s.run(os.Stdout)
+	trial.EndAll()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(1)
@@ -114,15 +115,6 @@ func main() {
 // drainedLate is the daemon's exit code if flows were open at the end of the drain: datagram flows are,
 // which end only when they have been idle for long.
 const drainedLate = 3
-
-// build makes the daemon.
-func build(to string, flags ...string) error {
-	args := append(append([]string{"build", "-buildvcs=false", "-o", to}, flags...), "github.com/penstock/penstock/cmd/penstock")
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build penstock: %w\n%s", err, out)
-	}
-	return nil
-}
 
 // run runs the load, and reports whether the balance is good.
 func (s *settings) run(out io.Writer) (good bool, err error) {
@@ -143,7 +135,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	}()
 	if s.binary == "" {
 		s.binary = filepath.Join(dir, "penstock")
-		make := func() error { return build(s.binary, s.buildFlags...) }
+		make := func() error { return trial.Build(s.binary, s.buildFlags...) }
 		if s.upgrades > 0 {
 			make = func() error { return s.buildFormat(s.binary, "v98.0.0") }
 		}
@@ -204,18 +196,16 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 		return false, err
 	}
 	defer func() {
-		if !d.over() {
-			d.kill()
-		}
+		d.Kill()
 	}()
 	if c != nil {
 		if err := c.start(d); err != nil {
-			return false, fmt.Errorf("%w\n%s", err, d.logTail(10))
+			return false, fmt.Errorf("%w\n%s", err, d.LogTail(10))
 		}
 	}
 	if k != nil {
 		if err := k.begin(d); err != nil {
-			return false, fmt.Errorf("%w\n%s", err, d.logTail(10))
+			return false, fmt.Errorf("%w\n%s", err, d.LogTail(10))
 		}
 	}
 	scraper := watch(w, d, c != nil)
@@ -224,7 +214,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	w.newClients(s.clients)
 	if err := s.chaos(w, d, c, k, r); err != nil {
 		w.tally.count(otherFaults, 1)
-		w.tally.fault("%v\nlast lines of the log:\n%s", err, d.logTail(10))
+		w.tally.fault("%v\nlast lines of the log:\n%s", err, d.LogTail(10))
 	}
 	if err := w.finish(); err != nil {
 		w.tally.count(flowsLost, 1)
@@ -290,11 +280,11 @@ func (s *settings) chaos(w *world, d *daemon, c *churn, k *soak, r *rand.Rand) e
 	case s.kills > 0:
 		return s.killAll(w, d, r)
 	}
-	for time.Since(s.begin) < s.duration && !d.over() && !s.interrupted() {
+	for time.Since(s.begin) < s.duration && !d.Over() && !s.interrupted() {
 		time.Sleep(100 * ms)
 		s.show(w, 0)
 	}
-	return d.ended()
+	return d.Failed()
 }
 
 // interrupted reports whether the run is to end now, with a balance of what was.
@@ -326,17 +316,17 @@ func (s *settings) killAll(w *world, d *daemon, r *rand.Rand) error {
 		pause := time.Duration(r.Int64N(int64(2*s.every) + 1))
 		if r.IntN(8) == 0 {
 			pause /= 8 // while the next worker starts
-		} else if err := d.ready(); err != nil {
-			return errors.Join(d.ended(), err)
+		} else if err := d.Ready(patience); err != nil {
+			return errors.Join(d.Failed(), err)
 		}
 		time.Sleep(pause)
 		if err := s.killOne(w, d, deaths[r.IntN(len(deaths))]); err != nil {
-			return errors.Join(d.ended(), err)
+			return errors.Join(d.Failed(), err)
 		}
 		s.show(w, i+1)
 	}
 	time.Sleep(2 * time.Second)
-	return d.ended()
+	return d.Failed()
 }
 
 // killOne kills the worker once there is one.
@@ -345,7 +335,7 @@ func (s *settings) killOne(w *world, d *daemon, sig syscall.Signal) (err error) 
 		if err = d.killWorker(w, sig); err == nil {
 			return nil
 		}
-		if d.over() {
+		if d.Over() {
 			return err
 		}
 	}

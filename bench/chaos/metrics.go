@@ -6,70 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/trial"
 )
-
-// metrics is one scrape: values by series, and which of them may only grow.
-type metrics struct {
-	values map[string]float64
-	grows  map[string]bool
-}
-
-// parseMetrics reads the text format of Prometheus.
-func parseMetrics(text []byte) metrics {
-	m := metrics{values: make(map[string]float64), grows: make(map[string]bool)}
-	kinds := make(map[string]string)
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if f := strings.Fields(line); len(f) == 4 && f[0] == "#" && f[1] == "TYPE" {
-			kinds[f[2]] = f[3]
-			continue
-		}
-		i := strings.LastIndexByte(line, ' ')
-		if strings.HasPrefix(line, "#") || i < 0 {
-			continue
-		}
-		v, err := strconv.ParseFloat(line[i+1:], 64)
-		if err != nil {
-			continue
-		}
-		series := line[:i]
-		name, _, _ := strings.Cut(series, "{")
-		m.values[series] = v
-		family := name
-		for _, suffix := range []string{"_bucket", "_count", "_sum"} {
-			if base, ok := strings.CutSuffix(name, suffix); ok && kinds[base] == "histogram" {
-				family = base
-			}
-		}
-		m.grows[series] = strings.HasPrefix(name, "penstock_") && (kinds[family] == "counter" || kinds[family] == "histogram")
-	}
-	return m
-}
-
-// label returns the value of a label of a series.
-func label(series, name string) string {
-	_, rest, ok := strings.Cut(series, name+`="`)
-	if !ok {
-		return ""
-	}
-	value, _, _ := strings.Cut(rest, `"`)
-	return value
-}
-
-// sum adds up the series of a metric, by one of its labels.
-func (m metrics) sum(metric, by string) map[string]float64 {
-	sums := make(map[string]float64)
-	for series, v := range m.values {
-		if name, _, _ := strings.Cut(series, "{"); name == metric {
-			sums[label(series, by)] += v
-		}
-	}
-	return sums
-}
 
 // watcher scrapes the daemon and sees to it that no counter decreases.
 type watcher struct {
@@ -85,7 +27,7 @@ type watcher struct {
 	mu      sync.Mutex
 	most    map[string]float64
 	told    map[string]bool // metrics of which a decrease was told
-	last    metrics
+	last    trial.Metrics
 	scrapes int
 	failed  int
 }
@@ -107,7 +49,7 @@ func watch(w *world, d *daemon, churn bool) *watcher {
 
 // scrape takes one scrape; while there is no worker it fails, which is counted.
 func (t *watcher) scrape() error {
-	text, err := t.d.get("/metrics")
+	text, err := t.d.Get("/metrics")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
@@ -115,9 +57,9 @@ func (t *watcher) scrape() error {
 		return err
 	}
 	t.scrapes++
-	t.last = parseMetrics(text)
-	for series, v := range t.last.values {
-		if !t.last.grows[series] || label(series, "member") != "" && (t.churn || t.changing[label(series, "listener")] || t.changing[label(series, "group")]) {
+	t.last = trial.ParseMetrics(text)
+	for series, v := range t.last.Values {
+		if !t.last.Grows[series] || trial.Label(series, "member") != "" && (t.churn || t.changing[trial.Label(series, "listener")] || t.changing[trial.Label(series, "group")]) {
 			continue
 		}
 		if most, ok := t.most[series]; ok && v < most {
@@ -136,9 +78,9 @@ func (t *watcher) scrape() error {
 // has ended and is open, for each listener.
 func (t *watcher) balance() error {
 	<-t.done
-	var m metrics
+	var m trial.Metrics
 	streams := func(yield func(*place, float64) bool) {
-		open := m.sum("penstock_flows_open", "listener")
+		open := m.Sum("penstock_flows_open", "listener")
 		for _, p := range t.w.places {
 			if (p.network == "tcp" || p.network == "unix") && !yield(p, open[p.name]) {
 				return
@@ -154,7 +96,7 @@ func (t *watcher) balance() error {
 		for _, open := range streams {
 			left += open
 		}
-		if left == 0 && m.values != nil {
+		if left == 0 && m.Values != nil {
 			break
 		}
 		if time.Now().After(end) {
@@ -167,8 +109,8 @@ func (t *watcher) balance() error {
 			break
 		}
 	}
-	begun := m.sum("penstock_listener_flows_total", "listener")
-	ended, open := m.sum("penstock_flows_ended_total", "listener"), m.sum("penstock_flows_open", "listener")
+	begun := m.Sum("penstock_listener_flows_total", "listener")
+	ended, open := m.Sum("penstock_flows_ended_total", "listener"), m.Sum("penstock_flows_open", "listener")
 	fmt.Fprintf(t.w.tally.out, "\n%-10s %12s %12s %12s %12s\n", "listener", "clients", "begun", "ended", "open")
 	for _, name := range slices.Sorted(maps.Keys(begun)) {
 		clients := "-"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/registry"
+	"github.com/penstock/penstock/bench/internal/trial"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -89,7 +90,7 @@ var makeDaemon = sync.OnceValues(func() (binary string, err error) {
 		flags = []string{"-race"}
 	}
 	binary = filepath.Join(built, "penstock")
-	return binary, build(binary, flags...)
+	return binary, trial.Build(binary, flags...)
 })
 
 func buildDaemon(t *testing.T) string {

@@ -3,12 +3,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -18,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A soak is long phases in which nothing dies, with short ones between them in which the worker is killed and upgraded.
@@ -163,7 +163,7 @@ func (k *soak) run(r *rand.Rand) error {
 			return err
 		}
 	}
-	return k.d.ended()
+	return k.d.Failed()
 }
 
 func (k *soak) enter(phase string) {
@@ -175,7 +175,7 @@ func (k *soak) enter(phase string) {
 // pause waits, unless the daemon ends or the run is to end now.
 func (k *soak) pause(d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * ms) {
-		if err := k.d.ended(); err != nil {
+		if err := k.d.Failed(); err != nil {
 			return err
 		}
 		select {
@@ -191,7 +191,7 @@ func (k *soak) pause(d time.Duration) error {
 // storm kills the worker until a time, and upgrades the daemon there and back.
 func (k *soak) storm(r *rand.Rand, until time.Time, n int) error {
 	for _, b := range k.binary {
-		if err := k.d.ready(); err != nil {
+		if err := k.d.Ready(patience); err != nil {
 			return err
 		}
 		if err := k.d.upgrade(k.w, b); err != nil {
@@ -202,17 +202,17 @@ func (k *soak) storm(r *rand.Rand, until time.Time, n int) error {
 		k.mu.Unlock()
 	}
 	for first := true; first || time.Now().Before(until); first = false {
-		if err := k.d.ready(); err != nil {
-			return errors.Join(k.d.ended(), err)
+		if err := k.d.Ready(patience); err != nil {
+			return errors.Join(k.d.Failed(), err)
 		}
 		if err := k.pause(time.Duration(r.Int64N(int64(2*k.s.every) + 1))); err != nil {
 			return err
 		}
 		if err := k.s.killOne(k.w, k.d, deaths[r.IntN(len(deaths))]); err != nil {
-			return errors.Join(k.d.ended(), err)
+			return errors.Join(k.d.Failed(), err)
 		}
 	}
-	return k.d.ready()
+	return k.d.Ready(patience)
 }
 
 // sample measures once a second.
@@ -247,7 +247,7 @@ func (k *soak) change(ctx context.Context) {
 		}
 		var err error
 		for end := time.Now().Add(patience); ctx.Err() == nil; wait(ctx, 100*ms) {
-			if err = act(); err == nil || !errors.Is(err, errNoWorker) || time.Now().After(end) {
+			if err = act(); err == nil || !errors.Is(err, trial.ErrNoWorker) || time.Now().After(end) {
 				break
 			}
 			k.mu.Lock()
@@ -264,9 +264,6 @@ func (k *soak) change(ctx context.Context) {
 	}
 }
 
-// errNoWorker is returned while there is nobody who answers.
-var errNoWorker = errors.New("no worker answers")
-
 // reload has another configuration loaded.
 func (k *soak) reload() error { return k.load(k.fill()) }
 
@@ -278,7 +275,7 @@ func (k *soak) load(config string) error {
 	if err := os.Rename(file+".new", file); err != nil {
 		return err
 	}
-	_, err := k.d.ask(http.MethodPost, "/v1/reload", "")
+	_, err := k.d.Ask(http.MethodPost, "/v1/reload", "")
 	return err
 }
 
@@ -288,7 +285,7 @@ func (k *soak) changeMember() error {
 	start := time.Now()
 	err := k.changeListed()
 	if err != nil && k.w.kills.between(start, time.Time{}, 0) {
-		return errors.Join(errNoWorker, err)
+		return errors.Join(trial.ErrNoWorker, err)
 	}
 	return err
 }
@@ -296,7 +293,7 @@ func (k *soak) changeMember() error {
 // changeListed removes the API's member if it is in the list of members, and adds it otherwise.
 func (k *soak) changeListed() error {
 	const list = "/v1/groups/" + soakGroup
-	text, err := k.d.ask(http.MethodGet, list, "")
+	text, err := k.d.Ask(http.MethodGet, list, "")
 	if err != nil {
 		return err
 	}
@@ -309,40 +306,12 @@ func (k *soak) changeListed() error {
 	own := "tcp://" + k.o.soakUpstream(soakUpstreams-1)
 	for _, m := range g.Members {
 		if m.Address == own {
-			_, err = k.d.ask(http.MethodDelete, list+"/members/api", "")
+			_, err = k.d.Ask(http.MethodDelete, list+"/members/api", "")
 			return err
 		}
 	}
-	_, err = k.d.ask(http.MethodPost, list+"/members", fmt.Sprintf(`{"name": "api", "address": %q}`, own))
+	_, err = k.d.Ask(http.MethodPost, list+"/members", fmt.Sprintf(`{"name": "api", "address": %q}`, own))
 	return err
-}
-
-// ask sends a request with a body to the admin listener.
-func (d *daemon) ask(method, path, body string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := d.http.Do(req)
-	if err != nil {
-		return nil, errors.Join(errNoWorker, err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	switch {
-	case err != nil:
-		return nil, errors.Join(errNoWorker, err)
-	case resp.StatusCode == http.StatusServiceUnavailable: // it starts, or hands over
-		return nil, fmt.Errorf("%w: %s", errNoWorker, bytes.TrimSpace(b))
-	case resp.StatusCode/100 != 2:
-		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(b))
-	}
-	return b, nil
 }
 
 // show shows the progress, once a minute.

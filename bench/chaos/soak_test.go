@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -17,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // TestSoak is the short form of make soak.
@@ -151,22 +152,13 @@ func startLeaky(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	d := newDaemon(exe, dir, false)
-	d.cmd = exec.Command(exe)
-	d.cmd.Env = append(os.Environ(), leakyEnv+"="+dir)
-	out, err := d.cmd.StdoutPipe()
-	if err != nil {
+	d := &daemon{Daemon: trial.DaemonAt(exe, dir)}
+	d.Env = []string{leakyEnv + "=" + dir}
+	if err := d.Begin(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	d.pid = d.cmd.Process.Pid
-	t.Cleanup(func() {
-		d.cmd.Process.Kill()
-		d.cmd.Wait()
-	})
-	if _, err := out.Read(make([]byte, 6)); err != nil {
+	t.Cleanup(d.Kill)
+	if err := trial.Wait("its metrics", patience, func() bool { _, err := d.Get("/metrics"); return err == nil }); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -198,7 +190,7 @@ func TestLeaksAreFound(t *testing.T) {
 		{"flow/2", []string{"open flows: 2"}},
 	} {
 		before := mustCensus(t, d)
-		if _, err := d.ask(http.MethodPost, "/leak/"+c.what, ""); err != nil {
+		if _, err := d.Ask(http.MethodPost, "/leak/"+c.what, ""); err != nil {
 			t.Fatal(err)
 		}
 		after, over, err := settleCensus(&before, d.census, 300*ms)
@@ -221,7 +213,7 @@ func TestGrowthIsFound(t *testing.T) {
 		b.before = mustCensus(t, d)
 		for i := range 30 { // half a minute, as far as the balance knows
 			if grows {
-				if _, err := d.ask(http.MethodPost, "/leak/kib/512", ""); err != nil {
+				if _, err := d.Ask(http.MethodPost, "/leak/kib/512", ""); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // program is one that the daemon is upgraded to.
@@ -53,7 +55,7 @@ const (
 
 // buildFormat makes a daemon of another version, whose ledgers have another format: see package ledger.
 func (s *settings) buildFormat(path, release string) error {
-	return build(path, append(s.buildFlags, "-ldflags", releaseFlag+release+formatFlag+s.format)...)
+	return trial.Build(path, append(s.buildFlags, "-ldflags", releaseFlag+release+formatFlag+s.format)...)
 }
 
 // binaries makes another version of the daemon, and those that do not work. If the ledgers of the other
@@ -64,7 +66,7 @@ func (s *settings) binaries(dir string) (good, bad []program, err error) {
 		return nil, nil, err
 	}
 	today := program{name: "today's", path: filepath.Join(dir, "penstock-today")}
-	if err := build(today.path, s.buildFlags...); err != nil {
+	if err := trial.Build(today.path, s.buildFlags...); err != nil {
 		return nil, nil, err
 	}
 	if good = []program{other, today}; s.format == requiredFormat {
@@ -112,8 +114,8 @@ func (s *settings) upgradeAll(w *world, d *daemon, r *rand.Rand) error {
 		if !b.bad {
 			running = b.name
 		}
-		if s.show(w, i+1); d.over() {
-			return fmt.Errorf("the daemon ended: %v", d.err)
+		if s.show(w, i+1); d.Over() {
+			return d.Failed()
 		}
 	}
 	time.Sleep(2 * time.Second)
@@ -131,7 +133,7 @@ func (d *daemon) upgrade(w *world, b program) error {
 	defer cancel()
 	var out []byte
 	for {
-		out, err = exec.CommandContext(ctx, d.binary, "upgrade", "--admin", "unix://"+filepath.Join(d.dir, "admin"), "--binary", b.path).CombinedOutput()
+		out, err = exec.CommandContext(ctx, d.Argv[0], "upgrade", "--admin", "unix://"+d.Admin(), "--binary", b.path).CombinedOutput()
 		if err == nil || ctx.Err() != nil || !bytes.Contains(out, []byte("another upgrade is under way; nothing was changed")) {
 			break
 		}

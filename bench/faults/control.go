@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +10,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // grown returns the counters that are larger than before.
@@ -31,24 +29,16 @@ func grown(before, after map[string]float64) map[string]float64 {
 	return more
 }
 
-func (w *world) admin() *http.Client {
-	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(w.dir, "admin.sock"))
-	}}}
-}
+// daemon is the client of penstock's admin listener.
+func (w *world) daemon() *trial.Daemon { return trial.DaemonAt(w.Penstock, w.dir) }
 
 // reloadPenstock asks for a reload. A configuration that is refused is no error here.
 func reloadPenstock(w *world) error {
-	resp, err := w.admin().Post("http://localhost/v1/reload", "application/json", nil)
-	if err != nil {
-		return err
+	_, err := w.daemon().Ask(http.MethodPost, "/v1/reload", "{}")
+	if err != nil && !errors.Is(err, trial.ErrNoWorker) {
+		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
-	io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%w: %s", errRefused, resp.Status)
-	}
-	return nil
+	return err
 }
 
 // errRefused is returned for a configuration that the relay refused.
@@ -57,29 +47,20 @@ var errRefused = errors.New("configuration refused")
 // countPenstock sums up the metrics that say why something ended or was refused.
 func countPenstock(w *world) map[string]float64 {
 	sums := make(map[string]float64)
-	resp, err := w.admin().Get("http://localhost/metrics")
+	m, err := w.daemon().Metrics()
 	if err != nil {
 		return sums
 	}
-	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body)
-	for line := range strings.Lines(string(b)) {
-		name, rest, ok := strings.Cut(line, "{")
-		by, ok2 := map[string]string{"penstock_flows_ended_total": "cause", "penstock_refusals_total": "reason", "penstock_datagrams_dropped_total": "reason",
-			"penstock_overload_shed_total": "action", "penstock_log_lines_dropped_total": "log"}[name]
-		if !ok || !ok2 {
-			for _, plain := range []string{"penstock_accept_errors_total", "penstock_accept_pauses_total", "penstock_datagrams_lost_total", "penstock_dropped_bytes_total", "penstock_keeper_restored_flows_total"} {
-				if v, ok := strings.CutPrefix(line, plain+" "); ok {
-					n, _ := strconv.ParseFloat(strings.TrimSpace(v), 64)
-					sums[strings.TrimSuffix(strings.TrimPrefix(plain, "penstock_"), "_total")] += n
-				}
-			}
-			continue
+	for name, by := range map[string]string{"penstock_flows_ended_total": "cause", "penstock_refusals_total": "reason", "penstock_datagrams_dropped_total": "reason",
+		"penstock_overload_shed_total": "action", "penstock_log_lines_dropped_total": "log"} {
+		for value, n := range m.Sum(name, by) {
+			sums[value] += n
 		}
-		_, value, _ := strings.Cut(rest, by+`="`)
-		value, _, _ = strings.Cut(value, `"`)
-		n, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
-		sums[value] += n
+	}
+	for _, plain := range []string{"penstock_accept_errors_total", "penstock_accept_pauses_total", "penstock_datagrams_lost_total", "penstock_dropped_bytes_total", "penstock_keeper_restored_flows_total"} {
+		if n, ok := m.Values[plain]; ok {
+			sums[strings.TrimSuffix(strings.TrimPrefix(plain, "penstock_"), "_total")] += n
+		}
 	}
 	delete(sums, "end") // as flows should
 	return sums
@@ -126,19 +107,15 @@ func countHAProxy(w *world) map[string]float64 {
 
 // reloadHAProxy sends SIGUSR2 to the master, again if a signal was lost while it executed itself.
 func reloadHAProxy(w *world) error {
-	main := w.service.first()
-	before := newestChild(main)
-	last := time.Time{}
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if newestChild(main) > before {
-			return nil
-		}
-		if time.Since(last) > 300*time.Millisecond {
-			syscall.Kill(main, syscall.SIGUSR2)
-			last = time.Now()
-		}
+	return renew(w, syscall.SIGUSR2, false, 5*time.Second)
+}
+
+// renew has a master make new workers.
+func renew(w *world, sig syscall.Signal, once bool, patience time.Duration) error {
+	if trial.Renew(w.service.First(), sig, once, patience) != nil {
+		return errRefused
 	}
-	return errRefused
+	return nil
 }
 
 // countNginx counts the status of sessions (ngx_stream_core_module, $status) and the lines of the log of
@@ -160,20 +137,5 @@ func countNginx(w *world) map[string]float64 {
 
 // reloadNginx sends SIGHUP to the master.
 func reloadNginx(w *world) error {
-	main := w.service.first()
-	before := newestChild(main)
-	if err := syscall.Kill(main, syscall.SIGHUP); err != nil {
-		return err
-	}
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if newestChild(main) > before {
-			return nil
-		}
-	}
-	return errRefused
-}
-
-// newestChild returns the youngest child of a process, by its number.
-func newestChild(pid int) int {
-	return slices.Max(append([]int{0}, proc.Tree(pid)[1:]...))
+	return renew(w, syscall.SIGHUP, true, 3*time.Second)
 }

@@ -24,7 +24,7 @@ func (w *world) exhaust() (kills int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, pid := range w.service.workers() { // a master may be larger
+	for _, pid := range w.service.Workers() { // a master may be larger
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0); err != nil {
 			return 0, err
 		}

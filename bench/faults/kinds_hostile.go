@@ -186,7 +186,7 @@ func random(n int) []byte {
 func (w *world) dialAdmin() (net.Conn, error) {
 	switch w.r {
 	case penstock:
-		return net.DialTimeout("unix", filepath.Join(w.dir, "admin.sock"), time.Second)
+		return net.DialTimeout("unix", filepath.Join(w.dir, "admin"), time.Second)
 	case haproxy:
 		return net.DialTimeout("unix", filepath.Join(w.dir, "stats.sock"), time.Second)
 	}
@@ -199,11 +199,11 @@ func (w *world) askAdmin() error {
 		_, err := w.stats("show stat")
 		return err
 	}
-	client, url := w.admin(), "http://localhost/metrics"
-	if w.r == nginx {
-		client, url = http.DefaultClient, "http://"+relayAddr(adminPort)+"/"
+	if w.r == penstock {
+		_, err := w.daemon().Get("/metrics")
+		return err
 	}
-	resp, err := client.Get(url)
+	resp, err := http.Get("http://" + relayAddr(adminPort) + "/")
 	if err != nil {
 		return err
 	}

@@ -18,9 +18,9 @@ var processKinds = []*kind{
 		what: "All processes that carry traffic get SIGSTOP and, 2 s later, SIGCONT, as when a virtual machine is paused.",
 		want: "Every flow goes on with all of its bytes, and clients that came meanwhile are served.",
 		fault: func(w *world) error {
-			w.service.signal(syscall.SIGSTOP)
+			w.service.Signal(syscall.SIGSTOP)
 			time.Sleep(w.last(2 * time.Second))
-			w.service.signal(syscall.SIGCONT)
+			w.service.Signal(syscall.SIGCONT)
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
@@ -36,7 +36,7 @@ var processKinds = []*kind{
 		want: "Every flow that is older than a second goes on with all of its bytes. Clients that come a second later are served.",
 		fault: func(w *world) error {
 			w.replace.Store(true)
-			w.note("processes killed", float64(w.service.signal(syscall.SIGKILL)))
+			w.note("processes killed", float64(w.service.Signal(syscall.SIGKILL)))
 			time.Sleep(w.last(2 * time.Second))
 			return nil
 		},
@@ -53,7 +53,7 @@ var processKinds = []*kind{
 		want: "Nothing of the old flows is left, and their clients are told at once. New clients are served within a second.",
 		fault: func(w *world) error {
 			w.replace.Store(true)
-			for _, pid := range w.service.tree() {
+			for _, pid := range w.service.Tree() {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
 			time.Sleep(w.last(2 * time.Second))

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // run is what was asked for on the command line.
@@ -59,10 +60,7 @@ func main() {
 	docs := flag.String("docs", "", "also write the document to this `file`")
 	from := flag.String("from", "", "take the JSON lines of this `file` instead of measuring")
 	flag.Parse()
-	if err := r.main(*names, *on, *results, *docs, *from); err != nil {
-		fmt.Fprintln(os.Stderr, "faults:", err)
-		os.Exit(1)
-	}
+	trial.Main("faults", func() error { return r.main(*names, *on, *results, *docs, *from) })
 }
 
 // child acts as one of the processes that the program starts.
@@ -165,18 +163,9 @@ func (r *run) prepare() error {
 		}
 		return err != nil
 	})
-	if r.penstock == "" {
-		r.penstock = filepath.Join(r.dir, "penstock")
-		if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", r.penstock, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-			return fmt.Errorf("build penstock: %w\n%s", err, out)
-		}
-	}
-	path, err := filepath.Abs(r.penstock)
-	if err != nil {
-		return err
-	}
-	r.penstock = path
-	return nil
+	var err error
+	r.penstock, err = trial.Penstock(r.penstock, r.dir)
+	return err
 }
 
 // measureAll measures everything, several cells at a time, and those that need the whole machine one by one.

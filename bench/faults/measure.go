@@ -3,14 +3,11 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A meter looks at the relay's processes all the time.
@@ -53,11 +50,12 @@ func (m *meter) look() {
 	m.one.Lock()
 	defer m.one.Unlock()
 	m.deaths()
-	tree := m.w.service.tree()
+	tree := m.w.service.Tree()
 	var memory int64
 	files := 0
 	for _, pid := range tree {
-		memory += resident(pid)
+		kib, _ := trial.OwnMemory(pid)
+		memory += int64(kib)
 		files += proc.Files(pid)
 	}
 	m.mu.Lock()
@@ -75,17 +73,15 @@ func (m *meter) look() {
 // another worker started, or will.
 func (m *meter) deaths() {
 	now := make(map[int]bool)
-	for _, pid := range m.w.service.workers() {
+	for _, pid := range m.w.service.Workers() {
 		now[pid] = true
 	}
-	if m.w.service.first() == 0 {
+	if m.w.service.First() == 0 {
 		return // that is noted already
 	}
 	for pid := range m.workers {
-		if !now[pid] && gone(pid) && !m.w.replace.Load() {
-			m.w.service.mu.Lock()
-			m.w.service.ended("a process that carried traffic was killed")
-			m.w.service.mu.Unlock()
+		if !now[pid] && !trial.Alive(pid) && !m.w.replace.Load() {
+			m.w.service.died("a process that carried traffic was killed")
 		}
 	}
 	m.workers = now
@@ -106,18 +102,4 @@ func (m *meter) used() (sum time.Duration) {
 		sum += t
 	}
 	return sum
-}
-
-// resident returns the resident memory of a process in KB that is its own or shared memory, without the
-// pages of files (proc_pid_status(5), RssAnon and RssShmem).
-func resident(pid int) (kb int64) {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(b)) {
-		name, rest, _ := strings.Cut(line, ":")
-		if name == "RssAnon" || name == "RssShmem" {
-			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			kb += n
-		}
-	}
-	return kb
 }

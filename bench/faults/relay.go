@@ -3,16 +3,15 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A relay is a program that faults are done to.
@@ -59,13 +58,6 @@ func findRelay(name string) *relay {
 	return nil
 }
 
-func lookPath(program string) error {
-	if _, err := exec.LookPath(program); err != nil {
-		return errors.New("not installed")
-	}
-	return nil
-}
-
 // penstock runs with a keeper, as its packages set it up.
 var penstock = &relay{
 	name: "penstock", note: "penstock run, with a keeper as its packages set it up", udp: true,
@@ -75,7 +67,7 @@ var penstock = &relay{
 	},
 	config: func(s *setup) (string, string) {
 		var b strings.Builder
-		fmt.Fprintf(&b, "engine: {loops: 2}\nkeeper: {}\ndrain: 2s\nadmin: {listen: \"unix://%s/admin.sock\"}\n", s.dir)
+		fmt.Fprintf(&b, "engine: {loops: 2}\nkeeper: {}\ndrain: 2s\nadmin: {listen: \"unix://%s/admin\"}\n", s.dir)
 		switch s.Log {
 		case "full", "fifo":
 			fmt.Fprintf(&b, "access-log: {to: %q}\n", s.log)
@@ -129,7 +121,7 @@ var penstock = &relay{
 // as its manual advises; health checks, retries and timeouts are those of the others.
 var haproxy = &relay{
 	name: "haproxy", note: "haproxy -W, TCP only",
-	missing: func() error { return lookPath("haproxy") },
+	missing: func() error { return trial.Installed("haproxy") },
 	version: []string{"haproxy", "-v"},
 	file:    "haproxy.cfg",
 	argv: func(s *setup) []string {
@@ -182,7 +174,7 @@ var haproxy = &relay{
 		return b.String(), ""
 	},
 	reload:   reloadHAProxy,
-	nudge:    func(w *world) { syscall.Kill(w.service.first(), syscall.SIGUSR2) },
+	nudge:    func(w *world) { syscall.Kill(w.service.First(), syscall.SIGUSR2) },
 	counters: countHAProxy,
 }
 
@@ -190,7 +182,7 @@ var haproxy = &relay{
 var nginx = &relay{
 	name: "nginx", note: "stream module, 2 workers", udp: true,
 	missing: func() error {
-		if err := lookPath("nginx"); err != nil {
+		if err := trial.Installed("nginx"); err != nil {
 			return err
 		}
 		_, err := peer.StreamModule()
@@ -262,7 +254,7 @@ var nginx = &relay{
 		return b.String(), ""
 	},
 	reload:   reloadNginx,
-	nudge:    func(w *world) { syscall.Kill(w.service.first(), syscall.SIGHUP) },
+	nudge:    func(w *world) { syscall.Kill(w.service.First(), syscall.SIGHUP) },
 	counters: countNginx,
 }
 

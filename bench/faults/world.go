@@ -20,10 +20,11 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/pattern"
 	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // patience bounds each wait for something that must happen.
-const patience = 30 * time.Second
+const patience = trial.Patience
 
 // A cell is what one process measures: one fault, done to one relay.
 type cell struct {
@@ -142,7 +143,7 @@ func cellMain(text string) error {
 	if err = errors.Join(err, w.failed); err != nil && o.Absent == "" {
 		o.Error = err.Error()
 		if w.service != nil {
-			o.Error += "; it printed: " + w.service.printed()
+			o.Error += "; it printed: " + w.service.Printed()
 		}
 	}
 	o.Seconds = time.Since(w.began).Seconds()
@@ -213,7 +214,7 @@ func (w *world) measure(o *outcome) error {
 	}
 	o.Old = w.old.finish(w.hit, from, still)
 	o.Ends, o.End = w.service.deaths()
-	w.service.stop()
+	w.service.Kill()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o.Notes = w.notes
@@ -223,7 +224,7 @@ func (w *world) measure(o *outcome) error {
 // settled waits until penstock's keeper holds the old flows, which it does once they are a second old.
 func (w *world) settled(flows int) error {
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		n, err := peer.Settled(filepath.Join(w.dir, "admin.sock"))
+		n, err := peer.Settled(filepath.Join(w.dir, "admin"))
 		if err == nil && n >= int64(flows) {
 			return nil
 		}
@@ -302,11 +303,14 @@ func (w *world) begin(o *outcome) (err error) {
 	if err := os.WriteFile(filepath.Join(w.dir, w.r.file), []byte(text), 0o644); err != nil {
 		return err
 	}
-	w.service = &service{w: w, launch: l}
-	if w.service.out, err = w.output(); err != nil {
+	out, err := w.output()
+	if err != nil {
 		return err
 	}
-	if err := w.service.start(); err != nil {
+	if w.service, err = newService(w, l, out); err != nil {
+		return err
+	}
+	if err := w.service.Begin(); err != nil {
 		return err
 	}
 	return w.serves()

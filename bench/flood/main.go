@@ -13,22 +13,19 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/report"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A bench is what was asked for on the command line. A child gets the same, as JSON.
@@ -51,29 +48,19 @@ type bench struct {
 }
 
 func main() {
-	if len(os.Args) > 1 {
-		var err error
-		switch os.Args[1] {
-		case "round":
-			err = child(os.Args[2])
-		case "echo":
-			err = echo(os.Args[2])
-		case "forge":
-			err = forge(os.Args[2:])
-		default:
-			err = command()
+	trial.Main("flood", func() error {
+		if len(os.Args) > 1 {
+			switch os.Args[1] {
+			case "round":
+				return trial.InRound(os.Args[2], child)
+			case "echo":
+				return echo(os.Args[2])
+			case "forge":
+				return forge(os.Args[2:])
+			}
 		}
-		exit(err)
-	}
-	exit(command())
-}
-
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "flood:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+		return command()
+	})
 }
 
 func command() error {
@@ -106,21 +93,14 @@ func command() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if b.Penstock == "" {
-		b.Penstock = filepath.Join(dir, "penstock")
-		if text, err := exec.Command("go", "build", "-o", b.Penstock, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-			return fmt.Errorf("build penstock: %w\n%s", err, text)
-		}
+	if b.Penstock, err = trial.Penstock(b.Penstock, dir); err != nil {
+		return err
 	}
-	w := io.Writer(os.Stdout)
-	if *out != "" {
-		f, err := os.Create(*out)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		w = io.MultiWriter(os.Stdout, f)
+	w, done, err := trial.Output(*out)
+	if err != nil {
+		return err
 	}
+	defer done()
 	return b.run(w, strings.Split(*relays, ","), strings.Split(*kinds, ","), strings.Split(*rates, ","), *rounds)
 }
 
@@ -169,40 +149,16 @@ func (b *bench) run(out io.Writer, relays, kinds, rates []string, rounds int) er
 	return nil
 }
 
-// round runs one round in a child process.
+// round runs one round in a child process, in a network namespace of its own.
 func (b *bench) round() (res result, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return res, err
-	}
-	arg, err := json.Marshal(b)
-	if err != nil {
-		return res, err
-	}
-	cmd := exec.Command(self, "round", string(arg))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	text, err := cmd.Output()
-	if err != nil {
-		return res, fmt.Errorf("%w\n%s", err, text)
-	}
-	return res, json.Unmarshal(text, &res)
+	err = trial.Round("round", b, "", false, &res)
+	return res, err
 }
 
-// child runs one round and prints its result.
-func child(text string) error {
-	b := &bench{}
-	if err := json.Unmarshal([]byte(text), b); err != nil {
-		return err
-	}
+// child runs one round.
+func child(b *bench) (res result, err error) {
 	if _, err := proc.RaiseFiles(60_000); err != nil {
-		return err
+		return res, err
 	}
-	return proc.InNamespace("", func() error {
-		res, err := b.measure()
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(os.Stdout).Encode(res)
-	})
+	return b.measure()
 }

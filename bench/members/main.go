@@ -16,7 +16,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -25,6 +24,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/registry"
 	"github.com/penstock/penstock/bench/internal/report"
 	"github.com/penstock/penstock/bench/internal/stat"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // settings are the flags.
@@ -54,20 +54,14 @@ func main() {
 	flag.StringVar(&s.balance, "balance", "p2c", "the group's balancer")
 	flag.StringVar(&s.file, "out", "", "also write everything to this `FILE`")
 	flag.Parse()
-	out := io.Writer(os.Stdout)
-	if s.file != "" {
-		f, err := os.Create(s.file)
+	trial.Main("members", func() error {
+		out, done, err := trial.Output(s.file)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "members:", err)
-			os.Exit(1)
+			return err
 		}
-		defer f.Close()
-		out = io.MultiWriter(out, f)
-	}
-	if err := s.run(out); err != nil {
-		fmt.Fprintln(os.Stderr, "members:", err)
-		os.Exit(1)
-	}
+		defer done()
+		return s.run(out)
+	})
 }
 
 // kind is a kind of window.
@@ -84,11 +78,8 @@ func (s *settings) run(out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if s.binary == "" {
-		s.binary = filepath.Join(dir, "penstock")
-		if text, err := exec.Command("go", "build", "-buildvcs=false", "-o", s.binary, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-			return fmt.Errorf("build penstock: %w\n%s", err, text)
-		}
+	if s.binary, err = trial.Penstock(s.binary, dir); err != nil {
+		return err
 	}
 	if err := report.Machine(out); err != nil {
 		return err
@@ -109,7 +100,7 @@ func (s *settings) run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer d.kill()
+	defer d.end()
 	few := min(10, s.members)
 	before, err := s.fill(m, d, few)
 	if err != nil {
@@ -131,7 +122,7 @@ func (s *settings) run(out io.Writer) error {
 		for _, k := range kinds {
 			w, err := s.measure(m, d, etcd, k)
 			if err != nil {
-				return fmt.Errorf("%v: %w\n%s", k, err, d.logTail())
+				return fmt.Errorf("%v: %w\n%s", k, err, d.LogTail(10))
 			}
 			fmt.Fprintf(out, "BenchmarkMembers/members=%d/balance=%s/%v\t1", s.members, s.balance, k)
 			for _, f := range w {
@@ -156,7 +147,7 @@ func (s *settings) run(out io.Writer) error {
 		}
 	}
 	fmt.Fprintln(out)
-	return errors.Join(u.wrong(), d.ended())
+	return errors.Join(u.wrong(), d.Failed())
 }
 
 // fill adds members until there are n, waits until the daemon has them, and returns its resident memory in KB.
@@ -168,7 +159,7 @@ func (s *settings) fill(m *members, d *daemon, n int) (kb int64, err error) {
 		return 0, err
 	}
 	time.Sleep(s.warm)
-	return proc.RSS([]int{d.pid()})
+	return proc.RSS([]int{d.First()})
 }
 
 // A figure is one of a window.
@@ -196,7 +187,7 @@ func (s *settings) measure(m *members, d *daemon, etcd *registry.Etcd, k kind) (
 	read := func() (r reading, err error) {
 		r.at = time.Now()
 		var errs [5]error
-		r.daemon, errs[0] = proc.CPU([]int{d.pid()})
+		r.daemon, errs[0] = proc.CPU([]int{d.First()})
 		r.etcd, errs[1] = proc.CPU([]int{etcd.PID()})
 		r.own, errs[2] = proc.CPU([]int{os.Getpid()})
 		r.idle, errs[3] = proc.Idle("")
@@ -218,7 +209,7 @@ func (s *settings) measure(m *members, d *daemon, etcd *registry.Etcd, k kind) (
 	if c.err != nil {
 		return nil, c.err
 	}
-	rss, err := proc.RSS([]int{d.pid()})
+	rss, err := proc.RSS([]int{d.First()})
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +231,7 @@ func (s *settings) measure(m *members, d *daemon, etcd *registry.Etcd, k kind) (
 			list = append(list, figure{1e6 * (b.busy - a.busy) / float64(n), "loop-us/op"})
 		}
 	}
-	return list, d.ended()
+	return list, d.Failed()
 }
 
 type result[T any] struct {

@@ -3,145 +3,71 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/trial"
 	"github.com/penstock/penstock/internal/testport"
 )
 
-// child runs one round and prints its result. It adopts the processes of relays that run in the
-// background, and ends all of them.
-func child(text string) error {
-	b := &bench{}
-	if err := json.Unmarshal([]byte(text), b); err != nil {
-		return err
-	}
+// adopt has this process adopt those of relays that run in the background, so that all of them can be ended, and raises the limit of
+// open files.
+func adopt(want uint64) (files int, err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("prctl: %w", err)
+		return 0, fmt.Errorf("prctl: %w", err)
 	}
-	if _, err := proc.RaiseFiles(8192); err != nil {
-		return err
-	}
-	res, err := b.measure()
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(res)
+	return proc.RaiseFiles(want)
 }
 
-// A service starts a relay, and starts it again when it has ended altogether, at once.
+// child runs one round.
+func child(b *bench) (res result, err error) {
+	if _, err := adopt(8192); err != nil {
+		return res, err
+	}
+	return b.measure()
+}
+
+// A service is a relay that is started again when it has ended altogether, at once.
 type service struct {
+	trial.Process
 	r       *relay
 	s       setup
 	release func() // ends the reservation of the port
-	out     *os.File
-	stopped atomic.Bool
-	begun   atomic.Int64 // starts
-	first   atomic.Int64 // what was started last
 }
 
-func (v *service) start() error {
-	argv := v.r.argv(v.s)
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = v.out, v.out
-	if err := cmd.Start(); err != nil {
-		return err
+// master returns the first process of nginx, which names it in a file.
+func (v *service) master(int) int {
+	// While it upgrades, only the old one has a file.
+	if pid := trial.ReadPID(filepath.Join(v.s.dir, "nginx.pid")); pid != 0 {
+		return pid
 	}
-	v.begun.Add(1)
-	v.first.Store(int64(cmd.Process.Pid))
-	go func() {
-		cmd.Wait()
-		for v.main() != 0 { // nginx goes to the background
-			time.Sleep(time.Millisecond)
-		}
-		if !v.stopped.Load() {
-			v.start()
-		}
-	}()
-	return nil
-}
-
-// main returns the first process of the relay, which nginx names in a file, or 0 if it has ended.
-func (v *service) main() int {
-	pid := int(v.first.Load())
-	if v.r.name == "nginx" {
-		// While it upgrades, only the old one has a file.
-		if pid = readPID(filepath.Join(v.s.dir, "nginx.pid")); pid == 0 {
-			pid = readPID(filepath.Join(v.s.dir, "nginx.pid.oldbin"))
-		}
-	}
-	if pid == 0 || zombie(pid) {
-		return 0
-	}
-	return pid
-}
-
-// all returns all processes of the relay, including those that linger.
-func (v *service) all() []int {
-	return slices.DeleteFunc(proc.Tree(os.Getpid())[1:], zombie)
-}
-
-// zombie reports whether a process has ended, and only waits for somebody to ask how.
-func zombie(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true
-	}
-	i := strings.LastIndex(string(text), ") ")
-	return i < 0 || text[i+2] == 'Z'
-}
-
-func (v *service) stop() {
-	v.stopped.Store(true)
-	for len(v.all()) > 0 {
-		for _, pid := range v.all() {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// crash kills what carries traffic: the children of the first process, or that process if it is the
-// only one.
-func (v *service) crash() {
-	tree := proc.Tree(v.main())
-	if len(tree) > 1 {
-		tree = tree[1:]
-	}
-	for _, pid := range tree {
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
+	return trial.ReadPID(filepath.Join(v.s.dir, "nginx.pid.oldbin"))
 }
 
 // happen does what an event is.
 func (v *service) happen(name string) error {
 	switch name {
 	case "crash":
-		v.crash()
+		v.Signal(syscall.SIGKILL)
 	case "ten":
 		again := v.r.upgrade
 		if v.r.reload != nil {
 			again = v.r.reload
 		}
 		for range 10 {
-			if err := again(v.s, v.main()); err != nil {
+			if err := again(v.s, v.First()); err != nil {
 				return err
 			}
 		}
 	default:
-		return v.r.upgrade(v.s, v.main())
+		return v.r.upgrade(v.s, v.First())
 	}
 	return nil
 }
@@ -178,18 +104,18 @@ func (b *bench) measure() (res result, err error) {
 		return res, err
 	}
 	time.Sleep(b.Settle)
-	before := v.all()
+	before := v.Tree()
 	load.mark()
 	if err := v.happen(b.Event); err != nil {
 		return res, err
 	}
 	took := load.sinceMark()
 	time.Sleep(b.Watch)
-	after := v.all()
+	after := v.Tree()
 	memory, memErr := proc.RSS(after)
 	res = load.end()
 	res.Took = took
-	res.Starts = int(v.begun.Load())
+	res.Starts = int(v.Begun())
 	res.ProcessesBefore, res.Processes = len(before), len(after)
 	if memErr == nil {
 		res.Memory = memory
@@ -199,10 +125,11 @@ func (b *bench) measure() (res result, err error) {
 
 // begin starts a relay in a folder of its own, and returns when it listens.
 func (r *relay) begin(s *setup) (v *service, err error) {
+	v = &service{r: r}
 	if s.dir, err = os.MkdirTemp("", "outlive"); err != nil {
 		return nil, err
 	}
-	v = &service{r: r, s: *s}
+	v.s = *s
 	defer func() {
 		if err != nil {
 			err = v.end(err)
@@ -214,43 +141,38 @@ func (r *relay) begin(s *setup) (v *service, err error) {
 	}
 	v.release = release
 	s.listen = net.JoinHostPort("127.0.7.1", port) // no connection of the load, or of the relay, has this IP address as the local one
+	v.s = *s
 	for name, text := range r.files(*s) {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
 			return v, err
 		}
 	}
-	v.s = *s
-	if v.out, err = os.Create(filepath.Join(s.dir, "output")); err != nil {
+	v.Argv, v.Dir, v.Again = r.argv(*s), s.dir, true
+	v.All = func() []int { return proc.Tree(os.Getpid())[1:] }
+	if r.name == "nginx" {
+		v.Main = v.master
+	}
+	if err := v.Begin(); err != nil {
 		return v, err
 	}
-	if err := v.start(); err != nil {
-		return v, err
-	}
-	return v, wait(r.name+" to listen", func() bool {
+	return v, trial.Wait(r.name+" to listen", patience, func() bool {
 		c, err := net.Dial("tcp", s.listen)
 		if err == nil {
 			c.Close()
 		}
-		return err == nil && v.main() != 0
+		return err == nil && v.First() != 0
 	})
 }
 
 // end ends the relay. It adds what the relay has printed to an error.
 func (v *service) end(err error) error {
-	v.stop()
+	v.Kill()
 	if err != nil {
-		text, _ := os.ReadFile(filepath.Join(v.s.dir, "output"))
-		more, _ := os.ReadFile(filepath.Join(v.s.dir, "error.log"))
-		err = fmt.Errorf("%w; it printed: %.2000s%.2000s", err, text, more)
-	}
-	if v.out != nil {
-		v.out.Close()
+		err = fmt.Errorf("%w; it printed: %s", err, v.Printed())
 	}
 	if v.release != nil {
 		v.release()
 	}
-	if v.s.dir != "" {
-		os.RemoveAll(v.s.dir)
-	}
+	os.RemoveAll(v.s.dir)
 	return err
 }

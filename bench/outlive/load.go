@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 const (
@@ -131,7 +133,7 @@ func (l *load) begin(streams, datagrams int, every time.Duration) error {
 
 // established waits until each flow has had an echo, so that the event meets all of them.
 func (l *load) established() error {
-	return wait("each flow to have an echo", func() bool { return l.echoed.Load() == int64(l.res.TCP+l.res.UDP) })
+	return trial.Wait("each flow to have an echo", patience, func() bool { return l.echoed.Load() == int64(l.res.TCP+l.res.UDP) })
 }
 
 // end ends the load.

@@ -19,13 +19,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/report"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A bench is what was asked for on the command line. A child gets the same, as JSON.
@@ -41,32 +40,26 @@ type bench struct {
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == "round" {
-		if err := child(os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	trial.Main("outlive", func() error {
+		switch {
+		case len(os.Args) == 3 && os.Args[1] == "round":
+			return trial.InRound(os.Args[2], child)
+		case len(os.Args) == 3 && os.Args[1] == "pause-round":
+			return trial.InRound(os.Args[2], pauseChild)
+		case len(os.Args) > 1 && os.Args[1] == "pause":
+			return pauseCommand(os.Args[2:])
 		}
-		return
-	}
-	if len(os.Args) > 1 && (os.Args[1] == "pause" || os.Args[1] == "pause-round") {
-		var err error
-		if os.Args[1] == "pause" {
-			err = pauseCommand(os.Args[2:])
-		} else {
-			err = pauseChild(os.Args[2])
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "outlive:", err)
-			os.Exit(1)
-		}
-		return
-	}
+		return command()
+	})
+}
+
+func command() error {
 	b := &bench{}
 	rounds := flag.Int("rounds", 3, "rounds")
 	relays := flag.String("relays", strings.Join(names(relays), ","), "relays")
 	events := flag.String("events", strings.Join(names(events), ","), "what happens to them")
 	host := flag.Bool("host", os.Geteuid() != 0, "do not make network namespaces, for which root is needed")
-	out := flag.String("out", "", "also write the output to this file")
+	file := flag.String("out", "", "also write the output to this file")
 	flag.StringVar(&b.Penstock, "penstock", "", "the penstock to measure; built from this checkout unless given")
 	flag.IntVar(&b.TCP, "tcp", 500, "TCP connections")
 	flag.IntVar(&b.UDP, "udp", 100, "UDP flows, for relays that have UDP")
@@ -75,19 +68,12 @@ func main() {
 	flag.DurationVar(&b.Watch, "watch", 6*time.Second, "time after the event")
 	flag.DurationVar(&b.Deadline, "deadline", 3*time.Second, "in the event upgrade-deadline, how long an old process may linger")
 	flag.Parse()
-	if err := b.main(strings.Split(*relays, ","), strings.Split(*events, ","), *rounds, *host, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "outlive:", err)
-		os.Exit(1)
-	}
-}
-
-func (b *bench) main(relayNames, eventNames []string, rounds int, host bool, file string) error {
-	out, done, err := b.prepare(file)
+	out, done, err := b.prepare(*file)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return b.run(out, relayNames, eventNames, rounds, host)
+	return b.run(out, strings.Split(*relays, ","), strings.Split(*events, ","), *rounds, *host)
 }
 
 // prepare opens the output, which is also written to a file if one is named, and builds the daemon.
@@ -96,23 +82,14 @@ func (b *bench) prepare(file string) (out io.Writer, done func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	out, done = os.Stdout, func() { os.RemoveAll(dir) }
-	if b.Penstock == "" {
-		b.Penstock = filepath.Join(dir, "penstock")
-		if text, err := exec.Command("go", "build", "-o", b.Penstock, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-			done()
-			return nil, nil, fmt.Errorf("build penstock: %w\n%s", err, text)
-		}
+	if b.Penstock, err = trial.Penstock(b.Penstock, dir); err == nil {
+		out, done, err = trial.Output(file)
 	}
-	if file == "" {
-		return out, done, nil
-	}
-	f, err := os.Create(file)
 	if err != nil {
-		done()
+		os.RemoveAll(dir)
 		return nil, nil, err
 	}
-	return io.MultiWriter(os.Stdout, f), func() { f.Close(); os.RemoveAll(dir) }, nil
+	return out, func() { done(); os.RemoveAll(dir) }, nil
 }
 
 // run runs all rounds and prints a line for each, and the table of medians.
@@ -165,7 +142,7 @@ func (b *bench) run(out io.Writer, relayNames, eventNames []string, rounds int, 
 func (b *bench) round(relay, event string, host bool) (res result, err error) {
 	one := *b
 	one.Relay, one.Event = relay, event
-	err = inChild("round", one, "", host, &res)
+	err = trial.Round("round", one, "", host, &res)
 	return res, err
 }
 

@@ -4,12 +4,10 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +21,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/report"
 	"github.com/penstock/penstock/bench/internal/stat"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // pauseBench is what was asked for on the command line of outlive pause. A child gets the same, as
@@ -157,31 +156,20 @@ func (p *pauseBench) run(out io.Writer) error {
 func (p *pauseBench) round(event string) (r pauseResult, err error) {
 	one := *p
 	one.Event = event
-	err = inChild("pause-round", one, p.CPUs, p.host, &r)
+	err = trial.Round("pause-round", one, p.CPUs, p.host, &r)
 	return r, err
 }
 
-// pauseChild runs one round and prints its result.
-func pauseChild(text string) error {
-	p := &pauseBench{}
-	if err := json.Unmarshal([]byte(text), p); err != nil {
-		return err
-	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("prctl: %w", err)
-	}
-	files, err := proc.RaiseFiles(20000)
+// pauseChild runs one round.
+func pauseChild(p *pauseBench) (res pauseResult, err error) {
+	files, err := adopt(20000)
 	if err != nil {
-		return err
+		return res, err
 	}
 	if need := 2*p.Conns + 100; need > files {
-		return fmt.Errorf("%d connections need %d files of a process, %d are allowed", p.Conns, need, files)
+		return res, fmt.Errorf("%d connections need %d files of a process, %d are allowed", p.Conns, need, files)
 	}
-	r, err := p.measure()
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return p.measure()
 }
 
 func (p *pauseBench) measure() (res pauseResult, err error) {
@@ -212,7 +200,7 @@ func (p *pauseBench) measure() (res pauseResult, err error) {
 	if p.Event == "upgrade" {
 		cfg.Event = func() (<-chan error, error) {
 			over := make(chan error, 1)
-			go func() { over <- r.upgrade(s, v.main()) }()
+			go func() { over <- r.upgrade(s, v.First()) }()
 			return over, nil
 		}
 	}
@@ -231,7 +219,7 @@ func (p *pauseBench) measure() (res pauseResult, err error) {
 
 // crashed kills the worker and returns when it has ended: then it moves no byte any more.
 func (v *service) crashed() error {
-	workers := proc.Tree(v.main())[1:]
+	workers := proc.Tree(v.First())[1:]
 	if len(workers) == 0 {
 		return fmt.Errorf("%s has no worker", v.r.name)
 	}
@@ -257,36 +245,4 @@ func (v *service) crashed() error {
 		}
 	}
 	return nil
-}
-
-// inChild runs this program again for one round, in a network namespace of its own unless host is
-// true.
-func inChild(word string, what any, cpus string, host bool, res any) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(what)
-	if err != nil {
-		return err
-	}
-	run := func() error {
-		if cpus != "" {
-			if err := proc.Pin(cpus); err != nil {
-				return err
-			}
-		}
-		cmd := exec.Command(self, word, string(text))
-		var failure strings.Builder
-		cmd.Stderr = &failure
-		out, err := cmd.Output()
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, failure.String())
-		}
-		return json.Unmarshal(out, res)
-	}
-	if host {
-		return proc.OnHost(run)
-	}
-	return proc.InNamespace("", run)
 }

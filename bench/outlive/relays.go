@@ -4,22 +4,21 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // patience bounds each wait.
-const patience = 30 * time.Second
+const patience = trial.Patience
 
 // event is what happens to a relay while it carries flows.
 type event struct {
@@ -133,7 +132,7 @@ func penstock(name, note string, keeper bool) *relay {
 func haproxy() *relay {
 	return &relay{
 		name: "haproxy", note: "haproxy -W, TCP only; SIGUSR2 to the master upgrades", events: " crash upgrade upgrade-deadline ten ",
-		missing: func(*bench) error { return lookPath("haproxy") },
+		missing: func(*bench) error { return trial.Installed("haproxy") },
 		ask:     func(*bench) []string { return []string{"haproxy", "-v"} },
 		files: func(s setup) map[string]string {
 			deadline := ""
@@ -147,18 +146,7 @@ func haproxy() *relay {
 			return []string{"haproxy", "-W", "-db", "-q", "-f", filepath.Join(s.dir, "haproxy.cfg")}
 		},
 		upgrade: func(s setup, main int) error {
-			// The master loses a signal that comes while it executes itself.
-			before, last := newest(main), time.Time{}
-			return wait("a new worker of HAProxy", func() bool {
-				if newest(main) > before {
-					return true
-				}
-				if time.Since(last) > time.Second {
-					syscall.Kill(main, syscall.SIGUSR2)
-					last = time.Now()
-				}
-				return false
-			})
+			return trial.Renew(main, syscall.SIGUSR2, false, patience)
 		},
 	}
 }
@@ -169,7 +157,7 @@ func nginx() *relay {
 	return &relay{
 		name: "nginx", note: "stream module, 2 workers; SIGUSR2, then SIGQUIT to the old master upgrade", udp: true, events: " crash upgrade upgrade-deadline ten ",
 		missing: func(*bench) error {
-			if err := lookPath("nginx"); err != nil {
+			if err := trial.Installed("nginx"); err != nil {
 				return err
 			}
 			_, err := peer.StreamModule()
@@ -198,8 +186,8 @@ func nginx() *relay {
 			if err := syscall.Kill(main, syscall.SIGUSR2); err != nil {
 				return err
 			}
-			if err := wait("a new master of nginx", func() bool {
-				now := readPID(filepath.Join(s.dir, "nginx.pid"))
+			if err := trial.Wait("a new master of nginx", patience, func() bool {
+				now := trial.ReadPID(filepath.Join(s.dir, "nginx.pid"))
 				return now != 0 && now != main && len(proc.Tree(now)) > 2
 			}); err != nil {
 				return err
@@ -207,44 +195,7 @@ func nginx() *relay {
 			return syscall.Kill(main, syscall.SIGQUIT)
 		},
 		reload: func(s setup, main int) error {
-			before := newest(main)
-			if err := syscall.Kill(main, syscall.SIGHUP); err != nil {
-				return err
-			}
-			return wait("new workers of nginx", func() bool { return newest(main) > before })
+			return trial.Renew(main, syscall.SIGHUP, true, patience)
 		},
 	}
-}
-
-func lookPath(program string) error {
-	if _, err := exec.LookPath(program); err != nil {
-		return errors.New("not installed")
-	}
-	return nil
-}
-
-// newest returns the youngest child of a process, by its number; they do not wrap within a round.
-func newest(pid int) int {
-	last := 0
-	for _, p := range proc.Tree(pid)[1:] {
-		last = max(last, p)
-	}
-	return last
-}
-
-// wait waits until a condition holds.
-func wait(what string, holds func() bool) error {
-	for end := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			return fmt.Errorf("%s: not after %v", what, patience)
-		}
-	}
-	return nil
-}
-
-// readPID returns the process that a file names; 0 if there is none.
-func readPID(file string) int {
-	text, _ := os.ReadFile(file)
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	return pid
 }

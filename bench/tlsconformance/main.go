@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -25,21 +24,16 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/report"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 func main() {
-	if is, err := peer.Self(os.Args[1:]); is {
-		exit(err)
-	}
-	exit(command(os.Args[1:]))
-}
-
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "tlsconformance:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	trial.Main("tlsconformance", func() error {
+		if is, err := peer.Self(os.Args[1:]); is {
+			return err
+		}
+		return command(os.Args[1:])
+	})
 }
 
 func command(args []string) error {
@@ -86,8 +80,8 @@ func command(args []string) error {
 		return err
 	}
 	if *penstock == "" && strings.Contains(*relays, "penstock") {
-		if text, err := exec.Command("go", "build", "-o", bin.Penstock, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-			return fmt.Errorf("build penstock: %w\n%s", err, text)
+		if err := trial.Build(bin.Penstock); err != nil {
+			return err
 		}
 	}
 	if *serve != "" {
@@ -100,15 +94,11 @@ func command(args []string) error {
 		fmt.Print(t.stop())
 		return nil
 	}
-	out := io.Writer(os.Stdout)
-	if *outFile != "" {
-		f, err := os.Create(*outFile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		out = io.MultiWriter(os.Stdout, f)
+	out, done, err := trial.Output(*outFile)
+	if err != nil {
+		return err
 	}
+	defer done()
 	return w.all(out, picked, peers)
 }
 

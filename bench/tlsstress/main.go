@@ -16,14 +16,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/report"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 func main() {
@@ -31,10 +30,7 @@ func main() {
 	if len(os.Args) == 4 && os.Args[1] == "flood" {
 		run = func(args []string) error { return flood(args[1], args[2]) }
 	}
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "tlsstress:", err)
-		os.Exit(1)
-	}
+	trial.Main("tlsstress", func() error { return run(os.Args[1:]) })
 }
 
 // stress is one run of the program.
@@ -75,11 +71,8 @@ func command(args []string) (err error) {
 	if s.self, err = os.Executable(); err != nil {
 		return err
 	}
-	if s.penstock == "" {
-		s.penstock = filepath.Join(s.dir, "penstock")
-		if text, err := exec.Command("go", "build", "-o", s.penstock, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-			return fmt.Errorf("build penstock: %w\n%s", err, text)
-		}
+	if s.penstock, err = trial.Penstock(s.penstock, s.dir); err != nil {
+		return err
 	}
 	if s.authority, err = certs.New(s.dir); err != nil {
 		return err
@@ -87,15 +80,12 @@ func command(args []string) (err error) {
 	if s.server, err = s.authority.Server("server", "ecdsa", certs.Name); err != nil {
 		return err
 	}
-	s.out = os.Stdout
-	if *outFile != "" {
-		f, err := os.Create(*outFile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		s.out = io.MultiWriter(os.Stdout, f)
+	out, done, err := trial.Output(*outFile)
+	if err != nil {
+		return err
 	}
+	defer done()
+	s.out = out
 	if err := report.Machine(s.out); err != nil {
 		return err
 	}

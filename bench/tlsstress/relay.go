@@ -3,19 +3,14 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,21 +18,20 @@ import (
 	"github.com/penstock/penstock/bench/internal/certs"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/trial"
 	"github.com/penstock/penstock/internal/testport"
 )
 
-const patience = 30 * time.Second
+const patience = trial.Patience
 
-// A relay is one that runs, with a listener for TLS and another one.
+// A relay is one that runs, with a listener for TLS and another one. Of nginx and HAProxy there is no admin listener.
 type relay struct {
+	*trial.Daemon
 	name      string
-	pid       int
 	secure    string // address
 	plain     string
 	guarded   string // of clients with certificates only; "" but for penstock
-	admin     string // path
 	upstream  net.Listener
-	client    *http.Client
 	stop      func() (printed string)
 	cert, key string
 }
@@ -48,7 +42,6 @@ func (s *stress) config(r *relay, dir string) (argv []string, file, text string,
 	switch r.name {
 	case "penstock":
 		file = filepath.Join(dir, "penstock.yaml")
-		r.admin = filepath.Join(dir, "admin")
 		text = fmt.Sprintf(`groups:
   upstream:
     members: ["tcp://%s"]
@@ -63,7 +56,7 @@ listeners:
     tls: {certificates: [{certificate: %s, key: %s}], clients: {ca: %s, verify: required}}
     to: upstream
 admin: {listen: "unix://%s"}
-`, up, r.secure, r.cert, r.key, r.plain, r.guarded, r.cert, r.key, s.authority.CA, r.admin)
+`, up, r.secure, r.cert, r.key, r.plain, r.guarded, r.cert, r.key, s.authority.CA, filepath.Join(dir, "admin"))
 		return []string{s.penstock, "run", "-c", file}, file, text, nil
 	case "nginx":
 		module, err := peer.StreamModule()
@@ -133,55 +126,27 @@ func (s *stress) start(name, cert, key string) (r *relay, err error) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
-	r.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", r.admin)
-	}}}
-	cmd := exec.Command(argv[0], argv[1:]...)
-	var printed bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &printed, &printed
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	begun, over, ended := make(chan error, 1), make(chan struct{}), make(chan struct{})
-	go proc.OnHost(func() error { // it dies with the thread that started it, which therefore stays
-		defer close(ended)
-		if s.cpus != "" {
-			if err := proc.Pin(s.cpus); err != nil {
-				begun <- err
-				return nil
+	r.Daemon = trial.DaemonAt(argv[0], dir, argv[1:]...)
+	r.Start = func(cmd *exec.Cmd) error {
+		return proc.OnHost(func() error { // what a thread starts runs on the CPUs of the thread
+			if s.cpus != "" {
+				if err := proc.Pin(s.cpus); err != nil {
+					return err
+				}
 			}
-		}
-		err := cmd.Start()
-		begun <- err
-		if err != nil {
-			return nil
-		}
-		<-over
-		tree := proc.Tree(cmd.Process.Pid)
-		cmd.Process.Signal(syscall.SIGTERM)
-		done := make(chan error, 1)
-		go func() { done <- cmd.Wait() }()
-		select {
-		case <-done:
-		case <-time.After(2 * time.Second):
-			for _, pid := range tree {
-				syscall.Kill(pid, syscall.SIGKILL)
-			}
-			<-done
-		}
-		return nil
-	})
-	if err := <-begun; err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+			return cmd.Start()
+		})
 	}
-	r.pid = cmd.Process.Pid
+	if err := r.Begin(); err != nil {
+		return nil, err
+	}
 	r.stop = sync.OnceValue(func() string {
-		close(over)
-		<-ended
+		r.Stop(2 * time.Second)
 		r.upstream.Close()
-		r.client.CloseIdleConnections()
 		for _, release := range releases {
 			release()
 		}
-		return printed.String()
+		return r.Printed()
 	})
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		c, err := tls.Dial("tcp", r.secure, s.trusting())
@@ -232,7 +197,7 @@ type use struct {
 
 // use returns what the relay uses now.
 func (r *relay) use() (u use, err error) {
-	tree := proc.Tree(r.pid)
+	tree := r.Tree()
 	for _, pid := range tree {
 		u.files += proc.Files(pid)
 	}
@@ -247,28 +212,10 @@ func (r *relay) use() (u use, err error) {
 }
 
 // metric returns one of penstock's, summed over its labels.
-func (r *relay) metric(name string) (sum int, err error) {
-	resp, err := r.client.Get("http://localhost/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, name)
-		if f := strings.Fields(rest); ok && len(f) > 0 && (rest[0] == ' ' || rest[0] == '{') {
-			n, err := strconv.ParseFloat(f[len(f)-1], 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += int(n)
-		}
-	}
-	return sum, nil
+func (r *relay) metric(name string) (int, error) {
+	m, err := r.Metrics()
+	return int(m.Total(name)), err
 }
 
 // hangUp makes penstock reload its configuration.
-func (r *relay) hangUp() { syscall.Kill(r.pid, syscall.SIGHUP) }
+func (r *relay) hangUp() { syscall.Kill(r.First(), syscall.SIGHUP) }

@@ -120,13 +120,18 @@ func foot(res report.Result) string {
 	return strings.Join(parts, ", ") + "\n" + strings.Join(versions, ", ") + fmt.Sprintf(", %s", c["go"])
 }
 
-// version finds the version number in the output of a relay.
+// version finds the version number in the output of a relay. Of what a distribution adds to it, nothing is in it.
 func version(s string) string {
 	for _, f := range strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '/' }) {
-		if strings.Count(f, ".") == 2 && f[0] >= '0' && f[0] <= '9' {
-			v, _, _ := strings.Cut(f, "-")
-			return v
+		number, more, _ := strings.Cut(f, "-")
+		if !strings.Contains(number, ".") || strings.Trim(number, "0123456789.") != "" {
+			continue
 		}
+		if strings.HasPrefix(more, "dev") { // a development version, such as 3.5-dev5-50872da
+			dev, _, _ := strings.Cut(more, "-")
+			number += "-" + dev
+		}
+		return number
 	}
 	return ""
 }

@@ -79,10 +79,11 @@ func TestShort(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	for s, want := range map[string]string{
-		"HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/ (splice forced)": "2.6.12",
-		"nginx version: nginx/1.22.1 (stream module)":                                        "1.22.1",
-		"version: 9e55809/1.40.0/Clean/RELEASE/BoringSSL (tcp_proxy, udp_proxy)":             "1.40.0",
-		"not installed (tcp_proxy, udp_proxy)":                                               "",
+		"HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/ (splice forced)":   "2.6.12",
+		"nginx version: nginx/1.22.1 (stream module)":                                          "1.22.1",
+		"version: 9e55809/1.40.0/Clean/RELEASE/BoringSSL (tcp_proxy, udp_proxy)":               "1.40.0",
+		"HAProxy version 3.5-dev5-50872daa6 2026/08/21 - https://haproxy.org/ (splice forced)": "3.5-dev5",
+		"not installed (tcp_proxy, udp_proxy)":                                                 "",
 	} {
 		if got := version(s); got != want {
 			t.Errorf("version(%q) = %q, want %q", s, got, want)

@@ -117,11 +117,11 @@ bench-tls: ## measure relays that end TLS, each row with its bar: about 20 minut
 .PHONY: tls-conformance
 tls-conformance: ## try everything that speaks TLS against a relay that ends it: openssl, curl, sslyze (from PyPI, into bin/tls), testssl.sh if installed, tlsfuzzer if TLSFUZZER is a checkout: half an hour
 	@[ -x bin/tls/bin/sslyze ] || { python3 -m venv bin/tls && bin/tls/bin/pip install -q --pre sslyze==6.3.1 tlslite-ng==0.9.0b2; }
-	$(GO) run ./bench/tlsconformance -python bin/tls/bin/python -tlsfuzzer "$(TLSFUZZER)" $(ARGS)
+	$(GO) run ./bench/trials/tlsconformance -python bin/tls/bin/python -tlsfuzzer "$(TLSFUZZER)" $(ARGS)
 
 .PHONY: tls-stress
-tls-stress: ## flood relays that end TLS with handshakes, count what is left of 100,000, renew certificates under load: about 8 minutes; ARGS are further flags of bench/tlsstress
-	$(GO) run ./bench/tlsstress $(ARGS)
+tls-stress: ## flood relays that end TLS with handshakes, count what is left of 100,000, renew certificates under load: about 8 minutes; ARGS are further flags of bench/trials/tlsstress
+	$(GO) run ./bench/trials/tlsstress $(ARGS)
 
 .PHONY: site
 site: ## write the documentation as a site into site/, by zensical (from PyPI, into bin/site); every link and anchor is checked
@@ -134,26 +134,26 @@ site: ## write the documentation as a site into site/, by zensical (from PyPI, i
 .PHONY: chaos
 chaos: ## under load, kill the process that carries the traffic KILLS (1000) times with splice and as often without, at each of its system calls, and upgrade it UPGRADES (200) times: about an hour
 	$(GO) test -count=1 -timeout 30m -run 'TestEachCall' ./relay -every-call
-	$(GO) run ./bench/chaos -kills $(KILLS)
-	$(GO) run ./bench/chaos -kills $(KILLS) -copy
-	$(GO) run ./bench/chaos -upgrades $(UPGRADES)
-	$(GO) run ./bench/chaos -upgrades $(UPGRADES) -format required
+	$(GO) run ./bench/trials/chaos -kills $(KILLS)
+	$(GO) run ./bench/trials/chaos -kills $(KILLS) -copy
+	$(GO) run ./bench/trials/chaos -upgrades $(UPGRADES)
+	$(GO) run ./bench/trials/chaos -upgrades $(UPGRADES) -format required
 
 .PHONY: churn
 churn: servers ## under load, change the members of groups CHANGES (1000) times in a registry of the kind SOURCE (etcd; or xds, consul, kubernetes): about 4 minutes
-	$(GO) run ./bench/chaos -changes $(CHANGES) -source $(SOURCE)
+	$(GO) run ./bench/trials/chaos -changes $(CHANGES) -source $(SOURCE)
 
 .PHONY: canary
 canary: servers ## under load that varies, publish 50 harmless versions to six relays with a canary, and 28 outages; fails if one is promoted, or a harmless one is taken back: about 20 minutes
-	$(GO) run ./bench/canary $(ARGS)
+	$(GO) run ./bench/trials/canary $(ARGS)
 
 .PHONY: faults
 faults: ## do each of many faults to the daemon, HAProxy and nginx, and write docs/faults.md: under 20 minutes
-	$(GO) run ./bench/faults -out "$(RESULTS)" -docs docs/faults.md
+	$(GO) run ./bench/trials/faults -out "$(RESULTS)" -docs docs/faults.md
 
 .PHONY: soak
 soak: ## everything together for DURATION (2h) at a modest load, with phases in which nothing is killed; fails if anything is lost, left over, or grows
-	$(GO) run ./bench/chaos -soak $(DURATION) -slack 10s
+	$(GO) run ./bench/trials/chaos -soak $(DURATION) -slack 10s
 
 .PHONY: kube
 kube: build ## members from a real kube-apiserver, which takes 8 minutes of CPU to build; needs ip(8), and root or namespaces of users

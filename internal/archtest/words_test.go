@@ -65,7 +65,7 @@ var wordExceptions = []*wordException{
 	{where: "splice/", word: "b-reset", why: "as for a-reset"},
 	{where: "splice/", word: "a-failed", why: "as for a-reset"},
 	{where: "splice/", word: "b-failed", why: "as for a-reset"},
-	{where: "bench/chaos/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
+	{where: "bench/trials/chaos/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
 	{where: "cmd/penstock/scale/", word: "bytes_received", why: "what ss(8) prints"},
 	{where: "cmd/penstock/scale/", word: "bytes_sent", why: "as for bytes_received"},
 	{where: "relay/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
@@ -83,7 +83,7 @@ var wordExceptions = []*wordException{
 	{where: "cmd/penstock/internal/xds/", word: "session", why: "names of Envoy's fields"},
 	{where: "packaging/site/mkdocs.yml", word: "extra", why: "keys of the generator's"},
 	{where: "cmd/penstock/internal/xds/", word: "extra", why: "names of Envoy's fields"},
-	{where: "bench/tlsconformance/", word: "session", why: "names of scripts and scans of other tools"},
+	{where: "bench/trials/tlsconformance/", word: "session", why: "names of scripts and scans of other tools"},
 	{where: "docs/xds.md", word: "session", why: "names of Envoy's fields"},
 	{where: "docs/xds.md", word: "extra", why: "names of Envoy's fields"},
 }

@@ -3,13 +3,13 @@
 // Chaos kills the process that carries the traffic, again and again, under a load that knows each of
 // its bytes, and ends with a balance: what was lost, wrong or came twice.
 //
-//	go run ./bench/chaos                             # the load alone, for 30 s
-//	go run ./bench/chaos -kills 1000                 # the worker is killed a thousand times
-//	go run ./bench/chaos -kills 1000 -copy           # and never splices
-//	go run ./bench/chaos -upgrades 200               # it is upgraded and downgraded instead
-//	go run ./bench/chaos -changes 1000               # the members of its groups, which are in a registry, change instead
-//	go run ./bench/chaos -soak 2h                    # everything together for long, at a modest load, and then: what is left over, and what grows
-//	go run ./bench/chaos -kills 1000 -seed 7         # with the same choices as another run
+//	go run ./bench/trials/chaos                             # the load alone, for 30 s
+//	go run ./bench/trials/chaos -kills 1000                 # the worker is killed a thousand times
+//	go run ./bench/trials/chaos -kills 1000 -copy           # and never splices
+//	go run ./bench/trials/chaos -upgrades 200               # it is upgraded and downgraded instead
+//	go run ./bench/trials/chaos -changes 1000               # the members of its groups, which are in a registry, change instead
+//	go run ./bench/trials/chaos -soak 2h                    # everything together for long, at a modest load, and then: what is left over, and what grows
+//	go run ./bench/trials/chaos -kills 1000 -seed 7         # with the same choices as another run
 //
 // An interrupt ends a run with its balance so far. Every byte of a flow is a function of the flow, the direction and the offset, so that a wrong one
 // says whose it is.

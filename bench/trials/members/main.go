@@ -3,8 +3,8 @@
 // Members measures what a large group whose members change all the time costs a daemon: 10,000 members in etcd, and 100
 // changes a second, with and without clients.
 //
-//	go run ./bench/members -rounds 5 -out result.txt
-//	go run ./bench/members -balance maglev -members 1000
+//	go run ./bench/trials/members -rounds 5 -out result.txt
+//	go run ./bench/trials/members -balance maglev -members 1000
 //
 // All members are addresses of 127.0.0.0/8, behind which one listener echoes.
 package main

@@ -3,10 +3,10 @@
 // Faults does each of many kinds of faults to penstock, HAProxy and nginx under a load that knows each of
 // its bytes, and prints what happened to old flows, to new ones, to memory, descriptors and CPU time.
 //
-//	go run ./bench/faults                                  # all
-//	go run ./bench/faults -kinds killed,vanished           # some
-//	go run ./bench/faults -relays penstock -kinds list     # the kinds, with what is expected
-//	go run ./bench/faults -out DIR -docs docs/faults.md    # also as JSON lines, and as the document
+//	go run ./bench/trials/faults                                  # all
+//	go run ./bench/trials/faults -kinds killed,vanished           # some
+//	go run ./bench/trials/faults -relays penstock -kinds list     # the kinds, with what is expected
+//	go run ./bench/trials/faults -out DIR -docs docs/faults.md    # also as JSON lines, and as the document
 //
 // Each fault is done in network namespaces of its own, by a process of its own. Without root it is root
 // in a user namespace. The exit code is 1 if penstock did not hold.

@@ -3,8 +3,8 @@
 // Canary publishes versions of a configuration to a fleet of daemons under load that varies, each first to a canary: harmless
 // ones, which should be promoted, and outages, which should be taken back.
 //
-//	go run ./bench/canary -publishes 50 -out result.txt
-//	go run ./bench/canary -publishes 20 -only "name of a listener|listener removed"
+//	go run ./bench/trials/canary -publishes 50 -out result.txt
+//	go run ./bench/trials/canary -publishes 20 -only "name of a listener|listener removed"
 //
 // The daemons run on 127.0.0.1 with a real etcd. Clients come at random, in bursts, more and fewer of them with time and
 // differently to each relay, over TCP, TLS that passes through, TLS that ends at the relay, and UDP.

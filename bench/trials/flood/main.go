@@ -3,8 +3,8 @@
 // Flood shows what a flood of datagrams from forged addresses does to the sessions that a relay has,
 // and to new clients that are honest: for penstock and nginx, in turn, with the same load.
 //
-//	go run ./bench/flood -rates 5000,20000,60000,120000 -rounds 3
-//	go run ./bench/flood -kinds one,many,all,known -relays penstock,nginx-rcvbuf
+//	go run ./bench/trials/flood -rates 5000,20000,60000,120000 -rounds 3
+//	go run ./bench/trials/flood -kinds one,many,all,known -relays penstock,nginx-rcvbuf
 //
 // Each round has fresh processes in a network namespace of its own: an upstream that echoes, a relay,
 // old sessions that each send a datagram at a steady rate, new clients, and then the flood. A

@@ -2,9 +2,9 @@
 
 // Tlsstress does to relays that end TLS what strangers and operators do, all at once, and looks at what becomes of everybody else.
 //
-//	go run ./bench/tlsstress -relays penstock,nginx,haproxy -cases 'flood/*'   # a flood of handshakes beside old connections, and new clients
-//	go run ./bench/tlsstress -cases balance                                    # what is left of 100,000 handshakes, good and bad
-//	go run ./bench/tlsstress -cases reload                                     # another certificate every 200 ms, under load
+//	go run ./bench/trials/tlsstress -relays penstock,nginx,haproxy -cases 'flood/*'   # a flood of handshakes beside old connections, and new clients
+//	go run ./bench/trials/tlsstress -cases balance                                    # what is left of 100,000 handshakes, good and bad
+//	go run ./bench/trials/tlsstress -cases reload                                     # another certificate every 200 ms, under load
 //
 // The flood is a process of its own with a low priority, so that the clients that are measured do not wait for it. The machine should do nothing else:
 // what is measured are times.

@@ -3,9 +3,9 @@
 // Tlsconformance tries everything that speaks TLS against a relay that ends it: openssl s_client in every version and mode, curl, connections that break
 // the rules, sslyze, testssl.sh and tlsfuzzer. It prints one table of what passed, for penstock and its peers side by side.
 //
-//	go run ./bench/tlsconformance                          # what needs openssl and curl only: a minute
+//	go run ./bench/trials/tlsconformance                          # what needs openssl and curl only: a minute
 //	make tls-conformance                                   # with the scanners: half an hour
-//	go run ./bench/tlsconformance -relays penstock -cases 'openssl/*,native/*'
+//	go run ./bench/trials/tlsconformance -relays penstock -cases 'openssl/*,native/*'
 //
 // A tool that is not installed is named, and its cases are left out. Every case has the relay's answers for itself: a relay that ends in one of them
 // fails that case, and is started again for the next.

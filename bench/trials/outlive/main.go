@@ -3,8 +3,8 @@
 // Outlive shows what becomes of long-lived flows when the process that carries them is killed or
 // upgraded: for penstock with and without its keeper, HAProxy and nginx, under the same load.
 //
-//	go run ./bench/outlive -rounds 5
-//	go run ./bench/outlive pause -rounds 20
+//	go run ./bench/trials/outlive -rounds 5
+//	go run ./bench/trials/outlive pause -rounds 20
 //
 // Each round has fresh processes in a network namespace of their own: TCP connections and UDP flows
 // that send a message and wait for its echo again and again, and new clients all the time. Then the

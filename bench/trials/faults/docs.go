@@ -28,7 +28,7 @@ What is expected of a relay is written in code, for each fault, as a function of
 - **Penstock**: ` + "`penstock run`" + ` with two event loops and a keeper, as its packages set it up.
 - **HAProxy**: master and worker, two threads. Its maxconn is what it computes from the limit of descriptors, as its manual advises; ` + "`option redispatch 1`" + `. It relays no datagrams.
 - **nginx**: the stream module, two workers, ` + "`worker_connections`" + ` as many as there are descriptors. Its free version notices dead upstreams by failed connects only: ` + "`max_fails=1 fail_timeout=1s`" + `.
-- All three: connect timeout 1 s, two retries at other upstreams, and, where there are any, health checks every 500 ms with two failures to go down. The configurations are in [relay.go](../bench/faults/relay.go).
+- All three: connect timeout 1 s, two retries at other upstreams, and, where there are any, health checks every 500 ms with two failures to go down. The configurations are in [relay.go](../bench/trials/faults/relay.go).
 
 `
 

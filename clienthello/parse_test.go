@@ -455,3 +455,28 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+// A message as QUIC carries it.
+func TestParseMessage(t *testing.T) {
+	m := message(t, hello(t, &tls.Config{ServerName: "www.example.org"}))
+	h, err := ParseMessage(m)
+	if want, _ := Parse(recordOf(m, 1000)); err != nil || h.ServerName == "" || h.ServerName != want.ServerName {
+		t.Errorf("%+v, %v", h, err)
+	}
+	other := slices.Clone(m)
+	other[0] = 2
+	long := append([]byte{1, 1, 0, 0}, make([]byte, MaxSize)...)
+	for name, c := range map[string]struct {
+		b    []byte
+		want error
+	}{
+		"nothing": {nil, ErrMalformed}, "its header": {m[:4], errLength}, "all but a byte": {m[:len(m)-1], errLength}, "a byte more": {append(slices.Clone(m), 0), errLength},
+		"a ServerHello": {other, ErrNotTLS}, "too long": {long, errSize},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if h, err := ParseMessage(c.b); !errors.Is(err, c.want) || h.ServerName != "" {
+				t.Errorf("%+v, %v", h, err)
+			}
+		})
+	}
+}

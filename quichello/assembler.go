@@ -151,7 +151,7 @@ func (a *Assembler) packets(datagram []byte) error {
 			break
 		}
 		b = b[size:]
-		if h, rest, err = parseHeader(b); err != nil || h.Version != version || !bytes.Equal(h.DestID, id) || h.Kind == Retry {
+		if h, rest, err = parseHeader(b); err != nil || h.Version != version || !bytes.Equal(h.DestID, id) {
 			break // no server reads it: padding, or a packet of another connection
 		}
 	}

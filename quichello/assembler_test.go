@@ -197,6 +197,7 @@ func TestErrors(t *testing.T) {
 		"forged":                    {[][]byte{spoil(valid)}, errForged},
 		"cut off":                   {[][]byte{valid[:1210]}, errHeader},
 		"a token that is cut off":   {[][]byte{append([]byte("\xc0\x00\x00\x00\x01\x08abcdefgh\x00\x7f\xff"), make([]byte, 1200)...)}, errHeader},
+		"cut off in the sample":     {[][]byte{slices.Clip(append(initial(t, 0, []byte{framePing}), "\xc0\x00\x00\x00\x01\x08\x83\x94\xc8\xf0\x3e\x51\x57\x08\x00\x00\x0aabcdefghij"...))}, ErrIncomplete},
 		"shorter than a sample":     {[][]byte{append([]byte("\xc0\x00\x00\x00\x01\x08abcdefgh\x00\x00\x0a"), make([]byte, 1200)...)}, errForged},
 		"a STREAM frame":            {[][]byte{initial(t, 0, []byte{0x08, 0, 0})}, errFrame},
 		"a frame that is cut off":   {[][]byte{packet{dest: destID, frames: append(bytes.Repeat([]byte{framePing}, 1200), frameCrypto, 0, 9, 1)}.seal(t, nil, 0)}, errFrame},

@@ -167,6 +167,7 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/host":            assembled,
 		"cmd/penstock/internal/counts":          shared,
 		"cmd/penstock/internal/spec":            shared,
 		"cmd/penstock/internal/api":             shared,
@@ -198,11 +199,15 @@ var table = []rule{
 		"clienthello":                           public,
 		"relay":                                 public,
 		"keeper":                                public,
-		"golang.org/x/sys/unix":                 "files in memory, which the keeper holds",
 		"github.com/alecthomas/kong":            "the command line; it has no dependencies of its own",
 		"github.com/fsnotify/fsnotify":          "changes of the configuration file; it needs x/sys only",
 	}, tests: edges{
 		"internal/testattack": "in binaries for tests, the worker attacks from inside",
+	}},
+	{pkg: "cmd/penstock/internal/host", code: edges{
+		"cmd/penstock/internal/spec": shared,
+		"relay":                      "networks of addresses",
+		"golang.org/x/sys/unix":      "files in memory, pages of the program, and sockets of others",
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     shared,

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testattack"
 	"github.com/penstock/penstock/sandbox"
@@ -60,7 +61,7 @@ func attack(l *lifecycle) {
 		for _, r := range testattack.Run(target) {
 			tell(r)
 		}
-		mark := checkSocketOptions(&spec.Dial{Mark: 7})
+		mark := host.CheckSocketOptions(&spec.Dial{Mark: 7})
 		ask, read := errors.ErrUnsupported, errors.ErrUnsupported
 		if l.keeping != nil {
 			_, ask = l.keeping.asker(earlykeeper.Append)("/etc/passwd")

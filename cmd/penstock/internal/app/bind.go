@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -101,7 +102,7 @@ func (d *daemon) checkPorts(listeners []*spec.Listener) error {
 		ports += l.Listen.Ports()
 	}
 	loops := len(d.engine.Stats().Loops)
-	if needed, limit := int64(ports*loops), maxFDs(); limit > 0 && needed > limit/2 {
+	if needed, limit := int64(ports*loops), host.MaxDescriptors(); limit > 0 && needed > limit/2 {
 		return fmt.Errorf("%d ports of listeners need %d descriptors (one per port and loop), more than half of the limit of %d; allowed: a limit of at least %d (LimitNOFILE= of systemd, ulimit -n), fewer ports, or fewer loops",
 			ports, needed, limit, 2*needed)
 	}
@@ -132,7 +133,7 @@ func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*boundListener,
 	if i > 0 {
 		at.AddrPort = netip.AddrPortFrom(at.AddrPort.Addr(), at.AddrPort.Port()+uint16(i))
 	}
-	if was, ok := d.keeping.addressesBefore()[l.Name]; ok && was.AddrPort.Port() >= firstUnprivilegedPort() && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
+	if was, ok := d.keeping.addressesBefore()[l.Name]; ok && was.AddrPort.Port() >= host.FirstUnprivilegedPort() && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
 		if p.Listener, err = d.engine.Listen(was, c); err == nil {
 			return p, nil
 		}
@@ -253,4 +254,23 @@ func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenCo
 		c.Datagram.TOS = relay.TOSCopy
 	}
 	return c
+}
+
+// Another process of the same user may have a port, too (SO_REUSEPORT). The kernel spreads new clients over both, and those
+// of UDP by a hash and the number of sockets: when one more process binds the port, sessions move to it that the other one
+// has. A restart begins like that, and so does a daemon that somebody starts twice by mistake.
+
+// sharedPorts warns of ports that others had bound before.
+func (d *daemon) sharedPorts(bound map[bindKey]*boundListener, before host.Ports) {
+	for b, p := range bound {
+		a := p.Addr()
+		if b.inherit != "" || a.AddrPort.Addr().IsMulticast() || !before[a.Network][a.AddrPort] {
+			continue
+		}
+		what := "the kernel spreads new clients over both"
+		if a.Network == relay.UDP {
+			what = "the kernel spreads clients anew over both, so that sessions of the other one move here"
+		}
+		d.log.Warn("another process has the port, too: "+what+". Drain that one, or stop this one", "listener", a.String())
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/discover"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
@@ -97,7 +98,7 @@ func (c *confinement) replaceable() bool { return c.keeping.up() }
 // input returns what the needs of a configuration are derived from.
 func (c *confinement) input(cfg *spec.Config) confine.Input {
 	in := confine.Input{
-		Config: cfg, Credentials: discover.Credentials, FirstPort: firstUnprivilegedPort(), DeviceNeedsRaw: olderThan(5, 7),
+		Config: cfg, Credentials: discover.Credentials, FirstPort: host.FirstUnprivilegedPort(), DeviceNeedsRaw: host.KernelOlderThan(5, 7),
 	}
 	if c.inherited != nil {
 		in.Inherited = func(name string) (k spec.Kind) {

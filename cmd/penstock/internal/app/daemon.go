@@ -21,6 +21,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -139,7 +140,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.answers = newAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions, d.tellFiles)
-	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: dialControl, MemberRemoved: d.memberRemoved,
+	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.memberRemoved,
 		Explain:    func(err error) error { return d.confined.explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.confined.permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: d.kept.counts, Saved: &d.kept.before.Members})
@@ -183,9 +184,9 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	if err := d.checkAdmin(&cfg.Admin); err != nil {
 		return err
 	}
-	var others boundPorts
+	var others host.Ports
 	if d.active.Load().since.IsZero() && (d.keeping == nil || d.keeping.first()) { // later, some are this daemon's
-		others = portsInUse()
+		others = host.PortsInUse()
 	}
 	bound, err := d.bindListeners(ctx, cfg.Listeners)
 	own := newOwnListeners(cfg.Listeners, func(l *spec.Listener) (list []relay.Addr) {
@@ -279,7 +280,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 // flow would fail.
 func checkCapabilities(groups []*spec.Group) error {
 	for _, g := range groups {
-		if err := checkSocketOptions(&g.Dial); err != nil {
+		if err := host.CheckSocketOptions(&g.Dial); err != nil {
 			if errors.Is(err, syscall.EPERM) {
 				err = fmt.Errorf("%w; allowed: with CAP_NET_ADMIN", err)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/keeper"
@@ -163,7 +164,7 @@ func ageOf(t time.Time) float64 {
 
 // hostHealth returns the health of the host, as far as /proc says.
 func hostHealth(cpu float64) fleet.Host {
-	h := fleet.Host{CPU: cpu, CPUs: runtime.NumCPU(), MaxFDs: maxFDs()}
+	h := fleet.Host{CPU: cpu, CPUs: runtime.NumCPU(), MaxFDs: host.MaxDescriptors()}
 	h.Name, _ = os.Hostname()
 	if f := procFields("/proc/loadavg"); len(f) > 0 {
 		h.Load, _ = strconv.ParseFloat(f[0], 64)

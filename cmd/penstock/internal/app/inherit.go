@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/sandbox"
 )
 
@@ -84,7 +85,7 @@ func enterSandbox(p sandbox.Policy) (*confine.Held, error) {
 		x509.SystemCertPool()
 	}
 	_, _ = time.Now().Zone()
-	h := &confine.Held{Policy: p, Had: effectiveCapabilities()}
+	h := &confine.Held{Policy: p, Had: host.EffectiveCapabilities()}
 	var err error
 	if h.Report, err = sandbox.Enter(p); err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
@@ -160,7 +161,7 @@ func (k *keeping) document(label string) (*document, error) {
 		d.close() // damaged: begin anew
 		k.Drop(item.Key)
 	}
-	f, err := memoryFile(label)
+	f, err := host.MemoryFile(label)
 	if err != nil {
 		return nil, err
 	}
@@ -319,12 +320,12 @@ func passStdin(source *config.Source) error {
 		if path != config.Stdin {
 			return fmt.Errorf("%s cannot be read again, as each worker of a keeper does; allowed: files, folders, and - for standard input", path)
 		}
-		f, err := memoryFile("stdin")
+		f, err := host.MemoryFile("stdin")
 		if err == nil {
 			_, err = f.Write(text)
 		}
 		if err == nil {
-			err = useAsStdin(f)
+			err = host.UseAsStdin(f)
 		}
 		if err != nil {
 			return fmt.Errorf("pass on standard input: %w", err)
@@ -339,11 +340,11 @@ func becomeKeeper(cfg *spec.Keeper, log *spec.Log, source *config.Source, stderr
 	if err := passStdin(source); err != nil {
 		return err
 	}
-	path, self, err := ownBinary()
+	path, self, err := host.OwnBinary()
 	if err != nil {
 		return err
 	}
-	raiseFdLimit() // the keeper holds as many descriptors as the worker has
+	host.RaiseDescriptorLimit() // the keeper holds as many descriptors as the worker has
 	s := settingsOf(cfg)
 	s.Binary, s.LogFormat = path, log.Format
 	if s.LogFormat == "auto" {
@@ -358,7 +359,7 @@ func becomeKeeper(cfg *spec.Keeper, log *spec.Log, source *config.Source, stderr
 		return err
 	}
 	args := append([]string{"penstock: keeper"}, os.Args[1:]...)
-	return fmt.Errorf("become the keeper: %w", execve(self, args, append(os.Environ(), earlykeeper.Variable+"="+s.Text())))
+	return fmt.Errorf("become the keeper: %w", host.Exec(self, args, append(os.Environ(), earlykeeper.Variable+"="+s.Text())))
 }
 
 func settingsOf(cfg *spec.Keeper) earlykeeper.Settings {

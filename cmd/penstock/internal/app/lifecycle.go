@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 )
@@ -178,11 +179,11 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	defer l.lines.close()
 	// From here on signals come to this function. A reader of the log or a
 	// socket must not end the daemon by going away: without SIGPIPE, writing returns an error.
-	signals := notifySignals()
-	defer signals.close()
+	signals := host.NotifySignals()
+	defer signals.Close()
 	signal.Ignore(syscall.SIGPIPE)
 
-	if n, err := raiseFdLimit(); err != nil {
+	if n, err := host.RaiseDescriptorLimit(); err != nil {
 		l.log.Warn("cannot raise the descriptor limit", "limit", n, "error", err)
 	} else {
 		l.log.Debug("descriptor limit", "limit", n)
@@ -323,14 +324,14 @@ func (l *lifecycle) applyOlder(ctx context.Context, cfg *spec.Config, why error)
 const startLookups = time.Second
 
 // serve runs a daemon that has started, and closes it.
-func (l *lifecycle) serve(signals signals) int {
+func (l *lifecycle) serve(signals host.Signals) int {
 	l.greet()
 	defer l.stopScreen()
 	handOver := l.d.serveKeeper()
 	l.d.leaveMembers()
 	attack(l)
 	l.d.notifyManager()
-	l.d.background.Go(leaveStart)
+	l.d.background.Go(host.LeaveStart)
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })
 	if err != nil {
 		l.log.Warn("no watchdog", "error", err)
@@ -339,18 +340,18 @@ func (l *lifecycle) serve(signals signals) int {
 	}
 	for {
 		select { // the end comes before what else there is to do
-		case s := <-signals.end:
+		case s := <-signals.End:
 			return l.drain(s, signals)
 		default:
 		}
 		select {
-		case s := <-signals.end:
+		case s := <-signals.End:
 			return l.drain(s, signals)
-		case <-signals.reload:
+		case <-signals.Reload:
 			l.reload("signal")
-		case <-signals.reopen:
+		case <-signals.Reopen:
 			l.d.reopen()
-		case <-signals.upgrade:
+		case <-signals.Upgrade:
 			if l.keeping == nil {
 				l.log.Warn("SIGUSR2 has no effect: an upgrade needs a keeper (keeper: {} in the configuration)")
 			}
@@ -435,7 +436,7 @@ func (l *lifecycle) logNotifyError(err error) {
 const sameSignal = 200 * time.Millisecond
 
 // drain drains and closes the daemon. s is the signal that began it; nil: a request by the API.
-func (l *lifecycle) drain(s os.Signal, signals signals) int {
+func (l *lifecycle) drain(s os.Signal, signals host.Signals) int {
 	cfg, by := l.d.active.Load(), "request"
 	if s != nil {
 		by = s.String()
@@ -454,9 +455,9 @@ wait:
 				code, how = exitCut, "deadline passed"
 			}
 			break wait
-		case <-signals.reopen:
+		case <-signals.Reopen:
 			l.d.reopen()
-		case again := <-signals.end:
+		case again := <-signals.End:
 			if again != s || time.Since(began) >= sameSignal {
 				code, how = exitAtOnce, "second signal"
 				break wait

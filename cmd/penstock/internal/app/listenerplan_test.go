@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -198,7 +199,7 @@ func TestDialControl(t *testing.T) {
 		dial spec.Dial
 		want error
 	}{"lo": {spec.Dial{Interface: "lo"}, nil}, "none": {spec.Dial{Interface: "no-such-device"}, syscall.ENODEV}} {
-		d := net.Dialer{Control: dialControl(&c.dial)}
+		d := net.Dialer{Control: host.DialControl(&c.dial)}
 		conn, err := d.Dial("tcp", l.Addr().String())
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -207,7 +208,7 @@ func TestDialControl(t *testing.T) {
 			conn.Close()
 		}
 	}
-	if dialControl(&spec.Dial{}) != nil {
+	if host.DialControl(&spec.Dial{}) != nil {
 		t.Error("options where there are none")
 	}
 }

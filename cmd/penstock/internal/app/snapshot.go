@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -47,8 +48,8 @@ func (d *snapshot) Status() api.Status {
 	total := stats.Total()
 	journal, access := d.accounting.dropped()
 	s.Resources = api.Resources{
-		MaxFDs:            maxFDs(),
-		CPU:               cpuTime().Seconds(),
+		MaxFDs:            host.MaxDescriptors(),
+		CPU:               host.CPUTime().Seconds(),
 		PipesOpen:         stats.PipesOpen,
 		PipesLeased:       stats.PipesLeased,
 		PipesMax:          stats.PipesMax,

@@ -1,4 +1,4 @@
-package app
+package host
 
 import (
 	"bufio"
@@ -12,31 +12,12 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Another process of the same user may have a port, too (SO_REUSEPORT). The kernel spreads new clients over both, and those
-// of UDP by a hash and the number of sockets: when one more process binds the port, sessions move to it that the other one
-// has. A restart begins like that, and so does a daemon that somebody starts twice by mistake.
+// Ports are the addresses of TCP and UDP that somebody has on this host.
+type Ports map[relay.Network]map[netip.AddrPort]bool
 
-// boundPorts are the addresses of TCP and UDP that somebody has on this host.
-type boundPorts map[relay.Network]map[netip.AddrPort]bool
-
-// sharedPorts warns of ports that others had bound before.
-func (d *daemon) sharedPorts(bound map[bindKey]*boundListener, before boundPorts) {
-	for b, p := range bound {
-		a := p.Addr()
-		if b.inherit != "" || a.AddrPort.Addr().IsMulticast() || !before[a.Network][a.AddrPort] {
-			continue
-		}
-		what := "the kernel spreads new clients over both"
-		if a.Network == relay.UDP {
-			what = "the kernel spreads clients anew over both, so that sessions of the other one move here"
-		}
-		d.log.Warn("another process has the port, too: "+what+". Drain that one, or stop this one", "listener", a.String())
-	}
-}
-
-// portsInUse returns the addresses that anybody can connect or send to.
-func portsInUse() boundPorts {
-	bound := boundPorts{relay.TCP: {}, relay.UDP: {}}
+// PortsInUse returns the addresses that anybody can connect or send to.
+func PortsInUse() Ports {
+	bound := Ports{relay.TCP: {}, relay.UDP: {}}
 	files := map[string]relay.Network{"udp": relay.UDP, "udp6": relay.UDP}
 	// A read of /proc/net/tcp walks over the kernel's table of all connections, which takes 10 ms where it is empty.
 	list, err := listeningTCP()

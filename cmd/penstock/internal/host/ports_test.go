@@ -1,4 +1,4 @@
-package app
+package host
 
 import (
 	"encoding/binary"
@@ -56,7 +56,7 @@ func TestPortsInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		in := portsInUse()
+		in := PortsInUse()
 		if own := c.LocalAddr().(*net.UDPAddr).AddrPort(); !in[relay.UDP][own] {
 			t.Errorf("%v is not among %v", own, in)
 		}
@@ -79,7 +79,7 @@ func TestPortsInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		if to := client.LocalAddr().(*net.TCPAddr).AddrPort(); portsInUse()[relay.TCP][to] {
+		if to := client.LocalAddr().(*net.TCPAddr).AddrPort(); PortsInUse()[relay.TCP][to] {
 			t.Errorf("%v is among those that listen, and is connected", to)
 		}
 	}

@@ -1,4 +1,4 @@
-package app
+package host
 
 import (
 	"os"
@@ -50,7 +50,7 @@ func TestUnchangedOfProgram(t *testing.T) {
 	if !has(TestUnchangedOfProgram) || has(&written) || has(new(int)) {
 		t.Errorf("%x", list)
 	}
-	leaveStart() // this process goes on
+	LeaveStart() // this process goes on
 }
 
 var written = 1

@@ -1,4 +1,4 @@
-package app
+package host
 
 import (
 	"bufio"
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaveStart gives back the memory that only the start needed: garbage, and pages of the program's file.
-func leaveStart() {
+// LeaveStart gives back the memory that only the start needed: garbage, and pages of the program's file.
+func LeaveStart() {
 	debug.FreeOSMemory()
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {

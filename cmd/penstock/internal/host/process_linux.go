@@ -1,4 +1,4 @@
-package app
+package host
 
 import (
 	"fmt"
@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// raiseFdLimit raises the limit on open descriptors as far as this process may, and returns it: to
+// RaiseDescriptorLimit raises the limit on open descriptors as far as this process may, and returns it: to
 // fs.nr_open with CAP_SYS_RESOURCE, to the hard limit without (getrlimit(2)).
-func raiseFdLimit() (uint64, error) {
+func RaiseDescriptorLimit() (uint64, error) {
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
 		return 0, os.NewSyscallError("getrlimit", err)
@@ -36,8 +36,8 @@ func raiseFdLimit() (uint64, error) {
 	return uint64(lim.Cur), os.NewSyscallError("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim))
 }
 
-// maxFDs returns the limit on open descriptors; 0: unknown.
-func maxFDs() int64 {
+// MaxDescriptors returns the limit on open descriptors; 0: unknown.
+func MaxDescriptors() int64 {
 	var lim syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim) != nil {
 		return 0
@@ -45,8 +45,8 @@ func maxFDs() int64 {
 	return int64(lim.Cur)
 }
 
-// cpuTime returns the user and system time of the process.
-func cpuTime() time.Duration {
+// CPUTime returns the user and system time of the process.
+func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0
@@ -54,9 +54,9 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// checkSocketOptions tries the socket options of a group that need a capability. The error names
+// CheckSocketOptions tries the socket options of a group that need a capability. The error names
 // the option.
-func checkSocketOptions(d *spec.Dial) error {
+func CheckSocketOptions(d *spec.Dial) error {
 	if d.Mark == 0 && !d.Transparent {
 		return nil
 	}
@@ -78,9 +78,9 @@ func checkSocketOptions(d *spec.Dial) error {
 	return nil
 }
 
-// dialControl returns a function that sets the interface and mark of a group's sockets; nil:
+// DialControl returns a function that sets the interface and mark of a group's sockets; nil:
 // neither is configured.
-func dialControl(d *spec.Dial) func(network, address string, c syscall.RawConn) error {
+func DialControl(d *spec.Dial) func(network, address string, c syscall.RawConn) error {
 	if d.Interface == "" && d.Mark == 0 {
 		return nil
 	}
@@ -104,10 +104,10 @@ func dialControl(d *spec.Dial) func(network, address string, c syscall.RawConn) 
 	}
 }
 
-// ownBinary returns the path of this program, at which an upgrade will look for another version: the one
+// OwnBinary returns the path of this program, at which an upgrade will look for another version: the one
 // that it was started by, because that may be a link that will lead elsewhere. exec is a path that
 // executes this very file, even if it was replaced meanwhile.
-func ownBinary() (path, exec string, err error) {
+func OwnBinary() (path, exec string, err error) {
 	const self = "/proc/self/exe"
 	running, err := os.Stat(self)
 	if err != nil {
@@ -134,17 +134,17 @@ func lookOwnName() (string, error) {
 }
 
 // execve replaces the program of this process.
-func execve(path string, args, env []string) error {
+func Exec(path string, args, env []string) error {
 	return os.NewSyscallError("execve", syscall.Exec(path, args, env))
 }
 
-// useAsStdin makes a file the standard input of the programs that this process executes.
-func useAsStdin(f *os.File) error {
+// UseAsStdin makes a file the standard input of the programs that this process executes.
+func UseAsStdin(f *os.File) error {
 	return os.NewSyscallError("dup3", syscall.Dup3(int(f.Fd()), 0, 0))
 }
 
-// memoryFile returns an empty file in memory, which ends with its last descriptor.
-func memoryFile(name string) (*os.File, error) {
+// MemoryFile returns an empty file in memory, which ends with its last descriptor.
+func MemoryFile(name string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
@@ -152,8 +152,8 @@ func memoryFile(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// firstUnprivilegedPort returns the first port that can be bound without CAP_NET_BIND_SERVICE. ip(7).
-func firstUnprivilegedPort() uint16 {
+// FirstUnprivilegedPort returns the first port that can be bound without CAP_NET_BIND_SERVICE. ip(7).
+func FirstUnprivilegedPort() uint16 {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err == nil {
 		if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 16); err == nil {
@@ -163,8 +163,8 @@ func firstUnprivilegedPort() uint16 {
 	return 1024
 }
 
-// effectiveCapabilities returns the capabilities of this process, as bits. proc_pid_status(5).
-func effectiveCapabilities() uint64 {
+// EffectiveCapabilities returns the capabilities of this process, as bits. proc_pid_status(5).
+func EffectiveCapabilities() uint64 {
 	text, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "CapEff:"); ok {
@@ -175,8 +175,8 @@ func effectiveCapabilities() uint64 {
 	return 0
 }
 
-// olderThan reports whether the kernel is older than a release.
-func olderThan(major, minor int) bool {
+// KernelOlderThan reports whether the kernel is older than a release.
+func KernelOlderThan(major, minor int) bool {
 	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	var a, b int
 	if err != nil {

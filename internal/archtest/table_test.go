@@ -167,6 +167,7 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/logs":            assembled,
 		"cmd/penstock/internal/host":            assembled,
 		"cmd/penstock/internal/counts":          shared,
 		"cmd/penstock/internal/spec":            shared,
@@ -208,6 +209,10 @@ var table = []rule{
 		"cmd/penstock/internal/spec": shared,
 		"relay":                      "networks of addresses",
 		"golang.org/x/sys/unix":      "files in memory, pages of the program, and sockets of others",
+	}},
+	{pkg: "cmd/penstock/internal/logs", code: edges{
+		"cmd/penstock/internal/spec":    shared,
+		"cmd/penstock/internal/console": "how wide a terminal is, and what may be written to it",
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     shared,
@@ -450,6 +455,7 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 // set of types and code to copy them; checks of members use certificates as their flows do; the readers of other products' configurations fill the plan of package convert, which one package of tests tries with all of them; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
+	"cmd/penstock/internal/logs":     {"cmd/penstock/internal/console"},
 	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs", "cmd/penstock/internal/postgres"},
 	"cmd/penstock/internal/admin":    {"cmd/penstock/internal/account"},
 	"cmd/penstock/internal/etcd":     {"cmd/penstock/internal/remote"},

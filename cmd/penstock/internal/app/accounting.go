@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -58,7 +59,7 @@ func (b *accounting) configure(cfg *spec.Config, retry bool) error {
 		b.loggedFlows = cfg.Log.Flows
 		log := b.log
 		if b.loggedFlows == account.LogAll {
-			log = unlimited(log) // the operator asked for a line per flow
+			log = logs.Unlimited(log) // the operator asked for a line per flow
 		}
 		replaceLog(&b.flowLog, account.NewFlowLog(log, b.loggedFlows, account.Progress{Dropped: b.flowDrops}))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/dashboard"
+	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -219,7 +220,7 @@ func (d *daemon) Kill(ctx context.Context, ids []uint64) (n int64) {
 }
 
 // Level returns the level of the log.
-func (d *daemon) Level() string { return levelName(d.level.Level()) }
+func (d *daemon) Level() string { return logs.LevelName(d.level.Level()) }
 
 // SetLevel changes the level of the log until the next reload.
-func (d *daemon) SetLevel(level string) { d.level.Set(levelOf(level)) }
+func (d *daemon) SetLevel(level string) { d.level.Set(logs.LevelOf(level)) }

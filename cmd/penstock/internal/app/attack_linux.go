@@ -41,7 +41,7 @@ func attack(l *lifecycle) {
 			evil := *l.d.active.Load().Config
 			evil.Text = bytes.ReplaceAll(evil.Text, []byte("/log/"), []byte("/elsewhere/"))
 			l.log.Info("attack", "left", l.keeping.saveConfig(&evil, nil) == nil)
-			l.lines.close() // writes what is queued
+			l.lines.Close() // writes what is queued
 			os.Exit(exitFailed)
 		}
 		l.log.Info("attack over")

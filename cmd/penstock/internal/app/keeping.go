@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
+	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
@@ -349,9 +350,9 @@ func becomeKeeper(cfg *spec.Keeper, log *spec.Log, source *config.Source, stderr
 	s.Binary, s.LogFormat = path, log.Format
 	if s.LogFormat == "auto" {
 		switch s.LogFormat = "json"; {
-		case newScreen(stderr) != nil:
+		case logs.NewScreen(stderr) != nil:
 			s.LogFormat = earlykeeper.LogForPerson
-		case isTerminal(stderr):
+		case logs.IsTerminal(stderr):
 			s.LogFormat = "text"
 		}
 	}

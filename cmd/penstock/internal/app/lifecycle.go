@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
+	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 )
@@ -161,10 +162,10 @@ type lifecycle struct {
 	level slog.LevelVar
 	held  heldSandbox // by which the log explains errors
 	log   *slog.Logger
-	lines *logWriter
+	lines *logs.Writer
 	// screen is nil unless a person watches. stopScreen removes its live line; it may be called
 	// more than once.
-	screen     *screen
+	screen     *logs.Screen
 	stopScreen func()
 	d          *daemon
 	watch      *fileWatch // of the source's files
@@ -175,8 +176,8 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		fmt.Fprintln(stderr, "penstock:", becomeKeeper(cfg.Keeper, &cfg.Log, l.source, stderr))
 		return exitFailed
 	}
-	l.log, l.lines, l.screen = newLog(stderr, &cfg.Log, &l.level, l.held.explain)
-	defer l.lines.close()
+	l.log, l.lines, l.screen = logs.New(stderr, &cfg.Log, &l.level, l.held.explain)
+	defer l.lines.Close()
 	// From here on signals come to this function. A reader of the log or a
 	// socket must not end the daemon by going away: without SIGPIPE, writing returns an error.
 	signals := host.NotifySignals()
@@ -230,7 +231,7 @@ func warn(log *slog.Logger, warnings config.Warnings) {
 func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if err = l.keeping.prepare(cfg, l.log); err == nil {
 		confined := newConfinement(l.source, l.keeping, &l.held)
-		if l.d, err = newDaemon(l.log, &l.level, l.lines.droppedLines, cfg, l.keeping, confined); err == nil {
+		if l.d, err = newDaemon(l.log, &l.level, l.lines.DroppedLines, cfg, l.keeping, confined); err == nil {
 			confined.follow(l.d)
 			l.d.confined = confined
 		}
@@ -395,13 +396,13 @@ func (l *lifecycle) greet() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.screen.run(ctx, l.d)
+		l.screen.Run(ctx, l.d.liveLine())
 	}()
 	l.stopScreen = func() {
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(logCloseWait): // the terminal was stopped
+		case <-time.After(logs.CloseWait): // the terminal was stopped
 		}
 	}
 }

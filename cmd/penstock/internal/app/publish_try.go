@@ -157,7 +157,7 @@ func (l *progressLine) show(text string) {
 	l.last = text
 	switch {
 	case l.width > 0:
-		fmt.Fprint(l.out, eraseLine, text[:min(len(text), l.width-1)])
+		fmt.Fprint(l.out, console.EraseLine, text[:min(len(text), l.width-1)])
 	case text != l.shown && time.Since(l.at) >= linesEvery:
 		l.print()
 	}

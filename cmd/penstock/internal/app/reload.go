@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -101,7 +102,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.reloads.good++
 	d.kept.values.goOn(reloadsGood, d.reloads.good)
 	d.reloads.failed = nil
-	d.level.Set(levelOf(cfg.Log.Level))
+	d.level.Set(logs.LevelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
 	later := d.later(diff)
 	if len(later.service) > 0 {
@@ -346,5 +347,5 @@ func (d *daemon) event(level slog.Level, kind, subject, message string) {
 
 // eventBy adds an event that somebody asked for.
 func (d *daemon) eventBy(by string, level slog.Level, kind, subject, message string) {
-	d.events.Add(api.Event{Level: levelName(level), Kind: kind, Subject: subject, Message: message, By: by})
+	d.events.Add(api.Event{Level: logs.LevelName(level), Kind: kind, Subject: subject, Message: message, By: by})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -129,9 +130,8 @@ func (r *remotes) awaitFirst(k *keeping, stderr *os.File) bool {
 	if r == nil {
 		return true
 	}
-	log, lines, screen := newLog(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(heldSandbox).explain)
-	_ = screen
-	defer lines.close()
+	log, lines, _ := logs.New(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(heldSandbox).explain)
+	defer lines.Close()
 	return r.await(k, log)
 }
 

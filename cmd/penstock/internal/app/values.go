@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
+	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -76,5 +77,5 @@ func (v *values) engine(s relay.Stats) relay.Stats {
 // reportValues reports what is not counted in memory that outlives the process, and returns it.
 func (d *daemon) reportValues(s relay.Stats) (relay.Stats, []admin.LogCounters) {
 	own, access := d.accounting.dropped()
-	return d.kept.values.engine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.kept.values.goOn("log.left-out", leftOut(d.log))}, {Name: "access", Dropped: access}}
+	return d.kept.values.engine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.kept.values.goOn("log.left-out", logs.LeftOut(d.log))}, {Name: "access", Dropped: access}}
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
+// EraseLine returns to the start of the line and erases it (ECMA-48 EL).
+const EraseLine = "\r\x1b[K"
+
 // TerminalWidth returns the width of the terminal f in cells, or 0 if f is not a terminal.
 func TerminalWidth(f *os.File) int {
 	if !term.IsTerminal(f.Fd()) {

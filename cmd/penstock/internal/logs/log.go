@@ -1,4 +1,4 @@
-package app
+package logs
 
 import (
 	"context"
@@ -11,31 +11,31 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// newLog returns the log that a configuration asks for, at a level that can be changed
+// New returns the log that a configuration asks for, at a level that can be changed
 // later. Format and level must be valid. The screen is nil unless a person watches. The
 // caller must close the writer. explain says more of errors.
-func newLog(out *os.File, cfg *spec.Log, level *slog.LevelVar, explain func(error) error) (*slog.Logger, *logWriter, *screen) {
-	level.Set(levelOf(cfg.Level))
-	var person *screen
+func New(out *os.File, cfg *spec.Log, level *slog.LevelVar, explain func(error) error) (*slog.Logger, *Writer, *Screen) {
+	level.Set(LevelOf(cfg.Level))
+	var person *Screen
 	var to io.Writer = out
 	if cfg.Format == "auto" {
-		if person = newScreen(out); person != nil {
+		if person = NewScreen(out); person != nil {
 			to = person
 		}
 	}
-	w := newLogWriter(to)
+	w := newWriter(to)
 	opt := &slog.HandlerOptions{Level: level}
 	var h slog.Handler
 	switch {
 	case person != nil:
 		h = newPersonHandler(w, level)
-	case cfg.Format == "text" || cfg.Format == "auto" && isTerminal(out):
+	case cfg.Format == "text" || cfg.Format == "auto" && IsTerminal(out):
 		h = slog.NewTextHandler(w, opt)
 	default:
 		opt.ReplaceAttr = seconds
 		h = slog.NewJSONHandler(w, opt)
 	}
-	limiter := newLogLimiter(&explainer{h, explain})
+	limiter := newLimiter(&explainer{h, explain})
 	log := slog.New(limiter)
 	w.beforeClose = limiter.reportAllLeftOut
 	w.onDropped = func(n int64) { log.Warn("the log dropped lines", "dropped", n) }
@@ -76,8 +76,8 @@ func (h *explainer) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// levelOf and levelName convert between slog's levels and the names in a configuration.
-func levelOf(name string) slog.Level {
+// LevelOf and LevelName convert between slog's levels and the names in a configuration.
+func LevelOf(name string) slog.Level {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(name)); err != nil {
 		panic(err)
@@ -85,7 +85,7 @@ func levelOf(name string) slog.Level {
 	return l
 }
 
-func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
+func LevelName(l slog.Level) string { return strings.ToLower(l.String()) }
 
 // seconds replaces durations by seconds: slog's JSON handler writes nanoseconds.
 func seconds(_ []string, a slog.Attr) slog.Attr {
@@ -95,9 +95,9 @@ func seconds(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// isTerminal reports whether f is a character device. It takes every one for a terminal:
+// IsTerminal reports whether f is a character device. It takes every one for a terminal:
 // the others, such as /dev/null, have no readers.
-func isTerminal(f *os.File) bool {
+func IsTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&fs.ModeCharDevice != 0
 }

@@ -1,168 +1,78 @@
-package app
+package logs
 
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/console"
-	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // liveInterval is the interval at which the live line is updated.
 const liveInterval = time.Second
 
-// A screen is standard error when it is a terminal and log.format is auto: a person watches. It
+// A Screen is standard error when it is a terminal and log.format is auto: a person watches. It
 // shows a greeting, log lines for people, and below them one live line about the flows.
-type screen struct {
+type Screen struct {
 	out *os.File
 
 	mu   sync.Mutex
 	line string // the live line, if there is one
 }
 
-// newScreen returns a screen, or nil if out is not a terminal on which a line can be replaced.
-func newScreen(out *os.File) *screen {
+// NewScreen returns a Screen, or nil if out is not a terminal on which a line can be replaced.
+func NewScreen(out *os.File) *Screen {
 	if console.TerminalWidth(out) == 0 || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
-	return &screen{out: out}
+	return &Screen{out: out}
 }
 
-// eraseLine returns to the start of the line and erases it (ECMA-48 EL).
-const eraseLine = "\r\x1b[K"
-
 // Write writes whole lines above the live line.
-func (s *screen) Write(lines []byte) (int, error) {
+func (s *Screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.line == "" {
 		return s.out.Write(lines)
 	}
 	// In one write, so that the line does not flicker.
-	b := append([]byte(eraseLine), lines...)
+	b := append([]byte(console.EraseLine), lines...)
 	b = append(b, s.line...)
 	if n, err := s.out.Write(b); err != nil {
-		return max(0, min(len(lines), n-len(eraseLine))), err
+		return max(0, min(len(lines), n-len(console.EraseLine))), err
 	}
 	return len(lines), nil
 }
 
 // show replaces the live line. An empty line removes it.
-func (s *screen) show(line string) {
+func (s *Screen) show(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if line != s.line {
-		io.WriteString(s.out, eraseLine+line)
+		io.WriteString(s.out, console.EraseLine+line)
 		s.line = line
 	}
 }
 
-// run updates the live line until ctx ends, and then removes it.
-func (s *screen) run(ctx context.Context, d *daemon) {
+// Run updates the live line until ctx ends, and then removes it. line returns it for a terminal of a width.
+func (s *Screen) Run(ctx context.Context, line func(width int) string) {
 	tick := time.NewTicker(liveInterval)
 	defer tick.Stop()
 	defer s.show("")
-	before := d.Status().Sample
-	before.Uptime = time.Since(d.started).Seconds()
 	for {
-		after := d.Status().Sample
-		after.Uptime = time.Since(d.started).Seconds()
 		// The last cell stays free: some terminals wrap the line when it is written to.
-		s.show(console.LiveLine(&before, &after, console.TerminalWidth(s.out)-1))
-		before = after
+		s.show(line(console.TerminalWidth(s.out) - 1))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
 	}
-}
-
-// greeting tells a person what runs, how to try it, and how to stop it.
-func (d *daemon) greeting(files []string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	cfg := d.active.Load()
-	var b strings.Builder
-	fmt.Fprintf(&b, "penstock %s", version())
-	if len(files) > 0 {
-		fmt.Fprintf(&b, ", configuration %s", strings.Join(files, ", "))
-	}
-	b.WriteString("\n\n")
-	try := ""
-	for _, l := range cfg.Listeners {
-		at := d.listensAt(l)
-		var to []string
-		seen := map[*spec.Group]bool{}
-		for _, r := range routesOf(l) {
-			if seen[r.To] {
-				continue
-			}
-			seen[r.To] = true
-			if len(files) == 0 && len(r.To.Members) > 0 {
-				for _, m := range r.To.Members {
-					to = append(to, m.To.String())
-				}
-				continue
-			}
-			text, n := r.To.Name, d.set.Group(r.To.Name).Len()
-			if n != 1 {
-				text += fmt.Sprintf(" (%d members)", n)
-			}
-			to = append(to, text)
-		}
-		const shown = 4
-		if more := len(to) - shown; more > 0 {
-			to = append(to[:shown], fmt.Sprintf("and %d more", more))
-		}
-		name := ""
-		if len(cfg.Listeners) > 1 {
-			name = l.Name + "  "
-		}
-		fmt.Fprintf(&b, "  %s%s -> %s\n", name, at, strings.Join(to, ", "))
-		if try == "" {
-			try = tryCommand(at)
-		}
-	}
-	b.WriteString("\n")
-	if try != "" {
-		fmt.Fprintf(&b, "Try it:  %s\n", try)
-	}
-	if at, ok := cfg.Admin.Commands(); ok {
-		fmt.Fprintf(&b, "Watch:   penstock top --admin %s\n", at)
-	}
-	fmt.Fprintf(&b, "Stop:    Ctrl-C (open flows may go on for %v; a second Ctrl-C ends them)\n\n", cfg.Drain)
-	return b.String()
-}
-
-// tryCommand returns a command that connects to a listener, or an empty string if there is no
-// common one.
-func tryCommand(url string) string {
-	network, at, _ := strings.Cut(url, "://")
-	flag := map[string]string{"tcp": "", "udp": "-u ", "unix": "-U ", "unixgram": "-uU "}
-	if strings.HasPrefix(network, "unix") {
-		if !strings.HasPrefix(at, "/") {
-			return ""
-		}
-		return "nc " + flag[network] + at
-	}
-	host, port, err := net.SplitHostPort(at)
-	if err != nil {
-		return ""
-	}
-	port, _, _ = strings.Cut(port, "-") // of a range
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return "nc " + flag[network] + host + " " + port
 }
 
 // flowForPerson returns the record of a flow with its ends and its cause in the message, and

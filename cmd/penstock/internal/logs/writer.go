@@ -1,4 +1,4 @@
-package app
+package logs
 
 import (
 	"bytes"
@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// maxLogQueued bounds the bytes of lines that are queued.
-	maxLogQueued = 1 << 20
-	// logCloseWait bounds how long close waits for an output that blocks.
-	logCloseWait = time.Second
+	// maxQueued bounds the bytes of lines that are queued.
+	maxQueued = 1 << 20
+	// CloseWait bounds how long close waits for an output that blocks.
+	CloseWait = time.Second
 )
 
-// A logWriter writes the daemon's log. Its Write never blocks: standard error may be a
+// A Writer writes the daemon's log. Its Write never blocks: standard error may be a
 // pipe that nobody reads, or a terminal that was stopped. Lines that find the queue full
 // are dropped and counted, and so are lines that could not be written.
-type logWriter struct {
+type Writer struct {
 	out  io.Writer
 	wake chan struct{} // holds one token
 	quit chan struct{}
@@ -35,17 +35,17 @@ type logWriter struct {
 	reported int64 // part of dropped that onDropped was told of
 }
 
-// newLogWriter returns a running writer to out, which the caller must close.
-func newLogWriter(out io.Writer) *logWriter {
-	w := &logWriter{out: out, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}), onDropped: func(int64) {}, beforeClose: func() {}}
+// newWriter returns a running writer to out, which the caller must close.
+func newWriter(out io.Writer) *Writer {
+	w := &Writer{out: out, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}), onDropped: func(int64) {}, beforeClose: func() {}}
 	go w.run()
 	return w
 }
 
 // Write queues one line. It does not block.
-func (w *logWriter) Write(line []byte) (int, error) {
+func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
-	if len(w.queued)+len(line) > maxLogQueued {
+	if len(w.queued)+len(line) > maxQueued {
 		w.dropped++
 		w.mu.Unlock()
 		return len(line), nil
@@ -59,20 +59,20 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// droppedLines returns the number of lines dropped since the start.
-func (w *logWriter) droppedLines() int64 {
+// DroppedLines returns the number of lines dropped since the start.
+func (w *Writer) DroppedLines() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.dropped
 }
 
-// close writes what is queued, for at most logCloseWait.
-func (w *logWriter) close() {
+// Close writes what is queued, for at most CloseWait.
+func (w *Writer) Close() {
 	w.once.Do(func() {
 		w.beforeClose()
 		close(w.quit)
 	})
-	late := time.NewTimer(logCloseWait)
+	late := time.NewTimer(CloseWait)
 	defer late.Stop()
 	select {
 	case <-w.done:
@@ -80,7 +80,7 @@ func (w *logWriter) close() {
 	}
 }
 
-func (w *logWriter) run() {
+func (w *Writer) run() {
 	defer close(w.done)
 	var spare []byte
 	for ended := false; ; {
@@ -97,7 +97,7 @@ func (w *logWriter) run() {
 }
 
 // flush writes what is queued. It returns a buffer for the lines after the next ones.
-func (w *logWriter) flush(spare []byte) []byte {
+func (w *Writer) flush(spare []byte) []byte {
 	for {
 		w.mu.Lock()
 		lines := w.queued

@@ -1,4 +1,4 @@
-package app
+package logs
 
 import (
 	"bytes"
@@ -27,17 +27,17 @@ func TestLogNobodyReads(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	var level slog.LevelVar
-	log, lines, _ := newLog(w, &spec.Log{Level: "info", Format: "json"}, &level, new(heldSandbox).explain)
+	log, lines, _ := New(w, &spec.Log{Level: "info", Format: "json"}, &level, func(err error) error { return err })
 	long := strings.Repeat("x", 10_000)
-	logged := 3 * maxLogQueued / len(long)
+	logged := 3 * maxQueued / len(long)
 	for i := range logged {
 		log.Info(fmt.Sprint(i), "long", long)
 	}
-	lost := lines.droppedLines()
+	lost := lines.DroppedLines()
 	if lost == 0 {
 		t.Fatal("nothing was lost")
 	}
-	lines.close() // returns although nobody reads
+	lines.Close() // returns although nobody reads
 	read := make(chan string)
 	go func() {
 		var all bytes.Buffer
@@ -61,14 +61,14 @@ func (f failing) Write(b []byte) (int, error) { return f.n, errors.New("no space
 
 // Lines that cannot be written are counted as lost; those that were before the error are not.
 func TestLogFails(t *testing.T) {
-	w := newLogWriter(failing{n: 4})
+	w := newWriter(failing{n: 4})
 	w.Write([]byte("abc\n"))
-	w.close()
-	w2 := newLogWriter(failing{})
+	w.Close()
+	w2 := newWriter(failing{})
 	w2.Write([]byte("abc\n"))
-	w2.close()
-	if w.droppedLines() != 0 || w2.droppedLines() != 1 {
-		t.Errorf("%d and %d lines are lost, want 0 and 1", w.droppedLines(), w2.droppedLines())
+	w2.Close()
+	if w.DroppedLines() != 0 || w2.DroppedLines() != 1 {
+		t.Errorf("%d and %d lines are lost, want 0 and 1", w.DroppedLines(), w2.DroppedLines())
 	}
 }
 
@@ -100,7 +100,7 @@ func (r *records) String() string {
 // A message that comes very often is left out and counted, and hides no other one.
 func TestLogLimit(t *testing.T) {
 	to := newRecords()
-	h := newLogLimiter(to)
+	h := newLimiter(to)
 	h.silence = 10 * time.Millisecond
 	now := time.Unix(1000, 0)
 	say := func(after time.Duration, listener string) {
@@ -108,7 +108,7 @@ func TestLogLimit(t *testing.T) {
 		r.AddAttrs(slog.String("listener", listener), slog.String("client", "other each time"))
 		h.Handle(t.Context(), r)
 	}
-	for range 10 * logBurst {
+	for range 10 * limitBurst {
 		say(0, "flooded")
 	}
 	say(0, "calm")
@@ -121,38 +121,38 @@ func TestLogLimit(t *testing.T) {
 		}
 		return sum
 	}
-	for deadline := time.Now().Add(20 * time.Second); leftOut() < 9*logBurst && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(20 * time.Second); leftOut() < 9*limitBurst && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	if n := leftOut(); n != 9*logBurst {
-		t.Fatalf("%d lines are told of as left out, want %d: %s", n, 9*logBurst, to)
+	if n := leftOut(); n != 9*limitBurst {
+		t.Fatalf("%d lines are told of as left out, want %d: %s", n, 9*limitBurst, to)
 	}
-	if n := strings.Count(to.String(), "client="); n != logBurst+1 {
-		t.Errorf("%d lines, want %d and one", n, logBurst)
+	if n := strings.Count(to.String(), "client="); n != limitBurst+1 {
+		t.Errorf("%d lines, want %d and one", n, limitBurst)
 	}
 	if !strings.Contains(to.String(), "listener=calm") {
 		t.Error("the flood hides another message")
 	}
-	// Once in logEvery there is room for one, which tells what was left out.
+	// Once in limitEvery there is room for one, which tells what was left out.
 	h.silence = time.Hour
-	say(logEvery, "flooded")
-	say(logEvery, "flooded")
-	say(2*logEvery, "flooded")
+	say(limitEvery, "flooded")
+	say(limitEvery, "flooded")
+	say(2*limitEvery, "flooded")
 	if !strings.Contains(to.String(), `client="other each time" left_out=1`) {
 		t.Errorf("what was left out is not told: %s", to)
 	}
 	log := slog.New(h)
-	if unlimited(log).Handler() != slog.Handler(to) {
+	if Unlimited(log).Handler() != slog.Handler(to) {
 		t.Error("an unlimited log has limits")
 	}
 	if h.mu.Lock(); len(h.keys) != 2 {
 		t.Errorf("%d keys", len(h.keys))
 	}
 	h.mu.Unlock()
-	for i := range 3 * maxLogKeys { // no memory without bound
+	for i := range 3 * maxKeys { // no memory without bound
 		say(time.Duration(i), fmt.Sprint("l", i))
 	}
-	if h.mu.Lock(); len(h.keys) > maxLogKeys+1 {
+	if h.mu.Lock(); len(h.keys) > maxKeys+1 {
 		t.Errorf("%d keys", len(h.keys))
 	}
 	h.mu.Unlock()

@@ -1,4 +1,4 @@
-package app
+package logs
 
 import (
 	"context"
@@ -10,49 +10,49 @@ import (
 	"time"
 )
 
-// The same message is written logBurst times at once, and then once in logEvery. The
-// number of lines left out is reported with the next line, or after logSilence if none comes.
+// The same message is written limitBurst times at once, and then once in limitEvery. The
+// number of lines left out is reported with the next line, or after limitSilence if none comes.
 const (
-	logBurst   = 50
-	logEvery   = time.Second
-	logSilence = 10 * time.Second
-	// maxLogKeys bounds the number of messages that are limited separately.
-	maxLogKeys = 1024
+	limitBurst   = 50
+	limitEvery   = time.Second
+	limitSilence = 10 * time.Second
+	// maxKeys bounds the number of messages that are limited separately.
+	maxKeys = 1024
 )
 
 // sameMessage lists the attributes that, with the message and its level, identify a line: lines
 // that differ in one of them are limited separately, so that a flood of one does not hide others.
 var sameMessage = []string{"cause", "reason", "listener", "group"}
 
-// A logLimiter bounds how often a message is written. Clients can cause many of them: each
+// A limiter bounds how often a message is written. Clients can cause many of them: each
 // datagram for a group without members is a failed flow.
-type logLimiter struct {
+type limiter struct {
 	slog.Handler
-	*logCounts
+	*messageCounts
 }
 
-// logCounts is shared by the handlers of one log.
-type logCounts struct {
+// messageCounts is shared by the handlers of one log.
+type messageCounts struct {
 	silence time.Duration
 
 	mu      sync.Mutex
-	keys    map[string]*logCount
+	keys    map[string]*messageCount
 	leftOut int64 // lines, since the start
 }
 
-type logCount struct {
-	allowedAgain time.Time // when logBurst lines at once are allowed again
+type messageCount struct {
+	allowedAgain time.Time // when limitBurst lines at once are allowed again
 	leftOut      int       // lines left out and not reported yet
 	last         slog.Record
 }
 
-func newLogLimiter(h slog.Handler) *logLimiter {
-	return &logLimiter{h, &logCounts{silence: logSilence, keys: map[string]*logCount{}}}
+func newLimiter(h slog.Handler) *limiter {
+	return &limiter{h, &messageCounts{silence: limitSilence, keys: map[string]*messageCount{}}}
 }
 
-// leftOut returns the number of lines that the limits of log have left out.
-func leftOut(log *slog.Logger) int64 {
-	h, ok := log.Handler().(*logLimiter)
+// LeftOut returns the number of lines that the limits of log have left out.
+func LeftOut(log *slog.Logger) int64 {
+	h, ok := log.Handler().(*limiter)
 	if !ok {
 		return 0
 	}
@@ -61,30 +61,30 @@ func leftOut(log *slog.Logger) int64 {
 	return h.leftOut
 }
 
-// unlimited returns log without its limits, for what an operator asked to see in full.
-func unlimited(log *slog.Logger) *slog.Logger {
-	if h, ok := log.Handler().(*logLimiter); ok {
+// Unlimited returns log without its limits, for what an operator asked to see in full.
+func Unlimited(log *slog.Logger) *slog.Logger {
+	if h, ok := log.Handler().(*limiter); ok {
 		return slog.New(h.Handler)
 	}
 	return log
 }
 
-func (h *logLimiter) WithAttrs(a []slog.Attr) slog.Handler {
-	return &logLimiter{h.Handler.WithAttrs(a), h.logCounts}
+func (h *limiter) WithAttrs(a []slog.Attr) slog.Handler {
+	return &limiter{h.Handler.WithAttrs(a), h.messageCounts}
 }
 
-func (h *logLimiter) WithGroup(name string) slog.Handler {
-	return &logLimiter{h.Handler.WithGroup(name), h.logCounts}
+func (h *limiter) WithGroup(name string) slog.Handler {
+	return &limiter{h.Handler.WithGroup(name), h.messageCounts}
 }
 
-func (h *logLimiter) Handle(ctx context.Context, r slog.Record) error {
+func (h *limiter) Handle(ctx context.Context, r slog.Record) error {
 	key := messageKey(&r)
 	h.mu.Lock()
 	c := h.count(key, r.Time)
 	if c.allowedAgain.Before(r.Time) {
 		c.allowedAgain = r.Time
 	}
-	if c.allowedAgain.Sub(r.Time) > (logBurst-1)*logEvery {
+	if c.allowedAgain.Sub(r.Time) > (limitBurst-1)*limitEvery {
 		h.leftOut++
 		if c.leftOut++; c.leftOut == 1 {
 			c.last = r.Clone()
@@ -93,7 +93,7 @@ func (h *logLimiter) Handle(ctx context.Context, r slog.Record) error {
 		h.mu.Unlock()
 		return nil
 	}
-	c.allowedAgain = c.allowedAgain.Add(logEvery)
+	c.allowedAgain = c.allowedAgain.Add(limitEvery)
 	left := c.leftOut
 	c.leftOut = 0
 	h.mu.Unlock()
@@ -104,7 +104,7 @@ func (h *logLimiter) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // reportLeftOut writes how many lines of c were left out, unless another line has done so.
-func (h *logLimiter) reportLeftOut(c *logCount) {
+func (h *limiter) reportLeftOut(c *messageCount) {
 	h.mu.Lock()
 	left, of := c.leftOut, c.last
 	c.leftOut = 0
@@ -123,8 +123,8 @@ func (h *logLimiter) reportLeftOut(c *logCount) {
 	h.Handler.Handle(context.Background(), r)
 }
 
-// reportAllLeftOut calls reportLeftOut for every message.
-func (h *logLimiter) reportAllLeftOut() {
+// reportAllLeftOut calls reportLeftOut for limitEvery message.
+func (h *limiter) reportAllLeftOut() {
 	h.mu.Lock()
 	counts := slices.Collect(maps.Values(h.keys))
 	h.mu.Unlock()
@@ -135,25 +135,25 @@ func (h *logLimiter) reportAllLeftOut() {
 
 // count returns the count of a message. When there are too many counts, idle ones are
 // removed; if that does not help, all further messages share one. The caller holds h.mu.
-func (h *logLimiter) count(key string, now time.Time) *logCount {
+func (h *limiter) count(key string, now time.Time) *messageCount {
 	c := h.keys[key]
 	if c != nil {
 		return c
 	}
-	if len(h.keys) >= maxLogKeys {
+	if len(h.keys) >= maxKeys {
 		for k, c := range h.keys {
 			if c.leftOut == 0 && !c.allowedAgain.After(now) {
 				delete(h.keys, k)
 			}
 		}
-		if len(h.keys) >= maxLogKeys {
+		if len(h.keys) >= maxKeys {
 			if c = h.keys[""]; c != nil {
 				return c
 			}
 			key = ""
 		}
 	}
-	c = &logCount{}
+	c = &messageCount{}
 	h.keys[key] = c
 	return c
 }

@@ -43,10 +43,10 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
 		fmt.Fprintln(stderr, config.Messages(errs, warnings))
 	} else if err != nil {
-		fmt.Fprintln(stderr, configMessage(noPackaged(err, c.Config)))
+		fmt.Fprintln(stderr, config.Message(noPackaged(err, c.Config)))
 	}
 	for _, path := range experimental(c.Config) {
-		fmt.Fprintf(stderr, "%s: warning: %s\n", nameOfRemote(path), experimentalWhy)
+		fmt.Fprintf(stderr, "%s: warning: %s\n", spec.RemoteName(path), experimentalWhy)
 	}
 	if err != nil {
 		return exitUsage
@@ -55,14 +55,14 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 	case c.Print:
 		_, err = stdout.Write(cfg.Text)
 	case len(c.Diff) == 0:
-		fmt.Fprintf(stdout, "%s: good: %s, %s\n", source, counted(len(cfg.Listeners), "listener"), counted(len(cfg.Groups), "group"))
+		fmt.Fprintf(stdout, "%s: good: %s, %s\n", source, config.Counted(len(cfg.Listeners), "listener"), config.Counted(len(cfg.Groups), "group"))
 	case strings.HasPrefix(c.Diff[0], "unix:") || strings.HasPrefix(c.Diff[0], "tcp:"):
 		err = c.compareWithDaemon(stdout, cfg)
 	default:
 		err = c.compareWithFile(stdout, cfg)
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, configMessage(err))
+		fmt.Fprintln(stderr, config.Message(err))
 		return exitFailed
 	}
 	return exitOK
@@ -114,7 +114,7 @@ func printDiff(w io.Writer, d *api.Diff) {
 			fmt.Fprintf(w, " (%s)", strings.Join(c.Fields, ", "))
 		}
 		if c.Flows > 0 {
-			fmt.Fprintf(w, ": ends %s", counted(int(c.Flows), "open flow"))
+			fmt.Fprintf(w, ": ends %s", config.Counted(int(c.Flows), "open flow"))
 		}
 		if c.Restart {
 			fmt.Fprint(w, ": only after a restart")
@@ -124,9 +124,9 @@ func printDiff(w io.Writer, d *api.Diff) {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "%s in all will end\n", counted(int(d.Flows), "open flow"))
+	fmt.Fprintf(w, "%s in all will end\n", config.Counted(int(d.Flows), "open flow"))
 	if d.TLSFlows > 0 {
-		fmt.Fprintf(w, "%s will end when the new worker takes over, because TLS ends or begins here\n", counted(int(d.TLSFlows), "open flow"))
+		fmt.Fprintf(w, "%s will end when the new worker takes over, because TLS ends or begins here\n", config.Counted(int(d.TLSFlows), "open flow"))
 	}
 }
 
@@ -137,12 +137,4 @@ func printJSON(w io.Writer, v any) error {
 	}
 	_, err = w.Write(append(text, '\n'))
 	return err
-}
-
-// counted returns a number of things: 1 flow, 2 flows.
-func counted(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
 }

@@ -103,7 +103,7 @@ func (d *ownListeners) cycles(listeners []*spec.Listener, members func(*spec.Gro
 	leadsTo := map[relay.Addr]string{}
 	var own []hop
 	for _, l := range listeners {
-		for _, r := range routesOf(l) {
+		for _, r := range l.AllRoutes() {
 			for _, a := range members(r.To) {
 				if to := d.listenerOf(a); to != "" {
 					own = append(own, hop{l.Name, a.Addr})
@@ -186,7 +186,7 @@ func reportCycles(c *spec.Config, p *config.Report) {
 			if l.Name != h.listener {
 				continue
 			}
-			for _, r := range routesOf(l) {
+			for _, r := range l.AllRoutes() {
 				if slices.ContainsFunc(literalAddrs(r.To), func(a memberAddr) bool { return a.Addr == h.member }) {
 					p.Fail(cycleError(h, steps), &r.To, &l.To, l)
 					return

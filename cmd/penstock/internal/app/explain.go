@@ -54,7 +54,7 @@ type explanation struct {
 func (c *explainCmd) run(stdout, stderr *os.File) int {
 	cfg, _, err := (&config.Source{Paths: orPackaged(c.Config), Remote: fetchLayer}).Load(rules...)
 	if err != nil {
-		fmt.Fprintln(stderr, configMessage(noPackaged(err, c.Config)))
+		fmt.Fprintln(stderr, config.Message(noPackaged(err, c.Config)))
 		return exitUsage
 	}
 	lookup := func(spec.Endpoint, string) string { return "" }
@@ -191,7 +191,7 @@ func (e *explanation) source(l *spec.Listener, m route.Meta) {
 		e.Refused = spec.ReasonDenied.String() + ": " + m.Client.String() + " is in " + p.String() + " of deny"
 		return
 	case len(l.Deny) > 0:
-		e.addStep("deny: no: the client is in none of %s", counted(len(l.Deny), "prefix"))
+		e.addStep("deny: no: the client is in none of %s", config.Counted(len(l.Deny), "prefix"))
 	}
 	if len(l.Allow) > 0 {
 		p, ok := holds(l.Allow)
@@ -317,7 +317,7 @@ func (e *explanation) group(g *spec.Group, offset int, lookup lookupFunc) {
 		further = min(further, len(g.Members)-1)
 	}
 	if further > 0 {
-		e.Choice += fmt.Sprintf("; after a failed connect up to %s", counted(further, "further member"))
+		e.Choice += fmt.Sprintf("; after a failed connect up to %s", config.Counted(further, "further member"))
 	}
 }
 

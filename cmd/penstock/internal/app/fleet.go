@@ -189,11 +189,11 @@ func (p *fleetPart) tell(level slog.Level, message string, err error) {
 	attrs := []any{}
 	if err != nil {
 		attrs = append(attrs, "error", err)
-		message = plainLine(message)
+		message = config.PlainLine(message)
 	}
 	p.d.log.Log(context.Background(), level, message, attrs...)
 	if err != nil {
-		message += ": " + messageOf(err)
+		message += ": " + config.OneLine(err)
 	}
 	p.d.event(level, "fleet", "daemon", message)
 }
@@ -209,7 +209,7 @@ func (p *fleetPart) status() *api.Fleet {
 	s := presence.Status()
 	out := &api.Fleet{Source: fleetName(f), Node: p.node.ID, Present: s.Present, Since: s.Since, Reported: s.Reported, Reports: s.Reports, Failures: s.Failures, Conflict: s.Conflict}
 	if s.Err != nil {
-		out.Error = messageOf(s.Err)
+		out.Error = config.OneLine(s.Err)
 	}
 	out.SharedMembers, out.CheckedMembers = p.checks.Count()
 	return out

@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -30,7 +31,7 @@ func (d *daemon) fleetReport() fleet.Report {
 	now := d.snapshot()
 	s := now.Status()
 	r := fleet.Report{
-		Hash: hashOf(f.Text), Penstock: version(), Since: d.started, State: s.State,
+		Hash: spec.HashOf(f.Text), Penstock: version(), Since: d.started, State: s.State,
 		Flows: s.Totals.Flows, Begun: s.Totals.Begun, Refusals: s.Totals.Refused, Failed: s.Totals.Failed,
 		BytesUp: s.Totals.BytesUp, BytesDown: s.Totals.BytesDown,
 		Groups: map[string]fleet.Group{}, Host: hostHealth(s.Resources.CPU),
@@ -198,9 +199,9 @@ func procFields(path string) []string {
 func (d *daemon) carryOut(ctx context.Context, o fleet.Order) fleet.Answer {
 	switch o.Kind {
 	case fleet.OrderReload:
-		diff, err := d.reload(ctx, "fleet: "+plainLine(o.By))
+		diff, err := d.reload(ctx, "fleet: "+config.PlainLine(o.By))
 		if err != nil {
-			return fleet.Answer{State: "failed", Error: messageOf(err)}
+			return fleet.Answer{State: "failed", Error: config.OneLine(err)}
 		}
 		return fleet.Answer{State: "done", Changes: len(diff.Changes)}
 	case fleet.OrderFlows:

@@ -90,7 +90,7 @@ func TestReportIsOfOneConfiguration(t *testing.T) {
 			got := d.fleetReport()
 			_, listener := got.Listeners["dns-"+want]
 			_, group := got.Groups["g-"+want]
-			if fmt.Sprint(got.Version) != want || got.Hash != hashOf(cfg.Text) || !listener || !group || len(got.Listeners) != 1 || len(got.Groups) != 1 {
+			if fmt.Sprint(got.Version) != want || got.Hash != spec.HashOf(cfg.Text) || !listener || !group || len(got.Listeners) != 1 || len(got.Groups) != 1 {
 				t.Errorf("%s of version %s: version %d, %v, %v", when, want, got.Version, slices.Collect(maps.Keys(got.Listeners)), got.Groups)
 			}
 		}

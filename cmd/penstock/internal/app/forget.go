@@ -30,7 +30,7 @@ func (d *daemon) forgetGoneMembers() {
 	type member struct{ group, name string }
 	routes, members := map[leads]bool{}, map[member]bool{}
 	for _, l := range d.active.Load().Listeners {
-		for _, r := range routesOf(l) {
+		for _, r := range l.AllRoutes() {
 			routes[leads{l.Name, r.Name, r.To.Name}] = true
 		}
 	}

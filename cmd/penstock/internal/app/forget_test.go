@@ -38,7 +38,7 @@ func TestForgetGoneMembers(t *testing.T) {
 	if err := d.set.AddMember("web", spec.Member{Name: "added", To: cfg.Groups[0].Members[0].To}); err != nil {
 		t.Fatal(err)
 	}
-	route := routesOf(cfg.Listeners[0])[0].Name
+	route := cfg.Listeners[0].AllRoutes()[0].Name
 	names := []string{"tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "added", ""}
 	for _, m := range names {
 		e := account.Entry{ListenerName: "a", Route: route, Group: "web", Member: m}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -50,7 +51,7 @@ func newGoodFile(folder, path string) *goodFile {
 	if folder == "" {
 		return nil
 	}
-	name := nameOfRemote(path)
+	name := spec.RemoteName(path)
 	sum := sha256.Sum256([]byte(name))
 	return &goodFile{filepath.Join(folder, "config-"+hex.EncodeToString(sum[:6])+".yaml"), name}
 }
@@ -147,7 +148,7 @@ var errDamaged = errors.New("the file is damaged, or was changed by hand")
 func parseGoodFile(text []byte) (l spec.Layer, err error) {
 	first, rest, ok := bytes.Cut(text, []byte("\n"))
 	sum, begins := strings.CutPrefix(string(first), goodFileBegins)
-	if !ok || !begins || len(text) > maxGoodFile || sum != hashOf(rest) {
+	if !ok || !begins || len(text) > maxGoodFile || sum != spec.HashOf(rest) {
 		return l, errDamaged
 	}
 	r := bufio.NewReader(bytes.NewReader(rest))
@@ -179,8 +180,8 @@ func parseGoodFile(text []byte) (l spec.Layer, err error) {
 }
 
 func (f *goodFile) format(l *spec.Layer) []byte {
-	rest := fmt.Appendf(nil, "# source: %s\n# version: %s\n# published: %s\n#\n%s", f.name, plainLine(l.Version), l.At.UTC().Format(time.RFC3339Nano), l.Text)
-	return append([]byte(goodFileBegins+hashOf(rest)+"\n"), rest...)
+	rest := fmt.Appendf(nil, "# source: %s\n# version: %s\n# published: %s\n#\n%s", f.name, config.PlainLine(l.Version), l.At.UTC().Format(time.RFC3339Nano), l.Text)
+	return append([]byte(goodFileBegins+spec.HashOf(rest)+"\n"), rest...)
 }
 
 // createIn creates a file with the mode 0600 in a folder, and the folder if it is not there.
@@ -201,7 +202,7 @@ func (f *goodFile) write(l *spec.Layer) error {
 	}
 	text := f.format(l)
 	if len(text) > maxGoodFile { // it could not be read, and would drive out what can be
-		return fmt.Errorf("version %s has %d bytes; kept are up to %d", plainLine(l.Version), len(text), maxGoodFile)
+		return fmt.Errorf("version %s has %d bytes; kept are up to %d", config.PlainLine(l.Version), len(text), maxGoodFile)
 	}
 	folder := filepath.Dir(f.path)
 	next, err := createIn(folder, ".config-*")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -79,15 +80,15 @@ func FuzzGoodFile(f *testing.F) {
 	g := newGoodFile("/", testRemote)
 	l := layerOf("12", "listeners: {}\n")
 	f.Add(g.format(&l))
-	f.Add([]byte(goodFileBegins + hashOf([]byte("#\n")) + "\n#\n"))
+	f.Add([]byte(goodFileBegins + spec.HashOf([]byte("#\n")) + "\n#\n"))
 	f.Add([]byte("x"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, text := range [][]byte{text, append([]byte(goodFileBegins+hashOf(text)+"\n"), text...)} {
+		for _, text := range [][]byte{text, append([]byte(goodFileBegins+spec.HashOf(text)+"\n"), text...)} {
 			l, err := parseGoodFile(text)
 			if err != nil {
 				continue
 			}
-			if again, err := parseGoodFile(g.format(&l)); err != nil || string(again.Text) != string(l.Text) || again.Version != plainLine(l.Version) {
+			if again, err := parseGoodFile(g.format(&l)); err != nil || string(again.Text) != string(l.Text) || again.Version != config.PlainLine(l.Version) {
 				t.Errorf("%+v became %+v, %v", l, again, err)
 			}
 		}

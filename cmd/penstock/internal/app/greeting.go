@@ -45,7 +45,7 @@ func (d *daemon) greeting(files []string) string {
 		at := d.listensAt(l)
 		var to []string
 		seen := map[*spec.Group]bool{}
-		for _, r := range routesOf(l) {
+		for _, r := range l.AllRoutes() {
 			if seen[r.To] {
 				continue
 			}

@@ -42,7 +42,7 @@ func (c *runCmd) run(stderr *os.File) int {
 	}
 	remotes, err := openRemotes(c.Config, c.node(), c.stateFolder(), k)
 	if err != nil {
-		fmt.Fprintln(stderr, configMessage(err))
+		fmt.Fprintln(stderr, config.Message(err))
 		k.giveUp(err)
 		return exitUsage
 	}
@@ -61,7 +61,7 @@ func (c *runCmd) run(stderr *os.File) int {
 		cfg, err = l.resume(cfg, err)
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, configMessage(err))
+		fmt.Fprintln(stderr, config.Message(err))
 		k.giveUp(err)
 		return exitUsage
 	}
@@ -138,15 +138,6 @@ func connect(stderr *os.File) (*keeping, bool) {
 	return k, err == nil
 }
 
-// configMessage returns the message for a person about a configuration that cannot be used.
-func configMessage(err error) string {
-	var errs config.Errors
-	if errors.As(err, &errs) {
-		return errs.Error()
-	}
-	return "penstock: " + strings.ReplaceAll(err.Error(), "\n", " ")
-}
-
 // A lifecycle runs a daemon from start to end, and handles signals.
 //
 //	serving ──signal──▶ draining ──no flow left──▶ closed (0)
@@ -192,7 +183,7 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	warn(l.log, l.warnings)
 	if l.source != nil {
 		for _, path := range experimental(l.source.Paths) {
-			l.log.Warn("experimental", "configuration", nameOfRemote(path), "why", experimentalWhy)
+			l.log.Warn("experimental", "configuration", spec.RemoteName(path), "why", experimentalWhy)
 		}
 	}
 	for _, g := range cfg.Groups {
@@ -201,7 +192,7 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		}
 	}
 	if l.stale != nil {
-		for _, line := range strings.Split(configMessage(l.stale), "\n") {
+		for _, line := range strings.Split(config.Message(l.stale), "\n") {
 			l.log.Error("the configuration is that of the worker before", "why", line)
 		}
 	}
@@ -250,7 +241,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		l.d.reloads.failed = l.d.kept.before.Failed
 	}
 	if l.stale != nil {
-		l.d.event(slog.LevelError, "reload", cfg.Source, "the configuration is that of the worker before: "+strings.ReplaceAll(strings.TrimPrefix(configMessage(l.stale), "penstock: "), "\n", "; "))
+		l.d.event(slog.LevelError, "reload", cfg.Source, "the configuration is that of the worker before: "+strings.ReplaceAll(strings.TrimPrefix(config.Message(l.stale), "penstock: "), "\n", "; "))
 	}
 	if err = l.d.listenAdmin(&cfg.Admin); err == nil {
 		err = l.applyFirst(ctx, cfg)

@@ -3,7 +3,6 @@ package app
 import (
 	"crypto/tls"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
@@ -54,7 +53,7 @@ func newListenerPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set
 	if l.Sniff.TLS || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}
-	for _, r := range routesOf(l) {
+	for _, r := range l.AllRoutes() {
 		s.targets[r] = newRouteTarget(r, l, set, clients)
 		s.routesByName[r.Name] = r
 	}
@@ -145,12 +144,4 @@ func socketOptions(t spec.Socket) relay.SocketOptions {
 		FastOpen:          t.FastOpen,
 		MPTCP:             t.MPTCP,
 	}
-}
-
-// routesOf returns a listener's routes, its default last.
-func routesOf(l *spec.Listener) []*spec.Route {
-	if l.Default == nil {
-		return l.Routes
-	}
-	return append(slices.Clip(l.Routes), l.Default)
 }

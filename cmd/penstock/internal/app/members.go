@@ -199,7 +199,7 @@ func (d *daemon) memberEndpoint(g *spec.Group, text string) (spec.Endpoint, erro
 	}
 	f := d.active.Load()
 	for _, l := range f.Listeners {
-		if !slices.ContainsFunc(routesOf(l), func(r *spec.Route) bool { return r.To.Name == g.Name }) {
+		if !slices.ContainsFunc(l.AllRoutes(), func(r *spec.Route) bool { return r.To.Name == g.Name }) {
 			continue
 		}
 		kind, fits := "streams", e.Kind.Streams()
@@ -211,7 +211,7 @@ func (d *daemon) memberEndpoint(g *spec.Group, text string) (spec.Endpoint, erro
 				"an address of the kind of the group's members")
 		}
 		if n := e.Ports(); n > 1 && n != l.Listen.Ports() {
-			return e, api.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf("address: %s has %s, and listener %s has %d", e, counted(n, "port"), l.Name, l.Listen.Ports()),
+			return e, api.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf("address: %s has %s, and listener %s has %d", e, config.Counted(n, "port"), l.Name, l.Listen.Ports()),
 				"as many ports as the listener, or one port")
 		}
 	}

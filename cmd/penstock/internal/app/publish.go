@@ -64,7 +64,7 @@ func (c *publishCmd) Validate() error {
 func (f *fleetFlags) registry() (spec.Registry, string, error) {
 	registry, key, err := spec.ParseRemote(f.Fleet)
 	if err == nil && registry.Kind != "etcd" {
-		err = fmt.Errorf("%s: nothing can be published there; allowed: etcd://HOST:PORT/KEY", nameOfRemote(f.Fleet))
+		err = fmt.Errorf("%s: nothing can be published there; allowed: etcd://HOST:PORT/KEY", spec.RemoteName(f.Fleet))
 	}
 	return registry, key, err
 }
@@ -103,7 +103,7 @@ func (f *fleetFlags) runFleet(stderr io.Writer, do func(context.Context, *fleet.
 	defer stop()
 	o, err := f.operator()
 	if err != nil {
-		fmt.Fprintln(stderr, configMessage(err))
+		fmt.Fprintln(stderr, config.Message(err))
 		return exitUsage
 	}
 	defer o.Client.Close()
@@ -112,7 +112,7 @@ func (f *fleetFlags) runFleet(stderr io.Writer, do func(context.Context, *fleet.
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			err = errors.New("interrupted")
 		}
-		fmt.Fprintln(stderr, console.Printable(configMessage(err)))
+		fmt.Fprintln(stderr, console.Printable(config.Message(err)))
 		if code == exitOK {
 			code = exitFailed
 		}
@@ -122,7 +122,7 @@ func (f *fleetFlags) runFleet(stderr io.Writer, do func(context.Context, *fleet.
 
 func (c *publishCmd) run(stdout, stderr *os.File) int {
 	if _, _, err := c.registry(); err != nil {
-		fmt.Fprintln(stderr, console.Printable(configMessage(err)))
+		fmt.Fprintln(stderr, console.Printable(config.Message(err)))
 		return exitUsage
 	}
 	source := &config.Source{Paths: c.Config, Remote: fetchLayer, NoTokens: true}
@@ -137,7 +137,7 @@ func (c *publishCmd) run(stdout, stderr *os.File) int {
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
 		fmt.Fprintln(stderr, config.Messages(errs, warnings))
 	} else if err != nil {
-		fmt.Fprintln(stderr, configMessage(err))
+		fmt.Fprintln(stderr, config.Message(err))
 	}
 	if err != nil {
 		return exitUsage
@@ -158,7 +158,7 @@ func (c *publishCmd) publish(ctx context.Context, o *fleet.Operator, cfg *spec.C
 		return exitFailed, err
 	}
 	if s.Problem != nil {
-		fmt.Fprintf(stdout, "what is published cannot be read, and is replaced: %s\n", console.Printable(messageOf(s.Problem)))
+		fmt.Fprintf(stdout, "what is published cannot be read, and is replaced: %s\n", console.Printable(config.OneLine(s.Problem)))
 	}
 	draft := fleet.Draft{Text: string(cfg.Layers[0].Text), Message: c.Message, EndCanary: c.EndCanary}
 	if s.Current.Version != 0 {
@@ -167,7 +167,7 @@ func (c *publishCmd) publish(ctx context.Context, o *fleet.Operator, cfg *spec.C
 		case err != nil && ctx.Err() != nil:
 			return exitFailed, err
 		case err != nil:
-			fmt.Fprintf(stdout, "the version before cannot be compared: %s\n", console.Printable(messageOf(err)))
+			fmt.Fprintf(stdout, "the version before cannot be compared: %s\n", console.Printable(config.OneLine(err)))
 		case old.Text == draft.Text && s.Canary == nil:
 			fmt.Fprintf(stdout, "nothing changes: version %d has the same text\n", old.Version)
 			return exitOK, nil
@@ -197,7 +197,7 @@ func (c *publishCmd) publish(ctx context.Context, o *fleet.Operator, cfg *spec.C
 func (c *publishCmd) printChanges(w io.Writer, old *fleet.Version, cfg *spec.Config) {
 	was, err := parsePublished(c.Fleet, []byte(old.Text))
 	if err != nil {
-		fmt.Fprintf(w, "version %d cannot be compared with this host's environment: %s\n", old.Version, console.Printable(messageOf(err)))
+		fmt.Fprintf(w, "version %d cannot be compared with this host's environment: %s\n", old.Version, console.Printable(config.OneLine(err)))
 		return
 	}
 	fmt.Fprintf(w, "compared with version %d of %s:\n", old.Version, console.Printable(old.By))

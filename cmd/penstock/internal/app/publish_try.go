@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/console"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 )
@@ -44,7 +45,7 @@ func (c *publishCmd) try(ctx context.Context, o *fleet.Operator, s fleet.State, 
 		return exitFailed, c.explain(ctx, o, err, stdout)
 	}
 	v := t.Version.Version
-	line := fmt.Sprintf("version %d is tried for %v by %s of %d: %s", v, time.Duration(c.Wait), counted(len(t.Canaries), "relay"), len(t.Canaries)+t.Others, shortList(t.Canaries))
+	line := fmt.Sprintf("version %d is tried for %v by %s of %d: %s", v, time.Duration(c.Wait), config.Counted(len(t.Canaries), "relay"), len(t.Canaries)+t.Others, shortList(t.Canaries))
 	if t.LeftOut > 0 {
 		line += fmt.Sprintf("; left out, because they are not ready, are drained or have refused a version: %d", t.LeftOut)
 	}
@@ -106,7 +107,7 @@ func canaryLine(p *fleet.Progress) string {
 }
 
 func sumsText(s *fleet.Served) string {
-	text := fmt.Sprintf("%s: %d refused, %d failed connects", counted(int(s.Begun), "flow"), s.Ends["refused"], s.ConnectFailures)
+	text := fmt.Sprintf("%s: %d refused, %d failed connects", config.Counted(int(s.Begun), "flow"), s.Ends["refused"], s.ConnectFailures)
 	if n, known := s.Empty(); known {
 		text += fmt.Sprintf(", %d without a byte from the upstream", n)
 	}
@@ -119,7 +120,7 @@ func sumsText(s *fleet.Served) string {
 }
 
 func runLine(version int64, p *fleet.Progress) string {
-	text := fmt.Sprintf("%d of %s run version %d", p.Run, counted(p.Of, "relay"), version)
+	text := fmt.Sprintf("%d of %s run version %d", p.Run, config.Counted(p.Of, "relay"), version)
 	if len(p.Refused) > 0 {
 		text += fmt.Sprintf(", %d refused it", len(p.Refused))
 	}

@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -93,7 +91,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		d.kept.values.goOn(reloadsBad, d.reloads.bad)
 		problem := badConfig(err)
 		d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
-		for _, e := range strings.Split(configMessage(err), "\n") {
+		for _, e := range strings.Split(config.Message(err), "\n") {
 			d.log.Error("configuration rejected; nothing changed", "by", by, "error", e)
 		}
 		d.eventBy(by, slog.LevelError, "reload", old.Source, problem.Error())
@@ -249,7 +247,7 @@ func badConfig(err error) *api.Problem {
 func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	old := d.active.Load()
 	later := d.later(diff)
-	out := api.Diff{Hash: hashOf(cfg.Text), Restart: len(later.service) > 0, NewWorker: len(later.worker) > 0}
+	out := api.Diff{Hash: spec.HashOf(cfg.Text), Restart: len(later.service) > 0, NewWorker: len(later.worker) > 0}
 	if out.NewWorker {
 		out.TLSFlows = d.tlsFlows.now()
 	}
@@ -327,18 +325,13 @@ func goesOn(p *flowState, now *spec.Listener, cfg *spec.Config) bool {
 	}
 	key := bindKeyOf(now, 0)
 	i := slices.IndexFunc(cfg.Listeners, func(l *spec.Listener) bool { return bindKeyOf(l, 0) == key })
-	return i >= 0 && slices.ContainsFunc(routesOf(cfg.Listeners[i]), func(r *spec.Route) bool {
+	return i >= 0 && slices.ContainsFunc(cfg.Listeners[i].AllRoutes(), func(r *spec.Route) bool {
 		return r.Name == w.route.Name && r.To.Name == w.route.To.Name
 	})
 }
 
 // changeNames maps the names of changes in package config to those of the API.
 var changeNames = map[string]string{config.New: "added", config.Gone: "removed", config.Changed: "changed"}
-
-func hashOf(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
 
 // event adds an event to those that the API shows.
 func (d *daemon) event(level slog.Level, kind, subject, message string) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -173,7 +174,7 @@ func (r *remoteLayer) settle(err error) (write spec.Layer) {
 		}
 	default:
 		r.bad = r.taken
-		r.why = &api.RefusedVersion{Version: r.taken.Version, Error: messageOf(err), Time: time.Now()}
+		r.why = &api.RefusedVersion{Version: r.taken.Version, Error: config.OneLine(err), Time: time.Now()}
 		r.client.refused(r.taken.Version, err)
 		if r.good.Version != "" {
 			r.taken = r.good
@@ -186,9 +187,9 @@ func (r *remoteLayer) settle(err error) (write spec.Layer) {
 func (r *remoteLayer) status() api.RemoteConfig {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := api.RemoteConfig{Source: nameOfRemote(r.path), Version: r.good.Version, Published: r.good.At, Trial: r.good.Trial, Saved: r.saved, Refused: r.why}
+	s := api.RemoteConfig{Source: spec.RemoteName(r.path), Version: r.good.Version, Published: r.good.At, Trial: r.good.Trial, Saved: r.saved, Refused: r.why}
 	if r.failed != nil {
-		s.Error, s.Since = messageOf(r.failed), r.since
+		s.Error, s.Since = config.OneLine(r.failed), r.since
 	}
 	return s
 }

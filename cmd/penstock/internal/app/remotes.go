@@ -6,12 +6,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -48,7 +48,7 @@ func openRemotes(paths []string, node spec.Node, folder string, k *keeping) (*re
 			ran = spec.Layer{}
 		}
 		if l.client, err = newRemoteClient(registry, key, node, ran); err != nil {
-			return nil, fmt.Errorf("%s: %w", nameOfRemote(path), err)
+			return nil, fmt.Errorf("%s: %w", spec.RemoteName(path), err)
 		}
 		r.layers = append(r.layers, l)
 	}
@@ -176,8 +176,8 @@ func (r *remotes) await(k *keeping, log *slog.Logger) bool {
 			}
 			if missing++; failed != nil && !told[l] {
 				told[l] = true
-				log.Warn(waitForRemote, "source", nameOfRemote(l.path), "error", messageOf(failed))
-				k.manager().Status(waitForRemote + ": " + messageOf(failed))
+				log.Warn(waitForRemote, "source", spec.RemoteName(l.path), "error", config.OneLine(failed))
+				k.manager().Status(waitForRemote + ": " + config.OneLine(failed))
 			}
 		}
 		if missing == 0 {
@@ -278,7 +278,7 @@ func (r *remotes) pending() string {
 			if l.pending() {
 				l.mu.Lock()
 				defer l.mu.Unlock()
-				return nameOfRemote(l.path) + " has version " + l.latest.Version
+				return spec.RemoteName(l.path) + " has version " + l.latest.Version
 			}
 		}
 	}
@@ -303,11 +303,11 @@ func (r *remotes) tell(event func(level slog.Level, subject, message string)) {
 	for _, l := range r.layers {
 		if w, ok := l.client.(interface{ warnings() []string }); ok {
 			for _, text := range w.warnings() {
-				event(slog.LevelWarn, nameOfRemote(l.path), text)
+				event(slog.LevelWarn, spec.RemoteName(l.path), text)
 			}
 		}
 		if level, message := l.news(); message != "" {
-			event(level, nameOfRemote(l.path), message)
+			event(level, spec.RemoteName(l.path), message)
 		}
 	}
 }
@@ -318,7 +318,7 @@ func (r *remoteLayer) news() (slog.Level, string) {
 	defer r.mu.Unlock()
 	now := ""
 	if r.failed != nil {
-		now = messageOf(r.failed)
+		now = config.OneLine(r.failed)
 	}
 	if (now == "") == (r.told == "") {
 		r.told = now // another error of the same failure is in the status
@@ -341,25 +341,4 @@ func (r *remoteLayer) from() string {
 		text = " of " + r.good.At.Local().Format(time.DateTime) + text
 	}
 	return text
-}
-
-// nameOfRemote returns the URL of a registry without its options, for messages.
-func nameOfRemote(path string) string {
-	name, _, _ := strings.Cut(path, "?")
-	return name
-}
-
-// messageOf returns an error on one line.
-func messageOf(err error) string {
-	return plainLine(strings.ReplaceAll(strings.TrimPrefix(configMessage(err), "penstock: "), "\n", "; "))
-}
-
-// plainLine returns a text without control characters.
-func plainLine(s string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return ' '
-		}
-		return c
-	}, s)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/xds"
 )
@@ -121,7 +122,7 @@ func versionOf(t *xds.Text) string {
 	if len(v) > 24 {
 		v = v[:12]
 	}
-	return strings.TrimPrefix(fmt.Sprintf("%s-%08x", plainLine(v), uint32(h.Sum64())), "-")
+	return strings.TrimPrefix(fmt.Sprintf("%s-%08x", config.PlainLine(v), uint32(h.Sum64())), "-")
 }
 
 func (x *xdsText) applied(version string)            { x.settle(version, nil) }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/console"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 )
@@ -93,7 +94,7 @@ func (c *historyCmd) run(stdout, stderr *os.File) int {
 			return exitFailed, err
 		}
 		if s.Problem != nil {
-			fmt.Fprintln(stderr, "penstock:", console.Printable(messageOf(s.Problem)))
+			fmt.Fprintln(stderr, "penstock:", console.Printable(config.OneLine(s.Problem)))
 		}
 		return exitOK, c.print(stdout, entriesOf(list, &s))
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -114,7 +115,7 @@ func (d *daemon) notAsLoaded() string {
 	cfg, _, err := d.load()
 	switch {
 	case err != nil:
-		return configMessage(err)
+		return config.Message(err)
 	case !bytes.Equal(cfg.Text, d.active.Load().Text):
 		return cfg.Source + " has changed; penstock reload applies it"
 	}

@@ -59,7 +59,7 @@ func (d *daemon) ready(announce bool) {
 	f := d.active.Load()
 	for _, l := range f.Listeners {
 		upstreams, seen := 0, map[*spec.Group]bool{}
-		for _, r := range routesOf(l) {
+		for _, r := range l.AllRoutes() {
 			if !seen[r.To] {
 				seen[r.To] = true
 				upstreams += d.set.Group(r.To.Name).Len()

@@ -204,7 +204,7 @@ func addTimes(sum *api.Histogram, h *account.Histogram) {
 func (d *daemon) configStatus(f *activeConfig) api.ConfigInfo {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
-	return api.ConfigInfo{Source: f.Source, Hash: hashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed, Remote: d.remotes.status()}
+	return api.ConfigInfo{Source: f.Source, Hash: spec.HashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed, Remote: d.remotes.status()}
 }
 
 // Config returns the running configuration. Tokens are in files of their own and not part of it, and
@@ -255,7 +255,7 @@ func (d *snapshot) Listeners() []api.Listener {
 			}
 		}
 		out.Begun = begun[l.Name]
-		for _, r := range routesOf(l) {
+		for _, r := range l.AllRoutes() {
 			out.Routes = append(out.Routes, api.Route{
 				Name: r.Name, Group: r.To.Name, From: texts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames, PassTLS: r.PassTLS, Default: r == l.Default,
 				Numbers: byRoute[names{listener: l.Name, route: r.Name}],

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
@@ -54,7 +55,7 @@ func (k *keeping) giveUp(err error) {
 	case k.first():
 		k.exiting()
 	default:
-		k.Failing(strings.ReplaceAll(strings.TrimPrefix(configMessage(err), "penstock: "), "\n", "; "))
+		k.Failing(strings.ReplaceAll(strings.TrimPrefix(config.Message(err), "penstock: "), "\n", "; "))
 	}
 }
 
@@ -207,7 +208,7 @@ func (d *daemon) tellStart(w *api.WorkerStart, young bool) {
 	if w.Restored == 1 {
 		verb = "continues"
 	}
-	told := fmt.Sprintf("%s: %s %s, %d lost, %.2f s without traffic", message, counted(int(w.Restored), "flow"), verb, w.TotalLost(), w.Pause)
+	told := fmt.Sprintf("%s: %s %s, %d lost, %.2f s without traffic", message, config.Counted(int(w.Restored), "flow"), verb, w.TotalLost(), w.Pause)
 	attrs := []any{"reason", w.Reason, "cause", w.Cause, "flows", w.Restored, "holding", w.Holding, "held_bytes", w.Bytes, "lost", w.TotalLost(), "pause", time.Duration(w.Pause * float64(time.Second))}
 	for _, l := range w.Lost {
 		attrs = append(attrs, "lost_"+l.Reason, l.Count)

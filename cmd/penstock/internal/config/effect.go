@@ -139,7 +139,7 @@ func (r *reader) warnGroup(g *spec.Group) {
 	}
 	literal := len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) })
 	if e, n := g.Eject, len(g.Members); e != nil && literal && e.Share*float64(n) < 1-1e-9 {
-		r.warnNoEffect(fmt.Sprintf("a share of %v of %s is less than one member", e.Share, counted(n, "member")), &g.Eject)
+		r.warnNoEffect(fmt.Sprintf("a share of %v of %s is less than one member", e.Share, Counted(n, "member")), &g.Eject)
 	}
 	if !has(spec.TCP, spec.UDP, spec.Unix, spec.Unixgram) {
 		r.warnNoEffect("built-in members are always up", &g.Check)
@@ -165,12 +165,4 @@ func (r *reader) warnGroup(g *spec.Group) {
 // isName reports whether an endpoint has a host name, which stands for any number of addresses.
 func isName(e spec.Endpoint) bool {
 	return (e.Kind == spec.TCP || e.Kind == spec.UDP) && !e.Addr().IsValid()
-}
-
-// counted returns a number of things: 1 member, 2 members.
-func counted(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
 }

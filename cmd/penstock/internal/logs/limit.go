@@ -123,7 +123,7 @@ func (h *limiter) reportLeftOut(c *messageCount) {
 	h.Handler.Handle(context.Background(), r)
 }
 
-// reportAllLeftOut calls reportLeftOut for limitEvery message.
+// reportAllLeftOut calls reportLeftOut for every message.
 func (h *limiter) reportAllLeftOut() {
 	h.mu.Lock()
 	counts := slices.Collect(maps.Values(h.keys))

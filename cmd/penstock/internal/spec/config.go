@@ -173,6 +173,14 @@ type Listener struct {
 	Default *Route
 }
 
+// AllRoutes returns the listener's routes, its default last.
+func (l *Listener) AllRoutes() []*Route {
+	if l.Default == nil {
+		return l.Routes
+	}
+	return append(slices.Clip(l.Routes), l.Default)
+}
+
 // Sniff limits what is read from a client before it is routed: a PROXY header, a ClientHello.
 type Sniff struct {
 	TLS     bool // some route depends on a server name or ALPN

@@ -41,6 +41,12 @@ func IsRemote(s string) bool {
 	return ok && slices.Contains([]string{"etcd", "etcds", "xds", "xdss"}, scheme)
 }
 
+// RemoteName returns the URL of a registry without its options, for messages.
+func RemoteName(url string) string {
+	name, _, _ := strings.Cut(url, "?")
+	return name
+}
+
 // ParseRemote parses the URL of a registry on a command line, such as
 // etcds://10.0.0.1:2379,10.0.0.2:2379/penstock/edge?ca=/etc/etcd/ca.pem. The key is the path, with its leading
 // slash and without trailing ones. Of xDS it is the name of a Configuration, without slashes around it; empty: Envoy's

@@ -167,6 +167,8 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/rules":           assembled,
+		"cmd/penstock/internal/cycle":           assembled,
 		"cmd/penstock/internal/logs":            assembled,
 		"cmd/penstock/internal/host":            assembled,
 		"cmd/penstock/internal/counts":          shared,
@@ -213,6 +215,17 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/logs", code: edges{
 		"cmd/penstock/internal/spec":    shared,
 		"cmd/penstock/internal/console": "how wide a terminal is, and what may be written to it",
+	}},
+	{pkg: "cmd/penstock/internal/cycle", code: edges{
+		"cmd/penstock/internal/spec": shared,
+		"relay":                      "addresses",
+	}},
+	{pkg: "cmd/penstock/internal/rules", code: edges{
+		"cmd/penstock/internal/spec":    shared,
+		"cmd/penstock/internal/config":  "it reports what it finds at the place where a key is written",
+		"cmd/penstock/internal/account": "what an access log may be",
+		"cmd/penstock/internal/certs":   "whether certificates and keys can be used",
+		"cmd/penstock/internal/cycle":   "members that lead back to their listener",
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     shared,
@@ -455,6 +468,7 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 // set of types and code to copy them; checks of members use certificates as their flows do; the readers of other products' configurations fill the plan of package convert, which one package of tests tries with all of them; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
+	"cmd/penstock/internal/rules":    {"cmd/penstock/internal/account", "cmd/penstock/internal/certs", "cmd/penstock/internal/config", "cmd/penstock/internal/cycle"},
 	"cmd/penstock/internal/logs":     {"cmd/penstock/internal/console"},
 	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs", "cmd/penstock/internal/postgres"},
 	"cmd/penstock/internal/admin":    {"cmd/penstock/internal/account"},

@@ -10,17 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
-
-// rules are the checks of a configuration that package account makes.
-var rules = []config.Rule{
-	{Of: func(c *spec.Config) *string { return &c.AccessLog.Format }, Check: account.CheckFormat},
-	{Of: func(c *spec.Config) *string { return &c.AccessLog.To }, Check: account.CheckTarget},
-}
 
 // checkCmd is the command check.
 type checkCmd struct {
@@ -38,7 +32,7 @@ func (checkCmd) Help() string {
 
 func (c *checkCmd) run(stdout, stderr *os.File) int {
 	source := &config.Source{Paths: orPackaged(c.Config), Remote: fetchLayer}
-	cfg, warnings, err := source.Load(fileRules(false)...)
+	cfg, warnings, err := source.Load(rules.OnHost(false)...)
 	var errs config.Errors
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
 		fmt.Fprintln(stderr, config.Messages(errs, warnings))
@@ -70,7 +64,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 
 // compareWithFile prints what FILE changes compared with another file.
 func (c *checkCmd) compareWithFile(stdout io.Writer, cfg *spec.Config) error {
-	old, _, err := (&config.Source{Paths: c.Diff, Remote: fetchLayer}).Load(rules...)
+	old, _, err := (&config.Source{Paths: c.Diff, Remote: fetchLayer}).Load(rules.Everywhere...)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/convert"
 	"github.com/penstock/penstock/cmd/penstock/internal/convert/haproxy"
 	"github.com/penstock/penstock/cmd/penstock/internal/convert/nginx"
+	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 )
 
 // exitPartly is the exit code of convert when parts of the original are missing.
@@ -69,7 +70,7 @@ func (c *convertCmd) run(stdout, stderr *os.File) int {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return exitFailed
 	}
-	if _, err := config.Parse("standard output", result.YAML, rules...); err != nil {
+	if _, err := config.Parse("standard output", result.YAML, rules.Everywhere...); err != nil {
 		var errs config.Errors
 		errors.As(err, &errs)
 		fmt.Fprintf(stderr, "penstock: the result is not valid, which is a defect of penstock convert; please report it:\n%s\n", config.Messages(errs, nil))

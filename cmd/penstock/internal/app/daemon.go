@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -49,7 +50,7 @@ type daemon struct {
 	events     *admin.Events
 	server     *admin.Server // nil: there is no admin listener
 	active     atomic.Pointer[activeConfig]
-	cycles     atomic.Pointer[map[hop][]string] // nil: no member leads back to its listener
+	cycles     atomic.Pointer[map[cycle.Hop][]string] // nil: no member leads back to its listener
 	shutdown   shutdown
 	decoded    atomic.Int64 // flows of earlier workers that were decoded
 	tlsFlows   *tlsFlows
@@ -90,7 +91,7 @@ type activeConfig struct {
 	since        time.Time
 	total        *admit.Total
 	plans        map[string]*listenerPlan // by listener
-	ownListeners *ownListeners
+	ownListeners *cycle.Listeners
 }
 
 // A boundListener is a listener's socket and its present plan.
@@ -144,7 +145,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		Explain:    func(err error) error { return d.confined.explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.confined.permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: d.kept.counts, Saved: &d.kept.before.Members})
-	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: newOwnListeners(nil, nil)})
+	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
 	d.background.Go(d.lookForRemoved)
 	d.background.Go(d.lookAtCertificates)
@@ -189,7 +190,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		others = host.PortsInUse()
 	}
 	bound, err := d.bindListeners(ctx, cfg.Listeners)
-	own := newOwnListeners(cfg.Listeners, func(l *spec.Listener) (list []relay.Addr) {
+	own := cycle.NewListeners(cfg.Listeners, func(l *spec.Listener) (list []relay.Addr) {
 		for _, b := range bindKeysOf(l) {
 			if p := bound[b]; p != nil {
 				list = append(list, p.Addr())
@@ -198,7 +199,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		return list
 	})
 	if err == nil {
-		err = d.goWithout(checkCycles(own, cfg.Listeners))
+		err = d.goWithout(cycle.Check(own, cfg.Listeners))
 	}
 	if err == nil {
 		err = d.goWithout(checkCapabilities(cfg.Groups))
@@ -372,7 +373,7 @@ func (f *activeConfig) planOf(l *spec.Listener) *listenerPlan {
 func (d *daemon) memberChanged(e upstream.MemberEvent) {
 	d.fleet.changed()
 	comesOrGoes := e.From == upstream.New || e.To == upstream.Removed
-	if comesOrGoes && d.active.Load().ownListeners.listenerAt(e.Addr) != "" {
+	if comesOrGoes && d.active.Load().ownListeners.At(e.Addr) != "" {
 		d.updateCycles()
 	}
 	level := slog.LevelInfo

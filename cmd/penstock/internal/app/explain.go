@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
+	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -52,7 +53,7 @@ type explanation struct {
 }
 
 func (c *explainCmd) run(stdout, stderr *os.File) int {
-	cfg, _, err := (&config.Source{Paths: orPackaged(c.Config), Remote: fetchLayer}).Load(rules...)
+	cfg, _, err := (&config.Source{Paths: orPackaged(c.Config), Remote: fetchLayer}).Load(rules.Everywhere...)
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(noPackaged(err, c.Config)))
 		return exitUsage

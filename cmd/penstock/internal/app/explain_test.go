@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
+	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -32,7 +33,7 @@ func TestExplain(t *testing.T) {
 		{file: "dns-front", listener: "dns-udp", from: "2001:db8::1"},
 		{file: "tcp-to-unix", listener: "web", from: "198.51.100.1"},
 	} {
-		cfg, _, err := config.Load(filepath.Join("../../../../docs/examples", c.file+".yaml"), rules...)
+		cfg, _, err := config.Load(filepath.Join("../../../../docs/examples", c.file+".yaml"), rules.Everywhere...)
 		if err != nil {
 			t.Fatal(err)
 		}

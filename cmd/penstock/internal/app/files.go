@@ -6,72 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
-	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
 
 // What a configuration names on this host: certificates, keys, logs, its own addresses.
-
-// fileRules returns rules and those about this host. confined is whether this process is in its sandbox: what it may not read is left to apply
-// then, which refuses the configuration or hands over to another process.
-func fileRules(confined bool) []config.Rule {
-	return append(slices.Clip(rules), config.Rule{All: func(c *spec.Config, p *config.Report) {
-		reportCycles(c, p)
-		checkLog(c, p)
-		checkFiles(c, p, confined)
-	}})
-}
-
-// checkLog reports an access log that cannot be opened.
-func checkLog(c *spec.Config, p *config.Report) {
-	to := c.AccessLog.To
-	if !strings.HasPrefix(to, "/") {
-		return
-	}
-	if info, err := os.Stat(to); err == nil && info.IsDir() {
-		p.Fail(fmt.Errorf("%s is a folder; allowed: a file in it, such as %s", to, filepath.Join(to, "access.log")), &c.AccessLog.To)
-	} else if _, err := os.Stat(filepath.Dir(to)); errors.Is(err, fs.ErrNotExist) {
-		p.Warn(fmt.Errorf("the folder %s does not exist: the log could not be opened now", filepath.Dir(to)), &c.AccessLog.To)
-	}
-}
-
-// checkFiles reports what is wrong with certificates and keys.
-func checkFiles(c *spec.Config, p *config.Report, confined bool) {
-	o := certs.Options{Ask: p.Open}
-	for _, l := range c.Listeners {
-		if l.TLS != nil {
-			checkServerTLS(l, o, p, confined)
-		}
-	}
-	for _, g := range c.Groups {
-		if g.TLS != nil {
-			checkClientTLS(g.TLS, o, p, confined, &g.TLS, g)
-		}
-		if t := g.CheckTLS(); t != nil && t != g.TLS {
-			checkClientTLS(t, o, p, confined, &g.Check.TLS, g)
-		}
-	}
-}
-
-func checkClientTLS(t *spec.ClientTLS, o certs.Options, p *config.Report, confined bool, above ...any) {
-	certs.CheckClient(t, o, func(field *string, problem certs.Problem) {
-		at := append([]any{field, t}, above...)
-		switch {
-		case problem.Warning:
-			p.Warn(errors.New(problem.Message()), at...)
-		case !confined || !errors.Is(problem.Err, fs.ErrPermission):
-			p.Fail(errors.New(problem.Message()), at...)
-		}
-	})
-}
 
 // gaveUp reports whether this process is in its sandbox, so that another one may be able to read what it cannot.
 func (d *daemon) gaveUp() bool { return d.confined != nil && d.confined.held.Load() != nil }

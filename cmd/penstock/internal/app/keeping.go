@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
+	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
@@ -264,7 +265,7 @@ func parseSavedConfig(text []byte) (*spec.Config, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, err
 	}
-	cfg, err := config.Parse(s.Source, s.Text, rules...)
+	cfg, err := config.Parse(s.Source, s.Text, rules.Everywhere...)
 	if err != nil {
 		return nil, err
 	}

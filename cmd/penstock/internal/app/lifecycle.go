@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
+	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 )
@@ -52,9 +53,9 @@ func (c *runCmd) run(stderr *os.File) int {
 		return exitOK
 	}
 	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.text, Open: k.asker(earlykeeper.Read)}
-	cfg, warnings, err := source.Load(fileRules(false)...)
+	cfg, warnings, err := source.Load(rules.OnHost(false)...)
 	if err != nil && !k.goesOn() && remotes.fallBack(k, err) {
-		cfg, warnings, err = source.Load(fileRules(false)...)
+		cfg, warnings, err = source.Load(rules.OnHost(false)...)
 	}
 	l := &lifecycle{source: source, remotes: remotes, warnings: warnings, keeping: k}
 	if k.unplanned() || err != nil && k.goesOn() && !k.replaced() { // the worker that is to be replaced goes on better than this one could
@@ -400,7 +401,7 @@ func (l *lifecycle) greet() {
 
 // load reads the configuration.
 func (l *lifecycle) load() (*spec.Config, config.Warnings, error) {
-	cfg, warnings, err := l.source.Load(fileRules(l.d.gaveUp())...)
+	cfg, warnings, err := l.source.Load(rules.OnHost(l.d.gaveUp())...)
 	l.watch.follow(l.source.Inputs()) // also after an error, which a change of these files may fix
 	return cfg, warnings, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
@@ -219,15 +220,15 @@ func (d *daemon) memberEndpoint(g *spec.Group, text string) (spec.Endpoint, erro
 	if !ok {
 		return e, nil
 	}
-	cycles := f.ownListeners.cycles(f.Listeners, func(other *spec.Group) []memberAddr {
-		list := literalAddrs(other)
+	cycles := f.ownListeners.Find(f.Listeners, func(other *spec.Group) []cycle.Member {
+		list := cycle.Literal(other)
 		if other.Name == g.Name {
-			list = append(list, memberAddr{a, e.Ports()})
+			list = append(list, cycle.Member{Addr: a, Ports: e.Ports()})
 		}
 		return list
 	})
-	for _, h := range slices.SortedFunc(maps.Keys(cycles), func(x, y hop) int { return strings.Compare(x.listener, y.listener) }) {
-		return e, api.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf("address: %s leads back to listener %s (%s)", e, h.listener, strings.Join(cycles[h], " > ")),
+	for _, h := range slices.SortedFunc(maps.Keys(cycles), func(x, y cycle.Hop) int { return strings.Compare(x.Listener, y.Listener) }) {
+		return e, api.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf("address: %s leads back to listener %s (%s)", e, h.Listener, strings.Join(cycles[h], " > ")),
 			"members that do not lead back to the listener")
 	}
 	return e, nil

@@ -14,9 +14,11 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/console"
+	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
+	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -126,12 +128,12 @@ func (c *publishCmd) run(stdout, stderr *os.File) int {
 		return exitUsage
 	}
 	source := &config.Source{Paths: c.Config, Remote: fetchLayer, NoTokens: true}
-	cfg, warnings, err := source.Load(rules...)
+	cfg, warnings, err := source.Load(rules.Everywhere...)
 	if err == nil {
 		cfg, err = parsePublished(c.Fleet, cfg.Written)
 	}
 	if err == nil {
-		err = checkCycles(newOwnListeners(cfg.Listeners, configuredAddrs), cfg.Listeners)
+		err = cycle.Check(cycle.NewListeners(cfg.Listeners, cycle.Configured), cfg.Listeners)
 	}
 	var errs config.Errors
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
@@ -148,7 +150,7 @@ func (c *publishCmd) run(stdout, stderr *os.File) int {
 // parsePublished reads a text as relays read it from a registry, but with the environment of this process.
 func parsePublished(url string, text []byte) (*spec.Config, error) {
 	source := &config.Source{Paths: []string{url}, NoTokens: true, Remote: func(string) (spec.Layer, error) { return spec.Layer{Text: text}, nil }}
-	cfg, _, err := source.Load(rules...)
+	cfg, _, err := source.Load(rules.Everywhere...)
 	return cfg, err
 }
 

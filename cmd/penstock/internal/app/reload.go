@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
+	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -179,7 +180,7 @@ func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
 // Diff returns what the configuration in text would change.
 func (d *daemon) Diff(_ context.Context, text []byte) (api.Diff, error) {
 	old := d.active.Load()
-	cfg, err := config.Parse("request", text, rules...)
+	cfg, err := config.Parse("request", text, rules.Everywhere...)
 	if err != nil {
 		return api.Diff{}, badConfig(err)
 	}

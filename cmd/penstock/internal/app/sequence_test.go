@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
 )
@@ -256,7 +257,7 @@ func runSequence(t *testing.T, data []byte) {
 	if err := os.WriteFile(file, []byte(s.active), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	load := func() (*spec.Config, config.Warnings, error) { return config.Load(file, rules...) }
+	load := func() (*spec.Config, config.Warnings, error) { return config.Load(file, rules.Everywhere...) }
 	cfg, _, err := load()
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package app
+package rules
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func TestRulesAboutThisHost(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, warnings, err := (&config.Source{Paths: []string{file}}).Load(fileRules(false)...)
+		_, warnings, err := (&config.Source{Paths: []string{file}}).Load(OnHost(false)...)
 		got := ""
 		if err != nil {
 			got = err.Error()

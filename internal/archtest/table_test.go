@@ -167,6 +167,7 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/sources":         assembled,
 		"cmd/penstock/internal/rules":           assembled,
 		"cmd/penstock/internal/cycle":           assembled,
 		"cmd/penstock/internal/logs":            assembled,
@@ -203,7 +204,6 @@ var table = []rule{
 		"relay":                                 public,
 		"keeper":                                public,
 		"github.com/alecthomas/kong":            "the command line; it has no dependencies of its own",
-		"github.com/fsnotify/fsnotify":          "changes of the configuration file; it needs x/sys only",
 	}, tests: edges{
 		"internal/testattack": "in binaries for tests, the worker attacks from inside",
 	}},
@@ -226,6 +226,16 @@ var table = []rule{
 		"cmd/penstock/internal/account": "what an access log may be",
 		"cmd/penstock/internal/certs":   "whether certificates and keys can be used",
 		"cmd/penstock/internal/cycle":   "members that lead back to their listener",
+	}},
+	{pkg: "cmd/penstock/internal/sources", code: edges{
+		"cmd/penstock/internal/spec":   shared,
+		"cmd/penstock/internal/api":    shared,
+		"cmd/penstock/internal/config": "it has the text that the configuration is read from",
+		"cmd/penstock/internal/remote": clients,
+		"cmd/penstock/internal/etcd":   "a text in etcd",
+		"cmd/penstock/internal/fleet":  "which version of it this relay is to run",
+		"cmd/penstock/internal/xds":    "a text of a control plane",
+		"github.com/fsnotify/fsnotify": "changes of the configuration's files; it needs x/sys only",
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     shared,
@@ -468,6 +478,7 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 // set of types and code to copy them; checks of members use certificates as their flows do; the readers of other products' configurations fill the plan of package convert, which one package of tests tries with all of them; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
+	"cmd/penstock/internal/sources":  {"cmd/penstock/internal/config", "cmd/penstock/internal/remote", "cmd/penstock/internal/etcd", "cmd/penstock/internal/fleet", "cmd/penstock/internal/xds"},
 	"cmd/penstock/internal/rules":    {"cmd/penstock/internal/account", "cmd/penstock/internal/certs", "cmd/penstock/internal/config", "cmd/penstock/internal/cycle"},
 	"cmd/penstock/internal/logs":     {"cmd/penstock/internal/console"},
 	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs", "cmd/penstock/internal/postgres"},

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
+	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -31,7 +32,7 @@ func (checkCmd) Help() string {
 }
 
 func (c *checkCmd) run(stdout, stderr *os.File) int {
-	source := &config.Source{Paths: orPackaged(c.Config), Remote: fetchLayer}
+	source := &config.Source{Paths: orPackaged(c.Config), Remote: sources.Fetch(version())}
 	cfg, warnings, err := source.Load(rules.OnHost(false)...)
 	var errs config.Errors
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
@@ -39,8 +40,8 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 	} else if err != nil {
 		fmt.Fprintln(stderr, config.Message(noPackaged(err, c.Config)))
 	}
-	for _, path := range experimental(c.Config) {
-		fmt.Fprintf(stderr, "%s: warning: %s\n", spec.RemoteName(path), experimentalWhy)
+	for _, path := range sources.Experimental(c.Config) {
+		fmt.Fprintf(stderr, "%s: warning: %s\n", spec.RemoteName(path), sources.ExperimentalWhy)
 	}
 	if err != nil {
 		return exitUsage
@@ -64,7 +65,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 
 // compareWithFile prints what FILE changes compared with another file.
 func (c *checkCmd) compareWithFile(stdout io.Writer, cfg *spec.Config) error {
-	old, _, err := (&config.Source{Paths: c.Diff, Remote: fetchLayer}).Load(rules.Everywhere...)
+	old, _, err := (&config.Source{Paths: c.Diff, Remote: sources.Fetch(version())}).Load(rules.Everywhere...)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
+	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -55,7 +56,7 @@ type daemon struct {
 	decoded    atomic.Int64 // flows of earlier workers that were decoded
 	tlsFlows   *tlsFlows
 	reloads    reloads
-	remotes    *remotes
+	remotes    *sources.Remotes
 	answers    *answersFile // nil: the last good answers are not kept on disk
 	removals   removals
 	confined   *confinement // nil: this process gives up nothing

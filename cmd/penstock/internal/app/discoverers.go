@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/discover"
+	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/cmd/penstock/internal/xds"
@@ -18,7 +19,7 @@ func newDiscoverers(log *slog.Logger, node spec.Node) func(spec.Discover) upstre
 		Ignored: func(what spec.Discover, problem string) {
 			log.Warn("field ignored", "name", what.String(), "problem", problem)
 		},
-		XDS: func(r spec.Registry) (*xds.Shared, error) { return controlPlanes.Get(r, node, version()) },
+		XDS: func(r spec.Registry) (*xds.Shared, error) { return sources.ControlPlanes.Get(r, node, version()) },
 	})
 	return func(what spec.Discover) upstream.Discoverer {
 		if found := registries.Discoverer(what); found != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
+	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -53,7 +54,7 @@ type explanation struct {
 }
 
 func (c *explainCmd) run(stdout, stderr *os.File) int {
-	cfg, _, err := (&config.Source{Paths: orPackaged(c.Config), Remote: fetchLayer}).Load(rules.Everywhere...)
+	cfg, _, err := (&config.Source{Paths: orPackaged(c.Config), Remote: sources.Fetch(version())}).Load(rules.Everywhere...)
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(noPackaged(err, c.Config)))
 		return exitUsage

@@ -110,3 +110,14 @@ func (d *daemon) saveAnswers() {
 		}
 	}
 }
+
+// createIn creates a file with the mode 0600 in a folder, and the folder if it is not there.
+func createIn(folder, pattern string) (*os.File, error) {
+	f, err := os.CreateTemp(folder, pattern)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(folder, 0o700); err == nil {
+			f, err = os.CreateTemp(folder, pattern)
+		}
+	}
+	return f, err
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
+	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 )
@@ -41,20 +42,20 @@ func (c *runCmd) run(stderr *os.File) int {
 	if !ok {
 		return exitFailed
 	}
-	remotes, err := openRemotes(c.Config, c.node(), c.stateFolder(), k)
+	remotes, err := sources.Open(c.Config, sources.Options{Node: c.node(), Folder: c.stateFolder(), Program: version()}, before{k})
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(err))
 		k.giveUp(err)
 		return exitUsage
 	}
-	defer remotes.close()
-	if !remotes.awaitFirst(k, stderr) {
+	defer remotes.Close()
+	if !awaitFirst(remotes, k, stderr) {
 		k.exiting()
 		return exitOK
 	}
-	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.text, Open: k.asker(earlykeeper.Read)}
+	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.Text, Open: k.asker(earlykeeper.Read)}
 	cfg, warnings, err := source.Load(rules.OnHost(false)...)
-	if err != nil && !k.goesOn() && remotes.fallBack(k, err) {
+	if err != nil && !k.goesOn() && remotes.FallBack(before{k}, err) {
 		cfg, warnings, err = source.Load(rules.OnHost(false)...)
 	}
 	l := &lifecycle{source: source, remotes: remotes, warnings: warnings, keeping: k}
@@ -139,14 +140,36 @@ func connect(stderr *os.File) (*keeping, bool) {
 	return k, err == nil
 }
 
+// awaitFirst waits for registries before there is a configuration that says how to log.
+func awaitFirst(r *sources.Remotes, k *keeping, stderr *os.File) bool {
+	if r == nil {
+		return true
+	}
+	log, lines, _ := logs.New(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(heldSandbox).explain)
+	defer lines.Close()
+	return r.Await(before{k}, log)
+}
+
+// before is what sources.Open is told of the worker before this one.
+type before struct{ k *keeping }
+
+func (b before) Layers() map[string]spec.Layer { return b.k.layersBefore() }
+
+// Trusted does not hold for a planned restart, which may be for what the registry has now.
+func (b before) Trusted() bool { return b.k.trusts() && !b.k.replaced() }
+
+func (b before) Enter() error { return b.k.enterBefore() }
+
+func (b before) Status(text string) { b.k.manager().Status(text) }
+
 // A lifecycle runs a daemon from start to end, and handles signals.
 //
 //	serving ──signal──▶ draining ──no flow left──▶ closed (0)
 //	                       ├──deadline──▶ closed (3)
 //	                       └──signal──▶ closed (4)
 type lifecycle struct {
-	source   *config.Source // of penstock run; nil: penstock relay
-	remotes  *remotes       // what of it is in registries
+	source   *config.Source   // of penstock run; nil: penstock relay
+	remotes  *sources.Remotes // what of it is in registries
 	warnings config.Warnings
 	stale    error    // why the configuration is that of the worker before, and not the source's; nil: it is the source's
 	keeping  *keeping // nil: there is no keeper
@@ -160,7 +183,7 @@ type lifecycle struct {
 	screen     *logs.Screen
 	stopScreen func()
 	d          *daemon
-	watch      *fileWatch // of the source's files
+	watch      *sources.Watch // of the source's files
 }
 
 func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
@@ -183,8 +206,8 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	}
 	warn(l.log, l.warnings)
 	if l.source != nil {
-		for _, path := range experimental(l.source.Paths) {
-			l.log.Warn("experimental", "configuration", spec.RemoteName(path), "why", experimentalWhy)
+		for _, path := range sources.Experimental(l.source.Paths) {
+			l.log.Warn("experimental", "configuration", spec.RemoteName(path), "why", sources.ExperimentalWhy)
 		}
 	}
 	for _, g := range cfg.Groups {
@@ -198,10 +221,10 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		}
 	}
 	var err error
-	if l.watch, err = watchFiles(l.source); err != nil {
+	if l.watch, err = sources.WatchFiles(l.source); err != nil {
 		l.log.Warn("cannot watch the configuration files", "error", err)
 	}
-	defer l.watch.close()
+	defer l.watch.Close()
 	// A signal also ends lookups; serve receives it from its channel again.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err = l.start(ctx, cfg)
@@ -278,7 +301,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 // applyFirst applies the first configuration. If that fails, it applies the last good one from disk, if there is one.
 func (l *lifecycle) applyFirst(ctx context.Context, cfg *spec.Config) error {
 	err := l.d.apply(ctx, cfg)
-	if err != nil && ctx.Err() == nil && l.stale == nil && !l.keeping.goesOn() && l.remotes.fallBack(l.keeping, err) {
+	if err != nil && ctx.Err() == nil && l.stale == nil && !l.keeping.goesOn() && l.remotes.FallBack(before{l.keeping}, err) {
 		if saved, _, failed := l.load(); failed == nil {
 			err = l.d.apply(ctx, keepUntilRestart(cfg, saved)) // the engine and the admin listener are there already
 		}
@@ -348,14 +371,14 @@ func (l *lifecycle) serve(signals host.Signals) int {
 			if l.keeping == nil {
 				l.log.Warn("SIGUSR2 has no effect: an upgrade needs a keeper (keeper: {} in the configuration)")
 			}
-		case <-l.watch.changed:
+		case <-l.watch.Changed:
 			if l.d.active.Load().Reload.Watch {
 				l.reload("the configuration files have changed")
 			}
-		case <-l.remotes.changes():
-			l.remotes.tell(l.d.tellRemote)
-			l.d.tellNotKept(l.remotes.keep())
-			if why := l.remotes.pending(); why != "" {
+		case <-l.remotes.Changes():
+			l.remotes.Tell(l.d.tellRemote)
+			l.d.tellNotKept(l.remotes.Keep())
+			if why := l.remotes.Pending(); why != "" {
 				l.reload(why)
 			}
 		case <-l.d.shutdown.requested:
@@ -402,7 +425,7 @@ func (l *lifecycle) greet() {
 // load reads the configuration.
 func (l *lifecycle) load() (*spec.Config, config.Warnings, error) {
 	cfg, warnings, err := l.source.Load(rules.OnHost(l.d.gaveUp())...)
-	l.watch.follow(l.source.Inputs()) // also after an error, which a change of these files may fix
+	l.watch.Follow(l.source.Inputs()) // also after an error, which a change of these files may fix
 	return cfg, warnings, err
 }
 

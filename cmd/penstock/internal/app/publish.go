@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
+	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -127,7 +128,7 @@ func (c *publishCmd) run(stdout, stderr *os.File) int {
 		fmt.Fprintln(stderr, console.Printable(config.Message(err)))
 		return exitUsage
 	}
-	source := &config.Source{Paths: c.Config, Remote: fetchLayer, NoTokens: true}
+	source := &config.Source{Paths: c.Config, Remote: sources.Fetch(version()), NoTokens: true}
 	cfg, warnings, err := source.Load(rules.Everywhere...)
 	if err == nil {
 		cfg, err = parsePublished(c.Fleet, cfg.Written)

@@ -57,7 +57,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.reloads.order.Lock()
 	defer d.reloads.order.Unlock()
 	old := d.active.Load()
-	d.remotes.take()
+	d.remotes.Take()
 	cfg, warnings, err := d.read()
 	var diff config.Diff
 	var told api.Diff
@@ -132,7 +132,7 @@ func (d *daemon) reloadByAnother(ctx context.Context, by string, told api.Diff, 
 
 // settleRemotes says what has become of the versions that a reload has taken from registries.
 func (d *daemon) settleRemotes(err error) {
-	d.tellNotKept(d.remotes.settle(err))
+	d.tellNotKept(d.remotes.Settle(err))
 }
 
 // tellNotKept logs that a version could not be written to disk.

@@ -204,7 +204,7 @@ func addTimes(sum *api.Histogram, h *account.Histogram) {
 func (d *daemon) configStatus(f *activeConfig) api.ConfigInfo {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
-	return api.ConfigInfo{Source: f.Source, Hash: spec.HashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed, Remote: d.remotes.status()}
+	return api.ConfigInfo{Source: f.Source, Hash: spec.HashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed, Remote: d.remotes.Status()}
 }
 
 // Config returns the running configuration. Tokens are in files of their own and not part of it, and

@@ -1,4 +1,4 @@
-package app
+package sources
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/xds"
 )
 
-// controlPlanes are the clients of control planes of this process: groups find members, and the configuration comes,
+// ControlPlanes are the clients of control planes of this process: groups find members, and the configuration comes,
 // by the same stream.
-var controlPlanes xds.Pool
+var ControlPlanes xds.Pool
 
 // An xdsText is a configuration of an xDS control plane. The control plane is told what became of each version once
 // it runs or has been refused.
@@ -24,6 +24,7 @@ type xdsText struct {
 	registry spec.Registry
 	name     string // of Penstock's own resource; empty: Envoy's resources
 	node     spec.Node
+	program  string // the version of this one
 
 	mu     sync.Mutex
 	last   spec.Layer       // the last that was delivered
@@ -51,7 +52,7 @@ const filesInterval = 5 * time.Second
 
 // followWith returns at the end of ctx, or an error at once.
 func (x *xdsText) followWith(ctx context.Context, deliver func(spec.Layer, error)) error {
-	shared, err := controlPlanes.Get(x.registry, x.node, version())
+	shared, err := ControlPlanes.Get(x.registry, x.node, x.program)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package app
+package sources
 
 import (
 	"context"
@@ -49,15 +49,23 @@ func (f *fakeRegistry) has(l spec.Layer, err error) {
 	<-done
 }
 
-func followed(t *testing.T, folder string) (*remotes, *fakeRegistry) {
+func followed(t *testing.T, folder string) (*Remotes, *fakeRegistry) {
 	f := newFakeRegistry()
 	l := &remoteLayer{path: testRemote, client: f, file: newGoodFile(folder, testRemote)}
 	l.last, l.damaged = l.file.read()
-	r := &remotes{changed: make(chan struct{}, 1), layers: []*remoteLayer{l}}
+	r := &Remotes{changed: make(chan struct{}, 1), layers: []*remoteLayer{l}}
 	r.start()
-	t.Cleanup(r.close)
+	t.Cleanup(r.Close)
 	return r, f
 }
+
+// noWorker is the worker before the first one.
+type noWorker struct{}
+
+func (noWorker) Layers() map[string]spec.Layer { return nil }
+func (noWorker) Trusted() bool                 { return true }
+func (noWorker) Enter() error                  { return nil }
+func (noWorker) Status(string)                 {}
 
 var noLog = slog.New(slog.DiscardHandler)
 
@@ -68,24 +76,24 @@ func TestRemoteVersions(t *testing.T) {
 	r, f := followed(t, dir)
 	one, two, three := layerOf("1", "a"), layerOf("2", "b"), layerOf("3", "c")
 	f.has(one, nil)
-	if !r.await(nil, noLog) {
+	if !r.Await(noWorker{}, noLog) {
 		t.Fatal("a signal")
 	}
 	reload := func(err error) {
 		t.Helper()
-		r.take()
-		if _, failed := r.text(testRemote); failed != nil {
+		r.Take()
+		if _, failed := r.Text(testRemote); failed != nil {
 			t.Fatal(failed)
 		}
-		if err := r.settle(err); err != nil {
+		if err := r.Settle(err); err != nil {
 			t.Fatal(err)
 		}
 	}
 	runs := func(version string, pending, refused bool) {
 		t.Helper()
-		s := r.status()[0]
-		if s.Version != version || (r.pending() != "") != pending || (s.Refused != nil) != refused {
-			t.Errorf("%+v, pending: %q; want version %s, pending %t, refused %t", s, r.pending(), version, pending, refused)
+		s := r.Status()[0]
+		if s.Version != version || (r.Pending() != "") != pending || (s.Refused != nil) != refused {
+			t.Errorf("%+v, pending: %q; want version %s, pending %t, refused %t", s, r.Pending(), version, pending, refused)
 		}
 	}
 	reload(nil)
@@ -94,7 +102,7 @@ func TestRemoteVersions(t *testing.T) {
 	runs("1", true, false)
 	reload(errors.New("bad"))
 	runs("1", false, true)
-	if l, err := r.text(testRemote); err != nil || !sameText(&l, &one) {
+	if l, err := r.Text(testRemote); err != nil || !sameText(&l, &one) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	f.has(two, nil)
@@ -133,17 +141,17 @@ func TestRemoteAway(t *testing.T) {
 	}
 	r, f := followed(t, dir)
 	f.has(spec.Layer{}, errors.New("connection refused"))
-	if !r.await(nil, noLog) {
+	if !r.Await(noWorker{}, noLog) {
 		t.Fatal("a signal")
 	}
-	r.settle(nil)
+	r.Settle(nil)
 	var told []string
 	tell := func() string {
 		told = nil
-		r.tell(func(_ slog.Level, _, message string) { told = append(told, message) })
+		r.Tell(func(_ slog.Level, _, message string) { told = append(told, message) })
 		return strings.Join(told, "; ")
 	}
-	s := r.status()[0]
+	s := r.Status()[0]
 	if s.Version != "1" || s.Error != "connection refused" || !strings.HasPrefix(s.Saved, dir) || s.Since.IsZero() {
 		t.Errorf("%+v", s)
 	}
@@ -154,14 +162,14 @@ func TestRemoteAway(t *testing.T) {
 		t.Errorf("the log has %q again", got)
 	}
 	f.has(one, nil)
-	if s := r.status()[0]; s.Error != "" || s.Saved != "" || r.pending() != "" {
-		t.Errorf("%+v, pending: %q", s, r.pending())
+	if s := r.Status()[0]; s.Error != "" || s.Saved != "" || r.Pending() != "" {
+		t.Errorf("%+v, pending: %q", s, r.Pending())
 	}
 	if got := tell(); got != "the registry answers again" {
 		t.Errorf("the log has %q", got)
 	}
 	f.has(two, nil)
-	if r.pending() == "" {
+	if r.Pending() == "" {
 		t.Error("the new version is not pending")
 	}
 }
@@ -175,23 +183,23 @@ func TestRemoteFallBack(t *testing.T) {
 	}
 	r, f := followed(t, dir)
 	f.has(two, nil)
-	if !r.await(nil, noLog) {
+	if !r.Await(noWorker{}, noLog) {
 		t.Fatal("a signal")
 	}
-	if l, err := r.text(testRemote); err != nil || !sameText(&l, &two) {
+	if l, err := r.Text(testRemote); err != nil || !sameText(&l, &two) {
 		t.Fatalf("%+v, %v", l, err)
 	}
-	if !r.fallBack(nil, errors.New("bad")) {
+	if !r.FallBack(noWorker{}, errors.New("bad")) {
 		t.Fatal("there is nothing to fall back to")
 	}
-	if l, err := r.text(testRemote); err != nil || !sameText(&l, &one) {
+	if l, err := r.Text(testRemote); err != nil || !sameText(&l, &one) {
 		t.Fatalf("%+v, %v", l, err)
 	}
-	r.settle(nil)
-	if s := r.status()[0]; s.Version != "1" || s.Refused == nil || s.Refused.Version != "2" || r.pending() != "" {
-		t.Errorf("%+v, pending: %q", s, r.pending())
+	r.Settle(nil)
+	if s := r.Status()[0]; s.Version != "1" || s.Refused == nil || s.Refused.Version != "2" || r.Pending() != "" {
+		t.Errorf("%+v, pending: %q", s, r.Pending())
 	}
-	if r.fallBack(nil, errors.New("bad too")) {
+	if r.FallBack(noWorker{}, errors.New("bad too")) {
 		t.Error("fell back to what has failed")
 	}
 }
@@ -203,7 +211,7 @@ func TestRemoteTrial(t *testing.T) {
 	one, two := layerOf("1", "a"), layerOf("2", "b")
 	disk := func(want string) {
 		t.Helper()
-		if err := r.keep(); err != nil {
+		if err := r.Keep(); err != nil {
 			t.Fatal(err)
 		}
 		if l, err := newGoodFile(dir, testRemote).read(); err != nil || l.Version != want {
@@ -213,8 +221,8 @@ func TestRemoteTrial(t *testing.T) {
 	apply := func(l spec.Layer) {
 		t.Helper()
 		f.has(l, nil)
-		r.take()
-		if err := r.settle(nil); err != nil {
+		r.Take()
+		if err := r.Settle(nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -224,18 +232,18 @@ func TestRemoteTrial(t *testing.T) {
 	disk("1")
 	apply(tried)
 	disk("1")
-	if s := r.status()[0]; s.Version != "2" || !s.Trial {
+	if s := r.Status()[0]; s.Version != "2" || !s.Trial {
 		t.Errorf("%+v", s)
 	}
 	apply(one)
 	disk("1")
 	apply(tried)
 	f.has(two, nil)
-	if why := r.pending(); why != "" {
+	if why := r.Pending(); why != "" {
 		t.Errorf("pending: %s", why)
 	}
 	disk("2")
-	if s := r.status()[0]; s.Version != "2" || s.Trial {
+	if s := r.Status()[0]; s.Version != "2" || s.Trial {
 		t.Errorf("%+v", s)
 	}
 }
@@ -246,19 +254,19 @@ func TestRemoteGoesBackWhileSomethingElseIsWrong(t *testing.T) {
 	r, f := followed(t, "")
 	one, two := layerOf("1", "a"), layerOf("2", "b")
 	f.has(one, nil)
-	if !r.await(nil, noLog) {
+	if !r.Await(noWorker{}, noLog) {
 		t.Fatal("a signal")
 	}
-	r.settle(nil)
+	r.Settle(nil)
 	f.has(two, nil)
-	r.take()
-	r.settle(errors.New("wrong"))
+	r.Take()
+	r.Settle(errors.New("wrong"))
 	f.has(one, nil)
 	f.mu.Lock()
 	f.said = nil
 	f.mu.Unlock()
-	r.take()
-	r.settle(errors.New("another file is wrong"))
+	r.Take()
+	r.Settle(errors.New("another file is wrong"))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.said) != 1 || f.said[0] != "applied 1" {

@@ -1,4 +1,4 @@
-package app
+package sources
 
 import (
 	"maps"
@@ -14,16 +14,16 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 )
 
-// A fileWatch reports changes of files, and of the files of folders. It watches the directories of
+// A Watch reports changes of files, and of the files of folders. It watches the directories of
 // the files and of every link on the paths to them: an editor, or a container's volume mount,
 // replaces files.
-type fileWatch struct {
-	changed chan struct{} // receives after a change; nil: never
+type Watch struct {
+	Changed chan struct{} // receives after a change; nil: never
 	watcher *fsnotify.Watcher
 	done    chan struct{}
 
 	mu      sync.Mutex
-	files   []string        // what follow was told
+	files   []string        // what Follow was told
 	folders []string        // the same
 	names   map[string]bool // of files and folders, as linkNames has them
 }
@@ -31,10 +31,10 @@ type fileWatch struct {
 // watchDebounce is how long a file must stay unchanged before the change is reported.
 const watchDebounce = 200 * time.Millisecond
 
-// watchFiles watches the inputs of a configuration; nil never changes. The caller must close the
+// WatchFiles watches the inputs of a configuration; nil never changes. The caller must close the
 // watch, after an error too.
-func watchFiles(s *config.Source) (*fileWatch, error) {
-	w := &fileWatch{}
+func WatchFiles(s *config.Source) (*Watch, error) {
+	w := &Watch{}
 	if s == nil {
 		return w, nil
 	}
@@ -42,15 +42,15 @@ func watchFiles(s *config.Source) (*fileWatch, error) {
 	if err != nil {
 		return w, err
 	}
-	w.watcher, w.changed, w.done = watcher, make(chan struct{}, 1), make(chan struct{})
-	err = w.follow(s.Inputs())
+	w.watcher, w.Changed, w.done = watcher, make(chan struct{}, 1), make(chan struct{})
+	err = w.Follow(s.Inputs())
 	go w.run()
 	return w, err
 }
 
-// follow makes these the files and folders to watch. The error is the first of watching one of
+// Follow makes these the files and folders to watch. The error is the first of watching one of
 // them.
-func (w *fileWatch) follow(files, folders []string) (first error) {
+func (w *Watch) Follow(files, folders []string) (first error) {
 	if w.watcher == nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (w *fileWatch) follow(files, folders []string) (first error) {
 }
 
 // current returns the names that files and folders have now. The caller holds the lock.
-func (w *fileWatch) current() map[string]bool {
+func (w *Watch) current() map[string]bool {
 	names := map[string]bool{}
 	for _, list := range [2][]string{w.files, w.folders} {
 		for _, path := range list {
@@ -92,7 +92,7 @@ func (w *fileWatch) current() map[string]bool {
 }
 
 // affects reports whether an event changes the configuration.
-func (w *fileWatch) affects(e fsnotify.Event) bool {
+func (w *Watch) affects(e fsnotify.Event) bool {
 	if e.Op == fsnotify.Chmod {
 		return false
 	}
@@ -105,7 +105,7 @@ func (w *fileWatch) affects(e fsnotify.Event) bool {
 	files, folders := w.files, w.folders
 	w.mu.Unlock()
 	if moved {
-		w.follow(files, folders)
+		w.Follow(files, folders)
 	}
 	return affects || moved
 }
@@ -141,7 +141,7 @@ func linkNames(path string) []string {
 
 const maxLinks = 40 // as the kernel has it, path_resolution(7)
 
-func (w *fileWatch) run() {
+func (w *Watch) run() {
 	defer close(w.done)
 	debounce := time.NewTimer(time.Hour)
 	defer debounce.Stop()
@@ -156,7 +156,7 @@ func (w *fileWatch) run() {
 			}
 		case <-debounce.C:
 			select {
-			case w.changed <- struct{}{}:
+			case w.Changed <- struct{}{}:
 			default:
 			}
 		case _, ok := <-w.watcher.Errors:
@@ -167,7 +167,8 @@ func (w *fileWatch) run() {
 	}
 }
 
-func (w *fileWatch) close() {
+// Close ends the watch.
+func (w *Watch) Close() {
 	if w.watcher != nil {
 		w.watcher.Close()
 		<-w.done

@@ -1,4 +1,4 @@
-package app
+package sources
 
 import (
 	"context"
@@ -12,23 +12,41 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
-	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// remotes are the texts of the configuration that are kept in registries. A nil *remotes has none.
-type remotes struct {
+// Remotes are the texts of the configuration that are kept in registries. A nil *Remotes has none.
+type Remotes struct {
 	layers  []*remoteLayer
 	changed chan struct{} // receives after anything was delivered
 	cancel  context.CancelFunc
 	ended   sync.WaitGroup
 }
 
-// openRemotes begins to follow those of the paths of a configuration that name registries. folder is where
-// the last good versions are kept; empty: nowhere. The caller must close what it returns.
-func openRemotes(paths []string, node spec.Node, folder string, k *keeping) (*remotes, error) {
-	r := &remotes{changed: make(chan struct{}, 1)}
-	before := k.layersBefore()
+// A Before is what this process knows of the worker before it, if there was one.
+type Before interface {
+	// Layers returns the texts from registries that it had, by path.
+	Layers() map[string]spec.Layer
+	// Trusted reports whether these may be used at once.
+	Trusted() bool
+	// Enter has this process enter that worker's sandbox, for good: what it has left may be used then.
+	Enter() error
+	// Status tells the service manager what this process waits for.
+	Status(text string)
+}
+
+// Options are those of Open.
+type Options struct {
+	Node    spec.Node
+	Folder  string // where the last good versions are kept; empty: nowhere
+	Program string // the version of this program, which control planes are told
+}
+
+// Open begins to follow those of the paths of a configuration that name registries. Without any it returns nil. The caller
+// must close what it returns.
+func Open(paths []string, o Options, worker Before) (*Remotes, error) {
+	r := &Remotes{changed: make(chan struct{}, 1)}
+	before := worker.Layers()
 	for _, path := range paths {
 		if !spec.IsRemote(path) || r.layer(path) != nil {
 			continue
@@ -37,7 +55,7 @@ func openRemotes(paths []string, node spec.Node, folder string, k *keeping) (*re
 		if err != nil {
 			return nil, err
 		}
-		l := &remoteLayer{path: path, file: newGoodFile(folder, path)}
+		l := &remoteLayer{path: path, file: newGoodFile(o.Folder, path)}
 		if saved, ok := before[path]; ok {
 			l.last = lastGood{Layer: saved, from: fromWorker}
 		} else {
@@ -47,7 +65,7 @@ func openRemotes(paths []string, node spec.Node, folder string, k *keeping) (*re
 		if l.last.stranger {
 			ran = spec.Layer{}
 		}
-		if l.client, err = newRemoteClient(registry, key, node, ran); err != nil {
+		if l.client, err = newRemoteClient(registry, key, o.Node, ran, o.Program); err != nil {
 			return nil, fmt.Errorf("%s: %w", spec.RemoteName(path), err)
 		}
 		r.layers = append(r.layers, l)
@@ -60,7 +78,7 @@ func openRemotes(paths []string, node spec.Node, folder string, k *keeping) (*re
 }
 
 // start begins to follow.
-func (r *remotes) start() {
+func (r *Remotes) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	for _, l := range r.layers {
@@ -73,22 +91,22 @@ func (r *remotes) start() {
 	}
 }
 
-func (r *remotes) wake() {
+func (r *Remotes) wake() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
 	}
 }
 
-// close ends the following.
-func (r *remotes) close() {
+// Close ends the following.
+func (r *Remotes) Close() {
 	if r != nil {
 		r.cancel()
 		r.ended.Wait()
 	}
 }
 
-func (r *remotes) layer(path string) *remoteLayer {
+func (r *Remotes) layer(path string) *remoteLayer {
 	if r == nil {
 		return nil
 	}
@@ -100,8 +118,8 @@ func (r *remotes) layer(path string) *remoteLayer {
 	return nil
 }
 
-// text is config.Source.Remote.
-func (r *remotes) text(path string) (spec.Layer, error) {
+// Text is config.Source.Remote.
+func (r *Remotes) Text(path string) (spec.Layer, error) {
 	l := r.layer(path)
 	if l == nil {
 		return spec.Layer{}, fmt.Errorf("it is not followed")
@@ -109,8 +127,8 @@ func (r *remotes) text(path string) (spec.Layer, error) {
 	return l.text()
 }
 
-// changes receives when something may have changed.
-func (r *remotes) changes() <-chan struct{} {
+// Changes receives when something may have changed.
+func (r *Remotes) Changes() <-chan struct{} {
 	if r == nil {
 		return nil
 	}
@@ -125,20 +143,10 @@ const (
 	waitForRemote = "configuration: none yet"
 )
 
-// awaitFirst calls await before there is a configuration that says how to log.
-func (r *remotes) awaitFirst(k *keeping, stderr *os.File) bool {
-	if r == nil {
-		return true
-	}
-	log, lines, _ := logs.New(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(heldSandbox).explain)
-	defer lines.Close()
-	return r.await(k, log)
-}
-
-// await waits until there is a version of each text: the one that the worker before had; or what the
+// Await waits until there is a version of each text: the one that the worker before had; or what the
 // registry has; or if that does not answer, the last good one. Without any it waits until the registry
 // answers. It reports false if a signal has ended it.
-func (r *remotes) await(k *keeping, log *slog.Logger) bool {
+func (r *Remotes) Await(worker Before, log *slog.Logger) bool {
 	if r == nil {
 		return true
 	}
@@ -148,7 +156,7 @@ func (r *remotes) await(k *keeping, log *slog.Logger) bool {
 		if l.damaged != nil {
 			log.Error("the last good configuration cannot be used", "error", l.damaged)
 		}
-		if l.last.from == fromWorker && k.trusts() && !k.replaced() { // a planned restart may be for what the registry has now
+		if l.last.from == fromWorker && worker.Trusted() { // a planned restart may be for what the registry has now
 			l.use(l.last)
 		}
 	}
@@ -166,7 +174,7 @@ func (r *remotes) await(k *keeping, log *slog.Logger) bool {
 				continue
 			}
 			if (failed != nil || !patient) && l.last.from != "" {
-				err := k.enterBefore()
+				err := worker.Enter()
 				if err == nil {
 					l.use(l.last)
 					continue
@@ -177,7 +185,7 @@ func (r *remotes) await(k *keeping, log *slog.Logger) bool {
 			if missing++; failed != nil && !told[l] {
 				told[l] = true
 				log.Warn(waitForRemote, "source", spec.RemoteName(l.path), "error", config.OneLine(failed))
-				k.manager().Status(waitForRemote + ": " + config.OneLine(failed))
+				worker.Status(waitForRemote + ": " + config.OneLine(failed))
 			}
 		}
 		if missing == 0 {
@@ -205,8 +213,8 @@ func (r *remoteLayer) ready() (bool, error) {
 	return r.taken.Version != "", r.failed
 }
 
-// take has the next Source.Load read the latest versions.
-func (r *remotes) take() {
+// Take has the next Source.Load read the latest versions.
+func (r *Remotes) Take() {
 	if r != nil {
 		for _, l := range r.layers {
 			l.take()
@@ -214,8 +222,8 @@ func (r *remotes) take() {
 	}
 }
 
-// settle says what has become of the versions that were taken. The error is that of writing them to disk.
-func (r *remotes) settle(err error) (failed error) {
+// Settle says what has become of the versions that were taken. The error is that of writing them to disk.
+func (r *Remotes) Settle(err error) (failed error) {
 	if r == nil {
 		return nil
 	}
@@ -230,8 +238,8 @@ func (r *remotes) settle(err error) (failed error) {
 	return failed
 }
 
-// keep writes the versions whose trials ended well to disk.
-func (r *remotes) keep() (failed error) {
+// Keep writes the versions whose trials ended well to disk.
+func (r *Remotes) Keep() (failed error) {
 	if r != nil {
 		for _, l := range r.layers {
 			if write := l.keep(); write.Version != "" {
@@ -244,10 +252,10 @@ func (r *remotes) keep() (failed error) {
 	return failed
 }
 
-// fallBack has the next Source.Load read the last good versions from disk instead of those that have
+// FallBack has the next Source.Load read the last good versions from disk instead of those that have
 // just failed. It reports whether that makes a difference.
-func (r *remotes) fallBack(k *keeping, err error) (differs bool) {
-	if r == nil || k.enterBefore() != nil {
+func (r *Remotes) FallBack(worker Before, err error) (differs bool) {
+	if r == nil || worker.Enter() != nil {
 		return false
 	}
 	for _, l := range r.layers {
@@ -271,8 +279,8 @@ func (r *remoteLayer) replace(err error) bool {
 	return true
 }
 
-// pending returns what the log says about a version that is to be applied; empty: there is none.
-func (r *remotes) pending() string {
+// Pending returns what the log says about a version that is to be applied; empty: there is none.
+func (r *Remotes) Pending() string {
 	if r != nil {
 		for _, l := range r.layers {
 			if l.pending() {
@@ -285,8 +293,8 @@ func (r *remotes) pending() string {
 	return ""
 }
 
-// status returns the state of the layers for the API.
-func (r *remotes) status() (list []api.RemoteConfig) {
+// Status returns the state of the layers for the API.
+func (r *Remotes) Status() (list []api.RemoteConfig) {
 	if r != nil {
 		for _, l := range r.layers {
 			list = append(list, l.status())
@@ -295,8 +303,8 @@ func (r *remotes) status() (list []api.RemoteConfig) {
 	return list
 }
 
-// tell logs that a registry does not answer, or that it answers again.
-func (r *remotes) tell(event func(level slog.Level, subject, message string)) {
+// Tell logs that a registry does not answer, or that it answers again.
+func (r *Remotes) Tell(event func(level slog.Level, subject, message string)) {
 	if r == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package app
+package sources
 
 import (
 	"context"
@@ -26,12 +26,12 @@ type remoteClient interface {
 
 // newRemoteClient returns the client of a registry. last is the version that ran last, as the disk or the worker
 // before has it; without a version, none is known.
-func newRemoteClient(r spec.Registry, key string, node spec.Node, last spec.Layer) (remoteClient, error) {
+func newRemoteClient(r spec.Registry, key string, node spec.Node, last spec.Layer, program string) (remoteClient, error) {
 	switch r.Kind {
 	case "etcd":
 		return newEtcdConfig(r, key, node, last)
 	case "xds":
-		return &xdsText{registry: r, name: key, node: node}, nil
+		return &xdsText{registry: r, name: key, node: node, program: program}, nil
 	}
 	return nil, fmt.Errorf("this version cannot read configurations from %s", r.Kind)
 }

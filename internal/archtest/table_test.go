@@ -167,6 +167,7 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/saved":           assembled,
 		"cmd/penstock/internal/sources":         assembled,
 		"cmd/penstock/internal/rules":           assembled,
 		"cmd/penstock/internal/cycle":           assembled,
@@ -236,6 +237,11 @@ var table = []rule{
 		"cmd/penstock/internal/fleet":  "which version of it this relay is to run",
 		"cmd/penstock/internal/xds":    "a text of a control plane",
 		"github.com/fsnotify/fsnotify": "changes of the configuration's files; it needs x/sys only",
+		"cmd/penstock/internal/saved":  "a file is written as a whole",
+	}},
+	{pkg: "cmd/penstock/internal/saved", code: edges{
+		"cmd/penstock/internal/counts": shared,
+		"relay":                        "counters of the engine that are not in memory that outlives the process",
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     shared,
@@ -478,7 +484,7 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 // set of types and code to copy them; checks of members use certificates as their flows do; the readers of other products' configurations fill the plan of package convert, which one package of tests tries with all of them; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
-	"cmd/penstock/internal/sources":  {"cmd/penstock/internal/config", "cmd/penstock/internal/remote", "cmd/penstock/internal/etcd", "cmd/penstock/internal/fleet", "cmd/penstock/internal/xds"},
+	"cmd/penstock/internal/sources":  {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/remote", "cmd/penstock/internal/etcd", "cmd/penstock/internal/fleet", "cmd/penstock/internal/xds"},
 	"cmd/penstock/internal/rules":    {"cmd/penstock/internal/account", "cmd/penstock/internal/certs", "cmd/penstock/internal/config", "cmd/penstock/internal/cycle"},
 	"cmd/penstock/internal/logs":     {"cmd/penstock/internal/console"},
 	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs", "cmd/penstock/internal/postgres"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -15,7 +16,7 @@ import (
 // configuration may replace the logs.
 type accounting struct {
 	counters   *account.Counters
-	values     *values
+	values     *saved.Values
 	log        *slog.Logger
 	logDropped func() int64     // returns the number of log lines dropped
 	progress   account.Progress // of the access log
@@ -32,10 +33,10 @@ type accounting struct {
 	loggedFlows  string
 }
 
-func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *values) *accounting {
+func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *saved.Values) *accounting {
 	b := &accounting{counters: counters, values: v, log: log, logDropped: logDropped, loggedFlows: account.LogNone}
-	b.progress = account.Progress{Taken: v.word("access-log.taken"), Done: v.word("access-log.done"), Dropped: v.word("access-log.dropped")}
-	b.flowDrops = v.word("log.flows.dropped")
+	b.progress = account.Progress{Taken: v.Word("access-log.taken"), Done: v.Word("access-log.done"), Dropped: v.Word("access-log.dropped")}
+	b.flowDrops = v.Word("log.flows.dropped")
 	if n := b.progress.Resume(); n > 0 {
 		log.Warn("the worker before was killed with flow records that were not in the access log yet", "dropped", n)
 	}
@@ -90,7 +91,7 @@ func (b *accounting) reopen() {
 // dropped since the start of the service, because the queue was full, because writing failed, or because a
 // worker was killed.
 func (b *accounting) dropped() (journal, access int64) {
-	return b.values.goOn("log.dropped", b.logDropped()) + b.flowDrops.Load(), b.progress.Dropped.Load()
+	return b.values.GoOn("log.dropped", b.logDropped()) + b.flowDrops.Load(), b.progress.Dropped.Load()
 }
 
 // close writes what is queued. No flow is open any more.

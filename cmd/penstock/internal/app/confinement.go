@@ -503,7 +503,7 @@ func (d *daemon) reloadFailed(by string, problem *api.Problem) {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
 	d.reloads.bad++
-	d.kept.values.goOn(reloadsBad, d.reloads.bad)
+	d.kept.values.GoOn(reloadsBad, d.reloads.bad)
 	d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
 	for _, e := range problem.Errors {
 		d.log.Error("configuration rejected; nothing changed", "by", by, "error", e.Message)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/keeper"
 )
@@ -15,7 +16,7 @@ const labelCounters = "counters"
 
 // counterLayouts are the tables of the counters' memory.
 func counterLayouts() []counts.Layout {
-	return append([]counts.Layout{account.Layout(), valuesLayout}, upstream.Layouts()...)
+	return append([]counts.Layout{account.Layout(), saved.ValuesLayout}, upstream.Layouts()...)
 }
 
 // openCounters returns the memory in which the worker before counted. If there is none, if it is damaged,

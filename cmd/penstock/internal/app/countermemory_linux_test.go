@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
 )
@@ -81,8 +82,8 @@ func TestCountersOfOtherLayout(t *testing.T) {
 		if len(p) != 1 || p[0].Begun != want || p[0].Ended[relay.CauseEnd] != want {
 			t.Errorf("%d: want %d: %+v", i, want, p)
 		}
-		v := newValues(m.Table("values"))
-		if got := v.goOn("value", n); got != want {
+		v := saved.NewValues(m.Table("values"))
+		if got := v.GoOn("value", n); got != want {
 			t.Errorf("%d: a value of %d, want %d", i, got, want)
 		}
 		if got := m.Table("lookups").Take("name").Words()[0].Add(n); got != want {

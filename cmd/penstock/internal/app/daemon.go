@@ -125,7 +125,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	d.tlsFlows = newTLSFlows(d.kept.values)
 	d.endedBefore = sync.OnceValue(k.readEnded)
-	d.drainedWord = d.kept.values.word("fleet.drained")
+	d.drainedWord = d.kept.values.Word("fleet.drained")
 	d.nodeDrain.closed = d.drainedWord.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)
 	d.events.Restore(d.kept.before.Events)

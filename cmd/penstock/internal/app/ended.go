@@ -37,7 +37,7 @@ func (k *keeping) readEnded() (s savedEnded) {
 	if k == nil || k.ended == nil {
 		return s
 	}
-	text, err := k.ended.read()
+	text, err := k.ended.Read()
 	if err != nil || json.Unmarshal(text, &s) != nil {
 		return savedEnded{} // a list for persons begins anew
 	}
@@ -48,7 +48,7 @@ func (k *keeping) readEnded() (s savedEnded) {
 func (d *daemon) saveEnded() error {
 	text, err := json.Marshal(savedEnded{d.Ended(false), d.Ended(true)})
 	if err == nil {
-		err = d.keeping.ended.write(text)
+		err = d.keeping.ended.Write(text)
 	}
 	return err
 }

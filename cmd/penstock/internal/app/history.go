@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
 )
@@ -21,8 +22,8 @@ type history struct {
 }
 
 // readHistory returns what the workers before have written, or an empty history.
-func readHistory(d *document) (h history) {
-	text, err := d.read()
+func readHistory(d *saved.Document) (h history) {
+	text, err := d.Read()
 	if err != nil || json.Unmarshal(text, &h) != nil {
 		h = history{}
 	}
@@ -65,7 +66,7 @@ func (h *history) add(w *api.WorkerStart, starts *keeper.StartCounts) {
 func (k *keeping) saveHistory() {
 	text, err := json.Marshal(&k.past)
 	if err == nil {
-		err = k.historyFile.write(text)
+		err = k.historyFile.Write(text)
 	}
 	_ = err // the counts would begin anew with the next worker, which is not worth a failure
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
@@ -35,7 +36,7 @@ type keeping struct {
 	began   time.Time
 	version string // of this program
 
-	config *document // the last configuration that was applied
+	config *saved.Document // the last configuration that was applied
 	// lastConfigs are those of the workers before, the latest first. They are there from the beginning.
 	lastConfigs   [][]byte
 	lastConfigErr error
@@ -52,8 +53,8 @@ type keeping struct {
 	held     *confine.Held       // the sandbox that this process has entered before it looked at anything of the worker before; nil: none
 	oomScore *os.File            // nil: it cannot be written
 
-	ended       *document // the flows that ended last
-	historyFile *document
+	ended       *saved.Document // the flows that ended last
+	historyFile *saved.Document
 	past        history // written when a worker starts
 }
 
@@ -103,21 +104,10 @@ func connectKeeper() (*keeping, error) {
 func previewDocument(items []keeper.Item, label string) ([][]byte, error) {
 	for _, item := range items {
 		if item.Label == label && len(item.FDs) > 0 {
-			path := "/proc/self/fd/" + strconv.Itoa(item.FDs[0])
-			// Landlock lets a worker hand on a device that it may not open (O_PATH), and opening one may do something.
-			if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-				return nil, errors.Join(errors.New("the document is not in memory"), err)
-			}
-			f, err := os.Open(path)
-			if err != nil {
-				return nil, err
-			}
-			d := &document{file: f}
-			defer d.close()
-			return d.readBoth()
+			return saved.Preview(item.FDs[0])
 		}
 	}
-	return nil, errNoDocument
+	return nil, saved.ErrNoDocument
 }
 
 // take sorts what has come from the keeper. Its descriptors belong to this process from then on.
@@ -152,22 +142,22 @@ func closeItem(item keeper.Item) {
 func (k *keeping) first() bool { return k.start.Reason == keeper.First }
 
 // document returns the document with a label: the one that is held, or a new one. With an error it ends with this worker, or is nil.
-func (k *keeping) document(label string) (*document, error) {
+func (k *keeping) document(label string) (*saved.Document, error) {
 	if item, ok := k.others[label]; ok {
 		delete(k.others, label)
-		d := &document{file: os.NewFile(uintptr(item.FDs[0]), label)}
-		_, err := d.read()
-		if err == nil || errors.Is(err, errNoDocument) {
+		d := saved.NewDocument(os.NewFile(uintptr(item.FDs[0]), label))
+		_, err := d.Read()
+		if err == nil || errors.Is(err, saved.ErrNoDocument) {
 			return d, nil
 		}
-		d.close() // damaged: begin anew
+		d.Close() // damaged: begin anew
 		k.Drop(item.Key)
 	}
 	f, err := host.MemoryFile(label)
 	if err != nil {
 		return nil, err
 	}
-	return &document{file: f}, k.hold(kindDocument, label, f)
+	return saved.NewDocument(f), k.hold(kindDocument, label, f)
 }
 
 // hold gives the keeper a file to hold.
@@ -243,7 +233,7 @@ func (k *keeping) savedConfig() (cfg *spec.Config, err error) {
 	for _, text := range k.lastConfigs {
 		if cfg, failed := parseSavedConfig(text); failed == nil {
 			return cfg, nil
-		} else if err == nil || errors.Is(err, errNoDocument) {
+		} else if err == nil || errors.Is(err, saved.ErrNoDocument) {
 			err = failed
 		}
 	}
@@ -292,7 +282,7 @@ func (k *keeping) saveConfig(cfg *spec.Config, bound map[bindKey]*boundListener)
 	}
 	text, err := json.Marshal(savedConfig{cfg.Source, cfg.Text, cfg.Written, cfg.Admin.Token, cfg.Admin.ReadToken, cfg.Layers, addresses})
 	if err == nil {
-		err = k.config.write(text)
+		err = k.config.Write(text)
 	}
 	return err
 }

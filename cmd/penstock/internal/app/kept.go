@@ -8,10 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
+	"github.com/penstock/penstock/cmd/penstock/internal/logs"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/relay"
 )
 
 // kept is what goes on in the next worker, apart from flows: what the daemon counts, in memory that the
@@ -19,8 +23,8 @@ import (
 // ends with the process.
 type kept struct {
 	counts *counts.Memory // nil: in the heap
-	values *values
-	file   *document // nil: nothing is saved
+	values *saved.Values
+	file   *saved.Document // nil: nothing is saved
 	before savedState
 
 	mu      sync.Mutex // serializes saveState
@@ -36,9 +40,9 @@ const labelState = "state"
 // openKept returns what the worker before had, or begins anew. Nothing that goes wrong keeps the worker
 // from starting.
 func (k *keeping) openKept(log *slog.Logger) *kept {
-	out := &kept{counts: k.counts, values: newValues(counts.Heap(valuesLayout))}
+	out := &kept{counts: k.counts, values: saved.NewValues(counts.Heap(saved.ValuesLayout))}
 	if k.counts != nil {
-		out.values = newValues(k.counts.Table(valuesLayout.Name))
+		out.values = saved.NewValues(k.counts.Table(saved.ValuesLayout.Name))
 	}
 	var err error
 	if out.file, err = k.document(labelState); err == nil {
@@ -53,7 +57,7 @@ func (k *keeping) openKept(log *slog.Logger) *kept {
 // takeKept returns what openKept has returned; without a keeper, what ends with the process.
 func (k *keeping) takeKept() *kept {
 	if k == nil || k.kept == nil {
-		return &kept{values: newValues(counts.Heap(valuesLayout))}
+		return &kept{values: saved.NewValues(counts.Heap(saved.ValuesLayout))}
 	}
 	return k.kept
 }
@@ -79,9 +83,9 @@ type savedRest struct {
 const stateVersion = 1
 
 // readState reads the document that a worker before this one has written.
-func readState(d *document) (s savedState, err error) {
-	text, err := d.read()
-	if errors.Is(err, errNoDocument) {
+func readState(d *saved.Document) (s savedState, err error) {
+	text, err := d.Read()
+	if errors.Is(err, saved.ErrNoDocument) {
 		return s, nil
 	}
 	if err == nil {
@@ -215,7 +219,7 @@ func (d *daemon) saveState(sources int) {
 		}{stateVersion, k.members, rest})
 	}
 	if err == nil {
-		err = k.file.write(text)
+		err = k.file.Write(text)
 	}
 	if err != nil {
 		d.log.Warn("the next worker would not know the state of members", "error", err)
@@ -235,4 +239,10 @@ func (k *kept) updateMembers(set *upstream.Set, now time.Time, anyway bool) erro
 		k.members, k.saved.members, k.saved.at = text, revision, now
 	}
 	return err
+}
+
+// reportValues reports what is not counted in memory that outlives the process, and returns it.
+func (d *daemon) reportValues(s relay.Stats) (relay.Stats, []admin.LogCounters) {
+	own, access := d.accounting.dropped()
+	return d.kept.values.Engine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.kept.values.GoOn("log.left-out", logs.LeftOut(d.log))}, {Name: "access", Dropped: access}}
 }

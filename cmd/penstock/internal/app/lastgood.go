@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
 
@@ -62,22 +63,7 @@ func (f *answersFile) write(list []upstream.SavedLookup) error {
 	if err != nil {
 		return err
 	}
-	next, err := createIn(filepath.Dir(f.path), ".members-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(next.Name())
-	_, err = next.Write(text)
-	if err == nil {
-		err = next.Sync()
-	}
-	if closed := next.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(next.Name(), f.path)
-	}
-	return err
+	return saved.WriteFile(f.path, "", text)
 }
 
 // saveAnswers keeps the answers whenever they have changed, and at the end.
@@ -109,15 +95,4 @@ func (d *daemon) saveAnswers() {
 			return
 		}
 	}
-}
-
-// createIn creates a file with the mode 0600 in a folder, and the folder if it is not there.
-func createIn(folder, pattern string) (*os.File, error) {
-	f, err := os.CreateTemp(folder, pattern)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(folder, 0o700); err == nil {
-			f, err = os.CreateTemp(folder, pattern)
-		}
-	}
-	return f, err
 }

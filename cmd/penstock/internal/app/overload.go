@@ -37,7 +37,7 @@ func (d *daemon) startBudget(e *spec.Engine) *budget.Controller {
 	}
 	cfg := budget.Config{Engine: d.engine, Meter: m, Changed: d.overloadChanged, Limited: d.memoryLimited, KeepGoLimit: budget.GoLimitIsSet()}
 	for a := range cfg.Counts {
-		cfg.Counts[a] = d.kept.values.word("overload." + budget.Action(a).String())
+		cfg.Counts[a] = d.kept.values.Word("overload." + budget.Action(a).String())
 	}
 	d.overloadCounts = cfg.Counts
 	return budget.Start(cfg)

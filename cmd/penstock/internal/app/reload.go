@@ -89,7 +89,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	defer d.reloads.mu.Unlock()
 	if err != nil {
 		d.reloads.bad++
-		d.kept.values.goOn(reloadsBad, d.reloads.bad)
+		d.kept.values.GoOn(reloadsBad, d.reloads.bad)
 		problem := badConfig(err)
 		d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
 		for _, e := range strings.Split(config.Message(err), "\n") {
@@ -99,7 +99,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		return api.Diff{}, problem
 	}
 	d.reloads.good++
-	d.kept.values.goOn(reloadsGood, d.reloads.good)
+	d.kept.values.GoOn(reloadsGood, d.reloads.good)
 	d.reloads.failed = nil
 	d.level.Set(logs.LevelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)

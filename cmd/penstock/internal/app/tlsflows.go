@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"sync/atomic"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -19,8 +20,8 @@ type tlsFlows struct {
 	left    int64 // others of the worker before
 }
 
-func newTLSFlows(v *values) *tlsFlows {
-	c := &tlsFlows{open: v.left("flows.tls"), others: v.left("flows.not-handed-over")}
+func newTLSFlows(v *saved.Values) *tlsFlows {
+	c := &tlsFlows{open: v.Left("flows.tls"), others: v.Left("flows.not-handed-over")}
 	c.before, c.left = c.open.Load(), c.others.Load()
 	return c
 }

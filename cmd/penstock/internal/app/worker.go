@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
@@ -89,7 +90,7 @@ func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
 	k.take()
 	var err error
 	for _, d := range []struct {
-		to    **document
+		to    **saved.Document
 		label string
 	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended, labelEnded}} {
 		if *d.to, err = k.document(d.label); err != nil && (k.first() || *d.to == nil) {
@@ -174,7 +175,7 @@ func (d *daemon) deathBefore() string {
 	if !ok {
 		return died.String()
 	}
-	before := d.kept.values.word("oom-kills").Swap(kills + 1) // 0: it has not counted
+	before := d.kept.values.Word("oom-kills").Swap(kills + 1) // 0: it has not counted
 	if died.Signal == int(syscall.SIGKILL) && died.Why == "" && before != 0 && kills >= before {
 		died.Why = "the kernel's OOM killer"
 	}

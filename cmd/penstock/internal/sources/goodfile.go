@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -184,17 +185,6 @@ func (f *goodFile) format(l *spec.Layer) []byte {
 	return append([]byte(goodFileBegins+spec.HashOf(rest)+"\n"), rest...)
 }
 
-// createIn creates a file with the mode 0600 in a folder, and the folder if it is not there.
-func createIn(folder, pattern string) (*os.File, error) {
-	f, err := os.CreateTemp(folder, pattern)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(folder, 0o700); err == nil {
-			f, err = os.CreateTemp(folder, pattern)
-		}
-	}
-	return f, err
-}
-
 // write keeps a version. It returns when it is on the disk.
 func (f *goodFile) write(l *spec.Layer) error {
 	if f == nil {
@@ -204,37 +194,11 @@ func (f *goodFile) write(l *spec.Layer) error {
 	if len(text) > maxGoodFile { // it could not be read, and would drive out what can be
 		return fmt.Errorf("version %s has %d bytes; kept are up to %d", config.PlainLine(l.Version), len(text), maxGoodFile)
 	}
-	folder := filepath.Dir(f.path)
-	next, err := createIn(folder, ".config-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(next.Name())
-	_, err = next.Write(text)
-	if err == nil {
-		err = next.Sync()
-	}
-	if closed := next.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		if err = os.Rename(f.path, f.path+previousSuffix); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	}
-	if err == nil { // if the host goes down before this, the previous one is used
-		err = os.Rename(next.Name(), f.path)
-	}
-	if err != nil {
+	if err := saved.WriteFile(f.path, f.path+previousSuffix, text); err != nil {
 		return err
 	}
 	f.removeOthers()
-	dir, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return nil
 }
 
 // removeOthers removes the files of other lists of servers of the same registry, which are older now.

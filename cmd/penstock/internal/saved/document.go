@@ -1,4 +1,4 @@
-package app
+package saved
 
 import (
 	"bytes"
@@ -9,17 +9,37 @@ import (
 	"io"
 	"math"
 	"os"
+	"strconv"
 	"sync"
 )
 
-// A document is a text in a file in memory that the keeper holds for the next worker. It has two copies,
+// A Document is a text in a file in memory that the keeper holds for the next worker. It has two copies,
 // of which the older one is written, so that a worker that dies while it writes leaves the newer one:
 //
 //	copy 0: header, text ... copy 1: header, text ...
-type document struct {
+type Document struct {
 	mu     sync.Mutex
 	file   *os.File
 	number uint64 // of the newest copy; even numbers are in copy 0
+}
+
+// NewDocument returns the document in a file, which belongs to it from then on.
+func NewDocument(file *os.File) *Document { return &Document{file: file} }
+
+// Preview reads both texts of the document of a worker that may still run, the newest first. The descriptor stays the caller's.
+func Preview(fd int) ([][]byte, error) {
+	path := "/proc/self/fd/" + strconv.Itoa(fd)
+	// Landlock lets a worker hand on a device that it may not open (O_PATH), and opening one may do something.
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(errors.New("the document is not in memory"), err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	d := NewDocument(f)
+	defer d.Close()
+	return d.ReadBoth()
 }
 
 const (
@@ -28,22 +48,23 @@ const (
 	documentHeader = 32               // magic, number, length and checksum of the text
 )
 
-var errNoDocument = errors.New("the document has never been written")
+// ErrNoDocument is returned when a document is read that nobody has written.
+var ErrNoDocument = errors.New("the document has never been written")
 
-// read returns the newest text.
-func (d *document) read() ([]byte, error) {
-	texts, err := d.readBoth()
+// Read returns the newest text.
+func (d *Document) Read() ([]byte, error) {
+	texts, err := d.ReadBoth()
 	if len(texts) == 0 {
 		return nil, err
 	}
 	return texts[0], nil
 }
 
-// readBoth returns the texts that can be read, the newest first. If there are none, the error says why.
-func (d *document) readBoth() (texts [][]byte, err error) {
+// ReadBoth returns the texts that can be read, the newest first. If there are none, the error says why.
+func (d *Document) ReadBoth() (texts [][]byte, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	err = errNoDocument
+	err = ErrNoDocument
 	newest := uint64(0)
 	for i := range uint64(2) {
 		number, text, failed := d.readCopy(i)
@@ -53,7 +74,7 @@ func (d *document) readBoth() (texts [][]byte, err error) {
 			texts = append([][]byte{text}, texts...)
 		case failed == nil:
 			texts = append(texts, text)
-		case !errors.Is(failed, errNoDocument):
+		case !errors.Is(failed, ErrNoDocument):
 			err = failed
 		}
 	}
@@ -64,11 +85,11 @@ func (d *document) readBoth() (texts [][]byte, err error) {
 	return texts, err
 }
 
-func (d *document) readCopy(i uint64) (number uint64, text []byte, err error) {
+func (d *Document) readCopy(i uint64) (number uint64, text []byte, err error) {
 	var h [documentHeader]byte
 	if _, err := d.file.ReadAt(h[:], copyAt(i)); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errNoDocument
+			err = ErrNoDocument
 		}
 		return 0, nil, err
 	}
@@ -76,7 +97,7 @@ func (d *document) readCopy(i uint64) (number uint64, text []byte, err error) {
 	number, size := word(1), word(2)
 	switch {
 	case word(0) == 0:
-		return 0, nil, errNoDocument
+		return 0, nil, ErrNoDocument
 	case word(0) != documentMagic || size > maxDocument || number%2 != i || number == math.MaxUint64:
 		return 0, nil, errors.New("the document is damaged")
 	}
@@ -90,9 +111,9 @@ func (d *document) readCopy(i uint64) (number uint64, text []byte, err error) {
 	return number, text, nil
 }
 
-// write makes text the newest one. If it is that already, the older one stays.
-func (d *document) write(text []byte) error {
-	if was, err := d.read(); err == nil && bytes.Equal(was, text) {
+// Write makes text the newest one. If it is that already, the older one stays.
+func (d *Document) Write(text []byte) error {
+	if was, err := d.Read(); err == nil && bytes.Equal(was, text) {
 		return nil
 	}
 	if len(text) > maxDocument {
@@ -116,7 +137,8 @@ func (d *document) write(text []byte) error {
 	return nil
 }
 
-func (d *document) close() {
+// Close closes the file. The keeper has another descriptor of it.
+func (d *Document) Close() {
 	if d != nil {
 		d.file.Close()
 	}

@@ -1,4 +1,4 @@
-package app
+package saved
 
 import (
 	"bytes"
@@ -7,46 +7,44 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/penstock/penstock/keeper"
 )
 
-func newTestDocument(t *testing.T) *document {
+func newTestDocument(t *testing.T) *Document {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "document"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &document{file: f}
-	t.Cleanup(d.close)
+	d := &Document{file: f}
+	t.Cleanup(d.Close)
 	return d
 }
 
 // reopen is the document as the next worker finds it.
-func (d *document) reopen(t *testing.T) *document {
+func (d *Document) reopen(t *testing.T) *Document {
 	t.Helper()
 	f, err := os.OpenFile(d.file.Name(), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := &document{file: f}
-	t.Cleanup(next.close)
+	next := &Document{file: f}
+	t.Cleanup(next.Close)
 	return next
 }
 
 func TestDocument(t *testing.T) {
 	d := newTestDocument(t)
-	if _, err := d.read(); !errors.Is(err, errNoDocument) {
+	if _, err := d.Read(); !errors.Is(err, ErrNoDocument) {
 		t.Fatalf("a new document: %v", err)
 	}
 	for i := range 20 {
 		for range 2 { // the second time nothing is written
-			if err := d.write(fmt.Appendf(nil, "text %d", i)); err != nil {
+			if err := d.Write(fmt.Appendf(nil, "text %d", i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, d := range []*document{d, d.reopen(t)} {
-			texts, err := d.readBoth()
+		for _, d := range []*Document{d, d.reopen(t)} {
+			texts, err := d.ReadBoth()
 			if err != nil || len(texts) != min(2, i+1) || string(texts[0]) != fmt.Sprintf("text %d", i) || i > 0 && string(texts[1]) != fmt.Sprintf("text %d", i-1) {
 				t.Fatalf("after text %d: %q, %v", i, texts, err)
 			}
@@ -55,7 +53,7 @@ func TestDocument(t *testing.T) {
 			d = d.reopen(t)
 		}
 	}
-	if err := d.write(make([]byte, maxDocument+1)); err == nil {
+	if err := d.Write(make([]byte, maxDocument+1)); err == nil {
 		t.Error("a text that is too long was written")
 	}
 }
@@ -66,13 +64,13 @@ func TestDocumentTorn(t *testing.T) {
 	for cut := 0; cut <= documentHeader; cut += 8 {
 		d := newTestDocument(t)
 		for _, text := range [][]byte{second, first} {
-			if err := d.write(text); err != nil {
+			if err := d.Write(text); err != nil {
 				t.Fatal(err)
 			}
 		}
 		whole := newTestDocument(t)
 		for _, text := range [][]byte{second, first, second} {
-			if err := whole.write(text); err != nil {
+			if err := whole.Write(text); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -87,7 +85,7 @@ func TestDocumentTorn(t *testing.T) {
 		if _, err := d.file.WriteAt(h[:cut], at); err != nil {
 			t.Fatal(err)
 		}
-		text, err := d.reopen(t).read()
+		text, err := d.reopen(t).Read()
 		if err != nil || !bytes.Equal(text, first) && !(cut >= documentHeader && bytes.Equal(text, second)) {
 			t.Errorf("cut after %d bytes: %q, %v", cut, text, err)
 		}
@@ -96,9 +94,9 @@ func TestDocumentTorn(t *testing.T) {
 
 // Whatever is in the file, reading it ends, with a text that was written or an error.
 func FuzzDocument(f *testing.F) {
-	seed := &document{file: mustTemp(f)}
+	seed := &Document{file: mustTemp(f)}
 	for _, text := range []string{"one", "two", "three"} {
-		if err := seed.write([]byte(text)); err != nil {
+		if err := seed.Write([]byte(text)); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -116,11 +114,11 @@ func FuzzDocument(f *testing.F) {
 		if _, err := d.file.WriteAt(b, at); err != nil {
 			t.Fatal(err)
 		}
-		d.readBoth()
-		if err := d.write([]byte("after")); err != nil {
+		d.ReadBoth()
+		if err := d.Write([]byte("after")); err != nil {
 			t.Fatal(err)
 		}
-		if text, err := d.reopen(t).read(); err != nil || string(text) != "after" {
+		if text, err := d.reopen(t).Read(); err != nil || string(text) != "after" {
 			t.Errorf("%q, %v", text, err)
 		}
 	})
@@ -142,14 +140,14 @@ func TestPreviewOfDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := previewDocument([]keeper.Item{{Label: labelConfig, FDs: []int{int(f.Fd())}}}, labelConfig); err == nil || errors.Is(err, errNoDocument) {
+	if _, err := Preview(int(f.Fd())); err == nil || errors.Is(err, ErrNoDocument) {
 		t.Errorf("it was opened: %v", err)
 	}
 	d := newTestDocument(t)
-	if err := d.write([]byte("text")); err != nil {
+	if err := d.Write([]byte("text")); err != nil {
 		t.Fatal(err)
 	}
-	texts, err := previewDocument([]keeper.Item{{Label: labelConfig, FDs: []int{int(d.file.Fd())}}}, labelConfig)
+	texts, err := Preview(int(d.file.Fd()))
 	if err != nil || len(texts) != 1 || string(texts[0]) != "text" {
 		t.Errorf("%q, %v", texts, err)
 	}

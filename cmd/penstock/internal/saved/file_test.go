@@ -1,0 +1,52 @@
+package saved
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A file is written as a whole, only its owner may read it, what was there before stays where the caller wants it, and nothing
+// else is left in the folder.
+func TestWriteFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "not", "there")
+	path, previous := filepath.Join(dir, "a.txt"), filepath.Join(dir, "before")
+	has := func(path, want string) {
+		t.Helper()
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v; want %q", path, text, err, want)
+		}
+	}
+	for _, text := range []string{"one", "two"} {
+		if err := WriteFile(path, previous, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		has(path, text)
+	}
+	has(previous, "one")
+	if err := WriteFile(path, "", []byte("three")); err != nil {
+		t.Fatal(err)
+	}
+	has(path, "three")
+	has(previous, "one")
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(filepath.Join(dir, "folder"), "", nil); err == nil {
+		t.Error("a file took the place of a folder")
+	}
+	if err := WriteFile(filepath.Join(path, "x"), "", nil); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in a file: %v", err)
+	}
+}
